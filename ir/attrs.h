@@ -1,0 +1,61 @@
+/* attrs.h -- attribute structs of the native operators, with each operator's contract.
+ * Axes are normalised (0 <= axis < rank); Ints fields have one entry per dimension named. */
+#ifndef CKC_ATTRS_H
+#define CKC_ATTRS_H
+#include "ir.h"
+
+/* Pointwise rows (ops/unary.def, binary.def): the constants al and be of the expression. */
+typedef struct { double al, be; } PointwiseAttrs;
+
+typedef struct { int64_t dtype; } CastAttrs;             /* cast x */
+typedef struct { Ints shape; } ShapeAttrs;               /* reshape x (a view); expand x */
+typedef struct { Ints perm; } TransposeAttrs;            /* transpose x: out.dim[i] = x.dim[perm[i]] */
+typedef struct { Ints start, step, size; } SliceAttrs;   /* slice x: every dimension; step may be < 0 */
+typedef struct { int64_t axis; } AxisAttrs;              /* concat x...; softmax, log_softmax x;
+                                                            gather x, i; gather_elements x, i */
+typedef struct { Ints before, after; int64_t mode; double value; } PadAttrs; /* pad x; counts >= 0 */
+enum { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };
+typedef struct { Ints axes; int64_t keepdims; } ReduceAttrs; /* reduce_sum|max|min|prod x */
+typedef struct { int64_t ta, tb; } MatmulAttrs;  /* matmul a, b: last two dims, rest broadcast; rank >= 2 */
+
+/* conv x[N,C,s...], w[M,C/group,k...] [, bias[M]]; pads: begins then ends.
+ * conv_bwd_data g, w -> x's shape (also the forward of a transposed convolution);
+ * conv_bwd_weights x, g -> w's shape.  shape: full shape of the result of the two latter. */
+typedef struct { Ints strides, pads, dilations; int64_t group; Ints shape; } ConvAttrs;
+
+/* max_pool x, max_pool_bwd x, g; avg_pool x, avg_pool_bwd g.  out: spatial extents of the pooled
+ * side, decided at import (ceil_mode, auto_pad); shape: x's full shape (avg_pool_bwd). */
+typedef struct { Ints kernel, strides, pads, dilations, out; int64_t include_pad; Ints shape; } PoolAttrs;
+
+/* layer_norm x [, scale, bias] -> y, mean, rstd: over dimensions axis..rank-1.
+ * rms_norm x [, scale] -> y, rstd.  batch_norm x, scale, bias -> y, mean, var, rstd (of this batch,
+ * population variance; channel is dimension 1). */
+typedef struct { int64_t axis; double eps; } NormAttrs;
+
+/* cross_entropy logits, target(int) [, class weight] -> loss, lse: classes on `axis`; loss and lse
+ * have that axis removed; loss is weighted, 0 where target == ignore. */
+typedef struct { int64_t axis, ignore, has_ignore; } CrossEntropyAttrs;
+
+/* gather_bwd g, i -> zeros of `shape` with g added at i along axis. */
+typedef struct { int64_t axis; Ints shape; } GatherBwdAttrs;
+
+/* dropout x, rng: x * keep / (1-p), keep drawn from (seed, key, step, element); its own gradient.
+ * uniform rng -> shape in [lo, hi);  normal rng -> mean lo, deviation hi. */
+typedef struct { double p; int64_t key; } DropoutAttrs;
+typedef struct { Ints shape; int64_t dtype, key; double lo, hi; } RandomAttrs;
+
+/* scatter_elements x, i, u; scatter_nd x, i, u; gather_nd x, i (batch dims in axis). */
+typedef struct { int64_t axis, reduction; } ScatterAttrs;
+enum { SCATTER_SET, SCATTER_ADD, SCATTER_MUL, SCATTER_MAX, SCATTER_MIN };
+
+typedef struct { int64_t axis, exclusive, reverse; } CumsumAttrs;         /* cumsum x */
+typedef struct { int64_t axis, keepdims, last; } ArgAttrs;                /* argmax, argmin x -> i64 */
+typedef struct { int64_t k, upper; } TriluAttrs;                          /* trilu x */
+
+/* Optimizer updates (PyTorch's form), in place on parameter and state:
+ * sgd p, g, lr -> p'; momentum p, g, buf, lr, first -> p', buf';
+ * adamw p, g, m, v, lr, bias1, bias2 -> p', m', v' with bias_k = 1 - beta_k^step (scalars). */
+typedef struct { double momentum, dampening, weight_decay; int64_t nesterov; } SgdAttrs;
+typedef struct { double beta1, beta2, eps, weight_decay; } AdamAttrs;
+
+#endif

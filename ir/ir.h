@@ -1,0 +1,283 @@
+/* ir.h -- the graph IR: values, nodes, operators, arenas.
+ *
+ * A Graph is three flat arrays: values (tensors), nodes (operator executions) and order (the
+ * schedule, a list of node ids).  Everything refers to everything else by index, so a graph can
+ * be grown, copied and printed without fixing up pointers.  Nodes are never moved or freed:
+ * deleting a node means leaving it out of `order`; the arena reclaims it with the graph.
+ * Recomputing a node means cloning it with fresh outputs and scheduling the clone.
+ *
+ * All shapes are static: symbolic dimensions are bound at import (ir/onnx), where shape
+ * arithmetic folds away, so operators carry static attributes and no shape tensors. */
+#ifndef CKC_IR_H
+#define CKC_IR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { MAX_RANK = 8, MAX_OUT = 4, MAX_INTS = 2 * MAX_RANK };
+
+/* ---- arena.c: memory by lifetime, diagnostics ------------------------- */
+
+typedef struct Arena {
+    struct Block *top;
+    size_t used;
+} Arena;
+
+#define NONNULL __attribute__((returns_nonnull))
+#define PRINTF(f, a) __attribute__((format(printf, f, a)))
+NONNULL void *arena_alloc(Arena *a, size_t n, size_t size); /* zeroed, 64-byte aligned; aborts on OOM */
+NONNULL char *arena_strndup(Arena *a, const char *s, size_t n);
+NONNULL char *arena_printf(Arena *a, const char *fmt, ...) PRINTF(2, 3);
+void arena_free(Arena *a);
+#define NEW(a, T, n) ((T *)arena_alloc((a), (size_t)(n), sizeof(T)))
+
+/* Growable array in an arena: returns room for element n (old contents copied on growth). */
+NONNULL void *arena_grow(Arena *a, void *old, uint32_t n, uint32_t *cap, size_t size);
+
+/* First error wins.  status is the exit status the error stands for (0 means EXIT_BAD_INPUT). */
+enum { EXIT_OK, EXIT_BAD_INPUT, EXIT_UNSUPPORTED, EXIT_INFEASIBLE, EXIT_DEVICE };
+typedef struct {
+    bool failed;
+    int status;
+    char msg[4096];
+} Diag;
+void diag_set(Diag *d, const char *fmt, ...) PRINTF(2, 3);
+/* Macros, so that the compiler and the analyzer can see they are always false. */
+#define fail(...) (diag_set(__VA_ARGS__), false)
+#define fail_status(d, st, ...) ((d)->failed ? false : ((d)->status = (st), fail((d), __VA_ARGS__)))
+#define TRY(e)                                                                               \
+    do {                                                                                     \
+        if (!(e))                                                                            \
+            return false;                                                                    \
+    } while (0)
+
+/* ---- type.c: element types, shapes, tensors --------------------------- */
+
+typedef enum {
+    DT_NONE, DT_F32, DT_F64, DT_BF16, DT_F16, DT_I64, DT_I32, DT_U8, DT_BOOL, DT_COUNT
+} DType;
+extern const char *const dtype_name[DT_COUNT];  /* "?", "f32", ... */
+extern const int8_t dtype_size[DT_COUNT];       /* bytes per element */
+static inline bool dtype_is_float(DType t) { return t >= DT_F32 && t <= DT_F16; }
+
+typedef struct {
+    DType dt;
+    int rank;
+    int64_t dim[MAX_RANK]; /* entries past rank are 0, so that memcmp compares types */
+} Type;
+
+Type    type_make(DType dt, int rank, const int64_t *dim);
+Type    type_scalar(DType dt);
+Type    type_with(Type t, DType dt);           /* same shape, other element type */
+int64_t type_count(const Type *t);             /* elements */
+int64_t type_bytes(const Type *t);             /* bytes */
+bool    type_equal(const Type *a, const Type *b);
+bool    type_same_shape(const Type *a, const Type *b);
+void    type_strides(const Type *t, int64_t *stride); /* row-major, in elements */
+bool    type_broadcast(Type *acc, const Type *t);     /* numpy rules, shape only; false: clash */
+const char *type_str(const Type *t, char buf[160]);   /* "f32[8,3]" */
+
+/* A tensor in host memory: type + bytes (row-major).  Not owned. */
+typedef struct {
+    Type type;
+    void *data;
+} Tensor;
+double  tensor_f(const Tensor *t, int64_t i); /* element i as a double, from any dtype */
+int64_t tensor_i(const Tensor *t, int64_t i); /* element i as an integer, floats truncated */
+void    tensor_set_f(Tensor *t, int64_t i, double v);   /* rounds to the dtype, nearest even */
+void    tensor_set_i(Tensor *t, int64_t i, int64_t v);  /* wraps to the dtype; bool: v != 0 */
+float    bf16_to_f32(uint16_t h);
+uint16_t f32_to_bf16(float f);
+float    f16_to_f32(uint16_t h);
+uint16_t f32_to_f16(float f);
+
+/* ---- graph.c: values, nodes, order ------------------------------------ */
+
+typedef struct { uint32_t i; } Val;    /* index into Graph.vals;  0 = none (optional operand) */
+typedef struct { uint32_t i; } NodeId; /* index into Graph.nodes; 0 = none */
+
+typedef enum {
+    OP_NONE,
+#define OP(name) OP_##name,
+#include "ops.def"
+    OP_COUNT
+} Op;
+
+typedef enum {
+    VAL_TEMP,  /* computed by a node */
+    VAL_INPUT, /* fed before every step: data, targets, lr, step, rng */
+    VAL_PARAM, /* a weight: trainable if an update names it, else frozen */
+    VAL_STATE, /* lives across steps: optimizer state, running statistics */
+    VAL_CONST, /* known bytes */
+    VAL_KIND_COUNT
+} ValKind;
+extern const char *const val_kind_name[VAL_KIND_COUNT];
+
+typedef struct {
+    const char *name; /* unique in the graph */
+    Type type;
+    NodeId def;       /* VAL_TEMP only */
+    ValKind kind;
+    const void *data; /* CONST, and PARAM/STATE with an initial value; NULL: zeros (STATE) or --init */
+    const char *file; /* where data lies, if it is a mapped file: path and byte offset; else NULL */
+    int64_t offset;
+} Value;
+
+typedef struct {
+    Op op;
+    int nin, nout;
+    Val *in, *out;    /* arena slices, fixed after node_new() */
+    void *attr;       /* struct described by op_table[op]->attrs, or NULL */
+    const char *name; /* the ONNX node it came from, or NULL */
+    uint32_t group;   /* nodes of one group (> 0) run as one kernel and stand together in order */
+    NodeId remat_of;  /* > 0: a recomputation of that node */
+} Node;
+
+typedef struct { Val state, value; } Update; /* at its node, `value` overwrites `state` */
+
+typedef struct {
+    Arena *arena;
+    Diag *diag; /* builders report here; sticky */
+    Value *vals;     uint32_t nvals, cvals;
+    Node *nodes;     uint32_t nnodes, cnodes;
+    NodeId *order;   uint32_t norder, corder; /* the schedule: what runs, in order */
+    Val *out;        uint32_t nout, cout;     /* survive the step; out[0] is the loss once there is one */
+    Update *update;  uint32_t nupdate, cupdate;
+    uint32_t ngroups;
+    uint32_t *names; uint32_t cnames;         /* hash of value names */
+} Graph;
+
+void graph_init(Graph *g, Arena *a, Diag *d);
+/* New value; the name is copied and made unique by a suffix. */
+Val  graph_value(Graph *g, const char *name, Type t, ValKind kind);
+Val  graph_find(const Graph *g, const char *name); /* {0}: no such value */
+Val  graph_const(Graph *g, const char *name, Type t, const void *data); /* data is copied */
+/* New node at the end of order, attributes at their defaults; outputs given. */
+Node *graph_node(Graph *g, Op op, int nin, const Val *in, int nout, const Val *out);
+/* Clone with fresh outputs; not scheduled.  subst maps old to new input values (by Val.i). */
+NodeId graph_clone_node(Graph *g, NodeId n, const Val *subst);
+void graph_add_out(Graph *g, Val v);
+void graph_add_update(Graph *g, Val state, Val value);
+static inline const Type *val_type(const Graph *g, Val v) { return &g->vals[v.i].type; }
+static inline Node *graph_def(const Graph *g, Val v)
+{
+    return g->vals[v.i].def.i ? &g->nodes[g->vals[v.i].def.i] : NULL;
+}
+/* Number of scheduled uses per value (outputs and updates count), allocated in a. */
+uint32_t *graph_uses(const Graph *g, Arena *a);
+bool graph_is_const(const Graph *g, Val v);             /* CONST with data */
+Tensor graph_tensor(const Graph *g, Val v);             /* of a value with data */
+
+/* ---- build.c: building with inference and folding ---------------------- */
+
+/* Append a node: outputs are created and inferred, names derive from `name` (may be NULL).
+ * attr: a struct of the operator's attribute type, or NULL for defaults.  If every input is a
+ * constant the node is evaluated now and constants come back.  On error (g->diag) returns
+ * NULL / {0}; {0} for a required operand propagates silently, so calls can be chained. */
+Val  build(Graph *g, Op op, const char *name, int nin, const Val *in, const void *attr);
+bool build_n(Graph *g, Op op, const char *name, int nin, const Val *in, const void *attr,
+             int nout, Val *out);
+Val build1(Graph *g, Op op, Val a);
+Val build2(Graph *g, Op op, Val a, Val b);
+Val build3(Graph *g, Op op, Val a, Val b, Val c);
+Val build_scalar(Graph *g, DType dt, double v);
+Val build_ints(Graph *g, const int64_t *v, int n);        /* i64[n] constant */
+Val build_cast(Graph *g, Val a, DType dt);                /* a itself when it has that type */
+Val build_reshape(Graph *g, Val a, int rank, const int64_t *dim);
+Val build_transpose(Graph *g, Val a, const int *perm);
+Val build_expand(Graph *g, Val a, int rank, const int64_t *dim);
+Val build_reduce(Graph *g, Op op, Val a, uint32_t axes, bool keepdims); /* axes: bit mask */
+Val build_sum_to(Graph *g, Val a, const Type *shape);     /* undo a broadcast by summing */
+Val build_slice(Graph *g, Val a, int axis, int64_t start, int64_t len);
+Val build_concat(Graph *g, int n, const Val *v, int axis);
+Val build_matmul(Graph *g, Val a, Val b, bool ta, bool tb); /* batched, numpy broadcast */
+
+/* ---- operators --------------------------------------------------------- */
+
+typedef struct { int n; int64_t v[MAX_INTS]; } Ints;
+typedef enum { AT_I64, AT_F64, AT_INTS, AT_DTYPE } AttrType; /* int64_t, double, Ints, int64_t(DType) */
+typedef struct {
+    const char *name;
+    AttrType type;
+    size_t off;
+    double dflt; /* AT_INTS: empty */
+} AttrDef;
+
+enum { /* traits */
+    OPT_POINTWISE = 1 << 0, /* one output element per (broadcast) input element: expr is set */
+    OPT_VIEW = 1 << 1,      /* output 0 is the bytes of input 0 under another type */
+    OPT_RANDOM = 1 << 2,    /* reads the rng input: never folded, never merged by CSE */
+    OPT_ONCE = 1 << 3,      /* must not be recomputed */
+    OPT_NOGRAD = 1 << 4,    /* gradient does not exist mathematically: autodiff stops here */
+    OPT_ZEROGRAD = 1 << 5,  /* gradient is zero everywhere it exists (floor, sign, compare) */
+};
+
+typedef struct Grad Grad;     /* below */
+typedef struct Kernel Kernel; /* kernel.h */
+
+/* A pointwise expression over a, b, c with attributes al, be.  text is pasted into generated
+ * kernels; f and i are the same text compiled for the reference evaluator. */
+typedef struct {
+    const char *name;
+    int nin;
+    const char *text;
+    double (*f)(double a, double b, double c, double al, double be);
+    int64_t (*i)(int64_t a, int64_t b, int64_t c, int64_t al, int64_t be);
+} Expr;
+
+typedef struct {
+    const char *name;
+    int min_in, max_in, nout; /* max_in < 0: any number */
+    unsigned traits;
+    const AttrDef *attrs;
+    size_t nattrs, attr_size;
+    /* Types of the outputs from the types of the inputs and the attributes. */
+    bool (*infer)(const Graph *g, const Node *n, Type *out, Diag *d);
+    /* Contribute to the gradients of the inputs (grad_add); NULL: none. */
+    bool (*grad)(Grad *gr, const Node *n);
+    /* Describe the computation (kernel.h): the one description that is interpreted as the
+     * reference evaluation, printed as C and printed as CUDA. */
+    bool (*lower)(Kernel *k, const Graph *g, const Node *n);
+    Expr expr; /* OPT_POINTWISE */
+} OpDef;
+extern const OpDef *const op_table[OP_COUNT];
+Op op_find(const char *name); /* OP_NONE: no such operator */
+void op_attr_init(Op op, void *attr); /* defaults */
+static inline const OpDef *node_def(const Node *n) { return op_table[n->op]; }
+
+/* Autodiff interface for OpDef.grad (driver: passes/autodiff.c). */
+struct Grad {
+    Graph *g;
+    Val *adj;        /* per value: accumulated cotangent, {0} none yet; grows with g->vals */
+    uint32_t nadj;
+    bool *wanted;    /* per value (at start): a trainable parameter lies behind it */
+};
+Val  grad_out(const Grad *gr, const Node *n, int k);  /* cotangent of output k, {0}: none */
+bool grad_wants(const Grad *gr, const Node *n, int k); /* is input k's gradient needed */
+void grad_add(Grad *gr, Val input, Val cotangent);    /* sums broadcasts back, accumulates */
+
+/* ---- print.c, parse.c, verify.c ----------------------------------------- */
+
+/* Text form, canonical, one statement per line:
+ *   input|param|state|const %name: f32[8,3] [@"file" offset | = {v, v, ...}]
+ *   %y: f32[8,2], %s: f32[8] = op %a, _, %b {attr=1, ints=[1,2]} [#group] [remat %v] ["onnx name"]
+ *   update %state = %value
+ *   output %v
+ * Constants over 64 elements without a file are printed as @"-" index: their bytes travel
+ * beside the text, in order (graph_blobs). */
+void graph_print(const Graph *g, FILE *f);
+void graph_print_node(const Graph *g, const Node *n, FILE *f);
+bool graph_parse(Graph *g, const char *text, Diag *d);
+bool graph_verify(const Graph *g, Diag *d);
+bool graph_hash(const Graph *g, uint64_t *hash); /* of the text form */
+
+/* ---- eval.c: reference evaluation by interpreting kernel descriptions ---- */
+
+bool node_eval(const Graph *g, const Node *n, const Tensor *in, Tensor *out, Diag *d);
+/* Evaluate the whole schedule; data[v.i] gives bytes of INPUT/PARAM/STATE values and receives
+ * every other value (allocated in a). */
+bool graph_eval(const Graph *g, void **data, Arena *a, Diag *d);
+
+#endif
