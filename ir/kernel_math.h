@@ -1,0 +1,98 @@
+/* kernel_math.h -- the vocabulary of kernel text, compiled here as the double reference.
+ *
+ * Expression texts (pointwise rows: a, b, c, al, be) and BODY texts (KERNEL: i, p, q, F, I, SETF,
+ * SETI) are written once in these names.  Generated C and CUDA C define the same names for REAL =
+ * float or double (codegen/prelude); here REAL is double.  The arguments of an expression keep
+ * their own types, so an expression over integers only is integer arithmetic.
+ *
+ * FMAX and FMIN propagate NaN and are integer on integers; RINT rounds half to even;
+ * PHILOX_UNIFORM is in [0, 1) with 24 random bits, PHILOX_NORMAL is standard normal.
+ * Include this last: texts mix integer and real types on purpose, so the conversion warnings
+ * are off from here on. */
+#ifndef CKC_KERNEL_MATH_H
+#define CKC_KERNEL_MATH_H
+
+#include <math.h>
+#include <stdint.h>
+
+#include "philox.h"
+
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wfloat-conversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wunused-function"
+
+#define REAL double
+#define R(x) ((REAL)(x))
+
+#define EXP(x) exp(R(x))
+#define EXPM1(x) expm1(R(x))
+#define LOG(x) log(R(x))
+#define LOG1P(x) log1p(R(x))
+#define TANH(x) tanh(R(x))
+#define SQRT(x) sqrt(R(x))
+#define RSQRT(x) (R(1) / sqrt(R(x)))
+#define ERF(x) erf(R(x))
+#define POW(x, y) pow(R(x), R(y))
+#define SIN(x) sin(R(x))
+#define COS(x) cos(R(x))
+#define TAN(x) tan(R(x))
+#define ASIN(x) asin(R(x))
+#define ACOS(x) acos(R(x))
+#define ATAN(x) atan(R(x))
+#define SINH(x) sinh(R(x))
+#define COSH(x) cosh(R(x))
+#define ASINH(x) asinh(R(x))
+#define ACOSH(x) acosh(R(x))
+#define ATANH(x) atanh(R(x))
+#define FLOOR(x) floor(R(x))
+#define CEIL(x) ceil(R(x))
+#define RINT(x) rint(R(x))
+#define TRUNC(x) trunc(R(x))
+#define FABS(x) fabs(R(x))
+#define FMOD(x, y) fmod(R(x), R(y)) /* sign of x */
+#define FMA(x, y, z) fma(R(x), R(y), R(z))
+#define ISNAN(x) (R(x) != R(x))
+#define ISINF(x) (fabs(R(x)) == INF_)
+#define INF_ R(HUGE_VAL)
+#define NAN_ R(NAN)
+
+static inline double max_real(double x, double y)
+{
+    return x > y || x != x ? x : y;
+}
+static inline double min_real(double x, double y)
+{
+    return x < y || x != x ? x : y;
+}
+static inline int64_t max_int(int64_t x, int64_t y)
+{
+    return x > y ? x : y;
+}
+static inline int64_t min_int(int64_t x, int64_t y)
+{
+    return x < y ? x : y;
+}
+#define FMAX(x, y) _Generic((x) + (y), double: max_real, default: max_int)(x, y)
+#define FMIN(x, y) _Generic((x) + (y), double: min_real, default: min_int)(x, y)
+
+#define PHILOX_UNIFORM(seed, key, step, index)                                               \
+    (R(philox_bits((int64_t)(seed), (int64_t)(key), (int64_t)(step), (int64_t)(index))) *    \
+     R(0x1p-24))
+
+static inline double normal_real(int64_t seed, int64_t key, int64_t step, int64_t index)
+{
+    double u = (philox_bits(seed, key, step, index) + 1) * 0x1p-24;
+    double v = philox_bits1(seed, key, step, index) * 0x1p-24;
+    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+}
+#define PHILOX_NORMAL(seed, key, step, index)                                                \
+    normal_real((int64_t)(seed), (int64_t)(key), (int64_t)(step), (int64_t)(index))
+
+/* Element j of operand k, for BODY texts (t: the operands). */
+#define F(k, j) tensor_f(&t[k], (j))
+#define I(k, j) tensor_i(&t[k], (j))
+#define SETF(k, j, v) tensor_set_f(&t[k], (j), (double)(v))
+#define SETI(k, j, v) tensor_set_i(&t[k], (j), (int64_t)(v))
+
+#endif

@@ -1,0 +1,67 @@
+/* philox.h -- Philox4x32-10, the counter-based generator behind dropout and random values.
+ *
+ * A draw is a pure function of (seed, key, step, index), so recomputing a node or resuming a run
+ * reproduces it.  Real source for the reference evaluator; the same file is pasted in front of
+ * generated C and CUDA C.  Rounds are written out because loops inside a loop body keep compilers
+ * from vectorising.  J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. */
+#ifndef CKC_PHILOX_H
+#define CKC_PHILOX_H
+
+#include <stdint.h>
+
+#ifndef FN
+#define FN static inline
+#endif
+
+#define PHILOX_ROUND(c0, c1, c2, c3, k0, k1)                                                 \
+    do {                                                                                     \
+        uint64_t p0_ = (uint64_t)0xD2511F53u * c0, p1_ = (uint64_t)0xCD9E8D57u * c2;         \
+        c0 = (uint32_t)(p1_ >> 32) ^ c1 ^ k0;                                                \
+        c2 = (uint32_t)(p0_ >> 32) ^ c3 ^ k1;                                                \
+        c1 = (uint32_t)p1_;                                                                  \
+        c3 = (uint32_t)p0_;                                                                  \
+        k0 += 0x9E3779B9u;                                                                   \
+        k1 += 0xBB67AE85u;                                                                   \
+    } while (0)
+
+typedef struct {
+    uint32_t w0, w1, w2, w3;
+} PhiloxWords;
+
+FN PhiloxWords philox4x32(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t k0,
+                          uint32_t k1)
+{
+    PHILOX_ROUND(c0, c1, c2, c3, k0, k1);
+    PHILOX_ROUND(c0, c1, c2, c3, k0, k1);
+    PHILOX_ROUND(c0, c1, c2, c3, k0, k1);
+    PHILOX_ROUND(c0, c1, c2, c3, k0, k1);
+    PHILOX_ROUND(c0, c1, c2, c3, k0, k1);
+    PHILOX_ROUND(c0, c1, c2, c3, k0, k1);
+    PHILOX_ROUND(c0, c1, c2, c3, k0, k1);
+    PHILOX_ROUND(c0, c1, c2, c3, k0, k1);
+    PHILOX_ROUND(c0, c1, c2, c3, k0, k1);
+    PHILOX_ROUND(c0, c1, c2, c3, k0, k1);
+    PhiloxWords w = {c0, c1, c2, c3};
+    return w;
+}
+
+/* Counter = (element index, training step), key = (seed, node key), 64-bit keys folded. */
+FN PhiloxWords philox_draw(int64_t seed, int64_t key, int64_t step, int64_t index)
+{
+    uint64_t s = (uint64_t)seed, k = (uint64_t)key, t = (uint64_t)step, i = (uint64_t)index;
+    return philox4x32((uint32_t)i, (uint32_t)(i >> 32), (uint32_t)t, (uint32_t)(t >> 32),
+                      (uint32_t)(s ^ (s >> 32)), (uint32_t)(k ^ (k >> 32)));
+}
+
+/* 24 random bits: 0 .. 2^24 - 1, exact as a float. */
+FN int32_t philox_bits(int64_t seed, int64_t key, int64_t step, int64_t index)
+{
+    return (int32_t)(philox_draw(seed, key, step, index).w0 >> 8);
+}
+
+FN int32_t philox_bits1(int64_t seed, int64_t key, int64_t step, int64_t index)
+{
+    return (int32_t)(philox_draw(seed, key, step, index).w1 >> 8);
+}
+
+#endif
