@@ -44,7 +44,7 @@ typedef struct {
     int32_t nin, nout;
     const int32_t *in, *out;     /* values, each at most once per list; a value has one producer */
     bool once;                   /* must not run a second time */
-    int32_t ninplace;
+    int32_t ninplace;            /* at most 64 */
     const RematInPlace *inplace;
     int32_t nalt;
     const RematAlt *alt;         /* kernel choice k > 0 is alt[k - 1]; at most 255 of them */

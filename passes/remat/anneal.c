@@ -1,0 +1,301 @@
+/* anneal.c -- simulated annealing over sequences of executions, order free.
+ *
+ * State: a board. Energy: cost + weight * penalty, the penalty being the bytes above the budget summed over all
+ * steps, so that every overfull step pulls, not just the highest one. The weight follows the search: it rises
+ * while the board is overfull and falls while it is not, which keeps the search on the border of the budget.
+ *
+ * Moves: shift an execution within the window its readers and inputs leave; add a recomputation in front of a
+ * reader (with those of its inputs that would be dead there); remove a recomputation with everything that only it
+ * needed; exchange: remove one, then evict something from an overfull step; change a kernel.
+ * A move that only costs is first held against the threshold drawn for it, before any memory is touched. */
+#include "anneal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- pieces of moves ------------------------------------------------------------------------------------ */
+
+/* Removes the run at slot, and then runs that nothing reads any more. */
+static bool remove_cascade(Board *b, int32_t slot, int32_t depth)
+{
+    const Problem *p = b->p;
+    int32_t op = b->op[slot];
+    if (!board_remove(b, slot))
+        return false;
+    if (depth > 64)
+        return true;
+    for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++) {
+        int32_t v = p->in.at[k], start = board_copy_start(b, v, slot);
+        if (start >= 0 && board_unread(b, start))
+            remove_cascade(b, start, depth + 1);
+    }
+    return true;
+}
+
+/* Adds a run of op somewhere in (lo, reader), and with probability 1/2 each of the inputs it finds dead. */
+static bool add_closure(Search *s, int32_t op, int32_t lo, int32_t reader, int32_t depth)
+{
+    Board *b = &s->board;
+    const Problem *p = b->p;
+    if (b->p->inst->ops[op].once || b->nevents * 3 > b->T * 2)
+        return false;
+    int32_t gap = reader - lo - 1;
+    if (gap < 1)
+        return false;
+    int32_t near = rng_below(&s->rng, 3) ? reader - 1 : lo + 1 + rng_below(&s->rng, gap);
+    int32_t slot = board_free_slot(b, lo, reader, near);
+    if (slot < 0 || !board_add(b, op, p->cheapest[op], slot))
+        return false;
+    for (int32_t k = p->in.first[op]; k < p->in.first[op + 1] && depth < 24; k++) {
+        int32_t v = p->in.at[k], start = board_copy_start(b, v, slot);
+        const Slots *reads = &b->reads[v];
+        int32_t i = slots_lower(reads, slot);
+        int32_t idle = i > 0 && reads->at[i - 1] > start ? reads->at[i - 1] : start;
+        bool dead = board_last_read(b, v, start) == slot;
+        if (dead && slot - idle > 3 && (rng_next(&s->rng) & 1))
+            add_closure(s, p->producer[v], idle, slot, depth + 1);
+    }
+    return true;
+}
+
+/* Evicts value v, read at `reader`, over the gap before that read. */
+static bool evict(Search *s, int32_t v, int32_t reader)
+{
+    Board *b = &s->board;
+    int32_t start = board_copy_start(b, v, reader);
+    const Slots *reads = &b->reads[v];
+    int32_t i = slots_lower(reads, reader);
+    int32_t idle = i > 0 && reads->at[i - 1] > start ? reads->at[i - 1] : start;
+    if (start < 0 || !add_closure(s, b->p->producer[v], idle, reader, 0))
+        return false;
+    if (b->op[start] >= 0 && board_unread(b, start))
+        remove_cascade(b, start, 0);
+    return true;
+}
+
+/* An overfull occupied slot, -1 = none. */
+static int32_t overfull_slot(Search *s)
+{
+    Board *b = &s->board;
+    int32_t blocks = b->T / 64, at = rng_below(&s->rng, blocks);
+    for (int32_t k = 0; k < blocks; k++, at = at + 1 < blocks ? at + 1 : 0) {
+        if (b->max[at] + b->lazy[at] <= b->limit)
+            continue;
+        int32_t t = rng_below(&s->rng, 64);
+        while (b->mem[at * 64 + t] + b->lazy[at] <= b->limit)
+            t = (t + 1) % 64;
+        return at * 64 + t;
+    }
+    return -1;
+}
+
+/* ---- moves: each returns whether it changed the board ------------------------------------------------------ */
+
+static bool move_shift(Search *s)
+{
+    Board *b = &s->board;
+    const Problem *p = b->p;
+    int32_t from = b->event[rng_below(&s->rng, b->nevents)], op = b->op[from];
+    const Slots *runs = &b->runs[op];
+    int32_t k = slots_lower(runs, from);
+    int32_t lo = k > 0 ? runs->at[k - 1] : -1, hi = board_first_reader(b, from);
+    hi = k + 1 < runs->n && runs->at[k + 1] < hi ? runs->at[k + 1] : hi;
+    for (int32_t i = p->in.first[op]; i < p->in.first[op + 1]; i++) {
+        int32_t start = board_copy_start(b, p->in.at[i], from);
+        lo = start > lo ? start : lo;
+    }
+    if (hi - lo < 3)
+        return false;
+    int32_t near;
+    switch (rng_below(&s->rng, 4)) {
+    case 0: near = lo + 1; break;
+    case 1: near = hi - 1; break;
+    case 2: near = lo + 1 + rng_below(&s->rng, hi - lo - 1); break;
+    default: {
+        int32_t reach = (hi - lo) / 8 + 2;
+        near = from + (rng_next(&s->rng) & 1 ? 1 : -1) * (1 + rng_below(&s->rng, reach));
+        near = near <= lo ? lo + 1 : near >= hi ? hi - 1 : near;
+    }
+    }
+    int32_t to = board_free_slot(b, lo, hi, near);
+    return to >= 0 && to != from && board_move(b, from, to);
+}
+
+static bool move_add(Search *s)
+{
+    Board *b = &s->board;
+    const Problem *p = b->p;
+    int32_t reader = b->event[rng_below(&s->rng, b->nevents)], op = b->op[reader];
+    int32_t first = p->in.first[op], n = p->in.first[op + 1] - first;
+    return n > 0 && evict(s, p->in.at[first + rng_below(&s->rng, n)], reader);
+}
+
+static bool move_remove(Search *s)
+{
+    Board *b = &s->board;
+    if (b->nmulti == 0)
+        return false;
+    const Slots *runs = &b->runs[b->multi[rng_below(&s->rng, b->nmulti)]];
+    return remove_cascade(b, runs->at[rng_below(&s->rng, runs->n)], 0);
+}
+
+/* Evicts something that idles over an overfull step. */
+static bool relieve(Search *s)
+{
+    Board *b = &s->board;
+    const Problem *p = b->p;
+    int32_t full = overfull_slot(s);
+    for (int32_t tries = 0; tries < 16 && full >= 0; tries++) {
+        int32_t reader = b->event[rng_below(&s->rng, b->nevents)], op = b->op[reader];
+        int32_t first = p->in.first[op], n = p->in.first[op + 1] - first;
+        if (reader <= full || n == 0)
+            continue;
+        int32_t v = p->in.at[first + rng_below(&s->rng, n)];
+        const Slots *reads = &b->reads[v];
+        int32_t i = slots_lower(reads, reader), start = board_copy_start(b, v, reader);
+        int32_t idle = i > 0 && reads->at[i - 1] > start ? reads->at[i - 1] : start;
+        if (idle < full)
+            return evict(s, v, reader);
+    }
+    return false;
+}
+
+static bool move_exchange(Search *s)
+{
+    if (!move_remove(s))
+        return false;
+    for (int32_t k = 0; k < 3 && s->board.penalty > 0; k++)
+        relieve(s);
+    return true;
+}
+
+static bool move_kernel(Search *s)
+{
+    Board *b = &s->board;
+    int32_t slot = b->event[rng_below(&s->rng, b->nevents)], op = b->op[slot];
+    int32_t n = b->p->inst->ops[op].nalt;
+    if (n == 0)
+        return false;
+    int32_t k = rng_below(&s->rng, n);
+    board_set_kernel(b, slot, k >= b->kernel[slot] ? k + 1 : k);
+    return true;
+}
+
+static bool try_move(Search *s)
+{
+    uint32_t r = (uint32_t) (rng_next(&s->rng) & 15);
+    if (s->order_only || r < 7)
+        return s->board.p->any_alt && r == 0 ? move_kernel(s) : move_shift(s);
+    if (r < 10)
+        return move_add(s);
+    if (r < 12)
+        return move_remove(s);
+    if (r < 13)
+        return relieve(s);
+    return move_exchange(s);
+}
+
+/* ---- annealing ------------------------------------------------------------------------------------------------ */
+
+void search_init(Search *s, const Problem *p, int64_t budget, uint64_t seed)
+{
+    int32_t paying = 0;
+    *s = (Search){.rng = {seed}, .best_cost = INT64_MAX};
+    board_init(&s->board, p, budget);
+    for (int32_t i = 0; i < p->nops; i++)
+        paying += p->cost[i] > 0;
+    s->unit = paying ? (double) p->base_cost / paying : 1;
+    s->weight = 0;
+}
+
+void search_free(Search *s)
+{
+    board_free(&s->board);
+    seq_free(&s->best);
+    free(s->best_kernel);
+}
+
+static void store_best(Search *s)
+{
+    const Board *b = &s->board;
+    board_store(b, &s->best);
+    s->best_kernel = rm_grow(s->best_kernel, (size_t) b->nevents, 1);
+    for (int32_t t = 0, n = 0; t < b->T; t++)
+        if (b->op[t] >= 0)
+            s->best_kernel[n++] = b->kernel[t];
+    s->pending = false;
+}
+
+static void note_best(Search *s)
+{
+    if (s->board.penalty == 0 && s->board.cost < s->best_cost) {
+        s->best_cost = s->board.cost;
+        s->pending = true;
+    }
+}
+
+void search_load(Search *s, const Seq *from, const uint8_t *kernels)
+{
+    board_load(&s->board, from, kernels);
+    note_best(s);
+    if (s->pending)
+        store_best(s);
+}
+
+static double energy(const Search *s)
+{
+    return (double) s->board.cost + s->weight * (double) s->board.penalty;
+}
+
+static void step(Search *s)
+{
+    Board *b = &s->board;
+    double before = energy(s);
+    board_begin(b);
+    s->moves++;
+    if (!try_move(s)) {
+        board_undo(b);
+        return;
+    }
+    double worse = energy(s) - before;
+    bool accept = worse <= 0 || worse < -s->temperature * s->unit * log(rng_unit(&s->rng) + 1e-300);
+    if (accept && s->pending && !(b->penalty == 0 && b->cost <= s->best_cost)) {
+        board_undo(b);
+        store_best(s);
+        return;
+    }
+    if (accept)
+        note_best(s);
+    else
+        board_undo(b);
+}
+
+enum { PERIOD = 1024 };
+
+bool search_run(Search *s, int64_t moves, double hot, double cold, int64_t target, double deadline)
+{
+    Board *b = &s->board;
+    bool full = true;
+    if (s->weight == 0) /* one unit of cost for a hundredth of the budget, in one step */
+        s->weight = 100 * s->unit / ((double) b->limit / 64 + 1);
+    for (int64_t done = 0; done < moves && full; done += PERIOD) {
+        s->temperature = hot * pow(cold / hot, (double) done / (double) moves);
+        int32_t overfull = 0;
+        for (int32_t i = 0; i < PERIOD; i++) {
+            step(s);
+            overfull += b->penalty > 0;
+        }
+        double share = (double) overfull / PERIOD;
+        s->weight *= share > 0.6 ? 1.02 : share < 0.4 ? 0.98 : 1;
+        if (b->nevents * 3 > b->T * 2 - 192 || (done & (64 * PERIOD - 1)) == 0) {
+            if (s->pending)
+                store_best(s);
+            board_respread(b);
+        }
+        full = s->best_cost > target && (deadline == 0 || rm_seconds() < deadline);
+    }
+    if (s->pending)
+        store_best(s);
+    return full;
+}

@@ -1,0 +1,27 @@
+/* anneal.h -- simulated annealing on a board; see anneal.c. */
+#ifndef CKC_REMAT_ANNEAL_H
+#define CKC_REMAT_ANNEAL_H
+#include "board.h"
+
+typedef struct {
+    Board board;
+    Rng rng;
+    double unit;          /* cost of a typical operator: the scale of temperatures */
+    double weight;        /* cost per unit of penalty; adapts */
+    double temperature;
+    int64_t moves;
+    int64_t best_cost;    /* INT64_MAX = nothing feasible yet */
+    Seq best;
+    uint8_t *best_kernel;
+    bool pending;         /* the board is better than best, and not stored yet */
+    bool order_only;      /* no recomputation */
+} Search;
+
+void search_init(Search *s, const Problem *p, int64_t budget, uint64_t seed);
+void search_free(Search *s);
+void search_load(Search *s, const Seq *from, const uint8_t *kernels);
+
+/* Runs until `moves` more moves were tried, from temperature `hot` to `cold` (in units); stops early when the best
+ * cost is at most target or deadline (monotonic seconds, 0 = none) has passed. Returns false when it stopped early. */
+bool search_run(Search *s, int64_t moves, double hot, double cold, int64_t target, double deadline);
+#endif

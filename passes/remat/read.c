@@ -1,0 +1,495 @@
+/* read.c -- .dag files: the text form of an instance (grammar in remat.h).
+ *
+ * Lines become records with the file's ids; the records are then sorted by id, ids are resolved, and the
+ * operators are numbered in topological order, smallest id first, which is the order of the ids whenever that
+ * is possible. Every fault names its line. */
+#include "remat_int.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    int64_t id;
+    int32_t output;
+} Ref;
+
+typedef struct {
+    int64_t id, cost, ws;
+    int32_t line;
+    bool keep, once;
+    Ref *in, *inplace, *before;
+    int64_t *out; /* bytes */
+    RematAlt *alt;
+    int32_t nin, ninplace, nbefore, nout, nalt;
+} Record;
+
+typedef struct {
+    Record *rec;
+    int32_t n, cap;
+    int64_t persistent;
+    int32_t line;
+    const char *at; /* the rest of the line */
+    char *err;
+} Reader;
+
+#define reader_fail(r, ln, fmt, ...) rm_fail((r)->err, "line %d: " fmt, ln, __VA_ARGS__)
+
+/* Appends one element to a list that grows by doubling at powers of two. */
+static void *append(void *list, int32_t *n, size_t size)
+{
+    if ((*n & (*n - 1)) == 0)
+        list = rm_grow(list, *n ? 2 * (size_t) *n : 1, size);
+    (*n)++;
+    return list;
+}
+
+static void skip_blanks(Reader *r)
+{
+    while (*r->at == ' ' || *r->at == '\t' || *r->at == '\r')
+        r->at++;
+}
+
+static bool at_end(const Reader *r)
+{
+    return *r->at == 0 || *r->at == '\n' || *r->at == '#';
+}
+
+static bool read_number(Reader *r, const char *what, int64_t *x)
+{
+    char *end;
+    skip_blanks(r);
+    errno = 0;
+    if (at_end(r))
+        return reader_fail(r, r->line, "%s is missing", what);
+    *x = strtoll(r->at, &end, 10);
+    if (end == r->at || isalpha((unsigned char) *end))
+        return reader_fail(r, r->line, "%s: '%.*s' is no number", what,
+                           (int) strcspn(r->at, " \t\r\n"), r->at);
+    if (errno == ERANGE)
+        return reader_fail(r, r->line, "%s does not fit 64 bits", what);
+    if (*x < 0)
+        return reader_fail(r, r->line, "%s is negative: %lld", what, (long long) *x);
+    r->at = end;
+    return true;
+}
+
+static bool read_ref(Reader *r, const char *what, Ref *ref)
+{
+    int64_t k = 0;
+    if (!read_number(r, what, &ref->id))
+        return false;
+    if (*r->at == '.') {
+        r->at++;
+        if (!read_number(r, "output number", &k))
+            return false;
+        if (k > INT32_MAX)
+            return reader_fail(r, r->line, "output number %lld is unknown", (long long) k);
+    }
+    ref->output = (int32_t) k;
+    return true;
+}
+
+static bool read_alt(Reader *r, Record *rec)
+{
+    RematAlt a;
+    if (!read_number(r, "cost of a kernel choice", &a.cost))
+        return false;
+    if (*r->at++ != ',')
+        return reader_fail(r, r->line, "%s", "a kernel choice is alt=COST,WORKSPACE");
+    if (!read_number(r, "workspace of a kernel choice", &a.workspace))
+        return false;
+    rec->alt = append(rec->alt, &rec->nalt, sizeof *rec->alt);
+    rec->alt[rec->nalt - 1] = a;
+    return true;
+}
+
+static bool take_word(Reader *r, const char *word)
+{
+    size_t n = strlen(word);
+    if (strncmp(r->at, word, n))
+        return false;
+    r->at += n;
+    return true;
+}
+
+static bool read_field(Reader *r, Record *rec)
+{
+    Ref ref;
+    int64_t x;
+    if (take_word(r, "ws="))
+        return read_number(r, "workspace", &rec->ws);
+    if (take_word(r, "keep"))
+        return rec->keep = true;
+    if (take_word(r, "once"))
+        return rec->once = true;
+    if (take_word(r, "alt="))
+        return read_alt(r, rec);
+    if (take_word(r, "out=")) {
+        if (!read_number(r, "bytes", &x))
+            return false;
+        rec->out = append(rec->out, &rec->nout, sizeof *rec->out);
+        rec->out[rec->nout - 1] = x;
+        return true;
+    }
+    if (take_word(r, "inplace=")) {
+        if (!read_ref(r, "in-place input", &ref))
+            return false;
+        rec->inplace = append(rec->inplace, &rec->ninplace, sizeof ref);
+        rec->inplace[rec->ninplace - 1] = ref;
+        return true;
+    }
+    if (take_word(r, "before=")) {
+        if (!read_ref(r, "barrier", &ref))
+            return false;
+        rec->before = append(rec->before, &rec->nbefore, sizeof ref);
+        rec->before[rec->nbefore - 1] = ref;
+        return true;
+    }
+    return reader_fail(r, r->line, "unknown field '%.*s'", (int) strcspn(r->at, " \t\r\n=;"), r->at);
+}
+
+static Record *new_record(Reader *r)
+{
+    if (r->n == r->cap) {
+        r->cap = r->cap ? 2 * r->cap : 256;
+        r->rec = rm_grow(r->rec, (size_t) r->cap, sizeof *r->rec);
+    }
+    Record *rec = &r->rec[r->n++];
+    *rec = (Record){.line = r->line};
+    return rec;
+}
+
+static bool read_operator(Reader *r)
+{
+    Record *rec = new_record(r);
+    int64_t bytes;
+    if (!read_number(r, "id", &rec->id) || !read_number(r, "cost", &rec->cost) ||
+        !read_number(r, "bytes", &bytes))
+        return false;
+    rec->out = append(rec->out, &rec->nout, sizeof *rec->out);
+    rec->out[0] = bytes;
+    for (skip_blanks(r); !at_end(r) && *r->at != ';'; skip_blanks(r)) {
+        Ref ref;
+        if (!read_ref(r, "input", &ref))
+            return false;
+        rec->in = append(rec->in, &rec->nin, sizeof ref);
+        rec->in[rec->nin - 1] = ref;
+    }
+    for (skip_blanks(r); !at_end(r); skip_blanks(r)) {
+        if (*r->at == ';')
+            r->at++;
+        else if (!read_field(r, rec))
+            return false;
+    }
+    return true;
+}
+
+static bool read_lines(Reader *r, const char *text)
+{
+    for (r->at = text; *r->at; r->at += *r->at == '\n') {
+        r->line++;
+        skip_blanks(r);
+        if (take_word(r, "persistent")) {
+            if (!read_number(r, "persistent bytes", &r->persistent))
+                return false;
+            skip_blanks(r);
+            if (!at_end(r))
+                return reader_fail(r, r->line, "%s", "text behind the persistent bytes");
+        } else if (!at_end(r) && !read_operator(r)) {
+            return false;
+        }
+        r->at += strcspn(r->at, "\n");
+    }
+    return true;
+}
+
+/* ---- resolving --------------------------------------------------------------------------- */
+
+static int by_id(const void *a, const void *b)
+{
+    const Record *x = a, *y = b;
+    if (x->id != y->id)
+        return x->id < y->id ? -1 : 1;
+    return x->line - y->line;
+}
+
+static int32_t find(const Reader *r, int64_t id)
+{
+    int32_t lo = 0, hi = r->n;
+    while (lo < hi) {
+        int32_t mid = lo + (hi - lo) / 2;
+        if (r->rec[mid].id < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < r->n && r->rec[lo].id == id ? lo : -1;
+}
+
+/* Replaces the ids of a list by record numbers. */
+static bool resolve(Reader *r, const Record *rec, Ref *list, int32_t n, const char *what)
+{
+    for (int32_t k = 0; k < n; k++) {
+        int32_t to = find(r, list[k].id);
+        if (to < 0)
+            return reader_fail(r, rec->line, "%s %lld is unknown", what, (long long) list[k].id);
+        if (list[k].output >= r->rec[to].nout)
+            return reader_fail(r, rec->line, "%s %lld.%d is unknown", what, (long long) list[k].id,
+                               list[k].output);
+        list[k].id = to;
+        for (int32_t j = 0; j < k; j++)
+            if (list[j].id == list[k].id && list[j].output == list[k].output)
+                return reader_fail(r, rec->line, "%s %lld is listed twice", what,
+                                   (long long) r->rec[to].id);
+    }
+    return true;
+}
+
+static bool resolve_all(Reader *r)
+{
+    qsort(r->rec, (size_t) r->n, sizeof *r->rec, by_id);
+    for (int32_t i = 0; i + 1 < r->n; i++)
+        if (r->rec[i].id == r->rec[i + 1].id)
+            return reader_fail(r, r->rec[i + 1].line, "id %lld is used twice", (long long) r->rec[i].id);
+    for (int32_t i = 0; i < r->n; i++) {
+        Record *rec = &r->rec[i];
+        if (!resolve(r, rec, rec->in, rec->nin, "input") ||
+            !resolve(r, rec, rec->inplace, rec->ninplace, "in-place input") ||
+            !resolve(r, rec, rec->before, rec->nbefore, "barrier"))
+            return false;
+    }
+    return true;
+}
+
+/* ---- numbering in topological order --------------------------------------------------------- */
+
+typedef struct {
+    int32_t *first, *to; /* record -> records that must follow it */
+    int32_t *waits;      /* unfinished predecessors */
+} After;
+
+/* rec must follow its inputs and the operators it bars. */
+static void count_or_fill(const Reader *r, After *a, int32_t *fill)
+{
+    for (int32_t i = 0; i < r->n; i++) {
+        const Record *rec = &r->rec[i];
+        for (int32_t k = 0; k < rec->nin + rec->nbefore; k++) {
+            int64_t u = k < rec->nin ? rec->in[k].id : rec->before[k - rec->nin].id;
+            if (fill) {
+                a->to[fill[u]++] = i;
+                a->waits[i]++;
+            } else {
+                a->first[u + 1]++;
+            }
+        }
+    }
+}
+
+static void heap_push(int32_t *heap, int32_t *n, int32_t x)
+{
+    int32_t i = (*n)++;
+    for (; i > 0 && heap[(i - 1) / 2] > x; i = (i - 1) / 2)
+        heap[i] = heap[(i - 1) / 2];
+    heap[i] = x;
+}
+
+static int32_t heap_pop(int32_t *heap, int32_t *n)
+{
+    int32_t top = heap[0], x = heap[--*n], i = 0;
+    for (int32_t c = 1; c < *n; c = 2 * i + 1) {
+        if (c + 1 < *n && heap[c + 1] < heap[c])
+            c++;
+        if (heap[c] >= x)
+            break;
+        heap[i] = heap[c];
+        i = c;
+    }
+    heap[i] = x;
+    return top;
+}
+
+/* number[record] = operator; false on a cycle. */
+static bool number_records(Reader *r, int32_t *number)
+{
+    After a = {RM_NEW(int32_t, r->n + 1), NULL, RM_NEW(int32_t, r->n)};
+    count_or_fill(r, &a, NULL);
+    for (int32_t i = 0; i < r->n; i++)
+        a.first[i + 1] += a.first[i];
+    a.to = RM_NEW(int32_t, a.first[r->n]);
+    int32_t *fill = RM_NEW(int32_t, r->n), *heap = RM_NEW(int32_t, r->n);
+    memcpy(fill, a.first, sizeof *fill * (size_t) r->n);
+    count_or_fill(r, &a, fill);
+    int32_t ready = 0, done = 0;
+    for (int32_t i = 0; i < r->n; i++)
+        if (a.waits[i] == 0)
+            heap_push(heap, &ready, i);
+    while (ready > 0) {
+        int32_t i = heap_pop(heap, &ready);
+        number[i] = done++;
+        for (int32_t k = a.first[i]; k < a.first[i + 1]; k++)
+            if (--a.waits[a.to[k]] == 0)
+                heap_push(heap, &ready, a.to[k]);
+    }
+    bool ok = true;
+    for (int32_t i = 0; i < r->n && ok; i++)
+        if (a.waits[i] > 0)
+            ok = reader_fail(r, r->rec[i].line, "operator %lld is part of a cycle or follows one",
+                             (long long) r->rec[i].id);
+    free(a.first);
+    free(a.to);
+    free(a.waits);
+    free(fill);
+    free(heap);
+    return ok;
+}
+
+/* ---- building the instance ------------------------------------------------------------------ */
+
+/* Storage behind an instance: one block for each kind of array. */
+typedef struct {
+    RematOp *ops;
+    RematValue *values;
+    int32_t *ints;
+    RematInPlace *inplace;
+    RematAlt *alts;
+    int64_t *ids;
+} Storage;
+
+static Storage *storage_new(const Reader *r)
+{
+    size_t ints = 0, inplace = 0, alts = 0, values = 0;
+    for (int32_t i = 0; i < r->n; i++) {
+        const Record *rec = &r->rec[i];
+        ints += (size_t) rec->nin + (size_t) rec->nout + (size_t) rec->nbefore;
+        inplace += (size_t) rec->ninplace;
+        alts += (size_t) rec->nalt;
+        values += (size_t) rec->nout;
+    }
+    Storage *s = RM_NEW(Storage, 1);
+    *s = (Storage){RM_NEW(RematOp, r->n),          RM_NEW(RematValue, values),
+                   RM_NEW(int32_t, ints),          RM_NEW(RematInPlace, inplace),
+                   RM_NEW(RematAlt, alts),         RM_NEW(int64_t, r->n)};
+    return s;
+}
+
+static bool build_inplace(Reader *r, const Record *rec, RematInPlace *to)
+{
+    for (int32_t k = 0; k < rec->ninplace; k++) {
+        int32_t j = 0;
+        while (j < rec->nin && (rec->in[j].id != rec->inplace[k].id ||
+                                rec->in[j].output != rec->inplace[k].output))
+            j++;
+        if (j == rec->nin)
+            return reader_fail(r, rec->line, "in-place over %lld, which is no input",
+                               (long long) r->rec[rec->inplace[k].id].id);
+        to[k] = (RematInPlace){0, j};
+    }
+    return true;
+}
+
+static bool build(Reader *r, const int32_t *number, RematInstance *inst, const int64_t **ids)
+{
+    Storage *s = storage_new(r);
+    *inst = (RematInstance){r->n, 0, s->ops, s->values, r->persistent, -1, NULL, s};
+    int32_t *ints = s->ints, *value = RM_NEW(int32_t, r->n);
+    RematInPlace *inplace = s->inplace;
+    RematAlt *alts = s->alts;
+    bool ok = true;
+    for (int32_t i = 0; i < r->n; i++) {
+        value[i] = inst->nvalues;
+        for (int32_t k = 0; k < r->rec[i].nout; k++)
+            s->values[inst->nvalues++] = (RematValue){r->rec[i].out[k], k == 0 && r->rec[i].keep};
+    }
+    for (int32_t i = 0; i < r->n && ok; i++) {
+        const Record *rec = &r->rec[i];
+        int32_t *in = ints, *out = in + rec->nin, *barrier = out + rec->nout;
+        ints = barrier + rec->nbefore;
+        for (int32_t k = 0; k < rec->nin; k++)
+            in[k] = value[rec->in[k].id] + rec->in[k].output;
+        for (int32_t k = 0; k < rec->nout; k++)
+            out[k] = value[i] + k;
+        for (int32_t k = 0; k < rec->nbefore; k++)
+            barrier[k] = number[rec->before[k].id];
+        ok = build_inplace(r, rec, inplace);
+        if (rec->nalt)
+            memcpy(alts, rec->alt, sizeof *alts * (size_t) rec->nalt);
+        s->ops[number[i]] =
+            (RematOp){.cost = rec->cost, .workspace = rec->ws, .nin = rec->nin, .nout = rec->nout,
+                      .in = in, .out = out, .once = rec->once, .ninplace = rec->ninplace,
+                      .inplace = inplace, .nalt = rec->nalt, .alt = alts,
+                      .nbarrier = rec->nbefore, .barrier = barrier};
+        s->ids[number[i]] = rec->id;
+        inplace += rec->ninplace;
+        alts += rec->nalt;
+    }
+    free(value);
+    if (ids)
+        *ids = s->ids;
+    return ok;
+}
+
+void remat_free(RematInstance *inst)
+{
+    Storage *s = inst->memory;
+    if (s) {
+        free(s->ops);
+        free(s->values);
+        free(s->ints);
+        free(s->inplace);
+        free(s->alts);
+        free(s->ids);
+        free(s);
+    }
+    *inst = (RematInstance){.loss = -1};
+}
+
+static void reader_free(Reader *r)
+{
+    for (int32_t i = 0; i < r->n; i++) {
+        free(r->rec[i].in);
+        free(r->rec[i].inplace);
+        free(r->rec[i].before);
+        free(r->rec[i].out);
+        free(r->rec[i].alt);
+    }
+    free(r->rec);
+}
+
+bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids, char err[REMAT_ERR])
+{
+    Reader r = {.err = err};
+    *inst = (RematInstance){.loss = -1};
+    bool ok = read_lines(&r, text) && resolve_all(&r);
+    int32_t *number = RM_NEW(int32_t, r.n);
+    ok = ok && number_records(&r, number) && build(&r, number, inst, ids) && remat_check(inst, err);
+    free(number);
+    reader_free(&r);
+    if (!ok)
+        remat_free(inst);
+    return ok;
+}
+
+bool remat_read(const char *path, RematInstance *inst, const int64_t **ids, char err[REMAT_ERR])
+{
+    FILE *f = fopen(path, "rb");
+    *inst = (RematInstance){.loss = -1};
+    if (!f)
+        return rm_fail(err, "%.150s: %s", path, strerror(errno));
+    char *text = NULL;
+    size_t n = 0, cap = 0, got = 1;
+    while (got > 0) {
+        if (cap - n < 65536)
+            text = rm_grow(text, cap = 2 * cap + 65537, 1);
+        got = fread(text + n, 1, cap - n - 1, f);
+        n += got;
+    }
+    text[n] = 0;
+    fclose(f);
+    char why[REMAT_ERR] = "";
+    bool ok = remat_parse(text, inst, ids, why) ||
+              rm_fail(err, "%.100s: %.150s", path, why);
+    free(text);
+    return ok;
+}
