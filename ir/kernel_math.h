@@ -76,6 +76,34 @@ static inline int64_t min_int(int64_t x, int64_t y)
 #define FMAX(x, y) _Generic((x) + (y), double: max_real, default: max_int)(x, y)
 #define FMIN(x, y) _Generic((x) + (y), double: min_real, default: min_int)(x, y)
 
+/* Division truncates on integers (0 where the divisor is 0); REM has the sign of x, MOD of y. */
+static inline double div_real(double x, double y)
+{
+    return x / y;
+}
+static inline int64_t div_int(int64_t x, int64_t y)
+{
+    return y == 0 ? 0 : y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y;
+}
+static inline int64_t rem_int(int64_t x, int64_t y)
+{
+    return y == 0 || y == -1 ? 0 : x % y;
+}
+static inline double mod_real(double x, double y)
+{
+    double r = fmod(x, y);
+    return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+}
+static inline int64_t mod_int(int64_t x, int64_t y)
+{
+    int64_t r = rem_int(x, y);
+    return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+}
+#define DIV(x, y) _Generic((x) + (y), double: div_real, default: div_int)(x, y)
+#define REM(x, y) _Generic((x) + (y), double: fmod, default: rem_int)(x, y)
+#define MOD(x, y) _Generic((x) + (y), double: mod_real, default: mod_int)(x, y)
+#define BITOP(x, op, y) ((int64_t)((uint64_t)(int64_t)(x) op (uint64_t)(int64_t)(y)))
+
 #define PHILOX_UNIFORM(seed, key, step, index)                                               \
     (R(philox_bits((int64_t)(seed), (int64_t)(key), (int64_t)(step), (int64_t)(index))) *    \
      R(0x1p-24))

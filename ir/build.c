@@ -1,0 +1,212 @@
+/* build.c -- building nodes: inference at construction, folding of constants, shorthands. */
+#include "attrs.h"
+#include <string.h>
+
+/* Constants larger than this are not folded into new ones (a folded Expand of a scalar mask
+ * would be stored instead of generated). */
+enum { FOLD_MAX = 1 << 20 };
+
+static bool all_const(const Graph *g, Op op, int nin, const Val *in)
+{
+    if (op_table[op]->traits & OPT_RANDOM)
+        return false;
+    for (int i = 0; i < nin; i++)
+        if (in[i].i && !graph_is_const(g, in[i]))
+            return false;
+    return true;
+}
+
+static bool fold(Graph *g, Node *n, Val *out)
+{
+    Tensor in[64], res[MAX_OUT];
+    Arena tmp = {0};
+    Tensor *tin = n->nin > 64 ? NEW(&tmp, Tensor, n->nin) : in;
+    for (int i = 0; i < n->nin; i++)
+        tin[i] = n->in[i].i ? graph_tensor(g, n->in[i]) : (Tensor){0};
+    for (int i = 0; i < n->nout; i++) {
+        Value *v = &g->vals[out[i].i];
+        res[i] = (Tensor){v->type, NEW(g->arena, char, type_bytes(&v->type) + 1)};
+    }
+    bool ok = node_eval(g, n, tin, res, g->diag);
+    for (int i = 0; i < n->nout && ok; i++) {
+        Value *v = &g->vals[out[i].i];
+        v->kind = VAL_CONST;
+        v->data = res[i].data;
+        v->def.i = 0;
+    }
+    if (ok)
+        g->norder--; /* the node was the last in order: leave it out */
+    arena_free(&tmp);
+    return ok;
+}
+
+static bool check_arity(const Graph *g, Op op, int nin, const Val *in)
+{
+    const OpDef *def = op_table[op];
+    if (nin < def->min_in || (def->max_in >= 0 && nin > def->max_in))
+        return fail(g->diag, "%s: %d operands given", def->name, nin);
+    for (int i = 0; i < nin && (i < def->min_in || def->max_in < 0); i++)
+        if (!in[i].i)
+            return fail(g->diag, "%s: operand %d is missing", def->name, i);
+    return true;
+}
+
+bool build_n(Graph *g, Op op, const char *name, int nin, const Val *in, const void *attr,
+             int nout, Val *out)
+{
+    const OpDef *def = op_table[op];
+    memset(out, 0, (size_t)nout * sizeof *out);
+    if (g->diag->failed)
+        return false;
+    TRY(check_arity(g, op, nin, in));
+    Val tmp[MAX_OUT] = {{0}};
+    Node probe = {.op = op, .nin = nin, .nout = def->nout, .in = NEW(g->arena, Val, nin + 1),
+                  .out = tmp, .name = name};
+    memcpy(probe.in, in, (size_t)nin * sizeof *in);
+    if (def->attr_size) {
+        probe.attr = arena_alloc(g->arena, 1, def->attr_size);
+        if (attr)
+            memcpy(probe.attr, attr, def->attr_size);
+        else
+            op_attr_init(op, probe.attr);
+    }
+    Type t[MAX_OUT] = {{0}};
+    if (!def->infer(g, &probe, t, g->diag))
+        return false;
+    for (int i = 0; i < def->nout; i++)
+        tmp[i] = graph_value(g, name ? name : def->name, t[i], VAL_TEMP);
+    Node *n = graph_node(g, op, nin, in, def->nout, tmp);
+    n->attr = probe.attr;
+    n->name = name ? arena_strndup(g->arena, name, strlen(name)) : NULL;
+    memcpy(out, tmp, (size_t)(nout < def->nout ? nout : def->nout) * sizeof *out);
+    if (all_const(g, op, nin, in) && type_count(&t[0]) <= FOLD_MAX)
+        return fold(g, n, tmp);
+    return true;
+}
+
+Val build(Graph *g, Op op, const char *name, int nin, const Val *in, const void *attr)
+{
+    Val out = {0};
+    build_n(g, op, name, nin, in, attr, 1, &out);
+    return out;
+}
+
+Val build1(Graph *g, Op op, Val a) { return build(g, op, NULL, 1, &a, NULL); }
+Val build2(Graph *g, Op op, Val a, Val b) { return build(g, op, NULL, 2, (Val[]){a, b}, NULL); }
+Val build3(Graph *g, Op op, Val a, Val b, Val c)
+{
+    return build(g, op, NULL, 3, (Val[]){a, b, c}, NULL);
+}
+
+Val build_scalar(Graph *g, DType dt, double v)
+{
+    char bytes[8] = {0};
+    Tensor t = {type_scalar(dt), bytes};
+    tensor_set_f(&t, 0, v);
+    return graph_const(g, "c", t.type, bytes);
+}
+
+Val build_ints(Graph *g, const int64_t *v, int n)
+{
+    int64_t dim = n;
+    return graph_const(g, "ints", type_make(DT_I64, 1, &dim), v);
+}
+
+Val build_cast(Graph *g, Val a, DType dt)
+{
+    if (!a.i || val_type(g, a)->dt == dt)
+        return a;
+    return build(g, OP_cast, NULL, 1, &a, &(CastAttrs){dt});
+}
+
+static Ints ints(int n, const int64_t *v)
+{
+    Ints r = {.n = n};
+    for (int i = 0; i < n; i++)
+        r.v[i] = v[i];
+    return r;
+}
+
+Val build_reshape(Graph *g, Val a, int rank, const int64_t *dim)
+{
+    if (!a.i)
+        return a;
+    Type want = type_make(val_type(g, a)->dt, rank, dim);
+    if (type_equal(&want, val_type(g, a)))
+        return a;
+    return build(g, OP_reshape, NULL, 1, &a, &(ShapeAttrs){ints(rank, dim)});
+}
+
+Val build_transpose(Graph *g, Val a, const int *perm)
+{
+    if (!a.i)
+        return a;
+    int rank = val_type(g, a)->rank;
+    bool same = true;
+    TransposeAttrs at = {.perm = {.n = rank}};
+    for (int i = 0; i < rank; i++) {
+        at.perm.v[i] = perm[i];
+        same &= perm[i] == i;
+    }
+    return same ? a : build(g, OP_transpose, NULL, 1, &a, &at);
+}
+
+Val build_expand(Graph *g, Val a, int rank, const int64_t *dim)
+{
+    if (!a.i)
+        return a;
+    Type want = type_make(val_type(g, a)->dt, rank, dim);
+    if (type_equal(&want, val_type(g, a)))
+        return a;
+    return build(g, OP_expand, NULL, 1, &a, &(ShapeAttrs){ints(rank, dim)});
+}
+
+Val build_reduce(Graph *g, Op op, Val a, uint32_t axes, bool keepdims)
+{
+    if (!axes || !a.i)
+        return a;
+    ReduceAttrs at = {.keepdims = keepdims};
+    for (int i = 0; i < MAX_RANK; i++)
+        if (axes >> i & 1)
+            at.axes.v[at.axes.n++] = i;
+    return build(g, op, NULL, 1, &a, &at);
+}
+
+Val build_sum_to(Graph *g, Val a, const Type *shape)
+{
+    if (!a.i || type_same_shape(val_type(g, a), shape))
+        return a;
+    const Type *t = val_type(g, a);
+    uint32_t axes = 0;
+    int lead = t->rank - shape->rank;
+    for (int i = 0; i < t->rank; i++)
+        if (i < lead || (shape->dim[i - lead] == 1 && t->dim[i] != 1))
+            axes |= 1u << i;
+    Val s = build_reduce(g, OP_reduce_sum, a, axes, true);
+    return build_reshape(g, s, shape->rank, shape->dim);
+}
+
+Val build_slice(Graph *g, Val a, int axis, int64_t start, int64_t len)
+{
+    if (!a.i)
+        return a;
+    const Type *t = val_type(g, a);
+    if (start == 0 && len == t->dim[axis])
+        return a;
+    SliceAttrs at = {.start.n = t->rank, .step.n = t->rank, .size = ints(t->rank, t->dim)};
+    for (int i = 0; i < t->rank; i++)
+        at.step.v[i] = 1;
+    at.start.v[axis] = start;
+    at.size.v[axis] = len;
+    return build(g, OP_slice, NULL, 1, &a, &at);
+}
+
+Val build_concat(Graph *g, int n, const Val *v, int axis)
+{
+    return n == 1 ? v[0] : build(g, OP_concat, NULL, n, v, &(AxisAttrs){axis});
+}
+
+Val build_matmul(Graph *g, Val a, Val b, bool ta, bool tb)
+{
+    return build(g, OP_matmul, NULL, 2, (Val[]){a, b}, &(MatmulAttrs){ta, tb});
+}

@@ -1,0 +1,192 @@
+/* graph.c -- construction of graphs: values with unique names, nodes, the schedule. */
+#include "ops/common.h"
+#include <string.h>
+
+const OpDef *const op_table[OP_COUNT] = {
+#define OP(name) [OP_##name] = &op_##name,
+#include "ops.def"
+};
+
+const char *const val_kind_name[VAL_KIND_COUNT] = {"temp", "input", "param", "state", "const"};
+
+Op op_find(const char *name)
+{
+    for (int op = 1; op < OP_COUNT; op++)
+        if (strcmp(op_table[op]->name, name) == 0)
+            return (Op)op;
+    return OP_NONE;
+}
+
+void op_attr_init(Op op, void *attr)
+{
+    const OpDef *def = op_table[op];
+    memset(attr, 0, def->attr_size);
+    for (size_t i = 0; i < def->nattrs; i++) {
+        char *at = (char *)attr + def->attrs[i].off;
+        if (def->attrs[i].type == AT_F64)
+            *(double *)(void *)at = def->attrs[i].dflt;
+        else if (def->attrs[i].type != AT_INTS)
+            *(int64_t *)(void *)at = (int64_t)def->attrs[i].dflt;
+    }
+}
+
+void graph_init(Graph *g, Arena *a, Diag *d)
+{
+    *g = (Graph){.arena = a, .diag = d, .nvals = 1, .nnodes = 1};
+    g->vals = arena_grow(a, NULL, 1, &g->cvals, sizeof *g->vals);
+    g->nodes = arena_grow(a, NULL, 1, &g->cnodes, sizeof *g->nodes);
+    g->vals[0].name = "_";
+}
+
+/* ---- names: open addressing over Val indices, FNV-1a ------------------------- */
+
+static uint32_t name_hash(const char *s)
+{
+    uint32_t h = 2166136261u;
+    for (; *s; s++)
+        h = (h ^ (uint8_t)*s) * 16777619u;
+    return h;
+}
+
+/* Slot of the name, or the free slot where it belongs. */
+static uint32_t *name_slot(const Graph *g, const char *name)
+{
+    uint32_t mask = g->cnames - 1, i = name_hash(name) & mask;
+    while (g->names[i] && strcmp(g->vals[g->names[i]].name, name) != 0)
+        i = (i + 1) & mask;
+    return &g->names[i];
+}
+
+static void names_grow(Graph *g)
+{
+    if (g->names && g->nvals * 2 < g->cnames)
+        return;
+    g->cnames = g->cnames ? g->cnames * 2 : 256;
+    g->names = NEW(g->arena, uint32_t, g->cnames);
+    for (uint32_t i = 1; i < g->nvals; i++)
+        *name_slot(g, g->vals[i].name) = i;
+}
+
+Val graph_find(const Graph *g, const char *name)
+{
+    return (Val){g->names ? *name_slot(g, name) : 0};
+}
+
+Val graph_value(Graph *g, const char *name, Type t, ValKind kind)
+{
+    names_grow(g);
+    char *unique = arena_strndup(g->arena, name, strlen(name));
+    for (char *c = unique; *c; c++) /* names are printed between blanks and commas */
+        if ((unsigned char)*c <= ' ' || strchr(",()\"#{}=%@", *c))
+            *c = '_';
+    const char *base = unique;
+    /* The count so far is a good first guess: names clash in runs (.grad, .remat). */
+    for (uint32_t k = 1; !*unique || *name_slot(g, unique); k = k < 8 ? k + 1 : g->nvals + k)
+        unique = arena_printf(g->arena, "%s.%u", *base ? base : "v", k);
+    g->vals = arena_grow(g->arena, g->vals, g->nvals, &g->cvals, sizeof *g->vals);
+    g->vals[g->nvals] = (Value){.name = unique, .type = t, .kind = kind};
+    *name_slot(g, unique) = g->nvals;
+    return (Val){g->nvals++};
+}
+
+Val graph_const(Graph *g, const char *name, Type t, const void *data)
+{
+    Val v = graph_value(g, name, t, VAL_CONST);
+    size_t n = (size_t)type_bytes(&t);
+    void *copy = arena_alloc(g->arena, n ? n : 1, 1);
+    if (n)
+        memcpy(copy, data, n);
+    g->vals[v.i].data = copy;
+    return v;
+}
+
+/* ---- nodes --------------------------------------------------------------------- */
+
+static Val *vals_dup(Arena *a, const Val *v, int n)
+{
+    Val *copy = NEW(a, Val, n ? n : 1);
+    for (int i = 0; i < n; i++)
+        copy[i] = v[i];
+    return copy;
+}
+
+static Node *node_new(Graph *g, Op op, int nin, const Val *in, int nout, const Val *out)
+{
+    g->nodes = arena_grow(g->arena, g->nodes, g->nnodes, &g->cnodes, sizeof *g->nodes);
+    Node *n = &g->nodes[g->nnodes];
+    *n = (Node){.op = op, .nin = nin, .nout = nout, .in = vals_dup(g->arena, in, nin),
+                .out = vals_dup(g->arena, out, nout)};
+    if (op_table[op]->attr_size)
+        n->attr = arena_alloc(g->arena, 1, op_table[op]->attr_size);
+    for (int i = 0; i < nout; i++)
+        g->vals[out[i].i].def.i = g->nnodes;
+    g->nnodes++;
+    return n;
+}
+
+Node *graph_node(Graph *g, Op op, int nin, const Val *in, int nout, const Val *out)
+{
+    Node *n = node_new(g, op, nin, in, nout, out);
+    if (n->attr)
+        op_attr_init(op, n->attr);
+    g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
+    g->order[g->norder++].i = g->nnodes - 1;
+    return n;
+}
+
+NodeId graph_clone_node(Graph *g, NodeId id, const Val *subst)
+{
+    Node old = g->nodes[id.i];
+    Val *in = NEW(g->arena, Val, old.nin ? old.nin : 1), out[MAX_OUT];
+    for (int i = 0; i < old.nin; i++)
+        in[i] = subst ? subst[old.in[i].i] : old.in[i];
+    for (int i = 0; i < old.nout; i++) {
+        Value v = g->vals[old.out[i].i];
+        out[i] = graph_value(g, arena_printf(g->arena, "%s.remat", v.name), v.type, VAL_TEMP);
+    }
+    Node *n = node_new(g, old.op, old.nin, in, old.nout, out);
+    if (n->attr)
+        memcpy(n->attr, old.attr, op_table[old.op]->attr_size);
+    n->name = old.name;
+    n->remat_of = old.remat_of.i ? old.remat_of : id;
+    return (NodeId){g->nnodes - 1};
+}
+
+void graph_add_out(Graph *g, Val v)
+{
+    g->out = arena_grow(g->arena, g->out, g->nout, &g->cout, sizeof *g->out);
+    g->out[g->nout++] = v;
+}
+
+void graph_add_update(Graph *g, Val state, Val value)
+{
+    g->update = arena_grow(g->arena, g->update, g->nupdate, &g->cupdate, sizeof *g->update);
+    g->update[g->nupdate++] = (Update){state, value};
+}
+
+uint32_t *graph_uses(const Graph *g, Arena *a)
+{
+    uint32_t *uses = NEW(a, uint32_t, g->nvals);
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        for (int i = 0; i < n->nin; i++)
+            uses[n->in[i].i]++;
+    }
+    for (uint32_t i = 0; i < g->nout; i++)
+        uses[g->out[i].i]++;
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        uses[g->update[i].value.i]++;
+    uses[0] = 0;
+    return uses;
+}
+
+bool graph_is_const(const Graph *g, Val v)
+{
+    return v.i && g->vals[v.i].kind == VAL_CONST && g->vals[v.i].data;
+}
+
+Tensor graph_tensor(const Graph *g, Val v)
+{
+    /* Evaluators take Tensors of inputs and outputs alike; they never write an input. */
+    return (Tensor){g->vals[v.i].type, (void *)(uintptr_t)g->vals[v.i].data};
+}

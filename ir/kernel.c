@@ -1,0 +1,453 @@
+/* kernel.c -- building kernel descriptions: operands, iteration space, instructions, queries. */
+#include "kernel.h"
+#include <assert.h>
+#include <string.h>
+
+/* ---- building ------------------------------------------------------------------ */
+
+void k_init(Kernel *k, Arena *a, const Graph *g, const Node *n)
+{
+    *k = (Kernel){.arena = a, .noperands = n->nin + n->nout};
+    k->operand = NEW(a, DType, k->noperands + 1);
+    for (int i = 0; i < n->nin; i++)
+        k->operand[i] = n->in[i].i ? g->vals[n->in[i].i].type.dt : DT_NONE;
+    for (int i = 0; i < n->nout; i++)
+        k->operand[n->nin + i] = g->vals[n->out[i].i].type.dt;
+}
+
+void k_space(Kernel *k, const Type *shape, uint32_t red)
+{
+    k->rank = shape->rank;
+    memcpy(k->extent, shape->dim, sizeof k->extent);
+    k->red = red;
+}
+
+static int push(Kernel *k, KInst in)
+{
+    k->ins = arena_grow(k->arena, k->ins, k->nins, &k->cins, sizeof *k->ins);
+    k->ins[k->nins] = in;
+    return (int)k->nins++;
+}
+
+static KType operand_type(const Kernel *k, int operand)
+{
+    return dtype_is_float(k->operand[operand]) ? KT_REAL : KT_INT;
+}
+
+int k_load_at(Kernel *k, int operand, int64_t offset, const int64_t *stride)
+{
+    KInst in = {.kind = K_LOAD, .type = operand_type(k, operand), .operand = operand,
+                .offset = offset};
+    memcpy(in.stride, stride, (size_t)k->rank * sizeof *stride);
+    return push(k, in);
+}
+
+int k_load(Kernel *k, int operand, const Type *t)
+{
+    int64_t own[MAX_RANK], stride[K_DIMS] = {0};
+    type_strides(t, own);
+    for (int i = 0; i < t->rank; i++)
+        stride[k->rank - t->rank + i] = t->dim[i] == 1 ? 0 : own[i];
+    return k_load_at(k, operand, 0, stride);
+}
+
+/* Row-major strides over the dimensions not in drop; 0 for the others. */
+static void keep_strides(const Kernel *k, uint32_t drop, int64_t *stride)
+{
+    int64_t s = 1;
+    memset(stride, 0, K_DIMS * sizeof *stride);
+    for (int i = k->rank; i-- > 0;)
+        if (!(drop >> i & 1)) {
+            stride[i] = s;
+            s *= k->extent[i];
+        }
+}
+
+int k_load_keep(Kernel *k, int operand, uint32_t drop)
+{
+    int64_t stride[K_DIMS];
+    keep_strides(k, drop, stride);
+    return k_load_at(k, operand, 0, stride);
+}
+
+int k_const(Kernel *k, KType t, double v)
+{
+    return push(k, (KInst){.kind = K_CONST, .type = t, .imm = v});
+}
+
+int k_index(Kernel *k, const int64_t *stride, int64_t offset)
+{
+    KInst in = {.kind = K_INDEX, .type = KT_INT, .offset = offset};
+    memcpy(in.stride, stride, (size_t)k->rank * sizeof *stride);
+    return push(k, in);
+}
+
+int k_expr(Kernel *k, const Expr *e, KType t, int a, int b, int c, double al, double be)
+{
+    return push(k, (KInst){.kind = K_EXPR, .type = t, .arg = {a, b, c}, .expr = e,
+                           .al = al, .be = be});
+}
+
+int k_op(Kernel *k, Op op, int a, int b, int c)
+{
+    return k_expr(k, &op_table[op]->expr, KT_REAL, a, b, c, 0, 0);
+}
+
+int k_reduce(Kernel *k, KKind kind, int a)
+{
+    return push(k, (KInst){.kind = kind, .type = k->ins[a].type, .arg = {a}});
+}
+
+void k_store_keep(Kernel *k, int operand, int v, uint32_t drop)
+{
+    KInst in = {.kind = K_STORE, .type = operand_type(k, operand), .arg = {v},
+                .operand = operand};
+    keep_strides(k, drop, in.stride);
+    push(k, in);
+}
+
+void k_store(Kernel *k, int operand, int v) { k_store_keep(k, operand, v, 0); }
+
+void k_body(Kernel *k, const Body *b, int64_t items)
+{
+    k->body = b;
+    k->items = items;
+}
+
+/* ---- queries ----------------------------------------------------------------------- */
+
+static bool same_map(const Kernel *k, const KInst *a, const KInst *b)
+{
+    if (a->offset != b->offset)
+        return false;
+    for (int d = 0; d < k->rank; d++)
+        if (k->extent[d] != 1 && a->stride[d] != b->stride[d])
+            return false;
+    return true;
+}
+
+/* In place is safe when every load of `read` addresses exactly what the store of `write` does: an
+ * element is loaded before it is stored, and full-space stores run in the last pass. */
+bool kernel_inplace(const Kernel *k, int read, int write)
+{
+    if (k->body || k->lib || dtype_size[k->operand[read]] != dtype_size[k->operand[write]])
+        return false;
+    const KInst *st = NULL;
+    for (uint32_t i = 0; i < k->nins; i++)
+        if (k->ins[i].kind == K_STORE && k->ins[i].operand == write) {
+            if (st)
+                return false;
+            st = &k->ins[i];
+        }
+    for (int d = 0; st && d < k->rank; d++)
+        if (k->extent[d] != 1 && (k->red >> d & 1) && st->stride[d] == 0)
+            return false; /* a reduced store: other passes may still read */
+    for (uint32_t i = 0; st && i < k->nins; i++)
+        if (k->ins[i].kind == K_LOAD && k->ins[i].operand == read && !same_map(k, &k->ins[i], st))
+            return false;
+    return st != NULL;
+}
+
+bool kernel_same_space(const Kernel *a, const Kernel *b)
+{
+    return !a->body && !b->body && a->rank == b->rank && a->red == b->red &&
+           memcmp(a->extent, b->extent, (size_t)a->rank * sizeof *a->extent) == 0;
+}
+
+/* ---- canonical spaces ------------------------------------------------------------------
+ * Two kernels share a space when both can be split to a common refinement: an affine access over
+ * a dimension of 4096 is one over 8 x 512.  Dimensions of size 1 are dropped first. */
+
+static void drop_dim(Kernel *k, int d)
+{
+    int tail = k->rank - d - 1;
+    memmove(&k->extent[d], &k->extent[d + 1], (size_t)tail * sizeof *k->extent);
+    k->red = (k->red & ((1u << d) - 1)) | (k->red >> (d + 1) << d);
+    for (uint32_t i = 0; i < k->nins; i++)
+        memmove(&k->ins[i].stride[d], &k->ins[i].stride[d + 1],
+                (size_t)tail * sizeof k->ins[i].stride[0]);
+    k->rank--;
+    k->extent[k->rank] = 0;
+    for (uint32_t i = 0; i < k->nins; i++)
+        k->ins[i].stride[k->rank] = 0;
+}
+
+static void insert_dim(Kernel *k, int d, int64_t extent, bool red)
+{
+    assert(k->rank < K_DIMS);
+    int tail = k->rank - d;
+    memmove(&k->extent[d + 1], &k->extent[d], (size_t)tail * sizeof *k->extent);
+    k->extent[d] = extent;
+    k->red = (k->red & ((1u << d) - 1)) | (k->red >> d << (d + 1)) | (uint32_t)red << d;
+    for (uint32_t i = 0; i < k->nins; i++) {
+        int64_t *s = k->ins[i].stride;
+        memmove(&s[d + 1], &s[d], (size_t)tail * sizeof *s);
+        s[d] = 0;
+    }
+    k->rank++;
+}
+
+static void squeeze(Kernel *k)
+{
+    for (int d = k->rank; d-- > 0;)
+        if (k->extent[d] == 1)
+            drop_dim(k, d);
+    if (k->red)
+        return;
+    for (uint32_t i = 0; i < k->nins; i++) /* nothing left to reduce: reductions are copies */
+        if (k->ins[i].kind >= K_SUM && k->ins[i].kind <= K_PROD) {
+            k->ins[i].expr = &op_table[OP_copy]->expr;
+            k->ins[i].kind = K_EXPR;
+        }
+}
+
+/* Split dimension d into extent/inner x inner. */
+static void split_dim(Kernel *k, int d, int64_t inner)
+{
+    insert_dim(k, d + 1, inner, k->red >> d & 1);
+    k->extent[d] /= inner;
+    for (uint32_t i = 0; i < k->nins; i++) {
+        int64_t *s = k->ins[i].stride;
+        s[d + 1] = s[d];
+        s[d] *= inner;
+    }
+}
+
+/* Walk both spaces from the innermost dimension, splitting the larger extent. */
+static bool refine(Kernel *a, Kernel *b)
+{
+    int i = a->rank, j = b->rank;
+    while (i > 0 && j > 0) {
+        int64_t ea = a->extent[i - 1], eb = b->extent[j - 1];
+        if (ea != eb) {
+            Kernel *big = ea > eb ? a : b;
+            int64_t lo = ea > eb ? eb : ea, hi = ea > eb ? ea : eb;
+            if (lo == 0 || hi % lo || big->rank == K_DIMS)
+                return false;
+            split_dim(big, (ea > eb ? i : j) - 1, lo);
+            *(ea > eb ? &i : &j) += 1;
+        }
+        i--;
+        j--;
+    }
+    return i == 0 && j == 0;
+}
+
+/* a is pointwise over the parallel dimensions of b: give it b's reduced ones, with stride 0. */
+static void widen(Kernel *a, const Kernel *b)
+{
+    for (int d = 0; d < b->rank; d++)
+        if (b->red >> d & 1)
+            insert_dim(a, d, b->extent[d], true);
+}
+
+static int64_t space_count(const Kernel *k, bool outer_only)
+{
+    int64_t c = 1;
+    for (int d = 0; d < k->rank; d++)
+        if (!outer_only || !(k->red >> d & 1))
+            c *= k->extent[d];
+    return c;
+}
+
+/* Bring both to one space; false if that is not possible. */
+static bool unify(Kernel *a, Kernel *b)
+{
+    if (a->body || b->body || a->lib || b->lib)
+        return false;
+    squeeze(a);
+    squeeze(b);
+    if (space_count(a, false) != space_count(b, false)) {
+        Kernel *small = a->red ? b : a, *big = a->red ? a : b;
+        if (small->red || !big->red || space_count(small, false) != space_count(big, true))
+            return false;
+        int outer = 0;
+        for (int d = 0; d < big->rank; d++)
+            if (!(big->red >> d & 1) && (outer >= small->rank ||
+                                         small->extent[outer++] != big->extent[d]))
+                return false;
+        if (outer != small->rank || small->rank + big->rank - outer > K_DIMS)
+            return false;
+        widen(small, big);
+    }
+    TRY(refine(a, b));
+    if (a->red && b->red && a->red != b->red)
+        return false;
+    a->red = b->red = a->red | b->red;
+    return true;
+}
+
+/* ---- one kernel from a group ---------------------------------------------------------- */
+
+typedef struct {
+    Kernel *k;
+    const Graph *g;
+    Val *vals;      /* value of each operand */
+    int *write_of;  /* per operand: instruction index of its store, -1 if it is read */
+    int cap;
+} Merge;
+
+static int merge_operand(Merge *m, Val v)
+{
+    for (int i = 0; i < m->k->noperands; i++)
+        if (m->vals[i].i == v.i)
+            return i;
+    if (m->k->noperands == m->cap)
+        return -1;
+    int i = m->k->noperands++;
+    m->vals[i] = v;
+    m->write_of[i] = -1;
+    m->k->operand[i] = m->g->vals[v.i].type.dt;
+    return i;
+}
+
+/* Append part (already in m->k's space) with its operands renamed to the group's. */
+static bool merge_append(Merge *m, const Kernel *part, const Node *n)
+{
+    int *map = NEW(m->k->arena, int, part->nins + 1);
+    for (uint32_t i = 0; i < part->nins; i++) {
+        KInst in = part->ins[i];
+        int nargs = in.kind == K_EXPR ? in.expr->nin : in.kind >= K_SUM;
+        for (int a = 0; a < nargs; a++)
+            in.arg[a] = map[in.arg[a]];
+        if (in.kind == K_LOAD || in.kind == K_STORE) {
+            Val v = in.operand < n->nin ? n->in[in.operand] : n->out[in.operand - n->nin];
+            in.operand = merge_operand(m, v);
+            if (in.operand < 0)
+                return false;
+            int w = m->write_of[in.operand];
+            if (in.kind == K_LOAD && w >= 0) { /* made in this group: no memory between */
+                if (!same_map(m->k, &in, &m->k->ins[w]))
+                    return false;
+                map[i] = m->k->ins[w].arg[0];
+                continue;
+            }
+            if (in.kind == K_STORE)
+                m->write_of[in.operand] = (int)m->k->nins;
+        }
+        map[i] = push(m->k, in);
+    }
+    return true;
+}
+
+static Kernel *kernel_copy(Arena *a, const Kernel *k)
+{
+    Kernel *c = NEW(a, Kernel, 1);
+    *c = *k;
+    c->arena = a;
+    c->ins = NEW(a, KInst, k->nins + 1);
+    if (k->nins)
+        memcpy(c->ins, k->ins, k->nins * sizeof *k->ins);
+    c->cins = k->nins + 1;
+    return c;
+}
+
+/* Bring m->k and a copy of part to one space, and append. */
+static bool merge_part(Merge *m, const Kernel *part, const Node *n)
+{
+    Kernel *p = kernel_copy(m->k->arena, part);
+    if (m->k->nins == 0) {
+        squeeze(p);
+        m->k->rank = p->rank;
+        m->k->red = p->red;
+        memcpy(m->k->extent, p->extent, sizeof p->extent);
+        if (p->body || p->lib)
+            return false;
+    } else {
+        TRY(unify(m->k, p));
+    }
+    m->k->flops += part->flops;
+    return merge_append(m, p, n);
+}
+
+/* Drop stores of values nobody outside reads, renumber operands: reads first, then writes. */
+static void merge_finish(Merge *m, const bool *live_out, int *nread, int *nwrite)
+{
+    Kernel *k = m->k;
+    bool *read = NEW(k->arena, bool, k->noperands + 1), *keep = NEW(k->arena, bool, k->nins + 1);
+    int *map = NEW(k->arena, int, k->noperands + 1), *imap = NEW(k->arena, int, k->nins + 1);
+    for (uint32_t i = k->nins; i-- > 0;) { /* sweep dead instructions with the dead stores */
+        KInst *in = &k->ins[i];
+        keep[i] |= in->kind == K_STORE && live_out[m->vals[in->operand].i];
+        int nargs = in->kind == K_EXPR ? in->expr->nin : in->kind >= K_SUM;
+        for (int a = 0; a < nargs && keep[i]; a++)
+            keep[in->arg[a]] = true;
+        if (keep[i] && in->kind == K_LOAD)
+            read[in->operand] = true;
+    }
+    Val *vals = NEW(k->arena, Val, k->noperands + 1);
+    DType *dt = NEW(k->arena, DType, k->noperands + 1);
+    int n = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int o = 0; o < k->noperands; o++)
+            if (pass == 0 ? read[o] : !read[o] && m->write_of[o] >= 0 && live_out[m->vals[o].i]) {
+                vals[n] = m->vals[o];
+                dt[n] = k->operand[o];
+                map[o] = n++;
+            }
+        *(pass ? nwrite : nread) = pass ? n - *nread : n;
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < k->nins; i++) {
+        if (!keep[i])
+            continue;
+        KInst in = k->ins[i];
+        int nargs = in.kind == K_EXPR ? in.expr->nin : in.kind >= K_SUM;
+        for (int a = 0; a < nargs; a++)
+            in.arg[a] = imap[in.arg[a]];
+        if (in.kind == K_LOAD || in.kind == K_STORE)
+            in.operand = map[in.operand];
+        imap[i] = (int)kept;
+        k->ins[kept++] = in;
+    }
+    k->nins = kept;
+    k->noperands = n;
+    k->operand = dt;
+    memcpy(m->vals, vals, (size_t)n * sizeof *vals);
+}
+
+static bool lower_node(Kernel *k, Arena *a, const Graph *g, const Node *n, Diag *d)
+{
+    k_init(k, a, g, n);
+    if (node_def(n)->lower && node_def(n)->lower(k, g, n))
+        return true;
+    return d ? fail(d, "%s: no kernel for these operands", node_def(n)->name) : false;
+}
+
+static bool kernel_single(Kernel *k, Arena *a, const Graph *g, const Node *n, Val *vals,
+                          int *nread, int *nwrite, Diag *d)
+{
+    TRY(lower_node(k, a, g, n, d));
+    for (int i = 0; i < n->nin + n->nout; i++)
+        vals[i] = i < n->nin ? n->in[i] : n->out[i - n->nin];
+    *nread = n->nin;
+    *nwrite = n->nout;
+    return true;
+}
+
+bool kernel_of(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
+               const bool *live_out, Val *vals, int *nread, int *nwrite, Diag *d)
+{
+    const Node *first = &g->nodes[nodes[0].i];
+    if (n == 1) {
+        Kernel probe;
+        TRY(lower_node(&probe, a, g, first, d));
+        if (probe.body || probe.lib)
+            return kernel_single(k, a, g, first, vals, nread, nwrite, d);
+    }
+    *k = (Kernel){.arena = a};
+    int cap = 0;
+    for (int i = 0; i < n; i++)
+        cap += g->nodes[nodes[i].i].nin + g->nodes[nodes[i].i].nout;
+    k->operand = NEW(a, DType, cap + 1);
+    Merge m = {k, g, vals, NEW(a, int, cap + 1), cap};
+    for (int i = 0; i < n; i++) {
+        const Node *node = &g->nodes[nodes[i].i];
+        Kernel part;
+        TRY(lower_node(&part, a, g, node, d));
+        if (!merge_part(&m, &part, node))
+            return d ? fail(d, "%s does not fit its kernel group", node_def(node)->name) : false;
+    }
+    merge_finish(&m, live_out, nread, nwrite);
+    return true;
+}

@@ -1,0 +1,187 @@
+/* type.c -- element types, shapes, and element access in any dtype. */
+#include "ir.h"
+#include <math.h>
+#include <string.h>
+
+const char *const dtype_name[DT_COUNT] = {
+    [DT_NONE] = "?",  [DT_F32] = "f32", [DT_F64] = "f64", [DT_BF16] = "bf16", [DT_F16] = "f16",
+    [DT_I64] = "i64", [DT_I32] = "i32", [DT_U8] = "u8",   [DT_BOOL] = "bool",
+};
+const int8_t dtype_size[DT_COUNT] = {
+    [DT_F32] = 4, [DT_F64] = 8, [DT_BF16] = 2, [DT_F16] = 2,
+    [DT_I64] = 8, [DT_I32] = 4, [DT_U8] = 1,   [DT_BOOL] = 1,
+};
+
+Type type_make(DType dt, int rank, const int64_t *dim)
+{
+    Type t = {.dt = dt, .rank = rank};
+    for (int i = 0; i < rank; i++)
+        t.dim[i] = dim[i];
+    return t;
+}
+
+Type type_scalar(DType dt) { return (Type){.dt = dt}; }
+
+Type type_with(Type t, DType dt)
+{
+    t.dt = dt;
+    return t;
+}
+
+int64_t type_count(const Type *t)
+{
+    int64_t c = 1;
+    for (int i = 0; i < t->rank; i++)
+        c *= t->dim[i];
+    return c;
+}
+
+int64_t type_bytes(const Type *t) { return type_count(t) * dtype_size[t->dt]; }
+
+bool type_same_shape(const Type *a, const Type *b)
+{
+    return a->rank == b->rank && memcmp(a->dim, b->dim, sizeof a->dim) == 0;
+}
+
+bool type_equal(const Type *a, const Type *b)
+{
+    return a->dt == b->dt && type_same_shape(a, b);
+}
+
+void type_strides(const Type *t, int64_t *stride)
+{
+    int64_t s = 1;
+    for (int i = t->rank; i-- > 0; s *= t->dim[i])
+        stride[i] = s;
+}
+
+bool type_broadcast(Type *acc, const Type *t)
+{
+    Type r = {.dt = acc->dt, .rank = acc->rank > t->rank ? acc->rank : t->rank};
+    for (int i = 0; i < r.rank; i++) {
+        int ia = i - (r.rank - acc->rank), it = i - (r.rank - t->rank);
+        int64_t a = ia < 0 ? 1 : acc->dim[ia], b = it < 0 ? 1 : t->dim[it];
+        if (a != b && a != 1 && b != 1)
+            return false;
+        r.dim[i] = a == 1 ? b : a;
+    }
+    *acc = r;
+    return true;
+}
+
+const char *type_str(const Type *t, char buf[160])
+{
+    int n = snprintf(buf, 160, "%s[", dtype_name[t->dt]);
+    for (int i = 0; i < t->rank; i++)
+        n += snprintf(buf + n, 160 - (size_t)n, "%s%lld", i ? "," : "", (long long)t->dim[i]);
+    snprintf(buf + n, 160 - (size_t)n, "]");
+    return buf;
+}
+
+/* ---- 16-bit floats ---------------------------------------------------------- */
+
+float bf16_to_f32(uint16_t h)
+{
+    uint32_t u = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+uint16_t f32_to_bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    if (isnan(f))
+        return (uint16_t)((u >> 16) | 0x40);
+    return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+}
+
+float f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = (h >> 10) & 31, m = h & 0x3ff, u;
+    if (e == 0) {
+        float f = ldexpf((float)m, -24);
+        return sign ? -f : f;
+    }
+    u = sign | (e == 31 ? 0x7f800000u : (e + 112) << 23) | m << 13;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+uint16_t f32_to_f16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    uint16_t sign = (uint16_t)((u >> 16) & 0x8000);
+    float a = fabsf(f);
+    if (isnan(f))
+        return (uint16_t)(sign | 0x7e00);
+    if (a >= 65520.0f)
+        return (uint16_t)(sign | 0x7c00);
+    if (a < 6.103515625e-05f) /* subnormal: units of 2^-24, nearest even */
+        return (uint16_t)(sign | (uint16_t)lrintf(a * 16777216.0f));
+    memcpy(&u, &a, sizeof u);
+    u += 0xfff + ((u >> 13) & 1);
+    return (uint16_t)(sign | (uint16_t)((u - (112u << 23)) >> 13));
+}
+
+/* ---- elements ----------------------------------------------------------------- */
+
+double tensor_f(const Tensor *t, int64_t i)
+{
+    switch (t->type.dt) {
+    case DT_F32: return ((const float *)t->data)[i];
+    case DT_F64: return ((const double *)t->data)[i];
+    case DT_BF16: return bf16_to_f32(((const uint16_t *)t->data)[i]);
+    case DT_F16: return f16_to_f32(((const uint16_t *)t->data)[i]);
+    default: return (double)tensor_i(t, i);
+    }
+}
+
+/* Conversion as the kernels do it: out of range is pinned, NaN is the smallest integer. */
+static int64_t to_int(double v)
+{
+    if (!(v >= -9223372036854775808.0))
+        return INT64_MIN;
+    return v >= 9223372036854775808.0 ? INT64_MAX : (int64_t)v;
+}
+
+int64_t tensor_i(const Tensor *t, int64_t i)
+{
+    switch (t->type.dt) {
+    case DT_I64: return ((const int64_t *)t->data)[i];
+    case DT_I32: return ((const int32_t *)t->data)[i];
+    case DT_U8:
+    case DT_BOOL: return ((const uint8_t *)t->data)[i];
+    case DT_NONE:
+    case DT_COUNT: return 0;
+    default: return to_int(tensor_f(t, i));
+    }
+}
+
+void tensor_set_f(Tensor *t, int64_t i, double v)
+{
+    switch (t->type.dt) {
+    case DT_F32: ((float *)t->data)[i] = (float)v; break;
+    case DT_F64: ((double *)t->data)[i] = v; break;
+    case DT_BF16: ((uint16_t *)t->data)[i] = f32_to_bf16((float)v); break;
+    case DT_F16: ((uint16_t *)t->data)[i] = f32_to_f16((float)v); break;
+    case DT_BOOL: ((uint8_t *)t->data)[i] = v != 0; break;
+    default: tensor_set_i(t, i, to_int(v)); break;
+    }
+}
+
+void tensor_set_i(Tensor *t, int64_t i, int64_t v)
+{
+    switch (t->type.dt) {
+    case DT_I64: ((int64_t *)t->data)[i] = v; break;
+    case DT_I32: ((int32_t *)t->data)[i] = (int32_t)(uint32_t)(uint64_t)v; break;
+    case DT_U8: ((uint8_t *)t->data)[i] = (uint8_t)(uint64_t)v; break;
+    case DT_BOOL: ((uint8_t *)t->data)[i] = v != 0; break;
+    case DT_NONE:
+    case DT_COUNT: break;
+    default: tensor_set_f(t, i, (double)v); break;
+    }
+}
