@@ -1,0 +1,96 @@
+/* protobuf.h -- reading protobuf's wire format in place: no allocation, no recursion, every length
+ * checked against what is left.  For files that may be hostile, and for messages too large to
+ * unpack or to be copied field by field. */
+#ifndef CKC_PROTOBUF_H
+#define CKC_PROTOBUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
+
+typedef struct {
+    const uint8_t *p, *end;
+    bool bad; /* malformed: wire_next() has returned false for that reason */
+} Wire;
+
+typedef struct {
+    uint32_t number;
+    int type;            /* WIRE_* */
+    uint64_t value;      /* varint or fixed, little-endian */
+    const uint8_t *data; /* WIRE_BYTES: the contents */
+    size_t size;
+    const uint8_t *start; /* of the field, tag included; it ends at Wire.p */
+} WireField;
+
+static inline Wire wire_of(const uint8_t *data, size_t size)
+{
+    return (Wire){data, data ? data + size : data, false};
+}
+
+static inline bool wire_varint(Wire *w, uint64_t *v)
+{
+    *v = 0;
+    for (int shift = 0; shift < 64 && w->p < w->end; shift += 7) {
+        uint8_t byte = *w->p++;
+        *v |= (uint64_t)(byte & 0x7f) << shift;
+        if (!(byte & 0x80))
+            return true;
+    }
+    w->bad = true;
+    return false;
+}
+
+static inline bool wire_fixed(Wire *w, uint64_t *v, size_t bytes)
+{
+    *v = 0;
+    if ((size_t)(w->end - w->p) < bytes) {
+        w->bad = true;
+        return false;
+    }
+    memcpy(v, w->p, bytes);
+    w->p += bytes;
+    return true;
+}
+
+/* The next field; false at the end or when malformed (w->bad). */
+static inline bool wire_next(Wire *w, WireField *f)
+{
+    if (w->bad || w->p == w->end)
+        return false;
+    uint64_t tag;
+    *f = (WireField){.start = w->p};
+    if (!wire_varint(w, &tag))
+        return false;
+    f->number = (uint32_t)(tag >> 3);
+    f->type = (int)(tag & 7);
+    switch (f->type) {
+    case WIRE_VARINT:
+        return wire_varint(w, &f->value);
+    case WIRE_FIXED64:
+        return wire_fixed(w, &f->value, 8);
+    case WIRE_FIXED32:
+        return wire_fixed(w, &f->value, 4);
+    case WIRE_BYTES:
+        if (wire_varint(w, &f->value) && f->value <= (uint64_t)(w->end - w->p)) {
+            f->data = w->p;
+            f->size = (size_t)f->value;
+            w->p += f->size;
+            return true;
+        }
+        break;
+    default:
+        break;
+    }
+    w->bad = true;
+    return false;
+}
+
+static inline bool wire_is(const WireField *f, const char *s)
+{
+    return f->type == WIRE_BYTES && f->size == strlen(s) && memcmp(f->data, s, f->size) == 0;
+}
+
+#endif

@@ -1,0 +1,294 @@
+/* data.c -- data files: what kind of file it is, the list of entries, decoding at first use.
+ *
+ * Files are mapped; an entry is decoded when it is first asked for, and where its elements lie
+ * aligned in a type of the IR the tensor is the mapping itself: nothing is copied. */
+#include "data_int.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool has_suffix(const char *s, const char *suffix)
+{
+    size_t n = strlen(s), k = strlen(suffix);
+    return n >= k && memcmp(s + n - k, suffix, k) == 0;
+}
+
+/* "dir/x.npy" -> "x" */
+static const char *stem(Arena *a, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *dot = strrchr(base, '.');
+    return arena_strndup(a, base, dot && dot > base ? (size_t)(dot - base) : strlen(base));
+}
+
+Entry *data_add(DataFile *f, const char *name, size_t len, const FileMap *m)
+{
+    f->entry = arena_grow(&f->arena, f->entry, f->n, &f->cap, sizeof *f->entry);
+    Entry *e = &f->entry[f->n++];
+    *e = (Entry){.name = arena_strndup(&f->arena, name, len), .bytes = m->data};
+    e->stored = e->size = m->size;
+    e->where = arena_printf(&f->arena, "%s: %s", f->path, e->name);
+    return e;
+}
+
+void *data_own(DataFile *f, const Entry *e, uint64_t bytes, Diag *d)
+{
+    void *p = bytes < PTRDIFF_MAX ? aligned_alloc(64, ((size_t)bytes + 64) / 64 * 64) : NULL;
+    if (!p) {
+        diag_set(d, "%s: no memory for %llu bytes", e->where, (unsigned long long)bytes);
+        return NULL;
+    }
+    f->owned = arena_grow(&f->arena, f->owned, f->nowned, &f->cowned, sizeof *f->owned);
+    return f->owned[f->nowned++] = p;
+}
+
+/* ---- element types ---------------------------------------------------- */
+
+DType elem_dtype(Elem e)
+{
+    switch (e.kind) {
+    case 'f':
+        return e.size == 2 ? DT_F16 : e.size == 4 ? DT_F32 : e.size == 8 ? DT_F64 : DT_NONE;
+    case 'i':
+        return e.size == 8 ? DT_I64 : DT_I32;
+    case 'u':
+        return e.size == 1 ? DT_U8 : e.size == 2 ? DT_I32 : DT_I64;
+    case 'b':
+        return DT_BOOL;
+    case 'B':
+        return DT_BF16;
+    default:
+        return DT_NONE;
+    }
+}
+
+static int64_t load_int(const uint8_t *p, Elem e)
+{
+    uint64_t v = 0;
+    memcpy(&v, p, (size_t)e.size);
+    int shift = 64 - 8 * e.size;
+    return e.kind == 'i' ? (int64_t)(v << shift) >> shift : (int64_t)v;
+}
+
+bool data_elements(DataFile *f, Entry *e, Elem elem, const uint8_t *bytes, Diag *d)
+{
+    const Type *t = &e->tensor.type;
+    int64_t n = type_count(t);
+    int size = dtype_size[t->dt];
+    bool native = elem.size == size && elem.kind != 'b' && !(elem.kind == 'u' && size == 8);
+    if (native && (uintptr_t)bytes % (uintptr_t)size == 0) {
+        e->tensor.data = (void *)(uintptr_t)bytes; /* read-only by contract */
+        return true;
+    }
+    void *own = data_own(f, e, (uint64_t)type_bytes(t), d);
+    if (!own)
+        return false;
+    e->tensor.data = own;
+    if (native) {
+        memcpy(own, bytes, (size_t)type_bytes(t));
+        return true;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t v = load_int(bytes + i * elem.size, elem);
+        if (elem.kind == 'u' && v < 0)
+            return fail(d, "%s: element %lld does not fit in 63 bits", e->where, (long long)i);
+        tensor_set_i(&e->tensor, i, v);
+    }
+    return true;
+}
+
+bool data_type(const Entry *e, Type *t, Elem elem, int rank, const uint64_t *dim, uint64_t have,
+               Diag *d)
+{
+    int64_t shape[MAX_RANK] = {0};
+    uint64_t count = 1;
+    bool empty = false, overflow = false;
+    for (int i = 0; i < rank; i++) {
+        overflow |= dim[i] > INT64_MAX / 16;
+        shape[i] = (int64_t)dim[i];
+        empty |= dim[i] == 0;
+        overflow |= dim[i] && __builtin_mul_overflow(count, dim[i], &count);
+    }
+    if (overflow || count > INT64_MAX / 16)
+        return fail(d, "%s: shape is too large", e->where);
+    uint64_t need = empty ? 0 : count * (uint64_t)elem.size;
+    if (need != have)
+        return fail(d, "%s: shape needs %llu bytes but there are %llu", e->where,
+                    (unsigned long long)need, (unsigned long long)have);
+    *t = type_make(elem_dtype(elem), rank, shape);
+    return true;
+}
+
+/* ---- opening ------------------------------------------------------------ */
+
+static const FileMap *map_one(DataFile *f, const char *path, Diag *d)
+{
+    f->map = arena_grow(&f->arena, f->map, f->nmap, &f->cmap, sizeof *f->map);
+    if (!file_map(&f->map[f->nmap], path, d))
+        return NULL;
+    return &f->map[f->nmap++];
+}
+
+static bool open_npy(DataFile *f, const char *path, Diag *d)
+{
+    const FileMap *m = map_one(f, path, d);
+    if (!m)
+        return false;
+    const char *name = stem(&f->arena, path);
+    data_add(f, name, strlen(name), m)->npy = true;
+    return true;
+}
+
+static bool open_pb(DataFile *f, const char *path, Diag *d)
+{
+    const FileMap *m = map_one(f, path, d);
+    if (!m)
+        return false;
+    const char *name = stem(&f->arena, path);
+    Entry *e = data_add(f, name, strlen(name), m);
+    e->alias = e->name;
+    return tensorpb_decode(f, e, d);
+}
+
+static bool open_npz(DataFile *f, const char *path, Diag *d)
+{
+    const FileMap *m = map_one(f, path, d);
+    return m && npz_entries(f, m, d);
+}
+
+static bool open_text(DataFile *f, const char *path, Diag *d)
+{
+    const FileMap *m = map_one(f, path, d);
+    if (!m)
+        return false;
+    const char *name = stem(&f->arena, path);
+    Entry *e = data_add(f, name, strlen(name), m);
+    e->tensor.type = type_make(DT_U8, 1, &(int64_t){(int64_t)m->size});
+    e->tensor.data = (void *)(uintptr_t)m->data;
+    e->decoded = f->text = true;
+    return m->size > 0 || fail(d, "%s: file is empty", path);
+}
+
+static int is_tensor(const struct dirent *x)
+{
+    return has_suffix(x->d_name, ".pb") || has_suffix(x->d_name, ".npy");
+}
+
+static bool open_folder(DataFile *f, const char *path, Diag *d)
+{
+    struct dirent **name;
+    int n = scandir(path, &name, is_tensor, versionsort); /* input_2 before input_10 */
+    bool ok = n > 0;
+    if (!ok)
+        diag_set(d, "%s: no .pb or .npy files in this folder", path);
+    for (int i = 0; i < n; i++) {
+        const char *file = arena_printf(&f->arena, "%s/%s", path, name[i]->d_name);
+        ok = ok && (has_suffix(file, ".pb") ? open_pb : open_npy)(f, file, d);
+        free(name[i]);
+    }
+    if (n >= 0)
+        free(name);
+    return ok;
+}
+
+static bool open_any(DataFile *f, const char *path, Diag *d)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return open_folder(f, path, d);
+    if (has_suffix(path, ".npz"))
+        return open_npz(f, path, d);
+    if (has_suffix(path, ".npy"))
+        return open_npy(f, path, d);
+    if (has_suffix(path, ".pb"))
+        return open_pb(f, path, d);
+    return open_text(f, path, d);
+}
+
+DataFile *data_open(const char *path, Diag *d)
+{
+    DataFile *f = calloc(1, sizeof *f);
+    if (!f) {
+        diag_set(d, "%s: out of memory", path);
+        return NULL;
+    }
+    f->path = arena_strndup(&f->arena, path, strlen(path));
+    if (open_any(f, path, d))
+        return f;
+    data_close(f);
+    return NULL;
+}
+
+void data_close(DataFile *f)
+{
+    if (!f)
+        return;
+    for (uint32_t i = 0; i < f->nowned; i++)
+        free(f->owned[i]);
+    for (uint32_t i = 0; i < f->nmap; i++)
+        file_unmap(&f->map[i]);
+    arena_free(&f->arena);
+    free(f);
+}
+
+/* ---- use ---------------------------------------------------------------- */
+
+int data_count(const DataFile *f)
+{
+    return (int)f->n;
+}
+
+const char *data_name(const DataFile *f, int k)
+{
+    return f->entry[k].name;
+}
+
+int data_find(const DataFile *f, const char *name)
+{
+    for (uint32_t i = 0; i < f->n; i++)
+        if (strcmp(f->entry[i].name, name) == 0)
+            return (int)i;
+    for (uint32_t i = 0; i < f->n; i++)
+        if (f->entry[i].alias && strcmp(f->entry[i].alias, name) == 0)
+            return (int)i;
+    return -1;
+}
+
+bool data_tensor(DataFile *f, int k, Tensor *t, Diag *d)
+{
+    Entry *e = &f->entry[k];
+    const uint8_t *p;
+    if (!e->decoded) {
+        TRY(npz_bytes(f, e, &p, d));
+        TRY(npy_decode(f, e, p, e->size, d));
+        e->decoded = true;
+    }
+    *t = e->tensor;
+    return true;
+}
+
+bool data_get(DataFile *f, const char *name, Tensor *t, Diag *d)
+{
+    int k = data_find(f, name);
+    if (k >= 0)
+        return data_tensor(f, k, t, d);
+    char list[512] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < f->n && used < sizeof list - 1; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
+                                 f->entry[i].name);
+    return fail(d, "%s: no array '%s'; there are: %s", f->path, name, list);
+}
+
+int64_t data_text_bytes(const DataFile *f)
+{
+    return f->text ? f->entry[0].tensor.type.dim[0] : -1;
+}
+
+void data_text_window(const DataFile *f, int64_t offset, int64_t n, Tensor *out, int64_t at)
+{
+    for (int64_t i = 0; i < n; i++)
+        tensor_set_i(out, at + i, f->entry[0].bytes[offset + i]);
+}
