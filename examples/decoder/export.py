@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
 """Export a GPT-like decoder for ckc: examples/decoder/model.onnx.
 
-The network is the usual small GPT: token and learned position embeddings, 6 pre-LayerNorm blocks of causal self-attention
-(written out: scores, mask, softmax, dropout) and a GELU MLP, a final LayerNorm, and an output projection tied to
-the token embedding. Vocabulary: the 256 byte values. Width 384, 6 heads, context up to 256: 10.8 M parameters.
+The network is the usual small GPT: token and learned position embeddings, 6 pre-LayerNorm
+blocks of causal self-attention (written out: scores, mask, softmax, dropout) and a GELU
+MLP, a final LayerNorm, and an output projection tied to the token embedding. Vocabulary:
+the 256 byte values. Width 384, 6 heads, context up to 256: 10.8 M parameters.
 
-It is exported by PyTorch's TorchScript exporter in *training* form (dropout stays in the graph, nothing is folded, so
-every parameter keeps its PyTorch name) and *without weights*: the parameters are graph inputs with a static float
-shape and no initializer, which keeps the file small. `ckc --init normal:0.02` gives them values.
+It is exported by PyTorch's TorchScript exporter in *training* form (dropout stays in the
+graph, nothing is folded, so every parameter keeps its PyTorch name) and *without weights*:
+the parameters are graph inputs with a static float shape and no initializer, which keeps
+the file small. `ckc --init normal:0.02` gives them values.
 
     input   idx     int64    [batch, seq]           byte values 0..255, seq <= 256
-    output  logits  float32  [batch, seq, 256]      next-byte scores; ckc appends the cross-entropy
-    target          int64    [batch, seq]           the same text shifted by one byte
+    output  logits  float32  [batch, seq, 256]      next-byte scores; ckc appends the loss
+            target  int64    [batch, seq]           the same text shifted by one byte
 
-Needs PyTorch (any 2.x): python3 export.py [model.onnx]. Nothing else in this repository needs Python.
+The causal mask is computed in the graph from the shape of idx, so that it is no parameter.
+Needs PyTorch (any 2.x): python3 export.py [model.onnx]. Nothing else in this repository
+needs Python.
 """
 import math
 import os

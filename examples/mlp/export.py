@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Export a small multi-layer perceptron with its weights: examples/mlp/model.onnx.
 
-The smallest complete example: two hidden layers with LayerNorm, GELU and dropout, 3,850 parameters stored in the file,
-symbolic batch. It compiles in a moment and is what the tests use when any model will do.
+The smallest complete example: two hidden layers with LayerNorm, GELU and dropout, 3,850
+parameters stored in the file, symbolic batch. It compiles in a moment and is what the tests
+use when any model will do.
 
     input   x       float32  [batch, 16]
     output  logits  float32  [batch, 10]            ckc appends the cross-entropy

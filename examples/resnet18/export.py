@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Export torchvision's ResNet-18 for ckc: examples/resnet18/model.onnx.
 
-The unchanged torchvision network with 10 classes (11.2 M parameters), in training form - BatchNormalization with
-training_mode = 1 and running statistics - and *without weights*: parameters and running statistics are graph inputs
-with a static float shape and no initializer, so the file is small. `ckc --init kaiming` gives them values.
+The unchanged torchvision network with 10 classes (11.2 M parameters), in training form -
+BatchNormalization with training_mode = 1 and running statistics - and *without weights*:
+parameters and running statistics are graph inputs with a static float shape and no
+initializer, so the file is small. `ckc --init kaiming` gives them values.
 
     input   image   float32  [batch, 3, 64, 64]
     output  logits  float32  [batch, 10]            ckc appends the cross-entropy
             target  int64    [batch]                class 0..9
 
-Needs PyTorch and torchvision: python3 export.py [model.onnx]. Nothing else in this repository needs Python.
+Needs PyTorch and torchvision: python3 export.py [model.onnx]. Nothing else in this
+repository needs Python.
 """
 import os
 import sys
