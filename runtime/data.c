@@ -29,7 +29,11 @@ Entry *data_add(DataFile *f, const char *name, size_t len, const FileMap *m)
     Entry *e = &f->entry[f->n++];
     *e = (Entry){.name = arena_strndup(&f->arena, name, len), .bytes = m->data};
     e->stored = e->size = m->size;
-    e->where = arena_printf(&f->arena, "%s: %s", f->path, e->name);
+    char *where = arena_printf(&f->arena, "%s: %s", f->path, e->name);
+    for (char *c = where; *c; c++) /* a hostile name stays on one line */
+        if ((unsigned char)*c < ' ')
+            *c = '?';
+    e->where = where;
     return e;
 }
 
