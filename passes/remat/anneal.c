@@ -185,7 +185,7 @@ static bool move_kernel(Search *s)
 static bool try_move(Search *s)
 {
     uint32_t r = (uint32_t) (rng_next(&s->rng) & 15);
-    if (s->order_only || r < 7)
+    if (r < 7)
         return s->board.p->any_alt && r == 0 ? move_kernel(s) : move_shift(s);
     if (r < 10)
         return move_add(s);
@@ -225,6 +225,7 @@ static void store_best(Search *s)
         if (b->op[t] >= 0)
             s->best_kernel[n++] = b->kernel[t];
     s->pending = false;
+    s->stored = true;
 }
 
 static void note_best(Search *s)
@@ -286,6 +287,9 @@ bool search_run(Search *s, int64_t moves, double hot, double cold, int64_t targe
             step(s);
             overfull += b->penalty > 0;
         }
+        if (s->stored && s->improved)
+            s->improved(s->user, s);
+        s->stored = false;
         double share = (double) overfull / PERIOD;
         s->weight *= share > 0.6 ? 1.02 : share < 0.4 ? 0.98 : 1;
         if (b->nevents * 3 > b->T * 2 - 192 || (done & (64 * PERIOD - 1)) == 0) {

@@ -3,7 +3,8 @@
 #define CKC_REMAT_ANNEAL_H
 #include "board.h"
 
-typedef struct {
+typedef struct Search Search;
+struct Search {
     Board board;
     Rng rng;
     double unit;          /* cost of a typical operator: the scale of temperatures */
@@ -14,8 +15,10 @@ typedef struct {
     Seq best;
     uint8_t *best_kernel;
     bool pending;         /* the board is better than best, and not stored yet */
-    bool order_only;      /* no recomputation */
-} Search;
+    bool stored;          /* best was replaced since the last report */
+    void (*improved)(void *user, Search *s); /* best was replaced; may be NULL */
+    void *user;
+};
 
 void search_init(Search *s, const Problem *p, int64_t budget, uint64_t seed);
 void search_free(Search *s);

@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { REMAT_ERR = 256 };
+enum { REMAT_ERR = 256, REMAT_MAX_THREADS = 64 };
 
 /* ---- the instance (instance.c) ---------------------------------------------------------- */
 

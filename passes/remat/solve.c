@@ -1,0 +1,270 @@
+/* solve.c -- the search as a whole: trivial answers, bound, rounds of annealing, threads, limits.
+ *
+ * While nothing fits the budget, the limit is lowered towards it step by step, each time from the schedule of the
+ * least peak so far. Then rounds: a round is one annealing run of a fixed number of moves from the best schedule;
+ * rounds grow slowly, so that restarts are frequent at first and thorough later. With several threads each runs the
+ * round with its own random numbers, and the best result (the lowest thread among equals) starts the next.
+ * Nothing but the moment of stopping depends on time. */
+#include "solve.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- results ------------------------------------------------------------------------------------ */
+
+void remat_result_free(RematResult *r)
+{
+    free(r->seq);
+    free(r->alt);
+    free(r->history);
+    *r = (RematResult){0};
+}
+
+RematOptions remat_defaults(int64_t budget)
+{
+    return (RematOptions){.budget = budget, .time_limit_s = 10, .seed = 1, .threads = 1};
+}
+
+void result_set(RematResult *r, const Problem *p, const Seq *s, int64_t budget)
+{
+    r->n = s->n;
+    r->seq = rm_grow(r->seq, (size_t) s->n, sizeof *r->seq);
+    r->alt = rm_grow(r->alt, (size_t) s->n, 1);
+    if (s->n)
+        memcpy(r->seq, s->op, sizeof *s->op * (size_t) s->n);
+    seq_account(p, s, budget, r->alt, &r->cost, &r->peak);
+    r->feasible = r->peak <= budget;
+    if (r->min_budget == 0 || r->peak < r->min_budget)
+        r->min_budget = r->peak;
+}
+
+/* ---- the solver's state ------------------------------------------------------------------------------- */
+
+typedef struct {
+    const Problem *p;
+    const RematOptions *options;
+    RematResult *r;
+    double start, deadline; /* monotonic seconds; deadline 0 = none */
+    Search *worker;
+    int nworkers;
+    Seq best;               /* the schedule in the result */
+    int64_t spent;          /* moves of finished rounds */
+} Solver;
+
+static bool out_of_time(const Solver *s)
+{
+    const RematOptions *o = s->options;
+    return (s->deadline > 0 && rm_seconds() >= s->deadline) ||
+           (o->max_moves > 0 && s->spent >= o->max_moves);
+}
+
+static bool good_enough(const Solver *s)
+{
+    const RematResult *r = s->r;
+    return r->feasible && (double) r->cost <= (double) r->lower_bound * (1 + s->options->gap);
+}
+
+static int64_t target_cost(const Solver *s)
+{
+    double t = (double) s->r->lower_bound * (1 + s->options->gap);
+    int64_t x = t < 4e18 ? (int64_t) t : INT64_MAX;
+    return x > s->r->lower_bound ? x : s->r->lower_bound;
+}
+
+static void record(Solver *s, int64_t moves)
+{
+    RematResult *r = s->r;
+    if ((r->nhistory & (r->nhistory - 1)) == 0)
+        r->history = rm_grow(r->history, r->nhistory ? 2 * (size_t) r->nhistory : 1, sizeof *r->history);
+    r->history[r->nhistory++] = (RematPoint){rm_seconds() - s->start, moves, r->cost, r->peak};
+    if (s->options->progress)
+        s->options->progress(s->options->user, &r->history[r->nhistory - 1]);
+}
+
+/* Takes the schedule if it beats the one in the result: fits and is cheaper, or is leaner while nothing fits. */
+static bool offer(Solver *s, const Seq *seq, int64_t moves)
+{
+    RematResult *r = s->r, next = {.min_budget = r->min_budget};
+    result_set(&next, s->p, seq, s->options->budget);
+    bool better = r->n == 0 || next.feasible != r->feasible ? next.feasible || r->n == 0
+                  : next.feasible                            ? next.cost < r->cost
+                                                             : next.peak < r->peak;
+    r->min_budget = next.min_budget;
+    if (better) {
+        free(r->seq);
+        free(r->alt);
+        r->seq = next.seq;
+        r->alt = next.alt;
+        r->n = next.n;
+        r->cost = next.cost;
+        r->peak = next.peak;
+        r->feasible = next.feasible;
+        seq_copy(&s->best, seq);
+        if (r->feasible)
+            record(s, moves);
+    } else {
+        free(next.seq);
+        free(next.alt);
+    }
+    return better;
+}
+
+/* Called by worker 0 while a round runs, so that the history is fine-grained. */
+static void on_improvement(void *user, Search *search)
+{
+    Solver *s = user;
+    offer(s, &search->best, s->spent + search->moves);
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    Solver *s;
+    Search *search;
+    int64_t moves, target;
+    double hot, cold;
+} Round;
+
+static void *run_round(void *arg)
+{
+    Round *r = arg;
+    search_run(r->search, r->moves, r->hot, r->cold, r->target, r->s->deadline);
+    return NULL;
+}
+
+/* One round on all workers from the same schedule and limit. */
+static void run_workers(Solver *s, int64_t limit, Round round)
+{
+    pthread_t thread[REMAT_MAX_THREADS];
+    Round each[REMAT_MAX_THREADS];
+    for (int i = 0; i < s->nworkers; i++) {
+        Search *w = &s->worker[i];
+        board_set_budget(&w->board, limit);
+        w->best_cost = INT64_MAX;
+        w->moves = 0;
+        search_load(w, &s->best, s->r->alt);
+        each[i] = round;
+        each[i].s = s;
+        each[i].search = w;
+        if (i > 0)
+            pthread_create(&thread[i], NULL, run_round, &each[i]);
+    }
+    run_round(&each[0]);
+    for (int i = 1; i < s->nworkers; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < s->nworkers; i++)
+        s->spent += s->worker[i].moves;
+}
+
+/* Lowers the limit towards the budget until a schedule fits it. */
+static void reach_budget(Solver *s)
+{
+    int64_t budget = s->options->budget;
+    double stride = 0.05;
+    int64_t moves = 100 * (int64_t) s->p->nops + 5000;
+    while (!s->r->feasible && !out_of_time(s)) {
+        int64_t peak = s->r->peak;
+        int64_t limit = peak - (int64_t) (stride * (double) peak) - 1;
+        limit = limit > budget ? limit : budget;
+        run_workers(s, limit, (Round){.moves = moves, .target = INT64_MAX - 1, .hot = 1, .cold = 0.01});
+        for (int i = 0; i < s->nworkers; i++)
+            if (s->worker[i].best_cost < INT64_MAX)
+                offer(s, &s->worker[i].best, s->spent);
+        if (s->r->peak == peak) {
+            stride = stride > 0.001 ? stride / 2 : stride;
+            moves += moves / 2;
+        }
+    }
+}
+
+static void improve(Solver *s)
+{
+    static const double heat[] = {0.3, 0.1, 0.3, 0.03};
+    int64_t moves = 200 * (int64_t) s->p->nops + 5000;
+    for (int round = 0; !out_of_time(s) && !good_enough(s); round++) {
+        int64_t left = s->options->max_moves > 0 ? s->options->max_moves - s->spent : INT64_MAX;
+        Round r = {.moves = moves < left ? moves : left, .target = target_cost(s),
+                   .hot = heat[round % 4], .cold = 0.003};
+        s->worker[0].improved = on_improvement;
+        s->worker[0].user = s;
+        run_workers(s, s->options->budget, r);
+        s->worker[0].improved = NULL;
+        for (int i = 0; i < s->nworkers; i++)
+            if (s->worker[i].best_cost < INT64_MAX)
+                offer(s, &s->worker[i].best, s->spent);
+        moves += moves / 4;
+    }
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------------------- */
+
+static void start_schedules(Solver *s)
+{
+    Seq q = {0};
+    for (int32_t i = 0; i < s->p->nops; i++)
+        seq_push(&q, i);
+    offer(s, &q, 0);
+    q.n = 0;
+    for (int32_t i = 0; i < s->options->nstart; i++)
+        seq_push(&q, s->options->start[i]);
+    if (s->options->nstart > 0)
+        offer(s, &q, 0);
+    seq_free(&q);
+}
+
+static void find_bound(Solver *s)
+{
+    RematResult *r = s->r;
+    RematBound bound = {0};
+    bound_problem(s->p, s->options->budget, 0, s->deadline, &bound);
+    r->lower_bound = bound.cost;
+    r->min_budget_bound = bound.min_budget;
+    r->proved_infeasible = bound.infeasible;
+}
+
+static bool check_options(const RematInstance *inst, const RematOptions *o, char err[REMAT_ERR])
+{
+    int64_t cost, peak;
+    if (o->time_limit_s <= 0 && o->max_moves <= 0)
+        return rm_fail(err, "neither a time limit nor a limit of moves is set");
+    if (o->threads > REMAT_MAX_THREADS)
+        return rm_fail(err, "at most %d threads", REMAT_MAX_THREADS);
+    return o->nstart == 0 || remat_evaluate(inst, o->start, o->nstart, NULL, &cost, &peak, err);
+}
+
+bool remat_solve(const RematInstance *inst, const RematOptions *options, RematResult *result,
+                 char err[REMAT_ERR])
+{
+    Problem p;
+    *result = (RematResult){0};
+    if (!problem_init(&p, inst, err))
+        return false;
+    if (!check_options(inst, options, err)) {
+        problem_free(&p);
+        return false;
+    }
+    Solver s = {.p = &p, .options = options, .r = result, .start = rm_seconds(),
+                .nworkers = options->threads > 1 ? options->threads : 1};
+    s.deadline = options->time_limit_s > 0 ? s.start + options->time_limit_s : 0;
+    result->lower_bound = p.base_cost;
+    s.worker = RM_NEW(Search, s.nworkers);
+    for (int i = 0; i < s.nworkers; i++)
+        search_init(&s.worker[i], &p, options->budget, options->seed * 1000003 + (uint64_t) i);
+    start_schedules(&s);
+    if (!good_enough(&s) && !options->no_bound)
+        find_bound(&s);
+    if (!result->proved_infeasible) {
+        reach_budget(&s);
+        improve(&s);
+    }
+    result->proved_optimal = result->feasible && result->cost <= result->lower_bound;
+    result->moves = s.spent;
+    result->seconds = rm_seconds() - s.start;
+    for (int i = 0; i < s.nworkers; i++)
+        search_free(&s.worker[i]);
+    free(s.worker);
+    seq_free(&s.best);
+    problem_free(&p);
+    return true;
+}
