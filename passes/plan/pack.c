@@ -1,0 +1,469 @@
+/*
+ * pack.c -- static memory allocation: the portfolio.
+ *
+ * Bytes are turned into units (the greatest common divisor of the rounded sizes and fixed
+ * places: a bottom-up solution never needs a finer grid), then greedy lanes and the exact
+ * search take turns on the same target until it is reached or the effort is spent:
+ *
+ *   round r:  every lane runs a few passes;
+ *             the search runs on every form of blocks with every priority,
+ *             limited to steps that double from round to round.
+ *
+ * Searches that end without a solution on unmerged blocks prove the target infeasible and
+ * raise the lower bound. Without a capacity the target is the bound itself or half way
+ * between bound and best arena, in turn.
+ */
+#include "pack_internal.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    DEFAULT_STEPS_MILLIONS = 4000,
+    PASSES_PER_ROUND = 8,
+    CLOCK_STEPS = 1 << 20,
+    FIRST_LIMIT = 1 << 22, /* steps of a search in the first round */
+    GOOD_ENOUGH = 200,     /* within 1/200 of the bound only a small part of the */
+    GOOD_EFFORT = 32,      /* effort, 1/32, is spent on getting closer */
+};
+
+/* --- effort ----------------------------------------------------------------------- */
+
+double pack_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+bool pack_spend(PackBudget *b, int64_t steps)
+{
+    b->steps += steps;
+    if (b->deadline > 0 && b->steps >= b->next_look) {
+        b->next_look = b->steps + CLOCK_STEPS;
+        b->out_of_time = b->out_of_time || pack_now() >= b->deadline;
+    }
+    return b->steps < b->max_steps && !b->out_of_time;
+}
+
+/* --- the problem ------------------------------------------------------------------ */
+
+typedef struct Problem {
+    const PackBuffer *buffers; /* the caller's */
+    int32_t n;
+    int64_t unit, align, capacity;
+    bool on_grid;     /* fixed buffers start and end on multiples of the alignment */
+    PackBuffer *item; /* in units, without the empty buffers */
+    int32_t *buffer;  /* of item i */
+    int32_t items;
+    int64_t bound;       /* units */
+    int64_t bound_bytes; /* no arena is smaller */
+
+    int64_t *trial, *best; /* offsets of the items, units */
+    int64_t arena;         /* of best, bytes; INT64_MAX = none yet */
+    PackBudget budget;
+} Problem;
+
+static bool fail(char *err, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err, PACK_ERR_SIZE, format, args);
+    va_end(args);
+    return false;
+}
+
+static bool out_of_memory(char *err)
+{
+    return fail(err, "out of memory");
+}
+
+/* Sums of rounded sizes must stay inside int64_t. */
+static bool check_sizes(const PackBuffer *buffers, int32_t n, int64_t align, char *err)
+{
+    int64_t room = INT64_MAX / 4;
+    for (int32_t i = 0; i < n; i++) {
+        const PackBuffer *b = &buffers[i];
+        if (b->size < 0) {
+            return fail(err, "buffer %" PRId32 ": size %" PRId64 " is negative", i, b->size);
+        }
+        if (b->lower >= b->upper) {
+            return fail(err, "buffer %" PRId32 ": empty lifetime [%" PRId32 ", %" PRId32 ")",
+                        i, b->lower, b->upper);
+        }
+        if (b->offset < -1) {
+            return fail(err, "buffer %" PRId32 ": offset %" PRId64 " is negative", i,
+                        b->offset);
+        }
+        if (b->offset > INT64_MAX / 4 || align > room || b->size > room - align) {
+            return fail(err, "buffer %" PRId32 ": the sizes add up to too many bytes", i);
+        }
+        room -= b->size + align;
+    }
+    return true;
+}
+
+/* Fixed buffers must not overlap each other. */
+static bool check_fixed(const PackBuffer *buffers, int32_t n, char *err)
+{
+    PackBuffer *fixed = malloc(((size_t)n + 1) * sizeof *fixed);
+    bool ok = fixed;
+    int32_t m = 0;
+    for (int32_t i = 0; ok && i < n; i++) {
+        if (buffers[i].offset >= 0) {
+            fixed[m++] = buffers[i];
+        }
+    }
+    if (!ok) {
+        out_of_memory(err);
+    } else {
+        char why[PACK_ERR_SIZE];
+        ok = pack_verify(fixed, m, INT64_MAX, why);
+        if (!ok) {
+            fail(err, "fixed buffers: %.200s", why);
+        }
+    }
+    free(fixed);
+    return ok;
+}
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+static int64_t round_up(int64_t value, int64_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+static void choose_unit(Problem *p)
+{
+    p->on_grid = true;
+    p->unit = 0;
+    for (int32_t i = 0; i < p->n; i++) {
+        const PackBuffer *b = &p->buffers[i];
+        p->unit = gcd(p->unit, round_up(b->size, p->align));
+        if (b->offset >= 0) {
+            p->unit = gcd(p->unit, round_up(b->offset, p->align));
+            if (b->offset % p->align || b->size % p->align) {
+                p->on_grid = false;
+            }
+        }
+    }
+    if (p->unit == 0 || !p->on_grid) {
+        p->unit = p->align;
+    }
+}
+
+/* A fixed buffer off the grid blocks every unit it touches. */
+static void fill_items(Problem *p)
+{
+    for (int32_t i = 0; i < p->n; i++) {
+        const PackBuffer *b = &p->buffers[i];
+        if (b->size == 0) {
+            continue;
+        }
+        int64_t from = b->offset < 0 ? -1 : b->offset / p->unit;
+        int64_t to = round_up(b->offset < 0 ? b->size : b->offset + b->size, p->unit);
+        p->item[p->items] = (PackBuffer){to / p->unit - (from < 0 ? 0 : from), b->lower,
+                                         b->upper, from};
+        p->buffer[p->items++] = i;
+    }
+}
+
+/*
+ * The units that live buffers own alone: a fixed buffer off the grid owns those it fills,
+ * a free one all it touches. If at some step K units have an owner, the highest of them
+ * holds a byte at (K - 1) * unit or above.
+ */
+static bool find_bound(Problem *p, char *err)
+{
+    PackBuffer *owned = malloc(((size_t)p->items + 1) * sizeof *owned);
+    if (!owned) {
+        return out_of_memory(err);
+    }
+    int64_t load = pack_max_load(p->buffers, p->n), fixed_end = 0;
+    for (int32_t i = 0; i < p->items; i++) {
+        const PackBuffer *b = &p->buffers[p->buffer[i]];
+        owned[i] = p->item[i];
+        if (b->offset >= 0) {
+            int64_t from = round_up(b->offset, p->unit), end = b->offset + b->size;
+            owned[i].size = end > from ? (end - from) / p->unit : 0;
+            fixed_end = end > fixed_end ? end : fixed_end;
+        }
+    }
+    int64_t units = pack_max_load(owned, p->items);
+    free(owned);
+    if (load < 0 || units < 0) {
+        return out_of_memory(err);
+    }
+    p->bound = units > round_up(fixed_end, p->unit) / p->unit
+                   ? units
+                   : round_up(fixed_end, p->unit) / p->unit;
+    p->bound_bytes = load > fixed_end ? load : fixed_end;
+    if (units > 0 && (units - 1) * p->unit + 1 > p->bound_bytes) {
+        p->bound_bytes = (units - 1) * p->unit + 1;
+    }
+    return true;
+}
+
+static bool set_up(Problem *p, char *err)
+{
+    size_t room = (size_t)p->n + 1;
+    p->item = malloc(room * sizeof *p->item);
+    p->buffer = malloc(room * sizeof *p->buffer);
+    p->trial = malloc(room * sizeof *p->trial);
+    p->best = malloc(room * sizeof *p->best);
+    if (!p->item || !p->buffer || !p->trial || !p->best) {
+        return out_of_memory(err);
+    }
+    choose_unit(p);
+    fill_items(p);
+    p->arena = INT64_MAX;
+    return find_bound(p, err);
+}
+
+static void tear_down(Problem *p)
+{
+    free(p->item);
+    free(p->buffer);
+    free(p->trial);
+    free(p->best);
+}
+
+/* --- the incumbent ---------------------------------------------------------------- */
+
+static int64_t offset_in_bytes(const Problem *p, int32_t item, const int64_t *offset)
+{
+    const PackBuffer *b = &p->buffers[p->buffer[item]];
+    return b->offset >= 0 ? b->offset : offset[item] * p->unit;
+}
+
+/* Keeps the trial where it is better than the best. */
+static void keep_better(Problem *p)
+{
+    int64_t arena = 0;
+    for (int32_t i = 0; i < p->items; i++) {
+        int64_t end = offset_in_bytes(p, i, p->trial) + p->buffers[p->buffer[i]].size;
+        arena = end > arena ? end : arena;
+    }
+    if (arena < p->arena) {
+        p->arena = arena;
+        int64_t *swap = p->best;
+        p->best = p->trial;
+        p->trial = swap;
+    }
+}
+
+static bool satisfied(const Problem *p)
+{
+    int64_t goal = p->capacity > p->bound_bytes ? p->capacity : p->bound_bytes;
+    return p->arena <= goal || (p->capacity > 0 && p->capacity < p->bound_bytes);
+}
+
+/* Nothing left to do, or to spend. */
+static bool finished(Problem *p)
+{
+    bool close = p->capacity == 0 && p->arena < INT64_MAX &&
+                 p->arena - p->bound_bytes <= p->bound_bytes / GOOD_ENOUGH;
+    int64_t limit = close ? p->budget.max_steps / GOOD_EFFORT : p->budget.max_steps;
+    return satisfied(p) || p->budget.steps >= limit || !pack_spend(&p->budget, 0);
+}
+
+/* What lanes and search aim at, in units. */
+static int64_t target_units(const Problem *p, bool half_way)
+{
+    if (p->capacity > 0) {
+        int64_t capacity = p->capacity / p->unit;
+        return capacity > p->bound ? capacity : p->bound;
+    }
+    int64_t best = round_up(p->arena, p->unit) / p->unit;
+    return half_way ? p->bound + (best - p->bound) / 2 : p->bound;
+}
+
+/* --- the portfolio ---------------------------------------------------------------- */
+
+static void run_lanes(Problem *p, PackGreedy *greedy)
+{
+    for (int lane = 0; lane < PACK_LANES; lane++) {
+        for (int k = 0; k < PASSES_PER_ROUND; k++) {
+            bool started = p->arena < INT64_MAX;
+            if (pack_greedy_done(greedy, lane) || (started && finished(p))) {
+                break;
+            }
+            pack_greedy_pass(greedy, lane, target_units(p, false), p->trial, &p->budget);
+            keep_better(p);
+        }
+    }
+}
+
+typedef struct Forms {
+    PackBlocks blocks[PACK_MERGE_KINDS];
+    PackSearch *search[PACK_MERGE_KINDS]; /* NULL: not worth running */
+    bool exhausted[PACK_MERGE_KINDS];     /* the last target has no solution in this form */
+    int64_t *offset;                      /* of blocks */
+} Forms;
+
+static bool make_forms(Forms *f, const Problem *p, char *err)
+{
+    f->offset = malloc(((size_t)p->items + 1) * sizeof *f->offset);
+    if (!f->offset) {
+        return out_of_memory(err);
+    }
+    for (int kind = 0; kind < PACK_MERGE_KINDS; kind++) {
+        PackBlocks *b = &f->blocks[kind];
+        if (!pack_merge(p->item, p->items, (PackMergeKind)kind, b)) {
+            return out_of_memory(err);
+        }
+        if (b->n > PACK_SEARCH_MAX) {
+            continue;
+        }
+        f->search[kind] = pack_search_new(b->block, b->n);
+        if (!f->search[kind]) {
+            return out_of_memory(err);
+        }
+        if (pack_search_dive(f->search[kind]) > p->budget.max_steps) {
+            pack_search_free(f->search[kind]);
+            f->search[kind] = NULL;
+        }
+    }
+    return true;
+}
+
+static void free_forms(Forms *f)
+{
+    for (int kind = 0; kind < PACK_MERGE_KINDS; kind++) {
+        pack_search_free(f->search[kind]);
+        if (f->blocks[kind].block) {
+            pack_blocks_free(&f->blocks[kind]);
+        }
+    }
+    free(f->offset);
+}
+
+/* The target has no solution: the bound rises, or the capacity is refuted. */
+static void raise_bound(Problem *p, int64_t target)
+{
+    p->bound = target + 1;
+    if (p->on_grid && p->bound_bytes < target * p->unit + 1) {
+        p->bound_bytes = target * p->unit + 1;
+    }
+}
+
+/* One search; false when this form has nothing more to say about the target. */
+static bool run_search(Problem *p, Forms *f, int kind, int priority, int round,
+                       uint64_t seed, int64_t target)
+{
+    PackSearch *search = f->search[kind];
+    int32_t jitter = f->blocks[kind].n * round / 16;
+    int64_t dive = pack_search_dive(search);
+    int64_t limit = (FIRST_LIMIT > 2 * dive ? FIRST_LIMIT : 2 * dive) << round;
+    PackVerdict verdict = pack_search_run(search, target, priority, jitter, seed, limit,
+                                          f->offset, &p->budget);
+    if (verdict == PACK_FOUND) {
+        pack_unmerge(&f->blocks[kind], f->offset, p->trial);
+        keep_better(p);
+    } else if (verdict == PACK_NONE && kind == PACK_MERGE_NONE) {
+        raise_bound(p, target);
+    }
+    return verdict == PACK_UNKNOWN;
+}
+
+/* All forms and priorities on one target. */
+static bool run_searches(Problem *p, Forms *f, int round, uint64_t seed, int64_t target)
+{
+    bool useful = false;
+    bool open[PACK_MERGE_KINDS];
+    for (int kind = 0; kind < PACK_MERGE_KINDS; kind++) {
+        open[kind] = f->search[kind];
+        useful = useful || open[kind];
+    }
+    int64_t bound = p->bound, arena = p->arena;
+    for (int priority = 0; priority < PACK_PRIORITIES; priority++) {
+        for (int kind = 0; kind < PACK_MERGE_KINDS; kind++) {
+            if (finished(p) || p->bound != bound || p->arena != arena) {
+                return useful;
+            }
+            if (open[kind]) {
+                uint64_t mixed = seed * 1000003 + (uint64_t)round * 31 + (uint64_t)priority;
+                open[kind] = run_search(p, f, kind, priority, round, mixed, target);
+            }
+        }
+    }
+    return useful;
+}
+
+static bool solve(Problem *p, uint64_t seed, char *err)
+{
+    Forms forms = {0};
+    PackGreedy *greedy = pack_greedy_new(p->item, p->items);
+    bool ok = greedy || out_of_memory(err);
+    if (ok) {
+        run_lanes(p, greedy);
+    }
+    if (ok && !finished(p)) {
+        ok = make_forms(&forms, p, err);
+        bool useful = true;
+        for (int round = 0; ok && useful && round < 32 && !finished(p); round++) {
+            useful = run_searches(p, &forms, round, seed, target_units(p, false));
+            if (!finished(p) && p->capacity == 0) {
+                run_searches(p, &forms, round, seed, target_units(p, true));
+            }
+            run_lanes(p, greedy);
+        }
+    }
+    free_forms(&forms);
+    pack_greedy_free(greedy);
+    return ok;
+}
+
+static void write_offsets(const Problem *p, PackBuffer *buffers)
+{
+    for (int32_t i = 0; i < p->n; i++) {
+        if (buffers[i].size == 0 && buffers[i].offset < 0) {
+            buffers[i].offset = 0;
+        }
+    }
+    for (int32_t i = 0; i < p->items; i++) {
+        buffers[p->buffer[i]].offset = offset_in_bytes(p, i, p->best);
+    }
+}
+
+bool pack_solve(PackBuffer *buffers, int32_t n, const PackOptions *opt, PackResult *result,
+                char err[PACK_ERR_SIZE])
+{
+    static const PackOptions none;
+    const PackOptions *o = opt ? opt : &none;
+    double start = pack_now();
+    int64_t default_steps = INT64_C(1000000) * DEFAULT_STEPS_MILLIONS;
+    Problem p = {.buffers = buffers,
+                 .n = n,
+                 .align = o->align > 0 ? o->align : 1,
+                 .capacity = o->capacity,
+                 .budget = {.max_steps = o->max_steps > 0 ? o->max_steps : default_steps,
+                            .deadline = o->time_limit_s > 0 ? start + o->time_limit_s : 0}};
+    *result = (PackResult){0};
+    bool ok = check_sizes(buffers, n, p.align, err) && check_fixed(buffers, n, err) &&
+              set_up(&p, err) && solve(&p, o->seed, err);
+    if (ok) {
+        result->max_load = pack_max_load(buffers, n);
+        result->bound = p.bound_bytes;
+        result->steps = p.budget.steps;
+        result->arena = p.arena;
+        result->fits = o->capacity <= 0 || p.arena <= o->capacity;
+        write_offsets(&p, buffers);
+        result->seconds = pack_now() - start;
+    }
+    tear_down(&p);
+    return ok;
+}

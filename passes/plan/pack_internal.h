@@ -1,0 +1,102 @@
+/*
+ * pack_internal.h -- what the files of the static memory allocator share.
+ *
+ * Inside the allocator a problem is an array of PackBuffer whose sizes and offsets are
+ * counted in units (the alignment, or a larger common divisor); no size is zero. An answer
+ * is a separate array of offsets. Effort is counted in steps: one step is one look at one
+ * buffer or one section, about a nanosecond, so that a limit in steps is both deterministic
+ * and fair to problems of every size.
+ */
+#ifndef CKC_PASSES_PLAN_PACK_INTERNAL_H
+#define CKC_PASSES_PLAN_PACK_INTERNAL_H
+
+#include "pack.h"
+
+/* --- effort ----------------------------------------------------------------------- */
+
+typedef struct PackBudget {
+    int64_t steps, max_steps;
+    double deadline; /* pack_now() seconds; 0 = none */
+    int64_t next_look; /* steps at which the clock is read again */
+    bool out_of_time;
+} PackBudget;
+
+double pack_now(void); /* monotonic seconds */
+
+/* Spends `steps`; false when the budget is used up. */
+bool pack_spend(PackBudget *budget, int64_t steps);
+
+/* --- greedy orders with feedback (pack_greedy.c) ---------------------------------- */
+
+typedef struct PackGreedy PackGreedy;
+
+enum { PACK_LANES = 8 };
+
+/* Keeps pointers to `buffers`. NULL when memory ran out. */
+PackGreedy *pack_greedy_new(const PackBuffer *buffers, int32_t n);
+void pack_greedy_free(PackGreedy *greedy);
+
+/*
+ * One pass of one lane (an order and a fit): places every buffer, fills `offset`, returns
+ * the arena in units. Buffers that end above `target` go to the front of the lane's order
+ * for its next pass. Spends the work from `budget` but always finishes the pass.
+ */
+int64_t pack_greedy_pass(PackGreedy *greedy, int lane, int64_t target, int64_t *offset,
+                         PackBudget *budget);
+
+/* The next pass of this lane would repeat the last one. */
+bool pack_greedy_done(const PackGreedy *greedy, int lane);
+
+/* --- blocks (pack_merge.c) -------------------------------------------------------- */
+
+typedef enum PackMergeKind {
+    PACK_MERGE_BALANCED, /* a successor takes over where the load does not change */
+    PACK_MERGE_EAGER,    /* a successor takes over wherever sizes match */
+    PACK_MERGE_NONE,     /* every buffer its own block: loses no solution */
+    PACK_MERGE_KINDS
+} PackMergeKind;
+
+typedef struct PackBlocks {
+    PackBuffer *block; /* n of them */
+    int32_t n;
+    struct PackJoin *join; /* how blocks decompose, see pack_merge.c */
+    int32_t *node;         /* node[i]: the join tree's node of block i */
+    int64_t *place;        /* of every node; filled by pack_unmerge() */
+    int32_t buffers, nodes;
+} PackBlocks;
+
+/* False when memory ran out; nothing to free then. */
+bool pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind,
+                PackBlocks *blocks);
+void pack_unmerge(const PackBlocks *blocks, const int64_t *block_offset, int64_t *offset);
+void pack_blocks_free(PackBlocks *blocks);
+
+/* --- exact search (pack_search.c) ------------------------------------------------- */
+
+typedef struct PackSearch PackSearch;
+
+typedef enum PackVerdict {
+    PACK_FOUND,   /* offsets within the capacity */
+    PACK_NONE,    /* there are none */
+    PACK_UNKNOWN, /* limit reached, or memory ran out */
+} PackVerdict;
+
+enum { PACK_PRIORITIES = 6, PACK_SEARCH_MAX = 4096 /* buffers: recursion depth */ };
+
+/* NULL when memory ran out. `buffers` are copied. */
+PackSearch *pack_search_new(const PackBuffer *buffers, int32_t n);
+void pack_search_free(PackSearch *search);
+
+/* Steps that the straight way to a solution takes, nothing undone: the least that is
+ * worth trying. */
+int64_t pack_search_dive(const PackSearch *search);
+
+/*
+ * Looks for offsets within `capacity` units. Ties between buffers are broken by `priority`
+ * (0 .. PACK_PRIORITIES-1), disturbed by up to `jitter` places drawn from `seed`.
+ */
+PackVerdict pack_search_run(PackSearch *search, int64_t capacity, int priority,
+                            int32_t jitter, uint64_t seed, int64_t step_limit,
+                            int64_t *offset, PackBudget *budget);
+
+#endif

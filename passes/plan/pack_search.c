@@ -1,0 +1,495 @@
+/*
+ * pack_search.c -- exact search for offsets within a capacity.
+ *
+ * Lifetimes are reduced to sections: the steps whose live sets are maximal. Buffers overlap
+ * exactly if they share a section. The search places buffers bottom up, every one at the
+ * lowest offset that the buffers below it allow, in order of rising offsets (a canonical
+ * solution; any solution can be pushed down into one). After Moffitt, MiniMalloc: A
+ * Lightweight Memory Allocator for Hardware-Accelerated Machine Learning (ASPLOS 2023).
+ *
+ * State: lowest[i], the least offset left to an unplaced buffer i, and rest[s], the bytes
+ * of unplaced buffers in section s. The next buffer of section s starts no lower than
+ *     floor(s) = min lowest[i] over the unplaced i in s,      floor(s) + rest(s) <= capacity
+ * must hold. Propagation, to a fixpoint:
+ *   - nothing starts below the offset placed last (order of offsets);
+ *   - a buffer that starts too high to be next in a section (lowest[i] + rest(s) >
+ *     capacity) lies on another one there: lowest[i] >= min (lowest[j] + size[j]) in s.
+ * Branching is binary: the buffer that can lie lowest does lie there, or it does not, and
+ * then it rests on an unplaced neighbour, which raises its lowest[] and often refutes the
+ * node at once. A buffer that still fits under another's lowest place goes first
+ * (dominance). Unplaced buffers that fall into groups sharing no section are solved one
+ * group after the other, and failure of one group fails all.
+ *
+ * Fixed buffers start with lowest[] at their place and fail when it rises above.
+ * A node costs O(buffers + sum of their section counts).
+ */
+#include "pack_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Item {
+    int64_t size, lowest;
+    int32_t first, last; /* sections */
+    int32_t rank;        /* among equals the smallest goes first */
+    bool fixed;
+} Item;
+
+typedef struct Change {
+    int32_t item;
+    int64_t lowest; /* before */
+} Change;
+
+struct PackSearch {
+    int32_t n, sections;
+    Item *item;
+    int64_t *place;        /* fixed place or 0 */
+    int32_t *by_first;     /* items by first section */
+    int32_t *open;         /* the unplaced among them, groups side by side */
+    int64_t *load;         /* per section */
+    int64_t *rest;         /* per section: bytes still to be placed */
+    int64_t *floor, *next; /* per section: min lowest, min lowest + size */
+    double *weight[3];     /* of the priorities: load, area, lifetime */
+    struct Key *key;
+    Change *trail;
+    size_t changes, room;
+
+    int64_t capacity, steps, step_limit;
+    int64_t *offset;
+    PackBudget *budget;
+    bool stopped;
+};
+
+/* --- building --------------------------------------------------------------------- */
+
+typedef struct Event {
+    int32_t step, item;
+    bool start;
+} Event;
+
+static int compare_events(const void *pa, const void *pb)
+{
+    const Event *a = pa, *b = pb;
+    if (a->step != b->step) {
+        return a->step < b->step ? -1 : 1;
+    }
+    if (a->start != b->start) {
+        return a->start ? 1 : -1;
+    }
+    return (a->item > b->item) - (a->item < b->item);
+}
+
+/* A live set is maximal where an end follows a start. */
+static bool find_sections(PackSearch *s, const PackBuffer *buffers)
+{
+    Event *events = malloc((2 * (size_t)s->n + 1) * sizeof *events);
+    if (!events) {
+        return false;
+    }
+    for (int32_t i = 0; i < s->n; i++) {
+        events[2 * i] = (Event){buffers[i].lower, i, true};
+        events[2 * i + 1] = (Event){buffers[i].upper, i, false};
+    }
+    qsort(events, 2 * (size_t)s->n, sizeof *events, compare_events);
+    int32_t count = 0, opened = 0;
+    bool grew = false;
+    for (int32_t k = 0; k < 2 * s->n; k++) {
+        Item *item = &s->item[events[k].item];
+        if (events[k].start) {
+            item->first = count;
+            s->by_first[opened++] = events[k].item;
+            grew = true;
+        } else {
+            count += grew;
+            item->last = count - 1;
+            grew = false;
+        }
+    }
+    s->sections = count;
+    free(events);
+    return true;
+}
+
+static void weigh(PackSearch *s, const PackBuffer *buffers)
+{
+    for (int32_t i = 0; i < s->n; i++) {
+        for (int32_t c = s->item[i].first; c <= s->item[i].last; c++) {
+            s->load[c] += s->item[i].size;
+        }
+    }
+    for (int32_t i = 0; i < s->n; i++) {
+        int64_t load = 0;
+        for (int32_t c = s->item[i].first; c <= s->item[i].last; c++) {
+            load = s->load[c] > load ? s->load[c] : load;
+        }
+        double lifetime = (double)buffers[i].upper - (double)buffers[i].lower;
+        s->weight[0][i] = (double)load;
+        s->weight[1][i] = (double)buffers[i].size * lifetime;
+        s->weight[2][i] = lifetime;
+    }
+}
+
+typedef struct Key {
+    double weight[3];
+    int32_t item;
+    int32_t place; /* in the order, then disturbed */
+} Key;
+
+static bool build(PackSearch *s, const PackBuffer *buffers)
+{
+    size_t n = (size_t)s->n + 1;
+    s->item = calloc(n, sizeof *s->item);
+    s->place = calloc(n, sizeof *s->place);
+    s->by_first = calloc(n, sizeof *s->by_first);
+    s->open = calloc(n, sizeof *s->open);
+    s->key = calloc(n, sizeof *s->key);
+    bool ok = s->item && s->place && s->by_first && s->open && s->key;
+    for (int w = 0; w < 3; w++) {
+        s->weight[w] = calloc(n, sizeof *s->weight[w]);
+        ok = ok && s->weight[w];
+    }
+    if (!ok) {
+        return false;
+    }
+    for (int32_t i = 0; i < s->n; i++) {
+        s->item[i].size = buffers[i].size;
+        s->item[i].fixed = buffers[i].offset >= 0;
+        s->place[i] = s->item[i].fixed ? buffers[i].offset : 0;
+    }
+    if (!find_sections(s, buffers)) {
+        return false;
+    }
+    size_t sections = (size_t)s->sections + 1;
+    s->load = calloc(sections, sizeof *s->load);
+    s->rest = calloc(sections, sizeof *s->rest);
+    s->floor = calloc(sections, sizeof *s->floor);
+    s->next = calloc(sections, sizeof *s->next);
+    if (!s->load || !s->rest || !s->floor || !s->next) {
+        return false;
+    }
+    weigh(s, buffers);
+    return true;
+}
+
+PackSearch *pack_search_new(const PackBuffer *buffers, int32_t n)
+{
+    assert(n <= PACK_SEARCH_MAX);
+    PackSearch *s = calloc(1, sizeof *s);
+    if (!s) {
+        return NULL;
+    }
+    s->n = n;
+    if (!build(s, buffers)) {
+        pack_search_free(s);
+        return NULL;
+    }
+    return s;
+}
+
+void pack_search_free(PackSearch *s)
+{
+    if (!s) {
+        return;
+    }
+    free(s->item);
+    free(s->place);
+    free(s->by_first);
+    free(s->open);
+    free(s->key);
+    for (int w = 0; w < 3; w++) {
+        free(s->weight[w]);
+    }
+    free(s->load);
+    free(s->rest);
+    free(s->floor);
+    free(s->next);
+    free(s->trail);
+    free(s);
+}
+
+int64_t pack_search_dive(const PackSearch *s)
+{
+    int64_t node = 0;
+    for (int32_t i = 0; i < s->n; i++) {
+        node += 1 + s->item[i].last - s->item[i].first + 1;
+    }
+    return node / 2 * s->n;
+}
+
+/* --- priorities ------------------------------------------------------------------- */
+
+/* Which weight decides first, second, third. */
+static const int priority_order[PACK_PRIORITIES][3] = {
+    {0, 1, 2}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1},
+};
+
+static int compare_keys(const void *pa, const void *pb)
+{
+    const Key *a = pa, *b = pb;
+    for (int w = 0; w < 3; w++) {
+        if (a->weight[w] != b->weight[w]) {
+            return a->weight[w] > b->weight[w] ? -1 : 1;
+        }
+    }
+    return (a->item > b->item) - (a->item < b->item);
+}
+
+static int compare_places(const void *pa, const void *pb)
+{
+    const Key *a = pa, *b = pb;
+    int c = (a->place > b->place) - (a->place < b->place);
+    return c ? c : (a->item > b->item) - (a->item < b->item);
+}
+
+static uint64_t next_random(uint64_t *state) /* splitmix64 */
+{
+    uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
+static void set_ranks(PackSearch *s, int priority, int32_t jitter, uint64_t seed)
+{
+    for (int32_t i = 0; i < s->n; i++) {
+        s->key[i].item = i;
+        for (int w = 0; w < 3; w++) {
+            s->key[i].weight[w] = s->weight[priority_order[priority][w]][i];
+        }
+    }
+    qsort(s->key, (size_t)s->n, sizeof *s->key, compare_keys);
+    for (int32_t k = 0; k < s->n; k++) {
+        uint64_t shift = next_random(&seed) % ((uint64_t)jitter + 1);
+        s->key[k].place = k + (int32_t)shift;
+    }
+    qsort(s->key, (size_t)s->n, sizeof *s->key, compare_places);
+    for (int32_t k = 0; k < s->n; k++) {
+        s->item[s->key[k].item].rank = k;
+    }
+}
+
+/* --- propagation ------------------------------------------------------------------ */
+
+/* Raises lowest[i], to be undone by rewind_to(). */
+static void raise_lowest(PackSearch *s, int32_t i, int64_t lowest)
+{
+    if (s->changes == s->room) {
+        size_t room = s->room ? 2 * s->room : 1024;
+        Change *trail = realloc(s->trail, room * sizeof *trail);
+        if (!trail) {
+            s->stopped = true; /* the change is lost, and so is the run */
+            return;
+        }
+        s->trail = trail;
+        s->room = room;
+    }
+    s->trail[s->changes++] = (Change){i, s->item[i].lowest};
+    s->item[i].lowest = lowest;
+}
+
+static void rewind_to(PackSearch *s, size_t mark)
+{
+    while (s->changes > mark) {
+        const Change *c = &s->trail[--s->changes];
+        s->item[c->item].lowest = c->lowest;
+    }
+}
+
+static void take_steps(PackSearch *s, int64_t steps)
+{
+    s->steps += steps;
+    if (!pack_spend(s->budget, steps) || s->steps > s->step_limit) {
+        s->stopped = true;
+    }
+}
+
+/* floor and next of the sections of a group; false when one cannot hold its rest. */
+static bool scan_sections(PackSearch *s, const int32_t *group, int32_t n)
+{
+    int32_t from = INT32_MAX, to = -1;
+    for (int32_t k = 0; k < n; k++) {
+        const Item *it = &s->item[group[k]];
+        from = it->first < from ? it->first : from;
+        to = it->last > to ? it->last : to;
+    }
+    for (int32_t c = from; c <= to; c++) {
+        s->floor[c] = s->next[c] = INT64_MAX;
+    }
+    int64_t steps = n;
+    for (int32_t k = 0; k < n; k++) {
+        const Item *it = &s->item[group[k]];
+        int64_t lowest = it->lowest, end = lowest + it->size;
+        for (int32_t c = it->first; c <= it->last; c++) {
+            s->floor[c] = lowest < s->floor[c] ? lowest : s->floor[c];
+            s->next[c] = end < s->next[c] ? end : s->next[c];
+        }
+        steps += it->last - it->first + 1;
+    }
+    take_steps(s, steps);
+    for (int32_t c = from; c <= to; c++) {
+        if (s->rest[c] && s->floor[c] > s->capacity - s->rest[c]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Buffers that cannot be next in a section lie on one that can. */
+static bool lift(PackSearch *s, const int32_t *group, int32_t n)
+{
+    bool changed = false;
+    for (int32_t k = 0; k < n; k++) {
+        const Item *it = &s->item[group[k]];
+        int64_t lowest = it->lowest;
+        for (int32_t c = it->first; c <= it->last; c++) {
+            if (it->lowest > s->capacity - s->rest[c] && s->next[c] > lowest) {
+                lowest = s->next[c];
+            }
+        }
+        if (lowest > it->lowest) {
+            raise_lowest(s, group[k], lowest);
+            changed = true;
+        }
+    }
+    return changed;
+}
+
+static bool fixed_in_place(const PackSearch *s, const int32_t *group, int32_t n)
+{
+    for (int32_t k = 0; k < n; k++) {
+        const Item *it = &s->item[group[k]];
+        if (it->fixed && it->lowest > s->place[group[k]]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* False when the group has no solution above `last`. */
+static bool propagate(PackSearch *s, const int32_t *group, int32_t n, int64_t last)
+{
+    for (int32_t k = 0; k < n; k++) {
+        if (s->item[group[k]].lowest < last) {
+            raise_lowest(s, group[k], last);
+        }
+    }
+    do {
+        if (!fixed_in_place(s, group, n) || !scan_sections(s, group, n) || s->stopped) {
+            return false;
+        }
+    } while (lift(s, group, n));
+    return !s->stopped;
+}
+
+/* --- search ----------------------------------------------------------------------- */
+
+/* The position in `group` of the buffer to branch on. */
+static int32_t choose(const PackSearch *s, const int32_t *group, int32_t n)
+{
+    int32_t best = 0;
+    for (int32_t k = 1; k < n; k++) {
+        const Item *a = &s->item[group[k]], *b = &s->item[group[best]];
+        if (a->lowest < b->lowest || (a->lowest == b->lowest && a->rank < b->rank)) {
+            best = k;
+        }
+    }
+    return best;
+}
+
+/* Lifts what overlaps `i`, placed at its lowest; returns the least offset at which i could
+ * have rested on one of these instead, INT64_MAX where there is none. */
+static int64_t put_below(PackSearch *s, const int32_t *group, int32_t n, int32_t i)
+{
+    const Item *it = &s->item[i];
+    int64_t top = it->lowest + it->size, alternative = INT64_MAX;
+    for (int32_t k = 0; k < n; k++) {
+        const Item *other = &s->item[group[k]];
+        if (other->first <= it->last && it->first <= other->last) {
+            int64_t end = other->lowest + other->size;
+            alternative = end < alternative ? end : alternative;
+            if (other->lowest < top) {
+                raise_lowest(s, group[k], top);
+            }
+        }
+    }
+    return alternative;
+}
+
+static void add_rest(PackSearch *s, const Item *it, int64_t size)
+{
+    for (int32_t c = it->first; c <= it->last; c++) {
+        s->rest[c] += size;
+    }
+}
+
+static bool solve_group(PackSearch *s, int32_t *group, int32_t n, int64_t last);
+
+/* Solves the groups of `open`, sorted by first section, that share no section. */
+static bool solve_groups(PackSearch *s, int32_t *open, int32_t n, int64_t last)
+{
+    for (int32_t from = 0, to; from < n; from = to) {
+        int32_t reach = s->item[open[from]].last;
+        for (to = from + 1; to < n && s->item[open[to]].first <= reach; to++) {
+            int32_t l = s->item[open[to]].last;
+            reach = l > reach ? l : reach;
+        }
+        if (!solve_group(s, open + from, to - from, last)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool solve_group(PackSearch *s, int32_t *group, int32_t n, int64_t last)
+{
+    size_t mark = s->changes;
+    while (propagate(s, group, n, last)) {
+        int32_t k = choose(s, group, n);
+        int32_t i = group[k];
+        Item *it = &s->item[i];
+        s->offset[i] = it->lowest;
+        if (n == 1) {
+            return true;
+        }
+        size_t before = s->changes;
+        memmove(group + k, group + k + 1, (size_t)(n - 1 - k) * sizeof *group);
+        add_rest(s, it, -it->size);
+        int64_t alternative = put_below(s, group, n - 1, i);
+        bool solved = solve_groups(s, group, n - 1, it->lowest);
+        add_rest(s, it, it->size);
+        memmove(group + k + 1, group + k, (size_t)(n - 1 - k) * sizeof *group);
+        group[k] = i;
+        if (solved) {
+            return true;
+        }
+        rewind_to(s, before);
+        if (s->stopped || alternative == INT64_MAX) {
+            break; /* nothing above it: another place for it would not have helped */
+        }
+        raise_lowest(s, i, alternative);
+    }
+    rewind_to(s, mark);
+    return false;
+}
+
+PackVerdict pack_search_run(PackSearch *s, int64_t capacity, int priority, int32_t jitter,
+                            uint64_t seed, int64_t step_limit, int64_t *offset,
+                            PackBudget *budget)
+{
+    set_ranks(s, priority, jitter, seed);
+    for (int32_t i = 0; i < s->n; i++) {
+        s->item[i].lowest = s->place[i];
+    }
+    memcpy(s->open, s->by_first, (size_t)s->n * sizeof *s->open);
+    memcpy(s->rest, s->load, (size_t)s->sections * sizeof *s->rest);
+    s->capacity = capacity;
+    s->steps = 0;
+    s->step_limit = step_limit;
+    s->offset = offset;
+    s->budget = budget;
+    s->changes = 0;
+    s->stopped = false;
+    bool found = solve_groups(s, s->open, s->n, 0);
+    return found ? PACK_FOUND : s->stopped ? PACK_UNKNOWN : PACK_NONE;
+}
