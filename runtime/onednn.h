@@ -1,0 +1,49 @@
+/* onednn.h -- matrix products and convolutions by oneDNN: the one interface to that library.
+ *
+ * Tensors are plain row-major outside.  Inside, a choice of algorithm may reorder them into
+ * blocked layouts; such copies, and oneDNN's own working memory, live in scratch that the caller
+ * provides, so that they are planned like every other buffer.  Nothing is allocated by a run.
+ *
+ * The same operation with the same choice and number of threads gives the same bits every time;
+ * different choices add in different orders, so a choice belongs to the signature of an operator,
+ * not to an execution of it. */
+#ifndef CKC_ONEDNN_H
+#define CKC_ONEDNN_H
+
+#include "ir/attrs.h"
+#include "ir/kernel.h"
+
+typedef enum {
+    DNNL_PLAIN,    /* every tensor as it lies */
+    DNNL_BLOCKED,  /* operands reordered to the layouts the library likes best */
+    DNNL_WINOGRAD, /* convolution only: fewer multiplications, about 5 times the rounding error */
+    DNNL_CHOICES
+} DnnlChoice;
+extern const char *const dnnl_choice_name[DNNL_CHOICES];
+
+/* One operation: what a node of that operator says, without the graph.  Operands as in attrs.h. */
+typedef struct {
+    LibOp op;
+    int nin;
+    Type in[3]; /* dt DT_NONE: absent (bias) */
+    Type out;
+    MatmulAttrs matmul;
+    ConvAttrs conv;
+    DnnlChoice choice;
+} DnnlDesc;
+
+typedef struct DnnlOp DnnlOp;
+
+/* NULL without a message: the library has no fast routine for it (element type, empty tensors),
+ * or the choice would be the same as a simpler one; NULL with a message: it failed.  Takes
+ * 0.2-0.5 ms: create once.  Uses the number of OpenMP threads of this moment; run with the same. */
+DnnlOp *dnnl_make(const DnnlDesc *desc, Diag *d);
+void dnnl_free(DnnlOp *op); /* NULL is fine */
+int64_t dnnl_scratch_bytes(const DnnlOp *op);
+const char *dnnl_impl(const DnnlOp *op); /* the library's name of the routine */
+
+/* in[k]: operand k (an absent bias is not looked at); scratch: 64-byte aligned.  One run of an
+ * op at a time. */
+bool dnnl_run(DnnlOp *op, const void *const *in, void *out, void *scratch, Diag *d);
+
+#endif

@@ -1,0 +1,313 @@
+/* test_onednn.c -- every choice of the library against plain loops in double precision, and the
+ * same bits on every run. */
+#include <check.h>
+#undef fail /* an old name of Check; ours is in ir.h */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/onednn.h"
+#include "tests.h"
+
+typedef struct {
+    LibOp op;
+    DType dt, out_dt;
+    bool ta, tb;
+    int ra, rb;
+    int64_t a[4], b[4];   /* matmul: as stored; conv: x, w of the forward operation */
+    int64_t strides[3], pads[6], dilations[3], group;
+    bool bias;
+} Case;
+
+static Tensor tensor_new(Type t)
+{
+    Tensor r = {t, calloc((size_t)type_count(&t) + 1, 8)};
+    ck_assert_ptr_nonnull(r.data);
+    return r;
+}
+
+static Tensor tensor_random(Type t, uint32_t seed)
+{
+    Tensor r = tensor_new(t);
+    for (int64_t i = 0; i < type_count(&t); i++) {
+        seed = seed * 1664525u + 1013904223u;
+        tensor_set_f(&r, i, (double)(seed >> 8) / (1 << 23) - 1);
+    }
+    return r;
+}
+
+/* ---- reference ------------------------------------------------------------------- */
+
+static int64_t batch_offset(const Type *t, const Type *out, int64_t i)
+{
+    int64_t offset = 0, stride = t->dim[t->rank - 1] * t->dim[t->rank - 2];
+    for (int k = out->rank - 3; k >= 0; k--) {
+        int64_t index = i % out->dim[k];
+        i /= out->dim[k];
+        int own = k - (out->rank - t->rank);
+        if (own >= 0) {
+            offset += t->dim[own] > 1 ? index * stride : 0;
+            stride *= t->dim[own];
+        }
+    }
+    return offset;
+}
+
+static void ref_matmul(const DnnlDesc *d, const Tensor *t, double *out)
+{
+    const Type *a = &d->in[0], *b = &d->in[1], *c = &d->out;
+    int64_t m = c->dim[c->rank - 2], n = c->dim[c->rank - 1];
+    int64_t k = a->dim[a->rank - (d->matmul.ta ? 2 : 1)];
+    for (int64_t i = 0; i < type_count(c); i++) {
+        int64_t batch = i / (m * n), row = i / n % m, col = i % n;
+        int64_t oa = batch_offset(a, c, batch), ob = batch_offset(b, c, batch);
+        double s = 0;
+        for (int64_t j = 0; j < k; j++)
+            s += tensor_f(&t[0], oa + (d->matmul.ta ? j * m + row : row * k + j)) *
+                 tensor_f(&t[1], ob + (d->matmul.tb ? col * k + j : j * n + col));
+        out[i] = s;
+    }
+}
+
+/* Visit every product x[xi] * w[wi] of dst[yi] in the forward convolution. */
+static void each_product(const Type *x, const Type *w, const Type *y, const ConvAttrs *c,
+                         void (*visit)(void *u, int64_t xi, int64_t wi, int64_t yi), void *u)
+{
+    int sp = x->rank - 2;
+    int64_t mg = y->dim[1] / c->group, taps = type_count(w) / w->dim[0];
+    for (int64_t yi = 0; yi < type_count(y); yi++) {
+        int64_t pos[3] = {0}, rest = yi;
+        for (int k = sp - 1; k >= 0; k--) {
+            pos[k] = rest % y->dim[k + 2];
+            rest /= y->dim[k + 2];
+        }
+        int64_t m = rest % y->dim[1], image = rest / y->dim[1];
+        for (int64_t tap = 0; tap < taps; tap++) {
+            int64_t left = tap, xi = 0, stride = 1;
+            bool inside = true;
+            for (int k = sp - 1; k >= 0; k--) {
+                int64_t at = pos[k] * c->strides.v[k] - c->pads.v[k] +
+                             left % w->dim[k + 2] * c->dilations.v[k];
+                left /= w->dim[k + 2];
+                inside &= at >= 0 && at < x->dim[k + 2];
+                xi += at * stride;
+                stride *= x->dim[k + 2];
+            }
+            xi += (image * x->dim[1] + m / mg * w->dim[1] + left) * stride;
+            if (inside)
+                visit(u, xi, m * taps + tap, yi);
+        }
+    }
+}
+
+typedef struct {
+    LibOp op;
+    const Tensor *t;
+    double *out;
+} RefConv;
+
+static void add_product(void *u, int64_t xi, int64_t wi, int64_t yi)
+{
+    RefConv *r = u;
+    if (r->op == LIB_CONV)
+        r->out[yi] += tensor_f(&r->t[0], xi) * tensor_f(&r->t[1], wi);
+    else if (r->op == LIB_CONV_BWD_DATA)
+        r->out[xi] += tensor_f(&r->t[0], yi) * tensor_f(&r->t[1], wi);
+    else
+        r->out[wi] += tensor_f(&r->t[0], xi) * tensor_f(&r->t[1], yi);
+}
+
+static void ref_conv(const DnnlDesc *d, const Tensor *t, double *out)
+{
+    const Type *x = &d->in[0], *w = &d->in[1], *y = &d->out;
+    if (d->op == LIB_CONV_BWD_DATA)
+        x = &d->out, y = &d->in[0];
+    if (d->op == LIB_CONV_BWD_WEIGHTS)
+        w = &d->out, y = &d->in[1];
+    int64_t plane = type_count(y) / y->dim[0] / y->dim[1];
+    memset(out, 0, sizeof *out * (size_t)type_count(&d->out));
+    for (int64_t i = 0; d->nin > 2 && i < type_count(y); i++)
+        out[i] = tensor_f(&t[2], i / plane % y->dim[1]);
+    each_product(x, w, y, &d->conv, add_product, &(RefConv){d->op, t, out});
+}
+
+/* ---- cases ------------------------------------------------------------------------ */
+
+static const Case cases[] = {
+    {.op = LIB_MATMUL, .dt = DT_F32, .ra = 2, .rb = 2, .a = {7, 13}, .b = {13, 5}},
+    {.op = LIB_MATMUL, .dt = DT_F32, .tb = true, .ra = 2, .rb = 2, .a = {64, 48}, .b = {80, 48}},
+    {.op = LIB_MATMUL, .dt = DT_F32, .ta = true, .ra = 2, .rb = 2, .a = {48, 64}, .b = {48, 33}},
+    {.op = LIB_MATMUL, .dt = DT_F32, .ra = 3, .rb = 2, .a = {3, 7, 16}, .b = {16, 9}},
+    {.op = LIB_MATMUL, .dt = DT_F32, .ta = true, .ra = 3, .rb = 2, .a = {3, 16, 7}, .b = {16, 9}},
+    {.op = LIB_MATMUL, .dt = DT_F32, .ra = 2, .rb = 3, .a = {7, 16}, .b = {3, 16, 9}},
+    {.op = LIB_MATMUL, .dt = DT_F32, .tb = true, .ra = 4, .rb = 4, .a = {2, 3, 16, 8},
+     .b = {2, 3, 16, 8}},
+    {.op = LIB_MATMUL, .dt = DT_F32, .ta = true, .ra = 4, .rb = 4, .a = {2, 1, 16, 8},
+     .b = {1, 3, 16, 5}},
+    {.op = LIB_MATMUL, .dt = DT_F32, .ra = 4, .rb = 3, .a = {2, 3, 16, 8}, .b = {3, 8, 5}},
+    {.op = LIB_MATMUL, .dt = DT_F32, .ra = 2, .rb = 2, .a = {1, 40}, .b = {40, 1}},
+    {.op = LIB_MATMUL, .dt = DT_BF16, .ra = 2, .rb = 2, .a = {32, 64}, .b = {64, 48}},
+    {.op = LIB_MATMUL, .dt = DT_BF16, .out_dt = DT_F32, .tb = true, .ra = 3, .rb = 3,
+     .a = {2, 17, 40}, .b = {2, 19, 40}},
+    {.op = LIB_CONV, .dt = DT_F32, .ra = 4, .rb = 4, .a = {2, 3, 9, 8}, .b = {5, 3, 3, 3},
+     .pads = {1, 1, 1, 1}, .bias = true},
+    {.op = LIB_CONV, .dt = DT_F32, .ra = 4, .rb = 4, .a = {2, 16, 14, 14}, .b = {32, 16, 3, 3},
+     .pads = {1, 1, 1, 1}},
+    {.op = LIB_CONV, .dt = DT_F32, .ra = 4, .rb = 4, .a = {2, 4, 10, 11}, .b = {6, 2, 3, 2},
+     .group = 2, .strides = {2, 1}, .pads = {0, 1, 2, 0}, .dilations = {1, 2}},
+    {.op = LIB_CONV, .dt = DT_F32, .ra = 4, .rb = 4, .a = {2, 8, 10, 10}, .b = {8, 1, 3, 3},
+     .group = 8, .strides = {2, 2}, .pads = {1, 1, 1, 1}},
+    {.op = LIB_CONV, .dt = DT_F32, .ra = 3, .rb = 3, .a = {2, 4, 20}, .b = {6, 4, 5},
+     .strides = {3}, .pads = {2, 2}, .bias = true},
+    {.op = LIB_CONV, .dt = DT_F32, .ra = 4, .rb = 4, .a = {1, 16, 6, 6}, .b = {16, 16, 1, 1},
+     .strides = {2, 2}},
+    {.op = LIB_CONV, .dt = DT_BF16, .ra = 4, .rb = 4, .a = {2, 16, 9, 9}, .b = {16, 16, 3, 3},
+     .pads = {1, 1, 1, 1}, .bias = true},
+};
+enum { NCASES = sizeof cases / sizeof *cases };
+
+static Ints ints_or(const int64_t *v, int n, int64_t otherwise)
+{
+    Ints r = {.n = n};
+    for (int i = 0; i < n; i++)
+        r.v[i] = v[i] ? v[i] : otherwise;
+    return r;
+}
+
+static void fill_matmul(DnnlDesc *d, const Case *c)
+{
+    Type a = type_make(c->dt, c->ra, c->a), b = type_make(c->dt, c->rb, c->b);
+    Type batch = {0}, other = b;
+    int64_t m = a.dim[a.rank - (c->ta ? 1 : 2)], n = b.dim[b.rank - (c->tb ? 2 : 1)];
+    batch = type_make(c->dt, a.rank - 2, a.dim);
+    other = type_make(c->dt, b.rank - 2, b.dim);
+    ck_assert(type_broadcast(&batch, &other));
+    d->in[0] = a;
+    d->in[1] = b;
+    d->out = type_make(c->out_dt ? c->out_dt : c->dt, batch.rank, batch.dim);
+    d->out.dim[d->out.rank++] = m;
+    d->out.dim[d->out.rank++] = n;
+    d->nin = 2;
+    d->matmul = (MatmulAttrs){c->ta, c->tb};
+}
+
+static void fill_conv(DnnlDesc *d, const Case *c, LibOp op)
+{
+    int sp = c->ra - 2;
+    d->conv = (ConvAttrs){ints_or(c->strides, sp, 1), ints_or(c->pads, 2 * sp, 0),
+                          ints_or(c->dilations, sp, 1), c->group ? c->group : 1, {0}};
+    Type x = type_make(c->dt, c->ra, c->a), w = type_make(c->dt, c->rb, c->b), y = x;
+    y.dim[1] = w.dim[0];
+    for (int k = 0; k < sp; k++)
+        y.dim[k + 2] = (x.dim[k + 2] + d->conv.pads.v[k] + d->conv.pads.v[k + sp] - 1 -
+                        (w.dim[k + 2] - 1) * d->conv.dilations.v[k]) /
+                           d->conv.strides.v[k] +
+                       1;
+    d->nin = op == LIB_CONV && c->bias ? 3 : 2;
+    d->in[2] = type_make(c->dt, 1, &w.dim[0]);
+    d->in[0] = op == LIB_CONV_BWD_DATA ? y : x;
+    d->in[1] = op == LIB_CONV_BWD_WEIGHTS ? y : w;
+    d->out = op == LIB_CONV ? y : op == LIB_CONV_BWD_DATA ? x : w;
+}
+
+static void run_once(DnnlOp *op, const Tensor *t, Tensor *out)
+{
+    Diag diag = {0};
+    size_t bytes = ((size_t)dnnl_scratch_bytes(op) + 64) / 64 * 64;
+    void *scratch = aligned_alloc(64, bytes);
+    memset(scratch, 0xff, bytes); /* NaN: what is used must be written first */
+    const void *in[3] = {t[0].data, t[1].data, t[2].data};
+    ck_assert_msg(dnnl_run(op, in, out->data, scratch, &diag), "%s", diag.msg);
+    free(scratch);
+}
+
+static double largest(const double *v, int64_t n)
+{
+    double m = 0;
+    for (int64_t i = 0; i < n; i++)
+        m = fmax(m, fabs(v[i]));
+    return m;
+}
+
+static void compare(const DnnlDesc *d, DnnlOp *op, const Tensor *t, const double *want)
+{
+    Tensor a = tensor_new(d->out), b = tensor_new(d->out);
+    run_once(op, t, &a);
+    run_once(op, t, &b);
+    ck_assert_mem_eq(a.data, b.data, (size_t)type_bytes(&d->out));
+    int64_t n = type_count(&d->out);
+    double limit = largest(want, n) * (d->out.dt == DT_BF16 ? 1e-2 : 5e-6);
+    for (int64_t i = 0; i < n; i++)
+        ck_assert_msg(fabs(tensor_f(&a, i) - want[i]) <= limit, "%s %s: [%lld] %g, not %g",
+                      dnnl_choice_name[d->choice], dnnl_impl(op), (long long)i, tensor_f(&a, i),
+                      want[i]);
+    free(a.data);
+    free(b.data);
+}
+
+/* All choices of one operation; returns how many there are. */
+static int check_desc(DnnlDesc *d)
+{
+    Tensor t[3] = {{.data = NULL}};
+    int made = 0;
+    for (int i = 0; i < d->nin; i++)
+        t[i] = tensor_random(d->in[i], 17u + (uint32_t)i);
+    double *want = calloc((size_t)type_count(&d->out), sizeof *want);
+    (d->op == LIB_MATMUL ? ref_matmul : ref_conv)(d, t, want);
+    for (int choice = 0; choice < DNNL_CHOICES; choice++) {
+        Diag diag = {0};
+        d->choice = (DnnlChoice)choice;
+        DnnlOp *op = dnnl_make(d, &diag);
+        ck_assert_msg(!diag.failed, "%s", diag.msg);
+        if (op)
+            compare(d, op, t, want);
+        made += op != NULL;
+        dnnl_free(op);
+    }
+    free(want);
+    for (int i = 0; i < d->nin; i++)
+        free(t[i].data);
+    return made;
+}
+
+START_TEST(test_against_loops)
+{
+    const Case *c = &cases[_i];
+    LibOp last = c->op == LIB_MATMUL ? LIB_MATMUL : LIB_CONV_BWD_WEIGHTS;
+    for (LibOp op = c->op; op <= last; op++) {
+        DnnlDesc d = {.op = op};
+        if (op == LIB_MATMUL)
+            fill_matmul(&d, c);
+        else
+            fill_conv(&d, c, op);
+        ck_assert_int_gt(check_desc(&d), 0);
+    }
+}
+END_TEST
+
+START_TEST(test_unsupported)
+{
+    static const Case refused[] = {
+        {.op = LIB_MATMUL, .dt = DT_F64, .ra = 2, .rb = 2, .a = {2, 3}, .b = {3, 2}},
+        {.op = LIB_MATMUL, .dt = DT_F32, .ra = 2, .rb = 2, .a = {2, 0}, .b = {0, 2}},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        DnnlDesc d = {.op = LIB_MATMUL};
+        Diag diag = {0};
+        fill_matmul(&d, &refused[i]);
+        ck_assert_ptr_null(dnnl_make(&d, &diag));
+        ck_assert(!diag.failed);
+    }
+}
+END_TEST
+
+Suite *suite_onednn(void)
+{
+    Suite *s = suite_create("onednn");
+    TCase *tc = tcase_create("choices");
+    tcase_set_timeout(tc, 60);
+    tcase_add_loop_test(tc, test_against_loops, 0, NCASES);
+    tcase_add_test(tc, test_unsupported);
+    suite_add_tcase(s, tc);
+    return s;
+}
