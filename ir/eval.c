@@ -55,7 +55,7 @@ static Scalar convert(const KInst *in, KType from, Scalar v)
 
 static Scalar expression(const Interp *x, const KInst *in)
 {
-    KType type = in->expr->nin ? KT_INT : in->type;
+    KType type = in->type; /* integer arithmetic only when every operand and the result are */
     for (int a = 0; a < in->expr->nin; a++)
         if (x->k->ins[in->arg[a]].type == KT_REAL)
             type = KT_REAL;

@@ -59,9 +59,10 @@ static uint32_t *name_slot(const Graph *g, const char *name)
 
 static void names_grow(Graph *g)
 {
-    if (g->names && g->nvals * 2 < g->cnames)
+    if (g->names && (g->nvals + g->nrenamed) * 2 < g->cnames)
         return;
     g->cnames = g->cnames ? g->cnames * 2 : 256;
+    g->nrenamed = 0;
     g->names = NEW(g->arena, uint32_t, g->cnames);
     for (uint32_t i = 1; i < g->nvals; i++)
         *name_slot(g, g->vals[i].name) = i;
@@ -72,7 +73,8 @@ Val graph_find(const Graph *g, const char *name)
     return (Val){g->names ? *name_slot(g, name) : 0};
 }
 
-Val graph_value(Graph *g, const char *name, Type t, ValKind kind)
+/* The name in printable form, made unique by a suffix. */
+static const char *unique_name(Graph *g, const char *name)
 {
     names_grow(g);
     char *unique = arena_strndup(g->arena, name, strlen(name));
@@ -83,10 +85,25 @@ Val graph_value(Graph *g, const char *name, Type t, ValKind kind)
     /* The count so far is a good first guess: names clash in runs (.grad, .remat). */
     for (uint32_t k = 1; !*unique || *name_slot(g, unique); k = k < 8 ? k + 1 : g->nvals + k)
         unique = arena_printf(g->arena, "%s.%u", *base ? base : "v", k);
+    return unique;
+}
+
+Val graph_value(Graph *g, const char *name, Type t, ValKind kind)
+{
+    const char *unique = unique_name(g, name);
     g->vals = arena_grow(g->arena, g->vals, g->nvals, &g->cvals, sizeof *g->vals);
     g->vals[g->nvals] = (Value){.name = unique, .type = t, .kind = kind};
     *name_slot(g, unique) = g->nvals;
     return (Val){g->nvals++};
+}
+
+void graph_rename(Graph *g, Val v, const char *name)
+{
+    if (strcmp(g->vals[v.i].name, name) == 0)
+        return;
+    g->nrenamed++; /* the old slot stays in use: lookups compare names, so it finds nothing */
+    g->vals[v.i].name = unique_name(g, name);
+    *name_slot(g, g->vals[v.i].name) = v.i;
 }
 
 Val graph_const(Graph *g, const char *name, Type t, const void *data)

@@ -147,12 +147,14 @@ typedef struct {
     Update *update;  uint32_t nupdate, cupdate;
     uint32_t ngroups;
     uint32_t *names; uint32_t cnames;         /* hash of value names */
+    uint32_t nrenamed;                        /* stale entries in it */
 } Graph;
 
 void graph_init(Graph *g, Arena *a, Diag *d);
 /* New value; the name is copied and made unique by a suffix. */
 Val  graph_value(Graph *g, const char *name, Type t, ValKind kind);
 Val  graph_find(const Graph *g, const char *name); /* {0}: no such value */
+void graph_rename(Graph *g, Val v, const char *name);  /* made unique likewise */
 Val  graph_const(Graph *g, const char *name, Type t, const void *data); /* data is copied */
 /* New node at the end of order, attributes at their defaults; outputs given. */
 Node *graph_node(Graph *g, Op op, int nin, const Val *in, int nout, const Val *out);

@@ -55,7 +55,14 @@ typedef struct {
     BodyFn *ref;
 } Body;
 
-typedef enum { LIB_NONE, LIB_MATMUL, LIB_CONV, LIB_CONV_BWD_DATA, LIB_CONV_BWD_WEIGHTS } LibOp;
+typedef enum {
+    LIB_NONE,
+    LIB_MATMUL,
+    LIB_CONV,
+    LIB_CONV_BWD_DATA,
+    LIB_CONV_BWD_WEIGHTS,
+    LIB_CONCAT, /* strided copies; every back end has it, so its body carries no text */
+} LibOp;
 
 struct Kernel {
     Arena *arena;

@@ -129,13 +129,28 @@ uint16_t f32_to_f16(float f)
 
 /* ---- elements ----------------------------------------------------------------- */
 
+/* Weights are read where they lie in a mapped file, at any alignment. */
+#define LOADER(T)                                                                            \
+    static inline T load_##T(const void *data, int64_t i)                                    \
+    {                                                                                        \
+        T v;                                                                                 \
+        memcpy(&v, (const char *)data + i * (int64_t)sizeof v, sizeof v);                    \
+        return v;                                                                            \
+    }
+LOADER(float)
+LOADER(double)
+LOADER(uint16_t)
+LOADER(int64_t)
+LOADER(int32_t)
+#define LOAD(T) load_##T(t->data, i)
+
 double tensor_f(const Tensor *t, int64_t i)
 {
     switch (t->type.dt) {
-    case DT_F32: return ((const float *)t->data)[i];
-    case DT_F64: return ((const double *)t->data)[i];
-    case DT_BF16: return bf16_to_f32(((const uint16_t *)t->data)[i]);
-    case DT_F16: return f16_to_f32(((const uint16_t *)t->data)[i]);
+    case DT_F32: return LOAD(float);
+    case DT_F64: return LOAD(double);
+    case DT_BF16: return bf16_to_f32(LOAD(uint16_t));
+    case DT_F16: return f16_to_f32(LOAD(uint16_t));
     default: return (double)tensor_i(t, i);
     }
 }
@@ -151,8 +166,8 @@ static int64_t to_int(double v)
 int64_t tensor_i(const Tensor *t, int64_t i)
 {
     switch (t->type.dt) {
-    case DT_I64: return ((const int64_t *)t->data)[i];
-    case DT_I32: return ((const int32_t *)t->data)[i];
+    case DT_I64: return LOAD(int64_t);
+    case DT_I32: return LOAD(int32_t);
     case DT_U8:
     case DT_BOOL: return ((const uint8_t *)t->data)[i];
     case DT_NONE:

@@ -1,0 +1,577 @@
+/* import.c -- the driver: binds dimensions, makes values of inputs and initializers, and hands
+ * each node to its importer (or inlines its function body).
+ *
+ * Nodes that cannot be imported are collected; their outputs are poison, and nodes that read
+ * poison are skipped, so one run lists everything that is unsupported. */
+#include "onnx_int.h"
+#include <fnmatch.h>
+#include <stdarg.h>
+#include <string.h>
+
+enum { MAX_NESTING = 24, MAX_LISTED = 100 };
+
+typedef struct Refusal {
+    struct Refusal *next;
+    const char *text;
+} Refusal;
+
+/* ---- names ----------------------------------------------------------------------- */
+
+static uint32_t hash(const char *s)
+{
+    uint32_t h = 2166136261u;
+    for (; *s; s++)
+        h = (h ^ (uint8_t)*s) * 16777619u;
+    return h;
+}
+
+static struct Binding *scope_slot(const Scope *s, const char *name)
+{
+    uint32_t i = hash(name) & (s->cap - 1);
+    while (s->slot[i].name && strcmp(s->slot[i].name, name) != 0)
+        i = (i + 1) & (s->cap - 1);
+    return &s->slot[i];
+}
+
+Scope *scope_push(Import *x)
+{
+    Scope *s = NEW(x->a, Scope, 1);
+    *s = (Scope){.outer = x->scope, .cap = 16, .slot = NEW(x->a, struct Binding, 16)};
+    x->scope = s;
+    return s;
+}
+
+void scope_set(Import *x, const char *name, Val v)
+{
+    Scope *s = x->scope;
+    if (s->n * 2 >= s->cap) {
+        Scope old = *s;
+        s->cap *= 2;
+        s->slot = NEW(x->a, struct Binding, s->cap);
+        for (uint32_t i = 0; i < old.cap; i++)
+            if (old.slot[i].name)
+                *scope_slot(s, old.slot[i].name) = old.slot[i];
+    }
+    struct Binding *b = scope_slot(s, name);
+    s->n += !b->name;
+    *b = (struct Binding){name, v};
+}
+
+bool scope_find(const Import *x, const char *name, Val *v)
+{
+    for (const Scope *s = x->scope; s; s = s->outer) {
+        const struct Binding *b = scope_slot(s, name);
+        if (b->name) {
+            *v = b->v;
+            return true;
+        }
+    }
+    return false;
+}
+
+void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...)
+{
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    OnnxModel *m = x->m;
+    m->notes = arena_grow(x->a, m->notes, m->nnotes, &m->cnotes, sizeof *m->notes);
+    m->notes[m->nnotes++] = (OnnxNote){kind, arena_strndup(x->a, name, strlen(name)),
+                                       arena_strndup(x->a, text, strlen(text))};
+}
+
+/* Remember under which name a value stands in the file. */
+static void name_value(Import *x, Val v, const char *name)
+{
+    OnnxModel *m = x->m;
+    while (m->nname <= v.i) {
+        m->name = arena_grow(x->a, m->name, m->nname, &m->cname, sizeof *m->name);
+        m->name[m->nname++] = NULL;
+    }
+    m->name[v.i] = name;
+}
+
+/* ---- initializers -------------------------------------------------------------------- */
+
+static bool matches(const char *const *globs, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (fnmatch(globs[i], name, 0) == 0)
+            return true;
+    return false;
+}
+
+/* A tensor of the file as a value: weights refer to the mapping, constants are copied. */
+static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p, Val *v)
+{
+    OnnxTensor t;
+    TRY(tensor_load(x->m, p, &t, x->d));
+    ValKind kind = dtype_is_float(t.t.type.dt) ? role_of(x, name, &t.t) : VAL_CONST;
+    if (kind == VAL_CONST) {
+        *v = graph_const(x->g, name, t.t.type, t.t.data);
+    } else {
+        *v = graph_value(x->g, name, t.t.type, kind);
+        Value *val = &x->g->vals[v->i];
+        val->data = t.t.data;
+        val->file = t.file;
+        val->offset = t.offset;
+    }
+    name_value(x, *v, name);
+    return true;
+}
+
+static bool import_initializers(Import *x, const Onnx__GraphProto *gp)
+{
+    if (gp->n_sparse_initializer)
+        return fail_status(x->d, EXIT_UNSUPPORTED, "sparse initializers are not supported");
+    for (size_t i = 0; i < gp->n_initializer; i++) {
+        const Onnx__TensorProto *p = gp->initializer[i];
+        Val v;
+        TRY(tensor_value(x, pb(p->name), p, &v));
+        scope_set(x, pb(p->name), v);
+    }
+    return true;
+}
+
+Val import_constant(Import *x, const char *name, const Onnx__TensorProto *p)
+{
+    OnnxTensor t;
+    if (!tensor_load(x->m, p, &t, x->d))
+        return (Val){0};
+    return graph_const(x->g, *name ? name : "c", t.t.type, t.t.data);
+}
+
+/* ---- inputs: binding symbols ------------------------------------------------------------ */
+
+typedef struct {
+    const char *symbol;
+    char inputs[200]; /* that carry it, for the message */
+} Unbound;
+
+typedef struct {
+    Import *x;
+    bool *used; /* per bind option */
+    Unbound unbound[32];
+    int nunbound;
+} Binder;
+
+static bool find_bind(Binder *b, const char *symbol, int64_t *value)
+{
+    for (int i = 0; i < b->x->opt->nbind; i++)
+        if (strcmp(b->x->opt->bind[i].symbol, symbol) == 0) {
+            b->used[i] = true;
+            *value = b->x->opt->bind[i].value;
+            return true;
+        }
+    return false;
+}
+
+static void add_unbound(Binder *b, const char *symbol, const char *input)
+{
+    int i = 0;
+    while (i < b->nunbound && strcmp(b->unbound[i].symbol, symbol) != 0)
+        i++;
+    if (i == (int)(sizeof b->unbound / sizeof b->unbound[0]))
+        return;
+    Unbound *u = &b->unbound[i];
+    if (i == b->nunbound)
+        *u = (Unbound){.symbol = symbol}, b->nunbound++;
+    size_t n = strlen(u->inputs);
+    snprintf(u->inputs + n, sizeof u->inputs - n, "%s%s", n ? ", " : "", input);
+}
+
+static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *in)
+{
+    bool tensor = in->type && in->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    return tensor ? in->type->tensor_type : NULL;
+}
+
+static void bind_dim(Binder *b, const char *input, int k,
+                     const Onnx__TensorShapeProto__Dimension *dim, int64_t *value)
+{
+    char by_place[300];
+    snprintf(by_place, sizeof by_place, "%s.%d", input, k);
+    *value = 1;
+    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
+        dim->dim_value >= 0) {
+        *value = dim->dim_value;
+        return;
+    }
+    const char *symbol = by_place;
+    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
+        *pb(dim->dim_param))
+        symbol = dim->dim_param;
+    if (!find_bind(b, by_place, value) && !find_bind(b, symbol, value))
+        add_unbound(b, arena_strndup(b->x->a, symbol, strlen(symbol)), input);
+}
+
+static bool bind_input(Binder *b, const Onnx__ValueInfoProto *in, Type *t)
+{
+    Import *x = b->x;
+    const char *name = pb(in->name);
+    const Onnx__TypeProto__Tensor *p = tensor_type(in);
+    if (!p)
+        return fail_status(x->d, EXIT_UNSUPPORTED, "input '%s' is not a tensor", name);
+    DType dt = onnx_dtype(p->elem_type);
+    if (dt == DT_NONE)
+        return fail_status(x->d, EXIT_UNSUPPORTED,
+                           "input '%s': element type %s is not supported", name,
+                           onnx_dtype_name(p->elem_type));
+    if (!p->shape)
+        return fail(x->d, "input '%s' has no shape", name);
+    if (p->shape->n_dim > MAX_RANK)
+        return fail(x->d, "input '%s' has more than %d dimensions", name, MAX_RANK);
+    *t = (Type){.dt = dt, .rank = (int)p->shape->n_dim};
+    int64_t bytes = 16;
+    for (int k = 0; k < t->rank; k++) {
+        bind_dim(b, name, k, p->shape->dim[k], &t->dim[k]);
+        if (t->dim[k] < 0 || (t->dim[k] && bytes > INT64_MAX / t->dim[k]))
+            return fail(x->d, "input '%s' has impossible dimensions", name);
+        bytes *= t->dim[k] ? t->dim[k] : 1;
+    }
+    return true;
+}
+
+static bool report_unbound(Binder *b)
+{
+    char text[3000] = "";
+    size_t n = 0;
+    for (int i = 0; i < b->nunbound && n < sizeof text - 300; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s (of %s)", i ? ", " : "",
+                              b->unbound[i].symbol, b->unbound[i].inputs);
+    if (b->nunbound)
+        return fail(b->x->d, "unbound dimensions: %s; give --bind %s=N%s", text,
+                    b->unbound[0].symbol, b->nunbound > 1 ? ",..." : "");
+    for (int i = 0; i < b->x->opt->nbind; i++)
+        if (!b->used[i])
+            return fail(b->x->d, "--bind %s: no input has such a dimension",
+                        b->x->opt->bind[i].symbol);
+    return true;
+}
+
+static bool is_symbolic(const Onnx__ValueInfoProto *in)
+{
+    const Onnx__TypeProto__Tensor *p = tensor_type(in);
+    for (size_t k = 0; p && p->shape && k < p->shape->n_dim; k++)
+        if (p->shape->dim[k]->value_case !=
+            ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
+            return true;
+    return false;
+}
+
+static bool is_named_data(const OnnxOptions *opt, const char *name)
+{
+    for (int i = 0; i < opt->ndata; i++)
+        if (strcmp(opt->data[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Certainly fed: named so by the user, of symbolic size, or not float. */
+static bool is_data(const Import *x, const Onnx__ValueInfoProto *in)
+{
+    const Onnx__TypeProto__Tensor *p = tensor_type(in);
+    return !p || is_named_data(x->opt, pb(in->name)) || is_symbolic(in) ||
+           !dtype_is_float(onnx_dtype(p->elem_type));
+}
+
+/* Models exported without weights have them as inputs: float, static, beside data. */
+static bool *find_weights(Import *x, const Onnx__GraphProto *gp)
+{
+    bool *weight = NEW(x->a, bool, gp->n_input + 1), any_data = x->opt->init;
+    bool have_weights = false;
+    size_t first = SIZE_MAX;
+    for (size_t i = 0; i < gp->n_initializer; i++)
+        have_weights |= dtype_is_float(onnx_dtype(gp->initializer[i]->data_type)) &&
+                        gp->initializer[i]->n_dims > 0;
+    for (size_t i = 0; i < gp->n_input; i++) {
+        Val v;
+        if (scope_find(x, pb(gp->input[i]->name), &v))
+            continue;
+        any_data |= is_data(x, gp->input[i]);
+        first = first == SIZE_MAX ? i : first;
+    }
+    for (size_t i = 0; i < gp->n_input; i++)
+        weight[i] = any_data && !is_data(x, gp->input[i]) && !x->opt->forward_only &&
+                    (x->opt->init ? i != first || x->opt->ndata : !have_weights);
+    return weight;
+}
+
+static bool import_inputs(Import *x, const Onnx__GraphProto *gp)
+{
+    Binder b = {.x = x, .used = NEW(x->a, bool, x->opt->nbind + 1)};
+    bool *weight = find_weights(x, gp);
+    for (size_t i = 0; i < gp->n_input; i++) {
+        const char *name = pb(gp->input[i]->name);
+        Val v;
+        Type t;
+        if (scope_find(x, name, &v))
+            continue; /* an initializer, repeated as input */
+        TRY(bind_input(&b, gp->input[i], &t));
+        v = graph_value(x->g, name, t, weight[i] ? role_of(x, name, &(Tensor){.type = t})
+                                                 : VAL_INPUT);
+        name_value(x, v, name);
+        scope_set(x, name, v);
+    }
+    return report_unbound(&b);
+}
+
+/* ---- nodes ---------------------------------------------------------------------------------- */
+
+static const OnnxOp *const families[] = {
+    onnx_pointwise, onnx_shape,    onnx_reduce, onnx_linear,    onnx_conv, onnx_norm,
+    onnx_index,     onnx_loss,     onnx_random, onnx_constant,  onnx_attention,
+    onnx_rnn,       onnx_control,  onnx_image,  onnx_quant,     onnx_vendor,
+};
+
+const OnnxOp *onnx_op_find(const char *domain, const char *name)
+{
+    for (size_t f = 0; f < sizeof families / sizeof families[0]; f++)
+        for (const OnnxOp *op = families[f]; op->name; op++)
+            if (strcmp(op->name, name) == 0 && strcmp(pb(op->domain), domain) == 0)
+                return op;
+    return NULL;
+}
+
+static const char *canonical_domain(const char *domain)
+{
+    return strcmp(domain, "ai.onnx") == 0 ? "" : domain;
+}
+
+static int opset_in(size_t n, Onnx__OperatorSetIdProto *const *set, const char *domain)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(canonical_domain(pb(set[i]->domain)), domain) == 0)
+            return (int)set[i]->version;
+    return 0;
+}
+
+static int opset_of(const Import *x, const char *domain)
+{
+    int v = 0;
+    if (x->frame)
+        v = opset_in(x->frame->function->n_opset_import, x->frame->function->opset_import,
+                     domain);
+    if (!v)
+        v = opset_in(x->m->proto->n_opset_import, x->m->proto->opset_import, domain);
+    return v ? v : 1;
+}
+
+bool refuse(OnnxNode *n, const char *fmt, ...)
+{
+    char why[600];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof why, fmt, ap);
+    va_end(ap);
+    if (n->x->nrefused++ >= MAX_LISTED)
+        return false;
+    Refusal *r = NEW(n->x->a, Refusal, 1);
+    r->text = arena_printf(n->x->a, "node '%s' (%s%s%s, opset %d): %s", n->name, n->domain,
+                           *n->domain ? "." : "", n->op, n->opset, why);
+    Refusal **end = &n->x->refusals;
+    while (*end)
+        end = &(*end)->next;
+    *end = r;
+    return false;
+}
+
+static const Onnx__FunctionProto *find_function(const Import *x, const OnnxNode *n)
+{
+    const Onnx__ModelProto *m = x->m->proto;
+    for (size_t i = 0; i < m->n_functions; i++)
+        if (strcmp(pb(m->functions[i]->name), n->op) == 0 &&
+            strcmp(canonical_domain(pb(m->functions[i]->domain)), n->domain) == 0)
+            return m->functions[i];
+    return NULL;
+}
+
+static bool resolve_inputs(OnnxNode *n, bool *poisoned)
+{
+    for (int i = 0; i < n->nin; i++) {
+        const char *name = pb(n->proto->input[i]);
+        if (*name && !scope_find(n->x, name, &n->in[i]))
+            return fail(n->x->d, "input '%s' is not computed before it is used", name);
+        *poisoned |= val_is_poison(n->in[i]);
+    }
+    return true;
+}
+
+static bool import_one(OnnxNode *n, bool poisoned)
+{
+    const OnnxOp *op = onnx_op_find(n->domain, n->op);
+    const Onnx__FunctionProto *f = op ? NULL : find_function(n->x, n);
+    if (!op && !f)
+        return refuse(n, "no importer; rewrite it with standard operators or define it as a "
+                         "function in the model");
+    if (op && n->opset < op->since)
+        return refuse(n, "read from opset %d on; convert the model to a newer opset", op->since);
+    if (poisoned)
+        return false;
+    return f ? import_call(n, f) : op->import(n);
+}
+
+/* What the importer built carries the ONNX node's name, its results the file's value names. */
+static void name_results(OnnxNode *n, uint32_t first_node, uint32_t first_value)
+{
+    for (uint32_t i = first_node; i < n->g->nnodes; i++)
+        if (!n->g->nodes[i].name)
+            n->g->nodes[i].name = n->name;
+    for (int i = 0; i < n->nout; i++)
+        if (has_out(n, i) && n->out[i].i >= first_value && !val_is_poison(n->out[i]))
+            graph_rename(n->g, n->out[i], n->proto->output[i]);
+}
+
+static bool import_node(Import *x, const Onnx__NodeProto *p)
+{
+    OnnxNode n = {.x = x, .g = x->g, .proto = p, .frame = x->frame, .op = pb(p->op_type),
+                  .domain = canonical_domain(pb(p->domain)), .nin = (int)p->n_input,
+                  .nout = (int)p->n_output, .in = NEW(x->a, Val, p->n_input + 1),
+                  .out = NEW(x->a, Val, p->n_output + 1)};
+    n.name = *pb(p->name) ? p->name : p->n_output ? pb(p->output[0]) : "";
+    n.opset = opset_of(x, n.domain);
+    while (n.nin && !*pb(p->input[n.nin - 1]))
+        n.nin--; /* trailing absent operands */
+    uint32_t nodes = x->g->nnodes, values = x->g->nvals;
+    bool poisoned = false, ok = resolve_inputs(&n, &poisoned) && import_one(&n, poisoned);
+    if (x->d->failed) {
+        if (!x->located) {
+            char msg[sizeof x->d->msg];
+            memcpy(msg, x->d->msg, sizeof msg);
+            snprintf(x->d->msg, sizeof x->d->msg, "node '%.300s' (%.100s): %.3000s", n.name, n.op,
+                     msg);
+        }
+        x->located = true;
+        return false;
+    }
+    if (ok)
+        name_results(&n, nodes, values);
+    for (int i = 0; i < n.nout; i++)
+        if (has_out(&n, i))
+            scope_set(x, p->output[i], ok && n.out[i].i ? n.out[i] : (Val){UINT32_MAX});
+    return true;
+}
+
+bool import_nodes(Import *x, size_t count, Onnx__NodeProto *const *node)
+{
+    for (size_t i = 0; i < count; i++)
+        TRY(import_node(x, node[i]));
+    return true;
+}
+
+bool import_graph(Import *x, const Onnx__GraphProto *gp)
+{
+    if (x->depth >= MAX_NESTING)
+        return fail(x->d, "graphs and functions are nested deeper than %d", MAX_NESTING);
+    x->depth++;
+    TRY(import_initializers(x, gp) && import_nodes(x, gp->n_node, gp->node));
+    x->depth--;
+    return true;
+}
+
+/* ---- functions -------------------------------------------------------------------------------- */
+
+/* Defaults of function attributes are field 11 of FunctionProto, which older schemas keep as an
+ * unknown field: its bytes with their length in front. */
+static void declared_defaults(Import *x, const Onnx__FunctionProto *f, Frame *frame)
+{
+    frame->dflt = NEW(x->a, Onnx__AttributeProto *, f->base.n_unknown_fields + 1);
+    for (unsigned i = 0; i < f->base.n_unknown_fields; i++) {
+        const ProtobufCMessageUnknownField *u = &f->base.unknown_fields[i];
+        size_t skip = 0;
+        while (skip < u->len && u->data[skip] & 0x80)
+            skip++;
+        Onnx__AttributeProto *a =
+            u->tag == 11 && skip < u->len
+                ? onnx__attribute_proto__unpack(model_allocator(x->m), u->len - skip - 1,
+                                                u->data + skip + 1)
+                : NULL;
+        if (a)
+            frame->dflt[frame->ndflt++] = a;
+    }
+}
+
+bool import_call(OnnxNode *n, const Onnx__FunctionProto *f)
+{
+    Import *x = n->x;
+    if (x->depth >= MAX_NESTING)
+        return fail(x->d, "functions call each other deeper than %d", MAX_NESTING);
+    Frame frame = {.call = n, .function = f};
+    declared_defaults(x, f, &frame);
+    const Frame *outer_frame = x->frame;
+    Scope *outer = x->scope;
+    x->scope = NULL;
+    scope_push(x);
+    for (size_t i = 0; i < f->n_input; i++)
+        scope_set(x, pb(f->input[i]), i < (size_t)n->nin ? n->in[i] : (Val){0});
+    x->frame = &frame;
+    x->depth++;
+    TRY(import_nodes(x, f->n_node, f->node));
+    x->depth--;
+    for (int i = 0; i < n->nout && i < (int)f->n_output; i++)
+        if (!scope_find(x, pb(f->output[i]), &n->out[i]))
+            return fail(x->d, "function result '%s' is not computed", pb(f->output[i]));
+    x->frame = outer_frame;
+    x->scope = outer;
+    return true;
+}
+
+/* ---- the whole model -------------------------------------------------------------------------- */
+
+static bool report_refusals(Import *x)
+{
+    if (!x->nrefused)
+        return true;
+    char text[3600];
+    size_t n = 0;
+    uint32_t shown = 0;
+    for (const Refusal *r = x->refusals; r && n + strlen(r->text) + 60 < sizeof text;
+         r = r->next, shown++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "\n  %s", r->text);
+    if (shown < x->nrefused)
+        snprintf(text + n, sizeof text - n, "\n  and %u more", x->nrefused - shown);
+    return fail_status(x->d, EXIT_UNSUPPORTED, "%u unsupported node%s:%s", x->nrefused,
+                       x->nrefused == 1 ? "" : "s", text);
+}
+
+static bool import_outputs(Import *x, const Onnx__GraphProto *gp)
+{
+    for (size_t i = 0; i < gp->n_output; i++) {
+        Val v;
+        if (!scope_find(x, pb(gp->output[i]->name), &v) || !v.i)
+            return fail(x->d, "output '%s' is not computed", pb(gp->output[i]->name));
+        if (!val_is_poison(v))
+            graph_add_out(x->g, v);
+    }
+    return true;
+}
+
+static bool import_model(Import *x)
+{
+    const Onnx__GraphProto *gp = x->m->proto->graph;
+    scope_push(x);
+    x->roles = roles_find(x);
+    TRY(import_initializers(x, gp));
+    TRY(import_inputs(x, gp));
+    x->depth = 1;
+    TRY(import_nodes(x, gp->n_node, gp->node));
+    TRY(import_outputs(x, gp));
+    TRY(report_refusals(x));
+    roles_finish(x);
+    return true;
+}
+
+bool onnx_import(OnnxModel *m, const OnnxOptions *opt, Graph *g, Diag *d)
+{
+    Import x = {.m = m, .opt = opt, .g = g, .d = d, .a = &m->arena};
+    Diag *outer = g->diag;
+    g->diag = d; /* builders report to the caller's diagnostic */
+    m->nnotes = m->nname = 0;
+    bool ok = import_model(&x);
+    g->diag = outer;
+    if (!ok)
+        diag_prefix(d, m->path);
+    return ok;
+}

@@ -1,0 +1,118 @@
+/* model.c -- opening a model file: map, check, unpack under a memory cap. */
+#include "onnx_int.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* protobuf-c allocates from the model's arena; a crafted file (2 MB of empty nodes unpack to
+ * 186 MB) ends at the cap and not at the machine's limit. */
+enum { CAP_BASE = 64 << 20, CAP_FACTOR = 16 };
+
+static void *capped_alloc(void *data, size_t size)
+{
+    OnnxModel *m = data;
+    if (size > m->left)
+        return NULL;
+    m->left -= size;
+    return arena_alloc(&m->arena, size, 1);
+}
+
+static void capped_free(void *data, void *p) { (void)data, (void)p; }
+
+ProtobufCAllocator *model_allocator(OnnxModel *m)
+{
+    m->alloc = (ProtobufCAllocator){capped_alloc, capped_free, m};
+    return &m->alloc;
+}
+
+static ProtobufCMessage *unpack(OnnxModel *m, const ProtobufCMessageDescriptor *type, Diag *d)
+{
+    uint8_t *copy;
+    size_t n;
+    bool tensor = type == &onnx__tensor_proto__descriptor;
+    if (!wire_copy(m->map.data, m->map.size, tensor, &copy, &n, d))
+        return NULL;
+    m->left = CAP_BASE + CAP_FACTOR * n;
+    ProtobufCMessage *p = protobuf_c_message_unpack(type, model_allocator(m), n, copy);
+    free(copy);
+    if (!p)
+        diag_set(d, "not an ONNX model: its fields cannot be decoded");
+    return p;
+}
+
+static bool open_model(OnnxModel *m, Diag *d)
+{
+    TRY(file_map(&m->map, m->path, d));
+    if (!m->map.size)
+        return fail(d, "empty file");
+    m->proto = (Onnx__ModelProto *)(void *)unpack(m, &onnx__model_proto__descriptor, d);
+    if (m->proto && !m->proto->graph)
+        return fail(d, "not an ONNX model: there is no graph in it");
+    return m->proto != NULL;
+}
+
+void diag_prefix(Diag *d, const char *path)
+{
+    char msg[sizeof d->msg];
+    if (strncmp(d->msg, path, strlen(path)) == 0)
+        return;
+    memcpy(msg, d->msg, sizeof msg);
+    snprintf(d->msg, sizeof d->msg, "%.1000s: %.3000s", path, msg);
+}
+
+OnnxModel *onnx_open(const char *path, Diag *d)
+{
+    Arena arena = {0};
+    OnnxModel *m = NEW(&arena, OnnxModel, 1);
+    m->path = arena_strndup(&arena, path, strlen(path));
+    m->arena = arena; /* the model lives in its own arena */
+    if (open_model(m, d))
+        return m;
+    diag_prefix(d, path);
+    onnx_close(m);
+    return NULL;
+}
+
+void onnx_close(OnnxModel *m)
+{
+    if (!m)
+        return;
+    for (External *e = m->external; e; e = e->next)
+        file_unmap(&e->map);
+    file_unmap(&m->map);
+    Arena arena = m->arena;
+    arena_free(&arena);
+}
+
+const OnnxNote *onnx_notes(const OnnxModel *m, uint32_t *n)
+{
+    *n = m->nnotes;
+    return m->notes;
+}
+
+const char *onnx_name(const OnnxModel *m, Val v) { return v.i < m->nname ? m->name[v.i] : NULL; }
+
+const char *onnx_output_name(const OnnxModel *m, uint32_t k)
+{
+    return pb(m->proto->graph->output[k]->name);
+}
+
+bool onnx_read_tensor(const char *path, Arena *a, Tensor *t, Diag *d)
+{
+    OnnxModel m = {.path = path};
+    OnnxTensor loaded = {0};
+    TRY(file_map(&m.map, path, d));
+    Onnx__TensorProto *p =
+        (Onnx__TensorProto *)(void *)unpack(&m, &onnx__tensor_proto__descriptor, d);
+    bool ok = p && tensor_load(&m, p, &loaded, d);
+    if (ok) {
+        size_t bytes = (size_t)type_bytes(&loaded.t.type);
+        *t = (Tensor){loaded.t.type, arena_alloc(a, bytes + 1, 1)};
+        if (bytes)
+            memcpy(t->data, loaded.t.data, bytes);
+    } else {
+        diag_prefix(d, path);
+    }
+    file_unmap(&m.map);
+    arena_free(&m.arena);
+    return ok;
+}

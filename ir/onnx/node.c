@@ -1,0 +1,239 @@
+/* node.c -- what importers read from a node: attributes, compile-time operands; shorthands. */
+#include "onnx_int.h"
+#include <string.h>
+
+/* ---- attributes ---------------------------------------------------------------- */
+
+static const Onnx__AttributeProto *by_name(size_t n, Onnx__AttributeProto *const *a,
+                                           const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(pb(a[i]->name), name) == 0)
+            return a[i];
+    return NULL;
+}
+
+const Onnx__AttributeProto *attr_find(const OnnxNode *n, const char *name)
+{
+    const Onnx__AttributeProto *a = by_name(n->proto->n_attribute, n->proto->attribute, name);
+    if (!a || !*pb(a->ref_attr_name))
+        return a;
+    const Frame *f = n->frame;
+    if (!f)
+        return NULL;
+    const Onnx__AttributeProto *given = attr_find(f->call, a->ref_attr_name);
+    return given ? given : by_name(f->ndflt, f->dflt, a->ref_attr_name);
+}
+
+int64_t attr_int(const OnnxNode *n, const char *name, int64_t dflt)
+{
+    const Onnx__AttributeProto *a = attr_find(n, name);
+    return a ? a->i : dflt;
+}
+
+double attr_float(const OnnxNode *n, const char *name, double dflt)
+{
+    const Onnx__AttributeProto *a = attr_find(n, name);
+    return a ? (double)a->f : dflt;
+}
+
+const char *attr_str(const OnnxNode *n, const char *name, const char *dflt)
+{
+    const Onnx__AttributeProto *a = attr_find(n, name);
+    return a && a->s.data ? arena_strndup(n->x->a, (const char *)a->s.data, a->s.len) : dflt;
+}
+
+bool attr_is(const OnnxNode *n, const char *name, const char *dflt, const char *want)
+{
+    return strcmp(attr_str(n, name, dflt), want) == 0;
+}
+
+bool attr_ints(const OnnxNode *n, const char *name, Ints *v)
+{
+    const Onnx__AttributeProto *a = attr_find(n, name);
+    *v = (Ints){0};
+    if (!a || a->n_ints > MAX_INTS)
+        return false;
+    v->n = (int)a->n_ints;
+    for (int i = 0; i < v->n; i++)
+        v->v[i] = a->ints[i];
+    return true;
+}
+
+/* ---- compile-time operands -------------------------------------------------------- */
+
+enum { SETTLE_DEPTH = 4000 };
+
+static void unschedule(Graph *g, NodeId node)
+{
+    uint32_t k = g->norder;
+    while (k > 0 && g->order[k - 1].i != node.i)
+        k--;
+    if (k == 0)
+        return;
+    memmove(&g->order[k - 1], &g->order[k], (g->norder - k) * sizeof *g->order);
+    g->norder--;
+}
+
+static bool settle(Import *x, Val v, int depth);
+
+/* Evaluate a node whose operands are all constants; its results become constants. */
+static bool settle_node(Import *x, NodeId id, int depth)
+{
+    Graph *g = x->g;
+    Node *n = &g->nodes[id.i];
+    if (node_def(n)->traits & OPT_RANDOM || depth > SETTLE_DEPTH)
+        return false;
+    for (int i = 0; i < n->nin; i++)
+        TRY(!n->in[i].i || settle(x, n->in[i], depth + 1));
+    Tensor *in = NEW(x->a, Tensor, n->nin + 1), out[MAX_OUT];
+    for (int i = 0; i < n->nin; i++)
+        in[i] = n->in[i].i ? graph_tensor(g, n->in[i]) : (Tensor){0};
+    for (int i = 0; i < n->nout; i++) {
+        const Type *t = val_type(g, n->out[i]);
+        out[i] = (Tensor){*t, arena_alloc(g->arena, (size_t)type_bytes(t) + 1, 1)};
+    }
+    TRY(node_eval(g, n, in, out, x->d));
+    for (int i = 0; i < n->nout; i++) {
+        Value *val = &g->vals[n->out[i].i];
+        val->kind = VAL_CONST;
+        val->data = out[i].data;
+        val->def.i = 0;
+    }
+    unschedule(g, id);
+    return true;
+}
+
+/* Make a value a constant if it depends on the file only.  Initializers on the way stop being
+ * parameters: what decides shapes cannot change between steps. */
+static bool settle(Import *x, Val v, int depth)
+{
+    Value *val = &x->g->vals[v.i];
+    if (val->kind == VAL_CONST)
+        return val->data != NULL;
+    if (val->kind == VAL_TEMP)
+        return settle_node(x, val->def, depth);
+    if (val->kind != VAL_PARAM || !val->data)
+        return false;
+    size_t bytes = (size_t)type_bytes(&val->type);
+    void *copy = arena_alloc(x->g->arena, bytes + 1, 1);
+    memcpy(copy, val->data, bytes);
+    val->data = copy; /* aligned, as constants are */
+    val->file = NULL;
+    val->kind = VAL_CONST;
+    note(x, ONNX_FROZEN, val->name, "shapes depend on it");
+    return true;
+}
+
+static const char *input_name(const OnnxNode *n, int k)
+{
+    return k < n->nin ? pb(n->proto->input[k]) : "";
+}
+
+bool static_tensor(OnnxNode *n, int k, Tensor *t)
+{
+    if (!has_in(n, k))
+        return refuse(n, "operand %d is missing", k);
+    if (!settle(n->x, n->in[k], 0))
+        return n->x->d->failed ? false
+                               : refuse(n, "operand %d ('%s') depends on data; shapes and "
+                                           "indices that decide shapes must be known when "
+                                           "compiling", k, input_name(n, k));
+    *t = graph_tensor(n->g, n->in[k]);
+    return true;
+}
+
+bool static_ints(OnnxNode *n, int k, Ints *v)
+{
+    Tensor t;
+    TRY(static_tensor(n, k, &t));
+    int64_t count = type_count(&t.type);
+    if (count > MAX_INTS)
+        return refuse(n, "operand %d has %lld elements, at most %d are supported", k,
+                      (long long)count, MAX_INTS);
+    *v = (Ints){.n = (int)count};
+    for (int i = 0; i < v->n; i++)
+        v->v[i] = tensor_i(&t, i);
+    return true;
+}
+
+bool static_int(OnnxNode *n, int k, int64_t *v)
+{
+    Tensor t;
+    TRY(static_tensor(n, k, &t));
+    if (type_count(&t.type) != 1)
+        return refuse(n, "operand %d must be one number", k);
+    *v = tensor_i(&t, 0);
+    return true;
+}
+
+bool static_float(OnnxNode *n, int k, double *v)
+{
+    Tensor t;
+    TRY(static_tensor(n, k, &t));
+    if (type_count(&t.type) != 1)
+        return refuse(n, "operand %d must be one number", k);
+    *v = tensor_f(&t, 0);
+    return true;
+}
+
+bool axis_in(OnnxNode *n, int64_t axis, int rank, int64_t *out)
+{
+    if (axis < -rank || axis >= rank)
+        return fail(n->x->d, "axis %lld is outside rank %d", (long long)axis, rank);
+    *out = axis < 0 ? axis + rank : axis;
+    return true;
+}
+
+bool node_axes(OnnxNode *n, int since, int k, int rank, Ints *axes, bool *given)
+{
+    *axes = (Ints){0};
+    if (n->opset < since)
+        *given = attr_ints(n, "axes", axes);
+    else if ((*given = has_in(n, k)))
+        TRY(static_ints(n, k, axes));
+    for (int i = 0; i < axes->n; i++)
+        TRY(axis_in(n, axes->v[i], rank, &axes->v[i]));
+    return true;
+}
+
+/* ---- shorthands -------------------------------------------------------------------- */
+
+Val with_consts(Graph *g, Op op, Val a, double al, double be)
+{
+    return build(g, op, NULL, 1, &a, &(PointwiseAttrs){al, be});
+}
+
+Val scalar_like(Graph *g, Val like, double v)
+{
+    return like.i ? build_scalar(g, val_type(g, like)->dt, v) : like;
+}
+
+Val add_scalar(Graph *g, Val a, double v) { return build2(g, OP_add, a, scalar_like(g, a, v)); }
+Val mul_scalar(Graph *g, Val a, double v) { return build2(g, OP_mul, a, scalar_like(g, a, v)); }
+
+Val mean_over(Graph *g, Val a, uint32_t axes, bool keepdims)
+{
+    if (!a.i || !axes)
+        return a;
+    const Type *t = val_type(g, a);
+    double count = 1;
+    for (int i = 0; i < t->rank; i++)
+        if (axes >> i & 1)
+            count *= (double)t->dim[i];
+    Val sum = build_reduce(g, OP_reduce_sum, a, axes, keepdims);
+    if (!sum.i)
+        return sum;
+    return dtype_is_float(val_type(g, sum)->dt)
+               ? mul_scalar(g, sum, 1 / count)
+               : build2(g, OP_div, sum, scalar_like(g, sum, count));
+}
+
+Val random_input(Import *x)
+{
+    Val v = graph_find(x->g, "rng");
+    int64_t two = 2;
+    return v.i ? v : graph_value(x->g, "rng", type_make(DT_I64, 1, &two), VAL_INPUT);
+}
+
+Val reshape_ints(Graph *g, Val a, const Ints *dim) { return build_reshape(g, a, dim->n, dim->v); }

@@ -1,0 +1,188 @@
+/* onnx_int.h -- private to ir/onnx: the open model, the state of an import, one node's view.
+ *
+ * An importer builds native nodes for one ONNX node.  It reads operands n->in[k] ({0}: absent),
+ * attributes through attr_*, compile-time operands through static_*, and sets n->out[k].  It
+ * returns false after refuse() (the node is listed with all others that are unsupported) or after
+ * a builder's error. */
+#ifndef CKC_ONNX_INT_H
+#define CKC_ONNX_INT_H
+
+#include "../attrs.h"
+#include "../file.h"
+#include "onnx.h"
+#include "onnx.pb-c.h"
+
+/* ---- wire.c ------------------------------------------------------------------ */
+
+/* Check the wire form of a ModelProto (or TensorProto) and copy what is needed; *copy is
+ * malloc'ed.  raw_data fields of the copy hold {offset, bytes} in the file. */
+bool wire_copy(const uint8_t *data, size_t size, bool tensor, uint8_t **copy, size_t *ncopy,
+               Diag *d);
+
+/* ---- model.c, external.c -------------------------------------------------------- */
+
+typedef struct External {
+    struct External *next;
+    const char *location;
+    FileMap map;
+} External;
+
+struct OnnxModel {
+    Arena arena;      /* everything that lives as long as the model */
+    size_t left;      /* bytes protobuf-c may still take from it */
+    ProtobufCAllocator alloc;
+    const char *path;
+    FileMap map;
+    Onnx__ModelProto *proto;
+    External *external;
+    OnnxNote *notes;
+    uint32_t nnotes, cnotes;
+    const char **name; /* per graph value: its name in the file, or NULL */
+    uint32_t nname, cname;
+};
+
+/* Allocator of the model's arena, under the cap that its size sets. */
+ProtobufCAllocator *model_allocator(OnnxModel *m);
+/* Put "PATH: " before the message. */
+void diag_prefix(Diag *d, const char *path);
+/* Map the external file at a relative location inside the model's folder (cached). */
+bool external_map(OnnxModel *m, const char *location, FileMap *map, Diag *d);
+
+/* ---- tensor.c ------------------------------------------------------------------- */
+
+typedef struct {
+    Tensor t;           /* data lies in the mapping, in the arena, or NULL: no elements */
+    const char *file;   /* where data lies if it is mapped */
+    int64_t offset;     /* bytes */
+} OnnxTensor;
+
+DType onnx_dtype(int32_t data_type); /* native type that holds it; DT_NONE: none does */
+const char *onnx_dtype_name(int32_t data_type);
+bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d);
+
+/* ---- import.c --------------------------------------------------------------------- */
+
+typedef struct Scope {
+    struct Scope *outer;
+    struct Binding { const char *name; Val v; } *slot;
+    uint32_t n, cap;
+} Scope;
+
+typedef struct OnnxNode OnnxNode;
+typedef struct Roles Roles;
+
+/* A call of a function body: nodes inside see the call's attributes through ref_attr_name. */
+typedef struct {
+    const OnnxNode *call;
+    const Onnx__FunctionProto *function;
+    Onnx__AttributeProto **dflt; /* declared defaults */
+    size_t ndflt;
+} Frame;
+
+typedef struct {
+    OnnxModel *m;
+    const OnnxOptions *opt;
+    Graph *g;
+    Diag *d;
+    Arena *a;       /* the model's */
+    Scope *scope;
+    const Frame *frame; /* the function body being imported, or NULL */
+    Roles *roles;
+    int depth;      /* of graphs and functions */
+    int64_t nkeys;  /* random operators so far */
+    bool located;   /* the error names its node */
+    uint32_t nrefused;
+    struct Refusal *refusals;
+} Import;
+
+struct OnnxNode {
+    Import *x;
+    Graph *g;
+    const Onnx__NodeProto *proto;
+    const Frame *frame;
+    const char *op, *domain, *name;
+    int opset;
+    int nin, nout;
+    Val *in, *out;
+};
+
+/* A value that stands for the result of a refused node. */
+static inline bool val_is_poison(Val v) { return v.i == UINT32_MAX; }
+
+bool import_graph(Import *x, const Onnx__GraphProto *gp);
+bool import_nodes(Import *x, size_t n, Onnx__NodeProto *const *node);
+bool import_call(OnnxNode *n, const Onnx__FunctionProto *f);
+Val import_constant(Import *x, const char *name, const Onnx__TensorProto *t);
+Scope *scope_push(Import *x);
+void scope_set(Import *x, const char *name, Val v);
+bool scope_find(const Import *x, const char *name, Val *v);
+void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...) PRINTF(4, 5);
+/* Record why this node cannot be imported; false. */
+bool refuse(OnnxNode *n, const char *fmt, ...) PRINTF(2, 3);
+
+/* ---- roles.c: which tensors train ----------------------------------------------------- */
+
+Roles *roles_find(Import *x);
+/* Kind of an initializer (t->data given) or of a graph input without data (NULL). */
+ValKind role_of(Import *x, const char *name, const Tensor *t);
+/* Does the value feed an operand that is a weight by role? */
+bool role_is_weight(const Import *x, const char *name);
+/* Constants of the file that are parameters, because there is nothing else to train. */
+bool role_promotes_constants(const Import *x);
+/* Parameters that no gradient can reach become constants. */
+void roles_finish(Import *x);
+
+/* ---- node.c: attributes and compile-time operands -------------------------------------- */
+
+static inline const char *pb(const char *s) { return s ? s : ""; }
+const Onnx__AttributeProto *attr_find(const OnnxNode *n, const char *name);
+int64_t attr_int(const OnnxNode *n, const char *name, int64_t dflt);
+double attr_float(const OnnxNode *n, const char *name, double dflt);
+const char *attr_str(const OnnxNode *n, const char *name, const char *dflt);
+bool attr_is(const OnnxNode *n, const char *name, const char *dflt, const char *want);
+bool attr_ints(const OnnxNode *n, const char *name, Ints *v); /* false: absent */
+static inline bool has_in(const OnnxNode *n, int k) { return k < n->nin && n->in[k].i; }
+static inline bool has_out(const OnnxNode *n, int k)
+{
+    return k < n->nout && n->proto->output[k] && *n->proto->output[k];
+}
+
+/* Operands that must be known at compile time: folded constants, or tensors computed from
+ * initializers, which then no longer train.  They refuse the node when the value depends on data. */
+bool static_tensor(OnnxNode *n, int k, Tensor *t);
+bool static_ints(OnnxNode *n, int k, Ints *v);
+bool static_int(OnnxNode *n, int k, int64_t *v);
+bool static_float(OnnxNode *n, int k, double *v);
+/* Axes from attribute `axes` before the version, from operand k since: normalised, as a list. */
+bool node_axes(OnnxNode *n, int since, int k, int rank, Ints *axes, bool *given);
+bool axis_in(OnnxNode *n, int64_t axis, int rank, int64_t *out); /* normalise or refuse */
+
+/* ---- shorthands for building ------------------------------------------------------------ */
+
+static inline const Type *in_type(const OnnxNode *n, int k) { return val_type(n->g, n->in[k]); }
+static inline Val one(Graph *g, Op op, Val a) { return build1(g, op, a); }
+Val with_consts(Graph *g, Op op, Val a, double al, double be);
+Val scalar_like(Graph *g, Val like, double v);
+Val add_scalar(Graph *g, Val a, double v);
+Val mul_scalar(Graph *g, Val a, double v);
+Val mean_over(Graph *g, Val a, uint32_t axes, bool keepdims);
+Val random_input(Import *x); /* the "rng" input */
+Val reshape_ints(Graph *g, Val a, const Ints *dim);
+
+/* ---- the table --------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *name;
+    int since;          /* oldest opset it reads */
+    bool (*import)(OnnxNode *n);
+    unsigned weights;   /* operands that are trainable weights by role: bit mask */
+    const char *domain; /* NULL: ai.onnx */
+} OnnxOp;
+
+/* One array per family (import_*.c), ended by a NULL name. */
+extern const OnnxOp onnx_pointwise[], onnx_shape[], onnx_reduce[], onnx_linear[], onnx_conv[],
+    onnx_norm[], onnx_index[], onnx_loss[], onnx_random[], onnx_constant[], onnx_attention[],
+    onnx_rnn[], onnx_control[], onnx_image[], onnx_quant[], onnx_vendor[];
+const OnnxOp *onnx_op_find(const char *domain, const char *name);
+
+#endif

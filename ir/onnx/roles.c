@@ -1,0 +1,250 @@
+/* roles.c -- which float tensors of the file train (the rule is stated in onnx.h).
+ *
+ * Decided by evidence, not by names: how a tensor is used, and whether its values can be the
+ * outcome of training at all.  A rotary table obeys x[p+1] + x[p-1] = 2 cos(w) x[p] in every
+ * column; a mask holds 0, 1 and large negative numbers only; random weights do neither. */
+#include "onnx_int.h"
+#include <fnmatch.h>
+#include <math.h>
+#include <string.h>
+
+typedef struct {
+    const char *value;
+    const Onnx__NodeProto *node;
+    int slot;
+    uint32_t next; /* use of the same value, 0: none */
+} NodeUse;
+
+struct Roles {
+    NodeUse *use; /* hash heads first, by chaining */
+    uint32_t n, cap, nheads;
+    uint32_t *head;
+    bool nothing_else; /* no initializer or input trains */
+};
+
+static uint32_t slot_of(const Roles *r, const char *s)
+{
+    uint32_t h = 2166136261u;
+    for (; *s; s++)
+        h = (h ^ (uint8_t)*s) * 16777619u;
+    return h & (r->nheads - 1);
+}
+
+static void add_uses(Import *x, Roles *r, const Onnx__GraphProto *gp)
+{
+    for (size_t i = 0; i < gp->n_node; i++)
+        for (size_t k = 0; k < gp->node[i]->n_input; k++) {
+            const char *name = pb(gp->node[i]->input[k]);
+            uint32_t *head = &r->head[slot_of(r, name)];
+            r->use = arena_grow(x->a, r->use, r->n, &r->cap, sizeof *r->use);
+            r->use[r->n] = (NodeUse){name, gp->node[i], (int)k, *head};
+            *head = r->n++;
+        }
+}
+
+Roles *roles_find(Import *x)
+{
+    const Onnx__GraphProto *gp = x->m->proto->graph;
+    Roles *r = NEW(x->a, Roles, 1);
+    r->nheads = 64;
+    while (r->nheads < gp->n_node && r->nheads < 1u << 20)
+        r->nheads *= 2;
+    r->head = NEW(x->a, uint32_t, r->nheads);
+    r->n = 1;
+    r->use = arena_grow(x->a, NULL, 1, &r->cap, sizeof *r->use);
+    add_uses(x, r, gp);
+    x->roles = r;
+    r->nothing_else = true;
+    for (size_t i = 0; i < gp->n_initializer; i++)
+        if (dtype_is_float(onnx_dtype(gp->initializer[i]->data_type)) &&
+            role_is_weight(x, pb(gp->initializer[i]->name)))
+            r->nothing_else = false;
+    return r;
+}
+
+/* ---- use ---------------------------------------------------------------------------- */
+
+static bool moves_data(const char *op)
+{
+    static const char *const ops[] = {"Identity", "Transpose", "Reshape", "Unsqueeze",
+                                      "Squeeze",  "Cast",      "Concat",  "Slice"};
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
+        if (strcmp(op, ops[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool computed_by_weights(const Import *x, const char *value)
+{
+    const Onnx__GraphProto *gp = x->m->proto->graph;
+    for (size_t i = 0; i < gp->n_node; i++)
+        for (size_t k = 0; k < gp->node[i]->n_output; k++)
+            if (strcmp(pb(gp->node[i]->output[k]), value) == 0) {
+                const OnnxOp *op = onnx_op_find("", pb(gp->node[i]->op_type));
+                return op && op->weights;
+            }
+    return false;
+}
+
+static bool is_weight(const Import *x, const char *name, int depth)
+{
+    const Roles *r = x->roles;
+    for (uint32_t i = r->head[slot_of(r, name)]; i; i = r->use[i].next) {
+        const NodeUse *u = &r->use[i];
+        if (strcmp(u->value, name) != 0)
+            continue;
+        const char *type = pb(u->node->op_type);
+        const OnnxOp *op = *pb(u->node->domain) ? NULL : onnx_op_find("", type);
+        if (op && u->slot < 32 && op->weights >> u->slot & 1)
+            return true;
+        if (strcmp(type, "Add") == 0 && computed_by_weights(x, pb(u->node->input[!u->slot])))
+            return true; /* a bias */
+        if (moves_data(type) && u->slot == 0 && depth < 4 && u->node->n_output &&
+            is_weight(x, pb(u->node->output[0]), depth + 1))
+            return true;
+    }
+    return false;
+}
+
+bool role_is_weight(const Import *x, const char *name) { return is_weight(x, name, 0); }
+bool role_promotes_constants(const Import *x) { return x->roles->nothing_else; }
+
+/* ---- values --------------------------------------------------------------------------- */
+
+enum { MASKED = -50 }; /* at or below: "minus infinity" of an additive mask */
+
+static bool looks_like_mask(const Tensor *t)
+{
+    int64_t n = type_count(&t->type), zeros = 0, ones = 0, low = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double v = tensor_f(t, i);
+        if (v != 0 && v != 1 && !(v <= MASKED))
+            return false;
+        zeros += v == 0;
+        ones += v == 1;
+        low += v <= MASKED;
+    }
+    return low > 0 || (t->type.rank >= 2 && zeros > 0 && ones > 0);
+}
+
+static bool looks_like_progression(const Tensor *t)
+{
+    int64_t n = type_count(&t->type), widest = 0;
+    for (int i = 0; i < t->type.rank; i++)
+        widest = t->type.dim[i] > widest ? t->type.dim[i] : widest;
+    if (n < 4 || widest != n)
+        return false;
+    double a = tensor_f(t, 0), b = tensor_f(t, 1), step = b - a, ratio = b / a;
+    bool arithmetic = step != 0, geometric = a != 0 && b != 0 && ratio != 1;
+    for (int64_t i = 1; i < n && (arithmetic || geometric); i++) {
+        double p = tensor_f(t, i - 1), q = tensor_f(t, i);
+        arithmetic &= fabs(q - p - step) <= 1e-4 * fabs(step);
+        geometric &= fabs(q - p * ratio) <= 1e-4 * fabs(q);
+    }
+    return arithmetic || geometric;
+}
+
+/* Sampled sinusoid (or constant) along a column of n elements?  *moves: it is not constant. */
+static bool is_wave(const Tensor *t, int64_t at, int64_t stride, int64_t n, bool *moves)
+{
+    double xy = 0, xx = 0, top = 0, lo = INFINITY, hi = -INFINITY, worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double v = tensor_f(t, at + i * stride);
+        lo = fmin(lo, v);
+        hi = fmax(hi, v);
+        top = fmax(top, fabs(v));
+    }
+    if (!isfinite(top))
+        return false;
+    for (int64_t i = 1; i < n - 1; i++) {
+        double v = tensor_f(t, at + i * stride);
+        xx += v * v;
+        xy += v * (tensor_f(t, at + (i - 1) * stride) + tensor_f(t, at + (i + 1) * stride));
+    }
+    double k = xx > 0 ? xy / xx : 2;
+    for (int64_t i = 1; i < n - 1; i++)
+        worst = fmax(worst, fabs(tensor_f(t, at + (i - 1) * stride) +
+                                 tensor_f(t, at + (i + 1) * stride) -
+                                 k * tensor_f(t, at + i * stride)));
+    *moves |= hi - lo > 0.1 * top;
+    return fabs(k) <= 2.001 && worst <= 2e-3 * top;
+}
+
+static bool looks_like_waves(const Tensor *t)
+{
+    int64_t stride[MAX_RANK], n = type_count(&t->type);
+    type_strides(&t->type, stride);
+    for (int axis = 0; axis < t->type.rank; axis++) {
+        int64_t extent = t->type.dim[axis];
+        bool wave = extent >= 6, moves = false;
+        for (int64_t i = 0; i < n && wave; i++)
+            if (i / stride[axis] % extent == 0)
+                wave = is_wave(t, i, stride[axis], extent, &moves);
+        if (wave && moves)
+            return true;
+    }
+    return false;
+}
+
+/* ---- the rule ---------------------------------------------------------------------------- */
+
+static bool listed(const OnnxOptions *opt, const char *name)
+{
+    for (int i = 0; i < opt->ntrain; i++)
+        if (fnmatch(opt->train[i], name, 0) == 0)
+            return true;
+    return false;
+}
+
+ValKind role_of(Import *x, const char *name, const Tensor *t)
+{
+    const char *why = NULL;
+    int64_t n = type_count(&t->type);
+    if (listed(x->opt, name)) {
+        note(x, ONNX_TRAINED, name, "chosen");
+        return VAL_PARAM;
+    }
+    if (n == 0)
+        return VAL_CONST;
+    if (n == 1 && !(t->type.rank > 0 && role_is_weight(x, name)))
+        return VAL_CONST; /* too many of them to be worth a note */
+    if (t->data && n > 1)
+        why = looks_like_mask(t)          ? "its values are a mask"
+              : looks_like_progression(t) ? "its values are a progression"
+              : looks_like_waves(t)       ? "its values are sampled sinusoids"
+                                          : NULL;
+    if (why) {
+        note(x, ONNX_FROZEN, name, "%s", why);
+        return VAL_CONST;
+    }
+    note(x, ONNX_TRAINED, name, t->data ? "initializer" : "input without data");
+    return VAL_PARAM;
+}
+
+/* ---- gradient paths ------------------------------------------------------------------------ */
+
+/* Backwards over the schedule: does a differentiable path lead from a value to an output? */
+void roles_finish(Import *x)
+{
+    Graph *g = x->g;
+    bool *reach = NEW(x->a, bool, g->nvals);
+    for (uint32_t i = 0; i < g->nout; i++)
+        reach[g->out[i].i] = dtype_is_float(val_type(g, g->out[i])->dt);
+    for (uint32_t k = g->norder; k-- > 0;) {
+        const Node *n = &g->nodes[g->order[k].i];
+        bool live = false;
+        for (int i = 0; i < n->nout; i++)
+            live |= reach[n->out[i].i];
+        if (!live || node_def(n)->traits & (OPT_NOGRAD | OPT_ZEROGRAD))
+            continue;
+        for (int i = 0; i < n->nin; i++)
+            reach[n->in[i].i] |= dtype_is_float(val_type(g, n->in[i])->dt);
+    }
+    for (uint32_t i = 1; i < g->nvals; i++) {
+        Value *v = &g->vals[i];
+        if (v->kind != VAL_PARAM || reach[i] || !v->data)
+            continue;
+        v->kind = VAL_CONST;
+        note(x, ONNX_FROZEN, v->name, "no gradient reaches it");
+    }
+}

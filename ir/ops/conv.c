@@ -1,0 +1,351 @@
+/* conv.c -- convolution and its two gradients, direct loops over up to three spatial dimensions.
+ *
+ * The three are partial derivatives of one trilinear form  sum g * w * x,  so each one's gradient
+ * is made of the other two.  Rows are computed CHUNK outputs at a time in registers; the range of
+ * outputs whose window stays inside is computed, not tested.  f32 and bf16 have library routines;
+ * the loops serve f64, the reference and back ends without a library. */
+#include "layout.h"
+#include "../kernel_math.h"
+
+static const AttrDef conv_attrs[] = {
+    ATTR(ConvAttrs, strides, AT_INTS, 0),   ATTR(ConvAttrs, pads, AT_INTS, 0),
+    ATTR(ConvAttrs, dilations, AT_INTS, 0), ATTR(ConvAttrs, group, AT_I64, 1),
+    ATTR(ConvAttrs, shape, AT_INTS, 0),
+};
+
+/* ---- inference ------------------------------------------------------------------------ */
+
+/* Shape of y for x and w, checked. */
+static bool conv_shape(const Node *n, const Type *x, const Type *w, Window *win, Type *y,
+                       Diag *d)
+{
+    const ConvAttrs *at = n->attr;
+    int sp = x->rank - 2;
+    if (w->rank != x->rank || sp < 1)
+        return fail(d, "%s: data of rank %d, weights of rank %d", node_def(n)->name, x->rank,
+                    w->rank);
+    Ints kernel = {.n = sp};
+    memcpy(kernel.v, w->dim + 2, (size_t)sp * sizeof *kernel.v);
+    TRY(window_make(win, n, x, (WindowAttrs){&kernel, &at->strides, &at->pads, &at->dilations},
+                    d));
+    if (at->group < 1 || x->dim[1] != w->dim[1] * at->group || w->dim[0] % at->group)
+        return fail(d, "%s: %lld channels, weights [%lld,%lld,..], group %lld",
+                    node_def(n)->name, (long long)x->dim[1], (long long)w->dim[0],
+                    (long long)w->dim[1], (long long)at->group);
+    *y = *x;
+    y->dim[1] = w->dim[0];
+    for (int i = 0; i < sp; i++) {
+        int k = 3 - sp + i;
+        int64_t room = win->in[k] + win->pad[k] + win->pad_end[k] -
+                       win->dilation[k] * (win->kernel[k] - 1) - 1;
+        y->dim[2 + i] = room < 0 ? 0 : room / win->stride[k] + 1;
+    }
+    window_set_out(win, sp, y->dim + 2);
+    return true;
+}
+
+static bool same_float(const Graph *g, const Node *n, Diag *d)
+{
+    DType dt = in_type(g, n, 0)->dt;
+    for (int i = 0; i < n->nin; i++)
+        if (has_in(n, i) && (in_type(g, n, i)->dt != dt || !dtype_is_float(dt)))
+            return fail(d, "%s: operand %d is %s", node_def(n)->name, i,
+                        dtype_name[in_type(g, n, i)->dt]);
+    return true;
+}
+
+static bool conv_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    Window win;
+    TRY(same_float(g, n, d));
+    TRY(conv_shape(n, in_type(g, n, 0), in_type(g, n, 1), &win, out, d));
+    if (has_in(n, 2) && (in_type(g, n, 2)->rank != 1 || in_type(g, n, 2)->dim[0] != out->dim[1]))
+        return fail(d, "conv: bias must have %lld elements", (long long)out->dim[1]);
+    return true;
+}
+
+static bool expect_shape(const Node *n, const Type *have, const Type *want, Diag *d)
+{
+    char a[160], b[160];
+    return type_same_shape(have, want) ||
+           fail(d, "%s: gradient is %s, expected %s", node_def(n)->name, type_str(have, a),
+                type_str(want, b));
+}
+
+static bool conv_bwd_data_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    Window win;
+    Type y;
+    TRY(same_float(g, n, d));
+    TRY(shape_type(n, in_type(g, n, 0)->dt, &((const ConvAttrs *)n->attr)->shape, out, d));
+    TRY(conv_shape(n, out, in_type(g, n, 1), &win, &y, d));
+    return expect_shape(n, in_type(g, n, 0), &y, d);
+}
+
+static bool conv_bwd_weights_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    Window win;
+    Type y;
+    TRY(same_float(g, n, d));
+    TRY(shape_type(n, in_type(g, n, 0)->dt, &((const ConvAttrs *)n->attr)->shape, out, d));
+    TRY(conv_shape(n, in_type(g, n, 0), out, &win, &y, d));
+    return expect_shape(n, in_type(g, n, 1), &y, d);
+}
+
+/* ---- kernels --------------------------------------------------------------------------------
+ * Parameters 0..17: the window; 18 C, 19 M, 20 C/group, 21 M/group, 22 N.
+ * Output o of a row reads column o * stride + at, with at = k * dilation - pad. */
+
+/* clang-format off */
+KERNEL(conv,
+    const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
+    const int64_t C = p[18], M = p[19], CG = p[20];
+    const int64_t oh = i % OH, od = i / OH % OD, m = i / (OH * OD) % M, n = i / (OH * OD * M);
+    for (int64_t first = 0; first < OW; first += 32) {
+        const int64_t last = FMIN(OW, first + 32);
+        REAL acc[32];
+        for (int64_t o = 0; o < 32; o++)
+            acc[o] = 0;
+        for (int64_t c = 0; c < CG; c++)
+            for (int64_t kd = 0; kd < p[6]; kd++) {
+                const int64_t z = od * p[9] + kd * p[15] - p[12];
+                if (z < 0 || z >= D)
+                    continue;
+                for (int64_t kh = 0; kh < p[7]; kh++) {
+                    const int64_t y = oh * p[10] + kh * p[16] - p[13];
+                    if (y < 0 || y >= H)
+                        continue;
+                    const int64_t row = ((n * C + m / p[21] * CG + c) * D + z) * H + y;
+                    const int64_t wrow = ((m * CG + c) * p[6] + kd) * p[7] + kh;
+                    for (int64_t kw = 0; kw < p[8]; kw++) {
+                        const int64_t at = kw * p[17] - p[14];
+                        const int64_t lo = FMAX(first, at < 0 ? (S - 1 - at) / S : 0);
+                        const int64_t hi = FMIN(last, W > at ? (W - at + S - 1) / S : 0);
+                        const REAL w = F(1, wrow * p[8] + kw);
+                        for (int64_t o = lo; o < hi; o++)
+                            acc[o - first] += w * F(0, row * W + at + o * S);
+                    }
+                }
+            }
+        for (int64_t o = first; o < last; o++)
+            SETF(2, i * OW + o, acc[o - first]);
+    }
+)
+
+KERNEL(conv_bias,
+    const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
+    const int64_t C = p[18], M = p[19], CG = p[20];
+    const int64_t oh = i % OH, od = i / OH % OD, m = i / (OH * OD) % M, n = i / (OH * OD * M);
+    for (int64_t first = 0; first < OW; first += 32) {
+        const int64_t last = FMIN(OW, first + 32);
+        REAL acc[32];
+        for (int64_t o = 0; o < 32; o++)
+            acc[o] = F(2, m);
+        for (int64_t c = 0; c < CG; c++)
+            for (int64_t kd = 0; kd < p[6]; kd++) {
+                const int64_t z = od * p[9] + kd * p[15] - p[12];
+                if (z < 0 || z >= D)
+                    continue;
+                for (int64_t kh = 0; kh < p[7]; kh++) {
+                    const int64_t y = oh * p[10] + kh * p[16] - p[13];
+                    if (y < 0 || y >= H)
+                        continue;
+                    const int64_t row = ((n * C + m / p[21] * CG + c) * D + z) * H + y;
+                    const int64_t wrow = ((m * CG + c) * p[6] + kd) * p[7] + kh;
+                    for (int64_t kw = 0; kw < p[8]; kw++) {
+                        const int64_t at = kw * p[17] - p[14];
+                        const int64_t lo = FMAX(first, at < 0 ? (S - 1 - at) / S : 0);
+                        const int64_t hi = FMIN(last, W > at ? (W - at + S - 1) / S : 0);
+                        const REAL w = F(1, wrow * p[8] + kw);
+                        for (int64_t o = lo; o < hi; o++)
+                            acc[o - first] += w * F(0, row * W + at + o * S);
+                    }
+                }
+            }
+        for (int64_t o = first; o < last; o++)
+            SETF(3, i * OW + o, acc[o - first]);
+    }
+)
+
+KERNEL(conv_bwd_data,
+    const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
+    const int64_t C = p[18], M = p[19], CG = p[20], MG = p[21];
+    const int64_t y = i % H, z = i / H % D, c = i / (H * D) % C, n = i / (H * D * C);
+    for (int64_t first = 0; first < W; first += 32) {
+        const int64_t last = FMIN(W, first + 32);
+        REAL acc[32];
+        for (int64_t x = 0; x < 32; x++)
+            acc[x] = 0;
+        for (int64_t m = c / CG * MG; m < (c / CG + 1) * MG; m++)
+            for (int64_t kd = 0; kd < p[6]; kd++) {
+                const int64_t sz = z + p[12] - kd * p[15];
+                if (sz < 0 || sz % p[9] || sz / p[9] >= OD)
+                    continue;
+                for (int64_t kh = 0; kh < p[7]; kh++) {
+                    const int64_t sy = y + p[13] - kh * p[16];
+                    if (sy < 0 || sy % p[10] || sy / p[10] >= OH)
+                        continue;
+                    const int64_t row = ((n * M + m) * OD + sz / p[9]) * OH + sy / p[10];
+                    const int64_t wrow = ((m * CG + c % CG) * p[6] + kd) * p[7] + kh;
+                    for (int64_t kw = 0; kw < p[8]; kw++) {
+                        const int64_t at = kw * p[17] - p[14];
+                        const int64_t lo = first > at ? (first - at + S - 1) / S : 0;
+                        const int64_t hi = FMIN(OW, last > at ? (last - at + S - 1) / S : 0);
+                        const REAL w = F(1, wrow * p[8] + kw);
+                        for (int64_t o = lo; o < hi; o++)
+                            acc[o * S + at - first] += w * F(0, row * OW + o);
+                    }
+                }
+            }
+        for (int64_t x = first; x < last; x++)
+            SETF(2, i * W + x, acc[x - first]);
+    }
+)
+
+KERNEL(conv_bwd_weights,
+    const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
+    const int64_t C = p[18], M = p[19], CG = p[20];
+    const int64_t m = i / CG, c = m / p[21] * CG + i % CG;
+    for (int64_t k = 0; k < p[6] * p[7] * p[8]; k++) {
+        const int64_t kw = k % p[8], kh = k / p[8] % p[7], kd = k / (p[8] * p[7]);
+        const int64_t at = kw * p[17] - p[14];
+        const int64_t lo = at < 0 ? (S - 1 - at) / S : 0;
+        const int64_t hi = FMIN(OW, W > at ? (W - at + S - 1) / S : 0);
+        REAL lane[8];
+        for (int64_t j = 0; j < 8; j++)
+            lane[j] = 0;
+        for (int64_t n = 0; n < p[22]; n++)
+            for (int64_t od = 0; od < OD; od++) {
+                const int64_t z = od * p[9] + kd * p[15] - p[12];
+                if (z < 0 || z >= D)
+                    continue;
+                for (int64_t oh = 0; oh < OH; oh++) {
+                    const int64_t y = oh * p[10] + kh * p[16] - p[13];
+                    if (y < 0 || y >= H)
+                        continue;
+                    const int64_t row = (((n * C + c) * D + z) * H + y) * W + at;
+                    const int64_t grow = (((n * M + m) * OD + od) * OH + oh) * OW;
+                    int64_t o = lo;
+                    for (; o + 8 <= hi; o += 8)
+                        for (int64_t j = 0; j < 8; j++)
+                            lane[j] += F(1, grow + o + j) * F(0, row + (o + j) * S);
+                    for (; o < hi; o++)
+                        lane[0] += F(1, grow + o) * F(0, row + o * S);
+                }
+            }
+        for (int64_t j = 4; j > 0; j /= 2)
+            for (int64_t l = 0; l < j; l++)
+                lane[l] += lane[l + j];
+        SETF(2, i * p[6] * p[7] * p[8] + k, lane[0]);
+    }
+)
+/* clang-format on */
+
+/* Everything about the convolution y = x * w; items and body are up to the caller. */
+static bool conv_setup(Kernel *k, const Node *n, const Type *x, const Type *w, LibOp lib)
+{
+    Window win;
+    Type y;
+    Diag d = {0};
+    TRY(conv_shape(n, x, w, &win, &y, &d));
+    int64_t group = ((const ConvAttrs *)n->attr)->group;
+    window_params(k, &win);
+    k_param(k, x->dim[1]);
+    k_param(k, w->dim[0]);
+    k_param(k, w->dim[1]);
+    k_param(k, w->dim[0] / group);
+    k_param(k, x->dim[0]);
+    k->flops = 2.0 * (double)type_count(&y) * (double)dims_product(w, 1, w->rank);
+    if (x->dt == DT_F32 || x->dt == DT_BF16)
+        k->lib = lib;
+    return true;
+}
+
+/* One item per row along the last dimension. */
+static int64_t rows_of(const Type *t) { return dims_product(t, 0, t->rank - 1); }
+
+static bool conv_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    TRY(conv_setup(k, n, in_type(g, n, 0), in_type(g, n, 1), LIB_CONV));
+    k_body(k, n->nin > 2 ? &conv_bias_body : &conv_body, rows_of(out_type(g, n, 0)));
+    return true;
+}
+
+static bool conv_bwd_data_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    TRY(conv_setup(k, n, out_type(g, n, 0), in_type(g, n, 1), LIB_CONV_BWD_DATA));
+    k_body(k, &conv_bwd_data_body, rows_of(out_type(g, n, 0)));
+    return true;
+}
+
+static bool conv_bwd_weights_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const Type *w = out_type(g, n, 0);
+    TRY(conv_setup(k, n, in_type(g, n, 0), w, LIB_CONV_BWD_WEIGHTS));
+    k_body(k, &conv_bwd_weights_body, w->dim[0] * w->dim[1]);
+    return true;
+}
+
+/* ---- gradients ---------------------------------------------------------------------------- */
+
+static Val conv_forward(Grad *gr, const Node *n, Val x, Val w)
+{
+    return build(gr->g, OP_conv, NULL, 2, (Val[]){x, w}, n->attr);
+}
+
+static Val data_gradient(Grad *gr, const Node *n, Val dy, Val w, Val x)
+{
+    ConvAttrs at = *(const ConvAttrs *)n->attr;
+    at.shape = shape_of(val_type(gr->g, x));
+    return build(gr->g, OP_conv_bwd_data, NULL, 2, (Val[]){dy, w}, &at);
+}
+
+static Val weights_gradient(Grad *gr, const Node *n, Val x, Val dy, Val w)
+{
+    ConvAttrs at = *(const ConvAttrs *)n->attr;
+    at.shape = shape_of(val_type(gr->g, w));
+    return build(gr->g, OP_conv_bwd_weights, NULL, 2, (Val[]){x, dy}, &at);
+}
+
+static bool conv_grad(Grad *gr, const Node *n)
+{
+    Val dy = grad_out(gr, n, 0), x = n->in[0], w = n->in[1];
+    if (grad_wants(gr, n, 0))
+        grad_add(gr, x, data_gradient(gr, n, dy, w, x));
+    if (grad_wants(gr, n, 1))
+        grad_add(gr, w, weights_gradient(gr, n, x, dy, w));
+    if (has_in(n, 2) && grad_wants(gr, n, 2)) {
+        uint32_t all = (1u << val_type(gr->g, dy)->rank) - 1;
+        grad_add(gr, n->in[2], build_reduce(gr->g, OP_reduce_sum, dy, all & ~2u, false));
+    }
+    return true;
+}
+
+static bool conv_bwd_data_grad(Grad *gr, const Node *n)
+{
+    Val dx = grad_out(gr, n, 0), y = n->in[0], w = n->in[1];
+    if (grad_wants(gr, n, 0))
+        grad_add(gr, y, conv_forward(gr, n, dx, w));
+    if (grad_wants(gr, n, 1))
+        grad_add(gr, w, weights_gradient(gr, n, dx, y, w));
+    return true;
+}
+
+static bool conv_bwd_weights_grad(Grad *gr, const Node *n)
+{
+    Val dw = grad_out(gr, n, 0), x = n->in[0], y = n->in[1];
+    if (grad_wants(gr, n, 0))
+        grad_add(gr, x, data_gradient(gr, n, y, dw, x));
+    if (grad_wants(gr, n, 1))
+        grad_add(gr, y, conv_forward(gr, n, x, dw));
+    return true;
+}
+
+#define CONV_OP(id, most)                                                                    \
+    const OpDef op_##id = {.name = #id, .min_in = 2, .max_in = most, .nout = 1,              \
+                           .attrs = conv_attrs, .nattrs = COUNT(conv_attrs),                 \
+                           .attr_size = sizeof(ConvAttrs), .infer = id##_infer,              \
+                           .grad = id##_grad, .lower = id##_lower}
+CONV_OP(conv, 3);
+CONV_OP(conv_bwd_data, 2);
+CONV_OP(conv_bwd_weights, 2);

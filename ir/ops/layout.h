@@ -1,0 +1,117 @@
+/* layout.h -- how irregular kernels see their operands: an axis between outer and inner
+ * dimensions, and sliding windows over up to three spatial dimensions. */
+#ifndef CKC_OPS_LAYOUT_H
+#define CKC_OPS_LAYOUT_H
+#include "common.h"
+#include <string.h>
+
+enum { CHUNK = 32 }; /* contiguous elements one item handles; the kernel texts name it too */
+
+static inline int64_t dims_product(const Type *t, int from, int to)
+{
+    int64_t n = 1;
+    for (int i = from; i < to; i++)
+        n *= t->dim[i];
+    return n;
+}
+
+static inline int64_t chunks_of(int64_t inner) { return (inner + CHUNK - 1) / CHUNK; }
+
+static inline bool axis_valid(const Node *n, int64_t axis, int rank, Diag *d)
+{
+    return (axis >= 0 && axis < rank) ||
+           fail(d, "%s: axis %lld of a tensor of rank %d", node_def(n)->name, (long long)axis,
+                rank);
+}
+
+static inline bool index_valid(const Graph *g, const Node *n, int operand, Diag *d)
+{
+    DType dt = in_type(g, n, operand)->dt;
+    return dt == DT_I64 || dt == DT_I32 || dt == DT_U8 ||
+           fail(d, "%s: indices are %s", node_def(n)->name, dtype_name[dt]);
+}
+
+/* The type an attribute `shape` describes. */
+static inline bool shape_type(const Node *n, DType dt, const Ints *shape, Type *out, Diag *d)
+{
+    if (shape->n < 0 || shape->n > MAX_RANK)
+        return fail(d, "%s: shape of rank %d", node_def(n)->name, shape->n);
+    for (int i = 0; i < shape->n; i++)
+        if (shape->v[i] < 0)
+            return fail(d, "%s: negative extent in shape", node_def(n)->name);
+    *out = type_make(dt, shape->n, shape->v);
+    return true;
+}
+
+static inline Ints shape_of(const Type *t)
+{
+    Ints s = {.n = t->rank};
+    for (int i = 0; i < t->rank; i++)
+        s.v[i] = t->dim[i];
+    return s;
+}
+
+/* Sliding windows: spatial dimensions right-aligned in three, missing ones have extent 1. */
+typedef struct {
+    int64_t in[3], out[3], kernel[3], stride[3], pad[3], pad_end[3], dilation[3];
+} Window;
+
+typedef struct {
+    const Ints *kernel, *strides, *pads, *dilations;
+} WindowAttrs;
+
+static inline bool ints_within(const Ints *v, int n, int64_t low, const char *what,
+                               const Node *node, Diag *d)
+{
+    if (v->n != n)
+        return fail(d, "%s: %d %s for %d spatial dimensions", node_def(node)->name, v->n, what,
+                    n);
+    for (int i = 0; i < n; i++)
+        if (v->v[i] < low || v->v[i] > INT32_MAX)
+            return fail(d, "%s: %s out of range", node_def(node)->name, what);
+    return true;
+}
+
+/* Check the attributes against x [N, C, s...] and fill w (all but out). */
+static inline bool window_make(Window *w, const Node *n, const Type *x, WindowAttrs at, Diag *d)
+{
+    int sp = x->rank - 2;
+    if (sp < 1 || sp > 3)
+        return fail(d, "%s: %d spatial dimensions, 1 to 3 are known", node_def(n)->name, sp);
+    TRY(ints_within(at.kernel, sp, 1, "kernel extents", n, d));
+    TRY(ints_within(at.strides, sp, 1, "strides", n, d));
+    TRY(ints_within(at.dilations, sp, 1, "dilations", n, d));
+    TRY(at.pads->n % 2 == 0 || fail(d, "%s: odd number of pads", node_def(n)->name));
+    Ints half = *at.pads;
+    half.n /= 2;
+    TRY(ints_within(&half, sp, 0, "pads", n, d));
+    memmove(half.v, half.v + sp, (size_t)sp * sizeof *half.v);
+    TRY(ints_within(&half, sp, 0, "pads", n, d));
+    *w = (Window){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0}, {0}, {1, 1, 1}};
+    for (int i = 0; i < sp; i++) {
+        int k = 3 - sp + i;
+        w->in[k] = x->dim[2 + i];
+        w->kernel[k] = at.kernel->v[i];
+        w->stride[k] = at.strides->v[i];
+        w->dilation[k] = at.dilations->v[i];
+        w->pad[k] = at.pads->v[i];
+        w->pad_end[k] = at.pads->v[sp + i];
+    }
+    return true;
+}
+
+static inline void window_set_out(Window *w, int sp, const int64_t *dim)
+{
+    for (int i = 0; i < sp; i++)
+        w->out[3 - sp + i] = dim[i];
+}
+
+/* Parameters 0..17: in, out, kernel, stride, pad, dilation. */
+static inline void window_params(Kernel *k, const Window *w)
+{
+    const int64_t *field[] = {w->in, w->out, w->kernel, w->stride, w->pad, w->dilation};
+    for (size_t f = 0; f < COUNT(field); f++)
+        for (int i = 0; i < 3; i++)
+            k_param(k, field[f][i]);
+}
+#endif

@@ -1,0 +1,120 @@
+/* loss.c -- softmax cross-entropy from logits and integer targets, and its gradient. */
+#include "common.h"
+
+static const AttrDef ce_attrs[] = {ATTR(CrossEntropyAttrs, axis, AT_I64, 1),
+                                   ATTR(CrossEntropyAttrs, ignore, AT_I64, 0),
+                                   ATTR(CrossEntropyAttrs, has_ignore, AT_I64, 0)};
+
+static Type without_axis(const Type *t, int64_t axis)
+{
+    Type r = {.dt = t->dt};
+    for (int i = 0; i < t->rank; i++)
+        if (i != axis)
+            r.dim[r.rank++] = t->dim[i];
+    return r;
+}
+
+/* operands: logits, target [, weight] -> loss, lse */
+static bool cross_entropy_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const CrossEntropyAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0), *t = in_type(g, n, 1);
+    char a[160], b[160];
+    if (at->axis < 0 || at->axis >= x->rank || dtype_is_float(t->dt))
+        return fail(d, "cross_entropy: logits %s, target %s", type_str(x, a), type_str(t, b));
+    out[0] = out[1] = without_axis(x, at->axis);
+    if (!type_same_shape(&out[0], t))
+        return fail(d, "cross_entropy: logits %s need a target of shape %s, not %s",
+                    type_str(x, a), type_str(&out[0], b) + 3, type_str(t, (char[160]){0}));
+    return true;
+}
+
+/* Instructions both directions share, over the logits' space with the class axis reduced. */
+typedef struct {
+    int x, hit, weight; /* logit; is this the target's class; its weight, 0 where ignored */
+} Classes;
+
+static Classes classes(Kernel *k, const Graph *g, const Node *n, int logits, int target, int weight)
+{
+    const CrossEntropyAttrs *at = n->attr;
+    const Type *x = in_type(g, n, logits);
+    uint32_t axis = 1u << at->axis;
+    int64_t along[K_DIMS] = {0};
+    along[at->axis] = 1;
+    k_space(k, x, axis);
+    Classes c = {.x = k_load(k, logits, x)};
+    int t = k_load_keep(k, target, axis);
+    c.hit = k_expr(k, &op_equal.expr, KT_INT, k_index(k, along, 0), t, 0, 0, 0);
+    c.weight = k_const(k, KT_REAL, 1);
+    if (has_in(n, weight)) {
+        int w = k_expr(k, &op_where.expr, KT_REAL, c.hit, k_load_at(k, weight, 0, along),
+                       k_const(k, KT_REAL, 0), 0, 0);
+        c.weight = k_reduce(k, K_SUM, w);
+    }
+    if (at->has_ignore) {
+        int ignored = k_expr(k, &op_equal.expr, KT_INT, t,
+                             k_const(k, KT_INT, (double)at->ignore), 0, 0, 0);
+        c.weight = k_expr(k, &op_where.expr, KT_REAL, ignored, k_const(k, KT_REAL, 0),
+                          c.weight, 0, 0);
+    }
+    return c;
+}
+
+static bool cross_entropy_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    Classes c = classes(k, g, n, 0, 1, 2);
+    uint32_t axis = 1u << ((const CrossEntropyAttrs *)n->attr)->axis;
+    int top = k_reduce(k, K_MAX, c.x);
+    int sum = k_reduce(k, K_SUM, k_op(k, OP_exp, k_op(k, OP_sub, c.x, top, 0), 0, 0));
+    int lse = k_op(k, OP_add, top, k_op(k, OP_log, sum, 0, 0), 0);
+    int mine = k_reduce(k, K_SUM, k_expr(k, &op_where.expr, KT_REAL, c.hit, c.x,
+                                         k_const(k, KT_REAL, 0), 0, 0));
+    int loss = k_op(k, OP_mul, c.weight, k_op(k, OP_sub, lse, mine, 0), 0);
+    k_store_keep(k, n->nin, loss, axis);
+    k_store_keep(k, n->nin + 1, lse, axis);
+    return true;
+}
+
+static bool cross_entropy_grad(Grad *gr, const Node *n)
+{
+    Val in[] = {grad_out(gr, n, 0), n->in[0], n->in[1], n->out[1],
+                has_in(n, 2) ? n->in[2] : (Val){0}};
+    Val dx = build(gr->g, OP_cross_entropy_bwd, NULL, has_in(n, 2) ? 5 : 4, in, n->attr);
+    grad_add(gr, n->in[0], dx);
+    return true;
+}
+
+const OpDef op_cross_entropy = {.name = "cross_entropy", .min_in = 2, .max_in = 3, .nout = 2,
+                                .attrs = ce_attrs, .nattrs = 3,
+                                .attr_size = sizeof(CrossEntropyAttrs),
+                                .infer = cross_entropy_infer, .grad = cross_entropy_grad,
+                                .lower = cross_entropy_lower};
+
+/* cross_entropy_bwd dloss, logits, target, lse [, weight] -> dlogits
+ * = dloss * weight * (softmax - onehot) */
+static bool cross_entropy_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    (void)d;
+    *out = *in_type(g, n, 1);
+    return true;
+}
+
+static bool cross_entropy_bwd_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    Classes c = classes(k, g, n, 1, 2, 4);
+    uint32_t axis = 1u << ((const CrossEntropyAttrs *)n->attr)->axis;
+    int lse = k_load_keep(k, 3, axis);
+    int dy = k_op(k, OP_mul, k_load_keep(k, 0, axis), c.weight, 0);
+    int prob = k_op(k, OP_exp, k_op(k, OP_sub, c.x, lse, 0), 0, 0);
+    int one = k_expr(k, &op_copy.expr, KT_REAL, c.hit, 0, 0, 0, 0);
+    k_store(k, n->nin, k_op(k, OP_mul, dy, k_op(k, OP_sub, prob, one, 0), 0));
+    if (!has_in(n, 4))
+        k->red = 0; /* nothing is reduced: a pointwise kernel */
+    return true;
+}
+
+const OpDef op_cross_entropy_bwd = {.name = "cross_entropy_bwd", .min_in = 4, .max_in = 5,
+                                    .nout = 1, .attrs = ce_attrs, .nattrs = 3,
+                                    .attr_size = sizeof(CrossEntropyAttrs),
+                                    .infer = cross_entropy_bwd_infer,
+                                    .lower = cross_entropy_bwd_lower};

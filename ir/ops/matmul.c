@@ -1,0 +1,91 @@
+/* matmul.c -- batched matrix product with transposes: y[..,m,n] = op(a)[..,m,k] op(b)[..,k,n]. */
+#include "common.h"
+#include "../kernel_math.h"
+
+static const AttrDef matmul_attrs[] = {ATTR(MatmulAttrs, ta, AT_I64, 0),
+                                       ATTR(MatmulAttrs, tb, AT_I64, 0)};
+
+static bool matmul_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const MatmulAttrs *at = n->attr;
+    const Type *a = in_type(g, n, 0), *b = in_type(g, n, 1);
+    char sa[160], sb[160];
+    if (a->rank < 2 || b->rank < 2 || a->dt != b->dt || !dtype_is_float(a->dt))
+        return fail(d, "matmul: operands %s and %s", type_str(a, sa), type_str(b, sb));
+    int64_t m = a->dim[a->rank - (at->ta ? 1 : 2)], ka = a->dim[a->rank - (at->ta ? 2 : 1)];
+    int64_t kb = b->dim[b->rank - (at->tb ? 1 : 2)], c = b->dim[b->rank - (at->tb ? 2 : 1)];
+    if (ka != kb)
+        return fail(d, "matmul: inner dimensions %lld and %lld differ", (long long)ka,
+                    (long long)kb);
+    Type x = type_make(a->dt, a->rank - 2, a->dim), y = type_make(b->dt, b->rank - 2, b->dim);
+    if (!type_broadcast(&x, &y))
+        return fail(d, "matmul: batches of %s and %s do not broadcast", type_str(a, sa),
+                    type_str(b, sb));
+    x.dim[x.rank++] = m;
+    x.dim[x.rank++] = c;
+    *out = x;
+    return true;
+}
+
+/* Row i of the result.  p = m, n, k, strides of a (m, k) and b (k, n), batch rank, then per
+ * batch dimension extent and strides of a and b. */
+KERNEL(matmul, {
+    int64_t row = i % p[0];
+    int64_t rest = i / p[0];
+    int64_t at_a = row * p[3];
+    int64_t at_b = 0;
+    for (int64_t d = p[7] - 1; d >= 0; d--) {
+        int64_t j = rest % p[3 * d + 8];
+        rest /= p[3 * d + 8];
+        at_a += j * p[3 * d + 9];
+        at_b += j * p[3 * d + 10];
+    }
+    for (int64_t c = 0; c < p[1]; c++) {
+        REAL sum = 0;
+        for (int64_t k = 0; k < p[2]; k++)
+            sum += F(0, at_a + k * p[4]) * F(1, at_b + k * p[5] + c * p[6]);
+        SETF(2, i * p[1] + c, sum);
+    }
+})
+
+static bool matmul_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const MatmulAttrs *at = n->attr;
+    const Type *a = in_type(g, n, 0), *b = in_type(g, n, 1), *y = out_type(g, n, 0);
+    int64_t m = y->dim[y->rank - 2], c = y->dim[y->rank - 1];
+    int64_t inner = a->dim[a->rank - (at->ta ? 2 : 1)];
+    int64_t sa[MAX_RANK], sb[MAX_RANK];
+    type_strides(a, sa);
+    type_strides(b, sb);
+    const int64_t head[] = {m, c, inner, at->ta ? 1 : inner, at->ta ? m : 1,
+                            at->tb ? 1 : c, at->tb ? inner : 1, y->rank - 2};
+    for (size_t i = 0; i < COUNT(head); i++)
+        k_param(k, head[i]);
+    for (int d = 0; d < y->rank - 2; d++) {
+        int da = d - (y->rank - a->rank), db = d - (y->rank - b->rank);
+        k_param(k, y->dim[d]);
+        k_param(k, da < 0 || a->dim[da] == 1 ? 0 : sa[da]);
+        k_param(k, db < 0 || b->dim[db] == 1 ? 0 : sb[db]);
+    }
+    k_body(k, &matmul_body, c ? type_count(y) / c : 0);
+    k->flops = 2.0 * (double)type_count(y) * (double)inner;
+    k->lib = LIB_MATMUL;
+    return true;
+}
+
+static bool matmul_grad(Grad *gr, const Node *n)
+{
+    const MatmulAttrs *at = n->attr;
+    Val dy = grad_out(gr, n, 0), a = n->in[0], b = n->in[1];
+    if (grad_wants(gr, n, 0))
+        grad_add(gr, a, at->ta ? build_matmul(gr->g, b, dy, at->tb, true)
+                               : build_matmul(gr->g, dy, b, false, !at->tb));
+    if (grad_wants(gr, n, 1))
+        grad_add(gr, b, at->tb ? build_matmul(gr->g, dy, a, true, at->ta)
+                               : build_matmul(gr->g, a, dy, !at->ta, false));
+    return true;
+}
+
+const OpDef op_matmul = {.name = "matmul", .min_in = 2, .max_in = 2, .nout = 1,
+                         .attrs = matmul_attrs, .nattrs = 2, .attr_size = sizeof(MatmulAttrs),
+                         .infer = matmul_infer, .grad = matmul_grad, .lower = matmul_lower};

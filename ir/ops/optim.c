@@ -1,0 +1,101 @@
+/* optim.c -- optimizer updates in PyTorch's form (torch.optim.SGD, AdamW, single tensor).
+ *
+ * Results overwrite parameter and state in place; the scalars lr, bias1 and bias2 are inputs. */
+#include "common.h"
+
+#define MUL(a, b) k_op(k, OP_mul, (a), (b), 0)
+#define ADD(a, b) k_op(k, OP_add, (a), (b), 0)
+#define SUB(a, b) k_op(k, OP_sub, (a), (b), 0)
+#define DIVIDE(a, b) k_op(k, OP_div, (a), (b), 0)
+#define CONST(v) k_const(k, KT_REAL, (v))
+
+/* The first nout operands are parameter and state, of one shape; the gradient is operand 1. */
+static bool update_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    int nout = node_def(n)->nout;
+    out[0] = *in_type(g, n, 0);
+    for (int i = 0; i < nout; i++) {
+        out[i] = out[0];
+        if (!type_same_shape(&out[0], in_type(g, n, i + 1)))
+            return fail(d, "%s: gradient or state has another shape", node_def(n)->name);
+    }
+    return true;
+}
+
+static int load(Kernel *k, const Graph *g, const Node *n, int i)
+{
+    return k_load(k, i, in_type(g, n, i));
+}
+
+/* ---- sgd p, g, lr -> p' ------------------------------------------------------------------ */
+
+static const AttrDef sgd_attrs[] = {
+    ATTR(SgdAttrs, momentum, AT_F64, 0), ATTR(SgdAttrs, dampening, AT_F64, 0),
+    ATTR(SgdAttrs, weight_decay, AT_F64, 0), ATTR(SgdAttrs, nesterov, AT_I64, 0)};
+
+static int decayed(Kernel *k, const SgdAttrs *at, int p, int grad)
+{
+    return at->weight_decay != 0 ? ADD(grad, MUL(p, CONST(at->weight_decay))) : grad;
+}
+
+static bool sgd_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    k_space(k, in_type(g, n, 0), 0);
+    int p = load(k, g, n, 0), lr = load(k, g, n, 2);
+    k_store(k, 3, SUB(p, MUL(lr, decayed(k, n->attr, p, load(k, g, n, 1)))));
+    return true;
+}
+
+const OpDef op_sgd = {.name = "sgd", .min_in = 3, .max_in = 3, .nout = 1, .traits = OPT_ONCE,
+                      .attrs = sgd_attrs, .nattrs = 4, .attr_size = sizeof(SgdAttrs),
+                      .infer = update_infer, .lower = sgd_lower};
+
+/* ---- momentum p, g, buf, lr, first -> p', buf' -------------------------------------------------
+ * first is 1 on the first step (the buffer starts as the gradient, undampened), else 0. */
+static bool momentum_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const SgdAttrs *at = n->attr;
+    k_space(k, in_type(g, n, 0), 0);
+    int p = load(k, g, n, 0), buf = load(k, g, n, 2), lr = load(k, g, n, 3);
+    int grad = decayed(k, at, p, load(k, g, n, 1));
+    int next = ADD(MUL(buf, CONST(at->momentum)), MUL(grad, CONST(1 - at->dampening)));
+    next = k_expr(k, &op_where.expr, KT_REAL, load(k, g, n, 4), grad, next, 0, 0);
+    int step = at->nesterov ? ADD(grad, MUL(next, CONST(at->momentum))) : next;
+    k_store(k, 5, SUB(p, MUL(lr, step)));
+    k_store(k, 6, next);
+    return true;
+}
+
+const OpDef op_momentum = {.name = "momentum", .min_in = 5, .max_in = 5, .nout = 2,
+                           .traits = OPT_ONCE, .attrs = sgd_attrs, .nattrs = 4,
+                           .attr_size = sizeof(SgdAttrs), .infer = update_infer,
+                           .lower = momentum_lower};
+
+/* ---- adamw p, g, m, v, lr, bias1, bias2 -> p', m', v' ---------------------------------------- */
+
+static const AttrDef adam_attrs[] = {
+    ATTR(AdamAttrs, beta1, AT_F64, 0.9), ATTR(AdamAttrs, beta2, AT_F64, 0.999),
+    ATTR(AdamAttrs, eps, AT_F64, 1e-8), ATTR(AdamAttrs, weight_decay, AT_F64, 0.01)};
+
+static bool adamw_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const AdamAttrs *at = n->attr;
+    k_space(k, in_type(g, n, 0), 0);
+    int p = load(k, g, n, 0), grad = load(k, g, n, 1), m = load(k, g, n, 2);
+    int v = load(k, g, n, 3), lr = load(k, g, n, 4);
+    int step = DIVIDE(lr, load(k, g, n, 5));
+    int root = k_op(k, OP_sqrt, load(k, g, n, 6), 0, 0);
+    int keep = SUB(CONST(1), MUL(lr, CONST(at->weight_decay)));
+    m = ADD(m, MUL(SUB(grad, m), CONST(1 - at->beta1)));
+    v = ADD(MUL(v, CONST(at->beta2)), MUL(MUL(grad, grad), CONST(1 - at->beta2)));
+    int denom = ADD(DIVIDE(k_op(k, OP_sqrt, v, 0, 0), root), CONST(at->eps));
+    k_store(k, 7, SUB(MUL(p, keep), MUL(step, DIVIDE(m, denom))));
+    k_store(k, 8, m);
+    k_store(k, 9, v);
+    return true;
+}
+
+const OpDef op_adamw = {.name = "adamw", .min_in = 7, .max_in = 7, .nout = 3,
+                        .traits = OPT_ONCE, .attrs = adam_attrs, .nattrs = 4,
+                        .attr_size = sizeof(AdamAttrs), .infer = update_infer,
+                        .lower = adamw_lower};

@@ -1,0 +1,304 @@
+/* pool.c -- maximum and average pooling over up to three spatial dimensions, and gradients.
+ *
+ * The extents of the pooled side are an attribute (ceil_mode and auto_pad are decided at import),
+ * so a window may lie partly or wholly outside.  max_pool gives its gradient to the first maximum
+ * of a window, as PyTorch does; a NaN is a maximum.  avg_pool is linear: the gradients of it and
+ * of avg_pool_bwd are each other. */
+#include "layout.h"
+#include "../kernel_math.h"
+
+static const AttrDef pool_attrs[] = {
+    ATTR(PoolAttrs, kernel, AT_INTS, 0),    ATTR(PoolAttrs, strides, AT_INTS, 0),
+    ATTR(PoolAttrs, pads, AT_INTS, 0),      ATTR(PoolAttrs, dilations, AT_INTS, 0),
+    ATTR(PoolAttrs, out, AT_INTS, 0),       ATTR(PoolAttrs, include_pad, AT_I64, 0),
+    ATTR(PoolAttrs, shape, AT_INTS, 0),
+};
+
+/* Window and shape of the pooled side for x. */
+static bool pool_shape(const Node *n, const Type *x, Window *w, Type *y, Diag *d)
+{
+    const PoolAttrs *at = n->attr;
+    int sp = x->rank - 2;
+    TRY(dtype_is_float(x->dt) || fail(d, "%s: data is %s", node_def(n)->name,
+                                      dtype_name[x->dt]));
+    TRY(window_make(w, n, x, (WindowAttrs){&at->kernel, &at->strides, &at->pads,
+                                           &at->dilations}, d));
+    TRY(ints_within(&at->out, sp, 0, "output extents", n, d));
+    *y = *x;
+    memcpy(y->dim + 2, at->out.v, (size_t)sp * sizeof *y->dim);
+    window_set_out(w, sp, at->out.v);
+    return true;
+}
+
+static bool expect(const Node *n, const Type *have, const Type *want, Diag *d)
+{
+    char a[160], b[160];
+    return type_equal(have, want) ||
+           fail(d, "%s: gradient is %s, expected %s", node_def(n)->name, type_str(have, a),
+                type_str(want, b));
+}
+
+static bool pool_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    Window w;
+    return pool_shape(n, in_type(g, n, 0), &w, out, d);
+}
+
+static bool max_pool_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    Window w;
+    Type y;
+    *out = *in_type(g, n, 0);
+    TRY(pool_shape(n, out, &w, &y, d));
+    return expect(n, in_type(g, n, 1), &y, d);
+}
+
+static bool avg_pool_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    Window w;
+    Type y;
+    TRY(shape_type(n, in_type(g, n, 0)->dt, &((const PoolAttrs *)n->attr)->shape, out, d));
+    TRY(pool_shape(n, out, &w, &y, d));
+    return expect(n, in_type(g, n, 0), &y, d);
+}
+
+/* ---- kernels --------------------------------------------------------------------------------
+ * Parameters 0..17: the window.  Averages divide by the number of window positions in
+ * [p[18+d], p[21+d]) along each dimension d: the data, or the data and its padding. */
+
+/* clang-format off */
+KERNEL(max_pool,
+    const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
+    const int64_t oh = i % OH, od = i / OH % OD, plane = i / (OH * OD);
+    for (int64_t first = 0; first < OW; first += 32) {
+        const int64_t last = FMIN(OW, first + 32);
+        REAL acc[32];
+        for (int64_t o = 0; o < 32; o++)
+            acc[o] = -INF_;
+        for (int64_t kd = 0; kd < p[6]; kd++) {
+            const int64_t z = od * p[9] + kd * p[15] - p[12];
+            if (z < 0 || z >= D)
+                continue;
+            for (int64_t kh = 0; kh < p[7]; kh++) {
+                const int64_t y = oh * p[10] + kh * p[16] - p[13];
+                if (y < 0 || y >= H)
+                    continue;
+                for (int64_t kw = 0; kw < p[8]; kw++) {
+                    const int64_t at = kw * p[17] - p[14];
+                    const int64_t lo = FMAX(first, at < 0 ? (S - 1 - at) / S : 0);
+                    const int64_t hi = FMIN(last, W > at ? (W - at + S - 1) / S : 0);
+                    const int64_t row = ((plane * D + z) * H + y) * W + at;
+                    for (int64_t o = lo; o < hi; o++) {
+                        const REAL v = F(0, row + o * S);
+                        acc[o - first] = FMAX(v, acc[o - first]);
+                    }
+                }
+            }
+        }
+        for (int64_t o = first; o < last; o++)
+            SETF(1, i * OW + o, acc[o - first]);
+    }
+)
+
+KERNEL(max_pool_bwd,
+    const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5];
+    const int64_t plane = i * D * H * W;
+    for (int64_t j = 0; j < D * H * W; j++)
+        SETF(2, plane + j, 0);
+    for (int64_t o = 0; o < OD * OH * OW; o++) {
+        const int64_t ow = o % OW, oh = o / OW % OH, od = o / (OW * OH);
+        REAL best = 0;
+        int64_t where = -1;
+        for (int64_t kd = 0; kd < p[6]; kd++) {
+            const int64_t z = od * p[9] + kd * p[15] - p[12];
+            if (z < 0 || z >= D)
+                continue;
+            for (int64_t kh = 0; kh < p[7]; kh++) {
+                const int64_t y = oh * p[10] + kh * p[16] - p[13];
+                if (y < 0 || y >= H)
+                    continue;
+                for (int64_t kw = 0; kw < p[8]; kw++) {
+                    const int64_t x = ow * p[11] + kw * p[17] - p[14];
+                    if (x < 0 || x >= W)
+                        continue;
+                    const int64_t j = plane + (z * H + y) * W + x;
+                    const REAL v = F(0, j);
+                    if (where < 0 || v > best || (ISNAN(v) && !ISNAN(best))) {
+                        best = v;
+                        where = j;
+                    }
+                }
+            }
+        }
+        if (where >= 0)
+            SETF(2, where, F(2, where) + F(1, i * OD * OH * OW + o));
+    }
+)
+
+KERNEL(avg_pool,
+    const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
+    const int64_t oh = i % OH, od = i / OH % OD, plane = i / (OH * OD);
+    int64_t rows = 0;
+    for (int64_t kd = 0; kd < p[6]; kd++)
+        for (int64_t kh = 0; kh < p[7]; kh++) {
+            const int64_t z = od * p[9] + kd * p[15] - p[12];
+            const int64_t y = oh * p[10] + kh * p[16] - p[13];
+            rows += z >= p[18] && z < p[21] && y >= p[19] && y < p[22];
+        }
+    for (int64_t first = 0; first < OW; first += 32) {
+        const int64_t last = FMIN(OW, first + 32);
+        REAL acc[32], count[32];
+        for (int64_t o = 0; o < 32; o++)
+            acc[o] = count[o] = 0;
+        for (int64_t kw = 0; kw < p[8]; kw++) {
+            const int64_t at = kw * p[17] - p[14];
+            for (int64_t o = first; o < last; o++)
+                count[o - first] += o * S + at >= p[20] && o * S + at < p[23];
+        }
+        for (int64_t kd = 0; kd < p[6]; kd++) {
+            const int64_t z = od * p[9] + kd * p[15] - p[12];
+            if (z < 0 || z >= D)
+                continue;
+            for (int64_t kh = 0; kh < p[7]; kh++) {
+                const int64_t y = oh * p[10] + kh * p[16] - p[13];
+                if (y < 0 || y >= H)
+                    continue;
+                for (int64_t kw = 0; kw < p[8]; kw++) {
+                    const int64_t at = kw * p[17] - p[14];
+                    const int64_t lo = FMAX(first, at < 0 ? (S - 1 - at) / S : 0);
+                    const int64_t hi = FMIN(last, W > at ? (W - at + S - 1) / S : 0);
+                    const int64_t row = ((plane * D + z) * H + y) * W + at;
+                    for (int64_t o = lo; o < hi; o++)
+                        acc[o - first] += F(0, row + o * S);
+                }
+            }
+        }
+        for (int64_t o = first; o < last; o++) {
+            const REAL n = R(rows) * count[o - first];
+            SETF(1, i * OW + o, n > 0 ? acc[o - first] / n : R(0));
+        }
+    }
+)
+
+KERNEL(avg_pool_bwd,
+    const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
+    const int64_t y = i % H, z = i / H % D, plane = i / (H * D);
+    for (int64_t first = 0; first < W; first += 32) {
+        const int64_t last = FMIN(W, first + 32);
+        REAL acc[32];
+        for (int64_t x = 0; x < 32; x++)
+            acc[x] = 0;
+        for (int64_t kd = 0; kd < p[6]; kd++) {
+            const int64_t sz = z + p[12] - kd * p[15], od = sz / p[9];
+            if (sz < 0 || sz % p[9] || od >= OD)
+                continue;
+            int64_t nd = 0;
+            for (int64_t k = 0; k < p[6]; k++) {
+                const int64_t at = od * p[9] + k * p[15] - p[12];
+                nd += at >= p[18] && at < p[21];
+            }
+            for (int64_t kh = 0; kh < p[7]; kh++) {
+                const int64_t sy = y + p[13] - kh * p[16], oh = sy / p[10];
+                if (sy < 0 || sy % p[10] || oh >= OH)
+                    continue;
+                int64_t nh = 0;
+                for (int64_t k = 0; k < p[7]; k++) {
+                    const int64_t at = oh * p[10] + k * p[16] - p[13];
+                    nh += at >= p[19] && at < p[22];
+                }
+                for (int64_t kw = 0; kw < p[8]; kw++) {
+                    const int64_t at = kw * p[17] - p[14];
+                    const int64_t lo = first > at ? (first - at + S - 1) / S : 0;
+                    const int64_t hi = FMIN(OW, last > at ? (last - at + S - 1) / S : 0);
+                    for (int64_t o = lo; o < hi; o++) {
+                        int64_t nw = 0;
+                        for (int64_t k = 0; k < p[8]; k++) {
+                            const int64_t x = o * S + k * p[17] - p[14];
+                            nw += x >= p[20] && x < p[23];
+                        }
+                        acc[o * S + at - first] +=
+                            F(0, ((plane * OD + od) * OH + oh) * OW + o) / R(nd * nh * nw);
+                    }
+                }
+            }
+        }
+        for (int64_t x = first; x < last; x++)
+            SETF(1, i * W + x, acc[x - first]);
+    }
+)
+/* clang-format on */
+
+static bool pool_setup(Kernel *k, const Node *n, const Type *x)
+{
+    Window w;
+    Type y;
+    Diag d = {0};
+    TRY(pool_shape(n, x, &w, &y, &d));
+    bool padded = ((const PoolAttrs *)n->attr)->include_pad != 0;
+    window_params(k, &w);
+    for (int i = 0; i < 3; i++)
+        k_param(k, padded ? -w.pad[i] : 0);
+    for (int i = 0; i < 3; i++)
+        k_param(k, w.in[i] + (padded ? w.pad_end[i] : 0));
+    return true;
+}
+
+static int64_t rows_of(const Type *t) { return dims_product(t, 0, t->rank - 1); }
+
+static bool max_pool_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    k_body(k, &max_pool_body, rows_of(out_type(g, n, 0)));
+    return pool_setup(k, n, in_type(g, n, 0));
+}
+
+static bool max_pool_bwd_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const Type *x = in_type(g, n, 0);
+    k_body(k, &max_pool_bwd_body, x->dim[0] * x->dim[1]);
+    return pool_setup(k, n, x);
+}
+
+static bool avg_pool_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    k_body(k, &avg_pool_body, rows_of(out_type(g, n, 0)));
+    return pool_setup(k, n, in_type(g, n, 0));
+}
+
+static bool avg_pool_bwd_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    k_body(k, &avg_pool_bwd_body, rows_of(out_type(g, n, 0)));
+    return pool_setup(k, n, out_type(g, n, 0));
+}
+
+static bool max_pool_grad(Grad *gr, const Node *n)
+{
+    Val in[] = {n->in[0], grad_out(gr, n, 0)};
+    grad_add(gr, n->in[0], build(gr->g, OP_max_pool_bwd, NULL, 2, in, n->attr));
+    return true;
+}
+
+static bool avg_pool_grad(Grad *gr, const Node *n)
+{
+    PoolAttrs at = *(const PoolAttrs *)n->attr;
+    Val dy = grad_out(gr, n, 0);
+    at.shape = shape_of(val_type(gr->g, n->in[0]));
+    grad_add(gr, n->in[0], build(gr->g, OP_avg_pool_bwd, NULL, 1, &dy, &at));
+    return true;
+}
+
+static bool avg_pool_bwd_grad(Grad *gr, const Node *n)
+{
+    Val dx = grad_out(gr, n, 0);
+    grad_add(gr, n->in[0], build(gr->g, OP_avg_pool, NULL, 1, &dx, n->attr));
+    return true;
+}
+
+#define POOL_OP(id, n, infer_fn, grad_fn)                                                    \
+    const OpDef op_##id = {.name = #id, .min_in = n, .max_in = n, .nout = 1,                 \
+                           .attrs = pool_attrs, .nattrs = COUNT(pool_attrs),                 \
+                           .attr_size = sizeof(PoolAttrs), .infer = infer_fn,                \
+                           .grad = grad_fn, .lower = id##_lower}
+POOL_OP(max_pool, 1, pool_infer, max_pool_grad);
+POOL_OP(max_pool_bwd, 2, max_pool_bwd_infer, NULL);
+POOL_OP(avg_pool, 1, pool_infer, avg_pool_grad);
+POOL_OP(avg_pool_bwd, 1, avg_pool_bwd_infer, avg_pool_bwd_grad);

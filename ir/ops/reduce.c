@@ -1,0 +1,97 @@
+/* reduce.c -- reductions over any set of axes. */
+#include "common.h"
+
+static const AttrDef reduce_attrs[] = {ATTR(ReduceAttrs, axes, AT_INTS, 0),
+                                       ATTR(ReduceAttrs, keepdims, AT_I64, 1)};
+
+static bool reduce_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const ReduceAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0);
+    uint32_t mask = axes_mask(&at->axes);
+    *out = (Type){.dt = x->dt};
+    for (int i = 0; i < at->axes.n; i++)
+        if (at->axes.v[i] < 0 || at->axes.v[i] >= x->rank)
+            return fail(d, "%s: axis %lld, rank %d", node_def(n)->name,
+                        (long long)at->axes.v[i], x->rank);
+    for (int i = 0; i < x->rank; i++)
+        if (!(mask >> i & 1))
+            out->dim[out->rank++] = x->dim[i];
+        else if (at->keepdims)
+            out->dim[out->rank++] = 1;
+    return true;
+}
+
+static bool reduce_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    uint32_t mask = axes_mask(&((const ReduceAttrs *)n->attr)->axes);
+    const Type *x = in_type(g, n, 0);
+    KKind kind = n->op == OP_reduce_max   ? K_MAX
+                 : n->op == OP_reduce_min ? K_MIN
+                 : n->op == OP_reduce_prod ? K_PROD
+                                           : K_SUM;
+    k_space(k, x, mask);
+    k_store_keep(k, 1, k_reduce(k, kind, k_load(k, 0, x)), mask);
+    return true;
+}
+
+/* v (a result or its cotangent) with the reduced axes back as extents of 1. */
+static Val kept(Graph *g, const Node *n, Val v)
+{
+    Type t = *val_type(g, n->in[0]);
+    uint32_t mask = axes_mask(&((const ReduceAttrs *)n->attr)->axes);
+    for (int i = 0; i < t.rank; i++)
+        if (mask >> i & 1)
+            t.dim[i] = 1;
+    return build_reshape(g, v, t.rank, t.dim);
+}
+
+static bool sum_grad(Grad *gr, const Node *n)
+{
+    const Type *x = val_type(gr->g, n->in[0]);
+    Val dy = kept(gr->g, n, grad_out(gr, n, 0));
+    grad_add(gr, n->in[0], build_expand(gr->g, dy, x->rank, x->dim));
+    return true;
+}
+
+/* To the elements that equal the extremum, in equal shares (PyTorch's amax). */
+static bool extremum_grad(Grad *gr, const Node *n)
+{
+    Graph *g = gr->g;
+    DType dt = val_type(g, n->in[0])->dt;
+    Val y = kept(g, n, n->out[0]), dy = kept(g, n, grad_out(gr, n, 0));
+    Val hit = build_cast(g, build2(g, OP_equal, n->in[0], y), dt);
+    Val hits = build_reduce(g, OP_reduce_sum, hit,
+                            axes_mask(&((const ReduceAttrs *)n->attr)->axes), true);
+    grad_add(gr, n->in[0], build2(g, OP_mul, hit, build2(g, OP_div, dy, hits)));
+    return true;
+}
+
+/* The product of the others.  With no zero it is y/x; a single zero takes the product of the
+ * rest, found by counting zeros and multiplying the non-zero elements. */
+static bool prod_grad(Grad *gr, const Node *n)
+{
+    Graph *g = gr->g;
+    Val x = n->in[0], dy = kept(g, n, grad_out(gr, n, 0));
+    DType dt = val_type(g, x)->dt;
+    uint32_t axes = axes_mask(&((const ReduceAttrs *)n->attr)->axes);
+    Val zero = build_scalar(g, dt, 0), one = build_scalar(g, dt, 1);
+    Val is0 = build2(g, OP_equal, x, zero), safe = build3(g, OP_where, is0, one, x);
+    Val rest = build_reduce(g, OP_reduce_prod, safe, axes, true);
+    Val zeros = build_reduce(g, OP_reduce_sum, build_cast(g, is0, dt), axes, true);
+    Val others = build2(g, OP_sub, zeros, build_cast(g, is0, dt));
+    Val none = build2(g, OP_equal, others, zero);
+    Val d = build2(g, OP_mul, dy, build2(g, OP_div, rest, safe));
+    grad_add(gr, x, build3(g, OP_where, none, d, zero));
+    return true;
+}
+
+#define REDUCE(id, grad_fn)                                                                  \
+    const OpDef op_##id = {.name = #id, .min_in = 1, .max_in = 1, .nout = 1,                 \
+                           .attrs = reduce_attrs, .nattrs = 2,                               \
+                           .attr_size = sizeof(ReduceAttrs), .infer = reduce_infer,          \
+                           .grad = grad_fn, .lower = reduce_lower};
+REDUCE(reduce_sum, sum_grad)
+REDUCE(reduce_max, extremum_grad)
+REDUCE(reduce_min, extremum_grad)
+REDUCE(reduce_prod, prod_grad)

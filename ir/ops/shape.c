@@ -1,0 +1,457 @@
+/* shape.c -- operators that move elements: reshape, transpose, expand, slice, concat, pad. */
+#include "common.h"
+#include <string.h>
+#include "../kernel_math.h"
+
+static Type shaped(DType dt, const Ints *s) { return type_make(dt, s->n, s->v); }
+
+static const AttrDef shape_attrs[] = {ATTR(ShapeAttrs, shape, AT_INTS, 0)};
+
+/* ---- reshape x: a view ------------------------------------------------------------ */
+
+static bool reshape_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const ShapeAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0);
+    if (at->shape.n > MAX_RANK)
+        return fail(d, "reshape: more than %d dimensions", MAX_RANK);
+    out[0] = shaped(x->dt, &at->shape);
+    char a[160], b[160];
+    if (type_count(out) != type_count(x))
+        return fail(d, "reshape: %s has not the elements of %s", type_str(out, b), type_str(x, a));
+    return true;
+}
+
+static bool reshape_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    int64_t count = type_count(in_type(g, n, 0));
+    Type flat = type_make(in_type(g, n, 0)->dt, 1, &count);
+    k_space(k, &flat, 0);
+    k_store(k, 1, k_load(k, 0, &flat));
+    return true;
+}
+
+static bool reshape_grad(Grad *gr, const Node *n)
+{
+    const Type *x = val_type(gr->g, n->in[0]);
+    grad_add(gr, n->in[0], build_reshape(gr->g, grad_out(gr, n, 0), x->rank, x->dim));
+    return true;
+}
+
+const OpDef op_reshape = {.name = "reshape", .min_in = 1, .max_in = 1, .nout = 1,
+                          .traits = OPT_VIEW, .attrs = shape_attrs, .nattrs = 1,
+                          .attr_size = sizeof(ShapeAttrs), .infer = reshape_infer,
+                          .grad = reshape_grad, .lower = reshape_lower};
+
+/* ---- transpose x {perm} ------------------------------------------------------------- */
+
+static const AttrDef transpose_attrs[] = {ATTR(TransposeAttrs, perm, AT_INTS, 0)};
+
+static bool transpose_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const TransposeAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0);
+    uint32_t seen = 0;
+    *out = (Type){.dt = x->dt, .rank = x->rank};
+    if (at->perm.n != x->rank)
+        return fail(d, "transpose: %d axes for rank %d", at->perm.n, x->rank);
+    for (int i = 0; i < x->rank; i++) {
+        int64_t p = at->perm.v[i];
+        if (p < 0 || p >= x->rank || (seen >> p & 1))
+            return fail(d, "transpose: perm is no permutation");
+        seen |= 1u << p;
+        out->dim[i] = x->dim[p];
+    }
+    return true;
+}
+
+static bool transpose_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const TransposeAttrs *at = n->attr;
+    int64_t own[MAX_RANK], stride[MAX_RANK];
+    type_strides(in_type(g, n, 0), own);
+    for (int i = 0; i < at->perm.n; i++)
+        stride[i] = own[at->perm.v[i]];
+    k_space(k, out_type(g, n, 0), 0);
+    k_store(k, 1, k_load_at(k, 0, 0, stride));
+    return true;
+}
+
+static bool transpose_grad(Grad *gr, const Node *n)
+{
+    const TransposeAttrs *at = n->attr;
+    int back[MAX_RANK];
+    for (int i = 0; i < at->perm.n; i++)
+        back[at->perm.v[i]] = i;
+    grad_add(gr, n->in[0], build_transpose(gr->g, grad_out(gr, n, 0), back));
+    return true;
+}
+
+const OpDef op_transpose = {.name = "transpose", .min_in = 1, .max_in = 1, .nout = 1,
+                            .attrs = transpose_attrs, .nattrs = 1,
+                            .attr_size = sizeof(TransposeAttrs), .infer = transpose_infer,
+                            .grad = transpose_grad, .lower = transpose_lower};
+
+/* ---- expand x {shape}: numpy broadcast_to ---------------------------------------------- */
+
+static bool expand_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const ShapeAttrs *at = n->attr;
+    *out = shaped(in_type(g, n, 0)->dt, &at->shape);
+    Type both = *out;
+    if (!type_broadcast(&both, in_type(g, n, 0)) || !type_same_shape(&both, out))
+        return fail(d, "expand: operand does not broadcast to the shape");
+    return true;
+}
+
+static bool expand_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    k_space(k, out_type(g, n, 0), 0);
+    k_store(k, 1, k_load(k, 0, in_type(g, n, 0)));
+    return true;
+}
+
+static bool expand_grad(Grad *gr, const Node *n)
+{
+    grad_add(gr, n->in[0], grad_out(gr, n, 0)); /* grad_add sums the broadcast back */
+    return true;
+}
+
+const OpDef op_expand = {.name = "expand", .min_in = 1, .max_in = 1, .nout = 1,
+                         .attrs = shape_attrs, .nattrs = 1, .attr_size = sizeof(ShapeAttrs),
+                         .infer = expand_infer, .grad = expand_grad, .lower = expand_lower};
+
+/* ---- slice x {start, step, size}; slice_bwd g: zeros of `size` with g put there ---------- */
+
+static const AttrDef slice_attrs[] = {ATTR(SliceAttrs, start, AT_INTS, 0),
+                                      ATTR(SliceAttrs, step, AT_INTS, 0),
+                                      ATTR(SliceAttrs, size, AT_INTS, 0)};
+
+/* Does the slice of `whole` by at lie inside it and have the extents of part? */
+static bool slice_fits(const SliceAttrs *at, const int64_t *whole, const int64_t *part, int rank)
+{
+    if (at->start.n != rank || at->step.n != rank || at->size.n != rank)
+        return false;
+    for (int i = 0; i < rank; i++) {
+        int64_t last = at->start.v[i] + (part[i] - 1) * at->step.v[i];
+        if (part[i] < 0 || at->step.v[i] == 0)
+            return false;
+        if (part[i] && (at->start.v[i] < 0 || at->start.v[i] >= whole[i] || last < 0 ||
+                        last >= whole[i]))
+            return false;
+    }
+    return true;
+}
+
+static bool slice_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const SliceAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0);
+    if (!slice_fits(at, x->dim, at->size.v, x->rank))
+        return fail(d, "slice: outside the operand");
+    *out = shaped(x->dt, &at->size);
+    return true;
+}
+
+static bool slice_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const SliceAttrs *at = n->attr;
+    int64_t stride[MAX_RANK], offset = 0;
+    type_strides(in_type(g, n, 0), stride);
+    for (int i = 0; i < at->start.n; i++) {
+        offset += at->start.v[i] * stride[i];
+        stride[i] *= at->step.v[i];
+    }
+    k_space(k, out_type(g, n, 0), 0);
+    k_store(k, 1, k_load_at(k, 0, offset, stride));
+    return true;
+}
+
+static bool slice_grad(Grad *gr, const Node *n)
+{
+    SliceAttrs at = *(const SliceAttrs *)n->attr;
+    const Type *x = val_type(gr->g, n->in[0]);
+    Val dy = grad_out(gr, n, 0);
+    memcpy(at.size.v, x->dim, sizeof x->dim);
+    grad_add(gr, n->in[0], build(gr->g, OP_slice_bwd, NULL, 1, &dy, &at));
+    return true;
+}
+
+const OpDef op_slice = {.name = "slice", .min_in = 1, .max_in = 1, .nout = 1,
+                        .attrs = slice_attrs, .nattrs = 3, .attr_size = sizeof(SliceAttrs),
+                        .infer = slice_infer, .grad = slice_grad, .lower = slice_lower};
+
+static bool slice_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const SliceAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0);
+    if (!slice_fits(at, at->size.v, x->dim, x->rank))
+        return fail(d, "slice_bwd: operand does not lie inside the result");
+    *out = shaped(x->dt, &at->size);
+    return true;
+}
+
+/* One row of the result: p = rank, then extent, start, step, operand extent per dimension. */
+KERNEL(slice_bwd, {
+    int64_t rank = p[0];
+    int64_t row = i;
+    int64_t from = 0;
+    int64_t scale = 1;
+    int64_t inside = 1;
+    int64_t last = rank - 1;
+    for (int64_t d = last; d >= 0; d--) {
+        int64_t n = p[4 * d + 4];
+        if (d < last) {
+            int64_t at = row % p[4 * d + 1] - p[4 * d + 2];
+            row /= p[4 * d + 1];
+            inside = inside && at % p[4 * d + 3] == 0 && at / p[4 * d + 3] >= 0 &&
+                     at / p[4 * d + 3] < n;
+            from += at / p[4 * d + 3] * scale;
+        }
+        scale *= n;
+    }
+    int64_t width = p[4 * last + 1];
+    for (int64_t j = 0; j < width; j++)
+        SETF(1, i * width + j, 0);
+    if (inside)
+        for (int64_t j = 0; j < p[4 * last + 4]; j++)
+            SETF(1, i * width + p[4 * last + 2] + j * p[4 * last + 3], F(0, from + j));
+})
+
+static bool slice_bwd_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const SliceAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0), *y = out_type(g, n, 0);
+    int64_t rows = 1;
+    k_param(k, x->rank ? x->rank : 1);
+    for (int i = 0; i < x->rank; i++) {
+        k_param(k, y->dim[i]);
+        k_param(k, at->start.v[i]);
+        k_param(k, at->step.v[i]);
+        k_param(k, x->dim[i]);
+        rows *= i + 1 < x->rank ? y->dim[i] : 1;
+    }
+    for (int i = 0; !x->rank && i < 4; i++)
+        k_param(k, i == 1 ? 0 : 1);
+    k_body(k, &slice_bwd_body, rows);
+    return true;
+}
+
+const OpDef op_slice_bwd = {.name = "slice_bwd", .min_in = 1, .max_in = 1, .nout = 1,
+                            .attrs = slice_attrs, .nattrs = 3, .attr_size = sizeof(SliceAttrs),
+                            .infer = slice_bwd_infer, .lower = slice_bwd_lower};
+
+/* ---- concat x... {axis} ------------------------------------------------------------------- */
+
+static const AttrDef axis_attrs[] = {ATTR(AxisAttrs, axis, AT_I64, 0)};
+
+static bool concat_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    int64_t axis = ((const AxisAttrs *)n->attr)->axis;
+    *out = *in_type(g, n, 0);
+    if (axis < 0 || axis >= out->rank)
+        return fail(d, "concat: axis %lld", (long long)axis);
+    for (int i = 1; i < n->nin; i++) {
+        Type t = *in_type(g, n, i);
+        if (t.rank != out->rank || t.dt != out->dt)
+            return fail(d, "concat: operand %d has another rank or type", i);
+        out->dim[axis] += t.dim[axis];
+        t.dim[axis] = out->dim[axis];
+        if (!type_same_shape(&t, out))
+            return fail(d, "concat: operand %d has other extents", i);
+    }
+    return true;
+}
+
+/* No text: every back end copies.  The reference, for any number of operands: item i is an
+ * element; p = axis extent of the result, elements below the axis, axis, number of operands. */
+static void concat_ref(int64_t i, const int64_t *p, const double *q, Tensor *t)
+{
+    (void)q;
+    int64_t total = p[0], inner = p[1];
+    int64_t below = i % inner, at = i / inner % total, above = i / inner / total;
+    int k = 0, n = (int)p[3];
+    for (; at >= t[k].type.dim[p[2]]; k++)
+        at -= t[k].type.dim[p[2]];
+    int64_t j = (above * t[k].type.dim[p[2]] + at) * inner + below;
+    if (dtype_is_float(t[k].type.dt))
+        tensor_set_f(&t[n], i, tensor_f(&t[k], j));
+    else
+        tensor_set_i(&t[n], i, tensor_i(&t[k], j));
+}
+static const Body concat_body = {"concat", NULL, concat_ref};
+
+static bool concat_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    int64_t axis = ((const AxisAttrs *)n->attr)->axis, inner = 1;
+    const Type *y = out_type(g, n, 0);
+    for (int i = (int)axis + 1; i < y->rank; i++)
+        inner *= y->dim[i];
+    k_param(k, y->dim[axis]);
+    k_param(k, inner);
+    k_param(k, axis);
+    k_param(k, n->nin);
+    k_body(k, &concat_body, type_count(y));
+    k->lib = LIB_CONCAT;
+    return true;
+}
+
+static bool concat_grad(Grad *gr, const Node *n)
+{
+    int axis = (int)((const AxisAttrs *)n->attr)->axis;
+    Val dy = grad_out(gr, n, 0);
+    int64_t at = 0;
+    for (int i = 0; i < n->nin; i++) {
+        int64_t len = val_type(gr->g, n->in[i])->dim[axis];
+        if (grad_wants(gr, n, i))
+            grad_add(gr, n->in[i], build_slice(gr->g, dy, axis, at, len));
+        at += len;
+    }
+    return true;
+}
+
+const OpDef op_concat = {.name = "concat", .min_in = 1, .max_in = -1, .nout = 1,
+                         .attrs = axis_attrs, .nattrs = 1, .attr_size = sizeof(AxisAttrs),
+                         .infer = concat_infer, .grad = concat_grad, .lower = concat_lower};
+
+/* ---- pad x {before, after, mode, value}; pad_bwd g {.., } ----------------------------------- */
+
+static const AttrDef pad_attrs[] = {
+    ATTR(PadAttrs, before, AT_INTS, 0), ATTR(PadAttrs, after, AT_INTS, 0),
+    ATTR(PadAttrs, mode, AT_I64, PAD_CONSTANT), ATTR(PadAttrs, value, AT_F64, 0)};
+
+static bool pad_extents(const Graph *g, const Node *n, int sign, Type *out, Diag *d)
+{
+    const PadAttrs *at = n->attr;
+    *out = *in_type(g, n, 0);
+    if (at->before.n != out->rank || at->after.n != out->rank)
+        return fail(d, "pad: counts for %d dimensions, rank %d", at->before.n, out->rank);
+    for (int i = 0; i < out->rank; i++) {
+        if (at->before.v[i] < 0 || at->after.v[i] < 0)
+            return fail(d, "pad: negative count");
+        out->dim[i] += sign * (at->before.v[i] + at->after.v[i]);
+        if (out->dim[i] < 0)
+            return fail(d, "pad: negative extent");
+    }
+    return true;
+}
+
+static bool pad_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    return pad_extents(g, n, 1, out, d);
+}
+
+static bool pad_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    return pad_extents(g, n, -1, out, d);
+}
+
+/* Result element i; p = rank, mode, then before, operand extent, result extent per dimension. */
+KERNEL(pad, {
+    int64_t rest = i;
+    int64_t from = 0;
+    int64_t scale = 1;
+    int64_t inside = 1;
+    for (int64_t d = p[0] - 1; d >= 0; d--) {
+        int64_t n = p[3 * d + 3];
+        int64_t at = rest % p[3 * d + 4] - p[3 * d + 2];
+        rest /= p[3 * d + 4];
+        if (p[1] == 0)
+            inside = inside && at >= 0 && at < n;
+        if (p[1] == 1) {
+            int64_t period = n > 1 ? 2 * n - 2 : 1;
+            at = (at % period + period) % period;
+            at = at < n ? at : period - at;
+        }
+        if (p[1] == 2)
+            at = at < 0 ? 0 : at >= n ? n - 1 : at;
+        if (p[1] == 3)
+            at = (at % n + n) % n;
+        from += at * scale;
+        scale *= n;
+    }
+    SETF(1, i, inside ? F(0, from) : q[0]);
+})
+
+/* Sum of the cotangents of all result elements that copied operand element i: visits, per
+ * dimension, the result positions that map to it.  Parameters as pad. */
+KERNEL(pad_bwd, {
+    int64_t rank = p[0];
+    int64_t total = 1;
+    REAL sum = 0;
+    for (int64_t d = 0; d < rank; d++)
+        total *= p[3 * d + 4];
+    for (int64_t j = 0; j < total; j++) {
+        int64_t rest = j;
+        int64_t mine = i;
+        int64_t hit = 1;
+        for (int64_t d = rank - 1; d >= 0 && hit; d--) {
+            int64_t n = p[3 * d + 3];
+            int64_t at = rest % p[3 * d + 4] - p[3 * d + 2];
+            rest /= p[3 * d + 4];
+            if (p[1] == 1) {
+                int64_t period = n > 1 ? 2 * n - 2 : 1;
+                at = (at % period + period) % period;
+                at = at < n ? at : period - at;
+            }
+            if (p[1] == 2)
+                at = at < 0 ? 0 : at >= n ? n - 1 : at;
+            if (p[1] == 3)
+                at = (at % n + n) % n;
+            hit = at == mine % n;
+            mine /= n;
+        }
+        if (hit)
+            sum += F(0, j);
+    }
+    SETF(1, i, sum);
+})
+
+static void pad_params(Kernel *k, const PadAttrs *at, const Type *x, const Type *y)
+{
+    k_param(k, x->rank);
+    k_param(k, at->mode);
+    for (int i = 0; i < x->rank; i++) {
+        k_param(k, at->before.v[i]);
+        k_param(k, x->dim[i]);
+        k_param(k, y->dim[i]);
+    }
+    k->q[0] = at->value;
+}
+
+static bool pad_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    pad_params(k, n->attr, in_type(g, n, 0), out_type(g, n, 0));
+    k_body(k, &pad_body, type_count(out_type(g, n, 0)));
+    return true;
+}
+
+static bool pad_bwd_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    pad_params(k, n->attr, out_type(g, n, 0), in_type(g, n, 0));
+    k_body(k, &pad_bwd_body, type_count(out_type(g, n, 0)));
+    return true;
+}
+
+/* Constant padding is undone by a slice; the other modes fold back. */
+static bool pad_grad(Grad *gr, const Node *n)
+{
+    const PadAttrs *at = n->attr;
+    const Type *x = val_type(gr->g, n->in[0]);
+    Val dy = grad_out(gr, n, 0);
+    if (at->mode != PAD_CONSTANT) {
+        grad_add(gr, n->in[0], build(gr->g, OP_pad_bwd, NULL, 1, &dy, at));
+        return true;
+    }
+    for (int i = 0; i < x->rank; i++)
+        dy = build_slice(gr->g, dy, i, at->before.v[i], x->dim[i]);
+    grad_add(gr, n->in[0], dy);
+    return true;
+}
+
+const OpDef op_pad = {.name = "pad", .min_in = 1, .max_in = 1, .nout = 1, .attrs = pad_attrs,
+                      .nattrs = 4, .attr_size = sizeof(PadAttrs), .infer = pad_infer,
+                      .grad = pad_grad, .lower = pad_lower};
+const OpDef op_pad_bwd = {.name = "pad_bwd", .min_in = 1, .max_in = 1, .nout = 1,
+                          .attrs = pad_attrs, .nattrs = 4, .attr_size = sizeof(PadAttrs),
+                          .infer = pad_bwd_infer, .lower = pad_bwd_lower};

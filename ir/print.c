@@ -1,0 +1,170 @@
+/* print.c -- canonical text form of a graph; parse.c reads it back (grammar there). */
+#include "ir.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { INLINE_MAX = 64 }; /* larger constants are referred to by file and offset */
+
+static void print_type(const Type *t, FILE *f)
+{
+    char buf[160];
+    fputs(type_str(t, buf), f);
+}
+
+static void print_quoted(const char *s, FILE *f)
+{
+    fputc('"', f);
+    for (; *s; s++)
+        if (*s == '"' || *s == '\\')
+            fprintf(f, "\\%c", *s);
+        else if ((unsigned char)*s < ' ')
+            fprintf(f, "\\x%02x", (unsigned char)*s);
+        else
+            fputc(*s, f);
+    fputc('"', f);
+}
+
+static void print_names(const Graph *g, const Val *v, int n, FILE *f)
+{
+    for (int i = 0; i < n; i++)
+        fprintf(f, "%s%s%s", i ? ", " : "", v[i].i ? "%" : "", g->vals[v[i].i].name);
+}
+
+static void print_ints(const Ints *l, FILE *f)
+{
+    fputc('[', f);
+    for (int i = 0; i < l->n; i++)
+        fprintf(f, "%s%lld", i ? "," : "", (long long)l->v[i]);
+    fputc(']', f);
+}
+
+/* Prints the attribute unless it has its default value; true if printed. */
+static bool print_attr(const AttrDef *a, const void *attr, const char *sep, FILE *f)
+{
+    const void *at = (const char *)attr + a->off;
+    if (a->type == AT_INTS) {
+        const Ints *l = at;
+        if (l->n == 0)
+            return false;
+        fprintf(f, "%s%s=", sep, a->name);
+        print_ints(l, f);
+        return true;
+    }
+    if (a->type == AT_F64) {
+        double v = *(const double *)at;
+        if (memcmp(&v, &a->dflt, sizeof v) == 0)
+            return false;
+        fprintf(f, "%s%s=%.17g", sep, a->name, v);
+        return true;
+    }
+    int64_t v = *(const int64_t *)at;
+    if (v == (int64_t)a->dflt)
+        return false;
+    if (a->type == AT_DTYPE)
+        fprintf(f, "%s%s=%s", sep, a->name, dtype_name[v]);
+    else
+        fprintf(f, "%s%s=%lld", sep, a->name, (long long)v);
+    return true;
+}
+
+void graph_print_node(const Graph *g, const Node *n, FILE *f)
+{
+    const OpDef *def = node_def(n);
+    const char *sep = " {";
+    fputs("  ", f);
+    for (int i = 0; i < n->nout; i++) {
+        fprintf(f, "%s%%%s: ", i ? ", " : "", g->vals[n->out[i].i].name);
+        print_type(&g->vals[n->out[i].i].type, f);
+    }
+    fprintf(f, " = %s ", def->name);
+    print_names(g, n->in, n->nin, f);
+    for (size_t i = 0; i < def->nattrs; i++)
+        if (print_attr(&def->attrs[i], n->attr, sep, f))
+            sep = ", ";
+    if (*sep == ',')
+        fputc('}', f);
+    if (n->group)
+        fprintf(f, " #%u", n->group);
+    if (n->remat_of.i)
+        fprintf(f, " remat %%%s", g->vals[g->nodes[n->remat_of.i].out[0].i].name);
+    if (n->name) {
+        fputc(' ', f);
+        print_quoted(n->name, f);
+    }
+    fputc('\n', f);
+}
+
+static void print_data(const Value *v, FILE *f)
+{
+    Tensor t = {v->type, (void *)(uintptr_t)v->data};
+    int64_t n = type_count(&v->type);
+    fputs(" = {", f);
+    for (int64_t i = 0; i < n; i++) {
+        if (dtype_is_float(v->type.dt))
+            fprintf(f, "%s%.*g", i ? ", " : "", v->type.dt == DT_F64 ? 17 : 9, tensor_f(&t, i));
+        else
+            fprintf(f, "%s%lld", i ? ", " : "", (long long)tensor_i(&t, i));
+    }
+    fputc('}', f);
+}
+
+static void print_source(const Value *v, FILE *f)
+{
+    fprintf(f, "  %s %%%s: ", val_kind_name[v->kind], v->name);
+    print_type(&v->type, f);
+    if (v->file) {
+        fputs(" @", f);
+        print_quoted(v->file, f);
+        fprintf(f, " %lld", (long long)v->offset);
+    } else if (v->data && type_count(&v->type) <= INLINE_MAX) {
+        print_data(v, f);
+    } else if (v->data) {
+        fputs(" @\"-\" 0", f);
+    }
+    fputc('\n', f);
+}
+
+/* A source is printed if something reads or updates it; inputs, parameters and states always. */
+static bool *used_sources(const Graph *g, Arena *a)
+{
+    uint32_t *uses = graph_uses(g, a);
+    bool *used = NEW(a, bool, g->nvals);
+    for (uint32_t i = 1; i < g->nvals; i++)
+        used[i] = g->vals[i].kind != VAL_TEMP && (g->vals[i].kind != VAL_CONST || uses[i]);
+    return used;
+}
+
+void graph_print(const Graph *g, FILE *f)
+{
+    Arena a = {0};
+    bool *used = used_sources(g, &a);
+    fputs("graph {\n", f);
+    for (uint32_t i = 1; i < g->nvals; i++)
+        if (used[i])
+            print_source(&g->vals[i], f);
+    for (uint32_t k = 0; k < g->norder; k++)
+        graph_print_node(g, &g->nodes[g->order[k].i], f);
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        fprintf(f, "  update %%%s = %%%s\n", g->vals[g->update[i].state.i].name,
+                g->vals[g->update[i].value.i].name);
+    for (uint32_t i = 0; i < g->nout; i++)
+        fprintf(f, "  output %%%s\n", g->vals[g->out[i].i].name);
+    fputs("}\n", f);
+    arena_free(&a);
+}
+
+bool graph_hash(const Graph *g, uint64_t *hash)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f)
+        return false;
+    graph_print(g, f);
+    fclose(f);
+    *hash = XXH64(text, n, 0);
+    free(text);
+    return true;
+}

@@ -1,0 +1,88 @@
+/* verify.c -- the invariants every pass must preserve. */
+#include "ir.h"
+#include <string.h>
+
+static const char *name_of(const Graph *g, Val v) { return g->vals[v.i].name; }
+
+/* Operand counts, definition before use, and stored types that agree with what the operator
+ * infers from its inputs. */
+static bool verify_node(const Graph *g, NodeId id, const bool *ready, Diag *d)
+{
+    const Node *n = &g->nodes[id.i];
+    const OpDef *def = node_def(n);
+    if (n->nin < def->min_in || (def->max_in >= 0 && n->nin > def->max_in) ||
+        n->nout != def->nout)
+        return fail(d, "%s: wrong number of operands", def->name);
+    for (int i = 0; i < n->nin; i++) {
+        if (!n->in[i].i && (i < def->min_in || def->max_in < 0))
+            return fail(d, "%s: operand %d is missing", def->name, i);
+        if (n->in[i].i && !ready[n->in[i].i])
+            return fail(d, "%s: %%%s is not available", def->name, name_of(g, n->in[i]));
+    }
+    Type want[MAX_OUT] = {{0}};
+    TRY(def->infer(g, n, want, d));
+    for (int i = 0; i < n->nout; i++) {
+        if (g->vals[n->out[i].i].def.i != id.i)
+            return fail(d, "%s: %%%s belongs to another node", def->name, name_of(g, n->out[i]));
+        if (!type_equal(&want[i], val_type(g, n->out[i])))
+            return fail(d, "%s: %%%s has the wrong type", def->name, name_of(g, n->out[i]));
+    }
+    return true;
+}
+
+static bool verify_update(const Graph *g, Update u, const bool *ready, Diag *d)
+{
+    ValKind kind = g->vals[u.state.i].kind;
+    if (kind != VAL_PARAM && kind != VAL_STATE)
+        return fail(d, "update of %%%s, which is neither parameter nor state", name_of(g, u.state));
+    if (!ready[u.value.i])
+        return fail(d, "update value %%%s is never computed", name_of(g, u.value));
+    if (!type_equal(val_type(g, u.state), val_type(g, u.value)))
+        return fail(d, "update of %%%s with another type", name_of(g, u.state));
+    return true;
+}
+
+/* Once a state is overwritten (its update's node has run) nobody may read the old bytes. */
+static bool verify_overwrites(const Graph *g, Arena *a, Diag *d)
+{
+    uint32_t *state_of = NEW(a, uint32_t, g->nvals);
+    bool *gone = NEW(a, bool, g->nvals);
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        state_of[g->update[i].value.i] = g->update[i].state.i;
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        for (int i = 0; i < n->nin; i++)
+            if (gone[n->in[i].i])
+                return fail(d, "%s reads %%%s after its update", node_def(n)->name,
+                            name_of(g, n->in[i]));
+        for (int i = 0; i < n->nout; i++)
+            if (op_table[n->op]->traits & OPT_ONCE)
+                gone[state_of[n->out[i].i]] = state_of[n->out[i].i] != 0;
+    }
+    return true;
+}
+
+bool graph_verify(const Graph *g, Diag *d)
+{
+    Arena tmp = {0};
+    bool *ready = NEW(&tmp, bool, g->nvals), ok = true;
+    for (uint32_t i = 1; i < g->nvals; i++)
+        ready[i] = g->vals[i].kind != VAL_TEMP;
+    for (uint32_t k = 0; k < g->norder && ok; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        ok = verify_node(g, g->order[k], ready, d);
+        for (int i = 0; i < n->nout && ok; i++) {
+            if (ready[n->out[i].i])
+                ok = fail(d, "%%%s is computed twice", name_of(g, n->out[i]));
+            ready[n->out[i].i] = true;
+        }
+    }
+    for (uint32_t i = 0; i < g->nupdate && ok; i++)
+        ok = verify_update(g, g->update[i], ready, d);
+    for (uint32_t i = 0; i < g->nout && ok; i++)
+        if (!ready[g->out[i].i])
+            ok = fail(d, "output %%%s is never computed", name_of(g, g->out[i]));
+    ok = ok && verify_overwrites(g, &tmp, d);
+    arena_free(&tmp);
+    return ok;
+}
