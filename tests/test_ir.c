@@ -1,0 +1,170 @@
+/* test_ir.c -- arenas, graphs, text form, verifier, reference evaluation, kernel merging. */
+#include "tests.h"
+#include "ir/attrs.h"
+#include "ir/kernel.h"
+#include <stdlib.h>
+#include <string.h>
+
+static char *print_to_string(const Graph *g)
+{
+    char *s = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&s, &n);
+    graph_print(g, f);
+    fclose(f);
+    return s;
+}
+
+static const char *const sample =
+    "graph {\n"
+    "  input %x: f32[4,8]\n"
+    "  param %w: f32[2,8]\n"
+    "  const %c: f32[2] = {0.5, -1}\n"
+    "  %h: f32[4,2] = matmul %x, %w {tb=1}\n"
+    "  %b: f32[4,2] = add %h, %c #1\n"
+    "  %y: f32[4,2] = softmax %b {axis=1} #1 \"node 1\"\n"
+    "  output %y\n"
+    "}\n";
+
+START_TEST(round_trip)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    graph_init(&g, &a, &d);
+    ck_assert_msg(graph_parse(&g, sample, &d), "%s", d.msg);
+    ck_assert_msg(graph_verify(&g, &d), "%s", d.msg);
+    char *s = print_to_string(&g);
+    ck_assert_str_eq(s, sample);
+    free(s);
+    arena_free(&a);
+}
+END_TEST
+
+START_TEST(parse_errors)
+{
+    static const char *const cases[][2] = {
+        {"graph {", "line 1: expected"},
+        {"graph {\n %y: f32[2] = relu %x\n}", "line 2: %x is used before it is defined"},
+        {"graph {\n input %x: f32[2]\n %y: f32[2] = nonsense %x\n}", "unknown operator 'nonsense'"},
+        {"graph {\n input %x: f32[-2]\n}", "line 2: expected a shape"},
+        {"graph {\n input %x: f32[2]\n input %x: f32[2]\n}", "defined twice"},
+        {"graph {\n input %x: f32[2]\n %y: f32[2] = relu %x, %x\n}", "given 2 operands"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Arena a = {0};
+        Diag d = {0};
+        Graph g;
+        graph_init(&g, &a, &d);
+        ck_assert(!graph_parse(&g, cases[i][0], &d));
+        ck_assert_msg(strstr(d.msg, cases[i][1]) != NULL, "'%s' lacks '%s'", d.msg, cases[i][1]);
+        arena_free(&a);
+    }
+}
+END_TEST
+
+START_TEST(verify_rejects)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    graph_init(&g, &a, &d);
+    ck_assert(graph_parse(&g, "graph {\n input %x: f32[2]\n %y: f32[3] = relu %x\n}", &d));
+    ck_assert(!graph_verify(&g, &d));
+    ck_assert_ptr_nonnull(strstr(d.msg, "%y has the wrong type"));
+    arena_free(&a);
+}
+END_TEST
+
+/* A group of nodes merged into one kernel gives what its nodes give one by one. */
+static void check_group(const char *text)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    graph_init(&g, &a, &d);
+    ck_assert_msg(graph_parse(&g, text, &d) && graph_verify(&g, &d), "%s", d.msg);
+    void **data = NEW(&a, void *, g.nvals);
+    for (uint32_t i = 1; i < g.nvals; i++)
+        if (g.vals[i].kind == VAL_INPUT) {
+            Tensor t = {g.vals[i].type, NEW(&a, char, type_bytes(&g.vals[i].type) + 1)};
+            for (int64_t j = 0; j < type_count(&t.type); j++)
+                tensor_set_f(&t, j, (double)((j * 7 + i * 3) % 11) / 4 - 1);
+            data[i] = t.data;
+        }
+    ck_assert_msg(graph_eval(&g, data, &a, &d), "%s", d.msg);
+    bool *live = NEW(&a, bool, g.nvals);
+    live[g.out[0].i] = true;
+    Val vals[64];
+    int nread, nwrite;
+    Kernel k;
+    ck_assert_msg(kernel_of(&k, &a, &g, g.order, (int)g.norder, live, vals, &nread, &nwrite, &d),
+                  "%s", d.msg);
+    ck_assert_int_eq(nwrite, 1);
+    Tensor t[64];
+    for (int i = 0; i < nread; i++)
+        t[i] = (Tensor){g.vals[vals[i].i].type, data[vals[i].i]};
+    Type ot = g.vals[g.out[0].i].type;
+    t[nread] = (Tensor){ot, NEW(&a, char, type_bytes(&ot) + 1)};
+    kernel_run_ref(&k, t);
+    Tensor want = {ot, data[g.out[0].i]};
+    for (int64_t j = 0; j < type_count(&ot); j++)
+        ck_assert_double_eq_tol(tensor_f(&t[nread], j), tensor_f(&want, j), 1e-5);
+    arena_free(&a);
+}
+
+START_TEST(merge_groups)
+{
+    check_group("graph {\n input %x: f32[4,6]\n input %b: f32[6]\n %a: f32[4,6] = add %x, %b\n"
+                " %r: f32[4,6] = relu %a\n output %r\n}");
+    check_group("graph {\n input %x: f32[4,6]\n input %b: f32[6]\n %a: f32[4,6] = add %x, %b\n"
+                " %s: f32[4,6] = softmax %a {axis=1}\n %r: f32[4,6] = mul %s, %x\n output %r\n}");
+    /* through a reshape, with the space split */
+    check_group("graph {\n input %x: f32[4,6]\n input %b: f32[6]\n %a: f32[4,6] = add %x, %b\n"
+                " %v: f32[2,2,6] = reshape %a {shape=[2,2,6]}\n %r: f32[2,2,6] = tanh %v\n"
+                " output %r\n}");
+    /* a pointwise node over the rows of a reduction */
+    check_group("graph {\n input %x: f32[4,6]\n %s: f32[4,1] = reduce_sum %x {axes=[1]}\n"
+                " %q: f32[4,1] = square %s\n %r: f32[4,6] = mul %x, %q\n output %r\n}");
+}
+END_TEST
+
+START_TEST(folding)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    graph_init(&g, &a, &d);
+    Val v = build2(&g, OP_add, build_ints(&g, (int64_t[]){1, 2, 3}, 3), build_ints(&g, (int64_t[]){5}, 1));
+    ck_assert(!d.failed && graph_is_const(&g, v) && g.norder == 0);
+    Tensor t = graph_tensor(&g, v);
+    ck_assert_int_eq(tensor_i(&t, 2), 8);
+    arena_free(&a);
+}
+END_TEST
+
+START_TEST(half_precision)
+{
+    for (uint32_t h = 0; h < 65536; h++) {
+        float f = f16_to_f32((uint16_t)h), b = bf16_to_f32((uint16_t)h);
+        if (f == f)
+            ck_assert_uint_eq(f32_to_f16(f), h);
+        if (b == b)
+            ck_assert_uint_eq(f32_to_bf16(b), h);
+    }
+}
+END_TEST
+
+Suite *suite_ir(void)
+{
+    Suite *s = suite_create("ir");
+    TCase *c = tcase_create("ir");
+    tcase_add_test(c, round_trip);
+    tcase_add_test(c, parse_errors);
+    tcase_add_test(c, verify_rejects);
+    tcase_add_test(c, merge_groups);
+    tcase_add_test(c, folding);
+    tcase_add_test(c, half_precision);
+    suite_add_tcase(s, c);
+    return s;
+}
