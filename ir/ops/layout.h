@@ -43,6 +43,40 @@ static inline bool shape_type(const Node *n, DType dt, const Ints *shape, Type *
     return true;
 }
 
+/* Rows per block when every block of rows searches all `count` indices for its own: searching one
+ * chunk costs as much as touching one row of it, at most (rows + count) / count blocks per CHUNK. */
+static inline int64_t row_block(int64_t rows, int64_t count)
+{
+    int64_t blocks = count ? (rows + count) * CHUNK / count : rows;
+    blocks = blocks < 1 ? 1 : blocks > 256 ? 256 : blocks;
+    int64_t block = (rows + blocks - 1) / blocks;
+    return block ? block : 1;
+}
+
+/* Are indices (or updates) of type ix fit to address x element-wise along axis? */
+static inline bool elements_fit(const Node *n, const Type *x, const Type *ix, int axis, Diag *d)
+{
+    bool ok = x->rank == ix->rank && x->rank > 0;
+    for (int i = 0; ok && i < x->rank; i++)
+        ok = i == axis || ix->dim[i] <= x->dim[i];
+    char a[160], b[160];
+    return ok || fail(d, "%s: indices %s do not fit %s on axis %d", node_def(n)->name,
+                      type_str(ix, a), type_str(x, b), axis);
+}
+
+/* Are the last dimension's tuples in ix fit to address x after `batch` common dimensions? */
+static inline bool tuples_fit(const Node *n, const Type *x, const Type *ix, int64_t batch,
+                              Diag *d)
+{
+    bool ok = batch >= 0 && ix->rank > batch && x->rank > batch;
+    ok = ok && ix->dim[ix->rank - 1] >= 0 && ix->dim[ix->rank - 1] <= x->rank - batch;
+    for (int i = 0; ok && i < batch; i++)
+        ok = x->dim[i] == ix->dim[i];
+    char a[160], b[160];
+    return ok || fail(d, "%s: index tuples %s do not fit %s, %lld batch dimensions",
+                      node_def(n)->name, type_str(ix, a), type_str(x, b), (long long)batch);
+}
+
 static inline Ints shape_of(const Type *t)
 {
     Ints s = {.n = t->rank};

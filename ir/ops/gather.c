@@ -1,0 +1,307 @@
+/* gather.c -- reading by index: gather, gather_elements, gather_nd; the gradient of gather.
+ *
+ * Negative indices count from the end.  An index out of range reads 0 and receives nothing: data
+ * decides about indices, so a kernel cannot refuse them and must not leave its memory.
+ *
+ * gather_bwd adds rows in index order without atomics: an item owns a block of rows and a chunk of
+ * columns, and looks for its rows among all indices.  The number of blocks is chosen so that
+ * looking costs no more than zeroing and adding: O((rows + indices) * inner) in all. */
+#include "layout.h"
+#include "../kernel_math.h"
+
+static const AttrDef axis_attrs[] = {ATTR(AxisAttrs, axis, AT_I64, 0)};
+static const AttrDef gather_bwd_attrs[] = {ATTR(GatherBwdAttrs, axis, AT_I64, 0),
+                                           ATTR(GatherBwdAttrs, shape, AT_INTS, 0)};
+
+static int axis_of(const Node *n) { return (int)((const AxisAttrs *)n->attr)->axis; }
+static bool is_int(const Type *t) { return !dtype_is_float(t->dt); }
+
+/* ---- gather x, i: slices of x along axis --------------------------------------------------- */
+
+static bool gather_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1);
+    TRY(index_valid(g, n, 1, d));
+    TRY(axis_valid(n, ((const AxisAttrs *)n->attr)->axis, x->rank, d));
+    int axis = axis_of(n), rank = 0;
+    if (x->rank + ix->rank - 1 > MAX_RANK)
+        return fail(d, "gather: result of rank %d", x->rank + ix->rank - 1);
+    int64_t dim[2 * MAX_RANK];
+    for (int i = 0; i < axis; i++)
+        dim[rank++] = x->dim[i];
+    for (int i = 0; i < ix->rank; i++)
+        dim[rank++] = ix->dim[i];
+    for (int i = axis + 1; i < x->rank; i++)
+        dim[rank++] = x->dim[i];
+    *out = type_make(x->dt, rank, dim);
+    return true;
+}
+
+/* clang-format off */
+KERNEL(gather,
+    const int64_t inner = p[0], rows = p[1], count = p[2], chunks = p[3];
+    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32), at = i / chunks;
+    int64_t row = I(1, at % count);
+    row += row < 0 ? rows : 0;
+    const int inside = row >= 0 && row < rows;
+    const int64_t from = (at / count * rows + (inside ? row : 0)) * inner;
+    for (int64_t c = c0; c < c1; c++)
+        if (p[4])
+            SETI(2, at * inner + c, inside ? I(0, from + c) : 0);
+        else
+            SETF(2, at * inner + c, inside ? F(0, from + c) : R(0));
+)
+
+KERNEL(gather_bwd,
+    const int64_t inner = p[0], rows = p[1], count = p[2], chunks = p[3];
+    const int64_t blocks = p[4], block = p[5];
+    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32);
+    const int64_t outer = i / (chunks * blocks);
+    const int64_t r0 = i / chunks % blocks * block, r1 = FMIN(rows, r0 + block);
+    for (int64_t r = r0; r < r1; r++)
+        for (int64_t c = c0; c < c1; c++)
+            SETF(2, (outer * rows + r) * inner + c, 0);
+    for (int64_t j = 0; j < count; j++) {
+        int64_t row = I(1, j);
+        row += row < 0 ? rows : 0;
+        if (row < r0 || row >= r1)
+            continue;
+        const int64_t to = (outer * rows + row) * inner;
+        const int64_t from = (outer * count + j) * inner;
+        for (int64_t c = c0; c < c1; c++)
+            SETF(2, to + c, F(2, to + c) + F(0, from + c));
+    }
+)
+/* clang-format on */
+
+static bool gather_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1);
+    int axis = axis_of(n);
+    int64_t inner = dims_product(x, axis + 1, x->rank), count = type_count(ix);
+    k_param(k, inner);
+    k_param(k, x->dim[axis]);
+    k_param(k, count);
+    k_param(k, chunks_of(inner));
+    k_param(k, is_int(x));
+    k_body(k, &gather_body, dims_product(x, 0, axis) * count * chunks_of(inner));
+    return true;
+}
+
+/* Sums of many small terms: accumulated in f32 when the operands are narrower. */
+static Val wide(Graph *g, Val v)
+{
+    return dtype_size[val_type(g, v)->dt] < 4 ? build_cast(g, v, DT_F32) : v;
+}
+
+static bool gather_grad(Grad *gr, const Node *n)
+{
+    Graph *g = gr->g;
+    const Type *x = val_type(g, n->in[0]);
+    GatherBwdAttrs at = {axis_of(n), shape_of(x)};
+    DType dt = x->dt;
+    Val in[] = {wide(g, grad_out(gr, n, 0)), n->in[1]};
+    Val dx = build(g, OP_gather_bwd, NULL, 2, in, &at);
+    grad_add(gr, n->in[0], build_cast(g, dx, dt));
+    return true;
+}
+
+const OpDef op_gather = {.name = "gather", .min_in = 2, .max_in = 2, .nout = 1,
+                         .attrs = axis_attrs, .nattrs = 1, .attr_size = sizeof(AxisAttrs),
+                         .infer = gather_infer, .grad = gather_grad, .lower = gather_lower};
+
+static bool gather_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const GatherBwdAttrs *at = n->attr;
+    const Type *dy = in_type(g, n, 0);
+    TRY(index_valid(g, n, 1, d));
+    TRY(shape_type(n, dy->dt, &at->shape, out, d));
+    TRY(axis_valid(n, at->axis, out->rank, d));
+    int axis = (int)at->axis;
+    if (!dtype_is_float(dy->dt) ||
+        type_count(dy) != dims_product(out, 0, axis) * type_count(in_type(g, n, 1)) *
+                              dims_product(out, axis + 1, out->rank))
+        return fail(d, "gather_bwd: the gradient does not fit indices and shape");
+    return true;
+}
+
+static bool gather_bwd_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const Type *x = out_type(g, n, 0);
+    int axis = (int)((const GatherBwdAttrs *)n->attr)->axis;
+    int64_t rows = x->dim[axis], count = type_count(in_type(g, n, 1));
+    int64_t inner = dims_product(x, axis + 1, x->rank), chunks = chunks_of(inner);
+    int64_t block = row_block(rows, count);
+    int64_t blocks = (rows + block - 1) / block;
+    int64_t params[] = {inner, rows, count, chunks, blocks, block};
+    for (size_t i = 0; i < COUNT(params); i++)
+        k_param(k, params[i]);
+    k_body(k, &gather_bwd_body, dims_product(x, 0, axis) * blocks * chunks);
+    return true;
+}
+
+static bool gather_bwd_grad(Grad *gr, const Node *n)
+{
+    AxisAttrs at = {((const GatherBwdAttrs *)n->attr)->axis};
+    Val in[] = {grad_out(gr, n, 0), n->in[1]};
+    Val dy = build(gr->g, OP_gather, NULL, 2, in, &at);
+    const Type *t = val_type(gr->g, n->in[0]);
+    grad_add(gr, n->in[0], build_reshape(gr->g, dy, t->rank, t->dim));
+    return true;
+}
+
+const OpDef op_gather_bwd = {.name = "gather_bwd", .min_in = 2, .max_in = 2, .nout = 1,
+                             .attrs = gather_bwd_attrs, .nattrs = 2,
+                             .attr_size = sizeof(GatherBwdAttrs), .infer = gather_bwd_infer,
+                             .grad = gather_bwd_grad, .lower = gather_bwd_lower};
+
+/* ---- gather_elements x, i: x at i's coordinates, the one along axis replaced by i ------------ */
+
+static bool gather_elements_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1);
+    TRY(index_valid(g, n, 1, d));
+    TRY(axis_valid(n, ((const AxisAttrs *)n->attr)->axis, x->rank, d));
+    *out = type_with(*ix, x->dt);
+    return elements_fit(n, x, ix, axis_of(n), d);
+}
+
+/* clang-format off */
+KERNEL(gather_elements,
+    int64_t rest = i, base = 0;
+    for (int64_t d = p[0]; d-- > 0;) {
+        base += rest % p[8 + d] * p[16 + d];
+        rest /= p[8 + d];
+    }
+    for (int64_t j = 0; j < p[1]; j++) {
+        const int64_t at = i * p[1] + j;
+        int64_t row = I(1, at);
+        row += row < 0 ? p[2] : 0;
+        const int inside = row >= 0 && row < p[2];
+        const int64_t from = base + (inside ? row : 0) * p[3] + j * p[4];
+        if (p[5])
+            SETI(2, at, inside ? I(0, from) : 0);
+        else
+            SETF(2, at, inside ? F(0, from) : R(0));
+    }
+)
+/* clang-format on */
+
+static bool gather_elements_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1);
+    int axis = axis_of(n), last = ix->rank - 1;
+    int64_t stride[MAX_RANK];
+    type_strides(x, stride);
+    k->p[0] = last;
+    k->p[1] = ix->dim[last];
+    k->p[2] = x->dim[axis];
+    k->p[3] = stride[axis];
+    k->p[4] = axis != last;
+    k->p[5] = is_int(x);
+    for (int i = 0; i < last; i++) {
+        k->p[8 + i] = ix->dim[i];
+        k->p[16 + i] = i == axis ? 0 : stride[i];
+    }
+    k->np = 24;
+    k_body(k, &gather_elements_body, dims_product(ix, 0, last));
+    return true;
+}
+
+static Val zeros(Graph *g, DType dt, const Type *like)
+{
+    return build_expand(g, build_scalar(g, dt, 0), like->rank, like->dim);
+}
+
+/* Scatter the cotangent into zeros. */
+static bool scatter_grad(Grad *gr, const Node *n, Op scatter)
+{
+    Graph *g = gr->g;
+    Type x = *val_type(g, n->in[0]);
+    ScatterAttrs at = {axis_of(n), SCATTER_ADD};
+    Val dy = wide(g, grad_out(gr, n, 0));
+    if (g->diag->failed)
+        return false;
+    Val in[] = {zeros(g, val_type(g, dy)->dt, &x), n->in[1], dy};
+    grad_add(gr, n->in[0], build_cast(g, build(g, scatter, NULL, 3, in, &at), x.dt));
+    return true;
+}
+
+static bool gather_elements_grad(Grad *gr, const Node *n)
+{
+    return scatter_grad(gr, n, OP_scatter_elements);
+}
+
+const OpDef op_gather_elements = {
+    .name = "gather_elements", .min_in = 2, .max_in = 2, .nout = 1, .attrs = axis_attrs,
+    .nattrs = 1, .attr_size = sizeof(AxisAttrs), .infer = gather_elements_infer,
+    .grad = gather_elements_grad, .lower = gather_elements_lower};
+
+/* ---- gather_nd x, i: slices of x at index tuples, after `axis` batch dimensions ---------------- */
+
+static bool gather_nd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1);
+    int batch = axis_of(n), rank = 0;
+    TRY(index_valid(g, n, 1, d));
+    TRY(tuples_fit(n, x, ix, ((const AxisAttrs *)n->attr)->axis, d));
+    int tuple = (int)ix->dim[ix->rank - 1];
+    int64_t dim[2 * MAX_RANK];
+    for (int i = 0; i < ix->rank - 1; i++)
+        dim[rank++] = ix->dim[i];
+    for (int i = batch + tuple; i < x->rank; i++)
+        dim[rank++] = x->dim[i];
+    if (rank > MAX_RANK)
+        return fail(d, "gather_nd: result of rank %d", rank);
+    *out = type_make(x->dt, rank, dim);
+    return true;
+}
+
+/* clang-format off */
+KERNEL(gather_nd,
+    const int64_t inner = p[0], rows = p[1], count = p[2], chunks = p[3], tuple = p[4];
+    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32), at = i / chunks;
+    int64_t row = 0;
+    int inside = 1;
+    for (int64_t k = 0; k < tuple; k++) {
+        int64_t v = I(1, at * tuple + k);
+        v += v < 0 ? p[8 + k] : 0;
+        inside = inside && v >= 0 && v < p[8 + k];
+        row = row * p[8 + k] + (inside ? v : 0);
+    }
+    const int64_t from = (at / count * rows + row) * inner;
+    for (int64_t c = c0; c < c1; c++)
+        if (p[5])
+            SETI(2, at * inner + c, inside ? I(0, from + c) : 0);
+        else
+            SETF(2, at * inner + c, inside ? F(0, from + c) : R(0));
+)
+/* clang-format on */
+
+static bool gather_nd_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1);
+    int batch = axis_of(n), tuple = (int)ix->dim[ix->rank - 1];
+    int64_t inner = dims_product(x, batch + tuple, x->rank);
+    k->p[0] = inner;
+    k->p[1] = dims_product(x, batch, batch + tuple);
+    k->p[2] = dims_product(ix, batch, ix->rank - 1);
+    k->p[3] = chunks_of(inner);
+    k->p[4] = tuple;
+    k->p[5] = is_int(x);
+    for (int i = 0; i < tuple; i++)
+        k->p[8 + i] = x->dim[batch + i];
+    k->np = 16;
+    k_body(k, &gather_nd_body, dims_product(ix, 0, ix->rank - 1) * chunks_of(inner));
+    return true;
+}
+
+static bool gather_nd_grad(Grad *gr, const Node *n)
+{
+    return scatter_grad(gr, n, OP_scatter_nd);
+}
+
+const OpDef op_gather_nd = {.name = "gather_nd", .min_in = 2, .max_in = 2, .nout = 1,
+                            .attrs = axis_attrs, .nattrs = 1, .attr_size = sizeof(AxisAttrs),
+                            .infer = gather_nd_infer, .grad = gather_nd_grad,
+                            .lower = gather_nd_lower};

@@ -1,0 +1,194 @@
+/* scan.c -- along one axis: cumsum, argmax, argmin; and trilu, which looks at two.
+ *
+ * argmax is a reduction of a reduction: the smallest (or largest) index whose element equals the
+ * maximum.  A NaN counts as the maximum, as in NumPy and PyTorch. */
+#include "layout.h"
+#include "../kernel_math.h"
+
+/* ---- cumsum x ------------------------------------------------------------------------------- */
+
+static const AttrDef cumsum_attrs[] = {ATTR(CumsumAttrs, axis, AT_I64, 0),
+                                       ATTR(CumsumAttrs, exclusive, AT_I64, 0),
+                                       ATTR(CumsumAttrs, reverse, AT_I64, 0)};
+
+static bool cumsum_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    *out = *in_type(g, n, 0);
+    return axis_valid(n, ((const CumsumAttrs *)n->attr)->axis, out->rank, d);
+}
+
+/* clang-format off */
+KERNEL(cumsum,
+    const int64_t extent = p[0], inner = p[1], chunks = p[2];
+    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32);
+    const int64_t base = i / chunks * extent * inner;
+    REAL acc[32];
+    for (int64_t c = 0; c < 32; c++)
+        acc[c] = 0;
+    for (int64_t j = 0; j < extent; j++) {
+        const int64_t row = base + (p[4] ? extent - 1 - j : j) * inner;
+        for (int64_t c = c0; c < c1; c++) {
+            const REAL before = acc[c - c0];
+            acc[c - c0] = before + F(0, row + c);
+            SETF(1, row + c, p[3] ? before : acc[c - c0]);
+        }
+    }
+)
+
+KERNEL(cumsum_int,
+    const int64_t extent = p[0], inner = p[1], chunks = p[2];
+    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32);
+    const int64_t base = i / chunks * extent * inner;
+    uint64_t acc[32];
+    for (int64_t c = 0; c < 32; c++)
+        acc[c] = 0;
+    for (int64_t j = 0; j < extent; j++) {
+        const int64_t row = base + (p[4] ? extent - 1 - j : j) * inner;
+        for (int64_t c = c0; c < c1; c++) {
+            const uint64_t before = acc[c - c0];
+            acc[c - c0] = before + (uint64_t)I(0, row + c);
+            SETI(1, row + c, (int64_t)(p[3] ? before : acc[c - c0]));
+        }
+    }
+)
+/* clang-format on */
+
+static bool cumsum_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const CumsumAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0);
+    int axis = (int)at->axis;
+    int64_t inner = dims_product(x, axis + 1, x->rank);
+    k_param(k, x->dim[axis]);
+    k_param(k, inner);
+    k_param(k, chunks_of(inner));
+    k_param(k, at->exclusive);
+    k_param(k, at->reverse);
+    k_body(k, dtype_is_float(x->dt) ? &cumsum_body : &cumsum_int_body,
+           dims_product(x, 0, axis) * chunks_of(inner));
+    return true;
+}
+
+static bool cumsum_grad(Grad *gr, const Node *n)
+{
+    CumsumAttrs at = *(const CumsumAttrs *)n->attr;
+    Val dy = grad_out(gr, n, 0);
+    at.reverse = !at.reverse;
+    grad_add(gr, n->in[0], build(gr->g, OP_cumsum, NULL, 1, &dy, &at));
+    return true;
+}
+
+const OpDef op_cumsum = {.name = "cumsum", .min_in = 1, .max_in = 1, .nout = 1,
+                         .attrs = cumsum_attrs, .nattrs = 3, .attr_size = sizeof(CumsumAttrs),
+                         .infer = cumsum_infer, .grad = cumsum_grad, .lower = cumsum_lower};
+
+/* ---- argmax, argmin x ------------------------------------------------------------------------- */
+
+static const AttrDef arg_attrs[] = {ATTR(ArgAttrs, axis, AT_I64, 0),
+                                    ATTR(ArgAttrs, keepdims, AT_I64, 1),
+                                    ATTR(ArgAttrs, last, AT_I64, 0)};
+
+static bool arg_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const ArgAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0);
+    TRY(axis_valid(n, at->axis, x->rank, d));
+    if (x->dim[at->axis] == 0)
+        return fail(d, "%s: the axis is empty", node_def(n)->name);
+    int64_t dim[MAX_RANK];
+    int rank = 0;
+    for (int i = 0; i < x->rank; i++)
+        if (i != at->axis)
+            dim[rank++] = x->dim[i];
+        else if (at->keepdims)
+            dim[rank++] = 1;
+    *out = type_make(DT_I64, rank, dim);
+    return true;
+}
+
+/* The index c where element a is the extremum b, else beyond every index (al). */
+static double chosen_f(double a, double b, double c, double al, double be)
+{
+    (void)be;
+    return a == b || a != a ? c : al;
+}
+static int64_t chosen_i(int64_t a, int64_t b, int64_t c, int64_t al, int64_t be)
+{
+    (void)be;
+    return a == b ? c : al;
+}
+static const Expr chosen = {"chosen", 3, "(a == b || a != a) ? c : (int64_t)al", chosen_f,
+                            chosen_i};
+
+static bool arg_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const ArgAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0);
+    uint32_t axis = 1u << at->axis;
+    int64_t stride[MAX_RANK] = {0};
+    stride[at->axis] = 1;
+    k_space(k, x, axis);
+    int v = k_load(k, 0, x), i = k_index(k, stride, 0);
+    int best = k_reduce(k, n->op == OP_argmax ? K_MAX : K_MIN, v);
+    double none = at->last ? -1 : (double)x->dim[at->axis];
+    int where = k_expr(k, &chosen, KT_INT, v, best, i, none, 0);
+    k_store_keep(k, 1, k_reduce(k, at->last ? K_MAX : K_MIN, where), axis);
+    return true;
+}
+
+#define ARG_OP(id)                                                                           \
+    const OpDef op_##id = {.name = #id, .min_in = 1, .max_in = 1, .nout = 1,                 \
+                           .traits = OPT_ZEROGRAD, .attrs = arg_attrs, .nattrs = 3,          \
+                           .attr_size = sizeof(ArgAttrs), .infer = arg_infer,                \
+                           .lower = arg_lower}
+ARG_OP(argmax);
+ARG_OP(argmin);
+
+/* ---- trilu x: the last two dimensions' triangle on one side of diagonal k ------------------------ */
+
+static const AttrDef trilu_attrs[] = {ATTR(TriluAttrs, k, AT_I64, 0),
+                                      ATTR(TriluAttrs, upper, AT_I64, 1)};
+
+static bool trilu_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    *out = *in_type(g, n, 0);
+    int64_t k = ((const TriluAttrs *)n->attr)->k;
+    TRY(out->rank >= 2 || fail(d, "trilu: rank %d", out->rank));
+    return (k >= -INT32_MAX && k <= INT32_MAX) || fail(d, "trilu: diagonal out of range");
+}
+
+static double upper_f(double a, double b, double c, double al, double be)
+{
+    (void)c, (void)al, (void)be;
+    return b >= 0 ? a : 0;
+}
+static int64_t upper_i(int64_t a, int64_t b, int64_t c, int64_t al, int64_t be)
+{
+    (void)c, (void)al, (void)be;
+    return b >= 0 ? a : 0;
+}
+static const Expr upper = {"upper", 2, "b >= 0 ? a : 0", upper_f, upper_i};
+
+static bool trilu_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const TriluAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0);
+    int64_t stride[MAX_RANK] = {0}, sign = at->upper ? 1 : -1;
+    stride[x->rank - 1] = sign;
+    stride[x->rank - 2] = -sign;
+    k_space(k, x, 0);
+    int v = k_load(k, 0, x), above = k_index(k, stride, -sign * at->k);
+    k_store(k, 1, k_expr(k, &upper, k->ins[v].type, v, above, 0, 0, 0));
+    return true;
+}
+
+static bool trilu_grad(Grad *gr, const Node *n)
+{
+    Val dy = grad_out(gr, n, 0);
+    grad_add(gr, n->in[0], build(gr->g, OP_trilu, NULL, 1, &dy, n->attr));
+    return true;
+}
+
+const OpDef op_trilu = {.name = "trilu", .min_in = 1, .max_in = 1, .nout = 1,
+                        .attrs = trilu_attrs, .nattrs = 2, .attr_size = sizeof(TriluAttrs),
+                        .infer = trilu_infer, .grad = trilu_grad, .lower = trilu_lower};

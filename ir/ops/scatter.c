@@ -1,0 +1,231 @@
+/* scatter.c -- writing by index: scatter_elements and scatter_nd.
+ *
+ * out = x, then out[index] op= u in the order of the indices, so that duplicates are well defined
+ * (the last SET wins).  An item owns every element it may write: all of one line along the axis, or
+ * a block of rows and a chunk of columns (see gather.c).  Indices out of range are skipped.
+ *
+ * Gradients exist for SET (assuming distinct indices, as everybody does) and ADD. */
+#include "layout.h"
+#include "../kernel_math.h"
+
+static const AttrDef scatter_attrs[] = {ATTR(ScatterAttrs, axis, AT_I64, 0),
+                                        ATTR(ScatterAttrs, reduction, AT_I64, SCATTER_SET)};
+
+static bool scatter_valid(const Graph *g, const Node *n, Diag *d)
+{
+    const ScatterAttrs *at = n->attr;
+    TRY(index_valid(g, n, 1, d));
+    if (at->reduction < SCATTER_SET || at->reduction > SCATTER_MIN)
+        return fail(d, "%s: unknown reduction", node_def(n)->name);
+    return in_type(g, n, 0)->dt == in_type(g, n, 2)->dt ||
+           fail(d, "%s: updates are %s", node_def(n)->name, dtype_name[in_type(g, n, 2)->dt]);
+}
+
+/* ---- scatter_elements --------------------------------------------------------------------------
+ * p: 0 lead dimensions (neither axis nor the inner one), 1 axis extent of x, 2 of u, 3 axis stride
+ * of x, 4 of u, 5 inner extent of x, 6 of u, 7 chunks, 8 integers, 9 reduction; per lead dimension
+ * 16.. extent of x, 24.. of u, 32.. stride of x, 40.. of u. */
+
+static bool scatter_elements_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const ScatterAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1);
+    char a[160];
+    *out = *x;
+    TRY(scatter_valid(g, n, d));
+    TRY(axis_valid(n, at->axis, x->rank, d));
+    TRY(elements_fit(n, x, ix, (int)at->axis, d));
+    return type_same_shape(ix, in_type(g, n, 2)) ||
+           fail(d, "scatter_elements: updates are %s", type_str(in_type(g, n, 2), a));
+}
+
+/* clang-format off */
+KERNEL(scatter_elements,
+    const int64_t inner = p[5], chunks = p[7], op = p[9];
+    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32), u1 = FMIN(p[6], c1);
+    int64_t rest = i / chunks, base = 0, ubase = 0;
+    int inside = 1;
+    for (int64_t d = p[0]; d-- > 0;) {
+        const int64_t at = rest % p[16 + d];
+        rest /= p[16 + d];
+        base += at * p[32 + d];
+        ubase += at * p[40 + d];
+        inside = inside && at < p[24 + d];
+    }
+    for (int64_t a = 0; a < p[1]; a++)
+        for (int64_t c = c0; c < c1; c++)
+            if (p[8])
+                SETI(3, base + a * p[3] + c, I(0, base + a * p[3] + c));
+            else
+                SETF(3, base + a * p[3] + c, F(0, base + a * p[3] + c));
+    for (int64_t a = 0; a < p[2] && inside; a++)
+        for (int64_t c = c0; c < u1; c++) {
+            const int64_t from = ubase + a * p[4] + c;
+            int64_t row = I(1, from);
+            row += row < 0 ? p[1] : 0;
+            if (row < 0 || row >= p[1])
+                continue;
+            const int64_t to = base + row * p[3] + c;
+            if (p[8]) {
+                const int64_t v = I(2, from), old = I(3, to);
+                SETI(3, to, op == 1 ? (int64_t)((uint64_t)old + (uint64_t)v)
+                          : op == 2 ? (int64_t)((uint64_t)old * (uint64_t)v)
+                          : op == 3 ? FMAX(old, v) : op == 4 ? FMIN(old, v) : v);
+            } else {
+                const REAL v = F(2, from), old = F(3, to);
+                SETF(3, to, op == 1 ? old + v : op == 2 ? old * v
+                          : op == 3 ? FMAX(old, v) : op == 4 ? FMIN(old, v) : v);
+            }
+        }
+)
+/* clang-format on */
+
+static bool scatter_elements_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const ScatterAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0), *u = in_type(g, n, 2);
+    int axis = (int)at->axis, last = x->rank - 1, lead = 0;
+    bool column = axis != last;
+    int64_t xs[MAX_RANK], us[MAX_RANK], items = 1;
+    type_strides(x, xs);
+    type_strides(u, us);
+    for (int i = 0; i < x->rank; i++) {
+        if (i == axis || i == last)
+            continue;
+        k->p[16 + lead] = x->dim[i];
+        k->p[24 + lead] = u->dim[i];
+        k->p[32 + lead] = xs[i];
+        k->p[40 + lead++] = us[i];
+        items *= x->dim[i];
+    }
+    int64_t inner = column ? x->dim[last] : 1;
+    int64_t p[] = {lead,  x->dim[axis],             u->dim[axis],     xs[axis],           us[axis],
+                   inner, column ? u->dim[last] : 1, chunks_of(inner), !dtype_is_float(x->dt),
+                   at->reduction};
+    memcpy(k->p, p, sizeof p);
+    k->np = 48;
+    k_body(k, &scatter_elements_body, items * chunks_of(inner));
+    return true;
+}
+
+/* ---- scatter_nd ---------------------------------------------------------------------------------
+ * p: 0 inner, 1 rows of x, 2 tuples, 3 chunks, 4 tuple length, 5 blocks, 6 rows per block,
+ * 7 integers, 8 reduction; 16.. extents the tuple indexes. */
+
+static bool scatter_nd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1), *u = in_type(g, n, 2);
+    int64_t batch = ((const ScatterAttrs *)n->attr)->axis;
+    char a[160];
+    *out = *x;
+    TRY(scatter_valid(g, n, d));
+    TRY(tuples_fit(n, x, ix, batch, d));
+    int from = (int)(batch + ix->dim[ix->rank - 1]), rank = ix->rank - 1;
+    bool ok = u->rank == rank + x->rank - from;
+    for (int i = 0; ok && i < u->rank; i++)
+        ok = u->dim[i] == (i < rank ? ix->dim[i] : x->dim[from + i - rank]);
+    return ok || fail(d, "scatter_nd: updates are %s", type_str(u, a));
+}
+
+/* clang-format off */
+KERNEL(scatter_nd,
+    const int64_t inner = p[0], rows = p[1], count = p[2], chunks = p[3], tuple = p[4];
+    const int64_t blocks = p[5], block = p[6], op = p[8];
+    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32);
+    const int64_t batch = i / (chunks * blocks);
+    const int64_t r0 = i / chunks % blocks * block, r1 = FMIN(rows, r0 + block);
+    for (int64_t j = (batch * rows + r0) * inner; j < (batch * rows + r1) * inner; j += inner)
+        for (int64_t c = c0; c < c1; c++)
+            if (p[7])
+                SETI(3, j + c, I(0, j + c));
+            else
+                SETF(3, j + c, F(0, j + c));
+    for (int64_t j = batch * count; j < (batch + 1) * count; j++) {
+        int64_t row = 0;
+        int inside = 1;
+        for (int64_t k = 0; k < tuple; k++) {
+            int64_t v = I(1, j * tuple + k);
+            v += v < 0 ? p[16 + k] : 0;
+            inside = inside && v >= 0 && v < p[16 + k];
+            row = row * p[16 + k] + (inside ? v : 0);
+        }
+        if (!inside || row < r0 || row >= r1)
+            continue;
+        const int64_t base = (batch * rows + row) * inner;
+        for (int64_t c = c0; c < c1; c++)
+            if (p[7]) {
+                const int64_t v = I(2, j * inner + c), old = I(3, base + c);
+                SETI(3, base + c, op == 1 ? (int64_t)((uint64_t)old + (uint64_t)v)
+                                : op == 2 ? (int64_t)((uint64_t)old * (uint64_t)v)
+                                : op == 3 ? FMAX(old, v) : op == 4 ? FMIN(old, v) : v);
+            } else {
+                const REAL v = F(2, j * inner + c), old = F(3, base + c);
+                SETF(3, base + c, op == 1 ? old + v : op == 2 ? old * v
+                                : op == 3 ? FMAX(old, v) : op == 4 ? FMIN(old, v) : v);
+            }
+    }
+)
+/* clang-format on */
+
+static bool scatter_nd_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const ScatterAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1);
+    int batch = (int)at->axis, tuple = (int)ix->dim[ix->rank - 1];
+    int64_t inner = dims_product(x, batch + tuple, x->rank), chunks = chunks_of(inner);
+    int64_t rows = dims_product(x, batch, batch + tuple);
+    int64_t count = dims_product(ix, batch, ix->rank - 1), block = row_block(rows, count);
+    int64_t blocks = (rows + block - 1) / block;
+    int64_t p[] = {inner, rows, count, chunks, tuple, blocks, block, !dtype_is_float(x->dt),
+                   at->reduction};
+    memcpy(k->p, p, sizeof p);
+    memcpy(k->p + 16, x->dim + batch, (size_t)tuple * sizeof *x->dim);
+    k->np = 24;
+    k_body(k, &scatter_nd_body, dims_product(x, 0, batch) * blocks * chunks);
+    return true;
+}
+
+/* ---- gradients -------------------------------------------------------------------------------- */
+
+/* The cotangent with what was overwritten cleared. */
+static Val cleared(Grad *gr, const Node *n, Val dy)
+{
+    Graph *g = gr->g;
+    Type u = *val_type(g, n->in[2]);
+    Val zero = build_expand(g, build_scalar(g, u.dt, 0), u.rank, u.dim);
+    return build(g, n->op, NULL, 3, (Val[]){dy, n->in[1], zero}, n->attr);
+}
+
+static bool scatter_grad(Grad *gr, const Node *n, Op gather)
+{
+    const ScatterAttrs *at = n->attr;
+    Val dy = grad_out(gr, n, 0);
+    if (at->reduction > SCATTER_ADD)
+        return fail_status(gr->g->diag, EXIT_UNSUPPORTED,
+                           "%s: no gradient for this reduction", node_def(n)->name);
+    if (grad_wants(gr, n, 0))
+        grad_add(gr, n->in[0], at->reduction == SCATTER_SET ? cleared(gr, n, dy) : dy);
+    if (grad_wants(gr, n, 2)) {
+        Val in[] = {dy, n->in[1]};
+        grad_add(gr, n->in[2], build(gr->g, gather, NULL, 2, in, &(AxisAttrs){at->axis}));
+    }
+    return true;
+}
+
+static bool scatter_elements_grad(Grad *gr, const Node *n)
+{
+    return scatter_grad(gr, n, OP_gather_elements);
+}
+
+static bool scatter_nd_grad(Grad *gr, const Node *n)
+{
+    return scatter_grad(gr, n, OP_gather_nd);
+}
+
+#define SCATTER_OP(id)                                                                       \
+    const OpDef op_##id = {.name = #id, .min_in = 3, .max_in = 3, .nout = 1,                 \
+                           .attrs = scatter_attrs, .nattrs = 2,                              \
+                           .attr_size = sizeof(ScatterAttrs), .infer = id##_infer,           \
+                           .grad = id##_grad, .lower = id##_lower}
+SCATTER_OP(scatter_elements);
+SCATTER_OP(scatter_nd);
