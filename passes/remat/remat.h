@@ -60,7 +60,7 @@ typedef struct {
     RematValue *values;
     int64_t persistent;          /* bytes that are always there: parameters, optimizer state */
     int32_t loss;                /* operator ending the forward pass, -1 = unknown; policies only */
-    const int32_t *block;        /* nops block (layer) numbers, or NULL; policies only */
+    const int32_t *block;        /* nops block (layer) numbers below nops, or NULL; policies only */
     void *memory;                /* owned storage when made by remat_read */
 } RematInstance;
 
@@ -128,6 +128,7 @@ typedef struct {
 RematOptions remat_defaults(int64_t budget);
 
 typedef struct {
+    int64_t budget;
     bool feasible;               /* the schedule below fits the budget */
     bool proved_optimal;         /* cost == lower_bound */
     bool proved_infeasible;      /* the budget is below min_budget_bound */

@@ -205,6 +205,13 @@ static void start_schedules(Solver *s)
     for (int32_t i = 0; i < s->p->nops; i++)
         seq_push(&q, i);
     offer(s, &q, 0);
+    if (!s->r->feasible) {
+        int32_t *order = RM_NEW(int32_t, s->p->nops);
+        memcpy(order, q.op, sizeof *order * (size_t) s->p->nops);
+        if (evict_sweep(s->p, order, s->options->budget, EVICT_NEXT_USE, &q))
+            offer(s, &q, 0);
+        free(order);
+    }
     q.n = 0;
     for (int32_t i = 0; i < s->options->nstart; i++)
         seq_push(&q, s->options->start[i]);
@@ -223,48 +230,79 @@ static void find_bound(Solver *s)
     r->proved_infeasible = bound.infeasible;
 }
 
-static bool check_options(const RematInstance *inst, const RematOptions *o, char err[REMAT_ERR])
+static bool solver_init(Solver *s, Problem *p, const RematInstance *inst, const RematOptions *o,
+                        RematResult *result, char err[REMAT_ERR])
 {
     int64_t cost, peak;
+    *result = (RematResult){.budget = o->budget};
     if (o->time_limit_s <= 0 && o->max_moves <= 0)
         return rm_fail(err, "neither a time limit nor a limit of moves is set");
     if (o->threads > REMAT_MAX_THREADS)
         return rm_fail(err, "at most %d threads", REMAT_MAX_THREADS);
-    return o->nstart == 0 || remat_evaluate(inst, o->start, o->nstart, NULL, &cost, &peak, err);
+    if (!problem_init(p, inst, err))
+        return false;
+    if (o->nstart > 0 && !remat_evaluate(inst, o->start, o->nstart, NULL, &cost, &peak, err)) {
+        problem_free(p);
+        return false;
+    }
+    *s = (Solver){.p = p, .options = o, .r = result, .start = rm_seconds(),
+                  .nworkers = o->threads > 1 ? o->threads : 1};
+    s->deadline = o->time_limit_s > 0 ? s->start + o->time_limit_s : 0;
+    result->lower_bound = p->base_cost;
+    result->min_budget_bound = bound_least_budget(p);
+    s->worker = RM_NEW(Search, s->nworkers);
+    for (int i = 0; i < s->nworkers; i++)
+        search_init(&s->worker[i], p, o->budget, o->seed * 1000003 + (uint64_t) i);
+    start_schedules(s);
+    return true;
+}
+
+static void solver_finish(Solver *s)
+{
+    RematResult *r = s->r;
+    r->proved_optimal = r->feasible && r->cost <= r->lower_bound;
+    r->moves = s->spent;
+    r->seconds = rm_seconds() - s->start;
+    for (int i = 0; i < s->nworkers; i++)
+        search_free(&s->worker[i]);
+    free(s->worker);
+    seq_free(&s->best);
 }
 
 bool remat_solve(const RematInstance *inst, const RematOptions *options, RematResult *result,
                  char err[REMAT_ERR])
 {
     Problem p;
-    *result = (RematResult){0};
-    if (!problem_init(&p, inst, err))
+    Solver s;
+    if (!solver_init(&s, &p, inst, options, result, err))
         return false;
-    if (!check_options(inst, options, err)) {
-        problem_free(&p);
-        return false;
-    }
-    Solver s = {.p = &p, .options = options, .r = result, .start = rm_seconds(),
-                .nworkers = options->threads > 1 ? options->threads : 1};
-    s.deadline = options->time_limit_s > 0 ? s.start + options->time_limit_s : 0;
-    result->lower_bound = p.base_cost;
-    s.worker = RM_NEW(Search, s.nworkers);
-    for (int i = 0; i < s.nworkers; i++)
-        search_init(&s.worker[i], &p, options->budget, options->seed * 1000003 + (uint64_t) i);
-    start_schedules(&s);
     if (!good_enough(&s) && !options->no_bound)
         find_bound(&s);
     if (!result->proved_infeasible) {
         reach_budget(&s);
         improve(&s);
     }
-    result->proved_optimal = result->feasible && result->cost <= result->lower_bound;
-    result->moves = s.spent;
-    result->seconds = rm_seconds() - s.start;
-    for (int i = 0; i < s.nworkers; i++)
-        search_free(&s.worker[i]);
-    free(s.worker);
-    seq_free(&s.best);
+    solver_finish(&s);
+    problem_free(&p);
+    return true;
+}
+
+bool remat_min_budget(const RematInstance *inst, const RematOptions *options, RematResult *result,
+                      char err[REMAT_ERR])
+{
+    Problem p;
+    Solver s;
+    RematOptions o = *options;
+    if (!problem_init(&p, inst, err))
+        return false;
+    o.budget = bound_least_budget(&p);
+    problem_free(&p);
+    if (!solver_init(&s, &p, inst, &o, result, err))
+        return false;
+    reach_budget(&s);
+    result->feasible = true;
+    result->min_budget = result->budget = result->peak;
+    solver_finish(&s);
     problem_free(&p);
     return true;
 }

@@ -8,10 +8,11 @@ void result_set(RematResult *r, const Problem *p, const Seq *s, int64_t budget);
 
 /* ---- evict.c: constructing a schedule in one sweep --------------------------------------------- */
 
-/* Runs order (every operator once) and evicts values when a step would exceed budget, bringing them back before
- * their next reader. priority (per value, may be NULL): values of low priority are evicted first, and those below
- * `eager` as soon as their next reader lies behind op `until`. False when the sweep gives up (s is then unchanged). */
-bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, Seq *s);
+typedef enum { EVICT_NEXT_USE, EVICT_DTR } EvictRule;
+
+/* Runs order (every operator once), evicts values when a step would exceed budget, and makes them again before their next
+ * reader. False when the sweep gives up (s is then unchanged). In-place permissions are not used. */
+bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRule rule, Seq *s);
 
 /* ---- bound.c ---------------------------------------------------------------------------------------- */
 

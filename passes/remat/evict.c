@@ -1,0 +1,277 @@
+/* evict.c -- a schedule in one sweep: run the order, evict when a step does not fit, bring back before the reader.
+ *
+ * The resident set is simulated in the given order. Where a step needs room, idle values go, those with the highest
+ *
+ *     bytes * distance to the next reader / cost to bring back
+ *
+ * first; the cost to bring back includes the evicted values it needs (as known when it is asked). A missing input is
+ * made again together with its missing ancestors, in the order of their numbers, which is topological. Large instances
+ * evict in batches, so that the candidates are scanned a bounded number of times. DTR's rule (Kirisame et al. 2021:
+ * cost / (bytes * staleness), no knowledge of the future) is the other score. O(executions x degree + scans x values). */
+#include "solve.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    double score;
+    int32_t value;
+} Candidate;
+
+typedef struct {
+    const Problem *p;
+    const int32_t *order;
+    int64_t budget, level;      /* bytes */
+    EvictRule rule;
+    int32_t now;                /* position in order */
+    int32_t *position;          /* per op: in order */
+    int32_t *next;              /* per value: index of its next reader in by_position */
+    int32_t *by_position;       /* p->readers, each row sorted by position */
+    bool *resident;
+    int32_t *pins;              /* per value: steps at hand that need it */
+    int32_t *used;              /* per value: position of its last use (DTR) */
+    double *back;               /* per value: cost to bring it back, as of its eviction */
+    int32_t *list, nlist;       /* resident values in any order, stale entries allowed */
+    bool *listed;
+    Candidate *candidate;
+    bool *wanted;               /* per op: in the closure at hand */
+    int32_t *closure, nclosure;
+    Seq out;
+    int32_t most;               /* executions allowed */
+} Sweep;
+
+static int32_t next_reader(const Sweep *w, int32_t v)
+{
+    return w->next[v] < w->p->readers.first[v + 1] ? w->by_position[w->next[v]] : INT32_MAX;
+}
+
+static bool needed_later(const Sweep *w, int32_t v)
+{
+    return w->p->inst->values[v].keep_to_end || next_reader(w, v) != INT32_MAX;
+}
+
+static void set_resident(Sweep *w, int32_t v, bool is)
+{
+    if (w->resident[v] == is)
+        return;
+    w->resident[v] = is;
+    w->level += is ? w->p->bytes[v] : -w->p->bytes[v];
+    if (is && !w->listed[v]) {
+        w->listed[v] = true;
+        w->list[w->nlist++] = v;
+    }
+}
+
+static double cost_back(const Sweep *w, int32_t v)
+{
+    const Problem *p = w->p;
+    int32_t op = p->producer[v];
+    double sum = (double) p->cost[op];
+    for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
+        if (!w->resident[p->in.at[k]])
+            sum += w->back[p->in.at[k]];
+    return sum;
+}
+
+static bool may_evict(const Sweep *w, int32_t v)
+{
+    const Problem *p = w->p;
+    int32_t op = p->producer[v];
+    if (!w->resident[v] || w->pins[v] > 0 || p->inst->ops[op].once || p->bytes[v] == 0)
+        return false;
+    int32_t reader = next_reader(w, v);
+    for (int32_t k = p->barred_by.first[op]; k < p->barred_by.first[op + 1]; k++)
+        if (w->position[p->barred_by.at[k]] < (reader < p->nops ? reader : p->nops))
+            return false;
+    return true;
+}
+
+static double score(const Sweep *w, int32_t v)
+{
+    double bytes = (double) w->p->bytes[v], cost = cost_back(w, v) + 1e-9;
+    if (w->rule == EVICT_DTR)
+        return bytes * (double) (w->now - w->used[v] + 1) / cost;
+    int32_t reader = next_reader(w, v);
+    double distance = reader < w->p->nops ? reader - w->now : w->p->nops;
+    return bytes * distance / cost;
+}
+
+static int by_score(const void *a, const void *b)
+{
+    const Candidate *x = a, *y = b;
+    if (x->score != y->score)
+        return x->score > y->score ? -1 : 1;
+    return (x->value > y->value) - (x->value < y->value);
+}
+
+/* Scans the resident values: drops stale list entries, scores the candidates. Returns how many there are. */
+static int32_t scan(Sweep *w)
+{
+    int32_t n = 0, candidates = 0;
+    for (int32_t i = 0; i < w->nlist; i++) {
+        int32_t v = w->list[i];
+        w->listed[v] = w->resident[v];
+        if (!w->resident[v])
+            continue;
+        w->list[n++] = v;
+        if (may_evict(w, v))
+            w->candidate[candidates++] = (Candidate){score(w, v), v};
+    }
+    w->nlist = n;
+    qsort(w->candidate, (size_t) candidates, sizeof *w->candidate, by_score);
+    return candidates;
+}
+
+static bool make_room(Sweep *w, int64_t bytes)
+{
+    if (w->level + bytes <= w->budget)
+        return true;
+    int32_t candidates = scan(w);
+    int64_t batch = w->nlist > 2048 ? w->budget / 64 : 0;
+    for (int32_t i = 0; i < candidates && w->level > w->budget - bytes - batch; i++) {
+        int32_t v = w->candidate[i].value;
+        w->back[v] = cost_back(w, v);
+        set_resident(w, v, false);
+    }
+    return w->level + bytes <= w->budget;
+}
+
+/* Runs op, whose inputs are resident and pinned. */
+static bool run(Sweep *w, int32_t op)
+{
+    const Problem *p = w->p;
+    int64_t need = p->min_ws[op];
+    if (w->out.n >= w->most)
+        return false;
+    for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++) {
+        w->pins[p->out.at[k]]++;
+        need += w->resident[p->out.at[k]] ? 0 : p->bytes[p->out.at[k]];
+    }
+    if (!make_room(w, need))
+        return false;
+    seq_push(&w->out, op);
+    for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++) {
+        int32_t v = p->out.at[k];
+        set_resident(w, v, true);
+        w->used[v] = w->now;
+        if (--w->pins[v] == 0 && !needed_later(w, v))
+            set_resident(w, v, false);
+    }
+    return true;
+}
+
+static void unpin(Sweep *w, int32_t v)
+{
+    w->used[v] = w->now;
+    if (--w->pins[v] == 0 && !needed_later(w, v))
+        set_resident(w, v, false);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *) a, y = *(const int32_t *) b;
+    return (x > y) - (x < y);
+}
+
+/* Pins the inputs of op and adds the producers of the missing ones to the closure. */
+static void want_inputs(Sweep *w, int32_t op)
+{
+    const Problem *p = w->p;
+    for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++) {
+        int32_t v = p->in.at[k], u = p->producer[v];
+        w->pins[v]++;
+        if (!w->resident[v] && !w->wanted[u]) {
+            w->wanted[u] = true;
+            w->closure[w->nclosure++] = u;
+        }
+    }
+}
+
+static void unpin_inputs(Sweep *w, int32_t op)
+{
+    const Problem *p = w->p;
+    for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
+        unpin(w, p->in.at[k]);
+}
+
+static bool may_rerun(const Sweep *w, int32_t op)
+{
+    const Problem *p = w->p;
+    for (int32_t k = p->barred_by.first[op]; k < p->barred_by.first[op + 1]; k++)
+        if (w->position[p->barred_by.at[k]] < w->now)
+            return false;
+    return !p->inst->ops[op].once;
+}
+
+static bool step(Sweep *w)
+{
+    const Problem *p = w->p;
+    int32_t op = w->order[w->now];
+    w->nclosure = 0;
+    want_inputs(w, op);
+    for (int32_t i = 0; i < w->nclosure; i++)
+        want_inputs(w, w->closure[i]);
+    qsort(w->closure, (size_t) w->nclosure, sizeof *w->closure, by_number);
+    for (int32_t i = 0; i < w->nclosure; i++) {
+        int32_t u = w->closure[i];
+        w->wanted[u] = false;
+        if (!may_rerun(w, u) || !run(w, u))
+            return false;
+        unpin_inputs(w, u);
+    }
+    for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
+        w->next[p->in.at[k]]++;
+    if (!run(w, op))
+        return false;
+    unpin_inputs(w, op);
+    return true;
+}
+
+/* Each row of readers sorted by position in the order; holds positions, not operators. */
+static void sort_readers(Sweep *w)
+{
+    const Rows *r = &w->p->readers;
+    for (int32_t v = 0; v < w->p->nvals; v++) {
+        int32_t *row = w->by_position + r->first[v], n = r->first[v + 1] - r->first[v];
+        for (int32_t k = 0; k < n; k++)
+            row[k] = w->position[r->at[r->first[v] + k]];
+        qsort(row, (size_t) n, sizeof *row, by_number);
+        w->next[v] = r->first[v];
+    }
+}
+
+static void sweep_free(Sweep *w)
+{
+    void *all[] = {w->position, w->next, w->by_position, w->resident, w->pins, w->used, w->back,
+                   w->list, w->listed, w->candidate, w->wanted, w->closure, w->out.op};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
+bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRule rule, Seq *s)
+{
+    Sweep w = {.p = p, .order = order, .budget = budget, .rule = rule, .level = p->inst->persistent};
+    w.position = RM_NEW(int32_t, p->nops);
+    w.next = RM_NEW(int32_t, p->nvals);
+    w.by_position = RM_NEW(int32_t, p->readers.first[p->nvals]);
+    w.resident = RM_NEW(bool, p->nvals);
+    w.pins = RM_NEW(int32_t, p->nvals);
+    w.used = RM_NEW(int32_t, p->nvals);
+    w.back = RM_NEW(double, p->nvals);
+    w.list = RM_NEW(int32_t, p->nvals);
+    w.listed = RM_NEW(bool, p->nvals);
+    w.candidate = RM_NEW(Candidate, p->nvals);
+    w.wanted = RM_NEW(bool, p->nops);
+    w.closure = RM_NEW(int32_t, p->nops);
+    w.most = p->nops < INT32_MAX / 16 ? 16 * p->nops : INT32_MAX;
+    for (int32_t i = 0; i < p->nops; i++)
+        w.position[order[i]] = i;
+    sort_readers(&w);
+    bool ok = true;
+    for (w.now = 0; w.now < p->nops && ok; w.now++)
+        ok = step(&w);
+    if (ok)
+        seq_copy(s, &w.out);
+    sweep_free(&w);
+    return ok;
+}

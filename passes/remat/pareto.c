@@ -1,0 +1,105 @@
+/* pareto.c -- the frontier of budget against cost.
+ *
+ * Budgets fall; each solution starts from its richer neighbour's schedule. A sweep back hands cheaper schedules from
+ * poorer budgets to richer ones, where they fit as well, so the curve is monotone by construction. */
+#include "solve.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void *copy(const void *from, size_t bytes)
+{
+    void *to = rm_calloc(bytes, 1);
+    if (bytes)
+        memcpy(to, from, bytes);
+    return to;
+}
+
+/* The poorer budget's schedule stands in for the richer one's. */
+static void adopt(RematResult *to, const RematResult *from)
+{
+    free(to->seq);
+    free(to->alt);
+    to->n = from->n;
+    to->seq = copy(from->seq, sizeof *from->seq * (size_t) from->n);
+    to->alt = copy(from->alt, (size_t) from->n);
+    to->cost = from->cost;
+    to->peak = from->peak;
+    to->feasible = from->feasible;
+    to->proved_optimal = to->cost <= to->lower_bound;
+}
+
+static void make_monotone(RematResult *results, int32_t count)
+{
+    for (int32_t i = count - 1; i > 0; i--) {
+        RematResult *rich = &results[i - 1], *poor = &results[i];
+        if (poor->feasible && (!rich->feasible || poor->cost < rich->cost))
+            adopt(rich, poor);
+    }
+    for (int32_t i = 1; i < count; i++)
+        if (results[i].lower_bound < results[i - 1].lower_bound)
+            results[i].lower_bound = results[i - 1].lower_bound;
+}
+
+/* Evenly spaced from the top down to the least budget that a part of the time finds. */
+static bool choose_budgets(const RematInstance *inst, const RematOptions *options, int64_t *budgets,
+                           int32_t count, char err[REMAT_ERR])
+{
+    RematOptions o = *options;
+    RematResult least;
+    int64_t top = options->budget > 0 ? options->budget : remat_input_peak(inst);
+    o.time_limit_s *= 0.2;
+    o.max_moves /= 5;
+    o.progress = NULL;
+    if (!remat_min_budget(inst, &o, &least, err))
+        return false;
+    int64_t bottom = least.peak < top ? least.peak : top;
+    remat_result_free(&least);
+    for (int32_t i = 0; i < count; i++)
+        budgets[i] = count > 1 ? top - (top - bottom) / (count - 1) * i : top;
+    if (count > 1)
+        budgets[count - 1] = bottom;
+    return true;
+}
+
+static bool solve_all(const RematInstance *inst, const RematOptions *options, const int64_t *budgets,
+                      int32_t count, RematResult *results, char err[REMAT_ERR])
+{
+    double start = rm_seconds(), limit = options->time_limit_s;
+    for (int32_t i = 0; i < count; i++) {
+        RematOptions o = *options;
+        o.budget = budgets[i];
+        if (limit > 0) {
+            double left = start + limit - rm_seconds();
+            o.time_limit_s = left > 0.001 ? left / (count - i) : 0.001;
+        }
+        o.max_moves = options->max_moves > count ? options->max_moves / count : options->max_moves;
+        if (i > 0 && results[i - 1].feasible) {
+            o.start = results[i - 1].seq;
+            o.nstart = results[i - 1].n;
+        }
+        if (!remat_solve(inst, &o, &results[i], err))
+            return false;
+    }
+    return true;
+}
+
+bool remat_pareto(const RematInstance *inst, const RematOptions *options, const int64_t *budgets,
+                  int32_t count, RematResult *results, char err[REMAT_ERR])
+{
+    RematOptions o = *options;
+    int64_t *chosen = NULL;
+    bool ok = true;
+    memset(results, 0, sizeof *results * (size_t) count);
+    if (!budgets) {
+        chosen = RM_NEW(int64_t, count);
+        ok = choose_budgets(inst, options, chosen, count, err);
+        o.time_limit_s *= 0.8;
+        o.max_moves -= o.max_moves / 5;
+    }
+    ok = ok && solve_all(inst, &o, budgets ? budgets : chosen, count, results, err);
+    if (ok)
+        make_monotone(results, count);
+    free(chosen);
+    return ok;
+}
