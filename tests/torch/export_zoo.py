@@ -31,7 +31,7 @@ VARIANTS = {
     "dynamo_external": dict(exporter="dynamo", external=True),
 }
 EXTRA = {"legacy_opset11": ("gpt2", "llama", "bert", "resnet50", "lstm", "unet"),
-         "dynamo_default": ("gpt2", "llama", "bert", "vit", "convnext_tiny", "lstm", "seq2seq"),
+         "dynamo_default": ("gpt2", "llama", "bert", "vit", "convnext_tiny", "seq2seq"),
          "dynamo_external": ("gpt2",)}
 
 
