@@ -1,5 +1,6 @@
 /* main.c -- runs all suites, or those named on the command line, and closes with Check's summary. */
 #include "tests.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

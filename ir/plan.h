@@ -1,0 +1,61 @@
+/* plan.h -- the plan of a training step: schedule, places, kernel choices.
+ *
+ * A Plan is a Graph whose order is final (recomputations are nodes of their own), cut into steps,
+ * with one offset in one arena for every value that has memory.  It is what is emitted, shown,
+ * stored (.ckp) and executed.  arena_bytes is exactly what a run allocates. */
+#ifndef CKC_PLAN_H
+#define CKC_PLAN_H
+
+#include "kernel.h"
+
+enum { ARENA_ALIGN = 64 };
+
+typedef struct {
+    uint32_t first, count;  /* nodes order[first .. first + count): one kernel, or one node */
+    int choice;             /* library algorithm (DnnlChoice on the CPU); 0 otherwise */
+    int64_t scratch;        /* bytes of library working memory, 0 = none */
+    int64_t scratch_offset;
+    int64_t cost_ns;        /* predicted */
+} Step;
+
+/* Bytes by kind, at the step with the largest load or over the whole arena. */
+typedef enum { MEM_PARAM, MEM_GRAD, MEM_OPTIMIZER, MEM_STATE, MEM_DATA, MEM_ACTIVATION,
+               MEM_WORKSPACE, MEM_KINDS } MemKind;
+extern const char *const mem_kind_name[MEM_KINDS];
+
+typedef struct {
+    Graph *g;
+    Step *step;
+    uint32_t nstep;
+    int64_t *offset;         /* per value: byte offset in the arena, -1: has no memory (inside a
+                              * kernel, unused); views and in-place results share offsets */
+    int64_t arena_bytes;     /* the one allocation of a run */
+    int64_t live_bytes;      /* largest sum of live bytes: no arena is smaller for this schedule */
+    int64_t budget;          /* 0 = none */
+    int64_t predicted_ns, base_ns, bound_ns; /* this plan; without recomputation; lower bound */
+    int64_t keep_all_bytes, min_feasible_bytes; /* arena without recomputation; least budget known */
+    const char *model;       /* path of the ONNX file, and its content hash */
+    uint64_t model_hash;
+    uint32_t threads;        /* results are bitwise for this number of threads and device */
+    int64_t mem[MEM_KINDS];  /* at the peak step */
+    uint32_t peak_step;
+} Plan;
+
+/* Values read and written by a step from and to memory: kernel_of's operands. */
+bool plan_step_kernel(const Plan *p, uint32_t step, Arena *a, const bool *live_out, Kernel *k,
+                      Val *vals, int *nread, int *nwrite, Diag *d);
+/* Per value: is it read after (outside) the kernel that makes it?  Allocated in a. */
+bool *plan_live_out(const Graph *g, Arena *a);
+/* Cut order into steps by group. */
+void plan_cut(Plan *p, Arena *a);
+
+/* Independent check: every operand has memory inside the arena when its step runs, and no two
+ * live values share a byte unless one is a view of, or in place on, the other. */
+bool plan_verify(const Plan *p, Diag *d);
+
+/* Text form (.ckp): a header, the graph (ir.h), then one line per step.  plan_parse fills p and
+ * p->g (initialised by the caller with its arena). */
+void plan_print(const Plan *p, FILE *f);
+bool plan_parse(Plan *p, const char *text, Diag *d);
+
+#endif

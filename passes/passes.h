@@ -1,0 +1,107 @@
+/* passes.h -- the pipeline from an ONNX model to the plan of a training step. */
+#ifndef CKC_PASSES_H
+#define CKC_PASSES_H
+#include "../ir/onnx/onnx.h"
+#include "../ir/plan.h"
+
+/* What the device says about a step (the runtime provides it; passes do not know devices). */
+typedef struct {
+    int choice;
+    int64_t scratch; /* bytes */
+    int64_t ns;      /* seconds * 1e9; < 0: not known, use the roofline */
+} StepCost;
+typedef bool CostFn(void *user, const Graph *g, const NodeId *nodes, int n, const Kernel *k,
+                    const Val *vals, int nread, int nwrite, StepCost *out, Diag *d);
+
+typedef enum { LOSS_AUTO, LOSS_CE, LOSS_MSE, LOSS_BCE, LOSS_L1, LOSS_NONE } LossKind;
+extern const char *const loss_name[]; /* "auto", "ce", ..., NULL */
+typedef enum { OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM, OPTIM_NONE } OptimKind;
+extern const char *const optim_name[]; /* "adamw", "adam", "sgd", "momentum", "none", NULL */
+
+/* What the user asked for.  Zero is "not said" for every field but threads. */
+typedef struct {
+    OnnxModel *model;        /* for bind; NULL: the graph is given */
+    OnnxOptions import;
+    LossKind loss;
+    const char *loss_output; /* name of the output the loss is on, or is */
+    OptimKind optim;
+    double lr, momentum, beta1, beta2, eps, weight_decay; /* NaN: the optimizer's default */
+    bool nesterov;
+    const char *const *train, *const *freeze; /* globs over parameter names */
+    int ntrain, nfreeze;
+    bool keep_grads;         /* gradients are outputs (--grads) */
+    int64_t budget;          /* bytes, 0 = none */
+    double budget_fraction;  /* > 0: of the keep-everything arena */
+    double time_limit;       /* seconds for remat, 0 = default */
+    int64_t max_moves;       /* deterministic limit for remat, 0 = default */
+    double gap;
+    uint64_t seed;
+    int threads;
+    CostFn *cost;            /* NULL: a roofline of this CPU's order */
+    void *cost_user;
+} StepOptions;
+
+typedef struct { Val param, grad, state[2]; } Trained; /* state: optimizer state, {0} = none */
+
+/* What the passes found; lives in the graph's arena. */
+typedef struct {
+    Val loss, target, lr, step, rng; /* {0}: not present */
+    Trained *trained;
+    uint32_t ntrained, ctrained;
+    uint32_t *layer;   /* per ONNX-named node: unused until remat wants blocks */
+    int64_t *cost_ns;  /* per step (kernel or node), by Node id of its first node */
+    Plan plan;
+    struct { int64_t bytes; uint32_t executions; } recomputed;
+    int64_t remat_bound_budget; /* no schedule fits below this */
+    double solve_seconds, gap;
+} StepInfo;
+
+typedef struct {
+    Diag *diag;
+    Arena *tmp;              /* scratch, emptied by the driver after every pass */
+    bool changed;            /* set by the pass */
+    const StepOptions *opt;
+    StepInfo *info;
+    void (*note)(void *user, const char *text); /* remarks for the user; may be NULL */
+    void *user;
+} PassCtx;
+
+typedef struct {
+    const char *name; /* for --dump, --disable and messages */
+    const char *doc;  /* one line, printed by ckc opt --list */
+    bool (*run)(Graph *g, PassCtx *cx);
+} Pass;
+
+extern const Pass pipeline[]; /* ends with a row without name */
+
+typedef struct {
+    const char *only;    /* comma-separated names, NULL = all */
+    const char *disable; /* comma-separated */
+    const char *dump;    /* name or "all": print the graph to stderr after it */
+    bool time;           /* print seconds per pass to stderr */
+} PassRun;
+
+/* Run, verify, dump: every pass gets the same treatment, so a broken invariant is reported under
+ * the name of the pass that broke it. */
+bool passes_run(Graph *g, PassCtx *cx, const PassRun *how);
+const Pass *pass_find(const char *name);
+
+bool pass_bind(Graph *g, PassCtx *cx);
+bool pass_recognise(Graph *g, PassCtx *cx);
+bool pass_loss(Graph *g, PassCtx *cx);
+bool pass_autodiff(Graph *g, PassCtx *cx);
+bool pass_optimize(Graph *g, PassCtx *cx);
+bool pass_simplify(Graph *g, PassCtx *cx);
+bool pass_fuse(Graph *g, PassCtx *cx);
+bool pass_cost(Graph *g, PassCtx *cx);
+bool pass_remat(Graph *g, PassCtx *cx);
+bool pass_plan(Graph *g, PassCtx *cx);
+
+/* ---- pieces that tests and passes share ------------------------------------------------- */
+
+/* Gradients of scalar `of` with respect to params; grad[i] is {0} where it does not depend. */
+bool autodiff(Graph *g, Val of, const Val *params, uint32_t n, Val *grad);
+void graph_dce(Graph *g, Arena *tmp);
+bool glob_any(const char *const *globs, int n, const char *name);
+
+#endif
