@@ -91,7 +91,7 @@ def export_model(out, name):
             result = export_variant(out, name, variant, net, inputs, target, kind,
                                     arrays, meta)
         except Exception as e:  # report and go on: one failing exporter must not hide the rest
-            result = f"FAILED: {type(e).__name__}: {str(e).splitlines()[0][:160] if str(e) else ''}"
+            result = f"FAILED: {type(e).__name__}: {' '.join(str(e).split())[:160]}"
         print(f"  {variant:<16} {result} ({time.time() - start:.1f} s)", flush=True)
 
 

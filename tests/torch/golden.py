@@ -108,11 +108,10 @@ def compute(name):
     arrays.update({f"output/{n}": v for n, v in named.items()})
     loss = torch.zeros((), dtype=torch.float64)
     for n, r in outputs.items():
-        if r is not None and r.is_floating_point():
+        if r is not None and r.requires_grad:
             cotangent = rng.standard_normal(tuple(r.shape)).astype(np.float32)
             arrays[f"cotangent/{n}"] = cotangent
-            if r.requires_grad:
-                loss = loss + (r * torch.from_numpy(cotangent).double()).sum()
+            loss = loss + (r * torch.from_numpy(cotangent).double()).sum()
     wanted = {n: t for n, t in tensors.items()
               if isinstance(t, torch.Tensor) and t.requires_grad}
     if loss.requires_grad:

@@ -399,7 +399,8 @@ def register_matrix():
                 transA=ta, transB=tb, alpha=0.5, beta=2.0)
     case("gemm_no_bias", "Gemm", lambda rng: (
         {"a": normal(rng, 2, 3), "b": normal(rng, 3, 2)}, torch.matmul))
-    equations = {"matrix": ("ij,jk->ik", (2, 3), (3, 4)), "batch": ("bij,bkj->bik", (2, 3, 4), (2, 2, 4)),
+    equations = {"matrix": ("ij,jk->ik", (2, 3), (3, 4)),
+                 "batch": ("bij,bkj->bik", (2, 3, 4), (2, 2, 4)),
                  "attention": ("bthd,bshd->bhts", (1, 2, 2, 3), (1, 3, 2, 3)),
                  "outer": ("i,j->ij", (2,), (3,)), "sum": ("ij,ij->", (2, 3), (2, 3)),
                  "ellipsis": ("...ij,jk->...ik", (2, 2, 3), (3, 2)),

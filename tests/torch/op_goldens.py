@@ -6,7 +6,7 @@
 Per case NAME.onnx holds a model of a single node (opset as the case asks), NAME.npz the numbers:
     input/<name>      what to feed; shapes, axes and the like are initializers instead
     output/<name>     computed by PyTorch in float64
-    cotangent/<name>  random, one per float output: the loss is the sum of output * cotangent
+    cotangent/<name>  random, one per differentiable output; loss = sum of output * cotangent
     grad/<name>       gradient of that loss with respect to each differentiable input
 Inputs are float32 values, so that a float32 and a float64 evaluation start alike. Only cases
 whose forward result onnxruntime confirms are written (see golden.py). The cases are in

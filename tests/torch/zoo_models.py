@@ -314,7 +314,8 @@ class Conv1D(nn.Module):
 
     def __init__(self, nin, nout):
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.empty(nin, nout)), nn.Parameter(torch.zeros(nout))
+        self.weight = nn.Parameter(torch.empty(nin, nout))
+        self.bias = nn.Parameter(torch.zeros(nout))
         nn.init.normal_(self.weight, std=0.1)
 
     def forward(self, x):
@@ -434,11 +435,12 @@ class Llama(nn.Module):
     def forward(self, ids):
         x = self.embed_tokens(ids)
         pos = torch.arange(ids.size(1), device=ids.device)
-        exponent = torch.arange(0, self.head_dim, 2, device=ids.device).to(x.dtype) / self.head_dim
+        exponent = torch.arange(0, self.head_dim, 2).to(x.dtype) / self.head_dim
         angle = pos.to(x.dtype)[:, None] * (1.0 / 10000.0 ** exponent)[None, :]
         angle = torch.cat((angle, angle), dim=-1)
         future = pos[None, :] > pos[:, None]
-        mask = torch.zeros(future.shape, dtype=x.dtype).masked_fill(future, torch.finfo(x.dtype).min)
+        mask = torch.zeros(future.shape, dtype=x.dtype)
+        mask = mask.masked_fill(future, torch.finfo(x.dtype).min)
         for layer in self.layers:
             x = layer(x, angle.cos(), angle.sin(), mask)
         return self.lm_head(self.norm(x))
