@@ -31,35 +31,14 @@ typedef struct {
     WireField name, raw;
 } Proto;
 
-/* One element of a repeated number field: all of them when packed, *at runs through. */
-static bool next_number(const WireField *f, Wire *packed, int type, uint64_t *v)
-{
-    if (f->type != WIRE_BYTES) { /* not packed: the field is the element */
-        bool first = packed->p != NULL;
-        packed->p = packed->end = NULL;
-        *v = f->value;
-        return first && f->type == type;
-    }
-    if (packed->p == packed->end)
-        return false;
-    return type == WIRE_VARINT ? wire_varint(packed, v)
-                               : wire_fixed(packed, v, type == WIRE_FIXED32 ? 4 : 8);
-}
-
-static Wire numbers_of(const WireField *f)
-{
-    return f->type == WIRE_BYTES ? wire_of(f->data, f->size) : wire_of(f->start, 1);
-}
-
 static bool read_proto(const Entry *e, Proto *t)
 {
     Wire w = wire_of(e->bytes, (size_t)e->size);
     WireField f;
     while (wire_next(&w, &f)) {
-        uint64_t v;
         if (f.number == TP_DIMS) {
-            Wire packed = numbers_of(&f);
-            for (; next_number(&f, &packed, WIRE_VARINT, &v); t->rank++) {
+            WireNumbers dims = wire_numbers(&f, WIRE_VARINT);
+            for (uint64_t v; wire_number(&dims, &v); t->rank++) {
                 if (t->rank == MAX_RANK)
                     return false;
                 t->dim[t->rank] = v;
@@ -89,8 +68,8 @@ static uint64_t typed_elements(const Entry *e, const Kind *k, uint8_t *out)
     while (wire_next(&w, &f)) {
         if (f.number != k->field)
             continue;
-        Wire packed = numbers_of(&f);
-        for (; next_number(&f, &packed, type, &v); n++)
+        WireNumbers numbers = wire_numbers(&f, type);
+        for (; wire_number(&numbers, &v); n++)
             if (out)
                 memcpy(out + n * (uint64_t)k->elem.size, &v, (size_t)k->elem.size);
     }

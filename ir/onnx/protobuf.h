@@ -88,6 +88,32 @@ static inline bool wire_next(Wire *w, WireField *f)
     return false;
 }
 
+/* The elements of a repeated number field, packed or a single one. */
+typedef struct {
+    Wire packed;
+    uint64_t value;
+    int type;    /* WIRE_* of an element */
+    bool single; /* value is still to come */
+} WireNumbers;
+
+static inline WireNumbers wire_numbers(const WireField *f, int type)
+{
+    bool packed = f->type == WIRE_BYTES;
+    return (WireNumbers){wire_of(f->data, f->size), f->value, type, !packed && f->type == type};
+}
+
+static inline bool wire_number(WireNumbers *n, uint64_t *v)
+{
+    bool single = n->single;
+    n->single = false;
+    if (single)
+        *v = n->value;
+    if (single || n->packed.p == n->packed.end)
+        return single;
+    return n->type == WIRE_VARINT ? wire_varint(&n->packed, v)
+                                  : wire_fixed(&n->packed, v, n->type == WIRE_FIXED32 ? 4 : 8);
+}
+
 static inline bool wire_is(const WireField *f, const char *s)
 {
     return f->type == WIRE_BYTES && f->size == strlen(s) && memcmp(f->data, s, f->size) == 0;

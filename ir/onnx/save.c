@@ -1,0 +1,481 @@
+/* save.c -- trained values into a copy of the model file.
+ *
+ * The file is rewritten on the wire: a rope of pieces that point into the mapping where nothing
+ * changes, into small new headers, and at the values themselves.  Nothing is unpacked, so fields
+ * of newer ONNX versions survive, and weights are never copied in memory.  Lengths are known
+ * once the rope is complete; then it is written.  Linear in the size of the file. */
+#include "save.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "onnx_int.h"
+#include "protobuf.h"
+
+enum { /* field numbers, onnx.proto */
+    MODEL_IR_VERSION = 1, MODEL_GRAPH = 7,
+    GRAPH_NODE = 1, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11,
+    NODE_OUTPUT = 2,
+    TENSOR_DIMS = 1, TENSOR_TYPE = 2, TENSOR_NAME = 8, TENSOR_RAW = 9, TENSOR_EXTERNAL = 13,
+    TENSOR_LOCATION = 14,
+    INFO_NAME = 1, INFO_TYPE = 2, TYPE_TENSOR = 1, TENSOR_TYPE_ELEM = 1, TENSOR_TYPE_SHAPE = 2,
+    SHAPE_DIM = 1, DIM_VALUE = 1,
+    ENTRY_KEY = 1, ENTRY_VALUE = 2,
+    EXTERNAL_ALIGN = 4096, /* so that readers can map each tensor */
+};
+/* Fields of TensorProto that hold elements or say where they are. */
+static const uint32_t element_fields = 1u << 4 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << TENSOR_RAW |
+                                       1u << 10 | 1u << 11 | 1u << TENSOR_EXTERNAL |
+                                       1u << TENSOR_LOCATION;
+
+typedef struct {
+    const uint8_t *data;
+    size_t size;
+} Piece;
+
+typedef struct {
+    Piece *piece;
+    uint32_t n, cap;
+    size_t bytes;
+} Rope;
+
+typedef struct {
+    uint8_t *p;
+    uint32_t n, cap;
+} Buf;
+
+typedef struct {
+    const SaveValue *v;
+    bool initializer; /* the file has it as one */
+    bool placed;
+    int32_t elem;     /* element type in the file; 0: that of the value */
+} Target;
+
+typedef struct {
+    OnnxModel *m;
+    Arena a;
+    const char *path;
+    Target *target; /* sorted by name */
+    int n;
+    bool old;       /* before IR 4: initializers are inputs, too */
+    bool spill;     /* the model would be too large: replaced values go to the external file */
+    Rope graph;
+    NewFile data;   /* external values; f is NULL until there is one */
+    Diag *d;
+} Save;
+
+/* ---- pieces ------------------------------------------------------------------------ */
+
+static void rope_add(Save *s, Rope *r, const void *data, size_t size)
+{
+    r->bytes += size;
+    if (r->n > 0 && r->piece[r->n - 1].data + r->piece[r->n - 1].size == data) {
+        r->piece[r->n - 1].size += size;
+        return;
+    }
+    r->piece = arena_grow(&s->a, r->piece, r->n, &r->cap, sizeof *r->piece);
+    r->piece[r->n++] = (Piece){data, size};
+}
+
+static void put_bytes(Save *s, Buf *b, const void *data, size_t size)
+{
+    b->p = arena_grow(&s->a, b->p, b->n + (uint32_t)size, &b->cap, 1);
+    memcpy(b->p + b->n, data, size);
+    b->n += (uint32_t)size;
+}
+
+static void put_varint(Save *s, Buf *b, uint64_t v)
+{
+    uint8_t byte[10];
+    size_t n = 0;
+    for (; v >= 0x80; v >>= 7)
+        byte[n++] = (uint8_t)(v | 0x80);
+    byte[n++] = (uint8_t)v;
+    put_bytes(s, b, byte, n);
+}
+
+static void put_number(Save *s, Buf *b, uint32_t field, uint64_t v)
+{
+    put_varint(s, b, field << 3 | WIRE_VARINT);
+    put_varint(s, b, v);
+}
+
+static void put_header(Save *s, Buf *b, uint32_t field, size_t size)
+{
+    put_varint(s, b, field << 3 | WIRE_BYTES);
+    put_varint(s, b, size);
+}
+
+static void put_string(Save *s, Buf *b, uint32_t field, const char *text)
+{
+    put_header(s, b, field, strlen(text));
+    put_bytes(s, b, text, strlen(text));
+}
+
+static void put_message(Save *s, Buf *b, uint32_t field, const Buf *message)
+{
+    put_header(s, b, field, message->n);
+    if (message->n)
+        put_bytes(s, b, message->p, message->n);
+}
+
+static void rope_message(Save *s, uint32_t field, const Buf *head, const void *data, size_t size)
+{
+    Buf b = {0};
+    put_header(s, &b, field, head->n + size);
+    rope_add(s, &s->graph, b.p, b.n);
+    rope_add(s, &s->graph, head->p, head->n);
+    if (size)
+        rope_add(s, &s->graph, data, size);
+}
+
+/* ---- reading what is there ------------------------------------------------------------ */
+
+/* The last field of that number; false: there is none. */
+static bool find_field(const uint8_t *data, size_t size, uint32_t number, WireField *f)
+{
+    Wire w = wire_of(data, size);
+    WireField next;
+    bool found = false;
+    while (wire_next(&w, &next))
+        if (next.number == number) {
+            *f = next;
+            found = true;
+        }
+    return found;
+}
+
+static int compare_targets(const void *a, const void *b)
+{
+    return strcmp(((const Target *)a)->v->name, ((const Target *)b)->v->name);
+}
+
+/* The target named by this string field; NULL: none. */
+static Target *target_of(const Save *s, const WireField *name)
+{
+    int low = 0, high = s->n;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        const char *at = s->target[mid].v->name;
+        size_t len = strlen(at), common = len < name->size ? len : name->size;
+        int order = common ? memcmp(at, name->data, common) : 0;
+        if (order == 0)
+            order = len < name->size ? -1 : len > name->size;
+        if (order == 0)
+            return &s->target[mid];
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return NULL;
+}
+
+static Target *named(const Save *s, const WireField *message, uint32_t field)
+{
+    WireField name;
+    return message->type == WIRE_BYTES &&
+                   find_field(message->data, message->size, field, &name) &&
+                   name.type == WIRE_BYTES
+               ? target_of(s, &name)
+               : NULL;
+}
+
+static int32_t number_in(const WireField *message, uint32_t field)
+{
+    WireField f;
+    return find_field(message->data, message->size, field, &f) && f.type == WIRE_VARINT
+               ? (int32_t)f.value
+               : 0;
+}
+
+/* Element type of a graph input (ValueInfoProto). */
+static int32_t input_elem(const WireField *info)
+{
+    WireField type, tensor;
+    if (find_field(info->data, info->size, INFO_TYPE, &type) && type.type == WIRE_BYTES &&
+        find_field(type.data, type.size, TYPE_TENSOR, &tensor) && tensor.type == WIRE_BYTES)
+        return number_in(&tensor, TENSOR_TYPE_ELEM);
+    return 0;
+}
+
+/* ---- values ------------------------------------------------------------------------------ */
+
+static int32_t onnx_elem(DType dt)
+{
+    static const uint8_t elem[DT_COUNT] = {[DT_F32] = 1, [DT_U8] = 2,   [DT_I32] = 6,
+                                           [DT_I64] = 7, [DT_BOOL] = 9, [DT_F16] = 10,
+                                           [DT_F64] = 11, [DT_BF16] = 16};
+    return elem[dt];
+}
+
+/* The elements of a target in the type of the file. */
+static bool elements(Save *s, Target *t, const void **data, size_t *size)
+{
+    const Tensor *from = &t->v->tensor;
+    DType dt = t->elem ? onnx_dtype(t->elem) : from->type.dt;
+    *data = from->data;
+    *size = (size_t)type_bytes(&from->type);
+    t->elem = t->elem ? t->elem : onnx_elem(dt);
+    if (onnx_elem(dt) != t->elem || (dt != from->type.dt && !(dtype_is_float(dt) &&
+                                                              dtype_is_float(from->type.dt))))
+        return fail(s->d, "'%s' is %s in the model and cannot be replaced by %s", t->v->name,
+                    onnx_dtype_name(t->elem), dtype_name[from->type.dt]);
+    if (dt == from->type.dt)
+        return true;
+    Tensor to = {type_with(from->type, dt), NULL};
+    *size = (size_t)type_bytes(&to.type);
+    *data = to.data = arena_alloc(&s->a, *size + 1, 1);
+    for (int64_t i = 0; i < type_count(&to.type); i++)
+        tensor_set_f(&to, i, tensor_f(from, i));
+    return true;
+}
+
+static bool same_shape(Save *s, const Target *t, const WireField *proto)
+{
+    const Type *type = &t->v->tensor.type;
+    Wire w = wire_of(proto->data, proto->size);
+    WireField f;
+    int rank = 0;
+    bool same = true;
+    while (wire_next(&w, &f)) {
+        WireNumbers dims = wire_numbers(&f, WIRE_VARINT);
+        for (uint64_t v; f.number == TENSOR_DIMS && wire_number(&dims, &v); rank++)
+            same &= rank < type->rank && type->dim[rank] == (int64_t)v;
+    }
+    char text[160];
+    return (same && rank == type->rank) ||
+           fail(s->d, "'%s' has another shape in the model than %s", t->v->name,
+                type_str(type, text));
+}
+
+/* Append elements to the external file, and the reference to it to the tensor's head. */
+static bool put_external(Save *s, Buf *head, const void *data, size_t size)
+{
+    const char *file = arena_printf(&s->a, "%s.data", s->path), *slash = strrchr(file, '/');
+    if (!s->data.f)
+        TRY(file_create(&s->data, file, s->d));
+    file_pad(&s->data, EXTERNAL_ALIGN);
+    const char *entry[3][2] = {
+        {"location", slash ? slash + 1 : file},
+        {"offset", arena_printf(&s->a, "%lld", (long long)s->data.size)},
+        {"length", arena_printf(&s->a, "%zu", size)},
+    };
+    for (int i = 0; i < 3; i++) {
+        Buf b = {0};
+        put_string(s, &b, ENTRY_KEY, entry[i][0]);
+        put_string(s, &b, ENTRY_VALUE, entry[i][1]);
+        put_message(s, head, TENSOR_EXTERNAL, &b);
+    }
+    put_number(s, head, TENSOR_LOCATION, 1);
+    file_write(&s->data, data, size);
+    return true;
+}
+
+/* A TensorProto: its head (everything but elements), then the elements here or outside. */
+static bool write_tensor(Save *s, Buf *head, const void *data, size_t size, bool external)
+{
+    if (external) {
+        TRY(put_external(s, head, data, size));
+        size = 0;
+    } else {
+        put_header(s, head, TENSOR_RAW, size);
+    }
+    rope_message(s, GRAPH_INITIALIZER, head, data, size);
+    return true;
+}
+
+static Buf head_of(Save *s, const WireField *proto)
+{
+    Buf head = {0};
+    Wire w = wire_of(proto->data, proto->size);
+    WireField f;
+    while (wire_next(&w, &f))
+        if (f.number > 31 || !(element_fields >> f.number & 1))
+            put_bytes(s, &head, f.start, (size_t)(w.p - f.start));
+    return head;
+}
+
+/* Elements of an initializer that lie in an external file of the model. */
+static bool external_elements(Save *s, const WireField *proto, const void **data, size_t *size)
+{
+    const char *text[3] = {NULL};
+    static const char *const key[3] = {"location", "offset", "length"};
+    Wire w = wire_of(proto->data, proto->size);
+    WireField f, k, v;
+    while (wire_next(&w, &f))
+        for (int i = 0; i < 3; i++)
+            if (f.number == TENSOR_EXTERNAL && f.type == WIRE_BYTES &&
+                find_field(f.data, f.size, ENTRY_KEY, &k) && wire_is(&k, key[i]) &&
+                find_field(f.data, f.size, ENTRY_VALUE, &v) && v.type == WIRE_BYTES)
+                text[i] = arena_strndup(&s->a, (const char *)v.data, v.size);
+    FileMap map;
+    if (!text[0])
+        return fail(s->d, "external data without a location");
+    TRY(external_map(s->m, text[0], &map, s->d));
+    uint64_t offset = text[1] ? strtoull(text[1], NULL, 10) : 0;
+    uint64_t left = offset <= map.size ? map.size - offset : 0;
+    uint64_t length = text[2] ? strtoull(text[2], NULL, 10) : left;
+    if (offset > map.size || length > left)
+        return fail(s->d, "external data outside '%s'", text[0]);
+    *data = map.data + offset;
+    *size = length;
+    return true;
+}
+
+/* ---- the graph ------------------------------------------------------------------------------ */
+
+static bool initializer(Save *s, const WireField *proto, size_t whole)
+{
+    Target *t = named(s, proto, TENSOR_NAME);
+    bool external = number_in(proto, TENSOR_LOCATION) == 1;
+    const void *data;
+    size_t size;
+    if (!t && !external) {
+        rope_add(s, &s->graph, proto->start, whole);
+        return true;
+    }
+    Buf head = head_of(s, proto);
+    if (!t) {
+        TRY(external_elements(s, proto, &data, &size));
+        return write_tensor(s, &head, data, size, true);
+    }
+    TRY(same_shape(s, t, proto));
+    t->elem = number_in(proto, TENSOR_TYPE);
+    TRY(elements(s, t, &data, &size));
+    t->placed = true;
+    return write_tensor(s, &head, data, size, external || s->spill);
+}
+
+/* ValueInfoProto of a target, for models that list initializers as inputs. */
+static void put_input(Save *s, const Target *t)
+{
+    const Type *type = &t->v->tensor.type;
+    Buf shape = {0}, tensor = {0}, kind = {0}, info = {0};
+    for (int i = 0; i < type->rank; i++) {
+        Buf dim = {0};
+        put_number(s, &dim, DIM_VALUE, (uint64_t)type->dim[i]);
+        put_message(s, &shape, SHAPE_DIM, &dim);
+    }
+    put_number(s, &tensor, TENSOR_TYPE_ELEM, (uint64_t)t->elem);
+    put_message(s, &tensor, TENSOR_TYPE_SHAPE, &shape);
+    put_message(s, &kind, TYPE_TENSOR, &tensor);
+    put_string(s, &info, INFO_NAME, t->v->name);
+    put_message(s, &info, INFO_TYPE, &kind);
+    rope_message(s, GRAPH_INPUT, &info, NULL, 0);
+}
+
+/* An initializer that the file does not have yet. */
+static bool new_initializer(Save *s, Target *t)
+{
+    const Type *type = &t->v->tensor.type;
+    const void *data;
+    size_t size;
+    Buf head = {0};
+    TRY(elements(s, t, &data, &size));
+    for (int i = 0; i < type->rank; i++)
+        put_number(s, &head, TENSOR_DIMS, (uint64_t)type->dim[i]);
+    put_number(s, &head, TENSOR_TYPE, (uint64_t)t->elem);
+    put_string(s, &head, TENSOR_NAME, t->v->name);
+    t->placed = true;
+    return write_tensor(s, &head, data, size, s->spill);
+}
+
+/* A graph input or a node that an initializer takes the place of. */
+static bool producer(Save *s, const WireField *f, size_t whole)
+{
+    bool input = f->number == GRAPH_INPUT;
+    Target *t = named(s, f, input ? INFO_NAME : NODE_OUTPUT);
+    if (!t || t->initializer) {
+        rope_add(s, &s->graph, f->start, whole);
+        return true;
+    }
+    if (input)
+        t->elem = input_elem(f);
+    TRY(new_initializer(s, t));
+    if (s->old && input)
+        rope_add(s, &s->graph, f->start, whole);
+    else if (s->old)
+        put_input(s, t);
+    return true;
+}
+
+static bool rewrite_graph(Save *s, const WireField *graph)
+{
+    Wire w = wire_of(graph->data, graph->size);
+    WireField f;
+    while (wire_next(&w, &f)) {
+        Target *t = f.number == GRAPH_INITIALIZER ? named(s, &f, TENSOR_NAME) : NULL;
+        if (t)
+            t->initializer = true;
+    }
+    w = wire_of(graph->data, graph->size);
+    while (wire_next(&w, &f)) {
+        size_t whole = (size_t)(w.p - f.start);
+        bool message = f.type == WIRE_BYTES;
+        if (message && f.number == GRAPH_INITIALIZER)
+            TRY(initializer(s, &f, whole));
+        else if (message && (f.number == GRAPH_INPUT || f.number == GRAPH_NODE))
+            TRY(producer(s, &f, whole));
+        else
+            rope_add(s, &s->graph, f.start, whole);
+    }
+    for (int i = 0; i < s->n; i++)
+        if (!s->target[i].placed)
+            return fail(s->d, "there is no '%s' to replace in the main graph",
+                        s->target[i].v->name);
+    return !w.bad || fail(s->d, "malformed graph");
+}
+
+static bool write_model(Save *s, const WireField *graph)
+{
+    const FileMap *map = &s->m->map;
+    const uint8_t *after = graph->data + graph->size;
+    Buf header = {0};
+    NewFile out;
+    put_header(s, &header, MODEL_GRAPH, s->graph.bytes);
+    TRY(file_create(&out, s->path, s->d));
+    file_write(&out, map->data, (size_t)(graph->start - map->data));
+    file_write(&out, header.p, header.n);
+    for (uint32_t i = 0; i < s->graph.n; i++)
+        file_write(&out, s->graph.piece[i].data, s->graph.piece[i].size);
+    file_write(&out, after, (size_t)(map->data + map->size - after));
+    if (out.size <= INT32_MAX)
+        return file_commit(&out, s->d);
+    file_abandon(&out);
+    return fail(s->d, "the model would exceed 2 GB");
+}
+
+static bool save(Save *s)
+{
+    const FileMap *map = &s->m->map;
+    WireField graph, version;
+    if (!find_field(map->data, map->size, MODEL_GRAPH, &graph) || graph.type != WIRE_BYTES)
+        return fail(s->d, "there is no graph in it");
+    s->old = find_field(map->data, map->size, MODEL_IR_VERSION, &version) && version.value < 4;
+    TRY(rewrite_graph(s, &graph));
+    if (s->data.f)
+        TRY(file_commit(&s->data, s->d)); /* before the model that refers to it */
+    return write_model(s, &graph);
+}
+
+bool onnx_save(OnnxModel *m, const char *path, int n, const SaveValue *v, Diag *d)
+{
+    Save s = {.m = m, .path = path, .n = n, .d = d};
+    s.target = NEW(&s.a, Target, n + 1);
+    size_t bytes = m->map.size;
+    for (int i = 0; i < n; i++) {
+        s.target[i] = (Target){.v = &v[i]};
+        bytes += (size_t)type_bytes(&v[i].tensor.type) + 256;
+    }
+    s.spill = bytes > INT32_MAX;
+    qsort(s.target, (size_t)n, sizeof *s.target, compare_targets);
+    bool ok = save(&s);
+    if (!ok) {
+        file_abandon(&s.data);
+        if (strncmp(d->msg, path, strlen(path)) != 0) /* not about writing */
+            diag_prefix(d, m->path);
+    }
+    arena_free(&s.a);
+    return ok;
+}

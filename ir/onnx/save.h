@@ -1,0 +1,23 @@
+/* save.h -- writing trained values back into an ONNX file. */
+#ifndef CKC_ONNX_SAVE_H
+#define CKC_ONNX_SAVE_H
+
+#include "onnx.h"
+
+typedef struct {
+    const char *name; /* in the file: onnx_name() */
+    Tensor tensor;
+} SaveValue;
+
+/* Write the model m to `path`, atomically, with these values as its initializers.  Everything
+ * else in the file stays byte for byte, fields we do not know included.
+ *   - an initializer keeps its place, element type and documentation; its elements are replaced
+ *   - a graph input without data becomes an initializer, as does what a node (Constant,
+ *     ConstantOfShape) made; models older than IR 4 list it among the inputs, too
+ *   - initializers in external files stay external: all of them go to one new file, PATH.data
+ *     beside PATH; so do the replaced ones if the model would exceed the 2 GB of protobuf
+ * Float values are rounded to the element type that the file has.  `path` may be the model
+ * itself.  Tensors inside of subgraphs cannot be replaced: a message names the value. */
+bool onnx_save(OnnxModel *m, const char *path, int n, const SaveValue *v, Diag *d);
+
+#endif
