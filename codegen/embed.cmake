@@ -1,0 +1,12 @@
+# embed.cmake -- turns a source file into a C array of lines: cmake -DIN= -DOUT= -DNAME= -P
+# Includes are left out, except in the first part of a C unit, which declares what all need.
+file(READ ${IN} text)
+if(NOT NAME STREQUAL c)
+  string(REGEX REPLACE "#include [^\n]*\n" "" text "${text}")
+endif()
+string(REPLACE "\\" "\\\\" text "${text}")
+string(REPLACE "\"" "\\\"" text "${text}")
+string(REPLACE "\n" "\\n\",\n\"" text "${text}")
+get_filename_component(source ${IN} NAME)
+file(WRITE ${OUT} "/* from ${source} */\n#include \"codegen/codegen.h\"\n"
+     "const char *const prelude_${NAME}[] = {\n\"${text}\", NULL};\n")

@@ -1,0 +1,223 @@
+/* schedule.c -- loop analysis of DAG kernels: merge dimensions, find levels, scopes and passes.
+ *
+ * Linear in the instructions except for the removal of equal loads (quadratic in loads). */
+#include "schedule.h"
+#include <assert.h>
+#include <string.h>
+
+int sched_nargs(const KInst *in)
+{
+    return in->kind == K_EXPR ? in->expr->nin : in->kind >= K_SUM;
+}
+
+/* ---- dimensions ----------------------------------------------------------------- */
+
+static bool addresses(const KInst *in)
+{
+    return in->kind == K_LOAD || in->kind == K_STORE || in->kind == K_INDEX;
+}
+
+static void remove_dim(Sched *s, int d)
+{
+    for (int i = d; i + 1 < s->rank; i++)
+        s->extent[i] = s->extent[i + 1];
+    s->red = (s->red & ((1u << d) - 1)) | (s->red >> (d + 1) << d);
+    for (uint32_t i = 0; i < s->n; i++)
+        for (int j = d; j + 1 < s->rank; j++)
+            s->ins[i].stride[j] = s->ins[i].stride[j + 1];
+    s->rank--;
+}
+
+/* Dimensions d and d + 1 are one when every access steps through them as through one. */
+static bool can_merge(const Sched *s, int d)
+{
+    if ((s->red >> d & 1) != (s->red >> (d + 1) & 1))
+        return false;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (addresses(&s->ins[i]) &&
+            s->ins[i].stride[d] != s->ins[i].stride[d + 1] * s->extent[d + 1])
+            return false;
+    return true;
+}
+
+static void merge_dims(Sched *s)
+{
+    for (int d = s->rank; d-- > 0;)
+        if (s->extent[d] == 1)
+            remove_dim(s, d);
+    for (int d = s->rank - 1; d-- > 0;)
+        if (can_merge(s, d)) {
+            s->extent[d + 1] *= s->extent[d];
+            remove_dim(s, d);
+        }
+    if (s->rank == 0) { /* a single point */
+        s->rank = 1;
+        s->extent[0] = 1;
+        s->red = 0;
+        for (uint32_t i = 0; i < s->n; i++)
+            s->ins[i].stride[0] = 0;
+    }
+}
+
+/* ---- instructions ---------------------------------------------------------------- */
+
+static bool same_value(const Sched *s, const KInst *a, const KInst *b)
+{
+    if (a->kind != b->kind || a->type != b->type || (a->kind != K_LOAD && a->kind != K_INDEX))
+        return false;
+    return a->operand == b->operand && a->offset == b->offset &&
+           memcmp(a->stride, b->stride, (size_t)s->rank * sizeof *a->stride) == 0;
+}
+
+/* Equal loads become one; a reduction over nothing is its argument. */
+static void share_values(Sched *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        KInst *in = &s->ins[i];
+        for (int a = 0; a < sched_nargs(in); a++)
+            while (!s->red && sched_is_reduce(&s->ins[in->arg[a]]))
+                in->arg[a] = s->ins[in->arg[a]].arg[0];
+        for (int a = 0; a < sched_nargs(in); a++)
+            for (uint32_t j = 0; j < (uint32_t)in->arg[a]; j++)
+                if (same_value(s, &s->ins[j], &s->ins[in->arg[a]]))
+                    in->arg[a] = (int)j;
+    }
+}
+
+static void find_levels(Sched *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        const KInst *in = &s->ins[i];
+        for (int d = 0; d < s->rank && addresses(in); d++)
+            if (in->stride[d])
+                s->dep[i] |= 1u << d;
+        for (int a = 0; a < sched_nargs(in); a++) {
+            s->dep[i] |= s->dep[in->arg[a]];
+            if (s->level[in->arg[a]] > s->level[i])
+                s->level[i] = s->level[in->arg[a]];
+        }
+        if (sched_is_reduce(in)) {
+            s->level[i]++;
+            s->dep[i] &= ~s->red;
+        }
+    }
+}
+
+static void find_live(Sched *s)
+{
+    for (uint32_t i = s->n; i-- > 0;) {
+        s->live[i] |= s->ins[i].kind == K_STORE;
+        for (int a = 0; a < sched_nargs(&s->ins[i]) && s->live[i]; a++)
+            s->live[s->ins[i].arg[a]] = true;
+    }
+}
+
+static Scope scope_of(const Sched *s, uint32_t i)
+{
+    uint32_t vec = 1u << s->vec, dep = s->dep[i];
+    if (s->kind == SCHED_COLUMN && (dep & vec) && !(dep & s->red) && s->level[i] > 0)
+        return SCOPE_COLUMN;
+    if (dep & vec)
+        return SCOPE_VECTOR;
+    return dep & s->red ? SCOPE_OUTER : SCOPE_ITEM;
+}
+
+/* Does the text call a function worth keeping the result of? */
+static bool heavy(const KInst *in)
+{
+    static const char *const call[] = {"EXP", "LOG", "TANH", "ERF", "POW", "SIN", "COS", "PHILOX"};
+    for (size_t i = 0; in->kind == K_EXPR && i < sizeof call / sizeof *call; i++)
+        if (strstr(in->expr->text, call[i]))
+            return true;
+    return false;
+}
+
+/* Row values that are costly and needed in a later pass than the one that makes them. */
+static void find_saved(Sched *s, int64_t row_buffer, bool *costly)
+{
+    if (s->kind != SCHED_ROW || s->red != 1u << s->vec || s->nred > row_buffer)
+        return;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const KInst *in = &s->ins[i];
+        int pass = sched_is_reduce(in) ? s->level[i] - 1 : s->level[i];
+        if (in->kind == K_STORE && s->scope[i] == SCOPE_VECTOR)
+            pass = s->last;
+        costly[i] = heavy(in);
+        for (int a = 0; a < sched_nargs(in) && s->live[i]; a++) {
+            int v = in->arg[a];
+            if (s->scope[v] != SCOPE_VECTOR || !costly[v])
+                continue;
+            if (s->level[v] < pass)
+                s->saved[v] = true;
+            else
+                costly[i] = true;
+        }
+    }
+}
+
+void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
+{
+    *s = (Sched){.k = k, .rank = k->rank, .red = k->red, .n = k->nins};
+    memcpy(s->extent, k->extent, sizeof s->extent);
+    s->ins = NEW(a, KInst, k->nins + 1);
+    if (k->nins)
+        memcpy(s->ins, k->ins, k->nins * sizeof *k->ins);
+    s->level = NEW(a, int, k->nins + 1);
+    s->dep = NEW(a, uint32_t, k->nins + 1);
+    s->scope = NEW(a, Scope, k->nins + 1);
+    s->live = NEW(a, bool, k->nins + 1);
+    s->saved = NEW(a, bool, k->nins + 1);
+    for (int i = 0; i < k->noperands; i++)
+        s->f64 |= k->operand[i] == DT_F64;
+    merge_dims(s);
+    share_values(s);
+    s->vec = s->rank - 1;
+    s->kind = !s->red ? SCHED_POINT : s->red >> s->vec & 1 ? SCHED_ROW : SCHED_COLUMN;
+    find_levels(s);
+    find_live(s);
+    s->nitem = s->nred = 1;
+    for (int d = 0; d < s->rank; d++)
+        if (s->red >> d & 1)
+            s->nred *= s->extent[d];
+        else if (d != s->vec)
+            s->nitem *= s->extent[d];
+    for (uint32_t i = 0; i < s->n; i++) {
+        bool walks = sched_is_reduce(&s->ins[i]) || (s->dep[i] & s->red);
+        int pass = s->level[i] - sched_is_reduce(&s->ins[i]);
+        s->scope[i] = scope_of(s, i);
+        if (walks && s->live[i] && pass > s->last)
+            s->last = pass;
+    }
+    find_saved(s, row_buffer, NEW(a, bool, k->nins + 1));
+}
+
+/* ---- what a pass computes -------------------------------------------------------- */
+
+bool sched_is_root(const Sched *s, uint32_t i, int pass)
+{
+    const KInst *in = &s->ins[i];
+    if (!s->live[i])
+        return false;
+    if (sched_is_reduce(in))
+        return s->level[i] == pass + 1;
+    bool walks = !s->red || (s->dep[i] & s->red);
+    return in->kind == K_STORE && walks && pass == s->last;
+}
+
+/* Walk back from the roots, stopping at values that are at hand: reductions, item and column
+ * values, and saved ones of earlier passes. */
+void sched_vector_set(const Sched *s, int pass, bool *mark)
+{
+    for (uint32_t i = s->n; i-- > 0;) {
+        const KInst *in = &s->ins[i];
+        bool root = sched_is_root(s, i, pass);
+        bool keep = s->saved[i] && s->level[i] == pass;
+        mark[i] |= root || keep;
+        bool at_hand = !root && (sched_is_reduce(in) || s->scope[i] == SCOPE_ITEM ||
+                                 s->scope[i] == SCOPE_COLUMN ||
+                                 (s->saved[i] && s->level[i] < pass));
+        mark[i] &= !at_hand;
+        for (int a = 0; a < sched_nargs(in) && mark[i]; a++)
+            mark[in->arg[a]] = true;
+    }
+}

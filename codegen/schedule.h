@@ -1,0 +1,57 @@
+/* schedule.h -- loop analysis of DAG kernels, shared by the C and the CUDA printer.
+ *
+ * The iteration space is brought to a small form: size-1 dimensions go, neighbours that every
+ * access walks alike are merged, equal loads are one.  What remains decides the loop nest:
+ *
+ *   SCHED_POINT   nothing is reduced; the last dimension is the vector dimension
+ *   SCHED_ROW     the last dimension is reduced: lanes along it, one item per row
+ *   SCHED_COLUMN  the last dimension is parallel, others are reduced: blocks of columns
+ *
+ * An instruction's level is the number of reductions it waits for.  The reduced dimensions are
+ * walked once per level (a pass); what a later pass needs again is recomputed, except for heavy
+ * row values, which a row schedule keeps in a buffer.  Stores run in the last pass (see
+ * kernel_inplace).  An instruction's scope is the loop level where its value changes. */
+#ifndef CKC_SCHEDULE_H
+#define CKC_SCHEDULE_H
+
+#include "../ir/kernel.h"
+
+typedef enum { SCHED_POINT, SCHED_ROW, SCHED_COLUMN } SchedKind;
+
+typedef enum {
+    SCOPE_ITEM,   /* constant for an item (a row, a block of columns) */
+    SCOPE_OUTER,  /* changes with reduced dimensions other than the vector dimension */
+    SCOPE_COLUMN, /* SCHED_COLUMN: one value per column, after a reduction */
+    SCOPE_VECTOR, /* changes with the vector dimension */
+} Scope;
+
+typedef struct {
+    const Kernel *k;
+    SchedKind kind;
+    bool f64;                /* REAL is double */
+    int rank, vec;           /* merged dimensions; vec = rank - 1 */
+    int64_t extent[K_DIMS];
+    uint32_t red;            /* bits of merged dimensions */
+    KInst *ins;              /* strides follow the merged dimensions */
+    uint32_t n;
+    int *level;              /* per instruction */
+    uint32_t *dep;           /* per instruction: bits of the dimensions it changes with */
+    Scope *scope;            /* per instruction */
+    bool *live, *saved;      /* reaches a store; kept in the row buffer between passes */
+    int last;                /* last pass over the reduced dimensions */
+    int64_t nitem, nred;     /* parallel points without the vector dimension; reduced points */
+} Sched;
+
+/* Arrays live in a.  row_buffer: longest row (elements) of which heavy values are saved. */
+void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a);
+int sched_nargs(const KInst *in);
+static inline bool sched_is_reduce(const KInst *in)
+{
+    return in->kind >= K_SUM && in->kind <= K_PROD;
+}
+/* The full-space stores and reductions of pass p: what its loop must compute. */
+bool sched_is_root(const Sched *s, uint32_t i, int pass);
+/* Instructions printed inside the vector loop of a pass: mark[i]. */
+void sched_vector_set(const Sched *s, int pass, bool *mark);
+
+#endif

@@ -1,0 +1,359 @@
+/* text.c -- pieces of kernel text that are the same in C and CUDA C: names, literals, addresses,
+ * operator expressions with their operands substituted, body functions. */
+#include "text.h"
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- lines -------------------------------------------------------------------------- */
+
+static void indent(const Writer *w)
+{
+    for (int i = 0; i < w->indent; i++)
+        fputs("    ", w->f);
+}
+
+void text_line(const Writer *w, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    if (fmt[0] != '#')
+        indent(w);
+    vfprintf(w->f, fmt, ap);
+    fputc('\n', w->f);
+    va_end(ap);
+}
+
+void text_open(Writer *w, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    indent(w);
+    vfprintf(w->f, fmt, ap);
+    fputs(" {\n", w->f);
+    w->indent++;
+    va_end(ap);
+}
+
+void text_block(Writer *w)
+{
+    text_line(w, "{");
+    w->indent++;
+}
+
+void text_close(Writer *w)
+{
+    w->indent--;
+    text_line(w, "}");
+}
+
+void text_prelude(FILE *f, const char *const *lines)
+{
+    for (; *lines; lines++)
+        fputs(*lines, f);
+}
+
+/* ---- names and literals ----------------------------------------------------------------- */
+
+const char *text_type(const KInst *in) { return in->type == KT_REAL ? "REAL" : "int64_t"; }
+
+const char *text_element(DType t)
+{
+    static const char *const name[DT_COUNT] = {
+        [DT_F32] = "float",    [DT_F64] = "double",  [DT_BF16] = "uint16_t",
+        [DT_F16] = "uint16_t", [DT_I64] = "int64_t", [DT_I32] = "int32_t",
+        [DT_U8] = "uint8_t",   [DT_BOOL] = "uint8_t"};
+    return name[t];
+}
+
+static void integer(int64_t v, char buf[NAME_LEN])
+{
+    if (v == INT64_MIN)
+        snprintf(buf, NAME_LEN, "INT64_MIN");
+    else
+        snprintf(buf, NAME_LEN, v < 0 ? "(INT64_C(%" PRId64 "))" : "INT64_C(%" PRId64 ")", v);
+}
+
+/* Integers too long for a float stay integers: they are keys, not quantities. */
+static void real(double v, char buf[NAME_LEN])
+{
+    if (isnan(v))
+        snprintf(buf, NAME_LEN, "NAN_");
+    else if (isinf(v))
+        snprintf(buf, NAME_LEN, v > 0 ? "INF_" : "(-INF_)");
+    else if (fabs(v) >= 0x1p24 && fabs(v) < 0x1p62 && v == trunc(v))
+        integer((int64_t)v, buf);
+    else
+        snprintf(buf, NAME_LEN, "R(%.17g)", v);
+}
+
+static void literal(KType t, double v, char buf[NAME_LEN])
+{
+    if (t == KT_INT)
+        integer((int64_t)v, buf);
+    else
+        real(v, buf);
+}
+
+void text_const(const KInst *in, char buf[NAME_LEN]) { literal(in->type, in->imm, buf); }
+
+const char *text_start(const KInst *in)
+{
+    bool r = in->type == KT_REAL;
+    switch (in->kind) {
+    case K_MAX: return r ? "-INF_" : "INT64_MIN";
+    case K_MIN: return r ? "INF_" : "INT64_MAX";
+    case K_PROD: return "1";
+    default: return "0";
+    }
+}
+
+void text_accumulate(const Writer *w, const KInst *in, const char *acc, const char *v)
+{
+    switch (in->kind) {
+    case K_MAX: text_line(w, "%s = FMAX(%s, %s);", acc, acc, v); break;
+    case K_MIN: text_line(w, "%s = FMIN(%s, %s);", acc, acc, v); break;
+    case K_PROD: text_line(w, "%s = %s * %s;", acc, acc, v); break;
+    default: text_line(w, "%s = %s + %s;", acc, acc, v); break;
+    }
+}
+
+/* ---- loads, stores, expressions ------------------------------------------------------------ */
+
+void text_address(const Sched *s, const KInst *in, char *buf, size_t size)
+{
+    size_t n = 0;
+    if (in->offset)
+        n += (size_t)snprintf(buf, size, "%" PRId64, in->offset);
+    for (int d = 0; d < s->rank && n < size; d++) {
+        int64_t st = in->stride[d];
+        if (st == 0)
+            continue;
+        n += (size_t)snprintf(buf + n, size - n, n ? " + " : "");
+        n += (size_t)snprintf(buf + n, size - n, st == 1 ? "i%d" : "i%d * %" PRId64, d, st);
+    }
+    if (n == 0)
+        snprintf(buf, size, "0");
+}
+
+/* The text of an operator with a, b, c, al, be replaced; other identifiers stand. */
+static void expression(FILE *f, const Sched *s, const KInst *in, NameFn *name, const void *ctx)
+{
+    char sub[5][NAME_LEN] = {"0", "0", "0"};
+    KType t = in->type;
+    for (int a = 0; a < in->expr->nin; a++) {
+        name(ctx, in->arg[a], sub[a]);
+        if (s->ins[in->arg[a]].type == KT_REAL)
+            t = KT_REAL;
+    }
+    literal(t, in->al, sub[3]);
+    literal(t, in->be, sub[4]);
+    static const char *const word[5] = {"a", "b", "c", "al", "be"};
+    for (const char *p = in->expr->text; *p;) {
+        if (!isalnum((unsigned char)*p) && *p != '_') {
+            fputc(*p++, f);
+            continue;
+        }
+        size_t len = 0;
+        while (isalnum((unsigned char)p[len]) || p[len] == '_')
+            len++;
+        const char *out = NULL;
+        for (int i = 0; i < 5; i++)
+            if (strlen(word[i]) == len && memcmp(word[i], p, len) == 0)
+                out = sub[i];
+        if (out)
+            fputs(out, f);
+        else
+            fwrite(p, 1, len, f);
+        p += len;
+    }
+}
+
+void text_value(const Writer *w, const Sched *s, int i, NameFn *name, const void *ctx)
+{
+    const KInst *in = &s->ins[i];
+    char at[512];
+    if (in->kind == K_CONST)
+        return; /* printed where it is used */
+    indent(w);
+    fprintf(w->f, "const %s v%d = ", text_type(in), i);
+    if (in->kind == K_EXPR) {
+        expression(w->f, s, in, name, ctx);
+    } else {
+        text_address(s, in, at, sizeof at);
+        if (in->kind == K_LOAD)
+            fprintf(w->f, "LD_%s(p%d, %s)", dtype_name[s->k->operand[in->operand]], in->operand,
+                    at);
+        else
+            fputs(at, w->f);
+    }
+    fputs(";\n", w->f);
+}
+
+void text_store(const Writer *w, const Sched *s, int i, NameFn *name, const void *ctx)
+{
+    const KInst *in = &s->ins[i];
+    char at[512], v[NAME_LEN];
+    text_address(s, in, at, sizeof at);
+    name(ctx, in->arg[0], v);
+    text_line(w, "ST_%s(p%d, %s, %s);", dtype_name[s->k->operand[in->operand]], in->operand, at,
+              v);
+}
+
+void text_unpack(const Writer *w, const Sched *s, const char *index, uint32_t mask)
+{
+    int64_t below = 1;
+    for (int d = s->rank; d-- > 0;) {
+        if (!(mask >> d & 1))
+            continue;
+        bool top = (mask & ((1u << d) - 1)) == 0;
+        char q[NAME_LEN];
+        snprintf(q, sizeof q, below == 1 ? "%s" : "%s / %" PRId64, index, below);
+        if (top)
+            text_line(w, "const int64_t i%d = %s;", d, q);
+        else
+            text_line(w, "const int64_t i%d = %s %% %" PRId64 ";", d, q, s->extent[d]);
+        below *= s->extent[d] ? s->extent[d] : 1;
+    }
+}
+
+/* ---- bodies ----------------------------------------------------------------------------------- */
+
+/* One statement per line; the text itself is unchanged. */
+static void statements(Writer *w, const char *text)
+{
+    int paren = 0;
+    bool fresh = true;
+    for (const char *p = text; *p; p++) {
+        if (fresh && *p == ' ')
+            continue;
+        if (*p == '}' && paren == 0) {
+            w->indent -= w->indent > 0;
+            if (!fresh)
+                fputc('\n', w->f);
+            fresh = true;
+        }
+        if (fresh)
+            indent(w);
+        fresh = false;
+        fputc(*p, w->f);
+        paren += (*p == '(') - (*p == ')');
+        if (paren == 0 && (*p == ';' || *p == '{' || *p == '}')) {
+            w->indent += *p == '{';
+            fputc('\n', w->f);
+            fresh = true;
+        }
+    }
+    if (!fresh)
+        fputc('\n', w->f);
+}
+
+static void accessor(Writer *w, const Kernel *k, const char *name, const char *qualifier,
+                     KType t)
+{
+    text_open(w, "%s %s %s_%c(void *const *op, int k, int64_t j)", qualifier,
+              t == KT_REAL ? "REAL" : "int64_t", name, t == KT_REAL ? 'F' : 'I');
+    text_open(w, "switch (k)");
+    for (int i = 0; i < k->noperands; i++)
+        if (k->operand[i] != DT_NONE)
+            text_line(w, "case %d: return (%s)LD_%s((const %s *)op[%d], j);", i,
+                      t == KT_REAL ? "REAL" : "int64_t", dtype_name[k->operand[i]],
+                      text_element(k->operand[i]), i);
+    text_line(w, "default: return 0;");
+    text_close(w);
+    text_close(w);
+}
+
+static void setter(Writer *w, const Kernel *k, const char *name, const char *qualifier, KType t)
+{
+    text_open(w, "%s void %s_SET%c(void *const *op, int k, int64_t j, %s v)", qualifier, name,
+              t == KT_REAL ? 'F' : 'I', t == KT_REAL ? "REAL" : "int64_t");
+    text_open(w, "switch (k)");
+    for (int i = 0; i < k->noperands; i++)
+        if (k->operand[i] != DT_NONE)
+            text_line(w, "case %d: ST_%s((%s *)op[%d], j, v); break;", i,
+                      dtype_name[k->operand[i]], text_element(k->operand[i]), i);
+    text_line(w, "default: break;");
+    text_close(w);
+    text_close(w);
+}
+
+void text_body(Writer *w, const Kernel *k, const char *name, const char *qualifier)
+{
+    static const char *const fn[] = {"F", "I", "SETF", "SETI"};
+    char q[NAME_LEN];
+    for (int i = 0; i < 2; i++) {
+        accessor(w, k, name, qualifier, i ? KT_INT : KT_REAL);
+        setter(w, k, name, qualifier, i ? KT_INT : KT_REAL);
+    }
+    for (int i = 0; i < 4; i++) {
+        text_line(w, "#undef %s", fn[i]);
+        text_line(w, i < 2 ? "#define %s(k, j) %s_%s(op, k, j)"
+                           : "#define %s(k, j, v) %s_%s(op, k, j, v)", fn[i], name, fn[i]);
+    }
+    text_open(w, "%s void %s_item(void *const *op, int64_t i)", qualifier, name);
+    text_line(w, "TABLE int64_t p[] = {");
+    for (int i = 0; i < k->np || i == 0; i++) {
+        integer(k->p[i], q);
+        text_line(w, "    %s,", q);
+    }
+    text_line(w, "};");
+    text_line(w, "TABLE REAL q[] = {");
+    for (int i = 0; i < (int)(sizeof k->q / sizeof *k->q); i++) {
+        real(k->q[i], q);
+        text_line(w, "    %s,", q);
+    }
+    text_line(w, "};");
+    text_line(w, "(void)op, (void)i, (void)p, (void)q;");
+    statements(w, k->body->text);
+    text_close(w);
+}
+
+/* ---- lists --------------------------------------------------------------------------------------- */
+
+static char *one_kernel(const Kernel *k, const char *name,
+                        bool (*print)(const Kernel *, const char *, FILE *))
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return NULL;
+    bool ok = print(k, name, f);
+    if (fclose(f) != 0 || !ok) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* Kernels are equal when they print alike under one name.  Quadratic in distinct kernels. */
+int text_distinct(FILE *f, Kernel *const *k, int n, int *func_of_kernel,
+                  bool (*print)(const Kernel *, const char *, FILE *))
+{
+    char **seen = calloc((size_t)n + 1, sizeof *seen), name[NAME_LEN];
+    int count = 0;
+    bool ok = seen != NULL;
+    for (int i = 0; i < n && ok; i++) {
+        char *text = one_kernel(k[i], "K", print);
+        int at = 0;
+        while (text && at < count && strcmp(seen[at], text) != 0)
+            at++;
+        func_of_kernel[i] = at;
+        ok = text != NULL;
+        if (!ok || at < count) {
+            free(text);
+            continue;
+        }
+        seen[count] = text;
+        snprintf(name, sizeof name, "ck_%d", count++);
+        ok = print(k[i], name, f);
+    }
+    for (int i = 0; i < count; i++)
+        free(seen[i]);
+    free(seen);
+    return ok && !ferror(f) ? count : -1;
+}

@@ -1,0 +1,42 @@
+/* text.h -- pieces of kernel text that are the same in C and CUDA C. */
+#ifndef CKC_TEXT_H
+#define CKC_TEXT_H
+
+#include "schedule.h"
+
+/* Writer with indentation; a file error stays in the FILE. */
+typedef struct {
+    FILE *f;
+    int indent;
+} Writer;
+void text_line(const Writer *w, const char *fmt, ...) PRINTF(2, 3);
+void text_open(Writer *w, const char *fmt, ...) PRINTF(2, 3); /* line + " {" */
+void text_block(Writer *w);                                   /* "{" */
+void text_close(Writer *w);
+
+enum { NAME_LEN = 64 };
+/* Name or literal of a value, as used by an instruction: writes to buf. */
+typedef void NameFn(const void *ctx, int value, char buf[NAME_LEN]);
+
+const char *text_type(const KInst *in);            /* "REAL" or "int64_t" */
+const char *text_element(DType t);                 /* C type of an element in memory */
+void text_const(const KInst *in, char buf[NAME_LEN]);
+/* "i0 * 768 + i1": position of a load, store or index; names of dimensions are i<d>. */
+void text_address(const Sched *s, const KInst *in, char *buf, size_t size);
+/* "const REAL v3 = ...;" for K_LOAD, K_INDEX, K_EXPR. */
+void text_value(const Writer *w, const Sched *s, int i, NameFn *name, const void *ctx);
+void text_store(const Writer *w, const Sched *s, int i, NameFn *name, const void *ctx);
+/* acc = acc (+) v for a reduction; start value. */
+void text_accumulate(const Writer *w, const KInst *in, const char *acc, const char *v);
+const char *text_start(const KInst *in);
+/* Unpack a linear index into i<d> for the dimensions in mask. */
+void text_unpack(const Writer *w, const Sched *s, const char *index, uint32_t mask);
+
+/* Body kernels: accessors and the item function NAME_item, prefixed by `qualifier`. */
+void text_body(Writer *w, const Kernel *k, const char *name, const char *qualifier);
+void text_prelude(FILE *f, const char *const *lines);
+/* Print the distinct kernels with `print`, see codegen_c. */
+int text_distinct(FILE *f, Kernel *const *k, int n, int *func_of_kernel,
+                  bool (*print)(const Kernel *, const char *, FILE *));
+
+#endif
