@@ -1,13 +1,12 @@
 /* test_onednn.c -- every choice of the library against plain loops in double precision, and the
  * same bits on every run. */
-#include <check.h>
-#undef fail /* an old name of Check; ours is in ir.h */
+#include "tests.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/onednn.h"
-#include "tests.h"
 
 typedef struct {
     LibOp op;

@@ -1,0 +1,492 @@
+/* test_data.c -- data files read and written, hostile ones refused; initial values; safetensors. */
+#include "tests.h"
+
+#include <Random123/philox.h>
+#undef philox4x32 /* a macro; ours is a function */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "ir/file.h"
+#include "ir/philox.h"
+#include "runtime/weights.h"
+
+static char folder[64];
+
+static void make_folder(void)
+{
+    strcpy(folder, "/tmp/ckc-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static const char *in_folder(const char *name)
+{
+    static char path[2][256];
+    static int turn;
+    turn = !turn;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", folder, name);
+    return path[turn];
+}
+
+static void remove_folder(void)
+{
+    static const char *const names[] = {"a.npz", "b.npz", "a.npy", "a.pb", "a.txt", "a.st"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unlink(in_folder(names[i]));
+    ck_assert_int_eq(rmdir(folder), 0); /* nothing else was left behind */
+}
+
+static void write_bytes(const char *path, const void *data, size_t size)
+{
+    FILE *f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(data, 1, size, f), size);
+    fclose(f);
+}
+
+/* Open and decode everything; false with a one-line message. */
+static bool reads(const char *path, Diag *d)
+{
+    *d = (Diag){0};
+    DataFile *f = data_open(path, d);
+    bool ok = f != NULL;
+    Tensor t;
+    for (int k = 0; ok && k < data_count(f); k++)
+        ok = data_tensor(f, k, &t, d);
+    data_close(f);
+    ck_assert_int_eq(ok, !d->failed);
+    ck_assert_ptr_null(strchr(d->msg, '\n'));
+    return ok;
+}
+
+static void expect_error(const char *path, const char *part)
+{
+    Diag d;
+    ck_assert(!reads(path, &d));
+    ck_assert_msg(strstr(d.msg, part) != NULL, "'%s' lacks '%s'", d.msg, part);
+}
+
+/* ---- npz ---------------------------------------------------------------------------- */
+
+enum { NARRAYS = 10 };
+static double storage[NARRAYS][6];
+
+static void make_arrays(NamedTensor v[NARRAYS])
+{
+    static const char *const name[NARRAYS] = {"f32",  "f64", "bf16", "f16",   "i64",
+                                              "i32",  "u8",  "bool", "a/b.c", "empty"};
+    for (int i = 0; i < NARRAYS; i++) {
+        DType dt = i < 8 ? (DType)(DT_F32 + i) : DT_F32;
+        v[i].name = name[i];
+        v[i].tensor = (Tensor){type_make(dt, i == 8 ? 0 : 2, (int64_t[]){2, i == 9 ? 0 : 3}),
+                               storage[i]};
+        for (int k = 0; k < 6; k++)
+            tensor_set_f(&v[i].tensor, k, dt == DT_BOOL ? k & 1 : k + 1);
+    }
+}
+
+static void expect_arrays(const char *path, const NamedTensor *v, int n)
+{
+    Diag d = {0};
+    DataFile *f = data_open(path, &d);
+    ck_assert_msg(f != NULL, "%s", d.msg);
+    ck_assert_int_eq(data_count(f), n);
+    for (int i = 0; i < n; i++) {
+        Tensor t;
+        ck_assert_msg(data_get(f, v[i].name, &t, &d), "%s", d.msg);
+        ck_assert(type_equal(&t.type, &v[i].tensor.type));
+        ck_assert_mem_eq(t.data, v[i].tensor.data, (size_t)type_bytes(&t.type));
+    }
+    Tensor t;
+    ck_assert(!data_get(f, "none", &t, &d));
+    ck_assert_ptr_nonnull(strstr(d.msg, "no array 'none'; there are: "));
+    data_close(f);
+}
+
+START_TEST(npz_round_trip)
+{
+    NamedTensor v[NARRAYS];
+    FileMap a, b;
+    Diag d = {0};
+    make_arrays(v);
+    ck_assert(npz_write(in_folder("a.npz"), NARRAYS, v, &d));
+    ck_assert(npz_write(in_folder("b.npz"), NARRAYS, v, &d));
+    expect_arrays(in_folder("a.npz"), v, NARRAYS);
+    ck_assert(file_map(&a, in_folder("a.npz"), &d) && file_map(&b, in_folder("b.npz"), &d));
+    ck_assert_uint_eq(a.size, b.size);
+    ck_assert_mem_eq(a.data, b.data, a.size);
+    file_unmap(&a);
+    file_unmap(&b);
+}
+END_TEST
+
+START_TEST(npz_failed_write_leaves_nothing)
+{
+    NamedTensor v[NARRAYS];
+    Diag d = {0};
+    make_arrays(v);
+    ck_assert(!npz_write("/nonexistent/a.npz", NARRAYS, v, &d));
+    ck_assert_str_eq(d.msg, "/nonexistent/a.npz: No such file or directory");
+}
+END_TEST
+
+/* Every prefix of a file, and many copies with damaged bytes: no crash, one line each. */
+static void hostile(const char *path)
+{
+    FileMap m;
+    Diag d = {0};
+    ck_assert(file_map(&m, path, &d));
+    uint8_t *copy = malloc(m.size);
+    memcpy(copy, m.data, m.size);
+    size_t size = m.size;
+    file_unmap(&m);
+    for (size_t n = 0; n < size; n += n < 512 ? 1 : 37) {
+        write_bytes(path, copy, n);
+        ck_assert_msg(!reads(path, &d), "%s of %zu bytes", path, n);
+    }
+    uint32_t seed = 1;
+    for (int round = 0; round < 600; round++) {
+        size_t at[3];
+        uint8_t was[3];
+        for (int k = 0; k < 3; k++) {
+            seed = seed * 1664525u + 1013904223u;
+            at[k] = (seed >> 8) % size;
+            was[k] = copy[at[k]];
+            copy[at[k]] = (uint8_t)(round % 3 == 0 ? 0xff : seed >> 3);
+        }
+        write_bytes(path, copy, size);
+        reads(path, &d);
+        for (int k = 3; k-- > 0;)
+            copy[at[k]] = was[k];
+    }
+    free(copy);
+}
+
+START_TEST(npz_hostile)
+{
+    NamedTensor v[NARRAYS];
+    Diag d = {0};
+    make_arrays(v);
+    ck_assert(npz_write(in_folder("a.npz"), NARRAYS, v, &d));
+    hostile(in_folder("a.npz"));
+}
+END_TEST
+
+static size_t put(uint8_t *p, uint64_t v, size_t bytes)
+{
+    memcpy(p, &v, bytes);
+    return bytes;
+}
+
+/* A zip with one deflated entry x.npy, 32-bit records; claimed size as given. */
+static void write_deflated(const char *path, const uint8_t *npy, size_t size, uint64_t claimed)
+{
+    uint8_t z[1024], out[2048];
+    z_stream s = {.next_in = (uint8_t *)(uintptr_t)npy, .avail_in = (uInt)size, .next_out = z,
+                  .avail_out = sizeof z};
+    ck_assert_int_eq(deflateInit2(&s, 9, Z_DEFLATED, -MAX_WBITS, 8, 0), Z_OK);
+    ck_assert_int_eq(deflate(&s, Z_FINISH), Z_STREAM_END);
+    deflateEnd(&s);
+    size_t n = 0, central;
+    for (int round = 0; round < 2; round++) { /* local header, directory */
+        central = n;
+        n += put(out + n, round ? 0x02014b50 : 0x04034b50, 4);
+        n += round ? put(out + n, 20, 2) : 0;
+        n += put(out + n, 20, 2) + put(out + n + 2, 0, 2) + put(out + n + 4, 8, 2);
+        n += put(out + n, 0, 4);
+        n += put(out + n, crc32(0, npy, (uInt)size), 4);
+        n += put(out + n, s.total_out, 4);
+        n += put(out + n, claimed, 4);
+        n += put(out + n, 5, 2) + put(out + n + 2, 0, 2);
+        n += round ? put(out + n, 0, 8) + put(out + n + 8, 0, 6) : 0;
+        memcpy(out + n, "x.npy", 5);
+        n += 5;
+        if (round == 0) {
+            memcpy(out + n, z, s.total_out);
+            n += s.total_out;
+        }
+    }
+    size_t end = n;
+    n += put(out + n, 0x06054b50, 4) + put(out + n + 4, 0, 4);
+    n += put(out + n, 1, 2) + put(out + n + 2, 1, 2);
+    n += put(out + n, end - central, 4) + put(out + n + 4, central, 4) + put(out + n + 8, 0, 2);
+    write_bytes(path, out, n);
+}
+
+/* An .npy of version 1 around a header text and data. */
+static size_t make_npy(uint8_t *out, const char *text, const void *data, size_t size)
+{
+    size_t n = strlen(text);
+    memcpy(out, "\x93NUMPY\x01", 8);
+    put(out + 8, n, 2);
+    memcpy(out + 10, text, n);
+    memcpy(out + 10 + n, data, size);
+    return 10 + n + size;
+}
+
+START_TEST(npz_deflated)
+{
+    uint8_t npy[256];
+    float x[3] = {1, 2, 3};
+    size_t n = make_npy(npy, "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }\n", x,
+                        sizeof x);
+    write_deflated(in_folder("a.npz"), npy, n, n);
+    NamedTensor v = {"x", {type_make(DT_F32, 1, (int64_t[]){3}), x}};
+    expect_arrays(in_folder("a.npz"), &v, 1);
+    write_deflated(in_folder("a.npz"), npy, n, n + 1);
+    expect_error(in_folder("a.npz"), "a.npz: x: damaged compressed data");
+    write_deflated(in_folder("a.npz"), npy, n, 0x7fffffff);
+    expect_error(in_folder("a.npz"), "a.npz: x: impossible size");
+    write_deflated(in_folder("a.npz"), npy, n, n);
+    hostile(in_folder("a.npz"));
+}
+END_TEST
+
+/* ---- npy ------------------------------------------------------------------------------- */
+
+static void expect_npy(const char *text, const void *data, size_t size, const Type *type,
+                       const double *want)
+{
+    uint8_t npy[512];
+    Diag d = {0};
+    Tensor t;
+    size_t n = make_npy(npy, text, data, size);
+    write_bytes(in_folder("a.npy"), npy, n);
+    DataFile *f = data_open(in_folder("a.npy"), &d);
+    ck_assert(f && data_get(f, "a", &t, &d));
+    ck_assert(type_equal(&t.type, type));
+    for (int64_t i = 0; i < type_count(type); i++)
+        ck_assert_double_eq(tensor_f(&t, i), want[i]);
+    data_close(f);
+}
+
+START_TEST(npy_orders_and_types)
+{
+    int32_t fortran[6] = {1, 4, 2, 5, 3, 6};
+    Type t = type_make(DT_I32, 2, (int64_t[]){2, 3});
+    expect_npy("{'descr': '<i4', 'fortran_order': True, 'shape': (2, 3), }", fortran, 24, &t,
+               (double[]){1, 2, 3, 4, 5, 6});
+    t = type_make(DT_I32, 1, (int64_t[]){2});
+    expect_npy("{'shape': (2,), 'fortran_order': False, 'descr': '|i1'}", "\xff\x05", 2, &t,
+               (double[]){-1, 5});
+    expect_npy("{'shape': (2,), 'fortran_order': False, 'descr': '<u2'}", "\xff\xff\1", 4, &t,
+               (double[]){65535, 1});
+    t = type_make(DT_BOOL, 1, (int64_t[]){2});
+    expect_npy("{'shape': (2,), 'fortran_order': False, 'descr': '|b1'}", "\x02", 2, &t,
+               (double[]){1, 0});
+    t = type_scalar(DT_BF16);
+    expect_npy("{'shape': (), 'fortran_order': False, 'descr': '<V2'}", "\xc0\x3f", 2, &t,
+               (double[]){1.5});
+}
+END_TEST
+
+START_TEST(npy_refused)
+{
+    static const struct {
+        const char *text, *error;
+    } bad[] = {
+        {"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "'|O' is not read"},
+        {"{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", "'>f4' is not read"},
+        {"{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (1,), }", "malformed"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }",
+         "needs 8 bytes but there are 4"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (), 'shape': (0,), }",
+         "needs 0 bytes but there are 4"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }",
+         "too large"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 99999999999999999999), }",
+         "malformed"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1), }",
+         "more than 8 dimensions"},
+        {"{'descr': '<f4', 'shape': (1,), }", "malformed"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        uint8_t npy[512];
+        size_t n = make_npy(npy, bad[i].text, "abcd", 4);
+        write_bytes(in_folder("a.npy"), npy, n);
+        expect_error(in_folder("a.npy"), bad[i].error);
+    }
+}
+END_TEST
+
+/* ---- TensorProto, folders, text --------------------------------------------------------- */
+
+static void expect_pb(const char *bytes, size_t size, const char *name, const Type *type,
+                      const double *want)
+{
+    Diag d = {0};
+    Tensor t;
+    write_bytes(in_folder("a.pb"), bytes, size);
+    DataFile *f = data_open(in_folder("a.pb"), &d);
+    ck_assert_msg(f != NULL, "%s", d.msg);
+    ck_assert(data_get(f, name, &t, &d) && data_find(f, "a") == 0);
+    ck_assert(type_equal(&t.type, type));
+    for (int64_t i = 0; i < type_count(type); i++)
+        ck_assert_double_eq(tensor_f(&t, i), want[i]);
+    data_close(f);
+    hostile(in_folder("a.pb"));
+}
+
+START_TEST(tensorproto)
+{
+    /* dims 2 (single, packed), type, name "x", elements raw / packed / one by one */
+    static const char raw[] = "\x08\x02\x10\x01\x42\x01x\x4a\x08\0\0\x80\x3f\0\0\0\x40";
+    static const char ints[] = "\x0a\x01\x02\x10\x07\x3a\x03\x96\x01\x05";
+    static const char floats[] = "\x08\x02\x10\x01\x25\0\0\x80\x3f\x25\0\0\0\x40";
+    Type t = type_make(DT_F32, 1, (int64_t[]){2});
+    expect_pb(raw, sizeof raw - 1, "x", &t, (double[]){1, 2});
+    expect_pb(floats, sizeof floats - 1, "a", &t, (double[]){1, 2});
+    t.dt = DT_I64;
+    expect_pb(ints, sizeof ints - 1, "a", &t, (double[]){150, 5});
+}
+END_TEST
+
+START_TEST(fixtures)
+{
+    Diag d = {0};
+    const char *path = shared_path("fixtures/torch-oracle/gpt_tiny_tied/oracle.npz");
+    if (!path)
+        return;
+    ck_assert_msg(reads(path, &d), "%s", d.msg);
+    path = shared_path("fixtures/models/super_resolution_10/test_data_set_0");
+    DataFile *f = data_open(path, &d);
+    ck_assert_msg(f && data_count(f) == 2 && data_find(f, "output_0") == 1, "%s", d.msg);
+    data_close(f);
+    expect_error("/", "no .pb or .npy files");
+    expect_error("/nonexistent", "/nonexistent: No such file");
+}
+END_TEST
+
+START_TEST(text_windows)
+{
+    Diag d = {0};
+    int64_t ids[8] = {0};
+    Tensor out = {type_make(DT_I64, 2, (int64_t[]){2, 4}), ids};
+    write_bytes(in_folder("a.txt"), "h\xe9llo there", 11);
+    DataFile *f = data_open(in_folder("a.txt"), &d);
+    ck_assert(f && data_text_bytes(f) == 11);
+    data_text_window(f, 0, 4, &out, 0);
+    data_text_window(f, 7, 4, &out, 4);
+    ck_assert_int_eq(ids[1], 0xe9);
+    ck_assert_int_eq(ids[7], 'e');
+    data_close(f);
+    write_bytes(in_folder("a.txt"), "", 0);
+    expect_error(in_folder("a.txt"), "file is empty");
+}
+END_TEST
+
+/* ---- initial values, safetensors ----------------------------------------------------------- */
+
+START_TEST(init_rules)
+{
+    static float a[100000], b[100000];
+    Diag d = {0};
+    Init init;
+    Tensor t = {type_make(DT_F32, 4, (int64_t[]){100, 40, 5, 5}), a}, u = {t.type, b};
+    ck_assert(init_parse("kaiming", &init, &d));
+    init_fill(&t, &init, "conv.weight", false, 7);
+    init_fill(&u, &init, "conv.weight", false, 7);
+    ck_assert_mem_eq(a, b, sizeof a);
+    double sum = 0, square = 0;
+    for (int i = 0; i < 100000; i++) {
+        sum += (double)a[i];
+        square += (double)a[i] * (double)a[i];
+    }
+    ck_assert_double_lt(fabs(sum / 100000), 5 * sqrt(2.0 / 1000 / 100000));
+    ck_assert_double_lt(fabs(square / 100000 / (2.0 / 1000) - 1), 0.03);
+    init_fill(&u, &init, "conv2.weight", false, 7);
+    ck_assert(memcmp(a, b, sizeof a) != 0);
+    ck_assert(init_parse("xavier", &init, &d));
+    init_fill(&t, &init, "conv.weight", true, 7);
+    double limit = sqrt(6.0 / (40 * 25 + 100 * 25));
+    for (int i = 0; i < 100000; i++)
+        ck_assert_double_le(fabs((double)a[i]), limit);
+    Tensor row = {type_make(DT_F32, 1, (int64_t[]){2}), a};
+    init_fill(&row, &init, "norm.weight", false, 7);
+    ck_assert_double_eq((double)a[0], 1);
+    init_fill(&row, &init, "norm.bias", false, 7);
+    ck_assert_double_eq((double)a[1], 0);
+    static const char *const bad[] = {"normal:", "normal:0", "normal:x", "normal:1x", "he"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        Diag e = {0};
+        ck_assert(!init_parse(bad[i], &init, &e) && strstr(e.msg, bad[i]));
+    }
+}
+END_TEST
+
+START_TEST(random_inputs)
+{
+    int64_t ids[1000];
+    Tensor t = {type_make(DT_I64, 1, (int64_t[]){1000}), ids};
+    random_fill(&t, "ids", 61, 3, 1);
+    int64_t low = 99, high = -1;
+    for (int i = 0; i < 1000; i++) {
+        low = ids[i] < low ? ids[i] : low;
+        high = ids[i] > high ? ids[i] : high;
+    }
+    ck_assert(low == 0 && high == 60);
+}
+END_TEST
+
+START_TEST(philox_is_random123)
+{
+    for (uint32_t i = 0; i < 100; i++) {
+        philox4x32_ctr_t c = {{i, i * 77u, i * i, ~i}};
+        philox4x32_key_t k = {{i * 5u, 1234567u ^ i}};
+        philox4x32_ctr_t want = philox4x32_R(10, c, k);
+        PhiloxWords got = philox4x32(c.v[0], c.v[1], c.v[2], c.v[3], k.v[0], k.v[1]);
+        ck_assert_uint_eq(got.w0, want.v[0]);
+        ck_assert_uint_eq(got.w3, want.v[3]);
+    }
+}
+END_TEST
+
+START_TEST(safetensors_bytes)
+{
+    uint16_t h[2] = {1, 2};
+    float x[1] = {1};
+    NamedTensor v[2] = {{"h\"", {type_make(DT_BF16, 1, (int64_t[]){2}), h}},
+                        {"x", {type_scalar(DT_F32), x}}};
+    Diag d = {0};
+    FileMap m;
+    ck_assert(safetensors_write(in_folder("a.st"), 2, v, &d));
+    ck_assert(file_map(&m, in_folder("a.st"), &d));
+    static const char header[] =
+        "{\"x\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},"
+        "\"h\\\"\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[4,8]}}";
+    uint64_t len;
+    memcpy(&len, m.data, 8);
+    ck_assert_uint_eq(len % 8, 0);
+    ck_assert_uint_eq(m.size, 8 + len + 8);
+    ck_assert_mem_eq(m.data + 8, header, sizeof header - 1);
+    ck_assert_mem_eq(m.data + 8 + len, "\0\0\x80\x3f\1\0\2\0", 8);
+    file_unmap(&m);
+}
+END_TEST
+
+Suite *suite_data(void)
+{
+    Suite *s = suite_create("data");
+    TCase *tc = tcase_create("files");
+    tcase_set_timeout(tc, 60);
+    tcase_add_checked_fixture(tc, make_folder, remove_folder);
+    tcase_add_test(tc, npz_round_trip);
+    tcase_add_test(tc, npz_failed_write_leaves_nothing);
+    tcase_add_test(tc, npz_hostile);
+    tcase_add_test(tc, npz_deflated);
+    tcase_add_test(tc, npy_orders_and_types);
+    tcase_add_test(tc, npy_refused);
+    tcase_add_test(tc, tensorproto);
+    tcase_add_test(tc, fixtures);
+    tcase_add_test(tc, text_windows);
+    tcase_add_test(tc, safetensors_bytes);
+    suite_add_tcase(s, tc);
+    tc = tcase_create("values");
+    tcase_add_test(tc, init_rules);
+    tcase_add_test(tc, random_inputs);
+    tcase_add_test(tc, philox_is_random123);
+    suite_add_tcase(s, tc);
+    return s;
+}
