@@ -440,10 +440,13 @@ static bool write_model(Save *s, const WireField *graph)
     for (uint32_t i = 0; i < s->graph.n; i++)
         file_write(&out, s->graph.piece[i].data, s->graph.piece[i].size);
     file_write(&out, after, (size_t)(map->data + map->size - after));
-    if (out.size <= INT32_MAX)
+    bool ok = out.size <= INT32_MAX || fail(s->d, "the model would exceed 2 GB");
+    if (ok && s->data.f) /* before the model that refers to it */
+        ok = file_commit(&s->data, s->d);
+    if (ok)
         return file_commit(&out, s->d);
     file_abandon(&out);
-    return fail(s->d, "the model would exceed 2 GB");
+    return false;
 }
 
 static bool save(Save *s)
@@ -454,8 +457,6 @@ static bool save(Save *s)
         return fail(s->d, "there is no graph in it");
     s->old = find_field(map->data, map->size, MODEL_IR_VERSION, &version) && version.value < 4;
     TRY(rewrite_graph(s, &graph));
-    if (s->data.f)
-        TRY(file_commit(&s->data, s->d)); /* before the model that refers to it */
     return write_model(s, &graph);
 }
 

@@ -1,0 +1,313 @@
+/* test_save.c -- onnx_save: what is replaced, what stays, external files, refusals. */
+#include "tests.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ir/onnx/onnx_int.h"
+#include "ir/onnx/protobuf.h"
+#include "ir/onnx/save.h"
+
+static char folder[64];
+
+static void make_folder(void)
+{
+    strcpy(folder, "/tmp/ckc-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static char *in_folder(Arena *a, const char *name)
+{
+    return arena_printf(a, "%s/%s", folder, name);
+}
+
+static void remove_folder(void)
+{
+    static const char *const names[] = {"in.onnx", "w.bin", "out.onnx", "out.onnx.data"};
+    Arena a = {0};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unlink(in_folder(&a, names[i]));
+    arena_free(&a);
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+
+/* ---- a small model, written on the wire ------------------------------------------------ */
+
+typedef struct {
+    uint8_t b[4096];
+    size_t n;
+} Message;
+
+static void put_varint(Message *m, uint64_t v)
+{
+    for (; v >= 0x80; v >>= 7)
+        m->b[m->n++] = (uint8_t)(v | 0x80);
+    m->b[m->n++] = (uint8_t)v;
+}
+
+static void put_number(Message *m, unsigned field, uint64_t v)
+{
+    put_varint(m, field << 3);
+    put_varint(m, v);
+}
+
+static void put_bytes(Message *m, unsigned field, const void *data, size_t size)
+{
+    put_varint(m, field << 3 | 2);
+    put_varint(m, size);
+    memcpy(m->b + m->n, data, size);
+    m->n += size;
+}
+
+static void put_string(Message *m, unsigned field, const char *s)
+{
+    put_bytes(m, field, s, strlen(s));
+}
+
+static void put_node(Message *graph, const char *op, const char *a, const char *b, const char *y)
+{
+    Message node = {.n = 0};
+    put_string(&node, 1, a);
+    if (b)
+        put_string(&node, 1, b);
+    put_string(&node, 2, y);
+    put_string(&node, 4, op);
+    put_bytes(graph, 1, node.b, node.n);
+}
+
+static void put_info(Message *graph, unsigned field, const char *name, int64_t dim)
+{
+    Message d = {.n = 0}, shape = {.n = 0}, tensor = {.n = 0}, type = {.n = 0}, info = {.n = 0};
+    put_number(&d, 1, (uint64_t)dim);
+    put_bytes(&shape, 1, d.b, d.n);
+    put_number(&tensor, 1, 1);
+    put_bytes(&tensor, 2, shape.b, shape.n);
+    put_bytes(&type, 1, tensor.b, tensor.n);
+    put_string(&info, 1, name);
+    put_bytes(&info, 2, type.b, type.n);
+    put_bytes(graph, field, info.b, info.n);
+}
+
+/* Initializer of one dimension: float_data or raw, or external at an offset of w.bin. */
+static void put_tensor(Message *graph, const char *name, int64_t dim, int elem, const void *raw,
+                       size_t size, const char *offset)
+{
+    Message t = {.n = 0};
+    put_number(&t, 1, (uint64_t)dim);
+    put_number(&t, 2, (uint64_t)elem);
+    if (raw)
+        put_bytes(&t, elem == 1 ? 4 : 9, raw, size);
+    put_string(&t, 8, name);
+    put_string(&t, 12, "documentation stays");
+    if (offset) {
+        const char *entry[2][2] = {{"location", "w.bin"}, {"offset", offset}};
+        for (int i = 0; i < 2; i++) {
+            Message e = {.n = 0};
+            put_string(&e, 1, entry[i][0]);
+            put_string(&e, 2, entry[i][1]);
+            put_bytes(&t, 13, e.b, e.n);
+        }
+        put_number(&t, 14, 1);
+    }
+    put_bytes(graph, 5, t.b, t.n);
+}
+
+/* y = (x + a + b + c + d): a f32 and b f16 are initializers, c an input, d a ConstantOfShape. */
+static void write_model(const char *path, int ir_version, bool external)
+{
+    static const float a[2] = {1, 2};
+    static const uint16_t b[2] = {0x3c00, 0x4000};
+    static const int64_t shape[1] = {2};
+    Message graph = {.n = 0}, opset = {.n = 0}, model = {.n = 0};
+    put_node(&graph, "ConstantOfShape", "shape", NULL, "d");
+    put_node(&graph, "Add", "x", "a", "t1");
+    put_node(&graph, "Cast", "b", NULL, "bf");
+    put_string(&graph, 2, "g");
+    put_tensor(&graph, "a", 2, 1, external ? NULL : a, sizeof a, external ? "0" : NULL);
+    put_tensor(&graph, "b", 2, 10, external ? NULL : b, sizeof b, external ? "8" : NULL);
+    put_tensor(&graph, "shape", 1, 7, shape, sizeof shape, NULL);
+    put_info(&graph, 11, "x", 2);
+    put_info(&graph, 11, "c", 2);
+    put_info(&graph, 12, "t1", 2);
+    put_string(&graph, 99, "a field of the future");
+    put_number(&opset, 2, 13);
+    put_number(&model, 1, (uint64_t)ir_version);
+    put_bytes(&model, 7, graph.b, graph.n);
+    put_bytes(&model, 8, opset.b, opset.n);
+    FILE *f = fopen(path, "wb");
+    ck_assert(f && fwrite(model.b, 1, model.n, f) == model.n);
+    fclose(f);
+}
+
+/* ---- checks -------------------------------------------------------------------------------- */
+
+static const float new_values[4][2] = {{10, 20}, {30, 40}, {50, 60}, {70, 80}};
+
+static int save_values(SaveValue v[4], const char *names)
+{
+    int n = 0;
+    for (; names[n]; n++) {
+        static const char *const name[] = {"a", "b", "c", "d"};
+        v[n].name = name[names[n] - 'a'];
+        v[n].tensor = (Tensor){type_make(DT_F32, 1, (int64_t[]){2}),
+                               (void *)(uintptr_t)new_values[names[n] - 'a']};
+    }
+    return n;
+}
+
+static const Onnx__TensorProto *find_tensor(const OnnxModel *m, const char *name)
+{
+    const Onnx__GraphProto *g = m->proto->graph;
+    for (size_t i = 0; i < g->n_initializer; i++)
+        if (strcmp(g->initializer[i]->name, name) == 0)
+            return g->initializer[i];
+    return NULL;
+}
+
+static bool has_input(const OnnxModel *m, const char *name)
+{
+    const Onnx__GraphProto *g = m->proto->graph;
+    for (size_t i = 0; i < g->n_input; i++)
+        if (strcmp(g->input[i]->name, name) == 0)
+            return true;
+    return false;
+}
+
+static void expect_values(OnnxModel *m, const char *name, double first, double second)
+{
+    Diag d = {0};
+    OnnxTensor t;
+    const Onnx__TensorProto *p = find_tensor(m, name);
+    ck_assert_msg(p && tensor_load(m, p, &t, &d), "%s: %s", name, d.msg);
+    Tensor copy = {t.t.type, (double[2]){0}}; /* the mapping need not be aligned */
+    memcpy(copy.data, t.t.data, (size_t)type_bytes(&copy.type));
+    ck_assert_int_eq(type_count(&copy.type), 2);
+    ck_assert_double_eq(tensor_f(&copy, 0), first);
+    ck_assert_double_eq(tensor_f(&copy, 1), second);
+}
+
+static OnnxModel *save_and_open(Arena *a, const char *names)
+{
+    Diag d = {0};
+    SaveValue v[4];
+    OnnxModel *m = onnx_open(in_folder(a, "in.onnx"), &d);
+    ck_assert_msg(m != NULL, "%s", d.msg);
+    int n = save_values(v, names);
+    ck_assert_msg(onnx_save(m, in_folder(a, "out.onnx"), n, v, &d), "%s", d.msg);
+    onnx_close(m);
+    m = onnx_open(in_folder(a, "out.onnx"), &d);
+    ck_assert_msg(m != NULL, "%s", d.msg);
+    return m;
+}
+
+static size_t count_of(const OnnxModel *m, const char *text)
+{
+    size_t n = 0;
+    for (const uint8_t *p = m->map.data; (p = memmem(p, m->map.size - (size_t)(p - m->map.data),
+                                                     text, strlen(text))) != NULL;
+         p++)
+        n++;
+    return n;
+}
+
+START_TEST(replaces_and_keeps)
+{
+    Arena a = {0};
+    int version = _i;
+    write_model(in_folder(&a, "in.onnx"), version, false);
+    OnnxModel *m = save_and_open(&a, "abcd");
+    expect_values(m, "a", 10, 20);
+    expect_values(m, "b", 30, 40);
+    expect_values(m, "c", 50, 60);
+    expect_values(m, "d", 70, 80);
+    ck_assert_int_eq(find_tensor(m, "b")->data_type, 10);
+    ck_assert_uint_eq(m->proto->graph->n_node, 2);
+    ck_assert(has_input(m, "x"));
+    ck_assert_int_eq(has_input(m, "c"), version < 4);
+    ck_assert_int_eq(has_input(m, "d"), version < 4);
+    ck_assert_uint_eq(count_of(m, "documentation stays"), 3);
+    ck_assert_uint_eq(count_of(m, "a field of the future"), 1);
+    onnx_close(m);
+    arena_free(&a);
+}
+END_TEST
+
+START_TEST(nothing_replaced_is_a_copy)
+{
+    Arena a = {0};
+    Diag d = {0};
+    write_model(in_folder(&a, "in.onnx"), 8, false);
+    OnnxModel *m = save_and_open(&a, ""), *in = onnx_open(in_folder(&a, "in.onnx"), &d);
+    ck_assert_uint_eq(m->map.size, in->map.size);
+    ck_assert_mem_eq(m->map.data, in->map.data, in->map.size);
+    onnx_close(in);
+    onnx_close(m);
+    arena_free(&a);
+}
+END_TEST
+
+START_TEST(external_stays_external)
+{
+    Arena a = {0};
+    static const float f[2] = {1, 2};
+    static const uint16_t h[2] = {0x3c00, 0x4000};
+    FILE *w = fopen(in_folder(&a, "w.bin"), "wb");
+    ck_assert(fwrite(f, 8, 1, w) == 1 && fwrite(h, 4, 1, w) == 1);
+    fclose(w);
+    write_model(in_folder(&a, "in.onnx"), 8, true);
+    OnnxModel *m = save_and_open(&a, "ac");
+    expect_values(m, "a", 10, 20);
+    expect_values(m, "b", 1, 2);
+    expect_values(m, "c", 50, 60);
+    ck_assert_int_eq(find_tensor(m, "a")->data_location, 1);
+    ck_assert_int_eq(find_tensor(m, "b")->data_location, 1);
+    ck_assert_str_eq(find_tensor(m, "b")->external_data[0]->value, "out.onnx.data");
+    ck_assert_int_eq(find_tensor(m, "c")->data_location, 0);
+    onnx_close(m);
+    arena_free(&a);
+}
+END_TEST
+
+static void expect_refusal(OnnxModel *m, Arena *a, const SaveValue *v, const char *part)
+{
+    Diag d = {0};
+    ck_assert(!onnx_save(m, in_folder(a, "out.onnx"), 1, v, &d));
+    ck_assert_msg(strstr(d.msg, part) != NULL, "%s", d.msg);
+    ck_assert_int_ne(access(in_folder(a, "out.onnx"), F_OK), 0);
+}
+
+START_TEST(refusals)
+{
+    Arena a = {0};
+    Diag d = {0};
+    int64_t ints[2] = {0};
+    write_model(in_folder(&a, "in.onnx"), 8, false);
+    OnnxModel *m = onnx_open(in_folder(&a, "in.onnx"), &d);
+    SaveValue v = {"none", {type_make(DT_F32, 1, (int64_t[]){2}), (void *)ints}};
+    expect_refusal(m, &a, &v, "in.onnx: there is no 'none' to replace");
+    v.name = "a";
+    v.tensor.type.dim[0] = 1;
+    expect_refusal(m, &a, &v, "in.onnx: 'a' has another shape in the model than f32[1]");
+    v.tensor.type = type_make(DT_I64, 1, (int64_t[]){2});
+    expect_refusal(m, &a, &v, "in.onnx: 'a' is float in the model and cannot be replaced by i64");
+    ck_assert(!onnx_save(m, "/nonexistent/x.onnx", 0, NULL, &d));
+    ck_assert_str_eq(d.msg, "/nonexistent/x.onnx: No such file or directory");
+    onnx_close(m);
+    arena_free(&a);
+}
+END_TEST
+
+Suite *suite_save(void)
+{
+    Suite *s = suite_create("save");
+    TCase *tc = tcase_create("onnx");
+    tcase_add_checked_fixture(tc, make_folder, remove_folder);
+    tcase_add_loop_test(tc, replaces_and_keeps, 3, 5);
+    tcase_add_test(tc, nothing_replaced_is_a_copy);
+    tcase_add_test(tc, external_stays_external);
+    tcase_add_test(tc, refusals);
+    suite_add_tcase(s, tc);
+    return s;
+}
