@@ -111,24 +111,17 @@ static bool check_sizes(const PackBuffer *buffers, int32_t n, int64_t align, cha
 static bool check_fixed(const PackBuffer *buffers, int32_t n, char *err)
 {
     PackBuffer *fixed = malloc(((size_t)n + 1) * sizeof *fixed);
-    bool ok = fixed;
-    int32_t m = 0;
-    for (int32_t i = 0; ok && i < n; i++) {
-        if (buffers[i].offset >= 0) {
-            fixed[m++] = buffers[i];
-        }
+    if (!fixed) {
+        return out_of_memory(err);
     }
-    if (!ok) {
-        out_of_memory(err);
-    } else {
-        char why[PACK_ERR_SIZE];
-        ok = pack_verify(fixed, m, INT64_MAX, why);
-        if (!ok) {
-            fail(err, "fixed buffers: %.200s", why);
-        }
+    for (int32_t i = 0; i < n; i++) {
+        const PackBuffer *b = &buffers[i];
+        fixed[i] = b->offset >= 0 ? *b : (PackBuffer){0, b->lower, b->upper, 0};
     }
+    char why[PACK_ERR_SIZE];
+    bool ok = pack_verify(fixed, n, INT64_MAX, why);
     free(fixed);
-    return ok;
+    return ok || fail(err, "fixed %.200s", why);
 }
 
 static int64_t gcd(int64_t a, int64_t b)
@@ -265,30 +258,33 @@ static void keep_better(Problem *p)
     }
 }
 
-static bool satisfied(const Problem *p)
+/* The capacity while it is not known to be too small; 0: minimise. */
+static int64_t wanted(const Problem *p)
 {
-    int64_t goal = p->capacity > p->bound_bytes ? p->capacity : p->bound_bytes;
-    return p->arena <= goal || (p->capacity > 0 && p->capacity < p->bound_bytes);
+    return p->capacity >= p->bound_bytes ? p->capacity : 0;
 }
 
 /* Nothing left to do, or to spend. */
 static bool finished(Problem *p)
 {
-    bool close = p->capacity == 0 && p->arena < INT64_MAX &&
+    int64_t goal = wanted(p) ? wanted(p) : p->bound_bytes;
+    if (p->arena <= goal) {
+        return true;
+    }
+    bool close = !wanted(p) && p->arena < INT64_MAX &&
                  p->arena - p->bound_bytes <= p->bound_bytes / GOOD_ENOUGH;
     int64_t limit = close ? p->budget.max_steps / GOOD_EFFORT : p->budget.max_steps;
-    return satisfied(p) || p->budget.steps >= limit || !pack_spend(&p->budget, 0);
+    return p->budget.steps >= limit || !pack_spend(&p->budget, 0);
 }
 
-/* What lanes and search aim at, in units. */
+/* What lanes and search aim at, in units; half way: between the bound and the best. */
 static int64_t target_units(const Problem *p, bool half_way)
 {
-    if (p->capacity > 0) {
-        int64_t capacity = p->capacity / p->unit;
-        return capacity > p->bound ? capacity : p->bound;
+    int64_t capacity = wanted(p) / p->unit;
+    if (capacity > p->bound) {
+        return capacity;
     }
-    int64_t best = round_up(p->arena, p->unit) / p->unit;
-    return half_way ? p->bound + (best - p->bound) / 2 : p->bound;
+    return half_way ? p->bound + (p->arena / p->unit - p->bound) / 2 : p->bound;
 }
 
 /* --- the portfolio ---------------------------------------------------------------- */
@@ -416,7 +412,7 @@ static bool solve(Problem *p, uint64_t seed, char *err)
         bool useful = true;
         for (int round = 0; ok && useful && round < 32 && !finished(p); round++) {
             useful = run_searches(p, &forms, round, seed, target_units(p, false));
-            if (!finished(p) && p->capacity == 0) {
+            if (!finished(p) && !wanted(p)) {
                 run_searches(p, &forms, round, seed, target_units(p, true));
             }
             run_lanes(p, greedy);
