@@ -197,6 +197,14 @@ uint32_t *graph_uses(const Graph *g, Arena *a)
     return uses;
 }
 
+Val graph_root(const Graph *g, Val v)
+{
+    const Node *n;
+    while (v.i && (n = graph_def(g, v)) && (node_def(n)->traits & OPT_VIEW))
+        v = n->in[0];
+    return v;
+}
+
 bool graph_is_const(const Graph *g, Val v)
 {
     return v.i && g->vals[v.i].kind == VAL_CONST && g->vals[v.i].data;

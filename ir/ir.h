@@ -169,6 +169,7 @@ static inline Node *graph_def(const Graph *g, Val v)
 }
 /* Number of scheduled uses per value (outputs and updates count), allocated in a. */
 uint32_t *graph_uses(const Graph *g, Arena *a);
+Val  graph_root(const Graph *g, Val v); /* the value whose bytes v is: v, or what a chain of views views */
 bool graph_is_const(const Graph *g, Val v);             /* CONST with data */
 Tensor graph_tensor(const Graph *g, Val v);             /* of a value with data */
 

@@ -289,6 +289,7 @@ typedef struct {
 
 static int merge_operand(Merge *m, Val v)
 {
+    v = graph_root(m->g, v);
     for (int i = 0; i < m->k->noperands; i++)
         if (m->vals[i].i == v.i)
             return i;
@@ -419,7 +420,7 @@ static bool kernel_single(Kernel *k, Arena *a, const Graph *g, const Node *n, Va
 {
     TRY(lower_node(k, a, g, n, d));
     for (int i = 0; i < n->nin + n->nout; i++)
-        vals[i] = i < n->nin ? n->in[i] : n->out[i - n->nin];
+        vals[i] = i < n->nin ? graph_root(g, n->in[i]) : n->out[i - n->nin];
     *nread = n->nin;
     *nwrite = n->nout;
     return true;
@@ -444,6 +445,8 @@ bool kernel_of(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
     for (int i = 0; i < n; i++) {
         const Node *node = &g->nodes[nodes[i].i];
         Kernel part;
+        if (node_def(node)->traits & OPT_VIEW)
+            continue; /* its readers read what it views */
         TRY(lower_node(&part, a, g, node, d));
         if (!merge_part(&m, &part, node))
             return d ? fail(d, "%s does not fit its kernel group", node_def(node)->name) : false;

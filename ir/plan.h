@@ -44,14 +44,26 @@ typedef struct {
 /* Values read and written by a step from and to memory: kernel_of's operands. */
 bool plan_step_kernel(const Plan *p, uint32_t step, Arena *a, const bool *live_out, Kernel *k,
                       Val *vals, int *nread, int *nwrite, Diag *d);
-/* Per value: is it read after (outside) the kernel that makes it?  Allocated in a. */
+/* Per value: is it, or a view of it, read outside the kernel that makes it?  Views themselves are
+ * never live out: they have no memory of their own.  Allocated in a. */
 bool *plan_live_out(const Graph *g, Arena *a);
-/* Cut order into steps by group. */
+/* Cut order into steps by group; views are no steps. */
 void plan_cut(Plan *p, Arena *a);
 
 /* Independent check: every operand has memory inside the arena when its step runs, and no two
  * live values share a byte unless one is a view of, or in place on, the other. */
 bool plan_verify(const Plan *p, Diag *d);
+
+/* What a device says about a kernel: provided by the runtime, asked by the cost pass, which knows no
+ * devices.  The pass announces every kernel of the schedule, in order, with out == NULL, then
+ * asks for the answers; k, vals and g stay as they are until the first answer. */
+typedef struct {
+    int choice;
+    int64_t scratch; /* bytes */
+    int64_t ns;      /* seconds * 1e9; < 0: not known, use the roofline */
+} StepCost;
+typedef bool CostFn(void *user, const Graph *g, const NodeId *nodes, int n, const Kernel *k,
+                    const Val *vals, int nread, int nwrite, StepCost *out, Diag *d);
 
 /* Text form (.ckp): a header, the graph (ir.h), then one line per step.  plan_parse fills p and
  * p->g (initialised by the caller with its arena). */

@@ -4,15 +4,6 @@
 #include "../ir/onnx/onnx.h"
 #include "../ir/plan.h"
 
-/* What the device says about a step (the runtime provides it; passes do not know devices). */
-typedef struct {
-    int choice;
-    int64_t scratch; /* bytes */
-    int64_t ns;      /* seconds * 1e9; < 0: not known, use the roofline */
-} StepCost;
-typedef bool CostFn(void *user, const Graph *g, const NodeId *nodes, int n, const Kernel *k,
-                    const Val *vals, int nread, int nwrite, StepCost *out, Diag *d);
-
 typedef enum { LOSS_AUTO, LOSS_CE, LOSS_MSE, LOSS_BCE, LOSS_L1, LOSS_NONE } LossKind;
 extern const char *const loss_name[]; /* "auto", "ce", ..., NULL */
 typedef enum { OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM, OPTIM_NONE } OptimKind;

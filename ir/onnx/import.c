@@ -188,6 +188,14 @@ static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *in
     return tensor ? in->type->tensor_type : NULL;
 }
 
+static const Tensor *find_feed(const Import *x, const char *input)
+{
+    for (int i = 0; i < x->opt->nfeed; i++)
+        if (strcmp(x->opt->feed[i].name, input) == 0)
+            return &x->opt->feed[i].t;
+    return NULL;
+}
+
 static void bind_dim(Binder *b, const char *input, int k,
                      const Onnx__TensorShapeProto__Dimension *dim, int64_t *value)
 {
@@ -200,6 +208,11 @@ static void bind_dim(Binder *b, const char *input, int k,
         return;
     }
     const char *symbol = by_place;
+    const Tensor *feed = find_feed(b->x, input);
+    if (feed && k < feed->type.rank) {
+        *value = feed->type.dim[k];
+        return;
+    }
     if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
         *pb(dim->dim_param))
         symbol = dim->dim_param;
@@ -219,6 +232,11 @@ static bool bind_input(Binder *b, const Onnx__ValueInfoProto *in, Type *t)
         return fail_status(x->d, EXIT_UNSUPPORTED,
                            "input '%s': element type %s is not supported", name,
                            onnx_dtype_name(p->elem_type));
+    const Tensor *feed = find_feed(x, name);
+    if (!p->shape && feed) {
+        *t = type_with(feed->type, dt);
+        return true;
+    }
     if (!p->shape)
         return fail(x->d, "input '%s' has no shape", name);
     if (p->shape->n_dim > MAX_RANK)
@@ -312,6 +330,12 @@ static bool import_inputs(Import *x, const Onnx__GraphProto *gp)
         TRY(bind_input(&b, gp->input[i], &t));
         v = graph_value(x->g, name, t, weight[i] ? role_of(x, name, &(Tensor){.type = t})
                                                  : VAL_INPUT);
+        const Tensor *feed = find_feed(x, name);
+        char have[160], want[160];
+        if (feed && !type_equal(&feed->type, &t))
+            return fail(x->d, "input '%s' is %s, its data are %s", name, type_str(&t, want),
+                        type_str(&feed->type, have));
+        x->g->vals[v.i].data = feed ? feed->data : NULL;
         name_value(x, v, name);
         scope_set(x, name, v);
     }
@@ -410,6 +434,7 @@ static bool import_one(OnnxNode *n, bool poisoned)
         return refuse(n, "read from opset %d on; convert the model to a newer opset", op->since);
     if (poisoned)
         return false;
+    n->row = op;
     return f ? import_call(n, f) : op->import(n);
 }
 

@@ -104,7 +104,7 @@ static bool settle_node(Import *x, NodeId id, int depth)
     return true;
 }
 
-/* Make a value a constant if it depends on the file only.  Initializers on the way stop being
+/* Make a value a constant if it depends on the file and known inputs only.  Initializers on the way stop being
  * parameters: what decides shapes cannot change between steps. */
 static bool settle(Import *x, Val v, int depth)
 {
@@ -113,7 +113,7 @@ static bool settle(Import *x, Val v, int depth)
         return val->data != NULL;
     if (val->kind == VAL_TEMP)
         return settle_node(x, val->def, depth);
-    if (val->kind != VAL_PARAM || !val->data)
+    if ((val->kind != VAL_PARAM && val->kind != VAL_INPUT) || !val->data)
         return false;
     size_t bytes = (size_t)type_bytes(&val->type);
     void *copy = arena_alloc(x->g->arena, bytes + 1, 1);
@@ -237,3 +237,65 @@ Val random_input(Import *x)
 }
 
 Val reshape_ints(Graph *g, Val a, const Ints *dim) { return build_reshape(g, a, dim->n, dim->v); }
+
+uint32_t axes_of(const Ints *axes)
+{
+    uint32_t m = 0;
+    for (int i = 0; i < axes->n; i++)
+        m |= 1u << axes->v[i];
+    return m;
+}
+
+Val along_axis(Graph *g, Val a, int axis, int rank)
+{
+    int64_t dim[MAX_RANK];
+    if (!a.i)
+        return a;
+    for (int i = 0; i < rank; i++)
+        dim[i] = i == axis ? type_count(val_type(g, a)) : 1;
+    return build_reshape(g, a, rank, dim);
+}
+
+Val iota(Graph *g, int64_t n)
+{
+    Type t = type_make(DT_I64, 1, &n);
+    int64_t *v = NEW(g->arena, int64_t, n + 1);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = i;
+    return graph_const(g, "iota", t, v);
+}
+
+Val negative_wraps(Graph *g, Val index, int64_t n)
+{
+    if (!index.i)
+        return index;
+    Val below = build2(g, OP_less, index, scalar_like(g, index, 0));
+    Val wrapped = build2(g, OP_add, index, scalar_like(g, index, (double)n));
+    return build3(g, OP_where, below, wrapped, index);
+}
+
+/* Integer types without a native counterpart live in a wider one: wrap around as they would. */
+Val narrow(OnnxNode *n, Val v, int32_t data_type)
+{
+    DType dt = onnx_dtype(data_type);
+    Graph *g = n->g;
+    int64_t span = 0, low = 0;
+    if (dt == DT_NONE) {
+        refuse(n, "element type %s is not supported", onnx_dtype_name(data_type));
+        return (Val){0};
+    }
+    switch (data_type) {
+    case ONNX__TENSOR_PROTO__DATA_TYPE__INT8: span = 1 << 8, low = -(1 << 7); break;
+    case ONNX__TENSOR_PROTO__DATA_TYPE__INT16: span = 1 << 16, low = -(1 << 15); break;
+    case ONNX__TENSOR_PROTO__DATA_TYPE__UINT16: span = 1 << 16; break;
+    case ONNX__TENSOR_PROTO__DATA_TYPE__UINT32: span = INT64_C(1) << 32; break;
+    default: break;
+    }
+    if (!span || !v.i || val_type(g, v)->dt == DT_U8 || val_type(g, v)->dt == DT_BOOL)
+        return build_cast(g, v, dt);
+    Val wide = build_cast(g, build_cast(g, v, DT_I64), dt);
+    if (low)
+        wide = build2(g, OP_sub, wide, scalar_like(g, wide, (double)low));
+    wide = build2(g, OP_bitand, wide, scalar_like(g, wide, (double)(span - 1)));
+    return low ? build2(g, OP_add, wide, scalar_like(g, wide, (double)low)) : wide;
+}

@@ -24,7 +24,7 @@
 #ifndef CKC_ONNX_H
 #define CKC_ONNX_H
 
-#include "ir.h"
+#include "../ir.h"
 
 typedef struct OnnxModel OnnxModel;
 
@@ -37,9 +37,18 @@ typedef struct {
     int64_t value;
 } OnnxBind;
 
+/* A graph input whose value is known when compiling.  It binds the input's symbols, stays an
+ * input with this as its data, and becomes a constant if shapes depend on it. */
+typedef struct {
+    const char *name;
+    Tensor t; /* outlives the graph */
+} OnnxFeed;
+
 typedef struct {
     const OnnxBind *bind;
     int nbind;
+    const OnnxFeed *feed;
+    int nfeed;
     const char *const *data;  /* graph inputs known to be fed */
     int ndata;
     const char *const *train; /* globs: float tensors that are parameters whatever the rule says */

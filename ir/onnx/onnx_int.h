@@ -97,6 +97,7 @@ typedef struct {
 
 struct OnnxNode {
     Import *x;
+    const struct OnnxOp *row; /* of the table */
     Graph *g;
     const Onnx__NodeProto *proto;
     const Frame *frame;
@@ -168,15 +169,31 @@ Val mul_scalar(Graph *g, Val a, double v);
 Val mean_over(Graph *g, Val a, uint32_t axes, bool keepdims);
 Val random_input(Import *x); /* the "rng" input */
 Val reshape_ints(Graph *g, Val a, const Ints *dim);
+uint32_t axes_of(const Ints *axes); /* as a bit mask */
+static inline Ints ints_of(const Type *t)
+{
+    Ints r = {.n = t->rank};
+    for (int i = 0; i < t->rank; i++)
+        r.v[i] = t->dim[i];
+    return r;
+}
+/* x[C] shaped so that it broadcasts along dimension `axis` of rank. */
+Val along_axis(Graph *g, Val a, int axis, int rank);
+Val iota(Graph *g, int64_t n);                         /* i64: 0 1 2 ... */
+Val negative_wraps(Graph *g, Val index, int64_t n);    /* python's negative indices */
+Val narrow(OnnxNode *n, Val v, int32_t data_type);     /* convert to an ONNX element type */
 
 /* ---- the table --------------------------------------------------------------------------- */
 
-typedef struct {
+typedef struct OnnxOp {
     const char *name;
     int since;          /* oldest opset it reads */
     bool (*import)(OnnxNode *n);
     unsigned weights;   /* operands that are trainable weights by role: bit mask */
     const char *domain; /* NULL: ai.onnx */
+    Op native;          /* for importers of many operators: the native one */
+    const char *al, *be; /* attributes that become its constants, with their defaults */
+    double al0, be0;
 } OnnxOp;
 
 /* One array per family (import_*.c), ended by a NULL name. */

@@ -111,12 +111,23 @@ static Val grad_if_chosen(Graph *g, const Node *n, int i, Val dy)
     return build3(g, OP_where, mine, share, build_scalar(g, dt, 0));
 }
 
-/* a - b * trunc(a / b): d/db = -trunc(a / b) */
+/* a - b * q with q = a / b rounded to an integer: d/db = -q */
+static Val grad_quotient(Graph *g, const Node *n, Op rounding, Val dy)
+{
+    Val q = build1(g, rounding, build2(g, OP_div, n->in[0], n->in[1]));
+    return build1(g, OP_neg, build2(g, OP_mul, dy, q));
+}
+
 static Val grad_fmod_b(Graph *g, const Node *n, int i, Val dy)
 {
     (void)i;
-    Val q = build1(g, OP_trunc, build2(g, OP_div, n->in[0], n->in[1]));
-    return build1(g, OP_neg, build2(g, OP_mul, dy, q));
+    return grad_quotient(g, n, OP_trunc, dy);
+}
+
+static Val grad_mod_b(Graph *g, const Node *n, int i, Val dy)
+{
+    (void)i;
+    return grad_quotient(g, n, OP_floor, dy);
 }
 
 static Val grad_prelu_a(Graph *g, const Node *n, int i, Val dy)

@@ -41,7 +41,7 @@ static bool scatter_elements_infer(const Graph *g, const Node *n, Type *out, Dia
 
 /* clang-format off */
 KERNEL(scatter_elements,
-    const int64_t inner = p[5], chunks = p[7], op = p[9];
+    const int64_t inner = p[5], chunks = p[7], how = p[9];
     const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32), u1 = FMIN(p[6], c1);
     int64_t rest = i / chunks, base = 0, ubase = 0;
     int inside = 1;
@@ -68,13 +68,13 @@ KERNEL(scatter_elements,
             const int64_t to = base + row * p[3] + c;
             if (p[8]) {
                 const int64_t v = I(2, from), old = I(3, to);
-                SETI(3, to, op == 1 ? (int64_t)((uint64_t)old + (uint64_t)v)
-                          : op == 2 ? (int64_t)((uint64_t)old * (uint64_t)v)
-                          : op == 3 ? FMAX(old, v) : op == 4 ? FMIN(old, v) : v);
+                SETI(3, to, how == 1 ? (int64_t)((uint64_t)old + (uint64_t)v)
+                          : how == 2 ? (int64_t)((uint64_t)old * (uint64_t)v)
+                          : how == 3 ? FMAX(old, v) : how == 4 ? FMIN(old, v) : v);
             } else {
                 const REAL v = F(2, from), old = F(3, to);
-                SETF(3, to, op == 1 ? old + v : op == 2 ? old * v
-                          : op == 3 ? FMAX(old, v) : op == 4 ? FMIN(old, v) : v);
+                SETF(3, to, how == 1 ? old + v : how == 2 ? old * v
+                          : how == 3 ? FMAX(old, v) : how == 4 ? FMIN(old, v) : v);
             }
         }
 )
@@ -130,7 +130,7 @@ static bool scatter_nd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 /* clang-format off */
 KERNEL(scatter_nd,
     const int64_t inner = p[0], rows = p[1], count = p[2], chunks = p[3], tuple = p[4];
-    const int64_t blocks = p[5], block = p[6], op = p[8];
+    const int64_t blocks = p[5], block = p[6], how = p[8];
     const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32);
     const int64_t batch = i / (chunks * blocks);
     const int64_t r0 = i / chunks % blocks * block, r1 = FMIN(rows, r0 + block);
@@ -155,13 +155,13 @@ KERNEL(scatter_nd,
         for (int64_t c = c0; c < c1; c++)
             if (p[7]) {
                 const int64_t v = I(2, j * inner + c), old = I(3, base + c);
-                SETI(3, base + c, op == 1 ? (int64_t)((uint64_t)old + (uint64_t)v)
-                                : op == 2 ? (int64_t)((uint64_t)old * (uint64_t)v)
-                                : op == 3 ? FMAX(old, v) : op == 4 ? FMIN(old, v) : v);
+                SETI(3, base + c, how == 1 ? (int64_t)((uint64_t)old + (uint64_t)v)
+                                : how == 2 ? (int64_t)((uint64_t)old * (uint64_t)v)
+                                : how == 3 ? FMAX(old, v) : how == 4 ? FMIN(old, v) : v);
             } else {
                 const REAL v = F(2, j * inner + c), old = F(3, base + c);
-                SETF(3, base + c, op == 1 ? old + v : op == 2 ? old * v
-                                : op == 3 ? FMAX(old, v) : op == 4 ? FMIN(old, v) : v);
+                SETF(3, base + c, how == 1 ? old + v : how == 2 ? old * v
+                                : how == 3 ? FMAX(old, v) : how == 4 ? FMIN(old, v) : v);
             }
     }
 )

@@ -1,0 +1,232 @@
+/* plan.c -- queries on plans: steps, live-out values, the independent verifier. */
+#include "plan.h"
+#include <stdlib.h>
+#include <string.h>
+
+const char *const mem_kind_name[MEM_KINDS] = {
+    "parameters", "gradients", "optimizer", "state", "data", "activations", "workspace"};
+
+bool *plan_live_out(const Graph *g, Arena *a)
+{
+    bool *live = NEW(a, bool, g->nvals);
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        if (node_def(n)->traits & OPT_VIEW)
+            continue;
+        for (int i = 0; i < n->nin; i++) {
+            Val r = graph_root(g, n->in[i]);
+            const Node *def = graph_def(g, r);
+            live[r.i] |= r.i && def && (def != n && (!def->group || def->group != n->group));
+        }
+    }
+    for (uint32_t i = 0; i < g->nout; i++)
+        live[graph_root(g, g->out[i]).i] = true;
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        live[graph_root(g, g->update[i].value).i] = true;
+    return live;
+}
+
+void plan_cut(Plan *p, Arena *a)
+{
+    const Graph *g = p->g;
+    p->step = NEW(a, Step, g->norder + 1);
+    p->nstep = 0;
+    for (uint32_t k = 0; k < g->norder;) {
+        const Node *n = &g->nodes[g->order[k].i];
+        uint32_t first = k++;
+        while (n->group && k < g->norder && g->nodes[g->order[k].i].group == n->group)
+            k++;
+        if (k == first + 1 && (node_def(n)->traits & OPT_VIEW))
+            continue;
+        p->step[p->nstep++] = (Step){.first = first, .count = k - first};
+    }
+}
+
+bool plan_step_kernel(const Plan *p, uint32_t step, Arena *a, const bool *live_out, Kernel *k,
+                      Val *vals, int *nread, int *nwrite, Diag *d)
+{
+    const Step *s = &p->step[step];
+    return kernel_of(k, a, p->g, p->g->order + s->first, (int)s->count, live_out, vals, nread,
+                     nwrite, d);
+}
+
+/* ---- verifier: replays the plan on a map of the arena's bytes ------------------------------
+ * Every write marks its range with the value; every read checks that its range still is that
+ * value's.  Quadratic structures are avoided by a sorted list of disjoint intervals. */
+
+typedef struct {
+    int64_t lo, hi;
+    uint32_t val;
+} Range;
+typedef struct {
+    Range *r;
+    uint32_t n, cap;
+} Map;
+
+static void map_insert(Map *m, uint32_t at, Range r)
+{
+    if (m->n == m->cap) {
+        m->cap = m->cap ? 2 * m->cap : 256;
+        m->r = realloc(m->r, m->cap * sizeof *m->r);
+        if (!m->r)
+            abort();
+    }
+    memmove(m->r + at + 1, m->r + at, (m->n - at) * sizeof *m->r);
+    m->r[at] = r;
+    m->n++;
+}
+
+static uint32_t map_first(const Map *m, int64_t lo) /* first range that ends behind lo */
+{
+    uint32_t a = 0, b = m->n;
+    while (a < b) {
+        uint32_t mid = (a + b) / 2;
+        if (m->r[mid].hi > lo)
+            b = mid;
+        else
+            a = mid + 1;
+    }
+    return a;
+}
+
+static void map_write(Map *m, Range w)
+{
+    if (w.lo >= w.hi)
+        return;
+    uint32_t i = map_first(m, w.lo);
+    while (i < m->n && m->r[i].lo < w.hi) {
+        Range old = m->r[i];
+        if (old.lo < w.lo) {
+            m->r[i].hi = w.lo;
+            i++;
+            if (old.hi > w.hi) {
+                map_insert(m, i, (Range){w.hi, old.hi, old.val});
+                break;
+            }
+        } else if (old.hi > w.hi) {
+            m->r[i].lo = w.hi;
+            break;
+        } else {
+            memmove(m->r + i, m->r + i + 1, (m->n - i - 1) * sizeof *m->r);
+            m->n--;
+        }
+    }
+    map_insert(m, i, w);
+}
+
+static bool map_holds(const Map *m, Range w)
+{
+    uint32_t i = map_first(m, w.lo);
+    for (int64_t at = w.lo; at < w.hi; at = m->r[i++].hi)
+        if (i == m->n || m->r[i].lo > at || m->r[i].val != w.val)
+            return false;
+    return true;
+}
+
+static bool value_range(const Plan *p, Val v, Range *r, Diag *d)
+{
+    int64_t bytes = type_bytes(val_type(p->g, v));
+    *r = (Range){p->offset[v.i], p->offset[v.i] + bytes, v.i};
+    if (bytes && (r->lo < 0 || r->hi > p->arena_bytes))
+        return fail(d, "plan: %%%s lies outside the arena", p->g->vals[v.i].name);
+    return true;
+}
+
+static bool verify_step(const Plan *p, uint32_t s, Map *m, const bool *live, Arena *a, Diag *d)
+{
+    Kernel k;
+    Range r;
+    int nread, nwrite, cap = 1;
+    for (uint32_t i = 0; i < p->step[s].count; i++) {
+        const Node *n = &p->g->nodes[p->g->order[p->step[s].first + i].i];
+        cap += n->nin + n->nout;
+    }
+    Val *vals = NEW(a, Val, cap);
+    TRY(plan_step_kernel(p, s, a, live, &k, vals, &nread, &nwrite, d));
+    Range scratch = {p->step[s].scratch_offset, p->step[s].scratch_offset + p->step[s].scratch, 0};
+    if (p->step[s].scratch && (scratch.lo < 0 || scratch.hi > p->arena_bytes))
+        return fail(d, "plan: workspace of step %u lies outside the arena", s);
+    map_write(m, scratch);
+    for (int i = 0; i < nread; i++) {
+        if (!vals[i].i)
+            continue;
+        TRY(value_range(p, vals[i], &r, d));
+        if (!map_holds(m, r))
+            return fail(d, "plan: step %u reads %%%s, whose bytes are overwritten", s,
+                        p->g->vals[vals[i].i].name);
+    }
+    for (int o = nread; o < nread + nwrite; o++) {
+        TRY(value_range(p, vals[o], &r, d));
+        for (int i = 0; i < nread; i++) { /* sharing a read operand's bytes needs permission */
+            Range q;
+            if (!vals[i].i)
+                continue;
+            TRY(value_range(p, vals[i], &q, d));
+            bool overlap = r.lo < q.hi && q.lo < r.hi;
+            if (overlap && (r.lo != q.lo || !kernel_inplace(&k, i, o)))
+                return fail(d, "plan: step %u writes %%%s over its operand %%%s", s,
+                            p->g->vals[vals[o].i].name, p->g->vals[vals[i].i].name);
+        }
+        map_write(m, r);
+    }
+    for (int o = nread; o < nread + nwrite; o++) { /* results must not overlap each other */
+        TRY(value_range(p, vals[o], &r, d));
+        if (!map_holds(m, r))
+            return fail(d, "plan: step %u: results overlap", s);
+    }
+    return true;
+}
+
+/* What must hold its bytes at the end of the step: outputs, updates, constants. */
+static bool verify_end(const Plan *p, const Map *m, Diag *d)
+{
+    const Graph *g = p->g;
+    Range r;
+    for (uint32_t i = 0; i < g->nout; i++) {
+        TRY(value_range(p, graph_root(g, g->out[i]), &r, d));
+        if (!map_holds(m, r))
+            return fail(d, "plan: output %%%s is overwritten", g->vals[g->out[i].i].name);
+    }
+    for (uint32_t i = 0; i < g->nupdate; i++) {
+        TRY(value_range(p, graph_root(g, g->update[i].value), &r, d));
+        if (!map_holds(m, r))
+            return fail(d, "plan: update %%%s is overwritten", g->vals[g->update[i].value.i].name);
+    }
+    for (uint32_t i = 1; i < g->nvals; i++)
+        if (g->vals[i].kind == VAL_CONST && p->offset[i] >= 0) {
+            TRY(value_range(p, (Val){i}, &r, d));
+            if (!map_holds(m, r))
+                return fail(d, "plan: constant %%%s is overwritten", g->vals[i].name);
+        }
+    return true;
+}
+
+bool plan_verify(const Plan *p, Diag *d)
+{
+    Arena a = {0};
+    Map m = {0};
+    const Graph *g = p->g;
+    bool *live = plan_live_out(g, &a), ok = true;
+    for (uint32_t i = 1; i < g->nvals && ok; i++)
+        if (g->vals[i].kind != VAL_TEMP && p->offset[i] >= 0) {
+            Range r;
+            ok = value_range(p, (Val){i}, &r, d);
+            if (ok)
+                map_write(&m, r);
+        }
+    for (uint32_t i = 1; i < g->nvals && ok; i++)
+        if (g->vals[i].kind != VAL_TEMP && p->offset[i] >= 0) {
+            Range r;
+            ok = value_range(p, (Val){i}, &r, d) &&
+                 (map_holds(&m, r) || fail(d, "plan: sources overlap at %%%s", g->vals[i].name));
+        }
+    for (uint32_t s = 0; s < p->nstep && ok; s++) {
+        Arena tmp = {0};
+        ok = verify_step(p, s, &m, live, &tmp, d);
+        arena_free(&tmp);
+    }
+    ok = ok && verify_end(p, &m, d);
+    free(m.r);
+    arena_free(&a);
+    return ok;
+}

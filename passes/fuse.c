@@ -1,0 +1,311 @@
+/* fuse.c -- groups nodes into kernels.
+ *
+ * A node joins the groups of its producers when the union (a) is one kernel description
+ * (kernel_of), (b) makes no cycle through the rest of the graph, (c) lies in one phase: forward
+ * and backward never share a kernel, which would keep a value across the loss that nobody asked to
+ * keep.  In the forward phase a producer joins only if nobody else needs its result: a value that
+ * is stored anyway is a place where rematerialization can start.
+ * Groups are fixed before rematerialization, so every budget runs the same kernels. */
+#include "passes.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NODES = 24, MAX_OPERANDS = 20, MAX_INSTRUCTIONS = 160, MAX_SPAN = 400 };
+
+typedef struct {
+    Graph *g;
+    Arena *tmp;
+    uint32_t *pos;     /* per node id: position in order */
+    uint32_t *unit;    /* per position: the unit it belongs to (position of its first member) */
+    uint32_t *next;    /* per position: next member of the unit, 0 = end */
+    uint32_t *last;    /* per unit: its last member */
+    uint32_t loss;     /* position of the loss: later nodes are backward */
+    uint32_t *mark, stamp;
+    uint32_t **users;  /* per value root: positions that read it, 0-terminated (position + 1) */
+} Fuse;
+
+static const Node *at(const Fuse *f, uint32_t pos) { return &f->g->nodes[f->g->order[pos].i]; }
+
+static bool is_view(const Node *n) { return node_def(n)->traits & OPT_VIEW; }
+
+/* Can the node be part of a merged kernel at all? */
+static bool fusible(const Fuse *f, uint32_t pos)
+{
+    const Node *n = at(f, pos);
+    Arena a = {0};
+    Kernel k;
+    if (is_view(n) || (node_def(n)->traits & OPT_ONCE) || !node_def(n)->lower)
+        return false;
+    k_init(&k, &a, f->g, n);
+    bool ok = node_def(n)->lower(&k, f->g, n) && !k.body && !k.lib;
+    arena_free(&a);
+    return ok;
+}
+
+/* Position of the node whose kernel makes v, -1 for sources. */
+static int64_t producer(const Fuse *f, Val v)
+{
+    Val r = graph_root(f->g, v);
+    NodeId d = f->g->vals[r.i].def;
+    return r.i && d.i ? (int64_t)f->pos[d.i] : -1;
+}
+
+static int collect(const Fuse *f, uint32_t unit, uint32_t *out, int n)
+{
+    uint32_t p = unit;
+    do {
+        if (n == MAX_NODES + 1)
+            return n;
+        out[n++] = p;
+        p = f->next[p];
+    } while (p);
+    return n;
+}
+
+static int by_position(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Does a path leave the union and come back?  Walks producers of outside operands backwards. */
+static bool reaches(Fuse *f, uint32_t pos, uint32_t first, uint32_t inside)
+{
+    if (pos < first)
+        return false;
+    uint32_t unit = f->unit[pos];
+    if (f->mark[unit] == inside)
+        return true;
+    if (f->mark[unit] == inside + 1)
+        return false;
+    f->mark[unit] = inside + 1;
+    for (uint32_t p = unit;; p = f->next[p]) {
+        const Node *n = at(f, p);
+        for (int i = 0; i < n->nin; i++) {
+            int64_t q = producer(f, n->in[i]);
+            if (q >= 0 && f->unit[q] != unit && reaches(f, (uint32_t)q, first, inside))
+                return true;
+        }
+        if (!f->next[p])
+            return false;
+    }
+}
+
+static bool makes_cycle(Fuse *f, const uint32_t *set, int n)
+{
+    uint32_t inside = f->stamp += 2;
+    uint32_t first = set[0];
+    for (int i = 0; i < n; i++)
+        f->mark[f->unit[set[i]]] = inside;
+    for (int i = 0; i < n; i++) {
+        const Node *node = at(f, set[i]);
+        for (int k = 0; k < node->nin; k++) {
+            int64_t q = producer(f, node->in[k]);
+            if (q < 0 || f->mark[f->unit[q]] == inside)
+                continue;
+            if (reaches(f, (uint32_t)q, first, inside))
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool in_set(const uint32_t *set, int n, uint32_t pos)
+{
+    for (int i = 0; i < n; i++)
+        if (set[i] == pos)
+            return true;
+    return false;
+}
+
+/* Is root value r read by a kernel outside the set, or needed at the end? */
+static bool read_outside(const Fuse *f, Val r, const uint32_t *set, int n, const bool *ends)
+{
+    if (ends[r.i])
+        return true;
+    for (const uint32_t *u = f->users[r.i]; u && *u; u++)
+        if (!in_set(set, n, *u - 1))
+            return true;
+    return false;
+}
+
+/* One kernel?  And in the forward phase: is every value between members internal? */
+static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends)
+{
+    Arena a = {0};
+    NodeId ids[MAX_NODES];
+    bool *live = NEW(&a, bool, f->g->nvals), ok = true;
+    int cap = 1;
+    for (int i = 0; i < n; i++) {
+        const Node *node = at(f, set[i]);
+        ids[i] = f->g->order[set[i]];
+        cap += node->nin + node->nout;
+        for (int o = 0; o < node->nout; o++)
+            live[node->out[o].i] = read_outside(f, node->out[o], set, n, ends);
+    }
+    for (int i = 0; i < n && ok && set[i] <= f->loss; i++) {
+        const Node *node = at(f, set[i]);
+        for (int k = 0; k < node->nin; k++) {
+            int64_t q = producer(f, node->in[k]);
+            if (q >= 0 && in_set(set, n, (uint32_t)q) && live[graph_root(f->g, node->in[k]).i])
+                ok = false;
+        }
+    }
+    Kernel k;
+    Val *vals = NEW(&a, Val, cap);
+    int nread, nwrite;
+    ok = ok && kernel_of(&k, &a, f->g, ids, n, live, vals, &nread, &nwrite, NULL) &&
+         nread + nwrite <= MAX_OPERANDS && k.nins <= MAX_INSTRUCTIONS;
+    arena_free(&a);
+    return ok;
+}
+
+static void join(Fuse *f, const uint32_t *set, int n)
+{
+    for (int i = 0; i < n; i++) {
+        f->unit[set[i]] = set[0];
+        f->next[set[i]] = i + 1 < n ? set[i + 1] : 0;
+    }
+    f->last[set[0]] = set[n - 1];
+}
+
+static void try_join(Fuse *f, uint32_t pos, const bool *can, const bool *ends)
+{
+    const Node *n = at(f, pos);
+    for (int i = 0; i < n->nin; i++) {
+        int64_t q = producer(f, n->in[i]);
+        if (q < 0 || !can[q] || f->unit[q] == f->unit[pos] || pos - f->unit[q] > MAX_SPAN ||
+            ((uint32_t)q <= f->loss) != (pos <= f->loss))
+            continue;
+        uint32_t set[2 * MAX_NODES + 2];
+        int m = collect(f, f->unit[pos], set, 0);
+        m = collect(f, f->unit[q], set, m);
+        if (m > MAX_NODES)
+            continue;
+        qsort(set, (size_t)m, sizeof *set, by_position);
+        if (acceptable(f, set, m, ends) && !makes_cycle(f, set, m))
+            join(f, set, m);
+    }
+}
+
+static bool unit_ready(const Fuse *f, uint32_t unit, const bool *out)
+{
+    for (uint32_t q = unit;; q = f->next[q]) {
+        const Node *node = at(f, q);
+        for (int i = 0; i < node->nin; i++) {
+            NodeId d = f->g->vals[node->in[i].i].def;
+            if (d.i && f->unit[f->pos[d.i]] != unit && !out[f->unit[f->pos[d.i]]])
+                return false;
+        }
+        if (!f->next[q])
+            return true;
+    }
+}
+
+/* Topological order of units: always the ready one whose last member stood first. */
+static void reorder(Fuse *f)
+{
+    Graph *g = f->g;
+    uint32_t n = g->norder, done = 0, low = 0;
+    NodeId *order = NEW(f->tmp, NodeId, n + 1);
+    bool *out = NEW(f->tmp, bool, n + 1);
+    while (done < n) {
+        while (out[f->unit[low]] || f->last[f->unit[low]] != low)
+            low++;
+        uint32_t p = low;
+        while (out[f->unit[p]] || f->last[f->unit[p]] != p || !unit_ready(f, f->unit[p], out))
+            p++;
+        out[f->unit[p]] = true;
+        for (uint32_t q = f->unit[p];; q = f->next[q]) {
+            order[done++] = g->order[q];
+            if (!f->next[q])
+                break;
+        }
+    }
+    memcpy(g->order, order, n * sizeof *order);
+}
+
+/* Views between members belong to their unit, so that the unit stands together. */
+static void adopt_views(Fuse *f)
+{
+    for (uint32_t p = 0; p < f->g->norder; p++) {
+        if (!is_view(at(f, p)))
+            continue;
+        NodeId d = f->g->vals[at(f, p)->in[0].i].def;
+        if (!d.i)
+            continue;
+        uint32_t unit = f->unit[f->pos[d.i]], set[2 * MAX_NODES + 2];
+        if (!f->next[unit])
+            continue; /* a lone producer: the view may stand alone behind it */
+        int m = collect(f, unit, set, 0);
+        if (m >= MAX_NODES)
+            continue;
+        set[m++] = p;
+        qsort(set, (size_t)m, sizeof *set, by_position);
+        uint32_t last = f->last[unit]; /* a view does not delay its unit */
+        join(f, set, m);
+        f->last[set[0]] = last;
+    }
+}
+
+static void number_groups(Fuse *f)
+{
+    for (uint32_t p = 0; p < f->g->norder; p++)
+        if (f->unit[p] == p && f->next[p]) {
+            uint32_t id = ++f->g->ngroups;
+            for (uint32_t q = p;; q = f->next[q]) {
+                f->g->nodes[f->g->order[q].i].group = id;
+                if (!f->next[q])
+                    break;
+            }
+        }
+}
+
+static void find_users(Fuse *f)
+{
+    Graph *g = f->g;
+    uint32_t *count = NEW(f->tmp, uint32_t, g->nvals);
+    f->users = NEW(f->tmp, uint32_t *, g->nvals);
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t p = 0; p < g->norder; p++) {
+            const Node *n = at(f, p);
+            for (int i = 0; i < n->nin && !is_view(n); i++) {
+                uint32_t r = graph_root(g, n->in[i]).i;
+                if (pass == 0) {
+                    count[r]++;
+                    continue;
+                }
+                if (!f->users[r])
+                    f->users[r] = NEW(f->tmp, uint32_t, count[r] + 1), count[r] = 0;
+                f->users[r][count[r]++] = p + 1;
+            }
+        }
+}
+
+bool pass_fuse(Graph *g, PassCtx *cx)
+{
+    uint32_t n = g->norder;
+    Fuse f = {.g = g, .tmp = cx->tmp, .pos = NEW(cx->tmp, uint32_t, g->nnodes + 1),
+              .unit = NEW(cx->tmp, uint32_t, n + 1), .next = NEW(cx->tmp, uint32_t, n + 1),
+              .last = NEW(cx->tmp, uint32_t, n + 1), .mark = NEW(cx->tmp, uint32_t, n + 1)};
+    bool *can = NEW(cx->tmp, bool, n + 1), *ends = NEW(cx->tmp, bool, g->nvals);
+    for (uint32_t p = 0; p < n; p++) {
+        f.pos[g->order[p].i] = f.unit[p] = f.last[p] = p;
+        can[p] = fusible(&f, p);
+    }
+    for (uint32_t i = 0; i < g->nout; i++)
+        ends[graph_root(g, g->out[i]).i] = true;
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        ends[graph_root(g, g->update[i].value).i] = true;
+    const Node *loss = graph_def(g, graph_root(g, cx->info->loss));
+    f.loss = loss ? f.pos[loss - g->nodes] : 0;
+    find_users(&f);
+    for (uint32_t p = 0; p < n; p++)
+        if (can[p])
+            try_join(&f, p, can, ends);
+    adopt_views(&f);
+    number_groups(&f);
+    reorder(&f);
+    cx->changed = true;
+    return true;
+}

@@ -1,0 +1,129 @@
+/* loss.c -- finds the loss in the graph, or appends one with its target input.
+ *
+ *   a float output with one element (or --loss-output naming one)      is the loss
+ *   otherwise --loss on the output (--loss-output, or the only one):
+ *     ce    softmax cross-entropy, integer targets; classes on axis 1, the last axis for 3-D
+ *           outputs; mean over targets that are not -100 (PyTorch's ignore_index)
+ *     mse   mean squared error    l1  mean absolute error
+ *     bce   binary cross-entropy with logits
+ * A Softmax, LogSoftmax or Sigmoid that ends the model is part of ce and bce and is bypassed. */
+#include "../ir/attrs.h"
+#include "passes.h"
+#include <string.h>
+
+const char *const loss_name[] = {"auto", "ce", "mse", "bce", "l1", "none", NULL};
+
+static bool is_scalar_float(const Graph *g, Val v)
+{
+    const Type *t = val_type(g, v);
+    return dtype_is_float(t->dt) && type_count(t) == 1;
+}
+
+/* The output the loss is, or is computed from. */
+static bool choose_output(Graph *g, PassCtx *cx, Val *out)
+{
+    const char *want = cx->opt->loss_output;
+    Val only = {0};
+    uint32_t floats = 0;
+    for (uint32_t i = 0; i < g->nout; i++) {
+        Val v = g->out[i];
+        if (want && strcmp(g->vals[v.i].name, want) == 0) {
+            *out = v;
+            return true;
+        }
+        if (!want && cx->opt->loss == LOSS_AUTO && is_scalar_float(g, v)) {
+            *out = v;
+            return true;
+        }
+        if (dtype_is_float(val_type(g, v)->dt) && floats++ == 0)
+            only = v;
+    }
+    if (want)
+        return fail(cx->diag, "no output named '%s'", want);
+    if (!only.i)
+        return fail(cx->diag, "the model has no float output to put a loss on");
+    if (floats > 1 && cx->note)
+        cx->note(cx->user, "several outputs: the loss is on the first (see --loss-output)");
+    *out = only;
+    return true;
+}
+
+/* Skip nodes that only move the end of the model: Identity, Reshape that drops extents of 1. */
+static Val bypass(const Graph *g, Val v, Op skip1, Op skip2)
+{
+    const Node *n = graph_def(g, v);
+    return n && (n->op == skip1 || n->op == skip2) ? n->in[0] : v;
+}
+
+static Val mean_all(Graph *g, Val v)
+{
+    const Type *t = val_type(g, v);
+    int64_t count = type_count(t);
+    uint32_t axes = (1u << t->rank) - 1;
+    Val s = build_reduce(g, OP_reduce_sum, v, axes, false);
+    return build2(g, OP_mul, s, build_scalar(g, t->dt, 1.0 / (double)(count ? count : 1)));
+}
+
+static Val cross_entropy(Graph *g, PassCtx *cx, Val out)
+{
+    Val x = bypass(g, out, OP_softmax, OP_log_softmax);
+    Type t = *val_type(g, x), target = {.dt = DT_I64};
+    while (t.rank > 2 && t.dim[t.rank - 1] == 1) /* [N,C,1,1]: classification */
+        t.dim[--t.rank] = 0;
+    x = build_reshape(g, x, t.rank, t.dim);
+    int axis = t.rank == 3 ? 2 : t.rank == 1 ? 0 : 1;
+    for (int i = 0; i < t.rank; i++)
+        if (i != axis)
+            target.dim[target.rank++] = t.dim[i];
+    cx->info->target = graph_value(g, "target", target, VAL_INPUT);
+    Val in[] = {x, cx->info->target};
+    Val each = build(g, OP_cross_entropy, "loss_each", 2, in, &(CrossEntropyAttrs){axis, -100, 1});
+    Val ignored = build2(g, OP_equal, cx->info->target, build_scalar(g, DT_I64, -100));
+    Val valid = build_cast(g, build1(g, OP_not, ignored), t.dt);
+    uint32_t axes = (1u << target.rank) - 1;
+    Val total = build_reduce(g, OP_reduce_sum, each, axes, false);
+    return build2(g, OP_div, total, build_reduce(g, OP_reduce_sum, valid, axes, false));
+}
+
+/* max(x, 0) - x * y + log(1 + exp(-|x|)) */
+static Val bce_each(Graph *g, Val x, Val y)
+{
+    return build2(g, OP_sub, build1(g, OP_softplus, x), build2(g, OP_mul, x, y));
+}
+
+static Val append_loss(Graph *g, PassCtx *cx, Val out)
+{
+    LossKind kind = cx->opt->loss == LOSS_AUTO ? LOSS_CE : cx->opt->loss;
+    if (kind == LOSS_CE)
+        return cross_entropy(g, cx, out);
+    Val x = kind == LOSS_BCE ? bypass(g, out, OP_sigmoid, OP_sigmoid) : out;
+    cx->info->target = graph_value(g, "target", *val_type(g, x), VAL_INPUT);
+    if (kind == LOSS_BCE)
+        return mean_all(g, bce_each(g, x, cx->info->target));
+    Val diff = build2(g, OP_sub, x, cx->info->target);
+    return mean_all(g, build1(g, kind == LOSS_MSE ? OP_square : OP_abs, diff));
+}
+
+bool pass_loss(Graph *g, PassCtx *cx)
+{
+    if (cx->opt->loss == LOSS_NONE)
+        return true;
+    Val out = {0};
+    TRY(choose_output(g, cx, &out));
+    bool given = cx->opt->loss == LOSS_AUTO && is_scalar_float(g, out);
+    Val loss = given ? build_reshape(g, out, 0, NULL) : append_loss(g, cx, out);
+    if (g->diag->failed)
+        return false;
+    /* out[0] is the loss; the model's outputs follow only if asked for. */
+    uint32_t nout = g->nout;
+    Val *old = g->out;
+    g->out = NULL;
+    g->nout = g->cout = 0;
+    graph_add_out(g, loss);
+    for (uint32_t i = 0; i < nout && cx->opt->keep_grads; i++)
+        if (old[i].i != loss.i)
+            graph_add_out(g, old[i]);
+    cx->info->loss = loss;
+    cx->changed = true;
+    return true;
+}

@@ -1,0 +1,86 @@
+/* pipeline.c -- the pass list, in order, and the loop that runs it. */
+#include "passes.h"
+#include <string.h>
+#include <time.h>
+
+const Pass pipeline[] = {
+    {"bind", "import: bind symbols, fold shape arithmetic and constants", pass_bind},
+    {"canonicalize", "algebra, common subexpressions, dead code on the forward graph", pass_simplify},
+    {"recognise", "decomposed norms, GELU, powers: to native operators", pass_recognise},
+    {"loss", "find the loss, or append it with its target input", pass_loss},
+    {"autodiff", "append the backward graph", pass_autodiff},
+    {"optimize", "append the optimizer, each update right behind its gradient", pass_optimize},
+    {"simplify", "algebra, common subexpressions, dead code", pass_simplify},
+    {"fuse", "group pointwise and row operators into kernels", pass_fuse},
+    {"cost", "seconds and workspace of every kernel, measured or by roofline", pass_cost},
+    {"remat", "order and recompute until the budget holds", pass_remat},
+    {"plan", "an offset in one arena for every byte", pass_plan},
+    {0},
+};
+
+const Pass *pass_find(const char *name)
+{
+    for (const Pass *p = pipeline; p->name; p++)
+        if (strcmp(p->name, name) == 0)
+            return p;
+    return NULL;
+}
+
+/* Is name in the comma-separated list (or is the list "all")? */
+static bool listed(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    if (!list)
+        return false;
+    if (strcmp(list, "all") == 0)
+        return true;
+    for (const char *s = list; (s = strstr(s, name)) != NULL; s += n)
+        if ((s == list || s[-1] == ',') && (s[n] == ',' || s[n] == 0))
+            return true;
+    return false;
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool verified(const Graph *g, PassCtx *cx, const char *name)
+{
+    Diag d = {0};
+    if (graph_verify(g, &d))
+        return true;
+    return fail(cx->diag, "after %s: %.4000s", name, d.msg);
+}
+
+bool passes_run(Graph *g, PassCtx *cx, const PassRun *how)
+{
+    for (const Pass *p = pipeline; p->name; p++) {
+        if ((how->only && !listed(how->only, p->name)) || listed(how->disable, p->name))
+            continue;
+        double start = seconds();
+        cx->changed = false;
+        bool ok = p->run(g, cx);
+        arena_free(cx->tmp);
+        TRY(ok);
+        if (cx->changed)
+            TRY(verified(g, cx, p->name));
+        if (how->time)
+            fprintf(stderr, "%-13s %8.3f s  %u nodes\n", p->name, seconds() - start, g->norder);
+        if (listed(how->dump, p->name)) {
+            fprintf(stderr, "# after %s\n", p->name);
+            graph_print(g, stderr);
+        }
+    }
+    return true;
+}
+
+bool pass_bind(Graph *g, PassCtx *cx)
+{
+    if (!cx->opt->model)
+        return true;
+    cx->changed = true;
+    return onnx_import(cx->opt->model, &cx->opt->import, g, cx->diag);
+}

@@ -1,0 +1,157 @@
+/* rewrite.c -- the sweep behind recognise and simplify: substitution, rules, common subexpressions.
+ *
+ * The schedule is emptied and refilled in order; each node's operands are replaced by what their
+ * values became, then rules may replace the node, then an identical earlier node may. */
+#include "rewrite.h"
+#include <string.h>
+#include <xxhash.h>
+
+const Node *rewrite_def(const Rewrite *rw, Val v, Op op)
+{
+    const Node *n = v.i ? graph_def(rw->g, v) : NULL;
+    return n && n->op == op ? n : NULL;
+}
+
+bool rewrite_once(const Rewrite *rw, Val v) { return v.i < rw->nuses && rw->uses[v.i] == 1; }
+
+bool rewrite_scalar(const Rewrite *rw, Val v, double *x)
+{
+    if (!graph_is_const(rw->g, v))
+        return false;
+    Tensor t = graph_tensor(rw->g, v);
+    int64_t n = type_count(&t.type);
+    if (n < 1 || n > 4096)
+        return false;
+    *x = tensor_f(&t, 0);
+    for (int64_t i = 1; i < n; i++)
+        if (tensor_f(&t, i) != *x)
+            return false;
+    return true;
+}
+
+typedef struct {
+    Rewrite rw;
+    Val *subst;
+    uint32_t nsubst;
+    uint32_t *table, mask; /* hash of (op, operands, attributes) -> node id */
+    bool changed;
+} Sweep;
+
+static Val mapped(const Sweep *s, Val v) { return v.i < s->nsubst ? s->subst[v.i] : v; }
+
+static bool same_node(const Node *a, const Node *b)
+{
+    size_t size = node_def(a)->attr_size;
+    return a->op == b->op && a->nin == b->nin &&
+           memcmp(a->in, b->in, (size_t)a->nin * sizeof *a->in) == 0 &&
+           (size == 0 || memcmp(a->attr, b->attr, size) == 0);
+}
+
+/* The earlier node equal to n, or n's own id after entering it. */
+static uint32_t intern(Sweep *s, uint32_t id)
+{
+    const Node *n = &s->rw.g->nodes[id];
+    if (node_def(n)->traits & (OPT_RANDOM | OPT_ONCE))
+        return id;
+    uint64_t h = XXH64(n->in, (size_t)n->nin * sizeof *n->in, (uint64_t)n->op);
+    if (n->attr)
+        h = XXH64(n->attr, node_def(n)->attr_size, h);
+    uint32_t i = (uint32_t)h & s->mask;
+    for (; s->table[i]; i = (i + 1) & s->mask)
+        if (same_node(&s->rw.g->nodes[s->table[i]], n))
+            return s->table[i];
+    s->table[i] = id;
+    return id;
+}
+
+static Val apply_rules(Sweep *s, Rule *const *rules, uint32_t id)
+{
+    for (; *rules; rules++) {
+        Node n = s->rw.g->nodes[id];
+        Val v = (*rules)(&s->rw, &n);
+        if (v.i && type_equal(val_type(s->rw.g, v), val_type(s->rw.g, n.out[0])))
+            return v;
+    }
+    return (Val){0};
+}
+
+static void visit(Sweep *s, Rule *const *rules, bool cse, NodeId id)
+{
+    Graph *g = s->rw.g;
+    Node *n = &g->nodes[id.i];
+    for (int i = 0; i < n->nin; i++)
+        n->in[i] = mapped(s, n->in[i]);
+    Val v = apply_rules(s, rules, id.i);
+    if (v.i) {
+        s->subst[g->nodes[id.i].out[0].i] = v;
+        s->changed = true;
+        return;
+    }
+    uint32_t same = cse ? intern(s, id.i) : id.i;
+    n = &g->nodes[id.i];
+    if (same != id.i) {
+        for (int i = 0; i < n->nout; i++)
+            s->subst[n->out[i].i] = g->nodes[same].out[i];
+        s->changed = true;
+        return;
+    }
+    g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
+    g->order[g->norder++] = id;
+}
+
+static bool sweep(Graph *g, Arena *tmp, Rule *const *rules, bool cse)
+{
+    uint32_t n = g->norder;
+    NodeId *old = NEW(tmp, NodeId, n + 1);
+    memcpy(old, g->order, n * sizeof *old);
+    Sweep s = {.rw = {g, graph_uses(g, tmp), g->nvals}, .subst = NEW(tmp, Val, g->nvals),
+               .nsubst = g->nvals, .mask = 1023};
+    for (uint32_t i = 0; i < g->nvals; i++)
+        s.subst[i].i = i;
+    while (s.mask < 4 * n)
+        s.mask = s.mask * 2 + 1;
+    s.table = NEW(tmp, uint32_t, s.mask + 1);
+    g->norder = 0;
+    for (uint32_t k = 0; k < n && !g->diag->failed; k++)
+        visit(&s, rules, cse, old[k]);
+    for (uint32_t i = 0; i < g->nout; i++)
+        g->out[i] = mapped(&s, g->out[i]);
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        g->update[i].value = mapped(&s, g->update[i].value);
+    return s.changed;
+}
+
+void graph_dce(Graph *g, Arena *tmp)
+{
+    bool *live = NEW(tmp, bool, g->nvals);
+    for (uint32_t i = 0; i < g->nout; i++)
+        live[g->out[i].i] = true;
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        live[g->update[i].value.i] = true;
+    uint32_t keep = g->norder;
+    for (uint32_t k = g->norder; k-- > 0;) {
+        const Node *n = &g->nodes[g->order[k].i];
+        bool used = false;
+        for (int i = 0; i < n->nout; i++)
+            used |= live[n->out[i].i];
+        if (!used)
+            continue;
+        for (int i = 0; i < n->nin; i++)
+            live[n->in[i].i] = true;
+        g->order[--keep] = g->order[k];
+    }
+    g->norder -= keep;
+    memmove(g->order, g->order + keep, g->norder * sizeof *g->order);
+}
+
+bool rewrite_run(Graph *g, Arena *tmp, Rule *const *rules, bool cse, bool *changed)
+{
+    for (int round = 0; round < 8; round++) {
+        bool any = sweep(g, tmp, rules, cse);
+        graph_dce(g, tmp);
+        *changed |= any;
+        if (!any || g->diag->failed)
+            break;
+    }
+    return !g->diag->failed;
+}

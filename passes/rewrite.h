@@ -1,0 +1,23 @@
+/* rewrite.h -- local rewriting in one forward sweep (rewrite.c), used by recognise and simplify. */
+#ifndef CKC_REWRITE_H
+#define CKC_REWRITE_H
+#include "passes.h"
+
+/* A rule looks at a node whose operands are already rewritten and returns a value that replaces
+ * its first output, or {0}.  It may build nodes: they land in front of the node's successors.
+ * Every rule must make the graph smaller or cheaper, so that repeated sweeps end. */
+typedef struct {
+    Graph *g;
+    const uint32_t *uses; /* per value at the start of the sweep */
+    uint32_t nuses;
+} Rewrite;
+typedef Val Rule(Rewrite *rw, const Node *n);
+
+/* Sweep until nothing changes (at most 8 times); sets *changed. */
+bool rewrite_run(Graph *g, Arena *tmp, Rule *const *rules, bool cse, bool *changed);
+
+/* Shape tests rules share. */
+const Node *rewrite_def(const Rewrite *rw, Val v, Op op);  /* v's node if it is op, else NULL */
+bool rewrite_once(const Rewrite *rw, Val v);               /* v has one use */
+bool rewrite_scalar(const Rewrite *rw, Val v, double *x);  /* constant with one value everywhere */
+#endif

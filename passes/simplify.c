@@ -1,0 +1,257 @@
+/* simplify.c -- algebra on single nodes and their producers, common subexpressions, dead code.
+ *
+ * One function per rule.  A rule keeps every bit of the result, or replaces memory traffic by
+ * views and flags; it never reorders floating-point additions. */
+#include "../ir/attrs.h"
+#include "rewrite.h"
+#include <string.h>
+
+static Val none(void) { return (Val){0}; }
+
+static Val rule_copy(Rewrite *rw, const Node *n)
+{
+    (void)rw;
+    if (n->op == OP_copy)
+        return n->in[0];
+    if (n->op == OP_dropout && ((const DropoutAttrs *)n->attr)->p <= 0)
+        return n->in[0];
+    return none();
+}
+
+/* x * 1, x / 1, x + 0, x - 0 */
+static Val rule_neutral(Rewrite *rw, const Node *n)
+{
+    double c;
+    bool mul = n->op == OP_mul, add = n->op == OP_add;
+    if (!mul && !add && n->op != OP_div && n->op != OP_sub)
+        return none();
+    double neutral = mul || n->op == OP_div ? 1 : 0;
+    if (rewrite_scalar(rw, n->in[1], &c) && c == neutral)
+        return n->in[0]; /* a result of another shape is refused by the sweep */
+    if ((mul || add) && rewrite_scalar(rw, n->in[0], &c) && c == neutral)
+        return n->in[1];
+    return none();
+}
+
+/* a cast to the operand's own type */
+static Val rule_cast(Rewrite *rw, const Node *n)
+{
+    return n->op == OP_cast && val_type(rw->g, n->in[0])->dt == val_type(rw->g, n->out[0])->dt
+               ? n->in[0]
+               : none();
+}
+
+static Val rule_neg(Rewrite *rw, const Node *n)
+{
+    const Node *p = n->op == OP_neg ? rewrite_def(rw, n->in[0], OP_neg) : NULL;
+    return p ? p->in[0] : none();
+}
+
+/* reshape of a reshape; reshape to the same shape */
+static Val rule_reshape(Rewrite *rw, const Node *n)
+{
+    if (n->op != OP_reshape)
+        return none();
+    const Type *t = val_type(rw->g, n->out[0]);
+    if (type_equal(t, val_type(rw->g, n->in[0])))
+        return n->in[0];
+    const Node *p = rewrite_def(rw, n->in[0], OP_reshape);
+    return p ? build_reshape(rw->g, p->in[0], t->rank, t->dim) : none();
+}
+
+static Val rule_transpose(Rewrite *rw, const Node *n)
+{
+    const Node *p = n->op == OP_transpose ? rewrite_def(rw, n->in[0], OP_transpose) : NULL;
+    if (!p)
+        return none();
+    const TransposeAttrs *outer = n->attr, *inner = p->attr;
+    int perm[MAX_RANK];
+    for (int i = 0; i < outer->perm.n; i++)
+        perm[i] = (int)inner->perm.v[outer->perm.v[i]];
+    return build_transpose(rw->g, p->in[0], perm);
+}
+
+/* A transpose that moves only extents of 1 is a view. */
+static Val rule_transpose_view(Rewrite *rw, const Node *n)
+{
+    if (n->op != OP_transpose)
+        return none();
+    const Type *x = val_type(rw->g, n->in[0]);
+    int64_t last = -1;
+    const TransposeAttrs *at = n->attr;
+    for (int i = 0; i < at->perm.n; i++) {
+        if (x->dim[at->perm.v[i]] == 1)
+            continue;
+        if (at->perm.v[i] < last)
+            return none();
+        last = at->perm.v[i];
+    }
+    const Type *t = val_type(rw->g, n->out[0]);
+    return build_reshape(rw->g, n->in[0], t->rank, t->dim);
+}
+
+/* The operand of a transpose of the last two dimensions. */
+static Val swapped(const Rewrite *rw, Val v)
+{
+    const Node *p = rewrite_def(rw, v, OP_transpose);
+    if (!p)
+        return none();
+    const Ints *perm = &((const TransposeAttrs *)p->attr)->perm;
+    for (int i = 0; i < perm->n - 2; i++)
+        if (perm->v[i] != i)
+            return none();
+    return perm->n >= 2 && perm->v[perm->n - 1] == perm->n - 2 ? p->in[0] : none();
+}
+
+/* matmul of a transposed operand: a flag, no copy */
+static Val rule_matmul_transpose(Rewrite *rw, const Node *n)
+{
+    if (n->op != OP_matmul)
+        return none();
+    MatmulAttrs at = *(const MatmulAttrs *)n->attr;
+    Val a = swapped(rw, n->in[0]), b = swapped(rw, n->in[1]);
+    if (!a.i && !b.i)
+        return none();
+    at.ta ^= a.i != 0;
+    at.tb ^= b.i != 0;
+    Val in[] = {a.i ? a : n->in[0], b.i ? b : n->in[1]};
+    return build(rw->g, OP_matmul, n->name, 2, in, &at);
+}
+
+/* [.., m, k] x [k, n]: one product of all rows */
+static Val rule_matmul_flatten(Rewrite *rw, const Node *n)
+{
+    if (n->op != OP_matmul)
+        return none();
+    Graph *g = rw->g;
+    const MatmulAttrs *at = n->attr;
+    const Type *a = val_type(g, n->in[0]), *b = val_type(g, n->in[1]);
+    Type y = *val_type(g, n->out[0]);
+    if (a->rank <= 2 || b->rank != 2 || at->ta)
+        return none();
+    int64_t k = a->dim[a->rank - 1], rows = 1;
+    for (int i = 0; i + 1 < a->rank; i++)
+        rows *= a->dim[i];
+    Val flat = build_reshape(g, n->in[0], 2, (int64_t[]){rows, k});
+    Val r = build(g, OP_matmul, n->name, 2, (Val[]){flat, n->in[1]}, at);
+    return build_reshape(g, r, y.rank, y.dim);
+}
+
+/* sum over the batch of a[.., k, m]^T b[.., k, n]: one product over all rows (weight gradients) */
+static Val rule_matmul_batch_sum(Rewrite *rw, const Node *n)
+{
+    if (n->op != OP_reduce_sum)
+        return none();
+    Graph *g = rw->g;
+    const Node *m = rewrite_def(rw, n->in[0], OP_matmul);
+    if (!m || !rewrite_once(rw, n->in[0]))
+        return none();
+    const MatmulAttrs *at = m->attr;
+    const ReduceAttrs *red = n->attr;
+    Type a = *val_type(g, m->in[0]), b = *val_type(g, m->in[1]), y = *val_type(g, n->in[0]);
+    if (!at->ta || at->tb || a.rank != y.rank || b.rank != y.rank || red->axes.n != y.rank - 2)
+        return none();
+    for (int i = 0; i < y.rank - 2; i++)
+        if (red->axes.v[i] != i || a.dim[i] != y.dim[i] || b.dim[i] != y.dim[i])
+            return none();
+    int64_t rows = a.dim[a.rank - 2];
+    for (int i = 0; i < y.rank - 2; i++)
+        rows *= a.dim[i];
+    Val fa = build_reshape(g, m->in[0], 2, (int64_t[]){rows, a.dim[a.rank - 1]});
+    Val fb = build_reshape(g, m->in[1], 2, (int64_t[]){rows, b.dim[b.rank - 1]});
+    Type t = *val_type(g, n->out[0]);
+    return build_reshape(g, build_matmul(g, fa, fb, true, false), t.rank, t.dim);
+}
+
+/* A pointwise operator broadcasts by itself. */
+static Val rule_expand_operand(Rewrite *rw, const Node *n)
+{
+    if (!(node_def(n)->traits & OPT_POINTWISE) || n->nin < 2 || n->nin > 3)
+        return none();
+    Graph *g = rw->g;
+    for (int i = 0; i < n->nin; i++) {
+        const Node *e = rewrite_def(rw, n->in[i], OP_expand);
+        if (!e)
+            continue;
+        Val in[3];
+        memcpy(in, n->in, (size_t)n->nin * sizeof *in);
+        in[i] = e->in[0];
+        Type t = *val_type(g, in[0]);
+        bool ok = true;
+        for (int j = 1; j < n->nin; j++)
+            ok = ok && type_broadcast(&t, val_type(g, in[j]));
+        if (ok && type_same_shape(&t, val_type(g, n->out[0])))
+            return build(g, n->op, n->name, n->nin, in, n->attr);
+    }
+    return none();
+}
+
+/* ---- sums of slice gradients that tile the whole: a concatenation -------------------------- */
+
+enum { TILES_MAX = 64 };
+typedef struct {
+    Val part[TILES_MAX];
+    int64_t start[TILES_MAX], len[TILES_MAX];
+    int n, axis;
+} Tiles;
+
+static bool add_tile(const Rewrite *rw, Tiles *t, const Node *n)
+{
+    const SliceAttrs *at = n->attr;
+    const Type *x = val_type(rw->g, n->in[0]);
+    int axis = -1;
+    for (int d = 0; d < x->rank; d++) {
+        if (at->step.v[d] != 1)
+            return false;
+        if (x->dim[d] != at->size.v[d]) {
+            if (axis >= 0)
+                return false;
+            axis = d;
+        }
+    }
+    if (axis < 0 || (t->n && axis != t->axis) || t->n == TILES_MAX)
+        return false;
+    t->axis = axis;
+    int i = t->n++;
+    for (; i > 0 && t->start[i - 1] > at->start.v[axis]; i--) { /* keep them sorted */
+        t->part[i] = t->part[i - 1];
+        t->start[i] = t->start[i - 1];
+        t->len[i] = t->len[i - 1];
+    }
+    t->part[i] = n->in[0];
+    t->start[i] = at->start.v[axis];
+    t->len[i] = x->dim[axis];
+    return true;
+}
+
+static bool collect_tiles(const Rewrite *rw, Tiles *t, Val v)
+{
+    const Node *n = graph_def(rw->g, v);
+    if (!n || !rewrite_once(rw, v))
+        return false;
+    if (n->op == OP_add)
+        return collect_tiles(rw, t, n->in[0]) && collect_tiles(rw, t, n->in[1]);
+    return n->op == OP_slice_bwd && add_tile(rw, t, n);
+}
+
+static Val rule_tiles(Rewrite *rw, const Node *n)
+{
+    Tiles t = {.n = 0};
+    if (n->op != OP_add || !collect_tiles(rw, &t, n->in[0]) || !collect_tiles(rw, &t, n->in[1]))
+        return none();
+    int64_t at = 0;
+    for (int i = 0; i < t.n; at += t.len[i++])
+        if (t.start[i] != at)
+            return none();
+    if (at != val_type(rw->g, n->out[0])->dim[t.axis])
+        return none();
+    return build_concat(rw->g, t.n, t.part, t.axis);
+}
+
+static Rule *const rules[] = {
+    rule_copy, rule_neutral, rule_cast, rule_neg, rule_reshape, rule_transpose,
+    rule_transpose_view, rule_matmul_transpose, rule_matmul_flatten, rule_matmul_batch_sum,
+    rule_expand_operand, rule_tiles, NULL,
+};
+
+bool pass_simplify(Graph *g, PassCtx *cx) { return rewrite_run(g, cx->tmp, rules, true, &cx->changed); }
