@@ -1,0 +1,274 @@
+/* test_ops.c -- every operator of the table, on random operands:
+ *
+ *   - inference, reference evaluation and verification run clean (sanitizers watch);
+ *   - the text form prints what it parses;
+ *   - the gradient agrees with central differences in f64;
+ *   - generated C agrees with the reference in f64, f32 and the 16-bit types.
+ *
+ * Kernels of all operators are compiled together: one call of the compiler. */
+#include "tests.h"
+#include "codegen/codegen.h"
+#include "op_samples.h"
+#include "passes/passes.h"
+#include "runtime/kernel_cache.h"
+#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRIALS = 6 };
+
+static void make(Sample *s, Op op, DType dt, int trial)
+{
+    ck_assert_msg(sample_make(s, op, dt, trial), "%s has no sampler", op_table[op]->name);
+    ck_assert_msg(!s->diag.failed && s->out[0].i, "%s, trial %d: %s", op_table[op]->name, trial,
+                  s->diag.msg);
+}
+
+/* Every value of the graph; inputs are the sample's. */
+static void **evaluate(Sample *s)
+{
+    void **data = NEW(&s->arena, void *, s->g.nvals);
+    for (int i = 0; i < s->nin; i++)
+        data[s->in[i].i] = s->data[i].data;
+    ck_assert_msg(graph_eval(&s->g, data, &s->arena, &s->diag), "%s: %s", op_table[s->op]->name,
+                  s->diag.msg);
+    return data;
+}
+
+static char *print(const Graph *g)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    graph_print(g, f);
+    fclose(f);
+    return text;
+}
+
+/* ---- evaluation and text form ------------------------------------------------------------ */
+
+static void check_text(Sample *s)
+{
+    Graph copy;
+    char *before = print(&s->g);
+    graph_init(&copy, &s->arena, &s->diag);
+    ck_assert_msg(graph_parse(&copy, before, &s->diag) && graph_verify(&copy, &s->diag), "%s\n%s",
+                  s->diag.msg, before);
+    char *after = print(&copy);
+    ck_assert_str_eq(before, after);
+    free(before);
+    free(after);
+}
+
+START_TEST(evaluate_and_print)
+{
+    for (int op = 1; op < OP_COUNT; op++)
+        for (int trial = 0; trial < 4 * TRIALS; trial++) {
+            Sample s;
+            make(&s, (Op)op, trial % 2 ? DT_F32 : DT_BF16, trial);
+            ck_assert_msg(graph_verify(&s.g, &s.diag), "%s", s.diag.msg);
+            evaluate(&s);
+            check_text(&s);
+            sample_free(&s);
+        }
+}
+END_TEST
+
+/* ---- gradients ------------------------------------------------------------------------------ */
+
+/* sum(out[0] * weight), with data for the weight appended to the sample. */
+static Val weighted_sum(Sample *s)
+{
+    Type t = *val_type(&s->g, s->out[0]);
+    Tensor w = {t, NEW(&s->arena, char, type_bytes(&t) + 1)};
+    for (int64_t i = 0; i < type_count(&t); i++)
+        tensor_set_f(&w, i, sample_real(s, -1, 1));
+    Val weight = graph_const(&s->g, "weight", t, w.data);
+    Val product = build2(&s->g, OP_mul, s->out[0], weight);
+    return build_reduce(&s->g, OP_reduce_sum, product, (1u << t.rank) - 1, false);
+}
+
+/* d of / d operand[j] by central differences, evaluating the first `norder` nodes. */
+static double difference(Sample *s, Val of, uint32_t norder, Tensor *operand, int64_t j)
+{
+    const double h = 1e-5, x = tensor_f(operand, j);
+    uint32_t whole = s->g.norder;
+    double f[2];
+    s->g.norder = norder;
+    for (int side = 0; side < 2; side++) {
+        tensor_set_f(operand, j, side ? x - h : x + h);
+        Tensor t = {*val_type(&s->g, of), evaluate(s)[of.i]};
+        f[side] = tensor_f(&t, 0);
+    }
+    tensor_set_f(operand, j, x);
+    s->g.norder = whole;
+    return (f[0] - f[1]) / (2 * h);
+}
+
+static void check_gradient(Sample *s, int trial)
+{
+    Val of = weighted_sum(s), grad[SAMPLE_IN];
+    uint32_t norder = s->g.norder;
+    ck_assert_msg(autodiff(&s->g, of, s->in, (uint32_t)s->nin, grad), "%s: %s",
+                  op_table[s->op]->name, s->diag.msg);
+    ck_assert_msg(graph_verify(&s->g, &s->diag), "%s: %s", op_table[s->op]->name, s->diag.msg);
+    void **data = evaluate(s);
+    for (int i = 0; i < s->nin; i++) {
+        if (s->g.vals[s->in[i].i].kind != VAL_PARAM)
+            continue;
+        int64_t n = type_count(&s->data[i].type), step = n / 6 + 1;
+        ck_assert(!grad[i].i || type_equal(val_type(&s->g, grad[i]), &s->data[i].type));
+        for (int64_t j = 0; j < n; j += step) {
+            Tensor t = {s->data[i].type, grad[i].i ? data[grad[i].i] : NULL};
+            double got = grad[i].i ? tensor_f(&t, j) : 0;
+            double want = difference(s, of, norder, &s->data[i], j);
+            ck_assert_msg(fabs(got - want) <= 1e-6 * (1 + fabs(want)),
+                          "%s, trial %d: gradient of operand %d [%d] is %.9g, differences give "
+                          "%.9g", op_table[s->op]->name, trial, i, (int)j, got, want);
+        }
+    }
+}
+
+/* Operators that stand for a derivative already, or draw, or end a step, have no gradient. */
+static bool differentiable(const Sample *s)
+{
+    const OpDef *def = op_table[s->op];
+    return (def->grad || (def->traits & OPT_ZEROGRAD)) && !(def->traits & OPT_ONCE) &&
+           s->data[0].type.dt != DT_I64 && s->data[0].type.dt != DT_I32 &&
+           val_type(&s->g, s->out[0])->dt == DT_F64;
+}
+
+/* max, min, prod reductions of scatter are refused with a message. */
+static bool refused(const Sample *s)
+{
+    const ScatterAttrs *at = graph_def(&s->g, s->out[0])->attr;
+    return (s->op == OP_scatter_elements || s->op == OP_scatter_nd) &&
+           at->reduction > SCATTER_ADD;
+}
+
+START_TEST(gradients)
+{
+    for (int op = 1; op < OP_COUNT; op++)
+        for (int trial = 0; trial < TRIALS; trial++) {
+            Sample s;
+            make(&s, (Op)op, DT_F64, trial);
+            if (differentiable(&s) && !refused(&s))
+                check_gradient(&s, trial);
+            sample_free(&s);
+        }
+}
+END_TEST
+
+/* ---- generated C ------------------------------------------------------------------------------ */
+
+typedef struct {
+    Sample s;
+    int trial;
+    Kernel k;
+    Val vals[2 * SAMPLE_IN + MAX_OUT];
+    int nread, nwrite;
+} Compiled;
+
+/* What outputs of this type may differ by, relative to their magnitude. */
+static double tolerance(const Compiled *c)
+{
+    bool half = false, f64 = true;
+    for (int i = 0; i < c->k.noperands; i++) {
+        half |= c->k.operand[i] == DT_BF16 || c->k.operand[i] == DT_F16;
+        f64 &= c->k.operand[i] != DT_F32;
+    }
+    return half ? 0x1p-6 : f64 ? 1e-12 : 2e-5;
+}
+
+static void lower(Compiled *c)
+{
+    Graph *g = &c->s.g;
+    bool *live = NEW(&c->s.arena, bool, g->nvals);
+    memset(live, true, g->nvals);
+    ck_assert_msg(kernel_of(&c->k, &c->s.arena, g, g->order, 1, live, c->vals, &c->nread,
+                            &c->nwrite, &c->s.diag), "%s: %s", op_table[c->s.op]->name,
+                  c->s.diag.msg);
+}
+
+static void compare(const Compiled *c, const Tensor *got, const Tensor *want)
+{
+    double scale = 1, tol = tolerance(c);
+    for (int64_t j = 0; j < type_count(&want->type); j++) {
+        double w = fabs(tensor_f(want, j));
+        scale = isfinite(w) && w > scale ? w : scale;
+    }
+    for (int64_t j = 0; j < type_count(&want->type); j++) {
+        double a = tensor_f(got, j), b = tensor_f(want, j);
+        bool same = a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= tol * scale;
+        ck_assert_msg(same, "%s %s, trial %d: element %d is %.9g in C, %.9g in the reference",
+                      op_table[c->s.op]->name, dtype_name[c->s.dt], c->trial, (int)j, a, b);
+    }
+}
+
+static void run_and_compare(Compiled *c, void (*fn)(void *const *))
+{
+    void *op[2 * SAMPLE_IN + MAX_OUT], **data = evaluate(&c->s);
+    Tensor want[MAX_OUT], got[MAX_OUT];
+    for (int i = 0; i < c->nread; i++)
+        op[i] = data[c->vals[i].i];
+    for (int i = 0; i < c->nwrite; i++) {
+        Val v = c->vals[c->nread + i];
+        Type t = *val_type(&c->s.g, v);
+        want[i] = (Tensor){t, data[v.i]};
+        got[i] = (Tensor){t, NEW(&c->s.arena, char, type_bytes(&t) + 1)};
+        op[c->nread + i] = got[i].data;
+    }
+    fn(op);
+    for (int i = 0; i < c->nwrite; i++)
+        compare(c, &got[i], &want[i]);
+}
+
+START_TEST(generated_c)
+{
+    static const DType types[] = {DT_F32, DT_F64, DT_BF16, DT_F32, DT_F16, DT_F32};
+    int n = 0, *fn = calloc(OP_COUNT * TRIALS, sizeof *fn);
+    Compiled *all = calloc(OP_COUNT * TRIALS, sizeof *all);
+    Kernel **k = calloc(OP_COUNT * TRIALS, sizeof *k);
+    for (int op = 1; op < OP_COUNT; op++)
+        for (int trial = 0; trial < TRIALS && op != OP_concat; trial++, n++) {
+            all[n].trial = trial;
+            make(&all[n].s, (Op)op, types[trial], trial);
+            lower(&all[n]);
+            k[n] = &all[n].k;
+        }
+    char *text = NULL, name[32];
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    ck_assert_int_gt(codegen_c(f, k, n, fn), 0);
+    fclose(f);
+    void *dl = NULL;
+    Diag d = {0};
+    ck_assert_msg(kernels_compile(text, NULL, &dl, &d), "%s", d.msg);
+    for (int i = 0; i < n; i++) {
+        snprintf(name, sizeof name, "ck_%d", fn[i]);
+        void (*run)(void *const *) = NULL;
+        *(void **)(void *)&run = dlsym(dl, name);
+        ck_assert_ptr_nonnull(run);
+        run_and_compare(&all[i], run);
+        sample_free(&all[i].s);
+    }
+    dlclose(dl);
+    free(text);
+    free(all);
+    free(fn);
+    free(k);
+}
+END_TEST
+
+Suite *suite_ops(void)
+{
+    Suite *s = suite_create("ops");
+    TCase *c = tcase_create("ops");
+    tcase_set_timeout(c, 300);
+    tcase_add_test(c, evaluate_and_print);
+    tcase_add_test(c, gradients);
+    tcase_add_test(c, generated_c);
+    suite_add_tcase(s, c);
+    return s;
+}
