@@ -4,7 +4,6 @@
  * Nodes that cannot be imported are collected; their outputs are poison, and nodes that read
  * poison are skipped, so one run lists everything that is unsupported. */
 #include "onnx_int.h"
-#include <fnmatch.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -94,14 +93,6 @@ static void name_value(Import *x, Val v, const char *name)
 }
 
 /* ---- initializers -------------------------------------------------------------------- */
-
-static bool matches(const char *const *globs, int n, const char *name)
-{
-    for (int i = 0; i < n; i++)
-        if (fnmatch(globs[i], name, 0) == 0)
-            return true;
-    return false;
-}
 
 /* A tensor of the file as a value: weights refer to the mapping, constants are copied. */
 static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p, Val *v)

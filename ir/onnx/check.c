@@ -1,0 +1,117 @@
+/* check.c -- a folder of ONNX's test layout against the reference evaluator. */
+#include "onnx_int.h"
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct {
+    const char *folder;
+    int set;
+    double rtol, atol;
+    Arena arena;
+    Diag *d;
+} Check;
+
+static const char *path_of(Check *c, const char *kind, int k)
+{
+    return arena_printf(&c->arena, "%s/test_data_set_%d/%s_%d.pb", c->folder, c->set, kind, k);
+}
+
+static bool exists(const char *path) { return access(path, F_OK) == 0; }
+
+/* Files come in the order of the inputs that are no initializers. */
+static bool read_feeds(Check *c, const OnnxModel *m, OnnxOptions *opt)
+{
+    const Onnx__GraphProto *gp = m->proto->graph;
+    OnnxFeed *feed = NEW(&c->arena, OnnxFeed, gp->n_input + 1);
+    for (size_t i = 0; i < gp->n_input; i++) {
+        const char *name = pb(gp->input[i]->name), *path = path_of(c, "input", opt->nfeed);
+        bool initialized = false;
+        for (size_t k = 0; k < gp->n_initializer; k++)
+            initialized |= strcmp(pb(gp->initializer[k]->name), name) == 0;
+        if (initialized || !exists(path))
+            continue;
+        feed[opt->nfeed].name = name;
+        TRY(onnx_read_tensor(path, &c->arena, &feed[opt->nfeed].t, c->d));
+        opt->nfeed++;
+    }
+    opt->feed = feed;
+    return true;
+}
+
+static bool close_enough(const Check *c, double got, double want)
+{
+    if (isnan(want) || isinf(want))
+        return isnan(want) ? isnan(got) : got == want;
+    return fabs(got - want) <= c->atol + c->rtol * fabs(want);
+}
+
+static bool compare(Check *c, const char *name, const Tensor *got, const Tensor *want)
+{
+    char a[160], b[160];
+    if (!type_equal(&got->type, &want->type))
+        return fail(c->d, "output '%s' is %s, expected %s", name, type_str(&got->type, a),
+                    type_str(&want->type, b));
+    int64_t count = type_count(&got->type), wrong = 0, first = 0;
+    bool real = dtype_is_float(got->type.dt);
+    for (int64_t i = count; i-- > 0;) {
+        bool same = real ? close_enough(c, tensor_f(got, i), tensor_f(want, i))
+                         : tensor_i(got, i) == tensor_i(want, i);
+        if (!same) {
+            wrong++;
+            first = i;
+        }
+    }
+    return !wrong || fail(c->d, "output '%s': %lld of %lld elements differ, [%lld] is %.9g, "
+                                "expected %.9g", name, (long long)wrong, (long long)count,
+                          (long long)first, tensor_f(got, first), tensor_f(want, first));
+}
+
+/* The result of random operators is not defined by the standard. */
+static bool is_random(const Graph *g)
+{
+    for (uint32_t i = 0; i < g->norder; i++)
+        if (node_def(&g->nodes[g->order[i].i])->traits & OPT_RANDOM)
+            return true;
+    return false;
+}
+
+static bool run(Check *c, OnnxModel *m, const OnnxOptions *opt)
+{
+    Graph g;
+    int64_t seed[2] = {0, 1};
+    graph_init(&g, &c->arena, c->d);
+    TRY(onnx_import(m, opt, &g, c->d));
+    if (is_random(&g))
+        return fail_status(c->d, EXIT_UNSUPPORTED, "random numbers cannot be compared");
+    void **data = NEW(&c->arena, void *, g.nvals);
+    data[graph_find(&g, "rng").i] = seed;
+    data[0] = NULL;
+    TRY(graph_eval(&g, data, &c->arena, c->d));
+    for (uint32_t k = 0; k < g.nout; k++) {
+        Tensor want, got = {*val_type(&g, g.out[k]), data[g.out[k].i]};
+        TRY(onnx_read_tensor(path_of(c, "output", (int)k), &c->arena, &want, c->d));
+        TRY(compare(c, onnx_output_name(m, k), &got, &want));
+    }
+    return true;
+}
+
+static bool check_set(Check *c, OnnxModel *m)
+{
+    OnnxOptions opt = {.forward_only = true};
+    return read_feeds(c, m, &opt) && run(c, m, &opt);
+}
+
+OnnxVerdict onnx_check_folder(const char *folder, double rtol, double atol, Diag *why)
+{
+    Check c = {.folder = folder, .rtol = rtol, .atol = atol, .d = why};
+    OnnxModel *m = onnx_open(arena_printf(&c.arena, "%s/model.onnx", folder), why);
+    bool ok = m != NULL;
+    while (ok && (c.set == 0 || exists(path_of(&c, "output", 0)))) {
+        ok = check_set(&c, m);
+        c.set++;
+    }
+    onnx_close(m);
+    arena_free(&c.arena);
+    return ok ? ONNX_PASSED : why->status == EXIT_UNSUPPORTED ? ONNX_REFUSED : ONNX_FAILED;
+}

@@ -1,0 +1,111 @@
+/* import_constant.c -- tensors from nothing: Constant, ConstantOfShape, Range, EyeLike.
+ *
+ * Models stripped of their weights compute them by ConstantOfShape; models of some exporters
+ * keep them in Constant nodes.  Those that feed weight operands become parameters (onnx.h). */
+#include "onnx_int.h"
+#include <math.h>
+#include <string.h>
+
+static Val numbers(OnnxNode *n, DType dt, const void *data, size_t count, bool list)
+{
+    int64_t dim = (int64_t)count;
+    return graph_const(n->g, "c", type_make(dt, list ? 1 : 0, &dim), data);
+}
+
+static bool import_constant_node(OnnxNode *n)
+{
+    const Onnx__AttributeProto *a;
+    const char *name = n->nout ? pb(n->proto->output[0]) : "";
+    if ((a = attr_find(n, "value")) && a->t) {
+        n->out[0] = import_constant(n->x, name, a->t);
+        TRY(n->out[0].i);
+        Value *v = &n->g->vals[n->out[0].i];
+        if (dtype_is_float(v->type.dt) && !n->x->opt->forward_only &&
+            role_promotes_constants(n->x) && role_is_weight(n->x, name)) {
+            Tensor t = graph_tensor(n->g, n->out[0]);
+            v->kind = role_of(n->x, name, &t);
+        }
+    } else if ((a = attr_find(n, "value_float"))) {
+        n->out[0] = numbers(n, DT_F32, &a->f, 1, false);
+    } else if ((a = attr_find(n, "value_int"))) {
+        n->out[0] = numbers(n, DT_I64, &a->i, 1, false);
+    } else if ((a = attr_find(n, "value_floats"))) {
+        n->out[0] = numbers(n, DT_F32, a->floats, a->n_floats, true);
+    } else if ((a = attr_find(n, "value_ints"))) {
+        n->out[0] = numbers(n, DT_I64, a->ints, a->n_ints, true);
+    } else {
+        return refuse(n, "sparse and string constants");
+    }
+    return n->out[0].i;
+}
+
+static bool import_constant_of_shape(OnnxNode *n)
+{
+    Graph *g = n->g;
+    Ints shape;
+    TRY(static_ints(n, 0, &shape));
+    if (shape.n > MAX_RANK)
+        return refuse(n, "more than %d dimensions", MAX_RANK);
+    const Onnx__AttributeProto *a = attr_find(n, "value");
+    const char *name = pb(n->proto->output[0]);
+    Val fill = a && a->t ? import_constant(n->x, "fill", a->t) : build_scalar(g, DT_F32, 0);
+    TRY(fill.i);
+    Type t = type_make(val_type(g, fill)->dt, shape.n, shape.v);
+    fill = build_reshape(g, fill, 0, NULL);
+    if (!dtype_is_float(t.dt) || n->x->opt->forward_only || !role_is_weight(n->x, name)) {
+        n->out[0] = build_expand(g, fill, shape.n, shape.v);
+        return n->out[0].i;
+    }
+    Tensor one_value = graph_tensor(g, fill);
+    Tensor all = {t, arena_alloc(g->arena, (size_t)type_bytes(&t) + 1, 1)};
+    for (int64_t i = 0; i < type_count(&t); i++)
+        tensor_set_f(&all, i, tensor_f(&one_value, 0));
+    n->out[0] = graph_value(g, name, t, role_of(n->x, name, &all));
+    g->vals[n->out[0].i].data = all.data;
+    return true;
+}
+
+static bool import_range(OnnxNode *n)
+{
+    Tensor t[3];
+    for (int k = 0; k < 3; k++)
+        TRY(static_tensor(n, k, &t[k]));
+    double start = tensor_f(&t[0], 0), limit = tensor_f(&t[1], 0), delta = tensor_f(&t[2], 0);
+    double steps = ceil((limit - start) / delta);
+    int64_t count = steps > 0 ? (int64_t)steps : 0;
+    if (delta == 0 || !isfinite(steps) || steps > 1e9)
+        return fail(n->x->d, "from %g to %g by %g", start, limit, delta);
+    Type type = type_make(t[0].type.dt, 1, &count);
+    Tensor r = {type, arena_alloc(n->x->a, (size_t)type_bytes(&type) + 1, 1)};
+    for (int64_t i = 0; i < count; i++) {
+        if (dtype_is_float(type.dt))
+            tensor_set_f(&r, i, start + (double)i * delta);
+        else
+            tensor_set_i(&r, i, tensor_i(&t[0], 0) + i * tensor_i(&t[2], 0));
+    }
+    n->out[0] = graph_const(n->g, "range", type, r.data);
+    return true;
+}
+
+static bool import_eye_like(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type t = *in_type(n, 0);
+    int64_t dtype = attr_int(n, "dtype", 0);
+    DType dt = dtype ? onnx_dtype((int32_t)dtype) : t.dt;
+    if (t.rank != 2 || dt == DT_NONE)
+        return refuse(n, "element type or rank of the result");
+    Val row = along_axis(g, iota(g, t.dim[0]), 0, 2);
+    Val column = along_axis(g, iota(g, t.dim[1]), 1, 2);
+    row = add_scalar(g, row, (double)attr_int(n, "k", 0));
+    n->out[0] = build_cast(g, build2(g, OP_equal, row, column), dt);
+    return n->out[0].i;
+}
+
+const OnnxOp onnx_constant[] = {
+    {"Constant", 1, .import = import_constant_node},
+    {"ConstantOfShape", 9, .import = import_constant_of_shape},
+    {"EyeLike", 9, .import = import_eye_like},
+    {"Range", 11, .import = import_range},
+    {0},
+};

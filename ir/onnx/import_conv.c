@@ -1,0 +1,324 @@
+/* import_conv.c -- convolution and pooling: resolves auto_pad and ceil_mode to explicit extents. */
+#include "onnx_int.h"
+#include <string.h>
+
+/* A window sliding over the spatial dimensions, all attributes filled in. */
+typedef struct {
+    int n; /* spatial dimensions */
+    Ints kernel, strides, pads, dilations, out;
+} Window;
+
+static void fill(Ints *v, int n, int64_t value)
+{
+    for (int i = v->n; i < n; i++)
+        v->v[i] = value;
+    v->n = n;
+}
+
+static bool read_window(OnnxNode *n, const Ints *kernel, Window *w)
+{
+    w->n = in_type(n, 0)->rank - 2;
+    w->kernel = *kernel;
+    attr_ints(n, "strides", &w->strides);
+    attr_ints(n, "pads", &w->pads);
+    attr_ints(n, "dilations", &w->dilations);
+    if (w->n < 1 || w->n > 3)
+        return refuse(n, "%d spatial dimensions, 1 to 3 are supported", w->n);
+    if (w->kernel.n != w->n || (w->strides.n && w->strides.n != w->n) ||
+        (w->pads.n && w->pads.n != 2 * w->n) || (w->dilations.n && w->dilations.n != w->n))
+        return fail(n->x->d, "kernel, strides, pads and dilations do not fit %d dimensions", w->n);
+    fill(&w->strides, w->n, 1);
+    fill(&w->dilations, w->n, 1);
+    fill(&w->pads, 2 * w->n, 0);
+    for (int i = 0; i < w->n; i++)
+        if (w->kernel.v[i] < 1 || w->strides.v[i] < 1 || w->dilations.v[i] < 1 ||
+            w->kernel.v[i] > INT32_MAX || w->strides.v[i] > INT32_MAX ||
+            w->dilations.v[i] > INT32_MAX)
+            return fail(n->x->d, "kernel, strides and dilations must be positive");
+    for (int i = 0; i < 2 * w->n; i++)
+        if (w->pads.v[i] < -INT32_MAX || w->pads.v[i] > INT32_MAX)
+            return fail(n->x->d, "pad %lld", (long long)w->pads.v[i]);
+    return true;
+}
+
+static int64_t reach(const Window *w, int i)
+{
+    return (w->kernel.v[i] - 1) * w->dilations.v[i] + 1;
+}
+
+/* Extents of the result; auto_pad replaces the pads. */
+static bool place_window(OnnxNode *n, Window *w, bool ceil_mode)
+{
+    const Type *x = in_type(n, 0);
+    const char *mode = attr_str(n, "auto_pad", "NOTSET");
+    bool same = strncmp(mode, "SAME_", 5) == 0, valid = strcmp(mode, "VALID") == 0;
+    w->out.n = w->n;
+    for (int i = 0; i < w->n; i++) {
+        int64_t in = x->dim[2 + i], stride = w->strides.v[i], r = reach(w, i);
+        int64_t *before = &w->pads.v[i], *after = &w->pads.v[w->n + i];
+        if (same) {
+            w->out.v[i] = (in + stride - 1) / stride;
+            int64_t total = (w->out.v[i] - 1) * stride + r - in;
+            total = total > 0 ? total : 0;
+            *before = strcmp(mode, "SAME_LOWER") == 0 ? total - total / 2 : total / 2;
+            *after = total - *before;
+            continue;
+        }
+        if (valid)
+            *before = *after = 0;
+        int64_t room = in + *before + *after - r;
+        if (room < 0)
+            return fail(n->x->d, "the window is larger than dimension %d", 2 + i);
+        w->out.v[i] = (ceil_mode ? (room + stride - 1) / stride : room / stride) + 1;
+        if (ceil_mode && (w->out.v[i] - 1) * stride >= in + *before)
+            w->out.v[i]--; /* a window may not start in the padding behind the data */
+    }
+    return true;
+}
+
+static Ints kernel_of_weights(const Type *w)
+{
+    Ints k = {.n = w->rank - 2};
+    for (int i = 0; i < k.n; i++)
+        k.v[i] = w->dim[2 + i];
+    return k;
+}
+
+static bool import_conv(OnnxNode *n)
+{
+    Window w;
+    Ints kernel = kernel_of_weights(in_type(n, 1));
+    TRY(read_window(n, &kernel, &w));
+    TRY(place_window(n, &w, false));
+    for (int i = 0; i < 2 * w.n; i++)
+        if (w.pads.v[i] < 0)
+            return refuse(n, "negative pads");
+    ConvAttrs at = {.strides = w.strides, .pads = w.pads, .dilations = w.dilations,
+                    .group = attr_int(n, "group", 1)};
+    n->out[0] = build(n->g, OP_conv, NULL, has_in(n, 2) ? 3 : 2, n->in, &at);
+    return n->out[0].i;
+}
+
+/* Transposed convolution is the gradient of a convolution with respect to its data: the
+ * convolution that maps the (padded) result back to x.  Pads beyond what a convolution can have,
+ * and output_padding, change the extent of the result only. */
+static bool import_conv_transpose(OnnxNode *n)
+{
+    Window w;
+    const Type *x = in_type(n, 0), *weight = in_type(n, 1);
+    Ints kernel = kernel_of_weights(weight), extra, shape;
+    TRY(read_window(n, &kernel, &w));
+    attr_ints(n, "output_padding", &extra);
+    bool has_shape = attr_ints(n, "output_shape", &shape);
+    fill(&extra, w.n, 0);
+    if (has_shape && shape.n == w.n + 2)
+        memmove(shape.v, shape.v + 2, (size_t)w.n * sizeof *shape.v);
+    const char *mode = attr_str(n, "auto_pad", "NOTSET");
+    bool same = strncmp(mode, "SAME_", 5) == 0;
+    ConvAttrs at = {.strides = w.strides, .dilations = w.dilations,
+                    .group = attr_int(n, "group", 1)};
+    at.shape = ints_of(x);
+    at.shape.v[1] = weight->dim[1] * at.group;
+    at.pads.n = 2 * w.n;
+    Val y = n->in[0];
+    for (int i = 0; i < w.n; i++) {
+        int64_t full = (x->dim[2 + i] - 1) * w.strides.v[i] + reach(&w, i) + extra.v[i];
+        int64_t before = w.pads.v[i], after = w.pads.v[w.n + i];
+        if (has_shape || same) {
+            int64_t want = has_shape ? shape.v[i] : x->dim[2 + i] * w.strides.v[i];
+            int64_t total = full - want;
+            before = strcmp(mode, "SAME_UPPER") == 0 ? total / 2 : total - total / 2;
+            if (total < 0)
+                before = 0;
+            after = total - before;
+        }
+        at.pads.v[i] = before;
+        at.pads.v[w.n + i] = after - extra.v[i];
+        at.shape.v[2 + i] = full - before - after;
+        if (before < 0 || at.shape.v[2 + i] < 1)
+            return refuse(n, "pads do not fit the result");
+    }
+    /* A result that ends behind the last window is computed shorter and filled with zeros. */
+    PadAttrs fill_up = {.before.n = x->rank, .after.n = x->rank};
+    bool any = false;
+    for (int i = 0; i < w.n; i++)
+        if (at.pads.v[w.n + i] < 0) {
+            any = true;
+            fill_up.after.v[2 + i] = -at.pads.v[w.n + i];
+            at.shape.v[2 + i] += at.pads.v[w.n + i];
+            at.pads.v[w.n + i] = 0;
+        }
+    y = build(n->g, OP_conv_bwd_data, NULL, 2, n->in, &at);
+    if (any)
+        y = build(n->g, OP_pad, NULL, 1, &y, &fill_up);
+    if (has_in(n, 2))
+        y = build2(n->g, OP_add, y, along_axis(n->g, n->in[2], 1, x->rank));
+    n->out[0] = y;
+    return y.i;
+}
+
+/* ---- pooling ---------------------------------------------------------------------------- */
+
+static bool read_pool(OnnxNode *n, PoolAttrs *at)
+{
+    Window w;
+    Ints kernel;
+    attr_ints(n, "kernel_shape", &kernel);
+    TRY(read_window(n, &kernel, &w));
+    TRY(place_window(n, &w, attr_int(n, "ceil_mode", 0) != 0));
+    *at = (PoolAttrs){.kernel = w.kernel, .strides = w.strides, .pads = w.pads,
+                      .dilations = w.dilations, .out = w.out};
+    return true;
+}
+
+/* Pooling is defined on floats; small integers go through f32 exactly. */
+static Val pool(OnnxNode *n, Op op, Val x, const PoolAttrs *at)
+{
+    DType dt = val_type(n->g, x)->dt;
+    Val f = dtype_is_float(dt) ? x : build_cast(n->g, x, DT_F32);
+    return build_cast(n->g, build(n->g, op, NULL, 1, &f, at), dt);
+}
+
+/* Flat index (as ONNX counts it) of each maximum: the maximum over the window of the index of
+ * an element, where the element equals the maximum; computed by unfolding the window. */
+static Val unfold(OnnxNode *n, Val x, const PoolAttrs *at, int64_t fill_value);
+
+static bool import_max_pool(OnnxNode *n)
+{
+    PoolAttrs at;
+    TRY(read_pool(n, &at));
+    n->out[0] = pool(n, OP_max_pool, n->in[0], &at);
+    TRY(n->out[0].i);
+    if (!has_out(n, 1))
+        return true;
+    Graph *g = n->g;
+    const Type t = *in_type(n, 0);
+    int64_t count = type_count(&t), order = attr_int(n, "storage_order", 0);
+    Val index = build_reshape(g, iota(g, count), t.rank, t.dim);
+    if (order && t.rank == 4) { /* column major inside an image */
+        Type turned = t;
+        turned.dim[2] = t.dim[3], turned.dim[3] = t.dim[2];
+        index = build_transpose(g, build_reshape(g, iota(g, count), 4, turned.dim),
+                                (int[]){0, 1, 3, 2});
+    }
+    Val x = unfold(n, n->in[0], &at, INT64_MIN), where = unfold(n, index, &at, count);
+    TRY(x.i && where.i);
+    int last = val_type(g, x)->rank - 1;
+    Val best = build_reduce(g, OP_reduce_max, x, 1u << last, true);
+    Val first = build3(g, OP_where, build2(g, OP_equal, x, best), where,
+                       scalar_like(g, where, (double)count));
+    n->out[1] = build_reduce(g, OP_reduce_min, first, 1u << last, false);
+    return n->out[1].i;
+}
+
+/* x[N,C,s...] to [N,C,out...,window]: one strided slice per position in the window. */
+static Val unfold(OnnxNode *n, Val x, const PoolAttrs *at, int64_t fill_value)
+{
+    Graph *g = n->g;
+    const Type t = *val_type(g, x);
+    int sp = t.rank - 2;
+    PadAttrs pad = {.before.n = t.rank, .after.n = t.rank, .value = (double)fill_value};
+    int64_t positions = 1;
+    for (int i = 0; i < sp; i++) {
+        int64_t need = (at->out.v[i] - 1) * at->strides.v[i] +
+                       (at->kernel.v[i] - 1) * at->dilations.v[i] + 1;
+        int64_t after = need - at->pads.v[i] - t.dim[2 + i];
+        pad.before.v[2 + i] = at->pads.v[i];
+        pad.after.v[2 + i] = after > 0 ? after : 0;
+        positions *= at->kernel.v[i];
+    }
+    if (fill_value == INT64_MIN)
+        pad.value = dtype_is_float(t.dt) ? -__builtin_inf() : (double)INT32_MIN;
+    Val padded = build(g, OP_pad, NULL, 1, &x, &pad);
+    if (positions > 4096 || t.rank == MAX_RANK) {
+        refuse(n, "indices of so large a window");
+        return (Val){0};
+    }
+    Val *part = NEW(n->x->a, Val, positions);
+    for (int64_t p = 0; p < positions; p++) {
+        SliceAttrs s = {.start.n = t.rank, .step.n = t.rank, .size = ints_of(&t)};
+        int64_t rest = p;
+        for (int i = 0; i < t.rank; i++)
+            s.step.v[i] = 1;
+        for (int i = sp; i-- > 0; rest /= at->kernel.v[i]) {
+            s.start.v[2 + i] = rest % at->kernel.v[i] * at->dilations.v[i];
+            s.step.v[2 + i] = at->strides.v[i];
+            s.size.v[2 + i] = at->out.v[i];
+        }
+        Ints dim = s.size;
+        dim.v[dim.n++] = 1;
+        part[p] = reshape_ints(g, build(g, OP_slice, NULL, 1, &padded, &s), &dim);
+    }
+    return build_concat(g, (int)positions, part, t.rank);
+}
+
+static bool import_average_pool(OnnxNode *n)
+{
+    PoolAttrs at;
+    TRY(read_pool(n, &at));
+    at.include_pad = attr_int(n, "count_include_pad", 0);
+    n->out[0] = pool(n, OP_avg_pool, n->in[0], &at);
+    return n->out[0].i;
+}
+
+/* (sum |x|^p)^(1/p): the sum is the average times the size of the window. */
+static bool import_lp_pool(OnnxNode *n)
+{
+    Graph *g = n->g;
+    PoolAttrs at;
+    TRY(read_pool(n, &at));
+    /* Windows that hang over the end are divided by fewer positions than they have: pad first. */
+    const Type t = *in_type(n, 0);
+    PadAttrs pad = {.before.n = t.rank, .after.n = t.rank};
+    double size = 1, p = (double)attr_int(n, "p", 2);
+    for (int i = 0; i < at.kernel.n; i++) {
+        int64_t need = (at.out.v[i] - 1) * at.strides.v[i] +
+                       (at.kernel.v[i] - 1) * at.dilations.v[i] + 1;
+        int64_t after = need - at.pads.v[i] - t.dim[2 + i];
+        pad.before.v[2 + i] = at.pads.v[i];
+        pad.after.v[2 + i] = after > 0 ? after : 0;
+        at.pads.v[i] = at.pads.v[at.kernel.n + i] = 0;
+        size *= (double)at.kernel.v[i];
+    }
+    Val x = build(g, OP_pad, NULL, 1, n->in, &pad);
+    x = with_consts(g, OP_powc, one(g, OP_abs, x), p, 0);
+    x = mul_scalar(g, pool(n, OP_avg_pool, x, &at), size);
+    n->out[0] = with_consts(g, OP_powc, x, 1 / p, 0);
+    return n->out[0].i;
+}
+
+static uint32_t spatial(const OnnxNode *n) { return ((1u << in_type(n, 0)->rank) - 1) & ~3u; }
+
+static bool import_global_average_pool(OnnxNode *n)
+{
+    n->out[0] = mean_over(n->g, n->in[0], spatial(n), true);
+    return n->out[0].i;
+}
+
+static bool import_global_max_pool(OnnxNode *n)
+{
+    n->out[0] = build_reduce(n->g, OP_reduce_max, n->in[0], spatial(n), true);
+    return n->out[0].i;
+}
+
+static bool import_global_lp_pool(OnnxNode *n)
+{
+    Graph *g = n->g;
+    double p = (double)attr_int(n, "p", 2);
+    Val x = with_consts(g, OP_powc, one(g, OP_abs, n->in[0]), p, 0);
+    x = build_reduce(g, OP_reduce_sum, x, spatial(n), true);
+    n->out[0] = with_consts(g, OP_powc, x, 1 / p, 0);
+    return n->out[0].i;
+}
+
+const OnnxOp onnx_conv[] = {
+    {"AveragePool", 1, .import = import_average_pool},
+    {"Conv", 1, .import = import_conv, .weights = 1 << 1 | 1 << 2},
+    {"ConvTranspose", 1, .import = import_conv_transpose, .weights = 1 << 1 | 1 << 2},
+    {"GlobalAveragePool", 1, .import = import_global_average_pool},
+    {"GlobalLpPool", 2, .import = import_global_lp_pool},
+    {"GlobalMaxPool", 1, .import = import_global_max_pool},
+    {"LpPool", 2, .import = import_lp_pool},
+    {"MaxPool", 1, .import = import_max_pool},
+    {0},
+};

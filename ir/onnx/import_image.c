@@ -1,0 +1,4 @@
+/* import_image.c */
+#include "onnx_int.h"
+
+const OnnxOp onnx_image[] = {{0}};

@@ -1,0 +1,227 @@
+/* import_index.c -- reading and writing by index, sorting by comparison, sets of known data. */
+#include "onnx_int.h"
+#include <stdlib.h>
+#include <string.h>
+
+static bool import_gather(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type *t = in_type(n, 0), *ti = in_type(n, 1);
+    int64_t axis;
+    TRY(axis_in(n, attr_int(n, "axis", 0), t->rank, &axis));
+    if (graph_is_const(g, n->in[1]) && ti->rank == 0) { /* one element: a slice */
+        int64_t i, extent = t->dim[axis];
+        TRY(static_int(n, 1, &i));
+        if (i < -extent || i >= extent)
+            return fail(n->x->d, "index %lld is outside %lld", (long long)i, (long long)extent);
+        Val cut = build_slice(g, n->in[0], (int)axis, i < 0 ? i + extent : i, 1);
+        Ints dim = {0};
+        for (int k = 0; k < t->rank; k++)
+            if (k != axis)
+                dim.v[dim.n++] = t->dim[k];
+        n->out[0] = reshape_ints(g, cut, &dim);
+        return n->out[0].i;
+    }
+    n->out[0] = build(g, OP_gather, NULL, 2, n->in, &(AxisAttrs){axis});
+    return n->out[0].i;
+}
+
+static bool import_gather_elements(OnnxNode *n)
+{
+    AxisAttrs at;
+    TRY(axis_in(n, attr_int(n, "axis", 0), in_type(n, 0)->rank, &at.axis));
+    n->out[0] = build(n->g, OP_gather_elements, NULL, 2, n->in, &at);
+    return n->out[0].i;
+}
+
+static bool import_gather_nd(OnnxNode *n)
+{
+    AxisAttrs at = {attr_int(n, "batch_dims", 0)};
+    n->out[0] = build(n->g, OP_gather_nd, NULL, 2, n->in, &at);
+    return n->out[0].i;
+}
+
+static bool read_reduction(OnnxNode *n, int64_t *reduction)
+{
+    static const char *const names[] = {[SCATTER_SET] = "none", [SCATTER_ADD] = "add",
+                                        [SCATTER_MUL] = "mul", [SCATTER_MAX] = "max",
+                                        [SCATTER_MIN] = "min"};
+    for (int i = 0; i < 5; i++)
+        if (attr_is(n, "reduction", "none", names[i])) {
+            *reduction = i;
+            return true;
+        }
+    return refuse(n, "reduction '%s'", attr_str(n, "reduction", ""));
+}
+
+static bool import_scatter_elements(OnnxNode *n)
+{
+    ScatterAttrs at = {0};
+    TRY(axis_in(n, attr_int(n, "axis", 0), in_type(n, 0)->rank, &at.axis));
+    TRY(read_reduction(n, &at.reduction));
+    n->out[0] = build(n->g, OP_scatter_elements, NULL, 3, n->in, &at);
+    return n->out[0].i;
+}
+
+static bool import_scatter_nd(OnnxNode *n)
+{
+    ScatterAttrs at = {0};
+    TRY(read_reduction(n, &at.reduction));
+    n->out[0] = build(n->g, OP_scatter_nd, NULL, 3, n->in, &at);
+    return n->out[0].i;
+}
+
+/* off + (on - off) * (index == class); indices outside [-depth, depth) give a row of off. */
+static bool import_one_hot(OnnxNode *n)
+{
+    Graph *g = n->g;
+    Type t = *in_type(n, 0);
+    int64_t depth, axis;
+    TRY(static_int(n, 1, &depth));
+    TRY(axis_in(n, attr_int(n, "axis", -1), t.rank + 1, &axis));
+    if (t.rank == MAX_RANK || depth < 0)
+        return refuse(n, "rank %d, depth %lld", t.rank, (long long)depth);
+    Ints dim = {.n = t.rank + 1};
+    for (int i = 0, k = 0; i < dim.n; i++)
+        dim.v[i] = i == axis ? 1 : t.dim[k++];
+    Val index = reshape_ints(g, build_cast(g, n->in[0], DT_I64), &dim);
+    index = negative_wraps(g, index, depth);
+    Val hit = build2(g, OP_equal, index, along_axis(g, iota(g, depth), (int)axis, dim.n));
+    Val off = build_slice(g, n->in[2], 0, 0, 1), on = build_slice(g, n->in[2], 0, 1, 1);
+    n->out[0] = build3(g, OP_where, hit, on, off);
+    return n->out[0].i;
+}
+
+/* ---- sorting --------------------------------------------------------------------------
+ *
+ * The rank of an element is how many others go before it (larger, or equal and earlier).  The
+ * index of the r-th is the sum of the indices whose rank is r.  Quadratic in the axis, without
+ * control flow; the values are gathered, so gradients flow through them. */
+
+static Val ranks(Graph *g, Val x, bool largest)
+{
+    const Type t = *val_type(g, x);
+    Ints row = ints_of(&t), column = row;
+    int last = t.rank - 1;
+    row.v[row.n++] = 1;
+    column.v[column.n++] = column.v[last];
+    column.v[last] = 1;
+    Val mine = reshape_ints(g, x, &row), other = reshape_ints(g, x, &column);
+    Val index = iota(g, t.dim[last]);
+    Val i = along_axis(g, index, last, t.rank + 1), j = along_axis(g, index, last + 1, t.rank + 1);
+    Val before = largest ? build2(g, OP_less, mine, other) : build2(g, OP_less, other, mine);
+    Val tie = build2(g, OP_and, build2(g, OP_equal, mine, other), build2(g, OP_less, j, i));
+    Val count = build_cast(g, build2(g, OP_or, before, tie), DT_I64);
+    return build_reduce(g, OP_reduce_sum, count, 1u << (last + 1), false);
+}
+
+static bool import_top_k(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type t = *in_type(n, 0);
+    int64_t k = attr_int(n, "k", 0), axis;
+    int perm[MAX_RANK];
+    if (n->opset >= 10)
+        TRY(static_int(n, 1, &k));
+    TRY(axis_in(n, attr_int(n, "axis", -1), t.rank, &axis));
+    if (t.rank >= MAX_RANK || k < 0 || k > t.dim[axis])
+        return refuse(n, "k = %lld of %lld, rank %d", (long long)k, (long long)t.dim[axis], t.rank);
+    for (int i = 0; i < t.rank; i++)
+        perm[i] = i;
+    perm[axis] = t.rank - 1; /* the axis last; the swap is its own inverse */
+    perm[t.rank - 1] = (int)axis;
+    Val x = build_transpose(g, n->in[0], perm);
+    Val rank = ranks(g, x, attr_int(n, "largest", 1) != 0);
+    TRY(rank.i);
+    Ints row = ints_of(val_type(g, rank));
+    row.v[row.n] = row.v[row.n - 1];
+    row.v[row.n - 1] = 1;
+    row.n++;
+    Val slot = along_axis(g, iota(g, k), row.n - 2, row.n);
+    Val hit = build2(g, OP_equal, reshape_ints(g, rank, &row), slot);
+    Val index = build2(g, OP_mul, build_cast(g, hit, DT_I64),
+                       along_axis(g, iota(g, t.dim[axis]), row.n - 1, row.n));
+    index = build_reduce(g, OP_reduce_sum, index, 1u << (row.n - 1), false);
+    Val value = build(g, OP_gather_elements, NULL, 2, (Val[]){x, index},
+                      &(AxisAttrs){t.rank - 1});
+    n->out[0] = build_transpose(g, value, perm);
+    if (has_out(n, 1))
+        n->out[1] = build_transpose(g, index, perm);
+    return n->out[0].i;
+}
+
+/* ---- results whose size depends on values: values known when compiling --------------------- */
+
+static bool import_nonzero(OnnxNode *n)
+{
+    Tensor t;
+    TRY(static_tensor(n, 0, &t));
+    int64_t total = type_count(&t.type), found = 0, stride[MAX_RANK];
+    for (int64_t i = 0; i < total; i++)
+        found += tensor_f(&t, i) != 0;
+    type_strides(&t.type, stride);
+    int64_t *v = NEW(n->x->a, int64_t, found * t.type.rank + 1), k = 0;
+    for (int64_t i = 0; i < total; i++) {
+        if (tensor_f(&t, i) == 0)
+            continue;
+        for (int d = 0; d < t.type.rank; d++)
+            v[d * found + k] = i / stride[d] % t.type.dim[d];
+        k++;
+    }
+    Type out = type_make(DT_I64, 2, (int64_t[]){t.type.rank, found});
+    n->out[0] = graph_const(n->g, "nonzero", out, v);
+    return true;
+}
+
+static bool import_compress(OnnxNode *n)
+{
+    Graph *g = n->g;
+    Tensor keep;
+    TRY(static_tensor(n, 1, &keep));
+    const Type t = *in_type(n, 0);
+    int64_t axis = 0, count = type_count(&t), found = 0;
+    bool flat = !attr_find(n, "axis");
+    if (!flat)
+        TRY(axis_in(n, attr_int(n, "axis", 0), t.rank, &axis));
+    Val x = flat ? build_reshape(g, n->in[0], 1, &count) : n->in[0];
+    int64_t entries = type_count(&keep.type), *v = NEW(n->x->a, int64_t, entries + 1);
+    for (int64_t i = 0; i < entries; i++)
+        if (tensor_i(&keep, i))
+            v[found++] = i;
+    Val index = graph_const(g, "kept", type_make(DT_I64, 1, &found), v);
+    n->out[0] = build(g, OP_gather, NULL, 2, (Val[]){x, index}, &(AxisAttrs){axis});
+    return n->out[0].i;
+}
+
+/* out[t] = x[len-1-t] for t < len, else x[t]: gather_elements along time. */
+static bool import_reverse_sequence(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type t = *in_type(n, 0);
+    int64_t time, batch;
+    TRY(axis_in(n, attr_int(n, "time_axis", 0), t.rank, &time));
+    TRY(axis_in(n, attr_int(n, "batch_axis", 1), t.rank, &batch));
+    Val step = along_axis(g, iota(g, t.dim[time]), (int)time, t.rank);
+    Val len = along_axis(g, build_cast(g, n->in[1], DT_I64), (int)batch, t.rank);
+    Val mirrored = add_scalar(g, build2(g, OP_sub, len, step), -1);
+    Val index = build3(g, OP_where, build2(g, OP_less, step, len), mirrored, step);
+    index = build_expand(g, index, t.rank, t.dim);
+    n->out[0] = build(g, OP_gather_elements, NULL, 2, (Val[]){n->in[0], index},
+                      &(AxisAttrs){time});
+    return n->out[0].i;
+}
+
+const OnnxOp onnx_index[] = {
+    {"Compress", 9, .import = import_compress},
+    {"Gather", 1, .import = import_gather},
+    {"GatherElements", 1, .import = import_gather_elements},
+    {"GatherND", 1, .import = import_gather_nd},
+    {"NonZero", 9, .import = import_nonzero},
+    {"OneHot", 9, .import = import_one_hot},
+    {"ReverseSequence", 10, .import = import_reverse_sequence},
+    {"Scatter", 9, .import = import_scatter_elements},
+    {"ScatterElements", 11, .import = import_scatter_elements},
+    {"ScatterND", 11, .import = import_scatter_nd},
+    {"TopK", 1, .import = import_top_k},
+    {0},
+};

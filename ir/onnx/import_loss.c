@@ -1,0 +1,91 @@
+/* import_loss.c -- the standard's losses: classes are on dimension 1. */
+#include "onnx_int.h"
+#include <string.h>
+
+typedef struct {
+    int64_t ignore;
+    bool has_ignore;
+} Ignored;
+
+static Ignored read_ignored(const OnnxNode *n)
+{
+    return (Ignored){attr_int(n, "ignore_index", 0), attr_find(n, "ignore_index") != NULL};
+}
+
+/* Weight of each element: of its class, and 0 where it is ignored.  {0}: all 1. */
+static Val element_weights(OnnxNode *n, const Ignored *ig)
+{
+    Graph *g = n->g;
+    DType dt = in_type(n, 0)->dt;
+    Val target = n->in[1], weight = {0}, kept = {0};
+    if (ig->has_ignore) {
+        Val hit = build2(g, OP_equal, target, scalar_like(g, target, (double)ig->ignore));
+        kept = build_cast(g, one(g, OP_not, hit), dt);
+        target = build3(g, OP_where, hit, scalar_like(g, target, 0), target);
+    }
+    if (has_in(n, 2))
+        weight = build(g, OP_gather, NULL, 2, (Val[]){n->in[2], target}, &(AxisAttrs){0});
+    return weight.i && kept.i ? build2(g, OP_mul, weight, kept) : weight.i ? weight : kept;
+}
+
+/* loss: already weighted, per element. */
+static bool reduce_loss(OnnxNode *n, Val loss, Val weights)
+{
+    Graph *g = n->g;
+    const char *how = attr_str(n, "reduction", "mean");
+    TRY(loss.i);
+    uint32_t all = (1u << val_type(g, loss)->rank) - 1;
+    if (strcmp(how, "none") == 0)
+        n->out[0] = loss;
+    else if (strcmp(how, "sum") == 0)
+        n->out[0] = build_reduce(g, OP_reduce_sum, loss, all, false);
+    else if (strcmp(how, "mean") != 0)
+        return refuse(n, "reduction '%s'", how);
+    else if (!weights.i)
+        n->out[0] = mean_over(g, loss, all, false);
+    else
+        n->out[0] = build2(g, OP_div, build_reduce(g, OP_reduce_sum, loss, all, false),
+                           build_reduce(g, OP_reduce_sum, weights, all, false));
+    return n->out[0].i;
+}
+
+static bool import_softmax_cross_entropy(OnnxNode *n)
+{
+    Graph *g = n->g;
+    Ignored ig = read_ignored(n);
+    Val out[2], weights = element_weights(n, &ig);
+    if (in_type(n, 0)->rank < 2)
+        return fail(n->x->d, "scores need a class dimension");
+    TRY(build_n(g, OP_cross_entropy, NULL, has_in(n, 2) ? 3 : 2, n->in,
+                &(CrossEntropyAttrs){1, ig.ignore, ig.has_ignore}, 2, out));
+    TRY(reduce_loss(n, out[0], weights));
+    if (has_out(n, 1))
+        n->out[1] = build(g, OP_log_softmax, NULL, 1, n->in, &(AxisAttrs){1});
+    return true;
+}
+
+static bool import_nll(OnnxNode *n)
+{
+    Graph *g = n->g;
+    Ignored ig = read_ignored(n);
+    Val target = n->in[1], weights = element_weights(n, &ig);
+    if (in_type(n, 0)->rank < 2)
+        return fail(n->x->d, "input needs a class dimension");
+    if (ig.has_ignore)
+        target = build3(g, OP_where,
+                        build2(g, OP_equal, target, scalar_like(g, target, (double)ig.ignore)),
+                        scalar_like(g, target, 0), target);
+    Ints dim = ints_of(in_type(n, 1)), column = {.n = dim.n + 1, .v = {dim.v[0], 1}};
+    for (int i = 1; i < dim.n; i++)
+        column.v[i + 1] = dim.v[i];
+    Val picked = build(g, OP_gather_elements, NULL, 2,
+                       (Val[]){n->in[0], reshape_ints(g, target, &column)}, &(AxisAttrs){1});
+    Val loss = one(g, OP_neg, reshape_ints(g, picked, &dim));
+    return reduce_loss(n, weights.i ? build2(g, OP_mul, loss, weights) : loss, weights);
+}
+
+const OnnxOp onnx_loss[] = {
+    {"NegativeLogLikelihoodLoss", 12, .import = import_nll},
+    {"SoftmaxCrossEntropyLoss", 12, .import = import_softmax_cross_entropy},
+    {0},
+};

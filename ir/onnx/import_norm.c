@@ -1,0 +1,256 @@
+/* import_norm.c -- normalizations.
+ *
+ * Inference-form BatchNormalization becomes the training form when a training step is built:
+ * exporters write the inference form even for models that are to be trained. */
+#include "onnx_int.h"
+#include <string.h>
+
+/* A per-channel vector along dimension 1. */
+static Val channel(OnnxNode *n, int k) { return along_axis(n->g, n->in[k], 1, in_type(n, 0)->rank); }
+
+static Val affine(Graph *g, Val x, Val scale, Val bias)
+{
+    x = scale.i ? build2(g, OP_mul, x, scale) : x;
+    return bias.i ? build2(g, OP_add, x, bias) : x;
+}
+
+/* ---- batch normalization ------------------------------------------------------------- */
+
+static bool batch_norm_given(OnnxNode *n, double eps)
+{
+    Graph *g = n->g;
+    Val rstd = one(g, OP_rsqrt, add_scalar(g, channel(n, 4), eps));
+    Val x = build2(g, OP_mul, build2(g, OP_sub, n->in[0], channel(n, 3)), rstd);
+    n->out[0] = affine(g, x, channel(n, 1), channel(n, 2));
+    return n->out[0].i;
+}
+
+/* old * momentum + batch * (1 - momentum) */
+static Val running(Graph *g, Val old, Val batch, double momentum)
+{
+    return build2(g, OP_add, mul_scalar(g, old, momentum),
+                  mul_scalar(g, build_cast(g, batch, val_type(g, old)->dt), 1 - momentum));
+}
+
+/* Statistics that the file holds become state, before anything is folded through them. */
+static bool is_state(OnnxNode *n, int k)
+{
+    Value *v = &n->g->vals[n->in[k].i];
+    bool held = v->kind == VAL_PARAM || v->kind == VAL_CONST || v->kind == VAL_STATE;
+    if (n->x->opt->forward_only || !held)
+        return false;
+    v->kind = VAL_STATE;
+    return true;
+}
+
+/* Statistics shared by several nodes are updated by the first. */
+static void keep_running(Graph *g, Val state, Val value)
+{
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        if (g->update[i].state.i == state.i)
+            return;
+    if (value.i)
+        graph_add_update(g, state, value);
+}
+
+static bool batch_norm_of_batch(OnnxNode *n, double eps)
+{
+    Graph *g = n->g;
+    const Type *t = in_type(n, 0);
+    double momentum = attr_float(n, "momentum", 0.9);
+    Val out[4];
+    TRY(build_n(g, OP_batch_norm, NULL, 3, n->in, &(NormAttrs){1, eps}, 4, out));
+    double count = (double)type_count(t) / (double)(t->dim[1] ? t->dim[1] : 1);
+    Val var = n->x->opt->unbiased_var && count > 1 ? mul_scalar(g, out[2], count / (count - 1))
+                                                   : out[2];
+    n->out[0] = out[0];
+    bool keep = is_state(n, 3) && is_state(n, 4);
+    Val mean = running(g, n->in[3], out[1], momentum);
+    var = running(g, n->in[4], var, momentum);
+    if (keep) {
+        keep_running(g, n->in[3], mean);
+        keep_running(g, n->in[4], var);
+    }
+    if (n->nout > 1)
+        n->out[1] = mean;
+    if (n->nout > 2)
+        n->out[2] = var;
+    for (int i = 3; i < n->nout && i < 5; i++)
+        n->out[i] = out[i - 2]; /* saved statistics of opset < 14 */
+    return n->out[0].i;
+}
+
+static bool import_batch_norm(OnnxNode *n)
+{
+    double eps = attr_float(n, "epsilon", 1e-5);
+    for (int k = 0; k < 5; k++)
+        if (!has_in(n, k))
+            return fail(n->x->d, "operand %d is missing", k);
+    if (in_type(n, 0)->rank < 2)
+        return refuse(n, "data of rank %d", in_type(n, 0)->rank);
+    if (n->opset < 9 && !attr_int(n, "spatial", 1))
+        return refuse(n, "spatial=0");
+    bool training = n->opset >= 14 ? attr_int(n, "training_mode", 0) != 0
+                                   : n->nout > 1 || (n->opset < 7 && !attr_int(n, "is_test", 0));
+    if (n->opset < 14 && n->opset >= 7 && n->nout == 1)
+        training = false;
+    bool convert = !training && !n->x->opt->forward_only && !n->x->opt->keep_batch_norm;
+    if (convert)
+        note(n->x, ONNX_REMARK, n->name, "inference-form BatchNormalization trains: batch "
+                                         "statistics, running statistics updated");
+    if (training || convert)
+        return batch_norm_of_batch(n, eps);
+    return batch_norm_given(n, eps);
+}
+
+/* ---- layer normalization and relatives -------------------------------------------------- */
+
+/* Bring a scale or bias to the full shape of the normalised dimensions. */
+static Val full_shape(OnnxNode *n, int k, int64_t axis)
+{
+    const Type *t = in_type(n, 0);
+    if (!has_in(n, k))
+        return (Val){0};
+    return build_expand(n->g, n->in[k], t->rank - (int)axis, t->dim + axis);
+}
+
+static bool import_layer_norm(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type *t = in_type(n, 0);
+    NormAttrs at = {.eps = attr_float(n, "epsilon", 1e-5)};
+    Val in[3] = {n->in[0]}, out[3];
+    TRY(axis_in(n, attr_int(n, "axis", -1), t->rank, &at.axis));
+    in[1] = full_shape(n, 1, at.axis);
+    in[2] = full_shape(n, 2, at.axis);
+    TRY(build_n(g, OP_layer_norm, NULL, in[2].i ? 3 : in[1].i ? 2 : 1, in, &at, 3, out));
+    n->out[0] = out[0];
+    Ints stat = ints_of(t);
+    for (int64_t i = at.axis; i < stat.n; i++)
+        stat.v[i] = 1;
+    for (int k = 1; k < n->nout && k < 3; k++)
+        n->out[k] = reshape_ints(g, out[k], &stat);
+    return true;
+}
+
+static bool import_rms_norm(OnnxNode *n)
+{
+    NormAttrs at = {.eps = attr_float(n, "epsilon", 1e-5)};
+    TRY(axis_in(n, attr_int(n, "axis", -1), in_type(n, 0)->rank, &at.axis));
+    Val in[2] = {n->in[0], full_shape(n, 1, at.axis)}, out[2];
+    TRY(build_n(n->g, OP_rms_norm, NULL, in[1].i ? 2 : 1, in, &at, 2, out));
+    n->out[0] = out[0];
+    return true;
+}
+
+/* Normalise the elements of each of `groups` groups of channels of each sample. */
+static Val normalize_groups(OnnxNode *n, int64_t groups, double eps)
+{
+    const Type t = *in_type(n, 0);
+    int64_t rows = t.dim[0] * groups, all = type_count(&t);
+    Val x = build_reshape(n->g, n->in[0], 2, (int64_t[]){rows, rows ? all / rows : 0}), out[3];
+    if (!x.i || !build_n(n->g, OP_layer_norm, NULL, 1, &x, &(NormAttrs){1, eps}, 3, out))
+        return (Val){0};
+    return build_reshape(n->g, out[0], t.rank, t.dim);
+}
+
+static bool import_instance_norm(OnnxNode *n)
+{
+    if (in_type(n, 0)->rank < 3)
+        return refuse(n, "data of rank %d", in_type(n, 0)->rank);
+    Val x = normalize_groups(n, in_type(n, 0)->dim[1], attr_float(n, "epsilon", 1e-5));
+    n->out[0] = affine(n->g, x, channel(n, 1), channel(n, 2));
+    return n->out[0].i;
+}
+
+/* Scale and bias are per group in opset 18 and per channel since 21. */
+static Val per_channel(OnnxNode *n, int k, int64_t groups)
+{
+    const Type *t = in_type(n, 0);
+    int64_t each = t->dim[1] / groups;
+    Val v = n->in[k];
+    if (n->opset < 21) {
+        v = build_reshape(n->g, v, 2, (int64_t[]){groups, 1});
+        v = build_expand(n->g, v, 2, (int64_t[]){groups, each});
+    }
+    return along_axis(n->g, v, 1, t->rank);
+}
+
+static bool import_group_norm(OnnxNode *n)
+{
+    int64_t groups = attr_int(n, "num_groups", 0);
+    const Type *t = in_type(n, 0);
+    if (t->rank < 3 || groups < 1 || t->dim[1] % groups)
+        return fail(n->x->d, "%lld groups do not divide the channels", (long long)groups);
+    Val x = normalize_groups(n, groups, attr_float(n, "epsilon", 1e-5));
+    n->out[0] = affine(n->g, x, per_channel(n, 1, groups), per_channel(n, 2, groups));
+    return n->out[0].i;
+}
+
+static bool import_mean_variance(OnnxNode *n)
+{
+    Graph *g = n->g;
+    Ints axes;
+    if (!attr_ints(n, "axes", &axes))
+        axes = (Ints){3, {0, 2, 3}};
+    for (int i = 0; i < axes.n; i++)
+        TRY(axis_in(n, axes.v[i], in_type(n, 0)->rank, &axes.v[i]));
+    uint32_t mask = axes_of(&axes);
+    Val centred = build2(g, OP_sub, n->in[0], mean_over(g, n->in[0], mask, true));
+    Val dev = one(g, OP_sqrt, mean_over(g, one(g, OP_square, centred), mask, true));
+    n->out[0] = build2(g, OP_div, centred, add_scalar(g, dev, 1e-9));
+    return n->out[0].i;
+}
+
+/* x / norm, and 0 where the norm is 0. */
+static bool import_lp_norm(OnnxNode *n)
+{
+    Graph *g = n->g;
+    int64_t axis, p = attr_int(n, "p", 2);
+    TRY(axis_in(n, attr_int(n, "axis", -1), in_type(n, 0)->rank, &axis));
+    if (p != 1 && p != 2)
+        return refuse(n, "p = %lld", (long long)p);
+    Val x = n->in[0];
+    Val sum = build_reduce(g, OP_reduce_sum, one(g, p == 1 ? OP_abs : OP_square, x), 1u << axis,
+                           true);
+    Val norm = p == 1 ? sum : one(g, OP_sqrt, sum);
+    Val zero = build2(g, OP_equal, norm, scalar_like(g, norm, 0));
+    n->out[0] = build2(g, OP_div, x, build3(g, OP_where, zero, scalar_like(g, norm, 1), norm));
+    return n->out[0].i;
+}
+
+/* x / (bias + alpha/size * sum of squares over neighbouring channels)^beta; the sum is one
+ * slice per neighbour. */
+static bool import_lrn(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type t = *in_type(n, 0);
+    int64_t size = attr_int(n, "size", 0);
+    double alpha = attr_float(n, "alpha", 1e-4), beta = attr_float(n, "beta", 0.75);
+    if (t.rank < 2 || size < 1 || size > 256)
+        return refuse(n, "size %lld", (long long)size);
+    PadAttrs pad = {.before.n = t.rank, .after.n = t.rank};
+    pad.before.v[1] = (size - 1) / 2;
+    pad.after.v[1] = size / 2;
+    Val square = one(g, OP_square, n->in[0]);
+    Val wide = build(g, OP_pad, NULL, 1, &square, &pad), sum = {0};
+    for (int64_t k = 0; k < size; k++) {
+        Val part = build_slice(g, wide, 1, k, t.dim[1]);
+        sum = sum.i ? build2(g, OP_add, sum, part) : part;
+    }
+    Val base = add_scalar(g, mul_scalar(g, sum, alpha / (double)size), attr_float(n, "bias", 1));
+    n->out[0] = build2(g, OP_mul, n->in[0], with_consts(g, OP_powc, base, -beta, 0));
+    return n->out[0].i;
+}
+
+const OnnxOp onnx_norm[] = {
+    {"BatchNormalization", 1, .import = import_batch_norm, .weights = 0x1e},
+    {"GroupNormalization", 18, .import = import_group_norm, .weights = 6},
+    {"InstanceNormalization", 1, .import = import_instance_norm, .weights = 6},
+    {"LRN", 1, .import = import_lrn},
+    {"LayerNormalization", 17, .import = import_layer_norm, .weights = 6},
+    {"LpNormalization", 1, .import = import_lp_norm},
+    {"MeanVarianceNormalization", 9, .import = import_mean_variance},
+    {"RMSNormalization", 23, .import = import_rms_norm, .weights = 2},
+    {0},
+};

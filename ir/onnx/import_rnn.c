@@ -1,0 +1,4 @@
+/* import_rnn.c */
+#include "onnx_int.h"
+
+const OnnxOp onnx_rnn[] = {{0}};
