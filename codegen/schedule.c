@@ -99,6 +99,8 @@ static void find_levels(Sched *s)
         if (sched_is_reduce(in)) {
             s->level[i]++;
             s->dep[i] &= ~s->red;
+            if (s->kind == SCHED_COLUMN) /* every column has its accumulator */
+                s->dep[i] |= 1u << s->vec;
         }
     }
 }

@@ -161,7 +161,7 @@ FN float pow_float(float x, float y)
     bool whole = truncf(y) == y, odd = whole && truncf(0.5f * y) * 2.0f != y;
     r = odd && (bits_of_float(x) >> 31) ? -r : r;
     r = x < 0.0f && !whole && a < INFINITY && fabsf(y) < INFINITY ? NAN : r;
-    r = t != t ? (a == 1.0f ? 1.0f : NAN) : r; /* 1^inf = 1 */
+    r = t != t ? (a == 1.0f && y == y ? 1.0f : NAN) : r; /* 1^inf = 1 */
     return y == 0.0f || x == 1.0f ? 1.0f : r;
 }
 

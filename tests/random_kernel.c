@@ -1,0 +1,260 @@
+/* random_kernel.c -- random DAG kernels with data, for the code generators' tests. */
+#include "random_kernel.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_VALUES = 64 };
+
+typedef struct {
+    RandomKernel *r;
+    Kernel *k;
+    uint64_t state;
+    int real[MAX_VALUES], nreal, whole[MAX_VALUES], nwhole;
+    int reduced[MAX_VALUES], nreduced;
+    bool f64;
+} Gen;
+
+static uint64_t next(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    uint64_t x = *state;
+    return (x ^ x >> 33) * 0xff51afd7ed558ccdu >> 32;
+}
+
+static int pick(Gen *g, int n) { return (int)(next(&g->state) % (uint64_t)n); }
+
+static void choose_space(Gen *g, bool large)
+{
+    static const int64_t small[] = {1, 2, 3, 5, 7, 8, 16, 17, 32, 33, 40, 64, 100};
+    static const struct {
+        int rank;
+        int64_t dim[3];
+        uint32_t red;
+    } wide[] = {{1, {70000}, 1}, {2, {700, 300}, 1}, {2, {3, 20000}, 0}, {2, {40, 5000}, 2},
+                {3, {600, 3, 40}, 5}, {3, {4, 300, 70}, 2}, {2, {2, 9000}, 2}, {1, {9001}, 0},
+                {3, {20, 6, 200}, 5}, {2, {2000, 10}, 1}};
+    Type t = {.dt = DT_F32};
+    uint32_t red = 0;
+    if (large) {
+        int i = pick(g, (int)(sizeof wide / sizeof *wide));
+        t = type_make(DT_F32, wide[i].rank, wide[i].dim);
+        red = wide[i].red;
+    } else {
+        t.rank = pick(g, 5);
+        for (int d = 0; d < t.rank; d++)
+            t.dim[d] = small[pick(g, t.rank > 2 ? 8 : 13)];
+        if (t.rank && pick(g, 30) == 0)
+            t.dim[pick(g, t.rank)] = 0;
+        for (int d = 0; d < t.rank; d++)
+            red |= (uint32_t)(pick(g, 2) == 0) << d;
+        red = pick(g, 3) == 0 ? 0 : red;
+    }
+    k_space(g->k, &t, red);
+}
+
+static DType choose_dtype(Gen *g)
+{
+    static const DType some[] = {DT_F32, DT_F32, DT_F32, DT_BF16, DT_F16,
+                                 DT_I64, DT_I32, DT_U8,  DT_BOOL};
+    DType t = some[pick(g, 9)];
+    return g->f64 && t == DT_F32 ? DT_F64 : t;
+}
+
+static int operand(Gen *g, Type t)
+{
+    int o = g->k->noperands++;
+    g->k->operand[o] = t.dt;
+    g->r->type[o] = t;
+    return o;
+}
+
+static void keep(Gen *g, int v)
+{
+    if (g->k->ins[v].type == KT_REAL)
+        g->real[g->nreal++] = v;
+    else
+        g->whole[g->nwhole++] = v;
+}
+
+/* An operand of the whole space, broadcast along some dimensions, or laid out in another order. */
+static void load(Gen *g)
+{
+    Kernel *k = g->k;
+    uint32_t drop = pick(g, 2) ? 0 : (uint32_t)pick(g, 1 << k->rank);
+    int order[K_DIMS];
+    int64_t stride[K_DIMS] = {0}, size = 1;
+    for (int d = 0; d < k->rank; d++)
+        order[d] = d;
+    for (int d = 0; d + 1 < k->rank && pick(g, 3) == 0; d++) {
+        int t = order[d];
+        order[d] = order[d + 1];
+        order[d + 1] = t;
+    }
+    for (int d = k->rank; d-- > 0;)
+        if (!(drop >> order[d] & 1)) {
+            stride[order[d]] = size;
+            size *= k->extent[order[d]];
+        }
+    int o = operand(g, type_make(choose_dtype(g), 1, &size));
+    keep(g, k_load_at(k, o, 0, stride));
+}
+
+static int real(Gen *g) { return g->real[pick(g, g->nreal)]; }
+
+/* Bounded functions only, so that nothing overflows and errors stay comparable. */
+static int squash(Gen *g, int v) { return k_op(g->k, OP_tanh, v, 0, 0); }
+
+static void expression(Gen *g)
+{
+    static const Op unary[] = {OP_tanh, OP_sigmoid, OP_neg, OP_abs, OP_erf, OP_gelu_tanh, OP_sin,
+                               OP_relu};
+    static const Op binary[] = {OP_add, OP_sub, OP_mul, OP_max, OP_min};
+    int v;
+    switch (pick(g, 6)) {
+    case 0: v = k_op(g->k, unary[pick(g, 8)], real(g), 0, 0); break;
+    case 1: v = k_op(g->k, OP_exp, squash(g, real(g)), 0, 0); break;
+    case 2: v = k_const(g->k, KT_REAL, pick(g, 100) / 37.0); break;
+    case 3:
+        if (g->nwhole) {
+            int w = g->whole[pick(g, g->nwhole)];
+            v = k_expr(g->k, &op_table[OP_copy]->expr, KT_REAL, w, 0, 0, 0, 0);
+            break;
+        }
+        /* fall through */
+    default: {
+        int a = real(g), b = real(g);
+        v = k_op(g->k, binary[pick(g, 5)], a, b, 0);
+        break;
+    }
+    }
+    keep(g, squash(g, v));
+}
+
+static void integer_expression(Gen *g)
+{
+    static const Op binary[] = {OP_add, OP_sub, OP_max, OP_min, OP_less, OP_equal, OP_bitxor};
+    if (!g->nwhole || pick(g, 4) == 0) {
+        int64_t stride[K_DIMS];
+        for (int d = 0; d < g->k->rank; d++)
+            stride[d] = pick(g, 7) - 3;
+        keep(g, k_index(g->k, stride, pick(g, 5)));
+        return;
+    }
+    int a = g->whole[pick(g, g->nwhole)], b = g->whole[pick(g, g->nwhole)];
+    keep(g, k_expr(g->k, &op_table[binary[pick(g, 7)]]->expr, KT_INT, a, b, 0, 0, 0));
+}
+
+/* Sums are brought back to the size of their terms. */
+static void reduction(Gen *g)
+{
+    static const KKind kind[] = {K_SUM, K_SUM, K_MAX, K_MIN};
+    double count = 1;
+    for (int d = 0; d < g->k->rank; d++)
+        if (g->k->red >> d & 1)
+            count *= (double)g->k->extent[d];
+    int which = pick(g, 5), v;
+    if (which == 4 && g->nwhole) {
+        v = k_reduce(g->k, kind[pick(g, 4)], g->whole[pick(g, g->nwhole)]);
+        g->reduced[g->nreduced++] = v;
+        g->whole[g->nwhole++] = v;
+        return;
+    }
+    KKind kd = kind[which % 4];
+    v = k_reduce(g->k, kd, real(g));
+    int scale = k_const(g->k, KT_REAL, kd == K_SUM && count > 0 ? 1 / count : 1);
+    v = k_op(g->k, OP_mul, v, scale, 0);
+    g->reduced[g->nreduced++] = v;
+    g->real[g->nreal++] = v;
+}
+
+static void store_full(Gen *g, int v)
+{
+    Type t = {.dt = choose_dtype(g), .rank = g->k->rank};
+    if (g->k->ins[v].type == KT_REAL && !dtype_is_float(t.dt))
+        t.dt = DT_F32;
+    memcpy(t.dim, g->k->extent, sizeof t.dim);
+    k_store(g->k, operand(g, t), v);
+}
+
+static void store_reduced(Gen *g, int v)
+{
+    Type t = {.dt = g->k->ins[v].type == KT_REAL ? DT_F32 : DT_I64};
+    for (int d = 0; d < g->k->rank; d++)
+        if (!(g->k->red >> d & 1))
+            t.dim[t.rank++] = g->k->extent[d];
+    k_store_keep(g->k, operand(g, t), v, g->k->red);
+}
+
+void random_kernel(RandomKernel *r, Arena *a, uint64_t seed, bool large)
+{
+    *r = (RandomKernel){.seed = seed};
+    Gen g = {.r = r, .k = &r->k, .state = seed * 0x9E3779B97F4A7C15u + 1};
+    for (int i = 0; i < 8; i++)
+        next(&g.state);
+    r->k.arena = a;
+    r->k.operand = NEW(a, DType, RANDOM_OPERANDS);
+    g.f64 = pick(&g, 6) == 0;
+    choose_space(&g, large);
+    int loads = 1 + pick(&g, 4);
+    for (int i = 0; i < loads; i++)
+        load(&g);
+    if (!g.nreal)
+        keep(&g, k_const(&r->k, KT_REAL, 0.25));
+    r->nread = r->k.noperands;
+    int levels = r->k.red ? 1 + pick(&g, 3) : 0;
+    for (int i = 0; i <= levels; i++) {
+        for (int n = pick(&g, 4); n >= 0; n--)
+            pick(&g, 4) ? expression(&g) : integer_expression(&g);
+        for (int n = i < levels ? pick(&g, 2) : -1; n >= 0; n--)
+            reduction(&g);
+    }
+    for (int i = 0; i < g.nreduced && r->k.noperands < RANDOM_OPERANDS - 3; i++)
+        if (pick(&g, 2))
+            store_reduced(&g, g.reduced[i]);
+    store_full(&g, g.real[g.nreal - 1]);
+    if (pick(&g, 2))
+        store_full(&g, real(&g));
+    if (g.nwhole && pick(&g, 2))
+        store_full(&g, g.whole[g.nwhole - 1]);
+}
+
+Tensor *random_kernel_data(const RandomKernel *r, Arena *a)
+{
+    Tensor *t = NEW(a, Tensor, r->k.noperands + 1);
+    uint64_t s = r->seed ^ 0x5DEECE66Du;
+    for (int o = 0; o < r->k.noperands; o++) {
+        t[o].type = r->type[o];
+        t[o].data = NEW(a, char, type_bytes(&r->type[o]) + 64);
+        for (int64_t i = 0; o < r->nread && i < type_count(&r->type[o]); i++) {
+            int64_t v = (int64_t)(next(&s) % 4001) - 2000;
+            if (dtype_is_float(r->type[o].dt))
+                tensor_set_f(&t[o], i, (double)v / 1000);
+            else
+                tensor_set_i(&t[o], i, r->type[o].dt == DT_U8 ? v & 15 : v % 8);
+        }
+    }
+    return t;
+}
+
+bool random_kernel_close(const RandomKernel *r, const Tensor *want, const Tensor *got,
+                         char msg[256])
+{
+    bool f64 = false;
+    for (int o = 0; o < r->k.noperands; o++)
+        f64 |= r->k.operand[o] == DT_F64;
+    double tol = f64 ? 1e-10 : 4e-5;
+    tol = want->type.dt == DT_F32 && f64 ? 1e-6 : tol;
+    tol = want->type.dt == DT_BF16 ? 0.008 : want->type.dt == DT_F16 ? 0.001 : tol;
+    tol = dtype_is_float(want->type.dt) ? tol : 0;
+    for (int64_t i = 0; i < type_count(&want->type); i++) {
+        double w = tensor_f(want, i), x = tensor_f(got, i);
+        if ((isnan(w) && isnan(x)) || w == x || fabs(w - x) <= tol * (1 + fabs(w)))
+            continue;
+        char type[160];
+        snprintf(msg, 256, "%s[%lld] is %.9g, not %.9g", type_str(&want->type, type),
+                 (long long)i, x, w);
+        return false;
+    }
+    return true;
+}

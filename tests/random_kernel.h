@@ -1,0 +1,23 @@
+/* random_kernel.h -- random DAG kernels with data, for the code generators' tests. */
+#ifndef CKC_TESTS_RANDOM_KERNEL_H
+#define CKC_TESTS_RANDOM_KERNEL_H
+#include "ir/kernel.h"
+
+enum { RANDOM_OPERANDS = 16 };
+
+typedef struct {
+    Kernel k;
+    int nread;
+    Type type[RANDOM_OPERANDS];
+    uint64_t seed;
+} RandomKernel;
+
+/* A kernel over a random space: broadcast and permuted operands of all element types, several
+ * levels of reductions, full and reduced stores.  large: spaces that are cut into blocks. */
+void random_kernel(RandomKernel *r, Arena *a, uint64_t seed, bool large);
+/* The same data at every call; outputs zero. */
+Tensor *random_kernel_data(const RandomKernel *r, Arena *a);
+/* Equal up to the rounding of the element type and of REAL. */
+bool random_kernel_close(const RandomKernel *r, const Tensor *want, const Tensor *got,
+                         char msg[256]);
+#endif

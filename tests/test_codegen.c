@@ -1,0 +1,286 @@
+/* test_codegen.c -- generated C against the reference interpreter on random kernels, its functions
+ * against libm, its generator against Random123, and its independence of the thread count. */
+#include "tests.h"
+#include "codegen/codegen.h"
+#include "ir/attrs.h"
+#include "kernel_math_f32.h"
+#include "random_kernel.h"
+#include "runtime/kernel_cache.h"
+#include <Random123/philox.h>
+#include <dlfcn.h>
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- functions --------------------------------------------------------------------------- */
+
+static double ulp_of(double want)
+{
+    float f = fabsf((float)want);
+    int e;
+    frexpf(f, &e);
+    return f < 1.17549435e-38f ? 0x1p-149 : ldexp(1, e - 24);
+}
+
+static double ulp_error(double want, float got)
+{
+    float w = (float)want;
+    if (isnan(w))
+        return isnan(got) ? 0 : INFINITY;
+    if (isinf(w) || isinf(got))
+        return w == got || (fabsf(got) > 3.4e38f && fabs(want) > 3.4e38) ? 0 : INFINITY;
+    return fabs(want - (double)got) / ulp_of(want);
+}
+
+static double reference(const MathCase *c, float x)
+{
+    return c->ref ? c->ref((double)x) : 1 / sqrt((double)x);
+}
+
+START_TEST(functions_are_accurate)
+{
+    static const float special[] = {0, -0.0f, INFINITY, -INFINITY, NAN, 1e-45f, -1e-45f, 1, -1,
+                                    2, -2, 100, -100};
+    for (const MathCase *c = math_cases; c->name; c++) {
+        for (uint64_t b = 0; b < 0x100000000u; b += 4099) { /* all magnitudes, denormals too */
+            uint32_t u = (uint32_t)b;
+            float x;
+            memcpy(&x, &u, sizeof x);
+            if (!((double)x >= c->lo && (double)x <= c->hi))
+                continue;
+            double e = ulp_error(reference(c, x), c->f(x));
+            ck_assert_msg(e <= c->ulp, "%s(%a): %g ulp", c->name, (double)x, e);
+        }
+        for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
+            double e = ulp_error(reference(c, special[i]), c->f(special[i]));
+            ck_assert_msg(e <= 4, "%s(%g) = %g", c->name, (double)special[i],
+                          (double)c->f(special[i]));
+        }
+    }
+}
+END_TEST
+
+START_TEST(power_is_accurate)
+{
+    static const float special[] = {0, -0.0f, INFINITY, -INFINITY, NAN, 1, -1, 2, -2, 3, -3, 0.5f,
+                                    -0.5f, 1e30f, -1e30f, 1e-40f};
+    size_t n = sizeof special / sizeof *special;
+    for (size_t i = 0; i < n * n; i++) {
+        float x = special[i / n], y = special[i % n];
+        ck_assert_msg(ulp_error(pow((double)x, (double)y), math_pow(x, y)) <= 1, "%g^%g = %g",
+                      (double)x, (double)y, (double)math_pow(x, y));
+    }
+    for (int i = -2000; i < 2000; i++)
+        for (int j = -50; j < 50; j++) {
+            float x = expf((float)i / 40), y = (float)j / 3;
+            ck_assert(ulp_error(pow((double)x, (double)y), math_pow(x, y)) <= 1);
+        }
+}
+END_TEST
+
+START_TEST(halves_round_to_even)
+{
+    for (uint32_t b = 0; b < 0x10000; b++) {
+        uint16_t h = (uint16_t)b;
+        float f = bf16_to_f32(h), g = f16_to_f32(h);
+        ck_assert(isnan(f) ? isnan(math_bf16_load(h)) : math_bf16_load(h) == f);
+        ck_assert(isnan(g) ? isnan(math_f16_load(h)) : math_f16_load(h) == g);
+    }
+    for (uint64_t b = 0; b < 0x100000000u; b += 1021) {
+        uint32_t u = (uint32_t)b;
+        float x;
+        memcpy(&x, &u, sizeof x);
+        if (isnan(x)) {
+            ck_assert(isnan(math_bf16_load(math_bf16_store(x))));
+            ck_assert(isnan(math_f16_load(math_f16_store(x))));
+        } else {
+            ck_assert_uint_eq(math_bf16_store(x), f32_to_bf16(x));
+            ck_assert_uint_eq(math_f16_store(x), f32_to_f16(x));
+        }
+    }
+}
+END_TEST
+
+START_TEST(philox_is_random123)
+{
+    for (uint32_t i = 0; i < 2000; i++) {
+        philox4x32_ctr_t c = {{i * 2654435761u, i, ~i, i ^ 0xABCDu}};
+        philox4x32_key_t k = {{i * 40503u, 77u - i}};
+        uint32_t got[4];
+        philox4x32_ctr_t want = philox4x32(c, k);
+        math_philox(c.v, k.v, got);
+        for (int w = 0; w < 4; w++)
+            ck_assert_uint_eq(got[w], want.v[w]);
+    }
+}
+END_TEST
+
+/* ---- random kernels ---------------------------------------------------------------------- */
+
+typedef void KernelFn(void *const *op);
+enum { BATCH = 48 };
+
+typedef struct {
+    Arena a;
+    Kernel *k[BATCH];
+    int func[BATCH];
+    RandomKernel r[BATCH];
+    void *dl;
+} Batch;
+
+static void batch_make(Batch *b, uint64_t seed, char dir[64])
+{
+    char *source = NULL;
+    size_t size = 0;
+    Diag d = {0};
+    for (int i = 0; i < BATCH; i++) {
+        random_kernel(&b->r[i], &b->a, seed * 1000 + (uint64_t)i, i % 6 == 5);
+        b->k[i] = &b->r[i].k;
+    }
+    FILE *f = open_memstream(&source, &size);
+    int n = codegen_c(f, b->k, BATCH, b->func);
+    fclose(f);
+    ck_assert_int_gt(n, 0);
+    strcpy(dir, "/tmp/ckc-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert_msg(kernels_compile(source, dir, &b->dl, &d), "%s", d.msg);
+    void *again;
+    ck_assert_msg(kernels_compile(source, dir, &again, &d), "%s", d.msg); /* from the cache */
+    dlclose(again);
+    free(source);
+}
+
+static void batch_free(Batch *b, const char *dir)
+{
+    char cmd[128];
+    dlclose(b->dl);
+    arena_free(&b->a);
+    snprintf(cmd, sizeof cmd, "rm -r %s", dir);
+    ck_assert_int_eq(system(cmd), 0);
+}
+
+static KernelFn *batch_function(const Batch *b, int i)
+{
+    char name[32];
+    KernelFn *fn;
+    snprintf(name, sizeof name, "ck_%d", b->func[i]);
+    *(void **)&fn = dlsym(b->dl, name);
+    ck_assert_ptr_nonnull(fn);
+    return fn;
+}
+
+START_TEST(random_kernels_match_reference)
+{
+    Batch b = {0};
+    char dir[64];
+    batch_make(&b, (uint64_t)_i + 1, dir);
+    for (int i = 0; i < BATCH; i++) {
+        RandomKernel *r = &b.r[i];
+        KernelFn *fn = batch_function(&b, i);
+        Tensor *want = random_kernel_data(r, &b.a), *got = random_kernel_data(r, &b.a);
+        Tensor *once = random_kernel_data(r, &b.a);
+        void *op[RANDOM_OPERANDS], *op1[RANDOM_OPERANDS];
+        for (int o = 0; o < r->k.noperands; o++) {
+            op[o] = got[o].data;
+            op1[o] = once[o].data;
+        }
+        kernel_run_ref(&r->k, want);
+        omp_set_num_threads(2);
+        fn(op);
+        omp_set_num_threads(1);
+        fn(op1);
+        for (int o = 0; o < r->k.noperands; o++) {
+            char msg[256];
+            ck_assert_msg(random_kernel_close(r, &want[o], &got[o], msg), "seed %d kernel %d "
+                          "operand %d: %s", _i + 1, i, o, msg);
+            ck_assert_mem_eq(got[o].data, once[o].data, (size_t)type_bytes(&got[o].type));
+        }
+    }
+    batch_free(&b, dir);
+}
+END_TEST
+
+/* Outputs laid over inputs wherever kernel_inplace allows it: same bits. */
+START_TEST(in_place_is_the_same)
+{
+    Batch b = {0};
+    char dir[64];
+    int tried = 0;
+    batch_make(&b, 500, dir);
+    for (int i = 0; i < BATCH; i++) {
+        RandomKernel *r = &b.r[i];
+        KernelFn *fn = batch_function(&b, i);
+        for (int w = r->nread; w < r->k.noperands; w++)
+            for (int in = 0; in < r->nread; in++) {
+                if (!kernel_inplace(&r->k, in, w))
+                    continue;
+                Tensor *t = random_kernel_data(r, &b.a), *u = random_kernel_data(r, &b.a);
+                void *op[RANDOM_OPERANDS], *over[RANDOM_OPERANDS];
+                for (int o = 0; o < r->k.noperands; o++) {
+                    op[o] = t[o].data;
+                    over[o] = o == w ? u[in].data : u[o].data;
+                }
+                fn(op);
+                fn(over);
+                ck_assert_mem_eq(t[w].data, u[in].data, (size_t)type_bytes(&t[w].type));
+                tried++;
+            }
+    }
+    ck_assert_int_gt(tried, 5);
+    batch_free(&b, dir);
+}
+END_TEST
+
+START_TEST(equal_kernels_are_one_function)
+{
+    Arena a = {0};
+    RandomKernel r[3];
+    Kernel *k[3];
+    int func[3];
+    for (int i = 0; i < 3; i++) {
+        random_kernel(&r[i], &a, i == 2 ? 8 : 7, false);
+        k[i] = &r[i].k;
+    }
+    FILE *f = fopen("/dev/null", "w");
+    ck_assert_int_eq(codegen_c(f, k, 3, func), 2);
+    fclose(f);
+    ck_assert_int_eq(func[0], func[1]);
+    ck_assert_int_ne(func[0], func[2]);
+    arena_free(&a);
+}
+END_TEST
+
+START_TEST(compiler_errors_are_reported)
+{
+    Diag d = {0};
+    void *dl;
+    char dir[] = "/tmp/ckc-test-XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert(!kernels_compile("this is not C\n", dir, &dl, &d));
+    ck_assert_ptr_null(dl);
+    ck_assert_int_eq(d.status, EXIT_DEVICE);
+    ck_assert_ptr_nonnull(strstr(d.msg, "error"));
+    d = (Diag){0};
+    ck_assert(!kernels_compile("int x;\n", "/proc/nowhere", &dl, &d));
+    ck_assert_int_eq(rmdir(dir), 0); /* nothing left behind */
+}
+END_TEST
+
+Suite *suite_codegen(void)
+{
+    Suite *s = suite_create("codegen");
+    TCase *t = tcase_create("c");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, functions_are_accurate);
+    tcase_add_test(t, power_is_accurate);
+    tcase_add_test(t, halves_round_to_even);
+    tcase_add_test(t, philox_is_random123);
+    tcase_add_loop_test(t, random_kernels_match_reference, 0, 4);
+    tcase_add_test(t, in_place_is_the_same);
+    tcase_add_test(t, equal_kernels_are_one_function);
+    tcase_add_test(t, compiler_errors_are_reported);
+    suite_add_tcase(s, t);
+    return s;
+}
