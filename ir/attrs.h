@@ -36,6 +36,10 @@ typedef struct { int64_t axis; double eps; } NormAttrs;
  * have that axis removed; loss is weighted, 0 where target == ignore. */
 typedef struct { int64_t axis, ignore, has_ignore; } CrossEntropyAttrs;
 
+/* resample x, index[n,t], weight[n,t] {axis: AxisAttrs}: n elements along axis, each the sum over t
+ * of weight * x[index]; an index < 0 adds nothing.  Tables are constants where x needs a gradient.
+ * Interpolation of any kind, one axis at a time. */
+
 /* gather_bwd g, i -> zeros of `shape` with g added at i along axis. */
 typedef struct { int64_t axis; Ints shape; } GatherBwdAttrs;
 
@@ -50,6 +54,8 @@ enum { SCATTER_SET, SCATTER_ADD, SCATTER_MUL, SCATTER_MAX, SCATTER_MIN };
 
 typedef struct { int64_t axis, exclusive, reverse; } CumsumAttrs;         /* cumsum x */
 typedef struct { int64_t axis, keepdims, last; } ArgAttrs;                /* argmax, argmin x -> i64 */
+typedef struct { int64_t axis, k, largest; } TopkAttrs;                   /* topk x -> i64: indices of
+                                                                             the k first, in order */
 typedef struct { int64_t k, upper; } TriluAttrs;                          /* trilu x */
 
 /* Optimizer updates (PyTorch's form), in place on parameter and state:

@@ -634,6 +634,31 @@ static void arg(Sample *s)
     finish(s, &(ArgAttrs){axis, chance(s, 50), chance(s, 50)});
 }
 
+static void topk(Sample *s)
+{
+    Type t = shape(s, 1, 3);
+    int axis = sample_int(s, 0, t.rank - 1);
+    t.dim[axis] = sample_int(s, 1, 20);
+    table(s, t);
+    finish(s, &(TopkAttrs){axis, sample_int(s, 0, (int)t.dim[axis]), chance(s, 50)});
+}
+
+/* The tables are constants, as an importer makes them. */
+static void resample(Sample *s)
+{
+    Type x = shape(s, 1, 4);
+    int axis = sample_int(s, 0, x.rank - 1), n = (int)x.dim[axis];
+    if (chance(s, 30))
+        x.dim[x.rank - 1] = sample_int(s, 1, 70);
+    reals(s, x, -1, 1);
+    int64_t dim[] = {sample_int(s, 1, 16), sample_int(s, 1, 4)};
+    ints(s, typed(some_int(s), 2, dim), -1, n - 1);
+    reals(s, typed(DT_F32, 2, dim), -1, 1);
+    for (int i = 1; i < 3; i++)
+        s->in[i] = graph_const(&s->g, "table", s->data[i].type, s->data[i].data);
+    finish(s, &(AxisAttrs){axis});
+}
+
 static void trilu(Sample *s)
 {
     table(s, shape(s, 2, 4));
@@ -659,7 +684,8 @@ static SampleFn *const samplers[OP_COUNT] = {
     [OP_avg_pool_bwd] = pool, [OP_gather] = gather, [OP_gather_bwd] = gather_bwd,
     [OP_gather_elements] = gather_elements, [OP_gather_nd] = gather_nd,
     [OP_scatter_elements] = scatter_elements, [OP_scatter_nd] = scatter_nd, [OP_cumsum] = cumsum,
-    [OP_argmax] = arg, [OP_argmin] = arg, [OP_trilu] = trilu,
+    [OP_argmax] = arg, [OP_argmin] = arg, [OP_trilu] = trilu, [OP_topk] = topk,
+    [OP_resample] = resample,
 };
 
 bool sample_make(Sample *s, Op op, DType dt, int trial)

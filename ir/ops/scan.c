@@ -1,4 +1,4 @@
-/* scan.c -- along one axis: cumsum, argmax, argmin; and trilu, which looks at two.
+/* scan.c -- along one axis: cumsum, argmax, argmin, topk; and trilu, which looks at two.
  *
  * argmax is a reduction of a reduction: the smallest (or largest) index whose element equals the
  * maximum.  A NaN counts as the maximum, as in NumPy and PyTorch. */
@@ -143,6 +143,69 @@ static bool arg_lower(Kernel *k, const Graph *g, const Node *n)
                            .lower = arg_lower}
 ARG_OP(argmax);
 ARG_OP(argmin);
+
+/* ---- topk x {axis, k, largest} ---------------------------------------------------------------------
+ * Insertion into the sorted indices found so far: O(extent * k) at worst, O(extent + k^2 log(extent))
+ * expected on random data.  Equal elements keep their order; the values are gathered, so that
+ * their gradient is gather's. */
+
+static const AttrDef topk_attrs[] = {ATTR(TopkAttrs, axis, AT_I64, 0), ATTR(TopkAttrs, k, AT_I64, 1),
+                                     ATTR(TopkAttrs, largest, AT_I64, 1)};
+
+static bool topk_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const TopkAttrs *at = n->attr;
+    *out = type_with(*in_type(g, n, 0), DT_I64);
+    TRY(axis_valid(n, at->axis, out->rank, d));
+    if (at->k < 0 || at->k > out->dim[at->axis])
+        return fail(d, "topk: k = %lld of %lld", (long long)at->k,
+                    (long long)out->dim[at->axis]);
+    out->dim[at->axis] = at->k;
+    return true;
+}
+
+/* clang-format off */
+KERNEL(topk,
+    const int64_t extent = p[0], inner = p[1], k = p[2];
+    const int64_t from = i / inner * extent * inner + i % inner;
+    const int64_t to = i / inner * k * inner + i % inner;
+    for (int64_t j = 0; j < extent; j++) {
+        int64_t at = FMIN(j, k);
+        for (; at > 0; at--) {
+            const int64_t other = I(1, to + (at - 1) * inner);
+            const int64_t a = from + j * inner, b = from + other * inner;
+            const int before = p[4] ? (p[3] ? I(0, a) > I(0, b) : I(0, a) < I(0, b))
+                                    : (p[3] ? F(0, a) > F(0, b) : F(0, a) < F(0, b)) ||
+                                      (ISNAN(F(0, a)) && !ISNAN(F(0, b)));
+            if (!before)
+                break;
+            if (at < k)
+                SETI(1, to + at * inner, other);
+        }
+        if (at < k)
+            SETI(1, to + at * inner, j);
+    }
+)
+/* clang-format on */
+
+static bool topk_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const TopkAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0);
+    int axis = (int)at->axis;
+    int64_t inner = dims_product(x, axis + 1, x->rank);
+    k_param(k, x->dim[axis]);
+    k_param(k, inner);
+    k_param(k, at->k);
+    k_param(k, at->largest);
+    k_param(k, !dtype_is_float(x->dt));
+    k_body(k, &topk_body, dims_product(x, 0, axis) * inner);
+    return true;
+}
+
+const OpDef op_topk = {.name = "topk", .min_in = 1, .max_in = 1, .nout = 1,
+                       .traits = OPT_ZEROGRAD, .attrs = topk_attrs, .nattrs = COUNT(topk_attrs),
+                       .attr_size = sizeof(TopkAttrs), .infer = topk_infer, .lower = topk_lower};
 
 /* ---- trilu x: the last two dimensions' triangle on one side of diagonal k ------------------------ */
 
