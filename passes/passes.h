@@ -39,11 +39,10 @@ typedef struct {
     Val loss, target, lr, step, rng; /* {0}: not present */
     Trained *trained;
     uint32_t ntrained, ctrained;
-    uint32_t *layer;   /* per ONNX-named node: unused until remat wants blocks */
-    int64_t *cost_ns;  /* per step (kernel or node), by Node id of its first node */
+    StepCost *cost;    /* per node id: of the step that starts with it, before remat */
     Plan plan;
-    struct { int64_t bytes; uint32_t executions; } recomputed;
-    int64_t remat_bound_budget; /* no schedule fits below this */
+    uint32_t nrecomputed;        /* steps that run again */
+    int64_t min_budget_bound;    /* no schedule fits below this */
     double solve_seconds, gap;
 } StepInfo;
 

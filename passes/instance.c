@@ -1,0 +1,319 @@
+/* instance.c -- the compiler's side of rematerialization.
+ *
+ * Steps (kernels) become operators, computed values with memory become values.  Parameters, state,
+ * data and constants are persistent bytes.  An update that overwrites its parameter costs no
+ * bytes, but nobody may read the parameter afterwards: a barrier. */
+#include "instance.h"
+#include <string.h>
+
+int64_t plan_align(int64_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
+
+Val plan_update_target(const Graph *g, Val v)
+{
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        if (graph_root(g, g->update[i].value).i == v.i)
+            return g->update[i].state;
+    return (Val){0};
+}
+
+typedef struct {
+    Graph *g;
+    Arena *a;
+    Instance *in;
+    int32_t *value_of;     /* per Val: value of the instance, -1 */
+    Val *target;           /* per Val: state it overwrites */
+    bool *live;
+    int32_t **readers;     /* per source Val: steps that read it */
+    int32_t *nreaders, *creaders;
+    Diag *d;
+} Make;
+
+static int32_t value_id(Make *m, Val v)
+{
+    RematInstance *inst = &m->in->inst;
+    if (m->value_of[v.i] < 0) {
+        m->value_of[v.i] = inst->nvalues;
+        inst->values[inst->nvalues++].bytes = plan_align(type_bytes(val_type(m->g, v)));
+    }
+    return m->value_of[v.i];
+}
+
+static void add_reader(Make *m, Val v, int32_t step)
+{
+    int32_t n = m->nreaders[v.i];
+    if (n && m->readers[v.i][n - 1] == step)
+        return;
+    if (n == m->creaders[v.i]) {
+        int32_t cap = n ? 2 * n : 4, *r = NEW(m->a, int32_t, cap);
+        if (n)
+            memcpy(r, m->readers[v.i], (size_t)n * sizeof *r);
+        m->readers[v.i] = r;
+        m->creaders[v.i] = cap;
+    }
+    m->readers[v.i][m->nreaders[v.i]++] = step;
+}
+
+static bool is_source(const Graph *g, Val v) { return g->vals[v.i].kind != VAL_TEMP; }
+
+static void add_inplace(Make *m, RematOp *op, const Kernel *k, const Val *vals, int nread,
+                        int nwrite, const int32_t *in_pos, const int32_t *out_pos)
+{
+    RematInPlace *list = NEW(m->a, RematInPlace, 64);
+    for (int o = 0; o < nwrite; o++)
+        for (int i = 0; i < nread && op->ninplace < 64; i++)
+            if (vals[i].i && in_pos[i] >= 0 && out_pos[o] >= 0 && kernel_inplace(k, i, nread + o))
+                list[op->ninplace++] = (RematInPlace){out_pos[o], in_pos[i]};
+    op->inplace = list;
+}
+
+/* Does the step overwrite v's state in place, and which operand is that? */
+static bool overwrites(const Make *m, const Kernel *k, const Val *vals, int nread, int out)
+{
+    Val state = m->target[vals[out].i];
+    for (int i = 0; i < nread && state.i; i++)
+        if (vals[i].i == state.i)
+            return kernel_inplace(k, i, out);
+    return false;
+}
+
+static bool make_op(Make *m, const StepInfo *info, uint32_t s)
+{
+    Graph *g = m->g;
+    RematInstance *inst = &m->in->inst;
+    const Step *st = &m->in->cut.step[s];
+    const NodeId *nodes = g->order + st->first;
+    Arena tmp = {0};
+    Kernel k;
+    int nread, nwrite, cap = 1;
+    RematOp *op = &inst->ops[s];
+    for (uint32_t i = 0; i < st->count; i++) {
+        const Node *n = &g->nodes[nodes[i].i];
+        cap += n->nin + n->nout;
+        op->once |= (node_def(n)->traits & OPT_ONCE) != 0;
+        m->in->op_of_node[nodes[i].i] = (int32_t)s;
+    }
+    Val *vals = NEW(&tmp, Val, cap);
+    bool ok = plan_step_kernel(&m->in->cut, s, &tmp, m->live, &k, vals, &nread, &nwrite, m->d);
+    int32_t *in_pos = NEW(&tmp, int32_t, cap), *out_pos = NEW(&tmp, int32_t, cap);
+    int32_t *ins = NEW(m->a, int32_t, cap), *outs = NEW(m->a, int32_t, cap);
+    for (int i = 0; i < nread && ok; i++) {
+        in_pos[i] = -1;
+        if (!vals[i].i)
+            continue;
+        if (is_source(g, vals[i])) {
+            add_reader(m, vals[i], (int32_t)s);
+            continue;
+        }
+        int32_t id = value_id(m, vals[i]);
+        for (int j = 0; j < op->nin; j++)
+            if (ins[j] == id)
+                in_pos[i] = j;
+        if (in_pos[i] < 0) {
+            in_pos[i] = op->nin;
+            ins[op->nin++] = id;
+        }
+    }
+    for (int o = 0; o < nwrite && ok; o++) {
+        Val v = vals[nread + o];
+        int32_t id = value_id(m, v);
+        out_pos[o] = op->nout;
+        outs[op->nout++] = id;
+        op->once |= m->target[v.i].i != 0;
+        if (m->target[v.i].i && overwrites(m, &k, vals, nread, nread + o)) {
+            inst->values[id].bytes = 0;
+            out_pos[o] = -1; /* it has the state's bytes already */
+        } else if (m->target[v.i].i) {
+            inst->values[id].keep_to_end = true;
+        }
+    }
+    op->in = ins;
+    op->out = outs;
+    if (ok)
+        add_inplace(m, op, &k, vals, nread, nwrite, in_pos, out_pos);
+    StepCost c = info->cost ? info->cost[nodes[0].i] : (StepCost){.ns = 1};
+    op->cost = c.ns;
+    op->workspace = plan_align(c.scratch);
+    arena_free(&tmp);
+    return ok;
+}
+
+/* Readers of a state must not run once the step that overwrites it has. */
+static void add_barriers(Make *m)
+{
+    Graph *g = m->g;
+    for (uint32_t i = 0; i < g->nupdate; i++) {
+        Val v = graph_root(g, g->update[i].value), state = g->update[i].state;
+        if (!g->vals[v.i].def.i || m->value_of[v.i] < 0)
+            continue;
+        int32_t writer = m->in->op_of_node[g->vals[v.i].def.i];
+        RematOp *op = &m->in->inst.ops[writer];
+        int32_t *list = NEW(m->a, int32_t, op->nbarrier + m->nreaders[state.i] + 1), n = 0;
+        for (; n < op->nbarrier; n++)
+            list[n] = op->barrier[n];
+        for (int32_t r = 0; r < m->nreaders[state.i]; r++)
+            if (m->readers[state.i][r] != writer)
+                list[n++] = m->readers[state.i][r];
+        op->barrier = list;
+        op->nbarrier = n;
+    }
+}
+
+static void attach_views(Make *m)
+{
+    Graph *g = m->g;
+    Instance *in = m->in;
+    uint32_t *count = in->nviews = NEW(m->a, uint32_t, in->cut.nstep + 1);
+    in->views = NEW(m->a, NodeId *, in->cut.nstep + 1);
+    in->free_views = NEW(m->a, NodeId, g->norder + 1);
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t s = 0; s < in->cut.nstep; s++) {
+            if (pass == 1 && count[s])
+                in->views[s] = NEW(m->a, NodeId, count[s]);
+            if (pass == 1)
+                count[s] = 0;
+        }
+        for (uint32_t k = 0; k < g->norder; k++) {
+            NodeId id = g->order[k];
+            if (in->op_of_node[id.i] >= 0)
+                continue;
+            Val r = graph_root(g, g->nodes[id.i].in[0]);
+            NodeId def = g->vals[r.i].def;
+            if (!def.i) {
+                if (pass == 0)
+                    in->free_views[in->nfree++] = id;
+                continue;
+            }
+            int32_t s = in->op_of_node[def.i];
+            if (pass == 1)
+                in->views[s][count[s]] = id;
+            count[s]++;
+        }
+    }
+}
+
+bool instance_make(Graph *g, const StepInfo *info, Arena *a, Instance *in, Diag *d)
+{
+    *in = (Instance){.cut = {.g = g}};
+    plan_cut(&in->cut, a);
+    in->op_of_node = NEW(a, int32_t, g->nnodes);
+    memset(in->op_of_node, -1, g->nnodes * sizeof *in->op_of_node);
+    in->inst = (RematInstance){.nops = (int32_t)in->cut.nstep, .loss = -1,
+                               .ops = NEW(a, RematOp, in->cut.nstep + 1),
+                               .values = NEW(a, RematValue, g->nvals)};
+    Make m = {.g = g, .a = a, .in = in, .d = d, .live = plan_live_out(g, a),
+              .value_of = NEW(a, int32_t, g->nvals), .target = NEW(a, Val, g->nvals),
+              .readers = NEW(a, int32_t *, g->nvals), .nreaders = NEW(a, int32_t, g->nvals),
+              .creaders = NEW(a, int32_t, g->nvals)};
+    memset(m.value_of, -1, g->nvals * sizeof *m.value_of);
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        m.target[graph_root(g, g->update[i].value).i] = g->update[i].state;
+    for (uint32_t s = 0; s < in->cut.nstep; s++)
+        TRY(make_op(&m, info, s));
+    for (uint32_t i = 0; i < g->nout; i++) {
+        Val r = graph_root(g, g->out[i]);
+        if (m.value_of[r.i] >= 0)
+            in->inst.values[m.value_of[r.i]].keep_to_end = true;
+    }
+    for (uint32_t i = 1; i < g->nvals; i++) { /* every source that something reads */
+        bool state = g->vals[i].kind == VAL_PARAM || g->vals[i].kind == VAL_STATE;
+        if (is_source(g, (Val){i}) && (m.nreaders[i] || state))
+            in->inst.persistent += plan_align(type_bytes(&g->vals[i].type));
+    }
+    add_barriers(&m);
+    attach_views(&m);
+    NodeId loss = g->vals[graph_root(g, info->loss).i].def;
+    in->inst.loss = loss.i ? in->op_of_node[loss.i] : -1;
+    return true;
+}
+
+/* ---- a schedule as a graph ------------------------------------------------------------------ */
+
+Snapshot graph_snapshot(const Graph *g, Arena *a)
+{
+    Snapshot s = {.nnodes = g->nnodes, .norder = g->norder, .ngroups = g->ngroups,
+                  .nodes = NEW(a, Node, g->nnodes), .order = NEW(a, NodeId, g->norder + 1),
+                  .out = NEW(a, Val, g->nout + 1), .update = NEW(a, Update, g->nupdate + 1)};
+    memcpy(s.nodes, g->nodes, g->nnodes * sizeof *s.nodes);
+    memcpy(s.order, g->order, g->norder * sizeof *s.order);
+    for (uint32_t i = 0; i < g->nout; i++)
+        s.out[i] = g->out[i];
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        s.update[i] = g->update[i];
+    return s;
+}
+
+void graph_restore(Graph *g, const Snapshot *s)
+{
+    memcpy(g->nodes, s->nodes, s->nnodes * sizeof *s->nodes);
+    memcpy(g->order, s->order, s->norder * sizeof *s->order);
+    g->norder = s->norder;
+    g->ngroups = s->ngroups;
+    for (uint32_t i = 0; i < g->nout; i++)
+        g->out[i] = s->out[i];
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        g->update[i] = s->update[i];
+}
+
+static void schedule(Graph *g, NodeId id)
+{
+    g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
+    g->order[g->norder++] = id;
+}
+
+/* Run a node (first time: itself, later: a clone) with the latest copies of its operands; in:
+ * the operands it had in the instance's graph. */
+static void emit(Graph *g, NodeId id, Val *in0, Val *subst, bool again, uint32_t group)
+{
+    NodeId run = id;
+    if (again) {
+        Val *now = g->nodes[id.i].in;
+        g->nodes[id.i].in = in0;
+        run = graph_clone_node(g, id, subst);
+        g->nodes[id.i].in = now;
+        g->nodes[run.i].group = group;
+        const Node *n = &g->nodes[run.i];
+        for (int i = 0; i < n->nout; i++)
+            subst[g->nodes[id.i].out[i].i] = n->out[i];
+    } else {
+        Node *n = &g->nodes[id.i];
+        Val *in = NEW(g->arena, Val, n->nin + 1);
+        for (int i = 0; i < n->nin; i++)
+            in[i] = subst[in0[i].i];
+        n->in = in;
+    }
+    schedule(g, run);
+}
+
+void instance_apply(Graph *g, const Instance *in, const int32_t *seq, int32_t n, Arena *tmp)
+{
+    uint32_t nvals = g->nvals, norder = g->norder;
+    NodeId *old = NEW(tmp, NodeId, norder + 1);
+    Val *subst = NEW(tmp, Val, nvals);
+    bool *ran = NEW(tmp, bool, in->cut.nstep + 1);
+    Val **in0 = NEW(tmp, Val *, g->nnodes);
+    memcpy(old, g->order, norder * sizeof *old);
+    for (uint32_t i = 0; i < norder; i++)
+        in0[old[i].i] = g->nodes[old[i].i].in;
+    for (uint32_t i = 0; i < nvals; i++)
+        subst[i].i = i;
+    g->norder = 0;
+    for (uint32_t i = 0; i < in->nfree; i++)
+        emit(g, in->free_views[i], in0[in->free_views[i].i], subst, false, 0);
+    for (int32_t k = 0; k < n; k++) {
+        const Step *s = &in->cut.step[seq[k]];
+        bool again = ran[seq[k]];
+        uint32_t group = again && g->nodes[old[s->first].i].group ? ++g->ngroups : 0;
+        for (uint32_t i = 0; i < s->count; i++)
+            emit(g, old[s->first + i], in0[old[s->first + i].i], subst, again, group);
+        for (uint32_t i = 0; i < in->nviews[seq[k]]; i++) {
+            NodeId v = in->views[seq[k]][i];
+            emit(g, v, in0[v.i], subst, again, 0);
+        }
+        ran[seq[k]] = true;
+    }
+    for (uint32_t i = 0; i < g->nout; i++)
+        g->out[i] = subst[g->out[i].i];
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        g->update[i].value = subst[g->update[i].value.i];
+    graph_dce(g, tmp);
+}

@@ -1,0 +1,41 @@
+/* instance.h -- a graph as a rematerialization instance, and a schedule as a graph again. */
+#ifndef CKC_INSTANCE_H
+#define CKC_INSTANCE_H
+#include "passes.h"
+#include "remat/remat.h"
+
+/* Operators are the plan's steps; values are what has memory and is computed.  Views are no
+ * operators: they follow the step that makes what they view. */
+typedef struct {
+    RematInstance inst;
+    Plan cut;              /* the steps of the graph the instance was made from */
+    int32_t *op_of_node;   /* per node id: its step, -1 = none (views of sources) */
+    NodeId **views;        /* per step: views to schedule behind it */
+    uint32_t *nviews;
+    NodeId *free_views;    /* views of sources: scheduled first */
+    uint32_t nfree;
+} Instance;
+
+/* Everything is allocated in a. */
+bool instance_make(Graph *g, const StepInfo *info, Arena *a, Instance *in, Diag *d);
+
+/* Make g's order the given sequence of steps; repeated ones become clones.  The nodes of the
+ * instance's graph are not modified in place: graph_snapshot/restore undo it. */
+void instance_apply(Graph *g, const Instance *in, const int32_t *seq, int32_t n, Arena *tmp);
+
+typedef struct {
+    Node *nodes;
+    uint32_t nnodes, norder, ngroups;
+    NodeId *order;
+    Val *out;
+    Update *update;
+} Snapshot;
+Snapshot graph_snapshot(const Graph *g, Arena *a);
+void graph_restore(Graph *g, const Snapshot *s);
+
+/* Offsets for the graph's present order (plan.c): fills p, allocated in g's arena. */
+bool plan_place(Graph *g, const StepInfo *info, Plan *p, Arena *tmp, Diag *d);
+int64_t plan_align(int64_t bytes);
+/* Is v overwritten in place by its update at its step: which state?  {0}: no. */
+Val plan_update_target(const Graph *g, Val v);
+#endif

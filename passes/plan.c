@@ -1,0 +1,283 @@
+/* plan.c -- a place in one arena for every byte of the schedule.
+ *
+ * Sources (parameters, state, data, constants) live through every step and lie at the bottom, at
+ * places that do not depend on the schedule.  Computed values become buffers with lifetimes;
+ * a result that may take over a dying operand shares its buffer, an update shares its state's.
+ * Library working memory is a buffer of one step.  passes/plan/pack.c assigns the offsets. */
+#include "instance.h"
+#include "plan/pack.h"
+#include <string.h>
+
+typedef struct {
+    int64_t bytes;
+    int32_t lower, upper;
+} Buffer;
+
+typedef struct {
+    Graph *g;
+    const StepInfo *info;
+    Plan *p;
+    Arena *tmp;
+    Diag *d;
+    bool *live;
+    int32_t *last;       /* per value: last step that reads it (nstep: lives to the end) */
+    int32_t *buffer;     /* per value: its buffer, -1 */
+    int32_t *occupant;   /* per buffer: the value that has it now */
+    Buffer *buf;
+    uint32_t nbuf;
+    Val *target;         /* per value: state it updates */
+    int32_t *scratch;    /* per step: its buffer, -1 */
+} Place;
+
+typedef struct {
+    Kernel k;
+    Val *vals;
+    int nread, nwrite;
+} StepOperands;
+
+static bool step_operands(Place *pl, uint32_t s, Arena *a, StepOperands *o)
+{
+    int cap = 1;
+    for (uint32_t i = 0; i < pl->p->step[s].count; i++) {
+        const Node *n = &pl->g->nodes[pl->g->order[pl->p->step[s].first + i].i];
+        cap += n->nin + n->nout;
+    }
+    o->vals = NEW(a, Val, cap);
+    return plan_step_kernel(pl->p, s, a, pl->live, &o->k, o->vals, &o->nread, &o->nwrite, pl->d);
+}
+
+/* Cost and workspace of a step: those of the step it repeats. */
+static void step_cost(Place *pl, uint32_t s)
+{
+    Step *st = &pl->p->step[s];
+    const Node *n = &pl->g->nodes[pl->g->order[st->first].i];
+    NodeId id = n->remat_of.i ? n->remat_of : pl->g->order[st->first];
+    if (!pl->info->cost)
+        return;
+    const StepCost *c = &pl->info->cost[id.i];
+    st->choice = c->choice;
+    st->scratch = c->scratch;
+    st->cost_ns = c->ns;
+    pl->p->predicted_ns += c->ns;
+}
+
+static bool find_lifetimes(Place *pl)
+{
+    Graph *g = pl->g;
+    memset(pl->last, -1, g->nvals * sizeof *pl->last);
+    for (uint32_t s = 0; s < pl->p->nstep; s++) {
+        Arena a = {0};
+        StepOperands o;
+        bool ok = step_operands(pl, s, &a, &o);
+        for (int i = 0; ok && i < o.nread + o.nwrite; i++)
+            pl->last[o.vals[i].i] = (int32_t)s;
+        step_cost(pl, s);
+        arena_free(&a);
+        TRY(ok);
+    }
+    for (uint32_t i = 0; i < g->nout; i++)
+        pl->last[graph_root(g, g->out[i]).i] = (int32_t)pl->p->nstep;
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        pl->last[graph_root(g, g->update[i].value).i] = (int32_t)pl->p->nstep;
+    return true;
+}
+
+static bool is_source(const Graph *g, uint32_t v) { return g->vals[v].kind != VAL_TEMP; }
+
+static int64_t place_sources(Place *pl)
+{
+    Graph *g = pl->g;
+    int64_t at = 0;
+    static const ValKind order[] = {VAL_PARAM, VAL_STATE, VAL_INPUT, VAL_CONST};
+    for (size_t k = 0; k < sizeof order / sizeof *order; k++)
+        for (uint32_t v = 1; v < g->nvals; v++) {
+            bool keeps = g->vals[v].kind == VAL_PARAM || g->vals[v].kind == VAL_STATE;
+            if (g->vals[v].kind != order[k] || (pl->last[v] < 0 && !keeps))
+                continue;
+            pl->p->offset[v] = at;
+            at += plan_align(type_bytes(&g->vals[v].type));
+        }
+    return at;
+}
+
+static int32_t new_buffer(Place *pl, int64_t bytes, uint32_t s)
+{
+    pl->buf[pl->nbuf] = (Buffer){plan_align(bytes), (int32_t)s, (int32_t)s + 1};
+    return (int32_t)pl->nbuf++;
+}
+
+/* The state v overwrites, if this step may write it in place and nobody reads the state later. */
+static bool in_place_update(Place *pl, const StepOperands *o, int out, uint32_t s)
+{
+    Val v = o->vals[out], state = pl->target[v.i];
+    if (!state.i || pl->last[state.i] > (int32_t)s)
+        return false;
+    for (int i = 0; i < o->nread; i++)
+        if (o->vals[i].i == state.i && kernel_inplace(&o->k, i, out)) {
+            pl->p->offset[v.i] = pl->p->offset[state.i];
+            return true;
+        }
+    return false;
+}
+
+/* The buffer of an operand that dies here and may be taken over; -1: none. */
+static int32_t take_over(Place *pl, const StepOperands *o, int out, uint32_t s)
+{
+    int64_t bytes = plan_align(type_bytes(val_type(pl->g, o->vals[out])));
+    for (int i = 0; i < o->nread; i++) {
+        Val r = o->vals[i];
+        if (!r.i || is_source(pl->g, r.i) || pl->last[r.i] != (int32_t)s || pl->buffer[r.i] < 0)
+            continue;
+        int32_t b = pl->buffer[r.i];
+        if (pl->buf[b].bytes == bytes && (uint32_t)pl->occupant[b] == r.i &&
+            kernel_inplace(&o->k, i, out)) {
+            bool twice = false; /* another operand in the same bytes would be clobbered */
+            for (int j = 0; j < o->nread; j++)
+                twice |= j != i && o->vals[j].i && pl->buffer[o->vals[j].i] == b &&
+                         o->vals[j].i != r.i;
+            if (!twice)
+                return b;
+        }
+    }
+    return -1;
+}
+
+static bool make_buffers(Place *pl)
+{
+    for (uint32_t s = 0; s < pl->p->nstep; s++) {
+        Arena a = {0};
+        StepOperands o;
+        bool ok = step_operands(pl, s, &a, &o);
+        for (int i = o.nread; ok && i < o.nread + o.nwrite; i++) {
+            uint32_t v = o.vals[i].i;
+            if (in_place_update(pl, &o, i, s))
+                continue;
+            int32_t b = take_over(pl, &o, i, s);
+            if (b < 0)
+                b = new_buffer(pl, type_bytes(&pl->g->vals[v].type), s);
+            pl->buffer[v] = b;
+            pl->occupant[b] = (int32_t)v;
+            int32_t end = pl->last[v] < (int32_t)s ? (int32_t)s : pl->last[v];
+            if (end + 1 > pl->buf[b].upper)
+                pl->buf[b].upper = end + 1;
+        }
+        pl->scratch[s] = pl->p->step[s].scratch ? new_buffer(pl, pl->p->step[s].scratch, s) : -1;
+        arena_free(&a);
+        TRY(ok);
+    }
+    return true;
+}
+
+static bool pack(Place *pl, int64_t base)
+{
+    PackBuffer *b = NEW(pl->tmp, PackBuffer, pl->nbuf + 1);
+    PackResult r;
+    PackOptions opt = {.align = ARENA_ALIGN, .seed = 1, .max_steps = 200000};
+    char err[PACK_ERR_SIZE];
+    for (uint32_t i = 0; i < pl->nbuf; i++)
+        b[i] = (PackBuffer){pl->buf[i].bytes, pl->buf[i].lower, pl->buf[i].upper, -1};
+    if (!pack_solve(b, (int32_t)pl->nbuf, &opt, &r, err))
+        return fail(pl->d, "plan: %s", err);
+    for (uint32_t v = 1; v < pl->g->nvals; v++)
+        if (pl->buffer[v] >= 0)
+            pl->p->offset[v] = base + b[pl->buffer[v]].offset;
+    for (uint32_t s = 0; s < pl->p->nstep; s++)
+        if (pl->scratch[s] >= 0)
+            pl->p->step[s].scratch_offset = base + b[pl->scratch[s]].offset;
+    pl->p->arena_bytes = base + r.arena;
+    pl->p->live_bytes = base + r.max_load;
+    return true;
+}
+
+/* ---- accounting --------------------------------------------------------------------------- */
+
+static MemKind kind_of(const Place *pl, uint32_t v, const MemKind *special)
+{
+    switch (pl->g->vals[v].kind) {
+    case VAL_PARAM: return MEM_PARAM;
+    case VAL_STATE: return special[v] == MEM_OPTIMIZER ? MEM_OPTIMIZER : MEM_STATE;
+    case VAL_TEMP: return special[v] == MEM_GRAD ? MEM_GRAD : MEM_ACTIVATION;
+    default: return MEM_DATA;
+    }
+}
+
+static MemKind *special_kinds(Place *pl)
+{
+    MemKind *k = NEW(pl->tmp, MemKind, pl->g->nvals);
+    for (uint32_t i = 0; i < pl->info->ntrained; i++) {
+        const Trained *t = &pl->info->trained[i];
+        k[graph_root(pl->g, t->grad).i] = MEM_GRAD;
+        for (int s = 0; s < 2; s++)
+            if (t->state[s].i)
+                k[t->state[s].i] = MEM_OPTIMIZER;
+    }
+    return k;
+}
+
+/* Bytes by kind at the step with the largest load. */
+static void account(Place *pl)
+{
+    uint32_t n = pl->p->nstep;
+    int64_t *load = NEW(pl->tmp, int64_t, n + 2), level = 0, top = -1;
+    MemKind *special = special_kinds(pl);
+    for (uint32_t i = 0; i < pl->nbuf; i++) {
+        load[pl->buf[i].lower] += pl->buf[i].bytes;
+        load[pl->buf[i].upper < (int32_t)n ? pl->buf[i].upper : (int32_t)n] -= pl->buf[i].bytes;
+    }
+    for (uint32_t s = 0; s < n; s++) {
+        level += load[s];
+        if (level > top) {
+            top = level;
+            pl->p->peak_step = s;
+        }
+    }
+    int32_t peak = (int32_t)pl->p->peak_step;
+    for (uint32_t v = 1; v < pl->g->nvals; v++) {
+        int64_t bytes = plan_align(type_bytes(&pl->g->vals[v].type));
+        if (is_source(pl->g, v) && pl->p->offset[v] >= 0)
+            pl->p->mem[kind_of(pl, v, special)] += bytes;
+    }
+    for (uint32_t i = 0; i < pl->nbuf; i++) {
+        if (pl->buf[i].lower > peak || pl->buf[i].upper <= peak)
+            continue;
+        int32_t v = pl->occupant[i];
+        pl->p->mem[v > 0 ? kind_of(pl, (uint32_t)v, special) : MEM_WORKSPACE] += pl->buf[i].bytes;
+    }
+}
+
+bool plan_place(Graph *g, const StepInfo *info, Plan *p, Arena *tmp, Diag *d)
+{
+    *p = (Plan){.g = g, .offset = NEW(g->arena, int64_t, g->nvals)};
+    memset(p->offset, -1, g->nvals * sizeof *p->offset);
+    plan_cut(p, g->arena);
+    Place pl = {.g = g, .info = info, .p = p, .tmp = tmp, .d = d, .live = plan_live_out(g, tmp),
+                .last = NEW(tmp, int32_t, g->nvals), .buffer = NEW(tmp, int32_t, g->nvals),
+                .occupant = NEW(tmp, int32_t, g->nvals + p->nstep + 1),
+                .buf = NEW(tmp, Buffer, g->nvals + p->nstep + 1),
+                .target = NEW(tmp, Val, g->nvals), .scratch = NEW(tmp, int32_t, p->nstep + 1)};
+    memset(pl.buffer, -1, g->nvals * sizeof *pl.buffer);
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        pl.target[graph_root(g, g->update[i].value).i] = g->update[i].state;
+    TRY(find_lifetimes(&pl));
+    int64_t base = place_sources(&pl);
+    TRY(make_buffers(&pl) && pack(&pl, base));
+    account(&pl);
+    return true;
+}
+
+bool pass_plan(Graph *g, PassCtx *cx)
+{
+    StepInfo *info = cx->info;
+    Plan p;
+    TRY(plan_place(g, info, &p, cx->tmp, cx->diag));
+    p.budget = info->plan.budget;
+    p.base_ns = info->plan.base_ns ? info->plan.base_ns : p.predicted_ns;
+    p.bound_ns = info->plan.bound_ns ? info->plan.bound_ns : p.predicted_ns;
+    p.keep_all_bytes = info->plan.keep_all_bytes ? info->plan.keep_all_bytes : p.arena_bytes;
+    p.min_feasible_bytes = info->plan.min_feasible_bytes;
+    p.model = info->plan.model;
+    p.model_hash = info->plan.model_hash;
+    p.threads = (uint32_t)(cx->opt->threads > 0 ? cx->opt->threads : 1);
+    info->plan = p;
+    return plan_verify(&info->plan, cx->diag);
+}

@@ -1,0 +1,158 @@
+/* remat.c -- order and recomputation until the arena fits the budget.
+ *
+ * The solver (passes/remat/) counts live bytes; the budget is a promise about the arena.  If the
+ * packed arena of its schedule is larger than the budget, it is asked again for that much less. */
+#include "instance.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRIES = 6, DEFAULT_MOVES = 1000000 };
+
+typedef struct {
+    Graph *g;
+    PassCtx *cx;
+    Instance in;
+    Snapshot snap;
+    Plan plan; /* of the schedule tried last */
+} Remat;
+
+static RematOptions options(const Remat *r, int64_t budget)
+{
+    const StepOptions *o = r->cx->opt;
+    RematOptions opt = remat_defaults(budget);
+    opt.time_limit_s = o->time_limit;
+    opt.max_moves = o->max_moves ? o->max_moves : o->time_limit > 0 ? 0 : DEFAULT_MOVES;
+    opt.seed = 1; /* --seed is for the model's randomness: the plan does not depend on it */
+    opt.gap = o->gap;
+    return opt;
+}
+
+/* Arena bytes of a schedule; the graph keeps it. */
+static bool try_schedule(Remat *r, const RematResult *s)
+{
+    Arena tmp = {0};
+    graph_restore(r->g, &r->snap);
+    instance_apply(r->g, &r->in, s->seq, s->n, &tmp);
+    bool ok = plan_place(r->g, r->cx->info, &r->plan, &tmp, r->cx->diag);
+    arena_free(&tmp);
+    return ok;
+}
+
+static bool remat_failed(Remat *r, const char *err)
+{
+    return fail(r->cx->diag, "rematerialization: %s", err);
+}
+
+static void record(Remat *r, const RematResult *res)
+{
+    StepInfo *info = r->cx->info;
+    info->plan.bound_ns = res->lower_bound;
+    info->nrecomputed = (uint32_t)(res->n - r->in.inst.nops);
+    info->solve_seconds += res->seconds;
+    info->gap = res->cost > 0 ? (double)(res->cost - res->lower_bound) / (double)res->cost : 0;
+}
+
+/* The least arena that is known to work; its schedule stays in the graph. */
+static bool try_minimum(Remat *r, int64_t budget)
+{
+    char err[REMAT_ERR];
+    RematOptions opt = options(r, budget);
+    RematResult res = {0};
+    if (!remat_min_budget(&r->in.inst, &opt, &res, err))
+        return remat_failed(r, err);
+    bool ok = try_schedule(r, &res);
+    record(r, &res);
+    r->cx->info->plan.min_feasible_bytes = r->plan.arena_bytes;
+    r->cx->info->min_budget_bound = res.min_budget_bound;
+    remat_result_free(&res);
+    return ok;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const RematPoint *x = a, *y = b; /* reused as (cost = value, peak = bytes) */
+    return x->peak < y->peak ? 1 : x->peak > y->peak ? -1 : 0;
+}
+
+/* The largest values live at the peak step of the plan tried last. */
+static void describe_peak(const Remat *r, char *out, size_t size)
+{
+    Arena a = {0};
+    const Plan *p = &r->plan;
+    const Graph *g = p->g;
+    RematPoint *live = NEW(&a, RematPoint, g->nvals);
+    size_t n = 0, at = 0;
+    const Step *s = &p->step[p->peak_step];
+    for (uint32_t k = 0; k < s->count; k++) {
+        const Node *node = &g->nodes[g->order[s->first + k].i];
+        for (int i = 0; i < node->nin + node->nout; i++) {
+            Val v = graph_root(g, i < node->nin ? node->in[i] : node->out[i - node->nin]);
+            if (v.i && p->offset[v.i] >= 0)
+                live[n++] = (RematPoint){.cost = v.i, .peak = type_bytes(val_type(g, v))};
+        }
+        if (n + 64 > g->nvals)
+            break;
+    }
+    qsort(live, n, sizeof *live, by_bytes);
+    *out = 0;
+    for (size_t i = 0; i < n && i < 4 && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%%%s (%lld bytes)", i ? ", " : "",
+                               g->vals[live[i].cost].name, (long long)live[i].peak);
+    arena_free(&a);
+}
+
+static bool infeasible(Remat *r, int64_t budget)
+{
+    char held[400];
+    describe_peak(r, held, sizeof held);
+    return fail_status(r->cx->diag, EXIT_INFEASIBLE,
+                       "budget of %lld bytes cannot be met: the smallest known to be feasible is "
+                       "%lld bytes, of which %lld are parameters, state and data; the peak holds %s",
+                       (long long)budget, (long long)r->cx->info->plan.min_feasible_bytes,
+                       (long long)r->in.inst.persistent, held);
+}
+
+static bool search(Remat *r, int64_t budget)
+{
+    int64_t ask = budget;
+    char err[REMAT_ERR];
+    for (int i = 0; i < TRIES; i++) {
+        RematOptions opt = options(r, ask);
+        RematResult res = {0};
+        if (!remat_solve(&r->in.inst, &opt, &res, err))
+            return remat_failed(r, err);
+        bool feasible = res.feasible, ok = !feasible || try_schedule(r, &res);
+        if (feasible)
+            record(r, &res);
+        remat_result_free(&res);
+        TRY(ok);
+        if (!feasible)
+            break;
+        if (r->plan.arena_bytes <= budget)
+            return true;
+        ask -= r->plan.arena_bytes - budget;
+    }
+    TRY(try_minimum(r, budget));
+    return r->plan.arena_bytes <= budget || infeasible(r, budget);
+}
+
+bool pass_remat(Graph *g, PassCtx *cx)
+{
+    StepInfo *info = cx->info;
+    const StepOptions *o = cx->opt;
+    Remat r = {.g = g, .cx = cx};
+    TRY(plan_place(g, info, &r.plan, cx->tmp, cx->diag));
+    info->plan.keep_all_bytes = r.plan.arena_bytes;
+    info->plan.base_ns = r.plan.predicted_ns;
+    info->plan.bound_ns = r.plan.predicted_ns;
+    int64_t budget = o->budget;
+    if (o->budget_fraction > 0)
+        budget = (int64_t)(o->budget_fraction * (double)r.plan.arena_bytes);
+    info->plan.budget = budget;
+    if (budget <= 0 || r.plan.arena_bytes <= budget)
+        return true;
+    TRY(instance_make(g, info, cx->tmp, &r.in, cx->diag));
+    r.snap = graph_snapshot(g, cx->tmp);
+    cx->changed = true;
+    return search(&r, budget);
+}
