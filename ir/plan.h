@@ -23,6 +23,14 @@ typedef enum { MEM_PARAM, MEM_GRAD, MEM_OPTIMIZER, MEM_STATE, MEM_DATA, MEM_ACTI
                MEM_WORKSPACE, MEM_KINDS } MemKind;
 extern const char *const mem_kind_name[MEM_KINDS];
 
+/* What a run of the plan takes unless it is told otherwise, so that a saved schedule gives the
+ * same bits. */
+typedef struct {
+    double lr;
+    int64_t seed;
+    const char *init, *data; /* --init and --data; NULL: none */
+} RunDefaults;
+
 typedef struct {
     Graph *g;
     Step *step;
@@ -38,7 +46,9 @@ typedef struct {
     uint64_t model_hash;
     uint32_t threads;        /* results are bitwise for this number of threads and device */
     int64_t mem[MEM_KINDS];  /* at the peak step */
+    int64_t keep_all_mem[MEM_KINDS]; /* likewise, of the schedule without recomputation */
     uint32_t peak_step;
+    RunDefaults run;
 } Plan;
 
 /* Values read and written by a step from and to memory: kernel_of's operands. */

@@ -1,0 +1,386 @@
+/* plan_text.c -- the text form of a plan (.ckp): printed canonically, read back and checked.
+ *
+ *   plan   = "plan" "{" { header } "}" graph "steps" "{" { place | step } "}"
+ *   header = key value                  one line each, see header_table; "model" string hash
+ *   graph  = as in parse.c, at the start of a line and ended by "}" alone on its line
+ *   place  = "place" at                 values of no step: parameters, inputs, constants, views
+ *   step   = "step" { key "=" integer } [ "recompute of" integer ] ":" { at } "->" { at }
+ *   at     = name "@" offset "+" bytes
+ *
+ * What a step reads and writes follows from the graph; it is printed with its place in the arena
+ * because people read it, and every mention must agree when it is parsed. */
+#include "plan.h"
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t max_bytes = (int64_t)1 << 60;
+
+/* ---- header ------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *key;
+    size_t off;
+    enum { H_I64, H_U32, H_F64, H_STRING } type;
+} Header;
+
+#define FIELD(key, member, type) {key, offsetof(Plan, member), type}
+static const Header header_table[] = {
+    FIELD("threads", threads, H_U32),
+    FIELD("budget", budget, H_I64),
+    FIELD("arena", arena_bytes, H_I64),
+    FIELD("live", live_bytes, H_I64),
+    FIELD("keep_all", keep_all_bytes, H_I64),
+    FIELD("min_feasible", min_feasible_bytes, H_I64),
+    FIELD("predicted_ns", predicted_ns, H_I64),
+    FIELD("base_ns", base_ns, H_I64),
+    FIELD("bound_ns", bound_ns, H_I64),
+    FIELD("peak_step", peak_step, H_U32),
+    FIELD("lr", run.lr, H_F64),
+    FIELD("seed", run.seed, H_I64),
+    FIELD("init", run.init, H_STRING),
+    FIELD("data", run.data, H_STRING),
+    {0},
+};
+
+static void print_string(const char *s, FILE *f)
+{
+    fputc('"', f);
+    for (; *s; s++)
+        if (*s == '"' || *s == '\\' || (unsigned char)*s < ' ')
+            fprintf(f, "\\x%02x", (unsigned char)*s);
+        else
+            fputc(*s, f);
+    fputc('"', f);
+}
+
+static void print_header(const Plan *p, const Header *h, FILE *f)
+{
+    const void *at = (const char *)p + h->off;
+    if (h->type == H_STRING && !*(const char *const *)at)
+        return;
+    fprintf(f, "  %s ", h->key);
+    if (h->type == H_I64)
+        fprintf(f, "%" PRId64, *(const int64_t *)at);
+    else if (h->type == H_U32)
+        fprintf(f, "%" PRIu32, *(const uint32_t *)at);
+    else if (h->type == H_F64)
+        fprintf(f, "%.17g", *(const double *)at);
+    else
+        print_string(*(const char *const *)at, f);
+    fputc('\n', f);
+}
+
+static void print_memory(const char *key, const int64_t *mem, FILE *f)
+{
+    fprintf(f, "  %s", key);
+    for (int k = 0; k < MEM_KINDS; k++)
+        fprintf(f, " %s=%" PRId64, mem_kind_name[k], mem[k]);
+    fputc('\n', f);
+}
+
+/* ---- printing steps ------------------------------------------------------------------------ */
+
+typedef struct {
+    const Plan *p;
+    FILE *f;
+    bool *shown;       /* per value: it has appeared in a step */
+    uint32_t *seen;    /* per value: 1 + the step that mentioned it last */
+    uint32_t *step_of; /* per node */
+} Printer;
+
+static void print_at(Printer *pr, Val v)
+{
+    const Plan *p = pr->p;
+    fprintf(pr->f, " %%%s@%" PRId64 "+%" PRId64, p->g->vals[v.i].name, p->offset[v.i],
+            type_bytes(val_type(p->g, v)));
+}
+
+static void mention(Printer *pr, Val v, uint32_t step)
+{
+    if (!v.i || pr->p->offset[v.i] < 0 || pr->seen[v.i] == step + 1)
+        return;
+    pr->seen[v.i] = step + 1;
+    print_at(pr, v);
+}
+
+static void print_step(Printer *pr, uint32_t s)
+{
+    const Plan *p = pr->p;
+    const Step *st = &p->step[s];
+    const NodeId *order = p->g->order + st->first;
+    NodeId original = p->g->nodes[order[0].i].remat_of;
+    fprintf(pr->f, "  step choice=%d scratch=%" PRId64 " scratch_at=%" PRId64 " ns=%" PRId64,
+            st->choice, st->scratch, st->scratch_offset, st->cost_ns);
+    if (original.i)
+        fprintf(pr->f, " recompute of %u", pr->step_of[original.i]);
+    fputs(" :", pr->f);
+    for (uint32_t k = 0; k < st->count; k++)
+        for (int i = 0; i < p->g->nodes[order[k].i].nout; i++)
+            pr->seen[p->g->nodes[order[k].i].out[i].i] = s + 1; /* made here: no operand */
+    for (uint32_t k = 0; k < st->count; k++)
+        for (int i = 0; i < p->g->nodes[order[k].i].nin; i++)
+            mention(pr, graph_root(p->g, p->g->nodes[order[k].i].in[i]), s);
+    fputs(" ->", pr->f);
+    for (uint32_t k = 0; k < st->count; k++)
+        for (int i = 0; i < p->g->nodes[order[k].i].nout; i++) {
+            Val v = p->g->nodes[order[k].i].out[i];
+            if (p->offset[v.i] >= 0)
+                print_at(pr, v);
+            pr->shown[v.i] = true;
+        }
+    fputc('\n', pr->f);
+}
+
+static void print_steps(const Plan *p, FILE *f)
+{
+    Arena a = {0};
+    Printer pr = {p, f, NEW(&a, bool, p->g->nvals), NEW(&a, uint32_t, p->g->nvals),
+                  NEW(&a, uint32_t, p->g->nnodes)};
+    fputs("steps {\n", f);
+    for (uint32_t s = 0; s < p->nstep; s++)
+        for (uint32_t k = 0; k < p->step[s].count; k++) {
+            const Node *n = &p->g->nodes[p->g->order[p->step[s].first + k].i];
+            pr.step_of[n - p->g->nodes] = s;
+            for (int i = 0; i < n->nout; i++)
+                pr.shown[n->out[i].i] = true;
+        }
+    for (uint32_t i = 1; i < p->g->nvals; i++)
+        if (p->offset[i] >= 0 && !pr.shown[i]) {
+            fputs("  place", f);
+            print_at(&pr, (Val){i});
+            fputc('\n', f);
+        }
+    for (uint32_t s = 0; s < p->nstep; s++)
+        print_step(&pr, s);
+    fputs("}\n", f);
+    arena_free(&a);
+}
+
+void plan_print(const Plan *p, FILE *f)
+{
+    fputs("plan {\n", f);
+    if (p->model) {
+        fputs("  model ", f);
+        print_string(p->model, f);
+        fprintf(f, " %016" PRIx64 "\n", p->model_hash);
+    }
+    for (const Header *h = header_table; h->key; h++)
+        print_header(p, h, f);
+    print_memory("memory", p->mem, f);
+    print_memory("keep_all_memory", p->keep_all_mem, f);
+    fputs("}\n", f);
+    graph_print(p->g, f);
+    print_steps(p, f);
+}
+
+/* ---- parsing --------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *s, *start;
+    Plan *p;
+    Diag *d;
+} P;
+
+static bool bad(P *p, const char *what)
+{
+    int line = 1;
+    for (const char *c = p->start; c < p->s; c++)
+        line += *c == '\n';
+    return fail(p->d, "line %d: expected %s", line, what);
+}
+
+static bool accept(P *p, const char *tok)
+{
+    while (isspace((unsigned char)*p->s))
+        p->s++;
+    size_t n = strlen(tok);
+    if (strncmp(p->s, tok, n) != 0)
+        return false;
+    if (isalpha((unsigned char)*tok) && (isalnum((unsigned char)p->s[n]) || p->s[n] == '_'))
+        return false;
+    p->s += n;
+    return true;
+}
+
+static bool expect(P *p, const char *tok) { return accept(p, tok) || bad(p, tok); }
+
+static bool integer(P *p, int64_t low, int64_t high, int64_t *v)
+{
+    char *end;
+    accept(p, "");
+    errno = 0;
+    *v = strtoll(p->s, &end, 10);
+    if (end == p->s || errno || *v < low || *v > high)
+        return bad(p, "an integer in range");
+    p->s = end;
+    return true;
+}
+
+static bool string(P *p, const char **out)
+{
+    TRY(expect(p, "\""));
+    char *buf = NEW(p->p->g->arena, char, strcspn(p->s, "\"\n") + 1), *to = buf;
+    while (*p->s && *p->s != '"' && *p->s != '\n')
+        if (p->s[0] == '\\' && p->s[1] == 'x' && isxdigit((unsigned char)p->s[2]) &&
+            isxdigit((unsigned char)p->s[3])) {
+            *to++ = (char)strtol((char[]){p->s[2], p->s[3], 0}, NULL, 16);
+            p->s += 4;
+        } else {
+            *to++ = *p->s++;
+        }
+    *out = buf;
+    return expect(p, "\"");
+}
+
+static bool header_value(P *p, const Header *h)
+{
+    void *at = (char *)p->p + h->off;
+    int64_t v = 0;
+    if (h->type == H_STRING)
+        return string(p, at);
+    if (h->type == H_F64) {
+        char *end;
+        *(double *)at = strtod(p->s, &end);
+        bool ok = end != p->s;
+        p->s = end;
+        return ok || bad(p, "a number");
+    }
+    bool small = h->type == H_U32;
+    bool any = strcmp(h->key, "seed") == 0;
+    TRY(integer(p, any ? INT64_MIN : 0, small ? UINT32_MAX : any ? INT64_MAX : max_bytes, &v));
+    if (small)
+        *(uint32_t *)at = (uint32_t)v;
+    else
+        *(int64_t *)at = v;
+    return true;
+}
+
+static bool memory(P *p, int64_t *mem)
+{
+    for (int k = 0; k < MEM_KINDS; k++)
+        TRY(expect(p, mem_kind_name[k]) && expect(p, "=") && integer(p, 0, max_bytes, &mem[k]));
+    return true;
+}
+
+static bool header(P *p)
+{
+    if (accept(p, "model")) {
+        char *end;
+        TRY(string(p, &p->p->model));
+        errno = 0;
+        p->p->model_hash = strtoull(p->s, &end, 16);
+        bool ok = end != p->s && errno == 0;
+        p->s = end;
+        return ok || bad(p, "a hash");
+    }
+    if (accept(p, "memory"))
+        return memory(p, p->p->mem);
+    if (accept(p, "keep_all_memory"))
+        return memory(p, p->p->keep_all_mem);
+    for (const Header *h = header_table; h->key; h++)
+        if (accept(p, h->key))
+            return header_value(p, h);
+    return bad(p, "a header line or '}'");
+}
+
+/* The graph is handed to its own parser with blanks before it, so that lines keep their numbers. */
+static bool graph(P *p)
+{
+    TRY(accept(p, "graph") || bad(p, "graph"));
+    const char *from = p->s - strlen("graph"), *end = strstr(from, "\n}");
+    if (!end)
+        return bad(p, "the end of the graph");
+    size_t before = (size_t)(from - p->start), n = (size_t)(end + 2 - p->start);
+    char *text = malloc(n + 1);
+    if (!text)
+        return fail(p->d, "out of memory");
+    memcpy(text, p->start, n);
+    text[n] = 0;
+    for (size_t i = 0; i < before; i++)
+        if (text[i] != '\n')
+            text[i] = ' ';
+    bool ok = graph_parse(p->p->g, text, p->d) && graph_verify(p->p->g, p->d);
+    free(text);
+    p->s = end + 2;
+    return ok;
+}
+
+/* "%name@offset+bytes" */
+static bool at(P *p)
+{
+    TRY(expect(p, "%"));
+    size_t n = strcspn(p->s, "@ \n");
+    const char *name = arena_strndup(p->p->g->arena, p->s, n);
+    Val v = graph_find(p->p->g, name);
+    int64_t offset = 0, bytes = 0;
+    if (!v.i)
+        return fail(p->d, "place of %%%s, which is not in the graph", name);
+    p->s += n;
+    TRY(expect(p, "@") && integer(p, 0, p->p->arena_bytes, &offset) && expect(p, "+") &&
+        integer(p, 0, max_bytes, &bytes));
+    if (bytes != type_bytes(val_type(p->p->g, v)))
+        return fail(p->d, "%%%s has another size", name);
+    if (p->p->offset[v.i] >= 0 && p->p->offset[v.i] != offset)
+        return fail(p->d, "%%%s has two places", name);
+    p->p->offset[v.i] = offset;
+    return true;
+}
+
+static bool step(P *p, uint32_t s)
+{
+    int64_t choice = 0, ignored = 0;
+    if (s >= p->p->nstep)
+        return bad(p, "no more steps than the graph has");
+    Step *st = &p->p->step[s];
+    TRY(expect(p, "choice") && expect(p, "=") && integer(p, 0, 255, &choice));
+    TRY(expect(p, "scratch") && expect(p, "=") && integer(p, 0, max_bytes, &st->scratch));
+    TRY(expect(p, "scratch_at") && expect(p, "=") &&
+        integer(p, INT64_MIN / 2, p->p->arena_bytes, &st->scratch_offset));
+    TRY(expect(p, "ns") && expect(p, "=") && integer(p, INT64_MIN, INT64_MAX, &st->cost_ns));
+    if (accept(p, "recompute"))
+        TRY(expect(p, "of") && integer(p, 0, UINT32_MAX, &ignored));
+    st->choice = (int)choice;
+    TRY(expect(p, ":"));
+    while (!accept(p, "->"))
+        TRY(at(p));
+    while (accept(p, "%")) {
+        p->s--;
+        TRY(at(p));
+    }
+    return true;
+}
+
+static bool steps(P *p)
+{
+    Graph *g = p->p->g;
+    uint32_t s = 0;
+    plan_cut(p->p, g->arena);
+    p->p->offset = NEW(g->arena, int64_t, g->nvals);
+    for (uint32_t i = 0; i < g->nvals; i++)
+        p->p->offset[i] = -1;
+    TRY(expect(p, "steps") && expect(p, "{"));
+    while (!accept(p, "}")) {
+        if (accept(p, "place"))
+            TRY(at(p));
+        else
+            TRY((accept(p, "step") || bad(p, "place, step or '}'")) && step(p, s++));
+    }
+    if (s != p->p->nstep)
+        return fail(p->d, "%u steps for a graph of %u", s, p->p->nstep);
+    accept(p, "");
+    return *p->s == 0 || bad(p, "the end of the file");
+}
+
+bool plan_parse(Plan *plan, const char *text, Diag *d)
+{
+    Graph *g = plan->g;
+    *plan = (Plan){.g = g};
+    P p = {text, text, plan, d};
+    TRY(expect(&p, "plan") && expect(&p, "{"));
+    while (!accept(&p, "}"))
+        TRY(header(&p));
+    return graph(&p) && steps(&p) && plan_verify(plan, d);
+}
