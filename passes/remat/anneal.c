@@ -38,7 +38,7 @@ static bool add_closure(Search *s, int32_t op, int32_t lo, int32_t reader, int32
 {
     Board *b = &s->board;
     const Problem *p = b->p;
-    if (b->p->inst->ops[op].once || b->nevents * 3 > b->T * 2)
+    if (p->inst->ops[op].once || b->nevents * 3 > b->T * 2 || (double) (b->cost + p->cost[op]) > s->cap)
         return false;
     int32_t gap = reader - lo - 1;
     if (gap < 1)
@@ -53,8 +53,9 @@ static bool add_closure(Search *s, int32_t op, int32_t lo, int32_t reader, int32
         int32_t i = slots_lower(reads, slot);
         int32_t idle = i > 0 && reads->at[i - 1] > start ? reads->at[i - 1] : start;
         bool dead = board_last_read(b, v, start) == slot;
-        if (dead && slot - idle > 3 && (rng_next(&s->rng) & 1))
-            add_closure(s, p->producer[v], idle, slot, depth + 1);
+        if (dead && slot - idle > 3 && (rng_next(&s->rng) & 1) &&
+            !add_closure(s, p->producer[v], idle, slot, depth + 1))
+            return false;
     }
     return true;
 }
@@ -122,6 +123,54 @@ static bool move_shift(Search *s)
     return to >= 0 && to != from && board_move(b, from, to);
 }
 
+/* Moves the run at slot behind `bound`, and its readers that would be in the way behind it. */
+static bool push(Search *s, int32_t slot, int32_t bound, int32_t *left)
+{
+    Board *b = &s->board;
+    int32_t op = b->op[slot], to = board_free_slot(b, bound, b->T, bound + 1);
+    if (to < 0 || --*left < 0)
+        return false;
+    const Slots *runs = &b->runs[op];
+    int32_t k = slots_lower(runs, slot + 1);
+    if (k < runs->n && runs->at[k] <= to)
+        return false;
+    for (int32_t r = board_first_reader(b, slot); r <= to && r < b->T; r = board_first_reader(b, slot))
+        if (!push(s, r, to, left))
+            return false;
+    return board_move(b, slot, to);
+}
+
+/* Moves the run at slot before `bound`, and the runs it reads from that would be in the way before it. */
+static bool pull(Search *s, int32_t slot, int32_t bound, int32_t *left)
+{
+    Board *b = &s->board;
+    const Problem *p = b->p;
+    int32_t op = b->op[slot], to = board_free_slot(b, -1, bound, bound - 1);
+    if (to < 0 || --*left < 0)
+        return false;
+    const Slots *runs = &b->runs[op];
+    int32_t k = slots_lower(runs, slot);
+    if (k > 0 && runs->at[k - 1] >= to)
+        return false;
+    for (int32_t i = p->in.first[op]; i < p->in.first[op + 1]; i++) {
+        int32_t start = board_copy_start(b, p->in.at[i], slot);
+        if (start >= to && !pull(s, start, to, left))
+            return false;
+    }
+    return board_move(b, slot, to);
+}
+
+/* Moves a run out of its window, together with what stands in its way. */
+static bool move_chain(Search *s)
+{
+    Board *b = &s->board;
+    int32_t from = b->event[rng_below(&s->rng, b->nevents)], left = 12;
+    int32_t reach = b->T / (rng_next(&s->rng) & 1 ? 16 : 64) + 4, by = 1 + rng_below(&s->rng, reach);
+    if (rng_next(&s->rng) & 1)
+        return from + by < b->T - 1 && push(s, from, from + by, &left);
+    return from - by > 0 && pull(s, from, from - by, &left);
+}
+
 static bool move_add(Search *s)
 {
     Board *b = &s->board;
@@ -166,7 +215,8 @@ static bool move_exchange(Search *s)
     if (!move_remove(s))
         return false;
     for (int32_t k = 0; k < 3 && s->board.penalty > 0; k++)
-        relieve(s);
+        if (!relieve(s))
+            return false;
     return true;
 }
 
@@ -185,8 +235,10 @@ static bool move_kernel(Search *s)
 static bool try_move(Search *s)
 {
     uint32_t r = (uint32_t) (rng_next(&s->rng) & 15);
+    if (r < 3)
+        return move_chain(s);
     if (r < 7)
-        return s->board.p->any_alt && r == 0 ? move_kernel(s) : move_shift(s);
+        return s->board.p->any_alt && r == 3 ? move_kernel(s) : move_shift(s);
     if (r < 10)
         return move_add(s);
     if (r < 12)
@@ -252,15 +304,15 @@ static double energy(const Search *s)
 static void step(Search *s)
 {
     Board *b = &s->board;
-    double before = energy(s);
+    double before = energy(s), most = -s->temperature * s->unit * log(rng_unit(&s->rng) + 1e-300);
     board_begin(b);
     s->moves++;
+    s->cap = before + most;
     if (!try_move(s)) {
         board_undo(b);
         return;
     }
-    double worse = energy(s) - before;
-    bool accept = worse <= 0 || worse < -s->temperature * s->unit * log(rng_unit(&s->rng) + 1e-300);
+    bool accept = energy(s) - before <= most;
     if (accept && s->pending && !(b->penalty == 0 && b->cost <= s->best_cost)) {
         board_undo(b);
         store_best(s);
@@ -278,8 +330,9 @@ bool search_run(Search *s, int64_t moves, double hot, double cold, int64_t targe
 {
     Board *b = &s->board;
     bool full = true;
+    double rate = exp(10.0 * PERIOD / (double) moves);
     if (s->weight == 0) /* one unit of cost for a hundredth of the budget, in one step */
-        s->weight = 100 * s->unit / ((double) b->limit / 64 + 1);
+        s->weight = 100 * s->unit / ((double) b->limit / (1 << b->shift) + 1);
     for (int64_t done = 0; done < moves && full; done += PERIOD) {
         s->temperature = hot * pow(cold / hot, (double) done / (double) moves);
         int32_t overfull = 0;
@@ -291,7 +344,7 @@ bool search_run(Search *s, int64_t moves, double hot, double cold, int64_t targe
             s->improved(s->user, s);
         s->stored = false;
         double share = (double) overfull / PERIOD;
-        s->weight *= share > 0.6 ? 1.02 : share < 0.4 ? 0.98 : 1;
+        s->weight *= share > 0.6 ? rate : share < 0.4 ? 1 / rate : 1;
         if (b->nevents * 3 > b->T * 2 - 192 || (done & (64 * PERIOD - 1)) == 0) {
             if (s->pending)
                 store_best(s);

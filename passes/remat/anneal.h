@@ -10,6 +10,7 @@ struct Search {
     double unit;          /* cost of a typical operator: the scale of temperatures */
     double weight;        /* cost per unit of penalty; adapts */
     double temperature;
+    double cap;           /* no accepted move ends above this cost */
     int64_t moves;
     int64_t best_cost;    /* INT64_MAX = nothing feasible yet */
     Seq best;

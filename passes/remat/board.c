@@ -21,21 +21,30 @@ static const int64_t max_total = (int64_t) 1 << 28; /* quanta over all values: s
 
 /* ---- memory of the steps -------------------------------------------------------------------- */
 
-static inline int32_t over(int32_t m, int32_t limit)
+/* The loops over a block are what the search spends its time in: compile them for wider registers as well. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#define WIDE __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDE
+#endif
+
+/* Excess in units of 2^shift quanta, rounded up. */
+static inline int32_t over(int32_t m, int32_t limit, int32_t shift)
 {
-    return m > limit ? (m - limit + 63) >> 6 : 0;
+    int32_t excess = m - limit > 0 ? m - limit : 0;
+    return (excess + ((1 << shift) - 1)) >> shift;
 }
 
 /* Adds x to m[lo..hi) of one block; returns the change of penalty and updates the maximum. */
-static int32_t add_part(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x, int32_t limit,
-                        int32_t *max)
+WIDE static int32_t add_part(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x, int32_t limit,
+                             int32_t shift, int32_t *max)
 {
     int32_t delta = 0, most = INT_MIN;
     for (int32_t i = 0; i < BLOCK; i++) {
         int32_t was = m[i];
         int32_t is = was + ((i >= lo) & (i < hi) ? x : 0);
         m[i] = is;
-        delta += over(is, limit) - over(was, limit);
+        delta += over(is, limit, shift) - over(was, limit, shift);
         most = is > most ? is : most;
     }
     *max = most;
@@ -43,7 +52,7 @@ static int32_t add_part(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x, 
 }
 
 /* The same where the limit is out of reach before and after. */
-static void add_low(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x, int32_t *max)
+WIDE static void add_low(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x, int32_t *max)
 {
     int32_t most = INT_MIN;
     for (int32_t i = 0; i < BLOCK; i++) {
@@ -54,11 +63,11 @@ static void add_low(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x, int3
     *max = most;
 }
 
-static int32_t shift_penalty(const int32_t *restrict m, int32_t was, int32_t is)
+WIDE static int32_t shift_penalty(const int32_t *restrict m, int32_t was, int32_t is, int32_t shift)
 {
     int32_t delta = 0;
     for (int32_t i = 0; i < BLOCK; i++)
-        delta += over(m[i], is) - over(m[i], was);
+        delta += over(m[i], is, shift) - over(m[i], was, shift);
     return delta;
 }
 
@@ -69,12 +78,12 @@ static void add_block(Board *b, int32_t k, int32_t lo, int32_t hi, int32_t x)
     bool low = b->max[k] + (x > 0 ? x : 0) <= limit;
     if (lo == 0 && hi == BLOCK) {
         if (!low)
-            b->penalty += shift_penalty(m, limit, limit - x);
+            b->penalty += shift_penalty(m, limit, limit - x, b->shift);
         b->lazy[k] += x;
     } else if (low) {
         add_low(m, lo, hi, x, &b->max[k]);
     } else {
-        b->penalty += add_part(m, lo, hi, x, limit, &b->max[k]);
+        b->penalty += add_part(m, lo, hi, x, limit, b->shift, &b->max[k]);
     }
 }
 
@@ -523,7 +532,8 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-static int64_t choose_quantum(const Problem *p)
+/* Also the shift with which the penalties of a block add up within int32. */
+static int64_t choose_quantum(const Problem *p, int32_t *shift)
 {
     int64_t q = 0, total = 0, ws = 0;
     for (int32_t v = 0; v < p->nvals; v++) {
@@ -542,7 +552,10 @@ static int64_t choose_quantum(const Problem *p)
     }
     total += ws;
     q = q ? q : 1;
-    return total / q <= max_total ? q : total / max_total + 1;
+    q = total / q <= max_total ? q : total / max_total + 1;
+    for (*shift = 0; total / q >> *shift >= 1 << 24;)
+        ++*shift;
+    return q;
 }
 
 static int32_t quanta(const Board *b, int64_t bytes)
@@ -559,7 +572,8 @@ void board_set_budget(Board *b, int64_t budget)
 
 void board_init(Board *b, const Problem *p, int64_t budget)
 {
-    *b = (Board){.p = p, .quantum = choose_quantum(p)};
+    *b = (Board){.p = p};
+    b->quantum = choose_quantum(p, &b->shift);
     board_set_budget(b, budget);
     b->bytes = RM_NEW(int32_t, p->nvals);
     for (int32_t v = 0; v < p->nvals; v++)

@@ -20,8 +20,9 @@ typedef struct {
     int32_t *op;           /* per slot: the operator that runs there, -1 = free */
     uint8_t *kernel;       /* per slot */
     int64_t cost;
-    int64_t penalty;       /* sum over steps of the bytes above the limit, in 64 quanta, rounded up */
+    int64_t penalty;       /* sum over steps of the bytes above the limit, in 2^shift quanta, rounded up */
 
+    int32_t shift;
     int64_t quantum;       /* bytes are counted in quanta, rounded up */
     int32_t limit;         /* budget - persistent, in quanta, rounded down; negative = never fits */
     int32_t *bytes;        /* per value */
