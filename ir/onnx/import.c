@@ -339,6 +339,7 @@ static const OnnxOp *const families[] = {
     onnx_pointwise, onnx_shape,    onnx_reduce, onnx_linear,    onnx_conv, onnx_norm,
     onnx_index,     onnx_loss,     onnx_random, onnx_constant,  onnx_attention,
     onnx_rnn,       onnx_control,  onnx_image,  onnx_quant,     onnx_vendor,
+    onnx_resize,
 };
 
 const OnnxOp *onnx_op_find(const char *domain, const char *name)
@@ -470,10 +471,66 @@ static bool import_node(Import *x, const Onnx__NodeProto *p)
     return true;
 }
 
+/* Nodes should come in topological order, but some tools leave them in another: what a node
+ * reads is imported first.  Depth first with an explicit stack; a sorted list keeps its order. */
+typedef struct {
+    Import *x;
+    Onnx__NodeProto *const *node;
+    Scope *producer; /* value name to node number + 1 */
+    uint8_t *state;
+    uint32_t *stack, top;
+} Sorter;
+enum { NOT_SEEN, ON_STACK, DONE };
+
+static Scope *index_producers(Import *x, size_t count, Onnx__NodeProto *const *node)
+{
+    Scope *outer = x->scope, *producer = scope_push(x);
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < node[i]->n_output; k++)
+            scope_set(x, pb(node[i]->output[k]), (Val){(uint32_t)i + 1});
+    x->scope = outer;
+    return producer;
+}
+
+/* A node that must come before node i, or i itself. */
+static uint32_t first_needed(const Sorter *s, uint32_t i)
+{
+    const Onnx__NodeProto *p = s->node[i];
+    for (size_t k = 0; k < p->n_input; k++) {
+        const struct Binding *b = scope_slot(s->producer, pb(p->input[k]));
+        if (b->name && *b->name && s->state[b->v.i - 1] != DONE)
+            return b->v.i - 1;
+    }
+    return i;
+}
+
+static bool import_with_needs(Sorter *s, uint32_t i)
+{
+    s->top = 0;
+    s->stack[s->top++] = i;
+    while (s->top) {
+        i = s->stack[s->top - 1];
+        s->state[i] = ON_STACK;
+        uint32_t need = first_needed(s, i);
+        if (need != i && s->state[need] == ON_STACK)
+            return fail(s->x->d, "node '%s' depends on its own result", pb(s->node[i]->name));
+        if (need != i) {
+            s->stack[s->top++] = need;
+            continue;
+        }
+        TRY(import_node(s->x, s->node[i]));
+        s->state[i] = DONE;
+        s->top--;
+    }
+    return true;
+}
+
 bool import_nodes(Import *x, size_t count, Onnx__NodeProto *const *node)
 {
-    for (size_t i = 0; i < count; i++)
-        TRY(import_node(x, node[i]));
+    Sorter s = {.x = x, .node = node, .producer = index_producers(x, count, node),
+                .state = NEW(x->a, uint8_t, count + 1), .stack = NEW(x->a, uint32_t, count + 1)};
+    for (uint32_t i = 0; i < count; i++)
+        TRY(s.state[i] == DONE || import_with_needs(&s, i));
     return true;
 }
 

@@ -160,7 +160,13 @@ static bool import_gelu(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* SwiGLU: the halves of the last axis are gate and value. */
+static bool import_swiglu(OnnxNode *n)
+{
+    Val gate = with_consts(n->g, OP_silu, n->in[0], attr_float(n, "alpha", 1), 0);
+    n->out[0] = build2(n->g, OP_mul, gate, n->in[1]);
+    return n->out[0].i;
+}
+
 static bool import_prelu(OnnxNode *n)
 {
     const Type *x = in_type(n, 0), *s = in_type(n, 1);
@@ -244,6 +250,7 @@ const OnnxOp onnx_pointwise[] = {
     {"Sqrt", 1, .import = unary, .native = OP_sqrt},
     {"Sub", 1, .import = binary, .native = OP_sub},
     {"Sum", 1, .import = variadic, .native = OP_add},
+    {"SwiGLU", 1, .import = import_swiglu},
     {"Swish", 1, .import = unary, .native = OP_silu, .al = "alpha", .al0 = 1},
     {"Tan", 1, .import = unary, .native = OP_tan},
     {"Tanh", 1, .import = unary, .native = OP_tanh},

@@ -1,4 +1,342 @@
-/* import_rnn.c */
+/* import_rnn.c -- RNN, GRU and LSTM, unrolled over time.
+ *
+ * The product of all steps' input with W is one matrix product; a step adds the product of the
+ * state with R and applies the gates.  The backward direction walks time from the end.  With
+ * sequence lengths a step beyond a sequence's end keeps its state and gives zeros, which is
+ * right in both directions. */
 #include "onnx_int.h"
+#include <string.h>
 
-const OnnxOp onnx_rnn[] = {{0}};
+enum { MAX_STEPS = 4096, MAX_GATES = 4 };
+
+typedef struct {
+    OnnxNode *n;
+    Graph *g;
+    int gates;
+    int64_t steps, batch, hidden, dirs;
+    bool batch_first;
+    Val x;        /* [steps, batch, input] */
+    Val lengths;  /* [batch, 1], or none */
+    double clip;  /* 0: none */
+} Rnn;
+
+/* One direction. */
+typedef struct {
+    int k;
+    bool backward;
+    Val xw[MAX_GATES]; /* [steps, batch, hidden]: x W^T (+ biases) by gate */
+    Val r[MAX_GATES];  /* [hidden, hidden] */
+    Val rb[MAX_GATES]; /* bias kept apart (GRU), or none */
+    Val peep[3];       /* [hidden] */
+    int f[3];          /* activation functions: positions in the attribute */
+    Val h, c;          /* [batch, hidden] */
+    Val *y;            /* per step */
+} Direction;
+
+/* ---- activations ---------------------------------------------------------------------- */
+
+typedef struct {
+    const char *name;
+    Op op;
+    int constants;
+    double al, be;
+} Activation;
+
+static const Activation activations[] = {
+    {"Sigmoid", OP_sigmoid, 0, 0, 0},     {"Tanh", OP_tanh, 0, 0, 0},
+    {"Relu", OP_relu, 0, 0, 0},           {"Softsign", OP_softsign, 0, 0, 0},
+    {"Softplus", OP_softplus, 0, 0, 0},   {"LeakyRelu", OP_leaky_relu, 1, 0.01, 0},
+    {"Elu", OP_elu, 1, 1, 0},             {"ThresholdedRelu", OP_thresholded_relu, 1, 1, 0},
+    {"HardSigmoid", OP_hardsigmoid, 2, 0.2, 0.5},
+    {"ScaledTanh", OP_tanh, 2, 1, 1},     {"Affine", OP_copy, 2, 1, 0},
+};
+
+static const char *activation_name(const OnnxNode *n, int k, const char *const *dflt)
+{
+    const Onnx__AttributeProto *a = attr_find(n, "activations");
+    if (!a || (size_t)k >= a->n_strings)
+        return dflt[k];
+    return arena_strndup(n->x->a, (const char *)a->strings[k].data, a->strings[k].len);
+}
+
+static const Activation *find_activation(const char *name)
+{
+    for (size_t i = 0; i < sizeof activations / sizeof activations[0]; i++)
+        if (strcasecmp(activations[i].name, name) == 0)
+            return &activations[i];
+    return NULL;
+}
+
+/* The constants of activation k: lists are consumed in the order of the functions. */
+static Val activate(const Rnn *r, int k, const char *const *dflt, Val x)
+{
+    const Onnx__AttributeProto *al = attr_find(r->n, "activation_alpha");
+    const Onnx__AttributeProto *be = attr_find(r->n, "activation_beta");
+    size_t ia = 0, ib = 0;
+    for (int i = 0; i < k; i++) {
+        int used = find_activation(activation_name(r->n, i, dflt))->constants;
+        ia += used > 0;
+        ib += used > 1;
+    }
+    const Activation *a = find_activation(activation_name(r->n, k, dflt));
+    double alpha = al && a->constants > 0 && ia < al->n_floats ? (double)al->floats[ia] : a->al;
+    double beta = be && a->constants > 1 && ib < be->n_floats ? (double)be->floats[ib] : a->be;
+    if (r->clip > 0)
+        x = with_consts(r->g, OP_clip, x, -r->clip, r->clip);
+    if (strcmp(a->name, "ScaledTanh") == 0)
+        return mul_scalar(r->g, one(r->g, OP_tanh, mul_scalar(r->g, x, beta)), alpha);
+    if (strcmp(a->name, "Affine") == 0)
+        return add_scalar(r->g, mul_scalar(r->g, x, alpha), beta);
+    return with_consts(r->g, a->op, x, alpha, beta);
+}
+
+/* ---- operands ---------------------------------------------------------------------------- */
+
+/* Direction k of v[dirs, a, b...] without that dimension. */
+static Val of_direction(Graph *g, Val v, int k)
+{
+    if (!v.i)
+        return v;
+    const Type t = *val_type(g, v);
+    return build_reshape(g, build_slice(g, v, 0, k, 1), t.rank - 1, t.dim + 1);
+}
+
+static Val state_of(const Rnn *r, int operand, int k)
+{
+    OnnxNode *n = r->n;
+    if (has_in(n, operand)) {
+        Val v = n->in[operand];
+        if (r->batch_first)
+            v = build_transpose(r->g, v, (int[]){1, 0, 2});
+        return of_direction(r->g, v, k);
+    }
+    Val zero = scalar_like(r->g, r->x, 0);
+    return build_expand(r->g, zero, 2, (int64_t[]){r->batch, r->hidden});
+}
+
+static Val rows(const Rnn *r, Val v, int block)
+{
+    return build_slice(r->g, v, 0, block * r->hidden, r->hidden);
+}
+
+/* Weights by gate.  A gate listed in `apart` keeps the bias of the recurrent product. */
+static bool read_direction(const Rnn *r, Direction *d, uint32_t apart)
+{
+    OnnxNode *n = r->n;
+    Graph *g = r->g;
+    Val w = of_direction(g, n->in[1], d->k), rec = of_direction(g, n->in[2], d->k);
+    Val b = has_in(n, 3) ? of_direction(g, n->in[3], d->k) : (Val){0};
+    Val xw = build_matmul(g, r->x, w, false, true);
+    for (int i = 0; i < r->gates; i++) {
+        d->xw[i] = build_slice(g, xw, 2, i * r->hidden, r->hidden);
+        d->r[i] = rows(r, rec, i);
+        if (!b.i)
+            continue;
+        Val wb = rows(r, b, i), rb = rows(r, b, r->gates + i);
+        if (apart >> i & 1)
+            d->rb[i] = rb;
+        else
+            wb = build2(g, OP_add, wb, rb);
+        d->xw[i] = build2(g, OP_add, d->xw[i], wb);
+    }
+    d->h = state_of(r, 5, d->k);
+    d->y = NEW(n->x->a, Val, r->steps + 1);
+    return d->xw[0].i && d->r[0].i && d->h.i;
+}
+
+static bool read_rnn(OnnxNode *n, int gates, int nact, const char *const *dflt, Rnn *r)
+{
+    Graph *g = n->g;
+    for (int k = 0; k < 3; k++)
+        if (!has_in(n, k) || in_type(n, k)->rank != 3)
+            return fail(n->x->d, "operand %d must have 3 dimensions", k);
+    *r = (Rnn){.n = n, .g = g, .gates = gates, .batch_first = attr_int(n, "layout", 0) != 0,
+               .clip = attr_float(n, "clip", 0)};
+    r->x = r->batch_first ? build_transpose(g, n->in[0], (int[]){1, 0, 2}) : n->in[0];
+    const Type *t = val_type(g, r->x), *w = in_type(n, 1), *rec = in_type(n, 2);
+    r->steps = t->dim[0];
+    r->batch = t->dim[1];
+    r->hidden = rec->dim[2];
+    r->dirs = w->dim[0];
+    bool both = attr_is(n, "direction", "forward", "bidirectional");
+    if (r->dirs != (both ? 2 : 1) || w->dim[1] != gates * r->hidden || rec->dim[0] != r->dirs ||
+        rec->dim[1] != w->dim[1] || attr_int(n, "hidden_size", r->hidden) != r->hidden)
+        return fail(n->x->d, "W, R, hidden_size and direction do not fit together");
+    if (r->steps > MAX_STEPS)
+        return refuse(n, "%lld time steps, at most %d are unrolled", (long long)r->steps,
+                      MAX_STEPS);
+    for (int i = 0; i < nact * (int)r->dirs; i++)
+        if (!find_activation(activation_name(n, i, dflt)))
+            return refuse(n, "activation %s", activation_name(n, i, dflt));
+    if (has_in(n, 4))
+        r->lengths = build_reshape(g, build_cast(g, n->in[4], DT_I64), 2,
+                                   (int64_t[]){r->batch, 1});
+    return true;
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+static Val at_step(const Rnn *r, Val v, int64_t t)
+{
+    return build_reshape(r->g, build_slice(r->g, v, 0, t, 1), 2,
+                         (int64_t[]){r->batch, r->hidden});
+}
+
+/* x W^T + h R^T of one gate. */
+static Val gate(const Rnn *r, const Direction *d, int i, int64_t t, Val h)
+{
+    return build2(r->g, OP_add, at_step(r, d->xw[i], t), build_matmul(r->g, h, d->r[i], false, true));
+}
+
+typedef void Step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c);
+
+static bool run_direction(const Rnn *r, Direction *d, Step *step)
+{
+    Graph *g = r->g;
+    for (int64_t k = 0; k < r->steps; k++) {
+        int64_t t = d->backward ? r->steps - 1 - k : k;
+        Val h = d->h, c = d->c;
+        step(r, d, t, &h, &c);
+        d->y[t] = h;
+        if (r->lengths.i) {
+            Val inside = build2(g, OP_less, build_ints(g, &t, 1), r->lengths);
+            d->y[t] = build3(g, OP_where, inside, h, scalar_like(g, h, 0));
+            h = build3(g, OP_where, inside, h, d->h);
+            c = c.i ? build3(g, OP_where, inside, c, d->c) : c;
+        }
+        d->h = h;
+        d->c = c;
+        TRY(h.i);
+    }
+    return true;
+}
+
+/* Final states [dirs, batch, hidden], or [batch, dirs, hidden]. */
+static Val final_state(const Rnn *r, const Direction *d, bool cell)
+{
+    Val v[2];
+    for (int k = 0; k < r->dirs; k++)
+        v[k] = build_reshape(r->g, cell ? d[k].c : d[k].h, 3,
+                             (int64_t[]){1, r->batch, r->hidden});
+    Val all = build_concat(r->g, (int)r->dirs, v, 0);
+    return r->batch_first ? build_transpose(r->g, all, (int[]){1, 0, 2}) : all;
+}
+
+/* Y [steps, dirs, batch, hidden], or [batch, steps, dirs, hidden]. */
+static Val all_steps(const Rnn *r, const Direction *d)
+{
+    Val *y = NEW(r->n->x->a, Val, r->steps * r->dirs + 1);
+    for (int64_t t = 0; t < r->steps; t++)
+        for (int k = 0; k < r->dirs; k++)
+            y[t * r->dirs + k] = build_reshape(r->g, d[k].y[t], 3,
+                                               (int64_t[]){1, r->batch, r->hidden});
+    Val all = concat_many(r->g, (int)(r->steps * r->dirs), y, 0);
+    all = build_reshape(r->g, all, 4, (int64_t[]){r->steps, r->dirs, r->batch, r->hidden});
+    return r->batch_first ? build_transpose(r->g, all, (int[]){2, 0, 1, 3}) : all;
+}
+
+static bool unroll(Rnn *r, uint32_t apart, int nact, Step *step)
+{
+    OnnxNode *n = r->n;
+    Direction d[2] = {{0}};
+    for (int k = 0; k < r->dirs; k++) {
+        d[k].k = k;
+        d[k].backward = k == 1 || attr_is(n, "direction", "forward", "reverse");
+        for (int i = 0; i < nact; i++)
+            d[k].f[i] = k * nact + i;
+        TRY(read_direction(r, &d[k], apart));
+        if (r->gates == 4) {
+            d[k].c = state_of(r, 6, k);
+            Val p = has_in(n, 7) ? of_direction(r->g, n->in[7], k) : (Val){0};
+            for (int i = 0; i < 3 && p.i; i++)
+                d[k].peep[i] = rows(r, p, i);
+        }
+        TRY(run_direction(r, &d[k], step));
+    }
+    if (has_out(n, 0))
+        n->out[0] = all_steps(r, d);
+    if (has_out(n, 1))
+        n->out[1] = final_state(r, d, false);
+    if (has_out(n, 2))
+        n->out[2] = final_state(r, d, true);
+    return true;
+}
+
+/* ---- cells ------------------------------------------------------------------------------------ */
+
+static const char *const rnn_act[] = {"Tanh", "Tanh"};
+static const char *const gru_act[] = {"Sigmoid", "Tanh", "Sigmoid", "Tanh"};
+static const char *const lstm_act[] = {"Sigmoid", "Tanh", "Tanh", "Sigmoid", "Tanh", "Tanh"};
+
+static void rnn_step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c)
+{
+    (void)c;
+    *h = activate(r, d->f[0], rnn_act, gate(r, d, 0, t, *h));
+}
+
+/* Gates z, r, h. */
+static void gru_step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c)
+{
+    (void)c;
+    Graph *g = r->g;
+    Val z = activate(r, d->f[0], gru_act, gate(r, d, 0, t, *h));
+    Val reset = activate(r, d->f[0], gru_act, gate(r, d, 1, t, *h)), in;
+    if (attr_int(r->n, "linear_before_reset", 0)) {
+        in = build_matmul(g, *h, d->r[2], false, true);
+        in = d->rb[2].i ? build2(g, OP_add, in, d->rb[2]) : in;
+        in = build2(g, OP_mul, reset, in);
+    } else {
+        in = build_matmul(g, build2(g, OP_mul, reset, *h), d->r[2], false, true);
+        in = d->rb[2].i ? build2(g, OP_add, in, d->rb[2]) : in;
+    }
+    Val fresh = activate(r, d->f[1], gru_act, build2(g, OP_add, at_step(r, d->xw[2], t), in));
+    /* (1-z) fresh + z h = fresh + z (h - fresh) */
+    *h = build2(g, OP_add, fresh, build2(g, OP_mul, z, build2(g, OP_sub, *h, fresh)));
+}
+
+static Val peeped(const Rnn *r, Val x, Val peep, Val c)
+{
+    return peep.i ? build2(r->g, OP_add, x, build2(r->g, OP_mul, peep, c)) : x;
+}
+
+/* Gates i, o, f, c; peepholes i, o, f. */
+static void lstm_step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c)
+{
+    Graph *g = r->g;
+    Val in = activate(r, d->f[0], lstm_act, peeped(r, gate(r, d, 0, t, *h), d->peep[0], *c));
+    Val forget = attr_int(r->n, "input_forget", 0)
+                     ? build2(g, OP_sub, scalar_like(g, in, 1), in)
+                     : activate(r, d->f[0], lstm_act,
+                                peeped(r, gate(r, d, 2, t, *h), d->peep[2], *c));
+    Val fresh = activate(r, d->f[1], lstm_act, gate(r, d, 3, t, *h));
+    *c = build2(g, OP_add, build2(g, OP_mul, forget, *c), build2(g, OP_mul, in, fresh));
+    Val out = activate(r, d->f[0], lstm_act, peeped(r, gate(r, d, 1, t, *h), d->peep[1], *c));
+    Rnn unclipped = *r;
+    unclipped.clip = 0;
+    *h = build2(g, OP_mul, out, activate(&unclipped, d->f[2], lstm_act, *c));
+}
+
+static bool import_rnn(OnnxNode *n)
+{
+    Rnn r;
+    return read_rnn(n, 1, 1, rnn_act, &r) && unroll(&r, 0, 1, rnn_step);
+}
+
+static bool import_gru(OnnxNode *n)
+{
+    Rnn r;
+    return read_rnn(n, 3, 2, gru_act, &r) && unroll(&r, 1 << 2, 2, gru_step);
+}
+
+static bool import_lstm(OnnxNode *n)
+{
+    Rnn r;
+    return read_rnn(n, 4, 3, lstm_act, &r) && unroll(&r, 0, 3, lstm_step);
+}
+
+const OnnxOp onnx_rnn[] = {
+    {"GRU", 3, .import = import_gru, .weights = 0xe},
+    {"LSTM", 1, .import = import_lstm, .weights = 0x8e},
+    {"RNN", 1, .import = import_rnn, .weights = 0xe},
+    {0},
+};

@@ -126,7 +126,7 @@ static bool import_concat(OnnxNode *n)
 {
     int64_t axis;
     TRY(axis_in(n, attr_int(n, "axis", 1), in_type(n, 0)->rank, &axis));
-    n->out[0] = build_concat(n->g, n->nin, n->in, (int)axis);
+    n->out[0] = concat_many(n->g, n->nin, n->in, (int)axis);
     return n->out[0].i;
 }
 
@@ -229,22 +229,6 @@ static bool import_expand(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* Repeat along one axis: a new dimension in front of it, expanded, then merged. */
-static Val repeat(Graph *g, Val a, int axis, int64_t times)
-{
-    if (times == 1 || !a.i)
-        return a;
-    Type t = *val_type(g, a);
-    int64_t dim[3] = {1, 1, 1};
-    for (int i = 0; i < t.rank; i++)
-        dim[i < axis ? 0 : 2] *= t.dim[i];
-    Val split = build_reshape(g, a, 3, dim);
-    dim[1] = times;
-    split = build_expand(g, split, 3, dim);
-    t.dim[axis] *= times;
-    return build_reshape(g, split, t.rank, t.dim);
-}
-
 static bool import_tile(OnnxNode *n)
 {
     const Type *t = in_type(n, 0);
@@ -254,7 +238,7 @@ static bool import_tile(OnnxNode *n)
         return refuse(n, "repeats must have one entry per dimension");
     Val y = n->in[0];
     for (int i = 0; i < times.n; i++)
-        y = repeat(n->g, y, i, times.v[i]);
+        y = repeat_whole(n->g, y, i, times.v[i]);
     n->out[0] = y;
     return y.i;
 }

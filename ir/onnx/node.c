@@ -299,3 +299,42 @@ Val narrow(OnnxNode *n, Val v, int32_t data_type)
     wide = build2(g, OP_bitand, wide, scalar_like(g, wide, (double)(span - 1)));
     return low ? build2(g, OP_add, wide, scalar_like(g, wide, (double)low)) : wide;
 }
+
+/* In parts: kernels take a limited number of operands. */
+Val concat_many(Graph *g, int n, const Val *v, int axis)
+{
+    enum { PART = 32 };
+    if (n <= PART)
+        return build_concat(g, n, v, axis);
+    int parts = (n + PART - 1) / PART;
+    Val *part = NEW(g->arena, Val, parts);
+    for (int i = 0; i < parts; i++)
+        part[i] = build_concat(g, n - i * PART < PART ? n - i * PART : PART, v + i * PART, axis);
+    return concat_many(g, parts, part, axis);
+}
+
+/* A new dimension in front of (or behind) the axis, expanded and merged. */
+static Val repeat(Graph *g, Val a, int axis, int64_t times, bool behind)
+{
+    if (times == 1 || !a.i)
+        return a;
+    Type t = *val_type(g, a);
+    int64_t dim[3] = {1, 1, 1};
+    for (int i = 0; i < t.rank; i++)
+        dim[i < axis + behind ? 0 : 2] *= t.dim[i];
+    Val split = build_reshape(g, a, 3, dim);
+    dim[1] = times;
+    split = build_expand(g, split, 3, dim);
+    t.dim[axis] *= times;
+    return build_reshape(g, split, t.rank, t.dim);
+}
+
+Val repeat_whole(Graph *g, Val a, int axis, int64_t times)
+{
+    return repeat(g, a, axis, times, false);
+}
+
+Val repeat_each(Graph *g, Val a, int axis, int64_t times)
+{
+    return repeat(g, a, axis, times, true);
+}

@@ -179,6 +179,10 @@ static inline Ints ints_of(const Type *t)
 }
 /* x[C] shaped so that it broadcasts along dimension `axis` of rank. */
 Val along_axis(Graph *g, Val a, int axis, int rank);
+/* Every index of an axis `times` times in a row (whole: the whole axis again and again). */
+Val repeat_each(Graph *g, Val a, int axis, int64_t times);
+Val repeat_whole(Graph *g, Val a, int axis, int64_t times);
+Val concat_many(Graph *g, int n, const Val *v, int axis);
 Val iota(Graph *g, int64_t n);                         /* i64: 0 1 2 ... */
 Val negative_wraps(Graph *g, Val index, int64_t n);    /* python's negative indices */
 Val narrow(OnnxNode *n, Val v, int32_t data_type);     /* convert to an ONNX element type */
@@ -199,7 +203,8 @@ typedef struct OnnxOp {
 /* One array per family (import_*.c), ended by a NULL name. */
 extern const OnnxOp onnx_pointwise[], onnx_shape[], onnx_reduce[], onnx_linear[], onnx_conv[],
     onnx_norm[], onnx_index[], onnx_loss[], onnx_random[], onnx_constant[], onnx_attention[],
-    onnx_rnn[], onnx_control[], onnx_image[], onnx_quant[], onnx_vendor[];
+    onnx_rnn[], onnx_control[], onnx_image[], onnx_quant[], onnx_vendor[],
+    onnx_resize[];
 const OnnxOp *onnx_op_find(const char *domain, const char *name);
 
 #endif

@@ -1,0 +1,362 @@
+/* import_resize.c -- Resize and Upsample: separable interpolation with weights known when
+ * compiling.
+ *
+ * Along each axis an output element is a weighted sum of a few input elements (taps).  One tap:
+ * a slice, a repetition or a gather.  A few taps: as many gathers.  Many (antialiasing): a
+ * matrix product.  All are ordinary operators with gradients. */
+#include "onnx_int.h"
+#include <math.h>
+#include <string.h>
+
+typedef enum { NEAREST, LINEAR, CUBIC } Mode;
+enum { FEW_TAPS = 4 };
+
+typedef struct {
+    Mode mode;
+    const char *coordinates, *nearest;
+    bool antialias, exclude_outside;
+    double a, extrapolation; /* cubic coefficient; value outside the cropped region */
+} Interpolation;
+
+typedef struct {
+    int64_t in, out;
+    double scale, start, end; /* region of interest */
+} Axis;
+
+/* Taps of one output element: consecutive indices from first. */
+typedef struct {
+    int64_t first;
+    int n;
+    double *weight;
+    bool outside;
+} Taps;
+
+static double original(const Interpolation *p, const Axis *a, int64_t o)
+{
+    const char *c = p->coordinates;
+    double x = (double)o, in = (double)a->in, width = a->scale * in;
+    if (strcmp(c, "asymmetric") == 0)
+        return x / a->scale;
+    if (strcmp(c, "align_corners") == 0)
+        return a->out == 1 ? 0 : x * (in - 1) / (width - 1);
+    if (strcmp(c, "pytorch_half_pixel") == 0)
+        return a->out == 1 ? 0 : (x + 0.5) / a->scale - 0.5;
+    if (strcmp(c, "tf_half_pixel_for_nn") == 0)
+        return (x + 0.5) / a->scale;
+    if (strcmp(c, "tf_crop_and_resize") == 0)
+        return a->out > 1 ? a->start * (in - 1) +
+                                x * (a->end - a->start) * (in - 1) / ((double)a->out - 1)
+                          : 0.5 * (a->start + a->end) * (in - 1);
+    double shift = 0;
+    if (strcmp(c, "half_pixel_symmetric") == 0)
+        shift = in / 2 * (1 - (double)a->out / width);
+    return shift + (x + 0.5) / a->scale - 0.5;
+}
+
+static int64_t nearest(const Interpolation *p, double x)
+{
+    if (strcmp(p->nearest, "floor") == 0)
+        return (int64_t)floor(x);
+    if (strcmp(p->nearest, "ceil") == 0)
+        return (int64_t)ceil(x);
+    return (int64_t)(strcmp(p->nearest, "round_prefer_ceil") == 0 ? floor(x + 0.5)
+                                                                  : ceil(x - 0.5));
+}
+
+static double kernel(const Interpolation *p, double x)
+{
+    double a = p->a;
+    x = fabs(x);
+    if (p->mode == LINEAR)
+        return x < 1 ? 1 - x : 0;
+    if (x <= 1)
+        return ((a + 2) * x - (a + 3)) * x * x + 1;
+    return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
+}
+
+static Taps taps_of(const Interpolation *p, const Axis *a, int64_t o, Arena *arena)
+{
+    double x = original(p, a, o);
+    bool crop = strcmp(p->coordinates, "tf_crop_and_resize") == 0;
+    Taps t = {.n = 1, .outside = crop && (x < 0 || x > (double)a->in - 1)};
+    if (p->mode == NEAREST) {
+        t.first = nearest(p, x);
+        t.weight = NEW(arena, double, 1);
+        t.weight[0] = 1;
+        return t;
+    }
+    double squeeze = p->antialias && a->scale < 1 ? a->scale : 1;
+    int64_t reach = (int64_t)ceil((p->mode == LINEAR ? 1 : 2) / squeeze);
+    t.first = (int64_t)floor(x) - reach + 1;
+    t.n = (int)(2 * reach);
+    t.weight = NEW(arena, double, t.n);
+    double sum = 0;
+    for (int k = 0; k < t.n; k++) {
+        int64_t at = t.first + k;
+        bool skip = p->exclude_outside && (at < 0 || at >= a->in);
+        t.weight[k] = skip ? 0 : kernel(p, ((double)at - x) * squeeze);
+        sum += t.weight[k];
+    }
+    for (int k = 0; k < t.n && sum != 0; k++)
+        t.weight[k] /= sum;
+    return t;
+}
+
+static int64_t clamp(int64_t i, int64_t n) { return i < 0 ? 0 : i >= n ? n - 1 : i; }
+
+/* out[o] = x[index[o]]: a slice or a repetition where the indices allow it. */
+static Val pick(Graph *g, Val x, int axis, int64_t n, const int64_t *index)
+{
+    const Type t = *val_type(g, x);
+    int64_t in = t.dim[axis], step = n > 1 ? index[1] - index[0] : 1;
+    int64_t times = n % in == 0 ? n / in : 0;
+    bool strided = step > 0, repeats = times > 0;
+    for (int64_t o = 0; o < n; o++) {
+        strided = strided && index[o] == index[0] + o * step;
+        repeats = repeats && index[o] == o / times;
+    }
+    if (strided) {
+        SliceAttrs at = {.start.n = t.rank, .step.n = t.rank, .size = ints_of(&t)};
+        for (int i = 0; i < t.rank; i++)
+            at.step.v[i] = 1;
+        at.start.v[axis] = index[0];
+        at.step.v[axis] = step;
+        at.size.v[axis] = n;
+        return build(g, OP_slice, NULL, 1, &x, &at);
+    }
+    if (repeats)
+        return repeat_each(g, x, axis, times);
+    Val v = graph_const(g, "index", type_make(DT_I64, 1, &n), index);
+    return build(g, OP_gather, NULL, 2, (Val[]){x, v}, &(AxisAttrs){axis});
+}
+
+static Val weights_along(Graph *g, DType dt, int axis, int rank, int64_t n, const double *w)
+{
+    Type t = type_make(dt, 1, &n);
+    Tensor c = {t, NEW(g->arena, char, type_bytes(&t) + 1)};
+    for (int64_t i = 0; i < n; i++)
+        tensor_set_f(&c, i, w[i]);
+    return along_axis(g, graph_const(g, "weight", t, c.data), axis, rank);
+}
+
+static Val sum_of_taps(OnnxNode *n, Val x, int axis, const Axis *a, const Taps *taps)
+{
+    Graph *g = n->g;
+    const Type t = *val_type(g, x);
+    int64_t *index = NEW(n->x->a, int64_t, a->out + 1);
+    double *w = NEW(n->x->a, double, a->out + 1);
+    Val sum = {0};
+    for (int k = 0; k < taps[0].n; k++) {
+        bool used = false, plain = true;
+        for (int64_t o = 0; o < a->out; o++) {
+            index[o] = clamp(taps[o].first + k, a->in);
+            w[o] = taps[o].weight[k];
+            used |= w[o] != 0;
+            plain &= w[o] == 1;
+        }
+        if (!used)
+            continue;
+        Val part = pick(g, x, axis, a->out, index);
+        if (!plain)
+            part = build2(g, OP_mul, part, weights_along(g, t.dt, axis, t.rank, a->out, w));
+        sum = sum.i ? build2(g, OP_add, sum, part) : part;
+    }
+    return sum;
+}
+
+static Val by_matrix(OnnxNode *n, Val x, int axis, const Axis *a, const Taps *taps)
+{
+    Graph *g = n->g;
+    const Type t = *val_type(g, x);
+    Type tm = type_make(t.dt, 2, (int64_t[]){a->in, a->out});
+    double *sum = NEW(n->x->a, double, a->in * a->out + 1);
+    Tensor m = {tm, NEW(n->x->a, char, type_bytes(&tm) + 1)};
+    for (int64_t o = 0; o < a->out; o++)
+        for (int k = 0; k < taps[o].n; k++)
+            sum[clamp(taps[o].first + k, a->in) * a->out + o] += taps[o].weight[k];
+    for (int64_t i = 0; i < a->in * a->out; i++)
+        tensor_set_f(&m, i, sum[i]);
+    int perm[MAX_RANK];
+    for (int i = 0; i < t.rank; i++)
+        perm[i] = i;
+    perm[axis] = t.rank - 1;
+    perm[t.rank - 1] = axis;
+    Val y = build_transpose(g, x, perm);
+    y = build_matmul(g, y, graph_const(g, "resize", tm, m.data), false, false);
+    return build_transpose(g, y, perm);
+}
+
+static Val resize_axis(OnnxNode *n, const Interpolation *p, Val x, int axis, const Axis *a)
+{
+    Graph *g = n->g;
+    Taps *taps = NEW(n->x->a, Taps, a->out + 1);
+    bool identity = a->in == a->out && a->scale == 1, outside = false;
+    for (int64_t o = 0; o < a->out; o++) {
+        taps[o] = taps_of(p, a, o, n->x->a);
+        outside |= taps[o].outside;
+    }
+    if ((identity && strcmp(p->coordinates, "tf_crop_and_resize") != 0) || !a->out || !x.i)
+        return x;
+    Val y = taps[0].n > FEW_TAPS && val_type(g, x)->rank > 1 ? by_matrix(n, x, axis, a, taps)
+                                                             : sum_of_taps(n, x, axis, a, taps);
+    if (!outside || !y.i)
+        return y;
+    bool *inside = NEW(n->x->a, bool, a->out);
+    for (int64_t o = 0; o < a->out; o++)
+        inside[o] = !taps[o].outside;
+    Val mask = graph_const(g, "inside", type_make(DT_BOOL, 1, &a->out), inside);
+    mask = along_axis(g, mask, axis, val_type(g, y)->rank);
+    return build3(g, OP_where, mask, y, scalar_like(g, y, p->extrapolation));
+}
+
+static bool resize(OnnxNode *n, const Interpolation *p, const Axis *axis)
+{
+    DType dt = in_type(n, 0)->dt;
+    bool real = dtype_is_float(dt) || p->mode == NEAREST;
+    Val y = real ? n->in[0] : build_cast(n->g, n->in[0], DT_F32);
+    for (int i = 0; i < in_type(n, 0)->rank; i++) {
+        if (axis[i].in < 1 && axis[i].out > 0)
+            return fail(n->x->d, "dimension %d is empty", i);
+        y = resize_axis(n, p, y, i, &axis[i]);
+    }
+    n->out[0] = build_cast(n->g, y, dt);
+    return y.i;
+}
+
+/* ---- operands ------------------------------------------------------------------------------ */
+
+static bool read_mode(OnnxNode *n, Interpolation *p)
+{
+    const char *mode = attr_str(n, "mode", "nearest");
+    bool linear = strcmp(mode, "linear") == 0 || strcmp(mode, "bilinear") == 0;
+    *p = (Interpolation){
+        .mode = linear ? LINEAR : strcmp(mode, "cubic") == 0 ? CUBIC : NEAREST,
+        .coordinates = attr_str(n, "coordinate_transformation_mode",
+                                n->opset < 11 ? "asymmetric" : "half_pixel"),
+        .nearest = attr_str(n, "nearest_mode", n->opset < 11 ? "floor" : "round_prefer_floor"),
+        .antialias = attr_int(n, "antialias", 0) != 0,
+        .exclude_outside = attr_int(n, "exclude_outside", 0) != 0,
+        .a = attr_float(n, "cubic_coeff_a", -0.75),
+        .extrapolation = attr_float(n, "extrapolation_value", 0)};
+    return true;
+}
+
+static bool read_axes(OnnxNode *n, Ints *axes)
+{
+    int rank = in_type(n, 0)->rank;
+    if (!attr_ints(n, "axes", axes)) {
+        axes->n = rank;
+        for (int i = 0; i < rank; i++)
+            axes->v[i] = i;
+    }
+    for (int i = 0; i < axes->n; i++)
+        TRY(axis_in(n, axes->v[i], rank, &axes->v[i]));
+    return true;
+}
+
+static bool floats_of(OnnxNode *n, int k, int64_t want, double *v)
+{
+    Tensor t;
+    TRY(static_tensor(n, k, &t));
+    if (type_count(&t.type) != want || want > 2 * MAX_RANK)
+        return fail(n->x->d, "operand %d has %lld elements, expected %lld", k,
+                    (long long)type_count(&t.type), (long long)want);
+    for (int64_t i = 0; i < want; i++)
+        v[i] = tensor_f(&t, i);
+    return true;
+}
+
+static void start_axes(const Type *t, Axis *axis)
+{
+    for (int i = 0; i < t->rank; i++)
+        axis[i] = (Axis){t->dim[i], t->dim[i], 1, 0, 1};
+}
+
+static bool set_scale(OnnxNode *n, Axis *a, double scale)
+{
+    double out = floor((double)a->in * (a->end - a->start) * scale);
+    if (!(scale > 0) || !(out >= 0 && out < 1e9))
+        return fail(n->x->d, "scale %g", scale);
+    a->scale = scale;
+    a->out = (int64_t)out;
+    return true;
+}
+
+/* The sizes operand, under the policy for the aspect ratio. */
+static bool set_sizes(OnnxNode *n, const Ints *axes, const Ints *sizes, Axis *axis)
+{
+    const char *policy = attr_str(n, "keep_aspect_ratio_policy", "stretch");
+    double common = 0;
+    for (int i = 0; i < axes->n; i++) {
+        Axis *a = &axis[axes->v[i]];
+        if (sizes->v[i] < 0 || sizes->v[i] > 1000000000)
+            return fail(n->x->d, "size %lld", (long long)sizes->v[i]);
+        a->out = sizes->v[i];
+        a->scale = (double)a->out / (double)a->in;
+        bool larger = strcmp(policy, "not_larger") == 0;
+        if (i == 0 || (larger ? a->scale < common : a->scale > common))
+            common = a->scale;
+    }
+    for (int i = 0; i < axes->n && strcmp(policy, "stretch") != 0; i++) {
+        Axis *a = &axis[axes->v[i]];
+        a->scale = common;
+        a->out = (int64_t)floor(common * (double)a->in + 0.5);
+    }
+    return true;
+}
+
+static bool import_resize(OnnxNode *n)
+{
+    Interpolation p;
+    Axis axis[MAX_RANK];
+    Ints axes, sizes;
+    double roi[2 * MAX_RANK], scale[2 * MAX_RANK];
+    TRY(read_mode(n, &p));
+    TRY(read_axes(n, &axes));
+    start_axes(in_type(n, 0), axis);
+    if (n->opset >= 11 && strcmp(p.coordinates, "tf_crop_and_resize") == 0) {
+        TRY(floats_of(n, 1, 2 * axes.n, roi));
+        for (int i = 0; i < axes.n; i++) {
+            axis[axes.v[i]].start = roi[i];
+            axis[axes.v[i]].end = roi[axes.n + i];
+        }
+    }
+    int k = n->opset < 11 ? 1 : 2;
+    bool by_size = n->opset >= 11 && has_in(n, 3);
+    if (by_size) {
+        TRY(static_ints(n, 3, &sizes));
+        if (sizes.n != axes.n)
+            return fail(n->x->d, "%d sizes for %d axes", sizes.n, axes.n);
+        TRY(set_sizes(n, &axes, &sizes, axis));
+    } else {
+        TRY(floats_of(n, k, axes.n, scale));
+        for (int i = 0; i < axes.n; i++)
+            TRY(set_scale(n, &axis[axes.v[i]], scale[i]));
+    }
+    return resize(n, &p, axis);
+}
+
+static bool import_upsample(OnnxNode *n)
+{
+    Interpolation p;
+    Axis axis[MAX_RANK];
+    int rank = in_type(n, 0)->rank;
+    double scale[2 * MAX_RANK];
+    TRY(read_mode(n, &p));
+    start_axes(in_type(n, 0), axis);
+    const Onnx__AttributeProto *a = attr_find(n, "scales");
+    if (n->opset >= 9)
+        TRY(floats_of(n, 1, rank, scale));
+    for (int i = 0; i < rank; i++) {
+        if (n->opset < 9)
+            scale[i] = a && i < (int)a->n_floats ? (double)a->floats[i] : 1;
+        TRY(set_scale(n, &axis[i], scale[i]));
+    }
+    return resize(n, &p, axis);
+}
+
+const OnnxOp onnx_resize[] = {
+    {"Resize", 10, .import = import_resize},
+    {"Upsample", 7, .import = import_upsample},
+    {0},
+};
