@@ -22,6 +22,7 @@ typedef struct {
     uint32_t loss;     /* position of the loss: later nodes are backward */
     uint32_t *mark, stamp;
     uint32_t **users;  /* per value root: positions that read it, 0-terminated (position + 1) */
+    Val *target;       /* per value: the state it overwrites */
 } Fuse;
 
 static const Node *at(const Fuse *f, uint32_t pos) { return &f->g->nodes[f->g->order[pos].i]; }
@@ -188,10 +189,22 @@ static void try_join(Fuse *f, uint32_t pos, const bool *can, const bool *ends)
     }
 }
 
+/* All other readers of the states the node overwrites have run. */
+static bool readers_ran(const Fuse *f, const Node *n, uint32_t unit, const bool *out)
+{
+    for (int i = 0; i < n->nout; i++)
+        for (const uint32_t *u = f->users[f->target[n->out[i].i].i]; u && *u; u++)
+            if (f->unit[*u - 1] != unit && !out[f->unit[*u - 1]])
+                return false;
+    return true;
+}
+
 static bool unit_ready(const Fuse *f, uint32_t unit, const bool *out)
 {
     for (uint32_t q = unit;; q = f->next[q]) {
         const Node *node = at(f, q);
+        if (!readers_ran(f, node, unit, out))
+            return false;
         for (int i = 0; i < node->nin; i++) {
             NodeId d = f->g->vals[node->in[i].i].def;
             if (d.i && f->unit[f->pos[d.i]] != unit && !out[f->unit[f->pos[d.i]]])
@@ -266,11 +279,16 @@ static void find_users(Fuse *f)
     Graph *g = f->g;
     uint32_t *count = NEW(f->tmp, uint32_t, g->nvals);
     f->users = NEW(f->tmp, uint32_t *, g->nvals);
+    f->target = NEW(f->tmp, Val, g->nvals);
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        f->target[graph_root(g, g->update[i].value).i] = g->update[i].state;
     for (int pass = 0; pass < 2; pass++)
         for (uint32_t p = 0; p < g->norder; p++) {
             const Node *n = at(f, p);
             for (int i = 0; i < n->nin && !is_view(n); i++) {
                 uint32_t r = graph_root(g, n->in[i]).i;
+                if (!r)
+                    continue;
                 if (pass == 0) {
                     count[r]++;
                     continue;
