@@ -1,0 +1,110 @@
+/* call.c -- kernels ready to run: generated functions, library routines, strided copies. */
+#include "runtime_int.h"
+#include "codegen/codegen.h"
+#include "kernel_cache.h"
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COPY_BLOCK = 64 << 10 }; /* bytes one thread copies at a time */
+
+/* Rows are cut into blocks, so that one long row is copied by all threads too. */
+static void copy_rows(const CopyRows *c, const char *from, char *to)
+{
+    if (c->bytes == 0)
+        return;
+    int64_t blocks = (c->bytes + COPY_BLOCK - 1) / COPY_BLOCK, n = c->rows * blocks;
+    bool large = c->rows * c->bytes >= 4 * COPY_BLOCK;
+#pragma omp parallel for schedule(static) if (large)
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = i / blocks, at = i % blocks * COPY_BLOCK;
+        int64_t bytes = c->bytes - at < COPY_BLOCK ? c->bytes - at : COPY_BLOCK;
+        memcpy(to + c->at + row * c->stride + at, from + row * c->bytes + at, (size_t)bytes);
+    }
+}
+
+bool call_run(const Call *c, Diag *d)
+{
+    if (c->fn) {
+        c->fn(c->op);
+        return true;
+    }
+    if (c->lib)
+        return dnnl_run(c->lib, (const void *const *)c->op, c->op[c->nread], c->scratch, d);
+    for (int i = 0; i < c->ncopy; i++)
+        copy_rows(&c->copy[i], c->op[c->copy[i].operand], c->op[c->nread]);
+    return true;
+}
+
+bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k, int choice)
+{
+    if (k->lib == LIB_NONE || k->lib == LIB_CONCAT)
+        return false;
+    memset(desc, 0, sizeof *desc);
+    desc->op = k->lib;
+    desc->nin = n->nin;
+    desc->choice = (DnnlChoice)choice;
+    for (int i = 0; i < n->nin; i++)
+        if (n->in[i].i)
+            desc->in[i] = *val_type(g, n->in[i]);
+    desc->out = *val_type(g, n->out[0]);
+    if (k->lib == LIB_MATMUL)
+        desc->matmul = *(const MatmulAttrs *)n->attr;
+    else
+        desc->conv = *(const ConvAttrs *)n->attr;
+    return true;
+}
+
+const CopyRows *concat_copies(const Graph *g, const Node *n, Arena *a)
+{
+    int axis = (int)((const AxisAttrs *)n->attr)->axis;
+    const Type *y = val_type(g, n->out[0]);
+    int64_t inner = dtype_size[y->dt], rows = 1, at = 0;
+    for (int i = 0; i < axis; i++)
+        rows *= y->dim[i];
+    for (int i = axis + 1; i < y->rank; i++)
+        inner *= y->dim[i];
+    CopyRows *c = NEW(a, CopyRows, n->nin + 1);
+    for (int i = 0; i < n->nin; i++) {
+        int64_t bytes = val_type(g, n->in[i])->dim[axis] * inner;
+        c[i] = (CopyRows){i, rows, bytes, at, y->dim[axis] * inner};
+        at += bytes;
+    }
+    return c;
+}
+
+static bool resolve(void *dl, const int *func, int n, KernelFn **fn, Diag *d)
+{
+    char name[32];
+    for (int i = 0; i < n; i++) {
+        snprintf(name, sizeof name, "ck_%d", func[i]);
+        *(void **)&fn[i] = dlsym(dl, name);
+        if (!fn[i])
+            return fail_status(d, EXIT_DEVICE, "compiled kernels lack %s", name);
+    }
+    return true;
+}
+
+bool kernels_load(Kernel *const *k, int n, const char *cache_dir, KernelFn **fn, void **dl,
+                  Diag *d)
+{
+    *dl = NULL;
+    if (n == 0)
+        return true;
+    char *text = NULL;
+    size_t size = 0;
+    int *func = calloc((size_t)n, sizeof *func);
+    FILE *f = open_memstream(&text, &size);
+    bool ok = func && f && codegen_c(f, k, n, func) >= 0;
+    ok = f && fclose(f) == 0 && ok;
+    if (!ok)
+        diag_set(d, "cannot print kernels");
+    ok = ok && kernels_compile(text, cache_dir, dl, d) && resolve(*dl, func, n, fn, d);
+    if (!ok && *dl) {
+        dlclose(*dl);
+        *dl = NULL;
+    }
+    free(text);
+    free(func);
+    return ok;
+}

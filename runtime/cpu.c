@@ -1,0 +1,285 @@
+/* cpu.c -- the executor: a plan becomes a flat array of calls on one allocation.
+ *
+ * Everything that can fail or allocate happens in exec_open: kernels of all steps are printed as
+ * one source, compiled and loaded; library routines are made, one per distinct description; operand
+ * pointers are fixed.  A step of training then is one walk over the array. */
+#include "runtime_int.h"
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct {
+    void *state;
+    const void *value;
+    size_t bytes;
+} Copy;
+
+struct Executor {
+    const Plan *plan;
+    Arena arena;      /* tables */
+    char *memory;     /* plan->arena_bytes */
+    Call *call;       /* one per plan step */
+    const Copy *copy; /* updates that are not in place */
+    uint32_t ncopy;
+    void *dl;         /* compiled kernels */
+    DnnlOp **lib;     /* distinct */
+    DnnlDesc *desc;   /* of lib */
+    uint32_t nlib, clib, cdesc;
+    Val **vals;       /* per step: operands */
+    int *nvals;
+    const DeadRange *dead; /* check mode */
+    uint32_t ndead;
+    bool check;
+};
+
+/* A plan may come from a file: nothing may lie outside the arena. */
+static bool check_places(const Plan *p, Diag *d)
+{
+    for (uint32_t v = 1; v < p->g->nvals; v++)
+        if (p->offset[v] > p->arena_bytes ||
+            (p->offset[v] >= 0 &&
+             type_bytes(&p->g->vals[v].type) > p->arena_bytes - p->offset[v]))
+            return fail(d, "plan: %s lies outside the arena", p->g->vals[v].name);
+    for (uint32_t s = 0; s < p->nstep; s++) {
+        const Step *t = &p->step[s];
+        if (t->scratch > 0 && (t->scratch_offset < 0 || t->scratch_offset > p->arena_bytes ||
+                               t->scratch > p->arena_bytes - t->scratch_offset))
+            return fail(d, "plan: the scratch of step %" PRIu32 " lies outside the arena", s);
+    }
+    return true;
+}
+
+/* ---- preparing steps ------------------------------------------------------------------------ */
+
+static const Node *step_node(const Plan *p, uint32_t s)
+{
+    return &p->g->nodes[p->g->order[p->step[s].first].i];
+}
+
+static int step_operands(const Plan *p, uint32_t s)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < p->step[s].count; i++) {
+        const Node *node = &p->g->nodes[p->g->order[p->step[s].first + i].i];
+        n += node->nin + node->nout;
+    }
+    return n;
+}
+
+/* Operand addresses of a step. */
+static bool bind_step(Executor *x, uint32_t s, int nwrite, Diag *d)
+{
+    const Plan *p = x->plan;
+    Call *c = &x->call[s];
+    int n = x->nvals[s] = c->nread + nwrite;
+    c->op = NEW(&x->arena, void *, n + 1);
+    for (int i = 0; i < n; i++) {
+        Val v = x->vals[s][i];
+        if (v.i == 0)
+            continue;
+        c->op[i] = exec_tensor(x, v).data;
+        if (!c->op[i])
+            return fail(d, "plan: step %" PRIu32 ": %s has no memory", s, p->g->vals[v.i].name);
+    }
+    const Step *step = &p->step[s];
+    c->scratch = step->scratch > 0 ? x->memory + step->scratch_offset : NULL;
+    return true;
+}
+
+/* The routine for a description, made once. */
+static DnnlOp *share_lib(Executor *x, const DnnlDesc *desc, Diag *d)
+{
+    for (uint32_t i = 0; i < x->nlib; i++)
+        if (memcmp(&x->desc[i], desc, sizeof *desc) == 0)
+            return x->lib[i];
+    DnnlOp *op = dnnl_make(desc, d);
+    x->lib = arena_grow(&x->arena, x->lib, x->nlib, &x->clib, sizeof *x->lib);
+    x->desc = arena_grow(&x->arena, x->desc, x->nlib, &x->cdesc, sizeof *x->desc);
+    x->lib[x->nlib] = op;
+    x->desc[x->nlib++] = *desc;
+    return op;
+}
+
+static bool bind_lib(Executor *x, uint32_t s, const Kernel *k, Diag *d)
+{
+    const Plan *p = x->plan;
+    const Node *n = step_node(p, s);
+    Call *c = &x->call[s];
+    DnnlDesc desc;
+    if (k->lib == LIB_CONCAT) {
+        c->copy = concat_copies(p->g, n, &x->arena);
+        c->ncopy = n->nin;
+        return true;
+    }
+    if (!lib_describe(&desc, p->g, n, k, p->step[s].choice))
+        return true;
+    c->lib = share_lib(x, &desc, d);
+    if (c->lib && dnnl_scratch_bytes(c->lib) > p->step[s].scratch)
+        return fail_status(d, EXIT_DEVICE, "plan: %s needs %" PRId64 " bytes of scratch here and "
+                           "has %" PRId64 ": compile for this processor",
+                           node_def(n)->name, dnnl_scratch_bytes(c->lib), p->step[s].scratch);
+    return !d->failed;
+}
+
+/* Lower every step; kernels without a library routine are printed and compiled together. */
+static bool prepare(Executor *x, const ExecOptions *opt, Diag *d)
+{
+    const Plan *p = x->plan;
+    Arena tmp = {0};
+    bool *live = plan_live_out(p->g, &tmp), ok = true;
+    Kernel **text = NEW(&tmp, Kernel *, p->nstep + 1);
+    uint32_t *step_of = NEW(&tmp, uint32_t, p->nstep + 1);
+    int ntext = 0;
+    for (uint32_t s = 0; s < p->nstep && ok; s++) {
+        Kernel *k = NEW(&tmp, Kernel, 1);
+        int nwrite = 0;
+        x->vals[s] = NEW(&x->arena, Val, step_operands(p, s) + 1);
+        ok = plan_step_kernel(p, s, &tmp, live, k, x->vals[s], &x->call[s].nread, &nwrite, d) &&
+             bind_step(x, s, nwrite, d) && bind_lib(x, s, k, d);
+        if (ok && !x->call[s].lib && !x->call[s].copy) {
+            text[ntext] = k;
+            step_of[ntext++] = s;
+        }
+    }
+    KernelFn **fn = NEW(&tmp, KernelFn *, ntext + 1);
+    ok = ok && kernels_load(text, ntext, opt->cache_dir, fn, &x->dl, d);
+    for (int i = 0; i < ntext && ok; i++)
+        x->call[step_of[i]].fn = fn[i];
+    arena_free(&tmp);
+    return ok;
+}
+
+static void prepare_copies(Executor *x)
+{
+    const Graph *g = x->plan->g;
+    Copy *copy = NEW(&x->arena, Copy, g->nupdate + 1);
+    for (uint32_t i = 0; i < g->nupdate; i++) {
+        Tensor to = exec_tensor(x, g->update[i].state), from = exec_tensor(x, g->update[i].value);
+        if (to.data && from.data && to.data != from.data)
+            copy[x->ncopy++] = (Copy){to.data, from.data, (size_t)type_bytes(&to.type)};
+    }
+    x->copy = copy;
+}
+
+static bool load_values(Executor *x, const ExecOptions *opt, Diag *d)
+{
+    const Graph *g = x->plan->g;
+    for (uint32_t v = 1; v < g->nvals; v++) {
+        Tensor t = exec_tensor(x, (Val){v});
+        ValKind kind = g->vals[v].kind;
+        if (t.data && kind != VAL_TEMP && kind != VAL_INPUT)
+            TRY(initial_value(g, (Val){v}, opt, &t, d));
+    }
+    return true;
+}
+
+Executor *exec_open(const Plan *p, const ExecOptions *opt, Diag *d)
+{
+    Arena arena = {0};
+    Executor *x = NEW(&arena, Executor, 1);
+    x->arena = arena;
+    x->plan = p;
+    x->call = NEW(&x->arena, Call, p->nstep + 1);
+    x->vals = NEW(&x->arena, Val *, p->nstep + 1);
+    x->nvals = NEW(&x->arena, int, p->nstep + 1);
+    x->check = opt->check;
+    unsigned mode = fp_flush((int)p->threads);
+    bool ok = check_places(p, d) && (x->memory = pages_alloc(p->arena_bytes, d)) != NULL &&
+              prepare(x, opt, d);
+    fp_restore(mode);
+    if (ok && x->check) {
+        memset(x->memory, 0xFF, (size_t)p->arena_bytes);
+        x->dead = dead_ranges(p, x->vals, x->nvals, &x->ndead, &x->arena);
+    }
+    if (ok) {
+        prepare_copies(x);
+        ok = load_values(x, opt, d);
+    }
+    if (ok)
+        return x;
+    exec_close(x);
+    return NULL;
+}
+
+void exec_close(Executor *x)
+{
+    if (!x)
+        return;
+    for (uint32_t i = 0; i < x->nlib; i++)
+        dnnl_free(x->lib[i]);
+    if (x->dl)
+        dlclose(x->dl);
+    pages_free(x->memory, x->plan->arena_bytes);
+    Arena arena = x->arena; /* x lies in it */
+    arena_free(&arena);
+}
+
+/* ---- running ------------------------------------------------------------------------------------ */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool run_plain(Executor *x, Diag *d)
+{
+    for (uint32_t s = 0; s < x->plan->nstep; s++)
+        TRY(call_run(&x->call[s], d));
+    return true;
+}
+
+static bool run_timed(Executor *x, double *seconds, Diag *d)
+{
+    double last = now();
+    for (uint32_t s = 0; s < x->plan->nstep; s++) {
+        TRY(call_run(&x->call[s], d));
+        double t = now();
+        seconds[s] += t - last;
+        last = t;
+    }
+    return true;
+}
+
+/* Scratch holds nothing before a step, dead values nothing after it. */
+static bool run_checked(Executor *x, Diag *d)
+{
+    uint32_t next = 0;
+    for (uint32_t s = 0; s < x->plan->nstep; s++) {
+        if (x->call[s].scratch)
+            memset(x->call[s].scratch, 0xFF, (size_t)x->plan->step[s].scratch);
+        TRY(call_run(&x->call[s], d));
+        for (; next < x->ndead && x->dead[next].step == s; next++)
+            memset(x->memory + x->dead[next].offset, 0xFF, (size_t)x->dead[next].bytes);
+    }
+    return true;
+}
+
+bool exec_step(Executor *x, double *seconds, Diag *d)
+{
+    unsigned mode = fp_flush((int)x->plan->threads);
+    bool ok = x->check ? run_checked(x, d) : seconds ? run_timed(x, seconds, d) : run_plain(x, d);
+    for (uint32_t i = 0; i < x->ncopy && ok; i++)
+        memcpy(x->copy[i].state, x->copy[i].value, x->copy[i].bytes);
+    fp_restore(mode);
+    return ok;
+}
+
+Tensor exec_tensor(const Executor *x, Val v)
+{
+    const Plan *p = x->plan;
+    int64_t at = v.i ? p->offset[graph_root(p->g, v).i] : -1;
+    return (Tensor){*val_type(p->g, v), at < 0 ? NULL : x->memory + at};
+}
+
+const Plan *exec_plan(const Executor *x)
+{
+    return x->plan;
+}
+
+int64_t exec_arena_bytes(const Executor *x)
+{
+    return x->plan->arena_bytes;
+}

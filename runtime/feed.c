@@ -1,0 +1,356 @@
+/* feed.c -- the inputs of a step: from files, from text, or random in valid ranges.
+ *
+ * An integer input that reaches an operand which selects (gather indices, class targets), through
+ * views, slices and conversions, takes that operand's range: data is checked against it and random
+ * data drawn from it. */
+#include "runtime_int.h"
+#include "../ir/attrs.h"
+#include "../ir/philox.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+typedef enum { FEED_RANDOM, FEED_ROWS, FEED_TEXT } FeedKind;
+
+typedef struct {
+    Val v;
+    int position;         /* among the model's inputs */
+    IndexRange range;
+    FeedKind kind;
+    Tensor data;          /* FEED_ROWS: the array */
+    int64_t rows, period; /* rows of a batch; of the array (all of them in every batch if equal) */
+    int64_t shift;        /* FEED_TEXT: 0 tokens, 1 targets */
+} Input;
+
+struct Feed {
+    Arena arena;
+    const Graph *g;
+    DataFile *data;
+    int64_t seed;
+    Input *input;
+    int n;
+    int64_t window, text_rows; /* FEED_TEXT: tokens in a row, rows */
+};
+
+/* ---- what the graph expects ------------------------------------------------------------------ */
+
+static bool is_input(const Graph *g, Val v, Type want)
+{
+    return v.i && g->vals[v.i].kind == VAL_INPUT && type_equal(val_type(g, v), &want);
+}
+
+StepInputs step_inputs(const Graph *g)
+{
+    StepInputs s = {graph_find(g, "lr"), graph_find(g, "step"), graph_find(g, "rng")};
+    if (!is_input(g, s.lr, type_scalar(DT_F32)))
+        s.lr.i = 0;
+    if (!is_input(g, s.step, type_scalar(DT_I64)))
+        s.step.i = 0;
+    if (!is_input(g, s.rng, type_make(DT_I64, 1, (int64_t[]){2})))
+        s.rng.i = 0;
+    return s;
+}
+
+IndexRange index_range(const Graph *g, const Node *n, int operand)
+{
+    switch (n->op) {
+    case OP_gather:
+    case OP_gather_elements:
+    case OP_scatter_elements:
+        if (operand == 1)
+            return (IndexRange){.limit = val_type(g, n->in[0])
+                                             ->dim[((const AxisAttrs *)n->attr)->axis],
+                                .negative = true};
+        break;
+    case OP_gather_bwd:
+        if (operand == 1) {
+            const GatherBwdAttrs *at = n->attr;
+            return (IndexRange){.limit = at->shape.v[at->axis], .negative = true};
+        }
+        break;
+    case OP_cross_entropy:
+    case OP_cross_entropy_bwd:
+        if (operand == (n->op == OP_cross_entropy ? 1 : 2)) {
+            const CrossEntropyAttrs *at = n->attr;
+            return (IndexRange){.limit = val_type(g, n->in[operand - 1])->dim[at->axis],
+                                .ignore = at->ignore, .has_ignore = at->has_ignore != 0,
+                                .target = true};
+        }
+        break;
+    default:
+        break;
+    }
+    return (IndexRange){0};
+}
+
+static bool keeps_indices(const Graph *g, const Node *n)
+{
+    return (n->op == OP_reshape || n->op == OP_transpose || n->op == OP_expand ||
+            n->op == OP_slice || n->op == OP_cast || n->op == OP_copy) &&
+           !dtype_is_float(val_type(g, n->out[0])->dt);
+}
+
+/* The range of each integer input: of the first operand it selects with. */
+static void find_ranges(Feed *f)
+{
+    const Graph *g = f->g;
+    Arena tmp = {0};
+    Input **from = NEW(&tmp, Input *, g->nvals);
+    for (int i = 0; i < f->n; i++)
+        if (!dtype_is_float(val_type(g, f->input[i].v)->dt))
+            from[f->input[i].v.i] = &f->input[i];
+    for (uint32_t i = 0; i < g->norder; i++) {
+        const Node *n = &g->nodes[g->order[i].i];
+        for (int k = 0; k < n->nin; k++) {
+            Input *in = from[n->in[k].i];
+            if (!in)
+                continue;
+            if (in->range.limit == 0)
+                in->range = index_range(g, n, k);
+            if (keeps_indices(g, n))
+                from[n->out[0].i] = in;
+        }
+    }
+    arena_free(&tmp);
+}
+
+static bool is_used(const Graph *g, Val v)
+{
+    for (uint32_t i = 0; i < g->norder; i++) {
+        const Node *n = &g->nodes[g->order[i].i];
+        for (int k = 0; k < n->nin; k++)
+            if (n->in[k].i == v.i)
+                return true;
+    }
+    return false;
+}
+
+/* ---- matching arrays ---------------------------------------------------------------------------- */
+
+static bool compatible(const Type *array, const Type *want)
+{
+    return dtype_is_float(array->dt) == dtype_is_float(want->dt);
+}
+
+/* Equal dimensions from `a` of x and `b` of y to the ends. */
+static bool same_tail(const Type *x, int a, const Type *y, int b)
+{
+    if (x->rank - a != y->rank - b)
+        return false;
+    for (int i = 0; a + i < x->rank; i++)
+        if (x->dim[a + i] != y->dim[b + i])
+            return false;
+    return true;
+}
+
+static bool match_shape(Input *in, const char *name, const Type *want, Diag *d)
+{
+    const Type *t = &in->data.type;
+    char a[160], b[160];
+    in->rows = in->period = 1;
+    if (!compatible(t, want))
+        return fail(d, "%s: the data is %s, the model wants %s", name, type_str(t, a),
+                    type_str(want, b));
+    if (type_same_shape(t, want))
+        return true;
+    if (t->rank == want->rank + 1 && same_tail(t, 1, want, 0)) {
+        in->period = t->dim[0];
+    } else if (t->rank > 0 && want->rank > 0 && want->dim[0] > 0 && same_tail(t, 1, want, 1)) {
+        in->rows = want->dim[0];
+        in->period = t->dim[0];
+    }
+    if (in->period <= 1 || in->period < in->rows)
+        return fail(d, "%s: the data is %s, the model wants %s", name, type_str(t, a),
+                    type_str(want, b));
+    return true;
+}
+
+static bool check_values(const Input *in, const char *name, Diag *d)
+{
+    const IndexRange *r = &in->range;
+    int64_t n = type_count(&in->data.type);
+    bool real = dtype_is_float(in->data.type.dt);
+    int64_t low = r->negative ? -r->limit : 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (real && isnan(tensor_f(&in->data, i)))
+            return fail(d, "%s: element %" PRId64 " is NaN", name, i);
+        int64_t v = real || !r->limit ? 0 : tensor_i(&in->data, i);
+        if (r->limit && (v < low || v >= r->limit) && !(r->has_ignore && v == r->ignore))
+            return fail(d, "%s: element %" PRId64 " is %" PRId64 ", outside [%" PRId64
+                        ", %" PRId64 ")", name, i, v, low, r->limit);
+    }
+    return true;
+}
+
+static int find_entry(const DataFile *data, const char *name, int position)
+{
+    char numbered[32];
+    snprintf(numbered, sizeof numbered, "input_%d", position);
+    int e = data_find(data, name);
+    return e >= 0 ? e : data_find(data, numbered);
+}
+
+static bool bind_array(Feed *f, int k, Diag *d)
+{
+    Input *in = &f->input[k];
+    const char *name = f->g->vals[in->v.i].name;
+    int e = find_entry(f->data, name, in->position);
+    if (e < 0)
+        return data_get(f->data, name, &in->data, d); /* lists what there is */
+    in->kind = FEED_ROWS;
+    return data_tensor(f->data, e, &in->data, d) &&
+           match_shape(in, name, val_type(f->g, in->v), d) && check_values(in, name, d);
+}
+
+/* Arrays that are cut into batches go through the data together. */
+static bool check_rows(const Feed *f, Diag *d)
+{
+    const Input *first = NULL;
+    for (int k = 0; k < f->n; k++) {
+        const Input *in = &f->input[k];
+        if (in->kind != FEED_ROWS || in->period == in->rows)
+            continue;
+        if (first && in->period * first->rows != first->period * in->rows)
+            return fail(d, "%s has %" PRId64 " rows and %s %" PRId64,
+                        f->g->vals[first->v.i].name, first->period, f->g->vals[in->v.i].name,
+                        in->period);
+        first = in;
+    }
+    return true;
+}
+
+/* ---- text -------------------------------------------------------------------------------------------- */
+
+static bool bind_text(Feed *f, Diag *d)
+{
+    const Type *t = NULL;
+    for (int k = 0; k < f->n; k++) {
+        Input *in = &f->input[k];
+        const Type *own = val_type(f->g, in->v);
+        if (!in->range.limit)
+            return fail(d, "%s: a text file gives tokens and targets only",
+                        f->g->vals[in->v.i].name);
+        in->kind = FEED_TEXT;
+        in->shift = in->range.target;
+        if (!t || !in->range.target)
+            t = own;
+    }
+    if (!t)
+        return true;
+    for (int k = 0; k < f->n; k++)
+        if (type_count(val_type(f->g, f->input[k].v)) != type_count(t))
+            return fail(d, "%s: as many targets as tokens are expected",
+                        f->g->vals[f->input[k].v.i].name);
+    f->window = t->rank ? t->dim[t->rank - 1] : 1;
+    f->text_rows = f->window ? type_count(t) / f->window : 0;
+    if (data_text_bytes(f->data) <= f->window)
+        return fail(d, "the text has %" PRId64 " bytes, a row takes %" PRId64,
+                    data_text_bytes(f->data), f->window + 1);
+    return true;
+}
+
+static bool check_text(const Feed *f, Diag *d)
+{
+    uint8_t seen[256] = {0}, byte;
+    Tensor one = {type_make(DT_U8, 1, (int64_t[]){1}), &byte};
+    for (int64_t i = 0; i < data_text_bytes(f->data); i++) {
+        data_text_window(f->data, i, 1, &one, 0);
+        seen[byte] = 1;
+    }
+    for (int k = 0; k < f->n; k++)
+        for (int64_t b = f->input[k].range.limit; b < 256; b++)
+            if (seen[b])
+                return fail(d, "%s: byte %" PRId64 " of the text is outside [0, %" PRId64 ")",
+                            f->g->vals[f->input[k].v.i].name, b, f->input[k].range.limit);
+    return true;
+}
+
+/* Where row `row` of a step begins: a pure function of (seed, step, row). */
+static int64_t text_offset(const Feed *f, int64_t step, int64_t row)
+{
+    PhiloxWords w = philox_draw(f->seed, 0x7465787473, step, row);
+    uint64_t places = (uint64_t)(data_text_bytes(f->data) - f->window);
+    return (int64_t)(((uint64_t)w.w0 << 32 | w.w1) % places);
+}
+
+/* ---- the interface ------------------------------------------------------------------------------------ */
+
+Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, int64_t seed, Diag *d)
+{
+    Arena arena = {0};
+    Feed *f = NEW(&arena, Feed, 1);
+    *f = (Feed){.arena = arena, .g = g, .data = data, .seed = seed};
+    f->input = NEW(&f->arena, Input, g->nvals);
+    int position = 0;
+    for (uint32_t v = 1; v < g->nvals; v++) {
+        if (g->vals[v].kind != VAL_INPUT || v == own->lr.i || v == own->step.i ||
+            v == own->rng.i)
+            continue;
+        if (is_used(g, (Val){v}))
+            f->input[f->n++] = (Input){.v = {v}, .position = position};
+        position++;
+    }
+    find_ranges(f);
+    bool ok = true;
+    if (data && data_text_bytes(data) >= 0)
+        ok = bind_text(f, d) && check_text(f, d);
+    else
+        for (int k = 0; data && ok && k < f->n; k++)
+            ok = bind_array(f, k, d);
+    if (ok && check_rows(f, d))
+        return f;
+    feed_close(f);
+    return NULL;
+}
+
+void feed_close(Feed *f)
+{
+    if (!f)
+        return;
+    Arena arena = f->arena; /* f lies in it */
+    arena_free(&arena);
+}
+
+/* n elements, converted where the types differ. */
+static void copy_elements(Tensor *to, int64_t at, const Tensor *from, int64_t first, int64_t n)
+{
+    size_t size = (size_t)dtype_size[to->type.dt];
+    if (to->type.dt == from->type.dt) {
+        if (n)
+            memcpy((char *)to->data + (size_t)at * size,
+                   (const char *)from->data + (size_t)first * size, (size_t)n * size);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (dtype_is_float(to->type.dt))
+            tensor_set_f(to, at + i, tensor_f(from, first + i));
+        else
+            tensor_set_i(to, at + i, tensor_i(from, first + i));
+}
+
+static void feed_rows(const Input *in, Tensor *t, int64_t step)
+{
+    int64_t each = type_count(&in->data.type) / (in->period ? in->period : 1);
+    int64_t row = (step - 1) % in->period * (in->rows % in->period) % in->period;
+    for (int64_t i = 0; i < in->rows; i++, row = (row + 1) % in->period)
+        copy_elements(t, i * each, &in->data, row * each, each);
+}
+
+void feed_step(Feed *f, Executor *x, int64_t step)
+{
+    for (int k = 0; k < f->n; k++) {
+        const Input *in = &f->input[k];
+        Tensor t = exec_tensor(x, in->v);
+        if (!t.data)
+            continue;
+        if (in->kind == FEED_ROWS)
+            feed_rows(in, &t, step);
+        else if (in->kind == FEED_TEXT)
+            for (int64_t r = 0; r < f->text_rows; r++)
+                data_text_window(f->data, text_offset(f, step, r) + in->shift, f->window, &t,
+                                 r * f->window);
+        else
+            random_fill(&t, f->g->vals[in->v.i].name, in->range.limit ? in->range.limit : 2,
+                        f->seed, 0);
+    }
+}

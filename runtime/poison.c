@@ -1,0 +1,91 @@
+/* poison.c -- memory that is dead after a step, for the check mode of the executor.
+ *
+ * A value lives from the step that makes it to the last that reads it; parameters, state, constants
+ * and outputs always, inputs from the start.  In-place results share bytes with other values, so
+ * what dies is a value's range minus the ranges of everything that lives on. */
+#include "runtime_int.h"
+#include <stdlib.h>
+
+typedef struct {
+    int64_t begin, end; /* bytes */
+    uint32_t first, last; /* steps between which it lives, both included */
+} Life;
+
+typedef struct {
+    DeadRange *range;
+    uint32_t n, cap;
+    Arena *arena;
+} List;
+
+static void extend(Life *l, uint32_t last)
+{
+    l->last = last > l->last ? last : l->last;
+}
+
+static Life *lives(const Plan *p, Val *const *vals, const int *nvals, Arena *a)
+{
+    const Graph *g = p->g;
+    Life *life = NEW(a, Life, g->nvals);
+    for (uint32_t v = 1; v < g->nvals; v++) {
+        ValKind kind = g->vals[v].kind;
+        life[v] = (Life){p->offset[v], p->offset[v] + type_bytes(&g->vals[v].type), UINT32_MAX, 0};
+        if (kind != VAL_TEMP)
+            life[v].first = 0;
+        if (kind != VAL_TEMP && kind != VAL_INPUT)
+            life[v].last = UINT32_MAX;
+    }
+    for (uint32_t s = 0; s < p->nstep; s++)
+        for (int i = 0; i < nvals[s]; i++) {
+            Life *l = &life[vals[s][i].i];
+            l->first = s < l->first ? s : l->first;
+            extend(l, s);
+        }
+    for (uint32_t i = 0; i < g->nout; i++)
+        extend(&life[graph_root(g, g->out[i]).i], UINT32_MAX);
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        extend(&life[graph_root(g, g->update[i].value).i], UINT32_MAX);
+    return life;
+}
+
+static void add(List *l, uint32_t step, int64_t begin, int64_t end)
+{
+    l->range = arena_grow(l->arena, l->range, l->n, &l->cap, sizeof *l->range);
+    l->range[l->n++] = (DeadRange){step, begin, end - begin};
+}
+
+/* Of [begin, end), what no value from v on keeps alive after the step. */
+static void subtract(List *l, const Life *life, uint32_t n, uint32_t v, uint32_t step,
+                     int64_t begin, int64_t end)
+{
+    for (; v < n && begin < end; v++) {
+        const Life *o = &life[v];
+        if (o->begin < 0 || o->first > step || o->last <= step || o->begin >= end ||
+            o->end <= begin)
+            continue;
+        if (o->begin > begin)
+            subtract(l, life, n, v + 1, step, begin, o->begin);
+        begin = o->end;
+    }
+    if (begin < end)
+        add(l, step, begin, end);
+}
+
+static int by_step(const void *a, const void *b)
+{
+    const DeadRange *x = a, *y = b;
+    return (x->step > y->step) - (x->step < y->step);
+}
+
+const DeadRange *dead_ranges(const Plan *p, Val *const *vals, const int *nvals, uint32_t *n,
+                             Arena *a)
+{
+    List l = {.arena = a};
+    const Life *life = lives(p, vals, nvals, a);
+    for (uint32_t v = 1; v < p->g->nvals; v++)
+        if (life[v].begin >= 0 && life[v].first <= life[v].last && life[v].last < p->nstep)
+            subtract(&l, life, p->g->nvals, 1, life[v].last, life[v].begin, life[v].end);
+    if (l.n)
+        qsort(l.range, l.n, sizeof *l.range, by_step);
+    *n = l.n;
+    return l.range;
+}

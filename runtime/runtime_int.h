@@ -1,0 +1,83 @@
+/* runtime_int.h -- what the executor and the profiler share: kernels ready to run, memory, the
+ * floating-point mode. */
+#ifndef CKC_RUNTIME_INT_H
+#define CKC_RUNTIME_INT_H
+
+#include "onednn.h"
+#include "runtime.h"
+
+/* ---- call.c --------------------------------------------------------------------------- */
+
+typedef void KernelFn(void *const *op); /* what codegen_c prints */
+
+/* Part of a concatenation: rows of `bytes` bytes, packed in the source. */
+typedef struct {
+    int operand;
+    int64_t rows, bytes, at, stride; /* destination: first byte, bytes from row to row */
+} CopyRows;
+
+/* A kernel bound to memory: one of fn, lib and copy is set. */
+typedef struct {
+    KernelFn *fn;
+    DnnlOp *lib; /* not owned */
+    const CopyRows *copy;
+    int ncopy;
+    int nread;
+    void **op;   /* operands: reads, then writes */
+    void *scratch;
+} Call;
+
+bool call_run(const Call *c, Diag *d);
+
+/* The library's view of a kernel that names a routine of it; false: it names none.  n is the
+ * kernel's only node.  Unused bytes are zero, so that descriptions compare as memory. */
+bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k, int choice);
+/* Copies of a LIB_CONCAT kernel, allocated in a. */
+const CopyRows *concat_copies(const Graph *g, const Node *n, Arena *a);
+
+/* Does the back end run the kernel's own text? */
+static inline bool kernel_has_text(const Kernel *k) { return k->lib != LIB_CONCAT; }
+
+/* Print, compile and load kernels: fn[i] runs k[i].  dl: NULL if there are none. */
+bool kernels_load(Kernel *const *k, int n, const char *cache_dir, KernelFn **fn, void **dl,
+                  Diag *d);
+
+/* ---- pages.c ---------------------------------------------------------------------------- */
+
+/* Zeroed memory on huge pages where the system has them, every page touched by all threads. */
+void *pages_alloc(int64_t bytes, Diag *d);
+void pages_free(void *at, int64_t bytes); /* NULL is fine */
+int64_t memory_available(void);           /* bytes; INT64_MAX if unknown */
+
+/* Threads of the next parallel regions, and denormals as zero on all of them.  Returns the
+ * caller's mode, which fp_restore gives back to the caller; workers keep theirs. */
+unsigned fp_flush(int threads);
+void fp_restore(unsigned mode);
+
+/* ---- initial.c ---------------------------------------------------------------------------- */
+
+/* Initial value of a parameter, state or constant. */
+bool initial_value(const Graph *g, Val v, const ExecOptions *opt, Tensor *out, Diag *d);
+
+/* ---- feed.c --------------------------------------------------------------------------------- */
+
+/* What an integer operand selects from: indices are in [0, limit), and from -limit where
+ * `negative`; ignore: one further value, where has_ignore.  limit 0: it is no index. */
+typedef struct {
+    int64_t limit, ignore;
+    bool negative, has_ignore, target;
+} IndexRange;
+IndexRange index_range(const Graph *g, const Node *n, int operand);
+
+/* ---- poison.c ------------------------------------------------------------------------------- */
+
+/* Bytes nobody may read after a step. */
+typedef struct {
+    uint32_t step;
+    int64_t offset, bytes;
+} DeadRange;
+/* Ordered by step; allocated in a. */
+const DeadRange *dead_ranges(const Plan *p, Val *const *vals, const int *nvals, uint32_t *n,
+                             Arena *a);
+
+#endif
