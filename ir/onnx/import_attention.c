@@ -1,4 +1,247 @@
-/* import_attention.c */
+/* import_attention.c -- Attention and RotaryEmbedding by their definition.
+ *
+ * The bias that is added to the scores is 0 where a key may be attended and minus infinity
+ * elsewhere (plus a float mask, as it is).  What is known when compiling (causal frontier, sliding
+ * window without a cache of unknown length) folds into one constant. */
 #include "onnx_int.h"
+#include <math.h>
+#include <string.h>
 
-const OnnxOp onnx_attention[] = {{0}};
+typedef struct {
+    OnnxNode *n;
+    Graph *g;
+    DType dt;
+    Val q, k, v; /* [batch, heads, sequence, size] */
+    int64_t batch, heads, rows, columns, past;
+} Attention;
+
+/* [batch, sequence, heads * size] to [batch, heads, sequence, size] */
+static bool split_heads(OnnxNode *n, Val *v, int64_t heads)
+{
+    const Type *t = val_type(n->g, *v);
+    if (t->rank == 4)
+        return true;
+    if (t->rank != 3 || heads < 1 || t->dim[2] % heads)
+        return fail(n->x->d, "%lld heads do not fit the operands", (long long)heads);
+    Val s = build_reshape(n->g, *v, 4,
+                          (int64_t[]){t->dim[0], t->dim[1], heads, t->dim[2] / heads});
+    *v = build_transpose(n->g, s, (int[]){0, 2, 1, 3});
+    return v->i;
+}
+
+static Val join_heads(Graph *g, Val v)
+{
+    Val y = build_transpose(g, v, (int[]){0, 2, 1, 3});
+    if (!y.i)
+        return y;
+    const Type *t = val_type(g, y);
+    return build_reshape(g, y, 3, (int64_t[]){t->dim[0], t->dim[1], t->dim[2] * t->dim[3]});
+}
+
+/* Valid keys before the query block: [batch,1,1,1], or one number. */
+static Val frontier(const Attention *a)
+{
+    OnnxNode *n = a->n;
+    if (a->past || !has_in(n, 6))
+        return build_ints(a->g, &a->past, 1);
+    Val len = build_reshape(a->g, build_cast(a->g, n->in[6], DT_I64), 4,
+                            (int64_t[]){a->batch, 1, 1, 1});
+    return add_scalar(a->g, len, -(double)a->rows);
+}
+
+static Val both(Graph *g, Val a, Val b) { return a.i && b.i ? build2(g, OP_and, a, b) : a.i ? a : b; }
+
+/* Where a query may attend a key, as far as it follows from positions; {0}: everywhere. */
+static Val allowed_by_position(const Attention *a)
+{
+    Graph *g = a->g;
+    OnnxNode *n = a->n;
+    int64_t left = attr_int(n, "left_window_size", -1), right = attr_int(n, "right_window_size", -1);
+    bool causal = attr_int(n, "is_causal", 0) != 0;
+    Val row = along_axis(g, iota(g, a->rows), 2, 4), key = along_axis(g, iota(g, a->columns), 3, 4);
+    Val at = build2(g, OP_add, row, frontier(a)), ok = {0};
+    if (causal || right >= 0)
+        ok = build2(g, OP_less_equal, key, add_scalar(g, at, causal ? 0 : (double)right));
+    if (left >= 0)
+        ok = both(g, ok, build2(g, OP_less_equal, add_scalar(g, at, -(double)left), key));
+    if (has_in(n, 6)) {
+        Val len = build_reshape(g, build_cast(g, n->in[6], DT_I64), 4,
+                                (int64_t[]){a->batch, 1, 1, 1});
+        ok = both(g, ok, build2(g, OP_less, key, len));
+    }
+    return ok;
+}
+
+/* A mask shorter than the keys forbids the rest. */
+static Val full_mask(const Attention *a)
+{
+    Graph *g = a->g;
+    if (!has_in(a->n, 3))
+        return (Val){0};
+    Val mask = a->n->in[3];
+    const Type t = *val_type(g, mask);
+    bool boolean = t.dt == DT_BOOL;
+    PadAttrs pad = {.before.n = t.rank, .after.n = t.rank, .value = boolean ? 0 : -INFINITY};
+    if (t.rank < 1 || t.dim[t.rank - 1] >= a->columns || t.dim[t.rank - 1] == 1)
+        return mask;
+    pad.after.v[t.rank - 1] = a->columns - t.dim[t.rank - 1];
+    return build(g, OP_pad, NULL, 1, &mask, &pad);
+}
+
+static Val bias_of(const Attention *a)
+{
+    Graph *g = a->g;
+    Val allowed = allowed_by_position(a), mask = full_mask(a);
+    if (mask.i && val_type(g, mask)->dt == DT_BOOL) {
+        allowed = both(g, allowed, mask);
+        mask.i = 0;
+    }
+    Val zero = build_scalar(g, a->dt, 0), never = build_scalar(g, a->dt, -INFINITY);
+    Val bias = allowed.i ? build3(g, OP_where, allowed, zero, never) : (Val){0};
+    return bias.i && mask.i ? build2(g, OP_add, bias, mask) : bias.i ? bias : mask;
+}
+
+/* A query that may attend no key gives zeros. */
+static Val guard_rows(const Attention *a, Val prob, Val bias)
+{
+    Graph *g = a->g;
+    if (!has_in(a->n, 3) && !has_in(a->n, 6) && attr_int(a->n, "left_window_size", -1) < 0)
+        return prob; /* every query attends at least its own position */
+    Val top = build_reduce(g, OP_reduce_max, bias, 1u << (val_type(g, bias)->rank - 1), true);
+    Val none = with_consts(g, OP_isinf, top, 0, 1);
+    return build3(g, OP_where, none, scalar_like(g, prob, 0), prob);
+}
+
+static bool with_cache(OnnxNode *n, Val *kv, int past, int present)
+{
+    if (has_in(n, past))
+        *kv = build_concat(n->g, 2, (Val[]){n->in[past], *kv}, 2);
+    if (has_out(n, present))
+        n->out[present] = *kv;
+    return kv->i;
+}
+
+static Val probabilities(Attention *a, Val scores, Val bias)
+{
+    Graph *g = a->g;
+    int64_t precision = attr_int(a->n, "softmax_precision", 0);
+    Val x = precision ? build_cast(g, scores, onnx_dtype((int32_t)precision)) : scores;
+    Val p = build_cast(g, build(g, OP_softmax, NULL, 1, &x, &(AxisAttrs){3}), a->dt);
+    return bias.i ? guard_rows(a, p, bias) : p;
+}
+
+static bool read_attention(OnnxNode *n, Attention *a)
+{
+    Graph *g = n->g;
+    *a = (Attention){n, g, in_type(n, 0)->dt, n->in[0], n->in[1], n->in[2], 0, 0, 0, 0, 0};
+    TRY(split_heads(n, &a->q, attr_int(n, "q_num_heads", 0)));
+    TRY(split_heads(n, &a->k, attr_int(n, "kv_num_heads", 0)));
+    TRY(split_heads(n, &a->v, attr_int(n, "kv_num_heads", 0)));
+    a->past = has_in(n, 4) ? in_type(n, 4)->dim[2] : 0;
+    TRY(with_cache(n, &a->k, 4, 1) && with_cache(n, &a->v, 5, 2));
+    const Type *q = val_type(g, a->q), *k = val_type(g, a->k);
+    a->batch = q->dim[0];
+    a->heads = q->dim[1];
+    a->rows = q->dim[2];
+    a->columns = k->dim[2];
+    if (q->rank != 4 || k->rank != 4 || k->dim[1] < 1 || a->heads % k->dim[1])
+        return fail(n->x->d, "heads of query and key do not fit together");
+    int64_t times = a->heads / k->dim[1]; /* grouped queries share keys */
+    a->k = repeat_each(g, a->k, 1, times);
+    a->v = repeat_each(g, a->v, 1, times);
+    return true;
+}
+
+static bool import_attention(OnnxNode *n)
+{
+    enum { RAW, CAPPED, BIASED, SOFTMAX };
+    Graph *g = n->g;
+    Attention a;
+    TRY(read_attention(n, &a));
+    double size = (double)val_type(g, a.q)->dim[3], cap = attr_float(n, "softcap", 0);
+    double scale = attr_float(n, "scale", 1 / sqrt(size));
+    int64_t mode = attr_int(n, "qk_matmul_output_mode", RAW);
+    Val s = build_matmul(g, mul_scalar(g, a.q, scale), a.k, false, true), shown = s;
+    if (cap != 0)
+        s = mul_scalar(g, one(g, OP_tanh, mul_scalar(g, s, 1 / cap)), cap);
+    shown = mode == CAPPED ? s : shown;
+    Val bias = bias_of(&a);
+    if (bias.i)
+        s = build2(g, OP_add, s, bias);
+    shown = mode == BIASED ? s : shown;
+    Val p = probabilities(&a, s, bias);
+    if (has_out(n, 3))
+        n->out[3] = mode == SOFTMAX ? p : shown;
+    Val y = build_matmul(g, p, a.v, false, false);
+    n->out[0] = in_type(n, 0)->rank == 3 ? join_heads(g, y) : y;
+    return n->out[0].i;
+}
+
+/* ---- rotary embedding ------------------------------------------------------------------- */
+
+/* cos or sin for every position, [batch, sequence, half] with a dimension for heads added. */
+static Val table(OnnxNode *n, int k, bool heads_first, int64_t half)
+{
+    Graph *g = n->g;
+    Val t = n->in[k];
+    if (has_in(n, 3))
+        t = build(g, OP_gather, NULL, 2, (Val[]){t, n->in[3]}, &(AxisAttrs){0});
+    if (!t.i)
+        return t;
+    const Type ty = *val_type(g, t);
+    if (ty.rank != 3) {
+        diag_set(n->x->d, "the tables must have one row per position");
+        return (Val){0};
+    }
+    t = build_slice(g, t, 2, 0, half);
+    return build_reshape(g, t, 4, heads_first ? (int64_t[]){ty.dim[0], 1, ty.dim[1], half}
+                                              : (int64_t[]){ty.dim[0], ty.dim[1], 1, half});
+}
+
+static Val every_other(Graph *g, Val x, int64_t first)
+{
+    const Type t = *val_type(g, x);
+    SliceAttrs at = {.start = {4, {0, 0, 0, first}}, .step = {4, {1, 1, 1, 2}}, .size = ints_of(&t)};
+    at.size.v[3] /= 2;
+    return build(g, OP_slice, NULL, 1, &x, &at);
+}
+
+/* (a, b) -> (a cos - b sin, a sin + b cos); pairs are halves, or neighbours if interleaved. */
+static bool import_rotary_embedding(OnnxNode *n)
+{
+    Graph *g = n->g;
+    Type t = *in_type(n, 0);
+    int64_t heads = attr_int(n, "num_heads", 0), dim = attr_int(n, "rotary_embedding_dim", 0);
+    bool four = t.rank == 4, interleaved = attr_int(n, "interleaved", 0) != 0;
+    if (!four && (t.rank != 3 || heads < 1 || t.dim[2] % heads))
+        return fail(n->x->d, "num_heads %lld does not fit the input", (long long)heads);
+    Val x = four ? n->in[0]
+                 : build_reshape(g, n->in[0], 4,
+                                 (int64_t[]){t.dim[0], t.dim[1], heads, t.dim[2] / heads});
+    int64_t size = val_type(g, x)->dim[3], half = (dim ? dim : size) / 2;
+    Val cosine = table(n, 1, four, half), sine = table(n, 2, four, half);
+    Val turned = build_slice(g, x, 3, 0, 2 * half);
+    TRY(turned.i && cosine.i && sine.i);
+    Val a = interleaved ? every_other(g, turned, 0) : build_slice(g, turned, 3, 0, half);
+    Val b = interleaved ? every_other(g, turned, 1) : build_slice(g, turned, 3, half, half);
+    Val re = build2(g, OP_sub, build2(g, OP_mul, a, cosine), build2(g, OP_mul, b, sine));
+    Val im = build2(g, OP_add, build2(g, OP_mul, a, sine), build2(g, OP_mul, b, cosine));
+    TRY(re.i && im.i);
+    Ints pair = ints_of(val_type(g, re)), whole = pair;
+    pair.v[pair.n++] = 1;
+    whole.v[3] *= 2;
+    Val y = build_concat(g, 2, (Val[]){re, im}, 3);
+    if (interleaved)
+        y = reshape_ints(g, build_concat(g, 2, (Val[]){reshape_ints(g, re, &pair),
+                                                       reshape_ints(g, im, &pair)}, 4), &whole);
+    if (2 * half < size)
+        y = build_concat(g, 2, (Val[]){y, build_slice(g, x, 3, 2 * half, size - 2 * half)}, 3);
+    n->out[0] = build_reshape(g, y, t.rank, t.dim);
+    return n->out[0].i;
+}
+
+const OnnxOp onnx_attention[] = {
+    {"Attention", 23, .import = import_attention},
+    {"RotaryEmbedding", 23, .import = import_rotary_embedding},
+    {0},
+};
