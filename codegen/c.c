@@ -584,7 +584,7 @@ static void print_body(Printer *pr, const Kernel *k)
 
 bool kernel_print_c(const Kernel *k, const char *name, FILE *f)
 {
-    Printer pr = {.w = {f, 0}, .name = name};
+    Printer pr = {.w = {f, 0, "int64_t"}, .name = name};
     fprintf(f, "\n/* kernel %s */\n", name); /* runtime/kernel_cache.c cuts here */
     if (k->body)
         print_body(&pr, k);

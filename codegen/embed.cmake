@@ -1,7 +1,7 @@
 # embed.cmake -- turns a source file into a C array of lines: cmake -DIN= -DOUT= -DNAME= -P
-# Includes are left out, except in the first part of a C unit, which declares what all need.
+# Parts that follow another in the generated unit do without their includes.
 file(READ ${IN} text)
-if(NOT NAME STREQUAL c)
+if(NAME STREQUAL philox OR NAME STREQUAL math)
   string(REGEX REPLACE "#include [^\n]*\n" "" text "${text}")
 endif()
 string(REPLACE "\\" "\\\\" text "${text}")

@@ -137,7 +137,7 @@ static bool heavy(const KInst *in)
 /* Row values that are costly and needed in a later pass than the one that makes them. */
 static void find_saved(Sched *s, int64_t row_buffer, bool *costly)
 {
-    if (s->kind != SCHED_ROW || s->red != 1u << s->vec || s->nred > row_buffer)
+    if (s->kind != SCHED_ROW || s->red != 1u << s->vec || s->nred > row_buffer || !row_buffer)
         return;
     for (uint32_t i = 0; i < s->n; i++) {
         const KInst *in = &s->ins[i];

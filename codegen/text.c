@@ -213,9 +213,9 @@ void text_unpack(const Writer *w, const Sched *s, const char *index, uint32_t ma
         char q[NAME_LEN];
         snprintf(q, sizeof q, below == 1 ? "%s" : "%s / %" PRId64, index, below);
         if (top)
-            text_line(w, "const int64_t i%d = %s;", d, q);
+            text_line(w, "const %s i%d = %s;", w->index, d, q);
         else
-            text_line(w, "const int64_t i%d = %s %% %" PRId64 ";", d, q, s->extent[d]);
+            text_line(w, "const %s i%d = %s %% %" PRId64 ";", w->index, d, q, s->extent[d]);
         below *= s->extent[d] ? s->extent[d] : 1;
     }
 }

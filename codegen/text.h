@@ -8,6 +8,7 @@
 typedef struct {
     FILE *f;
     int indent;
+    const char *index; /* type of dimensions' indices */
 } Writer;
 void text_line(const Writer *w, const char *fmt, ...) PRINTF(2, 3);
 void text_open(Writer *w, const char *fmt, ...) PRINTF(2, 3); /* line + " {" */

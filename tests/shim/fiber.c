@@ -1,0 +1,150 @@
+/* fiber.c -- runs a CUDA launch on the CPU, one fiber per thread of a block.
+ *
+ * Fibers are made with makecontext and switched with setjmp/longjmp, which unlike swapcontext
+ * makes no system call.  The scheduler runs a random ready thread until it waits; when none is
+ * ready, full warps at a shuffle go on, then a full block at a barrier.  Values of a shuffle lie
+ * in two slots used in turn: nobody is two shuffles ahead of a lane of its warp. */
+#include "fiber.h"
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+enum { MAX_BLOCK = 1024, STACK = 64 * 1024, LANES = 32, SLOT = 8 };
+typedef enum { READY, AT_BARRIER, AT_SHUFFLE, DONE } Wait;
+
+typedef struct {
+    ucontext_t start;
+    jmp_buf at;
+    bool started;
+    Wait wait;
+    unsigned shuffles;
+} Fiber;
+
+static Fiber fiber[MAX_BLOCK];
+static unsigned char slot[MAX_BLOCK][2][SLOT];
+static char *stacks;
+static jmp_buf scheduler;
+static ShimState *state;
+static unsigned current, threads;
+static void (*run_body)(void *const *);
+static void *const *run_arg;
+
+static void wait_for(Wait w)
+{
+    unsigned me = current;
+    fiber[me].wait = w;
+    if (_setjmp(fiber[me].at) == 0)
+        _longjmp(scheduler, 1);
+}
+
+static void barrier(void) { wait_for(AT_BARRIER); }
+
+static void exchange(void *value, size_t size, int mask)
+{
+    unsigned me = current, turn = fiber[me].shuffles++ & 1;
+    memcpy(slot[me][turn], value, size);
+    wait_for(AT_SHUFFLE);
+    memcpy(value, slot[me ^ (unsigned)mask][turn], size);
+}
+
+static void entry(void)
+{
+    run_body(run_arg);
+    wait_for(DONE);
+}
+
+static void resume(unsigned t)
+{
+    static ucontext_t here;
+    current = t;
+    state->thread.x = t;
+    if (_setjmp(scheduler) != 0)
+        return;
+    if (fiber[t].started)
+        _longjmp(fiber[t].at, 1);
+    fiber[t].started = true;
+    swapcontext(&here, &fiber[t].start);
+}
+
+/* Let whole warps past a shuffle; failing that, the whole block past a barrier. */
+static bool release(void)
+{
+    bool any = false;
+    unsigned at_barrier = 0;
+    for (unsigned w = 0; w < threads; w += LANES) {
+        unsigned n = 0;
+        for (unsigned l = 0; l < LANES; l++)
+            n += fiber[w + l].wait == AT_SHUFFLE;
+        for (unsigned l = 0; l < LANES && n == LANES; l++)
+            fiber[w + l].wait = READY;
+        any |= n == LANES;
+    }
+    for (unsigned t = 0; t < threads; t++)
+        at_barrier += fiber[t].wait == AT_BARRIER;
+    for (unsigned t = 0; t < threads && at_barrier == threads; t++)
+        fiber[t].wait = READY;
+    return any || at_barrier == threads;
+}
+
+static void shuffle_order(unsigned *order, uint64_t *seed)
+{
+    for (unsigned i = threads; i-- > 1;) {
+        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+        unsigned j = (unsigned)(*seed >> 33) % (i + 1), x = order[i];
+        order[i] = order[j];
+        order[j] = x;
+    }
+}
+
+static bool run_block(uint64_t *seed)
+{
+    static unsigned order[MAX_BLOCK];
+    for (unsigned t = 0; t < threads; t++) {
+        Fiber *f = &fiber[t];
+        f->started = false;
+        f->wait = READY;
+        f->shuffles = 0;
+        order[t] = t;
+        getcontext(&f->start);
+        f->start.uc_stack.ss_sp = stacks + (size_t)t * STACK;
+        f->start.uc_stack.ss_size = STACK;
+        f->start.uc_link = NULL;
+        makecontext(&f->start, entry, 0);
+    }
+    for (;;) {
+        unsigned done = 0;
+        shuffle_order(order, seed);
+        for (unsigned i = 0; i < threads; i++)
+            if (fiber[order[i]].wait == READY)
+                resume(order[i]);
+        for (unsigned t = 0; t < threads; t++)
+            done += fiber[t].wait == DONE;
+        if (done == threads)
+            return true;
+        if (!release())
+            return false;
+    }
+}
+
+bool fiber_launch(ShimState *st, void (*body)(void *const *), void *const *arg, unsigned grid,
+                  unsigned block, uint64_t seed)
+{
+    if (block > MAX_BLOCK || block % LANES)
+        return false;
+    stacks = stacks ? stacks : malloc((size_t)MAX_BLOCK * STACK);
+    if (!stacks)
+        return false;
+    state = st;
+    threads = block;
+    run_body = body;
+    run_arg = arg;
+    *st = (ShimState){.block_dim = {block}, .grid_dim = {grid}, .barrier = barrier,
+                      .exchange = exchange};
+    for (unsigned b = 0; b < grid; b++) {
+        st->block.x = b;
+        if (!run_block(&seed))
+            return false;
+    }
+    return true;
+}

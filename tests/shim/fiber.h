@@ -1,0 +1,11 @@
+/* fiber.h -- runs a CUDA launch on the CPU, one fiber per thread of a block. */
+#ifndef CKC_FIBER_H
+#define CKC_FIBER_H
+#include "cuda_shim.h"
+
+/* Run body(arg) for every thread of `grid` blocks of `block` threads (a multiple of 32, at most
+ * 1024), scheduling at random from seed.  *state is what the kernel's `shim` must point to.
+ * False: some threads wait at a barrier or shuffle that others never reach. */
+bool fiber_launch(ShimState *state, void (*body)(void *const *arg), void *const *arg,
+                  unsigned grid, unsigned block, uint64_t seed);
+#endif
