@@ -165,7 +165,7 @@ static bool move_chain(Search *s)
 {
     Board *b = &s->board;
     int32_t from = b->event[rng_below(&s->rng, b->nevents)], left = 12;
-    int32_t reach = b->T / (rng_next(&s->rng) & 1 ? 16 : 64) + 4, by = 1 + rng_below(&s->rng, reach);
+    int32_t reach = (b->T >> (2 + 2 * rng_below(&s->rng, 4))) + 4, by = 1 + rng_below(&s->rng, reach);
     if (rng_next(&s->rng) & 1)
         return from + by < b->T - 1 && push(s, from, from + by, &left);
     return from - by > 0 && pull(s, from, from - by, &left);

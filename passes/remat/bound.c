@@ -62,7 +62,7 @@ static int64_t most_saved(const RematInstance *inst, const RematOp *o)
 }
 
 /* Bytes that are resident in every step that runs op. */
-static int64_t step_bytes(const Problem *p, int32_t op)
+int64_t bound_step_bytes(const Problem *p, int32_t op)
 {
     int64_t sum = p->inst->persistent + p->min_ws[op] - most_saved(p->inst, &p->inst->ops[op]);
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
@@ -76,7 +76,7 @@ int64_t bound_least_budget(const Problem *p)
 {
     int64_t most = p->inst->persistent;
     for (int32_t i = 0; i < p->nops; i++) {
-        int64_t x = step_bytes(p, i);
+        int64_t x = bound_step_bytes(p, i);
         most = x > most ? x : most;
     }
     return most;
@@ -233,20 +233,35 @@ static Line solve_cut(Cut *c, double lambda)
     return l;
 }
 
+/* Makes c the network of g; returns the bytes to keep if nothing is run again. */
+static int64_t enter(Cut *c, int32_t g)
+{
+    const Problem *p = c->p;
+    c->g = g;
+    c->room = c->budget - bound_step_bytes(p, g);
+    mark_ancestors(c);
+    mark_descendants(c);
+    for (int32_t k = p->in.first[g]; k < p->in.first[g + 1]; k++)
+        c->resident[p->in.at[k]] = 1;
+    return collect(c);
+}
+
+static void leave(Cut *c)
+{
+    const Problem *p = c->p;
+    for (int32_t k = p->in.first[c->g]; k < p->in.first[c->g + 1]; k++)
+        c->resident[p->in.at[k]] = 0;
+}
+
 /* The bound of one g, or of the little that is needed to see that it is not above `best`. */
-static double bound_at(Cut *c, double best, double *price, bool *infeasible)
+static double bound_at(Cut *c, int32_t g, double best, double *price, bool *infeasible)
 {
     const Problem *p = c->p;
     double top = 0;
-    c->room = c->budget - step_bytes(p, c->g);
+    int64_t bytes = enter(c, g);
     *infeasible = c->room < 0;
     if (*infeasible)
-        return 0;
-    mark_ancestors(c);
-    mark_descendants(c);
-    for (int32_t k = p->in.first[c->g]; k < p->in.first[c->g + 1]; k++)
-        c->resident[p->in.at[k]] = 1;
-    int64_t bytes = collect(c);
+        goto done;
     if (bytes > c->room) {
         Line rich = {.bytes = (double) bytes, .cost = 0};
         Line lean = solve_cut(c, 0x1p20 * ((double) p->base_cost + 1) / (double) bytes);
@@ -272,8 +287,7 @@ static double bound_at(Cut *c, double best, double *price, bool *infeasible)
         }
     }
 done:
-    for (int32_t k = p->in.first[c->g]; k < p->in.first[c->g + 1]; k++)
-        c->resident[p->in.at[k]] = 0;
+    leave(c);
     return top;
 }
 
@@ -309,14 +323,25 @@ static void visit(Cut *c, int32_t g, RematBound *bound, double *best)
 {
     bool infeasible;
     double price = 0;
-    c->g = g;
-    double x = bound_at(c, *best, &price, &infeasible);
+    double x = bound_at(c, g, *best, &price, &infeasible);
     bound->infeasible |= infeasible;
     if (x > *best) {
         *best = x;
         bound->node = g;
         bound->price = price;
     }
+}
+
+void bound_excess(const Problem *p, int64_t budget, int64_t *excess)
+{
+    Cut c;
+    cut_init(&c, p, budget);
+    for (int32_t g = 0; g < p->nops; g++) {
+        int64_t bytes = enter(&c, g);
+        excess[g] = bytes > c.room ? bytes - c.room : 0;
+        leave(&c);
+    }
+    cut_free(&c);
 }
 
 /* All operators of a small instance; of a large one a coarse grid, refined around the best three times. */

@@ -180,12 +180,12 @@ static void reach_budget(Solver *s)
 
 static void improve(Solver *s)
 {
-    static const double heat[] = {0.3, 0.1, 0.3, 0.03};
+    static const double hot[] = {1, 0.2};
     int64_t moves = 200 * (int64_t) s->p->nops + 5000;
     for (int round = 0; !out_of_time(s) && !good_enough(s); round++) {
         int64_t left = s->options->max_moves > 0 ? s->options->max_moves - s->spent : INT64_MAX;
         Round r = {.moves = moves < left ? moves : left, .target = target_cost(s),
-                   .hot = heat[round % 4], .cold = 0.003};
+                   .hot = hot[round % 2], .cold = 0.01};
         s->worker[0].improved = on_improvement;
         s->worker[0].user = s;
         run_workers(s, s->options->budget, r);
@@ -193,7 +193,7 @@ static void improve(Solver *s)
         for (int i = 0; i < s->nworkers; i++)
             if (s->worker[i].best_cost < INT64_MAX)
                 offer(s, &s->worker[i].best, s->spent);
-        moves += moves / 4;
+        moves += moves / 2;
     }
 }
 

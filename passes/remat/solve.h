@@ -18,6 +18,16 @@ bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRu
 
 /* Largest step that every schedule has: a lower bound of the least budget. */
 int64_t bound_least_budget(const Problem *p);
+int64_t bound_step_bytes(const Problem *p, int32_t op); /* resident in every step that runs op */
+/* Per op: bytes that would be resident at its first run if nothing were run again, beyond the budget. */
+void bound_excess(const Problem *p, int64_t budget, int64_t *excess);
 void bound_problem(const Problem *p, int64_t budget, int effort, double deadline, RematBound *bound);
+
+/* ---- bound_stage.c -------------------------------------------------------------------------------------- */
+
+bool bound_stage_available(void);
+/* A bound from at most `stages` cuts at once; stops at `known`, the cost of a schedule. */
+int64_t bound_stage(const Problem *p, int64_t budget, const int64_t *excess, int32_t stages, double seconds,
+                    int64_t known);
 
 #endif
