@@ -237,14 +237,17 @@ Tensor *random_kernel_data(const RandomKernel *r, Arena *a)
     return t;
 }
 
-bool random_kernel_close(const RandomKernel *r, const Tensor *want, const Tensor *got,
-                         char msg[256])
+double random_kernel_tolerance(const RandomKernel *r)
 {
-    bool f64 = false;
     for (int o = 0; o < r->k.noperands; o++)
-        f64 |= r->k.operand[o] == DT_F64;
-    double tol = f64 ? 1e-10 : 4e-5;
-    tol = want->type.dt == DT_F32 && f64 ? 1e-6 : tol;
+        if (r->k.operand[o] == DT_F64)
+            return 1e-10;
+    return 4e-5;
+}
+
+bool tensor_close(const Tensor *want, const Tensor *got, double tol, char msg[256])
+{
+    tol = want->type.dt == DT_F32 && tol < 1e-6 ? 1e-6 : tol;
     tol = want->type.dt == DT_BF16 ? 0.008 : want->type.dt == DT_F16 ? 0.001 : tol;
     tol = dtype_is_float(want->type.dt) ? tol : 0;
     for (int64_t i = 0; i < type_count(&want->type); i++) {

@@ -17,7 +17,8 @@ typedef struct {
 void random_kernel(RandomKernel *r, Arena *a, uint64_t seed, bool large);
 /* The same data at every call; outputs zero. */
 Tensor *random_kernel_data(const RandomKernel *r, Arena *a);
-/* Equal up to the rounding of the element type and of REAL. */
-bool random_kernel_close(const RandomKernel *r, const Tensor *want, const Tensor *got,
-                         char msg[256]);
+/* Relative error to expect of its REAL. */
+double random_kernel_tolerance(const RandomKernel *r);
+/* Equal up to tol times 1 + |x|; halves by their rounding, integers exactly. */
+bool tensor_close(const Tensor *want, const Tensor *got, double tol, char msg[256]);
 #endif

@@ -207,7 +207,8 @@ START_TEST(random_kernels_match_reference)
         fn(op1);
         for (int o = 0; o < r->k.noperands; o++) {
             char msg[256];
-            ck_assert_msg(random_kernel_close(r, &want[o], &got[o], msg), "seed %d kernel %d "
+            ck_assert_msg(tensor_close(&want[o], &got[o],
+                                       random_kernel_tolerance(r), msg), "seed %d kernel %d "
                           "operand %d: %s", _i + 1, i, o, msg);
             ck_assert_mem_eq(got[o].data, once[o].data, (size_t)type_bytes(&got[o].type));
         }
