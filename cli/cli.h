@@ -1,0 +1,112 @@
+/* cli.h -- what the commands of ckc share: options, the training-step job, reports. */
+#ifndef CKC_CLI_H
+#define CKC_CLI_H
+
+#include "passes/passes.h"
+#include "runtime/runtime.h"
+
+/* ---- options.c -------------------------------------------------------------------------- */
+
+typedef struct {
+    Arena arena;
+    Diag diag;
+    const char *path;        /* the model, schedule or graph */
+    StepOptions step;        /* symbols, loss, optimizer, budget, search limits, threads */
+    const char *data;        /* --data: file or folder; NULL: random */
+    const char *expect;      /* ckc eval */
+    const char *init_text;   /* --init as given; NULL: none */
+    Init init;
+    const char *save[4];     /* --save FILE, by suffix */
+    int nsave;
+    const char *grads;       /* --grads FILE.npz */
+    const char *output;      /* --output DIR; NULL: MODEL.ckc beside the model */
+    const char *disable;     /* passes left out */
+    const char *dump;        /* print the graph after this pass */
+    const char *passes;      /* ckc opt */
+    const char *cache;       /* --cache DIR; NULL: the user's */
+    int64_t steps;           /* -1: not said */
+    double rtol, atol;       /* NaN: not said */
+    bool quiet, json, time_passes, check, profile, cuda, list, suite, reference, seed_given;
+} Options;
+
+/* Which groups of options a command has. */
+enum {
+    OPTIONS_MODEL = 1 << 0,  /* --bind --init --train ... */
+    OPTIONS_STEP = 1 << 1,   /* --loss --optimizer ... */
+    OPTIONS_BUDGET = 1 << 2, /* --budget --time ... */
+    OPTIONS_RUN = 1 << 3,    /* --steps --data --save --lr ... */
+    OPTIONS_OUTPUT = 1 << 4, /* --output --emit */
+    OPTIONS_DEBUG = 1 << 5,  /* --dump --time-passes */
+    OPTIONS_EVAL = 1 << 6,   /* --expect --suite ... */
+    OPTIONS_OPT = 1 << 7,    /* --passes --list */
+};
+
+/* Parse the command line; false with a message in o->diag.  --help and --version do not return. */
+bool options_parse(Options *o, unsigned groups, const char *args_doc, const char *doc, int argc,
+                   char **argv);
+void options_free(Options *o);
+bool parse_bytes(const char *text, int64_t *bytes); /* "40GB", "1.5GiB", "1000" */
+
+/* ---- commands: exit status ---------------------------------------------------------------- */
+
+int cmd_train(int argc, char **argv);
+int cmd_run(int argc, char **argv);
+int cmd_opt(int argc, char **argv);
+int cmd_eval(int argc, char **argv);
+int cmd_solve(int argc, char **argv);
+int cmd_pack(int argc, char **argv);
+
+/* One line on standard error, with the file's name unless NULL; the exit status d stands for. */
+int report_error(const Diag *d, const char *file);
+
+/* ---- job.c: from a model to a plan that runs ------------------------------------------------ */
+
+typedef struct {
+    const char *name;
+    Type type;
+} JobOutput;
+
+typedef struct {
+    Options *o;
+    Arena arena, tmp;
+    Graph graph;
+    OnnxModel *model;
+    Profile *profile;
+    DataFile *data;
+    StepInfo info;
+    Plan *plan;        /* of the pipeline, or read from a schedule */
+    Executor *exec;
+    TrainResult result;
+    int64_t steps;     /* training steps run */
+    const char *folder; /* written */
+    JobOutput *output; /* of the model */
+    uint32_t noutput;
+    char **remark;     /* of the passes */
+    uint32_t nremark, cremark;
+    double plan_seconds, open_seconds;
+    bool in_schedule;  /* the plan was read, not made */
+    bool in_model;     /* a failure is about the model: its name goes before the message */
+} Job;
+
+/* Open model and data, run the pipeline. */
+bool job_plan(Job *j, const PassRun *how);
+/* Open the executor and train for o->steps. */
+bool job_train(Job *j);
+void job_free(Job *j);
+
+/* ---- output.c: files ------------------------------------------------------------------------- */
+
+/* Check early that files can be written where they are wanted. */
+bool output_check(Job *j);
+/* step.ckp, consts.bin, kernels.c, kernels.cu, report.json. */
+bool output_folder(Job *j, const char *report);
+bool output_weights(Job *j);
+bool output_grads(Job *j);
+
+/* ---- report.c ---------------------------------------------------------------------------------- */
+
+void report_print(const Job *j, FILE *f);
+char *report_json(const Job *j);  /* malloc'd text */
+const char *bytes_str(int64_t bytes, char buf[32]);
+
+#endif

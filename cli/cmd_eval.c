@@ -1,0 +1,255 @@
+/* cmd_eval.c -- `ckc eval MODEL.onnx --data IN --expect OUT`: the forward graph alone, run and
+ * compared; `--suite FOLDER` does so for every folder of ONNX's test layout below FOLDER. */
+#include "cli.h"
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_DEPTH = 8 };
+
+static double rtol(const Options *o) { return isnan(o->rtol) ? 1e-3 : o->rtol; }
+static double atol_of(const Options *o) { return isnan(o->atol) ? 1e-7 : o->atol; }
+
+/* ---- one model -------------------------------------------------------------------------- */
+
+/* What the data file has binds the symbols of the inputs it is for. */
+static bool feed_import(Job *j)
+{
+    Options *o = j->o;
+    if (!o->data)
+        return true;
+    TRY((j->data = data_open(o->data, &o->diag)) != NULL);
+    int n = data_count(j->data);
+    OnnxFeed *feed = NEW(&j->arena, OnnxFeed, n + 1);
+    for (int k = 0; k < n; k++) {
+        feed[k].name = data_name(j->data, k);
+        TRY(data_tensor(j->data, k, &feed[k].t, &o->diag));
+    }
+    o->step.import.feed = feed;
+    o->step.import.nfeed = data_text_bytes(j->data) < 0 ? n : 0;
+    return true;
+}
+
+static bool equal(const Options *o, double got, double want)
+{
+    if (isnan(want) || isinf(want))
+        return isnan(want) ? isnan(got) : got == want;
+    return fabs(got - want) <= atol_of(o) + rtol(o) * fabs(want);
+}
+
+static bool compare(const Job *j, const char *name, const Tensor *got, const Tensor *want)
+{
+    char a[160], b[160];
+    Diag *d = &j->o->diag;
+    if (!type_same_shape(&got->type, &want->type))
+        return fail(d, "output '%s' is %s, expected %s", name, type_str(&got->type, a),
+                    type_str(&want->type, b));
+    int64_t n = type_count(&got->type), wrong = 0, first = 0;
+    for (int64_t i = n; i-- > 0;)
+        if (!equal(j->o, tensor_f(got, i), tensor_f(want, i))) {
+            wrong++;
+            first = i;
+        }
+    return !wrong || fail(d, "output '%s': %lld of %lld elements differ, [%lld] is %.9g, "
+                             "expected %.9g", name, (long long)wrong, (long long)n,
+                          (long long)first, tensor_f(got, first), tensor_f(want, first));
+}
+
+static bool find_expected(Job *j, DataFile *f, uint32_t k, Tensor *t)
+{
+    char position[32];
+    snprintf(position, sizeof position, "output_%u", k);
+    int at = data_find(f, onnx_output_name(j->model, k));
+    if (at < 0)
+        at = data_find(f, position);
+    if (at < 0) /* the message lists what there is */
+        return data_get(f, onnx_output_name(j->model, k), t, &j->o->diag);
+    return data_tensor(f, at, t, &j->o->diag);
+}
+
+static bool compare_all(Job *j, const Tensor *out)
+{
+    if (!j->o->expect)
+        return true;
+    DataFile *f = data_open(j->o->expect, &j->o->diag);
+    bool ok = f != NULL;
+    for (uint32_t k = 0; k < j->plan->g->nout && ok; k++) {
+        Tensor want;
+        ok = find_expected(j, f, k, &want) &&
+             compare(j, onnx_output_name(j->model, k), &out[k], &want);
+    }
+    data_close(f);
+    return ok;
+}
+
+static json_t *output_json(const char *name, const Tensor *t, FILE *f)
+{
+    char type[160];
+    double low = INFINITY, high = -INFINITY, sum = 0;
+    int64_t n = type_count(&t->type);
+    for (int64_t i = 0; i < n; i++) {
+        double v = tensor_f(t, i);
+        low = v < low ? v : low;
+        high = v > high ? v : high;
+        sum += v;
+    }
+    if (f)
+        fprintf(f, "%-24s %-20s min %-12.6g mean %-12.6g max %.6g\n", name,
+                type_str(&t->type, type), low, sum / (double)n, high);
+    json_t *o = json_pack("{s:s, s:s}", "name", name, "type", type_str(&t->type, type));
+    if (n && isfinite(sum)) {
+        json_object_set_new(o, "min", json_real(low));
+        json_object_set_new(o, "mean", json_real(sum / (double)n));
+        json_object_set_new(o, "max", json_real(high));
+    }
+    return o;
+}
+
+static void show_outputs(const Job *j, const Tensor *out)
+{
+    json_t *all = json_array();
+    bool print = !j->o->json && !j->o->quiet;
+    for (uint32_t k = 0; k < j->plan->g->nout; k++)
+        json_array_append_new(
+            all, output_json(onnx_output_name(j->model, k), &out[k], print ? stdout : NULL));
+    json_t *o = json_pack("{s:s, s:o, s:b}", "model", j->o->path, "outputs", all, "compared",
+                          j->o->expect != NULL);
+    if (j->o->json) {
+        json_dumpf(o, stdout, JSON_INDENT(2));
+        putchar('\n');
+    } else if (print && j->o->expect) {
+        puts("as expected");
+    }
+    json_decref(o);
+}
+
+/* By interpretation: slow, exact to rounding, with nothing between the model and its meaning. */
+static bool evaluate_reference(Job *j, Tensor *out)
+{
+    const Graph *g = j->plan->g;
+    int64_t rng[2] = {j->plan->run.seed, 1};
+    void **data = NEW(&j->arena, void *, g->nvals);
+    Val v = graph_find(g, "rng");
+    if (v.i)
+        data[v.i] = rng;
+    TRY(graph_eval(g, data, &j->arena, &j->o->diag));
+    for (uint32_t k = 0; k < g->nout; k++)
+        out[k] = (Tensor){*val_type(g, g->out[k]), data[g->out[k].i]};
+    return true;
+}
+
+static bool evaluate(Job *j)
+{
+    Options *o = j->o;
+    PassRun how = {.disable = "loss,autodiff,optimize,remat", .dump = o->dump,
+                   .time = o->time_passes};
+    o->step.import.forward_only = true;
+    o->step.loss = LOSS_NONE;
+    o->step.optim = OPTIM_NONE;
+    TRY(feed_import(j) && job_plan(j, &how));
+    const Graph *g = j->plan->g;
+    Tensor *out = NEW(&j->arena, Tensor, g->nout + 1);
+    if (o->reference) {
+        TRY(evaluate_reference(j, out));
+    } else {
+        TRY(job_train(j));
+        for (uint32_t k = 0; k < g->nout; k++)
+            out[k] = exec_tensor(j->exec, g->out[k]);
+    }
+    j->in_model = true;
+    TRY(compare_all(j, out));
+    show_outputs(j, out);
+    return true;
+}
+
+/* ---- a suite -------------------------------------------------------------------------------- */
+
+typedef struct {
+    const Options *o;
+    json_t *models;
+    int count[3]; /* by OnnxVerdict */
+} Suite;
+
+static const char *const verdict_name[] = {"passed", "refused", "failed"};
+
+static void check_folder(Suite *s, const char *folder)
+{
+    Diag why = {0};
+    OnnxVerdict v = onnx_check_folder(folder, rtol(s->o), atol_of(s->o), &why);
+    why.msg[strcspn(why.msg, "\n")] = 0;
+    s->count[v]++;
+    if (!s->o->json && !s->o->quiet && v != ONNX_PASSED)
+        printf("%-8s %s: %s\n", verdict_name[v], folder, why.msg);
+    json_array_append_new(s->models, json_pack("{s:s, s:s, s:s}", "folder", folder, "verdict",
+                                               verdict_name[v], "reason", why.msg));
+}
+
+static int visible(const struct dirent *e) { return e->d_name[0] != '.'; }
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool walk(Suite *s, const char *folder, int depth, Diag *d)
+{
+    struct dirent **entry;
+    Arena a = {0};
+    if (access(arena_printf(&a, "%s/model.onnx", folder), R_OK) == 0) {
+        check_folder(s, folder);
+        arena_free(&a);
+        return true;
+    }
+    int n = depth < MAX_DEPTH ? scandir(folder, &entry, visible, alphasort) : 0;
+    bool ok = n >= 0 || fail(d, "%s: %s", folder, strerror(errno));
+    for (int i = 0; i < n; i++) {
+        const char *path = arena_printf(&a, "%s/%s", folder, entry[i]->d_name);
+        ok = ok && (!is_folder(path) || walk(s, path, depth + 1, d));
+        free(entry[i]);
+    }
+    if (n >= 0 && depth < MAX_DEPTH)
+        free(entry);
+    arena_free(&a);
+    return ok;
+}
+
+static bool run_suite(Options *o)
+{
+    Suite s = {.o = o, .models = json_array()};
+    bool ok = walk(&s, o->path, 0, &o->diag);
+    json_t *all = json_pack("{s:i, s:i, s:i, s:O}", "passed", s.count[0], "refused", s.count[1],
+                            "failed", s.count[2], "models", s.models);
+    if (ok && o->json) {
+        json_dumpf(all, stdout, JSON_INDENT(2));
+        putchar('\n');
+    } else if (ok && !o->quiet) {
+        printf("%d passed, %d refused, %d failed\n", s.count[0], s.count[1], s.count[2]);
+    }
+    json_decref(all);
+    json_decref(s.models);
+    if (ok && s.count[ONNX_FAILED])
+        o->diag = (Diag){.failed = true}; /* the reasons have been printed */
+    return ok && !s.count[ONNX_FAILED];
+}
+
+int cmd_eval(int argc, char **argv)
+{
+    Options o;
+    Job j = {.o = &o};
+    int status = EXIT_OK;
+    bool ok = options_parse(&o, OPTIONS_EVAL | OPTIONS_MODEL | OPTIONS_DEBUG, "MODEL.onnx|FOLDER",
+                            "Run a model forward and compare its outputs.", argc, argv) &&
+              (o.path || fail(&o.diag, "no model given"));
+    ok = ok && (o.suite ? run_suite(&o) : evaluate(&j));
+    if (!ok)
+        status = report_error(&o.diag, j.in_model ? o.path : NULL);
+    job_free(&j);
+    options_free(&o);
+    return status;
+}

@@ -1,0 +1,69 @@
+/* cmd_opt.c -- `ckc opt --passes=simplify,fuse GRAPH.ckg`: passes on the text form of a graph, for
+ * tests and for looking.  Prints the graph that results; "-" reads standard input. */
+#include "cli.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void list_passes(void)
+{
+    for (const Pass *p = pipeline; p->name; p++)
+        printf("%-13s %s\n", p->name, p->doc);
+}
+
+/* The whole file with a 0 behind it, in a. */
+static bool read_text(const char *path, Arena *a, char **text, Diag *d)
+{
+    bool in = strcmp(path, "-") == 0;
+    FILE *f = in ? stdin : fopen(path, "r");
+    if (!f)
+        return fail(d, "%s: %s", path, strerror(errno));
+    uint32_t n = 0, cap = 0;
+    size_t got;
+    *text = arena_grow(a, NULL, 0, &cap, 1);
+    while (*text = arena_grow(a, *text, n + 4096, &cap, 1), (got = fread(*text + n, 1, 4096, f)))
+        n += (uint32_t)got;
+    (*text)[n] = 0;
+    bool ok = !ferror(f);
+    if (!in)
+        fclose(f);
+    return ok || fail(d, "%s: cannot be read", path);
+}
+
+static bool run(Options *o, Arena *a)
+{
+    Graph g;
+    StepInfo info = {0};
+    Arena tmp = {0};
+    char *text = NULL;
+    PassCtx cx = {.diag = &o->diag, .tmp = &tmp, .opt = &o->step, .info = &info};
+    PassRun how = {.only = o->passes, .disable = o->disable, .dump = o->dump,
+                   .time = o->time_passes};
+    graph_init(&g, a, &o->diag);
+    TRY(read_text(o->path, a, &text, &o->diag));
+    TRY(graph_parse(&g, text, &o->diag) && graph_verify(&g, &o->diag));
+    TRY(!o->passes || passes_run(&g, &cx, &how));
+    graph_print(&g, stdout);
+    return true;
+}
+
+int cmd_opt(int argc, char **argv)
+{
+    Options o;
+    Arena a = {0};
+    int status = EXIT_OK;
+    bool ok = options_parse(&o, OPTIONS_OPT | OPTIONS_STEP | OPTIONS_BUDGET | OPTIONS_DEBUG,
+                            "GRAPH.ckg", "Run passes on a graph in text form and print it.", argc,
+                            argv);
+    if (ok && o.list)
+        list_passes();
+    else if (ok && !o.path)
+        ok = fail(&o.diag, "no graph given");
+    else if (ok)
+        ok = run(&o, &a);
+    if (!ok)
+        status = report_error(&o.diag, o.path);
+    arena_free(&a);
+    options_free(&o);
+    return status;
+}

@@ -1,0 +1,96 @@
+/* cmd_run.c -- `ckc run MODEL.ckc/step.ckp`: execute a saved schedule, giving the same bits as the
+ * run that wrote it.  Paths in the schedule are relative to its folder. */
+#include "cli.h"
+#include "ir/file.h"
+#include <libgen.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+static const char *in_folder(Job *j, const char *path)
+{
+    const char *slash = strrchr(j->o->path, '/');
+    if (!path || *path == '/' || !slash)
+        return path;
+    return arena_printf(&j->arena, "%.*s/%s", (int)(slash - j->o->path), j->o->path, path);
+}
+
+static bool read_plan(Job *j, Plan *p)
+{
+    FileMap m;
+    Diag *d = &j->o->diag;
+    TRY(file_map(&m, j->o->path, d));
+    char *text = arena_strndup(&j->arena, m.size ? (const char *)m.data : "", m.size);
+    file_unmap(&m);
+    graph_init(&j->graph, &j->arena, d);
+    p->g = &j->graph;
+    j->in_model = true;
+    TRY(plan_parse(p, text, d));
+    j->in_model = false;
+    return true;
+}
+
+/* Weights come from the model: it must be the one that was planned. */
+static bool check_model(const Plan *p, Diag *d)
+{
+    FileMap m;
+    bool needed = false;
+    for (uint32_t i = 1; i < p->g->nvals; i++)
+        needed |= p->g->vals[i].file && p->model && strcmp(p->g->vals[i].file, p->model) == 0;
+    if (!needed)
+        return true;
+    TRY(file_map(&m, p->model, d));
+    bool same = XXH64(m.data, m.size, 0) == p->model_hash;
+    file_unmap(&m);
+    return same || fail(d, "%s: is not the file the schedule was made from", p->model);
+}
+
+/* The command line overrides what the schedule recorded. */
+static bool settle(Job *j, Plan *p)
+{
+    Options *o = j->o;
+    for (uint32_t i = 1; i < p->g->nvals; i++)
+        p->g->vals[i].file = in_folder(j, p->g->vals[i].file);
+    p->model = in_folder(j, p->model);
+    p->run.data = o->data ? o->data : in_folder(j, p->run.data);
+    p->run.lr = isnan(o->step.lr) ? p->run.lr : o->step.lr;
+    p->run.seed = o->seed_given ? (int64_t)o->step.seed : p->run.seed;
+    p->threads = o->step.threads ? (uint32_t)o->step.threads : p->threads ? p->threads : 1;
+    if (!o->init_text && p->run.init)
+        TRY(init_parse(p->run.init, &o->init, &o->diag));
+    p->run.init = o->init_text ? o->init_text : p->run.init;
+    if (p->run.data)
+        TRY((j->data = data_open(p->run.data, &o->diag)) != NULL);
+    return check_model(p, &o->diag);
+}
+
+static bool finish(Job *j)
+{
+    TRY(output_weights(j));
+    if (j->o->json) {
+        char *json = report_json(j);
+        puts(json);
+        free(json);
+    } else if (!j->o->quiet) {
+        report_print(j, stdout);
+    }
+    return true;
+}
+
+int cmd_run(int argc, char **argv)
+{
+    Options o;
+    Plan p = {0};
+    Job j = {.o = &o, .plan = &p, .in_schedule = true};
+    int status = EXIT_OK;
+    bool ok = options_parse(&o, OPTIONS_RUN, "SCHEDULE.ckp",
+                            "Execute a saved schedule; what is not given is as in the run that "
+                            "wrote it.", argc, argv) &&
+              (o.path || fail(&o.diag, "no schedule given"));
+    if (!ok || !read_plan(&j, &p) || !settle(&j, &p) || !job_train(&j) || !finish(&j))
+        status = report_error(&o.diag, j.in_model ? o.path : NULL);
+    job_free(&j);
+    options_free(&o);
+    return status;
+}

@@ -1,0 +1,63 @@
+/* cmd_train.c -- `ckc MODEL.onnx --budget SIZE`: the main job.
+ *
+ * Plan, run, and only when all went well write: MODEL.ckc/ with the schedule, its kernels and the
+ * report, then the weights and gradients that were asked for. */
+#include "cli.h"
+#include <math.h>
+#include <stdlib.h>
+
+/* An option that would change nothing is a mistake. */
+static bool check_options(Options *o)
+{
+    const StepOptions *s = &o->step;
+    bool adam = s->optim == OPTIM_ADAMW || s->optim == OPTIM_ADAM;
+    Diag *d = &o->diag;
+    if (!o->path)
+        return fail(d, "no model given (try ckc --help)");
+    if (!adam && (!isnan(s->beta1) || !isnan(s->beta2) || !isnan(s->eps)))
+        return fail(d, "--beta1, --beta2 and --eps belong to --optimizer adam or adamw");
+    if (s->optim != OPTIM_MOMENTUM && (!isnan(s->momentum) || s->nesterov))
+        return fail(d, "--momentum and --nesterov belong to --optimizer momentum");
+    if (s->loss == LOSS_NONE && s->loss_output)
+        return fail(d, "--loss-output needs a loss");
+    if (o->steps == 0 && (o->nsave || o->grads))
+        return fail(d, "--save and --grads need a step to have run");
+    if (o->grads && s->loss == LOSS_NONE)
+        return fail(d, "--grads needs a loss");
+    return true;
+}
+
+static bool write_all(Job *j)
+{
+    char *json = report_json(j);
+    bool ok = output_folder(j, json) && output_weights(j) && output_grads(j);
+    if (ok && j->o->json)
+        puts(json);
+    else if (ok && !j->o->quiet)
+        report_print(j, stdout);
+    free(json);
+    return ok;
+}
+
+int cmd_train(int argc, char **argv)
+{
+    Options o;
+    Job j = {.o = &o};
+    unsigned groups = OPTIONS_MODEL | OPTIONS_STEP | OPTIONS_BUDGET | OPTIONS_RUN |
+                      OPTIONS_OUTPUT | OPTIONS_DEBUG;
+    int status = EXIT_OK;
+    bool ok = options_parse(&o, groups, "MODEL.onnx",
+                            "Train an ONNX model within a memory budget: plan, generate and run "
+                            "its training step.\vOther commands: ckc run SCHEDULE.ckp, ckc eval "
+                            "MODEL.onnx, ckc opt GRAPH.ckg, ckc solve, ckc pack; each has --help.\n"
+                            "Exit status: 0 done, 1 bad input or usage, 2 unsupported operators, "
+                            "3 budget infeasible, 4 device or runtime failure.",
+                            argc, argv) &&
+              check_options(&o) && output_check(&j);
+    PassRun how = {.disable = o.disable, .dump = o.dump, .time = o.time_passes};
+    if (!ok || !job_plan(&j, &how) || !job_train(&j) || !write_all(&j))
+        status = report_error(&o.diag, j.in_model ? o.path : NULL);
+    job_free(&j);
+    options_free(&o);
+    return status;
+}

@@ -1,0 +1,145 @@
+/* job.c -- from a model file to a training step that has run. */
+#include "cli.h"
+#include "ir/file.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <omp.h>
+#include <xxhash.h>
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void remark(void *user, const char *text)
+{
+    Job *j = user;
+    j->remark = arena_grow(&j->arena, j->remark, j->nremark, &j->cremark, sizeof *j->remark);
+    j->remark[j->nremark++] = arena_strndup(&j->arena, text, strlen(text));
+}
+
+/* The names in the data file tell the importer which inputs are no parameters. */
+static bool open_data(Job *j)
+{
+    Options *o = j->o;
+    if (!o->data)
+        return true;
+    if (!j->data && !(j->data = data_open(o->data, &o->diag)))
+        return false;
+    int n = data_count(j->data);
+    const char **names = NEW(&j->arena, const char *, n + 1);
+    for (int k = 0; k < n; k++)
+        names[k] = data_name(j->data, k);
+    o->step.import.data = names;
+    o->step.import.ndata = n;
+    return true;
+}
+
+static bool hash_file(const char *path, uint64_t *hash, Diag *d)
+{
+    FileMap m;
+    TRY(file_map(&m, path, d));
+    *hash = XXH64(m.data, m.size, 0);
+    file_unmap(&m);
+    return true;
+}
+
+static double learning_rate(const StepOptions *o)
+{
+    bool sgd = o->optim == OPTIM_SGD || o->optim == OPTIM_MOMENTUM;
+    return !isnan(o->lr) ? o->lr : sgd ? 1e-2 : 1e-3;
+}
+
+/* Which outputs the model has, before the loss and the gradients join them. */
+static void remember_outputs(Job *j)
+{
+    const Graph *g = &j->graph;
+    j->noutput = g->nout;
+    j->output = NEW(&j->arena, JobOutput, g->nout + 1);
+    for (uint32_t i = 0; i < g->nout; i++)
+        j->output[i] = (JobOutput){g->vals[g->out[i].i].name, *val_type(g, g->out[i])};
+}
+
+/* The importer runs first, alone: what it finds is needed for reports. */
+static bool run_passes(Job *j, const PassRun *how)
+{
+    Options *o = j->o;
+    PassCtx cx = {.diag = &o->diag, .tmp = &j->tmp, .opt = &o->step, .info = &j->info,
+                  .note = remark, .user = j};
+    PassRun rest = *how, bind = {.only = "bind", .dump = how->dump, .time = how->time};
+    rest.disable = how->disable ? arena_printf(&j->arena, "bind,%s", how->disable) : "bind";
+    TRY(passes_run(&j->graph, &cx, &bind));
+    remember_outputs(j);
+    return passes_run(&j->graph, &cx, &rest);
+}
+
+bool job_plan(Job *j, const PassRun *how)
+{
+    Options *o = j->o;
+    double start = now();
+    if (!o->step.threads)
+        o->step.threads = omp_get_num_procs();
+    graph_init(&j->graph, &j->arena, &o->diag);
+    TRY(open_data(j));
+    TRY((j->model = onnx_open(o->path, &o->diag)) != NULL);
+    o->step.model = j->model;
+    ProfileOptions po = {.cache_dir = o->cache, .threads = o->step.threads};
+    TRY((j->profile = profile_open(&po, &o->diag)) != NULL);
+    o->step.cost = profile_cost;
+    o->step.cost_user = j->profile;
+    if (!run_passes(j, how)) {
+        j->in_model = true;
+        return false;
+    }
+    j->plan = &j->info.plan;
+    j->plan->model = o->path;
+    j->plan->run = (RunDefaults){learning_rate(&o->step), (int64_t)o->step.seed, o->init_text,
+                                 o->data};
+    j->plan_seconds = now() - start;
+    return hash_file(o->path, &j->plan->model_hash, &o->diag);
+}
+
+/* At most about twenty lines for any number of steps. */
+static void show_step(void *user, int64_t step, double loss, double seconds)
+{
+    const Job *j = user;
+    int64_t n = j->steps, every = (n + 19) / 20;
+    if (step == 1 || step == n || step % every == 0) {
+        printf("step %-6lld loss %-12.6g %8.1f ms\n", (long long)step, loss, 1e3 * seconds);
+        fflush(stdout);
+    }
+}
+
+bool job_train(Job *j)
+{
+    Options *o = j->o;
+    const RunDefaults *run = &j->plan->run;
+    bool talk = !o->quiet && !o->json;
+    j->steps = o->steps < 0 ? 1 : o->steps;
+    if (j->steps == 0)
+        return true;
+    ExecOptions xo = {.cache_dir = o->cache, .init = run->init ? &o->init : NULL,
+                      .seed = run->seed, .check = o->check};
+    double start = now();
+    TRY((j->exec = exec_open(j->plan, &xo, &o->diag)) != NULL);
+    j->open_seconds = now() - start;
+    TrainOptions to = {.steps = j->steps, .lr = run->lr, .seed = run->seed, .data = j->data,
+                       .inputs = step_inputs(j->plan->g), .profile = o->profile,
+                       .each = talk && j->steps > 1 ? show_step : NULL, .user = j};
+    return train_run(j->exec, &to, &j->result, &o->diag);
+}
+
+void job_free(Job *j)
+{
+    train_result_free(&j->result);
+    exec_close(j->exec);
+    profile_close(j->profile);
+    onnx_close(j->model);
+    data_close(j->data);
+    arena_free(&j->tmp);
+    arena_free(&j->arena);
+}

@@ -1,0 +1,407 @@
+/* options.c -- the command line: one table of options, which each command takes a part of.
+ *
+ * Values are checked here, so that a bad one is a single line and nothing has been started.
+ * argp gives --help, --usage and --version; its own complaints (unknown option, missing value) are
+ * one line, too, because the "Try --help" line goes to no stream. */
+#include "cli.h"
+#include <argp.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *argp_program_version = "ckc " CKC_VERSION " (CPU: oneDNN, OpenMP; CUDA: as text, --emit cuda)";
+
+typedef enum { HEADER, FLAG, TEXT, REAL, INTEGER, OTHER } Kind;
+
+typedef struct {
+    unsigned groups;
+    const char *name;
+    int key; /* short option; 0: none */
+    const char *arg, *doc;
+    Kind kind;
+    size_t off;
+    double low, high;
+    bool (*parse)(Options *o, const char *arg);
+} Row;
+
+/* ---- values ---------------------------------------------------------------------------- */
+
+static bool parse_real(const char *text, double low, double high, double *v)
+{
+    char *end;
+    *v = strtod(text, &end);
+    return end != text && *end == 0 && *v >= low && *v <= high;
+}
+
+static bool parse_integer(const char *text, int64_t low, int64_t high, int64_t *v)
+{
+    char *end;
+    errno = 0;
+    *v = strtoll(text, &end, 10);
+    return end != text && *end == 0 && errno == 0 && *v >= low && *v <= high;
+}
+
+bool parse_bytes(const char *text, int64_t *bytes)
+{
+    static const struct {
+        const char *suffix;
+        double factor;
+    } unit[] = {{"", 1},       {"B", 1},       {"kB", 1e3},         {"KB", 1e3},
+                {"MB", 1e6},   {"GB", 1e9},    {"TB", 1e12},        {"KiB", 0x1p10},
+                {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {0}};
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || !(v > 0))
+        return false;
+    while (*end == ' ')
+        end++;
+    for (int i = 0; unit[i].suffix; i++)
+        if (strcmp(end, unit[i].suffix) == 0) {
+            v = floor(v * unit[i].factor);
+            *bytes = v < 0x1p60 ? (int64_t)v : 0;
+            return *bytes > 0;
+        }
+    return false;
+}
+
+/* Position in a list of names that ends with NULL; false: the message lists them. */
+static bool parse_name(Options *o, const char *option, const char *const *names,
+                       const char *text, int *k)
+{
+    char all[200] = "";
+    for (int i = 0; names[i]; i++) {
+        if (strcmp(names[i], text) == 0) {
+            *k = i;
+            return true;
+        }
+        size_t n = strlen(all);
+        snprintf(all + n, sizeof all - n, "%s%s", n ? ", " : "", names[i]);
+    }
+    return fail(&o->diag, "--%s: '%s' is none of %s", option, text, all);
+}
+
+static bool parse_budget(Options *o, const char *text)
+{
+    char *end;
+    double percent = strtod(text, &end);
+    if (end != text && strcmp(end, "%") == 0 && percent > 0 && percent <= 100) {
+        o->step.budget_fraction = percent / 100;
+        o->step.budget = 0;
+        return true;
+    }
+    o->step.budget_fraction = 0;
+    return parse_bytes(text, &o->step.budget) ||
+           fail(&o->diag, "--budget: '%s' is no size such as 40GB, 512MiB, 1000000 or 50%%", text);
+}
+
+static bool parse_bind(Options *o, const char *text)
+{
+    const char *s = text;
+    while (*s) {
+        size_t n = strcspn(s, ",");
+        char *item = arena_strndup(&o->arena, s, n), *eq = strrchr(item, '=');
+        int64_t v = 0;
+        if (!eq || eq == item || !parse_integer(eq + 1, 0, INT32_MAX, &v))
+            return fail(&o->diag, "--bind: '%s' is not SYMBOL=SIZE", item);
+        *eq = 0;
+        OnnxOptions *im = &o->step.import;
+        OnnxBind *b = NEW(&o->arena, OnnxBind, im->nbind + 1);
+        for (int i = 0; i < im->nbind; i++)
+            b[i] = im->bind[i];
+        b[im->nbind++] = (OnnxBind){item, v};
+        im->bind = b;
+        s += n + (s[n] == ',');
+    }
+    return true;
+}
+
+static void add_globs(Options *o, const char *text, const char *const **list, int *n)
+{
+    for (const char *s = text; *s;) {
+        size_t len = strcspn(s, ",");
+        const char **longer = NEW(&o->arena, const char *, *n + 1);
+        for (int i = 0; i < *n; i++)
+            longer[i] = (*list)[i];
+        longer[(*n)++] = arena_strndup(&o->arena, s, len);
+        *list = longer;
+        s += len + (s[len] == ',');
+    }
+}
+
+static bool parse_train(Options *o, const char *text)
+{
+    add_globs(o, text, &o->step.train, &o->step.ntrain);
+    o->step.import.train = o->step.train;
+    o->step.import.ntrain = o->step.ntrain;
+    return true;
+}
+
+static bool parse_freeze(Options *o, const char *text)
+{
+    add_globs(o, text, &o->step.freeze, &o->step.nfreeze);
+    return true;
+}
+
+static bool parse_init(Options *o, const char *text)
+{
+    o->init_text = text;
+    o->step.import.init = true;
+    return init_parse(text, &o->init, &o->diag);
+}
+
+static bool parse_loss(Options *o, const char *text)
+{
+    int k = 0;
+    TRY(parse_name(o, "loss", loss_name, text, &k));
+    o->step.loss = (LossKind)k;
+    return true;
+}
+
+static bool parse_optimizer(Options *o, const char *text)
+{
+    int k = 0;
+    TRY(parse_name(o, "optimizer", optim_name, text, &k));
+    o->step.optim = (OptimKind)k;
+    return true;
+}
+
+static bool parse_emit(Options *o, const char *text)
+{
+    static const char *const names[] = {"c", "cuda", NULL};
+    int k = 0;
+    TRY(parse_name(o, "emit", names, text, &k));
+    o->cuda = k == 1;
+    return true;
+}
+
+static bool parse_save(Options *o, const char *text)
+{
+    const char *dot = strrchr(text, '.');
+    if (!dot || (strcmp(dot, ".onnx") != 0 && strcmp(dot, ".safetensors") != 0))
+        return fail(&o->diag, "--save: '%s' ends in neither .onnx nor .safetensors", text);
+    if (o->nsave == (int)(sizeof o->save / sizeof o->save[0]))
+        return fail(&o->diag, "--save: given too often");
+    o->save[o->nsave++] = text;
+    return true;
+}
+
+static bool parse_grads(Options *o, const char *text)
+{
+    o->grads = text;
+    o->step.keep_grads = true;
+    return true;
+}
+
+static bool parse_threads(Options *o, const char *text)
+{
+    int64_t n = 0;
+    if (!parse_integer(text, 1, 1024, &n))
+        return fail(&o->diag, "--threads: '%s' is not a number from 1 to 1024", text);
+    o->step.threads = (int)n;
+    return true;
+}
+
+static bool parse_seed(Options *o, const char *text)
+{
+    int64_t n = 0;
+    if (!parse_integer(text, 0, INT64_MAX, &n))
+        return fail(&o->diag, "--seed: '%s' is not a number from 0 on", text);
+    o->step.seed = (uint64_t)n;
+    o->seed_given = true;
+    return true;
+}
+
+static bool parse_passes(Options *o, const char *text)
+{
+    for (const char *s = text; *s;) {
+        size_t n = strcspn(s, ",");
+        const char *name = arena_strndup(&o->arena, s, n);
+        if (strcmp(name, "all") != 0 && !pass_find(name))
+            return fail(&o->diag, "there is no pass '%s' (see ckc opt --list)", name);
+        s += n + (s[n] == ',');
+    }
+    return true;
+}
+
+static bool parse_only(Options *o, const char *text)
+{
+    o->passes = text;
+    return parse_passes(o, text);
+}
+
+static bool parse_disable(Options *o, const char *text)
+{
+    o->disable = text;
+    return parse_passes(o, text);
+}
+
+static bool parse_dump(Options *o, const char *text)
+{
+    o->dump = text;
+    return parse_passes(o, text);
+}
+
+/* ---- the table ----------------------------------------------------------------------------- */
+
+#define AT(member) offsetof(Options, member)
+#define TITLE(groups, text) {groups, NULL, 0, NULL, text, HEADER, 0, 0, 0, NULL}
+#define IS(groups, name, key, member, doc) {groups, name, key, NULL, doc, FLAG, AT(member), 0, 0, NULL}
+#define TEXT_OF(groups, name, key, arg, member, doc)                                         \
+    {groups, name, key, arg, doc, TEXT, AT(member), 0, 0, NULL}
+#define REAL_OF(groups, name, member, low, high, doc)                                        \
+    {groups, name, 0, "X", doc, REAL, AT(member), low, high, NULL}
+#define INTEGER_OF(groups, name, key, member, low, high, doc)                                \
+    {groups, name, key, "N", doc, INTEGER, AT(member), low, high, NULL}
+#define CALL(groups, name, key, arg, fn, doc) {groups, name, key, arg, doc, OTHER, 0, 0, 0, fn}
+
+enum {
+    MODEL = OPTIONS_MODEL, STEP = OPTIONS_STEP, BUDGET = OPTIONS_BUDGET, RUN = OPTIONS_RUN,
+    OUTPUT = OPTIONS_OUTPUT, DEBUG = OPTIONS_DEBUG, EVAL = OPTIONS_EVAL, OPT = OPTIONS_OPT,
+};
+
+static const Row rows[] = {
+    TITLE(MODEL, "Model:"),
+    CALL(MODEL, "bind", 0, "SYMBOL=SIZE,...", parse_bind,
+         "Sizes of symbolic dimensions; INPUT.K names a dimension that has no symbol"),
+    CALL(MODEL | RUN, "init", 0, "RULE", parse_init,
+         "Initial values of parameters exported without: normal[:DEVIATION], xavier, kaiming"),
+    CALL(STEP, "train", 0, "GLOB,...", parse_train, "Train these tensors, whatever the rule says"),
+    CALL(STEP, "freeze", 0, "GLOB,...", parse_freeze, "Do not train these"),
+    IS(MODEL, "keep-batch-norm", 0, step.import.keep_batch_norm,
+       "Leave inference-form BatchNormalization as it is"),
+    IS(MODEL, "unbiased-var", 0, step.import.unbiased_var,
+       "Running variance as PyTorch keeps it: times n/(n-1)"),
+    IS(MODEL, "untie", 0, step.import.untie, "An Identity of a parameter trains on its own"),
+
+    TITLE(STEP, "Training step:"),
+    CALL(STEP, "loss", 0, "KIND", parse_loss,
+         "ce, mse, bce, l1, none; auto (default): the model's scalar output, else ce"),
+    TEXT_OF(STEP, "loss-output", 0, "NAME", step.loss_output, "The output the loss is, or is on"),
+    CALL(STEP, "optimizer", 0, "KIND", parse_optimizer,
+         "adamw (default), adam, sgd, momentum, none; in PyTorch's form"),
+    REAL_OF(STEP | RUN, "lr", step.lr, 0, 1e9,
+            "Learning rate (default 0.001; sgd and momentum 0.01)"),
+    REAL_OF(STEP, "momentum", step.momentum, 0, 1e9, "Of momentum (default 0.9)"),
+    REAL_OF(STEP, "beta1", step.beta1, 0, 1, "Of adam and adamw (default 0.9)"),
+    REAL_OF(STEP, "beta2", step.beta2, 0, 1, "Of adam and adamw (default 0.999)"),
+    REAL_OF(STEP, "eps", step.eps, 0, 1e9, "Of adam and adamw (default 1e-8)"),
+    REAL_OF(STEP, "weight-decay", step.weight_decay, 0, 1e9, "Default 0.01 for adamw, else 0"),
+    IS(STEP, "nesterov", 0, step.nesterov, "Nesterov's form of momentum"),
+
+    TITLE(BUDGET, "Plan:"),
+    CALL(BUDGET, "budget", 'b', "SIZE", parse_budget,
+         "Bytes of everything a step holds (40GB = 40e9, 40GiB = 40*2^30), or a percentage of "
+         "what it takes without recomputation; default: no limit"),
+    REAL_OF(BUDGET, "time", step.time_limit, 0.001, 1e9, "Seconds to search for a better plan"),
+    INTEGER_OF(BUDGET, "moves", 0, step.max_moves, 1, 1e18,
+               "Moves of the search instead of seconds: the same plan on every machine"),
+    REAL_OF(BUDGET, "gap", step.gap, 0, 1e6, "Stop this close to the lower bound (0.01: 1 %)"),
+
+    TITLE(RUN | EVAL, "Run:"),
+    INTEGER_OF(RUN, "steps", 'n', steps, 0, 1e15, "Training steps (default 1; 0: plan only)"),
+    TEXT_OF(RUN | EVAL, "data", 'd', "FILE|DIR", data,
+            "npz, npy, TensorProto, ONNX test folder, or any text for a model of bytes; default: "
+            "random inputs in valid ranges"),
+    CALL(RUN, "save", 's', "FILE", parse_save,
+         "Write the trained weights: .onnx (a copy of the model) or .safetensors"),
+    CALL(STEP, "grads", 0, "FILE.npz", parse_grads,
+         "Write the last step's loss, outputs and every gradient under its parameter's name"),
+    CALL(RUN | EVAL, "threads", 'j', "N", parse_threads, "Threads (default: all cores)"),
+    CALL(RUN | EVAL, "seed", 0, "N", parse_seed,
+         "Of initial values, dropout, random data and the search (default 1)"),
+    IS(RUN, "check", 0, check, "Fill dead memory with NaNs: shows a plan that frees too early"),
+    IS(RUN, "profile", 0, profile, "Time every step of the plan; the slowest are listed"),
+
+    TITLE(EVAL, "Comparison:"),
+    TEXT_OF(EVAL, "expect", 0, "FILE|DIR", expect,
+            "Expected outputs: npz by name, or output_K.pb in a folder"),
+    REAL_OF(EVAL, "rtol", rtol, 0, 1e9, "Relative tolerance (default 1e-3)"),
+    REAL_OF(EVAL, "atol", atol, 0, 1e9, "Absolute tolerance (default 1e-7)"),
+    IS(EVAL, "suite", 0, suite, "The path is a folder: check every model folder below it"),
+    IS(EVAL, "reference", 0, reference, "Evaluate by interpretation in double precision"),
+
+    TITLE(OPT, "Passes:"),
+    CALL(OPT, "passes", 'p', "NAME,...", parse_only, "Run these passes, in the pipeline's order"),
+    IS(OPT, "list", 'l', list, "List the passes"),
+
+    TITLE(OUTPUT | RUN | EVAL, "Output:"),
+    TEXT_OF(OUTPUT, "output", 'o', "DIR", output,
+            "Folder of step.ckp, kernels and report (default MODEL.ckc beside the model)"),
+    CALL(OUTPUT, "emit", 0, "TARGET", parse_emit, "c (default), or cuda: kernels.cu as well"),
+    IS(OUTPUT | RUN | EVAL, "json", 0, json, "Print the report as JSON"),
+    IS(OUTPUT | RUN | EVAL, "quiet", 'q', quiet, "Print nothing but errors"),
+    TEXT_OF(OUTPUT | RUN | EVAL, "cache", 0, "DIR", cache,
+            "Compiled kernels and measured costs (default ~/.cache/ckc)"),
+
+    TITLE(DEBUG, "Looking inside:"),
+    CALL(DEBUG, "dump", 0, "PASS|all", parse_dump, "Print the graph after a pass"),
+    CALL(DEBUG, "disable", 0, "PASS,...", parse_disable, "Leave passes out"),
+    IS(DEBUG, "time-passes", 0, time_passes, "Print seconds per pass"),
+};
+enum { NROWS = sizeof rows / sizeof rows[0], KEY = 256 };
+
+static int key_of(const Row *r) { return r->key ? r->key : KEY + (int)(r - rows); }
+
+static bool set_option(Options *o, const Row *r, const char *arg)
+{
+    void *at = (char *)o + r->off;
+    switch (r->kind) {
+    case FLAG: *(bool *)at = true; return true;
+    case TEXT: *(const char **)at = arg; return true;
+    case REAL:
+        return parse_real(arg, r->low, r->high, at) ||
+               fail(&o->diag, "--%s: '%s' is not a number from %g to %g", r->name, arg, r->low,
+                    r->high);
+    case INTEGER:
+        return parse_integer(arg, (int64_t)r->low, (int64_t)r->high, at) ||
+               fail(&o->diag, "--%s: '%s' is not a number from %g to %g", r->name, arg, r->low,
+                    r->high);
+    default: return r->parse(o, arg);
+    }
+}
+
+static error_t parse_key(int key, char *arg, struct argp_state *state)
+{
+    Options *o = state->input;
+    if (key == ARGP_KEY_INIT) {
+        state->err_stream = NULL; /* no second line */
+        return 0;
+    }
+    if (key == ARGP_KEY_ARG && !o->path) {
+        o->path = arg;
+        return 0;
+    }
+    if (key == ARGP_KEY_ARG) {
+        diag_set(&o->diag, "one file at a time: '%s' and '%s'", o->path, arg);
+        return EINVAL;
+    }
+    for (const Row *r = rows; r < rows + NROWS; r++)
+        if (r->kind != HEADER && key == key_of(r))
+            return set_option(o, r, arg) ? 0 : EINVAL;
+    return ARGP_ERR_UNKNOWN;
+}
+
+bool options_parse(Options *o, unsigned groups, const char *args_doc, const char *doc, int argc,
+                   char **argv)
+{
+    struct argp_option table[NROWS + 1] = {{0}};
+    int n = 0, group = 0;
+    *o = (Options){.steps = -1, .rtol = NAN, .atol = NAN};
+    o->step = (StepOptions){.lr = NAN, .momentum = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN,
+                            .weight_decay = NAN, .seed = 1};
+    for (const Row *r = rows; r < rows + NROWS; r++) {
+        if (!(r->groups & groups))
+            continue;
+        group += r->kind == HEADER;
+        table[n++] = (struct argp_option){r->name, r->kind == HEADER ? 0 : key_of(r), r->arg, 0,
+                                          r->doc, group};
+    }
+    struct argp argp = {table, parse_key, args_doc, doc, NULL, NULL, NULL};
+    if (argp_parse(&argp, argc, argv, 0, NULL, o) == 0)
+        return true;
+    o->diag.failed = true; /* without text: getopt has printed its line */
+    return false;
+}
+
+void options_free(Options *o) { arena_free(&o->arena); }

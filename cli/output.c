@@ -1,0 +1,306 @@
+/* output.c -- the files of a run: the folder MODEL.ckc, trained weights, gradients.
+ *
+ * All files of the folder are complete beside their places before the first takes its name.  The
+ * schedule refers to weights where they lie, by paths relative to the folder; what lies in no file
+ * goes to consts.bin. */
+#include "cli.h"
+#include "codegen/codegen.h"
+#include "ir/file.h"
+#include "ir/onnx/save.h"
+#include <errno.h>
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { INLINE_MAX = 64 }; /* larger constants are not part of the text (print.c) */
+
+/* ---- paths --------------------------------------------------------------------------------- */
+
+static const char *folder_of(Job *j)
+{
+    const char *path = j->o->path, *dot = strrchr(path, '.');
+    if (j->o->output)
+        return j->o->output;
+    size_t n = dot && strcmp(dot, ".onnx") == 0 ? (size_t)(dot - path) : strlen(path);
+    return arena_printf(&j->arena, "%.*s.ckc", (int)n, path);
+}
+
+/* `path` as seen from a folder; the path itself if one of them is not there. */
+static const char *relative_path(Arena *a, const char *folder, const char *path)
+{
+    char *from = realpath(folder, NULL), *to = realpath(path, NULL);
+    const char *rel = path;
+    if (from && to) {
+        size_t common = 0;
+        for (size_t i = 0; from[i] && from[i] == to[i]; i++)
+            if (from[i + 1] == '/' || (!from[i + 1] && to[i + 1] == '/'))
+                common = i + 1;
+        rel = "";
+        for (const char *s = from + common; (s = strchr(s, '/')) != NULL; s++)
+            rel = arena_printf(a, "../%s", rel);
+        rel = arena_printf(a, "%s%s", rel, to + common + 1);
+    }
+    free(from);
+    free(to);
+    return rel;
+}
+
+static bool check_parent(const char *path, Diag *d)
+{
+    char *copy = strdup(path);
+    if (!copy)
+        return fail(d, "%s: out of memory", path);
+    bool ok = access(dirname(copy), W_OK | X_OK) == 0;
+    int error = errno;
+    free(copy);
+    return ok || fail(d, "%s: cannot be written: %s", path, strerror(error));
+}
+
+bool output_check(Job *j)
+{
+    Options *o = j->o;
+    TRY(check_parent(folder_of(j), &o->diag));
+    for (int i = 0; i < o->nsave; i++)
+        TRY(check_parent(o->save[i], &o->diag));
+    return !o->grads || check_parent(o->grads, &o->diag);
+}
+
+/* ---- constants: bytes that lie in no file ---------------------------------------------------- */
+
+typedef struct {
+    Value *v;
+    int64_t bytes;
+} Loose;
+
+static int larger_first(const void *a, const void *b)
+{
+    const Loose *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return x->v < y->v ? -1 : 1;
+}
+
+static bool uniform(const Loose *l)
+{
+    size_t size = (size_t)dtype_size[l->v->type.dt];
+    const char *p = l->v->data;
+    return memcmp(p, p + size, (size_t)l->bytes - size) == 0;
+}
+
+/* One place for every value; filled tensors of one number share the largest. */
+static void write_constants(Job *j, NewFile *f)
+{
+    Graph *g = j->plan->g;
+    uint32_t *uses = graph_uses(g, &j->tmp), n = 0, nshared = 0;
+    Loose *l = NEW(&j->tmp, Loose, g->nvals), *shared = NEW(&j->tmp, Loose, g->nvals);
+    for (uint32_t i = 1; i < g->nvals; i++) {
+        Value *v = &g->vals[i];
+        bool printed = v->kind == VAL_PARAM || v->kind == VAL_STATE || uses[i];
+        if (v->data && !v->file && printed && type_count(&v->type) > INLINE_MAX)
+            l[n++] = (Loose){v, type_bytes(&v->type)};
+    }
+    qsort(l, n, sizeof *l, larger_first);
+    for (uint32_t i = 0; i < n; i++) {
+        Value *v = l[i].v;
+        bool same = uniform(&l[i]);
+        uint32_t k = same ? 0 : nshared;
+        while (k < nshared && (shared[k].v->type.dt != v->type.dt ||
+                               memcmp(shared[k].v->data, v->data, (size_t)dtype_size[v->type.dt])))
+            k++;
+        v->file = "consts.bin";
+        if (same && k < nshared) {
+            v->offset = shared[k].v->offset;
+            continue;
+        }
+        file_pad(f, ARENA_ALIGN);
+        v->offset = f->size;
+        file_write(f, v->data, (size_t)l[i].bytes);
+        if (same)
+            shared[nshared++] = l[i];
+    }
+    arena_free(&j->tmp);
+}
+
+/* Files of values, as the schedule in its folder sees them. */
+static void relate_paths(Job *j, const char *folder)
+{
+    Graph *g = j->plan->g;
+    const char *last = NULL, *rel = NULL;
+    for (uint32_t i = 1; i < g->nvals; i++) {
+        Value *v = &g->vals[i];
+        if (!v->file)
+            continue;
+        if (!last || strcmp(last, v->file) != 0) {
+            last = v->file;
+            rel = relative_path(&j->arena, folder, last);
+        }
+        v->file = rel;
+    }
+}
+
+/* ---- kernels ---------------------------------------------------------------------------------- */
+
+typedef int PrintKernels(FILE *f, Kernel *const *k, int n, int *func_of_kernel);
+
+/* Every kernel of the schedule that is text, then which step runs which. */
+static bool write_kernels(Job *j, NewFile *f, PrintKernels *print)
+{
+    const Plan *p = j->plan;
+    Arena a = {0};
+    Kernel **k = NEW(&a, Kernel *, p->nstep + 1);
+    int *func = NEW(&a, int, p->nstep + 1), n = 0, *step = NEW(&a, int, p->nstep + 1);
+    bool *live = plan_live_out(p->g, &a), ok = true;
+    for (uint32_t s = 0; s < p->nstep && ok; s++) {
+        int nread, nwrite, cap = 1;
+        for (uint32_t i = 0; i < p->step[s].count; i++) {
+            const Node *node = &p->g->nodes[p->g->order[p->step[s].first + i].i];
+            cap += node->nin + node->nout;
+        }
+        k[n] = NEW(&a, Kernel, 1);
+        ok = plan_step_kernel(p, s, &a, live, k[n], NEW(&a, Val, cap), &nread, &nwrite,
+                              &j->o->diag);
+        step[n] = (int)s;
+        n += k[n]->lib != LIB_CONCAT;
+    }
+    ok = ok && print(f->f, k, n, func) >= 0;
+    if (ok)
+        fprintf(f->f, "\n/* Schedule: step: kernel. */\n");
+    for (int i = 0; i < n && ok; i++)
+        fprintf(f->f, "/* %d: ck_%d */\n", step[i], func[i]);
+    arena_free(&a);
+    return ok;
+}
+
+/* ---- the folder ---------------------------------------------------------------------------------- */
+
+enum { CONSTS, SCHEDULE, KERNELS, REPORT, CUDA, NFILES };
+static const char *const file_name[NFILES] = {"consts.bin", "step.ckp", "kernels.c", "report.json",
+                                              "kernels.cu"};
+
+static bool write_files(Job *j, const char *folder, const char *report, NewFile *f, int n)
+{
+    for (int i = 0; i < n; i++)
+        TRY(file_create(&f[i], arena_printf(&j->arena, "%s/%s", folder, file_name[i]),
+                        &j->o->diag));
+    relate_paths(j, folder);
+    write_constants(j, &f[CONSTS]);
+    Plan p = *j->plan;
+    p.model = p.model ? relative_path(&j->arena, folder, p.model) : NULL;
+    p.run.data = p.run.data ? relative_path(&j->arena, folder, p.run.data) : NULL;
+    plan_print(&p, f[SCHEDULE].f);
+    TRY(write_kernels(j, &f[KERNELS], codegen_c));
+    if (n > CUDA)
+        TRY(write_kernels(j, &f[CUDA], codegen_cuda));
+    fprintf(f[REPORT].f, "%s\n", report);
+    for (int i = 0; i < n; i++) {
+        if (ferror(f[i].f) && !f[i].error)
+            f[i].error = EIO;
+        if (f[i].error)
+            return fail(&j->o->diag, "%s: %s", f[i].path, strerror(f[i].error));
+    }
+    return true;
+}
+
+bool output_folder(Job *j, const char *report)
+{
+    const char *folder = folder_of(j);
+    NewFile f[NFILES] = {{0}};
+    int n = j->o->cuda ? NFILES : CUDA;
+    bool made = mkdir(folder, 0777) == 0;
+    if (!made && errno != EEXIST)
+        return fail(&j->o->diag, "%s: %s", folder, strerror(errno));
+    bool ok = write_files(j, folder, report, f, n);
+    if (ok && f[CONSTS].size == 0)
+        file_abandon(&f[CONSTS]);
+    for (int i = 0; i < n; i++)
+        if (ok && f[i].f)
+            ok = file_commit(&f[i], &j->o->diag);
+        else
+            file_abandon(&f[i]);
+    if (!ok && made)
+        rmdir(folder);
+    j->folder = folder;
+    return ok;
+}
+
+/* ---- weights and gradients ---------------------------------------------------------------------- */
+
+static const char *name_of(const Job *j, Val v)
+{
+    const char *name = j->model ? onnx_name(j->model, v) : NULL;
+    return name ? name : j->plan->g->vals[v.i].name;
+}
+
+/* Parameters and running statistics, not the optimizer's state. */
+static bool is_weight(const Job *j, uint32_t v)
+{
+    const Graph *g = j->plan->g;
+    if (g->vals[v].kind != VAL_PARAM && g->vals[v].kind != VAL_STATE)
+        return false;
+    if (j->model)
+        return onnx_name(j->model, (Val){v}) != NULL;
+    return g->vals[v].kind == VAL_PARAM || g->vals[v].file || g->vals[v].data;
+}
+
+static bool save_onnx(Job *j, const char *path, int n, const NamedTensor *v)
+{
+    SaveValue *s = NEW(&j->arena, SaveValue, n + 1);
+    for (int i = 0; i < n; i++)
+        s[i] = (SaveValue){v[i].name, v[i].tensor};
+    if (!j->model && !(j->model = onnx_open(j->plan->model ? j->plan->model : "", &j->o->diag)))
+        return false;
+    return onnx_save(j->model, path, n, s, &j->o->diag);
+}
+
+bool output_weights(Job *j)
+{
+    const Graph *g = j->plan->g;
+    NamedTensor *v = NEW(&j->arena, NamedTensor, g->nvals);
+    int n = 0;
+    for (uint32_t i = 1; i < g->nvals && j->o->nsave; i++)
+        if (is_weight(j, i))
+            v[n++] = (NamedTensor){name_of(j, (Val){i}), exec_tensor(j->exec, (Val){i})};
+    for (int i = 0; i < j->o->nsave; i++) {
+        const char *path = j->o->save[i], *dot = strrchr(path, '.');
+        TRY(strcmp(dot, ".onnx") == 0 ? save_onnx(j, path, n, v)
+                                      : safetensors_write(path, n, v, &j->o->diag));
+    }
+    return true;
+}
+
+/* Outputs follow the loss; the one the loss was is not repeated. */
+static int name_outputs(const Job *j, NamedTensor *v)
+{
+    const Graph *g = j->plan->g;
+    uint32_t have = g->nout - 1 - j->info.ntrained;
+    bool dropped = have < j->noutput;
+    int n = 0;
+    for (uint32_t i = 0; i < j->noutput && (uint32_t)n < have; i++) {
+        const Type *t = &j->output[i].type;
+        if (dropped && dtype_is_float(t->dt) && type_count(t) == 1) {
+            dropped = false;
+            continue;
+        }
+        v[n] = (NamedTensor){j->output[i].name, exec_tensor(j->exec, g->out[1 + n])};
+        n++;
+    }
+    return n;
+}
+
+bool output_grads(Job *j)
+{
+    const Graph *g = j->plan->g;
+    if (!j->o->grads)
+        return true;
+    NamedTensor *v = NEW(&j->arena, NamedTensor, g->nout + j->info.ntrained + 1);
+    int n = 1;
+    v[0] = (NamedTensor){"loss", exec_tensor(j->exec, g->out[0])};
+    n += name_outputs(j, v + 1);
+    for (uint32_t i = 0; i < j->info.ntrained; i++) {
+        Val grad = g->out[g->nout - j->info.ntrained + i];
+        v[n++] = (NamedTensor){name_of(j, j->info.trained[i].param), exec_tensor(j->exec, grad)};
+    }
+    return npz_write(j->o->grads, n, v, &j->o->diag);
+}

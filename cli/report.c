@@ -1,0 +1,390 @@
+/* report.c -- what a run tells: a summary to read, and JSON with stable keys (README). */
+#include "cli.h"
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOP = 6 };
+
+const char *bytes_str(int64_t bytes, char buf[32])
+{
+    static const char *const unit[] = {"B", "kB", "MB", "GB", "TB"};
+    double v = (double)bytes;
+    int k = 0;
+    while (v >= 1000 && k < 4) {
+        v /= 1000;
+        k++;
+    }
+    snprintf(buf, 32, k ? "%.2f %s" : "%.0f %s", v, unit[k]);
+    return buf;
+}
+
+static const char *name_of(const Job *j, Val v)
+{
+    const char *name = j->model ? onnx_name(j->model, v) : NULL;
+    return name ? name : j->plan->g->vals[v.i].name;
+}
+
+static double ms(int64_t ns) { return 1e-6 * (double)ns; }
+
+static double over(int64_t ns, int64_t base)
+{
+    return base > 0 ? (double)ns / (double)base - 1 : 0;
+}
+
+/* ---- what is recomputed: steps that run again, by kernel ---------------------------------------- */
+
+typedef struct {
+    char label[80]; /* the operators of the kernel */
+    int64_t bytes, ns;
+    uint32_t times;
+} Repeat;
+
+static void label_of(const Graph *g, const Plan *p, uint32_t s, char label[80])
+{
+    *label = 0;
+    for (uint32_t k = 0; k < p->step[s].count; k++) {
+        const char *op = node_def(&g->nodes[g->order[p->step[s].first + k].i])->name;
+        size_t n = strlen(label);
+        if (!strstr(label, op) && n + strlen(op) + 2 < 80)
+            snprintf(label + n, 80 - n, "%s%s", n ? "+" : "", op);
+    }
+}
+
+static int64_t bytes_of(const Plan *p, uint32_t s)
+{
+    int64_t bytes = 0;
+    for (uint32_t k = 0; k < p->step[s].count; k++) {
+        const Node *n = &p->g->nodes[p->g->order[p->step[s].first + k].i];
+        for (int i = 0; i < n->nout; i++)
+            if (p->offset[n->out[i].i] >= 0)
+                bytes += type_bytes(val_type(p->g, n->out[i]));
+    }
+    return bytes;
+}
+
+static int longest_first(const void *a, const void *b)
+{
+    const Repeat *x = a, *y = b;
+    if (x->ns != y->ns)
+        return x->ns < y->ns ? 1 : -1;
+    return strcmp(x->label, y->label);
+}
+
+static bool repeated(const Plan *p, uint32_t s)
+{
+    return p->g->nodes[p->g->order[p->step[s].first].i].remat_of.i != 0;
+}
+
+/* Sorted by time; *steps: executions in all.  free() the result. */
+static Repeat *find_repeats(const Plan *p, uint32_t *n, uint32_t *steps)
+{
+    Repeat *r = calloc(p->nstep + 1, sizeof *r);
+    *n = *steps = 0;
+    for (uint32_t s = 0; r && s < p->nstep; s++) {
+        char label[80];
+        if (!repeated(p, s))
+            continue;
+        label_of(p->g, p, s, label);
+        uint32_t k = 0;
+        while (k < *n && strcmp(r[k].label, label) != 0)
+            k++;
+        if (k == *n)
+            memcpy(r[(*n)++].label, label, sizeof label);
+        r[k].bytes += bytes_of(p, s);
+        r[k].ns += p->step[s].cost_ns;
+        r[k].times++;
+        ++*steps;
+    }
+    if (r)
+        qsort(r, *n, sizeof *r, longest_first);
+    return r;
+}
+
+/* ---- slowest steps, when they were timed ----------------------------------------------------------- */
+
+typedef struct {
+    uint32_t step;
+    double seconds;
+} Timed;
+
+static int slowest_first(const void *a, const void *b)
+{
+    const Timed *x = a, *y = b;
+    return (x->seconds < y->seconds) - (x->seconds > y->seconds);
+}
+
+static Timed *sort_steps(const Job *j)
+{
+    const Plan *p = j->plan;
+    Timed *t = j->result.seconds ? calloc(p->nstep + 1, sizeof *t) : NULL;
+    for (uint32_t s = 0; t && s < p->nstep; s++)
+        t[s] = (Timed){s, j->result.seconds[s]};
+    if (t)
+        qsort(t, p->nstep, sizeof *t, slowest_first);
+    return t;
+}
+
+/* ---- the summary ------------------------------------------------------------------------------------ */
+
+static void print_memory(const Plan *p, FILE *f)
+{
+    char a[32], b[32];
+    fprintf(f, "memory      %s keeping everything, %s planned", bytes_str(p->keep_all_bytes, a),
+            bytes_str(p->arena_bytes, b));
+    if (p->budget)
+        fprintf(f, ", budget %s", bytes_str(p->budget, a));
+    fputs("\nat the peak      keeping     planned\n", f);
+    for (int k = 0; k < MEM_KINDS; k++)
+        if (p->mem[k] || p->keep_all_mem[k])
+            fprintf(f, "  %-12s %11s %11s\n", mem_kind_name[k], bytes_str(p->keep_all_mem[k], a),
+                    bytes_str(p->mem[k], b));
+}
+
+static void print_repeats(const Plan *p, FILE *f)
+{
+    char buf[32];
+    uint32_t n, steps;
+    Repeat *r = find_repeats(p, &n, &steps);
+    fprintf(f, "recomputed  %u of %u kernels%s\n", steps, p->nstep - steps,
+            steps ? "; most time in" : "");
+    for (uint32_t i = 0; r && i < n && i < TOP; i++)
+        fprintf(f, "  %4u x %-44s %9.2f ms %11s\n", r[i].times, r[i].label, ms(r[i].ns),
+                bytes_str(r[i].bytes, buf));
+    free(r);
+}
+
+static void print_time(const Job *j, FILE *f)
+{
+    const Plan *p = j->plan;
+    fprintf(f, "time        predicted %.1f ms, %+.2f %% for recomputation (lower bound %+.2f %%)",
+            ms(p->predicted_ns), 100 * over(p->predicted_ns, p->base_ns),
+            100 * over(p->bound_ns, p->base_ns));
+    if (j->result.steps)
+        fprintf(f, "; measured %.1f ms", 1e3 * j->result.median);
+    fputc('\n', f);
+    Timed *t = sort_steps(j);
+    for (uint32_t i = 0; t && i < p->nstep && i < 2 * TOP; i++) {
+        char label[80];
+        label_of(p->g, p, t[i].step, label);
+        fprintf(f, "  step %-6u %-44s %9.3f ms, predicted %9.3f ms\n", t[i].step, label,
+                1e3 * t[i].seconds, ms(p->step[t[i].step].cost_ns));
+    }
+    free(t);
+}
+
+static void print_schedule(const Job *j, FILE *f)
+{
+    const RunDefaults *r = &j->plan->run;
+    fprintf(f, "schedule    %s, from %s\n", j->o->path, j->plan->model ? j->plan->model : "a graph");
+    fprintf(f, "step        lr %g, seed %lld, %u threads; data: %s\n", r->lr, (long long)r->seed,
+            j->plan->threads, r->data ? r->data : "none given, random inputs in valid ranges");
+}
+
+static void print_model(const Job *j, FILE *f)
+{
+    const StepOptions *o = &j->o->step;
+    int64_t elements = 0;
+    uint32_t nnotes = 0, frozen = 0;
+    const OnnxNote *note = j->model ? onnx_notes(j->model, &nnotes) : NULL;
+    for (uint32_t i = 0; i < j->info.ntrained; i++)
+        elements += type_count(val_type(j->plan->g, j->info.trained[i].param));
+    for (uint32_t i = 0; i < nnotes; i++)
+        frozen += note[i].kind == ONNX_FROZEN;
+    fprintf(f, "model       %s\n", j->plan->model);
+    fprintf(f, "trains      %u tensors, %" PRId64 " elements", j->info.ntrained, elements);
+    for (uint32_t i = 0; i < j->info.ntrained && i < 3; i++)
+        fprintf(f, "%s%s", i ? ", " : ": ", name_of(j, j->info.trained[i].param));
+    fprintf(f, "%s; %u frozen\n", j->info.ntrained > 3 ? ", ..." : "", frozen);
+    fprintf(f, "step        loss %s, %s, lr %g, %u threads; data: %s\n", loss_name[o->loss],
+            optim_name[o->optim], j->plan->run.lr, j->plan->threads,
+            j->o->data ? j->o->data : "none given, random inputs in valid ranges");
+    for (uint32_t i = 0; i < nnotes; i++)
+        if (note[i].kind == ONNX_REMARK)
+            fprintf(f, "note        %s: %s\n", note[i].name, note[i].text);
+    for (uint32_t i = 0; i < j->nremark; i++)
+        fprintf(f, "note        %s\n", j->remark[i]);
+}
+
+static void print_losses(const TrainResult *r, FILE *f)
+{
+    if (!r->steps || isnan(r->loss[0]))
+        return;
+    if (r->steps == 1)
+        fprintf(f, "loss        %.9g\n", r->loss[0]);
+    else
+        fprintf(f, "loss        %.6g at step 1, %.6g at step %" PRId64 "\n", r->loss[0],
+                r->loss[r->steps - 1], r->steps);
+    if (r->nan_step)
+        fprintf(f, "note        the loss is not finite from step %" PRId64 " on\n", r->nan_step);
+}
+
+void report_print(const Job *j, FILE *f)
+{
+    if (j->in_schedule)
+        print_schedule(j, f);
+    else
+        print_model(j, f);
+    print_memory(j->plan, f);
+    print_time(j, f);
+    print_repeats(j->plan, f);
+    print_losses(&j->result, f);
+    if (j->folder)
+        fprintf(f, "wrote       %s/\n", j->folder);
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------------------- */
+
+static json_t *real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+static json_t *text(const char *s) { return s ? json_string(s) : json_null(); }
+
+static void set(json_t *o, const char *key, json_t *v) { json_object_set_new(o, key, v); }
+
+static json_t *memory_json(const int64_t *mem)
+{
+    json_t *o = json_object();
+    for (int k = 0; k < MEM_KINDS; k++)
+        set(o, mem_kind_name[k], json_integer(mem[k]));
+    return o;
+}
+
+static json_t *shape_json(const Type *t)
+{
+    json_t *a = json_array();
+    for (int i = 0; i < t->rank; i++)
+        json_array_append_new(a, json_integer(t->dim[i]));
+    return a;
+}
+
+static json_t *trainable_json(const Job *j)
+{
+    json_t *a = json_array();
+    for (uint32_t i = 0; i < j->info.ntrained; i++) {
+        Val v = j->info.trained[i].param;
+        const Type *t = val_type(j->plan->g, v);
+        json_t *o = json_object();
+        set(o, "name", json_string(name_of(j, v)));
+        set(o, "dtype", json_string(dtype_name[t->dt]));
+        set(o, "shape", shape_json(t));
+        json_array_append_new(a, o);
+    }
+    return a;
+}
+
+static json_t *notes_json(const Job *j, bool frozen)
+{
+    json_t *a = json_array();
+    uint32_t n = 0;
+    const OnnxNote *note = j->model ? onnx_notes(j->model, &n) : NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        if (note[i].kind == ONNX_TRAINED || (note[i].kind == ONNX_FROZEN) != frozen)
+            continue;
+        json_t *o = json_object();
+        set(o, "name", text(note[i].name));
+        set(o, "reason", text(note[i].text));
+        json_array_append_new(a, o);
+    }
+    for (uint32_t i = 0; i < j->nremark && !frozen; i++) {
+        json_t *o = json_object();
+        set(o, "name", json_null());
+        set(o, "reason", text(j->remark[i]));
+        json_array_append_new(a, o);
+    }
+    return a;
+}
+
+static void set_repeats(json_t *o, const Plan *p)
+{
+    uint32_t n, steps;
+    Repeat *r = find_repeats(p, &n, &steps);
+    json_t *a = json_array();
+    for (uint32_t i = 0; r && i < n; i++) {
+        json_t *e = json_object();
+        set(e, "kernel", json_string(r[i].label));
+        set(e, "times", json_integer(r[i].times));
+        set(e, "predicted_ms", real(ms(r[i].ns)));
+        set(e, "bytes", json_integer(r[i].bytes));
+        json_array_append_new(a, e);
+    }
+    free(r);
+    set(o, "steps", json_integer(p->nstep));
+    set(o, "recomputed_steps", json_integer(steps));
+    set(o, "recomputed", a);
+}
+
+static json_t *losses_json(const TrainResult *r)
+{
+    json_t *a = json_array();
+    for (int64_t i = 0; i < r->steps; i++)
+        json_array_append_new(a, real(r->loss[i]));
+    return a;
+}
+
+static json_t *profile_json(const Job *j)
+{
+    const Plan *p = j->plan;
+    json_t *a = json_array();
+    for (uint32_t s = 0; s < p->nstep && j->result.seconds; s++) {
+        char label[80];
+        label_of(p->g, p, s, label);
+        json_t *o = json_object();
+        set(o, "kernel", json_string(label));
+        set(o, "predicted_ms", real(ms(p->step[s].cost_ns)));
+        set(o, "measured_ms", real(1e3 * j->result.seconds[s]));
+        json_array_append_new(a, o);
+    }
+    return a;
+}
+
+static void set_plan(json_t *o, const Plan *p)
+{
+    char hash[20];
+    snprintf(hash, sizeof hash, "%016" PRIx64, p->model_hash);
+    set(o, "model", text(p->model));
+    set(o, "model_hash", json_string(hash));
+    set(o, "budget_bytes", p->budget ? json_integer(p->budget) : json_null());
+    set(o, "arena_bytes", json_integer(p->arena_bytes));
+    set(o, "live_bytes", json_integer(p->live_bytes));
+    set(o, "keep_all_bytes", json_integer(p->keep_all_bytes));
+    set(o, "min_feasible_bytes",
+        p->min_feasible_bytes ? json_integer(p->min_feasible_bytes) : json_null());
+    set(o, "memory", memory_json(p->mem));
+    set(o, "keep_all_memory", memory_json(p->keep_all_mem));
+    set(o, "predicted_ms", real(ms(p->predicted_ns)));
+    set(o, "keep_all_ms", real(ms(p->base_ns)));
+    set(o, "bound_ms", real(ms(p->bound_ns)));
+    set(o, "overhead", real(over(p->predicted_ns, p->base_ns)));
+    set(o, "lower_bound", real(over(p->bound_ns, p->base_ns)));
+    set_repeats(o, p);
+    set(o, "threads", json_integer(p->threads));
+    set(o, "lr", real(p->run.lr));
+    set(o, "seed", json_integer(p->run.seed));
+    set(o, "init", text(p->run.init));
+    set(o, "data", text(p->run.data));
+}
+
+char *report_json(const Job *j)
+{
+    json_t *o = json_object();
+    const TrainResult *r = &j->result;
+    set(o, "version", json_string(CKC_VERSION));
+    set_plan(o, j->plan);
+    if (!j->in_schedule) {
+        set(o, "loss", json_string(loss_name[j->o->step.loss]));
+        set(o, "optimizer", json_string(optim_name[j->o->step.optim]));
+        set(o, "trainable", trainable_json(j));
+        set(o, "frozen", notes_json(j, true));
+        set(o, "notes", notes_json(j, false));
+        set(o, "plan_seconds", real(j->plan_seconds));
+        set(o, "solve_seconds", real(j->info.solve_seconds));
+    }
+    set(o, "losses", losses_json(r));
+    set(o, "measured_ms", r->steps ? real(1e3 * r->median) : json_null());
+    if (r->seconds)
+        set(o, "profile", profile_json(j));
+    char *s = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    json_decref(o);
+    return s;
+}
