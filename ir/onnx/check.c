@@ -31,6 +31,9 @@ static bool read_feeds(Check *c, const OnnxModel *m, OnnxOptions *opt)
             initialized |= strcmp(pb(gp->initializer[k]->name), name) == 0;
         if (initialized || !exists(path))
             continue;
+        if (!gp->input[i]->type ||
+            gp->input[i]->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)
+            return fail_status(c->d, EXIT_UNSUPPORTED, "input '%s' is not a tensor", name);
         feed[opt->nfeed].name = name;
         TRY(onnx_read_tensor(path, &c->arena, &feed[opt->nfeed].t, c->d));
         opt->nfeed++;

@@ -1,0 +1,677 @@
+/* test_onnx.c -- ONNX intake and import, one behaviour at a time: hostile files, external data,
+ * binding, what cannot be imported, the trainable rule, batch normalization.  Models are packed
+ * here; whole ones are test_onnx_models.c. */
+#include "tests.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ir/onnx/onnx_int.h"
+
+typedef struct {
+    Arena arena;
+    Diag d;
+    Graph g;
+    OnnxModel *m;
+    bool ok;
+} Imported;
+
+static Imported import_file(const char *path)
+{
+    Imported r = {.m = NULL};
+    r.m = onnx_open(path, &r.d);
+    r.ok = r.m != NULL;
+    return r;
+}
+
+/* The graph points at its arena and diagnostic, which must stay where they are. */
+static bool build_graph(Imported *r, const OnnxOptions *opt)
+{
+    graph_init(&r->g, &r->arena, &r->d);
+    r->ok = r->m && onnx_import(r->m, opt, &r->g, &r->d) && graph_verify(&r->g, &r->d);
+    return r->ok;
+}
+
+static void release(Imported *r)
+{
+    onnx_close(r->m);
+    arena_free(&r->arena);
+}
+
+static const char *shared(Arena *a, const char *name)
+{
+    const char *path = shared_path(name);
+    return path ? arena_strndup(a, path, strlen(path)) : NULL;
+}
+
+/* ---- models packed here --------------------------------------------------------------- */
+
+static char folder[64];
+
+static void make_folder(void)
+{
+    strcpy(folder, "/tmp/ckc-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void remove_folder(void)
+{
+    char command[200];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static const char *in_folder(Arena *a, const char *name)
+{
+    return arena_printf(a, "%s/%s", folder, name);
+}
+
+static void write_bytes(const char *path, const void *data, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(data, 1, n, f), n);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+enum { MOST = 16 };
+
+/* A model under construction: fixed room, everything in one object. */
+typedef struct {
+    Onnx__ModelProto model;
+    Onnx__OperatorSetIdProto opset, *opsets[1];
+    Onnx__GraphProto graph;
+    Onnx__NodeProto node[MOST], *nodes[MOST];
+    char *operand[MOST][MOST], *result[MOST][MOST];
+    Onnx__AttributeProto attr[MOST], *attrs[MOST];
+    Onnx__TensorProto tensor[MOST], *tensors[MOST];
+    int64_t dims[MOST][4];
+    Onnx__ValueInfoProto value[MOST], *inputs[MOST], *outputs[MOST];
+    Onnx__TypeProto type[MOST];
+    Onnx__TypeProto__Tensor ttype[MOST];
+    Onnx__TensorShapeProto shape[MOST];
+    Onnx__TensorShapeProto__Dimension dim[MOST][4], *dimp[MOST][4];
+    size_t nvalue;
+} Builder;
+
+static void start(Builder *b, int opset)
+{
+    memset(b, 0, sizeof *b);
+    onnx__model_proto__init(&b->model);
+    onnx__graph_proto__init(&b->graph);
+    onnx__operator_set_id_proto__init(&b->opset);
+    b->opset.has_version = true;
+    b->opset.version = opset;
+    b->opsets[0] = &b->opset;
+    b->model.has_ir_version = true;
+    b->model.ir_version = 8;
+    b->model.n_opset_import = 1;
+    b->model.opset_import = b->opsets;
+    b->model.graph = &b->graph;
+    b->graph.name = (char *)"g";
+    b->graph.node = b->nodes;
+    b->graph.initializer = b->tensors;
+    b->graph.input = b->inputs;
+    b->graph.output = b->outputs;
+}
+
+/* Words of a list separated by blanks; "_" is an absent operand. */
+static size_t words(Arena *a, const char *list, char **out)
+{
+    size_t n = 0;
+    for (const char *p = list; *p;) {
+        size_t len = strcspn(p, " ");
+        out[n++] = len == 1 && *p == '_' ? (char *)"" : arena_strndup(a, p, len);
+        p += len + (p[len] == ' ');
+    }
+    return n;
+}
+
+static Onnx__NodeProto *add_node(Builder *b, Arena *a, const char *op, const char *in,
+                                 const char *out)
+{
+    size_t k = b->graph.n_node++;
+    Onnx__NodeProto *n = b->nodes[k] = &b->node[k];
+    onnx__node_proto__init(n);
+    n->op_type = (char *)(uintptr_t)op;
+    n->name = arena_printf(a, "node%zu", k);
+    n->input = b->operand[k];
+    n->n_input = words(a, in, n->input);
+    n->output = b->result[k];
+    n->n_output = words(a, out, n->output);
+    return n;
+}
+
+static Onnx__AttributeProto *add_attr(Builder *b, Onnx__NodeProto *n, const char *name)
+{
+    size_t k = 0;
+    while (b->attrs[k])
+        k++;
+    b->attrs[k] = &b->attr[k];
+    onnx__attribute_proto__init(b->attrs[k]);
+    b->attrs[k]->name = (char *)(uintptr_t)name;
+    n->attribute = &b->attrs[k]; /* attributes of one node are added in a row */
+    n->attribute -= n->n_attribute;
+    n->n_attribute++;
+    return b->attrs[k];
+}
+
+/* dims: one letter per dimension, a digit or the first letter of a symbol ("N", "S"). */
+static void add_value(Builder *b, Arena *a, const char *name, int type, const char *dims,
+                      bool input)
+{
+    size_t k = b->nvalue++;
+    onnx__value_info_proto__init(&b->value[k]);
+    onnx__type_proto__init(&b->type[k]);
+    onnx__type_proto__tensor__init(&b->ttype[k]);
+    onnx__tensor_shape_proto__init(&b->shape[k]);
+    b->value[k].name = (char *)(uintptr_t)name;
+    b->value[k].type = &b->type[k];
+    b->type[k].value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    b->type[k].tensor_type = &b->ttype[k];
+    b->ttype[k].has_elem_type = true;
+    b->ttype[k].elem_type = type;
+    b->ttype[k].shape = &b->shape[k];
+    b->shape[k].dim = b->dimp[k];
+    for (; *dims; dims++) {
+        Onnx__TensorShapeProto__Dimension *d = &b->dim[k][b->shape[k].n_dim];
+        onnx__tensor_shape_proto__dimension__init(d);
+        bool number = *dims >= '0' && *dims <= '9';
+        d->value_case = number ? ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE
+                               : ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
+        if (number)
+            d->dim_value = *dims - '0';
+        else
+            d->dim_param = arena_strndup(a, dims, 1);
+        b->dimp[k][b->shape[k].n_dim++] = d;
+    }
+    if (input)
+        b->inputs[b->graph.n_input++] = &b->value[k];
+    else
+        b->outputs[b->graph.n_output++] = &b->value[k];
+}
+
+static Onnx__TensorProto *add_tensor(Builder *b, const char *name, int rank, const int64_t *dim,
+                                     float *data)
+{
+    size_t k = b->graph.n_initializer++;
+    Onnx__TensorProto *t = b->tensors[k] = &b->tensor[k];
+    onnx__tensor_proto__init(t);
+    t->name = (char *)(uintptr_t)name;
+    t->has_data_type = true;
+    t->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
+    t->n_dims = (size_t)rank;
+    t->dims = b->dims[k];
+    t->n_float_data = data ? 1 : 0;
+    t->float_data = data;
+    for (int i = 0; i < rank; i++) {
+        t->dims[i] = dim[i];
+        t->n_float_data *= (size_t)dim[i];
+    }
+    return t;
+}
+
+static const char *save(Builder *b, Arena *a, const char *name)
+{
+    size_t n = onnx__model_proto__get_packed_size(&b->model);
+    uint8_t *bytes = NEW(a, uint8_t, n + 1);
+    onnx__model_proto__pack(&b->model, bytes);
+    const char *path = in_folder(a, name);
+    write_bytes(path, bytes, n);
+    return path;
+}
+
+enum { FLOAT = 1, INT64 = 7 };
+
+/* ---- hostile files --------------------------------------------------------------------------- */
+
+static void expect_one_line(const char *path, const char *part)
+{
+    Imported r = import_file(path);
+    ck_assert_msg(!r.ok, "%s was accepted", path);
+    ck_assert_msg(strstr(r.d.msg, part) && !strchr(r.d.msg, '\n'), "%s", r.d.msg);
+    ck_assert_msg(strncmp(r.d.msg, path, strlen(path)) == 0, "%s", r.d.msg);
+    ck_assert_int_eq(r.d.status, EXIT_BAD_INPUT);
+    release(&r);
+}
+
+START_TEST(malformed_files_are_refused)
+{
+    Arena a = {0};
+    static const char *const nested[] = {"nest_100", "nest_1000", "nest_3000"};
+    for (int i = 0; i < 3; i++) {
+        const char *path =
+            shared(&a, arena_printf(&a, "fixtures/malformed/%s.onnx", nested[i]));
+        if (path)
+            expect_one_line(path, "nested too deep");
+    }
+    const char *cut = shared(&a, "fixtures/malformed/mnist_truncated_13000.onnx");
+    if (cut)
+        expect_one_line(cut, "not a complete ONNX model");
+    expect_one_line(in_folder(&a, "absent.onnx"), "No such file");
+    write_bytes(in_folder(&a, "empty.onnx"), "", 0);
+    expect_one_line(in_folder(&a, "empty.onnx"), "empty");
+    write_bytes(in_folder(&a, "text.onnx"), "not a model at all", 18);
+    expect_one_line(in_folder(&a, "text.onnx"), "not");
+    arena_free(&a);
+}
+END_TEST
+
+/* Two megabytes of empty nodes unpack to a hundred times as much: the cap holds. */
+START_TEST(memory_is_capped)
+{
+    Arena a = {0};
+    enum { NODES = 1 << 20 };
+    uint8_t *bytes = NEW(&a, uint8_t, 2 * NODES + 16);
+    size_t n = 0;
+    bytes[n++] = 7 << 3 | 2; /* graph */
+    for (uint32_t v = 2 * NODES; v; v >>= 7)
+        bytes[n++] = (uint8_t)((v & 0x7f) | (v > 0x7f ? 0x80 : 0));
+    for (int i = 0; i < NODES; i++) {
+        bytes[n++] = 1 << 3 | 2; /* an empty node */
+        bytes[n++] = 0;
+    }
+    write_bytes(in_folder(&a, "nodes.onnx"), bytes, n);
+    expect_one_line(in_folder(&a, "nodes.onnx"), "cannot be decoded");
+    arena_free(&a);
+}
+END_TEST
+
+/* Every prefix of a model is refused or imports; nothing crashes. */
+START_TEST(prefixes_do_not_crash)
+{
+    Arena a = {0};
+    const char *path = shared(&a, "fixtures/models/test_training_model.onnx");
+    FileMap map;
+    Diag d = {0};
+    if (!path)
+        return;
+    ck_assert(file_map(&map, path, &d));
+    for (size_t n = 1; n < map.size && n < 2000; n += 7) {
+        write_bytes(in_folder(&a, "prefix.onnx"), map.data, n);
+        Imported r = import_file(in_folder(&a, "prefix.onnx"));
+        ck_assert(!r.ok);
+        release(&r);
+    }
+    file_unmap(&map);
+    arena_free(&a);
+}
+END_TEST
+
+/* ---- external data ------------------------------------------------------------------------------ */
+
+static Imported import_external(Builder *b, Arena *a, const char *location, const char *offset,
+                                const char *length)
+{
+    static Onnx__StringStringEntryProto entry[3], *entries[3];
+    const char *key[] = {"location", "offset", "length"};
+    const char *value[] = {location, offset, length};
+    start(b, 13);
+    add_value(b, a, "x", FLOAT, "23", true);
+    add_value(b, a, "y", FLOAT, "23", false);
+    add_node(b, a, "Add", "x w", "y");
+    Onnx__TensorProto *t = add_tensor(b, "w", 1, (int64_t[]){3}, NULL);
+    t->has_data_location = true;
+    t->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+    t->external_data = entries;
+    for (int i = 0; i < 3; i++) {
+        onnx__string_string_entry_proto__init(&entry[i]);
+        entry[i].key = (char *)(uintptr_t)key[i];
+        entry[i].value = (char *)(uintptr_t)value[i];
+        if (value[i])
+            entries[t->n_external_data++] = &entry[i];
+    }
+    return import_file(save(b, a, "external.onnx"));
+}
+
+START_TEST(external_data_is_mapped)
+{
+    Arena a = {0};
+    Builder b;
+    float w[4] = {9, 1, 2, 3};
+    write_bytes(in_folder(&a, "w.bin"), w, sizeof w);
+    Imported r = import_external(&b, &a, "w.bin", "4", "12");
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    Val v = graph_find(&r.g, "w");
+    Tensor t = graph_tensor(&r.g, v);
+    ck_assert_int_eq(r.g.vals[v.i].kind, VAL_PARAM);
+    ck_assert_int_eq(r.g.vals[v.i].offset, 4);
+    ck_assert_double_eq(tensor_f(&t, 2), 3);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+START_TEST(external_data_stays_in_the_folder)
+{
+    static const struct {
+        const char *location, *offset, *length, *part;
+    } bad[] = {
+        {"/etc/passwd", "0", "12", "relative path"},
+        {"../w.bin", "0", "12", "leaves the model's folder"},
+        {"sub/../../w.bin", "0", "12", "leaves the model's folder"},
+        {"link.bin", "0", "12", "symbolic links"},
+        {"missing.bin", "0", "12", "No such file"},
+        {"w.bin", "8", "12", "outside the file"},
+        {"w.bin", "99999999999", "12", "outside"},
+        {"w.bin", "0", "8", "has 8 bytes"},
+        {"w.bin", "-4", "12", "outside"},
+        {NULL, "0", "12", "without a location"},
+    };
+    Arena a = {0};
+    Builder b;
+    write_bytes(in_folder(&a, "w.bin"), (float[]){1, 2, 3, 4}, 16);
+    ck_assert_int_eq(symlink("w.bin", in_folder(&a, "link.bin")), 0);
+    ck_assert_int_eq(mkdir(in_folder(&a, "sub"), 0777), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        Imported r = import_external(&b, &a, bad[i].location, bad[i].offset, bad[i].length);
+        ck_assert(!build_graph(&r, &(OnnxOptions){0}));
+        ck_assert_msg(strstr(r.d.msg, bad[i].part) && !strchr(r.d.msg, '\n'), "%zu: %s", i,
+                      r.d.msg);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
+/* ---- binding -------------------------------------------------------------------------------------- */
+
+static Imported symbolic_model(Builder *b, Arena *a)
+{
+    start(b, 13);
+    add_value(b, a, "x", FLOAT, "NS", true);
+    add_value(b, a, "z", FLOAT, "N3", true);
+    add_value(b, a, "y", FLOAT, "N3", false);
+    add_node(b, a, "ReduceSum", "x", "s");
+    add_node(b, a, "Add", "z s", "y");
+    return import_file(save(b, a, "symbolic.onnx"));
+}
+
+START_TEST(unbound_symbols_are_listed_together)
+{
+    Arena a = {0};
+    Builder b;
+    Imported r = symbolic_model(&b, &a);
+    ck_assert(!build_graph(&r, &(OnnxOptions){0}));
+    ck_assert_ptr_nonnull(strstr(r.d.msg, "N (of x, z), S (of x); give --bind N=N,..."));
+    ck_assert_int_eq(r.d.status, EXIT_BAD_INPUT);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+START_TEST(symbols_and_places_bind)
+{
+    Arena a = {0};
+    Builder b;
+    OnnxBind bind[] = {{"N", 4}, {"x.1", 7}, {"M", 2}};
+    Imported r = symbolic_model(&b, &a);
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.bind = bind, .nbind = 2}), "%s", r.d.msg);
+    ck_assert_int_eq(val_type(&r.g, graph_find(&r.g, "x"))->dim[1], 7);
+    release(&r);
+    r = symbolic_model(&b, &a);
+    ck_assert(!build_graph(&r, &(OnnxOptions){.bind = bind, .nbind = 3}));
+    ck_assert_ptr_nonnull(strstr(r.d.msg, "--bind M: no input has such a dimension"));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* ---- what cannot be imported ------------------------------------------------------------------------ */
+
+START_TEST(unsupported_nodes_are_listed_together)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "23", true);
+    add_value(&b, &a, "y", FLOAT, "23", false);
+    add_node(&b, &a, "StringNormalizer", "x", "a");
+    add_node(&b, &a, "Relu", "a", "b");
+    add_node(&b, &a, "NonZero", "x", "c");
+    add_node(&b, &a, "Optional", "b", "y");
+    Imported r = import_file(save(&b, &a, "three.onnx"));
+    ck_assert(!build_graph(&r, &(OnnxOptions){0}));
+    ck_assert_int_eq(r.d.status, EXIT_UNSUPPORTED);
+    static const char *const parts[] = {"3 unsupported nodes",
+                                        "node 'node0' (StringNormalizer, opset 13): no importer",
+                                        "node 'node2' (NonZero, opset 13): operand 0 ('x') depends",
+                                        "node 'node3' (Optional, opset 13): no importer"};
+    for (int i = 0; i < 4; i++)
+        ck_assert_msg(strstr(r.d.msg, parts[i]), "%s", r.d.msg);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+START_TEST(errors_name_their_node)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "23", true);
+    add_value(&b, &a, "y", FLOAT, "23", false);
+    add_node(&b, &a, "MatMul", "x x", "y");
+    Imported r = import_file(save(&b, &a, "bad.onnx"));
+    ck_assert(!build_graph(&r, &(OnnxOptions){0}));
+    ck_assert_msg(strstr(r.d.msg, "node 'node0' (MatMul): "), "%s", r.d.msg);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+START_TEST(nodes_may_come_in_any_order)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "23", true);
+    add_value(&b, &a, "y", FLOAT, "23", false);
+    add_node(&b, &a, "Exp", "h", "y");
+    add_node(&b, &a, "Tanh", "x", "h");
+    Imported r = import_file(save(&b, &a, "order.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_int_eq(r.g.nodes[r.g.order[0].i].op, OP_tanh);
+    ck_assert_str_eq(r.g.nodes[r.g.order[1].i].name, "node0");
+    release(&r);
+    start(&b, 13);
+    add_value(&b, &a, "y", FLOAT, "23", false);
+    add_node(&b, &a, "Exp", "h", "y");
+    add_node(&b, &a, "Tanh", "y", "h");
+    r = import_file(save(&b, &a, "cycle.onnx"));
+    ck_assert(!build_graph(&r, &(OnnxOptions){0}));
+    ck_assert_msg(strstr(r.d.msg, "depends on its own result"), "%s", r.d.msg);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* ---- roles -------------------------------------------------------------------------------------------- */
+
+static ValKind kind_of(const Graph *g, const char *name)
+{
+    Val v = graph_find(g, name);
+    ck_assert_msg(v.i, "no value %s", name);
+    return g->vals[v.i].kind;
+}
+
+static bool noted(const OnnxModel *m, OnnxNoteKind kind, const char *name, const char *part)
+{
+    uint32_t n;
+    const OnnxNote *note = onnx_notes(m, &n);
+    for (uint32_t i = 0; i < n; i++)
+        if (note[i].kind == kind && strcmp(note[i].name, name) == 0 && strstr(note[i].text, part))
+            return true;
+    return false;
+}
+
+START_TEST(values_decide_what_trains)
+{
+    static float mask[64], wave[64], ladder[8], frequency[8], ones[8], zeros[8], one[1] = {2};
+    Arena a = {0};
+    Builder b;
+    for (int i = 0; i < 64; i++) {
+        mask[i] = i % 8 > i / 8 ? -INFINITY : 0;
+        wave[i] = cosf((float)(i / 8) / (float)(1 + i % 8));
+    }
+    for (int i = 0; i < 8; i++) {
+        ladder[i] = (float)i;
+        frequency[i] = powf(1e4f, -(float)i / 8);
+        ones[i] = 1;
+    }
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "88", true);
+    add_value(&b, &a, "y", FLOAT, "88", false);
+    static const char *const names[] = {"mask", "wave", "ladder", "frequency", "ones", "zeros"};
+    float *data[] = {mask, wave, ladder, frequency, ones, zeros};
+    const char *before = "x";
+    for (int i = 0; i < 6; i++) {
+        add_tensor(&b, names[i], i < 2 ? 2 : 1, (int64_t[]){8, 8}, data[i]);
+        const char *next = i == 5 ? "h" : arena_printf(&a, "h%d", i);
+        add_node(&b, &a, "Add", arena_printf(&a, "%s %s", before, names[i]), next);
+        before = next;
+    }
+    add_tensor(&b, "scalar", 1, (int64_t[]){1}, one);
+    add_node(&b, &a, "Mul", "h scalar", "y");
+    Imported r = import_file(save(&b, &a, "roles.onnx"));
+    const char *train[] = {"mas?"};
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    static const ValKind want[] = {VAL_CONST, VAL_CONST, VAL_CONST, VAL_CONST, VAL_PARAM, VAL_PARAM};
+    for (int i = 0; i < 6; i++)
+        ck_assert_msg(kind_of(&r.g, names[i]) == want[i], "%s", names[i]);
+    ck_assert_int_eq(kind_of(&r.g, "scalar"), VAL_CONST);
+    ck_assert(noted(r.m, ONNX_FROZEN, "mask", "mask") && noted(r.m, ONNX_FROZEN, "wave", "sinusoid"));
+    arena_free(&r.arena);
+    ck_assert(build_graph(&r, &(OnnxOptions){.train = train, .ntrain = 1}));
+    ck_assert_int_eq(kind_of(&r.g, "mask"), VAL_PARAM);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+START_TEST(shapes_and_dead_ends_freeze)
+{
+    static float scales[] = {1, 1, 2.5f, 3}, w[] = {3, 1, 4, 1, 5, 9};
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "1122", true);
+    add_value(&b, &a, "y", FLOAT, "1156", false);
+    add_tensor(&b, "scales", 1, (int64_t[]){4}, scales);
+    add_tensor(&b, "w", 1, (int64_t[]){6}, w);
+    add_node(&b, &a, "Resize", "x _ scales", "r");
+    add_node(&b, &a, "Floor", "w", "f");
+    add_node(&b, &a, "Add", "r f", "y");
+    Imported r = import_file(save(&b, &a, "freeze.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert(noted(r.m, ONNX_FROZEN, "scales", "shapes depend on it"));
+    ck_assert(noted(r.m, ONNX_FROZEN, "w", "no gradient"));
+    ck_assert_int_eq(kind_of(&r.g, "w"), VAL_CONST);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* ---- batch normalization and dropout ------------------------------------------------------------- */
+
+static Imported batch_norm_model(Builder *b, Arena *a, int opset, bool many)
+{
+    static float v[4][3] = {{2, 3, 4}, {5, 6, 7}, {1, 2, 3}, {4, 5, 6}};
+    static const char *const names[] = {"scale", "bias", "mean", "var"};
+    start(b, opset);
+    add_value(b, a, "x", FLOAT, "43", true);
+    add_value(b, a, "y", FLOAT, "43", false);
+    for (int i = 0; i < 4; i++)
+        add_tensor(b, names[i], 1, (int64_t[]){3}, v[i]);
+    Onnx__NodeProto *n = add_node(b, a, "BatchNormalization", "x scale bias mean var",
+                                  many ? "y m v" : "y");
+    if (many && opset >= 14) {
+        Onnx__AttributeProto *t = add_attr(b, n, "training_mode");
+        t->has_type = t->has_i = true;
+        t->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
+        t->i = 1;
+    }
+    return import_file(save(b, a, "bn.onnx"));
+}
+
+START_TEST(batch_norm_is_brought_to_training_form)
+{
+    static const struct {
+        int opset;
+        bool many, forward_only, keep;
+        uint32_t updates;
+    } cases[] = {{13, false, false, false, 2}, {14, true, false, false, 2}, {9, true, false, true, 2},
+                 {13, false, false, true, 0},  {14, true, true, false, 0},  {13, false, true, false, 0}};
+    Arena a = {0};
+    Builder b;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        OnnxOptions opt = {.forward_only = cases[i].forward_only, .keep_batch_norm = cases[i].keep};
+        Imported r = batch_norm_model(&b, &a, cases[i].opset, cases[i].many);
+        ck_assert_msg(build_graph(&r, &opt), "%s", r.d.msg);
+        ck_assert_msg(r.g.nupdate == cases[i].updates, "case %zu: %u", i, r.g.nupdate);
+        if (r.g.nupdate)
+            ck_assert_int_eq(kind_of(&r.g, "mean"), VAL_STATE);
+        ck_assert_int_eq(noted(r.m, ONNX_REMARK, "node0", "trains"),
+                         !cases[i].many && !cases[i].keep && !cases[i].forward_only);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
+/* running' = 0.9 running + 0.1 batch, with the population variance or the unbiased one. */
+START_TEST(running_statistics)
+{
+    Arena a = {0};
+    Builder b;
+    float x[12] = {1, 0, 0, 2, 0, 0, 3, 0, 0, 6, 0, 0};
+    OnnxFeed feed = {"x", {type_make(DT_F32, 2, (int64_t[]){4, 3}), x}};
+    for (int unbiased = 0; unbiased < 2; unbiased++) {
+        OnnxOptions opt = {.feed = &feed, .nfeed = 1, .unbiased_var = unbiased};
+        Imported r = batch_norm_model(&b, &a, 15, false);
+        ck_assert_msg(build_graph(&r, &opt), "%s", r.d.msg);
+        void **data = NEW(&a, void *, r.g.nvals);
+        ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
+        double var = unbiased ? 14.0 / 3 : 3.5;
+        for (int k = 0; k < 2; k++) {
+            Val v = r.g.update[k].value;
+            Tensor t = {*val_type(&r.g, v), data[v.i]};
+            double want = k ? 0.9 * 4 + 0.1 * var : 0.9 * 1 + 0.1 * 3;
+            ck_assert_double_eq_tol(tensor_f(&t, 0), want, 1e-6);
+        }
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
+Suite *suite_onnx(void)
+{
+    Suite *s = suite_create("onnx");
+    TCase *t = tcase_create("files");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, malformed_files_are_refused);
+    tcase_add_test(t, memory_is_capped);
+    tcase_add_test(t, prefixes_do_not_crash);
+    tcase_add_test(t, external_data_is_mapped);
+    tcase_add_test(t, external_data_stays_in_the_folder);
+    suite_add_tcase(s, t);
+    t = tcase_create("import");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, unbound_symbols_are_listed_together);
+    tcase_add_test(t, symbols_and_places_bind);
+    tcase_add_test(t, unsupported_nodes_are_listed_together);
+    tcase_add_test(t, errors_name_their_node);
+    tcase_add_test(t, nodes_may_come_in_any_order);
+    tcase_add_test(t, values_decide_what_trains);
+    tcase_add_test(t, shapes_and_dead_ends_freeze);
+    tcase_add_test(t, batch_norm_is_brought_to_training_form);
+    tcase_add_test(t, running_statistics);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,267 @@
+/* test_onnx_models.c -- whole models: the PyTorch networks, zoo files, ONNX's operator tests.
+ * All but the examples lie in ../shared. */
+#include "tests.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ir/file.h"
+#include "ir/onnx/onnx.h"
+#include "runtime/data.h"
+
+typedef struct {
+    Arena arena;
+    Diag d;
+    Graph g;
+    OnnxModel *m;
+    bool ok;
+} Imported;
+
+static Imported import_file(const char *path)
+{
+    Imported r = {.m = NULL};
+    r.m = onnx_open(path, &r.d);
+    r.ok = r.m != NULL;
+    return r;
+}
+
+/* The graph points at its arena and diagnostic, which must stay where they are. */
+static bool build_graph(Imported *r, const OnnxOptions *opt)
+{
+    graph_init(&r->g, &r->arena, &r->d);
+    r->ok = r->m && onnx_import(r->m, opt, &r->g, &r->d) && graph_verify(&r->g, &r->d);
+    return r->ok;
+}
+
+static void release(Imported *r)
+{
+    onnx_close(r->m);
+    arena_free(&r->arena);
+}
+
+static const char *shared(Arena *a, const char *name)
+{
+    const char *path = shared_path(name);
+    return path ? arena_strndup(a, path, strlen(path)) : NULL;
+}
+
+static char folder[64];
+
+static void make_folder(void)
+{
+    strcpy(folder, "/tmp/ckc-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void remove_folder(void)
+{
+    char command[200];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static const char *in_folder(Arena *a, const char *name)
+{
+    return arena_printf(a, "%s/%s", folder, name);
+}
+
+static ValKind kind_of(const Graph *g, const char *name)
+{
+    Val v = graph_find(g, name);
+    ck_assert_msg(v.i, "no value %s", name);
+    return g->vals[v.i].kind;
+}
+
+static void compare_with_meta(const Imported *r, const char *path)
+{
+    json_error_t e;
+    json_t *meta = json_load_file(path, 0, &e);
+    ck_assert_msg(meta != NULL, "%s: %s", path, e.text);
+    json_t *list = json_object_get(meta, "trainable");
+    size_t params = 0;
+    for (uint32_t i = 1; i < r->g.nvals; i++)
+        params += r->g.vals[i].kind == VAL_PARAM;
+    ck_assert_msg(params == json_array_size(list), "%s: %zu parameters, %zu expected", path, params,
+                  json_array_size(list));
+    for (size_t i = 0; i < json_array_size(list); i++)
+        ck_assert_int_eq(kind_of(&r->g, json_string_value(json_array_get(list, i))), VAL_PARAM);
+    json_decref(meta);
+}
+
+static const char *const networks[] = {"conv_bn_pool",   "gpt_tiny_tied",  "llama_tiny_gqa",
+                                       "lstm_bidi",      "mlp_ln_gelu",    "odds_broadcast",
+                                       "tv_mobilenet_v2_x0_1", "tv_vit_tiny", "unet_tiny"};
+
+START_TEST(networks_train_what_pytorch_trains)
+{
+    Arena a = {0};
+    const char *dir = shared(&a, arena_printf(&a, "fixtures/torch-oracle/%s", networks[_i]));
+    if (!dir)
+        return;
+    OnnxBind bind = {"batch", 4};
+    Imported r = import_file(arena_printf(&a, "%s/model.onnx", dir));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.bind = &bind, .nbind = 1}), "%s", r.d.msg);
+    compare_with_meta(&r, arena_printf(&a, "%s/meta.json", dir));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* The forward pass of each network, by the reference evaluator, against PyTorch's output. */
+START_TEST(networks_compute_what_pytorch_computes)
+{
+    Arena a = {0};
+    const char *dir = shared(&a, arena_printf(&a, "fixtures/torch-oracle/%s", networks[_i]));
+    if (!dir)
+        return;
+    Diag d = {0};
+    DataFile *data = data_open(arena_printf(&a, "%s/oracle.npz", dir), &d);
+    ck_assert_msg(data != NULL, "%s", d.msg);
+    OnnxFeed feed = {.name = "x0"};
+    Tensor want;
+    ck_assert_msg(data_get(data, "input/x0", &feed.t, &d), "%s", d.msg);
+    ck_assert_msg(data_get(data, "output/y", &want, &d), "%s", d.msg);
+    Imported r = import_file(arena_printf(&a, "%s/model.onnx", dir));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.feed = &feed, .nfeed = 1, .forward_only = true}),
+                  "%s", r.d.msg);
+    void **bytes = NEW(&a, void *, r.g.nvals);
+    ck_assert_msg(graph_eval(&r.g, bytes, &a, &r.d), "%s", r.d.msg);
+    Tensor got = {*val_type(&r.g, r.g.out[0]), bytes[r.g.out[0].i]};
+    ck_assert(type_equal(&got.type, &want.type));
+    double worst = 0, size = 0;
+    for (int64_t i = 0; i < type_count(&want.type); i++) {
+        worst = fmax(worst, fabs(tensor_f(&got, i) - tensor_f(&want, i)));
+        size = fmax(size, fabs(tensor_f(&want, i)));
+    }
+    ck_assert_msg(worst <= 5e-4 * size, "%s: off by %g of %g", networks[_i], worst, size);
+    data_close(data);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* ---- whole models ------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *path;
+    const char *symbol[2];
+    int64_t value[2];
+    int params; /* of the network; -1: not counted */
+} models[] = {
+    {"fixtures/models/light_bvlc_alexnet.onnx", {0}, {0}, 16},
+    {"fixtures/models/light_inception_v1.onnx", {0}, {0}, 116},
+    {"fixtures/models/light_resnet50.onnx", {0}, {0}, 161},
+    {"fixtures/models/light_squeezenet.onnx", {0}, {0}, 52},
+    {"fixtures/models/light_vgg19.onnx", {0}, {0}, 38},
+    {"fixtures/models/gpt2_past.onnx", {"batch_size", "seq_len"}, {2, 3}, 148},
+    {"fixtures/models/cnn_mnist_pytorch.onnx", {0}, {0}, 8},
+    {"fixtures/models/mnist_cntk.onnx", {0}, {0}, -1},
+    {"examples/decoder/model.onnx", {"batch", "seq"}, {2, 16}, 76},
+    {"examples/resnet18/model.onnx", {"batch"}, {2}, 62},
+    {"examples/mlp/model.onnx", {"batch"}, {2}, 10},
+};
+
+START_TEST(models_import)
+{
+    Arena a = {0};
+    const char *path = strncmp(models[_i].path, "examples/", 9) == 0
+                           ? arena_printf(&a, "%s/%s", CKC_SOURCE_DIR, models[_i].path)
+                           : shared(&a, models[_i].path);
+    if (!path)
+        return;
+    OnnxBind bind[2];
+    OnnxOptions opt = {.bind = bind};
+    for (; opt.nbind < 2 && models[_i].symbol[opt.nbind]; opt.nbind++)
+        bind[opt.nbind] =
+            (OnnxBind){models[_i].symbol[opt.nbind], models[_i].value[opt.nbind]};
+    Imported r = import_file(path);
+    ck_assert_msg(build_graph(&r, &opt), "%s", r.d.msg);
+    int params = 0;
+    for (uint32_t i = 1; i < r.g.nvals; i++)
+        params += r.g.vals[i].kind == VAL_PARAM;
+    if (models[_i].params >= 0)
+        ck_assert_msg(params == models[_i].params, "%s: %d parameters", path, params);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* ---- ONNX's own operator tests --------------------------------------------------------------------------- */
+
+/* ONNX's runner compares with these tolerances. */
+enum { RTOL = 1000, ATOL = 10000000 }; /* one part in */
+
+/* Tier of a test by INDEX.tsv ("name<TAB>tier<TAB>..."); 0 if it is not listed. */
+static int tier_of(const char *index, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *line = index; line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, name, n) == 0 && line[n] == '\t')
+            return atoi(line + n + 1);
+    }
+    return 0;
+}
+
+static char *read_text(Arena *a, const char *path)
+{
+    FileMap map;
+    Diag d = {0};
+    if (!file_map(&map, path, &d))
+        return NULL;
+    char *text = arena_strndup(a, (const char *)map.data, map.size);
+    file_unmap(&map);
+    return text;
+}
+
+START_TEST(operator_tests_of_the_standard)
+{
+    Arena a = {0};
+    const char *tar = shared(&a, "fixtures/onnx-node-tests.tar.gz");
+    if (!tar)
+        return;
+    ck_assert_int_eq(system(arena_printf(&a, "tar xzf '%s' -C '%s'", tar, folder)), 0);
+    const char *root = in_folder(&a, "onnx-node-tests");
+    char *index = read_text(&a, arena_printf(&a, "%s/INDEX.tsv", root));
+    DIR *dir = opendir(root);
+    ck_assert_ptr_nonnull(dir);
+    int count[4][3] = {{0}};
+    for (struct dirent *e; (e = readdir(dir));) {
+        const char *path = arena_printf(&a, "%s/%s", root, e->d_name);
+        if (access(arena_printf(&a, "%s/model.onnx", path), F_OK) != 0)
+            continue;
+        Diag why = {0};
+        OnnxVerdict v = onnx_check_folder(path, 1.0 / RTOL, 1.0 / ATOL, &why);
+        count[tier_of(index, e->d_name) & 3][v]++;
+        if (v == ONNX_FAILED)
+            printf("failed: %s\n", why.msg);
+    }
+    closedir(dir);
+    for (int t = 1; t <= 3; t++)
+        printf("ONNX operator tests, tier %d: %d passed, %d refused, %d failed\n", t,
+               count[t][ONNX_PASSED], count[t][ONNX_REFUSED], count[t][ONNX_FAILED]);
+    for (int t = 0; t <= 3; t++)
+        ck_assert_int_eq(count[t][ONNX_FAILED], 0);
+    ck_assert_int_gt(count[1][ONNX_PASSED], 20 * count[1][ONNX_REFUSED]);
+    arena_free(&a);
+}
+END_TEST
+
+Suite *suite_onnx_models(void)
+{
+    Suite *s = suite_create("onnx_models");
+    TCase *t = tcase_create("models");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_set_timeout(t, 300);
+    int n = (int)(sizeof networks / sizeof networks[0]);
+    tcase_add_loop_test(t, networks_train_what_pytorch_trains, 0, n);
+    tcase_add_loop_test(t, networks_compute_what_pytorch_computes, 0, n);
+    tcase_add_loop_test(t, models_import, 0, (int)(sizeof models / sizeof models[0]));
+    tcase_add_test(t, operator_tests_of_the_standard);
+    suite_add_tcase(s, t);
+    return s;
+}
