@@ -4,7 +4,8 @@
  *
  *   items (omp parallel for)            rows, blocks of columns, blocks of a flat range
  *     pass 0 .. last
- *       outer reduced dimensions        row kernels with several reduced dimensions; columns
+ *       outer reduced dimensions        row kernels with several reduced dimensions; columns;
+ *                                       or the tile of a pointwise kernel that transposes
  *         vector loop                   LANES accumulators along a row | one per column
  *       results of the pass             tree over the lanes | the columns' accumulators
  *     reduced stores
@@ -25,6 +26,8 @@ enum {
     LANES = 32,          /* accumulators along a row */
     COLUMNS = 256,       /* columns of a block */
     FLAT_BLOCK = 4096,   /* elements of a pointwise item */
+    TILE = 64,           /* indices of the tile dimension */
+    TILE_BLOCK = 64,     /* and of the vector dimension beside it */
     ROW_BUFFER = 4096,   /* longest row of which heavy values are kept between passes */
     FEW_ITEMS = 32,      /* fewer rows or blocks than this: cut the reduced range */
     CHUNK_ROW = 8192,    /* reduced points of a chunk, rows */
@@ -39,6 +42,7 @@ typedef struct {
     const char *name;
     const Sched *s;
     int64_t items, blocks, width; /* items in all; blocks of the vector dimension per item */
+    int64_t tiles;                /* blocks of the tile dimension per item, 1 if there is none */
     int64_t chunks, chunk;        /* 0: not cut; reduced indices per chunk */
     int lanes, cut;               /* cut: the dimension that is cut */
     bool parallel, lane_loop;
@@ -72,9 +76,22 @@ static void name_of(const void *ctx, int v, char buf[NAME_LEN])
         snprintf(buf, NAME_LEN, "v%d", v);
 }
 
+/* A load that runs along the tile dimension: its tile is copied to u<i> first. */
+static bool is_staged(const Sched *s, uint32_t i)
+{
+    const KInst *in = &s->ins[i];
+    return s->tile >= 0 && in->kind == K_LOAD && s->live[i] && in->stride[s->tile] == 1 &&
+           in->stride[s->vec] != 0 && in->stride[s->vec] != 1;
+}
+
 static void value(Printer *pr, uint32_t i)
 {
-    text_value(&pr->w, pr->s, (int)i, name_of, pr);
+    const KInst *in = &pr->s->ins[i];
+    if (is_staged(pr->s, i))
+        LINE("const %s v%u = LD_%s(u%u[c], i%d - t0);", text_type(in), i,
+             dtype_name[pr->s->k->operand[in->operand]], i, pr->s->tile);
+    else
+        text_value(&pr->w, pr->s, (int)i, name_of, pr);
 }
 
 static bool is_plain(const KInst *in)
@@ -121,18 +138,22 @@ static void choose_loops(Printer *pr)
 {
     const Sched *s = pr->s;
     int64_t n = s->extent[s->vec], points = s->nitem * s->nred;
-    pr->blocks = pr->width = 1;
+    pr->blocks = pr->width = pr->tiles = 1;
     if (s->kind == SCHED_ROW) {
         for (pr->lanes = LANES; pr->lanes > n && pr->lanes > 1;)
             pr->lanes /= 2;
     } else {
-        pr->width = s->kind == SCHED_COLUMN ? COLUMNS : FLAT_BLOCK;
+        pr->width = s->kind == SCHED_COLUMN ? COLUMNS : s->tile >= 0 ? TILE_BLOCK : FLAT_BLOCK;
         if (n < pr->width)
             pr->width = n > 0 ? n : 1;
         pr->blocks = ceil_div(n, pr->width);
         points *= n;
     }
     pr->items = s->nitem * pr->blocks;
+    if (s->tile >= 0) {
+        pr->tiles = ceil_div(s->extent[s->tile], TILE);
+        pr->items = pr->items / s->extent[s->tile] * pr->tiles;
+    }
     pr->parallel = points * (int64_t)s->n >= PARALLEL_WORK;
     if (s->red)
         choose_chunks(pr);
@@ -143,7 +164,8 @@ static void choose_loops(Printer *pr)
 static uint32_t item_mask(const Sched *s)
 {
     uint32_t all = (1u << s->rank) - 1;
-    return all & ~s->red & ~(s->kind == SCHED_ROW ? 0 : 1u << s->vec);
+    uint32_t inner = s->kind == SCHED_ROW ? 0 : 1u << s->vec;
+    return all & ~s->red & ~inner & ~(s->tile < 0 ? 0 : 1u << s->tile);
 }
 
 /* Item scope values that become known at a level. */
@@ -167,14 +189,23 @@ static void item_indices(Printer *pr)
             LINE("const int64_t w = c0 + %" PRId64 " <= %" PRId64 " ? %" PRId64 " : %" PRId64
                  " - c0;", pr->width, s->extent[s->vec], pr->width, s->extent[s->vec]);
     }
-    text_unpack(&pr->w, s, pr->blocks > 1 ? "outer" : "item", item_mask(s));
+    const char *rest = pr->blocks > 1 ? "outer" : "item";
+    if (s->tile >= 0) {
+        int64_t n = s->extent[s->tile];
+        LINE("const int64_t t0 = %s %% %" PRId64 " * %d;", rest, pr->tiles, TILE);
+        LINE("const int64_t t1 = t0 + %d < %" PRId64 " ? t0 + %d : %" PRId64 ";", TILE, n, TILE, n);
+        LINE("const int64_t above = %s / %" PRId64 ";", rest, pr->tiles);
+        rest = "above";
+    }
+    text_unpack(&pr->w, s, rest, item_mask(s));
 }
 
 /* The loop over the columns of an item (or its part of a flat range). */
-static void open_columns(Printer *pr)
+static void open_columns(Printer *pr, bool simd)
 {
     const Sched *s = pr->s;
-    LINE("#pragma omp simd");
+    if (simd)
+        LINE("#pragma omp simd");
     if (pr->blocks > 1 && s->extent[s->vec] % pr->width)
         OPEN("for (int64_t c = 0; c < w; c++)");
     else
@@ -204,7 +235,7 @@ static void column_values(Printer *pr, int level)
         return;
     pr->here = SCOPE_COLUMN;
     pr->column_level = level;
-    open_columns(pr);
+    open_columns(pr, true);
     for (uint32_t i = 0; i < s->n; i++) {
         bool mine = s->scope[i] == SCOPE_COLUMN && s->level[i] == level;
         if (pr->mark[i] && is_plain(&s->ins[i]) && (mine || s->scope[i] == SCOPE_VECTOR))
@@ -251,11 +282,13 @@ static void outer_values(Printer *pr)
             value(pr, i);
 }
 
-/* Loops over the reduced dimensions outside the vector dimension; returns how many. */
+/* Loops over the tile or the reduced dimensions outside the vector dimension; returns how many. */
 static int open_outer(Printer *pr)
 {
     const Sched *s = pr->s;
-    int n = 0;
+    int n = s->tile >= 0;
+    if (s->tile >= 0)
+        OPEN("for (int64_t i%d = t0; i%d < t1; i%d++)", s->tile, s->tile, s->tile);
     for (int d = 0; d < s->rank; d++) {
         if (!(s->red >> d & 1) || d == s->vec)
             continue;
@@ -346,7 +379,7 @@ static void run_pass(Printer *pr, int pass)
         if (loops == 0)
             CLOSE();
     } else {
-        open_columns(pr);
+        open_columns(pr, true);
         vector_body(pr, pass, "c");
         CLOSE();
     }
@@ -377,7 +410,7 @@ static void item_stores(Printer *pr)
             pr->mark[s->ins[i].arg[a]] = true;
     }
     if (column) {
-        open_columns(pr);
+        open_columns(pr, true);
         pr->here = SCOPE_VECTOR;
         for (uint32_t i = 0; i < s->n; i++)
             if (pr->mark[i] && is_plain(&s->ins[i]) && s->scope[i] == SCOPE_VECTOR)
@@ -402,6 +435,25 @@ static void row_buffers(Printer *pr)
             LINE("%s b%u[%" PRId64 "];", text_type(&pr->s->ins[i]), i, pr->s->nred);
 }
 
+/* Copy the tiles of transposed operands, reading whole cache lines, each once. */
+static void stage_tiles(Printer *pr)
+{
+    const Sched *s = pr->s;
+    char at[512];
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (!is_staged(s, i))
+            continue;
+        LINE("%s u%u[%" PRId64 "][%d];", text_element(s->k->operand[s->ins[i].operand]), i,
+             pr->width, TILE + 1);
+        open_columns(pr, false);
+        OPEN("for (int64_t i%d = t0; i%d < t1; i%d++)", s->tile, s->tile, s->tile);
+        text_address(s, &s->ins[i], at, sizeof at);
+        LINE("u%u[c][i%d - t0] = p%d[%s];", i, s->tile, s->ins[i].operand, at);
+        CLOSE();
+        CLOSE();
+    }
+}
+
 /* Every item from start to end on one thread. */
 static void whole_items(Printer *pr)
 {
@@ -411,6 +463,7 @@ static void whole_items(Printer *pr)
     OPEN("for (int64_t item = 0; item < %" PRId64 "; item++)", pr->items);
     item_indices(pr);
     row_buffers(pr);
+    stage_tiles(pr);
     item_values(pr, 0);
     for (int pass = 0; pass <= s->last; pass++) {
         run_pass(pr, pass);

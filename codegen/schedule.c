@@ -114,6 +114,20 @@ static void find_live(Sched *s)
     }
 }
 
+/* The dimension along which an operand that strides along the vector dimension is contiguous. */
+static int find_tile(const Sched *s)
+{
+    for (uint32_t i = 0; i < s->n && s->kind == SCHED_POINT; i++) {
+        const KInst *in = &s->ins[i];
+        if (in->kind != K_LOAD || in->stride[s->vec] == 0 || in->stride[s->vec] == 1)
+            continue;
+        for (int d = 0; d < s->vec; d++)
+            if (in->stride[d] == 1 && s->extent[d] > 1)
+                return d;
+    }
+    return -1;
+}
+
 static Scope scope_of(const Sched *s, uint32_t i)
 {
     uint32_t vec = 1u << s->vec, dep = s->dep[i];
@@ -121,7 +135,8 @@ static Scope scope_of(const Sched *s, uint32_t i)
         return SCOPE_COLUMN;
     if (dep & vec)
         return SCOPE_VECTOR;
-    return dep & s->red ? SCOPE_OUTER : SCOPE_ITEM;
+    uint32_t outer = s->tile < 0 ? s->red : 1u << s->tile;
+    return dep & outer ? SCOPE_OUTER : SCOPE_ITEM;
 }
 
 /* Does the text call a function worth keeping the result of? */
@@ -175,6 +190,7 @@ void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
     share_values(s);
     s->vec = s->rank - 1;
     s->kind = !s->red ? SCHED_POINT : s->red >> s->vec & 1 ? SCHED_ROW : SCHED_COLUMN;
+    s->tile = find_tile(s);
     find_levels(s);
     find_live(s);
     s->nitem = s->nred = 1;

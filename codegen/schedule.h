@@ -3,7 +3,8 @@
  * The iteration space is brought to a small form: size-1 dimensions go, neighbours that every
  * access walks alike are merged, equal loads are one.  What remains decides the loop nest:
  *
- *   SCHED_POINT   nothing is reduced; the last dimension is the vector dimension
+ *   SCHED_POINT   nothing is reduced; the last dimension is the vector dimension; an operand that
+ *                 is contiguous along another one (a transposition) makes that the tile dimension
  *   SCHED_ROW     the last dimension is reduced: lanes along it, one item per row
  *   SCHED_COLUMN  the last dimension is parallel, others are reduced: blocks of columns
  *
@@ -20,7 +21,7 @@ typedef enum { SCHED_POINT, SCHED_ROW, SCHED_COLUMN } SchedKind;
 
 typedef enum {
     SCOPE_ITEM,   /* constant for an item (a row, a block of columns) */
-    SCOPE_OUTER,  /* changes with reduced dimensions other than the vector dimension */
+    SCOPE_OUTER,  /* changes with reduced dimensions, or the tile dimension, not with the vector's */
     SCOPE_COLUMN, /* SCHED_COLUMN: one value per column, after a reduction */
     SCOPE_VECTOR, /* changes with the vector dimension */
 } Scope;
@@ -30,6 +31,7 @@ typedef struct {
     SchedKind kind;
     bool f64;                /* REAL is double */
     int rank, vec;           /* merged dimensions; vec = rank - 1 */
+    int tile;                /* SCHED_POINT: a dimension to block together with vec, or -1 */
     int64_t extent[K_DIMS];
     uint32_t red;            /* bits of merged dimensions */
     KInst *ins;              /* strides follow the merged dimensions */
