@@ -22,30 +22,48 @@ static int64_t roofline(const Graph *g, const Kernel *k, const Val *vals, int n)
     return (int64_t)(ns + launch_ns);
 }
 
+/* A step with its kernel, as CostFn wants it. */
+typedef struct {
+    const NodeId *nodes;
+    int n;
+    Kernel k;
+    Val *vals;
+    int nread, nwrite;
+} StepKernel;
+
+static bool step_kernel(const Plan *p, uint32_t s, const bool *live, PassCtx *cx, StepKernel *o)
+{
+    int cap = 1;
+    o->nodes = p->g->order + p->step[s].first;
+    o->n = (int)p->step[s].count;
+    for (int i = 0; i < o->n; i++)
+        cap += p->g->nodes[o->nodes[i].i].nin + p->g->nodes[o->nodes[i].i].nout;
+    o->vals = NEW(cx->tmp, Val, cap);
+    return plan_step_kernel(p, s, cx->tmp, live, &o->k, o->vals, &o->nread, &o->nwrite, cx->diag);
+}
+
+static bool ask(const Graph *g, PassCtx *cx, const StepKernel *o, StepCost *out)
+{
+    const StepOptions *opt = cx->opt;
+    return !opt->cost || opt->cost(opt->cost_user, g, o->nodes, o->n, &o->k, o->vals, o->nread,
+                                   o->nwrite, out, cx->diag);
+}
+
 bool pass_cost(Graph *g, PassCtx *cx)
 {
     Plan p = {.g = g};
     plan_cut(&p, cx->tmp);
     bool *live = plan_live_out(g, cx->tmp);
+    StepKernel *o = NEW(cx->tmp, StepKernel, p.nstep + 1);
     cx->info->cost = NEW(g->arena, StepCost, g->nnodes);
+    for (uint32_t s = 0; s < p.nstep; s++)
+        TRY(step_kernel(&p, s, live, cx, &o[s]) && ask(g, cx, &o[s], NULL));
     for (uint32_t s = 0; s < p.nstep; s++) {
-        Arena a = {0};
-        Kernel k;
-        int nread, nwrite, cap = 1;
-        const NodeId *nodes = g->order + p.step[s].first;
-        for (uint32_t i = 0; i < p.step[s].count; i++)
-            cap += g->nodes[nodes[i].i].nin + g->nodes[nodes[i].i].nout;
-        Val *vals = NEW(&a, Val, cap);
-        StepCost c = {.ns = -1};
-        bool ok = plan_step_kernel(&p, s, &a, live, &k, vals, &nread, &nwrite, cx->diag);
-        if (ok && cx->opt->cost)
-            ok = cx->opt->cost(cx->opt->cost_user, g, nodes, (int)p.step[s].count, &k, vals, nread,
-                               nwrite, &c, cx->diag);
-        if (ok && c.ns < 0)
-            c.ns = roofline(g, &k, vals, nread + nwrite);
-        cx->info->cost[nodes[0].i] = c;
-        arena_free(&a);
-        TRY(ok);
+        StepCost *c = &cx->info->cost[o[s].nodes[0].i];
+        c->ns = -1;
+        TRY(ask(g, cx, &o[s], c));
+        if (c->ns < 0)
+            c->ns = roofline(g, &o[s].k, o[s].vals, o[s].nread + o[s].nwrite);
     }
     return true;
 }

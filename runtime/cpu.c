@@ -7,7 +7,6 @@
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct {
     void *state;
@@ -217,13 +216,6 @@ void exec_close(Executor *x)
 
 /* ---- running ------------------------------------------------------------------------------------ */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static bool run_plain(Executor *x, Diag *d)
 {
     for (uint32_t s = 0; s < x->plan->nstep; s++)
@@ -233,10 +225,10 @@ static bool run_plain(Executor *x, Diag *d)
 
 static bool run_timed(Executor *x, double *seconds, Diag *d)
 {
-    double last = now();
+    double last = clock_seconds();
     for (uint32_t s = 0; s < x->plan->nstep; s++) {
         TRY(call_run(&x->call[s], d));
-        double t = now();
+        double t = clock_seconds();
         seconds[s] += t - last;
         last = t;
     }

@@ -55,7 +55,7 @@ static bool make_dirs(const char *path, Diag *d)
     }
 }
 
-static bool cache_folder(const char *given, char out[PATH_MAX], Diag *d)
+bool cache_folder(const char *given, char out[PATH_MAX], Diag *d)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int n;

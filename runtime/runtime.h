@@ -89,7 +89,8 @@ void train_result_free(TrainResult *r);
 typedef struct {
     const char *cache_dir; /* of the profile and of compiled kernels; NULL: the user's */
     int threads;
-    double time_limit;     /* seconds of measuring, 0: default; the rest is estimated */
+    double time_limit;     /* seconds of measuring, 0: default; what is left is estimated; < 0: no
+                            * times are given at all, only algorithms and scratch */
 } ProfileOptions;
 
 typedef struct Profile Profile;

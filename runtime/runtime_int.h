@@ -35,8 +35,8 @@ bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k
 /* Copies of a LIB_CONCAT kernel, allocated in a. */
 const CopyRows *concat_copies(const Graph *g, const Node *n, Arena *a);
 
-/* Does the back end run the kernel's own text? */
-static inline bool kernel_has_text(const Kernel *k) { return k->lib != LIB_CONCAT; }
+/* The kernel as C under a fixed name: equal for equal kernels.  NULL: out of memory. */
+char *kernel_text(const Kernel *k);
 
 /* Print, compile and load kernels: fn[i] runs k[i].  dl: NULL if there are none. */
 bool kernels_load(Kernel *const *k, int n, const char *cache_dir, KernelFn **fn, void **dl,
@@ -68,6 +68,39 @@ typedef struct {
     bool negative, has_ignore, target;
 } IndexRange;
 IndexRange index_range(const Graph *g, const Node *n, int operand);
+
+/* ---- measure.c ------------------------------------------------------------------------------ */
+
+/* Memory that kernels are measured on: operands move through it, so that what a run has not just
+ * touched is not in the caches. */
+typedef struct {
+    char *at;
+    int64_t bytes, next;
+} Pool;
+
+typedef struct {
+    int64_t bytes;
+    bool hot;         /* in the caches when the kernel starts */
+    int alias;        /* operand whose memory it takes over, -1: none */
+    Tensor index;     /* type if it selects (index_range); data is filled in */
+    IndexRange range;
+} MeasureOperand;
+
+int64_t cache_bytes(void); /* of the last level of this CPU's caches */
+int64_t measure_bytes(const MeasureOperand *o, int n, int64_t scratch);
+bool pool_open(Pool *p, int64_t bytes, Diag *d); /* bytes: of the largest subject */
+void pool_close(Pool *p);
+/* Typical seconds of a call; its operands and scratch are set here. */
+bool measure_call(Pool *p, Call *c, MeasureOperand *o, int n, int64_t scratch, double *seconds,
+                  Diag *d);
+double clock_seconds(void);
+
+/* ---- choice.c ------------------------------------------------------------------------------- */
+
+/* The library routine for a kernel, by a rule on shapes: the same everywhere, because different
+ * choices give different bits.  NULL without a message: the kernel's text runs.  desc->choice is
+ * set. */
+DnnlOp *choose_routine(DnnlDesc *desc, Diag *d);
 
 /* ---- poison.c ------------------------------------------------------------------------------- */
 

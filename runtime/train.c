@@ -1,15 +1,7 @@
 /* train.c -- the training loop: feed, step, loss. */
-#include "runtime.h"
+#include "runtime_int.h"
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void set_scalars(Executor *x, const TrainOptions *o, int64_t step)
 {
@@ -60,9 +52,9 @@ static bool run_steps(Executor *x, Feed *feed, const TrainOptions *o, TrainResul
         int64_t step = o->first + i + 1;
         feed_step(feed, x, step);
         set_scalars(x, o, step);
-        double start = now();
+        double start = clock_seconds();
         TRY(exec_step(x, r->seconds, d));
-        seconds[i] = now() - start;
+        seconds[i] = clock_seconds() - start;
         r->steps = i + 1;
         if (read_loss(x, &r->loss[i]) && !isfinite(r->loss[i]) && !r->nan_step)
             r->nan_step = step;

@@ -1,0 +1,62 @@
+/* choice.c -- which algorithm of the library an operation uses.
+ *
+ * Measured on AVX-512 machines (performance.md 0 and tests/bench):
+ *   products             as the operands lie: packing an operand costs more than it brings
+ *   1x1 convolutions     are products of the same kind
+ *   few input channels   as they lie: blocks of channels would be mostly padding
+ *   3x3, stride 1        Winograd halves the time, where there are channels to fill vectors with and
+ *                        enough tiles for each transformed weight
+ *   other convolutions   blocked layouts, twice as fast as the plain one in spite of the copies */
+#include "runtime_int.h"
+
+enum { FEW_CHANNELS = 8, TILE = 4, WINOGRAD_CHANNELS = 64, WINOGRAD_TILES = 128 };
+
+static bool all(const Ints *v, int n, int64_t value)
+{
+    for (int i = 0; i < n && i < v->n; i++)
+        if (v->v[i] != value)
+            return false;
+    return true;
+}
+
+static bool kernel_is(const Type *w, int64_t size)
+{
+    for (int i = 2; i < w->rank; i++)
+        if (w->dim[i] != size)
+            return false;
+    return true;
+}
+
+static DnnlChoice preferred(const DnnlDesc *d)
+{
+    if (d->op == LIB_MATMUL)
+        return DNNL_PLAIN;
+    const Type *w = d->op == LIB_CONV_BWD_WEIGHTS ? &d->out : &d->in[1];
+    const Type *y = d->op == LIB_CONV               ? &d->out
+                    : d->op == LIB_CONV_BWD_WEIGHTS ? &d->in[1]
+                                                    : &d->in[0];
+    bool dense = d->conv.group == 1 && all(&d->conv.strides, MAX_INTS, 1) &&
+                 all(&d->conv.dilations, MAX_INTS, 1);
+    if (dense && (kernel_is(w, 1) || w->dim[1] < FEW_CHANNELS))
+        return DNNL_PLAIN;
+    if (!dense || w->rank != 4 || !kernel_is(w, 3))
+        return DNNL_BLOCKED;
+    int64_t tiles = y->dim[0], low = w->dim[0] < w->dim[1] ? w->dim[0] : w->dim[1];
+    int64_t high = w->dim[0] < w->dim[1] ? w->dim[1] : w->dim[0];
+    for (int i = 2; i < 4; i++)
+        tiles *= (y->dim[i] + TILE - 1) / TILE;
+    bool worth = low >= WINOGRAD_CHANNELS && tiles >= WINOGRAD_TILES && tiles >= high / 4;
+    return worth ? DNNL_WINOGRAD : DNNL_BLOCKED;
+}
+
+DnnlOp *choose_routine(DnnlDesc *desc, Diag *d)
+{
+    for (int c = preferred(desc); c >= DNNL_PLAIN; c--) {
+        desc->choice = (DnnlChoice)c;
+        DnnlOp *op = dnnl_make(desc, d);
+        if (op || d->failed)
+            return op;
+    }
+    desc->choice = DNNL_PLAIN;
+    return NULL;
+}

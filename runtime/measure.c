@@ -1,0 +1,132 @@
+/* measure.c -- how long a kernel takes, alone.
+ *
+ * In a step a kernel finds some operands in the caches and others not, and that can change its time
+ * several times over.  So operands move through a pool that is larger than the caches, and those
+ * that will be cached are read just before the clock starts.  The time is the lower quartile of a
+ * few runs: other processes only ever add. */
+#include "runtime_int.h"
+#include "../ir/philox.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MIN_RUNS = 3, MAX_RUNS = 25, DEFAULT_CACHE = 32 << 20 };
+static const double enough = 0.02; /* seconds of runs */
+
+double clock_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int64_t cache_bytes(void)
+{
+    long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return l3 > 0 ? l3 : DEFAULT_CACHE;
+}
+
+static int64_t align(int64_t bytes)
+{
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+int64_t measure_bytes(const MeasureOperand *o, int n, int64_t scratch)
+{
+    int64_t sum = align(scratch);
+    for (int i = 0; i < n; i++)
+        sum += o[i].alias < 0 ? align(o[i].bytes) : 0;
+    return sum;
+}
+
+/* Filled with floats around one: no denormals, no infinities. */
+bool pool_open(Pool *p, int64_t bytes, Diag *d)
+{
+    *p = (Pool){.bytes = bytes + 2 * cache_bytes()};
+    p->at = pages_alloc(p->bytes, d);
+    if (!p->at)
+        return false;
+    float *f = (float *)p->at;
+    int64_t n = p->bytes / (int64_t)sizeof *f;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        f[i] = 0.5f + (float)(i * 2654435761 % 4096) / 4096;
+    return true;
+}
+
+void pool_close(Pool *p)
+{
+    pages_free(p->at, p->bytes);
+    *p = (Pool){0};
+}
+
+static char *take(Pool *p, int64_t bytes)
+{
+    char *at = p->at + p->next;
+    p->next += align(bytes);
+    return at;
+}
+
+/* The next places for operands and scratch. */
+static void place(Pool *p, Call *c, MeasureOperand *o, int n, int64_t scratch)
+{
+    if (p->next + measure_bytes(o, n, scratch) > p->bytes)
+        p->next = 0;
+    for (int i = 0; i < n; i++)
+        c->op[i] = o[i].alias < 0 ? take(p, o[i].bytes) : c->op[o[i].alias];
+    c->scratch = take(p, scratch);
+}
+
+static void fill_indices(MeasureOperand *o, char *at)
+{
+    int64_t n = type_count(&o->index.type);
+    o->index.data = at;
+    for (int64_t i = 0; i < n; i++)
+        tensor_set_i(&o->index, i, philox_draw(0, 0, 0, i).w0 % o->range.limit);
+}
+
+static void read_all(const char *at, int64_t bytes)
+{
+    int64_t sum = 0;
+#pragma omp parallel for schedule(static) reduction(+ : sum)
+    for (int64_t i = 0; i < bytes; i += ARENA_ALIGN)
+        sum += ((const volatile char *)at)[i];
+}
+
+static bool timed_run(Pool *p, Call *c, MeasureOperand *o, int n, int64_t scratch,
+                      double *seconds, Diag *d)
+{
+    place(p, c, o, n, scratch);
+    for (int i = 0; i < n; i++)
+        if (o[i].range.limit)
+            fill_indices(&o[i], c->op[i]);
+    for (int i = 0; i < n; i++)
+        if (o[i].hot)
+            read_all(c->op[i], o[i].bytes);
+    double start = clock_seconds();
+    TRY(call_run(c, d));
+    *seconds = clock_seconds() - start;
+    return true;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+bool measure_call(Pool *p, Call *c, MeasureOperand *o, int n, int64_t scratch, double *seconds,
+                  Diag *d)
+{
+    double t[MAX_RUNS], sum = 0, first;
+    int runs = 0;
+    TRY(timed_run(p, c, o, n, scratch, &first, d)); /* pages in the code */
+    while (runs < MIN_RUNS || (runs < MAX_RUNS && sum < enough)) {
+        TRY(timed_run(p, c, o, n, scratch, &t[runs], d));
+        sum += t[runs++];
+    }
+    qsort(t, (size_t)runs, sizeof *t, ascending);
+    *seconds = t[runs / 4];
+    return true;
+}
