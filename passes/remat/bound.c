@@ -345,12 +345,11 @@ void bound_excess(const Problem *p, int64_t budget, int64_t *excess)
 }
 
 /* All operators of a small instance; of a large one a coarse grid, refined around the best three times. */
-void bound_problem(const Problem *p, int64_t budget, int effort, double deadline, RematBound *bound)
+void bound_problem(const Problem *p, int64_t budget, double deadline, RematBound *bound)
 {
     enum { GRID = 64 };
     Cut c;
     double best = 0;
-    (void) effort;
     cut_init(&c, p, budget);
     *bound = (RematBound){.min_budget = bound_least_budget(p), .node = -1};
     bound->infeasible = bound->min_budget > budget;
@@ -376,7 +375,10 @@ bool remat_bound(const RematInstance *inst, int64_t budget, int effort, double s
     Problem p;
     if (!problem_init(&p, inst, err))
         return false;
-    bound_problem(&p, budget, effort, seconds > 0 ? rm_seconds() + seconds : 0, bound);
+    double deadline = rm_seconds() + seconds;
+    bound_problem(&p, budget, seconds > 0 ? deadline : 0, bound);
+    if (effort > 0 && !bound->infeasible)
+        bound_stages(&p, budget, seconds > 0 ? deadline : INFINITY, INT64_MAX, bound);
     problem_free(&p);
     return true;
 }

@@ -19,16 +19,9 @@
 
 #ifndef CKC_GLPK
 
-bool bound_stage_available(void)
+void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known, RematBound *bound)
 {
-    return false;
-}
-
-int64_t bound_stage(const Problem *p, int64_t budget, const int64_t *excess, int32_t stages, double seconds,
-                    int64_t known)
-{
-    (void) budget, (void) excess, (void) stages, (void) seconds, (void) known;
-    return p->base_cost;
+    (void) p, (void) budget, (void) deadline, (void) known, (void) bound;
 }
 
 #else
@@ -41,7 +34,8 @@ int64_t bound_stage(const Problem *p, int64_t budget, const int64_t *excess, int
 typedef struct {
     const Problem *p;
     int64_t budget;
-    int32_t k, *g;           /* the path */
+    int32_t k;
+    const int32_t *g;        /* the path: g[1] .. g[k] */
     int32_t *latest;         /* per op: the last j such that it descends from g_j or is it, 0 = none */
     int32_t *run, *keep;     /* columns, [i * nops + u] for i = 1..k + 1, [i * nvals + v] for i = 1..k; 0 = fixed at 0 */
     glp_prob *lp;
@@ -51,52 +45,6 @@ typedef struct {
     double bound;            /* best so far, in units of scale */
     double enough;           /* stop when the bound reaches this */
 } Stage;
-
-bool bound_stage_available(void)
-{
-    return true;
-}
-
-/* ---- the path --------------------------------------------------------------------------------- */
-
-static int by_number(const void *a, const void *b)
-{
-    int32_t x = *(const int32_t *) a, y = *(const int32_t *) b;
-    return (x > y) - (x < y);
-}
-
-/* The path with the largest sum of excess, then its `stages` operators of largest excess, in order. */
-static void choose_path(Stage *s, const int64_t *excess, int32_t stages)
-{
-    const Problem *p = s->p;
-    double *sum = RM_NEW(double, p->nops);
-    int32_t *from = RM_NEW(int32_t, p->nops), end = 0, n = 0;
-    for (int32_t i = 0; i < p->nops; i++) {
-        from[i] = -1;
-        for (int32_t k = p->in.first[i]; k < p->in.first[i + 1]; k++) {
-            int32_t u = p->producer[p->in.at[k]];
-            if (from[i] < 0 || sum[u] > sum[from[i]])
-                from[i] = u;
-        }
-        sum[i] = (double) excess[i] + (from[i] >= 0 ? sum[from[i]] : 0);
-        end = sum[i] > sum[end] ? i : end;
-    }
-    s->g = RM_NEW(int32_t, p->nops + 1);
-    for (int32_t i = end; i >= 0; i = from[i])
-        if (excess[i] > 0)
-            s->g[n++] = i;
-    while (n > stages) {
-        int32_t least = 0;
-        for (int32_t i = 1; i < n; i++)
-            least = excess[s->g[i]] < excess[s->g[least]] ? i : least;
-        s->g[least] = s->g[--n];
-    }
-    qsort(s->g, (size_t) n, sizeof *s->g, by_number);
-    memmove(s->g + 1, s->g, sizeof *s->g * (size_t) n);
-    s->k = n;
-    free(sum);
-    free(from);
-}
 
 static void find_latest(Stage *s)
 {
@@ -329,31 +277,119 @@ static void solve(Stage *s, double seconds)
         s->bound = glp_mip_obj_val(s->lp);
 }
 
-int64_t bound_stage(const Problem *p, int64_t budget, const int64_t *excess, int32_t stages, double seconds,
-                    int64_t known)
+/* The bound of one path g[1..k]. */
+static int64_t bound_path(const Problem *p, int64_t budget, const int32_t *g, int32_t k, double seconds,
+                          int64_t known)
 {
-    Stage s = {.p = p, .budget = budget, .scale = (double) p->base_cost / 100 + 1};
+    Stage s = {.p = p, .budget = budget, .k = k, .g = g, .scale = (double) p->base_cost / 100 + 1};
     double fixed = 0;
-    int terminal = glp_term_out(GLP_OFF);
-    choose_path(&s, excess, stages);
     find_latest(&s);
-    s.enough = INFINITY;
-    for (int32_t j = 1; j <= s.k; j++)
-        fixed += (double) p->cost[s.g[j]];
-    if (known < INT64_MAX)
-        s.enough = ((double) known - fixed) / s.scale * (1 - 1e-9);
-    if (s.k > 0) {
-        build(&s);
-        solve(&s, seconds);
-        glp_delete_prob(s.lp);
-    }
-    glp_term_out(terminal);
-    double cost = ceil((s.bound * s.scale + fixed) * (1 - 1e-8) - 1e-6);
-    free(s.g);
+    for (int32_t j = 1; j <= k; j++)
+        fixed += (double) p->cost[g[j]];
+    s.enough = known < INT64_MAX ? ((double) known - fixed) / s.scale : INFINITY;
+    build(&s);
+    solve(&s, seconds);
+    glp_delete_prob(s.lp);
+    double cost = ceil((s.bound * s.scale + fixed) * (1 - 1e-7) - 1e-6);
     free(s.latest);
     free(s.run);
     free(s.keep);
-    return cost > (double) p->base_cost ? (int64_t) cost : p->base_cost;
+    return (int64_t) cost;
+}
+
+/* ---- which paths ------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t excess;
+    int32_t op;
+} Candidate;
+
+static int by_excess(const void *a, const void *b)
+{
+    const Candidate *x = a, *y = b;
+    if (x->excess != y->excess)
+        return x->excess > y->excess ? -1 : 1;
+    return x->op - y->op;
+}
+
+static bool descends(const Problem *p, int32_t from, int32_t to, uint8_t *mark)
+{
+    memset(mark, 0, (size_t) p->nops);
+    mark[from] = 1;
+    for (int32_t i = from + 1; i <= to; i++)
+        for (int32_t k = p->in.first[i]; k < p->in.first[i + 1]; k++)
+            mark[i] |= mark[p->producer[p->in.at[k]]];
+    return mark[to];
+}
+
+/* Inserts op into the path if it is comparable with all of it; returns the new length, or 0. */
+static int32_t join(const Problem *p, const int32_t *g, int32_t k, int32_t op, int32_t *joined, uint8_t *mark)
+{
+    int32_t n = 0;
+    bool placed = false;
+    for (int32_t j = 1; j <= k; j++) {
+        if (g[j] == op || !descends(p, op < g[j] ? op : g[j], op < g[j] ? g[j] : op, mark))
+            return 0;
+        if (!placed && op < g[j]) {
+            joined[++n] = op;
+            placed = true;
+        }
+        joined[++n] = g[j];
+    }
+    if (!placed)
+        joined[++n] = op;
+    return n;
+}
+
+enum { MAX_OPS = 600, MAX_STAGES = 6, FIRST_CUTS = 12 };
+
+/* Tries to extend the path by each candidate; keeps the best extension in g. */
+static bool extend(const Problem *p, int64_t budget, const Candidate *c, int32_t n, int32_t *g, int32_t *k,
+                   double deadline, int64_t known, RematBound *bound, uint8_t *mark)
+{
+    int32_t joined[MAX_STAGES + 2], best[MAX_STAGES + 2], nbest = 0;
+    double share = (deadline - rm_seconds()) / 2;
+    for (int32_t i = 0; i < n && bound->cost < known && rm_seconds() < deadline; i++) {
+        int32_t len = join(p, g, *k, c[i].op, joined, mark);
+        double left = deadline - rm_seconds();
+        if (len == 0 || left <= 0)
+            continue;
+        int64_t x = bound_path(p, budget, joined, len, left < share ? left : share, known);
+        if (x > bound->cost) {
+            bound->cost = x;
+            bound->node = c[i].op;
+            nbest = len;
+            memcpy(best, joined, sizeof best);
+        }
+    }
+    if (nbest == 0)
+        return false;
+    memcpy(g, best, sizeof best);
+    *k = nbest;
+    return true;
+}
+
+void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known, RematBound *bound)
+{
+    if (p->nops > MAX_OPS)
+        return;
+    int64_t *excess = RM_NEW(int64_t, p->nops);
+    Candidate *c = RM_NEW(Candidate, p->nops);
+    uint8_t *mark = RM_NEW(uint8_t, p->nops);
+    int32_t n = 0, k = 0, g[MAX_STAGES + 2] = {0};
+    int terminal = glp_term_out(GLP_OFF);
+    bound_excess(p, budget, excess);
+    for (int32_t i = 0; i < p->nops; i++)
+        if (excess[i] > 0)
+            c[n++] = (Candidate){excess[i], i};
+    qsort(c, (size_t) n, sizeof *c, by_excess);
+    bool more = extend(p, budget, c, n < FIRST_CUTS ? n : FIRST_CUTS, g, &k, deadline, known, bound, mark);
+    while (more && k < MAX_STAGES && bound->cost < known && rm_seconds() < deadline)
+        more = extend(p, budget, c, n, g, &k, deadline, known, bound, mark);
+    glp_term_out(terminal);
+    free(excess);
+    free(c);
+    free(mark);
 }
 
 #endif

@@ -26,7 +26,7 @@ static void adopt(RematResult *to, const RematResult *from)
     to->cost = from->cost;
     to->peak = from->peak;
     to->feasible = from->feasible;
-    to->proved_optimal = to->cost <= to->lower_bound;
+    to->proved_optimal = (double) (to->cost - to->lower_bound) <= REMAT_OPTIMAL * (double) to->lower_bound;
 }
 
 static void make_monotone(RematResult *results, int32_t count)

@@ -103,6 +103,8 @@ int64_t remat_base_cost(const RematInstance *inst);
 
 /* ---- solving (solve.c) ------------------------------------------------------------------ */
 
+#define REMAT_OPTIMAL 1e-6       /* relative gap that counts as none */
+
 typedef struct {
     double seconds;
     int64_t moves;               /* search moves so far: a machine-independent clock */
@@ -130,7 +132,7 @@ RematOptions remat_defaults(int64_t budget);
 typedef struct {
     int64_t budget;
     bool feasible;               /* the schedule below fits the budget */
-    bool proved_optimal;         /* cost == lower_bound */
+    bool proved_optimal;         /* cost is within REMAT_OPTIMAL of lower_bound */
     bool proved_infeasible;      /* the budget is below min_budget_bound */
     int32_t n;
     int32_t *seq;                /* operators in execution order; when not feasible: the schedule of
@@ -164,7 +166,7 @@ bool remat_min_budget(const RematInstance *inst, const RematOptions *options, Re
 bool remat_pareto(const RematInstance *inst, const RematOptions *options, const int64_t *budgets,
                   int32_t count, RematResult *results, char err[REMAT_ERR]);
 
-/* ---- bounds (bound.c, bound_lp.c) ------------------------------------------------------- */
+/* ---- bounds (bound.c, bound_stage.c) ------------------------------------------------------- */
 
 typedef struct {
     int64_t cost;                /* every schedule within the budget costs at least this */
@@ -174,8 +176,8 @@ typedef struct {
     double price;                /* cost saved per further byte of budget there */
 } RematBound;
 
-/* effort 0: the parametric min cut over all useful operators. effort 1: also the stage model by linear
- * programming when built with GLPK and the instance is small; at most seconds (0 = no limit). */
+/* effort 0: the parametric min cut over all useful operators. effort 1: also the stage model by integer
+ * programming when built with GLPK and the instance has at most 600 operators; at most seconds (0 = no limit). */
 bool remat_bound(const RematInstance *inst, int64_t budget, int effort, double seconds,
                  RematBound *bound, char err[REMAT_ERR]);
 

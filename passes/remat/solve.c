@@ -59,17 +59,17 @@ static bool out_of_time(const Solver *s)
            (o->max_moves > 0 && s->spent >= o->max_moves);
 }
 
-static bool good_enough(const Solver *s)
-{
-    const RematResult *r = s->r;
-    return r->feasible && (double) r->cost <= (double) r->lower_bound * (1 + s->options->gap);
-}
-
+/* Costs up to this are close enough to the bound; REMAT_OPTIMAL is what the linear programs' arithmetic can show. */
 static int64_t target_cost(const Solver *s)
 {
-    double t = (double) s->r->lower_bound * (1 + s->options->gap);
-    int64_t x = t < 4e18 ? (int64_t) t : INT64_MAX;
-    return x > s->r->lower_bound ? x : s->r->lower_bound;
+    double gap = s->options->gap > REMAT_OPTIMAL ? s->options->gap : REMAT_OPTIMAL;
+    double extra = (double) s->r->lower_bound * gap;
+    return extra < 2e18 ? s->r->lower_bound + (int64_t) extra : INT64_MAX;
+}
+
+static bool good_enough(const Solver *s)
+{
+    return s->r->feasible && s->r->cost <= target_cost(s);
 }
 
 static void record(Solver *s, int64_t moves)
@@ -178,6 +178,18 @@ static void reach_budget(Solver *s)
     }
 }
 
+/* Once the easy improvements are made: a quarter of what is left of the time for a better bound. */
+static void raise_bound(Solver *s)
+{
+    const RematOptions *o = s->options;
+    double now = rm_seconds(), seconds = s->deadline > 0 ? (s->deadline - now) / 4 : 2;
+    RematBound bound = {.cost = s->r->lower_bound, .node = -1};
+    bool stop_may_shift = s->deadline == 0 && o->gap > 0; /* it would depend on time */
+    if (!o->no_bound && !stop_may_shift)
+        bound_stages(s->p, o->budget, now + seconds, s->r->cost, &bound);
+    s->r->lower_bound = bound.cost < s->r->cost ? bound.cost : s->r->cost;
+}
+
 static void improve(Solver *s)
 {
     static const double hot[] = {1, 0.2};
@@ -194,6 +206,8 @@ static void improve(Solver *s)
             if (s->worker[i].best_cost < INT64_MAX)
                 offer(s, &s->worker[i].best, s->spent);
         moves += moves / 2;
+        if (round == 3 && !good_enough(s))
+            raise_bound(s);
     }
 }
 
@@ -224,7 +238,7 @@ static void find_bound(Solver *s)
 {
     RematResult *r = s->r;
     RematBound bound = {0};
-    bound_problem(s->p, s->options->budget, 0, s->deadline, &bound);
+    bound_problem(s->p, s->options->budget, s->deadline, &bound);
     r->lower_bound = bound.cost;
     r->min_budget_bound = bound.min_budget;
     r->proved_infeasible = bound.infeasible;
@@ -260,7 +274,7 @@ static bool solver_init(Solver *s, Problem *p, const RematInstance *inst, const 
 static void solver_finish(Solver *s)
 {
     RematResult *r = s->r;
-    r->proved_optimal = r->feasible && r->cost <= r->lower_bound;
+    r->proved_optimal = r->feasible && (double) (r->cost - r->lower_bound) <= REMAT_OPTIMAL * (double) r->lower_bound;
     r->moves = s->spent;
     r->seconds = rm_seconds() - s->start;
     for (int i = 0; i < s->nworkers; i++)

@@ -21,13 +21,11 @@ int64_t bound_least_budget(const Problem *p);
 int64_t bound_step_bytes(const Problem *p, int32_t op); /* resident in every step that runs op */
 /* Per op: bytes that would be resident at its first run if nothing were run again, beyond the budget. */
 void bound_excess(const Problem *p, int64_t budget, int64_t *excess);
-void bound_problem(const Problem *p, int64_t budget, int effort, double deadline, RematBound *bound);
+void bound_problem(const Problem *p, int64_t budget, double deadline, RematBound *bound);
 
 /* ---- bound_stage.c -------------------------------------------------------------------------------------- */
 
-bool bound_stage_available(void);
-/* A bound from at most `stages` cuts at once; stops at `known`, the cost of a schedule. */
-int64_t bound_stage(const Problem *p, int64_t budget, const int64_t *excess, int32_t stages, double seconds,
-                    int64_t known);
+/* Raises bound->cost by integer programming until the deadline, or until it reaches `known`, the cost of a schedule. */
+void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known, RematBound *bound);
 
 #endif
