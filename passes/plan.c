@@ -275,6 +275,8 @@ bool pass_plan(Graph *g, PassCtx *cx)
     p.bound_ns = info->plan.bound_ns ? info->plan.bound_ns : p.predicted_ns;
     p.keep_all_bytes = info->plan.keep_all_bytes ? info->plan.keep_all_bytes : p.arena_bytes;
     p.min_feasible_bytes = info->plan.min_feasible_bytes;
+    bool kept = info->plan.keep_all_bytes != 0;
+    memcpy(p.keep_all_mem, kept ? info->plan.keep_all_mem : p.mem, sizeof p.mem);
     p.model = info->plan.model;
     p.model_hash = info->plan.model_hash;
     p.threads = (uint32_t)(cx->opt->threads > 0 ? cx->opt->threads : 1);

@@ -143,6 +143,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
     Remat r = {.g = g, .cx = cx};
     TRY(plan_place(g, info, &r.plan, cx->tmp, cx->diag));
     info->plan.keep_all_bytes = r.plan.arena_bytes;
+    memcpy(info->plan.keep_all_mem, r.plan.mem, sizeof r.plan.mem);
     info->plan.base_ns = r.plan.predicted_ns;
     info->plan.bound_ns = r.plan.predicted_ns;
     int64_t budget = o->budget;
