@@ -39,7 +39,7 @@ typedef struct {
     int32_t n, room;
 } Table;
 
-/* ---- options -------------------------------------------------------------------------- */
+/* ---- options ----------------------------------------------------------------------- */
 
 static const struct argp_option option_table[] = {
     {"capacity", 'c', "BYTES", 0, "Stop when it fits; exit status 3 when it does not", 0},
@@ -112,7 +112,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-/* ---- reading -------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------- */
 
 enum { LOWER, UPPER, SIZE, ID, OFFSET, KNOWN };
 static const char *const column_names[KNOWN] = {"lower", "upper", "size", "id", "offset"};
@@ -305,7 +305,7 @@ static void free_table(Table *t)
     free(t->buffer);
 }
 
-/* ---- writing -------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------- */
 
 static bool write_table(const Table *t, const char *path, Diag *d)
 {
@@ -338,12 +338,12 @@ static void print_text(const Args *a, const Table *t, const PackResult *r)
 
 static void print_json(const Args *a, const Table *t, const PackResult *r)
 {
-    json_t *j = json_pack("{s:s, s:i, s:I, s:I, s:I, s:f, s:I, s:b, s:I, s:f}", "file",
-                          a->path, "buffers", (int)t->n, "arena", (json_int_t)r->arena,
-                          "max_load", (json_int_t)r->max_load, "bound", (json_int_t)r->bound,
-                          "over_max_load_percent", percent_over(r->arena, r->max_load),
-                          "capacity", (json_int_t)a->options.capacity, "fits", (int)r->fits,
-                          "steps", (json_int_t)r->steps, "seconds", r->seconds);
+    json_t *j = json_pack(
+        "{s:s, s:i, s:I, s:I, s:I, s:f, s:I, s:b, s:I, s:f}", "file", a->path, "buffers",
+        (int)t->n, "arena", (json_int_t)r->arena, "max_load", (json_int_t)r->max_load,
+        "bound", (json_int_t)r->bound, "over_max_load_percent",
+        percent_over(r->arena, r->max_load), "capacity", (json_int_t)a->options.capacity,
+        "fits", (int)r->fits, "steps", (json_int_t)r->steps, "seconds", r->seconds);
     if (j)
         json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     putchar('\n');
@@ -364,8 +364,12 @@ static bool pack(const Args *a, Table *t, PackResult *r, Diag *d)
 int cmd_pack(int argc, char **argv)
 {
     static const struct argp argp = {
-        option_table, parse_option, "FILE.csv",
-        "Place buffers with known lifetimes in one arena, as small as can be.", NULL, NULL,
+        option_table,
+        parse_option,
+        "FILE.csv",
+        "Place buffers with known lifetimes in one arena, as small as can be.",
+        NULL,
+        NULL,
         NULL};
     Args args = {0};
     Table table = {0};

@@ -1,4 +1,5 @@
-/* test_pack.c -- the static memory allocator against brute force, its referee, its command. */
+/* test_pack.c -- the static memory allocator against brute force, its referee, its command.
+ */
 #include "tests.h"
 #include "passes/plan/pack.h"
 
@@ -19,7 +20,7 @@ static uint32_t random_below(uint32_t n)
     return (uint32_t)((random_state >> 33) % n);
 }
 
-/* ---- brute force ---------------------------------------------------------------------- */
+/* ---- brute force ------------------------------------------------------------------- */
 
 enum { SMALL = 7 };
 
@@ -121,7 +122,7 @@ START_TEST(test_optimum)
 }
 END_TEST
 
-/* ---- the referee ---------------------------------------------------------------------- */
+/* ---- the referee ------------------------------------------------------------------- */
 
 START_TEST(test_verify)
 {
@@ -150,10 +151,11 @@ START_TEST(test_verify_pairs)
         bool clash = false;
         for (int i = 0; i < n; i++) {
             int32_t lower = (int32_t)random_below(20);
-            b[i] = (PackBuffer){random_below(8), lower, lower + 1 + (int32_t)random_below(6),
-                                random_below(60)};
+            b[i] = (PackBuffer){random_below(8), lower,
+                                lower + 1 + (int32_t)random_below(6), random_below(60)};
             for (int j = 0; j < i; j++)
-                clash |= live_together(&b[i], &b[j]) && b[i].offset < b[j].offset + b[j].size &&
+                clash |= live_together(&b[i], &b[j]) &&
+                         b[i].offset < b[j].offset + b[j].size &&
                          b[j].offset < b[i].offset + b[i].size && b[i].size && b[j].size;
         }
         char err[PACK_ERR_SIZE];
@@ -162,13 +164,14 @@ START_TEST(test_verify_pairs)
 }
 END_TEST
 
-/* ---- options and errors --------------------------------------------------------------- */
+/* ---- options and errors ------------------------------------------------------------ */
 
 START_TEST(test_off_grid)
 {
     char err[PACK_ERR_SIZE];
     PackResult r;
-    PackBuffer b[] = {{10, 0, 9, 60}, {7, 0, 9, 70}, {100, 1, 4, -1}, {30, 2, 6, -1}, {0, 0, 1, -1}};
+    PackBuffer b[] = {
+        {10, 0, 9, 60}, {7, 0, 9, 70}, {100, 1, 4, -1}, {30, 2, 6, -1}, {0, 0, 1, -1}};
     ck_assert_msg(pack_solve(b, 5, &(PackOptions){.align = 64}, &r, err), "%s", err);
     ck_assert_msg(pack_verify(b, 5, r.arena, err), "%s", err);
     ck_assert_int_eq(b[0].offset, 60);
@@ -217,7 +220,8 @@ START_TEST(test_invalid)
 }
 END_TEST
 
-/* A tiling without waste: the search must put it together again, the same way every time. */
+/* A tiling without waste: the search must put it together again, the same way every time.
+ */
 START_TEST(test_tiling)
 {
     enum { SIDE = 64, PARTS = 60 };
@@ -231,7 +235,8 @@ START_TEST(test_tiling)
             b[n++] = (PackBuffer){p->size - part, p->lower, p->upper, -1};
             p->size = part;
         } else if (p->upper - p->lower > 1) {
-            int32_t at = p->lower + 1 + (int32_t)random_below((uint32_t)(p->upper - p->lower - 1));
+            int32_t at =
+                p->lower + 1 + (int32_t)random_below((uint32_t)(p->upper - p->lower - 1));
             b[n++] = (PackBuffer){p->size, at, p->upper, -1};
             p->upper = at;
         }
@@ -248,7 +253,7 @@ START_TEST(test_tiling)
 }
 END_TEST
 
-/* ---- the command ---------------------------------------------------------------------- */
+/* ---- the command ------------------------------------------------------------------- */
 
 static char scratch[] = "/tmp/test_pack.XXXXXX", output[1 << 16];
 
@@ -275,7 +280,7 @@ static int run_pack(const char *file, const char *option, const char *value)
     if (child == 0) {
         dup2(ends[1], STDOUT_FILENO);
         dup2(ends[1], STDERR_FILENO);
-        char *argv[] = {(char *)(uintptr_t)"ckc pack", (char *)(uintptr_t)file,
+        char *argv[] = {(char *)(uintptr_t) "ckc pack", (char *)(uintptr_t)file,
                         (char *)(uintptr_t)option, (char *)(uintptr_t)value, NULL};
         int status = cmd_pack(option ? value ? 4 : 3 : 2, argv);
         fflush(NULL);
@@ -283,7 +288,8 @@ static int run_pack(const char *file, const char *option, const char *value)
     }
     close(ends[1]);
     size_t length = 0;
-    for (ssize_t got; (got = read(ends[0], output + length, sizeof output - 1 - length)) > 0;)
+    for (ssize_t got;
+         (got = read(ends[0], output + length, sizeof output - 1 - length)) > 0;)
         length += (size_t)got;
     output[length] = 0;
     close(ends[0]);
@@ -316,7 +322,8 @@ START_TEST(test_bad_csv)
         {"id,lower,upper,size\n0,1,2,-3\n", ":2: size '-3' is not a number from 0"},
         {"id,lower,upper,size\n0,,2,3\n", ":2: lower '' is not a number"},
         {"id,lower,upper,size\n\n0,2,2,3\n", ":3: lower 2 is not below upper 2"},
-        {"lower,upper,size\n0,99999999999999999999,3\n", ":2: upper '99999999999999999999'"},
+        {"lower,upper,size\n0,99999999999999999999,3\n",
+         ":2: upper '99999999999999999999'"},
         {"lower,upper,size,offset\n0,1,3,-2\n", ":2: offset '-2' is not a number"},
         {"lower,upper,size,offset\n0,2,3,0\n0,2,3,2\n", "share bytes"},
         {"lower,upper,size\n0,2,9223372036854775807\n", "too many bytes"},
@@ -336,15 +343,17 @@ END_TEST
 
 START_TEST(test_command)
 {
-    static const char text[] = "size, upper,lower,name,id\r\n100,20000000000,10000000000,x,a\r\n"
-                               "50,30000000000,10000000000,y,b\r\n100,30000000000,20000000000,z,c\r\n";
+    static const char text[] =
+        "size, upper,lower,name,id\r\n100,20000000000,10000000000,x,a\r\n"
+        "50,30000000000,10000000000,y,b\r\n100,30000000000,20000000000,z,c\r\n";
     char out[64], line[3][128];
     snprintf(out, sizeof out, "%s/out.csv", scratch);
     const char *path = write_csv(text, strlen(text));
     ck_assert_int_eq(run_pack(path, "-o", out), 0);
     ck_assert_msg(strstr(output, "arena 150 bytes, maximum load 150 bytes"), "%s", output);
     FILE *f = fopen(out, "r");
-    ck_assert(f && fgets(line[0], 128, f) && fgets(line[1], 128, f) && fgets(line[2], 128, f));
+    ck_assert(f && fgets(line[0], 128, f) && fgets(line[1], 128, f) &&
+              fgets(line[2], 128, f));
     fclose(f);
     ck_assert_str_eq(line[0], "id,lower,upper,size,offset\n");
     ck_assert(strncmp(line[1], "a,10000000000,20000000000,100,", 30) == 0);
@@ -358,7 +367,7 @@ START_TEST(test_command)
 }
 END_TEST
 
-/* ---- published instances -------------------------------------------------------------- */
+/* ---- published instances ----------------------------------------------------------- */
 
 /* Every instance: a capacity to fit, or at most so many percent above the maximum load. */
 START_TEST(test_published)
@@ -379,12 +388,13 @@ START_TEST(test_published)
         if (!path)
             return;
         const char *capacity = cases[k].capacity;
-        ck_assert_msg(run_pack(path, capacity ? "--capacity" : NULL, capacity) == 0, "%s: %s",
-                      name, output);
+        ck_assert_msg(run_pack(path, capacity ? "--capacity" : NULL, capacity) == 0,
+                      "%s: %s", name, output);
         const char *over = strstr(output, "(+");
         ck_assert(over);
         if (!capacity)
-            ck_assert_msg(strtod(over + 2, NULL) <= cases[k].percent, "%s: %s", name, output);
+            ck_assert_msg(strtod(over + 2, NULL) <= cases[k].percent, "%s: %s", name,
+                          output);
     }
 }
 END_TEST

@@ -10,8 +10,8 @@
  *             limited to steps that double from round to round.
  *
  * Searches that end without a solution on unmerged blocks prove the target infeasible and
- * raise the lower bound. Without a capacity the target is the bound itself or half way
- * between bound and best arena, in turn.
+ * raise the lower bound. Without a capacity the target is the bound itself and a place
+ * between bound and best arena in turn.
  */
 #include "pack_internal.h"
 
@@ -23,15 +23,16 @@
 #include <time.h>
 
 enum {
-    DEFAULT_STEPS_MILLIONS = 4000,
+    DEFAULT_MEGASTEPS = 4000,
     PASSES_PER_ROUND = 8,
     CLOCK_STEPS = 1 << 20,
     FIRST_LIMIT = 1 << 22, /* steps of a search in the first round */
-    GOOD_ENOUGH = 200,     /* within 1/200 of the bound only a small part of the */
-    GOOD_EFFORT = 32,      /* effort, 1/32, is spent on getting closer */
+    MAX_ROUNDS = 32,
+    GOOD_ENOUGH = 200, /* within 1/200 of the bound only a small part of the */
+    GOOD_EFFORT = 32,  /* effort, 1/32, is spent on getting closer */
 };
 
-/* --- effort ----------------------------------------------------------------------- */
+/* ---- effort ------------------------------------------------------------------------ */
 
 double pack_now(void)
 {
@@ -50,7 +51,7 @@ bool pack_spend(PackBudget *b, int64_t steps)
     return b->steps < b->max_steps && !b->out_of_time;
 }
 
-/* --- the problem ------------------------------------------------------------------ */
+/* ---- the problem ------------------------------------------------------------------- */
 
 typedef struct Problem {
     const PackBuffer *buffers; /* the caller's */
@@ -66,6 +67,7 @@ typedef struct Problem {
     int64_t *trial, *best; /* offsets of the items, units */
     int64_t arena;         /* of best, bytes; INT64_MAX = none yet */
     PackBudget budget;
+    int64_t close_steps; /* what may be spent on an arena close to the bound */
 } Problem;
 
 static bool fail(char *err, const char *format, ...)
@@ -77,10 +79,7 @@ static bool fail(char *err, const char *format, ...)
     return false;
 }
 
-static bool out_of_memory(char *err)
-{
-    return fail(err, "out of memory");
-}
+static bool out_of_memory(char *err) { return fail(err, "out of memory"); }
 
 /* Sums of rounded sizes must stay inside int64_t. */
 static bool check_sizes(const PackBuffer *buffers, int32_t n, int64_t align, char *err)
@@ -89,11 +88,13 @@ static bool check_sizes(const PackBuffer *buffers, int32_t n, int64_t align, cha
     for (int32_t i = 0; i < n; i++) {
         const PackBuffer *b = &buffers[i];
         if (b->size < 0) {
-            return fail(err, "buffer %" PRId32 ": size %" PRId64 " is negative", i, b->size);
+            return fail(err, "buffer %" PRId32 ": size %" PRId64 " is negative", i,
+                        b->size);
         }
         if (b->lower >= b->upper) {
-            return fail(err, "buffer %" PRId32 ": empty lifetime [%" PRId32 ", %" PRId32 ")",
-                        i, b->lower, b->upper);
+            return fail(err,
+                        "buffer %" PRId32 ": empty lifetime [%" PRId32 ", %" PRId32 ")", i,
+                        b->lower, b->upper);
         }
         if (b->offset < -1) {
             return fail(err, "buffer %" PRId32 ": offset %" PRId64 " is negative", i,
@@ -168,8 +169,8 @@ static void fill_items(Problem *p)
         }
         int64_t from = b->offset < 0 ? -1 : b->offset / p->unit;
         int64_t to = round_up(b->offset < 0 ? b->size : b->offset + b->size, p->unit);
-        p->item[p->items] = (PackBuffer){to / p->unit - (from < 0 ? 0 : from), b->lower,
-                                         b->upper, from};
+        p->item[p->items] =
+            (PackBuffer){to / p->unit - (from < 0 ? 0 : from), b->lower, b->upper, from};
         p->buffer[p->items++] = i;
     }
 }
@@ -234,7 +235,7 @@ static void tear_down(Problem *p)
     free(p->best);
 }
 
-/* --- the incumbent ---------------------------------------------------------------- */
+/* ---- the incumbent ----------------------------------------------------------------- */
 
 static int64_t offset_in_bytes(const Problem *p, int32_t item, const int64_t *offset)
 {
@@ -264,30 +265,42 @@ static int64_t wanted(const Problem *p)
     return p->capacity >= p->bound_bytes ? p->capacity : 0;
 }
 
+static bool close_to_bound(const Problem *p)
+{
+    return !wanted(p) && p->arena < INT64_MAX &&
+           p->arena - p->bound_bytes <= p->bound_bytes / GOOD_ENOUGH;
+}
+
+/* Steps that may still be spent. */
+static int64_t steps_left(const Problem *p)
+{
+    return (close_to_bound(p) ? p->close_steps : p->budget.max_steps) - p->budget.steps;
+}
+
 /* Nothing left to do, or to spend. */
 static bool finished(Problem *p)
 {
     int64_t goal = wanted(p) ? wanted(p) : p->bound_bytes;
-    if (p->arena <= goal) {
-        return true;
-    }
-    bool close = !wanted(p) && p->arena < INT64_MAX &&
-                 p->arena - p->bound_bytes <= p->bound_bytes / GOOD_ENOUGH;
-    int64_t limit = close ? p->budget.max_steps / GOOD_EFFORT : p->budget.max_steps;
-    return p->budget.steps >= limit || !pack_spend(&p->budget, 0);
+    return p->arena <= goal || steps_left(p) <= 0 || !pack_spend(&p->budget, 0);
 }
 
-/* What lanes and search aim at, in units; half way: between the bound and the best. */
-static int64_t target_units(const Problem *p, bool half_way)
+/* What lanes and search aim at first, in units. */
+static int64_t first_target(const Problem *p)
 {
     int64_t capacity = wanted(p) / p->unit;
-    if (capacity > p->bound) {
-        return capacity;
-    }
-    return half_way ? p->bound + (p->arena / p->unit - p->bound) / 2 : p->bound;
+    return capacity > p->bound ? capacity : p->bound;
 }
 
-/* --- the portfolio ---------------------------------------------------------------- */
+/* A modest target: below the best arena by half of what it is above the bound, by a quarter
+ * after one miss, and so on. */
+static int64_t next_target(const Problem *p, int misses)
+{
+    int64_t best = round_up(p->arena, p->unit) / p->unit;
+    int64_t gain = (best - p->bound) >> (misses + 1);
+    return gain > 0 ? best - gain : best - 1;
+}
+
+/* ---- the portfolio ----------------------------------------------------------------- */
 
 static void run_lanes(Problem *p, PackGreedy *greedy)
 {
@@ -297,7 +310,7 @@ static void run_lanes(Problem *p, PackGreedy *greedy)
             if (pack_greedy_done(greedy, lane) || (started && finished(p))) {
                 break;
             }
-            pack_greedy_pass(greedy, lane, target_units(p, false), p->trial, &p->budget);
+            pack_greedy_pass(greedy, lane, first_target(p), p->trial, &p->budget);
             keep_better(p);
         }
     }
@@ -306,34 +319,43 @@ static void run_lanes(Problem *p, PackGreedy *greedy)
 typedef struct Forms {
     PackBlocks blocks[PACK_MERGE_KINDS];
     PackSearch *search[PACK_MERGE_KINDS]; /* NULL: not worth running */
-    bool exhausted[PACK_MERGE_KINDS];     /* the last target has no solution in this form */
     int64_t *offset;                      /* of blocks */
 } Forms;
 
+static bool same_blocks(const PackBlocks *a, const PackBlocks *b)
+{
+    return a->n == b->n && memcmp(a->block, b->block, (size_t)a->n * sizeof *a->block) == 0;
+}
+
+/* Unmerged blocks alone can prove something, the others must be different to be useful. */
+static bool worth_searching(const Forms *f, int kind)
+{
+    for (int k = 0; k < kind && kind != PACK_MERGE_NONE; k++) {
+        if (same_blocks(&f->blocks[k], &f->blocks[kind])) {
+            return false;
+        }
+    }
+    return f->blocks[kind].n <= PACK_SEARCH_MAX;
+}
+
 static bool make_forms(Forms *f, const Problem *p, char *err)
 {
-    f->offset = malloc(((size_t)p->items + 1) * sizeof *f->offset);
-    if (!f->offset) {
-        return out_of_memory(err);
-    }
-    for (int kind = 0; kind < PACK_MERGE_KINDS; kind++) {
+    f->offset = malloc((PACK_SEARCH_MAX + 1) * sizeof *f->offset);
+    bool ok = f->offset;
+    for (int kind = 0; ok && kind < PACK_MERGE_KINDS; kind++) {
         PackBlocks *b = &f->blocks[kind];
-        if (!pack_merge(p->item, p->items, (PackMergeKind)kind, b)) {
-            return out_of_memory(err);
+        ok = pack_merge(p->item, p->items, (PackMergeKind)kind, b);
+        if (ok && worth_searching(f, kind)) {
+            f->search[kind] = pack_search_new(b->block, b->n);
+            ok = f->search[kind];
         }
-        if (b->n > PACK_SEARCH_MAX) {
-            continue;
-        }
-        f->search[kind] = pack_search_new(b->block, b->n);
-        if (!f->search[kind]) {
-            return out_of_memory(err);
-        }
-        if (pack_search_dive(f->search[kind]) > p->budget.max_steps) {
+        if (ok && f->search[kind] &&
+            pack_search_dive(f->search[kind]) > p->budget.max_steps) {
             pack_search_free(f->search[kind]);
             f->search[kind] = NULL;
         }
     }
-    return true;
+    return ok || out_of_memory(err);
 }
 
 static void free_forms(Forms *f)
@@ -362,8 +384,9 @@ static bool run_search(Problem *p, Forms *f, int kind, int priority, int round,
 {
     PackSearch *search = f->search[kind];
     int32_t jitter = f->blocks[kind].n * round / 16;
-    int64_t dive = pack_search_dive(search);
-    int64_t limit = (FIRST_LIMIT > 2 * dive ? FIRST_LIMIT : 2 * dive) << round;
+    int64_t dive = pack_search_dive(search), left = steps_left(p);
+    int64_t limit = FIRST_LIMIT > 2 * dive ? FIRST_LIMIT : 2 * dive;
+    limit = limit < left >> round ? limit << round : left;
     PackVerdict verdict = pack_search_run(search, target, priority, jitter, seed, limit,
                                           f->offset, &p->budget);
     if (verdict == PACK_FOUND) {
@@ -399,26 +422,36 @@ static bool run_searches(Problem *p, Forms *f, int round, uint64_t seed, int64_t
     return useful;
 }
 
-static bool solve(Problem *p, uint64_t seed, char *err)
+/* Rounds of searches and lanes, until nothing is left to do. */
+static bool search(Problem *p, PackGreedy *greedy, uint64_t seed, char *err)
 {
     Forms forms = {0};
+    bool ok = make_forms(&forms, p, err);
+    bool useful = ok;
+    int misses = 0;
+    for (int round = 0; useful && round < MAX_ROUNDS && !finished(p); round++) {
+        useful = run_searches(p, &forms, round, seed, first_target(p));
+        if (!finished(p) && !wanted(p)) {
+            int64_t arena = p->arena;
+            run_searches(p, &forms, round, seed, next_target(p, misses));
+            misses = p->arena < arena ? 0 : misses + 1;
+        }
+        run_lanes(p, greedy);
+    }
+    free_forms(&forms);
+    return ok;
+}
+
+static bool solve(Problem *p, uint64_t seed, char *err)
+{
     PackGreedy *greedy = pack_greedy_new(p->item, p->items);
     bool ok = greedy || out_of_memory(err);
     if (ok) {
         run_lanes(p, greedy);
     }
     if (ok && !finished(p)) {
-        ok = make_forms(&forms, p, err);
-        bool useful = true;
-        for (int round = 0; ok && useful && round < 32 && !finished(p); round++) {
-            useful = run_searches(p, &forms, round, seed, target_units(p, false));
-            if (!finished(p) && !wanted(p)) {
-                run_searches(p, &forms, round, seed, target_units(p, true));
-            }
-            run_lanes(p, greedy);
-        }
+        ok = search(p, greedy, seed, err);
     }
-    free_forms(&forms);
     pack_greedy_free(greedy);
     return ok;
 }
@@ -441,13 +474,15 @@ bool pack_solve(PackBuffer *buffers, int32_t n, const PackOptions *opt, PackResu
     static const PackOptions none;
     const PackOptions *o = opt ? opt : &none;
     double start = pack_now();
-    int64_t default_steps = INT64_C(1000000) * DEFAULT_STEPS_MILLIONS;
+    int64_t steps = o->max_steps > 0 ? o->max_steps : INT64_C(1000000) * DEFAULT_MEGASTEPS;
+    bool timed = o->time_limit_s > 0;
     Problem p = {.buffers = buffers,
                  .n = n,
                  .align = o->align > 0 ? o->align : 1,
                  .capacity = o->capacity,
-                 .budget = {.max_steps = o->max_steps > 0 ? o->max_steps : default_steps,
-                            .deadline = o->time_limit_s > 0 ? start + o->time_limit_s : 0}};
+                 .close_steps = steps / GOOD_EFFORT,
+                 .budget = {.max_steps = timed && o->max_steps <= 0 ? INT64_MAX / 4 : steps,
+                            .deadline = timed ? start + o->time_limit_s : 0}};
     *result = (PackResult){0};
     bool ok = check_sizes(buffers, n, p.align, err) && check_fixed(buffers, n, err) &&
               set_up(&p, err) && solve(&p, o->seed, err);

@@ -26,8 +26,9 @@ typedef struct PackBuffer {
 typedef struct PackOptions {
     int64_t align;       /* offsets of free buffers are multiples of this; 0 = 1 */
     int64_t capacity;    /* bytes; 0 = as small as can be; else stop when it fits */
-    double time_limit_s; /* of the search, wall clock; 0 = none, max_steps alone decides */
-    int64_t max_steps;   /* of the search; 0 = a default worth a few seconds */
+    double time_limit_s; /* wall clock; 0 = none, max_steps alone decides */
+    int64_t max_steps;   /* 0 = as many as the time limit allows; without one, a default
+                            worth some seconds */
     uint64_t seed;       /* same seed and max_steps, no time limit hit: same offsets */
 } PackOptions;
 
@@ -35,7 +36,7 @@ typedef struct PackResult {
     int64_t arena;    /* bytes: max(offset + size) */
     int64_t max_load; /* bytes: largest sum of sizes live at one step */
     int64_t bound;    /* bytes: no arena is smaller, with alignment and fixed places */
-    int64_t steps;    /* of the search; 0 where a greedy order was enough */
+    int64_t steps;    /* spent, about a nanosecond each */
     double seconds;   /* wall clock */
     bool fits;        /* arena <= capacity; true where no capacity was given */
 } PackResult;

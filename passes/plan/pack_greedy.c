@@ -44,7 +44,7 @@ struct PackGreedy {
     int32_t count; /* of placed */
 };
 
-/* --- orders ----------------------------------------------------------------------- */
+/* ---- orders ------------------------------------------------------------------------ */
 
 typedef struct Key {
     double first, second; /* descending */
@@ -134,7 +134,7 @@ void pack_greedy_free(PackGreedy *g)
     free(g);
 }
 
-/* --- placing ---------------------------------------------------------------------- */
+/* ---- placing ----------------------------------------------------------------------- */
 
 static void insert(PackGreedy *g, const PackBuffer *b, int64_t offset)
 {
@@ -176,7 +176,8 @@ static int64_t find_gap(const PackGreedy *g, const PackBuffer *b, bool best_fit,
         top = p->to > top ? p->to : top;
     }
     pack_spend(budget, k);
-    if (offset < 0 || (k == g->count && target - top >= b->size && target - top < tightest)) {
+    if (offset < 0 ||
+        (k == g->count && target - top >= b->size && target - top < tightest)) {
         offset = top;
     }
     return offset;
@@ -269,7 +270,4 @@ int64_t pack_greedy_pass(PackGreedy *g, int lane, int64_t target, int64_t *offse
     return pass.arena;
 }
 
-bool pack_greedy_done(const PackGreedy *g, int lane)
-{
-    return g->done[lane];
-}
+bool pack_greedy_done(const PackGreedy *g, int lane) { return g->done[lane]; }

@@ -12,11 +12,11 @@
 
 #include "pack.h"
 
-/* --- effort ----------------------------------------------------------------------- */
+/* ---- effort ------------------------------------------------------------------------ */
 
 typedef struct PackBudget {
     int64_t steps, max_steps;
-    double deadline; /* pack_now() seconds; 0 = none */
+    double deadline;   /* pack_now() seconds; 0 = none */
     int64_t next_look; /* steps at which the clock is read again */
     bool out_of_time;
 } PackBudget;
@@ -26,7 +26,7 @@ double pack_now(void); /* monotonic seconds */
 /* Spends `steps`; false when the budget is used up. */
 bool pack_spend(PackBudget *budget, int64_t steps);
 
-/* --- greedy orders with feedback (pack_greedy.c) ---------------------------------- */
+/* ---- greedy orders with feedback (pack_greedy.c) ----------------------------------- */
 
 typedef struct PackGreedy PackGreedy;
 
@@ -47,10 +47,11 @@ int64_t pack_greedy_pass(PackGreedy *greedy, int lane, int64_t target, int64_t *
 /* The next pass of this lane would repeat the last one. */
 bool pack_greedy_done(const PackGreedy *greedy, int lane);
 
-/* --- blocks (pack_merge.c) -------------------------------------------------------- */
+/* ---- blocks (pack_merge.c) --------------------------------------------------------- */
 
 typedef enum PackMergeKind {
     PACK_MERGE_BALANCED, /* a successor takes over where the load does not change */
+    PACK_MERGE_FILLED,   /* the same with dummies where the load is not the largest */
     PACK_MERGE_EAGER,    /* a successor takes over wherever sizes match */
     PACK_MERGE_NONE,     /* every buffer its own block: loses no solution */
     PACK_MERGE_KINDS
@@ -62,7 +63,8 @@ typedef struct PackBlocks {
     struct PackJoin *join; /* how blocks decompose, see pack_merge.c */
     int32_t *node;         /* node[i]: the join tree's node of block i */
     int64_t *place;        /* of every node; filled by pack_unmerge() */
-    int32_t buffers, nodes;
+    int32_t buffers;       /* of the caller */
+    int32_t leaves, nodes; /* leaves: buffers and dummies */
 } PackBlocks;
 
 /* False when memory ran out; nothing to free then. */
@@ -71,7 +73,11 @@ bool pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind,
 void pack_unmerge(const PackBlocks *blocks, const int64_t *block_offset, int64_t *offset);
 void pack_blocks_free(PackBlocks *blocks);
 
-/* --- exact search (pack_search.c) ------------------------------------------------- */
+/* The buffers followed by dummies that fill up the load, `count` in all; the caller frees
+ * them. NULL when memory ran out. (pack_fill.c) */
+PackBuffer *pack_fill(const PackBuffer *buffers, int32_t n, int32_t *count);
+
+/* ---- exact search (pack_search.c) -------------------------------------------------- */
 
 typedef struct PackSearch PackSearch;
 

@@ -14,9 +14,9 @@
  * search also runs without them. The balanced form joins in series only at steps where as
  * many bytes start as end.
  *
- * A join tree remembers the parts: nodes 0 .. buffers-1 are the buffers, later nodes join
- * two earlier ones. Fixed buffers are left alone. O(n log n) a pass; a chain of n buffers
- * takes log n passes.
+ * A join tree remembers the parts: nodes 0 .. leaves-1 are the buffers (and dummies), later
+ * nodes join two earlier ones. Fixed buffers are left alone. O(n log n) a pass; a chain of
+ * n buffers takes log n passes.
  */
 #include "pack_internal.h"
 
@@ -39,19 +39,13 @@ typedef struct Block {
 typedef struct Merge {
     Block *block;
     Block **by_start, **by_end;
-    int32_t n, buffers, nodes;
+    int32_t n, leaves, nodes;
     struct PackJoin *join;
 } Merge;
 
-static int compare_i32(int32_t a, int32_t b)
-{
-    return (a > b) - (a < b);
-}
+static int compare_i32(int32_t a, int32_t b) { return (a > b) - (a < b); }
 
-static int compare_i64(int64_t a, int64_t b)
-{
-    return (a > b) - (a < b);
-}
+static int compare_i64(int64_t a, int64_t b) { return (a > b) - (a < b); }
 
 static int by_lifetime(const void *pa, const void *pb)
 {
@@ -77,15 +71,12 @@ static int by_end_and_size(const void *pa, const void *pb)
     return c ? c : compare_i32(a->node, b->node);
 }
 
-static bool is_free(const Block *b)
-{
-    return b->buffer.offset < 0;
-}
+static bool is_free(const Block *b) { return b->buffer.offset < 0; }
 
 static void join(Merge *m, Block *into, const Block *other, bool stacked)
 {
-    m->join[m->nodes - m->buffers] = (struct PackJoin){
-        into->node, other->node, stacked, into->buffer.size};
+    m->join[m->nodes - m->leaves] =
+        (struct PackJoin){into->node, other->node, stacked, into->buffer.size};
     into->node = m->nodes++;
     if (stacked) {
         into->buffer.size += other->buffer.size;
@@ -218,12 +209,12 @@ static bool give_blocks(Merge *m, PackBlocks *out)
     }
     out->n = m->n;
     out->join = m->join;
-    out->buffers = m->buffers;
+    out->leaves = m->leaves;
     out->nodes = m->nodes;
     return true;
 }
 
-bool pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, PackBlocks *blocks)
+static bool merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, PackBlocks *blocks)
 {
     size_t room = (size_t)n + 1;
     Merge m = {.block = malloc(room * sizeof *m.block),
@@ -231,17 +222,17 @@ bool pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, PackBl
                .by_end = malloc(room * sizeof *m.by_end),
                .join = malloc(room * sizeof *m.join),
                .n = n,
-               .buffers = n,
+               .leaves = n,
                .nodes = n};
     bool ok = m.block && m.by_start && m.by_end && m.join;
     if (ok) {
         for (int32_t i = 0; i < n; i++) {
-            m.block[i] = (Block){buffers[i], i, NULL, false};
+            m.block[i] = (Block){leaf[i], i, NULL, false};
         }
         bool changed = kind != PACK_MERGE_NONE;
         while (changed) {
             changed = merge_parallel(&m);
-            changed |= merge_series(&m, kind == PACK_MERGE_BALANCED);
+            changed |= merge_series(&m, kind != PACK_MERGE_EAGER);
         }
         ok = give_blocks(&m, blocks);
     }
@@ -254,6 +245,20 @@ bool pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, PackBl
     return ok;
 }
 
+bool pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind,
+                PackBlocks *blocks)
+{
+    blocks->buffers = n;
+    if (kind != PACK_MERGE_FILLED) {
+        return merge(buffers, n, kind, blocks);
+    }
+    int32_t leaves;
+    PackBuffer *filled = pack_fill(buffers, n, &leaves);
+    bool ok = filled && merge(filled, leaves, kind, blocks);
+    free(filled);
+    return ok;
+}
+
 /* Offsets travel down the join tree; a join's node comes after those of its parts. */
 void pack_unmerge(const PackBlocks *blocks, const int64_t *block_offset, int64_t *offset)
 {
@@ -261,8 +266,8 @@ void pack_unmerge(const PackBlocks *blocks, const int64_t *block_offset, int64_t
     for (int32_t i = 0; i < blocks->n; i++) {
         at[blocks->node[i]] = block_offset[i];
     }
-    for (int32_t v = blocks->nodes - 1; v >= blocks->buffers; v--) {
-        const struct PackJoin *j = &blocks->join[v - blocks->buffers];
+    for (int32_t v = blocks->nodes - 1; v >= blocks->leaves; v--) {
+        const struct PackJoin *j = &blocks->join[v - blocks->leaves];
         at[j->a] = at[v];
         at[j->b] = j->stacked ? at[v] + j->a_size : at[v];
     }

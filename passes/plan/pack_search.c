@@ -9,19 +9,19 @@
  *
  * State: lowest[i], the least offset left to an unplaced buffer i, and rest[s], the bytes
  * of unplaced buffers in section s. The next buffer of section s starts no lower than
- *     floor(s) = min lowest[i] over the unplaced i in s,      floor(s) + rest(s) <= capacity
- * must hold. Propagation, to a fixpoint:
- *   - nothing starts below the offset placed last (order of offsets);
- *   - a buffer that starts too high to be next in a section (lowest[i] + rest(s) >
- *     capacity) lies on another one there: lowest[i] >= min (lowest[j] + size[j]) in s.
+ *     floor(s) = min lowest[i] over the unplaced i in s,  floor(s) + rest(s) <= capacity
+ * must hold, and a buffer that starts too high to be next in a section (lowest[i] + rest(s)
+ * > capacity) lies on another one there: lowest[i] >= min (lowest[j] + size[j]) over the j
+ * in s. Sections whose buffers moved are looked at again.
+ *
  * Branching is binary: the buffer that can lie lowest does lie there, or it does not, and
  * then it rests on an unplaced neighbour, which raises its lowest[] and often refutes the
- * node at once. A buffer that still fits under another's lowest place goes first
+ * node at once. The lowest goes first, so whatever fits below another is placed below it
  * (dominance). Unplaced buffers that fall into groups sharing no section are solved one
  * group after the other, and failure of one group fails all.
  *
  * Fixed buffers start with lowest[] at their place and fail when it rises above.
- * A node costs O(buffers + sum of their section counts).
+ * A node costs O(unplaced buffers + members of the sections looked at).
  */
 #include "pack_internal.h"
 
@@ -29,11 +29,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LOOKS_PER_SECTION = 4 };
+
 typedef struct Item {
     int64_t size, lowest;
     int32_t first, last; /* sections */
     int32_t rank;        /* among equals the smallest goes first */
-    bool fixed;
+    bool fixed, placed;
 } Item;
 
 typedef struct Change {
@@ -44,13 +46,18 @@ typedef struct Change {
 struct PackSearch {
     int32_t n, sections;
     Item *item;
-    int64_t *place;        /* fixed place or 0 */
-    int32_t *by_first;     /* items by first section */
-    int32_t *open;         /* the unplaced among them, groups side by side */
-    int64_t *load;         /* per section */
-    int64_t *rest;         /* per section: bytes still to be placed */
-    int64_t *floor, *next; /* per section: min lowest, min lowest + size */
-    double *weight[3];     /* of the priorities: load, area, lifetime */
+    int64_t *place;    /* fixed place or 0 */
+    int32_t *by_first; /* items by first section */
+    int32_t *open;     /* the unplaced among them, groups side by side */
+    int64_t *load;     /* per section */
+    int64_t *rest;     /* per section: bytes still to be placed */
+    int32_t *member;   /* items of section c: member[start[c]] .. member[start[c+1]-1] */
+    int32_t *start;
+    int32_t *queue; /* sections to look at, a stack */
+    bool *queued;
+    int32_t waiting;   /* in the queue */
+    bool conflict;     /* a fixed buffer has been lifted */
+    double *weight[3]; /* of the priorities: load, area, lifetime */
     struct Key *key;
     Change *trail;
     size_t changes, room;
@@ -61,7 +68,7 @@ struct PackSearch {
     bool stopped;
 };
 
-/* --- building --------------------------------------------------------------------- */
+/* ---- building ---------------------------------------------------------------------- */
 
 typedef struct Event {
     int32_t step, item;
@@ -111,13 +118,35 @@ static bool find_sections(PackSearch *s, const PackBuffer *buffers)
     return true;
 }
 
-static void weigh(PackSearch *s, const PackBuffer *buffers)
+static bool list_members(PackSearch *s)
 {
+    s->start = calloc((size_t)s->sections + 2, sizeof *s->start);
+    if (!s->start) {
+        return false;
+    }
     for (int32_t i = 0; i < s->n; i++) {
         for (int32_t c = s->item[i].first; c <= s->item[i].last; c++) {
+            s->start[c + 2]++;
             s->load[c] += s->item[i].size;
         }
     }
+    for (int32_t c = 0; c < s->sections; c++) {
+        s->start[c + 2] += s->start[c + 1];
+    }
+    s->member = malloc(((size_t)s->start[s->sections + 1] + 1) * sizeof *s->member);
+    if (!s->member) {
+        return false;
+    }
+    for (int32_t i = 0; i < s->n; i++) {
+        for (int32_t c = s->item[i].first; c <= s->item[i].last; c++) {
+            s->member[s->start[c + 1]++] = i;
+        }
+    }
+    return true;
+}
+
+static void weigh(PackSearch *s, const PackBuffer *buffers)
+{
     for (int32_t i = 0; i < s->n; i++) {
         int64_t load = 0;
         for (int32_t c = s->item[i].first; c <= s->item[i].last; c++) {
@@ -163,9 +192,9 @@ static bool build(PackSearch *s, const PackBuffer *buffers)
     size_t sections = (size_t)s->sections + 1;
     s->load = calloc(sections, sizeof *s->load);
     s->rest = calloc(sections, sizeof *s->rest);
-    s->floor = calloc(sections, sizeof *s->floor);
-    s->next = calloc(sections, sizeof *s->next);
-    if (!s->load || !s->rest || !s->floor || !s->next) {
+    s->queue = calloc(sections, sizeof *s->queue);
+    s->queued = calloc(sections, sizeof *s->queued);
+    if (!s->load || !s->rest || !s->queue || !s->queued || !list_members(s)) {
         return false;
     }
     weigh(s, buffers);
@@ -202,8 +231,10 @@ void pack_search_free(PackSearch *s)
     }
     free(s->load);
     free(s->rest);
-    free(s->floor);
-    free(s->next);
+    free(s->member);
+    free(s->start);
+    free(s->queue);
+    free(s->queued);
     free(s->trail);
     free(s);
 }
@@ -217,11 +248,11 @@ int64_t pack_search_dive(const PackSearch *s)
     return node / 2 * s->n;
 }
 
-/* --- priorities ------------------------------------------------------------------- */
+/* ---- priorities -------------------------------------------------------------------- */
 
 /* Which weight decides first, second, third. */
 static const int priority_order[PACK_PRIORITIES][3] = {
-    {0, 1, 2}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1},
+    {2, 1, 0}, {0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1},
 };
 
 static int compare_keys(const void *pa, const void *pb)
@@ -269,9 +300,19 @@ static void set_ranks(PackSearch *s, int priority, int32_t jitter, uint64_t seed
     }
 }
 
-/* --- propagation ------------------------------------------------------------------ */
+/* ---- propagation ------------------------------------------------------------------- */
 
-/* Raises lowest[i], to be undone by rewind_to(). */
+static void enqueue(PackSearch *s, const Item *it)
+{
+    for (int32_t c = it->first; c <= it->last; c++) {
+        if (!s->queued[c]) {
+            s->queued[c] = true;
+            s->queue[s->waiting++] = c;
+        }
+    }
+}
+
+/* Raises lowest[i], to be undone by rewind_to(), and queues its sections. */
 static void raise_lowest(PackSearch *s, int32_t i, int64_t lowest)
 {
     if (s->changes == s->room) {
@@ -284,8 +325,11 @@ static void raise_lowest(PackSearch *s, int32_t i, int64_t lowest)
         s->trail = trail;
         s->room = room;
     }
-    s->trail[s->changes++] = (Change){i, s->item[i].lowest};
-    s->item[i].lowest = lowest;
+    Item *it = &s->item[i];
+    s->trail[s->changes++] = (Change){i, it->lowest};
+    it->lowest = lowest;
+    s->conflict = s->conflict || (it->fixed && lowest > s->place[i]);
+    enqueue(s, it);
 }
 
 static void rewind_to(PackSearch *s, size_t mark)
@@ -304,85 +348,55 @@ static void take_steps(PackSearch *s, int64_t steps)
     }
 }
 
-/* floor and next of the sections of a group; false when one cannot hold its rest. */
-static bool scan_sections(PackSearch *s, const int32_t *group, int32_t n)
+/* False when section c cannot hold its rest. Buffers that cannot be next there are lifted
+ * onto one that can, if `lifting`. */
+static bool look_at(PackSearch *s, int32_t c, bool lifting)
 {
-    int32_t from = INT32_MAX, to = -1;
-    for (int32_t k = 0; k < n; k++) {
-        const Item *it = &s->item[group[k]];
-        from = it->first < from ? it->first : from;
-        to = it->last > to ? it->last : to;
-    }
-    for (int32_t c = from; c <= to; c++) {
-        s->floor[c] = s->next[c] = INT64_MAX;
-    }
-    int64_t steps = n;
-    for (int32_t k = 0; k < n; k++) {
-        const Item *it = &s->item[group[k]];
-        int64_t lowest = it->lowest, end = lowest + it->size;
-        for (int32_t c = it->first; c <= it->last; c++) {
-            s->floor[c] = lowest < s->floor[c] ? lowest : s->floor[c];
-            s->next[c] = end < s->next[c] ? end : s->next[c];
+    int64_t floor = INT64_MAX, next = INT64_MAX, highest = s->capacity - s->rest[c];
+    bool lift = false;
+    for (int32_t k = s->start[c]; k < s->start[c + 1]; k++) {
+        const Item *it = &s->item[s->member[k]];
+        if (!it->placed) {
+            int64_t end = it->lowest + it->size;
+            floor = it->lowest < floor ? it->lowest : floor;
+            next = end < next ? end : next;
+            lift = lift || (lifting && it->lowest > highest);
         }
-        steps += it->last - it->first + 1;
     }
+    if (s->rest[c] && floor > highest) {
+        return false;
+    }
+    for (int32_t k = s->start[c]; lift && k < s->start[c + 1]; k++) {
+        const Item *it = &s->item[s->member[k]];
+        if (!it->placed && it->lowest > highest && it->lowest < next) {
+            raise_lowest(s, s->member[k], next);
+        }
+    }
+    return true;
+}
+
+/* Works the queue off; false when the unplaced buffers have no solution. Two sections can
+ * lift each other by small amounts for long, so lifting ends after some looks. */
+static bool propagate(PackSearch *s)
+{
+    int64_t steps = 0, looks = 0, most_looks = LOOKS_PER_SECTION * (int64_t)s->sections;
+    bool ok = true;
+    while (ok && s->waiting > 0 && !s->conflict) {
+        int32_t c = s->queue[--s->waiting];
+        s->queued[c] = false;
+        ok = look_at(s, c, looks++ < most_looks);
+        steps += 2 * (s->start[c + 1] - s->start[c]);
+    }
+    ok = ok && !s->conflict;
+    while (s->waiting > 0) {
+        s->queued[s->queue[--s->waiting]] = false;
+    }
+    s->conflict = false;
     take_steps(s, steps);
-    for (int32_t c = from; c <= to; c++) {
-        if (s->rest[c] && s->floor[c] > s->capacity - s->rest[c]) {
-            return false;
-        }
-    }
-    return true;
+    return ok && !s->stopped;
 }
 
-/* Buffers that cannot be next in a section lie on one that can. */
-static bool lift(PackSearch *s, const int32_t *group, int32_t n)
-{
-    bool changed = false;
-    for (int32_t k = 0; k < n; k++) {
-        const Item *it = &s->item[group[k]];
-        int64_t lowest = it->lowest;
-        for (int32_t c = it->first; c <= it->last; c++) {
-            if (it->lowest > s->capacity - s->rest[c] && s->next[c] > lowest) {
-                lowest = s->next[c];
-            }
-        }
-        if (lowest > it->lowest) {
-            raise_lowest(s, group[k], lowest);
-            changed = true;
-        }
-    }
-    return changed;
-}
-
-static bool fixed_in_place(const PackSearch *s, const int32_t *group, int32_t n)
-{
-    for (int32_t k = 0; k < n; k++) {
-        const Item *it = &s->item[group[k]];
-        if (it->fixed && it->lowest > s->place[group[k]]) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* False when the group has no solution above `last`. */
-static bool propagate(PackSearch *s, const int32_t *group, int32_t n, int64_t last)
-{
-    for (int32_t k = 0; k < n; k++) {
-        if (s->item[group[k]].lowest < last) {
-            raise_lowest(s, group[k], last);
-        }
-    }
-    do {
-        if (!fixed_in_place(s, group, n) || !scan_sections(s, group, n) || s->stopped) {
-            return false;
-        }
-    } while (lift(s, group, n));
-    return !s->stopped;
-}
-
-/* --- search ----------------------------------------------------------------------- */
+/* ---- search ------------------------------------------------------------------------ */
 
 /* The position in `group` of the buffer to branch on. */
 static int32_t choose(const PackSearch *s, const int32_t *group, int32_t n)
@@ -416,17 +430,18 @@ static int64_t put_below(PackSearch *s, const int32_t *group, int32_t n, int32_t
     return alternative;
 }
 
-static void add_rest(PackSearch *s, const Item *it, int64_t size)
+static void set_placed(PackSearch *s, Item *it, bool placed)
 {
+    it->placed = placed;
     for (int32_t c = it->first; c <= it->last; c++) {
-        s->rest[c] += size;
+        s->rest[c] += placed ? -it->size : it->size;
     }
 }
 
-static bool solve_group(PackSearch *s, int32_t *group, int32_t n, int64_t last);
+static bool solve_group(PackSearch *s, int32_t *group, int32_t n);
 
 /* Solves the groups of `open`, sorted by first section, that share no section. */
-static bool solve_groups(PackSearch *s, int32_t *open, int32_t n, int64_t last)
+static bool solve_groups(PackSearch *s, int32_t *open, int32_t n)
 {
     for (int32_t from = 0, to; from < n; from = to) {
         int32_t reach = s->item[open[from]].last;
@@ -434,17 +449,19 @@ static bool solve_groups(PackSearch *s, int32_t *open, int32_t n, int64_t last)
             int32_t l = s->item[open[to]].last;
             reach = l > reach ? l : reach;
         }
-        if (!solve_group(s, open + from, to - from, last)) {
+        if (!solve_group(s, open + from, to - from)) {
             return false;
         }
     }
     return true;
 }
 
-static bool solve_group(PackSearch *s, int32_t *group, int32_t n, int64_t last)
+/* Everything is propagated when it is called. `group` is as before when it returns. */
+static bool solve_group(PackSearch *s, int32_t *group, int32_t n)
 {
     size_t mark = s->changes;
-    while (propagate(s, group, n, last)) {
+    bool possible = true;
+    while (possible) {
         int32_t k = choose(s, group, n);
         int32_t i = group[k];
         Item *it = &s->item[i];
@@ -452,12 +469,14 @@ static bool solve_group(PackSearch *s, int32_t *group, int32_t n, int64_t last)
         if (n == 1) {
             return true;
         }
+        take_steps(s, n);
         size_t before = s->changes;
         memmove(group + k, group + k + 1, (size_t)(n - 1 - k) * sizeof *group);
-        add_rest(s, it, -it->size);
+        set_placed(s, it, true);
         int64_t alternative = put_below(s, group, n - 1, i);
-        bool solved = solve_groups(s, group, n - 1, it->lowest);
-        add_rest(s, it, it->size);
+        enqueue(s, it);
+        bool solved = propagate(s) && solve_groups(s, group, n - 1);
+        set_placed(s, it, false);
         memmove(group + k + 1, group + k, (size_t)(n - 1 - k) * sizeof *group);
         group[k] = i;
         if (solved) {
@@ -468,6 +487,7 @@ static bool solve_group(PackSearch *s, int32_t *group, int32_t n, int64_t last)
             break; /* nothing above it: another place for it would not have helped */
         }
         raise_lowest(s, i, alternative);
+        possible = propagate(s);
     }
     rewind_to(s, mark);
     return false;
@@ -480,16 +500,18 @@ PackVerdict pack_search_run(PackSearch *s, int64_t capacity, int priority, int32
     set_ranks(s, priority, jitter, seed);
     for (int32_t i = 0; i < s->n; i++) {
         s->item[i].lowest = s->place[i];
+        enqueue(s, &s->item[i]);
     }
     memcpy(s->open, s->by_first, (size_t)s->n * sizeof *s->open);
     memcpy(s->rest, s->load, (size_t)s->sections * sizeof *s->rest);
     s->capacity = capacity;
+    s->conflict = false;
     s->steps = 0;
     s->step_limit = step_limit;
     s->offset = offset;
     s->budget = budget;
     s->changes = 0;
     s->stopped = false;
-    bool found = solve_groups(s, s->open, s->n, 0);
+    bool found = propagate(s) && solve_groups(s, s->open, s->n);
     return found ? PACK_FOUND : s->stopped ? PACK_UNKNOWN : PACK_NONE;
 }

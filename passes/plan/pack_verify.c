@@ -67,7 +67,7 @@ int64_t pack_max_load(const PackBuffer *buffers, int32_t n)
     return max;
 }
 
-/* --- the live set ----------------------------------------------------------------- */
+/* ---- the live set ------------------------------------------------------------------ */
 
 typedef struct Treap {
     const PackBuffer *buffers;
@@ -81,10 +81,7 @@ static uint32_t priority(int32_t i)
     return (uint32_t)(h >> 32);
 }
 
-static int64_t offset_of(const Treap *t, int32_t i)
-{
-    return t->buffers[i].offset;
-}
+static int64_t offset_of(const Treap *t, int32_t i) { return t->buffers[i].offset; }
 
 /* Splits the subtree `i` into offsets below `key` and the rest. */
 static void split(Treap *t, int32_t i, int64_t key, int32_t *low, int32_t *high)
@@ -151,7 +148,7 @@ static int32_t find_overlap(const Treap *t, int32_t i)
     return -1;
 }
 
-/* --- the check -------------------------------------------------------------------- */
+/* ---- the check --------------------------------------------------------------------- */
 
 static bool inside_arena(const PackBuffer *buffers, int32_t n, int64_t arena, char *err)
 {
@@ -169,8 +166,8 @@ static bool inside_arena(const PackBuffer *buffers, int32_t n, int64_t arena, ch
     return true;
 }
 
-static bool sweep(const PackBuffer *buffers, const Event *events, int32_t count, Treap *live,
-                  char *err)
+static bool sweep(const PackBuffer *buffers, const Event *events, int32_t count,
+                  Treap *live, char *err)
 {
     for (int32_t k = 0; k < count; k++) {
         int32_t i = events[k].buffer;
