@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum { MAX_NESTING = 24, MAX_LISTED = 100 };
+enum { MAX_LISTED = 100 };
 
 typedef struct Refusal {
     struct Refusal *next;
@@ -92,6 +92,15 @@ static void name_value(Import *x, Val v, const char *name)
     m->name[v.i] = name;
 }
 
+void set_data_type(Import *x, Val v, int32_t data_type)
+{
+    while (x->ntypes <= v.i) {
+        x->data_type = arena_grow(x->a, x->data_type, x->ntypes, &x->ctypes, sizeof *x->data_type);
+        x->data_type[x->ntypes++] = 0;
+    }
+    x->data_type[v.i] = data_type;
+}
+
 /* ---- initializers -------------------------------------------------------------------- */
 
 /* A tensor of the file as a value: weights refer to the mapping, constants are copied. */
@@ -110,10 +119,11 @@ static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p
         val->offset = t.offset;
     }
     name_value(x, *v, name);
+    set_data_type(x, *v, p->data_type);
     return true;
 }
 
-static bool import_initializers(Import *x, const Onnx__GraphProto *gp)
+bool import_initializers(Import *x, const Onnx__GraphProto *gp)
 {
     if (gp->n_sparse_initializer)
         return fail_status(x->d, EXIT_UNSUPPORTED, "sparse initializers are not supported");
@@ -131,7 +141,9 @@ Val import_constant(Import *x, const char *name, const Onnx__TensorProto *p)
     OnnxTensor t;
     if (!tensor_load(x->m, p, &t, x->d))
         return (Val){0};
-    return graph_const(x->g, *name ? name : "c", t.t.type, t.t.data);
+    Val v = graph_const(x->g, *name ? name : "c", t.t.type, t.t.data);
+    set_data_type(x, v, p->data_type);
+    return v;
 }
 
 /* ---- inputs: binding symbols ------------------------------------------------------------ */
@@ -328,6 +340,7 @@ static bool import_inputs(Import *x, const Onnx__GraphProto *gp)
                         type_str(&feed->type, have));
         x->g->vals[v.i].data = feed ? feed->data : NULL;
         name_value(x, v, name);
+        set_data_type(x, v, tensor_type(gp->input[i])->elem_type);
         scope_set(x, name, v);
     }
     return report_unbound(&b);
@@ -452,7 +465,13 @@ static bool import_node(Import *x, const Onnx__NodeProto *p)
     while (n.nin && !*pb(p->input[n.nin - 1]))
         n.nin--; /* trailing absent operands */
     uint32_t nodes = x->g->nnodes, values = x->g->nvals;
+    Scope *scope = x->scope;
+    const Frame *frame = x->frame;
+    int depth = x->depth;
     bool poisoned = false, ok = resolve_inputs(&n, &poisoned) && import_one(&n, poisoned);
+    x->scope = scope; /* bodies and functions leave these as they were at a refusal */
+    x->frame = frame;
+    x->depth = depth;
     if (x->d->failed) {
         if (!x->located) {
             char msg[sizeof x->d->msg];
@@ -534,16 +553,6 @@ bool import_nodes(Import *x, size_t count, Onnx__NodeProto *const *node)
     return true;
 }
 
-bool import_graph(Import *x, const Onnx__GraphProto *gp)
-{
-    if (x->depth >= MAX_NESTING)
-        return fail(x->d, "graphs and functions are nested deeper than %d", MAX_NESTING);
-    x->depth++;
-    TRY(import_initializers(x, gp) && import_nodes(x, gp->n_node, gp->node));
-    x->depth--;
-    return true;
-}
-
 /* ---- functions -------------------------------------------------------------------------------- */
 
 /* Defaults of function attributes are field 11 of FunctionProto, which older schemas keep as an
@@ -573,21 +582,19 @@ bool import_call(OnnxNode *n, const Onnx__FunctionProto *f)
         return fail(x->d, "functions call each other deeper than %d", MAX_NESTING);
     Frame frame = {.call = n, .function = f};
     declared_defaults(x, f, &frame);
-    const Frame *outer_frame = x->frame;
-    Scope *outer = x->scope;
-    x->scope = NULL;
+    x->scope = NULL; /* a function sees its parameters only */
     scope_push(x);
     for (size_t i = 0; i < f->n_input; i++)
         scope_set(x, pb(f->input[i]), i < (size_t)n->nin ? n->in[i] : (Val){0});
     x->frame = &frame;
     x->depth++;
     TRY(import_nodes(x, f->n_node, f->node));
-    x->depth--;
     for (int i = 0; i < n->nout && i < (int)f->n_output; i++)
         if (!scope_find(x, pb(f->output[i]), &n->out[i]))
             return fail(x->d, "function result '%s' is not computed", pb(f->output[i]));
-    x->frame = outer_frame;
-    x->scope = outer;
+    for (int i = 0; i < n->nout; i++)
+        if (val_is_poison(n->out[i]))
+            return false; /* listed already */
     return true;
 }
 

@@ -1,4 +1,288 @@
-/* import_control.c */
+/* import_control.c -- If, Loop and Scan: conditions and trip counts known when compiling.
+ *
+ * A branch is inlined; a loop is unrolled.  Initializers of a body are imported once and shared
+ * by its iterations, so that a weight in a loop is one parameter. */
 #include "onnx_int.h"
+#include <string.h>
 
-const OnnxOp onnx_control[] = {{0}};
+enum { MAX_TRIPS = 4096 };
+
+static const Onnx__GraphProto *body_of(OnnxNode *n, const char *attr)
+{
+    const Onnx__AttributeProto *a = attr_find(n, attr);
+    if (!a || !a->g)
+        diag_set(n->x->d, "attribute '%s' is missing", attr);
+    return a ? a->g : NULL;
+}
+
+/* Import the nodes of a body for operands in; the results are found by name. */
+static bool run_body(OnnxNode *n, const Onnx__GraphProto *body, int nin, const Val *in, Val *out)
+{
+    Import *x = n->x;
+    Scope *outer = x->scope;
+    if (nin != (int)body->n_input)
+        return fail(x->d, "the body takes %zu operands, %d are given", body->n_input, nin);
+    scope_push(x);
+    for (int i = 0; i < nin; i++)
+        scope_set(x, pb(body->input[i]->name), in[i]);
+    TRY(import_nodes(x, body->n_node, body->node));
+    for (size_t i = 0; i < body->n_output; i++)
+        if (!scope_find(x, pb(body->output[i]->name), &out[i]) || !out[i].i)
+            return fail(x->d, "result '%s' is not computed", pb(body->output[i]->name));
+    x->scope = outer;
+    return true;
+}
+
+/* The driver leaves the body's scope again when the node is done. */
+static bool enter(OnnxNode *n, const Onnx__GraphProto *body)
+{
+    if (!body)
+        return false;
+    if (n->x->depth >= MAX_NESTING)
+        return fail(n->x->d, "graphs are nested deeper than %d", MAX_NESTING);
+    n->x->depth++;
+    scope_push(n->x);
+    return import_initializers(n->x, body);
+}
+
+/* A refused node inside makes its results unusable; it has been listed. */
+static bool usable(int n, const Val *v)
+{
+    for (int i = 0; i < n; i++)
+        if (val_is_poison(v[i]))
+            return false;
+    return true;
+}
+
+static bool import_if(OnnxNode *n)
+{
+    int64_t condition;
+    TRY(static_int(n, 0, &condition));
+    const Onnx__GraphProto *body = body_of(n, condition ? "then_branch" : "else_branch");
+    TRY(enter(n, body));
+    Val *out = NEW(n->x->a, Val, body->n_output + 1);
+    TRY(run_body(n, body, 0, NULL, out));
+    for (int i = 0; i < n->nout && i < (int)body->n_output; i++)
+        n->out[i] = out[i];
+    return usable(n->nout, n->out);
+}
+
+/* ---- Loop ---------------------------------------------------------------------------- */
+
+static Val with_front(Graph *g, Val v)
+{
+    Ints dim = {0};
+    const Type *t = val_type(g, v);
+    if (t->rank == MAX_RANK)
+        return (Val){0};
+    dim.v[dim.n++] = 1;
+    for (int i = 0; i < t->rank; i++)
+        dim.v[dim.n++] = t->dim[i];
+    return reshape_ints(g, v, &dim);
+}
+
+/* Iterations are stacked on a new first dimension; no iteration: an empty tensor, as declared. */
+static bool stack(OnnxNode *n, const Onnx__ValueInfoProto *declared, int64_t trips, Val *part,
+                  Val *out)
+{
+    if (trips > 0) {
+        for (int64_t t = 0; t < trips; t++)
+            part[t] = with_front(n->g, part[t]);
+        *out = concat_many(n->g, (int)trips, part, 0);
+        return out->i;
+    }
+    const Onnx__TypeProto *p = declared->type;
+    if (!p || p->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || !p->tensor_type->shape ||
+        p->tensor_type->shape->n_dim >= MAX_RANK)
+        return refuse(n, "the loop body never runs and its result has no declared shape");
+    Type t = {.dt = onnx_dtype(p->tensor_type->elem_type), .rank = 1};
+    for (size_t i = 0; i < p->tensor_type->shape->n_dim; i++)
+        t.dim[t.rank++] = p->tensor_type->shape->dim[i]->dim_value;
+    *out = graph_const(n->g, "empty", t, NULL);
+    return true;
+}
+
+static bool known(OnnxNode *n, Val v, bool *value)
+{
+    OnnxNode probe = *n;
+    int64_t number;
+    probe.in = &v;
+    probe.nin = 1;
+    TRY(static_int(&probe, 0, &number));
+    *value = number != 0;
+    return true;
+}
+
+static bool import_loop(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Onnx__GraphProto *body = body_of(n, "body");
+    int64_t trips = INT64_MAX, t = 0;
+    bool go = true;
+    if (has_in(n, 0))
+        TRY(static_int(n, 0, &trips));
+    if (has_in(n, 1))
+        TRY(known(n, n->in[1], &go));
+    TRY(enter(n, body));
+    int states = n->nin > 2 ? n->nin - 2 : 0, nout = (int)body->n_output;
+    if (nout < 1 + states)
+        return fail(n->x->d, "the body has too few results");
+    int scans = nout - 1 - states;
+    Val *in = NEW(n->x->a, Val, states + 2), *out = NEW(n->x->a, Val, nout);
+    Val *part = NEW(n->x->a, Val, (size_t)(scans + 1) * MAX_TRIPS);
+    in[1] = build_cast(g, build_scalar(g, DT_I64, 1), DT_BOOL);
+    for (int i = 0; i < states; i++)
+        in[2 + i] = n->in[2 + i];
+    for (; t < trips && go; t++) {
+        if (t == MAX_TRIPS)
+            return refuse(n, "more than %d iterations", MAX_TRIPS);
+        in[0] = graph_const(g, "trip", type_scalar(DT_I64), &t);
+        TRY(run_body(n, body, 2 + states, in, out));
+        TRY(usable(nout, out));
+        TRY(known(n, out[0], &go));
+        memcpy(in + 1, out, (size_t)(1 + states) * sizeof *in);
+        for (int k = 0; k < scans; k++)
+            part[k * MAX_TRIPS + t] = out[1 + states + k];
+    }
+    for (int i = 0; i < n->nout && i < states; i++)
+        n->out[i] = in[2 + i];
+    for (int k = 0; k < scans && states + k < n->nout; k++)
+        TRY(stack(n, body->output[1 + states + k], t, part + k * MAX_TRIPS,
+                  &n->out[states + k]));
+    return true;
+}
+
+/* ---- Scan ------------------------------------------------------------------------------- */
+
+typedef struct {
+    const Onnx__GraphProto *body;
+    int states, scans, results; /* operands carried, operands scanned, results stacked */
+    Ints in_axis, in_back, out_axis, out_back;
+} Scan;
+
+static void default_to(Ints *v, int n, int64_t value)
+{
+    for (int i = v->n; i < n && i < MAX_INTS; i++)
+        v->v[i] = value;
+    v->n = n;
+}
+
+static bool read_scan(OnnxNode *n, int nin, Scan *s)
+{
+    s->scans = (int)attr_int(n, "num_scan_inputs", 0);
+    s->states = nin - s->scans;
+    s->results = (int)s->body->n_output - s->states;
+    if (s->scans < 1 || s->states < 0 || s->results < 0 || s->scans > MAX_INTS ||
+        s->results > MAX_INTS)
+        return fail(n->x->d, "num_scan_inputs does not fit the operands");
+    attr_ints(n, "scan_input_axes", &s->in_axis);
+    attr_ints(n, n->opset < 9 ? "directions" : "scan_input_directions", &s->in_back);
+    attr_ints(n, "scan_output_axes", &s->out_axis);
+    attr_ints(n, "scan_output_directions", &s->out_back);
+    default_to(&s->in_axis, s->scans, 0);
+    default_to(&s->in_back, s->scans, 0);
+    default_to(&s->out_axis, s->results, 0);
+    default_to(&s->out_back, s->results, 0);
+    return true;
+}
+
+/* Element t of v along the axis, without that dimension. */
+static Val element(Graph *g, Val v, int axis, int64_t t)
+{
+    Ints dim = {0};
+    const Type *ty = val_type(g, v);
+    for (int i = 0; i < ty->rank; i++)
+        if (i != axis)
+            dim.v[dim.n++] = ty->dim[i];
+    return reshape_ints(g, build_slice(g, v, axis, t, 1), &dim);
+}
+
+static Val first_to(OnnxNode *n, Val v, int64_t axis)
+{
+    int perm[MAX_RANK], rank = val_type(n->g, v)->rank;
+    axis += axis < 0 ? rank : 0;
+    for (int i = 0; i < rank; i++)
+        perm[i] = i < axis ? i + 1 : i == axis ? 0 : i;
+    return axis > 0 && axis < rank ? build_transpose(n->g, v, perm) : v;
+}
+
+static bool scan_once(OnnxNode *n, const Scan *s, const Val *operand, Val *result)
+{
+    Graph *g = n->g;
+    int nout = (int)s->body->n_output;
+    Val *in = NEW(n->x->a, Val, s->states + s->scans + 1), *out = NEW(n->x->a, Val, nout + 1);
+    memcpy(in, operand, (size_t)s->states * sizeof *in);
+    const Val *x = operand + s->states;
+    int64_t axis[MAX_INTS], trips = 0;
+    for (int k = 0; k < s->scans; k++) {
+        const Type *t = val_type(g, x[k]);
+        TRY(axis_in(n, s->in_axis.v[k], t->rank, &axis[k]));
+        if (k > 0 && t->dim[axis[k]] != trips)
+            return fail(n->x->d, "scanned operands have different lengths");
+        trips = t->dim[axis[k]];
+    }
+    if (trips > MAX_TRIPS)
+        return refuse(n, "more than %d iterations", MAX_TRIPS);
+    Val *part = NEW(n->x->a, Val, (size_t)(s->results + 1) * (size_t)(trips + 1));
+    for (int64_t t = 0; t < trips; t++) {
+        for (int k = 0; k < s->scans; k++)
+            in[s->states + k] = element(g, x[k], (int)axis[k],
+                                        s->in_back.v[k] ? trips - 1 - t : t);
+        TRY(run_body(n, s->body, s->states + s->scans, in, out));
+        TRY(usable(nout, out));
+        memcpy(in, out, (size_t)s->states * sizeof *in);
+        for (int k = 0; k < s->results; k++)
+            part[k * trips + (s->out_back.v[k] ? trips - 1 - t : t)] = out[s->states + k];
+    }
+    memcpy(result, in, (size_t)s->states * sizeof *in);
+    for (int k = 0; k < s->results; k++) {
+        Val *y = &result[s->states + k];
+        TRY(stack(n, s->body->output[s->states + k], trips, part + k * trips, y));
+        *y = first_to(n, *y, s->out_axis.v[k]);
+    }
+    return true;
+}
+
+/* Opset 8 scanned every sample of a batch on its own. */
+static bool scan_batch(OnnxNode *n, const Scan *s, const Val *operand, Val *result)
+{
+    Graph *g = n->g;
+    int nin = s->states + s->scans, nout = s->states + s->results;
+    int64_t batch = val_type(g, operand[0])->dim[0];
+    Val *in = NEW(n->x->a, Val, nin), *out = NEW(n->x->a, Val, nout);
+    Val *part = NEW(n->x->a, Val, (size_t)nout * (size_t)batch + 1);
+    for (int64_t b = 0; b < batch; b++) {
+        for (int i = 0; i < nin; i++)
+            in[i] = element(g, operand[i], 0, b);
+        TRY(scan_once(n, s, in, out));
+        for (int i = 0; i < nout; i++)
+            part[i * batch + b] = out[i];
+    }
+    for (int i = 0; i < nout; i++)
+        TRY(stack(n, s->body->output[i], batch, part + i * batch, &result[i]));
+    return true;
+}
+
+static bool import_scan(OnnxNode *n)
+{
+    Scan s = {.body = body_of(n, "body")};
+    bool batched = n->opset < 9;
+    if (batched && has_in(n, 0))
+        return refuse(n, "sequence lengths");
+    int first = batched ? 1 : 0;
+    TRY(enter(n, s.body));
+    TRY(read_scan(n, n->nin - first, &s));
+    Val *result = NEW(n->x->a, Val, s.states + s.results + 1);
+    TRY(batched ? scan_batch(n, &s, n->in + first, result)
+                : scan_once(n, &s, n->in, result));
+    for (int i = 0; i < n->nout && i < s.states + s.results; i++)
+        n->out[i] = result[i];
+    return true;
+}
+
+const OnnxOp onnx_control[] = {
+    {"If", 1, .import = import_if},
+    {"Loop", 1, .import = import_loop},
+    {"Scan", 8, .import = import_scan},
+    {0},
+};

@@ -291,13 +291,17 @@ Val narrow(OnnxNode *n, Val v, int32_t data_type)
     case ONNX__TENSOR_PROTO__DATA_TYPE__UINT32: span = INT64_C(1) << 32; break;
     default: break;
     }
-    if (!span || !v.i || val_type(g, v)->dt == DT_U8 || val_type(g, v)->dt == DT_BOOL)
+    if (!span || !v.i)
         return build_cast(g, v, dt);
     Val wide = build_cast(g, build_cast(g, v, DT_I64), dt);
     if (low)
         wide = build2(g, OP_sub, wide, scalar_like(g, wide, (double)low));
     wide = build2(g, OP_bitand, wide, scalar_like(g, wide, (double)(span - 1)));
-    return low ? build2(g, OP_add, wide, scalar_like(g, wide, (double)low)) : wide;
+    if (low)
+        wide = build2(g, OP_add, wide, scalar_like(g, wide, (double)low));
+    if (wide.i)
+        set_data_type(n->x, wide, data_type);
+    return wide;
 }
 
 /* In parts: kernels take a limited number of operands. */

@@ -88,6 +88,8 @@ typedef struct {
     Scope *scope;
     const Frame *frame; /* the function body being imported, or NULL */
     Roles *roles;
+    int32_t *data_type; /* per value: element type in the file, where it was widened; else 0 */
+    uint32_t ntypes, ctypes;
     int depth;      /* of graphs and functions */
     int64_t nkeys;  /* random operators so far */
     bool located;   /* the error names its node */
@@ -110,10 +112,12 @@ struct OnnxNode {
 /* A value that stands for the result of a refused node. */
 static inline bool val_is_poison(Val v) { return v.i == UINT32_MAX; }
 
-bool import_graph(Import *x, const Onnx__GraphProto *gp);
+enum { MAX_NESTING = 24 }; /* of bodies and function calls */
+bool import_initializers(Import *x, const Onnx__GraphProto *gp); /* into the current scope */
 bool import_nodes(Import *x, size_t n, Onnx__NodeProto *const *node);
 bool import_call(OnnxNode *n, const Onnx__FunctionProto *f);
 Val import_constant(Import *x, const char *name, const Onnx__TensorProto *t);
+void set_data_type(Import *x, Val v, int32_t data_type);
 Scope *scope_push(Import *x);
 void scope_set(Import *x, const char *name, Val v);
 bool scope_find(const Import *x, const char *name, Val *v);
