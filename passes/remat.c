@@ -52,19 +52,55 @@ static void record(Remat *r, const RematResult *res)
     info->gap = res->cost > 0 ? (double)(res->cost - res->lower_bound) / (double)res->cost : 0;
 }
 
-/* The least arena that is known to work; its schedule stays in the graph. */
+/* Try one budget of live bytes; *fits: a schedule was found, and the graph keeps it. */
+static bool attempt(Remat *r, int64_t live, bool *fits)
+{
+    char err[REMAT_ERR];
+    RematOptions opt = options(r, live);
+    RematResult res = {0};
+    if (!remat_solve(&r->in.inst, &opt, &res, err))
+        return remat_failed(r, err);
+    *fits = res.feasible;
+    bool ok = !*fits || try_schedule(r, &res);
+    if (*fits)
+        record(r, &res);
+    remat_result_free(&res);
+    return ok;
+}
+
+/* The least arena that is known to work: what the solver's own search for the minimum finds, then
+ * lower budgets as long as it meets them.  The schedule stays in the graph. */
 static bool try_minimum(Remat *r, int64_t budget)
 {
     char err[REMAT_ERR];
     RematOptions opt = options(r, budget);
-    RematResult res = {0};
+    RematResult res = {0}, best;
     if (!remat_min_budget(&r->in.inst, &opt, &res, err))
         return remat_failed(r, err);
-    bool ok = try_schedule(r, &res);
-    record(r, &res);
-    r->cx->info->plan.min_feasible_bytes = r->plan.arena_bytes;
     r->cx->info->min_budget_bound = res.min_budget_bound;
-    remat_result_free(&res);
+    int64_t low = res.min_budget_bound, high = res.peak;
+    best = res;
+    for (int i = 0; i < TRIES && high - low > high / 100; i++) {
+        int64_t mid = low + (high - low) / 2;
+        RematOptions lower = options(r, mid);
+        RematResult next = {0};
+        if (!remat_solve(&r->in.inst, &lower, &next, err)) {
+            remat_result_free(&best);
+            return remat_failed(r, err);
+        }
+        if (next.feasible && next.peak < high) {
+            remat_result_free(&best);
+            best = next;
+            high = next.peak;
+        } else {
+            remat_result_free(&next);
+            low = mid;
+        }
+    }
+    bool ok = try_schedule(r, &best);
+    record(r, &best);
+    r->cx->info->plan.min_feasible_bytes = r->plan.arena_bytes;
+    remat_result_free(&best);
     return ok;
 }
 
@@ -115,18 +151,10 @@ static bool infeasible(Remat *r, int64_t budget)
 static bool search(Remat *r, int64_t budget)
 {
     int64_t ask = budget;
-    char err[REMAT_ERR];
+    bool fits = true;
     for (int i = 0; i < TRIES; i++) {
-        RematOptions opt = options(r, ask);
-        RematResult res = {0};
-        if (!remat_solve(&r->in.inst, &opt, &res, err))
-            return remat_failed(r, err);
-        bool feasible = res.feasible, ok = !feasible || try_schedule(r, &res);
-        if (feasible)
-            record(r, &res);
-        remat_result_free(&res);
-        TRY(ok);
-        if (!feasible)
+        TRY(attempt(r, ask, &fits));
+        if (!fits)
             break;
         if (r->plan.arena_bytes <= budget)
             return true;

@@ -6,7 +6,9 @@
  *   few input channels   as they lie: blocks of channels would be mostly padding
  *   3x3, stride 1        Winograd halves the time, where there are channels to fill vectors with and
  *                        enough tiles for each transformed weight
- *   other convolutions   blocked layouts, twice as fast as the plain one in spite of the copies */
+ *   other convolutions   blocked layouts, twice as fast as the plain one in spite of the copies
+ *
+ * A choice whose working memory is larger than its operands gives way to the next simpler one. */
 #include "runtime_int.h"
 
 enum { FEW_CHANNELS = 8, TILE = 4, WINOGRAD_CHANNELS = 64, WINOGRAD_TILES = 128 };
@@ -49,13 +51,24 @@ static DnnlChoice preferred(const DnnlDesc *d)
     return worth ? DNNL_WINOGRAD : DNNL_BLOCKED;
 }
 
+/* Working memory may be as large as what is worked on: more would decide how small a budget can
+ * be met.  The cap cannot follow the budget, since the algorithm decides the bits. */
+static int64_t operand_bytes(const DnnlDesc *d)
+{
+    int64_t n = type_bytes(&d->out);
+    for (int i = 0; i < d->nin; i++)
+        n += d->in[i].dt == DT_NONE ? 0 : type_bytes(&d->in[i]);
+    return n;
+}
+
 DnnlOp *choose_routine(DnnlDesc *desc, Diag *d)
 {
     for (int c = preferred(desc); c >= DNNL_PLAIN; c--) {
         desc->choice = (DnnlChoice)c;
         DnnlOp *op = dnnl_make(desc, d);
-        if (op || d->failed)
+        if (d->failed || (op && (c == DNNL_PLAIN || dnnl_scratch_bytes(op) <= operand_bytes(desc))))
             return op;
+        dnnl_free(op);
     }
     desc->choice = DNNL_PLAIN;
     return NULL;

@@ -1,0 +1,106 @@
+/* step.c -- compiled training steps for tests. */
+#include "tests.h"
+#include "step.h"
+#include <string.h>
+#include <xxhash.h>
+
+void step_init(TestStep *s)
+{
+    memset(s, 0, sizeof *s);
+    StepOptions *o = &s->opt;
+    o->lr = 1e-3;
+    o->momentum = o->beta1 = o->beta2 = o->eps = o->weight_decay = NAN;
+    o->threads = 2;
+    o->seed = 1;
+    o->max_moves = 20000;
+}
+
+bool step_compile(TestStep *s, const char *path, const Init *init)
+{
+    Diag *d = &s->diag;
+    graph_init(&s->g, &s->arena, d);
+    s->model = onnx_open(path, d);
+    s->profile = s->model ? profile_open(&(ProfileOptions){.threads = 2, .time_limit = 1e-9}, d)
+                          : NULL;
+    if (!s->profile)
+        return false;
+    s->opt.model = s->model;
+    s->opt.import.init = init != NULL;
+    s->opt.cost = profile_cost;
+    s->opt.cost_user = s->profile;
+    PassCtx cx = {.diag = d, .tmp = &s->tmp, .opt = &s->opt, .info = &s->info};
+    TRY(passes_run(&s->g, &cx, &(PassRun){0}));
+    Diag v = {0};
+    ck_assert_msg(plan_verify(&s->info.plan, &v), "%s: %s", path, v.msg);
+    s->exec = exec_open(&s->info.plan, &(ExecOptions){.init = init, .seed = 1, .check = true}, d);
+    return s->exec != NULL;
+}
+
+void step_free(TestStep *s)
+{
+    exec_close(s->exec);
+    profile_close(s->profile);
+    onnx_close(s->model);
+    arena_free(&s->arena);
+    arena_free(&s->tmp);
+}
+
+static void set_input(TestStep *s, Val v, DataFile *data)
+{
+    char key[512];
+    Tensor to = exec_tensor(s->exec, v), from;
+    bool target = v.i == s->info.target.i;
+    snprintf(key, sizeof key, "%s%s", target ? "" : "input/", s->g.vals[v.i].name);
+    ck_assert_msg(data_get(data, key, &from, &s->diag), "%s", s->diag.msg);
+    ck_assert_int_eq(type_count(&from.type), type_count(&to.type));
+    for (int64_t i = 0; i < type_count(&to.type); i++)
+        if (dtype_is_float(to.type.dt))
+            tensor_set_f(&to, i, tensor_f(&from, i));
+        else
+            tensor_set_i(&to, i, tensor_i(&from, i));
+}
+
+/* The runtime's own loop on random data; by hand on the oracle's. */
+void step_run(TestStep *s, DataFile *data, int64_t n, double *loss)
+{
+    StepInputs own = step_inputs(&s->g);
+    if (!data) {
+        TrainResult r = {0};
+        TrainOptions o = {.steps = n, .lr = s->opt.lr, .seed = 7, .inputs = own};
+        ck_assert_msg(train_run(s->exec, &o, &r, &s->diag), "%s", s->diag.msg);
+        for (int64_t i = 0; i < n; i++)
+            loss[i] = r.loss[i];
+        train_result_free(&r);
+        return;
+    }
+    for (int64_t step = 1; step <= n; step++) {
+        for (uint32_t v = 1; v < s->g.nvals; v++)
+            if (s->g.vals[v].kind == VAL_INPUT && exec_tensor(s->exec, (Val){v}).data &&
+                v != own.lr.i && v != own.step.i && v != own.rng.i)
+                set_input(s, (Val){v}, data);
+        Tensor lr = exec_tensor(s->exec, own.lr), count = exec_tensor(s->exec, own.step);
+        if (lr.data)
+            tensor_set_f(&lr, 0, s->opt.lr);
+        if (count.data)
+            tensor_set_i(&count, 0, step);
+        ck_assert_msg(exec_step(s->exec, NULL, &s->diag), "%s", s->diag.msg);
+        Tensor l = exec_tensor(s->exec, s->g.out[0]);
+        loss[step - 1] = tensor_f(&l, 0);
+    }
+}
+
+uint64_t step_digest(const TestStep *s)
+{
+    uint64_t h = 0;
+    for (uint32_t v = 1; v < s->g.nvals; v++) {
+        Tensor t = exec_tensor(s->exec, (Val){v});
+        bool state = s->g.vals[v].kind == VAL_PARAM || s->g.vals[v].kind == VAL_STATE;
+        if (state && t.data)
+            h = XXH64(t.data, (size_t)type_bytes(&t.type), h);
+    }
+    for (uint32_t i = 0; i < s->g.nout; i++) {
+        Tensor t = exec_tensor(s->exec, graph_root(&s->g, s->g.out[i]));
+        h = XXH64(t.data, (size_t)type_bytes(&t.type), h);
+    }
+    return h;
+}

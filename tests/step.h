@@ -1,0 +1,29 @@
+/* step.h -- a compiled training step for tests: model to executor in one call. */
+#ifndef CKC_TESTS_STEP_H
+#define CKC_TESTS_STEP_H
+#include "passes/passes.h"
+#include "runtime/runtime.h"
+#include <math.h>
+
+typedef struct {
+    Arena arena, tmp;
+    Diag diag;
+    Graph g;
+    OnnxModel *model;
+    StepOptions opt;
+    StepInfo info;
+    Profile *profile;
+    Executor *exec;
+} TestStep;
+
+/* Options with every "not said" filled in; the caller changes what it wants, then compiles. */
+void step_init(TestStep *s);
+/* Import, plan and open; false with s->diag.  Ends the test on an invalid plan. */
+bool step_compile(TestStep *s, const char *path, const Init *init);
+void step_free(TestStep *s);
+
+/* Run n steps on the entries of data ("input/NAME", "target"), or on random data when NULL. */
+void step_run(TestStep *s, DataFile *data, int64_t n, double *loss);
+/* A digest of parameters, state, and outputs (loss and, with keep_grads, gradients). */
+uint64_t step_digest(const TestStep *s);
+#endif
