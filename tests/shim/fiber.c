@@ -54,7 +54,8 @@ static void entry(void)
     wait_for(DONE);
 }
 
-static void resume(unsigned t)
+/* Functions that return twice keep to frames of their own. */
+__attribute__((noinline)) static void resume(unsigned t)
 {
     static ucontext_t here;
     current = t;
@@ -97,20 +98,24 @@ static void shuffle_order(unsigned *order, uint64_t *seed)
     }
 }
 
+__attribute__((noinline)) static void prepare(Fiber *f, char *stack)
+{
+    f->started = false;
+    f->wait = READY;
+    f->shuffles = 0;
+    getcontext(&f->start);
+    f->start.uc_stack.ss_sp = stack;
+    f->start.uc_stack.ss_size = STACK;
+    f->start.uc_link = NULL;
+    makecontext(&f->start, entry, 0);
+}
+
 static bool run_block(uint64_t *seed)
 {
     static unsigned order[MAX_BLOCK];
     for (unsigned t = 0; t < threads; t++) {
-        Fiber *f = &fiber[t];
-        f->started = false;
-        f->wait = READY;
-        f->shuffles = 0;
+        prepare(&fiber[t], stacks + (size_t)t * STACK);
         order[t] = t;
-        getcontext(&f->start);
-        f->start.uc_stack.ss_sp = stacks + (size_t)t * STACK;
-        f->start.uc_stack.ss_size = STACK;
-        f->start.uc_link = NULL;
-        makecontext(&f->start, entry, 0);
     }
     for (;;) {
         unsigned done = 0;
