@@ -352,7 +352,7 @@ static const OnnxOp *const families[] = {
     onnx_pointwise, onnx_shape,    onnx_reduce, onnx_linear,    onnx_conv, onnx_norm,
     onnx_index,     onnx_loss,     onnx_random, onnx_constant,  onnx_attention,
     onnx_rnn,       onnx_control,  onnx_image,  onnx_quant,     onnx_vendor,
-    onnx_resize,
+    onnx_resize,   onnx_sequence,
 };
 
 const OnnxOp *onnx_op_find(const char *domain, const char *name)
@@ -439,6 +439,9 @@ static bool import_one(OnnxNode *n, bool poisoned)
         return refuse(n, "read from opset %d on; convert the model to a newer opset", op->since);
     if (poisoned)
         return false;
+    for (int i = 0; i < n->nin && op && !op->sequences; i++)
+        if (val_is_sequence(n->in[i]))
+            return refuse(n, "operand %d is a sequence", i);
     n->row = op;
     return f ? import_call(n, f) : op->import(n);
 }
@@ -450,7 +453,7 @@ static void name_results(OnnxNode *n, uint32_t first_node, uint32_t first_value)
         if (!n->g->nodes[i].name)
             n->g->nodes[i].name = n->name;
     for (int i = 0; i < n->nout; i++)
-        if (has_out(n, i) && n->out[i].i >= first_value && !val_is_poison(n->out[i]))
+        if (has_out(n, i) && n->out[i].i >= first_value && n->out[i].i < n->g->nvals)
             graph_rename(n->g, n->out[i], n->proto->output[i]);
 }
 
@@ -622,6 +625,9 @@ static bool import_outputs(Import *x, const Onnx__GraphProto *gp)
         Val v;
         if (!scope_find(x, pb(gp->output[i]->name), &v) || !v.i)
             return fail(x->d, "output '%s' is not computed", pb(gp->output[i]->name));
+        if (val_is_sequence(v))
+            return fail_status(x->d, EXIT_UNSUPPORTED, "output '%s' is a sequence",
+                               pb(gp->output[i]->name));
         if (!val_is_poison(v))
             graph_add_out(x->g, v);
     }

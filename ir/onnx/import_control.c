@@ -72,9 +72,9 @@ static bool import_if(OnnxNode *n)
 static Val with_front(Graph *g, Val v)
 {
     Ints dim = {0};
-    const Type *t = val_type(g, v);
-    if (t->rank == MAX_RANK)
+    if (val_is_sequence(v) || val_type(g, v)->rank == MAX_RANK)
         return (Val){0};
+    const Type *t = val_type(g, v);
     dim.v[dim.n++] = 1;
     for (int i = 0; i < t->rank; i++)
         dim.v[dim.n++] = t->dim[i];
@@ -86,8 +86,11 @@ static bool stack(OnnxNode *n, const Onnx__ValueInfoProto *declared, int64_t tri
                   Val *out)
 {
     if (trips > 0) {
-        for (int64_t t = 0; t < trips; t++)
+        for (int64_t t = 0; t < trips; t++) {
             part[t] = with_front(n->g, part[t]);
+            if (!part[t].i)
+                return refuse(n, "results that cannot be stacked");
+        }
         *out = concat_many(n->g, (int)trips, part, 0);
         return out->i;
     }
@@ -281,8 +284,8 @@ static bool import_scan(OnnxNode *n)
 }
 
 const OnnxOp onnx_control[] = {
-    {"If", 1, .import = import_if},
-    {"Loop", 1, .import = import_loop},
+    {"If", 1, .import = import_if, .sequences = true},
+    {"Loop", 1, .import = import_loop, .sequences = true},
     {"Scan", 8, .import = import_scan},
     {0},
 };

@@ -134,6 +134,8 @@ bool static_tensor(OnnxNode *n, int k, Tensor *t)
 {
     if (!has_in(n, k))
         return refuse(n, "operand %d is missing", k);
+    if (val_is_sequence(n->in[k]))
+        return refuse(n, "operand %d is a sequence", k);
     if (!settle(n->x, n->in[k], 0))
         return n->x->d->failed ? false
                                : refuse(n, "operand %d ('%s') depends on data; shapes and "

@@ -79,6 +79,13 @@ typedef struct {
     size_t ndflt;
 } Frame;
 
+/* Sequences exist while importing: a Val from FIRST_SEQUENCE on names one. */
+enum { FIRST_SEQUENCE = 1 << 30 };
+typedef struct {
+    int n;
+    Val *v;
+} Sequence;
+
 typedef struct {
     OnnxModel *m;
     const OnnxOptions *opt;
@@ -91,6 +98,8 @@ typedef struct {
     int32_t *data_type; /* per value: element type in the file, where it was widened; else 0 */
     uint32_t ntypes, ctypes;
     int depth;      /* of graphs and functions */
+    Sequence *sequence;
+    uint32_t nsequence, csequence;
     int64_t nkeys;  /* random operators so far */
     bool located;   /* the error names its node */
     uint32_t nrefused;
@@ -111,6 +120,7 @@ struct OnnxNode {
 
 /* A value that stands for the result of a refused node. */
 static inline bool val_is_poison(Val v) { return v.i == UINT32_MAX; }
+static inline bool val_is_sequence(Val v) { return v.i >= FIRST_SEQUENCE && v.i != UINT32_MAX; }
 
 enum { MAX_NESTING = 24 }; /* of bodies and function calls */
 bool import_initializers(Import *x, const Onnx__GraphProto *gp); /* into the current scope */
@@ -202,13 +212,14 @@ typedef struct OnnxOp {
     Op native;          /* for importers of many operators: the native one */
     const char *al, *be; /* attributes that become its constants, with their defaults */
     double al0, be0;
+    bool sequences;     /* takes sequences as operands */
 } OnnxOp;
 
 /* One array per family (import_*.c), ended by a NULL name. */
 extern const OnnxOp onnx_pointwise[], onnx_shape[], onnx_reduce[], onnx_linear[], onnx_conv[],
     onnx_norm[], onnx_index[], onnx_loss[], onnx_random[], onnx_constant[], onnx_attention[],
     onnx_rnn[], onnx_control[], onnx_image[], onnx_quant[], onnx_vendor[],
-    onnx_resize[];
+    onnx_resize[], onnx_sequence[];
 const OnnxOp *onnx_op_find(const char *domain, const char *name);
 
 #endif
