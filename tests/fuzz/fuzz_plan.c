@@ -1,0 +1,35 @@
+/* fuzz_plan.c -- schedules (.ckp): what is accepted prints to text that is accepted, the same. */
+#include "fuzz.h"
+#include "ir/plan.h"
+
+static char *print(const Plan *p)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    plan_print(p, f);
+    fclose(f);
+    return text;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Graph g, again;
+    Plan p = {.g = &g}, q = {.g = &again};
+    graph_init(&g, &a, &d);
+    graph_init(&again, &a, &d);
+    if (plan_parse(&p, arena_strndup(&a, (const char *)data, size), &d)) {
+        char *first = print(&p);
+        if (!plan_parse(&q, first, &d))
+            fuzz_fail(d.msg, first);
+        char *second = print(&q);
+        if (strcmp(first, second) != 0)
+            fuzz_fail("prints differently", first);
+        free(first);
+        free(second);
+    }
+    arena_free(&a);
+    return 0;
+}
