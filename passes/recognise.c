@@ -1,18 +1,21 @@
 /* recognise.c -- decomposed forms become native operators.
  *
- * Exporters write norms and activations as chains of elementary operators; recognising them
- * saves the intermediate values that the chain's gradient would keep.  One function per form;
- * the order of the operands of + and * is tried both ways. */
-#include "../ir/attrs.h"
-#include "rewrite.h"
+ * Exporters write norms, activations and losses as chains of elementary operators; recognising
+ * them saves the intermediate values that the chain's gradient would keep.  One function per
+ * form, one file per family.  A rule looks at the last node of its form and walks up the
+ * producers; operands of + and * are tried both ways.  Forms grow: x / deviation becomes a norm
+ * without scale, a product with it a norm with scale, a sum with that a norm with bias.
+ * Values change by rounding only. */
+#include "recognise.h"
 #include <math.h>
 
-static Val none(void) { return (Val){0}; }
+bool form_near(double a, double b, DType dt)
+{
+    double tolerance = dtype_size[dt] < 4 ? 4e-3 : 1e-6;
+    return fabs(a - b) <= tolerance * fabs(b);
+}
 
-static bool near(double a, double b) { return fabs(a - b) <= 1e-3 * fabs(b); }
-
-/* v = c * x with a constant c (or x / (1/c)): x, else {0} */
-static Val scaled(const Rewrite *rw, Val v, double *c)
+Val form_scaled(const Rewrite *rw, Val v, double *c)
 {
     const Node *m = rewrite_def(rw, v, OP_mul), *d = rewrite_def(rw, v, OP_div);
     if (m && rewrite_scalar(rw, m->in[1], c))
@@ -23,118 +26,89 @@ static Val scaled(const Rewrite *rw, Val v, double *c)
         *c = 1 / *c;
         return d->in[0];
     }
-    return none();
+    const Node *n = rewrite_def(rw, v, OP_neg);
+    *c = -1;
+    return n ? n->in[0] : (Val){0};
 }
 
-/* v = x + c */
-static Val shifted(const Rewrite *rw, Val v, double *c)
+Val form_shifted(const Rewrite *rw, Val v, double *c)
 {
-    const Node *a = rewrite_def(rw, v, OP_add);
+    const Node *a = rewrite_def(rw, v, OP_add), *s = rewrite_def(rw, v, OP_sub);
     if (a && rewrite_scalar(rw, a->in[1], c))
         return a->in[0];
     if (a && rewrite_scalar(rw, a->in[0], c))
         return a->in[1];
-    return none();
+    if (s && rewrite_scalar(rw, s->in[1], c)) {
+        *c = -*c;
+        return s->in[0];
+    }
+    return (Val){0};
 }
 
-/* x ^ constant */
-static Val rule_power(Rewrite *rw, const Node *n)
+Val form_inverse(const Rewrite *rw, Val v, double *c)
+{
+    const Node *r = rewrite_def(rw, v, OP_reciprocal), *d = rewrite_def(rw, v, OP_div);
+    *c = 1;
+    if (r)
+        return r->in[0];
+    return d && rewrite_scalar(rw, d->in[0], c) ? d->in[1] : (Val){0};
+}
+
+static void add_factors(const Rewrite *rw, Product *p, Val v, bool root)
 {
     double c;
-    if (n->op != OP_pow || !rewrite_scalar(rw, n->in[1], &c) ||
-        !dtype_is_float(val_type(rw->g, n->in[0])->dt))
-        return none();
-    Val x = n->in[0];
-    if (c == 1)
-        return x;
-    static const struct { double power; Op op; } special[] = {
-        {2, OP_square}, {3, OP_cube}, {0.5, OP_sqrt}, {-1, OP_reciprocal}, {-0.5, OP_rsqrt}};
-    for (size_t i = 0; i < sizeof special / sizeof *special; i++)
-        if (c == special[i].power)
-            return build(rw->g, special[i].op, n->name, 1, &x, NULL);
-    return build(rw->g, OP_powc, n->name, 1, &x, &(PointwiseAttrs){.al = c});
+    Val x = form_scaled(rw, v, &c);
+    const Node *m = rewrite_def(rw, v, OP_mul);
+    if (x.i) {
+        p->c *= c;
+        add_factors(rw, p, x, false);
+    } else if (m && (root || rewrite_once(rw, v))) { /* a shared product is one factor */
+        add_factors(rw, p, m->in[0], false);
+        add_factors(rw, p, m->in[1], false);
+    } else if (p->n < FORM_FACTORS) {
+        p->factor[p->n++] = v;
+    } else {
+        p->n = FORM_FACTORS + 1;
+    }
 }
 
-/* x * x */
-static Val rule_square(Rewrite *rw, const Node *n)
+Product form_product(const Rewrite *rw, Val v)
 {
-    return n->op == OP_mul && n->in[0].i == n->in[1].i ? build(rw->g, OP_square, n->name, 1, n->in, NULL)
-                                                       : none();
+    Product p = {.c = 1};
+    add_factors(rw, &p, v, true);
+    return p;
 }
 
-/* x * sigmoid(x) */
-static Val rule_silu(Rewrite *rw, const Node *n)
+bool form_monomial(const Rewrite *rw, Val v, Val x, int power, double *c)
 {
-    for (int i = 0; n->op == OP_mul && i < 2; i++) {
-        const Node *s = rewrite_def(rw, n->in[i], OP_sigmoid);
-        if (s && s->in[0].i == n->in[1 - i].i)
-            return build(rw->g, OP_silu, n->name, 1, s->in, &(PointwiseAttrs){.al = 1});
+    Product p = form_product(rw, v);
+    *c = p.c;
+    int found = 0;
+    for (int i = 0; i < p.n && i < FORM_FACTORS; i++) {
+        const Node *s = rewrite_def(rw, p.factor[i], OP_square);
+        const Node *q = rewrite_def(rw, p.factor[i], OP_cube);
+        Val base = s ? s->in[0] : q ? q->in[0] : p.factor[i];
+        if (p.factor[i].i == x.i)
+            base = x, found += 1;
+        else
+            found += s ? 2 : q ? 3 : 1;
+        if (base.i != x.i)
+            return false;
     }
-    return none();
+    return p.n <= FORM_FACTORS && found == power;
 }
 
-/* The x of gate(x) = 1 + erf(x / sqrt 2), or 1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)). */
-static Val gelu_gate(const Rewrite *rw, Val v, Op *op)
-{
-    double c;
-    Val inner = shifted(rw, v, &c);
-    if (!inner.i || c != 1)
-        return none();
-    const Node *e = rewrite_def(rw, inner, OP_erf), *t = rewrite_def(rw, inner, OP_tanh);
-    if (e) {
-        *op = OP_gelu;
-        Val x = scaled(rw, e->in[0], &c);
-        return x.i && near(c, 0.70710678118654752) ? x : none();
-    }
-    Val sum = t ? scaled(rw, t->in[0], &c) : none();
-    const Node *add = sum.i && near(c, 0.79788456080286536) ? rewrite_def(rw, sum, OP_add) : NULL;
-    *op = OP_gelu_tanh;
-    for (int i = 0; add && i < 2; i++) {
-        Val cube = scaled(rw, add->in[i], &c);
-        const Node *p = cube.i && near(c, 0.044715) ? rewrite_def(rw, cube, OP_cube) : NULL;
-        if (p && p->in[0].i == add->in[1 - i].i)
-            return p->in[0];
-    }
-    return none();
-}
-
-/* 0.5 * x * gate(x), the three factors in any order and grouping */
-static Val rule_gelu(Rewrite *rw, const Node *n)
-{
-    Val factor[3];
-    int nf = 0;
-    double c = 1, k;
-    if (n->op != OP_mul)
-        return none();
-    for (int i = 0; i < 2; i++) {
-        const Node *m = rewrite_def(rw, n->in[i], OP_mul);
-        Val part[2] = {n->in[i], none()};
-        if (m) {
-            part[0] = m->in[0];
-            part[1] = m->in[1];
-        }
-        for (int j = 0; j < 2 && part[j].i; j++) {
-            Val half = none();
-            if (rewrite_scalar(rw, part[j], &k))
-                c *= k;
-            else if ((half = scaled(rw, part[j], &k)).i && near(k, 0.5))
-                c *= k, factor[nf < 2 ? nf++ : 2] = half;
-            else if (nf < 3)
-                factor[nf++] = part[j];
-        }
-    }
-    if (nf != 2 || !near(c, 0.5))
-        return none();
-    for (int i = 0; i < 2; i++) {
-        Op op;
-        Val x = gelu_gate(rw, factor[i], &op);
-        if (x.i && x.i == factor[1 - i].i)
-            return build(rw->g, op, n->name, 1, &x, NULL);
-    }
-    return none();
-}
-
-static Rule *const rules[] = {rule_power, rule_square, rule_silu, rule_gelu, NULL};
+static Rule *const rules[] = {
+    /* recognise_activation.c */
+    rule_power, rule_square, rule_inverse, rule_fold_scale, rule_fold_shift, rule_sigmoid,
+    rule_silu, rule_gelu, rule_softplus, rule_mish, rule_hardsigmoid, rule_hardswish, rule_relu,
+    /* recognise_norm.c */
+    rule_norm, rule_norm_affine, rule_norm_tf,
+    /* recognise_attention.c */
+    rule_softmax, rule_log_softmax, rule_lift_scale, rule_grouped_query,
+    /* recognise_loss.c */
+    rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy,
+    rule_log_sigmoid, NULL};
 
 bool pass_recognise(Graph *g, PassCtx *cx)
 {

@@ -12,7 +12,12 @@ const Node *rewrite_def(const Rewrite *rw, Val v, Op op)
     return n && n->op == op ? n : NULL;
 }
 
-bool rewrite_once(const Rewrite *rw, Val v) { return v.i < rw->nuses && rw->uses[v.i] == 1; }
+uint32_t rewrite_uses(const Rewrite *rw, Val v)
+{
+    return v.i < rw->nuses ? rw->uses[v.i] : UINT32_MAX;
+}
+
+bool rewrite_once(const Rewrite *rw, Val v) { return rewrite_uses(rw, v) == 1; }
 
 bool rewrite_scalar(const Rewrite *rw, Val v, double *x)
 {

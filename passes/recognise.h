@@ -1,0 +1,34 @@
+/* recognise.h -- what the families of recognised forms share (recognise.c). */
+#ifndef CKC_RECOGNISE_H
+#define CKC_RECOGNISE_H
+#include "../ir/attrs.h"
+#include "rewrite.h"
+
+/* Are constants written by an exporter equal?  Half precision models carry rounded ones. */
+bool form_near(double a, double b, DType dt);
+
+/* v = x * c, x / (1/c) or -x with a constant c: x, else {0}. */
+Val form_scaled(const Rewrite *rw, Val v, double *c);
+/* v = x + c or x - (-c): x, else {0}. */
+Val form_shifted(const Rewrite *rw, Val v, double *c);
+/* v = c / x: x, else {0}. */
+Val form_inverse(const Rewrite *rw, Val v, double *c);
+
+/* A product written in any order and grouping: c * factor[0] * ... * factor[n-1]. */
+enum { FORM_FACTORS = 4 };
+typedef struct {
+    double c;
+    Val factor[FORM_FACTORS];
+    int n; /* FORM_FACTORS + 1: too many */
+} Product;
+Product form_product(const Rewrite *rw, Val v);
+/* Is v = c * x^power? */
+bool form_monomial(const Rewrite *rw, Val v, Val x, int power, double *c);
+
+Rule rule_power, rule_square, rule_inverse, rule_fold_scale, rule_fold_shift, rule_sigmoid,
+    rule_silu, rule_gelu, rule_softplus, rule_mish, rule_hardsigmoid, rule_hardswish, rule_relu;
+Rule rule_norm, rule_norm_affine, rule_norm_tf;
+Rule rule_softmax, rule_log_softmax, rule_lift_scale, rule_grouped_query;
+Rule rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy,
+    rule_log_sigmoid;
+#endif

@@ -1,0 +1,185 @@
+/* recognise_attention.c -- softmax, and what costs memory in attention as exported.
+ *
+ * Scales on queries and keys move onto the scores, where one row kernel applies scale, mask and
+ * softmax; keys and values that several query heads share are not copied for each of them. */
+#include "recognise.h"
+
+static Val none(void) { return (Val){0}; }
+
+/* v = sum of e over one axis, kept: the axis, else -1. */
+static int64_t summed_axis(const Rewrite *rw, Val v, Val e)
+{
+    const Node *r = rewrite_def(rw, v, OP_reduce_sum);
+    const ReduceAttrs *at = r ? r->attr : NULL;
+    return r && r->in[0].i == e.i && at->axes.n == 1 && at->keepdims ? at->axes.v[0] : -1;
+}
+
+static Val along(Rewrite *rw, const Node *n, Op op, Val x, int64_t axis)
+{
+    return build(rw->g, op, n->name, 1, &x, &(AxisAttrs){axis});
+}
+
+/* z = x - max(x): x, else z.  Softmax is the same for both. */
+static Val unshifted(const Rewrite *rw, Val z, int64_t axis)
+{
+    const Node *s = rewrite_def(rw, z, OP_sub);
+    const Node *m = s ? rewrite_def(rw, s->in[1], OP_reduce_max) : NULL;
+    const ReduceAttrs *at = m ? m->attr : NULL;
+    bool shift = m && m->in[0].i == s->in[0].i && at->axes.n == 1 && at->axes.v[0] == axis;
+    return shift ? s->in[0] : z;
+}
+
+/* exp(z) / sum(exp(z)) */
+Val rule_softmax(Rewrite *rw, const Node *n)
+{
+    for (int i = 0; i < 2 && (n->op == OP_div || n->op == OP_mul); i++) {
+        const Node *e = rewrite_def(rw, n->in[i], OP_exp);
+        const Node *inverse = rewrite_def(rw, n->in[1 - i], OP_reciprocal);
+        if (!e || (n->op == OP_div ? i == 1 : !inverse))
+            continue;
+        int64_t axis = summed_axis(rw, n->op == OP_div ? n->in[1] : inverse->in[0], n->in[i]);
+        if (axis >= 0)
+            return along(rw, n, OP_softmax, unshifted(rw, e->in[0], axis), axis);
+    }
+    return none();
+}
+
+/* log(softmax(x)), z - log(sum(exp(z))), x - (log(sum(exp(x - t))) + t) */
+Val rule_log_softmax(Rewrite *rw, const Node *n)
+{
+    const Node *s = n->op == OP_log ? rewrite_def(rw, n->in[0], OP_softmax) : NULL;
+    if (s && s->out[0].i == n->in[0].i)
+        return along(rw, n, OP_log_softmax, s->in[0], ((const AxisAttrs *)s->attr)->axis);
+    if (n->op != OP_sub)
+        return none();
+    Val z = n->in[0], norm = n->in[1], t = none();
+    const Node *sum = rewrite_def(rw, norm, OP_add);
+    for (int i = 0; sum && !t.i && i < 2; i++)
+        if (rewrite_def(rw, sum->in[i], OP_log))
+            norm = sum->in[i], t = graph_root(rw->g, sum->in[1 - i]);
+    const Node *l = rewrite_def(rw, norm, OP_log);
+    const Node *r = l ? rewrite_def(rw, l->in[0], OP_reduce_sum) : NULL;
+    const Node *e = r ? rewrite_def(rw, r->in[0], OP_exp) : NULL;
+    int64_t axis = e ? summed_axis(rw, l->in[0], r->in[0]) : -1;
+    if (axis < 0)
+        return none();
+    if (!t.i)
+        return e->in[0].i == z.i ? along(rw, n, OP_log_softmax, unshifted(rw, z, axis), axis)
+                                 : none();
+    const Node *d = rewrite_def(rw, e->in[0], OP_sub);
+    bool same = d && d->in[0].i == z.i && graph_root(rw->g, d->in[1]).i == t.i;
+    return same ? along(rw, n, OP_log_softmax, z, axis) : none();
+}
+
+/* ---- scales of queries and keys ------------------------------------------------------------- */
+
+/* v = c * x behind views and transposes: the same without c, else {0}. */
+static Val without_scale(Rewrite *rw, Val v, double *c)
+{
+    Graph *g = rw->g;
+    if (!rewrite_once(rw, v))
+        return none();
+    Val x = form_scaled(rw, v, c);
+    if (x.i)
+        return x;
+    const Node *t = rewrite_def(rw, v, OP_transpose), *r = rewrite_def(rw, v, OP_reshape);
+    x = t || r ? without_scale(rw, (t ? t : r)->in[0], c) : none();
+    return x.i ? build(g, t ? OP_transpose : OP_reshape, (t ? t : r)->name, 1, &x, (t ? t : r)->attr)
+               : none();
+}
+
+static Val scores_lifted(Rewrite *rw, const Node *m)
+{
+    double a = 1, b = 1;
+    Val q = without_scale(rw, m->in[0], &a), k = without_scale(rw, m->in[1], &b);
+    if (!q.i && !k.i)
+        return none();
+    a = q.i ? a : 1;
+    b = k.i ? b : 1;
+    Val in[] = {q.i ? q : m->in[0], k.i ? k : m->in[1]};
+    Val scores = build(rw->g, OP_matmul, m->name, 2, in, m->attr);
+    return scores.i ? build2(rw->g, OP_mul, scores,
+                             build_scalar(rw->g, val_type(rw->g, scores)->dt, a * b))
+                    : none();
+}
+
+/* The operand of softmax with the scales of the scores' factors behind their product. */
+static Val lifted(Rewrite *rw, Val v)
+{
+    static const Op through[] = {OP_add, OP_where, OP_mul, OP_div, OP_reshape};
+    const Node *n = graph_def(rw->g, v);
+    if (!n || !rewrite_once(rw, v))
+        return none();
+    if (n->op == OP_matmul)
+        return scores_lifted(rw, n);
+    bool passes = false;
+    for (size_t i = 0; i < sizeof through / sizeof *through; i++)
+        passes |= n->op == through[i];
+    for (int i = 0; passes && i < n->nin; i++) {
+        Val in[3] = {n->in[0], n->nin > 1 ? n->in[1] : none(), n->nin > 2 ? n->in[2] : none()};
+        if (type_count(val_type(rw->g, in[i])) != type_count(val_type(rw->g, v)))
+            continue; /* a mask or a scalar */
+        in[i] = lifted(rw, in[i]);
+        if (in[i].i)
+            return build(rw->g, n->op, n->name, n->nin, in, n->attr);
+    }
+    return none();
+}
+
+Val rule_lift_scale(Rewrite *rw, const Node *n)
+{
+    Val x = n->op == OP_softmax ? lifted(rw, n->in[0]) : none();
+    return x.i ? along(rw, n, OP_softmax, x, ((const AxisAttrs *)n->attr)->axis) : none();
+}
+
+/* ---- grouped queries ---------------------------------------------------------------------------
+ *
+ *   q [.., kv * r, m, k]  x  y [.., kv, 1, k, n] repeated r times  ->  [.., kv * r, m, n]
+ *
+ * is q viewed as [.., kv, r * m, k] times y: neither the keys nor their gradient exist r times. */
+
+/* v = y [.., kv, 1, a, b] expanded to r and viewed as [.., kv * r, a, b], or y [.., 1, a, b]: y, *r */
+static Val repeated(const Rewrite *rw, Val v, int64_t heads, int64_t *r)
+{
+    const Type *t = val_type(rw->g, v);
+    if (t->dim[t->rank - 3] == 1) {
+        *r = heads;
+        return v;
+    }
+    const Node *view = rewrite_def(rw, v, OP_reshape);
+    const Node *e = view ? rewrite_def(rw, view->in[0], OP_expand) : NULL;
+    if (!e)
+        return none();
+    const Type *y = val_type(rw->g, e->in[0]), *wide = val_type(rw->g, view->in[0]);
+    int d = y->rank - 3; /* the repeated dimension */
+    if (y->rank != wide->rank || d < 1 || t->rank != y->rank - 1 || y->dim[d] != 1)
+        return none();
+    *r = wide->dim[d];
+    for (int i = 0; i < y->rank; i++)
+        if ((i != d && y->dim[i] != wide->dim[i]) ||
+            (i < d - 1 && t->dim[i] != y->dim[i]) || (i > d && t->dim[i - 1] != y->dim[i]))
+            return none();
+    return t->dim[d - 1] == y->dim[d - 1] * *r ? e->in[0] : none();
+}
+
+Val rule_grouped_query(Rewrite *rw, const Node *n)
+{
+    Graph *g = rw->g;
+    if (n->op != OP_matmul || ((const MatmulAttrs *)n->attr)->ta)
+        return none();
+    Type q = *val_type(g, n->in[0]), k = *val_type(g, n->in[1]), y = *val_type(g, n->out[0]);
+    int h = q.rank - 3;
+    if (h < 0 || k.rank != q.rank)
+        return none();
+    for (int i = 0; i < h; i++)
+        if (q.dim[i] != k.dim[i])
+            return none();
+    int64_t r = 1, heads = q.dim[h];
+    Val shared = repeated(rw, n->in[1], heads, &r);
+    if (!shared.i || r < 2 || heads % r || (k.dim[h] != 1 && k.dim[h] != heads))
+        return none();
+    q.dim[h] = k.dim[h] = heads / r;
+    q.dim[h + 1] *= r;
+    Val in[] = {build_reshape(g, n->in[0], q.rank, q.dim), build_reshape(g, shared, k.rank, k.dim)};
+    return build_reshape(g, build(g, OP_matmul, n->name, 2, in, n->attr), y.rank, y.dim);
+}

@@ -1,0 +1,158 @@
+/* recognise_loss.c -- softmax cross-entropy and binary cross-entropy written out.
+ *
+ * Class targets are integers: an index into the log-probabilities, or a one-hot tensor computed
+ * from one.  cross_entropy keeps no probabilities: its gradient needs the logits only. */
+#include "recognise.h"
+
+static Val none(void) { return (Val){0}; }
+
+/* Minus cross-entropy of logits x and target t (any shape of the right count). */
+static Val minus_cross_entropy(Rewrite *rw, const Node *n, Val x, Val t, int64_t axis)
+{
+    Graph *g = rw->g;
+    Type rest = {.dt = val_type(g, t)->dt};
+    for (int i = 0; i < val_type(g, x)->rank; i++)
+        if (i != axis)
+            rest.dim[rest.rank++] = val_type(g, x)->dim[i];
+    Val in[] = {x, build_reshape(g, t, rest.rank, rest.dim)}, out[2] = {{0}};
+    build_n(g, OP_cross_entropy, n->name, 2, in, &(CrossEntropyAttrs){axis, 0, 0}, 2, out);
+    return build1(g, OP_neg, out[0]);
+}
+
+/* Is t's shape x's with one element along axis? */
+static bool one_per_row(const Graph *g, Val t, Val x, int64_t axis)
+{
+    Type row = *val_type(g, x);
+    row.dim[axis] = 1;
+    return type_same_shape(&row, val_type(g, t)) && !dtype_is_float(val_type(g, t)->dt);
+}
+
+static int64_t axis_of(const Node *n) { return ((const AxisAttrs *)n->attr)->axis; }
+
+/* log of elements of softmax(x): elements of log_softmax(x) */
+Val rule_log_of_picked(Rewrite *rw, const Node *n)
+{
+    Graph *g = rw->g;
+    const Node *view = n->op == OP_log ? rewrite_def(rw, n->in[0], OP_reshape) : NULL;
+    const Node *p = n->op == OP_log ? rewrite_def(rw, view ? view->in[0] : n->in[0],
+                                                  OP_gather_elements) : NULL;
+    const Node *s = p ? rewrite_def(rw, p->in[0], OP_softmax) : NULL;
+    if (!s || axis_of(s) != axis_of(p))
+        return none();
+    Val in[] = {build(g, OP_log_softmax, s->name, 1, s->in, s->attr), p->in[1]};
+    Type t = *val_type(g, n->out[0]);
+    return build_reshape(g, build(g, OP_gather_elements, p->name, 2, in, p->attr), t.rank, t.dim);
+}
+
+/* log_softmax(x) at one index per row */
+Val rule_nll(Rewrite *rw, const Node *n)
+{
+    const Node *l = n->op == OP_gather_elements ? rewrite_def(rw, n->in[0], OP_log_softmax) : NULL;
+    if (!l || axis_of(l) != axis_of(n) || !one_per_row(rw->g, n->in[1], n->in[0], axis_of(n)))
+        return none();
+    Type t = *val_type(rw->g, n->out[0]);
+    Val r = minus_cross_entropy(rw, n, l->in[0], n->in[1], axis_of(n));
+    return build_reshape(rw->g, r, t.rank, t.dim);
+}
+
+/* -view(-x) */
+Val rule_nll_sign(Rewrite *rw, const Node *n)
+{
+    const Node *view = n->op == OP_neg ? rewrite_def(rw, n->in[0], OP_reshape) : NULL;
+    const Node *inner = view ? rewrite_def(rw, view->in[0], OP_neg) : NULL;
+    Type t = *val_type(rw->g, n->out[0]);
+    return inner ? build_reshape(rw->g, inner->in[0], t.rank, t.dim) : none();
+}
+
+/* v = 1 where an index equals the position along axis, else 0: the index, else {0}. */
+static Val one_hot_index(const Rewrite *rw, Val v, int64_t axis)
+{
+    double on, off;
+    const Node *w = rewrite_def(rw, v, OP_where), *c = rewrite_def(rw, v, OP_cast);
+    if (w && !(rewrite_scalar(rw, w->in[1], &on) && on == 1 &&
+               rewrite_scalar(rw, w->in[2], &off) && off == 0))
+        return none();
+    const Node *eq = w || c ? rewrite_def(rw, (w ? w : c)->in[0], OP_equal) : NULL;
+    int rank = val_type(rw->g, v)->rank;
+    for (int i = 0; eq && i < 2; i++) {
+        Val iota = eq->in[i];
+        const Type *t = val_type(rw->g, iota);
+        int own = (int)axis - (rank - t->rank);
+        bool counts = graph_is_const(rw->g, iota) && own >= 0 && type_count(t) == t->dim[own] &&
+                      t->dim[own] == val_type(rw->g, v)->dim[axis];
+        for (int64_t k = 0; counts && k < t->dim[own]; k++) {
+            Tensor values = graph_tensor(rw->g, iota);
+            counts = tensor_f(&values, k) == (double)k;
+        }
+        if (counts && one_per_row(rw->g, eq->in[1 - i], v, axis))
+            return eq->in[1 - i];
+    }
+    return none();
+}
+
+/* Minus cross-entropy, but 0 for an index that is no class, as the product with one-hot is. */
+static Val valid_cross_entropy(Rewrite *rw, const Node *n, Val x, Val index, int64_t axis)
+{
+    Graph *g = rw->g;
+    DType dt = val_type(g, index)->dt;
+    double classes = (double)val_type(g, x)->dim[axis];
+    Val inside = build2(g, OP_and, build2(g, OP_less_equal, build_scalar(g, dt, 0), index),
+                        build2(g, OP_less, index, build_scalar(g, dt, classes)));
+    Type row = *val_type(g, x);
+    row.dim[axis] = 1;
+    Val loss = build_reshape(g, minus_cross_entropy(rw, n, x, index, axis), row.rank, row.dim);
+    return build2(g, OP_mul, loss, build_cast(g, inside, row.dt));
+}
+
+/* sum over classes (and more) of log_softmax(x) * one_hot */
+Val rule_nll_onehot(Rewrite *rw, const Node *n)
+{
+    Graph *g = rw->g;
+    const Node *m = n->op == OP_reduce_sum ? rewrite_def(rw, n->in[0], OP_mul) : NULL;
+    for (int i = 0; m && i < 2; i++) {
+        const Node *l = rewrite_def(rw, m->in[i], OP_log_softmax);
+        const Ints *axes = &((const ReduceAttrs *)n->attr)->axes;
+        uint32_t mask = 0;
+        for (int k = 0; k < axes->n; k++)
+            mask |= 1u << axes->v[k];
+        if (!l || !(mask >> axis_of(l) & 1))
+            continue;
+        Val index = one_hot_index(rw, m->in[1 - i], axis_of(l));
+        if (!index.i || !type_same_shape(val_type(g, m->in[1 - i]), val_type(g, l->in[0])))
+            continue;
+        Type t = *val_type(g, n->out[0]);
+        Val r = valid_cross_entropy(rw, n, l->in[0], index, axis_of(l));
+        uint32_t others = mask & ~(1u << axis_of(l));
+        r = others ? build_reduce(g, OP_reduce_sum, r, others, true) : r;
+        return build_reshape(g, r, t.rank, t.dim);
+    }
+    return none();
+}
+
+/* Logits that are log-probabilities already: normalising twice changes nothing. */
+Val rule_cross_entropy(Rewrite *rw, const Node *n)
+{
+    const Node *l = n->op == OP_cross_entropy ? rewrite_def(rw, n->in[0], OP_log_softmax) : NULL;
+    if (!l || axis_of(l) != ((const CrossEntropyAttrs *)n->attr)->axis ||
+        rewrite_uses(rw, n->out[1]) > 0)
+        return none();
+    Val in[3] = {l->in[0], n->in[1], n->nin > 2 ? n->in[2] : none()}, out[2] = {{0}};
+    build_n(rw->g, OP_cross_entropy, n->name, n->nin, in, n->attr, 2, out);
+    return out[0];
+}
+
+/* log(sigmoid(x)) = -softplus(-x), log(1 - sigmoid(x)) = -softplus(x): no overflow, no 0 */
+Val rule_log_sigmoid(Rewrite *rw, const Node *n)
+{
+    Graph *g = rw->g;
+    double one;
+    if (n->op != OP_log)
+        return none();
+    const Node *s = rewrite_def(rw, n->in[0], OP_sigmoid);
+    if (s)
+        return build1(g, OP_neg, build1(g, OP_softplus, build1(g, OP_neg, s->in[0])));
+    const Node *d = rewrite_def(rw, n->in[0], OP_sub);
+    s = d && rewrite_scalar(rw, d->in[0], &one) && one == 1 ? rewrite_def(rw, d->in[1], OP_sigmoid)
+                                                            : NULL;
+    return s ? build1(g, OP_neg, build1(g, OP_softplus, s->in[0])) : none();
+}

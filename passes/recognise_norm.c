@@ -1,0 +1,245 @@
+/* recognise_norm.c -- layer, RMS, group and instance normalization.
+ *
+ * A norm is built in three steps that meet in any order of operands:
+ *   c / sqrt(mean(c^2) + eps)         layer_norm of x if c = x - mean(x), else rms_norm of c
+ *   norm * scale, norm + bias         scale and bias of any shape that broadcasts into x
+ * Group and instance norms view x as rows of groups and back; there scale and bias are per
+ * channel, and the norm moves to the common refinement of both views. */
+#include "recognise.h"
+
+static Val none(void) { return (Val){0}; }
+
+/* ---- mean and deviation ------------------------------------------------------------------------ */
+
+static const Node *skip_reshape(const Rewrite *rw, Val *v)
+{
+    const Node *r = rewrite_def(rw, *v, OP_reshape);
+    if (r)
+        *v = r->in[0];
+    return r;
+}
+
+/* Are the reduced axes all dimensions from some first one on (extents of 1 aside)? */
+static bool trailing(const Type *x, const Ints *axes, int64_t *first)
+{
+    uint32_t mask = 0;
+    for (int i = 0; i < axes->n; i++)
+        mask |= 1u << axes->v[i];
+    *first = 0;
+    while (*first < x->rank && !(mask >> *first & 1))
+        ++*first;
+    for (int64_t d = *first; d < x->rank; d++)
+        if (!(mask >> d & 1) && x->dim[d] != 1)
+            return false;
+    return *first < x->rank;
+}
+
+/* v = mean of x over dimensions *axis and behind, which stay as extents of 1: x, else {0}. */
+static Val mean_of(const Rewrite *rw, Val v, int64_t *axis)
+{
+    double c;
+    Type t = *val_type(rw->g, v);
+    skip_reshape(rw, &v);
+    Val sum = form_scaled(rw, v, &c);
+    if (!sum.i)
+        return none();
+    skip_reshape(rw, &sum);
+    const Node *r = rewrite_def(rw, sum, OP_reduce_sum);
+    if (!r)
+        return none();
+    Type x = *val_type(rw->g, r->in[0]);
+    if (!trailing(&x, &((const ReduceAttrs *)r->attr)->axes, axis))
+        return none();
+    double count = 1;
+    for (int64_t d = *axis; d < x.rank; d++) {
+        count *= (double)x.dim[d];
+        x.dim[d] = 1;
+    }
+    return type_equal(&x, &t) && form_near(c * count, 1, t.dt) ? r->in[0] : none();
+}
+
+typedef struct {
+    Val c;     /* what is divided by its deviation */
+    double eps;
+    int64_t axis;
+} Norm;
+
+/* v = op(mean(c^2) + eps), op being sqrt or rsqrt */
+static bool deviation(const Rewrite *rw, Val v, Op op, Norm *f)
+{
+    const Node *root = rewrite_def(rw, v, op);
+    if (!root)
+        return false;
+    Val var = form_shifted(rw, root->in[0], &f->eps);
+    if (!var.i)
+        var = root->in[0], f->eps = 0;
+    const Node *square = rewrite_def(rw, mean_of(rw, var, &f->axis), OP_square);
+    f->c = square ? square->in[0] : none();
+    return f->c.i && f->eps >= 0;
+}
+
+static Val build_norm(Rewrite *rw, const Node *n, const Norm *f)
+{
+    const Node *centred = rewrite_def(rw, f->c, OP_sub);
+    int64_t axis;
+    NormAttrs at = {f->axis, f->eps};
+    Val out[3] = {{0}};
+    if (centred && mean_of(rw, centred->in[1], &axis).i == centred->in[0].i && axis == f->axis)
+        build_n(rw->g, OP_layer_norm, n->name, 1, centred->in, &at, 3, out);
+    else
+        build_n(rw->g, OP_rms_norm, n->name, 1, &f->c, &at, 2, out);
+    return out[0];
+}
+
+/* c / sqrt(..), c * rsqrt(..), c * (rsqrt(..) * scale) */
+Val rule_norm(Rewrite *rw, const Node *n)
+{
+    Norm f;
+    if (n->op == OP_div && deviation(rw, n->in[1], OP_sqrt, &f) && f.c.i == n->in[0].i)
+        return build_norm(rw, n, &f);
+    for (int i = 0; n->op == OP_mul && i < 2; i++) {
+        Val c = n->in[i], factor = n->in[1 - i];
+        if (deviation(rw, factor, OP_rsqrt, &f) && f.c.i == c.i)
+            return build_norm(rw, n, &f);
+        const Node *both = rewrite_def(rw, factor, OP_mul);
+        for (int k = 0; both && k < 2; k++)
+            if (deviation(rw, both->in[k], OP_rsqrt, &f) && f.c.i == c.i)
+                return build2(rw->g, OP_mul, build_norm(rw, n, &f), both->in[1 - k]);
+    }
+    return none();
+}
+
+/* ---- TensorFlow's batch form: x * s + (bias - mean(x) * s) with s = rsqrt(..) * scale ------------- */
+
+static Val other_factor(const Node *m, Val v)
+{
+    return m->in[0].i == v.i ? m->in[1] : m->in[1].i == v.i ? m->in[0] : none();
+}
+
+static Val norm_tf(Rewrite *rw, const Node *n, const Node *product, const Node *rest)
+{
+    const Node *shift = rewrite_def(rw, rest->in[1], OP_mul);
+    Norm f;
+    int64_t axis;
+    for (int i = 0; shift && i < 2; i++) {
+        Val x = product->in[i], s = product->in[1 - i], mean = other_factor(shift, s);
+        if (!mean.i || mean_of(rw, mean, &axis).i != x.i)
+            continue;
+        const Node *both = rewrite_def(rw, s, OP_mul);
+        Val scale = none();
+        bool found = deviation(rw, s, OP_rsqrt, &f);
+        for (int k = 0; both && !found && k < 2; k++)
+            if ((found = deviation(rw, both->in[k], OP_rsqrt, &f)))
+                scale = both->in[1 - k];
+        const Node *centred = found ? rewrite_def(rw, f.c, OP_sub) : NULL;
+        if (!centred || centred->in[0].i != x.i || centred->in[1].i != mean.i || axis != f.axis)
+            continue;
+        Val y = build_norm(rw, n, &f);
+        return build2(rw->g, OP_add, scale.i ? build2(rw->g, OP_mul, y, scale) : y, rest->in[0]);
+    }
+    return none();
+}
+
+Val rule_norm_tf(Rewrite *rw, const Node *n)
+{
+    for (int i = 0; n->op == OP_add && i < 2; i++) {
+        const Node *product = rewrite_def(rw, n->in[i], OP_mul);
+        const Node *rest = rewrite_def(rw, n->in[1 - i], OP_sub);
+        Val v = product && rest ? norm_tf(rw, n, product, rest) : none();
+        if (v.i)
+            return v;
+    }
+    return none();
+}
+
+/* ---- scale and bias ---------------------------------------------------------------------------------- */
+
+/* Common refinement of two shapes of the same elements; whole[d] is the dimension of a that
+ * dimension d comes from, *axis the place where dimension axis_b of b starts. */
+static bool refine(const Type *a, const Type *b, int64_t axis_b, Type *r, int *whole, int64_t *axis)
+{
+    int64_t dim[MAX_RANK], left_a = 1, left_b = 1;
+    int from[MAX_RANK], n = 0, i = a->rank, j = b->rank;
+    *axis = -1;
+    while (i > 0 || j > 0 || left_a > 1 || left_b > 1) {
+        if (left_b == 1 && j == axis_b && *axis < 0)
+            *axis = n;
+        if (left_a == 1 && i > 0)
+            left_a = a->dim[--i];
+        if (left_b == 1 && j > 0)
+            left_b = b->dim[--j];
+        int64_t e = left_a < left_b ? left_a : left_b;
+        if (e < 1 || left_a % e || left_b % e || n == MAX_RANK)
+            return false;
+        from[n] = i;
+        dim[n++] = e;
+        left_a /= e;
+        left_b /= e;
+    }
+    if (*axis < 0)
+        *axis = n;
+    *axis = n - *axis;
+    *r = (Type){.dt = a->dt, .rank = n};
+    for (int d = 0; d < n; d++) {
+        r->dim[d] = dim[n - 1 - d];
+        whole[d] = from[n - 1 - d];
+    }
+    return true;
+}
+
+/* v, which broadcasts into a, as an operand that broadcasts into a's refinement r. */
+static Val refined_operand(Graph *g, Val v, const Type *a, const Type *r, const int *whole)
+{
+    Type t = *val_type(g, v);
+    Type full = {.dt = t.dt, .rank = r->rank};
+    int skip = 0;
+    for (int d = 0; d < r->rank; d++) {
+        int own = whole[d] - (a->rank - t.rank);
+        full.dim[d] = own < 0 || t.dim[own] == 1 ? 1 : r->dim[d];
+    }
+    while (skip < r->rank && full.dim[skip] == 1)
+        skip++;
+    return build_reshape(g, v, r->rank - skip, full.dim + skip);
+}
+
+/* The norm behind v, seen through a view, if v is its only use. */
+static const Node *norm_behind(const Rewrite *rw, Val v)
+{
+    if (!rewrite_once(rw, v))
+        return NULL;
+    if (skip_reshape(rw, &v) && !rewrite_once(rw, v))
+        return NULL;
+    const Node *l = rewrite_def(rw, v, OP_layer_norm), *r = rewrite_def(rw, v, OP_rms_norm);
+    const Node *n = l ? l : r;
+    return n && n->out[0].i == v.i ? n : NULL;
+}
+
+static bool has(const Node *n, int k) { return k < n->nin && n->in[k].i; }
+
+/* norm * scale, norm + bias */
+Val rule_norm_affine(Rewrite *rw, const Node *n)
+{
+    Graph *g = rw->g;
+    int slot = n->op == OP_mul ? 1 : 2;
+    for (int i = 0; (n->op == OP_mul || n->op == OP_add) && i < 2; i++) {
+        const Node *norm = norm_behind(rw, n->in[i]);
+        Val v = n->in[1 - i];
+        if (!norm || has(norm, slot) || has(norm, 2) || (slot == 2 && norm->op == OP_rms_norm))
+            continue;
+        Type y = *val_type(g, n->in[i]), x = *val_type(g, norm->in[0]), both = y, r;
+        if (!type_broadcast(&both, val_type(g, v)) || !type_same_shape(&both, &y) ||
+            (slot == 2 && type_count(val_type(g, v)) == type_count(&y)))
+            continue; /* a sum with a full tensor is a residual, no bias */
+        int whole[MAX_RANK];
+        NormAttrs at = *(const NormAttrs *)norm->attr;
+        if (!refine(&y, &x, at.axis, &r, whole, &at.axis) ||
+            (has(norm, 1) && !type_same_shape(&r, &x)))
+            continue;
+        Val in[3] = {build_reshape(g, norm->in[0], r.rank, r.dim),
+                     has(norm, 1) ? norm->in[1] : none(), none()}, out[3] = {{0}};
+        in[slot] = type_same_shape(&r, &y) ? v : refined_operand(g, v, &y, &r, whole);
+        build_n(g, norm->op, norm->name, slot + 1, in, &at, norm->op == OP_layer_norm ? 3 : 2, out);
+        return build_reshape(g, out[0], y.rank, y.dim);
+    }
+    return none();
+}
