@@ -74,6 +74,9 @@ bool build_n(Graph *g, Op op, const char *name, int nin, const Val *in, const vo
     if (!def->infer(g, &probe, t, g->diag))
         return false;
     for (int i = 0; i < def->nout; i++)
+        if (!type_valid(&t[i]))
+            return fail(g->diag, "%s: result is too large", def->name);
+    for (int i = 0; i < def->nout; i++)
         tmp[i] = graph_value(g, name ? name : def->name, t[i], VAL_TEMP);
     Node *n = graph_node(g, op, nin, in, def->nout, tmp);
     n->attr = probe.attr;

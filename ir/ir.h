@@ -71,6 +71,7 @@ typedef struct {
 Type    type_make(DType dt, int rank, const int64_t *dim);
 Type    type_scalar(DType dt);
 Type    type_with(Type t, DType dt);           /* same shape, other element type */
+bool    type_valid(const Type *t);             /* extents >= 0, byte count fits int64_t */
 int64_t type_count(const Type *t);             /* elements */
 int64_t type_bytes(const Type *t);             /* bytes */
 bool    type_equal(const Type *a, const Type *b);

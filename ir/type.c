@@ -36,6 +36,17 @@ int64_t type_count(const Type *t)
     return c;
 }
 
+bool type_valid(const Type *t)
+{
+    int64_t c = 16;
+    if (t->dt <= DT_NONE || t->dt >= DT_COUNT || t->rank < 0 || t->rank > MAX_RANK)
+        return false;
+    for (int i = 0; i < t->rank; i++)
+        if (t->dim[i] < 0 || __builtin_mul_overflow(c, t->dim[i] ? t->dim[i] : 1, &c))
+            return false;
+    return true;
+}
+
 int64_t type_bytes(const Type *t) { return type_count(t) * dtype_size[t->dt]; }
 
 bool type_same_shape(const Type *a, const Type *b)

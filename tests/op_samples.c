@@ -100,6 +100,16 @@ static void numbers(Sample *s, Type t, double lo, double hi)
         ints(s, t, t.dt == DT_U8 ? 0 : -9, 9);
 }
 
+static DType some_int(Sample *s) { return chance(s, 50) ? DT_I64 : DT_I32; }
+
+/* Data that is only moved: integers at times. */
+static void table(Sample *s, Type t)
+{
+    if (chance(s, 20))
+        t.dt = some_int(s);
+    numbers(s, t, -2, 2);
+}
+
 static void scalar(Sample *s, DType dt, double v)
 {
     tensor_set_f(operand(s, type_scalar(dt)), 0, v);
@@ -109,8 +119,6 @@ static void finish(Sample *s, const void *attr)
 {
     build_n(&s->g, s->op, "y", s->nin, s->in, attr, MAX_OUT, s->out);
 }
-
-static DType some_int(Sample *s) { return chance(s, 50) ? DT_I64 : DT_I32; }
 
 /* ---- pointwise ----------------------------------------------------------------------------------- */
 
@@ -286,17 +294,13 @@ static void concat(Sample *s)
 static void pad(Sample *s)
 {
     s->empty = false;
-    Type t = shape(s, 1, 3);
-    PadAttrs at = {.before.n = t.rank, .after.n = t.rank, .value = 0.5};
-    at.mode = s->op == OP_pad ? sample_int(s, 0, 3) : sample_int(s, 1, 3);
+    Type t = shape(s, 0, 4);
+    PadAttrs at = {.before.n = t.rank, .after.n = t.rank, .mode = sample_int(s, 0, 3), .value = 3};
     for (int i = 0; i < t.rank; i++) {
-        int most = at.mode == PAD_REFLECT ? (int)t.dim[i] - 1 : 3;
-        at.before.v[i] = sample_int(s, 0, most);
-        at.after.v[i] = sample_int(s, 0, most);
+        at.before.v[i] = sample_int(s, 0, 3);
+        at.after.v[i] = sample_int(s, 0, 3);
     }
-    for (int i = 0; i < t.rank && s->op == OP_pad_bwd; i++)
-        t.dim[i] += at.before.v[i] + at.after.v[i];
-    reals(s, t, -2, 2);
+    table(s, t);
     finish(s, &at);
 }
 
@@ -487,14 +491,6 @@ static void pool(Sample *s)
 
 /* ---- indices ------------------------------------------------------------------------------------------- */
 
-/* Data to gather from: integers at times, which only the kernels' own texts handle. */
-static void table(Sample *s, Type t)
-{
-    if (chance(s, 20))
-        t.dt = some_int(s);
-    numbers(s, t, -2, 2);
-}
-
 static void gather(Sample *s)
 {
     Type x = shape(s, 1, 3), ix = shape(s, 0, 2);
@@ -671,7 +667,7 @@ typedef void SampleFn(Sample *s);
 static SampleFn *const samplers[OP_COUNT] = {
     [OP_where] = where, [OP_cast] = cast, [OP_reshape] = reshape, [OP_transpose] = transpose,
     [OP_expand] = expand, [OP_slice] = slice, [OP_slice_bwd] = slice_bwd, [OP_concat] = concat,
-    [OP_pad] = pad, [OP_pad_bwd] = pad, [OP_reduce_sum] = reduce, [OP_reduce_max] = reduce,
+    [OP_pad] = pad, [OP_reduce_sum] = reduce, [OP_reduce_max] = reduce,
     [OP_reduce_min] = reduce, [OP_reduce_prod] = reduce, [OP_matmul] = matmul,
     [OP_softmax] = rows, [OP_softmax_bwd] = rows, [OP_log_softmax] = rows,
     [OP_log_softmax_bwd] = rows, [OP_layer_norm] = norm, [OP_layer_norm_bwd] = norm,

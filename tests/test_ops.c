@@ -160,6 +160,80 @@ START_TEST(gradients)
 }
 END_TEST
 
+/* ---- attributes and operands from a hostile file --------------------------------------------------------- */
+
+/* Replace one entry of one attribute. */
+static void spoil(Sample *s, const OpDef *def, void *attr)
+{
+    static const int64_t nasty[] = {-1, 0, 1, 2, 3, 7, -3, 1000, INT32_MAX, INT32_MIN,
+                                    INT64_MAX, INT64_MIN, 1LL << 40, 1LL << 62};
+    const AttrDef *a = &def->attrs[sample_int(s, 0, (int)def->nattrs - 1)];
+    char *at = (char *)attr + a->off;
+    int64_t v = nasty[sample_int(s, 0, (int)(sizeof nasty / sizeof *nasty) - 1)];
+    Ints *list = (Ints *)(void *)at;
+    if (a->type == AT_F64)
+        *(double *)(void *)at = (double)v;
+    else if (a->type == AT_DTYPE)
+        *(int64_t *)(void *)at = sample_int(s, DT_F32, DT_COUNT - 1);
+    else if (a->type == AT_I64)
+        *(int64_t *)(void *)at = v;
+    else if (sample_int(s, 0, 3) == 0)
+        list->n = sample_int(s, 0, MAX_INTS);
+    else if (list->n)
+        list->v[sample_int(s, 0, list->n - 1)] = v;
+}
+
+/* Another operand in place of one: perhaps another type, another extent, any indices. */
+static void swap_operand(Sample *s)
+{
+    int i = sample_int(s, 0, s->nin - 1);
+    Type t = s->data[i].type;
+    if (sample_int(s, 0, 2) == 0)
+        t.dt = (DType)sample_int(s, DT_F32, DT_COUNT - 1);
+    if (t.rank && sample_int(s, 0, 1))
+        t.dim[sample_int(s, 0, t.rank - 1)] = sample_int(s, 0, 9);
+    else if (t.rank < MAX_RANK && sample_int(s, 0, 1))
+        t.dim[t.rank++] = sample_int(s, 0, 3);
+    else if (t.rank && sample_int(s, 0, 1))
+        t.dim[--t.rank] = 0;
+    s->data[i] = (Tensor){t, NEW(&s->arena, char, type_bytes(&t) + 1)};
+    for (int64_t j = 0; j < type_count(&t); j++)
+        tensor_set_i(&s->data[i], j, sample_int(s, -20, 20));
+    s->in[i] = graph_value(&s->g, "swapped", t, VAL_INPUT);
+}
+
+/* Whatever attributes and operands, an operator is refused with a message or computes inside its
+ * operands. */
+static void try_hostile(Op op, int trial)
+{
+    Sample s;
+    Val out[MAX_OUT];
+    make(&s, op, DT_F32, trial);
+    void *attr = arena_alloc(&s.arena, 1, op_table[op]->attr_size + 1);
+    if (op_table[op]->attr_size)
+        memcpy(attr, graph_def(&s.g, s.out[0])->attr, op_table[op]->attr_size);
+    s.g.norder = 0;
+    if (trial % 2 && op_table[op]->nattrs)
+        spoil(&s, op_table[op], attr);
+    else
+        swap_operand(&s);
+    bool small = build_n(&s.g, s.op, NULL, s.nin, s.in, attr, MAX_OUT, out);
+    for (int i = 0; i < op_table[op]->nout && small; i++)
+        small = type_bytes(val_type(&s.g, out[i])) < 1 << 20;
+    if (small)
+        evaluate(&s);
+    ck_assert(!s.diag.failed || s.diag.msg[0]);
+    sample_free(&s);
+}
+
+START_TEST(hostile)
+{
+    for (int op = 1; op < OP_COUNT; op++)
+        for (int trial = 0; trial < 200; trial++)
+            try_hostile((Op)op, trial);
+}
+END_TEST
+
 /* ---- generated C ------------------------------------------------------------------------------ */
 
 typedef struct {
@@ -269,6 +343,10 @@ Suite *suite_ops(void)
     tcase_add_test(c, evaluate_and_print);
     tcase_add_test(c, gradients);
     tcase_add_test(c, generated_c);
+    suite_add_tcase(s, c);
+    c = tcase_create("hostile");
+    tcase_set_timeout(c, 60);
+    tcase_add_test(c, hostile);
     suite_add_tcase(s, c);
     return s;
 }

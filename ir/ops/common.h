@@ -29,6 +29,32 @@ static inline uint32_t axes_mask(const Ints *axes)
     return m;
 }
 
+static inline bool axis_valid(const Node *n, int64_t axis, int rank, Diag *d)
+{
+    return (axis >= 0 && axis < rank) ||
+           fail(d, "%s: axis %lld of a tensor of rank %d", node_def(n)->name, (long long)axis,
+                rank);
+}
+
+/* Is operand i of this type? */
+static inline bool operand_is(const Graph *g, const Node *n, int i, const Type *want, Diag *d)
+{
+    char a[160], b[160];
+    return type_equal(in_type(g, n, i), want) ||
+           fail(d, "%s: operand %d is %s, expected %s", node_def(n)->name, i,
+                type_str(in_type(g, n, i), a), type_str(want, b));
+}
+
+/* The type an attribute `shape` describes. */
+static inline bool shape_type(const Node *n, DType dt, const Ints *shape, Type *out, Diag *d)
+{
+    if (shape->n < 0 || shape->n > MAX_RANK)
+        return fail(d, "%s: shape of rank %d", node_def(n)->name, shape->n);
+    *out = type_make(dt, shape->n, shape->v);
+    return type_valid(out) || fail(d, "%s: impossible shape", node_def(n)->name);
+}
+
+/* The type of operand 0, which all operands have. */
 bool infer_same(const Graph *g, const Node *n, Type *out, Diag *d);
 bool infer_broadcast(const Graph *g, const Node *n, Type *out, Diag *d);
 extern const AttrDef pointwise_attrs[2];

@@ -28,7 +28,8 @@ static bool conv_shape(const Node *n, const Type *x, const Type *w, Window *win,
     memcpy(kernel.v, w->dim + 2, (size_t)sp * sizeof *kernel.v);
     TRY(window_make(win, n, x, (WindowAttrs){&kernel, &at->strides, &at->pads, &at->dilations},
                     d));
-    if (at->group < 1 || x->dim[1] != w->dim[1] * at->group || w->dim[0] % at->group)
+    if (at->group < 1 || x->dim[1] % at->group || w->dim[0] % at->group ||
+        x->dim[1] / at->group != w->dim[1])
         return fail(d, "%s: %lld channels, weights [%lld,%lld,..], group %lld",
                     node_def(n)->name, (long long)x->dim[1], (long long)w->dim[0],
                     (long long)w->dim[1], (long long)at->group);
@@ -64,14 +65,6 @@ static bool conv_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     return true;
 }
 
-static bool expect_shape(const Node *n, const Type *have, const Type *want, Diag *d)
-{
-    char a[160], b[160];
-    return type_same_shape(have, want) ||
-           fail(d, "%s: gradient is %s, expected %s", node_def(n)->name, type_str(have, a),
-                type_str(want, b));
-}
-
 static bool conv_bwd_data_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     Window win;
@@ -79,7 +72,7 @@ static bool conv_bwd_data_infer(const Graph *g, const Node *n, Type *out, Diag *
     TRY(same_float(g, n, d));
     TRY(shape_type(n, in_type(g, n, 0)->dt, &((const ConvAttrs *)n->attr)->shape, out, d));
     TRY(conv_shape(n, out, in_type(g, n, 1), &win, &y, d));
-    return expect_shape(n, in_type(g, n, 0), &y, d);
+    return operand_is(g, n, 0, &y, d);
 }
 
 static bool conv_bwd_weights_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -89,7 +82,7 @@ static bool conv_bwd_weights_infer(const Graph *g, const Node *n, Type *out, Dia
     TRY(same_float(g, n, d));
     TRY(shape_type(n, in_type(g, n, 0)->dt, &((const ConvAttrs *)n->attr)->shape, out, d));
     TRY(conv_shape(n, in_type(g, n, 0), out, &win, &y, d));
-    return expect_shape(n, in_type(g, n, 1), &y, d);
+    return operand_is(g, n, 1, &y, d);
 }
 
 /* ---- kernels --------------------------------------------------------------------------------

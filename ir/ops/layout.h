@@ -17,30 +17,11 @@ static inline int64_t dims_product(const Type *t, int from, int to)
 
 static inline int64_t chunks_of(int64_t inner) { return (inner + CHUNK - 1) / CHUNK; }
 
-static inline bool axis_valid(const Node *n, int64_t axis, int rank, Diag *d)
-{
-    return (axis >= 0 && axis < rank) ||
-           fail(d, "%s: axis %lld of a tensor of rank %d", node_def(n)->name, (long long)axis,
-                rank);
-}
-
 static inline bool index_valid(const Graph *g, const Node *n, int operand, Diag *d)
 {
     DType dt = in_type(g, n, operand)->dt;
     return dt == DT_I64 || dt == DT_I32 || dt == DT_U8 ||
            fail(d, "%s: indices are %s", node_def(n)->name, dtype_name[dt]);
-}
-
-/* The type an attribute `shape` describes. */
-static inline bool shape_type(const Node *n, DType dt, const Ints *shape, Type *out, Diag *d)
-{
-    if (shape->n < 0 || shape->n > MAX_RANK)
-        return fail(d, "%s: shape of rank %d", node_def(n)->name, shape->n);
-    for (int i = 0; i < shape->n; i++)
-        if (shape->v[i] < 0)
-            return fail(d, "%s: negative extent in shape", node_def(n)->name);
-    *out = type_make(dt, shape->n, shape->v);
-    return true;
 }
 
 /* Rows per block when every block of rows searches all `count` indices for its own: searching one

@@ -1,5 +1,6 @@
 /* loss.c -- softmax cross-entropy from logits and integer targets, and its gradient. */
 #include "common.h"
+#include <string.h>
 
 static const AttrDef ce_attrs[] = {ATTR(CrossEntropyAttrs, axis, AT_I64, 1),
                                    ATTR(CrossEntropyAttrs, ignore, AT_I64, 0),
@@ -14,18 +15,29 @@ static Type without_axis(const Type *t, int64_t axis)
     return r;
 }
 
+/* Logits at operand `logits`, target behind them, class weights (if any) at `weight`. */
+static bool classes_valid(const Graph *g, const Node *n, int logits, int weight, Type *rest,
+                          Diag *d)
+{
+    const CrossEntropyAttrs *at = n->attr;
+    const Type *x = in_type(g, n, logits), *t = in_type(g, n, logits + 1);
+    char a[160], b[160];
+    TRY(axis_valid(n, at->axis, x->rank, d));
+    if (!dtype_is_float(x->dt) || dtype_is_float(t->dt) || t->dt == DT_BOOL)
+        return fail(d, "cross_entropy: logits %s, target %s", type_str(x, a), type_str(t, b));
+    *rest = without_axis(x, at->axis);
+    if (!type_same_shape(rest, t))
+        return fail(d, "cross_entropy: logits %s need a target of shape %s, not %s",
+                    type_str(x, a), strchr(type_str(rest, b), '['), type_str(t, (char[160]){0}));
+    Type classes = type_make(x->dt, 1, &x->dim[at->axis]);
+    return !has_in(n, weight) || operand_is(g, n, weight, &classes, d);
+}
+
 /* operands: logits, target [, weight] -> loss, lse */
 static bool cross_entropy_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
-    const CrossEntropyAttrs *at = n->attr;
-    const Type *x = in_type(g, n, 0), *t = in_type(g, n, 1);
-    char a[160], b[160];
-    if (at->axis < 0 || at->axis >= x->rank || dtype_is_float(t->dt))
-        return fail(d, "cross_entropy: logits %s, target %s", type_str(x, a), type_str(t, b));
-    out[0] = out[1] = without_axis(x, at->axis);
-    if (!type_same_shape(&out[0], t))
-        return fail(d, "cross_entropy: logits %s need a target of shape %s, not %s",
-                    type_str(x, a), type_str(&out[0], b) + 3, type_str(t, (char[160]){0}));
+    TRY(classes_valid(g, n, 0, 2, out, d));
+    out[1] = out[0];
     return true;
 }
 
@@ -94,9 +106,10 @@ const OpDef op_cross_entropy = {.name = "cross_entropy", .min_in = 2, .max_in = 
  * = dloss * weight * (softmax - onehot) */
 static bool cross_entropy_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
-    (void)d;
+    Type rest;
+    TRY(classes_valid(g, n, 1, 4, &rest, d));
     *out = *in_type(g, n, 1);
-    return true;
+    return operand_is(g, n, 0, &rest, d) && operand_is(g, n, 3, &rest, d);
 }
 
 static bool cross_entropy_bwd_lower(Kernel *k, const Graph *g, const Node *n)

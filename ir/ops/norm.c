@@ -13,9 +13,9 @@ static const AttrDef norm_attrs[] = {ATTR(NormAttrs, axis, AT_I64, -1),
 #define SUB(a, b) k_op(k, OP_sub, (a), (b), 0)
 
 /* The normalised dimensions: axis and all behind it. */
-static uint32_t norm_axes(const Graph *g, const Node *n)
+static uint32_t norm_axes(const Graph *g, const Node *n, int data)
 {
-    int rank = in_type(g, n, 0)->rank;
+    int rank = in_type(g, n, data)->rank;
     return ((1u << rank) - 1) & ~((1u << ((const NormAttrs *)n->attr)->axis) - 1);
 }
 
@@ -36,12 +36,21 @@ static Type keep_ones(Type t, uint32_t mask)
     return t;
 }
 
-static bool check_axis(const Graph *g, const Node *n, Diag *d)
+static bool norm_valid(const Graph *g, const Node *n, int data, Diag *d)
 {
-    int64_t axis = ((const NormAttrs *)n->attr)->axis;
-    if (axis < 0 || axis >= in_type(g, n, 0)->rank)
-        return fail(d, "%s: axis %lld", node_def(n)->name, (long long)axis);
-    return true;
+    const Type *x = in_type(g, n, data);
+    TRY(dtype_is_float(x->dt) || fail(d, "%s: data is %s", node_def(n)->name, dtype_name[x->dt]));
+    return axis_valid(n, ((const NormAttrs *)n->attr)->axis, x->rank, d);
+}
+
+/* Operand i, if given, has x's element type and broadcasts to its shape. */
+static bool broadcasts(const Graph *g, const Node *n, int i, const Type *x, Diag *d)
+{
+    Type t = *x;
+    return !has_in(n, i) ||
+           (in_type(g, n, i)->dt == x->dt && type_broadcast(&t, in_type(g, n, i)) &&
+            type_same_shape(&t, x)) ||
+           fail(d, "%s: scale or bias does not fit", node_def(n)->name);
 }
 
 static int mean_of(Kernel *k, int v, int64_t count)
@@ -65,21 +74,16 @@ static void param_grad(Grad *gr, Val param, Val product)
 
 static bool layer_norm_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
-    TRY(check_axis(g, n, d));
+    TRY(norm_valid(g, n, 0, d));
     out[0] = *in_type(g, n, 0);
-    out[1] = out[2] = keep_ones(out[0], norm_axes(g, n));
-    for (int i = 1; i < n->nin; i++) {
-        Type t = out[0];
-        if (n->in[i].i && (!type_broadcast(&t, in_type(g, n, i)) || !type_same_shape(&t, out)))
-            return fail(d, "%s: scale or bias does not fit", node_def(n)->name);
-    }
-    return true;
+    out[1] = out[2] = keep_ones(out[0], norm_axes(g, n, 0));
+    return broadcasts(g, n, 1, out, d) && broadcasts(g, n, 2, out, d);
 }
 
 static bool layer_norm_lower(Kernel *k, const Graph *g, const Node *n)
 {
     const Type *t = in_type(g, n, 0);
-    uint32_t axes = norm_axes(g, n);
+    uint32_t axes = norm_axes(g, n, 0);
     int64_t count = masked_count(t, axes);
     k_space(k, t, axes);
     int x = k_load(k, 0, t), mean = mean_of(k, x, count), c = SUB(x, mean);
@@ -125,15 +129,20 @@ const OpDef op_layer_norm = {.name = "layer_norm", .min_in = 1, .max_in = 3, .no
  * with h = dy * scale: dx = rstd * (h - mean(h) - xhat * mean(h * xhat)) */
 static bool norm_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
-    TRY(check_axis(g, n, d));
+    int nstat = n->op == OP_layer_norm_bwd ? 2 : 1;
+    TRY(norm_valid(g, n, 1, d));
     *out = *in_type(g, n, 1);
-    return true;
+    TRY(operand_is(g, n, 0, out, d));
+    Type stat = keep_ones(*out, norm_axes(g, n, 1));
+    for (int i = 2; i < 2 + nstat; i++)
+        TRY(operand_is(g, n, i, &stat, d));
+    return broadcasts(g, n, 2 + nstat, out, d);
 }
 
 static bool layer_norm_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 {
     const Type *t = in_type(g, n, 1);
-    uint32_t axes = norm_axes(g, n);
+    uint32_t axes = norm_axes(g, n, 0);
     int64_t count = masked_count(t, axes);
     k_space(k, t, axes);
     int h = k_load(k, 0, t), x = k_load(k, 1, t);
@@ -163,7 +172,7 @@ static bool rms_norm_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 static bool rms_norm_lower(Kernel *k, const Graph *g, const Node *n)
 {
     const Type *t = in_type(g, n, 0);
-    uint32_t axes = norm_axes(g, n);
+    uint32_t axes = norm_axes(g, n, 0);
     k_space(k, t, axes);
     int x = k_load(k, 0, t);
     int ms = mean_of(k, MUL(x, x), masked_count(t, axes));
@@ -196,7 +205,7 @@ const OpDef op_rms_norm = {.name = "rms_norm", .min_in = 1, .max_in = 2, .nout =
 static bool rms_norm_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 {
     const Type *t = in_type(g, n, 1);
-    uint32_t axes = norm_axes(g, n);
+    uint32_t axes = norm_axes(g, n, 0);
     k_space(k, t, axes);
     int h = k_load(k, 0, t), rstd = k_load(k, 2, in_type(g, n, 2));
     int xhat = MUL(k_load(k, 1, t), rstd);
@@ -224,17 +233,23 @@ static int load_channel(Kernel *k, int operand)
     return k_load_at(k, operand, 0, stride);
 }
 
+/* Data at operand `data`, then n operands with one element per channel. */
+static bool channels_valid(const Graph *g, const Node *n, int data, int count, Type *c, Diag *d)
+{
+    const Type *x = in_type(g, n, data);
+    if (x->rank < 2 || !dtype_is_float(x->dt))
+        return fail(d, "%s: data of rank %d, %s", node_def(n)->name, x->rank, dtype_name[x->dt]);
+    *c = type_make(x->dt, 1, &x->dim[1]);
+    for (int i = data + 1; i <= data + count; i++)
+        TRY(operand_is(g, n, i, c, d));
+    return true;
+}
+
 static bool batch_norm_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
-    const Type *x = in_type(g, n, 0);
-    if (x->rank < 2)
-        return fail(d, "batch_norm: operand of rank %d", x->rank);
-    out[0] = *x;
-    out[1] = out[2] = out[3] = type_make(x->dt, 1, &x->dim[1]);
-    for (int i = 1; i < 3; i++)
-        if (type_count(in_type(g, n, i)) != x->dim[1])
-            return fail(d, "batch_norm: %lld channels, scale or bias has others",
-                        (long long)x->dim[1]);
+    out[0] = *in_type(g, n, 0);
+    TRY(channels_valid(g, n, 0, 2, &out[1], d));
+    out[2] = out[3] = out[1];
     return true;
 }
 
@@ -274,11 +289,10 @@ const OpDef op_batch_norm = {.name = "batch_norm", .min_in = 3, .max_in = 3, .no
 /* batch_norm_bwd dy, x, scale, mean, rstd -> dx, dscale, dbias */
 static bool batch_norm_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
-    (void)d;
-    const Type *x = in_type(g, n, 1);
-    out[0] = *x;
-    out[1] = out[2] = type_make(x->dt, 1, &x->dim[1]);
-    return true;
+    out[0] = *in_type(g, n, 1);
+    TRY(channels_valid(g, n, 1, 3, &out[1], d));
+    out[2] = out[1];
+    return operand_is(g, n, 0, out, d);
 }
 
 static bool batch_norm_bwd_lower(Kernel *k, const Graph *g, const Node *n)

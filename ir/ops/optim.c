@@ -9,17 +9,20 @@
 #define DIVIDE(a, b) k_op(k, OP_div, (a), (b), 0)
 #define CONST(v) k_const(k, KT_REAL, (v))
 
-/* The first nout operands are parameter and state, of one shape; the gradient is operand 1. */
+/* Parameter and gradient, then the state, all of one shape; then scalars. */
 static bool update_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     int nout = node_def(n)->nout;
     out[0] = *in_type(g, n, 0);
-    for (int i = 0; i < nout; i++) {
-        out[i] = out[0];
-        if (!type_same_shape(&out[0], in_type(g, n, i + 1)))
-            return fail(d, "%s: gradient or state has another shape", node_def(n)->name);
+    for (int i = 1; i < n->nin; i++) {
+        const Type *t = in_type(g, n, i);
+        bool fits = i <= nout ? dtype_is_float(t->dt) && type_same_shape(out, t) : t->rank == 0;
+        if (!fits)
+            return fail(d, "%s: operand %d has an unfit type", node_def(n)->name, i);
+        if (i > 1 && i <= nout)
+            out[i - 1] = *t;
     }
-    return true;
+    return dtype_is_float(out->dt) || fail(d, "%s: parameter is not real", node_def(n)->name);
 }
 
 static int load(Kernel *k, const Graph *g, const Node *n, int i)

@@ -24,18 +24,14 @@ static bool pool_shape(const Node *n, const Type *x, Window *w, Type *y, Diag *d
     TRY(window_make(w, n, x, (WindowAttrs){&at->kernel, &at->strides, &at->pads,
                                            &at->dilations}, d));
     TRY(ints_within(&at->out, sp, 0, "output extents", n, d));
+    for (int i = 0; i < 3; i++)
+        if (w->dilation[i] * (w->kernel[i] - 1) - (w->stride[i] - 1) >=
+            w->in[i] + w->pad[i] + w->pad_end[i]) /* ceil_mode may lean out by stride - 1 */
+            return fail(d, "%s: the window is larger than the padded data", node_def(n)->name);
     *y = *x;
     memcpy(y->dim + 2, at->out.v, (size_t)sp * sizeof *y->dim);
     window_set_out(w, sp, at->out.v);
     return true;
-}
-
-static bool expect(const Node *n, const Type *have, const Type *want, Diag *d)
-{
-    char a[160], b[160];
-    return type_equal(have, want) ||
-           fail(d, "%s: gradient is %s, expected %s", node_def(n)->name, type_str(have, a),
-                type_str(want, b));
 }
 
 static bool pool_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -50,7 +46,7 @@ static bool max_pool_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d
     Type y;
     *out = *in_type(g, n, 0);
     TRY(pool_shape(n, out, &w, &y, d));
-    return expect(n, in_type(g, n, 1), &y, d);
+    return operand_is(g, n, 1, &y, d);
 }
 
 static bool avg_pool_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -59,7 +55,7 @@ static bool avg_pool_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d
     Type y;
     TRY(shape_type(n, in_type(g, n, 0)->dt, &((const PoolAttrs *)n->attr)->shape, out, d));
     TRY(pool_shape(n, out, &w, &y, d));
-    return expect(n, in_type(g, n, 0), &y, d);
+    return operand_is(g, n, 0, &y, d);
 }
 
 /* ---- kernels --------------------------------------------------------------------------------

@@ -35,6 +35,19 @@ static int draw(Kernel *k, const Expr *e, int rng, int64_t key)
 static const AttrDef dropout_attrs[] = {ATTR(DropoutAttrs, p, AT_F64, 0.5),
                                         ATTR(DropoutAttrs, key, AT_I64, 0)};
 
+static bool rng_valid(const Graph *g, const Node *n, int operand, Diag *d)
+{
+    Type rng = type_make(DT_I64, 1, (int64_t[]){2});
+    return operand_is(g, n, operand, &rng, d);
+}
+
+static bool dropout_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    *out = *in_type(g, n, 0);
+    TRY(dtype_is_float(out->dt) || fail(d, "dropout: data is %s", dtype_name[out->dt]));
+    return rng_valid(g, n, 1, d);
+}
+
 /* a: x, b: draw, al: p, be: 1 / (1 - p) */
 static double keep_f(double a, double b, double c, double al, double be)
 {
@@ -63,7 +76,7 @@ static bool dropout_grad(Grad *gr, const Node *n)
 
 const OpDef op_dropout = {.name = "dropout", .min_in = 2, .max_in = 2, .nout = 1,
                           .traits = OPT_RANDOM, .attrs = dropout_attrs, .nattrs = 2,
-                          .attr_size = sizeof(DropoutAttrs), .infer = infer_same,
+                          .attr_size = sizeof(DropoutAttrs), .infer = dropout_infer,
                           .grad = dropout_grad, .lower = dropout_lower};
 
 /* ---- uniform rng, normal rng {shape, dtype, key, lo, hi} --------------------------------- */
@@ -75,12 +88,11 @@ static const AttrDef random_attrs[] = {
 
 static bool random_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
-    (void)g;
     const RandomAttrs *at = n->attr;
-    if (at->shape.n > MAX_RANK || !dtype_is_float((DType)at->dtype))
-        return fail(d, "%s: shape or type", node_def(n)->name);
-    *out = type_make((DType)at->dtype, at->shape.n, at->shape.v);
-    return true;
+    TRY(rng_valid(g, n, 0, d));
+    if (!dtype_is_float((DType)at->dtype))
+        return fail(d, "%s: type is not real", node_def(n)->name);
+    return shape_type(n, (DType)at->dtype, &at->shape, out, d);
 }
 
 static double affine_f(double a, double b, double c, double al, double be)

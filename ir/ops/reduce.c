@@ -8,12 +8,10 @@ static bool reduce_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     const ReduceAttrs *at = n->attr;
     const Type *x = in_type(g, n, 0);
-    uint32_t mask = axes_mask(&at->axes);
     *out = (Type){.dt = x->dt};
     for (int i = 0; i < at->axes.n; i++)
-        if (at->axes.v[i] < 0 || at->axes.v[i] >= x->rank)
-            return fail(d, "%s: axis %lld, rank %d", node_def(n)->name,
-                        (long long)at->axes.v[i], x->rank);
+        TRY(axis_valid(n, at->axes.v[i], x->rank, d));
+    uint32_t mask = axes_mask(&at->axes);
     for (int i = 0; i < x->rank; i++)
         if (!(mask >> i & 1))
             out->dim[out->rank++] = x->dim[i];

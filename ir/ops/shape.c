@@ -3,8 +3,6 @@
 #include <string.h>
 #include "../kernel_math.h"
 
-static Type shaped(DType dt, const Ints *s) { return type_make(dt, s->n, s->v); }
-
 static const AttrDef shape_attrs[] = {ATTR(ShapeAttrs, shape, AT_INTS, 0)};
 
 /* ---- reshape x: a view ------------------------------------------------------------ */
@@ -13,9 +11,7 @@ static bool reshape_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     const ShapeAttrs *at = n->attr;
     const Type *x = in_type(g, n, 0);
-    if (at->shape.n > MAX_RANK)
-        return fail(d, "reshape: more than %d dimensions", MAX_RANK);
-    out[0] = shaped(x->dt, &at->shape);
+    TRY(shape_type(n, x->dt, &at->shape, out, d));
     char a[160], b[160];
     if (type_count(out) != type_count(x))
         return fail(d, "reshape: %s has not the elements of %s", type_str(out, b), type_str(x, a));
@@ -97,7 +93,7 @@ const OpDef op_transpose = {.name = "transpose", .min_in = 1, .max_in = 1, .nout
 static bool expand_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     const ShapeAttrs *at = n->attr;
-    *out = shaped(in_type(g, n, 0)->dt, &at->shape);
+    TRY(shape_type(n, in_type(g, n, 0)->dt, &at->shape, out, d));
     Type both = *out;
     if (!type_broadcast(&both, in_type(g, n, 0)) || !type_same_shape(&both, out))
         return fail(d, "expand: operand does not broadcast to the shape");
@@ -133,11 +129,16 @@ static bool slice_fits(const SliceAttrs *at, const int64_t *whole, const int64_t
     if (at->start.n != rank || at->step.n != rank || at->size.n != rank)
         return false;
     for (int i = 0; i < rank; i++) {
-        int64_t last = at->start.v[i] + (part[i] - 1) * at->step.v[i];
-        if (part[i] < 0 || at->step.v[i] == 0)
+        int64_t start = at->start.v[i], step = at->step.v[i], last;
+        if (part[i] < 0 || step == 0 || step < -INT32_MAX || step > INT32_MAX || start < -1 ||
+            start > whole[i])
             return false;
-        if (part[i] && (at->start.v[i] < 0 || at->start.v[i] >= whole[i] || last < 0 ||
-                        last >= whole[i]))
+        if (part[i] == 0)
+            continue;
+        if (__builtin_mul_overflow(part[i] - 1, step, &last) ||
+            __builtin_add_overflow(start, last, &last))
+            return false;
+        if (start < 0 || start >= whole[i] || last < 0 || last >= whole[i])
             return false;
     }
     return true;
@@ -149,8 +150,7 @@ static bool slice_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     const Type *x = in_type(g, n, 0);
     if (!slice_fits(at, x->dim, at->size.v, x->rank))
         return fail(d, "slice: outside the operand");
-    *out = shaped(x->dt, &at->size);
-    return true;
+    return shape_type(n, x->dt, &at->size, out, d);
 }
 
 static bool slice_lower(Kernel *k, const Graph *g, const Node *n)
@@ -187,8 +187,7 @@ static bool slice_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     const Type *x = in_type(g, n, 0);
     if (!slice_fits(at, at->size.v, x->dim, x->rank))
         return fail(d, "slice_bwd: operand does not lie inside the result");
-    *out = shaped(x->dt, &at->size);
-    return true;
+    return shape_type(n, x->dt, &at->size, out, d);
 }
 
 /* One row of the result: p = rank, then extent, start, step, operand extent per dimension. */
@@ -314,137 +313,125 @@ const OpDef op_concat = {.name = "concat", .min_in = 1, .max_in = -1, .nout = 1,
                          .attrs = axis_attrs, .nattrs = 1, .attr_size = sizeof(AxisAttrs),
                          .infer = concat_infer, .grad = concat_grad, .lower = concat_lower};
 
-/* ---- pad x {before, after, mode, value}; pad_bwd g {.., } ----------------------------------- */
+/* ---- pad x {before, after, mode, value} ----------------------------------------------------- */
 
 static const AttrDef pad_attrs[] = {
     ATTR(PadAttrs, before, AT_INTS, 0), ATTR(PadAttrs, after, AT_INTS, 0),
     ATTR(PadAttrs, mode, AT_I64, PAD_CONSTANT), ATTR(PadAttrs, value, AT_F64, 0)};
 
-static bool pad_extents(const Graph *g, const Node *n, int sign, Type *out, Diag *d)
+static bool pad_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     const PadAttrs *at = n->attr;
     *out = *in_type(g, n, 0);
     if (at->before.n != out->rank || at->after.n != out->rank)
         return fail(d, "pad: counts for %d dimensions, rank %d", at->before.n, out->rank);
+    if (at->mode < PAD_CONSTANT || at->mode > PAD_WRAP)
+        return fail(d, "pad: unknown mode");
     for (int i = 0; i < out->rank; i++) {
-        if (at->before.v[i] < 0 || at->after.v[i] < 0)
-            return fail(d, "pad: negative count");
-        out->dim[i] += sign * (at->before.v[i] + at->after.v[i]);
-        if (out->dim[i] < 0)
-            return fail(d, "pad: negative extent");
+        int64_t before = at->before.v[i], after = at->after.v[i];
+        if (before < 0 || before > INT32_MAX || after < 0 || after > INT32_MAX)
+            return fail(d, "pad: count out of range");
+        if (at->mode != PAD_CONSTANT && out->dim[i] == 0 && before + after > 0)
+            return fail(d, "pad: no elements to repeat");
+        out->dim[i] += before + after;
     }
     return true;
 }
 
-static bool pad_infer(const Graph *g, const Node *n, Type *out, Diag *d)
-{
-    return pad_extents(g, n, 1, out, d);
-}
-
-static bool pad_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
-{
-    return pad_extents(g, n, -1, out, d);
-}
-
-/* Result element i; p = rank, mode, then before, operand extent, result extent per dimension. */
-KERNEL(pad, {
-    int64_t rest = i;
-    int64_t from = 0;
-    int64_t scale = 1;
-    int64_t inside = 1;
-    for (int64_t d = p[0] - 1; d >= 0; d--) {
-        int64_t n = p[3 * d + 3];
-        int64_t at = rest % p[3 * d + 4] - p[3 * d + 2];
-        rest /= p[3 * d + 4];
-        if (p[1] == 0)
-            inside = inside && at >= 0 && at < n;
-        if (p[1] == 1) {
-            int64_t period = n > 1 ? 2 * n - 2 : 1;
-            at = (at % period + period) % period;
-            at = at < n ? at : period - at;
+/* One row of the result: p = leading dimensions, mode, integers; before, operand extent, result
+ * extent of the row, then of each leading dimension. */
+/* clang-format off */
+KERNEL(pad,
+    const int64_t mode = p[1], width = p[4], total = p[5];
+    int64_t rest = i, from = 0, scale = 1, inside = 1;
+    for (int64_t d = p[0]; d > 0; d--) {
+        const int64_t n = p[3 * d + 4];
+        int64_t at = rest % p[3 * d + 5] - p[3 * d + 3];
+        rest /= p[3 * d + 5];
+        inside = inside && (mode != 0 || (at >= 0 && at < n));
+        if (mode == 1) {
+            at = MOD(at, 2 * n - 2);
+            at = FMIN(at, 2 * n - 2 - at);
         }
-        if (p[1] == 2)
-            at = at < 0 ? 0 : at >= n ? n - 1 : at;
-        if (p[1] == 3)
-            at = (at % n + n) % n;
+        at = mode == 2 ? FMIN(FMAX(at, 0), n - 1) : mode == 3 ? MOD(at, n) : at;
         from += at * scale;
         scale *= n;
     }
-    SETF(1, i, inside ? F(0, from) : q[0]);
-})
-
-/* Sum of the cotangents of all result elements that copied operand element i: visits, per
- * dimension, the result positions that map to it.  Parameters as pad. */
-KERNEL(pad_bwd, {
-    int64_t rank = p[0];
-    int64_t total = 1;
-    REAL sum = 0;
-    for (int64_t d = 0; d < rank; d++)
-        total *= p[3 * d + 4];
     for (int64_t j = 0; j < total; j++) {
-        int64_t rest = j;
-        int64_t mine = i;
-        int64_t hit = 1;
-        for (int64_t d = rank - 1; d >= 0 && hit; d--) {
-            int64_t n = p[3 * d + 3];
-            int64_t at = rest % p[3 * d + 4] - p[3 * d + 2];
-            rest /= p[3 * d + 4];
-            if (p[1] == 1) {
-                int64_t period = n > 1 ? 2 * n - 2 : 1;
-                at = (at % period + period) % period;
-                at = at < n ? at : period - at;
-            }
-            if (p[1] == 2)
-                at = at < 0 ? 0 : at >= n ? n - 1 : at;
-            if (p[1] == 3)
-                at = (at % n + n) % n;
-            hit = at == mine % n;
-            mine /= n;
+        int64_t at = j - p[3];
+        const int within = inside && (mode != 0 || (at >= 0 && at < width));
+        if (mode == 1) {
+            at = MOD(at, 2 * width - 2);
+            at = FMIN(at, 2 * width - 2 - at);
         }
-        if (hit)
-            sum += F(0, j);
+        at = mode == 2 ? FMIN(FMAX(at, 0), width - 1) : mode == 3 ? MOD(at, width) : at;
+        at = within ? from * width + at : 0;
+        if (p[2])
+            SETI(1, i * total + j, within ? I(0, at) : (int64_t)q[0]);
+        else
+            SETF(1, i * total + j, within ? F(0, at) : q[0]);
     }
-    SETF(1, i, sum);
-})
-
-static void pad_params(Kernel *k, const PadAttrs *at, const Type *x, const Type *y)
-{
-    k_param(k, x->rank);
-    k_param(k, at->mode);
-    for (int i = 0; i < x->rank; i++) {
-        k_param(k, at->before.v[i]);
-        k_param(k, x->dim[i]);
-        k_param(k, y->dim[i]);
-    }
-    k->q[0] = at->value;
-}
+)
+/* clang-format on */
 
 static bool pad_lower(Kernel *k, const Graph *g, const Node *n)
 {
-    pad_params(k, n->attr, in_type(g, n, 0), out_type(g, n, 0));
-    k_body(k, &pad_body, type_count(out_type(g, n, 0)));
+    const PadAttrs *at = n->attr;
+    const Type *x = in_type(g, n, 0), *y = out_type(g, n, 0);
+    int last = x->rank - 1;
+    int64_t rows = 1;
+    k_param(k, x->rank ? last : 0);
+    k_param(k, at->mode);
+    k_param(k, !dtype_is_float(x->dt));
+    k_param(k, x->rank ? at->before.v[last] : 0);
+    k_param(k, x->rank ? x->dim[last] : 1);
+    k_param(k, x->rank ? y->dim[last] : 1);
+    for (int i = 0; i < last; i++) {
+        k_param(k, at->before.v[i]);
+        k_param(k, x->dim[i]);
+        k_param(k, y->dim[i]);
+        rows *= y->dim[i];
+    }
+    k->q[0] = at->value;
+    k_body(k, &pad_body, rows);
     return true;
 }
 
-static bool pad_bwd_lower(Kernel *k, const Graph *g, const Node *n)
+/* The element of n that position j copies. */
+static int64_t padded_from(int64_t mode, int64_t j, int64_t n)
 {
-    pad_params(k, n->attr, out_type(g, n, 0), in_type(g, n, 0));
-    k_body(k, &pad_bwd_body, type_count(out_type(g, n, 0)));
-    return true;
+    int64_t period = mode == PAD_REFLECT ? n > 1 ? 2 * n - 2 : 1 : n;
+    int64_t m = (j % period + period) % period;
+    if (mode == PAD_EDGE)
+        return j < 0 ? 0 : j >= n ? n - 1 : j;
+    return m < n ? m : period - m;
 }
 
-/* Constant padding is undone by a slice; the other modes fold back. */
+/* Along one axis padding gathers with known indices, so its gradient is gather's. */
+static Val unpad_axis(Graph *g, Val dy, const PadAttrs *at, int axis, int64_t n)
+{
+    GatherBwdAttrs back = {.axis = axis};
+    Type t = *val_type(g, dy);
+    int64_t count = t.dim[axis], *from = NEW(g->arena, int64_t, count);
+    for (int64_t j = 0; j < count; j++)
+        from[j] = padded_from(at->mode, j - at->before.v[axis], n);
+    t.dim[axis] = n;
+    back.shape.n = t.rank;
+    memcpy(back.shape.v, t.dim, sizeof t.dim);
+    Val in[] = {dy, graph_const(g, "from", type_make(DT_I64, 1, &count), from)};
+    return build(g, OP_gather_bwd, NULL, 2, in, &back);
+}
+
 static bool pad_grad(Grad *gr, const Node *n)
 {
     const PadAttrs *at = n->attr;
-    const Type *x = val_type(gr->g, n->in[0]);
+    Type x = *val_type(gr->g, n->in[0]);
     Val dy = grad_out(gr, n, 0);
-    if (at->mode != PAD_CONSTANT) {
-        grad_add(gr, n->in[0], build(gr->g, OP_pad_bwd, NULL, 1, &dy, at));
-        return true;
-    }
-    for (int i = 0; i < x->rank; i++)
-        dy = build_slice(gr->g, dy, i, at->before.v[i], x->dim[i]);
+    for (int i = 0; i < x.rank && !gr->g->diag->failed; i++)
+        if (at->mode == PAD_CONSTANT)
+            dy = build_slice(gr->g, dy, i, at->before.v[i], x.dim[i]);
+        else if (at->before.v[i] || at->after.v[i])
+            dy = unpad_axis(gr->g, dy, at, i, x.dim[i]);
     grad_add(gr, n->in[0], dy);
     return true;
 }
@@ -452,6 +439,3 @@ static bool pad_grad(Grad *gr, const Node *n)
 const OpDef op_pad = {.name = "pad", .min_in = 1, .max_in = 1, .nout = 1, .attrs = pad_attrs,
                       .nattrs = 4, .attr_size = sizeof(PadAttrs), .infer = pad_infer,
                       .grad = pad_grad, .lower = pad_lower};
-const OpDef op_pad_bwd = {.name = "pad_bwd", .min_in = 1, .max_in = 1, .nout = 1,
-                          .attrs = pad_attrs, .nattrs = 4, .attr_size = sizeof(PadAttrs),
-                          .infer = pad_bwd_infer, .lower = pad_bwd_lower};

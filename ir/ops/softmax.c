@@ -5,12 +5,10 @@ static const AttrDef axis_attrs[] = {ATTR(AxisAttrs, axis, AT_I64, -1)};
 
 static bool axis_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
-    const AxisAttrs *at = n->attr;
-    *out = *in_type(g, n, 0);
-    if (at->axis < 0 || at->axis >= out->rank)
-        return fail(d, "%s: axis %lld out of range for rank %d", node_def(n)->name,
-                    (long long)at->axis, out->rank);
-    return true;
+    TRY(infer_same(g, n, out, d));
+    TRY(dtype_is_float(out->dt) || fail(d, "%s: operand is %s", node_def(n)->name,
+                                        dtype_name[out->dt]));
+    return axis_valid(n, ((const AxisAttrs *)n->attr)->axis, out->rank, d);
 }
 
 /* Space of operand 0 with the axis reduced; returns the load of operand 0. */

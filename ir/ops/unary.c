@@ -8,8 +8,9 @@ const AttrDef pointwise_attrs[2] = {ATTR(PointwiseAttrs, al, AT_F64, 0),
 
 bool infer_same(const Graph *g, const Node *n, Type *out, Diag *d)
 {
-    (void)d;
     out[0] = *in_type(g, n, 0);
+    for (int i = 1; i < n->nin; i++)
+        TRY(operand_is(g, n, i, out, d));
     return true;
 }
 
@@ -17,6 +18,28 @@ static bool infer_bool(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     TRY(infer_same(g, n, out, d));
     out[0].dt = DT_BOOL;
+    return true;
+}
+
+/* Rows with a derivative are real functions; these few make sense on integers as well. */
+static bool infer_real(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    static const Op also_integer[] = {OP_neg, OP_abs, OP_square, OP_cube, OP_powc, OP_relu, OP_clip};
+    TRY(infer_same(g, n, out, d));
+    bool ok = dtype_is_float(out->dt);
+    for (size_t i = 0; i < COUNT(also_integer); i++)
+        ok |= n->op == also_integer[i];
+    return ok || fail(d, "%s: operand is %s", node_def(n)->name, dtype_name[out->dt]);
+}
+
+/* A derivative: the cotangent may be a broadcast of what it belongs to. */
+static bool infer_bwd(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    TRY(infer_broadcast(g, n, out, d));
+    for (int i = 0; i < n->nin; i++)
+        if (!dtype_is_float(in_type(g, n, i)->dt) || in_type(g, n, i)->dt != out->dt)
+            return fail(d, "%s: operand %d is %s", node_def(n)->name, i,
+                        dtype_name[in_type(g, n, i)->dt]);
     return true;
 }
 
@@ -96,7 +119,7 @@ static bool copy_grad(Grad *gr, const Node *n)
     ROW_FN(id, y)                                                                            \
     ROW_FN(id##_bwd, dx)                                                                     \
     static bool id##_grad(Grad *gr, const Node *n) { return unary_grad(gr, n, saves); }      \
-    ROW_OP(id, 1, 0, infer_same, id##_grad, #y)                                              \
-    ROW_OP(id##_bwd, (sizeof(saves) > 1 ? 2 : 1), 0, infer_same, NULL, #dx)
+    ROW_OP(id, 1, 0, infer_real, id##_grad, #y)                                              \
+    ROW_OP(id##_bwd, (sizeof(saves) > 1 ? 2 : 1), 0, infer_bwd, NULL, #dx)
 #include "unary.def"
 /* clang-format on */
