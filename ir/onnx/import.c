@@ -245,14 +245,9 @@ static bool bind_input(Binder *b, const Onnx__ValueInfoProto *in, Type *t)
     if (p->shape->n_dim > MAX_RANK)
         return fail(x->d, "input '%s' has more than %d dimensions", name, MAX_RANK);
     *t = (Type){.dt = dt, .rank = (int)p->shape->n_dim};
-    int64_t bytes = 16;
-    for (int k = 0; k < t->rank; k++) {
+    for (int k = 0; k < t->rank; k++)
         bind_dim(b, name, k, p->shape->dim[k], &t->dim[k]);
-        if (t->dim[k] < 0 || (t->dim[k] && bytes > INT64_MAX / t->dim[k]))
-            return fail(x->d, "input '%s' has impossible dimensions", name);
-        bytes *= t->dim[k] ? t->dim[k] : 1;
-    }
-    return true;
+    return type_valid(t) || fail(x->d, "input '%s' has impossible dimensions", name);
 }
 
 static bool report_unbound(Binder *b)

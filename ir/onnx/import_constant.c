@@ -43,9 +43,7 @@ static bool import_constant_of_shape(OnnxNode *n)
 {
     Graph *g = n->g;
     Ints shape;
-    TRY(static_ints(n, 0, &shape));
-    if (shape.n > MAX_RANK)
-        return refuse(n, "more than %d dimensions", MAX_RANK);
+    TRY(static_ints(n, 0, &shape) && shape_valid(n, &shape));
     const Onnx__AttributeProto *a = attr_find(n, "value");
     const char *name = pb(n->proto->output[0]);
     Val fill = a && a->t ? import_constant(n->x, "fill", a->t) : build_scalar(g, DT_F32, 0);
@@ -56,6 +54,7 @@ static bool import_constant_of_shape(OnnxNode *n)
         n->out[0] = build_expand(g, fill, shape.n, shape.v);
         return n->out[0].i;
     }
+    TRY(small_enough(n, &t));
     Tensor one_value = graph_tensor(g, fill);
     Tensor all = {t, arena_alloc(g->arena, (size_t)type_bytes(&t) + 1, 1)};
     for (int64_t i = 0; i < type_count(&t); i++)
@@ -68,14 +67,18 @@ static bool import_constant_of_shape(OnnxNode *n)
 static bool import_range(OnnxNode *n)
 {
     Tensor t[3];
-    for (int k = 0; k < 3; k++)
+    for (int k = 0; k < 3; k++) {
         TRY(static_tensor(n, k, &t[k]));
+        if (type_count(&t[k].type) != 1)
+            return fail(n->x->d, "operand %d must be one number", k);
+    }
     double start = tensor_f(&t[0], 0), limit = tensor_f(&t[1], 0), delta = tensor_f(&t[2], 0);
     double steps = ceil((limit - start) / delta);
-    int64_t count = steps > 0 ? (int64_t)steps : 0;
     if (delta == 0 || !isfinite(steps) || steps > 1e9)
         return fail(n->x->d, "from %g to %g by %g", start, limit, delta);
+    int64_t count = steps > 0 ? (int64_t)steps : 0;
     Type type = type_make(t[0].type.dt, 1, &count);
+    TRY(small_enough(n, &type));
     Tensor r = {type, arena_alloc(n->x->a, (size_t)type_bytes(&type) + 1, 1)};
     for (int64_t i = 0; i < count; i++) {
         if (dtype_is_float(type.dt))

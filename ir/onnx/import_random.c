@@ -55,8 +55,7 @@ static bool import_uniform(OnnxNode *n)
 {
     Ints shape;
     attr_ints(n, "shape", &shape);
-    if (shape.n > MAX_RANK)
-        return refuse(n, "more than %d dimensions", MAX_RANK);
+    TRY(shape_valid(n, &shape));
     Type t = n->nin ? *in_type(n, 0) : type_make(DT_F32, shape.n, shape.v);
     TRY(random_type(n, t.dt, &t));
     n->out[0] = draw(n, OP_uniform, &t, attr_float(n, "low", 0), attr_float(n, "high", 1));
@@ -67,8 +66,7 @@ static bool import_normal(OnnxNode *n)
 {
     Ints shape;
     attr_ints(n, "shape", &shape);
-    if (shape.n > MAX_RANK)
-        return refuse(n, "more than %d dimensions", MAX_RANK);
+    TRY(shape_valid(n, &shape));
     Type t = n->nin ? *in_type(n, 0) : type_make(DT_F32, shape.n, shape.v);
     TRY(random_type(n, t.dt, &t));
     n->out[0] = draw(n, OP_normal, &t, attr_float(n, "mean", 0), attr_float(n, "scale", 1));

@@ -9,7 +9,7 @@
 #include <string.h>
 
 typedef enum { NEAREST, LINEAR, CUBIC } Mode;
-enum { FEW_TAPS = 4 };
+enum { FEW_TAPS = 4, MOST_OUT = 1 << 20 };
 
 typedef struct {
     Mode mode;
@@ -76,7 +76,7 @@ static double kernel(const Interpolation *p, double x)
 
 static Taps taps_of(const Interpolation *p, const Axis *a, int64_t o, Arena *arena)
 {
-    double x = original(p, a, o);
+    double x = fmin(fmax(original(p, a, o), -2.0 * MOST_OUT), 2.0 * MOST_OUT);
     bool crop = strcmp(p->coordinates, "tf_crop_and_resize") == 0;
     Taps t = {.n = 1, .outside = crop && (x < 0 || x > (double)a->in - 1)};
     if (p->mode == NEAREST) {
@@ -86,6 +86,7 @@ static Taps taps_of(const Interpolation *p, const Axis *a, int64_t o, Arena *are
         return t;
     }
     double squeeze = p->antialias && a->scale < 1 ? a->scale : 1;
+    squeeze = fmax(squeeze, 1.0 / MOST_OUT);
     int64_t reach = (int64_t)ceil((p->mode == LINEAR ? 1 : 2) / squeeze);
     t.first = (int64_t)floor(x) - reach + 1;
     t.n = (int)(2 * reach);
@@ -189,6 +190,10 @@ static Val by_matrix(OnnxNode *n, Val x, int axis, const Axis *a, const Taps *ta
 static Val resize_axis(OnnxNode *n, const Interpolation *p, Val x, int axis, const Axis *a)
 {
     Graph *g = n->g;
+    if (a->out > MOST_OUT || a->in > MOST_OUT) {
+        refuse(n, "extents over %d", MOST_OUT);
+        return (Val){0};
+    }
     Taps *taps = NEW(n->x->a, Taps, a->out + 1);
     bool identity = a->in == a->out && a->scale == 1, outside = false;
     for (int64_t o = 0; o < a->out; o++) {
@@ -197,8 +202,10 @@ static Val resize_axis(OnnxNode *n, const Interpolation *p, Val x, int axis, con
     }
     if ((identity && strcmp(p->coordinates, "tf_crop_and_resize") != 0) || !a->out || !x.i)
         return x;
-    Val y = taps[0].n > FEW_TAPS && val_type(g, x)->rank > 1 ? by_matrix(n, x, axis, a, taps)
-                                                             : sum_of_taps(n, x, axis, a, taps);
+    bool dense = taps[0].n > FEW_TAPS && val_type(g, x)->rank > 1 &&
+                 a->in <= (1 << 26) / a->out;
+    Val y = dense ? by_matrix(n, x, axis, a, taps)
+                  : sum_of_taps(n, x, axis, a, taps);
     if (!outside || !y.i)
         return y;
     bool *inside = NEW(n->x->a, bool, a->out);

@@ -30,16 +30,17 @@ static bool import_reshape(OnnxNode *n)
     else
         TRY(static_ints(n, 1, &shape));
     int64_t known = 1, free_dim = -1;
-    if (shape.n > MAX_RANK)
-        return refuse(n, "more than %d dimensions", MAX_RANK);
     for (int i = 0; i < shape.n; i++) {
         if (shape.v[i] == 0 && !attr_int(n, "allowzero", 0) && i < t->rank)
             shape.v[i] = t->dim[i];
-        if (shape.v[i] == -1)
+        if (shape.v[i] == -1) {
             free_dim = i;
-        else
-            known *= shape.v[i];
+            shape.v[i] = 1;
+        }
     }
+    TRY(shape_valid(n, &shape));
+    for (int i = 0; i < shape.n; i++)
+        known *= shape.v[i];
     if (free_dim >= 0)
         shape.v[free_dim] = known ? type_count(t) / known : 0;
     Type want = type_make(t->dt, shape.n, shape.v);
@@ -145,8 +146,8 @@ static bool split_sizes(OnnxNode *n, int64_t extent, int64_t *size)
         size[i] = a ? a->ints[i] : given ? tensor_i(&t, i) : part;
         if (!given && sum + size[i] > extent)
             size[i] = extent > sum ? extent - sum : 0;
-        sum += size[i];
-        if (size[i] < 0 || sum > extent)
+        sum = size[i] >= 0 && size[i] <= extent ? sum + size[i] : extent + 1;
+        if (sum > extent)
             return fail(n->x->d, "parts of %lld elements cannot be cut from %lld",
                         (long long)sum, (long long)extent);
     }
@@ -217,9 +218,7 @@ static bool import_slice(OnnxNode *n)
 static bool import_expand(OnnxNode *n)
 {
     Ints shape;
-    TRY(static_ints(n, 1, &shape));
-    if (shape.n > MAX_RANK)
-        return refuse(n, "more than %d dimensions", MAX_RANK);
+    TRY(static_ints(n, 1, &shape) && shape_valid(n, &shape));
     Type want = type_make(DT_F32, shape.n, shape.v);
     char a[160], b[160];
     if (!type_broadcast(&want, in_type(n, 0)))
@@ -236,6 +235,11 @@ static bool import_tile(OnnxNode *n)
     TRY(static_ints(n, 1, &times));
     if (times.n != t->rank)
         return refuse(n, "repeats must have one entry per dimension");
+    Ints dim = ints_of(t);
+    for (int i = 0; i < times.n; i++)
+        if (times.v[i] < 0 || __builtin_mul_overflow(dim.v[i], times.v[i], &dim.v[i]))
+            return fail(n->x->d, "%lld repeats", (long long)times.v[i]);
+    TRY(shape_valid(n, &dim));
     Val y = n->in[0];
     for (int i = 0; i < times.n; i++)
         y = repeat_whole(n->g, y, i, times.v[i]);
@@ -284,6 +288,8 @@ static bool read_pads(OnnxNode *n, Ints *pads, double *value)
     return !has_in(n, 2) || static_float(n, 2, value);
 }
 
+enum { PAD_MOST = INT32_MAX };
+
 static bool import_pad(OnnxNode *n)
 {
     const Type *t = in_type(n, 0);
@@ -303,6 +309,8 @@ static bool import_pad(OnnxNode *n)
         int64_t axis = i, before = pads.v[i], after = pads.v[count + i];
         if (given)
             TRY(axis_in(n, axes.v[i], t->rank, &axis));
+        if (before < -PAD_MOST || before > PAD_MOST || after < -PAD_MOST || after > PAD_MOST)
+            return fail(n->x->d, "pads %lld, %lld", (long long)before, (long long)after);
         int64_t cut = (before < 0 ? -before : 0) + (after < 0 ? -after : 0);
         if (cut > t->dim[axis])
             return fail(n->x->d, "negative pads cut more than dimension %lld has",
@@ -325,7 +333,7 @@ static bool import_depth_to_space(OnnxNode *n)
 {
     Type t = *in_type(n, 0);
     int64_t b = attr_int(n, "blocksize", 0);
-    if (t.rank != 4 || b <= 0 || t.dim[1] % (b * b))
+    if (t.rank != 4 || b <= 0 || b > INT16_MAX || t.dim[1] % (b * b))
         return fail(n->x->d, "blocksize %lld does not fit the channels", (long long)b);
     int64_t c = t.dim[1] / (b * b), h = t.dim[2], w = t.dim[3];
     bool dcr = attr_is(n, "mode", "DCR", "DCR");
@@ -340,7 +348,7 @@ static bool import_space_to_depth(OnnxNode *n)
 {
     Type t = *in_type(n, 0);
     int64_t b = attr_int(n, "blocksize", 0);
-    if (t.rank != 4 || b <= 0 || t.dim[2] % b || t.dim[3] % b)
+    if (t.rank != 4 || b <= 0 || b > INT16_MAX || t.dim[2] % b || t.dim[3] % b)
         return fail(n->x->d, "blocksize %lld does not fit the image", (long long)b);
     int64_t c = t.dim[1], h = t.dim[2] / b, w = t.dim[3] / b;
     Val y = build_reshape(n->g, n->in[0], 6, (int64_t[]){t.dim[0], c, h, b, w, b});

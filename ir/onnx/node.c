@@ -62,7 +62,7 @@ bool attr_ints(const OnnxNode *n, const char *name, Ints *v)
 
 /* ---- compile-time operands -------------------------------------------------------- */
 
-enum { SETTLE_DEPTH = 4000 };
+enum { SETTLE_DEPTH = 4000, MOST_BYTES = 1 << 30 };
 
 static void unschedule(Graph *g, NodeId node)
 {
@@ -86,6 +86,8 @@ static bool settle_node(Import *x, NodeId id, int depth)
         return false;
     for (int i = 0; i < n->nin; i++)
         TRY(!n->in[i].i || settle(x, n->in[i], depth + 1));
+    for (int i = 0; i < n->nout; i++)
+        TRY(type_bytes(val_type(g, n->out[i])) <= MOST_BYTES);
     Tensor *in = NEW(x->a, Tensor, n->nin + 1), out[MAX_OUT];
     for (int i = 0; i < n->nin; i++)
         in[i] = n->in[i].i ? graph_tensor(g, n->in[i]) : (Tensor){0};
@@ -199,6 +201,20 @@ bool node_axes(OnnxNode *n, int since, int k, int rank, Ints *axes, bool *given)
     return true;
 }
 
+bool shape_valid(OnnxNode *n, const Ints *dim)
+{
+    if (dim->n > MAX_RANK)
+        return refuse(n, "more than %d dimensions", MAX_RANK);
+    Type t = type_make(DT_F64, dim->n, dim->v);
+    return type_valid(&t) || fail(n->x->d, "a tensor of impossible size");
+}
+
+bool small_enough(OnnxNode *n, const Type *t)
+{
+    return (type_valid(t) && type_bytes(t) <= MOST_BYTES) ||
+           refuse(n, "a constant of more than %d MiB", MOST_BYTES >> 20);
+}
+
 /* ---- shorthands -------------------------------------------------------------------- */
 
 Val with_consts(Graph *g, Op op, Val a, double al, double be)
@@ -260,6 +276,10 @@ Val along_axis(Graph *g, Val a, int axis, int rank)
 
 Val iota(Graph *g, int64_t n)
 {
+    if (n > MOST_BYTES / 8) {
+        diag_set(g->diag, "an index of %lld elements", (long long)n);
+        return (Val){0};
+    }
     Type t = type_make(DT_I64, 1, &n);
     int64_t *v = NEW(g->arena, int64_t, n + 1);
     for (int64_t i = 0; i < n; i++)

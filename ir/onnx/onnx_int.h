@@ -172,6 +172,11 @@ bool static_float(OnnxNode *n, int k, double *v);
 bool node_axes(OnnxNode *n, int since, int k, int rank, Ints *axes, bool *given);
 bool axis_in(OnnxNode *n, int64_t axis, int rank, int64_t *out); /* normalise or refuse */
 
+/* Can a tensor have these dimensions?  Else the error says so. */
+bool shape_valid(OnnxNode *n, const Ints *dim);
+/* Is it small enough to be computed while importing?  Else the node is refused. */
+bool small_enough(OnnxNode *n, const Type *t);
+
 /* ---- shorthands for building ------------------------------------------------------------ */
 
 static inline const Type *in_type(const OnnxNode *n, int k) { return val_type(n->g, n->in[k]); }
