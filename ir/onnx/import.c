@@ -7,7 +7,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum { MAX_LISTED = 100 };
+/* Operators with fixed operands have no more; importers may read as many, absent or not. */
+enum { MAX_LISTED = 100, MOST_OPERANDS = 16 };
 
 typedef struct Refusal {
     struct Refusal *next;
@@ -347,7 +348,7 @@ static const OnnxOp *const families[] = {
     onnx_pointwise, onnx_shape,    onnx_reduce, onnx_linear,    onnx_conv, onnx_norm,
     onnx_index,     onnx_loss,     onnx_random, onnx_constant,  onnx_attention,
     onnx_rnn,       onnx_control,  onnx_image,  onnx_quant,     onnx_vendor,
-    onnx_resize,   onnx_sequence,
+    onnx_resize,   onnx_sequence,  onnx_training,
 };
 
 const OnnxOp *onnx_op_find(const char *domain, const char *name)
@@ -359,7 +360,7 @@ const OnnxOp *onnx_op_find(const char *domain, const char *name)
     return NULL;
 }
 
-static const char *canonical_domain(const char *domain)
+const char *canonical_domain(const char *domain)
 {
     return strcmp(domain, "ai.onnx") == 0 ? "" : domain;
 }
@@ -432,6 +433,8 @@ static bool import_one(OnnxNode *n, bool poisoned)
                          "function in the model");
     if (op && n->opset < op->since)
         return refuse(n, "read from opset %d on; convert the model to a newer opset", op->since);
+    if (poisoned && !n->x->nrefused)
+        return refuse(n, "an operand is a result that its operator's importer does not compute");
     if (poisoned)
         return false;
     for (int i = 0; i < n->nin && op && !op->sequences; i++)
@@ -456,8 +459,8 @@ static bool import_node(Import *x, const Onnx__NodeProto *p)
 {
     OnnxNode n = {.x = x, .g = x->g, .proto = p, .frame = x->frame, .op = pb(p->op_type),
                   .domain = canonical_domain(pb(p->domain)), .nin = (int)p->n_input,
-                  .nout = (int)p->n_output, .in = NEW(x->a, Val, p->n_input + 1),
-                  .out = NEW(x->a, Val, p->n_output + 1)};
+                  .nout = (int)p->n_output, .in = NEW(x->a, Val, p->n_input + MOST_OPERANDS),
+                  .out = NEW(x->a, Val, p->n_output + MOST_OPERANDS)};
     n.name = *pb(p->name) ? p->name : p->n_output ? pb(p->output[0]) : "";
     n.opset = opset_of(x, n.domain);
     while (n.nin && !*pb(p->input[n.nin - 1]))
@@ -470,6 +473,8 @@ static bool import_node(Import *x, const Onnx__NodeProto *p)
     x->scope = scope; /* bodies and functions leave these as they were at a refusal */
     x->frame = frame;
     x->depth = depth;
+    if (!ok && !x->nrefused)
+        diag_set(x->d, "an operand is missing");
     if (x->d->failed) {
         if (!x->located) {
             char msg[sizeof x->d->msg];

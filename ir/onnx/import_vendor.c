@@ -1,4 +1,219 @@
-/* import_vendor.c */
+/* import_vendor.c -- operators that ONNX Runtime's optimizer leaves in exported files
+ * (com.microsoft), by composition.  Contracts: onnxruntime/docs/ContribOperators.md. */
 #include "onnx_int.h"
+#include <math.h>
+#include <string.h>
 
-const OnnxOp onnx_vendor[] = {{0}};
+static Val plus(Graph *g, Val a, Val b) { return b.i ? build2(g, OP_add, a, b) : a; }
+
+static bool import_fused_matmul(OnnxNode *n)
+{
+    Graph *g = n->g;
+    if (attr_int(n, "transBatchA", 0) || attr_int(n, "transBatchB", 0))
+        return refuse(n, "transposed batches");
+    if (in_type(n, 0)->rank < 2 || in_type(n, 1)->rank < 2)
+        return refuse(n, "vectors");
+    Val y = build_matmul(g, n->in[0], n->in[1], attr_int(n, "transA", 0) != 0,
+                         attr_int(n, "transB", 0) != 0);
+    double alpha = attr_float(n, "alpha", 1);
+    n->out[0] = alpha == 1 ? y : mul_scalar(g, y, alpha);
+    return n->out[0].i;
+}
+
+/* Gelu, FastGelu (tanh form) and BiasGelu, with an optional bias. */
+static bool import_gelu(OnnxNode *n)
+{
+    Val x = plus(n->g, n->in[0], has_in(n, 1) ? n->in[1] : (Val){0});
+    n->out[0] = one(n->g, n->row->native, x);
+    return n->out[0].i;
+}
+
+static bool import_quick_gelu(OnnxNode *n)
+{
+    n->out[0] = with_consts(n->g, OP_silu, n->in[0], attr_float(n, "alpha", 1.702), 0);
+    return n->out[0].i;
+}
+
+/* ---- normalization -------------------------------------------------------------------- */
+
+static bool normalize(OnnxNode *n, Val x, Val scale, Val bias, bool rms, Val *y)
+{
+    NormAttrs at = {val_type(n->g, x)->rank - 1, attr_float(n, "epsilon", rms ? 1e-5 : 1e-12)};
+    Val in[3] = {x, scale, bias}, out[3];
+    if (rms)
+        TRY(build_n(n->g, OP_rms_norm, NULL, 2, in, &at, 2, out));
+    else
+        TRY(build_n(n->g, OP_layer_norm, NULL, bias.i ? 3 : 2, in, &at, 3, out));
+    *y = out[0];
+    return true;
+}
+
+static bool import_simplified_layer_norm(OnnxNode *n)
+{
+    int64_t axis;
+    TRY(axis_in(n, attr_int(n, "axis", -1), in_type(n, 0)->rank, &axis));
+    if (axis != in_type(n, 0)->rank - 1)
+        return refuse(n, "axis other than the last");
+    return normalize(n, n->in[0], n->in[1], (Val){0}, true, &n->out[0]);
+}
+
+/* input + skip (+ bias), normalised; the sum is the last result. */
+static bool skip_norm(OnnxNode *n, Val scale, Val beta, int bias, bool rms)
+{
+    Val sum = plus(n->g, build2(n->g, OP_add, n->in[0], n->in[1]),
+                   has_in(n, bias) ? n->in[bias] : (Val){0});
+    TRY(sum.i);
+    if (n->nout > 3)
+        n->out[3] = sum;
+    if (has_out(n, 1) || has_out(n, 2))
+        return refuse(n, "mean and deviation as results");
+    return normalize(n, sum, scale, beta, rms, &n->out[0]);
+}
+
+static bool import_skip_layer_norm(OnnxNode *n)
+{
+    return skip_norm(n, n->in[2], has_in(n, 3) ? n->in[3] : (Val){0}, 4, false);
+}
+
+static bool import_skip_simplified_layer_norm(OnnxNode *n)
+{
+    return skip_norm(n, n->in[2], (Val){0}, 3, true);
+}
+
+/* Word + position (+ segment) embeddings, normalised. */
+static bool import_embed_layer_norm(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type *ids = in_type(n, 0);
+    AxisAttrs rows = {0};
+    if (ids->rank != 2 || has_in(n, 7) || has_out(n, 1))
+        return refuse(n, "mask input or rank %d", ids->rank);
+    Val sum = build(g, OP_gather, NULL, 2, (Val[]){n->in[2], n->in[0]}, &rows);
+    Val position = has_in(n, 8) ? build(g, OP_gather, NULL, 2, (Val[]){n->in[3], n->in[8]}, &rows)
+                                : build_slice(g, n->in[3], 0, 0, ids->dim[1]);
+    sum = plus(g, sum, position);
+    if (has_in(n, 1) && has_in(n, 4))
+        sum = plus(g, sum, build(g, OP_gather, NULL, 2, (Val[]){n->in[4], n->in[1]}, &rows));
+    TRY(sum.i);
+    if (n->nout > 2)
+        n->out[2] = sum;
+    return normalize(n, sum, n->in[5], n->in[6], false, &n->out[0]);
+}
+
+/* ---- attention ---------------------------------------------------------------------------- */
+
+/* [batch, sequence, heads * size] to [batch, heads, sequence, size] */
+static Val heads_first(Graph *g, Val v, int64_t heads)
+{
+    const Type *t = val_type(g, v);
+    Val s = build_reshape(g, v, 4, (int64_t[]){t->dim[0], t->dim[1], heads, t->dim[2] / heads});
+    return build_transpose(g, s, (int[]){0, 2, 1, 3});
+}
+
+static bool attend(OnnxNode *n, Val q, Val k, Val v, Val bias, bool causal)
+{
+    Graph *g = n->g;
+    int64_t heads = attr_int(n, "num_heads", 0);
+    const Type *tq = val_type(g, q), *tv = val_type(g, v);
+    if (heads < 1 || tq->rank != 3 || tv->rank != 3 || tq->dim[2] % heads || tv->dim[2] % heads)
+        return refuse(n, "%lld heads of this packing", (long long)heads);
+    int64_t rows = tq->dim[1], columns = tv->dim[1];
+    double scale = attr_float(n, "scale", 0);
+    scale = scale != 0 ? scale : 1 / sqrt((double)(tq->dim[2] / heads));
+    Val s = build_matmul(g, mul_scalar(g, heads_first(g, q, heads), scale),
+                         heads_first(g, k, heads), false, true);
+    s = plus(g, s, bias);
+    if (causal) {
+        Val ahead = build2(g, OP_less, add_scalar(g, along_axis(g, iota(g, rows), 0, 2),
+                                                  (double)(columns - rows)),
+                           along_axis(g, iota(g, columns), 1, 2));
+        s = build3(g, OP_where, ahead, scalar_like(g, s, -INFINITY), s);
+    }
+    Val p = build(g, OP_softmax, NULL, 1, &s, &(AxisAttrs){3});
+    Val y = build_matmul(g, p, heads_first(g, v, heads), false, false);
+    y = build_transpose(g, y, (int[]){0, 2, 1, 3});
+    n->out[0] = build_reshape(g, y, 3, (int64_t[]){tq->dim[0], rows, tv->dim[2]});
+    return n->out[0].i;
+}
+
+/* A key padding mask [batch, keys] of 0 and 1 becomes a bias; {0} without one. */
+static bool key_mask(OnnxNode *n, int k, Val *bias)
+{
+    Graph *g = n->g;
+    *bias = (Val){0};
+    if (!has_in(n, k))
+        return true;
+    const Type *t = in_type(n, k);
+    if (t->rank != 2)
+        return refuse(n, "a mask of rank %d", t->rank);
+    Val mask = build_reshape(g, n->in[k], 4, (int64_t[]){t->dim[0], 1, 1, t->dim[1]});
+    Val zero = build_scalar(g, in_type(n, 0)->dt, 0);
+    Val low = build_scalar(g, in_type(n, 0)->dt, attr_float(n, "mask_filter_value", -10000));
+    *bias = build3(g, OP_where, build_cast(g, mask, DT_BOOL), zero, low);
+    return true;
+}
+
+/* Projection to packed query, key and value, then attention. */
+static bool import_attention(OnnxNode *n)
+{
+    Graph *g = n->g;
+    Ints sizes;
+    Val bias;
+    if (has_in(n, 4) || has_in(n, 6) || has_out(n, 1))
+        return refuse(n, "past state");
+    TRY(key_mask(n, 3, &bias));
+    if (has_in(n, 5))
+        bias = plus(g, n->in[5], bias);
+    Val all = build_matmul(g, n->in[0], n->in[1], false, false), part[3];
+    all = plus(g, all, has_in(n, 2) ? n->in[2] : (Val){0});
+    TRY(all.i);
+    const Type *t = val_type(g, all);
+    if (t->rank != 3 || (!attr_ints(n, "qkv_hidden_sizes", &sizes) && t->dim[2] % 3))
+        return refuse(n, "this packing of query, key and value");
+    int64_t start = 0;
+    for (int i = 0; i < 3; i++) {
+        int64_t size = sizes.n == 3 ? sizes.v[i] : t->dim[2] / 3;
+        part[i] = build_slice(g, all, 2, start, size);
+        TRY(part[i].i);
+        start += size;
+    }
+    return attend(n, part[0], part[1], part[2], bias, attr_int(n, "unidirectional", 0) != 0);
+}
+
+static bool import_multi_head_attention(OnnxNode *n)
+{
+    Graph *g = n->g;
+    Val bias, part[3];
+    if (!has_in(n, 1) || !has_in(n, 2) || has_in(n, 6) || has_in(n, 7) || has_out(n, 1))
+        return refuse(n, "packed operands or past state");
+    TRY(key_mask(n, 4, &bias));
+    if (has_in(n, 5))
+        bias = plus(g, n->in[5], bias);
+    int64_t start = 0;
+    for (int i = 0; i < 3; i++) {
+        part[i] = n->in[i];
+        int64_t size = in_type(n, i)->dim[in_type(n, i)->rank - 1];
+        if (has_in(n, 3))
+            part[i] = plus(g, part[i], build_slice(g, n->in[3], 0, start, size));
+        TRY(part[i].i);
+        start += size;
+    }
+    return attend(n, part[0], part[1], part[2], bias, attr_int(n, "unidirectional", 0) != 0);
+}
+
+#define MS .domain = "com.microsoft"
+const OnnxOp onnx_vendor[] = {
+    {"Attention", 1, .import = import_attention, .weights = 6, MS},
+    {"BiasGelu", 1, .import = import_gelu, .weights = 2, MS, .native = OP_gelu},
+    {"EmbedLayerNormalization", 1, .import = import_embed_layer_norm, .weights = 0x7c, MS},
+    {"FastGelu", 1, .import = import_gelu, .weights = 2, MS, .native = OP_gelu_tanh},
+    {"FusedMatMul", 1, .import = import_fused_matmul, .weights = 2, MS},
+    {"Gelu", 1, .import = import_gelu, MS, .native = OP_gelu},
+    {"MultiHeadAttention", 1, .import = import_multi_head_attention, .weights = 8, MS},
+    {"QuickGelu", 1, .import = import_quick_gelu, MS},
+    {"SimplifiedLayerNormalization", 1, .import = import_simplified_layer_norm, .weights = 2},
+    {"SkipLayerNormalization", 1, .import = import_skip_layer_norm, .weights = 0x1c, MS},
+    {"SkipSimplifiedLayerNormalization", 1, .import = import_skip_simplified_layer_norm,
+     .weights = 0xc, MS},
+    {0},
+};

@@ -224,7 +224,8 @@ typedef struct OnnxOp {
 extern const OnnxOp onnx_pointwise[], onnx_shape[], onnx_reduce[], onnx_linear[], onnx_conv[],
     onnx_norm[], onnx_index[], onnx_loss[], onnx_random[], onnx_constant[], onnx_attention[],
     onnx_rnn[], onnx_control[], onnx_image[], onnx_quant[], onnx_vendor[],
-    onnx_resize[], onnx_sequence[];
+    onnx_resize[], onnx_sequence[], onnx_training[];
+const char *canonical_domain(const char *domain); /* "" for ai.onnx */
 const OnnxOp *onnx_op_find(const char *domain, const char *name);
 
 #endif

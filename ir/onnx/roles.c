@@ -94,7 +94,7 @@ static bool is_weight(const Import *x, const char *name, int depth)
         if (strcmp(u->value, name) != 0)
             continue;
         const char *type = pb(u->node->op_type);
-        const OnnxOp *op = *pb(u->node->domain) ? NULL : onnx_op_find("", type);
+        const OnnxOp *op = onnx_op_find(canonical_domain(pb(u->node->domain)), type);
         if (op && u->slot < 32 && op->weights >> u->slot & 1)
             return true;
         if (strcmp(type, "Add") == 0 && computed_by_weights(x, pb(u->node->input[!u->slot])))
