@@ -33,6 +33,15 @@ static bool remove_cascade(Board *b, int32_t slot, int32_t depth)
     return true;
 }
 
+/* When the copy of v that `reader` reads was last used before: by another reader, or when it was made. */
+static int32_t last_use_before(const Board *b, int32_t v, int32_t reader)
+{
+    int32_t start = board_copy_start(b, v, reader);
+    const Slots *reads = &b->reads[v];
+    int32_t i = slots_lower(reads, reader);
+    return i > 0 && reads->at[i - 1] > start ? reads->at[i - 1] : start;
+}
+
 /* Adds a run of op somewhere in (lo, reader), and with probability 1/2 each of the inputs it finds dead. */
 static bool add_closure(Search *s, int32_t op, int32_t lo, int32_t reader, int32_t depth)
 {
@@ -49,9 +58,7 @@ static bool add_closure(Search *s, int32_t op, int32_t lo, int32_t reader, int32
         return false;
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1] && depth < 24; k++) {
         int32_t v = p->in.at[k], start = board_copy_start(b, v, slot);
-        const Slots *reads = &b->reads[v];
-        int32_t i = slots_lower(reads, slot);
-        int32_t idle = i > 0 && reads->at[i - 1] > start ? reads->at[i - 1] : start;
+        int32_t idle = last_use_before(b, v, slot);
         bool dead = board_last_read(b, v, start) == slot;
         if (dead && slot - idle > 3 && (rng_next(&s->rng) & 1) &&
             !add_closure(s, p->producer[v], idle, slot, depth + 1))
@@ -65,10 +72,7 @@ static bool evict(Search *s, int32_t v, int32_t reader)
 {
     Board *b = &s->board;
     int32_t start = board_copy_start(b, v, reader);
-    const Slots *reads = &b->reads[v];
-    int32_t i = slots_lower(reads, reader);
-    int32_t idle = i > 0 && reads->at[i - 1] > start ? reads->at[i - 1] : start;
-    if (start < 0 || !add_closure(s, b->p->producer[v], idle, reader, 0))
+    if (start < 0 || !add_closure(s, b->p->producer[v], last_use_before(b, v, reader), reader, 0))
         return false;
     if (b->op[start] >= 0 && board_unread(b, start))
         remove_cascade(b, start, 0);
@@ -93,34 +97,56 @@ static int32_t overfull_slot(Search *s)
 
 /* ---- moves: each returns whether it changed the board ------------------------------------------------------ */
 
+/* A slot in (lo, hi): at either end, anywhere, or not far from `from`. */
+static int32_t choose_slot(Search *s, int32_t lo, int32_t hi, int32_t from)
+{
+    switch (rng_below(&s->rng, 4)) {
+    case 0: return lo + 1;
+    case 1: return hi - 1;
+    case 2: return lo + 1 + rng_below(&s->rng, hi - lo - 1);
+    default: break;
+    }
+    int32_t by = 1 + rng_below(&s->rng, (hi - lo) / 8 + 2);
+    int32_t near = rng_next(&s->rng) & 1 ? from + by : from - by;
+    return near <= lo ? lo + 1 : near >= hi ? hi - 1 : near;
+}
+
+/* The window that the copies read and the readers leave; when wide, other copies may be read instead. */
+static void find_window(const Board *b, int32_t from, bool wide, int32_t *lo, int32_t *hi)
+{
+    const Problem *p = b->p;
+    int32_t op = b->op[from];
+    const Slots *runs = &b->runs[op];
+    int32_t k = slots_lower(runs, from);
+    *lo = k > 0 ? runs->at[k - 1] : -1;
+    *hi = wide && k > 0 ? b->T : board_first_reader(b, from);
+    if (k + 1 < runs->n && runs->at[k + 1] < *hi)
+        *hi = runs->at[k + 1];
+    for (int32_t i = p->in.first[op]; i < p->in.first[op + 1]; i++) {
+        int32_t v = p->in.at[i];
+        int32_t start = wide ? b->runs[p->producer[v]].at[0] : board_copy_start(b, v, from);
+        *lo = start > *lo ? start : *lo;
+    }
+}
+
 static bool move_shift(Search *s)
 {
     Board *b = &s->board;
     const Problem *p = b->p;
-    int32_t from = b->event[rng_below(&s->rng, b->nevents)], op = b->op[from];
-    const Slots *runs = &b->runs[op];
-    int32_t k = slots_lower(runs, from);
-    int32_t lo = k > 0 ? runs->at[k - 1] : -1, hi = board_first_reader(b, from);
-    hi = k + 1 < runs->n && runs->at[k + 1] < hi ? runs->at[k + 1] : hi;
-    for (int32_t i = p->in.first[op]; i < p->in.first[op + 1]; i++) {
-        int32_t start = board_copy_start(b, p->in.at[i], from);
-        lo = start > lo ? start : lo;
-    }
+    int32_t from = b->event[rng_below(&s->rng, b->nevents)], op = b->op[from], lo, hi;
+    bool wide = b->nmulti > 0 && rng_below(&s->rng, 4) == 0;
+    find_window(b, from, wide, &lo, &hi);
     if (hi - lo < 3)
         return false;
-    int32_t near;
-    switch (rng_below(&s->rng, 4)) {
-    case 0: near = lo + 1; break;
-    case 1: near = hi - 1; break;
-    case 2: near = lo + 1 + rng_below(&s->rng, hi - lo - 1); break;
-    default: {
-        int32_t reach = (hi - lo) / 8 + 2;
-        near = from + (rng_next(&s->rng) & 1 ? 1 : -1) * (1 + rng_below(&s->rng, reach));
-        near = near <= lo ? lo + 1 : near >= hi ? hi - 1 : near;
+    int32_t to = board_free_slot(b, lo, hi, choose_slot(s, lo, hi, from));
+    if (to < 0 || to == from || !board_move(b, from, to))
+        return false;
+    for (int32_t i = p->in.first[op]; wide && i < p->in.first[op + 1]; i++) {
+        int32_t start = board_copy_start(b, p->in.at[i], from);
+        if (start >= 0 && board_unread(b, start))
+            remove_cascade(b, start, 0);
     }
-    }
-    int32_t to = board_free_slot(b, lo, hi, near);
-    return to >= 0 && to != from && board_move(b, from, to);
+    return true;
 }
 
 /* Moves the run at slot behind `bound`, and its readers that would be in the way behind it. */
@@ -171,13 +197,28 @@ static bool move_chain(Search *s)
     return from - by > 0 && pull(s, from, from - by, &left);
 }
 
-static bool move_add(Search *s)
+/* A random read: of an input, or of a kept value by the end of the schedule. */
+static bool choose_read(Search *s, int32_t *value, int32_t *reader)
 {
     Board *b = &s->board;
     const Problem *p = b->p;
-    int32_t reader = b->event[rng_below(&s->rng, b->nevents)], op = b->op[reader];
-    int32_t first = p->in.first[op], n = p->in.first[op + 1] - first;
-    return n > 0 && evict(s, p->in.at[first + rng_below(&s->rng, n)], reader);
+    int32_t r = rng_below(&s->rng, b->nevents + s->nkept);
+    if (r >= b->nevents) {
+        *value = s->kept[r - b->nevents];
+        *reader = b->T;
+        return true;
+    }
+    *reader = b->event[r];
+    int32_t op = b->op[*reader], n = p->in.first[op + 1] - p->in.first[op];
+    if (n > 0)
+        *value = p->in.at[p->in.first[op] + rng_below(&s->rng, n)];
+    return n > 0;
+}
+
+static bool move_add(Search *s)
+{
+    int32_t value, reader;
+    return choose_read(s, &value, &reader) && evict(s, value, reader);
 }
 
 static bool move_remove(Search *s)
@@ -193,20 +234,10 @@ static bool move_remove(Search *s)
 static bool relieve(Search *s)
 {
     Board *b = &s->board;
-    const Problem *p = b->p;
-    int32_t full = overfull_slot(s);
-    for (int32_t tries = 0; tries < 16 && full >= 0; tries++) {
-        int32_t reader = b->event[rng_below(&s->rng, b->nevents)], op = b->op[reader];
-        int32_t first = p->in.first[op], n = p->in.first[op + 1] - first;
-        if (reader <= full || n == 0)
-            continue;
-        int32_t v = p->in.at[first + rng_below(&s->rng, n)];
-        const Slots *reads = &b->reads[v];
-        int32_t i = slots_lower(reads, reader), start = board_copy_start(b, v, reader);
-        int32_t idle = i > 0 && reads->at[i - 1] > start ? reads->at[i - 1] : start;
-        if (idle < full)
-            return evict(s, v, reader);
-    }
+    int32_t full = overfull_slot(s), value, reader;
+    for (int32_t tries = 0; tries < 16 && full >= 0; tries++)
+        if (choose_read(s, &value, &reader) && reader > full && last_use_before(b, value, reader) < full)
+            return evict(s, value, reader);
     return false;
 }
 
@@ -257,8 +288,11 @@ void search_init(Search *s, const Problem *p, int64_t budget, uint64_t seed)
     board_init(&s->board, p, budget);
     for (int32_t i = 0; i < p->nops; i++)
         paying += p->cost[i] > 0;
+    s->kept = RM_NEW(int32_t, p->nvals);
+    for (int32_t v = 0; v < p->nvals; v++)
+        if (p->inst->values[v].keep_to_end)
+            s->kept[s->nkept++] = v;
     s->unit = paying ? (double) p->base_cost / paying : 1;
-    s->weight = 0;
 }
 
 void search_free(Search *s)
@@ -266,6 +300,7 @@ void search_free(Search *s)
     board_free(&s->board);
     seq_free(&s->best);
     free(s->best_kernel);
+    free(s->kept);
 }
 
 static void store_best(Search *s)
@@ -324,31 +359,36 @@ static void step(Search *s)
         board_undo(b);
 }
 
-enum { PERIOD = 1024 };
+/* Between two looks at the temperature, the weight and the clock. */
+static int64_t period_of(int64_t moves)
+{
+    return moves < 64 * 64 ? 64 : moves > 64 * 1024 ? 1024 : moves / 64;
+}
 
-bool search_run(Search *s, int64_t moves, double hot, double cold, int64_t target, double deadline)
+bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double deadline)
 {
     Board *b = &s->board;
     bool full = true;
-    double rate = exp(10.0 * PERIOD / (double) moves);
-    if (s->weight == 0) /* one unit of cost for a hundredth of the budget, in one step */
-        s->weight = 100 * s->unit / ((double) b->limit / (1 << b->shift) + 1);
-    for (int64_t done = 0; done < moves && full; done += PERIOD) {
-        s->temperature = hot * pow(cold / hot, (double) done / (double) moves);
-        int32_t overfull = 0;
-        for (int32_t i = 0; i < PERIOD; i++) {
+    int64_t period = period_of(moves), spread = 0;
+    double rate = fmin(1.1, exp(10 * (double) period / (double) moves));
+    s->weight = 100 * c.weight * s->unit / ((double) b->limit / (1 << b->shift) + 1);
+    for (int64_t done = 0; done < moves && full; done += period) {
+        int64_t overfull = 0;
+        s->temperature = c.hot * pow(c.cold / c.hot, (double) done / (double) moves);
+        for (int64_t i = 0; i < period; i++) {
             step(s);
             overfull += b->penalty > 0;
         }
         if (s->stored && s->improved)
             s->improved(s->user, s);
         s->stored = false;
-        double share = (double) overfull / PERIOD;
+        double share = (double) overfull / (double) period;
         s->weight *= share > 0.6 ? rate : share < 0.4 ? 1 / rate : 1;
-        if (b->nevents * 3 > b->T * 2 - 192 || (done & (64 * PERIOD - 1)) == 0) {
+        if (b->nevents * 3 > b->T * 2 - 192 || done >= spread) {
             if (s->pending)
                 store_best(s);
             board_respread(b);
+            spread = done + 65536;
         }
         full = s->best_cost > target && (deadline == 0 || rm_seconds() < deadline);
     }

@@ -11,6 +11,7 @@ struct Search {
     double weight;        /* cost per unit of penalty; adapts */
     double temperature;
     double cap;           /* no accepted move ends above this cost */
+    int32_t *kept, nkept; /* values that stay to the end */
     int64_t moves;
     int64_t best_cost;    /* INT64_MAX = nothing feasible yet */
     Seq best;
@@ -25,7 +26,12 @@ void search_init(Search *s, const Problem *p, int64_t budget, uint64_t seed);
 void search_free(Search *s);
 void search_load(Search *s, const Seq *from, const uint8_t *kernels);
 
-/* Runs until `moves` more moves were tried, from temperature `hot` to `cold` (in units); stops early when the best
- * cost is at most target or deadline (monotonic seconds, 0 = none) has passed. Returns false when it stopped early. */
-bool search_run(Search *s, int64_t moves, double hot, double cold, int64_t target, double deadline);
+typedef struct {
+    double hot, cold; /* first and last temperature, in units of cost */
+    double weight;    /* to start with: units of cost for a hundredth of the budget in one step */
+} Cooling;
+
+/* Runs until `moves` more moves were tried; stops early when the best cost is at most target or deadline (monotonic
+ * seconds, 0 = none) has passed. Returns false when it stopped early. */
+bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double deadline);
 #endif

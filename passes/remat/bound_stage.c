@@ -247,6 +247,7 @@ static void solve(Stage *s, double seconds)
     glp_smcp lp;
     glp_iocp mip;
     double start = rm_seconds();
+    seconds = seconds < 1e6 ? seconds : 1e6; /* GLPK counts milliseconds in an int */
     glp_init_smcp(&lp);
     lp.msg_lev = GLP_MSG_OFF;
     lp.meth = GLP_DUALP;

@@ -29,6 +29,7 @@ typedef struct {
     int32_t *by_position;       /* p->readers, each row sorted by position */
     bool *resident;
     int32_t *pins;              /* per value: steps at hand that need it */
+    bool *taken;                /* per value: its buffer goes to an output of the run at hand */
     int32_t *used;              /* per value: position of its last use (DTR) */
     double *back;               /* per value: cost to bring it back, as of its eviction */
     int32_t *list, nlist;       /* resident values in any order, stale entries allowed */
@@ -73,17 +74,25 @@ static double cost_back(const Sweep *w, int32_t v)
     return sum;
 }
 
-static bool may_evict(const Sweep *w, int32_t v)
+/* May v, resident, be made again before its next reader? */
+static bool may_drop(const Sweep *w, int32_t v)
 {
     const Problem *p = w->p;
     int32_t op = p->producer[v];
-    if (!w->resident[v] || w->pins[v] > 0 || p->inst->ops[op].once || p->bytes[v] == 0)
+    if (p->inst->ops[op].once)
         return false;
     int32_t reader = next_reader(w, v);
+    if (reader == INT32_MAX) /* stays to the end */
+        return false;
     for (int32_t k = p->barred_by.first[op]; k < p->barred_by.first[op + 1]; k++)
-        if (w->position[p->barred_by.at[k]] < (reader < p->nops ? reader : p->nops))
+        if (w->position[p->barred_by.at[k]] < reader)
             return false;
     return true;
+}
+
+static bool may_evict(const Sweep *w, int32_t v)
+{
+    return w->resident[v] && w->pins[v] == 0 && w->p->bytes[v] > 0 && may_drop(w, v);
 }
 
 static double score(const Sweep *w, int32_t v)
@@ -91,9 +100,7 @@ static double score(const Sweep *w, int32_t v)
     double bytes = (double) w->p->bytes[v], cost = cost_back(w, v) + 1e-9;
     if (w->rule == EVICT_DTR)
         return bytes * (double) (w->now - w->used[v] + 1) / cost;
-    int32_t reader = next_reader(w, v);
-    double distance = reader < w->p->nops ? reader - w->now : w->p->nops;
-    return bytes * distance / cost;
+    return bytes * (next_reader(w, v) - w->now) / cost;
 }
 
 static int by_score(const void *a, const void *b)
@@ -136,6 +143,29 @@ static bool make_room(Sweep *w, int64_t bytes)
     return w->level + bytes <= w->budget;
 }
 
+/* What in-place permissions save: buffers of inputs that nothing but this run needs; with `force` also of inputs that are
+ * evicted by it. Marks the inputs that are taken over. */
+static int64_t take_over(Sweep *w, int32_t op, bool force)
+{
+    const Problem *p = w->p;
+    const RematOp *o = &p->inst->ops[op];
+    int64_t sum = 0;
+    uint64_t applied = 0;
+    for (int32_t k = 0; k < o->ninplace; k++) {
+        RematInPlace a = o->inplace[k];
+        int32_t in = o->in[a.in], out = o->out[a.out];
+        bool can = w->pins[in] == 1 && !w->resident[out] && (!needed_later(w, in) || (force && may_drop(w, in)));
+        for (int32_t j = 0; j < k && can; j++)
+            can = !(applied >> j & 1) || (o->inplace[j].in != a.in && o->inplace[j].out != a.out);
+        w->taken[in] |= can;
+        if (can) {
+            sum += p->bytes[in] < p->bytes[out] ? p->bytes[in] : p->bytes[out];
+            applied |= (uint64_t) 1 << k;
+        }
+    }
+    return sum;
+}
+
 /* Runs op, whose inputs are resident and pinned. */
 static bool run(Sweep *w, int32_t op)
 {
@@ -147,7 +177,7 @@ static bool run(Sweep *w, int32_t op)
         w->pins[p->out.at[k]]++;
         need += w->resident[p->out.at[k]] ? 0 : p->bytes[p->out.at[k]];
     }
-    if (!make_room(w, need))
+    if (!make_room(w, need - take_over(w, op, false)) && !make_room(w, need - take_over(w, op, true)))
         return false;
     seq_push(&w->out, op);
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++) {
@@ -163,8 +193,13 @@ static bool run(Sweep *w, int32_t op)
 static void unpin(Sweep *w, int32_t v)
 {
     w->used[v] = w->now;
-    if (--w->pins[v] == 0 && !needed_later(w, v))
+    if (--w->pins[v] > 0)
+        return;
+    if (w->taken[v])
+        w->back[v] = cost_back(w, v);
+    if (w->taken[v] || !needed_later(w, v))
         set_resident(w, v, false);
+    w->taken[v] = false;
 }
 
 static int by_number(const void *a, const void *b)
@@ -242,7 +277,7 @@ static void sort_readers(Sweep *w)
 
 static void sweep_free(Sweep *w)
 {
-    void *all[] = {w->position, w->next, w->by_position, w->resident, w->pins, w->used, w->back,
+    void *all[] = {w->position, w->next, w->by_position, w->resident, w->pins, w->taken, w->used, w->back,
                    w->list, w->listed, w->candidate, w->wanted, w->closure, w->out.op};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
@@ -256,6 +291,7 @@ bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRu
     w.by_position = RM_NEW(int32_t, p->readers.first[p->nvals]);
     w.resident = RM_NEW(bool, p->nvals);
     w.pins = RM_NEW(int32_t, p->nvals);
+    w.taken = RM_NEW(bool, p->nvals);
     w.used = RM_NEW(int32_t, p->nvals);
     w.back = RM_NEW(double, p->nvals);
     w.list = RM_NEW(int32_t, p->nvals);

@@ -403,15 +403,16 @@ static int64_t binomial(int32_t n, int32_t k)
     return x < 1e15 ? (int64_t) llround(x) : (int64_t) 1000000000000000;
 }
 
-/* How far to advance before the next checkpoint when `length` blocks are to be reversed with `slots` checkpoints:
- * with t the least number of sweeps such that binomial(slots + t, slots) >= length. */
+/* How far to advance before the next checkpoint when `length` blocks are to be reversed with `slots` checkpoints, the one
+ * at the start among them: with r the least number such that binomial(slots + r, slots) >= length. */
 static int32_t revolve_hop(int32_t length, int32_t slots)
 {
-    int32_t t = 1;
-    while (binomial(slots + t, slots) < length)
-        t++;
-    int64_t hop = binomial(slots + t - 1, slots);
-    return hop < length ? (int32_t) hop : length - 1;
+    int32_t r = 1;
+    while (binomial(slots + r, slots) < length)
+        r++;
+    int64_t hop = binomial(slots + r - 1, slots), other = length - binomial(slots + r - 2, slots - 1);
+    hop = hop < other ? hop : other;
+    return hop < 1 ? 1 : hop < length ? (int32_t) hop : length - 1;
 }
 
 /* The backward pass reads block k: hold checkpoints on the way from the nearest one. stored[b]: the border behind block b
@@ -426,7 +427,7 @@ static void revolve_plan(Policy *y, bool *stored, int32_t k, int32_t slots)
     for (int32_t b = k; b < y->nblocks; b++)
         stored[b] = false;
     while (k - at > 1 && used < slots) {
-        at += revolve_hop(k - at, slots - used);
+        at += revolve_hop(k - at, slots - used + 1);
         if (at >= k)
             break;
         stored[at] = true;

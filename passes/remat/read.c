@@ -29,6 +29,7 @@ typedef struct {
     Record *rec;
     int32_t n, cap;
     int64_t persistent;
+    int64_t cost_sum, byte_sum;
     int32_t line;
     const char *at; /* the rest of the line */
     char *err;
@@ -161,6 +162,21 @@ static Record *new_record(Reader *r)
     return rec;
 }
 
+/* The limits of remat_check, here with the line. */
+static bool add_sums(Reader *r, const Record *rec)
+{
+    const int64_t limit = (int64_t) 1 << 62;
+    int64_t cost = rec->cost;
+    for (int32_t k = 0; k < rec->nalt; k++)
+        cost = rec->alt[k].cost > cost ? rec->alt[k].cost : cost;
+    if (cost >= limit || (r->cost_sum += cost) >= limit)
+        return reader_fail(r, r->line, "%s", "the sum of the costs does not fit 62 bits");
+    for (int32_t k = 0; k < rec->nout; k++)
+        if (rec->out[k] >= limit || (r->byte_sum += rec->out[k]) >= limit)
+            return reader_fail(r, r->line, "%s", "the sum of the bytes does not fit 62 bits");
+    return true;
+}
+
 static bool read_operator(Reader *r)
 {
     Record *rec = new_record(r);
@@ -183,7 +199,7 @@ static bool read_operator(Reader *r)
         else if (!read_field(r, rec))
             return false;
     }
-    return true;
+    return add_sums(r, rec);
 }
 
 static bool read_lines(Reader *r, const char *text)

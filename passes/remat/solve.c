@@ -123,13 +123,13 @@ typedef struct {
     Solver *s;
     Search *search;
     int64_t moves, target;
-    double hot, cold;
+    Cooling cooling;
 } Round;
 
 static void *run_round(void *arg)
 {
     Round *r = arg;
-    search_run(r->search, r->moves, r->hot, r->cold, r->target, r->s->deadline);
+    search_run(r->search, r->moves, r->cooling, r->target, r->s->deadline);
     return NULL;
 }
 
@@ -161,13 +161,15 @@ static void run_workers(Solver *s, int64_t limit, Round round)
 static void reach_budget(Solver *s)
 {
     int64_t budget = s->options->budget;
+    static const double hot[] = {1, 4, 16}, weight[] = {1, 0.125, 8};
     double stride = 0.05;
     int64_t moves = 100 * (int64_t) s->p->nops + 5000;
-    while (!s->r->feasible && !out_of_time(s)) {
+    for (int round = 0; !s->r->feasible && !out_of_time(s); round++) {
         int64_t peak = s->r->peak;
         int64_t limit = peak - (int64_t) (stride * (double) peak) - 1;
         limit = limit > budget ? limit : budget;
-        run_workers(s, limit, (Round){.moves = moves, .target = INT64_MAX - 1, .hot = 1, .cold = 0.01});
+        run_workers(s, limit, (Round){.moves = moves, .target = INT64_MAX - 1, 
+                                      .cooling = {hot[round % 3], 0.01, weight[round / 3 % 3]}});
         for (int i = 0; i < s->nworkers; i++)
             if (s->worker[i].best_cost < INT64_MAX)
                 offer(s, &s->worker[i].best, s->spent);
@@ -192,12 +194,12 @@ static void raise_bound(Solver *s)
 
 static void improve(Solver *s)
 {
-    static const double hot[] = {1, 0.2};
+    static const double hot[] = {1, 0.2, 8, 0.2}, weight[] = {1, 0.125, 8};
     int64_t moves = 200 * (int64_t) s->p->nops + 5000;
     for (int round = 0; !out_of_time(s) && !good_enough(s); round++) {
         int64_t left = s->options->max_moves > 0 ? s->options->max_moves - s->spent : INT64_MAX;
         Round r = {.moves = moves < left ? moves : left, .target = target_cost(s),
-                   .hot = hot[round % 2], .cold = 0.01};
+                   .cooling = {hot[round % 4], 0.01, weight[round / 4 % 3]}};
         s->worker[0].improved = on_improvement;
         s->worker[0].user = s;
         run_workers(s, s->options->budget, r);
@@ -205,7 +207,8 @@ static void improve(Solver *s)
         for (int i = 0; i < s->nworkers; i++)
             if (s->worker[i].best_cost < INT64_MAX)
                 offer(s, &s->worker[i].best, s->spent);
-        moves += moves / 2;
+        if (moves < 20000 * (int64_t) s->p->nops)
+            moves += moves / 2;
         if (round == 3 && !good_enough(s))
             raise_bound(s);
     }

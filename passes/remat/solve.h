@@ -11,7 +11,7 @@ void result_set(RematResult *r, const Problem *p, const Seq *s, int64_t budget);
 typedef enum { EVICT_NEXT_USE, EVICT_DTR } EvictRule;
 
 /* Runs order (every operator once), evicts values when a step would exceed budget, and makes them again before their next
- * reader. False when the sweep gives up (s is then unchanged). In-place permissions are not used. */
+ * reader. False when the sweep gives up (s is then unchanged). */
 bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRule rule, Seq *s);
 
 /* ---- bound.c ---------------------------------------------------------------------------------------- */

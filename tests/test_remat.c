@@ -1,0 +1,620 @@
+/* test_remat.c -- the rematerialization solver: evaluation by hand, brute force on small graphs, closed forms on
+ * chains, bounds below optima, determinism, bad input. */
+#include "../passes/remat/remat.h"
+#include "tests.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char err[REMAT_ERR];
+
+static RematInstance parse(const char *text)
+{
+    RematInstance inst;
+    ck_assert_msg(remat_parse(text, &inst, NULL, err), "%s", err);
+    return inst;
+}
+
+static uint64_t random_state;
+
+static int32_t below(int32_t n)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (int32_t) ((random_state >> 33) % (uint64_t) n);
+}
+
+static RematResult solve_seed(const RematInstance *inst, int64_t budget, int64_t moves, uint64_t seed)
+{
+    RematOptions o = remat_defaults(budget);
+    RematResult r;
+    o.time_limit_s = 0;
+    o.max_moves = moves;
+    o.seed = seed;
+    ck_assert_msg(remat_solve(inst, &o, &r, err), "%s", err);
+    return r;
+}
+
+static RematResult solve(const RematInstance *inst, int64_t budget, int64_t moves)
+{
+    return solve_seed(inst, budget, moves, 1);
+}
+
+/* The result is what an independent simulation of its schedule says. */
+static void check_result(const RematInstance *inst, const RematResult *r)
+{
+    int64_t cost, peak;
+    ck_assert_msg(remat_evaluate(inst, r->seq, r->n, r->alt, &cost, &peak, err), "%s", err);
+    ck_assert_int_eq(cost, r->cost);
+    ck_assert_int_eq(peak, r->peak);
+    ck_assert_int_eq(r->feasible, peak <= r->budget);
+    if (r->feasible)
+        ck_assert_int_le(r->lower_bound, r->cost);
+    ck_assert_int_le(r->min_budget_bound, r->min_budget);
+}
+
+/* ---- evaluation -------------------------------------------------------------------------------- */
+
+static void check_schedule(const char *text, const int32_t *seq, int32_t n, int64_t cost, int64_t peak)
+{
+    RematInstance inst = parse(text);
+    int64_t c, p;
+    ck_assert_msg(remat_evaluate(&inst, seq, n, NULL, &c, &p, err), "%s", err);
+    ck_assert_int_eq(c, cost);
+    ck_assert_int_eq(p, peak);
+    remat_free(&inst);
+}
+
+START_TEST(evaluates_by_hand)
+{
+    const char *chain = "0 1 10\n1 2 20 0\n2 3 30 1\n3 4 5 0 2\n";
+    check_schedule(chain, (int32_t[]){0, 1, 2, 3}, 4, 10, 60);
+    check_schedule(chain, (int32_t[]){0, 1, 2, 0, 3}, 5, 11, 50);     /* 0 again: not over 2's step */
+    check_schedule("persistent 100\n0 1 10\n", (int32_t[]){0}, 1, 1, 110);
+    check_schedule("0 1 10 ; ws=7\n1 1 10 0\n", (int32_t[]){0, 1}, 2, 2, 20);
+    check_schedule("0 1 10 ; ws=17\n1 1 10 0\n", (int32_t[]){0, 1}, 2, 2, 27);
+    check_schedule("0 1 10 ; keep\n1 1 20\n2 1 1 1\n", (int32_t[]){0, 1, 2}, 3, 3, 31);
+    check_schedule("0 1 10 ; keep\n1 1 20\n2 1 1 1\n", (int32_t[]){0, 1, 0, 2}, 4, 4, 31);
+}
+END_TEST
+
+START_TEST(evaluates_in_place)
+{
+    check_schedule("0 1 10\n1 1 8 0 ; inplace=0\n", (int32_t[]){0, 1}, 2, 2, 10);
+    check_schedule("0 1 8\n1 1 10 0 ; inplace=0\n", (int32_t[]){0, 1}, 2, 2, 10);
+    /* not when the input is read later */
+    check_schedule("0 1 10\n1 1 8 0 ; inplace=0\n2 1 1 0 1\n", (int32_t[]){0, 1, 2}, 3, 3, 19);
+    /* one buffer for one output, the second permission serves when the first cannot */
+    check_schedule("0 1 10\n1 1 9\n2 1 8 0 1 ; inplace=0 inplace=1\n", (int32_t[]){0, 1, 2}, 3, 3, 19);
+    check_schedule("0 1 10\n1 1 9\n2 1 8 0 1 ; inplace=0 inplace=1\n3 1 1 0\n", (int32_t[]){0, 1, 2, 3},
+                   4, 4, 19);
+}
+END_TEST
+
+START_TEST(evaluates_several_outputs)
+{
+    /* 0 makes values of 10 and 5 bytes; running it again replaces both copies */
+    const char *text = "0 1 10 ; out=5\n1 1 1 0\n2 1 1 0.1\n3 1 1 0 0.1\n";
+    check_schedule(text, (int32_t[]){0, 1, 2, 3}, 4, 4, 16);
+    check_schedule(text, (int32_t[]){0, 1, 2, 0, 3}, 5, 5, 16);
+}
+END_TEST
+
+static void check_refused(const char *text, const int32_t *seq, int32_t n, const char *reason)
+{
+    RematInstance inst = parse(text);
+    int64_t c, p;
+    ck_assert(!remat_evaluate(&inst, seq, n, NULL, &c, &p, err));
+    ck_assert_msg(strstr(err, reason) != NULL, "'%s' instead of '%s'", err, reason);
+    remat_free(&inst);
+}
+
+START_TEST(refuses_what_is_no_schedule)
+{
+    const char *text = "0 1 1 ; once\n1 1 1 0\n2 1 0 1 ; before=1\n";
+    check_refused(text, (int32_t[]){1, 0, 2}, 3, "not there");
+    check_refused(text, (int32_t[]){0, 1}, 2, "never runs");
+    check_refused(text, (int32_t[]){0, 1, 7}, 3, "unknown");
+    check_refused(text, (int32_t[]){0, 1, 0, 2}, 4, "must not run again");
+    check_refused(text, (int32_t[]){0, 1, 2, 1}, 4, "behind its barrier");
+}
+END_TEST
+
+/* ---- reading -------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *text, *message;
+} bad_text[] = {
+    {"0 1 1 1\n1 1 1 0\n", "line 1: operator 0 is part of a cycle"},
+    {"0 1 1\n1 1 1 5\n", "line 2: input 5 is unknown"},
+    {"0 1 1\n0 1 1\n", "line 2: id 0 is used twice"},
+    {"0 -1 1\n", "line 1: cost is negative"},
+    {"# comment\n0 1 -1\n", "line 2: bytes is negative"},
+    {"0 1\n", "line 1: bytes is missing"},
+    {"0 1 x\n", "line 1: bytes: 'x' is no number"},
+    {"0 99999999999999999999 1\n", "line 1: cost does not fit 64 bits"},
+    {"0 4000000000000000000 1\n1 4000000000000000000 1\n", "line 2: the sum of the costs does not fit 62 bits"},
+    {"0 1 4000000000000000000\n1 1 4000000000000000000\n", "line 2: the sum of the bytes does not fit 62 bits"},
+    {"0 1 1\n1 1 1 0 0\n", "line 2: input 0 is listed twice"},
+    {"0 1 1\n1 1 1 0.1\n", "line 2: input 0.1 is unknown"},
+    {"0 1 1\n1 1 1 0 ; inplace=1\n", "line 2: in-place over 1, which is no input"},
+    {"0 1 1 ; colour=3\n", "line 1: unknown field 'colour'"},
+    {"0 1 1 ; alt=3\n", "line 1: a kernel choice is alt=COST,WORKSPACE"},
+    {"0 1 1\n1 1 1 0 ; before=2\n2 1 1 1\n", "cycle"},
+    {"persistent 3 4\n", "line 1: text behind the persistent bytes"},
+};
+
+START_TEST(bad_instances_name_line_and_reason)
+{
+    RematInstance inst;
+    ck_assert(!remat_parse(bad_text[_i].text, &inst, NULL, err));
+    ck_assert_msg(strstr(err, bad_text[_i].message) != NULL, "'%s' instead of '%s'", err,
+                  bad_text[_i].message);
+}
+END_TEST
+
+START_TEST(reads_any_ids_in_any_order)
+{
+    const int64_t *ids;
+    RematInstance inst;
+    ck_assert(remat_parse("30 1 1 10 20\n10 2 2\n20 3 3 10\n", &inst, &ids, err));
+    ck_assert_int_eq(inst.nops, 3);
+    ck_assert_int_eq(ids[0], 10);
+    ck_assert_int_eq(ids[2], 30);
+    ck_assert_int_eq(inst.ops[2].nin, 2);
+    remat_free(&inst);
+    ck_assert(!remat_read("/nonexistent.dag", &inst, NULL, err));
+    ck_assert(strstr(err, "nonexistent") != NULL);
+}
+END_TEST
+
+/* ---- brute force ------------------------------------------------------------------------------------- */
+
+enum { MAX_NODES = 6 };
+
+typedef struct {
+    int n;
+    int64_t cost[MAX_NODES], bytes[MAX_NODES], ws[MAX_NODES];
+    uint32_t in[MAX_NODES]; /* sets of nodes */
+    int inplace[MAX_NODES]; /* input whose buffer may be taken over, -1 = none */
+    bool keep[MAX_NODES];
+} Dag;
+
+static int64_t bytes_of(const Dag *d, uint32_t set)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < d->n; i++)
+        sum += set >> i & 1 ? d->bytes[i] : 0;
+    return sum;
+}
+
+/* Cheapest cost over all schedules: Dijkstra over (resident values, operators that have run). -1 = infeasible. */
+static int64_t brute_force(const Dag *d, int64_t budget)
+{
+    static int64_t dist[1 << (2 * MAX_NODES)];
+    static bool done[1 << (2 * MAX_NODES)];
+    uint32_t all = (1u << d->n) - 1, states = 1u << (2 * d->n), keep = 0;
+    for (int i = 0; i < d->n; i++)
+        keep |= d->keep[i] ? 1u << i : 0;
+    for (uint32_t s = 0; s < states; s++) {
+        dist[s] = s ? INT64_MAX : 0;
+        done[s] = false;
+    }
+    for (;;) {
+        uint32_t best = states;
+        for (uint32_t s = 0; s < states; s++)
+            if (!done[s] && dist[s] < INT64_MAX && (best == states || dist[s] < dist[best]))
+                best = s;
+        if (best == states)
+            return -1;
+        done[best] = true;
+        uint32_t resident = best & all, ran = best >> d->n;
+        if (ran == all && (resident & keep) == keep)
+            return dist[best];
+        for (int i = 0; i < d->n; i++) {
+            uint32_t drop = best & ~(1u << i);
+            if (resident >> i & 1 && dist[best] < dist[drop])
+                dist[drop] = dist[best];
+            if ((resident & d->in[i]) != d->in[i])
+                continue;
+            uint32_t after = resident | 1u << i;
+            int64_t need = bytes_of(d, after) + d->ws[i];
+            uint32_t next = after | (ran | 1u << i) << d->n;
+            if (need <= budget && dist[best] + d->cost[i] < dist[next])
+                dist[next] = dist[best] + d->cost[i];
+            int j = d->inplace[i];
+            if (j < 0 || resident >> i & 1)
+                continue;
+            need -= d->bytes[j] < d->bytes[i] ? d->bytes[j] : d->bytes[i];
+            next &= ~(1u << j);
+            if (need <= budget && dist[best] + d->cost[i] < dist[next])
+                dist[next] = dist[best] + d->cost[i];
+        }
+    }
+}
+
+static RematInstance instance_of(const Dag *d)
+{
+    char text[4096];
+    int at = 0;
+    for (int i = 0; i < d->n; i++) {
+        at += sprintf(text + at, "%d %d %d", i, (int) d->cost[i], (int) d->bytes[i]);
+        for (int j = 0; j < i; j++)
+            at += d->in[i] >> j & 1 ? sprintf(text + at, " %d", j) : 0;
+        at += sprintf(text + at, " ; ws=%d%s", (int) d->ws[i], d->keep[i] ? " keep" : "");
+        at += d->inplace[i] >= 0 ? sprintf(text + at, " inplace=%d", d->inplace[i]) : 0;
+        at += sprintf(text + at, "\n");
+    }
+    return parse(text);
+}
+
+/* The DAG whose edges are the bits of `edges`, with random numbers. */
+static Dag dag_of(int n, uint32_t edges, bool extras)
+{
+    Dag d = {.n = n};
+    for (int i = 0; i < n; i++) {
+        d.cost[i] = below(8);
+        d.bytes[i] = 1 + below(8);
+        d.ws[i] = extras ? below(3) : 0;
+        d.keep[i] = extras && below(6) == 0;
+        d.inplace[i] = -1;
+        for (int j = 0; j < i; j++, edges >>= 1)
+            d.in[i] |= (edges & 1) << j;
+        for (int j = 0; j < i && extras; j++)
+            if (d.in[i] >> j & 1 && below(2))
+                d.inplace[i] = j;
+    }
+    return d;
+}
+
+static int64_t least_budget(const Dag *d, int64_t high)
+{
+    int64_t low = 0;
+    while (low + 1 < high) {
+        int64_t mid = (low + high) / 2;
+        if (brute_force(d, mid) >= 0)
+            high = mid;
+        else
+            low = mid;
+    }
+    return high;
+}
+
+static void compare(const Dag *d, const RematInstance *inst, int64_t budget, int effort)
+{
+    int64_t truth = brute_force(d, budget);
+    RematBound bound;
+    ck_assert(remat_bound(inst, budget, effort, 0, &bound, err));
+    if (truth >= 0) {
+        ck_assert(!bound.infeasible);
+        ck_assert_int_le(bound.cost, truth);
+    }
+    RematResult r = solve(inst, budget, 3000);
+    for (uint64_t seed = 2; seed < 12 && truth >= 0 && !(r.feasible && r.cost == truth); seed++) {
+        remat_result_free(&r);
+        r = solve_seed(inst, budget, 50000, seed);
+    }
+    check_result(inst, &r);
+    ck_assert_int_eq(r.feasible, truth >= 0);
+    if (truth >= 0)
+        ck_assert_int_eq(r.cost, truth);
+    else
+        ck_assert_int_lt(budget, r.min_budget);
+    remat_result_free(&r);
+}
+
+/* Every DAG of n nodes (or every stride-th), at the least budget, below it, and between it and the peak. */
+static void compare_all(int n, uint32_t stride, bool extras)
+{
+    uint32_t count = 1u << (n * (n - 1) / 2);
+    random_state = (uint64_t) n;
+    for (uint32_t edges = 0; edges < count; edges += stride) {
+        Dag d = dag_of(n, edges, extras);
+        RematInstance inst = instance_of(&d);
+        int64_t peak = remat_input_peak(&inst), least = least_budget(&d, peak);
+        ck_assert_int_ge(brute_force(&d, least), 0);
+        compare(&d, &inst, least, edges % (8 * stride) == 0);
+        compare(&d, &inst, (least + peak) / 2, edges % (8 * stride) == 0);
+        remat_free(&inst);
+    }
+}
+
+START_TEST(equals_brute_force_up_to_4_nodes)
+{
+    for (int n = 1; n <= 4; n++)
+        compare_all(n, 1, false);
+}
+END_TEST
+
+START_TEST(equals_brute_force_on_5_nodes)
+{
+    compare_all(5, 1, false);
+}
+END_TEST
+
+START_TEST(equals_brute_force_on_6_nodes)
+{
+    compare_all(6, 211, false);
+}
+END_TEST
+
+START_TEST(equals_brute_force_with_workspace_in_place_and_kept_values)
+{
+    compare_all(4, 1, true);
+    compare_all(5, 7, true);
+    compare_all(6, 331, true);
+}
+END_TEST
+
+START_TEST(infeasible_budgets_are_not_met)
+{
+    random_state = 5;
+    for (int k = 0; k < 20; k++) {
+        Dag d = dag_of(5, (uint32_t) below(1024), true);
+        RematInstance inst = instance_of(&d);
+        int64_t least = least_budget(&d, remat_input_peak(&inst));
+        RematResult r = solve(&inst, least - 1, 3000);
+        ck_assert(!r.feasible);
+        check_result(&inst, &r);
+        remat_result_free(&r);
+        RematOptions o = remat_defaults(0);
+        o.time_limit_s = 0;
+        o.max_moves = 20000;
+        ck_assert(remat_min_budget(&inst, &o, &r, err));
+        ck_assert_int_eq(r.min_budget, least);
+        ck_assert_int_eq(r.peak, least);
+        check_result(&inst, &r);
+        remat_result_free(&r);
+        remat_free(&inst);
+    }
+}
+END_TEST
+
+/* ---- uniform chains: revolve -------------------------------------------------------------------------- */
+
+static int64_t binomial(int n, int k)
+{
+    int64_t x = 1;
+    for (int i = 1; i <= k; i++)
+        x = x * (n - k + i) / i;
+    return x;
+}
+
+/* Griewank and Walther: least number of forward steps to reverse `length` steps with s snapshots. */
+static int64_t revolve_steps(int length, int s)
+{
+    int r = 0;
+    while (binomial(s + r, s) < length)
+        r++;
+    return r > 0 ? (int64_t) r * length - binomial(s + r, r - 1) : 0;
+}
+
+/* State x_0 stays; f_i: x_(i-1) -> x_i may work in place; b_i reads x_(i-1) and costs nothing. Snapshots are the
+ * states besides the one that is being advanced. */
+static RematInstance chain(int length)
+{
+    char text[4096];
+    int at = sprintf(text, "0 0 1 ; keep once\n");
+    for (int i = 1; i < length; i++)
+        at += sprintf(text + at, "%d 1 1 %d ; inplace=%d\n", i, i - 1, i - 1);
+    for (int i = length; i >= 1; i--) {
+        int id = 2 * length - i;
+        at += sprintf(text + at, "%d 0 0 %d", id, i - 1);
+        at += i < length ? sprintf(text + at, " %d\n", id - 1) : sprintf(text + at, "\n");
+    }
+    return parse(text);
+}
+
+START_TEST(uniform_chains_equal_revolve)
+{
+    for (int length = 2; length <= 12; length++) {
+        RematInstance inst = chain(length);
+        for (int s = 1; s <= 4 && s < length; s++) {
+            RematResult r = solve(&inst, s + 1, 20000);
+            for (uint64_t seed = 2; seed < 8 && r.cost != revolve_steps(length, s); seed++) {
+                remat_result_free(&r);
+                r = solve_seed(&inst, s + 1, 200000, seed);
+            }
+            check_result(&inst, &r);
+            ck_assert(r.feasible);
+            ck_assert_msg(r.cost == revolve_steps(length, s), "length %d snapshots %d: %d, revolve %d",
+                          length, s, (int) r.cost, (int) revolve_steps(length, s));
+            remat_result_free(&r);
+        }
+        remat_free(&inst);
+    }
+}
+END_TEST
+
+/* ---- larger random graphs with everything ------------------------------------------------------------- */
+
+/* A forward and backward pass over n layers with random skips; each "weight" is updated behind its gradient, and the
+ * update bars the readers of the weight. */
+static RematInstance training_graph(int n, uint64_t seed)
+{
+    char *text = malloc((size_t) n * 1000 + 1000);
+    int at = 0, nops = 0, *skip = calloc((size_t) n, sizeof *skip);
+    random_state = seed;
+    for (int i = 0; i < n; i++) { /* forward: ids 0 .. n - 1 */
+        at += sprintf(text + at, "%d %d %d", nops++, 10 + below(90), 10 + below(50));
+        at += i > 0 ? sprintf(text + at, " %d", i - 1) : 0;
+        skip[i] = i > 2 && below(3) == 0 ? below(i - 1) : -1;
+        at += skip[i] >= 0 ? sprintf(text + at, " %d", skip[i]) : 0;
+        at += sprintf(text + at, " ; out=%d ws=%d alt=%d,%d%s", 1 + below(9), 20 + below(30), 100 + below(20),
+                      below(10), below(12) == 0 ? " once" : "");
+        at += i > 0 && below(2) ? sprintf(text + at, " inplace=%d", i - 1) : 0;
+        at += sprintf(text + at, "\n");
+    }
+    for (int i = n - 1; i >= 0; i--) { /* backward and update: ids n + 2 (n - 1 - i), + 1 */
+        int grad = n + 2 * (n - 1 - i);
+        at += sprintf(text + at, "%d %d %d %d %d.1", grad, 20 + below(90), 10 + below(50), i, i);
+        at += i < n - 1 ? sprintf(text + at, " %d", grad - 2) : 0;
+        at += sprintf(text + at, " ; out=%d ws=%d\n", 5 + below(9), below(9));
+        at += sprintf(text + at, "%d 3 0 %d.1 ; once before=%d before=%d\n", grad + 1, grad, i, grad);
+    }
+    RematInstance inst = parse(text);
+    free(text);
+    free(skip);
+    return inst;
+}
+
+START_TEST(schedules_of_training_graphs_are_valid)
+{
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        RematInstance inst = training_graph(30, seed);
+        int64_t peak = remat_input_peak(&inst);
+        for (int percent = 90; percent >= 40; percent -= 10) {
+            RematResult r = solve(&inst, peak * percent / 100, 5000);
+            check_result(&inst, &r);
+            remat_result_free(&r);
+        }
+        remat_free(&inst);
+    }
+}
+END_TEST
+
+START_TEST(same_seed_same_schedule)
+{
+    RematInstance inst = training_graph(40, 3);
+    for (int threads = 1; threads <= 2; threads++) {
+        RematResult r[2];
+        for (int k = 0; k < 2; k++) {
+            RematOptions o = remat_defaults(remat_input_peak(&inst) * 7 / 10);
+            o.time_limit_s = 0;
+            o.max_moves = 30000;
+            o.threads = threads;
+            o.seed = 7;
+            ck_assert(remat_solve(&inst, &o, &r[k], err));
+            check_result(&inst, &r[k]);
+        }
+        ck_assert_int_eq(r[0].n, r[1].n);
+        ck_assert_mem_eq(r[0].seq, r[1].seq, sizeof *r[0].seq * (size_t) r[0].n);
+        ck_assert_mem_eq(r[0].alt, r[1].alt, (size_t) r[0].n);
+        remat_result_free(&r[0]);
+        remat_result_free(&r[1]);
+    }
+    remat_free(&inst);
+}
+END_TEST
+
+START_TEST(history_falls_and_progress_is_called)
+{
+    RematInstance inst = training_graph(40, 5);
+    RematResult r = solve(&inst, remat_input_peak(&inst) * 7 / 10, 30000);
+    ck_assert(r.feasible);
+    ck_assert_int_gt(r.nhistory, 0);
+    for (int32_t i = 1; i < r.nhistory; i++)
+        ck_assert_int_lt(r.history[i].cost, r.history[i - 1].cost);
+    ck_assert_int_eq(r.history[r.nhistory - 1].cost, r.cost);
+    remat_result_free(&r);
+    remat_free(&inst);
+}
+END_TEST
+
+START_TEST(pareto_curve_is_monotone)
+{
+    enum { COUNT = 12 };
+    RematInstance inst = training_graph(40, 9);
+    RematOptions o = remat_defaults(0);
+    RematResult r[COUNT];
+    o.time_limit_s = 0;
+    o.max_moves = 60000;
+    ck_assert_msg(remat_pareto(&inst, &o, NULL, COUNT, r, err), "%s", err);
+    for (int i = 0; i < COUNT; i++) {
+        check_result(&inst, &r[i]);
+        ck_assert(r[i].feasible);
+        ck_assert(i == 0 || r[i].cost >= r[i - 1].cost);
+        ck_assert(i == 0 || r[i].budget <= r[i - 1].budget);
+    }
+    for (int i = 0; i < COUNT; i++)
+        remat_result_free(&r[i]);
+    remat_free(&inst);
+}
+END_TEST
+
+START_TEST(policies_make_valid_schedules)
+{
+    RematInstance inst = training_graph(30, 11);
+    int64_t peak = remat_input_peak(&inst);
+    for (int i = 0; remat_policies[i]; i++) {
+        RematResult r;
+        ck_assert_msg(remat_named_policy(&inst, remat_policies[i], peak * 8 / 10, &r, err), "%s", err);
+        check_result(&inst, &r);
+        remat_result_free(&r);
+    }
+    RematResult r;
+    ck_assert(!remat_named_policy(&inst, "none such", peak, &r, err));
+    remat_free(&inst);
+}
+END_TEST
+
+/* The policy runs a block again right before its backward step: at most one more run per step. */
+START_TEST(revolve_policy_is_near_the_closed_form)
+{
+    for (int s = 2; s <= 3; s++) {
+        RematInstance inst = chain(12);
+        inst.loss = 11;
+        RematResult r;
+        ck_assert(remat_named_policy(&inst, "revolve", s + 1, &r, err));
+        check_result(&inst, &r);
+        ck_assert(r.feasible);
+        ck_assert_int_ge(r.cost, revolve_steps(12, s));
+        ck_assert_int_le(r.cost, revolve_steps(12, s) + 12);
+        remat_result_free(&r);
+        remat_free(&inst);
+    }
+}
+END_TEST
+
+/* ---- the benchmark instances ----------------------------------------------------------------------------- */
+
+START_TEST(training_graphs_are_solved_to_the_optimum)
+{
+    const char *path = shared_path("bench/remat/mobilenet.dag");
+    RematInstance inst;
+    if (!path)
+        return;
+    ck_assert_msg(remat_read(path, &inst, NULL, err), "%s", err);
+    RematResult r = solve(&inst, remat_input_peak(&inst) * 8 / 10, 300000);
+    check_result(&inst, &r);
+    ck_assert(r.feasible);
+    ck_assert_int_le(r.cost, 162680);
+    remat_result_free(&r);
+    remat_free(&inst);
+}
+END_TEST
+
+Suite *suite_remat(void)
+{
+    Suite *s = suite_create("remat");
+    TCase *t = tcase_create("evaluate");
+    tcase_add_test(t, evaluates_by_hand);
+    tcase_add_test(t, evaluates_in_place);
+    tcase_add_test(t, evaluates_several_outputs);
+    tcase_add_test(t, refuses_what_is_no_schedule);
+    suite_add_tcase(s, t);
+    t = tcase_create("read");
+    tcase_add_loop_test(t, bad_instances_name_line_and_reason, 0, sizeof bad_text / sizeof *bad_text);
+    tcase_add_test(t, reads_any_ids_in_any_order);
+    suite_add_tcase(s, t);
+    t = tcase_create("brute force");
+    tcase_set_timeout(t, 300);
+    tcase_add_test(t, equals_brute_force_up_to_4_nodes);
+    tcase_add_test(t, equals_brute_force_on_5_nodes);
+    tcase_add_test(t, equals_brute_force_on_6_nodes);
+    tcase_add_test(t, equals_brute_force_with_workspace_in_place_and_kept_values);
+    tcase_add_test(t, infeasible_budgets_are_not_met);
+    suite_add_tcase(s, t);
+    t = tcase_create("solve");
+    tcase_set_timeout(t, 300);
+    tcase_add_test(t, uniform_chains_equal_revolve);
+    tcase_add_test(t, schedules_of_training_graphs_are_valid);
+    tcase_add_test(t, same_seed_same_schedule);
+    tcase_add_test(t, history_falls_and_progress_is_called);
+    tcase_add_test(t, pareto_curve_is_monotone);
+    tcase_add_test(t, policies_make_valid_schedules);
+    tcase_add_test(t, revolve_policy_is_near_the_closed_form);
+    tcase_add_test(t, training_graphs_are_solved_to_the_optimum);
+    suite_add_tcase(s, t);
+    return s;
+}
