@@ -1,4 +1,360 @@
-/* import_image.c */
-#include "onnx_int.h"
+/* import_image.c -- sampling and rearranging images: GridSample, AffineGrid, RoiAlign,
+ * DeformConv, Col2Im, CenterCropPad, MaxUnpool. */
+#include "sample.h"
+#include <string.h>
 
-const OnnxOp onnx_image[] = {{0}};
+/* ---- GridSample and AffineGrid -------------------------------------------------------- */
+
+static bool read_sampler(OnnxNode *n, Sampler *s)
+{
+    const Type *x = in_type(n, 0), *grid = in_type(n, 1);
+    const char *mode = attr_str(n, "mode", "linear"), *pad = attr_str(n, "padding_mode", "zeros");
+    *s = (Sampler){.mode = strstr(mode, "linear")  ? SAMPLE_LINEAR
+                           : strstr(mode, "cubic") ? SAMPLE_CUBIC
+                                                   : SAMPLE_NEAREST,
+                   .outside = strcmp(pad, "border") == 0       ? OUTSIDE_BORDER
+                              : strcmp(pad, "reflection") == 0 ? OUTSIDE_REFLECTED
+                                                               : OUTSIDE_ZERO,
+                   .corners = attr_int(n, "align_corners", 0) != 0,
+                   .n = x->rank - 2};
+    if (s->n < 1 || s->n > SAMPLE_DIMS || grid->rank != x->rank ||
+        grid->dim[grid->rank - 1] != s->n || grid->dim[0] != x->dim[0])
+        return fail(n->x->d, "grid does not fit the input");
+    for (int d = 0; d < s->n; d++)
+        s->extent[d] = x->dim[2 + d];
+    return true;
+}
+
+/* Coordinates of the grid are in [-1, 1], the last dimension's first. */
+static bool import_grid_sample(OnnxNode *n)
+{
+    Graph *g = n->g;
+    Sampler s;
+    TRY(read_sampler(n, &s));
+    Ints out = ints_of(in_type(n, 1));
+    int64_t points = 1;
+    for (int d = 0; d < s.n; d++)
+        points *= out.v[1 + d];
+    Val grid = build_reshape(g, n->in[1], 3, (int64_t[]){out.v[0], points, s.n}), at[SAMPLE_DIMS];
+    grid = build_cast(g, grid, in_type(n, 0)->dt);
+    for (int d = 0; d < s.n; d++) {
+        double size = (double)s.extent[d], half = (s.corners ? size - 1 : size) / 2;
+        Val c = build_slice(g, grid, 2, s.n - 1 - d, 1);
+        c = build_reshape(g, c, 2, (int64_t[]){out.v[0], points});
+        at[d] = add_scalar(g, mul_scalar(g, c, half), (size - 1) / 2);
+    }
+    Val y = sample(g, &s, n->in[0], at);
+    memmove(&out.v[2], &out.v[1], (size_t)s.n * sizeof *out.v);
+    out.v[1] = in_type(n, 0)->dim[1];
+    n->out[0] = reshape_ints(g, y, &out);
+    return n->out[0].i;
+}
+
+static bool import_affine_grid(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type *theta = in_type(n, 0);
+    Ints size;
+    TRY(static_ints(n, 1, &size) && shape_valid(n, &size));
+    int k = size.n - 2;
+    if (k < 2 || k > 3 || theta->rank != 3 || theta->dim[1] != k || theta->dim[2] != k + 1)
+        return fail(n->x->d, "theta does not fit the size");
+    bool corners = attr_int(n, "align_corners", 0) != 0;
+    Ints out = {.n = k + 2, .v = {size.v[0]}};
+    int64_t points = 1;
+    for (int d = 0; d < k; d++)
+        points *= out.v[1 + d] = size.v[2 + d];
+    out.v[k + 1] = k;
+    Type tb = type_make(theta->dt, 2, (int64_t[]){points, k + 1});
+    TRY(small_enough(n, &tb));
+    Tensor base = {tb, NEW(n->x->a, char, type_bytes(&tb) + 1)};
+    for (int64_t p = 0; p < points; p++) {
+        int64_t rest = p;
+        for (int d = k - 1, c = 0; d >= 0; d--, c++) { /* the last dimension's coordinate first */
+            double extent = (double)size.v[2 + d], i = (double)(rest % size.v[2 + d]);
+            double v = !corners ? (2 * i + 1) / extent - 1 : extent > 1 ? 2 * i / (extent - 1) - 1 : 0;
+            tensor_set_f(&base, p * (k + 1) + c, v);
+            rest /= size.v[2 + d];
+        }
+        tensor_set_f(&base, p * (k + 1) + k, 1);
+    }
+    Val y = build_matmul(g, graph_const(g, "grid", tb, base.data), n->in[0], false, true);
+    n->out[0] = reshape_ints(g, y, &out);
+    return n->out[0].i;
+}
+
+/* ---- RoiAlign ------------------------------------------------------------------------------ */
+
+/* Sampling positions along one dimension: start + (i + 0.5) * size / count, clamped as the
+ * definition does: beyond one pixel outside reads 0, closer ones read the border. */
+typedef struct {
+    Val at, valid; /* [rois, count] */
+} Line;
+
+static Line line(Graph *g, Val start, Val size, int64_t count, int64_t extent)
+{
+    Val step = along_axis(g, build_cast(g, iota(g, count), val_type(g, start)->dt), 1, 2);
+    step = mul_scalar(g, add_scalar(g, step, 0.5), 1.0 / (double)count);
+    Val at = build2(g, OP_add, start, build2(g, OP_mul, size, step));
+    Val low = build2(g, OP_less_equal, scalar_like(g, at, -1), at);
+    Val high = build2(g, OP_less_equal, at, scalar_like(g, at, (double)extent));
+    Val valid = build_cast(g, build2(g, OP_and, low, high), val_type(g, at)->dt);
+    return (Line){with_consts(g, OP_clip, at, 0, (double)extent - 1), valid};
+}
+
+/* v[rois, n] repeated to every pair (row, column): [rois, rows * columns]. */
+static Val pairs(Graph *g, Val v, bool is_row, int64_t rows, int64_t columns)
+{
+    int64_t rois = val_type(g, v)->dim[0];
+    v = build_reshape(g, v, 3, is_row ? (int64_t[]){rois, rows, 1} : (int64_t[]){rois, 1, columns});
+    v = build_expand(g, v, 3, (int64_t[]){rois, rows, columns});
+    return build_reshape(g, v, 2, (int64_t[]){rois, rows * columns});
+}
+
+static bool import_roi_align(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type x = *in_type(n, 0), r = *in_type(n, 1);
+    int64_t oh = attr_int(n, "output_height", 1), ow = attr_int(n, "output_width", 1);
+    int64_t ratio = attr_int(n, "sampling_ratio", 0);
+    double scale = attr_float(n, "spatial_scale", 1);
+    bool half = attr_is(n, "coordinate_transformation_mode",
+                        n->opset < 16 ? "output_half_pixel" : "half_pixel", "half_pixel");
+    if (ratio < 1 || ratio > 64 || oh < 1 || ow < 1 || oh > 4096 || ow > 4096)
+        return refuse(n, "sampling_ratio %lld: the number of samples would depend on data",
+                      (long long)ratio);
+    if (x.rank != 4 || r.rank != 2 || r.dim[1] != 4)
+        return fail(n->x->d, "rois must be [n, 4]");
+    Val c[4];
+    for (int i = 0; i < 4; i++)
+        c[i] = add_scalar(g, mul_scalar(g, build_slice(g, n->in[1], 1, i, 1), scale),
+                          half ? -0.5 : 0);
+    Val w = build2(g, OP_sub, c[2], c[0]), h = build2(g, OP_sub, c[3], c[1]);
+    if (!half) {
+        w = build2(g, OP_max, w, scalar_like(g, w, 1));
+        h = build2(g, OP_max, h, scalar_like(g, h, 1));
+    }
+    int64_t rows = oh * ratio, columns = ow * ratio;
+    Line ly = line(g, c[1], h, rows, x.dim[2]), lx = line(g, c[0], w, columns, x.dim[3]);
+    TRY(ly.at.i && lx.at.i);
+    Val at[2] = {pairs(g, ly.at, true, rows, columns), pairs(g, lx.at, false, rows, columns)};
+    Val valid = build2(g, OP_mul, pairs(g, ly.valid, true, rows, columns),
+                       pairs(g, lx.valid, false, rows, columns));
+    Sampler s = {SAMPLE_LINEAR, OUTSIDE_BORDER, true, 2, {x.dim[2], x.dim[3]}};
+    Val image = build(g, OP_gather, NULL, 2, (Val[]){n->in[0], n->in[2]}, &(AxisAttrs){0});
+    TRY(image.i && valid.i);
+    Val y = sample(g, &s, image, at);
+    y = build2(g, OP_mul, y, build_reshape(g, valid, 3, (int64_t[]){r.dim[0], 1, rows * columns}));
+    y = build_reshape(g, y, 6, (int64_t[]){r.dim[0], x.dim[1], oh, ratio, ow, ratio});
+    uint32_t bins = 1u << 3 | 1u << 5;
+    n->out[0] = attr_is(n, "mode", "avg", "max") ? build_reduce(g, OP_reduce_max, y, bins, false)
+                                                 : mean_over(g, y, bins, false);
+    return n->out[0].i;
+}
+
+/* ---- DeformConv -------------------------------------------------------------------------------
+ *
+ * A convolution whose window positions are moved by offsets that are data: the moved pixels are
+ * sampled to columns [N, C * kernel, out] and multiplied by the weights. */
+
+typedef struct {
+    int64_t batch, channels, kernel, points, groups;
+    int64_t kh, kw, oh, ow, stride[2], pad[2], dilation[2];
+} Deform;
+
+static bool read_deform(OnnxNode *n, Deform *f)
+{
+    const Type *x = in_type(n, 0), *w = in_type(n, 1), *offset = in_type(n, 2);
+    Ints stride, pads, dilation;
+    if (x->rank != 4 || w->rank != 4 || offset->rank != 4)
+        return refuse(n, "other than two spatial dimensions");
+    bool s = attr_ints(n, "strides", &stride), p = attr_ints(n, "pads", &pads);
+    bool d = attr_ints(n, "dilations", &dilation);
+    *f = (Deform){.batch = x->dim[0], .channels = x->dim[1], .kernel = w->dim[2] * w->dim[3],
+                  .groups = attr_int(n, "offset_group", 1), .kh = w->dim[2], .kw = w->dim[3],
+                  .oh = offset->dim[2], .ow = offset->dim[3]};
+    f->points = f->oh * f->ow;
+    for (int i = 0; i < 2; i++) {
+        f->stride[i] = s && stride.n == 2 ? stride.v[i] : 1;
+        f->pad[i] = p && pads.n == 4 ? pads.v[i] : 0;
+        f->dilation[i] = d && dilation.n == 2 ? dilation.v[i] : 1;
+    }
+    return (f->groups > 0 && f->channels % f->groups == 0 &&
+            offset->dim[1] == 2 * f->groups * f->kernel) ||
+           fail(n->x->d, "offsets do not fit the weights");
+}
+
+/* Positions of the unmoved window in dimension d: [kernel, points]. */
+static Val window_positions(OnnxNode *n, const Deform *f, int d)
+{
+    Type t = type_make(in_type(n, 0)->dt, 2, (int64_t[]){f->kernel, f->points});
+    Tensor v = {t, NEW(n->x->a, char, type_bytes(&t) + 1)};
+    for (int64_t k = 0; k < f->kernel; k++)
+        for (int64_t p = 0; p < f->points; p++) {
+            int64_t tap = d ? k % f->kw : k / f->kw, out = d ? p % f->ow : p / f->ow;
+            double at = (double)(out * f->stride[d] - f->pad[d] + tap * f->dilation[d]);
+            tensor_set_f(&v, k * f->points + p, at);
+        }
+    return graph_const(n->g, "window", t, v.data);
+}
+
+static bool import_deform_conv(OnnxNode *n)
+{
+    Graph *g = n->g;
+    Deform f;
+    TRY(read_deform(n, &f));
+    const Type x = *in_type(n, 0), w = *in_type(n, 1);
+    int64_t per = f.channels / f.groups, group = attr_int(n, "group", 1), taps = f.kernel * f.points;
+    if (group < 1 || w.dim[0] % group || w.dim[1] * group != f.channels || taps > 1 << 26)
+        return fail(n->x->d, "group %lld does not fit the weights", (long long)group);
+    Val column[64], base[2] = {window_positions(n, &f, 0), window_positions(n, &f, 1)};
+    if (f.groups > 64)
+        return refuse(n, "%lld offset groups", (long long)f.groups);
+    Val offset = build_reshape(g, n->in[2], 5,
+                               (int64_t[]){f.batch, f.groups, f.kernel, 2, f.points});
+    Sampler s = {SAMPLE_LINEAR, OUTSIDE_ZERO, true, 2, {x.dim[2], x.dim[3]}};
+    for (int64_t k = 0; k < f.groups; k++) {
+        Val at[2], mine = build_slice(g, offset, 1, k, 1);
+        for (int d = 0; d < 2; d++) {
+            Val moved = build_reshape(g, build_slice(g, mine, 3, d, 1), 3,
+                                      (int64_t[]){f.batch, f.kernel, f.points});
+            at[d] = build_reshape(g, build2(g, OP_add, moved, base[d]), 2,
+                                  (int64_t[]){f.batch, taps});
+        }
+        column[k] = sample(g, &s, build_slice(g, n->in[0], 1, k * per, per), at);
+        if (has_in(n, 4)) {
+            Val mask = build_slice(g, n->in[4], 1, k * f.kernel, f.kernel);
+            mask = build_reshape(g, mask, 3, (int64_t[]){f.batch, 1, taps});
+            column[k] = build2(g, OP_mul, column[k], mask);
+        }
+        TRY(column[k].i);
+    }
+    int64_t inner = w.dim[1] * f.kernel;
+    Val all = build_concat(g, (int)f.groups, column, 1);
+    all = build_reshape(g, all, 4, (int64_t[]){f.batch, group, inner, f.points});
+    Val weight = build_reshape(g, n->in[1], 3, (int64_t[]){group, w.dim[0] / group, inner});
+    Val y = build_matmul(g, weight, all, false, false);
+    y = build_reshape(g, y, 4, (int64_t[]){f.batch, w.dim[0], f.oh, f.ow});
+    if (has_in(n, 3))
+        y = build2(g, OP_add, y, along_axis(g, n->in[3], 1, 4));
+    n->out[0] = y;
+    return y.i;
+}
+
+/* ---- rearranging ---------------------------------------------------------------------------------- */
+
+/* Overlapping blocks summed: the transposed convolution of every channel with unit kernels. */
+static bool import_col2im(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type x = *in_type(n, 0);
+    Ints image, block;
+    ConvAttrs at = {0};
+    TRY(static_ints(n, 1, &image) && static_ints(n, 2, &block));
+    int k = image.n;
+    if (x.rank != 3 || block.n != k || k < 1 || k > 3)
+        return refuse(n, "%d spatial dimensions", k);
+    attr_ints(n, "strides", &at.strides);
+    attr_ints(n, "pads", &at.pads);
+    attr_ints(n, "dilations", &at.dilations);
+    int64_t size = 1, blocks = 1;
+    Ints out = {.n = k + 2, .v = {x.dim[0]}}, w = {.n = k + 2, .v = {0, 1}};
+    for (int i = 0; i < k; i++) {
+        at.strides.v[i] = at.strides.n ? at.strides.v[i] : 1;
+        at.dilations.v[i] = at.dilations.n ? at.dilations.v[i] : 1;
+        int64_t pads = at.pads.n ? at.pads.v[i] + at.pads.v[k + i] : 0;
+        if (block.v[i] < 1 || block.v[i] > 4096 || at.strides.v[i] < 1 || at.dilations.v[i] < 1)
+            return fail(n->x->d, "block shape or strides");
+        int64_t room = image.v[i] + pads - at.dilations.v[i] * (block.v[i] - 1) - 1;
+        size *= w.v[2 + i] = block.v[i];
+        blocks *= out.v[2 + i] = room < 0 ? 0 : room / at.strides.v[i] + 1;
+    }
+    if (size > 4096 || x.dim[1] % size || blocks != x.dim[2])
+        return fail(n->x->d, "the input does not consist of such blocks");
+    at.strides.n = at.dilations.n = k;
+    at.pads.n = 2 * k;
+    at.group = x.dim[1] / size;
+    at.shape = (Ints){.n = k + 2, .v = {x.dim[0], at.group}};
+    memcpy(&at.shape.v[2], image.v, (size_t)k * sizeof *image.v);
+    out.v[1] = w.v[0] = x.dim[1];
+    Val row = along_axis(g, iota(g, x.dim[1]), 0, 2), column = along_axis(g, iota(g, size), 1, 2);
+    Val unit = build2(g, OP_equal, build2(g, OP_mod, row, build_scalar(g, DT_I64, (double)size)),
+                      column);
+    Val y = reshape_ints(g, n->in[0], &out);
+    unit = reshape_ints(g, build_cast(g, unit, x.dt), &w);
+    n->out[0] = build(g, OP_conv_bwd_data, NULL, 2, (Val[]){y, unit}, &at);
+    return n->out[0].i;
+}
+
+static bool import_center_crop_pad(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type t = *in_type(n, 0);
+    Ints shape, axes;
+    TRY(static_ints(n, 1, &shape) && shape_valid(n, &shape));
+    bool given = attr_ints(n, "axes", &axes);
+    if (shape.n != (given ? axes.n : t.rank))
+        return fail(n->x->d, "%d extents for rank %d", shape.n, t.rank);
+    PadAttrs pad = {.before.n = t.rank, .after.n = t.rank};
+    Val y = n->in[0];
+    for (int i = 0; i < shape.n; i++) {
+        int64_t axis;
+        TRY(axis_in(n, given ? axes.v[i] : i, t.rank, &axis));
+        int64_t have = t.dim[axis], want = shape.v[i];
+        if (want <= have) {
+            y = build_slice(g, y, (int)axis, (have - want) / 2, want);
+        } else {
+            pad.before.v[axis] = (want - have) / 2;
+            pad.after.v[axis] = want - have - pad.before.v[axis];
+        }
+    }
+    n->out[0] = build(g, OP_pad, NULL, 1, &y, &pad);
+    return n->out[0].i;
+}
+
+/* Zeros with the values put at their flat indices. */
+static bool import_max_unpool(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type x = *in_type(n, 0);
+    Ints kernel, strides, pads, out = ints_of(&x);
+    attr_ints(n, "kernel_shape", &kernel);
+    attr_ints(n, "strides", &strides);
+    attr_ints(n, "pads", &pads);
+    int sp = x.rank - 2;
+    if (sp < 1 || kernel.n != sp || (strides.n && strides.n != sp) || (pads.n && pads.n != 2 * sp))
+        return fail(n->x->d, "kernel, strides and pads do not fit the input");
+    for (int i = 0; i < sp; i++)
+        out.v[2 + i] = (x.dim[2 + i] - 1) * (strides.n ? strides.v[i] : 1) + kernel.v[i] -
+                       (pads.n ? pads.v[i] + pads.v[sp + i] : 0);
+    TRY(shape_valid(n, &out));
+    Type natural = type_make(x.dt, out.n, out.v); /* indices count in this shape */
+    int64_t total = type_count(&natural), count = type_count(&x);
+    Val zero = build_expand(g, build_scalar(g, x.dt, 0), 1, &total);
+    Val in[3] = {zero, build_reshape(g, n->in[1], 1, &count), build_reshape(g, n->in[0], 1, &count)};
+    Val y = build(g, OP_scatter_elements, NULL, 3, in, &(ScatterAttrs){0});
+    y = reshape_ints(g, y, &out);
+    if (has_in(n, 2)) {
+        PadAttrs pad = {.before.n = x.rank, .after.n = x.rank};
+        TRY(static_ints(n, 2, &out) && shape_valid(n, &out));
+        for (int i = 0; i < x.rank; i++) {
+            pad.after.v[i] = i < out.n ? out.v[i] - natural.dim[i] : -1;
+            if (pad.after.v[i] < 0)
+                return refuse(n, "output_shape smaller than what the window covers");
+        }
+        y = build(g, OP_pad, NULL, 1, &y, &pad);
+    }
+    n->out[0] = y;
+    return y.i;
+}
+
+const OnnxOp onnx_image[] = {
+    {"AffineGrid", 20, .import = import_affine_grid},
+    {"CenterCropPad", 18, .import = import_center_crop_pad},
+    {"Col2Im", 18, .import = import_col2im},
+    {"DeformConv", 19, .import = import_deform_conv, .weights = 10},
+    {"GridSample", 16, .import = import_grid_sample},
+    {"MaxUnpool", 9, .import = import_max_unpool},
+    {"RoiAlign", 10, .import = import_roi_align},
+    {0},
+};
