@@ -84,10 +84,27 @@ static bool is_staged(const Sched *s, uint32_t i)
            in->stride[s->vec] != 0 && in->stride[s->vec] != 1;
 }
 
+/* Random draws of consecutive elements are several times cheaper together: one call of the
+ * generator serves four.  They are made for the whole item, into u<i>. */
+static bool is_bulk(const Sched *s, uint32_t i)
+{
+    const KInst *in = &s->ins[i];
+    if (in->kind != K_EXPR || !s->live[i] || strcmp(in->expr->text, "PHILOX_UNIFORM(a, al, b, c)"))
+        return false;
+    bool fits = s->kind == SCHED_POINT
+                    ? s->tile < 0
+                    : s->kind == SCHED_ROW && s->red == 1u << s->vec && s->nred <= ROW_BUFFER;
+    const KInst *at = &s->ins[in->arg[2]];
+    return fits && at->kind == K_INDEX && at->stride[s->vec] == 1 &&
+           s->scope[in->arg[0]] == SCOPE_ITEM && s->scope[in->arg[1]] == SCOPE_ITEM;
+}
+
 static void value(Printer *pr, uint32_t i)
 {
     const KInst *in = &pr->s->ins[i];
-    if (is_staged(pr->s, i))
+    if (is_bulk(pr->s, i))
+        LINE("const REAL v%u = R(u%u[i%d - e%u]) * R(5.9604644775390625e-8);", i, i, pr->s->vec, i);
+    else if (is_staged(pr->s, i))
         LINE("const %s v%u = LD_%s(u%u[c], i%d - t0);", text_type(in), i,
              dtype_name[pr->s->k->operand[in->operand]], i, pr->s->tile);
     else
@@ -183,8 +200,13 @@ static void item_indices(Printer *pr)
 {
     const Sched *s = pr->s;
     if (pr->blocks > 1) {
-        LINE("const int64_t c0 = item %% %" PRId64 " * %" PRId64 ";", pr->blocks, pr->width);
-        LINE("const int64_t outer = item / %" PRId64 ";", pr->blocks);
+        bool alone = pr->items == pr->blocks && s->tile < 0;
+        if (alone)
+            LINE("const int64_t c0 = item * %" PRId64 ";", pr->width);
+        else
+            LINE("const int64_t c0 = item %% %" PRId64 " * %" PRId64 ";", pr->blocks, pr->width);
+        if (!alone)
+            LINE("const int64_t outer = item / %" PRId64 ";", pr->blocks);
         if (s->extent[s->vec] % pr->width)
             LINE("const int64_t w = c0 + %" PRId64 " <= %" PRId64 " ? %" PRId64 " : %" PRId64
                  " - c0;", pr->width, s->extent[s->vec], pr->width, s->extent[s->vec]);
@@ -454,6 +476,33 @@ static void stage_tiles(Printer *pr)
     }
 }
 
+/* Draws for all elements of the item, from element e<i> of the vector dimension on. */
+static void draw_bulk(Printer *pr)
+{
+    const Sched *s = pr->s;
+    char seed[NAME_LEN], step[NAME_LEN], count[NAME_LEN], at[512];
+    bool row = s->kind == SCHED_ROW, part = !row && pr->blocks > 1;
+    pr->here = SCOPE_ITEM;
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (!is_bulk(s, i))
+            continue;
+        KInst first = s->ins[s->ins[i].arg[2]];
+        first.stride[s->vec] = 0;
+        text_address(s, &first, at, sizeof at);
+        name_of(pr, s->ins[i].arg[0], seed);
+        name_of(pr, s->ins[i].arg[1], step);
+        LINE("int32_t u%u[%" PRId64 "];", i, (row ? s->nred : pr->width) + 6);
+        LINE("const int64_t f%u = %s%s;", i, at, part ? " + c0" : "");
+        LINE("const int64_t e%u = %s - (f%u & 3);", i, part ? "c0" : "0", i);
+        if (part && s->extent[s->vec] % pr->width)
+            snprintf(count, sizeof count, "w");
+        else
+            snprintf(count, sizeof count, "%" PRId64, row ? s->nred : pr->width);
+        LINE("philox_fill(u%u, %s, %s, INT64_C(%" PRId64 "), %s, f%u);", i, count, seed,
+             (int64_t)s->ins[i].al, step, i);
+    }
+}
+
 /* Every item from start to end on one thread. */
 static void whole_items(Printer *pr)
 {
@@ -465,6 +514,7 @@ static void whole_items(Printer *pr)
     row_buffers(pr);
     stage_tiles(pr);
     item_values(pr, 0);
+    draw_bulk(pr);
     for (int pass = 0; pass <= s->last; pass++) {
         run_pass(pr, pass);
         for (uint32_t i = 0; i < s->n && s->kind == SCHED_ROW; i++)

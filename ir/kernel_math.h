@@ -110,8 +110,8 @@ static inline int64_t mod_int(int64_t x, int64_t y)
 
 static inline double normal_real(int64_t seed, int64_t key, int64_t step, int64_t index)
 {
-    double u = (philox_bits(seed, key, step, index) + 1) * 0x1p-24;
-    double v = philox_bits1(seed, key, step, index) * 0x1p-24;
+    double u = (philox_bits(seed, key, step, 2 * index) + 1) * 0x1p-24;
+    double v = philox_bits(seed, key, step, 2 * index + 1) * 0x1p-24;
     return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
 }
 #define PHILOX_NORMAL(seed, key, step, index)                                                \

@@ -24,6 +24,17 @@
         k1 += 0xBB67AE85u;                                                                   \
     } while (0)
 
+#define PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1)                                            \
+    do {                                                                                     \
+        uint64_t p0_ = c0 * 0xD2511F53u, p1_ = c2 * 0xCD9E8D57u;                             \
+        c0 = (p1_ >> 32) ^ c1 ^ k0;                                                          \
+        c2 = (p0_ >> 32) ^ c3 ^ k1;                                                          \
+        c1 = p1_ & low;                                                                      \
+        c3 = p0_ & low;                                                                      \
+        k0 = (k0 + 0x9E3779B9u) & low;                                                       \
+        k1 = (k1 + 0xBB67AE85u) & low;                                                       \
+    } while (0)
+
 typedef struct {
     uint32_t w0, w1, w2, w3;
 } PhiloxWords;
@@ -53,15 +64,41 @@ FN PhiloxWords philox_draw(int64_t seed, int64_t key, int64_t step, int64_t inde
                       (uint32_t)(s ^ (s >> 32)), (uint32_t)(k ^ (k >> 32)));
 }
 
-/* 24 random bits: 0 .. 2^24 - 1, exact as a float. */
+/* 24 random bits: 0 .. 2^24 - 1, exact as a float.  A draw serves four consecutive elements. */
 FN int32_t philox_bits(int64_t seed, int64_t key, int64_t step, int64_t index)
 {
-    return (int32_t)(philox_draw(seed, key, step, index).w0 >> 8);
+    PhiloxWords w = philox_draw(seed, key, step, index >> 2);
+    uint32_t even = index & 2 ? w.w2 : w.w0, odd = index & 2 ? w.w3 : w.w1;
+    return (int32_t)((index & 1 ? odd : even) >> 8);
 }
 
-FN int32_t philox_bits1(int64_t seed, int64_t key, int64_t step, int64_t index)
+/* philox_bits of n consecutive elements from `first`: out[0] belongs to element first & ~3, so
+ * out has room for n + 6.  Words in 64-bit lanes: no packing between the rounds when vectorised. */
+FN void philox_fill(int32_t *out, int64_t n, int64_t seed, int64_t key, int64_t step,
+                    int64_t first)
 {
-    return (int32_t)(philox_draw(seed, key, step, index).w1 >> 8);
+    const uint64_t low = 0xFFFFFFFFu, t = (uint64_t)step, s = (uint64_t)seed, k = (uint64_t)key;
+    const uint64_t start = (uint64_t)first >> 2;
+    const int64_t groups = (int64_t)(((uint64_t)first + (uint64_t)n + 3) >> 2) - (int64_t)start;
+    for (int64_t g = 0; g < groups; g++) {
+        uint64_t i = start + (uint64_t)g;
+        uint64_t c0 = i & low, c1 = i >> 32, c2 = t & low, c3 = t >> 32;
+        uint64_t k0 = (s ^ (s >> 32)) & low, k1 = (k ^ (k >> 32)) & low;
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
+        out[4 * g] = (int32_t)(c0 >> 8);
+        out[4 * g + 1] = (int32_t)(c1 >> 8);
+        out[4 * g + 2] = (int32_t)(c2 >> 8);
+        out[4 * g + 3] = (int32_t)(c3 >> 8);
+    }
 }
 
 #endif

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "ir/kernel_math.h"
 
 enum { MAX_VALUES = 64 };
 
@@ -145,6 +146,26 @@ static void integer_expression(Gen *g)
     keep(g, k_expr(g->k, &op_table[binary[pick(g, 7)]]->expr, KT_INT, a, b, 0, 0, 0));
 }
 
+static double uniform_f(double a, double b, double c, double al, double be)
+{
+    (void)be;
+    return PHILOX_UNIFORM(a, al, b, c);
+}
+static const Expr uniform = {"philox_uniform", 3, "PHILOX_UNIFORM(a, al, b, c)", uniform_f, NULL};
+
+/* A draw per element, as dropout lowers it. */
+static void draw(Gen *g)
+{
+    int64_t stride[K_DIMS] = {0}, size = 1;
+    for (int d = g->k->rank; d-- > 0;) {
+        stride[d] = size;
+        size *= g->k->extent[d];
+    }
+    int seed = k_const(g->k, KT_INT, 42), step = k_const(g->k, KT_INT, 3);
+    int at = k_index(g->k, stride, pick(g, 7));
+    keep(g, k_expr(g->k, &uniform, KT_REAL, seed, step, at, 1234567890123.0, 0));
+}
+
 /* Sums are brought back to the size of their terms. */
 static void reduction(Gen *g)
 {
@@ -202,6 +223,8 @@ void random_kernel(RandomKernel *r, Arena *a, uint64_t seed, bool large)
     if (!g.nreal)
         keep(&g, k_const(&r->k, KT_REAL, 0.25));
     r->nread = r->k.noperands;
+    if (pick(&g, 4) == 0)
+        draw(&g);
     int levels = r->k.red ? 1 + pick(&g, 3) : 0;
     for (int i = 0; i <= levels; i++) {
         for (int n = pick(&g, 4); n >= 0; n--)

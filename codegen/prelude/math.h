@@ -393,16 +393,15 @@ FN uint16_t f16_store(float x)
 #define POW(x, y) BY_TYPE(pow_, x, y)
 #define MOD(x, y) BY_TYPE(mod_, x, y)
 
+#define PHILOX_BITS(seed, key, step, index)                                                  \
+    R(philox_bits((int64_t)(seed), (int64_t)(key), (int64_t)(step), (int64_t)(index)))
 #define PHILOX_UNIFORM(seed, key, step, index)                                               \
-    (R(philox_bits((int64_t)(seed), (int64_t)(key), (int64_t)(step), (int64_t)(index))) *    \
-     R(5.9604644775390625e-8))
+    (PHILOX_BITS(seed, key, step, index) * R(5.9604644775390625e-8))
 #define PHILOX_NORMAL(seed, key, step, index)                                                \
-    (SQRT(R(-2) *                                                                            \
-          LOG(R(philox_bits((int64_t)(seed), (int64_t)(key), (int64_t)(step),                \
-                            (int64_t)(index)) + 1) * R(5.9604644775390625e-8))) *            \
-     COS(R(6.283185307179586) *                                                              \
-         (R(philox_bits1((int64_t)(seed), (int64_t)(key), (int64_t)(step),                   \
-                         (int64_t)(index))) * R(5.9604644775390625e-8))))
+    (SQRT(R(-2) * LOG((PHILOX_BITS(seed, key, step, 2 * (index)) + 1) *                      \
+                      R(5.9604644775390625e-8))) *                                           \
+     COS(R(6.283185307179586 * 5.9604644775390625e-8) *                                      \
+         PHILOX_BITS(seed, key, step, 2 * (index) + 1)))
 
 #define LD_f32(p, i) ((p)[i])
 #define LD_f64(p, i) ((p)[i])
