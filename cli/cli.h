@@ -85,7 +85,7 @@ typedef struct {
     uint32_t nremark, cremark;
     double plan_seconds, open_seconds;
     bool in_schedule;  /* the plan was read, not made */
-    bool in_model;     /* a failure is about the model: its name goes before the message */
+    const char *blame; /* the file a failure is about: its name goes before the message */
 } Job;
 
 /* Open model and data, run the pipeline. */

@@ -161,7 +161,7 @@ static bool evaluate(Job *j)
         for (uint32_t k = 0; k < g->nout; k++)
             out[k] = exec_tensor(j->exec, g->out[k]);
     }
-    j->in_model = true;
+    j->blame = o->path;
     TRY(compare_all(j, out));
     show_outputs(j, out);
     return true;
@@ -248,7 +248,7 @@ int cmd_eval(int argc, char **argv)
               (o.path || fail(&o.diag, "no model given"));
     ok = ok && (o.suite ? run_suite(&o) : evaluate(&j));
     if (!ok)
-        status = report_error(&o.diag, j.in_model ? o.path : NULL);
+        status = report_error(&o.diag, j.blame);
     job_free(&j);
     options_free(&o);
     return status;

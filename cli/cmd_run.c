@@ -25,9 +25,9 @@ static bool read_plan(Job *j, Plan *p)
     file_unmap(&m);
     graph_init(&j->graph, &j->arena, d);
     p->g = &j->graph;
-    j->in_model = true;
+    j->blame = j->o->path;
     TRY(plan_parse(p, text, d));
-    j->in_model = false;
+    j->blame = NULL;
     return true;
 }
 
@@ -89,7 +89,7 @@ int cmd_run(int argc, char **argv)
                             "wrote it.", argc, argv) &&
               (o.path || fail(&o.diag, "no schedule given"));
     if (!ok || !read_plan(&j, &p) || !settle(&j, &p) || !job_train(&j) || !finish(&j))
-        status = report_error(&o.diag, j.in_model ? o.path : NULL);
+        status = report_error(&o.diag, j.blame);
     job_free(&j);
     options_free(&o);
     return status;

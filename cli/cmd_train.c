@@ -56,7 +56,7 @@ int cmd_train(int argc, char **argv)
               check_options(&o) && output_check(&j);
     PassRun how = {.disable = o.disable, .dump = o.dump, .time = o.time_passes};
     if (!ok || !job_plan(&j, &how) || !job_train(&j) || !write_all(&j))
-        status = report_error(&o.diag, j.in_model ? o.path : NULL);
+        status = report_error(&o.diag, j.blame);
     job_free(&j);
     options_free(&o);
     return status;

@@ -91,10 +91,9 @@ bool job_plan(Job *j, const PassRun *how)
     TRY((j->profile = profile_open(&po, &o->diag)) != NULL);
     o->step.cost = profile_cost;
     o->step.cost_user = j->profile;
-    if (!run_passes(j, how)) {
-        j->in_model = true;
-        return false;
-    }
+    j->blame = o->path;
+    TRY(run_passes(j, how));
+    j->blame = NULL;
     j->plan = &j->info.plan;
     j->plan->model = o->path;
     j->plan->run = (RunDefaults){learning_rate(&o->step), (int64_t)o->step.seed, o->init_text,
@@ -125,12 +124,16 @@ bool job_train(Job *j)
     ExecOptions xo = {.cache_dir = o->cache, .init = run->init ? &o->init : NULL,
                       .seed = run->seed, .check = o->check};
     double start = now();
+    j->blame = o->path;
     TRY((j->exec = exec_open(j->plan, &xo, &o->diag)) != NULL);
     j->open_seconds = now() - start;
     TrainOptions to = {.steps = j->steps, .lr = run->lr, .seed = run->seed, .data = j->data,
                        .inputs = step_inputs(j->plan->g), .profile = o->profile,
                        .each = talk && j->steps > 1 ? show_step : NULL, .user = j};
-    return train_run(j->exec, &to, &j->result, &o->diag);
+    j->blame = run->data;
+    TRY(train_run(j->exec, &to, &j->result, &o->diag));
+    j->blame = NULL;
+    return true;
 }
 
 void job_free(Job *j)

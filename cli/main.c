@@ -25,7 +25,7 @@ int report_error(const Diag *d, const char *file)
 
 int main(int argc, char **argv)
 {
-    static char name[32];
+    static char name[32] = "ckc";
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0) {
             snprintf(name, sizeof name, "ckc %s", commands[i].name);
@@ -33,6 +33,6 @@ int main(int argc, char **argv)
             return commands[i].run(argc - 1, argv + 1);
         }
     if (argc > 0)
-        argv[0] = (char[]){"ckc"};
+        argv[0] = name; /* in front of getopt's messages */
     return cmd_train(argc, argv);
 }

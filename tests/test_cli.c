@@ -1,0 +1,488 @@
+/* test_cli.c -- the command as its users meet it: what goes wrong is one line on standard error, the
+ * documented exit status, and nothing written; what goes right gives the same bits again. */
+#include "tests.h"
+#include "cli/cli.h"
+#include "ir/file.h"
+#include <ftw.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx"
+
+static char dir[64]; /* every test works in a folder of its own, with the cache shared */
+static char cache[64];
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static void make_cache(void)
+{
+    strcpy(cache, "/tmp/ckc-cli-cache-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(cache));
+    setenv("XDG_CACHE_HOME", cache, 1);
+}
+
+static void remove_cache(void) { nftw(cache, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
+
+static void enter(void)
+{
+    strcpy(dir, "/tmp/ckc-cli-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert_int_eq(chdir(dir), 0);
+}
+
+static void leave(void)
+{
+    ck_assert_int_eq(chdir("/"), 0);
+    nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* ---- running ckc ------------------------------------------------------------------------------ */
+
+static char *slurp(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    char *text = calloc(1, 1 << 20);
+    ck_assert_ptr_nonnull(f);
+    ck_assert_ptr_nonnull(text);
+    size_t n = fread(text, 1, (1 << 20) - 1, f);
+    text[n] = 0;
+    fclose(f);
+    return text;
+}
+
+/* Exit status of "ckc ARGS"; its output lies in the files out and err. */
+static int ckc(const char *args)
+{
+    char command[4096];
+    snprintf(command, sizeof command, "'%s' %s >out 2>err", CKC_BINARY, args);
+    int status = system(command);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static int files_here(void)
+{
+    int n = 0;
+    FILE *f = popen("ls -A | wc -l", "r");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(fscanf(f, "%d", &n), 1);
+    pclose(f);
+    return n;
+}
+
+/* One line that names what it must name, that status, nothing written. */
+static void refused(const char *args, int status, const char *says)
+{
+    ck_assert_int_ge(ckc("--version"), 0); /* out and err are there */
+    int before = files_here(), got = ckc(args);
+    char *err = slurp("err"), *out = slurp("out");
+    const char *newline = strchr(err, '\n');
+    ck_assert_msg(got == status, "ckc %s: exit status %d, wanted %d: %s", args, got, status, err);
+    ck_assert_msg(newline && newline[1] == 0, "ckc %s: not one line: '%s'", args, err);
+    ck_assert_msg(strncmp(err, "ckc", 3) == 0, "ckc %s: %s", args, err);
+    ck_assert_msg(strstr(err, says) != NULL, "ckc %s: '%s' does not say '%s'", args, err, says);
+    ck_assert_msg(!*out, "ckc %s: printed '%s'", args, out);
+    ck_assert_msg(files_here() == before, "ckc %s: wrote something", args);
+    free(err);
+    free(out);
+}
+
+static void accepted(const char *args)
+{
+    int got = ckc(args);
+    char *err = slurp("err");
+    ck_assert_msg(got == 0 && !*err, "ckc %s: exit status %d: %s", args, got, err);
+    free(err);
+}
+
+/* ---- data ----------------------------------------------------------------------------------------- */
+
+/* An npz with float x[rows, columns] and a target. */
+static void write_data(const char *path, int64_t rows, int64_t columns, float value, Tensor target)
+{
+    Diag d = {0};
+    float *x = calloc((size_t)(rows * columns) + 1, sizeof *x);
+    for (int64_t i = 0; i < rows * columns; i++)
+        x[i] = value;
+    NamedTensor v[] = {{"x", {type_make(DT_F32, 2, (int64_t[]){rows, columns}), x}},
+                       {"target", target}};
+    ck_assert_msg(npz_write(path, target.data ? 2 : 1, v, &d), "%s", d.msg);
+    free(x);
+}
+
+static Tensor classes(int64_t n, int64_t *data, int64_t value)
+{
+    for (int64_t i = 0; i < n; i++)
+        data[i] = value;
+    return (Tensor){type_make(DT_I64, 1, &n), data};
+}
+
+/* ---- ONNX on the wire: just enough for a model with external data ------------------------------------- */
+
+typedef struct {
+    uint8_t p[512];
+    size_t n;
+} Wire;
+
+static void put_field(Wire *w, int number, const void *data, size_t size)
+{
+    ck_assert(size < 128 * 128);
+    w->p[w->n++] = (uint8_t)(number << 3 | 2);
+    if (size >= 128)
+        w->p[w->n++] = (uint8_t)(size | 0x80);
+    w->p[w->n++] = (uint8_t)(size >= 128 ? size >> 7 : size);
+    memcpy(w->p + w->n, data, size);
+    w->n += size;
+}
+
+static void put_text(Wire *w, int number, const char *s) { put_field(w, number, s, strlen(s)); }
+
+static void put_int(Wire *w, int number, uint8_t v)
+{
+    w->p[w->n++] = (uint8_t)(number << 3);
+    w->p[w->n++] = v;
+}
+
+/* y = x * w, with w[4] in the file `location`. */
+static void write_external(const char *path, const char *location)
+{
+    Wire entry = {{0}, 0}, tensor = {{0}, 0}, node = {{0}, 0}, value = {{0}, 0}, type = {{0}, 0},
+         inner = {{0}, 0}, shape = {{0}, 0}, dim = {{0}, 0}, graph = {{0}, 0}, opset = {{0}, 0},
+         model = {{0}, 0};
+    put_text(&entry, 1, "location");
+    put_text(&entry, 2, location);
+    put_int(&tensor, 1, 4);
+    put_int(&tensor, 2, 1);
+    put_text(&tensor, 8, "w");
+    put_field(&tensor, 13, entry.p, entry.n);
+    put_int(&tensor, 14, 1);
+    put_text(&node, 1, "x");
+    put_text(&node, 1, "w");
+    put_text(&node, 2, "y");
+    put_text(&node, 4, "Mul");
+    put_int(&dim, 1, 4);
+    put_field(&shape, 1, dim.p, dim.n);
+    put_int(&inner, 1, 1);
+    put_field(&inner, 2, shape.p, shape.n);
+    put_field(&type, 1, inner.p, inner.n);
+    put_field(&graph, 1, node.p, node.n);
+    put_text(&graph, 2, "g");
+    put_field(&graph, 5, tensor.p, tensor.n);
+    put_text(&value, 1, "x");
+    put_field(&value, 2, type.p, type.n);
+    put_field(&graph, 11, value.p, value.n);
+    value.n = 0;
+    put_text(&value, 1, "y");
+    put_field(&value, 2, type.p, type.n);
+    put_field(&graph, 12, value.p, value.n);
+    put_int(&opset, 2, 17);
+    put_int(&model, 1, 8);
+    put_field(&model, 7, graph.p, graph.n);
+    put_field(&model, 8, opset.p, opset.n);
+    FILE *f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(model.p, 1, model.n, f), model.n);
+    fclose(f);
+}
+
+/* ---- what goes wrong ----------------------------------------------------------------------------------- */
+
+START_TEST(usage)
+{
+    refused("", 1, "no model");
+    refused(MLP " " MLP, 1, "one file");
+    refused(MLP " --nonsense", 1, "nonsense");
+    refused(MLP " --lr", 1, "lr");
+    refused(MLP " --lr fast", 1, "--lr");
+    refused(MLP " --steps -1", 1, "--steps");
+    refused(MLP " --threads 0", 1, "--threads");
+    refused(MLP " --bind batch", 1, "--bind");
+    refused(MLP " --bind batch=-1", 1, "--bind");
+    refused(MLP " --budget 10XB", 1, "--budget");
+    refused(MLP " --budget 0", 1, "--budget");
+    refused(MLP " --budget nan", 1, "--budget");
+    refused(MLP " --budget 101%", 1, "--budget");
+    refused(MLP " --loss hinge", 1, "mse");
+    refused(MLP " --optimizer lion", 1, "adamw");
+    refused(MLP " --init random", 1, "init");
+    refused(MLP " --emit ptx", 1, "cuda");
+    refused(MLP " --dump nothing", 1, "nothing");
+    refused(MLP " --save weights.bin", 1, ".safetensors");
+    refused(MLP " --momentum 0.9", 1, "--optimizer momentum");
+    refused(MLP " --optimizer sgd --beta1 0.9", 1, "--beta1");
+    refused(MLP " --bind batch=4 --output no/such/folder", 1, "no/such/folder");
+    refused(MLP " --bind batch=4 --grads no/such/folder.npz", 1, "no/such");
+    refused("run", 1, "no schedule");
+    refused("eval", 1, "no model");
+    refused("opt", 1, "no graph");
+    refused("opt --passes=sort x.ckg", 1, "sort");
+}
+END_TEST
+
+START_TEST(models)
+{
+    refused("missing.onnx", 1, "missing.onnx");
+    refused("/dev/null", 1, "/dev/null");
+    refused("/tmp", 1, "/tmp");
+    refused(MLP " --output x", 1, "batch");
+    refused(MLP " --bind batch=4,seq=3 --output x", 1, "seq");
+    refused(CKC_SOURCE_DIR "/CMakeLists.txt --output x", 1, "CMakeLists.txt");
+    refused(MLP " --bind batch=4 --loss-output nowhere --output x", 1, "nowhere");
+    refused(MLP " --bind batch=4 --freeze '*' --output x", 1, "train");
+}
+END_TEST
+
+START_TEST(truncated)
+{
+    char *args = NULL;
+    FileMap m;
+    Diag d = {0};
+    ck_assert(file_map(&m, MLP, &d));
+    for (size_t n = 0; n < m.size; n += m.size / 7) {
+        FILE *f = fopen("cut.onnx", "wb");
+        fwrite(m.data, 1, n, f);
+        fclose(f);
+        ck_assert_int_gt(asprintf(&args, "cut.onnx --bind batch=4"), 0);
+        refused(args, 1, "cut.onnx");
+        free(args);
+    }
+    file_unmap(&m);
+}
+END_TEST
+
+START_TEST(malformed_fixtures)
+{
+    static const char *const names[] = {"mnist_truncated_13000", "nest_100", "nest_1000",
+                                        "nest_3000"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char name[100], args[5000];
+        snprintf(name, sizeof name, "fixtures/malformed/%s.onnx", names[i]);
+        const char *path = shared_path(name);
+        if (!path)
+            return;
+        snprintf(args, sizeof args, "%s --output x", path);
+        refused(args, 1, names[i]);
+    }
+}
+END_TEST
+
+START_TEST(external_data)
+{
+    write_external("m.onnx", "gone.bin");
+    refused("m.onnx --loss mse", 1, "gone.bin");
+    write_external("m.onnx", "../../../../etc/hostname");
+    refused("m.onnx --loss mse", 1, "hostname");
+    write_external("m.onnx", "short.bin");
+    FILE *f = fopen("short.bin", "wb");
+    fputs("123", f);
+    fclose(f);
+    refused("m.onnx --loss mse", 1, "'w'");
+}
+END_TEST
+
+START_TEST(budgets)
+{
+    refused(MLP " --bind batch=4 --output x --budget 10", 3, "smallest known to be feasible");
+    refused(MLP " --bind batch=4 --output x --budget 1%", 3, "smallest known to be feasible");
+}
+END_TEST
+
+START_TEST(data)
+{
+    int64_t t[8];
+    float y[80];
+    write_data("nan.npz", 4, 16, NAN, classes(4, t, 3));
+    refused(MLP " --bind batch=4 --output x --data nan.npz", 1, "x");
+    write_data("shape.npz", 4, 15, 1, classes(4, t, 3));
+    refused(MLP " --bind batch=4 --output x --data shape.npz", 1, "x");
+    write_data("few.npz", 3, 16, 1, classes(3, t, 3));
+    refused(MLP " --bind batch=4 --output x --data few.npz", 1, "few.npz");
+    write_data("class.npz", 4, 16, 1, classes(4, t, 10));
+    refused(MLP " --bind batch=4 --output x --data class.npz", 1, "target");
+    write_data("none.npz", 4, 16, 1, (Tensor){{0}, NULL});
+    refused(MLP " --bind batch=4 --output x --data none.npz", 1, "target");
+    for (int i = 0; i < 40; i++)
+        y[i] = NAN;
+    write_data("target.npz", 4, 16, 1, (Tensor){type_make(DT_F32, 2, (int64_t[]){4, 10}), y});
+    refused(MLP " --bind batch=4 --output x --data target.npz --loss mse", 1, "target");
+    refused(MLP " --bind batch=4 --output x --data target.npz", 1, "target");
+    refused(MLP " --bind batch=4 --output x --data missing.npz", 1, "missing.npz");
+}
+END_TEST
+
+START_TEST(schedules)
+{
+    FILE *f = fopen("bad.ckp", "w");
+    fputs("plan {\n  threads 2\n}\ngraph {\n  input %x: f32[2]\n  %y: f32[3] = relu %x\n}\n", f);
+    fclose(f);
+    refused("run bad.ckp", 1, "bad.ckp");
+    refused("run /dev/null", 1, "/dev/null");
+    refused("run " MLP, 1, "model.onnx");
+    accepted(MLP " --bind batch=4 --steps 0 --output m.ckc --quiet");
+    ck_assert_int_eq(system("sed 's/arena [0-9]*/arena 64/' m.ckc/step.ckp >small.ckp"), 0);
+    refused("run small.ckp", 1, "small.ckp");
+    ck_assert_int_eq(system("sed 's/ scratch=[1-9][0-9]* / scratch=9000000 /' m.ckc/step.ckp "
+                            ">scratch.ckp"), 0);
+    refused("run scratch.ckp", 1, "scratch.ckp");
+}
+END_TEST
+
+/* ---- what goes right --------------------------------------------------------------------------------------- */
+
+static void same_file(const char *a, const char *b)
+{
+    char command[300];
+    snprintf(command, sizeof command, "cmp -s %s %s", a, b);
+    ck_assert_msg(system(command) == 0, "%s and %s differ", a, b);
+}
+
+static json_t *read_json(const char *path)
+{
+    json_error_t e;
+    json_t *j = json_load_file(path, 0, &e);
+    ck_assert_msg(j != NULL, "%s: %s", path, e.text);
+    return j;
+}
+
+START_TEST(report)
+{
+    static const char *const keys[] = {
+        "model", "model_hash", "budget_bytes", "arena_bytes", "live_bytes", "keep_all_bytes",
+        "min_feasible_bytes", "memory", "keep_all_memory", "predicted_ms", "keep_all_ms",
+        "bound_ms", "overhead", "lower_bound", "measured_ms", "steps", "recomputed_steps",
+        "recomputed", "losses", "trainable", "frozen", "notes", "loss", "optimizer", "lr", "seed",
+        "threads", "init", "data", "plan_seconds", "solve_seconds", "version"};
+    accepted(MLP " --bind batch=4 --output m.ckc --steps 3 --json --emit cuda");
+    json_t *j = read_json("out");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        ck_assert_msg(json_object_get(j, keys[i]) != NULL, "no key '%s'", keys[i]);
+    ck_assert_uint_eq(json_array_size(json_object_get(j, "losses")), 3);
+    ck_assert_uint_eq(json_array_size(json_object_get(j, "trainable")), 10);
+    ck_assert_int_eq(json_integer_value(json_object_get(j, "arena_bytes")),
+                     json_integer_value(json_object_get(j, "keep_all_bytes")));
+    json_decref(j);
+    same_file("out", "m.ckc/report.json");
+    ck_assert_int_eq(access("m.ckc/step.ckp", R_OK), 0);
+    ck_assert_int_eq(access("m.ckc/kernels.c", R_OK), 0);
+    ck_assert_int_eq(access("m.ckc/kernels.cu", R_OK), 0);
+    accepted(MLP " --bind batch=4 --output m.ckc --quiet");
+    char *out = slurp("out");
+    ck_assert_str_eq(out, "");
+    free(out);
+}
+END_TEST
+
+/* Any budget, a saved schedule, and training on from saved weights: the same bits. */
+START_TEST(same_bits)
+{
+    char args[400];
+    accepted(MLP " --bind batch=8 --output m.ckc --steps 4 --json --grads a.npz "
+                 "--save a.safetensors --save a.onnx --seed 7 --quiet");
+    json_t *j = read_json("m.ckc/report.json");
+    int64_t all = json_integer_value(json_object_get(j, "keep_all_bytes"));
+    json_decref(j);
+    ck_assert_int_eq(ckc(MLP " --bind batch=8 --grads x.npz --output x.ckc --budget 1"), 3);
+    char *err = slurp("err"), *least = strstr(err, "feasible is ");
+    ck_assert_ptr_nonnull(least);
+    int64_t bytes = strtoll(least + strlen("feasible is "), NULL, 10);
+    free(err);
+    ck_assert_int_le(bytes, all);
+    for (int k = 0; k < 2; k++) {
+        snprintf(args, sizeof args, "%s --bind batch=8 --output b.ckc --steps 4 --grads b.npz "
+                 "--save b.safetensors --save b.onnx --seed 7 --quiet --budget %lld", MLP,
+                 (long long)(k ? (all + bytes) / 2 : bytes));
+        accepted(args);
+        same_file("a.npz", "b.npz");
+        same_file("a.safetensors", "b.safetensors");
+        same_file("a.onnx", "b.onnx");
+    }
+    accepted("run m.ckc/step.ckp --steps 4 --save c.safetensors --save c.onnx --quiet");
+    same_file("a.safetensors", "c.safetensors");
+    same_file("a.onnx", "c.onnx");
+    accepted("run b.ckc/step.ckp --steps 4 --save c.safetensors --quiet");
+    same_file("a.safetensors", "c.safetensors");
+    accepted("a.onnx --bind batch=8 --steps 1 --quiet");
+}
+END_TEST
+
+START_TEST(forward)
+{
+    int64_t t[8];
+    write_data("d.npz", 4, 16, 0.5f, classes(4, t, 3));
+    accepted("eval " MLP " --data d.npz");
+    accepted("eval " MLP " --data d.npz --reference --json");
+    json_t *j = read_json("out");
+    ck_assert_uint_eq(json_array_size(json_object_get(j, "outputs")), 1);
+    json_decref(j);
+    refused("eval " MLP " --data d.npz --expect d.npz", 1, "logits");
+}
+END_TEST
+
+START_TEST(passes)
+{
+    FILE *f = fopen("g.ckg", "w");
+    fputs("graph {\n  input %x: f32[2,3]\n  %a: f32[2,3] = relu %x\n  %b: f32[2,3] = relu %x\n"
+          "  %c: f32[2,3] = add %a, %b\n  output %c\n}\n", f);
+    fclose(f);
+    accepted("opt --list");
+    accepted("opt g.ckg");
+    same_file("out", "g.ckg");
+    accepted("opt --passes=simplify,fuse g.ckg");
+    char *out = slurp("out");
+    ck_assert_ptr_nonnull(strstr(out, "relu %x"));
+    ck_assert_msg(strstr(out, "%b") == NULL, "not merged:\n%s", out);
+    free(out);
+}
+END_TEST
+
+START_TEST(sizes)
+{
+    static const struct {
+        const char *text;
+        int64_t bytes;
+    } good[] = {{"1000", 1000},          {"40GB", 40000000000}, {"1.5GiB", 1610612736},
+                {"512MiB", 536870912},   {"2kB", 2000},         {"3 MB", 3000000},
+                {"1KiB", 1024},          {"7B", 7}};
+    static const char *const bad[] = {"", "GB", "-1", "0", "1gb", "1GBs", "inf", "nan", "1e30"};
+    int64_t v = 0;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        ck_assert_msg(parse_bytes(good[i].text, &v), "%s", good[i].text);
+        ck_assert_int_eq(v, good[i].bytes);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_msg(!parse_bytes(bad[i], &v), "%s", bad[i]);
+}
+END_TEST
+
+Suite *suite_cli(void)
+{
+    Suite *s = suite_create("cli");
+    TCase *c = tcase_create("commands");
+    tcase_set_timeout(c, 120);
+    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
+    tcase_add_checked_fixture(c, enter, leave);
+    tcase_add_test(c, sizes);
+    tcase_add_test(c, usage);
+    tcase_add_test(c, models);
+    tcase_add_test(c, truncated);
+    tcase_add_test(c, malformed_fixtures);
+    tcase_add_test(c, external_data);
+    tcase_add_test(c, budgets);
+    tcase_add_test(c, data);
+    tcase_add_test(c, schedules);
+    tcase_add_test(c, report);
+    tcase_add_test(c, same_bits);
+    tcase_add_test(c, forward);
+    tcase_add_test(c, passes);
+    suite_add_tcase(s, c);
+    return s;
+}
