@@ -161,7 +161,7 @@ static void run_workers(Solver *s, int64_t limit, Round round)
 static void reach_budget(Solver *s)
 {
     int64_t budget = s->options->budget;
-    static const double hot[] = {1, 4, 16}, weight[] = {1, 0.125, 8};
+    static const double hot[] = {1, 4, 1, 16}, weight[] = {1, 8, 8, 0.125};
     double stride = 0.05;
     int64_t moves = 100 * (int64_t) s->p->nops + 5000;
     for (int round = 0; !s->r->feasible && !out_of_time(s); round++) {
@@ -169,13 +169,13 @@ static void reach_budget(Solver *s)
         int64_t limit = peak - (int64_t) (stride * (double) peak) - 1;
         limit = limit > budget ? limit : budget;
         run_workers(s, limit, (Round){.moves = moves, .target = INT64_MAX - 1, 
-                                      .cooling = {hot[round % 3], 0.01, weight[round / 3 % 3]}});
+                                      .cooling = {hot[round % 4], 0.01, weight[round % 4]}});
         for (int i = 0; i < s->nworkers; i++)
             if (s->worker[i].best_cost < INT64_MAX)
                 offer(s, &s->worker[i].best, s->spent);
         if (s->r->peak == peak) {
             stride = stride > 0.001 ? stride / 2 : stride;
-            moves += moves / 2;
+            moves *= 2;
         }
     }
 }
