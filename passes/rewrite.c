@@ -25,7 +25,7 @@ bool rewrite_scalar(const Rewrite *rw, Val v, double *x)
         return false;
     Tensor t = graph_tensor(rw->g, v);
     int64_t n = type_count(&t.type);
-    if (n < 1 || n > 4096)
+    if (n < 1)
         return false;
     *x = tensor_f(&t, 0);
     for (int64_t i = 1; i < n; i++)
@@ -67,6 +67,34 @@ static uint32_t intern(Sweep *s, uint32_t id)
             return s->table[i];
     s->table[i] = id;
     return id;
+}
+
+/* Constants of the same type and bytes are one: exporters write a mask once per layer. */
+static void merge_constants(Sweep *s, Arena *tmp)
+{
+    const Graph *g = s->rw.g;
+    uint32_t mask = 63;
+    while (mask < 2 * g->nvals)
+        mask = mask * 2 + 1;
+    uint32_t *table = NEW(tmp, uint32_t, mask + 1);
+    for (uint32_t v = 1; v < g->nvals; v++) {
+        if (!graph_is_const(g, (Val){v}) || !s->rw.uses[v])
+            continue;
+        const Value *x = &g->vals[v];
+        size_t size = (size_t)type_bytes(&x->type);
+        uint32_t i = (uint32_t)XXH64(x->data, size, (uint64_t)x->type.dt) & mask;
+        for (; table[i]; i = (i + 1) & mask) {
+            const Value *y = &g->vals[table[i]];
+            if (type_equal(&x->type, &y->type) && memcmp(x->data, y->data, size) == 0)
+                break;
+        }
+        if (table[i]) {
+            s->subst[v].i = table[i];
+            s->changed = true;
+        } else {
+            table[i] = v;
+        }
+    }
 }
 
 static Val apply_rules(Sweep *s, Rule *const *rules, uint32_t id)
@@ -113,6 +141,8 @@ static bool sweep(Graph *g, Arena *tmp, Rule *const *rules, bool cse)
                .nsubst = g->nvals, .mask = 1023};
     for (uint32_t i = 0; i < g->nvals; i++)
         s.subst[i].i = i;
+    if (cse)
+        merge_constants(&s, tmp);
     while (s.mask < 4 * n)
         s.mask = s.mask * 2 + 1;
     s.table = NEW(tmp, uint32_t, s.mask + 1);

@@ -186,6 +186,33 @@ static Val rule_expand_operand(Rewrite *rw, const Node *n)
     return none();
 }
 
+/* A large constant that is one value everywhere is expanded where it is used: it needs no memory
+ * for the whole step, and none at all inside a kernel. */
+static Val rule_uniform(Rewrite *rw, const Node *n)
+{
+    enum { SMALL = 64 };
+    Graph *g = rw->g;
+    double c;
+    if (n->nout != 1 || node_def(n)->traits & (OPT_ONCE | OPT_RANDOM))
+        return none();
+    for (int i = 0; i < n->nin; i++) {
+        if (!graph_is_const(g, n->in[i]))
+            continue;
+        Type t = *val_type(g, n->in[i]);
+        if (type_count(&t) <= SMALL || !rewrite_scalar(rw, n->in[i], &c))
+            continue;
+        Val *in = NEW(g->arena, Val, n->nin), scalar = build_scalar(g, t.dt, c);
+        memcpy(in, n->in, (size_t)n->nin * sizeof *in);
+        in[i] = graph_value(g, g->vals[n->in[i].i].name, t, VAL_TEMP);
+        Node *e = graph_node(g, OP_expand, 1, &scalar, 1, &in[i]); /* build() would fold it */
+        Ints *shape = &((ShapeAttrs *)e->attr)->shape;
+        shape->n = t.rank;
+        memcpy(shape->v, t.dim, sizeof t.dim);
+        return build(g, n->op, n->name, n->nin, in, n->attr);
+    }
+    return none();
+}
+
 /* ---- sums of slice gradients that tile the whole: a concatenation -------------------------- */
 
 enum { TILES_MAX = 64 };
@@ -251,7 +278,7 @@ static Val rule_tiles(Rewrite *rw, const Node *n)
 static Rule *const rules[] = {
     rule_copy, rule_neutral, rule_cast, rule_neg, rule_reshape, rule_transpose,
     rule_transpose_view, rule_matmul_transpose, rule_matmul_flatten, rule_matmul_batch_sum,
-    rule_expand_operand, rule_tiles, NULL,
+    rule_expand_operand, rule_uniform, rule_tiles, NULL,
 };
 
 bool pass_simplify(Graph *g, PassCtx *cx) { return rewrite_run(g, cx->tmp, rules, true, &cx->changed); }
