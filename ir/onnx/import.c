@@ -349,6 +349,7 @@ static const OnnxOp *const families[] = {
     onnx_index,     onnx_loss,     onnx_random, onnx_constant,  onnx_attention,
     onnx_rnn,       onnx_control,  onnx_image,  onnx_quant,     onnx_vendor,
     onnx_resize,   onnx_sequence,  onnx_training,
+    onnx_state,     onnx_signal,
 };
 
 const OnnxOp *onnx_op_find(const char *domain, const char *name)
@@ -642,10 +643,12 @@ static bool import_model(Import *x)
     TRY(import_initializers(x, gp));
     TRY(import_inputs(x, gp));
     x->depth = 1;
+    TRY(restore_ties(x));
     TRY(import_nodes(x, gp->n_node, gp->node));
     TRY(import_outputs(x, gp));
     TRY(report_refusals(x));
     roles_finish(x);
+    report_ties(x);
     return true;
 }
 

@@ -211,11 +211,18 @@ static bool import_reverse_sequence(OnnxNode *n)
     return n->out[0].i;
 }
 
+static bool sized_by_data(OnnxNode *n)
+{
+    return refuse(n, "the size of the result depends on data; a training step is planned for "
+                     "fixed sizes");
+}
+
 const OnnxOp onnx_index[] = {
     {"Compress", 9, .import = import_compress},
     {"Gather", 1, .import = import_gather},
     {"GatherElements", 1, .import = import_gather_elements},
     {"GatherND", 1, .import = import_gather_nd},
+    {"NonMaxSuppression", 10, .import = sized_by_data},
     {"NonZero", 9, .import = import_nonzero},
     {"OneHot", 9, .import = import_one_hot},
     {"ReverseSequence", 10, .import = import_reverse_sequence},
@@ -223,5 +230,6 @@ const OnnxOp onnx_index[] = {
     {"ScatterElements", 11, .import = import_scatter_elements},
     {"ScatterND", 11, .import = import_scatter_nd},
     {"TopK", 1, .import = import_top_k},
+    {"Unique", 11, .import = sized_by_data},
     {0},
 };

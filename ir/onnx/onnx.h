@@ -44,6 +44,11 @@ typedef struct {
     Tensor t; /* outlives the graph */
 } OnnxFeed;
 
+/* Two initializers that are one weight: `copy` is `kept`, or `kept` transposed. */
+typedef struct {
+    const char *kept, *copy;
+} OnnxTie;
+
 typedef struct {
     const OnnxBind *bind;
     int nbind;
@@ -51,6 +56,8 @@ typedef struct {
     int nfeed;
     const char *const *data;  /* graph inputs known to be fed */
     int ndata;
+    const OnnxTie *tie;
+    int nties;
     const char *const *train; /* globs: float tensors that are parameters whatever the rule says */
     int ntrain;
     bool init;            /* all static float inputs but the first are parameters, too */

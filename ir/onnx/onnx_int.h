@@ -147,6 +147,11 @@ bool role_promotes_constants(const Import *x);
 /* Parameters that no gradient can reach become constants. */
 void roles_finish(Import *x);
 
+/* ---- ties.c ------------------------------------------------------------------------------- */
+
+bool restore_ties(Import *x); /* as the options say, before nodes are imported */
+void report_ties(Import *x);  /* that may have been cut, after */
+
 /* ---- node.c: attributes and compile-time operands -------------------------------------- */
 
 static inline const char *pb(const char *s) { return s ? s : ""; }
@@ -224,7 +229,8 @@ typedef struct OnnxOp {
 extern const OnnxOp onnx_pointwise[], onnx_shape[], onnx_reduce[], onnx_linear[], onnx_conv[],
     onnx_norm[], onnx_index[], onnx_loss[], onnx_random[], onnx_constant[], onnx_attention[],
     onnx_rnn[], onnx_control[], onnx_image[], onnx_quant[], onnx_vendor[],
-    onnx_resize[], onnx_sequence[], onnx_training[];
+    onnx_resize[], onnx_sequence[], onnx_training[],
+    onnx_state[], onnx_signal[];
 const char *canonical_domain(const char *domain); /* "" for ai.onnx */
 const OnnxOp *onnx_op_find(const char *domain, const char *name);
 

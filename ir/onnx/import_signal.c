@@ -1,0 +1,201 @@
+/* import_signal.c -- discrete Fourier transforms as matrix products, and determinants. */
+#include "onnx_int.h"
+#include <math.h>
+#include <string.h>
+
+enum { MAX_LENGTH = 1 << 13 };
+
+/* cos or sin of 2 pi i k / length, [rows, columns]. */
+static Val wave(OnnxNode *n, DType dt, int64_t rows, int64_t columns, int64_t length, bool sine)
+{
+    Type t = type_make(dt, 2, (int64_t[]){rows, columns});
+    Tensor v = {t, NEW(n->x->a, char, type_bytes(&t) + 1)};
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < columns; k++) {
+            double angle = 6.283185307179586 * (double)(i * k % length) / (double)length;
+            tensor_set_f(&v, i * columns + k, sine ? sin(angle) : cos(angle));
+        }
+    return graph_const(n->g, sine ? "sin" : "cos", t, v.data);
+}
+
+/* Transform the last dimension of re + i im (im: {0} for real signals). */
+static bool transform(OnnxNode *n, Val re, Val im, int64_t length, int64_t results, bool inverse,
+                      Val *out_re, Val *out_im)
+{
+    Graph *g = n->g;
+    const Type t = *val_type(g, re);
+    int64_t have = t.dim[t.rank - 1];
+    if (length < 1 || length > MAX_LENGTH || t.rank < 2)
+        return refuse(n, "a transform of %lld points", (long long)length);
+    int64_t used = have < length ? have : length; /* zero padding adds nothing to the sums */
+    Val c = wave(n, t.dt, used, results, length, false);
+    Val s = wave(n, t.dt, used, results, length, true);
+    re = build_slice(g, re, t.rank - 1, 0, used);
+    Val rc = build_matmul(g, re, c, false, false), rs = build_matmul(g, re, s, false, false);
+    double sign = inverse ? 1 : -1, scale = inverse ? 1 / (double)length : 1;
+    *out_re = rc;
+    *out_im = mul_scalar(g, rs, sign);
+    if (im.i) {
+        im = build_slice(g, im, t.rank - 1, 0, used);
+        Val ic = build_matmul(g, im, c, false, false), is = build_matmul(g, im, s, false, false);
+        *out_re = build2(g, OP_add, rc, mul_scalar(g, is, -sign));
+        *out_im = build2(g, OP_add, *out_im, ic);
+    }
+    if (inverse) {
+        *out_re = mul_scalar(g, *out_re, scale);
+        *out_im = mul_scalar(g, *out_im, scale);
+    }
+    return out_re->i && out_im->i;
+}
+
+/* Last dimension of size 1 or 2: real and imaginary part. */
+static bool parts(OnnxNode *n, Val x, Val *re, Val *im)
+{
+    const Type t = *val_type(n->g, x);
+    int last = t.rank - 1;
+    if (t.rank < 2 || t.dim[last] < 1 || t.dim[last] > 2)
+        return fail(n->x->d, "the last dimension must be 1 (real) or 2 (complex)");
+    *re = build_reshape(n->g, build_slice(n->g, x, last, 0, 1), last, t.dim);
+    *im = t.dim[last] == 2 ? build_reshape(n->g, build_slice(n->g, x, last, 1, 1), last, t.dim)
+                           : (Val){0};
+    return re->i;
+}
+
+static Val join(Graph *g, Val re, Val im)
+{
+    Ints dim = ints_of(val_type(g, re));
+    dim.v[dim.n++] = 1;
+    return build_concat(g, 2, (Val[]){reshape_ints(g, re, &dim), reshape_ints(g, im, &dim)},
+                        dim.n - 1);
+}
+
+static Val axis_last(Graph *g, Val v, int axis)
+{
+    int perm[MAX_RANK], rank = val_type(g, v)->rank;
+    for (int i = 0; i < rank; i++)
+        perm[i] = i;
+    perm[axis] = rank - 1; /* its own inverse */
+    perm[rank - 1] = axis;
+    return build_transpose(g, v, perm);
+}
+
+/* A real signal from the half of its spectrum: the other half is the mirrored conjugate, so
+ * every term but the first (and the middle one) counts twice. */
+static Val mirrored(OnnxNode *n, Val v, int64_t length)
+{
+    const Type *t = val_type(n->g, v);
+    int64_t terms = t->dim[t->rank - 1];
+    Type tw = type_make(t->dt, 1, &terms);
+    Tensor w = {tw, NEW(n->x->a, char, type_bytes(&tw) + 1)};
+    for (int64_t k = 0; k < terms; k++)
+        tensor_set_f(&w, k, k == 0 || 2 * k == length ? 1 : 2 * k < length ? 2 : 0);
+    return build2(n->g, OP_mul, v, graph_const(n->g, "weight", tw, w.data));
+}
+
+static bool import_dft(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type t = *in_type(n, 0);
+    int64_t axis = n->opset < 20 ? attr_int(n, "axis", 1) : -2, length;
+    bool inverse = attr_int(n, "inverse", 0) != 0, onesided = attr_int(n, "onesided", 0) != 0;
+    if (n->opset >= 20 && has_in(n, 2))
+        TRY(static_int(n, 2, &axis));
+    TRY(axis_in(n, axis, t.rank, &axis));
+    if (axis == t.rank - 1 || t.rank < 3)
+        return refuse(n, "the axis of real and imaginary parts");
+    bool half = inverse && onesided;
+    length = half ? 2 * (t.dim[axis] - 1) : t.dim[axis];
+    if (has_in(n, 1))
+        TRY(static_int(n, 1, &length));
+    Val re, im, yr, yi;
+    TRY(parts(n, n->in[0], &re, &im));
+    re = axis_last(g, re, (int)axis);
+    im = im.i ? axis_last(g, im, (int)axis) : im;
+    if (half && im.i) {
+        re = mirrored(n, re, length);
+        im = mirrored(n, im, length);
+    }
+    int64_t results = onesided && !inverse ? length / 2 + 1 : length;
+    TRY(transform(n, re, im, length, results, inverse, &yr, &yi));
+    if (half) {
+        Ints dim = ints_of(val_type(g, yr = axis_last(g, yr, (int)axis)));
+        dim.v[dim.n++] = 1;
+        n->out[0] = reshape_ints(g, yr, &dim);
+        return n->out[0].i;
+    }
+    n->out[0] = join(g, axis_last(g, yr, (int)axis), axis_last(g, yi, (int)axis));
+    return n->out[0].i;
+}
+
+/* Frames of the signal, times the window, transformed. */
+static bool import_stft(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type t = *in_type(n, 0);
+    int64_t step, length = has_in(n, 2) ? type_count(in_type(n, 2)) : 0;
+    TRY(static_int(n, 1, &step));
+    if (has_in(n, 3))
+        TRY(static_int(n, 3, &length));
+    if (t.rank != 3 || step < 1 || length < 1 || length > t.dim[1])
+        return fail(n->x->d, "frames of %lld by %lld", (long long)length, (long long)step);
+    int64_t frames = (t.dim[1] - length) / step + 1;
+    Type ti = type_make(DT_I64, 2, (int64_t[]){frames, length});
+    TRY(small_enough(n, &ti));
+    int64_t *index = NEW(n->x->a, int64_t, frames * length);
+    for (int64_t i = 0; i < frames * length; i++)
+        index[i] = i / length * step + i % length;
+    Val at = graph_const(g, "frames", ti, index), part[2], y[2];
+    TRY(parts(n, n->in[0], &part[0], &part[1]));
+    for (int i = 0; i < 2 && part[i].i; i++) {
+        part[i] = build(g, OP_gather, NULL, 2, (Val[]){part[i], at}, &(AxisAttrs){1});
+        if (has_in(n, 2))
+            part[i] = build2(g, OP_mul, part[i], n->in[2]);
+    }
+    int64_t results = attr_int(n, "onesided", 1) ? length / 2 + 1 : length;
+    TRY(transform(n, part[0], part[1], length, results, false, &y[0], &y[1]));
+    n->out[0] = join(g, y[0], y[1]);
+    return n->out[0].i;
+}
+
+/* ---- Det --------------------------------------------------------------------------------
+ * Laplace expansion row by row: the minor of a set of columns is a sum over its last row. */
+
+enum { MAX_ORDER = 6 };
+
+static Val entry(Graph *g, Val x, int64_t row, int64_t column)
+{
+    const Type t = *val_type(g, x);
+    Val e = build_slice(g, build_slice(g, x, t.rank - 2, row, 1), t.rank - 1, column, 1);
+    return build_reshape(g, e, t.rank - 2, t.dim);
+}
+
+static bool import_det(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type t = *in_type(n, 0);
+    int order = t.rank < 2 ? 0 : (int)t.dim[t.rank - 1];
+    if (t.rank < 2 || t.dim[t.rank - 1] != t.dim[t.rank - 2] || order < 1 || order > MAX_ORDER)
+        return refuse(n, "matrices of order 1 to %d are supported", MAX_ORDER);
+    Val minor[1 << MAX_ORDER] = {{0}};
+    for (int set = 1; set < 1 << order; set++) {
+        int rows = __builtin_popcount((unsigned)set), place = 0;
+        for (int c = 0; c < order; c++) {
+            if (!(set >> c & 1))
+                continue;
+            Val term = entry(g, n->in[0], rows - 1, c), rest = minor[set & ~(1 << c)];
+            term = rest.i ? build2(g, OP_mul, term, rest) : term;
+            bool minus = (rows - 1 + place++) % 2 != 0;
+            minor[set] = !minor[set].i ? (minus ? one(g, OP_neg, term) : term)
+                                       : build2(g, minus ? OP_sub : OP_add, minor[set], term);
+        }
+    }
+    n->out[0] = minor[(1 << order) - 1];
+    return n->out[0].i;
+}
+
+const OnnxOp onnx_signal[] = {
+    {"DFT", 17, .import = import_dft},
+    {"Det", 11, .import = import_det},
+    {"STFT", 17, .import = import_stft},
+    {0},
+};

@@ -1,0 +1,81 @@
+/* ties.c -- weights that share memory in the model: restored on request, suspected otherwise.
+ *
+ * Exporters cut ties: a head that reuses the embedding matrix becomes a transposed copy of it.
+ * Two parameters with the same values, or transposed ones, where the values are not all the same
+ * (as after an initialisation to 0 or 1) are reported.  Comparisons stop at the first difference,
+ * so this costs little where nothing is tied. */
+#include "onnx_int.h"
+#include <string.h>
+
+static bool constant_valued(const Tensor *t)
+{
+    int64_t n = type_count(&t->type);
+    for (int64_t i = 1; i < n; i++)
+        if (tensor_f(t, i) != tensor_f(t, 0))
+            return false;
+    return true;
+}
+
+static bool transposes(const Type *a, const Type *b)
+{
+    return a->dt == b->dt && a->rank == 2 && b->rank == 2 && a->dim[0] == b->dim[1] &&
+           a->dim[1] == b->dim[0];
+}
+
+static bool same_values(const Tensor *a, const Tensor *b, bool turned)
+{
+    int64_t n = type_count(&a->type), columns = a->type.dim[1];
+    if (!turned)
+        return memcmp(a->data, b->data, (size_t)type_bytes(&a->type)) == 0;
+    for (int64_t i = 0; i < n; i++)
+        if (tensor_f(a, i) != tensor_f(b, i % columns * a->type.dim[0] + i / columns))
+            return false;
+    return true;
+}
+
+static bool is_param(const Graph *g, uint32_t i)
+{
+    return g->vals[i].kind == VAL_PARAM && g->vals[i].data && g->vals[i].type.rank > 0;
+}
+
+void report_ties(Import *x)
+{
+    const Graph *g = x->g;
+    for (uint32_t i = 1; i < g->nvals; i++)
+        for (uint32_t j = i + 1; j < g->nvals && is_param(g, i); j++) {
+            if (!is_param(g, j))
+                continue;
+            Tensor a = graph_tensor(g, (Val){i}), b = graph_tensor(g, (Val){j});
+            bool same = type_equal(&a.type, &b.type), turned = transposes(&a.type, &b.type);
+            same = same && same_values(&a, &b, false);
+            turned = !same && turned && same_values(&a, &b, true);
+            if ((same || turned) && !constant_valued(&a))
+                note(x, ONNX_REMARK, g->vals[j].name,
+                     "has the %svalues of '%s': if they are one weight, restore the tie with "
+                     "--tie %s=%s", turned ? "transposed " : "", g->vals[i].name,
+                     g->vals[i].name, g->vals[j].name);
+        }
+}
+
+/* --tie a=b: b is a, or a transposed. */
+static bool tie(Import *x, const OnnxTie *t)
+{
+    Val a, b;
+    if (!scope_find(x, t->kept, &a) || !scope_find(x, t->copy, &b))
+        return fail(x->d, "--tie %s=%s: no such weights", t->kept, t->copy);
+    const Type *ta = val_type(x->g, a), *tb = val_type(x->g, b);
+    bool same = type_equal(ta, tb);
+    if (!same && !transposes(ta, tb))
+        return fail(x->d, "--tie %s=%s: the shapes do not fit", t->kept, t->copy);
+    x->g->vals[b.i].kind = VAL_CONST; /* read by nothing from now on */
+    scope_set(x, t->copy, same ? a : build_transpose(x->g, a, (int[]){1, 0}));
+    note(x, ONNX_REMARK, t->copy, "tied to '%s'", t->kept);
+    return true;
+}
+
+bool restore_ties(Import *x)
+{
+    for (int i = 0; i < x->opt->nties; i++)
+        TRY(tie(x, &x->opt->tie[i]));
+    return true;
+}
