@@ -83,14 +83,16 @@ typedef struct {
     uint32_t noutput;
     char **remark;     /* of the passes */
     uint32_t nremark, cremark;
-    double plan_seconds, open_seconds;
+    double plan_seconds;
     bool in_schedule;  /* the plan was read, not made */
     const char *blame; /* the file a failure is about: its name goes before the message */
 } Job;
 
 /* Open model and data, run the pipeline. */
 bool job_plan(Job *j, const PassRun *how);
-/* Open the executor and train for o->steps. */
+/* Open the executor: weights are at their initial values. */
+bool job_open(Job *j);
+/* Open it and train for o->steps. */
 bool job_train(Job *j);
 void job_free(Job *j);
 

@@ -132,11 +132,20 @@ static void show_outputs(const Job *j, const Tensor *out)
 static bool evaluate_reference(Job *j, Tensor *out)
 {
     const Graph *g = j->plan->g;
+    StepInputs own = step_inputs(g);
     int64_t rng[2] = {j->plan->run.seed, 1};
     void **data = NEW(&j->arena, void *, g->nvals);
-    Val v = graph_find(g, "rng");
-    if (v.i)
-        data[v.i] = rng;
+    TRY(job_open(j)); /* for weights and inputs as the first step has them */
+    Feed *f = feed_open(g, &own, j->data, j->plan->run.seed, &j->o->diag);
+    if (!f)
+        return false;
+    feed_step(f, j->exec, 1);
+    feed_close(f);
+    for (uint32_t i = 1; i < g->nvals; i++)
+        if (g->vals[i].kind != VAL_TEMP)
+            data[i] = exec_tensor(j->exec, (Val){i}).data;
+    if (own.rng.i)
+        data[own.rng.i] = rng;
     TRY(graph_eval(g, data, &j->arena, &j->o->diag));
     for (uint32_t k = 0; k < g->nout; k++)
         out[k] = (Tensor){*val_type(g, g->out[k]), data[g->out[k].i]};

@@ -113,6 +113,18 @@ static void show_step(void *user, int64_t step, double loss, double seconds)
     }
 }
 
+bool job_open(Job *j)
+{
+    Options *o = j->o;
+    const RunDefaults *run = &j->plan->run;
+    ExecOptions xo = {.cache_dir = o->cache, .init = run->init ? &o->init : NULL,
+                      .seed = run->seed, .check = o->check};
+    j->blame = o->path;
+    TRY((j->exec = exec_open(j->plan, &xo, &o->diag)) != NULL);
+    j->blame = NULL;
+    return true;
+}
+
 bool job_train(Job *j)
 {
     Options *o = j->o;
@@ -121,12 +133,7 @@ bool job_train(Job *j)
     j->steps = o->steps < 0 ? 1 : o->steps;
     if (j->steps == 0)
         return true;
-    ExecOptions xo = {.cache_dir = o->cache, .init = run->init ? &o->init : NULL,
-                      .seed = run->seed, .check = o->check};
-    double start = now();
-    j->blame = o->path;
-    TRY((j->exec = exec_open(j->plan, &xo, &o->diag)) != NULL);
-    j->open_seconds = now() - start;
+    TRY(job_open(j));
     TrainOptions to = {.steps = j->steps, .lr = run->lr, .seed = run->seed, .data = j->data,
                        .inputs = step_inputs(j->plan->g), .profile = o->profile,
                        .each = talk && j->steps > 1 ? show_step : NULL, .user = j};

@@ -293,9 +293,9 @@ static const Row rows[] = {
     CALL(BUDGET, "budget", 'b', "SIZE", parse_budget,
          "Bytes of everything a step holds (40GB = 40e9, 40GiB = 40*2^30), or a percentage of "
          "what it takes without recomputation; default: no limit"),
-    REAL_OF(BUDGET, "time", step.time_limit, 0.001, 1e9, "Seconds to search for a better plan"),
+    REAL_OF(BUDGET, "time", step.time_limit, 0.001, 1e9, "Seconds to search for a better plan, instead of moves"),
     INTEGER_OF(BUDGET, "moves", 0, step.max_moves, 1, 1e18,
-               "Moves of the search instead of seconds: the same plan on every machine"),
+               "Moves of the search (default 1000000): the same plan on every machine"),
     REAL_OF(BUDGET, "gap", step.gap, 0, 1e6, "Stop this close to the lower bound (0.01: 1 %)"),
 
     TITLE(RUN | EVAL, "Run:"),
@@ -309,7 +309,7 @@ static const Row rows[] = {
          "Write the last step's loss, outputs and every gradient under its parameter's name"),
     CALL(RUN | EVAL, "threads", 'j', "N", parse_threads, "Threads (default: all cores)"),
     CALL(RUN | EVAL, "seed", 0, "N", parse_seed,
-         "Of initial values, dropout, random data and the search (default 1)"),
+         "Of initial values, dropout and random data (default 1)"),
     IS(RUN, "check", 0, check, "Fill dead memory with NaNs: shows a plan that frees too early"),
     IS(RUN, "profile", 0, profile, "Time every step of the plan; the slowest are listed"),
 
