@@ -366,7 +366,7 @@ static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
     }
     double s;
     TRY(measure_call(pool, &c, it->o, n, item_scratch(p, it), &s, d));
-    p->entry[it->entry].ns = s * 1e9;
+    p->entry[it->entry].ns = fmax(1, round(s * 1e9));
     return true;
 }
 

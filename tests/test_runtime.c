@@ -2,8 +2,8 @@
 #include "tests.h"
 #include "passes/passes.h"
 #include "runtime/runtime.h"
+#include <dirent.h>
 #include <math.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -413,6 +413,90 @@ START_TEST(random_is_in_range)
 }
 END_TEST
 
+/* ---- costs ------------------------------------------------------------------------------------ */
+
+static const char *const work =
+    "graph {\n"
+    "  input %x: f32[64,512]\n"
+    "  input %i: i64[64]\n"
+    "  input %w: f32[512,512]\n"
+    "  %g: f32[64,512] = gather %w, %i {axis=0}\n"
+    "  %a: f32[64,512] = add %x, %g\n"
+    "  %h: f32[64,512] = matmul %a, %w\n"
+    "  %c: f32[128,512] = concat %h, %a {axis=0}\n"
+    "  %s: f32[128,512] = softmax %c {axis=1}\n"
+    "  output %s\n"
+    "}\n";
+
+/* Costs of `work` from a profile in dir, as pass_cost finds them. */
+static StepCost *costs_of(Fixture *f, const char *dir, double limit, const char *text)
+{
+    *f = (Fixture){0};
+    graph_init(&f->g, &f->arena, &f->d);
+    Profile *costs = profile_open(
+        &(ProfileOptions){.cache_dir = dir, .threads = 1, .time_limit = limit}, &f->d);
+    ck_assert_msg(costs != NULL, "%s", f->d.msg);
+    StepOptions opt = {.threads = 1, .cost = profile_cost, .cost_user = costs};
+    PassCtx cx = {.diag = &f->d, .tmp = &f->tmp, .opt = &opt, .info = &f->info};
+    ck_assert_msg(graph_parse(&f->g, text, &f->d) && pass_cost(&f->g, &cx), "%s", f->d.msg);
+    profile_close(costs);
+    return f->info.cost;
+}
+
+static void remove_folder(const char *dir)
+{
+    DIR *d = opendir(dir);
+    char path[512];
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        unlink(path);
+    }
+    if (d)
+        closedir(d);
+    rmdir(dir);
+}
+
+START_TEST(costs_are_kept)
+{
+    Fixture a, b, c;
+    char dir[] = "/tmp/ckc_profile_XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    StepCost *first = costs_of(&a, dir, 10, work), *again = costs_of(&b, dir, 10, work);
+    StepCost *rules = costs_of(&c, dir, -1, work);
+    for (uint32_t i = 0; i < a.g.norder; i++) {
+        uint32_t n = a.g.order[i].i;
+        ck_assert_int_gt(first[n].ns, 0);
+        ck_assert_int_eq(first[n].ns, again[n].ns);
+        ck_assert(first[n].scratch == rules[n].scratch && first[n].choice == rules[n].choice);
+    }
+    fixture_free(&a);
+    fixture_free(&b);
+    fixture_free(&c);
+    remove_folder(dir);
+}
+END_TEST
+
+/* A kernel that works on more takes longer, whether it is measured or not. */
+START_TEST(costs_grow)
+{
+    static const char *const text = "graph {\n  input %%x: f32[%d,1024]\n"
+                                    "  %%y: f32[%d,1024] = tanh %%x\n  output %%y\n}\n";
+    char dir[] = "/tmp/ckc_profile_XXXXXX", small[200], large[200];
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(small, sizeof small, text, 16, 16);
+    snprintf(large, sizeof large, text, 4096, 4096);
+    for (int i = 0; i < 2; i++) { /* the limit lets nothing be measured the first time */
+        Fixture a, b;
+        double limit = i == 0 ? 1e-12 : 10;
+        int64_t s = costs_of(&a, dir, limit, small)[1].ns, l = costs_of(&b, dir, limit, large)[1].ns;
+        ck_assert_msg(l > 4 * s, "%lld ns for 16 rows, %lld for 4096", (long long)s, (long long)l);
+        fixture_free(&a);
+        fixture_free(&b);
+    }
+    remove_folder(dir);
+}
+END_TEST
+
 Suite *suite_runtime(void)
 {
     Suite *s = suite_create("runtime");
@@ -431,6 +515,11 @@ Suite *suite_runtime(void)
     tcase_add_test(t, bad_data);
     tcase_add_test(t, text_windows);
     tcase_add_test(t, random_is_in_range);
+    suite_add_tcase(s, t);
+    t = tcase_create("costs");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, costs_are_kept);
+    tcase_add_test(t, costs_grow);
     suite_add_tcase(s, t);
     return s;
 }
