@@ -95,6 +95,8 @@ static void name_value(Import *x, Val v, const char *name)
 
 void set_data_type(Import *x, Val v, int32_t data_type)
 {
+    if (!data_type_is_widened(data_type))
+        return;
     while (x->ntypes <= v.i) {
         x->data_type = arena_grow(x->a, x->data_type, x->ntypes, &x->ctypes, sizeof *x->data_type);
         x->data_type[x->ntypes++] = 0;
@@ -103,6 +105,14 @@ void set_data_type(Import *x, Val v, int32_t data_type)
 }
 
 /* ---- initializers -------------------------------------------------------------------- */
+
+static const Tensor *find_feed(const Import *x, const char *input)
+{
+    for (int i = 0; i < x->opt->nfeed; i++)
+        if (strcmp(x->opt->feed[i].name, input) == 0)
+            return &x->opt->feed[i].t;
+    return NULL;
+}
 
 /* A tensor of the file as a value: weights refer to the mapping, constants are copied. */
 static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p, Val *v)
@@ -130,8 +140,12 @@ bool import_initializers(Import *x, const Onnx__GraphProto *gp)
         return fail_status(x->d, EXIT_UNSUPPORTED, "sparse initializers are not supported");
     for (size_t i = 0; i < gp->n_initializer; i++) {
         const Onnx__TensorProto *p = gp->initializer[i];
+        const Tensor *feed = x->depth == 0 ? find_feed(x, pb(p->name)) : NULL;
         Val v;
-        TRY(tensor_value(x, pb(p->name), p, &v));
+        if (feed) /* an input whose default value is overridden */
+            v = graph_const(x->g, pb(p->name), feed->type, feed->data);
+        else
+            TRY(tensor_value(x, pb(p->name), p, &v));
         scope_set(x, pb(p->name), v);
     }
     return true;
@@ -190,14 +204,6 @@ static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *in
 {
     bool tensor = in->type && in->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
     return tensor ? in->type->tensor_type : NULL;
-}
-
-static const Tensor *find_feed(const Import *x, const char *input)
-{
-    for (int i = 0; i < x->opt->nfeed; i++)
-        if (strcmp(x->opt->feed[i].name, input) == 0)
-            return &x->opt->feed[i].t;
-    return NULL;
 }
 
 static void bind_dim(Binder *b, const char *input, int k,
@@ -445,6 +451,19 @@ static bool import_one(OnnxNode *n, bool poisoned)
     return f ? import_call(n, f) : op->import(n);
 }
 
+/* What holds the elements of a narrow type in a wider one keeps on doing so when moved. */
+static void pass_on_data_type(OnnxNode *n)
+{
+    int32_t type = 0;
+    for (int k = 0; k < n->nin && !type; k++)
+        type = val_is_sequence(n->in[k]) ? 0 : data_type_of(n, k);
+    for (int i = 0; i < n->nout && type; i++)
+        if (n->out[i].i && n->out[i].i < n->g->nvals &&
+            val_type(n->g, n->out[i])->dt == onnx_dtype(type) &&
+            (n->out[i].i >= n->x->ntypes || !n->x->data_type[n->out[i].i]))
+            set_data_type(n->x, n->out[i], type);
+}
+
 /* What the importer built carries the ONNX node's name, its results the file's value names. */
 static void name_results(OnnxNode *n, uint32_t first_node, uint32_t first_value)
 {
@@ -486,8 +505,10 @@ static bool import_node(Import *x, const Onnx__NodeProto *p)
         x->located = true;
         return false;
     }
-    if (ok)
+    if (ok) {
+        pass_on_data_type(&n);
         name_results(&n, nodes, values);
+    }
     for (int i = 0; i < n.nout; i++)
         if (has_out(&n, i))
             scope_set(x, p->output[i], ok && n.out[i].i ? n.out[i] : (Val){UINT32_MAX});

@@ -140,15 +140,16 @@ static bool import_roi_align(OnnxNode *n)
     Val at[2] = {pairs(g, ly.at, true, rows, columns), pairs(g, lx.at, false, rows, columns)};
     Val valid = build2(g, OP_mul, pairs(g, ly.valid, true, rows, columns),
                        pairs(g, lx.valid, false, rows, columns));
-    Sampler s = {SAMPLE_LINEAR, OUTSIDE_BORDER, true, 2, {x.dim[2], x.dim[3]}};
+    bool max = attr_is(n, "mode", "avg", "max");
+    Sampler s = {SAMPLE_LINEAR, OUTSIDE_BORDER, max, true, 2, {x.dim[2], x.dim[3]}};
     Val image = build(g, OP_gather, NULL, 2, (Val[]){n->in[0], n->in[2]}, &(AxisAttrs){0});
     TRY(image.i && valid.i);
     Val y = sample(g, &s, image, at);
     y = build2(g, OP_mul, y, build_reshape(g, valid, 3, (int64_t[]){r.dim[0], 1, rows * columns}));
     y = build_reshape(g, y, 6, (int64_t[]){r.dim[0], x.dim[1], oh, ratio, ow, ratio});
     uint32_t bins = 1u << 3 | 1u << 5;
-    n->out[0] = attr_is(n, "mode", "avg", "max") ? build_reduce(g, OP_reduce_max, y, bins, false)
-                                                 : mean_over(g, y, bins, false);
+    n->out[0] = max ? build_reduce(g, OP_reduce_max, y, bins, false)
+                    : mean_over(g, y, bins, false);
     return n->out[0].i;
 }
 
@@ -212,7 +213,7 @@ static bool import_deform_conv(OnnxNode *n)
         return refuse(n, "%lld offset groups", (long long)f.groups);
     Val offset = build_reshape(g, n->in[2], 5,
                                (int64_t[]){f.batch, f.groups, f.kernel, 2, f.points});
-    Sampler s = {SAMPLE_LINEAR, OUTSIDE_ZERO, true, 2, {x.dim[2], x.dim[3]}};
+    Sampler s = {SAMPLE_LINEAR, OUTSIDE_ZERO, false, true, 2, {x.dim[2], x.dim[3]}};
     for (int64_t k = 0; k < f.groups; k++) {
         Val at[2], mine = build_slice(g, offset, 1, k, 1);
         for (int d = 0; d < 2; d++) {

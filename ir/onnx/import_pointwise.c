@@ -3,13 +3,22 @@
 #include <math.h>
 #include <string.h>
 
+/* Results of integer types that live in a wider one wrap around. */
+static bool wrapped(OnnxNode *n)
+{
+    int32_t type = data_type_of(n, 0);
+    if (n->out[0].i && type && val_type(n->g, n->out[0])->dt == in_type(n, 0)->dt)
+        n->out[0] = narrow(n, n->out[0], type);
+    return n->out[0].i;
+}
+
 static bool unary(OnnxNode *n)
 {
     const OnnxOp *row = n->row;
     double al = row->al ? attr_float(n, row->al, row->al0) : row->al0;
     double be = row->be ? attr_float(n, row->be, row->be0) : row->be0;
     n->out[0] = with_consts(n->g, row->native, n->in[0], al, be);
-    return n->out[0].i;
+    return wrapped(n);
 }
 
 /* Before opset 7 the second operand was placed at an axis by attribute. */
@@ -30,7 +39,7 @@ static bool binary(OnnxNode *n)
     if (!has_in(n, 0) || !has_in(n, 1))
         return fail(n->x->d, "an operand is missing");
     n->out[0] = build2(n->g, n->row->native, n->in[0], legacy_broadcast(n, n->in[1]));
-    return n->out[0].i;
+    return wrapped(n);
 }
 
 static bool binary_swapped(OnnxNode *n)
@@ -177,11 +186,21 @@ static bool import_prelu(OnnxNode *n)
     return n->out[0].i;
 }
 
+/* Shifting by the width or more leaves nothing. */
 static bool import_bitshift(OnnxNode *n)
 {
-    n->out[0] = build2(n->g, attr_is(n, "direction", "", "LEFT") ? OP_bitshl : OP_bitshr,
-                       n->in[0], n->in[1]);
-    return n->out[0].i;
+    enum { WIDTH = 64 };
+    Graph *g = n->g;
+    bool left = attr_is(n, "direction", "", "LEFT");
+    int32_t type = data_type_of(n, 0);
+    if (!left && in_type(n, 0)->dt != DT_U8 && (!type || data_type_is_signed(type)))
+        return refuse(n, "right shifts of signed numbers");
+    Val by = n->in[1], zero = scalar_like(g, n->in[0], 0);
+    Val inside = build2(g, OP_less, by, scalar_like(g, by, WIDTH));
+    by = build2(g, OP_min, by, scalar_like(g, by, WIDTH - 1));
+    Val y = build2(g, left ? OP_bitshl : OP_bitshr, n->in[0], by);
+    n->out[0] = build3(g, OP_where, inside, y, zero);
+    return wrapped(n);
 }
 
 const OnnxOp onnx_pointwise[] = {

@@ -14,11 +14,10 @@ static const Range ranges[] = {
     {ONNX__TENSOR_PROTO__DATA_TYPE__INT16, -32768, 32767},
 };
 
-static int32_t data_type_of(const OnnxNode *n, int k)
+static int32_t quantized_type(const OnnxNode *n)
 {
-    const Import *x = n->x;
-    int32_t t = n->in[k].i < x->ntypes ? x->data_type[n->in[k].i] : 0;
-    return t ? t : in_type(n, k)->dt == DT_U8 ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT8 : 0;
+    int32_t t = data_type_of(n, 2);
+    return t ? t : in_type(n, 2)->dt == DT_U8 ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT8 : 0;
 }
 
 /* A scale or zero point for every element of x: one number, one per index of the axis, or one
@@ -50,7 +49,7 @@ static bool import_quantize(OnnxNode *n)
 {
     Graph *g = n->g;
     int64_t axis;
-    int32_t type = has_in(n, 2) ? data_type_of(n, 2) : (int32_t)attr_int(n, "output_dtype", 0);
+    int32_t type = has_in(n, 2) ? quantized_type(n) : (int32_t)attr_int(n, "output_dtype", 0);
     type = type ? type : ONNX__TENSOR_PROTO__DATA_TYPE__UINT8;
     const Range *r = NULL;
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)

@@ -24,13 +24,13 @@ static bool sequence_of(OnnxNode *n, int k, Sequence *s)
     return true;
 }
 
-/* A position counted from either end; one behind the end where something is inserted. */
-static bool position(OnnxNode *n, int k, int64_t dflt, int64_t last, int64_t *at)
+/* A position in [0, last], counted from the end of `count` elements if negative. */
+static bool position(OnnxNode *n, int k, int64_t dflt, int count, int64_t last, int64_t *at)
 {
     *at = dflt;
     if (has_in(n, k))
         TRY(static_int(n, k, at));
-    *at += *at < 0 ? last + 1 : 0;
+    *at += *at < 0 ? count : 0;
     return (*at >= 0 && *at <= last) || fail(n->x->d, "position %lld", (long long)*at);
 }
 
@@ -79,7 +79,7 @@ static bool sequence_at(OnnxNode *n)
 {
     Sequence s;
     int64_t at;
-    TRY(sequence_of(n, 0, &s) && position(n, 1, 0, s.n - 1, &at));
+    TRY(sequence_of(n, 0, &s) && position(n, 1, 0, s.n, s.n - 1, &at));
     n->out[0] = s.v[at];
     return true;
 }
@@ -88,7 +88,7 @@ static bool sequence_insert(OnnxNode *n)
 {
     Sequence s;
     int64_t at;
-    TRY(sequence_of(n, 0, &s) && position(n, 2, s.n, s.n, &at));
+    TRY(sequence_of(n, 0, &s) && position(n, 2, s.n, s.n, s.n, &at));
     Val *v = NEW(n->x->a, Val, s.n + 1);
     for (int i = 0; i <= s.n; i++)
         v[i] = i < at ? s.v[i] : i == at ? n->in[1] : s.v[i - 1];
@@ -100,7 +100,7 @@ static bool sequence_erase(OnnxNode *n)
 {
     Sequence s;
     int64_t at;
-    TRY(sequence_of(n, 0, &s) && position(n, 1, s.n - 1, s.n - 1, &at));
+    TRY(sequence_of(n, 0, &s) && position(n, 1, s.n - 1, s.n, s.n - 1, &at));
     Val *v = NEW(n->x->a, Val, s.n + 1);
     for (int i = 0; i < s.n - 1; i++)
         v[i] = s.v[i < at ? i : i + 1];

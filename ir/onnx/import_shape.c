@@ -352,7 +352,8 @@ static bool import_space_to_depth(OnnxNode *n)
         return fail(n->x->d, "blocksize %lld does not fit the image", (long long)b);
     int64_t c = t.dim[1], h = t.dim[2] / b, w = t.dim[3] / b;
     Val y = build_reshape(n->g, n->in[0], 6, (int64_t[]){t.dim[0], c, h, b, w, b});
-    y = build_transpose(n->g, y, (int[]){0, 3, 5, 1, 2, 4});
+    bool crd = attr_is(n, "mode", "DCR", "CRD"); /* channels first in the result's channels */
+    y = build_transpose(n->g, y, crd ? (int[]){0, 1, 3, 5, 2, 4} : (int[]){0, 3, 5, 1, 2, 4});
     n->out[0] = build_reshape(n->g, y, 4, (int64_t[]){t.dim[0], c * b * b, h, w});
     return n->out[0].i;
 }

@@ -1,5 +1,6 @@
 /* node.c -- what importers read from a node: attributes, compile-time operands; shorthands. */
 #include "onnx_int.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- attributes ---------------------------------------------------------------- */
@@ -31,10 +32,23 @@ int64_t attr_int(const OnnxNode *n, const char *name, int64_t dflt)
     return a ? a->i : dflt;
 }
 
+/* The shortest decimal that rounds to f: an epsilon written as 1e-5 is 1e-5 in double precision,
+ * too, not the float next to it. */
+static double decimal(float f)
+{
+    char text[40];
+    for (int digits = 6; digits < 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)f);
+        if (strtof(text, NULL) == f)
+            return strtod(text, NULL);
+    }
+    return (double)f;
+}
+
 double attr_float(const OnnxNode *n, const char *name, double dflt)
 {
     const Onnx__AttributeProto *a = attr_find(n, name);
-    return a ? (double)a->f : dflt;
+    return a ? decimal(a->f) : dflt;
 }
 
 const char *attr_str(const OnnxNode *n, const char *name, const char *dflt)
@@ -294,6 +308,12 @@ Val negative_wraps(Graph *g, Val index, int64_t n)
     Val below = build2(g, OP_less, index, scalar_like(g, index, 0));
     Val wrapped = build2(g, OP_add, index, scalar_like(g, index, (double)n));
     return build3(g, OP_where, below, wrapped, index);
+}
+
+int32_t data_type_of(const OnnxNode *n, int k)
+{
+    const Import *x = n->x;
+    return has_in(n, k) && n->in[k].i < x->ntypes ? x->data_type[n->in[k].i] : 0;
 }
 
 /* Integer types without a native counterpart live in a wider one: wrap around as they would. */

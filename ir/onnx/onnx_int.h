@@ -58,6 +58,8 @@ typedef struct {
 
 DType onnx_dtype(int32_t data_type); /* native type that holds it; DT_NONE: none does */
 const char *onnx_dtype_name(int32_t data_type);
+bool data_type_is_signed(int32_t data_type);
+bool data_type_is_widened(int32_t data_type);
 bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d);
 
 /* ---- import.c --------------------------------------------------------------------- */
@@ -181,6 +183,9 @@ bool axis_in(OnnxNode *n, int64_t axis, int rank, int64_t *out); /* normalise or
 bool shape_valid(OnnxNode *n, const Ints *dim);
 /* Is it small enough to be computed while importing?  Else the node is refused. */
 bool small_enough(OnnxNode *n, const Type *t);
+
+/* Element type in the file of an operand that lives in a wider native type, else 0. */
+int32_t data_type_of(const OnnxNode *n, int k);
 
 /* ---- shorthands for building ------------------------------------------------------------ */
 

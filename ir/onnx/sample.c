@@ -118,7 +118,7 @@ Val sample(Graph *g, const Sampler *s, Val x, const Val *at)
         Val v = build(g, OP_gather_elements, NULL, 2, (Val[]){x, index}, &(AxisAttrs){2});
         if (weight.i)
             v = build2(g, OP_mul, v, build_reshape(g, weight, 3, (int64_t[]){batch, 1, points}));
-        sum = both(g, OP_add, sum, v);
+        sum = both(g, s->largest ? OP_max : OP_add, sum, v);
     }
     return sum;
 }

@@ -12,6 +12,7 @@ enum { SAMPLE_DIMS = 3 };
 typedef struct {
     SampleMode mode;
     SampleOutside outside;
+    bool largest; /* the largest weighted neighbour instead of their sum (RoiAlign's "max") */
     bool corners; /* reflection is about the centres of the outermost pixels, not their edges */
     int n;        /* spatial dimensions */
     int64_t extent[SAMPLE_DIMS];

@@ -38,6 +38,12 @@ static const DataType *data_type(int32_t t)
 
 DType onnx_dtype(int32_t t) { return data_type(t)->dt; }
 const char *onnx_dtype_name(int32_t t) { return data_type(t)->name; }
+bool data_type_is_signed(int32_t t) { return data_type(t)->is_signed; }
+bool data_type_is_widened(int32_t t)
+{
+    return (data_type(t)->size && data_type(t)->size != dtype_size[data_type(t)->dt]) ||
+           t == ONNX__TENSOR_PROTO__DATA_TYPE__UINT64;
+}
 
 static bool shape_of(const Onnx__TensorProto *p, DType dt, Type *t, Diag *d)
 {
