@@ -128,7 +128,7 @@ bool pass_optimize(Graph *g, PassCtx *cx)
     if (!info->ntrained || cx->opt->optim == OPTIM_NONE)
         return true;
     uint32_t first = g->norder;
-    info->lr = scalar_input(g, "lr", DT_F32);
+    info->lr = scalar_input(g, "lr", DT_F64);
     info->step = scalar_input(g, "step", DT_I64);
     Scalars by_type[DT_COUNT] = {{{0}, {0}, {0}, {0}}};
     for (uint32_t i = 0; i < info->ntrained; i++) {

@@ -26,6 +26,7 @@ typedef struct {
     double time_limit;       /* seconds for remat, 0 = default */
     int64_t max_moves;       /* deterministic limit for remat, 0 = default */
     double gap;
+    bool f64;                /* train in double precision what the model has in single */
     uint64_t seed;
     int threads;
     CostFn *cost;            /* NULL: a roofline of this CPU's order */

@@ -76,11 +76,3 @@ bool passes_run(Graph *g, PassCtx *cx, const PassRun *how)
     }
     return true;
 }
-
-bool pass_bind(Graph *g, PassCtx *cx)
-{
-    if (!cx->opt->model)
-        return true;
-    cx->changed = true;
-    return onnx_import(cx->opt->model, &cx->opt->import, g, cx->diag);
-}

@@ -42,7 +42,7 @@ static bool is_input(const Graph *g, Val v, Type want)
 StepInputs step_inputs(const Graph *g)
 {
     StepInputs s = {graph_find(g, "lr"), graph_find(g, "step"), graph_find(g, "rng")};
-    if (!is_input(g, s.lr, type_scalar(DT_F32)))
+    if (!is_input(g, s.lr, type_scalar(DT_F64)))
         s.lr.i = 0;
     if (!is_input(g, s.step, type_scalar(DT_I64)))
         s.step.i = 0;

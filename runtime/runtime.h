@@ -40,7 +40,7 @@ int64_t exec_arena_bytes(const Executor *x); /* of the allocation */
 
 /* Inputs the runtime itself makes; {0}: the graph has none. */
 typedef struct {
-    Val lr;   /* f32[] */
+    Val lr;   /* f64[] */
     Val step; /* i64[], from 1 */
     Val rng;  /* i64[2]: seed, step */
 } StepInputs;
