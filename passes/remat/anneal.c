@@ -83,7 +83,7 @@ static bool evict(Search *s, int32_t v, int32_t reader)
 static int32_t overfull_slot(Search *s)
 {
     Board *b = &s->board;
-    int32_t blocks = b->T / 64, at = rng_below(&s->rng, blocks);
+    int32_t blocks = b->penalty > 0 ? b->T / 64 : 0, at = rng_below(&s->rng, b->T / 64);
     for (int32_t k = 0; k < blocks; k++, at = at + 1 < blocks ? at + 1 : 0) {
         if (b->max[at] + b->lazy[at] <= b->limit)
             continue;

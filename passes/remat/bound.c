@@ -28,6 +28,7 @@
 typedef struct {
     const Problem *p;
     int64_t budget;
+    double deadline;                /* monotonic seconds, 0 = none */
     int32_t g;
     int64_t room;
     uint8_t *ancestor, *descendant; /* per op, of g */
@@ -253,6 +254,11 @@ static void leave(Cut *c)
         c->resident[p->in.at[k]] = 0;
 }
 
+static bool late(const Cut *c)
+{
+    return c->deadline > 0 && rm_seconds() >= c->deadline;
+}
+
 /* The bound of one g, or of the little that is needed to see that it is not above `best`. */
 static double bound_at(Cut *c, int32_t g, double best, double *price, bool *infeasible)
 {
@@ -268,7 +274,7 @@ static double bound_at(Cut *c, int32_t g, double best, double *price, bool *infe
         *infeasible = lean.value > (double) p->base_cost; /* more than running all of them again */
         if (lean.bytes > (double) c->room)
             goto done;
-        for (int32_t i = 0; i < 60; i++) {
+        for (int32_t i = 0; i < 60 && !late(c); i++) {
             double lambda = (lean.cost - rich.cost) / (rich.bytes - lean.bytes);
             double at = rich.cost + lambda * (rich.bytes - (double) c->room);
             if (at <= best)
@@ -347,19 +353,24 @@ void bound_excess(const Problem *p, int64_t budget, int64_t *excess)
 /* All operators of a small instance; of a large one a coarse grid, refined around the best three times. */
 void bound_problem(const Problem *p, int64_t budget, double deadline, RematBound *bound)
 {
-    enum { GRID = 64 };
+    enum { GRID = 32 };
     Cut c;
     double best = 0;
     cut_init(&c, p, budget);
+    c.deadline = deadline;
     *bound = (RematBound){.min_budget = bound_least_budget(p), .node = -1};
     bound->infeasible = bound->min_budget > budget;
     int32_t lo = 0, hi = p->nops;
     bool small = p->nops <= 1500;
     while (lo < hi && !bound->infeasible) {
         int32_t stride = small ? 1 : (hi - lo + GRID - 1) / GRID;
-        for (int32_t g = lo; g < hi && !bound->infeasible; g += stride)
-            if (deadline == 0 || rm_seconds() < deadline)
-                visit(&c, g, bound, &best);
+        int32_t middle = lo + (hi - lo) / 2; /* outwards from there: the most is alive around it */
+        for (int32_t d = 0; (middle - d >= lo || middle + d < hi) && !bound->infeasible && !late(&c); d += stride) {
+            if (middle + d < hi)
+                visit(&c, middle + d, bound, &best);
+            if (d > 0 && middle - d >= lo && !bound->infeasible)
+                visit(&c, middle - d, bound, &best);
+        }
         if (stride == 1 || bound->node < 0)
             break;
         lo = bound->node - stride > 0 ? bound->node - stride : 0;

@@ -74,6 +74,12 @@ static double cost_back(const Sweep *w, int32_t v)
     return sum;
 }
 
+static void drop(Sweep *w, int32_t v)
+{
+    w->back[v] = cost_back(w, v);
+    set_resident(w, v, false);
+}
+
 /* May v, resident, be made again before its next reader? */
 static bool may_drop(const Sweep *w, int32_t v)
 {
@@ -137,8 +143,7 @@ static bool make_room(Sweep *w, int64_t bytes)
     int64_t batch = w->nlist > 2048 ? w->budget / 64 : 0;
     for (int32_t i = 0; i < candidates && w->level > w->budget - bytes - batch; i++) {
         int32_t v = w->candidate[i].value;
-        w->back[v] = cost_back(w, v);
-        set_resident(w, v, false);
+        drop(w, v);
     }
     return w->level + bytes <= w->budget;
 }
@@ -185,7 +190,7 @@ static bool run(Sweep *w, int32_t op)
         set_resident(w, v, true);
         w->used[v] = w->now;
         if (--w->pins[v] == 0 && !needed_later(w, v))
-            set_resident(w, v, false);
+            drop(w, v);
     }
     return true;
 }
@@ -195,10 +200,8 @@ static void unpin(Sweep *w, int32_t v)
     w->used[v] = w->now;
     if (--w->pins[v] > 0)
         return;
-    if (w->taken[v])
-        w->back[v] = cost_back(w, v);
     if (w->taken[v] || !needed_later(w, v))
-        set_resident(w, v, false);
+        drop(w, v);
     w->taken[v] = false;
 }
 

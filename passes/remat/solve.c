@@ -194,7 +194,7 @@ static void raise_bound(Solver *s)
 
 static void improve(Solver *s)
 {
-    static const double hot[] = {1, 0.2, 8, 0.2}, weight[] = {1, 0.125, 8};
+    static const double hot[] = {0.2, 1, 0.2, 8}, weight[] = {1, 0.125, 8};
     int64_t moves = 200 * (int64_t) s->p->nops + 5000;
     for (int round = 0; !out_of_time(s) && !good_enough(s); round++) {
         int64_t left = s->options->max_moves > 0 ? s->options->max_moves - s->spent : INT64_MAX;
@@ -216,32 +216,46 @@ static void improve(Solver *s)
 
 /* ---- the whole ---------------------------------------------------------------------------------------------- */
 
-static void start_schedules(Solver *s)
+/* The order as it is, and with evictions where it does not fit. */
+static void offer_order(Solver *s, const int32_t *order)
 {
     Seq q = {0};
     for (int32_t i = 0; i < s->p->nops; i++)
-        seq_push(&q, i);
+        seq_push(&q, order[i]);
     offer(s, &q, 0);
-    if (!s->r->feasible) {
-        int32_t *order = RM_NEW(int32_t, s->p->nops);
-        memcpy(order, q.op, sizeof *order * (size_t) s->p->nops);
-        if (evict_sweep(s->p, order, s->options->budget, EVICT_NEXT_USE, &q))
-            offer(s, &q, 0);
-        free(order);
-    }
-    q.n = 0;
-    for (int32_t i = 0; i < s->options->nstart; i++)
-        seq_push(&q, s->options->start[i]);
-    if (s->options->nstart > 0)
+    if (evict_sweep(s->p, order, s->options->budget, EVICT_NEXT_USE, &q))
         offer(s, &q, 0);
     seq_free(&q);
+}
+
+static void start_schedules(Solver *s)
+{
+    int32_t n = s->p->nops, *order = RM_NEW(int32_t, n);
+    for (int32_t i = 0; i < n; i++)
+        order[i] = i;
+    offer_order(s, order);
+    if (!s->r->feasible) {
+        order_greedy(s->p, order);
+        offer_order(s, order);
+        order_depth_first(s->p, order);
+        offer_order(s, order);
+    }
+    if (s->options->nstart > 0) {
+        Seq q = {0};
+        for (int32_t i = 0; i < s->options->nstart; i++)
+            seq_push(&q, s->options->start[i]);
+        offer(s, &q, 0);
+        seq_free(&q);
+    }
+    free(order);
 }
 
 static void find_bound(Solver *s)
 {
     RematResult *r = s->r;
     RematBound bound = {0};
-    bound_problem(s->p, s->options->budget, s->deadline, &bound);
+    double now = rm_seconds();
+    bound_problem(s->p, s->options->budget, s->deadline > 0 ? now + (s->deadline - now) / 4 : 0, &bound);
     r->lower_bound = bound.cost;
     r->min_budget_bound = bound.min_budget;
     r->proved_infeasible = bound.infeasible;

@@ -6,6 +6,11 @@
 /* Puts a schedule into the result, with the best kernel choices for budget. */
 void result_set(RematResult *r, const Problem *p, const Seq *s, int64_t budget);
 
+/* ---- order.c ----------------------------------------------------------------------------------- */
+
+void order_greedy(const Problem *p, int32_t *order);      /* nops entries */
+void order_depth_first(const Problem *p, int32_t *order);
+
 /* ---- evict.c: constructing a schedule in one sweep --------------------------------------------- */
 
 typedef enum { EVICT_NEXT_USE, EVICT_DTR } EvictRule;
