@@ -678,10 +678,10 @@ static void print_body(Printer *pr, const Kernel *k)
     LINE("void %s(void *const *op);", pr->name);
     LINE("void %s(void *const *op)", pr->name);
     text_block(&pr->w);
-    if (k->items > 1024)
+    if (k->items > 1024 || (k->items > 1 && k->flops >= PARALLEL_WORK))
         LINE("#pragma omp parallel for schedule(static)");
     LINE("for (int64_t i = 0; i < %" PRId64 "; i++)", k->items);
-    LINE("    %s_item(op, i);", pr->name);
+    text_body_call(&pr->w, k, pr->name, "op[", "]", "i");
     CLOSE();
 }
 

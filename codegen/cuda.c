@@ -304,12 +304,8 @@ static void print_body(Printer *pr, const Kernel *k)
     text_body(&pr->w, k, pr->name, "FN");
     signature(pr, k, stored);
     text_block(&pr->w);
-    LINE("void *const op[] = {");
-    for (int i = 0; i < k->noperands; i++)
-        LINE("    (void *)p%d,", i);
-    LINE("};");
     open_flat(pr, "item", k->items);
-    LINE("%s_item(op, item);", pr->name);
+    text_body_call(&pr->w, k, pr->name, "p", "", "item");
     CLOSE();
     CLOSE();
     arena_free(&a);

@@ -251,50 +251,53 @@ static void statements(Writer *w, const char *text)
         fputc('\n', w->f);
 }
 
-static void accessor(Writer *w, const Kernel *k, const char *name, const char *qualifier,
-                     KType t)
+/* F(k, j) and its kin name operand k by pasting: LD<k>, ST<k>. */
+static void accessors(Writer *w, const Kernel *k)
 {
-    text_open(w, "%s %s %s_%c(void *const *op, int k, int64_t j)", qualifier,
-              t == KT_REAL ? "REAL" : "int64_t", name, t == KT_REAL ? 'F' : 'I');
-    text_open(w, "switch (k)");
-    for (int i = 0; i < k->noperands; i++)
-        if (k->operand[i] != DT_NONE)
-            text_line(w, "case %d: return (%s)LD_%s((const %s *)op[%d], j);", i,
-                      t == KT_REAL ? "REAL" : "int64_t", dtype_name[k->operand[i]],
-                      text_element(k->operand[i]), i);
-    text_line(w, "default: return 0;");
-    text_close(w);
-    text_close(w);
+    static const char *const fn[] = {
+        "F(k, j) ((REAL)LD##k(j))", "I(k, j) ((int64_t)LD##k(j))",
+        "SETF(k, j, v) ST##k(j, (REAL)(v))", "SETI(k, j, v) ST##k(j, (int64_t)(v))"};
+    for (int i = 0; i < 4; i++) {
+        text_line(w, "#undef %.*s", (int)strcspn(fn[i], "("), fn[i]);
+        text_line(w, "#define %s", fn[i]);
+    }
+    for (int i = 0; i < k->noperands; i++) {
+        text_line(w, "#undef LD%d", i);
+        text_line(w, "#undef ST%d", i);
+        if (k->operand[i] == DT_NONE)
+            continue;
+        text_line(w, "#define LD%d(j) LD_%s(x%d_, j)", i, dtype_name[k->operand[i]], i);
+        text_line(w, "#define ST%d(j, v) ST_%s(x%d_, j, v)", i, dtype_name[k->operand[i]], i);
+    }
 }
 
-static void setter(Writer *w, const Kernel *k, const char *name, const char *qualifier, KType t)
+/* Operands of bodies never overlap (kernel_inplace). */
+static void parameters(const Writer *w, const Kernel *k)
 {
-    text_open(w, "%s void %s_SET%c(void *const *op, int k, int64_t j, %s v)", qualifier, name,
-              t == KT_REAL ? 'F' : 'I', t == KT_REAL ? "REAL" : "int64_t");
-    text_open(w, "switch (k)");
     for (int i = 0; i < k->noperands; i++)
         if (k->operand[i] != DT_NONE)
-            text_line(w, "case %d: ST_%s((%s *)op[%d], j, v); break;", i,
-                      dtype_name[k->operand[i]], text_element(k->operand[i]), i);
-    text_line(w, "default: break;");
-    text_close(w);
-    text_close(w);
+            fprintf(w->f, "%s *__restrict__ x%d_, ", text_element(k->operand[i]), i);
+}
+
+void text_body_call(const Writer *w, const Kernel *k, const char *name, const char *before,
+                    const char *after, const char *item)
+{
+    indent(w);
+    fprintf(w->f, "%s_item(", name);
+    for (int i = 0; i < k->noperands; i++)
+        if (k->operand[i] != DT_NONE)
+            fprintf(w->f, "(%s *)%s%d%s, ", text_element(k->operand[i]), before, i, after);
+    fprintf(w->f, "%s);\n", item);
 }
 
 void text_body(Writer *w, const Kernel *k, const char *name, const char *qualifier)
 {
-    static const char *const fn[] = {"F", "I", "SETF", "SETI"};
     char q[NAME_LEN];
-    for (int i = 0; i < 2; i++) {
-        accessor(w, k, name, qualifier, i ? KT_INT : KT_REAL);
-        setter(w, k, name, qualifier, i ? KT_INT : KT_REAL);
-    }
-    for (int i = 0; i < 4; i++) {
-        text_line(w, "#undef %s", fn[i]);
-        text_line(w, i < 2 ? "#define %s(k, j) %s_%s(op, k, j)"
-                           : "#define %s(k, j, v) %s_%s(op, k, j, v)", fn[i], name, fn[i]);
-    }
-    text_open(w, "%s void %s_item(void *const *op, int64_t i)", qualifier, name);
+    accessors(w, k);
+    fprintf(w->f, "%s void %s_item(", qualifier, name);
+    parameters(w, k);
+    fputs("int64_t i)\n", w->f);
+    text_block(w);
     text_line(w, "TABLE int64_t p[] = {");
     for (int i = 0; i < k->np || i == 0; i++) {
         integer(k->p[i], q);
@@ -307,7 +310,7 @@ void text_body(Writer *w, const Kernel *k, const char *name, const char *qualifi
         text_line(w, "    %s,", q);
     }
     text_line(w, "};");
-    text_line(w, "(void)op, (void)i, (void)p, (void)q;");
+    text_line(w, "(void)i, (void)p, (void)q;");
     statements(w, k->body->text);
     text_close(w);
 }

@@ -35,6 +35,9 @@ void text_unpack(const Writer *w, const Sched *s, const char *index, uint32_t ma
 
 /* Body kernels: accessors and the item function NAME_item, prefixed by `qualifier`. */
 void text_body(Writer *w, const Kernel *k, const char *name, const char *qualifier);
+/* A call of it; operand i is written before, i, after: "op[", "]". */
+void text_body_call(const Writer *w, const Kernel *k, const char *name, const char *before,
+                    const char *after, const char *item);
 void text_prelude(FILE *f, const char *const *lines);
 /* Print the distinct kernels with `print`, see codegen_c. */
 int text_distinct(FILE *f, Kernel *const *k, int n, int *func_of_kernel,

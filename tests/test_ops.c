@@ -280,6 +280,21 @@ static void compare(const Compiled *c, const Tensor *got, const Tensor *want)
     }
 }
 
+/* Items of a body write all elements, disjoint ones, in whatever order they run. */
+static void check_items(Compiled *c, void *const *op, const Tensor *want)
+{
+    Tensor t[2 * SAMPLE_IN + MAX_OUT];
+    for (int i = 0; i < c->nread + c->nwrite; i++)
+        t[i] = (Tensor){*val_type(&c->s.g, c->vals[i]), op[i]};
+    for (int i = 0; i < c->nwrite; i++)
+        memset(op[c->nread + i], 0xa5, (size_t)type_bytes(&want[i].type));
+    for (int64_t i = c->k.items; i-- > 0;)
+        c->k.body->ref(i, c->k.p, c->k.q, t);
+    for (int i = 0; i < c->nwrite; i++)
+        ck_assert_msg(memcmp(op[c->nread + i], want[i].data, (size_t)type_bytes(&want[i].type)) == 0,
+                      "%s, trial %d: the order of items matters", op_table[c->s.op]->name, c->trial);
+}
+
 static void run_and_compare(Compiled *c, void (*fn)(void *const *))
 {
     void *op[2 * SAMPLE_IN + MAX_OUT], **data = evaluate(&c->s);
@@ -296,6 +311,8 @@ static void run_and_compare(Compiled *c, void (*fn)(void *const *))
     fn(op);
     for (int i = 0; i < c->nwrite; i++)
         compare(c, &got[i], &want[i]);
+    if (c->k.body)
+        check_items(c, op, want);
 }
 
 START_TEST(generated_c)

@@ -84,6 +84,7 @@ static bool gather_lower(Kernel *k, const Graph *g, const Node *n)
     k_param(k, count);
     k_param(k, chunks_of(inner));
     k_param(k, is_int(x));
+    k->flops = (double)type_count(out_type(g, n, 0));
     k_body(k, &gather_body, dims_product(x, 0, axis) * count * chunks_of(inner));
     return true;
 }
@@ -136,6 +137,7 @@ static bool gather_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     int64_t params[] = {inner, rows, count, chunks, blocks, block};
     for (size_t i = 0; i < COUNT(params); i++)
         k_param(k, params[i]);
+    k->flops = (double)(type_count(x) + type_count(in_type(g, n, 0)));
     k_body(k, &gather_bwd_body, dims_product(x, 0, axis) * blocks * chunks);
     return true;
 }
@@ -204,6 +206,7 @@ static bool gather_elements_lower(Kernel *k, const Graph *g, const Node *n)
         k->p[16 + i] = i == axis ? 0 : stride[i];
     }
     k->np = 24;
+    k->flops = (double)type_count(ix);
     k_body(k, &gather_elements_body, dims_product(ix, 0, last));
     return true;
 }
@@ -292,6 +295,7 @@ static bool gather_nd_lower(Kernel *k, const Graph *g, const Node *n)
     for (int i = 0; i < tuple; i++)
         k->p[8 + i] = x->dim[batch + i];
     k->np = 16;
+    k->flops = (double)type_count(out_type(g, n, 0));
     k_body(k, &gather_nd_body, dims_product(ix, 0, ix->rank - 1) * chunks_of(inner));
     return true;
 }

@@ -24,11 +24,12 @@ static inline bool index_valid(const Graph *g, const Node *n, int operand, Diag 
            fail(d, "%s: indices are %s", node_def(n)->name, dtype_name[dt]);
 }
 
-/* Rows per block when every block of rows searches all `count` indices for its own: searching one
- * chunk costs as much as touching one row of it, at most (rows + count) / count blocks per CHUNK. */
+/* Rows per block when every block of rows searches all `count` indices for its own.  Looking at an
+ * index costs an eighth of handling a row of CHUNK elements: with this many blocks all the
+ * searching costs no more than the work itself. */
 static inline int64_t row_block(int64_t rows, int64_t count)
 {
-    int64_t blocks = count ? (rows + count) * CHUNK / count : rows;
+    int64_t blocks = count ? (rows + count) * 8 / count : rows;
     blocks = blocks < 1 ? 1 : blocks > 256 ? 256 : blocks;
     int64_t block = (rows + blocks - 1) / blocks;
     return block ? block : 1;

@@ -97,38 +97,42 @@ KERNEL(max_pool,
 )
 
 KERNEL(max_pool_bwd,
-    const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5];
+    const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
     const int64_t plane = i * D * H * W;
     for (int64_t j = 0; j < D * H * W; j++)
         SETF(2, plane + j, 0);
-    for (int64_t o = 0; o < OD * OH * OW; o++) {
-        const int64_t ow = o % OW, oh = o / OW % OH, od = o / (OW * OH);
-        REAL best = 0;
-        int64_t where = -1;
-        for (int64_t kd = 0; kd < p[6]; kd++) {
-            const int64_t z = od * p[9] + kd * p[15] - p[12];
-            if (z < 0 || z >= D)
-                continue;
-            for (int64_t kh = 0; kh < p[7]; kh++) {
-                const int64_t y = oh * p[10] + kh * p[16] - p[13];
-                if (y < 0 || y >= H)
+    for (int64_t r = 0; r < OD * OH; r++)
+        for (int64_t first = 0; first < OW; first += 32) {
+            const int64_t z0 = r / OH * p[9] - p[12], y0 = r % OH * p[10] - p[13];
+            const int64_t last = FMIN(OW, first + 32);
+            REAL best[32];
+            int32_t tap[32]; /* which position of the window, -1: none yet */
+            for (int64_t o = 0; o < 32; o++) {
+                best[o] = 0;
+                tap[o] = -1;
+            }
+            for (int64_t k = 0; k < p[6] * p[7] * p[8]; k++) {
+                const int64_t z = z0 + k / (p[7] * p[8]) * p[15], at = k % p[8] * p[17] - p[14];
+                const int64_t y = y0 + k / p[8] % p[7] * p[16];
+                if (z < 0 || z >= D || y < 0 || y >= H)
                     continue;
-                for (int64_t kw = 0; kw < p[8]; kw++) {
-                    const int64_t x = ow * p[11] + kw * p[17] - p[14];
-                    if (x < 0 || x >= W)
-                        continue;
-                    const int64_t j = plane + (z * H + y) * W + x;
-                    const REAL v = F(0, j);
-                    if (where < 0 || v > best || (ISNAN(v) && !ISNAN(best))) {
-                        best = v;
-                        where = j;
-                    }
+                const int64_t lo = FMAX(first, at < 0 ? (S - 1 - at) / S : 0);
+                const int64_t hi = FMIN(last, W > at ? (W - at + S - 1) / S : 0);
+                for (int64_t o = lo; o < hi; o++) {
+                    const REAL v = F(0, plane + (z * H + y) * W + at + o * S), b = best[o - first];
+                    const int more = (tap[o - first] < 0) | (!(v <= b) & (b == b));
+                    best[o - first] = more ? v : b;
+                    tap[o - first] = more ? (int32_t)k : tap[o - first];
                 }
             }
+            for (int64_t o = first; o < last; o++) {
+                const int64_t k = tap[o - first], x = o * S + k % p[8] * p[17] - p[14];
+                const int64_t z = z0 + k / (p[7] * p[8]) * p[15];
+                const int64_t y = y0 + k / p[8] % p[7] * p[16], j = plane + (z * H + y) * W + x;
+                if (k >= 0)
+                    SETF(2, j, F(2, j) + F(1, (i * OD * OH + r) * OW + o));
+            }
         }
-        if (where >= 0)
-            SETF(2, where, F(2, where) + F(1, i * OD * OH * OW + o));
-    }
 )
 
 KERNEL(avg_pool,
@@ -231,6 +235,7 @@ static bool pool_setup(Kernel *k, const Node *n, const Type *x)
     Diag d = {0};
     TRY(pool_shape(n, x, &w, &y, &d));
     bool padded = ((const PoolAttrs *)n->attr)->include_pad != 0;
+    k->flops = (double)(type_count(&y) * w.kernel[0] * w.kernel[1] * w.kernel[2]);
     window_params(k, &w);
     for (int i = 0; i < 3; i++)
         k_param(k, padded ? -w.pad[i] : 0);

@@ -32,8 +32,8 @@ KERNEL(resample,
     const int64_t outer = i / (chunks * blocks);
     for (int64_t o = first; o < last; o++) {
         REAL acc[32];
-        for (int64_t c = 0; c < 32; c++)
-            acc[c] = 0;
+        for (int64_t c = c0; c < c1; c++)
+            acc[c - c0] = 0;
         for (int64_t j = o * taps; j < (o + 1) * taps; j++) {
             const int64_t row = I(1, j);
             const REAL w = F(2, j);
@@ -58,6 +58,7 @@ static bool resample_lower(Kernel *k, const Graph *g, const Node *n)
     int64_t params[] = {inner, x->dim[axis], count, ix->dim[1], chunks, block, blocks};
     for (size_t i = 0; i < COUNT(params); i++)
         k_param(k, params[i]);
+    k->flops = (double)(type_count(out_type(g, n, 0)) * ix->dim[1]);
     k_body(k, &resample_body, dims_product(x, 0, axis) * blocks * chunks);
     return true;
 }

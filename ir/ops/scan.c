@@ -64,6 +64,7 @@ static bool cumsum_lower(Kernel *k, const Graph *g, const Node *n)
     k_param(k, chunks_of(inner));
     k_param(k, at->exclusive);
     k_param(k, at->reverse);
+    k->flops = (double)type_count(x);
     k_body(k, dtype_is_float(x->dt) ? &cumsum_body : &cumsum_int_body,
            dims_product(x, 0, axis) * chunks_of(inner));
     return true;
@@ -199,6 +200,7 @@ static bool topk_lower(Kernel *k, const Graph *g, const Node *n)
     k_param(k, at->k);
     k_param(k, at->largest);
     k_param(k, !dtype_is_float(x->dt));
+    k->flops = 4.0 * (double)type_count(x);
     k_body(k, &topk_body, dims_product(x, 0, axis) * inner);
     return true;
 }

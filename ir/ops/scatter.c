@@ -104,6 +104,7 @@ static bool scatter_elements_lower(Kernel *k, const Graph *g, const Node *n)
                    at->reduction};
     memcpy(k->p, p, sizeof p);
     k->np = 48;
+    k->flops = (double)(type_count(x) + type_count(u));
     k_body(k, &scatter_elements_body, items * chunks_of(inner));
     return true;
 }
@@ -181,6 +182,7 @@ static bool scatter_nd_lower(Kernel *k, const Graph *g, const Node *n)
     memcpy(k->p, p, sizeof p);
     memcpy(k->p + 16, x->dim + batch, (size_t)tuple * sizeof *x->dim);
     k->np = 24;
+    k->flops = (double)(type_count(x) + type_count(in_type(g, n, 2)));
     k_body(k, &scatter_nd_body, dims_product(x, 0, batch) * blocks * chunks);
     return true;
 }

@@ -232,6 +232,7 @@ static bool slice_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     }
     for (int i = 0; !x->rank && i < 4; i++)
         k_param(k, i == 1 ? 0 : 1);
+    k->flops = (double)type_count(y);
     k_body(k, &slice_bwd_body, rows);
     return true;
 }
@@ -280,10 +281,29 @@ static void concat_ref(int64_t i, const int64_t *p, const double *q, Tensor *t)
 }
 static const Body concat_body = {"concat", NULL, concat_ref};
 
+/* Few parts of one shape: one point of the space is an element of each part, so that whatever
+ * makes the parts (transposes, rotations) can be part of the same kernel. */
+static bool concat_equal_parts(Kernel *k, const Graph *g, const Node *n)
+{
+    enum { FEW = 4 };
+    const Type *part = in_type(g, n, 0);
+    int64_t axis = ((const AxisAttrs *)n->attr)->axis, stride[MAX_RANK];
+    for (int i = 1; i < n->nin; i++)
+        if (n->nin > FEW || !type_equal(part, in_type(g, n, i)))
+            return false;
+    type_strides(out_type(g, n, 0), stride);
+    k_space(k, part, 0);
+    for (int i = 0; i < n->nin; i++)
+        k_store_at(k, n->nin, k_load(k, i, part), i * part->dim[axis] * stride[axis], stride);
+    return true;
+}
+
 static bool concat_lower(Kernel *k, const Graph *g, const Node *n)
 {
     int64_t axis = ((const AxisAttrs *)n->attr)->axis, inner = 1;
     const Type *y = out_type(g, n, 0);
+    if (concat_equal_parts(k, g, n))
+        return true;
     for (int i = (int)axis + 1; i < y->rank; i++)
         inner *= y->dim[i];
     k_param(k, y->dim[axis]);
@@ -338,13 +358,14 @@ static bool pad_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     return true;
 }
 
-/* One row of the result: p = leading dimensions, mode, integers; before, operand extent, result
- * extent of the row, then of each leading dimension. */
+/* One row of the result: what lies over the operand, then the borders.  p = leading dimensions,
+ * mode, integers; before, operand extent, result extent of the row, then of each leading
+ * dimension. */
 /* clang-format off */
 KERNEL(pad,
     const int64_t mode = p[1], width = p[4], total = p[5];
     int64_t rest = i, from = 0, scale = 1, inside = 1;
-    for (int64_t d = p[0]; d > 0; d--) {
+    for (int64_t d = p[0]; d > 0; d--) { /* where the row comes from, if from anywhere */
         const int64_t n = p[3 * d + 4];
         int64_t at = rest % p[3 * d + 5] - p[3 * d + 3];
         rest /= p[3 * d + 5];
@@ -357,19 +378,25 @@ KERNEL(pad,
         from += at * scale;
         scale *= n;
     }
-    for (int64_t j = 0; j < total; j++) {
+    for (int64_t j = 0; j < width; j++) {
+        const int64_t at = from * width + j;
+        if (p[2])
+            SETI(1, i * total + p[3] + j, inside ? I(0, at) : (int64_t)q[0]);
+        else
+            SETF(1, i * total + p[3] + j, inside ? F(0, at) : q[0]);
+    }
+    for (int64_t j = p[3] ? 0 : width; j < total; j += j + 1 == p[3] ? width + 1 : 1) {
         int64_t at = j - p[3];
-        const int within = inside && (mode != 0 || (at >= 0 && at < width));
         if (mode == 1) {
             at = MOD(at, 2 * width - 2);
             at = FMIN(at, 2 * width - 2 - at);
         }
         at = mode == 2 ? FMIN(FMAX(at, 0), width - 1) : mode == 3 ? MOD(at, width) : at;
-        at = within ? from * width + at : 0;
+        at = mode ? from * width + at : 0;
         if (p[2])
-            SETI(1, i * total + j, within ? I(0, at) : (int64_t)q[0]);
+            SETI(1, i * total + j, mode ? I(0, at) : (int64_t)q[0]);
         else
-            SETF(1, i * total + j, within ? F(0, at) : q[0]);
+            SETF(1, i * total + j, mode ? F(0, at) : q[0]);
     }
 )
 /* clang-format on */
@@ -393,6 +420,7 @@ static bool pad_lower(Kernel *k, const Graph *g, const Node *n)
         rows *= y->dim[i];
     }
     k->q[0] = at->value;
+    k->flops = (double)type_count(y);
     k_body(k, &pad_body, rows);
     return true;
 }
