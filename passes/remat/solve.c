@@ -194,12 +194,14 @@ static void raise_bound(Solver *s)
 
 static void improve(Solver *s)
 {
-    static const double hot[] = {0.2, 1, 0.2, 8}, weight[] = {1, 0.125, 8};
+    static const double hot[] = {1, 0.2, 8, 0.2}, weight[] = {1, 0.125, 8};
     int64_t moves = 200 * (int64_t) s->p->nops + 5000;
     for (int round = 0; !out_of_time(s) && !good_enough(s); round++) {
         int64_t left = s->options->max_moves > 0 ? s->options->max_moves - s->spent : INT64_MAX;
         Round r = {.moves = moves < left ? moves : left, .target = target_cost(s),
                    .cooling = {hot[round % 4], 0.01, weight[round / 4 % 3]}};
+        if (round == 0) /* first down from the start, for those who are in a hurry */
+            r.cooling = (Cooling){0.02, 0.002, 1};
         s->worker[0].improved = on_improvement;
         s->worker[0].user = s;
         run_workers(s, s->options->budget, r);
