@@ -24,12 +24,14 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+enum { REFERENCES = 4 }; /* kernels measured again to see how fast the machine is now */
 static const double default_limit = 10; /* seconds */
 static const double bytes_per_ns = 20, flops_per_ns = 250, call_ns = 1000; /* first guess */
 
 typedef struct {
     XXH128_hash_t key;
     double ns; /* < 0: not measured */
+    bool fresh; /* by this process */
 } Entry;
 
 typedef struct {
@@ -87,7 +89,7 @@ static uint32_t find_entry(Profile *p, XXH128_hash_t key)
         if (XXH128_isEqual(p->entry[i].key, key))
             return i;
     p->entry = arena_grow(&p->file, p->entry, p->nentry, &p->centry, sizeof *p->entry);
-    p->entry[p->nentry] = (Entry){key, -1};
+    p->entry[p->nentry] = (Entry){.key = key, .ns = -1};
     return p->nentry++;
 }
 
@@ -126,7 +128,7 @@ static void read_profile(Profile *p)
     while (f && fscanf(f, "%16" SCNx64 "%16" SCNx64 " %lf", &high, &low, &ns) == 3)
         if (ns > 0 && isfinite(ns)) {
             p->entry = arena_grow(&p->file, p->entry, p->nentry, &p->centry, sizeof *p->entry);
-            p->entry[p->nentry++] = (Entry){{low, high}, ns};
+            p->entry[p->nentry++] = (Entry){.key = {low, high}, .ns = ns};
         }
     if (f)
         fclose(f);
@@ -367,6 +369,7 @@ static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
     double s;
     TRY(measure_call(pool, &c, it->o, n, item_scratch(p, it), &s, d));
     p->entry[it->entry].ns = fmax(1, round(s * 1e9));
+    p->entry[it->entry].fresh = true;
     return true;
 }
 
@@ -460,6 +463,66 @@ static bool settle(Profile *p, Diag *d)
     calibrate(p);
     fp_restore(mode);
     p->settled = true;
+    return ok;
+}
+
+/* ---- drift ------------------------------------------------------------------------------------------ */
+
+/* Library routines of the round whose times are from the file: the largest, each signature once. */
+static int references(const Profile *p, const Item *ref[REFERENCES])
+{
+    int n = 0;
+    for (uint32_t i = 0; i < p->nitem; i++) {
+        const Item *it = &p->item[i];
+        const Entry *e = &p->entry[it->entry];
+        int at = n, twin = 0;
+        while (twin < n && ref[twin]->entry != it->entry)
+            twin++;
+        if (!item_op(p, it) || e->ns < 0 || e->fresh || twin < n)
+            continue;
+        while (at > 0 && p->entry[ref[at - 1]->entry].ns < e->ns)
+            at--;
+        if (at == REFERENCES)
+            continue;
+        n += n < REFERENCES;
+        memmove(&ref[at + 1], &ref[at], (size_t)(n - 1 - at) * sizeof *ref);
+        ref[at] = it;
+    }
+    return n;
+}
+
+static bool measure_references(Profile *p, const Item *const *ref, int n, double *ratio, Diag *d)
+{
+    int64_t most = 0;
+    double now = 0, then = 0, s;
+    Pool pool;
+    for (int i = 0; i < n; i++)
+        most = item_memory(p, ref[i]) > most ? item_memory(p, ref[i]) : most;
+    TRY(pool_open(&pool, most, d));
+    bool ok = true;
+    for (int i = 0; i < n && ok; i++) {
+        int count = ref[i]->nread + ref[i]->nwrite;
+        Call c = {.lib = item_op(p, ref[i]), .nread = ref[i]->nread,
+                  .op = NEW(&p->arena, void *, count + 1)};
+        ok = measure_call(&pool, &c, ref[i]->o, count, item_scratch(p, ref[i]), &s, d);
+        now += s * 1e9;
+        then += p->entry[ref[i]->entry].ns;
+    }
+    pool_close(&pool);
+    *ratio = ok && then > 0 ? now / then : 1;
+    return ok;
+}
+
+bool profile_drift(Profile *p, double *ratio, Diag *d)
+{
+    const Item *ref[REFERENCES];
+    *ratio = 1;
+    int n = p->settled && p->opt.time_limit >= 0 ? references(p, ref) : 0;
+    if (n == 0)
+        return true;
+    unsigned mode = fp_flush(p->opt.threads);
+    bool ok = measure_references(p, ref, n, ratio, d);
+    fp_restore(mode);
     return ok;
 }
 

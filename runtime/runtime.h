@@ -106,4 +106,9 @@ void profile_close(Profile *p);
  * alone, never from a measurement. */
 CostFn profile_cost;
 
+/* How much longer the last round's kernels take now than when they were measured: 1 if that was in
+ * this process, else a few are measured again (0.1 s).  For reports: clocks and neighbours of a
+ * virtual machine change by the hour, and plans should not. */
+bool profile_drift(Profile *p, double *ratio, Diag *d);
+
 #endif

@@ -136,7 +136,7 @@ START_TEST(updates)
 {
     Fixture f;
     Plan *p = plan_text(&f, "graph {\n"
-                            "  input %lr: f32[]\n"
+                            "  input %lr: f64[]\n"
                             "  input %step: i64[]\n"
                             "  state %n: f32[2]\n"
                             "  param %w: f32[2] = {1, 2}\n"
@@ -438,7 +438,10 @@ static StepCost *costs_of(Fixture *f, const char *dir, double limit, const char 
     ck_assert_msg(costs != NULL, "%s", f->d.msg);
     StepOptions opt = {.threads = 1, .cost = profile_cost, .cost_user = costs};
     PassCtx cx = {.diag = &f->d, .tmp = &f->tmp, .opt = &opt, .info = &f->info};
+    double drift;
     ck_assert_msg(graph_parse(&f->g, text, &f->d) && pass_cost(&f->g, &cx), "%s", f->d.msg);
+    ck_assert_msg(profile_drift(costs, &drift, &f->d), "%s", f->d.msg);
+    ck_assert(drift > 0 && isfinite(drift));
     profile_close(costs);
     return f->info.cost;
 }
