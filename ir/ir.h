@@ -251,7 +251,8 @@ Op op_find(const char *name); /* OP_NONE: no such operator */
 void op_attr_init(Op op, void *attr); /* defaults */
 static inline const OpDef *node_def(const Node *n) { return op_table[n->op]; }
 
-/* Autodiff interface for OpDef.grad (driver: passes/autodiff.c). */
+/* ---- grad.c: autodiff, and its interface for OpDef.grad -------------------- */
+
 struct Grad {
     Graph *g;
     Val *adj;        /* per value: accumulated cotangent, {0} none yet; grows with g->vals */
@@ -261,6 +262,8 @@ struct Grad {
 Val  grad_out(const Grad *gr, const Node *n, int k);  /* cotangent of output k, {0}: none */
 bool grad_wants(const Grad *gr, const Node *n, int k); /* is input k's gradient needed */
 void grad_add(Grad *gr, Val input, Val cotangent);    /* sums broadcasts back, accumulates */
+/* Append the gradients of a value's sum with respect to n values; {0}: does not depend on it. */
+bool autodiff(Graph *g, Val of, const Val *params, uint32_t n, Val *grad);
 
 /* ---- print.c, parse.c, verify.c ----------------------------------------- */
 

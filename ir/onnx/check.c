@@ -48,11 +48,18 @@ static bool read_feeds(Check *c, const OnnxModel *m, OnnxOptions *opt)
     return true;
 }
 
-static bool close_enough(const Check *c, double got, double want)
+/* Numbers of 16 bits cannot be told apart below their spacing: at least two units of it. */
+static double tolerance(DType dt, double rtol)
+{
+    double spacing = dt == DT_BF16 ? 0x1p-7 : dt == DT_F16 ? 0x1p-10 : 0;
+    return fmax(rtol, 2 * spacing);
+}
+
+static bool close_enough(const Check *c, double rtol, double got, double want)
 {
     if (isnan(want) || isinf(want))
         return isnan(want) ? isnan(got) : got == want;
-    return fabs(got - want) <= c->atol + c->rtol * fabs(want);
+    return fabs(got - want) <= c->atol + rtol * fabs(want);
 }
 
 static bool compare(Check *c, const char *name, const Tensor *got, const Tensor *want)
@@ -63,8 +70,9 @@ static bool compare(Check *c, const char *name, const Tensor *got, const Tensor 
                     type_str(&want->type, b));
     int64_t count = type_count(&got->type), wrong = 0, first = 0;
     bool real = dtype_is_float(got->type.dt);
+    double rtol = tolerance(got->type.dt, c->rtol);
     for (int64_t i = count; i-- > 0;) {
-        bool same = real ? close_enough(c, tensor_f(got, i), tensor_f(want, i))
+        bool same = real ? close_enough(c, rtol, tensor_f(got, i), tensor_f(want, i))
                          : tensor_i(got, i) == tensor_i(want, i);
         if (!same) {
             wrong++;

@@ -1,6 +1,6 @@
-/* import_training.c -- ai.onnx.preview.training: optimizers as operators, by their definition.
+/* import_training.c -- ai.onnx.preview.training: differentiation and optimizers as operators.
  *
- * Operands: learning rate R, update count T, then tensors X..., gradients G..., and one or two
+ * Operands of an optimizer: learning rate R, update count T, then tensors X..., gradients G..., and one or two
  * lists of state.  Results: new tensors, then new state. */
 #include "onnx_int.h"
 
@@ -107,10 +107,43 @@ static bool import_momentum(OnnxNode *n)
     return n->out[0].i;
 }
 
+/* ---- Gradient: of the tensor y with respect to the tensors xs, all named by attributes ------- */
+
+static const char *string_at(const OnnxNode *n, const Onnx__AttributeProto *a, int k)
+{
+    return arena_strndup(n->x->a, (const char *)a->strings[k].data, a->strings[k].len);
+}
+
+static bool import_gradient(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Onnx__AttributeProto *xs = attr_find(n, "xs");
+    const char *name = attr_str(n, "y", "");
+    int count = xs ? (int)xs->n_strings : 0;
+    Val y, *x = NEW(n->x->a, Val, count + 1), *grad = NEW(n->x->a, Val, count + 1);
+    if (count != n->nout || count > n->nin || !scope_find(n->x, name, &y) || !y.i ||
+        y.i >= g->nvals)
+        return fail(n->x->d, "xs, y and the operands do not fit together");
+    for (int i = 0; i < count; i++) {
+        if (!scope_find(n->x, string_at(n, xs, i), &x[i]) || x[i].i != n->in[i].i)
+            return refuse(n, "an operand other than the tensor of xs");
+        if (graph_is_const(g, x[i]))
+            return refuse(n, "'%s' is a constant", string_at(n, xs, i));
+    }
+    TRY(autodiff(g, y, x, (uint32_t)count, grad));
+    for (int i = 0; i < count; i++) {
+        const Type *t = in_type(n, i);
+        n->out[i] = grad[i].i ? grad[i]
+                              : build_expand(g, scalar_like(g, x[i], 0), t->rank, t->dim);
+    }
+    return true;
+}
+
 #define PREVIEW .domain = "ai.onnx.preview.training"
 const OnnxOp onnx_training[] = {
     {"Adagrad", 1, .import = import_adagrad, PREVIEW},
     {"Adam", 1, .import = import_adam, PREVIEW},
+    {"Gradient", 1, .import = import_gradient, PREVIEW},
     {"Momentum", 1, .import = import_momentum, PREVIEW},
     {0},
 };

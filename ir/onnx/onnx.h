@@ -86,7 +86,7 @@ const char *onnx_output_name(const OnnxModel *m, uint32_t k);
 
 /* The ONNX project's test layout: folder/model.onnx, test_data_set_N/{input,output}_K.pb.
  * Imports forward only, evaluates by interpretation and compares all outputs:
- * |got - want| <= atol + rtol * |want|. */
+ * |got - want| <= atol + rtol * |want|, where rtol is at least two units in the last place. */
 typedef enum { ONNX_PASSED, ONNX_REFUSED, ONNX_FAILED } OnnxVerdict;
 OnnxVerdict onnx_check_folder(const char *folder, double rtol, double atol, Diag *why);
 
