@@ -108,6 +108,14 @@ void k_store_keep(Kernel *k, int operand, int v, uint32_t drop)
 
 void k_store(Kernel *k, int operand, int v) { k_store_keep(k, operand, v, 0); }
 
+void k_store_at(Kernel *k, int operand, int v, int64_t offset, const int64_t *stride)
+{
+    KInst in = {.kind = K_STORE, .type = operand_type(k, operand), .arg = {v},
+                .operand = operand, .offset = offset};
+    memcpy(in.stride, stride, (size_t)k->rank * sizeof *stride);
+    push(k, in);
+}
+
 void k_body(Kernel *k, const Body *b, int64_t items)
 {
     k->body = b;
@@ -241,6 +249,20 @@ static void widen(Kernel *a, const Kernel *b)
             insert_dim(a, d, b->extent[d], true);
 }
 
+/* Reorder the dimensions: number d becomes what order[d] was. */
+static void permute_dims(Kernel *k, const int *order)
+{
+    int64_t old[K_DIMS];
+    memcpy(old, k->extent, sizeof old);
+    for (int d = 0; d < k->rank; d++)
+        k->extent[d] = old[order[d]];
+    for (uint32_t i = 0; i < k->nins; i++) {
+        memcpy(old, k->ins[i].stride, sizeof old);
+        for (int d = 0; d < k->rank; d++)
+            k->ins[i].stride[d] = old[order[d]];
+    }
+}
+
 static int64_t space_count(const Kernel *k, bool outer_only)
 {
     int64_t c = 1;
@@ -302,6 +324,50 @@ static int merge_operand(Merge *m, Val v)
     return i;
 }
 
+/* The group's dimension that a step of s elements in st's operand goes along, -1: none. */
+static int dim_of_step(const Kernel *k, const KInst *st, int64_t s)
+{
+    int best = -1;
+    for (int d = 0; d < k->rank; d++)
+        if (st->stride[d] > 0 && st->stride[d] <= s &&
+            (best < 0 || st->stride[d] > st->stride[best]))
+            best = d;
+    return best;
+}
+
+/* A pointwise part that reads a value of the group through a transpose walks it as the group
+ * does; then both meet element by element. */
+static void follow_group(const Merge *m, Kernel *p, const Node *n)
+{
+    const KInst *in = NULL, *st = NULL;
+    for (uint32_t i = 0; i < p->nins && !in; i++) {
+        if (p->ins[i].kind != K_LOAD || p->ins[i].operand >= n->nin)
+            continue;
+        Val v = graph_root(m->g, n->in[p->ins[i].operand]);
+        for (int o = 0; o < m->k->noperands && !in; o++)
+            if (m->vals[o].i == v.i && m->write_of[o] >= 0) {
+                in = &p->ins[i];
+                st = &m->k->ins[m->write_of[o]];
+            }
+    }
+    if (!in || p->red || m->k->red)
+        return;
+    int order[K_DIMS], key[K_DIMS];
+    for (int d = 0; d < p->rank; d++) {
+        int e = d;
+        key[d] = dim_of_step(m->k, st, in->stride[d]);
+        if (key[d] < 0)
+            return; /* a broadcast */
+        for (; e > 0 && (key[order[e - 1]] > key[d] ||
+                         (key[order[e - 1]] == key[d] &&
+                          in->stride[order[e - 1]] < in->stride[d]));
+             e--)
+            order[e] = order[e - 1];
+        order[e] = d;
+    }
+    permute_dims(p, order);
+}
+
 /* Append part (already in m->k's space) with its operands renamed to the group's. */
 static bool merge_append(Merge *m, const Kernel *part, const Node *n)
 {
@@ -355,10 +421,31 @@ static bool merge_part(Merge *m, const Kernel *part, const Node *n)
         if (p->body || p->lib)
             return false;
     } else {
+        squeeze(p);
+        follow_group(m, p, n);
         TRY(unify(m->k, p));
     }
     m->k->flops += part->flops;
     return merge_append(m, p, n);
+}
+
+/* Walk a pointwise kernel in the order of what it stores first: stores are contiguous. */
+static void follow_store(Kernel *k)
+{
+    const KInst *st = NULL;
+    for (uint32_t i = 0; i < k->nins && !st; i++)
+        if (k->ins[i].kind == K_STORE)
+            st = &k->ins[i];
+    if (k->red || !st)
+        return;
+    int order[K_DIMS];
+    for (int d = 0; d < k->rank; d++) {
+        int e = d;
+        for (; e > 0 && st->stride[order[e - 1]] < st->stride[d]; e--)
+            order[e] = order[e - 1];
+        order[e] = d;
+    }
+    permute_dims(k, order);
 }
 
 /* Drop stores of values nobody outside reads, renumber operands: reads first, then writes. */
@@ -405,6 +492,7 @@ static void merge_finish(Merge *m, const bool *live_out, int *nread, int *nwrite
     k->noperands = n;
     k->operand = dt;
     memcpy(m->vals, vals, (size_t)n * sizeof *vals);
+    follow_store(k);
 }
 
 static bool lower_node(Kernel *k, Arena *a, const Graph *g, const Node *n, Diag *d)

@@ -82,7 +82,7 @@ struct Kernel {
     int np;
     /* library routine with the same meaning; attributes are those of the node */
     LibOp lib;
-    double flops;
+    double flops; /* operations, roughly; 0: count the instructions */
 };
 
 /* ---- building (each returns the instruction's index) ---------------------- */
@@ -101,6 +101,8 @@ int k_op(Kernel *k, Op op, int a, int b, int c); /* expression of a pointwise op
 int k_reduce(Kernel *k, KKind kind, int a);
 void k_store(Kernel *k, int operand, int v);                     /* whole space, row-major */
 void k_store_keep(Kernel *k, int operand, int v, uint32_t drop); /* dims in drop removed */
+/* Part of an operand; the stores of one operand do not overlap. */
+void k_store_at(Kernel *k, int operand, int v, int64_t offset, const int64_t *stride);
 
 /* BODY operators are written once, with KERNEL(name, text).  Inside the text:
  *   i            the item;  p[..], q[..]  integer and real parameters
