@@ -104,19 +104,6 @@ int32_t board_bytes(const Board *b, int32_t slot)
 
 /* ---- sorted slots ----------------------------------------------------------------------------- */
 
-int32_t slots_lower(const Slots *s, int32_t t)
-{
-    int32_t lo = 0, n = s->n;
-    while (n > 8) {
-        int32_t half = n / 2;
-        lo = s->at[lo + half] < t ? lo + half : lo;
-        n -= half;
-    }
-    while (lo < s->n && s->at[lo] < t)
-        lo++;
-    return lo;
-}
-
 static void slots_insert(Slots *s, int32_t t)
 {
     if (s->n == s->cap) {

@@ -67,8 +67,22 @@ static inline void board_begin(Board *b)
 }
 void board_undo(Board *b);
 
-/* Lookups. slots_lower: index of the first element >= t. */
-int32_t slots_lower(const Slots *s, int32_t t);
+/* Index of the first element >= t. Lists are short: counting beats a search that the processor cannot predict. */
+static inline int32_t slots_lower(const Slots *s, int32_t t)
+{
+    int32_t lo = 0, n = s->n;
+    while (n > 16) {
+        int32_t half = n / 2;
+        lo = s->at[lo + half] < t ? lo + half : lo;
+        n -= half;
+    }
+    const int32_t *at = s->at + lo;
+    int32_t below = 0;
+    for (int32_t i = 0; i < n; i++)
+        below += at[i] < t;
+    return lo + below;
+}
+
 int32_t board_copy_start(const Board *b, int32_t value, int32_t slot); /* last run before slot, -1 = none */
 int32_t board_last_read(const Board *b, int32_t value, int32_t start); /* of the copy made at start; start if none */
 int32_t board_first_reader(const Board *b, int32_t slot); /* of any output of the run at slot; T if none */
