@@ -142,10 +142,8 @@ static void relate_paths(Job *j, const char *folder)
 
 /* ---- kernels ---------------------------------------------------------------------------------- */
 
-typedef int PrintKernels(FILE *f, Kernel *const *k, int n, int *func_of_kernel);
-
 /* Every kernel of the schedule that is text, then which step runs which. */
-static bool write_kernels(Job *j, NewFile *f, PrintKernels *print)
+static bool write_kernels(Job *j, NewFile *f)
 {
     const Plan *p = j->plan;
     Arena a = {0};
@@ -164,7 +162,7 @@ static bool write_kernels(Job *j, NewFile *f, PrintKernels *print)
         step[n] = (int)s;
         n += k[n]->lib != LIB_CONCAT;
     }
-    ok = ok && print(f->f, k, n, func) >= 0;
+    ok = ok && codegen_c(f->f, k, n, func) >= 0;
     if (ok)
         fprintf(f->f, "\n/* Schedule: step: kernel. */\n");
     for (int i = 0; i < n && ok; i++)
@@ -190,9 +188,9 @@ static bool write_files(Job *j, const char *folder, const char *report, NewFile 
     p.model = p.model ? relative_path(&j->arena, folder, p.model) : NULL;
     p.run.data = p.run.data ? relative_path(&j->arena, folder, p.run.data) : NULL;
     plan_print(&p, f[SCHEDULE].f);
-    TRY(write_kernels(j, &f[KERNELS], codegen_c));
+    TRY(write_kernels(j, &f[KERNELS]));
     if (n > CUDA)
-        TRY(write_kernels(j, &f[CUDA], codegen_cuda));
+        TRY(codegen_cuda_schedule(f[CUDA].f, j->plan, &j->o->diag));
     fprintf(f[REPORT].f, "%s\n", report);
     for (int i = 0; i < n; i++) {
         if (ferror(f[i].f) && !f[i].error)

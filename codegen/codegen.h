@@ -7,7 +7,7 @@
 #ifndef CKC_CODEGEN_H
 #define CKC_CODEGEN_H
 
-#include "../ir/kernel.h"
+#include "../ir/plan.h"
 
 /* ---- C (c.c): void NAME(void *const *op), op[i] = operand i of the kernel ------- */
 
@@ -29,8 +29,12 @@ typedef struct {
 } CudaLaunch;
 CudaLaunch kernel_cuda_launch(const Kernel *k);
 
+/* cuda_schedule.c: the whole step as one source: prelude, kernels, cuBLASLt products and the
+ * host functions ckc_open, ckc_step, ckc_close (prelude/host.h says how to call them). */
+bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d);
+
 /* Sources pasted in front of kernels, as lines ending with NULL (embedded at build time). */
 extern const char *const prelude_philox[], *const prelude_math[], *const prelude_c[],
-    *const prelude_cuda[];
+    *const prelude_cuda[], *const prelude_host[];
 
 #endif

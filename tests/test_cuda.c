@@ -5,6 +5,7 @@
 #include "op_samples.h"
 #include "random_kernel.h"
 #include "shim/fiber.h"
+#include "step.h"
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,21 +190,36 @@ static void write_shim_source(const Batch *b, const char *path)
     fclose(f);
 }
 
-static void *load_shim(const Batch *b, char dir[64])
+/* A folder for k.c and the object made of it. */
+static void shim_folder(char dir[64], char path[128])
 {
-    char path[128], cmd[512];
     strcpy(dir, "/tmp/ckc-shim-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/k.c", dir);
-    write_shim_source(b, path);
+    snprintf(path, 128, "%s/k.c", dir);
+}
+
+static void *shim_load(const char *dir, ShimState *state)
+{
+    char path[128], cmd[512];
     snprintf(cmd, sizeof cmd,
              "cc -std=gnu11 -O1 -w -ffp-contract=off -march=native -fPIC -shared -I%s/tests/shim "
-             "%s -o %s/k.so -lm", CKC_SOURCE_DIR, path, dir);
+             "%s/k.c -o %s/k.so -lm", CKC_SOURCE_DIR, dir, dir);
     ck_assert_int_eq(system(cmd), 0);
     snprintf(path, sizeof path, "%s/k.so", dir);
     void *dl = dlopen(path, RTLD_NOW);
     ck_assert_msg(dl != NULL, "%s", dlerror());
+    ShimState **shim = dlsym(dl, "shim");
+    ck_assert_ptr_nonnull(shim);
+    *shim = state;
     return dl;
+}
+
+static void shim_unload(void *dl, const char *dir)
+{
+    char cmd[128];
+    dlclose(dl);
+    snprintf(cmd, sizeof cmd, "rm -r %s", dir);
+    ck_assert_int_eq(system(cmd), 0);
 }
 
 static void run_case(Case *c, void *dl, ShimState *state, int func, uint64_t seed)
@@ -228,17 +244,141 @@ static void run_case(Case *c, void *dl, ShimState *state, int func, uint64_t see
 START_TEST(shim_runs_match_reference)
 {
     static Batch b;
-    char dir[64], cmd[128];
-    ShimState state;
+    char dir[64], path[128];
+    ShimState state = {0};
     batch_make(&b, (uint64_t)_i + 31);
-    void *dl = load_shim(&b, dir);
-    *(ShimState **)dlsym(dl, "shim") = &state;
+    shim_folder(dir, path);
+    write_shim_source(&b, path);
+    void *dl = shim_load(dir, &state);
     for (int i = 0; i < b.n; i++)
         run_case(&b.c[i], dl, &state, b.func[i], (uint64_t)i + 1);
-    dlclose(dl);
+    shim_unload(dl, dir);
     batch_free(&b);
+}
+END_TEST
+
+/* ---- a whole step -------------------------------------------------------------------------------- */
+
+static ShimState step_state;
+static uint64_t launches;
+
+static bool launch_fibers(const void *kernel, void **arg, unsigned grid, unsigned block)
+{
+    return fiber_launch_kernel(&step_state, kernel, arg, grid, block, ++launches);
+}
+
+static void make_inputs(TestStep *s)
+{
+    StepInputs own = step_inputs(&s->g);
+    Feed *feed = feed_open(&s->g, &own, NULL, 5, &s->diag);
+    ck_assert_msg(feed != NULL, "%s", s->diag.msg);
+    feed_step(feed, s->exec, 1);
+    feed_close(feed);
+    Tensor lr = exec_tensor(s->exec, own.lr), step = exec_tensor(s->exec, own.step);
+    Tensor rng = exec_tensor(s->exec, own.rng);
+    if (lr.data)
+        tensor_set_f(&lr, 0, 0.01);
+    if (step.data)
+        tensor_set_i(&step, 0, 1);
+    for (int i = 0; rng.data && i < 2; i++)
+        tensor_set_i(&rng, i, i ? 1 : 77);
+}
+
+/* The executor's arena: where the value at offset 0 lies. */
+static char *executor_memory(const TestStep *s)
+{
+    const Plan *p = &s->info.plan;
+    for (uint32_t v = 1; v < s->g.nvals; v++) {
+        Tensor t = exec_tensor(s->exec, (Val){v});
+        if (t.data && p->offset[v] == 0)
+            return t.data;
+    }
+    ck_abort_msg("nothing at offset 0");
+}
+
+static void compare_memory(const TestStep *s, char *arena)
+{
+    char msg[256];
+    for (uint32_t v = 1; v < s->g.nvals; v++) {
+        ValKind kind = s->g.vals[v].kind;
+        Tensor want = exec_tensor(s->exec, (Val){v});
+        bool out = kind == VAL_PARAM || kind == VAL_STATE;
+        for (uint32_t i = 0; i < s->g.nout; i++)
+            out |= s->g.out[i].i == v;
+        if (!out || !want.data)
+            continue;
+        Tensor got = {want.type, arena + s->info.plan.offset[graph_root(&s->g, (Val){v}).i]};
+        ck_assert_msg(tensor_close(&want, &got, 2e-4, msg), "%s: %s", s->g.vals[v].name, msg);
+    }
+}
+
+/* The emitted step, run by fibers and pretended cuBLASLt, does what the executor does. */
+START_TEST(whole_step_matches_executor)
+{
+    TestStep s;
+    char dir[64], path[128];
+    OnnxBind bind = {"batch", 6};
+    step_init(&s);
+    s.opt.import.bind = &bind;
+    s.opt.import.nbind = 1;
+    ck_assert_msg(step_compile(&s, CKC_SOURCE_DIR "/examples/mlp/model.onnx", NULL), "%s",
+                  s.diag.msg);
+    shim_folder(dir, path);
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_msg(codegen_cuda_schedule(f, &s.info.plan, &s.diag), "%s", s.diag.msg);
+    fputs("ShimState *shim;\nCkc *new_step(void) { return calloc(1, sizeof(Ckc)); }\n", f);
+    fclose(f);
+    step_state.launch = launch_fibers;
+    void *dl = shim_load(dir, &step_state);
+    void *(*new_step)(void), (*close_step)(void *);
+    bool (*open_step)(void *, void *, void *, size_t, void *), (*run_step)(void *);
+    *(void **)&new_step = dlsym(dl, "new_step");
+    *(void **)&open_step = dlsym(dl, "ckc_open");
+    *(void **)&run_step = dlsym(dl, "ckc_step");
+    *(void **)&close_step = dlsym(dl, "ckc_close");
+    size_t bytes = (size_t)*(const int64_t *)dlsym(dl, "ckc_arena_bytes");
+    ck_assert_uint_eq(bytes, (size_t)s.info.plan.arena_bytes);
+    make_inputs(&s);
+    char *arena = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    memcpy(arena, executor_memory(&s), bytes);
+    void *c = new_step();
+    ck_assert(open_step(c, arena, NULL, 0, NULL));
+    ck_assert(run_step(c));
+    close_step(c);
+    ck_assert_msg(exec_step(s.exec, NULL, &s.diag), "%s", s.diag.msg);
+    compare_memory(&s, arena);
+    free(c);
+    free(arena);
+    shim_unload(dl, dir);
+    step_free(&s);
+}
+END_TEST
+
+/* The same file with the real headers, where there is a CUDA compiler. */
+START_TEST(whole_step_compiles_with_nvcc)
+{
+    TestStep s;
+    char dir[64], path[128], cmd[512];
+    OnnxBind bind = {"batch", 6};
+    if (system("nvcc --version >/dev/null 2>&1") != 0) {
+        printf("skipped: nvcc is not there\n");
+        return;
+    }
+    step_init(&s);
+    s.opt.import.bind = &bind;
+    s.opt.import.nbind = 1;
+    ck_assert(step_compile(&s, CKC_SOURCE_DIR "/examples/mlp/model.onnx", NULL));
+    shim_folder(dir, path);
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    ck_assert(codegen_cuda_schedule(f, &s.info.plan, &s.diag));
+    fclose(f);
+    snprintf(cmd, sizeof cmd, "nvcc -x cu -arch=sm_90 --fmad=false -c %s -o %s/k.o", path, dir);
+    ck_assert_int_eq(system(cmd), 0);
     snprintf(cmd, sizeof cmd, "rm -r %s", dir);
     ck_assert_int_eq(system(cmd), 0);
+    step_free(&s);
 }
 END_TEST
 
@@ -296,6 +436,8 @@ Suite *suite_cuda(void)
     tcase_set_timeout(t, 120);
     tcase_add_test(t, text_compiles_with_nvrtc);
     tcase_add_loop_test(t, shim_runs_match_reference, 0, 1);
+    tcase_add_test(t, whole_step_matches_executor);
+    tcase_add_test(t, whole_step_compiles_with_nvcc);
     tcase_add_test(t, shim_shuffles_and_finds_divergence);
     suite_add_tcase(s, t);
     return s;

@@ -21,6 +21,7 @@ typedef struct {
     ShimIndex thread, block, block_dim, grid_dim;
     void (*barrier)(void);
     void (*exchange)(void *value, size_t size, int mask);
+    bool (*launch)(const void *kernel, void **arg, unsigned grid, unsigned block);
 } ShimState;
 extern ShimState *shim; /* set by the loader of the object */
 #define threadIdx (shim->thread)

@@ -2,10 +2,15 @@
 #ifndef CKC_FIBER_H
 #define CKC_FIBER_H
 #include "cuda_shim.h"
+#undef FN
 
 /* Run body(arg) for every thread of `grid` blocks of `block` threads (a multiple of 32, at most
  * 1024), scheduling at random from seed.  *state is what the kernel's `shim` must point to.
  * False: some threads wait at a barrier or shuffle that others never reach. */
 bool fiber_launch(ShimState *state, void (*body)(void *const *arg), void *const *arg,
                   unsigned grid, unsigned block, uint64_t seed);
+/* The same for a kernel with pointer operands: *arg[i] is operand i, of FIBER_ARGS. */
+enum { FIBER_ARGS = 64 };
+bool fiber_launch_kernel(ShimState *state, const void *kernel, void **arg, unsigned grid,
+                         unsigned block, uint64_t seed);
 #endif

@@ -1,0 +1,331 @@
+/* cuda_schedule.c -- a plan as one self-contained CUDA source: kernels and the step that runs them.
+ *
+ * Matrix products become cuBLASLt calls, described once per distinct shape in a table; concatenations
+ * and updates that are not in place become copies; every other kernel is launched from its text.
+ * Operands are byte offsets into the one arena of the plan.  prelude/host.h is the little runtime
+ * that the calls go through. */
+#include "codegen.h"
+#include "text.h"
+#include "../ir/attrs.h"
+#include <inttypes.h>
+#include <string.h>
+
+enum { MAX_ARGS = 64, MAX_GEMMS = 4096 }; /* as in prelude/host.h */
+
+typedef struct {
+    DType dt;
+    int64_t m, n, k, batch, sa, sb;
+    int ta, tb;
+} Gemm;
+
+typedef struct {
+    Kernel k;
+    Val *vals;
+    int nread, nwrite, func; /* func: printed kernel, -1: none */
+    bool is_gemm;
+} CudaStep;
+
+typedef struct {
+    const Plan *p;
+    FILE *f;
+    Arena a;
+    Diag *d;
+    CudaStep *step;
+    Gemm *gemm;
+    uint32_t ngemm, cgemm;
+} Emit;
+
+static const Node *step_node(const Emit *e, uint32_t s)
+{
+    return &e->p->g->nodes[e->p->g->order[e->p->step[s].first].i];
+}
+
+static int64_t place(const Emit *e, Val v)
+{
+    return v.i ? e->p->offset[graph_root(e->p->g, v).i] : -1;
+}
+
+/* ---- matrix products ------------------------------------------------------------------------ */
+
+typedef struct {
+    Gemm g;
+    int rank; /* batch dimensions that remain a loop on the host */
+    int64_t extent[MAX_RANK], sa[MAX_RANK], sb[MAX_RANK], sy[MAX_RANK];
+} GemmLoops;
+
+static int64_t batch_stride(const Type *t, int rank, int d, int64_t inner)
+{
+    int own = d - (rank - t->rank);
+    if (own < 0 || t->dim[own] == 1)
+        return 0;
+    for (int i = own + 1; i < t->rank - 2; i++)
+        inner *= t->dim[i];
+    return inner;
+}
+
+/* Batch dimensions from the outside in, neighbours merged where all operands allow it. */
+static GemmLoops gemm_loops(const Graph *g, const Node *n)
+{
+    const MatmulAttrs *at = n->attr;
+    const Type *a = val_type(g, n->in[0]), *b = val_type(g, n->in[1]), *y = val_type(g, n->out[0]);
+    GemmLoops l = {.g = {.dt = y->dt, .m = y->dim[y->rank - 2], .n = y->dim[y->rank - 1],
+                         .k = a->dim[a->rank - (at->ta ? 2 : 1)], .batch = 1,
+                         .ta = (int)at->ta, .tb = (int)at->tb}};
+    Gemm *s = &l.g;
+    for (int d = 0; d < y->rank - 2; d++) {
+        int64_t sa = batch_stride(a, y->rank, d, s->m * s->k);
+        int64_t sb = batch_stride(b, y->rank, d, s->k * s->n), e = y->dim[d];
+        int64_t sy = batch_stride(y, y->rank, d, s->m * s->n);
+        int q = l.rank - 1;
+        if (e == 1)
+            continue;
+        if (q >= 0 && l.sa[q] == sa * e && l.sb[q] == sb * e) {
+            l.extent[q] *= e;
+        } else {
+            q = l.rank++;
+            l.extent[q] = e;
+        }
+        l.sa[q] = sa;
+        l.sb[q] = sb;
+        l.sy[q] = sy;
+    }
+    if (l.rank == 0)
+        return l;
+    int q = --l.rank; /* the innermost is cuBLAS's batch, or more rows where b is shared */
+    if (l.sb[q] == 0 && l.sa[q] == s->m * s->k && !s->ta) {
+        s->m *= l.extent[q];
+    } else {
+        s->batch = l.extent[q];
+        s->sa = l.sa[q];
+        s->sb = l.sb[q];
+    }
+    return l;
+}
+
+static uint32_t share_gemm(Emit *e, const Gemm *s)
+{
+    for (uint32_t i = 0; i < e->ngemm; i++) {
+        const Gemm *t = &e->gemm[i];
+        if (t->dt == s->dt && t->m == s->m && t->n == s->n && t->k == s->k && t->ta == s->ta &&
+            t->tb == s->tb && t->batch == s->batch && t->sa == s->sa && t->sb == s->sb)
+            return i;
+    }
+    e->gemm = arena_grow(&e->a, e->gemm, e->ngemm, &e->cgemm, sizeof *e->gemm);
+    e->gemm[e->ngemm] = *s;
+    return e->ngemm++;
+}
+
+static void print_gemm(Emit *e, uint32_t s)
+{
+    const Node *n = step_node(e, s);
+    GemmLoops l = gemm_loops(e->p->g, n);
+    uint32_t index = share_gemm(e, &l.g);
+    int64_t size = dtype_size[l.g.dt], count = 1;
+    for (int d = 0; d < l.rank; d++)
+        count *= l.extent[d];
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at[3] = {place(e, n->in[0]), place(e, n->in[1]), place(e, n->out[0])}, rest = i;
+        for (int d = l.rank; d-- > 0;) {
+            int64_t j = rest % l.extent[d];
+            rest /= l.extent[d];
+            at[0] += j * l.sa[d] * size;
+            at[1] += j * l.sb[d] * size;
+            at[2] += j * l.sy[d] * size;
+        }
+        fprintf(e->f, "    ok = ok && ckc_gemm(c, %" PRIu32 ", %" PRId64 ", %" PRId64 ", %" PRId64
+                ");\n", index, at[0], at[1], at[2]);
+    }
+}
+
+/* ---- other steps ------------------------------------------------------------------------------ */
+
+static void print_concat(Emit *e, uint32_t s)
+{
+    const Graph *g = e->p->g;
+    const Node *n = step_node(e, s);
+    const Type *y = val_type(g, n->out[0]);
+    int axis = (int)((const AxisAttrs *)n->attr)->axis;
+    int64_t inner = dtype_size[y->dt], rows = 1, to = place(e, n->out[0]);
+    for (int i = 0; i < y->rank; i++)
+        *(i < axis ? &rows : &inner) *= i == axis ? 1 : y->dim[i];
+    for (int i = 0; i < n->nin; i++) {
+        int64_t bytes = val_type(g, n->in[i])->dim[axis] * inner;
+        if (bytes * rows == 0)
+            continue;
+        fprintf(e->f, "    ok = ok && ckc_copy(c, %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
+                ", %" PRId64 ");\n", to, y->dim[axis] * inner, place(e, n->in[i]), bytes, rows);
+        to += bytes;
+    }
+}
+
+static void print_launch(Emit *e, const CudaStep *st)
+{
+    CudaLaunch l = kernel_cuda_launch(&st->k);
+    fprintf(e->f, "    {\n        static const int64_t at[] = {");
+    for (int i = 0; i < st->k.noperands; i++)
+        fprintf(e->f, "%s%" PRId64, i ? ", " : "", place(e, st->vals[i]));
+    fprintf(e->f, "};\n        ok = ok && ckc_launch(c, (const void *)ck_%d, %u, %u, at, %d);\n    }\n",
+            st->func, l.grid, l.block, st->k.noperands);
+}
+
+static void print_step(Emit *e, uint32_t s)
+{
+    const Step *step = &e->p->step[s];
+    const CudaStep *st = &e->step[s];
+    fprintf(e->f, "    /* %" PRIu32 ":", s);
+    for (uint32_t i = 0; i < step->count; i++) {
+        const Node *n = &e->p->g->nodes[e->p->g->order[step->first + i].i];
+        fprintf(e->f, " %s%s", node_def(n)->name, n->remat_of.i ? " (again)" : "");
+    }
+    fputs(" */\n", e->f);
+    if (st->is_gemm)
+        print_gemm(e, s);
+    else if (st->k.lib == LIB_CONCAT)
+        print_concat(e, s);
+    else
+        print_launch(e, st);
+}
+
+static void print_updates(Emit *e)
+{
+    const Graph *g = e->p->g;
+    for (uint32_t i = 0; i < g->nupdate; i++) {
+        int64_t to = place(e, g->update[i].state), from = place(e, g->update[i].value);
+        int64_t bytes = type_bytes(val_type(g, g->update[i].state));
+        if (to >= 0 && from >= 0 && to != from && bytes > 0)
+            fprintf(e->f, "    ok = ok && ckc_copy(c, %" PRId64 ", %" PRId64 ", %" PRId64 ", %"
+                    PRId64 ", 1);\n", to, bytes, from, bytes);
+    }
+}
+
+/* ---- tables -------------------------------------------------------------------------------------- */
+
+static void print_gemm_table(Emit *e)
+{
+    fprintf(e->f, "\nstatic const CkcGemm ckc_gemms[] = {\n");
+    for (uint32_t i = 0; i < e->ngemm; i++) {
+        const Gemm *s = &e->gemm[i];
+        fprintf(e->f, "    {\"%s\", %" PRId64 ", %" PRId64 ", %" PRId64 ", %d, %d, %" PRId64
+                ", %" PRId64 ", %" PRId64 "},\n", dtype_name[s->dt], s->m, s->n, s->k, s->ta,
+                s->tb, s->batch, s->sa, s->sb);
+    }
+    fprintf(e->f, "    {0}};\n");
+}
+
+static void print_string(FILE *f, const char *s)
+{
+    fputc('"', f);
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            fputc('\\', f);
+        if ((unsigned char)*s >= ' ')
+            fputc(*s, f);
+    }
+    fputc('"', f);
+}
+
+/* What a caller fills or reads: everything in the arena that is not computed inside a step. */
+static void print_values(Emit *e)
+{
+    const Graph *g = e->p->g;
+    bool *shown = NEW(&e->a, bool, g->nvals + 1);
+    for (uint32_t i = 1; i < g->nvals; i++)
+        shown[i] = g->vals[i].kind != VAL_TEMP;
+    for (uint32_t i = 0; i < g->nout; i++)
+        shown[g->out[i].i] = true;
+    fprintf(e->f, "\nCKC_API const CkcValue ckc_value[] = {\n");
+    for (uint32_t i = 1; i < g->nvals; i++) {
+        const Value *v = &g->vals[i];
+        if (!shown[i] || place(e, (Val){i}) < 0)
+            continue;
+        fputs("    {", e->f);
+        print_string(e->f, v->name);
+        fprintf(e->f, ", \"%s\", \"%s\", %d, {",
+                v->kind == VAL_TEMP ? "output" : val_kind_name[v->kind], dtype_name[v->type.dt],
+                v->type.rank);
+        for (int d = 0; d < v->type.rank || d == 0; d++)
+            fprintf(e->f, "%s%" PRId64, d ? ", " : "", v->type.dim[d]);
+        fprintf(e->f, "}, %" PRId64 "},\n", place(e, (Val){i}));
+    }
+    fprintf(e->f, "    {0}};\nCKC_API const int64_t ckc_arena_bytes = %" PRId64 ";\n",
+            e->p->arena_bytes);
+}
+
+/* ---- the file --------------------------------------------------------------------------------------- */
+
+static bool has_gemm(const Kernel *k, const Graph *g, const Node *n)
+{
+    if (k->lib != LIB_MATMUL)
+        return false;
+    const Type *y = val_type(g, n->out[0]);
+    return type_count(y) > 0 && type_count(val_type(g, n->in[0])) > 0;
+}
+
+static bool lower_steps(Emit *e, Kernel **text, int *step_of, int *ntext)
+{
+    const Plan *p = e->p;
+    bool *live = plan_live_out(p->g, &e->a);
+    for (uint32_t s = 0; s < p->nstep; s++) {
+        CudaStep *st = &e->step[s];
+        int cap = 1;
+        for (uint32_t i = 0; i < p->step[s].count; i++) {
+            const Node *n = &p->g->nodes[p->g->order[p->step[s].first + i].i];
+            cap += n->nin + n->nout;
+        }
+        st->vals = NEW(&e->a, Val, cap);
+        TRY(plan_step_kernel(p, s, &e->a, live, &st->k, st->vals, &st->nread, &st->nwrite, e->d));
+        st->is_gemm = has_gemm(&st->k, p->g, step_node(e, s));
+        if (st->is_gemm || st->k.lib == LIB_CONCAT)
+            continue;
+        if (st->k.noperands > MAX_ARGS)
+            return fail_status(e->d, EXIT_UNSUPPORTED, "CUDA: a kernel with %d operands",
+                               st->k.noperands);
+        text[*ntext] = &st->k;
+        step_of[(*ntext)++] = (int)s;
+    }
+    return true;
+}
+
+static void print_functions(Emit *e)
+{
+    fprintf(e->f, "\n#ifndef __CUDACC_RTC__\nstatic bool ckc_steps(Ckc *c)\n{\n    bool ok = true;\n");
+    for (uint32_t s = 0; s < e->p->nstep; s++)
+        print_step(e, s);
+    print_updates(e);
+    fprintf(e->f, "    return ok;\n}\n");
+    print_gemm_table(e);
+    print_values(e);
+    fprintf(e->f,
+            "\nCKC_API bool ckc_open(Ckc *c, void *arena, void *workspace, size_t bytes, "
+            "cudaStream_t stream)\n{\n"
+            "    memset(c, 0, sizeof *c);\n"
+            "    c->arena = (char *)arena;\n"
+            "    c->workspace = (char *)workspace;\n"
+            "    c->workspace_bytes = bytes;\n"
+            "    c->stream = stream;\n"
+            "    return ckc_open_gemms(c, ckc_gemms, %" PRIu32 ");\n}\n"
+            "\nCKC_API bool ckc_step(Ckc *c) { return ckc_steps(c); }\n"
+            "CKC_API void ckc_close(Ckc *c) { ckc_close_gemms(c); }\n#endif\n", e->ngemm);
+}
+
+bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d)
+{
+    Emit e = {.p = p, .f = f, .d = d};
+    e.step = NEW(&e.a, CudaStep, p->nstep + 1);
+    Kernel **text = NEW(&e.a, Kernel *, p->nstep + 1);
+    int *step_of = NEW(&e.a, int, p->nstep + 1), *func = NEW(&e.a, int, p->nstep + 1), n = 0;
+    bool ok = lower_steps(&e, text, step_of, &n);
+    if (ok && codegen_cuda(f, text, n, func) < 0)
+        ok = fail(d, "cannot print kernels");
+    for (int i = 0; i < n && ok; i++)
+        e.step[step_of[i]].func = func[i];
+    if (ok) {
+        text_prelude(f, prelude_host);
+        print_functions(&e);
+        ok = e.ngemm <= MAX_GEMMS || fail_status(d, EXIT_UNSUPPORTED,
+                                                 "CUDA: more than %d shapes of matrix products",
+                                                 MAX_GEMMS);
+    }
+    arena_free(&e.a);
+    return ok;
+}

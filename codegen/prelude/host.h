@@ -1,0 +1,200 @@
+/* ---- host side: what the schedule at the end of this file is made of ------------------------------
+ *
+ *   static Ckc c;
+ *   ckc_open(&c, arena, workspace, workspace_bytes, stream);      once: cuBLASLt, algorithms pinned
+ *   ... fill parameters, state and constants, then per step the inputs, at ckc_value[].offset
+ *   ckc_step(&c);                                                  everything in order on the stream
+ *   ckc_close(&c);
+ *
+ * arena: ckc_arena_bytes of device memory, 256-byte aligned; a step uses no other but the
+ * workspace, which is the caller's so that matrix products are reproducible.  Everything is
+ * enqueued on one stream and can be captured in a CUDA graph after a first step.  Functions return
+ * false and leave the reason in c.error.  Build: nvcc -arch=sm_90 --fmad=false -lcublasLt */
+#ifndef __CUDACC_RTC__
+#ifdef __CUDACC__
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+#else
+#include "cuda_host_shim.h"
+#endif
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifdef __cplusplus
+#define CKC_API extern "C"
+#else
+#define CKC_API
+#endif
+
+enum { CKC_MAX_ARGS = 64, CKC_MAX_GEMMS = 4096 };
+
+typedef struct {
+    const char *name, *kind, *type;
+    int rank;
+    int64_t dim[8], offset; /* bytes from the start of the arena */
+} CkcValue;
+
+/* y[batch][m][n] = op(a) op(b), row-major; strides between batches in elements, 0: shared. */
+typedef struct {
+    const char *type;
+    int64_t m, n, k;
+    int ta, tb;
+    int64_t batch, stride_a, stride_b;
+} CkcGemm;
+
+typedef struct {
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t a, b, y;
+    cublasLtMatmulAlgo_t algo;
+    bool f64;
+} CkcGemmPlan;
+
+typedef struct {
+    char *arena, *workspace;
+    size_t workspace_bytes;
+    cudaStream_t stream;
+    cublasLtHandle_t lt;
+    CkcGemmPlan gemm[CKC_MAX_GEMMS];
+    int ngemm;
+    char error[256];
+} Ckc;
+
+static bool ckc_check(Ckc *c, int status, const char *what)
+{
+    if (status != 0 && !c->error[0])
+        snprintf(c->error, sizeof c->error, "%s failed: error %d", what, status);
+    return status == 0;
+}
+
+static bool ckc_layout(Ckc *c, cublasLtMatrixLayout_t *l, cudaDataType_t type, int64_t rows,
+                       int64_t cols, int64_t batch, int64_t stride)
+{
+    int32_t count = (int32_t)batch;
+    return ckc_check(c, cublasLtMatrixLayoutCreate(l, type, (uint64_t)rows, (uint64_t)cols, rows),
+                     "cublasLtMatrixLayoutCreate") &&
+           ckc_check(c, cublasLtMatrixLayoutSetAttribute(*l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                         &count, sizeof count), "batch count") &&
+           ckc_check(c, cublasLtMatrixLayoutSetAttribute(
+                            *l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                            sizeof stride), "batch stride");
+}
+
+/* One algorithm per description, chosen once: a product repeated by recomputation gives the same
+ * bits.  Split sums may not be added in place, whose order is not documented. */
+static bool ckc_choose(Ckc *c, CkcGemmPlan *g)
+{
+    cublasLtMatmulPreference_t pref;
+    cublasLtMatmulHeuristicResult_t found;
+    uint32_t align = 64, schemes = CUBLASLT_REDUCTION_SCHEME_NONE |
+                                   CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    size_t bytes = c->workspace_bytes;
+    int n = 0;
+    static const cublasLtMatmulPreferenceAttributes_t aligned[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    if (!ckc_check(c, cublasLtMatmulPreferenceCreate(&pref), "cublasLtMatmulPreferenceCreate"))
+        return false;
+    for (int i = 0; i < 4; i++)
+        cublasLtMatmulPreferenceSetAttribute(pref, aligned[i], &align, sizeof align);
+    cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
+                                         sizeof bytes);
+    cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                         &schemes, sizeof schemes);
+    bool ok = ckc_check(c, cublasLtMatmulAlgoGetHeuristic(c->lt, g->op, g->b, g->a, g->y, g->y,
+                                                          pref, 1, &found, &n),
+                        "cublasLtMatmulAlgoGetHeuristic") &&
+              ckc_check(c, n == 1 ? 0 : -1, "cublasLt: no algorithm for a matrix product,");
+    if (ok)
+        g->algo = found.algo;
+    cublasLtMatmulPreferenceDestroy(pref);
+    return ok;
+}
+
+/* Row-major a b is column-major b a: cuBLAS's first operand is our second. */
+static bool ckc_gemm_plan(Ckc *c, const CkcGemm *s)
+{
+    CkcGemmPlan *g = &c->gemm[c->ngemm++];
+    g->f64 = strcmp(s->type, "f64") == 0;
+    cudaDataType_t type = g->f64                          ? CUDA_R_64F
+                          : strcmp(s->type, "bf16") == 0 ? CUDA_R_16BF
+                          : strcmp(s->type, "f16") == 0  ? CUDA_R_16F
+                                                         : CUDA_R_32F;
+    cublasOperation_t first = s->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t second = s->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
+    return ckc_check(c, cublasLtMatmulDescCreate(&g->op,
+                                                 g->f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                                 g->f64 ? CUDA_R_64F : CUDA_R_32F),
+                     "cublasLtMatmulDescCreate") &&
+           ckc_check(c, cublasLtMatmulDescSetAttribute(g->op, CUBLASLT_MATMUL_DESC_TRANSA, &first,
+                                                       sizeof first), "transposition") &&
+           ckc_check(c, cublasLtMatmulDescSetAttribute(g->op, CUBLASLT_MATMUL_DESC_TRANSB,
+                                                       &second, sizeof second),
+                     "transposition") &&
+           ckc_layout(c, &g->b, type, s->tb ? s->k : s->n, s->tb ? s->n : s->k, s->batch,
+                      s->stride_b) &&
+           ckc_layout(c, &g->a, type, s->ta ? s->m : s->k, s->ta ? s->k : s->m, s->batch,
+                      s->stride_a) &&
+           ckc_layout(c, &g->y, type, s->n, s->m, s->batch, s->m * s->n) && ckc_choose(c, g);
+}
+
+static inline bool ckc_gemm(Ckc *c, int index, int64_t a, int64_t b, int64_t y)
+{
+    const CkcGemmPlan *g = &c->gemm[index];
+    const float one = 1, zero = 0;
+    const double one64 = 1, zero64 = 0;
+    return ckc_check(c, cublasLtMatmul(c->lt, g->op, g->f64 ? (const void *)&one64 : &one,
+                                       c->arena + b, g->b, c->arena + a, g->a,
+                                       g->f64 ? (const void *)&zero64 : &zero, c->arena + y, g->y,
+                                       c->arena + y, g->y, &g->algo, c->workspace,
+                                       c->workspace_bytes, c->stream), "cublasLtMatmul");
+}
+
+/* at: offsets of the operands, -1 where one is absent. */
+static inline bool ckc_launch(Ckc *c, const void *kernel, unsigned grid, unsigned block,
+                       const int64_t *at, int n)
+{
+    void *operand[CKC_MAX_ARGS] = {0}, *arg[CKC_MAX_ARGS];
+    dim3 g = {grid, 1, 1}, b = {block, 1, 1};
+    for (int i = 0; i < CKC_MAX_ARGS; i++) {
+        if (i < n && at[i] >= 0)
+            operand[i] = c->arena + at[i];
+        arg[i] = &operand[i];
+    }
+    return ckc_check(c, cudaLaunchKernel(kernel, g, b, arg, 0, c->stream), "cudaLaunchKernel");
+}
+
+static inline bool ckc_copy(Ckc *c, int64_t to, int64_t pitch, int64_t from, int64_t bytes, int64_t rows)
+{
+    return ckc_check(c, cudaMemcpy2DAsync(c->arena + to, (size_t)pitch, c->arena + from,
+                                          (size_t)bytes, (size_t)bytes, (size_t)rows,
+                                          cudaMemcpyDeviceToDevice, c->stream),
+                     "cudaMemcpy2DAsync");
+}
+
+static bool ckc_open_gemms(Ckc *c, const CkcGemm *s, int n)
+{
+    if (!ckc_check(c, cublasLtCreate(&c->lt), "cublasLtCreate"))
+        return false;
+    for (int i = 0; i < n; i++)
+        if (!ckc_gemm_plan(c, &s[i]))
+            return false;
+    return true;
+}
+
+static void ckc_close_gemms(Ckc *c)
+{
+    for (int i = 0; i < c->ngemm; i++) {
+        CkcGemmPlan *g = &c->gemm[i];
+        cublasLtMatrixLayout_t layout[] = {g->a, g->b, g->y};
+        for (int l = 0; l < 3; l++)
+            if (layout[l])
+                cublasLtMatrixLayoutDestroy(layout[l]);
+        if (g->op)
+            cublasLtMatmulDescDestroy(g->op);
+    }
+    if (c->lt)
+        cublasLtDestroy(c->lt);
+}
+#endif

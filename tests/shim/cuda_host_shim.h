@@ -1,0 +1,164 @@
+/* cuda_host_shim.h -- the CUDA runtime and cuBLASLt calls of generated schedules, on the CPU.
+ *
+ * Only what prelude/host.h uses.  Matrix products follow the descriptors as cuBLAS would read them
+ * (column-major, transposes, strided batches), so a wrong description gives a wrong result. */
+#ifndef CKC_CUDA_HOST_SHIM_H
+#define CKC_CUDA_HOST_SHIM_H
+#include "cuda_shim.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    unsigned x, y, z;
+} dim3;
+typedef void *cudaStream_t;
+typedef void *cublasLtHandle_t;
+typedef enum { CUDA_R_32F, CUDA_R_64F, CUDA_R_16F, CUDA_R_16BF = 14 } cudaDataType_t;
+typedef enum { CUBLAS_OP_N, CUBLAS_OP_T } cublasOperation_t;
+enum { cudaMemcpyDeviceToDevice = 3, CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_64F = 70 };
+enum { CUBLASLT_REDUCTION_SCHEME_NONE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2 };
+enum { CUBLASLT_MATMUL_DESC_TRANSA = 3, CUBLASLT_MATMUL_DESC_TRANSB };
+enum { CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET };
+typedef enum {
+    CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,
+    CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK = 3,
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES = 5,
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+} cublasLtMatmulPreferenceAttributes_t;
+
+typedef struct {
+    cudaDataType_t type;
+    uint64_t rows, cols;
+    int64_t ld, stride;
+    int32_t batch;
+} *cublasLtMatrixLayout_t;
+typedef struct {
+    cublasOperation_t transa, transb;
+} *cublasLtMatmulDesc_t;
+typedef struct {
+    int chosen;
+} cublasLtMatmulAlgo_t;
+typedef struct {
+    cublasLtMatmulAlgo_t algo;
+} cublasLtMatmulHeuristicResult_t;
+typedef void *cublasLtMatmulPreference_t;
+
+FN int cudaLaunchKernel(const void *f, dim3 grid, dim3 block, void **arg, size_t shared,
+                        cudaStream_t s)
+{
+    return shim->launch(f, arg, grid.x, block.x) ? 0 : 719; /* launch failure */
+}
+
+FN int cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                         size_t bytes, size_t rows, int kind, cudaStream_t s)
+{
+    if (bytes > to_pitch || bytes > from_pitch)
+        return 12; /* invalid pitch */
+    for (size_t i = 0; i < rows; i++)
+        memmove((char *)to + i * to_pitch, (const char *)from + i * from_pitch, bytes);
+    return 0;
+}
+
+FN int cublasLtCreate(cublasLtHandle_t *h) { return (*h = malloc(1)) ? 0 : 3; }
+FN int cublasLtDestroy(cublasLtHandle_t h) { free(h); return 0; }
+FN int cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *p)
+{
+    return (*p = malloc(1)) ? 0 : 3;
+}
+FN int cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p) { free(p); return 0; }
+FN int cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p, int attr,
+                                            const void *v, size_t n)
+{
+    return 0;
+}
+
+FN int cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType_t type, uint64_t rows,
+                                  uint64_t cols, int64_t ld)
+{
+    *l = calloc(1, sizeof **l);
+    (*l)->type = type;
+    (*l)->rows = rows;
+    (*l)->cols = cols;
+    (*l)->ld = ld;
+    (*l)->batch = 1;
+    return ld < (int64_t)rows ? 7 : 0;
+}
+FN int cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, int attr, const void *v,
+                                        size_t n)
+{
+    if (attr == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT)
+        memcpy(&l->batch, v, n);
+    else
+        memcpy(&l->stride, v, n);
+    return 0;
+}
+FN int cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l) { free(l); return 0; }
+
+FN int cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, int compute, cudaDataType_t scale)
+{
+    return (*d = calloc(1, sizeof **d)) ? 0 : 3;
+}
+FN int cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, int attr, const void *v, size_t n)
+{
+    memcpy(attr == CUBLASLT_MATMUL_DESC_TRANSA ? &d->transa : &d->transb, v, n);
+    return 0;
+}
+FN int cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d) { free(d); return 0; }
+
+FN int cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t d,
+                                      cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                      cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t y,
+                                      cublasLtMatmulPreference_t p, int want,
+                                      cublasLtMatmulHeuristicResult_t *r, int *got)
+{
+    uint64_t m = d->transa ? a->cols : a->rows, ka = d->transa ? a->rows : a->cols;
+    uint64_t n = d->transb ? b->rows : b->cols, kb = d->transb ? b->cols : b->rows;
+    *got = m == y->rows && n == y->cols && ka == kb;
+    r->algo.chosen = 1;
+    return *got ? 0 : 7;
+}
+
+FN double fake_load(const void *p, cudaDataType_t type, int64_t i)
+{
+    switch (type) {
+    case CUDA_R_64F: return ((const double *)p)[i];
+    case CUDA_R_16F: return f16_load(((const uint16_t *)p)[i]);
+    case CUDA_R_16BF: return bf16_load(((const uint16_t *)p)[i]);
+    default: return ((const float *)p)[i];
+    }
+}
+FN void fake_store(void *p, cudaDataType_t type, int64_t i, double v)
+{
+    switch (type) {
+    case CUDA_R_64F: ((double *)p)[i] = v; break;
+    case CUDA_R_16F: ((uint16_t *)p)[i] = f16_store((float)v); break;
+    case CUDA_R_16BF: ((uint16_t *)p)[i] = bf16_store((float)v); break;
+    default: ((float *)p)[i] = (float)v; break;
+    }
+}
+
+FN int cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const void *alpha, const void *a,
+                      cublasLtMatrixLayout_t la, const void *b, cublasLtMatrixLayout_t lb,
+                      const void *beta, const void *c, cublasLtMatrixLayout_t lc, void *y,
+                      cublasLtMatrixLayout_t ly, const cublasLtMatmulAlgo_t *algo, void *work,
+                      size_t bytes, cudaStream_t s)
+{
+    int64_t inner = (int64_t)(d->transa ? la->rows : la->cols);
+    if (!algo->chosen)
+        return 7;
+    for (int64_t t = 0; t < ly->batch; t++)
+        for (int64_t j = 0; j < (int64_t)ly->cols; j++)
+            for (int64_t i = 0; i < (int64_t)ly->rows; i++) {
+                double sum = 0;
+                for (int64_t k = 0; k < inner; k++)
+                    sum += fake_load(a, la->type, t * la->stride +
+                                     (d->transa ? i * la->ld + k : k * la->ld + i)) *
+                           fake_load(b, lb->type, t * lb->stride +
+                                     (d->transb ? k * lb->ld + j : j * lb->ld + k));
+                fake_store(y, ly->type, t * ly->stride + j * ly->ld + i, sum);
+            }
+    return 0;
+}
+#endif
