@@ -19,7 +19,7 @@ typedef struct {
     uint32_t *unit;    /* per position: the unit it belongs to (position of its first member) */
     uint32_t *next;    /* per position: next member of the unit, 0 = end */
     uint32_t *last;    /* per unit: its last member */
-    uint32_t loss;     /* position of the loss: later nodes are backward */
+    uint32_t loss;     /* position of the loss (or the end): later nodes are backward */
     uint32_t *mark, stamp;
     uint32_t **users;  /* per value root: positions that read it, 0-terminated (position + 1) */
     Val *target;       /* per value: the state it overwrites */
@@ -316,7 +316,7 @@ bool pass_fuse(Graph *g, PassCtx *cx)
     for (uint32_t i = 0; i < g->nupdate; i++)
         ends[graph_root(g, g->update[i].value).i] = true;
     const Node *loss = graph_def(g, graph_root(g, cx->info->loss));
-    f.loss = loss ? f.pos[loss - g->nodes] : 0;
+    f.loss = loss ? f.pos[loss - g->nodes] : n;
     find_users(&f);
     for (uint32_t p = 0; p < n; p++)
         if (can[p])

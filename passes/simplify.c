@@ -118,6 +118,38 @@ static Val rule_matmul_transpose(Rewrite *rw, const Node *n)
     return build(rw->g, OP_matmul, n->name, 2, in, &at);
 }
 
+/* v = x with its last dimension moved elsewhere: a transpose of x that keeps it last, so that rows
+ * are copied whole, and a flag. */
+static Val rows_whole(Rewrite *rw, Val v)
+{
+    const Node *p = rewrite_def(rw, v, OP_transpose);
+    if (!p || !rewrite_once(rw, v))
+        return none();
+    const Ints *perm = &((const TransposeAttrs *)p->attr)->perm;
+    int last = perm->n - 1, order[MAX_RANK];
+    if (last < 1 || perm->v[last - 1] != last)
+        return none();
+    for (int i = 0; i <= last; i++)
+        order[i] = (int)perm->v[i];
+    order[last] = last;
+    order[last - 1] = (int)perm->v[last];
+    return build_transpose(rw->g, p->in[0], order);
+}
+
+static Val rule_matmul_rows(Rewrite *rw, const Node *n)
+{
+    if (n->op != OP_matmul)
+        return none();
+    MatmulAttrs at = *(const MatmulAttrs *)n->attr;
+    Val a = rows_whole(rw, n->in[0]), b = rows_whole(rw, n->in[1]);
+    if (!a.i && !b.i)
+        return none();
+    at.ta ^= a.i != 0;
+    at.tb ^= b.i != 0;
+    Val in[] = {a.i ? a : n->in[0], b.i ? b : n->in[1]};
+    return build(rw->g, OP_matmul, n->name, 2, in, &at);
+}
+
 /* [.., m, k] x [k, n]: one product of all rows */
 static Val rule_matmul_flatten(Rewrite *rw, const Node *n)
 {
@@ -277,8 +309,8 @@ static Val rule_tiles(Rewrite *rw, const Node *n)
 
 static Rule *const rules[] = {
     rule_copy, rule_neutral, rule_cast, rule_neg, rule_reshape, rule_transpose,
-    rule_transpose_view, rule_matmul_transpose, rule_matmul_flatten, rule_matmul_batch_sum,
-    rule_expand_operand, rule_uniform, rule_tiles, NULL,
+    rule_transpose_view, rule_matmul_transpose, rule_matmul_rows, rule_matmul_flatten,
+    rule_matmul_batch_sum, rule_expand_operand, rule_uniform, rule_tiles, NULL,
 };
 
 bool pass_simplify(Graph *g, PassCtx *cx) { return rewrite_run(g, cx->tmp, rules, true, &cx->changed); }

@@ -188,6 +188,39 @@ static void compare_values(const char *path, const Graph *before, const Graph *a
     arena_free(&a);
 }
 
+/* Every kernel, merged from its group, computes what its nodes compute one by one. */
+static void check_kernels(const char *path, Graph *g, bool wide)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Plan p = {.g = g};
+    void **want = golden_data(g, &a), **got = golden_data(g, &a);
+    const bool *live = plan_live_out(g, &a);
+    plan_cut(&p, &a);
+    ck_assert_msg(graph_eval(g, want, &a, &d), "%s: %s", path, d.msg);
+    for (uint32_t i = 1; i < g->nvals; i++)
+        if (!got[i] && g->vals[i].data)
+            got[i] = graph_tensor(g, (Val){i}).data;
+    for (uint32_t s = 0; s < p.nstep; s++) {
+        Kernel k;
+        Val vals[256];
+        Tensor t[256];
+        int nread, nwrite;
+        ck_assert_msg(plan_step_kernel(&p, s, &a, live, &k, vals, &nread, &nwrite, &d), "%s: %s",
+                      path, d.msg);
+        for (int i = 0; i < nread + nwrite; i++) {
+            t[i].type = *val_type(g, vals[i]);
+            if (i >= nread)
+                got[vals[i].i] = NEW(&a, char, type_bytes(&t[i].type) + 1);
+            t[i].data = got[vals[i].i];
+        }
+        kernel_run_ref(&k, t);
+        for (int i = nread; i < nread + nwrite; i++)
+            check_equal(path, (Tensor){t[i].type, want[vals[i].i]}, t[i], wide ? 1e-12 : 2e-5);
+    }
+    arena_free(&a);
+}
+
 /* ---- one file --------------------------------------------------------------------------------- */
 
 static void check_round_trip(const char *path, const Graph *g)
@@ -248,6 +281,7 @@ void golden_check(const char *path)
             check_text(path, text, &after);
         check_round_trip(path, &after.g);
         compare_values(path, &before.g, &after.g, wide);
+        check_kernels(path, &after.g, wide);
         golden_free(&before);
         golden_free(&after);
     }
