@@ -20,6 +20,7 @@ typedef unsigned long long uint64_t;
 #endif
 
 #ifdef __CUDACC__
+#pragma nv_diag_suppress 177 /* functions and indices that these kernels do not need */
 #define FN static __device__ __forceinline__
 #define GLOBAL extern "C" __global__
 FN uint32_t bits_of_float(float f) { return __float_as_uint(f); }
