@@ -116,6 +116,25 @@ static bool parse_bind(Options *o, const char *text)
     return true;
 }
 
+static bool parse_tie(Options *o, const char *text)
+{
+    for (const char *s = text; *s;) {
+        size_t n = strcspn(s, ",");
+        char *kept = arena_strndup(&o->arena, s, n), *eq = strchr(kept, '=');
+        if (!eq || eq == kept || !eq[1])
+            return fail(&o->diag, "--tie: '%s' is not KEPT=COPY", kept);
+        *eq = 0;
+        OnnxOptions *im = &o->step.import;
+        OnnxTie *t = NEW(&o->arena, OnnxTie, im->nties + 1);
+        for (int i = 0; i < im->nties; i++)
+            t[i] = im->tie[i];
+        t[im->nties++] = (OnnxTie){kept, eq + 1};
+        im->tie = t;
+        s += n + (s[n] == ',');
+    }
+    return true;
+}
+
 static void add_globs(Options *o, const char *text, const char *const **list, int *n)
 {
     for (const char *s = text; *s;) {
@@ -273,6 +292,8 @@ static const Row rows[] = {
     IS(MODEL, "unbiased-var", 0, step.import.unbiased_var,
        "Running variance as PyTorch keeps it: times n/(n-1)"),
     IS(MODEL, "untie", 0, step.import.untie, "An Identity of a parameter trains on its own"),
+    CALL(MODEL, "tie", 0, "KEPT=COPY,...", parse_tie,
+         "Two weights are one: the copy is the kept one, or that transposed"),
 
     TITLE(STEP, "Training step:"),
     CALL(STEP, "loss", 0, "KIND", parse_loss,

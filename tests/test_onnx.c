@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ir/onnx/onnx_int.h"
+#include "onnx_builder.h"
 
 typedef struct {
     Arena arena;
@@ -68,163 +68,6 @@ static const char *in_folder(Arena *a, const char *name)
 {
     return arena_printf(a, "%s/%s", folder, name);
 }
-
-static void write_bytes(const char *path, const void *data, size_t n)
-{
-    FILE *f = fopen(path, "wb");
-    ck_assert_ptr_nonnull(f);
-    ck_assert_uint_eq(fwrite(data, 1, n, f), n);
-    ck_assert_int_eq(fclose(f), 0);
-}
-
-enum { MOST = 16 };
-
-/* A model under construction: fixed room, everything in one object. */
-typedef struct {
-    Onnx__ModelProto model;
-    Onnx__OperatorSetIdProto opset, *opsets[1];
-    Onnx__GraphProto graph;
-    Onnx__NodeProto node[MOST], *nodes[MOST];
-    char *operand[MOST][MOST], *result[MOST][MOST];
-    Onnx__AttributeProto attr[MOST], *attrs[MOST];
-    Onnx__TensorProto tensor[MOST], *tensors[MOST];
-    int64_t dims[MOST][4];
-    Onnx__ValueInfoProto value[MOST], *inputs[MOST], *outputs[MOST];
-    Onnx__TypeProto type[MOST];
-    Onnx__TypeProto__Tensor ttype[MOST];
-    Onnx__TensorShapeProto shape[MOST];
-    Onnx__TensorShapeProto__Dimension dim[MOST][4], *dimp[MOST][4];
-    size_t nvalue;
-} Builder;
-
-static void start(Builder *b, int opset)
-{
-    memset(b, 0, sizeof *b);
-    onnx__model_proto__init(&b->model);
-    onnx__graph_proto__init(&b->graph);
-    onnx__operator_set_id_proto__init(&b->opset);
-    b->opset.has_version = true;
-    b->opset.version = opset;
-    b->opsets[0] = &b->opset;
-    b->model.has_ir_version = true;
-    b->model.ir_version = 8;
-    b->model.n_opset_import = 1;
-    b->model.opset_import = b->opsets;
-    b->model.graph = &b->graph;
-    b->graph.name = (char *)"g";
-    b->graph.node = b->nodes;
-    b->graph.initializer = b->tensors;
-    b->graph.input = b->inputs;
-    b->graph.output = b->outputs;
-}
-
-/* Words of a list separated by blanks; "_" is an absent operand. */
-static size_t words(Arena *a, const char *list, char **out)
-{
-    size_t n = 0;
-    for (const char *p = list; *p;) {
-        size_t len = strcspn(p, " ");
-        out[n++] = len == 1 && *p == '_' ? (char *)"" : arena_strndup(a, p, len);
-        p += len + (p[len] == ' ');
-    }
-    return n;
-}
-
-static Onnx__NodeProto *add_node(Builder *b, Arena *a, const char *op, const char *in,
-                                 const char *out)
-{
-    size_t k = b->graph.n_node++;
-    Onnx__NodeProto *n = b->nodes[k] = &b->node[k];
-    onnx__node_proto__init(n);
-    n->op_type = (char *)(uintptr_t)op;
-    n->name = arena_printf(a, "node%zu", k);
-    n->input = b->operand[k];
-    n->n_input = words(a, in, n->input);
-    n->output = b->result[k];
-    n->n_output = words(a, out, n->output);
-    return n;
-}
-
-static Onnx__AttributeProto *add_attr(Builder *b, Onnx__NodeProto *n, const char *name)
-{
-    size_t k = 0;
-    while (b->attrs[k])
-        k++;
-    b->attrs[k] = &b->attr[k];
-    onnx__attribute_proto__init(b->attrs[k]);
-    b->attrs[k]->name = (char *)(uintptr_t)name;
-    n->attribute = &b->attrs[k]; /* attributes of one node are added in a row */
-    n->attribute -= n->n_attribute;
-    n->n_attribute++;
-    return b->attrs[k];
-}
-
-/* dims: one letter per dimension, a digit or the first letter of a symbol ("N", "S"). */
-static void add_value(Builder *b, Arena *a, const char *name, int type, const char *dims,
-                      bool input)
-{
-    size_t k = b->nvalue++;
-    onnx__value_info_proto__init(&b->value[k]);
-    onnx__type_proto__init(&b->type[k]);
-    onnx__type_proto__tensor__init(&b->ttype[k]);
-    onnx__tensor_shape_proto__init(&b->shape[k]);
-    b->value[k].name = (char *)(uintptr_t)name;
-    b->value[k].type = &b->type[k];
-    b->type[k].value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
-    b->type[k].tensor_type = &b->ttype[k];
-    b->ttype[k].has_elem_type = true;
-    b->ttype[k].elem_type = type;
-    b->ttype[k].shape = &b->shape[k];
-    b->shape[k].dim = b->dimp[k];
-    for (; *dims; dims++) {
-        Onnx__TensorShapeProto__Dimension *d = &b->dim[k][b->shape[k].n_dim];
-        onnx__tensor_shape_proto__dimension__init(d);
-        bool number = *dims >= '0' && *dims <= '9';
-        d->value_case = number ? ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE
-                               : ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
-        if (number)
-            d->dim_value = *dims - '0';
-        else
-            d->dim_param = arena_strndup(a, dims, 1);
-        b->dimp[k][b->shape[k].n_dim++] = d;
-    }
-    if (input)
-        b->inputs[b->graph.n_input++] = &b->value[k];
-    else
-        b->outputs[b->graph.n_output++] = &b->value[k];
-}
-
-static Onnx__TensorProto *add_tensor(Builder *b, const char *name, int rank, const int64_t *dim,
-                                     float *data)
-{
-    size_t k = b->graph.n_initializer++;
-    Onnx__TensorProto *t = b->tensors[k] = &b->tensor[k];
-    onnx__tensor_proto__init(t);
-    t->name = (char *)(uintptr_t)name;
-    t->has_data_type = true;
-    t->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
-    t->n_dims = (size_t)rank;
-    t->dims = b->dims[k];
-    t->n_float_data = data ? 1 : 0;
-    t->float_data = data;
-    for (int i = 0; i < rank; i++) {
-        t->dims[i] = dim[i];
-        t->n_float_data *= (size_t)dim[i];
-    }
-    return t;
-}
-
-static const char *save(Builder *b, Arena *a, const char *name)
-{
-    size_t n = onnx__model_proto__get_packed_size(&b->model);
-    uint8_t *bytes = NEW(a, uint8_t, n + 1);
-    onnx__model_proto__pack(&b->model, bytes);
-    const char *path = in_folder(a, name);
-    write_bytes(path, bytes, n);
-    return path;
-}
-
-enum { FLOAT = 1, INT64 = 7 };
 
 /* ---- hostile files --------------------------------------------------------------------------- */
 
@@ -324,7 +167,7 @@ static Imported import_external(Builder *b, Arena *a, const char *location, cons
         if (value[i])
             entries[t->n_external_data++] = &entry[i];
     }
-    return import_file(save(b, a, "external.onnx"));
+    return import_file(save(b, a, in_folder(a, "external.onnx")));
 }
 
 START_TEST(external_data_is_mapped)
@@ -387,7 +230,7 @@ static Imported symbolic_model(Builder *b, Arena *a)
     add_value(b, a, "y", FLOAT, "N3", false);
     add_node(b, a, "ReduceSum", "x", "s");
     add_node(b, a, "Add", "z s", "y");
-    return import_file(save(b, a, "symbolic.onnx"));
+    return import_file(save(b, a, in_folder(a, "symbolic.onnx")));
 }
 
 START_TEST(unbound_symbols_are_listed_together)
@@ -433,7 +276,7 @@ START_TEST(unsupported_nodes_are_listed_together)
     add_node(&b, &a, "Relu", "a", "b");
     add_node(&b, &a, "NonZero", "x", "c");
     add_node(&b, &a, "Optional", "b", "y");
-    Imported r = import_file(save(&b, &a, "three.onnx"));
+    Imported r = import_file(save(&b, &a, in_folder(&a, "three.onnx")));
     ck_assert(!build_graph(&r, &(OnnxOptions){0}));
     ck_assert_int_eq(r.d.status, EXIT_UNSUPPORTED);
     static const char *const parts[] = {"3 unsupported nodes",
@@ -455,7 +298,7 @@ START_TEST(errors_name_their_node)
     add_value(&b, &a, "x", FLOAT, "23", true);
     add_value(&b, &a, "y", FLOAT, "23", false);
     add_node(&b, &a, "MatMul", "x x", "y");
-    Imported r = import_file(save(&b, &a, "bad.onnx"));
+    Imported r = import_file(save(&b, &a, in_folder(&a, "bad.onnx")));
     ck_assert(!build_graph(&r, &(OnnxOptions){0}));
     ck_assert_msg(strstr(r.d.msg, "node 'node0' (MatMul): "), "%s", r.d.msg);
     release(&r);
@@ -472,7 +315,7 @@ START_TEST(nodes_may_come_in_any_order)
     add_value(&b, &a, "y", FLOAT, "23", false);
     add_node(&b, &a, "Exp", "h", "y");
     add_node(&b, &a, "Tanh", "x", "h");
-    Imported r = import_file(save(&b, &a, "order.onnx"));
+    Imported r = import_file(save(&b, &a, in_folder(&a, "order.onnx")));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     ck_assert_int_eq(r.g.nodes[r.g.order[0].i].op, OP_tanh);
     ck_assert_str_eq(r.g.nodes[r.g.order[1].i].name, "node0");
@@ -481,7 +324,7 @@ START_TEST(nodes_may_come_in_any_order)
     add_value(&b, &a, "y", FLOAT, "23", false);
     add_node(&b, &a, "Exp", "h", "y");
     add_node(&b, &a, "Tanh", "y", "h");
-    r = import_file(save(&b, &a, "cycle.onnx"));
+    r = import_file(save(&b, &a, in_folder(&a, "cycle.onnx")));
     ck_assert(!build_graph(&r, &(OnnxOptions){0}));
     ck_assert_msg(strstr(r.d.msg, "depends on its own result"), "%s", r.d.msg);
     release(&r);
@@ -536,7 +379,7 @@ START_TEST(values_decide_what_trains)
     }
     add_tensor(&b, "scalar", 1, (int64_t[]){1}, one);
     add_node(&b, &a, "Mul", "h scalar", "y");
-    Imported r = import_file(save(&b, &a, "roles.onnx"));
+    Imported r = import_file(save(&b, &a, in_folder(&a, "roles.onnx")));
     const char *train[] = {"mas?"};
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     static const ValKind want[] = {VAL_CONST, VAL_CONST, VAL_CONST, VAL_CONST, VAL_PARAM, VAL_PARAM};
@@ -565,11 +408,117 @@ START_TEST(shapes_and_dead_ends_freeze)
     add_node(&b, &a, "Resize", "x _ scales", "r");
     add_node(&b, &a, "Floor", "w", "f");
     add_node(&b, &a, "Add", "r f", "y");
-    Imported r = import_file(save(&b, &a, "freeze.onnx"));
+    Imported r = import_file(save(&b, &a, in_folder(&a, "freeze.onnx")));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     ck_assert(noted(r.m, ONNX_FROZEN, "scales", "shapes depend on it"));
     ck_assert(noted(r.m, ONNX_FROZEN, "w", "no gradient"));
     ck_assert_int_eq(kind_of(&r.g, "w"), VAL_CONST);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* ---- ties --------------------------------------------------------------------------------------------- */
+
+/* Two products with w[2,3] and v[3,2], which is w transposed; u is w by an Identity. */
+static Imported tied_model(Builder *b, Arena *a)
+{
+    static float w[] = {1, 2, 3, 4, 5, 6}, v[] = {1, 4, 2, 5, 3, 6};
+    start(b, 13);
+    add_value(b, a, "x", FLOAT, "42", true);
+    add_value(b, a, "y", FLOAT, "43", false);
+    add_tensor(b, "w", 2, (int64_t[]){2, 3}, w);
+    add_tensor(b, "v", 2, (int64_t[]){3, 2}, v);
+    add_node(b, a, "MatMul", "x w", "h");
+    add_node(b, a, "MatMul", "h v", "k");
+    add_node(b, a, "Identity", "w", "u");
+    add_node(b, a, "MatMul", "k u", "y");
+    return import_file(save(b, a, in_folder(a, "tied.onnx")));
+}
+
+static int params_of(const Graph *g)
+{
+    int n = 0;
+    for (uint32_t i = 1; i < g->nvals; i++)
+        n += g->vals[i].kind == VAL_PARAM;
+    return n;
+}
+
+START_TEST(ties_are_reported_restored_and_cut)
+{
+    Arena a = {0};
+    Builder b;
+    OnnxTie tie = {"w", "v"}, wrong = {"w", "nothing"};
+    Imported r = tied_model(&b, &a);
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_int_eq(params_of(&r.g), 2);
+    ck_assert(noted(r.m, ONNX_REMARK, "v", "has the transposed values of 'w'"));
+    ck_assert(noted(r.m, ONNX_REMARK, "w", "'u' is tied to it by an Identity"));
+    arena_free(&r.arena);
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.tie = &tie, .nties = 1}), "%s", r.d.msg);
+    ck_assert_int_eq(params_of(&r.g), 1);
+    arena_free(&r.arena);
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.untie = true}), "%s", r.d.msg);
+    ck_assert_int_eq(params_of(&r.g), 3);
+    arena_free(&r.arena);
+    ck_assert(!build_graph(&r, &(OnnxOptions){.tie = &wrong, .nties = 1}));
+    ck_assert_ptr_nonnull(strstr(r.d.msg, "--tie w=nothing: no such weights"));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* ---- functions in the model ----------------------------------------------------------------------------- */
+
+/* scaled(a) = LeakyRelu(a) with alpha taken from the call, inside a function of another domain. */
+START_TEST(model_functions_are_inlined)
+{
+    Arena a = {0};
+    Builder b;
+    Onnx__FunctionProto f, *functions[] = {&f};
+    Onnx__OperatorSetIdProto own, *opsets[] = {&b.opset, &own}, *inner[] = {&b.opset};
+    Onnx__NodeProto body, *nodes[] = {&body};
+    Onnx__AttributeProto ref, *refs[] = {&ref};
+    char *in[] = {(char *)"a"}, *out[] = {(char *)"b"}, *names[] = {(char *)"slope"};
+    start(&b, 17);
+    add_value(&b, &a, "x", FLOAT, "2", true);
+    add_value(&b, &a, "y", FLOAT, "2", false);
+    Onnx__NodeProto *call = add_node(&b, &a, "scaled", "x", "y");
+    call->domain = (char *)"custom";
+    Onnx__AttributeProto *slope = add_attr(&b, call, "slope");
+    slope->has_type = slope->has_f = true;
+    slope->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT;
+    slope->f = 0.25f;
+    onnx__operator_set_id_proto__init(&own);
+    own.domain = (char *)"custom";
+    own.has_version = true;
+    own.version = 1;
+    b.model.opset_import = opsets;
+    b.model.n_opset_import = 2;
+    onnx__node_proto__init(&body);
+    body.op_type = (char *)"LeakyRelu";
+    body.input = in, body.output = out, body.n_input = body.n_output = 1;
+    body.attribute = refs, body.n_attribute = 1;
+    onnx__attribute_proto__init(&ref);
+    ref.name = (char *)"alpha";
+    ref.ref_attr_name = (char *)"slope";
+    ref.has_type = true;
+    ref.type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT;
+    onnx__function_proto__init(&f);
+    f.name = (char *)"scaled", f.domain = (char *)"custom";
+    f.input = in, f.output = out, f.n_input = f.n_output = 1;
+    f.attribute = names, f.n_attribute = 1;
+    f.node = nodes, f.n_node = 1;
+    f.opset_import = inner, f.n_opset_import = 1;
+    b.model.functions = functions;
+    b.model.n_functions = 1;
+    Imported r = import_file(save(&b, &a, in_folder(&a, "function.onnx")));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_uint_eq(r.g.norder, 1);
+    const Node *n = &r.g.nodes[r.g.order[0].i];
+    ck_assert_int_eq(n->op, OP_leaky_relu);
+    ck_assert_double_eq(((const PointwiseAttrs *)n->attr)->al, 0.25);
+    ck_assert_str_eq(r.g.vals[r.g.out[0].i].name, "y");
     release(&r);
     arena_free(&a);
 }
@@ -594,7 +543,7 @@ static Imported batch_norm_model(Builder *b, Arena *a, int opset, bool many)
         t->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
         t->i = 1;
     }
-    return import_file(save(b, a, "bn.onnx"));
+    return import_file(save(b, a, in_folder(a, "bn.onnx")));
 }
 
 START_TEST(batch_norm_is_brought_to_training_form)
@@ -670,6 +619,8 @@ Suite *suite_onnx(void)
     tcase_add_test(t, nodes_may_come_in_any_order);
     tcase_add_test(t, values_decide_what_trains);
     tcase_add_test(t, shapes_and_dead_ends_freeze);
+    tcase_add_test(t, ties_are_reported_restored_and_cut);
+    tcase_add_test(t, model_functions_are_inlined);
     tcase_add_test(t, batch_norm_is_brought_to_training_form);
     tcase_add_test(t, running_statistics);
     suite_add_tcase(s, t);

@@ -670,6 +670,7 @@ static bool import_model(Import *x)
     TRY(report_refusals(x));
     roles_finish(x);
     report_ties(x);
+    report_folded_norms(x);
     return true;
 }
 

@@ -39,6 +39,20 @@ static bool import_constant_node(OnnxNode *n)
     return n->out[0].i;
 }
 
+/* Every element the same bytes, by doubling. */
+static void fill_with(Tensor *t, const void *element)
+{
+    size_t bytes = (size_t)type_bytes(&t->type), done = (size_t)dtype_size[t->type.dt];
+    char *data = t->data;
+    if (!bytes)
+        return;
+    memcpy(data, element, done);
+    for (size_t part; done < bytes; done += part) {
+        part = done < bytes - done ? done : bytes - done;
+        memcpy(data + done, data, part);
+    }
+}
+
 static bool import_constant_of_shape(OnnxNode *n)
 {
     Graph *g = n->g;
@@ -55,10 +69,8 @@ static bool import_constant_of_shape(OnnxNode *n)
         return n->out[0].i;
     }
     TRY(small_enough(n, &t));
-    Tensor one_value = graph_tensor(g, fill);
     Tensor all = {t, arena_alloc(g->arena, (size_t)type_bytes(&t) + 1, 1)};
-    for (int64_t i = 0; i < type_count(&t); i++)
-        tensor_set_f(&all, i, tensor_f(&one_value, 0));
+    fill_with(&all, graph_tensor(g, fill).data);
     n->out[0] = graph_value(g, name, t, role_of(n->x, name, &all));
     g->vals[n->out[0].i].data = all.data;
     return true;

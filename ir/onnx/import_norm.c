@@ -103,6 +103,26 @@ static bool import_batch_norm(OnnxNode *n)
     return batch_norm_given(n, eps);
 }
 
+/* Exporters for inference fold BatchNormalization into the convolution in front, whose weights
+ * then lose their names (onnx::Conv_42): a network of such convolutions trains without it. */
+void report_folded_norms(Import *x)
+{
+    enum { MANY = 4 };
+    const Onnx__GraphProto *gp = x->m->proto->graph;
+    int folded = 0;
+    for (size_t i = 0; i < gp->n_node; i++) {
+        const Onnx__NodeProto *n = gp->node[i];
+        if (strstr(pb(n->op_type), "Normalization"))
+            return;
+        folded += strcmp(pb(n->op_type), "Conv") == 0 && n->n_input == 3 &&
+                  strncmp(pb(n->input[1]), "onnx::Conv", 10) == 0;
+    }
+    if (folded >= MANY)
+        note(x, ONNX_REMARK, "Conv", "%d convolutions with biases and lost names, and no "
+             "normalization: BatchNormalization seems to be folded into them; export in training "
+             "mode to train it", folded);
+}
+
 /* ---- layer normalization and relatives -------------------------------------------------- */
 
 /* Bring a scale or bias to the full shape of the normalised dimensions. */

@@ -60,6 +60,7 @@ DType onnx_dtype(int32_t data_type); /* native type that holds it; DT_NONE: none
 const char *onnx_dtype_name(int32_t data_type);
 bool data_type_is_signed(int32_t data_type);
 bool data_type_is_widened(int32_t data_type);
+bool tensor_is_uniform(const Tensor *t); /* all elements the same */
 bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d);
 
 /* ---- import.c --------------------------------------------------------------------- */
@@ -148,6 +149,8 @@ bool role_is_weight(const Import *x, const char *name);
 bool role_promotes_constants(const Import *x);
 /* Parameters that no gradient can reach become constants. */
 void roles_finish(Import *x);
+
+void report_folded_norms(Import *x); /* import_norm.c */
 
 /* ---- ties.c ------------------------------------------------------------------------------- */
 

@@ -208,7 +208,7 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
         return VAL_CONST;
     if (n == 1 && !(t->type.rank > 0 && role_is_weight(x, name)))
         return VAL_CONST; /* too many of them to be worth a note */
-    if (t->data && n > 1)
+    if (t->data && n > 1 && !(tensor_is_uniform(t) && tensor_f(t, 0) > MASKED))
         why = looks_like_mask(t)          ? "its values are a mask"
               : looks_like_progression(t) ? "its values are a progression"
               : looks_like_waves(t)       ? "its values are sampled sinusoids"

@@ -181,3 +181,10 @@ bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag
         return load_raw(m, p, type, out, d);
     return load_typed(m, p, type, out, d);
 }
+
+bool tensor_is_uniform(const Tensor *t)
+{
+    size_t bytes = (size_t)type_bytes(&t->type), size = (size_t)dtype_size[t->type.dt];
+    const char *data = t->data;
+    return bytes <= size || memcmp(data, data + size, bytes - size) == 0;
+}

@@ -7,15 +7,6 @@
 #include "onnx_int.h"
 #include <string.h>
 
-static bool constant_valued(const Tensor *t)
-{
-    int64_t n = type_count(&t->type);
-    for (int64_t i = 1; i < n; i++)
-        if (tensor_f(t, i) != tensor_f(t, 0))
-            return false;
-    return true;
-}
-
 static bool transposes(const Type *a, const Type *b)
 {
     return a->dt == b->dt && a->rank == 2 && b->rank == 2 && a->dim[0] == b->dim[1] &&
@@ -33,27 +24,25 @@ static bool same_values(const Tensor *a, const Tensor *b, bool turned)
     return true;
 }
 
-static bool is_param(const Graph *g, uint32_t i)
-{
-    return g->vals[i].kind == VAL_PARAM && g->vals[i].data && g->vals[i].type.rank > 0;
-}
-
 void report_ties(Import *x)
 {
     const Graph *g = x->g;
-    for (uint32_t i = 1; i < g->nvals; i++)
-        for (uint32_t j = i + 1; j < g->nvals && is_param(g, i); j++) {
-            if (!is_param(g, j))
-                continue;
-            Tensor a = graph_tensor(g, (Val){i}), b = graph_tensor(g, (Val){j});
-            bool same = type_equal(&a.type, &b.type), turned = transposes(&a.type, &b.type);
-            same = same && same_values(&a, &b, false);
-            turned = !same && turned && same_values(&a, &b, true);
-            if ((same || turned) && !constant_valued(&a))
-                note(x, ONNX_REMARK, g->vals[j].name,
-                     "has the %svalues of '%s': if they are one weight, restore the tie with "
-                     "--tie %s=%s", turned ? "transposed " : "", g->vals[i].name,
-                     g->vals[i].name, g->vals[j].name);
+    uint32_t *param = NEW(x->a, uint32_t, g->nvals), n = 0;
+    for (uint32_t i = 1; i < g->nvals; i++) {
+        Tensor t = graph_tensor(g, (Val){i});
+        if (g->vals[i].kind == VAL_PARAM && t.data && t.type.rank > 0 && !tensor_is_uniform(&t))
+            param[n++] = i;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t j = i + 1; j < n; j++) {
+            Tensor a = graph_tensor(g, (Val){param[i]}), b = graph_tensor(g, (Val){param[j]});
+            bool same = type_equal(&a.type, &b.type) && same_values(&a, &b, false);
+            bool turned = !same && transposes(&a.type, &b.type) && same_values(&a, &b, true);
+            const char *kept = g->vals[param[i]].name, *copy = g->vals[param[j]].name;
+            if (same || turned)
+                note(x, ONNX_REMARK, copy, "has the %svalues of '%s': if they are one weight, "
+                                           "restore the tie with --tie %s=%s",
+                     turned ? "transposed " : "", kept, kept, copy);
         }
 }
 

@@ -1,0 +1,139 @@
+/* onnx_builder.c -- small ONNX models written by tests: messages in one object, packed by protobuf-c. */
+#include "tests.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "onnx_builder.h"
+
+void write_bytes(const char *path, const void *data, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(data, 1, n, f), n);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+void start(Builder *b, int opset)
+{
+    memset(b, 0, sizeof *b);
+    onnx__model_proto__init(&b->model);
+    onnx__graph_proto__init(&b->graph);
+    onnx__operator_set_id_proto__init(&b->opset);
+    b->opset.has_version = true;
+    b->opset.version = opset;
+    b->opsets[0] = &b->opset;
+    b->model.has_ir_version = true;
+    b->model.ir_version = 8;
+    b->model.n_opset_import = 1;
+    b->model.opset_import = b->opsets;
+    b->model.graph = &b->graph;
+    b->graph.name = (char *)"g";
+    b->graph.node = b->nodes;
+    b->graph.initializer = b->tensors;
+    b->graph.input = b->inputs;
+    b->graph.output = b->outputs;
+}
+
+static size_t words(Arena *a, const char *list, char **out)
+{
+    size_t n = 0;
+    for (const char *p = list; *p;) {
+        size_t len = strcspn(p, " ");
+        out[n++] = len == 1 && *p == '_' ? (char *)"" : arena_strndup(a, p, len);
+        p += len + (p[len] == ' ');
+    }
+    return n;
+}
+
+Onnx__NodeProto *add_node(Builder *b, Arena *a, const char *op, const char *in,
+                                 const char *out)
+{
+    size_t k = b->graph.n_node++;
+    Onnx__NodeProto *n = b->nodes[k] = &b->node[k];
+    onnx__node_proto__init(n);
+    n->op_type = (char *)(uintptr_t)op;
+    n->name = arena_printf(a, "node%zu", k);
+    n->input = b->operand[k];
+    n->n_input = words(a, in, n->input);
+    n->output = b->result[k];
+    n->n_output = words(a, out, n->output);
+    return n;
+}
+
+Onnx__AttributeProto *add_attr(Builder *b, Onnx__NodeProto *n, const char *name)
+{
+    size_t k = 0;
+    while (b->attrs[k])
+        k++;
+    b->attrs[k] = &b->attr[k];
+    onnx__attribute_proto__init(b->attrs[k]);
+    b->attrs[k]->name = (char *)(uintptr_t)name;
+    n->attribute = &b->attrs[k]; /* attributes of one node are added in a row */
+    n->attribute -= n->n_attribute;
+    n->n_attribute++;
+    return b->attrs[k];
+}
+
+void add_value(Builder *b, Arena *a, const char *name, int type, const char *dims,
+                      bool input)
+{
+    size_t k = b->nvalue++;
+    onnx__value_info_proto__init(&b->value[k]);
+    onnx__type_proto__init(&b->type[k]);
+    onnx__type_proto__tensor__init(&b->ttype[k]);
+    onnx__tensor_shape_proto__init(&b->shape[k]);
+    b->value[k].name = (char *)(uintptr_t)name;
+    b->value[k].type = &b->type[k];
+    b->type[k].value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    b->type[k].tensor_type = &b->ttype[k];
+    b->ttype[k].has_elem_type = true;
+    b->ttype[k].elem_type = type;
+    b->ttype[k].shape = &b->shape[k];
+    b->shape[k].dim = b->dimp[k];
+    for (; *dims; dims++) {
+        Onnx__TensorShapeProto__Dimension *d = &b->dim[k][b->shape[k].n_dim];
+        onnx__tensor_shape_proto__dimension__init(d);
+        bool number = *dims >= '0' && *dims <= '9';
+        d->value_case = number ? ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE
+                               : ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
+        if (number)
+            d->dim_value = *dims - '0';
+        else
+            d->dim_param = arena_strndup(a, dims, 1);
+        b->dimp[k][b->shape[k].n_dim++] = d;
+    }
+    if (input)
+        b->inputs[b->graph.n_input++] = &b->value[k];
+    else
+        b->outputs[b->graph.n_output++] = &b->value[k];
+}
+
+Onnx__TensorProto *add_tensor(Builder *b, const char *name, int rank, const int64_t *dim,
+                                     float *data)
+{
+    size_t k = b->graph.n_initializer++;
+    Onnx__TensorProto *t = b->tensors[k] = &b->tensor[k];
+    onnx__tensor_proto__init(t);
+    t->name = (char *)(uintptr_t)name;
+    t->has_data_type = true;
+    t->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
+    t->n_dims = (size_t)rank;
+    t->dims = b->dims[k];
+    t->n_float_data = data ? 1 : 0;
+    t->float_data = data;
+    for (int i = 0; i < rank; i++) {
+        t->dims[i] = dim[i];
+        t->n_float_data *= (size_t)dim[i];
+    }
+    return t;
+}
+
+const char *save(Builder *b, Arena *a, const char *path)
+{
+    size_t n = onnx__model_proto__get_packed_size(&b->model);
+    uint8_t *bytes = NEW(a, uint8_t, n + 1);
+    onnx__model_proto__pack(&b->model, bytes);
+    write_bytes(path, bytes, n);
+    return path;
+}
