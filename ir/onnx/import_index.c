@@ -92,61 +92,20 @@ static bool import_one_hot(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* ---- sorting --------------------------------------------------------------------------
- *
- * The rank of an element is how many others go before it (larger, or equal and earlier).  The
- * index of the r-th is the sum of the indices whose rank is r.  Quadratic in the axis, without
- * control flow; the values are gathered, so gradients flow through them. */
-
-static Val ranks(Graph *g, Val x, bool largest)
-{
-    const Type t = *val_type(g, x);
-    Ints row = ints_of(&t), column = row;
-    int last = t.rank - 1;
-    row.v[row.n++] = 1;
-    column.v[column.n++] = column.v[last];
-    column.v[last] = 1;
-    Val mine = reshape_ints(g, x, &row), other = reshape_ints(g, x, &column);
-    Val index = iota(g, t.dim[last]);
-    Val i = along_axis(g, index, last, t.rank + 1), j = along_axis(g, index, last + 1, t.rank + 1);
-    Val before = largest ? build2(g, OP_less, mine, other) : build2(g, OP_less, other, mine);
-    Val tie = build2(g, OP_and, build2(g, OP_equal, mine, other), build2(g, OP_less, j, i));
-    Val count = build_cast(g, build2(g, OP_or, before, tie), DT_I64);
-    return build_reduce(g, OP_reduce_sum, count, 1u << (last + 1), false);
-}
+/* ---- sorting: indices, by which the values are gathered --------------------------------------- */
 
 static bool import_top_k(OnnxNode *n)
 {
-    Graph *g = n->g;
-    const Type t = *in_type(n, 0);
-    int64_t k = attr_int(n, "k", 0), axis;
-    int perm[MAX_RANK];
+    const Type *t = in_type(n, 0);
+    TopkAttrs at = {.k = attr_int(n, "k", 0), .largest = attr_int(n, "largest", 1) != 0};
     if (n->opset >= 10)
-        TRY(static_int(n, 1, &k));
-    TRY(axis_in(n, attr_int(n, "axis", -1), t.rank, &axis));
-    if (t.rank >= MAX_RANK || k < 0 || k > t.dim[axis])
-        return refuse(n, "k = %lld of %lld, rank %d", (long long)k, (long long)t.dim[axis], t.rank);
-    for (int i = 0; i < t.rank; i++)
-        perm[i] = i;
-    perm[axis] = t.rank - 1; /* the axis last; the swap is its own inverse */
-    perm[t.rank - 1] = (int)axis;
-    Val x = build_transpose(g, n->in[0], perm);
-    Val rank = ranks(g, x, attr_int(n, "largest", 1) != 0);
-    TRY(rank.i);
-    Ints row = ints_of(val_type(g, rank));
-    row.v[row.n] = row.v[row.n - 1];
-    row.v[row.n - 1] = 1;
-    row.n++;
-    Val slot = along_axis(g, iota(g, k), row.n - 2, row.n);
-    Val hit = build2(g, OP_equal, reshape_ints(g, rank, &row), slot);
-    Val index = build2(g, OP_mul, build_cast(g, hit, DT_I64),
-                       along_axis(g, iota(g, t.dim[axis]), row.n - 1, row.n));
-    index = build_reduce(g, OP_reduce_sum, index, 1u << (row.n - 1), false);
-    Val value = build(g, OP_gather_elements, NULL, 2, (Val[]){x, index},
-                      &(AxisAttrs){t.rank - 1});
-    n->out[0] = build_transpose(g, value, perm);
+        TRY(static_int(n, 1, &at.k));
+    TRY(axis_in(n, attr_int(n, "axis", -1), t->rank, &at.axis));
+    Val index = build(n->g, OP_topk, NULL, 1, n->in, &at);
+    n->out[0] = build(n->g, OP_gather_elements, NULL, 2, (Val[]){n->in[0], index},
+                      &(AxisAttrs){at.axis});
     if (has_out(n, 1))
-        n->out[1] = build_transpose(g, index, perm);
+        n->out[1] = index;
     return n->out[0].i;
 }
 

@@ -2,14 +2,13 @@
  * compiling.
  *
  * Along each axis an output element is a weighted sum of a few input elements (taps).  One tap:
- * a slice, a repetition or a gather.  A few taps: as many gathers.  Many (antialiasing): a
- * matrix product.  All are ordinary operators with gradients. */
+ * a slice, a repetition or a gather.  More: resample, whose tables are made here. */
 #include "onnx_int.h"
 #include <math.h>
 #include <string.h>
 
 typedef enum { NEAREST, LINEAR, CUBIC } Mode;
-enum { FEW_TAPS = 4, MOST_OUT = 1 << 20 };
+enum { MOST_OUT = 1 << 20 };
 
 typedef struct {
     Mode mode;
@@ -131,60 +130,35 @@ static Val pick(Graph *g, Val x, int axis, int64_t n, const int64_t *index)
     return build(g, OP_gather, NULL, 2, (Val[]){x, v}, &(AxisAttrs){axis});
 }
 
-static Val weights_along(Graph *g, DType dt, int axis, int rank, int64_t n, const double *w)
-{
-    Type t = type_make(dt, 1, &n);
-    Tensor c = {t, NEW(g->arena, char, type_bytes(&t) + 1)};
-    for (int64_t i = 0; i < n; i++)
-        tensor_set_f(&c, i, w[i]);
-    return along_axis(g, graph_const(g, "weight", t, c.data), axis, rank);
-}
-
-static Val sum_of_taps(OnnxNode *n, Val x, int axis, const Axis *a, const Taps *taps)
+/* Tables for resample: the taps of every output element, as many as the widest has. */
+static Val interpolate(OnnxNode *n, Val x, int axis, const Axis *a, const Taps *taps)
 {
     Graph *g = n->g;
-    const Type t = *val_type(g, x);
-    int64_t *index = NEW(n->x->a, int64_t, a->out + 1);
-    double *w = NEW(n->x->a, double, a->out + 1);
-    Val sum = {0};
-    for (int k = 0; k < taps[0].n; k++) {
-        bool used = false, plain = true;
-        for (int64_t o = 0; o < a->out; o++) {
-            index[o] = clamp(taps[o].first + k, a->in);
-            w[o] = taps[o].weight[k];
-            used |= w[o] != 0;
-            plain &= w[o] == 1;
-        }
-        if (!used)
-            continue;
-        Val part = pick(g, x, axis, a->out, index);
-        if (!plain)
-            part = build2(g, OP_mul, part, weights_along(g, t.dt, axis, t.rank, a->out, w));
-        sum = sum.i ? build2(g, OP_add, sum, part) : part;
-    }
-    return sum;
-}
-
-static Val by_matrix(OnnxNode *n, Val x, int axis, const Axis *a, const Taps *taps)
-{
-    Graph *g = n->g;
-    const Type t = *val_type(g, x);
-    Type tm = type_make(t.dt, 2, (int64_t[]){a->in, a->out});
-    double *sum = NEW(n->x->a, double, a->in * a->out + 1);
-    Tensor m = {tm, NEW(n->x->a, char, type_bytes(&tm) + 1)};
+    int64_t dim[2] = {a->out, 0};
     for (int64_t o = 0; o < a->out; o++)
-        for (int k = 0; k < taps[o].n; k++)
-            sum[clamp(taps[o].first + k, a->in) * a->out + o] += taps[o].weight[k];
-    for (int64_t i = 0; i < a->in * a->out; i++)
-        tensor_set_f(&m, i, sum[i]);
-    int perm[MAX_RANK];
-    for (int i = 0; i < t.rank; i++)
-        perm[i] = i;
-    perm[axis] = t.rank - 1;
-    perm[t.rank - 1] = axis;
-    Val y = build_transpose(g, x, perm);
-    y = build_matmul(g, y, graph_const(g, "resize", tm, m.data), false, false);
-    return build_transpose(g, y, perm);
+        dim[1] = taps[o].n > dim[1] ? taps[o].n : dim[1];
+    DType dt = val_type(g, x)->dt == DT_F64 ? DT_F64 : DT_F32;
+    Type ti = type_make(DT_I64, 2, dim), tw = type_make(dt, 2, dim);
+    Tensor index = {ti, NEW(n->x->a, char, type_bytes(&ti) + 1)};
+    Tensor weight = {tw, NEW(n->x->a, char, type_bytes(&tw) + 1)};
+    for (int64_t o = 0; o < a->out; o++)
+        for (int64_t k = 0; k < dim[1]; k++) {
+            double w = k < taps[o].n ? taps[o].weight[k] : 0;
+            tensor_set_i(&index, o * dim[1] + k, w != 0 ? clamp(taps[o].first + k, a->in) : -1);
+            tensor_set_f(&weight, o * dim[1] + k, w);
+        }
+    Val in[] = {x, graph_const(g, "index", ti, index.data),
+                graph_const(g, "weight", tw, weight.data)};
+    return build(g, OP_resample, NULL, 3, in, &(AxisAttrs){axis});
+}
+
+/* One tap each. */
+static Val nearest_elements(OnnxNode *n, Val x, int axis, const Axis *a, const Taps *taps)
+{
+    int64_t *index = NEW(n->x->a, int64_t, a->out + 1);
+    for (int64_t o = 0; o < a->out; o++)
+        index[o] = clamp(taps[o].first, a->in);
+    return pick(n->g, x, axis, a->out, index);
 }
 
 static Val resize_axis(OnnxNode *n, const Interpolation *p, Val x, int axis, const Axis *a)
@@ -202,10 +176,8 @@ static Val resize_axis(OnnxNode *n, const Interpolation *p, Val x, int axis, con
     }
     if ((identity && strcmp(p->coordinates, "tf_crop_and_resize") != 0) || !a->out || !x.i)
         return x;
-    bool dense = taps[0].n > FEW_TAPS && val_type(g, x)->rank > 1 &&
-                 a->in <= (1 << 26) / a->out;
-    Val y = dense ? by_matrix(n, x, axis, a, taps)
-                  : sum_of_taps(n, x, axis, a, taps);
+    Val y = p->mode == NEAREST ? nearest_elements(n, x, axis, a, taps)
+                               : interpolate(n, x, axis, a, taps);
     if (!outside || !y.i)
         return y;
     bool *inside = NEW(n->x->a, bool, a->out);
