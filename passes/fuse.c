@@ -4,7 +4,8 @@
  * (kernel_of), (b) makes no cycle through the rest of the graph, (c) lies in one phase: forward
  * and backward never share a kernel, which would keep a value across the loss that nobody asked to
  * keep.  In the forward phase a producer joins only if nobody else needs its result: a value that
- * is stored anyway is a place where rematerialization can start.
+ * is stored anyway is a place where rematerialization can start.  In the backward phase,
+ * reductions of one large operand join although neither needs the other.
  * Groups are fixed before rematerialization, so every budget runs the same kernels. */
 #include "passes.h"
 #include <stdlib.h>
@@ -130,8 +131,18 @@ static bool read_outside(const Fuse *f, Val r, const uint32_t *set, int n, const
     return false;
 }
 
+/* Does the kernel store nothing but reductions? */
+static bool only_reductions(const Kernel *k)
+{
+    bool only = k->red != 0;
+    for (uint32_t i = 0; i < k->nins; i++)
+        for (int d = 0; k->ins[i].kind == K_STORE && d < k->rank; d++)
+            only &= !(k->red >> d & 1) || k->ins[i].stride[d] == 0;
+    return only;
+}
+
 /* One kernel?  And in the forward phase: is every value between members internal? */
-static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends)
+static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, bool siblings)
 {
     Arena a = {0};
     NodeId ids[MAX_NODES];
@@ -156,7 +167,8 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends)
     Val *vals = NEW(&a, Val, cap);
     int nread, nwrite;
     ok = ok && kernel_of(&k, &a, f->g, ids, n, live, vals, &nread, &nwrite, NULL) &&
-         nread + nwrite <= MAX_OPERANDS && k.nins <= MAX_INSTRUCTIONS;
+         nread + nwrite <= MAX_OPERANDS && k.nins <= MAX_INSTRUCTIONS &&
+         (!siblings || only_reductions(&k));
     arena_free(&a);
     return ok;
 }
@@ -170,23 +182,52 @@ static void join(Fuse *f, const uint32_t *set, int n)
     f->last[set[0]] = set[n - 1];
 }
 
+/* Make one unit of those of pos and q, if that is possible. */
+static void try_union(Fuse *f, uint32_t pos, uint32_t q, const bool *ends, bool siblings)
+{
+    uint32_t span = pos > f->unit[q] ? pos - f->unit[q] : f->unit[q] - pos;
+    if (f->unit[q] == f->unit[pos] || span > MAX_SPAN || (q <= f->loss) != (pos <= f->loss))
+        return;
+    uint32_t set[2 * MAX_NODES + 2];
+    int m = collect(f, f->unit[pos], set, 0);
+    m = collect(f, f->unit[q], set, m);
+    if (m > MAX_NODES)
+        return;
+    qsort(set, (size_t)m, sizeof *set, by_position);
+    if (acceptable(f, set, m, ends, siblings) && !makes_cycle(f, set, m))
+        join(f, set, m);
+}
+
 static void try_join(Fuse *f, uint32_t pos, const bool *can, const bool *ends)
 {
     const Node *n = at(f, pos);
     for (int i = 0; i < n->nin; i++) {
         int64_t q = producer(f, n->in[i]);
-        if (q < 0 || !can[q] || f->unit[q] == f->unit[pos] || pos - f->unit[q] > MAX_SPAN ||
-            ((uint32_t)q <= f->loss) != (pos <= f->loss))
-            continue;
-        uint32_t set[2 * MAX_NODES + 2];
-        int m = collect(f, f->unit[pos], set, 0);
-        m = collect(f, f->unit[q], set, m);
-        if (m > MAX_NODES)
-            continue;
-        qsort(set, (size_t)m, sizeof *set, by_position);
-        if (acceptable(f, set, m, ends) && !makes_cycle(f, set, m))
-            join(f, set, m);
+        if (q >= 0 && can[q])
+            try_union(f, pos, (uint32_t)q, ends, false);
     }
+}
+
+static bool shrinks(const Fuse *f, uint32_t pos)
+{
+    const Node *n = at(f, pos);
+    return n->nin == 1 &&
+           type_count(val_type(f->g, n->out[0])) < type_count(val_type(f->g, n->in[0]));
+}
+
+/* Sums over the same large operand (gradients of scale and bias) read it once. */
+static void try_siblings(Fuse *f, uint32_t pos, const bool *can, const bool *ends)
+{
+    uint32_t member[MAX_NODES + 2];
+    int n = collect(f, f->unit[pos], member, 0);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < at(f, member[i])->nin; k++) {
+            Val r = graph_root(f->g, at(f, member[i])->in[k]);
+            bool large = type_count(val_type(f->g, r)) >= type_count(val_type(f->g, at(f, pos)->in[0]));
+            for (const uint32_t *u = f->users[r.i]; large && u && *u; u++)
+                if (can[*u - 1] && *u - 1 < pos)
+                    try_union(f, pos, *u - 1, ends, true);
+        }
 }
 
 /* All other readers of the states the node overwrites have run. */
@@ -321,6 +362,9 @@ bool pass_fuse(Graph *g, PassCtx *cx)
     for (uint32_t p = 0; p < n; p++)
         if (can[p])
             try_join(&f, p, can, ends);
+    for (uint32_t p = f.loss + 1; p < n; p++)
+        if (can[p] && shrinks(&f, p))
+            try_siblings(&f, p, can, ends);
     adopt_views(&f);
     number_groups(&f);
     reorder(&f);
