@@ -208,9 +208,9 @@ static void *shim_load(const char *dir, ShimState *state)
     snprintf(path, sizeof path, "%s/k.so", dir);
     void *dl = dlopen(path, RTLD_NOW);
     ck_assert_msg(dl != NULL, "%s", dlerror());
-    ShimState **shim = dlsym(dl, "shim");
-    ck_assert_ptr_nonnull(shim);
-    *shim = state;
+    ShimState **slot = dlsym(dl, "shim");
+    ck_assert_ptr_nonnull(slot);
+    *slot = state;
     return dl;
 }
 
