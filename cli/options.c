@@ -349,7 +349,7 @@ static const Row rows[] = {
     TITLE(OUTPUT | RUN | EVAL, "Output:"),
     TEXT_OF(OUTPUT, "output", 'o', "DIR", output,
             "Folder of step.ckp, kernels and report (default MODEL.ckc beside the model)"),
-    CALL(OUTPUT, "emit", 0, "TARGET", parse_emit, "c (default), or cuda: step.cu as well"),
+    CALL(OUTPUT, "emit", 0, "TARGET", parse_emit, "c (default), or cuda: kernels.cu as well"),
     IS(OUTPUT | RUN | EVAL, "json", 0, json, "Print the report as JSON"),
     IS(OUTPUT | RUN | EVAL, "quiet", 'q', quiet, "Print nothing but errors"),
     TEXT_OF(OUTPUT | RUN | EVAL, "cache", 0, "DIR", cache,

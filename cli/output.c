@@ -175,7 +175,7 @@ static bool write_kernels(Job *j, NewFile *f)
 
 enum { CONSTS, SCHEDULE, KERNELS, REPORT, CUDA, NFILES };
 static const char *const file_name[NFILES] = {"consts.bin", "step.ckp", "kernels.c", "report.json",
-                                              "step.cu"};
+                                              "kernels.cu"};
 
 static bool write_files(Job *j, const char *folder, const char *report, NewFile *f, int n)
 {
