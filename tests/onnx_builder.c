@@ -1,4 +1,5 @@
-/* onnx_builder.c -- small ONNX models written by tests: messages in one object, packed by protobuf-c. */
+/* onnx_builder.c -- small ONNX models written by tests: messages in one object, packed by
+ * protobuf-c. */
 #include "tests.h"
 
 #include <stdio.h>
@@ -47,7 +48,7 @@ static size_t words(Arena *a, const char *list, char **out)
 }
 
 Onnx__NodeProto *add_node(Builder *b, Arena *a, const char *op, const char *in,
-                                 const char *out)
+                          const char *out)
 {
     size_t k = b->graph.n_node++;
     Onnx__NodeProto *n = b->nodes[k] = &b->node[k];
@@ -76,7 +77,7 @@ Onnx__AttributeProto *add_attr(Builder *b, Onnx__NodeProto *n, const char *name)
 }
 
 void add_value(Builder *b, Arena *a, const char *name, int type, const char *dims,
-                      bool input)
+               bool input)
 {
     size_t k = b->nvalue++;
     onnx__value_info_proto__init(&b->value[k]);
@@ -110,7 +111,7 @@ void add_value(Builder *b, Arena *a, const char *name, int type, const char *dim
 }
 
 Onnx__TensorProto *add_tensor(Builder *b, const char *name, int rank, const int64_t *dim,
-                                     float *data)
+                              float *data)
 {
     size_t k = b->graph.n_initializer++;
     Onnx__TensorProto *t = b->tensors[k] = &b->tensor[k];

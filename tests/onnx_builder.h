@@ -29,10 +29,12 @@ enum { FLOAT = 1 }; /* TensorProto.DataType */
 void write_bytes(const char *path, const void *data, size_t n);
 void start(Builder *b, int opset);
 /* Operands and results: names separated by blanks, "_" for an absent one. */
-Onnx__NodeProto *add_node(Builder *b, Arena *a, const char *op, const char *in, const char *out);
+Onnx__NodeProto *add_node(Builder *b, Arena *a, const char *op, const char *in,
+                          const char *out);
 Onnx__AttributeProto *add_attr(Builder *b, Onnx__NodeProto *n, const char *name);
 /* An input or output; dims: one letter per dimension, a digit or a symbol ("N3"). */
-void add_value(Builder *b, Arena *a, const char *name, int type, const char *dims, bool input);
+void add_value(Builder *b, Arena *a, const char *name, int type, const char *dims,
+               bool input);
 Onnx__TensorProto *add_tensor(Builder *b, const char *name, int rank, const int64_t *dim,
                               float *data);
 const char *save(Builder *b, Arena *a, const char *path); /* returns path */

@@ -1,6 +1,6 @@
-/* test_onnx.c -- ONNX intake and import, one behaviour at a time: hostile files, external data,
- * binding, what cannot be imported, the trainable rule, batch normalization.  Models are packed
- * here; whole ones are test_onnx_models.c. */
+/* test_onnx.c -- ONNX intake and import, one behaviour at a time: hostile files, external
+ * data, binding, what cannot be imported, the trainable rule, batch normalization.  Models
+ * are packed here; whole ones are test_onnx_models.c. */
 #include "tests.h"
 
 #include <math.h>
@@ -47,7 +47,7 @@ static const char *shared(Arena *a, const char *name)
     return path ? arena_strndup(a, path, strlen(path)) : NULL;
 }
 
-/* ---- models packed here --------------------------------------------------------------- */
+/* ---- models packed here ------------------------------------------------- */
 
 static char folder[64];
 
@@ -69,7 +69,7 @@ static const char *in_folder(Arena *a, const char *name)
     return arena_printf(a, "%s/%s", folder, name);
 }
 
-/* ---- hostile files --------------------------------------------------------------------------- */
+/* ---- hostile files ------------------------------------------------------ */
 
 static void expect_one_line(const char *path, const char *part)
 {
@@ -144,10 +144,10 @@ START_TEST(prefixes_do_not_crash)
 }
 END_TEST
 
-/* ---- external data ------------------------------------------------------------------------------ */
+/* ---- external data ------------------------------------------------------ */
 
-static Imported import_external(Builder *b, Arena *a, const char *location, const char *offset,
-                                const char *length)
+static Imported import_external(Builder *b, Arena *a, const char *location,
+                                const char *offset, const char *length)
 {
     static Onnx__StringStringEntryProto entry[3], *entries[3];
     const char *key[] = {"location", "offset", "length"};
@@ -220,7 +220,7 @@ START_TEST(external_data_stays_in_the_folder)
 }
 END_TEST
 
-/* ---- binding -------------------------------------------------------------------------------------- */
+/* ---- binding ------------------------------------------------------------ */
 
 static Imported symbolic_model(Builder *b, Arena *a)
 {
@@ -263,7 +263,7 @@ START_TEST(symbols_and_places_bind)
 }
 END_TEST
 
-/* ---- what cannot be imported ------------------------------------------------------------------------ */
+/* ---- what cannot be imported -------------------------------------------- */
 
 START_TEST(unsupported_nodes_are_listed_together)
 {
@@ -279,10 +279,10 @@ START_TEST(unsupported_nodes_are_listed_together)
     Imported r = import_file(save(&b, &a, in_folder(&a, "three.onnx")));
     ck_assert(!build_graph(&r, &(OnnxOptions){0}));
     ck_assert_int_eq(r.d.status, EXIT_UNSUPPORTED);
-    static const char *const parts[] = {"3 unsupported nodes",
-                                        "node 'node0' (StringNormalizer, opset 13): no importer",
-                                        "node 'node2' (NonZero, opset 13): operand 0 ('x') depends",
-                                        "node 'node3' (Optional, opset 13): no importer"};
+    static const char *const parts[] = {
+        "3 unsupported nodes", "node 'node0' (StringNormalizer, opset 13): no importer",
+        "node 'node2' (NonZero, opset 13): operand 0 ('x') depends",
+        "node 'node3' (Optional, opset 13): no importer"};
     for (int i = 0; i < 4; i++)
         ck_assert_msg(strstr(r.d.msg, parts[i]), "%s", r.d.msg);
     release(&r);
@@ -332,7 +332,7 @@ START_TEST(nodes_may_come_in_any_order)
 }
 END_TEST
 
-/* ---- roles -------------------------------------------------------------------------------------------- */
+/* ---- roles -------------------------------------------------------------- */
 
 static ValKind kind_of(const Graph *g, const char *name)
 {
@@ -346,14 +346,16 @@ static bool noted(const OnnxModel *m, OnnxNoteKind kind, const char *name, const
     uint32_t n;
     const OnnxNote *note = onnx_notes(m, &n);
     for (uint32_t i = 0; i < n; i++)
-        if (note[i].kind == kind && strcmp(note[i].name, name) == 0 && strstr(note[i].text, part))
+        if (note[i].kind == kind && strcmp(note[i].name, name) == 0 &&
+            strstr(note[i].text, part))
             return true;
     return false;
 }
 
 START_TEST(values_decide_what_trains)
 {
-    static float mask[64], wave[64], ladder[8], frequency[8], ones[8], zeros[8], one[1] = {2};
+    static float mask[64], wave[64], ladder[8], frequency[8], ones[8], zeros[8],
+        one[1] = {2};
     Arena a = {0};
     Builder b;
     for (int i = 0; i < 64; i++) {
@@ -368,7 +370,8 @@ START_TEST(values_decide_what_trains)
     start(&b, 13);
     add_value(&b, &a, "x", FLOAT, "88", true);
     add_value(&b, &a, "y", FLOAT, "88", false);
-    static const char *const names[] = {"mask", "wave", "ladder", "frequency", "ones", "zeros"};
+    static const char *const names[] = {"mask",      "wave", "ladder",
+                                        "frequency", "ones", "zeros"};
     float *data[] = {mask, wave, ladder, frequency, ones, zeros};
     const char *before = "x";
     for (int i = 0; i < 6; i++) {
@@ -382,11 +385,13 @@ START_TEST(values_decide_what_trains)
     Imported r = import_file(save(&b, &a, in_folder(&a, "roles.onnx")));
     const char *train[] = {"mas?"};
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
-    static const ValKind want[] = {VAL_CONST, VAL_CONST, VAL_CONST, VAL_CONST, VAL_PARAM, VAL_PARAM};
+    static const ValKind want[] = {VAL_CONST, VAL_CONST, VAL_CONST,
+                                   VAL_CONST, VAL_PARAM, VAL_PARAM};
     for (int i = 0; i < 6; i++)
         ck_assert_msg(kind_of(&r.g, names[i]) == want[i], "%s", names[i]);
     ck_assert_int_eq(kind_of(&r.g, "scalar"), VAL_CONST);
-    ck_assert(noted(r.m, ONNX_FROZEN, "mask", "mask") && noted(r.m, ONNX_FROZEN, "wave", "sinusoid"));
+    ck_assert(noted(r.m, ONNX_FROZEN, "mask", "mask") &&
+              noted(r.m, ONNX_FROZEN, "wave", "sinusoid"));
     arena_free(&r.arena);
     ck_assert(build_graph(&r, &(OnnxOptions){.train = train, .ntrain = 1}));
     ck_assert_int_eq(kind_of(&r.g, "mask"), VAL_PARAM);
@@ -418,7 +423,7 @@ START_TEST(shapes_and_dead_ends_freeze)
 }
 END_TEST
 
-/* ---- ties --------------------------------------------------------------------------------------------- */
+/* ---- ties --------------------------------------------------------------- */
 
 /* Two products with w[2,3] and v[3,2], which is w transposed; u is w by an Identity. */
 static Imported tied_model(Builder *b, Arena *a)
@@ -468,9 +473,10 @@ START_TEST(ties_are_reported_restored_and_cut)
 }
 END_TEST
 
-/* ---- functions in the model ----------------------------------------------------------------------------- */
+/* ---- functions in the model --------------------------------------------- */
 
-/* scaled(a) = LeakyRelu(a) with alpha taken from the call, inside a function of another domain. */
+/* scaled(a) = LeakyRelu(a) with alpha taken from the call, inside a function of another
+ * domain. */
 START_TEST(model_functions_are_inlined)
 {
     Arena a = {0};
@@ -524,7 +530,7 @@ START_TEST(model_functions_are_inlined)
 }
 END_TEST
 
-/* ---- batch normalization and dropout ------------------------------------------------------------- */
+/* ---- batch normalization and dropout ------------------------------------ */
 
 static Imported batch_norm_model(Builder *b, Arena *a, int opset, bool many)
 {
@@ -535,8 +541,8 @@ static Imported batch_norm_model(Builder *b, Arena *a, int opset, bool many)
     add_value(b, a, "y", FLOAT, "43", false);
     for (int i = 0; i < 4; i++)
         add_tensor(b, names[i], 1, (int64_t[]){3}, v[i]);
-    Onnx__NodeProto *n = add_node(b, a, "BatchNormalization", "x scale bias mean var",
-                                  many ? "y m v" : "y");
+    Onnx__NodeProto *n =
+        add_node(b, a, "BatchNormalization", "x scale bias mean var", many ? "y m v" : "y");
     if (many && opset >= 14) {
         Onnx__AttributeProto *t = add_attr(b, n, "training_mode");
         t->has_type = t->has_i = true;
@@ -552,12 +558,14 @@ START_TEST(batch_norm_is_brought_to_training_form)
         int opset;
         bool many, forward_only, keep;
         uint32_t updates;
-    } cases[] = {{13, false, false, false, 2}, {14, true, false, false, 2}, {9, true, false, true, 2},
-                 {13, false, false, true, 0},  {14, true, true, false, 0},  {13, false, true, false, 0}};
+    } cases[] = {{13, false, false, false, 2}, {14, true, false, false, 2},
+                 {9, true, false, true, 2},    {13, false, false, true, 0},
+                 {14, true, true, false, 0},   {13, false, true, false, 0}};
     Arena a = {0};
     Builder b;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        OnnxOptions opt = {.forward_only = cases[i].forward_only, .keep_batch_norm = cases[i].keep};
+        OnnxOptions opt = {.forward_only = cases[i].forward_only,
+                           .keep_batch_norm = cases[i].keep};
         Imported r = batch_norm_model(&b, &a, cases[i].opset, cases[i].many);
         ck_assert_msg(build_graph(&r, &opt), "%s", r.d.msg);
         ck_assert_msg(r.g.nupdate == cases[i].updates, "case %zu: %u", i, r.g.nupdate);

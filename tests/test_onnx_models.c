@@ -1,5 +1,5 @@
-/* test_onnx_models.c -- whole models: the PyTorch networks, zoo files, ONNX's operator tests.
- * All but the examples lie in ../shared. */
+/* test_onnx_models.c -- whole models: the PyTorch networks, zoo files, ONNX's operator
+ * tests. All but the examples lie in ../shared. */
 #include "tests.h"
 
 #include <dirent.h>
@@ -85,37 +85,42 @@ static void compare_with_meta(const Imported *r, const char *path)
     size_t params = 0;
     for (uint32_t i = 1; i < r->g.nvals; i++)
         params += r->g.vals[i].kind == VAL_PARAM;
-    ck_assert_msg(params == json_array_size(list), "%s: %zu parameters, %zu expected", path, params,
-                  json_array_size(list));
+    ck_assert_msg(params == json_array_size(list), "%s: %zu parameters, %zu expected", path,
+                  params, json_array_size(list));
     for (size_t i = 0; i < json_array_size(list); i++)
-        ck_assert_int_eq(kind_of(&r->g, json_string_value(json_array_get(list, i))), VAL_PARAM);
+        ck_assert_int_eq(kind_of(&r->g, json_string_value(json_array_get(list, i))),
+                         VAL_PARAM);
     json_decref(meta);
 }
 
-static const char *const networks[] = {"conv_bn_pool",   "gpt_tiny_tied",  "llama_tiny_gqa",
-                                       "lstm_bidi",      "mlp_ln_gelu",    "odds_broadcast",
-                                       "tv_mobilenet_v2_x0_1", "tv_vit_tiny", "unet_tiny"};
+static const char *const networks[] = {
+    "conv_bn_pool",   "gpt_tiny_tied",        "llama_tiny_gqa", "lstm_bidi", "mlp_ln_gelu",
+    "odds_broadcast", "tv_mobilenet_v2_x0_1", "tv_vit_tiny",    "unet_tiny"};
 
 START_TEST(networks_train_what_pytorch_trains)
 {
     Arena a = {0};
-    const char *dir = shared(&a, arena_printf(&a, "fixtures/torch-oracle/%s", networks[_i]));
+    const char *dir =
+        shared(&a, arena_printf(&a, "fixtures/torch-oracle/%s", networks[_i]));
     if (!dir)
         return;
     OnnxBind bind = {"batch", 4};
     Imported r = import_file(arena_printf(&a, "%s/model.onnx", dir));
-    ck_assert_msg(build_graph(&r, &(OnnxOptions){.bind = &bind, .nbind = 1}), "%s", r.d.msg);
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.bind = &bind, .nbind = 1}), "%s",
+                  r.d.msg);
     compare_with_meta(&r, arena_printf(&a, "%s/meta.json", dir));
     release(&r);
     arena_free(&a);
 }
 END_TEST
 
-/* The forward pass of each network, by the reference evaluator, against PyTorch's output. */
+/* The forward pass of each network, by the reference evaluator, against PyTorch's
+ * output. */
 START_TEST(networks_compute_what_pytorch_computes)
 {
     Arena a = {0};
-    const char *dir = shared(&a, arena_printf(&a, "fixtures/torch-oracle/%s", networks[_i]));
+    const char *dir =
+        shared(&a, arena_printf(&a, "fixtures/torch-oracle/%s", networks[_i]));
     if (!dir)
         return;
     Diag d = {0};
@@ -126,8 +131,9 @@ START_TEST(networks_compute_what_pytorch_computes)
     ck_assert_msg(data_get(data, "input/x0", &feed.t, &d), "%s", d.msg);
     ck_assert_msg(data_get(data, "output/y", &want, &d), "%s", d.msg);
     Imported r = import_file(arena_printf(&a, "%s/model.onnx", dir));
-    ck_assert_msg(build_graph(&r, &(OnnxOptions){.feed = &feed, .nfeed = 1, .forward_only = true}),
-                  "%s", r.d.msg);
+    ck_assert_msg(
+        build_graph(&r, &(OnnxOptions){.feed = &feed, .nfeed = 1, .forward_only = true}),
+        "%s", r.d.msg);
     void **bytes = NEW(&a, void *, r.g.nvals);
     ck_assert_msg(graph_eval(&r.g, bytes, &a, &r.d), "%s", r.d.msg);
     Tensor got = {*val_type(&r.g, r.g.out[0]), bytes[r.g.out[0].i]};
@@ -144,7 +150,7 @@ START_TEST(networks_compute_what_pytorch_computes)
 }
 END_TEST
 
-/* ---- whole models ------------------------------------------------------------------------------------ */
+/* ---- whole models ------------------------------------------------------- */
 
 static const struct {
     const char *path;
@@ -190,7 +196,7 @@ START_TEST(models_import)
 }
 END_TEST
 
-/* ---- ONNX's own operator tests --------------------------------------------------------------------------- */
+/* ---- ONNX's own operator tests ------------------------------------------ */
 
 /* ONNX's runner compares with these tolerances. */
 enum { RTOL = 1000, ATOL = 10000000 }; /* one part in */
@@ -244,7 +250,8 @@ START_TEST(operator_tests_of_the_standard)
     for (int t = 1; t <= 3; t++)
         printf("ONNX operator tests, tier %d: %d passed, %d refused, %d failed\n", t,
                count[t][ONNX_PASSED], count[t][ONNX_REFUSED], count[t][ONNX_FAILED]);
-    /* In tier 3 the expected noise of an inverse Fourier transform is above the tolerance. */
+    /* In tier 3 the expected noise of an inverse Fourier transform is above the
+     * tolerance. */
     for (int t = 0; t <= 2; t++)
         ck_assert_int_eq(count[t][ONNX_FAILED], 0);
     ck_assert_int_le(count[3][ONNX_FAILED], 2);

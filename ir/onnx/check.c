@@ -14,7 +14,8 @@ typedef struct {
 
 static const char *path_of(Check *c, const char *kind, int k)
 {
-    return arena_printf(&c->arena, "%s/test_data_set_%d/%s_%d.pb", c->folder, c->set, kind, k);
+    return arena_printf(&c->arena, "%s/test_data_set_%d/%s_%d.pb", c->folder, c->set, kind,
+                        k);
 }
 
 static bool exists(const char *path) { return access(path, F_OK) == 0; }
@@ -27,7 +28,8 @@ static bool has_initializer(const Onnx__GraphProto *gp, const char *name)
     return false;
 }
 
-/* One file per input in their order; inputs with a default value have one or are left out. */
+/* One file per input in their order; inputs with a default value have one or are left
+ * out. */
 static bool read_feeds(Check *c, const OnnxModel *m, OnnxOptions *opt)
 {
     const Onnx__GraphProto *gp = m->proto->graph;
@@ -79,9 +81,11 @@ static bool compare(Check *c, const char *name, const Tensor *got, const Tensor 
             first = i;
         }
     }
-    return !wrong || fail(c->d, "output '%s': %lld of %lld elements differ, [%lld] is %.9g, "
-                                "expected %.9g", name, (long long)wrong, (long long)count,
-                          (long long)first, tensor_f(got, first), tensor_f(want, first));
+    return !wrong || fail(c->d,
+                          "output '%s': %lld of %lld elements differ, [%lld] is %.9g, "
+                          "expected %.9g",
+                          name, (long long)wrong, (long long)count, (long long)first,
+                          tensor_f(got, first), tensor_f(want, first));
 }
 
 /* The result of random operators is not defined by the standard. */

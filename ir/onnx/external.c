@@ -1,8 +1,8 @@
 /* external.c -- external weight files, confined to the model's folder.
  *
  * A location is a relative path without "..".  It is opened one component at a time, never
- * through a symbolic link, so that a downloaded model cannot make us read (or, when weights are
- * saved, describe) anything outside its folder. */
+ * through a symbolic link, so that a downloaded model cannot make us read (or, when weights
+ * are saved, describe) anything outside its folder. */
 #include "onnx_int.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -86,7 +86,8 @@ bool external_map(OnnxModel *m, const char *location, FileMap *map, Diag *d)
     close(fd);
     TRY(ok);
     External *e = NEW(&m->arena, External, 1);
-    *e = (External){m->external, arena_strndup(&m->arena, location, strlen(location)), *map};
+    *e =
+        (External){m->external, arena_strndup(&m->arena, location, strlen(location)), *map};
     m->external = e;
     return true;
 }

@@ -1,8 +1,8 @@
-/* import.c -- the driver: binds dimensions, makes values of inputs and initializers, and hands
- * each node to its importer (or inlines its function body).
+/* import.c -- the driver: binds dimensions, makes values of inputs and initializers, and
+ * hands each node to its importer (or inlines its function body).
  *
- * Nodes that cannot be imported are collected; their outputs are poison, and nodes that read
- * poison are skipped, so one run lists everything that is unsupported. */
+ * Nodes that cannot be imported are collected; their outputs are poison, and nodes that
+ * read poison are skipped, so one run lists everything that is unsupported. */
 #include "onnx_int.h"
 #include <stdarg.h>
 #include <string.h>
@@ -15,7 +15,7 @@ typedef struct Refusal {
     const char *text;
 } Refusal;
 
-/* ---- names ----------------------------------------------------------------------- */
+/* ---- names -------------------------------------------------------------- */
 
 static uint32_t hash(const char *s)
 {
@@ -98,13 +98,14 @@ void set_data_type(Import *x, Val v, int32_t data_type)
     if (!data_type_is_widened(data_type))
         return;
     while (x->ntypes <= v.i) {
-        x->data_type = arena_grow(x->a, x->data_type, x->ntypes, &x->ctypes, sizeof *x->data_type);
+        x->data_type =
+            arena_grow(x->a, x->data_type, x->ntypes, &x->ctypes, sizeof *x->data_type);
         x->data_type[x->ntypes++] = 0;
     }
     x->data_type[v.i] = data_type;
 }
 
-/* ---- initializers -------------------------------------------------------------------- */
+/* ---- initializers ------------------------------------------------------- */
 
 static const Tensor *find_feed(const Import *x, const char *input)
 {
@@ -161,7 +162,7 @@ Val import_constant(Import *x, const char *name, const Onnx__TensorProto *p)
     return v;
 }
 
-/* ---- inputs: binding symbols ------------------------------------------------------------ */
+/* ---- inputs: binding symbols -------------------------------------------- */
 
 typedef struct {
     const char *symbol;
@@ -333,8 +334,8 @@ static bool import_inputs(Import *x, const Onnx__GraphProto *gp)
         if (scope_find(x, name, &v))
             continue; /* an initializer, repeated as input */
         TRY(bind_input(&b, gp->input[i], &t));
-        v = graph_value(x->g, name, t, weight[i] ? role_of(x, name, &(Tensor){.type = t})
-                                                 : VAL_INPUT);
+        v = graph_value(x->g, name, t,
+                        weight[i] ? role_of(x, name, &(Tensor){.type = t}) : VAL_INPUT);
         const Tensor *feed = find_feed(x, name);
         char have[160], want[160];
         if (feed && !type_equal(&feed->type, &t))
@@ -348,14 +349,13 @@ static bool import_inputs(Import *x, const Onnx__GraphProto *gp)
     return report_unbound(&b);
 }
 
-/* ---- nodes ---------------------------------------------------------------------------------- */
+/* ---- nodes -------------------------------------------------------------- */
 
 static const OnnxOp *const families[] = {
-    onnx_pointwise, onnx_shape,    onnx_reduce, onnx_linear,    onnx_conv, onnx_norm,
-    onnx_index,     onnx_loss,     onnx_random, onnx_constant,  onnx_attention,
-    onnx_rnn,       onnx_control,  onnx_image,  onnx_quant,     onnx_vendor,
-    onnx_resize,   onnx_sequence,  onnx_training,
-    onnx_state,     onnx_signal,
+    onnx_pointwise, onnx_shape, onnx_reduce, onnx_linear,   onnx_conv,      onnx_norm,
+    onnx_index,     onnx_loss,  onnx_random, onnx_constant, onnx_attention, onnx_rnn,
+    onnx_control,   onnx_image, onnx_quant,  onnx_vendor,   onnx_resize,    onnx_sequence,
+    onnx_training,  onnx_state, onnx_signal,
 };
 
 const OnnxOp *onnx_op_find(const char *domain, const char *name)
@@ -436,12 +436,15 @@ static bool import_one(OnnxNode *n, bool poisoned)
     const OnnxOp *op = onnx_op_find(n->domain, n->op);
     const Onnx__FunctionProto *f = op ? NULL : find_function(n->x, n);
     if (!op && !f)
-        return refuse(n, "no importer; rewrite it with standard operators or define it as a "
-                         "function in the model");
+        return refuse(n,
+                      "no importer; rewrite it with standard operators or define it as a "
+                      "function in the model");
     if (op && n->opset < op->since)
-        return refuse(n, "read from opset %d on; convert the model to a newer opset", op->since);
+        return refuse(n, "read from opset %d on; convert the model to a newer opset",
+                      op->since);
     if (poisoned && !n->x->nrefused)
-        return refuse(n, "an operand is a result that its operator's importer does not compute");
+        return refuse(
+            n, "an operand is a result that its operator's importer does not compute");
     if (poisoned)
         return false;
     for (int i = 0; i < n->nin && op && !op->sequences; i++)
@@ -464,7 +467,8 @@ static void pass_on_data_type(OnnxNode *n)
             set_data_type(n->x, n->out[i], type);
 }
 
-/* What the importer built carries the ONNX node's name, its results the file's value names. */
+/* What the importer built carries the ONNX node's name, its results the file's value
+ * names. */
 static void name_results(OnnxNode *n, uint32_t first_node, uint32_t first_value)
 {
     for (uint32_t i = first_node; i < n->g->nnodes; i++)
@@ -477,9 +481,15 @@ static void name_results(OnnxNode *n, uint32_t first_node, uint32_t first_value)
 
 static bool import_node(Import *x, const Onnx__NodeProto *p)
 {
-    OnnxNode n = {.x = x, .g = x->g, .proto = p, .frame = x->frame, .op = pb(p->op_type),
-                  .domain = canonical_domain(pb(p->domain)), .nin = (int)p->n_input,
-                  .nout = (int)p->n_output, .in = NEW(x->a, Val, p->n_input + MOST_OPERANDS),
+    OnnxNode n = {.x = x,
+                  .g = x->g,
+                  .proto = p,
+                  .frame = x->frame,
+                  .op = pb(p->op_type),
+                  .domain = canonical_domain(pb(p->domain)),
+                  .nin = (int)p->n_input,
+                  .nout = (int)p->n_output,
+                  .in = NEW(x->a, Val, p->n_input + MOST_OPERANDS),
                   .out = NEW(x->a, Val, p->n_output + MOST_OPERANDS)};
     n.name = *pb(p->name) ? p->name : p->n_output ? pb(p->output[0]) : "";
     n.opset = opset_of(x, n.domain);
@@ -499,8 +509,8 @@ static bool import_node(Import *x, const Onnx__NodeProto *p)
         if (!x->located) {
             char msg[sizeof x->d->msg];
             memcpy(msg, x->d->msg, sizeof msg);
-            snprintf(x->d->msg, sizeof x->d->msg, "node '%.300s' (%.100s): %.3000s", n.name, n.op,
-                     msg);
+            snprintf(x->d->msg, sizeof x->d->msg, "node '%.300s' (%.100s): %.3000s", n.name,
+                     n.op, msg);
         }
         x->located = true;
         return false;
@@ -516,7 +526,8 @@ static bool import_node(Import *x, const Onnx__NodeProto *p)
 }
 
 /* Nodes should come in topological order, but some tools leave them in another: what a node
- * reads is imported first.  Depth first with an explicit stack; a sorted list keeps its order. */
+ * reads is imported first.  Depth first with an explicit stack; a sorted list keeps its
+ * order. */
 typedef struct {
     Import *x;
     Onnx__NodeProto *const *node;
@@ -557,7 +568,8 @@ static bool import_with_needs(Sorter *s, uint32_t i)
         s->state[i] = ON_STACK;
         uint32_t need = first_needed(s, i);
         if (need != i && s->state[need] == ON_STACK)
-            return fail(s->x->d, "node '%s' depends on its own result", pb(s->node[i]->name));
+            return fail(s->x->d, "node '%s' depends on its own result",
+                        pb(s->node[i]->name));
         if (need != i) {
             s->stack[s->top++] = need;
             continue;
@@ -571,17 +583,20 @@ static bool import_with_needs(Sorter *s, uint32_t i)
 
 bool import_nodes(Import *x, size_t count, Onnx__NodeProto *const *node)
 {
-    Sorter s = {.x = x, .node = node, .producer = index_producers(x, count, node),
-                .state = NEW(x->a, uint8_t, count + 1), .stack = NEW(x->a, uint32_t, count + 1)};
+    Sorter s = {.x = x,
+                .node = node,
+                .producer = index_producers(x, count, node),
+                .state = NEW(x->a, uint8_t, count + 1),
+                .stack = NEW(x->a, uint32_t, count + 1)};
     for (uint32_t i = 0; i < count; i++)
         TRY(s.state[i] == DONE || import_with_needs(&s, i));
     return true;
 }
 
-/* ---- functions -------------------------------------------------------------------------------- */
+/* ---- functions ---------------------------------------------------------- */
 
-/* Defaults of function attributes are field 11 of FunctionProto, which older schemas keep as an
- * unknown field: its bytes with their length in front. */
+/* Defaults of function attributes are field 11 of FunctionProto, which older schemas keep
+ * as an unknown field: its bytes with their length in front. */
 static void declared_defaults(Import *x, const Onnx__FunctionProto *f, Frame *frame)
 {
     frame->dflt = NEW(x->a, Onnx__AttributeProto *, f->base.n_unknown_fields + 1);
@@ -623,7 +638,7 @@ bool import_call(OnnxNode *n, const Onnx__FunctionProto *f)
     return true;
 }
 
-/* ---- the whole model -------------------------------------------------------------------------- */
+/* ---- the whole model ---------------------------------------------------- */
 
 static bool report_refusals(Import *x)
 {

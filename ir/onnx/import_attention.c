@@ -1,8 +1,8 @@
 /* import_attention.c -- Attention and RotaryEmbedding by their definition.
  *
  * The bias that is added to the scores is 0 where a key may be attended and minus infinity
- * elsewhere (plus a float mask, as it is).  What is known when compiling (causal frontier, sliding
- * window without a cache of unknown length) folds into one constant. */
+ * elsewhere (plus a float mask, as it is).  What is known when compiling (causal frontier,
+ * sliding window without a cache of unknown length) folds into one constant. */
 #include "onnx_int.h"
 #include <math.h>
 #include <string.h>
@@ -49,16 +49,21 @@ static Val frontier(const Attention *a)
     return add_scalar(a->g, len, -(double)a->rows);
 }
 
-static Val both(Graph *g, Val a, Val b) { return a.i && b.i ? build2(g, OP_and, a, b) : a.i ? a : b; }
+static Val both(Graph *g, Val a, Val b)
+{
+    return a.i && b.i ? build2(g, OP_and, a, b) : a.i ? a : b;
+}
 
 /* Where a query may attend a key, as far as it follows from positions; {0}: everywhere. */
 static Val allowed_by_position(const Attention *a)
 {
     Graph *g = a->g;
     OnnxNode *n = a->n;
-    int64_t left = attr_int(n, "left_window_size", -1), right = attr_int(n, "right_window_size", -1);
+    int64_t left = attr_int(n, "left_window_size", -1),
+            right = attr_int(n, "right_window_size", -1);
     bool causal = attr_int(n, "is_causal", 0) != 0;
-    Val row = along_axis(g, iota(g, a->rows), 2, 4), key = along_axis(g, iota(g, a->columns), 3, 4);
+    Val row = along_axis(g, iota(g, a->rows), 2, 4),
+        key = along_axis(g, iota(g, a->columns), 3, 4);
     Val at = build2(g, OP_add, row, frontier(a)), ok = {0};
     if (causal || right >= 0)
         ok = build2(g, OP_less_equal, key, add_scalar(g, at, causal ? 0 : (double)right));
@@ -81,7 +86,8 @@ static Val full_mask(const Attention *a)
     Val mask = a->n->in[3];
     const Type t = *val_type(g, mask);
     bool boolean = t.dt == DT_BOOL;
-    PadAttrs pad = {.before.n = t.rank, .after.n = t.rank, .value = boolean ? 0 : -INFINITY};
+    PadAttrs pad = {
+        .before.n = t.rank, .after.n = t.rank, .value = boolean ? 0 : -INFINITY};
     if (t.rank < 1 || t.dim[t.rank - 1] >= a->columns || t.dim[t.rank - 1] == 1)
         return mask;
     pad.after.v[t.rank - 1] = a->columns - t.dim[t.rank - 1];
@@ -107,7 +113,8 @@ static Val guard_rows(const Attention *a, Val prob, Val bias)
     Graph *g = a->g;
     if (!has_in(a->n, 3) && !has_in(a->n, 6) && attr_int(a->n, "left_window_size", -1) < 0)
         return prob; /* every query attends at least its own position */
-    Val top = build_reduce(g, OP_reduce_max, bias, 1u << (val_type(g, bias)->rank - 1), true);
+    Val top =
+        build_reduce(g, OP_reduce_max, bias, 1u << (val_type(g, bias)->rank - 1), true);
     Val none = with_consts(g, OP_isinf, top, 0, 1);
     return build3(g, OP_where, none, scalar_like(g, prob, 0), prob);
 }
@@ -177,9 +184,10 @@ static bool import_attention(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* ---- rotary embedding ------------------------------------------------------------------- */
+/* ---- rotary embedding --------------------------------------------------- */
 
-/* cos or sin for every position, [batch, sequence, half] with a dimension for heads added. */
+/* cos or sin for every position, [batch, sequence, half] with a dimension for heads
+ * added. */
 static Val table(OnnxNode *n, int k, bool heads_first, int64_t half)
 {
     Graph *g = n->g;
@@ -194,24 +202,28 @@ static Val table(OnnxNode *n, int k, bool heads_first, int64_t half)
         return (Val){0};
     }
     t = build_slice(g, t, 2, 0, half);
-    return build_reshape(g, t, 4, heads_first ? (int64_t[]){ty.dim[0], 1, ty.dim[1], half}
-                                              : (int64_t[]){ty.dim[0], ty.dim[1], 1, half});
+    return build_reshape(g, t, 4,
+                         heads_first ? (int64_t[]){ty.dim[0], 1, ty.dim[1], half}
+                                     : (int64_t[]){ty.dim[0], ty.dim[1], 1, half});
 }
 
 static Val every_other(Graph *g, Val x, int64_t first)
 {
     const Type t = *val_type(g, x);
-    SliceAttrs at = {.start = {4, {0, 0, 0, first}}, .step = {4, {1, 1, 1, 2}}, .size = ints_of(&t)};
+    SliceAttrs at = {
+        .start = {4, {0, 0, 0, first}}, .step = {4, {1, 1, 1, 2}}, .size = ints_of(&t)};
     at.size.v[3] /= 2;
     return build(g, OP_slice, NULL, 1, &x, &at);
 }
 
-/* (a, b) -> (a cos - b sin, a sin + b cos); pairs are halves, or neighbours if interleaved. */
+/* (a, b) -> (a cos - b sin, a sin + b cos); pairs are halves, or neighbours if
+ * interleaved. */
 static bool import_rotary_embedding(OnnxNode *n)
 {
     Graph *g = n->g;
     Type t = *in_type(n, 0);
-    int64_t heads = attr_int(n, "num_heads", 0), dim = attr_int(n, "rotary_embedding_dim", 0);
+    int64_t heads = attr_int(n, "num_heads", 0),
+            dim = attr_int(n, "rotary_embedding_dim", 0);
     bool four = t.rank == 4, interleaved = attr_int(n, "interleaved", 0) != 0;
     if (!four && (t.rank != 3 || heads < 1 || t.dim[2] % heads))
         return fail(n->x->d, "num_heads %lld does not fit the input", (long long)heads);
@@ -232,10 +244,14 @@ static bool import_rotary_embedding(OnnxNode *n)
     whole.v[3] *= 2;
     Val y = build_concat(g, 2, (Val[]){re, im}, 3);
     if (interleaved)
-        y = reshape_ints(g, build_concat(g, 2, (Val[]){reshape_ints(g, re, &pair),
-                                                       reshape_ints(g, im, &pair)}, 4), &whole);
+        y = reshape_ints(
+            g,
+            build_concat(
+                g, 2, (Val[]){reshape_ints(g, re, &pair), reshape_ints(g, im, &pair)}, 4),
+            &whole);
     if (2 * half < size)
-        y = build_concat(g, 2, (Val[]){y, build_slice(g, x, 3, 2 * half, size - 2 * half)}, 3);
+        y = build_concat(g, 2, (Val[]){y, build_slice(g, x, 3, 2 * half, size - 2 * half)},
+                         3);
     n->out[0] = build_reshape(g, y, t.rank, t.dim);
     return n->out[0].i;
 }

@@ -1,7 +1,8 @@
 /* import_constant.c -- tensors from nothing: Constant, ConstantOfShape, Range, EyeLike.
  *
- * Models stripped of their weights compute them by ConstantOfShape; models of some exporters
- * keep them in Constant nodes.  Those that feed weight operands become parameters (onnx.h). */
+ * Models stripped of their weights compute them by ConstantOfShape; models of some
+ * exporters keep them in Constant nodes.  Those that feed weight operands become parameters
+ * (onnx.h). */
 #include "onnx_int.h"
 #include <math.h>
 #include <string.h>
@@ -84,7 +85,8 @@ static bool import_range(OnnxNode *n)
         if (type_count(&t[k].type) != 1)
             return fail(n->x->d, "operand %d must be one number", k);
     }
-    double start = tensor_f(&t[0], 0), limit = tensor_f(&t[1], 0), delta = tensor_f(&t[2], 0);
+    double start = tensor_f(&t[0], 0), limit = tensor_f(&t[1], 0),
+           delta = tensor_f(&t[2], 0);
     double steps = ceil((limit - start) / delta);
     if (delta == 0 || !isfinite(steps) || steps > 1e9)
         return fail(n->x->d, "from %g to %g by %g", start, limit, delta);

@@ -1,7 +1,7 @@
 /* import_control.c -- If, Loop and Scan: conditions and trip counts known when compiling.
  *
- * A branch is inlined; a loop is unrolled.  Initializers of a body are imported once and shared
- * by its iterations, so that a weight in a loop is one parameter. */
+ * A branch is inlined; a loop is unrolled.  Initializers of a body are imported once and
+ * shared by its iterations, so that a weight in a loop is one parameter. */
 #include "onnx_int.h"
 #include <string.h>
 
@@ -16,7 +16,8 @@ static const Onnx__GraphProto *body_of(OnnxNode *n, const char *attr)
 }
 
 /* Import the nodes of a body for operands in; the results are found by name. */
-static bool run_body(OnnxNode *n, const Onnx__GraphProto *body, int nin, const Val *in, Val *out)
+static bool run_body(OnnxNode *n, const Onnx__GraphProto *body, int nin, const Val *in,
+                     Val *out)
 {
     Import *x = n->x;
     Scope *outer = x->scope;
@@ -67,7 +68,7 @@ static bool import_if(OnnxNode *n)
     return usable(n->nout, n->out);
 }
 
-/* ---- Loop ---------------------------------------------------------------------------- */
+/* ---- Loop --------------------------------------------------------------- */
 
 static Val with_front(Graph *g, Val v)
 {
@@ -81,9 +82,10 @@ static Val with_front(Graph *g, Val v)
     return reshape_ints(g, v, &dim);
 }
 
-/* Iterations are stacked on a new first dimension; no iteration: an empty tensor, as declared. */
-static bool stack(OnnxNode *n, const Onnx__ValueInfoProto *declared, int64_t trips, Val *part,
-                  Val *out)
+/* Iterations are stacked on a new first dimension; no iteration: an empty tensor, as
+ * declared. */
+static bool stack(OnnxNode *n, const Onnx__ValueInfoProto *declared, int64_t trips,
+                  Val *part, Val *out)
 {
     if (trips > 0) {
         for (int64_t t = 0; t < trips; t++) {
@@ -95,8 +97,8 @@ static bool stack(OnnxNode *n, const Onnx__ValueInfoProto *declared, int64_t tri
         return out->i;
     }
     const Onnx__TypeProto *p = declared->type;
-    if (!p || p->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || !p->tensor_type->shape ||
-        p->tensor_type->shape->n_dim >= MAX_RANK)
+    if (!p || p->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ||
+        !p->tensor_type->shape || p->tensor_type->shape->n_dim >= MAX_RANK)
         return refuse(n, "the loop body never runs and its result has no declared shape");
     Type t = {.dt = onnx_dtype(p->tensor_type->elem_type), .rank = 1};
     for (size_t i = 0; i < p->tensor_type->shape->n_dim; i++)
@@ -155,7 +157,7 @@ static bool import_loop(OnnxNode *n)
     return true;
 }
 
-/* ---- Scan ------------------------------------------------------------------------------- */
+/* ---- Scan --------------------------------------------------------------- */
 
 typedef struct {
     const Onnx__GraphProto *body;
@@ -213,7 +215,8 @@ static bool scan_once(OnnxNode *n, const Scan *s, const Val *operand, Val *resul
 {
     Graph *g = n->g;
     int nout = (int)s->body->n_output;
-    Val *in = NEW(n->x->a, Val, s->states + s->scans + 1), *out = NEW(n->x->a, Val, nout + 1);
+    Val *in = NEW(n->x->a, Val, s->states + s->scans + 1),
+        *out = NEW(n->x->a, Val, nout + 1);
     memcpy(in, operand, (size_t)s->states * sizeof *in);
     const Val *x = operand + s->states;
     int64_t axis[MAX_INTS], trips = 0;
@@ -229,8 +232,8 @@ static bool scan_once(OnnxNode *n, const Scan *s, const Val *operand, Val *resul
     Val *part = NEW(n->x->a, Val, (size_t)(s->results + 1) * (size_t)(trips + 1));
     for (int64_t t = 0; t < trips; t++) {
         for (int k = 0; k < s->scans; k++)
-            in[s->states + k] = element(g, x[k], (int)axis[k],
-                                        s->in_back.v[k] ? trips - 1 - t : t);
+            in[s->states + k] =
+                element(g, x[k], (int)axis[k], s->in_back.v[k] ? trips - 1 - t : t);
         TRY(run_body(n, s->body, s->states + s->scans, in, out));
         TRY(usable(nout, out));
         memcpy(in, out, (size_t)s->states * sizeof *in);

@@ -1,4 +1,5 @@
-/* import_conv.c -- convolution and pooling: resolves auto_pad and ceil_mode to explicit extents. */
+/* import_conv.c -- convolution and pooling: resolves auto_pad and ceil_mode to explicit
+ * extents. */
 #include "onnx_int.h"
 #include <string.h>
 
@@ -26,7 +27,8 @@ static bool read_window(OnnxNode *n, const Ints *kernel, Window *w)
         return refuse(n, "%d spatial dimensions, 1 to 3 are supported", w->n);
     if (w->kernel.n != w->n || (w->strides.n && w->strides.n != w->n) ||
         (w->pads.n && w->pads.n != 2 * w->n) || (w->dilations.n && w->dilations.n != w->n))
-        return fail(n->x->d, "kernel, strides, pads and dilations do not fit %d dimensions", w->n);
+        return fail(n->x->d, "kernel, strides, pads and dilations do not fit %d dimensions",
+                    w->n);
     fill(&w->strides, w->n, 1);
     fill(&w->dilations, w->n, 1);
     fill(&w->pads, 2 * w->n, 0);
@@ -93,15 +95,17 @@ static bool import_conv(OnnxNode *n)
     for (int i = 0; i < 2 * w.n; i++)
         if (w.pads.v[i] < 0)
             return refuse(n, "negative pads");
-    ConvAttrs at = {.strides = w.strides, .pads = w.pads, .dilations = w.dilations,
+    ConvAttrs at = {.strides = w.strides,
+                    .pads = w.pads,
+                    .dilations = w.dilations,
                     .group = attr_int(n, "group", 1)};
     n->out[0] = build(n->g, OP_conv, NULL, has_in(n, 2) ? 3 : 2, n->in, &at);
     return n->out[0].i;
 }
 
 /* Transposed convolution is the gradient of a convolution with respect to its data: the
- * convolution that maps the (padded) result back to x.  Pads beyond what a convolution can have,
- * and output_padding, change the extent of the result only. */
+ * convolution that maps the (padded) result back to x.  Pads beyond what a convolution can
+ * have, and output_padding, change the extent of the result only. */
 static bool import_conv_transpose(OnnxNode *n)
 {
     Window w;
@@ -115,8 +119,8 @@ static bool import_conv_transpose(OnnxNode *n)
         memmove(shape.v, shape.v + 2, (size_t)w.n * sizeof *shape.v);
     const char *mode = attr_str(n, "auto_pad", "NOTSET");
     bool same = strncmp(mode, "SAME_", 5) == 0;
-    ConvAttrs at = {.strides = w.strides, .dilations = w.dilations,
-                    .group = attr_int(n, "group", 1)};
+    ConvAttrs at = {
+        .strides = w.strides, .dilations = w.dilations, .group = attr_int(n, "group", 1)};
     at.shape = ints_of(x);
     at.shape.v[1] = weight->dim[1] * at.group;
     at.pads.n = 2 * w.n;
@@ -138,7 +142,8 @@ static bool import_conv_transpose(OnnxNode *n)
         if (before < 0 || at.shape.v[2 + i] < 1)
             return refuse(n, "pads do not fit the result");
     }
-    /* A result that ends behind the last window is computed shorter and filled with zeros. */
+    /* A result that ends behind the last window is computed shorter and filled with
+     * zeros. */
     PadAttrs fill_up = {.before.n = x->rank, .after.n = x->rank};
     bool any = false;
     for (int i = 0; i < w.n; i++)
@@ -157,7 +162,7 @@ static bool import_conv_transpose(OnnxNode *n)
     return y.i;
 }
 
-/* ---- pooling ---------------------------------------------------------------------------- */
+/* ---- pooling ------------------------------------------------------------ */
 
 static bool read_pool(OnnxNode *n, PoolAttrs *at)
 {
@@ -166,8 +171,11 @@ static bool read_pool(OnnxNode *n, PoolAttrs *at)
     attr_ints(n, "kernel_shape", &kernel);
     TRY(read_window(n, &kernel, &w));
     TRY(place_window(n, &w, attr_int(n, "ceil_mode", 0) != 0));
-    *at = (PoolAttrs){.kernel = w.kernel, .strides = w.strides, .pads = w.pads,
-                      .dilations = w.dilations, .out = w.out};
+    *at = (PoolAttrs){.kernel = w.kernel,
+                      .strides = w.strides,
+                      .pads = w.pads,
+                      .dilations = w.dilations,
+                      .out = w.out};
     return true;
 }
 
@@ -179,8 +187,8 @@ static Val pool(OnnxNode *n, Op op, Val x, const PoolAttrs *at)
     return build_cast(n->g, build(n->g, op, NULL, 1, &f, at), dt);
 }
 
-/* Flat index (as ONNX counts it) of each maximum: the maximum over the window of the index of
- * an element, where the element equals the maximum; computed by unfolding the window. */
+/* Flat index (as ONNX counts it) of each maximum: the maximum over the window of the index
+ * of an element, where the element equals the maximum; computed by unfolding the window. */
 static Val unfold(OnnxNode *n, Val x, const PoolAttrs *at, int64_t fill_value);
 
 static bool import_max_pool(OnnxNode *n)
@@ -267,7 +275,8 @@ static bool import_lp_pool(OnnxNode *n)
     Graph *g = n->g;
     PoolAttrs at;
     TRY(read_pool(n, &at));
-    /* Windows that hang over the end are divided by fewer positions than they have: pad first. */
+    /* Windows that hang over the end are divided by fewer positions than they have: pad
+     * first. */
     const Type t = *in_type(n, 0);
     PadAttrs pad = {.before.n = t.rank, .after.n = t.rank};
     double size = 1, p = (double)attr_int(n, "p", 2);
@@ -287,7 +296,10 @@ static bool import_lp_pool(OnnxNode *n)
     return n->out[0].i;
 }
 
-static uint32_t spatial(const OnnxNode *n) { return ((1u << in_type(n, 0)->rank) - 1) & ~3u; }
+static uint32_t spatial(const OnnxNode *n)
+{
+    return ((1u << in_type(n, 0)->rank) - 1) & ~3u;
+}
 
 static bool import_global_average_pool(OnnxNode *n)
 {

@@ -3,12 +3,13 @@
 #include "sample.h"
 #include <string.h>
 
-/* ---- GridSample and AffineGrid -------------------------------------------------------- */
+/* ---- GridSample and AffineGrid ------------------------------------------ */
 
 static bool read_sampler(OnnxNode *n, Sampler *s)
 {
     const Type *x = in_type(n, 0), *grid = in_type(n, 1);
-    const char *mode = attr_str(n, "mode", "linear"), *pad = attr_str(n, "padding_mode", "zeros");
+    const char *mode = attr_str(n, "mode", "linear"),
+               *pad = attr_str(n, "padding_mode", "zeros");
     *s = (Sampler){.mode = strstr(mode, "linear")  ? SAMPLE_LINEAR
                            : strstr(mode, "cubic") ? SAMPLE_CUBIC
                                                    : SAMPLE_NEAREST,
@@ -35,7 +36,8 @@ static bool import_grid_sample(OnnxNode *n)
     int64_t points = 1;
     for (int d = 0; d < s.n; d++)
         points *= out.v[1 + d];
-    Val grid = build_reshape(g, n->in[1], 3, (int64_t[]){out.v[0], points, s.n}), at[SAMPLE_DIMS];
+    Val grid = build_reshape(g, n->in[1], 3, (int64_t[]){out.v[0], points, s.n}),
+        at[SAMPLE_DIMS];
     grid = build_cast(g, grid, in_type(n, 0)->dt);
     for (int d = 0; d < s.n; d++) {
         double size = (double)s.extent[d], half = (s.corners ? size - 1 : size) / 2;
@@ -70,9 +72,12 @@ static bool import_affine_grid(OnnxNode *n)
     Tensor base = {tb, NEW(n->x->a, char, type_bytes(&tb) + 1)};
     for (int64_t p = 0; p < points; p++) {
         int64_t rest = p;
-        for (int d = k - 1, c = 0; d >= 0; d--, c++) { /* the last dimension's coordinate first */
+        for (int d = k - 1, c = 0; d >= 0;
+             d--, c++) { /* the last dimension's coordinate first */
             double extent = (double)size.v[2 + d], i = (double)(rest % size.v[2 + d]);
-            double v = !corners ? (2 * i + 1) / extent - 1 : extent > 1 ? 2 * i / (extent - 1) - 1 : 0;
+            double v = !corners     ? (2 * i + 1) / extent - 1
+                       : extent > 1 ? 2 * i / (extent - 1) - 1
+                                    : 0;
             tensor_set_f(&base, p * (k + 1) + c, v);
             rest /= size.v[2 + d];
         }
@@ -83,7 +88,7 @@ static bool import_affine_grid(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* ---- RoiAlign ------------------------------------------------------------------------------ */
+/* ---- RoiAlign ----------------------------------------------------------- */
 
 /* Sampling positions along one dimension: start + (i + 0.5) * size / count, clamped as the
  * definition does: beyond one pixel outside reads 0, closer ones read the border. */
@@ -106,7 +111,8 @@ static Line line(Graph *g, Val start, Val size, int64_t count, int64_t extent)
 static Val pairs(Graph *g, Val v, bool is_row, int64_t rows, int64_t columns)
 {
     int64_t rois = val_type(g, v)->dim[0];
-    v = build_reshape(g, v, 3, is_row ? (int64_t[]){rois, rows, 1} : (int64_t[]){rois, 1, columns});
+    v = build_reshape(g, v, 3,
+                      is_row ? (int64_t[]){rois, rows, 1} : (int64_t[]){rois, 1, columns});
     v = build_expand(g, v, 3, (int64_t[]){rois, rows, columns});
     return build_reshape(g, v, 2, (int64_t[]){rois, rows * columns});
 }
@@ -137,7 +143,8 @@ static bool import_roi_align(OnnxNode *n)
     int64_t rows = oh * ratio, columns = ow * ratio;
     Line ly = line(g, c[1], h, rows, x.dim[2]), lx = line(g, c[0], w, columns, x.dim[3]);
     TRY(ly.at.i && lx.at.i);
-    Val at[2] = {pairs(g, ly.at, true, rows, columns), pairs(g, lx.at, false, rows, columns)};
+    Val at[2] = {pairs(g, ly.at, true, rows, columns),
+                 pairs(g, lx.at, false, rows, columns)};
     Val valid = build2(g, OP_mul, pairs(g, ly.valid, true, rows, columns),
                        pairs(g, lx.valid, false, rows, columns));
     bool max = attr_is(n, "mode", "avg", "max");
@@ -145,18 +152,19 @@ static bool import_roi_align(OnnxNode *n)
     Val image = build(g, OP_gather, NULL, 2, (Val[]){n->in[0], n->in[2]}, &(AxisAttrs){0});
     TRY(image.i && valid.i);
     Val y = sample(g, &s, image, at);
-    y = build2(g, OP_mul, y, build_reshape(g, valid, 3, (int64_t[]){r.dim[0], 1, rows * columns}));
+    y = build2(g, OP_mul, y,
+               build_reshape(g, valid, 3, (int64_t[]){r.dim[0], 1, rows * columns}));
     y = build_reshape(g, y, 6, (int64_t[]){r.dim[0], x.dim[1], oh, ratio, ow, ratio});
     uint32_t bins = 1u << 3 | 1u << 5;
-    n->out[0] = max ? build_reduce(g, OP_reduce_max, y, bins, false)
-                    : mean_over(g, y, bins, false);
+    n->out[0] =
+        max ? build_reduce(g, OP_reduce_max, y, bins, false) : mean_over(g, y, bins, false);
     return n->out[0].i;
 }
 
-/* ---- DeformConv -------------------------------------------------------------------------------
+/* ---- DeformConv ---------------------------------------------------------
  *
- * A convolution whose window positions are moved by offsets that are data: the moved pixels are
- * sampled to columns [N, C * kernel, out] and multiplied by the weights. */
+ * A convolution whose window positions are moved by offsets that are data: the moved pixels
+ * are sampled to columns [N, C * kernel, out] and multiplied by the weights. */
 
 typedef struct {
     int64_t batch, channels, kernel, points, groups;
@@ -171,9 +179,14 @@ static bool read_deform(OnnxNode *n, Deform *f)
         return refuse(n, "other than two spatial dimensions");
     bool s = attr_ints(n, "strides", &stride), p = attr_ints(n, "pads", &pads);
     bool d = attr_ints(n, "dilations", &dilation);
-    *f = (Deform){.batch = x->dim[0], .channels = x->dim[1], .kernel = w->dim[2] * w->dim[3],
-                  .groups = attr_int(n, "offset_group", 1), .kh = w->dim[2], .kw = w->dim[3],
-                  .oh = offset->dim[2], .ow = offset->dim[3]};
+    *f = (Deform){.batch = x->dim[0],
+                  .channels = x->dim[1],
+                  .kernel = w->dim[2] * w->dim[3],
+                  .groups = attr_int(n, "offset_group", 1),
+                  .kh = w->dim[2],
+                  .kw = w->dim[3],
+                  .oh = offset->dim[2],
+                  .ow = offset->dim[3]};
     f->points = f->oh * f->ow;
     for (int i = 0; i < 2; i++) {
         f->stride[i] = s && stride.n == 2 ? stride.v[i] : 1;
@@ -205,7 +218,8 @@ static bool import_deform_conv(OnnxNode *n)
     Deform f;
     TRY(read_deform(n, &f));
     const Type x = *in_type(n, 0), w = *in_type(n, 1);
-    int64_t per = f.channels / f.groups, group = attr_int(n, "group", 1), taps = f.kernel * f.points;
+    int64_t per = f.channels / f.groups, group = attr_int(n, "group", 1),
+            taps = f.kernel * f.points;
     if (group < 1 || w.dim[0] % group || w.dim[1] * group != f.channels || taps > 1 << 26)
         return fail(n->x->d, "group %lld does not fit the weights", (long long)group);
     Val column[64], base[2] = {window_positions(n, &f, 0), window_positions(n, &f, 1)};
@@ -242,9 +256,10 @@ static bool import_deform_conv(OnnxNode *n)
     return y.i;
 }
 
-/* ---- rearranging ---------------------------------------------------------------------------------- */
+/* ---- rearranging -------------------------------------------------------- */
 
-/* Overlapping blocks summed: the transposed convolution of every channel with unit kernels. */
+/* Overlapping blocks summed: the transposed convolution of every channel with unit
+ * kernels. */
 static bool import_col2im(OnnxNode *n)
 {
     Graph *g = n->g;
@@ -264,7 +279,8 @@ static bool import_col2im(OnnxNode *n)
         at.strides.v[i] = at.strides.n ? at.strides.v[i] : 1;
         at.dilations.v[i] = at.dilations.n ? at.dilations.v[i] : 1;
         int64_t pads = at.pads.n ? at.pads.v[i] + at.pads.v[k + i] : 0;
-        if (block.v[i] < 1 || block.v[i] > 4096 || at.strides.v[i] < 1 || at.dilations.v[i] < 1)
+        if (block.v[i] < 1 || block.v[i] > 4096 || at.strides.v[i] < 1 ||
+            at.dilations.v[i] < 1)
             return fail(n->x->d, "block shape or strides");
         int64_t room = image.v[i] + pads - at.dilations.v[i] * (block.v[i] - 1) - 1;
         size *= w.v[2 + i] = block.v[i];
@@ -278,9 +294,10 @@ static bool import_col2im(OnnxNode *n)
     at.shape = (Ints){.n = k + 2, .v = {x.dim[0], at.group}};
     memcpy(&at.shape.v[2], image.v, (size_t)k * sizeof *image.v);
     out.v[1] = w.v[0] = x.dim[1];
-    Val row = along_axis(g, iota(g, x.dim[1]), 0, 2), column = along_axis(g, iota(g, size), 1, 2);
-    Val unit = build2(g, OP_equal, build2(g, OP_mod, row, build_scalar(g, DT_I64, (double)size)),
-                      column);
+    Val row = along_axis(g, iota(g, x.dim[1]), 0, 2),
+        column = along_axis(g, iota(g, size), 1, 2);
+    Val unit = build2(
+        g, OP_equal, build2(g, OP_mod, row, build_scalar(g, DT_I64, (double)size)), column);
     Val y = reshape_ints(g, n->in[0], &out);
     unit = reshape_ints(g, build_cast(g, unit, x.dt), &w);
     n->out[0] = build(g, OP_conv_bwd_data, NULL, 2, (Val[]){y, unit}, &at);
@@ -323,7 +340,8 @@ static bool import_max_unpool(OnnxNode *n)
     attr_ints(n, "strides", &strides);
     attr_ints(n, "pads", &pads);
     int sp = x.rank - 2;
-    if (sp < 1 || kernel.n != sp || (strides.n && strides.n != sp) || (pads.n && pads.n != 2 * sp))
+    if (sp < 1 || kernel.n != sp || (strides.n && strides.n != sp) ||
+        (pads.n && pads.n != 2 * sp))
         return fail(n->x->d, "kernel, strides and pads do not fit the input");
     for (int i = 0; i < sp; i++)
         out.v[2 + i] = (x.dim[2 + i] - 1) * (strides.n ? strides.v[i] : 1) + kernel.v[i] -
@@ -332,7 +350,8 @@ static bool import_max_unpool(OnnxNode *n)
     Type natural = type_make(x.dt, out.n, out.v); /* indices count in this shape */
     int64_t total = type_count(&natural), count = type_count(&x);
     Val zero = build_expand(g, build_scalar(g, x.dt, 0), 1, &total);
-    Val in[3] = {zero, build_reshape(g, n->in[1], 1, &count), build_reshape(g, n->in[0], 1, &count)};
+    Val in[3] = {zero, build_reshape(g, n->in[1], 1, &count),
+                 build_reshape(g, n->in[0], 1, &count)};
     Val y = build(g, OP_scatter_elements, NULL, 3, in, &(ScatterAttrs){0});
     y = reshape_ints(g, y, &out);
     if (has_in(n, 2)) {

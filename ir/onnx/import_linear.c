@@ -10,8 +10,10 @@ static bool import_matmul(OnnxNode *n)
     Type ta = *in_type(n, 0), tb = *in_type(n, 1);
     if (!ta.rank || !tb.rank)
         return fail(n->x->d, "operands must have dimensions");
-    Val a = ta.rank > 1 ? n->in[0] : build_reshape(g, n->in[0], 2, (int64_t[]){1, ta.dim[0]});
-    Val b = tb.rank > 1 ? n->in[1] : build_reshape(g, n->in[1], 2, (int64_t[]){tb.dim[0], 1});
+    Val a =
+        ta.rank > 1 ? n->in[0] : build_reshape(g, n->in[0], 2, (int64_t[]){1, ta.dim[0]});
+    Val b =
+        tb.rank > 1 ? n->in[1] : build_reshape(g, n->in[1], 2, (int64_t[]){tb.dim[0], 1});
     Val y = build_matmul(g, a, b, false, false);
     TRY(y.i);
     Ints dim = ints_of(val_type(g, y)), out = {0};
@@ -38,11 +40,12 @@ static bool import_gemm(OnnxNode *n)
     return y.i;
 }
 
-/* ---- Einsum --------------------------------------------------------------------------
+/* ---- Einsum -------------------------------------------------------------
  *
- * Labels are letters; the ellipsis becomes labels of its own.  Each operand is brought to one
- * dimension per label; operands are then multiplied two at a time, as a matrix product whose
- * batch labels are in both and wanted later, and whose inner labels are in both and not. */
+ * Labels are letters; the ellipsis becomes labels of its own.  Each operand is brought to
+ * one dimension per label; operands are then multiplied two at a time, as a matrix product
+ * whose batch labels are in both and wanted later, and whose inner labels are in both and
+ * not. */
 
 enum { MAX_LABELS = 64 };
 
@@ -54,7 +57,8 @@ typedef struct {
 
 static int label_of(char c) { return isupper((unsigned char)c) ? c - 'A' : c - 'a' + 26; }
 
-static bool read_labels(OnnxNode *n, const char *s, size_t len, int rank, int *label, int *count)
+static bool read_labels(OnnxNode *n, const char *s, size_t len, int rank, int *label,
+                        int *count)
 {
     int letters = 0;
     bool dots = false;
@@ -104,7 +108,8 @@ static bool take_diagonals(Graph *g, Term *t)
                                 scalar_like(g, t->v, 0));
             t->v = build_reduce(g, OP_reduce_sum, masked, 1u << j, false);
             TRY(t->v.i);
-            memmove(&t->label[j], &t->label[j + 1], (size_t)(t->rank - j - 1) * sizeof(int));
+            memmove(&t->label[j], &t->label[j + 1],
+                    (size_t)(t->rank - j - 1) * sizeof(int));
             t->rank--;
             j = i;
         }
@@ -237,7 +242,8 @@ static bool read_equation(OnnxNode *n, const char *equation, Term *term, Term *o
         return read_labels(n, arrow + 2, strlen(arrow + 2), letters + (dots ? widest : 0),
                            out->label, &out->rank);
     }
-    for (int l = 52; l < MAX_LABELS; l++) /* implicit: the ellipsis, then labels used once */
+    for (int l = 52; l < MAX_LABELS;
+         l++) /* implicit: the ellipsis, then labels used once */
         if (uses[l] && out->rank < MAX_RANK)
             out->label[out->rank++] = l;
     for (int c = 0; c < 52; c++)

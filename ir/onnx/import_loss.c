@@ -72,14 +72,16 @@ static bool import_nll(OnnxNode *n)
     if (in_type(n, 0)->rank < 2)
         return fail(n->x->d, "input needs a class dimension");
     if (ig.has_ignore)
-        target = build3(g, OP_where,
-                        build2(g, OP_equal, target, scalar_like(g, target, (double)ig.ignore)),
-                        scalar_like(g, target, 0), target);
+        target =
+            build3(g, OP_where,
+                   build2(g, OP_equal, target, scalar_like(g, target, (double)ig.ignore)),
+                   scalar_like(g, target, 0), target);
     Ints dim = ints_of(in_type(n, 1)), column = {.n = dim.n + 1, .v = {dim.v[0], 1}};
     for (int i = 1; i < dim.n; i++)
         column.v[i + 1] = dim.v[i];
-    Val picked = build(g, OP_gather_elements, NULL, 2,
-                       (Val[]){n->in[0], reshape_ints(g, target, &column)}, &(AxisAttrs){1});
+    Val picked =
+        build(g, OP_gather_elements, NULL, 2,
+              (Val[]){n->in[0], reshape_ints(g, target, &column)}, &(AxisAttrs){1});
     Val loss = one(g, OP_neg, reshape_ints(g, picked, &dim));
     return reduce_loss(n, weights.i ? build2(g, OP_mul, loss, weights) : loss, weights);
 }

@@ -1,12 +1,15 @@
 /* import_norm.c -- normalizations.
  *
- * Inference-form BatchNormalization becomes the training form when a training step is built:
- * exporters write the inference form even for models that are to be trained. */
+ * Inference-form BatchNormalization becomes the training form when a training step is
+ * built: exporters write the inference form even for models that are to be trained. */
 #include "onnx_int.h"
 #include <string.h>
 
 /* A per-channel vector along dimension 1. */
-static Val channel(OnnxNode *n, int k) { return along_axis(n->g, n->in[k], 1, in_type(n, 0)->rank); }
+static Val channel(OnnxNode *n, int k)
+{
+    return along_axis(n->g, n->in[k], 1, in_type(n, 0)->rank);
+}
 
 static Val affine(Graph *g, Val x, Val scale, Val bias)
 {
@@ -14,7 +17,7 @@ static Val affine(Graph *g, Val x, Val scale, Val bias)
     return bias.i ? build2(g, OP_add, x, bias) : x;
 }
 
-/* ---- batch normalization ------------------------------------------------------------- */
+/* ---- batch normalization ------------------------------------------------ */
 
 static bool batch_norm_given(OnnxNode *n, double eps)
 {
@@ -61,8 +64,9 @@ static bool batch_norm_of_batch(OnnxNode *n, double eps)
     Val out[4];
     TRY(build_n(g, OP_batch_norm, NULL, 3, n->in, &(NormAttrs){1, eps}, 4, out));
     double count = (double)type_count(t) / (double)(t->dim[1] ? t->dim[1] : 1);
-    Val var = n->x->opt->unbiased_var && count > 1 ? mul_scalar(g, out[2], count / (count - 1))
-                                                   : out[2];
+    Val var = n->x->opt->unbiased_var && count > 1
+                  ? mul_scalar(g, out[2], count / (count - 1))
+                  : out[2];
     n->out[0] = out[0];
     bool keep = is_state(n, 3) && is_state(n, 4);
     Val mean = running(g, n->in[3], out[1], momentum);
@@ -90,21 +94,24 @@ static bool import_batch_norm(OnnxNode *n)
         return refuse(n, "data of rank %d", in_type(n, 0)->rank);
     if (n->opset < 9 && !attr_int(n, "spatial", 1))
         return refuse(n, "spatial=0");
-    bool training = n->opset >= 14 ? attr_int(n, "training_mode", 0) != 0
-                                   : n->nout > 1 || (n->opset < 7 && !attr_int(n, "is_test", 0));
+    bool training = n->opset >= 14
+                        ? attr_int(n, "training_mode", 0) != 0
+                        : n->nout > 1 || (n->opset < 7 && !attr_int(n, "is_test", 0));
     if (n->opset < 14 && n->opset >= 7 && n->nout == 1)
         training = false;
     bool convert = !training && !n->x->opt->forward_only && !n->x->opt->keep_batch_norm;
     if (convert)
-        note(n->x, ONNX_REMARK, n->name, "inference-form BatchNormalization trains: batch "
-                                         "statistics, running statistics updated");
+        note(n->x, ONNX_REMARK, n->name,
+             "inference-form BatchNormalization trains: batch "
+             "statistics, running statistics updated");
     if (training || convert)
         return batch_norm_of_batch(n, eps);
     return batch_norm_given(n, eps);
 }
 
-/* Exporters for inference fold BatchNormalization into the convolution in front, whose weights
- * then lose their names (onnx::Conv_42): a network of such convolutions trains without it. */
+/* Exporters for inference fold BatchNormalization into the convolution in front, whose
+ * weights then lose their names (onnx::Conv_42): a network of such convolutions trains
+ * without it. */
 void report_folded_norms(Import *x)
 {
     enum { MANY = 4 };
@@ -118,12 +125,15 @@ void report_folded_norms(Import *x)
                   strncmp(pb(n->input[1]), "onnx::Conv", 10) == 0;
     }
     if (folded >= MANY)
-        note(x, ONNX_REMARK, "Conv", "%d convolutions with biases and lost names, and no "
-             "normalization: BatchNormalization seems to be folded into them; export in training "
-             "mode to train it", folded);
+        note(x, ONNX_REMARK, "Conv",
+             "%d convolutions with biases and lost names, and no "
+             "normalization: BatchNormalization seems to be folded into them; export in "
+             "training "
+             "mode to train it",
+             folded);
 }
 
-/* ---- layer normalization and relatives -------------------------------------------------- */
+/* ---- layer normalization and relatives ---------------------------------- */
 
 /* Bring a scale or bias to the full shape of the normalised dimensions. */
 static Val full_shape(OnnxNode *n, int k, int64_t axis)
@@ -168,7 +178,8 @@ static Val normalize_groups(OnnxNode *n, int64_t groups, double eps)
 {
     const Type t = *in_type(n, 0);
     int64_t rows = t.dim[0] * groups, all = type_count(&t);
-    Val x = build_reshape(n->g, n->in[0], 2, (int64_t[]){rows, rows ? all / rows : 0}), out[3];
+    Val x = build_reshape(n->g, n->in[0], 2, (int64_t[]){rows, rows ? all / rows : 0}),
+        out[3];
     if (!x.i || !build_n(n->g, OP_layer_norm, NULL, 1, &x, &(NormAttrs){1, eps}, 3, out))
         return (Val){0};
     return build_reshape(n->g, out[0], t.rank, t.dim);
@@ -231,11 +242,12 @@ static bool import_lp_norm(OnnxNode *n)
     if (p != 1 && p != 2)
         return refuse(n, "p = %lld", (long long)p);
     Val x = n->in[0];
-    Val sum = build_reduce(g, OP_reduce_sum, one(g, p == 1 ? OP_abs : OP_square, x), 1u << axis,
-                           true);
+    Val sum = build_reduce(g, OP_reduce_sum, one(g, p == 1 ? OP_abs : OP_square, x),
+                           1u << axis, true);
     Val norm = p == 1 ? sum : one(g, OP_sqrt, sum);
     Val zero = build2(g, OP_equal, norm, scalar_like(g, norm, 0));
-    n->out[0] = build2(g, OP_div, x, build3(g, OP_where, zero, scalar_like(g, norm, 1), norm));
+    n->out[0] =
+        build2(g, OP_div, x, build3(g, OP_where, zero, scalar_like(g, norm, 1), norm));
     return n->out[0].i;
 }
 
@@ -258,7 +270,8 @@ static bool import_lrn(OnnxNode *n)
         Val part = build_slice(g, wide, 1, k, t.dim[1]);
         sum = sum.i ? build2(g, OP_add, sum, part) : part;
     }
-    Val base = add_scalar(g, mul_scalar(g, sum, alpha / (double)size), attr_float(n, "bias", 1));
+    Val base =
+        add_scalar(g, mul_scalar(g, sum, alpha / (double)size), attr_float(n, "bias", 1));
     n->out[0] = build2(g, OP_mul, n->in[0], with_consts(g, OP_powc, base, -beta, 0));
     return n->out[0].i;
 }

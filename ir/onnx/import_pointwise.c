@@ -1,4 +1,5 @@
-/* import_pointwise.c -- elementwise operators: most are a row naming the native operator. */
+/* import_pointwise.c -- elementwise operators: most are a row naming the native
+ * operator. */
 #include "onnx_int.h"
 #include <math.h>
 #include <string.h>
@@ -104,7 +105,8 @@ static bool import_pow(OnnxNode *n)
     return n->out[0].i;
 }
 
-static bool clip_bound(OnnxNode *n, int k, const char *attr, double dflt, Val *tensor, double *v)
+static bool clip_bound(OnnxNode *n, int k, const char *attr, double dflt, Val *tensor,
+                       double *v)
 {
     *v = n->opset < 11 ? attr_float(n, attr, dflt) : dflt;
     *tensor = (Val){0};
@@ -135,9 +137,9 @@ static bool import_clip(OnnxNode *n)
 
 static bool import_isinf(OnnxNode *n)
 {
-    n->out[0] = with_consts(n->g, OP_isinf, n->in[0],
-                            attr_int(n, "detect_positive", 1) != 0,
-                            attr_int(n, "detect_negative", 1) != 0);
+    n->out[0] =
+        with_consts(n->g, OP_isinf, n->in[0], attr_int(n, "detect_positive", 1) != 0,
+                    attr_int(n, "detect_negative", 1) != 0);
     return n->out[0].i;
 }
 
@@ -164,8 +166,8 @@ static bool import_cast_like(OnnxNode *n)
 
 static bool import_gelu(OnnxNode *n)
 {
-    n->out[0] = one(n->g, attr_is(n, "approximate", "none", "tanh") ? OP_gelu_tanh : OP_gelu,
-                    n->in[0]);
+    n->out[0] = one(
+        n->g, attr_is(n, "approximate", "none", "tanh") ? OP_gelu_tanh : OP_gelu, n->in[0]);
     return n->out[0].i;
 }
 
@@ -234,8 +236,8 @@ const OnnxOp onnx_pointwise[] = {
     {"Gelu", 1, .import = import_gelu},
     {"Greater", 1, .import = binary_swapped, .native = OP_less},
     {"GreaterOrEqual", 1, .import = binary_swapped, .native = OP_less_equal},
-    {"HardSigmoid", 1, .import = unary, .native = OP_hardsigmoid, .al = "alpha", .be = "beta", .al0 = 0.2,
-     .be0 = 0.5},
+    {"HardSigmoid", 1, .import = unary, .native = OP_hardsigmoid, .al = "alpha",
+     .be = "beta", .al0 = 0.2, .be0 = 0.5},
     {"HardSwish", 1, .import = unary, .native = OP_hardswish},
     {"IsInf", 1, .import = import_isinf},
     {"IsNaN", 1, .import = unary, .native = OP_isnan},
@@ -259,7 +261,8 @@ const OnnxOp onnx_pointwise[] = {
     {"Round", 1, .import = unary, .native = OP_round},
     {"Selu", 1, .import = unary, .native = OP_selu, .al = "alpha", .be = "gamma",
      .al0 = 1.67326319217681884765625, .be0 = 1.05070102214813232421875},
-    {"Shrink", 1, .import = unary, .native = OP_shrink, .al = "lambd", .be = "bias", .al0 = 0.5},
+    {"Shrink", 1, .import = unary, .native = OP_shrink, .al = "lambd", .be = "bias",
+     .al0 = 0.5},
     {"Sigmoid", 1, .import = unary, .native = OP_sigmoid},
     {"Sign", 1, .import = unary, .native = OP_sign},
     {"Sin", 1, .import = unary, .native = OP_sin},
@@ -273,7 +276,8 @@ const OnnxOp onnx_pointwise[] = {
     {"Swish", 1, .import = unary, .native = OP_silu, .al = "alpha", .al0 = 1},
     {"Tan", 1, .import = unary, .native = OP_tan},
     {"Tanh", 1, .import = unary, .native = OP_tanh},
-    {"ThresholdedRelu", 1, .import = unary, .native = OP_thresholded_relu, .al = "alpha", .al0 = 1},
+    {"ThresholdedRelu", 1, .import = unary, .native = OP_thresholded_relu, .al = "alpha",
+     .al0 = 1},
     {"Where", 1, .import = import_where},
     {"Xor", 1, .import = binary, .native = OP_xor},
     {0},

@@ -1,5 +1,5 @@
-/* import_quant.c -- quantization as arithmetic: integers narrower than the native types live in
- * wider ones, with the saturation that their type would have. */
+/* import_quant.c -- quantization as arithmetic: integers narrower than the native types
+ * live in wider ones, with the saturation that their type would have. */
 #include "onnx_int.h"
 
 typedef struct {
@@ -20,8 +20,8 @@ static int32_t quantized_type(const OnnxNode *n)
     return t ? t : in_type(n, 2)->dt == DT_U8 ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT8 : 0;
 }
 
-/* A scale or zero point for every element of x: one number, one per index of the axis, or one
- * per block along it. */
+/* A scale or zero point for every element of x: one number, one per index of the axis, or
+ * one per block along it. */
 static Val spread(OnnxNode *n, int k, int64_t axis)
 {
     const Type *x = in_type(n, 0), *s = in_type(n, k);
@@ -49,7 +49,8 @@ static bool import_quantize(OnnxNode *n)
 {
     Graph *g = n->g;
     int64_t axis;
-    int32_t type = has_in(n, 2) ? quantized_type(n) : (int32_t)attr_int(n, "output_dtype", 0);
+    int32_t type =
+        has_in(n, 2) ? quantized_type(n) : (int32_t)attr_int(n, "output_dtype", 0);
     type = type ? type : ONNX__TENSOR_PROTO__DATA_TYPE__UINT8;
     const Range *r = NULL;
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
@@ -75,7 +76,8 @@ static bool import_dequantize(OnnxNode *n)
     TRY(scale.i);
     if (has_in(n, 2)) {
         DType wide = in_type(n, 0)->dt == DT_U8 ? DT_I32 : in_type(n, 0)->dt;
-        x = build2(g, OP_sub, build_cast(g, x, wide), build_cast(g, spread(n, 2, axis), wide));
+        x = build2(g, OP_sub, build_cast(g, x, wide),
+                   build_cast(g, spread(n, 2, axis), wide));
     }
     n->out[0] = build2(g, OP_mul, build_cast(g, x, val_type(g, scale)->dt), scale);
     return n->out[0].i;

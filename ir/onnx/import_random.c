@@ -1,5 +1,5 @@
-/* import_random.c -- random operators: all draw from the counter-based generator, keyed by a
- * number per node, so that a recomputation draws the same. */
+/* import_random.c -- random operators: all draw from the counter-based generator, keyed by
+ * a number per node, so that a recomputation draws the same. */
 #include "onnx_int.h"
 
 static bool import_dropout(OnnxNode *n)
@@ -48,7 +48,8 @@ static bool random_type(OnnxNode *n, DType dflt, Type *t)
 {
     int64_t dtype = attr_int(n, "dtype", 0);
     t->dt = dtype ? onnx_dtype((int32_t)dtype) : dflt;
-    return dtype_is_float(t->dt) || refuse(n, "element type %s", onnx_dtype_name((int32_t)dtype));
+    return dtype_is_float(t->dt) ||
+           refuse(n, "element type %s", onnx_dtype_name((int32_t)dtype));
 }
 
 static bool import_uniform(OnnxNode *n)

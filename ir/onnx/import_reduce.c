@@ -1,4 +1,5 @@
-/* import_reduce.c -- reductions over axes, and along one axis: softmax, arg, cumulative sums. */
+/* import_reduce.c -- reductions over axes, and along one axis: softmax, arg, cumulative
+ * sums. */
 #include "onnx_int.h"
 #include <string.h>
 
@@ -99,13 +100,15 @@ static bool import_reduce_log_sum_exp(OnnxNode *n)
     Val sum = reduce(g, OP_reduce_sum, &r, one(g, OP_exp, build2(g, OP_sub, r.x, top)));
     TRY(sum.i);
     const Type *t = val_type(g, sum);
-    n->out[0] = build2(g, OP_add, one(g, OP_log, sum), build_reshape(g, top, t->rank, t->dim));
+    n->out[0] =
+        build2(g, OP_add, one(g, OP_log, sum), build_reshape(g, top, t->rank, t->dim));
     return n->out[0].i;
 }
 
-/* ---- along one axis ------------------------------------------------------------------ */
+/* ---- along one axis ----------------------------------------------------- */
 
-/* Before opset 13 the operator saw a matrix: everything before the axis, everything from it. */
+/* Before opset 13 the operator saw a matrix: everything before the axis, everything from
+ * it. */
 static bool along_classes(OnnxNode *n, Val (*f)(OnnxNode *n, Val x, int64_t axis))
 {
     Type t = *in_type(n, 0);
@@ -127,14 +130,12 @@ static Val softmax(OnnxNode *n, Val x, int64_t axis)
     return build(n->g, n->row->native, NULL, 1, &x, &(AxisAttrs){axis});
 }
 
-static bool import_softmax(OnnxNode *n)
-{
-    return along_classes(n, softmax);
-}
+static bool import_softmax(OnnxNode *n) { return along_classes(n, softmax); }
 
 static Val one_hot_maximum(OnnxNode *n, Val x, int64_t axis)
 {
-    Val best = build(n->g, OP_argmax, NULL, 1, &x, &(ArgAttrs){.axis = axis, .keepdims = 1});
+    Val best =
+        build(n->g, OP_argmax, NULL, 1, &x, &(ArgAttrs){.axis = axis, .keepdims = 1});
     if (!best.i)
         return best;
     const Type *t = val_type(n->g, x);
@@ -142,10 +143,7 @@ static Val one_hot_maximum(OnnxNode *n, Val x, int64_t axis)
     return build_cast(n->g, build2(n->g, OP_equal, best, index), t->dt);
 }
 
-static bool import_hardmax(OnnxNode *n)
-{
-    return along_classes(n, one_hot_maximum);
-}
+static bool import_hardmax(OnnxNode *n) { return along_classes(n, one_hot_maximum); }
 
 static bool import_arg(OnnxNode *n)
 {
@@ -177,7 +175,7 @@ static bool import_cumprod(OnnxNode *n)
     int64_t extent = t.dim[axis], first = attr_int(n, "exclusive", 0) ? 1 : 0;
     PadAttrs pad = {.before.n = t.rank, .after.n = t.rank, .value = 1};
     Val y = n->in[0];
-    for (int64_t by = first ? 1 : 1, shifted = first; by < extent || shifted; ) {
+    for (int64_t by = first ? 1 : 1, shifted = first; by < extent || shifted;) {
         int64_t cut = by < extent ? by : extent;
         Val kept = build_slice(g, y, (int)axis, reverse ? cut : 0, extent - cut);
         pad.before.v[axis] = reverse ? 0 : cut;

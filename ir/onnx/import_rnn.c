@@ -1,9 +1,9 @@
 /* import_rnn.c -- RNN, GRU and LSTM, unrolled over time.
  *
- * The product of all steps' input with W is one matrix product; a step adds the product of the
- * state with R and applies the gates.  The backward direction walks time from the end.  With
- * sequence lengths a step beyond a sequence's end keeps its state and gives zeros, which is
- * right in both directions. */
+ * The product of all steps' input with W is one matrix product; a step adds the product of
+ * the state with R and applies the gates.  The backward direction walks time from the end.
+ * With sequence lengths a step beyond a sequence's end keeps its state and gives zeros,
+ * which is right in both directions. */
 #include "onnx_int.h"
 #include <string.h>
 
@@ -15,9 +15,9 @@ typedef struct {
     int gates;
     int64_t steps, batch, hidden, dirs;
     bool batch_first;
-    Val x;        /* [steps, batch, input] */
-    Val lengths;  /* [batch, 1], or none */
-    double clip;  /* 0: none */
+    Val x;       /* [steps, batch, input] */
+    Val lengths; /* [batch, 1], or none */
+    double clip; /* 0: none */
 } Rnn;
 
 /* One direction. */
@@ -33,7 +33,7 @@ typedef struct {
     Val *y;            /* per step */
 } Direction;
 
-/* ---- activations ---------------------------------------------------------------------- */
+/* ---- activations -------------------------------------------------------- */
 
 typedef struct {
     const char *name;
@@ -43,12 +43,17 @@ typedef struct {
 } Activation;
 
 static const Activation activations[] = {
-    {"Sigmoid", OP_sigmoid, 0, 0, 0},     {"Tanh", OP_tanh, 0, 0, 0},
-    {"Relu", OP_relu, 0, 0, 0},           {"Softsign", OP_softsign, 0, 0, 0},
-    {"Softplus", OP_softplus, 0, 0, 0},   {"LeakyRelu", OP_leaky_relu, 1, 0.01, 0},
-    {"Elu", OP_elu, 1, 1, 0},             {"ThresholdedRelu", OP_thresholded_relu, 1, 1, 0},
+    {"Sigmoid", OP_sigmoid, 0, 0, 0},
+    {"Tanh", OP_tanh, 0, 0, 0},
+    {"Relu", OP_relu, 0, 0, 0},
+    {"Softsign", OP_softsign, 0, 0, 0},
+    {"Softplus", OP_softplus, 0, 0, 0},
+    {"LeakyRelu", OP_leaky_relu, 1, 0.01, 0},
+    {"Elu", OP_elu, 1, 1, 0},
+    {"ThresholdedRelu", OP_thresholded_relu, 1, 1, 0},
     {"HardSigmoid", OP_hardsigmoid, 2, 0.2, 0.5},
-    {"ScaledTanh", OP_tanh, 2, 1, 1},     {"Affine", OP_copy, 2, 1, 0},
+    {"ScaledTanh", OP_tanh, 2, 1, 1},
+    {"Affine", OP_copy, 2, 1, 0},
 };
 
 static const char *activation_name(const OnnxNode *n, int k, const char *const *dflt)
@@ -79,8 +84,10 @@ static Val activate(const Rnn *r, int k, const char *const *dflt, Val x)
         ib += used > 1;
     }
     const Activation *a = find_activation(activation_name(r->n, k, dflt));
-    double alpha = al && a->constants > 0 && ia < al->n_floats ? (double)al->floats[ia] : a->al;
-    double beta = be && a->constants > 1 && ib < be->n_floats ? (double)be->floats[ib] : a->be;
+    double alpha =
+        al && a->constants > 0 && ia < al->n_floats ? (double)al->floats[ia] : a->al;
+    double beta =
+        be && a->constants > 1 && ib < be->n_floats ? (double)be->floats[ib] : a->be;
     if (r->clip > 0)
         x = with_consts(r->g, OP_clip, x, -r->clip, r->clip);
     if (strcmp(a->name, "ScaledTanh") == 0)
@@ -90,7 +97,7 @@ static Val activate(const Rnn *r, int k, const char *const *dflt, Val x)
     return with_consts(r->g, a->op, x, alpha, beta);
 }
 
-/* ---- operands ---------------------------------------------------------------------------- */
+/* ---- operands ----------------------------------------------------------- */
 
 /* Direction k of v[dirs, a, b...] without that dimension. */
 static Val of_direction(Graph *g, Val v, int k)
@@ -150,7 +157,10 @@ static bool read_rnn(OnnxNode *n, int gates, int nact, const char *const *dflt, 
     for (int k = 0; k < 3; k++)
         if (!has_in(n, k) || in_type(n, k)->rank != 3)
             return fail(n->x->d, "operand %d must have 3 dimensions", k);
-    *r = (Rnn){.n = n, .g = g, .gates = gates, .batch_first = attr_int(n, "layout", 0) != 0,
+    *r = (Rnn){.n = n,
+               .g = g,
+               .gates = gates,
+               .batch_first = attr_int(n, "layout", 0) != 0,
                .clip = attr_float(n, "clip", 0)};
     r->x = r->batch_first ? build_transpose(g, n->in[0], (int[]){1, 0, 2}) : n->in[0];
     const Type *t = val_type(g, r->x), *w = in_type(n, 1), *rec = in_type(n, 2);
@@ -159,8 +169,9 @@ static bool read_rnn(OnnxNode *n, int gates, int nact, const char *const *dflt, 
     r->hidden = rec->dim[2];
     r->dirs = w->dim[0];
     bool both = attr_is(n, "direction", "forward", "bidirectional");
-    if (r->dirs != (both ? 2 : 1) || w->dim[1] != gates * r->hidden || rec->dim[0] != r->dirs ||
-        rec->dim[1] != w->dim[1] || attr_int(n, "hidden_size", r->hidden) != r->hidden)
+    if (r->dirs != (both ? 2 : 1) || w->dim[1] != gates * r->hidden ||
+        rec->dim[0] != r->dirs || rec->dim[1] != w->dim[1] ||
+        attr_int(n, "hidden_size", r->hidden) != r->hidden)
         return fail(n->x->d, "W, R, hidden_size and direction do not fit together");
     if (r->steps > MAX_STEPS)
         return refuse(n, "%lld time steps, at most %d are unrolled", (long long)r->steps,
@@ -169,12 +180,12 @@ static bool read_rnn(OnnxNode *n, int gates, int nact, const char *const *dflt, 
         if (!find_activation(activation_name(n, i, dflt)))
             return refuse(n, "activation %s", activation_name(n, i, dflt));
     if (has_in(n, 4))
-        r->lengths = build_reshape(g, build_cast(g, n->in[4], DT_I64), 2,
-                                   (int64_t[]){r->batch, 1});
+        r->lengths =
+            build_reshape(g, build_cast(g, n->in[4], DT_I64), 2, (int64_t[]){r->batch, 1});
     return true;
 }
 
-/* ---- time ------------------------------------------------------------------------------------ */
+/* ---- time --------------------------------------------------------------- */
 
 static Val at_step(const Rnn *r, Val v, int64_t t)
 {
@@ -185,7 +196,8 @@ static Val at_step(const Rnn *r, Val v, int64_t t)
 /* x W^T + h R^T of one gate. */
 static Val gate(const Rnn *r, const Direction *d, int i, int64_t t, Val h)
 {
-    return build2(r->g, OP_add, at_step(r, d->xw[i], t), build_matmul(r->g, h, d->r[i], false, true));
+    return build2(r->g, OP_add, at_step(r, d->xw[i], t),
+                  build_matmul(r->g, h, d->r[i], false, true));
 }
 
 typedef void Step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c);
@@ -228,8 +240,8 @@ static Val all_steps(const Rnn *r, const Direction *d)
     Val *y = NEW(r->n->x->a, Val, r->steps * r->dirs + 1);
     for (int64_t t = 0; t < r->steps; t++)
         for (int k = 0; k < r->dirs; k++)
-            y[t * r->dirs + k] = build_reshape(r->g, d[k].y[t], 3,
-                                               (int64_t[]){1, r->batch, r->hidden});
+            y[t * r->dirs + k] =
+                build_reshape(r->g, d[k].y[t], 3, (int64_t[]){1, r->batch, r->hidden});
     Val all = concat_many(r->g, (int)(r->steps * r->dirs), y, 0);
     all = build_reshape(r->g, all, 4, (int64_t[]){r->steps, r->dirs, r->batch, r->hidden});
     return r->batch_first ? build_transpose(r->g, all, (int[]){2, 0, 1, 3}) : all;
@@ -262,11 +274,12 @@ static bool unroll(Rnn *r, uint32_t apart, int nact, Step *step)
     return true;
 }
 
-/* ---- cells ------------------------------------------------------------------------------------ */
+/* ---- cells -------------------------------------------------------------- */
 
 static const char *const rnn_act[] = {"Tanh", "Tanh"};
 static const char *const gru_act[] = {"Sigmoid", "Tanh", "Sigmoid", "Tanh"};
-static const char *const lstm_act[] = {"Sigmoid", "Tanh", "Tanh", "Sigmoid", "Tanh", "Tanh"};
+static const char *const lstm_act[] = {"Sigmoid", "Tanh", "Tanh",
+                                       "Sigmoid", "Tanh", "Tanh"};
 
 static void rnn_step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c)
 {
@@ -289,7 +302,8 @@ static void gru_step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c)
         in = build_matmul(g, build2(g, OP_mul, reset, *h), d->r[2], false, true);
         in = d->rb[2].i ? build2(g, OP_add, in, d->rb[2]) : in;
     }
-    Val fresh = activate(r, d->f[1], gru_act, build2(g, OP_add, at_step(r, d->xw[2], t), in));
+    Val fresh =
+        activate(r, d->f[1], gru_act, build2(g, OP_add, at_step(r, d->xw[2], t), in));
     /* (1-z) fresh + z h = fresh + z (h - fresh) */
     *h = build2(g, OP_add, fresh, build2(g, OP_mul, z, build2(g, OP_sub, *h, fresh)));
 }
@@ -303,14 +317,16 @@ static Val peeped(const Rnn *r, Val x, Val peep, Val c)
 static void lstm_step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c)
 {
     Graph *g = r->g;
-    Val in = activate(r, d->f[0], lstm_act, peeped(r, gate(r, d, 0, t, *h), d->peep[0], *c));
+    Val in =
+        activate(r, d->f[0], lstm_act, peeped(r, gate(r, d, 0, t, *h), d->peep[0], *c));
     Val forget = attr_int(r->n, "input_forget", 0)
                      ? build2(g, OP_sub, scalar_like(g, in, 1), in)
                      : activate(r, d->f[0], lstm_act,
                                 peeped(r, gate(r, d, 2, t, *h), d->peep[2], *c));
     Val fresh = activate(r, d->f[1], lstm_act, gate(r, d, 3, t, *h));
     *c = build2(g, OP_add, build2(g, OP_mul, forget, *c), build2(g, OP_mul, in, fresh));
-    Val out = activate(r, d->f[0], lstm_act, peeped(r, gate(r, d, 1, t, *h), d->peep[1], *c));
+    Val out =
+        activate(r, d->f[0], lstm_act, peeped(r, gate(r, d, 1, t, *h), d->peep[1], *c));
     Rnn unclipped = *r;
     unclipped.clip = 0;
     *h = build2(g, OP_mul, out, activate(&unclipped, d->f[2], lstm_act, *c));

@@ -1,4 +1,5 @@
-/* import_shape.c -- operators that move elements: reshape, transpose, slice, concat, pad. */
+/* import_shape.c -- operators that move elements: reshape, transpose, slice, concat,
+ * pad. */
 #include "onnx_int.h"
 #include <string.h>
 
@@ -93,7 +94,8 @@ static bool import_squeeze(OnnxNode *n)
     for (int i = 0; i < t->rank; i++) {
         bool dropped = given ? drop >> i & 1 : t->dim[i] == 1;
         if (dropped && t->dim[i] != 1)
-            return fail(n->x->d, "dimension %d has size %lld, not 1", i, (long long)t->dim[i]);
+            return fail(n->x->d, "dimension %d has size %lld, not 1", i,
+                        (long long)t->dim[i]);
         if (!dropped)
             out.v[out.n++] = t->dim[i];
     }
@@ -194,8 +196,8 @@ static bool import_slice(OnnxNode *n)
         TRY(!has_in(n, 3) || static_ints(n, 3, &axes));
         TRY(!has_in(n, 4) || static_ints(n, 4, &step));
     }
-    if (start.n != end.n || (axes.n && axes.n != start.n) || (step.n && step.n != start.n) ||
-        start.n > t->rank)
+    if (start.n != end.n || (axes.n && axes.n != start.n) ||
+        (step.n && step.n != start.n) || start.n > t->rank)
         return fail(n->x->d, "starts, ends, axes and steps differ in number");
     SliceAttrs at = {.start.n = t->rank, .step.n = t->rank, .size = ints_of(t)};
     for (int i = 0; i < t->rank; i++)
@@ -266,13 +268,14 @@ static bool import_size(OnnxNode *n)
     return true;
 }
 
-/* ---- pad --------------------------------------------------------------------------- */
+/* ---- pad ---------------------------------------------------------------- */
 
 static int64_t pad_mode(const OnnxNode *n)
 {
-    static const char *const modes[] = {
-        [PAD_CONSTANT] = "constant", [PAD_REFLECT] = "reflect", [PAD_EDGE] = "edge",
-        [PAD_WRAP] = "wrap"};
+    static const char *const modes[] = {[PAD_CONSTANT] = "constant",
+                                        [PAD_REFLECT] = "reflect",
+                                        [PAD_EDGE] = "edge",
+                                        [PAD_WRAP] = "wrap"};
     for (int i = 0; i < 4; i++)
         if (attr_is(n, "mode", "constant", modes[i]))
             return i;
@@ -309,7 +312,8 @@ static bool import_pad(OnnxNode *n)
         int64_t axis = i, before = pads.v[i], after = pads.v[count + i];
         if (given)
             TRY(axis_in(n, axes.v[i], t->rank, &axis));
-        if (before < -PAD_MOST || before > PAD_MOST || after < -PAD_MOST || after > PAD_MOST)
+        if (before < -PAD_MOST || before > PAD_MOST || after < -PAD_MOST ||
+            after > PAD_MOST)
             return fail(n->x->d, "pads %lld, %lld", (long long)before, (long long)after);
         int64_t cut = (before < 0 ? -before : 0) + (after < 0 ? -after : 0);
         if (cut > t->dim[axis])
@@ -327,7 +331,7 @@ static bool import_pad(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* ---- depth and space ------------------------------------------------------------------- */
+/* ---- depth and space ---------------------------------------------------- */
 
 static bool import_depth_to_space(OnnxNode *n)
 {
@@ -339,7 +343,8 @@ static bool import_depth_to_space(OnnxNode *n)
     bool dcr = attr_is(n, "mode", "DCR", "DCR");
     Val y = dcr ? build_reshape(n->g, n->in[0], 6, (int64_t[]){t.dim[0], b, b, c, h, w})
                 : build_reshape(n->g, n->in[0], 6, (int64_t[]){t.dim[0], c, b, b, h, w});
-    y = build_transpose(n->g, y, dcr ? (int[]){0, 3, 4, 1, 5, 2} : (int[]){0, 1, 4, 2, 5, 3});
+    y = build_transpose(n->g, y,
+                        dcr ? (int[]){0, 3, 4, 1, 5, 2} : (int[]){0, 1, 4, 2, 5, 3});
     n->out[0] = build_reshape(n->g, y, 4, (int64_t[]){t.dim[0], c, h * b, w * b});
     return n->out[0].i;
 }
@@ -352,8 +357,10 @@ static bool import_space_to_depth(OnnxNode *n)
         return fail(n->x->d, "blocksize %lld does not fit the image", (long long)b);
     int64_t c = t.dim[1], h = t.dim[2] / b, w = t.dim[3] / b;
     Val y = build_reshape(n->g, n->in[0], 6, (int64_t[]){t.dim[0], c, h, b, w, b});
-    bool crd = attr_is(n, "mode", "DCR", "CRD"); /* channels first in the result's channels */
-    y = build_transpose(n->g, y, crd ? (int[]){0, 1, 3, 5, 2, 4} : (int[]){0, 3, 5, 1, 2, 4});
+    bool crd =
+        attr_is(n, "mode", "DCR", "CRD"); /* channels first in the result's channels */
+    y = build_transpose(n->g, y,
+                        crd ? (int[]){0, 1, 3, 5, 2, 4} : (int[]){0, 3, 5, 1, 2, 4});
     n->out[0] = build_reshape(n->g, y, 4, (int64_t[]){t.dim[0], c * b * b, h, w});
     return n->out[0].i;
 }
@@ -363,8 +370,8 @@ static bool import_trilu(OnnxNode *n)
     int64_t k = 0;
     if (has_in(n, 1))
         TRY(static_int(n, 1, &k));
-    n->out[0] = build(n->g, OP_trilu, NULL, 1, n->in,
-                      &(TriluAttrs){k, attr_int(n, "upper", 1)});
+    n->out[0] =
+        build(n->g, OP_trilu, NULL, 1, n->in, &(TriluAttrs){k, attr_int(n, "upper", 1)});
     return n->out[0].i;
 }
 

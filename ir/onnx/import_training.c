@@ -1,7 +1,8 @@
-/* import_training.c -- ai.onnx.preview.training: differentiation and optimizers as operators.
+/* import_training.c -- ai.onnx.preview.training: differentiation and optimizers as
+ * operators.
  *
- * Operands of an optimizer: learning rate R, update count T, then tensors X..., gradients G..., and one or two
- * lists of state.  Results: new tensors, then new state. */
+ * Operands of an optimizer: learning rate R, update count T, then tensors X..., gradients
+ * G..., and one or two lists of state.  Results: new tensors, then new state. */
 #include "onnx_int.h"
 
 typedef struct {
@@ -22,8 +23,11 @@ static bool read_update(OnnxNode *n, int lists, Optimizer *u)
     for (int i = 2; i < n->nin; i++)
         if (!has_in(n, i))
             return fail(n->x->d, "operand %d is missing", i);
-    *u = (Optimizer){n->g, build_reshape(n->g, n->in[0], 0, NULL), {0}, (n->nin - 2) / lists,
-                   attr_float(n, "norm_coefficient", 0)};
+    *u = (Optimizer){n->g,
+                     build_reshape(n->g, n->in[0], 0, NULL),
+                     {0},
+                     (n->nin - 2) / lists,
+                     attr_float(n, "norm_coefficient", 0)};
     u->count = build_cast(n->g, build_reshape(n->g, n->in[1], 0, NULL), in_type(n, 0)->dt);
     return u->rate.i && u->count.i && n->nout == (lists - 1) * u->n;
 }
@@ -44,7 +48,8 @@ static bool import_adagrad(OnnxNode *n)
         Val x = n->in[2 + i], h = n->in[2 + 2 * u.n + i];
         Val grad = regularized(&u, x, n->in[2 + u.n + i]);
         h = add(g, h, one(g, OP_square, grad));
-        Val step = build2(g, OP_div, mul(g, rate, grad), add_scalar(g, one(g, OP_sqrt, h), eps));
+        Val step =
+            build2(g, OP_div, mul(g, rate, grad), add_scalar(g, one(g, OP_sqrt, h), eps));
         n->out[i] = sub(g, x, step);
         n->out[u.n + i] = h;
     }
@@ -77,7 +82,8 @@ static bool import_adam(OnnxNode *n)
         Val x = n->in[2 + i], v = n->in[2 + 2 * u.n + i], h = n->in[2 + 3 * u.n + i];
         Val grad = regularized(&u, x, n->in[2 + u.n + i]);
         v = add(g, mul_scalar(g, v, alpha), mul_scalar(g, grad, 1 - alpha));
-        h = add(g, mul_scalar(g, h, beta), mul_scalar(g, one(g, OP_square, grad), 1 - beta));
+        h = add(g, mul_scalar(g, h, beta),
+                mul_scalar(g, one(g, OP_square, grad), 1 - beta));
         Val root = add_scalar(g, one(g, OP_sqrt, h), eps);
         x = sub(g, x, build2(g, OP_div, mul(g, rate, v), root));
         n->out[i] = after == 0 ? x : mul_scalar(g, x, 1 - after);
@@ -95,7 +101,8 @@ static bool import_momentum(OnnxNode *n)
     double alpha = attr_float(n, "alpha", 0), beta = attr_float(n, "beta", 1);
     bool nesterov = attr_is(n, "mode", "standard", "nesterov");
     Val later = build2(g, OP_less, scalar_like(g, u.count, 0), u.count);
-    Val weight = build3(g, OP_where, later, scalar_like(g, u.rate, beta), scalar_like(g, u.rate, 1));
+    Val weight =
+        build3(g, OP_where, later, scalar_like(g, u.rate, beta), scalar_like(g, u.rate, 1));
     for (int i = 0; i < u.n; i++) {
         Val x = n->in[2 + i], v = n->in[2 + 2 * u.n + i];
         Val grad = regularized(&u, x, n->in[2 + u.n + i]);
@@ -107,7 +114,8 @@ static bool import_momentum(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* ---- Gradient: of the tensor y with respect to the tensors xs, all named by attributes ------- */
+/* ---- Gradient: of the tensor y with respect to the tensors xs, all named by attributes
+ * ---- */
 
 static const char *string_at(const OnnxNode *n, const Onnx__AttributeProto *a, int k)
 {
@@ -133,8 +141,8 @@ static bool import_gradient(OnnxNode *n)
     TRY(autodiff(g, y, x, (uint32_t)count, grad));
     for (int i = 0; i < count; i++) {
         const Type *t = in_type(n, i);
-        n->out[i] = grad[i].i ? grad[i]
-                              : build_expand(g, scalar_like(g, x[i], 0), t->rank, t->dim);
+        n->out[i] =
+            grad[i].i ? grad[i] : build_expand(g, scalar_like(g, x[i], 0), t->rank, t->dim);
     }
     return true;
 }

@@ -34,11 +34,12 @@ static bool import_quick_gelu(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* ---- normalization -------------------------------------------------------------------- */
+/* ---- normalization ------------------------------------------------------ */
 
 static bool normalize(OnnxNode *n, Val x, Val scale, Val bias, bool rms, Val *y)
 {
-    NormAttrs at = {val_type(n->g, x)->rank - 1, attr_float(n, "epsilon", rms ? 1e-5 : 1e-12)};
+    NormAttrs at = {val_type(n->g, x)->rank - 1,
+                    attr_float(n, "epsilon", rms ? 1e-5 : 1e-12)};
     Val in[3] = {x, scale, bias}, out[3];
     if (rms)
         TRY(build_n(n->g, OP_rms_norm, NULL, 2, in, &at, 2, out));
@@ -89,24 +90,27 @@ static bool import_embed_layer_norm(OnnxNode *n)
     if (ids->rank != 2 || has_in(n, 7) || has_out(n, 1))
         return refuse(n, "mask input or rank %d", ids->rank);
     Val sum = build(g, OP_gather, NULL, 2, (Val[]){n->in[2], n->in[0]}, &rows);
-    Val position = has_in(n, 8) ? build(g, OP_gather, NULL, 2, (Val[]){n->in[3], n->in[8]}, &rows)
-                                : build_slice(g, n->in[3], 0, 0, ids->dim[1]);
+    Val position = has_in(n, 8)
+                       ? build(g, OP_gather, NULL, 2, (Val[]){n->in[3], n->in[8]}, &rows)
+                       : build_slice(g, n->in[3], 0, 0, ids->dim[1]);
     sum = plus(g, sum, position);
     if (has_in(n, 1) && has_in(n, 4))
-        sum = plus(g, sum, build(g, OP_gather, NULL, 2, (Val[]){n->in[4], n->in[1]}, &rows));
+        sum =
+            plus(g, sum, build(g, OP_gather, NULL, 2, (Val[]){n->in[4], n->in[1]}, &rows));
     TRY(sum.i);
     if (n->nout > 2)
         n->out[2] = sum;
     return normalize(n, sum, n->in[5], n->in[6], false, &n->out[0]);
 }
 
-/* ---- attention ---------------------------------------------------------------------------- */
+/* ---- attention ---------------------------------------------------------- */
 
 /* [batch, sequence, heads * size] to [batch, heads, sequence, size] */
 static Val heads_first(Graph *g, Val v, int64_t heads)
 {
     const Type *t = val_type(g, v);
-    Val s = build_reshape(g, v, 4, (int64_t[]){t->dim[0], t->dim[1], heads, t->dim[2] / heads});
+    Val s =
+        build_reshape(g, v, 4, (int64_t[]){t->dim[0], t->dim[1], heads, t->dim[2] / heads});
     return build_transpose(g, s, (int[]){0, 2, 1, 3});
 }
 
@@ -115,7 +119,8 @@ static bool attend(OnnxNode *n, Val q, Val k, Val v, Val bias, bool causal)
     Graph *g = n->g;
     int64_t heads = attr_int(n, "num_heads", 0);
     const Type *tq = val_type(g, q), *tv = val_type(g, v);
-    if (heads < 1 || tq->rank != 3 || tv->rank != 3 || tq->dim[2] % heads || tv->dim[2] % heads)
+    if (heads < 1 || tq->rank != 3 || tv->rank != 3 || tq->dim[2] % heads ||
+        tv->dim[2] % heads)
         return refuse(n, "%lld heads of this packing", (long long)heads);
     int64_t rows = tq->dim[1], columns = tv->dim[1];
     double scale = attr_float(n, "scale", 0);
@@ -124,9 +129,10 @@ static bool attend(OnnxNode *n, Val q, Val k, Val v, Val bias, bool causal)
                          heads_first(g, k, heads), false, true);
     s = plus(g, s, bias);
     if (causal) {
-        Val ahead = build2(g, OP_less, add_scalar(g, along_axis(g, iota(g, rows), 0, 2),
-                                                  (double)(columns - rows)),
-                           along_axis(g, iota(g, columns), 1, 2));
+        Val ahead = build2(
+            g, OP_less,
+            add_scalar(g, along_axis(g, iota(g, rows), 0, 2), (double)(columns - rows)),
+            along_axis(g, iota(g, columns), 1, 2));
         s = build3(g, OP_where, ahead, scalar_like(g, s, -INFINITY), s);
     }
     Val p = build(g, OP_softmax, NULL, 1, &s, &(AxisAttrs){3});
@@ -148,7 +154,8 @@ static bool key_mask(OnnxNode *n, int k, Val *bias)
         return refuse(n, "a mask of rank %d", t->rank);
     Val mask = build_reshape(g, n->in[k], 4, (int64_t[]){t->dim[0], 1, 1, t->dim[1]});
     Val zero = build_scalar(g, in_type(n, 0)->dt, 0);
-    Val low = build_scalar(g, in_type(n, 0)->dt, attr_float(n, "mask_filter_value", -10000));
+    Val low =
+        build_scalar(g, in_type(n, 0)->dt, attr_float(n, "mask_filter_value", -10000));
     *bias = build3(g, OP_where, build_cast(g, mask, DT_BOOL), zero, low);
     return true;
 }
@@ -177,7 +184,8 @@ static bool import_attention(OnnxNode *n)
         TRY(part[i].i);
         start += size;
     }
-    return attend(n, part[0], part[1], part[2], bias, attr_int(n, "unidirectional", 0) != 0);
+    return attend(n, part[0], part[1], part[2], bias,
+                  attr_int(n, "unidirectional", 0) != 0);
 }
 
 static bool import_multi_head_attention(OnnxNode *n)
@@ -198,7 +206,8 @@ static bool import_multi_head_attention(OnnxNode *n)
         TRY(part[i].i);
         start += size;
     }
-    return attend(n, part[0], part[1], part[2], bias, attr_int(n, "unidirectional", 0) != 0);
+    return attend(n, part[0], part[1], part[2], bias,
+                  attr_int(n, "unidirectional", 0) != 0);
 }
 
 #define MS .domain = "com.microsoft"
@@ -211,7 +220,8 @@ const OnnxOp onnx_vendor[] = {
     {"Gelu", 1, .import = import_gelu, MS, .native = OP_gelu},
     {"MultiHeadAttention", 1, .import = import_multi_head_attention, .weights = 8, MS},
     {"QuickGelu", 1, .import = import_quick_gelu, MS},
-    {"SimplifiedLayerNormalization", 1, .import = import_simplified_layer_norm, .weights = 2},
+    {"SimplifiedLayerNormalization", 1, .import = import_simplified_layer_norm,
+     .weights = 2},
     {"SkipLayerNormalization", 1, .import = import_skip_layer_norm, .weights = 0x1c, MS},
     {"SkipSimplifiedLayerNormalization", 1, .import = import_skip_simplified_layer_norm,
      .weights = 0xc, MS},

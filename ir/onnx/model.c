@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* protobuf-c allocates from the model's arena; a crafted file (2 MB of empty nodes unpack to
- * 186 MB) ends at the cap and not at the machine's limit. */
+/* protobuf-c allocates from the model's arena; a crafted file (2 MB of empty nodes unpack
+ * to 186 MB) ends at the cap and not at the machine's limit. */
 enum { CAP_BASE = 64 << 20, CAP_FACTOR = 16 };
 
 static void *capped_alloc(void *data, size_t size)
@@ -24,7 +24,8 @@ ProtobufCAllocator *model_allocator(OnnxModel *m)
     return &m->alloc;
 }
 
-static ProtobufCMessage *unpack(OnnxModel *m, const ProtobufCMessageDescriptor *type, Diag *d)
+static ProtobufCMessage *unpack(OnnxModel *m, const ProtobufCMessageDescriptor *type,
+                                Diag *d)
 {
     uint8_t *copy;
     size_t n;
@@ -89,7 +90,10 @@ const OnnxNote *onnx_notes(const OnnxModel *m, uint32_t *n)
     return m->notes;
 }
 
-const char *onnx_name(const OnnxModel *m, Val v) { return v.i < m->nname ? m->name[v.i] : NULL; }
+const char *onnx_name(const OnnxModel *m, Val v)
+{
+    return v.i < m->nname ? m->name[v.i] : NULL;
+}
 
 const char *onnx_output_name(const OnnxModel *m, uint32_t k)
 {

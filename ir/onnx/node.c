@@ -1,9 +1,10 @@
-/* node.c -- what importers read from a node: attributes, compile-time operands; shorthands. */
+/* node.c -- what importers read from a node: attributes, compile-time operands;
+ * shorthands. */
 #include "onnx_int.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- attributes ---------------------------------------------------------------- */
+/* ---- attributes --------------------------------------------------------- */
 
 static const Onnx__AttributeProto *by_name(size_t n, Onnx__AttributeProto *const *a,
                                            const char *name)
@@ -16,7 +17,8 @@ static const Onnx__AttributeProto *by_name(size_t n, Onnx__AttributeProto *const
 
 const Onnx__AttributeProto *attr_find(const OnnxNode *n, const char *name)
 {
-    const Onnx__AttributeProto *a = by_name(n->proto->n_attribute, n->proto->attribute, name);
+    const Onnx__AttributeProto *a =
+        by_name(n->proto->n_attribute, n->proto->attribute, name);
     if (!a || !*pb(a->ref_attr_name))
         return a;
     const Frame *f = n->frame;
@@ -32,8 +34,8 @@ int64_t attr_int(const OnnxNode *n, const char *name, int64_t dflt)
     return a ? a->i : dflt;
 }
 
-/* The shortest decimal that rounds to f: an epsilon written as 1e-5 is 1e-5 in double precision,
- * too, not the float next to it. */
+/* The shortest decimal that rounds to f: an epsilon written as 1e-5 is 1e-5 in double
+ * precision, too, not the float next to it. */
 static double decimal(float f)
 {
     char text[40];
@@ -54,7 +56,8 @@ double attr_float(const OnnxNode *n, const char *name, double dflt)
 const char *attr_str(const OnnxNode *n, const char *name, const char *dflt)
 {
     const Onnx__AttributeProto *a = attr_find(n, name);
-    return a && a->s.data ? arena_strndup(n->x->a, (const char *)a->s.data, a->s.len) : dflt;
+    return a && a->s.data ? arena_strndup(n->x->a, (const char *)a->s.data, a->s.len)
+                          : dflt;
 }
 
 bool attr_is(const OnnxNode *n, const char *name, const char *dflt, const char *want)
@@ -74,7 +77,7 @@ bool attr_ints(const OnnxNode *n, const char *name, Ints *v)
     return true;
 }
 
-/* ---- compile-time operands -------------------------------------------------------- */
+/* ---- compile-time operands ---------------------------------------------- */
 
 enum { SETTLE_DEPTH = 4000, MOST_BYTES = 1 << 30 };
 
@@ -120,8 +123,8 @@ static bool settle_node(Import *x, NodeId id, int depth)
     return true;
 }
 
-/* Make a value a constant if it depends on the file and known inputs only.  Initializers on the way stop being
- * parameters: what decides shapes cannot change between steps. */
+/* Make a value a constant if it depends on the file and known inputs only.  Initializers on
+ * the way stop being parameters: what decides shapes cannot change between steps. */
 static bool settle(Import *x, Val v, int depth)
 {
     Value *val = &x->g->vals[v.i];
@@ -154,9 +157,11 @@ bool static_tensor(OnnxNode *n, int k, Tensor *t)
         return refuse(n, "operand %d is a sequence", k);
     if (!settle(n->x, n->in[k], 0))
         return n->x->d->failed ? false
-                               : refuse(n, "operand %d ('%s') depends on data; shapes and "
-                                           "indices that decide shapes must be known when "
-                                           "compiling", k, input_name(n, k));
+                               : refuse(n,
+                                        "operand %d ('%s') depends on data; shapes and "
+                                        "indices that decide shapes must be known when "
+                                        "compiling",
+                                        k, input_name(n, k));
     *t = graph_tensor(n->g, n->in[k]);
     return true;
 }
@@ -229,7 +234,7 @@ bool small_enough(OnnxNode *n, const Type *t)
            refuse(n, "a constant of more than %d MiB", MOST_BYTES >> 20);
 }
 
-/* ---- shorthands -------------------------------------------------------------------- */
+/* ---- shorthands --------------------------------------------------------- */
 
 Val with_consts(Graph *g, Op op, Val a, double al, double be)
 {
@@ -241,8 +246,14 @@ Val scalar_like(Graph *g, Val like, double v)
     return like.i ? build_scalar(g, val_type(g, like)->dt, v) : like;
 }
 
-Val add_scalar(Graph *g, Val a, double v) { return build2(g, OP_add, a, scalar_like(g, a, v)); }
-Val mul_scalar(Graph *g, Val a, double v) { return build2(g, OP_mul, a, scalar_like(g, a, v)); }
+Val add_scalar(Graph *g, Val a, double v)
+{
+    return build2(g, OP_add, a, scalar_like(g, a, v));
+}
+Val mul_scalar(Graph *g, Val a, double v)
+{
+    return build2(g, OP_mul, a, scalar_like(g, a, v));
+}
 
 Val mean_over(Graph *g, Val a, uint32_t axes, bool keepdims)
 {
@@ -268,7 +279,10 @@ Val random_input(Import *x)
     return v.i ? v : graph_value(x->g, "rng", type_make(DT_I64, 1, &two), VAL_INPUT);
 }
 
-Val reshape_ints(Graph *g, Val a, const Ints *dim) { return build_reshape(g, a, dim->n, dim->v); }
+Val reshape_ints(Graph *g, Val a, const Ints *dim)
+{
+    return build_reshape(g, a, dim->n, dim->v);
+}
 
 uint32_t axes_of(const Ints *axes)
 {
@@ -316,7 +330,8 @@ int32_t data_type_of(const OnnxNode *n, int k)
     return has_in(n, k) && n->in[k].i < x->ntypes ? x->data_type[n->in[k].i] : 0;
 }
 
-/* Integer types without a native counterpart live in a wider one: wrap around as they would. */
+/* Integer types without a native counterpart live in a wider one: wrap around as they
+ * would. */
 Val narrow(OnnxNode *n, Val v, int32_t data_type)
 {
     DType dt = onnx_dtype(data_type);
@@ -327,11 +342,20 @@ Val narrow(OnnxNode *n, Val v, int32_t data_type)
         return (Val){0};
     }
     switch (data_type) {
-    case ONNX__TENSOR_PROTO__DATA_TYPE__INT8: span = 1 << 8, low = -(1 << 7); break;
-    case ONNX__TENSOR_PROTO__DATA_TYPE__INT16: span = 1 << 16, low = -(1 << 15); break;
-    case ONNX__TENSOR_PROTO__DATA_TYPE__UINT16: span = 1 << 16; break;
-    case ONNX__TENSOR_PROTO__DATA_TYPE__UINT32: span = INT64_C(1) << 32; break;
-    default: break;
+    case ONNX__TENSOR_PROTO__DATA_TYPE__INT8:
+        span = 1 << 8, low = -(1 << 7);
+        break;
+    case ONNX__TENSOR_PROTO__DATA_TYPE__INT16:
+        span = 1 << 16, low = -(1 << 15);
+        break;
+    case ONNX__TENSOR_PROTO__DATA_TYPE__UINT16:
+        span = 1 << 16;
+        break;
+    case ONNX__TENSOR_PROTO__DATA_TYPE__UINT32:
+        span = INT64_C(1) << 32;
+        break;
+    default:
+        break;
     }
     if (!span || !v.i)
         return build_cast(g, v, dt);
@@ -355,7 +379,8 @@ Val concat_many(Graph *g, int n, const Val *v, int axis)
     int parts = (n + PART - 1) / PART;
     Val *part = NEW(g->arena, Val, parts);
     for (int i = 0; i < parts; i++)
-        part[i] = build_concat(g, n - i * PART < PART ? n - i * PART : PART, v + i * PART, axis);
+        part[i] =
+            build_concat(g, n - i * PART < PART ? n - i * PART : PART, v + i * PART, axis);
     return concat_many(g, parts, part, axis);
 }
 

@@ -1,20 +1,20 @@
 /* onnx.h -- ONNX intake: a model file becomes a Graph.
  *
- * onnx_open() maps the file, checks its wire form and unpacks the structure (weights stay in the
- * mapping); onnx_import() binds symbols and builds native nodes.  Values of the graph refer to
- * the mapping, so the model must stay open as long as the graph is used.  Their data need not be
- * aligned to the element size.
+ * onnx_open() maps the file, checks its wire form and unpacks the structure (weights stay
+ * in the mapping); onnx_import() binds symbols and builds native nodes.  Values of the
+ * graph refer to the mapping, so the model must stay open as long as the graph is used.
+ * Their data need not be aligned to the element size.
  *
  * Which float tensors train (notes give the decision for each, `train` overrides it):
- *   - an initializer of rank >= 1 is a parameter, unless
- *       it has one element and is no weight operand of an operator that has weights (bias of a
- *       one-unit layer, slope of PRelu): a lifted scalar;
- *       its elements are 0 or 1 in a table of rank >= 2 with both, or 0, 1 and large negative
- *       numbers (<= -50): a mask;
- *       its columns are sampled sinusoids, or it is an arithmetic or geometric progression:
- *       rotary and positional tables, inverse frequencies;
- *       an operand that must be known at compile time depends on it (scales of Resize);
- *       no differentiable path leads from it to an output;
+ *   - an initializer of rank >= 1 is a parameter, unless it is one of these:
+ *     - a lifted scalar: it has one element and is no weight operand of an operator that
+ *       has weights (as are the bias of a one-unit layer or the slope of PRelu);
+ *     - a mask: its elements are 0 and 1 in a table of rank >= 2, or 0, 1 and large
+ *       negative numbers (<= -50);
+ *     - a table of positions or frequencies: its columns are sampled sinusoids, or it is an
+ *       arithmetic or geometric progression;
+ *     - an operand that must be known at compile time depends on it (scales of Resize);
+ *     - no differentiable path leads from it to an output;
  *   - running statistics of BatchNormalization are state;
  *   - a graph input without data is a parameter if it is float, fully static, not named in
  *     `data`, and another input is data (named, symbolic or not float);
@@ -37,8 +37,8 @@ typedef struct {
     int64_t value;
 } OnnxBind;
 
-/* A graph input whose value is known when compiling.  It binds the input's symbols, stays an
- * input with this as its data, and becomes a constant if shapes depend on it. */
+/* A graph input whose value is known when compiling.  It binds the input's symbols, stays
+ * an input with this as its data, and becomes a constant if shapes depend on it. */
 typedef struct {
     const char *name;
     Tensor t; /* outlives the graph */
@@ -54,21 +54,23 @@ typedef struct {
     int nbind;
     const OnnxFeed *feed;
     int nfeed;
-    const char *const *data;  /* graph inputs known to be fed */
+    const char *const *data; /* graph inputs known to be fed */
     int ndata;
     const OnnxTie *tie;
     int nties;
-    const char *const *train; /* globs: float tensors that are parameters whatever the rule says */
+    const char *const *train; /* globs: these are parameters, whatever the rule says */
     int ntrain;
-    bool init;            /* all static float inputs but the first are parameters, too */
-    bool forward_only;    /* evaluate as it stands: no conversion to training form, no updates */
+    bool init;         /* all static float inputs but the first are parameters, too */
+    bool forward_only; /* evaluate as it stands: no conversion to training form, no updates
+                        */
     bool keep_batch_norm; /* leave inference-form BatchNormalization as it is */
     bool unbiased_var;    /* running variance as PyTorch keeps it: times n/(n-1) */
     bool untie;           /* an Identity of a parameter is a parameter of its own */
 } OnnxOptions;
 
-/* Build the graph (initialised by the caller).  Errors name the node; everything unsupported is
- * listed in one message with status EXIT_UNSUPPORTED, unbound symbols likewise. */
+/* Build the graph (initialised by the caller).  Errors name the node; everything
+ * unsupported is listed in one message with status EXIT_UNSUPPORTED, unbound symbols
+ * likewise. */
 bool onnx_import(OnnxModel *m, const OnnxOptions *opt, Graph *g, Diag *d);
 
 typedef enum { ONNX_TRAINED, ONNX_FROZEN, ONNX_REMARK } OnnxNoteKind;
@@ -79,14 +81,15 @@ typedef struct {
 } OnnxNote;
 const OnnxNote *onnx_notes(const OnnxModel *m, uint32_t *n); /* of the last import */
 
-/* Names in the file: of a graph value that stands for an input or initializer (NULL: none), and
- * of output k. */
+/* Names in the file: of a graph value that stands for an input or initializer (NULL: none),
+ * and of output k. */
 const char *onnx_name(const OnnxModel *m, Val v);
 const char *onnx_output_name(const OnnxModel *m, uint32_t k);
 
 /* The ONNX project's test layout: folder/model.onnx, test_data_set_N/{input,output}_K.pb.
  * Imports forward only, evaluates by interpretation and compares all outputs:
- * |got - want| <= atol + rtol * |want|, where rtol is at least two units in the last place. */
+ * |got - want| <= atol + rtol * |want|, where rtol is at least two units in the last place.
+ */
 typedef enum { ONNX_PASSED, ONNX_REFUSED, ONNX_FAILED } OnnxVerdict;
 OnnxVerdict onnx_check_folder(const char *folder, double rtol, double atol, Diag *why);
 

@@ -1,9 +1,9 @@
-/* onnx_int.h -- private to ir/onnx: the open model, the state of an import, one node's view.
+/* onnx_int.h -- private to ir/onnx: the open model, the state of an import, a node's view.
  *
- * An importer builds native nodes for one ONNX node.  It reads operands n->in[k] ({0}: absent),
- * attributes through attr_*, compile-time operands through static_*, and sets n->out[k].  It
- * returns false after refuse() (the node is listed with all others that are unsupported) or after
- * a builder's error. */
+ * An importer builds native nodes for one ONNX node.  It reads operands n->in[k] ({0}:
+ * absent), attributes through attr_*, compile-time operands through static_*, and sets
+ * n->out[k].  It returns false after refuse() (the node is listed with all others that are
+ * unsupported) or after a builder's error. */
 #ifndef CKC_ONNX_INT_H
 #define CKC_ONNX_INT_H
 
@@ -12,14 +12,14 @@
 #include "onnx.h"
 #include "onnx.pb-c.h"
 
-/* ---- wire.c ------------------------------------------------------------------ */
+/* ---- wire.c ------------------------------------------------------------- */
 
 /* Check the wire form of a ModelProto (or TensorProto) and copy what is needed; *copy is
  * malloc'ed.  raw_data fields of the copy hold {offset, bytes} in the file. */
 bool wire_copy(const uint8_t *data, size_t size, bool tensor, uint8_t **copy, size_t *ncopy,
                Diag *d);
 
-/* ---- model.c, external.c -------------------------------------------------------- */
+/* ---- model.c, external.c ------------------------------------------------ */
 
 typedef struct External {
     struct External *next;
@@ -28,8 +28,8 @@ typedef struct External {
 } External;
 
 struct OnnxModel {
-    Arena arena;      /* everything that lives as long as the model */
-    size_t left;      /* bytes protobuf-c may still take from it */
+    Arena arena; /* everything that lives as long as the model */
+    size_t left; /* bytes protobuf-c may still take from it */
     ProtobufCAllocator alloc;
     const char *path;
     FileMap map;
@@ -48,12 +48,12 @@ void diag_prefix(Diag *d, const char *path);
 /* Map the external file at a relative location inside the model's folder (cached). */
 bool external_map(OnnxModel *m, const char *location, FileMap *map, Diag *d);
 
-/* ---- tensor.c ------------------------------------------------------------------- */
+/* ---- tensor.c ----------------------------------------------------------- */
 
 typedef struct {
-    Tensor t;           /* data lies in the mapping, in the arena, or NULL: no elements */
-    const char *file;   /* where data lies if it is mapped */
-    int64_t offset;     /* bytes */
+    Tensor t;         /* data lies in the mapping, in the arena, or NULL: no elements */
+    const char *file; /* where data lies if it is mapped */
+    int64_t offset;   /* bytes */
 } OnnxTensor;
 
 DType onnx_dtype(int32_t data_type); /* native type that holds it; DT_NONE: none does */
@@ -63,18 +63,23 @@ bool data_type_is_widened(int32_t data_type);
 bool tensor_is_uniform(const Tensor *t); /* all elements the same */
 bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d);
 
-/* ---- import.c --------------------------------------------------------------------- */
+/* ---- import.c ----------------------------------------------------------- */
 
+struct Binding {
+    const char *name;
+    Val v;
+};
 typedef struct Scope {
     struct Scope *outer;
-    struct Binding { const char *name; Val v; } *slot;
+    struct Binding *slot;
     uint32_t n, cap;
 } Scope;
 
 typedef struct OnnxNode OnnxNode;
 typedef struct Roles Roles;
 
-/* A call of a function body: nodes inside see the call's attributes through ref_attr_name. */
+/* A call of a function body: nodes inside see the call's attributes through
+ * ref_attr_name. */
 typedef struct {
     const OnnxNode *call;
     const Onnx__FunctionProto *function;
@@ -94,17 +99,17 @@ typedef struct {
     const OnnxOptions *opt;
     Graph *g;
     Diag *d;
-    Arena *a;       /* the model's */
+    Arena *a; /* the model's */
     Scope *scope;
     const Frame *frame; /* the function body being imported, or NULL */
     Roles *roles;
-    int32_t *data_type; /* per value: element type in the file, where it was widened; else 0 */
+    int32_t *data_type; /* per value: element type in the file if widened, else 0 */
     uint32_t ntypes, ctypes;
-    int depth;      /* of graphs and functions */
+    int depth; /* of graphs and functions */
     Sequence *sequence;
     uint32_t nsequence, csequence;
-    int64_t nkeys;  /* random operators so far */
-    bool located;   /* the error names its node */
+    int64_t nkeys; /* random operators so far */
+    bool located;  /* the error names its node */
     uint32_t nrefused;
     struct Refusal *refusals;
 } Import;
@@ -123,10 +128,14 @@ struct OnnxNode {
 
 /* A value that stands for the result of a refused node. */
 static inline bool val_is_poison(Val v) { return v.i == UINT32_MAX; }
-static inline bool val_is_sequence(Val v) { return v.i >= FIRST_SEQUENCE && v.i != UINT32_MAX; }
+static inline bool val_is_sequence(Val v)
+{
+    return v.i >= FIRST_SEQUENCE && v.i != UINT32_MAX;
+}
 
 enum { MAX_NESTING = 24 }; /* of bodies and function calls */
-bool import_initializers(Import *x, const Onnx__GraphProto *gp); /* into the current scope */
+/* Into the current scope. */
+bool import_initializers(Import *x, const Onnx__GraphProto *gp);
 bool import_nodes(Import *x, size_t n, Onnx__NodeProto *const *node);
 bool import_call(OnnxNode *n, const Onnx__FunctionProto *f);
 Val import_constant(Import *x, const char *name, const Onnx__TensorProto *t);
@@ -134,11 +143,12 @@ void set_data_type(Import *x, Val v, int32_t data_type);
 Scope *scope_push(Import *x);
 void scope_set(Import *x, const char *name, Val v);
 bool scope_find(const Import *x, const char *name, Val *v);
-void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...) PRINTF(4, 5);
+void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...)
+    PRINTF(4, 5);
 /* Record why this node cannot be imported; false. */
 bool refuse(OnnxNode *n, const char *fmt, ...) PRINTF(2, 3);
 
-/* ---- roles.c: which tensors train ----------------------------------------------------- */
+/* ---- roles.c: which tensors train --------------------------------------- */
 
 Roles *roles_find(Import *x);
 /* Kind of an initializer (t->data given) or of a graph input without data (NULL). */
@@ -152,12 +162,12 @@ void roles_finish(Import *x);
 
 void report_folded_norms(Import *x); /* import_norm.c */
 
-/* ---- ties.c ------------------------------------------------------------------------------- */
+/* ---- ties.c ------------------------------------------------------------- */
 
 bool restore_ties(Import *x); /* as the options say, before nodes are imported */
 void report_ties(Import *x);  /* that may have been cut, after */
 
-/* ---- node.c: attributes and compile-time operands -------------------------------------- */
+/* ---- node.c: attributes and compile-time operands ----------------------- */
 
 static inline const char *pb(const char *s) { return s ? s : ""; }
 const Onnx__AttributeProto *attr_find(const OnnxNode *n, const char *name);
@@ -173,12 +183,14 @@ static inline bool has_out(const OnnxNode *n, int k)
 }
 
 /* Operands that must be known at compile time: folded constants, or tensors computed from
- * initializers, which then no longer train.  They refuse the node when the value depends on data. */
+ * initializers, which then no longer train.  They refuse the node when the value depends on
+ * data. */
 bool static_tensor(OnnxNode *n, int k, Tensor *t);
 bool static_ints(OnnxNode *n, int k, Ints *v);
 bool static_int(OnnxNode *n, int k, int64_t *v);
 bool static_float(OnnxNode *n, int k, double *v);
-/* Axes from attribute `axes` before the version, from operand k since: normalised, as a list. */
+/* Axes from attribute `axes` before the version, from operand k since: normalised, as a
+ * list. */
 bool node_axes(OnnxNode *n, int since, int k, int rank, Ints *axes, bool *given);
 bool axis_in(OnnxNode *n, int64_t axis, int rank, int64_t *out); /* normalise or refuse */
 
@@ -190,9 +202,12 @@ bool small_enough(OnnxNode *n, const Type *t);
 /* Element type in the file of an operand that lives in a wider native type, else 0. */
 int32_t data_type_of(const OnnxNode *n, int k);
 
-/* ---- shorthands for building ------------------------------------------------------------ */
+/* ---- shorthands for building -------------------------------------------- */
 
-static inline const Type *in_type(const OnnxNode *n, int k) { return val_type(n->g, n->in[k]); }
+static inline const Type *in_type(const OnnxNode *n, int k)
+{
+    return val_type(n->g, n->in[k]);
+}
 static inline Val one(Graph *g, Op op, Val a) { return build1(g, op, a); }
 Val with_consts(Graph *g, Op op, Val a, double al, double be);
 Val scalar_like(Graph *g, Val like, double v);
@@ -215,30 +230,29 @@ Val along_axis(Graph *g, Val a, int axis, int rank);
 Val repeat_each(Graph *g, Val a, int axis, int64_t times);
 Val repeat_whole(Graph *g, Val a, int axis, int64_t times);
 Val concat_many(Graph *g, int n, const Val *v, int axis);
-Val iota(Graph *g, int64_t n);                         /* i64: 0 1 2 ... */
-Val negative_wraps(Graph *g, Val index, int64_t n);    /* python's negative indices */
-Val narrow(OnnxNode *n, Val v, int32_t data_type);     /* convert to an ONNX element type */
+Val iota(Graph *g, int64_t n);                      /* i64: 0 1 2 ... */
+Val negative_wraps(Graph *g, Val index, int64_t n); /* python's negative indices */
+Val narrow(OnnxNode *n, Val v, int32_t data_type);  /* convert to an ONNX element type */
 
-/* ---- the table --------------------------------------------------------------------------- */
+/* ---- the table ---------------------------------------------------------- */
 
 typedef struct OnnxOp {
     const char *name;
-    int since;          /* oldest opset it reads */
+    int since; /* oldest opset it reads */
     bool (*import)(OnnxNode *n);
-    unsigned weights;   /* operands that are trainable weights by role: bit mask */
-    const char *domain; /* NULL: ai.onnx */
-    Op native;          /* for importers of many operators: the native one */
+    unsigned weights;    /* operands that are trainable weights by role: bit mask */
+    const char *domain;  /* NULL: ai.onnx */
+    Op native;           /* for importers of many operators: the native one */
     const char *al, *be; /* attributes that become its constants, with their defaults */
     double al0, be0;
-    bool sequences;     /* takes sequences as operands */
+    bool sequences; /* takes sequences as operands */
 } OnnxOp;
 
 /* One array per family (import_*.c), ended by a NULL name. */
-extern const OnnxOp onnx_pointwise[], onnx_shape[], onnx_reduce[], onnx_linear[], onnx_conv[],
-    onnx_norm[], onnx_index[], onnx_loss[], onnx_random[], onnx_constant[], onnx_attention[],
-    onnx_rnn[], onnx_control[], onnx_image[], onnx_quant[], onnx_vendor[],
-    onnx_resize[], onnx_sequence[], onnx_training[],
-    onnx_state[], onnx_signal[];
+extern const OnnxOp onnx_pointwise[], onnx_shape[], onnx_reduce[], onnx_linear[],
+    onnx_conv[], onnx_norm[], onnx_index[], onnx_loss[], onnx_random[], onnx_constant[],
+    onnx_attention[], onnx_rnn[], onnx_control[], onnx_image[], onnx_quant[], onnx_vendor[],
+    onnx_resize[], onnx_sequence[], onnx_training[], onnx_state[], onnx_signal[];
 const char *canonical_domain(const char *domain); /* "" for ai.onnx */
 const OnnxOp *onnx_op_find(const char *domain, const char *name);
 

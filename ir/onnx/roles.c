@@ -1,8 +1,9 @@
 /* roles.c -- which float tensors of the file train (the rule is stated in onnx.h).
  *
- * Decided by evidence, not by names: how a tensor is used, and whether its values can be the
- * outcome of training at all.  A rotary table obeys x[p+1] + x[p-1] = 2 cos(w) x[p] in every
- * column; a mask holds 0, 1 and large negative numbers only; random weights do neither. */
+ * Decided by evidence, not by names: how a tensor is used, and whether its values can be
+ * the outcome of training at all.  A rotary table obeys x[p+1] + x[p-1] = 2 cos(w) x[p] in
+ * every column; a mask holds 0, 1 and large negative numbers only; random weights do
+ * neither. */
 #include "onnx_int.h"
 #include <fnmatch.h>
 #include <math.h>
@@ -62,7 +63,7 @@ Roles *roles_find(Import *x)
     return r;
 }
 
-/* ---- use ---------------------------------------------------------------------------- */
+/* ---- use ---------------------------------------------------------------- */
 
 static bool moves_data(const char *op)
 {
@@ -97,7 +98,8 @@ static bool is_weight(const Import *x, const char *name, int depth)
         const OnnxOp *op = onnx_op_find(canonical_domain(pb(u->node->domain)), type);
         if (op && u->slot < 32 && op->weights >> u->slot & 1)
             return true;
-        if (strcmp(type, "Add") == 0 && computed_by_weights(x, pb(u->node->input[!u->slot])))
+        if (strcmp(type, "Add") == 0 &&
+            computed_by_weights(x, pb(u->node->input[!u->slot])))
             return true; /* a bias */
         if (moves_data(type) && u->slot == 0 && depth < 4 && u->node->n_output &&
             is_weight(x, pb(u->node->output[0]), depth + 1))
@@ -109,7 +111,7 @@ static bool is_weight(const Import *x, const char *name, int depth)
 bool role_is_weight(const Import *x, const char *name) { return is_weight(x, name, 0); }
 bool role_promotes_constants(const Import *x) { return x->roles->nothing_else; }
 
-/* ---- values --------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------- */
 
 enum { MASKED = -50 }; /* at or below: "minus infinity" of an additive mask */
 
@@ -144,7 +146,8 @@ static bool looks_like_progression(const Tensor *t)
     return arithmetic || geometric;
 }
 
-/* Sampled sinusoid (or constant) along a column of n elements?  *moves: it is not constant. */
+/* Sampled sinusoid (or constant) along a column of n elements?  *moves: it is not
+ * constant. */
 static bool is_wave(const Tensor *t, int64_t at, int64_t stride, int64_t n, bool *moves)
 {
     double xy = 0, xx = 0, top = 0, lo = INFINITY, hi = -INFINITY, worst = 0;
@@ -186,7 +189,7 @@ static bool looks_like_waves(const Tensor *t)
     return false;
 }
 
-/* ---- the rule ---------------------------------------------------------------------------- */
+/* ---- the rule ----------------------------------------------------------- */
 
 static bool listed(const OnnxOptions *opt, const char *name)
 {
@@ -221,9 +224,10 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
     return VAL_PARAM;
 }
 
-/* ---- gradient paths ------------------------------------------------------------------------ */
+/* ---- gradient paths ----------------------------------------------------- */
 
-/* Backwards over the schedule: does a differentiable path lead from a value to an output? */
+/* Backwards over the schedule: does a differentiable path lead from a value to an
+ * output? */
 void roles_finish(Import *x)
 {
     Graph *g = x->g;

@@ -1,7 +1,7 @@
 /* tensor.c -- TensorProto to tensors: raw, typed and external data of every element type.
  *
- * Types without a native counterpart are widened to one that holds their values (i8, i16, u16
- * to i32; u32, u64 to i64).  Raw data of native types is referenced where it lies. */
+ * Types without a native counterpart are widened to one that holds their values (i8, i16,
+ * u16 to i32; u32, u64 to i64).  Raw data of native types is referenced where it lies. */
 #include "onnx_int.h"
 #include <stdlib.h>
 #include <string.h>
@@ -9,24 +9,37 @@
 typedef struct {
     const char *name;
     DType dt;
-    int8_t size;   /* bytes in raw data; 0: not supported */
+    int8_t size; /* bytes in raw data; 0: not supported */
     bool is_signed;
 } DataType;
 
 static const DataType data_types[] = {
-    [1] = {"float", DT_F32, 4, true},    [2] = {"uint8", DT_U8, 1, false},
-    [3] = {"int8", DT_I32, 1, true},     [4] = {"uint16", DT_I32, 2, false},
-    [5] = {"int16", DT_I32, 2, true},    [6] = {"int32", DT_I32, 4, true},
-    [7] = {"int64", DT_I64, 8, true},    [8] = {"string", DT_NONE, 0, false},
-    [9] = {"bool", DT_BOOL, 1, false},   [10] = {"float16", DT_F16, 2, true},
-    [11] = {"double", DT_F64, 8, true},  [12] = {"uint32", DT_I64, 4, false},
-    [13] = {"uint64", DT_I64, 8, false}, [14] = {"complex64", DT_NONE, 0, false},
-    [15] = {"complex128", DT_NONE, 0, false}, [16] = {"bfloat16", DT_BF16, 2, true},
-    [17] = {"float8e4m3fn", DT_NONE, 0, false}, [18] = {"float8e4m3fnuz", DT_NONE, 0, false},
-    [19] = {"float8e5m2", DT_NONE, 0, false}, [20] = {"float8e5m2fnuz", DT_NONE, 0, false},
-    [21] = {"uint4", DT_NONE, 0, false}, [22] = {"int4", DT_NONE, 0, false},
-    [23] = {"float4e2m1", DT_NONE, 0, false}, [24] = {"float8e8m0", DT_NONE, 0, false},
-    [25] = {"uint2", DT_NONE, 0, false}, [26] = {"int2", DT_NONE, 0, false},
+    [1] = {"float", DT_F32, 4, true},
+    [2] = {"uint8", DT_U8, 1, false},
+    [3] = {"int8", DT_I32, 1, true},
+    [4] = {"uint16", DT_I32, 2, false},
+    [5] = {"int16", DT_I32, 2, true},
+    [6] = {"int32", DT_I32, 4, true},
+    [7] = {"int64", DT_I64, 8, true},
+    [8] = {"string", DT_NONE, 0, false},
+    [9] = {"bool", DT_BOOL, 1, false},
+    [10] = {"float16", DT_F16, 2, true},
+    [11] = {"double", DT_F64, 8, true},
+    [12] = {"uint32", DT_I64, 4, false},
+    [13] = {"uint64", DT_I64, 8, false},
+    [14] = {"complex64", DT_NONE, 0, false},
+    [15] = {"complex128", DT_NONE, 0, false},
+    [16] = {"bfloat16", DT_BF16, 2, true},
+    [17] = {"float8e4m3fn", DT_NONE, 0, false},
+    [18] = {"float8e4m3fnuz", DT_NONE, 0, false},
+    [19] = {"float8e5m2", DT_NONE, 0, false},
+    [20] = {"float8e5m2fnuz", DT_NONE, 0, false},
+    [21] = {"uint4", DT_NONE, 0, false},
+    [22] = {"int4", DT_NONE, 0, false},
+    [23] = {"float4e2m1", DT_NONE, 0, false},
+    [24] = {"float8e8m0", DT_NONE, 0, false},
+    [25] = {"uint2", DT_NONE, 0, false},
+    [26] = {"int2", DT_NONE, 0, false},
 };
 
 static const DataType *data_type(int32_t t)
@@ -91,7 +104,8 @@ static bool raw_place(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out,
         TRY(external_map(m, location, &map, d));
         if (!decimal(external_key(p, "offset"), &place[0]) ||
             !decimal(external_key(p, "length"), &place[1]) || place[0] > map.size)
-            return fail(d, "tensor '%s': external data outside '%s'", pb(p->name), location);
+            return fail(d, "tensor '%s': external data outside '%s'", pb(p->name),
+                        location);
         if (!external_key(p, "length"))
             place[1] = map.size - place[0];
         int folder = slash ? (int)(slash - m->path) + 1 : 0;
@@ -150,7 +164,8 @@ static bool load_typed(OnnxModel *m, const Onnx__TensorProto *p, const DataType 
         return fail(d, "tensor '%s' of %lld %s has %zu elements of data", pb(p->name),
                     (long long)count, type->name, have);
     Tensor *t = &out->t;
-    if (type->dt == DT_F32 || type->dt == DT_F64 || (type->dt == DT_I64 && p->n_int64_data)) {
+    if (type->dt == DT_F32 || type->dt == DT_F64 ||
+        (type->dt == DT_I64 && p->n_int64_data)) {
         t->data = type->dt == DT_F32   ? (void *)p->float_data
                   : type->dt == DT_F64 ? (void *)p->double_data
                                        : (void *)p->int64_data;
@@ -174,8 +189,9 @@ bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag
     const DataType *type = data_type(p->data_type);
     *out = (OnnxTensor){0};
     if (!type->size)
-        return fail_status(d, EXIT_UNSUPPORTED, "tensor '%s': element type %s is not supported",
-                           pb(p->name), type->name);
+        return fail_status(d, EXIT_UNSUPPORTED,
+                           "tensor '%s': element type %s is not supported", pb(p->name),
+                           type->name);
     TRY(shape_of(p, type->dt, &out->t.type, d));
     if (p->has_raw_data || p->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL)
         return load_raw(m, p, type, out, d);

@@ -1,9 +1,10 @@
-/* ties.c -- weights that share memory in the model: restored on request, suspected otherwise.
+/* ties.c -- weights that share memory in the model: restored on request, suspected
+ * otherwise.
  *
- * Exporters cut ties: a head that reuses the embedding matrix becomes a transposed copy of it.
- * Two parameters with the same values, or transposed ones, where the values are not all the same
- * (as after an initialisation to 0 or 1) are reported.  Comparisons stop at the first difference,
- * so this costs little where nothing is tied. */
+ * Exporters cut ties: a head that reuses the embedding matrix becomes a transposed copy of
+ * it. Two parameters with the same values, or transposed ones, where the values are not all
+ * the same (as after an initialisation to 0 or 1) are reported.  Comparisons stop at the
+ * first difference, so this costs little where nothing is tied. */
 #include "onnx_int.h"
 #include <string.h>
 
@@ -30,18 +31,22 @@ void report_ties(Import *x)
     uint32_t *param = NEW(x->a, uint32_t, g->nvals), n = 0;
     for (uint32_t i = 1; i < g->nvals; i++) {
         Tensor t = graph_tensor(g, (Val){i});
-        if (g->vals[i].kind == VAL_PARAM && t.data && t.type.rank > 0 && !tensor_is_uniform(&t))
+        if (g->vals[i].kind == VAL_PARAM && t.data && t.type.rank > 0 &&
+            !tensor_is_uniform(&t))
             param[n++] = i;
     }
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t j = i + 1; j < n; j++) {
-            Tensor a = graph_tensor(g, (Val){param[i]}), b = graph_tensor(g, (Val){param[j]});
+            Tensor a = graph_tensor(g, (Val){param[i]}),
+                   b = graph_tensor(g, (Val){param[j]});
             bool same = type_equal(&a.type, &b.type) && same_values(&a, &b, false);
-            bool turned = !same && transposes(&a.type, &b.type) && same_values(&a, &b, true);
+            bool turned =
+                !same && transposes(&a.type, &b.type) && same_values(&a, &b, true);
             const char *kept = g->vals[param[i]].name, *copy = g->vals[param[j]].name;
             if (same || turned)
-                note(x, ONNX_REMARK, copy, "has the %svalues of '%s': if they are one weight, "
-                                           "restore the tie with --tie %s=%s",
+                note(x, ONNX_REMARK, copy,
+                     "has the %svalues of '%s': if they are one weight, "
+                     "restore the tie with --tie %s=%s",
                      turned ? "transposed " : "", kept, kept, copy);
         }
 }

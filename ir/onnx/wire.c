@@ -1,11 +1,11 @@
 /* wire.c -- the protobuf wire form of a model, checked before protobuf-c sees it.
  *
- * protobuf-c recurses without limit, keeps unknown fields and copies every bytes field.  This
- * walk knows only which fields of which message are messages.  It checks lengths, nesting and
- * counts, and writes the copy that protobuf-c reads: fields that nobody needs are dropped, and
- * each TensorProto.raw_data is replaced by its place (offset and size in the file, two 64-bit
- * numbers), so weights stay in the mapping.  Inner lengths are patched in as 5-byte varints.
- * Linear in the size of the file.
+ * protobuf-c recurses without limit, keeps unknown fields and copies every bytes field.
+ * This walk knows only which fields of which message are messages.  It checks lengths,
+ * nesting and counts, and writes the copy that protobuf-c reads: fields that nobody needs
+ * are dropped, and each TensorProto.raw_data is replaced by its place (offset and size in
+ * the file, two 64-bit numbers), so weights stay in the mapping.  Inner lengths are patched
+ * in as 5-byte varints. Linear in the size of the file.
  *
  * https://protobuf.dev/programming-guides/encoding */
 #include "onnx_int.h"
@@ -15,14 +15,29 @@
 enum { MAX_DEPTH = 64, MAX_MESSAGES = 1 << 23, LENGTH_BYTES = 5 };
 
 typedef enum {
-    M_LEAF, M_MODEL, M_GRAPH, M_NODE, M_ATTRIBUTE, M_TENSOR, M_SPARSE, M_VALUE_INFO, M_TYPE,
-    M_TENSOR_TYPE, M_ELEM_TYPE, M_MAP_TYPE, M_SHAPE, M_FUNCTION, M_COUNT
+    M_LEAF,
+    M_MODEL,
+    M_GRAPH,
+    M_NODE,
+    M_ATTRIBUTE,
+    M_TENSOR,
+    M_SPARSE,
+    M_VALUE_INFO,
+    M_TYPE,
+    M_TENSOR_TYPE,
+    M_ELEM_TYPE,
+    M_MAP_TYPE,
+    M_SHAPE,
+    M_FUNCTION,
+    M_COUNT
 } Message;
 
 /* Fields that are kept, and which of them are messages. */
 typedef struct {
     uint32_t keep;
-    struct { uint8_t field, message; } sub[9];
+    struct {
+        uint8_t field, message;
+    } sub[9];
 } Layout;
 
 #define F(n) (1u << (n))
@@ -31,19 +46,31 @@ static const Layout layout[M_COUNT] = {
     [M_MODEL] = {F(1) | F(2) | F(3) | F(7) | F(8) | F(25),
                  {{7, M_GRAPH}, {8, M_LEAF}, {25, M_FUNCTION}}},
     [M_GRAPH] = {F(1) | F(2) | F(5) | F(11) | F(12) | F(15),
-                 {{1, M_NODE}, {5, M_TENSOR}, {11, M_VALUE_INFO}, {12, M_VALUE_INFO},
+                 {{1, M_NODE},
+                  {5, M_TENSOR},
+                  {11, M_VALUE_INFO},
+                  {12, M_VALUE_INFO},
                   {15, M_SPARSE}}},
     [M_NODE] = {F(1) | F(2) | F(3) | F(4) | F(5) | F(7), {{5, M_ATTRIBUTE}}},
     [M_ATTRIBUTE] = {~(F(13) | F(0)),
-                     {{5, M_TENSOR}, {6, M_GRAPH}, {10, M_TENSOR}, {11, M_GRAPH}, {14, M_TYPE},
-                      {15, M_TYPE}, {22, M_SPARSE}, {23, M_SPARSE}}},
-    [M_TENSOR] = {F(1) | F(2) | F(4) | F(5) | F(6) | F(7) | F(8) | F(9) | F(10) | F(11) | F(13) |
-                      F(14),
+                     {{5, M_TENSOR},
+                      {6, M_GRAPH},
+                      {10, M_TENSOR},
+                      {11, M_GRAPH},
+                      {14, M_TYPE},
+                      {15, M_TYPE},
+                      {22, M_SPARSE},
+                      {23, M_SPARSE}}},
+    [M_TENSOR] = {F(1) | F(2) | F(4) | F(5) | F(6) | F(7) | F(8) | F(9) | F(10) | F(11) |
+                      F(13) | F(14),
                   {{13, M_LEAF}}},
     [M_SPARSE] = {F(1) | F(2) | F(3), {{1, M_TENSOR}, {2, M_TENSOR}}},
     [M_VALUE_INFO] = {F(1) | F(2), {{2, M_TYPE}}},
     [M_TYPE] = {F(1) | F(4) | F(5) | F(8) | F(9),
-                {{1, M_TENSOR_TYPE}, {4, M_ELEM_TYPE}, {5, M_MAP_TYPE}, {8, M_TENSOR_TYPE},
+                {{1, M_TENSOR_TYPE},
+                 {4, M_ELEM_TYPE},
+                 {5, M_MAP_TYPE},
+                 {8, M_TENSOR_TYPE},
                  {9, M_ELEM_TYPE}}},
     [M_TENSOR_TYPE] = {F(1) | F(2), {{2, M_SHAPE}}},
     [M_ELEM_TYPE] = {F(1), {{1, M_TYPE}}},
@@ -141,16 +168,28 @@ static bool field(Walk *w, Message m, const uint8_t **p, const uint8_t *end)
     uint32_t number = (uint32_t)(key >> 3);
     size_t tag_bytes = (size_t)(*p - tag);
     if (!number || key >> 32)
-        return fail(w->d, "not an ONNX model: bad field at byte %zu", (size_t)(tag - w->start));
+        return fail(w->d, "not an ONNX model: bad field at byte %zu",
+                    (size_t)(tag - w->start));
     bool keep = number < 32 && layout[m].keep >> number & 1;
     const uint8_t *body = *p;
     switch (key & 7) {
-    case 0: TRY(varint(w, p, end, &n)); n = 0; break;
-    case 1: n = 8; break;
-    case 5: n = 4; break;
-    case 2: TRY(varint(w, p, end, &n)); body = *p; break;
+    case 0:
+        TRY(varint(w, p, end, &n));
+        n = 0;
+        break;
+    case 1:
+        n = 8;
+        break;
+    case 5:
+        n = 4;
+        break;
+    case 2:
+        TRY(varint(w, p, end, &n));
+        body = *p;
+        break;
     default:
-        return fail(w->d, "not an ONNX model: bad field at byte %zu", (size_t)(tag - w->start));
+        return fail(w->d, "not an ONNX model: bad field at byte %zu",
+                    (size_t)(tag - w->start));
     }
     if (n > (uint64_t)(end - *p))
         return fail(w->d,
