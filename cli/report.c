@@ -159,11 +159,12 @@ static void print_repeats(const Plan *p, FILE *f)
 static void print_time(const Job *j, FILE *f)
 {
     const Plan *p = j->plan;
-    fprintf(f, "time        predicted %.1f ms, %+.2f %% for recomputation (lower bound %+.2f %%)",
+    fprintf(f, "time        predicted %.4g ms, %+.2f %% for recomputation (lower bound %+.2f %%)",
             ms(p->predicted_ns), 100 * over(p->predicted_ns, p->base_ns),
             100 * over(p->bound_ns, p->base_ns));
     if (j->result.steps)
-        fprintf(f, "; measured %.1f ms", 1e3 * j->result.median);
+        fprintf(f, "; measured %.4g ms%s", 1e3 * j->measured,
+                j->result.steps == 1 ? " (one step, cold)" : "");
     fputc('\n', f);
     Timed *t = sort_steps(j);
     for (uint32_t i = 0; t && i < p->nstep && i < 2 * TOP; i++) {
@@ -381,7 +382,7 @@ char *report_json(const Job *j)
         set(o, "solve_seconds", real(j->info.solve_seconds));
     }
     set(o, "losses", losses_json(r));
-    set(o, "measured_ms", r->steps ? real(1e3 * r->median) : json_null());
+    set(o, "measured_ms", r->steps ? real(1e3 * j->measured) : json_null());
     if (r->seconds)
         set(o, "profile", profile_json(j));
     char *s = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17));

@@ -152,8 +152,8 @@ static void put_int(Wire *w, int number, uint8_t v)
     w->p[w->n++] = v;
 }
 
-/* y = x * w, with w[4] in the file `location`. */
-static void write_external(const char *path, const char *location)
+/* y = OP(x, w), with w[4] in the file `location`. */
+static void write_external(const char *path, const char *op, const char *location)
 {
     Wire entry = {{0}, 0}, tensor = {{0}, 0}, node = {{0}, 0}, value = {{0}, 0}, type = {{0}, 0},
          inner = {{0}, 0}, shape = {{0}, 0}, dim = {{0}, 0}, graph = {{0}, 0}, opset = {{0}, 0},
@@ -168,7 +168,8 @@ static void write_external(const char *path, const char *location)
     put_text(&node, 1, "x");
     put_text(&node, 1, "w");
     put_text(&node, 2, "y");
-    put_text(&node, 4, "Mul");
+    put_text(&node, 3, "the node");
+    put_text(&node, 4, op);
     put_int(&dim, 1, 4);
     put_field(&shape, 1, dim.p, dim.n);
     put_int(&inner, 1, 1);
@@ -277,15 +278,34 @@ END_TEST
 
 START_TEST(external_data)
 {
-    write_external("m.onnx", "gone.bin");
+    write_external("m.onnx", "Mul", "gone.bin");
     refused("m.onnx --loss mse", 1, "gone.bin");
-    write_external("m.onnx", "../../../../etc/hostname");
+    write_external("m.onnx", "Mul", "../../../../etc/hostname");
     refused("m.onnx --loss mse", 1, "hostname");
-    write_external("m.onnx", "short.bin");
+    write_external("m.onnx", "Mul", "short.bin");
     FILE *f = fopen("short.bin", "wb");
     fputs("123", f);
     fclose(f);
     refused("m.onnx --loss mse", 1, "'w'");
+}
+END_TEST
+
+/* The one message that may have more lines: what is unsupported, node by node. */
+START_TEST(unsupported)
+{
+    FILE *f = fopen("w.bin", "wb");
+    fwrite("0123456789abcdef", 1, 16, f);
+    fclose(f);
+    write_external("m.onnx", "Frobnicate", "w.bin");
+    int before = files_here() + 2;
+    ck_assert_int_eq(ckc("m.onnx --loss mse"), 2);
+    ck_assert_int_eq(files_here(), before);
+    char *err = slurp("err");
+    ck_assert_msg(strncmp(err, "ckc: m.onnx: ", 13) == 0, "%s", err);
+    ck_assert_ptr_nonnull(strstr(err, "the node"));
+    ck_assert_ptr_nonnull(strstr(err, "Frobnicate"));
+    ck_assert_ptr_nonnull(strstr(err, "17"));
+    free(err);
 }
 END_TEST
 
@@ -319,6 +339,26 @@ START_TEST(data)
 }
 END_TEST
 
+static void prints_as_parsed(const char *path)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    Plan p = {.g = &g};
+    char *text = slurp(path), *again = NULL;
+    size_t n = 0;
+    graph_init(&g, &a, &d);
+    ck_assert_msg(plan_parse(&p, text, &d), "%s", d.msg);
+    FILE *f = open_memstream(&again, &n);
+    ck_assert_ptr_nonnull(f);
+    plan_print(&p, f);
+    fclose(f);
+    ck_assert_str_eq(text, again);
+    free(text);
+    free(again);
+    arena_free(&a);
+}
+
 START_TEST(schedules)
 {
     FILE *f = fopen("bad.ckp", "w");
@@ -328,6 +368,7 @@ START_TEST(schedules)
     refused("run /dev/null", 1, "/dev/null");
     refused("run " MLP, 1, "model.onnx");
     accepted(MLP " --bind batch=4 --steps 0 --output m.ckc --quiet");
+    prints_as_parsed("m.ckc/step.ckp");
     ck_assert_int_eq(system("sed 's/arena [0-9]*/arena 64/' m.ckc/step.ckp >small.ckp"), 0);
     refused("run small.ckp", 1, "small.ckp");
     ck_assert_int_eq(system("sed 's/ scratch=[1-9][0-9]* / scratch=9000000 /' m.ckc/step.ckp "
@@ -476,6 +517,7 @@ Suite *suite_cli(void)
     tcase_add_test(c, truncated);
     tcase_add_test(c, malformed_fixtures);
     tcase_add_test(c, external_data);
+    tcase_add_test(c, unsupported);
     tcase_add_test(c, budgets);
     tcase_add_test(c, data);
     tcase_add_test(c, schedules);
