@@ -140,7 +140,7 @@ static Scope scope_of(const Sched *s, uint32_t i)
 }
 
 /* Does the text call a function worth keeping the result of? */
-static bool heavy(const KInst *in)
+bool sched_is_heavy(const KInst *in)
 {
     static const char *const call[] = {"EXP", "LOG", "TANH", "ERF", "POW", "SIN", "COS", "PHILOX"};
     for (size_t i = 0; in->kind == K_EXPR && i < sizeof call / sizeof *call; i++)
@@ -159,7 +159,7 @@ static void find_saved(Sched *s, int64_t row_buffer, bool *costly)
         int pass = sched_is_reduce(in) ? s->level[i] - 1 : s->level[i];
         if (in->kind == K_STORE && s->scope[i] == SCOPE_VECTOR)
             pass = s->last;
-        costly[i] = heavy(in);
+        costly[i] = sched_is_heavy(in);
         for (int a = 0; a < sched_nargs(in) && s->live[i]; a++) {
             int v = in->arg[a];
             if (s->scope[v] != SCOPE_VECTOR || !costly[v])

@@ -1,0 +1,84 @@
+/* c_shape.c -- how the loops of a C kernel are cut: items, blocks, lanes, chunks.
+ *
+ * Everything here follows from the shape alone, so that results do not depend on the machine. */
+#include "c_int.h"
+
+enum {
+    LANES = 32,          /* accumulators along a row */
+    COLUMNS = 256,       /* columns of a block */
+    FLAT_BLOCK = 4096,   /* elements of a pointwise item */
+    TILE_BLOCK = 64,     /* and beside a tile */
+    FEW_ITEMS = 32,      /* fewer rows or blocks than this: cut the reduced range */
+    CHUNK_ROW = 8192,    /* reduced points of a chunk, rows */
+    CHUNK_COLUMN = 256,  /* and columns */
+    MAX_CHUNKS = 64,
+    SCRATCH = 65536,     /* elements of partial results, all reductions together */
+    HEAVY = 16,          /* simple operations in a function like exp */
+};
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static int count_reductions(const Sched *s)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        n += s->live[i] && sched_is_reduce(&s->ins[i]);
+    return n;
+}
+
+/* Simple operations per point of the space. */
+static int64_t work_per_point(const Sched *s)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        n += !s->live[i] ? 0 : sched_is_heavy(&s->ins[i]) ? HEAVY : 1;
+    return n;
+}
+
+static void choose_chunks(Printer *pr)
+{
+    const Sched *s = pr->s;
+    bool row = s->kind == SCHED_ROW, few = pr->items < FEW_ITEMS;
+    int reductions = count_reductions(s);
+    pr->cut = 0;
+    while (!(s->red >> pr->cut & 1))
+        pr->cut++;
+    if (reductions == 0 || pr->items == 0 || (!few && (row || s->last > 0)))
+        return;
+    int64_t n = s->nred / (row ? CHUNK_ROW : CHUNK_COLUMN);
+    int64_t room = SCRATCH / (pr->items * pr->width * reductions);
+    n = n < MAX_CHUNKS ? n : MAX_CHUNKS;
+    n = n < room ? n : room;
+    int64_t unit = row && pr->cut == s->vec ? pr->lanes : 1;
+    int64_t steps = ceil_div(s->extent[pr->cut], unit);
+    n = n < steps ? n : steps;
+    if (n < 2)
+        return;
+    pr->chunk = ceil_div(steps, n) * unit;
+    pr->chunks = ceil_div(s->extent[pr->cut], pr->chunk);
+}
+
+void c_choose_loops(Printer *pr)
+{
+    const Sched *s = pr->s;
+    int64_t n = s->extent[s->vec], points = s->nitem * s->nred;
+    pr->blocks = pr->width = pr->tiles = 1;
+    if (s->kind == SCHED_ROW) {
+        for (pr->lanes = LANES; pr->lanes > n && pr->lanes > 1;)
+            pr->lanes /= 2;
+    } else {
+        pr->width = s->kind == SCHED_COLUMN ? COLUMNS : s->tile >= 0 ? TILE_BLOCK : FLAT_BLOCK;
+        if (n < pr->width)
+            pr->width = n > 0 ? n : 1;
+        pr->blocks = ceil_div(n, pr->width);
+        points *= n;
+    }
+    pr->items = s->nitem * pr->blocks;
+    if (s->tile >= 0) {
+        pr->tiles = ceil_div(s->extent[s->tile], TILE);
+        pr->items = pr->items / s->extent[s->tile] * pr->tiles;
+    }
+    pr->parallel = points * work_per_point(s) >= PARALLEL_WORK;
+    if (s->red)
+        choose_chunks(pr);
+}
