@@ -49,6 +49,7 @@ typedef struct {
     Search *worker;
     int nworkers;
     Seq best;               /* the schedule in the result */
+    Seq input;              /* the input order */
     int64_t spent;          /* moves of finished rounds */
 } Solver;
 
@@ -124,6 +125,7 @@ typedef struct {
     Search *search;
     int64_t moves, target;
     Cooling cooling;
+    bool afresh; /* from the input order instead of the best schedule */
 } Round;
 
 static void *run_round(void *arg)
@@ -133,7 +135,7 @@ static void *run_round(void *arg)
     return NULL;
 }
 
-/* One round on all workers from the same schedule and limit. */
+/* One round on all workers under the same limit. */
 static void run_workers(Solver *s, int64_t limit, Round round)
 {
     pthread_t thread[REMAT_MAX_THREADS];
@@ -143,7 +145,7 @@ static void run_workers(Solver *s, int64_t limit, Round round)
         board_set_budget(&w->board, limit);
         w->best_cost = INT64_MAX;
         w->moves = 0;
-        search_load(w, &s->best, s->r->alt);
+        search_load(w, round.afresh ? &s->input : &s->best, round.afresh ? NULL : s->r->alt);
         each[i] = round;
         each[i].s = s;
         each[i].search = w;
@@ -157,34 +159,34 @@ static void run_workers(Solver *s, int64_t limit, Round round)
         s->spent += s->worker[i].moves;
 }
 
-/* Lowers the limit towards the budget until a schedule fits it. */
+/* Until a schedule fits: rounds at the budget itself from the input order, and in between rounds that lower the limit
+ * towards it from the schedule of the least peak. */
 static void reach_budget(Solver *s)
 {
-    int64_t budget = s->options->budget;
-    static const double hot[] = {1, 4, 1, 16}, weight[] = {1, 8, 8, 0.125};
+    static const Cooling coolings[] = {{1, 0.02, 0.1}, {1, 0.01, 1}, {4, 0.01, 8}, {16, 0.01, 0.125}};
+    int64_t budget = s->options->budget, moves = 100 * (int64_t) s->p->nops + 5000;
     double stride = 0.05;
-    int64_t moves = 100 * (int64_t) s->p->nops + 5000;
     for (int round = 0; !s->r->feasible && !out_of_time(s); round++) {
-        int64_t peak = s->r->peak;
-        int64_t limit = peak - (int64_t) (stride * (double) peak) - 1;
-        limit = limit > budget ? limit : budget;
-        run_workers(s, limit, (Round){.moves = moves, .target = INT64_MAX - 1, 
-                                      .cooling = {hot[round % 4], 0.01, weight[round % 4]}});
+        int64_t peak = s->r->peak, limit = peak - (int64_t) (stride * (double) peak) - 1;
+        Round r = {.moves = moves, .target = INT64_MAX - 1, .cooling = coolings[round % 4], .afresh = round % 4 == 0};
+        run_workers(s, r.afresh || limit < budget ? budget : limit, r);
         for (int i = 0; i < s->nworkers; i++)
             if (s->worker[i].best_cost < INT64_MAX)
                 offer(s, &s->worker[i].best, s->spent);
         if (s->r->peak == peak) {
             stride = stride > 0.001 ? stride / 2 : stride;
-            moves *= 2;
+            moves += moves / 2;
         }
     }
 }
 
-/* Once the easy improvements are made: a quarter of what is left of the time for a better bound. */
+/* Once the easy improvements are made: a part of what is left of the time for a better bound, more if that can be the
+ * end of it. */
 static void raise_bound(Solver *s)
 {
     const RematOptions *o = s->options;
-    double now = rm_seconds(), seconds = s->deadline > 0 ? (s->deadline - now) / 4 : 2;
+    bool near = (double) (s->r->cost - s->r->lower_bound) < 0.02 * (double) s->r->lower_bound;
+    double now = rm_seconds(), seconds = s->deadline > 0 ? (s->deadline - now) / (near ? 4 : 12) : 2;
     RematBound bound = {.cost = s->r->lower_bound, .node = -1};
     bool stop_may_shift = s->deadline == 0 && o->gap > 0; /* it would depend on time */
     if (!o->no_bound && !stop_may_shift)
@@ -192,16 +194,30 @@ static void raise_bound(Solver *s)
     s->r->lower_bound = bound.cost < s->r->cost ? bound.cost : s->r->cost;
 }
 
+/* Rounds after the first: hot enough to leave the basin, or cool to settle in it; a light weight explores outside the
+ * budget. The best schedule is deep in its own basin: some rounds start afresh from the input order instead. */
+static const struct {
+    Cooling cooling;
+    int64_t part; /* of the full length: 1 / part */
+    bool afresh;
+} plan[] = {
+    {{1, 0.02, 0.1}, 1, true},  {{0.2, 0.01, 1}, 4, false},    {{1, 0.02, 1}, 1, false},
+    {{0.2, 0.01, 1}, 4, false}, {{8, 0.02, 0.125}, 4, true},
+};
+
 static void improve(Solver *s)
 {
-    static const double hot[] = {1, 0.2, 8, 0.2}, weight[] = {1, 0.125, 8};
-    int64_t moves = 200 * (int64_t) s->p->nops + 5000;
+    enum { PLAN = sizeof plan / sizeof *plan };
+    int64_t moves = 100 * (int64_t) s->p->nops + 2500;
     for (int round = 0; !out_of_time(s) && !good_enough(s); round++) {
         int64_t left = s->options->max_moves > 0 ? s->options->max_moves - s->spent : INT64_MAX;
-        Round r = {.moves = moves < left ? moves : left, .target = target_cost(s),
-                   .cooling = {hot[round % 4], 0.01, weight[round / 4 % 3]}};
-        if (round == 0) /* first down from the start, for those who are in a hurry */
-            r.cooling = (Cooling){0.02, 0.002, 1};
+        Round r = {.moves = moves, .target = target_cost(s), .cooling = {0.02, 0.002, 1}};
+        if (round > 0) { /* the first one only goes down from the start, for those who are in a hurry */
+            r.cooling = plan[(round - 1) % PLAN].cooling;
+            r.moves /= plan[(round - 1) % PLAN].part;
+            r.afresh = plan[(round - 1) % PLAN].afresh;
+        }
+        r.moves = r.moves < left ? r.moves : left;
         s->worker[0].improved = on_improvement;
         s->worker[0].user = s;
         run_workers(s, s->options->budget, r);
@@ -209,8 +225,8 @@ static void improve(Solver *s)
         for (int i = 0; i < s->nworkers; i++)
             if (s->worker[i].best_cost < INT64_MAX)
                 offer(s, &s->worker[i].best, s->spent);
-        if (moves < 20000 * (int64_t) s->p->nops)
-            moves += moves / 2;
+        if (round > 0 && plan[(round - 1) % PLAN].part == 1 && moves < 20000 * (int64_t) s->p->nops)
+            moves *= 2;
         if (round == 3 && !good_enough(s))
             raise_bound(s);
     }
@@ -233,8 +249,10 @@ static void offer_order(Solver *s, const int32_t *order)
 static void start_schedules(Solver *s)
 {
     int32_t n = s->p->nops, *order = RM_NEW(int32_t, n);
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
         order[i] = i;
+        seq_push(&s->input, i);
+    }
     offer_order(s, order);
     if (!s->r->feasible) {
         order_greedy(s->p, order);
@@ -300,6 +318,7 @@ static void solver_finish(Solver *s)
         search_free(&s->worker[i]);
     free(s->worker);
     seq_free(&s->best);
+    seq_free(&s->input);
 }
 
 bool remat_solve(const RematInstance *inst, const RematOptions *options, RematResult *result,
