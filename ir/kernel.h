@@ -109,6 +109,7 @@ void k_store_at(Kernel *k, int operand, int v, int64_t offset, const int64_t *st
  *   F(k, j)      element j of operand k as REAL       I(k, j)  as int64_t
  *   SETF(k,j,v)  store                                SETI(k,j,v)
  *   REAL         the arithmetic type; write constants as R(0.5)
+ *   Operands are named by literals, no two share memory, and every element is stored.
  *   EXP LOG TANH SQRT ERF POW FLOOR ... as in exprs (kernel_math.h lists them)
  * No preprocessor lines and no // comments inside the text. */
 #define KERNEL(id, ...)                                                                      \

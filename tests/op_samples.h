@@ -10,21 +10,21 @@ typedef struct {
     Arena arena;
     Diag diag;
     Graph g;
-    uint64_t seed;         /* state of the generator */
-    DType dt;              /* of the float operands */
-    bool empty;            /* shapes may have extents of 0 */
+    uint64_t seed; /* state of the generator */
+    DType dt;      /* of the float operands */
+    bool empty;    /* shapes may have extents of 0 */
     Op op;
     int nin;
     Val in[SAMPLE_IN], out[MAX_OUT];
     Tensor data[SAMPLE_IN];
 } Sample;
 
-/* False: the operator has no sampler.  Otherwise s->diag tells whether the node was built; all
- * choices follow from op, dt and trial.  Free with sample_free. */
+/* False: the operator has no sampler.  Otherwise s->diag tells whether the node was built;
+ * all choices follow from op, dt and trial.  Free with sample_free. */
 bool sample_make(Sample *s, Op op, DType dt, int trial);
 void sample_free(Sample *s);
-uint64_t sample_next(Sample *s);                           /* random bits */
+uint64_t sample_next(Sample *s); /* random bits */
 double sample_real(Sample *s, double lo, double hi);
-int sample_int(Sample *s, int lo, int hi);                 /* in [lo, hi] */
+int sample_int(Sample *s, int lo, int hi); /* in [lo, hi] */
 
 #endif

@@ -21,8 +21,8 @@ enum { TRIALS = 6 };
 static void make(Sample *s, Op op, DType dt, int trial)
 {
     ck_assert_msg(sample_make(s, op, dt, trial), "%s has no sampler", op_table[op]->name);
-    ck_assert_msg(!s->diag.failed && s->out[0].i, "%s, trial %d: %s", op_table[op]->name, trial,
-                  s->diag.msg);
+    ck_assert_msg(!s->diag.failed && s->out[0].i, "%s, trial %d: %s", op_table[op]->name,
+                  trial, s->diag.msg);
 }
 
 /* Every value of the graph; inputs are the sample's. */
@@ -31,8 +31,8 @@ static void **evaluate(Sample *s)
     void **data = NEW(&s->arena, void *, s->g.nvals);
     for (int i = 0; i < s->nin; i++)
         data[s->in[i].i] = s->data[i].data;
-    ck_assert_msg(graph_eval(&s->g, data, &s->arena, &s->diag), "%s: %s", op_table[s->op]->name,
-                  s->diag.msg);
+    ck_assert_msg(graph_eval(&s->g, data, &s->arena, &s->diag), "%s: %s",
+                  op_table[s->op]->name, s->diag.msg);
     return data;
 }
 
@@ -46,15 +46,15 @@ static char *print(const Graph *g)
     return text;
 }
 
-/* ---- evaluation and text form ------------------------------------------------------------ */
+/* ---- evaluation and text form -------------------------------------------------------- */
 
 static void check_text(Sample *s)
 {
     Graph copy;
     char *before = print(&s->g);
     graph_init(&copy, &s->arena, &s->diag);
-    ck_assert_msg(graph_parse(&copy, before, &s->diag) && graph_verify(&copy, &s->diag), "%s\n%s",
-                  s->diag.msg, before);
+    ck_assert_msg(graph_parse(&copy, before, &s->diag) && graph_verify(&copy, &s->diag),
+                  "%s\n%s", s->diag.msg, before);
     char *after = print(&copy);
     ck_assert_str_eq(before, after);
     free(before);
@@ -75,7 +75,7 @@ START_TEST(evaluate_and_print)
 }
 END_TEST
 
-/* ---- gradients ------------------------------------------------------------------------------ */
+/* ---- gradients ----------------------------------------------------------------------- */
 
 /* sum(out[0] * weight), with data for the weight appended to the sample. */
 static Val weighted_sum(Sample *s)
@@ -112,7 +112,8 @@ static void check_gradient(Sample *s, int trial)
     uint32_t norder = s->g.norder;
     ck_assert_msg(autodiff(&s->g, of, s->in, (uint32_t)s->nin, grad), "%s: %s",
                   op_table[s->op]->name, s->diag.msg);
-    ck_assert_msg(graph_verify(&s->g, &s->diag), "%s: %s", op_table[s->op]->name, s->diag.msg);
+    ck_assert_msg(graph_verify(&s->g, &s->diag), "%s: %s", op_table[s->op]->name,
+                  s->diag.msg);
     void **data = evaluate(s);
     for (int i = 0; i < s->nin; i++) {
         if (s->g.vals[s->in[i].i].kind != VAL_PARAM)
@@ -123,14 +124,17 @@ static void check_gradient(Sample *s, int trial)
             Tensor t = {s->data[i].type, grad[i].i ? data[grad[i].i] : NULL};
             double got = grad[i].i ? tensor_f(&t, j) : 0;
             double want = difference(s, of, norder, &s->data[i], j);
-            ck_assert_msg(fabs(got - want) <= 1e-6 * (1 + fabs(want)),
-                          "%s, trial %d: gradient of operand %d [%d] is %.9g, differences give "
-                          "%.9g", op_table[s->op]->name, trial, i, (int)j, got, want);
+            ck_assert_msg(
+                fabs(got - want) <= 1e-6 * (1 + fabs(want)),
+                "%s, trial %d: gradient of operand %d [%d] is %.9g, differences give "
+                "%.9g",
+                op_table[s->op]->name, trial, i, (int)j, got, want);
         }
     }
 }
 
-/* Operators that stand for a derivative already, or draw, or end a step, have no gradient. */
+/* Operators that stand for a derivative already, or draw, or end a step, have no gradient.
+ */
 static bool differentiable(const Sample *s)
 {
     const OpDef *def = op_table[s->op];
@@ -160,12 +164,13 @@ START_TEST(gradients)
 }
 END_TEST
 
-/* ---- attributes and operands from a hostile file --------------------------------------------------------- */
+/* ---- attributes and operands from a hostile file ------------------------------------- */
 
 /* Replace one entry of one attribute. */
 static void spoil(Sample *s, const OpDef *def, void *attr)
 {
-    static const int64_t nasty[] = {-1, 0, 1, 2, 3, 7, -3, 1000, INT32_MAX, INT32_MIN,
+    static const int64_t nasty[] = {-1,        0,         1,         2,         3,
+                                    7,         -3,        1000,      INT32_MAX, INT32_MIN,
                                     INT64_MAX, INT64_MIN, 1LL << 40, 1LL << 62};
     const AttrDef *a = &def->attrs[sample_int(s, 0, (int)def->nattrs - 1)];
     char *at = (char *)attr + a->off;
@@ -202,8 +207,8 @@ static void swap_operand(Sample *s)
     s->in[i] = graph_value(&s->g, "swapped", t, VAL_INPUT);
 }
 
-/* Whatever attributes and operands, an operator is refused with a message or computes inside its
- * operands. */
+/* Whatever attributes and operands, an operator is refused with a message or computes
+ * inside its operands. */
 static void try_hostile(Op op, int trial)
 {
     Sample s;
@@ -234,7 +239,7 @@ START_TEST(hostile)
 }
 END_TEST
 
-/* ---- generated C ------------------------------------------------------------------------------ */
+/* ---- generated C --------------------------------------------------------------------- */
 
 typedef struct {
     Sample s;
@@ -261,8 +266,8 @@ static void lower(Compiled *c)
     bool *live = NEW(&c->s.arena, bool, g->nvals);
     memset(live, true, g->nvals);
     ck_assert_msg(kernel_of(&c->k, &c->s.arena, g, g->order, 1, live, c->vals, &c->nread,
-                            &c->nwrite, &c->s.diag), "%s: %s", op_table[c->s.op]->name,
-                  c->s.diag.msg);
+                            &c->nwrite, &c->s.diag),
+                  "%s: %s", op_table[c->s.op]->name, c->s.diag.msg);
 }
 
 static void compare(const Compiled *c, const Tensor *got, const Tensor *want)
@@ -275,7 +280,8 @@ static void compare(const Compiled *c, const Tensor *got, const Tensor *want)
     for (int64_t j = 0; j < type_count(&want->type); j++) {
         double a = tensor_f(got, j), b = tensor_f(want, j);
         bool same = a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= tol * scale;
-        ck_assert_msg(same, "%s %s, trial %d: element %d is %.9g in C, %.9g in the reference",
+        ck_assert_msg(same,
+                      "%s %s, trial %d: element %d is %.9g in C, %.9g in the reference",
                       op_table[c->s.op]->name, dtype_name[c->s.dt], c->trial, (int)j, a, b);
     }
 }
@@ -291,8 +297,9 @@ static void check_items(Compiled *c, void *const *op, const Tensor *want)
     for (int64_t i = c->k.items; i-- > 0;)
         c->k.body->ref(i, c->k.p, c->k.q, t);
     for (int i = 0; i < c->nwrite; i++)
-        ck_assert_msg(memcmp(op[c->nread + i], want[i].data, (size_t)type_bytes(&want[i].type)) == 0,
-                      "%s, trial %d: the order of items matters", op_table[c->s.op]->name, c->trial);
+        ck_assert_msg(
+            memcmp(op[c->nread + i], want[i].data, (size_t)type_bytes(&want[i].type)) == 0,
+            "%s, trial %d: the order of items matters", op_table[c->s.op]->name, c->trial);
 }
 
 static void run_and_compare(Compiled *c, void (*fn)(void *const *))

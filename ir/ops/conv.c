@@ -1,9 +1,11 @@
-/* conv.c -- convolution and its two gradients, direct loops over up to three spatial dimensions.
+/* conv.c -- convolution and its two gradients, direct loops over up to three spatial
+ * dimensions.
  *
- * The three are partial derivatives of one trilinear form  sum g * w * x,  so each one's gradient
- * is made of the other two.  Rows are computed CHUNK outputs at a time in registers; the range of
- * outputs whose window stays inside is computed, not tested.  f32 and bf16 have library routines;
- * the loops serve f64, the reference and back ends without a library. */
+ * The three are partial derivatives of one trilinear form  sum g * w * x,  so each one's
+ * gradient is made of the other two.  Rows are computed CHUNK outputs at a time in
+ * registers; the range of outputs whose window stays inside is computed, not tested.  f32
+ * and bf16 have library routines; the loops serve f64, the reference and back ends without
+ * a library. */
 #include "layout.h"
 #include "../kernel_math.h"
 
@@ -13,7 +15,7 @@ static const AttrDef conv_attrs[] = {
     ATTR(ConvAttrs, shape, AT_INTS, 0),
 };
 
-/* ---- inference ------------------------------------------------------------------------ */
+/* ---- inference ----------------------------------------------------------------------- */
 
 /* Shape of y for x and w, checked. */
 static bool conv_shape(const Node *n, const Type *x, const Type *w, Window *win, Type *y,
@@ -22,12 +24,12 @@ static bool conv_shape(const Node *n, const Type *x, const Type *w, Window *win,
     const ConvAttrs *at = n->attr;
     int sp = x->rank - 2;
     if (w->rank != x->rank || sp < 1)
-        return fail(d, "%s: data of rank %d, weights of rank %d", node_def(n)->name, x->rank,
-                    w->rank);
+        return fail(d, "%s: data of rank %d, weights of rank %d", node_def(n)->name,
+                    x->rank, w->rank);
     Ints kernel = {.n = sp};
     memcpy(kernel.v, w->dim + 2, (size_t)sp * sizeof *kernel.v);
-    TRY(window_make(win, n, x, (WindowAttrs){&kernel, &at->strides, &at->pads, &at->dilations},
-                    d));
+    TRY(window_make(win, n, x,
+                    (WindowAttrs){&kernel, &at->strides, &at->pads, &at->dilations}, d));
     if (at->group < 1 || x->dim[1] % at->group || w->dim[0] % at->group ||
         x->dim[1] / at->group != w->dim[1])
         return fail(d, "%s: %lld channels, weights [%lld,%lld,..], group %lld",
@@ -60,7 +62,8 @@ static bool conv_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     Window win;
     TRY(same_float(g, n, d));
     TRY(conv_shape(n, in_type(g, n, 0), in_type(g, n, 1), &win, out, d));
-    if (has_in(n, 2) && (in_type(g, n, 2)->rank != 1 || in_type(g, n, 2)->dim[0] != out->dim[1]))
+    if (has_in(n, 2) &&
+        (in_type(g, n, 2)->rank != 1 || in_type(g, n, 2)->dim[0] != out->dim[1]))
         return fail(d, "conv: bias must have %lld elements", (long long)out->dim[1]);
     return true;
 }
@@ -85,15 +88,17 @@ static bool conv_bwd_weights_infer(const Graph *g, const Node *n, Type *out, Dia
     return operand_is(g, n, 1, &y, d);
 }
 
-/* ---- kernels --------------------------------------------------------------------------------
- * Parameters 0..17: the window; 18 C, 19 M, 20 C/group, 21 M/group, 22 N.
+/* ---- kernels ----------------------------------------------------------------------- */
+
+/* Parameters 0..17: the window; 18 C, 19 M, 20 C/group, 21 M/group, 22 N.
  * Output o of a row reads column o * stride + at, with at = k * dilation - pad. */
 
 /* clang-format off */
 KERNEL(conv,
     const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
     const int64_t C = p[18], M = p[19], CG = p[20];
-    const int64_t oh = i % OH, od = i / OH % OD, m = i / (OH * OD) % M, n = i / (OH * OD * M);
+    const int64_t oh = i % OH, od = i / OH % OD, m = i / (OH * OD) % M;
+    const int64_t n = i / (OH * OD * M);
     for (int64_t first = 0; first < OW; first += 32) {
         const int64_t last = FMIN(OW, first + 32);
         REAL acc[32];
@@ -128,7 +133,8 @@ KERNEL(conv,
 KERNEL(conv_bias,
     const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
     const int64_t C = p[18], M = p[19], CG = p[20];
-    const int64_t oh = i % OH, od = i / OH % OD, m = i / (OH * OD) % M, n = i / (OH * OD * M);
+    const int64_t oh = i % OH, od = i / OH % OD, m = i / (OH * OD) % M;
+    const int64_t n = i / (OH * OD * M);
     for (int64_t first = 0; first < OW; first += 32) {
         const int64_t last = FMIN(OW, first + 32);
         REAL acc[32];
@@ -183,7 +189,8 @@ KERNEL(conv_bwd_data,
                     for (int64_t kw = 0; kw < p[8]; kw++) {
                         const int64_t at = kw * p[17] - p[14];
                         const int64_t lo = first > at ? (first - at + S - 1) / S : 0;
-                        const int64_t hi = FMIN(OW, last > at ? (last - at + S - 1) / S : 0);
+                        const int64_t hi =
+                            FMIN(OW, last > at ? (last - at + S - 1) / S : 0);
                         const REAL w = F(1, wrow * p[8] + kw);
                         for (int64_t o = lo; o < hi; o++)
                             acc[o * S + at - first] += w * F(0, row * OW + o);
@@ -279,7 +286,7 @@ static bool conv_bwd_weights_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* ---- gradients ---------------------------------------------------------------------------- */
+/* ---- gradients ----------------------------------------------------------------------- */
 
 static Val conv_forward(Grad *gr, const Node *n, Val x, Val w)
 {
@@ -334,11 +341,17 @@ static bool conv_bwd_weights_grad(Grad *gr, const Node *n)
     return true;
 }
 
-#define CONV_OP(id, most)                                                                    \
-    const OpDef op_##id = {.name = #id, .min_in = 2, .max_in = most, .nout = 1,              \
-                           .attrs = conv_attrs, .nattrs = COUNT(conv_attrs),                 \
-                           .attr_size = sizeof(ConvAttrs), .infer = id##_infer,              \
-                           .grad = id##_grad, .lower = id##_lower}
+#define CONV_OP(id, most)                                                                  \
+    const OpDef op_##id = {.name = #id,                                                    \
+                           .min_in = 2,                                                    \
+                           .max_in = most,                                                 \
+                           .nout = 1,                                                      \
+                           .attrs = conv_attrs,                                            \
+                           .nattrs = COUNT(conv_attrs),                                    \
+                           .attr_size = sizeof(ConvAttrs),                                 \
+                           .infer = id##_infer,                                            \
+                           .grad = id##_grad,                                              \
+                           .lower = id##_lower}
 CONV_OP(conv, 3);
 CONV_OP(conv_bwd_data, 2);
 CONV_OP(conv_bwd_weights, 2);

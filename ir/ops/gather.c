@@ -1,11 +1,12 @@
 /* gather.c -- reading by index: gather, gather_elements, gather_nd; the gradient of gather.
  *
- * Negative indices count from the end.  An index out of range reads 0 and receives nothing: data
- * decides about indices, so a kernel cannot refuse them and must not leave its memory.
+ * Negative indices count from the end.  An index out of range reads 0 and receives nothing:
+ * data decides about indices, so a kernel cannot refuse them and must not leave its memory.
  *
- * gather_bwd adds rows in index order without atomics: an item owns a block of rows and a chunk of
- * columns, and looks for its rows among all indices.  The number of blocks is chosen so that
- * looking costs no more than zeroing and adding: O((rows + indices) * inner) in all. */
+ * gather_bwd adds rows in index order without atomics: an item owns a block of rows and a
+ * chunk of columns, and looks for its rows among all indices.  The number of blocks is
+ * chosen so that looking costs no more than zeroing and adding: O((rows + indices) * inner)
+ * in all. */
 #include "layout.h"
 #include "../kernel_math.h"
 
@@ -16,7 +17,7 @@ static const AttrDef gather_bwd_attrs[] = {ATTR(GatherBwdAttrs, axis, AT_I64, 0)
 static int axis_of(const Node *n) { return (int)((const AxisAttrs *)n->attr)->axis; }
 static bool is_int(const Type *t) { return !dtype_is_float(t->dt); }
 
-/* ---- gather x, i: slices of x along axis --------------------------------------------------- */
+/* ---- gather x, i: slices of x along axis --------------------------------------------- */
 
 static bool gather_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -107,9 +108,16 @@ static bool gather_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_gather = {.name = "gather", .min_in = 2, .max_in = 2, .nout = 1,
-                         .attrs = axis_attrs, .nattrs = 1, .attr_size = sizeof(AxisAttrs),
-                         .infer = gather_infer, .grad = gather_grad, .lower = gather_lower};
+const OpDef op_gather = {.name = "gather",
+                         .min_in = 2,
+                         .max_in = 2,
+                         .nout = 1,
+                         .attrs = axis_attrs,
+                         .nattrs = 1,
+                         .attr_size = sizeof(AxisAttrs),
+                         .infer = gather_infer,
+                         .grad = gather_grad,
+                         .lower = gather_lower};
 
 static bool gather_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -152,12 +160,18 @@ static bool gather_bwd_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_gather_bwd = {.name = "gather_bwd", .min_in = 2, .max_in = 2, .nout = 1,
-                             .attrs = gather_bwd_attrs, .nattrs = 2,
-                             .attr_size = sizeof(GatherBwdAttrs), .infer = gather_bwd_infer,
-                             .grad = gather_bwd_grad, .lower = gather_bwd_lower};
+const OpDef op_gather_bwd = {.name = "gather_bwd",
+                             .min_in = 2,
+                             .max_in = 2,
+                             .nout = 1,
+                             .attrs = gather_bwd_attrs,
+                             .nattrs = 2,
+                             .attr_size = sizeof(GatherBwdAttrs),
+                             .infer = gather_bwd_infer,
+                             .grad = gather_bwd_grad,
+                             .lower = gather_bwd_lower};
 
-/* ---- gather_elements x, i: x at i's coordinates, the one along axis replaced by i ------------ */
+/* ---- gather_elements x, i: x at i's coordinates, the one along axis replaced by i ---- */
 
 static bool gather_elements_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -235,12 +249,18 @@ static bool gather_elements_grad(Grad *gr, const Node *n)
     return scatter_grad(gr, n, OP_scatter_elements);
 }
 
-const OpDef op_gather_elements = {
-    .name = "gather_elements", .min_in = 2, .max_in = 2, .nout = 1, .attrs = axis_attrs,
-    .nattrs = 1, .attr_size = sizeof(AxisAttrs), .infer = gather_elements_infer,
-    .grad = gather_elements_grad, .lower = gather_elements_lower};
+const OpDef op_gather_elements = {.name = "gather_elements",
+                                  .min_in = 2,
+                                  .max_in = 2,
+                                  .nout = 1,
+                                  .attrs = axis_attrs,
+                                  .nattrs = 1,
+                                  .attr_size = sizeof(AxisAttrs),
+                                  .infer = gather_elements_infer,
+                                  .grad = gather_elements_grad,
+                                  .lower = gather_elements_lower};
 
-/* ---- gather_nd x, i: slices of x at index tuples, after `axis` batch dimensions ---------------- */
+/* ---- gather_nd x, i: slices of x at index tuples, after `axis` batch dimensions ------ */
 
 static bool gather_nd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -305,7 +325,13 @@ static bool gather_nd_grad(Grad *gr, const Node *n)
     return scatter_grad(gr, n, OP_scatter_nd);
 }
 
-const OpDef op_gather_nd = {.name = "gather_nd", .min_in = 2, .max_in = 2, .nout = 1,
-                            .attrs = axis_attrs, .nattrs = 1, .attr_size = sizeof(AxisAttrs),
-                            .infer = gather_nd_infer, .grad = gather_nd_grad,
+const OpDef op_gather_nd = {.name = "gather_nd",
+                            .min_in = 2,
+                            .max_in = 2,
+                            .nout = 1,
+                            .attrs = axis_attrs,
+                            .nattrs = 1,
+                            .attr_size = sizeof(AxisAttrs),
+                            .infer = gather_nd_infer,
+                            .grad = gather_nd_grad,
                             .lower = gather_nd_lower};

@@ -5,7 +5,9 @@
 #include "common.h"
 #include <string.h>
 
-enum { CHUNK = 32 }; /* contiguous elements one item handles; the kernel texts name it too */
+enum {
+    CHUNK = 32
+}; /* contiguous elements one item handles; the kernel texts name it too */
 
 static inline int64_t dims_product(const Type *t, int from, int to)
 {
@@ -24,9 +26,9 @@ static inline bool index_valid(const Graph *g, const Node *n, int operand, Diag 
            fail(d, "%s: indices are %s", node_def(n)->name, dtype_name[dt]);
 }
 
-/* Rows per block when every block of rows searches all `count` indices for its own.  Looking at an
- * index costs an eighth of handling a row of CHUNK elements: with this many blocks all the
- * searching costs no more than the work itself. */
+/* Rows per block when every block of rows searches all `count` indices for its own. Looking
+ * at an index costs an eighth of handling a row of CHUNK elements: with this many blocks
+ * all the searching costs no more than the work itself. */
 static inline int64_t row_block(int64_t rows, int64_t count)
 {
     int64_t blocks = count ? (rows + count) * 8 / count : rows;
@@ -36,7 +38,8 @@ static inline int64_t row_block(int64_t rows, int64_t count)
 }
 
 /* Are indices (or updates) of type ix fit to address x element-wise along axis? */
-static inline bool elements_fit(const Node *n, const Type *x, const Type *ix, int axis, Diag *d)
+static inline bool elements_fit(const Node *n, const Type *x, const Type *ix, int axis,
+                                Diag *d)
 {
     bool ok = x->rank == ix->rank && x->rank > 0;
     for (int i = 0; ok && i < x->rank; i++)
@@ -46,7 +49,8 @@ static inline bool elements_fit(const Node *n, const Type *x, const Type *ix, in
                       type_str(ix, a), type_str(x, b), axis);
 }
 
-/* Are the last dimension's tuples in ix fit to address x after `batch` common dimensions? */
+/* Are the last dimension's tuples in ix fit to address x after `batch` common dimensions?
+ */
 static inline bool tuples_fit(const Node *n, const Type *x, const Type *ix, int64_t batch,
                               Diag *d)
 {
@@ -67,7 +71,8 @@ static inline Ints shape_of(const Type *t)
     return s;
 }
 
-/* Sliding windows: spatial dimensions right-aligned in three, missing ones have extent 1. */
+/* Sliding windows: spatial dimensions right-aligned in three, missing ones have extent 1.
+ */
 typedef struct {
     int64_t in[3], out[3], kernel[3], stride[3], pad[3], pad_end[3], dilation[3];
 } Window;
@@ -80,8 +85,8 @@ static inline bool ints_within(const Ints *v, int n, int64_t low, const char *wh
                                const Node *node, Diag *d)
 {
     if (v->n != n)
-        return fail(d, "%s: %d %s for %d spatial dimensions", node_def(node)->name, v->n, what,
-                    n);
+        return fail(d, "%s: %d %s for %d spatial dimensions", node_def(node)->name, v->n,
+                    what, n);
     for (int i = 0; i < n; i++)
         if (v->v[i] < low || v->v[i] > INT32_MAX)
             return fail(d, "%s: %s out of range", node_def(node)->name, what);
@@ -89,11 +94,13 @@ static inline bool ints_within(const Ints *v, int n, int64_t low, const char *wh
 }
 
 /* Check the attributes against x [N, C, s...] and fill w (all but out). */
-static inline bool window_make(Window *w, const Node *n, const Type *x, WindowAttrs at, Diag *d)
+static inline bool window_make(Window *w, const Node *n, const Type *x, WindowAttrs at,
+                               Diag *d)
 {
     int sp = x->rank - 2;
     if (sp < 1 || sp > 3)
-        return fail(d, "%s: %d spatial dimensions, 1 to 3 are known", node_def(n)->name, sp);
+        return fail(d, "%s: %d spatial dimensions, 1 to 3 are known", node_def(n)->name,
+                    sp);
     TRY(ints_within(at.kernel, sp, 1, "kernel extents", n, d));
     TRY(ints_within(at.strides, sp, 1, "strides", n, d));
     TRY(ints_within(at.dilations, sp, 1, "dilations", n, d));

@@ -1,16 +1,16 @@
 /* pool.c -- maximum and average pooling over up to three spatial dimensions, and gradients.
  *
- * The extents of the pooled side are an attribute (ceil_mode and auto_pad are decided at import),
- * so a window may lie partly or wholly outside.  max_pool gives its gradient to the first maximum
- * of a window, as PyTorch does; a NaN is a maximum.  avg_pool is linear: the gradients of it and
- * of avg_pool_bwd are each other. */
+ * The extents of the pooled side are an attribute (ceil_mode and auto_pad are decided at
+ * import), so a window may lie partly or wholly outside.  max_pool gives its gradient to
+ * the first maximum of a window, as PyTorch does; a NaN is a maximum.  avg_pool is linear:
+ * the gradients of it and of avg_pool_bwd are each other. */
 #include "layout.h"
 #include "../kernel_math.h"
 
 static const AttrDef pool_attrs[] = {
-    ATTR(PoolAttrs, kernel, AT_INTS, 0),    ATTR(PoolAttrs, strides, AT_INTS, 0),
-    ATTR(PoolAttrs, pads, AT_INTS, 0),      ATTR(PoolAttrs, dilations, AT_INTS, 0),
-    ATTR(PoolAttrs, out, AT_INTS, 0),       ATTR(PoolAttrs, include_pad, AT_I64, 0),
+    ATTR(PoolAttrs, kernel, AT_INTS, 0), ATTR(PoolAttrs, strides, AT_INTS, 0),
+    ATTR(PoolAttrs, pads, AT_INTS, 0),   ATTR(PoolAttrs, dilations, AT_INTS, 0),
+    ATTR(PoolAttrs, out, AT_INTS, 0),    ATTR(PoolAttrs, include_pad, AT_I64, 0),
     ATTR(PoolAttrs, shape, AT_INTS, 0),
 };
 
@@ -19,15 +19,16 @@ static bool pool_shape(const Node *n, const Type *x, Window *w, Type *y, Diag *d
 {
     const PoolAttrs *at = n->attr;
     int sp = x->rank - 2;
-    TRY(dtype_is_float(x->dt) || fail(d, "%s: data is %s", node_def(n)->name,
-                                      dtype_name[x->dt]));
-    TRY(window_make(w, n, x, (WindowAttrs){&at->kernel, &at->strides, &at->pads,
-                                           &at->dilations}, d));
+    TRY(dtype_is_float(x->dt) ||
+        fail(d, "%s: data is %s", node_def(n)->name, dtype_name[x->dt]));
+    TRY(window_make(
+        w, n, x, (WindowAttrs){&at->kernel, &at->strides, &at->pads, &at->dilations}, d));
     TRY(ints_within(&at->out, sp, 0, "output extents", n, d));
     for (int i = 0; i < 3; i++)
         if (w->dilation[i] * (w->kernel[i] - 1) - (w->stride[i] - 1) >=
             w->in[i] + w->pad[i] + w->pad_end[i]) /* ceil_mode may lean out by stride - 1 */
-            return fail(d, "%s: the window is larger than the padded data", node_def(n)->name);
+            return fail(d, "%s: the window is larger than the padded data",
+                        node_def(n)->name);
     *y = *x;
     memcpy(y->dim + 2, at->out.v, (size_t)sp * sizeof *y->dim);
     window_set_out(w, sp, at->out.v);
@@ -58,8 +59,9 @@ static bool avg_pool_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d
     return operand_is(g, n, 0, &y, d);
 }
 
-/* ---- kernels --------------------------------------------------------------------------------
- * Parameters 0..17: the window.  Averages divide by the number of window positions in
+/* ---- kernels ----------------------------------------------------------------------- */
+
+/* Parameters 0..17: the window.  Averages divide by the number of window positions in
  * [p[18+d], p[21+d]) along each dimension d: the data, or the data and its padding. */
 
 /* clang-format off */
@@ -112,14 +114,16 @@ KERNEL(max_pool_bwd,
                 tap[o] = -1;
             }
             for (int64_t k = 0; k < p[6] * p[7] * p[8]; k++) {
-                const int64_t z = z0 + k / (p[7] * p[8]) * p[15], at = k % p[8] * p[17] - p[14];
+                const int64_t z = z0 + k / (p[7] * p[8]) * p[15];
                 const int64_t y = y0 + k / p[8] % p[7] * p[16];
+                const int64_t at = k % p[8] * p[17] - p[14];
+                const int64_t row = plane + (z * H + y) * W + at;
                 if (z < 0 || z >= D || y < 0 || y >= H)
                     continue;
                 const int64_t lo = FMAX(first, at < 0 ? (S - 1 - at) / S : 0);
                 const int64_t hi = FMIN(last, W > at ? (W - at + S - 1) / S : 0);
                 for (int64_t o = lo; o < hi; o++) {
-                    const REAL v = F(0, plane + (z * H + y) * W + at + o * S), b = best[o - first];
+                    const REAL v = F(0, row + o * S), b = best[o - first];
                     const int more = (tap[o - first] < 0) | (!(v <= b) & (b == b));
                     best[o - first] = more ? v : b;
                     tap[o - first] = more ? (int32_t)k : tap[o - first];
@@ -128,7 +132,8 @@ KERNEL(max_pool_bwd,
             for (int64_t o = first; o < last; o++) {
                 const int64_t k = tap[o - first], x = o * S + k % p[8] * p[17] - p[14];
                 const int64_t z = z0 + k / (p[7] * p[8]) * p[15];
-                const int64_t y = y0 + k / p[8] % p[7] * p[16], j = plane + (z * H + y) * W + x;
+                const int64_t y = y0 + k / p[8] % p[7] * p[16];
+                const int64_t j = plane + (z * H + y) * W + x;
                 if (k >= 0)
                     SETF(2, j, F(2, j) + F(1, (i * OD * OH + r) * OW + o));
             }
@@ -294,11 +299,17 @@ static bool avg_pool_bwd_grad(Grad *gr, const Node *n)
     return true;
 }
 
-#define POOL_OP(id, n, infer_fn, grad_fn)                                                    \
-    const OpDef op_##id = {.name = #id, .min_in = n, .max_in = n, .nout = 1,                 \
-                           .attrs = pool_attrs, .nattrs = COUNT(pool_attrs),                 \
-                           .attr_size = sizeof(PoolAttrs), .infer = infer_fn,                \
-                           .grad = grad_fn, .lower = id##_lower}
+#define POOL_OP(id, n, infer_fn, grad_fn)                                                  \
+    const OpDef op_##id = {.name = #id,                                                    \
+                           .min_in = n,                                                    \
+                           .max_in = n,                                                    \
+                           .nout = 1,                                                      \
+                           .attrs = pool_attrs,                                            \
+                           .nattrs = COUNT(pool_attrs),                                    \
+                           .attr_size = sizeof(PoolAttrs),                                 \
+                           .infer = infer_fn,                                              \
+                           .grad = grad_fn,                                                \
+                           .lower = id##_lower}
 POOL_OP(max_pool, 1, pool_infer, max_pool_grad);
 POOL_OP(max_pool_bwd, 2, max_pool_bwd_infer, NULL);
 POOL_OP(avg_pool, 1, pool_infer, avg_pool_grad);

@@ -1,8 +1,8 @@
-/* resample.c -- interpolation along one axis by tables of indices and weights: a sparse matrix with
- * a fixed number of entries per row, applied to every line along the axis.
+/* resample.c -- interpolation along one axis by tables of indices and weights: a sparse
+ * matrix with a fixed number of entries per row, applied to every line along the axis.
  *
- * The adjoint of a sparse matrix is its transpose, so the gradient is resample again, with tables
- * transposed here, while compiling. */
+ * The adjoint of a sparse matrix is its transpose, so the gradient is resample again, with
+ * tables transposed here, while compiling. */
 #include "layout.h"
 #include "../kernel_math.h"
 
@@ -63,7 +63,7 @@ static bool resample_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* ---- the transpose --------------------------------------------------------------------------- */
+/* ---- the transpose ------------------------------------------------------------------- */
 
 /* Entries per input element; returns the largest. */
 static int64_t count_entries(const Tensor *index, int64_t rows, int64_t *entries)
@@ -82,7 +82,8 @@ static void transpose_tables(Graph *g, Val index, Val weight, int64_t rows, Val 
     Tensor ix = graph_tensor(g, index), w = graph_tensor(g, weight);
     int64_t *entries = NEW(g->arena, int64_t, rows + 1), taps = ix.type.dim[1];
     int64_t dim[] = {rows, count_entries(&ix, rows, entries)};
-    Tensor tix = {type_make(DT_I64, 2, dim), NULL}, tw = {type_make(w.type.dt, 2, dim), NULL};
+    Tensor tix = {type_make(DT_I64, 2, dim), NULL},
+           tw = {type_make(w.type.dt, 2, dim), NULL};
     tix.data = NEW(g->arena, char, type_bytes(&tix.type) + 1);
     tw.data = NEW(g->arena, char, type_bytes(&tw.type) + 1);
     memset(tix.data, 0xff, (size_t)type_bytes(&tix.type)); /* -1: no entry */
@@ -111,7 +112,13 @@ static bool resample_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_resample = {.name = "resample", .min_in = 3, .max_in = 3, .nout = 1,
-                           .attrs = axis_attrs, .nattrs = 1, .attr_size = sizeof(AxisAttrs),
-                           .infer = resample_infer, .grad = resample_grad,
+const OpDef op_resample = {.name = "resample",
+                           .min_in = 3,
+                           .max_in = 3,
+                           .nout = 1,
+                           .attrs = axis_attrs,
+                           .nattrs = 1,
+                           .attr_size = sizeof(AxisAttrs),
+                           .infer = resample_infer,
+                           .grad = resample_grad,
                            .lower = resample_lower};

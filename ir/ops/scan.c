@@ -1,11 +1,11 @@
 /* scan.c -- along one axis: cumsum, argmax, argmin, topk; and trilu, which looks at two.
  *
- * argmax is a reduction of a reduction: the smallest (or largest) index whose element equals the
- * maximum.  A NaN counts as the maximum, as in NumPy and PyTorch. */
+ * argmax is a reduction of a reduction: the smallest (or largest) index whose element
+ * equals the maximum.  A NaN counts as the maximum, as in NumPy and PyTorch. */
 #include "layout.h"
 #include "../kernel_math.h"
 
-/* ---- cumsum x ------------------------------------------------------------------------------- */
+/* ---- cumsum x ------------------------------------------------------------------------ */
 
 static const AttrDef cumsum_attrs[] = {ATTR(CumsumAttrs, axis, AT_I64, 0),
                                        ATTR(CumsumAttrs, exclusive, AT_I64, 0),
@@ -79,11 +79,18 @@ static bool cumsum_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_cumsum = {.name = "cumsum", .min_in = 1, .max_in = 1, .nout = 1,
-                         .attrs = cumsum_attrs, .nattrs = 3, .attr_size = sizeof(CumsumAttrs),
-                         .infer = cumsum_infer, .grad = cumsum_grad, .lower = cumsum_lower};
+const OpDef op_cumsum = {.name = "cumsum",
+                         .min_in = 1,
+                         .max_in = 1,
+                         .nout = 1,
+                         .attrs = cumsum_attrs,
+                         .nattrs = 3,
+                         .attr_size = sizeof(CumsumAttrs),
+                         .infer = cumsum_infer,
+                         .grad = cumsum_grad,
+                         .lower = cumsum_lower};
 
-/* ---- argmax, argmin x ------------------------------------------------------------------------- */
+/* ---- argmax, argmin x ---------------------------------------------------------------- */
 
 static const AttrDef arg_attrs[] = {ATTR(ArgAttrs, axis, AT_I64, 0),
                                     ATTR(ArgAttrs, keepdims, AT_I64, 1),
@@ -137,20 +144,28 @@ static bool arg_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-#define ARG_OP(id)                                                                           \
-    const OpDef op_##id = {.name = #id, .min_in = 1, .max_in = 1, .nout = 1,                 \
-                           .traits = OPT_ZEROGRAD, .attrs = arg_attrs, .nattrs = 3,          \
-                           .attr_size = sizeof(ArgAttrs), .infer = arg_infer,                \
+#define ARG_OP(id)                                                                         \
+    const OpDef op_##id = {.name = #id,                                                    \
+                           .min_in = 1,                                                    \
+                           .max_in = 1,                                                    \
+                           .nout = 1,                                                      \
+                           .traits = OPT_ZEROGRAD,                                         \
+                           .attrs = arg_attrs,                                             \
+                           .nattrs = 3,                                                    \
+                           .attr_size = sizeof(ArgAttrs),                                  \
+                           .infer = arg_infer,                                             \
                            .lower = arg_lower}
 ARG_OP(argmax);
 ARG_OP(argmin);
 
-/* ---- topk x {axis, k, largest} ---------------------------------------------------------------------
- * Insertion into the sorted indices found so far: O(extent * k) at worst, O(extent + k^2 log(extent))
- * expected on random data.  Equal elements keep their order; the values are gathered, so that
- * their gradient is gather's. */
+/* ---- topk x {axis, k, largest} ------------------------------------------------------- */
 
-static const AttrDef topk_attrs[] = {ATTR(TopkAttrs, axis, AT_I64, 0), ATTR(TopkAttrs, k, AT_I64, 1),
+/* Insertion into the sorted indices found so far: O(extent * k) at worst, on random data
+ * O(extent + k^2 log(extent)).  Equal elements keep their order; the values are gathered, so
+ * that their gradient is gather's. */
+
+static const AttrDef topk_attrs[] = {ATTR(TopkAttrs, axis, AT_I64, 0),
+                                     ATTR(TopkAttrs, k, AT_I64, 1),
                                      ATTR(TopkAttrs, largest, AT_I64, 1)};
 
 static bool topk_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -205,11 +220,18 @@ static bool topk_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_topk = {.name = "topk", .min_in = 1, .max_in = 1, .nout = 1,
-                       .traits = OPT_ZEROGRAD, .attrs = topk_attrs, .nattrs = COUNT(topk_attrs),
-                       .attr_size = sizeof(TopkAttrs), .infer = topk_infer, .lower = topk_lower};
+const OpDef op_topk = {.name = "topk",
+                       .min_in = 1,
+                       .max_in = 1,
+                       .nout = 1,
+                       .traits = OPT_ZEROGRAD,
+                       .attrs = topk_attrs,
+                       .nattrs = COUNT(topk_attrs),
+                       .attr_size = sizeof(TopkAttrs),
+                       .infer = topk_infer,
+                       .lower = topk_lower};
 
-/* ---- trilu x: the last two dimensions' triangle on one side of diagonal k ------------------------ */
+/* ---- trilu x: the last two dimensions' triangle on one side of diagonal k ------------ */
 
 static const AttrDef trilu_attrs[] = {ATTR(TriluAttrs, k, AT_I64, 0),
                                       ATTR(TriluAttrs, upper, AT_I64, 1)};
@@ -254,6 +276,13 @@ static bool trilu_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_trilu = {.name = "trilu", .min_in = 1, .max_in = 1, .nout = 1,
-                        .attrs = trilu_attrs, .nattrs = 2, .attr_size = sizeof(TriluAttrs),
-                        .infer = trilu_infer, .grad = trilu_grad, .lower = trilu_lower};
+const OpDef op_trilu = {.name = "trilu",
+                        .min_in = 1,
+                        .max_in = 1,
+                        .nout = 1,
+                        .attrs = trilu_attrs,
+                        .nattrs = 2,
+                        .attr_size = sizeof(TriluAttrs),
+                        .infer = trilu_infer,
+                        .grad = trilu_grad,
+                        .lower = trilu_lower};

@@ -1,8 +1,9 @@
 /* scatter.c -- writing by index: scatter_elements and scatter_nd.
  *
- * out = x, then out[index] op= u in the order of the indices, so that duplicates are well defined
- * (the last SET wins).  An item owns every element it may write: all of one line along the axis, or
- * a block of rows and a chunk of columns (see gather.c).  Indices out of range are skipped.
+ * out = x, then out[index] op= u in the order of the indices, so that duplicates are well
+ * defined (the last SET wins).  An item owns every element it may write: all of one line
+ * along the axis, or a block of rows and a chunk of columns (see gather.c).  Indices out of
+ * range are skipped.
  *
  * Gradients exist for SET (assuming distinct indices, as everybody does) and ADD. */
 #include "layout.h"
@@ -18,13 +19,15 @@ static bool scatter_valid(const Graph *g, const Node *n, Diag *d)
     if (at->reduction < SCATTER_SET || at->reduction > SCATTER_MIN)
         return fail(d, "%s: unknown reduction", node_def(n)->name);
     return in_type(g, n, 0)->dt == in_type(g, n, 2)->dt ||
-           fail(d, "%s: updates are %s", node_def(n)->name, dtype_name[in_type(g, n, 2)->dt]);
+           fail(d, "%s: updates are %s", node_def(n)->name,
+                dtype_name[in_type(g, n, 2)->dt]);
 }
 
-/* ---- scatter_elements --------------------------------------------------------------------------
- * p: 0 lead dimensions (neither axis nor the inner one), 1 axis extent of x, 2 of u, 3 axis stride
- * of x, 4 of u, 5 inner extent of x, 6 of u, 7 chunks, 8 integers, 9 reduction; per lead dimension
- * 16.. extent of x, 24.. of u, 32.. stride of x, 40.. of u. */
+/* ---- scatter_elements -------------------------------------------------------------- */
+
+/* p: 0 lead dimensions (neither axis nor the inner one), 1 axis extent of x, 2 of u, 3 axis
+ * stride of x, 4 of u, 5 inner extent of x, 6 of u, 7 chunks, 8 integers, 9 reduction; per
+ * lead dimension 16.. extent of x, 24.. of u, 32.. stride of x, 40.. of u. */
 
 static bool scatter_elements_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -99,8 +102,15 @@ static bool scatter_elements_lower(Kernel *k, const Graph *g, const Node *n)
         items *= x->dim[i];
     }
     int64_t inner = column ? x->dim[last] : 1;
-    int64_t p[] = {lead,  x->dim[axis],             u->dim[axis],     xs[axis],           us[axis],
-                   inner, column ? u->dim[last] : 1, chunks_of(inner), !dtype_is_float(x->dt),
+    int64_t p[] = {lead,
+                   x->dim[axis],
+                   u->dim[axis],
+                   xs[axis],
+                   us[axis],
+                   inner,
+                   column ? u->dim[last] : 1,
+                   chunks_of(inner),
+                   !dtype_is_float(x->dt),
                    at->reduction};
     memcpy(k->p, p, sizeof p);
     k->np = 48;
@@ -109,8 +119,9 @@ static bool scatter_elements_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* ---- scatter_nd ---------------------------------------------------------------------------------
- * p: 0 inner, 1 rows of x, 2 tuples, 3 chunks, 4 tuple length, 5 blocks, 6 rows per block,
+/* ---- scatter_nd -------------------------------------------------------------------- */
+
+/* p: 0 inner, 1 rows of x, 2 tuples, 3 chunks, 4 tuple length, 5 blocks, 6 rows per block,
  * 7 integers, 8 reduction; 16.. extents the tuple indexes. */
 
 static bool scatter_nd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -135,12 +146,12 @@ KERNEL(scatter_nd,
     const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32);
     const int64_t batch = i / (chunks * blocks);
     const int64_t r0 = i / chunks % blocks * block, r1 = FMIN(rows, r0 + block);
-    for (int64_t j = (batch * rows + r0) * inner; j < (batch * rows + r1) * inner; j += inner)
-        for (int64_t c = c0; c < c1; c++)
+    for (int64_t r = batch * rows + r0; r < batch * rows + r1; r++)
+        for (int64_t j = r * inner + c0; j < r * inner + c1; j++)
             if (p[7])
-                SETI(3, j + c, I(0, j + c));
+                SETI(3, j, I(0, j));
             else
-                SETF(3, j + c, F(0, j + c));
+                SETF(3, j, F(0, j));
     for (int64_t j = batch * count; j < (batch + 1) * count; j++) {
         int64_t row = 0;
         int inside = 1;
@@ -177,7 +188,8 @@ static bool scatter_nd_lower(Kernel *k, const Graph *g, const Node *n)
     int64_t rows = dims_product(x, batch, batch + tuple);
     int64_t count = dims_product(ix, batch, ix->rank - 1), block = row_block(rows, count);
     int64_t blocks = (rows + block - 1) / block;
-    int64_t p[] = {inner, rows, count, chunks, tuple, blocks, block, !dtype_is_float(x->dt),
+    int64_t p[] = {inner,        rows,   count, chunks,
+                   tuple,        blocks, block, !dtype_is_float(x->dt),
                    at->reduction};
     memcpy(k->p, p, sizeof p);
     memcpy(k->p + 16, x->dim + batch, (size_t)tuple * sizeof *x->dim);
@@ -187,7 +199,7 @@ static bool scatter_nd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* ---- gradients -------------------------------------------------------------------------------- */
+/* ---- gradients ----------------------------------------------------------------------- */
 
 /* The cotangent with what was overwritten cleared. */
 static Val cleared(Grad *gr, const Node *n, Val dy)
@@ -224,10 +236,16 @@ static bool scatter_nd_grad(Grad *gr, const Node *n)
     return scatter_grad(gr, n, OP_gather_nd);
 }
 
-#define SCATTER_OP(id)                                                                       \
-    const OpDef op_##id = {.name = #id, .min_in = 3, .max_in = 3, .nout = 1,                 \
-                           .attrs = scatter_attrs, .nattrs = 2,                              \
-                           .attr_size = sizeof(ScatterAttrs), .infer = id##_infer,           \
-                           .grad = id##_grad, .lower = id##_lower}
+#define SCATTER_OP(id)                                                                     \
+    const OpDef op_##id = {.name = #id,                                                    \
+                           .min_in = 3,                                                    \
+                           .max_in = 3,                                                    \
+                           .nout = 1,                                                      \
+                           .attrs = scatter_attrs,                                         \
+                           .nattrs = 2,                                                    \
+                           .attr_size = sizeof(ScatterAttrs),                              \
+                           .infer = id##_infer,                                            \
+                           .grad = id##_grad,                                              \
+                           .lower = id##_lower}
 SCATTER_OP(scatter_elements);
 SCATTER_OP(scatter_nd);

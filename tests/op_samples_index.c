@@ -1,0 +1,279 @@
+/* op_samples_index.c -- samplers of convolution, pooling, gather, scatter and scans. */
+#include "op_samples_int.h"
+
+/* ---- windows ------------------------------------------------------------------------- */
+
+static Ints some(Sample *s, int n, int lo, int hi)
+{
+    Ints v = {.n = n};
+    for (int i = 0; i < n; i++)
+        v.v[i] = sample_int(s, lo, hi);
+    return v;
+}
+
+/* Extents of the windows over in; all at least 1. */
+static int64_t windows(int64_t in, int64_t pads, int64_t kernel, int64_t stride,
+                       int64_t dilation)
+{
+    return (in + pads - dilation * (kernel - 1) - 1) / stride + 1;
+}
+
+static void conv(Sample *s)
+{
+    int sp = sample_int(s, 1, 3);
+    ConvAttrs at = {.strides = some(s, sp, 1, 3),
+                    .pads = some(s, 2 * sp, 0, 2),
+                    .dilations = some(s, sp, 1, 2),
+                    .group = sample_int(s, 1, 3)};
+    Type x = {.dt = s->dt,
+              .rank = sp + 2,
+              .dim = {sample_int(s, 1, 2), at.group * sample_int(s, 1, 2)}};
+    Type w = {.dt = s->dt,
+              .rank = sp + 2,
+              .dim = {at.group * sample_int(s, 1, 2), x.dim[1] / at.group}};
+    Type y = {.dt = s->dt, .rank = sp + 2, .dim = {x.dim[0], w.dim[0]}};
+    for (int i = 0; i < sp; i++) {
+        int64_t k = w.dim[2 + i] = sample_int(s, 1, 3),
+                reach = at.dilations.v[i] * (k - 1) + 1;
+        x.dim[2 + i] = reach + sample_int(s, 0, sp == 1 ? 40 : 4);
+        y.dim[2 + i] = windows(x.dim[2 + i], at.pads.v[i] + at.pads.v[sp + i], k,
+                               at.strides.v[i], at.dilations.v[i]);
+    }
+    sample_reals(s, s->op == OP_conv_bwd_data ? y : x, -1, 1);
+    sample_reals(s, s->op == OP_conv_bwd_weights ? y : w, -1, 1);
+    if (s->op == OP_conv && sample_chance(s, 50))
+        sample_reals(s, type_make(s->dt, 1, w.dim), -1, 1);
+    at.shape = sample_all_dims(s->op == OP_conv_bwd_data ? &x : &w);
+    sample_build(s, &at);
+}
+
+static void pool(Sample *s)
+{
+    int sp = sample_int(s, 1, 3);
+    PoolAttrs at = {.kernel = some(s, sp, 1, 3),
+                    .strides = some(s, sp, 1, 3),
+                    .pads = some(s, 2 * sp, 0, 1),
+                    .dilations = some(s, sp, 1, 2),
+                    .out.n = sp,
+                    .include_pad = sample_chance(s, 50)};
+    Type x = {.dt = s->dt,
+              .rank = sp + 2,
+              .dim = {sample_int(s, 1, 2), sample_int(s, 1, 3)}},
+         y = x;
+    for (int i = 0; i < sp; i++) {
+        int64_t reach = at.dilations.v[i] * (at.kernel.v[i] - 1) + 1;
+        if (at.kernel.v[i] == 1) /* no window wholly in the padding */
+            at.pads.v[i] = at.pads.v[sp + i] = 0;
+        x.dim[2 + i] = reach + sample_int(s, 0, sp == 1 ? 40 : 4);
+        int64_t n = windows(x.dim[2 + i], at.pads.v[i] + at.pads.v[sp + i], at.kernel.v[i],
+                            at.strides.v[i], at.dilations.v[i]);
+        n += n * at.strides.v[i] - at.pads.v[i] < x.dim[2 + i]; /* ceil_mode: leans out */
+        y.dim[2 + i] = at.out.v[i] = n;
+    }
+    at.shape = sample_all_dims(&x);
+    if (s->op != OP_avg_pool_bwd)
+        sample_reals(s, x, -1, 1);
+    if (s->op == OP_avg_pool_bwd || s->op == OP_max_pool_bwd)
+        sample_reals(s, y, -1, 1);
+    sample_build(s, &at);
+}
+
+/* ---- indices ------------------------------------------------------------------------- */
+
+static void gather(Sample *s)
+{
+    Type x = sample_shape(s, 1, 3), ix = sample_shape(s, 0, 2);
+    int axis = sample_int(s, 0, x.rank - 1), n = (int)(x.dim[axis] = sample_int(s, 1, 40));
+    if (sample_chance(s, 30))
+        x.dim[x.rank - 1] = sample_int(s, 1, 70);
+    n = (int)x.dim[axis];
+    sample_table(s, x);
+    sample_ints(s, type_with(ix, sample_some_int(s)), -n, n - 1);
+    sample_build(s, &(AxisAttrs){axis});
+}
+
+static void gather_bwd(Sample *s)
+{
+    Type x = sample_shape(s, 1, 3), ix = sample_shape(s, 0, 2), y = {.dt = s->dt};
+    int axis = sample_int(s, 0, x.rank - 1);
+    x.dim[axis] = sample_int(s, 1, 40);
+    if (sample_chance(s, 30))
+        x.dim[x.rank - 1] = sample_int(s, 1, 70);
+    int n = (int)x.dim[axis];
+    for (int i = 0; i < axis; i++)
+        y.dim[y.rank++] = x.dim[i];
+    for (int i = 0; i < ix.rank; i++)
+        y.dim[y.rank++] = ix.dim[i];
+    for (int i = axis + 1; i < x.rank; i++)
+        y.dim[y.rank++] = x.dim[i];
+    sample_reals(s, y, -1, 1);
+    sample_ints(s, type_with(ix, sample_some_int(s)), -n, n - 1);
+    sample_build(s, &(GatherBwdAttrs){axis, sample_all_dims(&x)});
+}
+
+/* Indices into x along axis: a shape no larger than x elsewhere. */
+static Type element_indices(Sample *s, const Type *x, int axis)
+{
+    Type ix = type_with(*x, sample_some_int(s));
+    for (int i = 0; i < x->rank; i++)
+        ix.dim[i] = i == axis             ? sample_extent(s)
+                    : sample_int(s, 0, 3) ? x->dim[i]
+                                          : x->dim[i] / 2;
+    return ix;
+}
+
+static void gather_elements(Sample *s)
+{
+    Type x = sample_shape(s, 1, 4);
+    int axis = sample_int(s, 0, x.rank - 1), n = (int)(x.dim[axis] = sample_int(s, 1, 6));
+    Type ix = element_indices(s, &x, axis);
+    sample_table(s, x);
+    sample_ints(s, ix, -n, n - 1);
+    sample_build(s, &(AxisAttrs){axis});
+}
+
+/* Batch dimensions, tuple length and the shape of the tuples for x. */
+static Type tuples(Sample *s, const Type *x, int *batch, int *tuple)
+{
+    *batch = sample_int(s, 0, x->rank - 1);
+    *tuple = sample_int(s, 1, x->rank - *batch);
+    Type ix = type_make(sample_some_int(s), *batch, x->dim);
+    for (int i = sample_int(s, 0, 1); i >= 0; i--)
+        ix.dim[ix.rank++] = sample_int(s, 1, 3);
+    ix.dim[ix.rank++] = *tuple;
+    return ix;
+}
+
+static void fill_tuples(Sample *s, Type ix, const Type *x, int batch, int tuple)
+{
+    Tensor *t = sample_operand(s, ix);
+    for (int64_t i = 0; i < type_count(&ix); i++) {
+        int n = (int)x->dim[batch + i % tuple];
+        tensor_set_i(t, i, n ? sample_int(s, -n, n - 1) : 0);
+    }
+}
+
+static void gather_nd(Sample *s)
+{
+    Type x = sample_shape(s, 1, 4);
+    int batch, tuple;
+    Type ix = tuples(s, &x, &batch, &tuple);
+    sample_table(s, x);
+    fill_tuples(s, ix, &x, batch, tuple);
+    sample_build(s, &(AxisAttrs){batch});
+}
+
+/* Distinct rows, as the gradient of SET assumes them: index a counts up along the axis. */
+static void scatter_elements(Sample *s)
+{
+    Type x = sample_shape(s, 1, 4);
+    int axis = sample_int(s, 0, x.rank - 1), n = (int)(x.dim[axis] = sample_int(s, 1, 6));
+    ScatterAttrs at = {axis,
+                       sample_chance(s, 30) ? sample_int(s, 2, 4) : sample_int(s, 0, 1)};
+    Type ix = element_indices(s, &x, axis);
+    if (at.reduction == SCATTER_SET && ix.dim[axis] > n)
+        ix.dim[axis] = n;
+    sample_table(s, x);
+    Tensor *t = sample_operand(s, ix);
+    int64_t inner = 1, first = sample_int(s, 0, n - 1);
+    for (int i = axis + 1; i < x.rank; i++)
+        inner *= ix.dim[i];
+    for (int64_t i = 0; i < type_count(&ix); i++)
+        tensor_set_i(t, i,
+                     at.reduction ? sample_int(s, -n, n - 1)
+                                  : (first + i / inner % ix.dim[axis]) % n);
+    sample_numbers(s, type_with(ix, s->data[0].type.dt), -2, 2);
+    sample_build(s, &at);
+}
+
+static void scatter_nd(Sample *s)
+{
+    Type x = sample_shape(s, 1, 4);
+    int batch, tuple;
+    Type ix = tuples(s, &x, &batch, &tuple);
+    ScatterAttrs at = {batch,
+                       sample_chance(s, 30) ? sample_int(s, 2, 4) : sample_int(s, 0, 1)};
+    if (at.reduction == SCATTER_SET) /* one tuple per batch is distinct */
+        for (int i = batch; i < ix.rank - 1; i++)
+            ix.dim[i] = 1;
+    Type u = type_make(s->dt, ix.rank - 1, ix.dim);
+    for (int i = batch + tuple; i < x.rank; i++)
+        u.dim[u.rank++] = x.dim[i];
+    sample_table(s, x);
+    fill_tuples(s, ix, &x, batch, tuple);
+    sample_numbers(s, type_with(u, s->data[0].type.dt), -2, 2);
+    sample_build(s, &at);
+}
+
+static void cumsum(Sample *s)
+{
+    Type t = sample_shape(s, 1, 4);
+    if (sample_chance(s, 30))
+        t.dim[t.rank - 1] = sample_int(s, 1, 70);
+    int axis = sample_int(s, 0, t.rank - 1);
+    sample_table(s, t);
+    sample_build(s, &(CumsumAttrs){axis, sample_chance(s, 50), sample_chance(s, 50)});
+}
+
+static void arg(Sample *s)
+{
+    Type t = sample_shape(s, 1, 4);
+    int axis = sample_int(s, 0, t.rank - 1);
+    t.dim[axis] = sample_int(s, 1, 9);
+    sample_table(s, t);
+    sample_build(s, &(ArgAttrs){axis, sample_chance(s, 50), sample_chance(s, 50)});
+}
+
+static void topk(Sample *s)
+{
+    Type t = sample_shape(s, 1, 3);
+    int axis = sample_int(s, 0, t.rank - 1);
+    t.dim[axis] = sample_int(s, 1, 20);
+    sample_table(s, t);
+    sample_build(
+        s, &(TopkAttrs){axis, sample_int(s, 0, (int)t.dim[axis]), sample_chance(s, 50)});
+}
+
+/* The tables are constants, as an importer makes them. */
+static void resample(Sample *s)
+{
+    Type x = sample_shape(s, 1, 4);
+    int axis = sample_int(s, 0, x.rank - 1), n = (int)x.dim[axis];
+    if (sample_chance(s, 30))
+        x.dim[x.rank - 1] = sample_int(s, 1, 70);
+    sample_reals(s, x, -1, 1);
+    int64_t dim[] = {sample_int(s, 1, 16), sample_int(s, 1, 4)};
+    sample_ints(s, type_make(sample_some_int(s), 2, dim), -1, n - 1);
+    sample_reals(s, type_make(DT_F32, 2, dim), -1, 1);
+    for (int i = 1; i < 3; i++)
+        s->in[i] = graph_const(&s->g, "table", s->data[i].type, s->data[i].data);
+    sample_build(s, &(AxisAttrs){axis});
+}
+
+static void trilu(Sample *s)
+{
+    sample_table(s, sample_shape(s, 2, 4));
+    sample_build(s, &(TriluAttrs){sample_int(s, -3, 3), sample_chance(s, 50)});
+}
+
+SampleFn *const sample_index[OP_COUNT] = {
+    [OP_conv] = conv,
+    [OP_conv_bwd_data] = conv,
+    [OP_conv_bwd_weights] = conv,
+    [OP_max_pool] = pool,
+    [OP_max_pool_bwd] = pool,
+    [OP_avg_pool] = pool,
+    [OP_avg_pool_bwd] = pool,
+    [OP_gather] = gather,
+    [OP_gather_bwd] = gather_bwd,
+    [OP_gather_elements] = gather_elements,
+    [OP_gather_nd] = gather_nd,
+    [OP_scatter_elements] = scatter_elements,
+    [OP_scatter_nd] = scatter_nd,
+    [OP_cumsum] = cumsum,
+    [OP_argmax] = arg,
+    [OP_argmin] = arg,
+    [OP_trilu] = trilu,
+    [OP_topk] = topk,
+    [OP_resample] = resample,
+};

@@ -1,0 +1,263 @@
+/* op_samples_rows.c -- samplers of the operators that move elements, work on rows, draw or
+ * update. */
+#include "op_samples_int.h"
+
+static Type kept_shape(Type t, uint32_t ones)
+{
+    for (int i = 0; i < t.rank; i++)
+        if (ones >> i & 1)
+            t.dim[i] = 1;
+    return t;
+}
+
+/* ---- moving elements ----------------------------------------------------------------- */
+
+static void reshape(Sample *s)
+{
+    Type t = sample_shape(s, 0, 4), back = {.rank = t.rank};
+    for (int i = 0; i < t.rank; i++)
+        back.dim[i] = t.dim[t.rank - 1 - i];
+    sample_reals(s, t, -2, 2);
+    Ints flat = {1, {type_count(&t)}};
+    sample_build(s, &(ShapeAttrs){sample_chance(s, 50) ? flat : sample_all_dims(&back)});
+}
+
+static void transpose(Sample *s)
+{
+    Type t = sample_shape(s, 0, 5);
+    Ints perm = {.n = t.rank};
+    for (int i = 0; i < t.rank; i++) {
+        int j = sample_int(s, 0, i);
+        perm.v[i] = perm.v[j];
+        perm.v[j] = i;
+    }
+    sample_reals(s, t, -2, 2);
+    sample_build(s, &(TransposeAttrs){perm});
+}
+
+static void expand(Sample *s)
+{
+    Type t = sample_shape(s, 0, 4);
+    sample_reals(s, sample_narrower(s, t), -2, 2);
+    sample_build(s, &(ShapeAttrs){sample_all_dims(&t)});
+}
+
+/* A window in whole: start, step and extents of the part. */
+static SliceAttrs window_of(Sample *s, const Type *whole, Type *part)
+{
+    SliceAttrs at = {.start.n = whole->rank, .step.n = whole->rank, .size.n = whole->rank};
+    *part = *whole;
+    for (int i = 0; i < whole->rank; i++) {
+        int n = (int)whole->dim[i], step = sample_int(s, 1, 2);
+        int start = n ? sample_int(s, 0, n - 1) : 0;
+        bool back = sample_chance(s, 30);
+        int room = n ? (back ? start : n - 1 - start) / step + 1 : 0;
+        at.start.v[i] = start;
+        at.step.v[i] = back ? -step : step;
+        at.size.v[i] = part->dim[i] = room ? sample_int(s, 1, room) : 0;
+    }
+    return at;
+}
+
+static void slice(Sample *s)
+{
+    Type t = sample_shape(s, 0, 4), part;
+    SliceAttrs at = window_of(s, &t, &part);
+    sample_reals(s, t, -2, 2);
+    sample_build(s, &at);
+}
+
+static void slice_bwd(Sample *s)
+{
+    Type t = sample_shape(s, 1, 4), part;
+    SliceAttrs at = window_of(s, &t, &part);
+    at.size = sample_all_dims(&t);
+    sample_reals(s, part, -2, 2);
+    sample_build(s, &at);
+}
+
+static void concat(Sample *s)
+{
+    Type t = sample_shape(s, 1, 4);
+    int axis = sample_int(s, 0, t.rank - 1), n = sample_int(s, 1, 4);
+    for (int i = 0; i < n; i++) {
+        t.dim[axis] = sample_extent(s);
+        sample_reals(s, t, -2, 2);
+    }
+    sample_build(s, &(AxisAttrs){axis});
+}
+
+static void pad(Sample *s)
+{
+    s->empty = false;
+    Type t = sample_shape(s, 0, 4);
+    PadAttrs at = {
+        .before.n = t.rank, .after.n = t.rank, .mode = sample_int(s, 0, 3), .value = 3};
+    for (int i = 0; i < t.rank; i++) {
+        at.before.v[i] = sample_int(s, 0, 3);
+        at.after.v[i] = sample_int(s, 0, 3);
+    }
+    sample_table(s, t);
+    sample_build(s, &at);
+}
+
+/* ---- rows ---------------------------------------------------------------------------- */
+
+static void reduce(Sample *s)
+{
+    s->empty = s->empty && s->op == OP_reduce_sum;
+    Type t = sample_shape(s, 0, 4);
+    ReduceAttrs at = {.keepdims = sample_chance(s, 50)};
+    for (int i = 0; i < t.rank; i++)
+        if (sample_chance(s, 50))
+            at.axes.v[at.axes.n++] = i;
+    sample_reals(s, t, -2, 2);
+    sample_build(s, &at);
+}
+
+static void matmul(Sample *s)
+{
+    Type batch = sample_shape(s, 0, 2), a = batch, b = sample_narrower(s, batch);
+    MatmulAttrs at = {sample_chance(s, 50), sample_chance(s, 50)};
+    int64_t m = sample_extent(s), n = sample_extent(s), k = sample_extent(s);
+    a.dim[a.rank++] = at.ta ? k : m;
+    a.dim[a.rank++] = at.ta ? m : k;
+    b.dim[b.rank++] = at.tb ? n : k;
+    b.dim[b.rank++] = at.tb ? k : n;
+    sample_reals(s, a, -1, 1);
+    sample_reals(s, b, -1, 1);
+    sample_build(s, &at);
+}
+
+static void rows(Sample *s)
+{
+    Type t = sample_shape(s, 1, 4);
+    for (int i = 0; i < op_table[s->op]->min_in; i++)
+        sample_reals(s, t, -2, 2);
+    sample_build(s, &(AxisAttrs){sample_int(s, 0, t.rank - 1)});
+}
+
+static void norm(Sample *s)
+{
+    s->empty = false;
+    Type t = sample_shape(s, 1, 4);
+    NormAttrs at = {sample_int(s, 0, t.rank - 1), 1e-5};
+    uint32_t axes = (1u << t.rank) - (1u << at.axis);
+    Type stat = kept_shape(t, axes), scale = sample_narrower(s, t);
+    bool rms = s->op == OP_rms_norm || s->op == OP_rms_norm_bwd,
+         scaled = sample_chance(s, 70);
+    bool forward = s->op == OP_rms_norm || s->op == OP_layer_norm;
+    if (!forward)
+        sample_reals(s, t, -1, 1);
+    sample_reals(s, t, -2, 2);
+    for (int i = rms; i < 2 && !forward; i++)
+        sample_reals(s, stat, 0.5, 1.5);
+    for (int i = rms && forward; scaled && i < (forward ? 2 : 1); i++)
+        sample_reals(s, scale, 0.5, 2);
+    sample_build(s, &at);
+}
+
+static void batch_norm(Sample *s)
+{
+    s->empty = false;
+    Type t = sample_shape(s, 2, 4);
+    t.dim[0] = sample_int(s, 2, 4);
+    Type c = type_make(s->dt, 1, &t.dim[1]);
+    if (s->op == OP_batch_norm_bwd)
+        sample_reals(s, t, -1, 1);
+    sample_reals(s, t, -2, 2);
+    for (int i = 0; i < (s->op == OP_batch_norm_bwd ? 3 : 2); i++)
+        sample_reals(s, c, 0.5, 1.5);
+    sample_build(s, &(NormAttrs){1, 1e-5});
+}
+
+static void cross_entropy(Sample *s)
+{
+    s->empty = false;
+    Type t = sample_shape(s, 1, 3);
+    int axis = sample_int(s, 0, t.rank - 1), classes = (int)t.dim[axis];
+    Type rest = {.dt = s->dt};
+    for (int i = 0; i < t.rank; i++)
+        if (i != axis)
+            rest.dim[rest.rank++] = t.dim[i];
+    if (s->op == OP_cross_entropy_bwd)
+        sample_reals(s, rest, -1, 1);
+    sample_reals(s, t, -2, 2);
+    sample_ints(s, type_with(rest, sample_some_int(s)), 0, classes - 1);
+    if (s->op == OP_cross_entropy_bwd)
+        sample_reals(s, rest, 1, 2);
+    if (sample_chance(s, 50)) {
+        sample_reals(s, type_make(s->dt, 1, &t.dim[axis]), 0.5, 2);
+        s->g.vals[s->in[s->nin - 1].i].kind = VAL_INPUT; /* class weights are not learnt */
+    }
+    sample_build(s, &(CrossEntropyAttrs){axis, 0, sample_chance(s, 50)});
+}
+
+/* ---- random, optimizers -------------------------------------------------------------- */
+
+static void rng(Sample *s)
+{
+    sample_ints(s, type_make(DT_I64, 1, (int64_t[]){2}), 1, 1000);
+}
+
+static void dropout(Sample *s)
+{
+    sample_reals(s, sample_shape(s, 1, 3), -2, 2);
+    rng(s);
+    sample_build(s, &(DropoutAttrs){0.4, sample_int(s, 1, 99)});
+}
+
+static void noise(Sample *s)
+{
+    Type t = sample_shape(s, 0, 3);
+    rng(s);
+    sample_build(s,
+                 &(RandomAttrs){sample_all_dims(&t), s->dt, sample_int(s, 1, 99), -0.5, 2});
+}
+
+static void optimizer(Sample *s)
+{
+    Type t = sample_shape(s, 0, 3);
+    int nout = op_table[s->op]->nout;
+    for (int i = 0; i < nout + 1; i++)
+        sample_reals(s, t, i == 3 ? 0.1 : -1, 1);
+    while (s->nin < op_table[s->op]->min_in)
+        sample_scalar(s, s->dt,
+                      s->op == OP_momentum && s->nin == 4 ? sample_chance(s, 50) : 0.125);
+    SgdAttrs sgd = {0.9, 0.1, 0.01, sample_chance(s, 50)};
+    AdamAttrs adam = {0.9, 0.999, 1e-8, 0.01};
+    sample_build(s, s->op == OP_adamw ? (const void *)&adam : (const void *)&sgd);
+}
+
+SampleFn *const sample_rows[OP_COUNT] = {
+    [OP_reshape] = reshape,
+    [OP_transpose] = transpose,
+    [OP_expand] = expand,
+    [OP_slice] = slice,
+    [OP_slice_bwd] = slice_bwd,
+    [OP_concat] = concat,
+    [OP_pad] = pad,
+    [OP_reduce_sum] = reduce,
+    [OP_reduce_max] = reduce,
+    [OP_reduce_min] = reduce,
+    [OP_reduce_prod] = reduce,
+    [OP_matmul] = matmul,
+    [OP_softmax] = rows,
+    [OP_softmax_bwd] = rows,
+    [OP_log_softmax] = rows,
+    [OP_log_softmax_bwd] = rows,
+    [OP_layer_norm] = norm,
+    [OP_layer_norm_bwd] = norm,
+    [OP_rms_norm] = norm,
+    [OP_rms_norm_bwd] = norm,
+    [OP_batch_norm] = batch_norm,
+    [OP_batch_norm_bwd] = batch_norm,
+    [OP_cross_entropy] = cross_entropy,
+    [OP_cross_entropy_bwd] = cross_entropy,
+    [OP_dropout] = dropout,
+    [OP_uniform] = noise,
+    [OP_normal] = noise,
+    [OP_sgd] = optimizer,
+    [OP_momentum] = optimizer,
+    [OP_adamw] = optimizer,
+};
