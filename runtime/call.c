@@ -19,7 +19,8 @@ static void copy_rows(const CopyRows *c, const char *from, char *to)
     for (int64_t i = 0; i < n; i++) {
         int64_t row = i / blocks, at = i % blocks * COPY_BLOCK;
         int64_t bytes = c->bytes - at < COPY_BLOCK ? c->bytes - at : COPY_BLOCK;
-        memcpy(to + c->at + row * c->stride + at, from + row * c->bytes + at, (size_t)bytes);
+        memcpy(to + c->at + row * c->stride + at, from + row * c->bytes + at,
+               (size_t)bytes);
     }
 }
 
@@ -42,7 +43,8 @@ static void copy_ints(Ints *to, const Ints *from)
     memcpy(to->v, from->v, (size_t)from->n * sizeof *to->v);
 }
 
-bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k, int choice)
+bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k,
+                  int choice)
 {
     if (k->lib == LIB_NONE || k->lib == LIB_CONCAT)
         return false;
@@ -96,8 +98,8 @@ static int by_text(const void *a, const void *b)
     return strcmp(((const Printed *)a)->text, ((const Printed *)b)->text);
 }
 
-/* Texts in a fixed order: the same set of kernels is the same source, whatever the schedule, and
- * is compiled once. */
+/* Texts in a fixed order: the same set of kernels is the same source, whatever the
+ * schedule, and is compiled once. */
 static bool print_sorted(Printed *p, Kernel *const *k, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -139,7 +141,8 @@ char *kernel_text(const Kernel *k)
     return NULL;
 }
 
-static bool resolve(void *dl, const Printed *p, const int *func, int n, KernelFn **fn, Diag *d)
+static bool resolve(void *dl, const Printed *p, const int *func, int n, KernelFn **fn,
+                    Diag *d)
 {
     char name[32];
     for (int i = 0; i < n; i++) {

@@ -1,14 +1,17 @@
 /* choice.c -- which algorithm of the library an operation uses.
  *
  * Measured on AVX-512 machines (performance.md 0 and tests/bench):
- *   products             as the operands lie: packing an operand costs more than it brings
+ *
+ *   products             as the operands lie: packing one costs more than it brings
  *   1x1 convolutions     are products of the same kind
  *   few input channels   as they lie: blocks of channels would be mostly padding
- *   3x3, stride 1        Winograd halves the time, where there are channels to fill vectors with and
- *                        enough tiles for each transformed weight
- *   other convolutions   blocked layouts, twice as fast as the plain one in spite of the copies
+ *   3x3, stride 1        Winograd halves the time, where there are channels to fill
+ *                        vectors with and enough tiles for each transformed weight
+ *   other convolutions   blocked layouts, twice as fast in spite of the copies
  *
- * A choice whose working memory is larger than its operands gives way to the next simpler one. */
+ * Working memory beyond what is worked on, and beyond a small share of all bytes of the
+ * schedule, would decide how small a budget can be met: such a choice gives way to the next
+ * simpler one.  The cap cannot follow the budget, since the algorithm decides the bits. */
 #include "runtime_int.h"
 
 enum { FEW_CHANNELS = 8, TILE = 4, WINOGRAD_CHANNELS = 64, WINOGRAD_TILES = 128 };
@@ -51,25 +54,23 @@ static DnnlChoice preferred(const DnnlDesc *d)
     return worth ? DNNL_WINOGRAD : DNNL_BLOCKED;
 }
 
-/* Working memory may be as large as what is worked on: more would decide how small a budget can
- * be met.  The cap cannot follow the budget, since the algorithm decides the bits. */
-static int64_t operand_bytes(const DnnlDesc *d)
+/* Bytes of the operands and half again: blocks round channels up. */
+static int64_t own_cap(const DnnlDesc *d)
 {
     int64_t n = type_bytes(&d->out);
     for (int i = 0; i < d->nin; i++)
         n += d->in[i].dt == DT_NONE ? 0 : type_bytes(&d->in[i]);
-    return n;
+    return n + n / 2;
 }
 
-DnnlOp *choose_routine(DnnlDesc *desc, Diag *d)
+DnnlOp *choose_routine(DnnlDesc *desc, int64_t room, Diag *d)
 {
-    for (int c = preferred(desc); c >= DNNL_PLAIN; c--) {
-        desc->choice = (DnnlChoice)c;
+    int64_t cap = own_cap(desc) > room ? own_cap(desc) : room;
+    for (desc->choice = preferred(desc);; desc->choice--) {
         DnnlOp *op = dnnl_make(desc, d);
-        if (d->failed || (op && (c == DNNL_PLAIN || dnnl_scratch_bytes(op) <= operand_bytes(desc))))
+        bool fits = op && dnnl_scratch_bytes(op) <= cap;
+        if (fits || desc->choice == DNNL_PLAIN || d->failed)
             return op;
         dnnl_free(op);
     }
-    desc->choice = DNNL_PLAIN;
-    return NULL;
 }

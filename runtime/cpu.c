@@ -1,8 +1,9 @@
 /* cpu.c -- the executor: a plan becomes a flat array of calls on one allocation.
  *
- * Everything that can fail or allocate happens in exec_open: kernels of all steps are printed as
- * one source, compiled and loaded; library routines are made, one per distinct description; operand
- * pointers are fixed.  A step of training then is one walk over the array. */
+ * Everything that can fail or allocate happens in exec_open: kernels of all steps are
+ * printed as one source, compiled and loaded; library routines are made, one per distinct
+ * description; operand pointers are fixed.  A step of training then is one walk over the
+ * array. */
 #include "runtime_int.h"
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -21,11 +22,11 @@ struct Executor {
     Call *call;       /* one per plan step */
     const Copy *copy; /* updates that are not in place */
     uint32_t ncopy;
-    void *dl;         /* compiled kernels */
-    DnnlOp **lib;     /* distinct */
-    DnnlDesc *desc;   /* of lib */
+    void *dl;       /* compiled kernels */
+    DnnlOp **lib;   /* distinct */
+    DnnlDesc *desc; /* of lib */
     uint32_t nlib, clib, cdesc;
-    Val **vals;       /* per step: operands */
+    Val **vals; /* per step: operands */
     int *nvals;
     const DeadRange *dead; /* check mode */
     uint32_t ndead;
@@ -42,14 +43,16 @@ static bool check_places(const Plan *p, Diag *d)
             return fail(d, "plan: %s lies outside the arena", p->g->vals[v].name);
     for (uint32_t s = 0; s < p->nstep; s++) {
         const Step *t = &p->step[s];
-        if (t->scratch > 0 && (t->scratch_offset < 0 || t->scratch_offset > p->arena_bytes ||
-                               t->scratch > p->arena_bytes - t->scratch_offset))
-            return fail(d, "plan: the scratch of step %" PRIu32 " lies outside the arena", s);
+        if (t->scratch > 0 &&
+            (t->scratch_offset < 0 || t->scratch_offset > p->arena_bytes ||
+             t->scratch > p->arena_bytes - t->scratch_offset))
+            return fail(d, "plan: the scratch of step %" PRIu32 " lies outside the arena",
+                        s);
     }
     return true;
 }
 
-/* ---- preparing steps ------------------------------------------------------------------------ */
+/* ---- preparing steps --------------------------------------------------- */
 
 static const Node *step_node(const Plan *p, uint32_t s)
 {
@@ -79,7 +82,8 @@ static bool bind_step(Executor *x, uint32_t s, int nwrite, Diag *d)
             continue;
         c->op[i] = exec_tensor(x, v).data;
         if (!c->op[i])
-            return fail(d, "plan: step %" PRIu32 ": %s has no memory", s, p->g->vals[v.i].name);
+            return fail(d, "plan: step %" PRIu32 ": %s has no memory", s,
+                        p->g->vals[v.i].name);
     }
     const Step *step = &p->step[s];
     c->scratch = step->scratch > 0 ? x->memory + step->scratch_offset : NULL;
@@ -115,9 +119,11 @@ static bool bind_lib(Executor *x, uint32_t s, const Kernel *k, Diag *d)
         return true;
     c->lib = share_lib(x, &desc, d);
     if (c->lib && dnnl_scratch_bytes(c->lib) > p->step[s].scratch)
-        return fail_status(d, EXIT_DEVICE, "plan: %s needs %" PRId64 " bytes of scratch here and "
+        return fail_status(d, EXIT_DEVICE,
+                           "plan: %s needs %" PRId64 " bytes of scratch here and "
                            "has %" PRId64 ": compile for this processor",
-                           node_def(n)->name, dnnl_scratch_bytes(c->lib), p->step[s].scratch);
+                           node_def(n)->name, dnnl_scratch_bytes(c->lib),
+                           p->step[s].scratch);
     return !d->failed;
 }
 
@@ -134,7 +140,8 @@ static bool prepare(Executor *x, const ExecOptions *opt, Diag *d)
         Kernel *k = NEW(&tmp, Kernel, 1);
         int nwrite = 0;
         x->vals[s] = NEW(&x->arena, Val, step_operands(p, s) + 1);
-        ok = plan_step_kernel(p, s, &tmp, live, k, x->vals[s], &x->call[s].nread, &nwrite, d) &&
+        ok = plan_step_kernel(p, s, &tmp, live, k, x->vals[s], &x->call[s].nread, &nwrite,
+                              d) &&
              bind_step(x, s, nwrite, d) && bind_lib(x, s, k, d);
         if (ok && !x->call[s].lib && !x->call[s].copy) {
             text[ntext] = k;
@@ -154,7 +161,8 @@ static void prepare_copies(Executor *x)
     const Graph *g = x->plan->g;
     Copy *copy = NEW(&x->arena, Copy, g->nupdate + 1);
     for (uint32_t i = 0; i < g->nupdate; i++) {
-        Tensor to = exec_tensor(x, g->update[i].state), from = exec_tensor(x, g->update[i].value);
+        Tensor to = exec_tensor(x, g->update[i].state),
+               from = exec_tensor(x, g->update[i].value);
         if (to.data && from.data && to.data != from.data)
             copy[x->ncopy++] = (Copy){to.data, from.data, (size_t)type_bytes(&to.type)};
     }
@@ -214,7 +222,7 @@ void exec_close(Executor *x)
     arena_free(&arena);
 }
 
-/* ---- running ------------------------------------------------------------------------------------ */
+/* ---- running ----------------------------------------------------------- */
 
 static bool run_plain(Executor *x, Diag *d)
 {
@@ -252,7 +260,9 @@ static bool run_checked(Executor *x, Diag *d)
 bool exec_step(Executor *x, double *seconds, Diag *d)
 {
     unsigned mode = fp_flush((int)x->plan->threads);
-    bool ok = x->check ? run_checked(x, d) : seconds ? run_timed(x, seconds, d) : run_plain(x, d);
+    bool ok = x->check  ? run_checked(x, d)
+              : seconds ? run_timed(x, seconds, d)
+                        : run_plain(x, d);
     for (uint32_t i = 0; i < x->ncopy && ok; i++)
         memcpy(x->copy[i].state, x->copy[i].value, x->copy[i].bytes);
     fp_restore(mode);
@@ -266,12 +276,6 @@ Tensor exec_tensor(const Executor *x, Val v)
     return (Tensor){*val_type(p->g, v), at < 0 ? NULL : x->memory + at};
 }
 
-const Plan *exec_plan(const Executor *x)
-{
-    return x->plan;
-}
+const Plan *exec_plan(const Executor *x) { return x->plan; }
 
-int64_t exec_arena_bytes(const Executor *x)
-{
-    return x->plan->arena_bytes;
-}
+int64_t exec_arena_bytes(const Executor *x) { return x->plan->arena_bytes; }

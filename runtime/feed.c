@@ -1,8 +1,8 @@
 /* feed.c -- the inputs of a step: from files, from text, or random in valid ranges.
  *
- * An integer input that reaches an operand which selects (gather indices, class targets), through
- * views, slices and conversions, takes that operand's range: data is checked against it and random
- * data drawn from it. */
+ * An integer input that reaches an operand which selects (gather indices, class targets),
+ * through views, slices and conversions, takes that operand's range: data is checked
+ * against it and random data drawn from it. */
 #include "runtime_int.h"
 #include "../ir/attrs.h"
 #include "../ir/philox.h"
@@ -14,12 +14,13 @@ typedef enum { FEED_RANDOM, FEED_ROWS, FEED_TEXT } FeedKind;
 
 typedef struct {
     Val v;
-    int position;         /* among the model's inputs */
+    int position; /* among the model's inputs */
     IndexRange range;
     FeedKind kind;
-    Tensor data;          /* FEED_ROWS: the array */
-    int64_t rows, period; /* rows of a batch; of the array (all of them in every batch if equal) */
-    int64_t shift;        /* FEED_TEXT: 0 tokens, 1 targets */
+    Tensor data; /* FEED_ROWS: the array */
+    int64_t rows,
+        period;    /* rows of a batch; of the array (all of them in every batch if equal) */
+    int64_t shift; /* FEED_TEXT: 0 tokens, 1 targets */
 } Input;
 
 struct Feed {
@@ -32,7 +33,7 @@ struct Feed {
     int64_t window, text_rows; /* FEED_TEXT: tokens in a row, rows */
 };
 
-/* ---- what the graph expects ------------------------------------------------------------------ */
+/* ---- what the graph expects -------------------------------------------- */
 
 static bool is_input(const Graph *g, Val v, Type want)
 {
@@ -58,9 +59,9 @@ IndexRange index_range(const Graph *g, const Node *n, int operand)
     case OP_gather_elements:
     case OP_scatter_elements:
         if (operand == 1)
-            return (IndexRange){.limit = val_type(g, n->in[0])
-                                             ->dim[((const AxisAttrs *)n->attr)->axis],
-                                .negative = true};
+            return (IndexRange){
+                .limit = val_type(g, n->in[0])->dim[((const AxisAttrs *)n->attr)->axis],
+                .negative = true};
         break;
     case OP_gather_bwd:
         if (operand == 1) {
@@ -73,7 +74,8 @@ IndexRange index_range(const Graph *g, const Node *n, int operand)
         if (operand == (n->op == OP_cross_entropy ? 1 : 2)) {
             const CrossEntropyAttrs *at = n->attr;
             return (IndexRange){.limit = val_type(g, n->in[operand - 1])->dim[at->axis],
-                                .ignore = at->ignore, .has_ignore = at->has_ignore != 0,
+                                .ignore = at->ignore,
+                                .has_ignore = at->has_ignore != 0,
                                 .target = true};
         }
         break;
@@ -125,7 +127,7 @@ static bool is_used(const Graph *g, Val v)
     return false;
 }
 
-/* ---- matching arrays ---------------------------------------------------------------------------- */
+/* ---- matching arrays --------------------------------------------------- */
 
 static bool compatible(const Type *array, const Type *want)
 {
@@ -155,7 +157,8 @@ static bool match_shape(Input *in, const char *name, const Type *want, Diag *d)
         return true;
     if (t->rank == want->rank + 1 && same_tail(t, 1, want, 0)) {
         in->period = t->dim[0];
-    } else if (t->rank > 0 && want->rank > 0 && want->dim[0] > 0 && same_tail(t, 1, want, 1)) {
+    } else if (t->rank > 0 && want->rank > 0 && want->dim[0] > 0 &&
+               same_tail(t, 1, want, 1)) {
         in->rows = want->dim[0];
         in->period = t->dim[0];
     }
@@ -176,8 +179,10 @@ static bool check_values(const Input *in, const char *name, Diag *d)
             return fail(d, "%s: element %" PRId64 " is NaN", name, i);
         int64_t v = real || !r->limit ? 0 : tensor_i(&in->data, i);
         if (r->limit && (v < low || v >= r->limit) && !(r->has_ignore && v == r->ignore))
-            return fail(d, "%s: element %" PRId64 " is %" PRId64 ", outside [%" PRId64
-                        ", %" PRId64 ")", name, i, v, low, r->limit);
+            return fail(d,
+                        "%s: element %" PRId64 " is %" PRId64 ", outside [%" PRId64
+                        ", %" PRId64 ")",
+                        name, i, v, low, r->limit);
     }
     return true;
 }
@@ -212,14 +217,14 @@ static bool check_rows(const Feed *f, Diag *d)
             continue;
         if (first && in->period * first->rows != first->period * in->rows)
             return fail(d, "%s has %" PRId64 " rows and %s %" PRId64,
-                        f->g->vals[first->v.i].name, first->period, f->g->vals[in->v.i].name,
-                        in->period);
+                        f->g->vals[first->v.i].name, first->period,
+                        f->g->vals[in->v.i].name, in->period);
         first = in;
     }
     return true;
 }
 
-/* ---- text -------------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------- */
 
 static bool bind_text(Feed *f, Diag *d)
 {
@@ -260,7 +265,8 @@ static bool check_text(const Feed *f, Diag *d)
     for (int k = 0; k < f->n; k++)
         for (int64_t b = f->input[k].range.limit; b < 256; b++)
             if (seen[b])
-                return fail(d, "%s: byte %" PRId64 " of the text is outside [0, %" PRId64 ")",
+                return fail(d,
+                            "%s: byte %" PRId64 " of the text is outside [0, %" PRId64 ")",
                             f->g->vals[f->input[k].v.i].name, b, f->input[k].range.limit);
     return true;
 }
@@ -273,9 +279,10 @@ static int64_t text_offset(const Feed *f, int64_t step, int64_t row)
     return (int64_t)(((uint64_t)w.w0 << 32 | w.w1) % places);
 }
 
-/* ---- the interface ------------------------------------------------------------------------------------ */
+/* ---- the interface ----------------------------------------------------- */
 
-Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, int64_t seed, Diag *d)
+Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, int64_t seed,
+                Diag *d)
 {
     Arena arena = {0};
     Feed *f = NEW(&arena, Feed, 1);
@@ -312,7 +319,8 @@ void feed_close(Feed *f)
 }
 
 /* n elements, converted where the types differ. */
-static void copy_elements(Tensor *to, int64_t at, const Tensor *from, int64_t first, int64_t n)
+static void copy_elements(Tensor *to, int64_t at, const Tensor *from, int64_t first,
+                          int64_t n)
 {
     size_t size = (size_t)dtype_size[to->type.dt];
     if (to->type.dt == from->type.dt) {
@@ -347,8 +355,8 @@ void feed_step(Feed *f, Executor *x, int64_t step)
             feed_rows(in, &t, step);
         else if (in->kind == FEED_TEXT)
             for (int64_t r = 0; r < f->text_rows; r++)
-                data_text_window(f->data, text_offset(f, step, r) + in->shift, f->window, &t,
-                                 r * f->window);
+                data_text_window(f->data, text_offset(f, step, r) + in->shift, f->window,
+                                 &t, r * f->window);
         else
             random_fill(&t, f->g->vals[in->v.i].name, in->range.limit ? in->range.limit : 2,
                         f->seed, 0);

@@ -1,4 +1,5 @@
-/* initial.c -- values before the first step: bytes of the model, zeros, or drawn by --init. */
+/* initial.c -- values before the first step: bytes of the model, zeros, or drawn by --init.
+ */
 #include "runtime_int.h"
 #include "../ir/attrs.h"
 #include "../ir/file.h"
@@ -23,8 +24,8 @@ static bool matmul_input_first(const MatmulAttrs *at, int operand)
     return operand == 0 ? at->ta : !at->tb;
 }
 
-/* Is dimension 0 the input side, as in the right operand of a product?  The first product that
- * reads the parameter, directly or moved, decides. */
+/* Is dimension 0 the input side, as in the right operand of a product?  The first product
+ * that reads the parameter, directly or moved, decides. */
 static bool input_first(const Graph *g, Val param)
 {
     Val v = param;

@@ -1,9 +1,9 @@
 /* measure.c -- how long a kernel takes, alone.
  *
- * In a step a kernel finds some operands in the caches and others not, and that can change its time
- * several times over.  So operands move through a pool that is larger than the caches, and those
- * that will be cached are read just before the clock starts.  The time is the lower quartile of a
- * few runs: other processes only ever add. */
+ * In a step a kernel finds some operands in the caches and others not, and that can change
+ * its time several times over.  So operands move through a pool that is larger than the
+ * caches, and those that will be cached are read just before the clock starts.  The time is
+ * the lower quartile of a few runs: other processes only ever add. */
 #include "runtime_int.h"
 #include "../ir/philox.h"
 #include <stdlib.h>
@@ -54,18 +54,22 @@ static float scrambled(int64_t i)
     return (float)(int32_t)h * 0x1p-31f;
 }
 
-bool pool_open(Pool *p, int64_t bytes, Diag *d)
+void pool_refill(Pool *p)
 {
-    *p = (Pool){.bytes = bytes + 2 * cache_bytes()};
-    p->at = pages_alloc(p->bytes, d);
-    if (!p->at)
-        return false;
     float *f = (float *)p->at;
     int64_t n = p->bytes / (int64_t)sizeof *f;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++)
         f[i] = scrambled(i);
-    return true;
+}
+
+bool pool_open(Pool *p, int64_t bytes, Diag *d)
+{
+    *p = (Pool){.bytes = bytes + 2 * cache_bytes()};
+    p->at = pages_alloc(p->bytes, d);
+    if (p->at)
+        pool_refill(p);
+    return p->at != NULL;
 }
 
 void pool_close(Pool *p)
@@ -129,8 +133,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-bool measure_call(Pool *p, Call *c, MeasureOperand *o, int n, int64_t scratch, double *seconds,
-                  Diag *d)
+bool measure_call(Pool *p, Call *c, MeasureOperand *o, int n, int64_t scratch,
+                  double *seconds, Diag *d)
 {
     double t[MAX_RUNS], sum = 0, first;
     int runs = 0;

@@ -1,8 +1,8 @@
 /* pages.c -- the memory of a run, and the floating-point mode of its threads.
  *
- * First touch of a page costs a fault (0.6-5 GB/s on a virtual machine), so all pages are touched
- * here, by the threads that will use them, and none during a step.  Huge pages make both the
- * touching and the steps faster. */
+ * First touch of a page costs a fault (0.6-5 GB/s on a virtual machine), so all pages are
+ * touched here, by the threads that will use them, and none during a step.  Huge pages make
+ * both the touching and the steps faster. */
 #include "runtime_int.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -31,7 +31,8 @@ int64_t memory_available(void)
 /* Map with the start on a huge page: map more, give back both ends. */
 static char *map_aligned(size_t bytes)
 {
-    char *m = mmap(NULL, bytes + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *m = mmap(NULL, bytes + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                   -1, 0);
     if (m == MAP_FAILED)
         return NULL;
     size_t before = (HUGE - (uintptr_t)m % HUGE) % HUGE, after = HUGE - before;
@@ -52,8 +53,8 @@ void *pages_alloc(int64_t bytes, Diag *d)
     size_t size = whole_pages(bytes ? bytes : 1);
     int64_t free_bytes = memory_available();
     if (bytes > free_bytes) {
-        diag_set(d, "%" PRId64 " bytes of memory are needed and %" PRId64 " available", bytes,
-                 free_bytes);
+        diag_set(d, "%" PRId64 " bytes of memory are needed and %" PRId64 " available",
+                 bytes, free_bytes);
         d->status = EXIT_DEVICE;
         return NULL;
     }
@@ -76,7 +77,7 @@ void pages_free(void *at, int64_t bytes)
         munmap(at, whole_pages(bytes ? bytes : 1));
 }
 
-/* ---- floating-point mode -------------------------------------------------------------------- */
+/* ---- floating-point mode ----------------------------------------------- */
 
 #if defined(__SSE2__)
 enum { FLUSH = 0x8040 }; /* FTZ | DAZ */

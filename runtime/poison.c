@@ -1,13 +1,14 @@
 /* poison.c -- memory that is dead after a step, for the check mode of the executor.
  *
- * A value lives from the step that makes it to the last that reads it; parameters, state, constants
- * and outputs always, inputs from the start.  In-place results share bytes with other values, so
- * what dies is a value's range minus the ranges of everything that lives on. */
+ * A value lives from the step that makes it to the last that reads it; parameters, state,
+ * constants and outputs always, inputs from the start.  In-place results share bytes with
+ * other values, so what dies is a value's range minus the ranges of everything that lives
+ * on. */
 #include "runtime_int.h"
 #include <stdlib.h>
 
 typedef struct {
-    int64_t begin, end; /* bytes */
+    int64_t begin, end;   /* bytes */
     uint32_t first, last; /* steps between which it lives, both included */
 } Life;
 
@@ -17,10 +18,7 @@ typedef struct {
     Arena *arena;
 } List;
 
-static void extend(Life *l, uint32_t last)
-{
-    l->last = last > l->last ? last : l->last;
-}
+static void extend(Life *l, uint32_t last) { l->last = last > l->last ? last : l->last; }
 
 static Life *lives(const Plan *p, Val *const *vals, const int *nvals, Arena *a)
 {
@@ -28,7 +26,8 @@ static Life *lives(const Plan *p, Val *const *vals, const int *nvals, Arena *a)
     Life *life = NEW(a, Life, g->nvals);
     for (uint32_t v = 1; v < g->nvals; v++) {
         ValKind kind = g->vals[v].kind;
-        life[v] = (Life){p->offset[v], p->offset[v] + type_bytes(&g->vals[v].type), UINT32_MAX, 0};
+        life[v] = (Life){p->offset[v], p->offset[v] + type_bytes(&g->vals[v].type),
+                         UINT32_MAX, 0};
         if (kind != VAL_TEMP)
             life[v].first = 0;
         if (kind != VAL_TEMP && kind != VAL_INPUT)

@@ -1,38 +1,26 @@
-/* profile.c -- the cost of every kernel of a schedule on this CPU, measured once per machine.
+/* profile.c -- the cost of every kernel of a schedule on this CPU, measured once.
  *
  * Announced kernels form a round.  At the first question it is settled:
  *
- *   algorithms    by rule (choice.c), which also says how much scratch is needed
- *   caches        the schedule is replayed on a clock of bytes touched: an operand is in the caches
- *                 when fewer bytes than they hold were touched since it was; a result finds memory
- *                 in the caches when it will be dead within as many bytes
- *   signatures    hash of kernel text or library description, operand bytes, what is cached, what
- *                 is in place, threads
- *   measuring     of unknown signatures, those with the largest estimated share of the step first,
- *                 within a time limit; the rest are estimates scaled by what was measured
- *
- * The profile is a text file of signatures and nanoseconds; it can be deleted at any time. */
-#include "runtime_int.h"
-#include "../codegen/codegen.h"
-#include "../ir/file.h"
-#include "kernel_cache.h"
+ *   algorithms   by rule (choice.c), which also says how much scratch is needed
+ *   caches       what each kernel finds there (replay.c)
+ *   signatures   hash of kernel text or library description, bytes of operands, which are
+ *                cached, which are in place, threads
+ *   measuring    of unknown signatures (measure.c), those with the largest estimated share
+ *                of the step first, within a time limit; the rest are estimates, scaled by
+ *                what was measured */
+#include "profile_int.h"
 #include <dlfcn.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
-enum { REFERENCES = 4 }; /* kernels measured again to see how fast the machine is now */
-static const double default_limit = 10; /* seconds */
+enum {
+    REFERENCES = 4,     /* kernels measured again to see how fast the machine is now */
+    SCRATCH_SHARE = 32, /* a routine's scratch may be this part of the schedule's bytes */
+};
+static const double default_limit = 10;                                    /* seconds */
 static const double bytes_per_ns = 20, flops_per_ns = 250, call_ns = 1000; /* first guess */
-
-typedef struct {
-    XXH128_hash_t key;
-    double ns; /* < 0: not measured */
-    bool fresh; /* by this process */
-} Entry;
 
 typedef struct {
     DnnlDesc desc; /* as announced: choice not yet made */
@@ -40,27 +28,9 @@ typedef struct {
     DnnlOp *op; /* NULL: the kernel's text runs */
 } Routine;
 
-typedef struct {
-    const Graph *g;
-    NodeId first;
-    const NodeId *nodes;
-    int n;
-    const Kernel *k;
-    const Val *vals;
-    int nread, nwrite;
-    MeasureOperand *o;
-    int routine;    /* -1: none */
-    uint32_t entry;
-    double estimate; /* ns */
-    KernelFn *fn;
-} Item;
-
 struct Profile {
     ProfileOptions opt;
-    char path[PATH_MAX + 64];
-    Entry *entry; /* sorted up to nsorted */
-    uint32_t nentry, centry, nsorted;
-    Arena file;   /* of entries */
+    Table table;
     /* the round */
     Arena arena;
     Item *item;
@@ -71,100 +41,18 @@ struct Profile {
     double scale[2]; /* measured over estimated: text, library */
 };
 
-/* ---- the file ------------------------------------------------------------------------------ */
-
-static int by_key(const void *a, const void *b)
-{
-    const Entry *x = a, *y = b;
-    return XXH128_cmp(&x->key, &y->key);
-}
-
-static uint32_t find_entry(Profile *p, XXH128_hash_t key)
-{
-    Entry want = {.key = key};
-    Entry *e = p->nsorted ? bsearch(&want, p->entry, p->nsorted, sizeof want, by_key) : NULL;
-    if (e)
-        return (uint32_t)(e - p->entry);
-    for (uint32_t i = p->nsorted; i < p->nentry; i++)
-        if (XXH128_isEqual(p->entry[i].key, key))
-            return i;
-    p->entry = arena_grow(&p->file, p->entry, p->nentry, &p->centry, sizeof *p->entry);
-    p->entry[p->nentry] = (Entry){.key = key, .ns = -1};
-    return p->nentry++;
-}
-
-static void sort_entries(Profile *p)
-{
-    if (p->nentry)
-        qsort(p->entry, p->nentry, sizeof *p->entry, by_key);
-    p->nsorted = p->nentry;
-}
-
-/* The machine, and the text that every kernel is compiled with. */
-static uint64_t machine_hash(void)
-{
-    char *text = NULL, line[4096];
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size), *cpu = fopen("/proc/cpuinfo", "r");
-    if (f)
-        codegen_prelude_c(f);
-    for (int i = 0; f && cpu && i < 30 && fgets(line, sizeof line, cpu); i++)
-        if (strncmp(line, "model name", 10) == 0 || strncmp(line, "flags", 5) == 0)
-            fputs(line, f);
-    if (cpu)
-        fclose(cpu);
-    if (f)
-        fclose(f);
-    uint64_t h = text ? XXH3_64bits(text, size) : 0;
-    free(text);
-    return h;
-}
-
-static void read_profile(Profile *p)
-{
-    FILE *f = fopen(p->path, "r");
-    uint64_t high, low;
-    double ns;
-    while (f && fscanf(f, "%16" SCNx64 "%16" SCNx64 " %lf", &high, &low, &ns) == 3)
-        if (ns > 0 && isfinite(ns)) {
-            p->entry = arena_grow(&p->file, p->entry, p->nentry, &p->centry, sizeof *p->entry);
-            p->entry[p->nentry++] = (Entry){.key = {low, high}, .ns = ns};
-        }
-    if (f)
-        fclose(f);
-    sort_entries(p);
-}
-
-static bool write_profile(Profile *p, Diag *d)
-{
-    NewFile f;
-    TRY(file_create(&f, p->path, d));
-    for (uint32_t i = 0; i < p->nentry; i++) {
-        char line[80];
-        const Entry *e = &p->entry[i];
-        if (e->ns < 0)
-            continue;
-        int n = snprintf(line, sizeof line, "%016" PRIx64 "%016" PRIx64 " %.0f\n",
-                         (uint64_t)e->key.high64, (uint64_t)e->key.low64, e->ns);
-        file_write(&f, line, (size_t)n);
-    }
-    return file_commit(&f, d);
-}
-
 Profile *profile_open(const ProfileOptions *opt, Diag *d)
 {
-    char dir[PATH_MAX];
-    if (!cache_folder(opt->cache_dir, dir, d))
-        return NULL;
     Profile *p = calloc(1, sizeof *p);
     if (!p) {
         diag_set(d, "out of memory");
         return NULL;
     }
     p->opt = *opt;
-    snprintf(p->path, sizeof p->path, "%s/profile-%016" PRIx64 ".txt", dir, machine_hash());
-    read_profile(p);
-    return p;
+    if (table_open(&p->table, opt->cache_dir, d))
+        return p;
+    free(p);
+    return NULL;
 }
 
 static void close_round(Profile *p)
@@ -183,93 +71,14 @@ void profile_close(Profile *p)
     if (!p)
         return;
     close_round(p);
-    arena_free(&p->file);
+    table_close(&p->table);
     free(p);
 }
 
-/* ---- caches ------------------------------------------------------------------------------------- */
-
-/* Of one value, by its root: in bytes touched since the step began. */
-typedef struct {
-    int64_t last; /* last touch */
-    uint32_t item;
-    bool lasts; /* beyond the step */
-} Touch;
-
-static int64_t item_bytes(const Item *it)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < it->nread + it->nwrite; i++)
-        sum += it->o[i].bytes;
-    return sum;
-}
-
-/* Operand whose memory result w will take: one that dies here, or the state it updates. */
-static int find_alias(const Item *it, const Touch *touch, uint32_t self, int w)
-{
-    for (int r = 0; r < it->nread; r++) {
-        uint32_t v = graph_root(it->g, it->vals[r]).i;
-        if (v && it->o[r].bytes == it->o[w].bytes && kernel_inplace(it->k, r, w) &&
-            touch[v].item == self && (!touch[v].lasts || it->g->vals[v].kind == VAL_PARAM ||
-                                      it->g->vals[v].kind == VAL_STATE))
-            return r;
-    }
-    return -1;
-}
-
-static void mark_item(const Item *it, uint32_t self, const Touch *touch, const int64_t *since,
-                      int64_t now, int64_t cache)
-{
-    for (int i = 0; i < it->nread + it->nwrite; i++) {
-        uint32_t v = graph_root(it->g, it->vals[i]).i;
-        MeasureOperand *o = &it->o[i];
-        if (i < it->nread) {
-            o->hot = now - since[v] + o->bytes <= cache;
-        } else {
-            o->alias = find_alias(it, touch, self, i);
-            o->hot = o->alias < 0 && !touch[v].lasts && touch[v].last - now <= cache;
-        }
-    }
-}
-
-/* The second round of the loop sees the caches as the first left them. */
-static void replay(Profile *p)
-{
-    const Graph *g = p->nitem ? p->item[0].g : NULL;
-    int64_t now = 0, cache = cache_bytes() / 2;
-    Arena tmp = {0};
-    Touch *touch = g ? NEW(&tmp, Touch, g->nvals) : NULL;
-    int64_t *since = g ? NEW(&tmp, int64_t, g->nvals) : NULL;
-    for (uint32_t v = 0; g && v < g->nvals; v++) {
-        touch[v].lasts = g->vals[v].kind != VAL_TEMP;
-        since[v] = -cache;
-    }
-    for (uint32_t i = 0; g && i < g->nout; i++)
-        touch[graph_root(g, g->out[i]).i].lasts = true;
-    for (int turn = 0; turn < 2; turn++) {
-        int64_t start = now;
-        for (uint32_t s = 0; s < p->nitem; s++) {
-            const Item *it = &p->item[s];
-            if (turn == 1)
-                mark_item(it, s, touch, since, now, cache);
-            now += item_bytes(it);
-            for (int i = 0; i < it->nread + it->nwrite; i++) {
-                uint32_t v = graph_root(g, it->vals[i]).i;
-                since[v] = now;
-                if (turn == 0)
-                    touch[v] = (Touch){now - start, s, touch[v].lasts};
-            }
-        }
-        for (uint32_t v = 0; g && turn == 0 && v < g->nvals; v++)
-            touch[v].last += now; /* in the clock of the second turn */
-    }
-    arena_free(&tmp);
-}
-
-/* ---- settling a round ----------------------------------------------------------------------------- */
+/* ---- settling a round -------------------------------------------------- */
 
 /* The routine for an item's kernel, made once per description. */
-static bool find_routine(Profile *p, Item *it, Diag *d)
+static bool find_routine(Profile *p, Item *it, int64_t room, Diag *d)
 {
     DnnlDesc desc;
     it->routine = -1;
@@ -281,10 +90,11 @@ static bool find_routine(Profile *p, Item *it, Diag *d)
             return true;
         }
     it->routine = (int)p->nroutine;
-    p->routine = arena_grow(&p->arena, p->routine, p->nroutine, &p->croutine, sizeof *p->routine);
+    p->routine =
+        arena_grow(&p->arena, p->routine, p->nroutine, &p->croutine, sizeof *p->routine);
     Routine *r = &p->routine[p->nroutine++];
     r->desc = desc;
-    r->op = choose_routine(&desc, d);
+    r->op = choose_routine(&desc, room, d);
     r->choice = desc.choice;
     return !d->failed;
 }
@@ -323,7 +133,7 @@ static bool sign(Profile *p, Item *it, Diag *d)
         int64_t o[] = {it->o[i].bytes, it->o[i].hot, it->o[i].alias};
         XXH3_128bits_update(h, o, sizeof o);
     }
-    it->entry = find_entry(p, XXH3_128bits_digest(h));
+    it->entry = table_find(&p->table, XXH3_128bits_digest(h));
     XXH3_freeState(h);
     free(text);
     return true;
@@ -359,7 +169,9 @@ static bool compile_round(Profile *p, void **dl, Diag *d)
 static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
 {
     int n = it->nread + it->nwrite;
-    Call c = {.fn = it->fn, .lib = item_op(p, it), .nread = it->nread,
+    Call c = {.fn = it->fn,
+              .lib = item_op(p, it),
+              .nread = it->nread,
               .op = NEW(&p->arena, void *, n + 1)};
     if (it->k->lib == LIB_CONCAT) {
         const Node *node = &it->g->nodes[it->nodes[0].i];
@@ -367,9 +179,11 @@ static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
         c.ncopy = node->nin;
     }
     double s;
+    if (it->fn && it->k->body)
+        pool_refill(pool); /* it may branch on data */
     TRY(measure_call(pool, &c, it->o, n, item_scratch(p, it), &s, d));
-    p->entry[it->entry].ns = fmax(1, round(s * 1e9));
-    p->entry[it->entry].fresh = true;
+    p->table.entry[it->entry].ns = fmax(1, round(s * 1e9));
+    p->table.entry[it->entry].fresh = true;
     return true;
 }
 
@@ -387,12 +201,12 @@ static int by_share(const void *a, const void *b)
 /* One item per unknown signature, the largest share first. */
 static Unknown *unknown_signatures(Profile *p, uint32_t *n)
 {
-    uint32_t *at = NEW(&p->arena, uint32_t, p->nentry + 1); /* by entry: place + 1 */
+    uint32_t *at = NEW(&p->arena, uint32_t, p->table.n + 1); /* by entry: place + 1 */
     Unknown *u = NEW(&p->arena, Unknown, p->nitem + 1);
     *n = 0;
     for (uint32_t i = 0; i < p->nitem; i++) {
         uint32_t e = p->item[i].entry;
-        if (p->entry[e].ns >= 0)
+        if (p->table.entry[e].ns >= 0)
             continue;
         if (at[e] == 0) {
             u[*n].item = i;
@@ -427,7 +241,7 @@ static bool measure_unknown(Profile *p, const Unknown *u, uint32_t n, Diag *d)
             ok = measure_item(p, it, &pool, d);
     }
     pool_close(&pool);
-    return ok && write_profile(p, d);
+    return ok && table_write(&p->table, d);
 }
 
 /* Measured over estimated time, of texts and of library routines. */
@@ -437,9 +251,9 @@ static void calibrate(Profile *p)
     for (uint32_t i = 0; i < p->nitem; i++) {
         const Item *it = &p->item[i];
         bool lib = item_op(p, it) != NULL;
-        if (p->entry[it->entry].ns < 0)
+        if (p->table.entry[it->entry].ns < 0)
             continue;
-        measured[lib] += p->entry[it->entry].ns;
+        measured[lib] += p->table.entry[it->entry].ns;
         estimated[lib] += it->estimate;
     }
     for (int c = 0; c < 2; c++)
@@ -452,9 +266,10 @@ static bool settle(Profile *p, Diag *d)
     uint32_t n = 0;
     void *dl = NULL;
     bool ok = true;
-    replay(p);
+    replay(p->item, p->nitem);
+    int64_t room = schedule_bytes(p->item, p->nitem) / SCRATCH_SHARE;
     for (uint32_t i = 0; i < p->nitem && ok; i++)
-        ok = find_routine(p, &p->item[i], d) && sign(p, &p->item[i], d);
+        ok = find_routine(p, &p->item[i], room, d) && sign(p, &p->item[i], d);
     const Unknown *u = ok ? unknown_signatures(p, &n) : NULL;
     if (n > 0 && p->opt.time_limit >= 0)
         ok = compile_round(p, &dl, d) && measure_unknown(p, u, n, d);
@@ -466,21 +281,22 @@ static bool settle(Profile *p, Diag *d)
     return ok;
 }
 
-/* ---- drift ------------------------------------------------------------------------------------------ */
+/* ---- drift ------------------------------------------------------------- */
 
-/* Library routines of the round whose times are from the file: the largest, each signature once. */
+/* Library routines of the round whose times are from the file: the largest, each signature
+ * once. */
 static int references(const Profile *p, const Item *ref[REFERENCES])
 {
     int n = 0;
     for (uint32_t i = 0; i < p->nitem; i++) {
         const Item *it = &p->item[i];
-        const Entry *e = &p->entry[it->entry];
+        const Entry *e = &p->table.entry[it->entry];
         int at = n, twin = 0;
         while (twin < n && ref[twin]->entry != it->entry)
             twin++;
         if (!item_op(p, it) || e->ns < 0 || e->fresh || twin < n)
             continue;
-        while (at > 0 && p->entry[ref[at - 1]->entry].ns < e->ns)
+        while (at > 0 && p->table.entry[ref[at - 1]->entry].ns < e->ns)
             at--;
         if (at == REFERENCES)
             continue;
@@ -491,7 +307,8 @@ static int references(const Profile *p, const Item *ref[REFERENCES])
     return n;
 }
 
-static bool measure_references(Profile *p, const Item *const *ref, int n, double *ratio, Diag *d)
+static bool measure_references(Profile *p, const Item *const *ref, int n, double *ratio,
+                               Diag *d)
 {
     int64_t most = 0;
     double now = 0, then = 0, s;
@@ -502,11 +319,12 @@ static bool measure_references(Profile *p, const Item *const *ref, int n, double
     bool ok = true;
     for (int i = 0; i < n && ok; i++) {
         int count = ref[i]->nread + ref[i]->nwrite;
-        Call c = {.lib = item_op(p, ref[i]), .nread = ref[i]->nread,
+        Call c = {.lib = item_op(p, ref[i]),
+                  .nread = ref[i]->nread,
                   .op = NEW(&p->arena, void *, count + 1)};
         ok = measure_call(&pool, &c, ref[i]->o, count, item_scratch(p, ref[i]), &s, d);
         now += s * 1e9;
-        then += p->entry[ref[i]->entry].ns;
+        then += p->table.entry[ref[i]->entry].ns;
     }
     pool_close(&pool);
     *ratio = ok && then > 0 ? now / then : 1;
@@ -526,7 +344,7 @@ bool profile_drift(Profile *p, double *ratio, Diag *d)
     return ok;
 }
 
-/* ---- the CostFn ------------------------------------------------------------------------------------- */
+/* ---- the CostFn -------------------------------------------------------- */
 
 static bool is_operand(const Item *it, Val v, int *k)
 {
@@ -577,8 +395,14 @@ bool profile_cost(void *user, const Graph *g, const NodeId *nodes, int n, const 
                   const Val *vals, int nread, int nwrite, StepCost *out, Diag *d)
 {
     Profile *p = user;
-    Item given = {.g = g, .first = nodes[0], .nodes = nodes, .n = n, .k = k, .vals = vals,
-                  .nread = nread, .nwrite = nwrite};
+    Item given = {.g = g,
+                  .first = nodes[0],
+                  .nodes = nodes,
+                  .n = n,
+                  .k = k,
+                  .vals = vals,
+                  .nread = nread,
+                  .nwrite = nwrite};
     if (!out) {
         if (p->settled)
             close_round(p);
@@ -593,7 +417,7 @@ bool profile_cost(void *user, const Graph *g, const NodeId *nodes, int n, const 
     }
     if (!p->settled)
         TRY(settle(p, d));
-    double ns = p->entry[it->entry].ns;
+    double ns = p->table.entry[it->entry].ns;
     if (ns < 0)
         ns = it->estimate * p->scale[item_op(p, it) != NULL];
     out->choice = it->routine < 0 ? 0 : (int)p->routine[it->routine].choice;

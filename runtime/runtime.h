@@ -1,28 +1,29 @@
-/* runtime.h -- running a plan on this CPU: executor, training data, training loop, measured costs.
+/* runtime.h -- running a plan on this CPU: executor, training data, training loop, measured
+ * costs.
  *
- * The runtime knows the Plan and nothing of the passes that made it.  A run has one allocation for
- * tensors, of exactly plan->arena_bytes; what else it needs (compiled kernels, library objects,
- * operand tables) is made when it is opened. */
+ * The runtime knows the Plan and nothing of the passes that made it.  A run has one
+ * allocation for tensors, of exactly plan->arena_bytes; what else it needs (compiled
+ * kernels, library objects, operand tables) is made when it is opened. */
 #ifndef CKC_RUNTIME_H
 #define CKC_RUNTIME_H
 
 #include "../ir/plan.h"
 #include "weights.h"
 
-/* ---- cpu.c: the executor ---------------------------------------------------------------- */
+/* ---- cpu.c: the executor ----------------------------------------------- */
 
 typedef struct {
     const char *cache_dir; /* of compiled kernels; NULL: the user's */
     const Init *init;      /* for parameters without data; NULL: they are an error */
     int64_t seed;          /* of init */
-    bool check;            /* fill memory with NaNs where no value lives: a plan that gives memory
-                            * away too early shows in the results */
+    bool check; /* fill memory with NaNs where no value lives: a plan that gives memory
+                 * away too early shows in the results */
 } ExecOptions;
 
 typedef struct Executor Executor;
 
-/* Kernels compiled, library routines made, parameters and state at their initial values.  The
- * plan must outlive the executor.  NULL: failed. */
+/* Kernels compiled, library routines made, parameters and state at their initial values.
+ * The plan must outlive the executor.  NULL: failed. */
 Executor *exec_open(const Plan *p, const ExecOptions *opt, Diag *d);
 void exec_close(Executor *x); /* NULL is fine */
 
@@ -36,7 +37,7 @@ Tensor exec_tensor(const Executor *x, Val v);
 const Plan *exec_plan(const Executor *x);
 int64_t exec_arena_bytes(const Executor *x); /* of the allocation */
 
-/* ---- feed.c: inputs of a step -------------------------------------------------------------- */
+/* ---- feed.c: inputs of a step ------------------------------------------ */
 
 /* Inputs the runtime itself makes; {0}: the graph has none. */
 typedef struct {
@@ -48,49 +49,51 @@ StepInputs step_inputs(const Graph *g); /* by name, kind and type */
 
 typedef struct Feed Feed;
 
-/* Match entries of a data file (NULL: random data) to the graph's other inputs, by name, then as
- * input_K in order.  An array with the input's shape is used as it is; one that only has more
- * rows is cut into consecutive batches, starting again at its end; one with a further leading
- * dimension has one batch per entry.  Text gives windows at random offsets to the inputs that are
- * looked up (tokens) and, one byte later, to the targets.  Integers convert to integers, floats to
- * floats.  Everything is checked here: names, shapes, NaNs, indices and class targets in range. */
-Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, int64_t seed, Diag *d);
+/* Match entries of a data file (NULL: random data) to the graph's other inputs, by name,
+ * then as input_K in order.  An array with the input's shape is used as it is; one that
+ * only has more rows is cut into consecutive batches, starting again at its end; one with a
+ * further leading dimension has one batch per entry.  Text gives windows at random offsets
+ * to the inputs that are looked up (tokens) and, one byte later, to the targets.  Integers
+ * convert to integers, floats to floats.  Everything is checked here: names, shapes, NaNs,
+ * indices and class targets in range. */
+Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, int64_t seed,
+                Diag *d);
 void feed_close(Feed *f);
 /* Write all data inputs for a step (from 1) into the arena. */
 void feed_step(Feed *f, Executor *x, int64_t step);
 
-/* ---- train.c: the loop ------------------------------------------------------------------------- */
+/* ---- train.c: the loop ------------------------------------------------- */
 
 typedef struct {
     int64_t steps;
-    int64_t first;      /* steps done before (the counter starts at first + 1) */
+    int64_t first; /* steps done before (the counter starts at first + 1) */
     double lr;
-    int64_t seed;       /* of dropout, random data, text windows */
+    int64_t seed; /* of dropout, random data, text windows */
     StepInputs inputs;
-    DataFile *data;     /* NULL: the same random batch every step */
-    bool profile;       /* time every step of the plan */
+    DataFile *data; /* NULL: the same random batch every step */
+    bool profile;   /* time every step of the plan */
     void (*each)(void *user, int64_t step, double loss, double seconds); /* or NULL */
     void *user;
 } TrainOptions;
 
 typedef struct {
-    double *loss;       /* per step, NaN if the graph has none; owned, see train_result_free */
+    double *loss; /* per step, NaN if the graph has none; owned, see train_result_free */
     int64_t steps;
-    double median;      /* seconds per step, without feeding */
-    double *seconds;    /* mean per plan step, NULL unless profiled; owned */
-    int64_t nan_step;   /* first step whose loss is not finite, 0: none */
+    double median;    /* seconds per step, without feeding */
+    double *seconds;  /* mean per plan step, NULL unless profiled; owned */
+    int64_t nan_step; /* first step whose loss is not finite, 0: none */
 } TrainResult;
 
 bool train_run(Executor *x, const TrainOptions *opt, TrainResult *r, Diag *d);
 void train_result_free(TrainResult *r);
 
-/* ---- profile.c: measured costs -------------------------------------------------------------- */
+/* ---- profile.c: measured costs ----------------------------------------- */
 
 typedef struct {
     const char *cache_dir; /* of the profile and of compiled kernels; NULL: the user's */
     int threads;
-    double time_limit;     /* seconds of measuring, 0: default; what is left is estimated; < 0: no
-                            * times are given at all, only algorithms and scratch */
+    double time_limit; /* seconds of measuring, 0: default; what is left is estimated; < 0:
+                        * no times are given at all, only algorithms and scratch */
 } ProfileOptions;
 
 typedef struct Profile Profile;
@@ -98,17 +101,17 @@ typedef struct Profile Profile;
 Profile *profile_open(const ProfileOptions *opt, Diag *d); /* NULL: failed */
 void profile_close(Profile *p);
 
-/* A CostFn; user is the Profile.  Call it for every kernel in schedule order with out == NULL to
- * announce what will be asked, then again for the answers: kernels are compiled in one unit at the
- * first answer, what is not in the profile file is measured, the largest first, and the file is
- * written.  k, vals and g must stay until that first answer.  What was not announced is
- * announced by the question itself.  The choice of algorithm and the scratch follow from shapes
- * alone, never from a measurement. */
+/* A CostFn; user is the Profile.  Call it for every kernel in schedule order with out ==
+ * NULL to announce what will be asked, then again for the answers: kernels are compiled in
+ * one unit at the first answer, what is not in the profile file is measured, the largest
+ * first, and the file is written.  k, vals and g must stay until that first answer.  What
+ * was not announced is announced by the question itself.  The choice of algorithm and the
+ * scratch follow from shapes alone, never from a measurement. */
 CostFn profile_cost;
 
-/* How much longer the last round's kernels take now than when they were measured: 1 if that was in
- * this process, else a few are measured again (0.1 s).  For reports: clocks and neighbours of a
- * virtual machine change by the hour, and plans should not. */
+/* How much longer the last round's kernels take now than when they were measured: 1 if that
+ * was in this process, else a few are measured again (0.1 s).  For reports: clocks and
+ * neighbours of a virtual machine change by the hour, and plans should not. */
 bool profile_drift(Profile *p, double *ratio, Diag *d);
 
 #endif

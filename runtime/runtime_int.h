@@ -1,12 +1,12 @@
-/* runtime_int.h -- what the executor and the profiler share: kernels ready to run, memory, the
- * floating-point mode. */
+/* runtime_int.h -- what the executor and the profiler share: kernels ready to run, memory,
+ * the floating-point mode. */
 #ifndef CKC_RUNTIME_INT_H
 #define CKC_RUNTIME_INT_H
 
 #include "onednn.h"
 #include "runtime.h"
 
-/* ---- call.c --------------------------------------------------------------------------- */
+/* ---- call.c ------------------------------------------------------------ */
 
 typedef void KernelFn(void *const *op); /* what codegen_c prints */
 
@@ -23,15 +23,17 @@ typedef struct {
     const CopyRows *copy;
     int ncopy;
     int nread;
-    void **op;   /* operands: reads, then writes */
+    void **op; /* operands: reads, then writes */
     void *scratch;
 } Call;
 
 bool call_run(const Call *c, Diag *d);
 
-/* The library's view of a kernel that names a routine of it; false: it names none.  n is the
- * kernel's only node.  Unused bytes are zero, so that descriptions compare as memory. */
-bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k, int choice);
+/* The library's view of a kernel that names a routine of it; false: it names none.  n is
+ * the kernel's only node.  Unused bytes are zero, so that descriptions compare as memory.
+ */
+bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k,
+                  int choice);
 /* Copies of a LIB_CONCAT kernel, allocated in a. */
 const CopyRows *concat_copies(const Graph *g, const Node *n, Arena *a);
 
@@ -42,9 +44,10 @@ char *kernel_text(const Kernel *k);
 bool kernels_load(Kernel *const *k, int n, const char *cache_dir, KernelFn **fn, void **dl,
                   Diag *d);
 
-/* ---- pages.c ---------------------------------------------------------------------------- */
+/* ---- pages.c ----------------------------------------------------------- */
 
-/* Zeroed memory on huge pages where the system has them, every page touched by all threads. */
+/* Zeroed memory on huge pages where the system has them, every page touched by all threads.
+ */
 void *pages_alloc(int64_t bytes, Diag *d);
 void pages_free(void *at, int64_t bytes); /* NULL is fine */
 int64_t memory_available(void);           /* bytes; INT64_MAX if unknown */
@@ -54,12 +57,12 @@ int64_t memory_available(void);           /* bytes; INT64_MAX if unknown */
 unsigned fp_flush(int threads);
 void fp_restore(unsigned mode);
 
-/* ---- initial.c ---------------------------------------------------------------------------- */
+/* ---- initial.c --------------------------------------------------------- */
 
 /* Initial value of a parameter, state or constant. */
 bool initial_value(const Graph *g, Val v, const ExecOptions *opt, Tensor *out, Diag *d);
 
-/* ---- feed.c --------------------------------------------------------------------------------- */
+/* ---- feed.c ------------------------------------------------------------ */
 
 /* What an integer operand selects from: indices are in [0, limit), and from -limit where
  * `negative`; ignore: one further value, where has_ignore.  limit 0: it is no index. */
@@ -69,10 +72,10 @@ typedef struct {
 } IndexRange;
 IndexRange index_range(const Graph *g, const Node *n, int operand);
 
-/* ---- measure.c ------------------------------------------------------------------------------ */
+/* ---- measure.c --------------------------------------------------------- */
 
-/* Memory that kernels are measured on: operands move through it, so that what a run has not just
- * touched is not in the caches. */
+/* Memory that kernels are measured on: operands move through it, so that what a run has not
+ * just touched is not in the caches. */
 typedef struct {
     char *at;
     int64_t bytes, next;
@@ -80,29 +83,31 @@ typedef struct {
 
 typedef struct {
     int64_t bytes;
-    bool hot;         /* in the caches when the kernel starts */
-    int alias;        /* operand whose memory it takes over, -1: none */
-    Tensor index;     /* type if it selects (index_range); data is filled in */
+    bool hot;     /* in the caches when the kernel starts */
+    int alias;    /* operand whose memory it takes over, -1: none */
+    Tensor index; /* type if it selects (index_range); data is filled in */
     IndexRange range;
 } MeasureOperand;
 
 int64_t cache_bytes(void); /* of the last level of this CPU's caches */
 int64_t measure_bytes(const MeasureOperand *o, int n, int64_t scratch);
 bool pool_open(Pool *p, int64_t bytes, Diag *d); /* bytes: of the largest subject */
+/* Random data again, for kernels whose time depends on it. */
+void pool_refill(Pool *p);
 void pool_close(Pool *p);
 /* Typical seconds of a call; its operands and scratch are set here. */
-bool measure_call(Pool *p, Call *c, MeasureOperand *o, int n, int64_t scratch, double *seconds,
-                  Diag *d);
+bool measure_call(Pool *p, Call *c, MeasureOperand *o, int n, int64_t scratch,
+                  double *seconds, Diag *d);
 double clock_seconds(void);
 
-/* ---- choice.c ------------------------------------------------------------------------------- */
+/* ---- choice.c ---------------------------------------------------------- */
 
-/* The library routine for a kernel, by a rule on shapes: the same everywhere, because different
- * choices give different bits.  NULL without a message: the kernel's text runs.  desc->choice is
- * set. */
-DnnlOp *choose_routine(DnnlDesc *desc, Diag *d);
+/* The library routine for an operation, by a rule on shapes: never by measurement, because
+ * different choices give different bits.  room: scratch that is always granted, bytes. NULL
+ * without a message: the kernel's text runs.  desc->choice is set. */
+DnnlOp *choose_routine(DnnlDesc *desc, int64_t room, Diag *d);
 
-/* ---- poison.c ------------------------------------------------------------------------------- */
+/* ---- poison.c ---------------------------------------------------------- */
 
 /* Bytes nobody may read after a step. */
 typedef struct {

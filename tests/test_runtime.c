@@ -1,4 +1,5 @@
-/* test_runtime.c -- plans executed against the reference evaluator, data feeding, training, costs. */
+/* test_runtime.c -- plans executed against the reference evaluator, data feeding, training,
+ * costs. */
 #include "tests.h"
 #include "passes/passes.h"
 #include "runtime/runtime.h"
@@ -54,13 +55,14 @@ static void fill(Tensor *t, uint32_t seed)
     }
 }
 
-/* ---- executor --------------------------------------------------------------------------------- */
+/* ---- executor ---------------------------------------------------------- */
 
 static const char *const graphs[] = {
     /* a product with broadcast batch, a view of its result, a group, a reduction */
     "graph {\n"
     "  input %x: f32[4,3,8]\n"
-    "  param %w: f32[8,6] = {1,-1,0.5,2,0.25,-2, 1,2,3,4,5,6, -1,-2,-3,-4,-5,-6, 0,0,0,0,0,1,"
+    "  param %w: f32[8,6] = {1,-1,0.5,2,0.25,-2, 1,2,3,4,5,6, -1,-2,-3,-4,-5,-6, "
+    "0,0,0,0,0,1,"
     " 1,1,1,1,1,1, 2,2,2,2,2,2, 0.5,0.5,0.5,0.5,0.5,0.5, -1,1,-1,1,-1,1}\n"
     "  const %c: f32[6] = {0.5, -1, 2, 0, 1, 1}\n"
     "  %h: f32[4,3,6] = matmul %x, %w\n"
@@ -252,7 +254,8 @@ START_TEST(missing_values)
     Executor *x = exec_open(p, &(ExecOptions){.init = &init, .seed = 3}, &f.d);
     ck_assert_msg(x != NULL, "%s", f.d.msg);
     float want[32];
-    Tensor t = {*val_type(&f.g, named(&f.g, "w")), want}, w = exec_tensor(x, named(&f.g, "w"));
+    Tensor t = {*val_type(&f.g, named(&f.g, "w")), want},
+           w = exec_tensor(x, named(&f.g, "w"));
     init_fill(&t, &init, "w", true, 3);
     ck_assert_mem_eq(w.data, want, sizeof want);
     exec_close(x);
@@ -260,7 +263,7 @@ START_TEST(missing_values)
 }
 END_TEST
 
-/* ---- feeding --------------------------------------------------------------------------------- */
+/* ---- feeding ----------------------------------------------------------- */
 
 static const char *const classifier =
     "graph {\n"
@@ -296,7 +299,8 @@ START_TEST(batches_wrap)
     DataFile *data = data_of(2, v, path, &f.d);
     Feed *feed = feed_open(&f.g, &(StepInputs){0}, data, 0, &f.d);
     ck_assert_msg(feed != NULL, "%s", f.d.msg);
-    Tensor tx = exec_tensor(x, named(&f.g, "x")), ty = exec_tensor(x, named(&f.g, "target"));
+    Tensor tx = exec_tensor(x, named(&f.g, "x")),
+           ty = exec_tensor(x, named(&f.g, "target"));
     static const int first[] = {0, 2, 4, 1, 3, 0};
     for (int s = 0; s < 6; s++) {
         feed_step(feed, x, s + 1);
@@ -354,35 +358,39 @@ END_TEST
 START_TEST(text_windows)
 {
     Fixture f;
-    Plan *p = plan_text(&f, "graph {\n"
-                            "  input %idx: i64[3,8]\n"
-                            "  input %target: i64[24]\n"
-                            "  param %w: f32[128,128]\n"
-                            "  %e: f32[3,8,128] = gather %w, %idx {axis=0}\n"
-                            "  %v: f32[24,128] = reshape %e {shape=[24,128]}\n"
-                            "  %l: f32[24], %lse: f32[24] = cross_entropy %v, %target {axis=1}\n"
-                            "  %loss: f32[] = reduce_sum %l {axes=[0], keepdims=0}\n"
-                            "  output %loss\n"
-                            "}\n");
+    Plan *p =
+        plan_text(&f, "graph {\n"
+                      "  input %idx: i64[3,8]\n"
+                      "  input %target: i64[24]\n"
+                      "  param %w: f32[128,128]\n"
+                      "  %e: f32[3,8,128] = gather %w, %idx {axis=0}\n"
+                      "  %v: f32[24,128] = reshape %e {shape=[24,128]}\n"
+                      "  %l: f32[24], %lse: f32[24] = cross_entropy %v, %target {axis=1}\n"
+                      "  %loss: f32[] = reduce_sum %l {axes=[0], keepdims=0}\n"
+                      "  output %loss\n"
+                      "}\n");
     char path[64], text[200];
     snprintf(path, sizeof path, "/tmp/ckc_runtime_%d.txt", (int)getpid());
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = (char)('0' + i % 64);
     FILE *file = fopen(path, "w");
-    ck_assert(file && fwrite(text, 1, sizeof text, file) == sizeof text && fclose(file) == 0);
+    ck_assert(file && fwrite(text, 1, sizeof text, file) == sizeof text &&
+              fclose(file) == 0);
     Init init = {INIT_NORMAL, 0.1};
     Executor *x = exec_open(p, &(ExecOptions){.init = &init}, &f.d);
     DataFile *data = data_open(path, &f.d);
     ck_assert_msg(x && data, "%s", f.d.msg);
     Feed *feed = feed_open(&f.g, &(StepInputs){0}, data, 7, &f.d);
     ck_assert_msg(feed != NULL, "%s", f.d.msg);
-    Tensor idx = exec_tensor(x, named(&f.g, "idx")), t = exec_tensor(x, named(&f.g, "target"));
+    Tensor idx = exec_tensor(x, named(&f.g, "idx")),
+           t = exec_tensor(x, named(&f.g, "target"));
     int64_t first[2];
     for (int s = 0; s < 2; s++) {
         feed_step(feed, x, s + 1);
         first[s] = tensor_i(&idx, 0);
         for (int i = 0; i < 24; i++) {
-            ck_assert_int_eq((tensor_i(&idx, i) + 1 - '0') % 64, (tensor_i(&t, i) - '0') % 64);
+            ck_assert_int_eq((tensor_i(&idx, i) + 1 - '0') % 64,
+                             (tensor_i(&t, i) - '0') % 64);
             if (i % 8 < 7)
                 ck_assert_int_eq(tensor_i(&idx, i + 1), tensor_i(&t, i));
         }
@@ -413,20 +421,19 @@ START_TEST(random_is_in_range)
 }
 END_TEST
 
-/* ---- costs ------------------------------------------------------------------------------------ */
+/* ---- costs ------------------------------------------------------------- */
 
-static const char *const work =
-    "graph {\n"
-    "  input %x: f32[64,512]\n"
-    "  input %i: i64[64]\n"
-    "  input %w: f32[512,512]\n"
-    "  %g: f32[64,512] = gather %w, %i {axis=0}\n"
-    "  %a: f32[64,512] = add %x, %g\n"
-    "  %h: f32[64,512] = matmul %a, %w\n"
-    "  %c: f32[128,512] = concat %h, %a {axis=0}\n"
-    "  %s: f32[128,512] = softmax %c {axis=1}\n"
-    "  output %s\n"
-    "}\n";
+static const char *const work = "graph {\n"
+                                "  input %x: f32[64,512]\n"
+                                "  input %i: i64[64]\n"
+                                "  input %w: f32[512,512]\n"
+                                "  %g: f32[64,512] = gather %w, %i {axis=0}\n"
+                                "  %a: f32[64,512] = add %x, %g\n"
+                                "  %h: f32[64,512] = matmul %a, %w\n"
+                                "  %c: f32[128,512] = concat %h, %a {axis=0}\n"
+                                "  %s: f32[128,512] = softmax %c {axis=1}\n"
+                                "  output %s\n"
+                                "}\n";
 
 /* Costs of `work` from a profile in dir, as pass_cost finds them. */
 static StepCost *costs_of(Fixture *f, const char *dir, double limit, const char *text)
@@ -470,7 +477,8 @@ START_TEST(costs_are_kept)
         uint32_t n = a.g.order[i].i;
         ck_assert_int_gt(first[n].ns, 0);
         ck_assert_int_eq(first[n].ns, again[n].ns);
-        ck_assert(first[n].scratch == rules[n].scratch && first[n].choice == rules[n].choice);
+        ck_assert(first[n].scratch == rules[n].scratch &&
+                  first[n].choice == rules[n].choice);
     }
     fixture_free(&a);
     fixture_free(&b);
@@ -491,8 +499,10 @@ START_TEST(costs_grow)
     for (int i = 0; i < 2; i++) { /* the limit lets nothing be measured the first time */
         Fixture a, b;
         double limit = i == 0 ? 1e-12 : 10;
-        int64_t s = costs_of(&a, dir, limit, small)[1].ns, l = costs_of(&b, dir, limit, large)[1].ns;
-        ck_assert_msg(l > 4 * s, "%lld ns for 16 rows, %lld for 4096", (long long)s, (long long)l);
+        int64_t s = costs_of(&a, dir, limit, small)[1].ns,
+                l = costs_of(&b, dir, limit, large)[1].ns;
+        ck_assert_msg(l > 4 * s, "%lld ns for 16 rows, %lld for 4096", (long long)s,
+                      (long long)l);
         fixture_free(&a);
         fixture_free(&b);
     }

@@ -1,0 +1,57 @@
+/* profile_int.h -- pieces of the profiler: the table of measured times, announced kernels.
+ */
+#ifndef CKC_PROFILE_INT_H
+#define CKC_PROFILE_INT_H
+
+#include "runtime_int.h"
+#include <limits.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* ---- profile_file.c ---------------------------------------------------- */
+
+typedef struct {
+    XXH128_hash_t key;
+    double ns;  /* < 0: not measured */
+    bool fresh; /* by this process */
+} Entry;
+
+/* Signatures and their times, as in a file. */
+typedef struct {
+    char path[PATH_MAX + 64];
+    Arena arena;
+    Entry *entry; /* sorted up to nsorted */
+    uint32_t n, cap, nsorted;
+} Table;
+
+/* The table of this machine in the cache folder (NULL: the user's); empty if there is no
+ * file. */
+bool table_open(Table *t, const char *cache_dir, Diag *d);
+void table_close(Table *t);
+bool table_write(const Table *t, Diag *d);        /* atomically */
+uint32_t table_find(Table *t, XXH128_hash_t key); /* index; a new entry if there is none */
+
+/* ---- replay.c ---------------------------------------------------------- */
+
+/* An announced kernel. */
+typedef struct {
+    const Graph *g;
+    NodeId first;
+    const NodeId *nodes;
+    int n;
+    const Kernel *k;
+    const Val *vals;
+    int nread, nwrite;
+    MeasureOperand *o;
+    int routine; /* -1: none */
+    uint32_t entry;
+    double estimate; /* ns */
+    KernelFn *fn;
+} Item;
+
+int64_t item_bytes(const Item *it); /* of all operands */
+/* Sets hot and alias of every operand. */
+void replay(Item *item, uint32_t n);
+int64_t schedule_bytes(const Item *item, uint32_t n); /* of all distinct values */
+
+#endif

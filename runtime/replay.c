@@ -1,0 +1,102 @@
+/* replay.c -- which operands a kernel finds in the caches when its schedule runs.
+ *
+ * The schedule is replayed on a clock of bytes touched.  An operand is in the caches when
+ * fewer bytes than they hold were touched since it was.  A result takes over the memory of
+ * an operand that dies, as the planner will have it, or finds other memory in the caches if
+ * it will itself be dead within as many bytes: then the planner gives it what died as
+ * recently.  The loop is replayed twice, so that the second turn sees what the first left
+ * behind. */
+#include "profile_int.h"
+
+/* Of one value, by its root: in bytes touched since the step began. */
+typedef struct {
+    int64_t last; /* last touch */
+    uint32_t item;
+    bool lasts; /* beyond the step */
+} Touch;
+
+int64_t item_bytes(const Item *it)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < it->nread + it->nwrite; i++)
+        sum += it->o[i].bytes;
+    return sum;
+}
+
+int64_t schedule_bytes(const Item *item, uint32_t n)
+{
+    Arena tmp = {0};
+    bool *seen = n ? NEW(&tmp, bool, item[0].g->nvals) : NULL;
+    int64_t sum = 0;
+    for (uint32_t s = 0; s < n; s++)
+        for (int i = 0; i < item[s].nread + item[s].nwrite; i++) {
+            uint32_t v = graph_root(item[s].g, item[s].vals[i]).i;
+            sum += seen[v] ? 0 : item[s].o[i].bytes;
+            seen[v] = true;
+        }
+    arena_free(&tmp);
+    return sum;
+}
+
+/* Operand whose memory result w will take: one that dies here, or the state it updates. */
+static int find_alias(const Item *it, const Touch *touch, uint32_t self, int w)
+{
+    for (int r = 0; r < it->nread; r++) {
+        uint32_t v = graph_root(it->g, it->vals[r]).i;
+        if (v && it->o[r].bytes == it->o[w].bytes && kernel_inplace(it->k, r, w) &&
+            touch[v].item == self &&
+            (!touch[v].lasts || it->g->vals[v].kind == VAL_PARAM ||
+             it->g->vals[v].kind == VAL_STATE))
+            return r;
+    }
+    return -1;
+}
+
+static void mark_item(const Item *it, uint32_t self, const Touch *touch,
+                      const int64_t *since, int64_t now, int64_t cache)
+{
+    for (int i = 0; i < it->nread + it->nwrite; i++) {
+        uint32_t v = graph_root(it->g, it->vals[i]).i;
+        MeasureOperand *o = &it->o[i];
+        if (i < it->nread) {
+            o->hot = now - since[v] + o->bytes <= cache;
+        } else {
+            o->alias = find_alias(it, touch, self, i);
+            o->hot = o->alias < 0 && !touch[v].lasts && touch[v].last - now <= cache;
+        }
+    }
+}
+
+/* The second round of the loop sees the caches as the first left them. */
+void replay(Item *item, uint32_t n)
+{
+    const Graph *g = n ? item[0].g : NULL;
+    int64_t now = 0, cache = cache_bytes() / 2;
+    Arena tmp = {0};
+    Touch *touch = g ? NEW(&tmp, Touch, g->nvals) : NULL;
+    int64_t *since = g ? NEW(&tmp, int64_t, g->nvals) : NULL;
+    for (uint32_t v = 0; g && v < g->nvals; v++) {
+        touch[v].lasts = g->vals[v].kind != VAL_TEMP;
+        since[v] = -cache;
+    }
+    for (uint32_t i = 0; g && i < g->nout; i++)
+        touch[graph_root(g, g->out[i]).i].lasts = true;
+    for (int turn = 0; turn < 2; turn++) {
+        int64_t start = now;
+        for (uint32_t s = 0; s < n; s++) {
+            const Item *it = &item[s];
+            if (turn == 1)
+                mark_item(it, s, touch, since, now, cache);
+            now += item_bytes(it);
+            for (int i = 0; i < it->nread + it->nwrite; i++) {
+                uint32_t v = graph_root(g, it->vals[i]).i;
+                since[v] = now;
+                if (turn == 0)
+                    touch[v] = (Touch){now - start, s, touch[v].lasts};
+            }
+        }
+        for (uint32_t v = 0; g && turn == 0 && v < g->nvals; v++)
+            touch[v].last += now; /* in the clock of the second turn */
+    }
+    arena_free(&tmp);
+}
