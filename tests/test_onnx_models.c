@@ -102,8 +102,10 @@ START_TEST(networks_train_what_pytorch_trains)
     Arena a = {0};
     const char *dir =
         shared(&a, arena_printf(&a, "fixtures/torch-oracle/%s", networks[_i]));
-    if (!dir)
+    if (!dir) {
+        arena_free(&a);
         return;
+    }
     OnnxBind bind = {"batch", 4};
     Imported r = import_file(arena_printf(&a, "%s/model.onnx", dir));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){.bind = &bind, .nbind = 1}), "%s",
@@ -121,8 +123,10 @@ START_TEST(networks_compute_what_pytorch_computes)
     Arena a = {0};
     const char *dir =
         shared(&a, arena_printf(&a, "fixtures/torch-oracle/%s", networks[_i]));
-    if (!dir)
+    if (!dir) {
+        arena_free(&a);
         return;
+    }
     Diag d = {0};
     DataFile *data = data_open(arena_printf(&a, "%s/oracle.npz", dir), &d);
     ck_assert_msg(data != NULL, "%s", d.msg);
