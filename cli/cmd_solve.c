@@ -139,13 +139,13 @@ static json_t *result_json(const Job *job, const RematResult *r, int64_t budget)
                                                  "moves", (json_int_t) r->history[i].moves, "cost",
                                                  (json_int_t) r->history[i].cost));
     json_t *j = json_pack(
-        "{s:s, s:I, s:b, s:I, s:f, s:I, s:I, s:f, s:b, s:b, s:I, s:I, s:i, s:I, s:f, s:I, s:I, s:o}",
+        "{s:s, s:I, s:b, s:I, s:f, s:I, s:I, s:f, s:b, s:b, s:I, s:I, s:i, s:I, s:f, s:f, s:I, s:I, s:o}",
         "instance", job->args->path, "budget", (json_int_t) budget, "feasible", r->feasible, "cost",
         (json_int_t) r->cost, "increase_percent", over_base(job, r->cost), "peak",
         (json_int_t) r->peak, "bound", (json_int_t) r->lower_bound, "gap_percent", gap_of(r),
         "proved_optimal", r->proved_optimal, "proved_infeasible", r->proved_infeasible, "min_budget",
         (json_int_t) r->min_budget, "min_budget_bound", (json_int_t) r->min_budget_bound, "steps",
-        (int) r->n, "moves", (json_int_t) r->moves, "seconds", r->seconds, "base_cost",
+        (int) r->n, "moves", (json_int_t) r->moves, "seconds", r->seconds, "cost_per_byte", r->price, "base_cost",
         (json_int_t) job->base_cost, "peak_of_input_order", (json_int_t) job->input_peak, "history", history);
     return j;
 }

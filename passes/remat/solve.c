@@ -140,6 +140,7 @@ static void run_workers(Solver *s, int64_t limit, Round round)
 {
     pthread_t thread[REMAT_MAX_THREADS];
     Round each[REMAT_MAX_THREADS];
+    bool started[REMAT_MAX_THREADS];
     for (int i = 0; i < s->nworkers; i++) {
         Search *w = &s->worker[i];
         board_set_budget(&w->board, limit);
@@ -149,12 +150,14 @@ static void run_workers(Solver *s, int64_t limit, Round round)
         each[i] = round;
         each[i].s = s;
         each[i].search = w;
-        if (i > 0)
-            pthread_create(&thread[i], NULL, run_round, &each[i]);
+        started[i] = i > 0 && pthread_create(&thread[i], NULL, run_round, &each[i]) == 0;
     }
-    run_round(&each[0]);
+    for (int i = 0; i < s->nworkers; i++)
+        if (!started[i])
+            run_round(&each[i]);
     for (int i = 1; i < s->nworkers; i++)
-        pthread_join(thread[i], NULL);
+        if (started[i])
+            pthread_join(thread[i], NULL);
     for (int i = 0; i < s->nworkers; i++)
         s->spent += s->worker[i].moves;
 }
@@ -194,41 +197,66 @@ static void raise_bound(Solver *s)
     s->r->lower_bound = bound.cost < s->r->cost ? bound.cost : s->r->cost;
 }
 
-/* Rounds after the first: hot enough to leave the basin, or cool to settle in it; a light weight explores outside the
- * budget. The best schedule is deep in its own basin: some rounds start afresh from the input order instead. */
-static const struct {
+/* The kinds of rounds: cool enough to settle in the basin of the best schedule, hot enough to leave it, or afresh from the
+ * input order, as the best schedule may lie in a poor basin; a light weight explores outside the budget. A kind that
+ * improved nothing rests for a cycle, then for two, then for four. */
+typedef struct {
     Cooling cooling;
     int64_t part; /* of the full length: 1 / part */
     bool afresh;
-} plan[] = {
-    {{1, 0.02, 0.1}, 1, true},  {{0.2, 0.01, 1}, 4, false},    {{1, 0.02, 1}, 1, false},
-    {{0.2, 0.01, 1}, 4, false}, {{8, 0.02, 0.125}, 4, true},
-};
+    int rest, wait;
+} Kind;
+
+enum { KINDS = 4 };
+
+static bool improve_by(Solver *s, Kind *k, int64_t moves)
+{
+    int64_t before = s->r->cost;
+    int64_t left = s->options->max_moves > 0 ? s->options->max_moves - s->spent : INT64_MAX;
+    Round r = {.moves = moves / k->part, .target = target_cost(s), .cooling = k->cooling, .afresh = k->afresh};
+    r.moves = r.moves < left ? r.moves : left;
+    s->worker[0].improved = on_improvement;
+    s->worker[0].user = s;
+    run_workers(s, s->options->budget, r);
+    s->worker[0].improved = NULL;
+    for (int i = 0; i < s->nworkers; i++)
+        if (s->worker[i].best_cost < INT64_MAX)
+            offer(s, &s->worker[i].best, s->spent);
+    return s->r->cost < before;
+}
+
+/* One round of each kind that does not rest. */
+static void run_cycle(Solver *s, Kind *kinds, int64_t moves)
+{
+    for (int i = 0; i < KINDS && !out_of_time(s) && !good_enough(s); i++) {
+        Kind *k = &kinds[i];
+        if (k->rest > 0) {
+            k->rest--;
+            continue;
+        }
+        bool better = improve_by(s, k, moves);
+        k->wait = better ? 0 : k->wait == 0 ? 1 : k->wait < 4 ? 2 * k->wait : k->wait;
+        k->rest = k->wait;
+    }
+}
 
 static void improve(Solver *s)
 {
-    enum { PLAN = sizeof plan / sizeof *plan };
-    int64_t moves = 100 * (int64_t) s->p->nops + 2500;
-    for (int round = 0; !out_of_time(s) && !good_enough(s); round++) {
-        int64_t left = s->options->max_moves > 0 ? s->options->max_moves - s->spent : INT64_MAX;
-        Round r = {.moves = moves, .target = target_cost(s), .cooling = {0.02, 0.002, 1}};
-        if (round > 0) { /* the first one only goes down from the start, for those who are in a hurry */
-            r.cooling = plan[(round - 1) % PLAN].cooling;
-            r.moves /= plan[(round - 1) % PLAN].part;
-            r.afresh = plan[(round - 1) % PLAN].afresh;
-        }
-        r.moves = r.moves < left ? r.moves : left;
-        s->worker[0].improved = on_improvement;
-        s->worker[0].user = s;
-        run_workers(s, s->options->budget, r);
-        s->worker[0].improved = NULL;
-        for (int i = 0; i < s->nworkers; i++)
-            if (s->worker[i].best_cost < INT64_MAX)
-                offer(s, &s->worker[i].best, s->spent);
-        if (round > 0 && plan[(round - 1) % PLAN].part == 1 && moves < 20000 * (int64_t) s->p->nops)
-            moves *= 2;
-        if (round == 3 && !good_enough(s))
+    Kind descent = {.cooling = {0.02, 0.002, 1}, .part = 2};
+    Kind kinds[KINDS] = {{.cooling = {0.2, 0.01, 1}, .part = 1},
+                         {.cooling = {1, 0.02, 0.1}, .part = 1, .afresh = true},
+                         {.cooling = {1, 0.02, 1}, .part = 1},
+                         {.cooling = {8, 0.02, 0.125}, .part = 4, .afresh = true}};
+    int64_t moves = 200 * (int64_t) s->p->nops + 5000;
+    if (!out_of_time(s) && !good_enough(s))
+        improve_by(s, &descent, moves); /* for those who are in a hurry */
+    for (int cycle = 0; !out_of_time(s) && !good_enough(s); cycle++) {
+        int64_t spent = s->spent;
+        run_cycle(s, kinds, moves);
+        if (cycle == 1 && !good_enough(s))
             raise_bound(s);
+        if (s->spent > spent && moves < 20000 * (int64_t) s->p->nops)
+            moves *= 2;
     }
 }
 
@@ -273,12 +301,13 @@ static void start_schedules(Solver *s)
 static void find_bound(Solver *s)
 {
     RematResult *r = s->r;
-    RematBound bound = {0};
+    RematBound bound;
     double now = rm_seconds();
     bound_problem(s->p, s->options->budget, s->deadline > 0 ? now + (s->deadline - now) / 4 : 0, &bound);
     r->lower_bound = bound.cost;
     r->min_budget_bound = bound.min_budget;
-    r->proved_infeasible = bound.infeasible;
+    r->proved_infeasible |= bound.infeasible;
+    r->price = bound.price;
 }
 
 static bool solver_init(Solver *s, Problem *p, const RematInstance *inst, const RematOptions *o,
@@ -301,6 +330,7 @@ static bool solver_init(Solver *s, Problem *p, const RematInstance *inst, const 
     s->deadline = o->time_limit_s > 0 ? s->start + o->time_limit_s : 0;
     result->lower_bound = p->base_cost;
     result->min_budget_bound = bound_least_budget(p);
+    result->proved_infeasible = o->budget < result->min_budget_bound;
     s->worker = RM_NEW(Search, s->nworkers);
     for (int i = 0; i < s->nworkers; i++)
         search_init(&s->worker[i], p, o->budget, o->seed * 1000003 + (uint64_t) i);
@@ -328,7 +358,7 @@ bool remat_solve(const RematInstance *inst, const RematOptions *options, RematRe
     Solver s;
     if (!solver_init(&s, &p, inst, options, result, err))
         return false;
-    if (!good_enough(&s) && !options->no_bound)
+    if (!good_enough(&s) && !options->no_bound && !result->proved_infeasible)
         find_bound(&s);
     if (!result->proved_infeasible) {
         reach_budget(&s);
