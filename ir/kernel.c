@@ -299,6 +299,81 @@ static bool unify(Kernel *a, Kernel *b)
     return true;
 }
 
+/* ---- orientation -------------------------------------------------------------------------
+ * A pointwise part may walk its space in any order of dimensions.  Producers follow consumers:
+ * what is read through a transpose is made in the reader's order, and both meet element by
+ * element. */
+
+/* The dimension of k along which `access` goes by a step of s elements, -1: none. */
+static int dim_of_step(const Kernel *k, const KInst *access, int64_t s)
+{
+    int best = -1;
+    for (int d = 0; d < k->rank; d++)
+        if (access->stride[d] > 0 && access->stride[d] <= s &&
+            (best < 0 || access->stride[d] > access->stride[best]))
+            best = d;
+    return best;
+}
+
+/* Split p's dimensions where a dimension of the reader begins. */
+static void split_as_reader(Kernel *p, const KInst *st, const Kernel *reader, const KInst *load)
+{
+    for (int d = 0; d < reader->rank; d++)
+        for (int e = 0; e < p->rank; e++) {
+            int64_t s = st->stride[e], step = load->stride[d];
+            if (s > 0 && s < step && step < s * p->extent[e] && step % s == 0 &&
+                p->extent[e] % (step / s) == 0 && p->rank < K_DIMS)
+                split_dim(p, e, step / s);
+        }
+}
+
+/* Walk p, whose store is `st`, in the order in which reader's `load` goes through the same
+ * elements. */
+static void follow_reader(Kernel *p, const KInst *st, const Kernel *reader, const KInst *load)
+{
+    int order[K_DIMS], key[K_DIMS];
+    split_as_reader(p, st, reader, load);
+    for (int d = 0; d < p->rank; d++) {
+        int e = d;
+        key[d] = dim_of_step(reader, load, st->stride[d]);
+        for (; e > 0 && (key[order[e - 1]] > key[d] || (key[order[e - 1]] == key[d] &&
+                                                        st->stride[order[e - 1]] < st->stride[d]));
+             e--)
+            order[e] = order[e - 1];
+        order[e] = d;
+    }
+    permute_dims(p, order);
+}
+
+static const KInst *find_access(const Kernel *k, const Graph *g, const Node *n, KKind kind, Val v)
+{
+    for (uint32_t i = 0; i < k->nins; i++) {
+        const KInst *in = &k->ins[i];
+        Val w = in->kind != kind            ? (Val){0}
+                : in->operand < n->nin ? graph_root(g, n->in[in->operand])
+                                       : n->out[in->operand - n->nin];
+        if (w.i && w.i == v.i)
+            return in;
+    }
+    return NULL;
+}
+
+static void orient(const Graph *g, const NodeId *nodes, Kernel *part, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (part[i].red)
+            return;
+    for (int i = n; i-- > 0;) {
+        const Node *node = &g->nodes[nodes[i].i];
+        const KInst *st = find_access(&part[i], g, node, K_STORE, node->out[0]), *load = NULL;
+        for (int j = i + 1; st && !load && j < n; j++) {
+            load = find_access(&part[j], g, &g->nodes[nodes[j].i], K_LOAD, node->out[0]);
+            if (load)
+                follow_reader(&part[i], st, &part[j], load);
+        }
+    }
+}
+
 /* ---- one kernel from a group ---------------------------------------------------------- */
 
 typedef struct {
@@ -322,50 +397,6 @@ static int merge_operand(Merge *m, Val v)
     m->write_of[i] = -1;
     m->k->operand[i] = m->g->vals[v.i].type.dt;
     return i;
-}
-
-/* The group's dimension that a step of s elements in st's operand goes along, -1: none. */
-static int dim_of_step(const Kernel *k, const KInst *st, int64_t s)
-{
-    int best = -1;
-    for (int d = 0; d < k->rank; d++)
-        if (st->stride[d] > 0 && st->stride[d] <= s &&
-            (best < 0 || st->stride[d] > st->stride[best]))
-            best = d;
-    return best;
-}
-
-/* A pointwise part that reads a value of the group through a transpose walks it as the group
- * does; then both meet element by element. */
-static void follow_group(const Merge *m, Kernel *p, const Node *n)
-{
-    const KInst *in = NULL, *st = NULL;
-    for (uint32_t i = 0; i < p->nins && !in; i++) {
-        if (p->ins[i].kind != K_LOAD || p->ins[i].operand >= n->nin)
-            continue;
-        Val v = graph_root(m->g, n->in[p->ins[i].operand]);
-        for (int o = 0; o < m->k->noperands && !in; o++)
-            if (m->vals[o].i == v.i && m->write_of[o] >= 0) {
-                in = &p->ins[i];
-                st = &m->k->ins[m->write_of[o]];
-            }
-    }
-    if (!in || p->red || m->k->red)
-        return;
-    int order[K_DIMS], key[K_DIMS];
-    for (int d = 0; d < p->rank; d++) {
-        int e = d;
-        key[d] = dim_of_step(m->k, st, in->stride[d]);
-        if (key[d] < 0)
-            return; /* a broadcast */
-        for (; e > 0 && (key[order[e - 1]] > key[d] ||
-                         (key[order[e - 1]] == key[d] &&
-                          in->stride[order[e - 1]] < in->stride[d]));
-             e--)
-            order[e] = order[e - 1];
-        order[e] = d;
-    }
-    permute_dims(p, order);
 }
 
 /* Append part (already in m->k's space) with its operands renamed to the group's. */
@@ -397,36 +428,20 @@ static bool merge_append(Merge *m, const Kernel *part, const Node *n)
     return true;
 }
 
-static Kernel *kernel_copy(Arena *a, const Kernel *k)
+/* Bring m->k and part to one space, and append. */
+static bool merge_part(Merge *m, Kernel *part, const Node *n)
 {
-    Kernel *c = NEW(a, Kernel, 1);
-    *c = *k;
-    c->arena = a;
-    c->ins = NEW(a, KInst, k->nins + 1);
-    if (k->nins)
-        memcpy(c->ins, k->ins, k->nins * sizeof *k->ins);
-    c->cins = k->nins + 1;
-    return c;
-}
-
-/* Bring m->k and a copy of part to one space, and append. */
-static bool merge_part(Merge *m, const Kernel *part, const Node *n)
-{
-    Kernel *p = kernel_copy(m->k->arena, part);
     if (m->k->nins == 0) {
-        squeeze(p);
-        m->k->rank = p->rank;
-        m->k->red = p->red;
-        memcpy(m->k->extent, p->extent, sizeof p->extent);
-        if (p->body || p->lib)
+        m->k->rank = part->rank;
+        m->k->red = part->red;
+        memcpy(m->k->extent, part->extent, sizeof part->extent);
+        if (part->body || part->lib)
             return false;
     } else {
-        squeeze(p);
-        follow_group(m, p, n);
-        TRY(unify(m->k, p));
+        TRY(unify(m->k, part));
     }
     m->k->flops += part->flops;
-    return merge_append(m, p, n);
+    return merge_append(m, part, n);
 }
 
 /* Walk a pointwise kernel in the order of what it stores first: stores are contiguous. */
@@ -530,13 +545,18 @@ bool kernel_of(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
         cap += g->nodes[nodes[i].i].nin + g->nodes[nodes[i].i].nout;
     k->operand = NEW(a, DType, cap + 1);
     Merge m = {k, g, vals, NEW(a, int, cap + 1), cap};
+    Kernel *part = NEW(a, Kernel, n);
     for (int i = 0; i < n; i++) {
         const Node *node = &g->nodes[nodes[i].i];
-        Kernel part;
         if (node_def(node)->traits & OPT_VIEW)
             continue; /* its readers read what it views */
-        TRY(lower_node(&part, a, g, node, d));
-        if (!merge_part(&m, &part, node))
+        TRY(lower_node(&part[i], a, g, node, d));
+        squeeze(&part[i]);
+    }
+    orient(g, nodes, part, n);
+    for (int i = 0; i < n; i++) {
+        const Node *node = &g->nodes[nodes[i].i];
+        if (!(node_def(node)->traits & OPT_VIEW) && !merge_part(&m, &part[i], node))
             return d ? fail(d, "%s does not fit its kernel group", node_def(node)->name) : false;
     }
     merge_finish(&m, live_out, nread, nwrite);

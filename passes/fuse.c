@@ -198,14 +198,17 @@ static void try_union(Fuse *f, uint32_t pos, uint32_t q, const bool *ends, bool 
         join(f, set, m);
 }
 
+/* Join the producers of all members: one that two members read joins when both are there. */
 static void try_join(Fuse *f, uint32_t pos, const bool *can, const bool *ends)
 {
-    const Node *n = at(f, pos);
-    for (int i = 0; i < n->nin; i++) {
-        int64_t q = producer(f, n->in[i]);
-        if (q >= 0 && can[q])
-            try_union(f, pos, (uint32_t)q, ends, false);
-    }
+    uint32_t member[MAX_NODES + 2];
+    for (int before = 0, m; (m = collect(f, f->unit[pos], member, 0)) > before; before = m)
+        for (int k = 0; k < m; k++)
+            for (int i = 0; i < at(f, member[k])->nin; i++) {
+                int64_t q = producer(f, at(f, member[k])->in[i]);
+                if (q >= 0 && can[q])
+                    try_union(f, pos, (uint32_t)q, ends, false);
+            }
 }
 
 static bool shrinks(const Fuse *f, uint32_t pos)

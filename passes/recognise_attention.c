@@ -1,7 +1,8 @@
 /* recognise_attention.c -- softmax, and what costs memory in attention as exported.
  *
  * Scales on queries and keys move onto the scores, where one row kernel applies scale, mask and
- * softmax; keys and values that several query heads share are not copied for each of them. */
+ * softmax; keys and values that several query heads share are not copied for each of them; the
+ * rotation of queries and keys makes no rotated copy. */
 #include "recognise.h"
 
 static Val none(void) { return (Val){0}; }
@@ -182,4 +183,81 @@ Val rule_grouped_query(Rewrite *rw, const Node *n)
     q.dim[h + 1] *= r;
     Val in[] = {build_reshape(g, n->in[0], q.rank, q.dim), build_reshape(g, shared, k.rank, k.dim)};
     return build_reshape(g, build(g, OP_matmul, n->name, 2, in, n->attr), y.rank, y.dim);
+}
+
+/* ---- rotary embedding ----------------------------------------------------------------------------
+ *
+ *   y = x * c + r * s with r = [-x_high, x_low]
+ *
+ * is [x_low * c_low - x_high * s_low, x_high * c_high + x_low * s_high]: no rotated copy of x. */
+
+/* v = the half of x from start on, of its last dimension */
+static bool is_half(const Rewrite *rw, Val v, Val x, bool high)
+{
+    const Node *n = rewrite_def(rw, v, OP_slice);
+    const Type *t = val_type(rw->g, x), *h = val_type(rw->g, v);
+    int last = t->rank - 1;
+    if (!n || n->in[0].i != x.i || h->dim[last] * 2 != t->dim[last])
+        return false;
+    const SliceAttrs *at = n->attr;
+    for (int d = 0; d <= last; d++)
+        if (at->step.v[d] != 1 || (d < last && h->dim[d] != t->dim[d]))
+            return false;
+    return at->start.v[last] == (high ? h->dim[last] : 0);
+}
+
+static bool is_rotated(const Rewrite *rw, Val r, Val x)
+{
+    const Node *c = rewrite_def(rw, r, OP_concat);
+    int last = val_type(rw->g, x)->rank - 1;
+    if (!c || c->nin != 2 || ((const AxisAttrs *)c->attr)->axis != last)
+        return false;
+    const Node *minus = rewrite_def(rw, c->in[0], OP_neg);
+    return minus && is_half(rw, minus->in[0], x, true) && is_half(rw, c->in[1], x, false);
+}
+
+/* A half of the last dimension.  A transpose that nothing else reads moves behind the slice. */
+static Val half(Rewrite *rw, Val x, bool high)
+{
+    Graph *g = rw->g;
+    const Node *t = rewrite_uses(rw, x) == 3 ? rewrite_def(rw, x, OP_transpose) : NULL;
+    int last = val_type(g, x)->rank - 1, perm[MAX_RANK];
+    int64_t len = val_type(g, x)->dim[last] / 2;
+    if (!t)
+        return build_slice(g, x, last, high ? len : 0, len);
+    const Ints *order = &((const TransposeAttrs *)t->attr)->perm;
+    for (int i = 0; i <= last; i++)
+        perm[i] = (int)order->v[i];
+    return build_transpose(g, build_slice(g, t->in[0], perm[last], high ? len : 0, len), perm);
+}
+
+/* The half of a table that meets a half of x. */
+static Val table(Graph *g, Val v, bool high)
+{
+    const Type *t = val_type(g, v);
+    int64_t len = t->rank ? t->dim[t->rank - 1] / 2 : 0;
+    return len ? build_slice(g, v, t->rank - 1, high ? len : 0, len) : v;
+}
+
+Val rule_rotary(Rewrite *rw, const Node *n)
+{
+    Graph *g = rw->g;
+    for (int i = 0; n->op == OP_add && i < 8; i++) { /* orders of the sum and of both products */
+        const Node *straight = rewrite_def(rw, n->in[i & 1], OP_mul);
+        const Node *turned = rewrite_def(rw, n->in[!(i & 1)], OP_mul);
+        if (!straight || !turned)
+            return none();
+        Val x = straight->in[i >> 1 & 1], c = straight->in[!(i >> 1 & 1)];
+        Val r = turned->in[i >> 2 & 1], s = turned->in[!(i >> 2 & 1)];
+        if (!type_same_shape(val_type(g, x), val_type(g, n->out[0])) || !is_rotated(rw, r, x) ||
+            !rewrite_once(rw, r))
+            continue;
+        Val low = half(rw, x, false), high = half(rw, x, true);
+        Val part[] = {build2(g, OP_sub, build2(g, OP_mul, low, table(g, c, false)),
+                             build2(g, OP_mul, high, table(g, s, false))),
+                      build2(g, OP_add, build2(g, OP_mul, high, table(g, c, true)),
+                             build2(g, OP_mul, low, table(g, s, true)))};
+        return build_concat(g, 2, part, val_type(g, x)->rank - 1);
+    }
+    return none();
 }
