@@ -90,8 +90,6 @@ bool pass_plan(Graph *g, PassCtx *cx);
 
 /* ---- pieces that tests and passes share ------------------------------------------------- */
 
-/* Gradients of scalar `of` with respect to params; grad[i] is {0} where it does not depend. */
-bool autodiff(Graph *g, Val of, const Val *params, uint32_t n, Val *grad);
 void graph_dce(Graph *g, Arena *tmp);
 bool glob_any(const char *const *globs, int n, const char *name);
 

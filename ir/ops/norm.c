@@ -106,9 +106,31 @@ static Val times_xhat(Graph *g, Val dy, Val x, Val mean, Val rstd)
     return build2(g, OP_mul, dy, build2(g, OP_mul, c, rstd));
 }
 
+/* What the statistics, used as results, contribute to dx:
+ * d mean = dmean / count;  d rstd = -drstd * rstd^3 * (x - mean) / count  (mean absent: 0) */
+static void statistics_grad(Grad *gr, const Node *n, Val mean, int rstd)
+{
+    Graph *g = gr->g;
+    const Type *x = val_type(g, n->in[0]);
+    Val inv = build_scalar(g, x->dt, 1.0 / (double)masked_count(x, norm_axes(g, n)));
+    Val dmean = mean.i ? grad_out(gr, n, 1) : (Val){0}, drstd = grad_out(gr, n, rstd);
+    if (dmean.i)
+        grad_add(gr, n->in[0], build_expand(g, build2(g, OP_mul, dmean, inv), x->rank, x->dim));
+    if (!drstd.i)
+        return;
+    Val c = mean.i ? build2(g, OP_sub, n->in[0], mean) : n->in[0];
+    Val slope = build2(g, OP_mul, build1(g, OP_cube, n->out[rstd]), inv);
+    slope = build1(g, OP_neg, build2(g, OP_mul, drstd, slope));
+    grad_add(gr, n->in[0], build2(g, OP_mul, c, slope));
+}
+
 static bool layer_norm_grad(Grad *gr, const Node *n)
 {
     Val dy = grad_out(gr, n, 0), scale = has_in(n, 1) ? n->in[1] : (Val){0};
+    if (grad_wants(gr, n, 0))
+        statistics_grad(gr, n, n->out[1], 2);
+    if (!dy.i)
+        return true;
     if (grad_wants(gr, n, 0)) {
         Val in[] = {dy, n->in[0], n->out[1], n->out[2], scale};
         grad_add(gr, n->in[0], build(gr->g, OP_layer_norm_bwd, NULL, scale.i ? 5 : 4, in, n->attr));
@@ -187,6 +209,10 @@ static bool rms_norm_lower(Kernel *k, const Graph *g, const Node *n)
 static bool rms_norm_grad(Grad *gr, const Node *n)
 {
     Val dy = grad_out(gr, n, 0), scale = has_in(n, 1) ? n->in[1] : (Val){0};
+    if (grad_wants(gr, n, 0))
+        statistics_grad(gr, n, (Val){0}, 1);
+    if (!dy.i)
+        return true;
     if (grad_wants(gr, n, 0)) {
         Val in[] = {dy, n->in[0], n->out[1], scale};
         grad_add(gr, n->in[0], build(gr->g, OP_rms_norm_bwd, NULL, scale.i ? 4 : 3, in, n->attr));
