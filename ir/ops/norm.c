@@ -112,7 +112,7 @@ static void statistics_grad(Grad *gr, const Node *n, Val mean, int rstd)
 {
     Graph *g = gr->g;
     const Type *x = val_type(g, n->in[0]);
-    Val inv = build_scalar(g, x->dt, 1.0 / (double)masked_count(x, norm_axes(g, n)));
+    Val inv = build_scalar(g, x->dt, 1.0 / (double)masked_count(x, norm_axes(g, n, 0)));
     Val dmean = mean.i ? grad_out(gr, n, 1) : (Val){0}, drstd = grad_out(gr, n, rstd);
     if (dmean.i)
         grad_add(gr, n->in[0], build_expand(g, build2(g, OP_mul, dmean, inv), x->rank, x->dim));
