@@ -215,7 +215,7 @@ static Val window_positions(OnnxNode *n, const Deform *f, int d)
 static bool import_deform_conv(OnnxNode *n)
 {
     Graph *g = n->g;
-    Deform f;
+    Deform f = {0};
     TRY(read_deform(n, &f));
     const Type x = *in_type(n, 0), w = *in_type(n, 1);
     int64_t per = f.channels / f.groups, group = attr_int(n, "group", 1),
