@@ -106,20 +106,28 @@ static double difference(Sample *s, Val of, uint32_t norder, Tensor *operand, in
     return (f[0] - f[1]) / (2 * h);
 }
 
+/* Append the gradient of `of`; returns every value of the graph. */
+static void **differentiate(Sample *s, Val of, Val *grad)
+{
+    const char *name = op_table[s->op]->name;
+    ck_assert_msg(autodiff(&s->g, of, s->in, (uint32_t)s->nin, grad), "%s: %s", name,
+                  s->diag.msg);
+    ck_assert_msg(graph_verify(&s->g, &s->diag), "%s: %s", name, s->diag.msg);
+    for (int i = 0; i < s->nin; i++)
+        ck_assert_msg(!grad[i].i || type_equal(val_type(&s->g, grad[i]), &s->data[i].type),
+                      "%s: the gradient of operand %d has another type", name, i);
+    return evaluate(s);
+}
+
 static void check_gradient(Sample *s, int trial)
 {
     Val of = weighted_sum(s), grad[SAMPLE_IN];
     uint32_t norder = s->g.norder;
-    ck_assert_msg(autodiff(&s->g, of, s->in, (uint32_t)s->nin, grad), "%s: %s",
-                  op_table[s->op]->name, s->diag.msg);
-    ck_assert_msg(graph_verify(&s->g, &s->diag), "%s: %s", op_table[s->op]->name,
-                  s->diag.msg);
-    void **data = evaluate(s);
+    void **data = differentiate(s, of, grad);
     for (int i = 0; i < s->nin; i++) {
         if (s->g.vals[s->in[i].i].kind != VAL_PARAM)
             continue;
         int64_t n = type_count(&s->data[i].type), step = n / 6 + 1;
-        ck_assert(!grad[i].i || type_equal(val_type(&s->g, grad[i]), &s->data[i].type));
         for (int64_t j = 0; j < n; j += step) {
             Tensor t = {s->data[i].type, grad[i].i ? data[grad[i].i] : NULL};
             double got = grad[i].i ? tensor_f(&t, j) : 0;
@@ -133,14 +141,13 @@ static void check_gradient(Sample *s, int trial)
     }
 }
 
-/* Operators that stand for a derivative already, or draw, or end a step, have no gradient.
- */
+/* Operators that stand for a derivative already, or draw, or end a step, have none. */
 static bool differentiable(const Sample *s)
 {
     const OpDef *def = op_table[s->op];
     return (def->grad || (def->traits & OPT_ZEROGRAD)) && !(def->traits & OPT_ONCE) &&
            s->data[0].type.dt != DT_I64 && s->data[0].type.dt != DT_I32 &&
-           val_type(&s->g, s->out[0])->dt == DT_F64;
+           val_type(&s->g, s->out[0])->dt == s->dt;
 }
 
 /* max, min, prod reductions of scatter are refused with a message. */
@@ -159,6 +166,21 @@ START_TEST(gradients)
             make(&s, (Op)op, DT_F64, trial);
             if (differentiable(&s) && !refused(&s))
                 check_gradient(&s, trial);
+            sample_free(&s);
+        }
+}
+END_TEST
+
+/* Sums may run in f32, but the gradient has the operand's type. */
+START_TEST(gradients_of_halves)
+{
+    for (int op = 1; op < OP_COUNT; op++)
+        for (int trial = 0; trial < TRIALS; trial++) {
+            Sample s;
+            Val grad[SAMPLE_IN];
+            make(&s, (Op)op, trial % 2 ? DT_BF16 : DT_F16, trial);
+            if (differentiable(&s) && !refused(&s))
+                differentiate(&s, weighted_sum(&s), grad);
             sample_free(&s);
         }
 }
@@ -366,6 +388,7 @@ Suite *suite_ops(void)
     tcase_set_timeout(c, 300);
     tcase_add_test(c, evaluate_and_print);
     tcase_add_test(c, gradients);
+    tcase_add_test(c, gradients_of_halves);
     tcase_add_test(c, generated_c);
     suite_add_tcase(s, c);
     c = tcase_create("hostile");
