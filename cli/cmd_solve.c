@@ -1,4 +1,5 @@
-/* cmd_solve.c -- `ckc solve INSTANCE.dag`: the rematerialization solver on instance files. */
+/* cmd_solve.c -- `ckc solve INSTANCE.dag`: the rematerialization solver on instance files.
+ */
 #include "../passes/remat/remat.h"
 
 #include <argp.h>
@@ -11,7 +12,15 @@
 
 int cmd_solve(int argc, char **argv);
 
-enum { EXIT_INFEASIBLE = 3, KEY_GAP = 256, KEY_MOVES, KEY_JSON, KEY_PARETO, KEY_MIN, KEY_POLICY };
+enum {
+    EXIT_INFEASIBLE = 3,
+    KEY_GAP = 256,
+    KEY_MOVES,
+    KEY_JSON,
+    KEY_PARETO,
+    KEY_MIN,
+    KEY_POLICY
+};
 
 typedef struct {
     const char *path, *budget, *output, *policy;
@@ -36,7 +45,8 @@ static const struct argp_option option_table[] = {
     {"moves", KEY_MOVES, "N", 0, "Limit of search moves; without --time the only limit", 0},
     {"seed", 's', "N", 0, "Random seed (default 1)", 0},
     {"threads", 'j', "N", 0, "Threads (default 1)", 0},
-    {"gap", KEY_GAP, "PERCENT", 0, "Stop when the cost is this close to the lower bound", 0},
+    {"gap", KEY_GAP, "PERCENT", 0, "Stop when the cost is this close to the lower bound",
+     0},
     {"output", 'o', "FILE", 0, "Write the schedule: ids in execution order", 0},
     {"json", KEY_JSON, NULL, 0, "Print JSON", 0},
     {"pareto", KEY_PARETO, "N", 0, "Solve N budgets down to the least one", 0},
@@ -119,7 +129,7 @@ static bool find_budget(Job *job)
     return read_int(text, 0, INT64_MAX, &job->budget);
 }
 
-/* ---- reports -------------------------------------------------------------------------------- */
+/* ---- reports ------------------------------------------------------------------------- */
 
 static double over_base(const Job *job, int64_t cost)
 {
@@ -135,18 +145,22 @@ static json_t *result_json(const Job *job, const RematResult *r, int64_t budget)
 {
     json_t *history = json_array();
     for (int32_t i = 0; i < r->nhistory; i++)
-        json_array_append_new(history, json_pack("{s:f, s:I, s:I}", "seconds", r->history[i].seconds,
-                                                 "moves", (json_int_t) r->history[i].moves, "cost",
-                                                 (json_int_t) r->history[i].cost));
+        json_array_append_new(history,
+                              json_pack("{s:f, s:I, s:I}", "seconds", r->history[i].seconds,
+                                        "moves", (json_int_t) r->history[i].moves, "cost",
+                                        (json_int_t) r->history[i].cost));
     json_t *j = json_pack(
-        "{s:s, s:I, s:b, s:I, s:f, s:I, s:I, s:f, s:b, s:b, s:I, s:I, s:i, s:I, s:f, s:f, s:I, s:I, s:o}",
-        "instance", job->args->path, "budget", (json_int_t) budget, "feasible", r->feasible, "cost",
-        (json_int_t) r->cost, "increase_percent", over_base(job, r->cost), "peak",
-        (json_int_t) r->peak, "bound", (json_int_t) r->lower_bound, "gap_percent", gap_of(r),
-        "proved_optimal", r->proved_optimal, "proved_infeasible", r->proved_infeasible, "min_budget",
-        (json_int_t) r->min_budget, "min_budget_bound", (json_int_t) r->min_budget_bound, "steps",
-        (int) r->n, "moves", (json_int_t) r->moves, "seconds", r->seconds, "cost_per_byte", r->price, "base_cost",
-        (json_int_t) job->base_cost, "peak_of_input_order", (json_int_t) job->input_peak, "history", history);
+        "{s:s, s:I, s:b, s:I, s:f, s:I, s:I, s:f, s:b, s:b, s:I, s:I, s:i, s:I, s:f, s:f, "
+        "s:I, s:I, s:o}",
+        "instance", job->args->path, "budget", (json_int_t) budget, "feasible", r->feasible,
+        "cost", (json_int_t) r->cost, "increase_percent", over_base(job, r->cost), "peak",
+        (json_int_t) r->peak, "bound", (json_int_t) r->lower_bound, "gap_percent",
+        gap_of(r), "proved_optimal", r->proved_optimal, "proved_infeasible",
+        r->proved_infeasible, "min_budget", (json_int_t) r->min_budget, "min_budget_bound",
+        (json_int_t) r->min_budget_bound, "steps", (int) r->n, "moves",
+        (json_int_t) r->moves, "seconds", r->seconds, "cost_per_byte", r->price,
+        "base_cost", (json_int_t) job->base_cost, "peak_of_input_order",
+        (json_int_t) job->input_peak, "history", history);
     return j;
 }
 
@@ -154,16 +168,20 @@ static void print_result(const Job *job, const RematResult *r, int64_t budget)
 {
     double peak = (double) job->input_peak / 100;
     if (!r->feasible) {
-        printf("budget %" PRId64 " (%.2f %%): %s; least peak found %" PRId64 " (%.3f %%), none below %" PRId64
-               " (%.3f %%)\n", budget, (double) budget / peak,
+        printf("budget %" PRId64 " (%.2f %%): %s; least peak found %" PRId64
+               " (%.3f %%), none below %" PRId64 " (%.3f %%)\n",
+               budget, (double) budget / peak,
                r->proved_infeasible ? "infeasible" : "no schedule found", r->min_budget,
-               (double) r->min_budget / peak, r->min_budget_bound, (double) r->min_budget_bound / peak);
+               (double) r->min_budget / peak, r->min_budget_bound,
+               (double) r->min_budget_bound / peak);
         return;
     }
-    printf("budget %" PRId64 " (%.2f %%): cost %" PRId64 " (+%.4f %%), bound +%.4f %%, gap %.4f %%%s, peak %"
-           PRId64 " (%.3f %%), %d steps, %.2f s\n", budget, (double) budget / peak, r->cost,
-           over_base(job, r->cost), over_base(job, r->lower_bound), gap_of(r),
-           r->proved_optimal ? " (optimal)" : "", r->peak, (double) r->peak / peak, r->n, r->seconds);
+    printf("budget %" PRId64 " (%.2f %%): cost %" PRId64
+           " (+%.4f %%), bound +%.4f %%, gap %.4f %%%s, peak %" PRId64
+           " (%.3f %%), %d steps, %.2f s\n",
+           budget, (double) budget / peak, r->cost, over_base(job, r->cost),
+           over_base(job, r->lower_bound), gap_of(r), r->proved_optimal ? " (optimal)" : "",
+           r->peak, (double) r->peak / peak, r->n, r->seconds);
 }
 
 static bool write_schedule(Job *job, const RematResult *r)
@@ -188,7 +206,7 @@ static void print_json(json_t *j)
     json_decref(j);
 }
 
-/* ---- the jobs: exit status --------------------------------------------------------------------- */
+/* ---- the jobs: exit status ----------------------------------------------------------- */
 
 static int bad(const Job *job)
 {
@@ -287,8 +305,13 @@ static int run_policies(Job *job)
 
 int cmd_solve(int argc, char **argv)
 {
-    static const struct argp argp = {option_table, parse_option, "INSTANCE.dag",
-                                     "Find the cheapest schedule within a memory budget.", NULL, NULL, NULL};
+    static const struct argp argp = {option_table,
+                                     parse_option,
+                                     "INSTANCE.dag",
+                                     "Find the cheapest schedule within a memory budget.",
+                                     NULL,
+                                     NULL,
+                                     NULL};
     Args args = {.seed = 1, .threads = 1};
     Job job = {.args = &args};
     argp_err_exit_status = EXIT_FAILURE;

@@ -1,5 +1,5 @@
-/* test_remat.c -- the rematerialization solver: evaluation by hand, brute force on small graphs, closed forms on
- * chains, bounds below optima, determinism, bad input. */
+/* test_remat.c -- the rematerialization solver: evaluation by hand, brute force on small
+ * graphs, closed forms on chains, bounds below optima, determinism, bad input. */
 #include "../passes/remat/remat.h"
 #include "tests.h"
 
@@ -24,7 +24,8 @@ static int32_t below(int32_t n)
     return (int32_t) ((random_state >> 33) % (uint64_t) n);
 }
 
-static RematResult solve_seed(const RematInstance *inst, int64_t budget, int64_t moves, uint64_t seed)
+static RematResult solve_seed(const RematInstance *inst, int64_t budget, int64_t moves,
+                              uint64_t seed)
 {
     RematOptions o = remat_defaults(budget);
     RematResult r;
@@ -53,9 +54,10 @@ static void check_result(const RematInstance *inst, const RematResult *r)
     ck_assert_int_le(r->min_budget_bound, r->min_budget);
 }
 
-/* ---- evaluation -------------------------------------------------------------------------------- */
+/* ---- evaluation ---------------------------------------------------------------------- */
 
-static void check_schedule(const char *text, const int32_t *seq, int32_t n, int64_t cost, int64_t peak)
+static void check_schedule(const char *text, const int32_t *seq, int32_t n, int64_t cost,
+                           int64_t peak)
 {
     RematInstance inst = parse(text);
     int64_t c, p;
@@ -69,7 +71,8 @@ START_TEST(evaluates_by_hand)
 {
     const char *chain = "0 1 10\n1 2 20 0\n2 3 30 1\n3 4 5 0 2\n";
     check_schedule(chain, (int32_t[]){0, 1, 2, 3}, 4, 10, 60);
-    check_schedule(chain, (int32_t[]){0, 1, 2, 0, 3}, 5, 11, 50);     /* 0 again: not over 2's step */
+    check_schedule(chain, (int32_t[]){0, 1, 2, 0, 3}, 5, 11,
+                   50); /* 0 again: not over 2's step */
     check_schedule("persistent 100\n0 1 10\n", (int32_t[]){0}, 1, 1, 110);
     check_schedule("0 1 10 ; ws=7\n1 1 10 0\n", (int32_t[]){0, 1}, 2, 2, 20);
     check_schedule("0 1 10 ; ws=17\n1 1 10 0\n", (int32_t[]){0, 1}, 2, 2, 27);
@@ -83,11 +86,13 @@ START_TEST(evaluates_in_place)
     check_schedule("0 1 10\n1 1 8 0 ; inplace=0\n", (int32_t[]){0, 1}, 2, 2, 10);
     check_schedule("0 1 8\n1 1 10 0 ; inplace=0\n", (int32_t[]){0, 1}, 2, 2, 10);
     /* not when the input is read later */
-    check_schedule("0 1 10\n1 1 8 0 ; inplace=0\n2 1 1 0 1\n", (int32_t[]){0, 1, 2}, 3, 3, 19);
+    check_schedule("0 1 10\n1 1 8 0 ; inplace=0\n2 1 1 0 1\n", (int32_t[]){0, 1, 2}, 3, 3,
+                   19);
     /* one buffer for one output, the second permission serves when the first cannot */
-    check_schedule("0 1 10\n1 1 9\n2 1 8 0 1 ; inplace=0 inplace=1\n", (int32_t[]){0, 1, 2}, 3, 3, 19);
-    check_schedule("0 1 10\n1 1 9\n2 1 8 0 1 ; inplace=0 inplace=1\n3 1 1 0\n", (int32_t[]){0, 1, 2, 3},
-                   4, 4, 19);
+    check_schedule("0 1 10\n1 1 9\n2 1 8 0 1 ; inplace=0 inplace=1\n", (int32_t[]){0, 1, 2},
+                   3, 3, 19);
+    check_schedule("0 1 10\n1 1 9\n2 1 8 0 1 ; inplace=0 inplace=1\n3 1 1 0\n",
+                   (int32_t[]){0, 1, 2, 3}, 4, 4, 19);
 }
 END_TEST
 
@@ -100,7 +105,8 @@ START_TEST(evaluates_several_outputs)
 }
 END_TEST
 
-static void check_refused(const char *text, const int32_t *seq, int32_t n, const char *reason)
+static void check_refused(const char *text, const int32_t *seq, int32_t n,
+                          const char *reason)
 {
     RematInstance inst = parse(text);
     int64_t c, p;
@@ -120,7 +126,7 @@ START_TEST(refuses_what_is_no_schedule)
 }
 END_TEST
 
-/* ---- reading -------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------- */
 
 static const struct {
     const char *text, *message;
@@ -133,8 +139,10 @@ static const struct {
     {"0 1\n", "line 1: bytes is missing"},
     {"0 1 x\n", "line 1: bytes: 'x' is no number"},
     {"0 99999999999999999999 1\n", "line 1: cost does not fit 64 bits"},
-    {"0 4000000000000000000 1\n1 4000000000000000000 1\n", "line 2: the sum of the costs does not fit 62 bits"},
-    {"0 1 4000000000000000000\n1 1 4000000000000000000\n", "line 2: the sum of the bytes does not fit 62 bits"},
+    {"0 4000000000000000000 1\n1 4000000000000000000 1\n",
+     "line 2: the sum of the costs does not fit 62 bits"},
+    {"0 1 4000000000000000000\n1 1 4000000000000000000\n",
+     "line 2: the sum of the bytes does not fit 62 bits"},
     {"0 1 1\n1 1 1 0 0\n", "line 2: input 0 is listed twice"},
     {"0 1 1\n1 1 1 0.1\n", "line 2: input 0.1 is unknown"},
     {"0 1 1\n1 1 1 0 ; inplace=1\n", "line 2: in-place over 1, which is no input"},
@@ -168,7 +176,7 @@ START_TEST(reads_any_ids_in_any_order)
 }
 END_TEST
 
-/* ---- brute force ------------------------------------------------------------------------------------- */
+/* ---- brute force --------------------------------------------------------------------- */
 
 enum { MAX_NODES = 6 };
 
@@ -188,7 +196,8 @@ static int64_t bytes_of(const Dag *d, uint32_t set)
     return sum;
 }
 
-/* Cheapest cost over all schedules: Dijkstra over (resident values, operators that have run). -1 = infeasible. */
+/* Cheapest cost over all schedules: Dijkstra over (resident values, operators that have
+ * run). -1 = infeasible. */
 static int64_t brute_force(const Dag *d, int64_t budget)
 {
     static int64_t dist[1 << (2 * MAX_NODES)];
@@ -290,7 +299,8 @@ static void compare(const Dag *d, const RematInstance *inst, int64_t budget, int
         ck_assert_int_le(bound.cost, truth);
     }
     RematResult r = solve(inst, budget, 3000);
-    for (uint64_t seed = 2; seed < 12 && truth >= 0 && !(r.feasible && r.cost == truth); seed++) {
+    for (uint64_t seed = 2; seed < 12 && truth >= 0 && !(r.feasible && r.cost == truth);
+         seed++) {
         remat_result_free(&r);
         r = solve_seed(inst, budget, 50000, seed);
     }
@@ -303,7 +313,8 @@ static void compare(const Dag *d, const RematInstance *inst, int64_t budget, int
     remat_result_free(&r);
 }
 
-/* Every DAG of n nodes (or every stride-th), at the least budget, below it, and between it and the peak. */
+/* Every DAG of n nodes (or every stride-th), at the least budget, below it, and between it
+ * and the peak. */
 static void compare_all(int n, uint32_t stride, bool extras)
 {
     uint32_t count = 1u << (n * (n - 1) / 2);
@@ -370,7 +381,7 @@ START_TEST(infeasible_budgets_are_not_met)
 }
 END_TEST
 
-/* ---- uniform chains: revolve -------------------------------------------------------------------------- */
+/* ---- uniform chains: revolve --------------------------------------------------------- */
 
 static int64_t binomial(int n, int k)
 {
@@ -380,7 +391,8 @@ static int64_t binomial(int n, int k)
     return x;
 }
 
-/* Griewank and Walther: least number of forward steps to reverse `length` steps with s snapshots. */
+/* Griewank and Walther: least number of forward steps to reverse `length` steps with s
+ * snapshots. */
 static int64_t revolve_steps(int length, int s)
 {
     int r = 0;
@@ -389,8 +401,8 @@ static int64_t revolve_steps(int length, int s)
     return r > 0 ? (int64_t) r * length - binomial(s + r, r - 1) : 0;
 }
 
-/* State x_0 stays; f_i: x_(i-1) -> x_i may work in place; b_i reads x_(i-1) and costs nothing. Snapshots are the
- * states besides the one that is being advanced. */
+/* State x_0 stays; f_i: x_(i-1) -> x_i may work in place; b_i reads x_(i-1) and costs
+ * nothing. Snapshots are the states besides the one that is being advanced. */
 static RematInstance chain(int length)
 {
     char text[4096];
@@ -411,14 +423,16 @@ START_TEST(uniform_chains_equal_revolve)
         RematInstance inst = chain(length);
         for (int s = 1; s <= 4 && s < length; s++) {
             RematResult r = solve(&inst, s + 1, 20000);
-            for (uint64_t seed = 2; seed < 8 && r.cost != revolve_steps(length, s); seed++) {
+            for (uint64_t seed = 2; seed < 8 && r.cost != revolve_steps(length, s);
+                 seed++) {
                 remat_result_free(&r);
                 r = solve_seed(&inst, s + 1, 200000, seed);
             }
             check_result(&inst, &r);
             ck_assert(r.feasible);
-            ck_assert_msg(r.cost == revolve_steps(length, s), "length %d snapshots %d: %d, revolve %d",
-                          length, s, (int) r.cost, (int) revolve_steps(length, s));
+            ck_assert_msg(r.cost == revolve_steps(length, s),
+                          "length %d snapshots %d: %d, revolve %d", length, s, (int) r.cost,
+                          (int) revolve_steps(length, s));
             remat_result_free(&r);
         }
         remat_free(&inst);
@@ -426,10 +440,10 @@ START_TEST(uniform_chains_equal_revolve)
 }
 END_TEST
 
-/* ---- larger random graphs with everything ------------------------------------------------------------- */
+/* ---- larger random graphs with everything -------------------------------------------- */
 
-/* A forward and backward pass over n layers with random skips; each "weight" is updated behind its gradient, and the
- * update bars the readers of the weight. */
+/* A forward and backward pass over n layers with random skips; each "weight" is updated
+ * behind its gradient, and the update bars the readers of the weight. */
 static RematInstance training_graph(int n, uint64_t seed)
 {
     char *text = malloc((size_t) n * 1000 + 1000);
@@ -440,17 +454,20 @@ static RematInstance training_graph(int n, uint64_t seed)
         at += i > 0 ? sprintf(text + at, " %d", i - 1) : 0;
         skip[i] = i > 2 && below(3) == 0 ? below(i - 1) : -1;
         at += skip[i] >= 0 ? sprintf(text + at, " %d", skip[i]) : 0;
-        at += sprintf(text + at, " ; out=%d ws=%d alt=%d,%d%s", 1 + below(9), 20 + below(30), 100 + below(20),
-                      below(10), below(12) == 0 ? " once" : "");
+        at +=
+            sprintf(text + at, " ; out=%d ws=%d alt=%d,%d%s", 1 + below(9), 20 + below(30),
+                    100 + below(20), below(10), below(12) == 0 ? " once" : "");
         at += i > 0 && below(2) ? sprintf(text + at, " inplace=%d", i - 1) : 0;
         at += sprintf(text + at, "\n");
     }
     for (int i = n - 1; i >= 0; i--) { /* backward and update: ids n + 2 (n - 1 - i), + 1 */
         int grad = n + 2 * (n - 1 - i);
-        at += sprintf(text + at, "%d %d %d %d %d.1", grad, 20 + below(90), 10 + below(50), i, i);
+        at += sprintf(text + at, "%d %d %d %d %d.1", grad, 20 + below(90), 10 + below(50),
+                      i, i);
         at += i < n - 1 ? sprintf(text + at, " %d", grad - 2) : 0;
         at += sprintf(text + at, " ; out=%d ws=%d\n", 5 + below(9), below(9));
-        at += sprintf(text + at, "%d 3 0 %d.1 ; once before=%d before=%d\n", grad + 1, grad, i, grad);
+        at += sprintf(text + at, "%d 3 0 %d.1 ; once before=%d before=%d\n", grad + 1, grad,
+                      i, grad);
     }
     RematInstance inst = parse(text);
     free(text);
@@ -538,7 +555,8 @@ START_TEST(policies_make_valid_schedules)
     int64_t peak = remat_input_peak(&inst);
     for (int i = 0; remat_policies[i]; i++) {
         RematResult r;
-        ck_assert_msg(remat_named_policy(&inst, remat_policies[i], peak * 8 / 10, &r, err), "%s", err);
+        ck_assert_msg(remat_named_policy(&inst, remat_policies[i], peak * 8 / 10, &r, err),
+                      "%s", err);
         check_result(&inst, &r);
         remat_result_free(&r);
     }
@@ -548,7 +566,8 @@ START_TEST(policies_make_valid_schedules)
 }
 END_TEST
 
-/* The policy runs a block again right before its backward step: at most one more run per step. */
+/* The policy runs a block again right before its backward step: at most one more run per
+ * step. */
 START_TEST(revolve_policy_is_near_the_closed_form)
 {
     for (int s = 2; s <= 3; s++) {
@@ -566,7 +585,7 @@ START_TEST(revolve_policy_is_near_the_closed_form)
 }
 END_TEST
 
-/* ---- the benchmark instances ----------------------------------------------------------------------------- */
+/* ---- the benchmark instances --------------------------------------------------------- */
 
 START_TEST(training_graphs_are_solved_to_the_optimum)
 {
@@ -594,7 +613,8 @@ Suite *suite_remat(void)
     tcase_add_test(t, refuses_what_is_no_schedule);
     suite_add_tcase(s, t);
     t = tcase_create("read");
-    tcase_add_loop_test(t, bad_instances_name_line_and_reason, 0, sizeof bad_text / sizeof *bad_text);
+    tcase_add_loop_test(t, bad_instances_name_line_and_reason, 0,
+                        sizeof bad_text / sizeof *bad_text);
     tcase_add_test(t, reads_any_ids_in_any_order);
     suite_add_tcase(s, t);
     t = tcase_create("brute force");

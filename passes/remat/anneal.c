@@ -1,20 +1,22 @@
 /* anneal.c -- simulated annealing over sequences of executions, order free.
  *
- * State: a board. Energy: cost + weight * penalty, the penalty being the bytes above the budget summed over all
- * steps, so that every overfull step pulls, not just the highest one. The weight follows the search: it rises
- * while the board is overfull and falls while it is not, which keeps the search on the border of the budget.
+ * State: a board. Energy: cost + weight * penalty, the penalty being the bytes above the
+ * budget summed over all steps, so that every overfull step pulls, not just the highest
+ * one. The weight follows the search: it rises while the board is overfull and falls while
+ * it is not, which keeps the search on the border of the budget.
  *
- * Moves: shift an execution within the window its readers and inputs leave; add a recomputation in front of a
- * reader (with those of its inputs that would be dead there); remove a recomputation with everything that only it
- * needed; exchange: remove one, then evict something from an overfull step; change a kernel.
- * A move that only costs is first held against the threshold drawn for it, before any memory is touched. */
+ * Moves: shift an execution within the window its readers and inputs leave; add a
+ * recomputation in front of a reader (with those of its inputs that would be dead there);
+ * remove a recomputation with everything that only it needed; exchange: remove one, then
+ * evict something from an overfull step; change a kernel. A move that only costs is first
+ * held against the threshold drawn for it, before any memory is touched. */
 #include "anneal.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- pieces of moves ------------------------------------------------------------------------------------ */
+/* ---- pieces of moves ----------------------------------------------------------------- */
 
 /* Removes the run at slot, and then runs that nothing reads any more. */
 static bool remove_cascade(Board *b, int32_t slot, int32_t depth)
@@ -33,7 +35,8 @@ static bool remove_cascade(Board *b, int32_t slot, int32_t depth)
     return true;
 }
 
-/* When the copy of v that `reader` reads was last used before: by another reader, or when it was made. */
+/* When the copy of v that `reader` reads was last used before: by another reader, or when
+ * it was made. */
 static int32_t last_use_before(const Board *b, int32_t v, int32_t reader)
 {
     int32_t start = board_copy_start(b, v, reader);
@@ -42,12 +45,14 @@ static int32_t last_use_before(const Board *b, int32_t v, int32_t reader)
     return i > 0 && reads->at[i - 1] > start ? reads->at[i - 1] : start;
 }
 
-/* Adds a run of op somewhere in (lo, reader), and with probability 1/2 each of the inputs it finds dead. */
+/* Adds a run of op somewhere in (lo, reader), and with probability 1/2 each of the inputs
+ * it finds dead. */
 static bool add_closure(Search *s, int32_t op, int32_t lo, int32_t reader, int32_t depth)
 {
     Board *b = &s->board;
     const Problem *p = b->p;
-    if (p->inst->ops[op].once || b->nevents * 3 > b->T * 2 || (double) (b->cost + p->cost[op]) > s->cap)
+    if (p->inst->ops[op].once || b->nevents * 3 > b->T * 2 ||
+        (double) (b->cost + p->cost[op]) > s->cap)
         return false;
     int32_t gap = reader - lo - 1;
     if (gap < 1)
@@ -72,7 +77,8 @@ static bool evict(Search *s, int32_t v, int32_t reader)
 {
     Board *b = &s->board;
     int32_t start = board_copy_start(b, v, reader);
-    if (start < 0 || !add_closure(s, b->p->producer[v], last_use_before(b, v, reader), reader, 0))
+    if (start < 0 ||
+        !add_closure(s, b->p->producer[v], last_use_before(b, v, reader), reader, 0))
         return false;
     if (b->op[start] >= 0 && board_unread(b, start))
         remove_cascade(b, start, 0);
@@ -95,7 +101,7 @@ static int32_t overfull_slot(Search *s)
     return -1;
 }
 
-/* ---- moves: each returns whether it changed the board ------------------------------------------------------ */
+/* ---- moves: each returns whether it changed the board -------------------------------- */
 
 /* A slot in (lo, hi): at either end, anywhere, or not far from `from`. */
 static int32_t choose_slot(Search *s, int32_t lo, int32_t hi, int32_t from)
@@ -111,7 +117,8 @@ static int32_t choose_slot(Search *s, int32_t lo, int32_t hi, int32_t from)
     return near <= lo ? lo + 1 : near >= hi ? hi - 1 : near;
 }
 
-/* The window that the copies read and the readers leave; when wide, other copies may be read instead. */
+/* The window that the copies read and the readers leave; when wide, other copies may be
+ * read instead. */
 static void find_window(const Board *b, int32_t from, bool wide, int32_t *lo, int32_t *hi)
 {
     const Problem *p = b->p;
@@ -149,7 +156,8 @@ static bool move_shift(Search *s)
     return true;
 }
 
-/* Moves the run at slot behind `bound`, and its readers that would be in the way behind it. */
+/* Moves the run at slot behind `bound`, and its readers that would be in the way behind it.
+ */
 static bool push(Search *s, int32_t slot, int32_t bound, int32_t *left)
 {
     Board *b = &s->board;
@@ -160,13 +168,15 @@ static bool push(Search *s, int32_t slot, int32_t bound, int32_t *left)
     int32_t k = slots_lower(runs, slot + 1);
     if (k < runs->n && runs->at[k] <= to)
         return false;
-    for (int32_t r = board_first_reader(b, slot); r <= to && r < b->T; r = board_first_reader(b, slot))
+    for (int32_t r = board_first_reader(b, slot); r <= to && r < b->T;
+         r = board_first_reader(b, slot))
         if (!push(s, r, to, left))
             return false;
     return board_move(b, slot, to);
 }
 
-/* Moves the run at slot before `bound`, and the runs it reads from that would be in the way before it. */
+/* Moves the run at slot before `bound`, and the runs it reads from that would be in the way
+ * before it. */
 static bool pull(Search *s, int32_t slot, int32_t bound, int32_t *left)
 {
     Board *b = &s->board;
@@ -191,7 +201,8 @@ static bool move_chain(Search *s)
 {
     Board *b = &s->board;
     int32_t from = b->event[rng_below(&s->rng, b->nevents)], left = 12;
-    int32_t reach = (b->T >> (2 + 2 * rng_below(&s->rng, 4))) + 4, by = 1 + rng_below(&s->rng, reach);
+    int32_t reach = (b->T >> (2 + 2 * rng_below(&s->rng, 4))) + 4,
+            by = 1 + rng_below(&s->rng, reach);
     if (rng_next(&s->rng) & 1)
         return from + by < b->T - 1 && push(s, from, from + by, &left);
     return from - by > 0 && pull(s, from, from - by, &left);
@@ -236,7 +247,8 @@ static bool relieve(Search *s)
     Board *b = &s->board;
     int32_t full = overfull_slot(s), value, reader;
     for (int32_t tries = 0; tries < 16 && full >= 0; tries++)
-        if (choose_read(s, &value, &reader) && reader > full && last_use_before(b, value, reader) < full)
+        if (choose_read(s, &value, &reader) && reader > full &&
+            last_use_before(b, value, reader) < full)
             return evict(s, value, reader);
     return false;
 }
@@ -279,7 +291,7 @@ static bool try_move(Search *s)
     return move_exchange(s);
 }
 
-/* ---- annealing ------------------------------------------------------------------------------------------------ */
+/* ---- annealing ----------------------------------------------------------------------- */
 
 void search_init(Search *s, const Problem *p, int64_t budget, uint64_t seed)
 {
@@ -339,7 +351,8 @@ static double energy(const Search *s)
 static void step(Search *s)
 {
     Board *b = &s->board;
-    double before = energy(s), most = -s->temperature * s->unit * log(rng_unit(&s->rng) + 1e-300);
+    double before = energy(s),
+           most = -s->temperature * s->unit * log(rng_unit(&s->rng) + 1e-300);
     board_begin(b);
     s->moves++;
     s->cap = before + most;

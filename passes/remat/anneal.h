@@ -7,17 +7,17 @@ typedef struct Search Search;
 struct Search {
     Board board;
     Rng rng;
-    double unit;          /* cost of a typical operator: the scale of temperatures */
-    double weight;        /* cost per unit of penalty; adapts */
+    double unit;   /* cost of a typical operator: the scale of temperatures */
+    double weight; /* cost per unit of penalty; adapts */
     double temperature;
     double cap;           /* no accepted move ends above this cost */
     int32_t *kept, nkept; /* values that stay to the end */
     int64_t moves;
-    int64_t best_cost;    /* INT64_MAX = nothing feasible yet */
+    int64_t best_cost; /* INT64_MAX = nothing feasible yet */
     Seq best;
     uint8_t *best_kernel;
-    bool pending;         /* the board is better than best, and not stored yet */
-    bool stored;          /* best was replaced since the last report */
+    bool pending; /* the board is better than best, and not stored yet */
+    bool stored;  /* best was replaced since the last report */
     void (*improved)(void *user, Search *s); /* best was replaced; may be NULL */
     void *user;
 };
@@ -28,10 +28,12 @@ void search_load(Search *s, const Seq *from, const uint8_t *kernels);
 
 typedef struct {
     double hot, cold; /* first and last temperature, in units of cost */
-    double weight;    /* to start with: units of cost for a hundredth of the budget in one step */
+    double
+        weight; /* to start with: units of cost for a hundredth of the budget in one step */
 } Cooling;
 
-/* Runs until `moves` more moves were tried; stops early when the best cost is at most target or deadline (monotonic
- * seconds, 0 = none) has passed. Returns false when it stopped early. */
+/* Runs until `moves` more moves were tried; stops early when the best cost is at most
+ * target or deadline (monotonic seconds, 0 = none) has passed. Returns false when it
+ * stopped early. */
 bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double deadline);
 #endif

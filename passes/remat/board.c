@@ -1,14 +1,16 @@
 /* board.c -- incremental evaluation of a schedule under local changes.
  *
- * The schedule lies in T slots with free slots in between, so that an execution can be added, removed or moved
- * without renumbering. Per operator the slots of its runs, per value the slots of its readers are kept sorted;
- * a copy of a value is resident from its run to the last reader before the producer's next run, which these two
- * lists give directly. A change is therefore a few range additions to mem[].
+ * The schedule lies in T slots with free slots in between, so that an execution can be
+ * added, removed or moved without renumbering. Per operator the slots of its runs, per
+ * value the slots of its readers are kept sorted; a copy of a value is resident from its
+ * run to the last reader before the producer's next run, which these two lists give
+ * directly. A change is therefore a few range additions to mem[].
  *
- * mem[] is cut into blocks of 64 slots with a lazy addend and a maximum: a range addition touches two blocks
- * in part, and the others in O(1) unless they are near the limit. The sum over all steps of the bytes above the
- * limit is maintained exactly in integers, so taking a change back restores the state bit by bit. Free slots
- * carry -HOLE and so never count. */
+ * mem[] is cut into blocks of 64 slots with a lazy addend and a maximum: a range addition
+ * touches two blocks in part, and the others in O(1) unless they are near the limit. The
+ * sum over all steps of the bytes above the limit is maintained exactly in integers, so
+ * taking a change back restores the state bit by bit. Free slots carry -HOLE and so never
+ * count. */
 #include "board.h"
 
 #include <assert.h>
@@ -17,12 +19,15 @@
 #include <string.h>
 
 enum { BLOCK = 64, HOLE = 1 << 29 };
-static const int64_t max_total = (int64_t) 1 << 28; /* quanta over all values: sums stay in int32 */
+static const int64_t max_total = (int64_t) 1
+                                 << 28; /* quanta over all values: sums stay in int32 */
 
-/* ---- memory of the steps -------------------------------------------------------------------- */
+/* ---- memory of the steps ------------------------------------------------------------- */
 
-/* The loops over a block are what the search spends its time in: compile them for wider registers as well. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+/* The loops over a block are what the search spends its time in: compile them for wider
+ * registers as well. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                     \
+    !defined(__SANITIZE_ADDRESS__)
 #define WIDE __attribute__((target_clones("avx2", "default")))
 #else
 #define WIDE
@@ -35,9 +40,10 @@ static inline int32_t over(int32_t m, int32_t limit, int32_t shift)
     return (excess + ((1 << shift) - 1)) >> shift;
 }
 
-/* Adds x to m[lo..hi) of one block; returns the change of penalty and updates the maximum. */
-WIDE static int32_t add_part(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x, int32_t limit,
-                             int32_t shift, int32_t *max)
+/* Adds x to m[lo..hi) of one block; returns the change of penalty and updates the maximum.
+ */
+WIDE static int32_t add_part(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x,
+                             int32_t limit, int32_t shift, int32_t *max)
 {
     int32_t delta = 0, most = INT_MIN;
     for (int32_t i = 0; i < BLOCK; i++) {
@@ -52,7 +58,8 @@ WIDE static int32_t add_part(int32_t *restrict m, int32_t lo, int32_t hi, int32_
 }
 
 /* The same where the limit is out of reach before and after. */
-WIDE static void add_low(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x, int32_t *max)
+WIDE static void add_low(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x,
+                         int32_t *max)
 {
     int32_t most = INT_MIN;
     for (int32_t i = 0; i < BLOCK; i++) {
@@ -63,7 +70,8 @@ WIDE static void add_low(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x,
     *max = most;
 }
 
-WIDE static int32_t shift_penalty(const int32_t *restrict m, int32_t was, int32_t is, int32_t shift)
+WIDE static int32_t shift_penalty(const int32_t *restrict m, int32_t was, int32_t is,
+                                  int32_t shift)
 {
     int32_t delta = 0;
     for (int32_t i = 0; i < BLOCK; i++)
@@ -94,7 +102,8 @@ static void add_range(Board *b, int32_t lo, int32_t hi, int32_t x)
         return;
     int32_t first = lo / BLOCK, last = (hi - 1) / BLOCK;
     for (int32_t k = first; k <= last; k++)
-        add_block(b, k, k == first ? lo % BLOCK : 0, k == last ? (hi - 1) % BLOCK + 1 : BLOCK, x);
+        add_block(b, k, k == first ? lo % BLOCK : 0,
+                  k == last ? (hi - 1) % BLOCK + 1 : BLOCK, x);
 }
 
 int32_t board_bytes(const Board *b, int32_t slot)
@@ -102,7 +111,7 @@ int32_t board_bytes(const Board *b, int32_t slot)
     return b->mem[slot] + b->lazy[slot / BLOCK];
 }
 
-/* ---- sorted slots ----------------------------------------------------------------------------- */
+/* ---- sorted slots -------------------------------------------------------------------- */
 
 static void slots_insert(Slots *s, int32_t t)
 {
@@ -125,7 +134,7 @@ static void slots_delete(Slots *s, int32_t t)
         s->at[i] = s->at[i + 1];
 }
 
-/* ---- copies --------------------------------------------------------------------------------------- */
+/* ---- copies -------------------------------------------------------------------------- */
 
 int32_t board_copy_start(const Board *b, int32_t value, int32_t slot)
 {
@@ -191,7 +200,7 @@ int32_t board_free_slot(const Board *b, int32_t lo, int32_t hi, int32_t near)
     return -1;
 }
 
-/* ---- in-place ---------------------------------------------------------------------------------------- */
+/* ---- in-place ------------------------------------------------------------------------ */
 
 static void mark_dirty(Board *b, int32_t slot)
 {
@@ -216,7 +225,8 @@ static int32_t saving_at(const Board *b, int32_t slot)
         int32_t in = o->in[a.in], start = board_copy_start(b, in, slot);
         bool can = board_last_read(b, in, start) == slot;
         for (int32_t j = 0; j < k && can; j++)
-            can = !(applied >> j & 1) || (o->inplace[j].in != a.in && o->inplace[j].out != a.out);
+            can = !(applied >> j & 1) ||
+                  (o->inplace[j].in != a.in && o->inplace[j].out != a.out);
         if (!can)
             continue;
         int32_t x = b->bytes[in], y = b->bytes[o->out[a.out]];
@@ -237,7 +247,7 @@ static void settle(Board *b)
     b->ndirty = 0;
 }
 
-/* ---- adding and removing -------------------------------------------------------------------------------- */
+/* ---- adding and removing ------------------------------------------------------------- */
 
 static bool may_add(const Board *b, int32_t op, int32_t slot)
 {
@@ -317,8 +327,8 @@ static void remove_reads(Board *b, int32_t op, int32_t slot)
     }
 }
 
-/* A new copy of each output starts at slot (by = 1), cutting an older one short, or goes (by = -1). The run
- * itself is not in the list of runs. */
+/* A new copy of each output starts at slot (by = 1), cutting an older one short, or goes
+ * (by = -1). The run itself is not in the list of runs. */
 static void split_copies(Board *b, int32_t op, int32_t slot, int32_t by)
 {
     const Problem *p = b->p;
@@ -387,7 +397,8 @@ bool board_add(Board *b, int32_t op, int32_t kernel, int32_t slot)
 bool board_remove(Board *b, int32_t slot)
 {
     int32_t op = b->op[slot];
-    if (b->runs[op].n < 2 || (b->runs[op].at[0] == slot && board_first_reader(b, slot) < b->T))
+    if (b->runs[op].n < 2 ||
+        (b->runs[op].at[0] == slot && board_first_reader(b, slot) < b->T))
         return false;
     Change c = {slot, op, b->kernel[slot], false};
     remove_run(b, slot);
@@ -424,7 +435,7 @@ void board_undo(Board *b)
     }
 }
 
-/* ---- loading and storing ---------------------------------------------------------------------------------- */
+/* ---- loading and storing ------------------------------------------------------------- */
 
 static void reset(Board *b)
 {
@@ -507,7 +518,7 @@ void board_respread(Board *b)
     free(kernels);
 }
 
-/* ---- making a board ------------------------------------------------------------------------------------------ */
+/* ---- making a board ------------------------------------------------------------------ */
 
 static int64_t gcd(int64_t a, int64_t b)
 {
@@ -574,7 +585,8 @@ void board_init(Board *b, const Problem *p, int64_t budget)
         const RematOp *o = &p->inst->ops[i];
         for (int32_t k = 0; k <= o->nalt; k++) {
             b->kcost[b->kfirst[i] + k] = k ? o->alt[k - 1].cost : o->cost;
-            b->kws[b->kfirst[i] + k] = quanta(b, k ? o->alt[k - 1].workspace : o->workspace);
+            b->kws[b->kfirst[i] + k] =
+                quanta(b, k ? o->alt[k - 1].workspace : o->workspace);
         }
     }
     b->runs = RM_NEW(Slots, p->nops);
@@ -589,9 +601,9 @@ void board_free(Board *b)
         free(b->runs[i].at);
     for (int32_t v = 0; v < b->p->nvals; v++)
         free(b->reads[v].at);
-    void *all[] = {b->op,   b->kernel, b->bytes,    b->kfirst, b->kcost,    b->kws,
-                   b->mem,  b->lazy,   b->max,      b->saving, b->runs,     b->reads,
-                   b->event, b->event_at, b->multi, b->multi_at, b->log, b->dirty};
+    void *all[] = {b->op,    b->kernel,   b->bytes, b->kfirst,   b->kcost, b->kws,
+                   b->mem,   b->lazy,     b->max,   b->saving,   b->runs,  b->reads,
+                   b->event, b->event_at, b->multi, b->multi_at, b->log,   b->dirty};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     *b = (Board){0};

@@ -16,47 +16,50 @@ typedef struct {
 
 typedef struct {
     const Problem *p;
-    int32_t T;             /* slots; a multiple of the block size */
-    int32_t *op;           /* per slot: the operator that runs there, -1 = free */
-    uint8_t *kernel;       /* per slot */
+    int32_t T;       /* slots; a multiple of the block size */
+    int32_t *op;     /* per slot: the operator that runs there, -1 = free */
+    uint8_t *kernel; /* per slot */
     int64_t cost;
-    int64_t penalty;       /* sum over steps of the bytes above the limit, in 2^shift quanta, rounded up */
+    int64_t penalty; /* sum over steps of the bytes above the limit, in 2^shift quanta,
+                        rounded up */
 
     int32_t shift;
-    int64_t quantum;       /* bytes are counted in quanta, rounded up */
-    int32_t limit;         /* budget - persistent, in quanta, rounded down; negative = never fits */
-    int32_t *bytes;        /* per value */
-    int32_t *kfirst;       /* per op: its first row of kcost and kws */
+    int64_t quantum; /* bytes are counted in quanta, rounded up */
+    int32_t limit; /* budget - persistent, in quanta, rounded down; negative = never fits */
+    int32_t *bytes;  /* per value */
+    int32_t *kfirst; /* per op: its first row of kcost and kws */
     int64_t *kcost;
     int32_t *kws;
-    int32_t *mem;          /* per slot, without the block's lazy part; free slots have -HOLE */
-    int32_t *lazy, *max;   /* per block; max excludes lazy */
-    int32_t *saving;       /* per slot: in-place savings included in mem */
+    int32_t *mem; /* per slot, without the block's lazy part; free slots have -HOLE */
+    int32_t *lazy, *max; /* per block; max excludes lazy */
+    int32_t *saving;     /* per slot: in-place savings included in mem */
 
-    Slots *runs;           /* per op: its executions */
-    Slots *reads;          /* per value: executions that read it, T for keep_to_end */
+    Slots *runs;  /* per op: its executions */
+    Slots *reads; /* per value: executions that read it, T for keep_to_end */
     int32_t *event, *event_at, nevents; /* occupied slots in any order, and where each is */
     int32_t *multi, *multi_at, nmulti;  /* operators that run more than once */
 
-    Change *log;           /* since board_begin */
+    Change *log; /* since board_begin */
     int32_t nlog, caplog;
     int32_t *dirty, ndirty, capdirty; /* slots whose in-place savings may have changed */
 } Board;
 
 void board_init(Board *b, const Problem *p, int64_t budget);
 void board_free(Board *b);
-void board_set_budget(Board *b, int64_t budget);       /* board must be empty or reloaded after */
+void board_set_budget(Board *b, int64_t budget); /* board must be empty or reloaded after */
 
 /* Replaces the content by a schedule, evenly spaced; kernels NULL = the cheapest. */
 void board_load(Board *b, const Seq *s, const uint8_t *kernels);
 void board_store(const Board *b, Seq *s);
 void board_respread(Board *b);
 
-/* Primitive changes. Adding fails (and changes nothing) where the slot is taken, an input is not there yet, or a
- * barrier or `once` forbids it. Removing fails where a reader would be left without its value. */
+/* Primitive changes. Adding fails (and changes nothing) where the slot is taken, an input
+ * is not there yet, or a barrier or `once` forbids it. Removing fails where a reader would
+ * be left without its value. */
 bool board_add(Board *b, int32_t op, int32_t kernel, int32_t slot);
 bool board_remove(Board *b, int32_t slot);
-/* Moves a run within the window that its inputs and readers leave; on failure the caller must undo. */
+/* Moves a run within the window that its inputs and readers leave; on failure the caller
+ * must undo. */
 bool board_move(Board *b, int32_t from, int32_t to);
 void board_set_kernel(Board *b, int32_t slot, int32_t kernel);
 
@@ -67,7 +70,8 @@ static inline void board_begin(Board *b)
 }
 void board_undo(Board *b);
 
-/* Index of the first element >= t. Lists are short: counting beats a search that the processor cannot predict. */
+/* Index of the first element >= t. Lists are short: counting beats a search that the
+ * processor cannot predict. */
 static inline int32_t slots_lower(const Slots *s, int32_t t)
 {
     int32_t lo = 0, n = s->n;
@@ -83,10 +87,14 @@ static inline int32_t slots_lower(const Slots *s, int32_t t)
     return lo + below;
 }
 
-int32_t board_copy_start(const Board *b, int32_t value, int32_t slot); /* last run before slot, -1 = none */
-int32_t board_last_read(const Board *b, int32_t value, int32_t start); /* of the copy made at start; start if none */
-int32_t board_first_reader(const Board *b, int32_t slot); /* of any output of the run at slot; T if none */
-int32_t board_free_slot(const Board *b, int32_t lo, int32_t hi, int32_t near); /* in (lo, hi), -1 = none */
-bool board_unread(const Board *b, int32_t slot);       /* a second run that nothing reads */
-int32_t board_bytes(const Board *b, int32_t slot);     /* quanta at an occupied slot */
+int32_t board_copy_start(const Board *b, int32_t value,
+                         int32_t slot); /* last run before slot, -1 = none */
+int32_t board_last_read(const Board *b, int32_t value,
+                        int32_t start); /* of the copy made at start; start if none */
+int32_t board_first_reader(const Board *b,
+                           int32_t slot); /* of any output of the run at slot; T if none */
+int32_t board_free_slot(const Board *b, int32_t lo, int32_t hi,
+                        int32_t near);             /* in (lo, hi), -1 = none */
+bool board_unread(const Board *b, int32_t slot);   /* a second run that nothing reads */
+int32_t board_bytes(const Board *b, int32_t slot); /* quanta at an occupied slot */
 #endif

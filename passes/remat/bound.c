@@ -1,23 +1,28 @@
 /* bound.c -- lower bounds on the cost, valid for every order: the parametric minimum cut.
  *
- * Take any operator g and the step of its first run in any schedule. Its ancestors have run by then, its descendants
- * run later. What the descendants read of the ancestors' values is therefore resident at that step, or made again
- * later: its producer runs once more, and needs its own inputs in the same way. So the extra cost is at least
+ * Take any operator g and the step of its first run in any schedule. Its ancestors have run
+ * by then, its descendants run later. What the descendants read of the ancestors' values is
+ * therefore resident at that step, or made again later: its producer runs once more, and
+ * needs its own inputs in the same way. So the extra cost is at least
  *
  *     min { cost(ancestors run again) : bytes(values kept) <= room },
  *     room = budget - persistent - what g itself occupies while it runs,
  *
- * a closure problem with one knapsack row. Its Lagrangian dual, max over lambda of mincut(lambda) - lambda * room,
- * is a minimum cut for each lambda:
+ * a closure problem with one knapsack row. Its Lagrangian dual, max over lambda of
+ * mincut(lambda) - lambda * room, is a minimum cut for each lambda:
  *
  *     source --inf--> value v read by a descendant          (or kept to the end)
- *     value v --lambda * bytes(v)--> producer(v)             cut: v is kept; 0 for inputs of g, resident anyway
- *     operator u --cost(u)--> sink                           cut: u runs again; inf if it may not
+ *     value v --lambda * bytes(v)--> producer(v)            cut: v is kept
+ *     operator u --cost(u)--> sink                          cut: u runs again
  *     operator u --inf--> each of its inputs
  *
- * The dual function is concave and piecewise linear; each cut is one line (bytes, cost) of it, and intersecting the
- * lines on both sides of the room (secant steps) reaches the maximum after a few cuts. Capacities are integers rounded
- * down, so the result is a certificate, not an estimate. The bound of the instance is the best over g. */
+ * Inputs of g are resident anyway and left out; the cost of an operator that may not run
+ * again is infinite.
+ *
+ * The dual function is concave and piecewise linear; each cut is one line (bytes, cost) of
+ * it, and intersecting the lines on both sides of the room (secant steps) reaches the
+ * maximum after a few cuts. Capacities are integers rounded down, so the result is a
+ * certificate, not an estimate. The bound of the instance is the best over g. */
 #include "flow.h"
 #include "solve.h"
 
@@ -28,15 +33,15 @@
 typedef struct {
     const Problem *p;
     int64_t budget;
-    double deadline;                /* monotonic seconds, 0 = none */
+    double deadline; /* monotonic seconds, 0 = none */
     int32_t g;
     int64_t room;
     uint8_t *ancestor, *descendant; /* per op, of g */
     uint8_t *resident;              /* per value: input of g */
     int32_t *vertex_op, *vertex_value;
     int32_t *queue;
-    int32_t *values, nvalues;       /* values in the network */
-    int32_t *keep_edge;             /* per entry of values */
+    int32_t *values, nvalues; /* values in the network */
+    int32_t *keep_edge;       /* per entry of values */
     int32_t *ops, nops, *redo_edge;
     Flow flow;
 } Cut;
@@ -48,7 +53,8 @@ static int64_t most_saved(const RematInstance *inst, const RematOp *o)
     for (int32_t k = 0; k < o->ninplace; k++) {
         int64_t in = inst->values[o->in[o->inplace[k].in]].bytes;
         int64_t out = inst->values[o->out[o->inplace[k].out]].bytes;
-        bool first = true; /* an output takes over one buffer: count its largest pair once */
+        bool first =
+            true; /* an output takes over one buffer: count its largest pair once */
         int64_t s = in < out ? in : out;
         for (int32_t j = 0; j < o->ninplace; j++) {
             if (j == k || o->inplace[j].out != o->inplace[k].out)
@@ -65,7 +71,8 @@ static int64_t most_saved(const RematInstance *inst, const RematOp *o)
 /* Bytes that are resident in every step that runs op. */
 int64_t bound_step_bytes(const Problem *p, int32_t op)
 {
-    int64_t sum = p->inst->persistent + p->min_ws[op] - most_saved(p->inst, &p->inst->ops[op]);
+    int64_t sum =
+        p->inst->persistent + p->min_ws[op] - most_saved(p->inst, &p->inst->ops[op]);
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
         sum += p->bytes[p->in.at[k]];
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
@@ -83,7 +90,7 @@ int64_t bound_least_budget(const Problem *p)
     return most;
 }
 
-/* ---- the network of one g ----------------------------------------------------------------------------- */
+/* ---- the network of one g ------------------------------------------------------------ */
 
 static void mark_ancestors(Cut *c)
 {
@@ -108,7 +115,8 @@ static void mark_descendants(Cut *c)
     memset(c->descendant, 0, (size_t) p->nops);
     c->queue[n++] = c->g;
     for (int32_t i = 0; i < n; i++)
-        for (int32_t k = p->out.first[c->queue[i]]; k < p->out.first[c->queue[i] + 1]; k++) {
+        for (int32_t k = p->out.first[c->queue[i]]; k < p->out.first[c->queue[i] + 1];
+             k++) {
             int32_t v = p->out.at[k];
             for (int32_t j = p->readers.first[v]; j < p->readers.first[v + 1]; j++)
                 if (!c->descendant[p->readers.at[j]]) {
@@ -149,7 +157,8 @@ static void enter_value(Cut *c, int32_t v)
     }
 }
 
-/* Collects the values and operators that the network needs; returns the bytes to keep if nothing is run again. */
+/* Collects the values and operators that the network needs; returns the bytes to keep if
+ * nothing is run again. */
 static int64_t collect(Cut *c)
 {
     const Problem *p = c->p;
@@ -200,7 +209,8 @@ static void build(Cut *c, double lambda, double scale)
     for (int32_t i = 0; i < c->nops; i++) {
         int32_t u = c->ops[i];
         double cap = floor((double) p->cost[u] * scale);
-        c->redo_edge[i] = flow_edge(f, c->vertex_op[u], 1, may_rerun(c, u) ? (int64_t) cap : FLOW_INF);
+        c->redo_edge[i] =
+            flow_edge(f, c->vertex_op[u], 1, may_rerun(c, u) ? (int64_t) cap : FLOW_INF);
         for (int32_t k = p->in.first[u]; k < p->in.first[u + 1]; k++)
             if (!c->resident[p->in.at[k]])
                 flow_edge(f, c->vertex_op[u], c->vertex_value[p->in.at[k]], FLOW_INF);
@@ -259,7 +269,8 @@ static bool late(const Cut *c)
     return c->deadline > 0 && rm_seconds() >= c->deadline;
 }
 
-/* The bound of one g, or of the little that is needed to see that it is not above `best`. */
+/* The bound of one g, or of the little that is needed to see that it is not above `best`.
+ */
 static double bound_at(Cut *c, int32_t g, double best, double *price, bool *infeasible)
 {
     const Problem *p = c->p;
@@ -271,7 +282,8 @@ static double bound_at(Cut *c, int32_t g, double best, double *price, bool *infe
     if (bytes > c->room) {
         Line rich = {.bytes = (double) bytes, .cost = 0};
         Line lean = solve_cut(c, 0x1p20 * ((double) p->base_cost + 1) / (double) bytes);
-        *infeasible = lean.value > (double) p->base_cost; /* more than running all of them again */
+        *infeasible =
+            lean.value > (double) p->base_cost; /* more than running all of them again */
         if (lean.bytes > (double) c->room)
             goto done;
         for (int32_t i = 0; i < 60 && !late(c); i++) {
@@ -284,7 +296,8 @@ static double bound_at(Cut *c, int32_t g, double best, double *price, bool *infe
                 top = l.value;
                 *price = lambda;
             }
-            if (l.value >= at * (1 - 1e-9) || l.bytes >= rich.bytes || l.bytes <= lean.bytes)
+            if (l.value >= at * (1 - 1e-9) || l.bytes >= rich.bytes ||
+                l.bytes <= lean.bytes)
                 break;
             if (l.bytes > (double) c->room)
                 rich = l;
@@ -297,7 +310,7 @@ done:
     return top;
 }
 
-/* ---- the best g ------------------------------------------------------------------------------------------- */
+/* ---- the best g ---------------------------------------------------------------------- */
 
 static void cut_init(Cut *c, const Problem *p, int64_t budget)
 {
@@ -318,8 +331,9 @@ static void cut_init(Cut *c, const Problem *p, int64_t budget)
 
 static void cut_free(Cut *c)
 {
-    void *all[] = {c->ancestor, c->descendant, c->resident, c->queue, c->ops, c->redo_edge,
-                   c->values, c->keep_edge, c->vertex_op, c->vertex_value};
+    void *all[] = {c->ancestor,  c->descendant,  c->resident, c->queue,
+                   c->ops,       c->redo_edge,   c->values,   c->keep_edge,
+                   c->vertex_op, c->vertex_value};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     flow_free(&c->flow);
@@ -350,7 +364,8 @@ void bound_excess(const Problem *p, int64_t budget, int64_t *excess)
     cut_free(&c);
 }
 
-/* All operators of a small instance; of a large one a coarse grid, refined around the best three times. */
+/* All operators of a small instance; of a large one a coarse grid, refined around the best
+ * three times. */
 void bound_problem(const Problem *p, int64_t budget, double deadline, RematBound *bound)
 {
     enum { GRID = 32 };
@@ -364,8 +379,11 @@ void bound_problem(const Problem *p, int64_t budget, double deadline, RematBound
     bool small = p->nops <= 1500;
     while (lo < hi && !bound->infeasible) {
         int32_t stride = small ? 1 : (hi - lo + GRID - 1) / GRID;
-        int32_t middle = lo + (hi - lo) / 2; /* outwards from there: the most is alive around it */
-        for (int32_t d = 0; (middle - d >= lo || middle + d < hi) && !bound->infeasible && !late(&c); d += stride) {
+        int32_t middle =
+            lo + (hi - lo) / 2; /* outwards from there: the most is alive around it */
+        for (int32_t d = 0;
+             (middle - d >= lo || middle + d < hi) && !bound->infeasible && !late(&c);
+             d += stride) {
             if (middle + d < hi)
                 visit(&c, middle + d, bound, &best);
             if (d > 0 && middle - d >= lo && !bound->infeasible)

@@ -1,25 +1,32 @@
-/* bound_stage.c -- the stronger, dearer bound: several cuts at once, by (mixed-integer) linear programming.
+/* bound_stage.c -- the stronger, dearer bound: several cuts at once, by (mixed-integer)
+ * linear programming.
  *
- * Take a path g_1 -> g_2 -> ... -> g_k of the graph. Whatever the order, their first runs happen at moments
- * tau_1 < ... < tau_k, which cut every schedule into k + 1 periods. Variables in [0, 1]:
+ * Take a path g_1 -> g_2 -> ... -> g_k of the graph. Whatever the order, their first runs
+ * happen at moments tau_1 < ... < tau_k, which cut every schedule into k + 1 periods.
+ * Variables in [0, 1]:
  *
- *     run(u, i)   operator u runs in period i, between tau_(i-1) and tau_i (g_i itself runs at tau_i)
+ *     run(u, i)   operator u runs in period i, between tau_(i-1) and tau_i
  *     keep(v, i)  value v is resident at tau_i
  *
- *     keep(v, i)     <= keep(v, i-1) + run(producer(v), i)        both: + 1 if the producer is g_(i-1)
- *     run(u, i)      <= keep(v, i-1) + run(producer(v), i)        for every input v of u
- *     sum_i run(u,i) >= 1                                         for every u off the path
- *     sum_v bytes(v) keep(v, i) <= budget - persistent - outputs and workspace of g_i,  keep(inputs of g_i, i) = 1
- *     run(u, i) = 0  if u descends from some g_j with j >= i, or is one
+ *     keep(v, i)      <= keep(v, i-1) + run(producer(v), i)
+ *     run(u, i)       <= keep(v, i-1) + run(producer(v), i)    for every input v of u
+ *     sum_i run(u, i) >= 1                                     for every u off the path
+ *     sum_v bytes(v) keep(v, i) <= budget - persistent - outputs and workspace of g_i
+ *     keep(v, i) = 1  for the inputs of g_i
+ *     run(u, i)  = 0  if u descends from some g_j with j >= i, or is one
  *
- * Every schedule gives a feasible point of no higher cost, so the optimum bounds all orders; with k = 1 it is the cut of
- * bound.c without its convexification. The path is the one along which most bytes would have to go, thinned to
- * the operators where that is most. Needs GLPK; without it there is nothing here to call. */
+ * where g_(i-1)'s own outputs are present at the start of period i for nothing.
+ *
+ * Every schedule gives a feasible point of no higher cost, so the optimum bounds all
+ * orders; with k = 1 it is the cut of bound.c without its convexification. The path is the
+ * one along which most bytes would have to go, thinned to the operators where that is most.
+ * Needs GLPK; without it there is nothing here to call. */
 #include "solve.h"
 
 #ifndef CKC_GLPK
 
-void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known, RematBound *bound)
+void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known,
+                  RematBound *bound)
 {
     (void) p, (void) budget, (void) deadline, (void) known, (void) bound;
 }
@@ -35,15 +42,17 @@ typedef struct {
     const Problem *p;
     int64_t budget;
     int32_t k;
-    const int32_t *g;        /* the path: g[1] .. g[k] */
-    int32_t *latest;         /* per op: the last j such that it descends from g_j or is it, 0 = none */
-    int32_t *run, *keep;     /* columns, [i * nops + u] for i = 1..k + 1, [i * nvals + v] for i = 1..k; 0 = fixed at 0 */
+    const int32_t *g; /* the path: g[1] .. g[k] */
+    int32_t
+        *latest; /* per op: the last j such that it descends from g_j or is it, 0 = none */
+    int32_t *run, *keep; /* columns, [i * nops + u] for i = 1..k + 1, [i * nvals + v] for i
+                            = 1..k; 0 = fixed at 0 */
     glp_prob *lp;
     int ia[4096];
     double ar[4096];
-    double scale;            /* cost unit of the objective */
-    double bound;            /* best so far, in units of scale */
-    double enough;           /* stop when the bound reaches this */
+    double scale;  /* cost unit of the objective */
+    double bound;  /* best so far, in units of scale */
+    double enough; /* stop when the bound reaches this */
 } Stage;
 
 static void find_latest(Stage *s)
@@ -61,7 +70,7 @@ static void find_latest(Stage *s)
     }
 }
 
-/* ---- the model ------------------------------------------------------------------------------------- */
+/* ---- the model ----------------------------------------------------------------------- */
 
 static int new_column(Stage *s, double cost, bool fixed_to_one)
 {
@@ -87,7 +96,8 @@ static void add_columns(Stage *s)
     for (int32_t i = 1; i <= s->k + 1; i++) {
         for (int32_t u = 0; u < p->nops; u++)
             if (s->latest[u] < i)
-                s->run[i * p->nops + u] = new_column(s, (double) p->cost[u] / s->scale, false);
+                s->run[i * p->nops + u] =
+                    new_column(s, (double) p->cost[u] / s->scale, false);
         for (int32_t v = 0; v < p->nvals && i <= s->k; v++)
             if (s->latest[p->producer[v]] < i)
                 s->keep[i * p->nvals + v] = new_column(s, 0, is_input(p, s->g[i], v));
@@ -107,7 +117,8 @@ static void add_presence(Stage *s, int column, int32_t v, int32_t i)
 {
     const Problem *p = s->p;
     int32_t u = p->producer[v];
-    int n = 0, kept = i > 1 ? s->keep[(i - 1) * p->nvals + v] : 0, made = s->run[i * p->nops + u];
+    int n = 0, kept = i > 1 ? s->keep[(i - 1) * p->nvals + v] : 0,
+        made = s->run[i * p->nops + u];
     if (i > 1 && s->g[i - 1] == u)
         return;
     s->ia[++n] = column;
@@ -130,11 +141,13 @@ static void add_period(Stage *s, int32_t i)
         if (s->keep[i * p->nvals + v])
             add_presence(s, s->keep[i * p->nvals + v], v, i);
     for (int32_t u = 0; u < p->nops; u++)
-        for (int32_t k = p->in.first[u]; s->run[i * p->nops + u] && k < p->in.first[u + 1]; k++)
+        for (int32_t k = p->in.first[u]; s->run[i * p->nops + u] && k < p->in.first[u + 1];
+             k++)
             add_presence(s, s->run[i * p->nops + u], p->in.at[k], i);
 }
 
-/* Inputs are resident in g_i's step besides the columns' values; they are columns fixed at 1. */
+/* Inputs are resident in g_i's step besides the columns' values; they are columns fixed
+ * at 1. */
 static void add_memory(Stage *s, int32_t i)
 {
     const Problem *p = s->p;
@@ -198,10 +211,11 @@ static void build(Stage *s)
         add_end(s, v);
 }
 
-/* ---- solving ------------------------------------------------------------------------------------------ */
+/* ---- solving ------------------------------------------------------------------------- */
 
-/* The bound that the row multipliers of the relaxation prove, in ordinary arithmetic and whatever the solver's
- * tolerances: for y of the right sign, b y + sum over columns of the least (c - A'y) x within the box. */
+/* The bound that the row multipliers of the relaxation prove, in ordinary arithmetic and
+ * whatever the solver's tolerances: for y of the right sign, b y + sum over columns of the
+ * least (c - A'y) x within the box. */
 static double proved(const Stage *s)
 {
     int rows = glp_get_num_rows(s->lp), cols = glp_get_num_cols(s->lp);
@@ -217,7 +231,8 @@ static double proved(const Stage *s)
             y = 0;
         if (y == 0)
             continue;
-        sum += (long double) y * (type == GLP_UP ? glp_get_row_ub(s->lp, r) : glp_get_row_lb(s->lp, r));
+        sum += (long double) y *
+               (type == GLP_UP ? glp_get_row_ub(s->lp, r) : glp_get_row_lb(s->lp, r));
         int n = glp_get_mat_row(s->lp, r, ind, val);
         for (int k = 1; k <= n; k++)
             reduced[ind[k]] -= (long double) y * val[k];
@@ -274,15 +289,17 @@ static void solve(Stage *s, double seconds)
     mip.cb_func = watch;
     mip.cb_info = s;
     int status = glp_intopt(s->lp, &mip);
-    if (status == 0 && glp_mip_status(s->lp) == GLP_OPT && glp_mip_obj_val(s->lp) > s->bound)
+    if (status == 0 && glp_mip_status(s->lp) == GLP_OPT &&
+        glp_mip_obj_val(s->lp) > s->bound)
         s->bound = glp_mip_obj_val(s->lp);
 }
 
 /* The bound of one path g[1..k]. */
-static int64_t bound_path(const Problem *p, int64_t budget, const int32_t *g, int32_t k, double seconds,
-                          int64_t known)
+static int64_t bound_path(const Problem *p, int64_t budget, const int32_t *g, int32_t k,
+                          double seconds, int64_t known)
 {
-    Stage s = {.p = p, .budget = budget, .k = k, .g = g, .scale = (double) p->base_cost / 100 + 1};
+    Stage s = {
+        .p = p, .budget = budget, .k = k, .g = g, .scale = (double) p->base_cost / 100 + 1};
     double fixed = 0;
     find_latest(&s);
     for (int32_t j = 1; j <= k; j++)
@@ -298,7 +315,7 @@ static int64_t bound_path(const Problem *p, int64_t budget, const int32_t *g, in
     return (int64_t) cost;
 }
 
-/* ---- which paths ------------------------------------------------------------------------------------------- */
+/* ---- which paths --------------------------------------------------------------------- */
 
 typedef struct {
     int64_t excess;
@@ -323,8 +340,10 @@ static bool descends(const Problem *p, int32_t from, int32_t to, uint8_t *mark)
     return mark[to];
 }
 
-/* Inserts op into the path if it is comparable with all of it; returns the new length, or 0. */
-static int32_t join(const Problem *p, const int32_t *g, int32_t k, int32_t op, int32_t *joined, uint8_t *mark)
+/* Inserts op into the path if it is comparable with all of it; returns the new length, or
+ * 0. */
+static int32_t join(const Problem *p, const int32_t *g, int32_t k, int32_t op,
+                    int32_t *joined, uint8_t *mark)
 {
     int32_t n = 0;
     bool placed = false;
@@ -345,8 +364,9 @@ static int32_t join(const Problem *p, const int32_t *g, int32_t k, int32_t op, i
 enum { MAX_OPS = 600, MAX_STAGES = 6, FIRST_CUTS = 12 };
 
 /* Tries to extend the path by each candidate; keeps the best extension in g. */
-static bool extend(const Problem *p, int64_t budget, const Candidate *c, int32_t n, int32_t *g, int32_t *k,
-                   double deadline, int64_t known, RematBound *bound, uint8_t *mark)
+static bool extend(const Problem *p, int64_t budget, const Candidate *c, int32_t n,
+                   int32_t *g, int32_t *k, double deadline, int64_t known,
+                   RematBound *bound, uint8_t *mark)
 {
     int32_t joined[MAX_STAGES + 2], best[MAX_STAGES + 2], nbest = 0;
     double share = (deadline - rm_seconds()) / 2;
@@ -370,7 +390,8 @@ static bool extend(const Problem *p, int64_t budget, const Candidate *c, int32_t
     return true;
 }
 
-void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known, RematBound *bound)
+void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known,
+                  RematBound *bound)
 {
     if (p->nops > MAX_OPS)
         return;
@@ -384,7 +405,8 @@ void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t kno
         if (excess[i] > 0)
             c[n++] = (Candidate){excess[i], i};
     qsort(c, (size_t) n, sizeof *c, by_excess);
-    bool more = extend(p, budget, c, n < FIRST_CUTS ? n : FIRST_CUTS, g, &k, deadline, known, bound, mark);
+    bool more = extend(p, budget, c, n < FIRST_CUTS ? n : FIRST_CUTS, g, &k, deadline,
+                       known, bound, mark);
     while (more && k < MAX_STAGES && bound->cost < known && rm_seconds() < deadline)
         more = extend(p, budget, c, n, g, &k, deadline, known, bound, mark);
     glp_term_out(terminal);

@@ -1,13 +1,16 @@
-/* evaluate.c -- the meaning of a schedule: a plain simulation that the search does not share.
+/* evaluate.c -- the meaning of a schedule: a plain simulation that the search does not
+ * share.
  *
- * One forward sweep finds for every execution the copies it reads and thereby the last reader of each
- * copy; a second sweep adds the bytes of every copy over its steps [made, last reader]. O(executions x degree). */
+ * One forward sweep finds for every execution the copies it reads and thereby the last
+ * reader of each copy; a second sweep adds the bytes of every copy over its steps [made,
+ * last reader]. O(executions x degree). */
 #include "remat_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Copies are numbered in the order they are made: execution i makes copies first[i] .. first[i+1]-1. */
+/* Copies are numbered in the order they are made: execution i makes copies first[i] ..
+ * first[i+1]-1. */
 typedef struct {
     int32_t n;
     int32_t *first;  /* n + 1 */
@@ -45,7 +48,8 @@ static bool trace_step(const RematInstance *inst, Copies *c, int32_t step, int32
     for (int32_t k = 0; k < o->nin; k++) {
         int32_t copy = c->latest[o->in[k]];
         if (copy < 0)
-            return rm_fail(err, "step %d: operator %d reads value %d, which is not there", step, op, o->in[k]);
+            return rm_fail(err, "step %d: operator %d reads value %d, which is not there",
+                           step, op, o->in[k]);
         c->last[copy] = step;
     }
     c->first[step + 1] = c->first[step] + o->nout;
@@ -57,17 +61,20 @@ static bool trace_step(const RematInstance *inst, Copies *c, int32_t step, int32
 }
 
 /* Fills c; false with the reason when seq is no schedule. */
-static bool trace(const RematInstance *inst, const int32_t *seq, int32_t n, Copies *c, char err[REMAT_ERR])
+static bool trace(const RematInstance *inst, const int32_t *seq, int32_t n, Copies *c,
+                  char err[REMAT_ERR])
 {
     uint8_t *ran = RM_NEW(uint8_t, inst->nops), *barred = RM_NEW(uint8_t, inst->nops);
     int64_t total = 0;
     for (int32_t i = 0; i < n; i++)
         total += seq[i] >= 0 && seq[i] < inst->nops ? inst->ops[seq[i]].nout : 0;
-    *c = (Copies){n, RM_NEW(int32_t, n + 1), RM_NEW(int32_t, total), RM_NEW(int32_t, inst->nvalues)};
+    *c = (Copies){n, RM_NEW(int32_t, n + 1), RM_NEW(int32_t, total),
+                  RM_NEW(int32_t, inst->nvalues)};
     memset(c->latest, -1, sizeof *c->latest * (size_t) inst->nvalues);
     bool ok = true;
     for (int32_t i = 0; i < n && ok; i++)
-        ok = check_step(inst, i, seq[i], ran, barred, err) && trace_step(inst, c, i, seq[i], err);
+        ok = check_step(inst, i, seq[i], ran, barred, err) &&
+             trace_step(inst, c, i, seq[i], err);
     for (int32_t i = 0; i < inst->nops && ok; i++)
         if (!ran[i])
             ok = rm_fail(err, "operator %d never runs", i);
@@ -79,9 +86,10 @@ static bool trace(const RematInstance *inst, const int32_t *seq, int32_t n, Copi
     return ok;
 }
 
-/* Bytes saved by taking over buffers whose last reader is this step; pairs are tried in order. */
-static int64_t inplace_saving(const RematInstance *inst, const RematOp *o, const int32_t *input_copy,
-                              const int32_t *last, int32_t step)
+/* Bytes saved by taking over buffers whose last reader is this step; pairs are tried in
+ * order. */
+static int64_t inplace_saving(const RematInstance *inst, const RematOp *o,
+                              const int32_t *input_copy, const int32_t *last, int32_t step)
 {
     int64_t saved = 0;
     uint64_t applied = 0;
@@ -89,18 +97,22 @@ static int64_t inplace_saving(const RematInstance *inst, const RematOp *o, const
         RematInPlace a = o->inplace[k];
         bool can = last[input_copy[a.in]] == step;
         for (int32_t j = 0; j < k && can; j++)
-            can = !(applied >> j & 1) || (o->inplace[j].in != a.in && o->inplace[j].out != a.out);
+            can = !(applied >> j & 1) ||
+                  (o->inplace[j].in != a.in && o->inplace[j].out != a.out);
         if (!can)
             continue;
-        int64_t in = inst->values[o->in[a.in]].bytes, out = inst->values[o->out[a.out]].bytes;
+        int64_t in = inst->values[o->in[a.in]].bytes,
+                out = inst->values[o->out[a.out]].bytes;
         saved += in < out ? in : out;
         applied |= (uint64_t) 1 << k;
     }
     return saved;
 }
 
-/* Bytes of every step without workspace: sweep once more, now that the last readers are known. */
-static void sweep(const RematInstance *inst, const int32_t *seq, const Copies *c, int64_t *bytes)
+/* Bytes of every step without workspace: sweep once more, now that the last readers are
+ * known. */
+static void sweep(const RematInstance *inst, const int32_t *seq, const Copies *c,
+                  int64_t *bytes)
 {
     int64_t *ends = RM_NEW(int64_t, c->n + 2);
     int32_t cap = 0;
@@ -120,7 +132,8 @@ static void sweep(const RematInstance *inst, const int32_t *seq, const Copies *c
             level += inst->values[o->out[k]].bytes;
             ends[c->last[copy] + 1] += inst->values[o->out[k]].bytes;
         }
-        bytes[i] = level - (o->ninplace ? inplace_saving(inst, o, input_copy, c->last, i) : 0);
+        bytes[i] =
+            level - (o->ninplace ? inplace_saving(inst, o, input_copy, c->last, i) : 0);
     }
     free(ends);
     free(input_copy);
@@ -134,8 +147,8 @@ static bool choice(const RematOp *o, int32_t k, RematAlt *alt)
     return true;
 }
 
-bool remat_profile(const RematInstance *inst, const int32_t *seq, int32_t n, const uint8_t *alt,
-                   int64_t *step_bytes, char err[REMAT_ERR])
+bool remat_profile(const RematInstance *inst, const int32_t *seq, int32_t n,
+                   const uint8_t *alt, int64_t *step_bytes, char err[REMAT_ERR])
 {
     Copies c;
     bool ok = trace(inst, seq, n, &c, err);
@@ -151,8 +164,8 @@ bool remat_profile(const RematInstance *inst, const int32_t *seq, int32_t n, con
     return ok;
 }
 
-bool remat_evaluate(const RematInstance *inst, const int32_t *seq, int32_t n, const uint8_t *alt,
-                    int64_t *cost, int64_t *peak, char err[REMAT_ERR])
+bool remat_evaluate(const RematInstance *inst, const int32_t *seq, int32_t n,
+                    const uint8_t *alt, int64_t *cost, int64_t *peak, char err[REMAT_ERR])
 {
     int64_t *bytes = RM_NEW(int64_t, n);
     bool ok = remat_profile(inst, seq, n, alt, bytes, err);
@@ -211,7 +224,8 @@ static int32_t best_choice(const RematOp *o, int64_t free_bytes)
     return best;
 }
 
-void seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt, int64_t *cost, int64_t *peak)
+void seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt,
+                 int64_t *cost, int64_t *peak)
 {
     char err[REMAT_ERR];
     Copies c;

@@ -1,13 +1,17 @@
-/* evict.c -- a schedule in one sweep: run the order, evict when a step does not fit, bring back before the reader.
+/* evict.c -- a schedule in one sweep: run the order, evict when a step does not fit, bring
+ * back before the reader.
  *
- * The resident set is simulated in the given order. Where a step needs room, idle values go, those with the highest
+ * The resident set is simulated in the given order. Where a step needs room, idle values
+ * go, those with the highest
  *
  *     bytes * distance to the next reader / cost to bring back
  *
- * first; the cost to bring back includes the evicted values it needs (as known when it is asked). A missing input is
- * made again together with its missing ancestors, in the order of their numbers, which is topological. Large instances
- * evict in batches, so that the candidates are scanned a bounded number of times. DTR's rule (Kirisame et al. 2021:
- * cost / (bytes * staleness), no knowledge of the future) is the other score. O(executions x degree + scans x values). */
+ * first; the cost to bring back includes the evicted values it needs (as known when it is
+ * asked). A missing input is made again together with its missing ancestors, in the order
+ * of their numbers, which is topological. Large instances evict in batches, so that the
+ * candidates are scanned a bounded number of times. DTR's rule (Kirisame et al. 2021: cost
+ * / (bytes * staleness), no knowledge of the future) is the other score. O(executions x
+ * degree + scans x values). */
 #include "solve.h"
 
 #include <stdlib.h>
@@ -21,24 +25,24 @@ typedef struct {
 typedef struct {
     const Problem *p;
     const int32_t *order;
-    int64_t budget, level;      /* bytes */
+    int64_t budget, level; /* bytes */
     EvictRule rule;
-    int32_t now;                /* position in order */
-    int32_t *position;          /* per op: in order */
-    int32_t *next;              /* per value: index of its next reader in by_position */
-    int32_t *by_position;       /* p->readers, each row sorted by position */
+    int32_t now;          /* position in order */
+    int32_t *position;    /* per op: in order */
+    int32_t *next;        /* per value: index of its next reader in by_position */
+    int32_t *by_position; /* p->readers, each row sorted by position */
     bool *resident;
-    int32_t *pins;              /* per value: steps at hand that need it */
-    bool *taken;                /* per value: its buffer goes to an output of the run at hand */
-    int32_t *used;              /* per value: position of its last use (DTR) */
-    double *back;               /* per value: cost to bring it back, as of its eviction */
-    int32_t *list, nlist;       /* resident values in any order, stale entries allowed */
+    int32_t *pins;        /* per value: steps at hand that need it */
+    bool *taken;          /* per value: its buffer goes to an output of the run at hand */
+    int32_t *used;        /* per value: position of its last use (DTR) */
+    double *back;         /* per value: cost to bring it back, as of its eviction */
+    int32_t *list, nlist; /* resident values in any order, stale entries allowed */
     bool *listed;
     Candidate *candidate;
-    bool *wanted;               /* per op: in the closure at hand */
+    bool *wanted; /* per op: in the closure at hand */
     int32_t *closure, nclosure;
     Seq out;
-    int32_t most;               /* executions allowed */
+    int32_t most; /* executions allowed */
 } Sweep;
 
 static int32_t next_reader(const Sweep *w, int32_t v)
@@ -117,7 +121,8 @@ static int by_score(const void *a, const void *b)
     return (x->value > y->value) - (x->value < y->value);
 }
 
-/* Scans the resident values: drops stale list entries, scores the candidates. Returns how many there are. */
+/* Scans the resident values: drops stale list entries, scores the candidates. Returns how
+ * many there are. */
 static int32_t scan(Sweep *w)
 {
     int32_t n = 0, candidates = 0;
@@ -148,8 +153,8 @@ static bool make_room(Sweep *w, int64_t bytes)
     return w->level + bytes <= w->budget;
 }
 
-/* What in-place permissions save: buffers of inputs that nothing but this run needs; with `force` also of inputs that are
- * evicted by it. Marks the inputs that are taken over. */
+/* What in-place permissions save: buffers of inputs that nothing but this run needs; with
+ * `force` also of inputs that are evicted by it. Marks the inputs that are taken over. */
 static int64_t take_over(Sweep *w, int32_t op, bool force)
 {
     const Problem *p = w->p;
@@ -159,9 +164,11 @@ static int64_t take_over(Sweep *w, int32_t op, bool force)
     for (int32_t k = 0; k < o->ninplace; k++) {
         RematInPlace a = o->inplace[k];
         int32_t in = o->in[a.in], out = o->out[a.out];
-        bool can = w->pins[in] == 1 && !w->resident[out] && (!needed_later(w, in) || (force && may_drop(w, in)));
+        bool can = w->pins[in] == 1 && !w->resident[out] &&
+                   (!needed_later(w, in) || (force && may_drop(w, in)));
         for (int32_t j = 0; j < k && can; j++)
-            can = !(applied >> j & 1) || (o->inplace[j].in != a.in && o->inplace[j].out != a.out);
+            can = !(applied >> j & 1) ||
+                  (o->inplace[j].in != a.in && o->inplace[j].out != a.out);
         w->taken[in] |= can;
         if (can) {
             sum += p->bytes[in] < p->bytes[out] ? p->bytes[in] : p->bytes[out];
@@ -182,7 +189,8 @@ static bool run(Sweep *w, int32_t op)
         w->pins[p->out.at[k]]++;
         need += w->resident[p->out.at[k]] ? 0 : p->bytes[p->out.at[k]];
     }
-    if (!make_room(w, need - take_over(w, op, false)) && !make_room(w, need - take_over(w, op, true)))
+    if (!make_room(w, need - take_over(w, op, false)) &&
+        !make_room(w, need - take_over(w, op, true)))
         return false;
     seq_push(&w->out, op);
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++) {
@@ -280,15 +288,21 @@ static void sort_readers(Sweep *w)
 
 static void sweep_free(Sweep *w)
 {
-    void *all[] = {w->position, w->next, w->by_position, w->resident, w->pins, w->taken, w->used, w->back,
-                   w->list, w->listed, w->candidate, w->wanted, w->closure, w->out.op};
+    void *all[] = {w->position,  w->next,   w->by_position, w->resident, w->pins,
+                   w->taken,     w->used,   w->back,        w->list,     w->listed,
+                   w->candidate, w->wanted, w->closure,     w->out.op};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
 
-bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRule rule, Seq *s)
+bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRule rule,
+                 Seq *s)
 {
-    Sweep w = {.p = p, .order = order, .budget = budget, .rule = rule, .level = p->inst->persistent};
+    Sweep w = {.p = p,
+               .order = order,
+               .budget = budget,
+               .rule = rule,
+               .level = p->inst->persistent};
     w.position = RM_NEW(int32_t, p->nops);
     w.next = RM_NEW(int32_t, p->nvals);
     w.by_position = RM_NEW(int32_t, p->readers.first[p->nvals]);

@@ -1,7 +1,8 @@
-/* flow.c -- Dinic's maximum flow with an explicit path instead of recursion, so that deep graphs are fine.
+/* flow.c -- Dinic's maximum flow with an explicit path instead of recursion, so that deep
+ * graphs are fine.
  *
- * Each phase finds levels by breadth-first search from the source and saturates the level graph. O(V^2 E) at
- * worst; on the layered networks of bound.c a handful of phases. */
+ * Each phase finds levels by breadth-first search from the source and saturates the level
+ * graph. O(V^2 E) at worst; on the layered networks of bound.c a handful of phases. */
 #include "flow.h"
 #include "remat_int.h"
 
@@ -59,7 +60,8 @@ static bool find_levels(Flow *f, int32_t source, int32_t sink)
     return f->level[sink] >= 0;
 }
 
-/* Sends flow along the path of edges; returns the position to continue from: the tail of a saturated edge. */
+/* Sends flow along the path of edges; returns the position to continue from: the tail of a
+ * saturated edge. */
 static int32_t augment(Flow *f, const int32_t *path, int32_t n, int64_t *total)
 {
     int64_t least = INT64_MAX;

@@ -1,4 +1,5 @@
-/* instance.c -- checking an instance and indexing it: edges in both directions, cheapest kernels. */
+/* instance.c -- checking an instance and indexing it: edges in both directions, cheapest
+ * kernels. */
 #include "remat_int.h"
 
 #include <stdlib.h>
@@ -32,12 +33,12 @@ static const int64_t sum_limit = (int64_t) 1 << 62;
 
 static bool add_within(int64_t *sum, int64_t x)
 {
-    *sum += x;  /* both below 2^62 */
+    *sum += x; /* both below 2^62 */
     return *sum < sum_limit;
 }
 
-static bool check_list(int32_t op, const int32_t *list, int32_t n,
-                       int32_t limit, int32_t *mark, const char *what, char err[REMAT_ERR])
+static bool check_list(int32_t op, const int32_t *list, int32_t n, int32_t limit,
+                       int32_t *mark, const char *what, char err[REMAT_ERR])
 {
     if (n < 0 || (n > 0 && !list))
         return rm_fail(err, "operator %d: bad %s list", op, what);
@@ -51,7 +52,8 @@ static bool check_list(int32_t op, const int32_t *list, int32_t n,
     return true;
 }
 
-/* Costs, workspaces, kernel choices and in-place pairs of one operator; adds its dearest kernel. */
+/* Costs, workspaces, kernel choices and in-place pairs of one operator; adds its dearest
+ * kernel. */
 static bool check_op(const RematOp *o, int32_t op, int64_t *cost_sum, int64_t *ws_max,
                      char err[REMAT_ERR])
 {
@@ -104,7 +106,8 @@ static bool check_order(const RematInstance *inst, int32_t *mark, int32_t *produ
             return false;
         for (int32_t k = 0; k < o->nin; k++)
             if (producer[o->in[k]] < 0)
-                return rm_fail(err, "operator %d reads value %d, which nothing has made", i, o->in[k]);
+                return rm_fail(err, "operator %d reads value %d, which nothing has made", i,
+                               o->in[k]);
         for (int32_t k = 0; k < o->nout; k++) {
             if (producer[o->out[k]] >= 0)
                 return rm_fail(err, "value %d has two producers", o->out[k]);
@@ -125,7 +128,8 @@ static bool check_barriers(const RematInstance *inst, char err[REMAT_ERR])
             if (b < 0 || b >= inst->nops)
                 return rm_fail(err, "operator %d: barrier %d is unknown", i, b);
             if (b >= i)
-                return rm_fail(err, "operator %d: barrier against %d, which comes later", i, b);
+                return rm_fail(err, "operator %d: barrier against %d, which comes later", i,
+                               b);
         }
     return true;
 }
@@ -133,7 +137,8 @@ static bool check_barriers(const RematInstance *inst, char err[REMAT_ERR])
 bool remat_check(const RematInstance *inst, char err[REMAT_ERR])
 {
     int64_t cost = 0, ws = 0;
-    if (inst->nops < 0 || inst->nvalues < 0 || inst->nops > 1 << 28 || inst->nvalues > 1 << 28)
+    if (inst->nops < 0 || inst->nvalues < 0 || inst->nops > 1 << 28 ||
+        inst->nvalues > 1 << 28)
         return rm_fail(err, "instance of impossible size");
     for (int32_t i = 0; i < inst->nops; i++)
         if (!check_op(&inst->ops[i], i, &cost, &ws, err))
@@ -152,7 +157,7 @@ bool remat_check(const RematInstance *inst, char err[REMAT_ERR])
     return ok;
 }
 
-/* ---- indexing ----------------------------------------------------------------------------- */
+/* ---- indexing ------------------------------------------------------------------------ */
 
 /* Rows from the lists of the operators. */
 static Rows rows_forward(const RematInstance *inst, bool outputs)
@@ -200,7 +205,8 @@ static void index_ops(Problem *p)
                 p->cost[i] = o->alt[k].cost;
                 p->cheapest[i] = (uint8_t) (k + 1);
             }
-            p->min_ws[i] = o->alt[k].workspace < p->min_ws[i] ? o->alt[k].workspace : p->min_ws[i];
+            p->min_ws[i] =
+                o->alt[k].workspace < p->min_ws[i] ? o->alt[k].workspace : p->min_ws[i];
         }
         p->base_cost += p->cost[i];
         p->any_alt |= o->nalt > 0;

@@ -1,15 +1,16 @@
 /* order.c -- orders to start from: list scheduling by memory, and depth first.
  *
- * Greedy: of the operators whose inputs are there, the one that adds the fewest bytes (its outputs less the inputs it is the
- * last reader of); among equals the one whose inputs are newest, so that it tends to finish what it began. Depth first:
- * the operators nothing reads, in input order, each behind what it needs. Barriers count as dependencies: an operator
- * follows those it bars. O((n + m) log n). */
+ * Greedy: of the operators whose inputs are there, the one that adds the fewest bytes (its
+ * outputs less the inputs it is the last reader of); among equals the one whose inputs are
+ * newest, so that it tends to finish what it began. Depth first: the operators nothing
+ * reads, in input order, each behind what it needs. Barriers count as dependencies: an
+ * operator follows those it bars. O((n + m) log n). */
 #include "solve.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- greedy --------------------------------------------------------------------------------- */
+/* ---- greedy -------------------------------------------------------------------------- */
 
 typedef struct {
     int64_t added;
@@ -21,9 +22,9 @@ typedef struct {
     const Problem *p;
     Ready *heap;
     int32_t n, cap;
-    int32_t *waits;   /* per op: predecessors that have not run */
-    int32_t *left;    /* per value: readers that have not run */
-    int32_t *made;    /* per op: when it ran, -1 = not yet */
+    int32_t *waits; /* per op: predecessors that have not run */
+    int32_t *left;  /* per value: readers that have not run */
+    int32_t *made;  /* per op: when it ran, -1 = not yet */
 } Greedy;
 
 static bool before(Ready a, Ready b)
@@ -80,7 +81,8 @@ static void arrive(Greedy *g, int32_t op)
         heap_push(g, rate(g, op));
 }
 
-/* Runs op: readers of its outputs and operators that bar it wait for one less; the last readers of its inputs improve. */
+/* Runs op: readers of its outputs and operators that bar it wait for one less; the last
+ * readers of its inputs improve. */
 static void advance(Greedy *g, int32_t op, int32_t now)
 {
     const Problem *p = g->p;
@@ -96,7 +98,8 @@ static void advance(Greedy *g, int32_t op, int32_t now)
         }
     }
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
-        for (int32_t j = p->readers.first[p->out.at[k]]; j < p->readers.first[p->out.at[k] + 1]; j++)
+        for (int32_t j = p->readers.first[p->out.at[k]];
+             j < p->readers.first[p->out.at[k] + 1]; j++)
             arrive(g, p->readers.at[j]);
     for (int32_t k = p->barred_by.first[op]; k < p->barred_by.first[op + 1]; k++)
         arrive(g, p->barred_by.at[k]);
@@ -104,7 +107,9 @@ static void advance(Greedy *g, int32_t op, int32_t now)
 
 void order_greedy(const Problem *p, int32_t *order)
 {
-    Greedy g = {.p = p, .waits = RM_NEW(int32_t, p->nops), .left = RM_NEW(int32_t, p->nvals),
+    Greedy g = {.p = p,
+                .waits = RM_NEW(int32_t, p->nops),
+                .left = RM_NEW(int32_t, p->nvals),
                 .made = RM_NEW(int32_t, p->nops)};
     for (int32_t i = 0; i < p->nops; i++) {
         g.waits[i] = p->in.first[i + 1] - p->in.first[i] + p->inst->ops[i].nbarrier + 1;
@@ -127,7 +132,7 @@ void order_greedy(const Problem *p, int32_t *order)
     free(g.made);
 }
 
-/* ---- depth first ---------------------------------------------------------------------------------- */
+/* ---- depth first --------------------------------------------------------------------- */
 
 /* The k-th predecessor of op, -1 behind the last. */
 static int32_t predecessor(const Problem *p, int32_t op, int32_t k)

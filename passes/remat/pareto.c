@@ -1,7 +1,8 @@
 /* pareto.c -- the frontier of budget against cost.
  *
- * Budgets fall; each solution starts from its richer neighbour's schedule. A sweep back hands cheaper schedules from
- * poorer budgets to richer ones, where they fit as well, so the curve is monotone by construction. */
+ * Budgets fall; each solution starts from its richer neighbour's schedule. A sweep back
+ * hands cheaper schedules from poorer budgets to richer ones, where they fit as well, so
+ * the curve is monotone by construction. */
 #include "solve.h"
 
 #include <stdlib.h>
@@ -26,7 +27,8 @@ static void adopt(RematResult *to, const RematResult *from)
     to->cost = from->cost;
     to->peak = from->peak;
     to->feasible = from->feasible;
-    to->proved_optimal = (double) (to->cost - to->lower_bound) <= REMAT_OPTIMAL * (double) to->lower_bound;
+    to->proved_optimal =
+        (double) (to->cost - to->lower_bound) <= REMAT_OPTIMAL * (double) to->lower_bound;
 }
 
 static void make_monotone(RematResult *results, int32_t count)
@@ -42,8 +44,8 @@ static void make_monotone(RematResult *results, int32_t count)
 }
 
 /* Evenly spaced from the top down to the least budget that a part of the time finds. */
-static bool choose_budgets(const RematInstance *inst, const RematOptions *options, int64_t *budgets,
-                           int32_t count, char err[REMAT_ERR])
+static bool choose_budgets(const RematInstance *inst, const RematOptions *options,
+                           int64_t *budgets, int32_t count, char err[REMAT_ERR])
 {
     RematOptions o = *options;
     RematResult least;
@@ -62,8 +64,9 @@ static bool choose_budgets(const RematInstance *inst, const RematOptions *option
     return true;
 }
 
-static bool solve_all(const RematInstance *inst, const RematOptions *options, const int64_t *budgets,
-                      int32_t count, RematResult *results, char err[REMAT_ERR])
+static bool solve_all(const RematInstance *inst, const RematOptions *options,
+                      const int64_t *budgets, int32_t count, RematResult *results,
+                      char err[REMAT_ERR])
 {
     double start = rm_seconds(), limit = options->time_limit_s;
     for (int32_t i = 0; i < count; i++) {
@@ -73,7 +76,8 @@ static bool solve_all(const RematInstance *inst, const RematOptions *options, co
             double left = start + limit - rm_seconds();
             o.time_limit_s = left > 0.001 ? left / (count - i) : 0.001;
         }
-        o.max_moves = options->max_moves > count ? options->max_moves / count : options->max_moves;
+        o.max_moves =
+            options->max_moves > count ? options->max_moves / count : options->max_moves;
         if (i > 0 && results[i - 1].feasible) {
             o.start = results[i - 1].seq;
             o.nstart = results[i - 1].n;
@@ -84,8 +88,9 @@ static bool solve_all(const RematInstance *inst, const RematOptions *options, co
     return true;
 }
 
-bool remat_pareto(const RematInstance *inst, const RematOptions *options, const int64_t *budgets,
-                  int32_t count, RematResult *results, char err[REMAT_ERR])
+bool remat_pareto(const RematInstance *inst, const RematOptions *options,
+                  const int64_t *budgets, int32_t count, RematResult *results,
+                  char err[REMAT_ERR])
 {
     RematOptions o = *options;
     int64_t *chosen = NULL;

@@ -1,39 +1,43 @@
-/* policy.c -- the policies that frameworks and papers offer, on the same instances: baselines to compare with.
+/* policy.c -- the policies that frameworks and papers offer, on the same instances:
+ * baselines to compare with.
  *
- * The forward pass is everything up to the loss (given, or the step of the input order after which most bytes are alive);
- * its blocks are given or lie between articulation values (one value carries everything across). Most policies choose
- * which forward values to keep for the backward pass; replay() runs the input order, makes a dropped value again,
- * with what it needs, before its first backward reader, and keeps it to its last reader. Revolve also chooses anew
- * while it runs, and DTR is the eviction sweep with its own rule.
+ * The forward pass is everything up to the loss (given, or the step of the input order
+ * after which most bytes are alive); its blocks are given or lie between articulation
+ * values (one value carries everything across). Most policies choose which forward values
+ * to keep for the backward pass; replay() runs the input order, makes a dropped value
+ * again, with what it needs, before its first backward reader, and keeps it to its last
+ * reader. Revolve also chooses anew while it runs, and DTR is the eviction sweep with its
+ * own rule.
  *
- * Chen et al. 2016 (sqrt and greedy), Griewank and Walther 2000 (revolve), Kirisame et al. 2021 (DTR), PyTorch's
- * activation_memory_budget (knapsack), Korthikanti et al. 2022 (selective). */
+ * Chen et al. 2016 (sqrt and greedy), Griewank and Walther 2000 (revolve), Kirisame et al.
+ * 2021 (DTR), PyTorch's activation_memory_budget (knapsack), Korthikanti et al. 2022
+ * (selective). */
 #include "solve.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *const remat_policies[] = {"keep-all",    "recompute-all", "every-2",   "every-4",
-                                      "chen-sqrt",   "chen-greedy",   "selective", "revolve",
-                                      "dtr",         "knapsack",      NULL};
+const char *const remat_policies[] = {"keep-all",  "recompute-all", "every-2",   "every-4",
+                                      "chen-sqrt", "chen-greedy",   "selective", "revolve",
+                                      "dtr",       "knapsack",      NULL};
 
 typedef struct {
     const Problem *p;
     int64_t budget;
     int32_t loss;
-    int32_t *block;      /* per forward op */
+    int32_t *block; /* per forward op */
     int32_t nblocks;
-    bool *saved;         /* per value: read by the backward pass */
-    bool *keep;          /* per value */
+    bool *saved; /* per value: read by the backward pass */
+    bool *keep;  /* per value */
     /* replay */
-    bool *held;          /* per value: the newest copy may still be read */
-    bool *wanted;        /* per op */
+    bool *held;   /* per value: the newest copy may still be read */
+    bool *wanted; /* per op */
     int32_t *closure, nclosure;
     Seq out;
 } Policy;
 
-/* ---- the forward pass and its blocks ------------------------------------------------------------------- */
+/* ---- the forward pass and its blocks ------------------------------------------------- */
 
 /* The step of the input order after which most bytes are alive. */
 static int32_t find_loss(const Problem *p)
@@ -69,7 +73,8 @@ static int32_t last_forward(const Policy *y, int32_t v)
     return last;
 }
 
-/* A block ends behind op i when at most one value made so far has a forward reader behind i. */
+/* A block ends behind op i when at most one value made so far has a forward reader behind
+ * i. */
 static void find_blocks(Policy *y)
 {
     const Problem *p = y->p;
@@ -123,7 +128,7 @@ static bool can_drop(const Policy *y, int32_t v)
            p->barred_by.first[op] == p->barred_by.first[op + 1];
 }
 
-/* ---- replay ----------------------------------------------------------------------------------------------- */
+/* ---- replay -------------------------------------------------------------------------- */
 
 static void want(Policy *y, int32_t op)
 {
@@ -190,9 +195,10 @@ static int64_t replay_peak(Policy *y)
     return peak;
 }
 
-/* ---- checkpoints at block borders --------------------------------------------------------------------------- */
+/* ---- checkpoints at block borders ---------------------------------------------------- */
 
-/* Keeps the values that cross from a block into the next one after blocks marked as borders. */
+/* Keeps the values that cross from a block into the next one after blocks marked as
+ * borders. */
 static void keep_borders(Policy *y, const bool *border)
 {
     const Problem *p = y->p;
@@ -264,7 +270,8 @@ static void checkpoint_greedy(Policy *y, int64_t most)
     free(border);
 }
 
-/* The largest segment size of a geometric series that fits the budget, or the one of the least peak. */
+/* The largest segment size of a geometric series that fits the budget, or the one of the
+ * least peak. */
 static void policy_chen_greedy(Policy *y)
 {
     int64_t total = 0, best_peak = INT64_MAX, best_cost = INT64_MAX;
@@ -287,7 +294,7 @@ static void policy_chen_greedy(Policy *y)
     seq_free(&best);
 }
 
-/* ---- choosing among the saved values --------------------------------------------------------------------------- */
+/* ---- choosing among the saved values ------------------------------------------------- */
 
 typedef struct {
     double rate;
@@ -309,7 +316,8 @@ static int32_t rate_saved(const Policy *y, Rated *list)
     int32_t n = 0;
     for (int32_t v = 0; v < p->nvals; v++)
         if (y->saved[v] && can_drop(y, v))
-            list[n++] = (Rated){(double) p->bytes[v] / ((double) p->cost[p->producer[v]] + 1e-6), v};
+            list[n++] = (Rated){
+                (double) p->bytes[v] / ((double) p->cost[p->producer[v]] + 1e-6), v};
     qsort(list, (size_t) n, sizeof *list, by_rate);
     return n;
 }
@@ -323,8 +331,9 @@ static void drop_first(Policy *y, const Rated *list, int32_t n, int32_t count)
         y->keep[list[i].value] = false;
 }
 
-/* Drops by bytes per second of recomputation until the schedule fits; the peak is not monotone, so all prefixes
- * of a geometric grid are tried and the first that fits is taken. */
+/* Drops by bytes per second of recomputation until the schedule fits; the peak is not
+ * monotone, so all prefixes of a geometric grid are tried and the first that fits is taken.
+ */
 static void policy_selective(Policy *y)
 {
     Rated *list = RM_NEW(Rated, y->p->nvals);
@@ -346,16 +355,18 @@ static void policy_selective(Policy *y)
 
 enum { KNAPSACK_UNITS = 1000 };
 
-/* Which values to keep so that at most `units` thousandths of the saved bytes remain and the cost of the dropped is least. */
+/* Which values to keep so that at most `units` thousandths of the saved bytes remain and
+ * the cost of the dropped is least. */
 static void knapsack(Policy *y, const Rated *list, int32_t n, int32_t units)
 {
     const Problem *p = y->p;
     double total = 1, *best = RM_NEW(double, KNAPSACK_UNITS + 1);
-    bool *taken = RM_NEW(bool, (size_t) n * (KNAPSACK_UNITS + 1));
+    bool *taken = RM_NEW(bool, (size_t) n *(KNAPSACK_UNITS + 1));
     for (int32_t i = 0; i < n; i++)
         total += (double) p->bytes[list[i].value];
     for (int32_t i = 0; i < n; i++) {
-        int32_t weight = (int32_t) ceil((double) p->bytes[list[i].value] / total * KNAPSACK_UNITS);
+        int32_t weight =
+            (int32_t) ceil((double) p->bytes[list[i].value] / total * KNAPSACK_UNITS);
         double gain = (double) p->cost[p->producer[list[i].value]];
         for (int32_t u = units; u >= weight; u--)
             if (best[u - weight] + gain > best[u]) {
@@ -379,7 +390,8 @@ static void policy_knapsack(Policy *y)
     Rated *list = RM_NEW(Rated, y->p->nvals);
     int32_t n = rate_saved(y, list), best = KNAPSACK_UNITS;
     int64_t best_peak = INT64_MAX;
-    for (int32_t units = KNAPSACK_UNITS; units >= 0 && best_peak > y->budget; units -= KNAPSACK_UNITS / 20) {
+    for (int32_t units = KNAPSACK_UNITS; units >= 0 && best_peak > y->budget;
+         units -= KNAPSACK_UNITS / 20) {
         knapsack(y, list, n, units);
         int64_t peak = replay_peak(y);
         if (peak < best_peak) {
@@ -392,7 +404,7 @@ static void policy_knapsack(Policy *y)
     free(list);
 }
 
-/* ---- revolve ------------------------------------------------------------------------------------------------------ */
+/* ---- revolve ------------------------------------------------------------------------- */
 
 /* (n over k), capped. */
 static int64_t binomial(int32_t n, int32_t k)
@@ -403,20 +415,22 @@ static int64_t binomial(int32_t n, int32_t k)
     return x < 1e15 ? (int64_t) llround(x) : (int64_t) 1000000000000000;
 }
 
-/* How far to advance before the next checkpoint when `length` blocks are to be reversed with `slots` checkpoints, the one
- * at the start among them: with r the least number such that binomial(slots + r, slots) >= length. */
+/* How far to advance before the next checkpoint when `length` blocks are to be reversed
+ * with `slots` checkpoints, the one at the start among them: with r the least number such
+ * that binomial(slots + r, slots) >= length. */
 static int32_t revolve_hop(int32_t length, int32_t slots)
 {
     int32_t r = 1;
     while (binomial(slots + r, slots) < length)
         r++;
-    int64_t hop = binomial(slots + r - 1, slots), other = length - binomial(slots + r - 2, slots - 1);
+    int64_t hop = binomial(slots + r - 1, slots),
+            other = length - binomial(slots + r - 2, slots - 1);
     hop = hop < other ? hop : other;
     return hop < 1 ? 1 : hop < length ? (int32_t) hop : length - 1;
 }
 
-/* The backward pass reads block k: hold checkpoints on the way from the nearest one. stored[b]: the border behind block b
- * is held. */
+/* The backward pass reads block k: hold checkpoints on the way from the nearest one.
+ * stored[b]: the border behind block b is held. */
 static void revolve_plan(Policy *y, bool *stored, int32_t k, int32_t slots)
 {
     int32_t at = k - 1, used = 0;
@@ -444,7 +458,8 @@ static void revolve_hold(Policy *y, const bool *stored, int32_t k)
         if (!y->held[v] || !can_drop(y, v) || y->block[op] == k)
             continue;
         bool held = false;
-        for (int32_t b = y->block[op], to = y->block[last_forward(y, v)]; b < to && !held; b++)
+        for (int32_t b = y->block[op], to = y->block[last_forward(y, v)]; b < to && !held;
+             b++)
             held = stored[b];
         y->held[v] = held;
     }
@@ -489,7 +504,8 @@ static void policy_revolve(Policy *y)
 {
     Seq best = {0};
     int64_t best_peak = INT64_MAX, best_cost = INT64_MAX;
-    for (int32_t slots = y->nblocks; slots >= 1; slots = slots > 32 ? slots * 3 / 4 : slots - 1) {
+    for (int32_t slots = y->nblocks; slots >= 1;
+         slots = slots > 32 ? slots * 3 / 4 : slots - 1) {
         int64_t cost, peak;
         revolve(y, slots);
         seq_account(y->p, &y->out, y->budget, NULL, &cost, &peak);
@@ -504,7 +520,7 @@ static void policy_revolve(Policy *y)
     seq_free(&best);
 }
 
-/* ---- DTR -------------------------------------------------------------------------------------------------------------- */
+/* ---- DTR ----------------------------------------------------------------------------- */
 
 static void policy_dtr(Policy *y)
 {
@@ -512,7 +528,8 @@ static void policy_dtr(Policy *y)
     for (int32_t i = 0; i < y->p->nops; i++)
         order[i] = i;
     if (!evict_sweep(y->p, order, y->budget, EVICT_DTR, &y->out))
-        replay(y); /* DTR would stop with out of memory: show what keeping everything needs */
+        replay(
+            y); /* DTR would stop with out of memory: show what keeping everything needs */
     free(order);
 }
 
@@ -520,8 +537,9 @@ bool remat_named_policy(const RematInstance *inst, const char *name, int64_t bud
                         RematResult *result, char err[REMAT_ERR])
 {
     static void (*const run[])(Policy *) = {
-        policy_keep_all,    policy_recompute_all, policy_every_2,   policy_every_4, policy_chen_sqrt,
-        policy_chen_greedy, policy_selective,     policy_revolve,   policy_dtr,     policy_knapsack};
+        policy_keep_all,  policy_recompute_all, policy_every_2,   policy_every_4,
+        policy_chen_sqrt, policy_chen_greedy,   policy_selective, policy_revolve,
+        policy_dtr,       policy_knapsack};
     Problem p;
     Policy y;
     *result = (RematResult){.budget = budget};

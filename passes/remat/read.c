@@ -1,8 +1,8 @@
 /* read.c -- .dag files: the text form of an instance (grammar in remat.h).
  *
- * Lines become records with the file's ids; the records are then sorted by id, ids are resolved, and the
- * operators are numbered in topological order, smallest id first, which is the order of the ids whenever that
- * is possible. Every fault names its line. */
+ * Lines become records with the file's ids; the records are then sorted by id, ids are
+ * resolved, and the operators are numbered in topological order, smallest id first, which
+ * is the order of the ids whenever that is possible. Every fault names its line. */
 #include "remat_int.h"
 
 #include <ctype.h>
@@ -148,7 +148,8 @@ static bool read_field(Reader *r, Record *rec)
         rec->before[rec->nbefore - 1] = ref;
         return true;
     }
-    return reader_fail(r, r->line, "unknown field '%.*s'", (int) strcspn(r->at, " \t\r\n=;"), r->at);
+    return reader_fail(r, r->line, "unknown field '%.*s'",
+                       (int) strcspn(r->at, " \t\r\n=;"), r->at);
 }
 
 static Record *new_record(Reader *r)
@@ -173,7 +174,8 @@ static bool add_sums(Reader *r, const Record *rec)
         return reader_fail(r, r->line, "%s", "the sum of the costs does not fit 62 bits");
     for (int32_t k = 0; k < rec->nout; k++)
         if (rec->out[k] >= limit || (r->byte_sum += rec->out[k]) >= limit)
-            return reader_fail(r, r->line, "%s", "the sum of the bytes does not fit 62 bits");
+            return reader_fail(r, r->line, "%s",
+                               "the sum of the bytes does not fit 62 bits");
     return true;
 }
 
@@ -221,7 +223,7 @@ static bool read_lines(Reader *r, const char *text)
     return true;
 }
 
-/* ---- resolving --------------------------------------------------------------------------- */
+/* ---- resolving ----------------------------------------------------------------------- */
 
 static int by_id(const void *a, const void *b)
 {
@@ -250,10 +252,11 @@ static bool resolve(Reader *r, const Record *rec, Ref *list, int32_t n, const ch
     for (int32_t k = 0; k < n; k++) {
         int32_t to = find(r, list[k].id);
         if (to < 0)
-            return reader_fail(r, rec->line, "%s %lld is unknown", what, (long long) list[k].id);
+            return reader_fail(r, rec->line, "%s %lld is unknown", what,
+                               (long long) list[k].id);
         if (list[k].output >= r->rec[to].nout)
-            return reader_fail(r, rec->line, "%s %lld.%d is unknown", what, (long long) list[k].id,
-                               list[k].output);
+            return reader_fail(r, rec->line, "%s %lld.%d is unknown", what,
+                               (long long) list[k].id, list[k].output);
         list[k].id = to;
         for (int32_t j = 0; j < k; j++)
             if (list[j].id == list[k].id && list[j].output == list[k].output)
@@ -268,7 +271,8 @@ static bool resolve_all(Reader *r)
     qsort(r->rec, (size_t) r->n, sizeof *r->rec, by_id);
     for (int32_t i = 0; i + 1 < r->n; i++)
         if (r->rec[i].id == r->rec[i + 1].id)
-            return reader_fail(r, r->rec[i + 1].line, "id %lld is used twice", (long long) r->rec[i].id);
+            return reader_fail(r, r->rec[i + 1].line, "id %lld is used twice",
+                               (long long) r->rec[i].id);
     for (int32_t i = 0; i < r->n; i++) {
         Record *rec = &r->rec[i];
         if (!resolve(r, rec, rec->in, rec->nin, "input") ||
@@ -279,7 +283,7 @@ static bool resolve_all(Reader *r)
     return true;
 }
 
-/* ---- numbering in topological order --------------------------------------------------------- */
+/* ---- numbering in topological order -------------------------------------------------- */
 
 typedef struct {
     int32_t *first, *to; /* record -> records that must follow it */
@@ -351,7 +355,8 @@ static bool number_records(Reader *r, int32_t *number)
     bool ok = true;
     for (int32_t i = 0; i < r->n && ok; i++)
         if (a.waits[i] > 0)
-            ok = reader_fail(r, r->rec[i].line, "operator %lld is part of a cycle or follows one",
+            ok = reader_fail(r, r->rec[i].line,
+                             "operator %lld is part of a cycle or follows one",
                              (long long) r->rec[i].id);
     free(a.first);
     free(a.to);
@@ -361,7 +366,7 @@ static bool number_records(Reader *r, int32_t *number)
     return ok;
 }
 
-/* ---- building the instance ------------------------------------------------------------------ */
+/* ---- building the instance ----------------------------------------------------------- */
 
 /* Storage behind an instance: one block for each kind of array. */
 typedef struct {
@@ -384,9 +389,9 @@ static Storage *storage_new(const Reader *r)
         values += (size_t) rec->nout;
     }
     Storage *s = RM_NEW(Storage, 1);
-    *s = (Storage){RM_NEW(RematOp, r->n),          RM_NEW(RematValue, values),
-                   RM_NEW(int32_t, ints),          RM_NEW(RematInPlace, inplace),
-                   RM_NEW(RematAlt, alts),         RM_NEW(int64_t, r->n)};
+    *s = (Storage){RM_NEW(RematOp, r->n),  RM_NEW(RematValue, values),
+                   RM_NEW(int32_t, ints),  RM_NEW(RematInPlace, inplace),
+                   RM_NEW(RematAlt, alts), RM_NEW(int64_t, r->n)};
     return s;
 }
 
@@ -405,7 +410,8 @@ static bool build_inplace(Reader *r, const Record *rec, RematInPlace *to)
     return true;
 }
 
-static bool build(Reader *r, const int32_t *number, RematInstance *inst, const int64_t **ids)
+static bool build(Reader *r, const int32_t *number, RematInstance *inst,
+                  const int64_t **ids)
 {
     Storage *s = storage_new(r);
     *inst = (RematInstance){r->n, 0, s->ops, s->values, r->persistent, -1, NULL, s};
@@ -416,7 +422,8 @@ static bool build(Reader *r, const int32_t *number, RematInstance *inst, const i
     for (int32_t i = 0; i < r->n; i++) {
         value[i] = inst->nvalues;
         for (int32_t k = 0; k < r->rec[i].nout; k++)
-            s->values[inst->nvalues++] = (RematValue){r->rec[i].out[k], k == 0 && r->rec[i].keep};
+            s->values[inst->nvalues++] =
+                (RematValue){r->rec[i].out[k], k == 0 && r->rec[i].keep};
     }
     for (int32_t i = 0; i < r->n && ok; i++) {
         const Record *rec = &r->rec[i];
@@ -431,11 +438,19 @@ static bool build(Reader *r, const int32_t *number, RematInstance *inst, const i
         ok = build_inplace(r, rec, inplace);
         if (rec->nalt)
             memcpy(alts, rec->alt, sizeof *alts * (size_t) rec->nalt);
-        s->ops[number[i]] =
-            (RematOp){.cost = rec->cost, .workspace = rec->ws, .nin = rec->nin, .nout = rec->nout,
-                      .in = in, .out = out, .once = rec->once, .ninplace = rec->ninplace,
-                      .inplace = inplace, .nalt = rec->nalt, .alt = alts,
-                      .nbarrier = rec->nbefore, .barrier = barrier};
+        s->ops[number[i]] = (RematOp){.cost = rec->cost,
+                                      .workspace = rec->ws,
+                                      .nin = rec->nin,
+                                      .nout = rec->nout,
+                                      .in = in,
+                                      .out = out,
+                                      .once = rec->once,
+                                      .ninplace = rec->ninplace,
+                                      .inplace = inplace,
+                                      .nalt = rec->nalt,
+                                      .alt = alts,
+                                      .nbarrier = rec->nbefore,
+                                      .barrier = barrier};
         s->ids[number[i]] = rec->id;
         inplace += rec->ninplace;
         alts += rec->nalt;
@@ -473,13 +488,15 @@ static void reader_free(Reader *r)
     free(r->rec);
 }
 
-bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids, char err[REMAT_ERR])
+bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids,
+                 char err[REMAT_ERR])
 {
     Reader r = {.err = err};
     *inst = (RematInstance){.loss = -1};
     bool ok = read_lines(&r, text) && resolve_all(&r);
     int32_t *number = RM_NEW(int32_t, r.n);
-    ok = ok && number_records(&r, number) && build(&r, number, inst, ids) && remat_check(inst, err);
+    ok = ok && number_records(&r, number) && build(&r, number, inst, ids) &&
+         remat_check(inst, err);
     free(number);
     reader_free(&r);
     if (!ok)
@@ -487,7 +504,8 @@ bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids, cha
     return ok;
 }
 
-bool remat_read(const char *path, RematInstance *inst, const int64_t **ids, char err[REMAT_ERR])
+bool remat_read(const char *path, RematInstance *inst, const int64_t **ids,
+                char err[REMAT_ERR])
 {
     FILE *f = fopen(path, "rb");
     *inst = (RematInstance){.loss = -1};
@@ -504,8 +522,8 @@ bool remat_read(const char *path, RematInstance *inst, const int64_t **ids, char
     text[n] = 0;
     fclose(f);
     char why[REMAT_ERR] = "";
-    bool ok = remat_parse(text, inst, ids, why) ||
-              rm_fail(err, "%.100s: %.150s", path, why);
+    bool ok =
+        remat_parse(text, inst, ids, why) || rm_fail(err, "%.100s: %.150s", path, why);
     free(text);
     return ok;
 }

@@ -1,19 +1,24 @@
-/* remat.h -- rematerialization: which operators to run again, and when, so that a step fits a budget.
+/* remat.h -- rematerialization: which operators to run again, and when, so that a step fits
+ * a budget.
  *
- * The solver stands alone: it sees an abstract instance (operators with a cost and a workspace,
- * values with bytes) and answers with a sequence of executions. Costs are int64 in whatever unit
- * the caller likes (the compiler uses nanoseconds), memory is int64 bytes; both are summed exactly.
+ * The solver stands alone: it sees an abstract instance (operators with a cost and a
+ * workspace, values with bytes) and answers with a sequence of executions. Costs are int64
+ * in whatever unit the caller likes (the compiler uses nanoseconds), memory is int64 bytes;
+ * both are summed exactly.
  *
- * Model. An execution of an operator makes a new copy of each of its outputs. A read takes the copy
- * of the latest earlier execution of the producer. A copy is resident from the step that makes it to
- * its last reader; the last copy of a keep_to_end value stays to the end. The bytes of a step are
+ * Model. An execution of an operator makes a new copy of each of its outputs. A read takes
+ * the copy of the latest earlier execution of the producer. A copy is resident from the
+ * step that makes it to its last reader; the last copy of a keep_to_end value stays to the
+ * end. The bytes of a step are
  *
- *     persistent + resident copies (its inputs and outputs among them) + workspace - in-place savings
+ *     persistent + resident copies + workspace - in-place savings
  *
- * and the peak is the largest step. Every operator runs at least once.
+ * its inputs and outputs being among the copies, and the peak is the largest step. Every
+ * operator runs at least once.
  *
- * Errors: functions return false and write one line to err (REMAT_ERR bytes). Nothing here exits.
- * Out of memory aborts. An infeasible budget is no error: see RematResult.feasible. */
+ * Errors: functions return false and write one line to err (REMAT_ERR bytes). Nothing here
+ * exits. Out of memory aborts. An infeasible budget is no error: see RematResult.feasible.
+ */
 #ifndef CKC_REMAT_H
 #define CKC_REMAT_H
 #include <stdbool.h>
@@ -21,7 +26,7 @@
 
 enum { REMAT_ERR = 256, REMAT_MAX_THREADS = 64 };
 
-/* ---- the instance (instance.c) ---------------------------------------------------------- */
+/* ---- the instance (instance.c) ------------------------------------------------------- */
 
 typedef struct {
     int64_t bytes;
@@ -32,97 +37,105 @@ typedef struct {
     int64_t cost, workspace;
 } RematAlt;
 
-/* Output out[out] may take over the buffer of input in[in] when this step is the last reader of that
- * copy: the larger of the two counts instead of the sum. A buffer is taken over once; pairs are
- * tried in the order given. */
+/* Output out[out] may take over the buffer of input in[in] when this step is the last
+ * reader of that copy: the larger of the two counts instead of the sum. A buffer is taken
+ * over once; pairs are tried in the order given. */
 typedef struct {
     int32_t out, in; /* positions in the operator's own lists */
 } RematInPlace;
 
 typedef struct {
-    int64_t cost, workspace;     /* kernel choice 0 */
+    int64_t cost, workspace; /* kernel choice 0 */
     int32_t nin, nout;
-    const int32_t *in, *out;     /* values, each at most once per list; a value has one producer */
-    bool once;                   /* must not run a second time */
-    int32_t ninplace;            /* at most 64 */
+    const int32_t *in, *out; /* values, each once per list; one producer each */
+    bool once;               /* must not run a second time */
+    int32_t ninplace;        /* at most 64 */
     const RematInPlace *inplace;
     int32_t nalt;
-    const RematAlt *alt;         /* kernel choice k > 0 is alt[k - 1]; at most 255 of them */
+    const RematAlt *alt; /* kernel choice k > 0 is alt[k - 1]; at most 255 of them */
     int32_t nbarrier;
-    const int32_t *barrier;      /* operators that must not run once this one has run */
+    const int32_t *barrier; /* operators that must not run once this one has run */
 } RematOp;
 
-/* The order of ops is a valid topological order and respects the barriers. Arrays belong to the
- * caller, unless remat_read made them. */
+/* The order of ops is a valid topological order and respects the barriers. Arrays belong to
+ * the caller, unless remat_read made them. */
 typedef struct {
     int32_t nops, nvalues;
     RematOp *ops;
     RematValue *values;
-    int64_t persistent;          /* bytes that are always there: parameters, optimizer state */
-    int32_t loss;                /* operator ending the forward pass, -1 = unknown; policies only */
-    const int32_t *block;        /* nops block (layer) numbers below nops, or NULL; policies only */
-    void *memory;                /* owned storage when made by remat_read */
+    int64_t persistent;   /* bytes that are always there: parameters, optimizer state */
+    int32_t loss;         /* last forward operator, -1 = unknown (for policies) */
+    const int32_t *block; /* layer of each operator, below nops, or NULL */
+    void *memory;         /* owned storage when made by remat_read */
 } RematInstance;
 
-/* Checks ranges, producers, order, barriers, and that the sums of costs and bytes stay below 2^62.
- * Does the same for every instance the functions below are given. */
+/* Checks ranges, producers, order, barriers, and that the sums of costs and bytes stay
+ * below 2^62. Does the same for every instance the functions below are given. */
 bool remat_check(const RematInstance *inst, char err[REMAT_ERR]);
 
 /* Reads a .dag file. One operator per line, '#' starts a comment:
  *
  *     id cost bytes [input ids...] [; field ...]
  *
- * ids are any distinct nonnegative numbers; the order of the ids is the input order. The fields:
+ * ids are any distinct nonnegative numbers; the order of the ids is the input order. The
+ * fields:
  *
- *     ws=N            workspace                    keep            value 0 lives to the end
- *     once            never run again              out=N           a further output of N bytes
- *     inplace=ID[.K]  value 0 over that input      alt=COST,WS     a further kernel choice
+ *     ws=N            workspace
+ *     keep            value 0 lives to the end
+ *     once            never run again
+ *     out=N           a further output of N bytes
+ *     inplace=ID[.K]  value 0 may take over that input
+ *     alt=COST,WS     a further kernel choice
  *     before=ID       barrier: ID must not run after this
  *
- * An input ID.K is output K of operator ID. A line "persistent N" sets the persistent bytes.
- * ids: the file's id of each operator (owned by the instance), may be NULL. */
-bool remat_read(const char *path, RematInstance *inst, const int64_t **ids, char err[REMAT_ERR]);
-bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids, char err[REMAT_ERR]);
+ * An input ID.K is output K of operator ID. A line "persistent N" sets the persistent
+ * bytes. ids: the file's id of each operator (owned by the instance), may be NULL. */
+bool remat_read(const char *path, RematInstance *inst, const int64_t **ids,
+                char err[REMAT_ERR]);
+bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids,
+                 char err[REMAT_ERR]);
 void remat_free(RematInstance *inst);
 
-/* ---- evaluation (evaluate.c) ------------------------------------------------------------ */
+/* ---- evaluation (evaluate.c) --------------------------------------------------------- */
 
-/* Simulates seq (n operators; alt[i] the kernel choice of step i, NULL = all 0) from scratch, independently
- * of the search. False with the reason when the sequence is not a schedule of the instance. */
-bool remat_evaluate(const RematInstance *inst, const int32_t *seq, int32_t n, const uint8_t *alt,
-                    int64_t *cost, int64_t *peak, char err[REMAT_ERR]);
+/* Simulates seq (n operators; alt[i] the kernel choice of step i, NULL = all 0) from
+ * scratch, independently of the search. False with the reason when the sequence is not a
+ * schedule of the instance. */
+bool remat_evaluate(const RematInstance *inst, const int32_t *seq, int32_t n,
+                    const uint8_t *alt, int64_t *cost, int64_t *peak, char err[REMAT_ERR]);
 
 /* The same, and the bytes of every step in step_bytes (n entries). */
-bool remat_profile(const RematInstance *inst, const int32_t *seq, int32_t n, const uint8_t *alt,
-                   int64_t *step_bytes, char err[REMAT_ERR]);
+bool remat_profile(const RematInstance *inst, const int32_t *seq, int32_t n,
+                   const uint8_t *alt, int64_t *step_bytes, char err[REMAT_ERR]);
 
-/* Peak of the input order with kernel choice 0 everywhere, and the least cost any schedule has: every
- * operator once with its cheapest kernel. Percentages are relative to these. */
+/* Peak of the input order with kernel choice 0 everywhere, and the least cost any schedule
+ * has: every operator once with its cheapest kernel. Percentages are relative to these. */
 int64_t remat_input_peak(const RematInstance *inst);
 int64_t remat_base_cost(const RematInstance *inst);
 
-/* ---- solving (solve.c) ------------------------------------------------------------------ */
+/* ---- solving (solve.c) --------------------------------------------------------------- */
 
-#define REMAT_OPTIMAL 1e-6       /* relative gap that counts as none */
+#define REMAT_OPTIMAL 1e-6 /* relative gap that counts as none */
 
 typedef struct {
     double seconds;
-    int64_t moves;               /* search moves so far: a machine-independent clock */
+    int64_t moves; /* search moves so far: a machine-independent clock */
     int64_t cost, peak;
 } RematPoint;
 
 typedef struct {
-    int64_t budget;              /* bytes, persistent ones included */
-    double time_limit_s;         /* 0 = none */
-    int64_t max_moves;           /* 0 = none; with this as the only limit the result does not depend
-                                  * on the speed of the machine */
+    int64_t budget;      /* bytes, persistent ones included */
+    double time_limit_s; /* 0 = none */
+    int64_t max_moves;   /* 0 = none; with this as the only limit the result does not depend
+                          * on the speed of the machine */
     uint64_t seed;
-    int threads;                 /* 0 and 1 = one; the result depends on it, but not on timing */
-    double gap;                  /* stop when cost <= bound * (1 + gap); 0 = only at the optimum */
-    bool no_bound;               /* skip the lower bound beyond the trivial one */
-    const int32_t *start;        /* a schedule to start from, or NULL */
+    int threads;          /* 0 and 1 = one; the result depends on it, but not on timing */
+    double gap;           /* stop when cost <= bound * (1 + gap); 0 = only at the optimum */
+    bool no_bound;        /* skip the lower bound beyond the trivial one */
+    const int32_t *start; /* a schedule to start from, or NULL */
     int32_t nstart;
-    void (*progress)(void *user, const RematPoint *point); /* each improvement; may be NULL */
+    void (*progress)(void *user,
+                     const RematPoint *point); /* each improvement; may be NULL */
     void *user;
 } RematOptions;
 
@@ -131,61 +144,65 @@ RematOptions remat_defaults(int64_t budget);
 
 typedef struct {
     int64_t budget;
-    bool feasible;               /* the schedule below fits the budget */
-    bool proved_optimal;         /* cost is within REMAT_OPTIMAL of lower_bound */
-    bool proved_infeasible;      /* the budget is below min_budget_bound */
+    bool feasible;          /* the schedule below fits the budget */
+    bool proved_optimal;    /* cost is within REMAT_OPTIMAL of lower_bound */
+    bool proved_infeasible; /* the budget is below min_budget_bound */
     int32_t n;
-    int32_t *seq;                /* operators in execution order; when not feasible: the schedule of
-                                  * the least peak that was found */
-    uint8_t *alt;                /* kernel choice of each step */
+    int32_t *seq; /* operators in execution order; when not feasible: the schedule of
+                   * the least peak that was found */
+    uint8_t *alt; /* kernel choice of each step */
     int64_t cost, peak;
-    double price;                /* shadow price: cost that one more byte saves, by the bound; 0 = unknown */
-    int64_t lower_bound;         /* on the cost of every schedule within the budget, any order */
-    int64_t min_budget;          /* least peak that was seen (an upper bound of the least budget) */
-    int64_t min_budget_bound;    /* no schedule has a smaller peak */
+    double
+        price; /* shadow price: cost that one more byte saves, by the bound; 0 = unknown */
+    int64_t lower_bound; /* on the cost of every schedule within the budget, any order */
+    int64_t min_budget;  /* least peak that was seen (an upper bound of the least budget) */
+    int64_t min_budget_bound; /* no schedule has a smaller peak */
     int64_t moves;
     double seconds;
     int32_t nhistory;
-    RematPoint *history;         /* feasible schedules in order of discovery, costs falling */
+    RematPoint *history; /* feasible schedules in order of discovery, costs falling */
 } RematResult;
 
 void remat_result_free(RematResult *result);
 
-/* At least one of time_limit_s and max_moves must be set. Deterministic in (instance, budget, seed,
- * threads, max_moves); a time limit only decides how far the search gets. */
-bool remat_solve(const RematInstance *inst, const RematOptions *options, RematResult *result,
-                 char err[REMAT_ERR]);
+/* At least one of time_limit_s and max_moves must be set. Deterministic in (instance,
+ * budget, seed, threads, max_moves); a time limit only decides how far the search gets. */
+bool remat_solve(const RematInstance *inst, const RematOptions *options,
+                 RematResult *result, char err[REMAT_ERR]);
 
-/* The smallest budget for which a schedule was found (result: that schedule) and min_budget_bound.
- * options->budget is ignored. */
-bool remat_min_budget(const RematInstance *inst, const RematOptions *options, RematResult *result,
-                      char err[REMAT_ERR]);
+/* The smallest budget for which a schedule was found (result: that schedule) and
+ * min_budget_bound. options->budget is ignored. */
+bool remat_min_budget(const RematInstance *inst, const RematOptions *options,
+                      RematResult *result, char err[REMAT_ERR]);
 
-/* count budgets from the input order's peak (or options->budget when not 0) down to the least one,
- * evenly spaced unless budgets is given (falling); results[i] is never dearer than results[i + 1].
- * The limits of options hold for the whole curve. */
-bool remat_pareto(const RematInstance *inst, const RematOptions *options, const int64_t *budgets,
-                  int32_t count, RematResult *results, char err[REMAT_ERR]);
+/* count budgets from the input order's peak (or options->budget when not 0) down to the
+ * least one, evenly spaced unless budgets is given (falling); results[i] is never dearer
+ * than results[i + 1]. The limits of options hold for the whole curve. */
+bool remat_pareto(const RematInstance *inst, const RematOptions *options,
+                  const int64_t *budgets, int32_t count, RematResult *results,
+                  char err[REMAT_ERR]);
 
-/* ---- bounds (bound.c, bound_stage.c) ------------------------------------------------------- */
+/* ---- bounds (bound.c, bound_stage.c) ------------------------------------------------- */
 
 typedef struct {
-    int64_t cost;                /* every schedule within the budget costs at least this */
-    int64_t min_budget;          /* every schedule needs at least this budget */
-    bool infeasible;             /* min_budget > budget, or the cut itself proves it */
-    int32_t node;                /* operator whose first run gives the bound, -1 = trivial */
-    double price;                /* cost saved per further byte of budget there */
+    int64_t cost;       /* every schedule within the budget costs at least this */
+    int64_t min_budget; /* every schedule needs at least this budget */
+    bool infeasible;    /* min_budget > budget, or the cut itself proves it */
+    int32_t node;       /* operator whose first run gives the bound, -1 = trivial */
+    double price;       /* cost saved per further byte of budget there */
 } RematBound;
 
-/* effort 0: the parametric min cut over all useful operators. effort 1: also the stage model by integer
- * programming when built with GLPK and the instance has at most 600 operators; at most seconds (0 = no limit). */
+/* effort 0: the parametric min cut over all useful operators. effort 1: also the stage
+ * model by integer programming when built with GLPK and the instance has at most 600
+ * operators; at most seconds (0 = no limit). */
 bool remat_bound(const RematInstance *inst, int64_t budget, int effort, double seconds,
                  RematBound *bound, char err[REMAT_ERR]);
 
-/* ---- named policies (policy.c) ---------------------------------------------------------- */
+/* ---- named policies (policy.c) ------------------------------------------------------- */
 
-/* keep-all, recompute-all, every-2, every-4, chen-sqrt, chen-greedy, selective, revolve, dtr, knapsack: NULL
- * terminated. A policy's schedule may miss the budget: feasible says so. */
+/* keep-all, recompute-all, every-2, every-4, chen-sqrt, chen-greedy, selective, revolve,
+ * dtr, knapsack: NULL terminated. A policy's schedule may miss the budget: feasible says
+ * so. */
 extern const char *const remat_policies[];
 bool remat_named_policy(const RematInstance *inst, const char *name, int64_t budget,
                         RematResult *result, char err[REMAT_ERR]);

@@ -1,4 +1,5 @@
-/* remat_int.h -- shared by the files of passes/remat: memory, random numbers, the indexed problem, schedules. */
+/* remat_int.h -- shared by the files of passes/remat: memory, random numbers, the indexed
+ * problem, schedules. */
 #ifndef CKC_REMAT_INT_H
 #define CKC_REMAT_INT_H
 #include "remat.h"
@@ -6,14 +7,14 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* ---- helpers (instance.c) --------------------------------------------------------------- */
+/* ---- helpers (instance.c) ------------------------------------------------------------ */
 
-void *rm_calloc(size_t n, size_t size);             /* zeroed; aborts when out of memory */
-void *rm_grow(void *p, size_t n, size_t size);      /* realloc to n elements */
+void *rm_calloc(size_t n, size_t size);        /* zeroed; aborts when out of memory */
+void *rm_grow(void *p, size_t n, size_t size); /* realloc to n elements */
 #define RM_NEW(T, n) ((T *) rm_calloc((size_t) (n), sizeof(T)))
 #define rm_fail(err, ...) (snprintf(err, REMAT_ERR, __VA_ARGS__), false)
 
-double rm_seconds(void);                            /* monotonic clock */
+double rm_seconds(void); /* monotonic clock */
 
 typedef struct {
     uint64_t s;
@@ -38,7 +39,7 @@ static inline double rng_unit(Rng *r)
     return (double) (rng_next(r) >> 11) * 0x1p-53;
 }
 
-/* ---- the indexed problem (instance.c) --------------------------------------------------- */
+/* ---- the indexed problem (instance.c) ------------------------------------------------ */
 
 /* Lists of int32 per row: row i is at[first[i]] .. at[first[i + 1] - 1]. */
 typedef struct {
@@ -49,14 +50,14 @@ typedef struct {
 typedef struct {
     const RematInstance *inst;
     int32_t nops, nvals;
-    int32_t *producer;      /* of a value */
-    Rows in, out;           /* op -> values */
-    Rows readers;           /* value -> ops */
-    Rows barred_by;         /* op -> ops after which it must not run */
-    int64_t *bytes;         /* of a value */
-    int64_t *cost;          /* of an op: its cheapest kernel */
-    uint8_t *cheapest;      /* that kernel */
-    int64_t *min_ws;        /* least workspace of any kernel */
+    int32_t *producer; /* of a value */
+    Rows in, out;      /* op -> values */
+    Rows readers;      /* value -> ops */
+    Rows barred_by;    /* op -> ops after which it must not run */
+    int64_t *bytes;    /* of a value */
+    int64_t *cost;     /* of an op: its cheapest kernel */
+    uint8_t *cheapest; /* that kernel */
+    int64_t *min_ws;   /* least workspace of any kernel */
     int64_t base_cost;
     bool any_inplace, any_alt, any_barrier;
 } Problem;
@@ -74,10 +75,11 @@ void seq_push(Seq *s, int32_t op);
 void seq_copy(Seq *to, const Seq *from);
 void seq_free(Seq *s);
 
-/* ---- exact accounting of a sequence (evaluate.c) ---------------------------------------- */
+/* ---- exact accounting of a sequence (evaluate.c) ------------------------------------- */
 
-/* Chooses for each step the cheapest kernel that keeps the step within budget, or the one with the least
- * workspace where none does; alt may be NULL. Sums cost and peak. */
-void seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt, int64_t *cost, int64_t *peak);
+/* Chooses for each step the cheapest kernel that keeps the step within budget, or the one
+ * with the least workspace where none does; alt may be NULL. Sums cost and peak. */
+void seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt,
+                 int64_t *cost, int64_t *peak);
 
 #endif

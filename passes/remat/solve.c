@@ -1,9 +1,11 @@
-/* solve.c -- the search as a whole: trivial answers, bound, rounds of annealing, threads, limits.
+/* solve.c -- the search as a whole: trivial answers, bound, rounds of annealing, threads,
+ * limits.
  *
- * While nothing fits the budget, the limit is lowered towards it step by step, each time from the schedule of the
- * least peak so far. Then rounds: a round is one annealing run of a fixed number of moves from the best schedule;
- * rounds grow slowly, so that restarts are frequent at first and thorough later. With several threads each runs the
- * round with its own random numbers, and the best result (the lowest thread among equals) starts the next.
+ * While nothing fits the budget, the limit is lowered towards it step by step, each time
+ * from the schedule of the least peak so far. Then rounds: a round is one annealing run of
+ * a fixed number of moves from the best schedule; rounds grow slowly, so that restarts are
+ * frequent at first and thorough later. With several threads each runs the round with its
+ * own random numbers, and the best result (the lowest thread among equals) starts the next.
  * Nothing but the moment of stopping depends on time. */
 #include "solve.h"
 
@@ -11,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- results ------------------------------------------------------------------------------------ */
+/* ---- results ------------------------------------------------------------------------- */
 
 void remat_result_free(RematResult *r)
 {
@@ -39,7 +41,7 @@ void result_set(RematResult *r, const Problem *p, const Seq *s, int64_t budget)
         r->min_budget = r->peak;
 }
 
-/* ---- the solver's state ------------------------------------------------------------------------------- */
+/* ---- the solver's state -------------------------------------------------------------- */
 
 typedef struct {
     const Problem *p;
@@ -48,9 +50,9 @@ typedef struct {
     double start, deadline; /* monotonic seconds; deadline 0 = none */
     Search *worker;
     int nworkers;
-    Seq best;               /* the schedule in the result */
-    Seq input;              /* the input order */
-    int64_t spent;          /* moves of finished rounds */
+    Seq best;      /* the schedule in the result */
+    Seq input;     /* the input order */
+    int64_t spent; /* moves of finished rounds */
 } Solver;
 
 static bool out_of_time(const Solver *s)
@@ -60,7 +62,8 @@ static bool out_of_time(const Solver *s)
            (o->max_moves > 0 && s->spent >= o->max_moves);
 }
 
-/* Costs up to this are close enough to the bound; REMAT_OPTIMAL is what the linear programs' arithmetic can show. */
+/* Costs up to this are close enough to the bound; REMAT_OPTIMAL is what the linear
+ * programs' arithmetic can show. */
 static int64_t target_cost(const Solver *s)
 {
     double gap = s->options->gap > REMAT_OPTIMAL ? s->options->gap : REMAT_OPTIMAL;
@@ -77,20 +80,23 @@ static void record(Solver *s, int64_t moves)
 {
     RematResult *r = s->r;
     if ((r->nhistory & (r->nhistory - 1)) == 0)
-        r->history = rm_grow(r->history, r->nhistory ? 2 * (size_t) r->nhistory : 1, sizeof *r->history);
-    r->history[r->nhistory++] = (RematPoint){rm_seconds() - s->start, moves, r->cost, r->peak};
+        r->history = rm_grow(r->history, r->nhistory ? 2 * (size_t) r->nhistory : 1,
+                             sizeof *r->history);
+    r->history[r->nhistory++] =
+        (RematPoint){rm_seconds() - s->start, moves, r->cost, r->peak};
     if (s->options->progress)
         s->options->progress(s->options->user, &r->history[r->nhistory - 1]);
 }
 
-/* Takes the schedule if it beats the one in the result: fits and is cheaper, or is leaner while nothing fits. */
+/* Takes the schedule if it beats the one in the result: fits and is cheaper, or is leaner
+ * while nothing fits. */
 static bool offer(Solver *s, const Seq *seq, int64_t moves)
 {
     RematResult *r = s->r, next = {.min_budget = r->min_budget};
     result_set(&next, s->p, seq, s->options->budget);
     bool better = r->n == 0 || next.feasible != r->feasible ? next.feasible || r->n == 0
-                  : next.feasible                            ? next.cost < r->cost
-                                                             : next.peak < r->peak;
+                  : next.feasible                           ? next.cost < r->cost
+                                                            : next.peak < r->peak;
     r->min_budget = next.min_budget;
     if (better) {
         free(r->seq);
@@ -118,7 +124,7 @@ static void on_improvement(void *user, Search *search)
     offer(s, &search->best, s->spent + search->moves);
 }
 
-/* ---- rounds ---------------------------------------------------------------------------------------------- */
+/* ---- rounds -------------------------------------------------------------------------- */
 
 typedef struct {
     Solver *s;
@@ -146,7 +152,8 @@ static void run_workers(Solver *s, int64_t limit, Round round)
         board_set_budget(&w->board, limit);
         w->best_cost = INT64_MAX;
         w->moves = 0;
-        search_load(w, round.afresh ? &s->input : &s->best, round.afresh ? NULL : s->r->alt);
+        search_load(w, round.afresh ? &s->input : &s->best,
+                    round.afresh ? NULL : s->r->alt);
         each[i] = round;
         each[i].s = s;
         each[i].search = w;
@@ -162,34 +169,40 @@ static void run_workers(Solver *s, int64_t limit, Round round)
         s->spent += s->worker[i].moves;
 }
 
-/* Until a schedule fits: rounds at the budget itself from the input order, and in between rounds that lower the limit
- * towards it from the schedule of the least peak. */
+/* Until a schedule fits: rounds at the budget itself from the input order, and in between
+ * rounds that lower the limit towards it from the schedule of the least peak. */
 static void reach_budget(Solver *s)
 {
-    static const Cooling coolings[] = {{1, 0.02, 0.1}, {1, 0.01, 1}, {4, 0.01, 8}, {16, 0.01, 0.125}};
+    static const Cooling coolings[] = {
+        {1, 0.02, 0.1}, {1, 0.01, 1}, {4, 0.01, 8}, {16, 0.01, 0.125}};
     int64_t budget = s->options->budget, moves = 100 * (int64_t) s->p->nops + 5000;
     double stride = 0.05;
     for (int round = 0; !s->r->feasible && !out_of_time(s); round++) {
         int64_t peak = s->r->peak, limit = peak - (int64_t) (stride * (double) peak) - 1;
-        Round r = {.moves = moves, .target = INT64_MAX - 1, .cooling = coolings[round % 4], .afresh = round % 4 == 0};
+        Round r = {.moves = moves,
+                   .target = INT64_MAX - 1,
+                   .cooling = coolings[round % 4],
+                   .afresh = round % 4 == 0};
         run_workers(s, r.afresh || limit < budget ? budget : limit, r);
         for (int i = 0; i < s->nworkers; i++)
             if (s->worker[i].best_cost < INT64_MAX)
                 offer(s, &s->worker[i].best, s->spent);
-        if (s->r->peak == peak) {
-            stride = stride > 0.001 ? stride / 2 : stride;
+        if (s->r->peak == peak)
             moves += moves / 2;
-        }
+        if (!r.afresh && s->r->peak == peak)
+            stride = stride > 0.001 ? stride / 2 : stride;
     }
 }
 
-/* Once the easy improvements are made: a part of what is left of the time for a better bound, more if that can be the
- * end of it. */
+/* Once the easy improvements are made: a part of what is left of the time for a better
+ * bound, more if that can be the end of it. */
 static void raise_bound(Solver *s)
 {
     const RematOptions *o = s->options;
-    bool near = (double) (s->r->cost - s->r->lower_bound) < 0.02 * (double) s->r->lower_bound;
-    double now = rm_seconds(), seconds = s->deadline > 0 ? (s->deadline - now) / (near ? 4 : 12) : 2;
+    bool near =
+        (double) (s->r->cost - s->r->lower_bound) < 0.02 * (double) s->r->lower_bound;
+    double now = rm_seconds(),
+           seconds = s->deadline > 0 ? (s->deadline - now) / (near ? 4 : 12) : 2;
     RematBound bound = {.cost = s->r->lower_bound, .node = -1};
     bool stop_may_shift = s->deadline == 0 && o->gap > 0; /* it would depend on time */
     if (!o->no_bound && !stop_may_shift)
@@ -197,9 +210,10 @@ static void raise_bound(Solver *s)
     s->r->lower_bound = bound.cost < s->r->cost ? bound.cost : s->r->cost;
 }
 
-/* The kinds of rounds: cool enough to settle in the basin of the best schedule, hot enough to leave it, or afresh from the
- * input order, as the best schedule may lie in a poor basin; a light weight explores outside the budget. A kind that
- * improved nothing rests for a cycle, then for two, then for four. */
+/* The kinds of rounds: cool enough to settle in the basin of the best schedule, hot enough
+ * to leave it, or afresh from the input order, as the best schedule may lie in a poor
+ * basin; a light weight explores outside the budget. A kind that improved nothing rests for
+ * a cycle, then for two, then for four. */
 typedef struct {
     Cooling cooling;
     int64_t part; /* of the full length: 1 / part */
@@ -213,7 +227,10 @@ static bool improve_by(Solver *s, Kind *k, int64_t moves)
 {
     int64_t before = s->r->cost;
     int64_t left = s->options->max_moves > 0 ? s->options->max_moves - s->spent : INT64_MAX;
-    Round r = {.moves = moves / k->part, .target = target_cost(s), .cooling = k->cooling, .afresh = k->afresh};
+    Round r = {.moves = moves / k->part,
+               .target = target_cost(s),
+               .cooling = k->cooling,
+               .afresh = k->afresh};
     r.moves = r.moves < left ? r.moves : left;
     s->worker[0].improved = on_improvement;
     s->worker[0].user = s;
@@ -260,7 +277,7 @@ static void improve(Solver *s)
     }
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------------- */
+/* ---- the whole ----------------------------------------------------------------------- */
 
 /* The order as it is, and with evictions where it does not fit. */
 static void offer_order(Solver *s, const int32_t *order)
@@ -303,15 +320,16 @@ static void find_bound(Solver *s)
     RematResult *r = s->r;
     RematBound bound;
     double now = rm_seconds();
-    bound_problem(s->p, s->options->budget, s->deadline > 0 ? now + (s->deadline - now) / 4 : 0, &bound);
+    bound_problem(s->p, s->options->budget,
+                  s->deadline > 0 ? now + (s->deadline - now) / 4 : 0, &bound);
     r->lower_bound = bound.cost;
     r->min_budget_bound = bound.min_budget;
     r->proved_infeasible |= bound.infeasible;
     r->price = bound.price;
 }
 
-static bool solver_init(Solver *s, Problem *p, const RematInstance *inst, const RematOptions *o,
-                        RematResult *result, char err[REMAT_ERR])
+static bool solver_init(Solver *s, Problem *p, const RematInstance *inst,
+                        const RematOptions *o, RematResult *result, char err[REMAT_ERR])
 {
     int64_t cost, peak;
     *result = (RematResult){.budget = o->budget};
@@ -321,11 +339,15 @@ static bool solver_init(Solver *s, Problem *p, const RematInstance *inst, const 
         return rm_fail(err, "at most %d threads", REMAT_MAX_THREADS);
     if (!problem_init(p, inst, err))
         return false;
-    if (o->nstart > 0 && !remat_evaluate(inst, o->start, o->nstart, NULL, &cost, &peak, err)) {
+    if (o->nstart > 0 &&
+        !remat_evaluate(inst, o->start, o->nstart, NULL, &cost, &peak, err)) {
         problem_free(p);
         return false;
     }
-    *s = (Solver){.p = p, .options = o, .r = result, .start = rm_seconds(),
+    *s = (Solver){.p = p,
+                  .options = o,
+                  .r = result,
+                  .start = rm_seconds(),
                   .nworkers = o->threads > 1 ? o->threads : 1};
     s->deadline = o->time_limit_s > 0 ? s->start + o->time_limit_s : 0;
     result->lower_bound = p->base_cost;
@@ -341,7 +363,8 @@ static bool solver_init(Solver *s, Problem *p, const RematInstance *inst, const 
 static void solver_finish(Solver *s)
 {
     RematResult *r = s->r;
-    r->proved_optimal = r->feasible && (double) (r->cost - r->lower_bound) <= REMAT_OPTIMAL * (double) r->lower_bound;
+    r->proved_optimal = r->feasible && (double) (r->cost - r->lower_bound) <=
+                                           REMAT_OPTIMAL * (double) r->lower_bound;
     r->moves = s->spent;
     r->seconds = rm_seconds() - s->start;
     for (int i = 0; i < s->nworkers; i++)
@@ -351,8 +374,8 @@ static void solver_finish(Solver *s)
     seq_free(&s->input);
 }
 
-bool remat_solve(const RematInstance *inst, const RematOptions *options, RematResult *result,
-                 char err[REMAT_ERR])
+bool remat_solve(const RematInstance *inst, const RematOptions *options,
+                 RematResult *result, char err[REMAT_ERR])
 {
     Problem p;
     Solver s;
@@ -369,8 +392,8 @@ bool remat_solve(const RematInstance *inst, const RematOptions *options, RematRe
     return true;
 }
 
-bool remat_min_budget(const RematInstance *inst, const RematOptions *options, RematResult *result,
-                      char err[REMAT_ERR])
+bool remat_min_budget(const RematInstance *inst, const RematOptions *options,
+                      RematResult *result, char err[REMAT_ERR])
 {
     Problem p;
     Solver s;

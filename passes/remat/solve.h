@@ -6,31 +6,37 @@
 /* Puts a schedule into the result, with the best kernel choices for budget. */
 void result_set(RematResult *r, const Problem *p, const Seq *s, int64_t budget);
 
-/* ---- order.c ----------------------------------------------------------------------------------- */
+/* ---- order.c ------------------------------------------------------------------------- */
 
-void order_greedy(const Problem *p, int32_t *order);      /* nops entries */
+void order_greedy(const Problem *p, int32_t *order); /* nops entries */
 void order_depth_first(const Problem *p, int32_t *order);
 
-/* ---- evict.c: constructing a schedule in one sweep --------------------------------------------- */
+/* ---- evict.c: constructing a schedule in one sweep ----------------------------------- */
 
 typedef enum { EVICT_NEXT_USE, EVICT_DTR } EvictRule;
 
-/* Runs order (every operator once), evicts values when a step would exceed budget, and makes them again before their next
- * reader. False when the sweep gives up (s is then unchanged). */
-bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRule rule, Seq *s);
+/* Runs order (every operator once), evicts values when a step would exceed budget, and
+ * makes them again before their next reader. False when the sweep gives up (s is then
+ * unchanged). */
+bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRule rule,
+                 Seq *s);
 
-/* ---- bound.c ---------------------------------------------------------------------------------------- */
+/* ---- bound.c ------------------------------------------------------------------------- */
 
 /* Largest step that every schedule has: a lower bound of the least budget. */
 int64_t bound_least_budget(const Problem *p);
-int64_t bound_step_bytes(const Problem *p, int32_t op); /* resident in every step that runs op */
-/* Per op: bytes that would be resident at its first run if nothing were run again, beyond the budget. */
+int64_t bound_step_bytes(const Problem *p,
+                         int32_t op); /* resident in every step that runs op */
+/* Per op: bytes that would be resident at its first run if nothing were run again, beyond
+ * the budget. */
 void bound_excess(const Problem *p, int64_t budget, int64_t *excess);
 void bound_problem(const Problem *p, int64_t budget, double deadline, RematBound *bound);
 
-/* ---- bound_stage.c -------------------------------------------------------------------------------------- */
+/* ---- bound_stage.c ------------------------------------------------------------------- */
 
-/* Raises bound->cost by integer programming until the deadline, or until it reaches `known`, the cost of a schedule. */
-void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known, RematBound *bound);
+/* Raises bound->cost by integer programming until the deadline, or until it reaches
+ * `known`, the cost of a schedule. */
+void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known,
+                  RematBound *bound);
 
 #endif
