@@ -108,6 +108,33 @@ static Val apply_rules(Sweep *s, Rule *const *rules, uint32_t id)
     return (Val){0};
 }
 
+/* v takes the place of old, and its name: dumps stay readable and outputs can be named. */
+static void take_name(Graph *g, Val old, Val v)
+{
+    const char *name = g->vals[old.i].name;
+    graph_rename(g, old, arena_printf(g->arena, "%s.was", name));
+    graph_rename(g, v, name);
+}
+
+static bool is_output(const Graph *g, Val v)
+{
+    for (uint32_t i = 0; i < g->nout; i++)
+        if (g->out[i].i == v.i)
+            return true;
+    return false;
+}
+
+static void replace_outputs(Sweep *s)
+{
+    Graph *g = s->rw.g;
+    for (uint32_t i = 0; i < g->nout; i++) {
+        Val old = g->out[i], v = mapped(s, old);
+        if (v.i != old.i && v.i < s->nsubst && g->vals[v.i].kind == VAL_TEMP && !is_output(g, v))
+            take_name(g, old, v);
+        g->out[i] = v;
+    }
+}
+
 static void visit(Sweep *s, Rule *const *rules, bool cse, NodeId id)
 {
     Graph *g = s->rw.g;
@@ -116,7 +143,10 @@ static void visit(Sweep *s, Rule *const *rules, bool cse, NodeId id)
         n->in[i] = mapped(s, n->in[i]);
     Val v = apply_rules(s, rules, id.i);
     if (v.i) {
-        s->subst[g->nodes[id.i].out[0].i] = v;
+        Val old = g->nodes[id.i].out[0];
+        if (v.i >= s->nsubst)
+            take_name(g, old, v);
+        s->subst[old.i] = v;
         s->changed = true;
         return;
     }
@@ -149,8 +179,7 @@ static bool sweep(Graph *g, Arena *tmp, Rule *const *rules, bool cse)
     g->norder = 0;
     for (uint32_t k = 0; k < n && !g->diag->failed; k++)
         visit(&s, rules, cse, old[k]);
-    for (uint32_t i = 0; i < g->nout; i++)
-        g->out[i] = mapped(&s, g->out[i]);
+    replace_outputs(&s);
     for (uint32_t i = 0; i < g->nupdate; i++)
         g->update[i].value = mapped(&s, g->update[i].value);
     return s.changed;
