@@ -4,7 +4,7 @@
 #include "c_int.h"
 
 enum {
-    LANES = 32,          /* accumulators along a row */
+    LANES = 64,          /* accumulators along a row */
     COLUMNS = 256,       /* columns of a block */
     FLAT_BLOCK = 4096,   /* elements of a pointwise item */
     TILE_BLOCK = 64,     /* and beside a tile */

@@ -114,8 +114,8 @@ const char *text_start(const KInst *in)
 void text_accumulate(const Writer *w, const KInst *in, const char *acc, const char *v)
 {
     switch (in->kind) {
-    case K_MAX: text_line(w, "%s = FMAX(%s, %s);", acc, acc, v); break;
-    case K_MIN: text_line(w, "%s = FMIN(%s, %s);", acc, acc, v); break;
+    case K_MAX: text_line(w, "%s = FMAX(%s, %s);", acc, v, acc); break;
+    case K_MIN: text_line(w, "%s = FMIN(%s, %s);", acc, v, acc); break;
     case K_PROD: text_line(w, "%s = %s * %s;", acc, acc, v); break;
     default: text_line(w, "%s = %s + %s;", acc, acc, v); break;
     }

@@ -17,11 +17,12 @@ FN double double_of_bits(uint64_t u) { union { uint64_t u; double f; } x = {u}; 
 #define BY_TYPE(name, x, y)                                                                  \
     _Generic((x) + (y), float: name##float, double: name##double, default: name##int)(x, y)
 
-/* a[0] becomes the sum (maximum, ...) of n <= 32 lanes, n a power of two: a fixed tree. */
+/* a[0] becomes the sum (maximum, ...) of n <= 64 lanes, n a power of two: a fixed tree. */
 #define TREE_STEP(op, a, n, h)                                                               \
     for (int l_ = 0; l_ < (h) && (h) < (n); l_++)                                            \
         (a)[l_] = op((a)[l_], (a)[l_ + (h)])
 #define TREE(op, a, n)                                                                       \
+    TREE_STEP(op, a, n, 32);                                                                 \
     TREE_STEP(op, a, n, 16);                                                                 \
     TREE_STEP(op, a, n, 8);                                                                  \
     TREE_STEP(op, a, n, 4);                                                                  \

@@ -23,7 +23,8 @@ static bool softmax_lower(Kernel *k, const Graph *g, const Node *n)
 {
     int x = row_space(k, g, n);
     int e = k_op(k, OP_exp, k_op(k, OP_sub, x, k_reduce(k, K_MAX, x), 0), 0, 0);
-    k_store(k, 1, k_op(k, OP_div, e, k_reduce(k, K_SUM, e), 0));
+    int scale = k_op(k, OP_reciprocal, k_reduce(k, K_SUM, e), 0, 0); /* one division per row */
+    k_store(k, 1, k_op(k, OP_mul, e, scale, 0));
     return true;
 }
 
