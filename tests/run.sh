@@ -18,20 +18,21 @@ build() { # preset: quiet unless it fails
 seed_corpora() {
     corpus=build/fuzz/corpus
     rm -rf $corpus
-    mkdir -p $corpus/fuzz_parse $corpus/fuzz_onnx $corpus/fuzz_plan $corpus/fuzz_data
+    mkdir -p $corpus/fuzz_parse $corpus/fuzz_passes $corpus/fuzz_onnx $corpus/fuzz_plan $corpus/fuzz_data
     cp tests/data/ops/*.onnx examples/decoder/model.onnx $corpus/fuzz_onnx
     for f in tests/data/ops/*relu*.npz tests/data/ops/conv*.npz; do
         { printf 'z'; cat "$f"; } >"$corpus/fuzz_data/$(basename "$f")"
     done
     ./build/dev/ckc examples/mlp/model.onnx --bind batch=2 --steps 0 --quiet \
         --dump fuse --output $corpus/mlp.ckc 2>$corpus/fuzz_parse/mlp.ckg
+    cp $corpus/fuzz_parse/mlp.ckg $corpus/fuzz_passes
     cp $corpus/mlp.ckc/step.ckp $corpus/fuzz_plan/mlp.ckp
 }
 
 build dev
 build fuzz
 seed_corpora
-for target in fuzz_parse fuzz_onnx fuzz_plan fuzz_data; do
+for target in fuzz_parse fuzz_passes fuzz_onnx fuzz_plan fuzz_data; do
     printf '%s: ' $target
     ./build/fuzz/$target -max_total_time=10 -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
         -artifact_prefix=build/fuzz/ build/fuzz/corpus/$target >build/fuzz/$target.log 2>&1 ||
