@@ -54,6 +54,16 @@ static inline bool shape_type(const Node *n, DType dt, const Ints *shape, Type *
     return type_valid(out) || fail(d, "%s: impossible shape", node_def(n)->name);
 }
 
+/* For operators whose gradient follows output 0 alone: refuse cotangents of the others. */
+static inline bool only_first_output(const Grad *gr, const Node *n)
+{
+    for (int k = 1; k < n->nout; k++)
+        if (grad_out(gr, n, k).i)
+            return fail_status(gr->g->diag, EXIT_UNSUPPORTED,
+                               "%s: no gradient through output %d", node_def(n)->name, k);
+    return true;
+}
+
 /* The type of operand 0, which all operands have. */
 bool infer_same(const Graph *g, const Node *n, Type *out, Diag *d);
 bool infer_broadcast(const Graph *g, const Node *n, Type *out, Diag *d);

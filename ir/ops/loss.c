@@ -89,6 +89,7 @@ static bool cross_entropy_lower(Kernel *k, const Graph *g, const Node *n)
 
 static bool cross_entropy_grad(Grad *gr, const Node *n)
 {
+    TRY(only_first_output(gr, n));
     Val in[] = {grad_out(gr, n, 0), n->in[0], n->in[1], n->out[1],
                 has_in(n, 2) ? n->in[2] : (Val){0}};
     Val dx = build(gr->g, OP_cross_entropy_bwd, NULL, has_in(n, 2) ? 5 : 4, in, n->attr);

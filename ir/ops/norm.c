@@ -298,6 +298,7 @@ static bool batch_norm_lower(Kernel *k, const Graph *g, const Node *n)
 static bool batch_norm_grad(Grad *gr, const Node *n)
 {
     Val in[] = {grad_out(gr, n, 0), n->in[0], n->in[1], n->out[1], n->out[3]}, out[3];
+    TRY(only_first_output(gr, n));
     TRY(build_n(gr->g, OP_batch_norm_bwd, NULL, 5, in, n->attr, 3, out));
     for (int i = 0; i < 3; i++)
         if (grad_wants(gr, n, i)) {
