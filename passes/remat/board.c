@@ -48,7 +48,7 @@ WIDE static int32_t add_part(int32_t *restrict m, int32_t lo, int32_t hi, int32_
     int32_t delta = 0, most = INT_MIN;
     for (int32_t i = 0; i < BLOCK; i++) {
         int32_t was = m[i];
-        int32_t is = was + ((i >= lo) & (i < hi) ? x : 0);
+        int32_t is = was + (((i >= lo) & (i < hi)) ? x : 0);
         m[i] = is;
         delta += over(is, limit, shift) - over(was, limit, shift);
         most = is > most ? is : most;
@@ -63,7 +63,7 @@ WIDE static void add_low(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x,
 {
     int32_t most = INT_MIN;
     for (int32_t i = 0; i < BLOCK; i++) {
-        int32_t is = m[i] + ((i >= lo) & (i < hi) ? x : 0);
+        int32_t is = m[i] + (((i >= lo) & (i < hi)) ? x : 0);
         m[i] = is;
         most = is > most ? is : most;
     }
