@@ -90,17 +90,27 @@ static Val rule_transpose_view(Rewrite *rw, const Node *n)
     return build_reshape(rw->g, n->in[0], t->rank, t->dim);
 }
 
-/* The operand of a transpose of the last two dimensions. */
+/* The operand of a transpose of the last two dimensions, seen through a view that regroups the
+ * dimensions before them. */
 static Val swapped(const Rewrite *rw, Val v)
 {
-    const Node *p = rewrite_def(rw, v, OP_transpose);
-    if (!p)
+    Type t = *val_type(rw->g, v);
+    const Node *view = rewrite_def(rw, v, OP_reshape);
+    const Node *p = rewrite_def(rw, view ? view->in[0] : v, OP_transpose);
+    if (!p || t.rank < 2)
         return none();
     const Ints *perm = &((const TransposeAttrs *)p->attr)->perm;
+    const Type *x = val_type(rw->g, p->in[0]);
+    int64_t *rows = &t.dim[t.rank - 2], *columns = &t.dim[t.rank - 1];
     for (int i = 0; i < perm->n - 2; i++)
         if (perm->v[i] != i)
             return none();
-    return perm->n >= 2 && perm->v[perm->n - 1] == perm->n - 2 ? p->in[0] : none();
+    if (perm->n < 2 || perm->v[perm->n - 1] != perm->n - 2 ||
+        x->dim[perm->n - 2] != *columns || x->dim[perm->n - 1] != *rows)
+        return none();
+    *columns = *rows;
+    *rows = x->dim[perm->n - 2];
+    return build_reshape(rw->g, p->in[0], t.rank, t.dim);
 }
 
 /* matmul of a transposed operand: a flag, no copy */
