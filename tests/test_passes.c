@@ -155,6 +155,105 @@ START_TEST(recognised_models)
 }
 END_TEST
 
+/* ---- losses by their definitions ---------------------------------------------------------------- */
+
+static double wanted_loss(LossKind kind, const Tensor *x, const Tensor *t, int64_t rows, int64_t classes)
+{
+    double sum = 0, count = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        double total = 0;
+        for (int64_t k = 0; k < classes; k++) {
+            double v = tensor_f(x, i * classes + k), y = kind == LOSS_CE ? 0 : tensor_f(t, i * classes + k);
+            total += exp(v);
+            sum += kind == LOSS_MSE  ? (v - y) * (v - y)
+                   : kind == LOSS_L1  ? fabs(v - y)
+                   : kind == LOSS_BCE ? -y * log(1 / (1 + exp(-v))) - (1 - y) * log(1 / (1 + exp(v)))
+                                      : 0;
+            count += kind != LOSS_CE;
+        }
+        if (kind == LOSS_CE && tensor_i(t, i) >= 0) {
+            sum += log(total) - tensor_f(x, i * classes + tensor_i(t, i));
+            count++;
+        }
+    }
+    return sum / count;
+}
+
+START_TEST(loss_values)
+{
+    LossKind kind = (LossKind)_i;
+    Golden s;
+    char text[256];
+    snprintf(text, sizeof text, "graph {\n input %%x: f64[5,3]\n %%y: f64[5,3] = copy %%x\n"
+             " output %%y\n}\n# >>> loss loss=%s\n", loss_name[kind]);
+    ck_assert_msg(golden_parse(&s, text, false) && golden_run(&s, text, false), "%s", s.diag.msg);
+    void **data = golden_data(&s.g, &s.arena);
+    Val x = graph_find(&s.g, "x"), t = s.info.target;
+    Tensor logits = {*val_type(&s.g, x), data[x.i]}, target = {*val_type(&s.g, t), data[t.i]};
+    if (kind == LOSS_CE)
+        tensor_set_i(&target, 2, -100);
+    ck_assert_msg(graph_eval(&s.g, data, &s.arena, &s.diag), "%s", s.diag.msg);
+    double got = tensor_f(&(Tensor){*val_type(&s.g, s.info.loss), data[s.info.loss.i]}, 0);
+    ck_assert_double_eq_tol(got, wanted_loss(kind, &logits, &target, 5, 3), 1e-12);
+    golden_free(&s);
+}
+END_TEST
+
+/* ---- any pass can be left out -------------------------------------------------------------------- */
+
+static const char network[] =
+    "graph {\n"
+    "  input %x: f32[6,4]\n  param %w: f32[4,8]\n  param %b: f32[8]\n  param %g: f32[8]\n"
+    "  param %v: f32[3,8]\n  const %n: f32[] = {0.125}\n  const %eps: f32[] = {0.01}\n"
+    "  const %r: f32[] = {0.70710678118654752}\n  const %one: f32[] = {1}\n"
+    "  const %half: f32[] = {0.5}\n"
+    "  %h: f32[6,8] = matmul %x, %w\n  %a: f32[6,8] = add %h, %b\n"
+    "  %s: f32[6,1] = reduce_sum %a {axes=[1]}\n  %m: f32[6,1] = mul %s, %n\n"
+    "  %c: f32[6,8] = sub %a, %m\n  %q: f32[6,8] = mul %c, %c\n"
+    "  %t: f32[6,1] = reduce_sum %q {axes=[1]}\n  %u: f32[6,1] = mul %t, %n\n"
+    "  %e: f32[6,1] = add %u, %eps\n  %d: f32[6,1] = sqrt %e\n  %z: f32[6,8] = div %c, %d\n"
+    "  %k: f32[6,8] = mul %z, %g\n  %i: f32[6,8] = mul %k, %r\n  %j: f32[6,8] = erf %i\n"
+    "  %l: f32[6,8] = add %j, %one\n  %o: f32[6,8] = mul %k, %half\n"
+    "  %p: f32[6,8] = mul %o, %l\n  %vt: f32[8,3] = transpose %v {perm=[1,0]}\n"
+    "  %y: f32[6,3] = matmul %p, %vt\n  output %y\n}\n# >>> ";
+
+/* The loss, then every updated value, after a training step without one pass. */
+static int step_values(const char *without, double *value, int max)
+{
+    Golden s;
+    int n = 0;
+    ck_assert_msg(golden_parse(&s, network, true), "%s", s.diag.msg);
+    s.opt.loss = LOSS_CE;
+    PassCtx cx = {.diag = &s.diag, .tmp = &s.tmp, .opt = &s.opt, .info = &s.info};
+    PassRun how = {.disable = without};
+    ck_assert_msg(passes_run(&s.g, &cx, &how), "%s", s.diag.msg);
+    void **data = golden_data(&s.g, &s.arena);
+    ck_assert_msg(graph_eval(&s.g, data, &s.arena, &s.diag), "%s", s.diag.msg);
+    value[n++] = tensor_f(&(Tensor){*val_type(&s.g, s.g.out[0]), data[s.g.out[0].i]}, 0);
+    for (uint32_t k = 0; k < s.g.nupdate; k++) {
+        Val v = s.g.update[k].value;
+        Tensor t = {*val_type(&s.g, v), data[v.i]};
+        for (int64_t i = 0; i < type_count(&t.type) && n < max; i++)
+            value[n++] = tensor_f(&t, i);
+    }
+    golden_free(&s);
+    return n;
+}
+
+START_TEST(without_a_pass)
+{
+    static const char *const passes[] = {"canonicalize", "recognise", "simplify", "fuse",
+                                         "canonicalize,recognise,simplify,fuse"};
+    enum { MAX = 1024 };
+    double want[MAX], got[MAX];
+    int n = step_values(NULL, want, MAX), m = step_values(passes[_i], got, MAX);
+    ck_assert_int_eq(n, m);
+    for (int i = 0; i < n; i++)
+        ck_assert_msg(fabs(want[i] - got[i]) <= 1e-6 * (1 + fabs(want[i])),
+                      "without %s, value %d is %.12g, not %.12g", passes[_i], i, got[i], want[i]);
+}
+END_TEST
+
 /* ---- order of passes ------------------------------------------------------------------------------ */
 
 START_TEST(every_pass_is_found)
@@ -178,6 +277,8 @@ Suite *suite_passes(void)
     t = tcase_create("models");
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, recognised_models, 0, (int)(sizeof models / sizeof *models));
+    tcase_add_loop_test(t, loss_values, LOSS_CE, LOSS_NONE);
+    tcase_add_loop_test(t, without_a_pass, 0, 5);
     tcase_add_test(t, every_pass_is_found);
     suite_add_tcase(s, t);
     return s;
