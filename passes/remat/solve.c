@@ -194,20 +194,20 @@ static void reach_budget(Solver *s)
     }
 }
 
-/* Once the easy improvements are made: a part of what is left of the time for a better
- * bound, more if that can be the end of it. */
+/* A part of what is left of the time for a better bound, more if that can be the end of it.
+ * It takes time, not moves: without a time limit it comes last, so that it cannot decide
+ * when the search stops, and takes at most as long as the search. */
 static void raise_bound(Solver *s)
 {
     const RematOptions *o = s->options;
-    bool near =
-        (double) (s->r->cost - s->r->lower_bound) < 0.02 * (double) s->r->lower_bound;
-    double now = rm_seconds(),
-           seconds = s->deadline > 0 ? (s->deadline - now) / (near ? 4 : 12) : 2;
-    RematBound bound = {.cost = s->r->lower_bound, .node = -1};
-    bool stop_may_shift = s->deadline == 0 && o->gap > 0; /* it would depend on time */
-    if (!o->no_bound && !stop_may_shift)
-        bound_stages(s->p, o->budget, now + seconds, s->r->cost, &bound);
-    s->r->lower_bound = bound.cost < s->r->cost ? bound.cost : s->r->cost;
+    RematResult *r = s->r;
+    bool near = (double) (r->cost - r->lower_bound) < 0.02 * (double) r->lower_bound;
+    double now = rm_seconds();
+    double seconds = s->deadline > 0 ? (s->deadline - now) / (near ? 4 : 12) : now - s->start;
+    RematBound bound = {.cost = r->lower_bound, .node = -1};
+    if (!o->no_bound)
+        bound_stages(s->p, o->budget, now + seconds, r->cost, &bound);
+    r->lower_bound = bound.cost < r->cost ? bound.cost : r->cost;
 }
 
 /* The kinds of rounds: cool enough to settle in the basin of the best schedule, hot enough
@@ -270,7 +270,7 @@ static void improve(Solver *s)
     for (int cycle = 0; !out_of_time(s) && !good_enough(s); cycle++) {
         int64_t spent = s->spent;
         run_cycle(s, kinds, moves);
-        if (cycle == 1 && !good_enough(s))
+        if (cycle == 1 && s->deadline > 0 && !good_enough(s))
             raise_bound(s);
         if (s->spent > spent && moves < 20000 * (int64_t) s->p->nops)
             moves *= 2;
@@ -386,6 +386,8 @@ bool remat_solve(const RematInstance *inst, const RematOptions *options,
     if (!result->proved_infeasible) {
         reach_budget(&s);
         improve(&s);
+        if (s.deadline == 0 && result->feasible && !good_enough(&s))
+            raise_bound(&s);
     }
     solver_finish(&s);
     problem_free(&p);
