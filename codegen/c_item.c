@@ -28,14 +28,6 @@ void c_name(const void *ctx, int v, char buf[NAME_LEN])
         snprintf(buf, NAME_LEN, "v%d", v);
 }
 
-/* A load that runs along the tile dimension: its tile is copied to u<i> first. */
-static bool is_staged(const Sched *s, uint32_t i)
-{
-    const KInst *in = &s->ins[i];
-    return s->tile >= 0 && in->kind == K_LOAD && s->live[i] && in->stride[s->tile] == 1 &&
-           in->stride[s->vec] != 0 && in->stride[s->vec] != 1;
-}
-
 /* Random draws of consecutive elements are several times cheaper together: one call of the
  * generator serves four.  They are made for the whole item, into u<i>. */
 static bool is_bulk(const Sched *s, uint32_t i)
@@ -56,7 +48,7 @@ static void value(Printer *pr, uint32_t i)
     const KInst *in = &pr->s->ins[i];
     if (is_bulk(pr->s, i))
         LINE("const REAL v%u = R(u%u[i%d - e%u]) * R(5.9604644775390625e-8);", i, i, pr->s->vec, i);
-    else if (is_staged(pr->s, i))
+    else if (sched_is_staged(pr->s, i))
         LINE("const %s v%u = LD_%s(u%u[c], i%d - t0);", text_type(in), i,
              dtype_name[pr->s->k->operand[in->operand]], i, pr->s->tile);
     else
@@ -346,7 +338,7 @@ void c_stage_tiles(Printer *pr)
     const Sched *s = pr->s;
     char at[512];
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!is_staged(s, i))
+        if (!sched_is_staged(s, i))
             continue;
         LINE("%s u%u[%" PRId64 "][%d];", text_element(s->k->operand[s->ins[i].operand]), i,
              pr->width, TILE + 1);

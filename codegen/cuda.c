@@ -2,7 +2,8 @@
  *
  * The same loop analysis as for C (schedule.h), spread over threads:
  *
- *   pointwise   a grid-stride loop over the flat space
+ *   pointwise   a grid-stride loop over the flat space; where an operand is transposed, one block per
+ *               32 x 32 tile, which the operand crosses in shared memory
  *   row         one block per row: threads stride along the reduced points, then a fixed tree
  *   column      one block per 32 columns: 32 x ROWS threads, rows stride along the reduced points,
  *               then a fixed tree over the rows
@@ -15,7 +16,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { FLAT_THREADS = 256, WARP = 32, MAX_THREADS = 1024, MAX_BLOCKS = 65536 };
+enum { FLAT_THREADS = 256, WARP = 32, TILE = 32, MAX_THREADS = 1024, MAX_BLOCKS = 65536 };
 
 typedef struct {
     Writer w;
@@ -52,9 +53,20 @@ static CudaLaunch flat_launch(int64_t work)
     return (CudaLaunch){n < MAX_BLOCKS ? n : MAX_BLOCKS, FLAT_THREADS};
 }
 
+static int64_t tiles_along(const Sched *s, int d) { return (s->extent[d] + TILE - 1) / TILE; }
+
+static int64_t tile_items(const Sched *s)
+{
+    if (s->nitem * s->extent[s->vec] == 0)
+        return 0;
+    return s->nitem / s->extent[s->tile] * tiles_along(s, s->tile) * tiles_along(s, s->vec);
+}
+
 static CudaLaunch sched_launch(const Sched *s)
 {
     int64_t n = s->extent[s->vec];
+    if (s->tile >= 0)
+        return (CudaLaunch){blocks_for(tile_items(s), 1), FLAT_THREADS};
     if (s->kind == SCHED_POINT)
         return flat_launch(s->nitem * n);
     if (s->kind == SCHED_ROW)
@@ -92,13 +104,23 @@ static bool is_plain(const KInst *in)
     return in->kind != K_STORE && !sched_is_reduce(in);
 }
 
+static void value(Printer *pr, uint32_t i)
+{
+    const Sched *s = pr->s;
+    if (sched_is_staged(s, i))
+        LINE("const %s v%u = LD_%s(u%u[i%d - c0], i%d - t0);", text_type(&s->ins[i]), i,
+             dtype_name[s->k->operand[s->ins[i].operand]], i, s->vec, s->tile);
+    else
+        text_value(&pr->w, s, (int)i, name_of, pr);
+}
+
 /* What a level makes known and no reduced dimension changes. */
 static void free_values(Printer *pr, int level)
 {
     const Sched *s = pr->s;
     for (uint32_t i = 0; i < s->n; i++)
         if (s->live[i] && is_plain(&s->ins[i]) && !(s->dep[i] & s->red) && s->level[i] == level)
-            text_value(&pr->w, s, (int)i, name_of, pr);
+            value(pr, i);
 }
 
 static void stores(Printer *pr, bool reduced)
@@ -236,6 +258,50 @@ static void pointwise_kernel(Printer *pr)
     CLOSE();
 }
 
+/* Loop of a tile: rows along dimension d, threads of a warp along dimension w. */
+static void open_tile(Printer *pr, int d, const char *d0, int w, const char *w0)
+{
+    const Sched *s = pr->s;
+    OPEN("for (%s r = threadIdx.x / 32; r < %d; r += blockDim.x / 32)", pr->w.index, TILE);
+    LINE("const %s i%d = %s + r, i%d = %s + threadIdx.x %% 32;", pr->w.index, d, d0, w, w0);
+    LINE("if (i%d >= %" PRId64 " || i%d >= %" PRId64 ")", d, s->extent[d], w, s->extent[w]);
+    LINE("    continue;");
+}
+
+/* Staged operands are read along their own rows, and used along those of the result. */
+static void tile_kernel(Printer *pr)
+{
+    const Sched *s = pr->s;
+    int64_t across = tiles_along(s, s->vec), down = tiles_along(s, s->tile);
+    char at[512];
+    for (uint32_t i = 0; i < s->n; i++)
+        if (sched_is_staged(s, i))
+            LINE("__shared__ %s u%u[%d][%d];", text_element(s->k->operand[s->ins[i].operand]), i,
+                 TILE, TILE + 1);
+    if (tile_items(s) == 0) {
+        LINE("return;");
+        return;
+    }
+    LINE("const %s c0 = blockIdx.x %% %" PRId64 " * %d;", pr->w.index, across, TILE);
+    LINE("const %s t0 = blockIdx.x / %" PRId64 " %% %" PRId64 " * %d;", pr->w.index, across, down,
+         TILE);
+    LINE("const %s item = blockIdx.x / %" PRId64 ";", pr->w.index, across * down);
+    text_unpack(&pr->w, s, "item", ((1u << s->rank) - 1) & ~(1u << s->vec) & ~(1u << s->tile));
+    open_tile(pr, s->vec, "c0", s->tile, "t0");
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (!sched_is_staged(s, i))
+            continue;
+        text_address(s, &s->ins[i], at, sizeof at);
+        LINE("u%u[r][threadIdx.x %% 32] = p%d[%s];", i, s->ins[i].operand, at);
+    }
+    CLOSE();
+    LINE("__syncthreads();");
+    open_tile(pr, s->tile, "t0", s->vec, "c0");
+    free_values(pr, 0);
+    stores(pr, false);
+    CLOSE();
+}
+
 /* ---- kernels ---------------------------------------------------------------------------------- */
 
 static void signature(Printer *pr, const Kernel *k, const bool *stored)
@@ -281,7 +347,9 @@ static void print_dag(Printer *pr, const Kernel *k)
     LINE("#define REAL %s", s.f64 ? "double" : "float");
     signature(pr, k, stored);
     text_block(&pr->w);
-    if (s.kind == SCHED_POINT)
+    if (s.tile >= 0)
+        tile_kernel(pr);
+    else if (s.kind == SCHED_POINT)
         pointwise_kernel(pr);
     else
         reduction_kernel(pr);

@@ -209,6 +209,13 @@ void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
     find_saved(s, row_buffer, NEW(a, bool, k->nins + 1));
 }
 
+bool sched_is_staged(const Sched *s, uint32_t i)
+{
+    const KInst *in = &s->ins[i];
+    return s->tile >= 0 && in->kind == K_LOAD && s->live[i] && in->stride[s->tile] == 1 &&
+           in->stride[s->vec] != 0 && in->stride[s->vec] != 1;
+}
+
 /* ---- what a pass computes -------------------------------------------------------- */
 
 bool sched_is_root(const Sched *s, uint32_t i, int pass)

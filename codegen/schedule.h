@@ -52,6 +52,8 @@ static inline bool sched_is_reduce(const KInst *in)
 {
     return in->kind >= K_SUM && in->kind <= K_PROD;
 }
+/* A load that runs along the tile dimension: its tile is copied to near memory first. */
+bool sched_is_staged(const Sched *s, uint32_t i);
 /* The full-space stores and reductions of pass p: what its loop must compute. */
 bool sched_is_root(const Sched *s, uint32_t i, int pass);
 /* Instructions printed inside the vector loop of a pass: mark[i]. */
