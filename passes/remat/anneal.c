@@ -311,18 +311,12 @@ void search_free(Search *s)
 {
     board_free(&s->board);
     seq_free(&s->best);
-    free(s->best_kernel);
     free(s->kept);
 }
 
 static void store_best(Search *s)
 {
-    const Board *b = &s->board;
-    board_store(b, &s->best);
-    s->best_kernel = rm_grow(s->best_kernel, (size_t) b->nevents, 1);
-    for (int32_t t = 0, n = 0; t < b->T; t++)
-        if (b->op[t] >= 0)
-            s->best_kernel[n++] = b->kernel[t];
+    board_store(&s->board, &s->best);
     s->pending = false;
     s->stored = true;
 }

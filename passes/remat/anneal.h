@@ -15,7 +15,6 @@ struct Search {
     int64_t moves;
     int64_t best_cost; /* INT64_MAX = nothing feasible yet */
     Seq best;
-    uint8_t *best_kernel;
     bool pending; /* the board is better than best, and not stored yet */
     bool stored;  /* best was replaced since the last report */
     void (*improved)(void *user, Search *s); /* best was replaced; may be NULL */

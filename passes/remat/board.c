@@ -106,11 +106,6 @@ static void add_range(Board *b, int32_t lo, int32_t hi, int32_t x)
                   k == last ? (hi - 1) % BLOCK + 1 : BLOCK, x);
 }
 
-int32_t board_bytes(const Board *b, int32_t slot)
-{
-    return b->mem[slot] + b->lazy[slot / BLOCK];
-}
-
 /* ---- sorted slots -------------------------------------------------------------------- */
 
 static void slots_insert(Slots *s, int32_t t)

@@ -96,5 +96,4 @@ int32_t board_first_reader(const Board *b,
 int32_t board_free_slot(const Board *b, int32_t lo, int32_t hi,
                         int32_t near);             /* in (lo, hi), -1 = none */
 bool board_unread(const Board *b, int32_t slot);   /* a second run that nothing reads */
-int32_t board_bytes(const Board *b, int32_t slot); /* quanta at an occupied slot */
 #endif

@@ -203,7 +203,8 @@ static void raise_bound(Solver *s)
     RematResult *r = s->r;
     bool near = (double) (r->cost - r->lower_bound) < 0.02 * (double) r->lower_bound;
     double now = rm_seconds();
-    double seconds = s->deadline > 0 ? (s->deadline - now) / (near ? 4 : 12) : now - s->start;
+    double seconds =
+        s->deadline > 0 ? (s->deadline - now) / (near ? 4 : 12) : now - s->start;
     RematBound bound = {.cost = r->lower_bound, .node = -1};
     if (!o->no_bound)
         bound_stages(s->p, o->budget, now + seconds, r->cost, &bound);
