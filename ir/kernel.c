@@ -299,7 +299,7 @@ static bool unify(Kernel *a, Kernel *b)
     return true;
 }
 
-/* ---- orientation -------------------------------------------------------------------------
+/* ---- orientation ------------------------------------------------------------------------
  * A pointwise part may walk its space in any order of dimensions.  Producers follow consumers:
  * what is read through a transpose is made in the reader's order, and both meet element by
  * element. */
@@ -374,7 +374,7 @@ static void orient(const Graph *g, const NodeId *nodes, Kernel *part, int n)
     }
 }
 
-/* ---- one kernel from a group ---------------------------------------------------------- */
+/* ---- one kernel from a group --------------------------------------------------------- */
 
 typedef struct {
     Kernel *k;

@@ -225,8 +225,8 @@ static void try_siblings(Fuse *f, uint32_t pos, const bool *can, const bool *end
     int n = collect(f, f->unit[pos], member, 0);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < at(f, member[i])->nin; k++) {
-            Val r = graph_root(f->g, at(f, member[i])->in[k]);
-            bool large = type_count(val_type(f->g, r)) >= type_count(val_type(f->g, at(f, pos)->in[0]));
+            Val r = graph_root(f->g, at(f, member[i])->in[k]), x = at(f, pos)->in[0];
+            bool large = type_count(val_type(f->g, r)) >= type_count(val_type(f->g, x));
             for (const uint32_t *u = f->users[r.i]; large && u && *u; u++)
                 if (can[*u - 1] && *u - 1 < pos)
                     try_union(f, pos, *u - 1, ends, true);

@@ -19,7 +19,7 @@ static Val unary(Rewrite *rw, const Node *n, Op op, Val x, double al, double be)
     return build(rw->g, op, n->name, 1, &x, &(PointwiseAttrs){al, be});
 }
 
-/* ---- powers ------------------------------------------------------------------------------ */
+/* ---- powers -------------------------------------------------------------------------- */
 
 /* x ^ constant */
 Val rule_power(Rewrite *rw, const Node *n)
@@ -65,7 +65,7 @@ Val rule_inverse(Rewrite *rw, const Node *n)
     return n->op == OP_div ? unary(rw, n, OP_reciprocal, x, 0, 0) : none();
 }
 
-/* ---- chains of scalars ---------------------------------------------------------------------- */
+/* ---- chains of scalars --------------------------------------------------------------- */
 
 static Val fold(Rewrite *rw, const Node *n, Op op, Val x, double c)
 {
@@ -92,7 +92,7 @@ Val rule_fold_shift(Rewrite *rw, const Node *n)
     return fold(rw, n, OP_add, x, a + b);
 }
 
-/* ---- sigmoid and its products ------------------------------------------------------------------ */
+/* ---- sigmoid and its products -------------------------------------------------------- */
 
 /* 1 / (1 + exp(-x)) */
 Val rule_sigmoid(Rewrite *rw, const Node *n)
@@ -126,7 +126,7 @@ Val rule_silu(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* ---- GELU ------------------------------------------------------------------------------------ */
+/* ---- GELU ---------------------------------------------------------------------------- */
 
 /* arg = sqrt(2/pi) * (x + 0.044715 * x^3), or with x factored out */
 static bool is_tanh_argument(const Rewrite *rw, Val arg, Val x)
@@ -184,13 +184,15 @@ Val rule_gelu(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* ---- softplus, mish, the hard ones ---------------------------------------------------------------- */
+/* ---- softplus, mish, the hard ones --------------------------------------------------- */
 
 /* log(1 + exp(x)) */
 Val rule_softplus(Rewrite *rw, const Node *n)
 {
     double c = 1;
-    Val e = n->op == OP_log1p ? n->in[0] : n->op == OP_log ? form_shifted(rw, n->in[0], &c) : none();
+    Val e = n->op == OP_log1p ? n->in[0]
+            : n->op == OP_log ? form_shifted(rw, n->in[0], &c)
+                              : none();
     const Node *p = e.i && c == 1 ? rewrite_def(rw, e, OP_exp) : NULL;
     return p ? unary(rw, n, OP_softplus, p->in[0], 0, 0) : none();
 }

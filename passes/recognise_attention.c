@@ -72,7 +72,7 @@ Val rule_log_softmax(Rewrite *rw, const Node *n)
     return same ? along(rw, n, OP_log_softmax, z, axis) : none();
 }
 
-/* ---- scales of queries and keys ------------------------------------------------------------- */
+/* ---- scales of queries and keys ------------------------------------------------------ */
 
 /* v = c * x behind views and transposes: the same without c, else {0}. */
 static Val without_scale(Rewrite *rw, Val v, double *c)
@@ -84,9 +84,9 @@ static Val without_scale(Rewrite *rw, Val v, double *c)
     if (x.i)
         return x;
     const Node *t = rewrite_def(rw, v, OP_transpose), *r = rewrite_def(rw, v, OP_reshape);
-    x = t || r ? without_scale(rw, (t ? t : r)->in[0], c) : none();
-    return x.i ? build(g, t ? OP_transpose : OP_reshape, (t ? t : r)->name, 1, &x, (t ? t : r)->attr)
-               : none();
+    const Node *n = t ? t : r;
+    x = n ? without_scale(rw, n->in[0], c) : none();
+    return x.i ? build(g, n->op, n->name, 1, &x, n->attr) : none();
 }
 
 static Val scores_lifted(Rewrite *rw, const Node *m)
@@ -133,7 +133,7 @@ Val rule_lift_scale(Rewrite *rw, const Node *n)
     return x.i ? along(rw, n, OP_softmax, x, ((const AxisAttrs *)n->attr)->axis) : none();
 }
 
-/* ---- grouped queries ---------------------------------------------------------------------------
+/* ---- grouped queries --------------------------------------------------------------------
  *
  *   q [.., kv * r, m, k]  x  y [.., kv, 1, k, n] repeated r times  ->  [.., kv * r, m, n]
  *
@@ -185,7 +185,7 @@ Val rule_grouped_query(Rewrite *rw, const Node *n)
     return build_reshape(g, build(g, OP_matmul, n->name, 2, in, n->attr), y.rank, y.dim);
 }
 
-/* ---- rotary embedding ----------------------------------------------------------------------------
+/* ---- rotary embedding -------------------------------------------------------------------
  *
  *   y = x * c + r * s with r = [-x_high, x_low]
  *

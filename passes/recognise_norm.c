@@ -9,7 +9,7 @@
 
 static Val none(void) { return (Val){0}; }
 
-/* ---- mean and deviation ------------------------------------------------------------------------ */
+/* ---- mean and deviation -------------------------------------------------------------- */
 
 static const Node *skip_reshape(const Rewrite *rw, Val *v)
 {
@@ -109,7 +109,7 @@ Val rule_norm(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* ---- TensorFlow's batch form: x * s + (bias - mean(x) * s) with s = rsqrt(..) * scale ------------- */
+/* ---- TensorFlow's batch form: x * s + (bias - mean(x) * s) with s = rsqrt(..) * scale  */
 
 static Val other_factor(const Node *m, Val v)
 {
@@ -152,7 +152,7 @@ Val rule_norm_tf(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* ---- scale and bias ---------------------------------------------------------------------------------- */
+/* ---- scale and bias ------------------------------------------------------------------ */
 
 /* Common refinement of two shapes of the same elements; whole[d] is the dimension of a that
  * dimension d comes from, *axis the place where dimension axis_b of b starts. */

@@ -255,7 +255,7 @@ static Val rule_uniform(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* ---- sums of slice gradients that tile the whole: a concatenation -------------------------- */
+/* ---- sums of slice gradients that tile the whole: a concatenation -------------------- */
 
 enum { TILES_MAX = 64 };
 typedef struct {
@@ -323,4 +323,7 @@ static Rule *const rules[] = {
     rule_matmul_batch_sum, rule_expand_operand, rule_uniform, rule_tiles, NULL,
 };
 
-bool pass_simplify(Graph *g, PassCtx *cx) { return rewrite_run(g, cx->tmp, rules, true, &cx->changed); }
+bool pass_simplify(Graph *g, PassCtx *cx)
+{
+    return rewrite_run(g, cx->tmp, rules, true, &cx->changed);
+}

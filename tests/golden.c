@@ -111,7 +111,7 @@ char *golden_result(const Golden *s)
     return text;
 }
 
-/* ---- values ------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t h)
 {
@@ -130,7 +130,7 @@ static void *source_data(const Value *v, Arena *a)
         uint64_t h = mix(seed + (uint64_t)i);
         if (strcmp(v->name, "step") == 0)
             tensor_set_i(&t, i, 3);
-        else if (dtype_is_float(v->type.dt)) /* multiples of 2^-20: the same number in f32 and f64 */
+        else if (dtype_is_float(v->type.dt)) /* multiples of 2^-20: the same in f32 and f64 */
             tensor_set_f(&t, i, (double)(int64_t)(h >> 42) / (1 << 20) - 2);
         else
             tensor_set_i(&t, i, (int64_t)(h % 2));
@@ -221,7 +221,7 @@ static void check_kernels(const char *path, Graph *g, bool wide)
     arena_free(&a);
 }
 
-/* ---- one file --------------------------------------------------------------------------------- */
+/* ---- one file ------------------------------------------------------------------------ */
 
 static void check_round_trip(const char *path, const Graph *g)
 {
