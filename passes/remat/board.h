@@ -87,13 +87,14 @@ static inline int32_t slots_lower(const Slots *s, int32_t t)
     return lo + below;
 }
 
-int32_t board_copy_start(const Board *b, int32_t value,
-                         int32_t slot); /* last run before slot, -1 = none */
-int32_t board_last_read(const Board *b, int32_t value,
-                        int32_t start); /* of the copy made at start; start if none */
-int32_t board_first_reader(const Board *b,
-                           int32_t slot); /* of any output of the run at slot; T if none */
-int32_t board_free_slot(const Board *b, int32_t lo, int32_t hi,
-                        int32_t near);             /* in (lo, hi), -1 = none */
-bool board_unread(const Board *b, int32_t slot);   /* a second run that nothing reads */
+/* Last run of the value's producer before slot; -1 = none. */
+int32_t board_copy_start(const Board *b, int32_t value, int32_t slot);
+/* Last reader of the copy made at start; start if none. */
+int32_t board_last_read(const Board *b, int32_t value, int32_t start);
+/* First reader of any output of the run at slot; T if none. */
+int32_t board_first_reader(const Board *b, int32_t slot);
+/* The free slot in (lo, hi) that is nearest; -1 = none. */
+int32_t board_free_slot(const Board *b, int32_t lo, int32_t hi, int32_t near);
+/* Is this a run of an operator that runs elsewhere too, and that nothing reads? */
+bool board_unread(const Board *b, int32_t slot);
 #endif
