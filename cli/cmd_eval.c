@@ -27,7 +27,7 @@ static bool feed_import(Job *j)
     int n = data_count(j->data);
     OnnxFeed *feed = NEW(&j->arena, OnnxFeed, n + 1);
     for (int k = 0; k < n; k++) {
-        feed[k].name = data_name(j->data, k);
+        feed[k].name = input_name(data_name(j->data, k));
         TRY(data_tensor(j->data, k, &feed[k].t, &o->diag));
     }
     o->step.import.feed = feed;
@@ -62,13 +62,14 @@ static bool compare(const Job *j, const char *name, const Tensor *got, const Ten
 
 static bool find_expected(Job *j, DataFile *f, uint32_t k, Tensor *t)
 {
-    char position[32];
-    snprintf(position, sizeof position, "output_%u", k);
-    int at = data_find(f, onnx_output_name(j->model, k));
+    const char *name = onnx_output_name(j->model, k);
+    int at = data_find(f, name);
     if (at < 0)
-        at = data_find(f, position);
+        at = data_find(f, arena_printf(&j->arena, "output/%s", name));
+    if (at < 0)
+        at = data_find(f, arena_printf(&j->arena, "output_%u", k));
     if (at < 0) /* the message lists what there is */
-        return data_get(f, onnx_output_name(j->model, k), t, &j->o->diag);
+        return data_get(f, name, t, &j->o->diag);
     return data_tensor(f, at, t, &j->o->diag);
 }
 

@@ -22,6 +22,12 @@ static void remark(void *user, const char *text)
     j->remark[j->nremark++] = arena_strndup(&j->arena, text, strlen(text));
 }
 
+/* The input an array is for: NAME or input/NAME. */
+const char *input_name(const char *array)
+{
+    return strncmp(array, "input/", 6) == 0 ? array + 6 : array;
+}
+
 /* The names in the data file tell the importer which inputs are no parameters. */
 static bool open_data(Job *j)
 {
@@ -33,7 +39,7 @@ static bool open_data(Job *j)
     int n = data_count(j->data);
     const char **names = NEW(&j->arena, const char *, n + 1);
     for (int k = 0; k < n; k++)
-        names[k] = data_name(j->data, k);
+        names[k] = input_name(data_name(j->data, k));
     o->step.import.data = names;
     o->step.import.ndata = n;
     return true;

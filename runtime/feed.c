@@ -187,19 +187,22 @@ static bool check_values(const Input *in, const char *name, Diag *d)
     return true;
 }
 
-static int find_entry(const DataFile *data, const char *name, int position)
+/* By name, in a group of inputs (input/NAME), or by position. */
+static int find_entry(Feed *f, const char *name, int position)
 {
-    char numbered[32];
-    snprintf(numbered, sizeof numbered, "input_%d", position);
-    int e = data_find(data, name);
-    return e >= 0 ? e : data_find(data, numbered);
+    int e = data_find(f->data, name);
+    if (e < 0)
+        e = data_find(f->data, arena_printf(&f->arena, "input/%s", name));
+    if (e < 0)
+        e = data_find(f->data, arena_printf(&f->arena, "input_%d", position));
+    return e;
 }
 
 static bool bind_array(Feed *f, int k, Diag *d)
 {
     Input *in = &f->input[k];
     const char *name = f->g->vals[in->v.i].name;
-    int e = find_entry(f->data, name, in->position);
+    int e = find_entry(f, name, in->position);
     if (e < 0)
         return data_get(f->data, name, &in->data, d); /* lists what there is */
     in->kind = FEED_ROWS;

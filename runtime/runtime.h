@@ -50,7 +50,7 @@ StepInputs step_inputs(const Graph *g); /* by name, kind and type */
 typedef struct Feed Feed;
 
 /* Match entries of a data file (NULL: random data) to the graph's other inputs, by name,
- * then as input_K in order.  An array with the input's shape is used as it is; one that
+* then as input/NAME, then as input_K in order.  An array with the input's shape is used as it is; one that
  * only has more rows is cut into consecutive batches, starting again at its end; one with a
  * further leading dimension has one batch per entry.  Text gives windows at random offsets
  * to the inputs that are looked up (tokens) and, one byte later, to the targets.  Integers
