@@ -108,10 +108,18 @@ static void add_range(Board *b, int32_t lo, int32_t hi, int32_t x)
 
 /* ---- sorted slots -------------------------------------------------------------------- */
 
+static Slots *slots_new(int32_t n)
+{
+    Slots *s = RM_NEW(Slots, n);
+    for (int32_t i = 0; i < n; i++)
+        s[i] = (Slots){RM_NEW(int32_t, 4), 0, 4};
+    return s;
+}
+
 static void slots_insert(Slots *s, int32_t t)
 {
     if (s->n == s->cap) {
-        s->cap = s->cap ? 2 * s->cap : 4;
+        s->cap *= 2;
         s->at = rm_grow(s->at, (size_t) s->cap, sizeof *s->at);
     }
     int32_t i = s->n++;
@@ -584,8 +592,8 @@ void board_init(Board *b, const Problem *p, int64_t budget)
                 quanta(b, k ? o->alt[k - 1].workspace : o->workspace);
         }
     }
-    b->runs = RM_NEW(Slots, p->nops);
-    b->reads = RM_NEW(Slots, p->nvals);
+    b->runs = slots_new(p->nops);
+    b->reads = slots_new(p->nvals);
     b->multi = RM_NEW(int32_t, p->nops);
     b->multi_at = RM_NEW(int32_t, p->nops);
 }
