@@ -49,13 +49,13 @@ StepInputs step_inputs(const Graph *g); /* by name, kind and type */
 
 typedef struct Feed Feed;
 
-/* Match entries of a data file (NULL: random data) to the graph's other inputs, by name,
-* then as input/NAME, then as input_K in order.  An array with the input's shape is used as it is; one that
- * only has more rows is cut into consecutive batches, starting again at its end; one with a
- * further leading dimension has one batch per entry.  Text gives windows at random offsets
- * to the inputs that are looked up (tokens) and, one byte later, to the targets.  Integers
- * convert to integers, floats to floats.  Everything is checked here: names, shapes, NaNs,
- * indices and class targets in range. */
+/* Match entries of a data file (NULL: random data) to the graph's other inputs, by name, then
+ * as input/NAME, then as input_K in order.  An array with the input's shape is used as it is;
+ * one that only has more rows is cut into consecutive batches, starting again at its end; one
+ * with a further leading dimension has one batch per entry.  Text gives windows at random
+ * offsets to the inputs that are looked up (tokens) and, one byte later, to the targets.
+ * Integers convert to integers, floats to floats.  Everything is checked here: names, shapes,
+ * NaNs, indices and class targets in range. */
 Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, int64_t seed,
                 Diag *d);
 void feed_close(Feed *f);
