@@ -173,16 +173,16 @@ static void run_workers(Solver *s, int64_t limit, Round round)
  * rounds that lower the limit towards it from the schedule of the least peak. */
 static void reach_budget(Solver *s)
 {
-    static const Cooling coolings[] = {
-        {1, 0.02, 0.1}, {1, 0.01, 1}, {4, 0.01, 8}, {16, 0.01, 0.125}};
+    static const Cooling coolings[] = {{1, 0.02, 0.1}, {1, 0.01, 1}, {4, 0.01, 8},
+                                       {1, 0.02, 0.1}, {1, 0.01, 8}, {16, 0.01, 0.125}};
     int64_t budget = s->options->budget, moves = 100 * (int64_t) s->p->nops + 5000;
     double stride = 0.05;
     for (int round = 0; !s->r->feasible && !out_of_time(s); round++) {
         int64_t peak = s->r->peak, limit = peak - (int64_t) (stride * (double) peak) - 1;
         Round r = {.moves = moves,
                    .target = INT64_MAX - 1,
-                   .cooling = coolings[round % 4],
-                   .afresh = round % 4 == 0};
+                   .cooling = coolings[round % 6],
+                   .afresh = round % 3 == 0};
         run_workers(s, r.afresh || limit < budget ? budget : limit, r);
         for (int i = 0; i < s->nworkers; i++)
             if (s->worker[i].best_cost < INT64_MAX)
