@@ -7,7 +7,7 @@
  * is stored anyway is a place where rematerialization can start.  In the backward phase,
  * reductions of one large operand join although neither needs the other.
  * Groups are fixed before rematerialization, so every budget runs the same kernels. */
-#include "passes.h"
+#include "fuse.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -344,10 +344,23 @@ static void find_users(Fuse *f)
         }
 }
 
+static uint32_t position_of(const Graph *g, const Node *n)
+{
+    uint32_t k = 0;
+    while (k < g->norder && &g->nodes[g->order[k].i] != n)
+        k++;
+    return k;
+}
+
 bool pass_fuse(Graph *g, PassCtx *cx)
 {
+    const Node *last = graph_def(g, graph_root(g, cx->info->loss));
+    uint32_t loss = last ? position_of(g, last) : 0;
+    if (last)
+        inline_cheap(g, cx->tmp, loss);
     uint32_t n = g->norder;
-    Fuse f = {.g = g, .tmp = cx->tmp, .pos = NEW(cx->tmp, uint32_t, g->nnodes + 1),
+    Fuse f = {.g = g, .tmp = cx->tmp, .loss = last ? loss : n,
+              .pos = NEW(cx->tmp, uint32_t, g->nnodes + 1),
               .unit = NEW(cx->tmp, uint32_t, n + 1), .next = NEW(cx->tmp, uint32_t, n + 1),
               .last = NEW(cx->tmp, uint32_t, n + 1), .mark = NEW(cx->tmp, uint32_t, n + 1)};
     bool *can = NEW(cx->tmp, bool, n + 1), *ends = NEW(cx->tmp, bool, g->nvals);
@@ -359,8 +372,6 @@ bool pass_fuse(Graph *g, PassCtx *cx)
         ends[graph_root(g, g->out[i]).i] = true;
     for (uint32_t i = 0; i < g->nupdate; i++)
         ends[graph_root(g, g->update[i].value).i] = true;
-    const Node *loss = graph_def(g, graph_root(g, cx->info->loss));
-    f.loss = loss ? f.pos[loss - g->nodes] : n;
     find_users(&f);
     for (uint32_t p = 0; p < n; p++)
         if (can[p])

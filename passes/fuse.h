@@ -1,0 +1,8 @@
+/* fuse.h -- what prepares the graph for fusion (inline.c). */
+#ifndef CKC_FUSE_H
+#define CKC_FUSE_H
+#include "passes.h"
+
+/* Backward readers of cheap forward values get clones of their own.  loss: its position. */
+void inline_cheap(Graph *g, Arena *tmp, uint32_t loss);
+#endif
