@@ -10,6 +10,11 @@
 #include "../ir/plan.h"
 #include "weights.h"
 
+/* ---- spin.c ---------------------------------------------------------------------------- */
+
+/* Call first in main: bounds how long threads spin (restarts the program once). */
+void spin_bounded(char **argv);
+
 /* ---- cpu.c: the executor ----------------------------------------------- */
 
 typedef struct {

@@ -1,5 +1,6 @@
 /* main.c -- runs all suites, or those named on the command line, and closes with Check's summary. */
 #include "tests.h"
+#include "runtime/runtime.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ static bool chosen(const char *name, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    spin_bounded(argv);
     SRunner *r = srunner_create(NULL);
 #define SUITE(name)                                                                          \
     if (chosen(#name, argc, argv))                                                           \
