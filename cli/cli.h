@@ -92,7 +92,6 @@ typedef struct {
 
 /* Open model and data, run the pipeline. */
 bool job_plan(Job *j, const PassRun *how);
-const char *input_name(const char *array);
 /* Open the executor: weights are at their initial values. */
 bool job_open(Job *j);
 /* Open it and train for o->steps. */

@@ -17,6 +17,18 @@ static double atol_of(const Options *o) { return isnan(o->atol) ? 1e-7 : o->atol
 
 /* ---- one model -------------------------------------------------------------------------- */
 
+/* An array by name, in its group (input/NAME), or by position (input_0); -1: none. */
+static int find_grouped(Job *j, const DataFile *f, const char *group, const char *name,
+                        uint32_t k)
+{
+    int at = data_find(f, name);
+    if (at < 0)
+        at = data_find(f, arena_printf(&j->arena, "%s/%s", group, name));
+    if (at < 0)
+        at = data_find(f, arena_printf(&j->arena, "%s_%u", group, k));
+    return at;
+}
+
 /* What the data file has binds the symbols of the inputs it is for. */
 static bool feed_import(Job *j)
 {
@@ -24,14 +36,19 @@ static bool feed_import(Job *j)
     if (!o->data)
         return true;
     TRY((j->data = data_open(o->data, &o->diag)) != NULL);
-    int n = data_count(j->data);
-    OnnxFeed *feed = NEW(&j->arena, OnnxFeed, n + 1);
-    for (int k = 0; k < n; k++) {
-        feed[k].name = input_name(data_name(j->data, k));
-        TRY(data_tensor(j->data, k, &feed[k].t, &o->diag));
+    TRY((j->model = onnx_open(o->path, &o->diag)) != NULL);
+    int n = 0;
+    OnnxFeed *feed = NEW(&j->arena, OnnxFeed, data_count(j->data) + 1);
+    const char *name;
+    for (uint32_t k = 0; (name = onnx_input_name(j->model, k)) != NULL; k++) {
+        int at = find_grouped(j, j->data, "input", name, k);
+        if (at < 0 || n == data_count(j->data))
+            continue;
+        feed[n].name = name;
+        TRY(data_tensor(j->data, at, &feed[n++].t, &o->diag));
     }
     o->step.import.feed = feed;
-    o->step.import.nfeed = data_text_bytes(j->data) < 0 ? n : 0;
+    o->step.import.nfeed = n;
     return true;
 }
 
@@ -63,11 +80,7 @@ static bool compare(const Job *j, const char *name, const Tensor *got, const Ten
 static bool find_expected(Job *j, DataFile *f, uint32_t k, Tensor *t)
 {
     const char *name = onnx_output_name(j->model, k);
-    int at = data_find(f, name);
-    if (at < 0)
-        at = data_find(f, arena_printf(&j->arena, "output/%s", name));
-    if (at < 0)
-        at = data_find(f, arena_printf(&j->arena, "output_%u", k));
+    int at = find_grouped(j, f, "output", name, k);
     if (at < 0) /* the message lists what there is */
         return data_get(f, name, t, &j->o->diag);
     return data_tensor(f, at, t, &j->o->diag);

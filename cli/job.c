@@ -23,7 +23,7 @@ static void remark(void *user, const char *text)
 }
 
 /* The input an array is for: NAME or input/NAME. */
-const char *input_name(const char *array)
+static const char *input_name(const char *array)
 {
     return strncmp(array, "input/", 6) == 0 ? array + 6 : array;
 }
@@ -91,7 +91,8 @@ bool job_plan(Job *j, const PassRun *how)
         o->step.threads = omp_get_num_procs();
     graph_init(&j->graph, &j->arena, &o->diag);
     TRY(open_data(j));
-    TRY((j->model = onnx_open(o->path, &o->diag)) != NULL);
+    if (!j->model && !(j->model = onnx_open(o->path, &o->diag)))
+        return false;
     o->step.model = j->model;
     ProfileOptions po = {.cache_dir = o->cache, .threads = o->step.threads};
     TRY((j->profile = profile_open(&po, &o->diag)) != NULL);

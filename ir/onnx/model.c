@@ -100,6 +100,19 @@ const char *onnx_output_name(const OnnxModel *m, uint32_t k)
     return pb(m->proto->graph->output[k]->name);
 }
 
+const char *onnx_input_name(const OnnxModel *m, uint32_t k)
+{
+    const Onnx__GraphProto *gp = m->proto->graph;
+    for (size_t i = 0; i < gp->n_input; i++) {
+        bool initialized = false;
+        for (size_t j = 0; j < gp->n_initializer; j++)
+            initialized |= strcmp(pb(gp->initializer[j]->name), pb(gp->input[i]->name)) == 0;
+        if (!initialized && k-- == 0)
+            return pb(gp->input[i]->name);
+    }
+    return NULL;
+}
+
 bool onnx_read_tensor(const char *path, Arena *a, Tensor *t, Diag *d)
 {
     OnnxModel m = {.path = path};

@@ -85,6 +85,8 @@ const OnnxNote *onnx_notes(const OnnxModel *m, uint32_t *n); /* of the last impo
  * and of output k. */
 const char *onnx_name(const OnnxModel *m, Val v);
 const char *onnx_output_name(const OnnxModel *m, uint32_t k);
+/* Of input k, those with an initializer not counted; NULL: there are fewer. */
+const char *onnx_input_name(const OnnxModel *m, uint32_t k);
 
 /* The ONNX project's test layout: folder/model.onnx, test_data_set_N/{input,output}_K.pb.
  * Imports forward only, evaluates by interpretation and compares all outputs:
