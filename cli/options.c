@@ -338,7 +338,7 @@ static const Row rows[] = {
     TEXT_OF(EVAL, "expect", 0, "FILE|DIR", expect,
             "Expected outputs: npz by name, or output_K.pb in a folder"),
     REAL_OF(EVAL, "rtol", rtol, 0, 1e9, "Relative tolerance (default 1e-3)"),
-    REAL_OF(EVAL, "atol", atol, 0, 1e9, "Absolute tolerance (default 1e-7)"),
+    REAL_OF(EVAL, "atol", atol, 0, 1e9, "Absolute tolerance (default 1e-5; --suite 1e-7)"),
     IS(EVAL, "suite", 0, suite, "The path is a folder: check every model folder below it"),
     IS(EVAL, "reference", 0, reference, "Evaluate by interpretation in double precision"),
 
