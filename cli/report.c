@@ -176,6 +176,26 @@ static void print_time(const Job *j, FILE *f)
     free(t);
 }
 
+/* Remarks with the same text are one line. */
+static void print_notes(const OnnxNote *note, uint32_t n, FILE *f)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t first = 0, same = 0;
+        if (note[i].kind != ONNX_REMARK)
+            continue;
+        while (note[first].kind != ONNX_REMARK || strcmp(note[first].text, note[i].text) != 0)
+            first++;
+        if (first < i)
+            continue;
+        for (uint32_t k = i + 1; k < n; k++)
+            same += note[k].kind == ONNX_REMARK && strcmp(note[k].text, note[i].text) == 0;
+        fprintf(f, "note        %s", note[i].name);
+        if (same)
+            fprintf(f, " and %u more", same);
+        fprintf(f, ": %s\n", note[i].text);
+    }
+}
+
 static void print_schedule(const Job *j, FILE *f)
 {
     const RunDefaults *r = &j->plan->run;
@@ -202,9 +222,7 @@ static void print_model(const Job *j, FILE *f)
     fprintf(f, "step        loss %s, %s, lr %g, %u threads; data: %s\n", loss_name[o->loss],
             optim_name[o->optim], j->plan->run.lr, j->plan->threads,
             j->o->data ? j->o->data : "none given, random inputs in valid ranges");
-    for (uint32_t i = 0; i < nnotes; i++)
-        if (note[i].kind == ONNX_REMARK)
-            fprintf(f, "note        %s: %s\n", note[i].name, note[i].text);
+    print_notes(note, nnotes, f);
     for (uint32_t i = 0; i < j->nremark; i++)
         fprintf(f, "note        %s\n", j->remark[i]);
 }
