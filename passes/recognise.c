@@ -54,17 +54,17 @@ Val form_inverse(const Rewrite *rw, Val v, double *c)
     return d && rewrite_scalar(rw, d->in[0], c) ? d->in[1] : (Val){0};
 }
 
-static void add_factors(const Rewrite *rw, Product *p, Val v, bool root)
+static void add_factors(const Rewrite *rw, Product *p, Val v, int depth)
 {
     double c;
-    Val x = form_scaled(rw, v, &c);
-    const Node *m = rewrite_def(rw, v, OP_mul);
+    Val x = depth < FORM_DEPTH ? form_scaled(rw, v, &c) : (Val){0};
+    const Node *m = depth < FORM_DEPTH ? rewrite_def(rw, v, OP_mul) : NULL;
     if (x.i) {
         p->c *= c;
-        add_factors(rw, p, x, false);
-    } else if (m && (root || rewrite_once(rw, v))) { /* a shared product is one factor */
-        add_factors(rw, p, m->in[0], false);
-        add_factors(rw, p, m->in[1], false);
+        add_factors(rw, p, x, depth + 1);
+    } else if (m && (depth == 0 || rewrite_once(rw, v))) { /* a shared product is one factor */
+        add_factors(rw, p, m->in[0], depth + 1);
+        add_factors(rw, p, m->in[1], depth + 1);
     } else if (p->n < FORM_FACTORS) {
         p->factor[p->n++] = v;
     } else {
@@ -75,7 +75,7 @@ static void add_factors(const Rewrite *rw, Product *p, Val v, bool root)
 Product form_product(const Rewrite *rw, Val v)
 {
     Product p = {.c = 1};
-    add_factors(rw, &p, v, true);
+    add_factors(rw, &p, v, 0);
     return p;
 }
 

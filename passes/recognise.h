@@ -15,7 +15,7 @@ Val form_shifted(const Rewrite *rw, Val v, double *c);
 Val form_inverse(const Rewrite *rw, Val v, double *c);
 
 /* A product written in any order and grouping: c * factor[0] * ... * factor[n-1]. */
-enum { FORM_FACTORS = 4 };
+enum { FORM_FACTORS = 4, FORM_DEPTH = 12 /* how far rules look up a chain */ };
 typedef struct {
     double c;
     Val factor[FORM_FACTORS];

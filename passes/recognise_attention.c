@@ -75,24 +75,24 @@ Val rule_log_softmax(Rewrite *rw, const Node *n)
 /* ---- scales of queries and keys ------------------------------------------------------ */
 
 /* v = c * x behind views and transposes: the same without c, else {0}. */
-static Val without_scale(Rewrite *rw, Val v, double *c)
+static Val without_scale(Rewrite *rw, Val v, double *c, int depth)
 {
     Graph *g = rw->g;
-    if (!rewrite_once(rw, v))
+    if (!rewrite_once(rw, v) || depth == FORM_DEPTH)
         return none();
     Val x = form_scaled(rw, v, c);
     if (x.i)
         return x;
     const Node *t = rewrite_def(rw, v, OP_transpose), *r = rewrite_def(rw, v, OP_reshape);
     const Node *n = t ? t : r;
-    x = n ? without_scale(rw, n->in[0], c) : none();
+    x = n ? without_scale(rw, n->in[0], c, depth + 1) : none();
     return x.i ? build(g, n->op, n->name, 1, &x, n->attr) : none();
 }
 
 static Val scores_lifted(Rewrite *rw, const Node *m)
 {
     double a = 1, b = 1;
-    Val q = without_scale(rw, m->in[0], &a), k = without_scale(rw, m->in[1], &b);
+    Val q = without_scale(rw, m->in[0], &a, 0), k = without_scale(rw, m->in[1], &b, 0);
     if (!q.i && !k.i)
         return none();
     a = q.i ? a : 1;
@@ -105,11 +105,11 @@ static Val scores_lifted(Rewrite *rw, const Node *m)
 }
 
 /* The operand of softmax with the scales of the scores' factors behind their product. */
-static Val lifted(Rewrite *rw, Val v)
+static Val lifted(Rewrite *rw, Val v, int depth)
 {
     static const Op through[] = {OP_add, OP_where, OP_mul, OP_div, OP_reshape};
     const Node *n = graph_def(rw->g, v);
-    if (!n || !rewrite_once(rw, v))
+    if (!n || !rewrite_once(rw, v) || depth == FORM_DEPTH)
         return none();
     if (n->op == OP_matmul)
         return scores_lifted(rw, n);
@@ -120,7 +120,7 @@ static Val lifted(Rewrite *rw, Val v)
         Val in[3] = {n->in[0], n->nin > 1 ? n->in[1] : none(), n->nin > 2 ? n->in[2] : none()};
         if (type_count(val_type(rw->g, in[i])) != type_count(val_type(rw->g, v)))
             continue; /* a mask or a scalar */
-        in[i] = lifted(rw, in[i]);
+        in[i] = lifted(rw, in[i], depth + 1);
         if (in[i].i)
             return build(rw->g, n->op, n->name, n->nin, in, n->attr);
     }
@@ -129,7 +129,7 @@ static Val lifted(Rewrite *rw, Val v)
 
 Val rule_lift_scale(Rewrite *rw, const Node *n)
 {
-    Val x = n->op == OP_softmax ? lifted(rw, n->in[0]) : none();
+    Val x = n->op == OP_softmax ? lifted(rw, n->in[0], 0) : none();
     return x.i ? along(rw, n, OP_softmax, x, ((const AxisAttrs *)n->attr)->axis) : none();
 }
 
