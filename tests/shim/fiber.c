@@ -1,7 +1,8 @@
 /* fiber.c -- runs a CUDA launch on the CPU, one fiber per thread of a block.
  *
  * Fibers are made with makecontext and switched with setjmp/longjmp, which unlike swapcontext
- * makes no system call.  The scheduler runs a random ready thread until it waits; when none is
+ * makes no system call.  Between barriers the scheduler either runs the threads of the block in
+ * random order until each waits, or one random warp after another as far as it gets; when none is
  * ready, full warps at a shuffle go on, then a full block at a barrier.  Values of a shuffle lie
  * in two slots used in turn: nobody is two shuffles ahead of a lane of its warp. */
 #include "fiber.h"
@@ -68,24 +69,39 @@ __attribute__((noinline)) static void resume(unsigned t)
     swapcontext(&here, &fiber[t].start);
 }
 
+/* Let a whole warp past its shuffle. */
+static bool release_warp(unsigned w)
+{
+    unsigned n = 0;
+    for (unsigned l = 0; l < LANES; l++)
+        n += fiber[w * LANES + l].wait == AT_SHUFFLE;
+    for (unsigned l = 0; l < LANES && n == LANES; l++)
+        fiber[w * LANES + l].wait = READY;
+    return n == LANES;
+}
+
 /* Let whole warps past a shuffle; failing that, the whole block past a barrier. */
 static bool release(void)
 {
     bool any = false;
     unsigned at_barrier = 0;
-    for (unsigned w = 0; w < threads; w += LANES) {
-        unsigned n = 0;
-        for (unsigned l = 0; l < LANES; l++)
-            n += fiber[w + l].wait == AT_SHUFFLE;
-        for (unsigned l = 0; l < LANES && n == LANES; l++)
-            fiber[w + l].wait = READY;
-        any |= n == LANES;
-    }
+    for (unsigned w = 0; w < threads / LANES; w++)
+        any |= release_warp(w);
     for (unsigned t = 0; t < threads; t++)
         at_barrier += fiber[t].wait == AT_BARRIER;
     for (unsigned t = 0; t < threads && at_barrier == threads; t++)
         fiber[t].wait = READY;
     return any || at_barrier == threads;
+}
+
+/* One warp as far as it gets alone: the others see it far ahead. */
+static void run_warp(unsigned w, unsigned mix)
+{
+    do
+        for (unsigned l = 0; l < LANES; l++)
+            if (fiber[w * LANES + (l ^ mix)].wait == READY)
+                resume(w * LANES + (l ^ mix));
+    while (release_warp(w));
 }
 
 static void shuffle_order(unsigned *order, uint64_t *seed)
@@ -120,8 +136,11 @@ static bool run_block(uint64_t *seed)
     for (;;) {
         unsigned done = 0;
         shuffle_order(order, seed);
+        bool warps = *seed >> 40 & 1; /* threads of all warps in turn, or warp after warp */
         for (unsigned i = 0; i < threads; i++)
-            if (fiber[order[i]].wait == READY)
+            if (warps)
+                run_warp(order[i] / LANES, order[i] % LANES);
+            else if (fiber[order[i]].wait == READY)
                 resume(order[i]);
         for (unsigned t = 0; t < threads; t++)
             done += fiber[t].wait == DONE;
