@@ -104,19 +104,24 @@ static bool try_minimum(Remat *r, int64_t budget)
     return ok;
 }
 
-static int by_bytes(const void *a, const void *b)
+typedef struct {
+    Val val;
+    int64_t bytes;
+} Held;
+
+static int larger_first(const void *a, const void *b)
 {
-    const RematPoint *x = a, *y = b; /* reused as (cost = value, peak = bytes) */
-    return x->peak < y->peak ? 1 : x->peak > y->peak ? -1 : 0;
+    const Held *x = a, *y = b;
+    return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : 0;
 }
 
-/* The largest values live at the peak step of the plan tried last. */
+/* The largest operands of the peak step of the plan tried last. */
 static void describe_peak(const Remat *r, char *out, size_t size)
 {
     Arena a = {0};
     const Plan *p = &r->plan;
     const Graph *g = p->g;
-    RematPoint *live = NEW(&a, RematPoint, g->nvals);
+    Held *live = NEW(&a, Held, g->nvals);
     size_t n = 0, at = 0;
     const Step *s = &p->step[p->peak_step];
     for (uint32_t k = 0; k < s->count; k++) {
@@ -124,16 +129,16 @@ static void describe_peak(const Remat *r, char *out, size_t size)
         for (int i = 0; i < node->nin + node->nout; i++) {
             Val v = graph_root(g, i < node->nin ? node->in[i] : node->out[i - node->nin]);
             if (v.i && p->offset[v.i] >= 0)
-                live[n++] = (RematPoint){.cost = v.i, .peak = type_bytes(val_type(g, v))};
+                live[n++] = (Held){v, type_bytes(val_type(g, v))};
         }
         if (n + 64 > g->nvals)
             break;
     }
-    qsort(live, n, sizeof *live, by_bytes);
+    qsort(live, n, sizeof *live, larger_first);
     *out = 0;
     for (size_t i = 0; i < n && i < 4 && at < size; i++)
         at += (size_t)snprintf(out + at, size - at, "%s%%%s (%lld bytes)", i ? ", " : "",
-                               g->vals[live[i].cost].name, (long long)live[i].peak);
+                               g->vals[live[i].val.i].name, (long long)live[i].bytes);
     arena_free(&a);
 }
 
