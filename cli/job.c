@@ -8,6 +8,9 @@
 #include <omp.h>
 #include <xxhash.h>
 
+enum { LEARN_STEPS = 5 }; /* fewer say little */
+static const double LEARN_OFF = 0.1;
+
 static double now(void)
 {
     struct timespec t;
@@ -150,6 +153,25 @@ bool job_open(Job *j)
     return true;
 }
 
+/* Kernels measured alone can mislead: on a busy machine, or where memory is slower in place.  A
+ * run that took clearly another time than predicted teaches the profile. */
+static bool learn(Job *j)
+{
+    const Plan *p = j->plan;
+    const Graph *g = p->g;
+    double off = 1e9 * j->result.median / (double)p->predicted_ns - 1;
+    if (!j->profile || j->steps < LEARN_STEPS || p->predicted_ns <= 0 || fabs(off) < LEARN_OFF)
+        return true;
+    NodeId *first = NEW(&j->arena, NodeId, p->nstep + 1);
+    for (uint32_t s = 0; s < p->nstep; s++) {
+        NodeId id = g->order[p->step[s].first], of = g->nodes[id.i].remat_of;
+        first[s] = of.i ? of : id;
+    }
+    remark(j, arena_printf(&j->arena, "steps took %+.0f %% of the time predicted: the next plan "
+                           "is made with this run's times", 100 * off));
+    return profile_learn(j->profile, first, j->result.seconds, p->nstep, &j->o->diag);
+}
+
 bool job_train(Job *j)
 {
     Options *o = j->o;
@@ -160,13 +182,12 @@ bool job_train(Job *j)
     TRY(job_open(j));
     j->seconds = NEW(&j->arena, double, j->steps);
     TrainOptions to = {.steps = j->steps, .lr = run->lr, .seed = run->seed, .data = j->data,
-                       .inputs = step_inputs(j->plan->g), .profile = o->profile,
-                       .each = after_step, .user = j};
+                       .inputs = step_inputs(j->plan->g), .each = after_step, .user = j};
     j->blame = run->data;
     TRY(train_run(j->exec, &to, &j->result, &o->diag));
     j->blame = NULL;
     j->measured = measured(j);
-    return true;
+    return learn(j);
 }
 
 void job_free(Job *j)

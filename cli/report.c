@@ -119,7 +119,7 @@ static int slowest_first(const void *a, const void *b)
 static Timed *sort_steps(const Job *j)
 {
     const Plan *p = j->plan;
-    Timed *t = j->result.seconds ? calloc(p->nstep + 1, sizeof *t) : NULL;
+    Timed *t = j->o->profile && j->result.seconds ? calloc(p->nstep + 1, sizeof *t) : NULL;
     for (uint32_t s = 0; t && s < p->nstep; s++)
         t[s] = (Timed){s, j->result.seconds[s]};
     if (t)

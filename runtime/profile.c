@@ -8,7 +8,10 @@
  *                cached, which are in place, threads
  *   measuring    of unknown signatures (measure.c), those with the largest estimated share
  *                of the step first, within a time limit; the rest are estimates, scaled by
- *                what was measured */
+ *                what was measured
+ *
+ * A run whose steps took another time than these sums tells so (profile_learn): then the times
+ * of its kernels in place replace those measured alone. */
 #include "profile_int.h"
 #include <dlfcn.h>
 #include <math.h>
@@ -16,7 +19,7 @@
 #include <string.h>
 
 enum {
-    REFERENCES = 4,     /* kernels measured again to see how fast the machine is now */
+    ROUNDS = 2,         /* of measuring, apart in time: neighbours come and go */
     SCRATCH_SHARE = 32, /* a routine's scratch may be this part of the schedule's bytes */
 };
 static const double default_limit = 10;                                    /* seconds */
@@ -182,8 +185,8 @@ static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
     if (it->fn && it->k->body)
         pool_refill(pool); /* it may branch on data */
     TRY(measure_call(pool, &c, it->o, n, item_scratch(p, it), &s, d));
-    p->table.entry[it->entry].ns = fmax(1, round(s * 1e9));
-    p->table.entry[it->entry].fresh = true;
+    double *ns = &p->table.entry[it->entry].ns, now = fmax(1, round(s * 1e9));
+    *ns = *ns < 0 ? now : fmin(*ns, now); /* others only ever add */
     return true;
 }
 
@@ -235,8 +238,8 @@ static bool measure_unknown(Profile *p, const Unknown *u, uint32_t n, Diag *d)
     TRY(pool_open(&pool, most, d));
     double start = clock_seconds();
     bool ok = true;
-    for (uint32_t i = 0; i < n && ok && clock_seconds() - start < limit; i++) {
-        Item *it = &p->item[u[i].item];
+    for (uint32_t i = 0; i < ROUNDS * n && ok && clock_seconds() - start < limit; i++) {
+        Item *it = &p->item[u[i % n].item];
         if (item_memory(p, it) <= most)
             ok = measure_item(p, it, &pool, d);
     }
@@ -281,67 +284,31 @@ static bool settle(Profile *p, Diag *d)
     return ok;
 }
 
-/* ---- drift ------------------------------------------------------------- */
+/* ---- learning ---------------------------------------------------------- */
 
-/* Library routines of the round whose times are from the file: the largest, each signature
- * once. */
-static int references(const Profile *p, const Item *ref[REFERENCES])
-{
-    int n = 0;
-    for (uint32_t i = 0; i < p->nitem; i++) {
-        const Item *it = &p->item[i];
-        const Entry *e = &p->table.entry[it->entry];
-        int at = n, twin = 0;
-        while (twin < n && ref[twin]->entry != it->entry)
-            twin++;
-        if (!item_op(p, it) || e->ns < 0 || e->fresh || twin < n)
-            continue;
-        while (at > 0 && p->table.entry[ref[at - 1]->entry].ns < e->ns)
-            at--;
-        if (at == REFERENCES)
-            continue;
-        n += n < REFERENCES;
-        memmove(&ref[at + 1], &ref[at], (size_t)(n - 1 - at) * sizeof *ref);
-        ref[at] = it;
-    }
-    return n;
-}
+typedef struct {
+    double ns;
+    uint32_t count;
+} Mean;
 
-static bool measure_references(Profile *p, const Item *const *ref, int n, double *ratio,
-                               Diag *d)
-{
-    int64_t most = 0;
-    double now = 0, then = 0, s;
-    Pool pool;
-    for (int i = 0; i < n; i++)
-        most = item_memory(p, ref[i]) > most ? item_memory(p, ref[i]) : most;
-    TRY(pool_open(&pool, most, d));
-    bool ok = true;
-    for (int i = 0; i < n && ok; i++) {
-        int count = ref[i]->nread + ref[i]->nwrite;
-        Call c = {.lib = item_op(p, ref[i]),
-                  .nread = ref[i]->nread,
-                  .op = NEW(&p->arena, void *, count + 1)};
-        ok = measure_call(&pool, &c, ref[i]->o, count, item_scratch(p, ref[i]), &s, d);
-        now += s * 1e9;
-        then += p->table.entry[ref[i]->entry].ns;
-    }
-    pool_close(&pool);
-    *ratio = ok && then > 0 ? now / then : 1;
-    return ok;
-}
+static const Item *find_item(Profile *p, NodeId first);
 
-bool profile_drift(Profile *p, double *ratio, Diag *d)
+bool profile_learn(Profile *p, const NodeId *first, const double *seconds, uint32_t n, Diag *d)
 {
-    const Item *ref[REFERENCES];
-    *ratio = 1;
-    int n = p->settled && p->opt.time_limit >= 0 ? references(p, ref) : 0;
-    if (n == 0)
+    if (p->opt.time_limit < 0)
         return true;
-    unsigned mode = fp_flush(p->opt.threads);
-    bool ok = measure_references(p, ref, n, ratio, d);
-    fp_restore(mode);
-    return ok;
+    Mean *mean = NEW(&p->arena, Mean, p->table.n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        const Item *it = find_item(p, first[i]);
+        if (!it)
+            continue;
+        mean[it->entry].ns += 1e9 * seconds[i];
+        mean[it->entry].count++;
+    }
+    for (uint32_t e = 0; e < p->table.n; e++)
+        if (mean[e].count)
+            p->table.entry[e].ns = fmax(1, round(mean[e].ns / mean[e].count));
+    return table_write(&p->table, d);
 }
 
 /* ---- the CostFn -------------------------------------------------------- */

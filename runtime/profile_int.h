@@ -12,8 +12,7 @@
 
 typedef struct {
     XXH128_hash_t key;
-    double ns;  /* < 0: not measured */
-    bool fresh; /* by this process */
+    double ns; /* < 0: not measured */
 } Entry;
 
 /* Signatures and their times, as in a file. */

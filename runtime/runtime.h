@@ -33,7 +33,7 @@ Executor *exec_open(const Plan *p, const ExecOptions *opt, Diag *d);
 void exec_close(Executor *x); /* NULL is fine */
 
 /* Every step of the plan once, then the updates that are not in place.  Denormals are zero.
- * seconds: NULL, or one element per plan step, to which its time is added. */
+ * seconds: NULL, or per plan step its least time so far (0: none), which is kept up. */
 bool exec_step(Executor *x, double *seconds, Diag *d);
 
 /* The memory of a value: valid while it is live (parameters, state, graph outputs: between
@@ -76,7 +76,6 @@ typedef struct {
     int64_t seed; /* of dropout, random data, text windows */
     StepInputs inputs;
     DataFile *data; /* NULL: the same random batch every step */
-    bool profile;   /* time every step of the plan */
     void (*each)(void *user, int64_t step, double loss, double seconds); /* or NULL */
     void *user;
 } TrainOptions;
@@ -85,7 +84,8 @@ typedef struct {
     double *loss; /* per step, NaN if the graph has none; owned, see train_result_free */
     int64_t steps;
     double median;    /* seconds per step, without feeding */
-    double *seconds;  /* mean per plan step, NULL unless profiled; owned */
+    double *seconds;  /* per plan step: its least time, scaled so that all sum to the median
+                       * (what disturbed one run of a kernel counts nowhere); owned */
     int64_t nan_step; /* first step whose loss is not finite, 0: none */
 } TrainResult;
 
@@ -114,9 +114,10 @@ void profile_close(Profile *p);
  * scratch follow from shapes alone, never from a measurement. */
 CostFn profile_cost;
 
-/* How much longer the last round's kernels take now than when they were measured: 1 if that
- * was in this process, else a few are measured again (0.1 s).  For reports: clocks and
- * neighbours of a virtual machine change by the hour, and plans should not. */
-bool profile_drift(Profile *p, double *ratio, Diag *d);
+/* The times of a run's steps instead of those the last round's kernels have, and into the file:
+ * seconds[i] belongs to the kernel announced with node first[i]; of several with the same
+ * signature the mean counts. */
+bool profile_learn(Profile *p, const NodeId *first, const double *seconds, uint32_t n,
+                   Diag *d);
 
 #endif

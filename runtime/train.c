@@ -45,6 +45,15 @@ static double median(double *v, int64_t n)
     return (v[(n - 1) / 2] + v[n / 2]) / 2;
 }
 
+static void scale_to(double *v, uint32_t n, double total)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += v[i];
+    for (uint32_t i = 0; i < n && sum > 0; i++)
+        v[i] *= total / sum;
+}
+
 static bool run_steps(Executor *x, Feed *feed, const TrainOptions *o, TrainResult *r,
                       double *seconds, Diag *d)
 {
@@ -69,18 +78,17 @@ bool train_run(Executor *x, const TrainOptions *o, TrainResult *r, Diag *d)
     const Plan *p = exec_plan(x);
     size_t n = (size_t)(o->steps > 0 ? o->steps : 0) + 1;
     double *seconds = calloc(n, sizeof *seconds);
-    *r = (TrainResult){.loss = calloc(n, sizeof *r->loss)};
-    if (o->profile)
-        r->seconds = calloc(p->nstep + 1, sizeof *r->seconds);
-    bool ok = seconds && r->loss && (r->seconds || !o->profile);
+    *r = (TrainResult){.loss = calloc(n, sizeof *r->loss),
+                       .seconds = calloc(p->nstep + 1, sizeof *r->seconds)};
+    bool ok = seconds && r->loss && r->seconds;
     if (!ok)
         diag_set(d, "out of memory");
     Feed *feed = ok ? feed_open(p->g, &o->inputs, o->data, o->seed, d) : NULL;
     ok = feed && run_steps(x, feed, o, r, seconds, d);
     feed_close(feed);
-    for (uint32_t s = 0; ok && r->seconds && r->steps && s < p->nstep; s++)
-        r->seconds[s] /= (double)r->steps;
     r->median = ok ? median(seconds, r->steps) : 0;
+    if (ok)
+        scale_to(r->seconds, p->nstep, r->median);
     free(seconds);
     if (!ok)
         train_result_free(r);
