@@ -275,6 +275,7 @@ bool autodiff(Graph *g, Val of, const Val *params, uint32_t n, Val *grad);
  * Constants over 64 elements without a file are printed as @"-" index: their bytes travel
  * beside the text, in order (graph_blobs). */
 void graph_print(const Graph *g, FILE *f);
+char *graph_text(const Graph *g); /* as printed; the caller frees it; NULL: out of memory */
 void graph_print_node(const Graph *g, const Node *n, FILE *f);
 bool graph_parse(Graph *g, const char *text, Diag *d);
 bool graph_verify(const Graph *g, Diag *d);

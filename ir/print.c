@@ -168,3 +168,15 @@ bool graph_hash(const Graph *g, uint64_t *hash)
     free(text);
     return true;
 }
+
+char *graph_text(const Graph *g)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return NULL;
+    graph_print(g, f);
+    fclose(f);
+    return text;
+}

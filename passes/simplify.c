@@ -92,7 +92,7 @@ static Val rule_transpose_view(Rewrite *rw, const Node *n)
 
 /* The operand of a transpose of the last two dimensions, seen through a view that regroups the
  * dimensions before them. */
-static Val swapped(const Rewrite *rw, Val v)
+static Val swapped(Rewrite *rw, Val v)
 {
     Type t = *val_type(rw->g, v);
     const Node *view = rewrite_def(rw, v, OP_reshape);
@@ -113,19 +113,25 @@ static Val swapped(const Rewrite *rw, Val v)
     return build_reshape(rw->g, p->in[0], t.rank, t.dim);
 }
 
-/* matmul of a transposed operand: a flag, no copy */
-static Val rule_matmul_transpose(Rewrite *rw, const Node *n)
+/* n with each operand that is `other` of something replaced by that and a flag. */
+static Val transposed_operands(Rewrite *rw, const Node *n, Val (*other)(Rewrite *, Val))
 {
     if (n->op != OP_matmul)
         return none();
     MatmulAttrs at = *(const MatmulAttrs *)n->attr;
-    Val a = swapped(rw, n->in[0]), b = swapped(rw, n->in[1]);
+    Val a = other(rw, n->in[0]), b = other(rw, n->in[1]);
     if (!a.i && !b.i)
         return none();
     at.ta ^= a.i != 0;
     at.tb ^= b.i != 0;
     Val in[] = {a.i ? a : n->in[0], b.i ? b : n->in[1]};
     return build(rw->g, OP_matmul, n->name, 2, in, &at);
+}
+
+/* matmul of a transposed operand: a flag, no copy */
+static Val rule_matmul_transpose(Rewrite *rw, const Node *n)
+{
+    return transposed_operands(rw, n, swapped);
 }
 
 /* v = x with its last dimension moved elsewhere: a transpose of x that keeps it last, so that rows
@@ -148,16 +154,7 @@ static Val rows_whole(Rewrite *rw, Val v)
 
 static Val rule_matmul_rows(Rewrite *rw, const Node *n)
 {
-    if (n->op != OP_matmul)
-        return none();
-    MatmulAttrs at = *(const MatmulAttrs *)n->attr;
-    Val a = rows_whole(rw, n->in[0]), b = rows_whole(rw, n->in[1]);
-    if (!a.i && !b.i)
-        return none();
-    at.ta ^= a.i != 0;
-    at.tb ^= b.i != 0;
-    Val in[] = {a.i ? a : n->in[0], b.i ? b : n->in[1]};
-    return build(rw->g, OP_matmul, n->name, 2, in, &at);
+    return transposed_operands(rw, n, rows_whole);
 }
 
 /* [.., m, k] x [k, n]: one product of all rows */

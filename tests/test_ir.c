@@ -5,16 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *print_to_string(const Graph *g)
-{
-    char *s = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&s, &n);
-    graph_print(g, f);
-    fclose(f);
-    return s;
-}
-
 static const char *const sample =
     "graph {\n"
     "  input %x: f32[4,8]\n"
@@ -34,7 +24,7 @@ START_TEST(round_trip)
     graph_init(&g, &a, &d);
     ck_assert_msg(graph_parse(&g, sample, &d), "%s", d.msg);
     ck_assert_msg(graph_verify(&g, &d), "%s", d.msg);
-    char *s = print_to_string(&g);
+    char *s = graph_text(&g);
     ck_assert_str_eq(s, sample);
     free(s);
     arena_free(&a);

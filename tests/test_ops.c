@@ -36,26 +36,16 @@ static void **evaluate(Sample *s)
     return data;
 }
 
-static char *print(const Graph *g)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    graph_print(g, f);
-    fclose(f);
-    return text;
-}
-
 /* ---- evaluation and text form -------------------------------------------------------- */
 
 static void check_text(Sample *s)
 {
     Graph copy;
-    char *before = print(&s->g);
+    char *before = graph_text(&s->g);
     graph_init(&copy, &s->arena, &s->diag);
     ck_assert_msg(graph_parse(&copy, before, &s->diag) && graph_verify(&copy, &s->diag),
                   "%s\n%s", s->diag.msg, before);
-    char *after = print(&copy);
+    char *after = graph_text(&copy);
     ck_assert_str_eq(before, after);
     free(before);
     free(after);
