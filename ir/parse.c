@@ -23,6 +23,7 @@ typedef struct {
     const char *s, *start;
     Graph *g;
     Diag *d;
+    Val *in; /* of the node being read: room for MAX_LIST */
 } P;
 
 static int line_of(const P *p)
@@ -295,7 +296,6 @@ static bool node_tail(P *p, Node *n)
 static bool node(P *p)
 {
     Val out[MAX_OUT];
-    Val *in = NEW(p->g->arena, Val, MAX_LIST);
     int nout = 0, nin = 0;
     const char *name = NULL;
     do {
@@ -314,11 +314,11 @@ static bool node(P *p)
         do {
             if (nin == MAX_LIST)
                 return bad(p, "fewer operands");
-            TRY(use(p, &in[nin++]));
+            TRY(use(p, &p->in[nin++]));
         } while (accept(p, ","));
     if (nin < op_table[op]->min_in || (op_table[op]->max_in >= 0 && nin > op_table[op]->max_in))
         return fail(p->d, "line %d: %s given %d operands", line_of(p), name, nin);
-    return node_tail(p, graph_node(p->g, op, nin, in, nout, out));
+    return node_tail(p, graph_node(p->g, op, nin, p->in, nout, out));
 }
 
 static bool update(P *p)
@@ -355,7 +355,7 @@ static bool statement(P *p)
 
 bool graph_parse(Graph *g, const char *text, Diag *d)
 {
-    P p = {text, text, g, d};
+    P p = {text, text, g, d, NEW(g->arena, Val, MAX_LIST)};
     TRY(expect(&p, "graph") && expect(&p, "{"));
     while (!accept(&p, "}"))
         TRY(statement(&p));

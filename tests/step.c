@@ -49,8 +49,8 @@ static void set_input(TestStep *s, Val v, DataFile *data)
 {
     char key[512];
     Tensor to = exec_tensor(s->exec, v), from;
-    bool target = v.i == s->info.target.i;
-    snprintf(key, sizeof key, "%s%s", target ? "" : "input/", s->g.vals[v.i].name);
+    const char *name = s->g.vals[v.i].name;
+    snprintf(key, sizeof key, "%s%s", strcmp(name, "target") == 0 ? "" : "input/", name);
     ck_assert_msg(data_get(data, key, &from, &s->diag), "%s", s->diag.msg);
     ck_assert_int_eq(type_count(&from.type), type_count(&to.type));
     for (int64_t i = 0; i < type_count(&to.type); i++)
@@ -73,7 +73,7 @@ void step_run(TestStep *s, DataFile *data, int64_t n, double *loss)
         train_result_free(&r);
         return;
     }
-    for (int64_t step = 1; step <= n; step++) {
+    for (int64_t i = 0; i < n; i++) {
         for (uint32_t v = 1; v < s->g.nvals; v++)
             if (s->g.vals[v].kind == VAL_INPUT && exec_tensor(s->exec, (Val){v}).data &&
                 v != own.lr.i && v != own.step.i && v != own.rng.i)
@@ -82,10 +82,10 @@ void step_run(TestStep *s, DataFile *data, int64_t n, double *loss)
         if (lr.data)
             tensor_set_f(&lr, 0, s->opt.lr);
         if (count.data)
-            tensor_set_i(&count, 0, step);
+            tensor_set_i(&count, 0, ++s->steps);
         ck_assert_msg(exec_step(s->exec, NULL, &s->diag), "%s", s->diag.msg);
         Tensor l = exec_tensor(s->exec, s->g.out[0]);
-        loss[step - 1] = tensor_f(&l, 0);
+        loss[i] = tensor_f(&l, 0);
     }
 }
 
@@ -103,4 +103,46 @@ uint64_t step_digest(const TestStep *s)
         h = XXH64(t.data, (size_t)type_bytes(&t.type), h);
     }
     return h;
+}
+
+static bool compile_within(TestStep *s, const char *path, const OnnxOptions *import,
+                           const Init *init, int64_t budget)
+{
+    step_init(s);
+    s->opt.import = *import;
+    s->opt.budget = budget;
+    return step_compile(s, path, init);
+}
+
+void check_budgets(const char *path, const OnnxOptions *import, const Init *init)
+{
+    static const double fractions[] = {0.75, 0.6, 0.5};
+    double base[2], loss[2];
+    TestStep s;
+    ck_assert_msg(compile_within(&s, path, import, init, 0), "%s: %s", path, s.diag.msg);
+    step_run(&s, NULL, 2, base);
+    uint64_t want = step_digest(&s);
+    int64_t keep = s.info.plan.arena_bytes;
+    ck_assert_int_eq(exec_arena_bytes(s.exec), keep);
+    step_free(&s);
+    ck_assert(!compile_within(&s, path, import, init, 1)); /* one byte: what is the least? */
+    ck_assert_int_eq(s.diag.status, EXIT_INFEASIBLE);
+    int64_t least = s.info.plan.min_feasible_bytes;
+    step_free(&s);
+    for (int i = 0; i < 4; i++) {
+        int64_t budget = i == 3 ? least : (int64_t)(fractions[i] * (double)keep);
+        bool ok = compile_within(&s, path, import, init, budget);
+        ck_assert_msg(ok || budget < least, "%s at %lld: %s", path, (long long)budget, s.diag.msg);
+        if (ok) {
+            ck_assert_int_le(s.info.plan.arena_bytes, budget);
+            ck_assert_int_eq(exec_arena_bytes(s.exec), s.info.plan.arena_bytes);
+            step_run(&s, NULL, 2, loss);
+            ck_assert_msg(step_digest(&s) == want && memcmp(base, loss, sizeof base) == 0,
+                          "%s at %lld of %lld bytes: other bits (loss %.9g %.9g, was %.9g %.9g)", path,
+                          (long long)budget, (long long)keep, loss[0], loss[1], base[0], base[1]);
+        }
+        printf("%-60s %5.1f %% %s, %u recomputed\n", path, 100.0 * (double)budget / (double)keep,
+               ok ? "same bits" : "infeasible", ok ? s.info.nrecomputed : 0);
+        step_free(&s);
+    }
 }

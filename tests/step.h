@@ -14,6 +14,7 @@ typedef struct {
     StepInfo info;
     Profile *profile;
     Executor *exec;
+    int64_t steps; /* run so far on given data */
 } TestStep;
 
 /* Options with every "not said" filled in; the caller changes what it wants, then compiles. */
@@ -22,8 +23,12 @@ void step_init(TestStep *s);
 bool step_compile(TestStep *s, const char *path, const Init *init);
 void step_free(TestStep *s);
 
-/* Run n steps on the entries of data ("input/NAME", "target"), or on random data when NULL. */
+/* Run n more steps on the entries of data ("input/NAME", "target"), or n on random data when NULL. */
 void step_run(TestStep *s, DataFile *data, int64_t n, double *loss);
 /* A digest of parameters, state, and outputs (loss and, with keep_grads, gradients). */
 uint64_t step_digest(const TestStep *s);
+/* The same bits at 75, 60, 50 % and the least budget as without one?  Compared are losses,
+ * parameters, running statistics and optimizer state after two steps of AdamW, whose first moment
+ * after a step is a tenth of the gradient: gradients are compared with it. */
+void check_budgets(const char *path, const OnnxOptions *import, const Init *init);
 #endif

@@ -5,7 +5,8 @@
  * along the axis, or a block of rows and a chunk of columns (see gather.c).  Indices out of
  * range are skipped.
  *
- * Gradients exist for SET (assuming distinct indices, as everybody does) and ADD. */
+ * Gradients: SET assumes distinct indices, as everybody does; MAX and MIN share evenly among
+ * all that reach the result, and MUL is exact at zeros, both as in PyTorch. */
 #include "layout.h"
 #include "../kernel_math.h"
 
@@ -201,39 +202,80 @@ static bool scatter_nd_lower(Kernel *k, const Graph *g, const Node *n)
 
 /* ---- gradients ----------------------------------------------------------------------- */
 
-/* The cotangent with what was overwritten cleared. */
-static Val cleared(Grad *gr, const Node *n, Val dy)
+/* The same scatter, combined in another way. */
+static Val scatter_as(Graph *g, const Node *n, int64_t reduction, Val x, Val u)
 {
-    Graph *g = gr->g;
-    Type u = *val_type(g, n->in[2]);
-    Val zero = build_expand(g, build_scalar(g, u.dt, 0), u.rank, u.dim);
-    return build(g, n->op, NULL, 3, (Val[]){dy, n->in[1], zero}, n->attr);
+    ScatterAttrs at = *(const ScatterAttrs *)n->attr;
+    at.reduction = reduction;
+    return build(g, n->op, NULL, 3, (Val[]){x, n->in[1], u}, &at);
 }
 
-static bool scatter_grad(Grad *gr, const Node *n, Op gather)
+/* What each update sees of a tensor like x. */
+static Val gathered(Graph *g, const Node *n, Val x)
+{
+    const ScatterAttrs *at = n->attr;
+    Op gather = n->op == OP_scatter_nd ? OP_gather_nd : OP_gather_elements;
+    return build(g, gather, NULL, 2, (Val[]){x, n->in[1]}, &(AxisAttrs){at->axis});
+}
+
+static Val filled(Graph *g, Val like, double v)
+{
+    Type t = *val_type(g, like);
+    return build_expand(g, build_scalar(g, t.dt, v), t.rank, t.dim);
+}
+
+/* The cotangent with what was overwritten cleared. */
+static Val cleared(Graph *g, const Node *n, Val dy)
+{
+    return scatter_as(g, n, SCATTER_SET, dy, filled(g, n->in[2], 0));
+}
+
+/* dy / (how many reach the result), for those that do. */
+static void extremum_grad(Grad *gr, const Node *n, Val dy)
+{
+    Graph *g = gr->g;
+    Val x = n->in[0], u = n->in[2], y = n->out[0];
+    DType dt = val_type(g, x)->dt;
+    Val x_hits = build_cast(g, build2(g, OP_equal, x, y), dt);
+    Val u_hits = build_cast(g, build2(g, OP_equal, u, gathered(g, n, y)), dt);
+    Val share = build2(g, OP_div, dy, scatter_as(g, n, SCATTER_ADD, x_hits, u_hits));
+    grad_add(gr, x, build2(g, OP_mul, x_hits, share));
+    grad_add(gr, u, build2(g, OP_mul, u_hits, gathered(g, n, share)));
+}
+
+/* An update's factor is the product of all others: what is not zero, over its own; nothing if
+ * another one is zero. */
+static void product_grad(Grad *gr, const Node *n, Val dy)
+{
+    Graph *g = gr->g;
+    Val x = n->in[0], u = n->in[2];
+    DType dt = val_type(g, x)->dt;
+    Val zero = build_scalar(g, dt, 0), one = build_scalar(g, dt, 1);
+    Val is_zero = build2(g, OP_equal, u, zero);
+    Val nonzero = build3(g, OP_where, is_zero, one, u);
+    Val zeros = scatter_as(g, n, SCATTER_ADD, filled(g, x, 0), build_cast(g, is_zero, dt));
+    Val product = build2(g, OP_mul, dy, scatter_as(g, n, SCATTER_MUL, x, nonzero));
+    Val own = build2(g, OP_equal, gathered(g, n, zeros), build_cast(g, is_zero, dt));
+    Val others = build2(g, OP_div, gathered(g, n, product), nonzero);
+    grad_add(gr, x, build2(g, OP_mul, dy, scatter_as(g, n, SCATTER_MUL, filled(g, x, 1), u)));
+    grad_add(gr, u, build3(g, OP_where, own, others, zero));
+}
+
+static bool scatter_grad(Grad *gr, const Node *n)
 {
     const ScatterAttrs *at = n->attr;
     Val dy = grad_out(gr, n, 0);
-    if (at->reduction > SCATTER_ADD)
-        return fail_status(gr->g->diag, EXIT_UNSUPPORTED,
-                           "%s: no gradient for this reduction", node_def(n)->name);
-    if (grad_wants(gr, n, 0))
-        grad_add(gr, n->in[0], at->reduction == SCATTER_SET ? cleared(gr, n, dy) : dy);
-    if (grad_wants(gr, n, 2)) {
-        Val in[] = {dy, n->in[1]};
-        grad_add(gr, n->in[2], build(gr->g, gather, NULL, 2, in, &(AxisAttrs){at->axis}));
+    if (at->reduction == SCATTER_MAX || at->reduction == SCATTER_MIN) {
+        extremum_grad(gr, n, dy);
+    } else if (at->reduction == SCATTER_MUL) {
+        product_grad(gr, n, dy);
+    } else {
+        if (grad_wants(gr, n, 0))
+            grad_add(gr, n->in[0], at->reduction == SCATTER_SET ? cleared(gr->g, n, dy) : dy);
+        if (grad_wants(gr, n, 2))
+            grad_add(gr, n->in[2], gathered(gr->g, n, dy));
     }
     return true;
-}
-
-static bool scatter_elements_grad(Grad *gr, const Node *n)
-{
-    return scatter_grad(gr, n, OP_gather_elements);
-}
-
-static bool scatter_nd_grad(Grad *gr, const Node *n)
-{
-    return scatter_grad(gr, n, OP_gather_nd);
 }
 
 #define SCATTER_OP(id)                                                                     \
@@ -245,7 +287,7 @@ static bool scatter_nd_grad(Grad *gr, const Node *n)
                            .nattrs = 2,                                                    \
                            .attr_size = sizeof(ScatterAttrs),                              \
                            .infer = id##_infer,                                            \
-                           .grad = id##_grad,                                              \
+                           .grad = scatter_grad,                                              \
                            .lower = id##_lower}
 SCATTER_OP(scatter_elements);
 SCATTER_OP(scatter_nd);

@@ -7,8 +7,8 @@ Per network and exporter one folder NAME_legacy, NAME_dynamo with model.onnx, or
 meta.json in the layout of shared/fixtures/torch-oracle (see oracle.py), and
 model_with_loss.onnx, which ends in the loss. Variants: NAME_legacy_opset11 (decomposed
 LayerNorm; Softmax and Dropout as they were), NAME_dynamo_default (PyTorch's default: graph
-optimizer on; Linear weights come out transposed under new names, ties may be cut - see
-meta.json: transposed, cut_ties), NAME_dynamo_external (weights in model.onnx.data). The
+optimizer on; Linear weights come out transposed under new names, tables of positions cut to
+the rows in use, ties may be cut - see meta.json: transposed, sliced, cut_ties), NAME_dynamo_external (weights in model.onnx.data). The
 results are large and not committed.
 """
 import argparse
@@ -45,8 +45,8 @@ def under_file_names(arrays, match):
     for key, value in arrays.items():
         head, _, name = key.rpartition("/")
         if head.startswith(("grad_f64", "param_f64_after5")) and match[name][0]:
-            name, turned = match[name]
-            renamed[f"{head}/{name}"] = value.T.copy() if turned else value
+            name, _, stored = match[name]
+            renamed[f"{head}/{name}"] = stored(value)
         else:
             renamed[key] = value
     return renamed
@@ -61,18 +61,19 @@ def export_variant(out, name, variant, net, inputs, target, kind, arrays, meta):
         export(net, inputs, os.path.join(folder, "model_with_loss.onnx"), variant,
                target=target, kind=kind)
     match, others, cut = match_initializers(path, net)
-    missing = [n for n, (held, _) in match.items() if held is None]
+    missing = [n for n, (held, _, _) in match.items() if held is None]
     difference = forward_difference(path, inputs, arrays["output/y"])
     meta = dict(meta, non_trainable_initializers=others, symbolic_batch=symbolic,
                 trainable=[match[n][0] or n for n in meta["trainable"]],
                 zero_grad_params=[match[n][0] or n for n in meta["zero_grad_params"]],
                 trainable_missing_from_initializers=missing, exporter=variant,
-                transposed=[n for n, (_, turned) in match.items() if turned],
+                transposed=[n for n, (_, how, _) in match.items() if how == "transposed"],
+                sliced=[n for n, (_, how, _) in match.items() if how == "sliced"],
                 cut_ties=cut, onnxruntime_output_max_abs_diff=difference)
     np.savez(os.path.join(folder, "oracle.npz"), **under_file_names(arrays, match))
     with open(os.path.join(folder, "meta.json"), "w") as f:
         json.dump(meta, f, indent=1)
-    renamed = sum(held not in (None, n) for n, (held, _) in match.items())
+    renamed = sum(held not in (None, n) for n, (held, _, _) in match.items())
     return (f"{os.path.getsize(path):>8} bytes, batch {'symbolic' if symbolic else 'static'}, "
             f"{renamed} renamed, {len(missing)} missing, onnxruntime differs by "
             f"{'-' if difference is None else format(difference, '.0e')}")

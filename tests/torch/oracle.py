@@ -69,9 +69,9 @@ def gradients(net, inputs, target, kind, dtype):
     return net, output.detach(), loss.detach(), grads
 
 
-def five_steps(net, inputs, target, kind, make_optimizer):
-    net = trained_copy(net, torch.float64)
-    inputs = cast_inputs(inputs, torch.float64)
+def five_steps(net, inputs, target, kind, make_optimizer, dtype):
+    net = trained_copy(net, dtype)
+    inputs = cast_inputs(inputs, dtype)
     params = [p for p in net.parameters() if p.requires_grad]
     optimizer = make_optimizer(params)
     losses = []
@@ -84,21 +84,35 @@ def five_steps(net, inputs, target, kind, make_optimizer):
     return losses, {n: p.detach() for n, p in net.named_parameters() if p.requires_grad}
 
 
+def meaningful(params, grads):
+    """AdamW makes full steps of the rounding noise of a gradient that is zero: without those."""
+    return {n: p[grads[n].abs() >= 1e-6] for n, p in params.items()}
+
+
+def relative_difference(got, want):
+    """Of all tensors of a dictionary together, relative to their norm."""
+    err = sum(((got[n].double() - w) ** 2).sum() for n, w in want.items()).sqrt()
+    return (err / sum((w ** 2).sum() for w in want.values()).sqrt()).item()
+
+
 def make_oracle(name, net, inputs, target, kind):
     """The arrays of oracle.npz and the dictionary of meta.json."""
     net32, output, loss32, grad32 = gradients(net, inputs, target, kind, torch.float32)
     _, _, loss64, grad64 = gradients(net, inputs, target, kind, torch.float64)
     norm = sum((g ** 2).sum() for g in grad64.values()).sqrt().item()
-    err = sum(((grad32[n].double() - g) ** 2).sum() for n, g in grad64.items()).sqrt().item()
     arrays = {f"input/x{i}": x.numpy() for i, x in enumerate(inputs)}
     arrays.update({"target": target.numpy(), "output/y": output.numpy(),
                    "loss": loss32.numpy(), "loss_f64": loss64.numpy()})
     arrays.update({f"grad_f64/{n}": g.numpy() for n, g in grad64.items()})
     arrays.update({f"buffer_after/{n}": b.numpy() for n, b in net32.named_buffers()
                    if n.endswith(("running_mean", "running_var"))})
-    curves = {}
+    curves, own = {}, {}
     for key, make_optimizer in OPTIMIZERS.items():
-        curves[key], params = five_steps(net, inputs, target, kind, make_optimizer)
+        curves[key], params = five_steps(net, inputs, target, kind, make_optimizer, torch.float64)
+        losses32, params32 = five_steps(net, inputs, target, kind, make_optimizer, torch.float32)
+        own[key] = {"loss": max(abs(a - b) / (1 + abs(b)) for a, b in zip(losses32, curves[key])),
+                    "param": relative_difference(meaningful(params32, grad64),
+                                                 meaningful(params, grad64))}
         arrays.update({f"param_f64_after5/{key}/{n}": p.float().numpy()
                        for n, p in params.items()})
     meta = {
@@ -108,9 +122,10 @@ def make_oracle(name, net, inputs, target, kind):
         "trainable": list(grad64),
         "loss_f32": loss32.item(),
         "loss_f64": loss64.item(),
-        "grad_f32_vs_f64_err_over_global_grad_norm": err / norm,
+        "grad_f32_vs_f64_err_over_global_grad_norm": relative_difference(grad32, grad64),
         "zero_grad_params": [n for n, g in grad64.items() if g.norm().item() < 1e-10 * norm],
         "loss_curve_5_steps_f64": curves,
+        "f32_vs_f64_err_5_steps": own,
         "torch": torch.__version__,
     }
     return arrays, meta
@@ -182,13 +197,27 @@ def export(net, inputs, path, exporter, opset=None, external=False, optimize=Fal
     raise error
 
 
-def match_initializers(path, net):
-    """Which initializer holds each parameter: {parameter: (initializer, transposed)}.
+def as_stored(value, stored):
+    """What was done to a parameter to get the stored tensor: (word, function of arrays)."""
+    if np.array_equal(stored, value):
+        return "same", lambda a: a
+    if value.ndim == 2 and np.array_equal(stored, value.T):
+        return "transposed", lambda a: a.T.copy()
+    if value.ndim == 2 and stored.size % value.shape[1] == 0:
+        rows = stored.size // value.shape[1]
+        if 0 < rows < len(value) and np.array_equal(stored.ravel(), value[:rows].ravel()):
+            return "sliced", lambda a: a[:rows].reshape(stored.shape).copy()
+    return None
 
-    A tied parameter may come out under its other name, and an optimizing exporter stores
-    the weight of a Linear layer transposed under a new name; both are found again by their
-    values. Also returns the float initializers that hold no parameter, and those of them
-    that are transposed copies of one: ties that the exporter has cut.
+
+def match_initializers(path, net):
+    """Which initializer holds each parameter: {parameter: (initializer, word, function)}.
+
+    A tied parameter may come out under its other name, an optimizing exporter stores the
+    weight of a Linear layer transposed under a new name, and of a table of positions only the
+    rows that are used; all are found again by their values. Also returns the float
+    initializers that hold no parameter, and those of them that are transposed copies of one:
+    ties that the exporter has cut.
     """
     held = {t.name: t for t in onnx.load(path).graph.initializer}
     floats = {n: onnx.numpy_helper.to_array(t) for n, t in held.items()
@@ -196,12 +225,15 @@ def match_initializers(path, net):
     match, cut = {}, {}
     for name, p in net.named_parameters():
         value = p.detach().numpy()
-        same = [n for n in ([name] if name in floats else floats)
-                if np.array_equal(floats[n], value)]
-        turned = [n for n in floats if value.ndim == 2 and np.array_equal(floats[n], value.T)]
-        match[name] = ((same + turned + [None])[0], not same and bool(turned))
-        cut.update({n: same[0] for n in turned if same})
-    others = sorted(set(floats) - {n for n, _ in match.values()} - set(cut))
+        found = {n: how for n, t in floats.items() if (how := as_stored(value, t))}
+        if name in found:
+            found = {name: found[name],
+                     **{n: how for n, how in found.items() if how[0] != "same"}}
+        order = sorted(found, key=lambda n: ("same", "transposed", "sliced").index(found[n][0]))
+        match[name] = (order[0], *found[order[0]]) if order else (None, None, None)
+        if order and match[name][1] == "same":
+            cut.update({n: order[0] for n in order if found[n][0] == "transposed"})
+    others = sorted(set(floats) - {m[0] for m in match.values()} - set(cut))
     return match, others, cut
 
 

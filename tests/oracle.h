@@ -1,0 +1,30 @@
+/* oracle.h -- a network with PyTorch's numbers (tests/torch/oracle.py, shared/fixtures/torch-oracle):
+ * inputs, loss and gradients of the first step, and five steps of three optimizers. */
+#ifndef CKC_TESTS_ORACLE_H
+#define CKC_TESTS_ORACLE_H
+#include "step.h"
+#include <jansson.h>
+
+enum { NOPTIMS = 3, MAX_TIES = 4 };
+
+typedef struct {
+    char dir[4096];
+    json_t *meta;
+    DataFile *data;
+    bool chaotic; /* PyTorch's own gradient in single precision is off by more than 1e-4 */
+    OnnxBind batch;
+    OnnxTie tie[MAX_TIES]; /* that the exporter has cut */
+    OnnxOptions import;    /* refers to the two above: an Oracle stays where it is */
+} Oracle;
+
+void oracle_open(Oracle *o, const char *dir); /* fails the test if it cannot */
+void oracle_close(Oracle *o);
+
+/* Loss and gradients of the first step: within 1e-5 of the gradients' norm (in double precision
+ * 1e-7: constants of the file are single), a chaotic network's within 1e-2. */
+void oracle_check_gradients(const Oracle *o, const char *file, bool f64);
+/* Running statistics after a step; losses and parameters along five: within 1e-4 (in double
+ * precision 1e-6).  Where PyTorch's own single precision does not keep to a quarter of that, the
+ * comparison is in double precision only, and says so. */
+void oracle_check_training(const Oracle *o, const char *file, int optim, bool f64);
+#endif
