@@ -32,26 +32,63 @@ static int64_t axis_of(const Node *n) { return ((const AxisAttrs *)n->attr)->axi
 /* log of elements of softmax(x): elements of log_softmax(x) */
 Val rule_log_of_picked(Rewrite *rw, const Node *n)
 {
+    static const Op picks[] = {OP_gather_elements, OP_gather_nd};
     Graph *g = rw->g;
     const Node *view = n->op == OP_log ? rewrite_def(rw, n->in[0], OP_reshape) : NULL;
-    const Node *p = n->op == OP_log ? rewrite_def(rw, view ? view->in[0] : n->in[0],
-                                                  OP_gather_elements) : NULL;
-    const Node *s = p ? rewrite_def(rw, p->in[0], OP_softmax) : NULL;
-    if (!s || axis_of(s) != axis_of(p))
-        return none();
-    Val in[] = {build(g, OP_log_softmax, s->name, 1, s->in, s->attr), p->in[1]};
-    Type t = *val_type(g, n->out[0]);
-    return build_reshape(g, build(g, OP_gather_elements, p->name, 2, in, p->attr), t.rank, t.dim);
+    for (int i = 0; n->op == OP_log && i < 2; i++) {
+        const Node *p = rewrite_def(rw, view ? view->in[0] : n->in[0], picks[i]);
+        const Node *s = p ? rewrite_def(rw, p->in[0], OP_softmax) : NULL;
+        if (!s)
+            continue;
+        Val in[] = {build(g, OP_log_softmax, s->name, 1, s->in, s->attr), p->in[1]};
+        Type t = *val_type(g, n->out[0]);
+        return build_reshape(g, build(g, p->op, p->name, 2, in, p->attr), t.rank, t.dim);
+    }
+    return none();
+}
+
+/* Is v the column 0, 1, 2, ...? */
+static bool counts_rows(const Graph *g, Val v)
+{
+    const Type *t = val_type(g, v);
+    bool counts = graph_is_const(g, v) && t->rank == 2 && t->dim[1] == 1;
+    for (int64_t k = 0; counts && k < t->dim[0]; k++) {
+        Tensor values = graph_tensor(g, v);
+        counts = tensor_i(&values, k) == k;
+    }
+    return counts;
+}
+
+/* n picks one element along the last axis of each row of its first operand: the index, else {0}.
+ * gather_nd takes it with all dimensions but the last as batch, or behind the row's number. */
+static Val picked_last(const Rewrite *rw, const Node *n)
+{
+    const Graph *g = rw->g;
+    int last = val_type(g, n->in[0])->rank - 1;
+    if (axis_of(n) == last && one_per_row(g, n->in[1], n->in[0], last))
+        return n->in[1];
+    const Node *pair = n->op == OP_gather_nd ? rewrite_def(rw, n->in[1], OP_concat) : NULL;
+    bool rows = pair && axis_of(n) == 0 && pair->nin == 2 && last == 1 && axis_of(pair) == 1 &&
+                counts_rows(g, pair->in[0]) && one_per_row(g, pair->in[1], n->in[0], 1);
+    return rows ? pair->in[1] : none();
 }
 
 /* log_softmax(x) at one index per row */
 Val rule_nll(Rewrite *rw, const Node *n)
 {
-    const Node *l = n->op == OP_gather_elements ? rewrite_def(rw, n->in[0], OP_log_softmax) : NULL;
-    if (!l || axis_of(l) != axis_of(n) || !one_per_row(rw->g, n->in[1], n->in[0], axis_of(n)))
+    bool picks = n->op == OP_gather_elements || n->op == OP_gather_nd;
+    const Node *l = picks ? rewrite_def(rw, n->in[0], OP_log_softmax) : NULL;
+    if (!l)
+        return none();
+    int64_t axis = axis_of(l), last = val_type(rw->g, n->in[0])->rank - 1;
+    Val index = axis == last ? picked_last(rw, n) : none();
+    if (n->op == OP_gather_elements && axis == axis_of(n) &&
+        one_per_row(rw->g, n->in[1], n->in[0], axis))
+        index = n->in[1];
+    if (!index.i)
         return none();
     Type t = *val_type(rw->g, n->out[0]);
-    Val r = minus_cross_entropy(rw, n, l->in[0], n->in[1], axis_of(n));
+    Val r = minus_cross_entropy(rw, n, l->in[0], index, axis);
     return build_reshape(rw->g, r, t.rank, t.dim);
 }
 

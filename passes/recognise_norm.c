@@ -2,6 +2,7 @@
  *
  * A norm is built in three steps that meet in any order of operands:
  *   c / sqrt(mean(c^2) + eps)         layer_norm of x if c = x - mean(x), else rms_norm of c
+ *   c / sqrt(mean(x^2) - mean(x)^2 + eps) likewise
  *   norm * scale, norm + bias         scale and bias of any shape that broadcasts into x
  * Group and instance norms view x as rows of groups and back; there scale and bias are per
  * channel, and the norm moves to the common refinement of both views. */
@@ -58,13 +59,36 @@ static Val mean_of(const Rewrite *rw, Val v, int64_t *axis)
     return type_equal(&x, &t) && form_near(c * count, 1, t.dt) ? r->in[0] : none();
 }
 
+/* The deviation is that of c, or of a given x around its mean. */
 typedef struct {
-    Val c;     /* what is divided by its deviation */
+    Val c, x;
     double eps;
     int64_t axis;
 } Norm;
 
-/* v = op(mean(c^2) + eps), op being sqrt or rsqrt */
+/* v = mean(x)^2, or its product with itself: x, else {0} */
+static Val squared_mean(const Rewrite *rw, Val v, int64_t *axis)
+{
+    const Node *square = rewrite_def(rw, v, OP_square);
+    return square ? mean_of(rw, square->in[0], axis) : none();
+}
+
+/* v = mean(c^2), or mean(x^2) - mean(x)^2, which may be kept from being negative */
+static bool variance(const Rewrite *rw, Val v, Norm *f)
+{
+    const Node *square = rewrite_def(rw, mean_of(rw, v, &f->axis), OP_square);
+    const Node *positive = rewrite_def(rw, v, OP_relu);
+    const Node *less = rewrite_def(rw, positive ? positive->in[0] : v, OP_sub);
+    int64_t axis;
+    f->c = square ? square->in[0] : none();
+    f->x = less ? squared_mean(rw, less->in[1], &axis) : none();
+    if (!f->x.i)
+        return f->c.i;
+    square = rewrite_def(rw, mean_of(rw, less->in[0], &f->axis), OP_square);
+    return square && square->in[0].i == f->x.i && axis == f->axis;
+}
+
+/* v = op(variance + eps), op being sqrt or rsqrt */
 static bool deviation(const Rewrite *rw, Val v, Op op, Norm *f)
 {
     const Node *root = rewrite_def(rw, v, op);
@@ -73,19 +97,30 @@ static bool deviation(const Rewrite *rw, Val v, Op op, Norm *f)
     Val var = form_shifted(rw, root->in[0], &f->eps);
     if (!var.i)
         var = root->in[0], f->eps = 0;
-    const Node *square = rewrite_def(rw, mean_of(rw, var, &f->axis), OP_square);
-    f->c = square ? square->in[0] : none();
-    return f->c.i && f->eps >= 0;
+    return variance(rw, var, f) && f->eps >= 0;
+}
+
+/* c = x - mean(x) over the norm's axes: x, else {0} */
+static Val centred(const Rewrite *rw, Val c, const Norm *f)
+{
+    const Node *sub = rewrite_def(rw, c, OP_sub);
+    int64_t axis;
+    bool found = sub && mean_of(rw, sub->in[1], &axis).i == sub->in[0].i && axis == f->axis;
+    return found ? sub->in[0] : none();
+}
+
+/* Is the deviation that of c? */
+static bool divides(const Rewrite *rw, const Norm *f, Val c)
+{
+    return f->x.i ? centred(rw, c, f).i == f->x.i : f->c.i == c.i;
 }
 
 static Val build_norm(Rewrite *rw, const Node *n, const Norm *f)
 {
-    const Node *centred = rewrite_def(rw, f->c, OP_sub);
-    int64_t axis;
     NormAttrs at = {f->axis, f->eps};
-    Val out[3] = {{0}};
-    if (centred && mean_of(rw, centred->in[1], &axis).i == centred->in[0].i && axis == f->axis)
-        build_n(rw->g, OP_layer_norm, n->name, 1, centred->in, &at, 3, out);
+    Val out[3] = {{0}}, x = f->x.i ? f->x : centred(rw, f->c, f);
+    if (x.i)
+        build_n(rw->g, OP_layer_norm, n->name, 1, &x, &at, 3, out);
     else
         build_n(rw->g, OP_rms_norm, n->name, 1, &f->c, &at, 2, out);
     return out[0];
@@ -95,15 +130,15 @@ static Val build_norm(Rewrite *rw, const Node *n, const Norm *f)
 Val rule_norm(Rewrite *rw, const Node *n)
 {
     Norm f;
-    if (n->op == OP_div && deviation(rw, n->in[1], OP_sqrt, &f) && f.c.i == n->in[0].i)
+    if (n->op == OP_div && deviation(rw, n->in[1], OP_sqrt, &f) && divides(rw, &f, n->in[0]))
         return build_norm(rw, n, &f);
     for (int i = 0; n->op == OP_mul && i < 2; i++) {
         Val c = n->in[i], factor = n->in[1 - i];
-        if (deviation(rw, factor, OP_rsqrt, &f) && f.c.i == c.i)
+        if (deviation(rw, factor, OP_rsqrt, &f) && divides(rw, &f, c))
             return build_norm(rw, n, &f);
         const Node *both = rewrite_def(rw, factor, OP_mul);
         for (int k = 0; both && k < 2; k++)
-            if (deviation(rw, both->in[k], OP_rsqrt, &f) && f.c.i == c.i)
+            if (deviation(rw, both->in[k], OP_rsqrt, &f) && divides(rw, &f, c))
                 return build2(rw->g, OP_mul, build_norm(rw, n, &f), both->in[1 - k]);
     }
     return none();
@@ -131,8 +166,7 @@ static Val norm_tf(Rewrite *rw, const Node *n, const Node *product, const Node *
         for (int k = 0; both && !found && k < 2; k++)
             if ((found = deviation(rw, both->in[k], OP_rsqrt, &f)))
                 scale = both->in[1 - k];
-        const Node *centred = found ? rewrite_def(rw, f.c, OP_sub) : NULL;
-        if (!centred || centred->in[0].i != x.i || centred->in[1].i != mean.i || axis != f.axis)
+        if (!found || axis != f.axis || (f.x.i ? f.x : centred(rw, f.c, &f)).i != x.i)
             continue;
         Val y = build_norm(rw, n, &f);
         return build2(rw->g, OP_add, scale.i ? build2(rw->g, OP_mul, y, scale) : y, rest->in[0]);

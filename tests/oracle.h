@@ -5,7 +5,7 @@
 #include "step.h"
 #include <jansson.h>
 
-enum { NOPTIMS = 3, MAX_TIES = 4 };
+enum { NOPTIMS = 3, MAX_TIES = 4, MAX_FROZEN = 512 };
 
 typedef struct {
     char dir[4096];
@@ -14,13 +14,15 @@ typedef struct {
     bool chaotic; /* PyTorch's own gradient in single precision is off by more than 1e-4 */
     OnnxBind batch;
     OnnxTie tie[MAX_TIES]; /* that the exporter has cut */
-    OnnxOptions import;    /* refers to the two above: an Oracle stays where it is */
+    const char *freeze[MAX_FROZEN]; /* float tensors that are no parameters in PyTorch */
+    int nfreeze;
+    OnnxOptions import; /* refers to batch and tie: an Oracle stays where it is */
 } Oracle;
 
 void oracle_open(Oracle *o, const char *dir); /* fails the test if it cannot */
 void oracle_close(Oracle *o);
 
-/* Loss and gradients of the first step: within 1e-5 of the gradients' norm (in double precision
+/* What trains; loss and gradients of the first step: within 1e-4 of the gradients' norm (in double precision
  * 1e-7: constants of the file are single), a chaotic network's within 1e-2. */
 void oracle_check_gradients(const Oracle *o, const char *file, bool f64);
 /* Running statistics after a step; losses and parameters along five: within 1e-4 (in double
