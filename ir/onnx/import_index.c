@@ -109,49 +109,6 @@ static bool import_top_k(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* ---- results whose size depends on values: values known when compiling --------------------- */
-
-static bool import_nonzero(OnnxNode *n)
-{
-    Tensor t;
-    TRY(static_tensor(n, 0, &t));
-    int64_t total = type_count(&t.type), found = 0, stride[MAX_RANK];
-    for (int64_t i = 0; i < total; i++)
-        found += tensor_f(&t, i) != 0;
-    type_strides(&t.type, stride);
-    int64_t *v = NEW(n->x->a, int64_t, found * t.type.rank + 1), k = 0;
-    for (int64_t i = 0; i < total; i++) {
-        if (tensor_f(&t, i) == 0)
-            continue;
-        for (int d = 0; d < t.type.rank; d++)
-            v[d * found + k] = i / stride[d] % t.type.dim[d];
-        k++;
-    }
-    Type out = type_make(DT_I64, 2, (int64_t[]){t.type.rank, found});
-    n->out[0] = graph_const(n->g, "nonzero", out, v);
-    return true;
-}
-
-static bool import_compress(OnnxNode *n)
-{
-    Graph *g = n->g;
-    Tensor keep;
-    TRY(static_tensor(n, 1, &keep));
-    const Type t = *in_type(n, 0);
-    int64_t axis = 0, count = type_count(&t), found = 0;
-    bool flat = !attr_find(n, "axis");
-    if (!flat)
-        TRY(axis_in(n, attr_int(n, "axis", 0), t.rank, &axis));
-    Val x = flat ? build_reshape(g, n->in[0], 1, &count) : n->in[0];
-    int64_t entries = type_count(&keep.type), *v = NEW(n->x->a, int64_t, entries + 1);
-    for (int64_t i = 0; i < entries; i++)
-        if (tensor_i(&keep, i))
-            v[found++] = i;
-    Val index = graph_const(g, "kept", type_make(DT_I64, 1, &found), v);
-    n->out[0] = build(g, OP_gather, NULL, 2, (Val[]){x, index}, &(AxisAttrs){axis});
-    return n->out[0].i;
-}
-
 /* out[t] = x[len-1-t] for t < len, else x[t]: gather_elements along time. */
 static bool import_reverse_sequence(OnnxNode *n)
 {
@@ -170,25 +127,15 @@ static bool import_reverse_sequence(OnnxNode *n)
     return n->out[0].i;
 }
 
-static bool sized_by_data(OnnxNode *n)
-{
-    return refuse(n, "the size of the result depends on data; a training step is planned for "
-                     "fixed sizes");
-}
-
 const OnnxOp onnx_index[] = {
-    {"Compress", 9, .import = import_compress},
     {"Gather", 1, .import = import_gather},
     {"GatherElements", 1, .import = import_gather_elements},
     {"GatherND", 1, .import = import_gather_nd},
-    {"NonMaxSuppression", 10, .import = sized_by_data},
-    {"NonZero", 9, .import = import_nonzero},
     {"OneHot", 9, .import = import_one_hot},
     {"ReverseSequence", 10, .import = import_reverse_sequence},
     {"Scatter", 9, .import = import_scatter_elements},
     {"ScatterElements", 11, .import = import_scatter_elements},
     {"ScatterND", 11, .import = import_scatter_nd},
     {"TopK", 1, .import = import_top_k},
-    {"Unique", 11, .import = sized_by_data},
     {0},
 };

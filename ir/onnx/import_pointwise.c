@@ -160,7 +160,9 @@ static bool import_cast(OnnxNode *n)
 
 static bool import_cast_like(OnnxNode *n)
 {
-    n->out[0] = build_cast(n->g, n->in[0], in_type(n, 1)->dt);
+    int32_t widened = data_type_of(n, 1);
+    n->out[0] = widened ? narrow(n, n->in[0], widened)
+                        : build_cast(n->g, n->in[0], in_type(n, 1)->dt);
     return n->out[0].i;
 }
 

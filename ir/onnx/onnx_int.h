@@ -58,6 +58,8 @@ typedef struct {
 
 DType onnx_dtype(int32_t data_type); /* native type that holds it; DT_NONE: none does */
 const char *onnx_dtype_name(int32_t data_type);
+int32_t onnx_data_type(DType dt); /* that has this native type as its own */
+int data_type_size(int32_t data_type); /* bytes in a file; 0: not supported */
 bool data_type_is_signed(int32_t data_type);
 bool data_type_is_widened(int32_t data_type);
 bool tensor_is_uniform(const Tensor *t); /* all elements the same */
@@ -252,7 +254,8 @@ typedef struct OnnxOp {
 extern const OnnxOp onnx_pointwise[], onnx_shape[], onnx_reduce[], onnx_linear[],
     onnx_conv[], onnx_norm[], onnx_index[], onnx_loss[], onnx_random[], onnx_constant[],
     onnx_attention[], onnx_rnn[], onnx_control[], onnx_image[], onnx_quant[], onnx_vendor[],
-    onnx_resize[], onnx_sequence[], onnx_training[], onnx_state[], onnx_signal[];
+    onnx_resize[], onnx_sequence[], onnx_training[], onnx_state[], onnx_signal[],
+    onnx_static[];
 const char *canonical_domain(const char *domain); /* "" for ai.onnx */
 const OnnxOp *onnx_op_find(const char *domain, const char *name);
 

@@ -51,11 +51,20 @@ static const DataType *data_type(int32_t t)
 
 DType onnx_dtype(int32_t t) { return data_type(t)->dt; }
 const char *onnx_dtype_name(int32_t t) { return data_type(t)->name; }
+int data_type_size(int32_t t) { return data_type(t)->size; }
 bool data_type_is_signed(int32_t t) { return data_type(t)->is_signed; }
 bool data_type_is_widened(int32_t t)
 {
     return (data_type(t)->size && data_type(t)->size != dtype_size[data_type(t)->dt]) ||
            t == ONNX__TENSOR_PROTO__DATA_TYPE__UINT64;
+}
+
+int32_t onnx_data_type(DType dt)
+{
+    int32_t t = (int32_t)(sizeof data_types / sizeof data_types[0]);
+    while (--t > 0 && (data_types[t].dt != dt || data_type_is_widened(t)))
+        ;
+    return t;
 }
 
 static bool shape_of(const Onnx__TensorProto *p, DType dt, Type *t, Diag *d)
