@@ -142,13 +142,27 @@ static void relate_paths(Job *j, const char *folder)
 
 /* ---- kernels ---------------------------------------------------------------------------------- */
 
+/* The kernels of a step: of one in tiles the product and the rest, for all tiles and for the last. */
+static int step_texts(Kernel *k, Kernel **text, Arena *a)
+{
+    *text = k;
+    if (!k->product)
+        return k->lib != LIB_CONCAT;
+    for (int i = 0; i < 2; i++) {
+        text[2 * i] = NEW(a, Kernel, 1);
+        text[2 * i + 1] = NEW(a, Kernel, 1);
+        kernel_tile(k, i ? (k->rows - 1) % k->tile + 1 : k->tile, text[2 * i], text[2 * i + 1]);
+    }
+    return 4;
+}
+
 /* Every kernel of the schedule that is text, then which step runs which. */
 static bool write_kernels(Job *j, NewFile *f)
 {
     const Plan *p = j->plan;
     Arena a = {0};
-    Kernel **k = NEW(&a, Kernel *, p->nstep + 1);
-    int *func = NEW(&a, int, p->nstep + 1), n = 0, *step = NEW(&a, int, p->nstep + 1);
+    Kernel **k = NEW(&a, Kernel *, 4 * p->nstep + 1), *whole = NEW(&a, Kernel, p->nstep + 1);
+    int *func = NEW(&a, int, 4 * p->nstep + 1), n = 0, *step = NEW(&a, int, 4 * p->nstep + 1);
     bool *live = plan_live_out(p->g, &a), ok = true;
     for (uint32_t s = 0; s < p->nstep && ok; s++) {
         int nread, nwrite, cap = 1;
@@ -156,11 +170,10 @@ static bool write_kernels(Job *j, NewFile *f)
             const Node *node = &p->g->nodes[p->g->order[p->step[s].first + i].i];
             cap += node->nin + node->nout;
         }
-        k[n] = NEW(&a, Kernel, 1);
-        ok = plan_step_kernel(p, s, &a, live, k[n], NEW(&a, Val, cap), &nread, &nwrite,
+        ok = plan_step_kernel(p, s, &a, live, &whole[s], NEW(&a, Val, cap), &nread, &nwrite,
                               &j->o->diag);
-        step[n] = (int)s;
-        n += k[n]->lib != LIB_CONCAT;
+        for (int parts = ok ? step_texts(&whole[s], k + n, &a) : 0; parts > 0; parts--)
+            step[n++] = (int)s;
     }
     ok = ok && codegen_c(f->f, k, n, func) >= 0;
     if (ok)

@@ -14,14 +14,16 @@ enum { MAX_ARGS = 64, MAX_GEMMS = 4096 }; /* as in prelude/host.h */
 
 typedef struct {
     DType dt;
-    int64_t m, n, k, batch, sa, sb;
+    int64_t m, n, k, lda, batch, sa, sb;
     int ta, tb;
 } Gemm;
 
 typedef struct {
     Kernel k;
     Val *vals;
-    int nread, nwrite, func; /* func: printed kernel, -1: none */
+    int nread, nwrite;
+    Kernel *text[2]; /* NULL: none; of a step in tiles: the rest, for all tiles and for the last */
+    int func[2];     /* printed kernels */
     bool is_gemm;
 } CudaStep;
 
@@ -72,6 +74,7 @@ static GemmLoops gemm_loops(const Graph *g, const Node *n)
                          .k = a->dim[a->rank - (at->ta ? 2 : 1)], .batch = 1,
                          .ta = (int)at->ta, .tb = (int)at->tb}};
     Gemm *s = &l.g;
+    s->lda = s->ta ? s->m : s->k;
     for (int d = 0; d < y->rank - 2; d++) {
         int64_t sa = batch_stride(a, y->rank, d, s->m * s->k);
         int64_t sb = batch_stride(b, y->rank, d, s->k * s->n), e = y->dim[d];
@@ -106,8 +109,8 @@ static uint32_t share_gemm(Emit *e, const Gemm *s)
 {
     for (uint32_t i = 0; i < e->ngemm; i++) {
         const Gemm *t = &e->gemm[i];
-        if (t->dt == s->dt && t->m == s->m && t->n == s->n && t->k == s->k && t->ta == s->ta &&
-            t->tb == s->tb && t->batch == s->batch && t->sa == s->sa && t->sb == s->sb)
+        if (t->dt == s->dt && t->m == s->m && t->n == s->n && t->k == s->k && t->lda == s->lda &&
+            t->ta == s->ta && t->tb == s->tb && t->batch == s->batch && t->sa == s->sa && t->sb == s->sb)
             return i;
     }
     e->gemm = arena_grow(&e->a, e->gemm, e->ngemm, &e->cgemm, sizeof *e->gemm);
@@ -158,14 +161,42 @@ static void print_concat(Emit *e, uint32_t s)
     }
 }
 
+static void print_call(Emit *e, const CudaStep *st, int part, const int64_t *at)
+{
+    CudaLaunch l = kernel_cuda_launch(st->text[part]);
+    int n = st->text[part]->noperands;
+    fprintf(e->f, "    {\n        static const int64_t at[] = {");
+    for (int i = 0; i < n; i++)
+        fprintf(e->f, "%s%" PRId64, i ? ", " : "", at[i]);
+    fprintf(e->f, "};\n        ok = ok && ckc_launch(c, (const void *)ck_%d, %u, %u, at, %d);\n    }\n",
+            st->func[part], l.grid, l.block, n);
+}
+
 static void print_launch(Emit *e, const CudaStep *st)
 {
-    CudaLaunch l = kernel_cuda_launch(&st->k);
-    fprintf(e->f, "    {\n        static const int64_t at[] = {");
+    int64_t at[MAX_ARGS];
     for (int i = 0; i < st->k.noperands; i++)
-        fprintf(e->f, "%s%" PRId64, i ? ", " : "", place(e, st->vals[i]));
-    fprintf(e->f, "};\n        ok = ok && ckc_launch(c, (const void *)ck_%d, %u, %u, at, %d);\n    }\n",
-            st->func, l.grid, l.block, st->k.noperands);
+        at[i] = place(e, st->vals[i]);
+    print_call(e, st, 0, at);
+}
+
+/* Rows of the product into the workspace, then what is done with them. */
+static void print_tiles(Emit *e, uint32_t s)
+{
+    const CudaStep *st = &e->step[s];
+    const Kernel *k = &st->k;
+    Gemm g = gemm_loops(e->p->g, step_node(e, s)).g;
+    int64_t at[MAX_ARGS], rows = e->p->step[s].scratch_offset;
+    for (int64_t row = 0; row < k->rows; row += k->tile) {
+        bool last = k->rows - row <= k->tile;
+        g.m = last ? k->rows - row : k->tile;
+        for (int i = 0; i < k->noperands - 1; i++)
+            at[i] = place(e, st->vals[i]) + row * kernel_row_bytes(k, i);
+        at[k->noperands - 1] = rows;
+        fprintf(e->f, "    ok = ok && ckc_gemm(c, %" PRIu32 ", %" PRId64 ", %" PRId64 ", %" PRId64
+                ");\n", share_gemm(e, &g), at[0], at[1], rows);
+        print_call(e, st, last, at);
+    }
 }
 
 static void print_step(Emit *e, uint32_t s)
@@ -178,7 +209,9 @@ static void print_step(Emit *e, uint32_t s)
         fprintf(e->f, " %s%s", node_def(n)->name, n->remat_of.i ? " (again)" : "");
     }
     fputs(" */\n", e->f);
-    if (st->is_gemm)
+    if (st->k.product)
+        print_tiles(e, s);
+    else if (st->is_gemm)
         print_gemm(e, s);
     else if (st->k.lib == LIB_CONCAT)
         print_concat(e, s);
@@ -205,9 +238,9 @@ static void print_gemm_table(Emit *e)
     fprintf(e->f, "\nstatic const CkcGemm ckc_gemms[] = {\n");
     for (uint32_t i = 0; i < e->ngemm; i++) {
         const Gemm *s = &e->gemm[i];
-        fprintf(e->f, "    {\"%s\", %" PRId64 ", %" PRId64 ", %" PRId64 ", %d, %d, %" PRId64
-                ", %" PRId64 ", %" PRId64 "},\n", dtype_name[s->dt], s->m, s->n, s->k, s->ta,
-                s->tb, s->batch, s->sa, s->sb);
+        fprintf(e->f, "    {\"%s\", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %d, %d, %" PRId64
+                ", %" PRId64 ", %" PRId64 "},\n", dtype_name[s->dt], s->m, s->n, s->k, s->lda,
+                s->ta, s->tb, s->batch, s->sa, s->sb);
     }
     fprintf(e->f, "    {0}};\n");
 }
@@ -261,7 +294,24 @@ static bool has_gemm(const Kernel *k, const Graph *g, const Node *n)
     return type_count(y) > 0 && type_count(val_type(g, n->in[0])) > 0;
 }
 
-static bool lower_steps(Emit *e, Kernel **text, int *step_of, int *ntext)
+/* The kernels of a step that have to be printed, besides its products. */
+static int step_texts(CudaStep *st, Arena *a)
+{
+    if (st->is_gemm || st->k.lib == LIB_CONCAT)
+        return 0;
+    st->text[0] = &st->k;
+    if (!st->k.product)
+        return 1;
+    for (int i = 0; i < 2; i++) {
+        Kernel product;
+        st->text[i] = NEW(a, Kernel, 1);
+        kernel_tile(&st->k, i ? (st->k.rows - 1) % st->k.tile + 1 : st->k.tile, &product,
+                    st->text[i]);
+    }
+    return 2;
+}
+
+static bool lower_steps(Emit *e, Kernel **text, int **func_of, int *ntext)
 {
     const Plan *p = e->p;
     bool *live = plan_live_out(p->g, &e->a);
@@ -275,13 +325,14 @@ static bool lower_steps(Emit *e, Kernel **text, int *step_of, int *ntext)
         st->vals = NEW(&e->a, Val, cap);
         TRY(plan_step_kernel(p, s, &e->a, live, &st->k, st->vals, &st->nread, &st->nwrite, e->d));
         st->is_gemm = has_gemm(&st->k, p->g, step_node(e, s));
-        if (st->is_gemm || st->k.lib == LIB_CONCAT)
-            continue;
-        if (st->k.noperands > MAX_ARGS)
+        int parts = step_texts(st, &e->a);
+        if (parts && st->k.noperands > MAX_ARGS)
             return fail_status(e->d, EXIT_UNSUPPORTED, "CUDA: a kernel with %d operands",
                                st->k.noperands);
-        text[*ntext] = &st->k;
-        step_of[(*ntext)++] = (int)s;
+        for (int i = 0; i < parts; i++) {
+            text[*ntext] = st->text[i];
+            func_of[(*ntext)++] = &st->func[i];
+        }
     }
     return true;
 }
@@ -312,13 +363,14 @@ bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d)
 {
     Emit e = {.p = p, .f = f, .d = d};
     e.step = NEW(&e.a, CudaStep, p->nstep + 1);
-    Kernel **text = NEW(&e.a, Kernel *, p->nstep + 1);
-    int *step_of = NEW(&e.a, int, p->nstep + 1), *func = NEW(&e.a, int, p->nstep + 1), n = 0;
-    bool ok = lower_steps(&e, text, step_of, &n);
+    Kernel **text = NEW(&e.a, Kernel *, 2 * p->nstep + 1);
+    int **func_of = NEW(&e.a, int *, 2 * p->nstep + 1);
+    int *func = NEW(&e.a, int, 2 * p->nstep + 1), n = 0;
+    bool ok = lower_steps(&e, text, func_of, &n);
     if (ok && codegen_cuda(f, text, n, func) < 0)
         ok = fail(d, "cannot print kernels");
     for (int i = 0; i < n && ok; i++)
-        e.step[step_of[i]].func = func[i];
+        *func_of[i] = func[i];
     if (ok) {
         text_prelude(f, prelude_host);
         print_functions(&e);

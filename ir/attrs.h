@@ -16,7 +16,9 @@ typedef struct { int64_t axis; } AxisAttrs;              /* concat x...; softmax
 typedef struct { Ints before, after; int64_t mode; double value; } PadAttrs; /* pad x; counts >= 0 */
 enum { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };
 typedef struct { Ints axes; int64_t keepdims; } ReduceAttrs; /* reduce_sum|max|min|prod x */
-typedef struct { int64_t ta, tb; } MatmulAttrs;  /* matmul a, b: last two dims, rest broadcast; rank >= 2 */
+/* matmul a, b: last two dims, rest broadcast; rank >= 2.  tile: rows at a time where the product is
+ * the first of its kernel group (Kernel.product); 0: all. */
+typedef struct { int64_t ta, tb, tile; } MatmulAttrs;
 
 /* conv x[N,C,s...], w[M,C/group,k...] [, bias[M]]; pads: begins then ends.
  * conv_bwd_data g, w -> x's shape (also the forward of a transposed convolution);

@@ -211,5 +211,5 @@ Val build_concat(Graph *g, int n, const Val *v, int axis)
 
 Val build_matmul(Graph *g, Val a, Val b, bool ta, bool tb)
 {
-    return build(g, OP_matmul, NULL, 2, (Val[]){a, b}, &(MatmulAttrs){ta, tb});
+    return build(g, OP_matmul, NULL, 2, (Val[]){a, b}, &(MatmulAttrs){.ta = ta, .tb = tb});
 }

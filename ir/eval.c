@@ -196,9 +196,25 @@ static void run_dag(const Kernel *k, Tensor *t)
     arena_free(&a);
 }
 
+/* The whole product, then the rest: the tiles only save memory. */
+static void run_tiles(const Kernel *k, Tensor *t)
+{
+    Arena a = {0};
+    Tensor *own = NEW(&a, Tensor, k->noperands);
+    memcpy(own, t, (size_t)(k->noperands - 1) * sizeof *t);
+    Type flat = type_make(k->product->operand[2], 1, k->extent);
+    Tensor made = {flat, NEW(&a, char, type_bytes(&flat) + 1)};
+    own[k->noperands - 1] = made;
+    kernel_run_ref(k->product, (Tensor[]){t[0], t[1], made});
+    run_dag(k, own);
+    arena_free(&a);
+}
+
 void kernel_run_ref(const Kernel *k, Tensor *t)
 {
-    if (k->body)
+    if (k->product)
+        run_tiles(k, t);
+    else if (k->body)
         for (int64_t i = 0; i < k->items; i++)
             k->body->ref(i, k->p, k->q, t);
     else

@@ -138,7 +138,8 @@ static bool same_map(const Kernel *k, const KInst *a, const KInst *b)
  * element is loaded before it is stored, and full-space stores run in the last pass. */
 bool kernel_inplace(const Kernel *k, int read, int write)
 {
-    if (k->body || k->lib || dtype_size[k->operand[read]] != dtype_size[k->operand[write]])
+    bool factor = k->product && read < 2; /* every tile reads it */
+    if (k->body || k->lib || factor || dtype_size[k->operand[read]] != dtype_size[k->operand[write]])
         return false;
     const KInst *st = NULL;
     for (uint32_t i = 0; i < k->nins; i++)
@@ -538,6 +539,8 @@ bool kernel_of(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
         TRY(lower_node(&probe, a, g, first, d));
         if (probe.body || probe.lib)
             return kernel_single(k, a, g, first, vals, nread, nwrite, d);
+    } else if (first->op == OP_matmul) {
+        return kernel_in_tiles(k, a, g, nodes, n, live_out, vals, nread, nwrite, d);
     }
     *k = (Kernel){.arena = a};
     int cap = 0;

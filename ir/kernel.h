@@ -83,6 +83,13 @@ struct Kernel {
     /* library routine with the same meaning; attributes are those of the node */
     LibOp lib;
     double flops; /* operations, roughly; 0: count the instructions */
+    /* Product in tiles (tile.c): not NULL where the group begins with a matrix product that only
+     * its other members, pointwise ones, read.  The instructions are theirs, over the product's
+     * elements in one dimension.  `tile` of its `rows` rows are made at a time, in working
+     * memory, and worked off at once.  Operands 0 and 1 are the product's; the last one, which
+     * vals does not have, is its result. */
+    const Kernel *product;
+    int64_t rows, tile;
 };
 
 /* ---- building (each returns the instruction's index) ---------------------- */
@@ -131,6 +138,14 @@ bool kernel_of(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
                const bool *live_out, Val *vals, int *nread, int *nwrite, Diag *d);
 /* May `write` take over the memory of `read` (same bytes, element for element)? */
 bool kernel_inplace(const Kernel *k, int read, int write);
+/* kernel_of where nodes[0] is a product in tiles (tile.c). */
+bool kernel_in_tiles(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
+                     const bool *live_out, Val *vals, int *nread, int *nwrite, Diag *d);
+/* Both parts of a kernel in tiles, for `rows` rows. */
+void kernel_tile(const Kernel *k, int64_t rows, Kernel *product, Kernel *rest);
+int64_t kernel_tile_bytes(const Kernel *k); /* of the product's rows in working memory; 0: none */
+/* Bytes from a row to the next in an operand: 0 where all rows see the same. */
+int64_t kernel_row_bytes(const Kernel *k, int operand);
 void kernel_run_ref(const Kernel *k, Tensor *t); /* interpret in double precision */
 /* Can both kernels share one iteration space? */
 bool kernel_same_space(const Kernel *a, const Kernel *b);

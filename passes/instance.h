@@ -36,6 +36,11 @@ void graph_restore(Graph *g, const Snapshot *s);
 /* Offsets for the graph's present order (plan.c): fills p, allocated in g's arena. */
 bool plan_place(Graph *g, const StepInfo *info, Plan *p, Arena *tmp, Diag *d);
 int64_t plan_align(int64_t bytes);
+/* Products in tiles (tile.c) stand alone again, and have their results whole.  cost: of the steps by
+ * their first node; may be NULL. */
+void graph_untile(Graph *g, StepCost *cost);
+/* One line: bytes by kind, and the largest values that are held at the peak.  Allocated in a. */
+char *plan_describe_peak(const Plan *p, const StepInfo *info, Arena *a);
 /* Is v overwritten in place by its update at its step: which state?  {0}: no. */
 Val plan_update_target(const Graph *g, Val v);
 #endif

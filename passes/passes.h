@@ -21,6 +21,7 @@ typedef struct {
     const char *const *train, *const *freeze; /* globs over parameter names */
     int ntrain, nfreeze;
     bool keep_grads;         /* gradients are outputs (--grads) */
+    int64_t tile_bytes;      /* weight gradients from this size on are made in tiles; 0 = default */
     int64_t budget;          /* bytes, 0 = none */
     double budget_fraction;  /* > 0: of the keep-everything arena */
     double time_limit;       /* seconds for remat, 0 = default */
@@ -84,6 +85,7 @@ bool pass_autodiff(Graph *g, PassCtx *cx);
 bool pass_optimize(Graph *g, PassCtx *cx);
 bool pass_simplify(Graph *g, PassCtx *cx);
 bool pass_fuse(Graph *g, PassCtx *cx);
+bool pass_tile(Graph *g, PassCtx *cx);
 bool pass_cost(Graph *g, PassCtx *cx);
 bool pass_remat(Graph *g, PassCtx *cx);
 bool pass_plan(Graph *g, PassCtx *cx);

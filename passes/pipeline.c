@@ -12,6 +12,7 @@ const Pass pipeline[] = {
     {"optimize", "append the optimizer, each update right behind its gradient", pass_optimize},
     {"simplify", "algebra, common subexpressions, dead code", pass_simplify},
     {"fuse", "group pointwise and row operators into kernels", pass_fuse},
+    {"tile", "large weight gradients rows at a time, with their updates", pass_tile},
     {"cost", "seconds and workspace of every kernel, measured or by roofline", pass_cost},
     {"remat", "order and recompute until the budget holds", pass_remat},
     {"plan", "an offset in one arena for every byte", pass_plan},

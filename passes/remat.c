@@ -3,7 +3,6 @@
  * The solver (passes/remat/) counts live bytes; the budget is a promise about the arena.  If the
  * packed arena of its schedule is larger than the budget, it is asked again for that much less. */
 #include "instance.h"
-#include <stdlib.h>
 #include <string.h>
 
 enum { TRIES = 6, DEFAULT_MOVES = 1000000 };
@@ -104,53 +103,13 @@ static bool try_minimum(Remat *r, int64_t budget)
     return ok;
 }
 
-typedef struct {
-    Val val;
-    int64_t bytes;
-} Held;
-
-static int larger_first(const void *a, const void *b)
-{
-    const Held *x = a, *y = b;
-    return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : 0;
-}
-
-/* The largest operands of the peak step of the plan tried last. */
-static void describe_peak(const Remat *r, char *out, size_t size)
-{
-    Arena a = {0};
-    const Plan *p = &r->plan;
-    const Graph *g = p->g;
-    Held *live = NEW(&a, Held, g->nvals);
-    size_t n = 0, at = 0;
-    const Step *s = &p->step[p->peak_step];
-    for (uint32_t k = 0; k < s->count; k++) {
-        const Node *node = &g->nodes[g->order[s->first + k].i];
-        for (int i = 0; i < node->nin + node->nout; i++) {
-            Val v = graph_root(g, i < node->nin ? node->in[i] : node->out[i - node->nin]);
-            if (v.i && p->offset[v.i] >= 0)
-                live[n++] = (Held){v, type_bytes(val_type(g, v))};
-        }
-        if (n + 64 > g->nvals)
-            break;
-    }
-    qsort(live, n, sizeof *live, larger_first);
-    *out = 0;
-    for (size_t i = 0; i < n && i < 4 && at < size; i++)
-        at += (size_t)snprintf(out + at, size - at, "%s%%%s (%lld bytes)", i ? ", " : "",
-                               g->vals[live[i].val.i].name, (long long)live[i].bytes);
-    arena_free(&a);
-}
-
 static bool infeasible(Remat *r, int64_t budget)
 {
-    char held[400];
-    describe_peak(r, held, sizeof held);
     return fail_status(r->cx->diag, EXIT_INFEASIBLE,
                        "budget of %lld bytes cannot be met: the smallest known to be feasible is "
-                       "%lld bytes, of which %lld are parameters, state and data; the peak holds %s",
+                       "%lld bytes: %s",
                        (long long)budget, (long long)r->cx->info->plan.min_feasible_bytes,
-                       (long long)r->in.inst.persistent, held);
+                       plan_describe_peak(&r->plan, r->cx->info, r->cx->tmp));
 }
 
 static bool search(Remat *r, int64_t budget)
@@ -169,19 +128,35 @@ static bool search(Remat *r, int64_t budget)
     return r->plan.arena_bytes <= budget || infeasible(r, budget);
 }
 
+/* The step that keeps everything has its gradients whole. */
+static bool place_whole(Graph *g, const StepInfo *info, Plan *p, PassCtx *cx)
+{
+    Snapshot tiled = graph_snapshot(g, cx->tmp);
+    StepInfo whole = *info;
+    if (info->cost) {
+        whole.cost = NEW(cx->tmp, StepCost, g->nnodes);
+        memcpy(whole.cost, info->cost, g->nnodes * sizeof *whole.cost);
+    }
+    graph_untile(g, whole.cost);
+    bool ok = plan_place(g, &whole, p, cx->tmp, cx->diag);
+    graph_restore(g, &tiled);
+    return ok;
+}
+
 bool pass_remat(Graph *g, PassCtx *cx)
 {
     StepInfo *info = cx->info;
     const StepOptions *o = cx->opt;
     Remat r = {.g = g, .cx = cx};
-    TRY(plan_place(g, info, &r.plan, cx->tmp, cx->diag));
-    info->plan.keep_all_bytes = r.plan.arena_bytes;
-    memcpy(info->plan.keep_all_mem, r.plan.mem, sizeof r.plan.mem);
+    Plan whole;
+    TRY(place_whole(g, info, &whole, cx) && plan_place(g, info, &r.plan, cx->tmp, cx->diag));
+    info->plan.keep_all_bytes = whole.arena_bytes;
+    memcpy(info->plan.keep_all_mem, whole.mem, sizeof whole.mem);
     info->plan.base_ns = r.plan.predicted_ns;
     info->plan.bound_ns = r.plan.predicted_ns;
     int64_t budget = o->budget;
     if (o->budget_fraction > 0)
-        budget = (int64_t)(o->budget_fraction * (double)r.plan.arena_bytes);
+        budget = (int64_t)(o->budget_fraction * (double)whole.arena_bytes);
     info->plan.budget = budget;
     if (budget <= 0 || r.plan.arena_bytes <= budget)
         return true;

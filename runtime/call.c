@@ -30,6 +30,8 @@ bool call_run(const Call *c, Diag *d)
         c->fn(c->op);
         return true;
     }
+    if (c->tiles)
+        return tiles_run(c->tiles, c->op, c->scratch, d);
     if (c->lib)
         return dnnl_run(c->lib, (const void *const *)c->op, c->op[c->nread], c->scratch, d);
     for (int i = 0; i < c->ncopy; i++)
@@ -58,6 +60,7 @@ bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k
     desc->out = *val_type(g, n->out[0]);
     if (k->lib == LIB_MATMUL) {
         desc->matmul = *(const MatmulAttrs *)n->attr;
+        desc->matmul.tile = desc->out.rank == 2 ? k->items : 0;
         return true;
     }
     const ConvAttrs *at = n->attr;

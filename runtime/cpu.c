@@ -104,8 +104,33 @@ static DnnlOp *share_lib(Executor *x, const DnnlDesc *desc, Diag *d)
     return op;
 }
 
+static bool has_scratch(const Plan *p, uint32_t s, int64_t bytes, Diag *d)
+{
+    return bytes <= p->step[s].scratch ||
+           fail_status(d, EXIT_DEVICE,
+                       "plan: %s needs %" PRId64 " bytes of scratch here and has %" PRId64
+                       ": compile for this processor",
+                       node_def(step_node(p, s))->name, bytes, p->step[s].scratch);
+}
+
+static bool bind_tiles(Executor *x, uint32_t s, const Kernel *k, Diag *d)
+{
+    Tiles *t = tiles_make(k, &x->arena);
+    for (int i = 0; i < 2; i++) {
+        TilePart *p = &t->part[i];
+        DnnlDesc desc;
+        if (lib_describe(&desc, x->plan->g, step_node(x->plan, s), &p->product,
+                         x->plan->step[s].choice))
+            p->lib = share_lib(x, &desc, d);
+    }
+    x->call[s].tiles = t;
+    return !d->failed && has_scratch(x->plan, s, tiles_scratch(t), d);
+}
+
 static bool bind_lib(Executor *x, uint32_t s, const Kernel *k, Diag *d)
 {
+    if (k->product)
+        return bind_tiles(x, s, k, d);
     const Plan *p = x->plan;
     const Node *n = step_node(p, s);
     Call *c = &x->call[s];
@@ -118,13 +143,7 @@ static bool bind_lib(Executor *x, uint32_t s, const Kernel *k, Diag *d)
     if (!lib_describe(&desc, p->g, n, k, p->step[s].choice))
         return true;
     c->lib = share_lib(x, &desc, d);
-    if (c->lib && dnnl_scratch_bytes(c->lib) > p->step[s].scratch)
-        return fail_status(d, EXIT_DEVICE,
-                           "plan: %s needs %" PRId64 " bytes of scratch here and "
-                           "has %" PRId64 ": compile for this processor",
-                           node_def(n)->name, dnnl_scratch_bytes(c->lib),
-                           p->step[s].scratch);
-    return !d->failed;
+    return !d->failed && (!c->lib || has_scratch(p, s, dnnl_scratch_bytes(c->lib), d));
 }
 
 /* Lower every step; kernels without a library routine are printed and compiled together. */
@@ -133,8 +152,8 @@ static bool prepare(Executor *x, const ExecOptions *opt, Diag *d)
     const Plan *p = x->plan;
     Arena tmp = {0};
     bool *live = plan_live_out(p->g, &tmp), ok = true;
-    Kernel **text = NEW(&tmp, Kernel *, p->nstep + 1);
-    uint32_t *step_of = NEW(&tmp, uint32_t, p->nstep + 1);
+    Kernel **text = NEW(&tmp, Kernel *, 4 * p->nstep + 1);
+    KernelFn ***user = NEW(&tmp, KernelFn **, 4 * p->nstep + 1);
     int ntext = 0;
     for (uint32_t s = 0; s < p->nstep && ok; s++) {
         Kernel *k = NEW(&tmp, Kernel, 1);
@@ -143,15 +162,17 @@ static bool prepare(Executor *x, const ExecOptions *opt, Diag *d)
         ok = plan_step_kernel(p, s, &tmp, live, k, x->vals[s], &x->call[s].nread, &nwrite,
                               d) &&
              bind_step(x, s, nwrite, d) && bind_lib(x, s, k, d);
-        if (ok && !x->call[s].lib && !x->call[s].copy) {
+        if (ok && x->call[s].tiles) {
+            ntext += tiles_texts(x->call[s].tiles, text + ntext, user + ntext);
+        } else if (ok && !x->call[s].lib && !x->call[s].copy) {
             text[ntext] = k;
-            step_of[ntext++] = s;
+            user[ntext++] = &x->call[s].fn;
         }
     }
     KernelFn **fn = NEW(&tmp, KernelFn *, ntext + 1);
     ok = ok && kernels_load(text, ntext, opt->cache_dir, fn, &x->dl, d);
     for (int i = 0; i < ntext && ok; i++)
-        x->call[step_of[i]].fn = fn[i];
+        *user[i] = fn[i];
     arena_free(&tmp);
     return ok;
 }

@@ -201,6 +201,8 @@ static void describe_matmul(Problem *p, const DnnlDesc *d)
     *la = layout_matrix(a, d->matmul.ta, batch);
     *lb = layout_matrix(b, d->matmul.tb, batch);
     *lc = layout_matrix(&d->out, false, batch);
+    if (batch == 0 && d->matmul.tile > 0)
+        la->dim[0] = lc->dim[0] = d->matmul.tile;
     bool same = true, single = true;
     for (int i = 0; i < batch; i++) {
         same &= la->dim[i] == lb->dim[i];

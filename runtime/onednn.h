@@ -27,7 +27,7 @@ typedef struct {
     int nin;
     Type in[3]; /* dt DT_NONE: absent (bias) */
     Type out;
-    MatmulAttrs matmul;
+    MatmulAttrs matmul; /* tile: rows of a 2-D product to make, 0: all */
     ConvAttrs conv;
     DnnlChoice choice;
 } DnnlDesc;

@@ -80,19 +80,20 @@ void profile_close(Profile *p)
 
 /* ---- settling a round -------------------------------------------------- */
 
-/* The routine for an item's kernel, made once per description. */
-static bool find_routine(Profile *p, Item *it, int64_t room, Diag *d)
+/* The routine for an item's kernel k, or a part of it, made once per description. */
+static bool find_routine(Profile *p, const Item *it, const Kernel *k, int64_t room,
+                         int *routine, Diag *d)
 {
     DnnlDesc desc;
-    it->routine = -1;
-    if (!lib_describe(&desc, it->g, &it->g->nodes[it->nodes[0].i], it->k, 0))
+    *routine = -1;
+    if (!lib_describe(&desc, it->g, &it->g->nodes[it->nodes[0].i], k, 0))
         return true;
     for (uint32_t i = 0; i < p->nroutine; i++)
         if (memcmp(&p->routine[i].desc, &desc, sizeof desc) == 0) {
-            it->routine = (int)i;
+            *routine = (int)i;
             return true;
         }
-    it->routine = (int)p->nroutine;
+    *routine = (int)p->nroutine;
     p->routine =
         arena_grow(&p->arena, p->routine, p->nroutine, &p->croutine, sizeof *p->routine);
     Routine *r = &p->routine[p->nroutine++];
@@ -100,6 +101,18 @@ static bool find_routine(Profile *p, Item *it, int64_t room, Diag *d)
     r->op = choose_routine(&desc, room, d);
     r->choice = desc.choice;
     return !d->failed;
+}
+
+static bool find_routines(Profile *p, Item *it, int64_t room, Diag *d)
+{
+    TRY(find_routine(p, it, it->k, room, &it->routine, d));
+    it->tiles = it->k->product ? tiles_make(it->k, &p->arena) : NULL;
+    for (int i = 0; it->tiles && i < 2; i++) {
+        int r;
+        TRY(find_routine(p, it, &it->tiles->part[i].product, room, &r, d));
+        it->tiles->part[i].lib = r < 0 ? NULL : p->routine[r].op;
+    }
+    return true;
 }
 
 static DnnlOp *item_op(const Profile *p, const Item *it)
@@ -115,6 +128,8 @@ static bool has_text(const Profile *p, const Item *it)
 static int64_t item_scratch(const Profile *p, const Item *it)
 {
     DnnlOp *op = item_op(p, it);
+    if (it->tiles)
+        return tiles_scratch(it->tiles);
     return op ? dnnl_scratch_bytes(op) : 0;
 }
 
@@ -131,6 +146,7 @@ static bool sign(Profile *p, Item *it, Diag *d)
         XXH3_128bits_update(h, &p->routine[it->routine].desc, sizeof(DnnlDesc));
         XXH3_128bits_update(h, &p->routine[it->routine].choice, sizeof(DnnlChoice));
     }
+    XXH3_128bits_update(h, &it->k->tile, sizeof it->k->tile);
     XXH3_128bits_update(h, &p->opt.threads, sizeof p->opt.threads);
     for (int i = 0; i < it->nread + it->nwrite; i++) {
         int64_t o[] = {it->o[i].bytes, it->o[i].hot, it->o[i].alias};
@@ -155,17 +171,22 @@ static double estimate(const Item *it)
 /* All texts of the round at once: the executor will want the same set. */
 static bool compile_round(Profile *p, void **dl, Diag *d)
 {
-    Kernel **k = NEW(&p->arena, Kernel *, p->nitem + 1);
-    KernelFn **fn = NEW(&p->arena, KernelFn *, p->nitem + 1);
+    Kernel **k = NEW(&p->arena, Kernel *, 4 * p->nitem + 1);
+    KernelFn **fn = NEW(&p->arena, KernelFn *, 4 * p->nitem + 1);
+    KernelFn ***user = NEW(&p->arena, KernelFn **, 4 * p->nitem + 1);
     int n = 0;
-    for (uint32_t i = 0; i < p->nitem; i++)
-        if (has_text(p, &p->item[i]))
-            k[n++] = (Kernel *)(uintptr_t)p->item[i].k;
+    for (uint32_t i = 0; i < p->nitem; i++) {
+        Item *it = &p->item[i];
+        if (it->tiles) {
+            n += tiles_texts(it->tiles, k + n, user + n);
+        } else if (has_text(p, it)) {
+            k[n] = (Kernel *)(uintptr_t)it->k;
+            user[n++] = &it->fn;
+        }
+    }
     TRY(kernels_load(k, n, p->opt.cache_dir, fn, dl, d));
-    n = 0;
-    for (uint32_t i = 0; i < p->nitem; i++)
-        if (has_text(p, &p->item[i]))
-            p->item[i].fn = fn[n++];
+    for (int i = 0; i < n; i++)
+        *user[i] = fn[i];
     return true;
 }
 
@@ -174,6 +195,7 @@ static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
     int n = it->nread + it->nwrite;
     Call c = {.fn = it->fn,
               .lib = item_op(p, it),
+              .tiles = it->tiles,
               .nread = it->nread,
               .op = NEW(&p->arena, void *, n + 1)};
     if (it->k->lib == LIB_CONCAT) {
@@ -272,7 +294,7 @@ static bool settle(Profile *p, Diag *d)
     replay(p->item, p->nitem);
     int64_t room = schedule_bytes(p->item, p->nitem) / SCRATCH_SHARE;
     for (uint32_t i = 0; i < p->nitem && ok; i++)
-        ok = find_routine(p, &p->item[i], room, d) && sign(p, &p->item[i], d);
+        ok = find_routines(p, &p->item[i], room, d) && sign(p, &p->item[i], d);
     const Unknown *u = ok ? unknown_signatures(p, &n) : NULL;
     if (n > 0 && p->opt.time_limit >= 0)
         ok = compile_round(p, &dl, d) && measure_unknown(p, u, n, d);

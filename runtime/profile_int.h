@@ -43,6 +43,7 @@ typedef struct {
     int nread, nwrite;
     MeasureOperand *o;
     int routine; /* -1: none */
+    Tiles *tiles;
     uint32_t entry;
     double estimate; /* ns */
     KernelFn *fn;

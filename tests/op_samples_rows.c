@@ -118,7 +118,7 @@ static void reduce(Sample *s)
 static void matmul(Sample *s)
 {
     Type batch = sample_shape(s, 0, 2), a = batch, b = sample_narrower(s, batch);
-    MatmulAttrs at = {sample_chance(s, 50), sample_chance(s, 50)};
+    MatmulAttrs at = {.ta = sample_chance(s, 50), .tb = sample_chance(s, 50)};
     int64_t m = sample_extent(s), n = sample_extent(s), k = sample_extent(s);
     a.dim[a.rank++] = at.ta ? k : m;
     a.dim[a.rank++] = at.ta ? m : k;

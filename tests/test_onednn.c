@@ -187,7 +187,7 @@ static void fill_matmul(DnnlDesc *d, const Case *c)
     d->out.dim[d->out.rank++] = m;
     d->out.dim[d->out.rank++] = n;
     d->nin = 2;
-    d->matmul = (MatmulAttrs){c->ta, c->tb};
+    d->matmul = (MatmulAttrs){.ta = c->ta, .tb = c->tb};
 }
 
 static void fill_conv(DnnlDesc *d, const Case *c, LibOp op)

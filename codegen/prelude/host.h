@@ -36,10 +36,11 @@ typedef struct {
     int64_t dim[8], offset; /* bytes from the start of the arena */
 } CkcValue;
 
-/* y[batch][m][n] = op(a) op(b), row-major; strides between batches in elements, 0: shared. */
+/* y[batch][m][n] = op(a) op(b), row-major; a's rows lie lda elements apart; strides between batches
+ * in elements, 0: shared. */
 typedef struct {
     const char *type;
-    int64_t m, n, k;
+    int64_t m, n, k, lda;
     int ta, tb;
     int64_t batch, stride_a, stride_b;
 } CkcGemm;
@@ -69,10 +70,10 @@ static bool ckc_check(Ckc *c, int status, const char *what)
 }
 
 static bool ckc_layout(Ckc *c, cublasLtMatrixLayout_t *l, cudaDataType_t type, int64_t rows,
-                       int64_t cols, int64_t batch, int64_t stride)
+                       int64_t cols, int64_t ld, int64_t batch, int64_t stride)
 {
     int32_t count = (int32_t)batch;
-    return ckc_check(c, cublasLtMatrixLayoutCreate(l, type, (uint64_t)rows, (uint64_t)cols, rows),
+    return ckc_check(c, cublasLtMatrixLayoutCreate(l, type, (uint64_t)rows, (uint64_t)cols, ld),
                      "cublasLtMatrixLayoutCreate") &&
            ckc_check(c, cublasLtMatrixLayoutSetAttribute(*l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
                                                          &count, sizeof count), "batch count") &&
@@ -132,11 +133,12 @@ static bool ckc_gemm_plan(Ckc *c, const CkcGemm *s)
            ckc_check(c, cublasLtMatmulDescSetAttribute(g->op, CUBLASLT_MATMUL_DESC_TRANSB,
                                                        &second, sizeof second),
                      "transposition") &&
-           ckc_layout(c, &g->b, type, s->tb ? s->k : s->n, s->tb ? s->n : s->k, s->batch,
-                      s->stride_b) &&
-           ckc_layout(c, &g->a, type, s->ta ? s->m : s->k, s->ta ? s->k : s->m, s->batch,
+           ckc_layout(c, &g->b, type, s->tb ? s->k : s->n, s->tb ? s->n : s->k,
+                      s->tb ? s->k : s->n, s->batch, s->stride_b) &&
+           ckc_layout(c, &g->a, type, s->ta ? s->m : s->k, s->ta ? s->k : s->m, s->lda, s->batch,
                       s->stride_a) &&
-           ckc_layout(c, &g->y, type, s->n, s->m, s->batch, s->m * s->n) && ckc_choose(c, g);
+           ckc_layout(c, &g->y, type, s->n, s->m, s->n, s->batch, s->m * s->n) &&
+           ckc_choose(c, g);
 }
 
 static inline bool ckc_gemm(Ckc *c, int index, int64_t a, int64_t b, int64_t y)

@@ -3,7 +3,8 @@
 #include "../kernel_math.h"
 
 static const AttrDef matmul_attrs[] = {ATTR(MatmulAttrs, ta, AT_I64, 0),
-                                       ATTR(MatmulAttrs, tb, AT_I64, 0)};
+                                       ATTR(MatmulAttrs, tb, AT_I64, 0),
+                                       ATTR(MatmulAttrs, tile, AT_I64, 0)};
 
 static bool matmul_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -14,6 +15,8 @@ static bool matmul_infer(const Graph *g, const Node *n, Type *out, Diag *d)
         return fail(d, "matmul: operands %s and %s", type_str(a, sa), type_str(b, sb));
     int64_t m = a->dim[a->rank - (at->ta ? 1 : 2)], ka = a->dim[a->rank - (at->ta ? 2 : 1)];
     int64_t kb = b->dim[b->rank - (at->tb ? 1 : 2)], c = b->dim[b->rank - (at->tb ? 2 : 1)];
+    if (at->tile < 0)
+        return fail(d, "matmul: tile of %lld rows", (long long)at->tile);
     if (ka != kb)
         return fail(d, "matmul: inner dimensions %lld and %lld differ", (long long)ka,
                     (long long)kb);
@@ -87,5 +90,5 @@ static bool matmul_grad(Grad *gr, const Node *n)
 }
 
 const OpDef op_matmul = {.name = "matmul", .min_in = 2, .max_in = 2, .nout = 1,
-                         .attrs = matmul_attrs, .nattrs = 2, .attr_size = sizeof(MatmulAttrs),
+                         .attrs = matmul_attrs, .nattrs = 3, .attr_size = sizeof(MatmulAttrs),
                          .infer = matmul_infer, .grad = matmul_grad, .lower = matmul_lower};

@@ -1,0 +1,142 @@
+/* tile.c -- kernels of a matrix product and of what is done with its elements, rows at a time.
+ *
+ * The gradient of a large weight is needed once, element by element, by the update of the weight.
+ * Made a few rows at a time and used at once it takes the memory of these rows and stays in the
+ * caches.  The rest of the group is merged as ever (kernel_of); here its operands are put behind
+ * the product's, and its space is flattened, so that rows are a range of it. */
+#include "attrs.h"
+#include "kernel.h"
+#include <string.h>
+
+/* Is every operand accessed in one way only? */
+static bool one_way(const Kernel *k)
+{
+    int64_t *stride = NEW(k->arena, int64_t, k->noperands + 1);
+    memset(stride, -1, (size_t)k->noperands * sizeof *stride);
+    for (uint32_t i = 0; i < k->nins; i++) {
+        const KInst *in = &k->ins[i];
+        if (in->kind != K_LOAD && in->kind != K_STORE)
+            continue;
+        if (stride[in->operand] >= 0 && stride[in->operand] != in->stride[0])
+            return false;
+        stride[in->operand] = in->stride[0];
+    }
+    return true;
+}
+
+/* Over the whole space, every access steps through its operand element by element, or stays. */
+static bool flatten(Kernel *k, int64_t count)
+{
+    int64_t space = 1;
+    for (int d = 0; d < k->rank; d++)
+        space *= k->extent[d];
+    if (k->body || k->lib || k->product || k->red || space != count)
+        return false;
+    for (uint32_t i = 0; i < k->nins; i++) {
+        KInst *in = &k->ins[i];
+        bool plain = true, still = true;
+        if (in->kind == K_CONST || in->kind == K_EXPR)
+            continue;
+        int64_t step = 1;
+        for (int d = k->rank; d-- > 0; step *= k->extent[d]) {
+            plain &= in->stride[d] == step || k->extent[d] == 1;
+            still &= in->stride[d] == 0 || k->extent[d] == 1;
+        }
+        if (in->offset || !(plain || (still && in->kind == K_LOAD)) ||
+            (in->kind != K_LOAD && in->kind != K_STORE))
+            return false;
+        memset(in->stride, 0, sizeof in->stride);
+        in->stride[0] = plain;
+    }
+    memset(k->extent, 0, sizeof k->extent);
+    k->rank = 1;
+    k->extent[0] = count;
+    return one_way(k);
+}
+
+/* Number the operands anew: the factors, other reads, writes, the product. */
+static bool renumber(Kernel *k, const Node *product, Val *vals, int *nread, int nwrite,
+                     const Graph *g)
+{
+    int n = *nread + nwrite, *map = NEW(k->arena, int, n + 1), at = 2;
+    DType *dt = NEW(k->arena, DType, n + 3);
+    Val *old = NEW(k->arena, Val, n + 1), factor[2];
+    memcpy(old, vals, (size_t)n * sizeof *old);
+    for (int i = 0; i < 2; i++) {
+        factor[i] = vals[i] = graph_root(g, product->in[i]);
+        dt[i] = val_type(g, vals[i])->dt;
+    }
+    bool reads = false;
+    for (int i = 0; i < n; i++) {
+        bool made = old[i].i == product->out[0].i;
+        if (old[i].i == factor[0].i || old[i].i == factor[1].i || (made && i >= *nread))
+            return false; /* overwritten too early, or needed afterwards */
+        reads |= made;
+        map[i] = made ? n + 1 : at;
+        if (!made) {
+            dt[at] = k->operand[i];
+            vals[at++] = old[i];
+        }
+    }
+    dt[n + 1] = val_type(g, product->out[0])->dt;
+    for (uint32_t i = 0; i < k->nins; i++)
+        if (k->ins[i].kind == K_LOAD || k->ins[i].kind == K_STORE)
+            k->ins[i].operand = map[k->ins[i].operand];
+    k->operand = dt;
+    k->noperands = n + 2;
+    *nread += 1; /* two factors, but the product has no memory */
+    return reads;
+}
+
+bool kernel_in_tiles(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
+                     const bool *live_out, Val *vals, int *nread, int *nwrite, Diag *d)
+{
+    const Node *first = &g->nodes[nodes[0].i];
+    const Type *y = val_type(g, first->out[0]);
+    Kernel *product = NEW(a, Kernel, 1);
+    k_init(product, a, g, first);
+    TRY(kernel_of(k, a, g, nodes + 1, n - 1, live_out, vals, nread, nwrite, d));
+    bool ok = node_def(first)->lower(product, g, first) && y->rank == 2 && type_count(y) > 0 &&
+              type_count(val_type(g, first->in[0])) > 0 &&
+              !live_out[first->out[0].i] && flatten(k, type_count(y)) &&
+              renumber(k, first, vals, nread, *nwrite, g);
+    if (!ok)
+        return d ? fail(d, "%s does not fit its kernel group", node_def(first)->name) : false;
+    int64_t tile = ((const MatmulAttrs *)first->attr)->tile;
+    k->product = product;
+    k->rows = y->dim[0];
+    k->tile = tile > 0 && tile < k->rows ? tile : k->rows;
+    k->flops += product->flops;
+    return true;
+}
+
+void kernel_tile(const Kernel *k, int64_t rows, Kernel *product, Kernel *rest)
+{
+    *product = *k->product;
+    product->items = rows;
+    product->flops *= (double)rows / (double)k->rows;
+    *rest = *k;
+    rest->product = NULL;
+    rest->rows = rest->tile = 0;
+    rest->extent[0] = k->extent[0] / k->rows * rows;
+    rest->flops -= k->product->flops;
+    rest->flops *= (double)rows / (double)k->rows;
+}
+
+int64_t kernel_tile_bytes(const Kernel *k)
+{
+    return k->product ? k->extent[0] / k->rows * k->tile * dtype_size[k->product->operand[2]] : 0;
+}
+
+int64_t kernel_row_bytes(const Kernel *k, int operand)
+{
+    int64_t size = dtype_size[k->operand[operand]];
+    if (operand < 2)
+        return operand == 0 ? k->product->p[3] * size : 0; /* step of a from row to row */
+    for (uint32_t i = 0; i < k->nins && operand < k->noperands - 1; i++) {
+        const KInst *in = &k->ins[i];
+        if ((in->kind == K_LOAD || in->kind == K_STORE) && in->operand == operand && in->stride[0])
+            return k->extent[0] / k->rows * size;
+    }
+    return 0;
+}

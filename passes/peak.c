@@ -1,0 +1,155 @@
+/* peak.c -- what holds the bytes at the peak of a plan, for messages.
+ *
+ * Lifetimes are read off the plan itself: a computed value is held from the step that makes it to
+ * the last that reads it; sources always.  Values that share their bytes at the peak count once. */
+#include "instance.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHOWN = 4 };
+
+typedef struct {
+    Val val; /* {0}: workspace of the step */
+    int64_t bytes, at;
+    MemKind kind;
+} Held;
+
+typedef struct {
+    const Graph *g;
+    const Plan *p;
+    int32_t *from, *to; /* per value: steps; from -1: no memory of its own */
+} Life;
+
+static bool find_life(Life *l, Arena *tmp, Diag *d)
+{
+    const Graph *g = l->g;
+    bool *live = plan_live_out(g, tmp);
+    memset(l->from, -1, g->nvals * sizeof *l->from);
+    for (uint32_t s = 0; s < l->p->nstep; s++) {
+        Arena a = {0};
+        Kernel k;
+        int nread, nwrite, cap = 1;
+        for (uint32_t i = 0; i < l->p->step[s].count; i++) {
+            const Node *n = &g->nodes[g->order[l->p->step[s].first + i].i];
+            cap += n->nin + n->nout;
+        }
+        Val *vals = NEW(&a, Val, cap);
+        bool ok = plan_step_kernel(l->p, s, &a, live, &k, vals, &nread, &nwrite, d);
+        for (int i = 0; ok && i < nread + nwrite; i++) {
+            if (i >= nread)
+                l->from[vals[i].i] = (int32_t)s;
+            l->to[vals[i].i] = (int32_t)s;
+        }
+        arena_free(&a);
+        TRY(ok);
+    }
+    for (uint32_t i = 0; i < g->nout; i++)
+        l->to[graph_root(g, g->out[i]).i] = (int32_t)l->p->nstep;
+    return true;
+}
+
+/* In order of size; of equal bytes in one place the first counts. */
+static int larger_first(const void *a, const void *b)
+{
+    const Held *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    if (x->at != y->at)
+        return x->at < y->at ? -1 : 1;
+    return x->val.i < y->val.i ? -1 : x->val.i > y->val.i;
+}
+
+static MemKind kind_of(const Graph *g, const StepInfo *info, uint32_t v)
+{
+    for (uint32_t i = 0; i < info->ntrained; i++) {
+        const Trained *t = &info->trained[i];
+        if (graph_root(g, t->grad).i == v)
+            return MEM_GRAD;
+        if (t->state[0].i == v || t->state[1].i == v)
+            return MEM_OPTIMIZER;
+    }
+    ValKind k = g->vals[v].kind;
+    return k == VAL_TEMP    ? MEM_ACTIVATION
+           : k == VAL_PARAM ? MEM_PARAM
+           : k == VAL_STATE ? MEM_STATE
+                            : MEM_DATA;
+}
+
+/* Everything held at the peak, the largest first. */
+static bool find_held(const Plan *p, const StepInfo *info, Held *held, uint32_t *n, Arena *tmp,
+                      Diag *d)
+{
+    const Graph *g = p->g;
+    int32_t peak = (int32_t)p->peak_step;
+    Life l = {g, p, NEW(tmp, int32_t, g->nvals), NEW(tmp, int32_t, g->nvals)};
+    uint32_t all = 0;
+    TRY(find_life(&l, tmp, d));
+    for (uint32_t v = 1; v < g->nvals; v++) {
+        bool source = g->vals[v].kind != VAL_TEMP;
+        bool here = source || (l.from[v] >= 0 && l.from[v] <= peak && l.to[v] >= peak);
+        if (here && p->offset[v] >= 0)
+            held[all++] = (Held){{v}, type_bytes(&g->vals[v].type), p->offset[v],
+                                 kind_of(g, info, v)};
+    }
+    const Step *s = &p->step[peak];
+    if (s->scratch)
+        held[all++] = (Held){{0}, s->scratch, s->scratch_offset, MEM_WORKSPACE};
+    qsort(held, all, sizeof *held, larger_first);
+    *n = 0;
+    for (uint32_t i = 0; i < all; i++)
+        if (*n == 0 || held[*n - 1].at != held[i].at || held[*n - 1].bytes != held[i].bytes)
+            held[(*n)++] = held[i];
+    return true;
+}
+
+static void show(FILE *f, const Graph *g, const Held *h)
+{
+    const Node *n = graph_def(g, h->val);
+    if (!h->val.i)
+        fprintf(f, "workspace");
+    else
+        fprintf(f, "%%%s", g->vals[h->val.i].name);
+    fprintf(f, " (%s", h->val.i ? mem_kind_name[h->kind] : "of its routine");
+    if (n)
+        fprintf(f, " of %s%s%s%s", node_def(n)->name, n->name ? " '" : "", n->name ? n->name : "",
+                n->name ? "'" : "");
+    fprintf(f, ", %lld bytes)", (long long)h->bytes);
+}
+
+/* The largest of those that are there in every step, or of the others. */
+static void show_largest(FILE *f, const Graph *g, const Held *held, uint32_t n, bool always)
+{
+    for (uint32_t i = 0, shown = 0; i < n && shown < SHOWN; i++)
+        if ((held[i].val.i && g->vals[held[i].val.i].kind != VAL_TEMP) == always) {
+            fputs(shown++ ? ", " : " ", f);
+            show(f, g, &held[i]);
+        }
+}
+
+char *plan_describe_peak(const Plan *p, const StepInfo *info, Arena *a)
+{
+    Diag d = {0};
+    char *text = NULL;
+    size_t size = 0;
+    uint32_t n = 0;
+    const Graph *g = p->g;
+    Held *held = NEW(a, Held, g->nvals + 1);
+    FILE *f = open_memstream(&text, &size);
+    if (!f || !find_held(p, info, held, &n, a, &d))
+        n = 0;
+    if (f) {
+        const Node *step = &g->nodes[g->order[p->step[p->peak_step].first].i];
+        for (int k = 0, some = 0; k < MEM_KINDS; k++)
+            if (p->mem[k])
+                fprintf(f, "%s%s %lld", some++ ? ", " : "", mem_kind_name[k],
+                        (long long)p->mem[k]);
+        fprintf(f, "; always there:");
+        show_largest(f, g, held, n, true);
+        fprintf(f, "; at the peak, in %s:", node_def(step)->name);
+        show_largest(f, g, held, n, false);
+        fclose(f);
+    }
+    char *copy = arena_strndup(a, text ? text : "", text ? size : 0);
+    free(text);
+    return copy;
+}

@@ -1,0 +1,189 @@
+/* tile.c -- large weight gradients in tiles of rows, each followed at once by its part of the update.
+ *
+ * A weight gradient that is a matrix product and goes into one update, directly or through
+ * pointwise operators, becomes one kernel with it (ir/tile.c): the gradient has no memory but for
+ * a tile.  A fixed rule of shapes, so that every budget computes the same: a gradient as large as
+ * MIN_BYTES or larger, in tiles of half that size.  Gradients that someone else reads, such as
+ * those the user wants to see, stay whole. */
+#include "../ir/attrs.h"
+#include "instance.h"
+
+enum {
+    MIN_BYTES = 8 << 20, /* smaller ones rarely decide a peak */
+    ROW_UNIT = 16,       /* rows of a tile: multiples keep every operand aligned */
+    MAX_MEMBERS = 8,
+};
+
+typedef struct {
+    Graph *g;
+    const uint32_t *uses;
+    int64_t min_bytes;
+    const Node *update;
+    NodeId product, member[MAX_MEMBERS]; /* members: the pointwise ones and the update */
+    int n;
+    bool full; /* there are more */
+} Tile;
+
+static bool reads(const Node *n, Val v)
+{
+    for (int i = 0; i < n->nin; i++)
+        if (n->in[i].i == v.i)
+            return true;
+    return false;
+}
+
+/* Can the node run as late as the update?  Only the update's own states may be read. */
+static bool may_wait(const Tile *t, const Node *n, bool own)
+{
+    for (int i = 0; i < n->nin; i++) {
+        Val r = graph_root(t->g, n->in[i]);
+        bool state = t->g->vals[r.i].kind == VAL_PARAM || t->g->vals[r.i].kind == VAL_STATE;
+        if (state && !(own && reads(t->update, r)))
+            return false;
+    }
+    return true;
+}
+
+static bool is_product(const Tile *t, const Node *n)
+{
+    const Type *y = val_type(t->g, n->out[0]);
+    return n->op == OP_matmul && y->rank == 2 && type_bytes(y) >= t->min_bytes &&
+           may_wait(t, n, false);
+}
+
+static bool is_elementwise(const Tile *t, const Node *n)
+{
+    unsigned traits = node_def(n)->traits;
+    return (traits & (OPT_POINTWISE | OPT_VIEW)) && !(traits & OPT_RANDOM) && may_wait(t, n, true);
+}
+
+/* v and what it is computed from, as far as nobody else reads it; behind what they read. */
+static void collect(Tile *t, Val v)
+{
+    NodeId id = t->g->vals[v.i].def;
+    const Node *n = &t->g->nodes[id.i];
+    if (!id.i || t->uses[v.i] != 1)
+        return;
+    if (is_product(t, n) && !t->product.i) {
+        t->product = id;
+    } else if (is_elementwise(t, n)) {
+        for (int i = 0; i < n->nin; i++)
+            collect(t, n->in[i]);
+        t->full |= t->n == MAX_MEMBERS - 1;
+        if (!t->full)
+            t->member[t->n++] = id;
+    }
+}
+
+static bool is_member(const Tile *t, NodeId id)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->member[i].i == id.i)
+            return true;
+    return id.i == t->product.i;
+}
+
+/* Groups stay whole: which the fusion pass made, and the new one. */
+static bool splits_group(const Tile *t)
+{
+    const Graph *g = t->g;
+    for (uint32_t k = 0; k < g->norder; k++)
+        for (int i = 0; i < t->n; i++) {
+            uint32_t group = g->nodes[t->member[i].i].group;
+            if (group && g->nodes[g->order[k].i].group == group && !is_member(t, g->order[k]))
+                return true;
+        }
+    return false;
+}
+
+static bool is_kernel(const Tile *t, Arena *tmp)
+{
+    NodeId id[MAX_MEMBERS + 1] = {t->product};
+    int nread, nwrite, cap = 3;
+    Kernel k;
+    for (int i = 0; i < t->n; i++) {
+        const Node *n = &t->g->nodes[t->member[i].i];
+        id[i + 1] = t->member[i];
+        cap += n->nin + n->nout;
+    }
+    bool *live = NEW(tmp, bool, t->g->nvals);
+    for (int i = 0; i < t->update->nout; i++)
+        live[t->update->out[i].i] = true;
+    return kernel_in_tiles(&k, tmp, t->g, id, t->n + 1, live, NEW(tmp, Val, cap), &nread,
+                           &nwrite, NULL);
+}
+
+static void set_tile(Tile *t)
+{
+    Node *n = &t->g->nodes[t->product.i];
+    const Type *y = val_type(t->g, n->out[0]);
+    int64_t rows = t->min_bytes / 2 / (type_bytes(y) / y->dim[0]) / ROW_UNIT * ROW_UNIT;
+    ((MatmulAttrs *)n->attr)->tile = rows > ROW_UNIT ? rows : ROW_UNIT;
+    n->group = ++t->g->ngroups;
+    for (int i = 0; i < t->n; i++)
+        t->g->nodes[t->member[i].i].group = n->group;
+}
+
+/* The product and the pointwise operators move up to the update. */
+static void gather(Tile *t, Arena *tmp)
+{
+    Graph *g = t->g;
+    NodeId *order = NEW(tmp, NodeId, g->norder + 1);
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < g->norder; k++) {
+        NodeId id = g->order[k];
+        if (id.i == t->member[t->n - 1].i) {
+            order[n++] = t->product;
+            for (int i = 0; i < t->n; i++)
+                order[n++] = t->member[i];
+        } else if (!is_member(t, id)) {
+            order[n++] = id;
+        }
+    }
+    for (uint32_t k = 0; k < n; k++)
+        g->order[k] = order[k];
+}
+
+static bool tile_update(Tile *t, NodeId update, Arena *tmp)
+{
+    t->update = &t->g->nodes[update.i];
+    t->product.i = 0;
+    t->n = 0;
+    t->full = false;
+    collect(t, t->update->in[1]); /* the gradient */
+    t->member[t->n++] = update;
+    if (!t->product.i || t->full || splits_group(t) || !is_kernel(t, tmp))
+        return false;
+    set_tile(t);
+    gather(t, tmp);
+    return true;
+}
+
+bool pass_tile(Graph *g, PassCtx *cx)
+{
+    Tile t = {.g = g, .uses = graph_uses(g, cx->tmp),
+              .min_bytes = cx->opt->tile_bytes ? cx->opt->tile_bytes : MIN_BYTES};
+    for (uint32_t i = 0; i < g->nupdate; i++) {
+        NodeId id = g->vals[g->update[i].value.i].def;
+        bool once = id.i && (node_def(&g->nodes[id.i])->traits & OPT_ONCE);
+        if (once && g->vals[g->update[i].state.i].kind == VAL_PARAM)
+            cx->changed |= tile_update(&t, id, cx->tmp);
+    }
+    return true;
+}
+
+void graph_untile(Graph *g, StepCost *cost)
+{
+    for (uint32_t k = 0; k < g->norder; k++) {
+        NodeId id = g->order[k];
+        Node *n = &g->nodes[id.i];
+        if (n->op != OP_matmul || !n->group)
+            continue;
+        const Type *y = val_type(g, n->out[0]);
+        int64_t tile = ((const MatmulAttrs *)n->attr)->tile;
+        n->group = 0;
+        if (cost && tile > 0)
+            cost[id.i].scratch -= plan_align(type_bytes(y) / y->dim[0] *
+                                             (tile < y->dim[0] ? tile : y->dim[0]));
+    }
+}
