@@ -9,65 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "imported.h"
 #include "onnx_builder.h"
-
-typedef struct {
-    Arena arena;
-    Diag d;
-    Graph g;
-    OnnxModel *m;
-    bool ok;
-} Imported;
-
-static Imported import_file(const char *path)
-{
-    Imported r = {.m = NULL};
-    r.m = onnx_open(path, &r.d);
-    r.ok = r.m != NULL;
-    return r;
-}
-
-/* The graph points at its arena and diagnostic, which must stay where they are. */
-static bool build_graph(Imported *r, const OnnxOptions *opt)
-{
-    graph_init(&r->g, &r->arena, &r->d);
-    r->ok = r->m && onnx_import(r->m, opt, &r->g, &r->d) && graph_verify(&r->g, &r->d);
-    return r->ok;
-}
-
-static void release(Imported *r)
-{
-    onnx_close(r->m);
-    arena_free(&r->arena);
-}
-
-static const char *shared(Arena *a, const char *name)
-{
-    const char *path = shared_path(name);
-    return path ? arena_strndup(a, path, strlen(path)) : NULL;
-}
-
-/* ---- models packed here ------------------------------------------------- */
-
-static char folder[64];
-
-static void make_folder(void)
-{
-    strcpy(folder, "/tmp/ckc-test-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-static void remove_folder(void)
-{
-    char command[200];
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
-}
-
-static const char *in_folder(Arena *a, const char *name)
-{
-    return arena_printf(a, "%s/%s", folder, name);
-}
 
 /* ---- hostile files ------------------------------------------------------ */
 

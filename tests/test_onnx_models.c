@@ -10,64 +10,8 @@
 #include <unistd.h>
 
 #include "ir/file.h"
-#include "ir/onnx/onnx.h"
+#include "imported.h"
 #include "runtime/data.h"
-
-typedef struct {
-    Arena arena;
-    Diag d;
-    Graph g;
-    OnnxModel *m;
-    bool ok;
-} Imported;
-
-static Imported import_file(const char *path)
-{
-    Imported r = {.m = NULL};
-    r.m = onnx_open(path, &r.d);
-    r.ok = r.m != NULL;
-    return r;
-}
-
-/* The graph points at its arena and diagnostic, which must stay where they are. */
-static bool build_graph(Imported *r, const OnnxOptions *opt)
-{
-    graph_init(&r->g, &r->arena, &r->d);
-    r->ok = r->m && onnx_import(r->m, opt, &r->g, &r->d) && graph_verify(&r->g, &r->d);
-    return r->ok;
-}
-
-static void release(Imported *r)
-{
-    onnx_close(r->m);
-    arena_free(&r->arena);
-}
-
-static const char *shared(Arena *a, const char *name)
-{
-    const char *path = shared_path(name);
-    return path ? arena_strndup(a, path, strlen(path)) : NULL;
-}
-
-static char folder[64];
-
-static void make_folder(void)
-{
-    strcpy(folder, "/tmp/ckc-test-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-static void remove_folder(void)
-{
-    char command[200];
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
-}
-
-static const char *in_folder(Arena *a, const char *name)
-{
-    return arena_printf(a, "%s/%s", folder, name);
-}
 
 static ValKind kind_of(const Graph *g, const char *name)
 {
@@ -97,15 +41,21 @@ static const char *const networks[] = {
     "conv_bn_pool",   "gpt_tiny_tied",        "llama_tiny_gqa", "lstm_bidi", "mlp_ln_gelu",
     "odds_broadcast", "tv_mobilenet_v2_x0_1", "tv_vit_tiny",    "unet_tiny"};
 
+/* NULL, and nothing in the arena: it is not there. */
+static const char *network_folder(Arena *a, int i)
+{
+    const char *dir = shared(a, arena_printf(a, "fixtures/torch-oracle/%s", networks[i]));
+    if (!dir)
+        arena_free(a);
+    return dir;
+}
+
 START_TEST(networks_train_what_pytorch_trains)
 {
     Arena a = {0};
-    const char *dir =
-        shared(&a, arena_printf(&a, "fixtures/torch-oracle/%s", networks[_i]));
-    if (!dir) {
-        arena_free(&a);
+    const char *dir = network_folder(&a, _i);
+    if (!dir)
         return;
-    }
     OnnxBind bind = {"batch", 4};
     Imported r = import_file(arena_printf(&a, "%s/model.onnx", dir));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){.bind = &bind, .nbind = 1}), "%s",
@@ -121,12 +71,9 @@ END_TEST
 START_TEST(networks_compute_what_pytorch_computes)
 {
     Arena a = {0};
-    const char *dir =
-        shared(&a, arena_printf(&a, "fixtures/torch-oracle/%s", networks[_i]));
-    if (!dir) {
-        arena_free(&a);
+    const char *dir = network_folder(&a, _i);
+    if (!dir)
         return;
-    }
     Diag d = {0};
     DataFile *data = data_open(arena_printf(&a, "%s/oracle.npz", dir), &d);
     ck_assert_msg(data != NULL, "%s", d.msg);
@@ -170,6 +117,7 @@ static const struct {
     {"fixtures/models/gpt2_past.onnx", {"batch_size", "seq_len"}, {2, 3}, 148},
     {"fixtures/models/cnn_mnist_pytorch.onnx", {0}, {0}, 8},
     {"fixtures/models/mnist_cntk.onnx", {0}, {0}, -1},
+    {"fixtures/models/super_resolution_10/model.onnx", {"batch_size"}, {2}, 8},
     {"examples/decoder/model.onnx", {"batch", "seq"}, {2, 16}, 76},
     {"examples/resnet18/model.onnx", {"batch"}, {2}, 62},
     {"examples/mlp/model.onnx", {"batch"}, {2}, 10},
@@ -181,7 +129,7 @@ START_TEST(models_import)
     const char *path = strncmp(models[_i].path, "examples/", 9) == 0
                            ? arena_printf(&a, "%s/%s", CKC_SOURCE_DIR, models[_i].path)
                            : shared(&a, models[_i].path);
-    if (!path)
+    if (!path) /* the arena is empty */
         return;
     OnnxBind bind[2];
     OnnxOptions opt = {.bind = bind};
@@ -196,6 +144,19 @@ START_TEST(models_import)
     if (models[_i].params >= 0)
         ck_assert_msg(params == models[_i].params, "%s: %d parameters", path, params);
     release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* A network of the zoo with its recorded answer, run by the generated kernels. */
+START_TEST(recorded_answer)
+{
+    Arena a = {0};
+    const char *dir = shared(&a, "fixtures/models/super_resolution_10");
+    if (dir)
+        ck_assert_int_eq(system(arena_printf(&a, "%s eval '%s/model.onnx' --data '%s/test_data_set_0' "
+                                                 "--expect '%s/test_data_set_0' >/dev/null",
+                                             CKC_BINARY, dir, dir, dir)), 0);
     arena_free(&a);
 }
 END_TEST
@@ -234,7 +195,7 @@ START_TEST(operator_tests_of_the_standard)
     const char *tar = shared(&a, "fixtures/onnx-node-tests.tar.gz");
     if (!tar)
         return;
-    ck_assert_int_eq(system(arena_printf(&a, "tar xzf '%s' -C '%s'", tar, folder)), 0);
+    ck_assert_int_eq(system(arena_printf(&a, "tar xzf '%s' -C '%s'", tar, in_folder(&a, ""))), 0);
     const char *root = in_folder(&a, "onnx-node-tests");
     char *index = read_text(&a, arena_printf(&a, "%s/INDEX.tsv", root));
     DIR *dir = opendir(root);
@@ -274,6 +235,7 @@ Suite *suite_onnx_models(void)
     tcase_add_loop_test(t, networks_train_what_pytorch_trains, 0, n);
     tcase_add_loop_test(t, networks_compute_what_pytorch_computes, 0, n);
     tcase_add_loop_test(t, models_import, 0, (int)(sizeof models / sizeof models[0]));
+    tcase_add_test(t, recorded_answer);
     tcase_add_test(t, operator_tests_of_the_standard);
     suite_add_tcase(s, t);
     return s;

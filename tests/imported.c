@@ -1,0 +1,52 @@
+/* imported.c -- imported models and folders for tests. */
+#include "tests.h"
+#include "imported.h"
+#include <stdlib.h>
+#include <string.h>
+
+Imported import_file(const char *path)
+{
+    Imported r = {.m = NULL};
+    r.m = onnx_open(path, &r.d);
+    r.ok = r.m != NULL;
+    return r;
+}
+
+bool build_graph(Imported *r, const OnnxOptions *opt)
+{
+    graph_init(&r->g, &r->arena, &r->d);
+    r->ok = r->m && onnx_import(r->m, opt, &r->g, &r->d) && graph_verify(&r->g, &r->d);
+    return r->ok;
+}
+
+void release(Imported *r)
+{
+    onnx_close(r->m);
+    arena_free(&r->arena);
+}
+
+const char *shared(Arena *a, const char *name)
+{
+    const char *path = shared_path(name);
+    return path ? arena_strndup(a, path, strlen(path)) : NULL;
+}
+
+static char folder[64];
+
+void make_folder(void)
+{
+    strcpy(folder, "/tmp/ckc-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+void remove_folder(void)
+{
+    char command[200];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+const char *in_folder(Arena *a, const char *name)
+{
+    return arena_printf(a, "%s/%s", folder, name);
+}

@@ -1,0 +1,26 @@
+/* imported.h -- what tests of the import share: a model's graph, and a folder of the test's own. */
+#ifndef CKC_TESTS_IMPORTED_H
+#define CKC_TESTS_IMPORTED_H
+#include "ir/onnx/onnx.h"
+
+typedef struct {
+    Arena arena;
+    Diag d;
+    Graph g;
+    OnnxModel *m;
+    bool ok;
+} Imported;
+
+Imported import_file(const char *path); /* opened; ok: it could be */
+/* Then into a graph.  The graph points at its arena and diagnostic, which must stay where they
+ * are. */
+bool build_graph(Imported *r, const OnnxOptions *opt);
+void release(Imported *r);
+
+const char *shared(Arena *a, const char *name); /* shared_path() that lasts */
+
+/* Checked fixture: a fresh folder per test. */
+void make_folder(void);
+void remove_folder(void);
+const char *in_folder(Arena *a, const char *name);
+#endif
