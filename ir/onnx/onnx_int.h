@@ -136,19 +136,29 @@ static inline bool val_is_sequence(Val v)
 }
 
 enum { MAX_NESTING = 24 }; /* of bodies and function calls */
-/* Into the current scope. */
-bool import_initializers(Import *x, const Onnx__GraphProto *gp);
 bool import_nodes(Import *x, size_t n, Onnx__NodeProto *const *node);
 bool import_call(OnnxNode *n, const Onnx__FunctionProto *f);
-Val import_constant(Import *x, const char *name, const Onnx__TensorProto *t);
-void set_data_type(Import *x, Val v, int32_t data_type);
+/* Record why this node cannot be imported; false. */
+bool refuse(OnnxNode *n, const char *fmt, ...) PRINTF(2, 3);
+
+/* ---- scope.c ------------------------------------------------------------ */
+
+uint32_t name_hash(const char *s);
 Scope *scope_push(Import *x);
 void scope_set(Import *x, const char *name, Val v);
 bool scope_find(const Import *x, const char *name, Val *v);
+/* Where the name is or belongs in this scope; no name there: it is not bound. */
+struct Binding *scope_slot(const Scope *s, const char *name);
+
+/* ---- import_values.c ---------------------------------------------------- */
+
+/* Into the current scope. */
+bool import_initializers(Import *x, const Onnx__GraphProto *gp);
+bool import_inputs(Import *x, const Onnx__GraphProto *gp);
+Val import_constant(Import *x, const char *name, const Onnx__TensorProto *t);
+void set_data_type(Import *x, Val v, int32_t data_type);
 void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...)
     PRINTF(4, 5);
-/* Record why this node cannot be imported; false. */
-bool refuse(OnnxNode *n, const char *fmt, ...) PRINTF(2, 3);
 
 /* ---- roles.c: which tensors train --------------------------------------- */
 

@@ -25,10 +25,7 @@ struct Roles {
 
 static uint32_t slot_of(const Roles *r, const char *s)
 {
-    uint32_t h = 2166136261u;
-    for (; *s; s++)
-        h = (h ^ (uint8_t)*s) * 16777619u;
-    return h & (r->nheads - 1);
+    return name_hash(s) & (r->nheads - 1);
 }
 
 static void add_uses(Import *x, Roles *r, const Onnx__GraphProto *gp)

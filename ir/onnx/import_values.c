@@ -1,0 +1,285 @@
+/* import_values.c -- what a graph starts from: initializers and inputs become values, symbols get
+ * their sizes, and what is remembered of values: notes, names in the file, element types. */
+#include "onnx_int.h"
+#include <stdarg.h>
+#include <string.h>
+
+void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...)
+{
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    OnnxModel *m = x->m;
+    m->notes = arena_grow(x->a, m->notes, m->nnotes, &m->cnotes, sizeof *m->notes);
+    m->notes[m->nnotes++] = (OnnxNote){kind, arena_strndup(x->a, name, strlen(name)),
+                                       arena_strndup(x->a, text, strlen(text))};
+}
+
+/* Remember under which name a value stands in the file. */
+static void name_value(Import *x, Val v, const char *name)
+{
+    OnnxModel *m = x->m;
+    while (m->nname <= v.i) {
+        m->name = arena_grow(x->a, m->name, m->nname, &m->cname, sizeof *m->name);
+        m->name[m->nname++] = NULL;
+    }
+    m->name[v.i] = name;
+}
+
+void set_data_type(Import *x, Val v, int32_t data_type)
+{
+    if (!data_type_is_widened(data_type))
+        return;
+    while (x->ntypes <= v.i) {
+        x->data_type =
+            arena_grow(x->a, x->data_type, x->ntypes, &x->ctypes, sizeof *x->data_type);
+        x->data_type[x->ntypes++] = 0;
+    }
+    x->data_type[v.i] = data_type;
+}
+
+/* ---- initializers ------------------------------------------------------- */
+
+static const Tensor *find_feed(const Import *x, const char *input)
+{
+    for (int i = 0; i < x->opt->nfeed; i++)
+        if (strcmp(x->opt->feed[i].name, input) == 0)
+            return &x->opt->feed[i].t;
+    return NULL;
+}
+
+/* A tensor of the file as a value: weights refer to the mapping, constants are copied. */
+static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p, Val *v)
+{
+    OnnxTensor t;
+    TRY(tensor_load(x->m, p, &t, x->d));
+    ValKind kind = dtype_is_float(t.t.type.dt) ? role_of(x, name, &t.t) : VAL_CONST;
+    if (kind == VAL_CONST) {
+        *v = graph_const(x->g, name, t.t.type, t.t.data);
+    } else {
+        *v = graph_value(x->g, name, t.t.type, kind);
+        Value *val = &x->g->vals[v->i];
+        val->data = t.t.data;
+        val->file = t.file;
+        val->offset = t.offset;
+    }
+    name_value(x, *v, name);
+    set_data_type(x, *v, p->data_type);
+    return true;
+}
+
+bool import_initializers(Import *x, const Onnx__GraphProto *gp)
+{
+    if (gp->n_sparse_initializer)
+        return fail_status(x->d, EXIT_UNSUPPORTED, "sparse initializers are not supported");
+    for (size_t i = 0; i < gp->n_initializer; i++) {
+        const Onnx__TensorProto *p = gp->initializer[i];
+        const Tensor *feed = x->depth == 0 ? find_feed(x, pb(p->name)) : NULL;
+        Val v;
+        if (feed) /* an input whose default value is overridden */
+            v = graph_const(x->g, pb(p->name), feed->type, feed->data);
+        else
+            TRY(tensor_value(x, pb(p->name), p, &v));
+        scope_set(x, pb(p->name), v);
+    }
+    return true;
+}
+
+Val import_constant(Import *x, const char *name, const Onnx__TensorProto *p)
+{
+    OnnxTensor t;
+    if (!tensor_load(x->m, p, &t, x->d))
+        return (Val){0};
+    Val v = graph_const(x->g, *name ? name : "c", t.t.type, t.t.data);
+    set_data_type(x, v, p->data_type);
+    return v;
+}
+
+/* ---- inputs: binding symbols -------------------------------------------- */
+
+typedef struct {
+    const char *symbol;
+    char inputs[200]; /* that carry it, for the message */
+} Unbound;
+
+typedef struct {
+    Import *x;
+    bool *used; /* per bind option */
+    Unbound unbound[32];
+    int nunbound;
+} Binder;
+
+static bool find_bind(Binder *b, const char *symbol, int64_t *value)
+{
+    for (int i = 0; i < b->x->opt->nbind; i++)
+        if (strcmp(b->x->opt->bind[i].symbol, symbol) == 0) {
+            b->used[i] = true;
+            *value = b->x->opt->bind[i].value;
+            return true;
+        }
+    return false;
+}
+
+static void add_unbound(Binder *b, const char *symbol, const char *input)
+{
+    int i = 0;
+    while (i < b->nunbound && strcmp(b->unbound[i].symbol, symbol) != 0)
+        i++;
+    if (i == (int)(sizeof b->unbound / sizeof b->unbound[0]))
+        return;
+    Unbound *u = &b->unbound[i];
+    if (i == b->nunbound)
+        *u = (Unbound){.symbol = symbol}, b->nunbound++;
+    size_t n = strlen(u->inputs);
+    snprintf(u->inputs + n, sizeof u->inputs - n, "%s%s", n ? ", " : "", input);
+}
+
+static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *in)
+{
+    bool tensor = in->type && in->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    return tensor ? in->type->tensor_type : NULL;
+}
+
+static void bind_dim(Binder *b, const char *input, int k,
+                     const Onnx__TensorShapeProto__Dimension *dim, int64_t *value)
+{
+    char by_place[300];
+    snprintf(by_place, sizeof by_place, "%s.%d", input, k);
+    *value = 1;
+    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
+        dim->dim_value >= 0) {
+        *value = dim->dim_value;
+        return;
+    }
+    const char *symbol = by_place;
+    const Tensor *feed = find_feed(b->x, input);
+    if (feed && k < feed->type.rank) {
+        *value = feed->type.dim[k];
+        return;
+    }
+    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
+        *pb(dim->dim_param))
+        symbol = dim->dim_param;
+    if (!find_bind(b, by_place, value) && !find_bind(b, symbol, value))
+        add_unbound(b, arena_strndup(b->x->a, symbol, strlen(symbol)), input);
+}
+
+static bool bind_input(Binder *b, const Onnx__ValueInfoProto *in, Type *t)
+{
+    Import *x = b->x;
+    const char *name = pb(in->name);
+    const Onnx__TypeProto__Tensor *p = tensor_type(in);
+    if (!p)
+        return fail_status(x->d, EXIT_UNSUPPORTED, "input '%s' is not a tensor", name);
+    DType dt = onnx_dtype(p->elem_type);
+    if (dt == DT_NONE)
+        return fail_status(x->d, EXIT_UNSUPPORTED,
+                           "input '%s': element type %s is not supported", name,
+                           onnx_dtype_name(p->elem_type));
+    const Tensor *feed = find_feed(x, name);
+    if (!p->shape && feed) {
+        *t = type_with(feed->type, dt);
+        return true;
+    }
+    if (!p->shape)
+        return fail(x->d, "input '%s' has no shape", name);
+    if (p->shape->n_dim > MAX_RANK)
+        return fail(x->d, "input '%s' has more than %d dimensions", name, MAX_RANK);
+    *t = (Type){.dt = dt, .rank = (int)p->shape->n_dim};
+    for (int k = 0; k < t->rank; k++)
+        bind_dim(b, name, k, p->shape->dim[k], &t->dim[k]);
+    return type_valid(t) || fail(x->d, "input '%s' has impossible dimensions", name);
+}
+
+static bool report_unbound(Binder *b)
+{
+    char text[3000] = "";
+    size_t n = 0;
+    for (int i = 0; i < b->nunbound && n < sizeof text - 300; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s (of %s)", i ? ", " : "",
+                              b->unbound[i].symbol, b->unbound[i].inputs);
+    if (b->nunbound)
+        return fail(b->x->d, "unbound dimensions: %s; give --bind %s=N%s", text,
+                    b->unbound[0].symbol, b->nunbound > 1 ? ",..." : "");
+    for (int i = 0; i < b->x->opt->nbind; i++)
+        if (!b->used[i])
+            return fail(b->x->d, "--bind %s: no input has such a dimension",
+                        b->x->opt->bind[i].symbol);
+    return true;
+}
+
+static bool is_symbolic(const Onnx__ValueInfoProto *in)
+{
+    const Onnx__TypeProto__Tensor *p = tensor_type(in);
+    for (size_t k = 0; p && p->shape && k < p->shape->n_dim; k++)
+        if (p->shape->dim[k]->value_case !=
+            ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
+            return true;
+    return false;
+}
+
+static bool is_named_data(const OnnxOptions *opt, const char *name)
+{
+    for (int i = 0; i < opt->ndata; i++)
+        if (strcmp(opt->data[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Certainly fed: named so by the user, of symbolic size, or not float. */
+static bool is_data(const Import *x, const Onnx__ValueInfoProto *in)
+{
+    const Onnx__TypeProto__Tensor *p = tensor_type(in);
+    return !p || is_named_data(x->opt, pb(in->name)) || is_symbolic(in) ||
+           !dtype_is_float(onnx_dtype(p->elem_type));
+}
+
+/* Models exported without weights have them as inputs: float, static, beside data. */
+static bool *find_weights(Import *x, const Onnx__GraphProto *gp)
+{
+    bool *weight = NEW(x->a, bool, gp->n_input + 1), any_data = x->opt->init;
+    bool have_weights = false;
+    size_t first = SIZE_MAX;
+    for (size_t i = 0; i < gp->n_initializer; i++)
+        have_weights |= dtype_is_float(onnx_dtype(gp->initializer[i]->data_type)) &&
+                        gp->initializer[i]->n_dims > 0;
+    for (size_t i = 0; i < gp->n_input; i++) {
+        Val v;
+        if (scope_find(x, pb(gp->input[i]->name), &v))
+            continue;
+        any_data |= is_data(x, gp->input[i]);
+        first = first == SIZE_MAX ? i : first;
+    }
+    for (size_t i = 0; i < gp->n_input; i++)
+        weight[i] = any_data && !is_data(x, gp->input[i]) && !x->opt->forward_only &&
+                    (x->opt->init ? i != first || x->opt->ndata : !have_weights);
+    return weight;
+}
+
+bool import_inputs(Import *x, const Onnx__GraphProto *gp)
+{
+    Binder b = {.x = x, .used = NEW(x->a, bool, x->opt->nbind + 1)};
+    bool *weight = find_weights(x, gp);
+    for (size_t i = 0; i < gp->n_input; i++) {
+        const char *name = pb(gp->input[i]->name);
+        Val v;
+        Type t;
+        if (scope_find(x, name, &v))
+            continue; /* an initializer, repeated as input */
+        TRY(bind_input(&b, gp->input[i], &t));
+        v = graph_value(x->g, name, t,
+                        weight[i] ? role_of(x, name, &(Tensor){.type = t}) : VAL_INPUT);
+        const Tensor *feed = find_feed(x, name);
+        char have[160], want[160];
+        if (feed && !type_equal(&feed->type, &t))
+            return fail(x->d, "input '%s' is %s, its data are %s", name, type_str(&t, want),
+                        type_str(&feed->type, have));
+        x->g->vals[v.i].data = feed ? feed->data : NULL;
+        name_value(x, v, name);
+        set_data_type(x, v, tensor_type(gp->input[i])->elem_type);
+        scope_set(x, name, v);
+    }
+    return report_unbound(&b);
+}
