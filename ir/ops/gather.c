@@ -231,9 +231,10 @@ static Val zeros(Graph *g, DType dt, const Type *like)
 }
 
 /* Scatter the cotangent into zeros. */
-static bool scatter_grad(Grad *gr, const Node *n, Op scatter)
+static bool scatter_grad(Grad *gr, const Node *n)
 {
     Graph *g = gr->g;
+    Op scatter = n->op == OP_gather_nd ? OP_scatter_nd : OP_scatter_elements;
     Type x = *val_type(g, n->in[0]);
     ScatterAttrs at = {axis_of(n), SCATTER_ADD};
     Val dy = wide(g, grad_out(gr, n, 0));
@@ -244,21 +245,18 @@ static bool scatter_grad(Grad *gr, const Node *n, Op scatter)
     return true;
 }
 
-static bool gather_elements_grad(Grad *gr, const Node *n)
-{
-    return scatter_grad(gr, n, OP_scatter_elements);
-}
-
-const OpDef op_gather_elements = {.name = "gather_elements",
-                                  .min_in = 2,
-                                  .max_in = 2,
-                                  .nout = 1,
-                                  .attrs = axis_attrs,
-                                  .nattrs = 1,
-                                  .attr_size = sizeof(AxisAttrs),
-                                  .infer = gather_elements_infer,
-                                  .grad = gather_elements_grad,
-                                  .lower = gather_elements_lower};
+#define GATHER_OP(id)                                                                      \
+    const OpDef op_##id = {.name = #id,                                                    \
+                           .min_in = 2,                                                    \
+                           .max_in = 2,                                                    \
+                           .nout = 1,                                                      \
+                           .attrs = axis_attrs,                                            \
+                           .nattrs = 1,                                                    \
+                           .attr_size = sizeof(AxisAttrs),                                 \
+                           .infer = id##_infer,                                            \
+                           .grad = scatter_grad,                                           \
+                           .lower = id##_lower}
+GATHER_OP(gather_elements);
 
 /* ---- gather_nd x, i: slices of x at index tuples, after `axis` batch dimensions ------ */
 
@@ -320,18 +318,4 @@ static bool gather_nd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-static bool gather_nd_grad(Grad *gr, const Node *n)
-{
-    return scatter_grad(gr, n, OP_scatter_nd);
-}
-
-const OpDef op_gather_nd = {.name = "gather_nd",
-                            .min_in = 2,
-                            .max_in = 2,
-                            .nout = 1,
-                            .attrs = axis_attrs,
-                            .nattrs = 1,
-                            .attr_size = sizeof(AxisAttrs),
-                            .infer = gather_nd_infer,
-                            .grad = gather_nd_grad,
-                            .lower = gather_nd_lower};
+GATHER_OP(gather_nd);
