@@ -34,6 +34,20 @@ static double over(int64_t ns, int64_t base)
     return base > 0 ? (double)ns / (double)base - 1 : 0;
 }
 
+/* The process's largest resident set, arena and all; 0: unknown. */
+static int64_t resident_bytes(void)
+{
+    char line[128];
+    int64_t kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "VmHWM: %" SCNd64, &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib << 10;
+}
+
 /* ---- what is recomputed: steps that run again, by kernel ---------------------------------------- */
 
 typedef struct {
@@ -399,6 +413,7 @@ char *report_json(const Job *j)
         set(o, "plan_seconds", real(j->plan_seconds));
         set(o, "solve_seconds", real(j->info.solve_seconds));
     }
+    set(o, "resident_bytes", json_integer(resident_bytes()));
     set(o, "losses", losses_json(r));
     set(o, "measured_ms", r->steps ? real(1e3 * j->measured) : json_null());
     if (r->seconds)

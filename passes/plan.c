@@ -8,6 +8,9 @@
 #include "plan/pack.h"
 #include <string.h>
 
+/* Steps of the packing search, about a nanosecond each. */
+static const int64_t QUICK = 2000000, HARD = 1000000000;
+
 typedef struct {
     int64_t bytes;
     int32_t lower, upper;
@@ -168,16 +171,46 @@ static bool make_buffers(Place *pl)
     return true;
 }
 
-static bool pack(Place *pl, int64_t base)
+/* Offsets with this effort; an arena of at most `goal` bytes ends the search. */
+static bool pack_with(Place *pl, int64_t base, int64_t goal, int64_t effort, PackBuffer *b,
+                      PackResult *r)
+{
+    char err[PACK_ERR_SIZE];
+    PackOptions opt = {.align = ARENA_ALIGN, .seed = 1, .max_steps = effort,
+                       .capacity = goal > base ? goal - base : 0};
+    for (uint32_t i = 0; i < pl->nbuf; i++)
+        b[i] = (PackBuffer){pl->buf[i].bytes, pl->buf[i].lower, pl->buf[i].upper, -1};
+    return pack_solve(b, (int32_t)pl->nbuf, &opt, r, err) || fail(pl->d, "plan: %s", err);
+}
+
+/* Search again, long, for an arena of at most goal bytes; the better offsets stay in b. */
+static bool pack_harder(Place *pl, int64_t base, int64_t goal, PackBuffer *b, PackResult *r)
+{
+    PackResult next;
+    PackBuffer *c = NEW(pl->tmp, PackBuffer, pl->nbuf + 1);
+    if (base + r->arena <= goal || base + r->max_load > goal)
+        return true;
+    TRY(pack_with(pl, base, goal, HARD, c, &next));
+    if (next.arena < r->arena) {
+        memcpy(b, c, pl->nbuf * sizeof *b);
+        *r = next;
+    }
+    return true;
+}
+
+/* Most schedules pack without a gap at once.  Long searches are for those that do not: where the
+ * arena is above the budget although the live bytes are not, and, in the end, where it is more
+ * than 0.5 % above them. */
+static bool pack(Place *pl, int64_t base, int64_t budget, bool last)
 {
     PackBuffer *b = NEW(pl->tmp, PackBuffer, pl->nbuf + 1);
     PackResult r;
-    PackOptions opt = {.align = ARENA_ALIGN, .seed = 1, .max_steps = 200000};
-    char err[PACK_ERR_SIZE];
-    for (uint32_t i = 0; i < pl->nbuf; i++)
-        b[i] = (PackBuffer){pl->buf[i].bytes, pl->buf[i].lower, pl->buf[i].upper, -1};
-    if (!pack_solve(b, (int32_t)pl->nbuf, &opt, &r, err))
-        return fail(pl->d, "plan: %s", err);
+    TRY(pack_with(pl, base, 0, QUICK, b, &r));
+    int64_t live = base + r.max_load;
+    if (budget)
+        TRY(pack_harder(pl, base, budget, b, &r));
+    if (last)
+        TRY(pack_harder(pl, base, live + live / 200, b, &r));
     for (uint32_t v = 1; v < pl->g->nvals; v++)
         if (pl->buffer[v] >= 0)
             pl->p->offset[v] = base + b[pl->buffer[v]].offset;
@@ -185,7 +218,7 @@ static bool pack(Place *pl, int64_t base)
         if (pl->scratch[s] >= 0)
             pl->p->step[s].scratch_offset = base + b[pl->scratch[s]].offset;
     pl->p->arena_bytes = base + r.arena;
-    pl->p->live_bytes = base + r.max_load;
+    pl->p->live_bytes = live;
     return true;
 }
 
@@ -245,7 +278,8 @@ static void account(Place *pl)
     }
 }
 
-bool plan_place(Graph *g, const StepInfo *info, Plan *p, Arena *tmp, Diag *d)
+bool plan_place(Graph *g, const StepInfo *info, int64_t budget, bool last, Plan *p, Arena *tmp,
+                Diag *d)
 {
     *p = (Plan){.g = g, .offset = NEW(g->arena, int64_t, g->nvals)};
     memset(p->offset, -1, g->nvals * sizeof *p->offset);
@@ -260,7 +294,7 @@ bool plan_place(Graph *g, const StepInfo *info, Plan *p, Arena *tmp, Diag *d)
         pl.target[graph_root(g, g->update[i].value).i] = g->update[i].state;
     TRY(find_lifetimes(&pl));
     int64_t base = place_sources(&pl);
-    TRY(make_buffers(&pl) && pack(&pl, base));
+    TRY(make_buffers(&pl) && pack(&pl, base, budget, last));
     account(&pl);
     return true;
 }
@@ -269,7 +303,7 @@ bool pass_plan(Graph *g, PassCtx *cx)
 {
     StepInfo *info = cx->info;
     Plan p;
-    TRY(plan_place(g, info, &p, cx->tmp, cx->diag));
+    TRY(plan_place(g, info, info->plan.budget, true, &p, cx->tmp, cx->diag));
     p.budget = info->plan.budget;
     p.base_ns = info->plan.base_ns ? info->plan.base_ns : p.predicted_ns;
     p.bound_ns = info->plan.bound_ns ? info->plan.bound_ns : p.predicted_ns;

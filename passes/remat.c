@@ -5,7 +5,7 @@
 #include "instance.h"
 #include <string.h>
 
-enum { TRIES = 6, DEFAULT_MOVES = 1000000 };
+enum { TRIES = 8, DEFAULT_MOVES = 1000000 };
 
 typedef struct {
     Graph *g;
@@ -27,12 +27,12 @@ static RematOptions options(const Remat *r, int64_t budget)
 }
 
 /* Arena bytes of a schedule; the graph keeps it. */
-static bool try_schedule(Remat *r, const RematResult *s)
+static bool try_schedule(Remat *r, const RematResult *s, int64_t budget, bool last)
 {
     Arena tmp = {0};
     graph_restore(r->g, &r->snap);
     instance_apply(r->g, &r->in, s->seq, s->n, &tmp);
-    bool ok = plan_place(r->g, r->cx->info, &r->plan, &tmp, r->cx->diag);
+    bool ok = plan_place(r->g, r->cx->info, budget, last, &r->plan, &tmp, r->cx->diag);
     arena_free(&tmp);
     return ok;
 }
@@ -47,24 +47,18 @@ static void record(Remat *r, const RematResult *res)
     StepInfo *info = r->cx->info;
     info->plan.bound_ns = res->lower_bound;
     info->nrecomputed = (uint32_t)(res->n - r->in.inst.nops);
-    info->solve_seconds += res->seconds;
     info->gap = res->cost > 0 ? (double)(res->cost - res->lower_bound) / (double)res->cost : 0;
 }
 
-/* Try one budget of live bytes; *fits: a schedule was found, and the graph keeps it. */
-static bool attempt(Remat *r, int64_t live, bool *fits)
+/* Try one budget of live bytes; res->feasible: a schedule was found, and the graph keeps it. */
+static bool attempt(Remat *r, int64_t live, int64_t budget, RematResult *res)
 {
     char err[REMAT_ERR];
     RematOptions opt = options(r, live);
-    RematResult res = {0};
-    if (!remat_solve(&r->in.inst, &opt, &res, err))
+    if (!remat_solve(&r->in.inst, &opt, res, err))
         return remat_failed(r, err);
-    *fits = res.feasible;
-    bool ok = !*fits || try_schedule(r, &res);
-    if (*fits)
-        record(r, &res);
-    remat_result_free(&res);
-    return ok;
+    r->cx->info->solve_seconds += res->seconds;
+    return !res->feasible || try_schedule(r, res, budget, false);
 }
 
 /* The least arena that is known to work: what the solver's own search for the minimum finds, then
@@ -77,6 +71,7 @@ static bool try_minimum(Remat *r, int64_t budget)
     if (!remat_min_budget(&r->in.inst, &opt, &res, err))
         return remat_failed(r, err);
     r->cx->info->min_budget_bound = res.min_budget_bound;
+    r->cx->info->solve_seconds += res.seconds;
     int64_t low = res.min_budget_bound, high = res.peak;
     best = res;
     for (int i = 0; i < TRIES && high - low > high / 100; i++) {
@@ -87,6 +82,7 @@ static bool try_minimum(Remat *r, int64_t budget)
             remat_result_free(&best);
             return remat_failed(r, err);
         }
+        r->cx->info->solve_seconds += next.seconds;
         if (next.feasible && next.peak < high) {
             remat_result_free(&best);
             best = next;
@@ -96,7 +92,7 @@ static bool try_minimum(Remat *r, int64_t budget)
             low = mid;
         }
     }
-    bool ok = try_schedule(r, &best);
+    bool ok = try_schedule(r, &best, budget, true);
     record(r, &best);
     r->cx->info->plan.min_feasible_bytes = r->plan.arena_bytes;
     remat_result_free(&best);
@@ -112,18 +108,53 @@ static bool infeasible(Remat *r, int64_t budget)
                        plan_describe_peak(&r->plan, r->cx->info, r->cx->tmp));
 }
 
+/* Live bytes to ask for next, after `ask` of them: less by what the arena was too large, or half way
+ * back to what was too large if that is known to be too little. */
+static int64_t next_ask(int64_t ask, int64_t excess, bool fits, int64_t *low, int64_t *high)
+{
+    *low = fits ? *low : ask;
+    *high = fits ? ask : *high;
+    int64_t next = fits ? ask - excess : 0;
+    return next > *low ? next : *low + (*high - *low) / 2;
+}
+
+/* Schedules of ever closer live bytes; the cheapest whose arena fits is kept in best.  One that
+ * fits with room to spare is followed by one that may use the room. */
+static bool try_budgets(Remat *r, int64_t budget, RematResult *best)
+{
+    int64_t ask = budget, low = 0, high = budget;
+    for (int i = 0; i < TRIES && ask > low; i++) {
+        RematResult res = {0};
+        bool ok = attempt(r, ask, budget, &res);
+        bool found = res.feasible, fits = ok && found && r->plan.arena_bytes <= budget;
+        bool tight = fits && r->plan.arena_bytes - r->plan.live_bytes <= r->plan.live_bytes / 200;
+        bool better = fits && (!best->feasible || res.cost < best->cost);
+        remat_result_free(better ? best : &res);
+        if (better)
+            *best = res;
+        TRY(ok);
+        if (tight || (!found && ask == budget))
+            break;
+        if (fits)
+            ask = (low = ask) + (high - ask) / 2;
+        else
+            ask = next_ask(ask, r->plan.arena_bytes - budget, found, &low, &high);
+    }
+    return true;
+}
+
 static bool search(Remat *r, int64_t budget)
 {
-    int64_t ask = budget;
-    bool fits = true;
-    for (int i = 0; i < TRIES; i++) {
-        TRY(attempt(r, ask, &fits));
-        if (!fits)
-            break;
-        if (r->plan.arena_bytes <= budget)
-            return true;
-        ask -= r->plan.arena_bytes - budget;
+    RematResult best = {0};
+    bool ok = try_budgets(r, budget, &best), found = best.feasible;
+    if (ok && found) {
+        ok = try_schedule(r, &best, budget, true);
+        record(r, &best);
     }
+    remat_result_free(&best);
+    TRY(ok);
+    if (found)
+        return true;
     TRY(try_minimum(r, budget));
     return r->plan.arena_bytes <= budget || infeasible(r, budget);
 }
@@ -138,7 +169,7 @@ static bool place_whole(Graph *g, const StepInfo *info, Plan *p, PassCtx *cx)
         memcpy(whole.cost, info->cost, g->nnodes * sizeof *whole.cost);
     }
     graph_untile(g, whole.cost);
-    bool ok = plan_place(g, &whole, p, cx->tmp, cx->diag);
+    bool ok = plan_place(g, &whole, 0, true, p, cx->tmp, cx->diag);
     graph_restore(g, &tiled);
     return ok;
 }
@@ -149,7 +180,8 @@ bool pass_remat(Graph *g, PassCtx *cx)
     const StepOptions *o = cx->opt;
     Remat r = {.g = g, .cx = cx};
     Plan whole;
-    TRY(place_whole(g, info, &whole, cx) && plan_place(g, info, &r.plan, cx->tmp, cx->diag));
+    TRY(place_whole(g, info, &whole, cx) &&
+        plan_place(g, info, 0, true, &r.plan, cx->tmp, cx->diag));
     info->plan.keep_all_bytes = whole.arena_bytes;
     memcpy(info->plan.keep_all_mem, whole.mem, sizeof whole.mem);
     info->plan.base_ns = r.plan.predicted_ns;

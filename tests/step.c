@@ -15,6 +15,16 @@ void step_init(TestStep *s)
     o->max_moves = 20000;
 }
 
+/* The arena is little more than what is live at the peak: 0.5 %, and 16 KiB for networks of few
+ * kilobytes, where one buffer is more than that. */
+static void check_arena(const Plan *p, const char *path)
+{
+    ck_assert_msg(p->arena_bytes >= p->live_bytes, "%s: less arena than live bytes", path);
+    ck_assert_msg(p->arena_bytes - p->live_bytes <= p->live_bytes / 200 + (16 << 10),
+                  "%s: an arena of %lld bytes for %lld live ones at budget %lld", path,
+                  (long long)p->arena_bytes, (long long)p->live_bytes, (long long)p->budget);
+}
+
 bool step_compile(TestStep *s, const char *path, const Init *init)
 {
     Diag *d = &s->diag;
@@ -32,6 +42,7 @@ bool step_compile(TestStep *s, const char *path, const Init *init)
     TRY(passes_run(&s->g, &cx, &(PassRun){0}));
     Diag v = {0};
     ck_assert_msg(plan_verify(&s->info.plan, &v), "%s: %s", path, v.msg);
+    check_arena(&s->info.plan, path);
     s->exec = exec_open(&s->info.plan, &(ExecOptions){.init = init, .seed = 1, .check = true}, d);
     return s->exec != NULL;
 }
