@@ -123,6 +123,7 @@ static int64_t next_ask(int64_t ask, int64_t excess, bool fits, int64_t *low, in
 static bool try_budgets(Remat *r, int64_t budget, RematResult *best)
 {
     int64_t ask = budget, low = 0, high = budget;
+    bool current = false; /* the graph has the best */
     for (int i = 0; i < TRIES && ask > low; i++) {
         RematResult res = {0};
         bool ok = attempt(r, ask, budget, &res);
@@ -132,6 +133,7 @@ static bool try_budgets(Remat *r, int64_t budget, RematResult *best)
         remat_result_free(better ? best : &res);
         if (better)
             *best = res;
+        current = found ? better : current;
         TRY(ok);
         if (tight || (!found && ask == budget))
             break;
@@ -140,17 +142,15 @@ static bool try_budgets(Remat *r, int64_t budget, RematResult *best)
         else
             ask = next_ask(ask, r->plan.arena_bytes - budget, found, &low, &high);
     }
-    return true;
+    return current || !best->feasible || try_schedule(r, best, budget, false);
 }
 
 static bool search(Remat *r, int64_t budget)
 {
     RematResult best = {0};
     bool ok = try_budgets(r, budget, &best), found = best.feasible;
-    if (ok && found) {
-        ok = try_schedule(r, &best, budget, true);
+    if (found)
         record(r, &best);
-    }
     remat_result_free(&best);
     TRY(ok);
     if (found)
