@@ -194,6 +194,20 @@ static void print_dag(Printer *pr, const Kernel *k)
     arena_free(&a);
 }
 
+/* Hand-written C for all items; not for operands whose elements would need conversion. */
+static bool print_native(Printer *pr, const Kernel *k, bool f64)
+{
+    if (k->native != NATIVE_ATTENTION || k->operand[0] != (f64 ? DT_F64 : DT_F32))
+        return false;
+    text_parameters(&pr->w, k);
+    LINE("#undef AT");
+    LINE("#define AT(name) %s_##name", pr->name);
+    text_prelude(pr->w.f, prelude_attention);
+    LINE("void %s(void *const *op);", pr->name);
+    LINE("void %s(void *const *op) { AT(run)(op); }", pr->name);
+    return true;
+}
+
 static void print_body(Printer *pr, const Kernel *k)
 {
     bool f64 = false;
@@ -201,6 +215,8 @@ static void print_body(Printer *pr, const Kernel *k)
         f64 |= k->operand[i] == DT_F64;
     LINE("#undef REAL");
     LINE("#define REAL %s", f64 ? "double" : "float");
+    if (print_native(pr, k, f64))
+        return;
     text_body(&pr->w, k, pr->name, "FN");
     LINE("void %s(void *const *op);", pr->name);
     LINE("void %s(void *const *op)", pr->name);

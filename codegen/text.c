@@ -264,8 +264,10 @@ static void accessors(Writer *w, const Kernel *k)
     for (int i = 0; i < k->noperands; i++) {
         text_line(w, "#undef LD%d", i);
         text_line(w, "#undef ST%d", i);
-        if (k->operand[i] == DT_NONE)
+        if (k->operand[i] == DT_NONE) { /* the text asks p before it reads */
+            text_line(w, "#define LD%d(j) 0", i);
             continue;
+        }
         text_line(w, "#define LD%d(j) LD_%s(x%d_, j)", i, dtype_name[k->operand[i]], i);
         text_line(w, "#define ST%d(j, v) ST_%s(x%d_, j, v)", i, dtype_name[k->operand[i]], i);
     }
@@ -313,6 +315,21 @@ void text_body(Writer *w, const Kernel *k, const char *name, const char *qualifi
     text_line(w, "(void)i, (void)p, (void)q;");
     statements(w, k->body->text);
     text_close(w);
+}
+
+void text_parameters(const Writer *w, const Kernel *k)
+{
+    char v[NAME_LEN];
+    for (int i = 0; i < k->np; i++) {
+        integer(k->p[i], v);
+        text_line(w, "#undef P%d", i);
+        text_line(w, "#define P%d %s", i, v);
+    }
+    for (int i = 0; i < (int)(sizeof k->q / sizeof *k->q); i++) {
+        real(k->q[i], v);
+        text_line(w, "#undef Q%d", i);
+        text_line(w, "#define Q%d %s", i, v);
+    }
 }
 
 /* ---- lists --------------------------------------------------------------------------------------- */

@@ -20,6 +20,22 @@ typedef struct { Ints axes; int64_t keepdims; } ReduceAttrs; /* reduce_sum|max|m
  * the first of its kernel group (Kernel.product); 0: all. */
 typedef struct { int64_t ta, tb, tile; } MatmulAttrs;
 
+/* attention q, k, v [, mask] [, rng] -> o, lse: softmax(scale * q k^T) v per batch and head, the score
+ * matrix never stored; lse = log of the sum of exponentials of each row, [batch, heads, rows], f64
+ * for f64 and else f32.  k and v may have fewer heads: each serves a run of query heads.
+ * mask: bool, where set a score is `fill`; or of q's type, added to the scores; broadcasts to
+ * [batch, heads, rows, columns].  causal: row r sees columns <= r + diagonal.
+ * rng: dropout of probability p on the softmax, element (batch, head, row, column) of key `key`.
+ * layout of q, k, v, o (none: all 0): 0 [batch, heads, rows, size], 1 [batch, rows, heads, size],
+ * 2 [rows, batch, heads, size].
+ * attention_grad do, q, k, v, o, lse [, mask] [, rng] -> dq, dk, dv.
+ * Operand numbers are fixed: a missing mask is an absent operand. */
+typedef struct {
+    double scale, fill, p;
+    int64_t causal, diagonal, key;
+    Ints layout;
+} AttentionAttrs;
+
 /* conv x[N,C,s...], w[M,C/group,k...] [, bias[M]]; pads: begins then ends.
  * conv_bwd_data g, w -> x's shape (also the forward of a transposed convolution);
  * conv_bwd_weights x, g -> w's shape.  shape: full shape of the result of the two latter. */

@@ -55,6 +55,10 @@ typedef struct {
     BodyFn *ref;
 } Body;
 
+/* The same computation written by hand in C for the vectors of a CPU: all items at once, for f32
+ * and f64.  A source in codegen/prelude, which sees parameters as P0.. and Q0.. */
+typedef enum { NATIVE_NONE, NATIVE_ATTENTION } NativeText;
+
 typedef enum {
     LIB_NONE,
     LIB_MATMUL,
@@ -76,6 +80,7 @@ struct Kernel {
     uint32_t nins, cins;
     /* BODY */
     const Body *body;
+    NativeText native; /* the C printer prefers it to the body */
     int64_t items;
     int64_t p[K_PARAMS]; /* integer parameters, read as p[k] by the text */
     double q[8];         /* real parameters, read as q[k] */
@@ -117,6 +122,7 @@ void k_store_at(Kernel *k, int operand, int v, int64_t offset, const int64_t *st
  *   SETF(k,j,v)  store                                SETI(k,j,v)
  *   REAL         the arithmetic type; write constants as R(0.5)
  *   Operands are named by literals, no two share memory, and every element is stored.
+ *   Absent operands are not accessed.
  *   EXP LOG TANH SQRT ERF POW FLOOR ... as in exprs (kernel_math.h lists them)
  * No preprocessor lines and no // comments inside the text. */
 #define KERNEL(id, ...)                                                                      \

@@ -106,6 +106,8 @@ static Rule *const rules[] = {
     rule_norm, rule_norm_affine, rule_norm_tf,
     /* recognise_attention.c */
     rule_softmax, rule_log_softmax, rule_lift_scale, rule_grouped_query, rule_rotary,
+    /* recognise_product.c */
+    rule_attention, rule_attention_layout,
     /* recognise_loss.c */
     rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy,
     rule_log_sigmoid, NULL};

@@ -171,6 +171,58 @@ static void batch_norm(Sample *s)
     sample_build(s, &(NormAttrs){1, 1e-5});
 }
 
+static void rng(Sample *s)
+{
+    sample_ints(s, type_make(DT_I64, 1, (int64_t[]){2}), 1, 1000);
+}
+
+/* Now and then more rows than one block has, and heads that share keys. */
+static void attention(Sample *s)
+{
+    s->empty = false;
+    const bool large = sample_chance(s, 15);
+    const int rest[3][3] = {{0, 1, 2}, {0, 2, 1}, {1, 2, 0}};
+    int64_t b = sample_int(s, 1, 2), g = sample_int(s, 1, 2), h = g * sample_int(s, 1, 2);
+    int64_t rows = large ? 70 : sample_extent(s), cols = large ? 67 : sample_extent(s);
+    int64_t size = sample_extent(s);
+    AttentionAttrs at = {.scale = sample_real(s, 0.2, 1), .p = 0.3, .key = sample_int(s, 1, 99),
+                         .causal = sample_chance(s, 40), .diagonal = sample_int(s, 0, 3),
+                         .fill = sample_chance(s, 50) ? -2 : -1e30};
+    Type t[4];
+    at.layout.n = 4;
+    for (int i = 0; i < 4; i++) {
+        const int *p = rest[at.layout.v[i] = sample_int(s, 0, 2)];
+        int64_t dim[4] = {[3] = size};
+        dim[p[0]] = b;
+        dim[p[1]] = i == 1 || i == 2 ? g : h;
+        dim[p[2]] = i == 1 || i == 2 ? cols : rows;
+        t[i] = type_make(s->dt, 4, dim);
+    }
+    bool backward = s->op == OP_attention_grad;
+    if (backward)
+        sample_reals(s, t[3], -1, 1);
+    for (int i = 0; i < 3; i++)
+        sample_reals(s, t[i], -1, 1);
+    Type scores = type_make(s->dt, 4, (int64_t[]){b, h, rows, cols});
+    if (backward) {
+        sample_reals(s, t[3], -1, 1);
+        Type lse = type_make(s->dt == DT_F64 ? DT_F64 : DT_F32, 3, scores.dim);
+        sample_reals(s, lse, 3, 4);
+    }
+    Type mask = sample_narrower(s, scores);
+    if (sample_chance(s, 40)) {
+        sample_numbers(s, sample_chance(s, 50) ? type_with(mask, DT_BOOL) : mask, -1, 1);
+        s->g.vals[s->in[s->nin - 1].i].kind = VAL_INPUT; /* masks are not learnt */
+    } else {
+        s->in[s->nin++] = (Val){0};
+    }
+    if (sample_chance(s, 40))
+        rng(s);
+    else
+        s->in[s->nin++] = (Val){0};
+    sample_build(s, &at);
+}
+
 static void cross_entropy(Sample *s)
 {
     s->empty = false;
@@ -194,11 +246,6 @@ static void cross_entropy(Sample *s)
 }
 
 /* ---- random, optimizers -------------------------------------------------------------- */
-
-static void rng(Sample *s)
-{
-    sample_ints(s, type_make(DT_I64, 1, (int64_t[]){2}), 1, 1000);
-}
 
 static void dropout(Sample *s)
 {
@@ -242,6 +289,8 @@ SampleFn *const sample_rows[OP_COUNT] = {
     [OP_reduce_min] = reduce,
     [OP_reduce_prod] = reduce,
     [OP_matmul] = matmul,
+    [OP_attention] = attention,
+    [OP_attention_grad] = attention,
     [OP_softmax] = rows,
     [OP_softmax_bwd] = rows,
     [OP_log_softmax] = rows,
