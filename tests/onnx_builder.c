@@ -130,6 +130,15 @@ Onnx__TensorProto *add_tensor(Builder *b, const char *name, int rank, const int6
     return t;
 }
 
+void add_bool(Builder *b, const char *name, bool value)
+{
+    static int32_t values[] = {0, 1};
+    Onnx__TensorProto *t = add_tensor(b, name, 0, NULL, NULL);
+    t->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__BOOL;
+    t->int32_data = &values[value];
+    t->n_int32_data = 1;
+}
+
 const char *save(Builder *b, Arena *a, const char *path)
 {
     size_t n = onnx__model_proto__get_packed_size(&b->model);

@@ -37,6 +37,7 @@ void add_value(Builder *b, Arena *a, const char *name, int type, const char *dim
                bool input);
 Onnx__TensorProto *add_tensor(Builder *b, const char *name, int rank, const int64_t *dim,
                               float *data);
+void add_bool(Builder *b, const char *name, bool value); /* a scalar */
 const char *save(Builder *b, Arena *a, const char *path); /* returns path */
 
 #endif

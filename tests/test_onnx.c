@@ -548,6 +548,81 @@ START_TEST(running_statistics)
 }
 END_TEST
 
+START_TEST(folded_batch_norm_is_noted)
+{
+    static float w[9] = {1}, v[3] = {1};
+    static const char *const names[][2] = {{"onnx::Conv_%d", "onnx::Conv_b%d"},
+                                           {"c%d.weight", "c%d.weight_bias"},
+                                           {"c%d.weight", "c%d.bias"}};
+    Arena a = {0};
+    Builder b;
+    for (int form = 0; form < 3; form++) {
+        start(&b, 13);
+        add_value(&b, &a, "h0", FLOAT, "1355", true);
+        add_value(&b, &a, "h4", FLOAT, "1355", false);
+        for (int i = 0; i < 4; i++) {
+            char weight[32], bias[32];
+            snprintf(weight, sizeof weight, names[form][0], i);
+            snprintf(bias, sizeof bias, names[form][1], i);
+            add_tensor(&b, arena_printf(&a, "%s", weight), 4, (int64_t[]){3, 3, 1, 1}, w);
+            add_tensor(&b, arena_printf(&a, "%s", bias), 1, (int64_t[]){3}, v);
+            add_node(&b, &a, "Conv", arena_printf(&a, "h%d %s %s", i, weight, bias),
+                     arena_printf(&a, "h%d", i + 1));
+        }
+        Imported r = import_file(save(&b, &a, in_folder(&a, "folded.onnx")));
+        ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+        ck_assert_int_eq(noted(r.m, ONNX_REMARK, "Conv", "folded"), form < 2);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
+/* Ratio as an attribute or an operand; whether it drops: decided by the runtime (before opset 12
+ * and where the operand is absent), or by the operand. */
+START_TEST(dropout_by_attribute_or_operand)
+{
+    static float quarter[1] = {0.25f};
+    static const struct {
+        int opset;
+        bool attribute, forward_only;
+        const char *operands;
+        double ratio; /* 0: nothing drops */
+    } cases[] = {{7, true, false, "x", 0.25},      {7, false, false, "x", 0.5},
+                 {7, true, true, "x", 0},          {13, false, false, "x quarter", 0.25},
+                 {13, false, false, "x", 0.5},     {13, false, false, "x quarter yes", 0.25},
+                 {13, false, true, "x quarter yes", 0.25}, {13, false, false, "x quarter no", 0}};
+    Arena a = {0};
+    Builder b;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        start(&b, cases[i].opset);
+        add_value(&b, &a, "x", FLOAT, "88", true);
+        add_value(&b, &a, "y", FLOAT, "88", false);
+        add_tensor(&b, "quarter", 0, NULL, quarter);
+        add_bool(&b, "yes", true);
+        add_bool(&b, "no", false);
+        Onnx__NodeProto *n = add_node(&b, &a, "Dropout", cases[i].operands, "y");
+        if (cases[i].attribute) {
+            Onnx__AttributeProto *t = add_attr(&b, n, "ratio");
+            t->has_type = t->has_f = true;
+            t->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT;
+            t->f = 0.25f;
+        }
+        Imported r = import_file(save(&b, &a, in_folder(&a, "dropout.onnx")));
+        OnnxOptions opt = {.forward_only = cases[i].forward_only};
+        ck_assert_msg(build_graph(&r, &opt), "%s", r.d.msg);
+        ck_assert_msg(r.g.norder == (cases[i].ratio > 0), "case %zu", i);
+        if (r.g.norder) {
+            const Node *d = &r.g.nodes[r.g.order[0].i];
+            ck_assert_int_eq(d->op, OP_dropout);
+            ck_assert_double_eq(((const DropoutAttrs *)d->attr)->p, cases[i].ratio);
+        }
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 Suite *suite_onnx(void)
 {
     Suite *s = suite_create("onnx");
@@ -574,6 +649,8 @@ Suite *suite_onnx(void)
     tcase_add_test(t, model_functions_are_inlined);
     tcase_add_test(t, batch_norm_is_brought_to_training_form);
     tcase_add_test(t, running_statistics);
+    tcase_add_test(t, folded_batch_norm_is_noted);
+    tcase_add_test(t, dropout_by_attribute_or_operand);
     suite_add_tcase(s, t);
     return s;
 }

@@ -109,27 +109,31 @@ static bool import_batch_norm(OnnxNode *n)
     return batch_norm_given(n, eps);
 }
 
-/* Exporters for inference fold BatchNormalization into the convolution in front, whose
- * weights then lose their names (onnx::Conv_42): a network of such convolutions trains
- * without it. */
+/* A convolution whose operands have the names that PyTorch's exporters give what they have folded:
+ * the older one onnx::Conv_42, the newer one a bias after the weight, conv1.weight_bias. */
+static bool holds_folded_norm(const Onnx__NodeProto *n)
+{
+    if (strcmp(pb(n->op_type), "Conv") != 0 || n->n_input != 3)
+        return false;
+    const char *weight = pb(n->input[1]), *bias = pb(n->input[2]);
+    size_t len = strlen(weight);
+    return strncmp(weight, "onnx::Conv", 10) == 0 ||
+           (strncmp(bias, weight, len) == 0 && strcmp(bias + len, "_bias") == 0);
+}
+
+/* Exporters for inference fold BatchNormalization into the convolution in front: a network of
+ * such convolutions trains without it. */
 void report_folded_norms(Import *x)
 {
     enum { MANY = 4 };
     const Onnx__GraphProto *gp = x->m->proto->graph;
     int folded = 0;
-    for (size_t i = 0; i < gp->n_node; i++) {
-        const Onnx__NodeProto *n = gp->node[i];
-        if (strstr(pb(n->op_type), "Normalization"))
-            return;
-        folded += strcmp(pb(n->op_type), "Conv") == 0 && n->n_input == 3 &&
-                  strncmp(pb(n->input[1]), "onnx::Conv", 10) == 0;
-    }
+    for (size_t i = 0; i < gp->n_node; i++)
+        folded += holds_folded_norm(gp->node[i]);
     if (folded >= MANY)
         note(x, ONNX_REMARK, "Conv",
-             "%d convolutions with biases and lost names, and no "
-             "normalization: BatchNormalization seems to be folded into them; export in "
-             "training "
-             "mode to train it",
+             "BatchNormalization seems to be folded into %d convolutions; export in training "
+             "mode (PyTorch: optimize=False) to train it",
              folded);
 }
 
