@@ -19,6 +19,7 @@
  * read at the same positions (kernel_inplace); `omp simd` states that other elements differ. */
 #include "c_int.h"
 #include "codegen.h"
+#include "native.h"
 #include <inttypes.h>
 
 /* ---- the whole kernel ------------------------------------------------------------------------------ */
@@ -194,20 +195,6 @@ static void print_dag(Printer *pr, const Kernel *k)
     arena_free(&a);
 }
 
-/* Hand-written C for all items; not for operands whose elements would need conversion. */
-static bool print_native(Printer *pr, const Kernel *k, bool f64)
-{
-    if (k->native != NATIVE_ATTENTION || k->operand[0] != (f64 ? DT_F64 : DT_F32))
-        return false;
-    text_parameters(&pr->w, k);
-    LINE("#undef AT");
-    LINE("#define AT(name) %s_##name", pr->name);
-    text_prelude(pr->w.f, prelude_attention);
-    LINE("void %s(void *const *op);", pr->name);
-    LINE("void %s(void *const *op) { AT(run)(op); }", pr->name);
-    return true;
-}
-
 static void print_body(Printer *pr, const Kernel *k)
 {
     bool f64 = false;
@@ -215,8 +202,6 @@ static void print_body(Printer *pr, const Kernel *k)
         f64 |= k->operand[i] == DT_F64;
     LINE("#undef REAL");
     LINE("#define REAL %s", f64 ? "double" : "float");
-    if (print_native(pr, k, f64))
-        return;
     text_body(&pr->w, k, pr->name, "FN");
     LINE("void %s(void *const *op);", pr->name);
     LINE("void %s(void *const *op)", pr->name);
@@ -232,7 +217,9 @@ bool kernel_print_c(const Kernel *k, const char *name, FILE *f)
 {
     Printer pr = {.w = {f, 0, "int64_t"}, .name = name};
     fprintf(f, "\n/* kernel %s */\n", name); /* runtime/kernel_cache.c cuts here */
-    if (k->body)
+    if (native_has(k))
+        native_print_call(&pr.w, k, name);
+    else if (k->body)
         print_body(&pr, k);
     else
         print_dag(&pr, k);
@@ -249,5 +236,6 @@ void codegen_prelude_c(FILE *f)
 int codegen_c(FILE *f, Kernel *const *k, int n, int *func_of_kernel)
 {
     codegen_prelude_c(f);
+    native_print_texts(f, k, n);
     return text_distinct(f, k, n, func_of_kernel, kernel_print_c);
 }

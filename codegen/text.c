@@ -317,10 +317,10 @@ void text_body(Writer *w, const Kernel *k, const char *name, const char *qualifi
     text_close(w);
 }
 
-void text_parameters(const Writer *w, const Kernel *k)
+void text_parameters(const Writer *w, const Kernel *k, int np)
 {
     char v[NAME_LEN];
-    for (int i = 0; i < k->np; i++) {
+    for (int i = 0; i < np; i++) {
         integer(k->p[i], v);
         text_line(w, "#undef P%d", i);
         text_line(w, "#define P%d %s", i, v);

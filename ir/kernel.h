@@ -56,7 +56,8 @@ typedef struct {
 } Body;
 
 /* The same computation written by hand in C for the vectors of a CPU: all items at once, for f32
- * and f64.  A source in codegen/prelude, which sees parameters as P0.. and Q0.. */
+ * and f64.  A source in codegen/prelude, which sees parameters as P0.. and Q0.., but the last
+ * integer as an argument: a key, so that layers of one shape share one compiled text. */
 typedef enum { NATIVE_NONE, NATIVE_ATTENTION } NativeText;
 
 typedef enum {

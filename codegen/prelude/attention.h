@@ -1,5 +1,6 @@
 /* attention.h -- attention in blocks for the vectors of a CPU; pasted in front of its kernel, whose
- * parameters are P0.. and Q0.. (ir/ops/attention.c) and whose functions are AT(name).
+ * parameters are P0.. and Q0.. (ir/ops/attention.c) and whose functions are AT(name).  The key of
+ * dropout is an argument.
  *
  * Blocks of 64 rows of q meet blocks of 64 rows of k.  Scores lie transposed, [column][row]: sums and
  * maxima over columns run in vectors of rows, and all five products have one form, a matrix of
@@ -138,6 +139,7 @@ FN void AT(accumulate)(REAL *x, int64_t stride, const REAL *a, const REAL *b, in
 
 typedef struct {
     int64_t b, h, r0, nr, c0, nc; /* batch, head; first row and column, and how many */
+    int64_t key;                  /* of dropout */
 } AT(Place);
 
 FN int AT(hidden)(const void *mask, AT(Place) at, int64_t c, int64_t r)
@@ -178,7 +180,7 @@ FN int AT(beyond)(AT(Place) at)
 /* keep[column][row]: the factors of dropout.  A draw serves four consecutive columns. */
 FN void AT(kept)(REAL *keep, const int64_t *rng, AT(Place) at)
 {
-    const uint64_t low = 0xFFFFFFFFu, t = (uint64_t)rng[1], s = (uint64_t)rng[0], k = (uint64_t)P25;
+    const uint64_t low = 0xFFFFFFFFu, t = (uint64_t)rng[1], s = (uint64_t)rng[0], k = (uint64_t)at.key;
     const int64_t row = (at.b * A_HEADS + at.h) * A_ROWS + at.r0;
 #if A_COLS % 4 == 0
     for (int64_t c = 0; c < at.nc; c += 4) {
@@ -207,7 +209,7 @@ FN void AT(kept)(REAL *keep, const int64_t *rng, AT(Place) at)
     int32_t bits[A_C + 6];
     for (int64_t r = 0; r < A_R; r++) {
         int64_t first = (row + r) * A_COLS + at.c0;
-        philox_fill(bits, at.nc, rng[0], P25, rng[1], first);
+        philox_fill(bits, at.nc, rng[0], at.key, rng[1], first);
         for (int64_t c = 0; c < at.nc; c++)
             keep[c * A_R + r] = A_KEEP(bits[(first & 3) + c]);
     }
@@ -249,7 +251,7 @@ FN void AT(exponentials)(REAL *s, int64_t nc, REAL *top, REAL *sum, REAL *acc)
             acc[r * A_WIDE + d] *= shrink[r];
 }
 
-#if P26 == 0
+#if P25 == 0
 FN void AT(forward_rows)(void *const *op, AT(Place) at)
 {
     A_TILE(q, A_SIZE * A_R);
@@ -292,12 +294,13 @@ FN void AT(forward_rows)(void *const *op, AT(Place) at)
     }
 }
 
-static void AT(run)(void *const *op)
+static void AT(run)(void *const *op, int64_t key)
 {
     const int64_t blocks = (A_ROWS + A_R - 1) / A_R;
 #pragma omp parallel for schedule(dynamic)
     for (int64_t i = 0; i < P0 * A_HEADS * blocks; i++) {
-        AT(Place) at = {.b = i / blocks / A_HEADS, .h = i / blocks % A_HEADS, .r0 = i % blocks * A_R};
+        AT(Place) at = {.b = i / blocks / A_HEADS, .h = i / blocks % A_HEADS,
+                        .r0 = i % blocks * A_R, .key = key};
         at.nr = A_MIN(A_R, A_ROWS - at.r0);
         AT(forward_rows)(op, at);
     }
@@ -395,10 +398,10 @@ FN void AT(clear)(REAL *x, int64_t stride)
 }
 
 /* All rows that use a head of k and v. */
-FN void AT(backward_head)(void *const *op, int64_t b, int64_t g)
+FN void AT(backward_head)(void *const *op, int64_t b, int64_t g, int64_t key)
 {
     AT(Rows) w;
-    AT(Place) at = {.b = b};
+    AT(Place) at = {.b = b, .key = key};
     AT(clear)((REAL *)op[9] + b * P10 + g * P11, P12);
     AT(clear)((REAL *)op[10] + b * P13 + g * P14, P15);
     for (at.h = g * (A_HEADS / A_GROUPS); at.h < (g + 1) * (A_HEADS / A_GROUPS); at.h++)
@@ -416,10 +419,10 @@ FN void AT(backward_head)(void *const *op, int64_t b, int64_t g)
         }
 }
 
-static void AT(run)(void *const *op)
+static void AT(run)(void *const *op, int64_t key)
 {
 #pragma omp parallel for schedule(dynamic)
     for (int64_t i = 0; i < P0 * A_GROUPS; i++)
-        AT(backward_head)(op, i / A_GROUPS, i % A_GROUPS);
+        AT(backward_head)(op, i / A_GROUPS, i % A_GROUPS, key);
 }
 #endif

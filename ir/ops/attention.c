@@ -116,8 +116,8 @@ static bool attention_grad_infer(const Graph *g, const Node *n, Type *out, Diag 
  *
  * p  0 batch, heads, groups, rows, columns, size   6 column c is seen if c <= r + p[6]
  *    7 strides (batch, head, row) of q, 10 k, 13 v, 16 o   19 mask: 0 none, 1 bool, 2 added
- *   20 its strides (batch, head, row, column)   24 dropout?   25 its key
- *   26 backward?
+ *   20 its strides (batch, head, row, column)   24 dropout?   25 backward?
+ *   26 key of dropout
  * q  0 scale, fill, drop below, factor of what is kept */
 
 static void operand_strides(Kernel *k, const AttentionAttrs *at, int operand, const Type *t)
@@ -157,8 +157,8 @@ static bool parameters(Kernel *k, const Graph *g, const Node *n, int first, int 
     operand_strides(k, at, 3, &o);
     mask_strides(k, g, n, mask);
     k_param(k, has_in(n, mask + 1));
-    k_param(k, at->key);
     k_param(k, n->op == OP_attention_grad);
+    k_param(k, at->key);
     k->native = NATIVE_ATTENTION;
     k->q[0] = at->scale;
     k->q[1] = at->fill;
@@ -202,7 +202,7 @@ KERNEL(attention, {
         REAL e = s == -INF_ ? R(0) : EXP(s - top);
         sum += e;
         if (p[24])
-            e *= PHILOX_UNIFORM(I(4, 0), p[25], I(4, 1), i * p[4] + c) >= q[2] ? q[3] : R(0);
+            e *= PHILOX_UNIFORM(I(4, 0), p[26], I(4, 1), i * p[4] + c) >= q[2] ? q[3] : R(0);
         for (int64_t d = 0; d < p[5]; d++)
             acc[d] += e * F(2, v0 + c * p[15] + d);
     }
@@ -290,7 +290,7 @@ KERNEL(attention_grad, {
             const REAL e = EXP(s - F(5, line));
             REAL keep = 1;
             if (p[24])
-                keep = PHILOX_UNIFORM(I(7, 0), p[25], I(7, 1), line * p[4] + c) >= q[2] ? q[3]
+                keep = PHILOX_UNIFORM(I(7, 0), p[26], I(7, 1), line * p[4] + c) >= q[2] ? q[3]
                                                                                      : R(0);
             REAL ds = q[0] * e * (keep * dp - delta);
             if (p[19] == 1 && I(6, at))
