@@ -22,9 +22,9 @@ typedef struct {
     Kernel k;
     Val *vals;
     int nread, nwrite;
-    Kernel *text[2]; /* NULL: none; of a step in tiles: the rest, for all tiles and for the last */
-    int func[2];     /* printed kernels */
-    bool is_gemm;
+    Kernel *text[4]; /* of a step in tiles: rest and product of a full tile, of the last one */
+    int func[4];     /* printed kernels */
+    bool is_gemm;    /* of a step in tiles: its product */
 } CudaStep;
 
 typedef struct {
@@ -185,17 +185,20 @@ static void print_tiles(Emit *e, uint32_t s)
 {
     const CudaStep *st = &e->step[s];
     const Kernel *k = &st->k;
-    Gemm g = gemm_loops(e->p->g, step_node(e, s)).g;
-    int64_t at[MAX_ARGS], rows = e->p->step[s].scratch_offset;
+    Gemm g = st->is_gemm ? gemm_loops(e->p->g, step_node(e, s)).g : (Gemm){.m = 0};
+    int64_t at[MAX_ARGS], made = e->p->step[s].scratch_offset;
     for (int64_t row = 0; row < k->rows; row += k->tile) {
-        bool last = k->rows - row <= k->tile;
-        g.m = last ? k->rows - row : k->tile;
+        int part = k->rows - row <= k->tile ? 2 : 0;
         for (int i = 0; i < k->noperands - 1; i++)
             at[i] = place(e, st->vals[i]) + row * kernel_row_bytes(k, i);
-        at[k->noperands - 1] = rows;
-        fprintf(e->f, "    ok = ok && ckc_gemm(c, %" PRIu32 ", %" PRId64 ", %" PRId64 ", %" PRId64
-                ");\n", share_gemm(e, &g), at[0], at[1], rows);
-        print_call(e, st, last, at);
+        at[k->noperands - 1] = made;
+        g.m = part ? k->rows - row : k->tile;
+        if (st->is_gemm)
+            fprintf(e->f, "    ok = ok && ckc_gemm(c, %" PRIu32 ", %" PRId64 ", %" PRId64 ", %"
+                    PRId64 ");\n", share_gemm(e, &g), at[0], at[1], made);
+        else
+            print_call(e, st, part + 1, (int64_t[]){at[0], at[1], made});
+        print_call(e, st, part, at);
     }
 }
 
@@ -297,18 +300,17 @@ static bool has_gemm(const Kernel *k, const Graph *g, const Node *n)
 /* The kernels of a step that have to be printed, besides its products. */
 static int step_texts(CudaStep *st, Arena *a)
 {
-    if (st->is_gemm || st->k.lib == LIB_CONCAT)
-        return 0;
-    st->text[0] = &st->k;
-    if (!st->k.product)
-        return 1;
-    for (int i = 0; i < 2; i++) {
-        Kernel product;
+    if (!st->k.product) {
+        st->text[0] = &st->k;
+        return !st->is_gemm && st->k.lib != LIB_CONCAT;
+    }
+    for (int i = 0; i < 4; i += 2) {
         st->text[i] = NEW(a, Kernel, 1);
-        kernel_tile(&st->k, i ? (st->k.rows - 1) % st->k.tile + 1 : st->k.tile, &product,
+        st->text[i + 1] = NEW(a, Kernel, 1);
+        kernel_tile(&st->k, i ? (st->k.rows - 1) % st->k.tile + 1 : st->k.tile, st->text[i + 1],
                     st->text[i]);
     }
-    return 2;
+    return 4;
 }
 
 static bool lower_steps(Emit *e, Kernel **text, int **func_of, int *ntext)
@@ -324,12 +326,14 @@ static bool lower_steps(Emit *e, Kernel **text, int **func_of, int *ntext)
         }
         st->vals = NEW(&e->a, Val, cap);
         TRY(plan_step_kernel(p, s, &e->a, live, &st->k, st->vals, &st->nread, &st->nwrite, e->d));
-        st->is_gemm = has_gemm(&st->k, p->g, step_node(e, s));
+        const Kernel *product = st->k.product ? st->k.product : &st->k;
+        st->is_gemm = has_gemm(product, p->g, step_node(e, s));
         int parts = step_texts(st, &e->a);
         if (parts && st->k.noperands > MAX_ARGS)
             return fail_status(e->d, EXIT_UNSUPPORTED, "CUDA: a kernel with %d operands",
                                st->k.noperands);
-        for (int i = 0; i < parts; i++) {
+        int stride = st->k.product && st->is_gemm ? 2 : 1; /* without the products */
+        for (int i = 0; i < parts; i += stride) {
             text[*ntext] = st->text[i];
             func_of[(*ntext)++] = &st->func[i];
         }
@@ -363,9 +367,9 @@ bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d)
 {
     Emit e = {.p = p, .f = f, .d = d};
     e.step = NEW(&e.a, CudaStep, p->nstep + 1);
-    Kernel **text = NEW(&e.a, Kernel *, 2 * p->nstep + 1);
-    int **func_of = NEW(&e.a, int *, 2 * p->nstep + 1);
-    int *func = NEW(&e.a, int, 2 * p->nstep + 1), n = 0;
+    Kernel **text = NEW(&e.a, Kernel *, 4 * p->nstep + 1);
+    int **func_of = NEW(&e.a, int *, 4 * p->nstep + 1);
+    int *func = NEW(&e.a, int, 4 * p->nstep + 1), n = 0;
     bool ok = lower_steps(&e, text, func_of, &n);
     if (ok && codegen_cuda(f, text, n, func) < 0)
         ok = fail(d, "cannot print kernels");

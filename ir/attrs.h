@@ -38,8 +38,9 @@ typedef struct {
 
 /* conv x[N,C,s...], w[M,C/group,k...] [, bias[M]]; pads: begins then ends.
  * conv_bwd_data g, w -> x's shape (also the forward of a transposed convolution);
- * conv_bwd_weights x, g -> w's shape.  shape: full shape of the result of the two latter. */
-typedef struct { Ints strides, pads, dilations; int64_t group; Ints shape; } ConvAttrs;
+ * conv_bwd_weights x, g -> w's shape.  shape: full shape of the result of the two latter; tile: of
+ * the last, as of matmul. */
+typedef struct { Ints strides, pads, dilations; int64_t group; Ints shape; int64_t tile; } ConvAttrs;
 
 /* max_pool x, max_pool_bwd x, g; avg_pool x, avg_pool_bwd g.  out: spatial extents of the pooled
  * side, decided at import (ceil_mode, auto_pad); shape: x's full shape (avg_pool_bwd). */

@@ -539,7 +539,7 @@ bool kernel_of(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
         TRY(lower_node(&probe, a, g, first, d));
         if (probe.body || probe.lib)
             return kernel_single(k, a, g, first, vals, nread, nwrite, d);
-    } else if (first->op == OP_matmul) {
+    } else if (node_tile(first)) {
         return kernel_in_tiles(k, a, g, nodes, n, live_out, vals, nread, nwrite, d);
     }
     *k = (Kernel){.arena = a};

@@ -89,13 +89,14 @@ struct Kernel {
     /* library routine with the same meaning; attributes are those of the node */
     LibOp lib;
     double flops; /* operations, roughly; 0: count the instructions */
-    /* Product in tiles (tile.c): not NULL where the group begins with a matrix product that only
-     * its other members, pointwise ones, read.  The instructions are theirs, over the product's
-     * elements in one dimension.  `tile` of its `rows` rows are made at a time, in working
-     * memory, and worked off at once.  Operands 0 and 1 are the product's; the last one, which
-     * vals does not have, is its result. */
+    /* Product in tiles (tile.c): not NULL where the group begins with a product that only its other
+     * members, pointwise ones, read.  The instructions are theirs, over the product's elements in
+     * one dimension.  `tile` of its `rows` rows are made at a time, in working memory, and worked
+     * off at once.  Operands 0 and 1 are the product's factors, of which the rows read number
+     * `moving` `step` elements apart; the last operand, which vals does not have, is its result. */
     const Kernel *product;
-    int64_t rows, tile;
+    int64_t rows, tile, step;
+    int moving;
 };
 
 /* ---- building (each returns the instruction's index) ---------------------- */
@@ -145,6 +146,8 @@ bool kernel_of(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
                const bool *live_out, Val *vals, int *nread, int *nwrite, Diag *d);
 /* May `write` take over the memory of `read` (same bytes, element for element)? */
 bool kernel_inplace(const Kernel *k, int read, int write);
+/* Where an operator that can be made in tiles has its rows per tile, 0: all; NULL: it cannot. */
+int64_t *node_tile(const Node *n);
 /* kernel_of where nodes[0] is a product in tiles (tile.c). */
 bool kernel_in_tiles(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
                      const bool *live_out, Val *vals, int *nread, int *nwrite, Diag *d);

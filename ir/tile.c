@@ -1,4 +1,4 @@
-/* tile.c -- kernels of a matrix product and of what is done with its elements, rows at a time.
+/* tile.c -- kernels of a product and of what is done with its elements, rows at a time.
  *
  * The gradient of a large weight is needed once, element by element, by the update of the weight.
  * Made a few rows at a time and used at once it takes the memory of these rows and stays in the
@@ -88,6 +88,30 @@ static bool renumber(Kernel *k, const Node *product, Val *vals, int *nread, int 
     return reads;
 }
 
+int64_t *node_tile(const Node *n)
+{
+    return n->op == OP_matmul             ? &((MatmulAttrs *)n->attr)->tile
+           : n->op == OP_conv_bwd_weights ? &((ConvAttrs *)n->attr)->tile
+                                          : NULL;
+}
+
+/* Which factor has the rows of the result, and how far apart. */
+static bool find_rows(Kernel *k, const Graph *g, const Node *n, const Kernel *product)
+{
+    const Type *y = val_type(g, n->out[0]), *b = val_type(g, n->in[1]);
+    if (type_count(y) == 0 || type_count(b) == 0)
+        return false;
+    k->rows = y->dim[0];
+    if (n->op == OP_matmul) {
+        k->moving = 0;
+        k->step = product->p[3];
+        return y->rank == 2;
+    }
+    k->moving = 1; /* weights of an output channel are rows, see conv.c */
+    k->step = type_count(b) / b->dim[0] / b->dim[1];
+    return ((const ConvAttrs *)n->attr)->group == 1;
+}
+
 bool kernel_in_tiles(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
                      const bool *live_out, Val *vals, int *nread, int *nwrite, Diag *d)
 {
@@ -96,15 +120,13 @@ bool kernel_in_tiles(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, i
     Kernel *product = NEW(a, Kernel, 1);
     k_init(product, a, g, first);
     TRY(kernel_of(k, a, g, nodes + 1, n - 1, live_out, vals, nread, nwrite, d));
-    bool ok = node_def(first)->lower(product, g, first) && y->rank == 2 && type_count(y) > 0 &&
-              type_count(val_type(g, first->in[0])) > 0 &&
+    bool ok = node_def(first)->lower(product, g, first) && find_rows(k, g, first, product) &&
               !live_out[first->out[0].i] && flatten(k, type_count(y)) &&
               renumber(k, first, vals, nread, *nwrite, g);
     if (!ok)
         return d ? fail(d, "%s does not fit its kernel group", node_def(first)->name) : false;
-    int64_t tile = ((const MatmulAttrs *)first->attr)->tile;
+    int64_t tile = *node_tile(first);
     k->product = product;
-    k->rows = y->dim[0];
     k->tile = tile > 0 && tile < k->rows ? tile : k->rows;
     k->flops += product->flops;
     return true;
@@ -113,7 +135,7 @@ bool kernel_in_tiles(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, i
 void kernel_tile(const Kernel *k, int64_t rows, Kernel *product, Kernel *rest)
 {
     *product = *k->product;
-    product->items = rows;
+    product->items = k->product->items / k->rows * rows;
     product->flops *= (double)rows / (double)k->rows;
     *rest = *k;
     rest->product = NULL;
@@ -132,7 +154,7 @@ int64_t kernel_row_bytes(const Kernel *k, int operand)
 {
     int64_t size = dtype_size[k->operand[operand]];
     if (operand < 2)
-        return operand == 0 ? k->product->p[3] * size : 0; /* step of a from row to row */
+        return operand == k->moving ? k->step * size : 0;
     for (uint32_t i = 0; i < k->nins && operand < k->noperands - 1; i++) {
         const KInst *in = &k->ins[i];
         if ((in->kind == K_LOAD || in->kind == K_STORE) && in->operand == operand && in->stride[0])

@@ -1,6 +1,6 @@
 /* tile.c -- large weight gradients in tiles of rows, each followed at once by its part of the update.
  *
- * A weight gradient that is a matrix product and goes into one update, directly or through
+ * A weight gradient that is a product (of matrices, or a convolution's) and goes into one update, directly or through
  * pointwise operators, becomes one kernel with it (ir/tile.c): the gradient has no memory but for
  * a tile.  A fixed rule of shapes, so that every budget computes the same: a gradient as large as
  * MIN_BYTES or larger, in tiles of half that size.  Gradients that someone else reads, such as
@@ -9,7 +9,7 @@
 #include "instance.h"
 
 enum {
-    MIN_BYTES = 8 << 20, /* smaller ones rarely decide a peak */
+    MIN_BYTES = 4 << 20, /* smaller ones rarely decide a peak */
     ROW_UNIT = 16,       /* rows of a tile: multiples keep every operand aligned */
     MAX_MEMBERS = 8,
 };
@@ -47,8 +47,10 @@ static bool may_wait(const Tile *t, const Node *n, bool own)
 static bool is_product(const Tile *t, const Node *n)
 {
     const Type *y = val_type(t->g, n->out[0]);
-    return n->op == OP_matmul && y->rank == 2 && type_bytes(y) >= t->min_bytes &&
-           may_wait(t, n, false);
+    if (!node_tile(n) || type_bytes(y) < t->min_bytes || !may_wait(t, n, false))
+        return false;
+    int64_t read = type_bytes(val_type(t->g, n->in[0])) + type_bytes(val_type(t->g, n->in[1]));
+    return n->op == OP_matmul || read <= type_bytes(y); /* every tile rearranges what it reads */
 }
 
 static bool is_elementwise(const Tile *t, const Node *n)
@@ -118,7 +120,7 @@ static void set_tile(Tile *t)
     Node *n = &t->g->nodes[t->product.i];
     const Type *y = val_type(t->g, n->out[0]);
     int64_t rows = t->min_bytes / 2 / (type_bytes(y) / y->dim[0]) / ROW_UNIT * ROW_UNIT;
-    ((MatmulAttrs *)n->attr)->tile = rows > ROW_UNIT ? rows : ROW_UNIT;
+    *node_tile(n) = rows > ROW_UNIT ? rows : ROW_UNIT;
     n->group = ++t->g->ngroups;
     for (int i = 0; i < t->n; i++)
         t->g->nodes[t->member[i].i].group = n->group;
@@ -177,10 +179,10 @@ void graph_untile(Graph *g, StepCost *cost)
     for (uint32_t k = 0; k < g->norder; k++) {
         NodeId id = g->order[k];
         Node *n = &g->nodes[id.i];
-        if (n->op != OP_matmul || !n->group)
+        if (!node_tile(n) || !n->group)
             continue;
         const Type *y = val_type(g, n->out[0]);
-        int64_t tile = ((const MatmulAttrs *)n->attr)->tile;
+        int64_t tile = *node_tile(n);
         n->group = 0;
         if (cost && tile > 0)
             cost[id.i].scratch -= plan_align(type_bytes(y) / y->dim[0] *

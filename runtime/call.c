@@ -60,7 +60,8 @@ bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k
     desc->out = *val_type(g, n->out[0]);
     if (k->lib == LIB_MATMUL) {
         desc->matmul = *(const MatmulAttrs *)n->attr;
-        desc->matmul.tile = desc->out.rank == 2 ? k->items : 0;
+        desc->matmul.tile = 0;
+        desc->rows = desc->out.rank == 2 ? k->items : 0;
         return true;
     }
     const ConvAttrs *at = n->attr;
@@ -69,6 +70,8 @@ bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k
     copy_ints(&desc->conv.dilations, &at->dilations);
     copy_ints(&desc->conv.shape, &at->shape);
     desc->conv.group = at->group;
+    if (k->lib == LIB_CONV_BWD_WEIGHTS && desc->out.dim[1]) /* an item: one pair of channels */
+        desc->rows = k->items / desc->out.dim[1];
     return true;
 }
 

@@ -9,9 +9,9 @@
  *                        vectors with and enough tiles for each transformed weight
  *   other convolutions   blocked layouts, twice as fast in spite of the copies
  *
- * Working memory beyond what is worked on, and beyond a small share of all bytes of the
- * schedule, would decide how small a budget can be met: such a choice gives way to the next
- * simpler one.  The cap cannot follow the budget, since the algorithm decides the bits. */
+ * Working memory that is large against the operands would decide how small a budget can be met.
+ * Such a choice gives way to one with less; Winograd's is granted where the schedule needs as
+ * much memory elsewhere.  The rule cannot follow the budget, since the algorithm decides the bits. */
 #include "runtime_int.h"
 
 enum { FEW_CHANNELS = 8, TILE = 4, WINOGRAD_CHANNELS = 64, WINOGRAD_TILES = 128 };
@@ -46,8 +46,8 @@ static DnnlChoice preferred(const DnnlDesc *d)
         return DNNL_PLAIN;
     if (!dense || w->rank != 4 || !kernel_is(w, 3))
         return DNNL_BLOCKED;
-    int64_t tiles = y->dim[0], low = w->dim[0] < w->dim[1] ? w->dim[0] : w->dim[1];
-    int64_t high = w->dim[0] < w->dim[1] ? w->dim[1] : w->dim[0];
+    int64_t rows = d->rows ? d->rows : w->dim[0], tiles = y->dim[0];
+    int64_t low = rows < w->dim[1] ? rows : w->dim[1], high = rows < w->dim[1] ? w->dim[1] : rows;
     for (int i = 2; i < 4; i++)
         tiles *= (y->dim[i] + TILE - 1) / TILE;
     bool worth = low >= WINOGRAD_CHANNELS && tiles >= WINOGRAD_TILES && tiles >= high / 4;
@@ -63,14 +63,35 @@ static int64_t own_cap(const DnnlDesc *d)
     return n + n / 2;
 }
 
-DnnlOp *choose_routine(DnnlDesc *desc, int64_t room, Diag *d)
+static DnnlOp *make(DnnlDesc *desc, DnnlChoice choice, Diag *d)
 {
-    int64_t cap = own_cap(desc) > room ? own_cap(desc) : room;
-    for (desc->choice = preferred(desc);; desc->choice--) {
-        DnnlOp *op = dnnl_make(desc, d);
-        bool fits = op && dnnl_scratch_bytes(op) <= cap;
-        if (fits || desc->choice == DNNL_PLAIN || d->failed)
-            return op;
+    desc->choice = choice;
+    return dnnl_make(desc, d);
+}
+
+DnnlOp *choose_routine(DnnlDesc *desc, Diag *d)
+{
+    bool blocked = preferred(desc) != DNNL_PLAIN;
+    DnnlOp *op = make(desc, blocked ? DNNL_BLOCKED : DNNL_PLAIN, d), *other;
+    if (d->failed || (op && dnnl_scratch_bytes(op) <= own_cap(desc)))
+        return op;
+    other = make(desc, blocked ? DNNL_PLAIN : DNNL_BLOCKED, d);
+    if (!op || (other && dnnl_scratch_bytes(other) < dnnl_scratch_bytes(op))) {
         dnnl_free(op);
+        return other;
     }
+    dnnl_free(other);
+    desc->choice = blocked ? DNNL_BLOCKED : DNNL_PLAIN;
+    return op;
+}
+
+DnnlOp *choose_faster(DnnlDesc *desc, int64_t room, Diag *d)
+{
+    if (preferred(desc) != DNNL_WINOGRAD)
+        return NULL;
+    DnnlOp *op = make(desc, DNNL_WINOGRAD, d);
+    if (op && dnnl_scratch_bytes(op) <= room)
+        return op;
+    dnnl_free(op);
+    return NULL;
 }

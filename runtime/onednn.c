@@ -201,8 +201,8 @@ static void describe_matmul(Problem *p, const DnnlDesc *d)
     *la = layout_matrix(a, d->matmul.ta, batch);
     *lb = layout_matrix(b, d->matmul.tb, batch);
     *lc = layout_matrix(&d->out, false, batch);
-    if (batch == 0 && d->matmul.tile > 0)
-        la->dim[0] = lc->dim[0] = d->matmul.tile;
+    if (batch == 0 && d->rows)
+        la->dim[0] = lc->dim[0] = d->rows;
     bool same = true, single = true;
     for (int i = 0; i < batch; i++) {
         same &= la->dim[i] == lb->dim[i];
@@ -247,6 +247,8 @@ static void describe_conv(Problem *p, const DnnlDesc *d)
     p->slot[SRC] = layout_plain(src);
     p->slot[WEIGHTS] = layout_plain(weights);
     p->slot[DST] = layout_plain(dst);
+    if (d->rows)
+        p->slot[WEIGHTS].dim[0] = p->slot[DST].dim[1] = d->rows;
     if (d->op == LIB_CONV && d->nin > 2 && d->in[2].dt != DT_NONE)
         p->slot[BIAS] = layout_plain(&d->in[2]);
     if (d->conv.group > 1)

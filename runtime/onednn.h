@@ -27,8 +27,9 @@ typedef struct {
     int nin;
     Type in[3]; /* dt DT_NONE: absent (bias) */
     Type out;
-    MatmulAttrs matmul; /* tile: rows of a 2-D product to make, 0: all */
+    MatmulAttrs matmul;
     ConvAttrs conv;
+    int64_t rows; /* of the result of LIB_MATMUL (2-D) or LIB_CONV_BWD_WEIGHTS to make, 0: all */
     DnnlChoice choice;
 } DnnlDesc;
 

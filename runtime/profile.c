@@ -20,7 +20,6 @@
 
 enum {
     ROUNDS = 2,         /* of measuring, apart in time: neighbours come and go */
-    SCRATCH_SHARE = 32, /* a routine's scratch may be this part of the schedule's bytes */
 };
 static const double default_limit = 10;                                    /* seconds */
 static const double bytes_per_ns = 20, flops_per_ns = 250, call_ns = 1000; /* first guess */
@@ -29,6 +28,8 @@ typedef struct {
     DnnlDesc desc; /* as announced: choice not yet made */
     DnnlChoice choice;
     DnnlOp *op; /* NULL: the kernel's text runs */
+    int64_t others; /* bytes that are held besides the scratch while it runs */
+    bool tiled;
 } Routine;
 
 struct Profile {
@@ -62,6 +63,8 @@ static void close_round(Profile *p)
 {
     for (uint32_t i = 0; i < p->nroutine; i++)
         dnnl_free(p->routine[i].op);
+    for (uint32_t i = 0; i < p->nitem; i++)
+        dnnl_free(p->item[i].last);
     arena_free(&p->arena);
     p->item = NULL;
     p->routine = NULL;
@@ -80,44 +83,81 @@ void profile_close(Profile *p)
 
 /* ---- settling a round -------------------------------------------------- */
 
-/* The routine for an item's kernel k, or a part of it, made once per description. */
-static bool find_routine(Profile *p, const Item *it, const Kernel *k, int64_t room,
-                         int *routine, Diag *d)
+/* The routine for an item's kernel k, made once per description. */
+static bool find_routine(Profile *p, const Item *it, const Kernel *k, int *routine, Diag *d)
 {
     DnnlDesc desc;
     *routine = -1;
     if (!lib_describe(&desc, it->g, &it->g->nodes[it->nodes[0].i], k, 0))
         return true;
-    for (uint32_t i = 0; i < p->nroutine; i++)
-        if (memcmp(&p->routine[i].desc, &desc, sizeof desc) == 0) {
-            *routine = (int)i;
-            return true;
-        }
-    *routine = (int)p->nroutine;
-    p->routine =
-        arena_grow(&p->arena, p->routine, p->nroutine, &p->croutine, sizeof *p->routine);
-    Routine *r = &p->routine[p->nroutine++];
-    r->desc = desc;
-    r->op = choose_routine(&desc, room, d);
-    r->choice = desc.choice;
+    uint32_t i = 0;
+    while (i < p->nroutine && memcmp(&p->routine[i].desc, &desc, sizeof desc) != 0)
+        i++;
+    *routine = (int)i;
+    if (i == p->nroutine) {
+        p->routine = arena_grow(&p->arena, p->routine, i, &p->croutine, sizeof *p->routine);
+        Routine *r = &p->routine[p->nroutine++];
+        *r = (Routine){.desc = desc, .op = choose_routine(&desc, d)};
+        r->choice = desc.choice;
+    }
+    int64_t others = computed_bytes(it);
+    if (p->routine[i].others < others)
+        p->routine[i].others = others;
     return !d->failed;
 }
 
-static bool find_routines(Profile *p, Item *it, int64_t room, Diag *d)
+/* Both parts of a product in tiles use the algorithm that is right for a full tile. */
+static bool find_tiles(Profile *p, Item *it, Diag *d)
 {
-    TRY(find_routine(p, it, it->k, room, &it->routine, d));
-    it->tiles = it->k->product ? tiles_make(it->k, &p->arena) : NULL;
-    for (int i = 0; it->tiles && i < 2; i++) {
-        int r;
-        TRY(find_routine(p, it, &it->tiles->part[i].product, room, &r, d));
-        it->tiles->part[i].lib = r < 0 ? NULL : p->routine[r].op;
+    DnnlDesc desc;
+    it->tiles = tiles_make(it->k, &p->arena);
+    TilePart *part = it->tiles->part;
+    TRY(find_routine(p, it, &part[0].product, &it->routine, d));
+    if (it->routine < 0)
+        return true;
+    part[0].lib = p->routine[it->routine].op;
+    p->routine[it->routine].tiled = true;
+    if (lib_describe(&desc, it->g, &it->g->nodes[it->nodes[0].i], &part[1].product,
+                     p->routine[it->routine].choice))
+        part[1].lib = it->last = dnnl_make(&desc, d);
+    return !d->failed;
+}
+
+static int64_t item_scratch(const Profile *p, const Item *it);
+
+/* Where others hold as much at once anyway, faster routines may have large scratch. */
+static bool find_faster(Profile *p, Diag *d)
+{
+    int64_t most = 0;
+    for (uint32_t i = 0; i < p->nitem; i++) {
+        int64_t held = computed_bytes(&p->item[i]) + item_scratch(p, &p->item[i]);
+        most = held > most ? held : most;
     }
-    return true;
+    for (uint32_t i = 0; i < p->nroutine && !d->failed; i++) {
+        Routine *r = &p->routine[i];
+        DnnlDesc desc = r->desc;
+        DnnlOp *op = r->tiled ? NULL : choose_faster(&desc, most - r->others, d);
+        if (!op)
+            continue;
+        dnnl_free(r->op);
+        r->op = op;
+        r->choice = desc.choice;
+    }
+    return !d->failed;
+}
+
+static bool find_routines(Profile *p, Diag *d)
+{
+    for (uint32_t i = 0; i < p->nitem; i++) {
+        Item *it = &p->item[i];
+        TRY(it->k->product ? find_tiles(p, it, d) : find_routine(p, it, it->k, &it->routine, d));
+    }
+    return find_faster(p, d);
 }
 
 static DnnlOp *item_op(const Profile *p, const Item *it)
 {
-    return it->routine < 0 ? NULL : p->routine[it->routine].op;
+    return it->routine < 0 || it->tiles ? NULL : p->routine[it->routine].op;
 }
 
 static bool has_text(const Profile *p, const Item *it)
@@ -142,7 +182,7 @@ static bool sign(Profile *p, Item *it, Diag *d)
     XXH3_128bits_reset(h);
     if (text)
         XXH3_128bits_update(h, text, strlen(text));
-    if (item_op(p, it)) {
+    if (it->routine >= 0) {
         XXH3_128bits_update(h, &p->routine[it->routine].desc, sizeof(DnnlDesc));
         XXH3_128bits_update(h, &p->routine[it->routine].choice, sizeof(DnnlChoice));
     }
@@ -292,9 +332,9 @@ static bool settle(Profile *p, Diag *d)
     void *dl = NULL;
     bool ok = true;
     replay(p->item, p->nitem);
-    int64_t room = schedule_bytes(p->item, p->nitem) / SCRATCH_SHARE;
+    ok = find_routines(p, d);
     for (uint32_t i = 0; i < p->nitem && ok; i++)
-        ok = find_routines(p, &p->item[i], room, d) && sign(p, &p->item[i], d);
+        ok = sign(p, &p->item[i], d);
     const Unknown *u = ok ? unknown_signatures(p, &n) : NULL;
     if (n > 0 && p->opt.time_limit >= 0)
         ok = compile_round(p, &dl, d) && measure_unknown(p, u, n, d);

@@ -44,6 +44,7 @@ typedef struct {
     MeasureOperand *o;
     int routine; /* -1: none */
     Tiles *tiles;
+    DnnlOp *last; /* of the last tile */
     uint32_t entry;
     double estimate; /* ns */
     KernelFn *fn;
@@ -52,6 +53,6 @@ typedef struct {
 int64_t item_bytes(const Item *it); /* of all operands */
 /* Sets hot and alias of every operand. */
 void replay(Item *item, uint32_t n);
-int64_t schedule_bytes(const Item *item, uint32_t n); /* of all distinct values */
+int64_t computed_bytes(const Item *it); /* of those that need memory for it, after replay */
 
 #endif

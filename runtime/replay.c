@@ -23,21 +23,12 @@ int64_t item_bytes(const Item *it)
     return sum;
 }
 
-int64_t schedule_bytes(const Item *item, uint32_t n)
+int64_t computed_bytes(const Item *it)
 {
-    Arena tmp = {0};
-    bool *seen = n ? NEW(&tmp, bool, item[0].g->nvals) : NULL;
     int64_t sum = 0;
-    for (uint32_t s = 0; s < n; s++) {
-        for (int i = 0; i < item[s].nread + item[s].nwrite; i++) {
-            uint32_t v = graph_root(item[s].g, item[s].vals[i]).i;
-            sum += seen[v] ? 0 : item[s].o[i].bytes;
-            seen[v] = true;
-        }
-        if (item[s].k->product) /* the whole of it, as if it were not in tiles */
-            sum += type_bytes(val_type(item[s].g, item[s].g->nodes[item[s].nodes[0].i].out[0]));
-    }
-    arena_free(&tmp);
+    for (int i = 0; i < it->nread + it->nwrite; i++)
+        if (it->vals[i].i && it->g->vals[it->vals[i].i].kind == VAL_TEMP && it->o[i].alias < 0)
+            sum += it->o[i].bytes;
     return sum;
 }
 

@@ -126,9 +126,11 @@ double clock_seconds(void);
 /* ---- choice.c ---------------------------------------------------------- */
 
 /* The library routine for an operation, by a rule on shapes: never by measurement, because
- * different choices give different bits.  room: scratch that is always granted, bytes. NULL
- * without a message: the kernel's text runs.  desc->choice is set. */
-DnnlOp *choose_routine(DnnlDesc *desc, int64_t room, Diag *d);
+ * different choices give different bits.  NULL without a message: the kernel's text runs.
+ * desc->choice is set. */
+DnnlOp *choose_routine(DnnlDesc *desc, Diag *d);
+/* A faster one that needs more working memory, but at most `room` bytes; NULL: there is none. */
+DnnlOp *choose_faster(DnnlDesc *desc, int64_t room, Diag *d);
 
 /* ---- poison.c ---------------------------------------------------------- */
 

@@ -193,8 +193,10 @@ static void fill_matmul(DnnlDesc *d, const Case *c)
 static void fill_conv(DnnlDesc *d, const Case *c, LibOp op)
 {
     int sp = c->ra - 2;
-    d->conv = (ConvAttrs){ints_or(c->strides, sp, 1), ints_or(c->pads, 2 * sp, 0),
-                          ints_or(c->dilations, sp, 1), c->group ? c->group : 1, {0}};
+    d->conv = (ConvAttrs){.strides = ints_or(c->strides, sp, 1),
+                          .pads = ints_or(c->pads, 2 * sp, 0),
+                          .dilations = ints_or(c->dilations, sp, 1),
+                          .group = c->group ? c->group : 1};
     Type x = type_make(c->dt, c->ra, c->a), w = type_make(c->dt, c->rb, c->b), y = x;
     y.dim[1] = w.dim[0];
     for (int k = 0; k < sp; k++)

@@ -12,7 +12,7 @@
 static const AttrDef conv_attrs[] = {
     ATTR(ConvAttrs, strides, AT_INTS, 0),   ATTR(ConvAttrs, pads, AT_INTS, 0),
     ATTR(ConvAttrs, dilations, AT_INTS, 0), ATTR(ConvAttrs, group, AT_I64, 1),
-    ATTR(ConvAttrs, shape, AT_INTS, 0),
+    ATTR(ConvAttrs, shape, AT_INTS, 0),     ATTR(ConvAttrs, tile, AT_I64, 0),
 };
 
 /* ---- inference ----------------------------------------------------------------------- */
@@ -23,6 +23,8 @@ static bool conv_shape(const Node *n, const Type *x, const Type *w, Window *win,
 {
     const ConvAttrs *at = n->attr;
     int sp = x->rank - 2;
+    if (at->tile < 0)
+        return fail(d, "%s: tile of %lld rows", node_def(n)->name, (long long)at->tile);
     if (w->rank != x->rank || sp < 1)
         return fail(d, "%s: data of rank %d, weights of rank %d", node_def(n)->name,
                     x->rank, w->rank);
@@ -300,8 +302,34 @@ static Val data_gradient(Grad *gr, const Node *n, Val dy, Val w, Val x)
     return build(gr->g, OP_conv_bwd_data, NULL, 2, (Val[]){dy, w}, &at);
 }
 
+static bool all_are(const Ints *v, int64_t value)
+{
+    bool same = true;
+    for (int i = 0; i < v->n; i++)
+        same &= v->v[i] == value;
+    return same;
+}
+
+/* A window of one position on one image: each side is a matrix of channels by places. */
+static bool is_product(const ConvAttrs *at, const Type *x, const Type *w)
+{
+    return at->group == 1 && x->dim[0] == 1 && dims_product(w, 2, w->rank) == 1 &&
+           all_are(&at->strides, 1) && all_are(&at->pads, 0);
+}
+
+static Val channel_rows(Graph *g, Val v)
+{
+    const Type *t = val_type(g, v);
+    return build_reshape(g, v, 2, (int64_t[]){t->dim[1], dims_product(t, 2, t->rank)});
+}
+
 static Val weights_gradient(Grad *gr, const Node *n, Val x, Val dy, Val w)
 {
+    const Type *tw = val_type(gr->g, w);
+    if (is_product(n->attr, val_type(gr->g, x), tw))
+        return build_reshape(gr->g, build_matmul(gr->g, channel_rows(gr->g, dy),
+                                                 channel_rows(gr->g, x), false, true),
+                             tw->rank, tw->dim);
     ConvAttrs at = *(const ConvAttrs *)n->attr;
     at.shape = shape_of(val_type(gr->g, w));
     return build(gr->g, OP_conv_bwd_weights, NULL, 2, (Val[]){x, dy}, &at);
