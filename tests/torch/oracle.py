@@ -126,6 +126,8 @@ def make_oracle(name, net, inputs, target, kind):
         "zero_grad_params": [n for n, g in grad64.items() if g.norm().item() < 1e-10 * norm],
         "loss_curve_5_steps_f64": curves,
         "f32_vs_f64_err_5_steps": own,
+        "batch_norm_momentum": next((m.momentum for m in net.modules()
+                                     if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)), None),
         "torch": torch.__version__,
     }
     return arrays, meta
