@@ -18,6 +18,8 @@ static bool check_options(Options *o)
         return fail(d, "--beta1, --beta2 and --eps belong to --optimizer adam or adamw");
     if (s->optim != OPTIM_MOMENTUM && (!isnan(s->momentum) || s->nesterov))
         return fail(d, "--momentum and --nesterov belong to --optimizer momentum");
+    if (s->optim == OPTIM_NONE && (s->accumulate > 1 || s->clip_norm > 0))
+        return fail(d, "--accumulate and --clip-norm need an optimizer");
     if (s->loss == LOSS_NONE && s->loss_output)
         return fail(d, "--loss-output needs a loss");
     if (o->steps == 0 && (o->nsave || o->grads))

@@ -309,6 +309,10 @@ static const Row rows[] = {
     REAL_OF(STEP, "eps", step.eps, 0, 1e9, "Of adam and adamw (default 1e-8)"),
     REAL_OF(STEP, "weight-decay", step.weight_decay, 0, 1e9, "Default 0.01 for adamw, else 0"),
     IS(STEP, "nesterov", 0, step.nesterov, "Nesterov's form of momentum"),
+    INTEGER_OF(STEP, "accumulate", 0, step.accumulate, 1, 1e6,
+               "Micro-batches of a step, each a batch of the data; gradients are averaged"),
+    REAL_OF(STEP, "clip-norm", step.clip_norm, 1e-30, 1e30,
+            "Largest global norm of the gradients, as PyTorch's clip_grad_norm_"),
 
     TITLE(BUDGET, "Plan:"),
     CALL(BUDGET, "budget", 'b', "SIZE", parse_budget,

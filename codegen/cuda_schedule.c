@@ -366,6 +366,8 @@ static void print_functions(Emit *e)
 bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d)
 {
     Emit e = {.p = p, .f = f, .d = d};
+    if (p->nmicro < p->nstep)
+        return fail_status(d, EXIT_UNSUPPORTED, "CUDA: steps in micro-batches are not printed");
     e.step = NEW(&e.a, CudaStep, p->nstep + 1);
     Kernel **text = NEW(&e.a, Kernel *, 4 * p->nstep + 1);
     int **func_of = NEW(&e.a, int *, 4 * p->nstep + 1);

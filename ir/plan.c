@@ -26,6 +26,30 @@ bool *plan_live_out(const Graph *g, Arena *a)
     return live;
 }
 
+/* The first step that depends on an accumulated value. */
+static uint32_t find_micro(const Plan *p)
+{
+    Arena a = {0};
+    const Graph *g = p->g;
+    bool *late = NEW(&a, bool, g->nvals);
+    uint32_t first = p->nstep;
+    for (uint32_t s = 0, k = 0; k < g->norder && first == p->nstep; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        bool after = n->op == OP_accumulated;
+        for (int i = 0; i < n->nin; i++)
+            after |= late[n->in[i].i];
+        for (int i = 0; i < n->nout; i++)
+            late[n->out[i].i] = after;
+        while (s < p->nstep && p->step[s].first + p->step[s].count <= k)
+            s++;
+        bool view = node_def(n)->traits & OPT_VIEW; /* it may stand in the kernel that makes it */
+        if (after && !view && s < p->nstep)
+            first = s;
+    }
+    arena_free(&a);
+    return first;
+}
+
 void plan_cut(Plan *p, Arena *a)
 {
     const Graph *g = p->g;
@@ -40,6 +64,7 @@ void plan_cut(Plan *p, Arena *a)
             continue;
         p->step[p->nstep++] = (Step){.first = first, .count = k - first};
     }
+    p->nmicro = find_micro(p);
 }
 
 bool plan_step_kernel(const Plan *p, uint32_t step, Arena *a, const bool *live_out, Kernel *k,
@@ -177,6 +202,32 @@ static bool verify_step(const Plan *p, uint32_t s, Map *m, const bool *live, Are
     return true;
 }
 
+static bool verify_steps(const Plan *p, uint32_t from, uint32_t to, Map *m, const bool *live,
+                         Diag *d)
+{
+    bool ok = true;
+    for (uint32_t s = from; s < to && ok; s++) {
+        Arena tmp = {0};
+        ok = verify_step(p, s, m, live, &tmp, d);
+        arena_free(&tmp);
+    }
+    return ok;
+}
+
+/* After a micro-batch its updates are done: the states have new values. */
+static bool verify_states(const Plan *p, Map *m, Diag *d)
+{
+    const Graph *g = p->g;
+    for (uint32_t i = 0; i < g->nupdate; i++) {
+        Range value, state;
+        Val v = graph_root(g, g->update[i].value);
+        TRY(value_range(p, v, &value, d) && value_range(p, g->update[i].state, &state, d));
+        if (map_holds(m, value))
+            map_write(m, state);
+    }
+    return true;
+}
+
 /* What must hold its bytes at the end of the step: outputs, updates, constants. */
 static bool verify_end(const Plan *p, const Map *m, Diag *d)
 {
@@ -220,11 +271,9 @@ bool plan_verify(const Plan *p, Diag *d)
             ok = value_range(p, (Val){i}, &r, d) &&
                  (map_holds(&m, r) || fail(d, "plan: sources overlap at %%%s", g->vals[i].name));
         }
-    for (uint32_t s = 0; s < p->nstep && ok; s++) {
-        Arena tmp = {0};
-        ok = verify_step(p, s, &m, live, &tmp, d);
-        arena_free(&tmp);
-    }
+    if (p->nmicro < p->nstep) /* what one micro-batch leaves must do for the next */
+        ok = ok && verify_steps(p, 0, p->nmicro, &m, live, d) && verify_states(p, &m, d);
+    ok = ok && verify_steps(p, 0, p->nstep, &m, live, d);
     ok = ok && verify_end(p, &m, d);
     free(m.r);
     arena_free(&a);

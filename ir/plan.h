@@ -35,6 +35,9 @@ typedef struct {
     Graph *g;
     Step *step;
     uint32_t nstep;
+    uint32_t nmicro;         /* steps before this one run once per micro-batch, the others once: those
+                              * that depend on an `accumulated` value; nstep if there is none */
+    int64_t accumulate;      /* micro-batches; 0 = 1 */
     int64_t *offset;         /* per value: byte offset in the arena, -1: has no memory (inside a
                               * kernel, unused); views and in-place results share offsets */
     int64_t arena_bytes;     /* the one allocation of a run */
@@ -57,8 +60,14 @@ bool plan_step_kernel(const Plan *p, uint32_t step, Arena *a, const bool *live_o
 /* Per value: is it, or a view of it, read outside the kernel that makes it?  Views themselves are
  * never live out: they have no memory of their own.  Allocated in a. */
 bool *plan_live_out(const Graph *g, Arena *a);
-/* Cut order into steps by group; views are no steps. */
+/* Cut order into steps by group, and steps into micro-batch and update; views are no steps. */
 void plan_cut(Plan *p, Arena *a);
+
+/* How often step s runs for one update of the parameters. */
+static inline int64_t plan_times(const Plan *p, uint32_t s)
+{
+    return s < p->nmicro && p->accumulate > 1 ? p->accumulate : 1;
+}
 
 /* Independent check: every operand has memory inside the arena when its step runs, and no two
  * live values share a byte unless one is a view of, or in place on, the other. */

@@ -29,6 +29,7 @@ typedef struct {
 #define FIELD(key, member, type) {key, offsetof(Plan, member), type}
 static const Header header_table[] = {
     FIELD("threads", threads, H_U32),
+    FIELD("accumulate", accumulate, H_I64),
     FIELD("budget", budget, H_I64),
     FIELD("arena", arena_bytes, H_I64),
     FIELD("live", live_bytes, H_I64),

@@ -19,6 +19,14 @@ static bool is_trained(const StepOptions *o, const char *name)
     return o->ntrain == 0 || glob_any(o->train, o->ntrain, name);
 }
 
+/* The part of a step's loss that one micro-batch has: the mean of them is the loss. */
+static Val mean_loss(Graph *g, const StepOptions *o, Val loss)
+{
+    if (o->accumulate <= 1)
+        return loss;
+    return build2(g, OP_mul, loss, build_scalar(g, val_type(g, loss)->dt, 1.0 / (double)o->accumulate));
+}
+
 bool pass_autodiff(Graph *g, PassCtx *cx)
 {
     StepInfo *info = cx->info;
@@ -30,7 +38,7 @@ bool pass_autodiff(Graph *g, PassCtx *cx)
         if (g->vals[i].kind == VAL_PARAM && dtype_is_float(g->vals[i].type.dt) &&
             is_trained(cx->opt, g->vals[i].name))
             params[n++].i = i;
-    TRY(autodiff(g, info->loss, params, n, grad));
+    TRY(autodiff(g, mean_loss(g, cx->opt, info->loss), params, n, grad));
     for (uint32_t i = 0; i < n; i++) {
         if (!grad[i].i)
             continue;

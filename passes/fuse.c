@@ -21,6 +21,7 @@ typedef struct {
     uint32_t *next;    /* per position: next member of the unit, 0 = end */
     uint32_t *last;    /* per unit: its last member */
     uint32_t loss;     /* position of the loss (or the end): later nodes are backward */
+    bool *late;        /* per position: runs when all micro-batches are over */
     uint32_t *mark, stamp;
     uint32_t **users;  /* per value root: positions that read it, 0-terminated (position + 1) */
     Val *target;       /* per value: the state it overwrites */
@@ -186,7 +187,8 @@ static void join(Fuse *f, const uint32_t *set, int n)
 static void try_union(Fuse *f, uint32_t pos, uint32_t q, const bool *ends, bool siblings)
 {
     uint32_t span = pos > f->unit[q] ? pos - f->unit[q] : f->unit[q] - pos;
-    if (f->unit[q] == f->unit[pos] || span > MAX_SPAN || (q <= f->loss) != (pos <= f->loss))
+    if (f->unit[q] == f->unit[pos] || span > MAX_SPAN || (q <= f->loss) != (pos <= f->loss) ||
+        f->late[q] != f->late[pos])
         return;
     uint32_t set[2 * MAX_NODES + 2];
     int m = collect(f, f->unit[pos], set, 0);
@@ -344,6 +346,21 @@ static void find_users(Fuse *f)
         }
 }
 
+/* What depends on an accumulated value. */
+static bool *find_late(const Graph *g, Arena *a)
+{
+    bool *late = NEW(a, bool, g->norder + 1), *value = NEW(a, bool, g->nvals);
+    for (uint32_t p = 0; p < g->norder; p++) {
+        const Node *n = &g->nodes[g->order[p].i];
+        late[p] = n->op == OP_accumulated;
+        for (int i = 0; i < n->nin; i++)
+            late[p] |= value[n->in[i].i];
+        for (int i = 0; i < n->nout; i++)
+            value[n->out[i].i] = late[p];
+    }
+    return late;
+}
+
 static uint32_t position_of(const Graph *g, const Node *n)
 {
     uint32_t k = 0;
@@ -359,7 +376,7 @@ bool pass_fuse(Graph *g, PassCtx *cx)
     if (last)
         inline_cheap(g, cx->tmp, loss);
     uint32_t n = g->norder;
-    Fuse f = {.g = g, .tmp = cx->tmp, .loss = last ? loss : n,
+    Fuse f = {.g = g, .tmp = cx->tmp, .loss = last ? loss : n, .late = find_late(g, cx->tmp),
               .pos = NEW(cx->tmp, uint32_t, g->nnodes + 1),
               .unit = NEW(cx->tmp, uint32_t, n + 1), .next = NEW(cx->tmp, uint32_t, n + 1),
               .last = NEW(cx->tmp, uint32_t, n + 1), .mark = NEW(cx->tmp, uint32_t, n + 1)};

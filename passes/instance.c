@@ -137,6 +137,24 @@ static bool make_op(Make *m, const StepInfo *info, uint32_t s)
     return ok;
 }
 
+/* What the steps after the micro-batches read stays until then. */
+static void keep_for_tail(Make *m, const StepInfo *info)
+{
+    const Graph *g = m->g;
+    for (uint32_t s = m->in->nops; s < m->in->cut.nstep && info->cost; s++)
+        m->in->tail_ns += info->cost[g->order[m->in->cut.step[s].first].i].ns;
+    for (uint32_t k = m->in->tail; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        for (int i = 0; i < n->nin; i++) {
+            Val r = graph_root(g, n->in[i]);
+            if (r.i && is_source(g, r))
+                add_reader(m, r, (int32_t)m->in->cut.nstep);
+            else if (r.i && m->value_of[r.i] >= 0)
+                m->in->inst.values[m->value_of[r.i]].keep_to_end = true;
+        }
+    }
+}
+
 /* Readers of a state must not run once the step that overwrites it has. */
 static void add_barriers(Make *m)
 {
@@ -151,7 +169,7 @@ static void add_barriers(Make *m)
         for (; n < op->nbarrier; n++)
             list[n] = op->barrier[n];
         for (int32_t r = 0; r < m->nreaders[state.i]; r++)
-            if (m->readers[state.i][r] != writer)
+            if (m->readers[state.i][r] != writer && m->readers[state.i][r] < (int32_t)m->in->nops)
                 list[n++] = m->readers[state.i][r];
         op->barrier = list;
         op->nbarrier = n;
@@ -166,13 +184,13 @@ static void attach_views(Make *m)
     in->views = NEW(m->a, NodeId *, in->cut.nstep + 1);
     in->free_views = NEW(m->a, NodeId, g->norder + 1);
     for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t s = 0; s < in->cut.nstep; s++) {
+        for (uint32_t s = 0; s < in->nops; s++) {
             if (pass == 1 && count[s])
                 in->views[s] = NEW(m->a, NodeId, count[s]);
             if (pass == 1)
                 count[s] = 0;
         }
-        for (uint32_t k = 0; k < g->norder; k++) {
+        for (uint32_t k = 0; k < in->tail; k++) {
             NodeId id = g->order[k];
             if (in->op_of_node[id.i] >= 0)
                 continue;
@@ -195,9 +213,11 @@ bool instance_make(Graph *g, const StepInfo *info, Arena *a, Instance *in, Diag 
 {
     *in = (Instance){.cut = {.g = g}};
     plan_cut(&in->cut, a);
+    in->nops = in->cut.nmicro;
+    in->tail = in->nops < in->cut.nstep ? in->cut.step[in->nops].first : g->norder;
     in->op_of_node = NEW(a, int32_t, g->nnodes);
     memset(in->op_of_node, -1, g->nnodes * sizeof *in->op_of_node);
-    in->inst = (RematInstance){.nops = (int32_t)in->cut.nstep, .loss = -1,
+    in->inst = (RematInstance){.nops = (int32_t)in->nops, .loss = -1,
                                .ops = NEW(a, RematOp, in->cut.nstep + 1),
                                .values = NEW(a, RematValue, g->nvals)};
     Make m = {.g = g, .a = a, .in = in, .d = d, .live = plan_live_out(g, a),
@@ -207,8 +227,9 @@ bool instance_make(Graph *g, const StepInfo *info, Arena *a, Instance *in, Diag 
     memset(m.value_of, -1, g->nvals * sizeof *m.value_of);
     for (uint32_t i = 0; i < g->nupdate; i++)
         m.target[graph_root(g, g->update[i].value).i] = g->update[i].state;
-    for (uint32_t s = 0; s < in->cut.nstep; s++)
+    for (uint32_t s = 0; s < in->nops; s++)
         TRY(make_op(&m, info, s));
+    keep_for_tail(&m, info);
     for (uint32_t i = 0; i < g->nout; i++) {
         Val r = graph_root(g, g->out[i]);
         if (m.value_of[r.i] >= 0)
@@ -311,6 +332,8 @@ void instance_apply(Graph *g, const Instance *in, const int32_t *seq, int32_t n,
         }
         ran[seq[k]] = true;
     }
+    for (uint32_t k = in->tail; k < norder; k++)
+        emit(g, old[k], in0[old[k].i], subst, false, 0);
     for (uint32_t i = 0; i < g->nout; i++)
         g->out[i] = subst[g->out[i].i];
     for (uint32_t i = 0; i < g->nupdate; i++)

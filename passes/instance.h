@@ -14,6 +14,9 @@ typedef struct {
     uint32_t *nviews;
     NodeId *free_views;    /* views of sources: scheduled first */
     uint32_t nfree;
+    uint32_t nops, tail;   /* the instance is a micro-batch: steps from nops on, nodes from
+                            * order[tail] on run after all of them, as they stand */
+    int64_t tail_ns;
 } Instance;
 
 /* Everything is allocated in a. */

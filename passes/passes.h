@@ -21,6 +21,8 @@ typedef struct {
     const char *const *train, *const *freeze; /* globs over parameter names */
     int ntrain, nfreeze;
     bool keep_grads;         /* gradients are outputs (--grads) */
+    int64_t accumulate;      /* micro-batches of a step, their gradients averaged; 0 = 1 */
+    double clip_norm;        /* largest global norm of the gradients, 0 = none */
     int64_t tile_bytes;      /* weight gradients from this size on are made in tiles; 0 = default */
     int64_t budget;          /* bytes, 0 = none */
     double budget_fraction;  /* > 0: of the keep-everything arena */
@@ -41,6 +43,7 @@ typedef struct {
     Val loss, target, lr, step, rng; /* {0}: not present */
     Trained *trained;
     uint32_t ntrained, ctrained;
+    int64_t accumulate; /* as planned: 0 where nothing trains */
     StepCost *cost;    /* per node id: of the step that starts with it, before remat */
     Plan plan;
     uint32_t nrecomputed;        /* steps that run again */

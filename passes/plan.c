@@ -61,7 +61,7 @@ static void step_cost(Place *pl, uint32_t s)
     st->choice = c->choice;
     st->scratch = c->scratch;
     st->cost_ns = c->ns;
-    pl->p->predicted_ns += c->ns;
+    pl->p->predicted_ns += c->ns * plan_times(pl->p, s);
 }
 
 static bool find_lifetimes(Place *pl)
@@ -228,7 +228,7 @@ static MemKind kind_of(const Place *pl, uint32_t v, const MemKind *special)
 {
     switch (pl->g->vals[v].kind) {
     case VAL_PARAM: return MEM_PARAM;
-    case VAL_STATE: return special[v] == MEM_OPTIMIZER ? MEM_OPTIMIZER : MEM_STATE;
+    case VAL_STATE: return special[v] ? special[v] : MEM_STATE;
     case VAL_TEMP: return special[v] == MEM_GRAD ? MEM_GRAD : MEM_ACTIVATION;
     default: return MEM_DATA;
     }
@@ -239,7 +239,10 @@ static MemKind *special_kinds(Place *pl)
     MemKind *k = NEW(pl->tmp, MemKind, pl->g->nvals);
     for (uint32_t i = 0; i < pl->info->ntrained; i++) {
         const Trained *t = &pl->info->trained[i];
-        k[graph_root(pl->g, t->grad).i] = MEM_GRAD;
+        Val grad = graph_root(pl->g, t->grad);
+        k[grad.i] = MEM_GRAD;
+        if (pl->target[grad.i].i) /* accumulated */
+            k[pl->target[grad.i].i] = MEM_GRAD;
         for (int s = 0; s < 2; s++)
             if (t->state[s].i)
                 k[t->state[s].i] = MEM_OPTIMIZER;
@@ -281,7 +284,7 @@ static void account(Place *pl)
 bool plan_place(Graph *g, const StepInfo *info, int64_t budget, bool last, Plan *p, Arena *tmp,
                 Diag *d)
 {
-    *p = (Plan){.g = g, .offset = NEW(g->arena, int64_t, g->nvals)};
+    *p = (Plan){.g = g, .accumulate = info->accumulate, .offset = NEW(g->arena, int64_t, g->nvals)};
     memset(p->offset, -1, g->nvals * sizeof *p->offset);
     plan_cut(p, g->arena);
     Place pl = {.g = g, .info = info, .p = p, .tmp = tmp, .d = d, .live = plan_live_out(g, tmp),

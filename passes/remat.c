@@ -42,10 +42,17 @@ static bool remat_failed(Remat *r, const char *err)
     return fail(r->cx->diag, "rematerialization: %s", err);
 }
 
+/* Nanoseconds of a step whose micro-batches take this many each. */
+static int64_t step_ns(const Remat *r, int64_t micro)
+{
+    int64_t times = r->cx->info->accumulate > 1 ? r->cx->info->accumulate : 1;
+    return micro * times + r->in.tail_ns;
+}
+
 static void record(Remat *r, const RematResult *res)
 {
     StepInfo *info = r->cx->info;
-    info->plan.bound_ns = res->lower_bound;
+    info->plan.bound_ns = step_ns(r, res->lower_bound);
     info->nrecomputed = (uint32_t)(res->n - r->in.inst.nops);
     info->gap = res->cost > 0 ? (double)(res->cost - res->lower_bound) / (double)res->cost : 0;
 }
@@ -135,7 +142,8 @@ static bool try_budgets(Remat *r, int64_t budget, RematResult *best)
             *best = res;
         current = found ? better : current;
         TRY(ok);
-        if (tight || (!found && ask == budget))
+        if (tight || (fits && r->plan.live_bytes >= budget - budget / 50) ||
+            (!found && ask == budget))
             break;
         if (fits)
             ask = (low = ask) + (high - ask) / 2;

@@ -13,6 +13,7 @@ typedef struct {
     void *state;
     const void *value;
     size_t bytes;
+    bool micro; /* after every micro-batch */
 } Copy;
 
 struct Executor {
@@ -177,6 +178,17 @@ static bool prepare(Executor *x, const ExecOptions *opt, Diag *d)
     return ok;
 }
 
+/* Is v made once per micro-batch? */
+static bool made_in_micro(const Plan *p, Val v)
+{
+    NodeId def = p->g->vals[graph_root(p->g, v).i].def;
+    for (uint32_t k = p->nmicro < p->nstep ? p->step[p->nmicro].first : p->g->norder;
+         k < p->g->norder; k++)
+        if (p->g->order[k].i == def.i)
+            return false;
+    return true;
+}
+
 static void prepare_copies(Executor *x)
 {
     const Graph *g = x->plan->g;
@@ -185,7 +197,8 @@ static void prepare_copies(Executor *x)
         Tensor to = exec_tensor(x, g->update[i].state),
                from = exec_tensor(x, g->update[i].value);
         if (to.data && from.data && to.data != from.data)
-            copy[x->ncopy++] = (Copy){to.data, from.data, (size_t)type_bytes(&to.type)};
+            copy[x->ncopy++] = (Copy){to.data, from.data, (size_t)type_bytes(&to.type),
+                                      made_in_micro(x->plan, g->update[i].value)};
     }
     x->copy = copy;
 }
@@ -246,10 +259,10 @@ void exec_close(Executor *x)
 /* ---- running ----------------------------------------------------------- */
 
 /* Into seconds, per step: the least time so far, 0 = none yet. */
-static bool run_timed(Executor *x, double *seconds, Diag *d)
+static bool run_timed(Executor *x, uint32_t from, uint32_t to, double *seconds, Diag *d)
 {
     double last = clock_seconds();
-    for (uint32_t s = 0; s < x->plan->nstep; s++) {
+    for (uint32_t s = from; s < to; s++) {
         TRY(call_run(&x->call[s], d));
         double t = clock_seconds();
         if (seconds && (seconds[s] <= 0 || t - last < seconds[s]))
@@ -260,10 +273,12 @@ static bool run_timed(Executor *x, double *seconds, Diag *d)
 }
 
 /* Scratch holds nothing before a step, dead values nothing after it. */
-static bool run_checked(Executor *x, Diag *d)
+static bool run_checked(Executor *x, uint32_t from, uint32_t to, Diag *d)
 {
     uint32_t next = 0;
-    for (uint32_t s = 0; s < x->plan->nstep; s++) {
+    while (next < x->ndead && x->dead[next].step < from)
+        next++;
+    for (uint32_t s = from; s < to; s++) {
         if (x->call[s].scratch)
             memset(x->call[s].scratch, 0xFF, (size_t)x->plan->step[s].scratch);
         TRY(call_run(&x->call[s], d));
@@ -273,14 +288,31 @@ static bool run_checked(Executor *x, Diag *d)
     return true;
 }
 
-bool exec_step(Executor *x, double *seconds, Diag *d)
+static bool run(Executor *x, uint32_t from, uint32_t to, double *seconds, Diag *d)
 {
     unsigned mode = fp_flush((int)x->plan->threads);
-    bool ok = x->check ? run_checked(x, d) : run_timed(x, seconds, d);
+    bool ok = x->check ? run_checked(x, from, to, d) : run_timed(x, from, to, seconds, d);
     for (uint32_t i = 0; i < x->ncopy && ok; i++)
-        memcpy(x->copy[i].state, x->copy[i].value, x->copy[i].bytes);
+        if (x->copy[i].micro == (from == 0))
+            memcpy(x->copy[i].state, x->copy[i].value, x->copy[i].bytes);
     fp_restore(mode);
     return ok;
+}
+
+bool exec_micro(Executor *x, double *seconds, Diag *d)
+{
+    return run(x, 0, x->plan->nmicro, seconds, d);
+}
+
+bool exec_rest(Executor *x, double *seconds, Diag *d)
+{
+    const Plan *p = x->plan;
+    return p->nmicro == p->nstep || run(x, p->nmicro, p->nstep, seconds, d);
+}
+
+bool exec_step(Executor *x, double *seconds, Diag *d)
+{
+    return exec_micro(x, seconds, d) && exec_rest(x, seconds, d);
 }
 
 Tensor exec_tensor(const Executor *x, Val v)

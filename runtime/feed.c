@@ -42,13 +42,16 @@ static bool is_input(const Graph *g, Val v, Type want)
 
 StepInputs step_inputs(const Graph *g)
 {
-    StepInputs s = {graph_find(g, "lr"), graph_find(g, "step"), graph_find(g, "rng")};
+    StepInputs s = {graph_find(g, "lr"), graph_find(g, "step"), graph_find(g, "rng"),
+                    graph_find(g, "micro_batch")};
     if (!is_input(g, s.lr, type_scalar(DT_F64)))
         s.lr.i = 0;
     if (!is_input(g, s.step, type_scalar(DT_I64)))
         s.step.i = 0;
     if (!is_input(g, s.rng, type_make(DT_I64, 1, (int64_t[]){2})))
         s.rng.i = 0;
+    if (!is_input(g, s.micro, type_scalar(DT_I64)))
+        s.micro.i = 0;
     return s;
 }
 
@@ -294,7 +297,7 @@ Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, int64_t s
     int position = 0;
     for (uint32_t v = 1; v < g->nvals; v++) {
         if (g->vals[v].kind != VAL_INPUT || v == own->lr.i || v == own->step.i ||
-            v == own->rng.i)
+            v == own->rng.i || v == own->micro.i)
             continue;
         if (is_used(g, (Val){v}))
             f->input[f->n++] = (Input){.v = {v}, .position = position};

@@ -36,6 +36,11 @@ void exec_close(Executor *x); /* NULL is fine */
  * seconds: NULL, or per plan step its least time so far (0: none), which is kept up. */
 bool exec_step(Executor *x, double *seconds, Diag *d);
 
+/* A step in parts: one micro-batch, to be repeated with other inputs, then the rest, which
+ * updates the parameters.  Without micro-batches (plan.h) the rest is nothing. */
+bool exec_micro(Executor *x, double *seconds, Diag *d);
+bool exec_rest(Executor *x, double *seconds, Diag *d);
+
 /* The memory of a value: valid while it is live (parameters, state, graph outputs: between
  * steps; inputs: until exec_step).  data is NULL if it has none. */
 Tensor exec_tensor(const Executor *x, Val v);
@@ -48,7 +53,8 @@ int64_t exec_arena_bytes(const Executor *x); /* of the allocation */
 typedef struct {
     Val lr;   /* f64[] */
     Val step; /* i64[], from 1 */
-    Val rng;  /* i64[2]: seed, step */
+    Val rng;  /* i64[2]: seed, batch (from 1) */
+    Val micro; /* i64[]: micro-batch of the step, from 0 */
 } StepInputs;
 StepInputs step_inputs(const Graph *g); /* by name, kind and type */
 

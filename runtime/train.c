@@ -3,32 +3,35 @@
 #include <math.h>
 #include <stdlib.h>
 
-static void set_scalars(Executor *x, const TrainOptions *o, int64_t step)
+static void set_scalars(Executor *x, const TrainOptions *o, int64_t step, int64_t batch,
+                        int64_t micro)
 {
     Tensor lr = exec_tensor(x, o->inputs.lr), count = exec_tensor(x, o->inputs.step);
-    Tensor rng = exec_tensor(x, o->inputs.rng);
+    Tensor rng = exec_tensor(x, o->inputs.rng), part = exec_tensor(x, o->inputs.micro);
     if (lr.data)
         tensor_set_f(&lr, 0, o->lr);
     if (count.data)
         tensor_set_i(&count, 0, step);
     if (rng.data) {
         tensor_set_i(&rng, 0, o->seed);
-        tensor_set_i(&rng, 1, step);
+        tensor_set_i(&rng, 1, batch);
     }
+    if (part.data)
+        tensor_set_i(&part, 0, micro);
 }
 
-/* The first output, if it is one float. */
-static bool read_loss(const Executor *x, double *loss)
+/* The first output, if it is one float, is the loss. */
+static bool has_loss(const Plan *p)
 {
-    const Graph *g = exec_plan(x)->g;
-    *loss = NAN;
-    if (g->nout == 0)
-        return false;
-    Tensor t = exec_tensor(x, g->out[0]);
-    if (!t.data || !dtype_is_float(t.type.dt) || type_count(&t.type) != 1)
-        return false;
-    *loss = tensor_f(&t, 0);
-    return true;
+    const Type *t = p->g->nout ? val_type(p->g, p->g->out[0]) : NULL;
+    return t && dtype_is_float(t->dt) && type_count(t) == 1;
+}
+
+static double read_loss(const Executor *x)
+{
+    const Plan *p = exec_plan(x);
+    Tensor t = has_loss(p) ? exec_tensor(x, p->g->out[0]) : (Tensor){.data = NULL};
+    return t.data ? tensor_f(&t, 0) : NAN;
 }
 
 static int ascending(const void *a, const void *b)
@@ -45,13 +48,33 @@ static double median(double *v, int64_t n)
     return (v[(n - 1) / 2] + v[n / 2]) / 2;
 }
 
-static void scale_to(double *v, uint32_t n, double total)
+/* Seconds of an execution, so that all of a step take `total`. */
+static void scale_to(double *v, const Plan *p, double total)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += v[i];
-    for (uint32_t i = 0; i < n && sum > 0; i++)
+    for (uint32_t i = 0; i < p->nstep; i++)
+        sum += v[i] * (double)plan_times(p, i);
+    for (uint32_t i = 0; i < p->nstep && sum > 0; i++)
         v[i] *= total / sum;
+}
+
+/* One update of the parameters: all micro-batches, each with the next batch of the data; the loss
+ * is their mean.  *seconds: without feeding. */
+static bool run_step(Executor *x, Feed *feed, const TrainOptions *o, int64_t step, double *loss,
+                     double *each, double *seconds, Diag *d)
+{
+    int64_t n = exec_plan(x)->accumulate > 1 ? exec_plan(x)->accumulate : 1;
+    *loss = *seconds = 0;
+    for (int64_t micro = 0; micro < n; micro++) {
+        int64_t batch = (step - 1) * n + micro + 1;
+        feed_step(feed, x, batch);
+        set_scalars(x, o, step, batch, micro);
+        double start = clock_seconds();
+        TRY(exec_micro(x, each, d) && (micro + 1 < n || exec_rest(x, each, d)));
+        *seconds += clock_seconds() - start;
+        *loss += read_loss(x) / (double)n;
+    }
+    return true;
 }
 
 static bool run_steps(Executor *x, Feed *feed, const TrainOptions *o, TrainResult *r,
@@ -59,13 +82,9 @@ static bool run_steps(Executor *x, Feed *feed, const TrainOptions *o, TrainResul
 {
     for (int64_t i = 0; i < o->steps; i++) {
         int64_t step = o->first + i + 1;
-        feed_step(feed, x, step);
-        set_scalars(x, o, step);
-        double start = clock_seconds();
-        TRY(exec_step(x, r->seconds, d));
-        seconds[i] = clock_seconds() - start;
+        TRY(run_step(x, feed, o, step, &r->loss[i], r->seconds, &seconds[i], d));
         r->steps = i + 1;
-        if (read_loss(x, &r->loss[i]) && !isfinite(r->loss[i]) && !r->nan_step)
+        if (has_loss(exec_plan(x)) && !isfinite(r->loss[i]) && !r->nan_step)
             r->nan_step = step;
         if (o->each)
             o->each(o->user, step, r->loss[i], seconds[i]);
@@ -88,7 +107,7 @@ bool train_run(Executor *x, const TrainOptions *o, TrainResult *r, Diag *d)
     feed_close(feed);
     r->median = ok ? median(seconds, r->steps) : 0;
     if (ok)
-        scale_to(r->seconds, p->nstep, r->median);
+        scale_to(r->seconds, p, r->median);
     free(seconds);
     if (!ok)
         train_result_free(r);

@@ -25,26 +25,36 @@ static void check_arena(const Plan *p, const char *path)
                   (long long)p->arena_bytes, (long long)p->live_bytes, (long long)p->budget);
 }
 
-bool step_compile(TestStep *s, const char *path, const Init *init)
+static bool compile(TestStep *s, const char *name, const Init *init, const PassRun *how)
 {
-    Diag *d = &s->diag;
-    graph_init(&s->g, &s->arena, d);
-    s->model = onnx_open(path, d);
-    s->profile = s->model ? profile_open(&(ProfileOptions){.threads = 2, .time_limit = 1e-9}, d)
-                          : NULL;
+    Diag *d = &s->diag, v = {0};
+    s->profile = profile_open(&(ProfileOptions){.threads = 2, .time_limit = 1e-9}, d);
     if (!s->profile)
         return false;
-    s->opt.model = s->model;
-    s->opt.import.init = init != NULL;
     s->opt.cost = profile_cost;
     s->opt.cost_user = s->profile;
     PassCtx cx = {.diag = d, .tmp = &s->tmp, .opt = &s->opt, .info = &s->info};
-    TRY(passes_run(&s->g, &cx, &(PassRun){0}));
-    Diag v = {0};
-    ck_assert_msg(plan_verify(&s->info.plan, &v), "%s: %s", path, v.msg);
-    check_arena(&s->info.plan, path);
+    TRY(passes_run(&s->g, &cx, how));
+    ck_assert_msg(plan_verify(&s->info.plan, &v), "%s: %s", name, v.msg);
+    check_arena(&s->info.plan, name);
     s->exec = exec_open(&s->info.plan, &(ExecOptions){.init = init, .seed = 1, .check = true}, d);
     return s->exec != NULL;
+}
+
+bool step_compile(TestStep *s, const char *path, const Init *init)
+{
+    graph_init(&s->g, &s->arena, &s->diag);
+    s->model = onnx_open(path, &s->diag);
+    s->opt.model = s->model;
+    s->opt.import.init = init != NULL;
+    return s->model && compile(s, path, init, &(PassRun){0});
+}
+
+bool step_compile_text(TestStep *s, const char *text, const Init *init)
+{
+    graph_init(&s->g, &s->arena, &s->diag);
+    return graph_parse(&s->g, text, &s->diag) &&
+           compile(s, "graph", init, &(PassRun){.disable = "bind"});
 }
 
 void step_free(TestStep *s)

@@ -21,6 +21,8 @@ typedef struct {
 void step_init(TestStep *s);
 /* Import, plan and open; false with s->diag.  Ends the test on an invalid plan. */
 bool step_compile(TestStep *s, const char *path, const Init *init);
+/* Likewise of a graph in text form. */
+bool step_compile_text(TestStep *s, const char *text, const Init *init);
 void step_free(TestStep *s);
 
 /* Run n more steps on the entries of data ("input/NAME", "target"), or n on random data when NULL. */

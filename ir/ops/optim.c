@@ -1,6 +1,7 @@
 /* optim.c -- optimizer updates in PyTorch's form (torch.optim.SGD, AdamW, single tensor).
  *
- * Results overwrite parameter and state in place; the scalars lr, bias1 and bias2 are inputs. */
+ * Results overwrite parameter and state in place; the scalars lr, bias1 and bias2 are inputs.  A
+ * last scalar, scale, may follow: the gradient is multiplied by it (limits on its norm). */
 #include "common.h"
 
 #define MUL(a, b) k_op(k, OP_mul, (a), (b), 0)
@@ -30,6 +31,13 @@ static int load(Kernel *k, const Graph *g, const Node *n, int i)
     return k_load(k, i, in_type(g, n, i));
 }
 
+/* Operand 1, the gradient, times operand `scale` if there is one. */
+static int load_grad(Kernel *k, const Graph *g, const Node *n, int scale)
+{
+    int grad = load(k, g, n, 1);
+    return n->nin > scale && n->in[scale].i ? MUL(grad, load(k, g, n, scale)) : grad;
+}
+
 /* ---- sgd p, g, lr -> p' ------------------------------------------------------------------ */
 
 static const AttrDef sgd_attrs[] = {
@@ -45,11 +53,11 @@ static bool sgd_lower(Kernel *k, const Graph *g, const Node *n)
 {
     k_space(k, in_type(g, n, 0), 0);
     int p = load(k, g, n, 0), lr = load(k, g, n, 2);
-    k_store(k, 3, SUB(p, MUL(lr, decayed(k, n->attr, p, load(k, g, n, 1)))));
+    k_store(k, n->nin, SUB(p, MUL(lr, decayed(k, n->attr, p, load_grad(k, g, n, 3)))));
     return true;
 }
 
-const OpDef op_sgd = {.name = "sgd", .min_in = 3, .max_in = 3, .nout = 1, .traits = OPT_ONCE,
+const OpDef op_sgd = {.name = "sgd", .min_in = 3, .max_in = 4, .nout = 1, .traits = OPT_ONCE,
                       .attrs = sgd_attrs, .nattrs = 4, .attr_size = sizeof(SgdAttrs),
                       .infer = update_infer, .lower = sgd_lower};
 
@@ -60,16 +68,16 @@ static bool momentum_lower(Kernel *k, const Graph *g, const Node *n)
     const SgdAttrs *at = n->attr;
     k_space(k, in_type(g, n, 0), 0);
     int p = load(k, g, n, 0), buf = load(k, g, n, 2), lr = load(k, g, n, 3);
-    int grad = decayed(k, at, p, load(k, g, n, 1));
+    int grad = decayed(k, at, p, load_grad(k, g, n, 5));
     int next = ADD(MUL(buf, CONST(at->momentum)), MUL(grad, CONST(1 - at->dampening)));
     next = k_expr(k, &op_where.expr, KT_REAL, load(k, g, n, 4), grad, next, 0, 0);
     int step = at->nesterov ? ADD(grad, MUL(next, CONST(at->momentum))) : next;
-    k_store(k, 5, SUB(p, MUL(lr, step)));
-    k_store(k, 6, next);
+    k_store(k, n->nin, SUB(p, MUL(lr, step)));
+    k_store(k, n->nin + 1, next);
     return true;
 }
 
-const OpDef op_momentum = {.name = "momentum", .min_in = 5, .max_in = 5, .nout = 2,
+const OpDef op_momentum = {.name = "momentum", .min_in = 5, .max_in = 6, .nout = 2,
                            .traits = OPT_ONCE, .attrs = sgd_attrs, .nattrs = 4,
                            .attr_size = sizeof(SgdAttrs), .infer = update_infer,
                            .lower = momentum_lower};
@@ -84,7 +92,7 @@ static bool adamw_lower(Kernel *k, const Graph *g, const Node *n)
 {
     const AdamAttrs *at = n->attr;
     k_space(k, in_type(g, n, 0), 0);
-    int p = load(k, g, n, 0), grad = load(k, g, n, 1), m = load(k, g, n, 2);
+    int p = load(k, g, n, 0), grad = load_grad(k, g, n, 7), m = load(k, g, n, 2);
     int v = load(k, g, n, 3), lr = load(k, g, n, 4);
     int step = DIVIDE(lr, load(k, g, n, 5));
     int root = k_op(k, OP_sqrt, load(k, g, n, 6), 0, 0);
@@ -92,13 +100,13 @@ static bool adamw_lower(Kernel *k, const Graph *g, const Node *n)
     m = ADD(m, MUL(SUB(grad, m), CONST(1 - at->beta1)));
     v = ADD(MUL(v, CONST(at->beta2)), MUL(MUL(grad, grad), CONST(1 - at->beta2)));
     int denom = ADD(DIVIDE(k_op(k, OP_sqrt, v, 0, 0), root), CONST(at->eps));
-    k_store(k, 7, SUB(MUL(p, keep), MUL(step, DIVIDE(m, denom))));
-    k_store(k, 8, m);
-    k_store(k, 9, v);
+    k_store(k, n->nin, SUB(MUL(p, keep), MUL(step, DIVIDE(m, denom))));
+    k_store(k, n->nin + 1, m);
+    k_store(k, n->nin + 2, v);
     return true;
 }
 
-const OpDef op_adamw = {.name = "adamw", .min_in = 7, .max_in = 7, .nout = 3,
+const OpDef op_adamw = {.name = "adamw", .min_in = 7, .max_in = 8, .nout = 3,
                         .traits = OPT_ONCE, .attrs = adam_attrs, .nattrs = 4,
                         .attr_size = sizeof(AdamAttrs), .infer = update_infer,
                         .lower = adamw_lower};

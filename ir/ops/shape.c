@@ -5,6 +5,17 @@
 
 static const AttrDef shape_attrs[] = {ATTR(ShapeAttrs, shape, AT_INTS, 0)};
 
+/* ---- accumulated x: x, when all micro-batches of a step are over -----------------------
+ * Marks where a step goes on that is cut into micro-batches (plan.h): what depends on it runs once,
+ * everything else once for each. */
+
+static bool accumulated_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    (void)d;
+    *out = *in_type(g, n, 0);
+    return true;
+}
+
 /* ---- reshape x: a view ------------------------------------------------------------ */
 
 static bool reshape_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -33,6 +44,10 @@ static bool reshape_grad(Grad *gr, const Node *n)
     grad_add(gr, n->in[0], build_reshape(gr->g, grad_out(gr, n, 0), x->rank, x->dim));
     return true;
 }
+
+const OpDef op_accumulated = {.name = "accumulated", .min_in = 1, .max_in = 1, .nout = 1,
+                              .traits = OPT_VIEW, .infer = accumulated_infer,
+                              .grad = reshape_grad, .lower = reshape_lower};
 
 const OpDef op_reshape = {.name = "reshape", .min_in = 1, .max_in = 1, .nout = 1,
                           .traits = OPT_VIEW, .attrs = shape_attrs, .nattrs = 1,

@@ -1,0 +1,186 @@
+/* test_accumulate.c -- micro-batches and the limit on the norm of the gradients: N batches of B/N are
+ * one batch of B where the loss is a mean, at every budget the same bits, and what PyTorch computes. */
+#include "tests.h"
+#include "step.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ROWS = 512, WIDTH = 16, CLASSES = 10, STEPS = 3, PARAMS = 4096 };
+
+/* Rows of a small classification task. */
+static DataFile *make_data(char path[64], Diag *d)
+{
+    static float x[ROWS * WIDTH];
+    static int64_t target[ROWS];
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        x[i] = (float)sin(0.7 * i) + (float)(i % 7) * 0.25f;
+    for (int i = 0; i < ROWS; i++)
+        target[i] = (i * 7 + i / 3) % CLASSES;
+    NamedTensor v[] = {{"x", {type_make(DT_F32, 2, (int64_t[]){ROWS, WIDTH}), x}},
+                       {"target", {type_make(DT_I64, 1, (int64_t[]){ROWS}), target}}};
+    snprintf(path, 64, "/tmp/ckc_accumulate_%d.npz", (int)getpid());
+    ck_assert_msg(npz_write(path, 2, v, d), "%s", d->msg);
+    DataFile *f = data_open(path, d);
+    ck_assert_msg(f != NULL, "%s", d->msg);
+    return f;
+}
+
+typedef struct {
+    double loss[STEPS], param[PARAMS];
+    int n;
+    int64_t arena;
+    uint64_t digest;
+} Trained3;
+
+/* Two layers with a norm between them, and a state that counts batches, as running statistics do;
+ * %1$d rows, elements of type %2$s. */
+static const char network[] =
+    "graph {\n"
+    "  input %%x: %2$s[%1$d,16]\n"
+    "  param %%w1: %2$s[48,16]\n"
+    "  param %%b1: %2$s[48]\n"
+    "  param %%scale: %2$s[48]\n"
+    "  param %%w2: %2$s[10,48]\n"
+    "  state %%count: f64[]\n"
+    "  const %%one: f64[] = {1}\n"
+    "  %%next: f64[] = add %%count, %%one\n"
+    "  %%h: %2$s[%1$d,48] = matmul %%x, %%w1 {tb=1}\n"
+    "  %%a: %2$s[%1$d,48] = add %%h, %%b1\n"
+    "  %%n: %2$s[%1$d,48], %%mean: %2$s[%1$d,1], %%rstd: %2$s[%1$d,1] = layer_norm %%a, %%scale {axis=1}\n"
+    "  %%r: %2$s[%1$d,48] = gelu %%n\n"
+    "  %%y: %2$s[%1$d,10] = matmul %%r, %%w2 {tb=1}\n"
+    "  output %%y\n"
+    "  update %%count = %%next\n"
+    "}\n";
+
+static void train(Trained3 *r, int64_t micro, double clip, OptimKind optim, bool f64,
+                  double fraction)
+{
+    TestStep s;
+    char path[64], text[2000];
+    TrainResult result;
+    static const Init init = {INIT_XAVIER, 0};
+    step_init(&s);
+    snprintf(text, sizeof text, network, (int)(ROWS / micro), f64 ? "f64" : "f32");
+    s.opt.accumulate = micro;
+    s.opt.clip_norm = clip;
+    s.opt.optim = optim;
+    s.opt.budget_fraction = fraction;
+    ck_assert_msg(step_compile_text(&s, text, &init), "%s", s.diag.msg);
+    DataFile *data = make_data(path, &s.diag);
+    TrainOptions o = {.steps = STEPS, .lr = 0.01, .seed = 7, .data = data,
+                      .inputs = step_inputs(&s.g)};
+    ck_assert_msg(train_run(s.exec, &o, &result, &s.diag), "%s", s.diag.msg);
+    memcpy(r->loss, result.loss, sizeof r->loss);
+    Tensor count = exec_tensor(s.exec, graph_find(&s.g, "count"));
+    ck_assert_double_eq(tensor_f(&count, 0), (double)(STEPS * micro));
+    r->n = 0;
+    r->arena = s.info.plan.arena_bytes;
+    r->digest = step_digest(&s);
+    for (uint32_t v = 1; v < s.g.nvals; v++) {
+        Tensor t = exec_tensor(s.exec, (Val){v});
+        for (int64_t i = 0; s.g.vals[v].kind == VAL_PARAM && t.data && i < type_count(&t.type); i++) {
+            ck_assert_int_lt(r->n, PARAMS);
+            r->param[r->n++] = tensor_f(&t, i);
+        }
+    }
+    train_result_free(&result);
+    data_close(data);
+    unlink(path);
+    step_free(&s);
+}
+
+static double difference(const Trained3 *a, const Trained3 *b)
+{
+    double most = 0;
+    ck_assert_int_eq(a->n, b->n);
+    for (int i = 0; i < a->n; i++)
+        most = fmax(most, fabs(a->param[i] - b->param[i]));
+    for (int i = 0; i < STEPS; i++)
+        most = fmax(most, fabs(a->loss[i] - b->loss[i]));
+    return most;
+}
+
+static const OptimKind optims[] = {OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM};
+
+START_TEST(micro_batches_are_one_batch)
+{
+    static Trained3 whole, parts;
+    OptimKind optim = optims[_i / 2];
+    double clip = _i & 1 ? 0.5 : 0;
+    train(&whole, 1, clip, optim, true, 0);
+    for (int64_t n = 2; n <= 8; n *= 2) {
+        train(&parts, n, clip, optim, true, 0);
+        double off = difference(&whole, &parts);
+        ck_assert_msg(off < 1e-6, "%s, %d micro-batches: off by %g", optim_name[optim], (int)n, off);
+        ck_assert_int_lt(parts.arena, whole.arena);
+    }
+}
+END_TEST
+
+START_TEST(any_budget_same_bits)
+{
+    static Trained3 all, less;
+    train(&all, 2, 1, OPTIM_ADAMW, false, 0);
+    for (double fraction = 0.95; fraction > 0.8; fraction -= 0.05) {
+        train(&less, 2, 1, OPTIM_ADAMW, false, fraction);
+        ck_assert_int_le(less.arena, (int64_t)(fraction * (double)all.arena));
+        ck_assert(less.digest == all.digest && memcmp(less.loss, all.loss, sizeof all.loss) == 0);
+    }
+}
+END_TEST
+
+/* PyTorch's clip_grad_norm_ (tests/torch/clip_golden.py). */
+START_TEST(clip_is_pytorchs)
+{
+    static const char *const param[] = {"w1", "b1", "scale", "w2"};
+    static const Init init = {INIT_XAVIER, 0};
+    const char *optim = optim_name[_i ? OPTIM_ADAMW : OPTIM_SGD];
+    TestStep s;
+    char text[2000], key[64];
+    double loss[STEPS];
+    Tensor want;
+    step_init(&s);
+    snprintf(text, sizeof text, network, 16, "f64");
+    s.opt.lr = 0.01;
+    s.opt.clip_norm = 0.5;
+    s.opt.optim = _i ? OPTIM_ADAMW : OPTIM_SGD;
+    ck_assert_msg(step_compile_text(&s, text, &init), "%s", s.diag.msg);
+    DataFile *data = data_open(CKC_SOURCE_DIR "/tests/data/clip.npz", &s.diag);
+    ck_assert_msg(data != NULL, "%s", s.diag.msg);
+    for (int k = 0; k < 4; k++) {
+        Tensor t = exec_tensor(s.exec, graph_find(&s.g, param[k]));
+        snprintf(key, sizeof key, "before/%s", param[k]);
+        ck_assert(data_get(data, key, &want, &s.diag));
+        memcpy(t.data, want.data, (size_t)type_bytes(&t.type));
+    }
+    step_run(&s, data, STEPS, loss);
+    snprintf(key, sizeof key, "%s/loss", optim);
+    ck_assert(data_get(data, key, &want, &s.diag));
+    for (int i = 0; i < STEPS; i++)
+        ck_assert_double_eq_tol(loss[i], tensor_f(&want, i), 1e-12);
+    for (int k = 0; k < 4; k++) {
+        Tensor t = exec_tensor(s.exec, graph_find(&s.g, param[k]));
+        snprintf(key, sizeof key, "%s/%s", optim, param[k]);
+        ck_assert(data_get(data, key, &want, &s.diag));
+        for (int64_t i = 0; i < type_count(&t.type); i++)
+            ck_assert_double_eq_tol(tensor_f(&t, i), tensor_f(&want, i), 1e-12);
+    }
+    data_close(data);
+    step_free(&s);
+}
+END_TEST
+
+Suite *suite_accumulate(void)
+{
+    Suite *s = suite_create("accumulate");
+    TCase *t = tcase_create("micro");
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, micro_batches_are_one_batch, 0, 8);
+    tcase_add_test(t, any_budget_same_bits);
+    tcase_add_loop_test(t, clip_is_pytorchs, 0, 2);
+    suite_add_tcase(s, t);
+    return s;
+}
