@@ -4,6 +4,7 @@
  * argp gives --help, --usage and --version; its own complaints (unknown option, missing value) are
  * one line, too, because the "Try --help" line goes to no stream. */
 #include "cli.h"
+#include "passes/remat/remat.h"
 #include <argp.h>
 #include <errno.h>
 #include <math.h>
@@ -185,6 +186,13 @@ static bool parse_optimizer(Options *o, const char *text)
     return true;
 }
 
+static bool parse_policy(Options *o, const char *text)
+{
+    int k = 0;
+    o->step.policy = text;
+    return parse_name(o, "policy", remat_policies, text, &k);
+}
+
 static bool parse_emit(Options *o, const char *text)
 {
     static const char *const names[] = {"c", "cuda", NULL};
@@ -322,6 +330,11 @@ static const Row rows[] = {
     INTEGER_OF(BUDGET, "moves", 0, step.max_moves, 1, 1e18,
                "Moves of the search (default 1000000): the same plan on every machine"),
     REAL_OF(BUDGET, "gap", step.gap, 0, 1e6, "Stop this close to the lower bound (0.01: 1 %)"),
+    CALL(BUDGET, "policy", 0, "NAME", parse_policy,
+         "Plan by a named policy instead of the search: keep-all, recompute-all, every-2, every-4, "
+         "chen-sqrt, chen-greedy, selective, revolve, dtr, knapsack"),
+    TEXT_OF(BUDGET, "instance", 0, "FILE.dag", step.instance,
+            "Write the planning problem for ckc solve"),
 
     TITLE(RUN | EVAL, "Run:"),
     INTEGER_OF(RUN, "steps", 'n', steps, 0, 1e15, "Training steps (default 1; 0: plan only)"),

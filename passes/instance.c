@@ -118,8 +118,8 @@ static bool make_op(Make *m, const StepInfo *info, uint32_t s)
         int32_t id = value_id(m, v);
         out_pos[o] = op->nout;
         outs[op->nout++] = id;
-        op->once |= m->target[v.i].i != 0;
         if (m->target[v.i].i && overwrites(m, &k, vals, nread, nread + o)) {
+            op->once = true; /* its input is gone */
             inst->values[id].bytes = 0;
             out_pos[o] = -1; /* it has the state's bytes already */
         } else if (m->target[v.i].i) {

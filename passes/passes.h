@@ -29,6 +29,8 @@ typedef struct {
     double time_limit;       /* seconds for remat, 0 = default */
     int64_t max_moves;       /* deterministic limit for remat, 0 = default */
     double gap;
+    const char *policy;      /* a named policy plans instead of the search; NULL: the search */
+    const char *instance;    /* write the rematerialization problem to this file; NULL: do not */
     bool f64;                /* train in double precision what the model has in single */
     uint64_t seed;
     int threads;

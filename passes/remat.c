@@ -3,6 +3,8 @@
  * The solver (passes/remat/) counts live bytes; the budget is a promise about the arena.  If the
  * packed arena of its schedule is larger than the budget, it is asked again for that much less. */
 #include "instance.h"
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { TRIES = 8, DEFAULT_MOVES = 1000000 };
@@ -57,53 +59,58 @@ static void record(Remat *r, const RematResult *res)
     info->gap = res->cost > 0 ? (double)(res->cost - res->lower_bound) / (double)res->cost : 0;
 }
 
-/* Try one budget of live bytes; res->feasible: a schedule was found, and the graph keeps it. */
-static bool attempt(Remat *r, int64_t live, int64_t budget, RematResult *res)
+/* Try one budget of live bytes, from a schedule that may be NULL; res->feasible: one was found, and
+ * the graph keeps it. */
+static bool attempt(Remat *r, int64_t live, const RematResult *start, int64_t budget,
+                    RematResult *res)
 {
     char err[REMAT_ERR];
     RematOptions opt = options(r, live);
+    opt.start = start ? start->seq : NULL;
+    opt.nstart = start ? start->n : 0;
     if (!remat_solve(&r->in.inst, &opt, res, err))
         return remat_failed(r, err);
     r->cx->info->solve_seconds += res->seconds;
     return !res->feasible || try_schedule(r, res, budget, false);
 }
 
-/* The least arena that is known to work: what the solver's own search for the minimum finds, then
- * lower budgets as long as it meets them.  The schedule stays in the graph. */
-static bool try_minimum(Remat *r, int64_t budget)
+/* The schedule of a named policy for this many live bytes; the graph keeps it. */
+static bool attempt_policy(Remat *r, int64_t live, int64_t budget)
 {
     char err[REMAT_ERR];
-    RematOptions opt = options(r, budget);
-    RematResult res = {0}, best;
-    if (!remat_min_budget(&r->in.inst, &opt, &res, err))
+    RematResult res = {0};
+    if (!remat_named_policy(&r->in.inst, r->cx->opt->policy, live, &res, err))
         return remat_failed(r, err);
-    r->cx->info->min_budget_bound = res.min_budget_bound;
-    r->cx->info->solve_seconds += res.seconds;
-    int64_t low = res.min_budget_bound, high = res.peak;
-    best = res;
-    for (int i = 0; i < TRIES && high - low > high / 100; i++) {
-        int64_t mid = low + (high - low) / 2;
-        RematOptions lower = options(r, mid);
-        RematResult next = {0};
-        if (!remat_solve(&r->in.inst, &lower, &next, err)) {
-            remat_result_free(&best);
-            return remat_failed(r, err);
-        }
-        r->cx->info->solve_seconds += next.seconds;
-        if (next.feasible && next.peak < high) {
-            remat_result_free(&best);
-            best = next;
-            high = next.peak;
-        } else {
-            remat_result_free(&next);
-            low = mid;
-        }
-    }
-    bool ok = try_schedule(r, &best, budget, true);
-    record(r, &best);
-    r->cx->info->plan.min_feasible_bytes = r->plan.arena_bytes;
-    remat_result_free(&best);
+    bool ok = try_schedule(r, &res, budget, true);
+    record(r, &res);
+    remat_result_free(&res);
     return ok;
+}
+
+/* The schedule of least peak that the solver's search for it finds; then of lower peaks, as long
+ * as its search for cost meets them as well, so that no budget is refused that it meets. */
+static bool find_least(Remat *r, RematResult *best)
+{
+    char err[REMAT_ERR];
+    RematOptions opt = options(r, 0);
+    if (!remat_min_budget(&r->in.inst, &opt, best, err))
+        return remat_failed(r, err);
+    r->cx->info->min_budget_bound = best->min_budget_bound;
+    r->cx->info->solve_seconds += best->seconds;
+    for (int i = 0; i < TRIES; i++) {
+        RematOptions lower = options(r, best->peak - best->peak / 100);
+        RematResult next = {0};
+        lower.gap = INFINITY; /* any that fits */
+        if (!remat_solve(&r->in.inst, &lower, &next, err))
+            return remat_failed(r, err);
+        r->cx->info->solve_seconds += next.seconds;
+        next.lower_bound = best->lower_bound; /* valid for more bytes, too */
+        remat_result_free(next.feasible ? best : &next);
+        if (!next.feasible)
+            break;
+        *best = next;
+    }
+    return true;
 }
 
 static bool infeasible(Remat *r, int64_t budget)
@@ -125,15 +132,16 @@ static int64_t next_ask(int64_t ask, int64_t excess, bool fits, int64_t *low, in
     return next > *low ? next : *low + (*high - *low) / 2;
 }
 
-/* Schedules of ever closer live bytes; the cheapest whose arena fits is kept in best.  One that
- * fits with room to spare is followed by one that may use the room. */
-static bool try_budgets(Remat *r, int64_t budget, RematResult *best)
+/* Schedules of ever closer live bytes; the cheapest whose arena fits is kept in best and in the
+ * graph.  One that fits with room to spare is followed by one that may use the room.  start: a
+ * schedule to begin with, or NULL. */
+static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, RematResult *best)
 {
-    int64_t ask = budget, low = 0, high = budget;
+    int64_t ask = budget, low = start ? start->peak : 0, high = budget;
     bool current = false; /* the graph has the best */
     for (int i = 0; i < TRIES && ask > low; i++) {
         RematResult res = {0};
-        bool ok = attempt(r, ask, budget, &res);
+        bool ok = attempt(r, ask, start, budget, &res);
         bool found = res.feasible, fits = ok && found && r->plan.arena_bytes <= budget;
         bool tight = fits && r->plan.arena_bytes - r->plan.live_bytes <= r->plan.live_bytes / 200;
         bool better = fits && (!best->feasible || res.cost < best->cost);
@@ -153,18 +161,32 @@ static bool try_budgets(Remat *r, int64_t budget, RematResult *best)
     return current || !best->feasible || try_schedule(r, best, budget, false);
 }
 
+/* The least arena that is known to work; when it is within the budget, the cheapest schedule from
+ * there, or else that of the least arena itself. */
+static bool try_minimum(Remat *r, int64_t budget)
+{
+    RematResult least = {0}, best = {0};
+    bool ok = find_least(r, &least) && try_schedule(r, &least, budget, true);
+    int64_t arena = r->plan.arena_bytes;
+    r->cx->info->plan.min_feasible_bytes = arena;
+    if (ok && arena <= budget)
+        ok = try_budgets(r, budget, &least, &best) &&
+             (best.feasible || try_schedule(r, &least, budget, true));
+    if (ok)
+        record(r, best.feasible ? &best : &least);
+    remat_result_free(&least);
+    remat_result_free(&best);
+    return ok && (arena <= budget || infeasible(r, budget));
+}
+
 static bool search(Remat *r, int64_t budget)
 {
     RematResult best = {0};
-    bool ok = try_budgets(r, budget, &best), found = best.feasible;
+    bool ok = try_budgets(r, budget, NULL, &best), found = best.feasible;
     if (found)
         record(r, &best);
     remat_result_free(&best);
-    TRY(ok);
-    if (found)
-        return true;
-    TRY(try_minimum(r, budget));
-    return r->plan.arena_bytes <= budget || infeasible(r, budget);
+    return ok && (found || try_minimum(r, budget));
 }
 
 /* The step that keeps everything has its gradients whole. */
@@ -180,6 +202,31 @@ static bool place_whole(Graph *g, const StepInfo *info, Plan *p, PassCtx *cx)
     bool ok = plan_place(g, &whole, 0, true, p, cx->tmp, cx->diag);
     graph_restore(g, &tiled);
     return ok;
+}
+
+/* A policy is asked for less while its arena is too large and still shrinks. */
+static bool follow_policy(Remat *r, int64_t budget)
+{
+    int64_t ask = budget > 0 ? budget : INT64_MAX, least = INT64_MAX;
+    for (int i = 0; i < TRIES; i++) {
+        TRY(attempt_policy(r, ask, budget));
+        if (budget <= 0 || r->plan.arena_bytes <= budget)
+            return true;
+        if (r->plan.arena_bytes >= least)
+            break;
+        least = r->plan.arena_bytes;
+        ask -= least - budget;
+    }
+    least = r->plan.arena_bytes < least ? r->plan.arena_bytes : least;
+    return fail_status(r->cx->diag, EXIT_INFEASIBLE,
+                       "budget of %lld bytes cannot be met by policy %s: it takes %lld bytes",
+                       (long long)budget, r->cx->opt->policy, (long long)least);
+}
+
+static bool write_instance(const Remat *r)
+{
+    char err[REMAT_ERR];
+    return remat_write(&r->in.inst, r->cx->opt->instance, err) || fail(r->cx->diag, "%s", err);
 }
 
 bool pass_remat(Graph *g, PassCtx *cx)
@@ -198,10 +245,15 @@ bool pass_remat(Graph *g, PassCtx *cx)
     if (o->budget_fraction > 0)
         budget = (int64_t)(o->budget_fraction * (double)whole.arena_bytes);
     info->plan.budget = budget;
-    if (budget <= 0 || r.plan.arena_bytes <= budget)
+    bool fits = budget <= 0 || r.plan.arena_bytes <= budget;
+    if (fits && !o->policy && !o->instance)
         return true;
     TRY(instance_make(g, info, cx->tmp, &r.in, cx->diag));
+    if (o->instance)
+        TRY(write_instance(&r));
+    if (fits && !o->policy)
+        return true;
     r.snap = graph_snapshot(g, cx->tmp);
     cx->changed = true;
-    return search(&r, budget);
+    return o->policy ? follow_policy(&r, budget) : search(&r, budget);
 }

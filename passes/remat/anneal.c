@@ -45,9 +45,11 @@ static int32_t last_use_before(const Board *b, int32_t v, int32_t reader)
     return i > 0 && reads->at[i - 1] > start ? reads->at[i - 1] : start;
 }
 
-/* Adds a run of op somewhere in (lo, reader), and with probability 1/2 each of the inputs
- * it finds dead. */
-static bool add_closure(Search *s, int32_t op, int32_t lo, int32_t reader, int32_t depth)
+/* Adds a run of op somewhere in (lo, reader), and of the inputs it finds dead: all that
+ * would otherwise be resident at slot `full` (-1 = none), each other one with probability
+ * 1/2. */
+static bool add_closure(Search *s, int32_t op, int32_t lo, int32_t full, int32_t reader,
+                        int32_t depth)
 {
     Board *b = &s->board;
     const Problem *p = b->p;
@@ -64,21 +66,24 @@ static bool add_closure(Search *s, int32_t op, int32_t lo, int32_t reader, int32
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1] && depth < 24; k++) {
         int32_t v = p->in.at[k], start = board_copy_start(b, v, slot);
         int32_t idle = last_use_before(b, v, slot);
-        bool dead = board_last_read(b, v, start) == slot;
-        if (dead && slot - idle > 3 && (rng_next(&s->rng) & 1) &&
-            !add_closure(s, p->producer[v], idle, slot, depth + 1))
+        if (board_last_read(b, v, start) != slot)
+            continue;
+        bool crosses = idle < full && full < slot;
+        if ((crosses || (slot - idle > 3 && (rng_next(&s->rng) & 1))) &&
+            !add_closure(s, p->producer[v], crosses ? full : idle, full, slot, depth + 1))
             return false;
     }
     return true;
 }
 
-/* Evicts value v, read at `reader`, over the gap before that read. */
-static bool evict(Search *s, int32_t v, int32_t reader)
+/* Evicts value v, read at `reader`, over the gap before that read, or over the part of it up
+ * to slot `full`. */
+static bool evict(Search *s, int32_t v, int32_t full, int32_t reader)
 {
     Board *b = &s->board;
     int32_t start = board_copy_start(b, v, reader);
-    if (start < 0 ||
-        !add_closure(s, b->p->producer[v], last_use_before(b, v, reader), reader, 0))
+    int32_t lo = full < 0 ? last_use_before(b, v, reader) : full;
+    if (start < 0 || !add_closure(s, b->p->producer[v], lo, full, reader, 0))
         return false;
     if (b->op[start] >= 0 && board_unread(b, start))
         remove_cascade(b, start, 0);
@@ -229,7 +234,7 @@ static bool choose_read(Search *s, int32_t *value, int32_t *reader)
 static bool move_add(Search *s)
 {
     int32_t value, reader;
-    return choose_read(s, &value, &reader) && evict(s, value, reader);
+    return choose_read(s, &value, &reader) && evict(s, value, -1, reader);
 }
 
 static bool move_remove(Search *s)
@@ -241,7 +246,8 @@ static bool move_remove(Search *s)
     return remove_cascade(b, runs->at[rng_below(&s->rng, runs->n)], 0);
 }
 
-/* Evicts something that idles over an overfull step. */
+/* Evicts something that idles over an overfull step; half of the time so that nothing else
+ * idles over it instead. */
 static bool relieve(Search *s)
 {
     Board *b = &s->board;
@@ -249,7 +255,7 @@ static bool relieve(Search *s)
     for (int32_t tries = 0; tries < 16 && full >= 0; tries++)
         if (choose_read(s, &value, &reader) && reader > full &&
             last_use_before(b, value, reader) < full)
-            return evict(s, value, reader);
+            return evict(s, value, rng_next(&s->rng) & 1 ? full : -1, reader);
     return false;
 }
 

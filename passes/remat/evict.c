@@ -316,7 +316,7 @@ bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRu
     w.candidate = RM_NEW(Candidate, p->nvals);
     w.wanted = RM_NEW(bool, p->nops);
     w.closure = RM_NEW(int32_t, p->nops);
-    w.most = p->nops < INT32_MAX / 16 ? 16 * p->nops : INT32_MAX;
+    w.most = p->nops < INT32_MAX / 6 ? 6 * p->nops : INT32_MAX;
     for (int32_t i = 0; i < p->nops; i++)
         w.position[order[i]] = i;
     sort_readers(&w);

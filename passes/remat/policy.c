@@ -3,7 +3,7 @@
  *
  * The forward pass is everything up to the loss (given, or the step of the input order
  * after which most bytes are alive); its blocks are given or lie between articulation
- * values (one value carries everything across). Most policies choose which forward values
+ * values (one value carries nearly everything across). Most policies choose which forward values
  * to keep for the backward pass; replay() runs the input order, makes a dropped value
  * again, with what it needs, before its first backward reader, and keeps it to its last
  * reader. Revolve also chooses anew while it runs, and DTR is the eviction sweep with its
@@ -73,24 +73,25 @@ static int32_t last_forward(const Policy *y, int32_t v)
     return last;
 }
 
-/* A block ends behind op i when at most one value made so far has a forward reader behind
- * i. */
+/* A block ends behind op i where one value carries everything across: the others made so far
+ * that have a forward reader behind i (masks, positions) are at most a quarter of its bytes. */
 static void find_blocks(Policy *y)
 {
     const Problem *p = y->p;
-    int32_t *open = RM_NEW(int32_t, y->loss + 2), alive = 0, block = 0;
+    int64_t *open = RM_NEW(int64_t, y->loss + 2), *largest = RM_NEW(int64_t, y->loss + 2);
+    int32_t block = 0;
     for (int32_t v = 0; v < p->nvals; v++)
-        if (p->producer[v] <= y->loss && last_forward(y, v) > p->producer[v]) {
-            open[p->producer[v]]++;
-            open[last_forward(y, v)]--;
+        for (int32_t i = p->producer[v]; i <= y->loss && i < last_forward(y, v); i++) {
+            open[i] += p->bytes[v];
+            largest[i] = p->bytes[v] > largest[i] ? p->bytes[v] : largest[i];
         }
     for (int32_t i = 0; i <= y->loss; i++) {
         y->block[i] = p->inst->block ? p->inst->block[i] : block;
-        alive += open[i];
-        block += alive <= 1;
+        block += open[i] - largest[i] <= largest[i] / 4;
         y->nblocks = y->block[i] >= y->nblocks ? y->block[i] + 1 : y->nblocks;
     }
     free(open);
+    free(largest);
 }
 
 static void policy_init(Policy *y, const Problem *p, int64_t budget)

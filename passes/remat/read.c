@@ -1,4 +1,4 @@
-/* read.c -- .dag files: the text form of an instance (grammar in remat.h).
+/* read.c -- reading .dag files: the text form of an instance (grammar in remat.h).
  *
  * Lines become records with the file's ids; the records are then sorted by id, ids are
  * resolved, and the operators are numbered in topological order, smallest id first, which
@@ -13,22 +13,26 @@
 typedef struct {
     int64_t id;
     int32_t output;
+    int32_t taker; /* in-place: the output that takes over */
 } Ref;
 
 typedef struct {
     int64_t id, cost, ws;
     int32_t line;
-    bool keep, once;
+    bool once;
     Ref *in, *inplace, *before;
     int64_t *out; /* bytes */
+    int32_t *keep; /* outputs */
     RematAlt *alt;
-    int32_t nin, ninplace, nbefore, nout, nalt;
+    int32_t nin, ninplace, nbefore, nout, nalt, nkeep;
 } Record;
 
 typedef struct {
     Record *rec;
     int32_t n, cap;
     int64_t persistent;
+    int64_t loss; /* id, then record; -1 = not said */
+    int32_t loss_line;
     int64_t cost_sum, byte_sum;
     int32_t line;
     const char *at; /* the rest of the line */
@@ -76,19 +80,55 @@ static bool read_number(Reader *r, const char *what, int64_t *x)
     return true;
 }
 
-static bool read_ref(Reader *r, const char *what, Ref *ref)
+static bool read_output(Reader *r, int32_t *output)
 {
     int64_t k = 0;
+    if (!read_number(r, "output number", &k))
+        return false;
+    if (k > INT32_MAX)
+        return reader_fail(r, r->line, "output number %lld is unknown", (long long) k);
+    *output = (int32_t) k;
+    return true;
+}
+
+static bool read_ref(Reader *r, const char *what, Ref *ref)
+{
+    *ref = (Ref){0};
     if (!read_number(r, what, &ref->id))
         return false;
-    if (*r->at == '.') {
+    if (*r->at != '.')
+        return true;
+    r->at++;
+    return read_output(r, &ref->output);
+}
+
+/* inplace=ID[.K][:J] */
+static bool read_inplace(Reader *r, Record *rec)
+{
+    Ref ref;
+    if (!read_ref(r, "in-place input", &ref))
+        return false;
+    if (*r->at == ':') {
         r->at++;
-        if (!read_number(r, "output number", &k))
+        if (!read_output(r, &ref.taker))
             return false;
-        if (k > INT32_MAX)
-            return reader_fail(r, r->line, "output number %lld is unknown", (long long) k);
     }
-    ref->output = (int32_t) k;
+    rec->inplace = append(rec->inplace, &rec->ninplace, sizeof ref);
+    rec->inplace[rec->ninplace - 1] = ref;
+    return true;
+}
+
+/* keep[=K] */
+static bool read_keep(Reader *r, Record *rec)
+{
+    int32_t k = 0;
+    if (*r->at == '=') {
+        r->at++;
+        if (!read_output(r, &k))
+            return false;
+    }
+    rec->keep = append(rec->keep, &rec->nkeep, sizeof k);
+    rec->keep[rec->nkeep - 1] = k;
     return true;
 }
 
@@ -122,7 +162,7 @@ static bool read_field(Reader *r, Record *rec)
     if (take_word(r, "ws="))
         return read_number(r, "workspace", &rec->ws);
     if (take_word(r, "keep"))
-        return rec->keep = true;
+        return read_keep(r, rec);
     if (take_word(r, "once"))
         return rec->once = true;
     if (take_word(r, "alt="))
@@ -134,13 +174,8 @@ static bool read_field(Reader *r, Record *rec)
         rec->out[rec->nout - 1] = x;
         return true;
     }
-    if (take_word(r, "inplace=")) {
-        if (!read_ref(r, "in-place input", &ref))
-            return false;
-        rec->inplace = append(rec->inplace, &rec->ninplace, sizeof ref);
-        rec->inplace[rec->ninplace - 1] = ref;
-        return true;
-    }
+    if (take_word(r, "inplace="))
+        return read_inplace(r, rec);
     if (take_word(r, "before=")) {
         if (!read_ref(r, "barrier", &ref))
             return false;
@@ -204,20 +239,34 @@ static bool read_operator(Reader *r)
     return add_sums(r, rec);
 }
 
+/* The number of a line that holds a word and a number. */
+static bool read_setting(Reader *r, const char *what, int64_t *x)
+{
+    if (!read_number(r, what, x))
+        return false;
+    skip_blanks(r);
+    return at_end(r) || reader_fail(r, r->line, "text behind the %s", what);
+}
+
+static bool read_line(Reader *r)
+{
+    skip_blanks(r);
+    if (take_word(r, "persistent"))
+        return read_setting(r, "persistent bytes", &r->persistent);
+    if (take_word(r, "loss")) {
+        r->loss_line = r->line;
+        return read_setting(r, "loss", &r->loss);
+    }
+    return at_end(r) || read_operator(r);
+}
+
 static bool read_lines(Reader *r, const char *text)
 {
+    r->loss = -1;
     for (r->at = text; *r->at; r->at += *r->at == '\n') {
         r->line++;
-        skip_blanks(r);
-        if (take_word(r, "persistent")) {
-            if (!read_number(r, "persistent bytes", &r->persistent))
-                return false;
-            skip_blanks(r);
-            if (!at_end(r))
-                return reader_fail(r, r->line, "%s", "text behind the persistent bytes");
-        } else if (!at_end(r) && !read_operator(r)) {
+        if (!read_line(r))
             return false;
-        }
         r->at += strcspn(r->at, "\n");
     }
     return true;
@@ -259,7 +308,8 @@ static bool resolve(Reader *r, const Record *rec, Ref *list, int32_t n, const ch
                                (long long) list[k].id, list[k].output);
         list[k].id = to;
         for (int32_t j = 0; j < k; j++)
-            if (list[j].id == list[k].id && list[j].output == list[k].output)
+            if (list[j].id == list[k].id && list[j].output == list[k].output &&
+                list[j].taker == list[k].taker)
                 return reader_fail(r, rec->line, "%s %lld is listed twice", what,
                                    (long long) r->rec[to].id);
     }
@@ -279,7 +329,17 @@ static bool resolve_all(Reader *r)
             !resolve(r, rec, rec->inplace, rec->ninplace, "in-place input") ||
             !resolve(r, rec, rec->before, rec->nbefore, "barrier"))
             return false;
+        for (int32_t k = 0; k < rec->nkeep; k++)
+            if (rec->keep[k] >= rec->nout)
+                return reader_fail(r, rec->line, "output number %d is unknown",
+                                   rec->keep[k]);
     }
+    if (r->loss < 0)
+        return true;
+    int32_t loss = find(r, r->loss);
+    if (loss < 0)
+        return reader_fail(r, r->loss_line, "loss %lld is unknown", (long long) r->loss);
+    r->loss = loss;
     return true;
 }
 
@@ -405,7 +465,10 @@ static bool build_inplace(Reader *r, const Record *rec, RematInPlace *to)
         if (j == rec->nin)
             return reader_fail(r, rec->line, "in-place over %lld, which is no input",
                                (long long) r->rec[rec->inplace[k].id].id);
-        to[k] = (RematInPlace){0, j};
+        if (rec->inplace[k].taker >= rec->nout)
+            return reader_fail(r, rec->line, "output number %d is unknown",
+                               rec->inplace[k].taker);
+        to[k] = (RematInPlace){rec->inplace[k].taker, j};
     }
     return true;
 }
@@ -414,7 +477,8 @@ static bool build(Reader *r, const int32_t *number, RematInstance *inst,
                   const int64_t **ids)
 {
     Storage *s = storage_new(r);
-    *inst = (RematInstance){r->n, 0, s->ops, s->values, r->persistent, -1, NULL, s};
+    int32_t loss = r->loss < 0 ? -1 : number[r->loss];
+    *inst = (RematInstance){r->n, 0, s->ops, s->values, r->persistent, loss, NULL, s};
     int32_t *ints = s->ints, *value = RM_NEW(int32_t, r->n);
     RematInPlace *inplace = s->inplace;
     RematAlt *alts = s->alts;
@@ -422,8 +486,9 @@ static bool build(Reader *r, const int32_t *number, RematInstance *inst,
     for (int32_t i = 0; i < r->n; i++) {
         value[i] = inst->nvalues;
         for (int32_t k = 0; k < r->rec[i].nout; k++)
-            s->values[inst->nvalues++] =
-                (RematValue){r->rec[i].out[k], k == 0 && r->rec[i].keep};
+            s->values[inst->nvalues++].bytes = r->rec[i].out[k];
+        for (int32_t k = 0; k < r->rec[i].nkeep; k++)
+            s->values[value[i] + r->rec[i].keep[k]].keep_to_end = true;
     }
     for (int32_t i = 0; i < r->n && ok; i++) {
         const Record *rec = &r->rec[i];
@@ -483,6 +548,7 @@ static void reader_free(Reader *r)
         free(r->rec[i].inplace);
         free(r->rec[i].before);
         free(r->rec[i].out);
+        free(r->rec[i].keep);
         free(r->rec[i].alt);
     }
     free(r->rec);

@@ -81,20 +81,23 @@ bool remat_check(const RematInstance *inst, char err[REMAT_ERR]);
  * fields:
  *
  *     ws=N            workspace
- *     keep            value 0 lives to the end
+ *     keep[=K]        output K (0 when not said) lives to the end
  *     once            never run again
  *     out=N           a further output of N bytes
- *     inplace=ID[.K]  value 0 may take over that input
+ *     inplace=ID[.K][:J]  output J (0 when not said) may take over that input
  *     alt=COST,WS     a further kernel choice
  *     before=ID       barrier: ID must not run after this
  *
  * An input ID.K is output K of operator ID. A line "persistent N" sets the persistent
- * bytes. ids: the file's id of each operator (owned by the instance), may be NULL. */
+ * bytes, a line "loss ID" names the last forward operator. ids: the file's id of each operator (owned by the instance), may be NULL. */
 bool remat_read(const char *path, RematInstance *inst, const int64_t **ids,
                 char err[REMAT_ERR]);
 bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids,
                  char err[REMAT_ERR]);
 void remat_free(RematInstance *inst);
+
+/* Writes an instance (a checked one) as such a file; ids are positions. */
+bool remat_write(const RematInstance *inst, const char *path, char err[REMAT_ERR]);
 
 /* ---- evaluation (evaluate.c) --------------------------------------------------------- */
 

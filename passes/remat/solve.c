@@ -1,8 +1,10 @@
 /* solve.c -- the search as a whole: trivial answers, bound, rounds of annealing, threads,
  * limits.
  *
- * While nothing fits the budget, the limit is lowered towards it step by step, each time
- * from the schedule of the least peak so far. Then rounds: a round is one annealing run of
+ * Start: three orders, each as it is, and with evictions at the budget; where that fails,
+ * with evictions at the least limit they meet. While nothing fits the budget, the limit is
+ * lowered towards it step by step, from the schedule of the least peak so far or afresh.
+ * Then rounds: a round is one annealing run of
  * a fixed number of moves from the best schedule; rounds grow slowly, so that restarts are
  * frequent at first and thorough later. With several threads each runs the round with its
  * own random numbers, and the best result (the lowest thread among equals) starts the next.
@@ -60,6 +62,12 @@ static bool out_of_time(const Solver *s)
     const RematOptions *o = s->options;
     return (s->deadline > 0 && rm_seconds() >= s->deadline) ||
            (o->max_moves > 0 && s->spent >= o->max_moves);
+}
+
+static int64_t moves_left(const Solver *s)
+{
+    const RematOptions *o = s->options;
+    return o->max_moves > 0 ? o->max_moves - s->spent : INT64_MAX;
 }
 
 /* Costs up to this are close enough to the bound; REMAT_OPTIMAL is what the linear
@@ -169,27 +177,69 @@ static void run_workers(Solver *s, int64_t limit, Round round)
         s->spent += s->worker[i].moves;
 }
 
-/* Until a schedule fits: rounds at the budget itself from the input order, and in between
- * rounds that lower the limit towards it from the schedule of the least peak. */
-static void reach_budget(Solver *s)
+/* The least peak that eviction sweeps over this order come down to, by bisection. */
+static void sweep_down(Solver *s, const int32_t *order)
 {
-    static const Cooling coolings[] = {{1, 0.02, 0.1}, {1, 0.01, 1}, {4, 0.01, 8},
-                                       {1, 0.02, 0.1}, {1, 0.01, 8}, {16, 0.01, 0.125}};
-    int64_t budget = s->options->budget, moves = 100 * (int64_t) s->p->nops + 5000;
+    int64_t low = s->options->budget, high = s->r->peak;
+    Seq q = {0};
+    while (!s->r->feasible && high - low > 1 + high / 512 && !out_of_time(s)) {
+        int64_t middle = low + (high - low) / 2;
+        bool fits = evict_sweep(s->p, order, middle, EVICT_NEXT_USE, &q);
+        s->spent += s->p->nops;
+        if (fits) {
+            offer(s, &q, s->spent);
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    seq_free(&q);
+}
+
+/* A round under a limit that no schedule met so far; it ends with the first that does. */
+static void try_limit(Solver *s, int64_t limit, int64_t moves, Cooling cooling, bool afresh)
+{
+    int64_t budget = s->options->budget, left = moves_left(s);
+    Round r = {.moves = moves < left ? moves : left,
+               .target = INT64_MAX - 1,
+               .cooling = cooling,
+               .afresh = afresh};
+    run_workers(s, limit < budget ? budget : limit, r);
+    for (int i = 0; i < s->nworkers; i++)
+        if (s->worker[i].best_cost < INT64_MAX)
+            offer(s, &s->worker[i].best, s->spent);
+}
+
+/* Until a schedule fits: rounds afresh at the budget itself, and in between rounds that lower
+ * the limit from the schedule of the least peak, further after each success, less far after
+ * failures. A budget that is a bound and may be out of reach (`least`) is no limit to start
+ * afresh with: those rounds are rarer and go half way. */
+static void reach_budget(Solver *s, bool least)
+{
+    static const Cooling lower[] = {
+        {1, 0.01, 1}, {4, 0.01, 8}, {1, 0.01, 8}, {16, 0.01, 0.125}};
+    static const Cooling afresh[] = {{4, 0.02, 8}, {1, 0.02, 8}, {4, 0.02, 1}};
+    int64_t budget = s->options->budget, moves = 200 * (int64_t) s->p->nops + 5000;
     double stride = 0.05;
-    for (int round = 0; !s->r->feasible && !out_of_time(s); round++) {
-        int64_t peak = s->r->peak, limit = peak - (int64_t) (stride * (double) peak) - 1;
-        Round r = {.moves = moves,
-                   .target = INT64_MAX - 1,
-                   .cooling = coolings[round % 6],
-                   .afresh = round % 3 == 0};
-        run_workers(s, r.afresh || limit < budget ? budget : limit, r);
-        for (int i = 0; i < s->nworkers; i++)
-            if (s->worker[i].best_cost < INT64_MAX)
-                offer(s, &s->worker[i].best, s->spent);
-        if (s->r->peak == peak)
-            moves += moves / 2;
-        if (!r.afresh && s->r->peak == peak)
+    int32_t nlower = 0, nafresh = 0, every = least ? 6 : 3;
+    for (int32_t failed = least ? 0 : 2; !s->r->feasible && !out_of_time(s);) {
+        int64_t peak = s->r->peak;
+        bool fresh = failed % every == every - 1;
+        if (fresh) {
+            int64_t limit = least ? budget + (peak - budget) / 2 : budget;
+            try_limit(s, limit, 3 * moves, afresh[nafresh++ % 3], true);
+        } else {
+            int64_t limit = peak - (int64_t) (stride * (double) peak) - 1;
+            try_limit(s, limit, moves, lower[nlower++ % 4], false);
+        }
+        if (s->r->peak < peak) {
+            failed = 0;
+            stride = stride < 0.04 ? 1.5 * stride : stride;
+            continue;
+        }
+        failed++;
+        moves += moves / 8;
+        if (!fresh)
             stride = stride > 0.001 ? stride / 2 : stride;
     }
 }
@@ -227,7 +277,7 @@ enum { KINDS = 4 };
 static bool improve_by(Solver *s, Kind *k, int64_t moves)
 {
     int64_t before = s->r->cost;
-    int64_t left = s->options->max_moves > 0 ? s->options->max_moves - s->spent : INT64_MAX;
+    int64_t left = moves_left(s);
     Round r = {.moves = moves / k->part,
                .target = target_cost(s),
                .cooling = k->cooling,
@@ -292,26 +342,30 @@ static void offer_order(Solver *s, const int32_t *order)
     seq_free(&q);
 }
 
+static void offer_start(Solver *s)
+{
+    Seq q = {0};
+    for (int32_t i = 0; i < s->options->nstart; i++)
+        seq_push(&q, s->options->start[i]);
+    if (q.n > 0)
+        offer(s, &q, 0);
+    seq_free(&q);
+}
+
 static void start_schedules(Solver *s)
 {
     int32_t n = s->p->nops, *order = RM_NEW(int32_t, n);
+    offer_start(s);
     for (int32_t i = 0; i < n; i++) {
         order[i] = i;
         seq_push(&s->input, i);
     }
     offer_order(s, order);
-    if (!s->r->feasible) {
-        order_greedy(s->p, order);
+    void (*const make[])(const Problem *, int32_t *) = {order_greedy, order_depth_first};
+    for (int k = 0; k < 2 && !s->r->feasible; k++) {
+        make[k](s->p, order);
         offer_order(s, order);
-        order_depth_first(s->p, order);
-        offer_order(s, order);
-    }
-    if (s->options->nstart > 0) {
-        Seq q = {0};
-        for (int32_t i = 0; i < s->options->nstart; i++)
-            seq_push(&q, s->options->start[i]);
-        offer(s, &q, 0);
-        seq_free(&q);
+        sweep_down(s, order);
     }
     free(order);
 }
@@ -385,7 +439,7 @@ bool remat_solve(const RematInstance *inst, const RematOptions *options,
     if (!good_enough(&s) && !options->no_bound && !result->proved_infeasible)
         find_bound(&s);
     if (!result->proved_infeasible) {
-        reach_budget(&s);
+        reach_budget(&s, false);
         improve(&s);
         if (s.deadline == 0 && result->feasible && !good_enough(&s))
             raise_bound(&s);
@@ -407,7 +461,7 @@ bool remat_min_budget(const RematInstance *inst, const RematOptions *options,
     problem_free(&p);
     if (!solver_init(&s, &p, inst, &o, result, err))
         return false;
-    reach_budget(&s);
+    reach_budget(&s, true);
     result->feasible = true;
     result->min_budget = result->budget = result->peak;
     solver_finish(&s);
