@@ -28,6 +28,7 @@ typedef struct {
     int32_t loss;
     int32_t *block; /* per forward op */
     int32_t nblocks;
+    bool *again; /* per op: may run in the backward pass */
     bool *saved; /* per value: read by the backward pass */
     bool *keep;  /* per value */
     /* replay */
@@ -94,11 +95,34 @@ static void find_blocks(Policy *y)
     free(largest);
 }
 
+/* Which forward operators may run again in the backward pass: not those that may be needed, for
+ * a backward reader of their values or of values made from them, only behind their barrier. */
+static void find_again(Policy *y)
+{
+    const Problem *p = y->p;
+    int32_t *needed = RM_NEW(int32_t, y->loss + 1); /* per op: until when */
+    for (int32_t u = y->loss; u >= 0; u--) {
+        int32_t barrier = p->nops;
+        for (int32_t k = p->out.first[u]; k < p->out.first[u + 1]; k++) {
+            int32_t v = p->out.at[k];
+            for (int32_t j = p->readers.first[v]; j < p->readers.first[v + 1]; j++) {
+                int32_t r = p->readers.at[j], at = r > y->loss ? r : needed[r];
+                needed[u] = at > needed[u] ? at : needed[u];
+            }
+        }
+        for (int32_t k = p->barred_by.first[u]; k < p->barred_by.first[u + 1]; k++)
+            barrier = p->barred_by.at[k] < barrier ? p->barred_by.at[k] : barrier;
+        y->again[u] = !p->inst->ops[u].once && needed[u] < barrier;
+    }
+    free(needed);
+}
+
 static void policy_init(Policy *y, const Problem *p, int64_t budget)
 {
     bool given = p->inst->loss >= 0 && p->inst->loss < p->nops;
     *y = (Policy){.p = p, .budget = budget, .loss = given ? p->inst->loss : find_loss(p)};
     y->block = RM_NEW(int32_t, p->nops);
+    y->again = RM_NEW(bool, p->nops);
     y->saved = RM_NEW(bool, p->nvals);
     y->keep = RM_NEW(bool, p->nvals);
     y->held = RM_NEW(bool, p->nvals);
@@ -111,22 +135,20 @@ static void policy_init(Policy *y, const Problem *p, int64_t budget)
             y->saved[v] |= forward && p->readers.at[k] > y->loss;
     }
     find_blocks(y);
+    find_again(y);
 }
 
 static void policy_free(Policy *y)
 {
-    void *all[] = {y->block, y->saved, y->keep, y->held, y->wanted, y->closure, y->out.op};
+    void *all[] = {y->block, y->again,  y->saved,   y->keep,
+                   y->held,  y->wanted, y->closure, y->out.op};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
 
-/* May v be dropped? Its producer must be free to run in the backward pass. */
 static bool can_drop(const Policy *y, int32_t v)
 {
-    const Problem *p = y->p;
-    int32_t op = p->producer[v];
-    return op <= y->loss && !p->inst->ops[op].once &&
-           p->barred_by.first[op] == p->barred_by.first[op + 1];
+    return y->again[y->p->producer[v]];
 }
 
 /* ---- replay -------------------------------------------------------------------------- */
