@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COPY_BLOCK = 64 << 10 }; /* bytes one thread copies at a time */
+enum {
+    COPY_BLOCK = 64 << 10, /* bytes one thread copies at a time */
+    SMALL_WORK = 8192,     /* operations: what calling a routine takes */
+};
 
 /* Rows are cut into blocks, so that one long row is copied by all threads too. */
 static void copy_rows(const CopyRows *c, const char *from, char *to)
@@ -48,7 +51,7 @@ static void copy_ints(Ints *to, const Ints *from)
 bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k,
                   int choice)
 {
-    if (k->lib == LIB_NONE || k->lib == LIB_CONCAT)
+    if (k->lib == LIB_NONE || k->lib == LIB_CONCAT || k->flops < SMALL_WORK)
         return false;
     memset(desc, 0, sizeof *desc);
     desc->op = k->lib;

@@ -4,6 +4,7 @@
  *
  *   products             as the operands lie: packing one costs more than it brings
  *   1x1 convolutions     are products of the same kind
+ *   large weights        as they lie, for one image or two
  *   few input channels   as they lie: blocks of channels would be mostly padding
  *   3x3, stride 1        Winograd halves the time, where there are channels to fill
  *                        vectors with and enough tiles for each transformed weight
@@ -14,7 +15,7 @@
  * much memory elsewhere.  The rule cannot follow the budget, since the algorithm decides the bits. */
 #include "runtime_int.h"
 
-enum { FEW_CHANNELS = 8, TILE = 4, WINOGRAD_CHANNELS = 64, WINOGRAD_TILES = 128 };
+enum { FEW_CHANNELS = 8, FEW_IMAGES = 2, TILE = 4, WINOGRAD_CHANNELS = 64, WINOGRAD_TILES = 128 };
 
 static bool all(const Ints *v, int n, int64_t value)
 {
@@ -32,6 +33,14 @@ static bool kernel_is(const Type *w, int64_t size)
     return true;
 }
 
+/* Rearranging the weights would take longer than reading them once for each image. */
+static bool weights_prevail(const DnnlDesc *d, const Type *w, const Type *y)
+{
+    const Type *x = d->op == LIB_CONV ? &d->in[0] : &d->out;
+    return d->op != LIB_CONV_BWD_WEIGHTS && d->conv.group == 1 && y->dim[0] <= FEW_IMAGES &&
+           type_bytes(w) > type_bytes(x) + type_bytes(y);
+}
+
 static DnnlChoice preferred(const DnnlDesc *d)
 {
     if (d->op == LIB_MATMUL)
@@ -42,6 +51,8 @@ static DnnlChoice preferred(const DnnlDesc *d)
                                                     : &d->in[0];
     bool dense = d->conv.group == 1 && all(&d->conv.strides, MAX_INTS, 1) &&
                  all(&d->conv.dilations, MAX_INTS, 1);
+    if (weights_prevail(d, w, y))
+        return DNNL_PLAIN;
     if (dense && (kernel_is(w, 1) || w->dim[1] < FEW_CHANNELS))
         return DNNL_PLAIN;
     if (!dense || w->rank != 4 || !kernel_is(w, 3))
