@@ -86,19 +86,26 @@ static Ints kernel_of_weights(const Type *w)
     return k;
 }
 
-static bool import_conv(OnnxNode *n)
+bool read_conv(OnnxNode *n, int weights, ConvAttrs *at)
 {
     Window w;
-    Ints kernel = kernel_of_weights(in_type(n, 1));
+    Ints kernel = kernel_of_weights(in_type(n, weights));
     TRY(read_window(n, &kernel, &w));
     TRY(place_window(n, &w, false));
     for (int i = 0; i < 2 * w.n; i++)
         if (w.pads.v[i] < 0)
             return refuse(n, "negative pads");
-    ConvAttrs at = {.strides = w.strides,
-                    .pads = w.pads,
-                    .dilations = w.dilations,
-                    .group = attr_int(n, "group", 1)};
+    *at = (ConvAttrs){.strides = w.strides,
+                      .pads = w.pads,
+                      .dilations = w.dilations,
+                      .group = attr_int(n, "group", 1)};
+    return true;
+}
+
+static bool import_conv(OnnxNode *n)
+{
+    ConvAttrs at;
+    TRY(read_conv(n, 1, &at));
     n->out[0] = build(n->g, OP_conv, NULL, has_in(n, 2) ? 3 : 2, n->in, &at);
     return n->out[0].i;
 }

@@ -191,18 +191,27 @@ static bool import_prelu(OnnxNode *n)
 }
 
 /* Shifting by the width or more leaves nothing. */
+/* Shifts beyond the width leave nothing, or of a signed number shifted right its sign. */
 static bool import_bitshift(OnnxNode *n)
 {
     enum { WIDTH = 64 };
     Graph *g = n->g;
     bool left = attr_is(n, "direction", "", "LEFT");
-    int32_t type = data_type_of(n, 0);
-    if (!left && in_type(n, 0)->dt != DT_U8 && (!type || data_type_is_signed(type)))
-        return refuse(n, "right shifts of signed numbers");
-    Val by = n->in[1], zero = scalar_like(g, n->in[0], 0);
-    Val inside = build2(g, OP_less, by, scalar_like(g, by, WIDTH));
-    by = build2(g, OP_min, by, scalar_like(g, by, WIDTH - 1));
-    Val y = build2(g, left ? OP_bitshl : OP_bitshr, n->in[0], by);
+    int32_t own = data_type_of(n, 0), type = own ? own : onnx_data_type(in_type(n, 0)->dt);
+    bool keeps_sign = !left && data_type_is_signed(type);
+    int bits = keeps_sign ? 8 * data_type_size(type) : WIDTH;
+    Val by = n->in[1], zero = scalar_like(g, n->in[0], 0), most = scalar_like(g, by, bits - 1);
+    Val inside = build2(g, OP_less_equal, by, most);
+    if (keeps_sign) {
+        inside = build2(g, OP_and, inside, build2(g, OP_less_equal, scalar_like(g, by, 0), by));
+        by = build3(g, OP_where, inside, by, most);
+        Val sign = build3(g, OP_where, build2(g, OP_less, n->in[0], zero),
+                          scalar_like(g, n->in[0], -1), zero);
+        Val y = build2(g, OP_bitshr, build2(g, OP_bitxor, n->in[0], sign), by);
+        n->out[0] = build2(g, OP_bitxor, y, sign);
+        return wrapped(n);
+    }
+    Val y = build2(g, left ? OP_bitshl : OP_bitshr, n->in[0], build2(g, OP_min, by, most));
     n->out[0] = build3(g, OP_where, inside, y, zero);
     return wrapped(n);
 }

@@ -14,10 +14,26 @@ static const Range ranges[] = {
     {ONNX__TENSOR_PROTO__DATA_TYPE__INT16, -32768, 32767},
 };
 
-static int32_t quantized_type(const OnnxNode *n)
+static int32_t quantized_type(const OnnxNode *n, int k)
 {
-    int32_t t = data_type_of(n, 2);
-    return t ? t : in_type(n, 2)->dt == DT_U8 ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT8 : 0;
+    int32_t t = data_type_of(n, k);
+    return t ? t : in_type(n, k)->dt == DT_U8 ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT8 : 0;
+}
+
+/* round(x) + zero point, within the range of the type. */
+static bool saturate(OnnxNode *n, Val x, Val zero_point, int32_t type)
+{
+    const Range *r = NULL;
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
+        r = ranges[i].data_type == type ? &ranges[i] : r;
+    if (!r)
+        return refuse(n, "quantization to %s", onnx_dtype_name(type));
+    Val q = one(n->g, OP_round, x);
+    TRY(q.i);
+    if (zero_point.i)
+        q = build2(n->g, OP_add, q, build_cast(n->g, zero_point, val_type(n->g, q)->dt));
+    n->out[0] = narrow(n, with_consts(n->g, OP_clip, q, r->lo, r->hi), type);
+    return n->out[0].i;
 }
 
 /* A scale or zero point for every element of x: one number, one per index of the axis, or
@@ -50,21 +66,12 @@ static bool import_quantize(OnnxNode *n)
     Graph *g = n->g;
     int64_t axis;
     int32_t type =
-        has_in(n, 2) ? quantized_type(n) : (int32_t)attr_int(n, "output_dtype", 0);
-    type = type ? type : ONNX__TENSOR_PROTO__DATA_TYPE__UINT8;
-    const Range *r = NULL;
-    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
-        r = ranges[i].data_type == type ? &ranges[i] : r;
-    if (!r)
-        return refuse(n, "quantization to %s", onnx_dtype_name(type));
+        has_in(n, 2) ? quantized_type(n, 2) : (int32_t)attr_int(n, "output_dtype", 0);
     TRY(read_axis(n, &axis));
-    Val scale = spread(n, 1, axis);
+    Val scale = spread(n, 1, axis), zero = has_in(n, 2) ? spread(n, 2, axis) : (Val){0};
     Val x = build_cast(g, n->in[0], val_type(g, scale)->dt);
-    Val q = one(g, OP_round, build2(g, OP_div, x, scale));
-    if (has_in(n, 2))
-        q = build2(g, OP_add, q, build_cast(g, spread(n, 2, axis), val_type(g, q)->dt));
-    n->out[0] = narrow(n, with_consts(g, OP_clip, q, r->lo, r->hi), type);
-    return n->out[0].i;
+    return saturate(n, build2(g, OP_div, x, scale), zero,
+                    type ? type : ONNX__TENSOR_PROTO__DATA_TYPE__UINT8);
 }
 
 static bool import_dequantize(OnnxNode *n)
@@ -83,8 +90,100 @@ static bool import_dequantize(OnnxNode *n)
     return n->out[0].i;
 }
 
+/* ---- products of integers, exact in double precision ----------------------- */
+
+/* Operand k in double, a vector along an axis of rank. */
+static Val real_along(OnnxNode *n, int k, int axis, int rank)
+{
+    const Type *t = in_type(n, k);
+    Val v = t->rank == 1 && t->dim[0] > 1 ? along_axis(n->g, n->in[k], axis, rank) : n->in[k];
+    if (t->rank == 1 && t->dim[0] == 1)
+        v = build_reshape(n->g, v, 0, NULL);
+    return build_cast(n->g, v, DT_F64);
+}
+
+/* Operand k less its zero point, operand z, if it has one. */
+static Val centred(OnnxNode *n, int k, int z, int axis)
+{
+    Val v = build_cast(n->g, n->in[k], DT_F64);
+    int rank = in_type(n, k)->rank;
+    return has_in(n, z) ? build2(n->g, OP_sub, v, real_along(n, z, axis, rank)) : v;
+}
+
+static bool import_matmul_integer(OnnxNode *n)
+{
+    int ra = in_type(n, 0)->rank, rb = in_type(n, 1)->rank;
+    if (ra < 2 || rb < 2)
+        return refuse(n, "operands of rank %d and %d", ra, rb);
+    Val a = centred(n, 0, 2, ra - 2), b = centred(n, 1, 3, rb - 1);
+    n->out[0] = build_cast(n->g, build_matmul(n->g, a, b, false, false), DT_I32);
+    return n->out[0].i;
+}
+
+static bool import_conv_integer(OnnxNode *n)
+{
+    ConvAttrs at;
+    TRY(read_conv(n, 1, &at));
+    Val in[] = {centred(n, 0, 2, 1), centred(n, 1, 3, 0)};
+    n->out[0] = build_cast(n->g, build(n->g, OP_conv, NULL, 2, in, &at), DT_I32);
+    return n->out[0].i;
+}
+
+/* Operands x, scale, zero point of both factors, scale and zero point of the result: y scaled. */
+static bool requantize(OnnxNode *n, Val y, Val second_scale)
+{
+    Graph *g = n->g;
+    Val scale = build2(g, OP_mul, real_along(n, 1, 0, 1), second_scale);
+    scale = build2(g, OP_div, scale, real_along(n, 6, 0, 1));
+    return saturate(n, build2(g, OP_mul, y, scale), n->in[7], quantized_type(n, 7));
+}
+
+static bool import_qlinear_matmul(OnnxNode *n)
+{
+    int ra = in_type(n, 0)->rank, rb = in_type(n, 3)->rank;
+    if (ra < 2 || rb < 2)
+        return refuse(n, "operands of rank %d and %d", ra, rb);
+    Val a = centred(n, 0, 2, ra - 2), b = centred(n, 3, 5, rb - 1);
+    return requantize(n, build_matmul(n->g, a, b, false, false), real_along(n, 4, rb - 1, rb));
+}
+
+static bool import_qlinear_conv(OnnxNode *n)
+{
+    ConvAttrs at;
+    TRY(read_conv(n, 3, &at));
+    Val in[] = {centred(n, 0, 2, 1), centred(n, 3, 5, 0), {0}};
+    if (has_in(n, 8))
+        in[2] = build_cast(n->g, n->in[8], DT_F64);
+    Val y = build(n->g, OP_conv, NULL, has_in(n, 8) ? 3 : 2, in, &at);
+    return requantize(n, y, real_along(n, 4, 1, in_type(n, 0)->rank));
+}
+
+/* Scale and zero point from the range of the data, which is made to hold 0. */
+static bool import_dynamic_quantize(OnnxNode *n)
+{
+    Graph *g = n->g;
+    Val x = n->in[0];
+    uint32_t all = (1u << in_type(n, 0)->rank) - 1;
+    Val zero = scalar_like(g, x, 0), most = scalar_like(g, x, 255);
+    Val high = build2(g, OP_max, build_reduce(g, OP_reduce_max, x, all, false), zero);
+    Val low = build2(g, OP_min, build_reduce(g, OP_reduce_min, x, all, false), zero);
+    Val range = build2(g, OP_sub, high, low);
+    range = build3(g, OP_where, build2(g, OP_equal, range, zero), scalar_like(g, x, 1), range);
+    Val scale = build2(g, OP_div, range, most);
+    Val start = one(g, OP_neg, build2(g, OP_div, low, scale));
+    start = one(g, OP_round, with_consts(g, OP_clip, start, 0, 255));
+    n->out[1] = scale;
+    n->out[2] = build_cast(g, start, DT_U8);
+    return saturate(n, build2(g, OP_div, x, scale), start, ONNX__TENSOR_PROTO__DATA_TYPE__UINT8);
+}
+
 const OnnxOp onnx_quant[] = {
+    {"ConvInteger", 10, .import = import_conv_integer},
     {"DequantizeLinear", 10, .import = import_dequantize},
+    {"DynamicQuantizeLinear", 11, .import = import_dynamic_quantize},
+    {"MatMulInteger", 10, .import = import_matmul_integer},
+    {"QLinearConv", 10, .import = import_qlinear_conv},
+    {"QLinearMatMul", 10, .import = import_qlinear_matmul},
     {"QuantizeLinear", 10, .import = import_quantize},
     {0},
 };

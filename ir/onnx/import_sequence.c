@@ -140,8 +140,25 @@ static bool concat_from_sequence(OnnxNode *n)
     return n->out[0].i;
 }
 
+/* An optional is its element, or absent. */
+static bool optional_element(OnnxNode *n)
+{
+    n->out[0] = n->nin ? n->in[0] : (Val){0};
+    return n->out[0].i || refuse(n, "an optional without an element");
+}
+
+static bool optional_has_element(OnnxNode *n)
+{
+    uint8_t has = n->nin > 0 && n->in[0].i;
+    n->out[0] = graph_const(n->g, "has", type_scalar(DT_BOOL), &has);
+    return true;
+}
+
 const OnnxOp onnx_sequence[] = {
     {"ConcatFromSequence", 11, .import = concat_from_sequence, .sequences = true},
+    {"Optional", 15, .import = optional_element, .sequences = true},
+    {"OptionalGetElement", 15, .import = optional_element, .sequences = true},
+    {"OptionalHasElement", 15, .import = optional_has_element, .sequences = true},
     {"SequenceAt", 11, .import = sequence_at, .sequences = true},
     {"SequenceConstruct", 11, .import = sequence_construct},
     {"SequenceEmpty", 11, .import = sequence_construct},

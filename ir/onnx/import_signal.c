@@ -1,4 +1,4 @@
-/* import_signal.c -- discrete Fourier transforms as matrix products, and determinants. */
+/* import_signal.c -- discrete Fourier transforms as matrix products, windows, determinants. */
 #include "onnx_int.h"
 #include <math.h>
 #include <string.h>
@@ -163,6 +163,75 @@ static bool import_stft(OnnxNode *n)
     return n->out[0].i;
 }
 
+/* ---- windows and filters, known when compiling --------------------------- */
+
+static bool output_type(OnnxNode *n, DType *dt)
+{
+    int32_t type = (int32_t)attr_int(n, "output_datatype", ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT);
+    *dt = onnx_dtype(type);
+    return dtype_is_float(*dt) || refuse(n, "element type %s", onnx_dtype_name(type));
+}
+
+/* a0 - a1 cos(2 pi i / length) + a2 cos(4 pi i / length), with 1 in the middle */
+static bool import_window(OnnxNode *n)
+{
+    int64_t size;
+    Type t = {.rank = 1};
+    TRY(static_int(n, 0, &size) && output_type(n, &t.dt));
+    if (size < 0)
+        return fail(n->x->d, "a window of %lld", (long long)size);
+    t.dim[0] = size;
+    TRY(small_enough(n, &t));
+    double a0 = n->row->al0, a2 = n->row->be0, a1 = 1 - a0 - a2;
+    double length = (double)(attr_int(n, "periodic", 1) ? size : size - 1);
+    Tensor v = {t, NEW(n->x->a, char, type_bytes(&t) + 1)};
+    for (int64_t i = 0; i < size; i++) {
+        double angle = 6.283185307179586 * (double)i / length;
+        tensor_set_f(&v, i, a0 - a1 * cos(angle) + a2 * cos(2 * angle));
+    }
+    n->out[0] = graph_const(n->g, "window", t, v.data);
+    return true;
+}
+
+/* The transform's bin at edge i of count + 2 that are evenly spaced in mel. */
+static double mel_bin(int64_t i, int64_t count, double low, double high, double length, double rate)
+{
+    double from = log1p(low / 700), to = log1p(high / 700);
+    double mel = from + (to - from) * (double)i / (double)(count + 2);
+    return floor((length + 1) * (700 * expm1(mel)) / rate);
+}
+
+/* Triangles: each rises from one edge to the next and falls to the one after. */
+static bool import_mel_weights(OnnxNode *n)
+{
+    int64_t count, length;
+    double rate, low, high;
+    Type t = {.rank = 2};
+    TRY(static_int(n, 0, &count) && static_int(n, 1, &length) && static_float(n, 2, &rate));
+    TRY(static_float(n, 3, &low) && static_float(n, 4, &high) && output_type(n, &t.dt));
+    if (count < 0 || length < 0 || count > MAX_LENGTH || length > MAX_LENGTH || rate <= 0)
+        return fail(n->x->d, "%lld bands of %lld points", (long long)count, (long long)length);
+    t.dim[0] = length / 2 + 1;
+    t.dim[1] = count;
+    TRY(small_enough(n, &t));
+    Tensor v = {t, NEW(n->x->a, char, type_bytes(&t) + 1)};
+    for (int64_t k = 0; k < count; k++) {
+        double edge[3];
+        for (int i = 0; i < 3; i++)
+            edge[i] = mel_bin(k + i, count, low, high, (double)length, rate);
+        for (int64_t j = 0; j < t.dim[0]; j++) {
+            double at = (double)j, w = 0;
+            if (at >= edge[0] && at <= edge[1])
+                w = edge[1] > edge[0] ? (at - edge[0]) / (edge[1] - edge[0]) : 1;
+            if (at >= edge[1] && at < edge[2])
+                w = (edge[2] - at) / (edge[2] - edge[1]);
+            tensor_set_f(&v, j * count + k, w);
+        }
+    }
+    n->out[0] = graph_const(n->g, "mel", t, v.data);
+    return true;
+}
+
 /* ---- Det ----------------------------------------------------------------
  * Laplace expansion row by row: the minor of a set of columns is a sum over its last row.
  */
@@ -203,8 +272,12 @@ static bool import_det(OnnxNode *n)
 }
 
 const OnnxOp onnx_signal[] = {
+    {"BlackmanWindow", 17, .import = import_window, .al0 = 0.42, .be0 = 0.08},
     {"DFT", 17, .import = import_dft},
     {"Det", 11, .import = import_det},
+    {"HammingWindow", 17, .import = import_window, .al0 = 25.0 / 46},
+    {"HannWindow", 17, .import = import_window, .al0 = 0.5},
+    {"MelWeightMatrix", 17, .import = import_mel_weights},
     {"STFT", 17, .import = import_stft},
     {0},
 };

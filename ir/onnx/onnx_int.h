@@ -173,6 +173,8 @@ bool role_promotes_constants(const Import *x);
 void roles_finish(Import *x);
 
 void report_folded_norms(Import *x); /* import_norm.c */
+/* import_conv.c: the windows of a convolution of operand 0 with these weights. */
+bool read_conv(OnnxNode *n, int weights, ConvAttrs *at);
 
 /* ---- ties.c ------------------------------------------------------------- */
 
