@@ -4,6 +4,7 @@
 
 #include "passes/passes.h"
 #include "runtime/runtime.h"
+#include <jansson.h>
 
 /* ---- options.c -------------------------------------------------------------------------- */
 
@@ -26,7 +27,7 @@ typedef struct {
     const char *cache;       /* --cache DIR; NULL: the user's */
     int64_t steps;           /* -1: not said */
     double rtol, atol;       /* NaN: not said */
-    bool quiet, json, time_passes, check, profile, cuda, list, suite, reference, seed_given;
+    bool quiet, memory, json, time_passes, check, profile, cuda, list, suite, reference, seed_given;
 } Options;
 
 /* Which groups of options a command has. */
@@ -112,5 +113,10 @@ bool output_grads(Job *j);
 void report_print(const Job *j, FILE *f);
 char *report_json(const Job *j);  /* malloc'd text */
 const char *bytes_str(int64_t bytes, char buf[32]);
+
+/* ---- memory.c: of a planned job ------------------------------------------------------------------ */
+
+void memory_print(const Job *j, FILE *f); /* by layer, and what holds the peak */
+void memory_json(const Job *j, json_t *report);
 
 #endif

@@ -261,6 +261,8 @@ void report_print(const Job *j, FILE *f)
     else
         print_model(j, f);
     print_memory(j->plan, f);
+    if (j->o->memory && !j->in_schedule)
+        memory_print(j, f);
     print_time(j, f);
     print_repeats(j->plan, f);
     print_losses(&j->result, f);
@@ -275,7 +277,7 @@ static json_t *text(const char *s) { return s ? json_string(s) : json_null(); }
 
 static void set(json_t *o, const char *key, json_t *v) { json_object_set_new(o, key, v); }
 
-static json_t *memory_json(const int64_t *mem)
+static json_t *kinds_json(const int64_t *mem)
 {
     json_t *o = json_object();
     for (int k = 0; k < MEM_KINDS; k++)
@@ -383,8 +385,8 @@ static void set_plan(json_t *o, const Plan *p)
     set(o, "keep_all_bytes", json_integer(p->keep_all_bytes));
     set(o, "min_feasible_bytes",
         p->min_feasible_bytes ? json_integer(p->min_feasible_bytes) : json_null());
-    set(o, "memory", memory_json(p->mem));
-    set(o, "keep_all_memory", memory_json(p->keep_all_mem));
+    set(o, "memory", kinds_json(p->mem));
+    set(o, "keep_all_memory", kinds_json(p->keep_all_mem));
     set(o, "predicted_ms", real(ms(p->predicted_ns)));
     set(o, "keep_all_ms", real(ms(p->base_ns)));
     set(o, "bound_ms", real(ms(p->bound_ns)));
@@ -410,6 +412,7 @@ char *report_json(const Job *j)
         set(o, "trainable", trainable_json(j));
         set(o, "frozen", notes_json(j, true));
         set(o, "notes", notes_json(j, false));
+        memory_json(j, o);
         set(o, "plan_seconds", real(j->plan_seconds));
         set(o, "solve_seconds", real(j->info.solve_seconds));
     }

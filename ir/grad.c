@@ -88,7 +88,10 @@ bool autodiff(Graph *g, Val of, const Val *params, uint32_t n, Val *grad)
                                "parameter lies behind it; freeze it with --freeze",
                                node.name ? node.name : g->vals[node.out[0].i].name,
                                node_def(&node)->name);
+        uint32_t first = g->nnodes;
         TRY(node_def(&node)->grad(&gr, &node));
+        for (uint32_t i = first; i < g->nnodes; i++) /* where they come from, for reports */
+            g->nodes[i].name = g->nodes[i].name ? g->nodes[i].name : node.name;
     }
     for (uint32_t i = 0; i < n; i++)
         grad[i] = gr.adj[params[i].i];

@@ -95,6 +95,20 @@ bool pass_cost(Graph *g, PassCtx *cx);
 bool pass_remat(Graph *g, PassCtx *cx);
 bool pass_plan(Graph *g, PassCtx *cx);
 
+/* ---- peak.c: what holds the bytes at the peak ------------------------------------------- */
+
+typedef struct {
+    Val val; /* {0}: workspace of the step */
+    int64_t bytes, at;
+    MemKind kind;
+} PeakHeld;
+
+/* Everything held at p->peak_step, the largest first.  Allocated in a. */
+const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Arena *a);
+/* The layer a value belongs to: the scope of its parameter or of the node it comes from, such as
+ * "h.3.attn"; "": none.  Allocated in a. */
+const char *plan_layer(const Graph *g, const StepInfo *info, Val v, Arena *a);
+
 /* ---- pieces that tests and passes share ------------------------------------------------- */
 
 void graph_dce(Graph *g, Arena *tmp);

@@ -8,11 +8,7 @@
 
 enum { SHOWN = 4 };
 
-typedef struct {
-    Val val; /* {0}: workspace of the step */
-    int64_t bytes, at;
-    MemKind kind;
-} Held;
+typedef PeakHeld Held;
 
 typedef struct {
     const Graph *g;
@@ -125,6 +121,57 @@ static void show_largest(FILE *f, const Graph *g, const Held *held, uint32_t n, 
             show(f, g, &held[i]);
         }
 }
+
+/* ---- layers -------------------------------------------------------------------------------- */
+
+static bool is_number(const char *s, size_t n)
+{
+    return n > 0 && strspn(s, "0123456789") >= n;
+}
+
+/* The scope in a name such as "h.3.attn.c_proj.weight" or "/h/h.3/attn/MatMul": up to the part behind
+ * the first number, "h.3.attn"; without a number all but the last part. */
+static const char *scope_of(const char *name, Arena *a)
+{
+    const char *from = name + strspn(name, "/."), *last = "";
+    char *scope = NEW(a, char, strlen(name) + 2);
+    size_t end = 0, n, before = 0;
+    bool numbered = false, done = false;
+    for (; !done && from[n = strcspn(from, "/.")]; from += n + 1) { /* the last part is no scope */
+        bool again = n == before && strncmp(from, last, n) == 0;
+        last = from;
+        before = n;
+        if (again)
+            continue;
+        end += (size_t)sprintf(scope + end, "%s%.*s", end ? "." : "", (int)n, from);
+        done = numbered;
+        numbered |= is_number(from, n);
+    }
+    return scope;
+}
+
+const char *plan_layer(const Graph *g, const StepInfo *info, Val v, Arena *a)
+{
+    for (uint32_t i = 0; i < info->ntrained; i++) {
+        const Trained *t = &info->trained[i];
+        if (graph_root(g, t->grad).i == v.i || t->state[0].i == v.i || t->state[1].i == v.i)
+            v = t->param;
+    }
+    const Node *n = v.i ? graph_def(g, v) : NULL;
+    const char *name = n ? n->name : v.i ? g->vals[v.i].name : NULL;
+    return name ? scope_of(name, a) : "";
+}
+
+const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Arena *a)
+{
+    Diag d = {0};
+    Held *held = NEW(a, Held, p->g->nvals + 1);
+    *n = 0;
+    (void)!find_held(p, info, held, n, a, &d);
+    return held;
+}
+
+/* ---- a message ------------------------------------------------------------------------------- */
 
 char *plan_describe_peak(const Plan *p, const StepInfo *info, Arena *a)
 {

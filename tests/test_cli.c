@@ -401,11 +401,22 @@ START_TEST(report)
         "min_feasible_bytes", "memory", "keep_all_memory", "predicted_ms", "keep_all_ms",
         "bound_ms", "overhead", "lower_bound", "measured_ms", "steps", "recomputed_steps",
         "recomputed", "losses", "trainable", "frozen", "notes", "loss", "optimizer", "lr", "seed",
-        "threads", "init", "data", "plan_seconds", "solve_seconds", "version"};
+        "threads", "init", "data", "plan_seconds", "solve_seconds", "version", "peak",
+        "bytes_per_sample", "bytes_per_token", "resident_bytes"};
     accepted(MLP " --bind batch=4 --output m.ckc --steps 3 --json --emit cuda");
     json_t *j = read_json("out");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         ck_assert_msg(json_object_get(j, keys[i]) != NULL, "no key '%s'", keys[i]);
+    json_t *layer, *peak = json_object_get(j, "peak"), *kinds = json_object_get(j, "memory"), *kind;
+    int64_t held = 0, sum = 0;
+    size_t i;
+    const char *name;
+    json_array_foreach(json_object_get(peak, "layers"), i, layer)
+        held += json_integer_value(json_object_get(layer, "bytes"));
+    json_object_foreach(kinds, name, kind)
+        sum += json_integer_value(kind);
+    ck_assert_msg(held <= sum && held > sum * 9 / 10, "%lld bytes by layer, %lld by kind",
+                  (long long)held, (long long)sum); /* without what alignment adds */
     ck_assert_uint_eq(json_array_size(json_object_get(j, "losses")), 3);
     ck_assert_uint_eq(json_array_size(json_object_get(j, "trainable")), 10);
     ck_assert_int_eq(json_integer_value(json_object_get(j, "arena_bytes")),

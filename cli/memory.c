@@ -1,0 +1,144 @@
+/* memory.c -- where the memory of a step goes: by layer, and the values that hold the peak. */
+#include "cli.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LAYERS = 24, VALUES = 12 };
+
+typedef struct {
+    const char *name;
+    int64_t bytes, kind[MEM_KINDS];
+} Layer;
+
+static int larger_first(const void *a, const void *b)
+{
+    const Layer *x = a, *y = b;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : strcmp(x->name, y->name);
+}
+
+/* Sums by layer, the largest first; values that are of none go by the name "". */
+static Layer *by_layer(const Job *j, const PeakHeld *held, uint32_t n, uint32_t *nlayers, Arena *a)
+{
+    Layer *l = NEW(a, Layer, n + 1);
+    *nlayers = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = plan_layer(j->plan->g, &j->info, held[i].val, a);
+        uint32_t k = 0;
+        while (k < *nlayers && strcmp(l[k].name, name) != 0)
+            k++;
+        if (k == *nlayers)
+            l[(*nlayers)++].name = name;
+        l[k].bytes += held[i].bytes;
+        l[k].kind[held[i].kind] += held[i].bytes;
+    }
+    qsort(l, *nlayers, sizeof *l, larger_first);
+    return l;
+}
+
+static const char *value_name(const Job *j, const PeakHeld *h)
+{
+    return h->val.i ? j->plan->g->vals[h->val.i].name : "(workspace)";
+}
+
+/* What the step's first input has as its rows, and elements if they are indices: samples and tokens
+ * of all micro-batches.  0: unknown. */
+static void batch_size(const Job *j, int64_t *samples, int64_t *tokens)
+{
+    const Graph *g = j->plan->g;
+    *samples = *tokens = 0;
+    for (uint32_t v = 1; v < g->nvals && !*samples; v++) {
+        const Type *t = val_type(g, (Val){v});
+        if (g->vals[v].kind != VAL_INPUT || t->rank == 0 || v == j->info.rng.i ||
+            v == j->info.target.i || j->plan->offset[v] < 0)
+            continue;
+        *samples = t->dim[0];
+        *tokens = !dtype_is_float(t->dt) && t->rank == 2 ? type_count(t) : 0;
+    }
+}
+
+/* Bytes that come with the batch: all but parameters, gradients and state. */
+static int64_t batch_bytes(const Plan *p)
+{
+    return p->mem[MEM_DATA] + p->mem[MEM_ACTIVATION] + p->mem[MEM_WORKSPACE];
+}
+
+void memory_print(const Job *j, FILE *f)
+{
+    Arena a = {0};
+    char b[5][32];
+    uint32_t n, nlayers;
+    int64_t samples, tokens;
+    const PeakHeld *held = plan_peak(j->plan, &j->info, &n, &a);
+    const Layer *l = by_layer(j, held, n, &nlayers, &a);
+    fprintf(f, "by layer            bytes  parameters   gradients   optimizer activations\n");
+    for (uint32_t i = 0; i < nlayers && i < LAYERS; i++)
+        fprintf(f, "  %-12s %11s %11s %11s %11s %11s\n", *l[i].name ? l[i].name : "-",
+                bytes_str(l[i].bytes, b[0]), bytes_str(l[i].kind[MEM_PARAM], b[1]),
+                bytes_str(l[i].kind[MEM_GRAD], b[2]), bytes_str(l[i].kind[MEM_OPTIMIZER], b[3]),
+                bytes_str(l[i].kind[MEM_ACTIVATION], b[4]));
+    if (nlayers > LAYERS)
+        fprintf(f, "  and %u more\n", nlayers - LAYERS);
+    fprintf(f, "held at the peak, in step %" PRIu32 "\n", j->plan->peak_step);
+    for (uint32_t i = 0; i < n && i < VALUES; i++)
+        fprintf(f, "  %11s %-12s %s\n", bytes_str(held[i].bytes, b[0]), mem_kind_name[held[i].kind],
+                value_name(j, &held[i]));
+    batch_size(j, &samples, &tokens);
+    if (samples)
+        fprintf(f, "per sample  %s of data, activations and workspace", bytes_str(batch_bytes(j->plan) / samples, b[0]));
+    if (tokens)
+        fprintf(f, "; per token %s", bytes_str(batch_bytes(j->plan) / tokens, b[0]));
+    fputs(samples ? "\n" : "", f);
+    arena_free(&a);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void set(json_t *o, const char *key, json_t *v) { json_object_set_new(o, key, v); }
+
+static json_t *layers_json(const Layer *l, uint32_t n)
+{
+    json_t *a = json_array();
+    for (uint32_t i = 0; i < n; i++) {
+        json_t *o = json_object();
+        set(o, "layer", json_string(l[i].name));
+        set(o, "bytes", json_integer(l[i].bytes));
+        for (int k = 0; k < MEM_KINDS; k++)
+            if (l[i].kind[k])
+                set(o, mem_kind_name[k], json_integer(l[i].kind[k]));
+        json_array_append_new(a, o);
+    }
+    return a;
+}
+
+static json_t *values_json(const Job *j, const PeakHeld *held, uint32_t n, Arena *arena)
+{
+    json_t *a = json_array();
+    for (uint32_t i = 0; i < n; i++) {
+        json_t *o = json_object();
+        set(o, "name", json_string(value_name(j, &held[i])));
+        set(o, "kind", json_string(mem_kind_name[held[i].kind]));
+        set(o, "layer", json_string(plan_layer(j->plan->g, &j->info, held[i].val, arena)));
+        set(o, "bytes", json_integer(held[i].bytes));
+        json_array_append_new(a, o);
+    }
+    return a;
+}
+
+void memory_json(const Job *j, json_t *report)
+{
+    Arena a = {0};
+    uint32_t n, nlayers;
+    int64_t samples, tokens;
+    const PeakHeld *held = plan_peak(j->plan, &j->info, &n, &a);
+    const Layer *l = by_layer(j, held, n, &nlayers, &a);
+    json_t *peak = json_object();
+    set(peak, "step", json_integer(j->plan->peak_step));
+    set(peak, "layers", layers_json(l, nlayers));
+    set(peak, "values", values_json(j, held, n, &a));
+    set(report, "peak", peak);
+    batch_size(j, &samples, &tokens);
+    set(report, "bytes_per_sample", samples ? json_integer(batch_bytes(j->plan) / samples) : json_null());
+    set(report, "bytes_per_token", tokens ? json_integer(batch_bytes(j->plan) / tokens) : json_null());
+    arena_free(&a);
+}
