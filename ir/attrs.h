@@ -20,6 +20,8 @@ typedef struct { Ints axes; int64_t keepdims; } ReduceAttrs; /* reduce_sum|max|m
  * the first of its kernel group (Kernel.product); 0: all. */
 typedef struct { int64_t ta, tb, tile; } MatmulAttrs;
 
+/* matmul_add a, b, c: c + the product of a and b, in place of c where it is last read. */
+
 /* attention q, k, v [, mask] [, rng] -> o, lse: softmax(scale * q k^T) v per batch and head, the score
  * matrix never stored; lse = log of the sum of exponentials of each row, [batch, heads, rows], f64
  * for f64 and else f32.  k and v may have fewer heads: each serves a run of query heads.

@@ -139,6 +139,8 @@ static bool same_map(const Kernel *k, const KInst *a, const KInst *b)
 bool kernel_inplace(const Kernel *k, int read, int write)
 {
     bool factor = k->product && read < 2; /* every tile reads it */
+    if (k->lib == LIB_MATMUL_ADD && read == 2)
+        return true;
     if (k->body || k->lib || factor || dtype_size[k->operand[read]] != dtype_size[k->operand[write]])
         return false;
     const KInst *st = NULL;

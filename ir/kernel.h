@@ -63,6 +63,7 @@ typedef enum { NATIVE_NONE, NATIVE_ATTENTION } NativeText;
 typedef enum {
     LIB_NONE,
     LIB_MATMUL,
+    LIB_MATMUL_ADD, /* the third operand is added, and may be the result's memory */
     LIB_CONV,
     LIB_CONV_BWD_DATA,
     LIB_CONV_BWD_WEIGHTS,

@@ -142,6 +142,15 @@ static bool only_reductions(const Kernel *k)
     return only;
 }
 
+/* The rows of a concatenation's parts would all have to be there at once. */
+static bool has_concat(const Fuse *f, const uint32_t *set, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (at(f, set[i])->op == OP_concat)
+            return true;
+    return false;
+}
+
 /* One kernel?  And in the forward phase: is every value between members internal? */
 static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, bool siblings)
 {
@@ -169,7 +178,7 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, bo
     int nread, nwrite;
     ok = ok && kernel_of(&k, &a, f->g, ids, n, live, vals, &nread, &nwrite, NULL) &&
          nread + nwrite <= MAX_OPERANDS && k.nins <= MAX_INSTRUCTIONS &&
-         (!siblings || only_reductions(&k));
+         (!siblings || only_reductions(&k)) && !(k.red && has_concat(f, set, n));
     arena_free(&a);
     return ok;
 }

@@ -23,6 +23,7 @@ typedef struct {
     bool keep_grads;         /* gradients are outputs (--grads) */
     int64_t accumulate;      /* micro-batches of a step, their gradients averaged; 0 = 1 */
     double clip_norm;        /* largest global norm of the gradients, 0 = none */
+    int64_t chunk_rows;      /* rows of logits at a time, whatever their size; 0 = default */
     int64_t tile_bytes;      /* weight gradients from this size on are made in tiles; 0 = default */
     int64_t budget;          /* bytes, 0 = none */
     double budget_fraction;  /* > 0: of the keep-everything arena */
@@ -90,6 +91,7 @@ bool pass_autodiff(Graph *g, PassCtx *cx);
 bool pass_optimize(Graph *g, PassCtx *cx);
 bool pass_simplify(Graph *g, PassCtx *cx);
 bool pass_fuse(Graph *g, PassCtx *cx);
+bool pass_chunk(Graph *g, PassCtx *cx);
 bool pass_tile(Graph *g, PassCtx *cx);
 bool pass_cost(Graph *g, PassCtx *cx);
 bool pass_remat(Graph *g, PassCtx *cx);

@@ -11,6 +11,7 @@ const Pass pipeline[] = {
     {"autodiff", "append the backward graph", pass_autodiff},
     {"optimize", "append the optimizer, each update right behind its gradient", pass_optimize},
     {"simplify", "algebra, common subexpressions, dead code", pass_simplify},
+    {"chunk", "cross-entropy of large logits in chunks of rows", pass_chunk},
     {"fuse", "group pointwise and row operators into kernels", pass_fuse},
     {"tile", "large weight gradients rows at a time, with their updates", pass_tile},
     {"cost", "seconds and workspace of every kernel, measured or by roofline", pass_cost},

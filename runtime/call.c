@@ -54,14 +54,14 @@ bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k
     if (k->lib == LIB_NONE || k->lib == LIB_CONCAT || k->flops < SMALL_WORK)
         return false;
     memset(desc, 0, sizeof *desc);
-    desc->op = k->lib;
+    desc->op = k->lib == LIB_MATMUL_ADD ? LIB_MATMUL : k->lib;
     desc->nin = n->nin;
     desc->choice = (DnnlChoice)choice;
     for (int i = 0; i < n->nin; i++)
         if (n->in[i].i)
             desc->in[i] = *val_type(g, n->in[i]);
     desc->out = *val_type(g, n->out[0]);
-    if (k->lib == LIB_MATMUL) {
+    if (desc->op == LIB_MATMUL) {
         desc->matmul = *(const MatmulAttrs *)n->attr;
         desc->matmul.tile = 0;
         desc->rows = desc->out.rank == 2 ? k->items : 0;

@@ -30,6 +30,7 @@ typedef struct {
     DnnlChoice choice;
     Layout slot[SLOTS];
     dnnl_dims_t strides, dilates, pad_begin, pad_end;
+    int64_t added; /* bytes of what a product is added to; 0: nothing */
 } Problem;
 
 /* ---- versions ------------------------------------------------------------- */
@@ -80,7 +81,18 @@ static dnnl_status_t pd_make(dnnl_primitive_desc_t *pd, const Problem *p, LibOp 
     }
 }
 
+static bool append_sum(dnnl_post_ops_t post, dnnl_data_type_t dt)
+{
+    return !dnnl_post_ops_append_sum(post, 1, 0, dt);
+}
+
 #else
+
+static bool append_sum(dnnl_post_ops_t post, dnnl_data_type_t dt)
+{
+    (void)dt;
+    return !dnnl_post_ops_append_sum(post, 1);
+}
 
 typedef struct {
     dnnl_memory_desc_t value;
@@ -203,6 +215,8 @@ static void describe_matmul(Problem *p, const DnnlDesc *d)
     *lc = layout_matrix(&d->out, false, batch);
     if (batch == 0 && d->rows)
         la->dim[0] = lc->dim[0] = d->rows;
+    if (d->nin > 2 && d->in[2].dt != DT_NONE)
+        p->added = type_bytes(&d->out);
     bool same = true, single = true;
     for (int i = 0; i < batch; i++) {
         same &= la->dim[i] == lb->dim[i];
@@ -298,6 +312,7 @@ struct DnnlOp {
     dnnl_primitive_t primitive;
     Slot slot[SLOTS];
     dnnl_memory_t work; /* working memory of the primitive */
+    int64_t added;
     int64_t work_offset, scratch_bytes;
     char impl[64];
 };
@@ -422,6 +437,7 @@ static Result make_op(DnnlOp *op, const Problem *p, dnnl_primitive_desc_t pd, Md
     if (!is_fast(impl))
         return NONE;
     snprintf(op->impl, sizeof op->impl, "%s", impl);
+    op->added = p->added;
     name_slots(op, p);
     bool reordered = false;
     for (int i = 0; i < SLOTS; i++) {
@@ -441,6 +457,21 @@ static Result make_op(DnnlOp *op, const Problem *p, dnnl_primitive_desc_t pd, Md
     return MADE;
 }
 
+/* Strict: no setting from outside may change the arithmetic. */
+static bool make_attr(dnnl_primitive_attr_t *attr, const Problem *p)
+{
+    dnnl_post_ops_t post = NULL;
+    bool ok = !dnnl_primitive_attr_create(attr) &&
+              !dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user) &&
+              !dnnl_primitive_attr_set_fpmath_mode(*attr, dnnl_fpmath_mode_strict);
+    if (ok && p->added > 0)
+        ok = !dnnl_post_ops_create(&post) && append_sum(post, p->slot[DST].dt) &&
+             !dnnl_primitive_attr_set_post_ops(*attr, post);
+    if (post)
+        dnnl_post_ops_destroy(post);
+    return ok;
+}
+
 /* Describe the problem to the library and make the operation. */
 static Result make_problem(DnnlOp *op, const Problem *p)
 {
@@ -454,10 +485,7 @@ static Result make_problem(DnnlOp *op, const Problem *p)
     }
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
-    /* Strict: no setting from outside may change the arithmetic. */
-    ok = ok && !dnnl_primitive_attr_create(&attr) &&
-         !dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) &&
-         !dnnl_primitive_attr_set_fpmath_mode(attr, dnnl_fpmath_mode_strict);
+    ok = ok && make_attr(&attr, p);
     Result result = FAILED;
     if (ok) {
         pd = describe_primitive(p, ref, attr, op->engine);
@@ -567,6 +595,8 @@ bool dnnl_run(DnnlOp *op, const void *const *in, void *out, void *scratch, Diag 
     }
     status |= dnnl_memory_set_data_handle(op->work, base ? base + op->work_offset : NULL);
     arg[n++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, op->work};
+    if (op->added > 0 && in[2] != out)
+        memcpy(out, in[2], (size_t)op->added);
     if (!status)
         status = run_reorders(op, true);
     if (!status)

@@ -25,7 +25,7 @@ extern const char *const dnnl_choice_name[DNNL_CHOICES];
 typedef struct {
     LibOp op;
     int nin;
-    Type in[3]; /* dt DT_NONE: absent (bias) */
+    Type in[3]; /* dt DT_NONE: absent (bias; what a product is added to) */
     Type out;
     MatmulAttrs matmul;
     ConvAttrs conv;
@@ -44,7 +44,7 @@ int64_t dnnl_scratch_bytes(const DnnlOp *op);
 const char *dnnl_impl(const DnnlOp *op); /* the library's name of the routine */
 
 /* in[k]: operand k (an absent bias is not looked at); scratch: 64-byte aligned.  One run of an
- * op at a time. */
+ * op at a time.  What a product is added to may be at `out`, otherwise it is copied there. */
 bool dnnl_run(DnnlOp *op, const void *const *in, void *out, void *scratch, Diag *d);
 
 #endif

@@ -61,6 +61,8 @@ static void set_option(Golden *s, char *option)
         s->opt.budget = atoll(value);
     else if (strcmp(option, "grads") == 0)
         s->opt.keep_grads = true;
+    else if (strcmp(option, "chunk") == 0)
+        s->opt.chunk_rows = atoll(value);
     else if (strcmp(option, "tile") == 0)
         s->opt.tile_bytes = atoll(value);
     else if (strcmp(option, "train") == 0)

@@ -132,6 +132,11 @@ static void matmul(Sample *s)
     b.dim[b.rank++] = at.tb ? k : n;
     sample_reals(s, a, -1, 1);
     sample_reals(s, b, -1, 1);
+    Type y = batch;
+    y.dim[y.rank++] = m;
+    y.dim[y.rank++] = n;
+    if (s->op == OP_matmul_add)
+        sample_reals(s, y, -1, 1);
     sample_build(s, &at);
 }
 
@@ -296,6 +301,7 @@ SampleFn *const sample_rows[OP_COUNT] = {
     [OP_reduce_min] = reduce,
     [OP_reduce_prod] = reduce,
     [OP_matmul] = matmul,
+    [OP_matmul_add] = matmul,
     [OP_attention] = attention,
     [OP_attention_grad] = attention,
     [OP_softmax] = rows,

@@ -1,4 +1,4 @@
-/* matmul.c -- batched matrix product with transposes: y[..,m,n] = op(a)[..,m,k] op(b)[..,k,n]. */
+/* matmul.c -- batched matrix product with transposes: y[..,m,n] = [c +] op(a)[..,m,k] op(b)[..,k,n]. */
 #include "common.h"
 #include "../kernel_math.h"
 
@@ -30,6 +30,11 @@ static bool matmul_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     return true;
 }
 
+static bool matmul_add_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    return matmul_infer(g, n, out, d) && operand_is(g, n, 2, out, d);
+}
+
 /* Row i of the result.  p = m, n, k, strides of a (m, k) and b (k, n), batch rank, then per
  * batch dimension extent and strides of a and b. */
 KERNEL(matmul, {
@@ -51,8 +56,29 @@ KERNEL(matmul, {
     }
 })
 
+/* The same, added to the third operand. */
+KERNEL(matmul_add, {
+    int64_t row = i % p[0];
+    int64_t rest = i / p[0];
+    int64_t at_a = row * p[3];
+    int64_t at_b = 0;
+    for (int64_t d = p[7] - 1; d >= 0; d--) {
+        int64_t j = rest % p[3 * d + 8];
+        rest /= p[3 * d + 8];
+        at_a += j * p[3 * d + 9];
+        at_b += j * p[3 * d + 10];
+    }
+    for (int64_t c = 0; c < p[1]; c++) {
+        REAL sum = F(2, i * p[1] + c);
+        for (int64_t k = 0; k < p[2]; k++)
+            sum += F(0, at_a + k * p[4]) * F(1, at_b + k * p[5] + c * p[6]);
+        SETF(3, i * p[1] + c, sum);
+    }
+})
+
 static bool matmul_lower(Kernel *k, const Graph *g, const Node *n)
 {
+    bool adds = n->op == OP_matmul_add;
     const MatmulAttrs *at = n->attr;
     const Type *a = in_type(g, n, 0), *b = in_type(g, n, 1), *y = out_type(g, n, 0);
     int64_t m = y->dim[y->rank - 2], c = y->dim[y->rank - 1];
@@ -70,9 +96,9 @@ static bool matmul_lower(Kernel *k, const Graph *g, const Node *n)
         k_param(k, da < 0 || a->dim[da] == 1 ? 0 : sa[da]);
         k_param(k, db < 0 || b->dim[db] == 1 ? 0 : sb[db]);
     }
-    k_body(k, &matmul_body, c ? type_count(y) / c : 0);
+    k_body(k, adds ? &matmul_add_body : &matmul_body, c ? type_count(y) / c : 0);
     k->flops = 2.0 * (double)type_count(y) * (double)inner;
-    k->lib = LIB_MATMUL;
+    k->lib = adds ? LIB_MATMUL_ADD : LIB_MATMUL;
     return true;
 }
 
@@ -92,3 +118,7 @@ static bool matmul_grad(Grad *gr, const Node *n)
 const OpDef op_matmul = {.name = "matmul", .min_in = 2, .max_in = 2, .nout = 1,
                          .attrs = matmul_attrs, .nattrs = 3, .attr_size = sizeof(MatmulAttrs),
                          .infer = matmul_infer, .grad = matmul_grad, .lower = matmul_lower};
+
+const OpDef op_matmul_add = {.name = "matmul_add", .min_in = 3, .max_in = 3, .nout = 1,
+                             .attrs = matmul_attrs, .nattrs = 2, .attr_size = sizeof(MatmulAttrs),
+                             .infer = matmul_add_infer, .lower = matmul_lower};

@@ -1,0 +1,295 @@
+/* chunk.c -- cross-entropy over a large vocabulary in chunks of rows.
+ *
+ *   logits = x w   loss, lse = cross_entropy(logits)   dlogits = cross_entropy_bwd(..)
+ *   dx = dlogits w'                                    dw = dlogits' x
+ *
+ * Rows do not see each other, and the cotangent of the loss does not depend on the loss, so a chunk
+ * of rows can do all of this before the next one begins: logits and their gradient never exist
+ * beyond a chunk, and nothing is computed twice.  dw accumulates in place, chunk after chunk in a
+ * fixed order.  A rule of shapes alone: every budget computes the same.  Logits that someone else
+ * reads, such as a requested output, stay whole. */
+#include "../ir/attrs.h"
+#include "passes.h"
+#include <string.h>
+
+enum {
+    MIN_BYTES = 32 << 20, /* of the logits: smaller ones stay whole */
+    CHUNK_ROWS = 256,     /* at least: fewer would read weights and their gradient too often */
+    ROW_UNIT = 16,        /* chunks are multiples */
+};
+
+typedef struct {
+    Graph *g;
+    const uint32_t *uses;
+    const Node *logits, *loss, *slope, *dx, *dw;
+    bool weight_first; /* dw = x' dlogits, not dlogits' x */
+    int64_t rows;   /* of the logits */
+    int64_t asked;  /* for a chunk; 0: as the rule says */
+} Head;
+
+/* ---- finding it ----------------------------------------------------------------------------- */
+
+/* The value behind views that nothing else reads. */
+static Val behind_views(const Head *h, Val v)
+{
+    const Node *n = graph_def(h->g, v);
+    while (n && n->op == OP_reshape && h->uses[n->in[0].i] == 1) {
+        v = n->in[0];
+        n = graph_def(h->g, v);
+    }
+    return v;
+}
+
+static bool views(const Head *h, Val v, Val of)
+{
+    return graph_root(h->g, v).i == graph_root(h->g, of).i;
+}
+
+/* Readers of the elements of v other than views of it: up to max of them; false: more, or an end. */
+static bool readers(const Head *h, Val v, const Node **n, int *count, int max)
+{
+    const Graph *g = h->g;
+    *count = 0;
+    for (uint32_t i = 0; i < g->nout; i++)
+        if (views(h, g->out[i], v))
+            return false;
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *m = &g->nodes[g->order[k].i];
+        bool reads = false;
+        for (int i = 0; i < m->nin; i++)
+            reads |= m->in[i].i && views(h, m->in[i], v);
+        if (!reads || m->op == OP_reshape)
+            continue;
+        if (*count == max)
+            return false;
+        n[(*count)++] = m;
+    }
+    return true;
+}
+
+/* Large, and larger than the gradient of the weights, which has to be whole where it accumulates. */
+static bool worth(const Head *h)
+{
+    const Type *x = val_type(h->g, h->logits->in[0]);
+    if (h->asked > 0)
+        return h->rows > h->asked;
+    return type_bytes(val_type(h->g, h->logits->out[0])) >= MIN_BYTES &&
+           h->rows >= 2 * CHUNK_ROWS && h->rows > x->dim[1];
+}
+
+/* dx = dlogits .. and dw = dlogits' x or x' dlogits */
+static bool find_products(Head *h)
+{
+    const Node *n[2];
+    int count;
+    if (!readers(h, h->slope->out[0], n, &count, 2) || count != 2)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        const Node *m = n[i];
+        if (m->op != OP_matmul || val_type(h->g, m->in[0])->rank != 2 ||
+            val_type(h->g, m->in[1])->rank != 2)
+            return false;
+        const MatmulAttrs *at = m->attr;
+        bool first = views(h, m->in[0], h->slope->out[0]);
+        Val other = m->in[first ? 1 : 0];
+        if (views(h, other, h->logits->in[0]) && at->ta && !at->tb) {
+            h->dw = m;
+            h->weight_first = !first;
+        } else if (first && !at->ta && !views(h, other, h->slope->out[0])) {
+            h->dx = m;
+        }
+    }
+    return h->dx && h->dw;
+}
+
+static bool find(Head *h, const Node *loss)
+{
+    Graph *g = h->g;
+    const CrossEntropyAttrs *at = loss->attr;
+    const Type *t = val_type(g, loss->in[0]);
+    const Node *n[2];
+    int count;
+    h->loss = loss;
+    h->logits = graph_def(g, behind_views(h, loss->in[0]));
+    h->dx = h->dw = NULL;
+    if (!h->logits || h->logits->op != OP_matmul || at->axis != t->rank - 1 ||
+        ((const MatmulAttrs *)h->logits->attr)->ta ||
+        val_type(g, h->logits->in[0])->rank != 2 || val_type(g, h->logits->in[1])->rank != 2)
+        return false;
+    h->rows = val_type(g, h->logits->in[0])->dim[0];
+    if (h->rows * t->dim[t->rank - 1] != type_count(t) || !worth(h) ||
+        !readers(h, h->logits->out[0], n, &count, 2) || count != 2)
+        return false;
+    h->slope = n[n[0] == loss];
+    return h->slope->op == OP_cross_entropy_bwd && views(h, h->slope->in[1], h->logits->out[0]) &&
+           h->slope->in[3].i == loss->out[1].i && h->uses[loss->out[1].i] == 1 &&
+           find_products(h);
+}
+
+/* ---- building it ---------------------------------------------------------------------------- */
+
+typedef struct {
+    Val loss, dx, dw;
+} Parts;
+
+static Val rows_of(Graph *g, Val v, int64_t start, int64_t n)
+{
+    return build_slice(g, v, 0, start, n);
+}
+
+static Val flat(Graph *g, Val v, int64_t rows)
+{
+    return build_reshape(g, v, 1, &rows);
+}
+
+/* One chunk; dw {0}: the first. */
+static Parts build_chunk(const Head *h, int64_t start, int64_t n, Val dw)
+{
+    Graph *g = h->g;
+    CrossEntropyAttrs at = *(const CrossEntropyAttrs *)h->loss->attr;
+    at.axis = 1;
+    Val x = rows_of(g, h->logits->in[0], start, n), out[2] = {{0}};
+    Val target = rows_of(g, flat(g, h->loss->in[1], h->rows), start, n);
+    Val weight = h->loss->nin > 2 ? h->loss->in[2] : (Val){0};
+    Val logits = build(g, OP_matmul, h->logits->name, 2, (Val[]){x, h->logits->in[1]},
+                       h->logits->attr);
+    build_n(g, OP_cross_entropy, h->loss->name, h->loss->nin, (Val[]){logits, target, weight}, &at,
+            2, out);
+    Val given = rows_of(g, flat(g, h->slope->in[0], h->rows), start, n);
+    Val slope = build(g, OP_cross_entropy_bwd, NULL, h->slope->nin,
+                      (Val[]){given, logits, target, out[1], weight}, &at);
+    Val factor[] = {h->weight_first ? x : slope, h->weight_first ? slope : x, dw};
+    return (Parts){out[0],
+                   build(g, OP_matmul, NULL, 2, (Val[]){slope, h->dx->in[1]}, h->dx->attr),
+                   build(g, dw.i ? OP_matmul_add : OP_matmul, NULL, dw.i ? 3 : 2, factor,
+                         h->dw->attr)};
+}
+
+/* All chunks, of about equal size. */
+static Parts build_chunks(const Head *h, Arena *tmp)
+{
+    Graph *g = h->g;
+    int64_t count = h->rows / CHUNK_ROWS, each = h->asked;
+    if (each == 0) {
+        each = (h->rows + count - 1) / count;
+        each = (each + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
+    }
+    Val *loss = NEW(tmp, Val, h->rows / each + 1), *dx = NEW(tmp, Val, h->rows / each + 1);
+    Parts p = {{0}, {0}, {0}};
+    int n = 0;
+    for (int64_t start = 0; start < h->rows; start += each) {
+        p = build_chunk(h, start, start + each < h->rows ? each : h->rows - start, p.dw);
+        loss[n] = p.loss;
+        dx[n++] = p.dx;
+    }
+    const Type *t = val_type(g, h->loss->out[0]);
+    p.loss = build_reshape(g, build_concat(g, n, loss, 0), t->rank, t->dim);
+    p.dx = build_concat(g, n, dx, 0);
+    return p;
+}
+
+/* ---- putting it into the schedule ------------------------------------------------------------- */
+
+typedef struct {
+    Graph *g;
+    uint32_t nodes; /* older than the chunks */
+    bool *done;     /* by node */
+    Val *subst;     /* by value: what takes its place, {0}: nothing does */
+} Move;
+
+static void append(Move *m, NodeId id)
+{
+    Graph *g = m->g;
+    Node *n = &g->nodes[id.i];
+    if (m->done[id.i])
+        return;
+    m->done[id.i] = true;
+    for (int i = 0; i < n->nin; i++) {
+        if (m->subst[n->in[i].i].i)
+            n->in[i] = m->subst[n->in[i].i];
+        NodeId d = g->vals[n->in[i].i].def;
+        if (d.i && d.i < m->nodes)
+            append(m, d);
+    }
+    g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
+    g->order[g->norder++] = id;
+}
+
+/* Does v depend on the loss? */
+static bool depends(const Graph *g, Val v, const Node *loss, bool *seen)
+{
+    const Node *n = graph_def(g, v);
+    if (!n || seen[v.i])
+        return false;
+    seen[v.i] = true;
+    if (n == loss)
+        return true;
+    for (int i = 0; i < n->nin; i++)
+        if (depends(g, n->in[i], loss, seen))
+            return true;
+    return false;
+}
+
+static NodeId id_of(const Graph *g, const Node *n) { return g->vals[n->out[0].i].def; }
+
+/* The chunks stand where the loss stood, behind what makes its cotangent. */
+static void replace(Head *h, StepInfo *info, Arena *tmp)
+{
+    Graph *g = h->g;
+    uint32_t n = g->norder, nnodes = g->nnodes, nvals = g->nvals;
+    NodeId *old = NEW(tmp, NodeId, n + 1);
+    memcpy(old, g->order, n * sizeof *old);
+    /* building moves the tables of nodes */
+    Node logits = *h->logits, loss = *h->loss, slope = *h->slope, dx = *h->dx, dw = *h->dw;
+    NodeId gone[] = {id_of(g, h->loss), id_of(g, h->slope), id_of(g, h->dx), id_of(g, h->dw)};
+    *h = (Head){g, h->uses, &logits, &loss, &slope, &dx, &dw, h->weight_first, h->rows, h->asked};
+    Move m = {g, nnodes, NEW(tmp, bool, nnodes + 1), NEW(tmp, Val, nvals + 1)};
+    g->norder = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        if (old[k].i == gone[0].i) {
+            NodeId d = g->vals[slope.in[0].i].def;
+            if (d.i)
+                append(&m, d);
+            Parts p = build_chunks(h, tmp);
+            m.subst[loss.out[0].i] = p.loss;
+            m.subst[dx.out[0].i] = p.dx;
+            m.subst[dw.out[0].i] = p.dw;
+        }
+        bool replaced = false;
+        for (int i = 0; i < 4; i++)
+            replaced |= old[k].i == gone[i].i;
+        if (!replaced)
+            append(&m, old[k]);
+    }
+    for (uint32_t i = 0; i < g->nout; i++) {
+        Val was = g->out[i], now = m.subst[was.i];
+        if (!now.i)
+            continue;
+        const char *name = g->vals[was.i].name;
+        graph_rename(g, was, arena_printf(g->arena, "%s.was", name));
+        graph_rename(g, now, name);
+        g->out[i] = now;
+    }
+    for (uint32_t i = 0; i < info->ntrained; i++)
+        if (m.subst[info->trained[i].grad.i].i)
+            info->trained[i].grad = m.subst[info->trained[i].grad.i];
+    graph_dce(g, tmp);
+}
+
+bool pass_chunk(Graph *g, PassCtx *cx)
+{
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        Head h = {.g = g, .asked = cx->opt->chunk_rows};
+        if (n->op != OP_cross_entropy)
+            continue;
+        h.uses = graph_uses(g, cx->tmp);
+        if (!find(&h, n) ||
+            depends(g, h.slope->in[0], n, NEW(cx->tmp, bool, g->nvals)))
+            continue;
+        replace(&h, cx->info, cx->tmp);
+        cx->changed = true;
+        return !g->diag->failed; /* there is one loss */
+    }
+    return true;
+}

@@ -1,0 +1,72 @@
+/* test_chunk.c -- logits in chunks of rows: the same training as with whole ones, in less memory. */
+#include "tests.h"
+#include "step.h"
+
+enum { WHOLE = INT32_MAX, STEPS = 3 };
+
+static void compile(TestStep *s, bool f64, int64_t rows, int64_t budget)
+{
+    static const OnnxBind bind[] = {{"batch", 2}, {"seq", 50}};
+    static const Init init = {INIT_NORMAL, 0.02};
+    step_init(s);
+    s->opt.f64 = f64;
+    s->opt.chunk_rows = rows;
+    s->opt.budget = budget;
+    s->opt.import.bind = bind;
+    s->opt.import.nbind = 2;
+    ck_assert_msg(step_compile(s, CKC_SOURCE_DIR "/examples/decoder/model.onnx", &init), "%s",
+                  s->diag.msg);
+}
+
+static int count(const Graph *g, Op op)
+{
+    int n = 0;
+    for (uint32_t k = 0; k < g->norder; k++)
+        n += g->nodes[g->order[k].i].op == op && !g->nodes[g->order[k].i].remat_of.i;
+    return n;
+}
+
+START_TEST(same_training)
+{
+    double want[STEPS], got[STEPS];
+    TestStep whole, chunks;
+    compile(&whole, _i, WHOLE, 0);
+    compile(&chunks, _i, 32, 0);
+    ck_assert_int_eq(count(&whole.g, OP_cross_entropy), 1);
+    ck_assert_int_eq(count(&chunks.g, OP_cross_entropy), 4); /* 32, 32, 32 and 4 rows */
+    ck_assert_int_eq(count(&chunks.g, OP_matmul_add), 3);
+    ck_assert_int_le(chunks.info.plan.arena_bytes, whole.info.plan.arena_bytes);
+    step_run(&whole, NULL, STEPS, want);
+    step_run(&chunks, NULL, STEPS, got);
+    for (int i = 0; i < STEPS; i++)
+        ck_assert_double_eq_tol(got[i], want[i], _i ? 1e-10 : 1e-5);
+    step_free(&whole);
+    step_free(&chunks);
+}
+END_TEST
+
+START_TEST(same_bits_at_a_budget)
+{
+    double want[STEPS], got[STEPS];
+    TestStep all, less;
+    compile(&all, false, 32, 0);
+    compile(&less, false, 32, all.info.plan.arena_bytes - (4 << 20));
+    step_run(&all, NULL, STEPS, want);
+    step_run(&less, NULL, STEPS, got);
+    ck_assert_mem_eq(got, want, sizeof want);
+    ck_assert_uint_eq(step_digest(&all), step_digest(&less));
+    step_free(&all);
+    step_free(&less);
+}
+END_TEST
+
+Suite *suite_chunk(void)
+{
+    Suite *s = suite_create("chunk");
+    TCase *c = tcase_create("training");
+    tcase_set_timeout(c, 300);
+    tcase_add_loop_test(c, same_training, 0, 2);
+    tcase_add_test(c, same_bits_at_a_budget);
+    suite_add_tcase(s, c);
+    return s;
+}
