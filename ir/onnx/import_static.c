@@ -240,8 +240,8 @@ static bool import_non_max_suppression(OnnxNode *n)
     if (b->rank != 3 || c->rank != 3 || b->dim[2] != 4 || b->dim[0] != c->dim[0] ||
         b->dim[1] != c->dim[2])
         return fail(n->x->d, "boxes and scores do not fit");
-    Type all = type_make(DT_I64, 2, (int64_t[]){type_count(c), 3});
-    TRY(small_enough(n, &all));
+    Type pairs = type_make(DT_I64, 2, (int64_t[]){type_count(c), b->dim[1] + 3});
+    TRY(small_enough(n, &pairs)); /* the time it may take, and more than the result's size */
     s.found = NEW(n->x->a, int64_t, 3 * type_count(c) + 1);
     Candidate *candidate = NEW(n->x->a, Candidate, b->dim[1] + 1);
     Box *kept = NEW(n->x->a, Box, b->dim[1] + 1);
