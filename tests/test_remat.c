@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static char err[REMAT_ERR];
 
@@ -149,6 +150,9 @@ static const struct {
     {"0 1 1 ; colour=3\n", "line 1: unknown field 'colour'"},
     {"0 1 1 ; alt=3\n", "line 1: a kernel choice is alt=COST,WORKSPACE"},
     {"0 1 1\n1 1 1 0 ; before=2\n2 1 1 1\n", "cycle"},
+    {"0 1 1 ; keep=1\n", "line 1: output number 1 is unknown"},
+    {"0 1 1\n1 1 1 0 ; inplace=0:1\n", "line 2: output number 1 is unknown"},
+    {"0 1 1\nloss 4\n", "line 2: loss 4 is unknown"},
     {"persistent 3 4\n", "line 1: text behind the persistent bytes"},
 };
 
@@ -196,50 +200,79 @@ static int64_t bytes_of(const Dag *d, uint32_t set)
     return sum;
 }
 
-/* Cheapest cost over all schedules: Dijkstra over (resident values, operators that have
- * run). -1 = infeasible. */
+/* ---- Dijkstra over (resident values, operators that have run), costs in buckets. */
+
+enum { STATES = 1 << (2 * MAX_NODES), MAX_COST = 256, PUSHES = STATES * (3 * MAX_NODES + 1) };
+
+typedef struct {
+    int32_t dist[STATES], head[MAX_COST + 1]; /* heads of lists of entries, -1 = end */
+    struct {
+        uint32_t state;
+        int32_t next;
+    } entry[PUSHES];
+    int32_t n;
+} Frontier;
+
+static void reach(Frontier *f, uint32_t state, int64_t cost)
+{
+    if (cost > MAX_COST || cost >= f->dist[state])
+        return;
+    f->dist[state] = (int32_t) cost;
+    f->entry[f->n].state = state;
+    f->entry[f->n].next = f->head[cost];
+    f->head[cost] = f->n++;
+}
+
+/* Runs op i, if the budget has room; in place as well where that is allowed. */
+static void run_op(Frontier *f, const Dag *d, const int64_t *bytes, int i, uint32_t state,
+                   int64_t budget)
+{
+    uint32_t all = (1u << d->n) - 1, resident = state & all, after = resident | 1u << i;
+    if ((resident & d->in[i]) != d->in[i])
+        return;
+    uint32_t next = after | ((state >> d->n) | 1u << i) << d->n;
+    int64_t need = bytes[after] + d->ws[i], cost = f->dist[state] + d->cost[i];
+    if (need <= budget)
+        reach(f, next, cost);
+    int j = d->inplace[i];
+    if (j < 0 || resident >> i & 1)
+        return;
+    need -= d->bytes[j] < d->bytes[i] ? d->bytes[j] : d->bytes[i];
+    if (need <= budget)
+        reach(f, next & ~(1u << j), cost);
+}
+
+/* Cheapest cost over all schedules, -1 = infeasible. */
 static int64_t brute_force(const Dag *d, int64_t budget)
 {
-    static int64_t dist[1 << (2 * MAX_NODES)];
-    static bool done[1 << (2 * MAX_NODES)];
+    static Frontier f;
+    int64_t bytes[1 << MAX_NODES];
     uint32_t all = (1u << d->n) - 1, states = 1u << (2 * d->n), keep = 0;
     for (int i = 0; i < d->n; i++)
         keep |= d->keep[i] ? 1u << i : 0;
-    for (uint32_t s = 0; s < states; s++) {
-        dist[s] = s ? INT64_MAX : 0;
-        done[s] = false;
-    }
-    for (;;) {
-        uint32_t best = states;
-        for (uint32_t s = 0; s < states; s++)
-            if (!done[s] && dist[s] < INT64_MAX && (best == states || dist[s] < dist[best]))
-                best = s;
-        if (best == states)
-            return -1;
-        done[best] = true;
-        uint32_t resident = best & all, ran = best >> d->n;
-        if (ran == all && (resident & keep) == keep)
-            return dist[best];
-        for (int i = 0; i < d->n; i++) {
-            uint32_t drop = best & ~(1u << i);
-            if (resident >> i & 1 && dist[best] < dist[drop])
-                dist[drop] = dist[best];
-            if ((resident & d->in[i]) != d->in[i])
+    for (uint32_t set = 0; set <= all; set++)
+        bytes[set] = bytes_of(d, set);
+    for (uint32_t s = 0; s < states; s++)
+        f.dist[s] = INT32_MAX;
+    memset(f.head, -1, sizeof f.head);
+    f.n = 0;
+    reach(&f, 0, 0);
+    for (int32_t cost = 0; cost <= MAX_COST; cost++)
+        while (f.head[cost] >= 0) {
+            int32_t at = f.head[cost];
+            uint32_t state = f.entry[at].state;
+            f.head[cost] = f.entry[at].next;
+            if (f.dist[state] < cost)
                 continue;
-            uint32_t after = resident | 1u << i;
-            int64_t need = bytes_of(d, after) + d->ws[i];
-            uint32_t next = after | (ran | 1u << i) << d->n;
-            if (need <= budget && dist[best] + d->cost[i] < dist[next])
-                dist[next] = dist[best] + d->cost[i];
-            int j = d->inplace[i];
-            if (j < 0 || resident >> i & 1)
-                continue;
-            need -= d->bytes[j] < d->bytes[i] ? d->bytes[j] : d->bytes[i];
-            next &= ~(1u << j);
-            if (need <= budget && dist[best] + d->cost[i] < dist[next])
-                dist[next] = dist[best] + d->cost[i];
+            if (state >> d->n == all && (state & keep) == keep)
+                return cost;
+            for (int i = 0; i < d->n; i++) {
+                if (state >> i & 1)
+                    reach(&f, state & ~(1u << i), cost);
+                run_op(&f, d, bytes, i, state, budget);
+            }
         }
-    }
+    return -1;
 }
 
 static RematInstance instance_of(const Dag *d)
@@ -313,21 +346,80 @@ static void compare(const Dag *d, const RematInstance *inst, int64_t budget, int
     remat_result_free(&r);
 }
 
-/* Every DAG of n nodes (or every stride-th), at the least budget, below it, and between it
- * and the peak. */
+/* At the least budget, below it, and between it and the peak. */
+static void compare_dag(const Dag *d, int effort)
+{
+    RematInstance inst = instance_of(d);
+    int64_t peak = remat_input_peak(&inst), least = least_budget(d, peak);
+    ck_assert_int_ge(brute_force(d, least), 0);
+    compare(d, &inst, least, effort);
+    compare(d, &inst, (least + peak) / 2, effort);
+    remat_free(&inst);
+}
+
+/* Every stride-th DAG of n numbered nodes. */
 static void compare_all(int n, uint32_t stride, bool extras)
 {
     uint32_t count = 1u << (n * (n - 1) / 2);
     random_state = (uint64_t) n;
     for (uint32_t edges = 0; edges < count; edges += stride) {
         Dag d = dag_of(n, edges, extras);
-        RematInstance inst = instance_of(&d);
-        int64_t peak = remat_input_peak(&inst), least = least_budget(&d, peak);
-        ck_assert_int_ge(brute_force(&d, least), 0);
-        compare(&d, &inst, least, edges % (8 * stride) == 0);
-        compare(&d, &inst, (least + peak) / 2, edges % (8 * stride) == 0);
-        remat_free(&inst);
+        compare_dag(&d, edges % (8 * stride) == 0);
     }
+}
+
+/* ---- one DAG of each isomorphism class */
+
+/* The same edges with node i called name[i]; false when that is no topological numbering. */
+static bool rename_nodes(int n, uint32_t edges, const int *name, uint32_t *renamed)
+{
+    *renamed = 0;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < i; j++, edges >>= 1) {
+            if (!(edges & 1))
+                continue;
+            if (name[j] > name[i])
+                return false;
+            *renamed |= 1u << (name[i] * (name[i] - 1) / 2 + name[j]);
+        }
+    return true;
+}
+
+/* Marks all renamings of edges; name[0 .. at) is decided. */
+static void mark_class(int n, uint32_t edges, int *name, int at, bool *seen)
+{
+    uint32_t renamed;
+    if (at == n) {
+        if (rename_nodes(n, edges, name, &renamed))
+            seen[renamed] = true;
+        return;
+    }
+    for (int x = 0; x < n; x++) {
+        bool used = false;
+        for (int i = 0; i < at; i++)
+            used |= name[i] == x;
+        name[at] = x;
+        if (!used)
+            mark_class(n, edges, name, at + 1, seen);
+    }
+}
+
+static int compare_classes(int n)
+{
+    static bool seen[1 << (MAX_NODES * (MAX_NODES - 1) / 2)];
+    uint32_t count = 1u << (n * (n - 1) / 2);
+    int name[MAX_NODES], classes = 0;
+    memset(seen, 0, sizeof seen);
+    random_state = (uint64_t) n;
+    for (uint32_t edges = 0; edges < count; edges++) {
+        if (seen[edges])
+            continue;
+        mark_class(n, edges, name, 0, seen);
+        Dag d = dag_of(n, edges, classes % 2 == 1);
+        compare_dag(&d, classes % 64 == 0);
+        classes++;
+    }
+    return classes;
 }
 
 START_TEST(equals_brute_force_up_to_4_nodes)
@@ -345,7 +437,7 @@ END_TEST
 
 START_TEST(equals_brute_force_on_6_nodes)
 {
-    compare_all(6, 211, false);
+    ck_assert_int_eq(compare_classes(6), 5984); /* OEIS A003087 */
 }
 END_TEST
 
@@ -566,6 +658,65 @@ START_TEST(policies_make_valid_schedules)
 }
 END_TEST
 
+/* What is written reads back as the same instance. */
+START_TEST(instances_are_written_as_they_are_read)
+{
+    char path[] = "/tmp/ckc_remat_XXXXXX";
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    RematInstance inst = training_graph(30, 17), back;
+    inst.loss = 29;
+    inst.persistent = 12345;
+    ck_assert_msg(remat_write(&inst, path, err), "%s", err);
+    ck_assert_msg(remat_read(path, &back, NULL, err), "%s", err);
+    ck_assert_int_eq(back.loss, 29);
+    ck_assert_int_eq(back.nops, inst.nops);
+    RematResult r = solve(&inst, remat_input_peak(&inst) * 7 / 10, 5000);
+    int64_t cost, peak;
+    ck_assert_msg(remat_evaluate(&back, r.seq, r.n, r.alt, &cost, &peak, err), "%s", err);
+    ck_assert_int_eq(cost, r.cost);
+    ck_assert_int_eq(peak, r.peak);
+    remat_result_free(&r);
+    remat_free(&inst);
+    remat_free(&back);
+    unlink(path);
+    ck_assert(remat_parse("0 1 1\n1 1 2 0 ; out=3 keep=1 inplace=0:1\nloss 0\n", &inst, NULL, err));
+    ck_assert(inst.values[inst.ops[1].out[1]].keep_to_end);
+    ck_assert_int_eq(inst.ops[1].inplace[0].out, 1);
+    ck_assert_int_eq(inst.loss, 0);
+    remat_free(&inst);
+}
+END_TEST
+
+/* On graphs whose backward pass goes deep, the least budget is near the largest step, and a
+ * budget that the search for cost meets is not below it. */
+START_TEST(least_budget_is_met_and_near_its_bound)
+{
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        RematInstance inst = training_graph(40, 20 + seed);
+        RematOptions o = remat_defaults(0);
+        RematResult least, r;
+        o.time_limit_s = 0;
+        o.max_moves = 100000;
+        ck_assert_msg(remat_min_budget(&inst, &o, &least, err), "%s", err);
+        check_result(&inst, &least);
+        o.budget = least.peak;
+        o.start = least.seq;
+        o.nstart = least.n;
+        ck_assert(remat_solve(&inst, &o, &r, err));
+        ck_assert(r.feasible);
+        ck_assert_int_le(r.cost, least.cost);
+        remat_result_free(&r);
+        r = solve(&inst, least.peak - least.peak / 100, 100000);
+        ck_assert(!r.feasible);
+        remat_result_free(&r);
+        remat_result_free(&least);
+        remat_free(&inst);
+    }
+}
+END_TEST
+
 /* The policy runs a block again right before its backward step: at most one more run per
  * step. */
 START_TEST(revolve_policy_is_near_the_closed_form)
@@ -633,6 +784,8 @@ Suite *suite_remat(void)
     tcase_add_test(t, history_falls_and_progress_is_called);
     tcase_add_test(t, pareto_curve_is_monotone);
     tcase_add_test(t, policies_make_valid_schedules);
+    tcase_add_test(t, instances_are_written_as_they_are_read);
+    tcase_add_test(t, least_budget_is_met_and_near_its_bound);
     tcase_add_test(t, revolve_policy_is_near_the_closed_form);
     tcase_add_test(t, training_graphs_are_solved_to_the_optimum);
     suite_add_tcase(s, t);

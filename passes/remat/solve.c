@@ -218,8 +218,9 @@ static void reach_budget(Solver *s, bool least)
 {
     static const Cooling lower[] = {
         {1, 0.01, 1}, {4, 0.01, 8}, {1, 0.01, 8}, {16, 0.01, 0.125}};
-    static const Cooling afresh[] = {{4, 0.02, 8}, {1, 0.02, 8}, {4, 0.02, 1}};
-    int64_t budget = s->options->budget, moves = 200 * (int64_t) s->p->nops + 5000;
+    static const Cooling afresh[] = {
+        {4, 0.02, 8}, {1, 0.02, 0.1}, {1, 0.02, 8}, {16, 0.02, 0.125}};
+    int64_t budget = s->options->budget, moves = 200 * (int64_t) s->p->nops + 1000;
     double stride = 0.05;
     int32_t nlower = 0, nafresh = 0, every = least ? 6 : 3;
     for (int32_t failed = least ? 0 : 2; !s->r->feasible && !out_of_time(s);) {
@@ -227,7 +228,7 @@ static void reach_budget(Solver *s, bool least)
         bool fresh = failed % every == every - 1;
         if (fresh) {
             int64_t limit = least ? budget + (peak - budget) / 2 : budget;
-            try_limit(s, limit, 3 * moves, afresh[nafresh++ % 3], true);
+            try_limit(s, limit, 3 * moves, afresh[nafresh++ % 4], true);
         } else {
             int64_t limit = peak - (int64_t) (stride * (double) peak) - 1;
             try_limit(s, limit, moves, lower[nlower++ % 4], false);
