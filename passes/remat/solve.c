@@ -213,7 +213,7 @@ static void try_limit(Solver *s, int64_t limit, int64_t moves, Cooling cooling, 
 /* Until a schedule fits: rounds afresh at the budget itself, and in between rounds that lower
  * the limit from the schedule of the least peak, further after each success, less far after
  * failures. A budget that is a bound and may be out of reach (`least`) is no limit to start
- * afresh with: those rounds are rarer and go half way. */
+ * afresh with: those rounds are rarer and go a hundredth below the least peak. */
 static void reach_budget(Solver *s, bool least)
 {
     static const Cooling lower[] = {
@@ -222,12 +222,12 @@ static void reach_budget(Solver *s, bool least)
         {4, 0.02, 8}, {1, 0.02, 0.1}, {1, 0.02, 8}, {16, 0.02, 0.125}};
     int64_t budget = s->options->budget, moves = 200 * (int64_t) s->p->nops + 1000;
     double stride = 0.05;
-    int32_t nlower = 0, nafresh = 0, every = least ? 6 : 3;
+    int32_t nlower = 0, nafresh = 0, every = least ? 4 : 3;
     for (int32_t failed = least ? 0 : 2; !s->r->feasible && !out_of_time(s);) {
         int64_t peak = s->r->peak;
         bool fresh = failed % every == every - 1;
         if (fresh) {
-            int64_t limit = least ? budget + (peak - budget) / 2 : budget;
+            int64_t limit = least ? peak - peak / 100 - 1 : budget;
             try_limit(s, limit, 3 * moves, afresh[nafresh++ % 4], true);
         } else {
             int64_t limit = peak - (int64_t) (stride * (double) peak) - 1;
