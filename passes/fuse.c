@@ -151,6 +151,20 @@ static bool has_concat(const Fuse *f, const uint32_t *set, int n)
     return false;
 }
 
+/* In the forward phase a kernel that overwrites a state (running statistics) runs once.  Only
+ * pointwise operators join it: what else it computed could not be recomputed. */
+static bool updates_alone(const Fuse *f, const uint32_t *set, int n)
+{
+    bool updates = false, pointwise = true;
+    for (int i = 0; i < n && set[i] <= f->loss; i++) {
+        const Node *node = at(f, set[i]);
+        pointwise &= (node_def(node)->traits & OPT_POINTWISE) != 0;
+        for (int o = 0; o < node->nout; o++)
+            updates |= f->target[node->out[o].i].i != 0;
+    }
+    return !updates || pointwise;
+}
+
 /* One kernel?  And in the forward phase: is every value between members internal? */
 static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, bool siblings)
 {
@@ -205,7 +219,8 @@ static void try_union(Fuse *f, uint32_t pos, uint32_t q, const bool *ends, bool 
     if (m > MAX_NODES)
         return;
     qsort(set, (size_t)m, sizeof *set, by_position);
-    if (acceptable(f, set, m, ends, siblings) && !makes_cycle(f, set, m))
+    if (updates_alone(f, set, m) && acceptable(f, set, m, ends, siblings) &&
+        !makes_cycle(f, set, m))
         join(f, set, m);
 }
 

@@ -28,7 +28,7 @@ static void check_arena(const Plan *p, const char *path)
 static bool compile(TestStep *s, const char *name, const Init *init, const PassRun *how)
 {
     Diag *d = &s->diag, v = {0};
-    s->profile = profile_open(&(ProfileOptions){.threads = 2, .time_limit = 1e-9}, d);
+    s->profile = profile_open(&(ProfileOptions){.threads = 2, .time_limit = -1}, d);
     if (!s->profile)
         return false;
     s->opt.cost = profile_cost;
