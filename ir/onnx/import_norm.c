@@ -255,8 +255,8 @@ static bool import_lp_norm(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* x / (bias + alpha/size * sum of squares over neighbouring channels)^beta; the sum is one
- * slice per neighbour. */
+/* x / (bias + alpha/size * sum of squares over neighbouring channels)^beta; the window over
+ * channels is average pooling of an image of channels x positions. */
 static bool import_lrn(OnnxNode *n)
 {
     Graph *g = n->g;
@@ -265,17 +265,20 @@ static bool import_lrn(OnnxNode *n)
     double alpha = attr_float(n, "alpha", 1e-4), beta = attr_float(n, "beta", 0.75);
     if (t.rank < 2 || size < 1 || size > 256)
         return refuse(n, "size %lld", (long long)size);
-    PadAttrs pad = {.before.n = t.rank, .after.n = t.rank};
-    pad.before.v[1] = (size - 1) / 2;
-    pad.after.v[1] = size / 2;
+    int64_t rest = 1, channels = t.dim[1];
+    for (int i = 2; i < t.rank; i++)
+        rest *= t.dim[i];
+    PoolAttrs window = {.kernel = {.n = 2, .v = {size, 1}},
+                        .strides = {.n = 2, .v = {1, 1}},
+                        .pads = {.n = 4, .v = {(size - 1) / 2, 0, size / 2, 0}},
+                        .dilations = {.n = 2, .v = {1, 1}},
+                        .out = {.n = 2, .v = {channels, rest}},
+                        .include_pad = 1};
     Val square = one(g, OP_square, n->in[0]);
-    Val wide = build(g, OP_pad, NULL, 1, &square, &pad), sum = {0};
-    for (int64_t k = 0; k < size; k++) {
-        Val part = build_slice(g, wide, 1, k, t.dim[1]);
-        sum = sum.i ? build2(g, OP_add, sum, part) : part;
-    }
-    Val base =
-        add_scalar(g, mul_scalar(g, sum, alpha / (double)size), attr_float(n, "bias", 1));
+    Val image = build_reshape(g, square, 4, (int64_t[]){t.dim[0], 1, channels, rest});
+    Val mean = build(g, OP_avg_pool, NULL, 1, &image, &window);
+    mean = build_reshape(g, mean, t.rank, t.dim);
+    Val base = add_scalar(g, mul_scalar(g, mean, alpha), attr_float(n, "bias", 1));
     n->out[0] = build2(g, OP_mul, n->in[0], with_consts(g, OP_powc, base, -beta, 0));
     return n->out[0].i;
 }
