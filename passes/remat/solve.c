@@ -210,10 +210,11 @@ static void try_limit(Solver *s, int64_t limit, int64_t moves, Cooling cooling, 
             offer(s, &s->worker[i].best, s->spent);
 }
 
-/* Until a schedule fits: rounds afresh at the budget itself, and in between rounds that lower
- * the limit from the schedule of the least peak, further after each success, less far after
- * failures. A budget that is a bound and may be out of reach (`least`) is no limit to start
- * afresh with: those rounds are rarer and go a hundredth below the least peak. */
+/* Until a schedule fits: rounds that lower the limit from the schedule of the least peak,
+ * further after each success, less far after failures; after the first failure and then
+ * regularly a round afresh at the budget itself. A budget that is a bound and may be out of
+ * reach (`least`) is no limit to start afresh with: those rounds are rarer and go a hundredth
+ * below the least peak. */
 static void reach_budget(Solver *s, bool least)
 {
     static const Cooling lower[] = {
@@ -223,9 +224,9 @@ static void reach_budget(Solver *s, bool least)
     int64_t budget = s->options->budget, moves = 200 * (int64_t) s->p->nops + 1000;
     double stride = 0.05;
     int32_t nlower = 0, nafresh = 0, every = least ? 4 : 3;
-    for (int32_t failed = least ? 0 : 2; !s->r->feasible && !out_of_time(s);) {
+    for (int32_t failed = 0; !s->r->feasible && !out_of_time(s);) {
         int64_t peak = s->r->peak;
-        bool fresh = failed % every == every - 1;
+        bool fresh = failed % every == 1;
         if (fresh) {
             int64_t limit = least ? peak - peak / 100 - 1 : budget;
             try_limit(s, limit, 3 * moves, afresh[nafresh++ % 4], true);
