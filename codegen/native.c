@@ -28,7 +28,8 @@ static uint64_t native_hash(const Kernel *k)
 static void print_text(FILE *f, const Kernel *k, uint64_t hash)
 {
     Writer w = {f, 0, "int64_t"};
-    fprintf(f, "\n/* kernel native_%016" PRIx64 " */\n", hash); /* runtime/kernel_cache.c cuts here */
+    /* runtime/kernel_cache.c cuts here */
+    fprintf(f, "\n/* kernel native_%016" PRIx64 " */\n", hash);
     text_line(&w, "#undef REAL");
     text_line(&w, "#define REAL %s", is_f64(k) ? "double" : "float");
     text_parameters(&w, k, k->np - 1);

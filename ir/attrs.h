@@ -37,6 +37,9 @@ typedef struct {
     int64_t causal, diagonal, key;
     Ints layout;
 } AttentionAttrs;
+enum { ATTENTION_SIZE = 256, ATTENTION_LAYOUTS = 3 }; /* largest size of a head */
+/* Dimension of batch, head, row and size in a layout. */
+extern const int attention_place[ATTENTION_LAYOUTS][4];
 
 /* conv x[N,C,s...], w[M,C/group,k...] [, bias[M]]; pads: begins then ends.
  * conv_bwd_data g, w -> x's shape (also the forward of a transposed convolution);

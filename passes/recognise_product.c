@@ -8,9 +8,6 @@
  * that hides everything right of a diagonal becomes the attribute.  Masks that are learnt stay as
  * they are: the operator has no gradient for them. */
 #include "recognise.h"
-#include <string.h>
-
-enum { MAX_SIZE = 256 };
 
 static Val none(void) { return (Val){0}; }
 
@@ -25,10 +22,8 @@ typedef struct {
 /* Strides of `to` over the same elements as `from` with `stride`; false: there are none. */
 static bool restride(const Type *from, const int64_t *stride, const Type *to, int64_t *out)
 {
-    int i = 0;
-    int64_t inner = 0, step = 0; /* extents of `from` not yet given out, innermost first */
-    i = from->rank - 1;
-    inner = 1;
+    int i = from->rank - 1;      /* dimensions of `from` behind it are used up, */
+    int64_t inner = 1, step = 0; /* but for this extent and its stride */
     for (int k = to->rank - 1; k >= 0; k--) {
         out[k] = 0;
         if (to->dim[k] == 1)
@@ -102,19 +97,16 @@ static bool same_strides(const Type *shape, const int64_t *a, const int64_t *b)
 
 /* ---- layouts (attrs.h) ---------------------------------------------------------------------- */
 
-/* Dimension of batch, head, row and size in a layout. */
-static const int place[3][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {1, 2, 0, 3}};
-
 /* [batch, heads, rows, size] as it lies in a layout, with the strides of those four. */
 static Type layout_type(const Type *logical, int layout, int64_t stride[4])
 {
     Type t = *logical;
     int64_t own[MAX_RANK];
     for (int i = 0; i < 4; i++)
-        t.dim[place[layout][i]] = logical->dim[i];
+        t.dim[attention_place[layout][i]] = logical->dim[i];
     type_strides(&t, own);
     for (int i = 0; i < 4; i++)
-        stride[i] = own[place[layout][i]];
+        stride[i] = own[attention_place[layout][i]];
     return t;
 }
 
@@ -126,7 +118,7 @@ static Val operand(Rewrite *rw, Val v, bool swapped, const Type *logical, int64_
     if (swapped)
         swap_last(&w);
     w = view_as(w, logical);
-    for (int i = 0; w.root.i && i < 3; i++) {
+    for (int i = 0; w.root.i && i < ATTENTION_LAYOUTS; i++) {
         int64_t stride[4];
         Type t = layout_type(logical, i, stride);
         *layout = i;
@@ -313,7 +305,7 @@ static bool group_type(const Graph *g, const Form *f, Val k, bool swapped, Type 
     }
     return out->dim[0] == f->shape.dim[0] && out->dim[1] > 0 &&
            f->shape.dim[1] % out->dim[1] == 0 && out->dim[2] == f->shape.dim[3] &&
-           out->dim[3] <= MAX_SIZE;
+           out->dim[3] <= ATTENTION_SIZE;
 }
 
 /* Are the rows of a product [batch, groups, heads / groups * rows, ..]: no broadcast? */
@@ -386,13 +378,13 @@ Val rule_attention_layout(Rewrite *rw, const Node *n)
     View t = {.root = w.root, .shape = y};
     for (int i = 0; i < y.rank; i++)
         t.stride[i] = w.stride[((const TransposeAttrs *)n->attr)->perm.v[i]];
-    for (int i = 1; at.layout.v[3] == 0 && i < 3; i++) {
+    for (int i = 1; at.layout.v[3] == 0 && i < ATTENTION_LAYOUTS; i++) {
         View in_layout = {.root = w.root, .shape = o}, seen;
         int64_t now[MAX_RANK];
         type_strides(&o, now);
         for (int d = 0; d < 4; d++) {
-            in_layout.shape.dim[place[i][d]] = o.dim[d];
-            in_layout.stride[place[i][d]] = now[d];
+            in_layout.shape.dim[attention_place[i][d]] = o.dim[d];
+            in_layout.stride[attention_place[i][d]] = now[d];
         }
         seen = view_as(in_layout, &y);
         if (!seen.root.i || !same_strides(&y, seen.stride, t.stride))

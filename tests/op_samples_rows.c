@@ -192,7 +192,6 @@ static void attention(Sample *s)
 {
     s->empty = false;
     const bool large = sample_chance(s, 15);
-    const int rest[3][3] = {{0, 1, 2}, {0, 2, 1}, {1, 2, 0}};
     int64_t b = sample_int(s, 1, 2), g = sample_int(s, 1, 2), h = g * sample_int(s, 1, 2);
     int64_t rows = large ? 70 : sample_extent(s), cols = large ? 67 : sample_extent(s);
     int64_t size = sample_extent(s);
@@ -202,7 +201,7 @@ static void attention(Sample *s)
     Type t[4];
     at.layout.n = 4;
     for (int i = 0; i < 4; i++) {
-        const int *p = rest[at.layout.v[i] = sample_int(s, 0, 2)];
+        const int *p = attention_place[at.layout.v[i] = sample_int(s, 0, 2)];
         int64_t dim[4] = {[3] = size};
         dim[p[0]] = b;
         dim[p[1]] = i == 1 || i == 2 ? g : h;

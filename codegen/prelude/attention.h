@@ -180,7 +180,8 @@ FN int AT(beyond)(AT(Place) at)
 /* keep[column][row]: the factors of dropout.  A draw serves four consecutive columns. */
 FN void AT(kept)(REAL *keep, const int64_t *rng, AT(Place) at)
 {
-    const uint64_t low = 0xFFFFFFFFu, t = (uint64_t)rng[1], s = (uint64_t)rng[0], k = (uint64_t)at.key;
+    const uint64_t low = 0xFFFFFFFFu, t = (uint64_t)rng[1];
+    const uint64_t s = (uint64_t)rng[0], k = (uint64_t)at.key;
     const int64_t row = (at.b * A_HEADS + at.h) * A_ROWS + at.r0;
 #if A_COLS % 4 == 0
     for (int64_t c = 0; c < at.nc; c += 4) {

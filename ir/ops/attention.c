@@ -1,7 +1,8 @@
 /* attention.c -- scaled dot-product attention without the matrix of scores, and its gradient.
  *
  * Forward, per row r with scores s_c = scale * q_r k_c (masked):  o_r = sum_c p_c v_c with
- * p_c = exp(s_c - lse_r), lse_r = log sum_c exp(s_c), by a running maximum (Milakov, Gimelshein 2018).
+ * p_c = exp(s_c - lse_r), lse_r = log sum_c exp(s_c), by a running maximum (Milakov and Gimelshein,
+ * "Online normalizer calculation for softmax", 2018).
  * Backward from o and lse alone (Dao et al., FlashAttention, 2022): p is computed again,
  *
  *     dv_c = sum_r p_rc do_r     dp_rc = do_r v_c     ds_rc = p_rc (dp_rc - do_r o_r) * scale
@@ -12,7 +13,7 @@
 #include "common.h"
 #include "../kernel_math.h"
 
-enum { MAX_SIZE = 256, LAYOUTS = 4 };
+const int attention_place[ATTENTION_LAYOUTS][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {1, 2, 0, 3}};
 
 static const AttrDef attention_attrs[] = {
     ATTR(AttentionAttrs, scale, AT_F64, 1),  ATTR(AttentionAttrs, fill, AT_F64, 0),
@@ -21,9 +22,6 @@ static const AttrDef attention_attrs[] = {
     ATTR(AttentionAttrs, layout, AT_INTS, 0)};
 
 /* ---- shapes ----------------------------------------------------------------------------- */
-
-/* Where batch, heads and rows stand in a layout; the size is last. */
-static const int place[3][3] = {{0, 1, 2}, {0, 2, 1}, {1, 2, 0}};
 
 typedef struct {
     int64_t batch, heads, groups, rows, cols, size;
@@ -37,16 +35,14 @@ static int64_t layout_of(const AttentionAttrs *at, int operand)
 static Type operand_type(const AttentionAttrs *at, int operand, DType dt, const int64_t dim[4])
 {
     int64_t d[4];
-    const int *p = place[layout_of(at, operand)];
-    for (int i = 0; i < 3; i++)
-        d[p[i]] = dim[i];
-    d[3] = dim[3];
+    for (int i = 0; i < 4; i++)
+        d[attention_place[layout_of(at, operand)][i]] = dim[i];
     return type_make(dt, 4, d);
 }
 
 static int64_t extent(const AttentionAttrs *at, int operand, const Type *t, int i)
 {
-    return t->dim[place[layout_of(at, operand)][i]];
+    return t->dim[attention_place[layout_of(at, operand)][i]];
 }
 
 /* q stands at operand `first`, k and v behind it, the mask at `mask`, rng behind that. */
@@ -54,12 +50,12 @@ static bool shape_of(const Graph *g, const Node *n, int first, int mask, Shape *
 {
     const AttentionAttrs *at = n->attr;
     const Type *q = in_type(g, n, first), *k = in_type(g, n, first + 1);
-    if (n->nin != mask + 2 || (at->layout.n != 0 && at->layout.n != LAYOUTS))
+    if (n->nin != mask + 2 || (at->layout.n != 0 && at->layout.n != 4))
         return fail(d, "%s: operands or layouts are missing", node_def(n)->name);
     for (int i = 0; i < at->layout.n; i++)
-        if (at->layout.v[i] < 0 || at->layout.v[i] > 2)
+        if (at->layout.v[i] < 0 || at->layout.v[i] >= ATTENTION_LAYOUTS)
             return fail(d, "%s: no such layout", node_def(n)->name);
-    if (q->rank != 4 || k->rank != 4 || !dtype_is_float(q->dt) || q->dim[3] > MAX_SIZE)
+    if (q->rank != 4 || k->rank != 4 || !dtype_is_float(q->dt) || q->dim[3] > ATTENTION_SIZE)
         return fail(d, "%s: operands are not matrices of batches and heads", node_def(n)->name);
     *s = (Shape){extent(at, 0, q, 0), extent(at, 0, q, 1), extent(at, 1, k, 1),
                  extent(at, 0, q, 2), extent(at, 1, k, 2), q->dim[3]};
@@ -125,7 +121,7 @@ static void operand_strides(Kernel *k, const AttentionAttrs *at, int operand, co
     int64_t stride[MAX_RANK];
     type_strides(t, stride);
     for (int i = 0; i < 3; i++)
-        k_param(k, stride[place[layout_of(at, operand)][i]]);
+        k_param(k, stride[attention_place[layout_of(at, operand)][i]]);
 }
 
 static void mask_strides(Kernel *k, const Graph *g, const Node *n, int mask)
@@ -248,8 +244,8 @@ const OpDef op_attention = {.name = "attention", .min_in = 3, .max_in = 5, .nout
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
-/* do, q, k, v, o, lse, mask, rng -> dq, dk, dv.  Items are the rows of dq, then the rows of dk and dv:
- * each walks the other side once, and over all query heads that share it. */
+/* do, q, k, v, o, lse, mask, rng -> dq, dk, dv.  Items are the rows of dq, then those of dk and
+ * dv: each walks the other side once, and over all query heads that share it. */
 KERNEL(attention_grad, {
     const int64_t nq = p[0] * p[1] * p[3];
     const int64_t row = i < nq;
