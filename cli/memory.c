@@ -41,8 +41,8 @@ static const char *value_name(const Job *j, const PeakHeld *h)
     return h->val.i ? j->plan->g->vals[h->val.i].name : "(workspace)";
 }
 
-/* What the step's first input has as its rows, and elements if they are indices: samples and tokens
- * of all micro-batches.  0: unknown. */
+/* What the step's first input has as its rows, and elements if they are indices: samples
+ * and tokens of a batch.  0: unknown. */
 static void batch_size(const Job *j, int64_t *samples, int64_t *tokens)
 {
     const Graph *g = j->plan->g;
@@ -84,10 +84,11 @@ void memory_print(const Job *j, FILE *f)
         fprintf(f, "  %11s %-12s %s\n", bytes_str(held[i].bytes, b[0]), mem_kind_name[held[i].kind],
                 value_name(j, &held[i]));
     batch_size(j, &samples, &tokens);
+    int64_t all = batch_bytes(j->plan);
     if (samples)
-        fprintf(f, "per sample  %s of data, activations and workspace", bytes_str(batch_bytes(j->plan) / samples, b[0]));
+        fprintf(f, "per sample  %s of data, activations and workspace", bytes_str(all / samples, b[0]));
     if (tokens)
-        fprintf(f, "; per token %s", bytes_str(batch_bytes(j->plan) / tokens, b[0]));
+        fprintf(f, "; per token %s", bytes_str(all / tokens, b[0]));
     fputs(samples ? "\n" : "", f);
     arena_free(&a);
 }
@@ -138,7 +139,8 @@ void memory_json(const Job *j, json_t *report)
     set(peak, "values", values_json(j, held, n, &a));
     set(report, "peak", peak);
     batch_size(j, &samples, &tokens);
-    set(report, "bytes_per_sample", samples ? json_integer(batch_bytes(j->plan) / samples) : json_null());
-    set(report, "bytes_per_token", tokens ? json_integer(batch_bytes(j->plan) / tokens) : json_null());
+    int64_t all = batch_bytes(j->plan);
+    set(report, "bytes_per_sample", samples ? json_integer(all / samples) : json_null());
+    set(report, "bytes_per_token", tokens ? json_integer(all / tokens) : json_null());
     arena_free(&a);
 }

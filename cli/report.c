@@ -236,6 +236,9 @@ static void print_model(const Job *j, FILE *f)
     fprintf(f, "step        loss %s, %s, lr %g, %u threads; data: %s\n", loss_name[o->loss],
             optim_name[o->optim], j->plan->run.lr, j->plan->threads,
             j->o->data ? j->o->data : "none given, random inputs in valid ranges");
+    if (j->plan->accumulate > 1)
+        fprintf(f, "            %" PRId64 " micro-batches a step: gradients are added up, the loss is "
+                "their mean\n", j->plan->accumulate);
     print_notes(note, nnotes, f);
     for (uint32_t i = 0; i < j->nremark; i++)
         fprintf(f, "note        %s\n", j->remark[i]);
@@ -393,6 +396,7 @@ static void set_plan(json_t *o, const Plan *p)
     set(o, "overhead", real(over(p->predicted_ns, p->base_ns)));
     set(o, "lower_bound", real(over(p->bound_ns, p->base_ns)));
     set_repeats(o, p);
+    set(o, "accumulate", json_integer(p->accumulate > 1 ? p->accumulate : 1));
     set(o, "threads", json_integer(p->threads));
     set(o, "lr", real(p->run.lr));
     set(o, "seed", json_integer(p->run.seed));
@@ -409,6 +413,8 @@ char *report_json(const Job *j)
     if (!j->in_schedule) {
         set(o, "loss", json_string(loss_name[j->o->step.loss]));
         set(o, "optimizer", json_string(optim_name[j->o->step.optim]));
+        double clip = j->o->step.clip_norm;
+        set(o, "clip_norm", clip > 0 ? json_real(clip) : json_null());
         set(o, "trainable", trainable_json(j));
         set(o, "frozen", notes_json(j, true));
         set(o, "notes", notes_json(j, false));

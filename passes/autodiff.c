@@ -24,7 +24,8 @@ static Val mean_loss(Graph *g, const StepOptions *o, Val loss)
 {
     if (o->accumulate <= 1)
         return loss;
-    return build2(g, OP_mul, loss, build_scalar(g, val_type(g, loss)->dt, 1.0 / (double)o->accumulate));
+    Val share = build_scalar(g, val_type(g, loss)->dt, 1.0 / (double)o->accumulate);
+    return build2(g, OP_mul, loss, share);
 }
 
 bool pass_autodiff(Graph *g, PassCtx *cx)

@@ -148,8 +148,8 @@ static void note_kept(Graph *g, PassCtx *cx)
     for (uint32_t i = 0; i < cx->info->ntrained; i++)
         bytes += type_bytes(val_type(g, cx->info->trained[i].grad));
     if (cx->note)
-        cx->note(cx->user, arena_printf(g->arena, "--clip-norm keeps all gradients until their norm is "
-                                        "known: %.4g MB", 1e-6 * (double)bytes));
+        cx->note(cx->user, arena_printf(g->arena, "--clip-norm keeps all gradients until their "
+                                        "norm is known: %.4g MB", 1e-6 * (double)bytes));
 }
 
 /* ---- places ---------------------------------------------------------------------------------- */

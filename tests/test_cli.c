@@ -401,7 +401,7 @@ START_TEST(report)
         "min_feasible_bytes", "memory", "keep_all_memory", "predicted_ms", "keep_all_ms",
         "bound_ms", "overhead", "lower_bound", "measured_ms", "steps", "recomputed_steps",
         "recomputed", "losses", "trainable", "frozen", "notes", "loss", "optimizer", "lr", "seed",
-        "threads", "init", "data", "plan_seconds", "solve_seconds", "version", "peak",
+        "threads", "init", "data", "plan_seconds", "solve_seconds", "version", "peak", "accumulate", "clip_norm",
         "bytes_per_sample", "bytes_per_token", "resident_bytes"};
     accepted(MLP " --bind batch=4 --output m.ckc --steps 3 --json --emit cuda");
     json_t *j = read_json("out");
