@@ -138,6 +138,8 @@ static bool compile_within(TestStep *s, const char *path, const OnnxOptions *imp
     return step_compile(s, path, init);
 }
 
+/* Within the least budget that is known there is no other schedule to choose: some of those that
+ * fit are hard to pack, and 2 % are accepted. */
 void check_budgets(const char *path, const OnnxOptions *import, const Init *init, double slack)
 {
     static const double fractions[] = {0.75, 0.6, 0.5};
@@ -155,7 +157,7 @@ void check_budgets(const char *path, const OnnxOptions *import, const Init *init
     step_free(&s);
     for (int i = 0; i < 4; i++) {
         int64_t budget = i == 3 ? least : (int64_t)(fractions[i] * (double)keep);
-        bool ok = compile_within(&s, path, import, init, budget, slack);
+        bool ok = compile_within(&s, path, import, init, budget, i == 3 ? fmax(slack, 0.02) : slack);
         ck_assert_msg(ok || budget < least, "%s at %lld: %s", path, (long long)budget, s.diag.msg);
         if (ok) {
             ck_assert_int_le(s.info.plan.arena_bytes, budget);
