@@ -3,7 +3,7 @@
  * A weight gradient that is a product (of matrices, or a convolution's) and goes into one update, directly or through
  * pointwise operators, becomes one kernel with it (ir/tile.c): the gradient has no memory but for
  * a tile.  A fixed rule of shapes, so that every budget computes the same: a gradient as large as
- * MIN_BYTES or larger, in tiles of half that size.  Gradients that someone else reads, such as
+ * MIN_BYTES or larger, in tiles of half that size or a sixteenth of the gradient.  Gradients that someone else reads, such as
  * those the user wants to see, stay whole. */
 #include "../ir/attrs.h"
 #include "instance.h"
@@ -11,6 +11,7 @@
 enum {
     MIN_BYTES = 4 << 20, /* smaller ones rarely decide a peak */
     ROW_UNIT = 16,       /* rows of a tile: multiples keep every operand aligned */
+    MAX_TILES = 16,      /* about: threads meet twice for each */
     MAX_MEMBERS = 8,
 };
 
@@ -119,7 +120,9 @@ static void set_tile(Tile *t)
 {
     Node *n = &t->g->nodes[t->product.i];
     const Type *y = val_type(t->g, n->out[0]);
-    int64_t rows = t->min_bytes / 2 / (type_bytes(y) / y->dim[0]) / ROW_UNIT * ROW_UNIT;
+    int64_t bytes = type_bytes(y) / MAX_TILES;
+    bytes = bytes > t->min_bytes / 2 ? bytes : t->min_bytes / 2;
+    int64_t rows = bytes / (type_bytes(y) / y->dim[0]) / ROW_UNIT * ROW_UNIT;
     *node_tile(n) = rows > ROW_UNIT ? rows : ROW_UNIT;
     n->group = ++t->g->ngroups;
     for (int i = 0; i < t->n; i++)
