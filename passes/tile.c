@@ -51,7 +51,7 @@ static bool is_product(const Tile *t, const Node *n)
     if (!node_tile(n) || type_bytes(y) < t->min_bytes || !may_wait(t, n, false))
         return false;
     int64_t read = type_bytes(val_type(t->g, n->in[0])) + type_bytes(val_type(t->g, n->in[1]));
-    return n->op == OP_matmul || read <= type_bytes(y); /* every tile rearranges what it reads */
+    return n->op == OP_matmul || 4 * read <= type_bytes(y); /* every tile rearranges those */
 }
 
 static bool is_elementwise(const Tile *t, const Node *n)
