@@ -92,7 +92,7 @@ static inline int64_t rem_int(int64_t x, int64_t y)
 static inline double mod_real(double x, double y)
 {
     double r = fmod(x, y);
-    return r == 0 ? copysign(0, y) : (r < 0) != (y < 0) ? r + y : r;
+    return r == 0 ? copysign(0.0, y) : (r < 0) != (y < 0) ? r + y : r;
 }
 static inline int64_t mod_int(int64_t x, int64_t y)
 {

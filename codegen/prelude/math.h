@@ -303,12 +303,12 @@ FN int64_t fmod_int(int64_t x, int64_t y) { return y == 0 || y == -1 ? 0 : x % y
 FN float mod_float(float x, float y)
 {
     float r = fmodf(x, y);
-    return r == 0 ? copysignf(0, y) : (r < 0) != (y < 0) ? r + y : r;
+    return r == 0 ? copysignf(0.0f, y) : (r < 0) != (y < 0) ? r + y : r;
 }
 FN double mod_double(double x, double y)
 {
     double r = fmod(x, y);
-    return r == 0 ? copysign(0, y) : (r < 0) != (y < 0) ? r + y : r;
+    return r == 0 ? copysign(0.0, y) : (r < 0) != (y < 0) ? r + y : r;
 }
 FN int64_t mod_int(int64_t x, int64_t y)
 {
