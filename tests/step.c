@@ -138,8 +138,8 @@ static bool compile_within(TestStep *s, const char *path, const OnnxOptions *imp
     return step_compile(s, path, init);
 }
 
-/* Within the least budget that is known there is no other schedule to choose: some of those that
- * fit are hard to pack, and 2 % are accepted. */
+/* Within a budget the arena may stand up to 2 % above the live bytes: a schedule that fits is not
+ * given up for one that packs better but takes longer. */
 void check_budgets(const char *path, const OnnxOptions *import, const Init *init, double slack)
 {
     static const double fractions[] = {0.75, 0.6, 0.5};
@@ -157,7 +157,7 @@ void check_budgets(const char *path, const OnnxOptions *import, const Init *init
     step_free(&s);
     for (int i = 0; i < 4; i++) {
         int64_t budget = i == 3 ? least : (int64_t)(fractions[i] * (double)keep);
-        bool ok = compile_within(&s, path, import, init, budget, i == 3 ? fmax(slack, 0.02) : slack);
+        bool ok = compile_within(&s, path, import, init, budget, fmax(slack, 0.02));
         ck_assert_msg(ok || budget < least, "%s at %lld: %s", path, (long long)budget, s.diag.msg);
         if (ok) {
             ck_assert_int_le(s.info.plan.arena_bytes, budget);
@@ -167,8 +167,11 @@ void check_budgets(const char *path, const OnnxOptions *import, const Init *init
                           "%s at %lld of %lld bytes: other bits (loss %.9g %.9g, was %.9g %.9g)", path,
                           (long long)budget, (long long)keep, loss[0], loss[1], base[0], base[1]);
         }
-        printf("%-60s %5.1f %% %s, %u recomputed\n", path, 100.0 * (double)budget / (double)keep,
-               ok ? "same bits" : "infeasible", ok ? s.info.nrecomputed : 0);
+        const Plan *p = &s.info.plan;
+        printf("%-60s %5.1f %% %s, %u recomputed, arena %.2f %% above live bytes\n", path,
+               100.0 * (double)budget / (double)keep, ok ? "same bits" : "infeasible",
+               ok ? s.info.nrecomputed : 0,
+               ok ? 100.0 * (double)(p->arena_bytes - p->live_bytes) / (double)p->live_bytes : 0);
         step_free(&s);
     }
 }
