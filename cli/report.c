@@ -425,7 +425,7 @@ char *report_json(const Job *j)
     set(o, "resident_bytes", json_integer(resident_bytes()));
     set(o, "losses", losses_json(r));
     set(o, "measured_ms", r->steps ? real(1e3 * j->measured) : json_null());
-    if (r->seconds)
+    if (j->o->profile && r->seconds)
         set(o, "profile", profile_json(j));
     char *s = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     json_decref(o);
