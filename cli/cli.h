@@ -79,8 +79,6 @@ typedef struct {
     Executor *exec;
     TrainResult result;
     int64_t steps;     /* training steps run */
-    double *seconds;   /* of each */
-    double measured;   /* seconds of a step */
     const char *folder; /* written */
     JobOutput *output; /* of the model */
     uint32_t noutput;

@@ -113,32 +113,14 @@ bool job_plan(Job *j, const PassRun *how)
 }
 
 /* At most about twenty lines for any number of steps. */
-static void after_step(void *user, int64_t step, double loss, double seconds)
+static void show_step(void *user, int64_t step, double loss, double seconds)
 {
-    Job *j = user;
+    const Job *j = user;
     int64_t n = j->steps, every = (n + 19) / 20;
-    j->seconds[step - 1] = seconds;
-    if (j->o->quiet || j->o->json || n == 1)
-        return;
     if (step == 1 || step == n || step % every == 0) {
         printf("step %-6lld loss %-12.6g %8.1f ms\n", (long long)step, loss, 1e3 * seconds);
         fflush(stdout);
     }
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Median of a step; the first, which finds caches and threads cold, counts only if it is alone. */
-static double measured(Job *j)
-{
-    double *s = j->seconds + (j->steps > 1);
-    int64_t n = j->steps - (j->steps > 1);
-    qsort(s, (size_t)n, sizeof *s, ascending);
-    return (s[(n - 1) / 2] + s[n / 2]) / 2;
 }
 
 bool job_open(Job *j)
@@ -180,13 +162,13 @@ bool job_train(Job *j)
     if (j->steps == 0)
         return true;
     TRY(job_open(j));
-    j->seconds = NEW(&j->arena, double, j->steps);
+    bool talk = !o->quiet && !o->json && j->steps > 1;
     TrainOptions to = {.steps = j->steps, .lr = run->lr, .seed = run->seed, .data = j->data,
-                       .inputs = step_inputs(j->plan->g), .each = after_step, .user = j};
+                       .inputs = step_inputs(j->plan->g), .each = talk ? show_step : NULL,
+                       .user = j};
     j->blame = run->data;
     TRY(train_run(j->exec, &to, &j->result, &o->diag));
     j->blame = NULL;
-    j->measured = measured(j);
     return learn(j);
 }
 

@@ -177,7 +177,7 @@ static void print_time(const Job *j, FILE *f)
             ms(p->predicted_ns), 100 * over(p->predicted_ns, p->base_ns),
             100 * over(p->bound_ns, p->base_ns));
     if (j->result.steps)
-        fprintf(f, "; measured %.4g ms%s", 1e3 * j->measured,
+        fprintf(f, "; measured %.4g ms%s", 1e3 * j->result.median,
                 j->result.steps == 1 ? " (one step, cold)" : "");
     fputc('\n', f);
     Timed *t = sort_steps(j);
@@ -424,7 +424,7 @@ char *report_json(const Job *j)
     }
     set(o, "resident_bytes", json_integer(resident_bytes()));
     set(o, "losses", losses_json(r));
-    set(o, "measured_ms", r->steps ? real(1e3 * j->measured) : json_null());
+    set(o, "measured_ms", r->steps ? real(1e3 * j->result.median) : json_null());
     if (j->o->profile && r->seconds)
         set(o, "profile", profile_json(j));
     char *s = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17));

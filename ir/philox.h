@@ -35,6 +35,20 @@
         k1 = (k1 + 0xBB67AE85u) & low;                                                       \
     } while (0)
 
+#define PHILOX_WIDE_ROUNDS(c0, c1, c2, c3, k0, k1)                                           \
+    do {                                                                                     \
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);                                           \
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);                                           \
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);                                           \
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);                                           \
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);                                           \
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);                                           \
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);                                           \
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);                                           \
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);                                           \
+        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);                                           \
+    } while (0)
+
 typedef struct {
     uint32_t w0, w1, w2, w3;
 } PhiloxWords;
@@ -84,16 +98,7 @@ FN void philox_fill(int32_t *out, int64_t n, int64_t seed, int64_t key, int64_t 
         uint64_t i = start + (uint64_t)g;
         uint64_t c0 = i & low, c1 = i >> 32, c2 = t & low, c3 = t >> 32;
         uint64_t k0 = (s ^ (s >> 32)) & low, k1 = (k ^ (k >> 32)) & low;
-        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-        PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
+        PHILOX_WIDE_ROUNDS(c0, c1, c2, c3, k0, k1);
         out[4 * g] = (int32_t)(c0 >> 8);
         out[4 * g + 1] = (int32_t)(c1 >> 8);
         out[4 * g + 2] = (int32_t)(c2 >> 8);

@@ -6,6 +6,11 @@
 const char *const mem_kind_name[MEM_KINDS] = {
     "parameters", "gradients", "optimizer", "state", "data", "activations", "workspace"};
 
+int64_t plan_align(int64_t bytes)
+{
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
 bool *plan_live_out(const Graph *g, Arena *a)
 {
     bool *live = NEW(a, bool, g->nvals);

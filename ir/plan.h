@@ -54,6 +54,8 @@ typedef struct {
     RunDefaults run;
 } Plan;
 
+/* Bytes as the arena gives them out: a multiple of ARENA_ALIGN. */
+int64_t plan_align(int64_t bytes);
 /* Values read and written by a step from and to memory: kernel_of's operands. */
 bool plan_step_kernel(const Plan *p, uint32_t step, Arena *a, const bool *live_out, Kernel *k,
                       Val *vals, int *nread, int *nwrite, Diag *d);

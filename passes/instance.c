@@ -6,7 +6,6 @@
 #include "instance.h"
 #include <string.h>
 
-int64_t plan_align(int64_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
 
 Val plan_update_target(const Graph *g, Val v)
 {

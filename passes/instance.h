@@ -41,7 +41,6 @@ void graph_restore(Graph *g, const Snapshot *s);
  * plan where it is more than 0.5 % above the live bytes. */
 bool plan_place(Graph *g, const StepInfo *info, int64_t budget, bool last, Plan *p, Arena *tmp,
                 Diag *d);
-int64_t plan_align(int64_t bytes);
 /* Products in tiles (tile.c) stand alone again, and have their results whole.  cost: of the steps by
  * their first node; may be NULL. */
 void graph_untile(Graph *g, StepCost *cost);

@@ -32,16 +32,11 @@ int64_t cache_bytes(void)
     return kib > 0 ? (int64_t)kib << 10 : DEFAULT_CACHE;
 }
 
-static int64_t align(int64_t bytes)
-{
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-}
-
 int64_t measure_bytes(const MeasureOperand *o, int n, int64_t scratch)
 {
-    int64_t sum = align(scratch);
+    int64_t sum = plan_align(scratch);
     for (int i = 0; i < n; i++)
-        sum += o[i].alias < 0 ? align(o[i].bytes) : 0;
+        sum += o[i].alias < 0 ? plan_align(o[i].bytes) : 0;
     return sum;
 }
 
@@ -81,7 +76,7 @@ void pool_close(Pool *p)
 static char *take(Pool *p, int64_t bytes)
 {
     char *at = p->at + p->next;
-    p->next += align(bytes);
+    p->next += plan_align(bytes);
     return at;
 }
 

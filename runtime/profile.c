@@ -346,33 +346,6 @@ static bool settle(Profile *p, Diag *d)
     return ok;
 }
 
-/* ---- learning ---------------------------------------------------------- */
-
-typedef struct {
-    double ns;
-    uint32_t count;
-} Mean;
-
-static const Item *find_item(Profile *p, NodeId first);
-
-bool profile_learn(Profile *p, const NodeId *first, const double *seconds, uint32_t n, Diag *d)
-{
-    if (p->opt.time_limit < 0)
-        return true;
-    Mean *mean = NEW(&p->arena, Mean, p->table.n + 1);
-    for (uint32_t i = 0; i < n; i++) {
-        const Item *it = find_item(p, first[i]);
-        if (!it)
-            continue;
-        mean[it->entry].ns += 1e9 * seconds[i];
-        mean[it->entry].count++;
-    }
-    for (uint32_t e = 0; e < p->table.n; e++)
-        if (mean[e].count)
-            p->table.entry[e].ns = fmax(1, round(mean[e].ns / mean[e].count));
-    return table_write(&p->table, d);
-}
-
 /* ---- the CostFn -------------------------------------------------------- */
 
 static bool is_operand(const Item *it, Val v, int *k)
@@ -453,4 +426,29 @@ bool profile_cost(void *user, const Graph *g, const NodeId *nodes, int n, const 
     out->scratch = item_scratch(p, it);
     out->ns = p->opt.time_limit < 0 ? -1 : (int64_t)ns;
     return true;
+}
+
+/* ---- learning ---------------------------------------------------------- */
+
+typedef struct {
+    double ns;
+    uint32_t count;
+} Mean;
+
+bool profile_learn(Profile *p, const NodeId *first, const double *seconds, uint32_t n, Diag *d)
+{
+    if (p->opt.time_limit < 0)
+        return true;
+    Mean *mean = NEW(&p->arena, Mean, p->table.n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        const Item *it = find_item(p, first[i]);
+        if (!it)
+            continue;
+        mean[it->entry].ns += 1e9 * seconds[i];
+        mean[it->entry].count++;
+    }
+    for (uint32_t e = 0; e < p->table.n; e++)
+        if (mean[e].count)
+            p->table.entry[e].ns = fmax(1, round(mean[e].ns / mean[e].count));
+    return table_write(&p->table, d);
 }

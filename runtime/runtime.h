@@ -89,7 +89,8 @@ typedef struct {
 typedef struct {
     double *loss; /* per step, NaN if the graph has none; owned, see train_result_free */
     int64_t steps;
-    double median;    /* seconds per step, without feeding */
+    double median;    /* seconds per step, without feeding; the first, which finds
+                       * caches and threads cold, counts only if it is alone */
     double *seconds;  /* per plan step: its least time, scaled so that all sum to the median
                        * (what disturbed one run of a kernel counts nowhere); owned */
     int64_t nan_step; /* first step whose loss is not finite, 0: none */

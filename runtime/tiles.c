@@ -6,16 +6,11 @@
 
 enum { OPERANDS_MAX = 64 };
 
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-}
-
 Tiles *tiles_make(const Kernel *k, Arena *a)
 {
     Tiles *t = NEW(a, Tiles, 1);
     t->count = (k->rows + k->tile - 1) / k->tile;
-    t->bytes = aligned(kernel_tile_bytes(k));
+    t->bytes = plan_align(kernel_tile_bytes(k));
     t->noperands = k->noperands - 1;
     t->step = NEW(a, int64_t, t->noperands);
     for (int i = 0; i < t->noperands; i++)

@@ -40,10 +40,13 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Without the first, unless it is alone. */
 static double median(double *v, int64_t n)
 {
     if (n == 0)
         return 0;
+    v += n > 1;
+    n -= n > 1;
     qsort(v, (size_t)n, sizeof *v, ascending);
     return (v[(n - 1) / 2] + v[n / 2]) / 2;
 }

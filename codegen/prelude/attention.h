@@ -190,16 +190,7 @@ FN void AT(kept)(REAL *keep, const int64_t *rng, AT(Place) at)
             uint64_t i = (uint64_t)((row + r) * A_COLS + at.c0 + c) >> 2;
             uint64_t c0 = i & low, c1 = i >> 32, c2 = t & low, c3 = t >> 32;
             uint64_t k0 = (s ^ (s >> 32)) & low, k1 = (k ^ (k >> 32)) & low;
-            PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-            PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-            PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-            PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-            PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-            PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-            PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-            PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-            PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
-            PHILOX_WIDE_ROUND(c0, c1, c2, c3, k0, k1);
+            PHILOX_WIDE_ROUNDS(c0, c1, c2, c3, k0, k1);
             keep[c * A_R + r] = A_KEEP((int32_t)(c0 >> 8));
             keep[(c + 1) * A_R + r] = A_KEEP((int32_t)(c1 >> 8));
             keep[(c + 2) * A_R + r] = A_KEEP((int32_t)(c2 >> 8));
