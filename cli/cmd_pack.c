@@ -380,7 +380,7 @@ int cmd_pack(int argc, char **argv)
         return EXIT_BAD_INPUT;
     bool ok = pack(&args, &table, &result, &diag);
     if (!ok)
-        fprintf(stderr, "%s\n", diag.msg);
+        fprintf(stderr, "ckc: %s\n", diag.msg);
     else if (args.json)
         print_json(&args, &table, &result);
     else

@@ -430,6 +430,11 @@ START_TEST(report)
     char *out = slurp("out");
     ck_assert_str_eq(out, "");
     free(out);
+    accepted(MLP " --bind batch=4 --output m.ckc --freeze '0.*,no.such'");
+    out = slurp("out");
+    ck_assert_ptr_nonnull(strstr(out, "no.such"));
+    ck_assert_ptr_null(strstr(out, "--freeze 0.*"));
+    free(out);
 }
 END_TEST
 
