@@ -186,25 +186,18 @@ static bool import_attention(OnnxNode *n)
 
 /* ---- rotary embedding --------------------------------------------------- */
 
-/* cos or sin for every position, [batch, sequence, half] with a dimension for heads
- * added. */
-static Val table(OnnxNode *n, int k, bool heads_first, int64_t half)
+/* cos or sin for every position, [batch, sequence, half]. */
+static Val table(OnnxNode *n, int k, int64_t half)
 {
     Graph *g = n->g;
     Val t = n->in[k];
     if (has_in(n, 3))
         t = build(g, OP_gather, NULL, 2, (Val[]){t, n->in[3]}, &(AxisAttrs){0});
-    if (!t.i)
-        return t;
-    const Type ty = *val_type(g, t);
-    if (ty.rank != 3) {
+    if (t.i && val_type(g, t)->rank != 3) {
         diag_set(n->x->d, "the tables must have one row per position");
         return (Val){0};
     }
-    t = build_slice(g, t, 2, 0, half);
-    return build_reshape(g, t, 4,
-                         heads_first ? (int64_t[]){ty.dim[0], 1, ty.dim[1], half}
-                                     : (int64_t[]){ty.dim[0], ty.dim[1], 1, half});
+    return t.i ? build_slice(g, t, 2, 0, half) : t;
 }
 
 static Val every_other(Graph *g, Val x, int64_t first)
@@ -216,29 +209,29 @@ static Val every_other(Graph *g, Val x, int64_t first)
     return build(g, OP_slice, NULL, 1, &x, &at);
 }
 
-/* (a, b) -> (a cos - b sin, a sin + b cos); pairs are halves, or neighbours if
- * interleaved. */
-static bool import_rotary_embedding(OnnxNode *n)
+/* The table [batch, sequence, half] with a dimension for heads. */
+static Val for_heads(Graph *g, Val table, bool heads_first)
 {
-    Graph *g = n->g;
-    Type t = *in_type(n, 0);
-    int64_t heads = attr_int(n, "num_heads", 0),
-            dim = attr_int(n, "rotary_embedding_dim", 0);
-    bool four = t.rank == 4, interleaved = attr_int(n, "interleaved", 0) != 0;
-    if (!four && (t.rank != 3 || heads < 1 || t.dim[2] % heads))
-        return fail(n->x->d, "num_heads %lld does not fit the input", (long long)heads);
-    Val x = four ? n->in[0]
-                 : build_reshape(g, n->in[0], 4,
-                                 (int64_t[]){t.dim[0], t.dim[1], heads, t.dim[2] / heads});
-    int64_t size = val_type(g, x)->dim[3], half = (dim ? dim : size) / 2;
-    Val cosine = table(n, 1, four, half), sine = table(n, 2, four, half);
+    const Type *t = val_type(g, table);
+    int64_t before[] = {t->dim[0], 1, t->dim[1], t->dim[2]},
+            behind[] = {t->dim[0], t->dim[1], 1, t->dim[2]};
+    return build_reshape(g, table, 4, heads_first ? before : behind);
+}
+
+Val build_rotary(Graph *g, Val x, bool heads_first, Val cosine, Val sine, bool interleaved)
+{
+    int64_t size = val_type(g, x)->dim[3], half = val_type(g, cosine)->dim[2];
+    cosine = for_heads(g, cosine, heads_first);
+    sine = for_heads(g, sine, heads_first);
     Val turned = build_slice(g, x, 3, 0, 2 * half);
-    TRY(turned.i && cosine.i && sine.i);
+    if (!turned.i || !cosine.i || !sine.i)
+        return (Val){0};
     Val a = interleaved ? every_other(g, turned, 0) : build_slice(g, turned, 3, 0, half);
     Val b = interleaved ? every_other(g, turned, 1) : build_slice(g, turned, 3, half, half);
     Val re = build2(g, OP_sub, build2(g, OP_mul, a, cosine), build2(g, OP_mul, b, sine));
     Val im = build2(g, OP_add, build2(g, OP_mul, a, sine), build2(g, OP_mul, b, cosine));
-    TRY(re.i && im.i);
+    if (!re.i || !im.i)
+        return (Val){0};
     Ints pair = ints_of(val_type(g, re)), whole = pair;
     pair.v[pair.n++] = 1;
     whole.v[3] *= 2;
@@ -252,6 +245,25 @@ static bool import_rotary_embedding(OnnxNode *n)
     if (2 * half < size)
         y = build_concat(g, 2, (Val[]){y, build_slice(g, x, 3, 2 * half, size - 2 * half)},
                          3);
+    return y;
+}
+
+static bool import_rotary_embedding(OnnxNode *n)
+{
+    Graph *g = n->g;
+    Type t = *in_type(n, 0);
+    int64_t heads = attr_int(n, "num_heads", 0),
+            dim = attr_int(n, "rotary_embedding_dim", 0);
+    bool four = t.rank == 4;
+    if (!four && (t.rank != 3 || heads < 1 || t.dim[2] % heads))
+        return fail(n->x->d, "num_heads %lld does not fit the input", (long long)heads);
+    Val x = four ? n->in[0]
+                 : build_reshape(g, n->in[0], 4,
+                                 (int64_t[]){t.dim[0], t.dim[1], heads, t.dim[2] / heads});
+    int64_t half = (dim ? dim : val_type(g, x)->dim[3]) / 2;
+    Val cosine = table(n, 1, half), sine = table(n, 2, half);
+    TRY(cosine.i && sine.i);
+    Val y = build_rotary(g, x, four, cosine, sine, attr_int(n, "interleaved", 0) != 0);
     n->out[0] = build_reshape(g, y, t.rank, t.dim);
     return n->out[0].i;
 }

@@ -102,7 +102,7 @@ bool read_conv(OnnxNode *n, int weights, ConvAttrs *at)
     return true;
 }
 
-static bool import_conv(OnnxNode *n)
+bool import_conv(OnnxNode *n)
 {
     ConvAttrs at;
     TRY(read_conv(n, 1, &at));

@@ -1,6 +1,7 @@
 /* import_image.c -- sampling and rearranging images: GridSample, AffineGrid, RoiAlign,
- * DeformConv, Col2Im, CenterCropPad, MaxUnpool. */
+ * MaxRoiPool, DeformConv, Col2Im, CenterCropPad, MaxUnpool. */
 #include "sample.h"
+#include <math.h>
 #include <string.h>
 
 /* ---- GridSample and AffineGrid ------------------------------------------ */
@@ -158,6 +159,64 @@ static bool import_roi_align(OnnxNode *n)
     uint32_t bins = 1u << 3 | 1u << 5;
     n->out[0] =
         max ? build_reduce(g, OP_reduce_max, y, bins, false) : mean_over(g, y, bins, false);
+    return n->out[0].i;
+}
+
+/* ---- MaxRoiPool --------------------------------------------------------- */
+
+/* Which positions of a dimension lie in which bin of [first, last]: bool [rois, count, extent]. */
+static Val bins(Graph *g, Val first, Val last, int64_t count, int64_t extent)
+{
+    int64_t rois = val_type(g, first)->dim[0];
+    DType dt = val_type(g, first)->dt;
+    Val size = add_scalar(g, build2(g, OP_sub, last, first), 1);
+    size = build2(g, OP_max, size, scalar_like(g, size, 1));
+    size = build2(g, OP_div, size, scalar_like(g, size, (double)count));
+    Val bin = along_axis(g, build_cast(g, iota(g, count), dt), 1, 2);
+    Val start = one(g, OP_floor, build2(g, OP_mul, bin, size));
+    Val end = one(g, OP_ceil, build2(g, OP_mul, add_scalar(g, bin, 1), size));
+    start = build_reshape(g, build2(g, OP_add, start, first), 3, (int64_t[]){rois, count, 1});
+    end = build_reshape(g, build2(g, OP_add, end, first), 3, (int64_t[]){rois, count, 1});
+    Val at = along_axis(g, build_cast(g, iota(g, extent), dt), 2, 3);
+    return build2(g, OP_and, build2(g, OP_less_equal, start, at), build2(g, OP_less, at, end));
+}
+
+/* The largest element of every bin, along the last dimension of x[rois, channels, other, extent]
+ * where which[rois, count, extent] holds: [rois, channels, other, count]. */
+static Val max_in_bins(Graph *g, Val x, Val which)
+{
+    const Type t = *val_type(g, x), w = *val_type(g, which);
+    x = build_reshape(g, x, 5, (int64_t[]){t.dim[0], t.dim[1], t.dim[2], 1, t.dim[3]});
+    which = build_reshape(g, which, 5, (int64_t[]){w.dim[0], 1, 1, w.dim[1], w.dim[2]});
+    x = build3(g, OP_where, which, x, scalar_like(g, x, -INFINITY));
+    return build_reduce(g, OP_reduce_max, x, 1u << 4, false);
+}
+
+static bool import_max_roi_pool(OnnxNode *n)
+{
+    static const int swap[] = {0, 1, 3, 2};
+    Graph *g = n->g;
+    const Type x = *in_type(n, 0), r = *in_type(n, 1);
+    double scale = attr_float(n, "spatial_scale", 1);
+    Ints out;
+    if (x.rank != 4 || r.rank != 2 || r.dim[1] != 5 || !attr_ints(n, "pooled_shape", &out) ||
+        out.n != 2 || out.v[0] < 1 || out.v[1] < 1)
+        return fail(n->x->d, "rois must be [n, 5], pooled_shape two extents");
+    Val at[4], batch = build_cast(g, build_slice(g, n->in[1], 1, 0, 1), DT_I64);
+    for (int i = 0; i < 4; i++) /* halves are rounded up */
+        at[i] = one(g, OP_floor,
+                    add_scalar(g, mul_scalar(g, build_slice(g, n->in[1], 1, i + 1, 1), scale), 0.5));
+    batch = build_reshape(g, batch, 1, (int64_t[]){r.dim[0]});
+    Val y = build(g, OP_gather, NULL, 2, (Val[]){n->in[0], batch}, &(AxisAttrs){0});
+    Val columns = bins(g, at[0], at[2], out.v[1], x.dim[3]),
+        rows = bins(g, at[1], at[3], out.v[0], x.dim[2]);
+    TRY(y.i && columns.i && rows.i);
+    y = max_in_bins(g, y, columns);
+    TRY(y.i);
+    y = max_in_bins(g, build_transpose(g, y, swap), rows);
+    TRY(y.i);
+    y = build_transpose(g, y, swap);
+    n->out[0] = build3(g, OP_where, with_consts(g, OP_isinf, y, 0, 1), scalar_like(g, y, 0), y);
     return n->out[0].i;
 }
 
@@ -374,6 +433,7 @@ const OnnxOp onnx_image[] = {
     {"Col2Im", 18, .import = import_col2im},
     {"DeformConv", 19, .import = import_deform_conv, .weights = 10},
     {"GridSample", 16, .import = import_grid_sample},
+    {"MaxRoiPool", 1, .import = import_max_roi_pool},
     {"MaxUnpool", 9, .import = import_max_unpool},
     {"RoiAlign", 10, .import = import_roi_align},
     {0},

@@ -26,7 +26,7 @@ static bool import_matmul(OnnxNode *n)
 
 static Val scaled(Graph *g, Val a, double by) { return by == 1 ? a : mul_scalar(g, a, by); }
 
-static bool import_gemm(OnnxNode *n)
+bool import_gemm(OnnxNode *n)
 {
     Graph *g = n->g;
     if (in_type(n, 0)->rank != 2 || in_type(n, 1)->rank != 2)

@@ -5,6 +5,7 @@
  * With sequence lengths a step beyond a sequence's end keeps its state and gives zeros,
  * which is right in both directions. */
 #include "onnx_int.h"
+#include <math.h>
 #include <string.h>
 
 enum { MAX_STEPS = 4096, MAX_GATES = 4 };
@@ -35,13 +36,6 @@ typedef struct {
 
 /* ---- activations -------------------------------------------------------- */
 
-typedef struct {
-    const char *name;
-    Op op;
-    int constants;
-    double al, be;
-} Activation;
-
 static const Activation activations[] = {
     {"Sigmoid", OP_sigmoid, 0, 0, 0},
     {"Tanh", OP_tanh, 0, 0, 0},
@@ -52,9 +46,27 @@ static const Activation activations[] = {
     {"Elu", OP_elu, 1, 1, 0},
     {"ThresholdedRelu", OP_thresholded_relu, 1, 1, 0},
     {"HardSigmoid", OP_hardsigmoid, 2, 0.2, 0.5},
+    {"Clip", OP_clip, 2, -INFINITY, INFINITY},
     {"ScaledTanh", OP_tanh, 2, 1, 1},
     {"Affine", OP_copy, 2, 1, 0},
 };
+
+const Activation *activation_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof activations / sizeof activations[0]; i++)
+        if (strcasecmp(activations[i].name, name) == 0)
+            return &activations[i];
+    return NULL;
+}
+
+Val activation_build(Graph *g, const Activation *a, Val x, double al, double be)
+{
+    if (strcmp(a->name, "ScaledTanh") == 0)
+        return mul_scalar(g, one(g, OP_tanh, mul_scalar(g, x, be)), al);
+    if (strcmp(a->name, "Affine") == 0)
+        return add_scalar(g, mul_scalar(g, x, al), be);
+    return with_consts(g, a->op, x, al, be);
+}
 
 static const char *activation_name(const OnnxNode *n, int k, const char *const *dflt)
 {
@@ -64,14 +76,6 @@ static const char *activation_name(const OnnxNode *n, int k, const char *const *
     return arena_strndup(n->x->a, (const char *)a->strings[k].data, a->strings[k].len);
 }
 
-static const Activation *find_activation(const char *name)
-{
-    for (size_t i = 0; i < sizeof activations / sizeof activations[0]; i++)
-        if (strcasecmp(activations[i].name, name) == 0)
-            return &activations[i];
-    return NULL;
-}
-
 /* The constants of activation k: lists are consumed in the order of the functions. */
 static Val activate(const Rnn *r, int k, const char *const *dflt, Val x)
 {
@@ -79,22 +83,18 @@ static Val activate(const Rnn *r, int k, const char *const *dflt, Val x)
     const Onnx__AttributeProto *be = attr_find(r->n, "activation_beta");
     size_t ia = 0, ib = 0;
     for (int i = 0; i < k; i++) {
-        int used = find_activation(activation_name(r->n, i, dflt))->constants;
+        int used = activation_find(activation_name(r->n, i, dflt))->constants;
         ia += used > 0;
         ib += used > 1;
     }
-    const Activation *a = find_activation(activation_name(r->n, k, dflt));
+    const Activation *a = activation_find(activation_name(r->n, k, dflt));
     double alpha =
         al && a->constants > 0 && ia < al->n_floats ? (double)al->floats[ia] : a->al;
     double beta =
         be && a->constants > 1 && ib < be->n_floats ? (double)be->floats[ib] : a->be;
     if (r->clip > 0)
         x = with_consts(r->g, OP_clip, x, -r->clip, r->clip);
-    if (strcmp(a->name, "ScaledTanh") == 0)
-        return mul_scalar(r->g, one(r->g, OP_tanh, mul_scalar(r->g, x, beta)), alpha);
-    if (strcmp(a->name, "Affine") == 0)
-        return add_scalar(r->g, mul_scalar(r->g, x, alpha), beta);
-    return with_consts(r->g, a->op, x, alpha, beta);
+    return activation_build(r->g, a, x, alpha, beta);
 }
 
 /* ---- operands ----------------------------------------------------------- */
@@ -177,7 +177,7 @@ static bool read_rnn(OnnxNode *n, int gates, int nact, const char *const *dflt, 
         return refuse(n, "%lld time steps, at most %d are unrolled", (long long)r->steps,
                       MAX_STEPS);
     for (int i = 0; i < nact * (int)r->dirs; i++)
-        if (!find_activation(activation_name(n, i, dflt)))
+        if (!activation_find(activation_name(n, i, dflt)))
             return refuse(n, "activation %s", activation_name(n, i, dflt));
     if (has_in(n, 4))
         r->lengths =

@@ -20,6 +20,37 @@ static bool import_fused_matmul(OnnxNode *n)
     return n->out[0].i;
 }
 
+/* The activation that an operator ends in. */
+static bool activate(OnnxNode *n, double al, double be)
+{
+    const char *name = attr_str(n, "activation", "");
+    if (!*name || !n->out[0].i)
+        return n->out[0].i;
+    const Activation *a = activation_find(name);
+    if (!a)
+        return refuse(n, "activation %s", name);
+    n->out[0] = activation_build(n->g, a, n->out[0], isnan(al) ? a->al : al, isnan(be) ? a->be : be);
+    return n->out[0].i;
+}
+
+/* Its last operand is added to the convolution. */
+static bool import_fused_conv(OnnxNode *n)
+{
+    const Onnx__AttributeProto *p = attr_find(n, "activation_params");
+    size_t given = p ? p->n_floats : 0;
+    TRY(import_conv(n));
+    if (has_in(n, 3))
+        n->out[0] = build2(n->g, OP_add, n->out[0], n->in[3]);
+    return activate(n, given > 0 ? (double)p->floats[0] : NAN,
+                    given > 1 ? (double)p->floats[1] : NAN);
+}
+
+static bool import_fused_gemm(OnnxNode *n)
+{
+    return import_gemm(n) && activate(n, attr_float(n, "activation_alpha", NAN),
+                                      attr_float(n, "activation_beta", NAN));
+}
+
 /* Gelu, FastGelu (tanh form) and BiasGelu, with an optional bias. */
 static bool import_gelu(OnnxNode *n)
 {
@@ -114,6 +145,45 @@ static Val heads_first(Graph *g, Val v, int64_t heads)
     return build_transpose(g, s, (int[]){0, 2, 1, 3});
 }
 
+typedef struct {
+    Val q, k, v; /* [batch, heads, sequence, size] */
+    Val bias;    /* {0}: none */
+    bool causal;
+    int64_t window; /* keys that a query attends up to its own position; -1: all */
+} Heads;
+
+/* Where no query may look: keys behind its position, or before its window. */
+static Val hidden(Graph *g, int64_t rows, int64_t columns, int64_t window)
+{
+    Val at = add_scalar(g, along_axis(g, iota(g, rows), 0, 2), (double)(columns - rows));
+    Val key = along_axis(g, iota(g, columns), 1, 2), ahead = build2(g, OP_less, at, key);
+    if (window < 0)
+        return ahead;
+    Val before = build2(g, OP_less_equal, key, add_scalar(g, at, -(double)window));
+    return build2(g, OP_or, ahead, before);
+}
+
+static bool attend_heads(OnnxNode *n, const Heads *h)
+{
+    Graph *g = n->g;
+    TRY(h->q.i && h->k.i && h->v.i);
+    const Type q = *val_type(g, h->q), v = *val_type(g, h->v);
+    double scale = attr_float(n, "scale", 0), cap = attr_float(n, "softcap", 0);
+    scale = scale != 0 ? scale : 1 / sqrt((double)q.dim[3]);
+    Val s = build_matmul(g, mul_scalar(g, h->q, scale), h->k, false, true);
+    if (cap != 0)
+        s = mul_scalar(g, one(g, OP_tanh, mul_scalar(g, s, 1 / cap)), cap);
+    s = plus(g, s, h->bias);
+    if (h->causal)
+        s = build3(g, OP_where, hidden(g, q.dim[2], v.dim[2], h->window),
+                   scalar_like(g, s, -INFINITY), s);
+    Val p = build(g, OP_softmax, NULL, 1, &s, &(AxisAttrs){3});
+    Val y = build_matmul(g, p, h->v, false, false);
+    y = build_transpose(g, y, (int[]){0, 2, 1, 3});
+    n->out[0] = build_reshape(g, y, 3, (int64_t[]){q.dim[0], q.dim[2], q.dim[1] * v.dim[3]});
+    return n->out[0].i;
+}
+
 static bool attend(OnnxNode *n, Val q, Val k, Val v, Val bias, bool causal)
 {
     Graph *g = n->g;
@@ -122,24 +192,8 @@ static bool attend(OnnxNode *n, Val q, Val k, Val v, Val bias, bool causal)
     if (heads < 1 || tq->rank != 3 || tv->rank != 3 || tq->dim[2] % heads ||
         tv->dim[2] % heads)
         return refuse(n, "%lld heads of this packing", (long long)heads);
-    int64_t rows = tq->dim[1], columns = tv->dim[1];
-    double scale = attr_float(n, "scale", 0);
-    scale = scale != 0 ? scale : 1 / sqrt((double)(tq->dim[2] / heads));
-    Val s = build_matmul(g, mul_scalar(g, heads_first(g, q, heads), scale),
-                         heads_first(g, k, heads), false, true);
-    s = plus(g, s, bias);
-    if (causal) {
-        Val ahead = build2(
-            g, OP_less,
-            add_scalar(g, along_axis(g, iota(g, rows), 0, 2), (double)(columns - rows)),
-            along_axis(g, iota(g, columns), 1, 2));
-        s = build3(g, OP_where, ahead, scalar_like(g, s, -INFINITY), s);
-    }
-    Val p = build(g, OP_softmax, NULL, 1, &s, &(AxisAttrs){3});
-    Val y = build_matmul(g, p, heads_first(g, v, heads), false, false);
-    y = build_transpose(g, y, (int[]){0, 2, 1, 3});
-    n->out[0] = build_reshape(g, y, 3, (int64_t[]){tq->dim[0], rows, tv->dim[2]});
-    return n->out[0].i;
+    return attend_heads(n, &(Heads){heads_first(g, q, heads), heads_first(g, k, heads),
+                                    heads_first(g, v, heads), bias, causal, -1});
 }
 
 /* A key padding mask [batch, keys] of 0 and 1 becomes a bias; {0} without one. */
@@ -210,16 +264,117 @@ static bool import_multi_head_attention(OnnxNode *n)
                   attr_int(n, "unidirectional", 0) != 0);
 }
 
+/* ---- rotary embedding and grouped queries ---------------------------------- */
+
+/* Rows of a table of cosines or sines, [batch or 1, sequence, half]: at positions[batch, sequence],
+ * [1] (of the first), or counted from 0. */
+static Val rows_at(Graph *g, Val table, Val positions, int64_t sequence)
+{
+    if (!positions.i || type_count(val_type(g, positions)) == 1) {
+        Val first = positions.i ? build_reshape(g, positions, 1, (int64_t[]){1}) : (Val){0};
+        Val at = plus(g, iota(g, sequence), first.i ? build_cast(g, first, DT_I64) : first);
+        positions = build_reshape(g, at, 2, (int64_t[]){1, sequence});
+    }
+    return build(g, OP_gather, NULL, 2, (Val[]){table, positions}, &(AxisAttrs){0});
+}
+
+static bool import_ms_rotary_embedding(OnnxNode *n)
+{
+    Graph *g = n->g;
+    const Type t = *in_type(n, 0), *c = in_type(n, 2);
+    if (attr_int(n, "is_packed_batching", 0) || attr_float(n, "scale", 1) != 1 || c->rank != 2)
+        return refuse(n, "packed batches or a scale");
+    int64_t heads = attr_int(n, "num_heads", 0);
+    bool four = t.rank == 4;
+    if (!four && heads == 0 && t.rank == 3 && c->dim[1] > 0)
+        heads = t.dim[2] / (2 * c->dim[1]);
+    if (!four && (t.rank != 3 || heads < 1 || t.dim[2] % heads))
+        return refuse(n, "%lld heads of this packing", (long long)heads);
+    Val x = n->in[0];
+    if (!four)
+        x = build_reshape(g, x, 4, (int64_t[]){t.dim[0], t.dim[1], heads, t.dim[2] / heads});
+    int64_t sequence = t.dim[four ? 2 : 1];
+    Val cosine = rows_at(g, n->in[2], n->in[1], sequence),
+        sine = rows_at(g, n->in[3], n->in[1], sequence);
+    TRY(cosine.i && sine.i);
+    Val y = build_rotary(g, x, four, cosine, sine, attr_int(n, "interleaved", 0) != 0);
+    n->out[0] = build_reshape(g, y, t.rank, t.dim);
+    return n->out[0].i;
+}
+
+/* Queries, keys and values as they are, or packed into the first operand. */
+static bool grouped_operands(OnnxNode *n, int64_t heads, int64_t shared, Heads *h)
+{
+    Graph *g = n->g;
+    const Type *t = in_type(n, 0);
+    Val part[3] = {n->in[0], n->in[1], n->in[2]};
+    if (heads < 1 || shared < 1 || heads % shared || t->rank != 3)
+        return refuse(n, "%lld heads over %lld", (long long)heads, (long long)shared);
+    if (!has_in(n, 1)) {
+        int64_t all = heads + 2 * shared, size = t->dim[2] / all;
+        if (t->dim[2] % all)
+            return refuse(n, "this packing of query, key and value");
+        part[0] = build_slice(g, n->in[0], 2, 0, heads * size);
+        part[1] = build_slice(g, n->in[0], 2, heads * size, shared * size);
+        part[2] = build_slice(g, n->in[0], 2, (heads + shared) * size, shared * size);
+    }
+    TRY(part[0].i && part[1].i && part[2].i);
+    for (int i = 0; i < 3; i++)
+        if (val_type(g, part[i])->dim[2] % (i ? shared : heads))
+            return refuse(n, "this packing of query, key and value");
+    h->q = heads_first(g, part[0], heads);
+    h->k = heads_first(g, part[1], shared);
+    h->v = heads_first(g, part[2], shared);
+    return h->q.i && h->k.i && h->v.i;
+}
+
+/* Causal, heads share keys.  Sequence lengths tell how many rows are valid, and those before the
+ * last one attend none behind them anyway. */
+static bool import_group_query_attention(OnnxNode *n)
+{
+    Graph *g = n->g;
+    int64_t heads = attr_int(n, "num_heads", 0), shared = attr_int(n, "kv_num_heads", 0);
+    Heads h = {.bias = has_in(n, 10) ? n->in[10] : (Val){0},
+               .causal = true,
+               .window = attr_int(n, "local_window_size", -1)};
+    if ((has_in(n, 3) && in_type(n, 3)->dim[2] > 0) || has_out(n, 3))
+        return refuse(n, "past state");
+    if (has_in(n, 11) || attr_int(n, "smooth_softmax", 0) > 0)
+        return refuse(n, "a sink in the softmax");
+    TRY(grouped_operands(n, heads, shared, &h));
+    if (attr_int(n, "do_rotary", 0)) {
+        bool pairs = attr_int(n, "rotary_interleaved", 0) != 0;
+        int64_t sequence = in_type(n, 0)->dim[1];
+        Val at = has_in(n, 9) ? n->in[9] : (Val){0};
+        Val cosine = rows_at(g, n->in[7], at, sequence), sine = rows_at(g, n->in[8], at, sequence);
+        TRY(cosine.i && sine.i);
+        h.q = build_rotary(g, h.q, true, cosine, sine, pairs);
+        h.k = build_rotary(g, h.k, true, cosine, sine, pairs);
+        TRY(h.q.i && h.k.i);
+    }
+    if (n->nout > 1)
+        n->out[1] = h.k;
+    if (n->nout > 2)
+        n->out[2] = h.v;
+    h.k = repeat_each(g, h.k, 1, heads / shared);
+    h.v = repeat_each(g, h.v, 1, heads / shared);
+    return attend_heads(n, &h);
+}
+
 #define MS .domain = "com.microsoft"
 const OnnxOp onnx_vendor[] = {
     {"Attention", 1, .import = import_attention, .weights = 6, MS},
     {"BiasGelu", 1, .import = import_gelu, .weights = 2, MS, .native = OP_gelu},
     {"EmbedLayerNormalization", 1, .import = import_embed_layer_norm, .weights = 0x7c, MS},
     {"FastGelu", 1, .import = import_gelu, .weights = 2, MS, .native = OP_gelu_tanh},
+    {"FusedConv", 1, .import = import_fused_conv, .weights = 6, MS},
+    {"FusedGemm", 1, .import = import_fused_gemm, .weights = 6, MS},
     {"FusedMatMul", 1, .import = import_fused_matmul, .weights = 2, MS},
     {"Gelu", 1, .import = import_gelu, MS, .native = OP_gelu},
+    {"GroupQueryAttention", 1, .import = import_group_query_attention, MS},
     {"MultiHeadAttention", 1, .import = import_multi_head_attention, .weights = 8, MS},
     {"QuickGelu", 1, .import = import_quick_gelu, MS},
+    {"RotaryEmbedding", 1, .import = import_ms_rotary_embedding, MS},
     {"SimplifiedLayerNormalization", 1, .import = import_simplified_layer_norm,
      .weights = 2},
     {"SkipLayerNormalization", 1, .import = import_skip_layer_norm, .weights = 0x1c, MS},

@@ -176,6 +176,25 @@ void report_folded_norms(Import *x); /* import_norm.c */
 /* import_conv.c: the windows of a convolution of operand 0 with these weights. */
 bool read_conv(OnnxNode *n, int weights, ConvAttrs *at);
 
+/* Importers that those of fused forms (import_vendor.c) begin with. */
+bool import_conv(OnnxNode *n);
+bool import_gemm(OnnxNode *n);
+/* import_attention.c: the pairs (a, b) of x's last dimension become (a cos - b sin, a sin + b cos);
+ * pairs are halves, or neighbours if interleaved, and what is beyond the tables stays.  x[batch,
+ * heads, sequence, size], or with heads third; tables [batch or 1, sequence, half]. */
+Val build_rotary(Graph *g, Val x, bool heads_first, Val cosine, Val sine, bool interleaved);
+
+/* ---- import_rnn.c: activation functions by their ONNX names -------------- */
+
+typedef struct {
+    const char *name;
+    Op op;
+    int constants; /* that it has: alpha, beta */
+    double al, be; /* what they are if not given */
+} Activation;
+const Activation *activation_find(const char *name); /* NULL: none of this name */
+Val activation_build(Graph *g, const Activation *a, Val x, double al, double be);
+
 /* ---- ties.c ------------------------------------------------------------- */
 
 bool restore_ties(Import *x); /* as the options say, before nodes are imported */

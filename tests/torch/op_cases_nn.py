@@ -568,6 +568,11 @@ def register_sampling():
         lambda x, r, b: torchvision.ops.roi_align(x, [r], (2, 2), 1.0, 2, True)), opset=16,
         output_height=2, output_width=2, sampling_ratio=2, mode="avg",
         coordinate_transformation_mode="half_pixel")
+    rois = f32([[0, 0, 0, 5, 4], [1, 1.5, .5, 4, 3], [0, 4, 4, 9, 9], [1, 3, 3, 3, 3]])
+    case("max_roi_pool", "MaxRoiPool", lambda rng: (
+        {"x": distinct(rng, 2, 2, 6, 6), "rois": Fixed(rois)},
+        lambda x, r: torchvision.ops.roi_pool(x, r, (2, 3), 0.75)),
+        pooled_shape=[2, 3], spatial_scale=0.75)
 
 
 def grid_sample(name, mode, padding, align):

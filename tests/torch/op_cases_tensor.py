@@ -419,27 +419,6 @@ def register_matrix():
            domain="com.microsoft", transA=1, transB=1, alpha=0.5)
 
 
-# com.microsoft's fused forms that optimizers leave in files
-
-def register_microsoft():
-    def bias_gelu(x, b):
-        return F.gelu(x + b)
-
-    def skip_norm(x, skip, gamma, beta, bias):
-        return F.layer_norm(x + skip + bias, (4,), gamma, beta, np.float32(1e-5).item())
-
-    unary("ms_gelu", "Gelu", lambda rng: normal(rng, 3, 4), F.gelu, domain="com.microsoft")
-    unary("ms_quick_gelu", "QuickGelu", lambda rng: normal(rng, 3, 4),
-          lambda x: x * torch.sigmoid(1.5 * x), domain="com.microsoft", alpha=1.5)
-    binary("ms_bias_gelu", "BiasGelu", bias_gelu, (2, 3, 4), (4,), domain="com.microsoft")
-    binary("ms_fast_gelu", "FastGelu", lambda x, b: F.gelu(x + b, approximate="tanh"),
-           (2, 3, 4), (4,), domain="com.microsoft")
-    case("ms_skip_layer_norm", "SkipLayerNormalization", lambda rng: (
-        {"x": normal(rng, 2, 3, 4), "skip": normal(rng, 2, 3, 4), "gamma": normal(rng, 4),
-         "beta": normal(rng, 4), "bias": normal(rng, 4)}, skip_norm),
-        domain="com.microsoft", epsilon=1e-5)
-
-
 for register in (register_unary, register_binary, register_shape, register_indexing,
-                 register_reductions, register_matrix, register_microsoft):
+                 register_reductions, register_matrix):
     register()

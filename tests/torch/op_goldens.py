@@ -10,7 +10,7 @@ Per case NAME.onnx holds a model of a single node (opset as the case asks), NAME
     grad/<name>       gradient of that loss with respect to each differentiable input
 Inputs are float32 values, so that a float32 and a float64 evaluation start alike. Only cases
 whose forward result onnxruntime confirms are written (see golden.py). The cases are in
-op_cases_tensor.py and op_cases_nn.py.
+op_cases_tensor.py, op_cases_nn.py and op_cases_ms.py.
 """
 import argparse
 import os
@@ -18,7 +18,8 @@ import os
 import numpy as np
 import onnx
 
-import op_cases_nn  # noqa: F401  (registers its cases)
+import op_cases_ms  # noqa: F401  (registers its cases)
+import op_cases_nn  # noqa: F401
 import op_cases_tensor  # noqa: F401
 from golden import CASES, compute
 

@@ -1,0 +1,191 @@
+"""op_cases_ms.py -- goldens of com.microsoft's fused forms that optimizers leave in files."""
+import math
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from golden import Const, case
+from op_cases_tensor import binary, f32, normal, unary
+
+
+def ms(name, op, make, **attributes):
+    case(f"ms_{name}", op, make, domain="com.microsoft", **attributes)
+
+
+def register_pointwise():
+    def bias_gelu(x, b):
+        return F.gelu(x + b)
+
+    unary("ms_gelu", "Gelu", lambda rng: normal(rng, 3, 4), F.gelu, domain="com.microsoft")
+    unary("ms_quick_gelu", "QuickGelu", lambda rng: normal(rng, 3, 4),
+          lambda x: x * torch.sigmoid(1.5 * x), domain="com.microsoft", alpha=1.5)
+    binary("ms_bias_gelu", "BiasGelu", bias_gelu, (2, 3, 4), (4,), domain="com.microsoft")
+    binary("ms_fast_gelu", "FastGelu", lambda x, b: F.gelu(x + b, approximate="tanh"),
+           (2, 3, 4), (4,), domain="com.microsoft")
+
+
+def register_norms():
+    def skip_norm(x, skip, gamma, beta, bias):
+        return F.layer_norm(x + skip + bias, (4,), gamma, beta, np.float32(1e-5).item())
+
+    def skip_rms(x, skip, gamma, bias):
+        total = x + skip + bias
+        return F.rms_norm(total, (4,), gamma, np.float32(1e-5).item()), None, None, total
+
+    def embed(ids, segments, words, positions, kinds, gamma, beta):
+        x = words[ids.long()] + positions[:3] + kinds[segments.long()]
+        return F.layer_norm(x, (4,), gamma, beta, np.float32(1e-5).item()), None
+
+    ms("skip_layer_norm", "SkipLayerNormalization", lambda rng: (
+        {"x": normal(rng, 2, 3, 4), "skip": normal(rng, 2, 3, 4), "gamma": normal(rng, 4),
+         "beta": normal(rng, 4), "bias": normal(rng, 4)}, skip_norm), epsilon=1e-5)
+    ms("skip_rms_norm", "SkipSimplifiedLayerNormalization", lambda rng: (
+        {"x": normal(rng, 2, 3, 4), "skip": normal(rng, 2, 3, 4), "gamma": normal(rng, 4),
+         "bias": normal(rng, 4)}, skip_rms), epsilon=1e-5)
+    ms("embed_layer_norm", "EmbedLayerNormalization", lambda rng: (
+        {"ids": rng.integers(0, 5, (2, 3)).astype(np.int32),
+         "segments": rng.integers(0, 2, (2, 3)).astype(np.int32), "words": normal(rng, 5, 4),
+         "positions": normal(rng, 4, 4), "kinds": normal(rng, 2, 4), "gamma": normal(rng, 4),
+         "beta": normal(rng, 4)}, embed), epsilon=1e-5)
+
+
+def register_products():
+    def fused_conv(name, activation, params, reference, z=False):
+        inputs = {"x": (1, 2, 5, 5), "w": (3, 2, 3, 3), "b": (3,)}
+        if z:
+            inputs["z"] = (1, 3, 5, 5)
+        ms(f"fused_conv_{name}", "FusedConv", lambda rng: (
+            {n: normal(rng, *s) for n, s in inputs.items()},
+            lambda x, w, b, z=0: reference(F.conv2d(x, w, b, padding=1) + z)),
+           activation=activation, pads=[1, 1, 1, 1], **params)
+
+    fused_conv("relu", "Relu", {}, F.relu)
+    fused_conv("added", "Relu", {}, F.relu, z=True)
+    fused_conv("leaky", "LeakyRelu", {"activation_params": [0.125]},
+               lambda x: F.leaky_relu(x, 0.125))
+    fused_conv("clip", "Clip", {"activation_params": [-0.5, 1.5]}, lambda x: x.clamp(-0.5, 1.5))
+
+    def fused_gemm(name, activation, params, reference):
+        ms(f"fused_gemm_{name}", "FusedGemm", lambda rng: (
+            {"a": normal(rng, 4, 3), "b": normal(rng, 4, 5), "c": normal(rng, 5)},
+            lambda a, b, c: reference(0.5 * a.T @ b + 2 * c)),
+           alpha=0.5, beta=2.0, transA=1, activation=activation, **params)
+
+    fused_gemm("tanh", "Tanh", {}, torch.tanh)
+    fused_gemm("leaky", "LeakyRelu", {"activation_alpha": 0.125},
+               lambda x: F.leaky_relu(x, 0.125))
+
+
+# Attention
+
+def heads_first(x, heads):
+    return x.unflatten(2, (heads, -1)).transpose(1, 2)
+
+
+def attend(q, k, v, bias=0, cap=0):
+    """Of [batch, heads, sequence, size]; keys and values may have fewer heads."""
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[3])
+    if cap:
+        scores = cap * torch.tanh(scores / cap)
+    return (torch.softmax(scores + bias, -1) @ v).transpose(1, 2).flatten(2)
+
+
+def causal(rows, columns=None, window=None):
+    ahead = torch.ones(rows, columns or rows).triu(1).bool()
+    if window:
+        ahead |= torch.ones(rows, columns or rows).tril(-window).bool()
+    return torch.zeros(ahead.shape, dtype=torch.float64).masked_fill(ahead, -math.inf)
+
+
+def turn(x, cosine, sine, interleaved):
+    """x [batch, heads, sequence, size], tables [..., sequence, half]."""
+    half = cosine.shape[-1]
+    a, b, rest = ((x[..., 0:2 * half:2], x[..., 1:2 * half:2], x[..., 2 * half:]) if interleaved
+                  else (x[..., :half], x[..., half:2 * half], x[..., 2 * half:]))
+    re, im = a * cosine - b * sine, a * sine + b * cosine
+    y = torch.stack((re, im), -1).flatten(-2) if interleaved else torch.cat((re, im), -1)
+    return torch.cat((y, rest), -1)
+
+
+def register_attention():
+    def attention(x, w, b, mask):
+        q, k, v = (heads_first(t, 2) for t in (x @ w + b).chunk(3, 2))
+        bias = (mask.double()[:, None, None] - 1) * 10000 + causal(4)
+        return attend(q, k, v, bias)
+
+    def multi_head(q, k, v, b, mask, bias):
+        q, k, v = (heads_first(x + y, 2) for x, y in zip((q, k, v), b.chunk(3)))
+        return attend(q, k, v, bias)
+
+    ms("attention", "Attention", lambda rng: (
+        {"x": normal(rng, 2, 4, 6), "w": normal(rng, 6, 24), "b": normal(rng, 24),
+         "mask": np.array([[1, 1, 1, 1], [1, 1, 1, 0]], np.int32)}, attention),
+       num_heads=2, unidirectional=1)
+    ms("multi_head_attention", "MultiHeadAttention", lambda rng: (
+        {"q": normal(rng, 2, 3, 8), "k": normal(rng, 2, 5, 8), "v": normal(rng, 2, 5, 8),
+         "b": normal(rng, 24), "mask": None, "bias": normal(rng, 1, 2, 3, 5)}, multi_head),
+       num_heads=2)
+
+
+def register_rotary():
+    def rotary(name, shape, positions, interleaved, half=2, **attributes):
+        def reference(x, at, cosine, sine):
+            at = at.reshape(-1, 1) + torch.arange(3) if at.numel() == 1 else at
+            cosine, sine = cosine[at][:, None], sine[at][:, None]
+            y = turn(x if x.dim() == 4 else heads_first(x, 2), cosine, sine, interleaved)
+            return y if x.dim() == 4 else y.transpose(1, 2).flatten(2)
+
+        ms(f"rotary_{name}", "RotaryEmbedding", lambda rng: (
+            {"x": normal(rng, *shape), "at": np.array(positions),
+             "cosine": normal(rng, 6, half), "sine": normal(rng, 6, half)}, reference),
+           interleaved=interleaved, **attributes)
+
+    rotary("offset", (2, 3, 8), [2], 0)
+    rotary("interleaved", (2, 2, 3, 4), [[0, 1, 2], [3, 1, 0]], 1)
+    rotary("partial", (2, 3, 12), [[0, 1, 2], [1, 2, 3]], 0, num_heads=2, rotary_embedding_dim=4)
+
+
+def register_grouped():
+    def grouped(name, packed=False, rotate=None, cap=0, window=None, bias=False, **attributes):
+        batch, length, heads, shared, size = 1, 4, 4, 2, 16
+
+        def make(rng):
+            q, kv = normal(rng, batch, length, heads * size), (batch, length, shared * size)
+            inputs = {"q": q, "k": normal(rng, *kv), "v": normal(rng, *kv)}
+            if packed:
+                inputs = {"q": np.concatenate(list(inputs.values()), 2), "k": None, "v": None}
+            inputs.update({"past_k": None, "past_v": None,
+                           "last": np.full(batch, length - 1, np.int32),
+                           "length": Const(length, np.int32)})
+            if rotate is not None or bias:
+                inputs.update({"cosine": normal(rng, 8, 8) if rotate is not None else None,
+                               "sine": normal(rng, 8, 8) if rotate is not None else None})
+            if bias:
+                inputs.update({"at": None, "bias": normal(rng, 1, heads, length, length)})
+            return inputs, reference
+
+        def reference(q, k, v, *rest):
+            if packed:
+                q, k, v = q.split((heads * size, shared * size, shared * size), 2)
+            q, k, v = heads_first(q, heads), heads_first(k, shared), heads_first(v, shared)
+            if rotate is not None:
+                tables = rest[4][:length], rest[5][:length]
+                q, k = turn(q, *tables, rotate), turn(k, *tables, rotate)
+            mask = causal(length, window=window) + (rest[7] if bias else 0)
+            return attend(q, k, v, mask, cap), k, v
+
+        ms(f"grouped_{name}", "GroupQueryAttention", make, num_heads=heads, kv_num_heads=shared,
+           **attributes)
+
+    grouped("plain")
+    grouped("packed_rotary", packed=True, rotate=0, do_rotary=1)
+    grouped("interleaved", rotate=1, do_rotary=1, rotary_interleaved=1)
+    grouped("capped_window", cap=1.5, window=2, softcap=1.5, local_window_size=2)
+    grouped("bias", bias=True, scale=0.0)
+
+
+for register in (register_pointwise, register_norms, register_products, register_attention,
+                 register_rotary, register_grouped):
+    register()
