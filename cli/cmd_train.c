@@ -20,6 +20,8 @@ static bool check_options(Options *o)
         return fail(d, "--momentum and --nesterov belong to --optimizer momentum");
     if (s->optim == OPTIM_NONE && (s->accumulate > 1 || s->clip_norm > 0))
         return fail(d, "--accumulate and --clip-norm need an optimizer");
+    if (s->least_bytes && (s->budget || s->budget_fraction > 0 || s->policy))
+        return fail(d, "--overhead takes the place of --budget and --policy");
     if (s->loss == LOSS_NONE && s->loss_output)
         return fail(d, "--loss-output needs a loss");
     if (o->steps == 0 && (o->nsave || o->grads))

@@ -82,18 +82,30 @@ static bool parse_name(Options *o, const char *option, const char *const *names,
     return fail(&o->diag, "--%s: '%s' is none of %s", option, text, all);
 }
 
-static bool parse_budget(Options *o, const char *text)
+static bool parse_percent(const char *text, double low, double high, double *fraction)
 {
     char *end;
     double percent = strtod(text, &end);
-    if (end != text && strcmp(end, "%") == 0 && percent > 0 && percent <= 100) {
-        o->step.budget_fraction = percent / 100;
+    *fraction = percent / 100;
+    return end != text && strcmp(end, "%") == 0 && percent >= low && percent <= high;
+}
+
+static bool parse_budget(Options *o, const char *text)
+{
+    if (parse_percent(text, 1e-9, 100, &o->step.budget_fraction)) {
         o->step.budget = 0;
         return true;
     }
     o->step.budget_fraction = 0;
     return parse_bytes(text, &o->step.budget) ||
            fail(&o->diag, "--budget: '%s' is no size such as 40GB, 512MiB, 1000000 or 50%%", text);
+}
+
+static bool parse_overhead(Options *o, const char *text)
+{
+    o->step.least_bytes = true;
+    return parse_percent(text, 0, 1000, &o->step.overhead) ||
+           fail(&o->diag, "--overhead: '%s' is no percentage from 0%% to 1000%%", text);
 }
 
 static bool parse_bind(Options *o, const char *text)
@@ -326,6 +338,9 @@ static const Row rows[] = {
     CALL(BUDGET, "budget", 'b', "SIZE", parse_budget,
          "Bytes of everything a step holds (40GB = 40e9, 40GiB = 40*2^30), or a percentage of "
          "what it takes without recomputation; default: no limit"),
+    CALL(BUDGET, "overhead", 0, "PERCENT", parse_overhead,
+         "Instead of --budget: the least bytes for a step that is predicted to take at most this much "
+         "longer than without recomputation, such as 2%"),
     REAL_OF(BUDGET, "time", step.time_limit, 0.001, 1e9, "Seconds to search for a better plan, instead of moves"),
     INTEGER_OF(BUDGET, "moves", 0, step.max_moves, 1, 1e18,
                "Moves of the search (default 1000000): the same plan on every machine"),

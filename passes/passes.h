@@ -27,6 +27,8 @@ typedef struct {
     int64_t tile_bytes;      /* weight gradients from this size on are made in tiles; 0 = default */
     int64_t budget;          /* bytes, 0 = none */
     double budget_fraction;  /* > 0: of the keep-everything arena */
+    bool least_bytes;        /* instead of a budget: the smallest arena whose step takes at most */
+    double overhead;         /* 1 + this times the one that recomputes nothing */
     double time_limit;       /* seconds for remat, 0 = default */
     int64_t max_moves;       /* deterministic limit for remat, 0 = default */
     double gap;

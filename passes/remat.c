@@ -15,12 +15,24 @@ typedef struct {
     Instance in;
     Snapshot snap;
     Plan plan; /* of the schedule tried last */
+    int64_t limit_ns; /* a step that takes no longer is good enough; 0: the cheapest is wanted */
 } Remat;
+
+/* Micro-batches of a step. */
+static int64_t batches(const Remat *r)
+{
+    return r->cx->info->accumulate > 1 ? r->cx->info->accumulate : 1;
+}
+
+/* Nanoseconds of a step whose micro-batches take this many each, and the other way round. */
+static int64_t step_ns(const Remat *r, int64_t micro) { return micro * batches(r) + r->in.tail_ns; }
+static int64_t micro_ns(const Remat *r, int64_t step) { return (step - r->in.tail_ns) / batches(r); }
 
 static RematOptions options(const Remat *r, int64_t budget)
 {
     const StepOptions *o = r->cx->opt;
     RematOptions opt = remat_defaults(budget);
+    opt.enough = r->limit_ns ? micro_ns(r, r->limit_ns) : 0;
     opt.time_limit_s = o->time_limit;
     opt.max_moves = o->max_moves ? o->max_moves : o->time_limit > 0 ? 0 : DEFAULT_MOVES;
     opt.seed = 1; /* --seed is for the model's randomness: the plan does not depend on it */
@@ -42,13 +54,6 @@ static bool try_schedule(Remat *r, const RematResult *s, int64_t budget, bool la
 static bool remat_failed(Remat *r, const char *err)
 {
     return fail(r->cx->diag, "rematerialization: %s", err);
-}
-
-/* Nanoseconds of a step whose micro-batches take this many each. */
-static int64_t step_ns(const Remat *r, int64_t micro)
-{
-    int64_t times = r->cx->info->accumulate > 1 ? r->cx->info->accumulate : 1;
-    return micro * times + r->in.tail_ns;
 }
 
 static void record(Remat *r, const RematResult *res)
@@ -150,7 +155,8 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
             *best = res;
         current = found ? better : current;
         TRY(ok);
-        if (tight || (fits && r->plan.live_bytes >= budget - budget / 50) ||
+        bool enough = fits && step_ns(r, best->cost) <= r->limit_ns;
+        if (tight || enough || (fits && r->plan.live_bytes >= budget - budget / 50) ||
             (!found && ask == budget))
             break;
         if (fits)
@@ -188,6 +194,59 @@ static bool search(Remat *r, int64_t budget)
     remat_result_free(&best);
     return ok && (found || try_minimum(r, budget));
 }
+
+/* ---- the smallest arena for a limit on time --------------------------------------------------- */
+
+/* The smallest budget whose lower bound on time is within the limit, to half a percent: below it
+ * there is nothing to search for. */
+static bool bound_budget(Remat *r, int64_t limit, int64_t top, int64_t *least)
+{
+    int64_t low = 0, high = top;
+    while (high - low > top / 200) {
+        int64_t budget = low + (high - low) / 2;
+        char err[REMAT_ERR];
+        RematBound b;
+        if (!remat_bound(&r->in.inst, budget, 0, 0, &b, err))
+            return remat_failed(r, err);
+        *(b.infeasible || b.cost > limit ? &low : &high) = budget;
+    }
+    *least = low;
+    return true;
+}
+
+/* Budgets halfway between one that is too small for the limit and the arena of a schedule within it,
+ * until they are a hundredth apart. */
+static bool search_overhead(Remat *r, double overhead)
+{
+    int64_t high = r->plan.arena_bytes, low = 0;
+    RematResult best = {0};
+    r->limit_ns = (int64_t)((1 + overhead) * (double)r->cx->info->plan.base_ns);
+    bool ok = bound_budget(r, micro_ns(r, r->limit_ns), high, &low);
+    while (ok && high - low > high / 100) {
+        int64_t budget = low + (high - low) / 2;
+        RematResult res = {0};
+        ok = try_budgets(r, budget, NULL, &res);
+        bool within = ok && res.feasible && step_ns(r, res.cost) <= r->limit_ns;
+        if (within)
+            high = r->plan.arena_bytes;
+        else
+            low = budget;
+        remat_result_free(within ? &best : &res);
+        if (within)
+            best = res;
+    }
+    r->cx->info->plan.budget = high;
+    if (ok && best.feasible) {
+        ok = try_schedule(r, &best, high, true);
+        record(r, &best);
+    } else {
+        graph_restore(r->g, &r->snap); /* keeping everything is the least that is known */
+    }
+    remat_result_free(&best);
+    return ok;
+}
+
+/* ---- the pass ----------------------------------------------------------------------------------- */
 
 /* The step that keeps everything has its gradients whole. */
 static bool place_whole(Graph *g, const StepInfo *info, Plan *p, PassCtx *cx)
@@ -245,7 +304,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
     if (o->budget_fraction > 0)
         budget = (int64_t)(o->budget_fraction * (double)whole.arena_bytes);
     info->plan.budget = budget;
-    bool fits = budget <= 0 || r.plan.arena_bytes <= budget;
+    bool fits = !o->least_bytes && (budget <= 0 || r.plan.arena_bytes <= budget);
     if (fits && !o->policy && !o->instance)
         return true;
     TRY(instance_make(g, info, cx->tmp, &r.in, cx->diag));
@@ -255,5 +314,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
         return true;
     r.snap = graph_snapshot(g, cx->tmp);
     cx->changed = true;
-    return o->policy ? follow_policy(&r, budget) : search(&r, budget);
+    return o->policy        ? follow_policy(&r, budget)
+           : o->least_bytes ? search_overhead(&r, o->overhead)
+                            : search(&r, budget);
 }

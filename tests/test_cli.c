@@ -212,6 +212,11 @@ START_TEST(usage)
     refused(MLP " --budget 0", 1, "--budget");
     refused(MLP " --budget nan", 1, "--budget");
     refused(MLP " --budget 101%", 1, "--budget");
+    refused(MLP " --overhead 2", 1, "--overhead");
+    refused(MLP " --overhead -1%", 1, "--overhead");
+    refused(MLP " --overhead nan%", 1, "--overhead");
+    refused(MLP " --overhead 2% --budget 1MB", 1, "--budget");
+    refused(MLP " --overhead 2% --policy dtr", 1, "--policy");
     refused(MLP " --loss hinge", 1, "mse");
     refused(MLP " --optimizer lion", 1, "adamw");
     refused(MLP " --init random", 1, "init");
@@ -438,6 +443,33 @@ START_TEST(report)
 }
 END_TEST
 
+/* The more time, the fewer bytes; never more time than allowed, and always the same bits. */
+START_TEST(overhead)
+{
+    static const char *const percent[] = {"0", "5", "20"};
+    char args[200];
+    int64_t last = INT32_MAX;
+    accepted(MLP " --bind batch=64 --output m.ckc --grads a.npz --quiet");
+    for (int k = 0; k < 3; k++) {
+        snprintf(args, sizeof args, MLP " --bind batch=64 --output o.ckc --grads b.npz --quiet "
+                 "--overhead %s%%", percent[k]);
+        accepted(args);
+        same_file("a.npz", "b.npz");
+        json_t *j = read_json("o.ckc/report.json");
+        double over = json_number_value(json_object_get(j, "overhead"));
+        int64_t arena = json_integer_value(json_object_get(j, "arena_bytes"));
+        int64_t budget = json_integer_value(json_object_get(j, "budget_bytes"));
+        int64_t all = json_integer_value(json_object_get(j, "keep_all_bytes"));
+        ck_assert_msg(over <= strtod(percent[k], NULL) / 100, "--overhead %s%%: %g", percent[k], over);
+        ck_assert_int_le(arena, budget);
+        ck_assert_int_le(arena, last + last / 50);
+        ck_assert_int_le(arena, all);
+        last = arena;
+        json_decref(j);
+    }
+}
+END_TEST
+
 /* Any budget, a saved schedule, and training on from saved weights: the same bits. */
 START_TEST(same_bits)
 {
@@ -535,6 +567,7 @@ Suite *suite_cli(void)
     tcase_add_test(c, external_data);
     tcase_add_test(c, unsupported);
     tcase_add_test(c, budgets);
+    tcase_add_test(c, overhead);
     tcase_add_test(c, data);
     tcase_add_test(c, schedules);
     tcase_add_test(c, report);

@@ -76,7 +76,8 @@ static int64_t target_cost(const Solver *s)
 {
     double gap = s->options->gap > REMAT_OPTIMAL ? s->options->gap : REMAT_OPTIMAL;
     double extra = (double) s->r->lower_bound * gap;
-    return extra < 2e18 ? s->r->lower_bound + (int64_t) extra : INT64_MAX;
+    int64_t target = extra < 2e18 ? s->r->lower_bound + (int64_t) extra : INT64_MAX;
+    return target > s->options->enough ? target : s->options->enough;
 }
 
 static bool good_enough(const Solver *s)
