@@ -22,6 +22,7 @@ typedef struct {
     uint32_t *last;    /* per unit: its last member */
     uint32_t loss;     /* position of the loss (or the end): later nodes are backward */
     bool *late;        /* per position: runs when all micro-batches are over */
+    bool *rows;        /* per position: a row operator whose first result is not reduced */
     uint32_t *mark, stamp;
     uint32_t **users;  /* per value root: positions that read it, 0-terminated (position + 1) */
     Val *target;       /* per value: the state it overwrites */
@@ -31,7 +32,17 @@ static const Node *at(const Fuse *f, uint32_t pos) { return &f->g->nodes[f->g->o
 
 static bool is_view(const Node *n) { return node_def(n)->traits & OPT_VIEW; }
 
-/* Can the node be part of a merged kernel at all? */
+/* Does the kernel store nothing but reductions? */
+static bool only_reductions(const Kernel *k)
+{
+    bool only = k->red != 0;
+    for (uint32_t i = 0; i < k->nins; i++)
+        for (int d = 0; k->ins[i].kind == K_STORE && d < k->rank; d++)
+            only &= !(k->red >> d & 1) || k->ins[i].stride[d] == 0;
+    return only;
+}
+
+/* Can the node be part of a merged kernel at all?  And does it reduce rows to rows? */
 static bool fusible(const Fuse *f, uint32_t pos)
 {
     const Node *n = at(f, pos);
@@ -41,6 +52,7 @@ static bool fusible(const Fuse *f, uint32_t pos)
         return false;
     k_init(&k, &a, f->g, n);
     bool ok = node_def(n)->lower(&k, f->g, n) && !k.body && !k.lib;
+    f->rows[pos] = ok && k.red && !only_reductions(&k);
     arena_free(&a);
     return ok;
 }
@@ -132,16 +144,6 @@ static bool read_outside(const Fuse *f, Val r, const uint32_t *set, int n, const
     return false;
 }
 
-/* Does the kernel store nothing but reductions? */
-static bool only_reductions(const Kernel *k)
-{
-    bool only = k->red != 0;
-    for (uint32_t i = 0; i < k->nins; i++)
-        for (int d = 0; k->ins[i].kind == K_STORE && d < k->rank; d++)
-            only &= !(k->red >> d & 1) || k->ins[i].stride[d] == 0;
-    return only;
-}
-
 /* The rows of a concatenation's parts would all have to be there at once. */
 static bool has_concat(const Fuse *f, const uint32_t *set, int n)
 {
@@ -163,6 +165,17 @@ static bool updates_alone(const Fuse *f, const uint32_t *set, int n)
             updates |= f->target[node->out[o].i].i != 0;
     }
     return !updates || pointwise;
+}
+
+/* In the backward phase a kernel has one operator at most that reduces rows and results in rows
+ * (a batch norm's gradient).  Two that read the same gradient would save storing it, but need the
+ * rows of both at once: in a residual network that decides which budgets can be met. */
+static bool one_of_rows(const Fuse *f, const uint32_t *set, int n)
+{
+    int rows = 0;
+    for (int i = 0; i < n && set[0] > f->loss; i++)
+        rows += f->rows[set[i]];
+    return rows <= 1;
 }
 
 /* One kernel?  And in the forward phase: is every value between members internal? */
@@ -219,7 +232,7 @@ static void try_union(Fuse *f, uint32_t pos, uint32_t q, const bool *ends, bool 
     if (m > MAX_NODES)
         return;
     qsort(set, (size_t)m, sizeof *set, by_position);
-    if (updates_alone(f, set, m) && acceptable(f, set, m, ends, siblings) &&
+    if (updates_alone(f, set, m) && one_of_rows(f, set, m) && acceptable(f, set, m, ends, siblings) &&
         !makes_cycle(f, set, m))
         join(f, set, m);
 }
@@ -403,7 +416,8 @@ bool pass_fuse(Graph *g, PassCtx *cx)
     Fuse f = {.g = g, .tmp = cx->tmp, .loss = last ? loss : n, .late = find_late(g, cx->tmp),
               .pos = NEW(cx->tmp, uint32_t, g->nnodes + 1),
               .unit = NEW(cx->tmp, uint32_t, n + 1), .next = NEW(cx->tmp, uint32_t, n + 1),
-              .last = NEW(cx->tmp, uint32_t, n + 1), .mark = NEW(cx->tmp, uint32_t, n + 1)};
+              .last = NEW(cx->tmp, uint32_t, n + 1), .mark = NEW(cx->tmp, uint32_t, n + 1),
+              .rows = NEW(cx->tmp, bool, n + 1)};
     bool *can = NEW(cx->tmp, bool, n + 1), *ends = NEW(cx->tmp, bool, g->nvals);
     for (uint32_t p = 0; p < n; p++) {
         f.pos[g->order[p].i] = f.unit[p] = f.last[p] = p;

@@ -5,6 +5,7 @@
  * joins the reader's kernel and the value is not stored at all.  If one large operand is read by
  * nothing else (the product in front of a bias), storing it instead of the sum costs the same and
  * lets the sum join what follows it; this is done for operators without calls only.
+ * A slice of what is stored anyway is taken again, whoever reads it.
  * Latest values first, so that chains are cloned as a whole.  Linear in the uses. */
 #include "fuse.h"
 #include <string.h>
@@ -18,6 +19,7 @@ typedef struct {
     struct { NodeId node; uint32_t next; } *reader;
     uint32_t nreader, creader;
     bool *viewed, *ends; /* per value: some backward reader sees a view of it; survives the step */
+    bool *late;          /* per node: backward */
     uint32_t *before;   /* per node: clones to run in front of it, as a list through `after` */
     uint32_t *after;
 } Inline;
@@ -30,6 +32,24 @@ static void add_reader(Inline *x, Val v, NodeId node)
     x->head[v.i] = x->nreader++;
 }
 
+static bool is_view(const Node *n) { return node_def(n)->traits & OPT_VIEW; }
+
+/* A backward view of a slice counts as the slice's reader. */
+static bool views_slice(const Inline *x, const Node *n)
+{
+    const Node *of = is_view(n) && x->late[n - x->g->nodes] ? graph_def(x->g, n->in[0]) : NULL;
+    return of && of->op == OP_slice;
+}
+
+/* The value whose bytes v shows; none for such a view. */
+static Val read_value(const Inline *x, Val v)
+{
+    for (const Node *n; (n = graph_def(x->g, v)) && is_view(n); v = n->in[0])
+        if (views_slice(x, n))
+            return (Val){0};
+    return v;
+}
+
 static void find_readers(Inline *x, uint32_t loss)
 {
     Graph *g = x->g;
@@ -37,8 +57,9 @@ static void find_readers(Inline *x, uint32_t loss)
     x->reader = arena_grow(g->arena, NULL, 0, &x->creader, sizeof *x->reader);
     for (uint32_t k = 0; k < g->norder; k++) {
         const Node *n = &g->nodes[g->order[k].i];
-        for (int i = 0; i < n->nin && !(node_def(n)->traits & OPT_VIEW); i++) {
-            Val r = graph_root(g, n->in[i]);
+        x->late[g->order[k].i] = k > loss;
+        for (int i = 0; i < n->nin && (!is_view(n) || views_slice(x, n)); i++) {
+            Val r = is_view(n) ? n->in[i] : read_value(x, n->in[i]);
             if (k <= loss) {
                 x->forward[r.i]++;
             } else if (r.i) {
@@ -83,17 +104,20 @@ static bool worth_inlining(const Inline *x, const Node *n)
     return swaps <= 1;
 }
 
+static bool is_pointwise(const Node *n) { return node_def(n)->traits & OPT_POINTWISE; }
+
 static bool can_inline(const Inline *x, const Node *n)
 {
     Val v = n->out[0];
-    unsigned traits = node_def(n)->traits;
     int readers = 0;
-    if (!(traits & OPT_POINTWISE) || (traits & OPT_RANDOM) || x->viewed[v.i] || x->ends[v.i])
+    if (!(is_pointwise(n) || n->op == OP_slice) || (node_def(n)->traits & OPT_RANDOM) ||
+        x->viewed[v.i] || x->ends[v.i])
         return false;
     for (uint32_t e = x->head[v.i]; e; e = x->reader[e].next) {
         const Node *r = &x->g->nodes[x->reader[e].node.i];
-        if (!(node_def(r)->traits & OPT_POINTWISE) || ++readers > READERS_MAX ||
-            !type_same_shape(val_type(x->g, r->out[0]), val_type(x->g, v)))
+        bool joins = is_pointwise(r) &&
+                     type_same_shape(val_type(x->g, r->out[0]), val_type(x->g, v));
+        if (++readers > READERS_MAX || !(joins || n->op == OP_slice))
             return false;
     }
     return readers > 0 && worth_inlining(x, n);
@@ -136,7 +160,8 @@ void inline_cheap(Graph *g, Arena *tmp, uint32_t loss)
     uint32_t n = g->norder, nodes = g->nnodes + READERS_MAX * g->norder;
     Inline x = {.g = g, .forward = NEW(tmp, uint32_t, g->nvals),
                 .head = NEW(tmp, uint32_t, g->nvals), .viewed = NEW(tmp, bool, g->nvals),
-                .ends = NEW(tmp, bool, g->nvals), .before = NEW(tmp, uint32_t, nodes),
+                .ends = NEW(tmp, bool, g->nvals), .late = NEW(tmp, bool, g->nnodes),
+                .before = NEW(tmp, uint32_t, nodes),
                 .after = NEW(tmp, uint32_t, nodes)};
     NodeId *order = NEW(tmp, NodeId, n + 1);
     find_readers(&x, loss);

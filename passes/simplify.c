@@ -202,6 +202,40 @@ static Val rule_matmul_batch_sum(Rewrite *rw, const Node *n)
     return build_reshape(g, build_matmul(g, fa, fb, true, false), t.rank, t.dim);
 }
 
+static bool all_are(const Ints *v, int64_t x)
+{
+    for (int i = 0; i < v->n; i++)
+        if (v->v[i] != x)
+            return false;
+    return true;
+}
+
+/* A 1x1 convolution with strides sees one position in several: those alone are a product, without
+ * the working memory that a convolution of the whole takes.  Its gradients are then products, too,
+ * and convolutions that start from the same positions share them. */
+static Val rule_conv_positions(Rewrite *rw, const Node *n)
+{
+    if (n->op != OP_conv)
+        return none();
+    Graph *g = rw->g;
+    ConvAttrs at = *(const ConvAttrs *)n->attr;
+    const Type *x = val_type(g, n->in[0]), *w = val_type(g, n->in[1]), *y = val_type(g, n->out[0]);
+    SliceAttrs some = {.start.n = x->rank, .step.n = x->rank, .size.n = x->rank};
+    for (int i = 0; i < x->rank; i++) {
+        if (i >= 2 && w->dim[i] != 1)
+            return none();
+        some.step.v[i] = i < 2 ? 1 : at.strides.v[i - 2];
+        some.size.v[i] = i < 2 ? x->dim[i] : y->dim[i];
+    }
+    if (all_are(&some.step, 1) || !all_are(&at.pads, 0))
+        return none();
+    for (int i = 0; i < at.strides.n; i++)
+        at.strides.v[i] = 1;
+    Val in[] = {build(g, OP_slice, NULL, 1, n->in, &some), n->in[1],
+                n->nin > 2 ? n->in[2] : none()};
+    return build(g, OP_conv, n->name, n->nin, in, &at);
+}
+
 /* A pointwise operator broadcasts by itself. */
 static Val rule_expand_operand(Rewrite *rw, const Node *n)
 {
@@ -317,7 +351,7 @@ static Val rule_tiles(Rewrite *rw, const Node *n)
 static Rule *const rules[] = {
     rule_copy, rule_neutral, rule_cast, rule_neg, rule_reshape, rule_transpose,
     rule_transpose_view, rule_matmul_transpose, rule_matmul_rows, rule_matmul_flatten,
-    rule_matmul_batch_sum, rule_expand_operand, rule_uniform, rule_tiles, NULL,
+    rule_matmul_batch_sum, rule_conv_positions, rule_expand_operand, rule_uniform, rule_tiles, NULL,
 };
 
 bool pass_simplify(Graph *g, PassCtx *cx)
