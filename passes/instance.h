@@ -42,8 +42,8 @@ void graph_restore(Graph *g, const Snapshot *s);
 bool plan_place(Graph *g, const StepInfo *info, int64_t budget, bool last, Plan *p, Arena *tmp,
                 Diag *d);
 /* Products in tiles (tile.c) stand alone again, and have their results whole.  cost: of the steps by
- * their first node; may be NULL. */
-void graph_untile(Graph *g, StepCost *cost);
+ * their first node; may be NULL.  False: there were none. */
+bool graph_untile(Graph *g, StepCost *cost);
 /* One line: bytes by kind, and the largest values that are held at the peak.  Allocated in a. */
 char *plan_describe_peak(const Plan *p, const StepInfo *info, Arena *a);
 /* Is v overwritten in place by its update at its step: which state?  {0}: no. */

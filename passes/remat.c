@@ -248,18 +248,18 @@ static bool search_overhead(Remat *r, double overhead)
 
 /* ---- the pass ----------------------------------------------------------------------------------- */
 
-/* The step that keeps everything has its gradients whole. */
-static bool place_whole(Graph *g, const StepInfo *info, Plan *p, PassCtx *cx)
+/* The step that keeps everything has its gradients whole.  tiled: the plan as it is. */
+static bool place_whole(Graph *g, const StepInfo *info, const Plan *tiled, Plan *p, PassCtx *cx)
 {
-    Snapshot tiled = graph_snapshot(g, cx->tmp);
+    Snapshot snap = graph_snapshot(g, cx->tmp);
     StepInfo whole = *info;
     if (info->cost) {
         whole.cost = NEW(cx->tmp, StepCost, g->nnodes);
         memcpy(whole.cost, info->cost, g->nnodes * sizeof *whole.cost);
     }
-    graph_untile(g, whole.cost);
-    bool ok = plan_place(g, &whole, 0, true, p, cx->tmp, cx->diag);
-    graph_restore(g, &tiled);
+    *p = *tiled;
+    bool ok = !graph_untile(g, whole.cost) || plan_place(g, &whole, 0, true, p, cx->tmp, cx->diag);
+    graph_restore(g, &snap);
     return ok;
 }
 
@@ -294,8 +294,8 @@ bool pass_remat(Graph *g, PassCtx *cx)
     const StepOptions *o = cx->opt;
     Remat r = {.g = g, .cx = cx};
     Plan whole;
-    TRY(place_whole(g, info, &whole, cx) &&
-        plan_place(g, info, 0, true, &r.plan, cx->tmp, cx->diag));
+    TRY(plan_place(g, info, 0, true, &r.plan, cx->tmp, cx->diag) &&
+        place_whole(g, info, &r.plan, &whole, cx));
     info->plan.keep_all_bytes = whole.arena_bytes;
     memcpy(info->plan.keep_all_mem, whole.mem, sizeof whole.mem);
     info->plan.base_ns = r.plan.predicted_ns;

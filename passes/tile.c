@@ -177,8 +177,9 @@ bool pass_tile(Graph *g, PassCtx *cx)
     return true;
 }
 
-void graph_untile(Graph *g, StepCost *cost)
+bool graph_untile(Graph *g, StepCost *cost)
 {
+    bool changed = false;
     for (uint32_t k = 0; k < g->norder; k++) {
         NodeId id = g->order[k];
         Node *n = &g->nodes[id.i];
@@ -187,8 +188,10 @@ void graph_untile(Graph *g, StepCost *cost)
         const Type *y = val_type(g, n->out[0]);
         int64_t tile = *node_tile(n);
         n->group = 0;
+        changed = true;
         if (cost && tile > 0)
             cost[id.i].scratch -= plan_align(type_bytes(y) / y->dim[0] *
                                              (tile < y->dim[0] ? tile : y->dim[0]));
     }
+    return changed;
 }
