@@ -44,8 +44,10 @@ bool plan_place(Graph *g, const StepInfo *info, int64_t budget, bool last, Plan 
 /* Products in tiles (tile.c) stand alone again, and have their results whole.  cost: of the steps by
  * their first node; may be NULL.  False: there were none. */
 bool graph_untile(Graph *g, StepCost *cost);
+/* What the bytes of every value are for, as Plan.mem counts them (plan.c).  Allocated in a. */
+MemKind *plan_kinds(const Graph *g, const StepInfo *info, Arena *a);
 /* One line: bytes by kind, and the largest values that are held at the peak.  Allocated in a. */
-char *plan_describe_peak(const Plan *p, const StepInfo *info, Arena *a);
+const char *plan_describe_peak(const Plan *p, const StepInfo *info, Arena *a);
 /* Is v overwritten in place by its update at its step: which state?  {0}: no. */
 Val plan_update_target(const Graph *g, Val v);
 #endif

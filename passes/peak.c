@@ -16,7 +16,7 @@ typedef struct {
     int32_t *from, *to; /* per value: steps; from -1: no memory of its own */
 } Life;
 
-static bool find_life(Life *l, Arena *tmp, Diag *d)
+static void find_life(Life *l, Arena *tmp)
 {
     const Graph *g = l->g;
     bool *live = plan_live_out(g, tmp);
@@ -30,18 +30,17 @@ static bool find_life(Life *l, Arena *tmp, Diag *d)
             cap += n->nin + n->nout;
         }
         Val *vals = NEW(&a, Val, cap);
-        bool ok = plan_step_kernel(l->p, s, &a, live, &k, vals, &nread, &nwrite, d);
-        for (int i = 0; ok && i < nread + nwrite; i++) {
+        if (!plan_step_kernel(l->p, s, &a, live, &k, vals, &nread, &nwrite, NULL))
+            abort(); /* the plan was made from these kernels */
+        for (int i = 0; i < nread + nwrite; i++) {
             if (i >= nread)
                 l->from[vals[i].i] = (int32_t)s;
             l->to[vals[i].i] = (int32_t)s;
         }
         arena_free(&a);
-        TRY(ok);
     }
     for (uint32_t i = 0; i < g->nout; i++)
         l->to[graph_root(g, g->out[i]).i] = (int32_t)l->p->nstep;
-    return true;
 }
 
 /* In order of size; of equal bytes in one place the first counts. */
@@ -55,37 +54,20 @@ static int larger_first(const void *a, const void *b)
     return x->val.i < y->val.i ? -1 : x->val.i > y->val.i;
 }
 
-static MemKind kind_of(const Graph *g, const StepInfo *info, uint32_t v)
-{
-    for (uint32_t i = 0; i < info->ntrained; i++) {
-        const Trained *t = &info->trained[i];
-        if (graph_root(g, t->grad).i == v)
-            return MEM_GRAD;
-        if (t->state[0].i == v || t->state[1].i == v)
-            return MEM_OPTIMIZER;
-    }
-    ValKind k = g->vals[v].kind;
-    return k == VAL_TEMP    ? MEM_ACTIVATION
-           : k == VAL_PARAM ? MEM_PARAM
-           : k == VAL_STATE ? MEM_STATE
-                            : MEM_DATA;
-}
-
-/* Everything held at the peak, the largest first. */
-static bool find_held(const Plan *p, const StepInfo *info, Held *held, uint32_t *n, Arena *tmp,
-                      Diag *d)
+const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Arena *a)
 {
     const Graph *g = p->g;
     int32_t peak = (int32_t)p->peak_step;
-    Life l = {g, p, NEW(tmp, int32_t, g->nvals), NEW(tmp, int32_t, g->nvals)};
+    Life l = {g, p, NEW(a, int32_t, g->nvals), NEW(a, int32_t, g->nvals)};
+    const MemKind *kind = plan_kinds(g, info, a);
+    Held *held = NEW(a, Held, g->nvals + 1);
     uint32_t all = 0;
-    TRY(find_life(&l, tmp, d));
+    find_life(&l, a);
     for (uint32_t v = 1; v < g->nvals; v++) {
         bool source = g->vals[v].kind != VAL_TEMP;
         bool here = source || (l.from[v] >= 0 && l.from[v] <= peak && l.to[v] >= peak);
         if (here && p->offset[v] >= 0)
-            held[all++] = (Held){{v}, type_bytes(&g->vals[v].type), p->offset[v],
-                                 kind_of(g, info, v)};
+            held[all++] = (Held){{v}, type_bytes(&g->vals[v].type), p->offset[v], kind[v]};
     }
     const Step *s = &p->step[peak];
     if (s->scratch)
@@ -95,7 +77,7 @@ static bool find_held(const Plan *p, const StepInfo *info, Held *held, uint32_t 
     for (uint32_t i = 0; i < all; i++)
         if (*n == 0 || held[*n - 1].at != held[i].at || held[*n - 1].bytes != held[i].bytes)
             held[(*n)++] = held[i];
-    return true;
+    return held;
 }
 
 static void show(FILE *f, const Graph *g, const Held *h)
@@ -162,41 +144,28 @@ const char *plan_layer(const Graph *g, const StepInfo *info, Val v, Arena *a)
     return name ? scope_of(name, a) : "";
 }
 
-const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Arena *a)
-{
-    Diag d = {0};
-    Held *held = NEW(a, Held, p->g->nvals + 1);
-    *n = 0;
-    (void)!find_held(p, info, held, n, a, &d);
-    return held;
-}
-
 /* ---- a message ------------------------------------------------------------------------------- */
 
-char *plan_describe_peak(const Plan *p, const StepInfo *info, Arena *a)
+const char *plan_describe_peak(const Plan *p, const StepInfo *info, Arena *a)
 {
-    Diag d = {0};
     char *text = NULL;
     size_t size = 0;
-    uint32_t n = 0;
+    uint32_t n;
     const Graph *g = p->g;
-    Held *held = NEW(a, Held, g->nvals + 1);
+    const Held *held = plan_peak(p, info, &n, a);
     FILE *f = open_memstream(&text, &size);
-    if (!f || !find_held(p, info, held, &n, a, &d))
-        n = 0;
-    if (f) {
-        const Node *step = &g->nodes[g->order[p->step[p->peak_step].first].i];
-        for (int k = 0, some = 0; k < MEM_KINDS; k++)
-            if (p->mem[k])
-                fprintf(f, "%s%s %lld", some++ ? ", " : "", mem_kind_name[k],
-                        (long long)p->mem[k]);
-        fprintf(f, "; always there:");
-        show_largest(f, g, held, n, true);
-        fprintf(f, "; at the peak, in %s:", node_def(step)->name);
-        show_largest(f, g, held, n, false);
-        fclose(f);
-    }
-    char *copy = arena_strndup(a, text ? text : "", text ? size : 0);
+    if (!f)
+        return "";
+    const Node *step = &g->nodes[g->order[p->step[p->peak_step].first].i];
+    for (int k = 0, some = 0; k < MEM_KINDS; k++)
+        if (p->mem[k])
+            fprintf(f, "%s%s %lld", some++ ? ", " : "", mem_kind_name[k], (long long)p->mem[k]);
+    fprintf(f, "; always there:");
+    show_largest(f, g, held, n, true);
+    fprintf(f, "; at the peak, in %s:", node_def(step)->name);
+    show_largest(f, g, held, n, false);
+    fclose(f);
+    char *copy = arena_strndup(a, text, size);
     free(text);
     return copy;
 }

@@ -224,29 +224,25 @@ static bool pack(Place *pl, int64_t base, int64_t budget, bool last)
 
 /* ---- accounting --------------------------------------------------------------------------- */
 
-static MemKind kind_of(const Place *pl, uint32_t v, const MemKind *special)
+MemKind *plan_kinds(const Graph *g, const StepInfo *info, Arena *a)
 {
-    switch (pl->g->vals[v].kind) {
-    case VAL_PARAM: return MEM_PARAM;
-    case VAL_STATE: return special[v] ? special[v] : MEM_STATE;
-    case VAL_TEMP: return special[v] == MEM_GRAD ? MEM_GRAD : MEM_ACTIVATION;
-    default: return MEM_DATA;
-    }
-}
-
-static MemKind *special_kinds(Place *pl)
-{
-    MemKind *k = NEW(pl->tmp, MemKind, pl->g->nvals);
-    for (uint32_t i = 0; i < pl->info->ntrained; i++) {
-        const Trained *t = &pl->info->trained[i];
-        Val grad = graph_root(pl->g, t->grad);
-        k[grad.i] = MEM_GRAD;
-        if (pl->target[grad.i].i) /* accumulated */
-            k[pl->target[grad.i].i] = MEM_GRAD;
+    static const MemKind plain[] = {[VAL_PARAM] = MEM_PARAM, [VAL_STATE] = MEM_STATE,
+                                    [VAL_INPUT] = MEM_DATA, [VAL_CONST] = MEM_DATA,
+                                    [VAL_TEMP] = MEM_ACTIVATION};
+    MemKind *k = NEW(a, MemKind, g->nvals);
+    for (uint32_t v = 1; v < g->nvals; v++)
+        k[v] = plain[g->vals[v].kind];
+    for (uint32_t i = 0; i < info->ntrained; i++) {
+        const Trained *t = &info->trained[i];
+        Val grad = graph_root(g, t->grad);
+        k[grad.i] = k[grad.i] == MEM_ACTIVATION ? MEM_GRAD : k[grad.i];
         for (int s = 0; s < 2; s++)
             if (t->state[s].i)
                 k[t->state[s].i] = MEM_OPTIMIZER;
     }
+    for (uint32_t i = 0; i < g->nupdate; i++) /* where gradients are accumulated */
+        if (k[graph_root(g, g->update[i].value).i] == MEM_GRAD)
+            k[g->update[i].state.i] = MEM_GRAD;
     return k;
 }
 
@@ -255,7 +251,7 @@ static void account(Place *pl)
 {
     uint32_t n = pl->p->nstep;
     int64_t *load = NEW(pl->tmp, int64_t, n + 2), level = 0, top = -1;
-    MemKind *special = special_kinds(pl);
+    MemKind *kind = plan_kinds(pl->g, pl->info, pl->tmp);
     for (uint32_t i = 0; i < pl->nbuf; i++) {
         load[pl->buf[i].lower] += pl->buf[i].bytes;
         load[pl->buf[i].upper < (int32_t)n ? pl->buf[i].upper : (int32_t)n] -= pl->buf[i].bytes;
@@ -271,13 +267,13 @@ static void account(Place *pl)
     for (uint32_t v = 1; v < pl->g->nvals; v++) {
         int64_t bytes = plan_align(type_bytes(&pl->g->vals[v].type));
         if (is_source(pl->g, v) && pl->p->offset[v] >= 0)
-            pl->p->mem[kind_of(pl, v, special)] += bytes;
+            pl->p->mem[kind[v]] += bytes;
     }
     for (uint32_t i = 0; i < pl->nbuf; i++) {
         if (pl->buf[i].lower > peak || pl->buf[i].upper <= peak)
             continue;
         int32_t v = pl->occupant[i];
-        pl->p->mem[v > 0 ? kind_of(pl, (uint32_t)v, special) : MEM_WORKSPACE] += pl->buf[i].bytes;
+        pl->p->mem[v > 0 ? kind[v] : MEM_WORKSPACE] += pl->buf[i].bytes;
     }
 }
 

@@ -55,6 +55,22 @@ static const char network[] =
     "  update %%count = %%next\n"
     "}\n";
 
+/* What holds the peak, by kind, is what the plan counts: sums of gradients are gradients. */
+static void check_peak(const TestStep *s)
+{
+    const Plan *p = &s->info.plan;
+    int64_t sum[MEM_KINDS] = {0};
+    Arena a = {0};
+    uint32_t n;
+    const PeakHeld *held = plan_peak(p, &s->info, &n, &a);
+    for (uint32_t i = 0; i < n; i++)
+        sum[held[i].kind] += plan_align(held[i].bytes);
+    for (int k = 0; k < MEM_KINDS; k++)
+        ck_assert_msg(sum[k] == p->mem[k], "%s: %lld, not %lld bytes", mem_kind_name[k],
+                      (long long)sum[k], (long long)p->mem[k]);
+    arena_free(&a);
+}
+
 static void train(Trained3 *r, int64_t micro, double clip, OptimKind optim, bool f64,
                   double fraction)
 {
@@ -69,6 +85,7 @@ static void train(Trained3 *r, int64_t micro, double clip, OptimKind optim, bool
     s.opt.optim = optim;
     s.opt.budget_fraction = fraction;
     ck_assert_msg(step_compile_text(&s, text, &init), "%s", s.diag.msg);
+    check_peak(&s);
     DataFile *data = make_data(path, &s.diag);
     TrainOptions o = {.steps = STEPS, .lr = 0.01, .seed = 7, .data = data,
                       .inputs = step_inputs(&s.g)};
