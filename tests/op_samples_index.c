@@ -80,13 +80,28 @@ static void pool(Sample *s)
 
 /* ---- indices ------------------------------------------------------------------------- */
 
+/* Rows of many vectors, at times. */
+static void lengthen_rows(Sample *s, Type *t)
+{
+    if (sample_chance(s, 30))
+        t->dim[t->rank - 1] = sample_int(s, 1, 70);
+}
+
+/* A shape and an axis of it that has 1 to `longest` elements. */
+static Type shape_along(Sample *s, int max_rank, int longest, int *axis)
+{
+    Type t = sample_shape(s, 1, max_rank);
+    *axis = sample_int(s, 0, t.rank - 1);
+    t.dim[*axis] = sample_int(s, 1, longest);
+    return t;
+}
+
 static void gather(Sample *s)
 {
-    Type x = sample_shape(s, 1, 3), ix = sample_shape(s, 0, 2);
-    int axis = sample_int(s, 0, x.rank - 1), n = (int)(x.dim[axis] = sample_int(s, 1, 40));
-    if (sample_chance(s, 30))
-        x.dim[x.rank - 1] = sample_int(s, 1, 70);
-    n = (int)x.dim[axis];
+    int axis;
+    Type x = shape_along(s, 3, 40, &axis), ix = sample_shape(s, 0, 2);
+    lengthen_rows(s, &x);
+    int n = (int)x.dim[axis];
     sample_table(s, x);
     sample_ints(s, type_with(ix, sample_some_int(s)), -n, n - 1);
     sample_build(s, &(AxisAttrs){axis});
@@ -94,11 +109,9 @@ static void gather(Sample *s)
 
 static void gather_bwd(Sample *s)
 {
-    Type x = sample_shape(s, 1, 3), ix = sample_shape(s, 0, 2), y = {.dt = s->dt};
-    int axis = sample_int(s, 0, x.rank - 1);
-    x.dim[axis] = sample_int(s, 1, 40);
-    if (sample_chance(s, 30))
-        x.dim[x.rank - 1] = sample_int(s, 1, 70);
+    int axis;
+    Type x = shape_along(s, 3, 40, &axis), ix = sample_shape(s, 0, 2), y = {.dt = s->dt};
+    lengthen_rows(s, &x);
     int n = (int)x.dim[axis];
     for (int i = 0; i < axis; i++)
         y.dim[y.rank++] = x.dim[i];
@@ -124,8 +137,9 @@ static Type element_indices(Sample *s, const Type *x, int axis)
 
 static void gather_elements(Sample *s)
 {
-    Type x = sample_shape(s, 1, 4);
-    int axis = sample_int(s, 0, x.rank - 1), n = (int)(x.dim[axis] = sample_int(s, 1, 6));
+    int axis;
+    Type x = shape_along(s, 4, 6, &axis);
+    int n = (int)x.dim[axis];
     Type ix = element_indices(s, &x, axis);
     sample_table(s, x);
     sample_ints(s, ix, -n, n - 1);
@@ -166,8 +180,9 @@ static void gather_nd(Sample *s)
 /* Distinct rows, as the gradient of SET assumes them: index a counts up along the axis. */
 static void scatter_elements(Sample *s)
 {
-    Type x = sample_shape(s, 1, 4);
-    int axis = sample_int(s, 0, x.rank - 1), n = (int)(x.dim[axis] = sample_int(s, 1, 6));
+    int axis;
+    Type x = shape_along(s, 4, 6, &axis);
+    int n = (int)x.dim[axis];
     ScatterAttrs at = {axis,
                        sample_chance(s, 30) ? sample_int(s, 2, 4) : sample_int(s, 0, 1)};
     Type ix = element_indices(s, &x, axis);
@@ -208,8 +223,7 @@ static void scatter_nd(Sample *s)
 static void cumsum(Sample *s)
 {
     Type t = sample_shape(s, 1, 4);
-    if (sample_chance(s, 30))
-        t.dim[t.rank - 1] = sample_int(s, 1, 70);
+    lengthen_rows(s, &t);
     int axis = sample_int(s, 0, t.rank - 1);
     sample_table(s, t);
     sample_build(s, &(CumsumAttrs){axis, sample_chance(s, 50), sample_chance(s, 50)});
@@ -217,18 +231,16 @@ static void cumsum(Sample *s)
 
 static void arg(Sample *s)
 {
-    Type t = sample_shape(s, 1, 4);
-    int axis = sample_int(s, 0, t.rank - 1);
-    t.dim[axis] = sample_int(s, 1, 9);
+    int axis;
+    Type t = shape_along(s, 4, 9, &axis);
     sample_table(s, t);
     sample_build(s, &(ArgAttrs){axis, sample_chance(s, 50), sample_chance(s, 50)});
 }
 
 static void topk(Sample *s)
 {
-    Type t = sample_shape(s, 1, 3);
-    int axis = sample_int(s, 0, t.rank - 1);
-    t.dim[axis] = sample_int(s, 1, 20);
+    int axis;
+    Type t = shape_along(s, 3, 20, &axis);
     sample_table(s, t);
     sample_build(
         s, &(TopkAttrs){axis, sample_int(s, 0, (int)t.dim[axis]), sample_chance(s, 50)});
@@ -239,8 +251,7 @@ static void resample(Sample *s)
 {
     Type x = sample_shape(s, 1, 4);
     int axis = sample_int(s, 0, x.rank - 1), n = (int)x.dim[axis];
-    if (sample_chance(s, 30))
-        x.dim[x.rank - 1] = sample_int(s, 1, 70);
+    lengthen_rows(s, &x);
     sample_reals(s, x, -1, 1);
     int64_t dim[] = {sample_int(s, 1, 16), sample_int(s, 1, 4)};
     sample_ints(s, type_make(sample_some_int(s), 2, dim), -1, n - 1);
