@@ -86,9 +86,9 @@ static int by_position(const void *a, const void *b)
 /* Does a path leave the union and come back?  Walks producers of outside operands backwards. */
 static bool reaches(Fuse *f, uint32_t pos, uint32_t first, uint32_t inside)
 {
-    if (pos < first)
-        return false;
     uint32_t unit = f->unit[pos];
+    if (f->last[unit] < first)
+        return false;
     if (f->mark[unit] == inside)
         return true;
     if (f->mark[unit] == inside + 1)
@@ -321,26 +321,20 @@ static void reorder(Fuse *f)
     memcpy(g->order, order, n * sizeof *order);
 }
 
-/* Views between members belong to their unit, so that the unit stands together. */
+/* Views between members belong to their unit, however large it is, so that the unit stands together:
+ * members behind a view would wait for it, and it for them. */
 static void adopt_views(Fuse *f)
 {
     for (uint32_t p = 0; p < f->g->norder; p++) {
-        if (!is_view(at(f, p)))
-            continue;
-        NodeId d = f->g->vals[at(f, p)->in[0].i].def;
-        if (!d.i)
-            continue;
-        uint32_t unit = f->unit[f->pos[d.i]], set[2 * MAX_NODES + 2];
-        if (!f->next[unit])
+        NodeId d = is_view(at(f, p)) ? f->g->vals[at(f, p)->in[0].i].def : (NodeId){0};
+        uint32_t q = d.i ? f->unit[f->pos[d.i]] : p;
+        if (q == p || !f->next[q])
             continue; /* a lone producer: the view may stand alone behind it */
-        int m = collect(f, unit, set, 0);
-        if (m >= MAX_NODES)
-            continue;
-        set[m++] = p;
-        qsort(set, (size_t)m, sizeof *set, by_position);
-        uint32_t last = f->last[unit]; /* a view does not delay its unit */
-        join(f, set, m);
-        f->last[set[0]] = last;
+        f->unit[p] = q; /* whose last member stays the last: a view does not delay its unit */
+        while (f->next[q] && f->next[q] < p)
+            q = f->next[q];
+        f->next[p] = f->next[q];
+        f->next[q] = p;
     }
 }
 
