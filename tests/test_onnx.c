@@ -416,6 +416,27 @@ START_TEST(ties_are_reported_restored_and_cut)
 }
 END_TEST
 
+/* ---- what optimizers write ---------------------------------------------- */
+
+/* onnxruntime fuses layer normalization in models of any opset, under the standard's name. */
+START_TEST(layer_norm_in_an_old_opset)
+{
+    Arena a = {0};
+    Builder b;
+    static float data[3] = {1, 2, 3};
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "23", true);
+    add_value(&b, &a, "y", FLOAT, "23", false);
+    add_tensor(&b, "w", 1, (int64_t[]){3}, data);
+    add_node(&b, &a, "LayerNormalization", "x w", "y");
+    Imported r = import_file(save(&b, &a, in_folder(&a, "old_norm.onnx")));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_int_eq(graph_def(&r.g, r.g.out[0])->op, OP_layer_norm);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* ---- functions in the model --------------------------------------------- */
 
 /* scaled(a) = LeakyRelu(a) with alpha taken from the call, inside a function of another
@@ -646,6 +667,7 @@ Suite *suite_onnx(void)
     tcase_add_test(t, values_decide_what_trains);
     tcase_add_test(t, shapes_and_dead_ends_freeze);
     tcase_add_test(t, ties_are_reported_restored_and_cut);
+    tcase_add_test(t, layer_norm_in_an_old_opset);
     tcase_add_test(t, model_functions_are_inlined);
     tcase_add_test(t, batch_norm_is_brought_to_training_form);
     tcase_add_test(t, running_statistics);

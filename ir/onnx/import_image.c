@@ -433,6 +433,7 @@ const OnnxOp onnx_image[] = {
     {"Col2Im", 18, .import = import_col2im},
     {"DeformConv", 19, .import = import_deform_conv, .weights = 10},
     {"GridSample", 16, .import = import_grid_sample},
+    {"GridSample", 1, .import = import_grid_sample, .domain = "com.microsoft"},
     {"MaxRoiPool", 1, .import = import_max_roi_pool},
     {"MaxUnpool", 9, .import = import_max_unpool},
     {"RoiAlign", 10, .import = import_roi_align},

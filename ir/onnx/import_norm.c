@@ -288,7 +288,7 @@ const OnnxOp onnx_norm[] = {
     {"GroupNormalization", 18, .import = import_group_norm, .weights = 6},
     {"InstanceNormalization", 1, .import = import_instance_norm, .weights = 6},
     {"LRN", 1, .import = import_lrn},
-    {"LayerNormalization", 17, .import = import_layer_norm, .weights = 6},
+    {"LayerNormalization", 1, .import = import_layer_norm, .weights = 6},
     {"LpNormalization", 1, .import = import_lp_norm},
     {"MeanVarianceNormalization", 9, .import = import_mean_variance},
     {"RMSNormalization", 23, .import = import_rms_norm, .weights = 2},

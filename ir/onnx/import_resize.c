@@ -253,7 +253,8 @@ static void start_axes(const Type *t, Axis *axis)
 
 static bool set_scale(OnnxNode *n, Axis *a, double scale)
 {
-    double out = floor((double)a->in * (a->end - a->start) * scale);
+    /* in single precision, in which 1.4 is stored: 5 become 7 */
+    double out = floor((float)((double)a->in * (a->end - a->start) * scale));
     if (!(scale > 0) || !(out >= 0 && out < 1e9))
         return fail(n->x->d, "scale %g", scale);
     a->scale = scale;

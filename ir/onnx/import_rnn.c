@@ -173,6 +173,11 @@ static bool read_rnn(OnnxNode *n, int gates, int nact, const char *const *dflt, 
         rec->dim[0] != r->dirs || rec->dim[1] != w->dim[1] ||
         attr_int(n, "hidden_size", r->hidden) != r->hidden)
         return fail(n->x->d, "W, R, hidden_size and direction do not fit together");
+    for (int k = 5; k < 7; k++)
+        if (has_in(n, k) && (in_type(n, k)->rank != 3 ||
+                             type_count(in_type(n, k)) != r->dirs * r->batch * r->hidden))
+            return fail(n->x->d, "operand %d is no state of %lld hidden units", k,
+                        (long long)r->hidden);
     if (r->steps > MAX_STEPS)
         return refuse(n, "%lld time steps, at most %d are unrolled", (long long)r->steps,
                       MAX_STEPS);

@@ -392,6 +392,7 @@ const OnnxOp onnx_shape[] = {
     {"Tile", 6, .import = import_tile},
     {"Transpose", 1, .import = import_transpose},
     {"Trilu", 1, .import = import_trilu},
+    {"Trilu", 1, .import = import_trilu, .domain = "com.microsoft"},
     {"Unsqueeze", 1, .import = import_unsqueeze},
     {0},
 };

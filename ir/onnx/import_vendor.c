@@ -380,5 +380,6 @@ const OnnxOp onnx_vendor[] = {
     {"SkipLayerNormalization", 1, .import = import_skip_layer_norm, .weights = 0x1c, MS},
     {"SkipSimplifiedLayerNormalization", 1, .import = import_skip_simplified_layer_norm,
      .weights = 0xc, MS},
+    {"TransposeMatMul", 1, .import = import_fused_matmul, .weights = 2, MS}, /* its old name */
     {0},
 };

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from golden import Const, case
-from op_cases_tensor import binary, f32, normal, unary
+from op_cases_tensor import between, binary, normal, unary
 
 
 def ms(name, op, make, **attributes):
@@ -60,6 +60,8 @@ def register_products():
             lambda x, w, b, z=0: reference(F.conv2d(x, w, b, padding=1) + z)),
            activation=activation, pads=[1, 1, 1, 1], **params)
 
+    binary("ms_transpose_matmul", "TransposeMatMul", lambda a, b: a.transpose(-1, -2) @ b,
+           (2, 4, 3), (2, 4, 5), domain="com.microsoft", transA=1)
     fused_conv("relu", "Relu", {}, F.relu)
     fused_conv("added", "Relu", {}, F.relu, z=True)
     fused_conv("leaky", "LeakyRelu", {"activation_params": [0.125]},
@@ -186,6 +188,14 @@ def register_grouped():
     grouped("bias", bias=True, scale=0.0)
 
 
+def register_moves():
+    unary("ms_trilu", "Trilu", lambda rng: normal(rng, 2, 3, 4), torch.tril,
+          domain="com.microsoft", upper=0)
+    ms("grid_sample", "GridSample", lambda rng: (
+        {"x": normal(rng, 1, 2, 3, 4), "grid": between(rng, -1.3, 1.3, 1, 3, 3, 2)},
+        lambda x, g: F.grid_sample(x, g, align_corners=True)), align_corners=1, mode="bilinear")
+
+
 for register in (register_pointwise, register_norms, register_products, register_attention,
-                 register_rotary, register_grouped):
+                 register_rotary, register_grouped, register_moves):
     register()

@@ -539,6 +539,7 @@ def register_resize():
     resize("resize_linear_down", (1, 1, 6, 5), sizes=[1, 1, 3, 2], mode="linear")
     resize("resize_cubic_exclude_outside", (1, 1, 4, 4), scales=up, mode="cubic", exclude=True)
     resize("resize_linear_1d", (2, 2, 4), scales=[1, 1, 2.5], mode="linear")
+    resize("resize_linear_rounded_up", (1, 1, 5), scales=[1, 1, 1.4], mode="linear")
     case("upsample_nearest_opset9", "Upsample", lambda rng: (
         {"x": normal(rng, 1, 2, 2, 3), "scales": Const(up, np.float32)},
         lambda x, _: F.interpolate(x, scale_factor=2, mode="nearest")), opset=9)
