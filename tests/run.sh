@@ -7,10 +7,10 @@ cd "$(dirname "$0")/.."
 # shellcheck disable=SC2086 # lists of words
 need $BUILD_PACKAGES $TEST_PACKAGES
 
-build() { # preset: quiet unless it fails
+build() { # preset [target]: quiet unless it fails
     mkdir -p build
     log=build/$1.log
-    { cmake --preset "$1" && cmake --build --preset "$1" -j "$(nproc)"; } >"$log" 2>&1 ||
+    { cmake --preset "$1" && cmake --build --preset "$1" -j "$(nproc)" --target "${2:-all}"; } >"$log" 2>&1 ||
         { tail -60 "$log"; exit 1; }
 }
 
@@ -39,4 +39,6 @@ for target in fuzz_parse fuzz_passes fuzz_onnx fuzz_plan fuzz_data; do
         { tail -60 build/fuzz/$target.log; exit 1; }
     sed -n 's/stat::number_of_executed_units: *\([0-9]*\)/\1 runs/p' build/fuzz/$target.log
 done
+build release ckc # limits on memory hold without sanitizers only (tests/test_memory.c)
+export CKC_PLAIN="$PWD/build/release/ckc"
 exec ./build/dev/ckc_tests
