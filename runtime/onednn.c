@@ -557,6 +557,12 @@ const char *dnnl_impl(const DnnlOp *op)
     return op->impl;
 }
 
+bool dnnl_wide(void)
+{
+    unsigned isa = (unsigned)dnnl_get_effective_cpu_isa(), need = dnnl_cpu_isa_avx512_core;
+    return (isa & need) == need;
+}
+
 /* ---- running --------------------------------------------------------------------- */
 
 static dnnl_status_t run_reorder(DnnlOp *op, const Slot *s)

@@ -42,6 +42,10 @@ DnnlOp *dnnl_make(const DnnlDesc *desc, Diag *d);
 void dnnl_free(DnnlOp *op); /* NULL is fine */
 int64_t dnnl_scratch_bytes(const DnnlOp *op);
 const char *dnnl_impl(const DnnlOp *op); /* the library's name of the routine */
+/* Does the library use AVX-512 here?  Without, it has no 16-bit routines, and its products pack
+ * operands in memory that it takes and gives back within the call (at most 16 MiB a thread), which
+ * no plan holds. */
+bool dnnl_wide(void);
 
 /* in[k]: operand k (an absent bias is not looked at); scratch: 64-byte aligned.  One run of an
  * op at a time.  What a product is added to may be at `out`, otherwise it is copied there. */

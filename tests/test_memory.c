@@ -3,6 +3,7 @@
 #include "tests.h"
 #include "count_memory.h"
 #include "step.h"
+#include "runtime/onednn.h"
 #include <ftw.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -180,7 +181,7 @@ START_TEST(least_budget)
 END_TEST
 
 /* After the first step nothing is allocated that could hold a tensor: neither by ckc nor by the
- * libraries it calls. */
+ * libraries it calls; but for what oneDNN packs on its own where it has no AVX-512. */
 START_TEST(steps_allocate_nothing)
 {
     const Example *e = &examples[_i];
@@ -200,8 +201,8 @@ START_TEST(steps_allocate_nothing)
     ck_assert_msg(ok, "%s", s.diag.msg);
     printf("%-10s 2 steps: %" PRId64 " allocations, %" PRId64 " bytes, the largest %" PRId64 "\n",
            e->path, c.calls, c.bytes, c.largest);
-    ck_assert_int_lt(c.largest, 4096);
-    ck_assert_int_lt(c.bytes, 1 << 20);
+    ck_assert_int_lt(c.largest, dnnl_wide() ? 4096 : 16 << 20);
+    ck_assert(c.bytes < 1 << 20 || !dnnl_wide());
     step_free(&s);
 }
 END_TEST

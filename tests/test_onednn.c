@@ -281,7 +281,11 @@ START_TEST(test_against_loops)
             fill_matmul(&d, c);
         else
             fill_conv(&d, c, op);
-        ck_assert_int_gt(check_desc(&d), 0);
+        int made = check_desc(&d);
+        if (made == 0 && c->dt == DT_BF16 && !dnnl_wide())
+            printf("skipped: oneDNN has no 16-bit routines on this processor\n");
+        else
+            ck_assert_int_gt(made, 0);
     }
 }
 END_TEST
