@@ -45,32 +45,52 @@ static int32_t last_use_before(const Board *b, int32_t v, int32_t reader)
     return i > 0 && reads->at[i - 1] > start ? reads->at[i - 1] : start;
 }
 
-/* Adds a run of op somewhere in (lo, reader), and of the inputs it finds dead: all that
- * would otherwise be resident at slot `full` (-1 = none), each other one with probability
- * 1/2. */
-static bool add_closure(Search *s, int32_t op, int32_t lo, int32_t full, int32_t reader,
-                        int32_t depth)
+/* Adds a run of op somewhere in (lo, reader). */
+static int32_t add_before(Search *s, int32_t op, int32_t lo, int32_t reader)
+{
+    Board *b = &s->board;
+    int32_t gap = reader - lo - 1, slot = -1;
+    if (gap > 0)
+        slot = board_free_slot(
+            b, lo, reader,
+            rng_below(&s->rng, 3) ? reader - 1 : lo + 1 + rng_below(&s->rng, gap));
+    if (slot < 0 && board_open(b, reader - 1))
+        slot = reader - 1;
+    return slot >= 0 && board_add(b, op, b->p->cheapest[op], slot) ? slot : -1;
+}
+
+/* The run at slot keeps its input v, idle since `idle`, resident. Rather make it again? Always
+ * when it is in the way at the held slot; else when what it adds to the penalty outweighs it,
+ * and now and then. */
+static bool rather_again(Search *s, int32_t v, int32_t idle, int32_t slot)
+{
+    const Board *b = &s->board;
+    if (slot - idle <= 3)
+        return false;
+    if (idle < b->held[0] && b->held[0] < slot)
+        return true;
+    int64_t relief = board_relief(b, idle + 1, slot, b->bytes[v]);
+    double price = (double) b->p->cost[b->p->producer[v]] * 2 * rng_unit(&s->rng);
+    return relief > 0 ? s->weight * (double) relief > price : rng_below(&s->rng, 8) == 0;
+}
+
+/* Adds a run of op somewhere in (lo, reader), and of the inputs it finds dead that are rather
+ * made again than kept. */
+static bool add_closure(Search *s, int32_t op, int32_t lo, int32_t reader)
 {
     Board *b = &s->board;
     const Problem *p = b->p;
-    if (p->inst->ops[op].once || b->nevents * 3 > b->T * 2 ||
+    if (p->inst->ops[op].once || b->nevents * 3 > b->T * 2 || --s->left < 0 ||
         (double) (b->cost + p->cost[op]) > s->cap)
         return false;
-    int32_t gap = reader - lo - 1;
-    if (gap < 1)
+    int32_t slot = add_before(s, op, lo, reader);
+    if (slot < 0)
         return false;
-    int32_t near = rng_below(&s->rng, 3) ? reader - 1 : lo + 1 + rng_below(&s->rng, gap);
-    int32_t slot = board_free_slot(b, lo, reader, near);
-    if (slot < 0 || !board_add(b, op, p->cheapest[op], slot))
-        return false;
-    for (int32_t k = p->in.first[op]; k < p->in.first[op + 1] && depth < 24; k++) {
+    for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++) {
         int32_t v = p->in.at[k], start = board_copy_start(b, v, slot);
-        int32_t idle = last_use_before(b, v, slot);
-        if (board_last_read(b, v, start) != slot)
-            continue;
-        bool crosses = idle < full && full < slot;
-        if ((crosses || (slot - idle > 3 && (rng_next(&s->rng) & 1))) &&
-            !add_closure(s, p->producer[v], crosses ? full : idle, full, slot, depth + 1))
+        int32_t idle = last_use_before(b, v, slot), full = b->held[0];
+        if (board_last_read(b, v, start) == slot && rather_again(s, v, idle, slot) &&
+            !add_closure(s, p->producer[v], idle < full && full < slot ? full : idle, slot))
             return false;
     }
     return true;
@@ -83,8 +103,12 @@ static bool evict(Search *s, int32_t v, int32_t full, int32_t reader)
     Board *b = &s->board;
     int32_t start = board_copy_start(b, v, reader);
     int32_t lo = full < 0 ? last_use_before(b, v, reader) : full;
-    if (start < 0 || !add_closure(s, b->p->producer[v], lo, full, reader, 0))
+    b->held[0] = full;
+    b->held[1] = start;
+    s->left = 8 << rng_below(&s->rng, 3);
+    if (start < 0 || !add_closure(s, b->p->producer[v], lo, reader))
         return false;
+    start = b->held[1];
     if (b->op[start] >= 0 && board_unread(b, start))
         remove_cascade(b, start, 0);
     return true;
@@ -246,16 +270,29 @@ static bool move_remove(Search *s)
     return remove_cascade(b, runs->at[rng_below(&s->rng, runs->n)], 0);
 }
 
+/* The reader for which value v idles over the slot, -1 = none. */
+static int32_t idles_over(const Board *b, int32_t v, int32_t slot)
+{
+    const Slots *reads = &b->reads[v], *runs = &b->runs[b->p->producer[v]];
+    int32_t i = slots_lower(reads, slot), k = slots_lower(runs, slot);
+    if (b->bytes[v] == 0 || k == 0 || i == reads->n || reads->at[i] == slot ||
+        (k < runs->n && runs->at[k] < reads->at[i]))
+        return -1;
+    return reads->at[i];
+}
+
 /* Evicts something that idles over an overfull step; half of the time so that nothing else
  * idles over it instead. */
 static bool relieve(Search *s)
 {
     Board *b = &s->board;
-    int32_t full = overfull_slot(s), value, reader;
-    for (int32_t tries = 0; tries < 16 && full >= 0; tries++)
-        if (choose_read(s, &value, &reader) && reader > full &&
-            last_use_before(b, value, reader) < full)
-            return evict(s, value, rng_next(&s->rng) & 1 ? full : -1, reader);
+    int32_t full = overfull_slot(s), v = rng_below(&s->rng, b->p->nvals);
+    for (int32_t tries = 0; tries < 256 && full >= 0; tries++) {
+        int32_t reader = idles_over(b, v, full);
+        if (reader >= 0)
+            return evict(s, v, rng_next(&s->rng) & 1 ? full : -1, reader);
+        v = v + 1 < b->p->nvals ? v + 1 : 0;
+    }
     return false;
 }
 
@@ -372,6 +409,13 @@ static void step(Search *s)
         board_undo(b);
 }
 
+/* Cost per unit of penalty, in units of cost for a hundredth of the limit in one step. */
+static double scaled(const Search *s, double weight)
+{
+    const Board *b = &s->board;
+    return 100 * weight * s->unit / ((double) b->limit / (1 << b->shift) + 1);
+}
+
 /* Between two looks at the temperature, the weight and the clock. */
 static int64_t period_of(int64_t moves)
 {
@@ -384,7 +428,7 @@ bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double dead
     bool full = true;
     int64_t period = period_of(moves), spread = 0;
     double rate = fmin(1.1, exp(10 * (double) period / (double) moves));
-    s->weight = 100 * c.weight * s->unit / ((double) b->limit / (1 << b->shift) + 1);
+    s->weight = scaled(s, c.weight);
     for (int64_t done = 0; done < moves && full; done += period) {
         int64_t overfull = 0;
         s->temperature = c.hot * pow(c.cold / c.hot, (double) done / (double) moves);
@@ -408,4 +452,44 @@ bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double dead
     if (s->pending)
         store_best(s);
     return full;
+}
+
+/* A little below the largest step, which fits. */
+static void lower_limit(Search *s, int32_t floor, double weight)
+{
+    Board *b = &s->board;
+    int32_t peak = board_peak(b), limit = peak - peak / 512 - 1;
+    if (peak < s->least) {
+        s->least = peak;
+        board_store(b, &s->best);
+    }
+    board_set_limit(b, limit > floor ? limit : floor);
+    s->weight = scaled(s, weight);
+}
+
+bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double deadline)
+{
+    Board *b = &s->board;
+    int32_t floor = b->limit, period = 1 + b->T / 4096;
+    int64_t idle = 0; /* moves since the peak fell */
+    s->temperature = c.hot;
+    s->least = INT32_MAX;
+    s->best_cost = INT64_MIN; /* cost is no matter */
+    board_set_limit(b, board_peak(b));
+    for (int64_t done = 0; done < moves && idle < patience; done += period, idle += period) {
+        if (b->penalty == 0) {
+            lower_limit(s, floor, c.weight);
+            idle = 0;
+        }
+        if (s->least <= floor)
+            break;
+        for (int32_t i = 0; i < period; i++)
+            step(s);
+        if (b->nevents * 3 > b->T * 2 - 192 || s->moves % 65536 < period)
+            board_respread(b);
+        if (s->moves % 1024 < period && deadline > 0 && rm_seconds() >= deadline)
+            break;
+    }
+    s->pending = false;
+    return s->least <= floor;
 }

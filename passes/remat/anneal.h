@@ -11,6 +11,8 @@ struct Search {
     double weight; /* cost per unit of penalty; adapts */
     double temperature;
     double cap;           /* no accepted move ends above this cost */
+    int32_t left;         /* runs that the move at hand may still add */
+    int32_t least;        /* search_reach: the least peak, that of best */
     int32_t *kept, nkept; /* values that stay to the end */
     int64_t moves;
     int64_t best_cost; /* INT64_MAX = nothing feasible yet */
@@ -35,4 +37,10 @@ typedef struct {
  * target or deadline (monotonic seconds, 0 = none) has passed. Returns false when it
  * stopped early. */
 bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double deadline);
+
+/* At one temperature (hot) and weight the limit follows the peak of the schedule down to the
+ * one that is set; how it falls does not depend on where that is. Ends after so many moves, or
+ * when for `patience` of them the peak did not fall. Returns whether the limit was met; best
+ * is the schedule of the least peak. */
+bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double deadline);
 #endif

@@ -106,6 +106,36 @@ static void add_range(Board *b, int32_t lo, int32_t hi, int32_t x)
                   k == last ? (hi - 1) % BLOCK + 1 : BLOCK, x);
 }
 
+int64_t board_relief(const Board *b, int32_t lo, int32_t hi, int32_t x)
+{
+    int64_t sum = 0;
+    for (int32_t k = lo / BLOCK; k * BLOCK < hi; k++) {
+        int32_t limit = b->limit - b->lazy[k];
+        if (b->max[k] <= limit)
+            continue;
+        int32_t from = lo > k * BLOCK ? lo : k * BLOCK;
+        int32_t to = hi < (k + 1) * BLOCK ? hi : (k + 1) * BLOCK;
+        for (int32_t t = from; t < to; t++)
+            sum += over(b->mem[t], limit, b->shift) - over(b->mem[t], limit + x, b->shift);
+    }
+    return sum;
+}
+
+int32_t board_peak(const Board *b)
+{
+    int32_t peak = 0;
+    for (int32_t k = 0; k < b->T / BLOCK; k++)
+        if (b->max[k] + b->lazy[k] > peak)
+            peak = b->max[k] + b->lazy[k];
+    return peak;
+}
+
+void board_set_limit(Board *b, int32_t limit)
+{
+    b->limit = limit;
+    b->penalty = board_relief(b, 0, b->T, HOLE);
+}
+
 /* ---- sorted slots -------------------------------------------------------------------- */
 
 static Slots *slots_new(int32_t n)
@@ -388,6 +418,84 @@ static void remove_run(Board *b, int32_t slot)
     b->cost -= b->kcost[row];
 }
 
+/* ---- making room --------------------------------------------------------------------- */
+
+static void replace_slot(Slots *s, int32_t from, int32_t to)
+{
+    s->at[slots_lower(s, from)] = to;
+}
+
+/* The run at `from` goes to the free slot beside it; block maxima are not brought up to
+ * date. */
+static void relabel(Board *b, int32_t from, int32_t to)
+{
+    const Problem *p = b->p;
+    int32_t op = b->op[from];
+    replace_slot(&b->runs[op], from, to);
+    for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
+        replace_slot(&b->reads[p->in.at[k]], from, to);
+    b->op[to] = op;
+    b->op[from] = -1;
+    b->kernel[to] = b->kernel[from];
+    b->saving[to] = b->saving[from];
+    b->saving[from] = 0;
+    b->event_at[to] = b->event_at[from];
+    b->event[b->event_at[to]] = to;
+    b->mem[to] = b->mem[from] + b->lazy[from / BLOCK] - b->lazy[to / BLOCK];
+}
+
+/* What a free slot directly in front of this one has in mem, lazy part included. */
+static int32_t level_before(const Board *b, int32_t slot)
+{
+    const Problem *p = b->p;
+    int32_t op = b->op[slot], level = b->mem[slot] + b->lazy[slot / BLOCK];
+    if (op < 0)
+        return level;
+    level += b->saving[slot] - b->kws[b->kfirst[op] + b->kernel[slot]] - HOLE;
+    for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
+        level -= b->bytes[p->out.at[k]];
+    return level;
+}
+
+static void find_max(Board *b, int32_t k)
+{
+    int32_t most = INT_MIN;
+    for (int32_t i = 0; i < BLOCK; i++)
+        most = b->mem[k * BLOCK + i] > most ? b->mem[k * BLOCK + i] : most;
+    b->max[k] = most;
+}
+
+/* The runs behind the hole, up to and including `end` (on either side of it), move one slot
+ * towards it; end is the hole then. The order stays, and with it what each step holds. */
+static void shift_runs(Board *b, int32_t hole, int32_t end)
+{
+    int32_t by = end > hole ? 1 : -1;
+    for (int32_t t = hole; t != end; t += by)
+        relabel(b, t + by, t);
+    b->mem[end] = level_before(b, end + 1) - b->lazy[end / BLOCK];
+    int32_t lo = end > hole ? hole : end, hi = end > hole ? end : hole;
+    for (int32_t k = lo / BLOCK; k <= hi / BLOCK; k++)
+        find_max(b, k);
+}
+
+bool board_open(Board *b, int32_t slot)
+{
+    int32_t hole = slot;
+    while (hole >= 0 && b->op[hole] >= 0)
+        hole--;
+    if (hole < 0 || slot + 1 >= b->T)
+        return false;
+    if (hole == slot)
+        return true;
+    shift_runs(b, hole, slot);
+    log_change(b, (Change){hole, -1 - slot, 0, false});
+    for (int32_t i = 0; i < 2; i++)
+        b->held[i] -= b->held[i] > hole && b->held[i] <= slot;
+    return true;
+}
+
+/* ---- changes that can be taken back -------------------------------------------------- */
+
 bool board_add(Board *b, int32_t op, int32_t kernel, int32_t slot)
 {
     if (!may_add(b, op, slot))
@@ -431,7 +539,9 @@ void board_undo(Board *b)
 {
     while (b->nlog > 0) {
         Change c = b->log[--b->nlog];
-        if (c.added)
+        if (c.op < 0)
+            shift_runs(b, -1 - c.op, c.slot);
+        else if (c.added)
             remove_run(b, c.slot);
         else
             add_run(b, c.op, c.kernel, c.slot);

@@ -9,7 +9,7 @@ typedef struct {
 } Slots;
 
 typedef struct {
-    int32_t slot, op;
+    int32_t slot, op; /* op < 0: the runs behind slot up to slot -1 - op were shifted */
     uint8_t kernel;
     bool added; /* else removed */
 } Change;
@@ -39,6 +39,7 @@ typedef struct {
     int32_t *event, *event_at, nevents; /* occupied slots in any order, and where each is */
     int32_t *multi, *multi_at, nmulti;  /* operators that run more than once */
 
+    int32_t held[2]; /* slots that a move remembers: they follow when runs are shifted */
     Change *log; /* since board_begin */
     int32_t nlog, caplog;
     int32_t *dirty, ndirty, capdirty; /* slots whose in-place savings may have changed */
@@ -47,6 +48,10 @@ typedef struct {
 void board_init(Board *b, const Problem *p, int64_t budget);
 void board_free(Board *b);
 void board_set_budget(Board *b, int64_t budget); /* board must be empty or reloaded after */
+
+/* Another limit, in quanta, for what is on the board; and its largest step. */
+void board_set_limit(Board *b, int32_t limit);
+int32_t board_peak(const Board *b);
 
 /* Replaces the content by a schedule, evenly spaced; kernels NULL = the cheapest. */
 void board_load(Board *b, const Seq *s, const uint8_t *kernels);
@@ -62,6 +67,10 @@ bool board_remove(Board *b, int32_t slot);
  * must undo. */
 bool board_move(Board *b, int32_t from, int32_t to);
 void board_set_kernel(Board *b, int32_t slot, int32_t kernel);
+
+/* Makes the slot free: the runs at and before it, up to the nearest free slot, move one to
+ * the left. */
+bool board_open(Board *b, int32_t slot);
 
 /* Changes between board_begin and board_undo are taken back. */
 static inline void board_begin(Board *b)
@@ -87,6 +96,8 @@ static inline int32_t slots_lower(const Slots *s, int32_t t)
     return lo + below;
 }
 
+/* Penalty that goes when x quanta go from the slots [lo, hi). */
+int64_t board_relief(const Board *b, int32_t lo, int32_t hi, int32_t x);
 /* Last run of the value's producer before slot; -1 = none. */
 int32_t board_copy_start(const Board *b, int32_t value, int32_t slot);
 /* Last reader of the copy made at start; start if none. */

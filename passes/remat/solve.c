@@ -2,9 +2,8 @@
  * limits.
  *
  * Start: three orders, each as it is, and with evictions at the budget; where that fails,
- * with evictions at the least limit they meet. While nothing fits the budget, the limit is
- * lowered towards it step by step, from the schedule of the least peak so far or afresh.
- * Then rounds: a round is one annealing run of
+ * with evictions at the least limit they meet. While nothing fits the budget, rounds that
+ * lower the limit towards it step by step. Then rounds: a round is one annealing run of
  * a fixed number of moves from the best schedule; rounds grow slowly, so that restarts are
  * frequent at first and thorough later. With several threads each runs the round with its
  * own random numbers, and the best result (the lowest thread among equals) starts the next.
@@ -141,12 +140,16 @@ typedef struct {
     int64_t moves, target;
     Cooling cooling;
     bool afresh; /* from the input order instead of the best schedule */
+    int64_t patience; /* when not 0: the budget is to be met, whatever the cost */
 } Round;
 
 static void *run_round(void *arg)
 {
     Round *r = arg;
-    search_run(r->search, r->moves, r->cooling, r->target, r->s->deadline);
+    if (r->patience > 0)
+        search_reach(r->search, r->moves, r->patience, r->cooling, r->s->deadline);
+    else
+        search_run(r->search, r->moves, r->cooling, r->target, r->s->deadline);
     return NULL;
 }
 
@@ -197,53 +200,26 @@ static void sweep_down(Solver *s, const int32_t *order)
     seq_free(&q);
 }
 
-/* A round under a limit that no schedule met so far; it ends with the first that does. */
-static void try_limit(Solver *s, int64_t limit, int64_t moves, Cooling cooling, bool afresh)
+/* Until a schedule fits: rounds in which the limit follows the peak down. How long one takes
+ * has a heavy tail, so they are short, most of them afresh, and grow slowly. What they do
+ * does not depend on the budget until they meet it: the search for the least budget meets
+ * every budget that a search for cost meets. */
+static void reach_budget(Solver *s)
 {
-    int64_t budget = s->options->budget, left = moves_left(s);
-    Round r = {.moves = moves < left ? moves : left,
-               .target = INT64_MAX - 1,
-               .cooling = cooling,
-               .afresh = afresh};
-    run_workers(s, limit < budget ? budget : limit, r);
-    for (int i = 0; i < s->nworkers; i++)
-        if (s->worker[i].best_cost < INT64_MAX)
+    static const Cooling kinds[] = {{.hot = 1, .weight = 8},
+                                    {.hot = 1, .weight = 16},
+                                    {.hot = 1.7, .weight = 8},
+                                    {.hot = 16, .weight = 1}};
+    int64_t patience = 400 * (int64_t) s->p->nops + 1000;
+    for (int32_t k = 0; !s->r->feasible && !out_of_time(s); k++) {
+        Round r = {.moves = moves_left(s),
+                   .cooling = kinds[k % 4],
+                   .patience = patience,
+                   .afresh = k % 4 < 3};
+        run_workers(s, s->options->budget, r);
+        for (int i = 0; i < s->nworkers; i++)
             offer(s, &s->worker[i].best, s->spent);
-}
-
-/* Until a schedule fits: rounds that lower the limit from the schedule of the least peak,
- * further after each success, less far after failures; after the first failure and then
- * regularly a round afresh at the budget itself. A budget that is a bound and may be out of
- * reach (`least`) is no limit to start afresh with: those rounds are rarer and go a hundredth
- * below the least peak. */
-static void reach_budget(Solver *s, bool least)
-{
-    static const Cooling lower[] = {
-        {1, 0.01, 1}, {4, 0.01, 8}, {1, 0.01, 8}, {16, 0.01, 0.125}};
-    static const Cooling afresh[] = {
-        {4, 0.02, 8}, {1, 0.02, 0.1}, {1, 0.02, 8}, {16, 0.02, 0.125}};
-    int64_t budget = s->options->budget, moves = 200 * (int64_t) s->p->nops + 1000;
-    double stride = 0.05;
-    int32_t nlower = 0, nafresh = 0, every = least ? 4 : 3;
-    for (int32_t failed = 0; !s->r->feasible && !out_of_time(s);) {
-        int64_t peak = s->r->peak;
-        bool fresh = failed % every == 1;
-        if (fresh) {
-            int64_t limit = least ? peak - peak / 100 - 1 : budget;
-            try_limit(s, limit, 3 * moves, afresh[nafresh++ % 4], true);
-        } else {
-            int64_t limit = peak - (int64_t) (stride * (double) peak) - 1;
-            try_limit(s, limit, moves, lower[nlower++ % 4], false);
-        }
-        if (s->r->peak < peak) {
-            failed = 0;
-            stride = stride < 0.04 ? 1.5 * stride : stride;
-            continue;
-        }
-        failed++;
-        moves += moves / 8;
-        if (!fresh)
-            stride = stride > 0.001 ? stride / 2 : stride;
+        patience += patience / 8;
     }
 }
 
@@ -266,7 +242,8 @@ static void raise_bound(Solver *s)
 
 /* The kinds of rounds: cool enough to settle in the basin of the best schedule, hot enough
  * to leave it, or afresh from the input order, as the best schedule may lie in a poor
- * basin; a light weight explores outside the budget. A kind that improved nothing rests for
+ * basin; a light weight explores outside the budget. A kind afresh that meets no schedule
+ * at all starts from the best one from then on. Another kind that improved nothing rests for
  * a cycle, then for two, then for four. */
 typedef struct {
     Cooling cooling;
@@ -290,9 +267,13 @@ static bool improve_by(Solver *s, Kind *k, int64_t moves)
     s->worker[0].user = s;
     run_workers(s, s->options->budget, r);
     s->worker[0].improved = NULL;
+    bool fits = false;
     for (int i = 0; i < s->nworkers; i++)
-        if (s->worker[i].best_cost < INT64_MAX)
+        if (s->worker[i].best_cost < INT64_MAX) {
             offer(s, &s->worker[i].best, s->spent);
+            fits = true;
+        }
+    k->afresh &= fits;
     return s->r->cost < before;
 }
 
@@ -306,7 +287,8 @@ static void run_cycle(Solver *s, Kind *kinds, int64_t moves)
             continue;
         }
         bool better = improve_by(s, k, moves);
-        k->wait = better ? 0 : k->wait == 0 ? 1 : k->wait < 4 ? 2 * k->wait : k->wait;
+        bool rests = !better && !k->afresh;
+        k->wait = !rests ? 0 : k->wait == 0 ? 1 : k->wait < 4 ? 2 * k->wait : k->wait;
         k->rest = k->wait;
     }
 }
@@ -315,7 +297,7 @@ static void improve(Solver *s)
 {
     Kind descent = {.cooling = {0.02, 0.002, 1}, .part = 2};
     Kind kinds[KINDS] = {{.cooling = {0.2, 0.01, 1}, .part = 1},
-                         {.cooling = {1, 0.02, 0.1}, .part = 1, .afresh = true},
+                         {.cooling = {4, 0.02, 8}, .part = 1, .afresh = true},
                          {.cooling = {1, 0.02, 1}, .part = 1},
                          {.cooling = {8, 0.02, 0.125}, .part = 4, .afresh = true}};
     int64_t moves = 200 * (int64_t) s->p->nops + 5000;
@@ -327,7 +309,7 @@ static void improve(Solver *s)
         if (cycle == 1 && s->deadline > 0 && !good_enough(s))
             raise_bound(s);
         if (s->spent > spent && moves < 20000 * (int64_t) s->p->nops)
-            moves *= 2;
+            moves += moves / 2;
     }
 }
 
@@ -442,7 +424,7 @@ bool remat_solve(const RematInstance *inst, const RematOptions *options,
     if (!good_enough(&s) && !options->no_bound && !result->proved_infeasible)
         find_bound(&s);
     if (!result->proved_infeasible) {
-        reach_budget(&s, false);
+        reach_budget(&s);
         improve(&s);
         if (s.deadline == 0 && result->feasible && !good_enough(&s))
             raise_bound(&s);
@@ -464,7 +446,7 @@ bool remat_min_budget(const RematInstance *inst, const RematOptions *options,
     problem_free(&p);
     if (!solver_init(&s, &p, inst, &o, result, err))
         return false;
-    reach_budget(&s, true);
+    reach_budget(&s);
     result->feasible = true;
     result->min_budget = result->budget = result->peak;
     solver_finish(&s);
