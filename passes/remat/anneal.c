@@ -60,7 +60,7 @@ static int32_t add_before(Search *s, int32_t op, int32_t lo, int32_t reader)
 }
 
 /* The run at slot keeps its input v, idle since `idle`, resident. Rather make it again? Always
- * when it is in the way at the held slot; else when what it adds to the penalty outweighs it,
+ * when it is in the way at the held slot; else by a coin, or when what it adds to the penalty outweighs it,
  * and now and then. */
 static bool rather_again(Search *s, int32_t v, int32_t idle, int32_t slot)
 {
@@ -69,6 +69,8 @@ static bool rather_again(Search *s, int32_t v, int32_t idle, int32_t slot)
         return false;
     if (idle < b->held[0] && b->held[0] < slot)
         return true;
+    if (s->tosses)
+        return rng_next(&s->rng) & 1;
     int64_t relief = board_relief(b, idle + 1, slot, b->bytes[v]);
     double price = (double) b->p->cost[b->p->producer[v]] * 2 * rng_unit(&s->rng);
     return relief > 0 ? s->weight * (double) relief > price : rng_below(&s->rng, 8) == 0;
@@ -105,7 +107,7 @@ static bool evict(Search *s, int32_t v, int32_t full, int32_t reader)
     int32_t lo = full < 0 ? last_use_before(b, v, reader) : full;
     b->held[0] = full;
     b->held[1] = start;
-    s->left = 8 << rng_below(&s->rng, 3);
+    s->left = s->tosses ? 64 : 8 << rng_below(&s->rng, 3);
     if (start < 0 || !add_closure(s, b->p->producer[v], lo, reader))
         return false;
     start = b->held[1];
@@ -429,6 +431,7 @@ bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double dead
     int64_t period = period_of(moves), spread = 0;
     double rate = fmin(1.1, exp(10 * (double) period / (double) moves));
     s->weight = scaled(s, c.weight);
+    s->tosses = c.tosses;
     for (int64_t done = 0; done < moves && full; done += period) {
         int64_t overfull = 0;
         s->temperature = c.hot * pow(c.cold / c.hot, (double) done / (double) moves);
@@ -473,6 +476,7 @@ bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double 
     int32_t floor = b->limit, period = 1 + b->T / 4096;
     int64_t idle = 0; /* moves since the peak fell */
     s->temperature = c.hot;
+    s->tosses = c.tosses;
     s->least = INT32_MAX;
     s->best_cost = INT64_MIN; /* cost is no matter */
     board_set_limit(b, board_peak(b));

@@ -12,6 +12,7 @@ struct Search {
     double temperature;
     double cap;           /* no accepted move ends above this cost */
     int32_t left;         /* runs that the move at hand may still add */
+    bool tosses;          /* as in Cooling */
     int32_t least;        /* search_reach: the least peak, that of best */
     int32_t *kept, nkept; /* values that stay to the end */
     int64_t moves;
@@ -31,6 +32,7 @@ typedef struct {
     double hot, cold; /* first and last temperature, in units of cost */
     double
         weight; /* to start with: units of cost for a hundredth of the budget in one step */
+    bool tosses; /* whether to make a dead input again is left to a coin */
 } Cooling;
 
 /* Runs until `moves` more moves were tried; stops early when the best cost is at most

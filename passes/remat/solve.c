@@ -242,9 +242,10 @@ static void raise_bound(Solver *s)
 
 /* The kinds of rounds: cool enough to settle in the basin of the best schedule, hot enough
  * to leave it, or afresh from the input order, as the best schedule may lie in a poor
- * basin; a light weight explores outside the budget. A kind afresh that meets no schedule
- * at all starts from the best one from then on. Another kind that improved nothing rests for
- * a cycle, then for two, then for four. */
+ * basin; a light weight explores outside the budget; chains like the coin, random graphs the
+ * weighing. A kind afresh that meets no schedule at all starts from the best one from then
+ * on. A kind that improved nothing rests for a cycle, then for two, then for four, but for
+ * the one that finds other basins. */
 typedef struct {
     Cooling cooling;
     int64_t part; /* of the full length: 1 / part */
@@ -252,7 +253,7 @@ typedef struct {
     int rest, wait;
 } Kind;
 
-enum { KINDS = 4 };
+enum { KINDS = 7, OTHER_BASINS = 1 };
 
 static bool improve_by(Solver *s, Kind *k, int64_t moves)
 {
@@ -287,7 +288,7 @@ static void run_cycle(Solver *s, Kind *kinds, int64_t moves)
             continue;
         }
         bool better = improve_by(s, k, moves);
-        bool rests = !better && !k->afresh;
+        bool rests = !better && i != OTHER_BASINS;
         k->wait = !rests ? 0 : k->wait == 0 ? 1 : k->wait < 4 ? 2 * k->wait : k->wait;
         k->rest = k->wait;
     }
@@ -295,11 +296,15 @@ static void run_cycle(Solver *s, Kind *kinds, int64_t moves)
 
 static void improve(Solver *s)
 {
-    Kind descent = {.cooling = {0.02, 0.002, 1}, .part = 2};
-    Kind kinds[KINDS] = {{.cooling = {0.2, 0.01, 1}, .part = 1},
-                         {.cooling = {4, 0.02, 8}, .part = 1, .afresh = true},
-                         {.cooling = {1, 0.02, 1}, .part = 1},
-                         {.cooling = {8, 0.02, 0.125}, .part = 4, .afresh = true}};
+    Kind descent = {.cooling = {0.02, 0.002, 1, false}, .part = 2};
+    Kind kinds[KINDS] = {
+        {.cooling = {0.2, 0.01, 1, false}, .part = 1},
+        {.cooling = {4, 0.02, 8, false}, .part = 1, .afresh = true},
+        {.cooling = {1, 0.02, 1, true}, .part = 1},
+        {.cooling = {1, 0.02, 1, false}, .part = 1},
+        {.cooling = {0.2, 0.01, 1, true}, .part = 1},
+        {.cooling = {1, 0.02, 0.1, true}, .part = 1, .afresh = true},
+        {.cooling = {8, 0.02, 0.125, true}, .part = 4, .afresh = true}};
     int64_t moves = 200 * (int64_t) s->p->nops + 5000;
     if (!out_of_time(s) && !good_enough(s))
         improve_by(s, &descent, moves); /* for those who are in a hurry */
