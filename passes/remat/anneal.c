@@ -60,8 +60,8 @@ static int32_t add_before(Search *s, int32_t op, int32_t lo, int32_t reader)
 }
 
 /* The run at slot keeps its input v, idle since `idle`, resident. Rather make it again? Always
- * when it is in the way at the held slot; else by a coin, or when what it adds to the penalty outweighs it,
- * and now and then. */
+ * when it is in the way at the held slot; else by a coin, or when what it adds to the penalty
+ * outweighs it, and now and then. */
 static bool rather_again(Search *s, int32_t v, int32_t idle, int32_t slot)
 {
     const Board *b = &s->board;
