@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRIES = 8, DEFAULT_MOVES = 1000000 };
+enum { TRIES = 8, DEFAULT_MOVES = 1000000, SETTLE_EXCHANGES = 3000000 };
 
 typedef struct {
     Graph *g;
@@ -40,6 +40,8 @@ static RematOptions options(const Remat *r, int64_t budget)
     return opt;
 }
 
+static bool tight(const Plan *p) { return p->arena_bytes - p->live_bytes <= p->live_bytes / 200; }
+
 /* Arena bytes of a schedule; the graph keeps it. */
 static bool try_schedule(Remat *r, const RematResult *s, int64_t budget, bool last)
 {
@@ -54,6 +56,28 @@ static bool try_schedule(Remat *r, const RematResult *s, int64_t budget, bool la
 static bool remat_failed(Remat *r, const char *err)
 {
     return fail(r->cx->diag, "rematerialization: %s", err);
+}
+
+/* Where the arena stays above the live bytes: the same executions in orders that are easier to pack.
+ * The best replaces the schedule, and the graph keeps it. */
+static bool settle(Remat *r, RematResult *s, int64_t budget)
+{
+    int64_t least = r->plan.arena_bytes;
+    bool ok = true, current = true;
+    for (int i = 1; ok && i <= TRIES && !tight(&r->plan); i++) {
+        int32_t *order = NEW(r->cx->tmp, int32_t, s->n), *given = s->seq;
+        memcpy(order, given, (size_t)s->n * sizeof *order);
+        remat_settle(&r->in.inst, order, s->n, (uint64_t)i, SETTLE_EXCHANGES);
+        s->seq = order;
+        ok = try_schedule(r, s, budget, true);
+        s->seq = given;
+        current = r->plan.arena_bytes < least;
+        if (ok && current) {
+            least = r->plan.arena_bytes;
+            memcpy(given, order, (size_t)s->n * sizeof *order);
+        }
+    }
+    return ok && (current || try_schedule(r, s, budget, true));
 }
 
 static void record(Remat *r, const RematResult *res)
@@ -76,7 +100,7 @@ static bool attempt(Remat *r, int64_t live, const RematResult *start, int64_t bu
     if (!remat_solve(&r->in.inst, &opt, res, err))
         return remat_failed(r, err);
     r->cx->info->solve_seconds += res->seconds;
-    return !res->feasible || try_schedule(r, res, budget, false);
+    return !res->feasible || (try_schedule(r, res, budget, false) && settle(r, res, budget));
 }
 
 /* The schedule of a named policy for this many live bytes; the graph keeps it. */
@@ -148,7 +172,6 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
         RematResult res = {0};
         bool ok = attempt(r, ask, start, budget, &res);
         bool found = res.feasible, fits = ok && found && r->plan.arena_bytes <= budget;
-        bool tight = fits && r->plan.arena_bytes - r->plan.live_bytes <= r->plan.live_bytes / 200;
         bool better = fits && (!best->feasible || res.cost < best->cost);
         remat_result_free(better ? best : &res);
         if (better)
@@ -156,23 +179,23 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
         current = found ? better : current;
         TRY(ok);
         bool enough = fits && step_ns(r, best->cost) <= r->limit_ns;
-        if (tight || enough || (fits && r->plan.live_bytes >= budget - budget / 50) ||
-            (!found && ask == budget))
+        bool full = r->plan.live_bytes >= budget - budget / 50;
+        if (enough || (fits && (full || tight(&r->plan))) || (!found && ask == budget))
             break;
         if (fits)
             ask = (low = ask) + (high - ask) / 2;
         else
             ask = next_ask(ask, r->plan.arena_bytes - budget, found, &low, &high);
     }
-    return current || !best->feasible || try_schedule(r, best, budget, false);
+    return current || !best->feasible || try_schedule(r, best, budget, true);
 }
 
-/* The least arena that is known to work; when it is within the budget, the cheapest schedule from
- * there, or else that of the least arena itself. */
+/* The least arena that is known to work, found without looking at the budget; when it is within that,
+ * the cheapest schedule from there, or else that of the least arena itself. */
 static bool try_minimum(Remat *r, int64_t budget)
 {
     RematResult least = {0}, best = {0};
-    bool ok = find_least(r, &least) && try_schedule(r, &least, budget, true);
+    bool ok = find_least(r, &least) && try_schedule(r, &least, 0, true) && settle(r, &least, 0);
     int64_t arena = r->plan.arena_bytes;
     r->cx->info->plan.min_feasible_bytes = arena;
     if (ok && arena <= budget)
@@ -218,7 +241,7 @@ static bool bound_budget(Remat *r, int64_t limit, int64_t top, int64_t *least)
  * until they are a hundredth apart. */
 static bool search_overhead(Remat *r, double overhead)
 {
-    int64_t high = r->plan.arena_bytes, low = 0;
+    int64_t high = r->plan.arena_bytes, low = 0, found = high;
     RematResult best = {0};
     r->limit_ns = (int64_t)((1 + overhead) * (double)r->cx->info->plan.base_ns);
     bool ok = bound_budget(r, micro_ns(r, r->limit_ns), high, &low);
@@ -227,17 +250,18 @@ static bool search_overhead(Remat *r, double overhead)
         RematResult res = {0};
         ok = try_budgets(r, budget, NULL, &res);
         bool within = ok && res.feasible && step_ns(r, res.cost) <= r->limit_ns;
-        if (within)
-            high = r->plan.arena_bytes;
-        else
-            low = budget;
         remat_result_free(within ? &best : &res);
-        if (within)
+        if (within) {
             best = res;
+            found = budget;
+            high = r->plan.arena_bytes;
+        } else {
+            low = budget;
+        }
     }
-    r->cx->info->plan.budget = high;
+    r->cx->info->plan.budget = found;
     if (ok && best.feasible) {
-        ok = try_schedule(r, &best, high, true);
+        ok = try_schedule(r, &best, found, true);
         record(r, &best);
     } else {
         graph_restore(r->g, &r->snap); /* keeping everything is the least that is known */

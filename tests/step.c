@@ -13,16 +13,15 @@ void step_init(TestStep *s)
     o->threads = 2;
     o->seed = 1;
     o->max_moves = 20000;
-    s->slack = 0.005;
 }
 
-/* The arena is little more than what is live at the peak: 0.5 % unless said otherwise, and 16 KiB
- * for networks of few kilobytes, where one buffer is more than that. */
-static void check_arena(const Plan *p, const char *path, double slack)
+/* The arena is little more than what is live at the peak: 0.5 %, and 2 KiB for networks of few
+ * kilobytes, where one buffer is more than that. */
+static void check_arena(const Plan *p, const char *path)
 {
     ck_assert_msg(p->arena_bytes >= p->live_bytes, "%s: less arena than live bytes", path);
     ck_assert_msg((double)(p->arena_bytes - p->live_bytes) <=
-                      slack * (double)p->live_bytes + (16 << 10),
+                      0.005 * (double)p->live_bytes + 2048,
                   "%s: an arena of %lld bytes for %lld live ones at budget %lld", path,
                   (long long)p->arena_bytes, (long long)p->live_bytes, (long long)p->budget);
 }
@@ -38,7 +37,7 @@ static bool compile(TestStep *s, const char *name, const Init *init, const PassR
     PassCtx cx = {.diag = d, .tmp = &s->tmp, .opt = &s->opt, .info = &s->info};
     TRY(passes_run(&s->g, &cx, how));
     ck_assert_msg(plan_verify(&s->info.plan, &v), "%s: %s", name, v.msg);
-    check_arena(&s->info.plan, name, s->slack);
+    check_arena(&s->info.plan, name);
     s->exec = exec_open(&s->info.plan, &(ExecOptions){.init = init, .seed = 1, .check = true}, d);
     return s->exec != NULL;
 }
@@ -129,35 +128,32 @@ uint64_t step_digest(const TestStep *s)
 }
 
 static bool compile_within(TestStep *s, const char *path, const OnnxOptions *import,
-                           const Init *init, int64_t budget, double slack)
+                           const Init *init, int64_t budget)
 {
     step_init(s);
-    s->slack = slack;
     s->opt.import = *import;
     s->opt.budget = budget;
     return step_compile(s, path, init);
 }
 
-/* Within a budget the arena may stand up to 2 % above the live bytes: a schedule that fits is not
- * given up for one that packs better but takes longer. */
-void check_budgets(const char *path, const OnnxOptions *import, const Init *init, double slack)
+void check_budgets(const char *path, const OnnxOptions *import, const Init *init)
 {
     static const double fractions[] = {0.75, 0.6, 0.5};
     double base[2], loss[2];
     TestStep s;
-    ck_assert_msg(compile_within(&s, path, import, init, 0, slack), "%s: %s", path, s.diag.msg);
+    ck_assert_msg(compile_within(&s, path, import, init, 0), "%s: %s", path, s.diag.msg);
     step_run(&s, NULL, 2, base);
     uint64_t want = step_digest(&s);
     int64_t keep = s.info.plan.arena_bytes;
     ck_assert_int_eq(exec_arena_bytes(s.exec), keep);
     step_free(&s);
-    ck_assert(!compile_within(&s, path, import, init, 1, slack)); /* one byte: what is the least? */
+    ck_assert(!compile_within(&s, path, import, init, 1)); /* one byte: what is the least? */
     ck_assert_int_eq(s.diag.status, EXIT_INFEASIBLE);
     int64_t least = s.info.plan.min_feasible_bytes;
     step_free(&s);
     for (int i = 0; i < 4; i++) {
         int64_t budget = i == 3 ? least : (int64_t)(fractions[i] * (double)keep);
-        bool ok = compile_within(&s, path, import, init, budget, fmax(slack, 0.02));
+        bool ok = compile_within(&s, path, import, init, budget);
         ck_assert_msg(ok || budget < least, "%s at %lld: %s", path, (long long)budget, s.diag.msg);
         if (ok) {
             ck_assert_int_le(s.info.plan.arena_bytes, budget);

@@ -15,7 +15,6 @@ typedef struct {
     Profile *profile;
     Executor *exec;
     int64_t steps; /* run so far on given data */
-    double slack;  /* of the arena above its live bytes that is accepted, relative */
 } TestStep;
 
 /* Options with every "not said" filled in; the caller changes what it wants, then compiles. */
@@ -33,5 +32,5 @@ uint64_t step_digest(const TestStep *s);
 /* The same bits at 75, 60, 50 % and the least budget as without one?  Compared are losses,
  * parameters, running statistics and optimizer state after two steps of AdamW, whose first moment
  * after a step is a tenth of the gradient: gradients are compared with it. */
-void check_budgets(const char *path, const OnnxOptions *import, const Init *init, double slack);
+void check_budgets(const char *path, const OnnxOptions *import, const Init *init);
 #endif

@@ -3,6 +3,7 @@
 #include "../passes/remat/remat.h"
 #include "tests.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -582,6 +583,44 @@ START_TEST(schedules_of_training_graphs_are_valid)
 }
 END_TEST
 
+/* Sum of the eighth powers of what is resident at each step, over that of the peak. */
+static double fullness(const RematInstance *inst, const int32_t *seq, int32_t n, int64_t peak)
+{
+    int64_t *bytes = calloc((size_t) n, sizeof *bytes);
+    double sum = 0;
+    ck_assert_msg(remat_profile(inst, seq, n, NULL, bytes, err), "%s", err);
+    for (int32_t k = 0; k < n; k++)
+        sum += pow((double) bytes[k] / (double) peak, 8);
+    free(bytes);
+    return sum;
+}
+
+START_TEST(settled_schedules_are_valid_and_less_full)
+{
+    double before = 0, after = 0;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        RematInstance inst = training_graph(30, seed);
+        RematResult r = solve(&inst, remat_input_peak(&inst) * 7 / 10, 5000);
+        int64_t cost, peak, c, p;
+        int32_t *again = malloc((size_t) r.n * sizeof *again);
+        memcpy(again, r.seq, (size_t) r.n * sizeof *again);
+        ck_assert_msg(remat_evaluate(&inst, r.seq, r.n, NULL, &cost, &peak, err), "%s", err);
+        before += fullness(&inst, r.seq, r.n, peak);
+        remat_settle(&inst, r.seq, r.n, seed, 50000);
+        ck_assert_msg(remat_evaluate(&inst, r.seq, r.n, NULL, &c, &p, err), "%s", err);
+        ck_assert_int_eq(c, cost);
+        ck_assert_int_le(p, peak);
+        after += fullness(&inst, r.seq, r.n, peak);
+        remat_settle(&inst, again, r.n, seed, 50000);
+        ck_assert_mem_eq(again, r.seq, (size_t) r.n * sizeof *again);
+        free(again);
+        remat_result_free(&r);
+        remat_free(&inst);
+    }
+    ck_assert_msg(after < 0.8 * before, "fullness %g, was %g", after, before);
+}
+END_TEST
+
 START_TEST(same_seed_same_schedule)
 {
     RematInstance inst = training_graph(40, 3);
@@ -780,6 +819,7 @@ Suite *suite_remat(void)
     tcase_set_timeout(t, 300);
     tcase_add_test(t, uniform_chains_equal_revolve);
     tcase_add_test(t, schedules_of_training_graphs_are_valid);
+    tcase_add_test(t, settled_schedules_are_valid_and_less_full);
     tcase_add_test(t, same_seed_same_schedule);
     tcase_add_test(t, history_falls_and_progress_is_called);
     tcase_add_test(t, pareto_curve_is_monotone);

@@ -10,8 +10,8 @@
  *             limited to steps that double from round to round.
  *
  * Searches that end without a solution on unmerged blocks prove the target infeasible and
- * raise the lower bound. Without a capacity the target is the bound itself and a place
- * between bound and best arena in turn.
+ * raise the lower bound. The target is the capacity, or without one the bound itself, and a
+ * place between that and the best arena in turn.
  */
 #include "pack_internal.h"
 
@@ -291,12 +291,12 @@ static int64_t first_target(const Problem *p)
     return capacity > p->bound ? capacity : p->bound;
 }
 
-/* A modest target: below the best arena by half of what it is above the bound, by a quarter
+/* A modest target: below the best arena by half of what it is above the first target, by a quarter
  * after one miss, and so on. */
 static int64_t next_target(const Problem *p, int misses)
 {
     int64_t best = round_up(p->arena, p->unit) / p->unit;
-    int64_t gain = (best - p->bound) >> (misses + 1);
+    int64_t gain = (best - first_target(p)) >> (misses + 1);
     return gain > 0 ? best - gain : best - 1;
 }
 
@@ -431,7 +431,7 @@ static bool search(Problem *p, PackGreedy *greedy, uint64_t seed, char *err)
     int misses = 0;
     for (int round = 0; useful && round < MAX_ROUNDS && !finished(p); round++) {
         useful = run_searches(p, &forms, round, seed, first_target(p));
-        if (!finished(p) && !wanted(p)) {
+        if (!finished(p)) {
             int64_t arena = p->arena;
             run_searches(p, &forms, round, seed, next_target(p, misses));
             misses = p->arena < arena ? 0 : misses + 1;
