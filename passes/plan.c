@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Steps of the packing search, about a nanosecond each. */
-static const int64_t QUICK = 2000000, HARD = 200000000;
+static const int64_t QUICK = 2000000, HARD = 50000000;
 
 typedef struct {
     int64_t bytes;

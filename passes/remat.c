@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRIES = 8, DEFAULT_MOVES = 1000000, SETTLE_EXCHANGES = 3000000 };
+enum { TRIES = 8, SETTLES = 4, DEFAULT_MOVES = 1000000, SETTLE_EXCHANGES = 1000000 };
 
 typedef struct {
     Graph *g;
@@ -64,7 +64,7 @@ static bool settle(Remat *r, RematResult *s, int64_t budget)
 {
     int64_t least = r->plan.arena_bytes;
     bool ok = true, current = true;
-    for (int i = 1; ok && i <= TRIES && !tight(&r->plan); i++) {
+    for (int i = 1; ok && i <= SETTLES && !tight(&r->plan); i++) {
         int32_t *order = NEW(r->cx->tmp, int32_t, s->n), *given = s->seq;
         memcpy(order, given, (size_t)s->n * sizeof *order);
         remat_settle(&r->in.inst, order, s->n, (uint64_t)i, SETTLE_EXCHANGES);
