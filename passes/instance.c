@@ -6,7 +6,6 @@
 #include "instance.h"
 #include <string.h>
 
-
 Val plan_update_target(const Graph *g, Val v)
 {
     for (uint32_t i = 0; i < g->nupdate; i++)
