@@ -30,8 +30,6 @@ typedef struct {
 
 static const Node *at(const Fuse *f, uint32_t pos) { return &f->g->nodes[f->g->order[pos].i]; }
 
-static bool is_view(const Node *n) { return node_def(n)->traits & OPT_VIEW; }
-
 /* Does the kernel store nothing but reductions? */
 static bool only_reductions(const Kernel *k)
 {

@@ -32,8 +32,6 @@ static void add_reader(Inline *x, Val v, NodeId node)
     x->head[v.i] = x->nreader++;
 }
 
-static bool is_view(const Node *n) { return node_def(n)->traits & OPT_VIEW; }
-
 /* A backward view of a slice counts as the slice's reader. */
 static bool views_slice(const Inline *x, const Node *n)
 {

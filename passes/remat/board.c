@@ -256,11 +256,7 @@ static int32_t saving_at(const Board *b, int32_t slot)
     for (int32_t k = 0; k < o->ninplace; k++) {
         RematInPlace a = o->inplace[k];
         int32_t in = o->in[a.in], start = board_copy_start(b, in, slot);
-        bool can = board_last_read(b, in, start) == slot;
-        for (int32_t j = 0; j < k && can; j++)
-            can = !(applied >> j & 1) ||
-                  (o->inplace[j].in != a.in && o->inplace[j].out != a.out);
-        if (!can)
+        if (board_last_read(b, in, start) != slot || !inplace_free(o, k, applied))
             continue;
         int32_t x = b->bytes[in], y = b->bytes[o->out[a.out]];
         saved += x < y ? x : y;

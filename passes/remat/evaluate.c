@@ -95,11 +95,7 @@ static int64_t inplace_saving(const RematInstance *inst, const RematOp *o,
     uint64_t applied = 0;
     for (int32_t k = 0; k < o->ninplace; k++) {
         RematInPlace a = o->inplace[k];
-        bool can = last[input_copy[a.in]] == step;
-        for (int32_t j = 0; j < k && can; j++)
-            can = !(applied >> j & 1) ||
-                  (o->inplace[j].in != a.in && o->inplace[j].out != a.out);
-        if (!can)
+        if (last[input_copy[a.in]] != step || !inplace_free(o, k, applied))
             continue;
         int64_t in = inst->values[o->in[a.in]].bytes,
                 out = inst->values[o->out[a.out]].bytes;

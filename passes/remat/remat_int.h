@@ -82,4 +82,14 @@ void seq_free(Seq *s);
 void seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt,
                  int64_t *cost, int64_t *peak);
 
+/* Pairs of o->inplace are tried in order: do those applied so far (bits) leave both buffers of
+ * pair k alone? */
+static inline bool inplace_free(const RematOp *o, int32_t k, uint64_t applied)
+{
+    for (int32_t j = 0; j < k; j++)
+        if (applied >> j & 1 &&
+            (o->inplace[j].in == o->inplace[k].in || o->inplace[j].out == o->inplace[k].out))
+            return false;
+    return true;
+}
 #endif

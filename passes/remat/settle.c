@@ -86,10 +86,7 @@ static void count_bytes(Settle *s, int32_t k)
     for (int32_t p = 0; p < o->ninplace; p++) {
         RematInPlace a = o->inplace[p];
         const Copy *in = &s->copy[s->read[s->in[e] + a.in]], *out = &s->copy[s->out[e] + a.out];
-        bool can = in->last == k;
-        for (int32_t q = 0; q < p && can; q++)
-            can = !(applied >> q & 1) || (o->inplace[q].in != a.in && o->inplace[q].out != a.out);
-        if (can) {
+        if (in->last == k && inplace_free(o, p, applied)) {
             s->bytes[k] -= in->bytes < out->bytes ? in->bytes : out->bytes;
             applied |= (uint64_t) 1 << p;
         }
