@@ -149,8 +149,8 @@ static bool learn(Job *j)
         NodeId id = g->order[p->step[s].first], of = g->nodes[id.i].remat_of;
         first[s] = of.i ? of : id;
     }
-    remark(j, arena_printf(&j->arena, "steps took %+.0f %% of the time predicted: the next plan "
-                           "is made with this run's times", 100 * off));
+    remark(j, arena_printf(&j->arena, "steps took %.0f %% %s time than predicted: the next plan "
+                           "is made with this run's times", 100 * fabs(off), off > 0 ? "more" : "less"));
     return profile_learn(j->profile, first, j->result.seconds, p->nstep, &j->o->diag);
 }
 
