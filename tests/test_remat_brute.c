@@ -1,0 +1,312 @@
+/* test_remat_brute.c -- the solver against brute force: all graphs of up to 6 operators. */
+#include "remat_cases.h"
+#include "tests.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NODES = 6 };
+
+typedef struct {
+    int n;
+    int64_t cost[MAX_NODES], bytes[MAX_NODES], ws[MAX_NODES];
+    uint32_t in[MAX_NODES]; /* sets of nodes */
+    int inplace[MAX_NODES]; /* input whose buffer may be taken over, -1 = none */
+    bool keep[MAX_NODES];
+} Dag;
+
+static int64_t bytes_of(const Dag *d, uint32_t set)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < d->n; i++)
+        sum += set >> i & 1 ? d->bytes[i] : 0;
+    return sum;
+}
+
+/* ---- Dijkstra over (resident values, operators that have run), costs in buckets. */
+
+enum { STATES = 1 << (2 * MAX_NODES), MAX_COST = 256, PUSHES = STATES * (3 * MAX_NODES + 1) };
+
+typedef struct {
+    int32_t dist[STATES], head[MAX_COST + 1]; /* heads of lists of entries, -1 = end */
+    struct {
+        uint32_t state;
+        int32_t next;
+    } entry[PUSHES];
+    int32_t n;
+} Frontier;
+
+static void reach(Frontier *f, uint32_t state, int64_t cost)
+{
+    if (cost > MAX_COST || cost >= f->dist[state])
+        return;
+    f->dist[state] = (int32_t) cost;
+    f->entry[f->n].state = state;
+    f->entry[f->n].next = f->head[cost];
+    f->head[cost] = f->n++;
+}
+
+/* Runs op i, if the budget has room; in place as well where that is allowed. */
+static void run_op(Frontier *f, const Dag *d, const int64_t *bytes, int i, uint32_t state,
+                   int64_t budget)
+{
+    uint32_t all = (1u << d->n) - 1, resident = state & all, after = resident | 1u << i;
+    if ((resident & d->in[i]) != d->in[i])
+        return;
+    uint32_t next = after | ((state >> d->n) | 1u << i) << d->n;
+    int64_t need = bytes[after] + d->ws[i], cost = f->dist[state] + d->cost[i];
+    if (need <= budget)
+        reach(f, next, cost);
+    int j = d->inplace[i];
+    if (j < 0 || resident >> i & 1)
+        return;
+    need -= d->bytes[j] < d->bytes[i] ? d->bytes[j] : d->bytes[i];
+    if (need <= budget)
+        reach(f, next & ~(1u << j), cost);
+}
+
+/* Cheapest cost over all schedules, -1 = infeasible. */
+static int64_t brute_force(const Dag *d, int64_t budget)
+{
+    static Frontier f;
+    int64_t bytes[1 << MAX_NODES];
+    uint32_t all = (1u << d->n) - 1, states = 1u << (2 * d->n), keep = 0;
+    for (int i = 0; i < d->n; i++)
+        keep |= d->keep[i] ? 1u << i : 0;
+    for (uint32_t set = 0; set <= all; set++)
+        bytes[set] = bytes_of(d, set);
+    for (uint32_t s = 0; s < states; s++)
+        f.dist[s] = INT32_MAX;
+    memset(f.head, -1, sizeof f.head);
+    f.n = 0;
+    reach(&f, 0, 0);
+    for (int32_t cost = 0; cost <= MAX_COST; cost++)
+        while (f.head[cost] >= 0) {
+            int32_t at = f.head[cost];
+            uint32_t state = f.entry[at].state;
+            f.head[cost] = f.entry[at].next;
+            if (f.dist[state] < cost)
+                continue;
+            if (state >> d->n == all && (state & keep) == keep)
+                return cost;
+            for (int i = 0; i < d->n; i++) {
+                if (state >> i & 1)
+                    reach(&f, state & ~(1u << i), cost);
+                run_op(&f, d, bytes, i, state, budget);
+            }
+        }
+    return -1;
+}
+
+static RematInstance instance_of(const Dag *d)
+{
+    char text[4096];
+    int at = 0;
+    for (int i = 0; i < d->n; i++) {
+        at += sprintf(text + at, "%d %d %d", i, (int) d->cost[i], (int) d->bytes[i]);
+        for (int j = 0; j < i; j++)
+            at += d->in[i] >> j & 1 ? sprintf(text + at, " %d", j) : 0;
+        at += sprintf(text + at, " ; ws=%d%s", (int) d->ws[i], d->keep[i] ? " keep" : "");
+        at += d->inplace[i] >= 0 ? sprintf(text + at, " inplace=%d", d->inplace[i]) : 0;
+        at += sprintf(text + at, "\n");
+    }
+    return parse(text);
+}
+
+/* The DAG whose edges are the bits of `edges`, with random numbers. */
+static Dag dag_of(int n, uint32_t edges, bool extras)
+{
+    Dag d = {.n = n};
+    for (int i = 0; i < n; i++) {
+        d.cost[i] = below(8);
+        d.bytes[i] = 1 + below(8);
+        d.ws[i] = extras ? below(3) : 0;
+        d.keep[i] = extras && below(6) == 0;
+        d.inplace[i] = -1;
+        for (int j = 0; j < i; j++, edges >>= 1)
+            d.in[i] |= (edges & 1) << j;
+        for (int j = 0; j < i && extras; j++)
+            if (d.in[i] >> j & 1 && below(2))
+                d.inplace[i] = j;
+    }
+    return d;
+}
+
+static int64_t least_budget(const Dag *d, int64_t high)
+{
+    int64_t low = 0;
+    while (low + 1 < high) {
+        int64_t mid = (low + high) / 2;
+        if (brute_force(d, mid) >= 0)
+            high = mid;
+        else
+            low = mid;
+    }
+    return high;
+}
+
+static void compare(const Dag *d, const RematInstance *inst, int64_t budget, int effort)
+{
+    int64_t truth = brute_force(d, budget);
+    RematBound bound;
+    ck_assert(remat_bound(inst, budget, effort, 0, &bound, err));
+    if (truth >= 0) {
+        ck_assert(!bound.infeasible);
+        ck_assert_int_le(bound.cost, truth);
+    }
+    RematResult r = solve(inst, budget, 3000);
+    for (uint64_t seed = 2; seed < 12 && truth >= 0 && !(r.feasible && r.cost == truth);
+         seed++) {
+        remat_result_free(&r);
+        r = solve_seed(inst, budget, 50000, seed);
+    }
+    check_result(inst, &r);
+    ck_assert_int_eq(r.feasible, truth >= 0);
+    if (truth >= 0)
+        ck_assert_int_eq(r.cost, truth);
+    else
+        ck_assert_int_lt(budget, r.min_budget);
+    remat_result_free(&r);
+}
+
+/* At the least budget, below it, and between it and the peak. */
+static void compare_dag(const Dag *d, int effort)
+{
+    RematInstance inst = instance_of(d);
+    int64_t peak = remat_input_peak(&inst), least = least_budget(d, peak);
+    ck_assert_int_ge(brute_force(d, least), 0);
+    compare(d, &inst, least, effort);
+    compare(d, &inst, (least + peak) / 2, effort);
+    remat_free(&inst);
+}
+
+/* Every stride-th DAG of n numbered nodes. */
+static void compare_all(int n, uint32_t stride, bool extras)
+{
+    uint32_t count = 1u << (n * (n - 1) / 2);
+    random_state = (uint64_t) n;
+    for (uint32_t edges = 0; edges < count; edges += stride) {
+        Dag d = dag_of(n, edges, extras);
+        compare_dag(&d, edges % (8 * stride) == 0);
+    }
+}
+
+/* ---- one DAG of each isomorphism class */
+
+/* The same edges with node i called name[i]; false when that is no topological numbering. */
+static bool rename_nodes(int n, uint32_t edges, const int *name, uint32_t *renamed)
+{
+    *renamed = 0;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < i; j++, edges >>= 1) {
+            if (!(edges & 1))
+                continue;
+            if (name[j] > name[i])
+                return false;
+            *renamed |= 1u << (name[i] * (name[i] - 1) / 2 + name[j]);
+        }
+    return true;
+}
+
+/* Marks all renamings of edges; name[0 .. at) is decided. */
+static void mark_class(int n, uint32_t edges, int *name, int at, bool *seen)
+{
+    uint32_t renamed;
+    if (at == n) {
+        if (rename_nodes(n, edges, name, &renamed))
+            seen[renamed] = true;
+        return;
+    }
+    for (int x = 0; x < n; x++) {
+        bool used = false;
+        for (int i = 0; i < at; i++)
+            used |= name[i] == x;
+        name[at] = x;
+        if (!used)
+            mark_class(n, edges, name, at + 1, seen);
+    }
+}
+
+static int compare_classes(int n)
+{
+    static bool seen[1 << (MAX_NODES * (MAX_NODES - 1) / 2)];
+    uint32_t count = 1u << (n * (n - 1) / 2);
+    int name[MAX_NODES], classes = 0;
+    memset(seen, 0, sizeof seen);
+    random_state = (uint64_t) n;
+    for (uint32_t edges = 0; edges < count; edges++) {
+        if (seen[edges])
+            continue;
+        mark_class(n, edges, name, 0, seen);
+        Dag d = dag_of(n, edges, classes % 2 == 1);
+        compare_dag(&d, classes % 64 == 0);
+        classes++;
+    }
+    return classes;
+}
+
+START_TEST(equals_brute_force_up_to_4_nodes)
+{
+    for (int n = 1; n <= 4; n++)
+        compare_all(n, 1, false);
+}
+END_TEST
+
+START_TEST(equals_brute_force_on_5_nodes)
+{
+    compare_all(5, 1, false);
+}
+END_TEST
+
+START_TEST(equals_brute_force_on_6_nodes)
+{
+    ck_assert_int_eq(compare_classes(6), 5984); /* OEIS A003087 */
+}
+END_TEST
+
+START_TEST(equals_brute_force_with_workspace_in_place_and_kept_values)
+{
+    compare_all(4, 1, true);
+    compare_all(5, 7, true);
+    compare_all(6, 331, true);
+}
+END_TEST
+
+START_TEST(infeasible_budgets_are_not_met)
+{
+    random_state = 5;
+    for (int k = 0; k < 20; k++) {
+        Dag d = dag_of(5, (uint32_t) below(1024), true);
+        RematInstance inst = instance_of(&d);
+        int64_t least = least_budget(&d, remat_input_peak(&inst));
+        RematResult r = solve(&inst, least - 1, 3000);
+        ck_assert(!r.feasible);
+        check_result(&inst, &r);
+        remat_result_free(&r);
+        RematOptions o = remat_defaults(0);
+        o.time_limit_s = 0;
+        o.max_moves = 20000;
+        ck_assert(remat_min_budget(&inst, &o, &r, err));
+        ck_assert_int_eq(r.min_budget, least);
+        ck_assert_int_eq(r.peak, least);
+        check_result(&inst, &r);
+        remat_result_free(&r);
+        remat_free(&inst);
+    }
+}
+END_TEST
+
+Suite *suite_remat_brute(void)
+{
+    Suite *s = suite_create("remat brute");
+    TCase *t = tcase_create("brute force");
+    tcase_set_timeout(t, 300);
+    tcase_add_test(t, equals_brute_force_up_to_4_nodes);
+    tcase_add_test(t, equals_brute_force_on_5_nodes);
+    tcase_add_test(t, equals_brute_force_on_6_nodes);
+    tcase_add_test(t, equals_brute_force_with_workspace_in_place_and_kept_values);
+    tcase_add_test(t, infeasible_budgets_are_not_met);
+    suite_add_tcase(s, t);
+    return s;
+}
