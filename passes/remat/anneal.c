@@ -288,12 +288,13 @@ static int32_t idles_over(const Board *b, int32_t v, int32_t slot)
 static bool relieve(Search *s)
 {
     Board *b = &s->board;
-    int32_t full = overfull_slot(s), v = rng_below(&s->rng, b->p->nvals);
-    for (int32_t tries = 0; tries < 256 && full >= 0; tries++) {
+    int32_t n = b->p->nvals, most = n < 256 ? n : 256;
+    int32_t full = overfull_slot(s), v = rng_below(&s->rng, n);
+    for (int32_t tries = 0; tries < most && full >= 0; tries++) {
         int32_t reader = idles_over(b, v, full);
         if (reader >= 0)
             return evict(s, v, rng_next(&s->rng) & 1 ? full : -1, reader);
-        v = v + 1 < b->p->nvals ? v + 1 : 0;
+        v = v + 1 < n ? v + 1 : 0;
     }
     return false;
 }
