@@ -9,7 +9,7 @@
 #include <xxhash.h>
 
 enum { LEARN_STEPS = 5 }; /* fewer say little */
-static const double LEARN_OFF = 0.1;
+static const double LEARN_OFF = 0.1, LEARN_OTHERS = 0.1;
 
 static double now(void)
 {
@@ -136,7 +136,8 @@ bool job_open(Job *j)
 }
 
 /* Kernels measured alone can mislead: on a busy machine, or where memory is slower in place.  A
- * run that took clearly another time than predicted teaches the profile. */
+ * run that took clearly another time than predicted teaches the profile, unless it was the run
+ * that was disturbed. */
 static bool learn(Job *j)
 {
     const Plan *p = j->plan;
@@ -144,13 +145,20 @@ static bool learn(Job *j)
     double off = 1e9 * j->result.median / (double)p->predicted_ns - 1;
     if (!j->profile || j->steps < LEARN_STEPS || p->predicted_ns <= 0 || fabs(off) < LEARN_OFF)
         return true;
+    const char *more = off > 0 ? "more" : "less";
+    if (j->result.others > LEARN_OTHERS) {
+        remark(j, arena_printf(&j->arena, "steps took %.0f %% %s time than predicted while others "
+                               "used %.0f %% of the processors", 100 * fabs(off), more,
+                               100 * j->result.others));
+        return true;
+    }
     NodeId *first = NEW(&j->arena, NodeId, p->nstep + 1);
     for (uint32_t s = 0; s < p->nstep; s++) {
         NodeId id = g->order[p->step[s].first], of = g->nodes[id.i].remat_of;
         first[s] = of.i ? of : id;
     }
     remark(j, arena_printf(&j->arena, "steps took %.0f %% %s time than predicted: the next plan "
-                           "is made with this run's times", 100 * fabs(off), off > 0 ? "more" : "less"));
+                           "is made with this run's times", 100 * fabs(off), more));
     return profile_learn(j->profile, first, j->result.seconds, p->nstep, &j->o->diag);
 }
 

@@ -93,6 +93,7 @@ typedef struct {
                        * caches and threads cold, counts only if it is alone */
     double *seconds;  /* per plan step: its least time, scaled so that all sum to the median
                        * (what disturbed one run of a kernel counts nowhere); owned */
+    double others;    /* share of all processors that other processes used meanwhile */
     int64_t nan_step; /* first step whose loss is not finite, 0: none */
 } TrainResult;
 

@@ -80,6 +80,17 @@ int64_t memory_available(void);           /* bytes; INT64_MAX if unknown */
 unsigned fp_flush(int threads);
 void fp_restore(unsigned mode);
 
+/* ---- load.c ------------------------------------------------------------ */
+
+typedef struct {
+    double used, all; /* seconds of all processors since the machine started: busy, in all */
+    double own;       /* seconds of this process on them */
+} ProcessorTime;
+
+ProcessorTime processor_time(void);
+/* Share of all processors that others have used since then; 0 if the system does not tell. */
+double others_since(const ProcessorTime *from);
+
 /* ---- initial.c --------------------------------------------------------- */
 
 /* Initial value of a parameter, state or constant. */

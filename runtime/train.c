@@ -106,7 +106,9 @@ bool train_run(Executor *x, const TrainOptions *o, TrainResult *r, Diag *d)
     if (!ok)
         diag_set(d, "out of memory");
     Feed *feed = ok ? feed_open(p->g, &o->inputs, o->data, o->seed, d) : NULL;
+    ProcessorTime start = processor_time();
     ok = feed && run_steps(x, feed, o, r, seconds, d);
+    r->others = others_since(&start);
     feed_close(feed);
     r->median = ok ? median(seconds, r->steps) : 0;
     if (ok)

@@ -2,11 +2,12 @@
  * costs. */
 #include "tests.h"
 #include "passes/passes.h"
-#include "runtime/runtime.h"
+#include "runtime/runtime_int.h"
 #include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* A graph in text form, planned as it stands. */
@@ -535,6 +536,25 @@ START_TEST(costs_grow)
 }
 END_TEST
 
+/* A child computes for a while: that counts as others' time, and there is not more than all. */
+START_TEST(others_are_seen)
+{
+    ProcessorTime start = processor_time();
+    double at = clock_seconds(), one = 1.0 / (double)sysconf(_SC_NPROCESSORS_ONLN);
+    if (start.all <= 0)
+        return; /* no /proc/stat */
+    pid_t child = fork();
+    while (clock_seconds() < at + 0.5)
+        if (child)
+            usleep(1000);
+    if (child == 0)
+        _exit(0);
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    double others = others_since(&start);
+    ck_assert_msg(others > 0.2 * one && others <= 1, "%g of the processors", others);
+}
+END_TEST
+
 Suite *suite_runtime(void)
 {
     Suite *s = suite_create("runtime");
@@ -559,6 +579,7 @@ Suite *suite_runtime(void)
     tcase_add_test(t, costs_are_kept);
     tcase_add_test(t, costs_are_learned);
     tcase_add_test(t, costs_grow);
+    tcase_add_test(t, others_are_seen);
     suite_add_tcase(s, t);
     return s;
 }
