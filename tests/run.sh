@@ -1,11 +1,10 @@
 #!/bin/sh
 # run.sh -- everything that is tested: fuzz targets (10 s each), then all Check suites, with address
-# and undefined-behaviour sanitizers.  Installs what is missing.  The last line is Check's summary.
+# and undefined-behaviour sanitizers; as many at a time as there are processors.  Installs what is
+# missing.  The last line is Check's summary, of all suites together.
 set -eu
 cd "$(dirname "$0")/.."
 . tests/packages.sh
-# shellcheck disable=SC2086 # lists of words
-need $BUILD_PACKAGES $TEST_PACKAGES
 
 build() { # preset [target]: quiet unless it fails
     mkdir -p build
@@ -29,16 +28,45 @@ seed_corpora() {
     cp $corpus/mlp.ckc/step.ckp $corpus/fuzz_plan/mlp.ckp
 }
 
+fuzz() { # target
+    log=build/fuzz/$1.log
+    ./build/fuzz/"$1" -max_total_time=10 -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
+        -artifact_prefix=build/fuzz/ "build/fuzz/corpus/$1" >"$log" 2>&1 || { tail -60 "$log"; return 1; }
+    sed -n "s/stat::number_of_executed_units: */$1: runs /p" "$log"
+}
+
+suite() { # name
+    failed=0
+    ./build/dev/ckc_tests "$1" >"build/tests/$1.log" 2>&1 || failed=1
+    flock build/tests cat "build/tests/$1.log"
+    return $failed
+}
+
+each() { # fuzz|suite, names on standard input: that function for each name
+    xargs -P "$(nproc)" -I{} ./tests/run.sh "$1" {}
+}
+
+summary() {
+    sed -n 's/^[0-9]*%: Checks: \([0-9]*\), Failures: \([0-9]*\), Errors: \([0-9]*\)$/\1 \2 \3/p' build/tests/*.log |
+        awk '{ n += $1; f += $2; e += $3 }
+             END { printf "%d%%: Checks: %d, Failures: %d, Errors: %d\n", 100 * (n - f - e) / n, n, f, e }'
+}
+
+if [ $# -gt 0 ]; then # one of each's
+    "$@"
+    exit
+fi
+# shellcheck disable=SC2086 # lists of words
+need $BUILD_PACKAGES $TEST_PACKAGES
 build dev
 build fuzz
 seed_corpora
-for target in fuzz_parse fuzz_passes fuzz_onnx fuzz_plan fuzz_data; do
-    printf '%s: ' $target
-    ./build/fuzz/$target -max_total_time=10 -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
-        -artifact_prefix=build/fuzz/ build/fuzz/corpus/$target >build/fuzz/$target.log 2>&1 ||
-        { tail -60 build/fuzz/$target.log; exit 1; }
-    sed -n 's/stat::number_of_executed_units: *\([0-9]*\)/\1 runs/p' build/fuzz/$target.log
-done
+printf '%s\n' fuzz_parse fuzz_passes fuzz_onnx fuzz_plan fuzz_data | each fuzz
 build release ckc # limits on memory hold without sanitizers only (tests/test_memory.c)
 export CKC_PLAIN="$PWD/build/release/ckc"
-exec ./build/dev/ckc_tests
+rm -rf build/tests
+mkdir build/tests
+failed=0
+sed -n 's/SUITE(\(.*\))/\1/p' tests/suites.def | tac | each suite || failed=1
+summary
+exit $failed

@@ -52,26 +52,25 @@ static bool random_type(OnnxNode *n, DType dflt, Type *t)
            refuse(n, "element type %s", onnx_dtype_name((int32_t)dtype));
 }
 
-static bool import_uniform(OnnxNode *n)
+static bool random_tensor(OnnxNode *n, Op op, double first, double second)
 {
     Ints shape;
     attr_ints(n, "shape", &shape);
     TRY(shape_valid(n, &shape));
     Type t = n->nin ? *in_type(n, 0) : type_make(DT_F32, shape.n, shape.v);
     TRY(random_type(n, t.dt, &t));
-    n->out[0] = draw(n, OP_uniform, &t, attr_float(n, "low", 0), attr_float(n, "high", 1));
+    n->out[0] = draw(n, op, &t, first, second);
     return n->out[0].i;
+}
+
+static bool import_uniform(OnnxNode *n)
+{
+    return random_tensor(n, OP_uniform, attr_float(n, "low", 0), attr_float(n, "high", 1));
 }
 
 static bool import_normal(OnnxNode *n)
 {
-    Ints shape;
-    attr_ints(n, "shape", &shape);
-    TRY(shape_valid(n, &shape));
-    Type t = n->nin ? *in_type(n, 0) : type_make(DT_F32, shape.n, shape.v);
-    TRY(random_type(n, t.dt, &t));
-    n->out[0] = draw(n, OP_normal, &t, attr_float(n, "mean", 0), attr_float(n, "scale", 1));
-    return n->out[0].i;
+    return random_tensor(n, OP_normal, attr_float(n, "mean", 0), attr_float(n, "scale", 1));
 }
 
 static bool import_bernoulli(OnnxNode *n)
