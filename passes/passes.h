@@ -51,6 +51,7 @@ typedef struct {
     int64_t accumulate; /* as planned: 0 where nothing trains */
     StepCost *cost;    /* per node id: of the step that starts with it, before remat */
     Plan plan;
+    const struct Packing *packed; /* plan.c's, the latest first */
     uint32_t nrecomputed;        /* steps that run again */
     int64_t min_budget_bound;    /* no schedule fits below this */
     double solve_seconds, gap;

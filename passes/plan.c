@@ -18,7 +18,7 @@ typedef struct {
 
 typedef struct {
     Graph *g;
-    const StepInfo *info;
+    StepInfo *info;
     Plan *p;
     Arena *tmp;
     Diag *d;
@@ -171,53 +171,66 @@ static bool make_buffers(Place *pl)
     return true;
 }
 
-/* Offsets with this effort; an arena of at most `goal` bytes ends the search. */
-static bool pack_with(Place *pl, int64_t base, int64_t goal, int64_t effort, PackBuffer *b,
-                      PackResult *r)
+/* A search for offsets that was made: the last plan of a schedule often is not its first. */
+struct Packing {
+    const struct Packing *older;
+    int64_t goal, effort;
+    uint32_t n;
+    const PackBuffer *placed;
+    PackResult result;
+};
+
+static bool is_of(const struct Packing *k, const Place *pl, int64_t goal, int64_t effort)
 {
+    bool same = k->goal == goal && k->effort == effort && k->n == pl->nbuf;
+    for (uint32_t i = 0; same && i < k->n; i++)
+        same = k->placed[i].size == pl->buf[i].bytes && k->placed[i].lower == pl->buf[i].lower &&
+               k->placed[i].upper == pl->buf[i].upper;
+    return same;
+}
+
+/* Offsets with this effort; an arena of at most `goal` bytes (0: none), less those of the sources,
+ * ends the search.  NULL: failed. */
+static const struct Packing *pack_with(Place *pl, int64_t goal, int64_t effort)
+{
+    for (const struct Packing *known = pl->info->packed; known; known = known->older)
+        if (is_of(known, pl, goal, effort))
+            return known;
     char err[PACK_ERR_SIZE];
-    PackOptions opt = {.align = ARENA_ALIGN, .seed = 1, .max_steps = effort,
-                       .capacity = goal > base ? goal - base : 0};
+    PackOptions opt = {.align = ARENA_ALIGN, .seed = 1, .max_steps = effort, .capacity = goal};
+    struct Packing *k = NEW(pl->g->arena, struct Packing, 1);
+    PackBuffer *b = NEW(pl->g->arena, PackBuffer, pl->nbuf + 1);
+    *k = (struct Packing){pl->info->packed, goal, effort, pl->nbuf, b, {0}};
     for (uint32_t i = 0; i < pl->nbuf; i++)
         b[i] = (PackBuffer){pl->buf[i].bytes, pl->buf[i].lower, pl->buf[i].upper, -1};
-    return pack_solve(b, (int32_t)pl->nbuf, &opt, r, err) || fail(pl->d, "plan: %s", err);
-}
-
-/* Search again, long, for an arena of at most goal bytes; the better offsets stay in b. */
-static bool pack_harder(Place *pl, int64_t base, int64_t goal, PackBuffer *b, PackResult *r)
-{
-    PackResult next;
-    PackBuffer *c = NEW(pl->tmp, PackBuffer, pl->nbuf + 1);
-    if (base + r->arena <= goal || base + r->max_load > goal)
-        return true;
-    TRY(pack_with(pl, base, goal, HARD, c, &next));
-    if (next.arena < r->arena) {
-        memcpy(b, c, pl->nbuf * sizeof *b);
-        *r = next;
+    if (!pack_solve(b, (int32_t)pl->nbuf, &opt, &k->result, err)) {
+        diag_set(pl->d, "plan: %s", err);
+        return NULL;
     }
-    return true;
+    pl->info->packed = k;
+    return k;
 }
 
-/* Most schedules pack without a gap at once.  Long searches are for those that do not: where the
- * arena is above the budget although the live bytes are not, and, in the end, where it is more
- * than 0.5 % above them. */
-static bool pack(Place *pl, int64_t base, int64_t budget, bool last)
+/* Most schedules pack without a gap at once.  `hard`, a long search is for those that do not: where
+ * the arena is above the budget although the live bytes are not, or more than 0.5 % above them. */
+static bool pack(Place *pl, int64_t base, int64_t budget, bool hard)
 {
-    PackBuffer *b = NEW(pl->tmp, PackBuffer, pl->nbuf + 1);
-    PackResult r;
-    TRY(pack_with(pl, base, 0, QUICK, b, &r));
-    int64_t live = base + r.max_load;
-    if (budget)
-        TRY(pack_harder(pl, base, budget, b, &r));
-    if (last)
-        TRY(pack_harder(pl, base, live + live / 200, b, &r));
+    const struct Packing *k = pack_with(pl, 0, QUICK);
+    TRY(k);
+    int64_t live = base + k->result.max_load, goal = live + live / 200;
+    goal = budget >= live && budget < goal ? budget : goal;
+    if (hard && base + k->result.arena > goal) {
+        const struct Packing *longer = pack_with(pl, goal - base, HARD);
+        TRY(longer);
+        k = longer->result.arena < k->result.arena ? longer : k;
+    }
     for (uint32_t v = 1; v < pl->g->nvals; v++)
         if (pl->buffer[v] >= 0)
-            pl->p->offset[v] = base + b[pl->buffer[v]].offset;
+            pl->p->offset[v] = base + k->placed[pl->buffer[v]].offset;
     for (uint32_t s = 0; s < pl->p->nstep; s++)
         if (pl->scratch[s] >= 0)
-            pl->p->step[s].scratch_offset = base + b[pl->scratch[s]].offset;
-    pl->p->arena_bytes = base + r.arena;
+            pl->p->step[s].scratch_offset = base + k->placed[pl->scratch[s]].offset;
+    pl->p->arena_bytes = base + k->result.arena;
     pl->p->live_bytes = live;
     return true;
 }
@@ -277,8 +290,7 @@ static void account(Place *pl)
     }
 }
 
-bool plan_place(Graph *g, const StepInfo *info, int64_t budget, bool last, Plan *p, Arena *tmp,
-                Diag *d)
+bool plan_place(Graph *g, StepInfo *info, int64_t budget, bool hard, Plan *p, Arena *tmp, Diag *d)
 {
     *p = (Plan){.g = g, .accumulate = info->accumulate, .offset = NEW(g->arena, int64_t, g->nvals)};
     memset(p->offset, -1, g->nvals * sizeof *p->offset);
@@ -293,7 +305,7 @@ bool plan_place(Graph *g, const StepInfo *info, int64_t budget, bool last, Plan 
         pl.target[graph_root(g, g->update[i].value).i] = g->update[i].state;
     TRY(find_lifetimes(&pl));
     int64_t base = place_sources(&pl);
-    TRY(make_buffers(&pl) && pack(&pl, base, budget, last));
+    TRY(make_buffers(&pl) && pack(&pl, base, budget, hard));
     account(&pl);
     return true;
 }

@@ -42,13 +42,18 @@ static RematOptions options(const Remat *r, int64_t budget)
 
 static bool tight(const Plan *p) { return p->arena_bytes - p->live_bytes <= p->live_bytes / 200; }
 
+static bool settled(const Plan *p, int64_t budget)
+{
+    return tight(p) && (budget <= 0 || p->arena_bytes <= budget);
+}
+
 /* Arena bytes of a schedule; the graph keeps it. */
-static bool try_schedule(Remat *r, const RematResult *s, int64_t budget, bool last)
+static bool try_schedule(Remat *r, const RematResult *s, int64_t budget, bool hard)
 {
     Arena tmp = {0};
     graph_restore(r->g, &r->snap);
     instance_apply(r->g, &r->in, s->seq, s->n, &tmp);
-    bool ok = plan_place(r->g, r->cx->info, budget, last, &r->plan, &tmp, r->cx->diag);
+    bool ok = plan_place(r->g, r->cx->info, budget, hard, &r->plan, &tmp, r->cx->diag);
     arena_free(&tmp);
     return ok;
 }
@@ -58,13 +63,13 @@ static bool remat_failed(Remat *r, const char *err)
     return fail(r->cx->diag, "rematerialization: %s", err);
 }
 
-/* Where the arena stays above the live bytes: the same executions in orders that are easier to pack.
- * The best replaces the schedule, and the graph keeps it. */
+/* Where the arena stays above the live bytes or the budget (0: none): the same executions in orders
+ * that are easier to pack.  The best replaces the schedule, and the graph keeps it. */
 static bool settle(Remat *r, RematResult *s, int64_t budget)
 {
     int64_t least = r->plan.arena_bytes;
     bool ok = true, current = true;
-    for (int i = 1; ok && i <= SETTLES && !tight(&r->plan); i++) {
+    for (int i = 1; ok && i <= SETTLES && !settled(&r->plan, budget); i++) {
         int32_t *order = NEW(r->cx->tmp, int32_t, s->n), *given = s->seq;
         memcpy(order, given, (size_t)s->n * sizeof *order);
         remat_settle(&r->in.inst, order, s->n, (uint64_t)i, SETTLE_EXCHANGES);
@@ -195,7 +200,7 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
 static bool try_minimum(Remat *r, int64_t budget)
 {
     RematResult least = {0}, best = {0};
-    bool ok = find_least(r, &least) && try_schedule(r, &least, 0, true) && settle(r, &least, 0);
+    bool ok = find_least(r, &least) && try_schedule(r, &least, 0, false) && settle(r, &least, 0);
     int64_t arena = r->plan.arena_bytes;
     r->cx->info->plan.min_feasible_bytes = arena;
     if (ok && arena <= budget)
@@ -273,7 +278,7 @@ static bool search_overhead(Remat *r, double overhead)
 /* ---- the pass ----------------------------------------------------------------------------------- */
 
 /* The step that keeps everything has its gradients whole.  tiled: the plan as it is. */
-static bool place_whole(Graph *g, const StepInfo *info, const Plan *tiled, Plan *p, PassCtx *cx)
+static bool place_whole(Graph *g, StepInfo *info, const Plan *tiled, Plan *p, PassCtx *cx)
 {
     Snapshot snap = graph_snapshot(g, cx->tmp);
     StepInfo whole = *info;

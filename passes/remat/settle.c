@@ -17,7 +17,6 @@ typedef struct {
     int64_t bytes;
     int32_t maker;       /* execution */
     int32_t first, last; /* places; last: n when it stays to the end */
-    int touched;         /* during an exchange: by the earlier one 1, by the later one 2 */
 } Copy;
 
 /* Executions are numbered as in the given order. */
@@ -25,135 +24,45 @@ typedef struct {
     const RematInstance *inst;
     const int32_t *op; /* of an execution */
     int32_t n;
-    int32_t *order;  /* place -> execution */
-    int32_t *in, *out; /* execution -> its first entry in read, its first copy */
-    int32_t *read;   /* copies */
+    int32_t *order;    /* place -> execution */
+    int32_t *in, *out; /* execution e reads read[in[e]] .. read[in[e + 1] - 1], makes copies alike */
+    int32_t *read;     /* copies */
     Copy *copy;
     int64_t *resident, *bytes; /* of a place: without and with workspace and savings */
+    double *price;             /* of a place */
     int64_t peak;
 } Settle;
-
-static const RematOp *op_of(const Settle *s, int32_t e) { return &s->inst->ops[s->op[e]]; }
-
-/* What an execution reads, then what it makes. */
-static Copy *copy_of(const Settle *s, int32_t e, int32_t i)
-{
-    int32_t nin = op_of(s, e)->nin;
-    return &s->copy[i < nin ? s->read[s->in[e] + i] : s->out[e] + i - nin];
-}
 
 /* ---- copies and their lives ------------------------------------------------------------ */
 
 static void make_copies(Settle *s)
 {
-    int32_t nread = 0, ncopy = 0;
     int32_t *latest = RM_NEW(int32_t, s->inst->nvalues);
     for (int32_t e = 0; e < s->n; e++) {
-        s->in[e] = nread;
-        s->out[e] = ncopy;
-        nread += op_of(s, e)->nin;
-        ncopy += op_of(s, e)->nout;
+        s->in[e + 1] = s->in[e] + s->inst->ops[s->op[e]].nin;
+        s->out[e + 1] = s->out[e] + s->inst->ops[s->op[e]].nout;
     }
-    s->read = RM_NEW(int32_t, nread);
-    s->copy = RM_NEW(Copy, ncopy);
+    s->read = RM_NEW(int32_t, s->in[s->n]);
+    s->copy = RM_NEW(Copy, s->out[s->n]);
     for (int32_t e = 0; e < s->n; e++) {
-        const RematOp *o = op_of(s, e);
+        const RematOp *o = &s->inst->ops[s->op[e]];
         for (int32_t i = 0; i < o->nin; i++) {
             s->read[s->in[e] + i] = latest[o->in[i]];
             s->copy[latest[o->in[i]]].last = e;
         }
         for (int32_t i = 0; i < o->nout; i++) {
             latest[o->out[i]] = s->out[e] + i;
-            s->copy[s->out[e] + i] = (Copy){s->inst->values[o->out[i]].bytes, e, e, e, 0};
+            s->copy[s->out[e] + i] = (Copy){s->inst->values[o->out[i]].bytes, e, e, e};
         }
     }
     for (int32_t v = 0; v < s->inst->nvalues; v++)
         if (s->inst->values[v].keep_to_end)
             s->copy[latest[v]].last = s->n;
-    for (int32_t c = 0; c < ncopy; c++)
+    for (int32_t c = 0; c < s->out[s->n]; c++)
         for (int32_t k = s->copy[c].first; k <= s->copy[c].last && k < s->n; k++)
             s->resident[k] += s->copy[c].bytes;
     free(latest);
 }
-
-/* Bytes of a place; savings as remat_profile counts them. */
-static void count_bytes(Settle *s, int32_t k)
-{
-    int32_t e = s->order[k];
-    const RematOp *o = op_of(s, e);
-    uint64_t applied = 0;
-    s->bytes[k] = s->resident[k] + o->workspace;
-    for (int32_t p = 0; p < o->ninplace; p++) {
-        RematInPlace a = o->inplace[p];
-        const Copy *in = &s->copy[s->read[s->in[e] + a.in]], *out = &s->copy[s->out[e] + a.out];
-        if (in->last == k && inplace_free(o, p, applied)) {
-            s->bytes[k] -= in->bytes < out->bytes ? in->bytes : out->bytes;
-            applied |= (uint64_t) 1 << p;
-        }
-    }
-}
-
-/* ---- exchanging neighbours --------------------------------------------------------------- */
-
-/* May b run before a, which it follows, with every read the same? */
-static bool independent(const Settle *s, int32_t a, int32_t b)
-{
-    const RematOp *ob = op_of(s, b);
-    if (s->op[a] == s->op[b])
-        return false;
-    for (int32_t i = 0; i < ob->nin; i++)
-        if (s->copy[s->read[s->in[b] + i]].maker == a)
-            return false;
-    for (int32_t i = 0; i < op_of(s, a)->nin; i++)
-        if (s->op[s->copy[s->read[s->in[a] + i]].maker] == s->op[b])
-            return false;
-    for (int32_t i = 0; i < ob->nbarrier; i++)
-        if (ob->barrier[i] == s->op[a])
-            return false;
-    return true;
-}
-
-/* Marks the copies of an execution; bit 0: clears them. */
-static void touch(Settle *s, int32_t e, int bit)
-{
-    for (int32_t i = 0; i < op_of(s, e)->nin + op_of(s, e)->nout; i++) {
-        Copy *c = copy_of(s, e, i);
-        c->touched = bit ? c->touched | bit : 0;
-    }
-}
-
-/* What only this one of the two touches follows it from place `from` to place `to`. */
-static void follow(Settle *s, int32_t e, int bit, int32_t from, int32_t to)
-{
-    for (int32_t i = 0; i < op_of(s, e)->nin + op_of(s, e)->nout; i++) {
-        Copy *c = copy_of(s, e, i);
-        if (c->touched == bit && c->first == from) {
-            c->first = to;
-            s->resident[from < to ? from : to] += from < to ? -c->bytes : c->bytes;
-        }
-        if (c->touched == bit && c->last == from) {
-            c->last = to;
-            s->resident[from < to ? to : from] += from < to ? c->bytes : -c->bytes;
-        }
-    }
-}
-
-static void exchange(Settle *s, int32_t k)
-{
-    int32_t a = s->order[k], b = s->order[k + 1];
-    touch(s, a, 1);
-    touch(s, b, 2);
-    follow(s, a, 1, k, k + 1);
-    follow(s, b, 2, k + 1, k);
-    touch(s, a, 0);
-    touch(s, b, 0);
-    s->order[k] = b;
-    s->order[k + 1] = a;
-    count_bytes(s, k);
-    count_bytes(s, k + 1);
-}
-
-/* ---- the search ---------------------------------------------------------------------------- */
 
 static double price(const Settle *s, int32_t k)
 {
@@ -164,6 +73,98 @@ static double price(const Settle *s, int32_t k)
     return x * x;
 }
 
+/* Bytes of a place, savings as remat_profile counts them, and its price. */
+static void count_bytes(Settle *s, int32_t k)
+{
+    int32_t e = s->order[k];
+    const RematOp *o = &s->inst->ops[s->op[e]];
+    uint64_t applied = 0;
+    int64_t bytes = s->resident[k] + o->workspace;
+    for (int32_t p = 0; p < o->ninplace; p++) {
+        RematInPlace a = o->inplace[p];
+        const Copy *in = &s->copy[s->read[s->in[e] + a.in]], *out = &s->copy[s->out[e] + a.out];
+        if (in->last == k && inplace_free(o, p, applied)) {
+            bytes -= in->bytes < out->bytes ? in->bytes : out->bytes;
+            applied |= (uint64_t) 1 << p;
+        }
+    }
+    s->bytes[k] = bytes;
+    s->price[k] = price(s, k);
+}
+
+/* ---- exchanging neighbours --------------------------------------------------------------- */
+
+/* May b run before a, which it follows, with every read the same? */
+static bool independent(const Settle *s, int32_t a, int32_t b)
+{
+    const RematOp *ob = &s->inst->ops[s->op[b]];
+    if (s->op[a] == s->op[b])
+        return false;
+    for (int32_t i = s->in[b]; i < s->in[b + 1]; i++)
+        if (s->copy[s->read[i]].maker == a)
+            return false;
+    for (int32_t i = s->in[a]; i < s->in[a + 1]; i++)
+        if (s->op[s->copy[s->read[i]].maker] == s->op[b])
+            return false;
+    for (int32_t i = 0; i < ob->nbarrier; i++)
+        if (ob->barrier[i] == s->op[a])
+            return false;
+    return true;
+}
+
+static bool reads(const Settle *s, int32_t e, int32_t copy)
+{
+    for (int32_t i = s->in[e]; i < s->in[e + 1]; i++)
+        if (s->read[i] == copy)
+            return true;
+    return false;
+}
+
+/* The executions at k and k + 1 change places, and the copies that begin or end there with them: what
+ * ends with the first of them the second does not read; what ends with the second the first may. */
+static void exchange(Settle *s, int32_t k)
+{
+    int32_t a = s->order[k], b = s->order[k + 1];
+    for (int32_t i = s->in[b]; i < s->in[b + 1]; i++) {
+        Copy *c = &s->copy[s->read[i]];
+        if (c->last == k + 1 && !reads(s, a, s->read[i])) {
+            c->last = k;
+            s->resident[k + 1] -= c->bytes;
+        }
+    }
+    for (int32_t i = s->in[a]; i < s->in[a + 1]; i++) {
+        Copy *c = &s->copy[s->read[i]];
+        if (c->last == k) {
+            c->last = k + 1;
+            s->resident[k + 1] += c->bytes;
+        }
+    }
+    for (int32_t i = s->out[b]; i < s->out[b + 1]; i++) {
+        Copy *c = &s->copy[i];
+        c->first = k;
+        s->resident[k] += c->bytes;
+        if (c->last == k + 1) {
+            c->last = k;
+            s->resident[k + 1] -= c->bytes;
+        }
+    }
+    for (int32_t i = s->out[a]; i < s->out[a + 1]; i++) {
+        Copy *c = &s->copy[i];
+        c->first = k + 1;
+        s->resident[k] -= c->bytes;
+        if (c->last == k) {
+            c->last = k + 1;
+            s->resident[k + 1] += c->bytes;
+        }
+    }
+    s->order[k] = b;
+    s->order[k + 1] = a;
+    count_bytes(s, k);
+    count_bytes(s, k + 1);
+}
+
+/* ---- the search ---------------------------------------------------------------------------- */
+
 /* Drags the execution at place k by up to `far` places and leaves it where the price is least, the
  * farthest among equals. Returns the exchanges made. */
 static int32_t drag(Settle *s, int32_t k, int32_t far, int dir)
@@ -172,9 +173,9 @@ static int32_t drag(Settle *s, int32_t k, int32_t far, int dir)
     int32_t went = 0, stay = 0, at = dir > 0 ? k : k - 1;
     while (went < far && at >= 0 && at + 1 < s->n &&
            independent(s, s->order[at], s->order[at + 1])) {
-        sum -= price(s, at) + price(s, at + 1);
+        sum -= s->price[at] + s->price[at + 1];
         exchange(s, at);
-        sum += price(s, at) + price(s, at + 1);
+        sum += s->price[at] + s->price[at + 1];
         went++;
         at += dir;
         if (s->bytes[at - dir] > s->peak || s->bytes[at - dir + 1] > s->peak)
@@ -193,8 +194,9 @@ void remat_settle(const RematInstance *inst, int32_t *seq, int32_t n, uint64_t s
                   int64_t exchanges)
 {
     Settle s = {.inst = inst, .op = seq, .n = n, .order = RM_NEW(int32_t, n),
-                .in = RM_NEW(int32_t, n), .out = RM_NEW(int32_t, n),
-                .resident = RM_NEW(int64_t, n), .bytes = RM_NEW(int64_t, n)};
+                .in = RM_NEW(int32_t, n + 1), .out = RM_NEW(int32_t, n + 1),
+                .resident = RM_NEW(int64_t, n), .bytes = RM_NEW(int64_t, n),
+                .price = RM_NEW(double, n), .peak = inst->persistent};
     Rng rng = {seed};
     for (int32_t k = 0; k < n; k++) {
         s.order[k] = k;
@@ -205,6 +207,8 @@ void remat_settle(const RematInstance *inst, int32_t *seq, int32_t n, uint64_t s
         count_bytes(&s, k);
         s.peak = s.bytes[k] > s.peak ? s.bytes[k] : s.peak;
     }
+    for (int32_t k = 0; k < n; k++)
+        s.price[k] = price(&s, k);
     while (exchanges > 0 && n > 1) {
         int32_t k = rng_below(&rng, n), far = 1 + rng_below(&rng, rng_below(&rng, 2) ? 8 : n);
         exchanges -= drag(&s, k, far, rng_below(&rng, 2) ? 1 : -1);
@@ -212,7 +216,7 @@ void remat_settle(const RematInstance *inst, int32_t *seq, int32_t n, uint64_t s
     for (int32_t k = 0; k < n; k++)
         s.order[k] = seq[s.order[k]];
     memcpy(seq, s.order, (size_t) n * sizeof *seq);
-    void *all[] = {s.order, s.in, s.out, s.read, s.copy, s.resident, s.bytes};
+    void *all[] = {s.order, s.in, s.out, s.read, s.copy, s.resident, s.bytes, s.price};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
