@@ -233,9 +233,14 @@ void codegen_prelude_c(FILE *f)
     text_prelude(f, prelude_math);
 }
 
-int codegen_c(FILE *f, Kernel *const *k, int n, int *func_of_kernel)
+void codegen_shared_c(FILE *f, Kernel *const *k, int n)
 {
     codegen_prelude_c(f);
     native_print_texts(f, k, n);
+}
+
+int codegen_c(FILE *f, Kernel *const *k, int n, int *func_of_kernel)
+{
+    codegen_shared_c(f, k, n);
     return text_distinct(f, k, n, func_of_kernel, kernel_print_c);
 }

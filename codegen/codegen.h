@@ -12,6 +12,8 @@
 /* ---- C (c.c): void NAME(void *const *op), op[i] = operand i of the kernel ------- */
 
 void codegen_prelude_c(FILE *f); /* printed once, before the first kernel */
+/* The prelude, and functions that several of k[0..n) call. */
+void codegen_shared_c(FILE *f, Kernel *const *k, int n);
 bool kernel_print_c(const Kernel *k, const char *name, FILE *f); /* false: f failed */
 
 /* Prelude and the distinct kernels among k[0..n), named ck_0, ck_1, ...: kernel i runs as

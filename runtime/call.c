@@ -1,8 +1,5 @@
 /* call.c -- kernels ready to run: generated functions, library routines, strided copies. */
 #include "runtime_int.h"
-#include "codegen/codegen.h"
-#include "kernel_cache.h"
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,96 +91,4 @@ const CopyRows *concat_copies(const Graph *g, const Node *n, Arena *a)
         at += bytes;
     }
     return c;
-}
-
-typedef struct {
-    char *text;
-    Kernel *k;
-    int at; /* place in the caller's list */
-} Printed;
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(((const Printed *)a)->text, ((const Printed *)b)->text);
-}
-
-/* Texts in a fixed order: the same set of kernels is the same source, whatever the
- * schedule, and is compiled once. */
-static bool print_sorted(Printed *p, Kernel *const *k, int n)
-{
-    for (int i = 0; i < n; i++) {
-        p[i] = (Printed){kernel_text(k[i]), k[i], i};
-        if (!p[i].text)
-            return false;
-    }
-    qsort(p, (size_t)n, sizeof *p, by_text);
-    return true;
-}
-
-static char *print_source(Printed *p, int n, int *func)
-{
-    char *text = NULL;
-    size_t size = 0;
-    Kernel **k = calloc((size_t)n, sizeof(Kernel *));
-    FILE *f = open_memstream(&text, &size);
-    for (int i = 0; k && i < n; i++)
-        k[i] = p[i].k;
-    bool ok = k && f && codegen_c(f, k, n, func) >= 0;
-    ok = f && fclose(f) == 0 && ok;
-    free(k);
-    if (ok)
-        return text;
-    free(text);
-    return NULL;
-}
-
-char *kernel_text(const Kernel *k)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    bool ok = f && kernel_print_c(k, "K", f);
-    ok = f && fclose(f) == 0 && ok;
-    if (ok)
-        return text;
-    free(text);
-    return NULL;
-}
-
-static bool resolve(void *dl, const Printed *p, const int *func, int n, KernelFn **fn,
-                    Diag *d)
-{
-    char name[32];
-    for (int i = 0; i < n; i++) {
-        snprintf(name, sizeof name, "ck_%d", func[i]);
-        *(void **)&fn[p[i].at] = dlsym(dl, name);
-        if (!fn[p[i].at])
-            return fail_status(d, EXIT_DEVICE, "compiled kernels lack %s", name);
-    }
-    return true;
-}
-
-bool kernels_load(Kernel *const *k, int n, const char *cache_dir, KernelFn **fn, void **dl,
-                  Diag *d)
-{
-    *dl = NULL;
-    if (n == 0)
-        return true;
-    Printed *p = calloc((size_t)n, sizeof *p);
-    int *func = calloc((size_t)n, sizeof *func);
-    char *source = p && func && print_sorted(p, k, n) ? print_source(p, n, func) : NULL;
-    if (!source)
-        diag_set(d, "cannot print kernels");
-    bool ok = source && kernels_compile(source, cache_dir, dl, d) &&
-              resolve(*dl, p, func, n, fn, d);
-    if (!ok && *dl) {
-        dlclose(*dl);
-        *dl = NULL;
-    }
-    for (int i = 0; p && i < n; i++)
-        free(p[i].text);
-    free(p);
-    free(func);
-    free(source);
-    return ok;
 }

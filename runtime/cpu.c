@@ -5,7 +5,6 @@
  * description; operand pointers are fixed.  A step of training then is one walk over the
  * array. */
 #include "runtime_int.h"
-#include <dlfcn.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -23,7 +22,7 @@ struct Executor {
     Call *call;       /* one per plan step */
     const Copy *copy; /* updates that are not in place */
     uint32_t ncopy;
-    void *dl;       /* compiled kernels */
+    KernelObjects objects; /* compiled kernels */
     DnnlOp **lib;   /* distinct */
     DnnlDesc *desc; /* of lib */
     uint32_t nlib, clib, cdesc;
@@ -171,7 +170,7 @@ static bool prepare(Executor *x, const ExecOptions *opt, Diag *d)
         }
     }
     KernelFn **fn = NEW(&tmp, KernelFn *, ntext + 1);
-    ok = ok && kernels_load(text, ntext, opt->cache_dir, fn, &x->dl, d);
+    ok = ok && kernels_load(text, ntext, opt->cache_dir, fn, &x->objects, d);
     for (int i = 0; i < ntext && ok; i++)
         *user[i] = fn[i];
     arena_free(&tmp);
@@ -249,8 +248,7 @@ void exec_close(Executor *x)
         return;
     for (uint32_t i = 0; i < x->nlib; i++)
         dnnl_free(x->lib[i]);
-    if (x->dl)
-        dlclose(x->dl);
+    kernels_unload(&x->objects);
     pages_free(x->memory, x->plan->arena_bytes);
     Arena arena = x->arena; /* x lies in it */
     arena_free(&arena);

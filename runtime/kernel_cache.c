@@ -1,10 +1,11 @@
-/* kernel_cache.c -- compile generated C, keep the shared object under its content hash.
+/* kernel_cache.c -- compile generated C, keep the shared object under the keys of its kernels.
  *
  * The source is cut at kernel boundaries (lines starting with KERNEL_MARK) into a few parts that
  * compile at the same time, each behind the common prelude.  Everything is written in a private
  * temporary folder inside the cache; rename() publishes the result, so that a reader sees a
- * whole object or none.  A cached object that does not load is compiled again. */
+ * whole object or none. */
 #include "kernel_cache.h"
+#include "codegen/codegen.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -108,30 +109,52 @@ static void hash_stream(XXH3_state_t *h, FILE *f, const char *only)
         }
 }
 
-static bool content_hash(const char *source, char out[33], Diag *d)
+static void hash_prelude(XXH3_state_t *h)
 {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (f) {
+        codegen_prelude_c(f);
+        fclose(f);
+        XXH3_128bits_update(h, text, size);
+    }
+    free(text);
+}
+
+bool kernel_cache_open(KernelCache *c, const char *given, Diag *d)
+{
+    TRY(cache_folder(given, c->dir, d));
     XXH3_state_t *h = XXH3_createState();
     if (!h)
         return fail_status(d, EXIT_DEVICE, "out of memory");
     XXH3_128bits_reset(h);
-    XXH3_128bits_update(h, source, strlen(source));
+    hash_prelude(h);
     for (int i = 0; i < NFLAGS; i++)
         XXH3_128bits_update(h, flags[i], strlen(flags[i]) + 1);
     FILE *f = popen("cc --version 2>&1", "r");
     hash_stream(h, f, NULL);
     if (f)
         pclose(f);
-    static const char *const key[] = {"model name", "flags"};
+    static const char *const about[] = {"model name", "flags"};
     for (int i = 0; i < 2; i++) {
         f = fopen("/proc/cpuinfo", "r");
-        hash_stream(h, f, key[i]);
+        hash_stream(h, f, about[i]);
         if (f)
             fclose(f);
     }
-    XXH128_hash_t v = XXH3_128bits_digest(h);
+    c->machine = XXH3_128bits_digest(h).low64;
     XXH3_freeState(h);
-    snprintf(out, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)v.high64, (uint64_t)v.low64);
     return true;
+}
+
+KernelKey kernel_key(const KernelCache *c, const char *text)
+{
+    KernelKey key;
+    XXH128_hash_t v = XXH3_128bits_withSeed(text, strlen(text), c->machine);
+    snprintf(key.hex, sizeof key.hex, "%016" PRIx64 "%016" PRIx64, (uint64_t)v.high64,
+             (uint64_t)v.low64);
+    return key;
 }
 
 /* ---- compiling ----------------------------------------------------------------------------- */
@@ -236,34 +259,42 @@ static int write_parts(const char *dir, const char *source, Diag *d)
     return parts;
 }
 
-static bool compile_to(const char *dir, const char *source, const char *so, Diag *d)
+/* ---- the folder ---------------------------------------------------------------------------- */
+
+static void object_path(const KernelCache *c, const KernelKey *key, char out[PATH_MAX + 64])
+{
+    snprintf(out, PATH_MAX + 64, "%s/%s.so", c->dir, key->hex);
+}
+
+void *kernel_cache_find(const KernelCache *c, const KernelKey *key)
+{
+    char so[PATH_MAX + 64];
+    object_path(c, key, so);
+    return dlopen(so, RTLD_NOW | RTLD_LOCAL);
+}
+
+/* The object under one more name, in place of what may stand there. */
+static bool publish(const KernelCache *c, const char *object, const KernelKey *key, Diag *d)
+{
+    char so[PATH_MAX + 64], other[PATH_MAX + 64];
+    object_path(c, key, so);
+    snprintf(other, sizeof other, "%s.link", object);
+    bool ok = link(object, other) == 0 && rename(other, so) == 0;
+    return ok || fail_status(d, EXIT_DEVICE, "cannot write %s: %s", so, strerror(errno));
+}
+
+bool kernel_cache_add(const KernelCache *c, const char *source, const KernelKey *key, int n, Diag *d)
 {
     char tmp[PATH_MAX], out[PATH_MAX + 32];
-    if (snprintf(tmp, sizeof tmp, "%s/tmp-XXXXXX", dir) >= (int)sizeof tmp)
+    if (snprintf(tmp, sizeof tmp, "%s/tmp-XXXXXX", c->dir) >= (int)sizeof tmp)
         return fail_status(d, EXIT_DEVICE, "cache folder: path too long");
     if (!mkdtemp(tmp))
-        return fail_status(d, EXIT_DEVICE, "cannot write in %s: %s", dir, strerror(errno));
+        return fail_status(d, EXIT_DEVICE, "cannot write in %s: %s", c->dir, strerror(errno));
     int parts = write_parts(tmp, source, d);
     snprintf(out, sizeof out, "%s/out.so", tmp);
     bool ok = parts > 0 && compile_parts(tmp, parts, d) && link_parts(tmp, parts, d);
-    if (ok && rename(out, so) != 0)
-        ok = fail_status(d, EXIT_DEVICE, "cannot write %s: %s", so, strerror(errno));
+    for (int i = 0; i < n && ok; i++)
+        ok = publish(c, out, &key[i], d);
     remove_tmp(tmp, MAX_PARTS);
     return ok;
-}
-
-bool kernels_compile(const char *c_source, const char *cache_dir, void **dl, Diag *d)
-{
-    char dir[PATH_MAX], so[PATH_MAX + 64], hash[33];
-    *dl = NULL;
-    TRY(cache_folder(cache_dir, dir, d));
-    TRY(content_hash(c_source, hash, d));
-    snprintf(so, sizeof so, "%s/%s.so", dir, hash);
-    if (access(so, R_OK) == 0)
-        *dl = dlopen(so, RTLD_NOW | RTLD_LOCAL);
-    if (!*dl) {
-        TRY(compile_to(dir, c_source, so, d));
-        *dl = dlopen(so, RTLD_NOW | RTLD_LOCAL);
-    }
-    return *dl || fail_status(d, EXIT_DEVICE, "cannot load generated kernels: %s", dlerror());
 }

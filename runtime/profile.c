@@ -13,7 +13,6 @@
  * A run whose steps took another time than these sums tells so (profile_learn): then the times
  * of its kernels in place replace those measured alone. */
 #include "profile_int.h"
-#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,7 +208,7 @@ static double estimate(const Item *it)
 }
 
 /* All texts of the round at once: the executor will want the same set. */
-static bool compile_round(Profile *p, void **dl, Diag *d)
+static bool compile_round(Profile *p, KernelObjects *o, Diag *d)
 {
     Kernel **k = NEW(&p->arena, Kernel *, 4 * p->nitem + 1);
     KernelFn **fn = NEW(&p->arena, KernelFn *, 4 * p->nitem + 1);
@@ -224,7 +223,7 @@ static bool compile_round(Profile *p, void **dl, Diag *d)
             user[n++] = &it->fn;
         }
     }
-    TRY(kernels_load(k, n, p->opt.cache_dir, fn, dl, d));
+    TRY(kernels_load(k, n, p->opt.cache_dir, fn, o, d));
     for (int i = 0; i < n; i++)
         *user[i] = fn[i];
     return true;
@@ -329,7 +328,7 @@ static bool settle(Profile *p, Diag *d)
 {
     unsigned mode = fp_flush(p->opt.threads);
     uint32_t n = 0;
-    void *dl = NULL;
+    KernelObjects objects = {0};
     bool ok = true;
     replay(p->item, p->nitem);
     ok = find_routines(p, d);
@@ -337,9 +336,8 @@ static bool settle(Profile *p, Diag *d)
         ok = sign(p, &p->item[i], d);
     const Unknown *u = ok ? unknown_signatures(p, &n) : NULL;
     if (n > 0 && p->opt.time_limit >= 0)
-        ok = compile_round(p, &dl, d) && measure_unknown(p, u, n, d);
-    if (dl)
-        dlclose(dl);
+        ok = compile_round(p, &objects, d) && measure_unknown(p, u, n, d);
+    kernels_unload(&objects);
     calibrate(p);
     fp_restore(mode);
     p->settled = true;

@@ -38,12 +38,21 @@ bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k
 /* Copies of a LIB_CONCAT kernel, allocated in a. */
 const CopyRows *concat_copies(const Graph *g, const Node *n, Arena *a);
 
+/* ---- kernels.c --------------------------------------------------------- */
+
 /* The kernel as C under a fixed name: equal for equal kernels.  NULL: out of memory. */
 char *kernel_text(const Kernel *k);
 
-/* Print, compile and load kernels: fn[i] runs k[i].  dl: NULL if there are none. */
-bool kernels_load(Kernel *const *k, int n, const char *cache_dir, KernelFn **fn, void **dl,
+typedef struct {
+    void **dl; /* dlopen handles */
+    int n;
+} KernelObjects;
+
+/* Functions of kernels, fn[i] of k[i], from the cache; those it lacks are printed, compiled and
+ * added.  They can be called until the objects are given back. */
+bool kernels_load(Kernel *const *k, int n, const char *cache_dir, KernelFn **fn, KernelObjects *o,
                   Diag *d);
+void kernels_unload(KernelObjects *o);
 
 /* ---- tiles.c ------------------------------------------------------------ */
 

@@ -6,12 +6,13 @@
 #include "kernel_math_f32.h"
 #include "random_kernel.h"
 #include "runtime/kernel_cache.h"
+#include "runtime/runtime_int.h"
 #include <Random123/philox.h>
-#include <dlfcn.h>
 #include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- functions --------------------------------------------------------------------------- */
@@ -139,60 +140,45 @@ enum { BATCH = 48 };
 typedef struct {
     Arena a;
     Kernel *k[BATCH];
-    int func[BATCH];
     RandomKernel r[BATCH];
-    void *dl;
+    KernelFn *fn[BATCH];
+    KernelObjects objects;
+    char dir[32];
 } Batch;
 
-static void batch_make(Batch *b, uint64_t seed, char dir[64])
+static void batch_make(Batch *b, uint64_t seed)
 {
-    char *source = NULL;
-    size_t size = 0;
     Diag d = {0};
     for (int i = 0; i < BATCH; i++) {
         random_kernel(&b->r[i], &b->a, seed * 1000 + (uint64_t)i, i % 6 == 5);
         b->k[i] = &b->r[i].k;
     }
-    FILE *f = open_memstream(&source, &size);
-    int n = codegen_c(f, b->k, BATCH, b->func);
-    fclose(f);
-    ck_assert_int_gt(n, 0);
-    strcpy(dir, "/tmp/ckc-test-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(dir));
-    ck_assert_msg(kernels_compile(source, dir, &b->dl, &d), "%s", d.msg);
-    void *again;
-    ck_assert_msg(kernels_compile(source, dir, &again, &d), "%s", d.msg); /* from the cache */
-    dlclose(again);
-    free(source);
+    strcpy(b->dir, "/tmp/ckc-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(b->dir));
+    ck_assert_msg(kernels_load(b->k, BATCH, b->dir, b->fn, &b->objects, &d), "%s", d.msg);
 }
 
-static void batch_free(Batch *b, const char *dir)
+static void remove_dir(const char *dir)
 {
     char cmd[128];
-    dlclose(b->dl);
-    arena_free(&b->a);
     snprintf(cmd, sizeof cmd, "rm -r %s", dir);
     ck_assert_int_eq(system(cmd), 0);
 }
 
-static KernelFn *batch_function(const Batch *b, int i)
+static void batch_free(Batch *b)
 {
-    char name[32];
-    KernelFn *fn;
-    snprintf(name, sizeof name, "ck_%d", b->func[i]);
-    *(void **)&fn = dlsym(b->dl, name);
-    ck_assert_ptr_nonnull(fn);
-    return fn;
+    kernels_unload(&b->objects);
+    arena_free(&b->a);
+    remove_dir(b->dir);
 }
 
 START_TEST(random_kernels_match_reference)
 {
     Batch b = {0};
-    char dir[64];
-    batch_make(&b, (uint64_t)_i + 1, dir);
+    batch_make(&b, (uint64_t)_i + 1);
     for (int i = 0; i < BATCH; i++) {
         RandomKernel *r = &b.r[i];
-        KernelFn *fn = batch_function(&b, i);
+        KernelFn *fn = b.fn[i];
         Tensor *want = random_kernel_data(r, &b.a), *got = random_kernel_data(r, &b.a);
         Tensor *once = random_kernel_data(r, &b.a);
         void *op[RANDOM_OPERANDS], *op1[RANDOM_OPERANDS];
@@ -213,7 +199,7 @@ START_TEST(random_kernels_match_reference)
             ck_assert_mem_eq(got[o].data, once[o].data, (size_t)type_bytes(&got[o].type));
         }
     }
-    batch_free(&b, dir);
+    batch_free(&b);
 }
 END_TEST
 
@@ -221,12 +207,11 @@ END_TEST
 START_TEST(in_place_is_the_same)
 {
     Batch b = {0};
-    char dir[64];
     int tried = 0;
-    batch_make(&b, 500, dir);
+    batch_make(&b, 500);
     for (int i = 0; i < BATCH; i++) {
         RandomKernel *r = &b.r[i];
-        KernelFn *fn = batch_function(&b, i);
+        KernelFn *fn = b.fn[i];
         for (int w = r->nread; w < r->k.noperands; w++)
             for (int in = 0; in < r->nread; in++) {
                 if (!kernel_inplace(&r->k, in, w))
@@ -244,7 +229,7 @@ START_TEST(in_place_is_the_same)
             }
     }
     ck_assert_int_gt(tried, 5);
-    batch_free(&b, dir);
+    batch_free(&b);
 }
 END_TEST
 
@@ -270,16 +255,65 @@ END_TEST
 START_TEST(compiler_errors_are_reported)
 {
     Diag d = {0};
-    void *dl;
+    KernelCache c;
     char dir[] = "/tmp/ckc-test-XXXXXX";
     ck_assert_ptr_nonnull(mkdtemp(dir));
-    ck_assert(!kernels_compile("this is not C\n", dir, &dl, &d));
-    ck_assert_ptr_null(dl);
+    ck_assert(kernel_cache_open(&c, dir, &d));
+    ck_assert(!kernel_cache_add(&c, "this is not C\n", NULL, 0, &d));
     ck_assert_int_eq(d.status, EXIT_DEVICE);
     ck_assert_ptr_nonnull(strstr(d.msg, "error"));
     d = (Diag){0};
-    ck_assert(!kernels_compile("int x;\n", "/proc/nowhere", &dl, &d));
+    ck_assert(!kernel_cache_open(&c, "/proc/nowhere", &d));
+    ck_assert_int_eq(d.status, EXIT_DEVICE);
     ck_assert_int_eq(rmdir(dir), 0); /* nothing left behind */
+}
+END_TEST
+
+static ino_t file_of(const KernelCache *c, const Kernel *k)
+{
+    char path[PATH_MAX + 64], *text = kernel_text(k);
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s.so", c->dir, kernel_key(c, text).hex);
+    free(text);
+    return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+/* The second time only the new kernel is compiled, and a broken object again. */
+START_TEST(kernels_are_compiled_once)
+{
+    enum { N = 4 };
+    Arena a = {0};
+    Diag d = {0};
+    RandomKernel r[N];
+    Kernel *k[N];
+    KernelFn *fn[N];
+    KernelObjects o;
+    KernelCache c;
+    ino_t first[N];
+    char dir[] = "/tmp/ckc-test-XXXXXX", path[PATH_MAX + 64];
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert(kernel_cache_open(&c, dir, &d));
+    for (int i = 0; i < N; i++) {
+        random_kernel(&r[i], &a, 20 + (uint64_t)i, false);
+        k[i] = &r[i].k;
+    }
+    ck_assert_msg(kernels_load(k, N - 1, dir, fn, &o, &d), "%s", d.msg);
+    kernels_unload(&o);
+    for (int i = 0; i < N; i++)
+        first[i] = file_of(&c, k[i]);
+    ck_assert(first[0] && first[0] == first[1] && first[0] == first[2] && !first[3]);
+    char *text = kernel_text(k[1]);
+    snprintf(path, sizeof path, "%s/%s.so", dir, kernel_key(&c, text).hex);
+    free(text);
+    ck_assert_int_eq(unlink(path), 0);
+    FILE *f = fopen(path, "w");
+    ck_assert(f && fputs("broken", f) >= 0 && fclose(f) == 0);
+    ck_assert_msg(kernels_load(k, N, dir, fn, &o, &d), "%s", d.msg);
+    kernels_unload(&o);
+    ck_assert(file_of(&c, k[0]) == first[0] && file_of(&c, k[2]) == first[2]);
+    ck_assert(file_of(&c, k[1]) == file_of(&c, k[3]) && file_of(&c, k[3]) != first[0]);
+    arena_free(&a);
+    remove_dir(dir);
 }
 END_TEST
 
@@ -296,6 +330,7 @@ Suite *suite_codegen(void)
     tcase_add_test(t, in_place_is_the_same);
     tcase_add_test(t, equal_kernels_are_one_function);
     tcase_add_test(t, compiler_errors_are_reported);
+    tcase_add_test(t, kernels_are_compiled_once);
     suite_add_tcase(s, t);
     return s;
 }

@@ -7,11 +7,9 @@
  *
  * Kernels of all operators are compiled together: one call of the compiler. */
 #include "tests.h"
-#include "codegen/codegen.h"
 #include "op_samples.h"
 #include "passes/passes.h"
-#include "runtime/kernel_cache.h"
-#include <dlfcn.h>
+#include "runtime/runtime_int.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -322,7 +320,7 @@ static void check_items(Compiled *c, void *const *op, const Tensor *want)
             "%s, trial %d: the order of items matters", op_table[c->s.op]->name, c->trial);
 }
 
-static void run_and_compare(Compiled *c, void (*fn)(void *const *))
+static void run_and_compare(Compiled *c, KernelFn *fn)
 {
     void *op[2 * SAMPLE_IN + MAX_OUT], **data = evaluate(&c->s);
     Tensor want[MAX_OUT], got[MAX_OUT];
@@ -345,7 +343,8 @@ static void run_and_compare(Compiled *c, void (*fn)(void *const *))
 START_TEST(generated_c)
 {
     static const DType types[] = {DT_F32, DT_F64, DT_BF16, DT_F32, DT_F16, DT_F32};
-    int n = 0, *fn = calloc(OP_COUNT * TRIALS, sizeof *fn);
+    int n = 0;
+    KernelFn **fn = calloc(OP_COUNT * TRIALS, sizeof *fn);
     Compiled *all = calloc(OP_COUNT * TRIALS, sizeof *all);
     Kernel **k = calloc(OP_COUNT * TRIALS, sizeof *k);
     for (int op = 1; op < OP_COUNT; op++)
@@ -355,24 +354,14 @@ START_TEST(generated_c)
             lower(&all[n]);
             k[n] = &all[n].k;
         }
-    char *text = NULL, name[32];
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    ck_assert_int_gt(codegen_c(f, k, n, fn), 0);
-    fclose(f);
-    void *dl = NULL;
+    KernelObjects objects;
     Diag d = {0};
-    ck_assert_msg(kernels_compile(text, NULL, &dl, &d), "%s", d.msg);
+    ck_assert_msg(kernels_load(k, n, NULL, fn, &objects, &d), "%s", d.msg);
     for (int i = 0; i < n; i++) {
-        snprintf(name, sizeof name, "ck_%d", fn[i]);
-        void (*run)(void *const *) = NULL;
-        *(void **)(void *)&run = dlsym(dl, name);
-        ck_assert_ptr_nonnull(run);
-        run_and_compare(&all[i], run);
+        run_and_compare(&all[i], fn[i]);
         sample_free(&all[i].s);
     }
-    dlclose(dl);
-    free(text);
+    kernels_unload(&objects);
     free(all);
     free(fn);
     free(k);

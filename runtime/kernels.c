@@ -1,0 +1,150 @@
+/* kernels.c -- kernels to functions: found in the cache, or printed and compiled together. */
+#include "runtime_int.h"
+#include "codegen/codegen.h"
+#include "kernel_cache.h"
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    Kernel *k;
+    KernelKey key;
+    KernelFn *fn;
+    int at; /* place in the caller's list */
+} Keyed;
+
+char *kernel_text(const Kernel *k)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    bool ok = f && kernel_print_c(k, "K", f);
+    ok = f && fclose(f) == 0 && ok;
+    if (ok)
+        return text;
+    free(text);
+    return NULL;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const Keyed *)a)->key.hex, ((const Keyed *)b)->key.hex);
+}
+
+/* In a fixed order, so that a set of kernels is the same source whatever the schedule. */
+static bool sort_by_key(Keyed *q, const KernelCache *c, Kernel *const *k, int n)
+{
+    for (int i = 0; i < n; i++) {
+        char *text = kernel_text(k[i]);
+        if (!text)
+            return false;
+        q[i] = (Keyed){k[i], kernel_key(c, text), NULL, i};
+        free(text);
+    }
+    qsort(q, (size_t)n, sizeof *q, by_key);
+    return true;
+}
+
+enum { NAME = 40 };
+
+static void function_name(const KernelKey *key, char out[NAME])
+{
+    snprintf(out, NAME, "ck_%s", key->hex);
+}
+
+/* Functions of kernels that have none yet and whose objects are there; those stay open in o. */
+static int find(Keyed *q, int n, const KernelCache *c, KernelObjects *o)
+{
+    int missing = 0;
+    for (int i = 0; i < n; i++) {
+        char name[NAME];
+        bool again = i > 0 && by_key(&q[i], &q[i - 1]) == 0;
+        void *dl = q[i].fn || again ? NULL : kernel_cache_find(c, &q[i].key);
+        function_name(&q[i].key, name);
+        if (again)
+            q[i].fn = q[i - 1].fn;
+        else if (dl)
+            *(void **)&q[i].fn = dlsym(dl, name);
+        if (dl)
+            o->dl[o->n++] = dl;
+        missing += !q[i].fn;
+    }
+    return missing;
+}
+
+/* One source of the kernels without a function, each once, their keys in the same order. */
+static char *print_missing(const Keyed *q, int n, Kernel **k, KernelKey *key, int *nkey)
+{
+    char *text = NULL, name[NAME];
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    *nkey = 0;
+    for (int i = 0; i < n; i++)
+        if (!q[i].fn && (i == 0 || by_key(&q[i], &q[i - 1]) != 0)) {
+            k[*nkey] = q[i].k;
+            key[(*nkey)++] = q[i].key;
+        }
+    bool ok = f != NULL;
+    if (ok)
+        codegen_shared_c(f, k, *nkey);
+    for (int i = 0; i < *nkey && ok; i++) {
+        function_name(&key[i], name);
+        ok = kernel_print_c(k[i], name, f);
+    }
+    ok = f && fclose(f) == 0 && ok;
+    if (ok)
+        return text;
+    free(text);
+    return NULL;
+}
+
+static bool add_missing(const KernelCache *c, const Keyed *q, int n, Diag *d)
+{
+    int nkey;
+    Kernel **k = calloc((size_t)n, sizeof(Kernel *));
+    KernelKey *key = calloc((size_t)n, sizeof *key);
+    char *source = k && key ? print_missing(q, n, k, key, &nkey) : NULL;
+    bool ok = source ? kernel_cache_add(c, source, key, nkey, d) : fail(d, "cannot print kernels");
+    free(source);
+    free(key);
+    free(k);
+    return ok;
+}
+
+static bool load(Keyed *q, Kernel *const *k, int n, const char *cache_dir, KernelObjects *o, Diag *d)
+{
+    KernelCache c;
+    TRY(kernel_cache_open(&c, cache_dir, d));
+    if (!sort_by_key(q, &c, k, n))
+        return fail(d, "cannot print kernels");
+    if (find(q, n, &c, o) == 0)
+        return true;
+    TRY(add_missing(&c, q, n, d));
+    return find(q, n, &c, o) == 0 ||
+           fail_status(d, EXIT_DEVICE, "cannot load generated kernels: %s", dlerror());
+}
+
+bool kernels_load(Kernel *const *k, int n, const char *cache_dir, KernelFn **fn, KernelObjects *o,
+                  Diag *d)
+{
+    *o = (KernelObjects){0};
+    if (n == 0)
+        return true;
+    Keyed *q = calloc((size_t)n, sizeof *q);
+    o->dl = calloc(2 * (size_t)n, sizeof *o->dl);
+    bool ok = q && o->dl ? load(q, k, n, cache_dir, o, d) : fail(d, "out of memory");
+    for (int i = 0; i < n && ok; i++)
+        fn[q[i].at] = q[i].fn;
+    if (!ok)
+        kernels_unload(o);
+    free(q);
+    return ok;
+}
+
+void kernels_unload(KernelObjects *o)
+{
+    for (int i = 0; i < o->n; i++)
+        dlclose(o->dl[i]);
+    free(o->dl);
+    *o = (KernelObjects){0};
+}
