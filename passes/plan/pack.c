@@ -28,6 +28,8 @@ enum {
     CLOCK_STEPS = 1 << 20,
     FIRST_LIMIT = 1 << 22, /* steps of a search in the first round */
     MAX_ROUNDS = 32,
+    MERGE_STEPS = 256,     /* of making blocks, per buffer */
+    RESTARTS = 32,         /* searches of a turn, when each takes its time */
     GOOD_ENOUGH = 200, /* within 1/200 of the bound only a small part of the */
     GOOD_EFFORT = 32,  /* effort, 1/32, is spent on getting closer */
 };
@@ -49,6 +51,14 @@ bool pack_spend(PackBudget *b, int64_t steps)
         b->out_of_time = b->out_of_time || pack_now() >= b->deadline;
     }
     return b->steps < b->max_steps && !b->out_of_time;
+}
+
+uint64_t pack_random(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
 }
 
 /* ---- the problem ------------------------------------------------------------------- */
@@ -277,10 +287,10 @@ static int64_t steps_left(const Problem *p)
     return (close_to_bound(p) ? p->close_steps : p->budget.max_steps) - p->budget.steps;
 }
 
-/* Nothing left to do, or to spend. */
+/* Nothing left to do, or to spend. A last unit that is filled in part is not worth a search. */
 static bool finished(Problem *p)
 {
-    int64_t goal = wanted(p) ? wanted(p) : p->bound_bytes;
+    int64_t goal = wanted(p) ? wanted(p) : p->bound * p->unit;
     return p->arena <= goal || steps_left(p) <= 0 || !pack_spend(&p->budget, 0);
 }
 
@@ -344,7 +354,7 @@ static bool make_forms(Forms *f, const Problem *p, char *err)
     bool ok = f->offset;
     for (int kind = 0; ok && kind < PACK_MERGE_KINDS; kind++) {
         PackBlocks *b = &f->blocks[kind];
-        ok = pack_merge(p->item, p->items, (PackMergeKind)kind, b);
+        ok = pack_merge(p->item, p->items, (PackMergeKind)kind, 0, b);
         if (ok && worth_searching(f, kind)) {
             f->search[kind] = pack_search_new(b->block, b->n);
             ok = f->search[kind];
@@ -378,24 +388,63 @@ static void raise_bound(Problem *p, int64_t target)
     }
 }
 
-/* One search; false when this form has nothing more to say about the target. */
-static bool run_search(Problem *p, Forms *f, int kind, int priority, int round,
-                       uint64_t seed, int64_t target)
+/* Other blocks of the same kind: equals joined differently. False when memory ran out. */
+static bool renew_form(Problem *p, Forms *f, int kind, uint64_t seed)
 {
-    PackSearch *search = f->search[kind];
-    int32_t jitter = f->blocks[kind].n * round / 16;
-    int64_t dive = pack_search_dive(search), left = steps_left(p);
-    int64_t limit = FIRST_LIMIT > 2 * dive ? FIRST_LIMIT : 2 * dive;
-    limit = limit < left >> round ? limit << round : left;
-    PackVerdict verdict = pack_search_run(search, target, priority, jitter, seed, limit,
+    PackBlocks blocks;
+    if (!pack_merge(p->item, p->items, (PackMergeKind)kind, seed, &blocks)) {
+        return false;
+    }
+    PackSearch *search =
+        blocks.n <= PACK_SEARCH_MAX ? pack_search_new(blocks.block, blocks.n) : NULL;
+    if (!search) {
+        pack_blocks_free(&blocks);
+        return false;
+    }
+    pack_search_free(f->search[kind]);
+    pack_blocks_free(&f->blocks[kind]);
+    f->search[kind] = search;
+    f->blocks[kind] = blocks;
+    pack_spend(&p->budget, (int64_t)p->items * MERGE_STEPS);
+    return true;
+}
+
+/* One search of at most `limit` steps. */
+static PackVerdict run_search(Problem *p, Forms *f, int kind, int priority, int32_t jitter,
+                              uint64_t seed, int64_t limit, int64_t target)
+{
+    PackVerdict verdict = pack_search_run(f->search[kind], target, priority, jitter, seed, limit,
                                           f->offset, &p->budget);
     if (verdict == PACK_FOUND) {
         pack_unmerge(&f->blocks[kind], f->offset, p->trial);
         keep_better(p);
-    } else if (verdict == PACK_NONE && kind == PACK_MERGE_NONE) {
-        raise_bound(p, target);
     }
-    return verdict == PACK_UNKNOWN;
+    return verdict;
+}
+
+/* The turn of a form. A search on blocks depends on which equals were joined, and luck: half of the
+ * turn is for one search, the rest for short ones on other blocks. The first turns on a target are
+ * one search each, so that what can be proved is proved soon. False when the form has nothing more
+ * to say about the target. */
+static bool take_turn(Problem *p, Forms *f, int kind, int priority, int round, uint64_t seed,
+                      int64_t target)
+{
+    bool renews = kind != PACK_MERGE_NONE && priority > 0;
+    int32_t jitter = f->blocks[kind].n * round / 16;
+    int64_t dive = pack_search_dive(f->search[kind]), left = steps_left(p);
+    int64_t limit = FIRST_LIMIT > 2 * dive ? FIRST_LIMIT : 2 * dive;
+    limit = limit < left >> round ? limit << round : left;
+    int64_t end = p->budget.steps + limit, first = renews ? limit / 2 : limit;
+    PackVerdict verdict = run_search(p, f, kind, priority, jitter, seed, first, target);
+    if (verdict == PACK_NONE && kind == PACK_MERGE_NONE) {
+        raise_bound(p, target);
+        return false;
+    }
+    while (renews && verdict != PACK_FOUND && p->budget.steps < end && !finished(p) &&
+           renew_form(p, f, kind, ++seed)) {
+        verdict = run_search(p, f, kind, priority, jitter, seed, limit / RESTARTS, target);
+    }
+    return true;
 }
 
 /* All forms and priorities on one target. */
@@ -415,7 +464,8 @@ static bool run_searches(Problem *p, Forms *f, int round, uint64_t seed, int64_t
             }
             if (open[kind]) {
                 uint64_t mixed = seed * 1000003 + (uint64_t)round * 31 + (uint64_t)priority;
-                open[kind] = run_search(p, f, kind, priority, round, mixed, target);
+                pack_random(&mixed);
+                open[kind] = take_turn(p, f, kind, priority, round, mixed, target);
             }
         }
     }

@@ -5,7 +5,8 @@
  * blocks (pack_merge.c) across the steps where the load changes: what stays free after a
  * buffer has gone is one dummy, which ends when as many bytes start again and then takes
  * part in merging like any buffer. Which free bytes a newcomer takes is a guess (a dummy of
- * just its size, else the youngest), so answers may be lost; answers found are valid.
+ * just its size, else the youngest; with a seed, any), so answers may be lost; answers found
+ * are valid.
  *
  * O(n log n + n * open dummies).
  */
@@ -23,6 +24,7 @@ typedef struct Fill {
     PackBuffer *dummy; /* closed ones */
     PackBuffer *open;
     int32_t dummies, opened;
+    uint64_t seed;
 } Fill;
 
 static int compare_events(const void *pa, const void *pb)
@@ -49,17 +51,28 @@ static PackBuffer close_dummy(Fill *f, int32_t k, int32_t step)
     return d;
 }
 
+/* The open dummy to give back for `bytes`: one of just its size, else the youngest; with a seed,
+ * any. */
+static int32_t choose_dummy(Fill *f, int64_t bytes)
+{
+    int32_t first = f->opened - 1;
+    if (f->seed) {
+        first = (int32_t)(pack_random(&f->seed) % (uint64_t)f->opened);
+    }
+    for (int32_t i = 0; i < f->opened; i++) {
+        int32_t k = first >= i ? first - i : first - i + f->opened;
+        if (f->open[k].size == bytes) {
+            return k;
+        }
+    }
+    return first;
+}
+
 /* Gives `bytes` of the open dummies back to the buffers that start at `step`. */
 static void give_back(Fill *f, int64_t bytes, int32_t step)
 {
     while (bytes > 0) {
-        int32_t k = f->opened - 1;
-        while (k > 0 && f->open[k].size != bytes) {
-            k--;
-        }
-        if (f->open[k].size != bytes) {
-            k = f->opened - 1;
-        }
+        int32_t k = choose_dummy(f, bytes);
         PackBuffer d = close_dummy(f, k, step);
         if (d.size > bytes) {
             open_dummy(f, d.size - bytes, step);
@@ -89,7 +102,7 @@ static void sweep(Fill *f, const Event *event, int32_t events, int64_t max_load)
     }
 }
 
-PackBuffer *pack_fill(const PackBuffer *buffers, int32_t n, int32_t *count)
+PackBuffer *pack_fill(const PackBuffer *buffers, int32_t n, uint64_t seed, int32_t *count)
 {
     /* a step opens one dummy, and another where it closes a larger one */
     size_t room = 5 * (size_t)n + 1;
@@ -105,7 +118,7 @@ PackBuffer *pack_fill(const PackBuffer *buffers, int32_t n, int32_t *count)
             event[2 * i + 1] = (Event){buffers[i].upper, -buffers[i].size};
         }
         qsort(event, 2 * (size_t)n, sizeof *event, compare_events);
-        Fill fill = {.dummy = filled + n, .open = open};
+        Fill fill = {.dummy = filled + n, .open = open, .seed = seed};
         sweep(&fill, event, 2 * n, max_load);
         *count = n + fill.dummies;
     } else {

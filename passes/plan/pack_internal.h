@@ -26,6 +26,8 @@ double pack_now(void); /* monotonic seconds */
 /* Spends `steps`; false when the budget is used up. */
 bool pack_spend(PackBudget *budget, int64_t steps);
 
+uint64_t pack_random(uint64_t *state); /* splitmix64 */
+
 /* ---- greedy orders with feedback (pack_greedy.c) ----------------------------------- */
 
 typedef struct PackGreedy PackGreedy;
@@ -67,15 +69,16 @@ typedef struct PackBlocks {
     int32_t leaves, nodes; /* leaves: buffers and dummies */
 } PackBlocks;
 
-/* False when memory ran out; nothing to free then. */
-bool pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind,
+/* Which of equal buffers are joined is a guess: another with every seed. False when memory ran out;
+ * nothing to free then. */
+bool pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, uint64_t seed,
                 PackBlocks *blocks);
 void pack_unmerge(const PackBlocks *blocks, const int64_t *block_offset, int64_t *offset);
 void pack_blocks_free(PackBlocks *blocks);
 
 /* The buffers followed by dummies that fill up the load, `count` in all; the caller frees
  * them. NULL when memory ran out. (pack_fill.c) */
-PackBuffer *pack_fill(const PackBuffer *buffers, int32_t n, int32_t *count);
+PackBuffer *pack_fill(const PackBuffer *buffers, int32_t n, uint64_t seed, int32_t *count);
 
 /* ---- exact search (pack_search.c) -------------------------------------------------- */
 

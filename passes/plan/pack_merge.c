@@ -23,6 +23,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ALONE = 32 }; /* with a seed, one buffer in so many or a multiple joins nobody */
+
 struct PackJoin {
     int32_t a, b;
     bool stacked; /* b lies on a; otherwise both lie at the same offset */
@@ -32,6 +34,8 @@ struct PackJoin {
 typedef struct Block {
     PackBuffer buffer;
     int32_t node;
+    uint32_t tie;       /* decides among equals */
+    bool alone;         /* joins nobody */
     struct Block *next; /* takes over where this one ends */
     bool preceded;      /* is the next of another */
 } Block;
@@ -41,6 +45,7 @@ typedef struct Merge {
     Block **by_start, **by_end;
     int32_t n, leaves, nodes;
     struct PackJoin *join;
+    uint64_t seed;
 } Merge;
 
 static int compare_i32(int32_t a, int32_t b) { return (a > b) - (a < b); }
@@ -60,6 +65,7 @@ static int by_start_and_size(const void *pa, const void *pb)
     const Block *a = *(Block *const *)pa, *b = *(Block *const *)pb;
     int c = compare_i32(a->buffer.lower, b->buffer.lower);
     c = c ? c : compare_i64(a->buffer.size, b->buffer.size);
+    c = c ? c : (a->tie > b->tie) - (a->tie < b->tie);
     return c ? c : compare_i32(a->node, b->node);
 }
 
@@ -68,16 +74,21 @@ static int by_end_and_size(const void *pa, const void *pb)
     const Block *a = *(Block *const *)pa, *b = *(Block *const *)pb;
     int c = compare_i32(a->buffer.upper, b->buffer.upper);
     c = c ? c : compare_i64(a->buffer.size, b->buffer.size);
+    c = c ? c : (a->tie > b->tie) - (a->tie < b->tie);
     return c ? c : compare_i32(a->node, b->node);
 }
 
-static bool is_free(const Block *b) { return b->buffer.offset < 0; }
+static bool is_free(const Block *b) { return b->buffer.offset < 0 && !b->alone; }
+
+/* Without a seed equals go in their order. */
+static uint32_t draw_tie(Merge *m) { return m->seed ? (uint32_t)(pack_random(&m->seed) >> 32) : 0; }
 
 static void join(Merge *m, Block *into, const Block *other, bool stacked)
 {
     m->join[m->nodes - m->leaves] =
         (struct PackJoin){into->node, other->node, stacked, into->buffer.size};
     into->node = m->nodes++;
+    into->tie = draw_tie(m);
     if (stacked) {
         into->buffer.size += other->buffer.size;
     } else {
@@ -214,7 +225,8 @@ static bool give_blocks(Merge *m, PackBlocks *out)
     return true;
 }
 
-static bool merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, PackBlocks *blocks)
+static bool merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, uint64_t seed,
+                  PackBlocks *blocks)
 {
     size_t room = (size_t)n + 1;
     Merge m = {.block = malloc(room * sizeof *m.block),
@@ -223,11 +235,15 @@ static bool merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, PackBlo
                .join = malloc(room * sizeof *m.join),
                .n = n,
                .leaves = n,
-               .nodes = n};
+               .nodes = n,
+               .seed = seed};
     bool ok = m.block && m.by_start && m.by_end && m.join;
+    uint64_t alone = seed ? (uint64_t)ALONE << pack_random(&m.seed) % 5 : 1;
     if (ok) {
         for (int32_t i = 0; i < n; i++) {
-            m.block[i] = (Block){leaf[i], i, NULL, false};
+            m.block[i] = (Block){.buffer = leaf[i], .node = i};
+            m.block[i].tie = draw_tie(&m);
+            m.block[i].alone = seed && pack_random(&m.seed) % alone == 0;
         }
         bool changed = kind != PACK_MERGE_NONE;
         while (changed) {
@@ -245,16 +261,16 @@ static bool merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, PackBlo
     return ok;
 }
 
-bool pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind,
+bool pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, uint64_t seed,
                 PackBlocks *blocks)
 {
     blocks->buffers = n;
     if (kind != PACK_MERGE_FILLED) {
-        return merge(buffers, n, kind, blocks);
+        return merge(buffers, n, kind, seed, blocks);
     }
     int32_t leaves;
-    PackBuffer *filled = pack_fill(buffers, n, &leaves);
-    bool ok = filled && merge(filled, leaves, kind, blocks);
+    PackBuffer *filled = pack_fill(buffers, n, seed, &leaves);
+    bool ok = filled && merge(filled, leaves, kind, seed, blocks);
     free(filled);
     return ok;
 }

@@ -273,14 +273,6 @@ static int compare_places(const void *pa, const void *pb)
     return c ? c : (a->item > b->item) - (a->item < b->item);
 }
 
-static uint64_t next_random(uint64_t *state) /* splitmix64 */
-{
-    uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
-}
-
 static void set_ranks(PackSearch *s, int priority, int32_t jitter, uint64_t seed)
 {
     for (int32_t i = 0; i < s->n; i++) {
@@ -291,7 +283,7 @@ static void set_ranks(PackSearch *s, int priority, int32_t jitter, uint64_t seed
     }
     qsort(s->key, (size_t)s->n, sizeof *s->key, compare_keys);
     for (int32_t k = 0; k < s->n; k++) {
-        uint64_t shift = next_random(&seed) % ((uint64_t)jitter + 1);
+        uint64_t shift = pack_random(&seed) % ((uint64_t)jitter + 1);
         s->key[k].place = k + (int32_t)shift;
     }
     qsort(s->key, (size_t)s->n, sizeof *s->key, compare_places);
