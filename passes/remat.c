@@ -85,6 +85,15 @@ static bool settle(Remat *r, RematResult *s, int64_t budget)
     return ok && (current || try_schedule(r, s, budget, true));
 }
 
+/* Every operator once, in an order that packs. */
+static bool settle_whole(Remat *r, int64_t budget)
+{
+    RematResult all = {.n = r->in.inst.nops, .seq = NEW(r->cx->tmp, int32_t, r->in.inst.nops + 1)};
+    for (int32_t i = 0; i < all.n; i++)
+        all.seq[i] = i;
+    return try_schedule(r, &all, budget, true) && settle(r, &all, budget);
+}
+
 static void record(Remat *r, const RematResult *res)
 {
     StepInfo *info = r->cx->info;
@@ -334,15 +343,17 @@ bool pass_remat(Graph *g, PassCtx *cx)
         budget = (int64_t)(o->budget_fraction * (double)whole.arena_bytes);
     info->plan.budget = budget;
     bool fits = !o->least_bytes && (budget <= 0 || r.plan.arena_bytes <= budget);
-    if (fits && !o->policy && !o->instance)
+    if (fits && tight(&r.plan) && !o->policy && !o->instance)
         return true;
     TRY(instance_make(g, info, cx->tmp, &r.in, cx->diag));
     if (o->instance)
         TRY(write_instance(&r));
-    if (fits && !o->policy)
+    if (fits && tight(&r.plan) && !o->policy)
         return true;
     r.snap = graph_snapshot(g, cx->tmp);
     cx->changed = true;
+    if (fits && !o->policy)
+        return settle_whole(&r, budget);
     return o->policy        ? follow_policy(&r, budget)
            : o->least_bytes ? search_overhead(&r, o->overhead)
                             : search(&r, budget);
