@@ -414,12 +414,92 @@ static void remove_run(Board *b, int32_t slot)
     b->cost -= b->kcost[row];
 }
 
-/* ---- making room --------------------------------------------------------------------- */
+/* ---- sliding ------------------------------------------------------------------------- */
+
+/* Is there an entry in (lo, hi)? */
+static bool any_between(const Slots *s, int32_t lo, int32_t hi)
+{
+    int32_t i = slots_lower(s, lo + 1);
+    return i < s->n && s->at[i] < hi;
+}
+
+/* May the run at `from` go to the free slot `to` past other runs only that have nothing to do with
+ * the copies it reads and makes? */
+static bool may_slide(const Board *b, int32_t from, int32_t to)
+{
+    const Problem *p = b->p;
+    int32_t op = b->op[from], lo = from < to ? from : to, hi = from < to ? to : from;
+    if (b->op[to] >= 0 || p->any_barrier || any_between(&b->runs[op], lo, hi))
+        return false;
+    for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
+        if (any_between(&b->runs[p->producer[p->in.at[k]]], lo, hi))
+            return false;
+    for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
+        if (any_between(&b->reads[p->out.at[k]], lo, hi))
+            return false;
+    return true;
+}
 
 static void replace_slot(Slots *s, int32_t from, int32_t to)
 {
-    s->at[slots_lower(s, from)] = to;
+    int32_t i = slots_lower(s, from);
+    for (; i + 1 < s->n && s->at[i + 1] < to; i++)
+        s->at[i] = s->at[i + 1];
+    for (; i > 0 && s->at[i - 1] > to; i--)
+        s->at[i] = s->at[i - 1];
+    s->at[i] = to;
 }
+
+/* The copy of v read at `from` is read at `to` instead. */
+static void slide_read(Board *b, int32_t v, int32_t from, int32_t to)
+{
+    int32_t start = board_copy_start(b, v, from), was = board_last_read(b, v, start);
+    replace_slot(&b->reads[v], from, to);
+    int32_t is = was != from && was > to ? was : board_last_read(b, v, start);
+    if (is == was)
+        return;
+    add_range(b, (is < was ? is : was) + 1, (is < was ? was : is) + 1,
+              is < was ? -b->bytes[v] : b->bytes[v]);
+    mark_dirty(b, was);
+    mark_dirty(b, is);
+}
+
+/* The copy of v made at `from` is made at `to` instead. */
+static void slide_copy(Board *b, int32_t v, int32_t from, int32_t to)
+{
+    if (board_last_read(b, v, from) == from) {
+        add_range(b, from, from + 1, -b->bytes[v]);
+        add_range(b, to, to + 1, b->bytes[v]);
+    } else if (from < to) {
+        add_range(b, from, to, -b->bytes[v]);
+    } else {
+        add_range(b, to, from, b->bytes[v]);
+    }
+}
+
+/* The same as removing and adding the run, where may_slide: only the steps on the way change. */
+static void slide(Board *b, int32_t from, int32_t to)
+{
+    const Problem *p = b->p;
+    int32_t op = b->op[from], own = HOLE + b->kws[b->kfirst[op] + b->kernel[from]];
+    for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
+        slide_read(b, p->in.at[k], from, to);
+    for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
+        slide_copy(b, p->out.at[k], from, to);
+    replace_slot(&b->runs[op], from, to);
+    b->op[to] = op;
+    b->op[from] = -1;
+    b->kernel[to] = b->kernel[from];
+    b->event_at[to] = b->event_at[from];
+    b->event[b->event_at[to]] = to;
+    mark_dirty(b, from);
+    mark_dirty(b, to);
+    settle(b);
+    add_range(b, to, to + 1, own);
+    add_range(b, from, from + 1, -own);
+}
+
+/* ---- making room --------------------------------------------------------------------- */
 
 /* The run at `from` goes to the free slot beside it; block maxima are not brought up to
  * date. */
@@ -484,7 +564,7 @@ bool board_open(Board *b, int32_t slot)
     if (hole == slot)
         return true;
     shift_runs(b, hole, slot);
-    log_change(b, (Change){hole, -1 - slot, 0, false});
+    log_change(b, (Change){OPENED, hole, .to = slot});
     for (int32_t i = 0; i < 2; i++)
         b->held[i] -= b->held[i] > hole && b->held[i] <= slot;
     return true;
@@ -497,7 +577,7 @@ bool board_add(Board *b, int32_t op, int32_t kernel, int32_t slot)
     if (!may_add(b, op, slot))
         return false;
     add_run(b, op, kernel, slot);
-    log_change(b, (Change){slot, op, (uint8_t) kernel, true});
+    log_change(b, (Change){ADDED, slot, .op = op, .kernel = (uint8_t) kernel});
     return true;
 }
 
@@ -507,7 +587,7 @@ bool board_remove(Board *b, int32_t slot)
     if (b->runs[op].n < 2 ||
         (b->runs[op].at[0] == slot && board_first_reader(b, slot) < b->T))
         return false;
-    Change c = {slot, op, b->kernel[slot], false};
+    Change c = {REMOVED, slot, .op = op, .kernel = b->kernel[slot]};
     remove_run(b, slot);
     log_change(b, c);
     return true;
@@ -516,7 +596,12 @@ bool board_remove(Board *b, int32_t slot)
 bool board_move(Board *b, int32_t from, int32_t to)
 {
     int32_t op = b->op[from];
-    Change c = {from, op, b->kernel[from], false};
+    if (may_slide(b, from, to)) {
+        slide(b, from, to);
+        log_change(b, (Change){SLID, from, .to = to});
+        return true;
+    }
+    Change c = {REMOVED, from, .op = op, .kernel = b->kernel[from]};
     remove_run(b, from);
     log_change(b, c);
     return board_add(b, op, c.kernel, to);
@@ -524,23 +609,23 @@ bool board_move(Board *b, int32_t from, int32_t to)
 
 void board_set_kernel(Board *b, int32_t slot, int32_t kernel)
 {
-    Change c = {slot, b->op[slot], b->kernel[slot], false};
+    Change c = {REMOVED, slot, .op = b->op[slot], .kernel = b->kernel[slot]};
     remove_run(b, slot);
     log_change(b, c);
     add_run(b, c.op, kernel, slot);
-    log_change(b, (Change){slot, c.op, (uint8_t) kernel, true});
+    log_change(b, (Change){ADDED, slot, .op = c.op, .kernel = (uint8_t) kernel});
 }
 
 void board_undo(Board *b)
 {
     while (b->nlog > 0) {
         Change c = b->log[--b->nlog];
-        if (c.op < 0)
-            shift_runs(b, -1 - c.op, c.slot);
-        else if (c.added)
-            remove_run(b, c.slot);
-        else
-            add_run(b, c.op, c.kernel, c.slot);
+        switch (c.kind) {
+        case ADDED: remove_run(b, c.slot); break;
+        case REMOVED: add_run(b, c.op, c.kernel, c.slot); break;
+        case SLID: slide(b, c.to, c.slot); break;
+        case OPENED: shift_runs(b, c.to, c.slot); break;
+        }
     }
 }
 

@@ -8,10 +8,20 @@ typedef struct {
     int32_t *at, n, cap;
 } Slots;
 
+typedef enum {
+    ADDED,
+    REMOVED,
+    SLID,  /* the run at slot went to slot `to` */
+    OPENED /* the runs behind slot up to slot `to` were shifted */
+} ChangeKind;
+
 typedef struct {
-    int32_t slot, op; /* op < 0: the runs behind slot up to slot -1 - op were shifted */
+    ChangeKind kind;
+    int32_t slot;
+    union {
+        int32_t op, to;
+    };
     uint8_t kernel;
-    bool added; /* else removed */
 } Change;
 
 typedef struct {
