@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 """remat_gen.py -- training graphs of any size as .dag files, for scale tests of the solver.
 
-usage: remat_gen.py transformer LAYERS | resnet BLOCKS | unet DEPTH WIDTH | layered NODES [SEED] | trained NODES [SEED]  > FILE.dag
+usage: remat_gen.py transformer LAYERS | resnet BLOCKS | unet DEPTH WIDTH | layered NODES [SEED] | trained NODES [SEED] |
+                    siblings NODES [SEED] | vgg [SEED] | mobile [SEED] | bottleneck [SEED] | skips [SEED]  > FILE.dag
 
 Forward operators with cost and bytes, then for each, in reverse, a backward operator that reads the gradients of its
 readers, its inputs and (for nonlinear operators) its output. `layered` is forward only: random layers, as in the published
 random instances; `trained` is one of half the nodes with its backward pass.
+
+`siblings` have the statistics of rl1-rl4 of the MOCCASIN paper (widths, degrees, bytes, order); vgg, mobile, bottleneck and
+skips those of Checkmate's training graphs, with depths, sizes and noise of the costs by the seed: every backward operator
+reads the input and the output of its forward operator.
 """
 import random
 import sys
@@ -128,6 +133,98 @@ def layered(nodes, seed):
     return g
 
 
+def siblings(nodes, seed=1):
+    r = random.Random(seed)
+    widest = 9 if nodes <= 150 else 22 if nodes <= 300 else 29
+    degree = {9: 1.9, 22: 3.4, 29: 4.4}[widest]
+    layers, count = [[0]], 1
+    while count < nodes - 1:
+        width = min(r.randint(2, widest), nodes - 1 - count)
+        layers.append(list(range(count, count + width)))
+        count += width
+    inputs = [set() for _ in range(nodes)]
+    read = [False] * nodes
+
+    def connect(u, v):
+        inputs[v].add(u)
+        read[u] = True
+
+    for k, layer in enumerate(layers[1:], 1):
+        for v in layer:
+            connect(r.choice(layers[k - 1]), v)
+            for u in layers[k - 1]:
+                if r.random() < (degree - 0.8) / (0.6 * widest):
+                    connect(u, v)
+            while r.random() < 0.12 * degree / (1 + 0.12 * degree):
+                connect(r.choice(layers[r.randrange(k)]), v)
+    for k, layer in enumerate(layers):
+        for u in layer:
+            if not read[u]:
+                connect(u, r.choice(layers[k + 1]) if k + 1 < len(layers) else nodes - 1)
+    return shuffled(inputs, r)
+
+
+def shuffled(inputs, r):
+    """The graph in a random topological order, with bytes as in rl1-rl4."""
+    g = Graph()
+    name, ready = {}, [0]
+    waits = [len(i) for i in inputs]
+    readers = [[v for v in range(len(inputs)) if u in inputs[v]] for u in range(len(inputs))]
+    while ready:
+        v = ready.pop(-1 if r.random() < 0.2 else r.randrange(len(ready)))
+        kind = r.random()
+        size = r.randint(2, 150) if kind < 0.55 else r.randint(100, 460) if kind < 0.95 else r.randint(460, 800)
+        name[v] = g.op(r.randint(0, 1000), 10 * size, sorted(name[u] for u in inputs[v]))
+        for w in readers[v]:
+            waits[w] -= 1
+            if waits[w] == 0:
+                ready.append(w)
+    return g
+
+
+def network(kind, seed=1):
+    """A convolutional network as Checkmate's: one operator per convolution, normalisation, activation, pooling, sum."""
+    r = random.Random(seed)
+    g = Graph()
+    batch, side, channels = r.choice([32, 64, 128, 256]), r.choice([96, 160, 224, 320]), r.choice([16, 32, 64])
+
+    def layer(x, flops):
+        """Costs of a GPU: time by arithmetic or by bytes, measured with noise."""
+        size = 4 * batch * side * side * channels
+        return g.op(int(100 + (flops * size / 4e7 + size / 6e4) * r.lognormvariate(0, 0.3)), size, x, "in out")
+
+    def conv(x, per_value, activated=True, normalised=True):
+        x = layer([x], per_value)
+        x = layer([x], 1) if normalised else x
+        return layer([x], 1) if activated else x
+
+    x = layer([], 27)
+    kept = []
+    stages = r.randint(3, 5)
+    for stage in range(stages):
+        for _ in range(r.randint(2, 4)):
+            y = x
+            if kind in ("vgg", "skips"):
+                x = conv(x, 9 * channels, normalised=False)
+            elif kind == "mobile":
+                x = conv(conv(x, 9), channels)
+            else:
+                wide, channels = channels, channels // 4
+                x = conv(conv(x, wide), 9 * channels)
+                channels = wide
+                x = layer([layer([conv(x, channels // 4, False), y], 1)], 1)
+        kept.append((x, side, channels))
+        side, channels = side // 2, min(512, channels * 2)
+        x = layer([x], channels // 2)
+    for y, size, width in reversed(kept[1:] if kind == "skips" else []):
+        side, channels = size, width
+        x = layer([layer([x], 4 * channels), y], 1)
+    side = 1
+    layer([x], 1000)
+    backward(g)
+    return g
+
+
 def main():
     kind, arguments = sys.argv[1], [int(a) for a in sys.argv[2:]]
     if kind in ("layered", "trained"):
@@ -135,6 +232,10 @@ def main():
         g = layered(nodes, arguments[1] if len(arguments) > 1 else 1)
         if kind == "trained":
             backward(g)
+    elif kind == "siblings":
+        g = siblings(*arguments)
+    elif kind in ("vgg", "mobile", "bottleneck", "skips"):
+        g = network(kind, *arguments)
     else:
         g = {"transformer": transformer, "resnet": resnet, "unet": unet}[kind](*arguments)
     for i, (cost, size, inputs) in enumerate(g.ops):
