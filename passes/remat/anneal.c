@@ -76,14 +76,20 @@ static bool rather_again(Search *s, int32_t v, int32_t idle, int32_t slot)
     return relief > 0 ? s->weight * (double) relief > price : rng_below(&s->rng, 8) == 0;
 }
 
+/* May op run once more, and would the move at hand not cost too much by that alone? */
+static bool affordable(const Search *s, int32_t op)
+{
+    const Board *b = &s->board;
+    return !b->p->inst->ops[op].once && (double) (b->cost + b->p->cost[op]) <= s->cap;
+}
+
 /* Adds a run of op somewhere in (lo, reader), and of the inputs it finds dead that are rather
  * made again than kept. */
 static bool add_closure(Search *s, int32_t op, int32_t lo, int32_t reader)
 {
     Board *b = &s->board;
     const Problem *p = b->p;
-    if (p->inst->ops[op].once || b->nevents * 3 > b->T * 2 || --s->left < 0 ||
-        (double) (b->cost + p->cost[op]) > s->cap)
+    if (!affordable(s, op) || b->nevents * 3 > b->T * 2 || --s->left < 0)
         return false;
     int32_t slot = add_before(s, op, lo, reader);
     if (slot < 0)
@@ -284,7 +290,8 @@ static int32_t idles_over(const Board *b, int32_t v, int32_t slot)
 }
 
 /* Evicts something that idles over an overfull step; half of the time so that nothing else
- * idles over it instead. */
+ * idles over it instead. When sparing, only what is not too dear to make again: random graphs gain
+ * by that, networks get stuck by it. */
 static bool relieve(Search *s)
 {
     Board *b = &s->board;
@@ -292,7 +299,7 @@ static bool relieve(Search *s)
     int32_t full = overfull_slot(s), v = rng_below(&s->rng, n);
     for (int32_t tries = 0; tries < most && full >= 0; tries++) {
         int32_t reader = idles_over(b, v, full);
-        if (reader >= 0)
+        if (reader >= 0 && (!s->sparing || affordable(s, b->p->producer[v])))
             return evict(s, v, rng_next(&s->rng) & 1 ? full : -1, reader);
         v = v + 1 < n ? v + 1 : 0;
     }
@@ -433,6 +440,7 @@ bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double dead
     double rate = fmin(1.1, exp(10 * (double) period / (double) moves));
     s->weight = scaled(s, c.weight);
     s->tosses = c.tosses;
+    s->sparing = !c.tosses;
     for (int64_t done = 0; done < moves && full; done += period) {
         int64_t overfull = 0;
         s->temperature = c.hot * pow(c.cold / c.hot, (double) done / (double) moves);
@@ -478,8 +486,9 @@ bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double 
     int64_t idle = 0; /* moves since the peak fell */
     s->temperature = c.hot;
     s->tosses = c.tosses;
+    s->sparing = false; /* cost is no matter */
     s->least = INT32_MAX;
-    s->best_cost = INT64_MIN; /* cost is no matter */
+    s->best_cost = INT64_MIN;
     board_set_limit(b, board_peak(b));
     for (int64_t done = 0; done < moves && idle < patience; done += period, idle += period) {
         if (b->penalty == 0) {

@@ -13,6 +13,7 @@ struct Search {
     double cap;           /* no accepted move ends above this cost */
     int32_t left;         /* runs that the move at hand may still add */
     bool tosses;          /* as in Cooling */
+    bool sparing;         /* relieve passes over what is too dear */
     int32_t least;        /* search_reach: the least peak, that of best */
     int32_t *kept, nkept; /* values that stay to the end */
     int64_t moves;
