@@ -130,6 +130,23 @@ Onnx__TensorProto *add_tensor(Builder *b, const char *name, int rank, const int6
     return t;
 }
 
+void add_metadata(Builder *b, Arena *a, const char *key, const char *value)
+{
+    Onnx__StringStringEntryProto e = ONNX__STRING_STRING_ENTRY_PROTO__INIT;
+    e.key = (char *)(uintptr_t)key;
+    e.value = (char *)(uintptr_t)value;
+    size_t n = onnx__string_string_entry_proto__get_packed_size(&e);
+    ck_assert_uint_lt(n, 1 << 14);
+    uint8_t *data = arena_alloc(a, n + 2, 1);
+    data[0] = (uint8_t)(n | 0x80); /* the length, in two bytes */
+    data[1] = (uint8_t)(n >> 7);
+    onnx__string_string_entry_proto__pack(&e, data + 2);
+    b->metadata = (ProtobufCMessageUnknownField){
+        16, PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, n + 2, data};
+    b->graph.base.n_unknown_fields = 1;
+    b->graph.base.unknown_fields = &b->metadata;
+}
+
 void add_bool(Builder *b, const char *name, bool value)
 {
     static int32_t values[] = {0, 1};

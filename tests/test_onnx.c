@@ -343,6 +343,83 @@ START_TEST(values_decide_what_trains)
 }
 END_TEST
 
+/* Of a ramp, a table, and two scalars, one named as PyTorch's exporter names its own. */
+START_TEST(exporters_say_what_trains)
+{
+    static const char *const names[] = {"m.ramp", "m.table", "m.gain", "onnx::Mul_3"};
+    static float ramp[8] = {1, 2, 3, 4, 5, 6, 7, 8}, table[8] = {3, 1, 4, 1, 5, 9, 2, 6}, one = 2;
+    static const struct {
+        const char *producer, *signature;
+        ValKind want[4];
+    } cases[] = {
+        {"tf2onnx", NULL, {VAL_CONST, VAL_PARAM, VAL_CONST, VAL_CONST}},
+        {"pytorch", NULL, {VAL_CONST, VAL_PARAM, VAL_PARAM, VAL_CONST}},
+        {"pytorch",
+         "\n# inputs\np_m_ramp: PARAMETER target='m.ramp'\n"
+         "b_m_table: BUFFER target='m.table' persistent=True\n"
+         "p_m_gain: PARAMETER target='m.gain'\n"
+         "b_bn_mean: BUFFER target='bn.running_mean'\nx: USER_INPUT\n"
+         "getitem: BUFFER_MUTATION target='bn.running_mean'\n",
+         {VAL_PARAM, VAL_CONST, VAL_PARAM, VAL_CONST}},
+    };
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "8", true);
+    add_value(&b, &a, "y", FLOAT, "8", false);
+    float *data[] = {ramp, table, &one, &one};
+    for (int i = 0; i < 4; i++) {
+        add_tensor(&b, names[i], i < 2, (int64_t[]){8}, data[i]);
+        const char *before = i ? arena_printf(&a, "h%d", i - 1) : "x";
+        const char *in = arena_printf(&a, "%s %s", before, names[i]);
+        add_node(&b, &a, i < 2 ? "Add" : "Mul", in, i == 3 ? "y" : arena_printf(&a, "h%d", i));
+    }
+    b.model.producer_name = (char *)(uintptr_t)cases[_i].producer;
+    if (cases[_i].signature)
+        add_metadata(&b, &a, "pkg.torch.export.ExportedProgram.graph_signature",
+                     cases[_i].signature);
+    Imported r = import_file(save(&b, &a, in_folder(&a, "declared.onnx")));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    for (int i = 0; i < 4; i++)
+        ck_assert_msg(kind_of(&r.g, names[i]) == cases[_i].want[i], "%s", names[i]);
+    bool said = cases[_i].signature != NULL;
+    ck_assert(noted(r.m, ONNX_FROZEN, "m.table", "buffer") == said);
+    ck_assert(noted(r.m, ONNX_REMARK, "Conv", "1 BatchNormalizations are folded") == said);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* A bias in a model stripped of its weights; in PyTorch's, zeros of its own. */
+START_TEST(fills_stand_for_stripped_weights)
+{
+    static float shape[] = {1}, w[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
+    static int64_t eight = 8;
+    static const char fill[] = "/m/ConstantOfShape_output_0";
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "82", true);
+    add_value(&b, &a, "y", FLOAT, "88", false);
+    add_tensor(&b, "w", 2, (int64_t[]){2, 8}, w);
+    Onnx__TensorProto *t = add_tensor(&b, "shape", 1, (int64_t[]){1}, shape);
+    t->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+    t->n_float_data = 0;
+    t->int64_data = &eight;
+    t->n_int64_data = 1;
+    add_node(&b, &a, "ConstantOfShape", "shape", fill);
+    add_node(&b, &a, "MatMul", "x w", "h");
+    add_node(&b, &a, "Add", arena_printf(&a, "h %s", fill), "y");
+    b.model.producer_name = (char *)(uintptr_t)(_i ? "pytorch" : "backend-test");
+    Imported r = import_file(save(&b, &a, in_folder(&a, "fill.onnx")));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    bool trains = graph_find(&r.g, fill).i && kind_of(&r.g, fill) == VAL_PARAM;
+    ck_assert(trains == (_i == 0));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(shapes_and_dead_ends_freeze)
 {
     static float scales[] = {1, 1, 2.5f, 3}, w[] = {3, 1, 4, 1, 5, 9};
@@ -665,6 +742,8 @@ Suite *suite_onnx(void)
     tcase_add_test(t, errors_name_their_node);
     tcase_add_test(t, nodes_may_come_in_any_order);
     tcase_add_test(t, values_decide_what_trains);
+    tcase_add_loop_test(t, exporters_say_what_trains, 0, 3);
+    tcase_add_loop_test(t, fills_stand_for_stripped_weights, 0, 2);
     tcase_add_test(t, shapes_and_dead_ends_freeze);
     tcase_add_test(t, ties_are_reported_restored_and_cut);
     tcase_add_test(t, layer_norm_in_an_old_opset);

@@ -260,21 +260,15 @@ bool import_nodes(Import *x, size_t count, Onnx__NodeProto *const *node)
 
 /* ---- functions ---------------------------------------------------------- */
 
-/* Defaults of function attributes are field 11 of FunctionProto, which older schemas keep
- * as an unknown field: its bytes with their length in front. */
+/* Defaults of function attributes: field 11 of FunctionProto. */
 static void declared_defaults(Import *x, const Onnx__FunctionProto *f, Frame *frame)
 {
     frame->dflt = NEW(x->a, Onnx__AttributeProto *, f->base.n_unknown_fields + 1);
     for (unsigned i = 0; i < f->base.n_unknown_fields; i++) {
-        const ProtobufCMessageUnknownField *u = &f->base.unknown_fields[i];
-        size_t skip = 0;
-        while (skip < u->len && u->data[skip] & 0x80)
-            skip++;
+        size_t len;
+        const uint8_t *body = newer_field(&f->base, i, 11, &len);
         Onnx__AttributeProto *a =
-            u->tag == 11 && skip < u->len
-                ? onnx__attribute_proto__unpack(model_allocator(x->m), u->len - skip - 1,
-                                                u->data + skip + 1)
-                : NULL;
+            body ? onnx__attribute_proto__unpack(model_allocator(x->m), len, body) : NULL;
         if (a)
             frame->dflt[frame->ndflt++] = a;
     }

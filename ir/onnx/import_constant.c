@@ -65,7 +65,8 @@ static bool import_constant_of_shape(OnnxNode *n)
     TRY(fill.i);
     Type t = type_make(val_type(g, fill)->dt, shape.n, shape.v);
     fill = build_reshape(g, fill, 0, NULL);
-    if (!dtype_is_float(t.dt) || n->x->opt->forward_only || !role_is_weight(n->x, name)) {
+    if (!dtype_is_float(t.dt) || n->x->opt->forward_only ||
+        !role_is_stripped_weight(n->x, name)) {
         n->out[0] = build_expand(g, fill, shape.n, shape.v);
         return n->out[0].i;
     }

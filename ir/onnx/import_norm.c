@@ -127,10 +127,15 @@ void report_folded_norms(Import *x)
 {
     enum { MANY = 4 };
     const Onnx__GraphProto *gp = x->m->proto->graph;
-    int folded = 0;
+    int lost = roles_lost_norms(x), folded = 0;
     for (size_t i = 0; i < gp->n_node; i++)
         folded += holds_folded_norm(gp->node[i]);
-    if (folded >= MANY)
+    if (lost)
+        note(x, ONNX_REMARK, "Conv",
+             "%d BatchNormalizations are folded away, as the exporter's signature shows; export "
+             "with optimize=False to train them",
+             lost);
+    else if (folded >= MANY)
         note(x, ONNX_REMARK, "Conv",
              "BatchNormalization seems to be folded into %d convolutions; export in training "
              "mode (PyTorch: optimize=False) to train it",

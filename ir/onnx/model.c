@@ -24,6 +24,18 @@ ProtobufCAllocator *model_allocator(OnnxModel *m)
     return &m->alloc;
 }
 
+const uint8_t *newer_field(const ProtobufCMessage *m, unsigned i, uint32_t tag, size_t *len)
+{
+    const ProtobufCMessageUnknownField *u = &m->unknown_fields[i];
+    size_t skip = 0;
+    while (skip < u->len && u->data[skip] & 0x80)
+        skip++;
+    if (u->tag != tag || skip >= u->len)
+        return NULL;
+    *len = u->len - skip - 1;
+    return u->data + skip + 1;
+}
+
 static ProtobufCMessage *unpack(OnnxModel *m, const ProtobufCMessageDescriptor *type,
                                 Diag *d)
 {

@@ -6,13 +6,17 @@
  * Their data need not be aligned to the element size.
  *
  * Which float tensors train (notes give the decision for each, `train` overrides it):
- *   - an initializer of rank >= 1 is a parameter, unless it is one of these:
- *     - a lifted scalar: it has one element and is no weight operand of an operator that
- *       has weights (as are the bias of a one-unit layer or the slope of PRelu);
+ *   - an initializer is a parameter, unless it is one of these:
+ *     - a buffer, by the signature that torch.export leaves in the file;
+ *     - a lifted scalar: it has one element, is no weight operand of an operator that has
+ *       weights (as are the bias of a one-unit layer or the slope of PRelu), and PyTorch's
+ *       exporters do not say that it was held by a module (signature; a module's path as
+ *       its name);
  *     - a mask: its elements are 0 and 1 in a table of rank >= 2, or 0, 1 and large
  *       negative numbers (<= -50);
  *     - a table of positions or frequencies: its columns are sampled sinusoids, or it is an
- *       arithmetic or geometric progression;
+ *       arithmetic or geometric progression (masks and progressions that the signature
+ *       calls parameters train; sinusoids are nn.Parameter without gradient too often);
  *     - an operand that must be known at compile time depends on it (scales of Resize);
  *     - no differentiable path leads from it to an output;
  *   - running statistics of BatchNormalization are state;

@@ -41,6 +41,9 @@ struct OnnxModel {
     uint32_t nname, cname;
 };
 
+/* The body of unknown field i if its number is `tag`, else NULL: what libonnx's schema is too
+ * old to know, protobuf-c keeps as bytes with their length in front. */
+const uint8_t *newer_field(const ProtobufCMessage *m, unsigned i, uint32_t tag, size_t *len);
 /* Allocator of the model's arena, under the cap that its size sets. */
 ProtobufCAllocator *model_allocator(OnnxModel *m);
 /* Put "PATH: " before the message. */
@@ -163,10 +166,14 @@ void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...)
 /* ---- roles.c: which tensors train --------------------------------------- */
 
 Roles *roles_find(Import *x);
+/* Batch normalizations that PyTorch's exporter folded away, as its signature tells. */
+int roles_lost_norms(const Import *x);
 /* Kind of an initializer (t->data given) or of a graph input without data (NULL). */
 ValKind role_of(Import *x, const char *name, const Tensor *t);
 /* Does the value feed an operand that is a weight by role? */
 bool role_is_weight(const Import *x, const char *name);
+/* Does a ConstantOfShape stand for a weight?  PyTorch has constants of its own to add. */
+bool role_is_stripped_weight(const Import *x, const char *name);
 /* Constants of the file that are parameters, because there is nothing else to train. */
 bool role_promotes_constants(const Import *x);
 /* Parameters that no gradient can reach become constants. */

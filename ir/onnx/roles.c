@@ -3,10 +3,12 @@
  * Decided by evidence, not by names: how a tensor is used, and whether its values can be
  * the outcome of training at all.  A rotary table obeys x[p+1] + x[p-1] = 2 cos(w) x[p] in
  * every column; a mask holds 0, 1 and large negative numbers only; random weights do
- * neither. */
+ * neither.  PyTorch's exporters testify, too: one writes down what were parameters and what
+ * buffers, the other keeps a module's path for their name. */
 #include "onnx_int.h"
 #include <fnmatch.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -16,11 +18,19 @@ typedef struct {
     uint32_t next; /* use of the same value, 0: none */
 } NodeUse;
 
+/* A tensor of the exported program, by its name there and in the file. */
+typedef struct {
+    const char *name;
+    bool parameter; /* or a buffer */
+} Declared;
+
 struct Roles {
     NodeUse *use; /* hash heads first, by chaining */
     uint32_t n, cap, nheads;
     uint32_t *head;
-    bool nothing_else; /* no initializer or input trains */
+    bool nothing_else;  /* no initializer or input trains */
+    Declared *declared; /* sorted by name */
+    uint32_t ndeclared, cdeclared;
 };
 
 static uint32_t slot_of(const Roles *r, const char *s)
@@ -40,6 +50,93 @@ static void add_uses(Import *x, Roles *r, const Onnx__GraphProto *gp)
         }
 }
 
+/* ---- what the exporter says ---------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const Declared *)a)->name, ((const Declared *)b)->name);
+}
+
+/* Lines such as "p_w: PARAMETER target='layer.w'". */
+static void read_signature(Import *x, Roles *r, const char *text)
+{
+    static const char target[] = " target='";
+    for (const char *at = text; (at = strstr(at, target)); at++) {
+        const char *name = at + strlen(target), *kind = at;
+        while (kind > text && kind[-1] != ' ' && kind[-1] != '\n')
+            kind--;
+        r->declared =
+            arena_grow(x->a, r->declared, r->ndeclared, &r->cdeclared, sizeof *r->declared);
+        r->declared[r->ndeclared++] =
+            (Declared){arena_strndup(x->a, name, strcspn(name, "'\n")),
+                       strncmp(kind, "PARAMETER", (size_t)(at - kind)) == 0};
+    }
+    if (r->ndeclared)
+        qsort(r->declared, r->ndeclared, sizeof *r->declared, by_name);
+}
+
+/* torch.export's signature is an entry of GraphProto.metadata_props, field 16. */
+static void find_signature(Import *x, Roles *r, const Onnx__GraphProto *gp)
+{
+    for (unsigned i = 0; i < gp->base.n_unknown_fields; i++) {
+        size_t len;
+        const uint8_t *body = newer_field(&gp->base, i, 16, &len);
+        Onnx__StringStringEntryProto *e =
+            body ? onnx__string_string_entry_proto__unpack(model_allocator(x->m), len, body)
+                 : NULL;
+        if (e &&
+            strcmp(pb(e->key), "pkg.torch.export.ExportedProgram.graph_signature") == 0)
+            read_signature(x, r, pb(e->value));
+    }
+}
+
+static const Declared *declared(const Roles *r, const char *name)
+{
+    Declared key = {.name = name};
+    return r->ndeclared ? bsearch(&key, r->declared, r->ndeclared, sizeof key, by_name)
+                        : NULL;
+}
+
+static bool from_pytorch(const Import *x)
+{
+    return x->roles->ndeclared || strcmp(pb(x->m->proto->producer_name), "pytorch") == 0;
+}
+
+/* A parameter by the signature.  TorchScript's exporter writes none, but names what a
+ * module holds by the module's path, and constants of its own "onnx::Mul_12",
+ * "/layer/Constant_output_0" or "12". */
+static bool held_by_module(const Import *x, const char *name)
+{
+    const Declared *said = declared(x->roles, name);
+    if (x->roles->ndeclared)
+        return said && said->parameter;
+    return from_pytorch(x) && !(*name >= '0' && *name <= '9') && !strpbrk(name, ":/");
+}
+
+static bool is_used(const Roles *r, const char *name)
+{
+    uint32_t i = r->head[slot_of(r, name)];
+    while (i && strcmp(r->use[i].value, name) != 0)
+        i = r->use[i].next;
+    return i != 0;
+}
+
+/* Running means of the exported program that no node reads. */
+int roles_lost_norms(const Import *x)
+{
+    static const char end[] = ".running_mean";
+    const Roles *r = x->roles;
+    int lost = 0;
+    for (uint32_t i = 0; i < r->ndeclared; i++) {
+        const char *name = r->declared[i].name;
+        size_t n = strlen(name);
+        bool mean = n >= strlen(end) && strcmp(name + n - strlen(end), end) == 0;
+        bool again = i && strcmp(name, r->declared[i - 1].name) == 0;
+        lost += mean && !again && !is_used(r, name);
+    }
+    return lost;
+}
+
 Roles *roles_find(Import *x)
 {
     const Onnx__GraphProto *gp = x->m->proto->graph;
@@ -51,11 +148,13 @@ Roles *roles_find(Import *x)
     r->n = 1;
     r->use = arena_grow(x->a, NULL, 1, &r->cap, sizeof *r->use);
     add_uses(x, r, gp);
+    find_signature(x, r, gp);
     x->roles = r;
     r->nothing_else = true;
     for (size_t i = 0; i < gp->n_initializer; i++)
         if (dtype_is_float(onnx_dtype(gp->initializer[i]->data_type)) &&
-            role_is_weight(x, pb(gp->initializer[i]->name)))
+            (role_is_weight(x, pb(gp->initializer[i]->name)) ||
+             held_by_module(x, pb(gp->initializer[i]->name))))
             r->nothing_else = false;
     return r;
 }
@@ -106,6 +205,10 @@ static bool is_weight(const Import *x, const char *name, int depth)
 }
 
 bool role_is_weight(const Import *x, const char *name) { return is_weight(x, name, 0); }
+bool role_is_stripped_weight(const Import *x, const char *name)
+{
+    return role_is_weight(x, name) && (!from_pytorch(x) || held_by_module(x, name));
+}
 bool role_promotes_constants(const Import *x) { return x->roles->nothing_else; }
 
 /* ---- values ------------------------------------------------------------- */
@@ -204,15 +307,19 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
         note(x, ONNX_TRAINED, name, "chosen");
         return VAL_PARAM;
     }
-    if (n == 0)
+    const Declared *said = declared(x->roles, name);
+    if (said && !said->parameter)
+        why = "the exporter says it is a buffer";
+    else if (n == 0)
         return VAL_CONST;
-    if (n == 1 && !(t->type.rank > 0 && role_is_weight(x, name)))
+    else if (n == 1 && !held_by_module(x, name) &&
+             !(t->type.rank > 0 && role_is_weight(x, name)))
         return VAL_CONST; /* too many of them to be worth a note */
-    if (t->data && n > 1 && !(tensor_is_uniform(t) && tensor_f(t, 0) > MASKED))
-        why = looks_like_mask(t)          ? "its values are a mask"
-              : looks_like_progression(t) ? "its values are a progression"
-              : looks_like_waves(t)       ? "its values are sampled sinusoids"
-                                          : NULL;
+    else if (t->data && n > 1 && !(tensor_is_uniform(t) && tensor_f(t, 0) > MASKED))
+        why = looks_like_progression(t) ? (said ? NULL : "its values are a progression")
+              : looks_like_waves(t)     ? "its values are sampled sinusoids"
+              : looks_like_mask(t)      ? (said ? NULL : "its values are a mask")
+                                        : NULL;
     if (why) {
         note(x, ONNX_FROZEN, name, "%s", why);
         return VAL_CONST;
