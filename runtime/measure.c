@@ -139,6 +139,6 @@ bool measure_call(Pool *p, Call *c, MeasureOperand *o, int n, int64_t scratch,
         sum += t[runs++];
     }
     qsort(t, (size_t)runs, sizeof *t, ascending);
-    *seconds = t[runs / 4];
+    *seconds = t[runs / 2];
     return true;
 }
