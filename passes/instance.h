@@ -36,10 +36,13 @@ typedef struct {
 Snapshot graph_snapshot(const Graph *g, Arena *a);
 void graph_restore(Graph *g, const Snapshot *s);
 
-/* Offsets for the graph's present order (plan.c): fills p, allocated in g's arena.  hard: packs longer
- * where the arena is more than 0.5 % above the live bytes, or above a budget (0: none) that is less
- * than that above them. */
-bool plan_place(Graph *g, StepInfo *info, int64_t budget, bool hard, Plan *p, Arena *tmp, Diag *d);
+typedef enum { PACK_QUICK, PACK_LONG, PACK_LONGEST } PackEffort; /* milliseconds to a second */
+
+/* Offsets for the graph's present order (plan.c): fills p, allocated in g's arena.  More than the quick
+ * effort is made where the arena is more than 0.5 % above the live bytes, or above a budget (0: none)
+ * that is less than that above them. */
+bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Plan *p, Arena *tmp,
+                Diag *d);
 /* Products in tiles (tile.c) stand alone again, and have their results whole.  cost: of the steps by
  * their first node; may be NULL.  False: there were none. */
 bool graph_untile(Graph *g, StepCost *cost);

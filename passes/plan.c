@@ -9,7 +9,8 @@
 #include <string.h>
 
 /* Steps of the packing search, about a nanosecond each. */
-static const int64_t QUICK = 2000000, HARD = 50000000;
+static const int64_t steps_of[] = {[PACK_QUICK] = 2000000, [PACK_LONG] = 50000000,
+                                   [PACK_LONGEST] = 1000000000};
 
 typedef struct {
     int64_t bytes;
@@ -171,33 +172,36 @@ static bool make_buffers(Place *pl)
     return true;
 }
 
-/* A search for offsets that was made: the last plan of a schedule often is not its first. */
+/* A search for offsets that was made: the last plan of a schedule often is not its first.  Of use again
+ * if it reached the goal, or had that goal and took as long. */
 struct Packing {
     const struct Packing *older;
-    int64_t goal, effort;
+    int64_t goal;
+    PackEffort effort;
     uint32_t n;
     const PackBuffer *placed;
     PackResult result;
 };
 
-static bool is_of(const struct Packing *k, const Place *pl, int64_t goal, int64_t effort)
+static bool is_of(const struct Packing *k, const Place *pl, int64_t goal, PackEffort effort)
 {
-    bool same = k->goal == goal && k->effort == effort && k->n == pl->nbuf;
+    bool same = k->n == pl->nbuf &&
+                (k->result.arena <= goal || (k->goal == goal && k->effort >= effort));
     for (uint32_t i = 0; same && i < k->n; i++)
         same = k->placed[i].size == pl->buf[i].bytes && k->placed[i].lower == pl->buf[i].lower &&
                k->placed[i].upper == pl->buf[i].upper;
     return same;
 }
 
-/* Offsets with this effort; an arena of at most `goal` bytes (0: none), less those of the sources,
+/* Offsets with this effort or more; an arena of at most `goal` bytes (0: none), less those of the sources,
  * ends the search.  NULL: failed. */
-static const struct Packing *pack_with(Place *pl, int64_t goal, int64_t effort)
+static const struct Packing *pack_with(Place *pl, int64_t goal, PackEffort effort)
 {
     for (const struct Packing *known = pl->info->packed; known; known = known->older)
         if (is_of(known, pl, goal, effort))
             return known;
     char err[PACK_ERR_SIZE];
-    PackOptions opt = {.align = ARENA_ALIGN, .seed = 1, .max_steps = effort, .capacity = goal};
+    PackOptions opt = {.align = ARENA_ALIGN, .seed = 1, .max_steps = steps_of[effort], .capacity = goal};
     struct Packing *k = NEW(pl->g->arena, struct Packing, 1);
     PackBuffer *b = NEW(pl->g->arena, PackBuffer, pl->nbuf + 1);
     *k = (struct Packing){pl->info->packed, goal, effort, pl->nbuf, b, {0}};
@@ -211,16 +215,16 @@ static const struct Packing *pack_with(Place *pl, int64_t goal, int64_t effort)
     return k;
 }
 
-/* Most schedules pack without a gap at once.  `hard`, a long search is for those that do not: where
- * the arena is above the budget although the live bytes are not, or more than 0.5 % above them. */
-static bool pack(Place *pl, int64_t base, int64_t budget, bool hard)
+/* Most schedules pack without a gap at once.  A longer search is for those that do not: where the
+ * arena is above the budget although the live bytes are not, or more than 0.5 % above them. */
+static bool pack(Place *pl, int64_t base, int64_t budget, PackEffort effort)
 {
-    const struct Packing *k = pack_with(pl, 0, QUICK);
+    const struct Packing *k = pack_with(pl, 0, PACK_QUICK);
     TRY(k);
     int64_t live = base + k->result.max_load, goal = live + live / 200;
     goal = budget >= live && budget < goal ? budget : goal;
-    if (hard && base + k->result.arena > goal) {
-        const struct Packing *longer = pack_with(pl, goal - base, HARD);
+    if (effort > PACK_QUICK && base + k->result.arena > goal) {
+        const struct Packing *longer = pack_with(pl, goal - base, effort);
         TRY(longer);
         k = longer->result.arena < k->result.arena ? longer : k;
     }
@@ -290,7 +294,8 @@ static void account(Place *pl)
     }
 }
 
-bool plan_place(Graph *g, StepInfo *info, int64_t budget, bool hard, Plan *p, Arena *tmp, Diag *d)
+bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Plan *p, Arena *tmp,
+                Diag *d)
 {
     *p = (Plan){.g = g, .accumulate = info->accumulate, .offset = NEW(g->arena, int64_t, g->nvals)};
     memset(p->offset, -1, g->nvals * sizeof *p->offset);
@@ -305,7 +310,7 @@ bool plan_place(Graph *g, StepInfo *info, int64_t budget, bool hard, Plan *p, Ar
         pl.target[graph_root(g, g->update[i].value).i] = g->update[i].state;
     TRY(find_lifetimes(&pl));
     int64_t base = place_sources(&pl);
-    TRY(make_buffers(&pl) && pack(&pl, base, budget, hard));
+    TRY(make_buffers(&pl) && pack(&pl, base, budget, effort));
     account(&pl);
     return true;
 }
@@ -314,7 +319,7 @@ bool pass_plan(Graph *g, PassCtx *cx)
 {
     StepInfo *info = cx->info;
     Plan p;
-    TRY(plan_place(g, info, info->plan.budget, true, &p, cx->tmp, cx->diag));
+    TRY(plan_place(g, info, info->plan.budget, PACK_LONG, &p, cx->tmp, cx->diag));
     p.budget = info->plan.budget;
     p.base_ns = info->plan.base_ns ? info->plan.base_ns : p.predicted_ns;
     p.bound_ns = info->plan.bound_ns ? info->plan.bound_ns : p.predicted_ns;

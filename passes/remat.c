@@ -48,12 +48,13 @@ static bool settled(const Plan *p, int64_t budget)
 }
 
 /* Arena bytes of a schedule; the graph keeps it. */
-static bool try_schedule(Remat *r, const RematResult *s, int64_t budget, bool hard)
+static bool try_schedule(Remat *r, const RematResult *s, int64_t budget,
+                         PackEffort effort)
 {
     Arena tmp = {0};
     graph_restore(r->g, &r->snap);
     instance_apply(r->g, &r->in, s->seq, s->n, &tmp);
-    bool ok = plan_place(r->g, r->cx->info, budget, hard, &r->plan, &tmp, r->cx->diag);
+    bool ok = plan_place(r->g, r->cx->info, budget, effort, &r->plan, &tmp, r->cx->diag);
     arena_free(&tmp);
     return ok;
 }
@@ -64,17 +65,19 @@ static bool remat_failed(Remat *r, const char *err)
 }
 
 /* Where the arena stays above the live bytes or the budget (0: none): the same executions in orders
- * that are easier to pack.  The best replaces the schedule, and the graph keeps it. */
-static bool settle(Remat *r, RematResult *s, int64_t budget)
+ * that are easier to pack, others at another effort.  The best replaces the schedule, and the graph
+ * keeps it. */
+static bool settle(Remat *r, RematResult *s, int64_t budget, PackEffort effort)
 {
     int64_t least = r->plan.arena_bytes;
+    uint64_t seed = effort == PACK_LONGEST ? SETTLES : 0;
     bool ok = true, current = true;
-    for (int i = 1; ok && i <= SETTLES && !settled(&r->plan, budget); i++) {
+    for (int i = 0; ok && i < SETTLES && !settled(&r->plan, budget); i++) {
         int32_t *order = NEW(r->cx->tmp, int32_t, s->n), *given = s->seq;
         memcpy(order, given, (size_t)s->n * sizeof *order);
-        remat_settle(&r->in.inst, order, s->n, (uint64_t)i, SETTLE_EXCHANGES);
+        remat_settle(&r->in.inst, order, s->n, ++seed, SETTLE_EXCHANGES);
         s->seq = order;
-        ok = try_schedule(r, s, budget, true);
+        ok = try_schedule(r, s, budget, effort);
         s->seq = given;
         current = r->plan.arena_bytes < least;
         if (ok && current) {
@@ -82,7 +85,14 @@ static bool settle(Remat *r, RematResult *s, int64_t budget)
             memcpy(given, order, (size_t)s->n * sizeof *order);
         }
     }
-    return ok && (current || try_schedule(r, s, budget, true));
+    return ok && (current || try_schedule(r, s, budget, effort));
+}
+
+/* A schedule that stays is settled with more effort than one that was tried.  current: the graph
+ * has it. */
+static bool keep(Remat *r, RematResult *s, int64_t budget, bool current)
+{
+    return (current || try_schedule(r, s, budget, PACK_LONG)) && settle(r, s, budget, PACK_LONGEST);
 }
 
 /* Every operator once, in an order that packs. */
@@ -91,7 +101,8 @@ static bool settle_whole(Remat *r, int64_t budget)
     RematResult all = {.n = r->in.inst.nops, .seq = NEW(r->cx->tmp, int32_t, r->in.inst.nops + 1)};
     for (int32_t i = 0; i < all.n; i++)
         all.seq[i] = i;
-    return try_schedule(r, &all, budget, true) && settle(r, &all, budget);
+    return try_schedule(r, &all, budget, PACK_LONG) && settle(r, &all, budget, PACK_LONG) &&
+           keep(r, &all, budget, true);
 }
 
 static void record(Remat *r, const RematResult *res)
@@ -114,7 +125,7 @@ static bool attempt(Remat *r, int64_t live, const RematResult *start, int64_t bu
     if (!remat_solve(&r->in.inst, &opt, res, err))
         return remat_failed(r, err);
     r->cx->info->solve_seconds += res->seconds;
-    return !res->feasible || (try_schedule(r, res, budget, false) && settle(r, res, budget));
+    return !res->feasible || (try_schedule(r, res, budget, PACK_QUICK) && settle(r, res, budget, PACK_LONG));
 }
 
 /* The schedule of a named policy for this many live bytes; the graph keeps it. */
@@ -124,7 +135,7 @@ static bool attempt_policy(Remat *r, int64_t live, int64_t budget)
     RematResult res = {0};
     if (!remat_named_policy(&r->in.inst, r->cx->opt->policy, live, &res, err))
         return remat_failed(r, err);
-    bool ok = try_schedule(r, &res, budget, true);
+    bool ok = try_schedule(r, &res, budget, PACK_LONG);
     record(r, &res);
     remat_result_free(&res);
     return ok;
@@ -201,7 +212,7 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
         else
             ask = next_ask(ask, r->plan.arena_bytes - budget, found, &low, &high);
     }
-    return current || !best->feasible || try_schedule(r, best, budget, true);
+    return !best->feasible || keep(r, best, budget, current);
 }
 
 /* The least arena that is known to work, found without looking at the budget; when it is within that,
@@ -209,12 +220,13 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
 static bool try_minimum(Remat *r, int64_t budget)
 {
     RematResult least = {0}, best = {0};
-    bool ok = find_least(r, &least) && try_schedule(r, &least, 0, false) && settle(r, &least, 0);
+    bool ok = find_least(r, &least) && try_schedule(r, &least, 0, PACK_QUICK) &&
+              settle(r, &least, 0, PACK_LONG) && keep(r, &least, 0, true);
     int64_t arena = r->plan.arena_bytes;
     r->cx->info->plan.min_feasible_bytes = arena;
     if (ok && arena <= budget)
         ok = try_budgets(r, budget, &least, &best) &&
-             (best.feasible || try_schedule(r, &least, budget, true));
+             (best.feasible || try_schedule(r, &least, budget, PACK_LONG));
     if (ok)
         record(r, best.feasible ? &best : &least);
     remat_result_free(&least);
@@ -275,7 +287,7 @@ static bool search_overhead(Remat *r, double overhead)
     }
     r->cx->info->plan.budget = found;
     if (ok && best.feasible) {
-        ok = try_schedule(r, &best, found, true);
+        ok = try_schedule(r, &best, found, PACK_LONG);
         record(r, &best);
     } else {
         graph_restore(r->g, &r->snap); /* keeping everything is the least that is known */
@@ -296,7 +308,7 @@ static bool place_whole(Graph *g, StepInfo *info, const Plan *tiled, Plan *p, Pa
         memcpy(whole.cost, info->cost, g->nnodes * sizeof *whole.cost);
     }
     *p = *tiled;
-    bool ok = !graph_untile(g, whole.cost) || plan_place(g, &whole, 0, true, p, cx->tmp, cx->diag);
+    bool ok = !graph_untile(g, whole.cost) || plan_place(g, &whole, 0, PACK_LONG, p, cx->tmp, cx->diag);
     graph_restore(g, &snap);
     return ok;
 }
@@ -332,7 +344,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
     const StepOptions *o = cx->opt;
     Remat r = {.g = g, .cx = cx};
     Plan whole;
-    TRY(plan_place(g, info, 0, true, &r.plan, cx->tmp, cx->diag) &&
+    TRY(plan_place(g, info, 0, PACK_LONG, &r.plan, cx->tmp, cx->diag) &&
         place_whole(g, info, &r.plan, &whole, cx));
     info->plan.keep_all_bytes = whole.arena_bytes;
     memcpy(info->plan.keep_all_mem, whole.mem, sizeof whole.mem);
