@@ -48,8 +48,7 @@ static bool settled(const Plan *p, int64_t budget)
 }
 
 /* Arena bytes of a schedule; the graph keeps it. */
-static bool try_schedule(Remat *r, const RematResult *s, int64_t budget,
-                         PackEffort effort)
+static bool try_schedule(Remat *r, const RematResult *s, int64_t budget, PackEffort effort)
 {
     Arena tmp = {0};
     graph_restore(r->g, &r->snap);
@@ -125,7 +124,8 @@ static bool attempt(Remat *r, int64_t live, const RematResult *start, int64_t bu
     if (!remat_solve(&r->in.inst, &opt, res, err))
         return remat_failed(r, err);
     r->cx->info->solve_seconds += res->seconds;
-    return !res->feasible || (try_schedule(r, res, budget, PACK_QUICK) && settle(r, res, budget, PACK_LONG));
+    return !res->feasible ||
+           (try_schedule(r, res, budget, PACK_QUICK) && settle(r, res, budget, PACK_LONG));
 }
 
 /* The schedule of a named policy for this many live bytes; the graph keeps it. */
@@ -212,7 +212,7 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
         else
             ask = next_ask(ask, r->plan.arena_bytes - budget, found, &low, &high);
     }
-    return !best->feasible || keep(r, best, budget, current);
+    return current || !best->feasible || try_schedule(r, best, budget, PACK_LONG);
 }
 
 /* The least arena that is known to work, found without looking at the budget; when it is within that,
@@ -226,7 +226,8 @@ static bool try_minimum(Remat *r, int64_t budget)
     r->cx->info->plan.min_feasible_bytes = arena;
     if (ok && arena <= budget)
         ok = try_budgets(r, budget, &least, &best) &&
-             (best.feasible || try_schedule(r, &least, budget, PACK_LONG));
+             (best.feasible ? keep(r, &best, budget, true)
+                            : try_schedule(r, &least, budget, PACK_LONG));
     if (ok)
         record(r, best.feasible ? &best : &least);
     remat_result_free(&least);
@@ -238,6 +239,7 @@ static bool search(Remat *r, int64_t budget)
 {
     RematResult best = {0};
     bool ok = try_budgets(r, budget, NULL, &best), found = best.feasible;
+    ok = ok && (!found || keep(r, &best, budget, true));
     if (found)
         record(r, &best);
     remat_result_free(&best);
@@ -287,7 +289,7 @@ static bool search_overhead(Remat *r, double overhead)
     }
     r->cx->info->plan.budget = found;
     if (ok && best.feasible) {
-        ok = try_schedule(r, &best, found, PACK_LONG);
+        ok = keep(r, &best, found, false);
         record(r, &best);
     } else {
         graph_restore(r->g, &r->snap); /* keeping everything is the least that is known */

@@ -56,7 +56,8 @@ static bool make_dirs(const char *path, Diag *d)
     }
 }
 
-bool cache_folder(const char *given, char out[PATH_MAX], Diag *d)
+/* The folder, created: given, or the user's ($XDG_CACHE_HOME/ckc, ~/.cache/ckc). */
+static bool cache_folder(const char *given, char out[PATH_MAX], Diag *d)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int n;

@@ -18,7 +18,8 @@ typedef struct {
     char hex[33];
 } KernelKey;
 
-/* In the folder given, NULL: the user's; d->status is EXIT_DEVICE on failure, here and below. */
+/* In the folder given, NULL: the user's ($XDG_CACHE_HOME/ckc, ~/.cache/ckc), which is created.
+ * d->status is EXIT_DEVICE on failure, here and below. */
 bool kernel_cache_open(KernelCache *c, const char *given, Diag *d);
 KernelKey kernel_key(const KernelCache *c, const char *text);
 /* A dlopen handle of the object with a kernel, closed by the caller; NULL: it is not there, or does
@@ -27,8 +28,5 @@ void *kernel_cache_find(const KernelCache *c, const KernelKey *key);
 /* Compile a source (prelude, then kernels behind their marks) with the system C compiler, and keep it
  * as the object of n keys.  On failure d has the compiler's first messages. */
 bool kernel_cache_add(const KernelCache *c, const char *source, const KernelKey *key, int n, Diag *d);
-
-/* The folder, created: given, or the user's ($XDG_CACHE_HOME/ckc, ~/.cache/ckc). */
-bool cache_folder(const char *given, char out[PATH_MAX], Diag *d);
 
 #endif

@@ -1,4 +1,5 @@
-/* kernels.c -- kernels to functions: found in the cache, or printed and compiled together. */
+/* kernels.c -- kernels to functions: found in the cache, or printed and compiled together.  An
+ * object in the cache that does not load is compiled again. */
 #include "runtime_int.h"
 #include "codegen/codegen.h"
 #include "kernel_cache.h"

@@ -247,7 +247,7 @@ static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
         pool_refill(pool); /* it may branch on data */
     TRY(measure_call(pool, &c, it->o, n, item_scratch(p, it), &s, d));
     double *ns = &p->table.entry[it->entry].ns, now = fmax(1, round(s * 1e9));
-    *ns = *ns < 0 ? now : (*ns + now) / 2;
+    *ns = *ns < 0 ? now : round((*ns + now) / 2); /* whole: as the file keeps it */
     return true;
 }
 

@@ -1,9 +1,8 @@
 /* profile_file.c -- measured times on disk: one line per signature, hash and nanoseconds.
  *
- * The file's name has a hash of the processor and of the text all kernels are compiled
- * with, so times of another machine or of other functions are never used.  It can be
+ * The file's name has the kernel cache's hash of the machine, so times of another processor,
+ * compiler or prelude are never used.  It can be
  * deleted at any time; of two processes that write, the last wins. */
-#include "../codegen/codegen.h"
 #include "../ir/file.h"
 #include "kernel_cache.h"
 #include "profile_int.h"
@@ -40,26 +39,6 @@ static void sort_entries(Table *t)
     t->nsorted = t->n;
 }
 
-/* The machine, and the text that every kernel is compiled with. */
-static uint64_t machine_hash(void)
-{
-    char *text = NULL, line[4096];
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size), *cpu = fopen("/proc/cpuinfo", "r");
-    if (f)
-        codegen_prelude_c(f);
-    for (int i = 0; f && cpu && i < 30 && fgets(line, sizeof line, cpu); i++)
-        if (strncmp(line, "model name", 10) == 0 || strncmp(line, "flags", 5) == 0)
-            fputs(line, f);
-    if (cpu)
-        fclose(cpu);
-    if (f)
-        fclose(f);
-    uint64_t h = text ? XXH3_64bits(text, size) : 0;
-    free(text);
-    return h;
-}
-
 static void read_table(Table *t)
 {
     FILE *f = fopen(t->path, "r");
@@ -93,10 +72,10 @@ bool table_write(const Table *t, Diag *d)
 
 bool table_open(Table *t, const char *cache_dir, Diag *d)
 {
-    char dir[PATH_MAX];
+    KernelCache c;
     *t = (Table){0};
-    TRY(cache_folder(cache_dir, dir, d));
-    snprintf(t->path, sizeof t->path, "%s/profile-%016" PRIx64 ".txt", dir, machine_hash());
+    TRY(kernel_cache_open(&c, cache_dir, d));
+    snprintf(t->path, sizeof t->path, "%s/profile-%016" PRIx64 ".txt", c.dir, c.machine);
     read_table(t);
     return true;
 }

@@ -19,16 +19,22 @@ int32_t below(int32_t n)
     return (int32_t) ((random_state >> 33) % (uint64_t) n);
 }
 
-RematResult solve_seed(const RematInstance *inst, int64_t budget, int64_t moves,
-                              uint64_t seed)
+RematResult solve_to(const RematInstance *inst, int64_t budget, int64_t moves, uint64_t seed,
+                     int64_t enough)
 {
     RematOptions o = remat_defaults(budget);
     RematResult r;
     o.time_limit_s = 0;
     o.max_moves = moves;
     o.seed = seed;
+    o.enough = enough;
     ck_assert_msg(remat_solve(inst, &o, &r, err), "%s", err);
     return r;
+}
+
+RematResult solve_seed(const RematInstance *inst, int64_t budget, int64_t moves, uint64_t seed)
+{
+    return solve_to(inst, budget, moves, seed, 0);
 }
 
 RematResult solve(const RematInstance *inst, int64_t budget, int64_t moves)

@@ -146,20 +146,6 @@ static int64_t least_budget(const Dag *d, int64_t high)
     return high;
 }
 
-/* A search that ends when it has come down to the cost `truth`. */
-static RematResult solve_to(const RematInstance *inst, int64_t budget, int64_t moves, uint64_t seed,
-                            int64_t truth)
-{
-    RematOptions o = remat_defaults(budget);
-    RematResult r;
-    o.time_limit_s = 0;
-    o.max_moves = moves;
-    o.seed = seed;
-    o.enough = truth;
-    ck_assert_msg(remat_solve(inst, &o, &r, err), "%s", err);
-    return r;
-}
-
 /* Thorough: with the bound of integer programming, and a search that tries to get below the
  * truth. */
 static void compare(const Dag *d, const RematInstance *inst, int64_t budget, bool thorough)
