@@ -340,20 +340,23 @@ START_TEST(pareto_curve_is_monotone)
 }
 END_TEST
 
+/* Of a training graph, and of one without a byte. */
 START_TEST(policies_make_valid_schedules)
 {
-    RematInstance inst = training_graph(30, 11);
-    int64_t peak = remat_input_peak(&inst);
-    for (int i = 0; remat_policies[i]; i++) {
-        RematResult r;
-        ck_assert_msg(remat_named_policy(&inst, remat_policies[i], peak * 8 / 10, &r, err),
-                      "%s", err);
-        check_result(&inst, &r);
-        remat_result_free(&r);
-    }
+    RematInstance inst[2] = {training_graph(30, 11)};
+    ck_assert(remat_parse("0 1 0\n1 1 0 0\n2 1 0 1\n", &inst[1], NULL, err));
     RematResult r;
-    ck_assert(!remat_named_policy(&inst, "none such", peak, &r, err));
-    remat_free(&inst);
+    for (int k = 0; k < 2; k++) {
+        int64_t peak = remat_input_peak(&inst[k]);
+        for (int i = 0; remat_policies[i]; i++) {
+            ck_assert_msg(
+                remat_named_policy(&inst[k], remat_policies[i], peak * 8 / 10, &r, err), "%s", err);
+            check_result(&inst[k], &r);
+            remat_result_free(&r);
+        }
+        ck_assert(!remat_named_policy(&inst[k], "none such", peak, &r, err));
+        remat_free(&inst[k]);
+    }
 }
 END_TEST
 

@@ -25,6 +25,7 @@ const char *const remat_policies[] = {"keep-all",  "recompute-all", "every-2",  
 typedef struct {
     const Problem *p;
     int64_t budget;
+    RematResult *result; /* the best schedule so far */
     int32_t loss;
     int32_t *block; /* per forward op */
     int32_t nblocks;
@@ -198,6 +199,12 @@ static void hold_kept(Policy *y)
         y->held[v] = y->held[v] && (y->keep[v] || !can_drop(y, v));
 }
 
+static void offer(const Policy *y)
+{
+    result_offer(y->result, y->p, &y->out, y->budget);
+}
+
+/* Makes the schedule that keeps y->keep, and offers it. */
 static void replay(Policy *y)
 {
     const Problem *p = y->p;
@@ -208,14 +215,7 @@ static void replay(Policy *y)
         if (i == y->loss)
             hold_kept(y);
     }
-}
-
-static int64_t replay_peak(Policy *y)
-{
-    int64_t cost, peak;
-    replay(y);
-    seq_account(y->p, &y->out, y->budget, NULL, &cost, &peak);
-    return peak;
+    offer(y);
 }
 
 /* ---- checkpoints at block borders ---------------------------------------------------- */
@@ -297,24 +297,14 @@ static void checkpoint_greedy(Policy *y, int64_t most)
  * least peak. */
 static void policy_chen_greedy(Policy *y)
 {
-    int64_t total = 0, best_peak = INT64_MAX, best_cost = INT64_MAX;
-    Seq best = {0};
+    int64_t total = 0;
     for (int32_t v = 0; v < y->p->nvals; v++)
         total += y->p->producer[v] <= y->loss ? y->p->bytes[v] : 0;
-    for (double most = (double) total; most >= (double) total / 2048; most /= 1.25) {
-        int64_t cost, peak;
+    double most = (double) total;
+    do {
         checkpoint_greedy(y, (int64_t) most);
         replay(y);
-        seq_account(y->p, &y->out, y->budget, NULL, &cost, &peak);
-        bool fits = peak <= y->budget, best_fits = best_peak <= y->budget;
-        if (fits != best_fits ? fits : fits ? cost < best_cost : peak < best_peak) {
-            best_cost = cost;
-            best_peak = peak;
-            seq_copy(&best, &y->out);
-        }
-    }
-    seq_copy(&y->out, &best);
-    seq_free(&best);
+    } while ((most /= 1.25) > (double) total / 2048);
 }
 
 /* ---- choosing among the saved values ------------------------------------------------- */
@@ -355,24 +345,15 @@ static void drop_first(Policy *y, const Rated *list, int32_t n, int32_t count)
 }
 
 /* Drops by bytes per second of recomputation until the schedule fits; the peak is not
- * monotone, so all prefixes of a geometric grid are tried and the first that fits is taken.
- */
+ * monotone, so all prefixes of a grid are tried and the first that fits is taken. */
 static void policy_selective(Policy *y)
 {
     Rated *list = RM_NEW(Rated, y->p->nvals);
-    int32_t n = rate_saved(y, list), best = 0;
-    int64_t best_peak = INT64_MAX;
-    int32_t stride = n / 256 + 1;
-    for (int32_t count = 0; count <= n && best_peak > y->budget; count += stride) {
+    int32_t n = rate_saved(y, list), stride = n / 256 + 1;
+    for (int32_t count = 0; count <= n && !y->result->feasible; count += stride) {
         drop_first(y, list, n, count);
-        int64_t peak = replay_peak(y);
-        if (peak < best_peak) {
-            best_peak = peak;
-            best = count;
-        }
+        replay(y);
     }
-    drop_first(y, list, n, best);
-    replay(y);
     free(list);
 }
 
@@ -411,19 +392,12 @@ static void knapsack(Policy *y, const Rated *list, int32_t n, int32_t units)
 static void policy_knapsack(Policy *y)
 {
     Rated *list = RM_NEW(Rated, y->p->nvals);
-    int32_t n = rate_saved(y, list), best = KNAPSACK_UNITS;
-    int64_t best_peak = INT64_MAX;
-    for (int32_t units = KNAPSACK_UNITS; units >= 0 && best_peak > y->budget;
+    int32_t n = rate_saved(y, list);
+    for (int32_t units = KNAPSACK_UNITS; units >= 0 && !y->result->feasible;
          units -= KNAPSACK_UNITS / 20) {
         knapsack(y, list, n, units);
-        int64_t peak = replay_peak(y);
-        if (peak < best_peak) {
-            best_peak = peak;
-            best = units;
-        }
+        replay(y);
     }
-    knapsack(y, list, n, best);
-    replay(y);
     free(list);
 }
 
@@ -519,28 +493,16 @@ static void revolve(Policy *y, int32_t slots)
         if (i >= y->loss)
             revolve_hold(y, stored, current < y->nblocks ? current : y->nblocks - 1);
     }
+    offer(y);
     free(stored);
 }
 
 /* As many checkpoints as fit. */
 static void policy_revolve(Policy *y)
 {
-    Seq best = {0};
-    int64_t best_peak = INT64_MAX, best_cost = INT64_MAX;
     for (int32_t slots = y->nblocks; slots >= 1;
-         slots = slots > 32 ? slots * 3 / 4 : slots - 1) {
-        int64_t cost, peak;
+         slots = slots > 32 ? slots * 3 / 4 : slots - 1)
         revolve(y, slots);
-        seq_account(y->p, &y->out, y->budget, NULL, &cost, &peak);
-        bool fits = peak <= y->budget, best_fits = best_peak <= y->budget;
-        if (fits != best_fits ? fits : fits ? cost < best_cost : peak < best_peak) {
-            best_cost = cost;
-            best_peak = peak;
-            seq_copy(&best, &y->out);
-        }
-    }
-    seq_copy(&y->out, &best);
-    seq_free(&best);
 }
 
 /* ---- DTR ----------------------------------------------------------------------------- */
@@ -550,9 +512,10 @@ static void policy_dtr(Policy *y)
     int32_t *order = RM_NEW(int32_t, y->p->nops);
     for (int32_t i = 0; i < y->p->nops; i++)
         order[i] = i;
-    if (!evict_sweep(y->p, order, y->budget, EVICT_DTR, &y->out))
-        replay(
-            y); /* DTR would stop with out of memory: show what keeping everything needs */
+    if (evict_sweep(y->p, order, y->budget, EVICT_DTR, &y->out))
+        offer(y);
+    else
+        replay(y); /* out of memory: show what keeping everything needs */
     free(order);
 }
 
@@ -575,8 +538,8 @@ bool remat_named_policy(const RematInstance *inst, const char *name, int64_t bud
         return false;
     double start = rm_seconds();
     policy_init(&y, &p, budget);
+    y.result = result;
     run[i](&y);
-    result_set(result, &p, &y.out, budget);
     result->lower_bound = p.base_cost;
     result->min_budget_bound = bound_least_budget(&p);
     result->seconds = rm_seconds() - start;

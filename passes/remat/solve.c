@@ -29,17 +29,30 @@ RematOptions remat_defaults(int64_t budget)
     return (RematOptions){.budget = budget, .time_limit_s = 10, .seed = 1, .threads = 1};
 }
 
-void result_set(RematResult *r, const Problem *p, const Seq *s, int64_t budget)
+bool result_offer(RematResult *r, const Problem *p, const Seq *s, int64_t budget)
 {
-    r->n = s->n;
-    r->seq = rm_grow(r->seq, (size_t) s->n, sizeof *r->seq);
-    r->alt = rm_grow(r->alt, (size_t) s->n, 1);
-    if (s->n)
-        memcpy(r->seq, s->op, sizeof *s->op * (size_t) s->n);
-    seq_account(p, s, budget, r->alt, &r->cost, &r->peak);
-    r->feasible = r->peak <= budget;
-    if (r->min_budget == 0 || r->peak < r->min_budget)
-        r->min_budget = r->peak;
+    uint8_t *alt = RM_NEW(uint8_t, s->n);
+    int64_t cost, peak;
+    seq_account(p, s, budget, alt, &cost, &peak);
+    bool fits = peak <= budget;
+    bool better = fits != r->feasible ? fits : fits ? cost < r->cost : peak < r->peak;
+    better |= r->n == 0;
+    if (r->min_budget == 0 || peak < r->min_budget)
+        r->min_budget = peak;
+    if (better) {
+        r->seq = rm_grow(r->seq, (size_t) s->n, sizeof *r->seq);
+        r->alt = rm_grow(r->alt, (size_t) s->n, 1);
+        r->n = s->n;
+        if (s->n) {
+            memcpy(r->seq, s->op, sizeof *s->op * (size_t) s->n);
+            memcpy(r->alt, alt, (size_t) s->n);
+        }
+        r->cost = cost;
+        r->peak = peak;
+        r->feasible = fits;
+    }
+    free(alt);
+    return better;
 }
 
 /* ---- the solver's state -------------------------------------------------------------- */
@@ -96,33 +109,14 @@ static void record(Solver *s, int64_t moves)
         s->options->progress(s->options->user, &r->history[r->nhistory - 1]);
 }
 
-/* Takes the schedule if it beats the one in the result: fits and is cheaper, or is leaner
- * while nothing fits. */
 static bool offer(Solver *s, const Seq *seq, int64_t moves)
 {
-    RematResult *r = s->r, next = {.min_budget = r->min_budget};
-    result_set(&next, s->p, seq, s->options->budget);
-    bool better = r->n == 0 || next.feasible != r->feasible ? next.feasible || r->n == 0
-                  : next.feasible                           ? next.cost < r->cost
-                                                            : next.peak < r->peak;
-    r->min_budget = next.min_budget;
-    if (better) {
-        free(r->seq);
-        free(r->alt);
-        r->seq = next.seq;
-        r->alt = next.alt;
-        r->n = next.n;
-        r->cost = next.cost;
-        r->peak = next.peak;
-        r->feasible = next.feasible;
-        seq_copy(&s->best, seq);
-        if (r->feasible)
-            record(s, moves);
-    } else {
-        free(next.seq);
-        free(next.alt);
-    }
-    return better;
+    if (!result_offer(s->r, s->p, seq, s->options->budget))
+        return false;
+    seq_copy(&s->best, seq);
+    if (s->r->feasible)
+        record(s, moves);
+    return true;
 }
 
 /* Called by worker 0 while a round runs, so that the history is fine-grained. */

@@ -3,8 +3,9 @@
 #define CKC_REMAT_SOLVE_H
 #include "anneal.h"
 
-/* Puts a schedule into the result, with the best kernel choices for budget. */
-void result_set(RematResult *r, const Problem *p, const Seq *s, int64_t budget);
+/* Takes the schedule, with the best kernel choices for budget, if it beats the one in the
+ * result: fits and is cheaper, or is leaner while nothing fits. */
+bool result_offer(RematResult *r, const Problem *p, const Seq *s, int64_t budget);
 
 /* ---- order.c ------------------------------------------------------------------------- */
 
