@@ -1,0 +1,396 @@
+/* test_trains.c -- what an imported model trains: the rule for its weights, ties, and how batch
+ * normalization and dropout are brought to training form. */
+#include "tests.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "imported.h"
+#include "onnx_builder.h"
+
+/* ---- roles -------------------------------------------------------------- */
+
+static ValKind kind_of(const Graph *g, const char *name)
+{
+    Val v = graph_find(g, name);
+    ck_assert_msg(v.i, "no value %s", name);
+    return g->vals[v.i].kind;
+}
+
+static bool noted(const OnnxModel *m, OnnxNoteKind kind, const char *name, const char *part)
+{
+    uint32_t n;
+    const OnnxNote *note = onnx_notes(m, &n);
+    for (uint32_t i = 0; i < n; i++)
+        if (note[i].kind == kind && strcmp(note[i].name, name) == 0 &&
+            strstr(note[i].text, part))
+            return true;
+    return false;
+}
+
+START_TEST(values_decide_what_trains)
+{
+    static float mask[64], wave[64], ladder[8], frequency[8], ones[8], zeros[8],
+        one[1] = {2};
+    Arena a = {0};
+    Builder b;
+    for (int i = 0; i < 64; i++) {
+        mask[i] = i % 8 > i / 8 ? -INFINITY : 0;
+        wave[i] = cosf((float)(i / 8) / (float)(1 + i % 8));
+    }
+    for (int i = 0; i < 8; i++) {
+        ladder[i] = (float)i;
+        frequency[i] = powf(1e4f, -(float)i / 8);
+        ones[i] = 1;
+    }
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "88", true);
+    add_value(&b, &a, "y", FLOAT, "88", false);
+    static const char *const names[] = {"mask",      "wave", "ladder",
+                                        "frequency", "ones", "zeros"};
+    float *data[] = {mask, wave, ladder, frequency, ones, zeros};
+    const char *before = "x";
+    for (int i = 0; i < 6; i++) {
+        add_tensor(&b, names[i], i < 2 ? 2 : 1, (int64_t[]){8, 8}, data[i]);
+        const char *next = i == 5 ? "h" : arena_printf(&a, "h%d", i);
+        add_node(&b, &a, "Add", arena_printf(&a, "%s %s", before, names[i]), next);
+        before = next;
+    }
+    add_tensor(&b, "scalar", 1, (int64_t[]){1}, one);
+    add_node(&b, &a, "Mul", "h scalar", "y");
+    Imported r = import_file(save(&b, &a, in_folder(&a, "roles.onnx")));
+    const char *train[] = {"mas?"};
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    static const ValKind want[] = {VAL_CONST, VAL_CONST, VAL_CONST,
+                                   VAL_CONST, VAL_PARAM, VAL_PARAM};
+    for (int i = 0; i < 6; i++)
+        ck_assert_msg(kind_of(&r.g, names[i]) == want[i], "%s", names[i]);
+    ck_assert_int_eq(kind_of(&r.g, "scalar"), VAL_CONST);
+    ck_assert(noted(r.m, ONNX_FROZEN, "mask", "mask") &&
+              noted(r.m, ONNX_FROZEN, "wave", "sinusoid"));
+    arena_free(&r.arena);
+    ck_assert(build_graph(&r, &(OnnxOptions){.train = train, .ntrain = 1}));
+    ck_assert_int_eq(kind_of(&r.g, "mask"), VAL_PARAM);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* Of a ramp, a table, and two scalars, one named as PyTorch's exporter names its own. */
+START_TEST(exporters_say_what_trains)
+{
+    static const char *const names[] = {"m.ramp", "m.table", "m.gain", "onnx::Mul_3"};
+    static float ramp[8] = {1, 2, 3, 4, 5, 6, 7, 8}, table[8] = {3, 1, 4, 1, 5, 9, 2, 6}, one = 2;
+    static const struct {
+        const char *producer, *signature;
+        ValKind want[4];
+    } cases[] = {
+        {"tf2onnx", NULL, {VAL_CONST, VAL_PARAM, VAL_CONST, VAL_CONST}},
+        {"pytorch", NULL, {VAL_CONST, VAL_PARAM, VAL_PARAM, VAL_CONST}},
+        {"pytorch",
+         "\n# inputs\np_m_ramp: PARAMETER target='m.ramp'\n"
+         "b_m_table: BUFFER target='m.table' persistent=True\n"
+         "p_m_gain: PARAMETER target='m.gain'\n"
+         "b_bn_mean: BUFFER target='bn.running_mean'\nx: USER_INPUT\n"
+         "getitem: BUFFER_MUTATION target='bn.running_mean'\n",
+         {VAL_PARAM, VAL_CONST, VAL_PARAM, VAL_CONST}},
+    };
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "8", true);
+    add_value(&b, &a, "y", FLOAT, "8", false);
+    float *data[] = {ramp, table, &one, &one};
+    for (int i = 0; i < 4; i++) {
+        add_tensor(&b, names[i], i < 2, (int64_t[]){8}, data[i]);
+        const char *before = i ? arena_printf(&a, "h%d", i - 1) : "x";
+        const char *in = arena_printf(&a, "%s %s", before, names[i]);
+        add_node(&b, &a, i < 2 ? "Add" : "Mul", in, i == 3 ? "y" : arena_printf(&a, "h%d", i));
+    }
+    b.model.producer_name = (char *)(uintptr_t)cases[_i].producer;
+    if (cases[_i].signature)
+        add_metadata(&b, &a, "pkg.torch.export.ExportedProgram.graph_signature",
+                     cases[_i].signature);
+    Imported r = import_file(save(&b, &a, in_folder(&a, "declared.onnx")));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    for (int i = 0; i < 4; i++)
+        ck_assert_msg(kind_of(&r.g, names[i]) == cases[_i].want[i], "%s", names[i]);
+    bool said = cases[_i].signature != NULL;
+    ck_assert(noted(r.m, ONNX_FROZEN, "m.table", "buffer") == said);
+    ck_assert(noted(r.m, ONNX_REMARK, "Conv", "1 BatchNormalizations are folded") == said);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* A bias in a model stripped of its weights; in PyTorch's, zeros of its own. */
+START_TEST(fills_stand_for_stripped_weights)
+{
+    static float shape[] = {1}, w[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
+    static int64_t eight = 8;
+    static const char fill[] = "/m/ConstantOfShape_output_0";
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "82", true);
+    add_value(&b, &a, "y", FLOAT, "88", false);
+    add_tensor(&b, "w", 2, (int64_t[]){2, 8}, w);
+    Onnx__TensorProto *t = add_tensor(&b, "shape", 1, (int64_t[]){1}, shape);
+    t->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+    t->n_float_data = 0;
+    t->int64_data = &eight;
+    t->n_int64_data = 1;
+    add_node(&b, &a, "ConstantOfShape", "shape", fill);
+    add_node(&b, &a, "MatMul", "x w", "h");
+    add_node(&b, &a, "Add", arena_printf(&a, "h %s", fill), "y");
+    b.model.producer_name = (char *)(uintptr_t)(_i ? "pytorch" : "backend-test");
+    Imported r = import_file(save(&b, &a, in_folder(&a, "fill.onnx")));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    bool trains = graph_find(&r.g, fill).i && kind_of(&r.g, fill) == VAL_PARAM;
+    ck_assert(trains == (_i == 0));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+START_TEST(shapes_and_dead_ends_freeze)
+{
+    static float scales[] = {1, 1, 2.5f, 3}, w[] = {3, 1, 4, 1, 5, 9};
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "1122", true);
+    add_value(&b, &a, "y", FLOAT, "1156", false);
+    add_tensor(&b, "scales", 1, (int64_t[]){4}, scales);
+    add_tensor(&b, "w", 1, (int64_t[]){6}, w);
+    add_node(&b, &a, "Resize", "x _ scales", "r");
+    add_node(&b, &a, "Floor", "w", "f");
+    add_node(&b, &a, "Add", "r f", "y");
+    Imported r = import_file(save(&b, &a, in_folder(&a, "freeze.onnx")));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert(noted(r.m, ONNX_FROZEN, "scales", "shapes depend on it"));
+    ck_assert(noted(r.m, ONNX_FROZEN, "w", "no gradient"));
+    ck_assert_int_eq(kind_of(&r.g, "w"), VAL_CONST);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* ---- ties --------------------------------------------------------------- */
+
+/* Two products with w[2,3] and v[3,2], which is w transposed; u is w by an Identity. */
+static Imported tied_model(Builder *b, Arena *a)
+{
+    static float w[] = {1, 2, 3, 4, 5, 6}, v[] = {1, 4, 2, 5, 3, 6};
+    start(b, 13);
+    add_value(b, a, "x", FLOAT, "42", true);
+    add_value(b, a, "y", FLOAT, "43", false);
+    add_tensor(b, "w", 2, (int64_t[]){2, 3}, w);
+    add_tensor(b, "v", 2, (int64_t[]){3, 2}, v);
+    add_node(b, a, "MatMul", "x w", "h");
+    add_node(b, a, "MatMul", "h v", "k");
+    add_node(b, a, "Identity", "w", "u");
+    add_node(b, a, "MatMul", "k u", "y");
+    return import_file(save(b, a, in_folder(a, "tied.onnx")));
+}
+
+static int params_of(const Graph *g)
+{
+    int n = 0;
+    for (uint32_t i = 1; i < g->nvals; i++)
+        n += g->vals[i].kind == VAL_PARAM;
+    return n;
+}
+
+START_TEST(ties_are_reported_restored_and_cut)
+{
+    Arena a = {0};
+    Builder b;
+    OnnxTie tie = {"w", "v"}, wrong = {"w", "nothing"};
+    Imported r = tied_model(&b, &a);
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_int_eq(params_of(&r.g), 2);
+    ck_assert(noted(r.m, ONNX_REMARK, "v", "has the transposed values of 'w'"));
+    ck_assert(noted(r.m, ONNX_REMARK, "w", "'u' is tied to it by an Identity"));
+    arena_free(&r.arena);
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.tie = &tie, .nties = 1}), "%s", r.d.msg);
+    ck_assert_int_eq(params_of(&r.g), 1);
+    arena_free(&r.arena);
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.untie = true}), "%s", r.d.msg);
+    ck_assert_int_eq(params_of(&r.g), 3);
+    arena_free(&r.arena);
+    ck_assert(!build_graph(&r, &(OnnxOptions){.tie = &wrong, .nties = 1}));
+    ck_assert_ptr_nonnull(strstr(r.d.msg, "--tie w=nothing: no such weights"));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* ---- batch normalization and dropout ------------------------------------ */
+
+static Imported batch_norm_model(Builder *b, Arena *a, int opset, bool many)
+{
+    static float v[4][3] = {{2, 3, 4}, {5, 6, 7}, {1, 2, 3}, {4, 5, 6}};
+    static const char *const names[] = {"scale", "bias", "mean", "var"};
+    start(b, opset);
+    add_value(b, a, "x", FLOAT, "43", true);
+    add_value(b, a, "y", FLOAT, "43", false);
+    for (int i = 0; i < 4; i++)
+        add_tensor(b, names[i], 1, (int64_t[]){3}, v[i]);
+    Onnx__NodeProto *n =
+        add_node(b, a, "BatchNormalization", "x scale bias mean var", many ? "y m v" : "y");
+    if (many && opset >= 14) {
+        Onnx__AttributeProto *t = add_attr(b, n, "training_mode");
+        t->has_type = t->has_i = true;
+        t->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
+        t->i = 1;
+    }
+    return import_file(save(b, a, in_folder(a, "bn.onnx")));
+}
+
+START_TEST(batch_norm_is_brought_to_training_form)
+{
+    static const struct {
+        int opset;
+        bool many, forward_only, keep;
+        uint32_t updates;
+    } cases[] = {{13, false, false, false, 2}, {14, true, false, false, 2},
+                 {9, true, false, true, 2},    {13, false, false, true, 0},
+                 {14, true, true, false, 0},   {13, false, true, false, 0}};
+    Arena a = {0};
+    Builder b;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        OnnxOptions opt = {.forward_only = cases[i].forward_only,
+                           .keep_batch_norm = cases[i].keep};
+        Imported r = batch_norm_model(&b, &a, cases[i].opset, cases[i].many);
+        ck_assert_msg(build_graph(&r, &opt), "%s", r.d.msg);
+        ck_assert_msg(r.g.nupdate == cases[i].updates, "case %zu: %u", i, r.g.nupdate);
+        if (r.g.nupdate)
+            ck_assert_int_eq(kind_of(&r.g, "mean"), VAL_STATE);
+        ck_assert_int_eq(noted(r.m, ONNX_REMARK, "node0", "trains"),
+                         !cases[i].many && !cases[i].keep && !cases[i].forward_only);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
+/* running' = 0.9 running + 0.1 batch, with the population variance or the unbiased one. */
+START_TEST(running_statistics)
+{
+    Arena a = {0};
+    Builder b;
+    float x[12] = {1, 0, 0, 2, 0, 0, 3, 0, 0, 6, 0, 0};
+    OnnxFeed feed = {"x", {type_make(DT_F32, 2, (int64_t[]){4, 3}), x}};
+    for (int unbiased = 0; unbiased < 2; unbiased++) {
+        OnnxOptions opt = {.feed = &feed, .nfeed = 1, .unbiased_var = unbiased};
+        Imported r = batch_norm_model(&b, &a, 15, false);
+        ck_assert_msg(build_graph(&r, &opt), "%s", r.d.msg);
+        void **data = NEW(&a, void *, r.g.nvals);
+        ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
+        double var = unbiased ? 14.0 / 3 : 3.5;
+        for (int k = 0; k < 2; k++) {
+            Val v = r.g.update[k].value;
+            Tensor t = {*val_type(&r.g, v), data[v.i]};
+            double want = k ? 0.9 * 4 + 0.1 * var : 0.9 * 1 + 0.1 * 3;
+            ck_assert_double_eq_tol(tensor_f(&t, 0), want, 1e-6);
+        }
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
+START_TEST(folded_batch_norm_is_noted)
+{
+    static float w[9] = {1}, v[3] = {1};
+    static const char *const names[][2] = {{"onnx::Conv_%d", "onnx::Conv_b%d"},
+                                           {"c%d.weight", "c%d.weight_bias"},
+                                           {"c%d.weight", "c%d.bias"}};
+    Arena a = {0};
+    Builder b;
+    for (int form = 0; form < 3; form++) {
+        start(&b, 13);
+        add_value(&b, &a, "h0", FLOAT, "1355", true);
+        add_value(&b, &a, "h4", FLOAT, "1355", false);
+        for (int i = 0; i < 4; i++) {
+            char weight[32], bias[32];
+            snprintf(weight, sizeof weight, names[form][0], i);
+            snprintf(bias, sizeof bias, names[form][1], i);
+            add_tensor(&b, arena_printf(&a, "%s", weight), 4, (int64_t[]){3, 3, 1, 1}, w);
+            add_tensor(&b, arena_printf(&a, "%s", bias), 1, (int64_t[]){3}, v);
+            add_node(&b, &a, "Conv", arena_printf(&a, "h%d %s %s", i, weight, bias),
+                     arena_printf(&a, "h%d", i + 1));
+        }
+        Imported r = import_file(save(&b, &a, in_folder(&a, "folded.onnx")));
+        ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+        ck_assert_int_eq(noted(r.m, ONNX_REMARK, "Conv", "folded"), form < 2);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
+/* Ratio as an attribute or an operand; whether it drops: decided by the runtime (before opset 12
+ * and where the operand is absent), or by the operand. */
+START_TEST(dropout_by_attribute_or_operand)
+{
+    static float quarter[1] = {0.25f};
+    static const struct {
+        int opset;
+        bool attribute, forward_only;
+        const char *operands;
+        double ratio; /* 0: nothing drops */
+    } cases[] = {{7, true, false, "x", 0.25},      {7, false, false, "x", 0.5},
+                 {7, true, true, "x", 0},          {13, false, false, "x quarter", 0.25},
+                 {13, false, false, "x", 0.5},     {13, false, false, "x quarter yes", 0.25},
+                 {13, false, true, "x quarter yes", 0.25}, {13, false, false, "x quarter no", 0}};
+    Arena a = {0};
+    Builder b;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        start(&b, cases[i].opset);
+        add_value(&b, &a, "x", FLOAT, "88", true);
+        add_value(&b, &a, "y", FLOAT, "88", false);
+        add_tensor(&b, "quarter", 0, NULL, quarter);
+        add_bool(&b, "yes", true);
+        add_bool(&b, "no", false);
+        Onnx__NodeProto *n = add_node(&b, &a, "Dropout", cases[i].operands, "y");
+        if (cases[i].attribute) {
+            Onnx__AttributeProto *t = add_attr(&b, n, "ratio");
+            t->has_type = t->has_f = true;
+            t->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT;
+            t->f = 0.25f;
+        }
+        Imported r = import_file(save(&b, &a, in_folder(&a, "dropout.onnx")));
+        OnnxOptions opt = {.forward_only = cases[i].forward_only};
+        ck_assert_msg(build_graph(&r, &opt), "%s", r.d.msg);
+        ck_assert_msg(r.g.norder == (cases[i].ratio > 0), "case %zu", i);
+        if (r.g.norder) {
+            const Node *d = &r.g.nodes[r.g.order[0].i];
+            ck_assert_int_eq(d->op, OP_dropout);
+            ck_assert_double_eq(((const DropoutAttrs *)d->attr)->p, cases[i].ratio);
+        }
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
+Suite *suite_trains(void)
+{
+    Suite *s = suite_create("trains");
+    TCase *t = tcase_create("import");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, values_decide_what_trains);
+    tcase_add_loop_test(t, exporters_say_what_trains, 0, 3);
+    tcase_add_loop_test(t, fills_stand_for_stripped_weights, 0, 2);
+    tcase_add_test(t, shapes_and_dead_ends_freeze);
+    tcase_add_test(t, ties_are_reported_restored_and_cut);
+    tcase_add_test(t, batch_norm_is_brought_to_training_form);
+    tcase_add_test(t, running_statistics);
+    tcase_add_test(t, folded_batch_norm_is_noted);
+    tcase_add_test(t, dropout_by_attribute_or_operand);
+    suite_add_tcase(s, t);
+    return s;
+}
