@@ -10,7 +10,8 @@
  *                        vectors with and enough tiles for each transformed weight
  *   other convolutions   blocked layouts, twice as fast in spite of the copies
  *
- * Working memory that is large against the operands would decide how small a budget can be met.
+ * Working memory that is large against the operands would decide how small a budget can be met,
+ * above all where a batch is reordered as a whole (gradients of weights).
  * Such a choice gives way to one with less; Winograd's is granted where the schedule needs as
  * much memory elsewhere.  The rule cannot follow the budget, since the algorithm decides the bits. */
 #include "runtime_int.h"

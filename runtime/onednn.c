@@ -6,6 +6,9 @@
  *
  *     scratch = [ reordered operand ]... [ reordered result ] [ working memory, shared by all ]
  *
+ * A convolution in such layouts, forward or of the data, goes through the batch a piece at a time,
+ * so that the region holds the images of one piece; weights are reordered once.
+ *
  * The 2.x and 3.x interfaces differ in memory descriptors (values against handles) and in how a
  * primitive is described; both differences are in the section "versions". */
 #include "onednn.h"
@@ -15,6 +18,12 @@
 #include <string.h>
 
 enum { SRC, WEIGHTS, BIAS, DST, SLOTS, SCRATCH_ALIGN = 64 };
+enum {
+    PIECE_BYTES = 4 << 20,   /* operand and result of a piece, at least */
+    PIECE_WEIGHTS = 2,       /* ... in bytes of the weights */
+    WINOGRAD_WEIGHTS = 4,    /* which the routine makes so many times as large: 6x6 of 3x3 */
+    TWICE_SHARE = 16         /* at most this part of the batch is computed twice */
+};
 
 const char *const dnnl_choice_name[DNNL_CHOICES] = {"plain", "blocked", "winograd"};
 
@@ -31,6 +40,7 @@ typedef struct {
     Layout slot[SLOTS];
     dnnl_dims_t strides, dilates, pad_begin, pad_end;
     int64_t added; /* bytes of what a product is added to; 0: nothing */
+    int64_t batch, images; /* in all, and in the slots; of a product one */
 } Problem;
 
 /* ---- versions ------------------------------------------------------------- */
@@ -251,6 +261,42 @@ static void split_groups(Layout *w, int64_t group)
     w->rank++;
 }
 
+static int64_t layout_bytes(const Layout *l)
+{
+    int64_t n = (int64_t)dnnl_data_type_size(l->dt);
+    for (int i = 0; i < l->rank; i++)
+        n *= l->dim[i];
+    return n;
+}
+
+/* Images of a piece: as few as keep the speed of the whole batch.  All pieces have as many; where
+ * that does not divide the batch, the last one starts earlier and makes some images again. */
+static int64_t piece_images(const Problem *p)
+{
+    int64_t image = (layout_bytes(&p->slot[SRC]) + layout_bytes(&p->slot[DST])) / p->batch;
+    int64_t fill = PIECE_WEIGHTS * layout_bytes(&p->slot[WEIGHTS]);
+    if (p->choice == DNNL_WINOGRAD)
+        fill *= WINOGRAD_WEIGHTS;
+    if (fill < PIECE_BYTES)
+        fill = PIECE_BYTES;
+    int64_t least = (fill + image - 1) / image;
+    for (int64_t twice = 0; twice <= p->batch / TWICE_SHARE; twice++)
+        for (int64_t n = least; n <= 2 * least && n < p->batch; n++)
+            if ((p->batch + n - 1) / n * n - p->batch == twice)
+                return n;
+    return p->batch;
+}
+
+/* Where the images are reordered, the primitive is one for a piece. */
+static void cut_batch(Problem *p, const DnnlDesc *d)
+{
+    p->batch = p->images = p->slot[SRC].dim[0];
+    if (d->choice == DNNL_PLAIN || d->op == LIB_CONV_BWD_WEIGHTS)
+        return;
+    p->images = d->images ? d->images : piece_images(p);
+    p->slot[SRC].dim[0] = p->slot[DST].dim[0] = p->images;
+}
+
 static void describe_conv(Problem *p, const DnnlDesc *d)
 {
     const Type *src = d->op == LIB_CONV_BWD_DATA ? &d->out : &d->in[0];
@@ -274,12 +320,13 @@ static void describe_conv(Problem *p, const DnnlDesc *d)
         p->pad_begin[i] = attr_or(&d->conv.pads, i, 0);
         p->pad_end[i] = attr_or(&d->conv.pads, spatial + i, 0);
     }
+    cut_batch(p, d);
 }
 
 /* false: nothing the library does fast. */
 static bool describe(Problem *p, const DnnlDesc *d)
 {
-    *p = (Problem){.op = d->op, .choice = d->choice};
+    *p = (Problem){.op = d->op, .choice = d->choice, .batch = 1, .images = 1};
     bool conv = d->op != LIB_MATMUL;
     if (d->op == LIB_NONE || (!conv && d->choice == DNNL_WINOGRAD))
         return false;
@@ -304,6 +351,7 @@ typedef struct {
     dnnl_memory_t outside, inside; /* the same object when there is no reorder */
     dnnl_primitive_t reorder;
     int64_t offset;       /* of `inside` in the scratch */
+    int64_t image_bytes;  /* outside; 0: the same for all pieces */
 } Slot;
 
 struct DnnlOp {
@@ -313,6 +361,7 @@ struct DnnlOp {
     Slot slot[SLOTS];
     dnnl_memory_t work; /* working memory of the primitive */
     int64_t added;
+    int64_t batch, images; /* in all, and of a piece */
     int64_t work_offset, scratch_bytes;
     char impl[64];
 };
@@ -416,8 +465,11 @@ static void name_slots(DnnlOp *op, const Problem *p)
                                   {DNNL_ARG_DIFF_DST, 1}},
     };
     for (int i = 0; i < SLOTS; i++) {
-        op->slot[i].arg = p->slot[i].rank ? table[p->op][i].arg : 0;
+        const Layout *l = &p->slot[i];
+        op->slot[i].arg = l->rank ? table[p->op][i].arg : 0;
         op->slot[i].operand = table[p->op][i].operand;
+        if (i == SRC || i == DST)
+            op->slot[i].image_bytes = l->stride[0] * (int64_t)dnnl_data_type_size(l->dt);
     }
 }
 
@@ -438,6 +490,8 @@ static Result make_op(DnnlOp *op, const Problem *p, dnnl_primitive_desc_t pd, Md
         return NONE;
     snprintf(op->impl, sizeof op->impl, "%s", impl);
     op->added = p->added;
+    op->batch = p->batch;
+    op->images = p->images;
     name_slots(op, p);
     bool reordered = false;
     for (int i = 0; i < SLOTS; i++) {
@@ -573,42 +627,56 @@ static dnnl_status_t run_reorder(DnnlOp *op, const Slot *s)
     return dnnl_primitive_execute(s->reorder, op->stream, 2, arg);
 }
 
-/* Run the reorders of operands (in) or of the result. */
-static dnnl_status_t run_reorders(DnnlOp *op, bool in)
+/* Run the reorders of operands (in) or of the result; unless `all`, those of images only. */
+static dnnl_status_t run_reorders(DnnlOp *op, bool in, bool all)
 {
     dnnl_status_t status = dnnl_success;
-    for (int i = 0; i < SLOTS && !status; i++)
-        if (op->slot[i].reorder && (op->slot[i].operand >= 0) == in)
-            status = run_reorder(op, &op->slot[i]);
+    for (int i = 0; i < SLOTS && !status; i++) {
+        const Slot *s = &op->slot[i];
+        if (s->reorder && (s->operand >= 0) == in && (all || s->image_bytes))
+            status = run_reorder(op, s);
+    }
+    return status;
+}
+
+/* The piece that starts with an image; at: where the tensors lie outside. */
+static dnnl_status_t run_piece(DnnlOp *op, char *const at[SLOTS], int64_t image)
+{
+    dnnl_exec_arg_t arg[SLOTS + 1] = {{DNNL_ARG_SCRATCHPAD, op->work}};
+    int n = 1;
+    dnnl_status_t status = dnnl_success;
+    for (int i = 0; i < SLOTS; i++) {
+        const Slot *s = &op->slot[i];
+        if (!s->arg)
+            continue;
+        status |= dnnl_memory_set_data_handle(s->outside, at[i] + image * s->image_bytes);
+        arg[n++] = (dnnl_exec_arg_t){s->arg, s->inside};
+    }
+    if (!status)
+        status = run_reorders(op, true, image == 0);
+    if (!status)
+        status = dnnl_primitive_execute(op->primitive, op->stream, n, arg);
+    if (!status)
+        status = run_reorders(op, false, true);
     return status;
 }
 
 bool dnnl_run(DnnlOp *op, const void *const *in, void *out, void *scratch, Diag *d)
 {
-    char *base = scratch;
-    dnnl_exec_arg_t arg[SLOTS + 1];
-    int n = 0;
+    char *base = scratch, *at[SLOTS] = {0};
     dnnl_status_t status = dnnl_success;
     for (int i = 0; i < SLOTS; i++) {
-        Slot *s = &op->slot[i];
-        if (!s->arg)
-            continue;
-        void *at = s->operand < 0 ? out : (void *)(uintptr_t)in[s->operand];
-        status |= dnnl_memory_set_data_handle(s->outside, at);
+        const Slot *s = &op->slot[i];
+        if (s->arg)
+            at[i] = s->operand < 0 ? out : (char *)(uintptr_t)in[s->operand];
         if (s->reorder)
             status |= dnnl_memory_set_data_handle(s->inside, base + s->offset);
-        arg[n++] = (dnnl_exec_arg_t){s->arg, s->inside};
     }
     status |= dnnl_memory_set_data_handle(op->work, base ? base + op->work_offset : NULL);
-    arg[n++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, op->work};
     if (op->added > 0 && in[2] != out)
         memcpy(out, in[2], (size_t)op->added);
-    if (!status)
-        status = run_reorders(op, true);
-    if (!status)
-        status = dnnl_primitive_execute(op->primitive, op->stream, n, arg);
-    if (!status)
-        status = run_reorders(op, false);
+    for (int64_t i = 0; i < op->batch && !status; i += op->images)
+        status = run_piece(op, at, i + op->images <= op->batch ? i : op->batch - op->images);
     if (!status)
         status = dnnl_stream_wait(op->stream);
     return !status || fail_status(d, EXIT_DEVICE, "oneDNN: %s failed (%d)", op->impl, status);

@@ -3,6 +3,8 @@
  * Tensors are plain row-major outside.  Inside, a choice of algorithm may reorder them into
  * blocked layouts; such copies, and oneDNN's own working memory, live in scratch that the caller
  * provides, so that they are planned like every other buffer.  Nothing is allocated by a run.
+ * Convolutions reorder a few images at a time, a rule on shapes says how many; only gradients of
+ * weights, which are sums over the batch, take all at once.
  *
  * The same operation with the same choice and number of threads gives the same bits every time;
  * different choices add in different orders, so a choice belongs to the signature of an operator,
@@ -30,6 +32,7 @@ typedef struct {
     MatmulAttrs matmul;
     ConvAttrs conv;
     int64_t rows; /* of the result of LIB_MATMUL (2-D) or LIB_CONV_BWD_WEIGHTS to make, 0: all */
+    int64_t images; /* that a convolution may reorder at a time (not of weights), 0: by rule */
     DnnlChoice choice;
 } DnnlDesc;
 

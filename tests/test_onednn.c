@@ -290,6 +290,56 @@ START_TEST(test_against_loops)
 }
 END_TEST
 
+/* Five images, two at a time: the fourth is made twice. */
+START_TEST(test_pieces)
+{
+    Case c = cases[_i];
+    c.a[0] = 5;
+    for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA && c.op == LIB_CONV; op++) {
+        DnnlDesc d = {.op = op, .images = 2};
+        fill_conv(&d, &c, op);
+        check_desc(&d);
+    }
+}
+END_TEST
+
+static int64_t scratch_bytes(DnnlDesc *d, int64_t images)
+{
+    Diag diag = {0};
+    d->images = images;
+    d->choice = DNNL_BLOCKED;
+    DnnlOp *op = dnnl_make(d, &diag);
+    ck_assert_ptr_nonnull(op);
+    int64_t bytes = dnnl_scratch_bytes(op);
+    dnnl_free(op);
+    return bytes;
+}
+
+/* Scratch of the rule is that of so many images. */
+START_TEST(test_rule)
+{
+    static const struct {
+        Case c;
+        int64_t images;
+    } t[] = {
+        {{.a = {8, 32, 256, 256}, .b = {32, 32, 3, 3}}, 1},  /* an image is a piece */
+        {{.a = {32, 64, 56, 56}, .b = {64, 64, 3, 3}}, 4},   /* not 3: they would not divide 32 */
+        {{.a = {31, 64, 56, 56}, .b = {64, 64, 3, 3}}, 4},   /* one image twice */
+        {{.a = {7, 64, 56, 56}, .b = {64, 64, 3, 3}}, 7},    /* one of seven twice is too much */
+        {{.a = {32, 512, 7, 7}, .b = {512, 512, 3, 3}}, 32}, /* large weights */
+    };
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++)
+        for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA; op++) {
+            Case c = t[i].c;
+            DnnlDesc d = {.op = op};
+            c.dt = DT_F32;
+            c.ra = c.rb = 4;
+            fill_conv(&d, &c, op);
+            ck_assert_int_eq(scratch_bytes(&d, 0), scratch_bytes(&d, t[i].images));
+        }
+}
+END_TEST
+
 START_TEST(test_unsupported)
 {
     static const Case refused[] = {
@@ -312,6 +362,8 @@ Suite *suite_onednn(void)
     TCase *tc = tcase_create("choices");
     tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, test_against_loops, 0, NCASES);
+    tcase_add_loop_test(tc, test_pieces, 0, NCASES);
+    tcase_add_test(tc, test_rule);
     tcase_add_test(tc, test_unsupported);
     suite_add_tcase(s, tc);
     return s;
