@@ -142,18 +142,17 @@ static void relate_paths(Job *j, const char *folder)
 
 /* ---- kernels ---------------------------------------------------------------------------------- */
 
-/* The kernels of a step: of one in tiles the product and the rest, for all tiles and for the last. */
+/* The kernels of a step: of one in turns every call's. */
 static int step_texts(Kernel *k, Kernel **text, Arena *a)
 {
     *text = k;
     if (!k->product)
         return k->lib != LIB_CONCAT;
-    for (int i = 0; i < 2; i++) {
-        text[2 * i] = NEW(a, Kernel, 1);
-        text[2 * i + 1] = NEW(a, Kernel, 1);
-        kernel_tile(k, i ? (k->rows - 1) % k->tile + 1 : k->tile, text[2 * i], text[2 * i + 1]);
-    }
-    return 4;
+    KernelTurns *t = NEW(a, KernelTurns, 1);
+    kernel_turns(k, t, a);
+    for (int i = 0; i < t->ncalls; i++)
+        text[i] = &t->call[i].k;
+    return t->ncalls;
 }
 
 /* Every kernel of the schedule that is text, then which step runs which. */
@@ -161,8 +160,8 @@ static bool write_kernels(Job *j, NewFile *f)
 {
     const Plan *p = j->plan;
     Arena a = {0};
-    Kernel **k = NEW(&a, Kernel *, 4 * p->nstep + 1), *whole = NEW(&a, Kernel, p->nstep + 1);
-    int *func = NEW(&a, int, 4 * p->nstep + 1), n = 0, *step = NEW(&a, int, 4 * p->nstep + 1);
+    Kernel **k = NEW(&a, Kernel *, TURN_CALLS * p->nstep + 1), *whole = NEW(&a, Kernel, p->nstep + 1);
+    int *func = NEW(&a, int, TURN_CALLS * p->nstep + 1), n = 0, *step = NEW(&a, int, TURN_CALLS * p->nstep + 1);
     bool *live = plan_live_out(p->g, &a), ok = true;
     for (uint32_t s = 0; s < p->nstep && ok; s++) {
         int nread, nwrite, cap = 1;

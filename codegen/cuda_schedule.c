@@ -22,9 +22,9 @@ typedef struct {
     Kernel k;
     Val *vals;
     int nread, nwrite;
-    Kernel *text[4]; /* of a step in tiles: rest and product of a full tile, of the last one */
-    int func[4];     /* printed kernels */
-    bool is_gemm;    /* of a step in tiles: its product */
+    KernelTurns *turns;    /* of a step in turns */
+    int func[TURN_CALLS];  /* printed kernels; of a step without turns the first */
+    bool is_gemm;
 } CudaStep;
 
 typedef struct {
@@ -161,15 +161,14 @@ static void print_concat(Emit *e, uint32_t s)
     }
 }
 
-static void print_call(Emit *e, const CudaStep *st, int part, const int64_t *at)
+static void print_call(Emit *e, const Kernel *k, int func, const int64_t *at)
 {
-    CudaLaunch l = kernel_cuda_launch(st->text[part]);
-    int n = st->text[part]->noperands;
+    CudaLaunch l = kernel_cuda_launch(k);
     fprintf(e->f, "    {\n        static const int64_t at[] = {");
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < k->noperands; i++)
         fprintf(e->f, "%s%" PRId64, i ? ", " : "", at[i]);
     fprintf(e->f, "};\n        ok = ok && ckc_launch(c, (const void *)ck_%d, %u, %u, at, %d);\n    }\n",
-            st->func[part], l.grid, l.block, n);
+            func, l.grid, l.block, k->noperands);
 }
 
 static void print_launch(Emit *e, const CudaStep *st)
@@ -177,28 +176,39 @@ static void print_launch(Emit *e, const CudaStep *st)
     int64_t at[MAX_ARGS];
     for (int i = 0; i < st->k.noperands; i++)
         at[i] = place(e, st->vals[i]);
-    print_call(e, st, 0, at);
+    print_call(e, &st->k, st->func[0], at);
 }
 
-/* Rows of the product into the workspace, then what is done with them. */
-static void print_tiles(Emit *e, uint32_t s)
+/* A product of two matrices: of the rows of the result that the call makes. */
+static void print_turn_gemm(Emit *e, const TurnCall *c, const int64_t *at)
+{
+    Gemm g = gemm_loops(c->g, c->n).g;
+    g.m = c->k.items;
+    fprintf(e->f, "    ok = ok && ckc_gemm(c, %" PRIu32 ", %" PRId64 ", %" PRId64 ", %" PRId64 ");\n",
+            share_gemm(e, &g), at[0], at[1], at[2]);
+}
+
+static void print_turns(Emit *e, uint32_t s)
 {
     const CudaStep *st = &e->step[s];
-    const Kernel *k = &st->k;
-    Gemm g = st->is_gemm ? gemm_loops(e->p->g, step_node(e, s)).g : (Gemm){.m = 0};
-    int64_t at[MAX_ARGS], made = e->p->step[s].scratch_offset;
-    for (int64_t row = 0; row < k->rows; row += k->tile) {
-        int part = k->rows - row <= k->tile ? 2 : 0;
-        for (int i = 0; i < k->noperands - 1; i++)
-            at[i] = place(e, st->vals[i]) + row * kernel_row_bytes(k, i);
-        at[k->noperands - 1] = made;
-        g.m = part ? k->rows - row : k->tile;
-        if (st->is_gemm)
-            fprintf(e->f, "    ok = ok && ckc_gemm(c, %" PRIu32 ", %" PRId64 ", %" PRId64 ", %"
-                    PRId64 ");\n", share_gemm(e, &g), at[0], at[1], made);
-        else
-            print_call(e, st, part + 1, (int64_t[]){at[0], at[1], made});
-        print_call(e, st, part, at);
+    const KernelTurns *t = st->turns;
+    int64_t whole[MAX_ARGS + TURN_OWN], at[MAX_ARGS], own = e->p->step[s].scratch_offset;
+    for (int64_t turn = 0; turn < t->turns; turn++) {
+        for (int i = 0; i < t->noperands; i++)
+            whole[i] = place(e, st->vals[i]) + turn * t->step[i];
+        whole[t->noperands] = own;
+        whole[t->noperands + 1] = own + t->own[0];
+        for (int i = 0; i < t->ncalls; i++) {
+            const TurnCall *c = &t->call[i];
+            for (int k = 0; k < c->k.noperands; k++)
+                at[k] = whole[c->at[k]];
+            if (!turn_has(t, turn, c))
+                continue;
+            if (st->is_gemm && c->n)
+                print_turn_gemm(e, c, at);
+            else
+                print_call(e, &c->k, st->func[i], at);
+        }
     }
 }
 
@@ -212,8 +222,8 @@ static void print_step(Emit *e, uint32_t s)
         fprintf(e->f, " %s%s", node_def(n)->name, n->remat_of.i ? " (again)" : "");
     }
     fputs(" */\n", e->f);
-    if (st->k.product)
-        print_tiles(e, s);
+    if (st->turns)
+        print_turns(e, s);
     else if (st->is_gemm)
         print_gemm(e, s);
     else if (st->k.lib == LIB_CONCAT)
@@ -297,20 +307,23 @@ static bool has_gemm(const Kernel *k, const Graph *g, const Node *n)
     return type_count(y) > 0 && type_count(val_type(g, n->in[0])) > 0;
 }
 
-/* The kernels of a step that have to be printed, besides its products. */
-static int step_texts(CudaStep *st, Arena *a)
+/* The kernels of a step that have to be printed, and where their numbers go. */
+static int step_texts(CudaStep *st, Kernel **text, int **func, Arena *a)
 {
+    int n = 0;
     if (!st->k.product) {
-        st->text[0] = &st->k;
+        text[0] = &st->k;
+        func[0] = &st->func[0];
         return !st->is_gemm && st->k.lib != LIB_CONCAT;
     }
-    for (int i = 0; i < 4; i += 2) {
-        st->text[i] = NEW(a, Kernel, 1);
-        st->text[i + 1] = NEW(a, Kernel, 1);
-        kernel_tile(&st->k, i ? (st->k.rows - 1) % st->k.tile + 1 : st->k.tile, st->text[i + 1],
-                    st->text[i]);
-    }
-    return 4;
+    st->turns = NEW(a, KernelTurns, 1);
+    kernel_turns(&st->k, st->turns, a);
+    for (int i = 0; i < st->turns->ncalls; i++)
+        if (!st->is_gemm || !st->turns->call[i].n) {
+            text[n] = &st->turns->call[i].k;
+            func[n++] = &st->func[i];
+        }
+    return n;
 }
 
 static bool lower_steps(Emit *e, Kernel **text, int **func_of, int *ntext)
@@ -326,17 +339,13 @@ static bool lower_steps(Emit *e, Kernel **text, int **func_of, int *ntext)
         }
         st->vals = NEW(&e->a, Val, cap);
         TRY(plan_step_kernel(p, s, &e->a, live, &st->k, st->vals, &st->nread, &st->nwrite, e->d));
-        const Kernel *product = st->k.product ? st->k.product : &st->k;
-        st->is_gemm = has_gemm(product, p->g, step_node(e, s));
-        int parts = step_texts(st, &e->a);
+        st->is_gemm = st->k.product ? has_gemm(st->k.product, p->g, st->k.node)
+                                    : has_gemm(&st->k, p->g, step_node(e, s));
+        int parts = step_texts(st, text + *ntext, func_of + *ntext, &e->a);
         if (parts && st->k.noperands > MAX_ARGS)
             return fail_status(e->d, EXIT_UNSUPPORTED, "CUDA: a kernel with %d operands",
                                st->k.noperands);
-        int stride = st->k.product && st->is_gemm ? 2 : 1; /* without the products */
-        for (int i = 0; i < parts; i += stride) {
-            text[*ntext] = st->text[i];
-            func_of[(*ntext)++] = &st->func[i];
-        }
+        *ntext += parts;
     }
     return true;
 }
@@ -369,9 +378,9 @@ bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d)
     if (p->nmicro < p->nstep)
         return fail_status(d, EXIT_UNSUPPORTED, "CUDA: steps in micro-batches are not printed");
     e.step = NEW(&e.a, CudaStep, p->nstep + 1);
-    Kernel **text = NEW(&e.a, Kernel *, 4 * p->nstep + 1);
-    int **func_of = NEW(&e.a, int *, 4 * p->nstep + 1);
-    int *func = NEW(&e.a, int, 4 * p->nstep + 1), n = 0;
+    Kernel **text = NEW(&e.a, Kernel *, TURN_CALLS * p->nstep + 1);
+    int **func_of = NEW(&e.a, int *, TURN_CALLS * p->nstep + 1);
+    int *func = NEW(&e.a, int, TURN_CALLS * p->nstep + 1), n = 0;
     bool ok = lower_steps(&e, text, func_of, &n);
     if (ok && codegen_cuda(f, text, n, func) < 0)
         ok = fail(d, "cannot print kernels");

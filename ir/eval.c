@@ -196,24 +196,35 @@ static void run_dag(const Kernel *k, Tensor *t)
     arena_free(&a);
 }
 
-/* The whole product, then the rest: the tiles only save memory. */
-static void run_tiles(const Kernel *k, Tensor *t)
+/* All turns in one. */
+static void run_turns(const Kernel *k, Tensor *t)
 {
     Arena a = {0};
-    Tensor *own = NEW(&a, Tensor, k->noperands);
-    memcpy(own, t, (size_t)(k->noperands - 1) * sizeof *t);
-    Type flat = type_make(k->product->operand[2], 1, k->extent);
-    Tensor made = {flat, NEW(&a, char, type_bytes(&flat) + 1)};
-    own[k->noperands - 1] = made;
-    kernel_run_ref(k->product, (Tensor[]){t[0], t[1], made});
-    run_dag(k, own);
+    KernelTurns turns;
+    Kernel whole = *k;
+    Tensor *all = NEW(&a, Tensor, k->noperands + 1);
+    whole.turn = k->rows;
+    kernel_turns(&whole, &turns, &a);
+    memcpy(all, t, (size_t)turns.noperands * sizeof *t);
+    if (turns.own[0]) {
+        DType dt = k->operand[turns.noperands];
+        Type flat = type_make(dt, 1, (int64_t[]){turns.own[0] / dtype_size[dt]});
+        all[turns.noperands] = (Tensor){flat, NEW(&a, char, turns.own[0])};
+    }
+    for (int c = 0; c < turns.ncalls; c++) {
+        const TurnCall *call = &turns.call[c];
+        Tensor *operand = NEW(&a, Tensor, call->k.noperands);
+        for (int i = 0; i < call->k.noperands; i++)
+            operand[i] = all[call->at[i]];
+        kernel_run_ref(&call->k, operand);
+    }
     arena_free(&a);
 }
 
 void kernel_run_ref(const Kernel *k, Tensor *t)
 {
     if (k->product)
-        run_tiles(k, t);
+        run_turns(k, t);
     else if (k->body)
         for (int64_t i = 0; i < k->items; i++)
             k->body->ref(i, k->p, k->q, t);

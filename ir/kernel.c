@@ -138,10 +138,11 @@ static bool same_map(const Kernel *k, const KInst *a, const KInst *b)
  * element is loaded before it is stored, and full-space stores run in the last pass. */
 bool kernel_inplace(const Kernel *k, int read, int write)
 {
-    bool factor = k->product && read < 2; /* every tile reads it */
+    /* every turn reads the factors; a later turn what is next to the first one's result */
+    bool again = k->product && (k->terms || read < 2);
     if (k->lib == LIB_MATMUL_ADD && read == 2)
         return true;
-    if (k->body || k->lib || factor || dtype_size[k->operand[read]] != dtype_size[k->operand[write]])
+    if (k->body || k->lib || again || dtype_size[k->operand[read]] != dtype_size[k->operand[write]])
         return false;
     const KInst *st = NULL;
     for (uint32_t i = 0; i < k->nins; i++)
@@ -536,7 +537,10 @@ bool kernel_of(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
                const bool *live_out, Val *vals, int *nread, int *nwrite, Diag *d)
 {
     const Node *first = &g->nodes[nodes[0].i];
-    if (n == 1) {
+    const int64_t *piece = node_piece(&g->nodes[nodes[n - 1].i]);
+    if (piece && *piece) {
+        return kernel_in_pieces(k, a, g, nodes, n, vals, nread, nwrite, d);
+    } else if (n == 1) {
         Kernel probe;
         TRY(lower_node(&probe, a, g, first, d));
         if (probe.body || probe.lib)

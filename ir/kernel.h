@@ -90,14 +90,19 @@ struct Kernel {
     /* library routine with the same meaning; attributes are those of the node */
     LibOp lib;
     double flops; /* operations, roughly; 0: count the instructions */
-    /* Product in tiles (tile.c): not NULL where the group begins with a product that only its other
-     * members, pointwise ones, read.  The instructions are theirs, over the product's elements in
-     * one dimension.  `tile` of its `rows` rows are made at a time, in working memory, and worked
-     * off at once.  Operands 0 and 1 are the product's factors, of which the rows read number
-     * `moving` `step` elements apart; the last operand, which vals does not have, is its result. */
+    /* Not NULL: a group of a product and pointwise operators, made in turns (KernelTurns).  The
+     * instructions are those of the pointwise ones; the last operand, which vals does not have, is
+     * what is handed over between both parts.  Of the `rows` rows `turn` are made at a time.
+     *   tiles (tile.c)    rows of the product's result, worked off at once by what reads them
+     *   terms (piece.c)   rows of both factors, one of which may be made by the instructions: each
+     *                     turn's product is added to those before, or is rows of the result */
     const Kernel *product;
-    int64_t rows, tile, step;
-    int moving;
+    const Graph *graph; /* of `node`, the product */
+    const Node *node;
+    bool terms;
+    int64_t rows, turn;
+    int factor[2];            /* operands that are the product's factors */
+    const int64_t *row_bytes; /* per operand: from a row to the next; 0: every turn sees the same */
 };
 
 /* ---- building (each returns the instruction's index) ---------------------- */
@@ -152,11 +157,47 @@ int64_t *node_tile(const Node *n);
 /* kernel_of where nodes[0] is a product in tiles (tile.c). */
 bool kernel_in_tiles(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
                      const bool *live_out, Val *vals, int *nread, int *nwrite, Diag *d);
-/* Both parts of a kernel in tiles, for `rows` rows. */
-void kernel_tile(const Kernel *k, int64_t rows, Kernel *product, Kernel *rest);
-int64_t kernel_tile_bytes(const Kernel *k); /* of the product's rows in working memory; 0: none */
-/* Bytes from a row to the next in an operand: 0 where all rows see the same. */
-int64_t kernel_row_bytes(const Kernel *k, int operand);
+/* Where a product that goes along dimension 0 of both factors has the rows of a piece, 0: all; NULL:
+ * it is no such product. */
+int64_t *node_piece(const Node *n);
+bool node_adds_pieces(const Node *n); /* it sums along it; otherwise its result has that dimension */
+/* kernel_of where nodes[n - 1] is a product in pieces (piece.c). */
+bool kernel_in_pieces(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n, Val *vals,
+                      int *nread, int *nwrite, Diag *d);
+/* The space of k, which loads and stores every operand in one way each, as `rows` rows one behind the
+ * other: bytes per operand from a row to the next; NULL: it has no such rows. */
+int64_t *kernel_rows(const Kernel *k, int64_t rows, int noperands);
+Kernel kernel_some_rows(const Kernel *k, int64_t of, int64_t rows);
+
+/* What a kernel with a product runs, turn by turn (turns.c). */
+enum {
+    TURN_FIRST = 1, TURN_LATER = 2, /* turn 0, the others */
+    TURN_FULL = 4, TURN_LAST = 8,   /* all turns but the last have the same size */
+    TURN_CALLS = 8,
+    TURN_OWN = 2,
+};
+typedef struct {
+    Kernel k;
+    const Graph *g; /* of a product: the node with its types; NULL: pointwise */
+    const Node *n;
+    const int *at;  /* per operand of k: operand of the whole, noperands + i: own memory i */
+    unsigned when;  /* in which turns: one bit of each pair must fit */
+} TurnCall;
+typedef struct {
+    int64_t turns;
+    int noperands;          /* with memory outside */
+    int64_t *step;          /* per operand: bytes from a turn to the next */
+    int64_t own[TURN_OWN];  /* bytes of own memory, aligned */
+    TurnCall call[TURN_CALLS];
+    int ncalls;
+} KernelTurns;
+void kernel_turns(const Kernel *k, KernelTurns *t, Arena *a);
+static inline bool turn_has(const KernelTurns *t, int64_t turn, const TurnCall *c)
+{
+    return c->when & (turn ? TURN_LATER : TURN_FIRST) &&
+           c->when & (turn == t->turns - 1 ? TURN_LAST : TURN_FULL);
+}
+int64_t kernel_own_bytes(const Kernel *k); /* of working memory besides the routines'; 0: none */
 void kernel_run_ref(const Kernel *k, Tensor *t); /* interpret in double precision */
 /* Can both kernels share one iteration space? */
 bool kernel_same_space(const Kernel *a, const Kernel *b);

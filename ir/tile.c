@@ -8,22 +8,6 @@
 #include "kernel.h"
 #include <string.h>
 
-/* Is every operand accessed in one way only? */
-static bool one_way(const Kernel *k)
-{
-    int64_t *stride = NEW(k->arena, int64_t, k->noperands + 1);
-    memset(stride, -1, (size_t)k->noperands * sizeof *stride);
-    for (uint32_t i = 0; i < k->nins; i++) {
-        const KInst *in = &k->ins[i];
-        if (in->kind != K_LOAD && in->kind != K_STORE)
-            continue;
-        if (stride[in->operand] >= 0 && stride[in->operand] != in->stride[0])
-            return false;
-        stride[in->operand] = in->stride[0];
-    }
-    return true;
-}
-
 /* Over the whole space, every access steps through its operand element by element, or stays. */
 static bool flatten(Kernel *k, int64_t count)
 {
@@ -51,7 +35,7 @@ static bool flatten(Kernel *k, int64_t count)
     memset(k->extent, 0, sizeof k->extent);
     k->rank = 1;
     k->extent[0] = count;
-    return one_way(k);
+    return true;
 }
 
 /* Number the operands anew: the factors, other reads, writes, the product. */
@@ -95,20 +79,22 @@ int64_t *node_tile(const Node *n)
                                           : NULL;
 }
 
-/* Which factor has the rows of the result, and how far apart. */
+/* The factor that has the rows of the result, and how far apart. */
 static bool find_rows(Kernel *k, const Graph *g, const Node *n, const Kernel *product)
 {
     const Type *y = val_type(g, n->out[0]), *b = val_type(g, n->in[1]);
+    int64_t *bytes, size = dtype_size[y->dt];
     if (type_count(y) == 0 || type_count(b) == 0)
         return false;
     k->rows = y->dim[0];
+    k->row_bytes = bytes = kernel_rows(k, k->rows, k->noperands);
+    if (!bytes)
+        return false;
     if (n->op == OP_matmul) {
-        k->moving = 0;
-        k->step = product->p[3];
+        bytes[0] = product->p[3] * size;
         return y->rank == 2;
     }
-    k->moving = 1; /* weights of an output channel are rows, see conv.c */
-    k->step = type_count(b) / b->dim[0] / b->dim[1];
+    bytes[1] = type_count(b) / b->dim[0] / b->dim[1] * size; /* weights of an output channel are rows, see conv.c */
     return ((const ConvAttrs *)n->attr)->group == 1;
 }
 
@@ -120,45 +106,17 @@ bool kernel_in_tiles(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, i
     Kernel *product = NEW(a, Kernel, 1);
     k_init(product, a, g, first);
     TRY(kernel_of(k, a, g, nodes + 1, n - 1, live_out, vals, nread, nwrite, d));
-    bool ok = node_def(first)->lower(product, g, first) && find_rows(k, g, first, product) &&
-              !live_out[first->out[0].i] && flatten(k, type_count(y)) &&
-              renumber(k, first, vals, nread, *nwrite, g);
+    bool ok = node_def(first)->lower(product, g, first) && !live_out[first->out[0].i] &&
+              flatten(k, type_count(y)) && renumber(k, first, vals, nread, *nwrite, g) &&
+              find_rows(k, g, first, product);
     if (!ok)
         return d ? fail(d, "%s does not fit its kernel group", node_def(first)->name) : false;
     int64_t tile = *node_tile(first);
     k->product = product;
-    k->tile = tile > 0 && tile < k->rows ? tile : k->rows;
+    k->graph = g;
+    k->node = first;
+    k->factor[1] = 1;
+    k->turn = tile > 0 && tile < k->rows ? tile : k->rows;
     k->flops += product->flops;
     return true;
-}
-
-void kernel_tile(const Kernel *k, int64_t rows, Kernel *product, Kernel *rest)
-{
-    *product = *k->product;
-    product->items = k->product->items / k->rows * rows;
-    product->flops *= (double)rows / (double)k->rows;
-    *rest = *k;
-    rest->product = NULL;
-    rest->rows = rest->tile = 0;
-    rest->extent[0] = k->extent[0] / k->rows * rows;
-    rest->flops -= k->product->flops;
-    rest->flops *= (double)rows / (double)k->rows;
-}
-
-int64_t kernel_tile_bytes(const Kernel *k)
-{
-    return k->product ? k->extent[0] / k->rows * k->tile * dtype_size[k->product->operand[2]] : 0;
-}
-
-int64_t kernel_row_bytes(const Kernel *k, int operand)
-{
-    int64_t size = dtype_size[k->operand[operand]];
-    if (operand < 2)
-        return operand == k->moving ? k->step * size : 0;
-    for (uint32_t i = 0; i < k->nins && operand < k->noperands - 1; i++) {
-        const KInst *in = &k->ins[i];
-        if ((in->kind == K_LOAD || in->kind == K_STORE) && in->operand == operand && in->stride[0])
-            return k->extent[0] / k->rows * size;
-    }
-    return 0;
 }

@@ -46,7 +46,7 @@ static bool fusible(const Fuse *f, uint32_t pos)
     const Node *n = at(f, pos);
     Arena a = {0};
     Kernel k;
-    if (is_view(n) || (node_def(n)->traits & OPT_ONCE) || !node_def(n)->lower)
+    if (is_view(n) || n->group || (node_def(n)->traits & OPT_ONCE) || !node_def(n)->lower)
         return false;
     k_init(&k, &a, f->g, n);
     bool ok = node_def(n)->lower(&k, f->g, n) && !k.body && !k.lib;
@@ -324,7 +324,7 @@ static void reorder(Fuse *f)
 static void adopt_views(Fuse *f)
 {
     for (uint32_t p = 0; p < f->g->norder; p++) {
-        NodeId d = is_view(at(f, p)) ? f->g->vals[at(f, p)->in[0].i].def : (NodeId){0};
+        NodeId d = is_view(at(f, p)) && !at(f, p)->group ? f->g->vals[at(f, p)->in[0].i].def : (NodeId){0};
         uint32_t q = d.i ? f->unit[f->pos[d.i]] : p;
         if (q == p || !f->next[q])
             continue; /* a lone producer: the view may stand alone behind it */
@@ -398,12 +398,27 @@ static uint32_t position_of(const Graph *g, const Node *n)
     return k;
 }
 
+/* Groups that are there already (piece.c) are units. */
+static void join_groups(Fuse *f)
+{
+    for (uint32_t p = 0, q; p < f->g->norder; p = q) {
+        uint32_t set[MAX_UNIT];
+        for (q = p; q < f->g->norder && (q == p || (at(f, p)->group && at(f, q)->group == at(f, p)->group)); q++)
+            set[q - p] = q;
+        if (q - p > 1)
+            join(f, set, (int)(q - p));
+    }
+}
+
 bool pass_fuse(Graph *g, PassCtx *cx)
 {
     const Node *last = graph_def(g, graph_root(g, cx->info->loss));
     uint32_t loss = last ? position_of(g, last) : 0;
-    if (last)
-        inline_cheap(g, cx->tmp, loss);
+    uint32_t first = g->nnodes;
+    if (last) {
+        inline_cheap(g, cx, loss);
+        group_pieces(g, cx, first);
+    }
     uint32_t n = g->norder;
     Fuse f = {.g = g, .tmp = cx->tmp, .loss = last ? loss : n, .late = find_late(g, cx->tmp),
               .pos = NEW(cx->tmp, uint32_t, g->nnodes + 1),
@@ -415,6 +430,7 @@ bool pass_fuse(Graph *g, PassCtx *cx)
         f.pos[g->order[p].i] = f.unit[p] = f.last[p] = p;
         can[p] = fusible(&f, p);
     }
+    join_groups(&f);
     for (uint32_t i = 0; i < g->nout; i++)
         ends[graph_root(g, g->out[i]).i] = true;
     for (uint32_t i = 0; i < g->nupdate; i++)

@@ -6,11 +6,14 @@
  * nothing else (the product in front of a bias), storing it instead of the sum costs the same and
  * lets the sum join what follows it; this is done for operators without calls only.
  * A slice of what is stored anyway is taken again, whoever reads it.
+ * The result of a norm is a pointwise function of what its gradient keeps, the statistics included.
+ * A reader may be the product of a weight's gradient: it then takes the value in pieces
+ * (ir/piece.c), with all that the value is made of; group_pieces makes one kernel of them.
  * Latest values first, so that chains are cloned as a whole.  Linear in the uses. */
 #include "fuse.h"
 #include <string.h>
 
-enum { READERS_MAX = 4, SMALL_PART = 8 };
+enum { READERS_MAX = 4, SMALL_PART = 8, CLONES_MAX = 16, MADE_DEPTH = 3 };
 
 typedef struct {
     Graph *g;
@@ -18,10 +21,13 @@ typedef struct {
     uint32_t *head;     /* per value: backward readers, as a list */
     struct { NodeId node; uint32_t next; } *reader;
     uint32_t nreader, creader;
-    bool *viewed, *ends; /* per value: some backward reader sees a view of it; survives the step */
-    bool *late;          /* per node: backward */
+    bool *ends;         /* per value: survives the step */
+    bool *late;         /* per node: backward */
     uint32_t *before;   /* per node: clones to run in front of it, as a list through `after` */
     uint32_t *after;
+    uint32_t first; /* clones from here on */
+    StepInfo *info;
+    int64_t factor_bytes;
 } Inline;
 
 static void add_reader(Inline *x, Val v, NodeId node)
@@ -62,7 +68,6 @@ static void find_readers(Inline *x, uint32_t loss)
                 x->forward[r.i]++;
             } else if (r.i) {
                 add_reader(x, r, g->order[k]);
-                x->viewed[r.i] |= r.i != n->in[i].i;
             }
         }
     }
@@ -83,42 +88,167 @@ static bool calls(const Node *n)
     return false;
 }
 
-/* Is storing n's operands instead of its result no loss? */
-static bool worth_inlining(const Inline *x, const Node *n)
+static bool is_norm(const Node *n)
 {
-    Graph *g = x->g;
-    int64_t count = type_count(val_type(g, n->out[0]));
-    int swaps = 0;
-    for (int i = 0; i < n->nin; i++) {
-        Val r = graph_root(g, n->in[i]);
-        const Value *v = &g->vals[r.i];
-        if (v->kind != VAL_TEMP || x->head[r.i] || type_count(&v->type) * SMALL_PART <= count)
-            continue; /* there anyway, or small */
-        if (calls(n) || x->forward[r.i] > 1 ||
-            type_bytes(&v->type) > type_bytes(val_type(g, n->out[0])))
-            return false;
-        swaps++;
-    }
-    return swaps <= 1;
+    return n->op == OP_batch_norm || n->op == OP_layer_norm || n->op == OP_rms_norm;
 }
 
 static bool is_pointwise(const Node *n) { return node_def(n)->traits & OPT_POINTWISE; }
+
+/* Is v stored for the backward phase anyway, or made of what is? */
+static bool is_there(const Inline *x, Val v, int64_t count, int depth)
+{
+    Val r = graph_root(x->g, v);
+    const Node *n = graph_def(x->g, r);
+    if (!n || x->head[r.i] || type_count(val_type(x->g, r)) * SMALL_PART <= count)
+        return true;
+    bool made = is_norm(n) ? r.i == n->out[0].i
+                           : is_pointwise(n) && !calls(n) && !(node_def(n)->traits & OPT_RANDOM);
+    for (int i = 0; i < n->nin && made; i++)
+        made = depth > 0 && is_there(x, n->in[i], count, depth - 1);
+    return made;
+}
+
+/* Is storing n's operands instead of its result no loss?  gain: it has to be less. */
+static bool worth_inlining(const Inline *x, const Node *n, bool gain)
+{
+    Graph *g = x->g;
+    int64_t count = type_count(val_type(g, n->out[0])), bytes = type_bytes(val_type(g, n->out[0]));
+    int64_t more = 0;
+    for (int i = 0; i < n->nin; i++) {
+        Val r = graph_root(g, n->in[i]);
+        if (is_there(x, r, count, calls(n) ? 0 : MADE_DEPTH))
+            continue;
+        if (calls(n) || x->forward[r.i] > 1)
+            return false;
+        more += type_bytes(val_type(g, r));
+    }
+    return more <= bytes - gain;
+}
+
+/* Operands of r that are v, or views of it. */
+static int operands_of(const Inline *x, const Node *r, Val v, bool views)
+{
+    int n = 0;
+    for (int i = 0; i < r->nin; i++)
+        n += (views ? graph_root(x->g, r->in[i]) : r->in[i]).i == v.i;
+    return n;
+}
+
+static bool sees_views(const Inline *x, const Node *r, Val v)
+{
+    return operands_of(x, r, v, false) < operands_of(x, r, v, true);
+}
+
+static bool joins(const Inline *x, const Node *r, Val v)
+{
+    return is_pointwise(r) && !sees_views(x, r, v) &&
+           type_same_shape(val_type(x->g, r->out[0]), val_type(x->g, v));
+}
+
+/* The product of a weight's gradient, with less to write than the value has; or pooling's. */
+static bool takes_pieces(const Inline *x, const Node *r, Val v)
+{
+    int64_t bytes = type_bytes(val_type(x->g, v));
+    return node_piece(r) && graph_root(x->g, r->in[0]).i != graph_root(x->g, r->in[1]).i &&
+           operands_of(x, r, v, true) == 1 && bytes >= x->factor_bytes &&
+           bytes >= type_bytes(val_type(x->g, r->out[0]));
+}
 
 static bool can_inline(const Inline *x, const Node *n)
 {
     Val v = n->out[0];
     int readers = 0;
-    if (!(is_pointwise(n) || n->op == OP_slice) || (node_def(n)->traits & OPT_RANDOM) ||
-        x->viewed[v.i] || x->ends[v.i])
+    bool product = false;
+    if (!(is_pointwise(n) || is_norm(n) || n->op == OP_slice || n->op == OP_concat) ||
+        (node_def(n)->traits & OPT_RANDOM) || x->ends[v.i])
         return false;
     for (uint32_t e = x->head[v.i]; e; e = x->reader[e].next) {
         const Node *r = &x->g->nodes[x->reader[e].node.i];
-        bool joins = is_pointwise(r) &&
-                     type_same_shape(val_type(x->g, r->out[0]), val_type(x->g, v));
-        if (++readers > READERS_MAX || !(joins || n->op == OP_slice))
+        bool piece = takes_pieces(x, r, v);
+        bool slice = n->op == OP_slice && !sees_views(x, r, v);
+        bool part = r->op == OP_concat && x->reader[e].node.i >= x->first;
+        bool joined = n->op != OP_concat && (part || joins(x, r, v));
+        if (++readers > READERS_MAX || !(piece || slice || joined))
             return false;
+        product |= piece;
     }
-    return readers > 0 && worth_inlining(x, n);
+    return readers > 0 && worth_inlining(x, n, product || is_norm(n));
+}
+
+/* ---- clones ------------------------------------------------------------------------------------ */
+
+/* A parameter or a statistic of channels, as it broadcasts to the data. */
+static Val per_channel(Graph *g, Val v, int rank)
+{
+    Type t = {.rank = rank - 1};
+    for (int i = 0; i < t.rank; i++)
+        t.dim[i] = i ? 1 : type_count(val_type(g, v));
+    return build_reshape(g, v, t.rank, t.dim);
+}
+
+/* The result of a norm from its statistics: the same operations in the same order as its kernel. */
+static Val norm_again(Graph *g, NodeId id)
+{
+    const Node n = g->nodes[id.i];
+    bool batch = n.op == OP_batch_norm;
+    int rank = val_type(g, n.in[0])->rank, rstd = batch ? 3 : n.op == OP_layer_norm ? 2 : 1;
+    Val with[] = {n.op == OP_rms_norm ? (Val){0} : n.out[1], n.out[rstd],
+                  n.nin > 1 ? n.in[1] : (Val){0}, n.nin > 2 ? n.in[2] : (Val){0}};
+    static const Op op[] = {OP_sub, OP_mul, OP_mul, OP_add};
+    Val y = n.in[0];
+    for (int i = 0; i < 4; i++)
+        if (with[i].i)
+            y = build2(g, op[i], y, batch ? per_channel(g, with[i], rank) : with[i]);
+    return y;
+}
+
+static Val clone(Graph *g, NodeId id, Val from, Val to)
+{
+    NodeId c = graph_clone_node(g, id, NULL);
+    Node *n = &g->nodes[c.i];
+    n->remat_of.i = 0; /* part of the step, not of a plan under a budget */
+    for (int i = 0; i < n->nin; i++)
+        if (n->in[i].i == from.i)
+            n->in[i] = to;
+    graph_rename(g, n->out[0],
+                 arena_printf(g->arena, "%s.again", g->vals[g->nodes[id.i].out[0].i].name));
+    return n->out[0];
+}
+
+/* `v`, a view of `of`, over `again` instead. */
+static Val view_again(Graph *g, Val v, Val of, Val again)
+{
+    if (v.i == of.i)
+        return again;
+    const Node *n = graph_def(g, v);
+    Val under = view_again(g, n->in[0], of, again);
+    return clone(g, g->vals[v.i].def, g->nodes[g->vals[v.i].def.i].in[0], under);
+}
+
+/* New nodes stand in front of their reader, and read what is stored. */
+static void place_clones(Inline *x, uint32_t first, NodeId reader)
+{
+    Graph *g = x->g;
+    for (uint32_t c = g->nnodes; c-- > first;) {
+        const Node *n = &g->nodes[c];
+        for (int i = 0; i < n->nin; i++) {
+            Val w = graph_root(g, n->in[i]);
+            if (w.i && g->vals[w.i].def.i < first)
+                add_reader(x, w, (NodeId){c});
+        }
+        x->after[c] = x->before[reader.i];
+        x->before[reader.i] = c;
+    }
+}
+
+static void add_factor(Inline *x, NodeId product, int operand)
+{
+    StepInfo *info = x->info;
+    info->factor = arena_grow(x->g->arena, info->factor, info->nfactor, &info->cfactor,
+                              sizeof *info->factor);
+    info->factor[info->nfactor++] =
+        (PieceFactor){product, operand, x->g->nodes[product.i].in[operand]};
 }
 
 static void inline_value(Inline *x, NodeId id)
@@ -126,20 +256,18 @@ static void inline_value(Inline *x, NodeId id)
     Graph *g = x->g;
     Val v = g->nodes[id.i].out[0];
     for (uint32_t e = x->head[v.i]; e; e = x->reader[e].next) {
-        NodeId reader = x->reader[e].node, clone = graph_clone_node(g, id, NULL);
-        Node *c = &g->nodes[clone.i], *r = &g->nodes[reader.i];
-        c->remat_of.i = 0; /* part of the step, not of a plan under a budget */
-        graph_rename(g, c->out[0], arena_printf(g->arena, "%s.again", g->vals[v.i].name));
-        for (int i = 0; i < r->nin; i++)
-            if (r->in[i].i == v.i)
-                r->in[i] = c->out[0];
-        for (int i = 0; i < c->nin; i++) {
-            Val w = graph_root(g, c->in[i]);
-            add_reader(x, w, clone);
-            x->viewed[w.i] |= w.i != c->in[i].i;
+        NodeId reader = x->reader[e].node;
+        uint32_t first = g->nnodes;
+        Val again = is_norm(&g->nodes[id.i]) ? norm_again(g, id) : clone(g, id, v, v);
+        Val *in = g->nodes[reader.i].in;
+        for (int i = 0; i < g->nodes[reader.i].nin; i++) {
+            if (graph_root(g, in[i]).i != v.i)
+                continue;
+            if (node_piece(&g->nodes[reader.i]))
+                add_factor(x, reader, i);
+            in[i] = view_again(g, in[i], v, again);
         }
-        x->after[clone.i] = x->before[reader.i];
-        x->before[reader.i] = clone.i;
+        place_clones(x, first, reader);
     }
     x->head[v.i] = 0;
 }
@@ -153,20 +281,21 @@ static void emit(const Inline *x, NodeId id)
     g->order[g->norder++] = id;
 }
 
-void inline_cheap(Graph *g, Arena *tmp, uint32_t loss)
+void inline_cheap(Graph *g, PassCtx *cx, uint32_t loss)
 {
-    uint32_t n = g->norder, nodes = g->nnodes + READERS_MAX * g->norder;
+    Arena *tmp = cx->tmp;
+    uint32_t n = g->norder, nodes = g->nnodes + READERS_MAX * CLONES_MAX * g->norder;
     Inline x = {.g = g, .forward = NEW(tmp, uint32_t, g->nvals),
-                .head = NEW(tmp, uint32_t, g->nvals), .viewed = NEW(tmp, bool, g->nvals),
-                .ends = NEW(tmp, bool, g->nvals), .late = NEW(tmp, bool, g->nnodes),
-                .before = NEW(tmp, uint32_t, nodes),
-                .after = NEW(tmp, uint32_t, nodes)};
+                .head = NEW(tmp, uint32_t, g->nvals), .ends = NEW(tmp, bool, g->nvals),
+                .late = NEW(tmp, bool, nodes), .before = NEW(tmp, uint32_t, nodes),
+                .after = NEW(tmp, uint32_t, nodes), .first = g->nnodes, .info = cx->info,
+                .factor_bytes = factor_bytes(cx->opt)};
     NodeId *order = NEW(tmp, NodeId, n + 1);
+    memcpy(order, g->order, n * sizeof *order);
     find_readers(&x, loss);
     for (uint32_t k = loss; k-- > 0;)
-        if (can_inline(&x, &g->nodes[g->order[k].i]))
-            inline_value(&x, g->order[k]);
-    memcpy(order, g->order, n * sizeof *order);
+        if (can_inline(&x, &g->nodes[order[k].i]))
+            inline_value(&x, order[k]);
     g->norder = 0;
     for (uint32_t k = 0; k < n; k++)
         emit(&x, order[k]);

@@ -46,6 +46,8 @@ bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Pla
 /* Products in tiles (tile.c) stand alone again, and have their results whole.  cost: of the steps by
  * their first node; may be NULL.  False: there were none. */
 bool graph_untile(Graph *g, StepCost *cost);
+/* Likewise products in pieces (piece.c), which read their factors whole from memory. */
+bool graph_store_factors(Graph *g, const StepInfo *info, StepCost *cost);
 /* What the bytes of every value are for, as Plan.mem counts them (plan.c).  Allocated in a. */
 MemKind *plan_kinds(const Graph *g, const StepInfo *info, Arena *a);
 /* One line: bytes by kind, and the largest values that are held at the peak.  Allocated in a. */

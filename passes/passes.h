@@ -25,6 +25,7 @@ typedef struct {
     double clip_norm;        /* largest global norm of the gradients, 0 = none */
     int64_t chunk_rows;      /* rows of logits at a time, whatever their size; 0 = default */
     int64_t tile_bytes;      /* weight gradients from this size on are made in tiles; 0 = default */
+    int64_t piece_bytes;     /* factors of them from this size on are taken in pieces; 0 = default */
     int64_t budget;          /* bytes, 0 = none */
     double budget_fraction;  /* > 0: of the keep-everything arena */
     bool least_bytes;        /* instead of a budget: the smallest arena whose step takes at most */
@@ -43,12 +44,17 @@ typedef struct {
 
 typedef struct { Val param, grad, state[2]; } Trained; /* state: optimizer state, {0} = none */
 
+/* A factor of a weight gradient that is made again in pieces instead of being stored. */
+typedef struct { NodeId product; int operand; Val stored; } PieceFactor;
+
 /* What the passes found; lives in the graph's arena. */
 typedef struct {
     Val loss, target, lr, step, rng; /* {0}: not present */
     Trained *trained;
     uint32_t ntrained, ctrained;
     int64_t accumulate; /* as planned: 0 where nothing trains */
+    PieceFactor *factor;
+    uint32_t nfactor, cfactor;
     StepCost *cost;    /* per node id: of the step that starts with it, before remat */
     Plan plan;
     const struct Packing *packed; /* plan.c's, the latest first */

@@ -300,7 +300,8 @@ static bool search_overhead(Remat *r, double overhead)
 
 /* ---- the pass ----------------------------------------------------------------------------------- */
 
-/* The step that keeps everything has its gradients whole.  tiled: the plan as it is. */
+/* The step that keeps everything has its gradients whole and its activations stored.  tiled: the
+ * plan as it is. */
 static bool place_whole(Graph *g, StepInfo *info, const Plan *tiled, Plan *p, PassCtx *cx)
 {
     Snapshot snap = graph_snapshot(g, cx->tmp);
@@ -310,7 +311,8 @@ static bool place_whole(Graph *g, StepInfo *info, const Plan *tiled, Plan *p, Pa
         memcpy(whole.cost, info->cost, g->nnodes * sizeof *whole.cost);
     }
     *p = *tiled;
-    bool ok = !graph_untile(g, whole.cost) || plan_place(g, &whole, 0, PACK_LONG, p, cx->tmp, cx->diag);
+    bool tiles = graph_untile(g, whole.cost), pieces = graph_store_factors(g, info, whole.cost);
+    bool ok = !(tiles || pieces) || plan_place(g, &whole, 0, PACK_LONG, p, cx->tmp, cx->diag);
     graph_restore(g, &snap);
     return ok;
 }

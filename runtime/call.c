@@ -30,8 +30,8 @@ bool call_run(const Call *c, Diag *d)
         c->fn(c->op);
         return true;
     }
-    if (c->tiles)
-        return tiles_run(c->tiles, c->op, c->scratch, d);
+    if (c->turns)
+        return turns_run(c->turns, c->op, c->scratch, d);
     if (c->lib)
         return dnnl_run(c->lib, (const void *const *)c->op, c->op[c->nread], c->scratch, d);
     for (int i = 0; i < c->ncopy; i++)

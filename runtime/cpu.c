@@ -113,24 +113,23 @@ static bool has_scratch(const Plan *p, uint32_t s, int64_t bytes, Diag *d)
                        node_def(step_node(p, s))->name, bytes, p->step[s].scratch);
 }
 
-static bool bind_tiles(Executor *x, uint32_t s, const Kernel *k, Diag *d)
+static bool bind_turns(Executor *x, uint32_t s, const Kernel *k, Diag *d)
 {
-    Tiles *t = tiles_make(k, &x->arena);
-    for (int i = 0; i < 2; i++) {
-        TilePart *p = &t->part[i];
+    Turns *t = turns_make(k, &x->arena);
+    for (int i = 0; i < t->of.ncalls; i++) {
+        const TurnCall *c = &t->of.call[i];
         DnnlDesc desc;
-        if (lib_describe(&desc, x->plan->g, step_node(x->plan, s), &p->product,
-                         x->plan->step[s].choice))
-            p->lib = share_lib(x, &desc, d);
+        if (c->n && lib_describe(&desc, c->g, c->n, &c->k, x->plan->step[s].choice))
+            t->lib[i] = share_lib(x, &desc, d);
     }
-    x->call[s].tiles = t;
-    return !d->failed && has_scratch(x->plan, s, tiles_scratch(t), d);
+    x->call[s].turns = t;
+    return !d->failed && has_scratch(x->plan, s, turns_scratch(t), d);
 }
 
 static bool bind_lib(Executor *x, uint32_t s, const Kernel *k, Diag *d)
 {
     if (k->product)
-        return bind_tiles(x, s, k, d);
+        return bind_turns(x, s, k, d);
     const Plan *p = x->plan;
     const Node *n = step_node(p, s);
     Call *c = &x->call[s];
@@ -152,8 +151,8 @@ static bool prepare(Executor *x, const ExecOptions *opt, Diag *d)
     const Plan *p = x->plan;
     Arena tmp = {0};
     bool *live = plan_live_out(p->g, &tmp), ok = true;
-    Kernel **text = NEW(&tmp, Kernel *, 4 * p->nstep + 1);
-    KernelFn ***user = NEW(&tmp, KernelFn **, 4 * p->nstep + 1);
+    Kernel **text = NEW(&tmp, Kernel *, TURN_CALLS * p->nstep + 1);
+    KernelFn ***user = NEW(&tmp, KernelFn **, TURN_CALLS * p->nstep + 1);
     int ntext = 0;
     for (uint32_t s = 0; s < p->nstep && ok; s++) {
         Kernel *k = NEW(&tmp, Kernel, 1);
@@ -162,8 +161,8 @@ static bool prepare(Executor *x, const ExecOptions *opt, Diag *d)
         ok = plan_step_kernel(p, s, &tmp, live, k, x->vals[s], &x->call[s].nread, &nwrite,
                               d) &&
              bind_step(x, s, nwrite, d) && bind_lib(x, s, k, d);
-        if (ok && x->call[s].tiles) {
-            ntext += tiles_texts(x->call[s].tiles, text + ntext, user + ntext);
+        if (ok && x->call[s].turns) {
+            ntext += turns_texts(x->call[s].turns, text + ntext, user + ntext);
         } else if (ok && !x->call[s].lib && !x->call[s].copy) {
             text[ntext] = k;
             user[ntext++] = &x->call[s].fn;

@@ -82,22 +82,19 @@ void profile_close(Profile *p)
 
 /* ---- settling a round -------------------------------------------------- */
 
-/* The routine for an item's kernel k, made once per description. */
-static bool find_routine(Profile *p, const Item *it, const Kernel *k, int *routine, Diag *d)
+/* The routine for a product of an item, made once per description; -1: none. */
+static bool find_routine(Profile *p, const Item *it, const DnnlDesc *desc, int *routine, Diag *d)
 {
-    DnnlDesc desc;
-    *routine = -1;
-    if (!lib_describe(&desc, it->g, &it->g->nodes[it->nodes[0].i], k, 0))
-        return true;
     uint32_t i = 0;
-    while (i < p->nroutine && memcmp(&p->routine[i].desc, &desc, sizeof desc) != 0)
+    while (i < p->nroutine && memcmp(&p->routine[i].desc, desc, sizeof *desc) != 0)
         i++;
     *routine = (int)i;
     if (i == p->nroutine) {
         p->routine = arena_grow(&p->arena, p->routine, i, &p->croutine, sizeof *p->routine);
         Routine *r = &p->routine[p->nroutine++];
-        *r = (Routine){.desc = desc, .op = choose_routine(&desc, d)};
-        r->choice = desc.choice;
+        DnnlDesc chosen = *desc;
+        *r = (Routine){.desc = *desc, .op = choose_routine(&chosen, d)};
+        r->choice = chosen.choice;
     }
     int64_t others = computed_bytes(it);
     if (p->routine[i].others < others)
@@ -105,21 +102,45 @@ static bool find_routine(Profile *p, const Item *it, const Kernel *k, int *routi
     return !d->failed;
 }
 
-/* Both parts of a product in tiles use the algorithm that is right for a full tile. */
-static bool find_tiles(Profile *p, Item *it, Diag *d)
+/* The products of all turns get the algorithm that is right for a full one. */
+static bool bind_turns(Profile *p, Item *it, Diag *d)
+{
+    const Routine *r = &p->routine[it->routine];
+    dnnl_free(it->last);
+    it->last = NULL;
+    for (int i = 0; i < it->turns->of.ncalls; i++) {
+        const TurnCall *c = &it->turns->of.call[i];
+        DnnlDesc desc;
+        if (!c->n || !lib_describe(&desc, c->g, c->n, &c->k, 0))
+            continue;
+        bool full = memcmp(&r->desc, &desc, sizeof desc) == 0;
+        desc.choice = r->choice;
+        if (!full && !it->last)
+            it->last = dnnl_make(&desc, d); /* the products of the last turn are alike */
+        it->turns->lib[i] = full ? r->op : it->last;
+    }
+    return !d->failed;
+}
+
+static bool find_turns(Profile *p, Item *it, Diag *d)
+{
+    it->turns = turns_make(it->k, &p->arena);
+    for (int i = 0; i < it->turns->of.ncalls && it->routine < 0; i++) {
+        const TurnCall *c = &it->turns->of.call[i];
+        DnnlDesc desc;
+        if (!c->n || !lib_describe(&desc, c->g, c->n, &c->k, 0))
+            continue;
+        TRY(find_routine(p, it, &desc, &it->routine, d));
+        p->routine[it->routine].tiled |= !it->k->terms;
+    }
+    return it->routine < 0 || bind_turns(p, it, d);
+}
+
+static bool find_single(Profile *p, Item *it, Diag *d)
 {
     DnnlDesc desc;
-    it->tiles = tiles_make(it->k, &p->arena);
-    TilePart *part = it->tiles->part;
-    TRY(find_routine(p, it, &part[0].product, &it->routine, d));
-    if (it->routine < 0)
-        return true;
-    part[0].lib = p->routine[it->routine].op;
-    p->routine[it->routine].tiled = true;
-    if (lib_describe(&desc, it->g, &it->g->nodes[it->nodes[0].i], &part[1].product,
-                     p->routine[it->routine].choice))
-        part[1].lib = it->last = dnnl_make(&desc, d);
-    return !d->failed;
+    return !lib_describe(&desc, it->g, &it->g->nodes[it->nodes[0].i], it->k, 0) ||
+           find_routine(p, it, &desc, &it->routine, d);
 }
 
 static int64_t item_scratch(const Profile *p, const Item *it);
@@ -149,14 +170,19 @@ static bool find_routines(Profile *p, Diag *d)
 {
     for (uint32_t i = 0; i < p->nitem; i++) {
         Item *it = &p->item[i];
-        TRY(it->k->product ? find_tiles(p, it, d) : find_routine(p, it, it->k, &it->routine, d));
+        it->routine = -1;
+        TRY((it->k->product ? find_turns : find_single)(p, it, d));
     }
-    return find_faster(p, d);
+    TRY(find_faster(p, d));
+    for (uint32_t i = 0; i < p->nitem; i++)
+        if (p->item[i].turns && p->item[i].routine >= 0)
+            TRY(bind_turns(p, &p->item[i], d));
+    return true;
 }
 
 static DnnlOp *item_op(const Profile *p, const Item *it)
 {
-    return it->routine < 0 || it->tiles ? NULL : p->routine[it->routine].op;
+    return it->routine < 0 || it->turns ? NULL : p->routine[it->routine].op;
 }
 
 static bool has_text(const Profile *p, const Item *it)
@@ -167,8 +193,8 @@ static bool has_text(const Profile *p, const Item *it)
 static int64_t item_scratch(const Profile *p, const Item *it)
 {
     DnnlOp *op = item_op(p, it);
-    if (it->tiles)
-        return tiles_scratch(it->tiles);
+    if (it->turns)
+        return turns_scratch(it->turns);
     return op ? dnnl_scratch_bytes(op) : 0;
 }
 
@@ -185,7 +211,7 @@ static bool sign(Profile *p, Item *it, Diag *d)
         XXH3_128bits_update(h, &p->routine[it->routine].desc, sizeof(DnnlDesc));
         XXH3_128bits_update(h, &p->routine[it->routine].choice, sizeof(DnnlChoice));
     }
-    XXH3_128bits_update(h, &it->k->tile, sizeof it->k->tile);
+    XXH3_128bits_update(h, &it->k->turn, sizeof it->k->turn);
     XXH3_128bits_update(h, &p->opt.threads, sizeof p->opt.threads);
     for (int i = 0; i < it->nread + it->nwrite; i++) {
         int64_t o[] = {it->o[i].bytes, it->o[i].hot, it->o[i].alias};
@@ -210,14 +236,14 @@ static double estimate(const Item *it)
 /* All texts of the round at once: the executor will want the same set. */
 static bool compile_round(Profile *p, KernelObjects *o, Diag *d)
 {
-    Kernel **k = NEW(&p->arena, Kernel *, 4 * p->nitem + 1);
-    KernelFn **fn = NEW(&p->arena, KernelFn *, 4 * p->nitem + 1);
-    KernelFn ***user = NEW(&p->arena, KernelFn **, 4 * p->nitem + 1);
+    Kernel **k = NEW(&p->arena, Kernel *, TURN_CALLS * p->nitem + 1);
+    KernelFn **fn = NEW(&p->arena, KernelFn *, TURN_CALLS * p->nitem + 1);
+    KernelFn ***user = NEW(&p->arena, KernelFn **, TURN_CALLS * p->nitem + 1);
     int n = 0;
     for (uint32_t i = 0; i < p->nitem; i++) {
         Item *it = &p->item[i];
-        if (it->tiles) {
-            n += tiles_texts(it->tiles, k + n, user + n);
+        if (it->turns) {
+            n += turns_texts(it->turns, k + n, user + n);
         } else if (has_text(p, it)) {
             k[n] = (Kernel *)(uintptr_t)it->k;
             user[n++] = &it->fn;
@@ -234,7 +260,7 @@ static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
     int n = it->nread + it->nwrite;
     Call c = {.fn = it->fn,
               .lib = item_op(p, it),
-              .tiles = it->tiles,
+              .turns = it->turns,
               .nread = it->nread,
               .op = NEW(&p->arena, void *, n + 1)};
     if (it->k->lib == LIB_CONCAT) {

@@ -43,8 +43,8 @@ typedef struct {
     int nread, nwrite;
     MeasureOperand *o;
     int routine; /* -1: none */
-    Tiles *tiles;
-    DnnlOp *last; /* of the last tile */
+    Turns *turns;
+    DnnlOp *last; /* of the last turn */
     uint32_t entry;
     double estimate; /* ns */
     KernelFn *fn;

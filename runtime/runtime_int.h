@@ -16,11 +16,11 @@ typedef struct {
     int64_t rows, bytes, at, stride; /* destination: first byte, bytes from row to row */
 } CopyRows;
 
-/* A kernel bound to memory: one of fn, lib, copy and tiles is set. */
+/* A kernel bound to memory: one of fn, lib, copy and turns is set. */
 typedef struct {
     KernelFn *fn;
     DnnlOp *lib; /* not owned */
-    struct Tiles *tiles;
+    struct Turns *turns;
     const CopyRows *copy;
     int ncopy;
     int nread;
@@ -54,27 +54,20 @@ bool kernels_load(Kernel *const *k, int n, const char *cache_dir, KernelFn **fn,
                   Diag *d);
 void kernels_unload(KernelObjects *o);
 
-/* ---- tiles.c ------------------------------------------------------------ */
+/* ---- turns.c ------------------------------------------------------------ */
 
-typedef struct {
-    Kernel product, rest;
-    DnnlOp *lib; /* of the product, not owned; NULL: its text runs */
-    KernelFn *product_fn, *rest_fn;
-} TilePart;
+/* A step that runs in turns.  The caller sets the routines of its products (not owned) and
+ * compiles the texts of the other calls. */
+typedef struct Turns {
+    KernelTurns of;
+    DnnlOp *lib[TURN_CALLS]; /* NULL: its text runs */
+    KernelFn *fn[TURN_CALLS];
+} Turns;
 
-/* A product and what is done with it, `count` times. */
-typedef struct Tiles {
-    int64_t count, bytes; /* bytes: of a tile of the product */
-    int noperands;        /* with memory */
-    int64_t *step;        /* per operand: bytes from a tile to the next */
-    TilePart part[2];     /* all tiles but the last; the last */
-} Tiles;
-
-/* The caller sets lib and compiles the texts. */
-Tiles *tiles_make(const Kernel *k, Arena *a);
-int tiles_texts(Tiles *t, Kernel *k[4], KernelFn **fn[4]); /* kernels without a routine */
-int64_t tiles_scratch(const Tiles *t);                     /* bytes */
-bool tiles_run(const Tiles *t, void *const *op, void *scratch, Diag *d);
+Turns *turns_make(const Kernel *k, Arena *a);
+int turns_texts(Turns *t, Kernel *k[TURN_CALLS], KernelFn **fn[TURN_CALLS]);
+int64_t turns_scratch(const Turns *t); /* bytes */
+bool turns_run(const Turns *t, void *const *op, void *scratch, Diag *d);
 
 /* ---- pages.c ----------------------------------------------------------- */
 

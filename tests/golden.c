@@ -65,6 +65,8 @@ static void set_option(Golden *s, char *option)
         s->opt.chunk_rows = atoll(value);
     else if (strcmp(option, "tile") == 0)
         s->opt.tile_bytes = atoll(value);
+    else if (strcmp(option, "piece") == 0)
+        s->opt.piece_bytes = atoll(value);
     else if (strcmp(option, "train") == 0)
         s->train = value, s->opt.train = &s->train, s->opt.ntrain = 1;
     else if (strcmp(option, "freeze") == 0)

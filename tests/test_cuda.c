@@ -312,8 +312,8 @@ static void compare_memory(const TestStep *s, char *arena)
     }
 }
 
-/* tile: bytes of gradients to make in tiles, 0: all are outputs. */
-static void emit_step(TestStep *s, const char *model, const char *path, int64_t tile)
+/* tile: bytes of gradients to make in tiles, 0: all are outputs; piece: of factors to make in pieces. */
+static void emit_step(TestStep *s, const char *model, const char *path, int64_t tile, int64_t piece)
 {
     static const OnnxBind bind = {"batch", 6};
     step_init(s);
@@ -322,6 +322,7 @@ static void emit_step(TestStep *s, const char *model, const char *path, int64_t 
     s->opt.optim = OPTIM_MOMENTUM; /* Adam would magnify the noise of gradients near 0 */
     s->opt.keep_grads = tile == 0;
     s->opt.tile_bytes = tile;
+    s->opt.piece_bytes = piece;
     ck_assert_msg(step_compile(s, model, NULL), "%s: %s", model, s->diag.msg);
     FILE *f = fopen(path, "w");
     ck_assert_ptr_nonnull(f);
@@ -347,16 +348,24 @@ static void run_emitted(void *dl, char *arena)
 /* The emitted step, run by fibers and pretended cuBLASLt, does what the executor does. */
 START_TEST(whole_step_matches_executor)
 {
-    static const char *const model[] = {CKC_SOURCE_DIR "/examples/mlp/model.onnx",
-                                        "fixtures/torch-oracle/gpt_tiny_tied/model_static.onnx",
-                                        "fixtures/torch-oracle/conv_bn_pool/model_static.onnx"};
-    const char *file = _i > 0 && _i < 3 ? shared_path(model[_i]) : model[0];
+    static const struct {
+        const char *shared;
+        int64_t tile, piece;
+    } step[] = {{NULL, 0, 0},
+                {"fixtures/torch-oracle/gpt_tiny_tied/model_static.onnx", 0, 0},
+                {"fixtures/torch-oracle/conv_bn_pool/model_static.onnx", 0, 0},
+                {NULL, 2048, 0},
+                {NULL, 0, 256},
+                {"fixtures/torch-oracle/gpt_tiny_tied/model_static.onnx", 0, 256},
+                {"fixtures/torch-oracle/conv_bn_pool/model_static.onnx", 0, 256}};
+    const char *file = step[_i].shared ? shared_path(step[_i].shared)
+                                       : CKC_SOURCE_DIR "/examples/mlp/model.onnx";
     TestStep s;
     char dir[64], path[128];
     if (!file)
         return;
     shim_folder(dir, path);
-    emit_step(&s, file, path, _i == 3 ? 2048 : 0);
+    emit_step(&s, file, path, step[_i].tile, step[_i].piece);
     FILE *f = fopen(path, "a");
     fputs("ShimState *shim;\nCkc *new_step(void) { return calloc(1, sizeof(Ckc)); }\n", f);
     fclose(f);
@@ -386,7 +395,7 @@ START_TEST(whole_step_compiles_with_nvcc)
         return;
     }
     shim_folder(dir, path);
-    emit_step(&s, CKC_SOURCE_DIR "/examples/mlp/model.onnx", path, 0);
+    emit_step(&s, CKC_SOURCE_DIR "/examples/mlp/model.onnx", path, 0, 0);
     snprintf(cmd, sizeof cmd, "nvcc -x cu -arch=sm_90 --fmad=false -c %s -o %s/k.o", path, dir);
     ck_assert_int_eq(system(cmd), 0);
     snprintf(cmd, sizeof cmd, "rm -r %s", dir);
@@ -449,7 +458,7 @@ Suite *suite_cuda(void)
     tcase_set_timeout(t, 300);
     tcase_add_test(t, text_compiles_with_nvrtc);
     tcase_add_loop_test(t, shim_runs_match_reference, 0, 1);
-    tcase_add_loop_test(t, whole_step_matches_executor, 0, 4);
+    tcase_add_loop_test(t, whole_step_matches_executor, 0, 7);
     tcase_add_test(t, whole_step_compiles_with_nvcc);
     tcase_add_test(t, shim_shuffles_and_finds_divergence);
     suite_add_tcase(s, t);

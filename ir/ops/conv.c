@@ -13,6 +13,7 @@ static const AttrDef conv_attrs[] = {
     ATTR(ConvAttrs, strides, AT_INTS, 0),   ATTR(ConvAttrs, pads, AT_INTS, 0),
     ATTR(ConvAttrs, dilations, AT_INTS, 0), ATTR(ConvAttrs, group, AT_I64, 1),
     ATTR(ConvAttrs, shape, AT_INTS, 0),     ATTR(ConvAttrs, tile, AT_I64, 0),
+    ATTR(ConvAttrs, piece, AT_I64, 0),
 };
 
 /* ---- inference ----------------------------------------------------------------------- */

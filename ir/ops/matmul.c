@@ -4,7 +4,8 @@
 
 static const AttrDef matmul_attrs[] = {ATTR(MatmulAttrs, ta, AT_I64, 0),
                                        ATTR(MatmulAttrs, tb, AT_I64, 0),
-                                       ATTR(MatmulAttrs, tile, AT_I64, 0)};
+                                       ATTR(MatmulAttrs, tile, AT_I64, 0),
+                                       ATTR(MatmulAttrs, piece, AT_I64, 0)};
 
 static bool matmul_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -116,7 +117,7 @@ static bool matmul_grad(Grad *gr, const Node *n)
 }
 
 const OpDef op_matmul = {.name = "matmul", .min_in = 2, .max_in = 2, .nout = 1,
-                         .attrs = matmul_attrs, .nattrs = 3, .attr_size = sizeof(MatmulAttrs),
+                         .attrs = matmul_attrs, .nattrs = 4, .attr_size = sizeof(MatmulAttrs),
                          .infer = matmul_infer, .grad = matmul_grad, .lower = matmul_lower};
 
 const OpDef op_matmul_add = {.name = "matmul_add", .min_in = 3, .max_in = 3, .nout = 1,

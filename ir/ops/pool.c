@@ -11,7 +11,7 @@ static const AttrDef pool_attrs[] = {
     ATTR(PoolAttrs, kernel, AT_INTS, 0), ATTR(PoolAttrs, strides, AT_INTS, 0),
     ATTR(PoolAttrs, pads, AT_INTS, 0),   ATTR(PoolAttrs, dilations, AT_INTS, 0),
     ATTR(PoolAttrs, out, AT_INTS, 0),    ATTR(PoolAttrs, include_pad, AT_I64, 0),
-    ATTR(PoolAttrs, shape, AT_INTS, 0),
+    ATTR(PoolAttrs, piece, AT_I64, 0),   ATTR(PoolAttrs, shape, AT_INTS, 0),
 };
 
 /* Window and shape of the pooled side for x. */

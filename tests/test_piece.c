@@ -1,0 +1,151 @@
+/* test_piece.c -- factors of weight gradients made in pieces: the same training as with stored ones, in
+ * less memory. */
+#include "tests.h"
+#include "step.h"
+#include <string.h>
+
+enum { STORED = INT32_MAX, STEPS = 3 };
+
+typedef struct {
+    const char *text;
+    int factors;       /* made in pieces */
+    int64_t one, many; /* bytes of a factor, for one piece and for several */
+} Case;
+
+static const Case cases[] = {
+    /* a residual block, a skip over pooling: batch norm, relu, sum and concatenation are made again */
+    {"graph {\n"
+     "  input %x: f32[7,3,8,8]\n"
+     "  param %w1: f32[4,3,3,3]\n  param %s1: f32[4]\n  param %b1: f32[4]\n"
+     "  param %w2: f32[4,4,3,3]\n  param %s2: f32[4]\n  param %b2: f32[4]\n"
+     "  param %w3: f32[8,4,1,1]\n  param %w4: f32[8,4,2,2]\n  param %w5: f32[2,8,3,3]\n"
+     "  %c1: f32[7,4,8,8] = conv %x, %w1 {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]}\n"
+     "  %n1: f32[7,4,8,8], %m1: f32[4], %v1: f32[4], %r1: f32[4] = batch_norm %c1, %s1, %b1\n"
+     "  %y1: f32[7,4,8,8] = relu %n1\n"
+     "  %c2: f32[7,4,8,8] = conv %y1, %w2 {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]}\n"
+     "  %n2: f32[7,4,8,8], %m2: f32[4], %v2: f32[4], %r2: f32[4] = batch_norm %c2, %s2, %b2\n"
+     "  %a2: f32[7,4,8,8] = add %n2, %c1\n"
+     "  %y2: f32[7,4,8,8] = relu %a2\n"
+     "  %p: f32[7,4,4,4] = max_pool %y2 {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1],"
+     " out=[4,4]}\n"
+     "  %d: f32[7,8,4,4] = conv %p, %w3 {strides=[1,1], pads=[0,0,0,0], dilations=[1,1]}\n"
+     "  %u: f32[7,4,8,8] = conv_bwd_data %d, %w4 {strides=[2,2], pads=[0,0,0,0], dilations=[1,1],"
+     " shape=[7,4,8,8]}\n"
+     "  %k: f32[7,8,8,8] = concat %y2, %u {axis=1}\n"
+     "  %c5: f32[7,2,8,8] = conv %k, %w5 {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]}\n"
+     "  %q: f32[7,2,8,8] = square %c5\n"
+     "  %l: f32[] = reduce_sum %q {axes=[0,1,2,3], keepdims=0}\n"
+     "  output %l\n}\n", 3, 7168, 512},
+    /* a transformer's MLP: layer norm and GELU, seen as rows */
+    {"graph {\n"
+     "  input %x: f32[5,9,8]\n"
+     "  param %w0: f32[8,8]\n  param %s: f32[8]\n  param %b: f32[8]\n"
+     "  param %w1: f32[8,24]\n  param %b1: f32[24]\n  param %w2: f32[24,8]\n"
+     "  %h: f32[5,9,8] = matmul %x, %w0\n"
+     "  %n: f32[5,9,8], %m: f32[5,9,1], %r: f32[5,9,1] = layer_norm %h, %s, %b {axis=2}\n"
+     "  %f: f32[5,9,24] = matmul %n, %w1\n"
+     "  %a: f32[5,9,24] = add %f, %b1\n"
+     "  %g: f32[5,9,24] = gelu %a\n"
+     "  %o: f32[5,9,8] = matmul %g, %w2\n"
+     "  %e: f32[5,9,8] = add %o, %h\n"
+     "  %q: f32[5,9,8] = square %e\n"
+     "  %l: f32[] = reduce_sum %q {axes=[0,1,2], keepdims=0}\n"
+     "  output %l\n}\n", 2, 1440, 256},
+};
+
+static void compile(TestStep *s, const Case *c, bool f64, int64_t bytes, int64_t budget)
+{
+    bool possible = budget != 1;
+    static const Init init = {INIT_NORMAL, 0.2};
+    step_init(s);
+    s->opt.f64 = f64;
+    s->opt.optim = OPTIM_MOMENTUM;
+    s->opt.lr = 1e-4;
+    s->opt.piece_bytes = f64 && bytes < STORED ? 2 * bytes : bytes;
+    s->opt.budget = budget;
+    ck_assert_msg(step_compile_text(s, c->text, &init) == possible, "%s", s->diag.msg);
+}
+
+/* Products that have nodes in front of them in their group. */
+static int count_made(const Graph *g)
+{
+    int n = 0;
+    for (uint32_t k = 1; k < g->norder; k++) {
+        const Node *node = &g->nodes[g->order[k].i];
+        n += node_piece(node) && *node_piece(node) && node->group &&
+             g->nodes[g->order[k - 1].i].group == node->group;
+    }
+    return n;
+}
+
+/* Several pieces: other sums, the same training. */
+START_TEST(same_training)
+{
+    const Case *c = &cases[_i / 2];
+    bool f64 = _i % 2;
+    double want[STEPS], got[STEPS];
+    TestStep stored, pieces;
+    compile(&stored, c, f64, STORED, 0);
+    compile(&pieces, c, f64, c->many, 0);
+    ck_assert_int_eq(count_made(&stored.g), 0);
+    ck_assert_int_eq(count_made(&pieces.g), c->factors);
+    ck_assert_int_lt(pieces.info.plan.arena_bytes, stored.info.plan.arena_bytes);
+    ck_assert_int_gt(pieces.info.plan.keep_all_bytes, pieces.info.plan.arena_bytes);
+    step_run(&stored, NULL, STEPS, want);
+    step_run(&pieces, NULL, STEPS, got);
+    for (int i = 0; i < STEPS; i++)
+        ck_assert_double_eq_tol(got[i], want[i], fabs(want[i]) * (f64 ? 1e-12 : 1e-5));
+    step_free(&stored);
+    step_free(&pieces);
+}
+END_TEST
+
+/* One piece: the factor has the bits of the stored one, and so has everything. */
+START_TEST(same_bits_in_one_piece)
+{
+    const Case *c = &cases[_i];
+    double want[STEPS], got[STEPS];
+    TestStep stored, piece;
+    compile(&stored, c, false, STORED, 0);
+    compile(&piece, c, false, c->one, 0);
+    ck_assert_int_gt(count_made(&piece.g), 0);
+    step_run(&stored, NULL, STEPS, want);
+    step_run(&piece, NULL, STEPS, got);
+    ck_assert_mem_eq(got, want, sizeof want);
+    ck_assert_uint_eq(step_digest(&piece), step_digest(&stored));
+    step_free(&stored);
+    step_free(&piece);
+}
+END_TEST
+
+START_TEST(same_bits_at_a_budget)
+{
+    const Case *c = &cases[_i];
+    double want[STEPS], got[STEPS];
+    TestStep all, less, none;
+    compile(&none, c, false, c->many, 1);
+    compile(&all, c, false, c->many, 0);
+    compile(&less, c, false, c->many, none.info.plan.min_feasible_bytes);
+    ck_assert_int_lt(less.info.plan.arena_bytes, all.info.plan.arena_bytes);
+    step_run(&all, NULL, STEPS, want);
+    step_run(&less, NULL, STEPS, got);
+    ck_assert_mem_eq(got, want, sizeof want);
+    ck_assert_uint_eq(step_digest(&less), step_digest(&all));
+    step_free(&none);
+    step_free(&all);
+    step_free(&less);
+}
+END_TEST
+
+Suite *suite_piece(void)
+{
+    enum { CASES = sizeof cases / sizeof *cases };
+    Suite *s = suite_create("piece");
+    TCase *c = tcase_create("training");
+    tcase_set_timeout(c, 60);
+    tcase_add_loop_test(c, same_training, 0, 2 * CASES);
+    tcase_add_loop_test(c, same_bits_in_one_piece, 0, CASES);
+    tcase_add_loop_test(c, same_bits_at_a_budget, 0, CASES);
+    suite_add_tcase(s, c);
+    return s;
+}
