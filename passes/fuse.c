@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NODES = 24, MAX_OPERANDS = 20, MAX_INSTRUCTIONS = 160, MAX_SPAN = 400 };
+enum { MAX_NODES = 48, MAX_OPERANDS = 32, MAX_INSTRUCTIONS = 240, MAX_SPAN = 400 };
 
 typedef struct {
     Graph *g;

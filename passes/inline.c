@@ -10,10 +10,11 @@
  * A reader may be the product of a weight's gradient: it then takes the value in pieces
  * (ir/piece.c), with all that the value is made of; group_pieces makes one kernel of them.
  * Latest values first, so that chains are cloned as a whole.  Linear in the uses. */
+#include "../ir/attrs.h"
 #include "fuse.h"
 #include <string.h>
 
-enum { READERS_MAX = 4, SMALL_PART = 8, CLONES_MAX = 16, MADE_DEPTH = 3 };
+enum { READERS_MAX = 4, FACTOR_READERS_MAX = 8, SMALL_PART = 8, CLONES_MAX = 16, MADE_DEPTH = 3 };
 
 typedef struct {
     Graph *g;
@@ -23,9 +24,9 @@ typedef struct {
     uint32_t nreader, creader;
     bool *ends;         /* per value: survives the step */
     bool *late;         /* per node: backward */
+    bool *feeds;        /* per node: a clone that is part of what makes a factor */
     uint32_t *before;   /* per node: clones to run in front of it, as a list through `after` */
     uint32_t *after;
-    uint32_t first; /* clones from here on */
     StepInfo *info;
     int64_t factor_bytes;
 } Inline;
@@ -167,13 +168,14 @@ static bool can_inline(const Inline *x, const Node *n)
         const Node *r = &x->g->nodes[x->reader[e].node.i];
         bool piece = takes_pieces(x, r, v);
         bool slice = n->op == OP_slice && !sees_views(x, r, v);
-        bool part = r->op == OP_concat && x->reader[e].node.i >= x->first;
+        bool part = x->feeds[x->reader[e].node.i] && (r->op == OP_concat || r->op == OP_slice);
         bool joined = n->op != OP_concat && (part || joins(x, r, v));
-        if (++readers > READERS_MAX || !(piece || slice || joined))
+        product |= piece || part;
+        if (++readers > FACTOR_READERS_MAX || !(piece || slice || joined))
             return false;
-        product |= piece;
     }
-    return readers > 0 && worth_inlining(x, n, product || is_norm(n));
+    return readers > 0 && readers <= (product ? FACTOR_READERS_MAX : READERS_MAX) &&
+           worth_inlining(x, n, product || is_norm(n));
 }
 
 /* ---- clones ------------------------------------------------------------------------------------ */
@@ -187,19 +189,42 @@ static Val per_channel(Graph *g, Val v, int rank)
     return build_reshape(g, v, t.rank, t.dim);
 }
 
+/* The part of w, which broadcasts to the whole, that goes with a slice of the whole; at NULL: all. */
+static Val slice_operand(Graph *g, Val w, const Type *whole, const SliceAttrs *at)
+{
+    if (!at)
+        return w;
+    const Type *t = val_type(g, w);
+    SliceAttrs own = {.start.n = t->rank, .step.n = t->rank, .size.n = t->rank};
+    bool all = true;
+    for (int i = 0; i < t->rank; i++) {
+        int d = i + whole->rank - t->rank;
+        bool cut = t->dim[i] == whole->dim[d];
+        own.start.v[i] = cut ? at->start.v[d] : 0;
+        own.step.v[i] = cut ? at->step.v[d] : 1;
+        own.size.v[i] = cut ? at->size.v[d] : t->dim[i];
+        all &= own.size.v[i] == t->dim[i];
+    }
+    return all ? w : build(g, OP_slice, NULL, 1, &w, &own);
+}
+
 /* The result of a norm from its statistics: the same operations in the same order as its kernel. */
-static Val norm_again(Graph *g, NodeId id)
+static Val norm_again(Graph *g, NodeId id, const SliceAttrs *at)
 {
     const Node n = g->nodes[id.i];
+    const Type whole = *val_type(g, n.in[0]);
     bool batch = n.op == OP_batch_norm;
-    int rank = val_type(g, n.in[0])->rank, rstd = batch ? 3 : n.op == OP_layer_norm ? 2 : 1;
+    int rstd = batch ? 3 : n.op == OP_layer_norm ? 2 : 1;
     Val with[] = {n.op == OP_rms_norm ? (Val){0} : n.out[1], n.out[rstd],
                   n.nin > 1 ? n.in[1] : (Val){0}, n.nin > 2 ? n.in[2] : (Val){0}};
     static const Op op[] = {OP_sub, OP_mul, OP_mul, OP_add};
-    Val y = n.in[0];
-    for (int i = 0; i < 4; i++)
-        if (with[i].i)
-            y = build2(g, op[i], y, batch ? per_channel(g, with[i], rank) : with[i]);
+    Val y = slice_operand(g, n.in[0], &whole, at);
+    for (int i = 0; i < 4; i++) {
+        if (!with[i].i)
+            continue;
+        Val w = batch ? per_channel(g, with[i], whole.rank) : with[i];
+        y = build2(g, op[i], y, slice_operand(g, w, &whole, at));
+    }
     return y;
 }
 
@@ -227,7 +252,7 @@ static Val view_again(Graph *g, Val v, Val of, Val again)
 }
 
 /* New nodes stand in front of their reader, and read what is stored. */
-static void place_clones(Inline *x, uint32_t first, NodeId reader)
+static void place_clones(Inline *x, uint32_t first, NodeId reader, bool feeds)
 {
     Graph *g = x->g;
     for (uint32_t c = g->nnodes; c-- > first;) {
@@ -237,18 +262,45 @@ static void place_clones(Inline *x, uint32_t first, NodeId reader)
             if (w.i && g->vals[w.i].def.i < first)
                 add_reader(x, w, (NodeId){c});
         }
+        x->feeds[c] = feeds;
         x->after[c] = x->before[reader.i];
         x->before[reader.i] = c;
     }
 }
 
-static void add_factor(Inline *x, NodeId product, int operand)
+static void add_factor(Inline *x, NodeId product, Val v)
 {
     StepInfo *info = x->info;
+    const Val *in = x->g->nodes[product.i].in;
+    int operand = graph_root(x->g, in[1]).i == v.i;
     info->factor = arena_grow(x->g->arena, info->factor, info->nfactor, &info->cfactor,
                               sizeof *info->factor);
-    info->factor[info->nfactor++] =
-        (PieceFactor){product, operand, x->g->nodes[product.i].in[operand]};
+    info->factor[info->nfactor++] = (PieceFactor){product, operand, in[operand]};
+}
+
+/* The reader, a slice of the node's result, becomes the node of slices of its operands. */
+static void slice_again(Graph *g, NodeId id, NodeId reader)
+{
+    const Node n = g->nodes[id.i];
+    const SliceAttrs *at = g->nodes[reader.i].attr;
+    Val again, in[3]; /* the most a pointwise operator has */
+    for (int i = 0; i < n.nin && !is_norm(&n); i++)
+        in[i] = slice_operand(g, n.in[i], val_type(g, n.out[0]), at);
+    again = is_norm(&n) ? norm_again(g, id, at) : build(g, n.op, NULL, n.nin, in, n.attr);
+    Node *r = &g->nodes[reader.i];
+    r->op = OP_copy;
+    r->attr = NEW(g->arena, PointwiseAttrs, 1);
+    op_attr_init(OP_copy, r->attr);
+    r->in[0] = again;
+}
+
+/* Views of v among the reader's operands become views of the clone. */
+static void read_clone(Inline *x, NodeId reader, Val v, Val again)
+{
+    Val *in = x->g->nodes[reader.i].in;
+    for (int i = 0; i < x->g->nodes[reader.i].nin; i++)
+        if (graph_root(x->g, in[i]).i == v.i)
+            in[i] = view_again(x->g, in[i], v, again);
 }
 
 static void inline_value(Inline *x, NodeId id)
@@ -258,16 +310,16 @@ static void inline_value(Inline *x, NodeId id)
     for (uint32_t e = x->head[v.i]; e; e = x->reader[e].next) {
         NodeId reader = x->reader[e].node;
         uint32_t first = g->nnodes;
-        Val again = is_norm(&g->nodes[id.i]) ? norm_again(g, id) : clone(g, id, v, v);
-        Val *in = g->nodes[reader.i].in;
-        for (int i = 0; i < g->nodes[reader.i].nin; i++) {
-            if (graph_root(g, in[i]).i != v.i)
-                continue;
-            if (node_piece(&g->nodes[reader.i]))
-                add_factor(x, reader, i);
-            in[i] = view_again(g, in[i], v, again);
-        }
-        place_clones(x, first, reader);
+        Node *r = &g->nodes[reader.i];
+        bool piece = takes_pieces(x, r, v), feeds = piece || x->feeds[reader.i];
+        if (piece)
+            add_factor(x, reader, v);
+        if (x->feeds[reader.i] && r->op == OP_slice && g->nodes[id.i].op != OP_slice)
+            slice_again(g, id, reader);
+        else
+            read_clone(x, reader, v,
+                       is_norm(&g->nodes[id.i]) ? norm_again(g, id, NULL) : clone(g, id, v, v));
+        place_clones(x, first, reader, feeds);
     }
     x->head[v.i] = 0;
 }
@@ -284,11 +336,11 @@ static void emit(const Inline *x, NodeId id)
 void inline_cheap(Graph *g, PassCtx *cx, uint32_t loss)
 {
     Arena *tmp = cx->tmp;
-    uint32_t n = g->norder, nodes = g->nnodes + READERS_MAX * CLONES_MAX * g->norder;
+    uint32_t n = g->norder, nodes = g->nnodes + FACTOR_READERS_MAX * CLONES_MAX * g->norder;
     Inline x = {.g = g, .forward = NEW(tmp, uint32_t, g->nvals),
                 .head = NEW(tmp, uint32_t, g->nvals), .ends = NEW(tmp, bool, g->nvals),
-                .late = NEW(tmp, bool, nodes), .before = NEW(tmp, uint32_t, nodes),
-                .after = NEW(tmp, uint32_t, nodes), .first = g->nnodes, .info = cx->info,
+                .late = NEW(tmp, bool, nodes), .feeds = NEW(tmp, bool, nodes), .before = NEW(tmp, uint32_t, nodes),
+                .after = NEW(tmp, uint32_t, nodes), .info = cx->info,
                 .factor_bytes = factor_bytes(cx->opt)};
     NodeId *order = NEW(tmp, NodeId, n + 1);
     memcpy(order, g->order, n * sizeof *order);

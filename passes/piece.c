@@ -71,6 +71,14 @@ static uint32_t made_for(const Graph *g, const Node *n, uint32_t first)
     return made;
 }
 
+static bool has_factor(const StepInfo *info, NodeId product)
+{
+    for (uint32_t i = 0; i < info->nfactor; i++)
+        if (info->factor[i].product.i == product.i)
+            return true;
+    return false;
+}
+
 /* Its factors come from memory after all. */
 static void store_factors(Graph *g, StepInfo *info, NodeId product)
 {
@@ -91,7 +99,7 @@ void group_pieces(Graph *g, PassCtx *cx, uint32_t first)
     g->norder = 0;
     for (uint32_t k = 0; k < n; k++) {
         Node *node = &g->nodes[order[k].i];
-        uint32_t made = node_piece(node) ? made_for(g, node, first) : 0;
+        uint32_t made = has_factor(cx->info, order[k]) ? made_for(g, node, first) : 0;
         g->order[g->norder++] = order[k];
         if (!node_piece(node))
             continue;
