@@ -3,7 +3,7 @@
 #define CKC_FUSE_H
 #include "passes.h"
 
-enum { MAX_UNIT = 64 }; /* nodes of a kernel */
+enum { MAX_UNIT = 128 }; /* nodes of a kernel */
 
 /* Backward readers of cheap forward values get clones of their own, recorded in info->factor where
  * the reader is the product of a weight gradient.  loss: its position. */

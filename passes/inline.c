@@ -14,7 +14,7 @@
 #include "fuse.h"
 #include <string.h>
 
-enum { READERS_MAX = 4, FACTOR_READERS_MAX = 8, SMALL_PART = 8, CLONES_MAX = 16, MADE_DEPTH = 3 };
+enum { READERS_MAX = 4, FACTOR_READERS_MAX = 12, SMALL_PART = 8, CLONES_MAX = 16, MADE_DEPTH = 3 };
 
 typedef struct {
     Graph *g;
@@ -156,25 +156,38 @@ static bool takes_pieces(const Inline *x, const Node *r, Val v)
            bytes >= type_bytes(val_type(x->g, r->out[0]));
 }
 
+/* A slice is taken again by r; but stored for a product that takes no pieces, so that a large value
+ * which can be made again need not be. */
+static bool takes_slice(const Inline *x, const Node *r, const Node *n)
+{
+    Val of = graph_root(x->g, n->in[0]);
+    const Node *made = graph_def(x->g, of);
+    return n->op == OP_slice && !sees_views(x, r, n->out[0]) &&
+           !(node_piece(r) && made && (is_pointwise(made) || is_norm(made)) &&
+             type_bytes(val_type(x->g, of)) >= x->factor_bytes);
+}
+
 static bool can_inline(const Inline *x, const Node *n)
 {
     Val v = n->out[0];
     int readers = 0;
-    bool product = false;
+    bool product = false, feeds = false;
     if (!(is_pointwise(n) || is_norm(n) || n->op == OP_slice || n->op == OP_concat) ||
         (node_def(n)->traits & OPT_RANDOM) || x->ends[v.i])
         return false;
     for (uint32_t e = x->head[v.i]; e; e = x->reader[e].next) {
         const Node *r = &x->g->nodes[x->reader[e].node.i];
         bool piece = takes_pieces(x, r, v);
-        bool slice = n->op == OP_slice && !sees_views(x, r, v);
-        bool part = x->feeds[x->reader[e].node.i] && (r->op == OP_concat || r->op == OP_slice);
+        bool slice = takes_slice(x, r, n);
+        bool feeding = x->feeds[x->reader[e].node.i];
+        bool part = feeding && (r->op == OP_concat || r->op == OP_slice);
         bool joined = n->op != OP_concat && (part || joins(x, r, v));
         product |= piece || part;
+        feeds |= piece || feeding;
         if (++readers > FACTOR_READERS_MAX || !(piece || slice || joined))
             return false;
     }
-    return readers > 0 && readers <= (product ? FACTOR_READERS_MAX : READERS_MAX) &&
+    return readers > 0 && readers <= (feeds ? FACTOR_READERS_MAX : READERS_MAX) &&
            worth_inlining(x, n, product || is_norm(n));
 }
 

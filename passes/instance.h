@@ -36,7 +36,7 @@ typedef struct {
 Snapshot graph_snapshot(const Graph *g, Arena *a);
 void graph_restore(Graph *g, const Snapshot *s);
 
-typedef enum { PACK_QUICK, PACK_LONG, PACK_LONGEST } PackEffort; /* milliseconds to a second */
+typedef enum { PACK_QUICK, PACK_LONG, PACK_LONGEST } PackEffort; /* milliseconds to seconds */
 
 /* Offsets for the graph's present order (plan.c): fills p, allocated in g's arena.  More than the quick
  * effort is made where the arena is more than 0.5 % above the live bytes, or above a budget (0: none)

@@ -10,7 +10,7 @@
 
 /* Steps of the packing search, about a nanosecond each. */
 static const int64_t steps_of[] = {[PACK_QUICK] = 2000000, [PACK_LONG] = 50000000,
-                                   [PACK_LONGEST] = 1000000000};
+                                   [PACK_LONGEST] = 8000000000};
 
 typedef struct {
     int64_t bytes;
