@@ -1,7 +1,8 @@
 /* piece.c -- products of weight gradients in pieces, with what makes a factor (ir/piece.c).
  *
- * A fixed rule of shapes, so that every budget computes the same: a piece is PIECE_BYTES of both
- * factors, or twice what the product writes if that is more, since each further piece writes it anew. */
+ * A fixed rule of shapes, so that every budget computes the same: a factor of FACTOR_BYTES or more is
+ * taken in pieces; a piece is PIECE_FACTORS times that of both factors, or twice what the product
+ * writes if that is more, since each further piece writes it anew. */
 #include "../ir/attrs.h"
 #include "fuse.h"
 #include "instance.h"
