@@ -160,6 +160,8 @@ bool kernel_in_tiles(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, i
 /* Where a product that goes along dimension 0 of both factors has the rows of a piece, 0: all; NULL:
  * it is no such product. */
 int64_t *node_piece(const Node *n);
+/* Is it one of matrices without batch dimensions, or of images? */
+bool node_has_rows(const Graph *g, const Node *n);
 bool node_adds_pieces(const Node *n); /* it sums along it; otherwise its result has that dimension */
 /* kernel_of where nodes[n - 1] is a product in pieces (piece.c). */
 bool kernel_in_pieces(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n, Val *vals,

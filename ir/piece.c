@@ -20,6 +20,11 @@ int64_t *node_piece(const Node *n)
                                                      : NULL;
 }
 
+bool node_has_rows(const Graph *g, const Node *n)
+{
+    return node_piece(n) && (n->op != OP_matmul || val_type(g, n->out[0])->rank == 2);
+}
+
 bool node_adds_pieces(const Node *n) { return n->op != OP_max_pool_bwd; }
 
 /* Rows in units of what one step along the space's first dimension covers.  0: no such rows. */
@@ -92,7 +97,7 @@ bool kernel_in_pieces(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, 
 {
     const Node *last = &g->nodes[nodes[n - 1].i];
     Kernel *product = NEW(a, Kernel, 1);
-    bool *live = NEW(a, bool, g->nvals + 1), ok = node_piece(last) != NULL;
+    bool *live = NEW(a, bool, g->nvals + 1), ok = node_has_rows(g, last);
     *k = (Kernel){.arena = a};
     *nread = *nwrite = 0;
     for (int i = 0; i < 2; i++)

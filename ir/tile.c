@@ -94,7 +94,8 @@ static bool find_rows(Kernel *k, const Graph *g, const Node *n, const Kernel *pr
         bytes[0] = product->p[3] * size;
         return y->rank == 2;
     }
-    bytes[1] = type_count(b) / b->dim[0] / b->dim[1] * size; /* weights of an output channel are rows, see conv.c */
+    /* weights of an output channel are rows, see conv.c */
+    bytes[1] = type_count(b) / b->dim[0] / b->dim[1] * size;
     return ((const ConvAttrs *)n->attr)->group == 1;
 }
 

@@ -401,12 +401,13 @@ static uint32_t position_of(const Graph *g, const Node *n)
 /* Groups that are there already (piece.c) are units. */
 static void join_groups(Fuse *f)
 {
-    for (uint32_t p = 0, q; p < f->g->norder; p = q) {
-        uint32_t set[MAX_UNIT];
-        for (q = p; q < f->g->norder && (q == p || (at(f, p)->group && at(f, q)->group == at(f, p)->group)); q++)
-            set[q - p] = q;
-        if (q - p > 1)
-            join(f, set, (int)(q - p));
+    uint32_t n = f->g->norder, *set = NEW(f->tmp, uint32_t, n + 1);
+    for (uint32_t p = 0, m; p < n; p += m) {
+        uint32_t group = at(f, p)->group;
+        for (m = 0; p + m < n && (m == 0 || (group && at(f, p + m)->group == group)); m++)
+            set[m] = p + m;
+        if (m > 1)
+            join(f, set, (int)m);
     }
 }
 

@@ -14,19 +14,25 @@
 #include "fuse.h"
 #include <string.h>
 
-enum { READERS_MAX = 4, FACTOR_READERS_MAX = 12, SMALL_PART = 8, CLONES_MAX = 16, MADE_DEPTH = 3 };
+enum { READERS_MAX = 4, FACTOR_READERS_MAX = 12, SMALL_PART = 8, MADE_DEPTH = 3 };
+
+typedef struct {
+    uint32_t before; /* clones to run in front of it, as a list through `after` */
+    uint32_t after;
+    bool feeds;      /* a clone that is part of what makes a factor */
+} Place;
 
 typedef struct {
     Graph *g;
+    Arena *tmp;
     uint32_t *forward;  /* per value: forward readers, views looked through */
     uint32_t *head;     /* per value: backward readers, as a list */
     struct { NodeId node; uint32_t next; } *reader;
     uint32_t nreader, creader;
     bool *ends;         /* per value: survives the step */
-    bool *late;         /* per node: backward */
-    bool *feeds;        /* per node: a clone that is part of what makes a factor */
-    uint32_t *before;   /* per node: clones to run in front of it, as a list through `after` */
-    uint32_t *after;
+    bool *late;         /* per node at the start: backward */
+    Place *place;       /* per node */
+    uint32_t cplace;
     StepInfo *info;
     int64_t factor_bytes;
 } Inline;
@@ -151,7 +157,7 @@ static bool joins(const Inline *x, const Node *r, Val v)
 static bool takes_pieces(const Inline *x, const Node *r, Val v)
 {
     int64_t bytes = type_bytes(val_type(x->g, v));
-    return node_piece(r) && graph_root(x->g, r->in[0]).i != graph_root(x->g, r->in[1]).i &&
+    return node_has_rows(x->g, r) && graph_root(x->g, r->in[0]).i != graph_root(x->g, r->in[1]).i &&
            operands_of(x, r, v, true) == 1 && bytes >= x->factor_bytes &&
            bytes >= type_bytes(val_type(x->g, r->out[0]));
 }
@@ -179,7 +185,7 @@ static bool can_inline(const Inline *x, const Node *n)
         const Node *r = &x->g->nodes[x->reader[e].node.i];
         bool piece = takes_pieces(x, r, v);
         bool slice = takes_slice(x, r, n);
-        bool feeding = x->feeds[x->reader[e].node.i];
+        bool feeding = x->place[x->reader[e].node.i].feeds;
         bool part = feeding && (r->op == OP_concat || r->op == OP_slice);
         bool joined = n->op != OP_concat && (part || joins(x, r, v));
         product |= piece || part;
@@ -268,6 +274,7 @@ static Val view_again(Graph *g, Val v, Val of, Val again)
 static void place_clones(Inline *x, uint32_t first, NodeId reader, bool feeds)
 {
     Graph *g = x->g;
+    x->place = arena_grow(x->tmp, x->place, g->nnodes, &x->cplace, sizeof *x->place);
     for (uint32_t c = g->nnodes; c-- > first;) {
         const Node *n = &g->nodes[c];
         for (int i = 0; i < n->nin; i++) {
@@ -275,9 +282,8 @@ static void place_clones(Inline *x, uint32_t first, NodeId reader, bool feeds)
             if (w.i && g->vals[w.i].def.i < first)
                 add_reader(x, w, (NodeId){c});
         }
-        x->feeds[c] = feeds;
-        x->after[c] = x->before[reader.i];
-        x->before[reader.i] = c;
+        x->place[c] = (Place){.after = x->place[reader.i].before, .feeds = feeds};
+        x->place[reader.i].before = c;
     }
 }
 
@@ -324,15 +330,15 @@ static void inline_value(Inline *x, NodeId id)
         NodeId reader = x->reader[e].node;
         uint32_t first = g->nnodes;
         Node *r = &g->nodes[reader.i];
-        bool piece = takes_pieces(x, r, v), feeds = piece || x->feeds[reader.i];
+        bool fed = x->place[reader.i].feeds, piece = takes_pieces(x, r, v);
         if (piece)
             add_factor(x, reader, v);
-        if (x->feeds[reader.i] && r->op == OP_slice && g->nodes[id.i].op != OP_slice)
+        if (fed && r->op == OP_slice && g->nodes[id.i].op != OP_slice)
             slice_again(g, id, reader);
         else
             read_clone(x, reader, v,
                        is_norm(&g->nodes[id.i]) ? norm_again(g, id, NULL) : clone(g, id, v, v));
-        place_clones(x, first, reader, feeds);
+        place_clones(x, first, reader, piece || fed);
     }
     x->head[v.i] = 0;
 }
@@ -340,7 +346,7 @@ static void inline_value(Inline *x, NodeId id)
 static void emit(const Inline *x, NodeId id)
 {
     Graph *g = x->g;
-    for (uint32_t c = x->before[id.i]; c; c = x->after[c])
+    for (uint32_t c = x->place[id.i].before; c; c = x->place[c].after)
         emit(x, (NodeId){c});
     g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
     g->order[g->norder++] = id;
@@ -349,12 +355,12 @@ static void emit(const Inline *x, NodeId id)
 void inline_cheap(Graph *g, PassCtx *cx, uint32_t loss)
 {
     Arena *tmp = cx->tmp;
-    uint32_t n = g->norder, nodes = g->nnodes + FACTOR_READERS_MAX * CLONES_MAX * g->norder;
-    Inline x = {.g = g, .forward = NEW(tmp, uint32_t, g->nvals),
+    uint32_t n = g->norder;
+    Inline x = {.g = g, .tmp = tmp, .forward = NEW(tmp, uint32_t, g->nvals),
                 .head = NEW(tmp, uint32_t, g->nvals), .ends = NEW(tmp, bool, g->nvals),
-                .late = NEW(tmp, bool, nodes), .feeds = NEW(tmp, bool, nodes), .before = NEW(tmp, uint32_t, nodes),
-                .after = NEW(tmp, uint32_t, nodes), .info = cx->info,
+                .late = NEW(tmp, bool, g->nnodes), .info = cx->info,
                 .factor_bytes = factor_bytes(cx->opt)};
+    x.place = arena_grow(tmp, NULL, g->nnodes, &x.cplace, sizeof *x.place);
     NodeId *order = NEW(tmp, NodeId, n + 1);
     memcpy(order, g->order, n * sizeof *order);
     find_readers(&x, loss);
