@@ -176,6 +176,7 @@ enum {
     TURN_FIRST = 1, TURN_LATER = 2, /* turn 0, the others */
     TURN_FULL = 4, TURN_LAST = 8,   /* all turns but the last have the same size */
     TURN_CALLS = 8,
+    TURN_OPERANDS = 64, /* of a kernel in turns, at most */
     TURN_OWN = 2,
 };
 typedef struct {

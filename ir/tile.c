@@ -107,7 +107,8 @@ bool kernel_in_tiles(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, i
     Kernel *product = NEW(a, Kernel, 1);
     k_init(product, a, g, first);
     TRY(kernel_of(k, a, g, nodes + 1, n - 1, live_out, vals, nread, nwrite, d));
-    bool ok = node_def(first)->lower(product, g, first) && !live_out[first->out[0].i] &&
+    bool ok = *nread + *nwrite + 3 <= TURN_OPERANDS &&
+              node_def(first)->lower(product, g, first) && !live_out[first->out[0].i] &&
               flatten(k, type_count(y)) && renumber(k, first, vals, nread, *nwrite, g) &&
               find_rows(k, g, first, product);
     if (!ok)

@@ -3,8 +3,6 @@
  * Scratch: own memory of the turns, then the working memory of the library. */
 #include "runtime_int.h"
 
-enum { OPERANDS_MAX = 64 };
-
 Turns *turns_make(const Kernel *k, Arena *a)
 {
     Turns *t = NEW(a, Turns, 1);
@@ -36,7 +34,7 @@ int64_t turns_scratch(const Turns *t)
 bool turns_run(const Turns *t, void *const *op, void *scratch, Diag *d)
 {
     const KernelTurns *of = &t->of;
-    void *at[OPERANDS_MAX], *operand[OPERANDS_MAX];
+    void *at[TURN_OPERANDS + TURN_OWN], *operand[TURN_OPERANDS];
     char *own = scratch;
     at[of->noperands] = own;
     at[of->noperands + 1] = own + of->own[0];
