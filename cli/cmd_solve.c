@@ -164,24 +164,29 @@ static json_t *result_json(const Job *job, const RematResult *r, int64_t budget)
     return j;
 }
 
+/* In % of the peak of the instance's order. */
+static double of_peak(const Job *job, int64_t bytes)
+{
+    return job->input_peak ? 100 * (double) bytes / (double) job->input_peak : 0;
+}
+
 static void print_result(const Job *job, const RematResult *r, int64_t budget)
 {
-    double peak = (double) job->input_peak / 100;
     if (!r->feasible) {
         printf("budget %" PRId64 " (%.2f %%): %s; least peak found %" PRId64
                " (%.3f %%), none below %" PRId64 " (%.3f %%)\n",
-               budget, (double) budget / peak,
+               budget, of_peak(job, budget),
                r->proved_infeasible ? "infeasible" : "no schedule found", r->min_budget,
-               (double) r->min_budget / peak, r->min_budget_bound,
-               (double) r->min_budget_bound / peak);
+               of_peak(job, r->min_budget), r->min_budget_bound,
+               of_peak(job, r->min_budget_bound));
         return;
     }
     printf("budget %" PRId64 " (%.2f %%): cost %" PRId64
            " (+%.4f %%), bound +%.4f %%, gap %.4f %%%s, peak %" PRId64
            " (%.3f %%), %d steps, %.2f s\n",
-           budget, (double) budget / peak, r->cost, over_base(job, r->cost),
+           budget, of_peak(job, budget), r->cost, over_base(job, r->cost),
            over_base(job, r->lower_bound), gap_of(r), r->proved_optimal ? " (optimal)" : "",
-           r->peak, (double) r->peak / peak, r->n, r->seconds);
+           r->peak, of_peak(job, r->peak), r->n, r->seconds);
 }
 
 static bool write_schedule(Job *job, const RematResult *r)
@@ -287,7 +292,7 @@ static int run_policies(Job *job)
             json_array_append_new(list, j);
         } else {
             printf("%-14s cost +%9.4f %%  peak %8.3f %%  %s\n", remat_policies[i],
-                   over_base(job, r.cost), 100 * (double) r.peak / (double) job->input_peak,
+                   over_base(job, r.cost), of_peak(job, r.peak),
                    r.feasible ? "fits" : "over budget");
         }
         remat_result_free(&r);

@@ -537,8 +537,7 @@ bool kernel_of(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
                const bool *live_out, Val *vals, int *nread, int *nwrite, Diag *d)
 {
     const Node *first = &g->nodes[nodes[0].i];
-    const int64_t *piece = node_piece(&g->nodes[nodes[n - 1].i]);
-    if (piece && *piece) {
+    if (node_in_pieces(&g->nodes[nodes[n - 1].i])) {
         return kernel_in_pieces(k, a, g, nodes, n, vals, nread, nwrite, d);
     } else if (n == 1) {
         Kernel probe;

@@ -160,6 +160,7 @@ bool kernel_in_tiles(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, i
 /* Where a product that goes along dimension 0 of both factors has the rows of a piece, 0: all; NULL:
  * it is no such product. */
 int64_t *node_piece(const Node *n);
+bool node_in_pieces(const Node *n); /* it is one, and has such rows */
 /* Is it one of matrices without batch dimensions, or of images? */
 bool node_has_rows(const Graph *g, const Node *n);
 bool node_adds_pieces(const Node *n); /* it sums along it; otherwise its result has that dimension */

@@ -20,6 +20,12 @@ int64_t *node_piece(const Node *n)
                                                      : NULL;
 }
 
+bool node_in_pieces(const Node *n)
+{
+    const int64_t *piece = node_piece(n);
+    return piece && *piece;
+}
+
 bool node_has_rows(const Graph *g, const Node *n)
 {
     return node_piece(n) && (n->op != OP_matmul || val_type(g, n->out[0])->rank == 2);

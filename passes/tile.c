@@ -48,7 +48,7 @@ static bool may_wait(const Tile *t, const Node *n, bool own)
 static bool is_product(const Tile *t, const Node *n)
 {
     const Type *y = val_type(t->g, n->out[0]);
-    if (!node_tile(n) || (node_piece(n) && *node_piece(n)) || type_bytes(y) < t->min_bytes ||
+    if (!node_tile(n) || node_in_pieces(n) || type_bytes(y) < t->min_bytes ||
         !may_wait(t, n, false))
         return false;
     int64_t read = type_bytes(val_type(t->g, n->in[0])) + type_bytes(val_type(t->g, n->in[1]));
@@ -184,7 +184,7 @@ bool graph_untile(Graph *g, StepCost *cost)
     for (uint32_t k = 0; k < g->norder; k++) {
         NodeId id = g->order[k];
         Node *n = &g->nodes[id.i];
-        if (!node_tile(n) || !n->group || (node_piece(n) && *node_piece(n)))
+        if (!node_tile(n) || !n->group || node_in_pieces(n))
             continue;
         const Type *y = val_type(g, n->out[0]);
         int64_t tile = *node_tile(n);
