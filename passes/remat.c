@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRIES = 8, SETTLES = 4, DEFAULT_MOVES = 1000000, SETTLE_EXCHANGES = 1000000 };
+enum { TRIES = 8, SETTLES = 4, DEFAULT_MOVES = 1000000, LONGER = 4, SETTLE_EXCHANGES = 1000000 };
 
 typedef struct {
     Graph *g;
@@ -141,16 +141,28 @@ static bool attempt_policy(Remat *r, int64_t live, int64_t budget)
     return ok;
 }
 
-/* The schedule of least peak that the solver's search for it finds; then of lower peaks, as long
- * as its search for cost meets them as well, so that no budget is refused that it meets. */
-static bool find_least(Remat *r, RematResult *best)
+static bool search_least(Remat *r, int longer, RematResult *best)
 {
     char err[REMAT_ERR];
     RematOptions opt = options(r, 0);
+    opt.max_moves *= longer;
+    remat_result_free(best);
     if (!remat_min_budget(&r->in.inst, &opt, best, err))
         return remat_failed(r, err);
     r->cx->info->min_budget_bound = best->min_budget_bound;
     r->cx->info->solve_seconds += best->seconds;
+    return true;
+}
+
+/* The schedule of least peak that the solver's search for it finds, a longer one if that is above a
+ * budget which may be possible; then of lower peaks, as long as its search for cost meets them as
+ * well, so that no budget is refused that it meets. */
+static bool find_least(Remat *r, int64_t budget, RematResult *best)
+{
+    char err[REMAT_ERR];
+    TRY(search_least(r, 1, best));
+    if (best->peak > budget && budget >= best->min_budget_bound)
+        TRY(search_least(r, LONGER, best));
     for (int i = 0; i < TRIES; i++) {
         RematOptions lower = options(r, best->peak - best->peak / 100);
         RematResult next = {0};
@@ -215,13 +227,15 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
     return current || !best->feasible || try_schedule(r, best, budget, PACK_LONG);
 }
 
-/* The least arena that is known to work, found without looking at the budget; when it is within that,
- * the cheapest schedule from there, or else that of the least arena itself. */
+/* The least arena that is known to work, found without looking at the budget unless its live bytes
+ * alone are within that; when it is within, the cheapest schedule from there, or else that of the least arena itself. */
 static bool try_minimum(Remat *r, int64_t budget)
 {
     RematResult least = {0}, best = {0};
-    bool ok = find_least(r, &least) && try_schedule(r, &least, 0, PACK_QUICK) &&
+    bool ok = find_least(r, budget, &least) && try_schedule(r, &least, 0, PACK_QUICK) &&
               settle(r, &least, 0, PACK_LONG) && keep(r, &least, 0, true);
+    if (ok && r->plan.arena_bytes > budget && r->plan.live_bytes <= budget)
+        ok = keep(r, &least, budget, false);
     int64_t arena = r->plan.arena_bytes;
     r->cx->info->plan.min_feasible_bytes = arena;
     if (ok && arena <= budget)

@@ -29,6 +29,7 @@ static bool chosen(const char *name, int argc, char **argv)
 int main(int argc, char **argv)
 {
     spin_bounded(argv);
+    setenv("CK_DEFAULT_TIMEOUT", "1200", 0); /* seconds: for what hangs, not for what is slow */
     SRunner *r = srunner_create(NULL);
 #define SUITE(name)                                                                          \
     if (chosen(#name, argc, argv))                                                           \

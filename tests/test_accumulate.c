@@ -194,7 +194,6 @@ Suite *suite_accumulate(void)
 {
     Suite *s = suite_create("accumulate");
     TCase *t = tcase_create("micro");
-    tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, micro_batches_are_one_batch, 0, 8);
     tcase_add_test(t, any_budget_same_bits);
     tcase_add_loop_test(t, clip_is_pytorchs, 0, 2);

@@ -64,7 +64,6 @@ Suite *suite_chunk(void)
 {
     Suite *s = suite_create("chunk");
     TCase *c = tcase_create("training");
-    tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, same_training, 0, 2);
     tcase_add_test(c, same_bits_at_a_budget);
     suite_add_tcase(s, c);

@@ -316,8 +316,8 @@ END_TEST
 
 START_TEST(budgets)
 {
-    refused(MLP " --bind batch=4 --output x --budget 10", 3, "smallest known to be feasible");
-    refused(MLP " --bind batch=4 --output x --budget 1%", 3, "smallest known to be feasible");
+    refused(MLP " --bind batch=4 --output x --moves 100000 --budget 10", 3, "smallest known to be feasible");
+    refused(MLP " --bind batch=4 --output x --moves 100000 --budget 1%", 3, "smallest known to be feasible");
 }
 END_TEST
 
@@ -479,7 +479,7 @@ START_TEST(same_bits)
     json_t *j = read_json("m.ckc/report.json");
     int64_t all = json_integer_value(json_object_get(j, "keep_all_bytes"));
     json_decref(j);
-    ck_assert_int_eq(ckc(MLP " --bind batch=8 --grads x.npz --output x.ckc --budget 1"), 3);
+    ck_assert_int_eq(ckc(MLP " --bind batch=8 --grads x.npz --output x.ckc --moves 100000 --budget 1"), 3);
     char *err = slurp("err"), *least = strstr(err, "feasible is ");
     ck_assert_ptr_nonnull(least);
     int64_t bytes = strtoll(least + strlen("feasible is "), NULL, 10);
@@ -487,7 +487,7 @@ START_TEST(same_bits)
     ck_assert_int_le(bytes, all);
     for (int k = 0; k < 2; k++) {
         snprintf(args, sizeof args, "%s --bind batch=8 --output b.ckc --steps 4 --grads b.npz "
-                 "--save b.safetensors --save b.onnx --seed 7 --quiet --budget %lld", MLP,
+                 "--save b.safetensors --save b.onnx --seed 7 --quiet --moves 100000 --budget %lld", MLP,
                  (long long)(k ? (all + bytes) / 2 : bytes));
         accepted(args);
         same_file("a.npz", "b.npz");
@@ -556,7 +556,6 @@ Suite *suite_cli(void)
 {
     Suite *s = suite_create("cli");
     TCase *c = tcase_create("commands");
-    tcase_set_timeout(c, 120);
     tcase_add_unchecked_fixture(c, make_cache, remove_cache);
     tcase_add_checked_fixture(c, enter, leave);
     tcase_add_test(c, sizes);

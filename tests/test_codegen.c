@@ -321,7 +321,6 @@ Suite *suite_codegen(void)
 {
     Suite *s = suite_create("codegen");
     TCase *t = tcase_create("c");
-    tcase_set_timeout(t, 300);
     tcase_add_test(t, functions_are_accurate);
     tcase_add_test(t, power_is_accurate);
     tcase_add_test(t, halves_round_to_even);

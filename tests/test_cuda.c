@@ -455,7 +455,6 @@ Suite *suite_cuda(void)
 {
     Suite *s = suite_create("cuda");
     TCase *t = tcase_create("text");
-    tcase_set_timeout(t, 300);
     tcase_add_test(t, text_compiles_with_nvrtc);
     tcase_add_loop_test(t, shim_runs_match_reference, 0, 1);
     tcase_add_loop_test(t, whole_step_matches_executor, 0, 7);

@@ -470,7 +470,6 @@ Suite *suite_data(void)
 {
     Suite *s = suite_create("data");
     TCase *tc = tcase_create("files");
-    tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, make_folder, remove_folder);
     tcase_add_test(tc, npz_round_trip);
     tcase_add_test(tc, npz_failed_write_leaves_nothing);

@@ -212,7 +212,6 @@ Suite *suite_kept(void)
 {
     Suite *s = suite_create("kept");
     TCase *t = tcase_create("kept");
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, operators_keep, 0, sizeof operators / sizeof *operators);
     tcase_add_loop_test(t, layer_keeps, 0, 2);
     suite_add_tcase(s, t);

@@ -132,11 +132,11 @@ START_TEST(resident)
     int64_t peak = reported("out", "resident_bytes");
     printf("%-10s arena %" PRId64 " bytes, resident %" PRId64 "\n", e->path, arena, peak);
     ck_assert_int_gt(peak, arena);
-    ck_assert_int_lt(peak - arena, BESIDE);
     if (!limits_work()) {
-        printf("skipped: a limit on memory needs a ckc without address sanitizer in CKC_PLAIN\n");
+        printf("skipped: limits on memory need a ckc without address sanitizer in CKC_PLAIN\n");
         return;
     }
+    ck_assert_int_lt(peak - arena, BESIDE);
     must("run a/step.ckp --steps 3", arena + BESIDE);
     must(args, arena + BESIDE);
     if (arena > BESIDE) /* the limit does what it should */
@@ -150,7 +150,7 @@ static int64_t plan_within(int64_t budget, int64_t *least)
     static const char says[] = "smallest known to be feasible is ";
     char args[512];
     snprintf(args, sizeof args, CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=64 --quiet "
-             "--output b --budget %" PRId64, budget);
+             "--moves 100000 --output b --budget %" PRId64, budget);
     int status = ckc(args, 0);
     if (status == EXIT_OK)
         return reported("b/report.json", "arena_bytes");
@@ -212,7 +212,6 @@ Suite *suite_memory(void)
     Suite *s = suite_create("memory");
     TCase *t = tcase_create("process");
     tcase_add_checked_fixture(t, enter, leave);
-    tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, resident, 0, NEXAMPLES);
     tcase_add_test(t, least_budget);
     tcase_add_loop_test(t, steps_allocate_nothing, 0, NEXAMPLES);

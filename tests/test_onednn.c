@@ -360,7 +360,6 @@ Suite *suite_onednn(void)
 {
     Suite *s = suite_create("onednn");
     TCase *tc = tcase_create("choices");
-    tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, test_against_loops, 0, NCASES);
     tcase_add_loop_test(tc, test_pieces, 0, NCASES);
     tcase_add_test(tc, test_rule);

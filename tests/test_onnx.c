@@ -356,7 +356,6 @@ Suite *suite_onnx(void)
     Suite *s = suite_create("onnx");
     TCase *t = tcase_create("files");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
-    tcase_set_timeout(t, 120);
     tcase_add_test(t, malformed_files_are_refused);
     tcase_add_test(t, memory_is_capped);
     tcase_add_test(t, prefixes_do_not_crash);
@@ -365,7 +364,6 @@ Suite *suite_onnx(void)
     suite_add_tcase(s, t);
     t = tcase_create("import");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
-    tcase_set_timeout(t, 120);
     tcase_add_test(t, unbound_symbols_are_listed_together);
     tcase_add_test(t, symbols_and_places_bind);
     tcase_add_test(t, unsupported_nodes_are_listed_together);

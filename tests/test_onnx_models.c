@@ -230,7 +230,6 @@ Suite *suite_onnx_models(void)
     Suite *s = suite_create("onnx_models");
     TCase *t = tcase_create("models");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
-    tcase_set_timeout(t, 300);
     int n = (int)(sizeof networks / sizeof networks[0]);
     tcase_add_loop_test(t, networks_train_what_pytorch_trains, 0, n);
     tcase_add_loop_test(t, networks_compute_what_pytorch_computes, 0, n);

@@ -184,7 +184,6 @@ Suite *suite_op_goldens(void)
 {
     Suite *s = suite_create("op_goldens");
     TCase *c = tcase_create("op_goldens");
-    tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, operators, 0, 4);
     suite_add_tcase(s, c);
     return s;

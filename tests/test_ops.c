@@ -372,14 +372,12 @@ Suite *suite_ops(void)
 {
     Suite *s = suite_create("ops");
     TCase *c = tcase_create("ops");
-    tcase_set_timeout(c, 300);
     tcase_add_test(c, evaluate_and_print);
     tcase_add_test(c, gradients);
     tcase_add_test(c, gradients_of_halves);
     tcase_add_test(c, generated_c);
     suite_add_tcase(s, c);
     c = tcase_create("hostile");
-    tcase_set_timeout(c, 60);
     tcase_add_test(c, hostile);
     suite_add_tcase(s, c);
     return s;

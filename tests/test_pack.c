@@ -403,7 +403,6 @@ Suite *suite_pack(void)
 {
     Suite *s = suite_create("pack");
     TCase *solver = tcase_create("solver");
-    tcase_set_timeout(solver, 60);
     tcase_add_loop_test(solver, test_optimum, 0, 4);
     tcase_add_test(solver, test_off_grid);
     tcase_add_test(solver, test_capacity);
@@ -415,7 +414,6 @@ Suite *suite_pack(void)
     tcase_add_loop_test(referee, test_verify_pairs, 0, 4);
     suite_add_tcase(s, referee);
     TCase *command = tcase_create("command");
-    tcase_set_timeout(command, 60);
     tcase_add_unchecked_fixture(command, make_scratch, remove_scratch);
     tcase_add_test(command, test_bad_csv);
     tcase_add_test(command, test_command);

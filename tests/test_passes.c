@@ -278,7 +278,6 @@ Suite *suite_passes(void)
     tcase_add_loop_test(t, any_order, 0, nfiles);
     suite_add_tcase(s, t);
     t = tcase_create("models");
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, recognised_models, 0, (int)(sizeof models / sizeof *models));
     tcase_add_loop_test(t, loss_values, LOSS_CE, LOSS_NONE);
     tcase_add_loop_test(t, without_a_pass, 0, 5);

@@ -152,7 +152,6 @@ Suite *suite_piece(void)
     enum { CASES = sizeof cases / sizeof *cases };
     Suite *s = suite_create("piece");
     TCase *c = tcase_create("training");
-    tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, same_training, 0, 2 * CASES);
     tcase_add_loop_test(c, same_bits_in_one_piece, 0, CASES);
     tcase_add_loop_test(c, same_bits_at_a_budget, 0, CASES);

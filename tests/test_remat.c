@@ -471,7 +471,6 @@ Suite *suite_remat(void)
     tcase_add_test(t, reads_any_ids_in_any_order);
     suite_add_tcase(s, t);
     t = tcase_create("solve");
-    tcase_set_timeout(t, 300);
     tcase_add_test(t, uniform_chains_equal_revolve);
     tcase_add_test(t, schedules_of_training_graphs_are_valid);
     tcase_add_test(t, settled_schedules_are_valid_and_less_full);

@@ -303,7 +303,6 @@ Suite *suite_remat_brute(void)
 {
     Suite *s = suite_create("remat brute");
     TCase *t = tcase_create("brute force");
-    tcase_set_timeout(t, 300);
     tcase_add_test(t, equals_brute_force_up_to_4_nodes);
     tcase_add_test(t, equals_brute_force_on_5_nodes);
     tcase_add_test(t, equals_brute_force_on_6_nodes);

@@ -559,7 +559,6 @@ Suite *suite_runtime(void)
 {
     Suite *s = suite_create("runtime");
     TCase *t = tcase_create("executor");
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, executor_matches_reference, 0, sizeof graphs / sizeof *graphs);
     tcase_add_test(t, updates);
     tcase_add_test(t, check_mode_poisons);
@@ -568,14 +567,12 @@ Suite *suite_runtime(void)
     tcase_add_test(t, missing_values);
     suite_add_tcase(s, t);
     t = tcase_create("feed");
-    tcase_set_timeout(t, 60);
     tcase_add_test(t, batches_wrap);
     tcase_add_test(t, bad_data);
     tcase_add_test(t, text_windows);
     tcase_add_test(t, random_is_in_range);
     suite_add_tcase(s, t);
     t = tcase_create("costs");
-    tcase_set_timeout(t, 120);
     tcase_add_test(t, costs_are_kept);
     tcase_add_test(t, costs_are_learned);
     tcase_add_test(t, costs_grow);

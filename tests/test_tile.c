@@ -165,7 +165,6 @@ Suite *suite_tile(void)
 {
     Suite *s = suite_create("tile");
     TCase *c = tcase_create("training");
-    tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, same_training, 0, 2 * OPTIM_NONE);
     tcase_add_test(c, convolutions);
     tcase_add_loop_test(c, small_budgets, 0, (int)(sizeof light / sizeof *light));

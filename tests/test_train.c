@@ -87,12 +87,10 @@ Suite *suite_train(void)
 {
     Suite *s = suite_create("train");
     TCase *c = tcase_create("oracle");
-    tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, oracle_gradients, 0, 2 * NORACLE);
     tcase_add_loop_test(c, oracle_training, 0, 2 * NOPTIMS * NORACLE);
     suite_add_tcase(s, c);
     c = tcase_create("budgets");
-    tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, any_budget_same_bits, 0, NMODELS);
     suite_add_tcase(s, c);
     return s;

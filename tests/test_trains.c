@@ -381,7 +381,6 @@ Suite *suite_trains(void)
     Suite *s = suite_create("trains");
     TCase *t = tcase_create("import");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
-    tcase_set_timeout(t, 120);
     tcase_add_test(t, values_decide_what_trains);
     tcase_add_loop_test(t, exporters_say_what_trains, 0, 3);
     tcase_add_loop_test(t, fills_stand_for_stripped_weights, 0, 2);

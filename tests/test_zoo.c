@@ -78,7 +78,6 @@ END_TEST
 static void add_case(Suite *s, const char *name, const TTest *test, int times)
 {
     TCase *c = tcase_create(name);
-    tcase_set_timeout(c, 1200);
     tcase_add_loop_test(c, test, 0, times);
     suite_add_tcase(s, c);
 }
