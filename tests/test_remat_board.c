@@ -24,10 +24,10 @@ static void check_board(const Board *b)
     ck_assert_msg(remat_profile(b->p->inst, s.op, s.n, NULL, bytes, err), "%s", err);
     ck_assert(remat_evaluate(b->p->inst, s.op, s.n, NULL, &cost, &peak, err));
     ck_assert_int_eq(cost, b->cost);
-    ck_assert_int_eq(peak, board_peak(b) * b->quantum);
+    ck_assert_int_eq(peak, levels_peak(&b->levels) * b->quantum);
     for (int32_t t = 0, i = 0; t < b->T; t++)
         if (b->op[t] >= 0)
-            ck_assert_int_eq(bytes[i++], (b->mem[t] + b->lazy[t / 64]) * b->quantum);
+            ck_assert_int_eq(bytes[i++], levels_at(&b->levels, t) * b->quantum);
     free(bytes);
     seq_free(&s);
 }
@@ -67,7 +67,7 @@ START_TEST(room_is_made_where_none_is)
     set_up(&f);
     Board *b = &f.b;
     for (int i = 0; i < 3000; i++) {
-        int64_t penalty = b->penalty;
+        int64_t excess = b->levels.excess;
         board_begin(b);
         int32_t slot = b->event[rng_below(&f.rng, b->nevents)], op = b->op[slot];
         b->held[0] = slot;
@@ -75,7 +75,7 @@ START_TEST(room_is_made_where_none_is)
         if (board_open(b, slot)) {
             ck_assert_int_eq(b->op[b->held[0]], op);
             ck_assert_int_lt(b->op[slot], 0);
-            ck_assert_int_eq(b->penalty, penalty);
+            ck_assert_int_eq(b->levels.excess, excess);
             check_board(b);
             int32_t other = rng_below(&f.rng, f.p.nops);
             if (b->nevents < 40 && board_add(b, other, 0, slot))
@@ -83,7 +83,7 @@ START_TEST(room_is_made_where_none_is)
         }
         if (b->nevents >= 40 || rng_below(&f.rng, 4)) {
             board_undo(b);
-            ck_assert_int_eq(b->penalty, penalty);
+            ck_assert_int_eq(b->levels.excess, excess);
             ck_assert_int_eq(b->op[slot], op);
         }
         check_board(b);
@@ -120,7 +120,7 @@ START_TEST(runs_move_within_their_window)
     for (int i = 0; i < 3000; i++) {
         int32_t from = b->event[rng_below(&f.rng, b->nevents)], op = b->op[from];
         int32_t to = slot_in_window(&f, from);
-        int64_t penalty = b->penalty;
+        int64_t excess = b->levels.excess;
         board_begin(b);
         if (b->nevents < 24 && i % 8 == 0)
             board_add(b, rng_below(&f.rng, f.p.nops), 0, board_free_slot(b, -1, b->T, from));
@@ -130,7 +130,7 @@ START_TEST(runs_move_within_their_window)
             moved++;
             if (rng_below(&f.rng, 2)) {
                 board_undo(b);
-                ck_assert_int_eq(b->penalty, penalty);
+                ck_assert_int_eq(b->levels.excess, excess);
                 ck_assert_int_eq(b->op[from], op);
             }
         }

@@ -1,6 +1,6 @@
 /* anneal.c -- simulated annealing over sequences of executions, order free.
  *
- * State: a board. Energy: cost + weight * penalty, the penalty being the bytes above the
+ * State: a board. Energy: cost + weight * excess, the excess being the bytes above the
  * budget summed over all steps, so that every overfull step pulls, not just the highest
  * one. The weight follows the search: it rises while the board is overfull and falls while
  * it is not, which keeps the search on the border of the budget.
@@ -60,7 +60,7 @@ static int32_t add_before(Search *s, int32_t op, int32_t lo, int32_t reader)
 }
 
 /* The run at slot keeps its input v, idle since `idle`, resident. Rather make it again? Always
- * when it is in the way at the held slot; else by a coin, or when what it adds to the penalty
+ * when it is in the way at the held slot; else by a coin, or when what it adds to the excess
  * outweighs it, and now and then. */
 static bool rather_again(Search *s, int32_t v, int32_t idle, int32_t slot)
 {
@@ -71,7 +71,7 @@ static bool rather_again(Search *s, int32_t v, int32_t idle, int32_t slot)
         return true;
     if (s->tosses)
         return rng_next(&s->rng) & 1;
-    int64_t relief = board_relief(b, idle + 1, slot, b->bytes[v]);
+    int64_t relief = levels_relief(&b->levels, idle + 1, slot, b->bytes[v]);
     double price = (double) b->p->cost[b->p->producer[v]] * 2 * rng_unit(&s->rng);
     return relief > 0 ? s->weight * (double) relief > price : rng_below(&s->rng, 8) == 0;
 }
@@ -125,15 +125,15 @@ static bool evict(Search *s, int32_t v, int32_t full, int32_t reader)
 /* An overfull occupied slot, -1 = none. */
 static int32_t overfull_slot(Search *s)
 {
-    Board *b = &s->board;
-    int32_t blocks = b->penalty > 0 ? b->T / 64 : 0, at = rng_below(&s->rng, b->T / 64);
-    for (int32_t k = 0; k < blocks; k++, at = at + 1 < blocks ? at + 1 : 0) {
-        if (b->max[at] + b->lazy[at] <= b->limit)
+    const Levels *l = &s->board.levels;
+    int32_t blocks = l->n / LEVEL_BLOCK, at = rng_below(&s->rng, blocks);
+    for (int32_t k = 0; k < blocks && l->excess > 0; k++, at = at + 1 < blocks ? at + 1 : 0) {
+        if (l->max[at] + l->lazy[at] <= l->limit)
             continue;
-        int32_t t = rng_below(&s->rng, 64);
-        while (b->mem[at * 64 + t] + b->lazy[at] <= b->limit)
-            t = (t + 1) % 64;
-        return at * 64 + t;
+        int32_t t = rng_below(&s->rng, LEVEL_BLOCK);
+        while (levels_at(l, at * LEVEL_BLOCK + t) <= l->limit)
+            t = (t + 1) % LEVEL_BLOCK;
+        return at * LEVEL_BLOCK + t;
     }
     return -1;
 }
@@ -310,7 +310,7 @@ static bool move_exchange(Search *s)
 {
     if (!move_remove(s))
         return false;
-    for (int32_t k = 0; k < 3 && s->board.penalty > 0; k++)
+    for (int32_t k = 0; k < 3 && s->board.levels.excess > 0; k++)
         if (!relieve(s))
             return false;
     return true;
@@ -376,7 +376,7 @@ static void store_best(Search *s)
 
 static void note_best(Search *s)
 {
-    if (s->board.penalty == 0 && s->board.cost < s->best_cost) {
+    if (s->board.levels.excess == 0 && s->board.cost < s->best_cost) {
         s->best_cost = s->board.cost;
         s->pending = true;
     }
@@ -392,7 +392,7 @@ void search_load(Search *s, const Seq *from, const uint8_t *kernels)
 
 static double energy(const Search *s)
 {
-    return (double) s->board.cost + s->weight * (double) s->board.penalty;
+    return (double) s->board.cost + s->weight * (double) s->board.levels.excess;
 }
 
 static void step(Search *s)
@@ -408,7 +408,7 @@ static void step(Search *s)
         return;
     }
     bool accept = energy(s) - before <= most;
-    if (accept && s->pending && !(b->penalty == 0 && b->cost <= s->best_cost)) {
+    if (accept && s->pending && !(b->levels.excess == 0 && b->cost <= s->best_cost)) {
         board_undo(b);
         store_best(s);
         return;
@@ -419,11 +419,11 @@ static void step(Search *s)
         board_undo(b);
 }
 
-/* Cost per unit of penalty, in units of cost for a hundredth of the limit in one step. */
+/* Cost per unit of excess, in units of cost for a hundredth of the limit in one step. */
 static double scaled(const Search *s, double weight)
 {
     const Board *b = &s->board;
-    return 100 * weight * s->unit / ((double) b->limit / (1 << b->shift) + 1);
+    return 100 * weight * s->unit / ((double) b->levels.limit / (1 << b->levels.shift) + 1);
 }
 
 /* Between two looks at the temperature, the weight and the clock. */
@@ -446,7 +446,7 @@ bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double dead
         s->temperature = c.hot * pow(c.cold / c.hot, (double) done / (double) moves);
         for (int64_t i = 0; i < period; i++) {
             step(s);
-            overfull += b->penalty > 0;
+            overfull += b->levels.excess > 0;
         }
         if (s->stored && s->improved)
             s->improved(s->user, s);
@@ -470,28 +470,28 @@ bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double dead
 static void lower_limit(Search *s, int32_t floor, double weight)
 {
     Board *b = &s->board;
-    int32_t peak = board_peak(b), limit = peak - peak / 512 - 1;
+    int32_t peak = levels_peak(&b->levels), limit = peak - peak / 512 - 1;
     if (peak < s->least) {
         s->least = peak;
         board_store(b, &s->best);
     }
-    board_set_limit(b, limit > floor ? limit : floor);
+    levels_set_limit(&b->levels, limit > floor ? limit : floor);
     s->weight = scaled(s, weight);
 }
 
 bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double deadline)
 {
     Board *b = &s->board;
-    int32_t floor = b->limit, period = 1 + b->T / 4096;
+    int32_t floor = b->levels.limit, period = 1 + b->T / 4096;
     int64_t idle = 0; /* moves since the peak fell */
     s->temperature = c.hot;
     s->tosses = c.tosses;
     s->sparing = false; /* cost is no matter */
     s->least = INT32_MAX;
     s->best_cost = INT64_MIN;
-    board_set_limit(b, board_peak(b));
+    levels_set_limit(&b->levels, levels_peak(&b->levels));
     for (int64_t done = 0; done < moves && idle < patience; done += period, idle += period) {
-        if (b->penalty == 0) {
+        if (b->levels.excess == 0) {
             lower_limit(s, floor, c.weight);
             idle = 0;
         }

@@ -8,7 +8,7 @@ struct Search {
     Board board;
     Rng rng;
     double unit;   /* cost of a typical operator: the scale of temperatures */
-    double weight; /* cost per unit of penalty; adapts */
+    double weight; /* cost per unit of excess; adapts */
     double temperature;
     double cap;           /* no accepted move ends above this cost */
     int32_t left;         /* runs that the move at hand may still add */

@@ -4,137 +4,18 @@
  * added, removed or moved without renumbering. Per operator the slots of its runs, per
  * value the slots of its readers are kept sorted; a copy of a value is resident from its
  * run to the last reader before the producer's next run, which these two lists give
- * directly. A change is therefore a few range additions to mem[].
- *
- * mem[] is cut into blocks of 64 slots with a lazy addend and a maximum: a range addition
- * touches two blocks in part, and the others in O(1) unless they are near the limit. The
- * sum over all steps of the bytes above the limit is maintained exactly in integers, so
- * taking a change back restores the state bit by bit. Free slots carry -HOLE and so never
- * count. */
+ * directly. A change is therefore a few range additions to the levels (levels.c). Free
+ * slots carry -HOLE and so never count. Everything is exact in integers, so taking a
+ * change back restores the state bit by bit. */
 #include "board.h"
 
 #include <assert.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 64, HOLE = 1 << 29 };
+enum { HOLE = LEVEL_TOP };
 static const int64_t max_total = (int64_t) 1
                                  << 28; /* quanta over all values: sums stay in int32 */
-
-/* ---- memory of the steps ------------------------------------------------------------- */
-
-/* The loops over a block are what the search spends its time in: compile them for wider
- * registers as well. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                     \
-    !defined(__SANITIZE_ADDRESS__)
-#define WIDE __attribute__((target_clones("avx2", "default")))
-#else
-#define WIDE
-#endif
-
-/* Excess in units of 2^shift quanta, rounded up. */
-static inline int32_t over(int32_t m, int32_t limit, int32_t shift)
-{
-    int32_t excess = m - limit > 0 ? m - limit : 0;
-    return (excess + ((1 << shift) - 1)) >> shift;
-}
-
-/* Adds x to m[lo..hi) of one block; returns the change of penalty and updates the maximum.
- */
-WIDE static int32_t add_part(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x,
-                             int32_t limit, int32_t shift, int32_t *max)
-{
-    int32_t delta = 0, most = INT_MIN;
-    for (int32_t i = 0; i < BLOCK; i++) {
-        int32_t was = m[i];
-        int32_t is = was + (((i >= lo) & (i < hi)) ? x : 0);
-        m[i] = is;
-        delta += over(is, limit, shift) - over(was, limit, shift);
-        most = is > most ? is : most;
-    }
-    *max = most;
-    return delta;
-}
-
-/* The same where the limit is out of reach before and after. */
-WIDE static void add_low(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x,
-                         int32_t *max)
-{
-    int32_t most = INT_MIN;
-    for (int32_t i = 0; i < BLOCK; i++) {
-        int32_t is = m[i] + (((i >= lo) & (i < hi)) ? x : 0);
-        m[i] = is;
-        most = is > most ? is : most;
-    }
-    *max = most;
-}
-
-WIDE static int32_t shift_penalty(const int32_t *restrict m, int32_t was, int32_t is,
-                                  int32_t shift)
-{
-    int32_t delta = 0;
-    for (int32_t i = 0; i < BLOCK; i++)
-        delta += over(m[i], is, shift) - over(m[i], was, shift);
-    return delta;
-}
-
-static void add_block(Board *b, int32_t k, int32_t lo, int32_t hi, int32_t x)
-{
-    int32_t *m = b->mem + (size_t) k * BLOCK;
-    int32_t limit = b->limit - b->lazy[k];
-    bool low = b->max[k] + (x > 0 ? x : 0) <= limit;
-    if (lo == 0 && hi == BLOCK) {
-        if (!low)
-            b->penalty += shift_penalty(m, limit, limit - x, b->shift);
-        b->lazy[k] += x;
-    } else if (low) {
-        add_low(m, lo, hi, x, &b->max[k]);
-    } else {
-        b->penalty += add_part(m, lo, hi, x, limit, b->shift, &b->max[k]);
-    }
-}
-
-/* Adds x quanta to the slots [lo, hi). */
-static void add_range(Board *b, int32_t lo, int32_t hi, int32_t x)
-{
-    if (lo >= hi || x == 0)
-        return;
-    int32_t first = lo / BLOCK, last = (hi - 1) / BLOCK;
-    for (int32_t k = first; k <= last; k++)
-        add_block(b, k, k == first ? lo % BLOCK : 0,
-                  k == last ? (hi - 1) % BLOCK + 1 : BLOCK, x);
-}
-
-int64_t board_relief(const Board *b, int32_t lo, int32_t hi, int32_t x)
-{
-    int64_t sum = 0;
-    for (int32_t k = lo / BLOCK; k * BLOCK < hi; k++) {
-        int32_t limit = b->limit - b->lazy[k];
-        if (b->max[k] <= limit)
-            continue;
-        int32_t from = lo > k * BLOCK ? lo : k * BLOCK;
-        int32_t to = hi < (k + 1) * BLOCK ? hi : (k + 1) * BLOCK;
-        for (int32_t t = from; t < to; t++)
-            sum += over(b->mem[t], limit, b->shift) - over(b->mem[t], limit + x, b->shift);
-    }
-    return sum;
-}
-
-int32_t board_peak(const Board *b)
-{
-    int32_t peak = 0;
-    for (int32_t k = 0; k < b->T / BLOCK; k++)
-        if (b->max[k] + b->lazy[k] > peak)
-            peak = b->max[k] + b->lazy[k];
-    return peak;
-}
-
-void board_set_limit(Board *b, int32_t limit)
-{
-    b->limit = limit;
-    b->penalty = board_relief(b, 0, b->T, HOLE);
-}
 
 /* ---- sorted slots -------------------------------------------------------------------- */
 
@@ -270,7 +151,7 @@ static void settle(Board *b)
 {
     for (int32_t i = 0; i < b->ndirty; i++) {
         int32_t slot = b->dirty[i], now = saving_at(b, slot);
-        add_range(b, slot, slot + 1, b->saving[slot] - now);
+        levels_add(&b->levels, slot, slot + 1, b->saving[slot] - now);
         b->saving[slot] = now;
     }
     b->ndirty = 0;
@@ -335,7 +216,7 @@ static void add_reads(Board *b, int32_t op, int32_t slot)
         int32_t v = p->in.at[k], start = board_copy_start(b, v, slot);
         int32_t end = board_last_read(b, v, start);
         if (end < slot) {
-            add_range(b, end + 1, slot + 1, b->bytes[v]);
+            levels_add(&b->levels, end + 1, slot + 1, b->bytes[v]);
             mark_dirty(b, end);
         }
         slots_insert(&b->reads[v], slot);
@@ -350,7 +231,7 @@ static void remove_reads(Board *b, int32_t op, int32_t slot)
         slots_delete(&b->reads[v], slot);
         int32_t end = board_last_read(b, v, start);
         if (end < slot) {
-            add_range(b, end + 1, slot + 1, -b->bytes[v]);
+            levels_add(&b->levels, end + 1, slot + 1, -b->bytes[v]);
             mark_dirty(b, end);
         }
     }
@@ -367,13 +248,13 @@ static void split_copies(Board *b, int32_t op, int32_t slot, int32_t by)
     for (int32_t i = p->out.first[op]; i < p->out.first[op + 1]; i++) {
         int32_t v = p->out.at[i], last = last_read(b, v, slot, end);
         if (start < 0) { /* the first run: nothing to cut */
-            add_range(b, slot, last < b->T ? last + 1 : b->T, by * b->bytes[v]);
+            levels_add(&b->levels, slot, last < b->T ? last + 1 : b->T, by * b->bytes[v]);
         } else if (last > slot) {
             int32_t cut = last_read(b, v, start, slot);
-            add_range(b, cut + 1, slot, -by * b->bytes[v]);
+            levels_add(&b->levels, cut + 1, slot, -by * b->bytes[v]);
             mark_dirty(b, cut);
         } else {
-            add_range(b, slot, slot + 1, by * b->bytes[v]);
+            levels_add(&b->levels, slot, slot + 1, by * b->bytes[v]);
         }
     }
 }
@@ -393,7 +274,7 @@ static void add_run(Board *b, int32_t op, int32_t kernel, int32_t slot)
     b->op[slot] = op;
     b->kernel[slot] = (uint8_t) kernel;
     b->cost += b->kcost[row];
-    add_range(b, slot, slot + 1, HOLE + b->kws[row]);
+    levels_add(&b->levels, slot, slot + 1, HOLE + b->kws[row]);
     add_reads(b, op, slot);
     split_copies(b, op, slot, 1);
     count_run(b, op, slot, 1);
@@ -410,7 +291,7 @@ static void remove_run(Board *b, int32_t slot)
     b->op[slot] = -1;
     mark_dirty(b, slot);
     settle(b);
-    add_range(b, slot, slot + 1, -HOLE - b->kws[row]);
+    levels_add(&b->levels, slot, slot + 1, -HOLE - b->kws[row]);
     b->cost -= b->kcost[row];
 }
 
@@ -458,7 +339,7 @@ static void slide_read(Board *b, int32_t v, int32_t from, int32_t to)
     int32_t is = was != from && was > to ? was : board_last_read(b, v, start);
     if (is == was)
         return;
-    add_range(b, (is < was ? is : was) + 1, (is < was ? was : is) + 1,
+    levels_add(&b->levels, (is < was ? is : was) + 1, (is < was ? was : is) + 1,
               is < was ? -b->bytes[v] : b->bytes[v]);
     mark_dirty(b, was);
     mark_dirty(b, is);
@@ -468,12 +349,12 @@ static void slide_read(Board *b, int32_t v, int32_t from, int32_t to)
 static void slide_copy(Board *b, int32_t v, int32_t from, int32_t to)
 {
     if (board_last_read(b, v, from) == from) {
-        add_range(b, from, from + 1, -b->bytes[v]);
-        add_range(b, to, to + 1, b->bytes[v]);
+        levels_add(&b->levels, from, from + 1, -b->bytes[v]);
+        levels_add(&b->levels, to, to + 1, b->bytes[v]);
     } else if (from < to) {
-        add_range(b, from, to, -b->bytes[v]);
+        levels_add(&b->levels, from, to, -b->bytes[v]);
     } else {
-        add_range(b, to, from, b->bytes[v]);
+        levels_add(&b->levels, to, from, b->bytes[v]);
     }
 }
 
@@ -495,8 +376,8 @@ static void slide(Board *b, int32_t from, int32_t to)
     mark_dirty(b, from);
     mark_dirty(b, to);
     settle(b);
-    add_range(b, to, to + 1, own);
-    add_range(b, from, from + 1, -own);
+    levels_add(&b->levels, to, to + 1, own);
+    levels_add(&b->levels, from, from + 1, -own);
 }
 
 /* ---- making room --------------------------------------------------------------------- */
@@ -517,28 +398,20 @@ static void relabel(Board *b, int32_t from, int32_t to)
     b->saving[from] = 0;
     b->event_at[to] = b->event_at[from];
     b->event[b->event_at[to]] = to;
-    b->mem[to] = b->mem[from] + b->lazy[from / BLOCK] - b->lazy[to / BLOCK];
+    levels_put(&b->levels, to, levels_at(&b->levels, from));
 }
 
 /* What a free slot directly in front of this one has in mem, lazy part included. */
 static int32_t level_before(const Board *b, int32_t slot)
 {
     const Problem *p = b->p;
-    int32_t op = b->op[slot], level = b->mem[slot] + b->lazy[slot / BLOCK];
+    int32_t op = b->op[slot], level = levels_at(&b->levels, slot);
     if (op < 0)
         return level;
     level += b->saving[slot] - b->kws[b->kfirst[op] + b->kernel[slot]] - HOLE;
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
         level -= b->bytes[p->out.at[k]];
     return level;
-}
-
-static void find_max(Board *b, int32_t k)
-{
-    int32_t most = INT_MIN;
-    for (int32_t i = 0; i < BLOCK; i++)
-        most = b->mem[k * BLOCK + i] > most ? b->mem[k * BLOCK + i] : most;
-    b->max[k] = most;
 }
 
 /* The runs behind the hole, up to and including `end` (on either side of it), move one slot
@@ -548,10 +421,8 @@ static void shift_runs(Board *b, int32_t hole, int32_t end)
     int32_t by = end > hole ? 1 : -1;
     for (int32_t t = hole; t != end; t += by)
         relabel(b, t + by, t);
-    b->mem[end] = level_before(b, end + 1) - b->lazy[end / BLOCK];
-    int32_t lo = end > hole ? hole : end, hi = end > hole ? end : hole;
-    for (int32_t k = lo / BLOCK; k <= hi / BLOCK; k++)
-        find_max(b, k);
+    levels_put(&b->levels, end, level_before(b, end + 1));
+    levels_settle(&b->levels, end > hole ? hole : end, end > hole ? end : hole);
 }
 
 bool board_open(Board *b, int32_t slot)
@@ -634,17 +505,12 @@ void board_undo(Board *b)
 static void reset(Board *b)
 {
     const Problem *p = b->p;
-    int32_t blocks = b->T / BLOCK;
-    b->cost = b->penalty = 0;
+    b->cost = 0;
+    levels_reset(&b->levels, b->T, -HOLE);
     b->nevents = b->nmulti = b->nlog = b->ndirty = 0;
     for (int32_t t = 0; t < b->T; t++) {
         b->op[t] = -1;
-        b->mem[t] = -HOLE;
         b->saving[t] = 0;
-    }
-    for (int32_t k = 0; k < blocks; k++) {
-        b->lazy[k] = 0;
-        b->max[k] = -HOLE;
     }
     for (int32_t i = 0; i < p->nops; i++)
         b->runs[i].n = 0;
@@ -657,26 +523,23 @@ static void reset(Board *b)
 
 static void resize(Board *b, int32_t T)
 {
-    size_t n = (size_t) T, blocks = n / BLOCK;
+    size_t n = (size_t) T;
     b->T = T;
     b->op = rm_grow(b->op, n, sizeof *b->op);
     b->kernel = rm_grow(b->kernel, n, sizeof *b->kernel);
-    b->mem = rm_grow(b->mem, n, sizeof *b->mem);
     b->saving = rm_grow(b->saving, n, sizeof *b->saving);
     b->event = rm_grow(b->event, n, sizeof *b->event);
     b->event_at = rm_grow(b->event_at, n, sizeof *b->event_at);
-    b->lazy = rm_grow(b->lazy, blocks, sizeof *b->lazy);
-    b->max = rm_grow(b->max, blocks, sizeof *b->max);
 }
 
 static int32_t slots_for(int32_t n)
 {
-    return (3 * n / BLOCK + 2) * BLOCK;
+    return (3 * n / LEVEL_BLOCK + 2) * LEVEL_BLOCK;
 }
 
 static void load_runs(Board *b, const int32_t *ops, const uint8_t *kernels, int32_t n)
 {
-    if (b->T < 2 * n || b->T > 6 * n + 4 * BLOCK)
+    if (b->T < 2 * n || b->T > 6 * n + 4 * LEVEL_BLOCK)
         resize(b, slots_for(n));
     reset(b);
     for (int32_t i = 0; i < n; i++) {
@@ -759,13 +622,13 @@ void board_set_budget(Board *b, int64_t budget)
 {
     int64_t room = budget - b->p->inst->persistent;
     int64_t limit = room < 0 ? -1 : room / b->quantum;
-    b->limit = (int32_t) (limit < 2 * max_total ? limit : 2 * max_total);
+    b->levels.limit = (int32_t) (limit < 2 * max_total ? limit : 2 * max_total);
 }
 
 void board_init(Board *b, const Problem *p, int64_t budget)
 {
     *b = (Board){.p = p};
-    b->quantum = choose_quantum(p, &b->shift);
+    b->quantum = choose_quantum(p, &b->levels.shift);
     board_set_budget(b, budget);
     b->bytes = RM_NEW(int32_t, p->nvals);
     for (int32_t v = 0; v < p->nvals; v++)
@@ -796,9 +659,10 @@ void board_free(Board *b)
     for (int32_t v = 0; v < b->p->nvals; v++)
         free(b->reads[v].at);
     void *all[] = {b->op,    b->kernel,   b->bytes, b->kfirst,   b->kcost, b->kws,
-                   b->mem,   b->lazy,     b->max,   b->saving,   b->runs,  b->reads,
-                   b->event, b->event_at, b->multi, b->multi_at, b->log,   b->dirty};
+                   b->saving, b->runs,    b->reads, b->event,    b->event_at,
+                   b->multi, b->multi_at, b->log,   b->dirty};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
+    levels_free(&b->levels);
     *b = (Board){0};
 }

@@ -1,6 +1,7 @@
 /* board.h -- a schedule that can be changed one execution at a time; see board.c. */
 #ifndef CKC_REMAT_BOARD_H
 #define CKC_REMAT_BOARD_H
+#include "levels.h"
 #include "remat_int.h"
 
 /* Sorted slots. */
@@ -30,19 +31,13 @@ typedef struct {
     int32_t *op;     /* per slot: the operator that runs there, -1 = free */
     uint8_t *kernel; /* per slot */
     int64_t cost;
-    int64_t penalty; /* sum over steps of the bytes above the limit, in 2^shift quanta,
-                        rounded up */
-
-    int32_t shift;
     int64_t quantum; /* bytes are counted in quanta, rounded up */
-    int32_t limit; /* budget - persistent, in quanta, rounded down; negative = never fits */
+    Levels levels; /* per slot, in quanta; the limit is budget - persistent, rounded down */
     int32_t *bytes;  /* per value */
     int32_t *kfirst; /* per op: its first row of kcost and kws */
     int64_t *kcost;
     int32_t *kws;
-    int32_t *mem; /* per slot, without the block's lazy part; free slots have -HOLE */
-    int32_t *lazy, *max; /* per block; max excludes lazy */
-    int32_t *saving;     /* per slot: in-place savings included in mem */
+    int32_t *saving; /* per slot: in-place savings included in its level */
 
     Slots *runs;  /* per op: its executions */
     Slots *reads; /* per value: executions that read it, T for keep_to_end */
@@ -58,10 +53,6 @@ typedef struct {
 void board_init(Board *b, const Problem *p, int64_t budget);
 void board_free(Board *b);
 void board_set_budget(Board *b, int64_t budget); /* board must be empty or reloaded after */
-
-/* Another limit, in quanta, for what is on the board; and its largest step. */
-void board_set_limit(Board *b, int32_t limit);
-int32_t board_peak(const Board *b);
 
 /* Replaces the content by a schedule, evenly spaced; kernels NULL = the cheapest. */
 void board_load(Board *b, const Seq *s, const uint8_t *kernels);
@@ -106,8 +97,6 @@ static inline int32_t slots_lower(const Slots *s, int32_t t)
     return lo + below;
 }
 
-/* Penalty that goes when x quanta go from the slots [lo, hi). */
-int64_t board_relief(const Board *b, int32_t lo, int32_t hi, int32_t x);
 /* Last run of the value's producer before slot; -1 = none. */
 int32_t board_copy_start(const Board *b, int32_t value, int32_t slot);
 /* Last reader of the copy made at start; start if none. */
