@@ -111,8 +111,9 @@ bool kernel_in_pieces(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, 
     if (n > 1)
         TRY(kernel_of(k, a, g, nodes, n - 1, live, vals, nread, nwrite, d));
     k_init(product, a, g, last);
-    ok = ok && !k->red && *nwrite == (n > 1) && *nread + 3 <= TURN_OPERANDS && node_def(last)->lower(product, g, last) &&
-         number_operands(k, last, g, vals, nread) && find_pieces(k, g, last);
+    ok = ok && !k->red && *nwrite == (n > 1) && *nread + 3 <= TURN_OPERANDS &&
+         node_def(last)->lower(product, g, last) && number_operands(k, last, g, vals, nread) &&
+         find_pieces(k, g, last);
     if (!ok)
         return d ? fail(d, "%s does not fit its kernel group", node_def(last)->name) : false;
     *nwrite = 1;

@@ -228,7 +228,8 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
 }
 
 /* The least arena that is known to work, found without looking at the budget unless its live bytes
- * alone are within that; when it is within, the cheapest schedule from there, or else that of the least arena itself. */
+ * alone are within that; when it is within, the cheapest schedule from there, or else that of the
+ * least arena itself. */
 static bool try_minimum(Remat *r, int64_t budget)
 {
     RematResult least = {0}, best = {0};

@@ -1,10 +1,10 @@
 /* tile.c -- large weight gradients in tiles of rows, each followed at once by its part of the update.
  *
- * A weight gradient that is a product (of matrices, or a convolution's) and goes into one update, directly or through
- * pointwise operators, becomes one kernel with it (ir/tile.c): the gradient has no memory but for
- * a tile.  A fixed rule of shapes, so that every budget computes the same: a gradient as large as
- * MIN_BYTES or larger, in tiles of half that size or a sixteenth of the gradient.  Gradients that someone else reads, such as
- * those the user wants to see, stay whole. */
+ * A weight gradient that is a product (of matrices, or a convolution's) and goes into one update,
+ * directly or through pointwise operators, becomes one kernel with it (ir/tile.c): the gradient has
+ * no memory but for a tile.  A fixed rule of shapes, so that every budget computes the same: a
+ * gradient of MIN_BYTES or more is made in tiles of half that size, or of a sixteenth of it if that
+ * is more.  Gradients that someone else reads, such as those the user wants to see, stay whole. */
 #include "../ir/attrs.h"
 #include "instance.h"
 
