@@ -141,28 +141,26 @@ static bool attempt_policy(Remat *r, int64_t live, int64_t budget)
     return ok;
 }
 
-static bool search_least(Remat *r, int longer, RematResult *best)
+/* The schedule of least peak that the solver's search for it finds, which goes on for longer where best
+ * has one already; then of lower peaks, as long as its search for cost meets them as well, so that no
+ * budget is refused that it meets. */
+static bool find_least(Remat *r, RematResult *best)
 {
     char err[REMAT_ERR];
+    RematResult from = *best;
     RematOptions opt = options(r, 0);
-    opt.max_moves *= longer;
-    remat_result_free(best);
-    if (!remat_min_budget(&r->in.inst, &opt, best, err))
+    if (from.n > 0) {
+        opt.start = from.seq;
+        opt.nstart = from.n;
+        opt.seed++;
+        opt.max_moves *= LONGER;
+    }
+    bool ok = remat_min_budget(&r->in.inst, &opt, best, err);
+    remat_result_free(&from);
+    if (!ok)
         return remat_failed(r, err);
     r->cx->info->min_budget_bound = best->min_budget_bound;
     r->cx->info->solve_seconds += best->seconds;
-    return true;
-}
-
-/* The schedule of least peak that the solver's search for it finds, a longer one if that is above a
- * budget which may be possible; then of lower peaks, as long as its search for cost meets them as
- * well, so that no budget is refused that it meets. */
-static bool find_least(Remat *r, int64_t budget, RematResult *best)
-{
-    char err[REMAT_ERR];
-    TRY(search_least(r, 1, best));
-    if (best->peak > budget && budget >= best->min_budget_bound)
-        TRY(search_least(r, LONGER, best));
     for (int i = 0; i < TRIES; i++) {
         RematOptions lower = options(r, best->peak - best->peak / 100);
         RematResult next = {0};
@@ -227,22 +225,34 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
     return current || !best->feasible || try_schedule(r, best, budget, PACK_LONG);
 }
 
-/* The least arena that is known to work, found without looking at the budget unless its live bytes
- * alone are within that; when it is within, the cheapest schedule from there, or else that of the
- * least arena itself. */
+/* The least arena that is known to work; least: its schedule, or one to go on from. */
+static bool least_arena(Remat *r, RematResult *least)
+{
+    TRY(find_least(r, least) && try_schedule(r, least, 0, PACK_QUICK) &&
+        settle(r, least, 0, PACK_LONG) && keep(r, least, 0, true));
+    r->cx->info->plan.min_feasible_bytes = r->plan.arena_bytes;
+    return true;
+}
+
+/* The least arena, found without looking at the budget, so that the one that is said is met when it
+ * is asked for; in a longer search before a budget is refused that may be possible, and packed for
+ * the budget where only the live bytes are within it.  Then the cheapest schedule from there, or else
+ * that of the least arena itself. */
 static bool try_minimum(Remat *r, int64_t budget)
 {
     RematResult least = {0}, best = {0};
-    bool ok = find_least(r, budget, &least) && try_schedule(r, &least, 0, PACK_QUICK) &&
-              settle(r, &least, 0, PACK_LONG) && keep(r, &least, 0, true);
+    bool ok = least_arena(r, &least);
+    if (ok && r->plan.arena_bytes > budget && budget >= least.min_budget_bound)
+        ok = least_arena(r, &least);
     if (ok && r->plan.arena_bytes > budget && r->plan.live_bytes <= budget)
         ok = keep(r, &least, budget, false);
     int64_t arena = r->plan.arena_bytes;
-    r->cx->info->plan.min_feasible_bytes = arena;
-    if (ok && arena <= budget)
+    if (ok && arena <= budget) {
+        r->cx->info->plan.min_feasible_bytes = arena;
         ok = try_budgets(r, budget, &least, &best) &&
              (best.feasible ? keep(r, &best, budget, true)
                             : try_schedule(r, &least, budget, PACK_LONG));
+    }
     if (ok)
         record(r, best.feasible ? &best : &least);
     remat_result_free(&least);

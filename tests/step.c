@@ -26,7 +26,7 @@ static void check_arena(const Plan *p, const char *path)
                   (long long)p->arena_bytes, (long long)p->live_bytes, (long long)p->budget);
 }
 
-static bool compile(TestStep *s, const char *name, const Init *init, const PassRun *how)
+static bool plan(TestStep *s, const char *name, const PassRun *how)
 {
     Diag *d = &s->diag, v = {0};
     s->profile = profile_open(&(ProfileOptions){.threads = 2, .time_limit = -1}, d);
@@ -38,24 +38,35 @@ static bool compile(TestStep *s, const char *name, const Init *init, const PassR
     TRY(passes_run(&s->g, &cx, how));
     ck_assert_msg(plan_verify(&s->info.plan, &v), "%s: %s", name, v.msg);
     check_arena(&s->info.plan, name);
-    s->exec = exec_open(&s->info.plan, &(ExecOptions){.init = init, .seed = 1, .check = true}, d);
+    return true;
+}
+
+bool step_open(TestStep *s, const Init *init)
+{
+    s->exec = exec_open(&s->info.plan, &(ExecOptions){.init = init, .seed = 1, .check = true},
+                        &s->diag);
     return s->exec != NULL;
 }
 
-bool step_compile(TestStep *s, const char *path, const Init *init)
+bool step_plan(TestStep *s, const char *path, const Init *init)
 {
     graph_init(&s->g, &s->arena, &s->diag);
     s->model = onnx_open(path, &s->diag);
     s->opt.model = s->model;
     s->opt.import.init = init != NULL;
-    return s->model && compile(s, path, init, &(PassRun){0});
+    return s->model && plan(s, path, &(PassRun){0});
+}
+
+bool step_compile(TestStep *s, const char *path, const Init *init)
+{
+    return step_plan(s, path, init) && step_open(s, init);
 }
 
 bool step_compile_text(TestStep *s, const char *text, const Init *init)
 {
     graph_init(&s->g, &s->arena, &s->diag);
     return graph_parse(&s->g, text, &s->diag) &&
-           compile(s, "graph", init, &(PassRun){.disable = "bind"});
+           plan(s, "graph", &(PassRun){.disable = "bind"}) && step_open(s, init);
 }
 
 void step_free(TestStep *s)

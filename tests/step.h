@@ -19,8 +19,11 @@ typedef struct {
 
 /* Options with every "not said" filled in; the caller changes what it wants, then compiles. */
 void step_init(TestStep *s);
-/* Import, plan and open; false with s->diag.  Ends the test on an invalid plan. */
-bool step_compile(TestStep *s, const char *path, const Init *init);
+/* Import and plan; false with s->diag.  Ends the test on an invalid plan.  init: parameters may come
+ * without values. */
+bool step_plan(TestStep *s, const char *path, const Init *init);
+bool step_open(TestStep *s, const Init *init); /* what is planned */
+bool step_compile(TestStep *s, const char *path, const Init *init); /* both */
 /* Likewise of a graph in text form. */
 bool step_compile_text(TestStep *s, const char *text, const Init *init);
 void step_free(TestStep *s);

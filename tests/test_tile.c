@@ -105,21 +105,6 @@ START_TEST(convolutions)
 }
 END_TEST
 
-static bool plan(TestStep *s, const char *path)
-{
-    Diag v = {0};
-    PassCtx cx = {.diag = &s->diag, .tmp = &s->tmp, .opt = &s->opt, .info = &s->info};
-    graph_init(&s->g, &s->arena, &s->diag);
-    s->opt.import.init = true;
-    s->model = s->opt.model = onnx_open(path, &s->diag);
-    s->profile = profile_open(&(ProfileOptions){.threads = 2, .time_limit = -1}, &s->diag);
-    s->opt.cost = profile_cost;
-    s->opt.cost_user = s->profile;
-    bool ok = s->model && s->profile && passes_run(&s->g, &cx, &(PassRun){0});
-    ck_assert_msg(!ok || plan_verify(&s->info.plan, &v), "%s: %s", path, v.msg);
-    return ok;
-}
-
 /* Small budgets: 60 % of the step that keeps everything, for networks with large weights or wide
  * residuals.  One is planned, not run: it takes 0.6 GB. */
 START_TEST(small_budgets)
@@ -134,11 +119,10 @@ START_TEST(small_budgets)
     options(&s, m, OPTIM_SGD, 0);
     s.opt.budget_fraction = 0.6;
     s.opt.max_moves = 50000;
-    ck_assert_msg(plan(&s, shared_path(m->path)), "%s: %s", m->path, s.diag.msg);
+    ck_assert_msg(step_plan(&s, shared_path(m->path), &init), "%s: %s", m->path, s.diag.msg);
     ck_assert_int_le(s.info.plan.arena_bytes, s.info.plan.budget);
     if (run) {
-        s.exec = exec_open(&s.info.plan, &(ExecOptions){.init = &init, .check = true}, &s.diag);
-        ck_assert_msg(s.exec != NULL, "%s: %s", m->path, s.diag.msg);
+        ck_assert_msg(step_open(&s, &init), "%s: %s", m->path, s.diag.msg);
         step_run(&s, NULL, 1, &loss);
     }
     step_free(&s);

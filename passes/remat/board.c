@@ -401,7 +401,7 @@ static void relabel(Board *b, int32_t from, int32_t to)
     levels_put(&b->levels, to, levels_at(&b->levels, from));
 }
 
-/* What a free slot directly in front of this one has in mem, lazy part included. */
+/* The level of a free slot directly in front of this one. */
 static int32_t level_before(const Board *b, int32_t slot)
 {
     const Problem *p = b->p;
