@@ -134,6 +134,7 @@ typedef struct {
     const char *name; /* the ONNX node it came from, or NULL */
     uint32_t group;   /* nodes of one group (> 0) run as one kernel and stand together in order */
     NodeId remat_of;  /* > 0: a recomputation of that node */
+    int candidate;    /* which of its StepCost, if a step starts with it */
 } Node;
 
 typedef struct { Val state, value; } Update; /* at its node, `value` overwrites `state` */

@@ -79,9 +79,16 @@ bool plan_verify(const Plan *p, Diag *d);
  * devices.  The pass announces every kernel of the schedule, in order, with out == NULL, then
  * asks for the answers; k, vals and g stay as they are until the first answer. */
 typedef struct {
-    int choice;
+    int choice;      /* as in Step */
     int64_t scratch; /* bytes */
     int64_t ns;      /* seconds * 1e9; < 0: not known, use the roofline */
+} Candidate;
+enum { MAX_CANDIDATES = 8 };
+/* Ways to run a step.  The first runs where memory is no reason for another; the first `same` of them
+ * give the same bits. */
+typedef struct {
+    Candidate c[MAX_CANDIDATES];
+    int n, same;
 } StepCost;
 typedef bool CostFn(void *user, const Graph *g, const NodeId *nodes, int n, const Kernel *k,
                     const Val *vals, int nread, int nwrite, StepCost *out, Diag *d);

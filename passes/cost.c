@@ -60,10 +60,11 @@ bool pass_cost(Graph *g, PassCtx *cx)
         TRY(step_kernel(&p, s, live, cx, &o[s]) && ask(g, cx, &o[s], NULL));
     for (uint32_t s = 0; s < p.nstep; s++) {
         StepCost *c = &cx->info->cost[o[s].nodes[0].i];
-        *c = (StepCost){.ns = -1, .scratch = kernel_own_bytes(&o[s].k)};
+        *c = (StepCost){.c = {{.ns = -1, .scratch = kernel_own_bytes(&o[s].k)}}, .n = 1, .same = 1};
         TRY(ask(g, cx, &o[s], c));
-        if (c->ns < 0)
-            c->ns = roofline(g, &o[s].k, o[s].vals, o[s].nread + o[s].nwrite);
+        for (int i = 0; i < c->n; i++)
+            if (c->c[i].ns < 0)
+                c->c[i].ns = roofline(g, &o[s].k, o[s].vals, o[s].nread + o[s].nwrite);
     }
     return true;
 }

@@ -74,6 +74,17 @@ static bool overwrites(const Make *m, const Kernel *k, const Val *vals, int nrea
     return false;
 }
 
+/* Kernel choice k of the operator is candidate k of the step. */
+static void add_candidates(Make *m, const StepCost *c, RematOp *op)
+{
+    RematAlt *alt = NEW(m->a, RematAlt, MAX_CANDIDATES);
+    op->cost = c->c[0].ns;
+    op->workspace = plan_align(c->c[0].scratch);
+    op->alt = alt;
+    for (int k = 1; k < (m->in->any_bits ? c->n : c->same); k++)
+        alt[op->nalt++] = (RematAlt){c->c[k].ns, plan_align(c->c[k].scratch)};
+}
+
 static bool make_op(Make *m, const StepInfo *info, uint32_t s)
 {
     Graph *g = m->g;
@@ -84,6 +95,7 @@ static bool make_op(Make *m, const StepInfo *info, uint32_t s)
     Kernel k;
     int nread, nwrite, cap = 1;
     RematOp *op = &inst->ops[s];
+    static const StepCost unknown = {.c = {{.ns = 1}}, .n = 1, .same = 1};
     for (uint32_t i = 0; i < st->count; i++) {
         const Node *n = &g->nodes[nodes[i].i];
         cap += n->nin + n->nout;
@@ -128,9 +140,7 @@ static bool make_op(Make *m, const StepInfo *info, uint32_t s)
     op->out = outs;
     if (ok)
         add_inplace(m, op, &k, vals, nread, nwrite, in_pos, out_pos);
-    StepCost c = info->cost ? info->cost[nodes[0].i] : (StepCost){.ns = 1};
-    op->cost = c.ns;
-    op->workspace = plan_align(c.scratch);
+    add_candidates(m, info->cost ? &info->cost[nodes[0].i] : &unknown, op);
     arena_free(&tmp);
     return ok;
 }
@@ -140,7 +150,7 @@ static void keep_for_tail(Make *m, const StepInfo *info)
 {
     const Graph *g = m->g;
     for (uint32_t s = m->in->nops; s < m->in->cut.nstep && info->cost; s++)
-        m->in->tail_ns += info->cost[g->order[m->in->cut.step[s].first].i].ns;
+        m->in->tail_ns += info->cost[g->order[m->in->cut.step[s].first].i].c[0].ns;
     for (uint32_t k = m->in->tail; k < g->norder; k++) {
         const Node *n = &g->nodes[g->order[k].i];
         for (int i = 0; i < n->nin; i++) {
@@ -207,9 +217,9 @@ static void attach_views(Make *m)
     }
 }
 
-bool instance_make(Graph *g, const StepInfo *info, Arena *a, Instance *in, Diag *d)
+bool instance_make(Graph *g, const StepInfo *info, bool any_bits, Arena *a, Instance *in, Diag *d)
 {
-    *in = (Instance){.cut = {.g = g}};
+    *in = (Instance){.cut = {.g = g}, .any_bits = any_bits};
     plan_cut(&in->cut, a);
     in->nops = in->cut.nmicro;
     in->tail = in->nops < in->cut.nstep ? in->cut.step[in->nops].first : g->norder;
@@ -303,7 +313,8 @@ static void emit(Graph *g, NodeId id, Val *in0, Val *subst, bool again, uint32_t
     schedule(g, run);
 }
 
-void instance_apply(Graph *g, const Instance *in, const int32_t *seq, int32_t n, Arena *tmp)
+void instance_apply(Graph *g, const Instance *in, const int32_t *seq, const uint8_t *alt, int32_t n,
+                    Arena *tmp)
 {
     uint32_t nvals = g->nvals, norder = g->norder;
     NodeId *old = NEW(tmp, NodeId, norder + 1);
@@ -322,8 +333,10 @@ void instance_apply(Graph *g, const Instance *in, const int32_t *seq, int32_t n,
         const Step *s = &in->cut.step[seq[k]];
         bool again = ran[seq[k]];
         uint32_t group = again && g->nodes[old[s->first].i].group ? ++g->ngroups : 0;
+        uint32_t first = g->norder;
         for (uint32_t i = 0; i < s->count; i++)
             emit(g, old[s->first + i], in0[old[s->first + i].i], subst, again, group);
+        g->nodes[g->order[first].i].candidate = alt[k];
         for (uint32_t i = 0; i < in->nviews[seq[k]]; i++) {
             NodeId v = in->views[seq[k]][i];
             emit(g, v, in0[v.i], subst, again, 0);

@@ -17,14 +17,16 @@ typedef struct {
     uint32_t nops, tail;   /* the instance is a micro-batch: steps from nops on, nodes from
                             * order[tail] on run after all of them, as they stand */
     int64_t tail_ns;
+    bool any_bits;         /* candidates with other bits are kernel choices as well */
 } Instance;
 
 /* Everything is allocated in a. */
-bool instance_make(Graph *g, const StepInfo *info, Arena *a, Instance *in, Diag *d);
+bool instance_make(Graph *g, const StepInfo *info, bool any_bits, Arena *a, Instance *in, Diag *d);
 
-/* Make g's order the given sequence of steps; repeated ones become clones.  The nodes of the
- * instance's graph are not modified in place: graph_snapshot/restore undo it. */
-void instance_apply(Graph *g, const Instance *in, const int32_t *seq, int32_t n, Arena *tmp);
+/* Make g's order the given sequence of steps with these kernel choices; repeated ones become clones.
+ * The nodes of the instance's graph are not modified in place: graph_snapshot/restore undo it. */
+void instance_apply(Graph *g, const Instance *in, const int32_t *seq, const uint8_t *alt, int32_t n,
+                    Arena *tmp);
 
 typedef struct {
     Node *nodes;

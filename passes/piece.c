@@ -146,7 +146,7 @@ bool graph_store_factors(Graph *g, const StepInfo *info, StepCost *cost)
         if (p.i && cost) {
             int64_t own = own_bytes(g, id, members);
             cost[p.i] = cost[id->i];
-            cost[p.i].scratch -= own;
+            cost[p.i].c[0].scratch -= own;
         }
         g->order[n++] = id[members - 1];
     }

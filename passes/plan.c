@@ -58,7 +58,7 @@ static void step_cost(Place *pl, uint32_t s)
     NodeId id = n->remat_of.i ? n->remat_of : pl->g->order[st->first];
     if (!pl->info->cost)
         return;
-    const StepCost *c = &pl->info->cost[id.i];
+    const Candidate *c = &pl->info->cost[id.i].c[n->candidate];
     st->choice = c->choice;
     st->scratch = c->scratch;
     st->cost_ns = c->ns;

@@ -52,7 +52,7 @@ static bool try_schedule(Remat *r, const RematResult *s, int64_t budget, PackEff
 {
     Arena tmp = {0};
     graph_restore(r->g, &r->snap);
-    instance_apply(r->g, &r->in, s->seq, s->n, &tmp);
+    instance_apply(r->g, &r->in, s->seq, s->alt, s->n, &tmp);
     bool ok = plan_place(r->g, r->cx->info, budget, effort, &r->plan, &tmp, r->cx->diag);
     arena_free(&tmp);
     return ok;
@@ -61,6 +61,12 @@ static bool try_schedule(Remat *r, const RematResult *s, int64_t budget, PackEff
 static bool remat_failed(Remat *r, const char *err)
 {
     return fail(r->cx->diag, "rematerialization: %s", err);
+}
+
+static void copy_schedule(RematResult *to, const RematResult *from)
+{
+    memcpy(to->seq, from->seq, (size_t)from->n * sizeof *to->seq);
+    memcpy(to->alt, from->alt, (size_t)from->n * sizeof *to->alt);
 }
 
 /* Where the arena stays above the live bytes or the budget (0: none): the same executions in orders
@@ -72,16 +78,16 @@ static bool settle(Remat *r, RematResult *s, int64_t budget, PackEffort effort)
     uint64_t seed = effort == PACK_LONGEST ? SETTLES : 0;
     bool ok = true, current = true;
     for (int i = 0; ok && i < SETTLES && !settled(&r->plan, budget); i++) {
-        int32_t *order = NEW(r->cx->tmp, int32_t, s->n), *given = s->seq;
-        memcpy(order, given, (size_t)s->n * sizeof *order);
-        remat_settle(&r->in.inst, order, s->n, ++seed, SETTLE_EXCHANGES);
-        s->seq = order;
-        ok = try_schedule(r, s, budget, effort);
-        s->seq = given;
+        RematResult other = *s;
+        other.seq = NEW(r->cx->tmp, int32_t, s->n);
+        other.alt = NEW(r->cx->tmp, uint8_t, s->n);
+        copy_schedule(&other, s);
+        remat_settle(&r->in.inst, other.seq, other.alt, s->n, ++seed, SETTLE_EXCHANGES);
+        ok = try_schedule(r, &other, budget, effort);
         current = r->plan.arena_bytes < least;
         if (ok && current) {
             least = r->plan.arena_bytes;
-            memcpy(given, order, (size_t)s->n * sizeof *order);
+            copy_schedule(s, &other);
         }
     }
     return ok && (current || try_schedule(r, s, budget, effort));
@@ -97,7 +103,8 @@ static bool keep(Remat *r, RematResult *s, int64_t budget, bool current)
 /* Every operator once, in an order that packs. */
 static bool settle_whole(Remat *r, int64_t budget)
 {
-    RematResult all = {.n = r->in.inst.nops, .seq = NEW(r->cx->tmp, int32_t, r->in.inst.nops + 1)};
+    RematResult all = {.n = r->in.inst.nops, .seq = NEW(r->cx->tmp, int32_t, r->in.inst.nops + 1),
+                       .alt = NEW(r->cx->tmp, uint8_t, r->in.inst.nops + 1)};
     for (int32_t i = 0; i < all.n; i++)
         all.seq[i] = i;
     return try_schedule(r, &all, budget, PACK_LONG) && settle(r, &all, budget, PACK_LONG) &&
@@ -386,7 +393,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
     bool fits = !o->least_bytes && (budget <= 0 || r.plan.arena_bytes <= budget);
     if (fits && tight(&r.plan) && !o->policy && !o->instance)
         return true;
-    TRY(instance_make(g, info, cx->tmp, &r.in, cx->diag));
+    TRY(instance_make(g, info, false, cx->tmp, &r.in, cx->diag));
     if (o->instance)
         TRY(write_instance(&r));
     if (fits && tight(&r.plan) && !o->policy)

@@ -191,7 +191,7 @@ bool graph_untile(Graph *g, StepCost *cost)
         n->group = 0;
         changed = true;
         if (cost && tile > 0)
-            cost[id.i].scratch -= plan_align(type_bytes(y) / y->dim[0] *
+            cost[id.i].c[0].scratch -= plan_align(type_bytes(y) / y->dim[0] *
                                              (tile < y->dim[0] ? tile : y->dim[0]));
     }
     return changed;

@@ -446,9 +446,9 @@ bool profile_cost(void *user, const Graph *g, const NodeId *nodes, int n, const 
     double ns = p->table.entry[it->entry].ns;
     if (ns < 0)
         ns = it->estimate * p->scale[item_op(p, it) != NULL];
-    out->choice = it->routine < 0 ? 0 : (int)p->routine[it->routine].choice;
-    out->scratch = item_scratch(p, it);
-    out->ns = p->opt.time_limit < 0 ? -1 : (int64_t)ns;
+    out->c[0].choice = it->routine < 0 ? 0 : (int)p->routine[it->routine].choice;
+    out->c[0].scratch = item_scratch(p, it);
+    out->c[0].ns = p->opt.time_limit < 0 ? -1 : (int64_t)ns;
     return true;
 }
 

@@ -244,11 +244,12 @@ START_TEST(schedules_of_training_graphs_are_valid)
 END_TEST
 
 /* Sum of the eighth powers of what is resident at each step, over that of the peak. */
-static double fullness(const RematInstance *inst, const int32_t *seq, int32_t n, int64_t peak)
+static double fullness(const RematInstance *inst, const int32_t *seq, const uint8_t *alt, int32_t n,
+                       int64_t peak)
 {
     int64_t *bytes = calloc((size_t) n, sizeof *bytes);
     double sum = 0;
-    ck_assert_msg(remat_profile(inst, seq, n, NULL, bytes, err), "%s", err);
+    ck_assert_msg(remat_profile(inst, seq, n, alt, bytes, err), "%s", err);
     for (int32_t k = 0; k < n; k++)
         sum += pow((double) bytes[k] / (double) peak, 8);
     free(bytes);
@@ -263,17 +264,21 @@ START_TEST(settled_schedules_are_valid_and_less_full)
         RematResult r = solve(&inst, remat_input_peak(&inst) * 7 / 10, 5000);
         int64_t cost, peak, c, p;
         int32_t *again = malloc((size_t) r.n * sizeof *again);
+        uint8_t *alt = malloc((size_t) r.n);
         memcpy(again, r.seq, (size_t) r.n * sizeof *again);
-        ck_assert_msg(remat_evaluate(&inst, r.seq, r.n, NULL, &cost, &peak, err), "%s", err);
-        before += fullness(&inst, r.seq, r.n, peak);
-        remat_settle(&inst, r.seq, r.n, seed, 50000);
-        ck_assert_msg(remat_evaluate(&inst, r.seq, r.n, NULL, &c, &p, err), "%s", err);
+        memcpy(alt, r.alt, (size_t) r.n);
+        ck_assert_msg(remat_evaluate(&inst, r.seq, r.n, r.alt, &cost, &peak, err), "%s", err);
+        before += fullness(&inst, r.seq, r.alt, r.n, peak);
+        remat_settle(&inst, r.seq, r.alt, r.n, seed, 50000);
+        ck_assert_msg(remat_evaluate(&inst, r.seq, r.n, r.alt, &c, &p, err), "%s", err);
         ck_assert_int_eq(c, cost);
         ck_assert_int_le(p, peak);
-        after += fullness(&inst, r.seq, r.n, peak);
-        remat_settle(&inst, again, r.n, seed, 50000);
+        after += fullness(&inst, r.seq, r.alt, r.n, peak);
+        remat_settle(&inst, again, alt, r.n, seed, 50000);
         ck_assert_mem_eq(again, r.seq, (size_t) r.n * sizeof *again);
+        ck_assert_mem_eq(alt, r.alt, (size_t) r.n);
         free(again);
+        free(alt);
         remat_result_free(&r);
         remat_free(&inst);
     }

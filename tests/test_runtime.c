@@ -485,10 +485,10 @@ START_TEST(costs_are_kept)
     StepCost *rules = costs_of(&c, dir, -1, work);
     for (uint32_t i = 0; i < a.g.norder; i++) {
         uint32_t n = a.g.order[i].i;
-        ck_assert_int_gt(first[n].ns, 0);
-        ck_assert_int_eq(first[n].ns, again[n].ns);
-        ck_assert(first[n].scratch == rules[n].scratch &&
-                  first[n].choice == rules[n].choice);
+        ck_assert_int_gt(first[n].c[0].ns, 0);
+        ck_assert_int_eq(first[n].c[0].ns, again[n].c[0].ns);
+        ck_assert(first[n].c[0].scratch == rules[n].c[0].scratch &&
+                  first[n].c[0].choice == rules[n].c[0].choice);
     }
     fixture_free(&a);
     fixture_free(&b);
@@ -506,7 +506,7 @@ START_TEST(costs_are_learned)
     learned_costs(&a, dir, 10, work, 0.25);
     StepCost *next = costs_of(&b, dir, 10, work);
     for (uint32_t i = 0; i < b.g.norder; i++)
-        ck_assert_int_eq(next[b.g.order[i].i].ns, 250000000);
+        ck_assert_int_eq(next[b.g.order[i].i].c[0].ns, 250000000);
     fixture_free(&a);
     fixture_free(&b);
     remove_folder(dir);
@@ -525,8 +525,8 @@ START_TEST(costs_grow)
     for (int i = 0; i < 2; i++) { /* the limit lets nothing be measured the first time */
         Fixture a, b;
         double limit = i == 0 ? 1e-12 : 10;
-        int64_t s = costs_of(&a, dir, limit, small)[1].ns,
-                l = costs_of(&b, dir, limit, large)[1].ns;
+        int64_t s = costs_of(&a, dir, limit, small)[1].c[0].ns,
+                l = costs_of(&b, dir, limit, large)[1].c[0].ns;
         ck_assert_msg(l > 4 * s, "%lld ns for 16 rows, %lld for 4096", (long long)s,
                       (long long)l);
         fixture_free(&a);

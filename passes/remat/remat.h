@@ -188,10 +188,10 @@ bool remat_pareto(const RematInstance *inst, const RematOptions *options,
 
 /* ---- settling (settle.c) ------------------------------------------------------------- */
 
-/* Reorders a schedule (n operators, a valid one, kernel choice 0) so that fewer bytes are resident
+/* Reorders a schedule (n operators, a valid one, and their kernel choices) so that fewer bytes are resident
  * beside its peak, which does not rise; every execution reads the copies it read before. Offsets
  * in one arena are easier to find then. Deterministic in (inst, seq, seed, exchanges). */
-void remat_settle(const RematInstance *inst, int32_t *seq, int32_t n, uint64_t seed,
+void remat_settle(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, uint64_t seed,
                   int64_t exchanges);
 
 /* ---- bounds (bound.c, bound_stage.c) ------------------------------------------------- */

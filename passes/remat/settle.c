@@ -23,6 +23,7 @@ typedef struct {
 typedef struct {
     const RematInstance *inst;
     const int32_t *op; /* of an execution */
+    const uint8_t *alt; /* its kernel choice */
     int32_t n;
     int32_t *order;    /* place -> execution */
     int32_t *in, *out; /* execution e reads read[in[e]] .. read[in[e + 1] - 1], makes copies alike */
@@ -79,7 +80,7 @@ static void count_bytes(Settle *s, int32_t k)
     int32_t e = s->order[k];
     const RematOp *o = &s->inst->ops[s->op[e]];
     uint64_t applied = 0;
-    int64_t bytes = s->resident[k] + o->workspace;
+    int64_t bytes = s->resident[k] + (s->alt[e] ? o->alt[s->alt[e] - 1].workspace : o->workspace);
     for (int32_t p = 0; p < o->ninplace; p++) {
         RematInPlace a = o->inplace[p];
         const Copy *in = &s->copy[s->read[s->in[e] + a.in]], *out = &s->copy[s->out[e] + a.out];
@@ -190,10 +191,10 @@ static int32_t drag(Settle *s, int32_t k, int32_t far, int dir)
     return 2 * went - stay + 1;
 }
 
-void remat_settle(const RematInstance *inst, int32_t *seq, int32_t n, uint64_t seed,
+void remat_settle(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, uint64_t seed,
                   int64_t exchanges)
 {
-    Settle s = {.inst = inst, .op = seq, .n = n, .order = RM_NEW(int32_t, n),
+    Settle s = {.inst = inst, .op = seq, .alt = alt, .n = n, .order = RM_NEW(int32_t, n),
                 .in = RM_NEW(int32_t, n + 1), .out = RM_NEW(int32_t, n + 1),
                 .resident = RM_NEW(int64_t, n), .bytes = RM_NEW(int64_t, n),
                 .price = RM_NEW(double, n), .peak = inst->persistent};
@@ -213,10 +214,15 @@ void remat_settle(const RematInstance *inst, int32_t *seq, int32_t n, uint64_t s
         int32_t k = rng_below(&rng, n), far = 1 + rng_below(&rng, rng_below(&rng, 2) ? 8 : n);
         exchanges -= drag(&s, k, far, rng_below(&rng, 2) ? 1 : -1);
     }
-    for (int32_t k = 0; k < n; k++)
-        s.order[k] = seq[s.order[k]];
-    memcpy(seq, s.order, (size_t) n * sizeof *seq);
-    void *all[] = {s.order, s.in, s.out, s.read, s.copy, s.resident, s.bytes, s.price};
+    int32_t *op = RM_NEW(int32_t, n);
+    uint8_t *kernel = RM_NEW(uint8_t, n);
+    for (int32_t k = 0; k < n; k++) {
+        op[k] = seq[s.order[k]];
+        kernel[k] = alt[s.order[k]];
+    }
+    memcpy(seq, op, (size_t) n * sizeof *seq);
+    memcpy(alt, kernel, (size_t) n);
+    void *all[] = {op, kernel, s.order, s.in, s.out, s.read, s.copy, s.resident, s.bytes, s.price};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
