@@ -72,6 +72,7 @@ typedef struct {
     Arena arena, tmp;
     Graph graph;
     OnnxModel *model;
+    KernelCache cache;
     Profile *profile;
     DataFile *data;
     StepInfo info;

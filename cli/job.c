@@ -25,6 +25,21 @@ static void remark(void *user, const char *text)
     j->remark[j->nremark++] = arena_strndup(&j->arena, text, strlen(text));
 }
 
+/* Open for as long as the job lasts. */
+static KernelCache *open_cache(Job *j)
+{
+    if (!*j->cache.folder.path && !kernel_cache_open(&j->cache, j->o->cache, &j->o->diag))
+        return NULL;
+    return &j->cache;
+}
+
+static void mention_cache(Job *j)
+{
+    if (*j->cache.note)
+        remark(j, j->cache.note);
+    *j->cache.note = '\0';
+}
+
 /* The input an array is for: NAME or input/NAME. */
 static const char *input_name(const char *array)
 {
@@ -97,8 +112,9 @@ bool job_plan(Job *j, const PassRun *how)
     if (!j->model && !(j->model = onnx_open(o->path, &o->diag)))
         return false;
     o->step.model = j->model;
-    ProfileOptions po = {.cache_dir = o->cache, .threads = o->step.threads};
-    TRY((j->profile = profile_open(&po, &o->diag)) != NULL);
+    ProfileOptions po = {.cache = open_cache(j), .threads = o->step.threads};
+    TRY(po.cache && (j->profile = profile_open(&po, &o->diag)) != NULL);
+    mention_cache(j);
     o->step.cost = profile_cost;
     o->step.cost_user = j->profile;
     j->blame = o->path;
@@ -127,10 +143,11 @@ bool job_open(Job *j)
 {
     Options *o = j->o;
     const RunDefaults *run = &j->plan->run;
-    ExecOptions xo = {.cache_dir = o->cache, .init = run->init ? &o->init : NULL,
+    ExecOptions xo = {.cache = open_cache(j), .init = run->init ? &o->init : NULL,
                       .seed = run->seed, .check = o->check};
     j->blame = o->path;
-    TRY((j->exec = exec_open(j->plan, &xo, &o->diag)) != NULL);
+    mention_cache(j);
+    TRY(xo.cache && (j->exec = exec_open(j->plan, &xo, &o->diag)) != NULL);
     j->blame = NULL;
     return true;
 }
@@ -185,6 +202,7 @@ void job_free(Job *j)
     train_result_free(&j->result);
     exec_close(j->exec);
     profile_close(j->profile);
+    kernel_cache_close(&j->cache);
     onnx_close(j->model);
     data_close(j->data);
     arena_free(&j->tmp);

@@ -240,8 +240,6 @@ static void print_model(const Job *j, FILE *f)
         fprintf(f, "            %" PRId64 " micro-batches a step: gradients are added up, the loss is "
                 "their mean\n", j->plan->accumulate);
     print_notes(note, nnotes, f);
-    for (uint32_t i = 0; i < j->nremark; i++)
-        fprintf(f, "note        %s\n", j->remark[i]);
 }
 
 static void print_losses(const TrainResult *r, FILE *f)
@@ -263,6 +261,8 @@ void report_print(const Job *j, FILE *f)
         print_schedule(j, f);
     else
         print_model(j, f);
+    for (uint32_t i = 0; i < j->nremark; i++)
+        fprintf(f, "note        %s\n", j->remark[i]);
     print_memory(j->plan, f);
     if (j->o->memory && !j->in_schedule)
         memory_print(j, f);
@@ -417,11 +417,11 @@ char *report_json(const Job *j)
         set(o, "clip_norm", clip > 0 ? json_real(clip) : json_null());
         set(o, "trainable", trainable_json(j));
         set(o, "frozen", notes_json(j, true));
-        set(o, "notes", notes_json(j, false));
         memory_json(j, o);
         set(o, "plan_seconds", real(j->plan_seconds));
         set(o, "solve_seconds", real(j->info.solve_seconds));
     }
+    set(o, "notes", notes_json(j, false));
     set(o, "resident_bytes", json_integer(resident_bytes()));
     set(o, "losses", losses_json(r));
     set(o, "measured_ms", r->steps ? real(1e3 * j->result.median) : json_null());

@@ -169,7 +169,7 @@ static bool prepare(Executor *x, const ExecOptions *opt, Diag *d)
         }
     }
     KernelFn **fn = NEW(&tmp, KernelFn *, ntext + 1);
-    ok = ok && kernels_load(text, ntext, opt->cache_dir, fn, &x->objects, d);
+    ok = ok && kernels_load(text, ntext, opt->cache, fn, &x->objects, d);
     for (int i = 0; i < ntext && ok; i++)
         *user[i] = fn[i];
     arena_free(&tmp);

@@ -1,9 +1,12 @@
-/* kernel_cache.c -- compile generated C, keep the shared object under the keys of its kernels.
+/* kernel_cache.c -- compile generated C, keep the shared object under the keys of its
+ * kernels.
  *
- * The source is cut at kernel boundaries (lines starting with KERNEL_MARK) into a few parts that
- * compile at the same time, each behind the common prelude.  Everything is written in a private
- * temporary folder inside the cache; rename() publishes the result, so that a reader sees a
- * whole object or none. */
+ * The source is cut at kernel boundaries (lines starting with KERNEL_MARK) into a few parts
+ * that compile at the same time, each behind the common prelude.  Everything is written in
+ * a private temporary folder inside the cache; rename() publishes the result, so that a
+ * reader sees a whole object or none.  The compiler is started there, without a shell and
+ * with names we gave, so that nothing of a path can be taken for an option or fall apart at
+ * a blank. */
 #include "kernel_cache.h"
 #include "codegen/codegen.h"
 #include <dlfcn.h>
@@ -23,54 +26,27 @@
 #define KERNEL_MARK "/* kernel "
 enum { MAX_PARTS = 8, PART_BYTES = 24 * 1024 };
 
-/* No -ffast-math, ever: sums keep their order and nothing is contracted, so that a kernel gives
- * the same bits wherever it is used.  Type punning through operands is allowed (in-place). */
-static const char *const flags[] = {
-    "-std=gnu11", "-O3", "-march=native",
+/* No -ffast-math, ever: sums keep their order and nothing is contracted, so that a kernel
+ * gives the same bits wherever it is used.  Type punning through operands is allowed
+ * (in-place). */
+static const char *const flags[] = {"-std=gnu11",
+                                    "-O3",
+                                    "-march=native",
 #ifdef __x86_64__
-    "-mprefer-vector-width=512",
+                                    "-mprefer-vector-width=512",
 #endif
-    "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing",
-    "-fopenmp", "-fPIC", "-w"};
+                                    "-ffp-contract=off",
+                                    "-fno-math-errno",
+                                    "-fno-trapping-math",
+                                    "-fno-strict-aliasing",
+                                    "-fopenmp",
+                                    "-fPIC",
+                                    "-w"};
 enum { NFLAGS = sizeof flags / sizeof *flags };
 
 extern char **environ;
 
 /* ---- files --------------------------------------------------------------------------- */
-
-static bool make_dirs(const char *path, Diag *d)
-{
-    char p[PATH_MAX];
-    if (snprintf(p, sizeof p, "%s", path) >= (int)sizeof p)
-        return fail_status(d, EXIT_DEVICE, "cache folder: path too long");
-    for (char *s = p + 1;; s++) {
-        bool end = *s == '\0';
-        if (*s != '/' && !end)
-            continue;
-        *s = '\0';
-        if (mkdir(p, 0777) != 0 && errno != EEXIST)
-            return fail_status(d, EXIT_DEVICE, "cannot create %s: %s", p, strerror(errno));
-        if (end)
-            return true;
-        *s = '/';
-    }
-}
-
-/* The folder, created: given, or the user's ($XDG_CACHE_HOME/ckc, ~/.cache/ckc). */
-static bool cache_folder(const char *given, char out[PATH_MAX], Diag *d)
-{
-    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int n;
-    if (given)
-        n = snprintf(out, PATH_MAX, "%s", given);
-    else if (xdg && xdg[0] == '/')
-        n = snprintf(out, PATH_MAX, "%s/ckc", xdg);
-    else
-        n = snprintf(out, PATH_MAX, "%s/.cache/ckc", home ? home : "/tmp");
-    if (n >= PATH_MAX)
-        return fail_status(d, EXIT_DEVICE, "cache folder: path too long");
-    return make_dirs(out, d);
-}
 
 static bool write_part(const char *path, const char *prelude, size_t nprelude,
                        const char *text, size_t ntext, Diag *d)
@@ -82,31 +58,17 @@ static bool write_part(const char *path, const char *prelude, size_t nprelude,
     return ok || fail_status(d, EXIT_DEVICE, "cannot write %s: %s", path, strerror(errno));
 }
 
-static void remove_tmp(const char *dir, int parts)
-{
-    char p[PATH_MAX + 32];
-    for (int i = 0; i <= parts; i++) {
-        static const char *const suffix[] = {"c", "o", "log"};
-        for (int s = 0; s < 3; s++) {
-            snprintf(p, sizeof p, "%s/%d.%s", dir, i, suffix[s]);
-            unlink(p);
-        }
-    }
-    snprintf(p, sizeof p, "%s/out.so", dir);
-    unlink(p);
-    rmdir(dir);
-}
+/* ---- identity ---------------------------------------------------------------------------
+ */
 
-/* ---- identity --------------------------------------------------------------------------- */
-
-static void hash_stream(XXH3_state_t *h, FILE *f, const char *only)
+/* The first line that starts so. */
+static void hash_line(XXH3_state_t *h, FILE *f, const char *start)
 {
     char line[4096];
     while (f && fgets(line, sizeof line, f))
-        if (!only || strncmp(line, only, strlen(only)) == 0) {
+        if (strncmp(line, start, strlen(start)) == 0) {
             XXH3_128bits_update(h, line, strlen(line));
-            if (only)
-                break;
+            return;
         }
 }
 
@@ -123,31 +85,89 @@ static void hash_prelude(XXH3_state_t *h)
     free(text);
 }
 
+/* What "cc --version" says, malloc'ed; NULL: there is no compiler. */
+static char *ask_compiler(void)
+{
+    char *argv[] = {"cc", "--version", NULL}, *text = NULL;
+    posix_spawn_file_actions_t io;
+    size_t size = 0;
+    int end[2], st = 0;
+    pid_t pid;
+    if (pipe2(end, O_CLOEXEC) != 0)
+        return NULL;
+    posix_spawn_file_actions_init(&io);
+    posix_spawn_file_actions_adddup2(&io, end[1], 1);
+    posix_spawn_file_actions_addopen(&io, 2, "/dev/null", O_WRONLY, 0);
+    bool ok = posix_spawnp(&pid, argv[0], &io, NULL, argv, environ) == 0;
+    posix_spawn_file_actions_destroy(&io);
+    close(end[1]);
+    FILE *f = fdopen(end[0], "r");
+    if (!f)
+        close(end[0]);
+    ok = ok && f && getdelim(&text, &size, '\0', f) > 0;
+    if (f)
+        fclose(f);
+    if (ok)
+        ok = waitpid(pid, &st, 0) == pid && WIFEXITED(st) && WEXITSTATUS(st) == 0;
+    if (ok)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* The compiler's version, which the folder remembers. */
+static char *compiler_version(const KernelCache *c)
+{
+    Diag ignored = {0};
+    char *now = ask_compiler(), *last = NULL;
+    cache_file_check(&c->folder, "compiler", &last);
+    if (now && (!last || strcmp(now, last) != 0))
+        cache_file_write(&c->folder, "compiler", now, &ignored);
+    if (!now)
+        return last;
+    free(last);
+    return now;
+}
+
+static void hash_processor(XXH3_state_t *h)
+{
+    static const char *const about[] = {"model name", "flags"};
+    for (int i = 0; i < 2; i++) {
+        FILE *f = fopen("/proc/cpuinfo", "r");
+        hash_line(h, f, about[i]);
+        if (f)
+            fclose(f);
+    }
+}
+
 bool kernel_cache_open(KernelCache *c, const char *given, Diag *d)
 {
-    TRY(cache_folder(given, c->dir, d));
+    char why[PATH_MAX + 128];
+    *c = (KernelCache){.machine = 0};
+    TRY(cache_folder_open(&c->folder, given, why, d));
+    if (*why)
+        snprintf(c->note, sizeof c->note,
+                 "compiled kernels and measured costs are not kept: %s", why);
     XXH3_state_t *h = XXH3_createState();
-    if (!h)
+    if (!h) {
+        kernel_cache_close(c);
         return fail_status(d, EXIT_DEVICE, "out of memory");
+    }
     XXH3_128bits_reset(h);
     hash_prelude(h);
     for (int i = 0; i < NFLAGS; i++)
         XXH3_128bits_update(h, flags[i], strlen(flags[i]) + 1);
-    FILE *f = popen("cc --version 2>&1", "r");
-    hash_stream(h, f, NULL);
-    if (f)
-        pclose(f);
-    static const char *const about[] = {"model name", "flags"};
-    for (int i = 0; i < 2; i++) {
-        f = fopen("/proc/cpuinfo", "r");
-        hash_stream(h, f, about[i]);
-        if (f)
-            fclose(f);
-    }
+    char *version = compiler_version(c);
+    if (version)
+        XXH3_128bits_update(h, version, strlen(version));
+    free(version);
+    hash_processor(h);
     c->machine = XXH3_128bits_digest(h).low64;
     XXH3_freeState(h);
     return true;
 }
+
+void kernel_cache_close(KernelCache *c) { cache_folder_close(&c->folder); }
 
 KernelKey kernel_key(const KernelCache *c, const char *text)
 {
@@ -158,39 +178,73 @@ KernelKey kernel_key(const KernelCache *c, const char *text)
     return key;
 }
 
-/* ---- compiling ----------------------------------------------------------------------------- */
+/* ---- compiling
+ * ----------------------------------------------------------------------------- */
 
-static bool start(char *const argv[], const char *log, pid_t *pid, Diag *d)
+/* The compiler in the folder dir, where it keeps its own temporary files, too. */
+static bool start(char *const argv[], const char *dir, const char *log, pid_t *pid, Diag *d)
 {
+    size_t n = 0, kept = 0;
+    while (environ[n])
+        n++;
+    char **env = malloc((n + 2) * sizeof *env);
+    if (!env)
+        return fail_status(d, EXIT_DEVICE, "out of memory");
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(environ[i], "TMPDIR=", 7) != 0)
+            env[kept++] = environ[i];
+    env[kept++] = "TMPDIR=.";
+    env[kept] = NULL;
     posix_spawn_file_actions_t io;
     posix_spawn_file_actions_init(&io);
-    posix_spawn_file_actions_addopen(&io, 2, log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    int e = posix_spawnp(pid, argv[0], &io, NULL, argv, environ);
+    posix_spawn_file_actions_addchdir_np(&io, dir);
+    posix_spawn_file_actions_addopen(&io, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&io, 2, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int e = posix_spawnp(pid, argv[0], &io, NULL, argv, env);
     posix_spawn_file_actions_destroy(&io);
-    return e == 0 || fail_status(d, EXIT_DEVICE, "cannot run the C compiler %s: %s", argv[0],
-                                 strerror(e));
+    free(env);
+    return e == 0 || fail_status(d, EXIT_DEVICE, "cannot run the C compiler %s: %s",
+                                 argv[0], strerror(e));
 }
 
-static bool finish(pid_t pid, const char *log, Diag *d)
+/* The first error, or the first line if no line says that it is one. */
+static void first_error(FILE *f, char *line, int size)
 {
+    char next[1024];
+    *line = '\0';
+    while (fgets(next, sizeof next, f)) {
+        bool error = strstr(next, "error") != NULL;
+        if (error || !*line)
+            snprintf(line, (size_t)size, "%.*s", (int)strcspn(next, "\n"), next);
+        if (error)
+            return;
+    }
+}
+
+static bool finish(pid_t pid, const char *dir, const char *log, Diag *d)
+{
+    char path[PATH_MAX + 32], line[1024] = "";
     int st = 0;
     while (waitpid(pid, &st, 0) < 0 && errno == EINTR)
         ;
     if (WIFEXITED(st) && WEXITSTATUS(st) == 0)
         return true;
-    char text[1024] = "";
-    FILE *f = fopen(log, "r");
+    snprintf(path, sizeof path, "%s/%s", dir, log);
+    FILE *f = fopen(path, "r");
     if (f) {
-        text[fread(text, 1, sizeof text - 1, f)] = '\0';
+        first_error(f, line, sizeof line);
         fclose(f);
     }
-    return fail_status(d, EXIT_DEVICE, "the C compiler failed on generated kernels:\n%s", text);
+    return fail_status(d, EXIT_DEVICE, "the C compiler failed on generated kernels: %s",
+                       line);
 }
+
+enum { FILE_NAME = 24 };
 
 static bool compile_parts(const char *dir, int parts, Diag *d)
 {
     pid_t pid[MAX_PARTS];
-    char in[PATH_MAX + 32], out[PATH_MAX + 32], log[MAX_PARTS][PATH_MAX + 32];
+    char in[FILE_NAME], out[FILE_NAME], log[MAX_PARTS][FILE_NAME];
     int started = 0;
     bool ok = true;
     for (int i = 0; i < parts && ok; i++) {
@@ -198,38 +252,36 @@ static bool compile_parts(const char *dir, int parts, Diag *d)
         int n = 1;
         for (int k = 0; k < NFLAGS; k++)
             argv[n++] = (char *)(uintptr_t)flags[k];
-        snprintf(in, sizeof in, "%s/%d.c", dir, i);
-        snprintf(out, sizeof out, "%s/%d.o", dir, i);
-        snprintf(log[i], sizeof log[i], "%s/%d.log", dir, i);
+        snprintf(in, sizeof in, "%d.c", i);
+        snprintf(out, sizeof out, "%d.o", i);
+        snprintf(log[i], sizeof log[i], "%d.log", i);
         argv[n++] = "-c";
         argv[n++] = in;
         argv[n++] = "-o";
         argv[n++] = out;
-        ok = start(argv, log[i], &pid[i], d);
+        ok = start(argv, dir, log[i], &pid[i], d);
         started += ok;
     }
     for (int i = 0; i < started; i++)
-        ok = finish(pid[i], log[i], d) && ok;
+        ok = finish(pid[i], dir, log[i], d) && ok;
     return ok;
 }
 
 static bool link_parts(const char *dir, int parts, Diag *d)
 {
-    char obj[MAX_PARTS][PATH_MAX + 32], out[PATH_MAX + 32], log[PATH_MAX + 32];
+    char obj[MAX_PARTS][FILE_NAME];
     char *argv[MAX_PARTS + 8] = {"cc", "-shared", "-fopenmp"};
     int n = 3;
     for (int i = 0; i < parts; i++) {
-        snprintf(obj[i], sizeof obj[i], "%s/%d.o", dir, i);
+        snprintf(obj[i], sizeof obj[i], "%d.o", i);
         argv[n++] = obj[i];
     }
-    snprintf(out, sizeof out, "%s/out.so", dir);
-    snprintf(log, sizeof log, "%s/%d.log", dir, parts);
     argv[n++] = "-o";
-    argv[n++] = out;
+    argv[n++] = "out.so";
     argv[n++] = "-lm";
     pid_t pid;
-    TRY(start(argv, log, &pid, d));
-    return finish(pid, log, d);
+    TRY(start(argv, dir, "link.log", &pid, d));
+    return finish(pid, dir, "link.log", d);
 }
 
 /* Cut [body, end) into about equal parts at kernel marks. */
@@ -260,42 +312,58 @@ static int write_parts(const char *dir, const char *source, Diag *d)
     return parts;
 }
 
-/* ---- the folder ---------------------------------------------------------------------------- */
+/* ---- the folder
+ * ---------------------------------------------------------------------------- */
 
-static void object_path(const KernelCache *c, const KernelKey *key, char out[PATH_MAX + 64])
+enum { OBJECT_NAME = sizeof(KernelKey) + 3 };
+
+static void object_name(const KernelKey *key, char out[OBJECT_NAME])
 {
-    snprintf(out, PATH_MAX + 64, "%s/%s.so", c->dir, key->hex);
+    snprintf(out, OBJECT_NAME, "%s.so", key->hex);
 }
 
-void *kernel_cache_find(const KernelCache *c, const KernelKey *key)
+/* Many keys may be one file: it is checked and opened once. */
+void *kernel_cache_find(const KernelCache *c, const KernelKey *key, KernelObjects *o)
 {
-    char so[PATH_MAX + 64];
-    object_path(c, key, so);
-    return dlopen(so, RTLD_NOW | RTLD_LOCAL);
+    char name[OBJECT_NAME], path[PATH_MAX + OBJECT_NAME + 1];
+    struct stat st;
+    object_name(key, name);
+    snprintf(path, sizeof path, "%s/%s", c->folder.path, name);
+    if (lstat(path, &st) != 0)
+        return NULL;
+    for (int i = 0; i < o->n; i++)
+        if (o->of[i].ino == st.st_ino && o->of[i].dev == st.st_dev)
+            return o->of[i].dl;
+    if (cache_file_check(&c->folder, name, NULL) != CACHE_FOUND)
+        return NULL;
+    void *dl = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (dl)
+        o->of[o->n++] = (KernelObject){st.st_dev, st.st_ino, dl};
+    return dl;
 }
 
 /* The object under one more name, in place of what may stand there. */
 static bool publish(const KernelCache *c, const char *object, const KernelKey *key, Diag *d)
 {
-    char so[PATH_MAX + 64], other[PATH_MAX + 64];
-    object_path(c, key, so);
+    char name[OBJECT_NAME], so[PATH_MAX + OBJECT_NAME + 1], other[PATH_MAX + 64];
+    object_name(key, name);
+    snprintf(so, sizeof so, "%s/%s", c->folder.path, name);
     snprintf(other, sizeof other, "%s.link", object);
     bool ok = link(object, other) == 0 && rename(other, so) == 0;
     return ok || fail_status(d, EXIT_DEVICE, "cannot write %s: %s", so, strerror(errno));
 }
 
-bool kernel_cache_add(const KernelCache *c, const char *source, const KernelKey *key, int n, Diag *d)
+bool kernel_cache_add(const KernelCache *c, const char *source, const KernelKey *key, int n,
+                      Diag *d)
 {
     char tmp[PATH_MAX], out[PATH_MAX + 32];
-    if (snprintf(tmp, sizeof tmp, "%s/tmp-XXXXXX", c->dir) >= (int)sizeof tmp)
-        return fail_status(d, EXIT_DEVICE, "cache folder: path too long");
-    if (!mkdtemp(tmp))
-        return fail_status(d, EXIT_DEVICE, "cannot write in %s: %s", c->dir, strerror(errno));
+    TRY(cache_folder_scratch(&c->folder, tmp, d));
     int parts = write_parts(tmp, source, d);
     snprintf(out, sizeof out, "%s/out.so", tmp);
-    bool ok = parts > 0 && compile_parts(tmp, parts, d) && link_parts(tmp, parts, d);
+    bool ok = parts > 0 && compile_parts(tmp, parts, d) && link_parts(tmp, parts, d) &&
+              cache_file_seal(out, d);
     for (int i = 0; i < n && ok; i++)
         ok = publish(c, out, &key[i], d);
-    remove_tmp(tmp, MAX_PARTS);
+    folder_remove(tmp);
     return ok;
 }

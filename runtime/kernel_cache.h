@@ -1,32 +1,48 @@
-/* kernel_cache.h -- generated kernels as shared objects on disk, each compiled once per machine.
+/* kernel_cache.h -- generated kernels as shared objects on disk, each compiled once per
+ * machine.
  *
- * A kernel is kept as KEY.so, an object that defines the function ck_KEY; KEY is the hash of its text
- * and of all that the text is compiled with.  Kernels that were compiled together are links to one
- * file.  Several processes may share the folder. */
+ * A kernel is kept as KEY.so, an object that defines the function ck_KEY; KEY is the hash
+ * of its text and of all that the text is compiled with.  Kernels that were compiled
+ * together are links to one file.  Several processes may share the folder. */
 #ifndef CKC_KERNEL_CACHE_H
 #define CKC_KERNEL_CACHE_H
 
-#include "../ir/ir.h"
-#include <limits.h>
+#include "cache_folder.h"
 
 typedef struct {
-    char dir[PATH_MAX];
-    uint64_t machine; /* hash of compiler, flags, processor and prelude */
+    CacheFolder folder;
+    char note[PATH_MAX + 256]; /* one line for the user, "": all is well */
+    uint64_t machine;          /* hash of compiler, flags, processor and prelude */
 } KernelCache;
 
 typedef struct {
     char hex[33];
 } KernelKey;
 
-/* In the folder given, NULL: the user's ($XDG_CACHE_HOME/ckc, ~/.cache/ckc), which is created.
- * d->status is EXIT_DEVICE on failure, here and below. */
+/* Objects that are open, each once. */
+typedef struct {
+    dev_t dev;
+    ino_t ino;
+    void *dl;
+} KernelObject;
+
+typedef struct {
+    KernelObject *of; /* room for all that will be opened */
+    int n;
+} KernelObjects;
+
+/* In the folder given, NULL: the user's (cache_folder.h).  d->status is EXIT_DEVICE on
+ * failure, here and below.  Without a C compiler the one that the folder was used with last
+ * is assumed: what it compiled still runs. */
 bool kernel_cache_open(KernelCache *c, const char *given, Diag *d);
+void kernel_cache_close(KernelCache *c); /* {0} is fine */
 KernelKey kernel_key(const KernelCache *c, const char *text);
-/* A dlopen handle of the object with a kernel, closed by the caller; NULL: it is not there, or does
- * not load. */
-void *kernel_cache_find(const KernelCache *c, const KernelKey *key);
-/* Compile a source (prelude, then kernels behind their marks) with the system C compiler, and keep it
- * as the object of n keys.  On failure d has the compiler's first messages. */
-bool kernel_cache_add(const KernelCache *c, const char *source, const KernelKey *key, int n, Diag *d);
+/* The object with a kernel, opened if it is not among o; NULL: it is not there, not ours,
+ * not whole, or does not load. */
+void *kernel_cache_find(const KernelCache *c, const KernelKey *key, KernelObjects *o);
+/* Compile a source (prelude, then kernels behind their marks) with the system C compiler,
+ * and keep it as the object of n keys.  On failure d has the compiler's first error. */
+bool kernel_cache_add(const KernelCache *c, const char *source, const KernelKey *key, int n,
+                      Diag *d);
 
 #endif

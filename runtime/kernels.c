@@ -2,7 +2,6 @@
  * object in the cache that does not load is compiled again. */
 #include "runtime_int.h"
 #include "codegen/codegen.h"
-#include "kernel_cache.h"
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,14 +59,12 @@ static int find(Keyed *q, int n, const KernelCache *c, KernelObjects *o)
     for (int i = 0; i < n; i++) {
         char name[NAME];
         bool again = i > 0 && by_key(&q[i], &q[i - 1]) == 0;
-        void *dl = q[i].fn || again ? NULL : kernel_cache_find(c, &q[i].key);
+        void *dl = q[i].fn || again ? NULL : kernel_cache_find(c, &q[i].key, o);
         function_name(&q[i].key, name);
         if (again)
             q[i].fn = q[i - 1].fn;
         else if (dl)
             *(void **)&q[i].fn = dlsym(dl, name);
-        if (dl)
-            o->dl[o->n++] = dl;
         missing += !q[i].fn;
     }
     return missing;
@@ -112,28 +109,37 @@ static bool add_missing(const KernelCache *c, const Keyed *q, int n, Diag *d)
     return ok;
 }
 
-static bool load(Keyed *q, Kernel *const *k, int n, const char *cache_dir, KernelObjects *o, Diag *d)
+static bool load(Keyed *q, Kernel *const *k, int n, const KernelCache *c, KernelObjects *o, Diag *d)
 {
-    KernelCache c;
-    TRY(kernel_cache_open(&c, cache_dir, d));
-    if (!sort_by_key(q, &c, k, n))
+    if (!sort_by_key(q, c, k, n))
         return fail(d, "cannot print kernels");
-    if (find(q, n, &c, o) == 0)
+    if (find(q, n, c, o) == 0)
         return true;
-    TRY(add_missing(&c, q, n, d));
-    return find(q, n, &c, o) == 0 ||
+    TRY(add_missing(c, q, n, d));
+    return find(q, n, c, o) == 0 ||
            fail_status(d, EXIT_DEVICE, "cannot load generated kernels: %s", dlerror());
 }
 
-bool kernels_load(Kernel *const *k, int n, const char *cache_dir, KernelFn **fn, KernelObjects *o,
+static bool load_own(Kernel *const *k, int n, KernelFn **fn, KernelObjects *o, Diag *d)
+{
+    KernelCache c;
+    TRY(kernel_cache_open(&c, NULL, d));
+    bool ok = kernels_load(k, n, &c, fn, o, d);
+    kernel_cache_close(&c);
+    return ok;
+}
+
+bool kernels_load(Kernel *const *k, int n, const KernelCache *c, KernelFn **fn, KernelObjects *o,
                   Diag *d)
 {
     *o = (KernelObjects){0};
     if (n == 0)
         return true;
+    if (!c)
+        return load_own(k, n, fn, o, d);
     Keyed *q = calloc((size_t)n, sizeof *q);
-    o->dl = calloc(2 * (size_t)n, sizeof *o->dl);
-    bool ok = q && o->dl ? load(q, k, n, cache_dir, o, d) : fail(d, "out of memory");
+    o->of = calloc(2 * (size_t)n, sizeof *o->of);
+    bool ok = q && o->of ? load(q, k, n, c, o, d) : fail(d, "out of memory");
     for (int i = 0; i < n && ok; i++)
         fn[q[i].at] = q[i].fn;
     if (!ok)
@@ -145,7 +151,7 @@ bool kernels_load(Kernel *const *k, int n, const char *cache_dir, KernelFn **fn,
 void kernels_unload(KernelObjects *o)
 {
     for (int i = 0; i < o->n; i++)
-        dlclose(o->dl[i]);
-    free(o->dl);
+        dlclose(o->of[i].dl);
+    free(o->of);
     *o = (KernelObjects){0};
 }

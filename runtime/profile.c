@@ -33,6 +33,7 @@ typedef struct {
 
 struct Profile {
     ProfileOptions opt;
+    KernelCache own; /* if none was given */
     Table table;
     /* the round */
     Arena arena;
@@ -52,10 +53,12 @@ Profile *profile_open(const ProfileOptions *opt, Diag *d)
         return NULL;
     }
     p->opt = *opt;
-    if (table_open(&p->table, opt->cache_dir, d))
-        return p;
-    free(p);
-    return NULL;
+    if (!opt->cache && !kernel_cache_open(p->opt.cache = &p->own, NULL, d)) {
+        free(p);
+        return NULL;
+    }
+    table_open(&p->table, p->opt.cache);
+    return p;
 }
 
 static void close_round(Profile *p)
@@ -77,6 +80,7 @@ void profile_close(Profile *p)
         return;
     close_round(p);
     table_close(&p->table);
+    kernel_cache_close(&p->own);
     free(p);
 }
 
@@ -249,7 +253,7 @@ static bool compile_round(Profile *p, KernelObjects *o, Diag *d)
             user[n++] = &it->fn;
         }
     }
-    TRY(kernels_load(k, n, p->opt.cache_dir, fn, o, d));
+    TRY(kernels_load(k, n, p->opt.cache, fn, o, d));
     for (int i = 0; i < n; i++)
         *user[i] = fn[i];
     return true;

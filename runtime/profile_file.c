@@ -1,10 +1,8 @@
 /* profile_file.c -- measured times on disk: one line per signature, hash and nanoseconds.
  *
- * The file's name has the kernel cache's hash of the machine, so times of another processor,
- * compiler or prelude are never used.  It can be
- * deleted at any time; of two processes that write, the last wins. */
-#include "../ir/file.h"
-#include "kernel_cache.h"
+ * The file's name has the kernel cache's hash of the machine, so times of another
+ * processor, compiler or prelude are never used.  It can be deleted at any time; of two
+ * processes that write, the last wins. */
 #include "profile_int.h"
 #include <inttypes.h>
 #include <math.h>
@@ -39,45 +37,50 @@ static void sort_entries(Table *t)
     t->nsorted = t->n;
 }
 
-static void read_table(Table *t)
+static void read_table(Table *t, const char *text)
 {
-    FILE *f = fopen(t->path, "r");
     uint64_t high, low;
     double ns;
-    while (f && fscanf(f, "%16" SCNx64 "%16" SCNx64 " %lf", &high, &low, &ns) == 3)
-        if (ns > 0 && isfinite(ns)) {
+    for (int n = 0;
+         sscanf(text, "%16" SCNx64 "%16" SCNx64 " %lf\n%n", &high, &low, &ns, &n) == 3;
+         text += n)
+        if (ns > 0 && ns < 1e15) {
             t->entry = arena_grow(&t->arena, t->entry, t->n, &t->cap, sizeof *t->entry);
             t->entry[t->n++] = (Entry){.key = {low, high}, .ns = ns};
         }
-    if (f)
-        fclose(f);
     sort_entries(t);
 }
 
 bool table_write(const Table *t, Diag *d)
 {
-    NewFile f;
-    TRY(file_create(&f, t->path, d));
-    for (uint32_t i = 0; i < t->n; i++) {
-        char line[80];
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    for (uint32_t i = 0; i < t->n && f; i++) {
         const Entry *e = &t->entry[i];
-        if (e->ns < 0)
-            continue;
-        int n = snprintf(line, sizeof line, "%016" PRIx64 "%016" PRIx64 " %.0f\n",
-                         (uint64_t)e->key.high64, (uint64_t)e->key.low64, e->ns);
-        file_write(&f, line, (size_t)n);
+        if (e->ns >= 0)
+            fprintf(f, "%016" PRIx64 "%016" PRIx64 " %.0f\n", (uint64_t)e->key.high64,
+                    (uint64_t)e->key.low64, e->ns);
     }
-    return file_commit(&f, d);
+    bool ok = f && fclose(f) == 0;
+    ok = ok ? cache_file_write(&t->cache->folder, t->name, text, d)
+            : fail(d, "out of memory");
+    free(text);
+    return ok;
 }
 
-bool table_open(Table *t, const char *cache_dir, Diag *d)
+void table_open(Table *t, KernelCache *c)
 {
-    KernelCache c;
-    *t = (Table){0};
-    TRY(kernel_cache_open(&c, cache_dir, d));
-    snprintf(t->path, sizeof t->path, "%s/profile-%016" PRIx64 ".txt", c.dir, c.machine);
-    read_table(t);
-    return true;
+    char *text = NULL;
+    *t = (Table){.cache = c};
+    snprintf(t->name, sizeof t->name, "profile-%016" PRIx64 ".txt", c->machine);
+    if (cache_file_check(&c->folder, t->name, &text) == CACHE_DAMAGED)
+        snprintf(c->note, sizeof c->note,
+                 "%s/%s: damaged or not ours: its measured costs are not used",
+                 c->folder.path, t->name);
+    if (text)
+        read_table(t, text);
+    free(text);
 }
 
 void table_close(Table *t) { arena_free(&t->arena); }

@@ -17,15 +17,16 @@ typedef struct {
 
 /* Signatures and their times, as in a file. */
 typedef struct {
-    char path[PATH_MAX + 64];
+    KernelCache *cache; /* where the file is */
+    char name[40];
     Arena arena;
     Entry *entry; /* sorted up to nsorted */
     uint32_t n, cap, nsorted;
 } Table;
 
-/* The table of this machine in the cache folder (NULL: the user's); empty if there is no
- * file. */
-bool table_open(Table *t, const char *cache_dir, Diag *d);
+/* The table of this machine in the cache; empty if there is no file, or one that is not
+ * ours or not whole: the cache's note says so. */
+void table_open(Table *t, KernelCache *c);
 void table_close(Table *t);
 bool table_write(const Table *t, Diag *d);        /* atomically */
 uint32_t table_find(Table *t, XXH128_hash_t key); /* index; a new entry if there is none */

@@ -8,6 +8,7 @@
 #define CKC_RUNTIME_H
 
 #include "../ir/plan.h"
+#include "kernel_cache.h"
 #include "weights.h"
 
 /* ---- spin.c ---------------------------------------------------------------------------- */
@@ -18,7 +19,7 @@ void spin_bounded(char **argv);
 /* ---- cpu.c: the executor ----------------------------------------------- */
 
 typedef struct {
-    const char *cache_dir; /* of compiled kernels; NULL: the user's */
+    const KernelCache *cache; /* of compiled kernels; NULL: the user's */
     const Init *init;      /* for parameters without data; NULL: they are an error */
     int64_t seed;          /* of init */
     bool check; /* fill memory with NaNs where no value lives: a plan that gives memory
@@ -103,7 +104,7 @@ void train_result_free(TrainResult *r);
 /* ---- profile.c: measured costs ----------------------------------------- */
 
 typedef struct {
-    const char *cache_dir; /* of the profile and of compiled kernels; NULL: the user's */
+    KernelCache *cache; /* has the measured times, too; outlives the profile; NULL: the user's */
     int threads;
     double time_limit; /* seconds of measuring, 0: default; what is left is estimated; < 0:
                         * no times are given at all, only algorithms and scratch */

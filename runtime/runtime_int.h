@@ -43,14 +43,9 @@ const CopyRows *concat_copies(const Graph *g, const Node *n, Arena *a);
 /* The kernel as C under a fixed name: equal for equal kernels.  NULL: out of memory. */
 char *kernel_text(const Kernel *k);
 
-typedef struct {
-    void **dl; /* dlopen handles */
-    int n;
-} KernelObjects;
-
-/* Functions of kernels, fn[i] of k[i], from the cache; those it lacks are printed, compiled and
- * added.  They can be called until the objects are given back. */
-bool kernels_load(Kernel *const *k, int n, const char *cache_dir, KernelFn **fn, KernelObjects *o,
+/* Functions of kernels, fn[i] of k[i], from the cache (NULL: the user's); those it lacks are printed,
+ * compiled and added.  They can be called until the objects are given back. */
+bool kernels_load(Kernel *const *k, int n, const KernelCache *c, KernelFn **fn, KernelObjects *o,
                   Diag *d);
 void kernels_unload(KernelObjects *o);
 

@@ -443,8 +443,10 @@ static StepCost *learned_costs(Fixture *f, const char *dir, double limit, const 
 {
     *f = (Fixture){0};
     graph_init(&f->g, &f->arena, &f->d);
+    KernelCache c;
+    ck_assert_msg(kernel_cache_open(&c, dir, &f->d), "%s", f->d.msg);
     Profile *costs = profile_open(
-        &(ProfileOptions){.cache_dir = dir, .threads = 1, .time_limit = limit}, &f->d);
+        &(ProfileOptions){.cache = &c, .threads = 1, .time_limit = limit}, &f->d);
     ck_assert_msg(costs != NULL, "%s", f->d.msg);
     StepOptions opt = {.threads = 1, .cost = profile_cost, .cost_user = costs};
     PassCtx cx = {.diag = &f->d, .tmp = &f->tmp, .opt = &opt, .info = &f->info};

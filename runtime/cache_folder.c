@@ -1,0 +1,300 @@
+/* cache_folder.c -- which folder can be trusted, and files that are whole or not there.
+ *
+ * The way to a folder is checked from the root on as sshd does with ~/.ssh: nobody but the
+ * user and root may be able to rename what stands on it.  After that the path stays what it
+ * was, so that files can be named by it between a check and their use. */
+#include "cache_folder.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* ---- whom we trust
+ * ------------------------------------------------------------------------ */
+
+/* Us, root, and who owns "/" (root as a user namespace shows it). */
+static bool trusted_owner(uid_t owner)
+{
+    struct stat root;
+    return owner == geteuid() || owner == 0 ||
+           (stat("/", &root) == 0 && owner == root.st_uid);
+}
+
+/* Can somebody else rename a folder of ours in it?  The user's own group counts as the
+ * user. */
+static bool may_be_moved(const struct stat *st)
+{
+    bool others =
+        st->st_mode & S_IWOTH || (st->st_mode & S_IWGRP && st->st_gid != getegid());
+    return !trusted_owner(st->st_uid) || (others && !(st->st_mode & S_ISVTX));
+}
+
+static bool ours_alone(const struct stat *st)
+{
+    return st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* ---- the way to a folder
+ * ------------------------------------------------------------------- */
+
+/* One step down, not through a link; the folder above is closed.  -1: errno says why. */
+static int step_down(int at, const char *name, struct stat *st)
+{
+    int next = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int error = errno;
+    close(at);
+    if (next >= 0 && fstat(next, st) == 0)
+        return next;
+    if (next >= 0)
+        close(next);
+    errno = next < 0 ? error : errno;
+    return -1;
+}
+
+/* A path without links, opened; -1 if somebody could exchange a part of it (EPERM). */
+static int walk(const char *path, struct stat *st)
+{
+    char part[NAME_MAX + 1];
+    int at = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (at < 0 || fstat(at, st) != 0)
+        return at;
+    for (const char *s = path; at >= 0 && *s;) {
+        size_t n = strcspn(++s, "/");
+        if (n == 0)
+            break;
+        if (n > NAME_MAX || may_be_moved(st)) {
+            close(at);
+            errno = n > NAME_MAX ? ENAMETOOLONG : EPERM;
+            return -1;
+        }
+        memcpy(part, s, n);
+        part[n] = '\0';
+        at = step_down(at, part, st);
+        s += n;
+    }
+    return at;
+}
+
+static bool make_dirs(char *path)
+{
+    for (char *s = path + (*path != '\0');; s++) {
+        bool end = *s == '\0';
+        if (*s != '/' && !end)
+            continue;
+        *s = '\0';
+        bool ok = mkdir(path, 0700) == 0 || errno == EEXIST;
+        if (end || !ok)
+            return ok;
+        *s = '/';
+    }
+}
+
+/* The folder itself, or if others can write in it too, one in it for this user. */
+static bool use_folder(CacheFolder *c, const char *path)
+{
+    struct stat st;
+    char own[32] = "";
+    int at = walk(path, &st);
+    if (at >= 0 && !ours_alone(&st)) {
+        snprintf(own, sizeof own, "/ckc-%lu", (unsigned long)geteuid());
+        if (may_be_moved(&st)) {
+            close(at);
+            errno = EPERM;
+            return false;
+        }
+        if (mkdirat(at, own + 1, 0700) != 0 && errno != EEXIST) {
+            close(at);
+            return false;
+        }
+        at = step_down(at, own + 1, &st);
+    }
+    if (at < 0)
+        return false;
+    close(at);
+    errno = ours_alone(&st) ? ENAMETOOLONG : EPERM;
+    return ours_alone(&st) &&
+           snprintf(c->path, sizeof c->path, "%s%s", path, own) < PATH_MAX;
+}
+
+static const char *temporary_folder(void)
+{
+    const char *t = getenv("TMPDIR");
+    return t && t[0] == '/' ? t : "/tmp";
+}
+
+static bool wanted_folder(const char *given, char out[PATH_MAX])
+{
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n;
+    if (given)
+        n = snprintf(out, PATH_MAX, "%s", given);
+    else if (xdg && xdg[0] == '/')
+        n = snprintf(out, PATH_MAX, "%s/ckc", xdg);
+    else if (home && home[0] == '/')
+        n = snprintf(out, PATH_MAX, "%s/.cache/ckc", home);
+    else
+        n = snprintf(out, PATH_MAX, "%s/ckc-%lu", temporary_folder(),
+                     (unsigned long)geteuid());
+    errno = ENAMETOOLONG;
+    return n < PATH_MAX;
+}
+
+bool cache_folder_open(CacheFolder *c, const char *given, char why[PATH_MAX + 128], Diag *d)
+{
+    char want[PATH_MAX];
+    *c = (CacheFolder){.temporary = false};
+    *why = '\0';
+    char *real =
+        wanted_folder(given, want) && make_dirs(want) ? realpath(want, NULL) : NULL;
+    bool ok = real && use_folder(c, real);
+    int error = errno;
+    free(real);
+    if (ok)
+        return true;
+    snprintf(why, PATH_MAX + 128, "%s: %s", want,
+             error == EPERM ? "other users can put files there" : strerror(error));
+    int n = snprintf(c->path, sizeof c->path, "%s/ckc-XXXXXX", temporary_folder());
+    if (n < PATH_MAX && mkdtemp(c->path))
+        return c->temporary = true;
+    return fail_status(d, EXIT_DEVICE, "no folder for compiled kernels: %s; nor in %s: %s",
+                       why, temporary_folder(), strerror(errno));
+}
+
+void cache_folder_close(CacheFolder *c)
+{
+    if (c->temporary)
+        folder_remove(c->path);
+    *c = (CacheFolder){.temporary = false};
+}
+
+bool cache_folder_scratch(const CacheFolder *c, char path[PATH_MAX], Diag *d)
+{
+    bool fits = snprintf(path, PATH_MAX, "%s/tmp-XXXXXX", c->path) < PATH_MAX;
+    return (fits && mkdtemp(path)) ||
+           fail_status(d, EXIT_DEVICE, "cannot write in %s: %s", c->path,
+                       strerror(fits ? errno : ENAMETOOLONG));
+}
+
+void folder_remove(const char *path)
+{
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;)
+        unlinkat(dirfd(dir), e->d_name, 0);
+    if (dir)
+        closedir(dir);
+    rmdir(path);
+}
+
+/* ---- files
+ * ------------------------------------------------------------------------------- */
+
+enum { SEAL = 37 }; /* "ckc ", 32 digits, end of line */
+
+static void seal_of(const char *data, size_t n, char seal[SEAL + 1])
+{
+    XXH128_hash_t h = XXH3_128bits(data, n);
+    snprintf(seal, SEAL + 1, "ckc %016" PRIx64 "%016" PRIx64 "\n", (uint64_t)h.high64,
+             (uint64_t)h.low64);
+}
+
+/* All of a regular file, malloc'ed, with a zero behind it; NULL: it cannot be read. */
+static char *read_all(int fd, const struct stat *st)
+{
+    size_t size = (size_t)st->st_size, n = 0;
+    char *text = malloc(size + 1);
+    ssize_t got = 1;
+    while (text && n < size && (got = read(fd, text + n, size - n)) > 0)
+        n += (size_t)got;
+    if (text && n == size) {
+        text[n] = '\0';
+        return text;
+    }
+    free(text);
+    return NULL;
+}
+
+/* The contents without their seal; NULL: not ours, or not whole. */
+static char *read_sealed(int fd)
+{
+    struct stat st;
+    char seal[SEAL + 1];
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || !ours_alone(&st) ||
+        st.st_size < SEAL)
+        return NULL;
+    char *text = read_all(fd, &st);
+    size_t n = (size_t)st.st_size - SEAL;
+    if (text)
+        seal_of(text, n, seal);
+    if (text && memcmp(text + n, seal, SEAL) == 0) {
+        text[n] = '\0';
+        return text;
+    }
+    free(text);
+    return NULL;
+}
+
+static bool file_path(const CacheFolder *c, const char *name, char path[PATH_MAX])
+{
+    errno = ENAMETOOLONG;
+    return snprintf(path, PATH_MAX, "%s/%s", c->path, name) < PATH_MAX;
+}
+
+CacheState cache_file_check(const CacheFolder *c, const char *name, char **text)
+{
+    char path[PATH_MAX];
+    bool fits = file_path(c, name, path);
+    int fd = fits ? open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return errno == ENOENT ? CACHE_ABSENT : CACHE_DAMAGED;
+    char *all = read_sealed(fd);
+    close(fd);
+    if (text)
+        *text = all;
+    else
+        free(all);
+    return all ? CACHE_FOUND : CACHE_DAMAGED;
+}
+
+static bool write_seal(int fd)
+{
+    struct stat st;
+    char seal[SEAL + 1], *text = fstat(fd, &st) == 0 ? read_all(fd, &st) : NULL;
+    if (!text)
+        return false;
+    seal_of(text, (size_t)st.st_size, seal);
+    free(text);
+    return fchmod(fd, 0600) == 0 && write(fd, seal, SEAL) == SEAL && fsync(fd) == 0;
+}
+
+bool cache_file_seal(const char *path, Diag *d)
+{
+    int fd = open(path, O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
+    bool ok = fd >= 0 && write_seal(fd);
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    return ok || fail_status(d, EXIT_DEVICE, "cannot write %s: %s", path, strerror(error));
+}
+
+bool cache_file_write(const CacheFolder *c, const char *name, const char *text, Diag *d)
+{
+    char dir[PATH_MAX], from[PATH_MAX + 8], to[PATH_MAX];
+    TRY(cache_folder_scratch(c, dir, d));
+    snprintf(from, sizeof from, "%s/file", dir);
+    FILE *f = fopen(from, "w");
+    bool ok = f && fputs(text, f) >= 0;
+    ok = f && fclose(f) == 0 && ok;
+    if (!ok)
+        diag_set(d, "cannot write %s: %s", from, strerror(errno));
+    ok = ok && cache_file_seal(from, d);
+    if (ok && (!file_path(c, name, to) || rename(from, to) != 0))
+        ok = fail_status(d, EXIT_DEVICE, "cannot write %s/%s: %s", c->path, name,
+                         strerror(errno));
+    folder_remove(dir);
+    return ok;
+}
