@@ -316,8 +316,6 @@ static bool write_table(const Table *t, const char *path, Diag *d)
     for (int32_t i = 0; i < t->n; i++)
         fprintf(out.f, "%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "\n", t->row[i].id,
                 t->row[i].lower, t->row[i].upper, t->buffer[i].size, t->buffer[i].offset);
-    if (ferror(out.f))
-        out.error = EIO;
     return file_commit(&out, d);
 }
 
@@ -353,7 +351,7 @@ static void print_json(const Args *a, const Table *t, const PackResult *r)
 static bool pack(const Args *a, Table *t, PackResult *r, Diag *d)
 {
     char err[PACK_ERR_SIZE];
-    if (!read_table(a->path, t, d))
+    if ((a->output && !file_try(a->output, d)) || !read_table(a->path, t, d))
         return false;
     if (!pack_solve(t->buffer, t->n, &a->options, r, err) ||
         !pack_verify(t->buffer, t->n, r->arena, err))
@@ -386,5 +384,5 @@ int cmd_pack(int argc, char **argv)
     else
         print_text(&args, &table, &result);
     free_table(&table);
-    return !ok ? EXIT_BAD_INPUT : result.fits ? EXIT_OK : EXIT_INFEASIBLE;
+    return !ok ? (diag.status ? diag.status : EXIT_BAD_INPUT) : result.fits ? EXIT_OK : EXIT_INFEASIBLE;
 }

@@ -1,5 +1,6 @@
 /* cmd_solve.c -- `ckc solve INSTANCE.dag`: the rematerialization solver on instance files.
  */
+#include "../ir/file.h"
 #include "../passes/remat/remat.h"
 
 #include <argp.h>
@@ -12,15 +13,7 @@
 
 int cmd_solve(int argc, char **argv);
 
-enum {
-    EXIT_INFEASIBLE = 3,
-    KEY_GAP = 256,
-    KEY_MOVES,
-    KEY_JSON,
-    KEY_PARETO,
-    KEY_MIN,
-    KEY_POLICY
-};
+enum { KEY_GAP = 256, KEY_MOVES, KEY_JSON, KEY_PARETO, KEY_MIN, KEY_POLICY };
 
 typedef struct {
     const char *path, *budget, *output, *policy;
@@ -37,6 +30,7 @@ typedef struct {
     const int64_t *ids;
     int64_t budget, input_peak, base_cost;
     char err[REMAT_ERR];
+    Diag diag; /* of what is written */
 } Job;
 
 static const struct argp_option option_table[] = {
@@ -191,17 +185,14 @@ static void print_result(const Job *job, const RematResult *r, int64_t budget)
 
 static bool write_schedule(Job *job, const RematResult *r)
 {
-    const char *path = job->args->output;
-    FILE *f = path ? fopen(path, "w") : NULL;
-    if (!path)
+    NewFile f;
+    if (!job->args->output)
         return true;
-    for (int32_t i = 0; f && i < r->n; i++)
-        fprintf(f, "%" PRId64 "\n", job->ids[r->seq[i]]);
-    if (!f || fclose(f) != 0) {
-        snprintf(job->err, sizeof job->err, "%.200s: %s", path, strerror(errno));
+    if (!file_create(&f, job->args->output, &job->diag))
         return false;
-    }
-    return true;
+    for (int32_t i = 0; i < r->n; i++)
+        fprintf(f.f, "%" PRId64 "\n", job->ids[r->seq[i]]);
+    return file_commit(&f, &job->diag);
 }
 
 static void print_json(json_t *j)
@@ -215,8 +206,8 @@ static void print_json(json_t *j)
 
 static int bad(const Job *job)
 {
-    fprintf(stderr, "ckc solve: %s\n", job->err);
-    return EXIT_FAILURE;
+    fprintf(stderr, "ckc solve: %s\n", job->diag.failed ? job->diag.msg : job->err);
+    return job->diag.status ? job->diag.status : EXIT_FAILURE;
 }
 
 static RematOptions options_of(const Job *job)
@@ -322,7 +313,8 @@ int cmd_solve(int argc, char **argv)
     argp_err_exit_status = EXIT_FAILURE;
     if (argp_parse(&argp, argc, argv, 0, NULL, &args))
         return EXIT_FAILURE;
-    if (!remat_read(args.path, &job.inst, &job.ids, job.err))
+    if ((args.output && !file_try(args.output, &job.diag)) ||
+        !remat_read(args.path, &job.inst, &job.ids, job.err))
         return bad(&job);
     job.input_peak = remat_input_peak(&job.inst);
     job.base_cost = remat_base_cost(&job.inst);

@@ -7,12 +7,8 @@
 #include "codegen/codegen.h"
 #include "ir/file.h"
 #include "ir/onnx/save.h"
-#include <errno.h>
-#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { INLINE_MAX = 64 }; /* larger constants are not part of the text (print.c) */
 
@@ -27,12 +23,12 @@ static const char *folder_of(Job *j)
     return arena_printf(&j->arena, "%.*s.ckc", (int)n, path);
 }
 
-/* `path` as seen from a folder; the path itself if one of them is not there. */
-static const char *relative_path(Arena *a, const char *folder, const char *path)
+/* `path` as seen from a folder, given as its real path; the path itself if it is not there. */
+static const char *relative_path(Arena *a, const char *from, const char *path)
 {
-    char *from = realpath(folder, NULL), *to = realpath(path, NULL);
+    char *to = realpath(path, NULL);
     const char *rel = path;
-    if (from && to) {
+    if (to) {
         size_t common = 0;
         for (size_t i = 0; from[i] && from[i] == to[i]; i++)
             if (from[i + 1] == '/' || (!from[i + 1] && to[i + 1] == '/'))
@@ -42,29 +38,23 @@ static const char *relative_path(Arena *a, const char *folder, const char *path)
             rel = arena_printf(a, "../%s", rel);
         rel = arena_printf(a, "%s%s", rel, to + common + 1);
     }
-    free(from);
     free(to);
     return rel;
 }
 
-static bool check_parent(const char *path, Diag *d)
-{
-    char *copy = strdup(path);
-    if (!copy)
-        return fail(d, "%s: out of memory", path);
-    bool ok = access(dirname(copy), W_OK | X_OK) == 0;
-    int error = errno;
-    free(copy);
-    return ok || fail(d, "%s: cannot be written: %s", path, strerror(error));
-}
+enum { CONSTS, SCHEDULE, KERNELS, REPORT, CUDA, NFILES };
+static const char *const file_name[NFILES + 1] = {"consts.bin",  "step.ckp",   "kernels.c",
+                                                  "report.json", "kernels.cu", NULL};
 
 bool output_check(Job *j)
 {
     Options *o = j->o;
-    TRY(check_parent(folder_of(j), &o->diag));
+    if (!j->in_schedule)
+        TRY(folder_try(folder_of(j), file_name, &o->diag));
     for (int i = 0; i < o->nsave; i++)
-        TRY(check_parent(o->save[i], &o->diag));
-    return !o->grads || check_parent(o->grads, &o->diag);
+        TRY(file_try(o->save[i], &o->diag));
+    return (!o->grads || file_try(o->grads, &o->diag)) &&
+           (!o->step.instance || file_try(o->step.instance, &o->diag));
 }
 
 /* ---- constants: bytes that lie in no file ---------------------------------------------------- */
@@ -185,54 +175,44 @@ static bool write_kernels(Job *j, NewFile *f)
 
 /* ---- the folder ---------------------------------------------------------------------------------- */
 
-enum { CONSTS, SCHEDULE, KERNELS, REPORT, CUDA, NFILES };
-static const char *const file_name[NFILES] = {"consts.bin", "step.ckp", "kernels.c", "report.json",
-                                              "kernels.cu"};
-
-static bool write_files(Job *j, const char *folder, const char *report, NewFile *f, int n)
+static bool write_files(Job *j, const NewFolder *folder, const char *report, NewFile *f, int n)
 {
-    for (int i = 0; i < n; i++)
-        TRY(file_create(&f[i], arena_printf(&j->arena, "%s/%s", folder, file_name[i]),
-                        &j->o->diag));
-    relate_paths(j, folder);
+    relate_paths(j, folder->path);
     write_constants(j, &f[CONSTS]);
     Plan p = *j->plan;
-    p.model = p.model ? relative_path(&j->arena, folder, p.model) : NULL;
-    p.run.data = p.run.data ? relative_path(&j->arena, folder, p.run.data) : NULL;
+    p.model = p.model ? relative_path(&j->arena, folder->path, p.model) : NULL;
+    p.run.data = p.run.data ? relative_path(&j->arena, folder->path, p.run.data) : NULL;
     plan_print(&p, f[SCHEDULE].f);
     TRY(write_kernels(j, &f[KERNELS]));
     if (n > CUDA)
         TRY(codegen_cuda_schedule(f[CUDA].f, j->plan, &j->o->diag));
     fprintf(f[REPORT].f, "%s\n", report);
-    for (int i = 0; i < n; i++) {
-        if (ferror(f[i].f) && !f[i].error)
-            f[i].error = EIO;
-        if (f[i].error)
-            return fail(&j->o->diag, "%s: %s", f[i].path, strerror(f[i].error));
-    }
     return true;
 }
 
 bool output_folder(Job *j, const char *report)
 {
-    const char *folder = folder_of(j);
+    Diag *d = &j->o->diag;
     NewFile f[NFILES] = {{0}};
+    NewFolder folder;
     int n = j->o->cuda ? NFILES : CUDA;
-    bool made = mkdir(folder, 0777) == 0;
-    if (!made && errno != EEXIST)
-        return fail(&j->o->diag, "%s: %s", folder, strerror(errno));
-    bool ok = write_files(j, folder, report, f, n);
+    j->folder = folder_of(j);
+    TRY(folder_create(&folder, j->folder, file_name, d));
+    bool ok = true;
+    for (int i = 0; i < n; i++)
+        ok = ok && folder_file(&folder, file_name[i], &f[i], d);
+    ok = ok && write_files(j, &folder, report, f, n);
     if (ok && f[CONSTS].size == 0)
         file_abandon(&f[CONSTS]);
     for (int i = 0; i < n; i++)
         if (ok && f[i].f)
-            ok = file_commit(&f[i], &j->o->diag);
+            ok = file_commit(&f[i], d);
         else
             file_abandon(&f[i]);
-    if (!ok && made)
-        rmdir(folder);
-    j->folder = folder;
-    return ok;
+    if (ok)
+        return folder_commit(&folder, d);
+    folder_abandon(&folder);
+    return false;
 }
 
 /* ---- weights and gradients ---------------------------------------------------------------------- */

@@ -1,9 +1,10 @@
 /* file.c -- mapping a file to read it, and replacing a file atomically: write beside it, sync,
- * rename.  A crash or a full disk leaves the old file as it was. */
+ * rename, sync the folder.  A crash or a full disk leaves the old file as it was. */
 #include "file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -40,23 +41,89 @@ void file_unmap(FileMap *m)
     *m = (FileMap){0};
 }
 
-bool file_create(NewFile *n, const char *path, Diag *d)
+/* ---- one file ------------------------------------------------------------------------------------ */
+
+int (*file_fault)(const char *call);
+
+int file_rename(const char *from, const char *to, unsigned flags)
 {
-    *n = (NewFile){.path = strdup(path)};
-    if (!n->path || asprintf(&n->temp, "%s.%ld.tmp", path, (long)getpid()) < 0) {
-        free(n->path);
-        *n = (NewFile){0};
-        return fail(d, "%s: out of memory", path);
-    }
-    int fd = open(n->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    n->f = fd < 0 ? NULL : fdopen(fd, "wb");
-    if (n->f)
-        return true;
-    diag_set(d, "%s: %s", path, strerror(errno));
+    int fault = file_fault ? file_fault(flags ? "exchange" : "rename") : 0;
+    if (fault)
+        return fault;
+    int failed = flags ? renameat2(AT_FDCWD, from, AT_FDCWD, to, flags) : rename(from, to);
+    return failed ? errno : 0;
+}
+
+int file_sync_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = fd < 0 || (fsync(fd) != 0 && errno != EINVAL) ? errno : 0; /* not all have it */
     if (fd >= 0)
         close(fd);
+    return error;
+}
+
+int file_sync_parent(const char *path)
+{
+    char *copy = strdup(path);
+    int error = copy ? file_sync_folder(dirname(copy)) : ENOMEM;
+    free(copy);
+    return error;
+}
+
+/* Beside a regular file, or where there is none yet. */
+static int create_beside(NewFile *n)
+{
+    char *prefix = NULL;
+    n->place = realpath(n->path, NULL);
+    if (!n->place)
+        n->place = strdup(n->path);
+    if (!n->place || asprintf(&prefix, "%s.", n->place) < 0)
+        return ENOMEM;
+    int error = temp_file(&n->temp, prefix);
+    free(prefix);
+    return error;
+}
+
+static int create(NewFile *n)
+{
+    struct stat st;
+    bool exists = stat(n->path, &st) == 0;
+    if (!exists && errno != ENOENT)
+        return errno;
+    if (exists && S_ISDIR(st.st_mode))
+        return EISDIR;
+    int error = !exists || S_ISREG(st.st_mode) ? create_beside(n) : 0;
+    if (error)
+        return error;
+    int fd = n->temp.path ? fcntl(n->temp.lock, F_DUPFD_CLOEXEC, 0)
+                          : open(n->path, O_WRONLY | O_CLOEXEC);
+    n->f = fd < 0 ? NULL : fdopen(fd, "wb");
+    error = n->f ? 0 : errno;
+    if (error && fd >= 0)
+        close(fd);
+    return error;
+}
+
+bool file_create(NewFile *n, const char *path, Diag *d)
+{
+    *n = (NewFile){.path = strdup(path), .temp = {NULL, -1, -1}};
+    int error = n->path ? create(n) : ENOMEM;
+    if (!error)
+        return true;
     file_abandon(n);
-    return false;
+    return fail(d, "%s: %s", path, strerror(error));
+}
+
+bool file_try(const char *path, Diag *d)
+{
+    struct stat st;
+    NewFile n;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) /* opening is seen */
+        return access(path, W_OK) == 0 || fail(d, "%s: %s", path, strerror(errno));
+    TRY(file_create(&n, path, d));
+    file_abandon(&n);
+    return true;
 }
 
 void file_write(NewFile *n, const void *data, size_t bytes)
@@ -74,31 +141,47 @@ void file_pad(NewFile *n, int64_t alignment)
         file_write(n, "", 1);
 }
 
+/* What a stream that has failed does not tell any more: the errno of a further write. */
+static int write_error(FILE *f) { return write(fileno(f), "", 1) < 0 ? errno : EIO; }
+
+/* Everything written, and on the disk where there is one. */
+static int finish(NewFile *n)
+{
+    int error = n->error;
+    if (fflush(n->f) != 0 && !error)
+        error = errno;
+    if (ferror(n->f) && !error)
+        error = write_error(n->f);
+    if (!error && n->temp.path && fsync(fileno(n->f)) != 0)
+        error = errno;
+    if (fclose(n->f) != 0 && !error)
+        error = errno;
+    n->f = NULL;
+    return error;
+}
+
 bool file_commit(NewFile *n, Diag *d)
 {
-    if (!n->error && (fflush(n->f) || fsync(fileno(n->f))))
-        n->error = errno;
-    if (fclose(n->f) && !n->error)
-        n->error = errno;
-    n->f = NULL;
-    if (!n->error && rename(n->temp, n->path))
-        n->error = errno;
-    bool ok = !n->error;
-    if (!ok)
-        diag_set(d, "%s: %s", n->path, strerror(n->error));
-    else
-        n->temp[0] = '\0'; /* it is the file now: nothing to remove */
+    int error = finish(n);
+    if (!error && n->place)
+        error = file_rename(n->temp.path, n->place, 0);
+    if (!error)
+        temp_forget(&n->temp);
+    if (!error && n->place)
+        error = file_sync_parent(n->place);
+    if (error)
+        fail_status(d, EXIT_DEVICE, "%s: %s", n->path, strerror(error));
     file_abandon(n);
-    return ok;
+    return !error;
 }
 
 void file_abandon(NewFile *n)
 {
     if (n->f)
         fclose(n->f);
-    if (n->temp && n->temp[0])
-        unlink(n->temp);
-    free(n->temp);
+    if (n->path)
+        temp_remove(&n->temp);
+    free(n->place);
     free(n->path);
-    *n = (NewFile){0};
+    *n = (NewFile){.temp = {NULL, -1, -1}};
 }

@@ -1,4 +1,8 @@
-/* file.h -- whole files: read-only mappings and atomic replacement. */
+/* file.h -- whole files: read-only mappings, and changes that are complete or have not happened.
+ *
+ * What is under construction lies beside its place as PLACE.NUMBER.tmp, locked (flock) while its
+ * process lives, and is removed when that ends: by itself, or, if it was killed, by the next one
+ * that writes to the same place. */
 #ifndef CKC_FILE_H
 #define CKC_FILE_H
 
@@ -13,20 +17,77 @@ typedef struct {
 bool file_map(FileMap *m, const char *path, Diag *d);
 void file_unmap(FileMap *m);
 
-/* A file under construction beside its final place.  Errors are remembered: write freely and
- * look at the result of file_commit(), which syncs and renames, or removes what was written.
- * Readers see the old file or the new one, never a part. */
+/* ---- temp.c: temporary files and folders ------------------------------- */
+
+typedef struct {
+    char *path; /* owned; NULL: there is none */
+    int lock;   /* a descriptor of it; -1: none */
+    int slot;   /* in the list for temp_remove_all() */
+} Temp;
+
+/* Make the file or the folder `prefix`NUMBER.tmp, after removing those with this prefix that no
+ * process holds any more.  0, or an errno.  In a folder there is a file TEMP_MARK, which says that
+ * all in it may be removed; it holds the folder's name. */
+int temp_file(Temp *t, const char *prefix);
+int temp_folder(Temp *t, const char *prefix);
+void temp_remove(Temp *t); /* with all files in it */
+void temp_forget(Temp *t); /* it has its place now */
+void temp_hide(Temp *t);   /* not for temp_remove_all(): its path is another's now */
+void temp_show(Temp *t);
+/* Remove all that this process has.  For abnormal ends: async-signal-safe. */
+void temp_remove_all(void);
+#define TEMP_MARK ".ckc-temporary"
+
+/* ---- file.c: one file --------------------------------------------------- */
+
+/* A file under construction.  Errors are remembered: write freely and look at the result of
+ * file_commit(), which syncs and renames, or removes what was written.  Readers see the old file
+ * or the new one, never a part.  A symbolic link is followed; what is no regular file (a device,
+ * a pipe) is written directly. */
 typedef struct {
     FILE *f;
-    char *path, *temp; /* owned */
-    int error;         /* first errno; 0: none */
-    int64_t size;      /* bytes written */
+    char *path;  /* in messages; owned */
+    char *place; /* where it is renamed to, NULL: it stays; owned */
+    Temp temp;
+    int error;    /* first errno; 0: none */
+    int64_t size; /* bytes written with file_write */
 } NewFile;
 
 bool file_create(NewFile *n, const char *path, Diag *d);
 void file_write(NewFile *n, const void *data, size_t bytes);
 void file_pad(NewFile *n, int64_t alignment); /* zeros up to a multiple */
-bool file_commit(NewFile *n, Diag *d);
+bool file_commit(NewFile *n, Diag *d);        /* d->status is EXIT_DEVICE on failure */
 void file_abandon(NewFile *n); /* after a failure elsewhere: nothing is left behind */
+/* Could a file be made there?  By making one beside it, so that nothing changes. */
+bool file_try(const char *path, Diag *d);
+
+/* ---- folder.c: files of one folder that change together ------------------ */
+
+/* The folder's name stands for the old files or for the new ones at every instant, also if the
+ * process is killed, where the file system can exchange two names (RENAME_EXCHANGE; otherwise one
+ * file is renamed after the other).  The folder itself stays, and what else is in it. */
+typedef struct {
+    char *path;              /* without symbolic links; owned */
+    const char *const *name; /* of all files that belong together, NULL behind the last */
+    Temp temp;               /* the new files */
+} NewFolder;
+
+/* `path` need not exist; its parent must. */
+bool folder_create(NewFolder *n, const char *path, const char *const *name, Diag *d);
+bool folder_file(NewFolder *n, const char *name, NewFile *f, Diag *d);
+/* After file_commit() of all files.  Names without a new file are removed from the folder. */
+bool folder_commit(NewFolder *n, Diag *d);
+void folder_abandon(NewFolder *n);
+bool folder_try(const char *path, const char *const *name, Diag *d);
+
+/* ---- calls; 0 or an errno ------------------------------------------------- */
+
+int file_rename(const char *from, const char *to, unsigned flags); /* as renameat2() */
+int file_sync_folder(const char *path);
+int file_sync_parent(const char *path);
+
+/* For tests: called before every change that others can see; the errno it returns is what the
+ * change fails with, 0: it happens.  NULL: no faults. */
+extern int (*file_fault)(const char *call);
 
 #endif

@@ -3,6 +3,7 @@
  * The solver (passes/remat/) counts live bytes; the budget is a promise about the arena.  If the
  * packed arena of its schedule is larger than the budget, it is asked again for that much less. */
 #include "instance.h"
+#include "ir/file.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -370,8 +371,10 @@ static bool follow_policy(Remat *r, int64_t budget)
 
 static bool write_instance(const Remat *r)
 {
-    char err[REMAT_ERR];
-    return remat_write(&r->in.inst, r->cx->opt->instance, err) || fail(r->cx->diag, "%s", err);
+    NewFile f;
+    TRY(file_create(&f, r->cx->opt->instance, r->cx->diag));
+    remat_write(&r->in.inst, f.f);
+    return file_commit(&f, r->cx->diag);
 }
 
 bool pass_remat(Graph *g, PassCtx *cx)

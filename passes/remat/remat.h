@@ -23,6 +23,7 @@
 #define CKC_REMAT_H
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum { REMAT_ERR = 256, REMAT_MAX_THREADS = 64 };
 
@@ -97,7 +98,7 @@ bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids,
 void remat_free(RematInstance *inst);
 
 /* Writes an instance (a checked one) as such a file; ids are positions. */
-bool remat_write(const RematInstance *inst, const char *path, char err[REMAT_ERR]);
+void remat_write(const RematInstance *inst, FILE *f);
 
 /* ---- evaluation (evaluate.c) --------------------------------------------------------- */
 

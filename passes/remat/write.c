@@ -2,10 +2,8 @@
  * in the order of the instance; an operator without outputs gets one of no bytes. */
 #include "remat_int.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* "producer.k" of each value. */
 typedef struct {
@@ -71,11 +69,8 @@ static void write_op(FILE *f, const RematInstance *inst, int32_t i, const Names 
     fputc('\n', f);
 }
 
-bool remat_write(const RematInstance *inst, const char *path, char err[REMAT_ERR])
+void remat_write(const RematInstance *inst, FILE *f)
 {
-    FILE *f = fopen(path, "w");
-    if (!f)
-        return rm_fail(err, "%.150s: %s", path, strerror(errno));
     Names n = name_values(inst);
     fprintf(f, "# id cost bytes [inputs] [; fields]\npersistent %" PRId64 "\n",
             inst->persistent);
@@ -85,8 +80,4 @@ bool remat_write(const RematInstance *inst, const char *path, char err[REMAT_ERR
         write_op(f, inst, i, &n);
     free(n.op);
     free(n.output);
-    bool failed = ferror(f) != 0;
-    if (fclose(f) != 0 || failed)
-        return rm_fail(err, "%.150s: %s", path, strerror(errno));
-    return true;
 }

@@ -1,0 +1,218 @@
+/* temp.c -- temporary files and folders that do not stay behind: a lock on each tells those of
+ * processes that live from those of the dead, and a list tells an abnormal end what to remove. */
+#include "file.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- the list: fixed memory, so that a signal handler can read it at any moment --------------- */
+
+enum { NSLOTS = 64, FREE = 0, CLAIMED, USED };
+
+static struct {
+    atomic_int state;
+    char path[PATH_MAX];
+} slots[NSLOTS];
+
+/* -1: no room; then the file is removed by the next process, if it comes to that. */
+static int slot_enter(const char *path)
+{
+    if (strlen(path) >= PATH_MAX)
+        return -1;
+    for (int i = 0; i < NSLOTS; i++) {
+        int expected = FREE;
+        if (!atomic_compare_exchange_strong(&slots[i].state, &expected, CLAIMED))
+            continue;
+        strcpy(slots[i].path, path);
+        atomic_store(&slots[i].state, USED);
+        return i;
+    }
+    return -1;
+}
+
+static void slot_leave(int slot)
+{
+    if (slot >= 0)
+        atomic_store(&slots[slot].state, FREE);
+}
+
+/* ---- removing ------------------------------------------------------------------------------------ */
+
+/* The mark goes last: what is left by a failure can still be removed later. */
+static void remove_entries(int fd)
+{
+    _Alignas(struct dirent64) char buffer[4096];
+    for (ssize_t got; (got = getdents64(fd, buffer, sizeof buffer)) > 0;)
+        for (ssize_t at = 0; at < got;) {
+            const struct dirent64 *e = (const void *)(buffer + at);
+            if (strcmp(e->d_name, TEMP_MARK) != 0)
+                unlinkat(fd, e->d_name, 0); /* fails for . and .. */
+            at += e->d_reclen;
+        }
+    unlinkat(fd, TEMP_MARK, 0);
+}
+
+/* A file, or a folder with the files in it; async-signal-safe. */
+static void remove_path(const char *path)
+{
+    if (unlink(path) == 0 || errno != EISDIR)
+        return;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (faccessat(fd, TEMP_MARK, F_OK, 0) == 0)
+        remove_entries(fd);
+    close(fd);
+    rmdir(path);
+}
+
+void temp_remove_all(void)
+{
+    int error = errno;
+    for (int i = 0; i < NSLOTS; i++)
+        if (atomic_load(&slots[i].state) == USED)
+            remove_path(slots[i].path);
+    errno = error;
+}
+
+/* BASE, digits, ".tmp" */
+static bool temp_name(const char *name, const char *base)
+{
+    size_t n = strlen(base);
+    if (strncmp(name, base, n) != 0 || !isdigit((unsigned char)name[n]))
+        return false;
+    return strcmp(name + n + strspn(name + n, "0123456789"), ".tmp") == 0;
+}
+
+/* Nobody holds it: its process is gone. */
+static void remove_stale(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        remove_path(path);
+    close(fd);
+}
+
+static void sweep(const char *prefix)
+{
+    const char *slash = strrchr(prefix, '/'), *base = slash ? slash + 1 : prefix;
+    char folder[PATH_MAX], path[PATH_MAX];
+    int n = slash ? (int)(slash - prefix) + 1 : 2;
+    if (snprintf(folder, sizeof folder, "%.*s", n, slash ? prefix : "./") >= PATH_MAX)
+        return;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        if (temp_name(e->d_name, base) &&
+            snprintf(path, sizeof path, "%s%s", folder, e->d_name) < PATH_MAX)
+            remove_stale(path);
+    if (d)
+        closedir(d);
+}
+
+/* ---- making ---------------------------------------------------------------------------------------- */
+
+/* Lock what has just been made; false: somebody who took it for stale has removed it. */
+static bool hold(int fd, const char *path)
+{
+    struct stat mine, there;
+    flock(fd, LOCK_SH); /* where there are no locks, nothing is taken for stale either */
+    return fstat(fd, &mine) == 0 && lstat(path, &there) == 0 && mine.st_ino == there.st_ino &&
+           mine.st_dev == there.st_dev;
+}
+
+static int open_file(const char *path)
+{
+    return open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+}
+
+static int open_folder(const char *path)
+{
+    if (mkdir(path, 0777) != 0)
+        return -1;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        errno = EEXIST; /* taken for stale: the next one */
+    return fd;
+}
+
+static bool mark(const Temp *t)
+{
+    const char *slash = strrchr(t->path, '/'), *name = slash ? slash + 1 : t->path;
+    int fd = openat(t->lock, TEMP_MARK, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    bool ok = fd >= 0 && write(fd, name, strlen(name)) == (ssize_t)strlen(name);
+    if (fd >= 0 && close(fd) != 0)
+        ok = false;
+    return ok;
+}
+
+static int make(Temp *t, const char *prefix, int (*open_new)(const char *))
+{
+    *t = (Temp){NULL, -1, -1};
+    sweep(prefix);
+    for (long number = (long)getpid();; number++) {
+        if (asprintf(&t->path, "%s%ld.tmp", prefix, number) < 0) {
+            t->path = NULL;
+            return ENOMEM;
+        }
+        t->lock = open_new(t->path);
+        int error = t->lock < 0 ? errno : 0;
+        if (!error && hold(t->lock, t->path)) {
+            t->slot = slot_enter(t->path);
+            return 0;
+        }
+        temp_forget(t);
+        if (error && error != EEXIST) /* that one is of a process in a namespace of its own */
+            return error;
+    }
+}
+
+int temp_file(Temp *t, const char *prefix) { return make(t, prefix, open_file); }
+
+int temp_folder(Temp *t, const char *prefix)
+{
+    int error = make(t, prefix, open_folder);
+    if (error || mark(t))
+        return error;
+    error = errno ? errno : EIO;
+    temp_remove(t);
+    return error;
+}
+
+void temp_forget(Temp *t)
+{
+    temp_hide(t);
+    if (t->lock >= 0)
+        close(t->lock);
+    free(t->path);
+    *t = (Temp){NULL, -1, -1};
+}
+
+void temp_hide(Temp *t)
+{
+    slot_leave(t->slot);
+    t->slot = -1;
+}
+
+void temp_show(Temp *t)
+{
+    if (t->path)
+        t->slot = slot_enter(t->path);
+}
+
+void temp_remove(Temp *t)
+{
+    if (t->path)
+        remove_path(t->path);
+    temp_forget(t);
+}

@@ -1,0 +1,409 @@
+/* test_file.c -- what is written: complete or not at all, for a file and for the files of a folder,
+ * when the process is killed before any of its calls, and when any of them fails. */
+#include "tests.h"
+#include "ir/file.h"
+#include <errno.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char dir[64];
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static void enter(void)
+{
+    strcpy(dir, "/tmp/ckc-file-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert_int_eq(chdir(dir), 0);
+}
+
+static void leave(void)
+{
+    ck_assert_int_eq(chdir("/"), 0);
+    nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void put(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+/* The content of a small file, "" if there is none. */
+static const char *get(const char *path)
+{
+    static char text[64];
+    FILE *f = fopen(path, "r");
+    text[0] = 0;
+    if (f) {
+        text[fread(text, 1, sizeof text - 1, f)] = 0;
+        fclose(f);
+    }
+    return text;
+}
+
+static int entries(const char *command)
+{
+    int n = -1;
+    FILE *f = popen(command, "r");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(fscanf(f, "%d", &n), 1);
+    pclose(f);
+    return n;
+}
+
+static bool write_file(const char *path, const char *text, Diag *d)
+{
+    NewFile f;
+    TRY(file_create(&f, path, d));
+    file_write(&f, text, strlen(text));
+    return file_commit(&f, d);
+}
+
+/* ---- faults ------------------------------------------------------------------------------------ */
+
+static int calls, fatal; /* the call to kill at, or to fail from on; 0: none */
+static const char *only; /* calls of this name fail; NULL: all */
+
+static int kill_at(const char *call)
+{
+    (void)call;
+    if (++calls == fatal)
+        raise(SIGKILL);
+    return 0;
+}
+
+static int fail_at(const char *call)
+{
+    bool counts = !only || strcmp(only, call) == 0;
+    return counts && ++calls == fatal ? ENOSPC : 0;
+}
+
+static int refuse(const char *call) { return strcmp(call, only) == 0 ? EPERM : 0; }
+
+/* ---- one file ------------------------------------------------------------------------------------ */
+
+START_TEST(file_replaces)
+{
+    Diag d = {0};
+    put("old", "old");
+    ck_assert_int_eq(symlink("old", "link"), 0);
+    ck_assert(write_file("link", "new", &d));
+    ck_assert_str_eq(get("old"), "new");
+    struct stat st;
+    ck_assert(lstat("link", &st) == 0 && S_ISLNK(st.st_mode));
+    ck_assert_int_eq(entries("ls -A | wc -l"), 2);
+}
+END_TEST
+
+START_TEST(file_refused)
+{
+    Diag d = {0};
+    ck_assert(!write_file("no/such", "x", &d));
+    ck_assert_msg(strstr(d.msg, "no/such") != NULL, "%s", d.msg);
+    d = (Diag){0};
+    ck_assert(!write_file(".", "x", &d));
+    d = (Diag){0};
+    ck_assert(!file_try("no/such", &d));
+    d = (Diag){0};
+    ck_assert(file_try("fine", &d));
+    ck_assert_int_eq(entries("ls -A | wc -l"), 0);
+}
+END_TEST
+
+/* A device is written, not replaced. */
+START_TEST(file_device)
+{
+    Diag d = {0};
+    ck_assert(file_try("/dev/full", &d));
+    ck_assert(!write_file("/dev/full", "x", &d));
+    ck_assert_int_eq(d.status, EXIT_DEVICE);
+    ck_assert_msg(strstr(d.msg, strerror(ENOSPC)) != NULL, "%s", d.msg);
+    struct stat st;
+    ck_assert(stat("/dev/full", &st) == 0 && S_ISCHR(st.st_mode));
+    d = (Diag){0};
+    ck_assert_msg(write_file("/dev/null", "x", &d), "%s", d.msg);
+}
+END_TEST
+
+/* With fwrite and with fprintf. */
+START_TEST(file_too_large)
+{
+    struct rlimit limit = {4096, 4096};
+    static char text[10000];
+    Diag d = {0};
+    NewFile f;
+    memset(text, 'x', sizeof text - 1);
+    put("a", "old");
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert(!write_file("a", text, &d));
+    ck_assert_msg(strstr(d.msg, strerror(EFBIG)) != NULL, "%s", d.msg);
+    d = (Diag){0};
+    ck_assert(file_create(&f, "a", &d));
+    fprintf(f.f, "%s", text);
+    ck_assert(!file_commit(&f, &d));
+    ck_assert_msg(strstr(d.msg, strerror(EFBIG)) != NULL, "%s", d.msg);
+    ck_assert_str_eq(get("a"), "old");
+    ck_assert_int_eq(entries("ls -A | wc -l"), 1);
+}
+END_TEST
+
+/* ---- temporary files -------------------------------------------------------------------------------- */
+
+static void run_killed(void (*run)(void))
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        run();
+        raise(SIGKILL);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFSIGNALED(status));
+}
+
+static void leave_temps(void)
+{
+    Temp a, b, c;
+    ck_assert_int_eq(temp_file(&a, "w."), 0);
+    ck_assert_int_eq(temp_folder(&b, "tmp-"), 0);
+    ck_assert_int_eq(temp_file(&c, "other."), 0);
+    put(strcat(strcpy((char[200]){0}, b.path), "/x"), "x");
+}
+
+/* Those of the dead go, those of the living and of other names stay, and what only looks alike. */
+START_TEST(stale)
+{
+    Temp mine, next, folder;
+    put("w.bak.tmp", "");
+    ck_assert_int_eq(mkdir("tmp-1.tmp", 0777), 0);
+    put("tmp-1.tmp/of-the-user", "");
+    ck_assert_int_eq(temp_file(&mine, "w."), 0);
+    run_killed(leave_temps);
+    ck_assert_int_eq(entries("ls -A | wc -l"), 6);
+    ck_assert_int_eq(temp_file(&next, "w."), 0);
+    ck_assert_int_eq(temp_folder(&folder, "tmp-"), 0);
+    ck_assert_int_eq(entries("ls -d w.*.tmp | wc -l"), 3);
+    ck_assert_int_eq(entries("ls -d tmp-*.tmp | wc -l"), 2);
+    ck_assert_int_eq(entries("ls -d other.*.tmp | wc -l"), 1);
+    ck_assert_int_eq(access("tmp-1.tmp/of-the-user", F_OK), 0);
+    ck_assert_str_ne(mine.path, next.path);
+    temp_remove_all();
+    ck_assert_int_eq(entries("ls -A | wc -l"), 3);
+    temp_forget(&mine);
+    temp_forget(&next);
+    temp_forget(&folder);
+}
+END_TEST
+
+/* ---- files of one folder ----------------------------------------------------------------------------- */
+
+static const char *const names[] = {"a", "b", "c", NULL};
+
+/* All with one text; without the third one if `two`. */
+static bool write_folder(const char *path, const char *text, bool two, Diag *d)
+{
+    NewFolder n;
+    bool ok = folder_create(&n, path, names, d);
+    for (int i = 0; i < 3 - two && ok; i++) {
+        NewFile f;
+        ok = folder_file(&n, names[i], &f, d);
+        if (ok) {
+            file_write(&f, text, strlen(text));
+            ok = file_commit(&f, d);
+        }
+    }
+    if (ok)
+        return folder_commit(&n, d);
+    folder_abandon(&n);
+    return false;
+}
+
+/* The text of all files of the folder. */
+static const char *state(const char *folder)
+{
+    static char first[64];
+    char path[100];
+    snprintf(path, sizeof path, "%s/a", folder);
+    strcpy(first, get(path));
+    snprintf(path, sizeof path, "%s/b", folder);
+    ck_assert_str_eq(get(path), first);
+    snprintf(path, sizeof path, "%s/c", folder);
+    ck_assert_str_eq(get(path), strcmp(first, "new") == 0 ? "" : first);
+    return first;
+}
+
+static void make_old(void)
+{
+    Diag d = {0};
+    ck_assert(system("rm -rf p p.*") == 0);
+    ck_assert_msg(write_folder("p", "old", false, &d), "%s", d.msg);
+    ck_assert_int_eq(mkdir("p/sub", 0777), 0);
+    put("p/sub/own", "mine");
+    put("p/own", "mine");
+}
+
+static void clean_and_all_there(void)
+{
+    ck_assert_int_eq(entries("ls -A | wc -l"), 1);
+    ck_assert_int_eq(entries("ls -A p p/sub | grep -c 'tmp\\|ckc' ; true"), 0);
+    ck_assert_str_eq(get("p/own"), "mine");
+    ck_assert_str_eq(get("p/sub/own"), "mine");
+}
+
+START_TEST(folder_changes)
+{
+    Diag d = {0};
+    struct stat before, after;
+    ck_assert(write_folder("p", "old", false, &d));
+    ck_assert_str_eq(state("p"), "old");
+    ck_assert_int_eq(entries("ls -A p | wc -l"), 3);
+    make_old();
+    ck_assert_int_eq(stat("p", &before), 0);
+    ck_assert_msg(write_folder("p", "new", true, &d), "%s", d.msg);
+    ck_assert_str_eq(state("p"), "new");
+    ck_assert_int_eq(stat("p", &after), 0);
+    ck_assert_uint_eq(before.st_ino, after.st_ino);
+    clean_and_all_there();
+    ck_assert_int_eq(chdir("p"), 0);
+    ck_assert_msg(write_folder(".", "old", false, &d), "%s", d.msg);
+    ck_assert_str_eq(state("."), "old");
+    ck_assert_int_eq(chdir(".."), 0);
+    ck_assert_int_eq(symlink("p", "q"), 0);
+    ck_assert_msg(write_folder("q/", "new", true, &d), "%s", d.msg);
+    ck_assert_str_eq(state("p"), "new");
+    ck_assert_int_eq(remove("q"), 0);
+    clean_and_all_there();
+}
+END_TEST
+
+START_TEST(folder_refused)
+{
+    Diag d = {0};
+    put("f", "");
+    ck_assert(!folder_try("f", names, &d));
+    d = (Diag){0};
+    ck_assert(!folder_try("no/such", names, &d));
+    ck_assert_msg(strstr(d.msg, "no/such") != NULL, "%s", d.msg);
+    d = (Diag){0};
+    ck_assert_msg(folder_try("p", names, &d), "%s", d.msg);
+    ck_assert_int_eq(entries("ls -A | wc -l"), 1);
+}
+END_TEST
+
+static void change_until_fatal(void)
+{
+    Diag d = {0};
+    file_fault = kill_at;
+    write_folder("p", "new", true, &d);
+    fatal = 0; /* it was not reached */
+    file_fault = NULL;
+    _exit(0);
+}
+
+/* Killed before each of its changes: the files are all old or all new, files of others are there,
+ * and the next run has everything in its place. */
+START_TEST(folder_killed)
+{
+    bool done = false, was_new = false, was_old = false;
+    for (int k = 1; !done; k++) {
+        int status;
+        Diag d = {0};
+        make_old();
+        calls = 0;
+        fatal = k;
+        pid_t pid = fork();
+        if (pid == 0)
+            change_until_fatal();
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        done = !WIFSIGNALED(status);
+        bool fresh = strcmp(state("p"), "new") == 0;
+        was_new |= fresh && !done;
+        was_old |= !fresh;
+        ck_assert_str_eq(get("p/own"), "mine");
+        ck_assert_msg(folder_try("p", names, &d), "%s", d.msg);
+        ck_assert_str_eq(state("p"), fresh ? "new" : "old");
+        clean_and_all_there();
+        ck_assert_int_lt(k, 100);
+    }
+    ck_assert(was_new && was_old);
+}
+END_TEST
+
+/* Each call fails once: a message or success, and all old or all new in any case. */
+START_TEST(folder_fails)
+{
+    static const char *const kind[] = {"rename", "link", NULL};
+    for (int i = 0; i < 3; i++) {
+        bool reached = true;
+        only = kind[i];
+        for (int k = 1; reached; k++) {
+            Diag d = {0};
+            make_old();
+            calls = 0;
+            fatal = k;
+            file_fault = fail_at;
+            bool ok = write_folder("p", "new", true, &d);
+            file_fault = NULL;
+            reached = calls >= k;
+            ck_assert(ok == !d.failed);
+            const char *now = state("p");
+            ck_assert(!ok || strcmp(now, "new") == 0);
+            d = (Diag){0};
+            ck_assert_msg(folder_try("p", names, &d), "%s", d.msg);
+            state("p");
+            clean_and_all_there();
+            ck_assert_int_lt(k, 100);
+        }
+    }
+}
+END_TEST
+
+/* Where names cannot be exchanged, or files not linked. */
+START_TEST(folder_one_by_one)
+{
+    static const char *const cannot[] = {"exchange", "link"};
+    for (int i = 0; i < 2; i++) {
+        Diag d = {0};
+        make_old();
+        only = cannot[i];
+        file_fault = refuse;
+        ck_assert_msg(write_folder("p", "new", true, &d), "%s", d.msg);
+        file_fault = NULL;
+        ck_assert_str_eq(state("p"), "new");
+        clean_and_all_there();
+    }
+}
+END_TEST
+
+Suite *suite_file(void)
+{
+    Suite *s = suite_create("file");
+    TCase *c = tcase_create("files");
+    tcase_add_checked_fixture(c, enter, leave);
+    tcase_add_test(c, file_replaces);
+    tcase_add_test(c, file_refused);
+    tcase_add_test(c, file_device);
+    tcase_add_test(c, file_too_large);
+    tcase_add_test(c, stale);
+    tcase_add_test(c, folder_changes);
+    tcase_add_test(c, folder_refused);
+    tcase_add_test(c, folder_killed);
+    tcase_add_test(c, folder_fails);
+    tcase_add_test(c, folder_one_by_one);
+    suite_add_tcase(s, c);
+    return s;
+}
