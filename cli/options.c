@@ -311,7 +311,7 @@ static const Row rows[] = {
        "Leave inference-form BatchNormalization as it is"),
     IS(MODEL, "unbiased-var", 0, step.import.unbiased_var,
        "Running variance as PyTorch keeps it: times n/(n-1)"),
-    IS(MODEL, "untie", 0, step.import.untie, "An Identity of a parameter trains on its own"),
+    IS(MODEL, "untie", 0, step.import.untie, "What the exporter merged because it was equal, or left out because it was zero, trains on its own"),
     CALL(MODEL, "tie", 0, "KEPT=COPY,...", parse_tie,
          "Two weights are one: the copy is the kept one, or that transposed"),
 

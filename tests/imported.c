@@ -31,6 +31,17 @@ const char *shared(Arena *a, const char *name)
     return path ? arena_strndup(a, path, strlen(path)) : NULL;
 }
 
+bool noted(const OnnxModel *m, OnnxNoteKind kind, const char *name, const char *part)
+{
+    uint32_t n;
+    const OnnxNote *note = onnx_notes(m, &n);
+    for (uint32_t i = 0; i < n; i++)
+        if (note[i].kind == kind && strcmp(note[i].name, name) == 0 &&
+            strstr(note[i].text, part))
+            return true;
+    return false;
+}
+
 static char folder[64];
 
 void make_folder(void)

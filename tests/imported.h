@@ -16,6 +16,8 @@ Imported import_file(const char *path); /* opened; ok: it could be */
  * are. */
 bool build_graph(Imported *r, const OnnxOptions *opt);
 void release(Imported *r);
+/* Has the last import such a note, whose text has this part? */
+bool noted(const OnnxModel *m, OnnxNoteKind kind, const char *name, const char *part);
 
 const char *shared(Arena *a, const char *name); /* shared_path() that lasts */
 

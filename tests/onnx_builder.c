@@ -130,7 +130,8 @@ Onnx__TensorProto *add_tensor(Builder *b, const char *name, int rank, const int6
     return t;
 }
 
-void add_metadata(Builder *b, Arena *a, const char *key, const char *value)
+void add_record(Arena *a, ProtobufCMessage *m, uint32_t field, const char *key,
+                const char *value)
 {
     Onnx__StringStringEntryProto e = ONNX__STRING_STRING_ENTRY_PROTO__INIT;
     e.key = (char *)(uintptr_t)key;
@@ -141,10 +142,17 @@ void add_metadata(Builder *b, Arena *a, const char *key, const char *value)
     data[0] = (uint8_t)(n | 0x80); /* the length, in two bytes */
     data[1] = (uint8_t)(n >> 7);
     onnx__string_string_entry_proto__pack(&e, data + 2);
-    b->metadata = (ProtobufCMessageUnknownField){
-        16, PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, n + 2, data};
-    b->graph.base.n_unknown_fields = 1;
-    b->graph.base.unknown_fields = &b->metadata;
+    ProtobufCMessageUnknownField *all = NEW(a, ProtobufCMessageUnknownField, m->n_unknown_fields + 1);
+    for (unsigned i = 0; i < m->n_unknown_fields; i++)
+        all[i] = m->unknown_fields[i];
+    all[m->n_unknown_fields++] = (ProtobufCMessageUnknownField){
+        field, PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, n + 2, data};
+    m->unknown_fields = all;
+}
+
+void add_metadata(Builder *b, Arena *a, const char *key, const char *value)
+{
+    add_record(a, &b->graph.base, 16, key, value);
 }
 
 void add_bool(Builder *b, const char *name, bool value)

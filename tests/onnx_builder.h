@@ -22,7 +22,6 @@ typedef struct {
     Onnx__TensorShapeProto shape[MOST];
     Onnx__TensorShapeProto__Dimension dim[MOST][4], *dimp[MOST][4];
     size_t nvalue;
-    ProtobufCMessageUnknownField metadata;
 } Builder;
 
 enum { FLOAT = 1 }; /* TensorProto.DataType */
@@ -39,6 +38,9 @@ void add_value(Builder *b, Arena *a, const char *name, int type, const char *dim
 Onnx__TensorProto *add_tensor(Builder *b, const char *name, int rank, const int64_t *dim,
                               float *data);
 void add_bool(Builder *b, const char *name, bool value); /* a scalar */
+/* A field of string pairs that libonnx's schema does not know. */
+void add_record(Arena *a, ProtobufCMessage *m, uint32_t field, const char *key,
+                const char *value);
 /* An entry of GraphProto.metadata_props. */
 void add_metadata(Builder *b, Arena *a, const char *key, const char *value);
 const char *save(Builder *b, Arena *a, const char *path); /* returns path */

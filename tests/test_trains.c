@@ -17,17 +17,6 @@ static ValKind kind_of(const Graph *g, const char *name)
     return g->vals[v.i].kind;
 }
 
-static bool noted(const OnnxModel *m, OnnxNoteKind kind, const char *name, const char *part)
-{
-    uint32_t n;
-    const OnnxNote *note = onnx_notes(m, &n);
-    for (uint32_t i = 0; i < n; i++)
-        if (note[i].kind == kind && strcmp(note[i].name, name) == 0 &&
-            strstr(note[i].text, part))
-            return true;
-    return false;
-}
-
 START_TEST(values_decide_what_trains)
 {
     static float mask[64], wave[64], ladder[8], frequency[8], ones[8], zeros[8],

@@ -334,11 +334,13 @@ static bool import_model(Import *x)
 {
     const Onnx__GraphProto *gp = x->m->proto->graph;
     scope_push(x);
+    merged_prepare(x);
     x->roles = roles_find(x);
     TRY(import_initializers(x, gp));
     TRY(import_inputs(x, gp));
     x->depth = 1;
     TRY(restore_ties(x));
+    merged_report(x);
     TRY(import_nodes(x, gp->n_node, gp->node));
     TRY(import_outputs(x, gp));
     TRY(report_refusals(x));

@@ -10,6 +10,9 @@ static bool import_identity(OnnxNode *n)
     if (v->kind != VAL_PARAM)
         return n->out[0].i;
     if (!n->x->opt->untie) {
+        Tensor t = graph_tensor(n->g, n->in[0]);
+        if (t.data && tensor_is_uniform(&t))
+            return true; /* said by merged.c */
         note(n->x, ONNX_REMARK, v->name, "'%s' is tied to it by an Identity node",
              pb(n->proto->output[0]));
         return true;
@@ -19,6 +22,7 @@ static bool import_identity(OnnxNode *n)
     n->g->vals[n->out[0].i].data = copy.data;
     n->g->vals[n->out[0].i].file = copy.file;
     n->g->vals[n->out[0].i].offset = copy.offset;
+    name_value(n->x, n->out[0], pb(n->proto->output[0]));
     return true;
 }
 

@@ -17,8 +17,7 @@ void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...)
                                        arena_strndup(x->a, text, strlen(text))};
 }
 
-/* Remember under which name a value stands in the file. */
-static void name_value(Import *x, Val v, const char *name)
+void name_value(Import *x, Val v, const char *name)
 {
     OnnxModel *m = x->m;
     while (m->nname <= v.i) {

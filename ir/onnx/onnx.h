@@ -8,6 +8,8 @@
  * Which float tensors train (notes give the decision for each, `train` overrides it):
  *   - an initializer is a parameter, unless it is one of these:
  *     - a buffer, by the signature that torch.export leaves in the file;
+ *     - a constant that torch.export made (a mask that masks nothing): neither the signature
+ *       has it nor a node that reads it comes from a parameter that the file lacks;
  *     - a lifted scalar: it has one element, is no weight operand of an operator that has
  *       weights (as are the bias of a one-unit layer or the slope of PRelu), and PyTorch's
  *       exporters do not say that it was held by a module (signature; a module's path as
@@ -69,7 +71,8 @@ typedef struct {
                         */
     bool keep_batch_norm; /* leave inference-form BatchNormalization as it is */
     bool unbiased_var;    /* running variance as PyTorch keeps it: times n/(n-1) */
-    bool untie;           /* an Identity of a parameter is a parameter of its own */
+    bool untie; /* what the exporter merged or left out is of its own again: Identities of
+                   parameters, and what its records tell apart */
 } OnnxOptions;
 
 /* Build the graph (initialised by the caller).  Errors name the node; everything

@@ -27,6 +27,16 @@ typedef struct External {
     FileMap map;
 } External;
 
+/* A tensor of the exported program, by its name in the PyTorch model and there. */
+typedef struct {
+    const char *name, *symbol;
+    bool parameter; /* or a buffer */
+} Declared;
+typedef struct {
+    Declared *by_name, *by_symbol;
+    uint32_t n;
+} Signature;
+
 struct OnnxModel {
     Arena arena; /* everything that lives as long as the model */
     size_t left; /* bytes protobuf-c may still take from it */
@@ -39,6 +49,8 @@ struct OnnxModel {
     uint32_t nnotes, cnotes;
     const char **name; /* per graph value: its name in the file, or NULL */
     uint32_t nname, cname;
+    Signature *signature;
+    struct Merged *merged;
 };
 
 /* The body of unknown field i if its number is `tag`, else NULL: what libonnx's schema is too
@@ -160,8 +172,52 @@ bool import_initializers(Import *x, const Onnx__GraphProto *gp);
 bool import_inputs(Import *x, const Onnx__GraphProto *gp);
 Val import_constant(Import *x, const char *name, const Onnx__TensorProto *t);
 void set_data_type(Import *x, Val v, int32_t data_type);
+/* Remember under which name a value stands in the file. */
+void name_value(Import *x, Val v, const char *name);
 void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...)
     PRINTF(4, 5);
+
+/* ---- signature.c: what torch.export says of the tensors ------------------ */
+
+const Signature *model_signature(OnnxModel *m);
+const Declared *declared(const Signature *s, const char *name); /* NULL: it is not */
+const Declared *declared_symbol(const Signature *s, const char *symbol);
+
+/* ---- merged.c: initializers that stand for several parameters ------------ */
+
+/* An operand of a node of the main graph that is a parameter of its own. */
+typedef struct {
+    uint32_t node;
+    int slot;
+    const char *name; /* of the parameter */
+    const char *kept; /* the initializer it is in the file; NULL: a bias of zeros, left out */
+    int32_t data_type;
+    int64_t count; /* of a bias: elements */
+    bool identity; /* the node is an Identity whose result has the parameter's name */
+} Separate;
+
+typedef struct {
+    const char **name;
+    uint32_t n, cap;
+} Names;
+
+typedef struct Merged {
+    Separate *read; /* by initializer, the biases last */
+    uint32_t n, cap;
+    OnnxTie *tie; /* copies that may be transposed weights, by what their nodes read */
+    uint32_t ntie, ctie;
+    Names unread;   /* parameters of the program that no node has read */
+    Names computed; /* tensors of no known origin that may be made from them */
+    Names constant; /* and those where none of them is near */
+    size_t ninitializer, nadded; /* of the file, and of parameters told apart behind them */
+} Merged;
+
+const Merged *model_merged(OnnxModel *m);
+/* Let nodes read, and the graph have, the initializers that the options ask for. */
+void merged_prepare(Import *x);
+void merged_report(Import *x);
+/* Is an initializer a constant that the exporter made, such as a mask that masks nothing? */
+bool is_own_constant(Import *x, const char *name, const Tensor *t);
 
 /* ---- roles.c: which tensors train --------------------------------------- */
 

@@ -18,19 +18,12 @@ typedef struct {
     uint32_t next; /* use of the same value, 0: none */
 } NodeUse;
 
-/* A tensor of the exported program, by its name there and in the file. */
-typedef struct {
-    const char *name;
-    bool parameter; /* or a buffer */
-} Declared;
-
 struct Roles {
     NodeUse *use; /* hash heads first, by chaining */
     uint32_t n, cap, nheads;
     uint32_t *head;
-    bool nothing_else;  /* no initializer or input trains */
-    Declared *declared; /* sorted by name */
-    uint32_t ndeclared, cdeclared;
+    bool nothing_else; /* no initializer or input trains */
+    const Signature *signature;
 };
 
 static uint32_t slot_of(const Roles *r, const char *s)
@@ -52,54 +45,9 @@ static void add_uses(Import *x, Roles *r, const Onnx__GraphProto *gp)
 
 /* ---- what the exporter says ---------------------------------------------- */
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const Declared *)a)->name, ((const Declared *)b)->name);
-}
-
-/* Lines such as "p_w: PARAMETER target='layer.w'". */
-static void read_signature(Import *x, Roles *r, const char *text)
-{
-    static const char target[] = " target='";
-    for (const char *at = text; (at = strstr(at, target)); at++) {
-        const char *name = at + strlen(target), *kind = at;
-        while (kind > text && kind[-1] != ' ' && kind[-1] != '\n')
-            kind--;
-        r->declared =
-            arena_grow(x->a, r->declared, r->ndeclared, &r->cdeclared, sizeof *r->declared);
-        r->declared[r->ndeclared++] =
-            (Declared){arena_strndup(x->a, name, strcspn(name, "'\n")),
-                       strncmp(kind, "PARAMETER", (size_t)(at - kind)) == 0};
-    }
-    if (r->ndeclared)
-        qsort(r->declared, r->ndeclared, sizeof *r->declared, by_name);
-}
-
-/* torch.export's signature is an entry of GraphProto.metadata_props, field 16. */
-static void find_signature(Import *x, Roles *r, const Onnx__GraphProto *gp)
-{
-    for (unsigned i = 0; i < gp->base.n_unknown_fields; i++) {
-        size_t len;
-        const uint8_t *body = newer_field(&gp->base, i, 16, &len);
-        Onnx__StringStringEntryProto *e =
-            body ? onnx__string_string_entry_proto__unpack(model_allocator(x->m), len, body)
-                 : NULL;
-        if (e &&
-            strcmp(pb(e->key), "pkg.torch.export.ExportedProgram.graph_signature") == 0)
-            read_signature(x, r, pb(e->value));
-    }
-}
-
-static const Declared *declared(const Roles *r, const char *name)
-{
-    Declared key = {.name = name};
-    return r->ndeclared ? bsearch(&key, r->declared, r->ndeclared, sizeof key, by_name)
-                        : NULL;
-}
-
 static bool from_pytorch(const Import *x)
 {
-    return x->roles->ndeclared || strcmp(pb(x->m->proto->producer_name), "pytorch") == 0;
+    return x->roles->signature->n || strcmp(pb(x->m->proto->producer_name), "pytorch") == 0;
 }
 
 /* A parameter by the signature.  TorchScript's exporter writes none, but names what a
@@ -107,8 +55,8 @@ static bool from_pytorch(const Import *x)
  * "/layer/Constant_output_0" or "12". */
 static bool held_by_module(const Import *x, const char *name)
 {
-    const Declared *said = declared(x->roles, name);
-    if (x->roles->ndeclared)
+    const Declared *said = declared(x->roles->signature, name);
+    if (x->roles->signature->n)
         return said && said->parameter;
     return from_pytorch(x) && !(*name >= '0' && *name <= '9') && !strpbrk(name, ":/");
 }
@@ -126,12 +74,13 @@ int roles_lost_norms(const Import *x)
 {
     static const char end[] = ".running_mean";
     const Roles *r = x->roles;
+    const Signature *said = r->signature;
     int lost = 0;
-    for (uint32_t i = 0; i < r->ndeclared; i++) {
-        const char *name = r->declared[i].name;
+    for (uint32_t i = 0; i < said->n; i++) {
+        const char *name = said->by_name[i].name;
         size_t n = strlen(name);
         bool mean = n >= strlen(end) && strcmp(name + n - strlen(end), end) == 0;
-        bool again = i && strcmp(name, r->declared[i - 1].name) == 0;
+        bool again = i && strcmp(name, said->by_name[i - 1].name) == 0;
         lost += mean && !again && !is_used(r, name);
     }
     return lost;
@@ -148,7 +97,7 @@ Roles *roles_find(Import *x)
     r->n = 1;
     r->use = arena_grow(x->a, NULL, 1, &r->cap, sizeof *r->use);
     add_uses(x, r, gp);
-    find_signature(x, r, gp);
+    r->signature = model_signature(x->m);
     x->roles = r;
     r->nothing_else = true;
     for (size_t i = 0; i < gp->n_initializer; i++)
@@ -307,9 +256,11 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
         note(x, ONNX_TRAINED, name, "chosen");
         return VAL_PARAM;
     }
-    const Declared *said = declared(x->roles, name);
+    const Declared *said = declared(x->roles->signature, name);
     if (said && !said->parameter)
         why = "the exporter says it is a buffer";
+    else if (t->data && n > 1 && is_own_constant(x, name, t))
+        why = "a constant of the exporter's";
     else if (n == 0)
         return VAL_CONST;
     else if (n == 1 && !held_by_module(x, name) &&

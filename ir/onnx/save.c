@@ -15,7 +15,7 @@
 enum { /* field numbers, onnx.proto */
     MODEL_IR_VERSION = 1, MODEL_GRAPH = 7,
     GRAPH_NODE = 1, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11,
-    NODE_OUTPUT = 2,
+    NODE_INPUT = 1, NODE_OUTPUT = 2,
     TENSOR_DIMS = 1, TENSOR_TYPE = 2, TENSOR_NAME = 8, TENSOR_RAW = 9, TENSOR_EXTERNAL = 13,
     TENSOR_LOCATION = 14,
     INFO_NAME = 1, INFO_TYPE = 2, TYPE_TENSOR = 1, TENSOR_TYPE_ELEM = 1, TENSOR_TYPE_SHAPE = 2,
@@ -58,6 +58,8 @@ typedef struct {
     Target *target; /* sorted by name */
     int n;
     bool old;       /* before IR 4: initializers are inputs, too */
+    const Merged *merged;
+    uint32_t node;  /* of the main graph, the next one */
     bool spill;     /* the model would be too large: replaced values go to the external file */
     Rope graph;
     NewFile data;   /* external values; f is NULL until there is one */
@@ -381,10 +383,83 @@ static bool new_initializer(Save *s, Target *t)
     return write_tensor(s, &head, data, size, s->spill);
 }
 
+/* ---- parameters told apart (merged.c) -------------------------------------------------------- */
+
+static Target *target_named(const Save *s, const char *name)
+{
+    WireField f = {.data = (const uint8_t *)name, .size = strlen(name)};
+    return target_of(s, &f);
+}
+
+/* What operand `slot` of the node is a parameter of its own by; NULL: nothing, or not trained. */
+static const char *own_name(const Save *s, uint32_t node, int slot)
+{
+    for (uint32_t i = 0; i < s->merged->n; i++) {
+        const Separate *r = &s->merged->read[i];
+        if (r->node == node && r->slot == slot && !r->identity && target_named(s, r->name))
+            return r->name;
+    }
+    return NULL;
+}
+
+static bool has_own(const Save *s, uint32_t node)
+{
+    bool has = false;
+    for (uint32_t i = 0; i < s->merged->n && !has; i++)
+        has = s->merged->read[i].node == node && own_name(s, node, s->merged->read[i].slot);
+    return has;
+}
+
+/* A node with other names for its operands. */
+static void node_apart(Save *s, const WireField *proto, uint32_t node)
+{
+    Buf b = {0};
+    Wire w = wire_of(proto->data, proto->size);
+    WireField f;
+    const char *name;
+    int slot = 0;
+    while (wire_next(&w, &f))
+        if (f.number == NODE_INPUT && (name = own_name(s, node, slot++)))
+            put_string(s, &b, NODE_INPUT, name);
+        else
+            put_bytes(s, &b, f.start, (size_t)(w.p - f.start));
+    if ((name = own_name(s, node, slot))) /* a bias that was left out */
+        put_string(s, &b, NODE_INPUT, name);
+    rope_message(s, GRAPH_NODE, &b, NULL, 0);
+}
+
+static bool is_apart(const Save *s, const Target *t)
+{
+    bool apart = false;
+    for (uint32_t i = 0; i < s->merged->n && !apart; i++)
+        apart = !s->merged->read[i].identity && strcmp(s->merged->read[i].name, t->v->name) == 0;
+    return apart;
+}
+
+/* Those the file has no place for. */
+static bool add_apart(Save *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        Target *t = &s->target[i];
+        if (t->placed || !is_apart(s, t))
+            continue;
+        TRY(new_initializer(s, t));
+        if (s->old)
+            put_input(s, t);
+    }
+    return true;
+}
+
 /* A graph input or a node that an initializer takes the place of. */
 static bool producer(Save *s, const WireField *f, size_t whole)
 {
     bool input = f->number == GRAPH_INPUT;
+    uint32_t node = s->node;
+    s->node += !input;
+    if (!input && has_own(s, node)) {
+        node_apart(s, f, node);
+        return true;
+    }
     Target *t = named(s, f, input ? INFO_NAME : NODE_OUTPUT);
     if (!t || t->initializer) {
         rope_add(s, &s->graph, f->start, whole);
@@ -420,6 +495,7 @@ static bool rewrite_graph(Save *s, const WireField *graph)
         else
             rope_add(s, &s->graph, f.start, whole);
     }
+    TRY(add_apart(s));
     for (int i = 0; i < s->n; i++)
         if (!s->target[i].placed)
             return fail(s->d, "there is no '%s' to replace in the main graph",
@@ -462,7 +538,7 @@ static bool save(Save *s)
 
 bool onnx_save(OnnxModel *m, const char *path, int n, const SaveValue *v, Diag *d)
 {
-    Save s = {.m = m, .path = path, .n = n, .d = d};
+    Save s = {.m = m, .path = path, .n = n, .merged = model_merged(m), .d = d};
     s.target = NEW(&s.a, Target, n + 1);
     size_t bytes = m->map.size;
     for (int i = 0; i < n; i++) {

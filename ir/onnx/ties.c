@@ -67,9 +67,25 @@ static bool tie(Import *x, const OnnxTie *t)
     return true;
 }
 
+/* Copies of the exporter's: their nodes read the kept weight in the program. */
+static bool tie_if_equal(Import *x, const OnnxTie *t)
+{
+    Val a, b;
+    if (!scope_find(x, t->kept, &a) || !scope_find(x, t->copy, &b) ||
+        x->g->vals[a.i].kind != VAL_PARAM || x->g->vals[b.i].kind != VAL_PARAM)
+        return true;
+    Tensor kept = graph_tensor(x->g, a), copy = graph_tensor(x->g, b);
+    bool same = kept.data && copy.data && transposes(&kept.type, &copy.type) &&
+                same_values(&kept, &copy, true);
+    return !same || tie(x, t);
+}
+
 bool restore_ties(Import *x)
 {
+    const Merged *merged = model_merged(x->m);
     for (int i = 0; i < x->opt->nties; i++)
         TRY(tie(x, &x->opt->tie[i]));
+    for (uint32_t i = 0; i < merged->ntie; i++)
+        TRY(tie_if_equal(x, &merged->tie[i]));
     return true;
 }

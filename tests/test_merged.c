@@ -1,0 +1,210 @@
+/* test_merged.c -- initializers that PyTorch's exporters merged or left out: what the
+ * file's records tell apart, what is a tie, and what is saved. */
+#include "tests.h"
+#include "imported.h"
+#include "ir/onnx/save.h"
+#include "onnx_builder.h"
+#include <string.h>
+
+static float ones[] = {1, 1, 1, 1, 1, 1, 1, 1}, odd[] = {3, 1, 4, 1, 5, 9, 2, 6}, zeros[8],
+             table[] = {1, 2, 3, 4, 5, 6}, turned[] = {1, 4, 2, 5, 3, 6};
+
+/* A node with its records: the call it comes from and its module. */
+static Onnx__NodeProto *node(Builder *b, Arena *a, const char *op, const char *in,
+                             const char *out, const char *call, const char *scope)
+{
+    Onnx__NodeProto *n = add_node(b, a, op, in, out);
+    if (call)
+        add_record(a, &n->base, 9, "pkg.torch.onnx.fx_node", call);
+    if (scope)
+        add_record(a, &n->base, 9, "pkg.torch.onnx.name_scopes", scope);
+    return n;
+}
+
+static void sign(Builder *b, Arena *a, const char *lines)
+{
+    b->model.producer_name = (char *)(uintptr_t) "pytorch";
+    if (lines)
+        add_metadata(b, a, "pkg.torch.export.ExportedProgram.graph_signature", lines);
+}
+
+static int params_of(const Graph *g)
+{
+    int n = 0;
+    for (uint32_t i = 1; i < g->nvals; i++)
+        n += g->vals[i].kind == VAL_PARAM;
+    return n;
+}
+
+static int params_with(Imported *r, bool untie)
+{
+    arena_free(&r->arena);
+    ck_assert_msg(build_graph(r, &(OnnxOptions){.untie = untie}), "%s", r->d.msg);
+    return params_of(&r->g);
+}
+
+/* A gain that stands for another one, a gain read twice, and a product without its bias. */
+static Imported merged_model(Builder *b, Arena *a)
+{
+    start(b, 13);
+    add_value(b, a, "x", FLOAT, "88", true);
+    add_value(b, a, "y", FLOAT, "84", false);
+    add_tensor(b, "a.weight", 1, (int64_t[]){8}, ones);
+    add_tensor(b, "both.weight", 1, (int64_t[]){8}, odd);
+    add_tensor(b, "fc.weight", 2, (int64_t[]){8, 4}, NEW(a, float, 32));
+    node(b, a, "Mul", "x a.weight", "h0", "%mul = mul(args = (%x, %p_a_w))", NULL);
+    node(b, a, "Mul", "a.weight h0", "h1", "%mul_1 = mul(args = (%p_b_w, %mul))", NULL);
+    node(b, a, "Mul", "h1 both.weight", "h2", "%m2 = mul(args = (%mul_1, %p_both))", NULL);
+    node(b, a, "Mul", "h2 both.weight", "h3", "%m3 = mul(args = (%m2, %p_both))", NULL);
+    node(b, a, "Gemm", "h3 fc.weight", "y", "%y = addmm(args = (%p_fc_b, %m3, %p_fc_w))",
+         NULL);
+    sign(b, a,
+         "\n# inputs\np_a_w: PARAMETER target='a.weight'\np_b_w: PARAMETER "
+         "target='b.weight'\n"
+         "p_both: PARAMETER target='both.weight'\np_fc_w: PARAMETER target='fc.weight'\n"
+         "p_fc_b: PARAMETER target='fc.bias'\nx: USER_INPUT\n");
+    return import_file(save(b, a, in_folder(a, "merged.onnx")));
+}
+
+START_TEST(records_tell_parameters_apart)
+{
+    Arena a = {0};
+    Builder b;
+    Imported r = merged_model(&b, &a);
+    ck_assert_int_eq(params_with(&r, false), 3);
+    ck_assert(noted(r.m, ONNX_REMARK, "a.weight", "stands for 1 more parameter"));
+    ck_assert(noted(r.m, ONNX_REMARK, "a.weight", "(b.weight)"));
+    ck_assert(noted(r.m, ONNX_REMARK, "fc.bias", "1 bias of zeros left out"));
+    ck_assert(!noted(r.m, ONNX_REMARK, "both.weight", ""));
+    ck_assert_int_eq(params_with(&r, true), 5);
+    Val bias = graph_find(&r.g, "fc.bias");
+    ck_assert(bias.i && type_count(val_type(&r.g, bias)) == 4);
+    ck_assert(graph_find(&r.g, "b.weight").i);
+    ck_assert_int_eq(params_with(&r, false), 3); /* as the file has it again */
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* What was told apart is apart in the saved file, too, without options. */
+START_TEST(saved_apart)
+{
+    Arena a = {0};
+    Builder b;
+    Imported r = merged_model(&b, &a);
+    ck_assert_int_eq(params_with(&r, true), 5);
+    SaveValue v[8];
+    int n = 0;
+    for (uint32_t i = 1; i < r.g.nvals; i++)
+        if (r.g.vals[i].kind == VAL_PARAM)
+            v[n++] = (SaveValue){onnx_name(r.m, (Val){i}), graph_tensor(&r.g, (Val){i})};
+    for (int i = 0; i < n; i++)
+        if (strcmp(v[i].name, "b.weight") == 0)
+            v[i].tensor.data = odd;
+    const char *path = in_folder(&a, "saved.onnx");
+    ck_assert_msg(onnx_save(r.m, path, n, v, &r.d), "%s", r.d.msg);
+    release(&r);
+    r = import_file(path);
+    ck_assert_int_eq(params_with(&r, false), 5);
+    Tensor gain = graph_tensor(&r.g, graph_find(&r.g, "b.weight"));
+    ck_assert_double_eq(tensor_f(&gain, 5), 9);
+    gain = graph_tensor(&r.g, graph_find(&r.g, "a.weight"));
+    ck_assert_double_eq(tensor_f(&gain, 5), 1);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* Only modules are known, by records or by the nodes' names: equal elements are merged
+ * ones. */
+START_TEST(scopes_tell_apart_what_is_uniform)
+{
+    static const char *const scope[] = {"['', 'a', 'mul']", "['', 'b', 'b@1', 'mul_1']"};
+    static char *const path[] = {"/a/Mul", "/b/Mul"};
+    Arena a = {0};
+    Builder b;
+    for (int form = 0; form < 4; form++) {
+        bool named = form & 1, uniform = form & 2;
+        start(&b, 13);
+        add_value(&b, &a, "x", FLOAT, "88", true);
+        add_value(&b, &a, "y", FLOAT, "88", false);
+        add_tensor(&b, "a.weight", 1, (int64_t[]){8}, uniform ? ones : odd);
+        for (int i = 0; i < 2; i++) {
+            Onnx__NodeProto *n = node(&b, &a, "Mul", i ? "h a.weight" : "x a.weight",
+                                      i ? "y" : "h", NULL, named ? NULL : scope[i]);
+            if (named)
+                n->name = path[i];
+        }
+        sign(&b, &a, NULL);
+        Imported r = import_file(save(&b, &a, in_folder(&a, "scopes.onnx")));
+        ck_assert_int_eq(params_with(&r, false), 1);
+        ck_assert_int_eq(params_with(&r, true), uniform ? 2 : 1);
+        ck_assert((graph_find(&r.g, "b.weight").i != 0) == uniform);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
+/* The head is the transposed table, made by the exporter; a mask of zeros is its own, too.
+ */
+START_TEST(the_exporters_tensors_are_no_parameters)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "42", true);
+    add_value(&b, &a, "y", FLOAT, "42", false);
+    add_tensor(&b, "head.weight", 2, (int64_t[]){2, 3}, table);
+    add_tensor(&b, "val_1", 2, (int64_t[]){3, 2}, turned);
+    add_tensor(&b, "val_2", 1, (int64_t[]){2}, zeros);
+    node(&b, &a, "MatMul", "x head.weight", "h", "%h = matmul(args = (%x, %p_w))", NULL);
+    node(&b, &a, "MatMul", "h val_1", "k", "%k = linear(args = (%h, %p_w))", NULL);
+    node(&b, &a, "Add", "k val_2", "y", "%y = add(args = (%k, %zeros))",
+         "['', 'm', 'add']");
+    sign(&b, &a, "p_w: PARAMETER target='head.weight'\n");
+    Imported r = import_file(save(&b, &a, in_folder(&a, "tied.onnx")));
+    ck_assert_int_eq(params_with(&r, false), 1);
+    ck_assert(noted(r.m, ONNX_REMARK, "val_1", "tied to 'head.weight'"));
+    ck_assert(noted(r.m, ONNX_FROZEN, "val_2", "a constant of the exporter's"));
+    ck_assert_int_eq(params_with(&r, true), 1);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* TorchScript's exporter names the merged weight by an Identity of the kept one. */
+START_TEST(identities_of_merged_weights)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "88", true);
+    add_value(&b, &a, "y", FLOAT, "88", false);
+    add_tensor(&b, "a.weight", 1, (int64_t[]){8}, ones);
+    add_node(&b, &a, "Identity", "a.weight", "b.weight");
+    add_node(&b, &a, "Mul", "x a.weight", "h");
+    add_node(&b, &a, "Mul", "h b.weight", "y");
+    Imported r = import_file(save(&b, &a, in_folder(&a, "identity.onnx")));
+    ck_assert_int_eq(params_with(&r, false), 1);
+    ck_assert(noted(r.m, ONNX_REMARK, "a.weight", "stands for 1 more parameter"));
+    ck_assert_int_eq(params_with(&r, true), 2);
+    ck_assert_str_eq(onnx_name(r.m, graph_find(&r.g, "b.weight")), "b.weight");
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+Suite *suite_merged(void)
+{
+    Suite *s = suite_create("merged");
+    TCase *t = tcase_create("import");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_add_test(t, records_tell_parameters_apart);
+    tcase_add_test(t, saved_apart);
+    tcase_add_test(t, scopes_tell_apart_what_is_uniform);
+    tcase_add_test(t, the_exporters_tensors_are_no_parameters);
+    tcase_add_test(t, identities_of_merged_weights);
+    suite_add_tcase(s, t);
+    return s;
+}
