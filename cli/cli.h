@@ -2,6 +2,7 @@
 #ifndef CKC_CLI_H
 #define CKC_CLI_H
 
+#include "ir/file.h"
 #include "passes/passes.h"
 #include "runtime/runtime.h"
 #include <jansson.h>
@@ -25,6 +26,8 @@ typedef struct {
     const char *dump;        /* print the graph after this pass */
     const char *passes;      /* ckc opt */
     const char *cache;       /* --cache DIR; NULL: the user's */
+    const char *const *allow; /* --allow-path DIR, each */
+    int nallow;
     int64_t steps;           /* -1: not said */
     double rtol, atol;       /* NaN: not said */
     bool quiet, memory, json, time_passes, check, profile, cuda, list, suite, reference, seed_given;
@@ -67,12 +70,20 @@ typedef struct {
     Type type;
 } JobOutput;
 
+/* A file that a schedule refers to. */
+typedef struct {
+    const char *name; /* in the schedule */
+    FileMap map;
+} JobFile;
+
 typedef struct {
     Options *o;
     Arena arena, tmp;
     Graph graph;
     OnnxModel *model;
     KernelCache cache;
+    JobFile *file;
+    uint32_t nfile, cfile;
     Profile *profile;
     DataFile *data;
     StepInfo info;
@@ -97,6 +108,16 @@ bool job_open(Job *j);
 /* Open it and train for o->steps. */
 bool job_train(Job *j);
 void job_free(Job *j);
+
+/* ---- files.c: what a schedule refers to --------------------------------------------------------- */
+
+bool hash_file(const char *path, uint64_t *hash, Diag *d);
+/* The hash of a file (path NULL: of the data) into p, under its name there, unless it has one. */
+bool file_record(Job *j, Plan *p, const char *name, const char *path);
+/* Of a schedule that was read: values get the bytes of their files, and j->data is opened. */
+bool files_open(Job *j);
+void files_loaded(Job *j); /* the executor has them: gives the memory of the mappings back */
+void files_close(Job *j);
 
 /* ---- output.c: files ------------------------------------------------------------------------- */
 

@@ -6,15 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
-
-static const char *in_folder(Job *j, const char *path)
-{
-    const char *slash = strrchr(j->o->path, '/');
-    if (!path || *path == '/' || !slash)
-        return path;
-    return arena_printf(&j->arena, "%.*s/%s", (int)(slash - j->o->path), j->o->path, path);
-}
 
 static bool read_plan(Job *j, Plan *p)
 {
@@ -31,38 +22,17 @@ static bool read_plan(Job *j, Plan *p)
     return true;
 }
 
-/* Weights come from the model: it must be the one that was planned. */
-static bool check_model(const Plan *p, Diag *d)
-{
-    FileMap m;
-    bool needed = false;
-    for (uint32_t i = 1; i < p->g->nvals; i++)
-        needed |= p->g->vals[i].file && p->model && strcmp(p->g->vals[i].file, p->model) == 0;
-    if (!needed)
-        return true;
-    TRY(file_map(&m, p->model, d));
-    bool same = XXH64(m.data, m.size, 0) == p->model_hash;
-    file_unmap(&m);
-    return same || fail(d, "%s: is not the file the schedule was made from", p->model);
-}
-
 /* The command line overrides what the schedule recorded. */
 static bool settle(Job *j, Plan *p)
 {
     Options *o = j->o;
-    for (uint32_t i = 1; i < p->g->nvals; i++)
-        p->g->vals[i].file = in_folder(j, p->g->vals[i].file);
-    p->model = in_folder(j, p->model);
-    p->run.data = o->data ? o->data : in_folder(j, p->run.data);
     p->run.lr = isnan(o->step.lr) ? p->run.lr : o->step.lr;
     p->run.seed = o->seed_given ? (int64_t)o->step.seed : p->run.seed;
     p->threads = o->step.threads ? (uint32_t)o->step.threads : p->threads ? p->threads : 1;
     if (!o->init_text && p->run.init)
         TRY(init_parse(p->run.init, &o->init, &o->diag));
     p->run.init = o->init_text ? o->init_text : p->run.init;
-    if (p->run.data)
-        TRY((j->data = data_open(p->run.data, &o->diag)) != NULL);
-    return check_model(p, &o->diag);
+    return files_open(j);
 }
 
 static bool finish(Job *j)

@@ -1,12 +1,10 @@
 /* job.c -- from a model file to a training step that has run. */
 #include "cli.h"
-#include "ir/file.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <omp.h>
-#include <xxhash.h>
 
 enum { LEARN_STEPS = 5 }; /* fewer say little */
 static const double LEARN_OFF = 0.1, LEARN_OTHERS = 0.1;
@@ -63,15 +61,6 @@ static bool open_data(Job *j)
     return true;
 }
 
-static bool hash_file(const char *path, uint64_t *hash, Diag *d)
-{
-    FileMap m;
-    TRY(file_map(&m, path, d));
-    *hash = XXH64(m.data, m.size, 0);
-    file_unmap(&m);
-    return true;
-}
-
 static double learning_rate(const StepOptions *o)
 {
     bool sgd = o->optim == OPTIM_SGD || o->optim == OPTIM_MOMENTUM;
@@ -111,6 +100,7 @@ bool job_plan(Job *j, const PassRun *how)
     TRY(open_data(j));
     if (!j->model && !(j->model = onnx_open(o->path, &o->diag)))
         return false;
+    onnx_allow(j->model, o->allow, o->nallow);
     o->step.model = j->model;
     ProfileOptions po = {.cache = open_cache(j), .threads = o->step.threads};
     TRY(po.cache && (j->profile = profile_open(&po, &o->diag)) != NULL);
@@ -149,6 +139,7 @@ bool job_open(Job *j)
     mention_cache(j);
     TRY(xo.cache && (j->exec = exec_open(j->plan, &xo, &o->diag)) != NULL);
     j->blame = NULL;
+    files_loaded(j);
     return true;
 }
 
@@ -205,6 +196,7 @@ void job_free(Job *j)
     kernel_cache_close(&j->cache);
     onnx_close(j->model);
     data_close(j->data);
+    files_close(j);
     arena_free(&j->tmp);
     arena_free(&j->arena);
 }

@@ -175,6 +175,16 @@ static bool parse_freeze(Options *o, const char *text)
     return true;
 }
 
+static bool parse_allow(Options *o, const char *text)
+{
+    const char **longer = NEW(&o->arena, const char *, o->nallow + 1);
+    for (int i = 0; i < o->nallow; i++)
+        longer[i] = o->allow[i];
+    longer[o->nallow++] = text;
+    o->allow = longer;
+    return true;
+}
+
 static bool parse_init(Options *o, const char *text)
 {
     o->init_text = text;
@@ -356,6 +366,8 @@ static const Row rows[] = {
     TEXT_OF(RUN | EVAL, "data", 'd', "FILE|DIR", data,
             "npz, npy, TensorProto, ONNX test folder, or any text for a model of bytes; default: "
             "random inputs in valid ranges"),
+    CALL(RUN | EVAL, "allow-path", 0, "DIR", parse_allow,
+         "Files that the model or the schedule names may lie in this folder, too; repeatable"),
     CALL(RUN, "save", 's', "FILE", parse_save,
          "Write the trained weights: .onnx (a copy of the model) or .safetensors"),
     CALL(STEP, "grads", 0, "FILE.npz", parse_grads,

@@ -113,8 +113,8 @@ static void write_constants(Job *j, NewFile *f)
     arena_free(&j->tmp);
 }
 
-/* Files of values, as the schedule in its folder sees them. */
-static void relate_paths(Job *j, const char *folder)
+/* Files of values, as the schedule in its folder sees them, with their hashes. */
+static bool relate_paths(Job *j, Plan *p, const char *folder)
 {
     Graph *g = j->plan->g;
     const char *last = NULL, *rel = NULL;
@@ -125,9 +125,11 @@ static void relate_paths(Job *j, const char *folder)
         if (!last || strcmp(last, v->file) != 0) {
             last = v->file;
             rel = relative_path(&j->arena, folder, last);
+            TRY(file_record(j, p, rel, last));
         }
         v->file = rel;
     }
+    return true;
 }
 
 /* ---- kernels ---------------------------------------------------------------------------------- */
@@ -177,11 +179,15 @@ static bool write_kernels(Job *j, NewFile *f)
 
 static bool write_files(Job *j, const NewFolder *folder, const char *report, NewFile *f, int n)
 {
-    relate_paths(j, folder->path);
-    write_constants(j, &f[CONSTS]);
     Plan p = *j->plan;
     p.model = p.model ? relative_path(&j->arena, folder->path, p.model) : NULL;
     p.run.data = p.run.data ? relative_path(&j->arena, folder->path, p.run.data) : NULL;
+    TRY(relate_paths(j, &p, folder->path));
+    write_constants(j, &f[CONSTS]);
+    if (f[CONSTS].size && fflush(f[CONSTS].f) == 0)
+        TRY(file_record(j, &p, "consts.bin", f[CONSTS].temp.path));
+    if (p.run.data)
+        TRY(file_record(j, &p, p.run.data, NULL));
     plan_print(&p, f[SCHEDULE].f);
     TRY(write_kernels(j, &f[KERNELS]));
     if (n > CUDA)
@@ -241,6 +247,7 @@ static bool save_onnx(Job *j, const char *path, int n, const NamedTensor *v)
         s[i] = (SaveValue){v[i].name, v[i].tensor};
     if (!j->model && !(j->model = onnx_open(j->plan->model ? j->plan->model : "", &j->o->diag)))
         return false;
+    onnx_allow(j->model, j->o->allow, j->o->nallow);
     return onnx_save(j->model, path, n, s, &j->o->diag);
 }
 

@@ -11,12 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool file_map(FileMap *m, const char *path, Diag *d)
+bool file_map_fd(FileMap *m, int fd, const char *path, Diag *d)
 {
     *m = (FileMap){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
-    if (fd < 0)
-        return fail(d, "%s: %s", path, strerror(errno));
     struct stat st;
     bool ok = fstat(fd, &st) == 0;
     if (ok && !S_ISREG(st.st_mode)) {
@@ -32,6 +29,13 @@ bool file_map(FileMap *m, const char *path, Diag *d)
     int error = errno;
     close(fd);
     return ok || fail(d, "%s: %s", path, strerror(error));
+}
+
+bool file_map(FileMap *m, const char *path, Diag *d)
+{
+    *m = (FileMap){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
+    return fd < 0 ? fail(d, "%s: %s", path, strerror(errno)) : file_map_fd(m, fd, path, d);
 }
 
 void file_unmap(FileMap *m)

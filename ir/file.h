@@ -15,6 +15,7 @@ typedef struct {
 
 /* Map a regular file for reading.  The mapping is private and lives until file_unmap(). */
 bool file_map(FileMap *m, const char *path, Diag *d);
+bool file_map_fd(FileMap *m, int fd, const char *path, Diag *d); /* opened; closed here */
 void file_unmap(FileMap *m);
 
 /* ---- temp.c: temporary files and folders ------------------------------- */

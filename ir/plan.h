@@ -31,6 +31,12 @@ typedef struct {
     const char *init, *data; /* --init and --data; NULL: none */
 } RunDefaults;
 
+/* A file that a schedule refers to, and the hash (XXH64) of its content. */
+typedef struct {
+    const char *path;
+    uint64_t hash;
+} PlanFile;
+
 typedef struct {
     Graph *g;
     Step *step;
@@ -47,6 +53,8 @@ typedef struct {
     int64_t keep_all_bytes, min_feasible_bytes; /* arena without recomputation; least budget known */
     const char *model;       /* path of the ONNX file, and its content hash */
     uint64_t model_hash;
+    PlanFile *file;          /* the other files: external weights, constants, data */
+    uint32_t nfile, cfile;
     uint32_t threads;        /* results are bitwise for this number of threads and device */
     int64_t mem[MEM_KINDS];  /* at the peak step */
     int64_t keep_all_mem[MEM_KINDS]; /* likewise, of the schedule without recomputation */

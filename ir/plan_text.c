@@ -1,7 +1,8 @@
 /* plan_text.c -- the text form of a plan (.ckp): printed canonically, read back and checked.
  *
  *   plan   = "plan" "{" { header } "}" graph "steps" "{" { place | step } "}"
- *   header = key value                  one line each, see header_table; "model" string hash
+ *   header = key value                  one line each, see header_table; "model" string hash,
+ *            "file" string hash         one line for each other file
  *   graph  = as in parse.c, at the start of a line and ended by "}" alone on its line
  *   place  = "place" at                 values of no step: parameters, inputs, constants, views
  *   step   = "step" { key "=" integer } [ "recompute of" integer ] ":" { at } "->" { at }
@@ -55,6 +56,13 @@ static void print_string(const char *s, FILE *f)
         else
             fputc(*s, f);
     fputc('"', f);
+}
+
+static void print_hashed(const char *key, const PlanFile *file, FILE *f)
+{
+    fprintf(f, "  %s ", key);
+    print_string(file->path, f);
+    fprintf(f, " %016" PRIx64 "\n", file->hash);
 }
 
 static void print_header(const Plan *p, const Header *h, FILE *f)
@@ -163,11 +171,10 @@ static void print_steps(const Plan *p, FILE *f)
 void plan_print(const Plan *p, FILE *f)
 {
     fputs("plan {\n", f);
-    if (p->model) {
-        fputs("  model ", f);
-        print_string(p->model, f);
-        fprintf(f, " %016" PRIx64 "\n", p->model_hash);
-    }
+    if (p->model)
+        print_hashed("model", &(PlanFile){p->model, p->model_hash}, f);
+    for (uint32_t i = 0; i < p->nfile; i++)
+        print_hashed("file", &p->file[i], f);
     for (const Header *h = header_table; h->key; h++)
         print_header(p, h, f);
     print_memory("memory", p->mem, f);
@@ -266,16 +273,26 @@ static bool memory(P *p, int64_t *mem)
     return true;
 }
 
+static bool hashed(P *p, const char **path, uint64_t *hash)
+{
+    char *end;
+    TRY(string(p, path));
+    errno = 0;
+    *hash = strtoull(p->s, &end, 16);
+    bool ok = end != p->s && errno == 0;
+    p->s = end;
+    return ok || bad(p, "a hash");
+}
+
 static bool header(P *p)
 {
-    if (accept(p, "model")) {
-        char *end;
-        TRY(string(p, &p->p->model));
-        errno = 0;
-        p->p->model_hash = strtoull(p->s, &end, 16);
-        bool ok = end != p->s && errno == 0;
-        p->s = end;
-        return ok || bad(p, "a hash");
+    if (accept(p, "model"))
+        return hashed(p, &p->p->model, &p->p->model_hash);
+    if (accept(p, "file")) {
+        Plan *q = p->p;
+        q->file = arena_grow(q->g->arena, q->file, q->nfile, &q->cfile, sizeof *q->file);
+        q->file[q->nfile++] = (PlanFile){NULL, 0};
+        return hashed(p, &q->file[q->nfile - 1].path, &q->file[q->nfile - 1].hash);
     }
     if (accept(p, "memory"))
         return memory(p, p->p->mem);

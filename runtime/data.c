@@ -3,6 +3,8 @@
  * Files are mapped; an entry is decoded when it is first asked for, and where its elements lie
  * aligned in a type of the IR the tensor is the mapping itself: nothing is copied. */
 #include "data_int.h"
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -223,6 +225,15 @@ DataFile *data_open(const char *path, Diag *d)
         return f;
     data_close(f);
     return NULL;
+}
+
+uint64_t data_hash(const DataFile *f)
+{
+    XXH64_state_t state;
+    XXH64_reset(&state, 0);
+    for (uint32_t i = 0; i < f->nmap; i++)
+        XXH64_update(&state, f->map[i].data, f->map[i].size);
+    return XXH64_digest(&state);
 }
 
 void data_close(DataFile *f)

@@ -19,6 +19,7 @@ typedef struct DataFile DataFile;
 DataFile *data_open(const char *path, Diag *d); /* NULL: failed */
 void data_close(DataFile *f);                   /* and every tensor it gave out; NULL: nothing */
 
+uint64_t data_hash(const DataFile *f); /* of the bytes of all files */
 int data_count(const DataFile *f);
 const char *data_name(const DataFile *f, int k);
 /* Index of an entry by its name, or by its file's name in a folder ("input_0"); -1: none. */

@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <stdarg.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #define MLP                                                                                \
     CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=4 --output m.ckc --loss ce"
@@ -275,6 +278,132 @@ START_TEST(odd_names)
 }
 END_TEST
 
+/* ---- schedules ------------------------------------------------------------------------------------ */
+
+enum { SECRET = 48 * 4 }; /* bytes; as many as the first bias has */
+
+static void write_file(const char *path, const char *format, ...)
+{
+    va_list ap;
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    va_start(ap, format);
+    vfprintf(f, format, ap);
+    va_end(ap);
+    fclose(f);
+}
+
+/* A folder with a schedule, beside it a file that it should not read. */
+static void make_schedule(void)
+{
+    ck_assert_int_eq(shell("'" CKC_BINARY "' " MLP " --steps 0 --quiet"), 0);
+    write_file("secret", "%0*d", SECRET, 7);
+}
+
+/* step.ckp with the bias at the start of another file, and one more line in its header. */
+static void refer_to(const char *file, const char *header)
+{
+    char command[1000];
+    snprintf(command, sizeof command,
+             "sed 's|\\(param %%0.bias.*@\\).*|\\1\"%s\" 0|; s|^plan {|plan {\\n%s|' m.ckc/step.ckp "
+             ">m.ckc/x.ckp", file, header);
+    ck_assert_int_eq(shell(command), 0);
+}
+
+static int run(const char *options)
+{
+    char command[1000];
+    snprintf(command, sizeof command, "'%s' run m.ckc/x.ckp --quiet %s 2>err", CKC_BINARY, options);
+    return shell(command);
+}
+
+static void refused(const char *options, const char *says)
+{
+    int status = run(options);
+    const char *err = slurp("err"), *newline = strchr(err, '\n');
+    ck_assert_msg(status == 1 && newline && !newline[1] && strstr(err, says), "%d: %s", status, err);
+}
+
+static const char *hash_line(const char *path)
+{
+    static char line[200];
+    FileMap m;
+    Diag d = {0};
+    ck_assert_msg(file_map(&m, path, &d), "%s", d.msg);
+    snprintf(line, sizeof line, "file \"../%s\" %016llx", path,
+             (unsigned long long)XXH64(m.data, m.size, 0));
+    file_unmap(&m);
+    return line;
+}
+
+/* The bytes would come out as trained weights. */
+START_TEST(files_outside)
+{
+    char absolute[100];
+    snprintf(absolute, sizeof absolute, "%s/secret", dir);
+    make_schedule();
+    ck_assert_int_eq(symlink("../secret", "m.ckc/link"), 0);
+    const char *const name[] = {absolute, "../secret", "link", "../m.ckc/../secret"};
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        refer_to(name[i], "");
+        refused("--lr 0 --save out.safetensors", "--allow-path");
+        refused("--lr 0 --allow-path m.ckc", "--allow-path");
+    }
+    ck_assert_int_ne(access("out.safetensors", F_OK), 0);
+    ck_assert_int_eq(run("--lr 0 --allow-path . --save out.safetensors"), 0);
+    ck_assert_int_eq(shell("grep -q 0000000000000007 out.safetensors"), 0);
+    refer_to("../secret", "file \"../secret\" 0123456789abcdef");
+    refused("", "secret: is not the file");
+    refused("--allow-path .", "secret: is not the file");
+    refer_to("../secret", hash_line("secret")); /* who knows the hash knows the content */
+    ck_assert_int_eq(run(""), 0);
+    refer_to("/dev/null", "");
+    refused("--allow-path /dev", "/dev/null");
+}
+END_TEST
+
+START_TEST(files_inside)
+{
+    make_schedule();
+    ck_assert_int_eq(shell("cp secret m.ckc/consts.bin"), 0);
+    refer_to("consts.bin", "");
+    ck_assert_int_eq(run(""), 0);
+    refer_to("../m.ckc/consts.bin", hash_line("m.ckc/consts.bin"));
+    ck_assert_int_eq(run(""), 0);
+    ck_assert_int_eq(shell("echo >>m.ckc/consts.bin"), 0);
+    refused("", "consts.bin: is not the file");
+    ck_assert_int_eq(shell("sed '/file .*consts/d' -i m.ckc/x.ckp; echo >m.ckc/consts.bin"), 0);
+    refused("", "too short");
+    ck_assert_int_eq(shell("rm m.ckc/consts.bin; mkfifo m.ckc/consts.bin"), 0);
+    refused("", "not a regular file");
+}
+END_TEST
+
+/* The model is copied by --save, and data is read whatever it is. */
+START_TEST(model_and_data)
+{
+    make_schedule();
+    ck_assert_int_eq(shell("cp '" CKC_SOURCE_DIR "/examples/mlp/model.onnx' other.onnx; echo >>other.onnx;"
+                           "sed 's|model .* |model \"../other.onnx\" |' m.ckc/step.ckp >m.ckc/x.ckp"), 0);
+    refused("--save out.onnx", "other.onnx: is not the file");
+    refused("--allow-path . --save out.onnx", "other.onnx: is not the file");
+    refused("", "allow-path"); /* the weights are in a file that is not the model now */
+    ck_assert_int_eq(shell("sed 's|^plan {|plan {\\n  data \"../secret\"|' m.ckc/step.ckp >m.ckc/x.ckp"), 0);
+    refused("", "--data");
+    refused("--data missing.npz", "missing.npz");
+}
+END_TEST
+
+/* Whoever made the schedule is not asked anything, wherever it lies. */
+START_TEST(own_schedule)
+{
+    ck_assert_int_eq(shell("mkdir -p deep/folder far; cp '" CKC_SOURCE_DIR "/examples/mlp/model.onnx' m.onnx;"
+                           "'" CKC_BINARY "' m.onnx --bind batch=4 -o deep/folder/s --steps 1 --quiet "
+                           "--loss mse --grads g.npz && cd far && "
+                           "'" CKC_BINARY "' run ../deep/folder/s/step.ckp --save o.onnx --quiet"), 0);
+}
+END_TEST
+
 Suite *suite_cache(void)
 {
     Suite *s = suite_create("cache");
@@ -288,6 +417,10 @@ Suite *suite_cache(void)
     tcase_add_test(c, planted);
     tcase_add_test(c, without_compiler);
     tcase_add_test(c, odd_names);
+    tcase_add_test(c, files_outside);
+    tcase_add_test(c, files_inside);
+    tcase_add_test(c, model_and_data);
+    tcase_add_test(c, own_schedule);
     suite_add_tcase(s, c);
     return s;
 }

@@ -295,6 +295,17 @@ START_TEST(external_data)
 }
 END_TEST
 
+START_TEST(external_data_is_hashed)
+{
+    write_external("m.onnx", "Mul", "w.bin");
+    ck_assert_int_eq(system("printf 0123456789abcdef >w.bin"), 0);
+    accepted("m.onnx --loss mse --steps 0 --quiet -o deep");
+    accepted("run deep/step.ckp --quiet --save out.onnx");
+    ck_assert_int_eq(system("printf 1 >>w.bin"), 0);
+    refused("run deep/step.ckp", 1, "w.bin: is not the file");
+}
+END_TEST
+
 /* The one message that may have more lines: what is unsupported, node by node. */
 START_TEST(unsupported)
 {
@@ -564,6 +575,7 @@ Suite *suite_cli(void)
     tcase_add_test(c, truncated);
     tcase_add_test(c, malformed_fixtures);
     tcase_add_test(c, external_data);
+    tcase_add_test(c, external_data_is_hashed);
     tcase_add_test(c, unsupported);
     tcase_add_test(c, budgets);
     tcase_add_test(c, overhead);

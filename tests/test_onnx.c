@@ -129,15 +129,43 @@ START_TEST(external_data_is_mapped)
 }
 END_TEST
 
+/* A cache of downloads: names are links into a folder of blobs. */
+START_TEST(external_data_through_links)
+{
+    Arena a = {0};
+    Builder b;
+    write_bytes(in_folder(&a, "elsewhere.bin"), (float[]){1, 2, 3, 4}, 16);
+    ck_assert_int_eq(mkdir(in_folder(&a, "blobs"), 0777) || mkdir(in_folder(&a, "names"), 0777), 0);
+    write_bytes(in_folder(&a, "blobs/2"), (float[]){1, 2, 3, 4}, 16);
+    ck_assert_int_eq(symlink("../blobs/1", in_folder(&a, "names/m.onnx")) ||
+                         symlink("../blobs/2", in_folder(&a, "names/w.bin")) ||
+                         symlink("../elsewhere.bin", in_folder(&a, "names/x.bin")),
+                     0);
+    for (int i = 0; i < 3; i++) {
+        Imported r = import_external(&b, &a, i ? "x.bin" : "w.bin", "0", "12");
+        release(&r);
+        ck_assert_int_eq(rename(in_folder(&a, "external.onnx"), in_folder(&a, "blobs/1")), 0);
+        r = import_file(in_folder(&a, "names/m.onnx"));
+        const char *folder = in_folder(&a, "");
+        onnx_allow(r.m, &folder, i == 2);
+        ck_assert_msg(build_graph(&r, &(OnnxOptions){0}) == (i != 1), "%d: %s", i, r.d.msg);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(external_data_stays_in_the_folder)
 {
     static const struct {
         const char *location, *offset, *length, *part;
     } bad[] = {
-        {"/etc/passwd", "0", "12", "relative path"},
-        {"../w.bin", "0", "12", "leaves the model's folder"},
-        {"sub/../../w.bin", "0", "12", "leaves the model's folder"},
-        {"link.bin", "0", "12", "symbolic links"},
+        {"/etc/passwd", "0", "12", "outside the model's folder"},
+        {"../../etc/passwd", "0", "12", "outside the model's folder"},
+        {"sub/../../../etc/passwd", "0", "12", "outside the model's folder"},
+        {"link.bin", "0", "12", "outside the model's folder"},
+        {"..", "0", "12", "outside the model's folder"},
+        {"sub", "0", "12", "not a regular file"},
         {"missing.bin", "0", "12", "No such file"},
         {"w.bin", "8", "12", "outside the file"},
         {"w.bin", "99999999999", "12", "outside"},
@@ -148,7 +176,7 @@ START_TEST(external_data_stays_in_the_folder)
     Arena a = {0};
     Builder b;
     write_bytes(in_folder(&a, "w.bin"), (float[]){1, 2, 3, 4}, 16);
-    ck_assert_int_eq(symlink("w.bin", in_folder(&a, "link.bin")), 0);
+    ck_assert_int_eq(symlink("/etc/passwd", in_folder(&a, "link.bin")), 0);
     ck_assert_int_eq(mkdir(in_folder(&a, "sub"), 0777), 0);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         Imported r = import_external(&b, &a, bad[i].location, bad[i].offset, bad[i].length);
@@ -360,6 +388,7 @@ Suite *suite_onnx(void)
     tcase_add_test(t, memory_is_capped);
     tcase_add_test(t, prefixes_do_not_crash);
     tcase_add_test(t, external_data_is_mapped);
+    tcase_add_test(t, external_data_through_links);
     tcase_add_test(t, external_data_stays_in_the_folder);
     suite_add_tcase(s, t);
     t = tcase_create("import");

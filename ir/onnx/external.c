@@ -1,69 +1,42 @@
 /* external.c -- external weight files, confined to the model's folder.
  *
- * A location is a relative path without "..".  It is opened one component at a time, never
- * through a symbolic link, so that a downloaded model cannot make us read (or, when weights
- * are saved, describe) anything outside its folder. */
+ * A model may have been downloaded: its external data lies in its folder, or in that of the
+ * file its path leads to (a cache whose names are links into a folder of blobs), or in a
+ * folder the user has allowed, links followed. */
+#include "../within.h"
 #include "onnx_int.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-static bool refuse_location(const char *location, const char *why, Diag *d)
+void onnx_allow(OnnxModel *m, const char *const *folder, int n)
 {
-    return fail(d, "external data '%s': %s", location, why);
+    m->allow = folder;
+    m->nallow = n;
 }
 
-/* Open location below the directory at; the descriptor or -1 with the reason. */
-static int open_beneath(int at, const char *location, const char **why)
+const char *external_path(OnnxModel *m, const char *location)
 {
-    const char *p = location;
-    if (*p == '/' || !*p) {
-        *why = "the location must be a relative path";
-        close(at);
-        return -1;
-    }
-    for (;;) {
-        char part[256];
-        size_t n = strcspn(p, "/");
-        bool last = !p[n];
-        int next = -1;
-        *why = NULL;
-        if (n == 2 && p[0] == '.' && p[1] == '.') {
-            *why = "the location leaves the model's folder";
-        } else if (n >= sizeof part) {
-            *why = "name too long";
-        } else {
-            memcpy(part, p, n);
-            part[n] = 0;
-            next = openat(at, n ? part : ".",
-                          O_RDONLY | O_NOFOLLOW | O_CLOEXEC | (last ? 0 : O_DIRECTORY));
-            if (next < 0)
-                *why = errno == ELOOP ? "symbolic links are not followed" : strerror(errno);
-        }
-        close(at);
-        if (next < 0 || last)
-            return next;
-        at = next;
-        p += n + 1;
-    }
+    if (*location == '/')
+        return location;
+    const char *slash = strrchr(m->path, '/');
+    return arena_printf(&m->arena, "%.*s%s", slash ? (int)(slash - m->path) + 1 : 0,
+                        m->path, location);
 }
 
-static bool map_fd(int fd, const char *location, FileMap *map, Diag *d)
+static int open_external(OnnxModel *m, const char *path, const char **why, bool *outside)
 {
-    struct stat st;
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return refuse_location(location, "not a regular file", d);
-    *map = (FileMap){NULL, (size_t)st.st_size};
-    if (!map->size)
-        return true;
-    void *p = mmap(NULL, map->size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (p == MAP_FAILED)
-        return refuse_location(location, strerror(errno), d);
-    map->data = p;
-    return true;
+    char *real = realpath(m->path, NULL);
+    const char **folder = NEW(&m->arena, const char *, m->nallow + 2);
+    int n = 0;
+    folder[n++] = folder_of_path(&m->arena, m->path);
+    if (real)
+        folder[n++] = folder_of_path(&m->arena, real);
+    for (int i = 0; i < m->nallow; i++)
+        folder[n++] = m->allow[i];
+    free(real);
+    return open_within(path, folder, n, why, outside);
 }
 
 bool external_map(OnnxModel *m, const char *location, FileMap *map, Diag *d)
@@ -73,18 +46,18 @@ bool external_map(OnnxModel *m, const char *location, FileMap *map, Diag *d)
             *map = e->map;
             return true;
         }
-    const char *slash = strrchr(m->path, '/'), *why = NULL;
-    char *folder = slash ? arena_strndup(&m->arena, m->path, (size_t)(slash - m->path) + 1)
-                         : arena_strndup(&m->arena, ".", 1);
-    int at = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (at < 0)
-        return refuse_location(location, strerror(errno), d);
-    int fd = open_beneath(at, location, &why);
+    const char *why = NULL, *path = external_path(m, location);
+    bool outside;
+    int fd = open_external(m, path, &why, &outside);
+    if (fd < 0 && outside)
+        return fail(
+            d,
+            "external data '%s' lies outside the model's folder: --allow-path allows "
+            "another",
+            location);
     if (fd < 0)
-        return refuse_location(location, why, d);
-    bool ok = map_fd(fd, location, map, d);
-    close(fd);
-    TRY(ok);
+        return fail(d, "external data '%s': %s", location, why);
+    TRY(file_map_fd(map, fd, path, d));
     External *e = NEW(&m->arena, External, 1);
     *e =
         (External){m->external, arena_strndup(&m->arena, location, strlen(location)), *map};

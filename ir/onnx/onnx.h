@@ -37,6 +37,8 @@ typedef struct OnnxModel OnnxModel;
 /* NULL on error.  Close also after the error of a later call. */
 OnnxModel *onnx_open(const char *path, Diag *d);
 void onnx_close(OnnxModel *m); /* NULL is fine */
+/* Folders where external data may lie besides the model's own; they outlive it. */
+void onnx_allow(OnnxModel *m, const char *const *folder, int n);
 
 typedef struct {
     const char *symbol; /* a symbolic dimension, or INPUT.dim ("x.0") */

@@ -42,6 +42,8 @@ struct OnnxModel {
     size_t left; /* bytes protobuf-c may still take from it */
     ProtobufCAllocator alloc;
     const char *path;
+    const char *const *allow; /* folders of external data besides the model's */
+    int nallow;
     FileMap map;
     Onnx__ModelProto *proto;
     External *external;
@@ -60,7 +62,9 @@ const uint8_t *newer_field(const ProtobufCMessage *m, unsigned i, uint32_t tag, 
 ProtobufCAllocator *model_allocator(OnnxModel *m);
 /* Put "PATH: " before the message. */
 void diag_prefix(Diag *d, const char *path);
-/* Map the external file at a relative location inside the model's folder (cached). */
+/* Map the external file at a location, relative to the model's folder; it must lie in there or in an
+ * allowed one (cached). */
+const char *external_path(OnnxModel *m, const char *location);
 bool external_map(OnnxModel *m, const char *location, FileMap *map, Diag *d);
 
 /* ---- tensor.c ----------------------------------------------------------- */

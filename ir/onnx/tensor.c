@@ -107,7 +107,7 @@ static bool raw_place(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out,
     FileMap map = m->map;
     out->file = m->path;
     if (p->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) {
-        const char *location = external_key(p, "location"), *slash = strrchr(m->path, '/');
+        const char *location = external_key(p, "location");
         if (!location)
             return fail(d, "tensor '%s': external data without a location", pb(p->name));
         TRY(external_map(m, location, &map, d));
@@ -117,8 +117,7 @@ static bool raw_place(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out,
                         location);
         if (!external_key(p, "length"))
             place[1] = map.size - place[0];
-        int folder = slash ? (int)(slash - m->path) + 1 : 0;
-        out->file = arena_printf(&m->arena, "%.*s%s", folder, m->path, location);
+        out->file = external_path(m, location);
     } else {
         memcpy(place, p->raw_data.data, sizeof place); /* written by wire_copy() */
     }

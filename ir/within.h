@@ -1,0 +1,18 @@
+/* within.h -- opening a file that another file names, only if it lies in certain folders.
+ *
+ * Who wrote a model or a schedule must not decide which of the reader's files are read.
+ * What counts is where a name leads to: symbolic links and ".." are followed before it is
+ * compared, and what was compared is what is opened. */
+#ifndef CKC_WITHIN_H
+#define CKC_WITHIN_H
+
+#include "file.h"
+
+/* The descriptor of a regular file, -1: *why says the reason, and *outside if it is that
+ * the file lies in none of the n folders. */
+int open_within(const char *path, const char *const *folder, int n, const char **why,
+                bool *outside);
+/* The folder of a file: "." without a slash. */
+const char *folder_of_path(Arena *a, const char *path);
+
+#endif
