@@ -173,6 +173,28 @@ START_TEST(the_exporters_tensors_are_no_parameters)
 }
 END_TEST
 
+/* A layer that is applied twice: each call has its own transposed copy of the weight. */
+START_TEST(copies_of_one_parameter_are_tied)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "42", true);
+    add_value(&b, &a, "y", FLOAT, "42", false);
+    add_tensor(&b, "val_1", 2, (int64_t[]){2, 2}, odd);
+    add_tensor(&b, "val_2", 2, (int64_t[]){2, 2}, odd);
+    const char *call = "%h = linear(args = (%x, %p_w, %p_b))";
+    node(&b, &a, "MatMul", "x val_1", "h", call, NULL);
+    node(&b, &a, "MatMul", "h val_2", "y", call, NULL);
+    sign(&b, &a, "p_w: PARAMETER target='fc.weight'\np_b: PARAMETER target='fc.bias'\n");
+    Imported r = import_file(save(&b, &a, in_folder(&a, "twice.onnx")));
+    ck_assert_int_eq(params_with(&r, false), 1);
+    ck_assert(noted(r.m, ONNX_REMARK, "val_2", "tied to 'val_1'"));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* TorchScript's exporter names the merged weight by an Identity of the kept one. */
 START_TEST(identities_of_merged_weights)
 {
@@ -204,6 +226,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, saved_apart);
     tcase_add_test(t, scopes_tell_apart_what_is_uniform);
     tcase_add_test(t, the_exporters_tensors_are_no_parameters);
+    tcase_add_test(t, copies_of_one_parameter_are_tied);
     tcase_add_test(t, identities_of_merged_weights);
     suite_add_tcase(s, t);
     return s;

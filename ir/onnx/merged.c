@@ -221,18 +221,22 @@ static const char *parameter_read(const Finder *f, const Onnx__TensorProto *t,
 
 /* ---- ties that the exporter cut ----------------------------------------- */
 
+static void add_tie(Finder *f, const char *kept, const char *copy)
+{
+    Merged *out = f->out;
+    out->tie = arena_grow(&f->m->arena, out->tie, out->ntie, &out->ctie, sizeof *out->tie);
+    out->tie[out->ntie++] = (OnnxTie){kept, copy};
+}
+
 /* A tensor of no name that the call reads as a parameter of the file, transposed. */
 static void find_cut_tie(Finder *f, const Onnx__TensorProto *t, const Record *r)
 {
-    Merged *out = f->out;
     for (int i = 0; i < r->nparam && !declared(f->signature, t->name); i++) {
         const Onnx__TensorProto *p = tensor_of(f, r->param[i]->name);
         if (!p || p->n_dims != 2 || t->n_dims != 2 || p->dims[0] != t->dims[1] ||
             p->dims[1] != t->dims[0] || p->data_type != t->data_type)
             continue;
-        out->tie =
-            arena_grow(&f->m->arena, out->tie, out->ntie, &out->ctie, sizeof *out->tie);
-        out->tie[out->ntie++] = (OnnxTie){p->name, t->name};
+        add_tie(f, p->name, t->name);
     }
 }
 
@@ -322,6 +326,30 @@ static void tell_apart(Finder *f, Read *r, uint32_t n)
         if (strcmp(r[i].name, r->of->name) != 0)
             separate(f, &r[i], r->of->data_type, 0);
     }
+}
+
+static int by_param(const void *a, const void *b)
+{
+    const Read *x = *(const Read *const *)a, *y = *(const Read *const *)b;
+    int order = strcmp(x->param, y->param);
+    return order ? order : x < y ? -1 : x > y;
+}
+
+/* Several tensors made from one parameter that the file has not: a layer applied repeatedly. */
+static void find_copies(Finder *f)
+{
+    const Read **made = NEW(&f->m->arena, const Read *, f->nread + 1);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->nread; i++)
+        if (!f->read[i].weak && f->read[i].param != f->read[i].of->name &&
+            !declared(f->signature, f->read[i].of->name))
+            made[n++] = &f->read[i];
+    qsort(made, n, sizeof *made, by_param);
+    for (uint32_t i = 1, first = 0; i < n; i++)
+        if (strcmp(made[i]->param, made[first]->param) != 0)
+            first = i;
+        else if (made[i]->of != made[first]->of)
+            add_tie(f, made[first]->of->name, made[i]->of->name);
 }
 
 /* ---- biases that were zero ---------------------------------------------- */
@@ -532,6 +560,7 @@ const Merged *model_merged(OnnxModel *m)
     for (uint32_t i = 0; i < f.nread; i++)
         f.known[i] = f.read[i].param;
     qsort(f.known, f.nread, sizeof *f.known, by_text);
+    find_copies(&f);
     find_dropped(&f);
     find_computed(&f);
     add_tensors(&f);

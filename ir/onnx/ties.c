@@ -75,8 +75,10 @@ static bool tie_if_equal(Import *x, const OnnxTie *t)
         x->g->vals[a.i].kind != VAL_PARAM || x->g->vals[b.i].kind != VAL_PARAM)
         return true;
     Tensor kept = graph_tensor(x->g, a), copy = graph_tensor(x->g, b);
-    bool same = kept.data && copy.data && transposes(&kept.type, &copy.type) &&
-                same_values(&kept, &copy, true);
+    bool straight = type_equal(&kept.type, &copy.type);
+    bool same = kept.data && copy.data && a.i != b.i &&
+                (straight || transposes(&kept.type, &copy.type)) &&
+                same_values(&kept, &copy, !straight);
     return !same || tie(x, t);
 }
 
