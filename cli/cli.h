@@ -6,6 +6,7 @@
 #include "passes/passes.h"
 #include "runtime/runtime.h"
 #include <jansson.h>
+#include <signal.h>
 
 /* ---- options.c -------------------------------------------------------------------------- */
 
@@ -50,6 +51,15 @@ bool options_parse(Options *o, unsigned groups, const char *args_doc, const char
                    char **argv);
 void options_free(Options *o);
 bool parse_bytes(const char *text, int64_t *bytes); /* "40GB", "1.5GiB", "1000" */
+
+/* ---- process.c: signals, standard streams ------------------------------------------------ */
+
+/* Call first.  At exit, what could not be printed is a message and EXIT_DEVICE. */
+void process_begin(void);
+/* From now on the first signal waits in signal_caught (0: none). */
+void signals_defer(void);
+extern volatile sig_atomic_t signal_caught;
+const char *signal_name(int sig);
 
 /* ---- commands: exit status ---------------------------------------------------------------- */
 
@@ -107,6 +117,8 @@ bool job_plan(Job *j, const PassRun *how);
 bool job_open(Job *j);
 /* Open it and train for o->steps. */
 bool job_train(Job *j);
+/* The exit status of a command; an error, or that it was interrupted, is said. */
+int job_status(const Job *j, bool ok);
 void job_free(Job *j);
 
 /* ---- files.c: what a schedule refers to --------------------------------------------------------- */
@@ -121,8 +133,10 @@ void files_close(Job *j);
 
 /* ---- output.c: files ------------------------------------------------------------------------- */
 
-/* Check early that files can be written where they are wanted. */
+/* Try early that files can be written where they are wanted. */
 bool output_check(Job *j);
+/* A step has run; false: the weights to be saved are not finite. */
+bool output_finite(Job *j);
 /* step.ckp, consts.bin, kernels.c, kernels.cu, report.json. */
 bool output_folder(Job *j, const char *report);
 bool output_weights(Job *j);

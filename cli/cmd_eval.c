@@ -269,13 +269,11 @@ int cmd_eval(int argc, char **argv)
 {
     Options o;
     Job j = {.o = &o};
-    int status = EXIT_OK;
     bool ok = options_parse(&o, OPTIONS_EVAL | OPTIONS_MODEL | OPTIONS_DEBUG, "MODEL.onnx|FOLDER",
                             "Run a model forward and compare its outputs.", argc, argv) &&
               (o.path || fail(&o.diag, "no model given"));
     ok = ok && (o.suite ? run_suite(&o) : evaluate(&j));
-    if (!ok)
-        status = report_error(&o.diag, j.blame);
+    int status = job_status(&j, ok);
     job_free(&j);
     options_free(&o);
     return status;

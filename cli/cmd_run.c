@@ -37,7 +37,7 @@ static bool settle(Job *j, Plan *p)
 
 static bool finish(Job *j)
 {
-    TRY(output_weights(j));
+    TRY(output_finite(j) && output_weights(j));
     if (j->o->json) {
         char *json = report_json(j);
         puts(json);
@@ -53,13 +53,14 @@ int cmd_run(int argc, char **argv)
     Options o;
     Plan p = {0};
     Job j = {.o = &o, .plan = &p, .in_schedule = true};
-    int status = EXIT_OK;
     bool ok = options_parse(&o, OPTIONS_RUN, "SCHEDULE.ckp",
                             "Execute a saved schedule; what is not given is as in the run that "
                             "wrote it.", argc, argv) &&
-              (o.path || fail(&o.diag, "no schedule given"));
-    if (!ok || !read_plan(&j, &p) || !settle(&j, &p) || !job_train(&j) || !finish(&j))
-        status = report_error(&o.diag, j.blame);
+              (o.path || fail(&o.diag, "no schedule given")) &&
+              (o.steps || !o.nsave || fail(&o.diag, "--save needs a step to have run"));
+    ok = ok && output_check(&j) && read_plan(&j, &p) && settle(&j, &p) && job_train(&j) &&
+         finish(&j);
+    int status = job_status(&j, ok);
     job_free(&j);
     options_free(&o);
     return status;

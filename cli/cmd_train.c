@@ -31,10 +31,14 @@ static bool check_options(Options *o)
     return true;
 }
 
+/* What was trained first: it is worth the most, and the rest may fail. */
 static bool write_all(Job *j)
 {
+    TRY(output_finite(j));
     char *json = report_json(j);
-    bool ok = output_folder(j, json) && output_weights(j) && output_grads(j);
+    bool ok = output_weights(j);
+    ok &= output_grads(j);
+    ok &= output_folder(j, json);
     if (ok && j->o->json)
         puts(json);
     else if (ok && !j->o->quiet)
@@ -49,18 +53,19 @@ int cmd_train(int argc, char **argv)
     Job j = {.o = &o};
     unsigned groups = OPTIONS_MODEL | OPTIONS_STEP | OPTIONS_BUDGET | OPTIONS_RUN |
                       OPTIONS_OUTPUT | OPTIONS_DEBUG;
-    int status = EXIT_OK;
     bool ok = options_parse(&o, groups, "MODEL.onnx",
                             "Train an ONNX model within a memory budget: plan, generate and run "
                             "its training step.\vOther commands: ckc run SCHEDULE.ckp, ckc eval "
                             "MODEL.onnx, ckc opt GRAPH.ckg, ckc solve, ckc pack; each has --help.\n"
                             "Exit status: 0 done, 1 bad input or usage, 2 unsupported operators, "
-                            "3 budget infeasible, 4 device or runtime failure.",
+                            "3 budget infeasible, 4 device or runtime failure (a full disk, a loss "
+                            "that is not finite), 130 or 143 interrupted: the step was finished and "
+                            "saved.",
                             argc, argv) &&
               check_options(&o) && output_check(&j);
     PassRun how = {.disable = o.disable, .dump = o.dump, .time = o.time_passes};
-    if (!ok || !job_plan(&j, &how) || !job_train(&j) || !write_all(&j))
-        status = report_error(&o.diag, j.blame);
+    ok = ok && job_plan(&j, &how) && job_train(&j) && write_all(&j);
+    int status = job_status(&j, ok);
     job_free(&j);
     options_free(&o);
     return status;

@@ -151,7 +151,7 @@ static bool learn(Job *j)
     const Plan *p = j->plan;
     const Graph *g = p->g;
     double off = 1e9 * j->result.median / (double)p->predicted_ns - 1;
-    if (!j->profile || j->steps < LEARN_STEPS || p->predicted_ns <= 0 || fabs(off) < LEARN_OFF)
+    if (!j->profile || j->result.steps < LEARN_STEPS || p->predicted_ns <= 0 || fabs(off) < LEARN_OFF)
         return true;
     const char *more = off > 0 ? "more" : "less";
     if (j->result.others > LEARN_OTHERS) {
@@ -181,11 +181,23 @@ bool job_train(Job *j)
     bool talk = !o->quiet && !o->json && j->steps > 1;
     TrainOptions to = {.steps = j->steps, .lr = run->lr, .seed = run->seed, .data = j->data,
                        .inputs = step_inputs(j->plan->g), .each = talk ? show_step : NULL,
-                       .user = j};
-    j->blame = run->data;
+                       .user = j, .finite = !o->step.import.forward_only, .stop = &signal_caught};
+    j->blame = run->data ? run->data : o->path;
+    signals_defer();
     TRY(train_run(j->exec, &to, &j->result, &o->diag));
     j->blame = NULL;
     return learn(j);
+}
+
+int job_status(const Job *j, bool ok)
+{
+    if (!ok)
+        return report_error(&j->o->diag, j->blame);
+    if (!signal_caught)
+        return EXIT_OK;
+    fprintf(stderr, "ckc: %s: stopped after step %lld of %lld; what was asked for is written\n",
+            signal_name(signal_caught), (long long)j->result.steps, (long long)j->steps);
+    return 128 + signal_caught;
 }
 
 void job_free(Job *j)

@@ -27,6 +27,7 @@ int main(int argc, char **argv)
 {
     static char name[32] = "ckc";
     spin_bounded(argv);
+    process_begin();
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0) {
             snprintf(name, sizeof name, "ckc %s", commands[i].name);

@@ -7,6 +7,7 @@
 #include "codegen/codegen.h"
 #include "ir/file.h"
 #include "ir/onnx/save.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,7 +167,8 @@ static bool write_kernels(Job *j, NewFile *f)
         for (int parts = ok ? step_texts(&whole[s], k + n, &a) : 0; parts > 0; parts--)
             step[n++] = (int)s;
     }
-    ok = ok && codegen_c(f->f, k, n, func) >= 0;
+    if (ok && codegen_c(f->f, k, n, func) < 0 && !ferror(f->f)) /* which file_commit() tells */
+        ok = fail_status(&j->o->diag, EXIT_DEVICE, "cannot print kernels: out of memory");
     if (ok)
         fprintf(f->f, "\n/* Schedule: step: kernel. */\n");
     for (int i = 0; i < n && ok; i++)
@@ -238,6 +240,31 @@ static bool is_weight(const Job *j, uint32_t v)
     if (j->model)
         return onnx_name(j->model, (Val){v}) != NULL;
     return g->vals[v].kind == VAL_PARAM || g->vals[v].file || g->vals[v].data;
+}
+
+static bool all_finite(const Tensor *t)
+{
+    int64_t n = type_count(&t->type), bad = 0;
+    const float *f = t->type.dt == DT_F32 ? t->data : NULL;
+    for (int64_t i = 0; i < n && dtype_is_float(t->type.dt); i++)
+        bad += !isfinite(f ? (double)f[i] : tensor_f(t, i));
+    return !bad;
+}
+
+/* Of what the step changes: a frozen tensor may hold anything. */
+bool output_finite(Job *j)
+{
+    const Graph *g = j->plan->g;
+    for (uint32_t i = 0; i < g->nupdate && j->o->nsave && j->exec; i++) {
+        Val v = g->update[i].state;
+        Tensor t = exec_tensor(j->exec, v);
+        if (is_weight(j, v.i) && !all_finite(&t))
+            return fail_status(&j->o->diag, EXIT_DEVICE,
+                               "'%s' is not finite after step %lld, though the loss was: nothing is "
+                               "written; try a smaller --lr, or --clip-norm", name_of(j, v),
+                               (long long)j->result.steps);
+    }
+    return true;
 }
 
 static bool save_onnx(Job *j, const char *path, int n, const NamedTensor *v)

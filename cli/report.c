@@ -251,8 +251,6 @@ static void print_losses(const TrainResult *r, FILE *f)
     else
         fprintf(f, "loss        %.6g at step 1, %.6g at step %" PRId64 "\n", r->loss[0],
                 r->loss[r->steps - 1], r->steps);
-    if (r->nan_step)
-        fprintf(f, "note        the loss is not finite from step %" PRId64 " on\n", r->nan_step);
 }
 
 void report_print(const Job *j, FILE *f)

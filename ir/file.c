@@ -145,17 +145,20 @@ void file_pad(NewFile *n, int64_t alignment)
         file_write(n, "", 1);
 }
 
-/* What a stream that has failed does not tell any more: the errno of a further write. */
-static int write_error(FILE *f) { return write(fileno(f), "", 1) < 0 ? errno : EIO; }
+int file_stream_error(FILE *f)
+{
+    int error = fflush(f) ? errno : 0;
+    if (ferror(f) && !error) /* it does not tell any more: a further write fails, too */
+        error = write(fileno(f), "\n", 1) < 0 ? errno : EIO;
+    return error;
+}
 
 /* Everything written, and on the disk where there is one. */
 static int finish(NewFile *n)
 {
     int error = n->error;
-    if (fflush(n->f) != 0 && !error)
-        error = errno;
-    if (ferror(n->f) && !error)
-        error = write_error(n->f);
+    if (!error)
+        error = file_stream_error(n->f);
     if (!error && n->temp.path && fsync(fileno(n->f)) != 0)
         error = errno;
     if (fclose(n->f) != 0 && !error)

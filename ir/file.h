@@ -84,6 +84,7 @@ bool folder_try(const char *path, const char *const *name, Diag *d);
 /* ---- calls; 0 or an errno ------------------------------------------------- */
 
 int file_rename(const char *from, const char *to, unsigned flags); /* as renameat2() */
+int file_stream_error(FILE *f); /* of all that was written so far */
 int file_sync_folder(const char *path);
 int file_sync_parent(const char *path);
 

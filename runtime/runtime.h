@@ -10,6 +10,7 @@
 #include "../ir/plan.h"
 #include "kernel_cache.h"
 #include "weights.h"
+#include <signal.h>
 
 /* ---- spin.c ---------------------------------------------------------------------------- */
 
@@ -85,6 +86,8 @@ typedef struct {
     DataFile *data; /* NULL: the same random batch every step */
     void (*each)(void *user, int64_t step, double loss, double seconds); /* or NULL */
     void *user;
+    bool finite; /* a loss that is not ends the run: an error, EXIT_DEVICE */
+    const volatile sig_atomic_t *stop; /* not 0: the step that runs is the last; or NULL */
 } TrainOptions;
 
 typedef struct {
@@ -95,7 +98,6 @@ typedef struct {
     double *seconds;  /* per plan step: its least time, scaled so that all sum to the median
                        * (what disturbed one run of a kernel counts nowhere); owned */
     double others;    /* share of all processors that other processes used meanwhile */
-    int64_t nan_step; /* first step whose loss is not finite, 0: none */
 } TrainResult;
 
 bool train_run(Executor *x, const TrainOptions *opt, TrainResult *r, Diag *d);

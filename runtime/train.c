@@ -80,6 +80,17 @@ static bool run_step(Executor *x, Feed *feed, const TrainOptions *o, int64_t ste
     return true;
 }
 
+/* The update has been made from it: the weights of this step are lost. */
+static bool check_loss(double loss, int64_t step, Diag *d)
+{
+    return isfinite(loss) ||
+           fail_status(d, EXIT_DEVICE, "the loss of step %lld is %s: training stopped, nothing is "
+                       "written; %s", (long long)step, isnan(loss) ? "NaN" : "infinite",
+                       step > 1 ? "try a smaller --lr, or --clip-norm"
+                                : "look at the data (values too large, or all targets ignored) and "
+                                  "at the weights it starts from");
+}
+
 static bool run_steps(Executor *x, Feed *feed, const TrainOptions *o, TrainResult *r,
                       double *seconds, Diag *d)
 {
@@ -87,10 +98,12 @@ static bool run_steps(Executor *x, Feed *feed, const TrainOptions *o, TrainResul
         int64_t step = o->first + i + 1;
         TRY(run_step(x, feed, o, step, &r->loss[i], r->seconds, &seconds[i], d));
         r->steps = i + 1;
-        if (has_loss(exec_plan(x)) && !isfinite(r->loss[i]) && !r->nan_step)
-            r->nan_step = step;
         if (o->each)
             o->each(o->user, step, r->loss[i], seconds[i]);
+        if (o->finite && has_loss(exec_plan(x)))
+            TRY(check_loss(r->loss[i], step, d));
+        if (o->stop && *o->stop)
+            break;
     }
     return true;
 }
