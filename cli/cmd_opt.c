@@ -1,5 +1,6 @@
 /* cmd_opt.c -- `ckc opt --passes=simplify,fuse GRAPH.ckg`: passes on the text form of a graph, for
- * tests and for looking.  Prints the graph that results; "-" reads standard input. */
+ * tests and for looking.  Prints the graph that results; "-" reads standard input.  A schedule
+ * (.ckp) is checked and printed. */
 #include "cli.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -30,6 +31,22 @@ static bool read_text(const char *path, Arena *a, char **text, Diag *d)
     return ok || fail(d, "%s: cannot be read", path);
 }
 
+static bool is_schedule(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && strcmp(dot, ".ckp") == 0;
+}
+
+static bool print_schedule(const Options *o, Graph *g, const char *text, Diag *d)
+{
+    Plan p = {.g = g};
+    if (o->passes)
+        return fail(d, "is a schedule: passes run on graphs");
+    TRY(plan_parse(&p, text, d));
+    plan_print(&p, stdout);
+    return true;
+}
+
 static bool run(Options *o, Arena *a)
 {
     Graph g;
@@ -41,6 +58,8 @@ static bool run(Options *o, Arena *a)
                    .time = o->time_passes};
     graph_init(&g, a, &o->diag);
     TRY(read_text(o->path, a, &text, &o->diag));
+    if (is_schedule(o->path))
+        return print_schedule(o, &g, text, &o->diag);
     TRY(graph_parse(&g, text, &o->diag) && graph_verify(&g, &o->diag));
     TRY(!o->passes || passes_run(&g, &cx, &how));
     graph_print(&g, stdout);
@@ -53,7 +72,8 @@ int cmd_opt(int argc, char **argv)
     Arena a = {0};
     int status = EXIT_OK;
     bool ok = options_parse(&o, OPTIONS_OPT | OPTIONS_STEP | OPTIONS_BUDGET | OPTIONS_DEBUG,
-                            "GRAPH.ckg", "Run passes on a graph in text form and print it.", argc,
+                            "GRAPH.ckg|SCHEDULE.ckp",
+                            "Run passes on a graph in text form and print it; check and print a schedule.", argc,
                             argv);
     if (ok && o.list)
         list_passes();

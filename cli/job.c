@@ -161,10 +161,8 @@ static bool learn(Job *j)
         return true;
     }
     NodeId *first = NEW(&j->arena, NodeId, p->nstep + 1);
-    for (uint32_t s = 0; s < p->nstep; s++) {
-        NodeId id = g->order[p->step[s].first], of = g->nodes[id.i].remat_of;
-        first[s] = of.i ? of : id;
-    }
+    for (uint32_t s = 0; s < p->nstep; s++)
+        first[s] = graph_original(g, g->order[p->step[s].first]);
     remark(j, arena_printf(&j->arena, "steps took %.0f %% %s time than predicted: the next plan "
                            "is made with this run's times", 100 * fabs(off), more));
     return profile_learn(j->profile, first, j->result.seconds, p->nstep, &j->o->diag);

@@ -84,12 +84,12 @@ static bool uniform(const Loose *l)
 static void write_constants(Job *j, NewFile *f)
 {
     Graph *g = j->plan->g;
-    uint32_t *uses = graph_uses(g, &j->tmp), n = 0, nshared = 0;
+    bool *source = graph_sources(g, &j->tmp);
+    uint32_t n = 0, nshared = 0;
     Loose *l = NEW(&j->tmp, Loose, g->nvals), *shared = NEW(&j->tmp, Loose, g->nvals);
     for (uint32_t i = 1; i < g->nvals; i++) {
         Value *v = &g->vals[i];
-        bool printed = v->kind == VAL_PARAM || v->kind == VAL_STATE || uses[i];
-        if (v->data && !v->file && printed && type_count(&v->type) > INLINE_MAX)
+        if (v->data && !v->file && source[i] && type_count(&v->type) > INLINE_MAX)
             l[n++] = (Loose){v, type_bytes(&v->type)};
     }
     qsort(l, n, sizeof *l, larger_first);
@@ -225,21 +225,58 @@ bool output_folder(Job *j, const char *report)
 
 /* ---- weights and gradients ---------------------------------------------------------------------- */
 
-static const char *name_of(const Job *j, Val v)
+/* Tensors of the model's file: parameters, running statistics, what is frozen. */
+static bool is_weight(const Value *v)
 {
-    const char *name = j->model ? onnx_name(j->model, v) : NULL;
-    return name ? name : j->plan->g->vals[v.i].name;
+    return v->in_model && v->kind != VAL_INPUT && v->kind != VAL_TEMP;
 }
 
-/* Parameters and running statistics, not the optimizer's state. */
-static bool is_weight(const Job *j, uint32_t v)
+static Tensor transposed(Job *j, const Tensor *t)
+{
+    int64_t rows = t->type.dim[1], columns = t->type.dim[0];
+    size_t size = (size_t)dtype_size[t->type.dt];
+    Tensor r = {type_make(t->type.dt, 2, (int64_t[]){rows, columns}),
+                arena_alloc(&j->arena, (size_t)type_bytes(&t->type) + 1, 1)};
+    for (int64_t i = 0; i < rows * columns; i++)
+        memcpy((char *)r.data + (size_t)i * size,
+               (const char *)t->data + (size_t)(i % columns * rows + i / columns) * size, size);
+    return r;
+}
+
+/* Constants that nothing reads have no memory in the run. */
+static bool weight_tensor(Job *j, Val v, Tensor *t)
+{
+    *t = exec_tensor(j->exec, v);
+    if (t->data)
+        return true;
+    t->data = arena_alloc(&j->arena, (size_t)type_bytes(&t->type) + 1, 1);
+    return initial_value(j->plan->g, v, &(ExecOptions){0}, t, &j->o->diag);
+}
+
+/* Under each of its names. */
+static bool add_weight(Job *j, Val v, SaveValue *s, int *n)
+{
+    Tensor t;
+    TRY(weight_tensor(j, v, &t));
+    for (const ModelName *m = j->plan->g->vals[v.i].in_model; m; m = m->next)
+        s[(*n)++] = (SaveValue){m->name, m->transposed ? transposed(j, &t) : t,
+                                m != j->plan->g->vals[v.i].in_model};
+    return true;
+}
+
+/* constants: frozen tensors, too. */
+static bool gather_weights(Job *j, bool constants, SaveValue **s, int *n)
 {
     const Graph *g = j->plan->g;
-    if (g->vals[v].kind != VAL_PARAM && g->vals[v].kind != VAL_STATE)
-        return false;
-    if (j->model)
-        return onnx_name(j->model, (Val){v}) != NULL;
-    return g->vals[v].kind == VAL_PARAM || g->vals[v].file || g->vals[v].data;
+    int count = *n = 0;
+    for (uint32_t i = 1; i < g->nvals; i++)
+        for (const ModelName *m = g->vals[i].in_model; m; m = m->next)
+            count++;
+    *s = NEW(&j->arena, SaveValue, count + 1);
+    for (uint32_t i = 1; i < g->nvals; i++)
+        if (is_weight(&g->vals[i]) && (constants || g->vals[i].kind != VAL_CONST))
+            TRY(add_weight(j, (Val){i}, *s, n));
+    return true;
 }
 
 static bool all_finite(const Tensor *t)
@@ -258,38 +295,42 @@ bool output_finite(Job *j)
     for (uint32_t i = 0; i < g->nupdate && j->o->nsave && j->exec; i++) {
         Val v = g->update[i].state;
         Tensor t = exec_tensor(j->exec, v);
-        if (is_weight(j, v.i) && !all_finite(&t))
+        if (is_weight(&g->vals[v.i]) && !all_finite(&t))
             return fail_status(&j->o->diag, EXIT_DEVICE,
                                "'%s' is not finite after step %lld, though the loss was: nothing is "
-                               "written; try a smaller --lr, or --clip-norm", name_of(j, v),
+                               "written; try a smaller --lr, or --clip-norm", graph_model_name(g, v),
                                (long long)j->result.steps);
     }
     return true;
 }
 
-static bool save_onnx(Job *j, const char *path, int n, const NamedTensor *v)
+static bool save_onnx(Job *j, const char *path)
 {
-    SaveValue *s = NEW(&j->arena, SaveValue, n + 1);
-    for (int i = 0; i < n; i++)
-        s[i] = (SaveValue){v[i].name, v[i].tensor};
+    SaveValue *s;
+    int n;
+    TRY(gather_weights(j, false, &s, &n)); /* the copy has the constants */
     if (!j->model && !(j->model = onnx_open(j->plan->model ? j->plan->model : "", &j->o->diag)))
         return false;
     onnx_allow(j->model, j->o->allow, j->o->nallow);
     return onnx_save(j->model, path, n, s, &j->o->diag);
 }
 
+static bool save_safetensors(Job *j, const char *path)
+{
+    SaveValue *s;
+    int n;
+    TRY(gather_weights(j, true, &s, &n));
+    NamedTensor *v = NEW(&j->arena, NamedTensor, n + 1);
+    for (int i = 0; i < n; i++)
+        v[i] = (NamedTensor){s[i].name, s[i].tensor};
+    return safetensors_write(path, n, v, &j->o->diag);
+}
+
 bool output_weights(Job *j)
 {
-    const Graph *g = j->plan->g;
-    NamedTensor *v = NEW(&j->arena, NamedTensor, g->nvals);
-    int n = 0;
-    for (uint32_t i = 1; i < g->nvals && j->o->nsave; i++)
-        if (is_weight(j, i))
-            v[n++] = (NamedTensor){name_of(j, (Val){i}), exec_tensor(j->exec, (Val){i})};
     for (int i = 0; i < j->o->nsave; i++) {
         const char *path = j->o->save[i], *dot = strrchr(path, '.');
-        TRY(strcmp(dot, ".onnx") == 0 ? save_onnx(j, path, n, v)
-                                      : safetensors_write(path, n, v, &j->o->diag));
+        TRY(strcmp(dot, ".onnx") == 0 ? save_onnx(j, path) : save_safetensors(j, path));
     }
     return true;
 }
@@ -324,7 +365,7 @@ bool output_grads(Job *j)
     n += name_outputs(j, v + 1);
     for (uint32_t i = 0; i < j->info.ntrained; i++) {
         Val grad = g->out[g->nout - j->info.ntrained + i];
-        v[n++] = (NamedTensor){name_of(j, j->info.trained[i].param), exec_tensor(j->exec, grad)};
+        v[n++] = (NamedTensor){graph_model_name(g, j->info.trained[i].param), exec_tensor(j->exec, grad)};
     }
     return npz_write(j->o->grads, n, v, &j->o->diag);
 }

@@ -21,12 +21,6 @@ const char *bytes_str(int64_t bytes, char buf[32])
     return buf;
 }
 
-static const char *name_of(const Job *j, Val v)
-{
-    const char *name = j->model ? onnx_name(j->model, v) : NULL;
-    return name ? name : j->plan->g->vals[v.i].name;
-}
-
 static double ms(int64_t ns) { return 1e-6 * (double)ns; }
 
 static double over(int64_t ns, int64_t base)
@@ -87,19 +81,16 @@ static int longest_first(const void *a, const void *b)
     return strcmp(x->label, y->label);
 }
 
-static bool repeated(const Plan *p, uint32_t s)
-{
-    return p->g->nodes[p->g->order[p->step[s].first].i].remat_of.i != 0;
-}
-
 /* Sorted by time; *steps: executions in all.  free() the result. */
 static Repeat *find_repeats(const Plan *p, uint32_t *n, uint32_t *steps)
 {
     Repeat *r = calloc(p->nstep + 1, sizeof *r);
+    Arena a = {0};
+    const uint32_t *original = plan_originals(p, &a);
     *n = *steps = 0;
     for (uint32_t s = 0; r && s < p->nstep; s++) {
         char label[80];
-        if (!repeated(p, s))
+        if (original[s] == s)
             continue;
         label_of(p->g, p, s, label);
         uint32_t k = 0;
@@ -112,6 +103,7 @@ static Repeat *find_repeats(const Plan *p, uint32_t *n, uint32_t *steps)
         r[k].times++;
         ++*steps;
     }
+    arena_free(&a);
     if (r)
         qsort(r, *n, sizeof *r, longest_first);
     return r;
@@ -231,7 +223,7 @@ static void print_model(const Job *j, FILE *f)
     fprintf(f, "model       %s\n", j->plan->model);
     fprintf(f, "trains      %u tensors, %" PRId64 " elements", j->info.ntrained, elements);
     for (uint32_t i = 0; i < j->info.ntrained && i < 3; i++)
-        fprintf(f, "%s%s", i ? ", " : ": ", name_of(j, j->info.trained[i].param));
+        fprintf(f, "%s%s", i ? ", " : ": ", graph_model_name(j->plan->g, j->info.trained[i].param));
     fprintf(f, "%s; %u frozen\n", j->info.ntrained > 3 ? ", ..." : "", frozen);
     fprintf(f, "step        loss %s, %s, lr %g, %u threads; data: %s\n", loss_name[o->loss],
             optim_name[o->optim], j->plan->run.lr, j->plan->threads,
@@ -301,7 +293,7 @@ static json_t *trainable_json(const Job *j)
         Val v = j->info.trained[i].param;
         const Type *t = val_type(j->plan->g, v);
         json_t *o = json_object();
-        set(o, "name", json_string(name_of(j, v)));
+        set(o, "name", json_string(graph_model_name(j->plan->g, v)));
         set(o, "dtype", json_string(dtype_name[t->dt]));
         set(o, "shape", shape_json(t));
         json_array_append_new(a, o);

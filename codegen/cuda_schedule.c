@@ -219,7 +219,7 @@ static void print_step(Emit *e, uint32_t s)
     fprintf(e->f, "    /* %" PRIu32 ":", s);
     for (uint32_t i = 0; i < step->count; i++) {
         const Node *n = &e->p->g->nodes[e->p->g->order[step->first + i].i];
-        fprintf(e->f, " %s%s", node_def(n)->name, n->remat_of.i ? " (again)" : "");
+        fprintf(e->f, " %s%s", node_def(n)->name, n->remat ? " (again)" : "");
     }
     fputs(" */\n", e->f);
     if (st->turns)

@@ -107,6 +107,22 @@ void graph_rename(Graph *g, Val v, const char *name)
     *name_slot(g, g->vals[v.i].name) = v.i;
 }
 
+void graph_name_in_model(Graph *g, Val v, const char *name, bool transposed)
+{
+    ModelName *more = NEW(g->arena, ModelName, 1);
+    *more = (ModelName){name, transposed, NULL};
+    const ModelName **end = &g->vals[v.i].in_model;
+    while (*end)
+        end = (const ModelName **)(uintptr_t)&(*end)->next;
+    *end = more;
+}
+
+const char *graph_model_name(const Graph *g, Val v)
+{
+    const ModelName *n = g->vals[v.i].in_model;
+    return n ? n->name : g->vals[v.i].name;
+}
+
 Val graph_const(Graph *g, const char *name, Type t, const void *data)
 {
     Val v = graph_value(g, name, t, VAL_CONST);
@@ -166,8 +182,15 @@ NodeId graph_clone_node(Graph *g, NodeId id, const Val *subst)
     if (n->attr)
         memcpy(n->attr, old.attr, op_table[old.op]->attr_size);
     n->name = old.name;
-    n->remat_of = old.remat_of.i ? old.remat_of : id;
+    n->remat = old.remat ? old.remat : g->vals[old.out[0].i].name;
     return (NodeId){g->nnodes - 1};
+}
+
+NodeId graph_original(const Graph *g, NodeId id)
+{
+    const char *remat = g->nodes[id.i].remat;
+    NodeId original = remat ? g->vals[graph_find(g, remat).i].def : id;
+    return original.i ? original : id;
 }
 
 void graph_add_out(Graph *g, Val v)

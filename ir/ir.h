@@ -116,8 +116,16 @@ typedef enum {
 } ValKind;
 extern const char *const val_kind_name[VAL_KIND_COUNT];
 
+/* A name that the model's file has for a value; several are tied. */
+typedef struct ModelName {
+    const char *name;
+    bool transposed; /* the file holds the value with its two dimensions exchanged */
+    const struct ModelName *next;
+} ModelName;
+
 typedef struct {
     const char *name; /* unique in the graph */
+    const ModelName *in_model; /* NULL: not in the model's file */
     Type type;
     NodeId def;       /* VAL_TEMP only */
     ValKind kind;
@@ -133,7 +141,8 @@ typedef struct {
     void *attr;       /* struct described by op_table[op]->attrs, or NULL */
     const char *name; /* the ONNX node it came from, or NULL */
     uint32_t group;   /* nodes of one group (> 0) run as one kernel and stand together in order */
-    NodeId remat_of;  /* > 0: a recomputation of that node */
+    const char *remat; /* of a recomputation: the name of the original's first result.  A label that
+                        * all its copies carry: the original itself need not be scheduled */
     int candidate;    /* which of its StepCost, if a step starts with it */
 } Node;
 
@@ -157,11 +166,15 @@ void graph_init(Graph *g, Arena *a, Diag *d);
 Val  graph_value(Graph *g, const char *name, Type t, ValKind kind);
 Val  graph_find(const Graph *g, const char *name); /* {0}: no such value */
 void graph_rename(Graph *g, Val v, const char *name);  /* made unique likewise */
+/* A further name of v in the model's file; the string is kept. */
+void graph_name_in_model(Graph *g, Val v, const char *name, bool transposed);
+const char *graph_model_name(const Graph *g, Val v);   /* the first of them; else v's own name */
 Val  graph_const(Graph *g, const char *name, Type t, const void *data); /* data is copied */
 /* New node at the end of order, attributes at their defaults; outputs given. */
 Node *graph_node(Graph *g, Op op, int nin, const Val *in, int nout, const Val *out);
 /* Clone with fresh outputs; not scheduled.  subst maps old to new input values (by Val.i). */
 NodeId graph_clone_node(Graph *g, NodeId n, const Val *subst);
+NodeId graph_original(const Graph *g, NodeId n); /* what n recomputes, if the graph has it, or n */
 void graph_add_out(Graph *g, Val v);
 void graph_add_update(Graph *g, Val state, Val value);
 static inline const Type *val_type(const Graph *g, Val v) { return &g->vals[v.i].type; }
@@ -269,15 +282,16 @@ bool autodiff(Graph *g, Val of, const Val *params, uint32_t n, Val *grad);
 /* ---- print.c, parse.c, verify.c ----------------------------------------- */
 
 /* Text form, canonical, one statement per line:
- *   input|param|state|const %name: f32[8,3] [@"file" offset | = {v, v, ...}]
+ *   input|param|state|const %name: f32[8,3] [as "name" [transposed], ...]
+ *                                           [@"file" offset | = {v, v, ...}]
  *   %y: f32[8,2], %s: f32[8] = op %a, _, %b {attr=1, ints=[1,2]} [#group] [remat %v] ["onnx name"]
  *   update %state = %value
  *   output %v
- * Constants over 64 elements without a file are printed as @"-" index: their bytes travel
- * beside the text, in order (graph_blobs). */
+ * `as`: names in the model's file.  Data over 64 elements without a file are not in the text: @"-" 0. */
 void graph_print(const Graph *g, FILE *f);
 char *graph_text(const Graph *g); /* as printed; the caller frees it; NULL: out of memory */
 void graph_print_node(const Graph *g, const Node *n, FILE *f);
+bool *graph_sources(const Graph *g, Arena *a); /* per value: is it a source that is printed? */
 bool graph_parse(Graph *g, const char *text, Diag *d);
 bool graph_verify(const Graph *g, Diag *d);
 bool graph_hash(const Graph *g, uint64_t *hash); /* of the text form */

@@ -1,7 +1,8 @@
 /* parse.c -- recursive-descent reader for the text form.
  *
  *   graph   = "graph" "{" { source | node | update | output } "}"
- *   source  = ("input" | "param" | "state" | "const") name ":" type [ data ]
+ *   source  = ("input" | "param" | "state" | "const") name ":" type [ names ] [ data ]
+ *   names   = "as" string [ "transposed" ] { "," string [ "transposed" ] }
  *   data    = "@" string integer | "=" "{" [ number { "," number } ] "}"
  *   node    = def { "," def } "=" op [ use { "," use } ] [ attrs ] [ "#" integer ]
  *             [ "remat" name ] [ string ]
@@ -220,10 +221,22 @@ static bool source_data(P *p, Value *v)
     return expect(p, "}");
 }
 
+static bool model_names(P *p, Val v)
+{
+    if (!accept(p, "as"))
+        return true;
+    do {
+        const char *name = NULL;
+        TRY(string(p, &name));
+        graph_name_in_model(p->g, v, name, accept(p, "transposed"));
+    } while (accept(p, ","));
+    return true;
+}
+
 static bool source(P *p, ValKind kind)
 {
     Val v = {0};
-    TRY(expect(p, "%") && def(p, kind, &v));
+    TRY(expect(p, "%") && def(p, kind, &v) && model_names(p, v));
     return source_data(p, &p->g->vals[v.i]);
 }
 
@@ -282,13 +295,8 @@ static bool node_tail(P *p, Node *n)
         if (p->g->ngroups < n->group)
             p->g->ngroups = n->group;
     }
-    if (accept(p, "remat")) {
-        Val v = {0};
-        TRY(use(p, &v));
-        if (!v.i || !p->g->vals[v.i].def.i)
-            return bad(p, "a computed value");
-        n->remat_of = p->g->vals[v.i].def;
-    }
+    if (accept(p, "remat"))
+        TRY(expect(p, "%") && value_name(p, &n->remat));
     skip(p);
     return *p->s != '"' || string(p, &n->name);
 }

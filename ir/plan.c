@@ -72,6 +72,42 @@ void plan_cut(Plan *p, Arena *a)
     p->nmicro = find_micro(p);
 }
 
+typedef struct {
+    const char *name; /* of the node's first result, or of the one it recomputes */
+    uint32_t step;
+} Computed;
+
+static int by_name_and_step(const void *a, const void *b)
+{
+    const Computed *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : (x->step > y->step) - (x->step < y->step);
+}
+
+static Computed computed(const Plan *p, uint32_t k, uint32_t step)
+{
+    const Node *n = &p->g->nodes[p->g->order[k].i];
+    return (Computed){n->remat ? n->remat : p->g->vals[n->out[0].i].name, step};
+}
+
+uint32_t *plan_originals(const Plan *p, Arena *a)
+{
+    uint32_t *first = NEW(a, uint32_t, p->nstep + 1), n = 0;
+    Computed *c = NEW(a, Computed, p->g->norder + 1);
+    for (uint32_t s = 0; s < p->nstep; s++)
+        for (uint32_t k = 0; k < p->step[s].count; k++)
+            c[n++] = computed(p, p->step[s].first + k, s);
+    qsort(c, n, sizeof *c, by_name_and_step);
+    for (uint32_t s = 0; s < p->nstep; s++) {
+        Computed key = computed(p, p->step[s].first, s);
+        const Computed *at = bsearch(&key, c, n, sizeof *c, by_name_and_step);
+        while (at > c && strcmp(at[-1].name, key.name) == 0)
+            at--;
+        first[s] = at->step;
+    }
+    return first;
+}
+
 bool plan_step_kernel(const Plan *p, uint32_t step, Arena *a, const bool *live_out, Kernel *k,
                       Val *vals, int *nread, int *nwrite, Diag *d)
 {

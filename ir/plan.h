@@ -72,6 +72,9 @@ bool plan_step_kernel(const Plan *p, uint32_t step, Arena *a, const bool *live_o
 bool *plan_live_out(const Graph *g, Arena *a);
 /* Cut order into steps by group, and steps into micro-batch and update; views are no steps. */
 void plan_cut(Plan *p, Arena *a);
+/* Per step: the first one that computes the same; itself unless it is a recomputation.  Allocated
+ * in a. */
+uint32_t *plan_originals(const Plan *p, Arena *a);
 
 /* How often step s runs for one update of the parameters. */
 static inline int64_t plan_times(const Plan *p, uint32_t s)

@@ -95,9 +95,8 @@ static void print_memory(const char *key, const int64_t *mem, FILE *f)
 typedef struct {
     const Plan *p;
     FILE *f;
-    bool *shown;       /* per value: it has appeared in a step */
-    uint32_t *seen;    /* per value: 1 + the step that mentioned it last */
-    uint32_t *step_of; /* per node */
+    uint32_t *seen;     /* per value: 1 + the step that mentioned it last */
+    uint32_t *original; /* per step */
 } Printer;
 
 static void print_at(Printer *pr, Val v)
@@ -120,11 +119,10 @@ static void print_step(Printer *pr, uint32_t s)
     const Plan *p = pr->p;
     const Step *st = &p->step[s];
     const NodeId *order = p->g->order + st->first;
-    NodeId original = p->g->nodes[order[0].i].remat_of;
     fprintf(pr->f, "  step choice=%d scratch=%" PRId64 " scratch_at=%" PRId64 " ns=%" PRId64,
             st->choice, st->scratch, st->scratch_offset, st->cost_ns);
-    if (original.i)
-        fprintf(pr->f, " recompute of %u", pr->step_of[original.i]);
+    if (pr->original[s] != s)
+        fprintf(pr->f, " recompute of %u", pr->original[s]);
     fputs(" :", pr->f);
     for (uint32_t k = 0; k < st->count; k++)
         for (int i = 0; i < p->g->nodes[order[k].i].nout; i++)
@@ -138,30 +136,42 @@ static void print_step(Printer *pr, uint32_t s)
             Val v = p->g->nodes[order[k].i].out[i];
             if (p->offset[v.i] >= 0)
                 print_at(pr, v);
-            pr->shown[v.i] = true;
         }
     fputc('\n', pr->f);
+}
+
+static void print_place(Printer *pr, Val v)
+{
+    if (pr->p->offset[v.i] < 0)
+        return;
+    fputs("  place", pr->f);
+    print_at(pr, v);
+    fputc('\n', pr->f);
+}
+
+/* Places of what no step makes: sources as the graph lists them, then views as they are scheduled. */
+static void print_places(Printer *pr)
+{
+    const Plan *p = pr->p;
+    const Graph *g = p->g;
+    for (uint32_t i = 1; i < g->nvals; i++)
+        if (g->vals[i].kind != VAL_TEMP)
+            print_place(pr, (Val){i});
+    for (uint32_t k = 0, s = 0; k < g->norder; k++) {
+        if (s < p->nstep && k == p->step[s].first) {
+            k += p->step[s++].count - 1;
+            continue;
+        }
+        print_place(pr, g->nodes[g->order[k].i].out[0]);
+    }
 }
 
 static void print_steps(const Plan *p, FILE *f)
 {
     Arena a = {0};
-    Printer pr = {p, f, NEW(&a, bool, p->g->nvals), NEW(&a, uint32_t, p->g->nvals),
-                  NEW(&a, uint32_t, p->g->nnodes)};
+    Printer pr = {p, f, NEW(&a, uint32_t, p->g->nvals), plan_originals(p, &a)};
     fputs("steps {\n", f);
-    for (uint32_t s = 0; s < p->nstep; s++)
-        for (uint32_t k = 0; k < p->step[s].count; k++) {
-            const Node *n = &p->g->nodes[p->g->order[p->step[s].first + k].i];
-            pr.step_of[n - p->g->nodes] = s;
-            for (int i = 0; i < n->nout; i++)
-                pr.shown[n->out[i].i] = true;
-        }
-    for (uint32_t i = 1; i < p->g->nvals; i++)
-        if (p->offset[i] >= 0 && !pr.shown[i]) {
-            fputs("  place", f);
-            print_at(&pr, (Val){i});
-            fputc('\n', f);
-        }
+    print_places(&pr);
     for (uint32_t s = 0; s < p->nstep; s++)
         print_step(&pr, s);
     fputs("}\n", f);

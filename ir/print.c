@@ -87,8 +87,8 @@ void graph_print_node(const Graph *g, const Node *n, FILE *f)
         fputc('}', f);
     if (n->group)
         fprintf(f, " #%u", n->group);
-    if (n->remat_of.i)
-        fprintf(f, " remat %%%s", g->vals[g->nodes[n->remat_of.i].out[0].i].name);
+    if (n->remat)
+        fprintf(f, " remat %%%s", n->remat);
     if (n->name) {
         fputc(' ', f);
         print_quoted(n->name, f);
@@ -110,10 +110,20 @@ static void print_data(const Value *v, FILE *f)
     fputc('}', f);
 }
 
+static void print_model_names(const ModelName *n, FILE *f)
+{
+    for (const char *sep = " as "; n; n = n->next, sep = ", ") {
+        fputs(sep, f);
+        print_quoted(n->name, f);
+        fputs(n->transposed ? " transposed" : "", f);
+    }
+}
+
 static void print_source(const Value *v, FILE *f)
 {
     fprintf(f, "  %s %%%s: ", val_kind_name[v->kind], v->name);
     print_type(&v->type, f);
+    print_model_names(v->in_model, f);
     if (v->file) {
         fputs(" @", f);
         print_quoted(v->file, f);
@@ -126,23 +136,24 @@ static void print_source(const Value *v, FILE *f)
     fputc('\n', f);
 }
 
-/* A source is printed if something reads or updates it; inputs, parameters and states always. */
-static bool *used_sources(const Graph *g, Arena *a)
+/* Constants if something reads them or the model's file has a name for them. */
+bool *graph_sources(const Graph *g, Arena *a)
 {
     uint32_t *uses = graph_uses(g, a);
-    bool *used = NEW(a, bool, g->nvals);
+    bool *source = NEW(a, bool, g->nvals);
     for (uint32_t i = 1; i < g->nvals; i++)
-        used[i] = g->vals[i].kind != VAL_TEMP && (g->vals[i].kind != VAL_CONST || uses[i]);
-    return used;
+        source[i] = g->vals[i].kind != VAL_TEMP &&
+                    (g->vals[i].kind != VAL_CONST || uses[i] || g->vals[i].in_model);
+    return source;
 }
 
 void graph_print(const Graph *g, FILE *f)
 {
     Arena a = {0};
-    bool *used = used_sources(g, &a);
+    bool *source = graph_sources(g, &a);
     fputs("graph {\n", f);
     for (uint32_t i = 1; i < g->nvals; i++)
-        if (used[i])
+        if (source[i])
             print_source(&g->vals[i], f);
     for (uint32_t k = 0; k < g->norder; k++)
         graph_print_node(g, &g->nodes[g->order[k].i], f);

@@ -251,7 +251,7 @@ static Val clone(Graph *g, NodeId id, Val from, Val to)
 {
     NodeId c = graph_clone_node(g, id, NULL);
     Node *n = &g->nodes[c.i];
-    n->remat_of.i = 0; /* part of the step, not of a plan under a budget */
+    n->remat = NULL; /* part of the step, not of a plan under a budget */
     for (int i = 0; i < n->nin; i++)
         if (n->in[i].i == from.i)
             n->in[i] = to;

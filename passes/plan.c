@@ -54,11 +54,10 @@ static bool step_operands(Place *pl, uint32_t s, Arena *a, StepOperands *o)
 static void step_cost(Place *pl, uint32_t s)
 {
     Step *st = &pl->p->step[s];
-    const Node *n = &pl->g->nodes[pl->g->order[st->first].i];
-    NodeId id = n->remat_of.i ? n->remat_of : pl->g->order[st->first];
     if (!pl->info->cost)
         return;
-    const Candidate *c = &pl->info->cost[id.i].c[n->candidate];
+    NodeId id = pl->g->order[st->first];
+    const Candidate *c = &pl->info->cost[graph_original(pl->g, id).i].c[pl->g->nodes[id.i].candidate];
     st->choice = c->choice;
     st->scratch = c->scratch;
     st->cost_ns = c->ns;

@@ -204,7 +204,7 @@ static int find_entry(Feed *f, const char *name, int position)
 static bool bind_array(Feed *f, int k, Diag *d)
 {
     Input *in = &f->input[k];
-    const char *name = f->g->vals[in->v.i].name;
+    const char *name = graph_model_name(f->g, in->v);
     int e = find_entry(f, name, in->position);
     if (e < 0)
         return data_get(f->data, name, &in->data, d); /* lists what there is */

@@ -27,6 +27,10 @@ typedef struct {
                  * away too early shows in the results */
 } ExecOptions;
 
+/* ---- initial.c: the value a parameter, state or constant starts with, into out->data */
+
+bool initial_value(const Graph *g, Val v, const ExecOptions *opt, Tensor *out, Diag *d);
+
 typedef struct Executor Executor;
 
 /* Kernels compiled, library routines made, parameters and state at their initial values.

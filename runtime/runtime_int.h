@@ -88,11 +88,6 @@ ProcessorTime processor_time(void);
 /* Share of all processors that others have used since then; 0 if the system does not tell. */
 double others_since(const ProcessorTime *from);
 
-/* ---- initial.c --------------------------------------------------------- */
-
-/* Initial value of a parameter, state or constant. */
-bool initial_value(const Graph *g, Val v, const ExecOptions *opt, Tensor *out, Diag *d);
-
 /* ---- feed.c ------------------------------------------------------------ */
 
 /* What an integer operand selects from: indices are in [0, limit), and from -limit where

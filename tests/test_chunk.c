@@ -22,7 +22,7 @@ static int count(const Graph *g, Op op)
 {
     int n = 0;
     for (uint32_t k = 0; k < g->norder; k++)
-        n += g->nodes[g->order[k].i].op == op && !g->nodes[g->order[k].i].remat_of.i;
+        n += g->nodes[g->order[k].i].op == op && !g->nodes[g->order[k].i].remat;
     return n;
 }
 

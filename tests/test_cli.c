@@ -2,7 +2,9 @@
  * documented exit status, and nothing written; what goes right gives the same bits again. */
 #include "tests.h"
 #include "cli/cli.h"
+#include "imported.h"
 #include "ir/file.h"
+#include "onnx_builder.h"
 #include <ftw.h>
 #include <jansson.h>
 #include <math.h>
@@ -514,6 +516,74 @@ START_TEST(same_bits)
 }
 END_TEST
 
+/* Names and shapes in a .safetensors file. */
+static json_t *saved_names(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    uint64_t size = 0;
+    ck_assert(f && fread(&size, sizeof size, 1, f) == 1 && size < 1 << 16);
+    json_t *j = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL);
+    ck_assert_ptr_nonnull(j);
+    fclose(f);
+    return j;
+}
+
+/* Statistics of two norms, given by the file and not; a frozen mask; a tied weight; names that are none in a
+ * schedule. */
+static void build_stateful(Arena *a)
+{
+    static float ones[3] = {1, 1, 1}, zeros[3], mask[3] = {0, -100, 0}, w[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    static int64_t three[1] = {3}, square[2] = {3, 3};
+    Builder *b = calloc(1, sizeof *b);
+    ck_assert_ptr_nonnull(b);
+    start(b, 15);
+    b->model.producer_name = (char[]){"pytorch"};
+    add_value(b, a, "x", FLOAT, "N3", true);
+    add_value(b, a, "late_mean", FLOAT, "3", true);
+    add_value(b, a, "late var", FLOAT, "3", true);
+    add_tensor(b, "scale", 1, three, ones);
+    add_tensor(b, "bias", 1, three, zeros);
+    add_tensor(b, "mean", 1, three, zeros);
+    add_tensor(b, "var", 1, three, ones);
+    add_tensor(b, "mask", 1, three, mask);
+    add_tensor(b, "w {1}", 2, square, w);
+    add_node(b, a, "BatchNormalization", "x scale bias mean var", "n1");
+    add_node(b, a, "Identity", "scale", "tied.scale");
+    add_node(b, a, "BatchNormalization", "n1 tied.scale bias late_mean late#var", "n2");
+    b->operand[2][4] = (char[]){"late var"};
+    add_node(b, a, "Add", "n2 mask", "n3");
+    add_node(b, a, "MatMul", "n3 w", "n4");
+    b->operand[4][1] = (char[]){"w {1}"};
+    add_value(b, a, "n4", FLOAT, "N3", false);
+    save(b, a, "stateful.onnx");
+    free(b);
+}
+
+START_TEST(saves_all_state)
+{
+    static const char *const names[] = {"scale", "bias", "mean", "var", "late_mean",
+                                        "late var", "mask", "tied.scale", "w {1}"};
+    Arena a = {0};
+    build_stateful(&a);
+    accepted("stateful.onnx --bind N=4 --init kaiming --output s.ckc --steps 2 --quiet --save a.safetensors "
+             "--save a.onnx");
+    accepted("run s.ckc/step.ckp --steps 2 --quiet --save b.safetensors --save b.onnx");
+    same_file("a.safetensors", "b.safetensors");
+    same_file("a.onnx", "b.onnx");
+    json_t *j = saved_names("b.safetensors");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        ck_assert_msg(json_object_get(j, names[i]) != NULL, "'%s' is not saved", names[i]);
+    json_decref(j);
+    Imported m = import_file("b.onnx");
+    ck_assert(m.ok && build_graph(&m, &(OnnxOptions){.bind = &(OnnxBind){"N", 4}, .nbind = 1}));
+    for (uint32_t i = 1; i < m.g.nvals; i++)
+        ck_assert_msg(m.g.vals[i].kind != VAL_INPUT || strcmp(m.g.vals[i].name, "x") == 0,
+                      "'%s' is an input still", m.g.vals[i].name);
+    release(&m);
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(forward)
 {
     int64_t t[8];
@@ -583,6 +653,7 @@ Suite *suite_cli(void)
     tcase_add_test(c, schedules);
     tcase_add_test(c, report);
     tcase_add_test(c, same_bits);
+    tcase_add_test(c, saves_all_state);
     tcase_add_test(c, forward);
     tcase_add_test(c, passes);
     suite_add_tcase(s, c);

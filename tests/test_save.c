@@ -285,7 +285,7 @@ START_TEST(refusals)
     int64_t ints[2] = {0};
     write_model(in_folder(&a, "in.onnx"), 8, false);
     OnnxModel *m = onnx_open(in_folder(&a, "in.onnx"), &d);
-    SaveValue v = {"none", {type_make(DT_F32, 1, (int64_t[]){2}), (void *)ints}};
+    SaveValue v = {"none", {type_make(DT_F32, 1, (int64_t[]){2}), (void *)ints}, false};
     expect_refusal(m, &a, &v, "in.onnx: there is no 'none' to replace");
     v.name = "a";
     v.tensor.type.dim[0] = 1;

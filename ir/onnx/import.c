@@ -355,7 +355,7 @@ bool onnx_import(OnnxModel *m, const OnnxOptions *opt, Graph *g, Diag *d)
     Import x = {.m = m, .opt = opt, .g = g, .d = d, .a = &m->arena};
     Diag *outer = g->diag;
     g->diag = d; /* builders report to the caller's diagnostic */
-    m->nnotes = m->nname = 0;
+    m->nnotes = 0;
     bool ok = import_model(&x);
     g->diag = outer;
     if (!ok)

@@ -25,6 +25,7 @@ static bool import_constant_node(OnnxNode *n)
             role_promotes_constants(n->x) && role_is_weight(n->x, name)) {
             Tensor t = graph_tensor(n->g, n->out[0]);
             v->kind = role_of(n->x, name, &t);
+            name_value(n->x, n->out[0], name);
         }
     } else if ((a = attr_find(n, "value_float"))) {
         n->out[0] = numbers(n, DT_F32, &a->f, 1, false);
@@ -75,6 +76,7 @@ static bool import_constant_of_shape(OnnxNode *n)
     fill_with(&all, graph_tensor(g, fill).data);
     n->out[0] = graph_value(g, name, t, role_of(n->x, name, &all));
     g->vals[n->out[0].i].data = all.data;
+    name_value(n->x, n->out[0], name);
     return true;
 }
 

@@ -46,6 +46,18 @@ static bool is_state(OnnxNode *n, int k)
     return true;
 }
 
+/* A running variance that the file gives no value starts as PyTorch's. */
+static void start_at_one(Graph *g, Val state)
+{
+    Value *v = &g->vals[state.i];
+    if (v->data || v->file)
+        return;
+    Tensor ones = {v->type, arena_alloc(g->arena, (size_t)type_bytes(&v->type) + 1, 1)};
+    for (int64_t i = 0; i < type_count(&v->type); i++)
+        tensor_set_f(&ones, i, 1);
+    v->data = ones.data;
+}
+
 /* Statistics shared by several nodes are updated by the first. */
 static void keep_running(Graph *g, Val state, Val value)
 {
@@ -72,6 +84,7 @@ static bool batch_norm_of_batch(OnnxNode *n, double eps)
     Val mean = running(g, n->in[3], out[1], momentum);
     var = running(g, n->in[4], var, momentum);
     if (keep) {
+        start_at_one(g, n->in[4]);
         keep_running(g, n->in[3], mean);
         keep_running(g, n->in[4], var);
     }

@@ -15,6 +15,8 @@ static bool import_identity(OnnxNode *n)
             return true; /* said by merged.c */
         note(n->x, ONNX_REMARK, v->name, "'%s' is tied to it by an Identity node",
              pb(n->proto->output[0]));
+        if (role_is_held(n->x, pb(n->proto->output[0])))
+            name_value(n->x, n->in[0], pb(n->proto->output[0]));
         return true;
     }
     Value copy = *v;

@@ -19,12 +19,7 @@ void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...)
 
 void name_value(Import *x, Val v, const char *name)
 {
-    OnnxModel *m = x->m;
-    while (m->nname <= v.i) {
-        m->name = arena_grow(x->a, m->name, m->nname, &m->cname, sizeof *m->name);
-        m->name[m->nname++] = NULL;
-    }
-    m->name[v.i] = name;
+    graph_name_in_model(x->g, v, arena_strndup(x->g->arena, name, strlen(name)), false);
 }
 
 void set_data_type(Import *x, Val v, int32_t data_type)
@@ -49,22 +44,24 @@ static const Tensor *find_feed(const Import *x, const char *input)
     return NULL;
 }
 
-/* A tensor of the file as a value: weights refer to the mapping, constants are copied. */
+/* A tensor of the file as a value: weights refer to the mapping, constants are copied.  Constants that
+ * are no weights, by the exporter's signature or a note, have no name to be saved under. */
 static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p, Val *v)
 {
     OnnxTensor t;
     TRY(tensor_load(x->m, p, &t, x->d));
+    uint32_t notes = x->m->nnotes;
     ValKind kind = dtype_is_float(t.t.type.dt) ? role_of(x, name, &t.t) : VAL_CONST;
-    if (kind == VAL_CONST) {
-        *v = graph_const(x->g, name, t.t.type, t.t.data);
-    } else {
-        *v = graph_value(x->g, name, t.t.type, kind);
-        Value *val = &x->g->vals[v->i];
-        val->data = t.t.data;
+    bool weight = kind != VAL_CONST || role_is_frozen(x, name, x->m->nnotes > notes);
+    *v = kind == VAL_CONST ? graph_const(x->g, name, t.t.type, t.t.data)
+                           : graph_value(x->g, name, t.t.type, kind);
+    Value *val = &x->g->vals[v->i];
+    if (weight) {
+        val->data = kind == VAL_CONST ? val->data : t.t.data;
         val->file = t.file;
         val->offset = t.offset;
+        name_value(x, *v, name);
     }
-    name_value(x, *v, name);
     set_data_type(x, *v, p->data_type);
     return true;
 }

@@ -102,11 +102,6 @@ const OnnxNote *onnx_notes(const OnnxModel *m, uint32_t *n)
     return m->notes;
 }
 
-const char *onnx_name(const OnnxModel *m, Val v)
-{
-    return v.i < m->nname ? m->name[v.i] : NULL;
-}
-
 const char *onnx_output_name(const OnnxModel *m, uint32_t k)
 {
     return pb(m->proto->graph->output[k]->name);

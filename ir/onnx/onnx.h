@@ -90,9 +90,7 @@ typedef struct {
 } OnnxNote;
 const OnnxNote *onnx_notes(const OnnxModel *m, uint32_t *n); /* of the last import */
 
-/* Names in the file: of a graph value that stands for an input or initializer (NULL: none),
- * and of output k. */
-const char *onnx_name(const OnnxModel *m, Val v);
+/* Name of output k in the file; those of weights and inputs are the graph's (Value.in_model). */
 const char *onnx_output_name(const OnnxModel *m, uint32_t k);
 /* Of input k, those with an initializer not counted; NULL: there are fewer. */
 const char *onnx_input_name(const OnnxModel *m, uint32_t k);

@@ -49,8 +49,6 @@ struct OnnxModel {
     External *external;
     OnnxNote *notes;
     uint32_t nnotes, cnotes;
-    const char **name; /* per graph value: its name in the file, or NULL */
-    uint32_t nname, cname;
     Signature *signature;
     struct Merged *merged;
 };
@@ -176,7 +174,7 @@ bool import_initializers(Import *x, const Onnx__GraphProto *gp);
 bool import_inputs(Import *x, const Onnx__GraphProto *gp);
 Val import_constant(Import *x, const char *name, const Onnx__TensorProto *t);
 void set_data_type(Import *x, Val v, int32_t data_type);
-/* Remember under which name a value stands in the file. */
+/* Under this name the value stands in the file, and is saved. */
 void name_value(Import *x, Val v, const char *name);
 void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...)
     PRINTF(4, 5);
@@ -230,6 +228,10 @@ Roles *roles_find(Import *x);
 int roles_lost_norms(const Import *x);
 /* Kind of an initializer (t->data given) or of a graph input without data (NULL). */
 ValKind role_of(Import *x, const char *name, const Tensor *t);
+/* Is a constant of this name a tensor of the model's, as the signature says, or a note if there is none? */
+bool role_is_frozen(const Import *x, const char *name, bool noted);
+/* Do PyTorch's exporters say that a module holds it, by the signature or its path as the name? */
+bool role_is_held(const Import *x, const char *name);
 /* Does the value feed an operand that is a weight by role? */
 bool role_is_weight(const Import *x, const char *name);
 /* Does a ConstantOfShape stand for a weight?  PyTorch has constants of its own to add. */

@@ -45,6 +45,12 @@ static void add_uses(Import *x, Roles *r, const Onnx__GraphProto *gp)
 
 /* ---- what the exporter says ---------------------------------------------- */
 
+bool role_is_frozen(const Import *x, const char *name, bool noted)
+{
+    const Signature *s = x->roles->signature;
+    return s->n ? declared(s, name) != NULL : noted;
+}
+
 static bool from_pytorch(const Import *x)
 {
     return x->roles->signature->n || strcmp(pb(x->m->proto->producer_name), "pytorch") == 0;
@@ -53,7 +59,7 @@ static bool from_pytorch(const Import *x)
 /* A parameter by the signature.  TorchScript's exporter writes none, but names what a
  * module holds by the module's path, and constants of its own "onnx::Mul_12",
  * "/layer/Constant_output_0" or "12". */
-static bool held_by_module(const Import *x, const char *name)
+bool role_is_held(const Import *x, const char *name)
 {
     const Declared *said = declared(x->roles->signature, name);
     if (x->roles->signature->n)
@@ -103,7 +109,7 @@ Roles *roles_find(Import *x)
     for (size_t i = 0; i < gp->n_initializer; i++)
         if (dtype_is_float(onnx_dtype(gp->initializer[i]->data_type)) &&
             (role_is_weight(x, pb(gp->initializer[i]->name)) ||
-             held_by_module(x, pb(gp->initializer[i]->name))))
+             role_is_held(x, pb(gp->initializer[i]->name))))
             r->nothing_else = false;
     return r;
 }
@@ -156,7 +162,7 @@ static bool is_weight(const Import *x, const char *name, int depth)
 bool role_is_weight(const Import *x, const char *name) { return is_weight(x, name, 0); }
 bool role_is_stripped_weight(const Import *x, const char *name)
 {
-    return role_is_weight(x, name) && (!from_pytorch(x) || held_by_module(x, name));
+    return role_is_weight(x, name) && (!from_pytorch(x) || role_is_held(x, name));
 }
 bool role_promotes_constants(const Import *x) { return x->roles->nothing_else; }
 
@@ -263,7 +269,7 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
         why = "a constant of the exporter's";
     else if (n == 0)
         return VAL_CONST;
-    else if (n == 1 && !held_by_module(x, name) &&
+    else if (n == 1 && !role_is_held(x, name) &&
              !(t->type.rank > 0 && role_is_weight(x, name)))
         return VAL_CONST; /* too many of them to be worth a note */
     else if (t->data && n > 1 && !(tensor_is_uniform(t) && tensor_f(t, 0) > MASKED))

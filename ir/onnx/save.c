@@ -461,7 +461,7 @@ static bool producer(Save *s, const WireField *f, size_t whole)
         return true;
     }
     Target *t = named(s, f, input ? INFO_NAME : NODE_OUTPUT);
-    if (!t || t->initializer) {
+    if (!t || t->initializer || t->v->alias) {
         rope_add(s, &s->graph, f->start, whole);
         return true;
     }
@@ -497,7 +497,7 @@ static bool rewrite_graph(Save *s, const WireField *graph)
     }
     TRY(add_apart(s));
     for (int i = 0; i < s->n; i++)
-        if (!s->target[i].placed)
+        if (!s->target[i].placed && !s->target[i].v->alias)
             return fail(s->d, "there is no '%s' to replace in the main graph",
                         s->target[i].v->name);
     return !w.bad || fail(s->d, "malformed graph");

@@ -5,8 +5,10 @@
 #include "onnx.h"
 
 typedef struct {
-    const char *name; /* in the file: onnx_name() */
+    const char *name; /* in the file */
     Tensor tensor;
+    bool alias; /* replaced only where it is an initializer: what a node makes of another value
+                 * follows that one */
 } SaveValue;
 
 /* Write the model m to `path`, atomically, with these values as its initializers.  Everything

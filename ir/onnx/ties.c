@@ -57,11 +57,15 @@ static bool tie(Import *x, const OnnxTie *t)
     Val a, b;
     if (!scope_find(x, t->kept, &a) || !scope_find(x, t->copy, &b))
         return fail(x->d, "--tie %s=%s: no such weights", t->kept, t->copy);
+    if (a.i == b.i)
+        return true; /* they are already */
     const Type *ta = val_type(x->g, a), *tb = val_type(x->g, b);
     bool same = type_equal(ta, tb);
     if (!same && !transposes(ta, tb))
         return fail(x->d, "--tie %s=%s: the shapes do not fit", t->kept, t->copy);
     x->g->vals[b.i].kind = VAL_CONST; /* read by nothing from now on */
+    x->g->vals[b.i].in_model = NULL;
+    graph_name_in_model(x->g, a, t->copy, !same);
     scope_set(x, t->copy, same ? a : build_transpose(x->g, a, (int[]){1, 0}));
     note(x, ONNX_REMARK, t->copy, "tied to '%s'", t->kept);
     return true;

@@ -1,0 +1,77 @@
+#!/bin/sh
+# reload.sh [MODEL.onnx...] -- a written schedule runs again: each model at 100, 80, 65 and 50 % is planned and
+# run; its schedule is read and printed again, which must give the same text, and run again, which must
+# give the same losses and the same saved weights.  A line per model and budget, at the end the failures.
+# Without arguments: the examples, the networks with PyTorch's numbers, the zoo, and CKC_ZOO's folder.
+# CKC names the program (default: the release build), CKC_SHARED the data beside the repository.
+set -u
+root=$(cd "$(dirname "$0")/.." && pwd)
+ckc=${CKC:-$root/build/release/ckc}
+shared=${CKC_SHARED:-$root/../shared}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT INT TERM
+ran=0 infeasible=0 failed=0
+
+models() {
+    for f in "$root"/examples/*/model.onnx "$shared"/fixtures/torch-oracle/*/model.onnx \
+        "$root"/tests/data/zoo/*/model.onnx ${CKC_ZOO:+"$CKC_ZOO"/*/model.onnx "$CKC_ZOO"/*.onnx}; do
+        [ ! -f "$f" ] || echo "$f"
+    done
+}
+
+# What the model wants to be told: sizes of its symbols, initial values.
+find_options() { # model
+    options=
+    for _ in 1 2; do
+        # shellcheck disable=SC2086 # a list of words
+        "$ckc" "$1" $options --steps 1 --output "$work/try" --quiet 2>"$work/err" && return
+        case $(cat "$work/err") in
+        *"unbound dimensions: "*)
+            # one symbol: a large batch, so that there is something to recompute; else batch and length
+            bind=$(sed 's/.*unbound dimensions: //; s/; give --bind.*//; s/ (of [^)]*)//g; s/$/=64/; s/, \(.*\)=64/=16,\1=128/; s/, /=16,/g' "$work/err")
+            options="$options --bind $bind" ;;
+        *"give --init"*) options="$options --init normal:0.02" ;;
+        *) return ;;
+        esac
+    done
+}
+
+losses() { tr -d '\n ' <"$1" | sed 's/.*"losses":\(\[[^]]*\]\).*/\1/'; }
+
+# Prints what is wrong, or nothing; status 3: infeasible.
+check() { # model percent
+    d=$work/out
+    rm -rf "$d" "$work"/*.safetensors "$work"/*.onnx
+    # shellcheck disable=SC2086
+    "$ckc" "$1" $options --budget "$2%" --steps 2 --output "$d" --json --save "$work/a.safetensors" \
+        --save "$work/a.onnx" >"$work/a.json" 2>"$work/err"
+    status=$?
+    [ $status -ne 3 ] || return 3
+    [ $status -eq 0 ] || { head -c 300 "$work/err"; return 0; }
+    "$ckc" opt "$d/step.ckp" >"$work/again.ckp" 2>"$work/err" || { head -c 300 "$work/err"; return 0; }
+    cmp -s "$d/step.ckp" "$work/again.ckp" || echo "printed otherwise"
+    "$ckc" run "$d/step.ckp" --steps 2 --json --save "$work/b.safetensors" --save "$work/b.onnx" \
+        >"$work/b.json" 2>"$work/err" || { head -c 300 "$work/err"; return 0; }
+    [ "$(losses "$work/a.json")" = "$(losses "$work/b.json")" ] || echo "other losses"
+    cmp -s "$work/a.safetensors" "$work/b.safetensors" || echo "other weights"
+    cmp -s "$work/a.onnx" "$work/b.onnx" || echo "other .onnx"
+    return 0
+}
+
+[ $# -gt 0 ] || { models >"$work/models"; while read -r f; do set -- "$@" "$f"; done <"$work/models"; }
+for model; do
+    find_options "$model"
+    for percent in 100 80 65 50; do
+        wrong=$(check "$model" $percent)
+        if [ $? -eq 3 ]; then
+            infeasible=$((infeasible + 1)) says=infeasible
+        elif [ -n "$wrong" ]; then
+            failed=$((failed + 1)) says="FAILED: $wrong"
+        else
+            ran=$((ran + 1)) says="same bits"
+        fi
+        printf '%-70s %3d %%  %s\n' "${model#"$root/"}" $percent "$says"
+    done
+done
+echo "$ran schedules ran again, $infeasible budgets infeasible, $failed failures"
+[ "$failed" -eq 0 ] && [ "$ran" -gt 0 ]

@@ -1,0 +1,215 @@
+/* test_reload.c -- a written schedule runs again: what is printed is read as the same plan, whatever the
+ * schedule, and gives the same bits.  tests/reload.sh does so with whole networks, as users do. */
+#include "tests.h"
+#include "step.h"
+#include "passes/instance.h"
+#include "remat_cases.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+static void same_graph_text(const char *text)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    graph_init(&g, &a, &d);
+    ck_assert_msg(graph_parse(&g, text, &d) && graph_verify(&g, &d), "%s", d.msg);
+    char *again = graph_text(&g);
+    ck_assert_str_eq(text, again);
+    free(again);
+    arena_free(&a);
+}
+
+/* The original of both copies is scheduled no more. */
+START_TEST(recomputation_is_a_label)
+{
+    same_graph_text("graph {\n"
+                    "  input %x: f32[2]\n"
+                    "  %a.remat: f32[2] = relu %x remat %a\n"
+                    "  %b: f32[2] = relu %a.remat\n"
+                    "  %a.remat.1: f32[2] = relu %x remat %a\n"
+                    "  %c: f32[2] = add %b, %a.remat.1\n"
+                    "  output %c\n"
+                    "}\n");
+}
+END_TEST
+
+START_TEST(odd_text)
+{
+    same_graph_text("graph {\n"
+                    "  input %x: f32[2] as \"a \\\"quoted\\\" \\\\ name, {of} %x\\x0a@ #1\"\n"
+                    "  param %as: f32[2,2] as \"w\", \"lm head\" transposed, \"v\"\n"
+                    "  param %transposed: f32[2] as \"\" @\"dir/a \\\"b\\\".onnx\" 12\n"
+                    "  state %s: f32[4] as \"s\" = {inf, -inf, nan, -nan}\n"
+                    "  const %unread: f32[2] as \"mask\" = {0, -0}\n"
+                    "  const %i: i64[2] = {-9223372036854775808, 9223372036854775807}\n"
+                    "  const %d: f64[2] = {4.9406564584124654e-324, 1.7976931348623157e+308}\n"
+                    "  const %h: f16[1] = {65504}\n"
+                    "  const %e: i64[0] = {}\n"
+                    "  %\xc3\xa9:y/0.1: f32[2] = relu %x \"a \\\"node\\\" \\\\x41 \\x01\"\n"
+                    "  %z: f32[2] = powc %\xc3\xa9:y/0.1 {al=-inf, be=nan} \"\"\n"
+                    "  %k: i64[2] = add %i, %i\n"
+                    "  %q: f64[2] = add %d, %d\n"
+                    "  %r: f16[1] = relu %h\n"
+                    "  %t: i64[0] = add %e, %e\n"
+                    "  output %z\n  output %k\n  output %q\n  output %r\n  output %t\n"
+                    "}\n");
+}
+END_TEST
+
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+static char *text_of(const Plan *p)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    ck_assert_ptr_nonnull(f);
+    plan_print(p, f);
+    fclose(f);
+    return text;
+}
+
+/* Constants that lie in no file travel beside the text. */
+static void give_constants(TestStep *to, const TestStep *from)
+{
+    for (uint32_t i = 1; i < to->g.nvals; i++) {
+        Value *v = &to->g.vals[i];
+        if (!v->data && !v->file && v->kind != VAL_TEMP)
+            v->data = from->g.vals[graph_find(&from->g, v->name).i].data;
+    }
+}
+
+/* The same text printed again, and the bits of two steps. */
+static void reloads(TestStep *s, const Init *init, uint64_t want, const char *name)
+{
+    TestStep t;
+    double loss[2];
+    step_init(&t);
+    graph_init(&t.g, &t.arena, &t.diag);
+    t.info.plan.g = &t.g;
+    char *text = text_of(&s->info.plan);
+    ck_assert_msg(plan_parse(&t.info.plan, text, &t.diag), "%s: %s", name, t.diag.msg);
+    char *again = text_of(&t.info.plan);
+    ck_assert_msg(strcmp(text, again) == 0, "%s: printed otherwise", name);
+    free(text);
+    free(again);
+    give_constants(&t, s);
+    ck_assert_msg(step_open(&t, init), "%s: %s", name, t.diag.msg);
+    step_run(&t, NULL, 2, loss);
+    ck_assert_msg(step_digest(&t) == want, "%s: other bits", name);
+    step_free(&t);
+}
+
+static uint64_t digest(TestStep *s, const Init *init)
+{
+    double loss[2];
+    ck_assert_msg(step_open(s, init), "%s", s->diag.msg);
+    step_run(s, NULL, 2, loss);
+    return step_digest(s);
+}
+
+static const Init normal = {INIT_NORMAL, 0.1};
+static const OnnxBind batch[] = {{"batch", 16}};
+static const struct {
+    const char *path;
+    const Init *init;
+} models[] = {
+    {CKC_SOURCE_DIR "/examples/mlp/model.onnx", &normal},
+    {CKC_SOURCE_DIR "/tests/data/zoo/autoencoder_1d_legacy/model.onnx", NULL},
+    {CKC_SOURCE_DIR "/tests/data/zoo/sdpa_gpt_dynamo/model.onnx", NULL},
+};
+enum { NMODELS = sizeof models / sizeof *models };
+
+static bool plan_model(TestStep *s, int i, double fraction)
+{
+    step_init(s);
+    s->opt.import.bind = batch;
+    s->opt.import.nbind = 1;
+    s->opt.budget_fraction = fraction;
+    s->opt.max_moves = 2000;
+    return step_plan(s, models[i].path, models[i].init);
+}
+
+START_TEST(budgets)
+{
+    static const double fractions[] = {0, 0.8, 0.6};
+    uint64_t want = 0;
+    for (int i = 0; i < 3; i++) {
+        TestStep s;
+        bool ok = plan_model(&s, _i, fractions[i]);
+        ck_assert_msg(ok || s.diag.status == EXIT_INFEASIBLE, "%s", s.diag.msg);
+        if (i == 0)
+            want = digest(&s, models[_i].init);
+        if (ok)
+            reloads(&s, models[_i].init, want, models[_i].path);
+        step_free(&s);
+    }
+}
+END_TEST
+
+/* Every operator once, and before some of them earlier ones again: legal, if nothing else. */
+static int32_t random_schedule(const Instance *in, int32_t *seq)
+{
+    int32_t n = 0;
+    bool *barred = calloc((size_t)in->inst.nops + 1, 1);
+    ck_assert_ptr_nonnull(barred);
+    for (int32_t k = 0; k < in->inst.nops; k++) {
+        for (int32_t again = k > 0 ? below(4) : 0; again > 0; again--) {
+            int32_t earlier = k - 1 - below(k < 6 ? k : 6);
+            if (!in->inst.ops[earlier].once && !barred[earlier])
+                seq[n++] = earlier;
+        }
+        seq[n++] = k;
+        for (int32_t i = 0; i < in->inst.ops[k].nbarrier; i++)
+            barred[in->inst.ops[k].barrier[i]] = true;
+    }
+    free(barred);
+    return n;
+}
+
+START_TEST(random_plans)
+{
+    TestStep s;
+    Instance in;
+    ck_assert_msg(plan_model(&s, _i, 0), "%s", s.diag.msg);
+    uint64_t want = digest(&s, models[_i].init);
+    ck_assert_msg(instance_make(&s.g, &s.info, &s.arena, &in, &s.diag), "%s", s.diag.msg);
+    Snapshot snap = graph_snapshot(&s.g, &s.arena);
+    int32_t *seq = NEW(&s.arena, int32_t, 4 * in.inst.nops + 1);
+    uint32_t unscheduled = 0;
+    random_state = (uint64_t)_i + 1;
+    for (int i = 0; i < 3; i++) {
+        graph_restore(&s.g, &snap);
+        int32_t n = random_schedule(&in, seq);
+        instance_apply(&s.g, &in, seq, n, &s.tmp);
+        ck_assert_msg(plan_place(&s.g, &s.info, 0, PACK_QUICK, &s.info.plan, &s.tmp, &s.diag),
+                      "%s", s.diag.msg);
+        bool *scheduled = NEW(&s.arena, bool, s.g.nnodes);
+        for (uint32_t k = 0; k < s.g.norder; k++)
+            scheduled[s.g.order[k].i] = true;
+        for (uint32_t k = 0; k < s.g.norder; k++)
+            unscheduled += !scheduled[graph_original(&s.g, s.g.order[k]).i];
+        reloads(&s, models[_i].init, want, models[_i].path);
+    }
+    ck_assert_uint_gt(unscheduled, 0);
+    step_free(&s);
+}
+END_TEST
+
+Suite *suite_reload(void)
+{
+    Suite *s = suite_create("reload");
+    TCase *tc = tcase_create("text");
+    tcase_add_test(tc, recomputation_is_a_label);
+    tcase_add_test(tc, odd_text);
+    suite_add_tcase(s, tc);
+    tc = tcase_create("plans");
+    tcase_set_timeout(tc, 300);
+    tcase_add_loop_test(tc, budgets, 0, NMODELS);
+    tcase_add_loop_test(tc, random_plans, 0, NMODELS);
+    suite_add_tcase(s, tc);
+    return s;
+}
