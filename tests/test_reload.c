@@ -150,8 +150,9 @@ START_TEST(budgets)
 }
 END_TEST
 
-/* Every operator once, and before some of them earlier ones again: legal, if nothing else. */
-static int32_t random_schedule(const Instance *in, int32_t *seq)
+/* Every operator once, and before some of them earlier ones again, each by any of its kernels: legal, if
+ * nothing else. */
+static int32_t random_schedule(const Instance *in, int32_t *seq, uint8_t *alt)
 {
     int32_t n = 0;
     bool *barred = calloc((size_t)in->inst.nops + 1, 1);
@@ -166,6 +167,8 @@ static int32_t random_schedule(const Instance *in, int32_t *seq)
         for (int32_t i = 0; i < in->inst.ops[k].nbarrier; i++)
             barred[in->inst.ops[k].barrier[i]] = true;
     }
+    for (int32_t i = 0; i < n; i++)
+        alt[i] = (uint8_t)below(in->inst.ops[seq[i]].nalt + 1);
     free(barred);
     return n;
 }
@@ -176,15 +179,16 @@ START_TEST(random_plans)
     Instance in;
     ck_assert_msg(plan_model(&s, _i, 0), "%s", s.diag.msg);
     uint64_t want = digest(&s, models[_i].init);
-    ck_assert_msg(instance_make(&s.g, &s.info, &s.arena, &in, &s.diag), "%s", s.diag.msg);
+    ck_assert_msg(instance_make(&s.g, &s.info, false, &s.arena, &in, &s.diag), "%s", s.diag.msg);
     Snapshot snap = graph_snapshot(&s.g, &s.arena);
     int32_t *seq = NEW(&s.arena, int32_t, 4 * in.inst.nops + 1);
+    uint8_t *alt = NEW(&s.arena, uint8_t, 4 * in.inst.nops + 1);
     uint32_t unscheduled = 0;
     random_state = (uint64_t)_i + 1;
     for (int i = 0; i < 3; i++) {
         graph_restore(&s.g, &snap);
-        int32_t n = random_schedule(&in, seq);
-        instance_apply(&s.g, &in, seq, n, &s.tmp);
+        int32_t n = random_schedule(&in, seq, alt);
+        instance_apply(&s.g, &in, seq, alt, n, &s.tmp);
         ck_assert_msg(plan_place(&s.g, &s.info, 0, PACK_QUICK, &s.info.plan, &s.tmp, &s.diag),
                       "%s", s.diag.msg);
         bool *scheduled = NEW(&s.arena, bool, s.g.nnodes);

@@ -150,7 +150,7 @@ static int save_values(SaveValue v[4], const char *names)
     int n = 0;
     for (; names[n]; n++) {
         static const char *const name[] = {"a", "b", "c", "d"};
-        v[n].name = name[names[n] - 'a'];
+        v[n] = (SaveValue){.name = name[names[n] - 'a']};
         v[n].tensor = (Tensor){type_make(DT_F32, 1, (int64_t[]){2}),
                                (void *)(uintptr_t)new_values[names[n] - 'a']};
     }
