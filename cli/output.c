@@ -253,19 +253,20 @@ static bool weight_tensor(Job *j, Val v, Tensor *t)
     return initial_value(j->plan->g, v, &(ExecOptions){0}, t, &j->o->diag);
 }
 
-/* Under each of its names. */
-static bool add_weight(Job *j, Val v, SaveValue *s, int *n)
+/* Under each of its names; transposed copies are the exporter's. */
+static bool add_weight(Job *j, Val v, bool copies, SaveValue *s, int *n)
 {
+    const ModelName *first = j->plan->g->vals[v.i].in_model;
     Tensor t;
     TRY(weight_tensor(j, v, &t));
-    for (const ModelName *m = j->plan->g->vals[v.i].in_model; m; m = m->next)
-        s[(*n)++] = (SaveValue){m->name, m->transposed ? transposed(j, &t) : t,
-                                m != j->plan->g->vals[v.i].in_model};
+    for (const ModelName *m = first; m; m = m->next)
+        if (copies || !m->transposed)
+            s[(*n)++] = (SaveValue){m->name, m->transposed ? transposed(j, &t) : t, m != first};
     return true;
 }
 
-/* constants: frozen tensors, too. */
-static bool gather_weights(Job *j, bool constants, SaveValue **s, int *n)
+/* For a copy of the model, which has what is frozen, or for the modules it was made from. */
+static bool gather_weights(Job *j, bool copy, SaveValue **s, int *n)
 {
     const Graph *g = j->plan->g;
     int count = *n = 0;
@@ -274,8 +275,8 @@ static bool gather_weights(Job *j, bool constants, SaveValue **s, int *n)
             count++;
     *s = NEW(&j->arena, SaveValue, count + 1);
     for (uint32_t i = 1; i < g->nvals; i++)
-        if (is_weight(&g->vals[i]) && (constants || g->vals[i].kind != VAL_CONST))
-            TRY(add_weight(j, (Val){i}, *s, n));
+        if (is_weight(&g->vals[i]) && !(copy && g->vals[i].kind == VAL_CONST))
+            TRY(add_weight(j, (Val){i}, copy, *s, n));
     return true;
 }
 
@@ -308,7 +309,7 @@ static bool save_onnx(Job *j, const char *path)
 {
     SaveValue *s;
     int n;
-    TRY(gather_weights(j, false, &s, &n)); /* the copy has the constants */
+    TRY(gather_weights(j, true, &s, &n));
     if (!j->model && !(j->model = onnx_open(j->plan->model ? j->plan->model : "", &j->o->diag)))
         return false;
     onnx_allow(j->model, j->o->allow, j->o->nallow);
@@ -319,7 +320,7 @@ static bool save_safetensors(Job *j, const char *path)
 {
     SaveValue *s;
     int n;
-    TRY(gather_weights(j, true, &s, &n));
+    TRY(gather_weights(j, false, &s, &n));
     NamedTensor *v = NEW(&j->arena, NamedTensor, n + 1);
     for (int i = 0; i < n; i++)
         v[i] = (NamedTensor){s[i].name, s[i].tensor};

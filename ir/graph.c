@@ -112,9 +112,10 @@ void graph_name_in_model(Graph *g, Val v, const char *name, bool transposed)
     ModelName *more = NEW(g->arena, ModelName, 1);
     *more = (ModelName){name, transposed, NULL};
     const ModelName **end = &g->vals[v.i].in_model;
-    while (*end)
+    while (*end && strcmp((*end)->name, name) != 0)
         end = (const ModelName **)(uintptr_t)&(*end)->next;
-    *end = more;
+    if (!*end)
+        *end = more;
 }
 
 const char *graph_model_name(const Graph *g, Val v)

@@ -97,7 +97,7 @@ START_TEST(saved_apart)
     int n = 0;
     for (uint32_t i = 1; i < r.g.nvals; i++)
         if (r.g.vals[i].kind == VAL_PARAM)
-            v[n++] = (SaveValue){onnx_name(r.m, (Val){i}), graph_tensor(&r.g, (Val){i})};
+            v[n++] = (SaveValue){graph_model_name(&r.g, (Val){i}), graph_tensor(&r.g, (Val){i}), false};
     for (int i = 0; i < n; i++)
         if (strcmp(v[i].name, "b.weight") == 0)
             v[i].tensor.data = odd;
@@ -211,7 +211,7 @@ START_TEST(identities_of_merged_weights)
     ck_assert_int_eq(params_with(&r, false), 1);
     ck_assert(noted(r.m, ONNX_REMARK, "a.weight", "stands for 1 more parameter"));
     ck_assert_int_eq(params_with(&r, true), 2);
-    ck_assert_str_eq(onnx_name(r.m, graph_find(&r.g, "b.weight")), "b.weight");
+    ck_assert_str_eq(graph_model_name(&r.g, graph_find(&r.g, "b.weight")), "b.weight");
     release(&r);
     arena_free(&a);
 }

@@ -263,6 +263,21 @@ static bool made_by_identity(const Finder *f, const Onnx__NodeProto *p,
     return strcmp(pb(p->op_type), "Identity") == 0 && p->n_output == 1 && is_uniform(f, t);
 }
 
+/* Values of its own under another module's name: a tie. */
+static void find_alias(Finder *f, const Onnx__TensorProto *t, const Record *r)
+{
+    Merged *out = f->out;
+    const char *name = name_in_scope(f, t->name, r->scope);
+    size_t n = r->scope ? strlen(r->scope) : 0;
+    bool around = strncmp(t->name, pb(r->scope), n) == 0 && t->name[n] == '.';
+    if (name == t->name || around || (f->signature->n && !declared(f->signature, name)) ||
+        is_uniform(f, t))
+        return;
+    out->alias =
+        arena_grow(&f->m->arena, out->alias, out->nalias, &out->calias, sizeof *out->alias);
+    out->alias[out->nalias++] = (OnnxTie){t->name, name};
+}
+
 static void find_reads(Finder *f)
 {
     const Onnx__GraphProto *gp = f->m->proto->graph;
@@ -283,6 +298,7 @@ static void find_reads(Finder *f)
             f->read = arena_grow(&f->m->arena, f->read, f->nread, &f->cread, sizeof read);
             f->read[f->nread++] = read;
             find_cut_tie(f, t, r);
+            find_alias(f, t, r);
         }
 }
 
@@ -620,6 +636,14 @@ static bool trains(const Import *x, const char *name)
     return scope_find(x, name, &v) && x->g->vals[v.i].kind == VAL_PARAM;
 }
 
+/* It is saved under this name as well. */
+static void add_weight_name(Import *x, const char *kept, const char *name)
+{
+    Val v;
+    if (scope_find(x, kept, &v) && x->g->vals[v.i].kind == VAL_PARAM)
+        name_value(x, v, name);
+}
+
 static void report_merged(Import *x, const Merged *merged)
 {
     const char **name = NEW(x->a, const char *, merged->n + 1);
@@ -633,13 +657,16 @@ static void report_merged(Import *x, const Merged *merged)
                  n > 1 ? "es" : "",
                  apart ? "restored" : "left out by the exporter, not trained", list,
                  apart ? "" : "; --untie restores them");
-        else if (apart || trains(x, kept))
+        else if (apart || trains(x, kept)) {
+            for (uint32_t k = 0; k < n && !apart; k++)
+                add_weight_name(x, kept, name[k]);
             note(x, ONNX_REMARK, kept,
                  "%s %u more parameter%s with the same initial values (%s)%s",
                  apart ? "trains apart from" : "stands for", n, s, list,
                  apart ? ""
                        : ": merged by the exporter, they train as one; --untie separates "
                          "them");
+        }
     }
 }
 
@@ -685,6 +712,9 @@ static void report_unread(Import *x, const Merged *merged)
 
 void merged_report(Import *x)
 {
+    const Merged *merged = model_merged(x->m);
+    for (uint32_t i = 0; i < merged->nalias; i++)
+        add_weight_name(x, merged->alias[i].kept, merged->alias[i].copy);
     report_merged(x, model_merged(x->m));
     if (!report_computed(x, model_merged(x->m)))
         report_unread(x, model_merged(x->m));

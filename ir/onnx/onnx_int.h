@@ -208,6 +208,8 @@ typedef struct Merged {
     uint32_t n, cap;
     OnnxTie *tie; /* copies that may be transposed weights, by what their nodes read */
     uint32_t ntie, ctie;
+    OnnxTie *alias; /* second names of weights that two modules hold; the file has one */
+    uint32_t nalias, calias;
     Names unread;   /* parameters of the program that no node has read */
     Names computed; /* tensors of no known origin that may be made from them */
     Names constant; /* and those where none of them is near */

@@ -385,10 +385,12 @@ static bool new_initializer(Save *s, Target *t)
 
 /* ---- parameters told apart (merged.c) -------------------------------------------------------- */
 
-static Target *target_named(const Save *s, const char *name)
+/* Is it saved as a value of its own, not as a further name of another? */
+static bool stands_alone(const Save *s, const char *name)
 {
     WireField f = {.data = (const uint8_t *)name, .size = strlen(name)};
-    return target_of(s, &f);
+    const Target *t = target_of(s, &f);
+    return t && !t->v->alias;
 }
 
 /* What operand `slot` of the node is a parameter of its own by; NULL: nothing, or not trained. */
@@ -396,7 +398,7 @@ static const char *own_name(const Save *s, uint32_t node, int slot)
 {
     for (uint32_t i = 0; i < s->merged->n; i++) {
         const Separate *r = &s->merged->read[i];
-        if (r->node == node && r->slot == slot && !r->identity && target_named(s, r->name))
+        if (r->node == node && r->slot == slot && !r->identity && stands_alone(s, r->name))
             return r->name;
     }
     return NULL;
@@ -441,7 +443,7 @@ static bool add_apart(Save *s)
 {
     for (int i = 0; i < s->n; i++) {
         Target *t = &s->target[i];
-        if (t->placed || !is_apart(s, t))
+        if (t->placed || t->v->alias || !is_apart(s, t))
             continue;
         TRY(new_initializer(s, t));
         if (s->old)
