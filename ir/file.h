@@ -7,6 +7,7 @@
 #define CKC_FILE_H
 
 #include "ir.h"
+#include <sys/types.h>
 
 typedef struct {
     const uint8_t *data; /* NULL for an empty file */
@@ -28,9 +29,9 @@ typedef struct {
 
 /* Make the file or the folder `prefix`NUMBER.tmp, after removing those with this prefix that no
  * process holds any more.  0, or an errno.  In a folder there is a file TEMP_MARK, which says that
- * all in it may be removed; it holds the folder's name. */
+ * all files and such folders in it may be removed; it holds the folder's name. */
 int temp_file(Temp *t, const char *prefix);
-int temp_folder(Temp *t, const char *prefix);
+int temp_folder(Temp *t, const char *prefix, mode_t mode);
 void temp_remove(Temp *t); /* with all files in it */
 void temp_forget(Temp *t); /* it has its place now */
 void temp_hide(Temp *t);   /* not for temp_remove_all(): its path is another's now */

@@ -251,7 +251,7 @@ static int temp_behind(Temp *t, const char *path, const char *suffix)
     char *prefix = NULL;
     if (asprintf(&prefix, "%s%s", path, suffix) < 0)
         return ENOMEM;
-    int error = temp_folder(t, prefix);
+    int error = temp_folder(t, prefix, 0777);
     free(prefix);
     return error;
 }

@@ -47,38 +47,44 @@ static void slot_leave(int slot)
 
 /* ---- removing ------------------------------------------------------------------------------------ */
 
-/* The mark goes last: what is left by a failure can still be removed later. */
+static void remove_at(int at, const char *path);
+
 static void remove_entries(int fd)
 {
     _Alignas(struct dirent64) char buffer[4096];
     for (ssize_t got; (got = getdents64(fd, buffer, sizeof buffer)) > 0;)
-        for (ssize_t at = 0; at < got;) {
-            const struct dirent64 *e = (const void *)(buffer + at);
-            if (strcmp(e->d_name, TEMP_MARK) != 0)
-                unlinkat(fd, e->d_name, 0); /* fails for . and .. */
-            at += e->d_reclen;
+        for (ssize_t k = 0; k < got;) {
+            const struct dirent64 *e = (const void *)(buffer + k);
+            if (strcmp(e->d_name, TEMP_MARK) != 0 && strcmp(e->d_name, ".") != 0 &&
+                strcmp(e->d_name, "..") != 0)
+                remove_at(fd, e->d_name);
+            k += e->d_reclen;
         }
-    unlinkat(fd, TEMP_MARK, 0);
 }
 
-/* A file, or a folder with the files in it; async-signal-safe. */
-static void remove_path(const char *path)
+/* A file, or a temporary folder; async-signal-safe. */
+static void remove_at(int at, const char *path)
 {
-    if (unlink(path) == 0 || errno != EISDIR)
+    if (unlinkat(at, path, 0) == 0 || errno != EISDIR)
         return;
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    if (faccessat(fd, TEMP_MARK, F_OK, 0) == 0)
+    int fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    bool marked = fd >= 0 && faccessat(fd, TEMP_MARK, F_OK, 0) == 0;
+    if (marked) {
         remove_entries(fd);
-    close(fd);
-    rmdir(path);
+        unlinkat(fd, TEMP_MARK, 0);
+    }
+    if (unlinkat(at, path, AT_REMOVEDIR) != 0 && marked) /* for the next one to remove */
+        close(openat(fd, TEMP_MARK, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    if (fd >= 0)
+        close(fd);
 }
+
+static void remove_path(const char *path) { remove_at(AT_FDCWD, path); }
 
 void temp_remove_all(void)
 {
     int error = errno;
-    for (int i = 0; i < NSLOTS; i++)
+    for (int i = NSLOTS; i-- > 0;) /* what is in a folder before it */
         if (atomic_load(&slots[i].state) == USED)
             remove_path(slots[i].path);
     errno = error;
@@ -93,13 +99,14 @@ static bool temp_name(const char *name, const char *base)
     return strcmp(name + n + strspn(name + n, "0123456789"), ".tmp") == 0;
 }
 
-/* Nobody holds it: its process is gone. */
+/* Ours, and nobody holds it: its process is gone. */
 static void remove_stale(const char *path)
 {
+    struct stat st;
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0)
         remove_path(path);
     close(fd);
 }
@@ -131,14 +138,14 @@ static bool hold(int fd, const char *path)
            mine.st_dev == there.st_dev;
 }
 
-static int open_file(const char *path)
+static int open_file(const char *path, mode_t mode)
 {
-    return open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    return open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
 }
 
-static int open_folder(const char *path)
+static int open_folder(const char *path, mode_t mode)
 {
-    if (mkdir(path, 0777) != 0)
+    if (mkdir(path, mode) != 0)
         return -1;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
@@ -156,7 +163,7 @@ static bool mark(const Temp *t)
     return ok;
 }
 
-static int make(Temp *t, const char *prefix, int (*open_new)(const char *))
+static int make(Temp *t, const char *prefix, mode_t mode, int (*open_new)(const char *, mode_t))
 {
     *t = (Temp){NULL, -1, -1};
     sweep(prefix);
@@ -165,7 +172,7 @@ static int make(Temp *t, const char *prefix, int (*open_new)(const char *))
             t->path = NULL;
             return ENOMEM;
         }
-        t->lock = open_new(t->path);
+        t->lock = open_new(t->path, mode);
         int error = t->lock < 0 ? errno : 0;
         if (!error && hold(t->lock, t->path)) {
             t->slot = slot_enter(t->path);
@@ -177,11 +184,11 @@ static int make(Temp *t, const char *prefix, int (*open_new)(const char *))
     }
 }
 
-int temp_file(Temp *t, const char *prefix) { return make(t, prefix, open_file); }
+int temp_file(Temp *t, const char *prefix) { return make(t, prefix, 0666, open_file); }
 
-int temp_folder(Temp *t, const char *prefix)
+int temp_folder(Temp *t, const char *prefix, mode_t mode)
 {
-    int error = make(t, prefix, open_folder);
+    int error = make(t, prefix, mode, open_folder);
     if (error || mark(t))
         return error;
     error = errno ? errno : EIO;

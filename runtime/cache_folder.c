@@ -4,7 +4,6 @@
  * user and root may be able to rename what stands on it.  After that the path stays what it
  * was, so that files can be named by it between a check and their use. */
 #include "cache_folder.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -158,36 +157,28 @@ bool cache_folder_open(CacheFolder *c, const char *given, char why[PATH_MAX + 12
         return true;
     snprintf(why, PATH_MAX + 128, "%s: %s", want,
              error == EPERM ? "other users can put files there" : strerror(error));
-    int n = snprintf(c->path, sizeof c->path, "%s/ckc-XXXXXX", temporary_folder());
-    if (n < PATH_MAX && mkdtemp(c->path))
-        return c->temporary = true;
-    return fail_status(d, EXIT_DEVICE, "no folder for compiled kernels: %s; nor in %s: %s",
-                       why, temporary_folder(), strerror(errno));
+    snprintf(want, sizeof want, "%s/ckc-", temporary_folder());
+    error = temp_folder(&c->temp, want, 0700);
+    c->temporary = !error && snprintf(c->path, sizeof c->path, "%s", c->temp.path) < PATH_MAX;
+    return c->temporary ||
+           fail_status(d, EXIT_DEVICE, "no folder for compiled kernels: %s; nor in %s: %s",
+                       why, temporary_folder(), strerror(error));
 }
 
 void cache_folder_close(CacheFolder *c)
 {
     if (c->temporary)
-        folder_remove(c->path);
+        temp_remove(&c->temp);
     *c = (CacheFolder){.temporary = false};
 }
 
-bool cache_folder_scratch(const CacheFolder *c, char path[PATH_MAX], Diag *d)
+bool cache_folder_scratch(const CacheFolder *c, Temp *t, Diag *d)
 {
-    bool fits = snprintf(path, PATH_MAX, "%s/tmp-XXXXXX", c->path) < PATH_MAX;
-    return (fits && mkdtemp(path)) ||
-           fail_status(d, EXIT_DEVICE, "cannot write in %s: %s", c->path,
-                       strerror(fits ? errno : ENAMETOOLONG));
-}
-
-void folder_remove(const char *path)
-{
-    DIR *dir = opendir(path);
-    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;)
-        unlinkat(dirfd(dir), e->d_name, 0);
-    if (dir)
-        closedir(dir);
-    rmdir(path);
+    char prefix[PATH_MAX + 8];
+    snprintf(prefix, sizeof prefix, "%s/tmp-", c->path);
+    int error = temp_folder(t, prefix, 0700);
+    return !error || fail_status(d, EXIT_DEVICE, "cannot write in %s: %s", c->path,
+                                 strerror(error));
 }
 
 /* ---- files
@@ -283,9 +274,10 @@ bool cache_file_seal(const char *path, Diag *d)
 
 bool cache_file_write(const CacheFolder *c, const char *name, const char *text, Diag *d)
 {
-    char dir[PATH_MAX], from[PATH_MAX + 8], to[PATH_MAX];
-    TRY(cache_folder_scratch(c, dir, d));
-    snprintf(from, sizeof from, "%s/file", dir);
+    char from[PATH_MAX + 32], to[PATH_MAX];
+    Temp dir;
+    TRY(cache_folder_scratch(c, &dir, d));
+    snprintf(from, sizeof from, "%s/file", dir.path);
     FILE *f = fopen(from, "w");
     bool ok = f && fputs(text, f) >= 0;
     ok = f && fclose(f) == 0 && ok;
@@ -295,6 +287,6 @@ bool cache_file_write(const CacheFolder *c, const char *name, const char *text, 
     if (ok && (!file_path(c, name, to) || rename(from, to) != 0))
         ok = fail_status(d, EXIT_DEVICE, "cannot write %s/%s: %s", c->path, name,
                          strerror(errno));
-    folder_remove(dir);
+    temp_remove(&dir);
     return ok;
 }

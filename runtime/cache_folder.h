@@ -8,13 +8,14 @@
 #ifndef CKC_CACHE_FOLDER_H
 #define CKC_CACHE_FOLDER_H
 
-#include "../ir/ir.h"
+#include "../ir/file.h"
 #include <limits.h>
 #include <sys/stat.h>
 
 typedef struct {
     char path[PATH_MAX]; /* without symbolic links */
     bool temporary;      /* removed when closed */
+    Temp temp;           /* then */
 } CacheFolder;
 
 /* The folder given, NULL: the user's ($XDG_CACHE_HOME/ckc, ~/.cache/ckc, else one in the
@@ -25,9 +26,8 @@ bool cache_folder_open(CacheFolder *c, const char *given, char why[PATH_MAX + 12
                        Diag *d);
 void cache_folder_close(CacheFolder *c);
 
-/* A folder for a moment inside it, into path; and its end, with the files in it. */
-bool cache_folder_scratch(const CacheFolder *c, char path[PATH_MAX], Diag *d);
-void folder_remove(const char *path);
+/* A folder for a moment inside it, until temp_remove(). */
+bool cache_folder_scratch(const CacheFolder *c, Temp *t, Diag *d);
 
 typedef enum { CACHE_FOUND, CACHE_ABSENT, CACHE_DAMAGED } CacheState;
 

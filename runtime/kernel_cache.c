@@ -356,14 +356,16 @@ static bool publish(const KernelCache *c, const char *object, const KernelKey *k
 bool kernel_cache_add(const KernelCache *c, const char *source, const KernelKey *key, int n,
                       Diag *d)
 {
-    char tmp[PATH_MAX], out[PATH_MAX + 32];
-    TRY(cache_folder_scratch(&c->folder, tmp, d));
-    int parts = write_parts(tmp, source, d);
-    snprintf(out, sizeof out, "%s/out.so", tmp);
-    bool ok = parts > 0 && compile_parts(tmp, parts, d) && link_parts(tmp, parts, d) &&
+    char out[PATH_MAX + 32];
+    Temp tmp;
+    TRY(cache_folder_scratch(&c->folder, &tmp, d));
+    int parts = write_parts(tmp.path, source, d);
+    snprintf(out, sizeof out, "%s/out.so", tmp.path);
+    bool ok = parts > 0 && compile_parts(tmp.path, parts, d) &&
+              link_parts(tmp.path, parts, d) &&
               cache_file_seal(out, d);
     for (int i = 0; i < n && ok; i++)
         ok = publish(c, out, &key[i], d);
-    folder_remove(tmp);
+    temp_remove(&tmp);
     return ok;
 }

@@ -177,11 +177,15 @@ static void run_killed(void (*run)(void))
 
 static void leave_temps(void)
 {
-    Temp a, b, c;
+    Temp a, b, c, inner;
+    char path[200];
     ck_assert_int_eq(temp_file(&a, "w."), 0);
-    ck_assert_int_eq(temp_folder(&b, "tmp-"), 0);
+    ck_assert_int_eq(temp_folder(&b, "tmp-", 0700), 0);
     ck_assert_int_eq(temp_file(&c, "other."), 0);
-    put(strcat(strcpy((char[200]){0}, b.path), "/x"), "x");
+    snprintf(path, sizeof path, "%s/x", b.path);
+    put(path, "x");
+    snprintf(path, sizeof path, "%s/y", b.path);
+    ck_assert_int_eq(temp_folder(&inner, path, 0700), 0);
 }
 
 /* Those of the dead go, those of the living and of other names stay, and what only looks alike. */
@@ -195,7 +199,7 @@ START_TEST(stale)
     run_killed(leave_temps);
     ck_assert_int_eq(entries("ls -A | wc -l"), 6);
     ck_assert_int_eq(temp_file(&next, "w."), 0);
-    ck_assert_int_eq(temp_folder(&folder, "tmp-"), 0);
+    ck_assert_int_eq(temp_folder(&folder, "tmp-", 0700), 0);
     ck_assert_int_eq(entries("ls -d w.*.tmp | wc -l"), 3);
     ck_assert_int_eq(entries("ls -d tmp-*.tmp | wc -l"), 2);
     ck_assert_int_eq(entries("ls -d other.*.tmp | wc -l"), 1);
