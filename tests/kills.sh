@@ -1,0 +1,107 @@
+#!/bin/sh
+# kills.sh [N] -- kill ckc (SIGKILL) at N random moments of planning, training and saving, 200 if not
+# given.  After each: every file is the old or the new one, those of the output folder all old or all
+# new; the schedule runs and gives the bits it should; and the next run leaves no temporary file.  Two
+# runs that differ in every file take turns.  CKC names the command.
+set -eu
+here=$(cd "$(dirname "$0")/.." && pwd)
+ckc=${CKC:-$here/build/release/ckc}
+kills=${1:-200}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+export XDG_CACHE_HOME="$dir/cache"
+mkdir cache a b out
+
+train() { # a|b [folder]: everything that can be written
+    case $1 in
+    a) set -- "${2:-$1}" --bind batch=4 --optimizer momentum --emit cuda ;;
+    b) set -- "${2:-$1}" --bind batch=8 ;;
+    esac
+    to=$1
+    shift
+    exec "$ckc" "$here/examples/mlp/model.onnx" "$@" --threads 1 --steps 3 --quiet --output "$to/p" \
+        --save "$to/w.safetensors" --save "$to/w.onnx" --grads "$to/g.npz"
+}
+
+cold() { # a|b
+    XDG_CACHE_HOME="$dir/cold"
+    train "$1" x
+}
+
+again() { exec "$ckc" run out/p/step.ckp --steps 3 --quiet --save out/w.safetensors; }
+
+fail() {
+    echo "kills.sh: kill $i of $kills: $*" >&2
+    ls -lA . out out/p >&2
+    exit 1
+}
+
+random() { # below $1
+    echo $(($(od -An -N4 -tu4 /dev/urandom) % $1))
+}
+
+either() { cmp -s "out/$1" "a/$1" || cmp -s "out/$1" "b/$1" || fail "out/$1 is neither old nor new"; }
+
+same_folder() { # a|b: also its report, which has times in it
+    diff -r -x report.json -x .ckc-temporary out/p "$1/p" >/dev/null &&
+        grep -q "$(grep '"optimizer"' "$1/p/report.json")" out/p/report.json
+}
+
+check_files() {
+    for f in w.safetensors w.onnx g.npz; do either $f; done
+    if same_folder a; then is=a; elif same_folder b; then is=b; else fail "out/p is a mixture"; fi
+    "$ckc" run out/p/step.ckp --steps 3 --quiet --save r.safetensors || fail "out/p does not run"
+    cmp -s r.safetensors $is/w.safetensors || fail "out/p computes something else"
+}
+
+check_clean() { # folder...
+    left=$(find "$@" -name '*.tmp' -o -name '.ckc-temporary' -o -name 'tmp-*')
+    [ -z "$left" ] || fail "left behind: $left"
+}
+
+killed() { # after $1 ms: what
+    ms=$1
+    shift
+    ("$@") 2>err &
+    pid=$!
+    sleep "$(printf '%d.%03d' $((ms / 1000)) $((ms % 1000)))"
+    kill -9 $pid 2>/dev/null || ended=$((ended + 1))
+    wait $pid 2>/dev/null || true
+}
+
+now() { date +%s%3N; }
+i=0 ended=0 new=0
+for v in a b a b; do (train $v); done # the second time with measured costs and compiled kernels
+start=$(now)
+(train a out)
+usual=$(($(now) - start + 20))
+is=a
+
+while [ $((i = i + 1)) -le "$kills" ]; do
+    was=$is
+    [ $was = a ] && next=b || next=a
+    at=$(random $usual)
+    [ $((i % 2)) = 0 ] && at=$((usual / 2 + at / 2)) # the end, where it writes, more often
+    case $((i % 10)) in
+    3 | 6 | 9) # what the schedule gives, in the place of other weights
+        cp $next/w.safetensors out
+        killed "$at" again
+        ;;
+    5) # before there are compiled kernels
+        rm -rf cold x
+        mkdir cold x
+        killed $((at * 5)) cold $next
+        (cold $next)
+        cmp -s x/w.safetensors $next/w.safetensors || fail "x/w.safetensors"
+        check_clean cold x
+        ;;
+    *) killed "$at" train $next out ;;
+    esac
+    check_files
+    [ $is = $was ] || new=$((new + 1))
+    (train $is out)
+    check_files
+    check_clean a b out cache
+done
+echo "$kills kills, $ended after the end; $new times the new files were there: all old or all new, nothing left behind"
