@@ -19,8 +19,9 @@
  * read at the same positions (kernel_inplace); `omp simd` states that other elements differ. */
 #include "c_int.h"
 #include "codegen.h"
-#include "native.h"
+#include "shared.h"
 #include <inttypes.h>
+#include <string.h>
 
 /* ---- the whole kernel ------------------------------------------------------------------------------ */
 
@@ -173,6 +174,19 @@ static void operands(Printer *pr, const Kernel *k, Arena *a)
                  text_element(k->operand[i]), i, i);
 }
 
+/* The keys as constants of the function, so that no store can change them. */
+static void local_keys(Printer *pr)
+{
+    for (uint32_t i = 0; i < pr->s->n; i++) {
+        char key[NAME_LEN];
+        if (!text_is_draw(&pr->s->ins[i]))
+            continue;
+        text_key(&pr->w, pr->s->ins, (int)i, key);
+        LINE("const int64_t %s = key[%s];", key, key + strlen("key"));
+    }
+}
+
+/* void NAME(operands), or NAME(operands, keys) where keys are no literals. */
 static void print_dag(Printer *pr, const Kernel *k)
 {
     Arena a = {0};
@@ -183,9 +197,12 @@ static void print_dag(Printer *pr, const Kernel *k)
     c_choose_loops(pr);
     LINE("#undef REAL");
     LINE("#define REAL %s", s.f64 ? "double" : "float");
-    LINE("void %s(void *const *op);", pr->name);
-    LINE("void %s(void *const *op)", pr->name);
+    if (!pr->w.keys)
+        LINE("void %s(void *const *op);", pr->name);
+    LINE("void %s(void *const *op%s)", pr->name, pr->w.keys ? ", const int64_t *key" : "");
     text_block(&pr->w);
+    if (pr->w.keys)
+        local_keys(pr);
     operands(pr, k, &a);
     if (pr->chunks)
         chunked_items(pr);
@@ -213,16 +230,34 @@ static void print_body(Printer *pr, const Kernel *k)
     CLOSE();
 }
 
+static void print_keyed(Writer *w, const Kernel *k, const char *name)
+{
+    Printer pr = {.w = *w, .name = name};
+    if (native_has(k))
+        native_print(w, k, name);
+    else
+        print_dag(&pr, k);
+}
+
 bool kernel_print_c(const Kernel *k, const char *name, FILE *f)
 {
-    Printer pr = {.w = {f, 0, "int64_t"}, .name = name};
+    Printer pr = {.w = {.f = f, .index = "int64_t"}, .name = name};
     fprintf(f, "\n/* kernel %s */\n", name); /* runtime/kernel_cache.c cuts here */
-    if (native_has(k))
-        native_print_call(&pr.w, k, name);
+    if (shared_has(k))
+        shared_print_call(&pr.w, k, name, print_keyed);
     else if (k->body)
         print_body(&pr, k);
     else
         print_dag(&pr, k);
+    return !ferror(f);
+}
+
+bool kernel_print_keyless_c(const Kernel *k, FILE *f)
+{
+    Writer w = {.f = f, .index = "int64_t", .keys = true};
+    if (!shared_has(k))
+        return kernel_print_c(k, "K", f);
+    print_keyed(&w, k, "K");
     return !ferror(f);
 }
 
@@ -236,7 +271,7 @@ void codegen_prelude_c(FILE *f)
 void codegen_shared_c(FILE *f, Kernel *const *k, int n)
 {
     codegen_prelude_c(f);
-    native_print_texts(f, k, n);
+    shared_print(f, k, n, print_keyed);
 }
 
 int codegen_c(FILE *f, Kernel *const *k, int n, int *func_of_kernel)

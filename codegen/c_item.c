@@ -355,7 +355,7 @@ void c_stage_tiles(Printer *pr)
 void c_draw_bulk(Printer *pr)
 {
     const Sched *s = pr->s;
-    char seed[NAME_LEN], step[NAME_LEN], count[NAME_LEN], at[512];
+    char seed[NAME_LEN], step[NAME_LEN], key[NAME_LEN], count[NAME_LEN], at[512];
     bool row = s->kind == SCHED_ROW, part = !row && pr->blocks > 1;
     pr->here = SCOPE_ITEM;
     for (uint32_t i = 0; i < s->n; i++) {
@@ -373,7 +373,7 @@ void c_draw_bulk(Printer *pr)
             snprintf(count, sizeof count, "w");
         else
             snprintf(count, sizeof count, "%" PRId64, row ? s->nred : pr->width);
-        LINE("philox_fill(u%u, %s, %s, INT64_C(%" PRId64 "), %s, f%u);", i, count, seed,
-             (int64_t)s->ins[i].al, step, i);
+        text_key(&pr->w, s->ins, (int)i, key);
+        LINE("philox_fill(u%u, %s, %s, %s, %s, f%u);", i, count, seed, key, step, i);
     }
 }

@@ -77,15 +77,12 @@ static void integer(int64_t v, char buf[NAME_LEN])
         snprintf(buf, NAME_LEN, v < 0 ? "(INT64_C(%" PRId64 "))" : "INT64_C(%" PRId64 ")", v);
 }
 
-/* Integers too long for a float stay integers: they are keys, not quantities. */
 static void real(double v, char buf[NAME_LEN])
 {
     if (isnan(v))
         snprintf(buf, NAME_LEN, "NAN_");
     else if (isinf(v))
         snprintf(buf, NAME_LEN, v > 0 ? "INF_" : "(-INF_)");
-    else if (fabs(v) >= 0x1p24 && fabs(v) < 0x1p62 && v == trunc(v))
-        integer((int64_t)v, buf);
     else
         snprintf(buf, NAME_LEN, "R(%.17g)", v);
 }
@@ -139,17 +136,38 @@ void text_address(const Sched *s, const KInst *in, char *buf, size_t size)
         snprintf(buf, size, "0");
 }
 
-/* The text of an operator with a, b, c, al, be replaced; other identifiers stand. */
-static void expression(FILE *f, const Sched *s, const KInst *in, NameFn *name, const void *ctx)
+bool text_is_draw(const KInst *in)
 {
+    return in->kind == K_EXPR && strncmp(in->expr->text, "PHILOX_", 7) == 0;
+}
+
+void text_key(const Writer *w, const KInst *ins, int i, char buf[NAME_LEN])
+{
+    int n = 0;
+    for (int j = 0; j < i; j++)
+        n += text_is_draw(&ins[j]);
+    if (w->keys)
+        snprintf(buf, NAME_LEN, "key%d", n);
+    else
+        integer((int64_t)ins[i].al, buf);
+}
+
+/* The text of an operator with a, b, c, al, be replaced; other identifiers stand. */
+static void expression(const Writer *w, const Sched *s, int i, NameFn *name, const void *ctx)
+{
+    const KInst *in = &s->ins[i];
     char sub[5][NAME_LEN] = {"0", "0", "0"};
     KType t = in->type;
+    FILE *f = w->f;
     for (int a = 0; a < in->expr->nin; a++) {
         name(ctx, in->arg[a], sub[a]);
         if (s->ins[in->arg[a]].type == KT_REAL)
             t = KT_REAL;
     }
-    literal(t, in->al, sub[3]);
+    if (text_is_draw(in))
+        text_key(w, s->ins, i, sub[3]);
+    else
+        literal(t, in->al, sub[3]);
     literal(t, in->be, sub[4]);
     static const char *const word[5] = {"a", "b", "c", "al", "be"};
     for (const char *p = in->expr->text; *p;) {
@@ -161,9 +179,9 @@ static void expression(FILE *f, const Sched *s, const KInst *in, NameFn *name, c
         while (isalnum((unsigned char)p[len]) || p[len] == '_')
             len++;
         const char *out = NULL;
-        for (int i = 0; i < 5; i++)
-            if (strlen(word[i]) == len && memcmp(word[i], p, len) == 0)
-                out = sub[i];
+        for (int k = 0; k < 5; k++)
+            if (strlen(word[k]) == len && memcmp(word[k], p, len) == 0)
+                out = sub[k];
         if (out)
             fputs(out, f);
         else
@@ -181,7 +199,7 @@ void text_value(const Writer *w, const Sched *s, int i, NameFn *name, const void
     indent(w);
     fprintf(w->f, "const %s v%d = ", text_type(in), i);
     if (in->kind == K_EXPR) {
-        expression(w->f, s, in, name, ctx);
+        expression(w, s, i, name, ctx);
     } else {
         text_address(s, in, at, sizeof at);
         if (in->kind == K_LOAD)

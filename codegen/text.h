@@ -9,6 +9,7 @@ typedef struct {
     FILE *f;
     int indent;
     const char *index; /* type of dimensions' indices */
+    bool keys;         /* keys of random draws are variables key0.. (text_key), not literals */
 } Writer;
 void text_line(const Writer *w, const char *fmt, ...) PRINTF(2, 3);
 void text_open(Writer *w, const char *fmt, ...) PRINTF(2, 3); /* line + " {" */
@@ -30,6 +31,10 @@ void text_store(const Writer *w, const Sched *s, int i, NameFn *name, const void
 /* acc = acc (+) v for a reduction; start value. */
 void text_accumulate(const Writer *w, const KInst *in, const char *acc, const char *v);
 const char *text_start(const KInst *in);
+/* Is it a random draw, whose key is al? */
+bool text_is_draw(const KInst *in);
+/* The key of draw i, a literal or the name of a variable. */
+void text_key(const Writer *w, const KInst *ins, int i, char buf[NAME_LEN]);
 /* Unpack a linear index into i<d> for the dimensions in mask. */
 void text_unpack(const Writer *w, const Sched *s, const char *index, uint32_t mask);
 

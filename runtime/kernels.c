@@ -13,18 +13,21 @@ typedef struct {
     int at; /* place in the caller's list */
 } Keyed;
 
-char *kernel_text(const Kernel *k)
+static char *print_text(const Kernel *k, bool keyless)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
-    bool ok = f && kernel_print_c(k, "K", f);
+    bool ok = f && (keyless ? kernel_print_keyless_c(k, f) : kernel_print_c(k, "K", f));
     ok = f && fclose(f) == 0 && ok;
     if (ok)
         return text;
     free(text);
     return NULL;
 }
+
+char *kernel_text(const Kernel *k) { return print_text(k, false); }
+char *kernel_text_keyless(const Kernel *k) { return print_text(k, true); }
 
 static int by_key(const void *a, const void *b)
 {

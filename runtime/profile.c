@@ -205,7 +205,7 @@ static int64_t item_scratch(const Profile *p, const Item *it)
 static bool sign(Profile *p, Item *it, Diag *d)
 {
     XXH3_state_t *h = XXH3_createState();
-    char *text = has_text(p, it) ? kernel_text(it->k) : NULL;
+    char *text = has_text(p, it) ? kernel_text_keyless(it->k) : NULL;
     if (!h || (!text && has_text(p, it)))
         return fail(d, "out of memory");
     XXH3_128bits_reset(h);

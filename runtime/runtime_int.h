@@ -40,8 +40,10 @@ const CopyRows *concat_copies(const Graph *g, const Node *n, Arena *a);
 
 /* ---- kernels.c --------------------------------------------------------- */
 
-/* The kernel as C under a fixed name: equal for equal kernels.  NULL: out of memory. */
+/* The kernel as C under a fixed name: equal for equal kernels, of which some may draw other random
+ * numbers (kernel_text_keyless).  The caller frees it; NULL: out of memory. */
 char *kernel_text(const Kernel *k);
+char *kernel_text_keyless(const Kernel *k);
 
 /* Functions of kernels, fn[i] of k[i], from the cache (NULL: the user's); those it lacks are printed,
  * compiled and added.  They can be called until the objects are given back. */
