@@ -5,6 +5,7 @@
 #include "ir/file.h"
 #include "passes/passes.h"
 #include "runtime/runtime.h"
+#include "message.h"
 #include <jansson.h>
 #include <signal.h>
 
@@ -69,9 +70,6 @@ int cmd_opt(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_solve(int argc, char **argv);
 int cmd_pack(int argc, char **argv);
-
-/* One line on standard error, with the file's name unless NULL; the exit status d stands for. */
-int report_error(const Diag *d, const char *file);
 
 /* ---- job.c: from a model to a plan that runs ------------------------------------------------ */
 

@@ -204,6 +204,12 @@ typedef struct {
 
 static const char *const verdict_name[] = {"passed", "refused", "failed"};
 
+static void print_line(const void *what, FILE *f)
+{
+    const char *const *s = what;
+    fprintf(f, "%-8s %s: %s\n", s[0], s[1], s[2]);
+}
+
 static void check_folder(Suite *s, const char *folder)
 {
     Diag why = {0};
@@ -211,9 +217,9 @@ static void check_folder(Suite *s, const char *folder)
     why.msg[strcspn(why.msg, "\n")] = 0;
     s->count[v]++;
     if (!s->o->json && !s->o->quiet && v != ONNX_PASSED)
-        printf("%-8s %s: %s\n", verdict_name[v], folder, why.msg);
-    json_array_append_new(s->models, json_pack("{s:s, s:s, s:s}", "folder", folder, "verdict",
-                                               verdict_name[v], "reason", why.msg));
+        print_escaped(stdout, print_line, (const char *[]){verdict_name[v], folder, why.msg});
+    json_array_append_new(s->models, json_pack("{s:o, s:s, s:o}", "folder", json_text(folder), "verdict",
+                                               verdict_name[v], "reason", json_text(why.msg)));
 }
 
 static int visible(const struct dirent *e) { return e->d_name[0] != '.'; }

@@ -6,6 +6,7 @@
  * free). Other columns are ignored. Steps may be any 64-bit integers, clock readings for
  * instance: only their order matters, so they are replaced by their ranks.
  */
+#include "message.h"
 #include "ir/file.h"
 #include "passes/plan/pack.h"
 
@@ -378,7 +379,7 @@ int cmd_pack(int argc, char **argv)
         return EXIT_BAD_INPUT;
     bool ok = pack(&args, &table, &result, &diag);
     if (!ok)
-        fprintf(stderr, "ckc: %s\n", diag.msg);
+        report_error(&diag, NULL);
     else if (args.json)
         print_json(&args, &table, &result);
     else

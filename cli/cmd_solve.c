@@ -1,5 +1,6 @@
 /* cmd_solve.c -- `ckc solve INSTANCE.dag`: the rematerialization solver on instance files.
  */
+#include "message.h"
 #include "../ir/file.h"
 #include "../passes/remat/remat.h"
 
@@ -117,7 +118,8 @@ static bool find_budget(Job *job)
     if (strchr(text, '%')) {
         if (!read_double(text, 0, 1e6, &percent))
             return false;
-        job->budget = (int64_t) ((double) job->input_peak * percent / 100);
+        int64_t whole = job->inst.whole > 0 ? job->inst.whole : job->input_peak;
+        job->budget = (int64_t) ((double) whole * percent / 100);
         return true;
     }
     return read_int(text, 0, INT64_MAX, &job->budget);
@@ -206,8 +208,9 @@ static void print_json(json_t *j)
 
 static int bad(const Job *job)
 {
-    fprintf(stderr, "ckc solve: %s\n", job->diag.failed ? job->diag.msg : job->err);
-    return job->diag.status ? job->diag.status : EXIT_FAILURE;
+    Diag d = job->diag;
+    diag_set(&d, "%s", job->err); /* unless it has failed */
+    return report_error(&d, NULL);
 }
 
 static RematOptions options_of(const Job *job)

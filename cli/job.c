@@ -94,6 +94,8 @@ bool job_plan(Job *j, const PassRun *how)
 {
     Options *o = j->o;
     double start = now();
+    if (!how->dump && !how->time) /* which write there, too */
+        o->step.progress = progress_begin(o->quiet || o->json);
     if (!o->step.threads)
         o->step.threads = omp_get_num_procs();
     graph_init(&j->graph, &j->arena, &o->diag);
@@ -102,11 +104,13 @@ bool job_plan(Job *j, const PassRun *how)
         return false;
     onnx_allow(j->model, o->allow, o->nallow);
     o->step.model = j->model;
-    ProfileOptions po = {.cache = open_cache(j), .threads = o->step.threads};
+    ProfileOptions po = {.cache = open_cache(j), .threads = o->step.threads, .on_demand = true};
     TRY(po.cache && (j->profile = profile_open(&po, &o->diag)) != NULL);
     mention_cache(j);
     o->step.cost = profile_cost;
+    o->step.times = profile_times;
     o->step.cost_user = j->profile;
+    o->step.memory = o->steps == 0 ? 0 : memory_total();
     j->blame = o->path;
     TRY(run_passes(j, how));
     j->blame = NULL;
@@ -137,6 +141,8 @@ bool job_open(Job *j)
                       .seed = run->seed, .check = o->check};
     j->blame = o->path;
     mention_cache(j);
+    o->step.progress = progress_begin(o->quiet || o->json || o->dump || o->time_passes);
+    progress(&o->step.progress, "compiling kernels, reading weights");
     TRY(xo.cache && (j->exec = exec_open(j->plan, &xo, &o->diag)) != NULL);
     j->blame = NULL;
     files_loaded(j);
@@ -182,6 +188,10 @@ bool job_train(Job *j)
                        .user = j, .finite = !o->step.import.forward_only, .stop = &signal_caught};
     j->blame = run->data ? run->data : o->path;
     signals_defer();
+    if (talk)
+        progress_end();
+    else
+        progress(&o->step.progress, "running %lld step%s", (long long)j->steps, j->steps > 1 ? "s" : "");
     TRY(train_run(j->exec, &to, &j->result, &o->diag));
     j->blame = NULL;
     return learn(j);

@@ -15,14 +15,6 @@ static const struct {
     {"pack", cmd_pack},   /* memory allocation on instance files */
 };
 
-int report_error(const Diag *d, const char *file)
-{
-    bool named = !file || strncmp(d->msg, file, strlen(file)) == 0;
-    if (*d->msg)
-        fprintf(stderr, "ckc: %s%s%s\n", named ? "" : file, named ? "" : ": ", d->msg);
-    return d->status ? d->status : EXIT_BAD_INPUT;
-}
-
 int main(int argc, char **argv)
 {
     static char name[32] = "ckc";

@@ -102,7 +102,7 @@ static json_t *layers_json(const Layer *l, uint32_t n)
     json_t *a = json_array();
     for (uint32_t i = 0; i < n; i++) {
         json_t *o = json_object();
-        set(o, "layer", json_string(l[i].name));
+        set(o, "layer", json_text(l[i].name));
         set(o, "bytes", json_integer(l[i].bytes));
         for (int k = 0; k < MEM_KINDS; k++)
             if (l[i].kind[k])
@@ -117,9 +117,9 @@ static json_t *values_json(const Job *j, const PeakHeld *held, uint32_t n, Arena
     json_t *a = json_array();
     for (uint32_t i = 0; i < n; i++) {
         json_t *o = json_object();
-        set(o, "name", json_string(value_name(j, &held[i])));
+        set(o, "name", json_text(value_name(j, &held[i])));
         set(o, "kind", json_string(mem_kind_name[held[i].kind]));
-        set(o, "layer", json_string(plan_layer(j->plan->g, &j->info, held[i].val, arena)));
+        set(o, "layer", json_text(plan_layer(j->plan->g, &j->info, held[i].val, arena)));
         set(o, "bytes", json_integer(held[i].bytes));
         json_array_append_new(a, o);
     }

@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "passes/remat/remat.h"
 #include <argp.h>
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -43,43 +44,45 @@ static bool parse_integer(const char *text, int64_t low, int64_t high, int64_t *
     return end != text && *end == 0 && errno == 0 && *v >= low && *v <= high;
 }
 
+/* k, M, G or T, in any case, with an i for powers of 1024, with or without B; bytes without one are
+ * as many as no one writes by mistake. */
 bool parse_bytes(const char *text, int64_t *bytes)
 {
-    static const struct {
-        const char *suffix;
-        double factor;
-    } unit[] = {{"", 1},       {"B", 1},       {"kB", 1e3},         {"KB", 1e3},
-                {"MB", 1e6},   {"GB", 1e9},    {"TB", 1e12},        {"KiB", 0x1p10},
-                {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {0}};
+    static const char prefix[] = "kmgt";
     char *end;
     double v = strtod(text, &end);
     if (end == text || !(v > 0))
         return false;
-    while (*end == ' ')
-        end++;
-    for (int i = 0; unit[i].suffix; i++)
-        if (strcmp(end, unit[i].suffix) == 0) {
-            v = floor(v * unit[i].factor);
-            *bytes = v < 0x1p60 ? (int64_t)v : 0;
-            return *bytes > 0;
-        }
-    return false;
+    end += strspn(end, " ");
+    const char *p = *end ? strchr(prefix, tolower((unsigned char)*end)) : NULL;
+    bool binary = p && tolower((unsigned char)end[1]) == 'i', bare = !*end;
+    end += (p != NULL) + binary;
+    end += tolower((unsigned char)*end) == 'b';
+    if (*end || (bare && v < 0x1p16))
+        return false;
+    v = floor(v * (p ? pow(binary ? 1024 : 1000, (double)(p - prefix + 1)) : 1));
+    *bytes = v < 0x1p60 ? (int64_t)v : 0;
+    return *bytes > 0;
 }
 
 /* Position in a list of names that ends with NULL; false: the message lists them. */
 static bool parse_name(Options *o, const char *option, const char *const *names,
                        const char *text, int *k)
 {
-    char all[200] = "";
+    char all[200] = "", hint[NEAREST_HINT];
+    Nearest near;
+    nearest_init(&near, text);
     for (int i = 0; names[i]; i++) {
+        nearest_try(&near, names[i]);
         if (strcmp(names[i], text) == 0) {
+            nearest_hint(&near, hint);
             *k = i;
             return true;
         }
         size_t n = strlen(all);
         snprintf(all + n, sizeof all - n, "%s%s", n ? ", " : "", names[i]);
     }
-    return fail(&o->diag, "--%s: '%s' is none of %s", option, text, all);
+    return fail(&o->diag, "--%s: '%s' is none of %s%s", option, text, all, nearest_hint(&near, hint));
 }
 
 static bool parse_percent(const char *text, double low, double high, double *fraction)
@@ -97,8 +100,12 @@ static bool parse_budget(Options *o, const char *text)
         return true;
     }
     o->step.budget_fraction = 0;
-    return parse_bytes(text, &o->step.budget) ||
-           fail(&o->diag, "--budget: '%s' is no size such as 40GB, 512MiB, 1000000 or 50%%", text);
+    if (parse_bytes(text, &o->step.budget))
+        return true;
+    if (*text && !text[strspn(text, "0123456789.")] && strtod(text, NULL) > 0)
+        return fail(&o->diag, "--budget: '%s' has no unit: %sGB, %sMB, %sB, or %s%%?", text, text, text, text,
+                    text);
+    return fail(&o->diag, "--budget: '%s' is no size such as 40GB, 512MiB, 1000000 or 50%%", text);
 }
 
 static bool parse_overhead(Options *o, const char *text)
@@ -261,13 +268,24 @@ static bool parse_seed(Options *o, const char *text)
     return true;
 }
 
+static bool no_pass(Options *o, const char *name)
+{
+    char hint[NEAREST_HINT];
+    Nearest near;
+    nearest_init(&near, name);
+    for (const Pass *p = pipeline; p->name; p++)
+        nearest_try(&near, p->name);
+    return fail(&o->diag, "there is no pass '%s' (see ckc opt --list)%s", name,
+                nearest_hint(&near, hint));
+}
+
 static bool parse_passes(Options *o, const char *text)
 {
     for (const char *s = text; *s;) {
         size_t n = strcspn(s, ",");
         const char *name = arena_strndup(&o->arena, s, n);
         if (strcmp(name, "all") != 0 && !pass_find(name))
-            return fail(&o->diag, "there is no pass '%s' (see ckc opt --list)", name);
+            return no_pass(o, name);
         s += n + (s[n] == ',');
     }
     return true;
@@ -347,7 +365,7 @@ static const Row rows[] = {
     TITLE(BUDGET, "Plan:"),
     CALL(BUDGET, "budget", 'b', "SIZE", parse_budget,
          "Bytes of everything a step holds (40GB = 40e9, 40GiB = 40*2^30), or a percentage of "
-         "what it takes without recomputation; default: no limit"),
+         "what it takes with everything stored; default: no limit"),
     CALL(BUDGET, "overhead", 0, "PERCENT", parse_overhead,
          "Instead of --budget: the least bytes for a step that is predicted to take at most this much "
          "longer than without recomputation, such as 2%"),
@@ -356,7 +374,7 @@ static const Row rows[] = {
                "Moves of the search (default 1000000): the same plan on every machine"),
     REAL_OF(BUDGET, "gap", step.gap, 0, 1e6, "Stop this close to the lower bound (0.01: 1 %)"),
     CALL(BUDGET, "policy", 0, "NAME", parse_policy,
-         "Plan by a named policy instead of the search: keep-all, recompute-all, every-2, every-4, "
+         "Plan by a named policy instead of the search: keep-all (no recomputation), recompute-all, every-2, every-4, "
          "chen-sqrt, chen-greedy, selective, revolve, dtr, knapsack"),
     TEXT_OF(BUDGET, "instance", 0, "FILE.dag", step.instance,
             "Write the planning problem for ckc solve"),

@@ -138,11 +138,11 @@ static Timed *sort_steps(const Job *j)
 static void print_memory(const Plan *p, FILE *f)
 {
     char a[32], b[32];
-    fprintf(f, "memory      %s keeping everything, %s planned", bytes_str(p->keep_all_bytes, a),
+    fprintf(f, "memory      %s with everything stored, %s planned", bytes_str(p->keep_all_bytes, a),
             bytes_str(p->arena_bytes, b));
     if (p->budget)
         fprintf(f, ", budget %s", bytes_str(p->budget, a));
-    fputs("\nat the peak      keeping     planned\n", f);
+    fputs("\nat the peak       stored     planned\n", f);
     for (int k = 0; k < MEM_KINDS; k++)
         if (p->mem[k] || p->keep_all_mem[k])
             fprintf(f, "  %-12s %11s %11s\n", mem_kind_name[k], bytes_str(p->keep_all_mem[k], a),
@@ -245,8 +245,9 @@ static void print_losses(const TrainResult *r, FILE *f)
                 r->loss[r->steps - 1], r->steps);
 }
 
-void report_print(const Job *j, FILE *f)
+static void print_report(const void *job, FILE *f)
 {
+    const Job *j = job;
     if (j->in_schedule)
         print_schedule(j, f);
     else
@@ -263,10 +264,16 @@ void report_print(const Job *j, FILE *f)
         fprintf(f, "wrote       %s/\n", j->folder);
 }
 
+void report_print(const Job *j, FILE *f)
+{
+    progress_end();
+    print_escaped(f, print_report, j);
+}
+
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
 static json_t *real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
-static json_t *text(const char *s) { return s ? json_string(s) : json_null(); }
+static json_t *text(const char *s) { return s ? json_text(s) : json_null(); }
 
 static void set(json_t *o, const char *key, json_t *v) { json_object_set_new(o, key, v); }
 
@@ -293,7 +300,7 @@ static json_t *trainable_json(const Job *j)
         Val v = j->info.trained[i].param;
         const Type *t = val_type(j->plan->g, v);
         json_t *o = json_object();
-        set(o, "name", json_string(graph_model_name(j->plan->g, v)));
+        set(o, "name", json_text(graph_model_name(j->plan->g, v)));
         set(o, "dtype", json_string(dtype_name[t->dt]));
         set(o, "shape", shape_json(t));
         json_array_append_new(a, o);
@@ -330,7 +337,7 @@ static void set_repeats(json_t *o, const Plan *p)
     json_t *a = json_array();
     for (uint32_t i = 0; r && i < n; i++) {
         json_t *e = json_object();
-        set(e, "kernel", json_string(r[i].label));
+        set(e, "kernel", json_text(r[i].label));
         set(e, "times", json_integer(r[i].times));
         set(e, "predicted_ms", real(ms(r[i].ns)));
         set(e, "bytes", json_integer(r[i].bytes));
@@ -358,7 +365,7 @@ static json_t *profile_json(const Job *j)
         char label[80];
         label_of(p->g, p, s, label);
         json_t *o = json_object();
-        set(o, "kernel", json_string(label));
+        set(o, "kernel", json_text(label));
         set(o, "predicted_ms", real(ms(p->step[s].cost_ns)));
         set(o, "measured_ms", real(1e3 * j->result.seconds[s]));
         json_array_append_new(a, o);

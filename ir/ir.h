@@ -53,6 +53,19 @@ void diag_set(Diag *d, const char *fmt, ...) PRINTF(2, 3);
             return false;                                                                    \
     } while (0)
 
+/* ---- nearest.c: which name was meant -------------------------------------- */
+
+typedef struct {
+    const char *typed, *name; /* name: the nearest so far, NULL: none is near */
+    char *part;               /* of a pattern: what its names have to contain */
+    int distance;
+} Nearest;
+enum { NEAREST_HINT = 256 };
+void nearest_init(Nearest *near, const char *typed);
+void nearest_try(Nearest *near, const char *name);
+/* "; did you mean 'NAME'?", or nothing; ends the search. */
+const char *nearest_hint(Nearest *near, char buf[NEAREST_HINT]);
+
 /* ---- type.c: element types, shapes, tensors --------------------------- */
 
 typedef enum {

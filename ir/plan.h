@@ -7,6 +7,7 @@
 #define CKC_PLAN_H
 
 #include "kernel.h"
+#include "progress.h"
 
 enum { ARENA_ALIGN = 64 };
 
@@ -103,6 +104,14 @@ typedef struct {
 } StepCost;
 typedef bool CostFn(void *user, const Graph *g, const NodeId *nodes, int n, const Kernel *k,
                     const Val *vals, int nread, int nwrite, StepCost *out, Diag *d);
+
+/* How much the times of the announced kernels are worth. */
+typedef enum {
+    TIMES_ROUGH,  /* for a prediction: of the kernels that make up most of the step, once */
+    TIMES_DECIDE, /* the plan follows from them */
+} Times;
+/* Takes those that are not known yet, for the answers from now on (user as in CostFn). */
+typedef bool TimesFn(void *user, Times worth, const Progress *progress, Diag *d);
 
 /* Text form (.ckp): a header, the graph (ir.h), then one line per step.  plan_parse fills p and
  * p->g (initialised by the caller with its arena). */

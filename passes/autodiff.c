@@ -28,18 +28,25 @@ static Val mean_loss(Graph *g, const StepOptions *o, Val loss)
     return build2(g, OP_mul, loss, share);
 }
 
-/* Globs that name nothing are slips of the pen: training goes on, but not in silence. */
-static void note_unknown(const Graph *g, PassCtx *cx, const char *option,
-                         const char *const *globs, int n)
+/* A glob that names nothing is a slip of the pen. */
+static bool check_globs(const Graph *g, PassCtx *cx, const char *option, const char *const *globs, int n)
 {
     for (int k = 0; k < n; k++) {
+        char hint[NEAREST_HINT];
         bool known = false;
-        for (uint32_t i = 1; i < g->nvals && !known; i++)
-            known = g->vals[i].kind != VAL_TEMP && glob_any(&globs[k], 1, g->vals[i].name);
-        if (!known && cx->note)
-            cx->note(cx->user, arena_printf(g->arena, "%s %s: no parameter has such a name",
-                                            option, globs[k]));
+        Nearest near;
+        nearest_init(&near, globs[k]);
+        for (uint32_t i = 1; i < g->nvals; i++) {
+            const char *name = g->vals[i].kind != VAL_TEMP ? g->vals[i].name : NULL;
+            known |= name && glob_any(&globs[k], 1, name);
+            if (name && g->vals[i].kind == VAL_PARAM)
+                nearest_try(&near, name);
+        }
+        nearest_hint(&near, hint);
+        if (!known)
+            return fail(cx->diag, "%s %s: no parameter has such a name%s", option, globs[k], hint);
     }
+    return true;
 }
 
 bool pass_autodiff(Graph *g, PassCtx *cx)
@@ -49,8 +56,8 @@ bool pass_autodiff(Graph *g, PassCtx *cx)
         return true;
     Val *params = NEW(cx->tmp, Val, g->nvals), *grad = NEW(cx->tmp, Val, g->nvals);
     uint32_t n = 0;
-    note_unknown(g, cx, "--train", cx->opt->train, cx->opt->ntrain);
-    note_unknown(g, cx, "--freeze", cx->opt->freeze, cx->opt->nfreeze);
+    TRY(check_globs(g, cx, "--train", cx->opt->train, cx->opt->ntrain) &&
+        check_globs(g, cx, "--freeze", cx->opt->freeze, cx->opt->nfreeze));
     for (uint32_t i = 1; i < g->nvals; i++)
         if (g->vals[i].kind == VAL_PARAM && dtype_is_float(g->vals[i].type.dt) &&
             is_trained(cx->opt, g->vals[i].name))

@@ -39,7 +39,10 @@ typedef struct {
     uint64_t seed;
     int threads;
     CostFn *cost;            /* NULL: a roofline of this CPU's order */
+    TimesFn *times;          /* NULL: the answers have their times from the start */
     void *cost_user;
+    int64_t memory;          /* bytes this machine has for the step, 0 = any: more is refused */
+    Progress progress;
 } StepOptions;
 
 typedef struct { Val param, grad, state[2]; } Trained; /* state: optimizer state, {0} = none */

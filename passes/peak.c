@@ -159,10 +159,10 @@ const char *plan_describe_peak(const Plan *p, const StepInfo *info, Arena *a)
     const Node *step = &g->nodes[g->order[p->step[p->peak_step].first].i];
     for (int k = 0, some = 0; k < MEM_KINDS; k++)
         if (p->mem[k])
-            fprintf(f, "%s%s %lld", some++ ? ", " : "", mem_kind_name[k], (long long)p->mem[k]);
-    fprintf(f, "; always there:");
+            fprintf(f, "%s%s %lld", some++ ? ",\t" : "", mem_kind_name[k], (long long)p->mem[k]);
+    fprintf(f, ";\talways there:");
     show_largest(f, g, held, n, true);
-    fprintf(f, "; at the peak, in %s:", node_def(step)->name);
+    fprintf(f, ";\tat the peak, in %s:", node_def(step)->name);
     show_largest(f, g, held, n, false);
     fclose(f);
     char *copy = arena_strndup(a, text, size);

@@ -64,6 +64,8 @@ bool passes_run(Graph *g, PassCtx *cx, const PassRun *how)
             continue;
         double start = seconds();
         cx->changed = false;
+        if (cx->opt)
+            progress(&cx->opt->progress, "%s: %s", p->name, p->doc);
         bool ok = p->run(g, cx);
         arena_free(cx->tmp);
         TRY(ok);

@@ -29,6 +29,21 @@ static int64_t batches(const Remat *r)
 static int64_t step_ns(const Remat *r, int64_t micro) { return micro * batches(r) + r->in.tail_ns; }
 static int64_t micro_ns(const Remat *r, int64_t step) { return (step - r->in.tail_ns) / batches(r); }
 
+/* How far a search is; of the passes' several, each has its own line. */
+static void tell(void *user, const RematPoint *best, int64_t bound, double done)
+{
+    const Remat *r = user;
+    const Progress *p = &r->cx->opt->progress;
+    double base = (double)r->cx->info->plan.base_ns;
+    double left = done > 0 ? ceil(best->seconds / done - best->seconds) : 0;
+    if (base <= 0 || best->cost <= 0)
+        progress(p, "search: no schedule within the budget yet, at most %.0f s left", left);
+    else
+        progress(p, "search: +%.1f %%, bound +%.1f %%, at most %.0f s left",
+                 100 * ((double)step_ns(r, best->cost) / base - 1),
+                 100 * ((double)step_ns(r, bound) / base - 1), left);
+}
+
 static RematOptions options(const Remat *r, int64_t budget)
 {
     const StepOptions *o = r->cx->opt;
@@ -38,6 +53,8 @@ static RematOptions options(const Remat *r, int64_t budget)
     opt.max_moves = o->max_moves ? o->max_moves : o->time_limit > 0 ? 0 : DEFAULT_MOVES;
     opt.seed = 1; /* --seed is for the model's randomness: the plan does not depend on it */
     opt.gap = o->gap;
+    opt.tick = tell;
+    opt.user = (void *)(uintptr_t)r;
     return opt;
 }
 
@@ -189,7 +206,7 @@ static bool infeasible(Remat *r, int64_t budget)
 {
     return fail_status(r->cx->diag, EXIT_INFEASIBLE,
                        "budget of %lld bytes cannot be met: the smallest known to be feasible is "
-                       "%lld bytes: %s",
+                       "%lld bytes:\t%s",
                        (long long)budget, (long long)r->cx->info->plan.min_feasible_bytes,
                        plan_describe_peak(&r->plan, r->cx->info, r->cx->tmp));
 }
@@ -397,6 +414,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
     if (fits && tight(&r.plan) && !o->policy && !o->instance)
         return true;
     TRY(instance_make(g, info, false, cx->tmp, &r.in, cx->diag));
+    r.in.inst.whole = whole.arena_bytes;
     if (o->instance)
         TRY(write_instance(&r));
     if (fits && tight(&r.plan) && !o->policy)

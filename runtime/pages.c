@@ -15,19 +15,6 @@
 
 enum { HUGE = 2 << 20, PAGE = 4096 };
 
-int64_t memory_available(void)
-{
-    FILE *f = fopen("/proc/meminfo", "r");
-    char line[128];
-    int64_t kib = INT64_MAX >> 10;
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %" SCNd64, &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return kib << 10;
-}
-
 /* Map with the start on a huge page: map more, give back both ends. */
 static char *map_aligned(size_t bytes)
 {

@@ -1,14 +1,14 @@
 /* profile.c -- the cost of every kernel of a schedule on this CPU, measured once.
  *
- * Announced kernels form a round.  At the first question it is settled:
+ * Announced kernels form a round.  At the first question it is settled, at profile_times measured:
  *
  *   algorithms   by rule (choice.c), which also says how much scratch is needed
  *   caches       what each kernel finds there (replay.c)
  *   signatures   hash of kernel text or library description, bytes of operands, which are
  *                cached, which are in place, threads
  *   measuring    of unknown signatures (measure.c), those with the largest estimated share
- *                of the step first, within a time limit; the rest are estimates, scaled by
- *                what was measured
+ *                of the step first, within limits on time and memory; the rest are estimates,
+ *                scaled by what was measured
  *
  * A run whose steps took another time than these sums tells so (profile_learn): then the times
  * of its kernels in place replace those measured alone. */
@@ -18,7 +18,8 @@
 #include <string.h>
 
 enum {
-    ROUNDS = 2,         /* of measuring, apart in time: neighbours come and go */
+    ROUNDS = 2,         /* of measuring */
+    WORTH_STEPS = 100,  /* measuring takes no longer than so many steps, or a second */
 };
 static const double default_limit = 10;                                    /* seconds */
 static const double bytes_per_ns = 20, flops_per_ns = 250, call_ns = 1000; /* first guess */
@@ -237,26 +238,9 @@ static double estimate(const Item *it)
     return fmax(bytes / bytes_per_ns, flops / flops_per_ns) + call_ns;
 }
 
-/* All texts of the round at once: the executor will want the same set. */
-static bool compile_round(Profile *p, KernelObjects *o, Diag *d)
+static int64_t item_memory(const Profile *p, const Item *it)
 {
-    Kernel **k = NEW(&p->arena, Kernel *, TURN_CALLS * p->nitem + 1);
-    KernelFn **fn = NEW(&p->arena, KernelFn *, TURN_CALLS * p->nitem + 1);
-    KernelFn ***user = NEW(&p->arena, KernelFn **, TURN_CALLS * p->nitem + 1);
-    int n = 0;
-    for (uint32_t i = 0; i < p->nitem; i++) {
-        Item *it = &p->item[i];
-        if (it->turns) {
-            n += turns_texts(it->turns, k + n, user + n);
-        } else if (has_text(p, it)) {
-            k[n] = (Kernel *)(uintptr_t)it->k;
-            user[n++] = &it->fn;
-        }
-    }
-    TRY(kernels_load(k, n, p->opt.cache, fn, o, d));
-    for (int i = 0; i < n; i++)
-        *user[i] = fn[i];
-    return true;
+    return measure_bytes(it->o, it->nread + it->nwrite, item_scratch(p, it));
 }
 
 static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
@@ -273,6 +257,7 @@ static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
         c.ncopy = node->nin;
     }
     double s;
+    pool_use(pool, item_memory(p, it));
     if (it->fn && it->k->body)
         pool_refill(pool); /* it may branch on data */
     TRY(measure_call(pool, &c, it->o, n, item_scratch(p, it), &s, d));
@@ -312,27 +297,82 @@ static Unknown *unknown_signatures(Profile *p, uint32_t *n)
     return u;
 }
 
-static int64_t item_memory(const Profile *p, const Item *it)
+/* The texts of those to measure at once. */
+static bool compile_unknown(Profile *p, const Unknown *u, uint32_t count, KernelObjects *o, Diag *d)
 {
-    return measure_bytes(it->o, it->nread + it->nwrite, item_scratch(p, it));
+    Kernel **k = NEW(&p->arena, Kernel *, TURN_CALLS * count + 1);
+    KernelFn **fn = NEW(&p->arena, KernelFn *, TURN_CALLS * count + 1);
+    KernelFn ***user = NEW(&p->arena, KernelFn **, TURN_CALLS * count + 1);
+    int n = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        Item *it = &p->item[u[i].item];
+        if (it->turns) {
+            n += turns_texts(it->turns, k + n, user + n);
+        } else if (has_text(p, it)) {
+            k[n] = (Kernel *)(uintptr_t)it->k;
+            user[n++] = &it->fn;
+        }
+    }
+    TRY(kernels_load(k, n, p->opt.cache, fn, o, d));
+    for (int i = 0; i < n; i++)
+        *user[i] = fn[i];
+    return true;
 }
 
-static bool measure_unknown(Profile *p, const Unknown *u, uint32_t n, Diag *d)
+/* What measuring may take: the memory, the time of all, and the least share of a step that is worth
+ * its time. */
+typedef struct {
+    int64_t bytes;
+    double seconds, share;
+    int rounds; /* apart in time: neighbours come and go */
+} Allowance;
+
+static Allowance allowance(const Profile *p, Times worth)
 {
-    double limit = p->opt.time_limit > 0 ? p->opt.time_limit : default_limit;
-    int64_t room = memory_available() / 2 - 2 * cache_bytes(), most = 0;
+    double step = 0, limit = p->opt.time_limit > 0 ? p->opt.time_limit : default_limit;
+    for (uint32_t i = 0; i < p->nitem; i++)
+        step += 1e-9 * p->item[i].estimate;
+    Allowance a = {memory_available() / 4, fmin(limit, fmax(1, WORTH_STEPS * step)), 0.001, ROUNDS};
+    if (worth == TIMES_ROUGH)
+        a = (Allowance){a.bytes, a.seconds / 5, 0.01, 1};
+    return a;
+}
+
+/* Leaves those of u that are worth it, and feasible. */
+static uint32_t keep_worthy(const Profile *p, Unknown *u, uint32_t n, const Allowance *a)
+{
+    double step = 0;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < p->nitem; i++)
+        step += p->item[i].estimate;
+    for (uint32_t i = 0; i < n; i++) {
+        const Item *it = &p->item[u[i].item];
+        bool short_enough = 1e-9 * it->estimate <= a->seconds / 5;
+        if (u[i].share >= a->share * step && short_enough &&
+            pool_bytes(item_memory(p, it)) <= a->bytes)
+            u[kept++] = u[i];
+    }
+    return kept;
+}
+
+static bool measure_unknown(Profile *p, const Unknown *u, uint32_t n, const Allowance *a,
+                            const Progress *pr, Diag *d)
+{
+    int64_t most = 0;
     Pool pool;
     for (uint32_t i = 0; i < n; i++) {
         int64_t bytes = item_memory(p, &p->item[u[i].item]);
-        most = bytes > most && bytes <= room ? bytes : most;
+        most = bytes > most ? bytes : most;
     }
     TRY(pool_open(&pool, most, d));
-    double start = clock_seconds();
+    uint32_t all = (uint32_t)a->rounds * n;
+    double start = clock_seconds(), spent = 0;
     bool ok = true;
-    for (uint32_t i = 0; i < ROUNDS * n && ok && clock_seconds() - start < limit; i++) {
-        Item *it = &p->item[u[i % n].item];
-        if (item_memory(p, it) <= most)
-            ok = measure_item(p, it, &pool, d);
+    for (uint32_t i = 0; i < all && ok && spent < a->seconds; i++) {
+        double left = i ? fmin(spent / i * (all - i), a->seconds - spent) : a->seconds;
+        progress(pr, "measuring %u of %u kernels, at most %.0f s left", i % n + 1, n, ceil(left));
+        ok = measure_item(p, &p->item[u[i % n].item], &pool, d);
+        spent = clock_seconds() - start;
     }
     pool_close(&pool);
     return ok && table_write(&p->table, d);
@@ -357,20 +397,34 @@ static void calibrate(Profile *p)
 static bool settle(Profile *p, Diag *d)
 {
     unsigned mode = fp_flush(p->opt.threads);
-    uint32_t n = 0;
-    KernelObjects objects = {0};
-    bool ok = true;
     replay(p->item, p->nitem);
-    ok = find_routines(p, d);
+    bool ok = find_routines(p, d);
     for (uint32_t i = 0; i < p->nitem && ok; i++)
         ok = sign(p, &p->item[i], d);
-    const Unknown *u = ok ? unknown_signatures(p, &n) : NULL;
-    if (n > 0 && p->opt.time_limit >= 0)
-        ok = compile_round(p, &objects, d) && measure_unknown(p, u, n, d);
-    kernels_unload(&objects);
     calibrate(p);
     fp_restore(mode);
     p->settled = true;
+    return ok && (p->opt.on_demand || profile_times(p, TIMES_DECIDE, NULL, d));
+}
+
+bool profile_times(void *user, Times worth, const Progress *pr, Diag *d)
+{
+    Profile *p = user;
+    uint32_t n = 0;
+    if (p->opt.time_limit < 0)
+        return true;
+    Unknown *u = unknown_signatures(p, &n);
+    Allowance a = allowance(p, worth);
+    n = keep_worthy(p, u, n, &a);
+    if (n == 0)
+        return true;
+    unsigned mode = fp_flush(p->opt.threads);
+    KernelObjects objects = {0};
+    progress(pr, "compiling %u kernels", n);
+    bool ok = compile_unknown(p, u, n, &objects, d) && measure_unknown(p, u, n, &a, pr, d);
+    kernels_unload(&objects);
+    calibrate(p);
+    fp_restore(mode);
     return ok;
 }
 

@@ -17,6 +17,11 @@
 /* Call first in main: bounds how long threads spin (restarts the program once). */
 void spin_bounded(char **argv);
 
+/* ---- memory.c --------------------------------------------------------------------------- */
+
+/* Bytes this process can have at most: of the machine, its control groups, RLIMIT_AS. */
+int64_t memory_total(void);
+
 /* ---- cpu.c: the executor ----------------------------------------------- */
 
 typedef struct {
@@ -114,6 +119,7 @@ typedef struct {
     int threads;
     double time_limit; /* seconds of measuring, 0: default; what is left is estimated; < 0:
                         * no times are given at all, only algorithms and scratch */
+    bool on_demand; /* profile_times measures, not the first answer: until then, estimates */
 } ProfileOptions;
 
 typedef struct Profile Profile;
@@ -128,6 +134,9 @@ void profile_close(Profile *p);
  * was not announced is announced by the question itself.  The choice of algorithm and the
  * scratch follow from shapes alone, never from a measurement. */
 CostFn profile_cost;
+/* A TimesFn.  Takes at most a quarter of the memory that is free, and time in proportion to that of
+ * the step: a kernel that would take too much of either is estimated, and so is what hardly counts. */
+TimesFn profile_times;
 
 /* The times of a run's steps instead of those the last round's kernels have, and into the file:
  * seconds[i] belongs to the kernel announced with node first[i]; of several with the same

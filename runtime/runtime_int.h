@@ -66,13 +66,16 @@ int turns_texts(Turns *t, Kernel *k[TURN_CALLS], KernelFn **fn[TURN_CALLS]);
 int64_t turns_scratch(const Turns *t); /* bytes */
 bool turns_run(const Turns *t, void *const *op, void *scratch, Diag *d);
 
+/* ---- memory.c ---------------------------------------------------------- */
+
+int64_t memory_available(void); /* bytes that can be had now; INT64_MAX if unknown */
+
 /* ---- pages.c ----------------------------------------------------------- */
 
 /* Zeroed memory on huge pages where the system has them, every page touched by all threads.
  */
 void *pages_alloc(int64_t bytes, Diag *d);
 void pages_free(void *at, int64_t bytes); /* NULL is fine */
-int64_t memory_available(void);           /* bytes; INT64_MAX if unknown */
 
 /* Threads of the next parallel regions, and denormals as zero on all of them.  Returns the
  * caller's mode, which fp_restore gives back to the caller; workers keep theirs. */
@@ -102,11 +105,11 @@ IndexRange index_range(const Graph *g, const Node *n, int operand);
 
 /* ---- measure.c --------------------------------------------------------- */
 
-/* Memory that kernels are measured on: operands move through it, so that what a run has not
- * just touched is not in the caches. */
+/* Memory that kernels are measured on: operands move through a part of it that is larger than the
+ * caches, so that what a run has not just touched is not in them. */
 typedef struct {
     char *at;
-    int64_t bytes, next;
+    int64_t bytes, window, next;
 } Pool;
 
 typedef struct {
@@ -119,7 +122,9 @@ typedef struct {
 
 int64_t cache_bytes(void); /* of the last level of this CPU's caches */
 int64_t measure_bytes(const MeasureOperand *o, int n, int64_t scratch);
-bool pool_open(Pool *p, int64_t bytes, Diag *d); /* bytes: of the largest subject */
+int64_t pool_bytes(int64_t bytes); /* of a pool whose largest subject has that many */
+bool pool_open(Pool *p, int64_t bytes, Diag *d);
+void pool_use(Pool *p, int64_t bytes); /* for a subject of that many bytes from now on */
 /* Random data again, for kernels whose time depends on it. */
 void pool_refill(Pool *p);
 void pool_close(Pool *p);

@@ -137,8 +137,8 @@ START_TEST(peak_is_described)
     s.opt.budget = 1;
     ck_assert(!compile(&s, &mlp));
     ck_assert_int_eq(s.diag.status, EXIT_INFEASIBLE);
-    static const char *const said[] = {": parameters ", ", optimizer ", "; always there: %",
-                                       "(parameters, ", "; at the peak, in "};
+    static const char *const said[] = {":\tparameters ", ",\toptimizer ", ";\talways there: %",
+                                       "(parameters, ", ";\tat the peak, in "};
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
         ck_assert_msg(strstr(s.diag.msg, said[i]) != NULL, "no '%s' in: %s", said[i], s.diag.msg);
     step_free(&s);

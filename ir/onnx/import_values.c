@@ -103,12 +103,16 @@ typedef struct {
 typedef struct {
     Import *x;
     bool *used; /* per bind option */
+    const char **symbol; /* asked for */
+    uint32_t nsymbol, csymbol;
     Unbound unbound[32];
     int nunbound;
 } Binder;
 
 static bool find_bind(Binder *b, const char *symbol, int64_t *value)
 {
+    b->symbol = arena_grow(b->x->a, b->symbol, b->nsymbol, &b->csymbol, sizeof *b->symbol);
+    b->symbol[b->nsymbol++] = arena_strndup(b->x->a, symbol, strlen(symbol));
     for (int i = 0; i < b->x->opt->nbind; i++)
         if (strcmp(b->x->opt->bind[i].symbol, symbol) == 0) {
             b->used[i] = true;
@@ -189,6 +193,17 @@ static bool bind_input(Binder *b, const Onnx__ValueInfoProto *in, Type *t)
     return type_valid(t) || fail(x->d, "input '%s' has impossible dimensions", name);
 }
 
+static bool no_such_symbol(const Binder *b, const char *bound)
+{
+    char hint[NEAREST_HINT];
+    Nearest near;
+    nearest_init(&near, bound);
+    for (uint32_t i = 0; i < b->nsymbol; i++)
+        nearest_try(&near, b->symbol[i]);
+    return fail(b->x->d, "--bind %s: no input has such a dimension%s", bound,
+                nearest_hint(&near, hint));
+}
+
 static bool report_unbound(Binder *b)
 {
     char text[3000] = "";
@@ -196,14 +211,14 @@ static bool report_unbound(Binder *b)
     for (int i = 0; i < b->nunbound && n < sizeof text - 300; i++)
         n += (size_t)snprintf(text + n, sizeof text - n, "%s%s (of %s)", i ? ", " : "",
                               b->unbound[i].symbol, b->unbound[i].inputs);
+    const char *unused = NULL;
+    for (int i = b->x->opt->nbind; i-- > 0;)
+        unused = b->used[i] ? unused : b->x->opt->bind[i].symbol;
     if (b->nunbound)
-        return fail(b->x->d, "unbound dimensions: %s; give --bind %s=N%s", text,
-                    b->unbound[0].symbol, b->nunbound > 1 ? ",..." : "");
-    for (int i = 0; i < b->x->opt->nbind; i++)
-        if (!b->used[i])
-            return fail(b->x->d, "--bind %s: no input has such a dimension",
-                        b->x->opt->bind[i].symbol);
-    return true;
+        return fail(b->x->d, "unbound dimensions: %s; give --bind %s=N%s%s%s%s", text,
+                    b->unbound[0].symbol, b->nunbound > 1 ? ",..." : "",
+                    unused ? " (no input has a dimension " : "", unused ? unused : "", unused ? ")" : "");
+    return !unused || no_such_symbol(b, unused);
 }
 
 static bool is_symbolic(const Onnx__ValueInfoProto *in)

@@ -19,6 +19,11 @@
 bool wire_copy(const uint8_t *data, size_t size, bool tensor, uint8_t **copy, size_t *ncopy,
                Diag *d);
 
+/* ---- names.c ------------------------------------------------------------ */
+
+/* All strings of a message and those within it are printable text. */
+bool names_check(const ProtobufCMessage *m, Diag *d);
+
 /* ---- model.c, external.c ------------------------------------------------ */
 
 typedef struct External {

@@ -30,7 +30,7 @@ typedef struct {
 typedef struct {
     Record *rec;
     int32_t n, cap;
-    int64_t persistent;
+    int64_t persistent, whole;
     int64_t loss; /* id, then record; -1 = not said */
     int32_t loss_line;
     int64_t cost_sum, byte_sum;
@@ -253,6 +253,8 @@ static bool read_line(Reader *r)
     skip_blanks(r);
     if (take_word(r, "persistent"))
         return read_setting(r, "persistent bytes", &r->persistent);
+    if (take_word(r, "whole"))
+        return read_setting(r, "bytes of the whole", &r->whole);
     if (take_word(r, "loss")) {
         r->loss_line = r->line;
         return read_setting(r, "loss", &r->loss);
@@ -478,7 +480,7 @@ static bool build(Reader *r, const int32_t *number, RematInstance *inst,
 {
     Storage *s = storage_new(r);
     int32_t loss = r->loss < 0 ? -1 : number[r->loss];
-    *inst = (RematInstance){r->n, 0, s->ops, s->values, r->persistent, loss, NULL, s};
+    *inst = (RematInstance){r->n, 0, s->ops, s->values, r->persistent, loss, NULL, s, r->whole};
     int32_t *ints = s->ints, *value = RM_NEW(int32_t, r->n);
     RematInPlace *inplace = s->inplace;
     RematAlt *alts = s->alts;

@@ -68,6 +68,7 @@ typedef struct {
     int32_t loss;         /* last forward operator, -1 = unknown (for policies) */
     const int32_t *block; /* layer of each operator, below nops, or NULL */
     void *memory;         /* owned storage when made by remat_read */
+    int64_t whole;        /* what percentages of a budget are of; 0: the input order's peak */
 } RematInstance;
 
 /* Checks ranges, producers, order, barriers, and that the sums of costs and bytes stay
@@ -89,6 +90,7 @@ bool remat_check(const RematInstance *inst, char err[REMAT_ERR]);
  *     alt=COST,WS     a further kernel choice
  *     before=ID       barrier: ID must not run after this
  *
+ * A line "whole N" says what percentages of a budget are of (0: of the input order's peak).
  * An input ID.K is output K of operator ID. A line "persistent N" sets the persistent
  * bytes, a line "loss ID" names the last forward operator. ids: the file's id of each operator (owned by the instance), may be NULL. */
 bool remat_read(const char *path, RematInstance *inst, const int64_t **ids,
@@ -141,6 +143,9 @@ typedef struct {
     int32_t nstart;
     void (*progress)(void *user,
                      const RematPoint *point); /* each improvement; may be NULL */
+    /* Now and then while it searches, with its best schedule so far (cost 0: none) and the bound;
+     * done: part of the limit on moves or time that is spent. */
+    void (*tick)(void *user, const RematPoint *best, int64_t bound, double done);
     void *user;
 } RematOptions;
 

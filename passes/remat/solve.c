@@ -76,6 +76,17 @@ static bool out_of_time(const Solver *s)
            (o->max_moves > 0 && s->spent >= o->max_moves);
 }
 
+static void tick(const Solver *s)
+{
+    const RematOptions *o = s->options;
+    double t = rm_seconds();
+    double done = o->max_moves > 0 ? (double) s->spent / (double) o->max_moves
+                                   : (t - s->start) / (s->deadline - s->start);
+    RematPoint best = {t - s->start, s->spent, s->r->feasible ? s->r->cost : 0, s->r->peak};
+    if (o->tick)
+        o->tick(o->user, &best, s->r->lower_bound, done < 1 ? done : 1);
+}
+
 static int64_t moves_left(const Solver *s)
 {
     const RematOptions *o = s->options;
@@ -210,6 +221,7 @@ static void reach_budget(Solver *s)
                    .cooling = kinds[k % 4],
                    .patience = patience,
                    .afresh = k % 4 < 3};
+        tick(s);
         run_workers(s, s->options->budget, r);
         for (int i = 0; i < s->nworkers; i++)
             offer(s, &s->worker[i].best, s->spent);
@@ -258,6 +270,7 @@ static bool improve_by(Solver *s, Kind *k, int64_t moves)
                .cooling = k->cooling,
                .afresh = k->afresh};
     r.moves = r.moves < left ? r.moves : left;
+    tick(s);
     s->worker[0].improved = on_improvement;
     s->worker[0].user = s;
     run_workers(s, s->options->budget, r);

@@ -74,6 +74,8 @@ void remat_write(const RematInstance *inst, FILE *f)
     Names n = name_values(inst);
     fprintf(f, "# id cost bytes [inputs] [; fields]\npersistent %" PRId64 "\n",
             inst->persistent);
+    if (inst->whole > 0)
+        fprintf(f, "whole %" PRId64 "\n", inst->whole);
     if (inst->loss >= 0)
         fprintf(f, "loss %d\n", inst->loss);
     for (int32_t i = 0; i < inst->nops; i++)

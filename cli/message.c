@@ -1,0 +1,154 @@
+/* message.c -- text for people: nothing that comes from a file reaches the terminal raw.
+ *
+ * Names and paths may hold any bytes.  Control characters and what is not UTF-8 are written as \xHH,
+ * so that no file moves the cursor or begins a line of its own.  A message breaks its line only where
+ * it goes on with two spaces (lists), or at a tab: on a terminal the rows of a table, elsewhere a
+ * space, so that an error is one line. */
+#include "message.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes of the UTF-8 character at s; 0: none, or one that is a control character. */
+static int character(const unsigned char *s)
+{
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    int n = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
+    if (n == 0)
+        return 0;
+    uint32_t c = n == 1 ? s[0] : s[0] & (0x7fu >> n);
+    for (int i = 1; i < n; i++) {
+        if (s[i] >> 6 != 2)
+            return 0;
+        c = c << 6 | (s[i] & 0x3f);
+    }
+    bool control = c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200e && c <= 0x200f) ||
+                   (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+    return control || c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : n;
+}
+
+char *text_escape(const char *text, bool keep(const char *at))
+{
+    char *out = malloc(4 * strlen(text) + 1), *p = out;
+    for (const char *s = text; out && *s;) {
+        int n = character((const unsigned char *)s);
+        if (n == 0 && keep && keep(s))
+            n = 1;
+        if (n == 0) {
+            p += sprintf(p, "\\x%02x", (unsigned)(unsigned char)*s++);
+            continue;
+        }
+        memcpy(p, s, (size_t)n);
+        p += n;
+        s += n;
+    }
+    if (out)
+        *p = 0;
+    return out;
+}
+
+json_t *json_text(const char *text)
+{
+    json_t *s = json_string(text); /* JSON has its own escapes for control characters */
+    if (s)
+        return s;
+    char *shown = text_escape(text, NULL);
+    s = shown ? json_string(shown) : NULL;
+    free(shown);
+    return s;
+}
+
+/* ---- messages ------------------------------------------------------------------------------ */
+
+static bool is_break(const char *at) { return *at == '\t' || strncmp(at, "\n  ", 3) == 0; }
+
+/* Columns of the first n bytes. */
+static int columns(const char *s, size_t n)
+{
+    int c = 0;
+    for (size_t i = 0; i < n; i++)
+        c += (s[i] & 0xc0) != 0x80;
+    return c;
+}
+
+/* A line in words, wrapped at the width; what follows is indented. */
+static void wrap(FILE *f, const char *s, size_t n, int width, int indent)
+{
+    int at = 0;
+    for (size_t i = 0; i < n;) {
+        size_t word = i;
+        while (word < n && s[word] == ' ')
+            word++;
+        size_t end = word;
+        while (end < n && s[end] != ' ')
+            end++;
+        if (at > indent && at + columns(s + i, end - i) > width) {
+            fprintf(f, "\n%*s", indent, "");
+            at = indent;
+            i = word;
+        }
+        fwrite(s + i, 1, end - i, f);
+        at += columns(s + i, end - i);
+        i = end;
+    }
+}
+
+/* Rows of a table on lines of their own. */
+static void print_wrapped(FILE *f, const char *s, int width)
+{
+    for (int row = 0;; row++) {
+        size_t n = strcspn(s, "\t\n");
+        fputs(row ? "  " : "", f);
+        wrap(f, s, n, row ? width - 2 : width, row ? 6 : 4);
+        fputc('\n', f);
+        if (!s[n])
+            return;
+        s += n + 1;
+        s += strspn(s, " ");
+    }
+}
+
+void message_print(FILE *f, const char *text, int width)
+{
+    char *shown = text_escape(text, is_break);
+    if (!shown)
+        return;
+    if (width > 0) {
+        print_wrapped(f, shown, width - 1);
+    } else {
+        for (char *tab = shown; (tab = strchr(tab, '\t')) != NULL;)
+            *tab = ' ';
+        fprintf(f, "%s\n", shown);
+    }
+    free(shown);
+}
+
+int report_error(const Diag *d, const char *file)
+{
+    bool named = !file || strncmp(d->msg, file, strlen(file)) == 0;
+    char text[2 * sizeof d->msg];
+    progress_end();
+    snprintf(text, sizeof text, "ckc: %.4000s%s%s", named ? "" : file, named ? "" : ": ", d->msg);
+    if (*d->msg)
+        message_print(stderr, text, terminal_width());
+    return d->status ? d->status : EXIT_BAD_INPUT;
+}
+
+/* ---- summaries ------------------------------------------------------------------------------- */
+
+static bool is_newline(const char *at) { return *at == '\n'; }
+
+void print_escaped(FILE *f, void (*print)(const void *what, FILE *f), const void *what)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *memory = open_memstream(&text, &size);
+    if (!memory)
+        return;
+    print(what, memory);
+    fclose(memory);
+    char *shown = text_escape(text, is_newline);
+    if (shown)
+        fputs(shown, f);
+    free(shown);
+    free(text);
+}

@@ -1,0 +1,123 @@
+/* progress.c -- one line on the terminal about what is being done, rewritten in place.
+ *
+ * A thread of its own shows it, so that the line lives while a pass works: what was said last, and
+ * for how long already.  It appears when the work has lasted for half a second, and leaves nothing
+ * behind.  Only where standard error is a terminal. */
+#include "message.h"
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FIRST_MS = 500, EVERY_MS = 200 };
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    pthread_t thread;
+    bool runs, stop, shown;
+    char text[160];
+    double start;
+} line = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+
+int terminal_width(void)
+{
+    struct winsize w;
+    if (!isatty(STDERR_FILENO))
+        return 0;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col >= 20 ? w.ws_col : 80;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void show(void)
+{
+    char text[256];
+    int width = terminal_width() - 1;
+    int n = snprintf(text, sizeof text, "ckc: %s (%.0f s)", line.text, now() - line.start);
+    n = n < (int)sizeof text ? n : (int)sizeof text - 1;
+    n = n < width ? n : width;
+    fprintf(stderr, "\r%.*s\033[K", n, text);
+    fflush(stderr);
+    line.shown = true;
+}
+
+static void erase(void)
+{
+    if (line.shown)
+        fputs("\r\033[K", stderr);
+    fflush(stderr);
+    line.shown = false;
+}
+
+static struct timespec in_ms(int64_t ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    ms += t.tv_nsec / 1000000;
+    return (struct timespec){t.tv_sec + ms / 1000, ms % 1000 * 1000000};
+}
+
+static void *show_lines(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&line.lock);
+    for (int64_t wait = FIRST_MS; !line.stop; wait = EVERY_MS) {
+        struct timespec until = in_ms(wait);
+        pthread_cond_timedwait(&line.ended, &line.lock, &until);
+        if (!line.stop)
+            show();
+    }
+    erase();
+    pthread_mutex_unlock(&line.lock);
+    return NULL;
+}
+
+static void say(void *user, const char *text)
+{
+    (void)user;
+    pthread_mutex_lock(&line.lock);
+    snprintf(line.text, sizeof line.text, "%s", text);
+    pthread_mutex_unlock(&line.lock);
+}
+
+/* Signals are for the thread that works. */
+static bool start_thread(void)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool ok = pthread_create(&line.thread, NULL, show_lines, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return ok;
+}
+
+Progress progress_begin(bool quiet)
+{
+    if (quiet || !isatty(STDERR_FILENO) || line.runs)
+        return (Progress){0};
+    line.stop = false;
+    line.start = now();
+    strcpy(line.text, "starting");
+    line.runs = start_thread();
+    return (Progress){line.runs ? say : NULL, NULL};
+}
+
+void progress_end(void)
+{
+    if (!line.runs)
+        return;
+    pthread_mutex_lock(&line.lock);
+    line.stop = true;
+    pthread_cond_signal(&line.ended);
+    pthread_mutex_unlock(&line.lock);
+    pthread_join(line.thread, NULL);
+    line.runs = false;
+}

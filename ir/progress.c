@@ -1,0 +1,16 @@
+/* progress.c -- see progress.h. */
+#include "progress.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+void progress(const Progress *p, const char *fmt, ...)
+{
+    char text[160];
+    if (!p || !p->say)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    p->say(p->user, text);
+}

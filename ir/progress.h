@@ -1,0 +1,15 @@
+/* progress.h -- what is being done, said to who waits.
+ *
+ * A line that replaces the one before; who shows it decides how often.  Nothing may depend on it. */
+#ifndef CKC_PROGRESS_H
+#define CKC_PROGRESS_H
+
+typedef struct {
+    void (*say)(void *user, const char *text); /* NULL: nobody waits */
+    void *user;
+} Progress;
+
+/* p may be NULL. */
+void progress(const Progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,237 @@
+/* test_message.c -- what a user is told: nothing raw from files, names that were meant, lines as wide
+ * as the terminal, and one about what is being done. */
+#include "tests.h"
+#include "cli/cli.h"
+#include "passes/passes.h"
+#include <errno.h>
+#include <poll.h>
+#include <pty.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx"
+
+static void escaped(const char *text, const char *wanted)
+{
+    char *got = text_escape(text, NULL);
+    ck_assert_ptr_nonnull(got);
+    ck_assert_msg(strcmp(got, wanted) == 0, "'%s' instead of '%s'", got, wanted);
+    free(got);
+}
+
+START_TEST(escapes)
+{
+    escaped("plain, gr\xc3\xbc\xc3\x9f, \xe6\xbc\xa2, \xf0\x9f\x98\x80", "plain, gr\xc3\xbc\xc3\x9f, \xe6\xbc\xa2, \xf0\x9f\x98\x80");
+    escaped("x\nckc: forged\r\033[2J\x7f", "x\\x0ackc: forged\\x0d\\x1b[2J\\x7f");
+    escaped("\xc2\x9b" "1A", "\\xc2\\x9b1A");                 /* a control character of two bytes */
+    escaped("\xe2\x80\xae", "\\xe2\\x80\\xae");              /* turns the direction of writing */
+    escaped("\xff \xc3", "\\xff \\xc3");                       /* not UTF-8, cut off */
+    escaped("\xc0\xaf \xed\xa0\x80", "\\xc0\\xaf \\xed\\xa0\\x80"); /* too long, half of a pair */
+}
+END_TEST
+
+/* What message_print writes at a width; the caller frees it. */
+static char *printed(const char *text, int width)
+{
+    char *out = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&out, &size);
+    ck_assert_ptr_nonnull(f);
+    message_print(f, text, width);
+    fclose(f);
+    return out;
+}
+
+START_TEST(one_line_or_a_table)
+{
+    const char *text = "ckc: it does not fit:\tparameters 10,\tactivations 20";
+    char *line = printed(text, 0), *table = printed(text, 80), *forged = printed("a\nckc: b", 80);
+    ck_assert_str_eq(line, "ckc: it does not fit: parameters 10, activations 20\n");
+    ck_assert_str_eq(table, "ckc: it does not fit:\n  parameters 10,\n  activations 20\n");
+    ck_assert_str_eq(forged, "a\\x0ackc: b\n");
+    free(line);
+    free(table);
+    free(forged);
+    char *list = printed("2 unsupported nodes:\n  one\n  two", 0);
+    ck_assert_str_eq(list, "2 unsupported nodes:\n  one\n  two\n");
+    free(list);
+}
+END_TEST
+
+START_TEST(lines_as_wide_as_the_terminal)
+{
+    char *text = printed("ckc: words of a message that is wider than the terminal is, and "
+                         "averyveryveryverylongwordthatfitsnowhere at its end", 24);
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        ck_assert_msg(strlen(line) < 24 || strstr(line, "averyvery"), "%s", line);
+    free(text);
+}
+END_TEST
+
+static void meant(const char *typed, const char *hint)
+{
+    static const char *const names[] = {"wte.weight", "h.0.attn.weight", "h.0.mlp.weight", "batch"};
+    char got[NEAREST_HINT];
+    Nearest near;
+    nearest_init(&near, typed);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        nearest_try(&near, names[i]);
+    ck_assert_msg(strcmp(nearest_hint(&near, got), hint) == 0, "%s: %s", typed, got);
+}
+
+START_TEST(names_that_were_meant)
+{
+    meant("btach", "; did you mean 'batch'?");
+    meant("batc", "; did you mean 'batch'?");
+    meant("wte.wieght", "; did you mean 'wte.weight'?");
+    meant("*.attn", "; did you mean 'h.0.attn.weight'?");
+    meant("nothing like it", "");
+    meant("", "");
+}
+END_TEST
+
+/* ---- on a terminal -------------------------------------------------------------------------- */
+
+/* All that "ckc ARGS" writes on a terminal of 60 columns; the caller frees it. */
+static char *on_terminal(const char *args, int *status)
+{
+    struct winsize size = {.ws_row = 24, .ws_col = 60};
+    char command[2048], *out = calloc(1, 1 << 20);
+    int fd, st;
+    snprintf(command, sizeof command, "exec '%s' %s", CKC_BINARY, args);
+    pid_t pid = forkpty(&fd, NULL, NULL, &size);
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    size_t n = 0;
+    for (ssize_t got; n < (1 << 20) - 1; n += (size_t)got)
+        if ((got = read(fd, out + n, (1 << 20) - 1 - n)) <= 0)
+            break; /* EIO: the other side is closed */
+    close(fd);
+    ck_assert_int_eq(waitpid(pid, &st, 0), pid);
+    *status = WIFEXITED(st) ? WEXITSTATUS(st) : -1;
+    return out;
+}
+
+static char folder[] = "/tmp/ckc-message-XXXXXX";
+
+static void enter(void)
+{
+    strcpy(folder, "/tmp/ckc-message-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+    setenv("XDG_CACHE_HOME", folder, 1);
+}
+
+static void leave(void)
+{
+    char command[100];
+    ck_assert_int_eq(chdir("/"), 0);
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(planning_is_not_silent)
+{
+    int status;
+    char *out = on_terminal(MLP " --bind batch=4 --steps 0 --output x --budget 10B --time 1.2", &status);
+    ck_assert_msg(status == 3, "status %d: %s", status, out);
+    ck_assert_msg(strstr(out, "\rckc: ") && strstr(out, "search: "), "%s", out);
+    char *last = strstr(out, "\r\033[K" "ckc: "); /* the line is erased, then the message comes */
+    ck_assert_msg(last && strstr(last, "cannot be met"), "%s", out);
+    ck_assert_msg(strstr(last, "\n  parameters ") != NULL, "%s", last);
+    for (char *line = strtok(last + 4, "\r\n"); line; line = strtok(NULL, "\r\n"))
+        ck_assert_msg(strlen(line) < 60, "'%s'", line);
+    free(out);
+}
+END_TEST
+
+START_TEST(quiet_is_silent)
+{
+    int status;
+    char *out = on_terminal(MLP " --bind batch=4 --steps 0 --output x --budget 100% -q --time 1", &status);
+    ck_assert_int_eq(status, 0);
+    ck_assert_str_eq(out, "");
+    free(out);
+}
+END_TEST
+
+/* ---- memory of the machine ------------------------------------------------------------------- */
+
+START_TEST(memory_is_limited_by_the_process)
+{
+    struct rlimit old, less;
+    ck_assert_int_eq(getrlimit(RLIMIT_AS, &old), 0);
+    less = old;
+    less.rlim_cur = (rlim_t)1 << 46;
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &less), 0);
+    int64_t machine = memory_total();
+    ck_assert_int_gt(machine, 0);
+    ck_assert_int_le(machine, (int64_t)1 << 46);
+    setrlimit(RLIMIT_AS, &old);
+}
+END_TEST
+
+/* The plan of a product of a [64,64] parameter, on a machine with this much memory. */
+static void planned_within(int64_t memory, int64_t budget, bool fits)
+{
+    Arena a = {0}, tmp = {0};
+    Diag d = {0};
+    Graph g;
+    graph_init(&g, &a, &d);
+    StepInfo info = {0};
+    StepOptions opt = {.memory = memory, .budget = budget};
+    PassCtx cx = {.diag = &d, .tmp = &tmp, .opt = &opt, .info = &info};
+    ck_assert_msg(graph_parse(&g, "graph {\n"
+                                  "  param %w: f32[64,64]\n"
+                                  "  input %x: f32[64,64]\n"
+                                  "  %y: f32[64,64] = matmul %x, %w\n"
+                                  "  %z: f32[64,64] = tanh %y\n"
+                                  "  output %y\n"
+                                  "  output %z\n"
+                                  "}\n", &d), "%s", d.msg);
+    bool ok = pass_cost(&g, &cx);
+    ck_assert_msg(ok == fits, "%lld bytes of memory: %s", (long long)memory, d.msg);
+    if (!fits) {
+        ck_assert_int_eq(d.status, EXIT_DEVICE);
+        ck_assert_msg(strstr(d.msg, "--steps 0") != NULL, "%s", d.msg);
+    }
+    arena_free(&tmp);
+    arena_free(&a);
+}
+
+START_TEST(what_no_memory_holds_is_refused_early)
+{
+    enum { MATRIX = 64 * 64 * 4 };
+    planned_within(0, 0, true);
+    planned_within(4 * MATRIX, 0, true);
+    planned_within(4 * MATRIX - 1, 0, false);
+    planned_within(4 * MATRIX - 1, 3 * MATRIX, true); /* the budget is not refused for what it is not */
+    planned_within(2 * MATRIX - 1, 1, false);         /* what is always there */
+}
+END_TEST
+
+Suite *suite_message(void)
+{
+    Suite *s = suite_create("message");
+    TCase *t = tcase_create("text");
+    tcase_add_test(t, escapes);
+    tcase_add_test(t, one_line_or_a_table);
+    tcase_add_test(t, lines_as_wide_as_the_terminal);
+    tcase_add_test(t, names_that_were_meant);
+    tcase_add_test(t, memory_is_limited_by_the_process);
+    tcase_add_test(t, what_no_memory_holds_is_refused_early);
+    suite_add_tcase(s, t);
+    t = tcase_create("terminal");
+    tcase_add_checked_fixture(t, enter, leave);
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, planning_is_not_silent);
+    tcase_add_test(t, quiet_is_silent);
+    suite_add_tcase(s, t);
+    return s;
+}
