@@ -195,6 +195,31 @@ START_TEST(copies_of_one_parameter_are_tied)
 }
 END_TEST
 
+/* The record of a node into which the exporter has folded a norm is the norm's. */
+START_TEST(folded_norms_are_not_merged)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "1244", true);
+    add_value(&b, &a, "y", FLOAT, "1244", false);
+    add_tensor(&b, "conv.weight", 4, (int64_t[]){2, 2, 1, 2}, odd);
+    Onnx__NodeProto *n = node(&b, &a, "Conv", "x conv.weight", "y",
+                              "%y = batch_norm(args = (%c, %p_w, %mean))", NULL);
+    Onnx__AttributeProto *pads = add_attr(&b, n, "auto_pad");
+    pads->has_type = pads->has_s = true;
+    pads->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING;
+    pads->s = (ProtobufCBinaryData){10, (uint8_t *)(uintptr_t)"SAME_UPPER"};
+    sign(&b, &a, "p_c: PARAMETER target='conv.weight'\np_w: PARAMETER target='bn.weight'\n");
+    Imported r = import_file(save(&b, &a, in_folder(&a, "folded.onnx")));
+    ck_assert_int_eq(params_with(&r, true), 1);
+    ck_assert_int_eq(graph_find(&r.g, "bn.weight").i, 0);
+    ck_assert(!noted(r.m, ONNX_REMARK, "conv.weight", ""));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* TorchScript's exporter names the merged weight by an Identity of the kept one. */
 START_TEST(identities_of_merged_weights)
 {
@@ -227,6 +252,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, scopes_tell_apart_what_is_uniform);
     tcase_add_test(t, the_exporters_tensors_are_no_parameters);
     tcase_add_test(t, copies_of_one_parameter_are_tied);
+    tcase_add_test(t, folded_norms_are_not_merged);
     tcase_add_test(t, identities_of_merged_weights);
     suite_add_tcase(s, t);
     return s;

@@ -324,22 +324,21 @@ static void separate(Finder *f, const Read *r, int32_t data_type, int64_t count)
                                      .count = count};
 }
 
-/* All reads of one tensor.  Where only scopes speak, weights of one value are meant: a
- * tensor of values of its own that two modules read is a tie. */
+/* All reads of one tensor.  Where only scopes speak, and where all say the same, weights of
+ * one value are meant: other values that two modules read are a tie, and a weight that one
+ * call reads under another name has been folded with that (a batch norm's). */
 static void tell_apart(Finder *f, Read *r, uint32_t n)
 {
-    bool differ = false, weak = false;
+    const char *own = r->of->name;
+    bool uniform = is_uniform(f, r->of), differ = false;
     for (uint32_t i = 0; i < n; i++)
-        weak |= r[i].weak;
-    if (weak && !is_uniform(f, r->of))
-        for (uint32_t i = 0; i < n; i++)
-            r[i].name = r[i].weak ? r[i].of->name : r[i].name;
+        r[i].name = r[i].weak && !uniform ? own : r[i].name;
     for (uint32_t i = 1; i < n; i++)
         differ |= strcmp(r[i].name, r->name) != 0;
+    bool told = differ || (uniform && declared(f->signature, own));
     for (uint32_t i = 0; i < n; i++) {
-        if (!differ && !r[i].identity && !declared(f->signature, r->of->name))
-            r[i].name = r->of->name;
-        if (strcmp(r[i].name, r->of->name) != 0)
+        r[i].name = told || r[i].identity ? r[i].name : own;
+        if (strcmp(r[i].name, own) != 0)
             separate(f, &r[i], r->of->data_type, 0);
     }
 }
