@@ -100,6 +100,13 @@ static bool is_norm(const Node *n)
     return n->op == OP_batch_norm || n->op == OP_layer_norm || n->op == OP_rms_norm;
 }
 
+/* x in half precision, where its norm is computed in single */
+static bool widens(const Graph *g, const Node *n)
+{
+    DType from = n->nin ? val_type(g, n->in[0])->dt : DT_NONE, to = val_type(g, n->out[0])->dt;
+    return n->op == OP_cast && dtype_is_float(from) && dtype_size[from] < dtype_size[to];
+}
+
 static bool is_pointwise(const Node *n) { return node_def(n)->traits & OPT_POINTWISE; }
 
 /* Is v stored for the backward phase anyway, or made of what is? */
@@ -126,7 +133,7 @@ static bool worth_inlining(const Inline *x, const Node *n, bool gain)
         Val r = graph_root(g, n->in[i]);
         if (is_there(x, r, count, calls(n) ? 0 : MADE_DEPTH))
             continue;
-        if (calls(n) || x->forward[r.i] > 1)
+        if (calls(n) || (x->forward[r.i] > 1 && !widens(g, n)))
             return false;
         more += type_bytes(val_type(g, r));
     }
@@ -149,7 +156,9 @@ static bool sees_views(const Inline *x, const Node *r, Val v)
 
 static bool joins(const Inline *x, const Node *r, Val v)
 {
-    return is_pointwise(r) && !sees_views(x, r, v) &&
+    const Node *n = graph_def(x->g, v);
+    bool norm = r->op == OP_rms_norm_bwd || r->op == OP_layer_norm_bwd;
+    return (is_pointwise(r) || (norm && widens(x->g, n))) && !sees_views(x, r, v) &&
            type_same_shape(val_type(x->g, r->out[0]), val_type(x->g, v));
 }
 

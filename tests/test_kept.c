@@ -66,6 +66,12 @@ static const struct {
     {"%r: f32[64,32] = dropout %h, %rng {p=0.5, key=1}", "y r"},
     {"%n: f32[64,32], %m: f32[64,1], %d: f32[64,1] = layer_norm %h {axis=1}\n"
      "  %r: f32[64,32] = relu %n", "y r h m d"},
+    {"%b: bf16[64,32] = cast %h {dtype=bf16}\n"
+     "  %c: f32[64,32] = cast %b {dtype=f32}\n"
+     "  %n: f32[64,32], %d: f32[64,1] = rms_norm %c {axis=1}\n"
+     "  %t: bf16[64,32] = cast %n {dtype=bf16}\n"
+     "  %s: bf16[64,32] = add %b, %t\n"
+     "  %r: f32[64,32] = cast %s {dtype=f32}", "y r b d"},
     {"%i: f32[4,16,8,4] = reshape %h {shape=[4,16,8,4]}\n"
      "  %q: f32[4,16,4,4] = max_pool %i {kernel=[2,1], strides=[2,1], "
      "pads=[0,0,0,0], dilations=[1,1], out=[4,4]}\n"
