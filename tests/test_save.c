@@ -1,6 +1,7 @@
 /* test_save.c -- onnx_save: what is replaced, what stays, external files, refusals. */
 #include "tests.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,7 +26,8 @@ static char *in_folder(Arena *a, const char *name)
 
 static void remove_folder(void)
 {
-    static const char *const names[] = {"in.onnx", "w.bin", "out.onnx", "out.onnx.data"};
+    static const char *const names[] = {"in.onnx", "w.bin", "out.onnx", "out.onnx.data",
+                                        "out.onnx.2.data"};
     Arena a = {0};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unlink(in_folder(&a, names[i]));
@@ -248,15 +250,20 @@ START_TEST(nothing_replaced_is_a_copy)
 }
 END_TEST
 
+static void write_external(Arena *a)
+{
+    static const float f[2] = {1, 2};
+    static const uint16_t h[2] = {0x3c00, 0x4000};
+    FILE *w = fopen(in_folder(a, "w.bin"), "wb");
+    ck_assert(fwrite(f, 8, 1, w) == 1 && fwrite(h, 4, 1, w) == 1);
+    fclose(w);
+    write_model(in_folder(a, "in.onnx"), 8, true);
+}
+
 START_TEST(external_stays_external)
 {
     Arena a = {0};
-    static const float f[2] = {1, 2};
-    static const uint16_t h[2] = {0x3c00, 0x4000};
-    FILE *w = fopen(in_folder(&a, "w.bin"), "wb");
-    ck_assert(fwrite(f, 8, 1, w) == 1 && fwrite(h, 4, 1, w) == 1);
-    fclose(w);
-    write_model(in_folder(&a, "in.onnx"), 8, true);
+    write_external(&a);
     OnnxModel *m = save_and_open(&a, "ac");
     expect_values(m, "a", 10, 20);
     expect_values(m, "b", 1, 2);
@@ -265,6 +272,40 @@ START_TEST(external_stays_external)
     ck_assert_int_eq(find_tensor(m, "b")->data_location, 1);
     ck_assert_str_eq(find_tensor(m, "b")->external_data[0]->value, "out.onnx.data");
     ck_assert_int_eq(find_tensor(m, "c")->data_location, 0);
+    onnx_close(m);
+    arena_free(&a);
+}
+END_TEST
+
+static int renames_left;
+static int fail_rename(const char *call) { return strcmp(call, "rename") || renames_left-- ? 0 : ENOSPC; }
+
+/* A model and its external data change together, though they are two files. */
+START_TEST(external_changes_with_the_model)
+{
+    Arena a = {0};
+    Diag d = {0};
+    SaveValue v[4];
+    write_external(&a);
+    onnx_close(save_and_open(&a, "ab"));
+    OnnxModel *m = onnx_open(in_folder(&a, "in.onnx"), &d);
+    int n = save_values(v, "a");
+    renames_left = 1;
+    file_fault = fail_rename;
+    ck_assert(!onnx_save(m, in_folder(&a, "out.onnx"), n, v, &d));
+    file_fault = NULL;
+    onnx_close(m);
+    d = (Diag){0};
+    m = onnx_open(in_folder(&a, "out.onnx"), &d);
+    expect_values(m, "b", 30, 40);
+    onnx_close(m);
+    m = save_and_open(&a, "a");
+    expect_values(m, "b", 1, 2);
+    ck_assert_int_ne(access(in_folder(&a, "out.onnx.data"), F_OK), 0);
+    onnx_close(m);
+    m = save_and_open(&a, "ab");
+    expect_values(m, "b", 30, 40);
+    ck_assert_int_ne(access(in_folder(&a, "out.onnx.2.data"), F_OK), 0);
     onnx_close(m);
     arena_free(&a);
 }
@@ -307,6 +348,7 @@ Suite *suite_save(void)
     tcase_add_loop_test(tc, replaces_and_keeps, 3, 5);
     tcase_add_test(tc, nothing_replaced_is_a_copy);
     tcase_add_test(tc, external_stays_external);
+    tcase_add_test(tc, external_changes_with_the_model);
     tcase_add_test(tc, refusals);
     suite_add_tcase(s, tc);
     return s;

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "onnx_int.h"
 #include "protobuf.h"
@@ -63,6 +64,7 @@ typedef struct {
     bool spill;     /* the model would be too large: replaced values go to the external file */
     Rope graph;
     NewFile data;   /* external values; f is NULL until there is one */
+    const char *data_path, *old_data; /* its place; that of the model that is replaced, NULL: none */
     Diag *d;
 } Save;
 
@@ -254,12 +256,12 @@ static bool same_shape(Save *s, const Target *t, const WireField *proto)
 /* Append elements to the external file, and the reference to it to the tensor's head. */
 static bool put_external(Save *s, Buf *head, const void *data, size_t size)
 {
-    const char *file = arena_printf(&s->a, "%s.data", s->path), *slash = strrchr(file, '/');
+    const char *slash = strrchr(s->data_path, '/');
     if (!s->data.f)
-        TRY(file_create(&s->data, file, s->d));
+        TRY(file_create(&s->data, s->data_path, s->d));
     file_pad(&s->data, EXTERNAL_ALIGN);
     const char *entry[3][2] = {
-        {"location", slash ? slash + 1 : file},
+        {"location", slash ? slash + 1 : s->data_path},
         {"offset", arena_printf(&s->a, "%lld", (long long)s->data.size)},
         {"length", arena_printf(&s->a, "%zu", size)},
     };
@@ -521,10 +523,36 @@ static bool write_model(Save *s, const WireField *graph)
     bool ok = out.size <= INT32_MAX || fail(s->d, "the model would exceed 2 GB");
     if (ok && s->data.f) /* before the model that refers to it */
         ok = file_commit(&s->data, s->d);
-    if (ok)
-        return file_commit(&out, s->d);
-    file_abandon(&out);
-    return false;
+    if (!ok) {
+        file_abandon(&out);
+        return false;
+    }
+    TRY(file_commit(&out, s->d));
+    if (s->old_data)
+        unlink(s->old_data);
+    return true;
+}
+
+/* Two names take turns: a model keeps its data until another has its place. */
+static void choose_data(Save *s)
+{
+    const char *name[] = {arena_printf(&s->a, "%s.data", s->path),
+                          arena_printf(&s->a, "%s.2.data", s->path)};
+    FileMap old = {0};
+    Diag none = {0};
+    s->data_path = name[0];
+    if (access(s->path, R_OK) != 0 || !file_map(&old, s->path, &none))
+        return;
+    for (int i = 0; i < 2; i++) {
+        Buf location = {0};
+        const char *slash = strrchr(name[i], '/');
+        put_string(s, &location, ENTRY_VALUE, slash ? slash + 1 : name[i]);
+        if (old.data && memmem(old.data, old.size, location.p, location.n))
+            s->old_data = name[i];
+    }
+    if (s->old_data == name[0])
+        s->data_path = name[1];
+    file_unmap(&old);
 }
 
 static bool save(Save *s)
@@ -548,6 +576,7 @@ bool onnx_save(OnnxModel *m, const char *path, int n, const SaveValue *v, Diag *
         bytes += (size_t)type_bytes(&v[i].tensor.type) + 256;
     }
     s.spill = bytes > INT32_MAX;
+    choose_data(&s);
     qsort(s.target, (size_t)n, sizeof *s.target, compare_targets);
     bool ok = save(&s);
     if (!ok) {
