@@ -132,6 +132,8 @@ static void show_outputs(const Job *j, const Tensor *out)
 {
     json_t *all = json_array();
     bool print = !j->o->json && !j->o->quiet;
+    for (uint32_t i = 0; i < j->nremark && print; i++)
+        printf("note: %s\n", j->remark[i]);
     for (uint32_t k = 0; k < j->plan->g->nout; k++)
         json_array_append_new(
             all, output_json(onnx_output_name(j->model, k), &out[k], print ? stdout : NULL));

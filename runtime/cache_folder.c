@@ -120,10 +120,17 @@ static bool use_folder(CacheFolder *c, const char *path)
            snprintf(c->path, sizeof c->path, "%s%s", path, own) < PATH_MAX;
 }
 
+/* $TMPDIR, if nobody can exchange what we put there. */
 static const char *temporary_folder(void)
 {
+    struct stat st;
     const char *t = getenv("TMPDIR");
-    return t && t[0] == '/' ? t : "/tmp";
+    char *real = t && t[0] == '/' ? realpath(t, NULL) : NULL;
+    int at = real ? walk(real, &st) : -1;
+    free(real);
+    if (at >= 0)
+        close(at);
+    return at >= 0 && !may_be_moved(&st) ? t : "/tmp";
 }
 
 static bool wanted_folder(const char *given, char out[PATH_MAX])
@@ -181,8 +188,7 @@ bool cache_folder_scratch(const CacheFolder *c, Temp *t, Diag *d)
                                  strerror(error));
 }
 
-/* ---- files
- * ------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------- */
 
 enum { SEAL = 37 }; /* "ckc ", 32 digits, end of line */
 
@@ -278,7 +284,7 @@ bool cache_file_write(const CacheFolder *c, const char *name, const char *text, 
     Temp dir;
     TRY(cache_folder_scratch(c, &dir, d));
     snprintf(from, sizeof from, "%s/file", dir.path);
-    FILE *f = fopen(from, "w");
+    FILE *f = fopen(from, "wx");
     bool ok = f && fputs(text, f) >= 0;
     ok = f && fclose(f) == 0 && ok;
     if (!ok)

@@ -193,6 +193,9 @@ START_TEST(files)
     free(text);
     ck_assert_int_eq(cache_file_check(&c, "y", NULL), CACHE_ABSENT);
     ck_assert_int_eq(count("c/*"), 1);
+    ck_assert_int_eq(shell("mkdir c/tmp-1.tmp; : >c/tmp-1.tmp/0.c; : >c/tmp-1.tmp/.ckc-temporary"), 0);
+    ck_assert(cache_file_write(&c, "x", "some words\n", &d)); /* takes what a killed process left */
+    ck_assert_int_eq(count("c/*"), 1);
     ck_assert_int_eq(
         shell("cp -p c/x c/cut; truncate -s -1 c/cut; sed s/words/bytes/ c/x >c/other;"
               "ln -s x c/link; mkfifo -m 600 c/fifo; cp c/x c/open; chmod 622 c/open;"

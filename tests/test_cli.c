@@ -330,6 +330,17 @@ START_TEST(external_data_is_hashed)
 }
 END_TEST
 
+/* Text of a file stays out of what is compiled. */
+START_TEST(names_reach_no_source)
+{
+    write_external("named.onnx", "Mul", "w.bin");
+    ck_assert_int_eq(system("head -c 16 /dev/zero >w.bin;"
+                            "LC_ALL=C sed 's|the node|*/q;\"#/*|' named.onnx >m.onnx"), 0);
+    accepted("m.onnx --loss mse --steps 1 --quiet -o p --emit cuda");
+    ck_assert_int_eq(system("grep -q 'q;.*#/' p/step.ckp && ! grep -q 'q;.*#/' p/kernels.*"), 0);
+}
+END_TEST
+
 /* The one message that may have more lines: what is unsupported, node by node. */
 START_TEST(unsupported)
 {
@@ -668,6 +679,7 @@ Suite *suite_cli(void)
     tcase_add_test(c, names_are_text);
     tcase_add_test(c, external_data);
     tcase_add_test(c, external_data_is_hashed);
+    tcase_add_test(c, names_reach_no_source);
     tcase_add_test(c, unsupported);
     tcase_add_test(c, budgets);
     tcase_add_test(c, overhead);
