@@ -279,6 +279,45 @@ static ino_t file_of(const KernelCache *c, const Kernel *k)
 }
 
 /* The second time only the new kernel is compiled, and a broken object again. */
+/* Layers differ in the keys of their dropout: they call one function. */
+START_TEST(keys_share_a_text)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    Kernel k[2];
+    graph_init(&g, &a, &d);
+    ck_assert_msg(graph_parse(&g, "graph {\n"
+                                  "  input %x: f32[64,32]\n"
+                                  "  input %r: i64[2]\n"
+                                  "  %y: f32[64,32] = dropout %x, %r {p=0.5, key=3}\n"
+                                  "  %z: f32[64,32] = dropout %y, %r {p=0.5, key=4}\n"
+                                  "  output %z\n"
+                                  "}\n", &d), "%s", d.msg);
+    for (int i = 0; i < 2; i++) {
+        const Node *n = &g.nodes[g.order[i].i];
+        k_init(&k[i], &a, &g, n);
+        ck_assert(op_table[OP_dropout]->lower(&k[i], &g, n));
+    }
+    char *text[] = {kernel_text(&k[0]), kernel_text(&k[1]), kernel_text_keyless(&k[0]),
+                    kernel_text_keyless(&k[1])};
+    ck_assert(text[0] && text[1] && text[2] && text[3]);
+    ck_assert_str_ne(text[0], text[1]);
+    ck_assert_str_eq(text[2], text[3]);
+    char *source = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&source, &size);
+    codegen_shared_c(f, (Kernel *[]){&k[0], &k[1]}, 2);
+    fclose(f);
+    char *first = strstr(source, "/* kernel shared_");
+    ck_assert(first && !strstr(first + 1, "/* kernel shared_"));
+    for (int i = 0; i < 4; i++)
+        free(text[i]);
+    free(source);
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(kernels_are_compiled_once)
 {
     enum { N = 4 };
@@ -329,6 +368,7 @@ Suite *suite_codegen(void)
     tcase_add_test(t, in_place_is_the_same);
     tcase_add_test(t, equal_kernels_are_one_function);
     tcase_add_test(t, compiler_errors_are_reported);
+    tcase_add_test(t, keys_share_a_text);
     tcase_add_test(t, kernels_are_compiled_once);
     suite_add_tcase(s, t);
     return s;

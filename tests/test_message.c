@@ -24,7 +24,8 @@ static void escaped(const char *text, const char *wanted)
 
 START_TEST(escapes)
 {
-    escaped("plain, gr\xc3\xbc\xc3\x9f, \xe6\xbc\xa2, \xf0\x9f\x98\x80", "plain, gr\xc3\xbc\xc3\x9f, \xe6\xbc\xa2, \xf0\x9f\x98\x80");
+    static const char *const plain = "plain, gr\xc3\xbc\xc3\x9f, \xe6\xbc\xa2, \xf0\x9f\x98\x80";
+    escaped(plain, plain);
     escaped("x\nckc: forged\r\033[2J\x7f", "x\\x0ackc: forged\\x0d\\x1b[2J\\x7f");
     escaped("\xc2\x9b" "1A", "\\xc2\\x9b1A");                 /* a control character of two bytes */
     escaped("\xe2\x80\xae", "\\xe2\\x80\\xae");              /* turns the direction of writing */
