@@ -322,7 +322,7 @@ END_TEST
 START_TEST(external_data_is_hashed)
 {
     write_external("m.onnx", "Mul", "w.bin");
-    ck_assert_int_eq(system("printf 0000111122223333 >w.bin"), 0);
+    ck_assert_int_eq(system("head -c 16 /dev/zero >w.bin"), 0);
     accepted("m.onnx --loss mse --steps 0 --quiet -o deep");
     accepted("run deep/step.ckp --quiet --save out.onnx");
     ck_assert_int_eq(system("printf 1 >>w.bin"), 0);
