@@ -32,7 +32,7 @@ typedef struct {
     int nallow;
     int64_t steps;           /* -1: not said */
     double rtol, atol;       /* NaN: not said */
-    bool quiet, memory, json, time_passes, check, profile, cuda, list, suite, reference, seed_given;
+    bool quiet, memory, json, time_passes, check, profile, cuda, list, suite, reference, training, seed_given;
 } Options;
 
 /* Which groups of options a command has. */

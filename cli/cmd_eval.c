@@ -1,5 +1,8 @@
 /* cmd_eval.c -- `ckc eval MODEL.onnx --data IN --expect OUT`: the forward graph alone, run and
- * compared; `--suite FOLDER` does so for every folder of ONNX's test layout below FOLDER. */
+ * compared; `--suite FOLDER` does so for every folder of ONNX's test layout below FOLDER.
+ *
+ * A model is evaluated in its inference form unless --training is given; a suite's are as they are written:
+ * they test operators. */
 #include "cli.h"
 #include <dirent.h>
 #include <errno.h>
@@ -178,6 +181,7 @@ static bool evaluate(Job *j)
     PassRun how = {.disable = "loss,autodiff,optimize,remat", .dump = o->dump,
                    .time = o->time_passes};
     o->step.import.forward_only = true;
+    o->step.import.inference = !o->training;
     o->step.loss = LOSS_NONE;
     o->step.optim = OPTIM_NONE;
     TRY(feed_import(j) && job_plan(j, &how));

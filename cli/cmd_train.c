@@ -63,6 +63,8 @@ int cmd_train(int argc, char **argv)
                             "saved.",
                             argc, argv) &&
               check_options(&o) && output_check(&j);
+    /* Validation.  Gradients are those of training. */
+    o.step.import.inference = o.step.optim == OPTIM_NONE && !o.grads && !o.training;
     PassRun how = {.disable = o.disable, .dump = o.dump, .time = o.time_passes};
     ok = ok && job_plan(&j, &how) && job_train(&j) && write_all(&j);
     int status = job_status(&j, ok);

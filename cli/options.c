@@ -393,6 +393,8 @@ static const Row rows[] = {
     CALL(RUN | EVAL, "threads", 'j', "N", parse_threads, "Threads (default: all cores)"),
     CALL(RUN | EVAL, "seed", 0, "N", parse_seed,
          "Of initial values, dropout and random data (default 1)"),
+    IS(RUN | EVAL, "training", 0, training,
+       "Evaluate as the model is written, and save .onnx so: dropout drops, batch statistics"),
     IS(RUN, "check", 0, check, "Fill dead memory with NaNs: shows a plan that frees too early"),
     IS(OUTPUT, "memory", 0, memory, "Print memory by layer, and what holds the peak"),
     IS(RUN, "profile", 0, profile, "Time every step of the plan; the slowest are listed"),

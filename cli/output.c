@@ -313,7 +313,7 @@ static bool save_onnx(Job *j, const char *path)
     if (!j->model && !(j->model = onnx_open(j->plan->model ? j->plan->model : "", &j->o->diag)))
         return false;
     onnx_allow(j->model, j->o->allow, j->o->nallow);
-    return onnx_save(j->model, path, n, s, &j->o->diag);
+    return onnx_save(j->model, path, n, s, !j->o->training, &j->o->diag);
 }
 
 static bool save_safetensors(Job *j, const char *path)

@@ -614,6 +614,41 @@ START_TEST(saves_all_state)
 }
 END_TEST
 
+/* Networks in training form, by both exporters, against PyTorch's eval(): as they are, and as they are saved
+ * (tests/torch/inference_golden.py). */
+START_TEST(inference)
+{
+    static const char *const names[] = {"conv_script", "conv_dynamo", "conv_optimized", "tied_script",
+                                        "tied_dynamo", "tied_optimized"};
+    char args[1000], *golden = "--data g.npz --expect g.npz --rtol 1e-5 --atol 1e-5 --quiet";
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(args, sizeof args, "cp " CKC_SOURCE_DIR "/tests/data/inference/%s.onnx m.onnx && cp "
+                 CKC_SOURCE_DIR "/tests/data/inference/%s.npz g.npz", names[i], names[i]);
+        ck_assert_int_eq(system(args), 0);
+        snprintf(args, sizeof args, "eval m.onnx %s", golden);
+        accepted(args);
+        snprintf(args, sizeof args, "eval m.onnx --training %s", golden);
+        ck_assert_int_eq(ckc(args), 1);
+        accepted("m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --save s.onnx");
+        snprintf(args, sizeof args, "eval s.onnx --training %s", golden); /* written as inference */
+        accepted(args);
+        accepted("m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --training --save t.onnx");
+        snprintf(args, sizeof args, "eval t.onnx --training %s", golden);
+        ck_assert_int_eq(ckc(args), 1);
+    }
+}
+END_TEST
+
+/* What data fixes may be said as well, the same. */
+START_TEST(data_binds)
+{
+    int64_t t[8];
+    write_data("d.npz", 4, 16, 0.5f, classes(4, t, 3));
+    accepted("eval " MLP " --data d.npz --bind batch=4");
+    refused("eval " MLP " --data d.npz --bind batch=8", 1, "batch = 4 in the data, and --bind says 8");
+}
+END_TEST
+
 START_TEST(forward)
 {
     int64_t t[8];
@@ -688,6 +723,8 @@ Suite *suite_cli(void)
     tcase_add_test(c, report);
     tcase_add_test(c, same_bits);
     tcase_add_test(c, saves_all_state);
+    tcase_add_test(c, inference);
+    tcase_add_test(c, data_binds);
     tcase_add_test(c, forward);
     tcase_add_test(c, passes);
     suite_add_tcase(s, c);

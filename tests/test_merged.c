@@ -102,7 +102,7 @@ START_TEST(saved_apart)
         if (strcmp(v[i].name, "b.weight") == 0)
             v[i].tensor.data = odd;
     const char *path = in_folder(&a, "saved.onnx");
-    ck_assert_msg(onnx_save(r.m, path, n, v, &r.d), "%s", r.d.msg);
+    ck_assert_msg(onnx_save(r.m, path, n, v, false, &r.d), "%s", r.d.msg);
     release(&r);
     r = import_file(path);
     ck_assert_int_eq(params_with(&r, false), 5);

@@ -197,7 +197,7 @@ static OnnxModel *save_and_open(Arena *a, const char *names)
     OnnxModel *m = onnx_open(in_folder(a, "in.onnx"), &d);
     ck_assert_msg(m != NULL, "%s", d.msg);
     int n = save_values(v, names);
-    ck_assert_msg(onnx_save(m, in_folder(a, "out.onnx"), n, v, &d), "%s", d.msg);
+    ck_assert_msg(onnx_save(m, in_folder(a, "out.onnx"), n, v, false, &d), "%s", d.msg);
     onnx_close(m);
     m = onnx_open(in_folder(a, "out.onnx"), &d);
     ck_assert_msg(m != NULL, "%s", d.msg);
@@ -292,7 +292,7 @@ START_TEST(external_changes_with_the_model)
     int n = save_values(v, "a");
     renames_left = 1;
     file_fault = fail_rename;
-    ck_assert(!onnx_save(m, in_folder(&a, "out.onnx"), n, v, &d));
+    ck_assert(!onnx_save(m, in_folder(&a, "out.onnx"), n, v, false, &d));
     file_fault = NULL;
     onnx_close(m);
     d = (Diag){0};
@@ -314,7 +314,7 @@ END_TEST
 static void expect_refusal(OnnxModel *m, Arena *a, const SaveValue *v, const char *part)
 {
     Diag d = {0};
-    ck_assert(!onnx_save(m, in_folder(a, "out.onnx"), 1, v, &d));
+    ck_assert(!onnx_save(m, in_folder(a, "out.onnx"), 1, v, false, &d));
     ck_assert_msg(strstr(d.msg, part) != NULL, "%s", d.msg);
     ck_assert_int_ne(access(in_folder(a, "out.onnx"), F_OK), 0);
 }
@@ -333,7 +333,7 @@ START_TEST(refusals)
     expect_refusal(m, &a, &v, "in.onnx: 'a' has another shape in the model than f32[1]");
     v.tensor.type = type_make(DT_I64, 1, (int64_t[]){2});
     expect_refusal(m, &a, &v, "in.onnx: 'a' is float in the model and cannot be replaced by i64");
-    ck_assert(!onnx_save(m, "/nonexistent/x.onnx", 0, NULL, &d));
+    ck_assert(!onnx_save(m, "/nonexistent/x.onnx", 0, NULL, false, &d));
     ck_assert_str_eq(d.msg, "/nonexistent/x.onnx: No such file or directory");
     onnx_close(m);
     arena_free(&a);

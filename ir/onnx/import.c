@@ -115,6 +115,11 @@ static bool import_one(OnnxNode *n, bool poisoned)
     for (int i = 0; i < n->nin && op && !op->sequences; i++)
         if (val_is_sequence(n->in[i]))
             return refuse(n, "operand %d is a sequence", i);
+    int operand = n->x->opt->inference && !n->frame ? inference_form(n->x->m, n->proto).identity_of : -1;
+    if (operand >= 0) {
+        n->out[0] = n->in[operand];
+        return true;
+    }
     n->row = op;
     return f ? import_call(n, f) : op->import(n);
 }

@@ -25,6 +25,8 @@ static bool batch_norm_given(OnnxNode *n, double eps)
     Val rstd = one(g, OP_rsqrt, add_scalar(g, channel(n, 4), eps));
     Val x = build2(g, OP_mul, build2(g, OP_sub, n->in[0], channel(n, 3)), rstd);
     n->out[0] = affine(g, x, channel(n, 1), channel(n, 2));
+    for (int i = 1; i < n->nout && i < 5; i++)
+        n->out[i] = n->in[i & 1 ? 3 : 4]; /* of a node that trains as it is written */
     return n->out[0].i;
 }
 
@@ -112,6 +114,8 @@ static bool import_batch_norm(OnnxNode *n)
                         : n->nout > 1 || (n->opset < 7 && !attr_int(n, "is_test", 0));
     if (n->opset < 14 && n->opset >= 7 && n->nout == 1)
         training = false;
+    if (n->x->opt->inference)
+        return batch_norm_given(n, eps);
     bool convert = !training && !n->x->opt->forward_only && !n->x->opt->keep_batch_norm;
     if (convert)
         note(n->x, ONNX_REMARK, n->name,

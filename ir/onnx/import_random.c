@@ -18,7 +18,7 @@ static bool import_dropout(OnnxNode *n)
     } else if (n->opset < 7) {
         training &= !attr_int(n, "is_test", 0);
     }
-    bool drops = training && ratio > 0;
+    bool drops = training && ratio > 0 && !n->x->opt->inference;
     n->out[0] = n->in[0];
     if (drops)
         n->out[0] = build(g, OP_dropout, NULL, 2, (Val[]){n->in[0], random_input(n->x)},

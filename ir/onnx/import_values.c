@@ -155,13 +155,17 @@ static void bind_dim(Binder *b, const char *input, int k,
     }
     const char *symbol = by_place;
     const Tensor *feed = find_feed(b->x, input);
-    if (feed && k < feed->type.rank) {
-        *value = feed->type.dim[k];
-        return;
-    }
     if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
         *pb(dim->dim_param))
         symbol = dim->dim_param;
+    if (feed && k < feed->type.rank) {
+        *value = feed->type.dim[k];
+        int64_t said = *value;
+        if ((find_bind(b, by_place, &said) || find_bind(b, symbol, &said)) && said != *value)
+            diag_set(b->x->d, "input '%s' has %s = %lld in the data, and --bind says %lld", input, symbol,
+                     (long long)*value, (long long)said);
+        return;
+    }
     if (!find_bind(b, by_place, value) && !find_bind(b, symbol, value))
         add_unbound(b, arena_strndup(b->x->a, symbol, strlen(symbol)), input);
 }
@@ -190,6 +194,7 @@ static bool bind_input(Binder *b, const Onnx__ValueInfoProto *in, Type *t)
     *t = (Type){.dt = dt, .rank = (int)p->shape->n_dim};
     for (int k = 0; k < t->rank; k++)
         bind_dim(b, name, k, p->shape->dim[k], &t->dim[k]);
+    TRY(!x->d->failed);
     return type_valid(t) || fail(x->d, "input '%s' has impossible dimensions", name);
 }
 

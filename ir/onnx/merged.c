@@ -269,8 +269,11 @@ static void find_alias(Finder *f, const Onnx__TensorProto *t, const Record *r)
     Merged *out = f->out;
     const char *name = name_in_scope(f, t->name, r->scope);
     size_t n = r->scope ? strlen(r->scope) : 0;
+    bool called = !f->signature->n; /* with it: as that parameter, not one folded into it */
+    for (int i = 0; i < r->nparam; i++)
+        called |= strcmp(r->param[i]->name, t->name) == 0;
     bool around = strncmp(t->name, pb(r->scope), n) == 0 && t->name[n] == '.';
-    if (name == t->name || around || (f->signature->n && !declared(f->signature, name)) ||
+    if (name == t->name || around || !called || (f->signature->n && !declared(f->signature, name)) ||
         is_uniform(f, t))
         return;
     out->alias =
@@ -635,6 +638,16 @@ static bool trains(const Import *x, const char *name)
     return scope_find(x, name, &v) && x->g->vals[v.i].kind == VAL_PARAM;
 }
 
+/* Else it may be made of several parameters, as a convolution with a norm folded in. */
+static bool initially_uniform(const Import *x, const char *name)
+{
+    Val v;
+    Tensor t = {.data = NULL};
+    if (scope_find(x, name, &v))
+        t = graph_tensor(x->g, v);
+    return t.data && tensor_is_uniform(&t);
+}
+
 /* It is saved under this name as well. */
 static void add_weight_name(Import *x, const char *kept, const char *name)
 {
@@ -657,7 +670,7 @@ static void report_merged(Import *x, const Merged *merged)
                  apart ? "restored" : "left out by the exporter, not trained", list,
                  apart ? "" : "; --untie restores them");
         else if (apart || trains(x, kept)) {
-            for (uint32_t k = 0; k < n && !apart; k++)
+            for (uint32_t k = 0; k < n && !apart && initially_uniform(x, kept); k++)
                 add_weight_name(x, kept, name[k]);
             note(x, ONNX_REMARK, kept,
                  "%s %u more parameter%s with the same initial values (%s)%s",

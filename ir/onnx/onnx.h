@@ -71,6 +71,7 @@ typedef struct {
     bool init;         /* all static float inputs but the first are parameters, too */
     bool forward_only; /* evaluate as it stands: no conversion to training form, no updates
                         */
+    bool inference;    /* nothing trains: no dropout, given statistics, whatever the nodes say */
     bool keep_batch_norm; /* leave inference-form BatchNormalization as it is */
     bool unbiased_var;    /* running variance as PyTorch keeps it: times n/(n-1) */
     bool untie; /* what the exporter merged or left out is of its own again: Identities of

@@ -56,6 +56,7 @@ struct OnnxModel {
     uint32_t nnotes, cnotes;
     Signature *signature;
     struct Merged *merged;
+    enum { DRAWS_UNKNOWN, DRAWS, DRAWS_NOT } draws; /* does a node draw random numbers? */
 };
 
 /* The body of unknown field i if its number is `tag`, else NULL: what libonnx's schema is too
@@ -259,6 +260,17 @@ bool import_gemm(OnnxNode *n);
  * pairs are halves, or neighbours if interleaved, and what is beyond the tables stays.  x[batch,
  * heads, sequence, size], or with heads third; tables [batch or 1, sequence, half]. */
 Val build_rotary(Graph *g, Val x, bool heads_first, Val cosine, Val sine, bool interleaved);
+
+/* ---- inference.c: nodes of the main graph as they are when nothing trains --- */
+
+typedef struct {
+    bool changes;
+    int ninput, noutput; /* that it keeps; the results of a batch norm beyond are its statistics */
+    bool training_mode;  /* an attribute to leave out */
+    bool is_test;        /* and one to set */
+    int identity_of;     /* it is the identity of this operand; -1: it is not */
+} NodeForm;
+NodeForm inference_form(OnnxModel *m, const Onnx__NodeProto *p);
 
 /* ---- import_rnn.c: activation functions by their ONNX names -------------- */
 

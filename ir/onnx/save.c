@@ -16,7 +16,8 @@
 enum { /* field numbers, onnx.proto */
     MODEL_IR_VERSION = 1, MODEL_GRAPH = 7,
     GRAPH_NODE = 1, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11,
-    NODE_INPUT = 1, NODE_OUTPUT = 2,
+    NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_OP = 4, NODE_ATTRIBUTE = 5,
+    ATTR_NAME = 1, ATTR_INT = 3, ATTR_TYPE = 20,
     TENSOR_DIMS = 1, TENSOR_TYPE = 2, TENSOR_NAME = 8, TENSOR_RAW = 9, TENSOR_EXTERNAL = 13,
     TENSOR_LOCATION = 14,
     INFO_NAME = 1, INFO_TYPE = 2, TYPE_TENSOR = 1, TENSOR_TYPE_ELEM = 1, TENSOR_TYPE_SHAPE = 2,
@@ -61,6 +62,7 @@ typedef struct {
     bool old;       /* before IR 4: initializers are inputs, too */
     const Merged *merged;
     uint32_t node;  /* of the main graph, the next one */
+    bool inference; /* nodes become what they are when nothing trains */
     bool spill;     /* the model would be too large: replaced values go to the external file */
     Rope graph;
     NewFile data;   /* external values; f is NULL until there is one */
@@ -414,22 +416,70 @@ static bool has_own(const Save *s, uint32_t node)
     return has;
 }
 
-/* A node with other names for its operands. */
-static void node_apart(Save *s, const WireField *proto, uint32_t node)
+/* An attribute that the inference form leaves out or sets itself. */
+static bool dropped_attribute(const WireField *f, const NodeForm *form)
 {
+    WireField name;
+    return f->type == WIRE_BYTES && find_field(f->data, f->size, ATTR_NAME, &name) &&
+           ((form->training_mode && wire_is(&name, "training_mode")) ||
+            (form->is_test && wire_is(&name, "is_test")));
+}
+
+static void put_flag(Save *s, Buf *node, const char *name)
+{
+    Buf a = {0};
+    put_string(s, &a, ATTR_NAME, name);
+    put_number(s, &a, ATTR_INT, 1);
+    put_number(s, &a, ATTR_TYPE, 2);
+    put_message(s, node, NODE_ATTRIBUTE, &a);
+}
+
+/* Operand `slot` as the node has it now. */
+static void put_operand(Save *s, Buf *b, const WireField *f, uint32_t node, int slot,
+                        const NodeForm *form)
+{
+    const char *name = own_name(s, node, slot);
+    bool stays = form->identity_of >= 0 ? slot == form->identity_of : slot < form->ninput;
+    if (stays && name)
+        put_string(s, b, NODE_INPUT, name);
+    else if (stays)
+        put_bytes(s, b, f->start, (size_t)(f->data + f->size - f->start));
+}
+
+static void put_identity(Save *s, const char *from, const char *to)
+{
+    Buf b = {0};
+    put_string(s, &b, NODE_INPUT, from);
+    put_string(s, &b, NODE_OUTPUT, to);
+    put_string(s, &b, NODE_OP, "Identity");
+    rope_message(s, GRAPH_NODE, &b, NULL, 0);
+}
+
+/* A node with other names for its operands, or in its inference form. */
+static void rewrite_node(Save *s, const WireField *proto, uint32_t node, const NodeForm *form)
+{
+    const Onnx__NodeProto *p = s->m->proto->graph->node[node];
     Buf b = {0};
     Wire w = wire_of(proto->data, proto->size);
     WireField f;
     const char *name;
-    int slot = 0;
+    int in = 0, out = 0;
     while (wire_next(&w, &f))
-        if (f.number == NODE_INPUT && (name = own_name(s, node, slot++)))
-            put_string(s, &b, NODE_INPUT, name);
-        else
+        if (f.number == NODE_INPUT)
+            put_operand(s, &b, &f, node, in++, form);
+        else if (f.number == NODE_OP && form->identity_of >= 0)
+            put_string(s, &b, NODE_OP, "Identity");
+        else if (!(f.number == NODE_OUTPUT && out++ >= form->noutput) &&
+                 !(f.number == NODE_ATTRIBUTE && dropped_attribute(&f, form)))
             put_bytes(s, &b, f.start, (size_t)(w.p - f.start));
-    if ((name = own_name(s, node, slot))) /* a bias that was left out */
+    if ((name = own_name(s, node, in))) /* a bias that was left out */
         put_string(s, &b, NODE_INPUT, name);
+    if (form->is_test)
+        put_flag(s, &b, "is_test");
     rope_message(s, GRAPH_NODE, &b, NULL, 0);
+    for (int k = form->noutput; k < (int)p->n_output && p->n_input == 5; k++)
+        if (*pb(p->output[k])) /* statistics of a batch norm: those given */
+            put_identity(s, p->input[k & 1 ? 3 : 4], p->output[k]);
 }
 
 static bool is_apart(const Save *s, const Target *t)
@@ -460,8 +510,12 @@ static bool producer(Save *s, const WireField *f, size_t whole)
     bool input = f->number == GRAPH_INPUT;
     uint32_t node = s->node;
     s->node += !input;
-    if (!input && has_own(s, node)) {
-        node_apart(s, f, node);
+    const Onnx__NodeProto *p = input ? NULL : s->m->proto->graph->node[node];
+    NodeForm form = {.ninput = INT32_MAX, .noutput = INT32_MAX, .identity_of = -1};
+    if (p && s->inference)
+        form = inference_form(s->m, p);
+    if (p && (form.changes || has_own(s, node))) {
+        rewrite_node(s, f, node, &form);
         return true;
     }
     Target *t = named(s, f, input ? INFO_NAME : NODE_OUTPUT);
@@ -566,9 +620,10 @@ static bool save(Save *s)
     return write_model(s, &graph);
 }
 
-bool onnx_save(OnnxModel *m, const char *path, int n, const SaveValue *v, Diag *d)
+bool onnx_save(OnnxModel *m, const char *path, int n, const SaveValue *v, bool inference, Diag *d)
 {
-    Save s = {.m = m, .path = path, .n = n, .merged = model_merged(m), .d = d};
+    Save s = {.m = m, .path = path, .n = n, .merged = model_merged(m),
+              .inference = inference, .d = d};
     s.target = NEW(&s.a, Target, n + 1);
     size_t bytes = m->map.size;
     for (int i = 0; i < n; i++) {

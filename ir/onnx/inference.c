@@ -1,0 +1,138 @@
+/* inference.c -- what a node of a training export is when nothing trains.
+ *
+ * Dropout and BatchNormalization say themselves whether they train.  Where PyTorch's exporter has no
+ * operator (dropout of whole channels, stochastic depth) it writes x * ((uniform < p) / p), which is x
+ * on average and in evaluation. */
+#include "onnx_int.h"
+#include <string.h>
+
+static bool is_op(const Onnx__NodeProto *p, const char *op)
+{
+    return p && strcmp(pb(p->op_type), op) == 0 && !*canonical_domain(pb(p->domain));
+}
+
+static const Onnx__AttributeProto *attribute(const Onnx__NodeProto *p, const char *name)
+{
+    for (size_t i = 0; i < p->n_attribute; i++)
+        if (strcmp(pb(p->attribute[i]->name), name) == 0)
+            return p->attribute[i];
+    return NULL;
+}
+
+static int opset_of(const OnnxModel *m)
+{
+    for (size_t i = 0; i < m->proto->n_opset_import; i++)
+        if (!*canonical_domain(pb(m->proto->opset_import[i]->domain)))
+            return (int)m->proto->opset_import[i]->version;
+    return 1;
+}
+
+/* ---- dropout made of other operators ------------------------------------------------------- */
+
+static bool draws(const Onnx__NodeProto *p)
+{
+    return is_op(p, "RandomUniform") || is_op(p, "RandomUniformLike");
+}
+
+static const Onnx__NodeProto *maker(const OnnxModel *m, const char *name)
+{
+    const Onnx__GraphProto *gp = m->proto->graph;
+    for (size_t i = 0; i < gp->n_node; i++)
+        for (size_t k = 0; k < gp->node[i]->n_output; k++)
+            if (strcmp(pb(gp->node[i]->output[k]), name) == 0)
+                return gp->node[i];
+    return NULL;
+}
+
+/* What makes the operand, before conversions. */
+static const Onnx__NodeProto *source(const OnnxModel *m, const char *name)
+{
+    const Onnx__NodeProto *p = maker(m, name);
+    for (int depth = 0; depth < 4 && (is_op(p, "Cast") || is_op(p, "CastLike")) && p->n_input; depth++)
+        p = maker(m, pb(p->input[0]));
+    return p;
+}
+
+static bool scalar_of(OnnxModel *m, const Onnx__TensorProto *t, double *v)
+{
+    OnnxTensor tensor;
+    Diag d = {0};
+    if (!t || !tensor_load(m, t, &tensor, &d) || type_count(&tensor.t.type) != 1 || !tensor.t.data)
+        return false;
+    *v = tensor_f(&tensor.t, 0);
+    return true;
+}
+
+static bool scalar(OnnxModel *m, const char *name, double *v)
+{
+    const Onnx__GraphProto *gp = m->proto->graph;
+    for (size_t i = 0; i < gp->n_initializer; i++)
+        if (strcmp(pb(gp->initializer[i]->name), name) == 0)
+            return scalar_of(m, gp->initializer[i], v);
+    const Onnx__NodeProto *p = maker(m, name);
+    if (p && p->n_input && (is_op(p, "Cast") || is_op(p, "CastLike")))
+        return scalar(m, pb(p->input[0]), v);
+    const Onnx__AttributeProto *a = is_op(p, "Constant") ? attribute(p, "value") : NULL;
+    if (a)
+        return scalar_of(m, a->t, v);
+    a = is_op(p, "Constant") ? attribute(p, "value_float") : NULL;
+    *v = a ? (double)a->f : 0;
+    return a != NULL;
+}
+
+/* (uniform < p) / p */
+static bool is_scaled_mask(OnnxModel *m, const char *name)
+{
+    double p, q;
+    const Onnx__NodeProto *div = source(m, name);
+    if (!is_op(div, "Div") || div->n_input != 2)
+        return false;
+    const Onnx__NodeProto *less = source(m, pb(div->input[0]));
+    return is_op(less, "Less") && less->n_input == 2 && draws(source(m, pb(less->input[0]))) &&
+           scalar(m, pb(less->input[1]), &p) && scalar(m, pb(div->input[1]), &q) && p > 0 &&
+           (float)p == (float)q;
+}
+
+static bool has_draws(OnnxModel *m)
+{
+    const Onnx__GraphProto *gp = m->proto->graph;
+    if (!m->draws)
+        for (size_t i = 0; i < gp->n_node && m->draws != DRAWS; i++)
+            m->draws = draws(gp->node[i]) ? DRAWS : DRAWS_NOT;
+    return m->draws == DRAWS;
+}
+
+/* The operand that dropout multiplies; -1: it is none. */
+static int dropped_operand(OnnxModel *m, const Onnx__NodeProto *p)
+{
+    if (!is_op(p, "Mul") || p->n_input != 2 || !has_draws(m))
+        return -1;
+    return is_scaled_mask(m, pb(p->input[1])) ? 0 : is_scaled_mask(m, pb(p->input[0])) ? 1 : -1;
+}
+
+/* ---- the form ------------------------------------------------------------------------------------ */
+
+static void without_training_mode(const Onnx__NodeProto *p, int opset, NodeForm *f)
+{
+    const Onnx__AttributeProto *mode = attribute(p, "training_mode");
+    bool norm = is_op(p, "BatchNormalization");
+    f->is_test = opset < 7;
+    if (!norm && opset >= 12)
+        f->ninput = 2;
+    if (norm && (opset < 14 || (mode && mode->i)))
+        f->noutput = 1;
+    f->training_mode = norm && mode != NULL;
+}
+
+NodeForm inference_form(OnnxModel *m, const Onnx__NodeProto *p)
+{
+    NodeForm f = {.ninput = (int)p->n_input, .noutput = (int)p->n_output,
+                  .identity_of = dropped_operand(m, p)};
+    if (is_op(p, "Dropout") || is_op(p, "BatchNormalization"))
+        without_training_mode(p, opset_of(m), &f);
+    f.ninput = f.ninput < (int)p->n_input ? f.ninput : (int)p->n_input;
+    f.noutput = f.noutput < (int)p->n_output ? f.noutput : (int)p->n_output;
+    f.changes = f.is_test || f.training_mode || f.identity_of >= 0 || f.ninput < (int)p->n_input ||
+                f.noutput < (int)p->n_output;
+    return f;
+}
