@@ -108,6 +108,13 @@ static bool parse_budget(Options *o, const char *text)
     return fail(&o->diag, "--budget: '%s' is no size such as 40GB, 512MiB, 1000000 or 50%%", text);
 }
 
+static bool parse_choices(Options *o, const char *text)
+{
+    o->step.any_bits = strcmp(text, "budget") == 0;
+    return o->step.any_bits || strcmp(text, "fixed") == 0 ||
+           fail(&o->diag, "--choices: '%s' is neither fixed nor budget", text);
+}
+
 static bool parse_overhead(Options *o, const char *text)
 {
     o->step.least_bytes = true;
@@ -366,6 +373,8 @@ static const Row rows[] = {
     CALL(BUDGET, "budget", 'b', "SIZE", parse_budget,
          "Bytes of everything a step holds (40GB = 40e9, 40GiB = 40*2^30), or a percentage of "
          "what it takes with everything stored; default: no limit"),
+    CALL(BUDGET, "choices", 0, "WHICH", parse_choices,
+         "fixed: the same algorithms, and bits, at every budget (default); budget: others too"),
     CALL(BUDGET, "overhead", 0, "PERCENT", parse_overhead,
          "Instead of --budget: the least bytes for a step that is predicted to take at most this much "
          "longer than without recomputation, such as 2%"),

@@ -30,6 +30,7 @@ typedef struct {
     double budget_fraction;  /* > 0: of the keep-everything arena */
     bool least_bytes;        /* instead of a budget: the smallest arena whose step takes at most */
     double overhead;         /* 1 + this times the one that recomputes nothing */
+    bool any_bits;           /* candidates with other bits may be chosen to meet the budget */
     double time_limit;       /* seconds for remat, 0 = default */
     int64_t max_moves;       /* deterministic limit for remat, 0 = default */
     double gap;

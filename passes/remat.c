@@ -202,15 +202,6 @@ static bool find_least(Remat *r, RematResult *best)
     return true;
 }
 
-static bool infeasible(Remat *r, int64_t budget)
-{
-    return fail_status(r->cx->diag, EXIT_INFEASIBLE,
-                       "budget of %lld bytes cannot be met: the smallest known to be feasible is "
-                       "%lld bytes:\t%s",
-                       (long long)budget, (long long)r->cx->info->plan.min_feasible_bytes,
-                       plan_describe_peak(&r->plan, r->cx->info, r->cx->tmp));
-}
-
 /* Live bytes to ask for next, after `ask` of them: less by what the arena was too large, or half way
  * back to what was too large if that is known to be too little. */
 static int64_t next_ask(int64_t ask, int64_t excess, bool fits, int64_t *low, int64_t *high)
@@ -257,6 +248,46 @@ static bool least_arena(Remat *r, RematResult *least)
         settle(r, least, 0, PACK_LONG) && keep(r, least, 0, true));
     r->cx->info->plan.min_feasible_bytes = r->plan.arena_bytes;
     return true;
+}
+
+/* Has a step candidates with other bits that are no kernel choices yet? */
+static bool has_other_bits(const Remat *r)
+{
+    const StepCost *cost = r->cx->info->cost;
+    for (uint32_t s = 0; cost && !r->in.any_bits && s < r->in.cut.nstep; s++) {
+        const StepCost *c = &cost[r->snap.order[r->in.cut.step[s].first].i];
+        if (c->n > c->same)
+            return true;
+    }
+    return false;
+}
+
+/* What --choices budget would meet, as text for a message: "" if there is nothing to choose. */
+static const char *other_choices(Remat *r)
+{
+    Remat any = *r;
+    StepInfo *info = r->cx->info, given = *info;
+    RematResult least = {0};
+    if (!has_other_bits(r))
+        return "";
+    graph_restore(r->g, &r->snap);
+    bool ok = instance_make(r->g, info, true, r->cx->tmp, &any.in, r->cx->diag) &&
+              least_arena(&any, &least);
+    remat_result_free(&least);
+    *info = given;
+    return ok ? arena_printf(r->cx->tmp, ", with --choices budget %lld bytes",
+                             (long long)any.plan.arena_bytes)
+              : "";
+}
+
+static bool infeasible(Remat *r, int64_t budget)
+{
+    const char *peak = plan_describe_peak(&r->plan, r->cx->info, r->cx->tmp);
+    return fail_status(r->cx->diag, EXIT_INFEASIBLE,
+                       "budget of %lld bytes cannot be met: the smallest known to be feasible is "
+                       "%lld bytes%s:\t%s",
+                       (long long)budget, (long long)r->cx->info->plan.min_feasible_bytes,
+                       other_choices(r), peak);
 }
 
 /* The least arena, found without looking at the budget, so that the one that is said is met when it
@@ -413,7 +444,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
     bool fits = !o->least_bytes && (budget <= 0 || r.plan.arena_bytes <= budget);
     if (fits && tight(&r.plan) && !o->policy && !o->instance)
         return true;
-    TRY(instance_make(g, info, false, cx->tmp, &r.in, cx->diag));
+    TRY(instance_make(g, info, o->any_bits, cx->tmp, &r.in, cx->diag));
     r.in.inst.whole = whole.arena_bytes;
     if (o->instance)
         TRY(write_instance(&r));

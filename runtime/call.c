@@ -53,7 +53,7 @@ bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k
     memset(desc, 0, sizeof *desc);
     desc->op = k->lib == LIB_MATMUL_ADD ? LIB_MATMUL : k->lib;
     desc->nin = n->nin;
-    desc->choice = (DnnlChoice)choice;
+    dnnl_decode(desc, choice);
     for (int i = 0; i < n->nin; i++)
         if (n->in[i].i)
             desc->in[i] = *val_type(g, n->in[i]);

@@ -1,22 +1,24 @@
-/* choice.c -- which algorithm of the library an operation uses.
+/* choice.c -- which algorithm an operation uses.
  *
- * Measured on AVX-512 machines (performance.md 0 and tests/bench):
+ * Measured (performance.md 0 and tests/bench), without and with AVX-512:
  *
- *   products             as the operands lie: packing one costs more than it brings
- *   1x1 convolutions     are products of the same kind
- *   large weights        as they lie, for one image or two
- *   few input channels   as they lie: blocks of channels would be mostly padding
+ *   products             the library's as the operands lie: packing one as a whole costs more than it
+ *                        brings; ours where it has none that does not allocate
+ *   1x1 convolutions     our product: about as fast as blocked layouts, without their copies
+ *   gradients of large weights from one image or two    ours, likewise
  *   3x3, stride 1        Winograd halves the time, where there are channels to fill
  *                        vectors with and enough tiles for each transformed weight
- *   other convolutions   blocked layouts, twice as fast in spite of the copies
+ *   other convolutions   blocked layouts, faster in spite of the copies
  *
  * Working memory that is large against the operands would decide how small a budget can be met,
  * above all where a batch is reordered as a whole (gradients of weights).
  * Such a choice gives way to one with less; Winograd's is granted where the schedule needs as
  * much memory elsewhere.  The rule cannot follow the budget, since the algorithm decides the bits. */
 #include "runtime_int.h"
+#include <string.h>
 
-enum { FEW_CHANNELS = 8, FEW_IMAGES = 2, TILE = 4, WINOGRAD_CHANNELS = 64, WINOGRAD_TILES = 128 };
+enum { FEW_IMAGES = 2, TILE = 4, WINOGRAD_CHANNELS = 64, WINOGRAD_TILES = 128,
+       WORTH_BYTES = 64 << 10 /* of workspace, less than which is not worth another way */ };
 
 static bool all(const Ints *v, int n, int64_t value)
 {
@@ -34,11 +36,11 @@ static bool kernel_is(const Type *w, int64_t size)
     return true;
 }
 
-/* Rearranging the weights would take longer than reading them once for each image. */
+/* More weights than images. */
 static bool weights_prevail(const DnnlDesc *d, const Type *w, const Type *y)
 {
-    const Type *x = d->op == LIB_CONV ? &d->in[0] : &d->out;
-    return d->op != LIB_CONV_BWD_WEIGHTS && d->conv.group == 1 && y->dim[0] <= FEW_IMAGES &&
+    const Type *x = d->op == LIB_CONV_BWD_DATA ? &d->out : &d->in[0];
+    return d->conv.group == 1 && y->dim[0] <= FEW_IMAGES &&
            type_bytes(w) > type_bytes(x) + type_bytes(y);
 }
 
@@ -52,10 +54,10 @@ static DnnlChoice preferred(const DnnlDesc *d)
                                                     : &d->in[0];
     bool dense = d->conv.group == 1 && all(&d->conv.strides, MAX_INTS, 1) &&
                  all(&d->conv.dilations, MAX_INTS, 1);
+    if (dense && kernel_is(w, 1))
+        return DNNL_OWN;
     if (weights_prevail(d, w, y))
-        return DNNL_PLAIN;
-    if (dense && (kernel_is(w, 1) || w->dim[1] < FEW_CHANNELS))
-        return DNNL_PLAIN;
+        return d->op == LIB_CONV_BWD_WEIGHTS ? DNNL_OWN : DNNL_BLOCKED;
     if (!dense || w->rank != 4 || !kernel_is(w, 3))
         return DNNL_BLOCKED;
     int64_t rows = d->rows ? d->rows : w->dim[0], tiles = y->dim[0];
@@ -69,6 +71,8 @@ static DnnlChoice preferred(const DnnlDesc *d)
 /* Bytes of the operands and half again: blocks round channels up. */
 static int64_t own_cap(const DnnlDesc *d)
 {
+    if (d->op == LIB_MATMUL)
+        return INT64_MAX;
     int64_t n = type_bytes(&d->out);
     for (int i = 0; i < d->nin; i++)
         n += d->in[i].dt == DT_NONE ? 0 : type_bytes(&d->in[i]);
@@ -81,19 +85,27 @@ static DnnlOp *make(DnnlDesc *desc, DnnlChoice choice, Diag *d)
     return dnnl_make(desc, d);
 }
 
+/* In this order, unless one needs less working memory than one in front of it that is over its cap; a
+ * product of matrices is the same for any number of its rows. */
 DnnlOp *choose_routine(DnnlDesc *desc, Diag *d)
 {
-    bool blocked = preferred(desc) != DNNL_PLAIN;
-    DnnlOp *op = make(desc, blocked ? DNNL_BLOCKED : DNNL_PLAIN, d), *other;
-    if (d->failed || (op && dnnl_scratch_bytes(op) <= own_cap(desc)))
-        return op;
-    other = make(desc, blocked ? DNNL_PLAIN : DNNL_BLOCKED, d);
-    if (!op || (other && dnnl_scratch_bytes(other) < dnnl_scratch_bytes(op))) {
-        dnnl_free(op);
-        return other;
+    static const DnnlChoice order[][3] = {
+        [DNNL_PLAIN] = {DNNL_PLAIN, DNNL_OWN, DNNL_BLOCKED},
+        [DNNL_BLOCKED] = {DNNL_BLOCKED, DNNL_PLAIN, DNNL_OWN},
+        [DNNL_WINOGRAD] = {DNNL_BLOCKED, DNNL_PLAIN, DNNL_OWN},
+        [DNNL_OWN] = {DNNL_OWN, DNNL_BLOCKED, DNNL_PLAIN},
+    };
+    const DnnlChoice *next = order[preferred(desc)];
+    DnnlChoice best = *next;
+    DnnlOp *op = NULL;
+    for (int i = 0; i < 3 && !d->failed && (!op || dnnl_scratch_bytes(op) > own_cap(desc)); i++) {
+        DnnlOp *other = make(desc, next[i], d);
+        bool better = other && (!op || dnnl_scratch_bytes(other) < dnnl_scratch_bytes(op));
+        dnnl_free(better ? op : other);
+        op = better ? other : op;
+        best = better ? next[i] : best;
     }
-    dnnl_free(other);
-    desc->choice = blocked ? DNNL_BLOCKED : DNNL_PLAIN;
+    desc->choice = best;
     return op;
 }
 
@@ -106,4 +118,59 @@ DnnlOp *choose_faster(DnnlDesc *desc, int64_t room, Diag *d)
         return op;
     dnnl_free(op);
     return NULL;
+}
+
+/* ---- candidates ---------------------------------------------------------------------------------- */
+
+/* Estimates: what is not measured. */
+static const double reorder_bytes_per_ns = 10, part_ns = 2000, other_time = 1.5;
+
+typedef struct {
+    DnnlDesc desc;
+    const char *impl; /* of the first */
+    StepCost *cost;
+    Diag *d;
+} Candidates;
+
+/* Another candidate, if its workspace is at most `most` bytes: what it has. */
+static int64_t add_candidate(Candidates *c, int64_t most, double ns)
+{
+    StepCost *cost = c->cost;
+    bool same = c->desc.parts > 1;
+    DnnlOp *op = cost->n < MAX_CANDIDATES ? dnnl_make(&c->desc, c->d) : NULL;
+    int64_t bytes = op ? dnnl_scratch_bytes(op) : INT64_MAX;
+    if (bytes <= most && (!same || strcmp(dnnl_impl(op), c->impl) == 0)) {
+        cost->c[cost->n++] = (Candidate){dnnl_encode(&c->desc), bytes, (int64_t)ns};
+        cost->same += same;
+        most = bytes;
+    }
+    dnnl_free(op);
+    return most;
+}
+
+void find_candidates(const DnnlDesc *desc, const DnnlOp *op, StepCost *cost, Diag *d)
+{
+    Candidates c = {*desc, dnnl_impl(op), cost, d};
+    int64_t most = dnnl_scratch_bytes(op);
+    *cost = (StepCost){.c = {{dnnl_encode(desc), most, 0}}, .n = 1, .same = 1};
+    if (most < WORTH_BYTES || (desc->op == LIB_MATMUL && desc->choice != DNNL_OWN))
+        return;
+    double in = (double)type_bytes(&desc->in[0]) / reorder_bytes_per_ns;
+    int64_t parts = desc->choice == DNNL_WINOGRAD ? 1 : DNNL_MAX_PARTS; /* it adds in other orders */
+    for (c.desc.parts = 2; c.desc.parts <= parts; c.desc.parts *= 2)
+        most = add_candidate(&c, most - most / 8, (double)(c.desc.parts - 1) * (in + part_ns));
+    c.desc.parts = 0;
+    for (int choice = 0; choice < DNNL_CHOICES; choice++) {
+        c.desc.choice = (DnnlChoice)choice;
+        if (c.desc.choice != desc->choice)
+            most = add_candidate(&c, most - most / 8, 0);
+    }
+}
+
+void candidate_times(StepCost *cost, int64_t ns)
+{
+    for (int i = 0; i < cost->n; i++)
+        cost->c[i].ns = ns < 0           ? -1
+                        : i < cost->same ? ns + cost->c[i].ns
+                                         : (int64_t)(other_time * (double)ns);
 }

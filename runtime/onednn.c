@@ -11,37 +11,36 @@
  *
  * The 2.x and 3.x interfaces differ in memory descriptors (values against handles) and in how a
  * primitive is described; both differences are in the section "versions". */
-#include "onednn.h"
+#include "problem.h"
 
 #include <oneapi/dnnl/dnnl.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SRC, WEIGHTS, BIAS, DST, SLOTS, SCRATCH_ALIGN = 64 };
-enum {
-    PIECE_BYTES = 4 << 20,   /* operand and result of a piece, at least */
-    PIECE_WEIGHTS = 2,       /* ... in bytes of the weights */
-    WINOGRAD_WEIGHTS = 4,    /* which the routine makes so many times as large: 6x6 of 3x3 */
-    TWICE_SHARE = 16         /* at most this part of the batch is computed twice */
-};
+enum { SCRATCH_ALIGN = 64 };
 
-const char *const dnnl_choice_name[DNNL_CHOICES] = {"plain", "blocked", "winograd"};
+const char *const dnnl_choice_name[DNNL_CHOICES] = {"plain", "blocked", "winograd", "own"};
 
-typedef struct {
-    int rank; /* 0: absent */
-    dnnl_data_type_t dt;
-    dnnl_dims_t dim, stride; /* stride in elements */
-} Layout;
+static dnnl_data_type_t element(DType dt)
+{
+    return dt == DT_F32 ? dnnl_f32 : dt == DT_BF16 ? dnnl_bf16 : dnnl_data_type_undef;
+}
 
-/* Shapes in the library's terms; conv: of the forward operation. */
-typedef struct {
-    LibOp op;
-    DnnlChoice choice;
-    Layout slot[SLOTS];
-    dnnl_dims_t strides, dilates, pad_begin, pad_end;
-    int64_t added; /* bytes of what a product is added to; 0: nothing */
-    int64_t batch, images; /* in all, and in the slots; of a product one */
-} Problem;
+int dnnl_encode(const DnnlDesc *desc)
+{
+    int log2 = 0;
+    while (2 << log2 <= desc->parts)
+        log2++;
+    return (int)desc->choice + DNNL_CHOICES * log2;
+}
+
+void dnnl_decode(DnnlDesc *desc, int choice)
+{
+    int log2 = choice / DNNL_CHOICES;
+    desc->choice = (DnnlChoice)(choice % DNNL_CHOICES);
+    desc->parts = log2 > 0 && 1 << log2 <= DNNL_MAX_PARTS ? 1 << log2 : 0;
+}
 
 /* ---- versions ------------------------------------------------------------- */
 
@@ -56,9 +55,9 @@ static bool md_make(Md *md, const Layout *l, bool any)
     *md = NULL;
     if (l->rank == 0)
         return true;
-    return (any ? dnnl_memory_desc_create_with_tag(md, l->rank, l->dim, l->dt,
+    return (any ? dnnl_memory_desc_create_with_tag(md, l->rank, l->dim, element(l->dt),
                                                    dnnl_format_tag_any)
-                : dnnl_memory_desc_create_with_strides(md, l->rank, l->dim, l->dt,
+                : dnnl_memory_desc_create_with_strides(md, l->rank, l->dim, element(l->dt),
                                                        l->stride)) == dnnl_success;
 }
 
@@ -116,9 +115,9 @@ static bool md_make(Md *md, const Layout *l, bool any)
     *md = (Md){.present = l->rank > 0};
     if (l->rank == 0)
         return true;
-    return (any ? dnnl_memory_desc_init_by_tag(&md->value, l->rank, l->dim, l->dt,
+    return (any ? dnnl_memory_desc_init_by_tag(&md->value, l->rank, l->dim, element(l->dt),
                                                dnnl_format_tag_any)
-                : dnnl_memory_desc_init_by_strides(&md->value, l->rank, l->dim, l->dt,
+                : dnnl_memory_desc_init_by_strides(&md->value, l->rank, l->dim, element(l->dt),
                                                    l->stride)) == dnnl_success;
 }
 
@@ -163,186 +162,6 @@ static dnnl_status_t pd_make(dnnl_primitive_desc_t *pd, const Problem *p, LibOp 
 
 #endif
 
-/* ---- from a description to the library's terms ------------------------------ */
-
-static dnnl_data_type_t element(DType dt)
-{
-    return dt == DT_F32 ? dnnl_f32 : dt == DT_BF16 ? dnnl_bf16 : dnnl_data_type_undef;
-}
-
-static Layout layout_plain(const Type *t)
-{
-    Layout l = {.rank = t->rank, .dt = element(t->dt)};
-    int64_t stride[MAX_RANK];
-    type_strides(t, stride);
-    for (int i = 0; i < t->rank; i++) {
-        l.dim[i] = t->dim[i];
-        l.stride[i] = stride[i];
-    }
-    return l;
-}
-
-/* A matrix operand with `batch` leading dimensions, missing ones of extent 1. */
-static Layout layout_matrix(const Type *t, bool transposed, int batch)
-{
-    Layout plain = layout_plain(t), l = {.rank = batch + 2, .dt = plain.dt};
-    for (int i = 0; i < l.rank; i++) {
-        int k = i - (l.rank - t->rank);
-        if (transposed && i >= batch)
-            k = i == batch ? t->rank - 1 : t->rank - 2;
-        l.dim[i] = k < 0 ? 1 : plain.dim[k];
-        l.stride[i] = k < 0 ? type_count(t) : plain.stride[k];
-    }
-    return l;
-}
-
-/* View with the batch dimensions as one, or as rows of the matrix. */
-static void merge_batch(Layout *l, int batch, bool rows)
-{
-    int64_t n = 1;
-    for (int i = 0; i < batch; i++)
-        n *= l->dim[i];
-    Layout m = {.rank = rows ? 2 : 3, .dt = l->dt};
-    int first = m.rank - 2;
-    memcpy(&m.dim[first], &l->dim[batch], 2 * sizeof m.dim[0]);
-    memcpy(&m.stride[first], &l->stride[batch], 2 * sizeof m.stride[0]);
-    if (rows) {
-        m.dim[0] *= n;
-    } else {
-        m.dim[0] = n;
-        m.stride[0] = l->dim[batch] * l->dim[batch + 1];
-    }
-    *l = m;
-}
-
-static void describe_matmul(Problem *p, const DnnlDesc *d)
-{
-    const Type *a = &d->in[0], *b = &d->in[1];
-    int batch = (a->rank > b->rank ? a->rank : b->rank) - 2;
-    Layout *la = &p->slot[SRC], *lb = &p->slot[WEIGHTS], *lc = &p->slot[DST];
-    *la = layout_matrix(a, d->matmul.ta, batch);
-    *lb = layout_matrix(b, d->matmul.tb, batch);
-    *lc = layout_matrix(&d->out, false, batch);
-    if (batch == 0 && d->rows)
-        la->dim[0] = lc->dim[0] = d->rows;
-    if (d->nin > 2 && d->in[2].dt != DT_NONE)
-        p->added = type_bytes(&d->out);
-    bool same = true, single = true;
-    for (int i = 0; i < batch; i++) {
-        same &= la->dim[i] == lb->dim[i];
-        single &= lb->dim[i] == 1;
-    }
-    bool rows = single && !d->matmul.ta; /* one matrix b: all rows of a in one product */
-    if (batch == 0 || !(same || rows))
-        return;
-    merge_batch(la, batch, rows);
-    merge_batch(lc, batch, rows);
-    merge_batch(lb, batch, false);
-    if (rows) { /* drop the batch of one */
-        lb->rank = 2;
-        memmove(lb->dim, lb->dim + 1, 2 * sizeof lb->dim[0]);
-        memmove(lb->stride, lb->stride + 1, 2 * sizeof lb->stride[0]);
-    }
-}
-
-static int64_t attr_or(const Ints *v, int i, int64_t otherwise)
-{
-    return i < v->n ? v->v[i] : otherwise;
-}
-
-/* Weights of a grouped convolution: [M, C/g, k...] seen as [g, M/g, C/g, k...]. */
-static void split_groups(Layout *w, int64_t group)
-{
-    memmove(w->dim + 1, w->dim, (size_t)w->rank * sizeof w->dim[0]);
-    memmove(w->stride + 1, w->stride, (size_t)w->rank * sizeof w->stride[0]);
-    w->dim[0] = group;
-    w->dim[1] /= group;
-    w->stride[0] = w->dim[1] * w->stride[1];
-    w->rank++;
-}
-
-static int64_t layout_bytes(const Layout *l)
-{
-    int64_t n = (int64_t)dnnl_data_type_size(l->dt);
-    for (int i = 0; i < l->rank; i++)
-        n *= l->dim[i];
-    return n;
-}
-
-/* Images of a piece: as few as keep the speed of the whole batch.  All pieces have as many; where
- * that does not divide the batch, the last one starts earlier and makes some images again. */
-static int64_t piece_images(const Problem *p)
-{
-    int64_t image = (layout_bytes(&p->slot[SRC]) + layout_bytes(&p->slot[DST])) / p->batch;
-    int64_t fill = PIECE_WEIGHTS * layout_bytes(&p->slot[WEIGHTS]);
-    if (p->choice == DNNL_WINOGRAD)
-        fill *= WINOGRAD_WEIGHTS;
-    if (fill < PIECE_BYTES)
-        fill = PIECE_BYTES;
-    int64_t least = (fill + image - 1) / image;
-    for (int64_t twice = 0; twice <= p->batch / TWICE_SHARE; twice++)
-        for (int64_t n = least; n <= 2 * least && n < p->batch; n++)
-            if ((p->batch + n - 1) / n * n - p->batch == twice)
-                return n;
-    return p->batch;
-}
-
-/* Where the images are reordered, the primitive is one for a piece. */
-static void cut_batch(Problem *p, const DnnlDesc *d)
-{
-    p->batch = p->images = p->slot[SRC].dim[0];
-    if (d->choice == DNNL_PLAIN || d->op == LIB_CONV_BWD_WEIGHTS)
-        return;
-    p->images = d->images ? d->images : piece_images(p);
-    p->slot[SRC].dim[0] = p->slot[DST].dim[0] = p->images;
-}
-
-static void describe_conv(Problem *p, const DnnlDesc *d)
-{
-    const Type *src = d->op == LIB_CONV_BWD_DATA ? &d->out : &d->in[0];
-    const Type *weights = d->op == LIB_CONV_BWD_WEIGHTS ? &d->out : &d->in[1];
-    const Type *dst = d->op == LIB_CONV               ? &d->out
-                      : d->op == LIB_CONV_BWD_WEIGHTS ? &d->in[1]
-                                                      : &d->in[0];
-    p->slot[SRC] = layout_plain(src);
-    p->slot[WEIGHTS] = layout_plain(weights);
-    p->slot[DST] = layout_plain(dst);
-    if (d->rows)
-        p->slot[WEIGHTS].dim[0] = p->slot[DST].dim[1] = d->rows;
-    if (d->op == LIB_CONV && d->nin > 2 && d->in[2].dt != DT_NONE)
-        p->slot[BIAS] = layout_plain(&d->in[2]);
-    if (d->conv.group > 1)
-        split_groups(&p->slot[WEIGHTS], d->conv.group);
-    int spatial = src->rank - 2;
-    for (int i = 0; i < spatial; i++) {
-        p->strides[i] = attr_or(&d->conv.strides, i, 1);
-        p->dilates[i] = attr_or(&d->conv.dilations, i, 1) - 1;
-        p->pad_begin[i] = attr_or(&d->conv.pads, i, 0);
-        p->pad_end[i] = attr_or(&d->conv.pads, spatial + i, 0);
-    }
-    cut_batch(p, d);
-}
-
-/* false: nothing the library does fast. */
-static bool describe(Problem *p, const DnnlDesc *d)
-{
-    *p = (Problem){.op = d->op, .choice = d->choice, .batch = 1, .images = 1};
-    bool conv = d->op != LIB_MATMUL;
-    if (d->op == LIB_NONE || (!conv && d->choice == DNNL_WINOGRAD))
-        return false;
-    for (int i = 0; i <= d->nin; i++) {
-        const Type *t = i < d->nin ? &d->in[i] : &d->out;
-        if (t->dt == DT_NONE)
-            continue;
-        if (element(t->dt) == dnnl_data_type_undef || type_count(t) == 0)
-            return false;
-        if (conv && i != 2 && (t->rank < 3 || t->rank > 5))
-            return false;
-    }
-    (conv ? describe_conv : describe_matmul)(p, d);
-    return true;
-}
-
 /* ---- operations --------------------------------------------------------------- */
 
 typedef struct {
@@ -352,9 +171,11 @@ typedef struct {
     dnnl_primitive_t reorder;
     int64_t offset;       /* of `inside` in the scratch */
     int64_t image_bytes;  /* outside; 0: the same for all pieces */
+    int64_t part_bytes;   /* likewise from a part to the next */
 } Slot;
 
 struct DnnlOp {
+    Product *own; /* instead of all else */
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     dnnl_primitive_t primitive;
@@ -362,6 +183,7 @@ struct DnnlOp {
     dnnl_memory_t work; /* working memory of the primitive */
     int64_t added;
     int64_t batch, images; /* in all, and of a piece */
+    int64_t parts;
     int64_t work_offset, scratch_bytes;
     char impl[64];
 };
@@ -469,14 +291,16 @@ static void name_slots(DnnlOp *op, const Problem *p)
         op->slot[i].arg = l->rank ? table[p->op][i].arg : 0;
         op->slot[i].operand = table[p->op][i].operand;
         if (i == SRC || i == DST)
-            op->slot[i].image_bytes = l->stride[0] * (int64_t)dnnl_data_type_size(l->dt);
+            op->slot[i].image_bytes = l->stride[0] * dtype_size[l->dt];
+        op->slot[i].part_bytes = problem_part_stride(p, i) * dtype_size[l->dt];
     }
 }
 
-/* Routines without vectors are slower than generated code. */
-static bool is_fast(const char *impl)
+/* Routines without vectors are slower than generated code; those by way of its products of matrices
+ * allocate memory in every call. */
+static bool is_fit(const char *impl)
 {
-    return strncmp(impl, "ref", 3) != 0 && strncmp(impl, "simple", 6) != 0;
+    return strncmp(impl, "ref", 3) != 0 && strncmp(impl, "simple", 6) != 0 && !strstr(impl, "gemm");
 }
 
 typedef enum { MADE, NONE, FAILED } Result;
@@ -486,12 +310,13 @@ static Result make_op(DnnlOp *op, const Problem *p, dnnl_primitive_desc_t pd, Md
 {
     const char *impl = "";
     dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &impl);
-    if (!is_fast(impl))
+    if (!is_fit(impl))
         return NONE;
     snprintf(op->impl, sizeof op->impl, "%s", impl);
     op->added = p->added;
     op->batch = p->batch;
     op->images = p->images;
+    op->parts = p->parts;
     name_slots(op, p);
     bool reordered = false;
     for (int i = 0; i < SLOTS; i++) {
@@ -501,8 +326,8 @@ static Result make_op(DnnlOp *op, const Problem *p, dnnl_primitive_desc_t pd, Md
             return FAILED;
         reordered |= op->slot[i].reorder != NULL;
     }
-    if (p->choice == DNNL_BLOCKED && !reordered)
-        return NONE; /* that is DNNL_PLAIN */
+    if ((p->choice == DNNL_BLOCKED || p->parts > 1) && !reordered)
+        return NONE; /* that is DNNL_PLAIN; there is nothing that parts make less */
     MdRef work = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     op->work_offset = reserve(op, dnnl_memory_desc_get_size(work));
     if (dnnl_memory_create(&op->work, work, op->engine, DNNL_MEMORY_NONE) ||
@@ -519,7 +344,7 @@ static bool make_attr(dnnl_primitive_attr_t *attr, const Problem *p)
               !dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user) &&
               !dnnl_primitive_attr_set_fpmath_mode(*attr, dnnl_fpmath_mode_strict);
     if (ok && p->added > 0)
-        ok = !dnnl_post_ops_create(&post) && append_sum(post, p->slot[DST].dt) &&
+        ok = !dnnl_post_ops_create(&post) && append_sum(post, element(p->slot[DST].dt)) &&
              !dnnl_primitive_attr_set_post_ops(*attr, post);
     if (post)
         dnnl_post_ops_destroy(post);
@@ -556,14 +381,43 @@ static Result make_problem(DnnlOp *op, const Problem *p)
     return result;
 }
 
+static bool has_isa(unsigned need)
+{
+    return ((unsigned)dnnl_get_effective_cpu_isa() & need) == need;
+}
+
+bool dnnl_wide_bf16(void) { return has_isa(dnnl_cpu_isa_avx512_core_bf16); }
+
+bool dnnl_wide(void) { return has_isa(dnnl_cpu_isa_avx512_core); }
+
+/* Bytes of the vectors the library uses, so that one setting rules both. */
+static int vector_bytes(void)
+{
+    return dnnl_wide() ? 64 : has_isa(dnnl_cpu_isa_avx2) ? 32 : 16;
+}
+
+static Result make_own(DnnlOp *op, const Problem *p)
+{
+    op->own = product_make(p, vector_bytes(), omp_get_max_threads());
+    if (!op->own)
+        return NONE;
+    op->added = p->added;
+    op->scratch_bytes = product_scratch(op->own);
+    name_slots(op, p);
+    snprintf(op->impl, sizeof op->impl, "own");
+    return MADE;
+}
+
 DnnlOp *dnnl_make(const DnnlDesc *desc, Diag *d)
 {
     Problem p;
-    if (!describe(&p, desc))
+    if (!problem_describe(&p, desc))
         return NULL;
     DnnlOp *op = calloc(1, sizeof *op);
     Result result = FAILED;
-    if (op && !dnnl_engine_create(&op->engine, dnnl_cpu, 0) &&
+    if (op && p.choice == DNNL_OWN)
+        result = make_own(op, &p);
+    else if (op && !dnnl_engine_create(&op->engine, dnnl_cpu, 0) &&
         !dnnl_stream_create(&op->stream, op->engine, dnnl_stream_default_flags))
         result = make_problem(op, &p);
     if (result == MADE)
@@ -588,6 +442,7 @@ void dnnl_free(DnnlOp *op)
 {
     if (!op)
         return;
+    product_free(op->own);
     for (int i = 0; i < SLOTS; i++)
         free_slot(&op->slot[i]);
     if (op->work)
@@ -611,11 +466,6 @@ const char *dnnl_impl(const DnnlOp *op)
     return op->impl;
 }
 
-bool dnnl_wide(void)
-{
-    unsigned isa = (unsigned)dnnl_get_effective_cpu_isa(), need = dnnl_cpu_isa_avx512_core;
-    return (isa & need) == need;
-}
 
 /* ---- running --------------------------------------------------------------------- */
 
@@ -627,20 +477,23 @@ static dnnl_status_t run_reorder(DnnlOp *op, const Slot *s)
     return dnnl_primitive_execute(s->reorder, op->stream, 2, arg);
 }
 
-/* Run the reorders of operands (in) or of the result; unless `all`, those of images only. */
-static dnnl_status_t run_reorders(DnnlOp *op, bool in, bool all)
+/* Run the reorders of operands (in) or of the result: after the first piece of operands only those that
+ * differ from the piece before. */
+static dnnl_status_t run_reorders(DnnlOp *op, bool in, int64_t part, int64_t image)
 {
     dnnl_status_t status = dnnl_success;
     for (int i = 0; i < SLOTS && !status; i++) {
         const Slot *s = &op->slot[i];
-        if (s->reorder && (s->operand >= 0) == in && (all || s->image_bytes))
+        bool differs = (part == 0 && image == 0) || (image == 0 && s->part_bytes) ||
+                       (op->images < op->batch && s->image_bytes);
+        if (s->reorder && (s->operand >= 0) == in && (!in || differs))
             status = run_reorder(op, s);
     }
     return status;
 }
 
-/* The piece that starts with an image; at: where the tensors lie outside. */
-static dnnl_status_t run_piece(DnnlOp *op, char *const at[SLOTS], int64_t image)
+/* A piece of the images of a part; at: where the tensors lie outside. */
+static dnnl_status_t run_piece(DnnlOp *op, char *const at[SLOTS], int64_t part, int64_t image)
 {
     dnnl_exec_arg_t arg[SLOTS + 1] = {{DNNL_ARG_SCRATCHPAD, op->work}};
     int n = 1;
@@ -649,16 +502,27 @@ static dnnl_status_t run_piece(DnnlOp *op, char *const at[SLOTS], int64_t image)
         const Slot *s = &op->slot[i];
         if (!s->arg)
             continue;
-        status |= dnnl_memory_set_data_handle(s->outside, at[i] + image * s->image_bytes);
+        status |= dnnl_memory_set_data_handle(s->outside, at[i] + image * s->image_bytes +
+                                                              part * s->part_bytes);
         arg[n++] = (dnnl_exec_arg_t){s->arg, s->inside};
     }
     if (!status)
-        status = run_reorders(op, true, image == 0);
+        status = run_reorders(op, true, part, image);
     if (!status)
         status = dnnl_primitive_execute(op->primitive, op->stream, n, arg);
     if (!status)
-        status = run_reorders(op, false, true);
+        status = run_reorders(op, false, part, image);
     return status;
+}
+
+static dnnl_status_t run_pieces(DnnlOp *op, char *const at[SLOTS])
+{
+    dnnl_status_t status = dnnl_success;
+    for (int64_t part = 0; part < op->parts && !status; part++)
+        for (int64_t i = 0; i < op->batch && !status; i += op->images)
+            status = run_piece(op, at, part,
+                               i + op->images <= op->batch ? i : op->batch - op->images);
+    return status ? status : dnnl_stream_wait(op->stream);
 }
 
 bool dnnl_run(DnnlOp *op, const void *const *in, void *out, void *scratch, Diag *d)
@@ -672,12 +536,14 @@ bool dnnl_run(DnnlOp *op, const void *const *in, void *out, void *scratch, Diag 
         if (s->reorder)
             status |= dnnl_memory_set_data_handle(s->inside, base + s->offset);
     }
-    status |= dnnl_memory_set_data_handle(op->work, base ? base + op->work_offset : NULL);
     if (op->added > 0 && in[2] != out)
         memcpy(out, in[2], (size_t)op->added);
-    for (int64_t i = 0; i < op->batch && !status; i += op->images)
-        status = run_piece(op, at, i + op->images <= op->batch ? i : op->batch - op->images);
+    if (op->own) {
+        product_run(op->own, at, op->added > 0, scratch);
+        return true;
+    }
+    status |= dnnl_memory_set_data_handle(op->work, base ? base + op->work_offset : NULL);
     if (!status)
-        status = dnnl_stream_wait(op->stream);
+        status = run_pieces(op, at);
     return !status || fail_status(d, EXIT_DEVICE, "oneDNN: %s failed (%d)", op->impl, status);
 }

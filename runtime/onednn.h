@@ -1,4 +1,5 @@
-/* onednn.h -- matrix products and convolutions by oneDNN: the one interface to that library.
+/* onednn.h -- matrix products and convolutions, by oneDNN or, where its routines allocate memory or
+ * there are none, by our own (product.c).
  *
  * Tensors are plain row-major outside.  Inside, a choice of algorithm may reorder them into
  * blocked layouts; such copies, and oneDNN's own working memory, live in scratch that the caller
@@ -19,6 +20,7 @@ typedef enum {
     DNNL_PLAIN,    /* every tensor as it lies */
     DNNL_BLOCKED,  /* operands reordered to the layouts the library likes best */
     DNNL_WINOGRAD, /* convolution only: fewer multiplications, about 5 times the rounding error */
+    DNNL_OWN,      /* f32: our own product (product.c), every tensor as it lies */
     DNNL_CHOICES
 } DnnlChoice;
 extern const char *const dnnl_choice_name[DNNL_CHOICES];
@@ -33,10 +35,17 @@ typedef struct {
     ConvAttrs conv;
     int64_t rows; /* of the result of LIB_MATMUL (2-D) or LIB_CONV_BWD_WEIGHTS to make, 0: all */
     int64_t images; /* that a convolution may reorder at a time (not of weights), 0: by rule */
+    int64_t parts;  /* the channels of a convolution's result (not of weights) are made in, or fractions
+                     * of the usual blocks of DNNL_OWN: a power of 2, 0: one */
     DnnlChoice choice;
 } DnnlDesc;
 
 typedef struct DnnlOp DnnlOp;
+
+/* Choice and parts, a power of 2, as one number (Step.choice). */
+enum { DNNL_MAX_PARTS = 16 };
+int dnnl_encode(const DnnlDesc *desc);
+void dnnl_decode(DnnlDesc *desc, int choice);
 
 /* NULL without a message: the library has no fast routine for it (element type, empty tensors),
  * or the choice would be the same as a simpler one; NULL with a message: it failed.  Takes
@@ -45,10 +54,9 @@ DnnlOp *dnnl_make(const DnnlDesc *desc, Diag *d);
 void dnnl_free(DnnlOp *op); /* NULL is fine */
 int64_t dnnl_scratch_bytes(const DnnlOp *op);
 const char *dnnl_impl(const DnnlOp *op); /* the library's name of the routine */
-/* Does the library use AVX-512 here?  Without, it has no 16-bit routines, and its products pack
- * operands in memory that it takes and gives back within the call (at most 16 MiB a thread), which
- * no plan holds. */
+/* Does the library use AVX-512 here, and its 16-bit instructions? */
 bool dnnl_wide(void);
+bool dnnl_wide_bf16(void);
 
 /* in[k]: operand k (an absent bias is not looked at); scratch: 64-byte aligned.  One run of an
  * op at a time.  What a product is added to may be at `out`, otherwise it is copied there. */

@@ -20,6 +20,7 @@
 enum {
     ROUNDS = 2,         /* of measuring */
     WORTH_STEPS = 100,  /* measuring takes no longer than so many steps, or a second */
+    ROOM_SIXTHS = 5,    /* of what others hold: values that outlive both lie beside them */
 };
 static const double default_limit = 10;                                    /* seconds */
 static const double bytes_per_ns = 20, flops_per_ns = 250, call_ns = 1000; /* first guess */
@@ -28,6 +29,7 @@ typedef struct {
     DnnlDesc desc; /* as announced: choice not yet made */
     DnnlChoice choice;
     DnnlOp *op; /* NULL: the kernel's text runs */
+    StepCost ways;  /* of running it alone, their times beside the first's */
     int64_t others; /* bytes that are held besides the scratch while it runs */
     bool tiled;
 } Routine;
@@ -100,6 +102,8 @@ static bool find_routine(Profile *p, const Item *it, const DnnlDesc *desc, int *
         DnnlDesc chosen = *desc;
         *r = (Routine){.desc = *desc, .op = choose_routine(&chosen, d)};
         r->choice = chosen.choice;
+        if (r->op)
+            find_candidates(&chosen, r->op, &r->ways, d);
     }
     int64_t others = computed_bytes(it);
     if (p->routine[i].others < others)
@@ -149,24 +153,33 @@ static bool find_single(Profile *p, Item *it, Diag *d)
 }
 
 static int64_t item_scratch(const Profile *p, const Item *it);
+static DnnlOp *item_op(const Profile *p, const Item *it);
+
+/* Workspace that an item cannot do without, its bits as they are. */
+static int64_t least_scratch(const Profile *p, const Item *it)
+{
+    const StepCost *ways = item_op(p, it) ? &p->routine[it->routine].ways : NULL;
+    return ways ? ways->c[ways->same - 1].scratch : item_scratch(p, it);
+}
 
 /* Where others hold as much at once anyway, faster routines may have large scratch. */
 static bool find_faster(Profile *p, Diag *d)
 {
     int64_t most = 0;
     for (uint32_t i = 0; i < p->nitem; i++) {
-        int64_t held = computed_bytes(&p->item[i]) + item_scratch(p, &p->item[i]);
+        int64_t held = computed_bytes(&p->item[i]) + least_scratch(p, &p->item[i]);
         most = held > most ? held : most;
     }
     for (uint32_t i = 0; i < p->nroutine && !d->failed; i++) {
         Routine *r = &p->routine[i];
         DnnlDesc desc = r->desc;
-        DnnlOp *op = r->tiled ? NULL : choose_faster(&desc, most - r->others, d);
+        DnnlOp *op = r->tiled ? NULL : choose_faster(&desc, (most - r->others) / 6 * ROOM_SIXTHS, d);
         if (!op)
             continue;
         dnnl_free(r->op);
         r->op = op;
         r->choice = desc.choice;
+        find_candidates(&desc, op, &r->ways, d);
     }
     return !d->failed;
 }
@@ -504,9 +517,12 @@ bool profile_cost(void *user, const Graph *g, const NodeId *nodes, int n, const 
     double ns = p->table.entry[it->entry].ns;
     if (ns < 0)
         ns = it->estimate * p->scale[item_op(p, it) != NULL];
-    out->c[0].choice = it->routine < 0 ? 0 : (int)p->routine[it->routine].choice;
-    out->c[0].scratch = item_scratch(p, it);
-    out->c[0].ns = p->opt.time_limit < 0 ? -1 : (int64_t)ns;
+    *out = (StepCost){.c = {{0, item_scratch(p, it), 0}}, .n = 1, .same = 1};
+    if (item_op(p, it))
+        *out = p->routine[it->routine].ways;
+    else if (it->routine >= 0)
+        out->c[0].choice = (int)p->routine[it->routine].choice;
+    candidate_times(out, p->opt.time_limit < 0 ? -1 : (int64_t)ns);
     return true;
 }
 

@@ -1,6 +1,8 @@
 /* main.c -- runs all suites, or those named on the command line, and closes with Check's summary. */
 #include "tests.h"
 #include "runtime/runtime.h"
+#include <oneapi/dnnl/dnnl.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +16,62 @@ const char *shared_path(const char *name)
     snprintf(path, sizeof path, "%s/%s", root ? root : CKC_SOURCE_DIR "/../shared", name);
     if (access(path, R_OK) == 0)
         return path;
-    printf("skipped: %s is not there\n", path);
+    skipped("%s is not there", path);
     return NULL;
+}
+
+bool use_isa(int i)
+{
+    static const struct {
+        const char *name;
+        dnnl_cpu_isa_t isa;
+    } sets[TEST_ISAS] = {{"SSE41", dnnl_cpu_isa_sse41},
+                         {"AVX2", dnnl_cpu_isa_avx2},
+                         {"AVX512_CORE", dnnl_cpu_isa_avx512_core},
+                         {"AVX512_CORE_BF16", dnnl_cpu_isa_avx512_core_bf16}};
+    setenv("ONEDNN_MAX_CPU_ISA", sets[i].name, 1);
+    unsigned need = (unsigned)sets[i].isa;
+    if (((unsigned)dnnl_get_effective_cpu_isa() & need) == need)
+        return true;
+    skipped("this processor has no %s", sets[i].name);
+    return false;
+}
+
+/* Tests are processes of their own: what they skip is kept in a file, a line each. */
+static FILE *skips;
+
+void skipped(const char *fmt, ...)
+{
+    char line[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    printf("skipped: %s\n", line);
+    fprintf(skips, "%s\n", line);
+    fflush(skips);
+}
+
+static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+/* Every reason once, with how often. */
+static void print_skips(void)
+{
+    enum { MOST = 4096 };
+    static char *line[MOST];
+    char text[512];
+    size_t n = 0;
+    rewind(skips);
+    while (n < MOST && fgets(text, sizeof text, skips))
+        line[n++] = strdup(text);
+    qsort(line, n, sizeof *line, by_text);
+    for (size_t i = 0, same; i < n; i += same) {
+        for (same = 1; i + same < n && strcmp(line[i], line[i + same]) == 0;)
+            same++;
+        printf("%zu times skipped: %s", same, line[i]);
+    }
+    for (size_t i = 0; i < n; i++)
+        free(line[i]);
 }
 
 static bool chosen(const char *name, int argc, char **argv)
@@ -30,12 +86,16 @@ int main(int argc, char **argv)
 {
     spin_bounded(argv);
     setenv("CK_DEFAULT_TIMEOUT", "1200", 0); /* seconds: for what hangs, not for what is slow */
+    skips = tmpfile();
+    if (!skips)
+        return EXIT_FAILURE;
     SRunner *r = srunner_create(NULL);
 #define SUITE(name)                                                                          \
     if (chosen(#name, argc, argv))                                                           \
         srunner_add_suite(r, suite_##name());
 #include "suites.def"
     srunner_run_all(r, CK_NORMAL);
+    print_skips();
     int failed = srunner_ntests_failed(r);
     srunner_free(r);
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -46,6 +46,12 @@ each() { # fuzz|suite, names on standard input: that function for each name
     xargs -P "$(nproc)" -I{} ./tests/run.sh "$1" {}
 }
 
+skips() { # how many tests left something out, and why
+    sed -n 's/^\([0-9]*\) times skipped: /\1 /p' build/tests/*.log |
+        awk '{ n = $1; sub(/^[0-9]* /, ""); many[$0] += n; all += n }
+             END { printf "skipped: %d\n", all; for (why in many) printf "  %d times: %s\n", many[why], why }'
+}
+
 summary() {
     sed -n 's/^[0-9]*%: Checks: \([0-9]*\), Failures: \([0-9]*\), Errors: \([0-9]*\)$/\1 \2 \3/p' build/tests/*.log |
         awk '{ n += $1; f += $2; e += $3 }
@@ -68,5 +74,6 @@ rm -rf build/tests
 mkdir build/tests
 failed=0
 sed -n 's/SUITE(\(.*\))/\1/p' tests/suites.def | tac | each suite || failed=1
+skips
 summary
 exit $failed

@@ -156,7 +156,7 @@ START_TEST(text_compiles_with_nvrtc)
 {
     Nvrtc n = {0};
     if (!nvrtc_open(&n)) {
-        printf("skipped: libnvrtc is not there\n");
+        skipped("libnvrtc is not there");
         return;
     }
     static Batch b;
@@ -391,7 +391,7 @@ START_TEST(whole_step_compiles_with_nvcc)
     TestStep s;
     char dir[64], path[128], cmd[512];
     if (system("nvcc --version >/dev/null 2>&1") != 0) {
-        printf("skipped: nvcc is not there\n");
+        skipped("nvcc is not there");
         return;
     }
     shim_folder(dir, path);

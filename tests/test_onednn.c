@@ -3,6 +3,7 @@
 #include "tests.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -273,7 +274,9 @@ static int check_desc(DnnlDesc *d)
 
 START_TEST(test_against_loops)
 {
-    const Case *c = &cases[_i];
+    const Case *c = &cases[_i % NCASES];
+    if (!use_isa(_i / NCASES))
+        return;
     LibOp last = c->op == LIB_MATMUL ? LIB_MATMUL : LIB_CONV_BWD_WEIGHTS;
     for (LibOp op = c->op; op <= last; op++) {
         DnnlDesc d = {.op = op};
@@ -282,8 +285,8 @@ START_TEST(test_against_loops)
         else
             fill_conv(&d, c, op);
         int made = check_desc(&d);
-        if (made == 0 && c->dt == DT_BF16 && !dnnl_wide())
-            printf("skipped: oneDNN has no 16-bit routines on this processor\n");
+        if (made == 0 && c->dt == DT_BF16 && !dnnl_wide_bf16())
+            skipped("no routines for 16-bit types on this processor: generated kernels run");
         else
             ck_assert_int_gt(made, 0);
     }
@@ -293,12 +296,112 @@ END_TEST
 /* Five images, two at a time: the fourth is made twice. */
 START_TEST(test_pieces)
 {
-    Case c = cases[_i];
+    Case c = cases[_i % NCASES];
+    if (!use_isa(_i / NCASES))
+        return;
     c.a[0] = 5;
     for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA && c.op == LIB_CONV; op++) {
         DnnlDesc d = {.op = op, .images = 2};
         fill_conv(&d, &c, op);
         check_desc(&d);
+    }
+}
+END_TEST
+
+/* ---- candidates with the same bits ---------------------------------------------------------------- */
+
+/* NULL: there is no such routine. */
+static Tensor *result_of(DnnlDesc *d, int64_t parts, Tensor *out)
+{
+    Diag diag = {0};
+    d->parts = parts;
+    DnnlOp *op = dnnl_make(d, &diag);
+    ck_assert_msg(!diag.failed, "%s", diag.msg);
+    if (!op)
+        return NULL;
+    Tensor t[3] = {{.data = NULL}};
+    for (int i = 0; i < d->nin; i++)
+        t[i] = tensor_random(d->in[i], 17u + (uint32_t)i);
+    *out = tensor_new(d->out);
+    run_once(op, t, out);
+    for (int i = 0; i < d->nin; i++)
+        free(t[i].data);
+    dnnl_free(op);
+    return out;
+}
+
+/* All powers of 2: how many parts there are with routines. */
+static int compare_parts(DnnlDesc *d)
+{
+    Tensor whole, out;
+    int made = 0;
+    if (!result_of(d, 0, &whole))
+        return 0;
+    for (int64_t parts = 2; parts <= DNNL_MAX_PARTS; parts *= 2) {
+        if (!result_of(d, parts, &out))
+            continue;
+        ck_assert_msg(memcmp(whole.data, out.data, (size_t)type_bytes(&d->out)) == 0,
+                      "%s: other bits in %lld parts", dnnl_choice_name[d->choice], (long long)parts);
+        free(out.data);
+        made++;
+    }
+    free(whole.data);
+    return made;
+}
+
+static const Case shapes[] = {
+    {.a = {3, 64, 14, 14}, .b = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}},
+    {.a = {4, 32, 9, 9}, .b = {96, 32, 3, 3}, .pads = {1, 1, 1, 1}, .strides = {2, 2}, .bias = true},
+    {.a = {2, 128, 7, 7}, .b = {256, 128, 3, 3}, .pads = {1, 1, 1, 1}},
+    {.a = {3, 64, 12, 12}, .b = {32, 64, 5, 5}, .pads = {2, 2, 2, 2}, .dilations = {2, 1}},
+    {.a = {2, 128, 8, 8}, .b = {128, 128, 1, 1}, .strides = {2, 2}},
+    {.a = {2, 64, 10, 10}, .b = {64, 1, 3, 3}, .group = 64, .pads = {1, 1, 1, 1}},
+    {.a = {2, 128, 6, 6}, .b = {128, 16, 3, 3}, .group = 8, .pads = {1, 1, 1, 1}},
+    {.a = {6, 3, 20, 20}, .b = {64, 3, 7, 7}, .strides = {2, 2}, .pads = {3, 3, 3, 3}},
+};
+enum { NSHAPES = sizeof shapes / sizeof *shapes };
+
+/* A result made in parts of its channels, a few images at a time or all at once. */
+START_TEST(parts_have_the_same_bits)
+{
+    Case c = shapes[_i % NSHAPES];
+    int made = 0;
+    if (!use_isa(_i / NSHAPES))
+        return;
+    c.dt = DT_F32;
+    c.ra = c.rb = 4;
+    for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA; op++)
+        for (int64_t images = 0; images <= 2; images += 2) {
+            DnnlDesc d = {.op = op, .images = images, .choice = DNNL_BLOCKED};
+            fill_conv(&d, &c, op);
+            made += compare_parts(&d);
+        }
+    ck_assert(made > 0 || _i / NSHAPES == 0);
+}
+END_TEST
+
+/* Our products: any blocks, any number of threads. */
+START_TEST(blocks_and_threads_have_the_same_bits)
+{
+    const Case *c = &cases[_i % NCASES];
+    if (!use_isa(_i / NCASES) || c->dt != DT_F32)
+        return;
+    LibOp last = c->op == LIB_MATMUL ? LIB_MATMUL : LIB_CONV_BWD_WEIGHTS;
+    for (LibOp op = c->op; op <= last; op++) {
+        DnnlDesc d = {.op = op, .choice = DNNL_OWN};
+        if (op == LIB_MATMUL)
+            fill_matmul(&d, c);
+        else
+            fill_conv(&d, c, op);
+        ck_assert_int_eq(compare_parts(&d), 4);
+        Tensor two, three;
+        omp_set_num_threads(2);
+        ck_assert_ptr_nonnull(result_of(&d, 0, &two));
+        omp_set_num_threads(3);
+        ck_assert_ptr_nonnull(result_of(&d, 0, &three));
+        ck_assert_mem_eq(two.data, three.data, (size_t)type_bytes(&d.out));
+        free(two.data);
+        free(three.data);
     }
 }
 END_TEST
@@ -315,9 +418,11 @@ static int64_t scratch_bytes(DnnlDesc *d, int64_t images)
     return bytes;
 }
 
-/* Scratch of the rule is that of so many images. */
+/* Scratch of the rule is that of so many images, where there are routines both ways. */
 START_TEST(test_rule)
 {
+    if (!use_isa(1))
+        return;
     static const struct {
         Case c;
         int64_t images;
@@ -360,8 +465,10 @@ Suite *suite_onednn(void)
 {
     Suite *s = suite_create("onednn");
     TCase *tc = tcase_create("choices");
-    tcase_add_loop_test(tc, test_against_loops, 0, NCASES);
-    tcase_add_loop_test(tc, test_pieces, 0, NCASES);
+    tcase_add_loop_test(tc, test_against_loops, 0, NCASES * TEST_ISAS);
+    tcase_add_loop_test(tc, test_pieces, 0, NCASES * TEST_ISAS);
+    tcase_add_loop_test(tc, parts_have_the_same_bits, 0, NSHAPES * TEST_ISAS);
+    tcase_add_loop_test(tc, blocks_and_threads_have_the_same_bits, 0, NCASES * TEST_ISAS);
     tcase_add_test(tc, test_rule);
     tcase_add_test(tc, test_unsupported);
     suite_add_tcase(s, tc);

@@ -1,0 +1,223 @@
+/* problem.c -- from the description of a node to strided tensors. */
+#include "problem.h"
+#include <string.h>
+
+enum {
+    PIECE_BYTES = 4 << 20,   /* operand and result of a piece, at least */
+    PIECE_WEIGHTS = 2,       /* ... in bytes of the weights */
+    WINOGRAD_WEIGHTS = 4,    /* which the routine makes so many times as large: 6x6 of 3x3 */
+    TWICE_SHARE = 16,        /* at most this part of the batch is computed twice */
+    PART_CHANNELS = 16       /* channels of a part are a multiple: whole vectors */
+};
+
+static Layout layout_plain(const Type *t)
+{
+    Layout l = {.rank = t->rank, .dt = t->dt};
+    int64_t stride[MAX_RANK];
+    type_strides(t, stride);
+    for (int i = 0; i < t->rank; i++) {
+        l.dim[i] = t->dim[i];
+        l.stride[i] = stride[i];
+    }
+    return l;
+}
+
+/* A matrix operand with `batch` leading dimensions, missing ones of extent 1. */
+static Layout layout_matrix(const Type *t, bool transposed, int batch)
+{
+    Layout plain = layout_plain(t), l = {.rank = batch + 2, .dt = plain.dt};
+    for (int i = 0; i < l.rank; i++) {
+        int k = i - (l.rank - t->rank);
+        if (transposed && i >= batch)
+            k = i == batch ? t->rank - 1 : t->rank - 2;
+        l.dim[i] = k < 0 ? 1 : plain.dim[k];
+        l.stride[i] = k < 0 ? type_count(t) : plain.stride[k];
+    }
+    return l;
+}
+
+/* View with the batch dimensions as one, or as rows of the matrix. */
+static void merge_batch(Layout *l, int batch, bool rows)
+{
+    int64_t n = 1;
+    for (int i = 0; i < batch; i++)
+        n *= l->dim[i];
+    Layout m = {.rank = rows ? 2 : 3, .dt = l->dt};
+    int first = m.rank - 2;
+    memcpy(&m.dim[first], &l->dim[batch], 2 * sizeof m.dim[0]);
+    memcpy(&m.stride[first], &l->stride[batch], 2 * sizeof m.stride[0]);
+    if (rows) {
+        m.dim[0] *= n;
+    } else {
+        m.dim[0] = n;
+        m.stride[0] = l->dim[batch] * l->dim[batch + 1];
+    }
+    *l = m;
+}
+
+static void describe_matmul(Problem *p, const DnnlDesc *d)
+{
+    const Type *a = &d->in[0], *b = &d->in[1];
+    int batch = (a->rank > b->rank ? a->rank : b->rank) - 2;
+    Layout *la = &p->slot[SRC], *lb = &p->slot[WEIGHTS], *lc = &p->slot[DST];
+    *la = layout_matrix(a, d->matmul.ta, batch);
+    *lb = layout_matrix(b, d->matmul.tb, batch);
+    *lc = layout_matrix(&d->out, false, batch);
+    if (batch == 0 && d->rows)
+        la->dim[0] = lc->dim[0] = d->rows;
+    if (d->nin > 2 && d->in[2].dt != DT_NONE)
+        p->added = type_bytes(&d->out);
+    bool same = true, single = true;
+    for (int i = 0; i < batch; i++) {
+        same &= la->dim[i] == lb->dim[i];
+        single &= lb->dim[i] == 1;
+    }
+    bool rows = single && !d->matmul.ta; /* one matrix b: all rows of a in one product */
+    if (batch == 0 || !(same || rows))
+        return;
+    merge_batch(la, batch, rows);
+    merge_batch(lc, batch, rows);
+    merge_batch(lb, batch, false);
+    if (rows) { /* drop the batch of one */
+        lb->rank = 2;
+        memmove(lb->dim, lb->dim + 1, 2 * sizeof lb->dim[0]);
+        memmove(lb->stride, lb->stride + 1, 2 * sizeof lb->stride[0]);
+    }
+}
+
+static int64_t attr_or(const Ints *v, int i, int64_t otherwise)
+{
+    return i < v->n ? v->v[i] : otherwise;
+}
+
+/* Weights of a grouped convolution: [M, C/g, k...] seen as [g, M/g, C/g, k...]. */
+static void split_groups(Layout *w, int64_t group)
+{
+    memmove(w->dim + 1, w->dim, (size_t)w->rank * sizeof w->dim[0]);
+    memmove(w->stride + 1, w->stride, (size_t)w->rank * sizeof w->stride[0]);
+    w->dim[0] = group;
+    w->dim[1] /= group;
+    w->stride[0] = w->dim[1] * w->stride[1];
+    w->rank++;
+}
+
+int64_t layout_bytes(const Layout *l)
+{
+    int64_t n = dtype_size[l->dt];
+    for (int i = 0; i < l->rank; i++)
+        n *= l->dim[i];
+    return n;
+}
+
+/* Images of a piece: as few as keep the speed of the whole batch.  All pieces have as many; where
+ * that does not divide the batch, the last one starts earlier and makes some images again. */
+static int64_t piece_images(const Problem *p)
+{
+    int64_t image = (layout_bytes(&p->slot[SRC]) + layout_bytes(&p->slot[DST])) / p->batch;
+    int64_t fill = PIECE_WEIGHTS * layout_bytes(&p->slot[WEIGHTS]);
+    if (p->choice == DNNL_WINOGRAD)
+        fill *= WINOGRAD_WEIGHTS;
+    if (fill < PIECE_BYTES)
+        fill = PIECE_BYTES;
+    int64_t least = (fill + image - 1) / image;
+    for (int64_t twice = 0; twice <= p->batch / TWICE_SHARE; twice++)
+        for (int64_t n = least; n <= 2 * least && n < p->batch; n++)
+            if ((p->batch + n - 1) / n * n - p->batch == twice)
+                return n;
+    return p->batch;
+}
+
+/* Where the images are reordered, the primitive is one for a piece. */
+static void cut_batch(Problem *p, const DnnlDesc *d)
+{
+    p->batch = p->images = p->slot[SRC].dim[0];
+    if (d->choice == DNNL_PLAIN || d->choice == DNNL_OWN || d->op == LIB_CONV_BWD_WEIGHTS)
+        return;
+    p->images = d->images ? d->images : piece_images(p);
+    p->slot[SRC].dim[0] = p->slot[DST].dim[0] = p->images;
+}
+
+static void describe_conv(Problem *p, const DnnlDesc *d)
+{
+    const Type *src = d->op == LIB_CONV_BWD_DATA ? &d->out : &d->in[0];
+    const Type *weights = d->op == LIB_CONV_BWD_WEIGHTS ? &d->out : &d->in[1];
+    const Type *dst = d->op == LIB_CONV               ? &d->out
+                      : d->op == LIB_CONV_BWD_WEIGHTS ? &d->in[1]
+                                                      : &d->in[0];
+    p->slot[SRC] = layout_plain(src);
+    p->slot[WEIGHTS] = layout_plain(weights);
+    p->slot[DST] = layout_plain(dst);
+    if (d->rows)
+        p->slot[WEIGHTS].dim[0] = p->slot[DST].dim[1] = d->rows;
+    if (d->op == LIB_CONV && d->nin > 2 && d->in[2].dt != DT_NONE)
+        p->slot[BIAS] = layout_plain(&d->in[2]);
+    if (d->conv.group > 1)
+        split_groups(&p->slot[WEIGHTS], d->conv.group);
+    int spatial = src->rank - 2;
+    for (int i = 0; i < spatial; i++) {
+        p->strides[i] = attr_or(&d->conv.strides, i, 1);
+        p->dilates[i] = attr_or(&d->conv.dilations, i, 1) - 1;
+        p->pad_begin[i] = attr_or(&d->conv.pads, i, 0);
+        p->pad_end[i] = attr_or(&d->conv.pads, spatial + i, 0);
+    }
+    cut_batch(p, d);
+}
+
+/* The dimension of a convolution's tensor that parts of the result cut; -1: none.  Grouped ones are cut
+ * by groups. */
+static int part_dim(const Problem *p, int slot)
+{
+    bool grouped = p->slot[WEIGHTS].rank > p->slot[SRC].rank;
+    int result = p->op == LIB_CONV ? DST : SRC;
+    if (slot == WEIGHTS)
+        return grouped ? 0 : result == DST ? 0 : 1;
+    if (slot == BIAS)
+        return 0;
+    return grouped || slot == result ? 1 : -1;
+}
+
+int64_t problem_part_stride(const Problem *p, int slot)
+{
+    const Layout *l = &p->slot[slot];
+    int dim = p->parts > 1 && p->choice != DNNL_OWN && l->rank ? part_dim(p, slot) : -1;
+    return dim < 0 ? 0 : l->dim[dim] * l->stride[dim];
+}
+
+/* Sums over the batch are not cut: the library's order of adding would be another. */
+static bool cut_channels(Problem *p, int64_t parts)
+{
+    int64_t channels = p->slot[p->op == LIB_CONV ? DST : SRC].dim[1];
+    if (p->op == LIB_CONV_BWD_WEIGHTS || channels % (parts * PART_CHANNELS))
+        return false;
+    p->parts = parts;
+    for (int i = 0; i < SLOTS; i++) {
+        int dim = p->slot[i].rank ? part_dim(p, i) : -1;
+        if (dim >= 0 && p->slot[i].dim[dim] % parts)
+            return false;
+        if (dim >= 0)
+            p->slot[i].dim[dim] /= parts;
+    }
+    return true;
+}
+
+/* false: nothing the library does fast. */
+bool problem_describe(Problem *p, const DnnlDesc *d)
+{
+    *p = (Problem){.op = d->op, .choice = d->choice, .batch = 1, .images = 1, .parts = 1};
+    bool conv = d->op != LIB_MATMUL;
+    if (d->op == LIB_NONE || (!conv && d->choice == DNNL_WINOGRAD))
+        return false;
+    for (int i = 0; i <= d->nin; i++) {
+        const Type *t = i < d->nin ? &d->in[i] : &d->out;
+        if (t->dt == DT_NONE)
+            continue;
+        if ((t->dt != DT_F32 && t->dt != DT_BF16) || type_count(t) == 0)
+            return false;
+        if (conv && i != 2 && (t->rank < 3 || t->rank > 5))
+            return false;
+    }
+    (conv ? describe_conv : describe_matmul)(p, d);
+    if (d->parts > 1 && d->choice == DNNL_OWN)
+        p->parts = d->parts;
+    return d->parts <= 1 || d->choice == DNNL_OWN || (conv && cut_channels(p, d->parts));
+}

@@ -1,0 +1,660 @@
+/* product.c -- matrix products and convolutions of our own, in f32, for processors and shapes where the
+ * library's routines take memory on their own.
+ *
+ * A result of rows x columns is the sum over terms of factor A (rows x terms) times factor B (terms x
+ * columns), once per member of a batch.  Convolutions are such products, whose B is gathered from an
+ * image: of each column (a position of the result) and term (a channel and a position of the window).
+ *
+ * Blocks of both factors are packed into panels, in scratch of each thread, and a kernel in vector
+ * registers multiplies two panels.  Every element is summed over BLOCK_TERMS terms in registers, then
+ * added to the result: always in the same order, whatever the threads and blocks. */
+#include "problem.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BLOCK_TERMS = 256, BLOCK_ROWS = 96, BLOCK_COLUMNS = 512, /* of factors in scratch */
+    MAX_ROWS = 12, MAX_COLUMNS = 32,                         /* of a panel */
+    DIGITS = 4,      /* of a column or term of a convolution: channel or image, position */
+    WINDOW = 3,      /* dimensions of an image */
+    BATCH = LAYOUT_DIMS,
+    LEAST_ROWS = 24,                                         /* of a block, where it is made small */
+    FEW_ROWS = 3, FEW_COLUMNS = 64, /* that are not worth packing the other factor for */
+    UNITS = 4        /* blocks of the result per thread that even their work out */
+};
+
+/* ---- panels in registers ----------------------------------------------------------------------- */
+
+/* b: elements from one term to the next; stride: of the result's rows. */
+typedef void PanelFn(int64_t terms, const float *a, const float *b, int64_t every, float *c,
+                     int64_t stride, bool add);
+
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* Compiled with -ffp-contract=fast (CMakeLists.txt), and without checks, which take longer.  Panels lie term by term: ROWS elements of a, lanes * VECTORS of b. */
+#define PANEL(name, isa, lanes, ROWS, VECTORS)                                                      \
+    typedef float name##_v __attribute__((vector_size(4 * lanes), aligned(4)));                    \
+    __attribute__((no_sanitize("address", "undefined"))) isa                                       \
+    static void name(int64_t terms, const float *a, const float *b, int64_t every, float *c,      \
+                     int64_t stride, bool add)                                                     \
+    {                                                                                              \
+        name##_v sum[ROWS][VECTORS] = {{{0}}};                                                     \
+        for (int64_t k = 0; k < terms; k++, a += ROWS, b += every)                                 \
+            UNROLL for (int i = 0; i < ROWS; i++)                                                  \
+                UNROLL for (int v = 0; v < VECTORS; v++)                                           \
+                    sum[i][v] += a[i] * ((const name##_v *)(const void *)b)[v];                    \
+        UNROLL for (int i = 0; i < ROWS; i++)                                                      \
+            UNROLL for (int v = 0; v < VECTORS; v++) {                                             \
+                name##_v *at = (name##_v *)(void *)(c + i * stride) + v;                           \
+                *at = add ? *at + sum[i][v] : sum[i][v];                                           \
+            }                                                                                      \
+    }
+
+PANEL(panel_16, , 4, 6, 2)
+#ifdef __x86_64__
+PANEL(panel_32, __attribute__((target("avx2,fma"))), 8, 6, 2)
+PANEL(panel_64, __attribute__((target("avx512f"))), 16, 12, 2)
+#else
+#define panel_32 panel_16
+#define panel_64 panel_16
+#endif
+
+/* ---- description --------------------------------------------------------------------------------- */
+
+/* A factor by lanes (rows of A, columns of B) and terms.  Either the element of a lane and a term lies
+ * at the sum of their strides; or the digits 1.. are positions in an image, as steps that add up to
+ * steps of `each`; what lies between them or outside is 0. */
+typedef struct {
+    int64_t lane[DIGITS], term[DIGITS];   /* strides */
+    int64_t lanes[DIGITS], terms[DIGITS]; /* extents */
+    bool window;
+    int64_t pad[WINDOW], each[WINDOW], size[WINDOW], stride[WINDOW];
+} Factor;
+
+struct Product {
+    int a, b, c; /* slots */
+    Factor fa, fb;
+    int64_t rows, columns, terms, row_stride;
+    int64_t batch[BATCH], step[3][BATCH], nbatch; /* of a, b, c */
+    bool bias, few;
+    PanelFn *panel;
+    int mr, nr, threads;
+    int64_t block_rows, block_columns, block_terms;
+    int64_t shared, members;                 /* that have a in common; of a block */
+    int64_t unit_rows, nrows, ncolumns, units;
+};
+
+static void batch_over(Product *p, int64_t n, int64_t a, int64_t b, int64_t c)
+{
+    int d = 0;
+    while (p->batch[d])
+        d++;
+    p->batch[d] = n;
+    p->step[0][d] = a;
+    p->step[1][d] = b;
+    p->step[2][d] = c;
+    p->nbatch *= n;
+}
+
+static void set_ones(int64_t v[DIGITS])
+{
+    for (int i = 0; i < DIGITS; i++)
+        v[i] = 1;
+}
+
+static void describe_matmul(Product *p, const Problem *q)
+{
+    const Layout *a = &q->slot[SRC], *b = &q->slot[WEIGHTS], *c = &q->slot[DST];
+    int r = c->rank;
+    p->a = SRC, p->b = WEIGHTS, p->c = DST;
+    p->rows = c->dim[r - 2];
+    p->row_stride = c->stride[r - 2];
+    p->fa.terms[0] = p->fb.terms[0] = a->dim[r - 1];
+    p->fa.lanes[0] = p->rows;
+    p->fa.lane[0] = a->stride[r - 2];
+    p->fa.term[0] = a->stride[r - 1];
+    p->fb.lanes[0] = c->dim[r - 1];
+    p->fb.lane[0] = b->stride[r - 1];
+    p->fb.term[0] = b->stride[r - 2];
+    for (int i = 0; i < r - 2; i++)
+        if (c->dim[i] > 1)
+            batch_over(p, c->dim[i], a->dim[i] > 1 ? a->stride[i] : 0,
+                       b->dim[i] > 1 ? b->stride[i] : 0, c->stride[i]);
+}
+
+/* The image a factor is gathered from.  Dimensions stand at the end. */
+static void set_image(Factor *f, const Problem *q, const Layout *image)
+{
+    int first = WINDOW + 2 - image->rank;
+    for (int i = 0; i < WINDOW; i++) {
+        int from = i - first;
+        f->each[i] = f->size[i] = 1;
+        if (from < 0)
+            continue;
+        f->pad[i] = q->pad_begin[from];
+        f->size[i] = image->dim[from + 2];
+        f->stride[i] = image->stride[from + 2];
+        f->window |= q->slot[SRC].dim[from + 2] != q->slot[DST].dim[from + 2] ||
+                     q->strides[from] > 1 || f->pad[i] != 0;
+    }
+}
+
+/* One dimension of it: steps of positions by column and by term, or strides where there is no window. */
+static void set_steps(Factor *f, const Problem *q, int i, int from, int64_t column, int64_t term)
+{
+    f->lane[i + 1] = f->window ? column : f->stride[i];
+    f->term[i + 1] = f->window ? term : f->stride[i];
+    if (q->op == LIB_CONV_BWD_DATA) {
+        f->pad[i] = -q->pad_begin[from];
+        f->each[i] = q->strides[from];
+    }
+}
+
+/* Position i of columns and terms, dimension `from` of the tensors. */
+static void describe_position(Product *p, const Problem *q, int i, int from, const int64_t *window,
+                              const int64_t *window_stride)
+{
+    const Layout *x = &q->slot[SRC], *y = &q->slot[DST];
+    bool forward = q->op == LIB_CONV, weights = q->op == LIB_CONV_BWD_WEIGHTS;
+    int64_t dilate = q->dilates[from] + 1, stride = q->strides[from];
+    p->fb.lanes[i + 1] = weights ? window[from] : (forward ? y : x)->dim[from + 2];
+    p->fa.terms[i + 1] = p->fb.terms[i + 1] = weights ? y->dim[from + 2] : window[from];
+    p->fa.term[i + 1] = weights ? y->stride[from + 2] : window_stride[from];
+    set_steps(&p->fb, q, i, from, weights ? dilate : forward ? stride : 1,
+              weights ? stride : forward ? dilate : -dilate);
+}
+
+static void describe_conv(Product *p, const Problem *q)
+{
+    const Layout *x = &q->slot[SRC], *w = &q->slot[WEIGHTS], *y = &q->slot[DST];
+    int grouped = w->rank - x->rank, first = WINDOW + 2 - x->rank;
+    const int64_t *wd = w->dim + grouped, *ws = w->stride + grouped;
+    bool forward = q->op == LIB_CONV, weights = q->op == LIB_CONV_BWD_WEIGHTS;
+    const Layout *image = q->op == LIB_CONV_BWD_DATA ? y : x, *result = forward ? y : x;
+    p->a = weights ? DST : WEIGHTS;
+    p->b = q->op == LIB_CONV_BWD_DATA ? DST : SRC;
+    p->c = weights ? WEIGHTS : forward ? DST : SRC;
+    p->rows = forward || weights ? wd[0] : wd[1];
+    p->row_stride = weights ? ws[0] : result->stride[1];
+    p->bias = q->slot[BIAS].rank > 0;
+    p->fa.lanes[0] = p->rows;
+    p->fa.lane[0] = weights ? y->stride[1] : forward ? ws[0] : ws[1];
+    p->fa.terms[0] = p->fb.terms[0] = weights ? y->dim[0] : forward ? wd[1] : wd[0];
+    p->fa.term[0] = weights ? y->stride[0] : forward ? ws[1] : ws[0];
+    p->fb.term[0] = weights ? x->stride[0] : image->stride[1];
+    p->fb.lanes[0] = weights ? wd[1] : 1;
+    p->fb.lane[0] = weights ? x->stride[1] : 0;
+    set_image(&p->fb, q, image);
+    for (int i = first; i < WINDOW; i++)
+        describe_position(p, q, i, i - first, wd + 2, ws + 2);
+    if (grouped && weights)
+        batch_over(p, w->dim[0], y->dim[1] / w->dim[0] * y->stride[1],
+                   x->dim[1] / w->dim[0] * x->stride[1], w->stride[0]);
+    else if (grouped)
+        batch_over(p, w->dim[0], w->stride[0], image->dim[1] / w->dim[0] * image->stride[1],
+                   result->dim[1] / w->dim[0] * result->stride[1]);
+    if (!weights && x->dim[0] > 1)
+        batch_over(p, x->dim[0], 0, image->stride[0], result->stride[0]);
+}
+
+/* Digits as few as say the same, at the end. */
+static void merge_digits(int64_t extent[DIGITS], int64_t stride[DIGITS])
+{
+    int to = DIGITS;
+    for (int d = DIGITS - 1; d >= 0; d--) {
+        int64_t n = extent[d], step = stride[d];
+        extent[d] = 1;
+        stride[d] = 0;
+        if (to < DIGITS && step == extent[to] * stride[to]) {
+            extent[to] *= n;
+        } else if (n > 1) {
+            extent[--to] = n;
+            stride[to] = step;
+        }
+    }
+}
+
+static int64_t count(const int64_t extent[DIGITS])
+{
+    return extent[0] * extent[1] * extent[2] * extent[3];
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+/* Blocks, and units of them that keep all threads at work.  A block of columns is one of a member of
+ * the batch, or all those of a few members that have factor a in common. */
+static void set_blocks(Product *p, int64_t parts)
+{
+    int64_t most_columns = BLOCK_COLUMNS / parts, most_rows = BLOCK_ROWS / parts;
+    most_columns = most_columns < p->nr ? p->nr : most_columns;
+    most_rows = most_rows < LEAST_ROWS ? LEAST_ROWS : most_rows;
+    int inner = 0;
+    while (inner + 1 < BATCH && p->batch[inner + 1])
+        inner++;
+    int64_t columns = round_up(p->columns, p->nr), rows = round_up(p->rows, p->mr) / p->mr;
+    p->shared = p->batch[inner] && !p->step[0][inner] ? p->batch[inner] : 1;
+    p->members = columns < most_columns ? least(p->shared, most_columns / columns) : 1;
+    p->block_terms = least(p->terms, BLOCK_TERMS);
+    p->block_columns = least(columns, most_columns);
+    p->block_rows = least(rows * p->mr, most_rows);
+    p->ncolumns = (p->columns + p->block_columns - 1) / p->block_columns;
+    int64_t sets = p->nbatch / p->shared * ((p->shared + p->members - 1) / p->members);
+    int64_t units = sets * p->ncolumns, cuts = 1;
+    while (cuts < rows && cuts * units % p->threads != 0 && cuts * units < UNITS * p->threads)
+        cuts++;
+    p->unit_rows = (rows + cuts - 1) / cuts * p->mr;
+    p->nrows = (p->rows + p->unit_rows - 1) / p->unit_rows;
+    p->units = units * p->nrows;
+}
+
+static bool one_digit(const int64_t extent[DIGITS]) { return extent[DIGITS - 1] == count(extent); }
+
+/* Few rows, and all of both factors in one digit, b's columns or terms dense. */
+static bool has_few_rows(const Product *p)
+{
+    const Factor *b = &p->fb;
+    return p->rows <= FEW_ROWS && !b->window && !p->bias && one_digit(b->lanes) &&
+           one_digit(b->terms) && one_digit(p->fa.terms) &&
+           (b->lane[DIGITS - 1] == 1 || b->term[DIGITS - 1] == 1);
+}
+
+Product *product_make(const Problem *q, int vector, int threads)
+{
+    for (int i = 0; i < SLOTS; i++)
+        if (q->slot[i].rank && q->slot[i].dt != DT_F32)
+            return NULL;
+    Product *p = calloc(1, sizeof *p);
+    if (!p)
+        return NULL;
+    p->nbatch = 1;
+    int64_t *extent[] = {p->fa.lanes, p->fa.terms, p->fb.lanes, p->fb.terms};
+    for (int i = 0; i < 4; i++)
+        set_ones(extent[i]);
+    (q->op == LIB_MATMUL ? describe_matmul : describe_conv)(p, q);
+    p->terms = count(p->fb.terms);
+    p->columns = count(p->fb.lanes);
+    for (Factor *f = &p->fa; f <= &p->fb && !f->window; f++) {
+        merge_digits(f->lanes, f->lane);
+        merge_digits(f->terms, f->term);
+    }
+    p->panel = vector == 64 ? panel_64 : vector == 32 ? panel_32 : panel_16;
+    p->mr = vector == 64 ? 12 : 6;
+    p->nr = vector == 64 ? 32 : vector == 32 ? 16 : 8;
+    p->threads = threads;
+    set_blocks(p, q->parts);
+    p->few = has_few_rows(p);
+    return p;
+}
+
+void product_free(Product *p) { free(p); }
+
+static int64_t thread_floats(const Product *p)
+{
+    return round_up(p->block_terms * (p->block_rows + p->members * p->block_columns), 16);
+}
+
+int64_t product_scratch(const Product *p)
+{
+    return p->few ? 0 : p->threads * thread_floats(p) * (int64_t)sizeof(float);
+}
+
+/* ---- packing --------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t digit[DIGITS];
+} Count;
+
+static Count count_from(int64_t i, const int64_t extent[DIGITS])
+{
+    Count c;
+    for (int d = DIGITS - 1; d >= 0; d--) {
+        c.digit[d] = i % extent[d];
+        i /= extent[d];
+    }
+    return c;
+}
+
+static void count_on(Count *c, const int64_t extent[DIGITS], int64_t by)
+{
+    c->digit[DIGITS - 1] += by;
+    for (int d = DIGITS - 1; d > 0 && c->digit[d] >= extent[d]; d--) {
+        c->digit[d] -= extent[d];
+        c->digit[d - 1]++;
+    }
+}
+
+static int64_t dot(const Count *c, const int64_t stride[DIGITS])
+{
+    int64_t sum = 0;
+    for (int d = 0; d < DIGITS; d++)
+        sum += c->digit[d] * stride[d];
+    return sum;
+}
+
+typedef float Four __attribute__((vector_size(16), aligned(4)));
+
+/* Four lanes of four terms each, as they lie, to four terms of four lanes. */
+static void turn_four(const float *from, const int64_t at[4], float *to, int64_t width)
+{
+    Four r[4], s[4];
+    for (int i = 0; i < 4; i++)
+        r[i] = *(const Four *)(const void *)(from + at[i]);
+    for (int i = 0; i < 2; i++) {
+        s[i] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 0, 4, 1, 5);
+        s[i + 2] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 2, 6, 3, 7);
+    }
+    for (int i = 0; i < 4; i += 2) {
+        *(Four *)(void *)(to + i * width) = __builtin_shufflevector(s[i], s[i + 1], 0, 1, 4, 5);
+        *(Four *)(void *)(to + (i + 1) * width) = __builtin_shufflevector(s[i], s[i + 1], 2, 3, 6, 7);
+    }
+}
+
+/* Lanes that are rows of consecutive terms. */
+static void pack_turned(const float *from, const int64_t *at, int n, int64_t terms, int width, float *to)
+{
+    int i = 0;
+    for (; i + 4 <= n; i += 4) {
+        int64_t t = 0;
+        for (; t + 4 <= terms; t += 4)
+            turn_four(from + t, at + i, to + t * width + i, width);
+        for (; t < terms; t++)
+            for (int j = i; j < i + 4; j++)
+                to[t * width + j] = from[at[j] + t];
+    }
+    for (; i < n; i++)
+        for (int64_t t = 0; t < terms; t++)
+            to[t * width + i] = from[at[i] + t];
+}
+
+/* Terms of n lanes at these places, one `stride` behind the other. */
+static void pack_run(const float *from, const int64_t *at, int n, bool dense, int64_t stride,
+                     int64_t terms, int width, float *to)
+{
+    if (!dense && stride == 1) {
+        pack_turned(from, at, n, terms, width, to);
+        return;
+    }
+    for (int64_t t = 0; t < terms; t++, from += stride, to += width) {
+        if (dense)
+            memcpy(to, from + at[0], (size_t)n * sizeof *to);
+        for (int i = 0; !dense && i < n; i++)
+            to[i] = from[at[i]];
+    }
+}
+
+static void clear_rest(float *to, int n, int width, int64_t terms)
+{
+    for (int64_t t = 0; n < width && t < terms; t++)
+        memset(to + t * width + n, 0, (size_t)(width - n) * sizeof *to);
+}
+
+/* A panel of `width` lanes, n of them there, of a factor without window. */
+static void pack_plain(const Factor *f, const float *from, int64_t lane, int n, int width, int64_t first,
+                       int64_t terms, float *to)
+{
+    int64_t at[MAX_COLUMNS];
+    bool dense = true;
+    Count c = count_from(lane, f->lanes);
+    for (int i = 0; i < n; i++) {
+        at[i] = dot(&c, f->lane);
+        dense &= at[i] == at[0] + i;
+        count_on(&c, f->lanes, 1);
+    }
+    c = count_from(first, f->terms);
+    for (int64_t k = 0, run; k < terms; k += run) {
+        run = least(terms - k, f->terms[DIGITS - 1] - c.digit[DIGITS - 1]);
+        pack_run(from + dot(&c, f->term), at, n, dense, f->term[DIGITS - 1], run, width,
+                 to + k * width);
+        count_on(&c, f->terms, run);
+    }
+    clear_rest(to, n, width, terms);
+}
+
+/* A factor with a window: along the last digit of lanes or terms, whichever is longer, positions
+ * advance by one step.  The elements of such a run, `every` apart in the panel. */
+typedef struct {
+    int64_t n, by;
+    int every;
+} Run;
+
+/* pos: of the first in the image. */
+static void gather(const Factor *f, const Run *r, const float *from, const int64_t pos[WINDOW], float *to)
+{
+    const int last = WINDOW - 1;
+    bool inside = true;
+    for (int d = 0; d < last; d++) {
+        inside &= pos[d] >= 0 && pos[d] % f->each[d] == 0 && pos[d] / f->each[d] < f->size[d];
+        from += pos[d] / f->each[d] * f->stride[d];
+    }
+    int64_t q = pos[last], size = inside ? f->size[last] * f->each[last] : 0, i = 0;
+    for (; i < r->n && !(q >= 0 && q < size); i++, q += r->by)
+        to[i * r->every] = 0;
+    if (i < r->n && f->each[last] == 1 && r->by > 0) {
+        int64_t end = least(r->n, i + (size - q + r->by - 1) / r->by), by = r->by * f->stride[last];
+        from += q * f->stride[last];
+        if (by == 1 && r->every == 1) {
+            memcpy(to + i, from, (size_t)(end - i) * sizeof *to);
+            i = end;
+        }
+        for (; i < end; i++, from += by)
+            to[i * r->every] = *from;
+        q = size;
+    }
+    for (; i < r->n; i++, q += r->by) {
+        bool there = q >= 0 && q < size && q % f->each[last] == 0;
+        to[i * r->every] = there ? from[q / f->each[last] * f->stride[last]] : 0;
+    }
+}
+
+/* Either way: the outer one of lanes and terms is walked one by one, the inner one in runs. */
+static void pack_window(const Factor *f, const float *from, int64_t lane, int n, int width, int64_t first,
+                        int64_t terms, float *to)
+{
+    bool by_terms = f->terms[DIGITS - 1] > f->lanes[DIGITS - 1];
+    const int64_t *in_n = by_terms ? f->terms : f->lanes, *in = by_terms ? f->term : f->lane;
+    const int64_t *out_n = by_terms ? f->lanes : f->terms, *out = by_terms ? f->lane : f->term;
+    int64_t inner = by_terms ? terms : n, outer = by_terms ? n : terms;
+    int in_every = by_terms ? width : 1, out_every = by_terms ? 1 : width;
+    Count o = count_from(by_terms ? lane : first, out_n);
+    Count start = count_from(by_terms ? first : lane, in_n);
+    for (int64_t k = 0; k < outer; k++, count_on(&o, out_n, 1)) {
+        Count c = start;
+        for (int64_t i = 0, pos[WINDOW]; i < inner;) {
+            Run r = {least(inner - i, in_n[DIGITS - 1] - c.digit[DIGITS - 1]), in[DIGITS - 1], in_every};
+            for (int d = 0; d < WINDOW; d++)
+                pos[d] = o.digit[d + 1] * out[d + 1] + c.digit[d + 1] * in[d + 1] - f->pad[d];
+            gather(f, &r, from + o.digit[0] * out[0] + c.digit[0] * in[0], pos,
+                   to + k * out_every + i * in_every);
+            count_on(&c, in_n, r.n);
+            i += r.n;
+        }
+    }
+    clear_rest(to, n, width, terms);
+}
+
+/* Panels of `width` of the lanes [lane, lane + n), one behind the other. */
+static void pack(const Factor *f, const float *from, int64_t lane, int64_t n, int width, int64_t first,
+                 int64_t terms, float *to)
+{
+    for (int64_t i = 0; i < n; i += width, to += width * terms)
+        (f->window ? pack_window : pack_plain)(f, from, lane + i, (int)least(width, n - i), width, first,
+                                               terms, to);
+}
+
+/* ---- running ---------------------------------------------------------------------------------------- */
+
+static void multiply_edge(const Product *p, int64_t terms, const float *a, const float *b, float *c,
+                          int64_t rows, int64_t columns, bool add)
+{
+    float whole[MAX_ROWS * MAX_COLUMNS];
+    p->panel(terms, a, b, p->nr, whole, p->nr, false);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) {
+            float *at = c + i * p->row_stride + j, sum = whole[i * p->nr + j];
+            *at = add ? *at + sum : sum;
+        }
+}
+
+/* Packed blocks of this many rows and columns. */
+static void multiply(const Product *p, int64_t terms, const float *a, const float *b, float *c,
+                     int64_t rows, int64_t columns, bool add)
+{
+    for (int64_t j = 0; j < columns; j += p->nr)
+        for (int64_t i = 0; i < rows; i += p->mr) {
+            const float *pa = a + i * terms, *pb = b + j * terms;
+            float *at = c + i * p->row_stride + j;
+            if (i + p->mr <= rows && j + p->nr <= columns)
+                p->panel(terms, pa, pb, p->nr, at, p->row_stride, add);
+            else
+                multiply_edge(p, terms, pa, pb, at, least(p->mr, rows - i), least(p->nr, columns - j),
+                              add);
+        }
+}
+
+/* A member of the batch: where its factors, result and bias (NULL: none) lie. */
+typedef struct {
+    const float *a, *b, *bias;
+    float *c;
+} Member;
+
+static Member find_member(const Product *p, char *const at[SLOTS], int64_t i)
+{
+    int64_t offset[3] = {0}, group = 0;
+    for (int d = BATCH - 1; d >= 0; d--) {
+        if (!p->batch[d])
+            continue;
+        int64_t digit = i % p->batch[d];
+        group = p->step[0][d] ? digit : group;
+        for (int k = 0; k < 3; k++)
+            offset[k] += digit * p->step[k][d];
+        i /= p->batch[d];
+    }
+    return (Member){(const float *)(void *)at[p->a] + offset[0],
+                    (const float *)(void *)at[p->b] + offset[1],
+                    p->bias ? (const float *)(void *)at[BIAS] + group * p->rows : NULL,
+                    (float *)(void *)at[p->c] + offset[2]};
+}
+
+/* Rows and columns of some members of the batch that have factor a in common. */
+typedef struct {
+    int64_t row, rows, column, columns, member, members;
+} Unit;
+
+static Unit find_unit(const Product *p, int64_t i)
+{
+    Unit u = {.column = i % p->ncolumns * p->block_columns,
+              .row = i / p->ncolumns % p->nrows * p->unit_rows};
+    int64_t set = i / (p->nrows * p->ncolumns), sets = (p->shared + p->members - 1) / p->members;
+    u.member = set / sets * p->shared + set % sets * p->members;
+    u.members = least(p->members, (set / sets + 1) * p->shared - u.member);
+    u.rows = least(p->unit_rows, p->rows - u.row);
+    u.columns = least(p->block_columns, p->columns - u.column);
+    return u;
+}
+
+static void fill_bias(const Product *p, const Unit *u, const Member *m)
+{
+    for (int64_t i = u->row; i < u->row + u->rows; i++)
+        for (int64_t j = u->column; j < u->column + u->columns; j++)
+            m->c[i * p->row_stride + j] = m->bias[i];
+}
+
+static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool add, float *scratch)
+{
+    Unit u = find_unit(p, unit);
+    Member m[BLOCK_COLUMNS];
+    float *a = scratch, *b = scratch + p->block_terms * p->block_rows;
+    for (int64_t i = 0; i < u.members; i++) {
+        m[i] = find_member(p, at, u.member + i);
+        if (p->bias)
+            fill_bias(p, &u, &m[i]);
+    }
+    for (int64_t k = 0; k < p->terms; k += p->block_terms) {
+        int64_t terms = least(p->block_terms, p->terms - k), each = round_up(u.columns, p->nr) * terms;
+        for (int64_t i = 0; i < u.members; i++)
+            pack(&p->fb, m[i].b, u.column, u.columns, p->nr, k, terms, b + i * each);
+        for (int64_t r = 0; r < u.rows; r += p->block_rows) {
+            int64_t n = least(p->block_rows, u.rows - r);
+            pack(&p->fa, m[0].a, u.row + r, n, p->mr, k, terms, a);
+            for (int64_t i = 0; i < u.members; i++)
+                multiply(p, terms, a, b + i * each, m[i].c + (u.row + r) * p->row_stride + u.column, n,
+                         u.columns, add || p->bias || k > 0);
+        }
+    }
+}
+
+/* ---- few rows: factor b is read as it lies ----------------------------------------------------------- */
+
+static float dot_of(const float *a, int64_t step, const float *b, int64_t n)
+{
+    Four sum[4] = {{0}};
+    float rest = 0;
+    int64_t k = 0;
+    for (; k + 16 <= n; k += 16)
+        for (int v = 0; v < 4; v++) {
+            const float *at = a + (k + 4 * v) * step;
+            Four x = step == 1 ? *(const Four *)(const void *)at
+                               : (Four){at[0], at[step], at[2 * step], at[3 * step]};
+            sum[v] += x * *(const Four *)(const void *)(b + k + 4 * v);
+        }
+    for (; k < n; k++)
+        rest += a[k * step] * b[k];
+    Four all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    return (all[0] + all[1]) + (all[2] + all[3]) + rest;
+}
+
+/* sum[j] += a * b[j] for n columns, of which sum has room for a multiple of 4. */
+static void add_row(Four *sum, float a, const float *b, int64_t n)
+{
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4)
+        sum[j / 4] += a * *(const Four *)(const void *)(b + j);
+    for (; j < n; j++)
+        sum[j / 4][j % 4] += a * b[j];
+}
+
+/* Columns [column, column + n) of a row, n at most FEW_COLUMNS. */
+static void run_row(const Product *p, const float *a, const float *b, float *c, int64_t n, bool add)
+{
+    const int last = DIGITS - 1;
+    int64_t lane = p->fb.lane[last], term = p->fb.term[last], step = p->fa.term[last];
+    Four sum[FEW_COLUMNS / 4] = {{0}};
+    for (int64_t j = 0; term == 1 && j < n; j++)
+        sum[j / 4][j % 4] = dot_of(a, step, b + j * lane, p->terms);
+    for (int64_t k = 0; term != 1 && k < p->terms; k++)
+        add_row(sum, a[k * step], b + k * term, n);
+    for (int64_t j = 0; j < n; j++)
+        c[j] = add ? c[j] + sum[j / 4][j % 4] : sum[j / 4][j % 4];
+}
+
+static void run_few_rows(const Product *p, char *const at[SLOTS], bool add)
+{
+    const int last = DIGITS - 1;
+    int64_t blocks = (p->columns + FEW_COLUMNS - 1) / FEW_COLUMNS, units = p->nbatch * blocks;
+#pragma omp parallel for schedule(static) num_threads(p->threads) if (units > 1)
+    for (int64_t i = 0; i < units; i++) {
+        Member m = find_member(p, at, i / blocks);
+        int64_t column = i % blocks * FEW_COLUMNS, n = least(FEW_COLUMNS, p->columns - column);
+        for (int64_t r = 0; r < p->rows; r++)
+            run_row(p, m.a + r * p->fa.lane[last], m.b + column * p->fb.lane[last],
+                    m.c + r * p->row_stride + column, n, add);
+    }
+}
+
+void product_run(const Product *p, char *const at[SLOTS], bool add, void *scratch)
+{
+    if (p->few) {
+        run_few_rows(p, at, add);
+        return;
+    }
+#pragma omp parallel for schedule(static) num_threads(p->threads) if (p->units > 1)
+    for (int64_t i = 0; i < p->units; i++)
+        run_unit(p, at, i, add, (float *)scratch + omp_get_thread_num() * thread_floats(p));
+}
