@@ -23,21 +23,28 @@ typedef struct { int64_t ta, tb, tile, piece; } MatmulAttrs;
 
 /* matmul_add a, b, c: c + the product of a and b, in place of c where it is last read. */
 
-/* attention q, k, v [, mask] [, rng] -> o, lse: softmax(scale * q k^T) v per batch and head, the score
- * matrix never stored; lse = log of the sum of exponentials of each row, [batch, heads, rows], f64
- * for f64 and else f32.  k and v may have fewer heads: each serves a run of query heads.
- * mask: bool, where set a score is `fill`; or of q's type, added to the scores; broadcasts to
- * [batch, heads, rows, columns].  causal: row r sees columns <= r + diagonal.
+/* attention q, k, v, [mask], [bias], [sink], [rng] -> o, top, inv: softmax(scores) v per batch and
+ * head, the score matrix never stored.  Scores are scale * q k^T, where cap > 0 cap * tanh(that /
+ * cap), plus the bias (of q's type).  Where the mask (bool) is set or the position is beyond the
+ * limits they are hidden: `fill` replaces score and bias, is added, or replaces the score to which
+ * the bias is added (hides).  Both broadcast to [batch, heads, rows, columns].
+ * top and inv: the largest score of each row and 1 / sum(exp(score - top)), [batch, heads, rows],
+ * f64 for f64 and else f32.  sink: one more score of each head's rows, whose value is 0.
+ * k and v may have fewer heads: each serves a run of query heads.
+ * causal: row r sees columns <= r + diagonal; window > 0: and > r + diagonal - window.
+ * guard: a row gives 0 instead of NaN if all its scores are -inf (2), or for any reason (1).
  * rng: dropout of probability p on the softmax, element (batch, head, row, column) of key `key`.
  * layout of q, k, v, o (none: all 0): 0 [batch, heads, rows, size], 1 [batch, rows, heads, size],
  * 2 [rows, batch, heads, size].
- * attention_grad do, q, k, v, o, lse [, mask] [, rng] -> dq, dk, dv.
+ * attention_grad do, q, k, v, o, top, inv, [mask], [bias], [rng] -> dq, dk, dv.
+ * attention_bias_grad: the same operands -> dbias.
  * Operand numbers are fixed: a missing mask is an absent operand. */
 typedef struct {
-    double scale, fill, p;
-    int64_t causal, diagonal, key;
+    double scale, fill, cap, p;
+    int64_t hides, causal, diagonal, window, guard, key;
     Ints layout;
 } AttentionAttrs;
+enum { HIDES_ALL, HIDES_ADDED, HIDES_SCORE };
 enum { ATTENTION_SIZE = 256, ATTENTION_LAYOUTS = 3 }; /* largest size of a head */
 /* Dimension of batch, head, row and size in a layout. */
 extern const int attention_place[ATTENTION_LAYOUTS][4];

@@ -112,7 +112,42 @@ static Rule *const rules[] = {
     rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy,
     rule_log_sigmoid, NULL};
 
+/* Is x a product of matrices, with what is done to it element by element? */
+static bool is_product(const Graph *g, Val x)
+{
+    int64_t count = type_count(val_type(g, x));
+    for (int depth = 0; depth < 2 * FORM_DEPTH; depth++) {
+        const Node *n = graph_def(g, x);
+        if (!n || n->op == OP_matmul)
+            return n != NULL;
+        for (int i = n->nin - 1; i >= 0; i--) /* a mask is often smaller */
+            if (type_count(val_type(g, n->in[i])) == count && graph_def(g, n->in[i]))
+                x = n->in[i];
+        if (graph_def(g, x) == n)
+            return false;
+    }
+    return false;
+}
+
+/* Scores that remain, and are kept for the gradient. */
+static void note_scores(const Graph *g, PassCtx *cx)
+{
+    enum { WORTH = 1 << 20 };
+    for (uint32_t i = 0; cx->note && i < g->norder; i++) {
+        const Node *n = &g->nodes[g->order[i].i];
+        const Type *t = n->op == OP_softmax ? val_type(g, n->out[0]) : NULL;
+        if (!t || t->rank < 3 || type_bytes(t) <= WORTH || !is_product(g, n->in[0]))
+            continue;
+        cx->note(cx->user, arena_printf(g->arena, "%s: a softmax of %.1f MB is stored: around it is "
+                                        "no form of attention that is known", n->name ? n->name
+                                        : g->vals[n->out[0].i].name, (double)type_bytes(t) / 1e6));
+    }
+}
+
 bool pass_recognise(Graph *g, PassCtx *cx)
 {
-    return rewrite_run(g, cx->tmp, rules, false, &cx->changed);
+    if (!rewrite_run(g, cx->tmp, rules, false, &cx->changed))
+        return false;
+    note_scores(g, cx);
+    return true;
 }

@@ -3,7 +3,7 @@
 #define CKC_OP_SAMPLES_H
 #include "ir/attrs.h"
 
-enum { SAMPLE_IN = 8 };
+enum { SAMPLE_IN = 12 };
 
 /* One node over inputs with data, in a graph of its own. */
 typedef struct {

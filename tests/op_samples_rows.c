@@ -187,18 +187,42 @@ static void rng(Sample *s)
     sample_ints(s, type_make(DT_I64, 1, (int64_t[]){2}), 1, 1000);
 }
 
+/* An operand with the shape of the scores or a narrower one, or none. */
+static void to_scores(Sample *s, Type scores, DType dt, int percent)
+{
+    if (sample_chance(s, percent))
+        sample_numbers(s, type_with(sample_narrower(s, scores), dt), -1, 1);
+    else
+        s->in[s->nin++] = (Val){0};
+}
+
+static void attention_operands(Sample *s, const Type t[4])
+{
+    bool forward = s->op == OP_attention;
+    if (!forward)
+        sample_reals(s, t[3], -1, 1);
+    for (int i = 0; i < 3; i++)
+        sample_reals(s, t[i], -1, 1);
+    if (!forward)
+        sample_reals(s, t[3], -1, 1);
+}
+
 /* Now and then more rows than one block has, and heads that share keys. */
 static void attention(Sample *s)
 {
     s->empty = false;
-    const bool large = sample_chance(s, 15);
+    const bool large = sample_chance(s, 15), forward = s->op == OP_attention;
     int64_t b = sample_int(s, 1, 2), g = sample_int(s, 1, 2), h = g * sample_int(s, 1, 2);
     int64_t rows = large ? 70 : sample_extent(s), cols = large ? 67 : sample_extent(s);
     int64_t size = sample_extent(s);
-    AttentionAttrs at = {.scale = sample_real(s, 0.2, 1), .p = 0.3, .key = sample_int(s, 1, 99),
+    AttentionAttrs at = {.scale = sample_real(s, 0.2, 1), .hides = sample_int(s, 0, 2), .p = 0.3, .key = sample_int(s, 1, 99),
                          .causal = sample_chance(s, 40), .diagonal = sample_int(s, 0, 3),
-                         .fill = sample_chance(s, 50) ? -2 : -1e30};
+                         .cap = sample_chance(s, 30) ? 0.8 : 0, .guard = sample_int(s, 0, 2),
+                         .window = sample_chance(s, 30) ? large ? 9 : 2 : 0,
+                         .fill = -2};
     Type t[4];
+    if (at.hides == HIDES_ALL && sample_chance(s, 50))
+        at.fill = -1e30; /* with the others it swallows differences */
     at.layout.n = 4;
     for (int i = 0; i < 4; i++) {
         const int *p = attention_place[at.layout.v[i] = sample_int(s, 0, 2)];
@@ -208,24 +232,19 @@ static void attention(Sample *s)
         dim[p[2]] = i == 1 || i == 2 ? cols : rows;
         t[i] = type_make(s->dt, 4, dim);
     }
-    bool backward = s->op == OP_attention_grad;
-    if (backward)
-        sample_reals(s, t[3], -1, 1);
-    for (int i = 0; i < 3; i++)
-        sample_reals(s, t[i], -1, 1);
+    attention_operands(s, t);
     Type scores = type_make(s->dt, 4, (int64_t[]){b, h, rows, cols});
-    if (backward) {
-        sample_reals(s, t[3], -1, 1);
-        Type lse = type_make(s->dt == DT_F64 ? DT_F64 : DT_F32, 3, scores.dim);
-        sample_reals(s, lse, 3, 4);
+    if (!forward) {
+        Type row = type_make(s->dt == DT_F64 ? DT_F64 : DT_F32, 3, scores.dim);
+        sample_reals(s, row, 1, 2);
+        sample_reals(s, row, 0.1, 0.5);
     }
-    Type mask = sample_narrower(s, scores);
-    if (sample_chance(s, 40)) {
-        sample_numbers(s, sample_chance(s, 50) ? type_with(mask, DT_BOOL) : mask, -1, 1);
-        s->g.vals[s->in[s->nin - 1].i].kind = VAL_INPUT; /* masks are not learnt */
-    } else {
+    to_scores(s, scores, DT_BOOL, 40);
+    to_scores(s, scores, s->dt, s->op == OP_attention_bias_grad ? 100 : 40);
+    if (forward && sample_chance(s, 30))
+        sample_reals(s, type_make(s->dt, 1, &h), -1, 1);
+    else if (forward)
         s->in[s->nin++] = (Val){0};
-    }
     if (sample_chance(s, 40))
         rng(s);
     else
@@ -303,6 +322,7 @@ SampleFn *const sample_rows[OP_COUNT] = {
     [OP_matmul_add] = matmul,
     [OP_attention] = attention,
     [OP_attention_grad] = attention,
+    [OP_attention_bias_grad] = attention,
     [OP_softmax] = rows,
     [OP_softmax_bwd] = rows,
     [OP_log_softmax] = rows,

@@ -130,6 +130,18 @@ static void check_trained(const Oracle *o, const TestStep *s)
                   s->info.ntrained, want);
 }
 
+/* Every attention of the network is one operator. */
+static void check_attentions(const Oracle *o, const TestStep *s)
+{
+    int64_t found = 0;
+    for (uint32_t i = 0; i < s->g.norder; i++)
+        found += s->g.nodes[s->g.order[i].i].op == OP_attention;
+    if (meta(o, "attentions"))
+        ck_assert_msg(found == json_integer_value(meta(o, "attentions")),
+                      "%s: %lld attentions, in PyTorch %lld", o->dir, (long long)found,
+                      (long long)json_integer_value(meta(o, "attentions")));
+}
+
 static double gradient_tol(const Oracle *o) { return o->chaotic ? 1e-2 : 1e-4; }
 
 void oracle_check_gradients(const Oracle *o, const char *file, bool f64)
@@ -145,6 +157,7 @@ void oracle_check_gradients(const Oracle *o, const char *file, bool f64)
     compile(o, &s, file);
     step_run(&s, o->data, 1, &loss);
     check_trained(o, &s);
+    check_attentions(o, &s);
     for (uint32_t i = 0; i < s.info.ntrained; i++) {
         const Trained *t = &s.info.trained[i];
         snprintf(key, sizeof key, "grad_f64/%s", s.g.vals[t->param.i].name);

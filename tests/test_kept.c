@@ -117,8 +117,8 @@ END_TEST
  *                                          34 sbh + 5 as2b 32 sbh + 8 sb + 4 as2b
  *
  * Dropout is a function of the element's number: a mask is made again, not kept.  With attention
- * as one operator (they: computed again, 34 sbh) nothing with s2 is kept, but 4 bytes of every row of
- * the softmax, 4 asb; its result is the input of the output product, which is there already. */
+ * as one operator (they: computed again, 34 sbh) nothing with s2 is kept, but 8 bytes of every row of
+ * the softmax, 8 asb; its result is the input of the output product, which is there already. */
 
 typedef struct {
     const char *dt;
@@ -210,7 +210,7 @@ START_TEST(layer_keeps)
            "one operator %lld (published: 2 x %lld)\n", y.s, y.b, y.h, y.a, (long long)whole,
            (long long)(34 * sbh + 5 * as2b), (long long)fused, (long long)(34 * sbh));
     ck_assert_int_eq(whole, 32 * sbh + 8 * sb + 4 * as2b);
-    ck_assert_int_eq(fused, 2 * (32 * sbh + 8 * sb) + 4 * asb);
+    ck_assert_int_eq(fused, 2 * (32 * sbh + 8 * sb) + 8 * asb);
 }
 END_TEST
 

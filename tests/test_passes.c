@@ -155,6 +155,36 @@ START_TEST(recognised_models)
 }
 END_TEST
 
+/* A step of a golden, with the gradients as outputs. */
+static void step_of(Golden *s, const char *text, const char *passes)
+{
+    ck_assert_msg(golden_parse(s, text, true), "%s", s->diag.msg);
+    s->opt.loss = LOSS_MSE;
+    s->opt.optim = OPTIM_NONE;
+    s->opt.keep_grads = true;
+    PassCtx cx = {.diag = &s->diag, .tmp = &s->tmp, .opt = &s->opt, .info = &s->info};
+    ck_assert_msg(passes_run(&s->g, &cx, &(PassRun){.only = passes}), "%s", s->diag.msg);
+}
+
+/* Attention has the gradients of what it was exported as, in f64. */
+START_TEST(attention_gradients)
+{
+    if (!strstr(files[_i], "/golden/recognise/attention"))
+        return;
+    char *text = golden_read(files[_i]);
+    Golden plain, native;
+    if (!strstr(text, "param %"))
+        return free(text);
+    step_of(&plain, text, "loss,autodiff");
+    step_of(&native, text, "recognise,loss,autodiff");
+    double far = distance(&plain.g, &native.g);
+    ck_assert_msg(far < 1e-12, "%s: gradients moved by %g", files[_i], far);
+    golden_free(&plain);
+    golden_free(&native);
+    free(text);
+}
+END_TEST
+
 /* ---- losses by their definitions ----------------------------------------------------- */
 
 static double element_loss(LossKind kind, double x, double y)
@@ -276,6 +306,7 @@ Suite *suite_passes(void)
     find_files();
     tcase_add_loop_test(t, golden, 0, nfiles);
     tcase_add_loop_test(t, any_order, 0, nfiles);
+    tcase_add_loop_test(t, attention_gradients, 0, nfiles);
     suite_add_tcase(s, t);
     t = tcase_create("models");
     tcase_add_loop_test(t, recognised_models, 0, (int)(sizeof models / sizeof *models));

@@ -7,8 +7,8 @@
  * scalars times a matrix whose rows are vectors.  Only q and do are transposed, once per block of
  * rows.  Whole blocks are read where they lie; others are copied behind zeros.
  *
- * A block of rows (forward) or a head of k and v (backward) is worked on by one thread, in a fixed
- * order: the number of threads does not matter.  Memory of a thread: some 10 blocks on its stack. */
+ * A block of rows (forward), a head of k and v (backward) or rows of the bias are worked on by one
+ * thread, in a fixed order: the number of threads does not matter.  Memory of a thread: some 10 blocks on its stack. */
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
@@ -18,10 +18,15 @@
 #define A_ROWS P3
 #define A_COLS P4
 #define A_SIZE P5
-#define A_LIMIT P6
-#define A_CAUSAL (A_LIMIT < A_COLS)
-#define A_MASK P19
-#define A_DROP P24
+#define A_RIGHT P6 /* row r sees the columns r - A_LEFT to r + A_RIGHT */
+#define A_LEFT P7
+#define A_LIMITED (A_RIGHT < A_COLS - 1 || A_LEFT < A_ROWS - 1)
+#define A_MASK P20
+#define A_BIAS P25
+#define A_SINK P34
+#define A_DROP P35
+#define A_CAPPED (Q4 > 0)
+#define A_HIDES P38 /* HIDES_ALL .. of ir/attrs.h */
 #ifdef __AVX512F__
 #define A_BYTES 64
 #else
@@ -144,34 +149,69 @@ typedef struct {
 
 FN int AT(hidden)(const void *mask, AT(Place) at, int64_t c, int64_t r)
 {
-    return ((const uint8_t *)mask)[at.b * P20 + at.h * P21 + (at.r0 + r) * P22 + (at.c0 + c) * P23];
+    return ((const uint8_t *)mask)[at.b * P21 + at.h * P22 + (at.r0 + r) * P23 + (at.c0 + c) * P24];
 }
 
-/* s[column][row] of scores: mask and limit; bool masks set `fill`. */
-FN void AT(masked)(REAL *s, const void *mask, AT(Place) at, REAL fill)
+FN int AT(within)(AT(Place) at, int64_t c, int64_t r)
 {
-    const REAL *added = (const REAL *)mask + at.b * P20 + at.h * P21 + at.r0 * P22 + at.c0 * P23;
-    for (int64_t c = 0; c < at.nc && A_MASK == 1; c++)
-        for (int64_t r = 0; r < at.nr; r++)
-            s[c * A_R + r] = AT(hidden)(mask, at, c, r) ? fill : s[c * A_R + r];
-    for (int64_t c = 0; c < at.nc && A_MASK == 2; c++)
-        for (int64_t r = 0; r < at.nr; r++)
-            s[c * A_R + r] += added[r * P22 + c * P23];
+    return at.c0 + c <= at.r0 + r + A_RIGHT && at.c0 + c >= at.r0 + r - A_LEFT;
 }
 
-FN void AT(limited)(REAL *s, AT(Place) at, REAL beyond)
+/* Is a part of the block beyond the limits?  All of it? */
+FN int AT(limited)(AT(Place) at)
 {
-    if (!A_CAUSAL || at.c0 + at.nc - 1 <= at.r0 + A_LIMIT)
-        return;
-    for (int64_t c = 0; c < at.nc; c++)
-        for (int64_t r = 0; r < A_R; r++)
-            s[c * A_R + r] = at.c0 + c > at.r0 + r + A_LIMIT ? beyond : s[c * A_R + r];
+    return at.c0 + at.nc - 1 > at.r0 + A_RIGHT || at.c0 < at.r0 + at.nr - 1 - A_LEFT;
 }
 
-/* Is the rest of the columns beyond all rows? */
 FN int AT(beyond)(AT(Place) at)
 {
-    return at.c0 >= A_COLS || (A_CAUSAL && at.c0 > at.r0 + at.nr - 1 + A_LIMIT);
+    return at.c0 > at.r0 + at.nr - 1 + A_RIGHT || at.c0 + at.nc - 1 < at.r0 - A_LEFT;
+}
+
+/* x[column][row] becomes `to`, or x + to (keep), where the position is beyond the limits or the mask
+ * is set. */
+FN void AT(hide)(REAL *x, const void *mask, AT(Place) at, int keep, REAL to)
+{
+    for (int64_t c = 0; c < at.nc && A_LIMITED && AT(limited)(at); c++)
+        for (int64_t r = 0; r < A_R; r++)
+            x[c * A_R + r] = AT(within)(at, c, r) ? x[c * A_R + r]
+                             : keep                  ? x[c * A_R + r] + to
+                                                     : to;
+    for (int64_t c = 0; c < at.nc && A_MASK; c++)
+        for (int64_t r = 0; r < at.nr; r++)
+            if (AT(hidden)(mask, at, c, r) && (!keep || !A_LIMITED || AT(within)(at, c, r)))
+                x[c * A_R + r] = keep ? x[c * A_R + r] + to : to;
+}
+
+/* s[column][row], scale * q k, becomes scores; slope (may be NULL): their derivative by that. */
+FN void AT(scores)(REAL *s, REAL *slope, const void *mask, const void *bias, AT(Place) at)
+{
+    for (int64_t c = 0; c < at.nc && A_CAPPED; c++) {
+#pragma omp simd
+        for (int64_t r = 0; r < A_R; r++) {
+            const REAL t = TANH(s[c * A_R + r] / Q4);
+            s[c * A_R + r] = Q4 * t;
+            if (slope)
+                slope[c * A_R + r] = 1 - t * t;
+        }
+    }
+    if (A_HIDES == 2)
+        AT(hide)(s, mask, at, 0, Q1);
+    const REAL *added = (const REAL *)bias + at.b * P26 + at.h * P27 + at.r0 * P28 + at.c0 * P29;
+    for (int64_t c = 0; c < at.nc && A_BIAS; c++)
+        for (int64_t r = 0; r < at.nr; r++)
+            s[c * A_R + r] += added[r * P28 + c * P29];
+    if (A_HIDES != 2)
+        AT(hide)(s, mask, at, A_HIDES, Q1);
+}
+
+/* Does `fill` count in some row, because all scores of the row are as low? */
+FN int AT(filled)(const REAL *top, int64_t nr)
+{
+    int low = Q1 > R(-1e30);
+    for (int64_t r = 0; r < nr && Q1 > -INF_; r++)
+        low |= top[r] < Q1 / 2;
+    return low;
 }
 
 #if A_DROP
@@ -243,46 +283,68 @@ FN void AT(exponentials)(REAL *s, int64_t nc, REAL *top, REAL *sum, REAL *acc)
             acc[r * A_WIDE + d] *= shrink[r];
 }
 
-#if P25 == 0
-FN void AT(forward_rows)(void *const *op, AT(Place) at)
-{
-    A_TILE(q, A_SIZE * A_R);
-    A_TILE(s, A_C * A_R);
+#if P36 == 0
+typedef struct {
+    A_TILE(q, A_SIZE * A_R); /* transposed */
     A_TILE(acc, A_R * A_WIDE);
-    A_TILE(room_k, A_C * A_WIDE);
-    A_TILE(room_v, A_C * A_WIDE);
     A_TILE(top, A_R);
     A_TILE(sum, A_R);
-    const REAL *k0 = (const REAL *)op[1] + at.b * P10 + at.h / (A_HEADS / A_GROUPS) * P11;
-    const REAL *v0 = (const REAL *)op[2] + at.b * P13 + at.h / (A_HEADS / A_GROUPS) * P14;
-    AT(transposed)(q, (const REAL *)op[0] + at.b * P7 + at.h * P8 + at.r0 * P9, P9, at.nr, Q0);
-    for (int64_t r = 0; r < A_R; r++)
-        top[r] = -INF_, sum[r] = 0;
-    for (int64_t i = 0; i < A_R * A_WIDE; i++)
-        acc[i] = 0;
-    for (at.c0 = 0; !AT(beyond)(at); at.c0 += A_C) {
-        int64_t nk, nv;
-        at.nc = A_MIN(A_C, A_COLS - at.c0);
-        const REAL *k = AT(block)(room_k, k0 + at.c0 * P12, P12, at.nc, A_C, &nk);
-        const REAL *v = AT(block)(room_v, v0 + at.c0 * P15, P15, at.nc, A_C, &nv);
-        AT(product)(s, A_R, k, nk, 1, q, A_R, (at.nc + 7) / 8 * 8, A_R, A_SIZE, 0);
-        AT(masked)(s, op[3], at, Q1);
-        AT(limited)(s, at, -INF_);
-        AT(exponentials)(s, at.nc, top, sum, acc);
+} AT(Sums);
+
+FN void AT(forward_block)(AT(Sums) *w, void *const *op, AT(Place) at)
+{
+    A_TILE(s, A_C * A_R);
+    A_TILE(room_k, A_C * A_WIDE);
+    A_TILE(room_v, A_C * A_WIDE);
+    const int64_t g = at.h / (A_HEADS / A_GROUPS);
+    const REAL *k0 = (const REAL *)op[1] + at.b * P11 + g * P12 + at.c0 * P13;
+    const REAL *v0 = (const REAL *)op[2] + at.b * P14 + g * P15 + at.c0 * P16;
+    int64_t nk, nv;
+    const REAL *k = AT(block)(room_k, k0, P13, at.nc, A_C, &nk);
+    const REAL *v = AT(block)(room_v, v0, P16, at.nc, A_C, &nv);
+    AT(product)(s, A_R, k, nk, 1, w->q, A_R, (at.nc + 7) / 8 * 8, A_R, A_SIZE, 0);
+    AT(scores)(s, 0, op[3], op[4], at);
+    AT(exponentials)(s, at.nc, w->top, w->sum, w->acc);
 #if A_DROP
-        A_TILE(keep, A_C * A_R);
-        AT(kept)(keep, op[4], at);
-        for (int64_t i = 0; i < at.nc * A_R; i++)
-            s[i] *= keep[i];
+    A_TILE(keep, A_C * A_R);
+    AT(kept)(keep, op[6], at);
+    for (int64_t i = 0; i < at.nc * A_R; i++)
+        s[i] *= keep[i];
 #endif
-        AT(product)(acc, A_WIDE, s, 1, A_R, v, nv, A_R, A_WIDE, at.nc, 1);
+    AT(product)(w->acc, A_WIDE, s, 1, A_R, v, nv, A_R, A_WIDE, at.nc, 1);
+}
+
+/* The blocks of columns that the rows see, or those they do not. */
+FN void AT(forward_blocks)(AT(Sums) *w, void *const *op, AT(Place) at, int seen)
+{
+    for (at.c0 = 0; at.c0 < A_COLS; at.c0 += A_C) {
+        at.nc = A_MIN(A_C, A_COLS - at.c0);
+        if (AT(beyond)(at) != seen)
+            AT(forward_block)(w, op, at);
     }
-    REAL *o = (REAL *)op[5] + at.b * P16 + at.h * P17 + at.r0 * P18;
-    REAL *lse = (REAL *)op[6] + (at.b * A_HEADS + at.h) * A_ROWS + at.r0;
+}
+
+FN void AT(forward_rows)(void *const *op, AT(Place) at)
+{
+    AT(Sums) w;
+    AT(transposed)(w.q, (const REAL *)op[0] + at.b * P8 + at.h * P9 + at.r0 * P10, P10, at.nr, Q0);
+    for (int64_t r = 0; r < A_R; r++) {
+        w.top[r] = A_SINK ? ((const REAL *)op[5])[at.h] : -INF_;
+        w.sum[r] = A_SINK;
+    }
+    for (int64_t i = 0; i < A_R * A_WIDE; i++)
+        w.acc[i] = 0;
+    AT(forward_blocks)(&w, op, at, 1);
+    if (A_LIMITED && AT(filled)(w.top, at.nr))
+        AT(forward_blocks)(&w, op, at, 0);
+    const int64_t line = (at.b * A_HEADS + at.h) * A_ROWS + at.r0;
+    REAL *o = (REAL *)op[7] + at.b * P17 + at.h * P18 + at.r0 * P19;
     for (int64_t r = 0; r < at.nr; r++) {
-        lse[r] = top[r] + LOG(sum[r]);
+        const int zero = P37 == 2 ? w.sum[r] == 0 : P37 && !(w.sum[r] > 0);
+        ((REAL *)op[8])[line + r] = w.top[r];
+        ((REAL *)op[9])[line + r] = zero ? R(0) : 1 / w.sum[r];
         for (int64_t d = 0; d < A_SIZE; d++)
-            o[r * P18 + d] = acc[r * A_WIDE + d] / sum[r];
+            o[r * P19 + d] = zero ? R(0) : w.acc[r * A_WIDE + d] / w.sum[r];
     }
 }
 
@@ -308,7 +370,8 @@ typedef struct {
     A_TILE(room_q, A_R * A_WIDE);
     A_TILE(room_g, A_R * A_WIDE);
     A_TILE(dq, A_R * A_WIDE);
-    A_TILE(lse, A_R);
+    A_TILE(top, A_R);
+    A_TILE(inv, A_R);
     A_TILE(delta, A_R);
     const REAL *q_rows, *g_rows;
     int64_t nq, ng;
@@ -316,70 +379,91 @@ typedef struct {
 
 FN void AT(open_rows)(AT(Rows) *w, void *const *op, AT(Place) at)
 {
-    const int64_t o_at = at.b * P16 + at.h * P17 + at.r0 * P18;
-    const REAL *q = (const REAL *)op[1] + at.b * P7 + at.h * P8 + at.r0 * P9;
+    const int64_t o_at = at.b * P17 + at.h * P18 + at.r0 * P19;
+    const int64_t line = (at.b * A_HEADS + at.h) * A_ROWS + at.r0;
+    const REAL *q = (const REAL *)op[1] + at.b * P8 + at.h * P9 + at.r0 * P10;
     const REAL *g = (const REAL *)op[0] + o_at, *o = (const REAL *)op[4] + o_at;
-    const REAL *lse = (const REAL *)op[5] + (at.b * A_HEADS + at.h) * A_ROWS + at.r0;
-    AT(transposed)(w->q, q, P9, at.nr, Q0);
-    AT(transposed)(w->g, g, P18, at.nr, R(1));
-    w->q_rows = AT(block)(w->room_q, q, P9, at.nr, A_R, &w->nq);
-    w->g_rows = AT(block)(w->room_g, g, P18, at.nr, A_R, &w->ng);
+    AT(transposed)(w->q, q, P10, at.nr, Q0);
+    AT(transposed)(w->g, g, P19, at.nr, R(1));
+    w->q_rows = AT(block)(w->room_q, q, P10, at.nr, A_R, &w->nq);
+    w->g_rows = AT(block)(w->room_g, g, P19, at.nr, A_R, &w->ng);
     for (int64_t i = 0; i < A_R * A_WIDE; i++)
         w->dq[i] = 0;
     for (int64_t r = 0; r < A_R; r++) {
         REAL lane[16] = {0};
         for (int64_t d = 0; d < A_SIZE && r < at.nr; d++)
-            lane[d % 16] += g[r * P18 + d] * o[r * P18 + d];
+            lane[d % 16] += g[r * P19 + d] * o[r * P19 + d];
         TREE(ADD, lane, 16);
         w->delta[r] = lane[0];
-        w->lse[r] = r < at.nr ? lse[r] : 0;
+        w->top[r] = r < at.nr ? ((const REAL *)op[5])[line + r] : 0;
+        w->inv[r] = r < at.nr ? ((const REAL *)op[6])[line + r] : 0;
     }
 }
 
-/* p -> s, ds -> t, from the scores in s and do v in t; keep multiplies p and do v. */
-FN void AT(slopes)(REAL *s, REAL *t, const REAL *keep, const AT(Rows) *w, const void *mask,
-                   AT(Place) at)
+/* p -> s, ds -> t, of scores with all that was done to them; slope: of the scores by scale * q k. */
+FN void AT(slopes)(REAL *s, REAL *t, REAL *slope, const AT(Rows) *w, void *const *op, AT(Place) at)
 {
+    A_TILE(keep, A_DROP ? A_C * A_R : 1);
+#if A_DROP
+    AT(kept)(keep, op[9], at);
+#endif
+    AT(scores)(s, slope, op[7], op[8], at);
     for (int64_t c = 0; c < at.nc; c++) {
 #pragma omp simd
         for (int64_t r = 0; r < A_R; r++) {
             const int64_t i = c * A_R + r;
-            const REAL p = EXP(s[i] - w->lse[r]), k = A_DROP ? keep[i] : R(1);
+            const REAL e = EXP(s[i] - w->top[r]) * w->inv[r], p = w->inv[r] == 0 ? R(0) : e;
+            const REAL k = A_DROP ? keep[i] : R(1);
             s[i] = p * k;
-            t[i] = Q0 * p * (k * t[i] - w->delta[r]);
+            t[i] = p * (k * t[i] - w->delta[r]);
         }
     }
-    for (int64_t c = 0; c < at.nc && A_MASK == 1; c++)
-        for (int64_t r = 0; r < at.nr; r++)
-            t[c * A_R + r] = AT(hidden)(mask, at, c, r) ? R(0) : t[c * A_R + r];
-    for (int64_t i = at.nc * A_R; i < (at.nc + 7) / 8 * 8 * A_R; i++)
-        s[i] = t[i] = 0;
 }
 
+/* Scores and do v of a block, then their slopes. */
+FN void AT(block_slopes)(REAL *s, REAL *t, REAL *slope, const REAL *k, int64_t nk, const REAL *v,
+                         int64_t nv, const AT(Rows) *w, void *const *op, AT(Place) at)
+{
+    const int64_t m = (at.nc + 7) / 8 * 8;
+    AT(product)(s, A_R, k, nk, 1, w->q, A_R, m, A_R, A_SIZE, 0);
+    AT(product)(t, A_R, v, nv, 1, w->g, A_R, m, A_R, A_SIZE, 0);
+    AT(slopes)(s, t, slope, w, op, at);
+}
+
+#define A_KEYS(room, n) \
+    AT(block)(room, (const REAL *)op[2] + at.b * P11 + g * P12 + at.c0 * P13, P13, at.nc, A_C, n)
+#define A_VALUES(room, n) \
+    AT(block)(room, (const REAL *)op[3] + at.b * P14 + g * P15 + at.c0 * P16, P16, at.nc, A_C, n)
+
+/* Does the block add nothing to the gradients? */
+FN int AT(skipped)(const AT(Rows) *w, AT(Place) at)
+{
+    return A_LIMITED && AT(beyond)(at) && !AT(filled)(w->top, at.nr);
+}
+
+#if P36 == 1
 FN void AT(backward_block)(AT(Rows) *w, void *const *op, AT(Place) at)
 {
     A_TILE(s, A_C * A_R);
     A_TILE(t, A_C * A_R);
-    A_TILE(keep, A_DROP ? A_C * A_R : 1);
+    A_TILE(slope, A_CAPPED ? A_C * A_R : 1);
     A_TILE(room_k, A_C * A_WIDE);
     A_TILE(room_v, A_C * A_WIDE);
-    const int64_t g = at.h / (A_HEADS / A_GROUPS), m = (at.nc + 7) / 8 * 8;
-    const int64_t k_at = at.b * P10 + g * P11 + at.c0 * P12;
-    const int64_t v_at = at.b * P13 + g * P14 + at.c0 * P15;
+    const int64_t g = at.h / (A_HEADS / A_GROUPS);
     int64_t nk, nv;
-    const REAL *k = AT(block)(room_k, (const REAL *)op[2] + k_at, P12, at.nc, A_C, &nk);
-    const REAL *v = AT(block)(room_v, (const REAL *)op[3] + v_at, P15, at.nc, A_C, &nv);
-    AT(product)(s, A_R, k, nk, 1, w->q, A_R, m, A_R, A_SIZE, 0);
-    AT(masked)(s, op[6], at, Q1);
-    AT(limited)(s, at, -INF_);
-    AT(product)(t, A_R, v, nv, 1, w->g, A_R, m, A_R, A_SIZE, 0);
-#if A_DROP
-    AT(kept)(keep, op[7], at);
-#endif
-    AT(slopes)(s, t, keep, w, op[6], at);
+    const REAL *k = A_KEYS(room_k, &nk), *v = A_VALUES(room_v, &nv);
+    AT(block_slopes)(s, t, slope, k, nk, v, nv, w, op, at);
+    for (int64_t i = 0; i < at.nc * A_R; i++)
+        t[i] *= A_CAPPED ? Q0 * slope[i] : Q0;
+    if (A_HIDES != 1)
+        AT(hide)(t, op[7], at, 0, 0);
+    for (int64_t i = at.nc * A_R; i < (at.nc + 7) / 8 * 8 * A_R; i++)
+        s[i] = t[i] = 0;
     AT(product)(w->dq, A_WIDE, t, 1, A_R, k, nk, A_R, A_WIDE, at.nc, 1);
-    AT(accumulate)((REAL *)op[10] + v_at, P15, s, w->g_rows, w->ng, at.nc, room_v);
-    AT(accumulate)((REAL *)op[9] + k_at, P12, t, w->q_rows, w->nq, at.nc, room_k);
+    REAL *dv = (REAL *)op[12] + at.b * P14 + g * P15 + at.c0 * P16;
+    REAL *dk = (REAL *)op[11] + at.b * P11 + g * P12 + at.c0 * P13;
+    AT(accumulate)(dv, P16, s, w->g_rows, w->ng, at.nc, room_v);
+    AT(accumulate)(dk, P13, t, w->q_rows, w->nq, at.nc, room_k);
 }
 
 FN void AT(clear)(REAL *x, int64_t stride)
@@ -394,20 +478,21 @@ FN void AT(backward_head)(void *const *op, int64_t b, int64_t g, int64_t key)
 {
     AT(Rows) w;
     AT(Place) at = {.b = b, .key = key};
-    AT(clear)((REAL *)op[9] + b * P10 + g * P11, P12);
-    AT(clear)((REAL *)op[10] + b * P13 + g * P14, P15);
+    AT(clear)((REAL *)op[11] + b * P11 + g * P12, P13);
+    AT(clear)((REAL *)op[12] + b * P14 + g * P15, P16);
     for (at.h = g * (A_HEADS / A_GROUPS); at.h < (g + 1) * (A_HEADS / A_GROUPS); at.h++)
         for (at.r0 = 0; at.r0 < A_ROWS; at.r0 += A_R) {
             at.nr = A_MIN(A_R, A_ROWS - at.r0);
             AT(open_rows)(&w, op, at);
-            for (at.c0 = 0; !AT(beyond)(at); at.c0 += A_C) {
+            for (at.c0 = 0; at.c0 < A_COLS; at.c0 += A_C) {
                 at.nc = A_MIN(A_C, A_COLS - at.c0);
-                AT(backward_block)(&w, op, at);
+                if (!AT(skipped)(&w, at))
+                    AT(backward_block)(&w, op, at);
             }
-            REAL *dq = (REAL *)op[8] + at.b * P7 + at.h * P8 + at.r0 * P9;
+            REAL *dq = (REAL *)op[10] + at.b * P8 + at.h * P9 + at.r0 * P10;
             for (int64_t r = 0; r < at.nr; r++)
                 for (int64_t d = 0; d < A_SIZE; d++)
-                    dq[r * P9 + d] = w.dq[r * A_WIDE + d];
+                    dq[r * P10 + d] = w.dq[r * A_WIDE + d];
         }
 }
 
@@ -417,4 +502,63 @@ static void AT(run)(void *const *op, int64_t key)
     for (int64_t i = 0; i < P0 * A_GROUPS; i++)
         AT(backward_head)(op, i / A_GROUPS, i % A_GROUPS, key);
 }
+#else
+
+/* ---- gradient of the bias -------------------------------------------------------------------- */
+
+FN void AT(bias_block)(const AT(Rows) *w, void *const *op, AT(Place) at)
+{
+    A_TILE(s, A_C * A_R);
+    A_TILE(t, A_C * A_R);
+    A_TILE(room_k, A_C * A_WIDE);
+    A_TILE(room_v, A_C * A_WIDE);
+    const int64_t g = at.h / (A_HEADS / A_GROUPS);
+    int64_t nk, nv;
+    const REAL *k = A_KEYS(room_k, &nk), *v = A_VALUES(room_v, &nv);
+    AT(block_slopes)(s, t, 0, k, nk, v, nv, w, op, at);
+    if (A_HIDES == 0)
+        AT(hide)(t, op[7], at, 0, 0);
+    REAL *db = (REAL *)op[10] + at.b * P26 + at.h * P27 + at.r0 * P28 + at.c0 * P29;
+    for (int64_t r = 0; r < at.nr; r++)
+        for (int64_t c = 0; c < at.nc; c++)
+            db[r * P28 + c * P29] += t[c * A_R + r];
+}
+
+/* The rows of a block, of one batch and head. */
+FN void AT(bias_rows)(void *const *op, AT(Place) at)
+{
+    AT(Rows) w;
+    at.nr = A_MIN(A_R, A_ROWS - at.r0);
+    AT(open_rows)(&w, op, at);
+    for (at.c0 = 0; at.c0 < A_COLS; at.c0 += A_C) {
+        at.nc = A_MIN(A_C, A_COLS - at.c0);
+        if (!AT(skipped)(&w, at))
+            AT(bias_block)(&w, op, at);
+    }
+}
+
+/* Rows r0.. of the bias of a batch and head, or all of what they stand for. */
+FN void AT(bias_part)(void *const *op, int64_t b0, int64_t h0, int64_t r0, int64_t key)
+{
+    REAL *db = (REAL *)op[10] + b0 * P26 + h0 * P27;
+    const int64_t b1 = P30 > 1 ? b0 + 1 : P0, h1 = P31 > 1 ? h0 + 1 : A_HEADS;
+    const int64_t r1 = P32 > 1 ? A_MIN(r0 + A_R, A_ROWS) : A_ROWS;
+    for (int64_t r = r0; r < A_MIN(r0 + A_R, P32); r++)
+        for (int64_t c = 0; c < P33; c++)
+            db[r * P28 + c * P29] = 0;
+    AT(Place) at = {.key = key};
+    for (at.b = b0; at.b < b1; at.b++)
+        for (at.h = h0; at.h < h1; at.h++)
+            for (at.r0 = r0; at.r0 < r1; at.r0 += A_R)
+                AT(bias_rows)(op, at);
+}
+
+static void AT(run)(void *const *op, int64_t key)
+{
+    const int64_t blocks = (P32 + A_R - 1) / A_R;
+#pragma omp parallel for schedule(dynamic)
+    for (int64_t i = 0; i < P30 * P31 * blocks; i++)
+        AT(bias_part)(op, i / blocks / P31, i / blocks % P31, i % blocks * A_R, key);
+}
+#endif
 #endif

@@ -38,7 +38,7 @@ ALSO = {
                "gemma2_mask", "bert", "bert_mask", "bert_eager_mask", "bert_dropout",
                "distilbert_mask", "t5", "bart", "whisper", "hf_vit", "timm_vit", "timm_swin",
                "timm_beit", "tv_vit", "tv_swin", "bloom_mask", "opt_eager_mask"),
-    "opset23": ("gpt2", "gpt2_mask", "gpt2_dropout", "llama", "llama_mask", "mistral", "bert",
+    "opset23": ("gpt2", "gpt2_mask", "llama", "llama_mask", "mistral", "bert",
                 "bert_mask", "bart", "hf_vit", "timm_vit", "gemma3", "gpt2_f16", "falcon_alibi"),
     "opset24": ("llama", "gpt2"),
 }

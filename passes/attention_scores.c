@@ -1,0 +1,533 @@
+/* attention_scores.c -- what exporters do to the scores of attention before and behind softmax.
+ *
+ * From softmax up: changes of shape and float type, constant factors, caps by tanh, what is added,
+ * what is replaced, until the product of queries and keys.  What is added or replaced is a mask
+ * (one large negative number where a score is not seen, bool conditions behind it, of which
+ * constants may be limits of the columns a row sees) or a bias.  A mask is exact only where it
+ * is done as exported: a row of which nothing is seen is the mean of all values if the number is
+ * finite, else NaN, or 0 if the exporter guards it. */
+#include "attention_form.h"
+#include <math.h>
+
+static Val none(void) { return (Val){0}; }
+
+static const double hides = -1e30; /* a number as low hides: no score added to it changes it */
+
+/* t with leading extents of 1, or those before the heads joined, as batch, heads, rows, columns. */
+static Type four(const Type *t)
+{
+    Type p = {.dt = t->dt, .rank = t->rank < 2 ? 0 : 4, .dim = {1, 1, 1, 1}};
+    for (int i = 0; p.rank && i < t->rank; i++) {
+        int to = i + 4 - t->rank;
+        p.dim[to < 0 ? 0 : to] *= t->dim[i];
+    }
+    return p;
+}
+
+static bool is_float_cast(const Rewrite *rw, const Node *n)
+{
+    return n->op == OP_cast && dtype_is_float(val_type(rw->g, n->in[0])->dt) &&
+           dtype_is_float(val_type(rw->g, n->out[0])->dt);
+}
+
+Val form_behind(const Rewrite *rw, Val v)
+{
+    const Node *n = graph_def(rw->g, v);
+    while (n && rewrite_once(rw, v) && (n->op == OP_reshape || is_float_cast(rw, n))) {
+        v = n->in[0];
+        n = graph_def(rw->g, v);
+    }
+    return v;
+}
+
+Val form_as_scores(Rewrite *rw, const Form *f, Val v, const Type *level)
+{
+    Graph *g = rw->g;
+    Type t = *val_type(g, v), as = four(level), wide = *level;
+    int lead = level->rank - 2, more = level->rank - t.rank;
+    if (lead < 1 || more < 0 || type_count(level) != type_count(&f->shape) ||
+        as.dim[2] != f->shape.dim[2] || as.dim[3] != f->shape.dim[3])
+        return none();
+    if (type_same_shape(&as, &f->shape) && t.rank <= 4 && level->rank <= 4)
+        return v;
+    bool batch = false, heads = lead > 0 && t.rank > 2 && t.dim[t.rank - 3] > 1;
+    for (int i = more; i < lead - 1; i++)
+        batch |= t.dim[i - more] > 1;
+    bool joined = !type_same_shape(&as, &f->shape); /* the last of the leading are not heads */
+    batch |= joined && heads;
+    heads |= joined && batch;
+    for (int i = 0; i < level->rank; i++) {
+        int64_t own = i < more ? 1 : t.dim[i - more];
+        wide.dim[i] = i >= lead || !(i < lead - 1 ? batch : heads) ? own : level->dim[i];
+    }
+    Val x = build_expand(g, v, wide.rank, wide.dim);
+    return build_reshape(g, x, 4, (int64_t[]){batch ? f->shape.dim[0] : 1,
+                                              heads ? f->shape.dim[1] : 1,
+                                              wide.dim[lead], wide.dim[lead + 1]});
+}
+
+/* ---- conditions ------------------------------------------------------------------------------- */
+
+/* Is a bool constant that hides where it is not `seen` a limit: row r sees the columns r - left to
+ * r + right?  Limits of f->shape's extents are none. */
+static bool is_limit(const Rewrite *rw, const Form *f, Val cond, bool seen, Hide *h)
+{
+    const int64_t rows = f->shape.dim[2], cols = f->shape.dim[3];
+    const Type *type = val_type(rw->g, cond);
+    int64_t reach = rows + cols;
+    h->right = h->left = reach;
+    if (!graph_is_const(rw->g, cond) || type->rank < 2 || type->dim[type->rank - 1] != cols ||
+        type->dim[type->rank - 2] != rows)
+        return false;
+    Tensor t = graph_tensor(rw->g, cond);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c + 1 < cols; c++) {
+            bool now = (tensor_f(&t, r * cols + c) != 0) == seen;
+            bool next = (tensor_f(&t, r * cols + c + 1) != 0) == seen;
+            if (now && !next)
+                h->right = c - r;
+            if (!now && next)
+                h->left = r - (c + 1);
+        }
+    for (int64_t i = 0; i < type_count(type); i++) {
+        int64_t r = i / cols % rows, c = i % cols;
+        if (((tensor_f(&t, i) != 0) == seen) != (c <= r + h->right && c >= r - h->left))
+            return false;
+    }
+    return true;
+}
+
+static bool add_hide(Rewrite *rw, Form *f, Hide h, const Type *level)
+{
+    if (f->nhide == FORM_HIDES)
+        return false;
+    double same;
+    if (rewrite_scalar(rw, h.cond, &same) && (same != 0) == h.seen)
+        return true; /* hides nothing */
+    if (is_limit(rw, f, h.cond, h.seen, &h))
+        h.cond = none();
+    else if (!(h.cond = form_as_scores(rw, f, h.cond, level)).i)
+        return false;
+    f->hide[f->nhide++] = h;
+    return true;
+}
+
+/* A condition, by its parts where all of them must hold for a score to be seen. */
+static bool add_condition(Rewrite *rw, Form *f, Hide h, const Type *level, int depth)
+{
+    const Node *n = graph_def(rw->g, h.cond);
+    if (n && depth < FORM_DEPTH && (n->op == OP_not || n->op == OP_expand)) {
+        h.seen ^= n->op == OP_not;
+        h.cond = n->in[0];
+        return add_condition(rw, f, h, level, depth + 1);
+    }
+    if (n && depth < FORM_DEPTH && n->op == (h.seen ? OP_and : OP_or)) {
+        Hide other = h;
+        h.cond = n->in[0];
+        other.cond = n->in[1];
+        /* one value that is added stands for both */
+        return add_condition(rw, f, h, level, depth + 1) &&
+               add_condition(rw, f, other, level, depth + 1);
+    }
+    return add_hide(rw, f, h, level);
+}
+
+/* ---- what is added ---------------------------------------------------------------------------- */
+
+/* A constant of zeros and one number that hides: as a condition, else {0}. */
+static Val as_condition(Rewrite *rw, Val v, double *fill)
+{
+    Tensor t = graph_tensor(rw->g, v);
+    int64_t n = type_count(&t.type);
+    *fill = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double x = tensor_f(&t, i);
+        if (x != 0 && *fill == 0)
+            *fill = x;
+        if (x != 0 && x != *fill)
+            return none();
+    }
+    if (!(*fill <= hides))
+        return none();
+    Type type = type_make(DT_BOOL, t.type.rank, t.type.dim);
+    char *set = NEW(rw->g->arena, char, n);
+    for (int64_t i = 0; i < n; i++)
+        set[i] = tensor_f(&t, i) != 0;
+    return graph_const(rw->g, "hidden", type, set);
+}
+
+/* Does a parameter lie behind v? */
+static bool learnt(const Graph *g, Val v)
+{
+    bool *seen = NEW(g->arena, bool, g->nvals);
+    Val *todo = NEW(g->arena, Val, g->nvals);
+    uint32_t n = 0;
+    seen[v.i] = true;
+    todo[n++] = v;
+    while (n > 0) {
+        Val x = todo[--n];
+        const Node *d = graph_def(g, x);
+        if (g->vals[x.i].kind == VAL_PARAM)
+            return true;
+        for (int i = 0; d && i < d->nin; i++)
+            if (!seen[d->in[i].i]) {
+                seen[d->in[i].i] = true;
+                todo[n++] = d->in[i];
+            }
+    }
+    return false;
+}
+
+/* The value that is added, times the constant factor behind it. */
+static Val addend(Rewrite *rw, const Form *f, Val v, double outer, const Type *level)
+{
+    Graph *g = rw->g;
+    v = form_as_scores(rw, f, build_cast(g, v, f->shape.dt), level);
+    return v.i && outer != 1 ? build2(g, OP_mul, v, build_scalar(g, f->shape.dt, outer)) : v;
+}
+
+/* within: what is replaced by the mask is the sum, not a part of it. */
+static bool add_bias(Graph *g, Form *f, Val v, bool within)
+{
+    f->within |= within;
+    f->outside |= !within;
+    f->bias = f->bias.i && v.i ? build2(g, OP_add, f->bias, v) : v;
+    return v.i;
+}
+
+static bool add_addend(Rewrite *rw, Form *f, Val v, double outer, const Type *level, int depth)
+{
+    const Node *n = graph_def(rw->g, v);
+    double x, fill;
+    if (rewrite_scalar(rw, v, &x) && x == 0)
+        return true;
+    Val cond = graph_is_const(rw->g, v) ? as_condition(rw, v, &fill) : none();
+    if (cond.i)
+        return add_condition(rw, f, (Hide){.cond = cond, .addend = addend(rw, f, v, outer, level),
+                                           .fill = fill * outer}, level, 0);
+    if (n && depth < FORM_DEPTH && (n->op == OP_expand || is_float_cast(rw, n)))
+        return add_addend(rw, f, n->in[0], outer, level, depth + 1);
+    if (n && depth < FORM_DEPTH && n->op == OP_add)
+        return add_addend(rw, f, n->in[0], outer, level, depth + 1) &&
+               add_addend(rw, f, n->in[1], outer, level, depth + 1);
+    for (int i = 1; n && n->op == OP_where && i < 3; i++)
+        if (rewrite_scalar(rw, n->in[i], &fill) && fill <= hides &&
+            rewrite_scalar(rw, n->in[3 - i], &x) && x == 0)
+            return add_condition(rw, f, (Hide){.cond = n->in[0], .seen = i == 2,
+                                               .addend = addend(rw, f, v, outer, level),
+                                               .fill = fill * outer}, level, 0);
+    bool within = false;
+    for (int i = 0; i < f->nhide; i++)
+        within |= f->hide[i].set && isfinite(f->hide[i].fill);
+    return add_bias(rw->g, f, addend(rw, f, v, outer, level), within);
+}
+
+/* ---- the walk --------------------------------------------------------------------------------- */
+
+typedef struct {
+    Rewrite *rw;
+    Form *f;
+    double outer; /* constant factor of what is walked now */
+} Walk;
+
+static bool walk(Walk *w, Val v, int depth);
+
+/* One operand is the scores, the other is added. */
+static bool walk_add(Walk *w, const Node *n, int depth)
+{
+    const Type *level = val_type(w->rw->g, n->out[0]);
+    for (int i = 0; i < 2; i++) {
+        Form keep = *w->f;
+        double outer = w->outer;
+        if (n->in[1 - i].i == w->f->guarded.i)
+            w->f->guarded = none();
+        if (type_same_shape(val_type(w->rw->g, n->in[i]), level) && graph_def(w->rw->g, n->in[i]) &&
+            add_addend(w->rw, w->f, n->in[1 - i], w->outer, level, 0) &&
+            walk(w, n->in[i], depth + 1))
+            return true;
+        *w->f = keep;
+        w->outer = outer;
+    }
+    return false;
+}
+
+static bool walk_where(Walk *w, const Node *n, int depth)
+{
+    const Type *level = val_type(w->rw->g, n->out[0]);
+    for (int i = 1; i < 3; i++) {
+        double fill;
+        if (!rewrite_scalar(w->rw, n->in[i], &fill) || isnan(fill) || fill == INFINITY ||
+            !type_same_shape(val_type(w->rw->g, n->in[3 - i]), level))
+            continue;
+        Hide h = {.cond = n->in[0], .seen = i == 2, .set = true, .fill = fill * w->outer};
+        return add_condition(w->rw, w->f, h, level, 0) && walk(w, n->in[3 - i], depth + 1);
+    }
+    return false;
+}
+
+/* A factor that is the same along each row goes to the queries. */
+static bool walk_mul(Walk *w, const Node *n, int depth)
+{
+    const Type *level = val_type(w->rw->g, n->out[0]);
+    for (int i = 0; i < 2; i++) {
+        const Type *t = val_type(w->rw->g, n->in[1 - i]);
+        if (w->f->row_scale.i || w->f->at.cap > 0 || t->rank < 1 || t->dim[t->rank - 1] != 1 ||
+            !type_same_shape(val_type(w->rw->g, n->in[i]), level))
+            continue;
+        w->f->row_scale = form_as_scores(w->rw, w->f, n->in[1 - i], level);
+        return w->f->row_scale.i && walk(w, n->in[i], depth + 1);
+    }
+    return false;
+}
+
+static bool walk(Walk *w, Val v, int depth)
+{
+    const Node *n = graph_def(w->rw->g, v);
+    double c = 1;
+    Val x = n ? form_scaled(w->rw, v, &c) : none();
+    if (!n || depth == 2 * FORM_DEPTH || !rewrite_once(w->rw, v))
+        return false;
+    if (n->op == OP_matmul) {
+        w->f->product = n;
+        w->f->at.scale = w->outer * (w->f->at.cap > 0 ? w->f->at.cap : 1);
+        return true;
+    }
+    if (x.i) {
+        w->outer *= c;
+        return walk(w, x, depth + 1);
+    }
+    if (n->op == OP_reshape || is_float_cast(w->rw, n))
+        return walk(w, n->in[0], depth + 1);
+    if (n->op == OP_tanh && w->f->at.cap == 0 && !w->f->row_scale.i && w->outer > 0) {
+        w->f->at.cap = w->outer;
+        w->outer = 1;
+        return walk(w, n->in[0], depth + 1);
+    }
+    if (w->f->at.cap > 0 || w->f->row_scale.i)
+        return false; /* what is done to the scores before is not what the operator does */
+    return n->op == OP_add     ? walk_add(w, n, depth)
+           : n->op == OP_where ? walk_where(w, n, depth)
+           : n->op == OP_mul   ? walk_mul(w, n, depth)
+                               : false;
+}
+
+/* ---- masks as the operator has them ----------------------------------------------------------- */
+
+static Val hidden(Graph *g, const Hide *h)
+{
+    return h->seen ? build1(g, OP_not, h->cond) : h->cond;
+}
+
+static bool no_limit(const Form *f, int64_t x) { return x >= f->shape.dim[2] + f->shape.dim[3]; }
+
+static void limit(Form *f, int64_t right, int64_t left)
+{
+    int64_t reach = f->shape.dim[2] + f->shape.dim[3];
+    AttentionAttrs *at = &f->at;
+    int64_t old = at->causal ? at->diagonal : reach;
+    int64_t old_left = at->window ? at->window - 1 - at->diagonal : reach;
+    right = right < old ? right : old;
+    left = left < old_left ? left : old_left;
+    at->causal = !no_limit(f, right);
+    at->diagonal = no_limit(f, right) && no_limit(f, left) ? 0 : right;
+    at->window = no_limit(f, left) ? 0 : right + left < 0 ? -1 : right + left + 1;
+}
+
+/* One hide joins the mask. */
+static bool join(Rewrite *rw, Form *f, const Hide *h)
+{
+    if (!h->cond.i) {
+        limit(f, h->right, h->left);
+        return f->at.window >= 0;
+    }
+    Val cond = hidden(rw->g, h);
+    f->mask = f->mask.i ? build2(rw->g, OP_or, f->mask, cond) : cond;
+    return f->mask.i;
+}
+
+/* Or what it adds joins the bias, once. */
+static bool join_bias(Rewrite *rw, Form *f, int i, bool within)
+{
+    Graph *g = rw->g;
+    const Hide *h = &f->hide[i];
+    for (int k = 0; k < i; k++)
+        if (h->addend.i && f->hide[k].addend.i == h->addend.i)
+            return true;
+    if (h->addend.i)
+        return add_bias(g, f, h->addend, within);
+    return h->cond.i && !isfinite(h->fill) &&
+           add_bias(g, f, build3(g, OP_where, hidden(g, h), build_scalar(g, f->shape.dt, h->fill),
+                                 build_scalar(g, f->shape.dt, 0)), within);
+}
+
+/* The number that the mask is: of what is replaced, if anything is, else of a limit, else of any. */
+static const Hide *main_hide(const Form *f)
+{
+    const Hide *best = NULL;
+    int rank = -1;
+    for (int i = 0; i < f->nhide; i++) {
+        const Hide *h = &f->hide[i];
+        int r = 2 * (h->set && isfinite(h->fill)) + !h->cond.i;
+        if (r > rank)
+            rank = r, best = h;
+    }
+    return best;
+}
+
+/* Are there limits only, within which every row sees something, and is a bias none that hides?
+ * Then any number that hides is as good as -inf. */
+static bool join_limits(Rewrite *rw, Form *f)
+{
+    AttentionAttrs keep = f->at;
+    bool only = !f->bias.i || learnt(rw->g, f->bias) || graph_is_const(rw->g, f->bias);
+    for (int i = 0; i < f->nhide; i++)
+        only &= !f->hide[i].cond.i && f->hide[i].fill <= hides;
+    for (int i = 0; only && i < f->nhide; i++)
+        limit(f, f->hide[i].right, f->hide[i].left);
+    for (int64_t r = 0; only && r < f->shape.dim[2]; r++) {
+        int64_t last = f->at.causal ? r + f->at.diagonal : f->shape.dim[3];
+        int64_t begin = f->at.window ? r + f->at.diagonal - f->at.window + 1 : 0;
+        only = last >= 0 && begin < f->shape.dim[3] && begin <= last;
+    }
+    if (!only)
+        f->at = keep;
+    return only && f->at.window >= 0;
+}
+
+/* Hides join the mask where that is exact: those of -inf if its number is that, else those that
+ * replace as it does, or belong to one value that is added; others join the bias. */
+static bool join_hides(Rewrite *rw, Form *f)
+{
+    const Hide *first = main_hide(f);
+    bool replaced = false;
+    if (!first || join_limits(rw, f))
+        return f->at.window >= 0;
+    f->at.fill = first->fill;
+    for (int i = 0; i < f->nhide; i++) {
+        const Hide *h = &f->hide[i];
+        bool same = h->fill == first->fill && h->set == first->set &&
+                    (h->set || h->addend.i == first->addend.i);
+        same |= h->fill == -INFINITY && first->fill == -INFINITY;
+        if (same ? !join(rw, f, h) : !join_bias(rw, f, i, replaced))
+            return false;
+        replaced |= h->set && isfinite(h->fill);
+    }
+    if (isfinite(first->fill))
+        f->at.hides = !first->set ? HIDES_ADDED : f->outside ? HIDES_SCORE : HIDES_ALL;
+    return !isfinite(first->fill) || !first->set || !f->within || !f->outside;
+}
+
+/* z = x - max(x), which softmax does not see: x, else z. */
+static Val unshifted(const Rewrite *rw, Val z)
+{
+    const Node *s = rewrite_def(rw, z, OP_sub);
+    const Node *m = s ? rewrite_def(rw, s->in[1], OP_reduce_max) : NULL;
+    const ReduceAttrs *at = m ? m->attr : NULL;
+    bool shift = m && m->in[0].i == s->in[0].i && at->axes.n == 1 && at->keepdims &&
+                 at->axes.v[0] == val_type(rw->g, z)->rank - 1 &&
+                 rewrite_uses(rw, s->in[0]) == 2;
+    return shift ? s->in[0] : z;
+}
+
+/* [scores, sink of the head]: the scores, else {0}. */
+static Val without_sink(Rewrite *rw, Form *f, Val v)
+{
+    const Node *n = rewrite_def(rw, v, OP_concat);
+    Type one = f->shape;
+    one.dim[3] = 1;
+    if (!n || n->nin != 2 || val_type(rw->g, n->in[1])->rank != 4 ||
+        ((const AxisAttrs *)n->attr)->axis != 3 ||
+        !type_same_shape(val_type(rw->g, n->in[1]), &one))
+        return none();
+    View w = view_of(rw, n->in[1]);
+    for (int i = 0; i < 4; i++)
+        for (int k = w.first[i]; k < w.first[i + 1]; k++)
+            if (w.atom[k].extent > 1 && (w.atom[k].stride != 0) != (i == 1))
+                return none();
+    if (w.scale != 1 || type_count(val_type(rw->g, w.root)) != one.dim[1])
+        return none();
+    f->sink = build_reshape(rw->g, build_cast(rw->g, w.root, f->shape.dt), 1, &one.dim[1]);
+    return n->in[0];
+}
+
+bool form_scores(Rewrite *rw, Form *f, Val v)
+{
+    Walk w = {rw, f, 1};
+    Val x = unshifted(rw, v);
+    if (f->cut)
+        v = without_sink(rw, f, form_behind(rw, x));
+    if (!v.i)
+        return false;
+    return walk(&w, v, 0) && !f->guarded.i && join_hides(rw, f);
+}
+
+/* ---- behind softmax --------------------------------------------------------------------------- */
+
+/* where(isnan(p), 0, p), or where(isinf(max(m)), 0, p) with an m that is added: p */
+static Val guarded(const Rewrite *rw, Form *f, Val v)
+{
+    double x;
+    const Node *n = rewrite_def(rw, v, OP_where);
+    if (!n || !rewrite_scalar(rw, n->in[1], &x) || x != 0)
+        return none();
+    const Node *nan = rewrite_def(rw, n->in[0], OP_isnan);
+    const Node *inf = rewrite_def(rw, n->in[0], OP_isinf);
+    const Node *max = inf ? rewrite_def(rw, inf->in[0], OP_reduce_max) : NULL;
+    const ReduceAttrs *at = max ? max->attr : NULL;
+    if (rewrite_scalar(rw, n->in[0], &x) && x == 0)
+        return n->in[2];
+    if (nan && nan->in[0].i == n->in[2].i && rewrite_uses(rw, n->in[2]) == 2)
+        f->at.guard = 1;
+    else if (max && at->axes.n == 1 && at->axes.v[0] == val_type(rw->g, max->in[0])->rank - 1)
+        f->guarded = max->in[0], f->at.guard = 2;
+    else
+        return none();
+    return n->in[2];
+}
+
+static bool take_dropout(Form *f, const Node *n)
+{
+    const DropoutAttrs *at = n->attr;
+    if (f->rng.i)
+        return false;
+    f->rng = n->in[1];
+    f->at.p = at->p;
+    f->at.key = at->key;
+    return true;
+}
+
+/* All columns but the last. */
+static bool is_cut(const Rewrite *rw, const Node *n)
+{
+    const SliceAttrs *at = n->attr;
+    const Type *from = val_type(rw->g, n->in[0]), *to = val_type(rw->g, n->out[0]);
+    int last = to->rank - 1;
+    for (int i = 0; i <= last; i++)
+        if (at->start.v[i] != 0 || at->step.v[i] != 1 || to->dim[i] != from->dim[i] - (i == last))
+            return false;
+    return true;
+}
+
+Val form_weights(const Rewrite *rw, Form *f, Val p)
+{
+    uint32_t uses = 1;
+    for (int depth = 0; depth < FORM_DEPTH; depth++) {
+        const Node *n = graph_def(rw->g, p);
+        if (!n || rewrite_uses(rw, p) != uses)
+            return none();
+        if (n->op == OP_softmax) {
+            f->shape = four(val_type(rw->g, p));
+            f->shape.dim[3] -= f->cut;
+            return ((const AxisAttrs *)n->attr)->axis == val_type(rw->g, p)->rank - 1 ? n->in[0]
+                                                                                     : none();
+        }
+        Val y = f->at.guard ? none() : guarded(rw, f, p);
+        uses = f->at.guard == 1 && y.i ? 2 : 1;
+        if (!y.i && (n->op == OP_reshape || is_float_cast(rw, n) ||
+                 (n->op == OP_dropout && take_dropout(f, n)) ||
+                 (n->op == OP_slice && !f->cut && (f->cut = is_cut(rw, n)))))
+            y = n->in[0];
+        p = y;
+    }
+    return none();
+}

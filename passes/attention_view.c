@@ -1,0 +1,154 @@
+/* attention_view.c -- where the elements of a factor of attention lie.
+ *
+ * Exporters reshape, transpose, repeat and scale queries, keys and values in many orders.  A view
+ * follows them to the value behind; if it lies in one of the operator's layouts, nothing is copied. */
+#include "attention_form.h"
+
+static View dense(const Rewrite *rw, Val v)
+{
+    View w = {.root = v, .scale = 1, .shape = *val_type(rw->g, v)};
+    int64_t stride[MAX_RANK];
+    type_strides(&w.shape, stride);
+    for (int i = 0; i < w.shape.rank; i++) {
+        w.atom[i] = (Atom){w.shape.dim[i], stride[i]};
+        w.first[i + 1] = i + 1;
+    }
+    return w;
+}
+
+static void add_atom(View *w, int *n, int from, Atom a)
+{
+    if (a.extent == 1)
+        return;
+    Atom *last = *n > from ? &w->atom[*n - 1] : NULL;
+    if (last && last->stride == a.extent * a.stride) {
+        last->extent *= a.extent;
+        last->stride = a.stride;
+    } else if (*n < VIEW_ATOMS) {
+        w->atom[(*n)++] = a;
+    } else {
+        w->root.i = 0;
+    }
+}
+
+View view_as(const View *w, const Type *shape)
+{
+    View flat = *w, y = {.root = w->root, .scale = w->scale, .shape = *shape};
+    int nflat = 0, n = 0, next = 0;
+    for (int i = 0; i < w->first[w->shape.rank]; i++)
+        add_atom(&flat, &nflat, 0, w->atom[i]);
+    for (int i = 0; i < shape->rank; i++) {
+        for (int64_t need = shape->dim[i]; need > 1 && y.root.i;) {
+            Atom *a = &flat.atom[next];
+            if (next < nflat && need % a->extent == 0) {
+                add_atom(&y, &n, y.first[i], *a);
+                need /= a->extent;
+                next++;
+            } else if (next < nflat && a->extent % need == 0) {
+                a->extent /= need;
+                add_atom(&y, &n, y.first[i], (Atom){need, a->extent * a->stride});
+                need = 1;
+            } else {
+                y.root.i = 0;
+            }
+        }
+        y.first[i + 1] = n;
+    }
+    return y;
+}
+
+View view_transposed(const View *w, const int *perm)
+{
+    View y = {.root = w->root, .scale = w->scale, .shape = w->shape};
+    int n = 0;
+    for (int i = 0; i < w->shape.rank; i++) {
+        y.shape.dim[i] = w->shape.dim[perm[i]];
+        for (int k = w->first[perm[i]]; k < w->first[perm[i] + 1]; k++)
+            y.atom[n++] = w->atom[k];
+        y.first[i + 1] = n;
+    }
+    return y;
+}
+
+static View expanded(const View *w, const Type *shape)
+{
+    View y = {.root = w->root, .scale = w->scale, .shape = *shape};
+    int n = 0, more = shape->rank - w->shape.rank;
+    for (int i = 0; i < shape->rank; i++) {
+        if (i < more || w->shape.dim[i - more] != shape->dim[i])
+            add_atom(&y, &n, n, (Atom){shape->dim[i], 0});
+        else
+            for (int k = w->first[i - more]; k < w->first[i - more + 1]; k++)
+                add_atom(&y, &n, n, w->atom[k]);
+        y.first[i + 1] = n;
+    }
+    return y;
+}
+
+static View through(const Node *n, const View *w, const Type *shape)
+{
+    int perm[MAX_RANK];
+    if (n->op == OP_expand)
+        return expanded(w, shape);
+    if (n->op != OP_transpose)
+        return view_as(w, shape);
+    for (int i = 0; i < shape->rank; i++)
+        perm[i] = (int)((const TransposeAttrs *)n->attr)->perm.v[i];
+    return view_transposed(w, perm);
+}
+
+/* A cast to a float type that holds all values of v's. */
+static bool is_widening(const Rewrite *rw, const Node *n)
+{
+    DType from = val_type(rw->g, n->in[0])->dt, to = val_type(rw->g, n->out[0])->dt;
+    return n->op == OP_cast && dtype_is_float(from) && dtype_is_float(to) &&
+           dtype_size[from] < dtype_size[to];
+}
+
+static View followed(const Rewrite *rw, Val v, int depth)
+{
+    const Node *n = graph_def(rw->g, v);
+    double c = 1;
+    Val x = n && depth < 2 * FORM_DEPTH ? form_scaled(rw, v, &c) : (Val){0};
+    if (x.i && !type_same_shape(val_type(rw->g, x), val_type(rw->g, v)))
+        x.i = 0;
+    bool moves = n && (n->op == OP_transpose || n->op == OP_reshape || n->op == OP_expand ||
+                       is_widening(rw, n));
+    if (!x.i && (!moves || depth >= 2 * FORM_DEPTH))
+        return dense(rw, v);
+    View w = followed(rw, x.i ? x : n->in[0], depth + 1);
+    View y = x.i ? w : through(n, &w, val_type(rw->g, v));
+    y.scale *= x.i ? c : 1;
+    return y.root.i ? y : dense(rw, v);
+}
+
+View view_of(const Rewrite *rw, Val v)
+{
+    return type_count(val_type(rw->g, v)) ? followed(rw, v, 0) : dense(rw, v);
+}
+
+int view_layout(const View *w, int64_t dim[4], bool shared)
+{
+    Atom a[4];
+    for (int i = 0; i < 4; i++) {
+        int first = w->first[i], n = w->first[i + 1] - first;
+        if (i == 1 && shared && n > 0 && w->atom[first + n - 1].stride == 0)
+            dim[1] /= w->atom[first + --n].extent;
+        a[i] = n ? w->atom[first] : (Atom){1, 0};
+        if (n > 1)
+            return -1;
+    }
+    for (int layout = 0; layout < ATTENTION_LAYOUTS; layout++) {
+        Type t = type_make(w->shape.dt, 4, dim);
+        int64_t own[MAX_RANK];
+        bool fits = true;
+        for (int i = 0; i < 4; i++)
+            t.dim[attention_place[layout][i]] = dim[i];
+        type_strides(&t, own);
+        for (int i = 0; i < 4; i++)
+            fits &= dim[i] == 1 || a[i].stride == own[attention_place[layout][i]];
+        if (fits)
+            return layout;
+    }
+    return -1;
+}
