@@ -129,8 +129,8 @@ static bool parse_bind(Options *o, const char *text)
         size_t n = strcspn(s, ",");
         char *item = arena_strndup(&o->arena, s, n), *eq = strrchr(item, '=');
         int64_t v = 0;
-        if (!eq || eq == item || !parse_integer(eq + 1, 0, INT32_MAX, &v))
-            return fail(&o->diag, "--bind: '%s' is not SYMBOL=SIZE", item);
+        if (!eq || eq == item || !parse_integer(eq + 1, 1, INT32_MAX, &v))
+            return fail(&o->diag, "--bind: '%s' is not SYMBOL=SIZE, a size from 1 on", item);
         *eq = 0;
         OnnxOptions *im = &o->step.import;
         OnnxBind *b = NEW(&o->arena, OnnxBind, im->nbind + 1);
@@ -259,8 +259,8 @@ static bool parse_grads(Options *o, const char *text)
 static bool parse_threads(Options *o, const char *text)
 {
     int64_t n = 0;
-    if (!parse_integer(text, 1, 1024, &n))
-        return fail(&o->diag, "--threads: '%s' is not a number from 1 to 1024", text);
+    if (!parse_integer(text, 1, PLAN_THREADS, &n))
+        return fail(&o->diag, "--threads: '%s' is not a number from 1 to %d", text, PLAN_THREADS);
     o->step.threads = (int)n;
     return true;
 }
@@ -364,7 +364,7 @@ static const Row rows[] = {
     REAL_OF(STEP, "eps", step.eps, 0, 1e9, "Of adam and adamw (default 1e-8)"),
     REAL_OF(STEP, "weight-decay", step.weight_decay, 0, 1e9, "Default 0.01 for adamw, else 0"),
     IS(STEP, "nesterov", 0, step.nesterov, "Nesterov's form of momentum"),
-    INTEGER_OF(STEP, "accumulate", 0, step.accumulate, 1, 1e6,
+    INTEGER_OF(STEP, "accumulate", 0, step.accumulate, 1, PLAN_ACCUMULATE,
                "Micro-batches of a step, each a batch of the data; gradients are averaged"),
     REAL_OF(STEP, "clip-norm", step.clip_norm, 1e-30, 1e30,
             "Largest global norm of the gradients, as PyTorch's clip_grad_norm_"),

@@ -1,4 +1,5 @@
 /* graph.c -- construction of graphs: values with unique names, nodes, the schedule. */
+#include "names.h"
 #include "ops/common.h"
 #include <string.h>
 
@@ -41,14 +42,6 @@ void graph_init(Graph *g, Arena *a, Diag *d)
 
 /* ---- names: open addressing over Val indices, FNV-1a ------------------------- */
 
-static uint32_t name_hash(const char *s)
-{
-    uint32_t h = 2166136261u;
-    for (; *s; s++)
-        h = (h ^ (uint8_t)*s) * 16777619u;
-    return h;
-}
-
 /* Slot of the name, or the free slot where it belongs. */
 static uint32_t *name_slot(const Graph *g, const char *name)
 {
@@ -60,13 +53,28 @@ static uint32_t *name_slot(const Graph *g, const char *name)
 
 static void names_grow(Graph *g)
 {
-    if (g->names && (g->nvals + g->nrenamed) * 2 < g->cnames)
+    if (g->names && g->nvals * 2 < g->cnames)
         return;
     g->cnames = g->cnames ? g->cnames * 2 : 256;
-    g->nrenamed = 0;
     g->names = NEW(g->arena, uint32_t, g->cnames);
     for (uint32_t i = 1; i < g->nvals; i++)
         *name_slot(g, g->vals[i].name) = i;
+}
+
+/* Entries behind a freed slot move up as far as their hash allows, so that probing needs no marks
+ * of what was there. */
+static void name_forget(Graph *g, const char *name)
+{
+    uint32_t mask = g->cnames - 1, hole = (uint32_t)(name_slot(g, name) - g->names), i = hole;
+    g->names[hole] = 0;
+    while (g->names[i = (i + 1) & mask]) {
+        uint32_t home = name_hash(g->vals[g->names[i]].name) & mask;
+        if (((i - home) & mask) < ((i - hole) & mask))
+            continue;
+        g->names[hole] = g->names[i];
+        g->names[i] = 0;
+        hole = i;
+    }
 }
 
 Val graph_find(const Graph *g, const char *name)
@@ -102,7 +110,9 @@ void graph_rename(Graph *g, Val v, const char *name)
 {
     if (strcmp(g->vals[v.i].name, name) == 0)
         return;
-    g->nrenamed++; /* the old slot stays in use: lookups compare names, so it finds nothing */
+    names_grow(g);
+    name_forget(g, g->vals[v.i].name);
+    g->vals[v.i].name = "";
     g->vals[v.i].name = unique_name(g, name);
     *name_slot(g, g->vals[v.i].name) = v.i;
 }

@@ -17,6 +17,9 @@
 #include <stdio.h>
 
 enum { MAX_RANK = 8, MAX_OUT = 4, MAX_INTS = 2 * MAX_RANK };
+/* Elements of a tensor, its extents of 0 not counted: more than any machine has, and few enough that
+ * the bytes of all tensors of a graph can be added up. */
+#define MAX_ELEMENTS ((int64_t)1 << 40)
 
 /* ---- arena.c: memory by lifetime, diagnostics ------------------------- */
 
@@ -84,7 +87,7 @@ typedef struct {
 Type    type_make(DType dt, int rank, const int64_t *dim);
 Type    type_scalar(DType dt);
 Type    type_with(Type t, DType dt);           /* same shape, other element type */
-bool    type_valid(const Type *t);             /* extents >= 0, byte count fits int64_t */
+bool    type_valid(const Type *t);             /* extents >= 0, at most MAX_ELEMENTS */
 int64_t type_count(const Type *t);             /* elements */
 int64_t type_bytes(const Type *t);             /* bytes */
 bool    type_equal(const Type *a, const Type *b);
@@ -171,7 +174,6 @@ typedef struct {
     Update *update;  uint32_t nupdate, cupdate;
     uint32_t ngroups;
     uint32_t *names; uint32_t cnames;         /* hash of value names */
-    uint32_t nrenamed;                        /* stale entries in it */
 } Graph;
 
 void graph_init(Graph *g, Arena *a, Diag *d);

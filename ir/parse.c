@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LIST = 4096, MAX_ELEMENTS = 1 << 20 };
+enum { MAX_LIST = 4096, MAX_INLINE = 1 << 20, MAX_GROUP = 1 << 22 };
 typedef struct {
     const char *s, *start;
     Graph *g;
@@ -119,7 +119,9 @@ static bool number(P *p, double *v)
 static bool string(P *p, const char **out)
 {
     TRY(expect(p, "\""));
-    size_t n = strcspn(p->s, "\n"), k = 0;
+    size_t n = 0, k = 0;
+    while (p->s[n] && p->s[n] != '"' && p->s[n] != '\n')
+        n += p->s[n] == '\\' && p->s[n + 1] ? 2 : 1;
     char *buf = NEW(p->g->arena, char, n + 1);
     for (; *p->s && *p->s != '"' && *p->s != '\n'; p->s++) {
         if (*p->s == '\\' && p->s[1] == 'x' && isxdigit((unsigned char)p->s[2]) &&
@@ -148,20 +150,15 @@ static bool dtype(P *p, DType *dt)
 
 static bool type(P *p, Type *t)
 {
-    int64_t count = 1;
     *t = (Type){0};
     TRY(dtype(p, &t->dt) && expect(p, "["));
     while (!accept(p, "]")) {
         if (t->rank == MAX_RANK)
             return bad(p, "at most 8 dimensions");
-        int64_t dim;
-        TRY(integer(p, &dim));
-        if (dim < 0 || __builtin_mul_overflow(count, dim, &count) || count > INT64_MAX / 16)
-            return bad(p, "a shape below 2^59 elements");
-        t->dim[t->rank++] = dim;
+        TRY(integer(p, &t->dim[t->rank++]));
         accept(p, ",");
     }
-    return true;
+    return type_valid(t) || bad(p, "a shape of at most 2^40 elements");
 }
 
 /* "a: f32[2]" after its '%': declares a new value. */
@@ -200,7 +197,7 @@ static bool source_data(P *p, Value *v)
     if (!accept(p, "="))
         return true;
     int64_t n = type_count(&v->type);
-    if (n > MAX_ELEMENTS)
+    if (n > MAX_INLINE)
         return bad(p, "fewer inline elements");
     Tensor t = {v->type, NEW(p->g->arena, char, type_bytes(&v->type) + 1)};
     TRY(expect(p, "{"));
@@ -289,7 +286,7 @@ static bool node_tail(P *p, Node *n)
     TRY(attrs(p, n));
     if (accept(p, "#")) {
         TRY(integer(p, &group));
-        if (group < 0 || group > UINT32_MAX / 2)
+        if (group < 0 || group > MAX_GROUP)
             return bad(p, "a group number");
         n->group = (uint32_t)group;
         if (p->g->ngroups < n->group)

@@ -9,7 +9,7 @@
 #include "kernel.h"
 #include "progress.h"
 
-enum { ARENA_ALIGN = 64 };
+enum { ARENA_ALIGN = 64, PLAN_THREADS = 1024, PLAN_ACCUMULATE = 1000000 }; /* at most */
 
 typedef struct {
     uint32_t first, count;  /* nodes order[first .. first + count): one kernel, or one node */

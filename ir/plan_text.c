@@ -14,10 +14,12 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t max_bytes = (int64_t)1 << 60;
+/* Nanoseconds and bytes of many steps can be added up. */
+static const int64_t max_bytes = (int64_t)1 << 60, max_ns = (int64_t)1 << 42;
 
 /* ---- header ------------------------------------------------------------------------------- */
 
@@ -25,12 +27,14 @@ typedef struct {
     const char *key;
     size_t off;
     enum { H_I64, H_U32, H_F64, H_STRING } type;
+    int64_t low, high; /* of numbers; 0, 0: any number of bytes */
 } Header;
 
-#define FIELD(key, member, type) {key, offsetof(Plan, member), type}
+#define FIELD(key, member, type) {key, offsetof(Plan, member), type, 0, 0}
+#define RANGE(key, member, type, low, high) {key, offsetof(Plan, member), type, low, high}
 static const Header header_table[] = {
-    FIELD("threads", threads, H_U32),
-    FIELD("accumulate", accumulate, H_I64),
+    RANGE("threads", threads, H_U32, 0, PLAN_THREADS),
+    RANGE("accumulate", accumulate, H_I64, 0, PLAN_ACCUMULATE),
     FIELD("budget", budget, H_I64),
     FIELD("arena", arena_bytes, H_I64),
     FIELD("live", live_bytes, H_I64),
@@ -39,9 +43,9 @@ static const Header header_table[] = {
     FIELD("predicted_ns", predicted_ns, H_I64),
     FIELD("base_ns", base_ns, H_I64),
     FIELD("bound_ns", bound_ns, H_I64),
-    FIELD("peak_step", peak_step, H_U32),
+    RANGE("peak_step", peak_step, H_U32, 0, UINT32_MAX),
     FIELD("lr", run.lr, H_F64),
-    FIELD("seed", run.seed, H_I64),
+    RANGE("seed", run.seed, H_I64, INT64_MIN, INT64_MAX),
     FIELD("init", run.init, H_STRING),
     FIELD("data", run.data, H_STRING),
     {0},
@@ -262,14 +266,12 @@ static bool header_value(P *p, const Header *h)
     if (h->type == H_F64) {
         char *end;
         *(double *)at = strtod(p->s, &end);
-        bool ok = end != p->s;
+        bool ok = end != p->s && isfinite(*(double *)at);
         p->s = end;
         return ok || bad(p, "a number");
     }
-    bool small = h->type == H_U32;
-    bool any = strcmp(h->key, "seed") == 0;
-    TRY(integer(p, any ? INT64_MIN : 0, small ? UINT32_MAX : any ? INT64_MAX : max_bytes, &v));
-    if (small)
+    TRY(integer(p, h->low, h->high ? h->high : max_bytes, &v));
+    if (h->type == H_U32)
         *(uint32_t *)at = (uint32_t)v;
     else
         *(int64_t *)at = v;
@@ -367,7 +369,7 @@ static bool step(P *p, uint32_t s)
     TRY(expect(p, "scratch") && expect(p, "=") && integer(p, 0, max_bytes, &st->scratch));
     TRY(expect(p, "scratch_at") && expect(p, "=") &&
         integer(p, INT64_MIN / 2, p->p->arena_bytes, &st->scratch_offset));
-    TRY(expect(p, "ns") && expect(p, "=") && integer(p, INT64_MIN, INT64_MAX, &st->cost_ns));
+    TRY(expect(p, "ns") && expect(p, "=") && integer(p, -max_ns, max_ns, &st->cost_ns));
     if (accept(p, "recompute"))
         TRY(expect(p, "of") && integer(p, 0, UINT32_MAX, &ignored));
     st->choice = (int)choice;
@@ -398,6 +400,8 @@ static bool steps(P *p)
     }
     if (s != p->p->nstep)
         return fail(p->d, "%u steps for a graph of %u", s, p->p->nstep);
+    if (p->p->peak_step > 0 && p->p->peak_step >= s)
+        return fail(p->d, "peak_step %u of %u steps", p->p->peak_step, s);
     accept(p, "");
     return *p->s == 0 || bad(p, "the end of the file");
 }

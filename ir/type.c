@@ -38,11 +38,12 @@ int64_t type_count(const Type *t)
 
 bool type_valid(const Type *t)
 {
-    int64_t c = 16;
+    int64_t c = 1;
     if (t->dt <= DT_NONE || t->dt >= DT_COUNT || t->rank < 0 || t->rank > MAX_RANK)
         return false;
     for (int i = 0; i < t->rank; i++)
-        if (t->dim[i] < 0 || __builtin_mul_overflow(c, t->dim[i] ? t->dim[i] : 1, &c))
+        if (t->dim[i] < 0 || __builtin_mul_overflow(c, t->dim[i] ? t->dim[i] : 1, &c) ||
+            c > MAX_ELEMENTS)
             return false;
     return true;
 }

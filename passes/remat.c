@@ -439,7 +439,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
     info->plan.bound_ns = r.plan.predicted_ns;
     int64_t budget = o->budget;
     if (o->budget_fraction > 0)
-        budget = (int64_t)(o->budget_fraction * (double)whole.arena_bytes);
+        budget = (int64_t)fmax(1, o->budget_fraction * (double)whole.arena_bytes); /* 0: none */
     info->plan.budget = budget;
     bool fits = !o->least_bytes && (budget <= 0 || r.plan.arena_bytes <= budget);
     if (fits && tight(&r.plan) && !o->policy && !o->instance)

@@ -292,7 +292,7 @@ enum { TILES_MAX = 64 };
 typedef struct {
     Val part[TILES_MAX];
     int64_t start[TILES_MAX], len[TILES_MAX];
-    int n, axis;
+    int n, axis, sums; /* sums: additions looked at */
 } Tiles;
 
 static bool add_tile(const Rewrite *rw, Tiles *t, const Node *n)
@@ -329,8 +329,9 @@ static bool collect_tiles(const Rewrite *rw, Tiles *t, Val v)
     const Node *n = graph_def(rw->g, v);
     if (!n || !rewrite_once(rw, v))
         return false;
-    if (n->op == OP_add)
-        return collect_tiles(rw, t, n->in[0]) && collect_tiles(rw, t, n->in[1]);
+    if (n->op == OP_add) /* more parts than there may be: long chains of sums are left alone */
+        return t->sums++ < TILES_MAX && collect_tiles(rw, t, n->in[0]) &&
+               collect_tiles(rw, t, n->in[1]);
     return n->op == OP_slice_bwd && add_tile(rw, t, n);
 }
 

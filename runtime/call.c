@@ -48,7 +48,8 @@ static void copy_ints(Ints *to, const Ints *from)
 bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k,
                   int choice)
 {
-    if (k->lib == LIB_NONE || k->lib == LIB_CONCAT || k->flops < SMALL_WORK)
+    if (k->lib == LIB_NONE || k->lib == LIB_CONCAT || k->flops < SMALL_WORK ||
+        choice >= DNNL_CHOICES)
         return false;
     memset(desc, 0, sizeof *desc);
     desc->op = k->lib == LIB_MATMUL_ADD ? LIB_MATMUL : k->lib;

@@ -213,6 +213,17 @@ static bool open_any(DataFile *f, const char *path, Diag *d)
     return open_text(f, path, d);
 }
 
+/* The first of a name counts, and names before aliases. */
+static void index_entries(DataFile *f)
+{
+    f->index = name_map(&f->arena);
+    for (uint32_t i = 0; i < f->n; i++)
+        name_add(&f->index, f->entry[i].name, i);
+    for (uint32_t i = 0; i < f->n; i++)
+        if (f->entry[i].alias)
+            name_add(&f->index, f->entry[i].alias, i);
+}
+
 DataFile *data_open(const char *path, Diag *d)
 {
     DataFile *f = calloc(1, sizeof *f);
@@ -221,8 +232,10 @@ DataFile *data_open(const char *path, Diag *d)
         return NULL;
     }
     f->path = arena_strndup(&f->arena, path, strlen(path));
-    if (open_any(f, path, d))
+    if (open_any(f, path, d)) {
+        index_entries(f);
         return f;
+    }
     data_close(f);
     return NULL;
 }
@@ -262,13 +275,8 @@ const char *data_name(const DataFile *f, int k)
 
 int data_find(const DataFile *f, const char *name)
 {
-    for (uint32_t i = 0; i < f->n; i++)
-        if (strcmp(f->entry[i].name, name) == 0)
-            return (int)i;
-    for (uint32_t i = 0; i < f->n; i++)
-        if (f->entry[i].alias && strcmp(f->entry[i].alias, name) == 0)
-            return (int)i;
-    return -1;
+    const uint32_t *i = name_get(&f->index, name);
+    return i ? (int)*i : -1;
 }
 
 bool data_tensor(DataFile *f, int k, Tensor *t, Diag *d)

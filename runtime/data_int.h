@@ -4,6 +4,7 @@
 
 #include "data.h"
 #include "ir/file.h"
+#include "ir/names.h"
 
 /* Element type in a file: kind 'f', 'i', 'u', 'b' (bool) or 'B' (bfloat16), bytes. */
 typedef struct {
@@ -32,6 +33,7 @@ struct DataFile {
     void **owned; /* decoded elements */
     uint32_t nowned, cowned;
     bool text;
+    NameMap index;
 };
 
 Entry *data_add(DataFile *f, const char *name, size_t len, const FileMap *m);

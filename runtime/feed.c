@@ -119,15 +119,16 @@ static void find_ranges(Feed *f)
     arena_free(&tmp);
 }
 
-static bool is_used(const Graph *g, Val v)
+/* Per value: does a node read it? */
+static bool *values_read(const Graph *g, Arena *a)
 {
+    bool *read = NEW(a, bool, g->nvals);
     for (uint32_t i = 0; i < g->norder; i++) {
         const Node *n = &g->nodes[g->order[i].i];
         for (int k = 0; k < n->nin; k++)
-            if (n->in[k].i == v.i)
-                return true;
+            read[n->in[k].i] = true;
     }
-    return false;
+    return read;
 }
 
 /* ---- matching arrays --------------------------------------------------- */
@@ -294,12 +295,13 @@ Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, int64_t s
     Feed *f = NEW(&arena, Feed, 1);
     *f = (Feed){.arena = arena, .g = g, .data = data, .seed = seed};
     f->input = NEW(&f->arena, Input, g->nvals);
+    const bool *read = values_read(g, &f->arena);
     int position = 0;
     for (uint32_t v = 1; v < g->nvals; v++) {
         if (g->vals[v].kind != VAL_INPUT || v == own->lr.i || v == own->step.i ||
             v == own->rng.i || v == own->micro.i)
             continue;
-        if (is_used(g, (Val){v}))
+        if (read[v])
             f->input[f->n++] = (Input){.v = {v}, .position = position};
         position++;
     }

@@ -200,6 +200,21 @@ static bool cut_channels(Problem *p, int64_t parts)
     return true;
 }
 
+/* The library counts in 32 bits in many places, rounding up: beyond this it divides by zero. */
+static bool fits_library(const Problem *p)
+{
+    enum { MOST = 1 << 30 };
+    for (int s = 0; s < SLOTS; s++)
+        for (int i = 0; i < p->slot[s].rank; i++)
+            if (p->slot[s].dim[i] > MOST)
+                return false;
+    for (int i = 0; i < DNNL_MAX_NDIMS; i++)
+        if (p->strides[i] > MOST || p->dilates[i] > MOST || p->pad_begin[i] > MOST ||
+            p->pad_end[i] > MOST)
+            return false;
+    return true;
+}
+
 /* false: nothing the library does fast. */
 bool problem_describe(Problem *p, const DnnlDesc *d)
 {
@@ -217,6 +232,8 @@ bool problem_describe(Problem *p, const DnnlDesc *d)
             return false;
     }
     (conv ? describe_conv : describe_matmul)(p, d);
+    if (!fits_library(p))
+        return false;
     if (d->parts > 1 && d->choice == DNNL_OWN)
         p->parts = d->parts;
     return d->parts <= 1 || d->choice == DNNL_OWN || (conv && cut_channels(p, d->parts));

@@ -4,6 +4,7 @@
  * file its path leads to (a cache whose names are links into a folder of blobs), or in a
  * folder the user has allowed, links followed. */
 #include "../within.h"
+#include "../mem.h"
 #include "onnx_int.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +28,7 @@ const char *external_path(OnnxModel *m, const char *location)
 
 static int open_external(OnnxModel *m, const char *path, const char **why, bool *outside)
 {
-    char *real = realpath(m->path, NULL);
+    char *real = mem_realpath(m->path);
     const char **folder = NEW(&m->arena, const char *, m->nallow + 2);
     int n = 0;
     folder[n++] = folder_of_path(&m->arena, m->path);

@@ -77,12 +77,11 @@ bool refuse(OnnxNode *n, const char *fmt, ...)
 
 static const Onnx__FunctionProto *find_function(const Import *x, const OnnxNode *n)
 {
-    const Onnx__ModelProto *m = x->m->proto;
-    for (size_t i = 0; i < m->n_functions; i++)
-        if (strcmp(pb(m->functions[i]->name), n->op) == 0 &&
-            strcmp(canonical_domain(pb(m->functions[i]->domain)), n->domain) == 0)
-            return m->functions[i];
-    return NULL;
+    if (!x->m->proto->n_functions)
+        return NULL;
+    const uint32_t *i =
+        name_get(&x->m->functions, arena_printf(x->a, "%s:%s", n->domain, n->op));
+    return i ? x->m->proto->functions[*i] : NULL;
 }
 
 static bool resolve_inputs(OnnxNode *n, bool *poisoned)
@@ -201,30 +200,33 @@ static bool import_node(Import *x, const Onnx__NodeProto *p)
 typedef struct {
     Import *x;
     Onnx__NodeProto *const *node;
-    Scope *producer; /* value name to node number + 1 */
+    NameMap producer; /* value name to node number */
     uint8_t *state;
     uint32_t *stack, top;
+    size_t *seen; /* per node: operands that are there */
 } Sorter;
 enum { NOT_SEEN, ON_STACK, DONE };
 
-static Scope *index_producers(Import *x, size_t count, Onnx__NodeProto *const *node)
+static bool index_producers(Sorter *s, size_t count)
 {
-    Scope *outer = x->scope, *producer = scope_push(x);
-    for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < node[i]->n_output; k++)
-            scope_set(x, pb(node[i]->output[k]), (Val){(uint32_t)i + 1});
-    x->scope = outer;
-    return producer;
+    s->producer = name_map(s->x->a);
+    for (uint32_t i = 0; i < count; i++)
+        for (size_t k = 0; k < s->node[i]->n_output; k++) {
+            const char *name = pb(s->node[i]->output[k]);
+            if (*name && (name_get(&s->x->scope->names, name) || !name_add(&s->producer, name, i)))
+                return fail(s->x->d, "two values are named '%s'", name);
+        }
+    return true;
 }
 
 /* A node that must come before node i, or i itself. */
-static uint32_t first_needed(const Sorter *s, uint32_t i)
+static uint32_t first_needed(Sorter *s, uint32_t i)
 {
     const Onnx__NodeProto *p = s->node[i];
-    for (size_t k = 0; k < p->n_input; k++) {
-        const struct Binding *b = scope_slot(s->producer, pb(p->input[k]));
-        if (b->name && *b->name && s->state[b->v.i - 1] != DONE)
-            return b->v.i - 1;
+    for (; s->seen[i] < p->n_input; s->seen[i]++) {
+        const uint32_t *needed = name_get(&s->producer, pb(p->input[s->seen[i]]));
+        if (needed && s->state[*needed] != DONE)
+            return *needed;
     }
     return i;
 }
@@ -251,13 +253,23 @@ static bool import_with_needs(Sorter *s, uint32_t i)
     return true;
 }
 
+bool expand_more(Import *x, size_t nodes)
+{
+    if (nodes >= MAX_EXPANDED - x->expanded)
+        return fail(x->d, "functions and loops expand to more than %d nodes", MAX_EXPANDED);
+    x->expanded += (uint32_t)nodes + 1;
+    return true;
+}
+
 bool import_nodes(Import *x, size_t count, Onnx__NodeProto *const *node)
 {
     Sorter s = {.x = x,
                 .node = node,
-                .producer = index_producers(x, count, node),
                 .state = NEW(x->a, uint8_t, count + 1),
-                .stack = NEW(x->a, uint32_t, count + 1)};
+                .stack = NEW(x->a, uint32_t, count + 1),
+                .seen = NEW(x->a, size_t, count + 1)};
+    TRY(x->depth == 1 || expand_more(x, count));
+    TRY(index_producers(&s, count));
     for (uint32_t i = 0; i < count; i++)
         TRY(s.state[i] == DONE || import_with_needs(&s, i));
     return true;
@@ -357,7 +369,9 @@ static bool import_model(Import *x)
 
 bool onnx_import(OnnxModel *m, const OnnxOptions *opt, Graph *g, Diag *d)
 {
-    Import x = {.m = m, .opt = opt, .g = g, .d = d, .a = &m->arena};
+    Import x = {.m = m, .opt = opt, .g = g, .d = d, .a = &m->arena, .feeds = name_map(&m->arena)};
+    for (int i = 0; i < opt->nfeed; i++)
+        name_add(&x.feeds, opt->feed[i].name, (uint32_t)i);
     Diag *outer = g->diag;
     g->diag = d; /* builders report to the caller's diagnostic */
     m->nnotes = 0;

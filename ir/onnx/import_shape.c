@@ -41,6 +41,8 @@ static bool import_reshape(OnnxNode *n)
         if (shape.v[i] == 0 && !attr_int(n, "allowzero", 0) && i < t->rank)
             shape.v[i] = t->dim[i];
         if (shape.v[i] == -1) {
+            if (free_dim >= 0)
+                return fail(n->x->d, "two dimensions of the new shape are -1");
             free_dim = i;
             shape.v[i] = 1;
         }

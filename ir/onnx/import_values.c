@@ -38,10 +38,8 @@ void set_data_type(Import *x, Val v, int32_t data_type)
 
 static const Tensor *find_feed(const Import *x, const char *input)
 {
-    for (int i = 0; i < x->opt->nfeed; i++)
-        if (strcmp(x->opt->feed[i].name, input) == 0)
-            return &x->opt->feed[i].t;
-    return NULL;
+    const uint32_t *i = name_get(&x->feeds, input);
+    return i ? &x->opt->feed[*i].t : NULL;
 }
 
 /* A tensor of the file as a value: weights refer to the mapping, constants are copied.  Constants that
@@ -78,7 +76,8 @@ bool import_initializers(Import *x, const Onnx__GraphProto *gp)
             v = graph_const(x->g, pb(p->name), feed->type, feed->data);
         else
             TRY(tensor_value(x, pb(p->name), p, &v));
-        scope_set(x, pb(p->name), v);
+        if (!scope_add(x, pb(p->name), v))
+            return fail(x->d, "two initializers are named '%s'", pb(p->name));
     }
     return true;
 }

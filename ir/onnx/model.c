@@ -5,7 +5,7 @@
 
 /* protobuf-c allocates from the model's arena; a crafted file (2 MB of empty nodes unpack
  * to 186 MB) ends at the cap and not at the machine's limit. */
-enum { CAP_BASE = 64 << 20, CAP_FACTOR = 16 };
+enum { CAP_BASE = 64 << 20, CAP_FACTOR = 16, MAX_OPSETS = 256 };
 
 static void *capped_alloc(void *data, size_t size)
 {
@@ -52,6 +52,47 @@ static ProtobufCMessage *unpack(OnnxModel *m, const ProtobufCMessageDescriptor *
     return p;
 }
 
+/* One name stands for one thing; what an initializer and an input share is a default value. */
+static bool index_names(OnnxModel *m, Diag *d)
+{
+    const Onnx__GraphProto *gp = m->proto->graph;
+    NameMap initial = name_map(&m->arena), in = name_map(&m->arena), out = name_map(&m->arena);
+    for (uint32_t i = 0; i < gp->n_initializer; i++)
+        if (!name_add(&initial, pb(gp->initializer[i]->name), i))
+            return fail(d, "two initializers are named '%s'", pb(gp->initializer[i]->name));
+    m->input = NEW(&m->arena, const char *, gp->n_input + 1);
+    for (uint32_t i = 0; i < gp->n_input; i++) {
+        const char *name = pb(gp->input[i]->name);
+        if (!name_add(&in, name, i))
+            return fail(d, "two inputs are named '%s'", name);
+        if (!name_get(&initial, name))
+            m->input[m->ninput++] = name;
+    }
+    for (uint32_t i = 0; i < gp->n_output; i++)
+        if (!name_add(&out, pb(gp->output[i]->name), i))
+            return fail(d, "two outputs are named '%s'", pb(gp->output[i]->name));
+    return true;
+}
+
+static bool check_opsets(size_t n, Diag *d)
+{
+    return n <= MAX_OPSETS || fail(d, "%zu opset imports, at most %d are read", n, MAX_OPSETS);
+}
+
+static bool index_functions(OnnxModel *m, Diag *d)
+{
+    const Onnx__ModelProto *p = m->proto;
+    TRY(check_opsets(p->n_opset_import, d));
+    m->functions = name_map(&m->arena);
+    for (uint32_t i = 0; i < p->n_functions; i++) {
+        const Onnx__FunctionProto *f = p->functions[i];
+        TRY(check_opsets(f->n_opset_import, d));
+        name_add(&m->functions,
+                 arena_printf(&m->arena, "%s:%s", canonical_domain(pb(f->domain)), pb(f->name)), i);
+    }
+    return true;
+}
+
 static bool open_model(OnnxModel *m, Diag *d)
 {
     TRY(file_map(&m->map, m->path, d));
@@ -60,7 +101,7 @@ static bool open_model(OnnxModel *m, Diag *d)
     m->proto = (Onnx__ModelProto *)(void *)unpack(m, &onnx__model_proto__descriptor, d);
     if (m->proto && !m->proto->graph)
         return fail(d, "not an ONNX model: there is no graph in it");
-    return m->proto && names_check(&m->proto->base, d);
+    return m->proto && names_check(&m->proto->base, d) && index_names(m, d) && index_functions(m, d);
 }
 
 void diag_prefix(Diag *d, const char *path)
@@ -109,15 +150,7 @@ const char *onnx_output_name(const OnnxModel *m, uint32_t k)
 
 const char *onnx_input_name(const OnnxModel *m, uint32_t k)
 {
-    const Onnx__GraphProto *gp = m->proto->graph;
-    for (size_t i = 0; i < gp->n_input; i++) {
-        bool initialized = false;
-        for (size_t j = 0; j < gp->n_initializer; j++)
-            initialized |= strcmp(pb(gp->initializer[j]->name), pb(gp->input[i]->name)) == 0;
-        if (!initialized && k-- == 0)
-            return pb(gp->input[i]->name);
-    }
-    return NULL;
+    return k < m->ninput ? m->input[k] : NULL;
 }
 
 bool onnx_read_tensor(const char *path, Arena *a, Tensor *t, Diag *d)

@@ -9,6 +9,7 @@
 
 #include "../attrs.h"
 #include "../file.h"
+#include "../names.h"
 #include "onnx.h"
 #include "onnx.pb-c.h"
 
@@ -57,6 +58,9 @@ struct OnnxModel {
     Signature *signature;
     struct Merged *merged;
     enum { DRAWS_UNKNOWN, DRAWS, DRAWS_NOT } draws; /* does a node draw random numbers? */
+    const char **input; /* that have no initializer */
+    uint32_t ninput;
+    NameMap functions; /* "domain:name" to the index in proto->functions */
 };
 
 /* The body of unknown field i if its number is `tag`, else NULL: what libonnx's schema is too
@@ -90,14 +94,9 @@ bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag
 
 /* ---- import.c ----------------------------------------------------------- */
 
-struct Binding {
-    const char *name;
-    Val v;
-};
 typedef struct Scope {
     struct Scope *outer;
-    struct Binding *slot;
-    uint32_t n, cap;
+    NameMap names; /* to Val.i */
 } Scope;
 
 typedef struct OnnxNode OnnxNode;
@@ -134,6 +133,8 @@ typedef struct {
     Sequence *sequence;
     uint32_t nsequence, csequence;
     int64_t nkeys; /* random operators so far */
+    NameMap feeds; /* names of opt->feed */
+    uint32_t expanded; /* nodes in bodies and functions so far, and how often bodies ran */
     bool located;  /* the error names its node */
     uint32_t nrefused;
     struct Refusal *refusals;
@@ -158,7 +159,10 @@ static inline bool val_is_sequence(Val v)
     return v.i >= FIRST_SEQUENCE && v.i != UINT32_MAX;
 }
 
-enum { MAX_NESTING = 24 }; /* of bodies and function calls */
+/* MAX_NESTING of bodies and function calls; MAX_EXPANDED nodes are made of them: the product of trip
+ * counts and calls grows without bound in a small file. */
+enum { MAX_NESTING = 24, MAX_EXPANDED = 1 << 17 };
+bool expand_more(Import *x, size_t nodes); /* false with a message: too many */
 bool import_nodes(Import *x, size_t n, Onnx__NodeProto *const *node);
 bool import_call(OnnxNode *n, const Onnx__FunctionProto *f);
 /* Record why this node cannot be imported; false. */
@@ -166,12 +170,10 @@ bool refuse(OnnxNode *n, const char *fmt, ...) PRINTF(2, 3);
 
 /* ---- scope.c ------------------------------------------------------------ */
 
-uint32_t name_hash(const char *s);
 Scope *scope_push(Import *x);
 void scope_set(Import *x, const char *name, Val v);
+bool scope_add(Import *x, const char *name, Val v); /* false: this scope has the name already */
 bool scope_find(const Import *x, const char *name, Val *v);
-/* Where the name is or belongs in this scope; no name there: it is not bound. */
-struct Binding *scope_slot(const Scope *s, const char *name);
 
 /* ---- import_values.c ---------------------------------------------------- */
 

@@ -73,15 +73,9 @@ static bool shape_of(const Onnx__TensorProto *p, DType dt, Type *t, Diag *d)
         return fail(d, "tensor '%s' has %zu dimensions, at most %d are supported",
                     pb(p->name), p->n_dims, MAX_RANK);
     *t = (Type){.dt = dt, .rank = (int)p->n_dims};
-    int64_t count = 1;
-    for (size_t i = 0; i < p->n_dims; i++) {
-        int64_t n = p->dims[i];
-        if (n < 0 || (n && count > (INT64_MAX / 16) / n))
-            return fail(d, "tensor '%s' has impossible dimensions", pb(p->name));
-        t->dim[i] = n;
-        count *= n;
-    }
-    return true;
+    for (size_t i = 0; i < p->n_dims; i++)
+        t->dim[i] = p->dims[i];
+    return type_valid(t) || fail(d, "tensor '%s' has impossible dimensions", pb(p->name));
 }
 
 static const char *external_key(const Onnx__TensorProto *p, const char *key)

@@ -3,9 +3,10 @@
  *
  * Exporters cut ties: a head that reuses the embedding matrix becomes a transposed copy of
  * it. Two parameters with the same values, or transposed ones, where the values are not all
- * the same (as after an initialisation to 0 or 1) are reported.  Comparisons stop at the
- * first difference, so this costs little where nothing is tied. */
+ * the same (as after an initialisation to 0 or 1) are reported.  Only those with the same ends are
+ * compared, so this costs little where nothing is tied. */
 #include "onnx_int.h"
+#include <stdlib.h>
 #include <string.h>
 
 static bool transposes(const Type *a, const Type *b)
@@ -25,30 +26,52 @@ static bool same_values(const Tensor *a, const Tensor *b, bool turned)
     return true;
 }
 
+/* What a weight and its transpose have in common, to compare only those that may be equal. */
+typedef struct {
+    uint32_t val;
+    int64_t count;
+    double first, last;
+} Mark;
+
+static int by_mark(const void *a, const void *b)
+{
+    const Mark *x = a, *y = b;
+    int order = (x->count > y->count) - (x->count < y->count);
+    order = order ? order : (x->first > y->first) - (x->first < y->first);
+    order = order ? order : (x->last > y->last) - (x->last < y->last);
+    return order ? order : (x->val > y->val) - (x->val < y->val);
+}
+
+static void report_tie(Import *x, uint32_t kept, uint32_t copy)
+{
+    const Graph *g = x->g;
+    Tensor a = graph_tensor(g, (Val){kept}), b = graph_tensor(g, (Val){copy});
+    bool same = type_equal(&a.type, &b.type) && same_values(&a, &b, false);
+    bool turned = !same && transposes(&a.type, &b.type) && same_values(&a, &b, true);
+    const char *of = g->vals[kept].name, *name = g->vals[copy].name;
+    if (same || turned)
+        note(x, ONNX_REMARK, name,
+             "has the %svalues of '%s': if they are one weight, restore the tie with --tie %s=%s",
+             turned ? "transposed " : "", of, of, name);
+}
+
 void report_ties(Import *x)
 {
     const Graph *g = x->g;
-    uint32_t *param = NEW(x->a, uint32_t, g->nvals), n = 0;
+    Mark *mark = NEW(x->a, Mark, g->nvals);
+    uint32_t n = 0;
     for (uint32_t i = 1; i < g->nvals; i++) {
         Tensor t = graph_tensor(g, (Val){i});
-        if (g->vals[i].kind == VAL_PARAM && t.data && t.type.rank > 0 &&
-            !tensor_is_uniform(&t))
-            param[n++] = i;
+        int64_t count = type_count(&t.type);
+        if (g->vals[i].kind == VAL_PARAM && t.data && t.type.rank > 0 && !tensor_is_uniform(&t))
+            mark[n++] = (Mark){i, count, tensor_f(&t, 0), tensor_f(&t, count - 1)};
     }
+    qsort(mark, n, sizeof *mark, by_mark);
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t j = i + 1; j < n; j++) {
-            Tensor a = graph_tensor(g, (Val){param[i]}),
-                   b = graph_tensor(g, (Val){param[j]});
-            bool same = type_equal(&a.type, &b.type) && same_values(&a, &b, false);
-            bool turned =
-                !same && transposes(&a.type, &b.type) && same_values(&a, &b, true);
-            const char *kept = g->vals[param[i]].name, *copy = g->vals[param[j]].name;
-            if (same || turned)
-                note(x, ONNX_REMARK, copy,
-                     "has the %svalues of '%s': if they are one weight, "
-                     "restore the tie with --tie %s=%s",
-                     turned ? "transposed " : "", kept, kept, copy);
-        }
+        for (uint32_t j = i + 1; j < n && mark[j].count == mark[i].count &&
+                                 mark[j].first == mark[i].first && mark[j].last == mark[i].last;
+             j++)
+            report_tie(x, mark[i].val, mark[j].val);
 }
 
 /* --tie a=b: b is a, or a transposed. */
