@@ -8,6 +8,7 @@
  */
 #include "message.h"
 #include "ir/file.h"
+#include "ir/mem.h"
 #include "passes/plan/pack.h"
 
 #include <argp.h>
@@ -191,10 +192,10 @@ static bool grow(Table *t)
     if (t->room > INT32_MAX / 4)
         return false;
     int32_t room = t->room ? 2 * t->room : 1024;
-    PackBuffer *buffer = realloc(t->buffer, (size_t)room * sizeof *buffer);
+    PackBuffer *buffer = mem_grow(t->buffer, (size_t)room, sizeof *buffer);
     if (buffer)
         t->buffer = buffer;
-    Row *row = buffer ? realloc(t->row, (size_t)room * sizeof *row) : NULL;
+    Row *row = buffer ? mem_grow(t->row, (size_t)room, sizeof *row) : NULL;
     if (!row)
         return false;
     t->row = row;
@@ -222,7 +223,7 @@ static bool read_row(Reader *r, char *line, Table *t)
         return false;
     char number[16];
     snprintf(number, sizeof number, "%" PRId32, t->n);
-    if (!grow(t) || !(row.id = strdup(r->at[ID] < 0 ? number : field[r->at[ID]])))
+    if (!grow(t) || !(row.id = mem_strdup(r->at[ID] < 0 ? number : field[r->at[ID]])))
         return bad_line(r, "out of memory");
     t->buffer[t->n] = b;
     t->row[t->n++] = row;
@@ -244,7 +245,7 @@ static int32_t rank_of(const int64_t *step, int32_t n, int64_t value)
 /* Steps of the file to their ranks. */
 static bool number_steps(Table *t)
 {
-    int64_t *step = malloc((2 * (size_t)t->n + 1) * sizeof *step);
+    int64_t *step = mem_new(2 * (size_t)t->n + 1, sizeof *step);
     if (!step)
         return false;
     for (int32_t i = 0; i < t->n; i++) {

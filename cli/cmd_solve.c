@@ -3,6 +3,7 @@
 #include "message.h"
 #include "../ir/file.h"
 #include "../passes/remat/remat.h"
+#include "ir/mem.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -251,7 +252,7 @@ static int run_pareto(Job *job)
 {
     RematOptions o = options_of(job);
     int32_t n = job->args->pareto;
-    RematResult *r = calloc((size_t) n, sizeof *r);
+    RematResult *r = mem_new((size_t) n, sizeof *r);
     json_t *all = json_array();
     int status = EXIT_SUCCESS;
     o.budget = job->args->budget ? job->budget : 0;

@@ -1,5 +1,6 @@
 /* report.c -- what a run tells: a summary to read, and JSON with stable keys (README). */
 #include "cli.h"
+#include "ir/mem.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -84,7 +85,7 @@ static int longest_first(const void *a, const void *b)
 /* Sorted by time; *steps: executions in all.  free() the result. */
 static Repeat *find_repeats(const Plan *p, uint32_t *n, uint32_t *steps)
 {
-    Repeat *r = calloc(p->nstep + 1, sizeof *r);
+    Repeat *r = mem_new(p->nstep + 1, sizeof *r);
     Arena a = {0};
     const uint32_t *original = plan_originals(p, &a);
     *n = *steps = 0;
@@ -125,7 +126,7 @@ static int slowest_first(const void *a, const void *b)
 static Timed *sort_steps(const Job *j)
 {
     const Plan *p = j->plan;
-    Timed *t = j->o->profile && j->result.seconds ? calloc(p->nstep + 1, sizeof *t) : NULL;
+    Timed *t = j->o->profile && j->result.seconds ? mem_new(p->nstep + 1, sizeof *t) : NULL;
     for (uint32_t s = 0; t && s < p->nstep; s++)
         t[s] = (Timed){s, j->result.seconds[s]};
     if (t)

@@ -1,6 +1,7 @@
 /* text.c -- pieces of kernel text that are the same in C and CUDA C: names, literals, addresses,
  * operator expressions with their operands substituted, body functions. */
 #include "text.h"
+#include "ir/mem.h"
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
@@ -357,22 +358,20 @@ static char *one_kernel(const Kernel *k, const char *name,
 {
     char *text = NULL;
     size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        return NULL;
+    FILE *f = mem_stream(&text, &size);
     bool ok = print(k, name, f);
-    if (fclose(f) != 0 || !ok) {
-        free(text);
-        return NULL;
-    }
-    return text;
+    mem_stream_end(f);
+    if (ok)
+        return text;
+    free(text);
+    return NULL;
 }
 
 /* Kernels are equal when they print alike under one name.  Quadratic in distinct kernels. */
 int text_distinct(FILE *f, Kernel *const *k, int n, int *func_of_kernel,
                   bool (*print)(const Kernel *, const char *, FILE *))
 {
-    char **seen = calloc((size_t)n + 1, sizeof *seen), name[NAME_LEN];
+    char **seen = mem_new((size_t)n + 1, sizeof *seen), name[NAME_LEN];
     int count = 0;
     bool ok = seen != NULL;
     for (int i = 0; i < n && ok; i++) {

@@ -1,5 +1,6 @@
 /* arena.c -- memory by lifetime: everything in an arena dies together; first-error diagnostics. */
 #include "ir.h"
+#include "mem.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,16 +13,14 @@ enum { BLOCK = 1 << 16, ALIGN = 64 };
 
 void *arena_alloc(Arena *a, size_t n, size_t size)
 {
-    if (size && n > (SIZE_MAX - 2 * ALIGN) / size)
-        abort();
+    if (size && n > (SIZE_MAX / 2 - 2 * ALIGN) / size)
+        out_of_memory(SIZE_MAX);
     size_t need = (n * size + ALIGN - 1) / ALIGN * ALIGN;
     if (need < 2 * ALIGN)
         need = (n * size + 15) / 16 * 16;
     if (!a->top || a->used + need + ALIGN > a->top->cap) {
         size_t cap = need + ALIGN > BLOCK ? need + ALIGN : BLOCK;
-        struct Block *b = calloc(1, ALIGN + cap);
-        if (!b)
-            abort();
+        struct Block *b = mem_new(1, ALIGN + cap);
         *b = (struct Block){a->top, cap};
         a->top = b;
         a->used = 0;

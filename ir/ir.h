@@ -30,7 +30,7 @@ typedef struct Arena {
 
 #define NONNULL __attribute__((returns_nonnull))
 #define PRINTF(f, a) __attribute__((format(printf, f, a)))
-NONNULL void *arena_alloc(Arena *a, size_t n, size_t size); /* zeroed, 64-byte aligned; aborts on OOM */
+NONNULL void *arena_alloc(Arena *a, size_t n, size_t size); /* zeroed, 64-byte aligned */
 NONNULL char *arena_strndup(Arena *a, const char *s, size_t n);
 NONNULL char *arena_printf(Arena *a, const char *fmt, ...) PRINTF(2, 3);
 void arena_free(Arena *a);

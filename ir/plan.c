@@ -1,5 +1,6 @@
 /* plan.c -- queries on plans: steps, live-out values, the independent verifier. */
 #include "plan.h"
+#include "mem.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,9 +134,7 @@ static void map_insert(Map *m, uint32_t at, Range r)
 {
     if (m->n == m->cap) {
         m->cap = m->cap ? 2 * m->cap : 256;
-        m->r = realloc(m->r, m->cap * sizeof *m->r);
-        if (!m->r)
-            abort();
+        m->r = mem_grow(m->r, m->cap, sizeof *m->r);
     }
     memmove(m->r + at + 1, m->r + at, (m->n - at) * sizeof *m->r);
     m->r[at] = r;

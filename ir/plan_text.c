@@ -10,6 +10,7 @@
  *
  * What a step reads and writes follows from the graph; it is printed with its place in the arena
  * because people read it, and every mention must agree when it is parsed. */
+#include "mem.h"
 #include "plan.h"
 #include <ctype.h>
 #include <errno.h>
@@ -324,9 +325,7 @@ static bool graph(P *p)
     if (!end)
         return bad(p, "the end of the graph");
     size_t before = (size_t)(from - p->start), n = (size_t)(end + 2 - p->start);
-    char *text = malloc(n + 1);
-    if (!text)
-        return fail(p->d, "out of memory");
+    char *text = mem_new(n + 1, 1);
     memcpy(text, p->start, n);
     text[n] = 0;
     for (size_t i = 0; i < before; i++)

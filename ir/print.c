@@ -1,5 +1,6 @@
 /* print.c -- canonical text form of a graph; parse.c reads it back (grammar there). */
 #include "ir.h"
+#include "mem.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,11 +171,9 @@ bool graph_hash(const Graph *g, uint64_t *hash)
 {
     char *text = NULL;
     size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    if (!f)
-        return false;
+    FILE *f = mem_stream(&text, &n);
     graph_print(g, f);
-    fclose(f);
+    mem_stream_end(f);
     *hash = XXH64(text, n, 0);
     free(text);
     return true;
@@ -184,10 +183,8 @@ char *graph_text(const Graph *g)
 {
     char *text = NULL;
     size_t size;
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        return NULL;
+    FILE *f = mem_stream(&text, &size);
     graph_print(g, f);
-    fclose(f);
+    mem_stream_end(f);
     return text;
 }

@@ -3,6 +3,7 @@
  * Lifetimes are read off the plan itself: a computed value is held from the step that makes it to
  * the last that reads it; sources always.  Values that share their bytes at the peak count once. */
 #include "instance.h"
+#include "ir/mem.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,9 +154,7 @@ const char *plan_describe_peak(const Plan *p, const StepInfo *info, Arena *a)
     uint32_t n;
     const Graph *g = p->g;
     const Held *held = plan_peak(p, info, &n, a);
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        return "";
+    FILE *f = mem_stream(&text, &size);
     const Node *step = &g->nodes[g->order[p->step[p->peak_step].first].i];
     for (int k = 0, some = 0; k < MEM_KINDS; k++)
         if (p->mem[k])
@@ -164,7 +163,7 @@ const char *plan_describe_peak(const Plan *p, const StepInfo *info, Arena *a)
     show_largest(f, g, held, n, true);
     fprintf(f, ";\tat the peak, in %s:", node_def(step)->name);
     show_largest(f, g, held, n, false);
-    fclose(f);
+    mem_stream_end(f);
     char *copy = arena_strndup(a, text, size);
     free(text);
     return copy;

@@ -3,6 +3,7 @@
  * The way to a folder is checked from the root on as sshd does with ~/.ssh: nobody but the
  * user and root may be able to rename what stands on it.  After that the path stays what it
  * was, so that files can be named by it between a check and their use. */
+#include "ir/mem.h"
 #include "cache_folder.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -203,7 +204,7 @@ static void seal_of(const char *data, size_t n, char seal[SEAL + 1])
 static char *read_all(int fd, const struct stat *st)
 {
     size_t size = (size_t)st->st_size, n = 0;
-    char *text = malloc(size + 1);
+    char *text = mem_new(size + 1, 1);
     ssize_t got = 1;
     while (text && n < size && (got = read(fd, text + n, size - n)) > 0)
         n += (size_t)got;

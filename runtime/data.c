@@ -3,6 +3,7 @@
  * Files are mapped; an entry is decoded when it is first asked for, and where its elements lie
  * aligned in a type of the IR the tensor is the mapping itself: nothing is copied. */
 #include "data_int.h"
+#include "ir/mem.h"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -44,6 +45,7 @@ void *data_own(DataFile *f, const Entry *e, uint64_t bytes, Diag *d)
     void *p = bytes < PTRDIFF_MAX ? aligned_alloc(64, ((size_t)bytes + 64) / 64 * 64) : NULL;
     if (!p) {
         diag_set(d, "%s: no memory for %llu bytes", e->where, (unsigned long long)bytes);
+        d->status = EXIT_DEVICE;
         return NULL;
     }
     f->owned = arena_grow(&f->arena, f->owned, f->nowned, &f->cowned, sizeof *f->owned);
@@ -226,11 +228,7 @@ static void index_entries(DataFile *f)
 
 DataFile *data_open(const char *path, Diag *d)
 {
-    DataFile *f = calloc(1, sizeof *f);
-    if (!f) {
-        diag_set(d, "%s: out of memory", path);
-        return NULL;
-    }
+    DataFile *f = mem_new(1, sizeof *f);
     f->path = arena_strndup(&f->arena, path, strlen(path));
     if (open_any(f, path, d)) {
         index_entries(f);

@@ -8,6 +8,7 @@
  * with names we gave, so that nothing of a path can be taken for an option or fall apart at
  * a blank. */
 #include "kernel_cache.h"
+#include "ir/mem.h"
 #include "codegen/codegen.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -76,7 +77,7 @@ static void hash_prelude(XXH3_state_t *h)
 {
     char *text = NULL;
     size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
+    FILE *f = mem_stream(&text, &size);
     if (f) {
         codegen_prelude_c(f);
         fclose(f);
@@ -187,7 +188,7 @@ static bool start(char *const argv[], const char *dir, const char *log, pid_t *p
     size_t n = 0, kept = 0;
     while (environ[n])
         n++;
-    char **env = malloc((n + 2) * sizeof *env);
+    char **env = mem_new(n + 2, sizeof *env);
     if (!env)
         return fail_status(d, EXIT_DEVICE, "out of memory");
     for (size_t i = 0; i < n; i++)

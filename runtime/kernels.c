@@ -1,6 +1,7 @@
 /* kernels.c -- kernels to functions: found in the cache, or printed and compiled together.  An
  * object in the cache that does not load is compiled again. */
 #include "runtime_int.h"
+#include "ir/mem.h"
 #include "codegen/codegen.h"
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -17,9 +18,9 @@ static char *print_text(const Kernel *k, bool keyless)
 {
     char *text = NULL;
     size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    bool ok = f && (keyless ? kernel_print_keyless_c(k, f) : kernel_print_c(k, "K", f));
-    ok = f && fclose(f) == 0 && ok;
+    FILE *f = mem_stream(&text, &size);
+    bool ok = keyless ? kernel_print_keyless_c(k, f) : kernel_print_c(k, "K", f);
+    mem_stream_end(f);
     if (ok)
         return text;
     free(text);
@@ -78,21 +79,20 @@ static char *print_missing(const Keyed *q, int n, Kernel **k, KernelKey *key, in
 {
     char *text = NULL, name[NAME];
     size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
+    FILE *f = mem_stream(&text, &size);
     *nkey = 0;
     for (int i = 0; i < n; i++)
         if (!q[i].fn && (i == 0 || by_key(&q[i], &q[i - 1]) != 0)) {
             k[*nkey] = q[i].k;
             key[(*nkey)++] = q[i].key;
         }
-    bool ok = f != NULL;
-    if (ok)
-        codegen_shared_c(f, k, *nkey);
+    bool ok = true;
+    codegen_shared_c(f, k, *nkey);
     for (int i = 0; i < *nkey && ok; i++) {
         function_name(&key[i], name);
         ok = kernel_print_c(k[i], name, f);
     }
-    ok = f && fclose(f) == 0 && ok;
+    mem_stream_end(f);
     if (ok)
         return text;
     free(text);
@@ -102,9 +102,9 @@ static char *print_missing(const Keyed *q, int n, Kernel **k, KernelKey *key, in
 static bool add_missing(const KernelCache *c, const Keyed *q, int n, Diag *d)
 {
     int nkey;
-    Kernel **k = calloc((size_t)n, sizeof(Kernel *));
-    KernelKey *key = calloc((size_t)n, sizeof *key);
-    char *source = k && key ? print_missing(q, n, k, key, &nkey) : NULL;
+    Kernel **k = mem_new((size_t)n, sizeof(Kernel *));
+    KernelKey *key = mem_new((size_t)n, sizeof *key);
+    char *source = print_missing(q, n, k, key, &nkey);
     bool ok = source ? kernel_cache_add(c, source, key, nkey, d) : fail(d, "cannot print kernels");
     free(source);
     free(key);
@@ -140,9 +140,9 @@ bool kernels_load(Kernel *const *k, int n, const KernelCache *c, KernelFn **fn, 
         return true;
     if (!c)
         return load_own(k, n, fn, o, d);
-    Keyed *q = calloc((size_t)n, sizeof *q);
-    o->of = calloc(2 * (size_t)n, sizeof *o->of);
-    bool ok = q && o->of ? load(q, k, n, c, o, d) : fail(d, "out of memory");
+    Keyed *q = mem_new((size_t)n, sizeof *q);
+    o->of = mem_new(2 * (size_t)n, sizeof *o->of);
+    bool ok = load(q, k, n, c, o, d);
     for (int i = 0; i < n && ok; i++)
         fn[q[i].at] = q[i].fn;
     if (!ok)

@@ -4,6 +4,7 @@
  *
  * Format: PKWARE APPNOTE 6.3 (sections 4.3 and 4.5.3). */
 #include "data_int.h"
+#include "ir/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -315,11 +316,7 @@ bool npz_write(const char *path, int n, const NamedTensor *v, Diag *d)
             return fail(d, "%s: the name of array %d is too long", path, i);
     NewFile out;
     TRY(file_create(&out, path, d));
-    Written *w = calloc((size_t)n + 1, sizeof *w);
-    if (!w) {
-        file_abandon(&out);
-        return fail(d, "%s: out of memory", path);
-    }
+    Written *w = mem_new((size_t)n + 1, sizeof *w);
     for (int i = 0; i < n; i++)
         write_array(&out, &v[i], &w[i]);
     uint64_t start = (uint64_t)out.size;

@@ -12,6 +12,7 @@
  * The 2.x and 3.x interfaces differ in memory descriptors (values against handles) and in how a
  * primitive is described; both differences are in the section "versions". */
 #include "problem.h"
+#include "ir/mem.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <omp.h>
@@ -413,7 +414,7 @@ DnnlOp *dnnl_make(const DnnlDesc *desc, Diag *d)
     Problem p;
     if (!problem_describe(&p, desc))
         return NULL;
-    DnnlOp *op = calloc(1, sizeof *op);
+    DnnlOp *op = mem_new(1, sizeof *op);
     Result result = FAILED;
     if (op && p.choice == DNNL_OWN)
         result = make_own(op, &p);

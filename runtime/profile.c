@@ -13,6 +13,7 @@
  * A run whose steps took another time than these sums tells so (profile_learn): then the times
  * of its kernels in place replace those measured alone. */
 #include "profile_int.h"
+#include "ir/mem.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,11 +51,7 @@ struct Profile {
 
 Profile *profile_open(const ProfileOptions *opt, Diag *d)
 {
-    Profile *p = calloc(1, sizeof *p);
-    if (!p) {
-        diag_set(d, "out of memory");
-        return NULL;
-    }
+    Profile *p = mem_new(1, sizeof *p);
     p->opt = *opt;
     if (!opt->cache && !kernel_cache_open(p->opt.cache = &p->own, NULL, d)) {
         free(p);

@@ -4,6 +4,7 @@
  * processor, compiler or prelude are never used.  It can be deleted at any time; of two
  * processes that write, the last wins. */
 #include "profile_int.h"
+#include "ir/mem.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -55,16 +56,15 @@ bool table_write(const Table *t, Diag *d)
 {
     char *text = NULL;
     size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    for (uint32_t i = 0; i < t->n && f; i++) {
+    FILE *f = mem_stream(&text, &size);
+    for (uint32_t i = 0; i < t->n; i++) {
         const Entry *e = &t->entry[i];
         if (e->ns >= 0)
             fprintf(f, "%016" PRIx64 "%016" PRIx64 " %.0f\n", (uint64_t)e->key.high64,
                     (uint64_t)e->key.low64, e->ns);
     }
-    bool ok = f && fclose(f) == 0;
-    ok = ok ? cache_file_write(&t->cache->folder, t->name, text, d)
-            : fail(d, "out of memory");
+    mem_stream_end(f);
+    bool ok = cache_file_write(&t->cache->folder, t->name, text, d);
     free(text);
     return ok;
 }

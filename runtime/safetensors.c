@@ -2,6 +2,7 @@
  * { name: { dtype, shape, data_offsets } }, then the tensors without gaps.  Wide elements come
  * first, so that every tensor lies aligned to its elements; otherwise in the order given. */
 #include "weights.h"
+#include "ir/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 /* Numbers of the tensors in file order; free() it.  NULL: no memory. */
 static int *file_order(int n, const NamedTensor *v)
 {
-    int *order = calloc((size_t)n + 1, sizeof *order), k = 0;
+    int *order = mem_new((size_t)n + 1, sizeof *order), k = 0;
     for (int size = 8; order && size > 0; size /= 2)
         for (int i = 0; i < n; i++)
             if (dtype_size[v[i].tensor.type.dt] == size)
@@ -52,7 +53,7 @@ static void put_entry(FILE *f, const NamedTensor *v, int64_t offset)
 static char *header(int n, const NamedTensor *v, const int *order, size_t *len)
 {
     char *text = NULL;
-    FILE *f = open_memstream(&text, len);
+    FILE *f = mem_stream(&text, len);
     if (!f)
         return NULL;
     int64_t offset = 0;

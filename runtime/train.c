@@ -1,5 +1,6 @@
 /* train.c -- the training loop: feed, step, loss. */
 #include "runtime_int.h"
+#include "ir/mem.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -112,15 +113,12 @@ bool train_run(Executor *x, const TrainOptions *o, TrainResult *r, Diag *d)
 {
     const Plan *p = exec_plan(x);
     size_t n = (size_t)(o->steps > 0 ? o->steps : 0) + 1;
-    double *seconds = calloc(n, sizeof *seconds);
-    *r = (TrainResult){.loss = calloc(n, sizeof *r->loss),
-                       .seconds = calloc(p->nstep + 1, sizeof *r->seconds)};
-    bool ok = seconds && r->loss && r->seconds;
-    if (!ok)
-        diag_set(d, "out of memory");
-    Feed *feed = ok ? feed_open(p->g, &o->inputs, o->data, o->seed, d) : NULL;
+    double *seconds = mem_new(n, sizeof *seconds);
+    *r = (TrainResult){.loss = mem_new(n, sizeof *r->loss),
+                       .seconds = mem_new(p->nstep + 1, sizeof *r->seconds)};
+    Feed *feed = feed_open(p->g, &o->inputs, o->data, o->seed, d);
     ProcessorTime start = processor_time();
-    ok = feed && run_steps(x, feed, o, r, seconds, d);
+    bool ok = feed && run_steps(x, feed, o, r, seconds, d);
     r->others = others_since(&start);
     feed_close(feed);
     r->median = ok ? median(seconds, r->steps) : 0;

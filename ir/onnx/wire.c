@@ -8,6 +8,7 @@
  * in as 5-byte varints. Linear in the size of the file.
  *
  * https://protobuf.dev/programming-guides/encoding */
+#include "../mem.h"
 #include "onnx_int.h"
 #include <stdlib.h>
 #include <string.h>
@@ -109,9 +110,7 @@ static void emit(Walk *w, const void *bytes, size_t n)
 {
     if (w->nout + n > w->cout) {
         w->cout = (w->nout + n) * 2;
-        w->out = realloc(w->out, w->cout);
-        if (!w->out)
-            abort();
+        w->out = mem_grow(w->out, w->cout, 1);
     }
     if (n)
         memcpy(w->out + w->nout, bytes, n);

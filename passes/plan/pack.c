@@ -14,6 +14,7 @@
  * place between that and the best arena in turn.
  */
 #include "pack_internal.h"
+#include "ir/mem.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -121,7 +122,7 @@ static bool check_sizes(const PackBuffer *buffers, int32_t n, int64_t align, cha
 /* Fixed buffers must not overlap each other. */
 static bool check_fixed(const PackBuffer *buffers, int32_t n, char *err)
 {
-    PackBuffer *fixed = malloc(((size_t)n + 1) * sizeof *fixed);
+    PackBuffer *fixed = mem_new((size_t)n + 1, sizeof *fixed);
     if (!fixed) {
         return out_of_memory(err);
     }
@@ -192,7 +193,7 @@ static void fill_items(Problem *p)
  */
 static bool find_bound(Problem *p, char *err)
 {
-    PackBuffer *owned = malloc(((size_t)p->items + 1) * sizeof *owned);
+    PackBuffer *owned = mem_new((size_t)p->items + 1, sizeof *owned);
     if (!owned) {
         return out_of_memory(err);
     }
@@ -224,10 +225,10 @@ static bool find_bound(Problem *p, char *err)
 static bool set_up(Problem *p, char *err)
 {
     size_t room = (size_t)p->n + 1;
-    p->item = malloc(room * sizeof *p->item);
-    p->buffer = malloc(room * sizeof *p->buffer);
-    p->trial = malloc(room * sizeof *p->trial);
-    p->best = malloc(room * sizeof *p->best);
+    p->item = mem_new(room, sizeof *p->item);
+    p->buffer = mem_new(room, sizeof *p->buffer);
+    p->trial = mem_new(room, sizeof *p->trial);
+    p->best = mem_new(room, sizeof *p->best);
     if (!p->item || !p->buffer || !p->trial || !p->best) {
         return out_of_memory(err);
     }
@@ -350,7 +351,7 @@ static bool worth_searching(const Forms *f, int kind)
 
 static bool make_forms(Forms *f, const Problem *p, char *err)
 {
-    f->offset = malloc((PACK_SEARCH_MAX + 1) * sizeof *f->offset);
+    f->offset = mem_new(PACK_SEARCH_MAX + 1, sizeof *f->offset);
     bool ok = f->offset;
     for (int kind = 0; ok && kind < PACK_MERGE_KINDS; kind++) {
         PackBlocks *b = &f->blocks[kind];

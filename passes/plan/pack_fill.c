@@ -11,6 +11,7 @@
  * O(n log n + n * open dummies).
  */
 #include "pack_internal.h"
+#include "ir/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -106,9 +107,9 @@ PackBuffer *pack_fill(const PackBuffer *buffers, int32_t n, uint64_t seed, int32
 {
     /* a step opens one dummy, and another where it closes a larger one */
     size_t room = 5 * (size_t)n + 1;
-    PackBuffer *filled = malloc(room * sizeof *filled);
-    PackBuffer *open = malloc(room * sizeof *open);
-    Event *event = malloc((2 * (size_t)n + 1) * sizeof *event);
+    PackBuffer *filled = mem_new(room, sizeof *filled);
+    PackBuffer *open = mem_new(room, sizeof *open);
+    Event *event = mem_new(2 * (size_t)n + 1, sizeof *event);
     int64_t max_load = pack_max_load(buffers, n);
     bool ok = filled && open && event && max_load >= 0;
     if (ok && n > 0) {

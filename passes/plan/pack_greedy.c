@@ -12,6 +12,7 @@
  * there, O(n^2) simple comparisons in the other orders.
  */
 #include "pack_internal.h"
+#include "ir/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -91,24 +92,24 @@ static void sort_order(PackGreedy *g, Order order, Key *key)
 
 PackGreedy *pack_greedy_new(const PackBuffer *buffers, int32_t n)
 {
-    PackGreedy *g = calloc(1, sizeof *g);
-    Key *key = malloc(((size_t)n + 1) * sizeof *key);
+    PackGreedy *g = mem_new(1, sizeof *g);
+    Key *key = mem_new((size_t)n + 1, sizeof *key);
     bool ok = g && key;
     if (ok) {
         g->buffers = buffers;
         g->n = n;
-        g->placed = malloc(((size_t)n + 1) * sizeof *g->placed);
+        g->placed = mem_new((size_t)n + 1, sizeof *g->placed);
         ok = g->placed;
     }
     for (int o = 0; ok && o < ORDERS; o++) {
-        g->order[o] = malloc(((size_t)n + 1) * sizeof *g->order[o]);
+        g->order[o] = mem_new((size_t)n + 1, sizeof *g->order[o]);
         ok = g->order[o];
         if (ok) {
             sort_order(g, (Order)o, key);
         }
     }
     for (int l = 0; ok && l < PACK_LANES; l++) {
-        g->blamed[l] = calloc((size_t)n + 1, sizeof *g->blamed[l]);
+        g->blamed[l] = mem_new((size_t)n + 1, sizeof *g->blamed[l]);
         ok = g->blamed[l];
     }
     free(key);

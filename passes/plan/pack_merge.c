@@ -19,6 +19,7 @@
  * n buffers takes log n passes.
  */
 #include "pack_internal.h"
+#include "ir/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -205,9 +206,9 @@ static bool merge_series(Merge *m, bool balanced)
 
 static bool give_blocks(Merge *m, PackBlocks *out)
 {
-    out->block = malloc(((size_t)m->n + 1) * sizeof *out->block);
-    out->node = malloc(((size_t)m->n + 1) * sizeof *out->node);
-    out->place = malloc(((size_t)m->nodes + 1) * sizeof *out->place);
+    out->block = mem_new((size_t)m->n + 1, sizeof *out->block);
+    out->node = mem_new((size_t)m->n + 1, sizeof *out->node);
+    out->place = mem_new((size_t)m->nodes + 1, sizeof *out->place);
     if (!out->block || !out->node || !out->place) {
         free(out->block);
         free(out->node);
@@ -229,10 +230,10 @@ static bool merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, uint64_
                   PackBlocks *blocks)
 {
     size_t room = (size_t)n + 1;
-    Merge m = {.block = malloc(room * sizeof *m.block),
-               .by_start = malloc(room * sizeof *m.by_start),
-               .by_end = malloc(room * sizeof *m.by_end),
-               .join = malloc(room * sizeof *m.join),
+    Merge m = {.block = mem_new(room, sizeof *m.block),
+               .by_start = mem_new(room, sizeof *m.by_start),
+               .by_end = mem_new(room, sizeof *m.by_end),
+               .join = mem_new(room, sizeof *m.join),
                .n = n,
                .leaves = n,
                .nodes = n,

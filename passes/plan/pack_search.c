@@ -24,6 +24,7 @@
  * A node costs O(unplaced buffers + members of the sections looked at).
  */
 #include "pack_internal.h"
+#include "ir/mem.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -90,7 +91,7 @@ static int compare_events(const void *pa, const void *pb)
 /* A live set is maximal where an end follows a start. */
 static bool find_sections(PackSearch *s, const PackBuffer *buffers)
 {
-    Event *events = malloc((2 * (size_t)s->n + 1) * sizeof *events);
+    Event *events = mem_new(2 * (size_t)s->n + 1, sizeof *events);
     if (!events) {
         return false;
     }
@@ -120,7 +121,7 @@ static bool find_sections(PackSearch *s, const PackBuffer *buffers)
 
 static bool list_members(PackSearch *s)
 {
-    s->start = calloc((size_t)s->sections + 2, sizeof *s->start);
+    s->start = mem_new((size_t)s->sections + 2, sizeof *s->start);
     if (!s->start) {
         return false;
     }
@@ -133,7 +134,7 @@ static bool list_members(PackSearch *s)
     for (int32_t c = 0; c < s->sections; c++) {
         s->start[c + 2] += s->start[c + 1];
     }
-    s->member = malloc(((size_t)s->start[s->sections + 1] + 1) * sizeof *s->member);
+    s->member = mem_new((size_t)s->start[s->sections + 1] + 1, sizeof *s->member);
     if (!s->member) {
         return false;
     }
@@ -168,14 +169,14 @@ typedef struct Key {
 static bool build(PackSearch *s, const PackBuffer *buffers)
 {
     size_t n = (size_t)s->n + 1;
-    s->item = calloc(n, sizeof *s->item);
-    s->place = calloc(n, sizeof *s->place);
-    s->by_first = calloc(n, sizeof *s->by_first);
-    s->open = calloc(n, sizeof *s->open);
-    s->key = calloc(n, sizeof *s->key);
+    s->item = mem_new(n, sizeof *s->item);
+    s->place = mem_new(n, sizeof *s->place);
+    s->by_first = mem_new(n, sizeof *s->by_first);
+    s->open = mem_new(n, sizeof *s->open);
+    s->key = mem_new(n, sizeof *s->key);
     bool ok = s->item && s->place && s->by_first && s->open && s->key;
     for (int w = 0; w < 3; w++) {
-        s->weight[w] = calloc(n, sizeof *s->weight[w]);
+        s->weight[w] = mem_new(n, sizeof *s->weight[w]);
         ok = ok && s->weight[w];
     }
     if (!ok) {
@@ -190,10 +191,10 @@ static bool build(PackSearch *s, const PackBuffer *buffers)
         return false;
     }
     size_t sections = (size_t)s->sections + 1;
-    s->load = calloc(sections, sizeof *s->load);
-    s->rest = calloc(sections, sizeof *s->rest);
-    s->queue = calloc(sections, sizeof *s->queue);
-    s->queued = calloc(sections, sizeof *s->queued);
+    s->load = mem_new(sections, sizeof *s->load);
+    s->rest = mem_new(sections, sizeof *s->rest);
+    s->queue = mem_new(sections, sizeof *s->queue);
+    s->queued = mem_new(sections, sizeof *s->queued);
     if (!s->load || !s->rest || !s->queue || !s->queued || !list_members(s)) {
         return false;
     }
@@ -204,7 +205,7 @@ static bool build(PackSearch *s, const PackBuffer *buffers)
 PackSearch *pack_search_new(const PackBuffer *buffers, int32_t n)
 {
     assert(n <= PACK_SEARCH_MAX);
-    PackSearch *s = calloc(1, sizeof *s);
+    PackSearch *s = mem_new(1, sizeof *s);
     if (!s) {
         return NULL;
     }
@@ -309,7 +310,7 @@ static void raise_lowest(PackSearch *s, int32_t i, int64_t lowest)
 {
     if (s->changes == s->room) {
         size_t room = s->room ? 2 * s->room : 1024;
-        Change *trail = realloc(s->trail, room * sizeof *trail);
+        Change *trail = mem_grow(s->trail, room, sizeof *trail);
         if (!trail) {
             s->stopped = true; /* the change is lost, and so is the run */
             return;

@@ -7,6 +7,7 @@
  * from the index: O(n log n) expected, no allocation per buffer.
  */
 #include "pack.h"
+#include "ir/mem.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,7 +35,7 @@ static int compare_events(const void *pa, const void *pb)
 /* Start and end of every buffer that occupies something, in time order; NULL: no memory. */
 static Event *sorted_events(const PackBuffer *buffers, int32_t n, int32_t *count)
 {
-    Event *events = malloc((2 * (size_t)n + 1) * sizeof *events);
+    Event *events = mem_new(2 * (size_t)n + 1, sizeof *events);
     if (!events) {
         return NULL;
     }
@@ -198,7 +199,7 @@ bool pack_verify(const PackBuffer *buffers, int32_t n, int64_t arena,
     }
     int32_t count = 0;
     Event *events = sorted_events(buffers, n, &count);
-    int32_t *links = malloc((2 * (size_t)n + 1) * sizeof *links);
+    int32_t *links = mem_new(2 * (size_t)n + 1, sizeof *links);
     bool ok = events && links;
     if (ok) {
         Treap live = {buffers, links, links + n, -1};

@@ -31,7 +31,7 @@ static void slots_insert(Slots *s, int32_t t)
 {
     if (s->n == s->cap) {
         s->cap *= 2;
-        s->at = rm_grow(s->at, (size_t) s->cap, sizeof *s->at);
+        s->at = mem_grow(s->at, (size_t) s->cap, sizeof *s->at);
     }
     int32_t i = s->n++;
     for (; i > 0 && s->at[i - 1] > t; i--)
@@ -122,7 +122,7 @@ static void mark_dirty(Board *b, int32_t slot)
         return;
     if (b->ndirty == b->capdirty) {
         b->capdirty = b->capdirty ? 2 * b->capdirty : 16;
-        b->dirty = rm_grow(b->dirty, (size_t) b->capdirty, sizeof *b->dirty);
+        b->dirty = mem_grow(b->dirty, (size_t) b->capdirty, sizeof *b->dirty);
     }
     b->dirty[b->ndirty++] = slot;
 }
@@ -263,7 +263,7 @@ static void log_change(Board *b, Change c)
 {
     if (b->nlog == b->caplog) {
         b->caplog = b->caplog ? 2 * b->caplog : 64;
-        b->log = rm_grow(b->log, (size_t) b->caplog, sizeof *b->log);
+        b->log = mem_grow(b->log, (size_t) b->caplog, sizeof *b->log);
     }
     b->log[b->nlog++] = c;
 }
@@ -525,11 +525,11 @@ static void resize(Board *b, int32_t T)
 {
     size_t n = (size_t) T;
     b->T = T;
-    b->op = rm_grow(b->op, n, sizeof *b->op);
-    b->kernel = rm_grow(b->kernel, n, sizeof *b->kernel);
-    b->saving = rm_grow(b->saving, n, sizeof *b->saving);
-    b->event = rm_grow(b->event, n, sizeof *b->event);
-    b->event_at = rm_grow(b->event_at, n, sizeof *b->event_at);
+    b->op = mem_grow(b->op, n, sizeof *b->op);
+    b->kernel = mem_grow(b->kernel, n, sizeof *b->kernel);
+    b->saving = mem_grow(b->saving, n, sizeof *b->saving);
+    b->event = mem_grow(b->event, n, sizeof *b->event);
+    b->event_at = mem_grow(b->event_at, n, sizeof *b->event_at);
 }
 
 static int32_t slots_for(int32_t n)

@@ -219,7 +219,7 @@ static void build(Stage *s)
 static double proved(const Stage *s)
 {
     int rows = glp_get_num_rows(s->lp), cols = glp_get_num_cols(s->lp);
-    long double sum = 0, *reduced = rm_calloc((size_t) cols + 1, sizeof *reduced);
+    long double sum = 0, *reduced = mem_new((size_t) cols + 1, sizeof *reduced);
     int *ind = RM_NEW(int, cols + 1);
     double *val = RM_NEW(double, cols + 1);
     for (int j = 1; j <= cols; j++)

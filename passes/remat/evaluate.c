@@ -118,7 +118,7 @@ static void sweep(const RematInstance *inst, const int32_t *seq, const Copies *c
     for (int32_t i = 0; i < c->n; i++) {
         const RematOp *o = &inst->ops[seq[i]];
         if (o->nin > cap)
-            input_copy = rm_grow(input_copy, (size_t) (cap = o->nin), sizeof *input_copy);
+            input_copy = mem_grow(input_copy, (size_t) (cap = o->nin), sizeof *input_copy);
         for (int32_t k = 0; k < o->nin; k++)
             input_copy[k] = c->latest[o->in[k]];
         level -= ends[i];

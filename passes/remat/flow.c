@@ -15,10 +15,10 @@ void flow_reset(Flow *f, int32_t nvertices)
     f->nedges = 0;
     if (nvertices > f->capvertices) {
         size_t n = (size_t) (f->capvertices = nvertices);
-        f->head = rm_grow(f->head, n, sizeof *f->head);
-        f->level = rm_grow(f->level, n, sizeof *f->level);
-        f->it = rm_grow(f->it, n, sizeof *f->it);
-        f->queue = rm_grow(f->queue, n, sizeof *f->queue);
+        f->head = mem_grow(f->head, n, sizeof *f->head);
+        f->level = mem_grow(f->level, n, sizeof *f->level);
+        f->it = mem_grow(f->it, n, sizeof *f->it);
+        f->queue = mem_grow(f->queue, n, sizeof *f->queue);
     }
     memset(f->head, -1, sizeof *f->head * (size_t) nvertices);
 }
@@ -27,9 +27,9 @@ static void push_edge(Flow *f, int32_t from, int32_t to, int64_t cap)
 {
     if (f->nedges == f->capedges) {
         size_t n = (size_t) (f->capedges = f->capedges ? 2 * f->capedges : 1024);
-        f->next = rm_grow(f->next, n, sizeof *f->next);
-        f->to = rm_grow(f->to, n, sizeof *f->to);
-        f->cap = rm_grow(f->cap, n, sizeof *f->cap);
+        f->next = mem_grow(f->next, n, sizeof *f->next);
+        f->to = mem_grow(f->to, n, sizeof *f->to);
+        f->cap = mem_grow(f->cap, n, sizeof *f->cap);
     }
     int32_t e = f->nedges++;
     f->to[e] = to;

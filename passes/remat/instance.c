@@ -6,22 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-void *rm_calloc(size_t n, size_t size)
-{
-    void *p = calloc(n ? n : 1, size);
-    if (!p)
-        abort();
-    return p;
-}
-
-void *rm_grow(void *p, size_t n, size_t size)
-{
-    p = realloc(p, (n ? n : 1) * size);
-    if (!p)
-        abort();
-    return p;
-}
-
 double rm_seconds(void)
 {
     struct timespec t;
@@ -260,7 +244,7 @@ void seq_push(Seq *s, int32_t op)
 {
     if (s->n == s->cap) {
         s->cap = s->cap ? 2 * s->cap : 64;
-        s->op = rm_grow(s->op, (size_t) s->cap, sizeof *s->op);
+        s->op = mem_grow(s->op, (size_t) s->cap, sizeof *s->op);
     }
     s->op[s->n++] = op;
 }
@@ -269,7 +253,7 @@ void seq_copy(Seq *to, const Seq *from)
 {
     if (to->cap < from->n) {
         to->cap = from->n;
-        to->op = rm_grow(to->op, (size_t) to->cap, sizeof *to->op);
+        to->op = mem_grow(to->op, (size_t) to->cap, sizeof *to->op);
     }
     if (from->n)
         memcpy(to->op, from->op, sizeof *to->op * (size_t) from->n);

@@ -134,9 +134,9 @@ void levels_reset(Levels *l, int32_t n, int32_t level)
     int32_t blocks = n / LEVEL_BLOCK;
     if (n != l->n) {
         l->n = n;
-        l->at = rm_grow(l->at, (size_t) n, sizeof *l->at);
-        l->lazy = rm_grow(l->lazy, (size_t) blocks, sizeof *l->lazy);
-        l->max = rm_grow(l->max, (size_t) blocks, sizeof *l->max);
+        l->at = mem_grow(l->at, (size_t) n, sizeof *l->at);
+        l->lazy = mem_grow(l->lazy, (size_t) blocks, sizeof *l->lazy);
+        l->max = mem_grow(l->max, (size_t) blocks, sizeof *l->max);
     }
     l->excess = 0;
     for (int32_t t = 0; t < n; t++)

@@ -10,7 +10,7 @@
 
 static void *copy(const void *from, size_t bytes)
 {
-    void *to = rm_calloc(bytes, 1);
+    void *to = mem_new(bytes, 1);
     if (bytes)
         memcpy(to, from, bytes);
     return to;

@@ -45,7 +45,7 @@ typedef struct {
 static void *append(void *list, int32_t *n, size_t size)
 {
     if ((*n & (*n - 1)) == 0)
-        list = rm_grow(list, *n ? 2 * (size_t) *n : 1, size);
+        list = mem_grow(list, *n ? 2 * (size_t) *n : 1, size);
     (*n)++;
     return list;
 }
@@ -191,7 +191,7 @@ static Record *new_record(Reader *r)
 {
     if (r->n == r->cap) {
         r->cap = r->cap ? 2 * r->cap : 256;
-        r->rec = rm_grow(r->rec, (size_t) r->cap, sizeof *r->rec);
+        r->rec = mem_grow(r->rec, (size_t) r->cap, sizeof *r->rec);
     }
     Record *rec = &r->rec[r->n++];
     *rec = (Record){.line = r->line};
@@ -583,7 +583,7 @@ bool remat_read(const char *path, RematInstance *inst, const int64_t **ids,
     size_t n = 0, cap = 0, got = 1;
     while (got > 0) {
         if (cap - n < 65536)
-            text = rm_grow(text, cap = 2 * cap + 65537, 1);
+            text = mem_grow(text, cap = 2 * cap + 65537, 1);
         got = fread(text + n, 1, cap - n - 1, f);
         n += got;
     }

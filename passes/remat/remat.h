@@ -17,7 +17,7 @@
  * operator runs at least once.
  *
  * Errors: functions return false and write one line to err (REMAT_ERR bytes). Nothing here
- * exits. Out of memory aborts. An infeasible budget is no error: see RematResult.feasible.
+ * exits. An infeasible budget is no error: see RematResult.feasible.
  */
 #ifndef CKC_REMAT_H
 #define CKC_REMAT_H

@@ -2,6 +2,7 @@
  * problem, schedules. */
 #ifndef CKC_REMAT_INT_H
 #define CKC_REMAT_INT_H
+#include "ir/mem.h"
 #include "remat.h"
 
 #include <stddef.h>
@@ -9,9 +10,7 @@
 
 /* ---- helpers (instance.c) ------------------------------------------------------------ */
 
-void *rm_calloc(size_t n, size_t size);        /* zeroed; aborts when out of memory */
-void *rm_grow(void *p, size_t n, size_t size); /* realloc to n elements */
-#define RM_NEW(T, n) ((T *) rm_calloc((size_t) (n), sizeof(T)))
+#define RM_NEW(T, n) ((T *) mem_new((size_t) (n), sizeof(T)))
 #define rm_fail(err, ...) (snprintf(err, REMAT_ERR, __VA_ARGS__), false)
 
 double rm_seconds(void); /* monotonic clock */

@@ -40,8 +40,8 @@ bool result_offer(RematResult *r, const Problem *p, const Seq *s, int64_t budget
     if (r->min_budget == 0 || peak < r->min_budget)
         r->min_budget = peak;
     if (better) {
-        r->seq = rm_grow(r->seq, (size_t) s->n, sizeof *r->seq);
-        r->alt = rm_grow(r->alt, (size_t) s->n, 1);
+        r->seq = mem_grow(r->seq, (size_t) s->n, sizeof *r->seq);
+        r->alt = mem_grow(r->alt, (size_t) s->n, 1);
         r->n = s->n;
         if (s->n) {
             memcpy(r->seq, s->op, sizeof *s->op * (size_t) s->n);
@@ -112,7 +112,7 @@ static void record(Solver *s, int64_t moves)
 {
     RematResult *r = s->r;
     if ((r->nhistory & (r->nhistory - 1)) == 0)
-        r->history = rm_grow(r->history, r->nhistory ? 2 * (size_t) r->nhistory : 1,
+        r->history = mem_grow(r->history, r->nhistory ? 2 * (size_t) r->nhistory : 1,
                              sizeof *r->history);
     r->history[r->nhistory++] =
         (RematPoint){rm_seconds() - s->start, moves, r->cost, r->peak};

@@ -1,0 +1,23 @@
+/* mem.h -- memory that is there: an allocation that fails ends the program in order, with a line on
+ * standard error, no temporary file left behind, and exit status 4. */
+#ifndef CKC_MEM_H
+#define CKC_MEM_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#define MEM_NEW __attribute__((returns_nonnull, warn_unused_result))
+
+/* Zeroed room for n elements of size bytes, n = 0 as well; free() it. */
+MEM_NEW void *mem_new(size_t n, size_t size);
+/* Room for n elements, what is behind the old ones undefined; p may be NULL. */
+MEM_NEW void *mem_grow(void *p, size_t n, size_t size);
+MEM_NEW char *mem_strdup(const char *s);
+/* A stream that writes to *text, as open_memstream(); mem_stream_end() closes it. */
+MEM_NEW FILE *mem_stream(char **text, size_t *size);
+void mem_stream_end(FILE *f);
+
+/* What ends the program; bytes: asked for, 0: not known. */
+_Noreturn void out_of_memory(size_t bytes);
+
+#endif
