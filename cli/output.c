@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "codegen/codegen.h"
 #include "ir/file.h"
+#include "ir/mem.h"
 #include "ir/onnx/save.h"
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static const char *folder_of(Job *j)
 /* `path` as seen from a folder, given as its real path; the path itself if it is not there. */
 static const char *relative_path(Arena *a, const char *from, const char *path)
 {
-    char *to = realpath(path, NULL);
+    char *to = mem_realpath(path);
     const char *rel = path;
     if (to) {
         size_t common = 0;

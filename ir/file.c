@@ -1,6 +1,7 @@
 /* file.c -- mapping a file to read it, and replacing a file atomically: write beside it, sync,
  * rename, sync the folder.  A crash or a full disk leaves the old file as it was. */
 #include "file.h"
+#include "mem.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,7 @@ bool file_map_fd(FileMap *m, int fd, const char *path, Diag *d)
     bool ok = fstat(fd, &st) == 0;
     if (ok && !S_ISREG(st.st_mode)) {
         ok = false;
-        errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+        errno = S_ISDIR(st.st_mode) ? EISDIR : ENXIO;
     }
     if (ok && st.st_size > 0) {
         void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -28,7 +29,8 @@ bool file_map_fd(FileMap *m, int fd, const char *path, Diag *d)
     }
     int error = errno;
     close(fd);
-    return ok || fail(d, "%s: %s", path, strerror(error));
+    return ok || fail_status(d, error == ENOMEM ? EXIT_DEVICE : EXIT_BAD_INPUT, "%s: %s", path,
+                             error == ENXIO ? "not a regular file" : strerror(error));
 }
 
 bool file_map(FileMap *m, const char *path, Diag *d)
@@ -69,8 +71,8 @@ int file_sync_folder(const char *path)
 
 int file_sync_parent(const char *path)
 {
-    char *copy = strdup(path);
-    int error = copy ? file_sync_folder(dirname(copy)) : ENOMEM;
+    char *copy = mem_strdup(path);
+    int error = file_sync_folder(dirname(copy));
     free(copy);
     return error;
 }
@@ -78,12 +80,10 @@ int file_sync_parent(const char *path)
 /* Beside a regular file, or where there is none yet. */
 static int create_beside(NewFile *n)
 {
-    char *prefix = NULL;
-    n->place = realpath(n->path, NULL);
+    n->place = mem_realpath(n->path);
     if (!n->place)
-        n->place = strdup(n->path);
-    if (!n->place || asprintf(&prefix, "%s.", n->place) < 0)
-        return ENOMEM;
+        n->place = mem_strdup(n->path);
+    char *prefix = mem_printf("%s.", n->place);
     int error = temp_file(&n->temp, prefix);
     free(prefix);
     return error;
@@ -111,8 +111,8 @@ static int create(NewFile *n)
 
 bool file_create(NewFile *n, const char *path, Diag *d)
 {
-    *n = (NewFile){.path = strdup(path), .temp = {NULL, -1, -1}};
-    int error = n->path ? create(n) : ENOMEM;
+    *n = (NewFile){.path = mem_strdup(path), .temp = {NULL, -1, -1}};
+    int error = create(n);
     if (!error)
         return true;
     file_abandon(n);

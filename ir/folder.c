@@ -6,6 +6,7 @@
  * stands in for it, with links to what else is in it.  A process killed in between leaves the mark
  * of a temporary folder in the place, and the next one brings the user's folder back. */
 #include "file.h"
+#include "mem.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -36,10 +37,12 @@ static bool has(const char *folder, const char *name)
 /* The folder's path without links; one that does not exist yet, in its parent's.  NULL: no parent. */
 static char *real_path(const char *path)
 {
-    char *real = realpath(path, NULL), *copy = strdup(path), *name = strdup(path), *parent = NULL;
-    if (!real && errno == ENOENT && copy && name && (parent = realpath(dirname(copy), NULL)) &&
-        asprintf(&real, "%s/%s", strcmp(parent, "/") ? parent : "", basename(name)) < 0)
-        real = NULL;
+    char *real = mem_realpath(path);
+    if (real || errno != ENOENT)
+        return real;
+    char *copy = mem_strdup(path), *name = mem_strdup(path), *parent = mem_realpath(dirname(copy));
+    if (parent)
+        real = mem_printf("%s/%s", strcmp(parent, "/") ? parent : "", basename(name));
     free(parent);
     free(name);
     free(copy);
@@ -248,9 +251,7 @@ static int commit(NewFolder *n)
 
 static int temp_behind(Temp *t, const char *path, const char *suffix)
 {
-    char *prefix = NULL;
-    if (asprintf(&prefix, "%s%s", path, suffix) < 0)
-        return ENOMEM;
+    char *prefix = mem_printf("%s%s", path, suffix);
     int error = temp_folder(t, prefix, 0777);
     free(prefix);
     return error;
@@ -289,14 +290,9 @@ bool folder_create(NewFolder *n, const char *path, const char *const *name, Diag
 
 bool folder_file(NewFolder *n, const char *name, NewFile *f, Diag *d)
 {
-    *f = (NewFile){.temp = {NULL, -1, -1}};
-    errno = ENOMEM;
-    if (asprintf(&f->path, "%s/%s", n->path, name) < 0)
-        f->path = NULL;
-    else if (asprintf(&f->temp.path, "%s/%s", n->temp.path, name) < 0)
-        f->temp.path = NULL;
-    else
-        f->f = fopen(f->temp.path, "wbxe");
+    *f = (NewFile){.path = mem_printf("%s/%s", n->path, name),
+                   .temp = {mem_printf("%s/%s", n->temp.path, name), -1, -1}};
+    f->f = fopen(f->temp.path, "wbxe");
     if (f->f)
         return true;
     fail_status(d, EXIT_DEVICE, "%s/%s: %s", n->path, name, strerror(errno));

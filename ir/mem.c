@@ -1,6 +1,8 @@
 /* mem.c -- allocations that succeed, or end the program in order. */
 #include "mem.h"
 #include "file.h"
+#include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +39,25 @@ char *mem_strdup(const char *s)
 {
     size_t n = strlen(s) + 1;
     return memcpy(mem_new(n, 1), s, n);
+}
+
+char *mem_printf(const char *fmt, ...)
+{
+    char *text;
+    va_list ap;
+    va_start(ap, fmt);
+    if (vasprintf(&text, fmt, ap) < 0)
+        out_of_memory(0);
+    va_end(ap);
+    return text;
+}
+
+char *mem_realpath(const char *path)
+{
+    char *real = realpath(path, NULL);
+    if (!real && errno == ENOMEM)
+        out_of_memory(0);
+    return real;
 }
 
 FILE *mem_stream(char **text, size_t *size)

@@ -13,6 +13,8 @@ MEM_NEW void *mem_new(size_t n, size_t size);
 /* Room for n elements, what is behind the old ones undefined; p may be NULL. */
 MEM_NEW void *mem_grow(void *p, size_t n, size_t size);
 MEM_NEW char *mem_strdup(const char *s);
+MEM_NEW char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+char *mem_realpath(const char *path); /* realpath(); NULL only if the path is wrong */
 /* A stream that writes to *text, as open_memstream(); mem_stream_end() closes it. */
 MEM_NEW FILE *mem_stream(char **text, size_t *size);
 void mem_stream_end(FILE *f);

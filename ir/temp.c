@@ -1,6 +1,7 @@
 /* temp.c -- temporary files and folders that do not stay behind: a lock on each tells those of
  * processes that live from those of the dead, and a list tells an abnormal end what to remove. */
 #include "file.h"
+#include "mem.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -168,10 +169,7 @@ static int make(Temp *t, const char *prefix, mode_t mode, int (*open_new)(const 
     *t = (Temp){NULL, -1, -1};
     sweep(prefix);
     for (long number = (long)getpid();; number++) {
-        if (asprintf(&t->path, "%s%ld.tmp", prefix, number) < 0) {
-            t->path = NULL;
-            return ENOMEM;
-        }
+        t->path = mem_printf("%s%ld.tmp", prefix, number);
         t->lock = open_new(t->path, mode);
         int error = t->lock < 0 ? errno : 0;
         if (!error && hold(t->lock, t->path)) {

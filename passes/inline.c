@@ -286,6 +286,8 @@ static void place_clones(Inline *x, uint32_t first, NodeId reader, bool feeds)
     x->place = arena_grow(x->tmp, x->place, g->nnodes, &x->cplace, sizeof *x->place);
     for (uint32_t c = g->nnodes; c-- > first;) {
         const Node *n = &g->nodes[c];
+        if (g->vals[n->out[0].i].def.i != c)
+            continue; /* it was folded: its result is a constant */
         for (int i = 0; i < n->nin; i++) {
             Val w = graph_root(g, n->in[i]);
             if (w.i && g->vals[w.i].def.i < first)

@@ -157,7 +157,7 @@ bool cache_folder_open(CacheFolder *c, const char *given, char why[PATH_MAX + 12
     *c = (CacheFolder){.temporary = false};
     *why = '\0';
     char *real =
-        wanted_folder(given, want) && make_dirs(want) ? realpath(want, NULL) : NULL;
+        wanted_folder(given, want) && make_dirs(want) ? mem_realpath(want) : NULL;
     bool ok = real && use_folder(c, real);
     int error = errno;
     free(real);

@@ -424,7 +424,8 @@ DnnlOp *dnnl_make(const DnnlDesc *desc, Diag *d)
     if (result == MADE)
         return op;
     if (result == FAILED)
-        diag_set(d, "oneDNN: cannot create a primitive (%s)", dnnl_choice_name[desc->choice]);
+        fail_status(d, EXIT_DEVICE, "oneDNN: cannot create a primitive (%s)",
+                    dnnl_choice_name[desc->choice]);
     dnnl_free(op);
     return NULL;
 }

@@ -218,7 +218,7 @@ static bool sign(Profile *p, Item *it, Diag *d)
     XXH3_state_t *h = XXH3_createState();
     char *text = has_text(p, it) ? kernel_text_keyless(it->k) : NULL;
     if (!h || (!text && has_text(p, it)))
-        return fail(d, "out of memory");
+        return fail_status(d, EXIT_DEVICE, "out of memory");
     XXH3_128bits_reset(h);
     if (text)
         XXH3_128bits_update(h, text, strlen(text));

@@ -17,13 +17,14 @@ build() { # preset [target]: quiet unless it fails
 seed_corpora() {
     corpus=build/fuzz/corpus
     rm -rf $corpus
-    mkdir -p $corpus/fuzz_parse $corpus/fuzz_passes $corpus/fuzz_onnx $corpus/fuzz_plan $corpus/fuzz_data
+    mkdir -p $corpus/fuzz_parse $corpus/fuzz_passes $corpus/fuzz_data
+    cp -r tests/fuzz/seeds/* $corpus
     cp tests/data/ops/*.onnx examples/decoder/model.onnx $corpus/fuzz_onnx
     for f in tests/data/ops/*relu*.npz tests/data/ops/conv*.npz; do
         { printf 'z'; cat "$f"; } >"$corpus/fuzz_data/$(basename "$f")"
     done
     ./build/dev/ckc examples/mlp/model.onnx --bind batch=2 --steps 0 --quiet \
-        --dump fuse --output $corpus/mlp.ckc 2>$corpus/fuzz_parse/mlp.ckg
+        --dump fuse --output $corpus/mlp.ckc --instance $corpus/fuzz_solve/mlp.dag 2>$corpus/fuzz_parse/mlp.ckg
     cp $corpus/fuzz_parse/mlp.ckg $corpus/fuzz_passes
     cp $corpus/mlp.ckc/step.ckp $corpus/fuzz_plan/mlp.ckp
 }
@@ -67,7 +68,7 @@ need $BUILD_PACKAGES $TEST_PACKAGES
 build dev
 build fuzz
 seed_corpora
-printf '%s\n' fuzz_parse fuzz_passes fuzz_onnx fuzz_plan fuzz_data | each fuzz
+printf '%s\n' fuzz_parse fuzz_passes fuzz_onnx fuzz_plan fuzz_data fuzz_solve fuzz_pack | each fuzz
 build release ckc # limits on memory hold without sanitizers only (tests/test_memory.c)
 export CKC_PLAIN="$PWD/build/release/ckc"
 rm -rf build/tests

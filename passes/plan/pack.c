@@ -90,7 +90,7 @@ static bool fail(char *err, const char *format, ...)
     return false;
 }
 
-static bool out_of_memory(char *err) { return fail(err, "out of memory"); }
+static bool no_memory(char *err) { return fail(err, "out of memory"); }
 
 /* Sums of rounded sizes must stay inside int64_t. */
 static bool check_sizes(const PackBuffer *buffers, int32_t n, int64_t align, char *err)
@@ -124,7 +124,7 @@ static bool check_fixed(const PackBuffer *buffers, int32_t n, char *err)
 {
     PackBuffer *fixed = mem_new((size_t)n + 1, sizeof *fixed);
     if (!fixed) {
-        return out_of_memory(err);
+        return no_memory(err);
     }
     for (int32_t i = 0; i < n; i++) {
         const PackBuffer *b = &buffers[i];
@@ -195,7 +195,7 @@ static bool find_bound(Problem *p, char *err)
 {
     PackBuffer *owned = mem_new((size_t)p->items + 1, sizeof *owned);
     if (!owned) {
-        return out_of_memory(err);
+        return no_memory(err);
     }
     int64_t load = pack_max_load(p->buffers, p->n), fixed_end = 0;
     for (int32_t i = 0; i < p->items; i++) {
@@ -210,7 +210,7 @@ static bool find_bound(Problem *p, char *err)
     int64_t units = pack_max_load(owned, p->items);
     free(owned);
     if (load < 0 || units < 0) {
-        return out_of_memory(err);
+        return no_memory(err);
     }
     p->bound = units > round_up(fixed_end, p->unit) / p->unit
                    ? units
@@ -230,7 +230,7 @@ static bool set_up(Problem *p, char *err)
     p->trial = mem_new(room, sizeof *p->trial);
     p->best = mem_new(room, sizeof *p->best);
     if (!p->item || !p->buffer || !p->trial || !p->best) {
-        return out_of_memory(err);
+        return no_memory(err);
     }
     choose_unit(p);
     fill_items(p);
@@ -366,7 +366,7 @@ static bool make_forms(Forms *f, const Problem *p, char *err)
             f->search[kind] = NULL;
         }
     }
-    return ok || out_of_memory(err);
+    return ok || no_memory(err);
 }
 
 static void free_forms(Forms *f)
@@ -496,7 +496,7 @@ static bool search(Problem *p, PackGreedy *greedy, uint64_t seed, char *err)
 static bool solve(Problem *p, uint64_t seed, char *err)
 {
     PackGreedy *greedy = pack_greedy_new(p->item, p->items);
-    bool ok = greedy || out_of_memory(err);
+    bool ok = greedy || no_memory(err);
     if (ok) {
         run_lanes(p, greedy);
     }

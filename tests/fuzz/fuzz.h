@@ -2,6 +2,7 @@
 #ifndef CKC_FUZZ_H
 #define CKC_FUZZ_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

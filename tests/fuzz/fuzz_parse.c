@@ -1,5 +1,5 @@
 /* fuzz_parse.c -- graph text: what parses and verifies prints to text that parses to the same. */
-#include "fuzz.h"
+#include "text.h"
 #include "ir/ir.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -22,3 +22,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     arena_free(&a);
     return 0;
 }
+
+TEXT_MUTATOR

@@ -1,6 +1,6 @@
 /* fuzz_passes.c -- whatever graph verifies, the passes leave a graph that verifies, and a plan whose
  * values do not overlap. */
-#include "fuzz.h"
+#include "text.h"
 #include "passes/passes.h"
 
 enum { MAX_NODES = 200 };
@@ -31,3 +31,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     arena_free(&a);
     return 0;
 }
+
+TEXT_MUTATOR

@@ -1,5 +1,5 @@
 /* fuzz_plan.c -- schedules (.ckp): what is accepted prints to text that is accepted, the same. */
-#include "fuzz.h"
+#include "text.h"
 #include "ir/plan.h"
 
 static char *print(const Plan *p)
@@ -33,3 +33,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     arena_free(&a);
     return 0;
 }
+
+TEXT_MUTATOR

@@ -1,0 +1,15 @@
+/* fuzz_pack.c -- buffers (.csv): read, placed with few steps, checked, written. */
+#include "cli/cli.h"
+#include "text.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *path = fuzz_file(data, size, "csv");
+    char *argv[] = {(char *)"ckc pack", (char *)(uintptr_t)path, (char *)"--steps=2000",
+                    (char *)(size % 2 ? "--align=64" : "--align=1"), NULL};
+    if (freopen("/dev/null", "w", stdout))
+        cmd_pack(4, argv);
+    return 0;
+}
+
+TEXT_MUTATOR
