@@ -2,6 +2,7 @@
  * tests and for looking.  Prints the graph that results; "-" reads standard input.  A schedule
  * (.ckp) is checked and printed. */
 #include "cli.h"
+#include "ir/file.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,16 +17,16 @@ static void list_passes(void)
 static bool read_text(const char *path, Arena *a, char **text, Diag *d)
 {
     bool in = strcmp(path, "-") == 0;
-    FILE *f = in ? stdin : fopen(path, "r");
+    FILE *f = in ? stdin : file_open_text(path);
     if (!f)
         return fail(d, "%s: %s", path, strerror(errno));
     uint32_t n = 0, cap = 0;
     size_t got;
     *text = arena_grow(a, NULL, 0, &cap, 1);
-    while (*text = arena_grow(a, *text, n + 4096, &cap, 1), (got = fread(*text + n, 1, 4096, f)))
+    while (*text = arena_grow(a, *text, n + 4096, &cap, 1), n < TEXT_MOST && (got = fread(*text + n, 1, 4096, f)))
         n += (uint32_t)got;
     (*text)[n] = 0;
-    bool ok = !ferror(f);
+    bool ok = !ferror(f) && n < TEXT_MOST;
     if (!in)
         fclose(f);
     return ok || fail(d, "%s: cannot be read", path);

@@ -286,7 +286,7 @@ static bool read_lines(Reader *r, FILE *f, Table *t)
 static bool read_table(const char *path, Table *t, Diag *d)
 {
     Reader r = {.path = path, .diag = d};
-    FILE *f = fopen(path, "r");
+    FILE *f = file_open_text(path);
     if (!f)
         return fail(d, "%s: %s", path, strerror(errno));
     errno = 0;

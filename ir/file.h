@@ -16,6 +16,9 @@ typedef struct {
 
 /* Map a regular file for reading.  The mapping is private and lives until file_unmap(). */
 bool file_map(FileMap *m, const char *path, Diag *d);
+/* Open for reading as a stream: a file, a pipe such as <(...) or a terminal.  NULL: errno says why. */
+FILE *file_open_text(const char *path);
+enum { TEXT_MOST = 1 << 30 }; /* bytes read from one */
 bool file_map_fd(FileMap *m, int fd, const char *path, Diag *d); /* opened; closed here */
 void file_unmap(FileMap *m);
 

@@ -1,6 +1,7 @@
 /* within.c -- files inside certain folders.  The path is resolved, then walked again from
  * the folder on without following links: what was exchanged in between is refused. */
 #include "within.h"
+#include "mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -50,12 +51,12 @@ static const char *rest_below(const char *path, const char *folder)
 int open_within(const char *path, const char *const *folder, int n, const char **why,
                 bool *outside)
 {
-    char *real = realpath(path, NULL);
+    char *real = mem_realpath(path);
     int fd = -1;
     *why = strerror(errno);
     *outside = real != NULL;
     for (int i = 0; i < n && *outside; i++) {
-        char *in = realpath(folder[i], NULL);
+        char *in = mem_realpath(folder[i]);
         const char *rest = in ? rest_below(real, in) : NULL;
         if (rest) {
             *outside = false;

@@ -208,7 +208,7 @@ static bool fits_library(const Problem *p)
         for (int i = 0; i < p->slot[s].rank; i++)
             if (p->slot[s].dim[i] > MOST)
                 return false;
-    for (int i = 0; i < DNNL_MAX_NDIMS; i++)
+    for (int i = 0; i < LAYOUT_DIMS; i++)
         if (p->strides[i] > MOST || p->dilates[i] > MOST || p->pad_begin[i] > MOST ||
             p->pad_end[i] > MOST)
             return false;

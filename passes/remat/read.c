@@ -3,6 +3,7 @@
  * Lines become records with the file's ids; the records are then sorted by id, ids are
  * resolved, and the operators are numbered in topological order, smallest id first, which
  * is the order of the ids whenever that is possible. Every fault names its line. */
+#include "ir/file.h"
 #include "remat_int.h"
 
 #include <ctype.h>
@@ -297,6 +298,29 @@ static int32_t find(const Reader *r, int64_t id)
     return lo < r->n && r->rec[lo].id == id ? lo : -1;
 }
 
+static int by_ref(const void *a, const void *b)
+{
+    const Ref *x = a, *y = b;
+    if (x->id != y->id)
+        return x->id < y->id ? -1 : 1;
+    return x->output != y->output ? (x->output < y->output ? -1 : 1) : x->taker - y->taker;
+}
+
+/* The id of a reference that is there twice; -1: none is. */
+static int64_t listed_twice(const Ref *list, int32_t n)
+{
+    Ref *sorted = RM_NEW(Ref, n);
+    int64_t id = -1;
+    if (n)
+        memcpy(sorted, list, sizeof *list * (size_t) n);
+    qsort(sorted, (size_t) n, sizeof *sorted, by_ref);
+    for (int32_t k = 1; k < n && id < 0; k++)
+        if (by_ref(&sorted[k - 1], &sorted[k]) == 0)
+            id = sorted[k].id;
+    free(sorted);
+    return id;
+}
+
 /* Replaces the ids of a list by record numbers. */
 static bool resolve(Reader *r, const Record *rec, Ref *list, int32_t n, const char *what)
 {
@@ -309,13 +333,10 @@ static bool resolve(Reader *r, const Record *rec, Ref *list, int32_t n, const ch
             return reader_fail(r, rec->line, "%s %lld.%d is unknown", what,
                                (long long) list[k].id, list[k].output);
         list[k].id = to;
-        for (int32_t j = 0; j < k; j++)
-            if (list[j].id == list[k].id && list[j].output == list[k].output &&
-                list[j].taker == list[k].taker)
-                return reader_fail(r, rec->line, "%s %lld is listed twice", what,
-                                   (long long) r->rec[to].id);
     }
-    return true;
+    int64_t twice = listed_twice(list, n);
+    return twice < 0 || reader_fail(r, rec->line, "%s %lld is listed twice", what,
+                                    (long long) r->rec[twice].id);
 }
 
 static bool resolve_all(Reader *r)
@@ -475,8 +496,8 @@ static bool build_inplace(Reader *r, const Record *rec, RematInPlace *to)
     return true;
 }
 
-static bool build(Reader *r, const int32_t *number, RematInstance *inst,
-                  const int64_t **ids)
+static bool build_instance(Reader *r, const int32_t *number, RematInstance *inst,
+                           const int64_t **ids)
 {
     Storage *s = storage_new(r);
     int32_t loss = r->loss < 0 ? -1 : number[r->loss];
@@ -563,7 +584,7 @@ bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids,
     *inst = (RematInstance){.loss = -1};
     bool ok = read_lines(&r, text) && resolve_all(&r);
     int32_t *number = RM_NEW(int32_t, r.n);
-    ok = ok && number_records(&r, number) && build(&r, number, inst, ids) &&
+    ok = ok && number_records(&r, number) && build_instance(&r, number, inst, ids) &&
          remat_check(inst, err);
     free(number);
     reader_free(&r);
@@ -575,13 +596,13 @@ bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids,
 bool remat_read(const char *path, RematInstance *inst, const int64_t **ids,
                 char err[REMAT_ERR])
 {
-    FILE *f = fopen(path, "rb");
+    FILE *f = file_open_text(path);
     *inst = (RematInstance){.loss = -1};
     if (!f)
         return rm_fail(err, "%.150s: %s", path, strerror(errno));
     char *text = NULL;
     size_t n = 0, cap = 0, got = 1;
-    while (got > 0) {
+    while (got > 0 && n < TEXT_MOST) {
         if (cap - n < 65536)
             text = mem_grow(text, cap = 2 * cap + 65537, 1);
         got = fread(text + n, 1, cap - n - 1, f);
@@ -589,6 +610,10 @@ bool remat_read(const char *path, RematInstance *inst, const int64_t **ids,
     }
     text[n] = 0;
     fclose(f);
+    if (n >= TEXT_MOST) {
+        free(text);
+        return rm_fail(err, "%.150s: more than %d bytes", path, TEXT_MOST);
+    }
     char why[REMAT_ERR] = "";
     bool ok =
         remat_parse(text, inst, ids, why) || rm_fail(err, "%.100s: %.150s", path, why);
