@@ -123,6 +123,9 @@ START_TEST(reads_any_ids_in_any_order)
 {
     const int64_t *ids;
     RematInstance inst;
+    ck_assert(remat_parse("", &inst, NULL, err)); /* nothing to sort */
+    ck_assert_int_eq(inst.nops, 0);
+    remat_free(&inst);
     ck_assert(remat_parse("30 1 1 10 20\n10 2 2\n20 3 3 10\n", &inst, &ids, err));
     ck_assert_int_eq(inst.nops, 3);
     ck_assert_int_eq(ids[0], 10);

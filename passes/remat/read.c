@@ -341,7 +341,8 @@ static bool resolve(Reader *r, const Record *rec, Ref *list, int32_t n, const ch
 
 static bool resolve_all(Reader *r)
 {
-    qsort(r->rec, (size_t) r->n, sizeof *r->rec, by_id);
+    if (r->n > 0)
+        qsort(r->rec, (size_t) r->n, sizeof *r->rec, by_id);
     for (int32_t i = 0; i + 1 < r->n; i++)
         if (r->rec[i].id == r->rec[i + 1].id)
             return reader_fail(r, r->rec[i + 1].line, "id %lld is used twice",
