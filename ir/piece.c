@@ -111,7 +111,7 @@ bool kernel_in_pieces(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, 
     if (n > 1)
         TRY(kernel_of(k, a, g, nodes, n - 1, live, vals, nread, nwrite, d));
     k_init(product, a, g, last);
-    ok = ok && !k->red && *nwrite == (n > 1) && *nread + 3 <= TURN_OPERANDS &&
+    ok = ok && !k->red && (k->nins > 0) == (n > 1) && *nwrite == (n > 1) && *nread + 3 <= TURN_OPERANDS &&
          node_def(last)->lower(product, g, last) && number_operands(k, last, g, vals, nread) &&
          find_pieces(k, g, last);
     if (!ok)

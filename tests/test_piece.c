@@ -134,6 +134,33 @@ START_TEST(same_bits_in_one_piece)
 }
 END_TEST
 
+/* A concatenation of unequal parts is copied whole: it stays in memory. */
+static const Case unequal = {
+    "graph {\n"
+    "  input %x: f32[7,3,8,8]\n"
+    "  param %w1: f32[4,3,3,3]\n  param %w2: f32[6,3,3,3]\n  param %w3: f32[2,10,3,3]\n"
+    "  %c1: f32[7,4,8,8] = conv %x, %w1 {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]}\n"
+    "  %c2: f32[7,6,8,8] = conv %x, %w2 {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]}\n"
+    "  %y1: f32[7,4,8,8] = relu %c1\n  %y2: f32[7,6,8,8] = relu %c2\n"
+    "  %k: f32[7,10,8,8] = concat %y1, %y2 {axis=1}\n"
+    "  %c3: f32[7,2,8,8] = conv %k, %w3 {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]}\n"
+    "  %q: f32[7,2,8,8] = square %c3\n"
+    "  %l: f32[] = reduce_sum %q {axes=[0,1,2,3], keepdims=0}\n"
+    "  output %l\n}\n", 0, 8000, 512};
+
+START_TEST(unequal_parts)
+{
+    TestStep stored, pieces;
+    compile(&stored, &unequal, false, STORED, 0);
+    compile(&pieces, &unequal, false, unequal.one, 0);
+    ck_assert_int_eq(count_made(&pieces.g), unequal.factors);
+    check_same(&stored, &pieces, 0);
+    compile(&stored, &unequal, false, STORED, 0);
+    compile(&pieces, &unequal, false, unequal.many, 0);
+    check_same(&stored, &pieces, 1e-5);
+}
+END_TEST
+
 START_TEST(same_bits_at_a_budget)
 {
     const Case *c = &cases[_i];
@@ -154,6 +181,7 @@ Suite *suite_piece(void)
     TCase *c = tcase_create("training");
     tcase_add_loop_test(c, same_training, 0, 2 * CASES);
     tcase_add_loop_test(c, same_bits_in_one_piece, 0, CASES);
+    tcase_add_test(c, unequal_parts);
     tcase_add_loop_test(c, same_bits_at_a_budget, 0, CASES);
     suite_add_tcase(s, c);
     return s;
