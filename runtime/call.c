@@ -48,13 +48,12 @@ static void copy_ints(Ints *to, const Ints *from)
 bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k,
                   int choice)
 {
-    if (k->lib == LIB_NONE || k->lib == LIB_CONCAT || k->flops < SMALL_WORK ||
-        choice >= DNNL_CHOICES)
+    if (k->lib == LIB_NONE || k->lib == LIB_CONCAT || k->flops < SMALL_WORK)
         return false;
     memset(desc, 0, sizeof *desc);
+    dnnl_decode(desc, choice); /* within its range, whatever a schedule says */
     desc->op = k->lib == LIB_MATMUL_ADD ? LIB_MATMUL : k->lib;
     desc->nin = n->nin;
-    dnnl_decode(desc, choice);
     for (int i = 0; i < n->nin; i++)
         if (n->in[i].i)
             desc->in[i] = *val_type(g, n->in[i]);
