@@ -149,7 +149,7 @@ static int64_t plan_within(int64_t budget, int64_t *least)
     static const char says[] = "smallest known to be feasible is ";
     char args[512];
     snprintf(args, sizeof args, CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=64 --quiet "
-             "--moves 100000 --output b --budget %" PRId64, budget);
+             "--moves 100000 --output b --budget %" PRId64 "B", budget);
     int status = ckc(args, 0);
     if (status == EXIT_OK)
         return reported("b/report.json", "arena_bytes");
