@@ -142,7 +142,9 @@ START_TEST(planning_is_not_silent)
     int status;
     char *out = on_terminal(MLP " --bind batch=4 --steps 0 --output x --budget 10B --time 1.2", &status);
     ck_assert_msg(status == 3, "status %d: %s", status, out);
-    ck_assert_msg(strstr(out, "\rckc: ") && strstr(out, "search: "), "%s", out);
+    /* which phases last long enough to be shown depends on the machine */
+    ck_assert_msg(strstr(out, "\rckc: compiling ") || strstr(out, "\rckc: measuring ") ||
+                  strstr(out, "\rckc: search: "), "%s", out);
     char *last = strstr(out, "\r\033[K" "ckc: "); /* the line is erased, then the message comes */
     ck_assert_msg(last && strstr(last, "cannot be met"), "%s", out);
     ck_assert_msg(strstr(last, "\n  parameters ") != NULL, "%s", last);
