@@ -5,6 +5,7 @@
  * it goes on with two spaces (lists), or at a tab: on a terminal the rows of a table, elsewhere a
  * space, so that an error is one line. */
 #include "message.h"
+#include "ir/mem.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,8 +29,8 @@ static int character(const unsigned char *s)
 
 char *text_escape(const char *text, bool keep(const char *at))
 {
-    char *out = malloc(4 * strlen(text) + 1), *p = out;
-    for (const char *s = text; out && *s;) {
+    char *out = mem_new(4 * strlen(text) + 1, 1), *p = out;
+    for (const char *s = text; *s;) {
         int n = character((const unsigned char *)s);
         if (n == 0 && keep && keep(s))
             n = 1;
@@ -141,11 +142,9 @@ void print_escaped(FILE *f, void (*print)(const void *what, FILE *f), const void
 {
     char *text = NULL;
     size_t size = 0;
-    FILE *memory = open_memstream(&text, &size);
-    if (!memory)
-        return;
+    FILE *memory = mem_stream(&text, &size);
     print(what, memory);
-    fclose(memory);
+    mem_stream_end(memory);
     char *shown = text_escape(text, is_newline);
     if (shown)
         fputs(shown, f);

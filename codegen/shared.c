@@ -1,5 +1,6 @@
 /* shared.c -- functions that several kernels call, see shared.h. */
 #include "shared.h"
+#include "ir/mem.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,7 @@ static uint64_t text_hash(const Kernel *k, PrintFn *print)
 {
     char *text = NULL;
     size_t size = 0;
-    Writer w = {.f = open_memstream(&text, &size), .index = "int64_t", .keys = true};
+    Writer w = {.f = mem_stream(&text, &size), .index = "int64_t", .keys = true};
     if (!w.f)
         return 0;
     print(&w, k, "F");
@@ -62,7 +63,7 @@ static void print_function(FILE *f, const Kernel *k, uint64_t hash, PrintFn *pri
 
 void shared_print(FILE *f, Kernel *const *k, int n, PrintFn *print)
 {
-    uint64_t *seen = calloc((size_t)n + 1, sizeof *seen);
+    uint64_t *seen = mem_new((size_t)n + 1, sizeof *seen);
     int nseen = 0;
     for (int i = 0; seen && i < n; i++) {
         if (!shared_has(k[i]))

@@ -126,7 +126,7 @@ static const char *temporary_folder(void)
 {
     struct stat st;
     const char *t = getenv("TMPDIR");
-    char *real = t && t[0] == '/' ? realpath(t, NULL) : NULL;
+    char *real = t && t[0] == '/' ? mem_realpath(t) : NULL;
     int at = real ? walk(real, &st) : -1;
     free(real);
     if (at >= 0)

@@ -24,12 +24,12 @@ static bool accept(Text *s, const char *word)
     return true;
 }
 
-/* string = "'" chars "'" */
+/* string = "'" chars "'", none of them for control: they are shown in messages */
 static bool string(Text *s, char *buf, size_t cap)
 {
     TRY(accept(s, "'"));
     size_t n = 0;
-    while (s->p < s->end && *s->p != '\'' && n + 1 < cap)
+    while (s->p < s->end && *s->p != '\'' && (unsigned char)*s->p >= ' ' && n + 1 < cap)
         buf[n++] = *s->p++;
     buf[n] = '\0';
     return accept(s, "'");

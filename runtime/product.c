@@ -9,6 +9,7 @@
  * registers multiplies two panels.  Every element is summed over BLOCK_TERMS terms in registers, then
  * added to the result: always in the same order, whatever the threads and blocks. */
 #include "problem.h"
+#include "ir/mem.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -270,7 +271,7 @@ Product *product_make(const Problem *q, int vector, int threads)
     for (int i = 0; i < SLOTS; i++)
         if (q->slot[i].rank && q->slot[i].dt != DT_F32)
             return NULL;
-    Product *p = calloc(1, sizeof *p);
+    Product *p = mem_new(1, sizeof *p);
     if (!p)
         return NULL;
     p->nbatch = 1;

@@ -1,11 +1,11 @@
 #!/bin/sh
-# oom.sh [BUILD [FIRST [STEP]]] -- in SQLite's manner: ckc_oom's n-th allocation fails, for n = FIRST,
+# oom.sh [CKC_OOM [FIRST [STEP]]] -- in SQLite's manner: ckc_oom's n-th allocation fails, for n = FIRST,
 # FIRST + STEP, ... (default 1, 1) until none is left to fail.  Each time through import, plan, run and
 # save: one line, exit status 4, no report of a sanitizer, and every output absent or whole.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
-bin=$root/build/${1:-dev}/ckc_oom
+bin=${1:-$root/build/dev/ckc_oom}
 first=${2:-1}
 step=${3:-1}
 work=$(mktemp -d)

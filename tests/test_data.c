@@ -289,6 +289,7 @@ START_TEST(npy_refused)
     } bad[] = {
         {"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "'|O' is not read"},
         {"{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", "'>f4' is not read"},
+        {"{'descr': '\n|f4', 'fortran_order': False, 'shape': (1,), }", "malformed"},
         {"{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (1,), }", "malformed"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }",
          "needs 8 bytes but there are 4"},

@@ -125,6 +125,11 @@ START_TEST(reads_any_ids_in_any_order)
     RematInstance inst;
     ck_assert(remat_parse("", &inst, NULL, err)); /* nothing to sort */
     ck_assert_int_eq(inst.nops, 0);
+    for (int i = 0; remat_policies[i]; i++) {
+        RematResult r;
+        ck_assert(remat_named_policy(&inst, remat_policies[i], 0, &r, err));
+        remat_result_free(&r);
+    }
     remat_free(&inst);
     ck_assert(remat_parse("30 1 1 10 20\n10 2 2\n20 3 3 10\n", &inst, &ids, err));
     ck_assert_int_eq(inst.nops, 3);

@@ -45,7 +45,7 @@ typedef struct {
 static int32_t find_loss(const Problem *p)
 {
     int64_t *change = RM_NEW(int64_t, p->nops + 1), level = 0, most = -1;
-    int32_t loss = 0;
+    int32_t loss = -1; /* none without operators */
     for (int32_t v = 0; v < p->nvals; v++) {
         int32_t last = p->producer[v];
         for (int32_t k = p->readers.first[v]; k < p->readers.first[v + 1]; k++)

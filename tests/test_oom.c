@@ -1,0 +1,20 @@
+/* test_oom.c -- an allocation that fails is a message and exit status 4, wherever it is: some of those
+ * that tests/oom.sh fails one by one. */
+#include "tests.h"
+#include <stdlib.h>
+
+START_TEST(allocations_may_fail)
+{
+    ck_assert_int_eq(system("'" CKC_SOURCE_DIR "/tests/oom.sh' '" CKC_OOM_BINARY "' 5 149"), 0);
+}
+END_TEST
+
+Suite *suite_oom(void)
+{
+    Suite *s = suite_create("oom");
+    TCase *t = tcase_create("oom");
+    tcase_set_timeout(t, 240);
+    tcase_add_test(t, allocations_may_fail);
+    suite_add_tcase(s, t);
+    return s;
+}
