@@ -31,7 +31,7 @@ seed_corpora() {
 
 fuzz() { # target
     log=build/fuzz/$1.log
-    ./build/fuzz/"$1" -max_total_time=10 -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
+    ./build/fuzz/"$1" -seed=1 -max_total_time=10 -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
         -artifact_prefix=build/fuzz/ "build/fuzz/corpus/$1" >"$log" 2>&1 || { tail -60 "$log"; return 1; }
     sed -n "s/stat::number_of_executed_units: */$1: runs /p" "$log"
 }
