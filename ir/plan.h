@@ -13,7 +13,7 @@ enum { ARENA_ALIGN = 64, PLAN_THREADS = 1024, PLAN_ACCUMULATE = 1000000 }; /* at
 
 typedef struct {
     uint32_t first, count;  /* nodes order[first .. first + count): one kernel, or one node */
-    int choice;             /* library algorithm (DnnlChoice on the CPU); 0 otherwise */
+    int choice;             /* > 0: the routine of a library (onednn.h), and no other; 0: the kernel */
     int64_t scratch;        /* bytes of library working memory, 0 = none */
     int64_t scratch_offset;
     int64_t cost_ns;        /* predicted */

@@ -45,13 +45,11 @@ static void copy_ints(Ints *to, const Ints *from)
     memcpy(to->v, from->v, (size_t)from->n * sizeof *to->v);
 }
 
-bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k,
-                  int choice)
+bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k)
 {
     if (k->lib == LIB_NONE || k->lib == LIB_CONCAT || k->flops < SMALL_WORK)
         return false;
     memset(desc, 0, sizeof *desc);
-    dnnl_decode(desc, choice); /* within its range, whatever a schedule says */
     desc->op = k->lib == LIB_MATMUL_ADD ? LIB_MATMUL : k->lib;
     desc->nin = n->nin;
     for (int i = 0; i < n->nin; i++)

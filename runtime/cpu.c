@@ -113,17 +113,34 @@ static bool has_scratch(const Plan *p, uint32_t s, int64_t bytes, Diag *d)
                        node_def(step_node(p, s))->name, bytes, p->step[s].scratch);
 }
 
+/* Another routine, or the kernel's text, would give other bits. */
+static bool no_routine(const Plan *p, uint32_t s, Diag *d)
+{
+    return fail_status(d, EXIT_DEVICE,
+                       "plan: %s has no routine %d here: compile for this processor",
+                       node_def(step_node(p, s))->name, p->step[s].choice);
+}
+
+/* The products of all turns but the last are alike, and have the schedule's routine. */
 static bool bind_turns(Executor *x, uint32_t s, const Kernel *k, Diag *d)
 {
     Turns *t = turns_make(k, &x->arena);
-    for (int i = 0; i < t->of.ncalls; i++) {
+    int choice = x->plan->step[s].choice;
+    bool bound = choice == 0;
+    for (int i = 0; i < t->of.ncalls && choice > 0 && !d->failed; i++) {
         const TurnCall *c = &t->of.call[i];
         DnnlDesc desc;
-        if (c->n && lib_describe(&desc, c->g, c->n, &c->k, x->plan->step[s].choice))
-            t->lib[i] = share_lib(x, &desc, d);
+        if (!c->n || !lib_describe(&desc, c->g, c->n, &c->k))
+            continue;
+        dnnl_decode(&desc, choice);
+        t->lib[i] = share_lib(x, &desc, d);
+        if (!t->lib[i] && !bound)
+            break;
+        bound = true; /* the last turn's may have none, in planning as here */
     }
     x->call[s].turns = t;
-    return !d->failed && has_scratch(x->plan, s, turns_scratch(t), d);
+    return !d->failed && (bound || no_routine(x->plan, s, d)) &&
+           has_scratch(x->plan, s, turns_scratch(t), d);
 }
 
 static bool bind_lib(Executor *x, uint32_t s, const Kernel *k, Diag *d)
@@ -139,10 +156,14 @@ static bool bind_lib(Executor *x, uint32_t s, const Kernel *k, Diag *d)
         c->ncopy = n->nin;
         return true;
     }
-    if (!lib_describe(&desc, p->g, n, k, p->step[s].choice))
+    if (p->step[s].choice == 0)
         return true;
+    if (!lib_describe(&desc, p->g, n, k))
+        return no_routine(p, s, d);
+    dnnl_decode(&desc, p->step[s].choice);
     c->lib = share_lib(x, &desc, d);
-    return !d->failed && (!c->lib || has_scratch(p, s, dnnl_scratch_bytes(c->lib), d));
+    return !d->failed && (c->lib || no_routine(p, s, d)) &&
+           has_scratch(p, s, dnnl_scratch_bytes(c->lib), d);
 }
 
 /* Lower every step; kernels without a library routine are printed and compiled together. */

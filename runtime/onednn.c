@@ -33,13 +33,13 @@ int dnnl_encode(const DnnlDesc *desc)
     int log2 = 0;
     while (2 << log2 <= desc->parts)
         log2++;
-    return (int)desc->choice + DNNL_CHOICES * log2;
+    return 1 + (int)desc->choice + DNNL_CHOICES * log2;
 }
 
 void dnnl_decode(DnnlDesc *desc, int choice)
 {
-    int log2 = choice / DNNL_CHOICES;
-    desc->choice = (DnnlChoice)(choice % DNNL_CHOICES);
+    int log2 = (choice - 1) / DNNL_CHOICES;
+    desc->choice = (DnnlChoice)((choice - 1) % DNNL_CHOICES);
     desc->parts = log2 > 0 && 1 << log2 <= DNNL_MAX_PARTS ? 1 << log2 : 0;
 }
 

@@ -42,10 +42,10 @@ typedef struct {
 
 typedef struct DnnlOp DnnlOp;
 
-/* Choice and parts, a power of 2, as one number (Step.choice). */
+/* Choice and parts, a power of 2, as one number (Step.choice), which is never 0. */
 enum { DNNL_MAX_PARTS = 16 };
 int dnnl_encode(const DnnlDesc *desc);
-void dnnl_decode(DnnlDesc *desc, int choice);
+void dnnl_decode(DnnlDesc *desc, int choice); /* within its range, whatever a schedule says */
 
 /* NULL without a message: the library has no fast routine for it (element type, empty tensors),
  * or the choice would be the same as a simpler one; NULL with a message: it failed.  Takes

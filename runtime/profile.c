@@ -117,7 +117,7 @@ static bool bind_turns(Profile *p, Item *it, Diag *d)
     for (int i = 0; i < it->turns->of.ncalls; i++) {
         const TurnCall *c = &it->turns->of.call[i];
         DnnlDesc desc;
-        if (!c->n || !lib_describe(&desc, c->g, c->n, &c->k, 0))
+        if (!c->n || !lib_describe(&desc, c->g, c->n, &c->k))
             continue;
         bool full = memcmp(&r->desc, &desc, sizeof desc) == 0;
         desc.choice = r->choice;
@@ -134,7 +134,7 @@ static bool find_turns(Profile *p, Item *it, Diag *d)
     for (int i = 0; i < it->turns->of.ncalls && it->routine < 0; i++) {
         const TurnCall *c = &it->turns->of.call[i];
         DnnlDesc desc;
-        if (!c->n || !lib_describe(&desc, c->g, c->n, &c->k, 0))
+        if (!c->n || !lib_describe(&desc, c->g, c->n, &c->k))
             continue;
         TRY(find_routine(p, it, &desc, &it->routine, d));
         p->routine[it->routine].tiled |= !it->k->terms;
@@ -145,7 +145,7 @@ static bool find_turns(Profile *p, Item *it, Diag *d)
 static bool find_single(Profile *p, Item *it, Diag *d)
 {
     DnnlDesc desc;
-    return !lib_describe(&desc, it->g, &it->g->nodes[it->nodes[0].i], it->k, 0) ||
+    return !lib_describe(&desc, it->g, &it->g->nodes[it->nodes[0].i], it->k) ||
            find_routine(p, it, &desc, &it->routine, d);
 }
 
@@ -517,8 +517,8 @@ bool profile_cost(void *user, const Graph *g, const NodeId *nodes, int n, const 
     *out = (StepCost){.c = {{0, item_scratch(p, it), 0}}, .n = 1, .same = 1};
     if (item_op(p, it))
         *out = p->routine[it->routine].ways;
-    else if (it->routine >= 0)
-        out->c[0].choice = (int)p->routine[it->routine].choice;
+    else if (it->routine >= 0 && p->routine[it->routine].op)
+        out->c[0].choice = dnnl_encode(&(DnnlDesc){.choice = p->routine[it->routine].choice});
     candidate_times(out, p->opt.time_limit < 0 ? -1 : (int64_t)ns);
     return true;
 }

@@ -33,8 +33,7 @@ bool call_run(const Call *c, Diag *d);
 /* The library's view of a kernel that names a routine of it; false: it names none, or is not
  * worth the call.  n is the kernel's only node.  Unused bytes are zero, so that descriptions
  * compare as memory. */
-bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k,
-                  int choice);
+bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k);
 /* Copies of a LIB_CONCAT kernel, allocated in a. */
 const CopyRows *concat_copies(const Graph *g, const Node *n, Arena *a);
 

@@ -233,8 +233,14 @@ START_TEST(bad_plans)
         ck_assert_ptr_nonnull(strstr(d.msg, "w lies outside the arena"));
     }
     *at = good;
-    p->arena_bytes = INT64_MAX / 2;
+    p->step[0].choice = 9; /* a routine that there is not: the kernel does not run instead */
     Diag d = {0};
+    ck_assert_ptr_null(exec_open(p, &(ExecOptions){0}, &d));
+    ck_assert_ptr_nonnull(strstr(d.msg, "matmul has no routine 9 here"));
+    ck_assert_int_eq(d.status, EXIT_DEVICE);
+    p->step[0].choice = 0;
+    d = (Diag){0};
+    p->arena_bytes = INT64_MAX / 2;
     ck_assert_ptr_null(exec_open(p, &(ExecOptions){0}, &d));
     ck_assert_int_eq(d.status, EXIT_DEVICE);
     fixture_free(&f);
