@@ -1,6 +1,6 @@
 /* plan_text.c -- the text form of a plan (.ckp): printed canonically, read back and checked.
  *
- *   plan   = "plan" "{" { header } "}" graph "steps" "{" { place | step } "}"
+ *   plan   = "plan" version "{" { header } "}" graph "steps" "{" { place | step } "}"
  *   header = key value                  one line each, see header_table; "model" string hash,
  *            "file" string hash         one line for each other file
  *   graph  = as in parse.c, at the start of a line and ended by "}" alone on its line
@@ -18,6 +18,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Of what the text means: a schedule of another version is planned again, not read.  1 had no number;
+ * 2: the number of a step's choice counts routines, 0 is none. */
+enum { VERSION = 2 };
 
 /* Nanoseconds and bytes of many steps can be added up. */
 static const int64_t max_bytes = (int64_t)1 << 60, max_ns = (int64_t)1 << 42;
@@ -185,7 +189,7 @@ static void print_steps(const Plan *p, FILE *f)
 
 void plan_print(const Plan *p, FILE *f)
 {
-    fputs("plan {\n", f);
+    fprintf(f, "plan %d {\n", VERSION);
     if (p->model)
         print_hashed("model", &(PlanFile){p->model, p->model_hash}, f);
     for (uint32_t i = 0; i < p->nfile; i++)
@@ -405,12 +409,20 @@ static bool steps(P *p)
     return *p->s == 0 || bad(p, "the end of the file");
 }
 
+static bool version(P *p)
+{
+    int64_t v = 1;
+    TRY(expect(p, "plan") && (accept(p, "{") || (integer(p, 0, INT64_MAX, &v) && expect(p, "{"))));
+    return v == VERSION || fail(p->d, "is a schedule in version %lld of its form, and this ckc reads "
+                                      "version %d: plan the model again", (long long)v, VERSION);
+}
+
 bool plan_parse(Plan *plan, const char *text, Diag *d)
 {
     Graph *g = plan->g;
     *plan = (Plan){.g = g};
     P p = {text, text, plan, d};
-    TRY(expect(&p, "plan") && expect(&p, "{"));
+    TRY(version(&p));
     while (!accept(&p, "}"))
         TRY(header(&p));
     return graph(&p) && steps(&p) && plan_verify(plan, d);

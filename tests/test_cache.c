@@ -308,7 +308,7 @@ static void refer_to(const char *file, const char *header)
 {
     char command[1000];
     snprintf(command, sizeof command,
-             "sed 's|\\(param %%0.bias.*@\\).*|\\1\"%s\" 0|; s|^plan {|plan {\\n%s|' m.ckc/step.ckp "
+             "sed 's|\\(param %%0.bias.*@\\).*|\\1\"%s\" 0|; s|^plan 2 {|&\\n%s|' m.ckc/step.ckp "
              ">m.ckc/x.ckp", file, header);
     ck_assert_int_eq(shell(command), 0);
 }
@@ -391,7 +391,7 @@ START_TEST(model_and_data)
     refused("--save out.onnx", "other.onnx: is not the file");
     refused("--allow-path . --save out.onnx", "other.onnx: is not the file");
     refused("", "allow-path"); /* the weights are in a file that is not the model now */
-    ck_assert_int_eq(shell("sed 's|^plan {|plan {\\n  data \"../secret\"|' m.ckc/step.ckp >m.ckc/x.ckp"), 0);
+    ck_assert_int_eq(shell("sed 's|^plan 2 {|&\\n  data \"../secret\"|' m.ckc/step.ckp >m.ckc/x.ckp"), 0);
     refused("", "--data");
     refused("--data missing.npz", "missing.npz");
 }

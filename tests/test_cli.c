@@ -413,11 +413,19 @@ static void prints_as_parsed(const char *path)
 START_TEST(schedules)
 {
     FILE *f = fopen("bad.ckp", "w");
-    fputs("plan {\n  threads 2\n}\ngraph {\n  input %x: f32[2]\n  %y: f32[3] = relu %x\n}\n", f);
+    fputs("plan 2 {\n  threads 2\n}\ngraph {\n  input %x: f32[2]\n  %y: f32[3] = relu %x\n}\n", f);
     fclose(f);
     refused("run bad.ckp", 1, "bad.ckp");
     refused("run /dev/null", 1, "/dev/null");
     refused("run " MLP, 1, "model.onnx");
+    f = fopen("old.ckp", "w");
+    fputs("plan {\n  threads 2\n}\n", f);
+    fclose(f);
+    refused("run old.ckp", 1, "version 1 of its form");
+    f = fopen("new.ckp", "w");
+    fputs("plan 3 {\n  unknown 2\n}\n", f);
+    fclose(f);
+    refused("run new.ckp", 1, "plan the model again");
     accepted(MLP " --bind batch=4 --steps 0 --output m.ckc --quiet");
     prints_as_parsed("m.ckc/step.ckp");
     ck_assert_int_eq(system("sed 's/arena [0-9]*/arena 64/' m.ckc/step.ckp >small.ckp"), 0);
