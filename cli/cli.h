@@ -115,7 +115,7 @@ bool job_plan(Job *j, const PassRun *how);
 bool job_open(Job *j);
 /* Open it and train for o->steps. */
 bool job_train(Job *j);
-/* The exit status of a command; an error, or that it was interrupted, is said. */
+/* The exit status of a command; an error, or that steps were left out after a signal, is said. */
 int job_status(const Job *j, bool ok);
 void job_free(Job *j);
 

@@ -108,7 +108,8 @@ static bool compare_all(Job *j, const Tensor *out)
     return ok;
 }
 
-static json_t *output_json(const char *name, const Tensor *t, FILE *f)
+/* Prints it as well, if it shall. */
+static json_t *output_json(const char *name, const Tensor *t, bool print)
 {
     char type[160];
     double low = INFINITY, high = -INFINITY, sum = 0;
@@ -119,10 +120,10 @@ static json_t *output_json(const char *name, const Tensor *t, FILE *f)
         high = v > high ? v : high;
         sum += v;
     }
-    if (f)
-        fprintf(f, "%-24s %-20s min %-12.6g mean %-12.6g max %.6g\n", name,
-                type_str(&t->type, type), low, sum / (double)n, high);
-    json_t *o = json_pack("{s:s, s:s}", "name", name, "type", type_str(&t->type, type));
+    if (print)
+        print_line(stdout, "%-24s %-20s min %-12.6g mean %-12.6g max %.6g", name,
+                   type_str(&t->type, type), low, sum / (double)n, high);
+    json_t *o = json_pack("{s:o, s:s}", "name", json_text(name), "type", type_str(&t->type, type));
     if (n && isfinite(sum)) {
         json_object_set_new(o, "min", json_real(low));
         json_object_set_new(o, "mean", json_real(sum / (double)n));
@@ -135,19 +136,17 @@ static void show_outputs(const Job *j, const Tensor *out)
 {
     json_t *all = json_array();
     bool print = !j->o->json && !j->o->quiet;
+    progress_end();
     for (uint32_t i = 0; i < j->nremark && print; i++)
-        printf("note: %s\n", j->remark[i]);
+        print_line(stdout, "note: %s", j->remark[i]);
     for (uint32_t k = 0; k < j->plan->g->nout; k++)
-        json_array_append_new(
-            all, output_json(onnx_output_name(j->model, k), &out[k], print ? stdout : NULL));
-    json_t *o = json_pack("{s:s, s:o, s:b}", "model", j->o->path, "outputs", all, "compared",
+        json_array_append_new(all, output_json(onnx_output_name(j->model, k), &out[k], print));
+    json_t *o = json_pack("{s:o, s:o, s:b}", "model", json_text(j->o->path), "outputs", all, "compared",
                           j->o->expect != NULL);
-    if (j->o->json) {
-        json_dumpf(o, stdout, JSON_INDENT(2));
-        putchar('\n');
-    } else if (print && j->o->expect) {
+    if (j->o->json)
+        json_print(o, 17);
+    else if (print && j->o->expect)
         puts("as expected");
-    }
     json_decref(o);
 }
 
@@ -210,12 +209,6 @@ typedef struct {
 
 static const char *const verdict_name[] = {"passed", "refused", "failed"};
 
-static void print_line(const void *what, FILE *f)
-{
-    const char *const *s = what;
-    fprintf(f, "%-8s %s: %s\n", s[0], s[1], s[2]);
-}
-
 static void check_folder(Suite *s, const char *folder)
 {
     Diag why = {0};
@@ -223,7 +216,7 @@ static void check_folder(Suite *s, const char *folder)
     why.msg[strcspn(why.msg, "\n")] = 0;
     s->count[v]++;
     if (!s->o->json && !s->o->quiet && v != ONNX_PASSED)
-        print_escaped(stdout, print_line, (const char *[]){verdict_name[v], folder, why.msg});
+        print_line(stdout, "%-8s %s: %s", verdict_name[v], folder, why.msg);
     json_array_append_new(s->models, json_pack("{s:o, s:s, s:o}", "folder", json_text(folder), "verdict",
                                                verdict_name[v], "reason", json_text(why.msg)));
 }
@@ -264,12 +257,10 @@ static bool run_suite(Options *o)
     bool ok = walk(&s, o->path, 0, &o->diag);
     json_t *all = json_pack("{s:i, s:i, s:i, s:O}", "passed", s.count[0], "refused", s.count[1],
                             "failed", s.count[2], "models", s.models);
-    if (ok && o->json) {
-        json_dumpf(all, stdout, JSON_INDENT(2));
-        putchar('\n');
-    } else if (ok && !o->quiet) {
+    if (ok && o->json)
+        json_print(all, 17);
+    else if (ok && !o->quiet)
         printf("%d passed, %d refused, %d failed\n", s.count[0], s.count[1], s.count[2]);
-    }
     json_decref(all);
     json_decref(s.models);
     if (ok && s.count[ONNX_FAILED])

@@ -32,12 +32,6 @@ static bool read_text(const char *path, Arena *a, char **text, Diag *d)
     return ok || fail(d, "%s: cannot be read", path);
 }
 
-static bool is_schedule(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-    return dot && strcmp(dot, ".ckp") == 0;
-}
-
 static bool print_schedule(const Options *o, Graph *g, const char *text, Diag *d)
 {
     Plan p = {.g = g};
@@ -59,7 +53,7 @@ static bool run(Options *o, Arena *a)
                    .time = o->time_passes};
     graph_init(&g, a, &o->diag);
     TRY(read_text(o->path, a, &text, &o->diag));
-    if (is_schedule(o->path))
+    if (has_suffix(o->path, ".ckp"))
         return print_schedule(o, &g, text, &o->diag);
     TRY(graph_parse(&g, text, &o->diag) && graph_verify(&g, &o->diag));
     TRY(!o->passes || passes_run(&g, &cx, &how));

@@ -22,7 +22,7 @@
 
 int cmd_pack(int argc, char **argv);
 
-enum { KEY_ALIGN = 256, KEY_JSON, KEY_SEED, KEY_STEPS, MAX_COLUMNS = 64 };
+enum { KEY_ALIGN = 256, KEY_JSON, KEY_SEED, KEY_STEPS, MAX_COLUMNS = 64, MAX_ROWS = 1 << 29 };
 
 typedef struct {
     const char *path, *output;
@@ -185,22 +185,13 @@ static bool read_field(const Reader *r, char **field, int column, int64_t low, i
                     low == 0 ? " from 0" : "");
 }
 
-static bool grow(Table *t)
+static void grow(Table *t)
 {
     if (t->n < t->room)
-        return true;
-    if (t->room > INT32_MAX / 4)
-        return false;
-    int32_t room = t->room ? 2 * t->room : 1024;
-    PackBuffer *buffer = mem_grow(t->buffer, (size_t)room, sizeof *buffer);
-    if (buffer)
-        t->buffer = buffer;
-    Row *row = buffer ? mem_grow(t->row, (size_t)room, sizeof *row) : NULL;
-    if (!row)
-        return false;
-    t->row = row;
-    t->room = room;
-    return true;
+        return;
+    t->room = t->room ? 2 * t->room : 1024;
+    t->buffer = mem_grow(t->buffer, (size_t)t->room, sizeof *t->buffer);
+    t->row = mem_grow(t->row, (size_t)t->room, sizeof *t->row);
 }
 
 static bool read_row(Reader *r, char *line, Table *t)
@@ -208,6 +199,8 @@ static bool read_row(Reader *r, char *line, Table *t)
     char *field[MAX_COLUMNS];
     Row row = {0};
     PackBuffer b = {.offset = -1};
+    if (t->n == MAX_ROWS)
+        return bad_line(r, "more than %d rows", MAX_ROWS);
     int columns = split_fields(line, field);
     if (columns != r->columns)
         return bad_line(r, "%d columns expected", r->columns);
@@ -223,8 +216,8 @@ static bool read_row(Reader *r, char *line, Table *t)
         return false;
     char number[16];
     snprintf(number, sizeof number, "%" PRId32, t->n);
-    if (!grow(t) || !(row.id = mem_strdup(r->at[ID] < 0 ? number : field[r->at[ID]])))
-        return bad_line(r, "out of memory");
+    grow(t);
+    row.id = mem_strdup(r->at[ID] < 0 ? number : field[r->at[ID]]);
     t->buffer[t->n] = b;
     t->row[t->n++] = row;
     return true;
@@ -243,11 +236,9 @@ static int32_t rank_of(const int64_t *step, int32_t n, int64_t value)
 }
 
 /* Steps of the file to their ranks. */
-static bool number_steps(Table *t)
+static void number_steps(Table *t)
 {
-    int64_t *step = mem_new(2 * (size_t)t->n + 1, sizeof *step);
-    if (!step)
-        return false;
+    int64_t *step = mem_new(2 * (size_t)t->n, sizeof *step);
     for (int32_t i = 0; i < t->n; i++) {
         step[2 * i] = t->row[i].lower;
         step[2 * i + 1] = t->row[i].upper;
@@ -262,7 +253,6 @@ static bool number_steps(Table *t)
         t->buffer[i].upper = rank_of(step, distinct, t->row[i].upper);
     }
     free(step);
-    return true;
 }
 
 static bool read_lines(Reader *r, FILE *f, Table *t)
@@ -296,7 +286,9 @@ static bool read_table(const char *path, Table *t, Diag *d)
     fclose(f);
     if (ok && r.line == 0)
         ok = fail(d, "%s:1: empty file", path);
-    return ok && (number_steps(t) || fail(d, "%s: out of memory", path));
+    if (ok)
+        number_steps(t);
+    return ok;
 }
 
 static void free_table(Table *t)
@@ -339,14 +331,12 @@ static void print_text(const Args *a, const Table *t, const PackResult *r)
 static void print_json(const Args *a, const Table *t, const PackResult *r)
 {
     json_t *j = json_pack(
-        "{s:s, s:i, s:I, s:I, s:I, s:f, s:I, s:b, s:I, s:f}", "file", a->path, "buffers",
+        "{s:o, s:i, s:I, s:I, s:I, s:f, s:I, s:b, s:I, s:f}", "file", json_text(a->path), "buffers",
         (int)t->n, "arena", (json_int_t)r->arena, "max_load", (json_int_t)r->max_load,
         "bound", (json_int_t)r->bound, "over_max_load_percent",
         percent_over(r->arena, r->max_load), "capacity", (json_int_t)a->options.capacity,
         "fits", (int)r->fits, "steps", (json_int_t)r->steps, "seconds", r->seconds);
-    if (j)
-        json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    putchar('\n');
+    json_print(j, 9);
     json_decref(j);
 }
 
@@ -379,12 +369,13 @@ int cmd_pack(int argc, char **argv)
     if (argp_parse(&argp, argc, argv, 0, NULL, &args))
         return EXIT_BAD_INPUT;
     bool ok = pack(&args, &table, &result, &diag);
+    int status = result.fits ? EXIT_OK : EXIT_INFEASIBLE;
     if (!ok)
-        report_error(&diag, NULL);
+        status = report_error(&diag, NULL);
     else if (args.json)
         print_json(&args, &table, &result);
     else
         print_text(&args, &table, &result);
     free_table(&table);
-    return !ok ? (diag.status ? diag.status : EXIT_BAD_INPUT) : result.fits ? EXIT_OK : EXIT_INFEASIBLE;
+    return status;
 }

@@ -2,7 +2,6 @@
  * run that wrote it.  Paths in the schedule are relative to its folder. */
 #include "cli.h"
 #include "ir/file.h"
-#include <libgen.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

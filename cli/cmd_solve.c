@@ -147,9 +147,9 @@ static json_t *result_json(const Job *job, const RematResult *r, int64_t budget)
                                         "moves", (json_int_t) r->history[i].moves, "cost",
                                         (json_int_t) r->history[i].cost));
     json_t *j = json_pack(
-        "{s:s, s:I, s:b, s:I, s:f, s:I, s:I, s:f, s:b, s:b, s:I, s:I, s:i, s:I, s:f, s:f, "
+        "{s:o, s:I, s:b, s:I, s:f, s:I, s:I, s:f, s:b, s:b, s:I, s:I, s:i, s:I, s:f, s:f, "
         "s:I, s:I, s:o}",
-        "instance", job->args->path, "budget", (json_int_t) budget, "feasible", r->feasible,
+        "instance", json_text(job->args->path), "budget", (json_int_t) budget, "feasible", r->feasible,
         "cost", (json_int_t) r->cost, "increase_percent", over_base(job, r->cost), "peak",
         (json_int_t) r->peak, "bound", (json_int_t) r->lower_bound, "gap_percent",
         gap_of(r), "proved_optimal", r->proved_optimal, "proved_infeasible",
@@ -198,13 +198,6 @@ static bool write_schedule(Job *job, const RematResult *r)
     return file_commit(&f, &job->diag);
 }
 
-static void print_json(json_t *j)
-{
-    json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    putchar('\n');
-    json_decref(j);
-}
-
 /* ---- the jobs: exit status ----------------------------------------------------------- */
 
 static int bad(const Job *job)
@@ -228,10 +221,12 @@ static RematOptions options_of(const Job *job)
 static int finish(Job *job, RematResult *r, int64_t budget)
 {
     int status = r->feasible ? EXIT_SUCCESS : EXIT_INFEASIBLE;
-    if (job->args->json)
-        print_json(result_json(job, r, budget));
+    json_t *j = job->args->json ? result_json(job, r, budget) : NULL;
+    if (j)
+        json_print(j, 9);
     else
         print_result(job, r, budget);
+    json_decref(j);
     if (r->feasible && !write_schedule(job, r))
         status = bad(job);
     remat_result_free(r);
@@ -256,7 +251,7 @@ static int run_pareto(Job *job)
     json_t *all = json_array();
     int status = EXIT_SUCCESS;
     o.budget = job->args->budget ? job->budget : 0;
-    if (!r || !remat_pareto(&job->inst, &o, NULL, n, r, job->err))
+    if (!remat_pareto(&job->inst, &o, NULL, n, r, job->err))
         status = bad(job);
     for (int32_t i = 0; i < n && status == EXIT_SUCCESS; i++) {
         if (job->args->json)
@@ -265,8 +260,8 @@ static int run_pareto(Job *job)
             print_result(job, &r[i], r[i].budget);
     }
     if (job->args->json && status == EXIT_SUCCESS)
-        print_json(json_incref(all));
-    for (int32_t i = 0; r && i < n; i++)
+        json_print(all, 9);
+    for (int32_t i = 0; i < n; i++)
         remat_result_free(&r[i]);
     json_decref(all);
     free(r);
@@ -293,7 +288,7 @@ static int run_policies(Job *job)
         remat_result_free(&r);
     }
     if (all && job->args->json)
-        print_json(json_incref(list));
+        json_print(list, 9);
     json_decref(list);
     if (all)
         return EXIT_SUCCESS;

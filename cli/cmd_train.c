@@ -1,7 +1,7 @@
 /* cmd_train.c -- `ckc MODEL.onnx --budget SIZE`: the main job.
  *
- * Plan, run, and only when all went well write: MODEL.ckc/ with the schedule, its kernels and the
- * report, then the weights and gradients that were asked for. */
+ * Plan, run, and only when all went well write: the weights and gradients that were asked for, then
+ * MODEL.ckc/ with the schedule, its kernels and the report. */
 #include "cli.h"
 #include <math.h>
 #include <stdlib.h>
@@ -59,8 +59,8 @@ int cmd_train(int argc, char **argv)
                             "MODEL.onnx, ckc opt GRAPH.ckg, ckc solve, ckc pack; each has --help.\n"
                             "Exit status: 0 done, 1 bad input or usage, 2 unsupported operators, "
                             "3 budget infeasible, 4 device or runtime failure (a full disk, a loss "
-                            "that is not finite), 130 or 143 interrupted: the step was finished and "
-                            "saved.",
+                            "that is not finite), 130, 143 or 129 ended by SIGINT, SIGTERM or SIGHUP, "
+                            "the step finished and saved.",
                             argc, argv) &&
               check_options(&o) && output_check(&j);
     /* Validation.  Gradients are those of training. */

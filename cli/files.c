@@ -79,14 +79,12 @@ static bool open_file(Job *j, const char *name, FileMap *m)
 {
     const Options *o = j->o;
     Diag *d = &j->o->diag;
-    const char *path = in_folder(j, name), *why;
-    const char **folder = NEW(&j->arena, const char *, o->nallow + 1);
+    const char *path = in_folder(j, name), *own = folder_of_path(&j->arena, o->path), *why;
     uint64_t hash;
     bool outside, known = recorded(j->plan, name, &hash);
-    folder[0] = folder_of_path(&j->arena, o->path);
-    for (int i = 0; i < o->nallow; i++)
-        folder[i + 1] = o->allow[i];
-    int fd = open_within(path, folder, o->nallow + 1, &why, &outside);
+    int fd = open_within(path, &own, 1, &why, &outside);
+    if (fd < 0 && outside)
+        fd = open_within(path, o->allow, o->nallow, &why, &outside);
     if (fd < 0 && outside && !known)
         return fail(d, "%s: lies outside the schedule's folder, and its hash is not recorded: "
                        "--allow-path FOLDER allows it", path);
@@ -154,7 +152,7 @@ bool files_open(Job *j)
     Plan *p = j->plan;
     bool copied = false;
     for (int i = 0; i < j->o->nsave; i++)
-        copied |= strcmp(strrchr(j->o->save[i], '.'), ".onnx") == 0;
+        copied |= has_suffix(j->o->save[i], ".onnx");
     if (copied && p->model && !find_file(j, p->model))
         return false;
     TRY(open_values(j) && open_data(j));

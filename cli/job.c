@@ -90,12 +90,17 @@ static bool run_passes(Job *j, const PassRun *how)
     return passes_run(&j->graph, &cx, &rest);
 }
 
+/* Not beside what else writes there. */
+static void begin_progress(const Options *o, Progress *p)
+{
+    *p = progress_begin(o->quiet || o->json || o->dump || o->time_passes);
+}
+
 bool job_plan(Job *j, const PassRun *how)
 {
     Options *o = j->o;
     double start = now();
-    if (!how->dump && !how->time) /* which write there, too */
-        o->step.progress = progress_begin(o->quiet || o->json);
+    begin_progress(o, &o->step.progress);
     if (!o->step.threads)
         o->step.threads = omp_get_num_procs();
     graph_init(&j->graph, &j->arena, &o->diag);
@@ -141,7 +146,7 @@ bool job_open(Job *j)
                       .seed = run->seed, .check = o->check};
     j->blame = o->path;
     mention_cache(j);
-    o->step.progress = progress_begin(o->quiet || o->json || o->dump || o->time_passes);
+    begin_progress(o, &o->step.progress);
     progress(&o->step.progress, "compiling kernels, reading weights");
     TRY(xo.cache && (j->exec = exec_open(j->plan, &xo, &o->diag)) != NULL);
     j->blame = NULL;
@@ -201,7 +206,8 @@ int job_status(const Job *j, bool ok)
 {
     if (!ok)
         return report_error(&j->o->diag, j->blame);
-    if (!signal_caught)
+    progress_end();
+    if (!signal_caught || j->result.steps == j->steps)
         return EXIT_OK;
     fprintf(stderr, "ckc: %s: stopped after step %lld of %lld; what was asked for is written\n",
             signal_name(signal_caught), (long long)j->result.steps, (long long)j->steps);

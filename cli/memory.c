@@ -73,16 +73,16 @@ void memory_print(const Job *j, FILE *f)
     const Layer *l = by_layer(j, held, n, &nlayers, &a);
     fprintf(f, "by layer            bytes  parameters   gradients   optimizer activations\n");
     for (uint32_t i = 0; i < nlayers && i < LAYERS; i++)
-        fprintf(f, "  %-12s %11s %11s %11s %11s %11s\n", *l[i].name ? l[i].name : "-",
-                bytes_str(l[i].bytes, b[0]), bytes_str(l[i].kind[MEM_PARAM], b[1]),
-                bytes_str(l[i].kind[MEM_GRAD], b[2]), bytes_str(l[i].kind[MEM_OPTIMIZER], b[3]),
-                bytes_str(l[i].kind[MEM_ACTIVATION], b[4]));
+        print_line(f, "  %-12s %11s %11s %11s %11s %11s", *l[i].name ? l[i].name : "-",
+                   bytes_str(l[i].bytes, b[0]), bytes_str(l[i].kind[MEM_PARAM], b[1]),
+                   bytes_str(l[i].kind[MEM_GRAD], b[2]), bytes_str(l[i].kind[MEM_OPTIMIZER], b[3]),
+                   bytes_str(l[i].kind[MEM_ACTIVATION], b[4]));
     if (nlayers > LAYERS)
         fprintf(f, "  and %u more\n", nlayers - LAYERS);
     fprintf(f, "held at the peak, in step %" PRIu32 "\n", j->plan->peak_step);
     for (uint32_t i = 0; i < n && i < VALUES; i++)
-        fprintf(f, "  %11s %-12s %s\n", bytes_str(held[i].bytes, b[0]), mem_kind_name[held[i].kind],
-                value_name(j, &held[i]));
+        print_line(f, "  %11s %-12s %s", bytes_str(held[i].bytes, b[0]), mem_kind_name[held[i].kind],
+                   value_name(j, &held[i]));
     batch_size(j, &samples, &tokens);
     int64_t all = batch_bytes(j->plan);
     if (samples)

@@ -6,6 +6,7 @@
  * space, so that an error is one line. */
 #include "message.h"
 #include "ir/mem.h"
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,8 +43,7 @@ char *text_escape(const char *text, bool keep(const char *at))
         p += n;
         s += n;
     }
-    if (out)
-        *p = 0;
+    *p = 0;
     return out;
 }
 
@@ -53,7 +53,7 @@ json_t *json_text(const char *text)
     if (s)
         return s;
     char *shown = text_escape(text, NULL);
-    s = shown ? json_string(shown) : NULL;
+    s = json_string(shown);
     free(shown);
     return s;
 }
@@ -111,8 +111,6 @@ static void print_wrapped(FILE *f, const char *s, int width)
 void message_print(FILE *f, const char *text, int width)
 {
     char *shown = text_escape(text, is_break);
-    if (!shown)
-        return;
     if (width > 0) {
         print_wrapped(f, shown, width - 1);
     } else {
@@ -136,18 +134,21 @@ int report_error(const Diag *d, const char *file)
 
 /* ---- summaries ------------------------------------------------------------------------------- */
 
-static bool is_newline(const char *at) { return *at == '\n'; }
-
-void print_escaped(FILE *f, void (*print)(const void *what, FILE *f), const void *what)
+void print_line(FILE *f, const char *fmt, ...)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *memory = mem_stream(&text, &size);
-    print(what, memory);
-    mem_stream_end(memory);
-    char *shown = text_escape(text, is_newline);
-    if (shown)
-        fputs(shown, f);
+    char *text, *shown;
+    va_list ap;
+    va_start(ap, fmt);
+    text = mem_vprintf(fmt, ap);
+    va_end(ap);
+    shown = text_escape(text, NULL);
+    fprintf(f, "%s\n", shown);
     free(shown);
     free(text);
+}
+
+void json_print(const json_t *o, size_t digits)
+{
+    json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
+    putchar('\n');
 }

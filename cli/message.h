@@ -9,7 +9,8 @@
 
 /* ---- progress.c --------------------------------------------------------------------------- */
 
-/* A line on standard error about what is being done, if that is a terminal and not quiet. */
+/* A line on standard error about what is being done, if that is a terminal and not quiet; the one that is
+ * there goes on. */
 Progress progress_begin(bool quiet);
 void progress_end(void);   /* and it is gone; nothing may be printed before */
 int terminal_width(void);  /* of standard error; 0: it is no terminal */
@@ -17,14 +18,15 @@ int terminal_width(void);  /* of standard error; 0: it is no terminal */
 /* ---- message.c: text for people, with nothing raw in it that came from a file ------------------- */
 
 /* Control characters and what is not UTF-8 become \xHH, but for those that keep() wants; NULL: none.
- * The caller frees it; NULL: out of memory. */
+ * The caller frees it. */
 char *text_escape(const char *text, bool keep(const char *at));
 json_t *json_text(const char *text); /* escaped where it is not UTF-8 */
 /* A message: one line, or wrapped at the width with its table's rows on lines of their own. */
 void message_print(FILE *f, const char *text, int width);
 /* A message on standard error, with the file's name unless NULL; the exit status d stands for. */
 int report_error(const Diag *d, const char *file);
-/* What print() writes, escaped. */
-void print_escaped(FILE *f, void (*print)(const void *what, FILE *f), const void *what);
+/* One line of a summary, escaped. */
+void print_line(FILE *f, const char *fmt, ...) PRINTF(2, 3);
+void json_print(const json_t *o, size_t digits); /* on standard output */
 
 #endif

@@ -110,9 +110,11 @@ static bool parse_budget(Options *o, const char *text)
 
 static bool parse_choices(Options *o, const char *text)
 {
-    o->step.any_bits = strcmp(text, "budget") == 0;
-    return o->step.any_bits || strcmp(text, "fixed") == 0 ||
-           fail(&o->diag, "--choices: '%s' is neither fixed nor budget", text);
+    static const char *const names[] = {"fixed", "budget", NULL};
+    int k = 0;
+    TRY(parse_name(o, "choices", names, text, &k));
+    o->step.any_bits = k == 1;
+    return true;
 }
 
 static bool parse_overhead(Options *o, const char *text)
@@ -240,8 +242,7 @@ static bool parse_emit(Options *o, const char *text)
 
 static bool parse_save(Options *o, const char *text)
 {
-    const char *dot = strrchr(text, '.');
-    if (!dot || (strcmp(dot, ".onnx") != 0 && strcmp(dot, ".safetensors") != 0))
+    if (!has_suffix(text, ".onnx") && !has_suffix(text, ".safetensors"))
         return fail(&o->diag, "--save: '%s' ends in neither .onnx nor .safetensors", text);
     if (o->nsave == (int)(sizeof o->save / sizeof o->save[0]))
         return fail(&o->diag, "--save: given too often");
@@ -346,7 +347,8 @@ static const Row rows[] = {
        "Leave inference-form BatchNormalization as it is"),
     IS(MODEL, "unbiased-var", 0, step.import.unbiased_var,
        "Running variance as PyTorch keeps it: times n/(n-1)"),
-    IS(MODEL, "untie", 0, step.import.untie, "What the exporter merged because it was equal, or left out because it was zero, trains on its own"),
+    IS(MODEL, "untie", 0, step.import.untie,
+       "What the exporter merged because it was equal, or left out because it was zero, trains on its own"),
     CALL(MODEL, "tie", 0, "KEPT=COPY,...", parse_tie,
          "Two weights are one: the copy is the kept one, or that transposed"),
 

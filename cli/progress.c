@@ -101,12 +101,14 @@ static bool start_thread(void)
 
 Progress progress_begin(bool quiet)
 {
-    if (quiet || !isatty(STDERR_FILENO) || line.runs)
+    if (quiet || !isatty(STDERR_FILENO))
         return (Progress){0};
-    line.stop = false;
-    line.start = now();
-    strcpy(line.text, "starting");
-    line.runs = start_thread();
+    if (!line.runs) {
+        line.stop = false;
+        line.start = now();
+        strcpy(line.text, "starting");
+        line.runs = start_thread();
+    }
     return (Progress){line.runs ? say : NULL, NULL};
 }
 

@@ -89,7 +89,7 @@ static Repeat *find_repeats(const Plan *p, uint32_t *n, uint32_t *steps)
     Arena a = {0};
     const uint32_t *original = plan_originals(p, &a);
     *n = *steps = 0;
-    for (uint32_t s = 0; r && s < p->nstep; s++) {
+    for (uint32_t s = 0; s < p->nstep; s++) {
         char label[80];
         if (original[s] == s)
             continue;
@@ -105,8 +105,7 @@ static Repeat *find_repeats(const Plan *p, uint32_t *n, uint32_t *steps)
         ++*steps;
     }
     arena_free(&a);
-    if (r)
-        qsort(r, *n, sizeof *r, longest_first);
+    qsort(r, *n, sizeof *r, longest_first);
     return r;
 }
 
@@ -126,11 +125,10 @@ static int slowest_first(const void *a, const void *b)
 static Timed *sort_steps(const Job *j)
 {
     const Plan *p = j->plan;
-    Timed *t = j->o->profile && j->result.seconds ? mem_new(p->nstep + 1, sizeof *t) : NULL;
-    for (uint32_t s = 0; t && s < p->nstep; s++)
+    Timed *t = mem_new(p->nstep + 1, sizeof *t);
+    for (uint32_t s = 0; s < p->nstep; s++)
         t[s] = (Timed){s, j->result.seconds[s]};
-    if (t)
-        qsort(t, p->nstep, sizeof *t, slowest_first);
+    qsort(t, p->nstep, sizeof *t, slowest_first);
     return t;
 }
 
@@ -157,7 +155,7 @@ static void print_repeats(const Plan *p, FILE *f)
     Repeat *r = find_repeats(p, &n, &steps);
     fprintf(f, "recomputed  %u of %u kernels%s\n", steps, p->nstep - steps,
             steps ? "; most time in" : "");
-    for (uint32_t i = 0; r && i < n && i < TOP; i++)
+    for (uint32_t i = 0; i < n && i < TOP; i++)
         fprintf(f, "  %4u x %-44s %9.2f ms %11s\n", r[i].times, r[i].label, ms(r[i].ns),
                 bytes_str(r[i].bytes, buf));
     free(r);
@@ -173,8 +171,10 @@ static void print_time(const Job *j, FILE *f)
         fprintf(f, "; measured %.4g ms%s", 1e3 * j->result.median,
                 j->result.steps == 1 ? " (one step, cold)" : "");
     fputc('\n', f);
+    if (!j->o->profile || !j->result.seconds)
+        return;
     Timed *t = sort_steps(j);
-    for (uint32_t i = 0; t && i < p->nstep && i < 2 * TOP; i++) {
+    for (uint32_t i = 0; i < p->nstep && i < 2 * TOP; i++) {
         char label[80];
         label_of(p->g, p, t[i].step, label);
         fprintf(f, "  step %-6u %-44s %9.3f ms, predicted %9.3f ms\n", t[i].step, label,
@@ -196,24 +196,31 @@ static void print_notes(const OnnxNote *note, uint32_t n, FILE *f)
             continue;
         for (uint32_t k = i + 1; k < n; k++)
             same += note[k].kind == ONNX_REMARK && strcmp(note[k].text, note[i].text) == 0;
-        fprintf(f, "note        %s", note[i].name);
+        char more[32] = "";
         if (same)
-            fprintf(f, " and %u more", same);
-        fprintf(f, ": %s\n", note[i].text);
+            snprintf(more, sizeof more, " and %u more", same);
+        print_line(f, "note        %s%s: %s", note[i].name, more, note[i].text);
     }
+}
+
+static const char *data_used(const char *data)
+{
+    return data ? data : "none given, random inputs in valid ranges";
 }
 
 static void print_schedule(const Job *j, FILE *f)
 {
     const RunDefaults *r = &j->plan->run;
-    fprintf(f, "schedule    %s, from %s\n", j->o->path, j->plan->model ? j->plan->model : "a graph");
-    fprintf(f, "step        lr %g, seed %lld, %u threads; data: %s\n", r->lr, (long long)r->seed,
-            j->plan->threads, r->data ? r->data : "none given, random inputs in valid ranges");
+    print_line(f, "schedule    %s, from %s", j->o->path, j->plan->model ? j->plan->model : "a graph");
+    print_line(f, "step        lr %g, seed %lld, %u threads; data: %s", r->lr, (long long)r->seed,
+               j->plan->threads, data_used(r->data));
 }
 
 static void print_model(const Job *j, FILE *f)
 {
     const StepOptions *o = &j->o->step;
+    Arena a = {0};
+    const char *names = "";
     int64_t elements = 0;
     uint32_t nnotes = 0, frozen = 0;
     const OnnxNote *note = j->model ? onnx_notes(j->model, &nnotes) : NULL;
@@ -221,14 +228,15 @@ static void print_model(const Job *j, FILE *f)
         elements += type_count(val_type(j->plan->g, j->info.trained[i].param));
     for (uint32_t i = 0; i < nnotes; i++)
         frozen += note[i].kind == ONNX_FROZEN;
-    fprintf(f, "model       %s\n", j->plan->model);
-    fprintf(f, "trains      %u tensors, %" PRId64 " elements", j->info.ntrained, elements);
+    print_line(f, "model       %s", j->plan->model);
     for (uint32_t i = 0; i < j->info.ntrained && i < 3; i++)
-        fprintf(f, "%s%s", i ? ", " : ": ", graph_model_name(j->plan->g, j->info.trained[i].param));
-    fprintf(f, "%s; %u frozen\n", j->info.ntrained > 3 ? ", ..." : "", frozen);
-    fprintf(f, "step        loss %s, %s, lr %g, %u threads; data: %s\n", loss_name[o->loss],
-            optim_name[o->optim], j->plan->run.lr, j->plan->threads,
-            j->o->data ? j->o->data : "none given, random inputs in valid ranges");
+        names = arena_printf(&a, "%s%s%s", names, i ? ", " : ": ",
+                             graph_model_name(j->plan->g, j->info.trained[i].param));
+    print_line(f, "trains      %u tensors, %" PRId64 " elements%s%s; %u frozen", j->info.ntrained,
+               elements, names, j->info.ntrained > 3 ? ", ..." : "", frozen);
+    arena_free(&a);
+    print_line(f, "step        loss %s, %s, lr %g, %u threads; data: %s", loss_name[o->loss],
+               optim_name[o->optim], j->plan->run.lr, j->plan->threads, data_used(j->o->data));
     if (j->plan->accumulate > 1)
         fprintf(f, "            %" PRId64 " micro-batches a step: gradients are added up, the loss is "
                 "their mean\n", j->plan->accumulate);
@@ -246,15 +254,15 @@ static void print_losses(const TrainResult *r, FILE *f)
                 r->loss[r->steps - 1], r->steps);
 }
 
-static void print_report(const void *job, FILE *f)
+void report_print(const Job *j, FILE *f)
 {
-    const Job *j = job;
+    progress_end();
     if (j->in_schedule)
         print_schedule(j, f);
     else
         print_model(j, f);
     for (uint32_t i = 0; i < j->nremark; i++)
-        fprintf(f, "note        %s\n", j->remark[i]);
+        print_line(f, "note        %s", j->remark[i]);
     print_memory(j->plan, f);
     if (j->o->memory && !j->in_schedule)
         memory_print(j, f);
@@ -262,13 +270,7 @@ static void print_report(const void *job, FILE *f)
     print_repeats(j->plan, f);
     print_losses(&j->result, f);
     if (j->folder)
-        fprintf(f, "wrote       %s/\n", j->folder);
-}
-
-void report_print(const Job *j, FILE *f)
-{
-    progress_end();
-    print_escaped(f, print_report, j);
+        print_line(f, "wrote       %s/", j->folder);
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
@@ -336,7 +338,7 @@ static void set_repeats(json_t *o, const Plan *p)
     uint32_t n, steps;
     Repeat *r = find_repeats(p, &n, &steps);
     json_t *a = json_array();
-    for (uint32_t i = 0; r && i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         json_t *e = json_object();
         set(e, "kernel", json_text(r[i].label));
         set(e, "times", json_integer(r[i].times));

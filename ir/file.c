@@ -52,6 +52,12 @@ FILE *file_open_text(const char *path)
     return NULL;
 }
 
+bool has_suffix(const char *path, const char *suffix)
+{
+    size_t n = strlen(path), k = strlen(suffix);
+    return n >= k && memcmp(path + n - k, suffix, k) == 0;
+}
+
 void file_unmap(FileMap *m)
 {
     if (m->data)

@@ -22,6 +22,8 @@ enum { TEXT_MOST = 1 << 30 }; /* bytes read from one */
 bool file_map_fd(FileMap *m, int fd, const char *path, Diag *d); /* opened; closed here */
 void file_unmap(FileMap *m);
 
+bool has_suffix(const char *path, const char *suffix); /* such as ".onnx" */
+
 /* ---- temp.c: temporary files and folders ------------------------------- */
 
 typedef struct {

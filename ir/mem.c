@@ -2,7 +2,6 @@
 #include "mem.h"
 #include "file.h"
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,13 +40,19 @@ char *mem_strdup(const char *s)
     return memcpy(mem_new(n, 1), s, n);
 }
 
-char *mem_printf(const char *fmt, ...)
+char *mem_vprintf(const char *fmt, va_list ap)
 {
     char *text;
-    va_list ap;
-    va_start(ap, fmt);
     if (vasprintf(&text, fmt, ap) < 0)
         out_of_memory(0);
+    return text;
+}
+
+char *mem_printf(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    char *text = mem_vprintf(fmt, ap);
     va_end(ap);
     return text;
 }

@@ -3,6 +3,7 @@
 #ifndef CKC_MEM_H
 #define CKC_MEM_H
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -14,6 +15,7 @@ MEM_NEW void *mem_new(size_t n, size_t size);
 MEM_NEW void *mem_grow(void *p, size_t n, size_t size);
 MEM_NEW char *mem_strdup(const char *s);
 MEM_NEW char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+MEM_NEW char *mem_vprintf(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
 char *mem_realpath(const char *path); /* realpath(); NULL only if the path is wrong */
 /* A stream that writes to *text, as open_memstream(); mem_stream_end() closes it. */
 MEM_NEW FILE *mem_stream(char **text, size_t *size);

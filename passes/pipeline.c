@@ -6,7 +6,7 @@
 const Pass pipeline[] = {
     {"bind", "import: bind symbols, fold shape arithmetic and constants", pass_bind},
     {"canonicalize", "algebra, common subexpressions, dead code on the forward graph", pass_simplify},
-    {"recognise", "decomposed norms, GELU, powers: to native operators", pass_recognise},
+    {"recognise", "decomposed norms, activations, losses, attention: to native operators", pass_recognise},
     {"loss", "find the loss, or append it with its target input", pass_loss},
     {"autodiff", "append the backward graph", pass_autodiff},
     {"optimize", "append the optimizer, each update right behind its gradient", pass_optimize},

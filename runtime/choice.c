@@ -1,6 +1,6 @@
 /* choice.c -- which algorithm an operation uses.
  *
- * Measured (performance.md 0 and tests/bench), without and with AVX-512:
+ * Measured (tests/bench), without and with AVX-512:
  *
  *   products             the library's as the operands lie: packing one as a whole costs more than it
  *                        brings; ours where it has none that does not allocate

@@ -12,12 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static bool has_suffix(const char *s, const char *suffix)
-{
-    size_t n = strlen(s), k = strlen(suffix);
-    return n >= k && memcmp(s + n - k, suffix, k) == 0;
-}
-
 /* "dir/x.npy" -> "x" */
 static const char *stem(Arena *a, const char *path)
 {

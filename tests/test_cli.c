@@ -291,6 +291,14 @@ START_TEST(malformed_fixtures)
 }
 END_TEST
 
+static void shows(const char *args, const char *text)
+{
+    accepted(args);
+    char *out = slurp("out");
+    ck_assert_msg(strstr(out, text) != NULL, "ckc %s: '%s' does not say '%s'", args, out, text);
+    free(out);
+}
+
 /* A name in a file begins no line of its own. */
 START_TEST(names_are_text)
 {
@@ -302,6 +310,16 @@ START_TEST(names_are_text)
     refused("m.onnx --loss mse", 1, "\\xff");
     write_external("m.onnx", "Mul", "a\nckc: done");
     refused("m.onnx --loss mse", 1, "\\x0ackc: done");
+    write_external("m.onnx", "Mul", "data");
+    ck_assert_int_eq(system("head -c 16 /dev/zero >data; mv m.onnx '\xff.onnx'; "
+                            "printf 'lower,upper,size\\n0,1,8\\n' >'\xff.csv'; "
+                            "cp '" CKC_SOURCE_DIR "/tests/fuzz/seeds/fuzz_solve/small.dag' '\xff.dag'"), 0);
+    shows("eval '\xff.onnx' --json", "\"model\": \"\\\\xff.onnx\"");
+    shows("pack '\xff.csv' --json", "\"file\": \"\\\\xff.csv\"");
+    shows("solve '\xff.dag' --budget 100% --json", "\"instance\": \"\\\\xff.dag\"");
+    shows("'\xff.onnx' --loss mse -o m.ckc", "model       \\xff.onnx\n");
+    ck_assert_int_eq(system("sed -i 's/^  model \"/&\\\\x0a/' m.ckc/step.ckp"), 0);
+    shows("run m.ckc/step.ckp", ", from m.ckc/\\x0a");
 }
 END_TEST
 

@@ -1,6 +1,7 @@
 /* test_ends.c -- how the command ends when something ends it: signals, full disks, losses that are not
  * finite.  What was there before stays good. */
 #include "tests.h"
+#include "cli/cli.h"
 #include "runtime/runtime.h"
 #include <ftw.h>
 #include <math.h>
@@ -174,6 +175,17 @@ START_TEST(interrupted_run)
 END_TEST
 
 /* Both signals are there when it goes on. */
+START_TEST(a_signal_after_the_last_step_cuts_nothing_short)
+{
+    Options o = {0};
+    Job j = {.o = &o, .steps = 2, .result.steps = 2};
+    signal_caught = SIGTERM;
+    ck_assert_int_eq(job_status(&j, true), EXIT_OK);
+    j.result.steps = 1;
+    ck_assert_int_eq(job_status(&j, true), 128 + SIGTERM);
+}
+END_TEST
+
 START_TEST(interrupted_twice)
 {
     pid_t pid = start("", MLP "-o p --steps 100000000 --save w.safetensors >out");
@@ -303,6 +315,7 @@ Suite *suite_ends(void)
     tcase_add_checked_fixture(c, enter, leave);
     tcase_set_timeout(c, 120);
     tcase_add_test(c, interrupted_run);
+    tcase_add_test(c, a_signal_after_the_last_step_cuts_nothing_short);
     tcase_add_test(c, interrupted_twice);
     tcase_add_test(c, interrupted_planning);
     tcase_add_test(c, paths_are_tried);

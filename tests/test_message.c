@@ -154,6 +154,20 @@ START_TEST(planning_is_not_silent)
 }
 END_TEST
 
+START_TEST(progress_goes_on)
+{
+    int st;
+    pid_t pid = forkpty(&(int){-1}, NULL, NULL, NULL);
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        Progress planning = progress_begin(false), running = progress_begin(false);
+        _exit(planning.say && running.say ? 0 : 1);
+    }
+    ck_assert_int_eq(waitpid(pid, &st, 0), pid);
+    ck_assert(WIFEXITED(st) && WEXITSTATUS(st) == 0);
+}
+END_TEST
+
 START_TEST(quiet_is_silent)
 {
     int status;
@@ -234,6 +248,7 @@ Suite *suite_message(void)
     tcase_add_checked_fixture(t, enter, leave);
     tcase_set_timeout(t, 120);
     tcase_add_test(t, planning_is_not_silent);
+    tcase_add_test(t, progress_goes_on);
     tcase_add_test(t, quiet_is_silent);
     suite_add_tcase(s, t);
     return s;

@@ -29,15 +29,10 @@ const char *external_path(OnnxModel *m, const char *location)
 static int open_external(OnnxModel *m, const char *path, const char **why, bool *outside)
 {
     char *real = mem_realpath(m->path);
-    const char **folder = NEW(&m->arena, const char *, m->nallow + 2);
-    int n = 0;
-    folder[n++] = folder_of_path(&m->arena, m->path);
-    if (real)
-        folder[n++] = folder_of_path(&m->arena, real);
-    for (int i = 0; i < m->nallow; i++)
-        folder[n++] = m->allow[i];
+    const char *own[] = {folder_of_path(&m->arena, m->path), folder_of_path(&m->arena, real ? real : m->path)};
     free(real);
-    return open_within(path, folder, n, why, outside);
+    int fd = open_within(path, own, 2, why, outside);
+    return fd < 0 && *outside ? open_within(path, m->allow, m->nallow, why, outside) : fd;
 }
 
 bool external_map(OnnxModel *m, const char *location, FileMap *map, Diag *d)
