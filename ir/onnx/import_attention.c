@@ -269,7 +269,7 @@ static bool import_rotary_embedding(OnnxNode *n)
 }
 
 const OnnxOp onnx_attention[] = {
-    {"Attention", 23, .import = import_attention},
-    {"RotaryEmbedding", 23, .import = import_rotary_embedding},
+    {"Attention", 1, .import = import_attention},
+    {"RotaryEmbedding", 1, .import = import_rotary_embedding},
     {0},
 };

@@ -313,6 +313,6 @@ const OnnxOp onnx_norm[] = {
     {"LayerNormalization", 1, .import = import_layer_norm, .weights = 6},
     {"LpNormalization", 1, .import = import_lp_norm},
     {"MeanVarianceNormalization", 9, .import = import_mean_variance},
-    {"RMSNormalization", 23, .import = import_rms_norm, .weights = 2},
+    {"RMSNormalization", 1, .import = import_rms_norm, .weights = 2},
     {0},
 };
