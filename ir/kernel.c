@@ -160,12 +160,6 @@ bool kernel_inplace(const Kernel *k, int read, int write)
     return st != NULL;
 }
 
-bool kernel_same_space(const Kernel *a, const Kernel *b)
-{
-    return !a->body && !b->body && a->rank == b->rank && a->red == b->red &&
-           memcmp(a->extent, b->extent, (size_t)a->rank * sizeof *a->extent) == 0;
-}
-
 /* ---- canonical spaces ------------------------------------------------------------------
  * Two kernels share a space when both can be split to a common refinement: an affine access over
  * a dimension of 4096 is one over 8 x 512.  Dimensions of size 1 are dropped first. */

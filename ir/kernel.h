@@ -203,7 +203,5 @@ static inline bool turn_has(const KernelTurns *t, int64_t turn, const TurnCall *
 }
 int64_t kernel_own_bytes(const Kernel *k); /* of working memory besides the routines'; 0: none */
 void kernel_run_ref(const Kernel *k, Tensor *t); /* interpret in double precision */
-/* Can both kernels share one iteration space? */
-bool kernel_same_space(const Kernel *a, const Kernel *b);
 
 #endif

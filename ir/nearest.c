@@ -1,5 +1,6 @@
 /* nearest.c -- which name was meant. */
 #include "ir.h"
+#include "mem.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,31 +27,29 @@ static int distance(const char *a, const char *b)
 }
 
 /* The longest part of a pattern without wildcards. */
-static char *plain_part(const char *glob, size_t *n)
+static char *plain_part(const char *glob)
 {
     const char *best = glob;
-    *n = 0;
+    size_t n = 0;
     for (const char *s = glob; *s;) {
         size_t len = strcspn(s, "*?[]");
-        if (len > *n) {
+        if (len > n) {
             best = s;
-            *n = len;
+            n = len;
         }
         s += len + (s[len] != 0);
     }
-    return strndup(best, *n);
+    return mem_printf("%.*s", (int)n, best);
 }
 
 void nearest_init(Nearest *near, const char *typed)
 {
-    size_t plain;
-    *near = (Nearest){.typed = typed, .part = plain_part(typed, &plain)};
-    near->distance = 1 + (int)strlen(typed) / 3;
+    *near = (Nearest){.typed = typed, .part = plain_part(typed), .distance = 1 + (int)strlen(typed) / 3};
 }
 
 void nearest_try(Nearest *near, const char *name)
 {
-    bool within = near->part && strlen(near->part) > 2 && strstr(name, near->part);
+    bool within = strlen(near->part) > 2 && strstr(name, near->part);
     int d = within ? 0 : distance(near->typed, name);
     if (!name[0] || d >= near->distance + !near->name)
         return;

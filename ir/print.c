@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 enum { INLINE_MAX = 64 }; /* larger constants are referred to by file and offset */
 
@@ -165,18 +164,6 @@ void graph_print(const Graph *g, FILE *f)
         fprintf(f, "  output %%%s\n", g->vals[g->out[i].i].name);
     fputs("}\n", f);
     arena_free(&a);
-}
-
-bool graph_hash(const Graph *g, uint64_t *hash)
-{
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = mem_stream(&text, &n);
-    graph_print(g, f);
-    mem_stream_end(f);
-    *hash = XXH64(text, n, 0);
-    free(text);
-    return true;
 }
 
 char *graph_text(const Graph *g)

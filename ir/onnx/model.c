@@ -101,7 +101,7 @@ static bool open_model(OnnxModel *m, Diag *d)
     m->proto = (Onnx__ModelProto *)(void *)unpack(m, &onnx__model_proto__descriptor, d);
     if (m->proto && !m->proto->graph)
         return fail(d, "not an ONNX model: there is no graph in it");
-    return m->proto && names_check(&m->proto->base, d) && index_names(m, d) && index_functions(m, d);
+    return m->proto && text_check(&m->proto->base, d) && index_names(m, d) && index_functions(m, d);
 }
 
 void diag_prefix(Diag *d, const char *path)

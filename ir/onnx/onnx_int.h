@@ -20,10 +20,10 @@
 bool wire_copy(const uint8_t *data, size_t size, bool tensor, uint8_t **copy, size_t *ncopy,
                Diag *d);
 
-/* ---- names.c ------------------------------------------------------------ */
+/* ---- text.c ------------------------------------------------------------- */
 
 /* All strings of a message and those within it are printable text. */
-bool names_check(const ProtobufCMessage *m, Diag *d);
+bool text_check(const ProtobufCMessage *m, Diag *d);
 
 /* ---- model.c, external.c ------------------------------------------------ */
 

@@ -1,4 +1,4 @@
-/* names.c -- names in the file are text: UTF-8 without control characters.
+/* text.c -- strings of the file are text: UTF-8 without control characters.
  *
  * They are printed, written into other files and compared; none may forge a line of a message or move
  * a terminal's cursor.  Documentation and metadata may hold anything: nobody prints them. */
@@ -52,12 +52,12 @@ static bool check_field(const ProtobufCMessage *m, const ProtobufCFieldDescripto
         if (string)
             TRY(check_string(m, f, list[i], d));
         else if (list[i])
-            TRY(names_check(list[i], d));
+            TRY(text_check(list[i], d));
     }
     return true;
 }
 
-bool names_check(const ProtobufCMessage *m, Diag *d)
+bool text_check(const ProtobufCMessage *m, Diag *d)
 {
     if (m->descriptor == &onnx__string_string_entry_proto__descriptor)
         return true;
