@@ -157,6 +157,25 @@ START_TEST(renaming_takes_no_longer_each_time)
 }
 END_TEST
 
+/* x * ((uniform < p) / p) is a dropout if p is known; here it is made of itself. */
+START_TEST(conversions_in_a_cycle)
+{
+    Arena a = {0};
+    Builder b;
+    start_relu(&b, &a);
+    add_node(&b, &a, "RandomUniformLike", "x", "u");
+    add_node(&b, &a, "Less", "u p", "less");
+    add_node(&b, &a, "Cast", "q", "p");
+    add_node(&b, &a, "Cast", "p", "q");
+    add_node(&b, &a, "Div", "less p", "d");
+    Onnx__NodeProto *mul = add_node(&b, &a, "Mul", "x d", "z");
+    Imported r = import_file(save(&b, &a, in_folder(&a, "cycle.onnx")));
+    ck_assert_int_eq(dropped_operand(r.m, mul), -1);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* ---- what a small file makes large -------------------------------------- */
 
 /* Each of 16 functions calls the one before four times. */
@@ -335,6 +354,7 @@ Suite *suite_hostile(void)
     tcase_add_test(t, the_library_gets_no_large_dimension);
     tcase_add_test(t, two_free_dimensions);
     tcase_add_test(t, names_are_unique);
+    tcase_add_test(t, conversions_in_a_cycle);
     tcase_add_test(t, renaming_takes_no_longer_each_time);
     tcase_add_test(t, functions_expand_within_bounds);
     tcase_add_test(t, inputs_are_found_by_name);

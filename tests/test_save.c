@@ -311,6 +311,64 @@ START_TEST(external_changes_with_the_model)
 }
 END_TEST
 
+/* A body of If and a function, each with a dropout that trains, and with fields of the future. */
+static void write_bodies(const char *path)
+{
+    Message drop = {.n = 0}, body = {.n = 0}, branch = {.n = 0}, test = {.n = 0},
+            graph = {.n = 0}, function = {.n = 0}, opset = {.n = 0}, model = {.n = 0};
+    put_string(&drop, 1, "x");
+    put_string(&drop, 1, "ratio");
+    put_string(&drop, 1, "train");
+    put_string(&drop, 2, "o");
+    put_string(&drop, 4, "Dropout");
+    put_string(&drop, 99, "a field of the future");
+    put_bytes(&body, 1, drop.b, drop.n);
+    put_info(&body, 12, "o", 2);
+    put_string(&body, 99, "a field of the future");
+    put_string(&branch, 1, "then_branch");
+    put_bytes(&branch, 6, body.b, body.n);
+    put_string(&test, 1, "c");
+    put_string(&test, 2, "y");
+    put_string(&test, 4, "If");
+    put_bytes(&test, 5, branch.b, branch.n);
+    put_bytes(&graph, 1, test.b, test.n);
+    put_string(&graph, 2, "g");
+    put_string(&function, 1, "F");
+    put_bytes(&function, 7, drop.b, drop.n);
+    put_number(&opset, 2, 13);
+    put_bytes(&model, 7, graph.b, graph.n);
+    put_bytes(&model, 25, function.b, function.n);
+    put_bytes(&model, 8, opset.b, opset.n);
+    put_bytes(&model, 25, function.b, function.n);
+    FILE *out = fopen(path, "wb");
+    ck_assert(out && fwrite(model.b, 1, model.n, out) == model.n);
+    fclose(out);
+}
+
+/* _i: is the inference form asked for? */
+START_TEST(bodies_and_functions)
+{
+    Arena a = {0};
+    Diag d = {0};
+    write_bodies(in_folder(&a, "in.onnx"));
+    OnnxModel *in = onnx_open(in_folder(&a, "in.onnx"), &d);
+    ck_assert_msg(in && onnx_save(in, in_folder(&a, "out.onnx"), 0, NULL, _i, &d), "%s", d.msg);
+    OnnxModel *m = onnx_open(in_folder(&a, "out.onnx"), &d);
+    ck_assert_msg(m != NULL, "%s", d.msg);
+    const Onnx__ModelProto *p = m->proto;
+    size_t left = _i ? 2 : 3; /* without training_mode */
+    ck_assert_uint_eq(p->graph->node[0]->attribute[0]->g->node[0]->n_input, left);
+    ck_assert_uint_eq(p->n_functions, 2);
+    ck_assert_uint_eq(p->functions[0]->node[0]->n_input, left);
+    ck_assert_uint_eq(p->functions[1]->node[0]->n_input, left);
+    ck_assert_uint_eq(count_of(m, "a field of the future"), 4);
+    ck_assert_int_eq(m->map.size == in->map.size, !_i);
+    onnx_close(in);
+    onnx_close(m);
+    arena_free(&a);
+}
+END_TEST
+
 static void expect_refusal(OnnxModel *m, Arena *a, const SaveValue *v, const char *part)
 {
     Diag d = {0};
@@ -349,6 +407,7 @@ Suite *suite_save(void)
     tcase_add_test(tc, nothing_replaced_is_a_copy);
     tcase_add_test(tc, external_stays_external);
     tcase_add_test(tc, external_changes_with_the_model);
+    tcase_add_loop_test(tc, bodies_and_functions, 0, 2);
     tcase_add_test(tc, refusals);
     suite_add_tcase(s, tc);
     return s;

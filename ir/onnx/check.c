@@ -20,14 +20,6 @@ static const char *path_of(Check *c, const char *kind, int k)
 
 static bool exists(const char *path) { return access(path, F_OK) == 0; }
 
-static bool has_initializer(const Onnx__GraphProto *gp, const char *name)
-{
-    for (size_t k = 0; k < gp->n_initializer; k++)
-        if (strcmp(pb(gp->initializer[k]->name), name) == 0)
-            return true;
-    return false;
-}
-
 /* One file per input in their order; inputs with a default value have one or are left
  * out. */
 static bool read_feeds(Check *c, const OnnxModel *m, OnnxOptions *opt)
@@ -37,7 +29,7 @@ static bool read_feeds(Check *c, const OnnxModel *m, OnnxOptions *opt)
     bool all = gp->n_input && exists(path_of(c, "input", (int)gp->n_input - 1));
     for (size_t i = 0; i < gp->n_input; i++) {
         const char *name = pb(gp->input[i]->name), *path = path_of(c, "input", opt->nfeed);
-        if ((!all && has_initializer(gp, name)) || !exists(path))
+        if ((!all && model_initializer(m, name)) || !exists(path))
             continue;
         if (!gp->input[i]->type ||
             gp->input[i]->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)

@@ -45,14 +45,11 @@ static int opset_in(size_t n, Onnx__OperatorSetIdProto *const *set, const char *
     return 0;
 }
 
-static int opset_of(const Import *x, const char *domain)
+int opset_of(const OnnxModel *m, const Onnx__FunctionProto *f, const char *domain)
 {
-    int v = 0;
-    if (x->frame)
-        v = opset_in(x->frame->function->n_opset_import, x->frame->function->opset_import,
-                     domain);
+    int v = f ? opset_in(f->n_opset_import, f->opset_import, domain) : 0;
     if (!v)
-        v = opset_in(x->m->proto->n_opset_import, x->m->proto->opset_import, domain);
+        v = opset_in(m->proto->n_opset_import, m->proto->opset_import, domain);
     return v ? v : 1;
 }
 
@@ -114,7 +111,8 @@ static bool import_one(OnnxNode *n, bool poisoned)
     for (int i = 0; i < n->nin && op && !op->sequences; i++)
         if (val_is_sequence(n->in[i]))
             return refuse(n, "operand %d is a sequence", i);
-    int operand = n->x->opt->inference && !n->frame ? inference_form(n->x->m, n->proto).identity_of : -1;
+    bool in_main = n->x->depth == 1;
+    int operand = n->x->opt->inference && in_main ? dropped_operand(n->x->m, n->proto) : -1;
     if (operand >= 0) {
         n->out[0] = n->in[operand];
         return true;
@@ -161,7 +159,7 @@ static bool import_node(Import *x, const Onnx__NodeProto *p)
                   .in = NEW(x->a, Val, p->n_input + MOST_OPERANDS),
                   .out = NEW(x->a, Val, p->n_output + MOST_OPERANDS)};
     n.name = *pb(p->name) ? p->name : p->n_output ? pb(p->output[0]) : "";
-    n.opset = opset_of(x, n.domain);
+    n.opset = opset_of(x->m, x->frame ? x->frame->function : NULL, n.domain);
     while (n.nin && !*pb(p->input[n.nin - 1]))
         n.nin--; /* trailing absent operands */
     uint32_t nodes = x->g->nnodes, values = x->g->nvals;

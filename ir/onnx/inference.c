@@ -19,14 +19,6 @@ static const Onnx__AttributeProto *attribute(const Onnx__NodeProto *p, const cha
     return NULL;
 }
 
-static int opset_of(const OnnxModel *m)
-{
-    for (size_t i = 0; i < m->proto->n_opset_import; i++)
-        if (!*canonical_domain(pb(m->proto->opset_import[i]->domain)))
-            return (int)m->proto->opset_import[i]->version;
-    return 1;
-}
-
 /* ---- dropout made of other operators ------------------------------------------------------- */
 
 static bool draws(const Onnx__NodeProto *p)
@@ -34,23 +26,20 @@ static bool draws(const Onnx__NodeProto *p)
     return is_op(p, "RandomUniform") || is_op(p, "RandomUniformLike");
 }
 
-static const Onnx__NodeProto *maker(const OnnxModel *m, const char *name)
+/* The operand before conversions; only a few are looked through, as they may form a cycle. */
+static const char *unconverted(const OnnxModel *m, const char *name)
 {
-    const Onnx__GraphProto *gp = m->proto->graph;
-    for (size_t i = 0; i < gp->n_node; i++)
-        for (size_t k = 0; k < gp->node[i]->n_output; k++)
-            if (strcmp(pb(gp->node[i]->output[k]), name) == 0)
-                return gp->node[i];
-    return NULL;
+    const Onnx__NodeProto *p = model_producer(m, name);
+    for (int i = 0; i < 4 && (is_op(p, "Cast") || is_op(p, "CastLike")) && p->n_input; i++) {
+        name = pb(p->input[0]);
+        p = model_producer(m, name);
+    }
+    return name;
 }
 
-/* What makes the operand, before conversions. */
 static const Onnx__NodeProto *source(const OnnxModel *m, const char *name)
 {
-    const Onnx__NodeProto *p = maker(m, name);
-    for (int depth = 0; depth < 4 && (is_op(p, "Cast") || is_op(p, "CastLike")) && p->n_input; depth++)
-        p = maker(m, pb(p->input[0]));
-    return p;
+    return model_producer(m, unconverted(m, name));
 }
 
 static bool scalar_of(OnnxModel *m, const Onnx__TensorProto *t, double *v)
@@ -65,13 +54,11 @@ static bool scalar_of(OnnxModel *m, const Onnx__TensorProto *t, double *v)
 
 static bool scalar(OnnxModel *m, const char *name, double *v)
 {
-    const Onnx__GraphProto *gp = m->proto->graph;
-    for (size_t i = 0; i < gp->n_initializer; i++)
-        if (strcmp(pb(gp->initializer[i]->name), name) == 0)
-            return scalar_of(m, gp->initializer[i], v);
-    const Onnx__NodeProto *p = maker(m, name);
-    if (p && p->n_input && (is_op(p, "Cast") || is_op(p, "CastLike")))
-        return scalar(m, pb(p->input[0]), v);
+    name = unconverted(m, name);
+    const Onnx__TensorProto *t = model_initializer(m, name);
+    if (t)
+        return scalar_of(m, t, v);
+    const Onnx__NodeProto *p = model_producer(m, name);
     const Onnx__AttributeProto *a = is_op(p, "Constant") ? attribute(p, "value") : NULL;
     if (a)
         return scalar_of(m, a->t, v);
@@ -102,8 +89,7 @@ static bool has_draws(OnnxModel *m)
     return m->draws == DRAWS;
 }
 
-/* The operand that dropout multiplies; -1: it is none. */
-static int dropped_operand(OnnxModel *m, const Onnx__NodeProto *p)
+int dropped_operand(OnnxModel *m, const Onnx__NodeProto *p)
 {
     if (!is_op(p, "Mul") || p->n_input != 2 || !has_draws(m))
         return -1;
@@ -124,12 +110,12 @@ static void without_training_mode(const Onnx__NodeProto *p, int opset, NodeForm 
     f->training_mode = norm && mode != NULL;
 }
 
-NodeForm inference_form(OnnxModel *m, const Onnx__NodeProto *p)
+NodeForm inference_form(OnnxModel *m, const Onnx__NodeProto *p, int opset, bool in_main)
 {
     NodeForm f = {.ninput = (int)p->n_input, .noutput = (int)p->n_output,
-                  .identity_of = dropped_operand(m, p)};
+                  .identity_of = in_main ? dropped_operand(m, p) : -1};
     if (is_op(p, "Dropout") || is_op(p, "BatchNormalization"))
-        without_training_mode(p, opset_of(m), &f);
+        without_training_mode(p, opset, &f);
     f.ninput = f.ninput < (int)p->n_input ? f.ninput : (int)p->n_input;
     f.noutput = f.noutput < (int)p->n_output ? f.noutput : (int)p->n_output;
     f.changes = f.is_test || f.training_mode || f.identity_of >= 0 || f.ninput < (int)p->n_input ||

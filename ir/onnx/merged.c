@@ -489,6 +489,20 @@ static void add_tensors(Finder *f)
     gp->initializer = all;
 }
 
+static void index_reads(Finder *f)
+{
+    Merged *out = f->out;
+    out->apart = name_map(&f->m->arena);
+    out->first = NEW(&f->m->arena, uint32_t, f->m->proto->graph->n_node + 1);
+    for (uint32_t i = out->n; i-- > 0;) {
+        Separate *r = &out->read[i];
+        r->next = out->first[r->node];
+        out->first[r->node] = i + 1;
+        if (!r->identity)
+            name_put(&out->apart, r->name, i);
+    }
+}
+
 /* Room for the operand of a dropped bias. */
 static void widen_nodes(Finder *f)
 {
@@ -582,6 +596,7 @@ const Merged *model_merged(OnnxModel *m)
     find_dropped(&f);
     find_computed(&f);
     add_tensors(&f);
+    index_reads(&f);
     widen_nodes(&f);
     return m->merged;
 }

@@ -56,22 +56,39 @@ static ProtobufCMessage *unpack(OnnxModel *m, const ProtobufCMessageDescriptor *
 static bool index_names(OnnxModel *m, Diag *d)
 {
     const Onnx__GraphProto *gp = m->proto->graph;
-    NameMap initial = name_map(&m->arena), in = name_map(&m->arena), out = name_map(&m->arena);
+    NameMap in = name_map(&m->arena), out = name_map(&m->arena);
+    m->initializers = name_map(&m->arena);
+    m->producers = name_map(&m->arena);
     for (uint32_t i = 0; i < gp->n_initializer; i++)
-        if (!name_add(&initial, pb(gp->initializer[i]->name), i))
+        if (!name_add(&m->initializers, pb(gp->initializer[i]->name), i))
             return fail(d, "two initializers are named '%s'", pb(gp->initializer[i]->name));
     m->input = NEW(&m->arena, const char *, gp->n_input + 1);
     for (uint32_t i = 0; i < gp->n_input; i++) {
         const char *name = pb(gp->input[i]->name);
         if (!name_add(&in, name, i))
             return fail(d, "two inputs are named '%s'", name);
-        if (!name_get(&initial, name))
+        if (!name_get(&m->initializers, name))
             m->input[m->ninput++] = name;
     }
     for (uint32_t i = 0; i < gp->n_output; i++)
         if (!name_add(&out, pb(gp->output[i]->name), i))
             return fail(d, "two outputs are named '%s'", pb(gp->output[i]->name));
+    for (uint32_t i = 0; i < gp->n_node; i++)
+        for (size_t k = 0; k < gp->node[i]->n_output; k++)
+            name_put(&m->producers, pb(gp->node[i]->output[k]), i);
     return true;
+}
+
+const Onnx__TensorProto *model_initializer(const OnnxModel *m, const char *name)
+{
+    const uint32_t *i = name_get(&m->initializers, name);
+    return i ? m->proto->graph->initializer[*i] : NULL;
+}
+
+const Onnx__NodeProto *model_producer(const OnnxModel *m, const char *name)
+{
+    const uint32_t *i = name_get(&m->producers, name);
+    return i ? m->proto->graph->node[*i] : NULL;
 }
 
 static bool check_opsets(size_t n, Diag *d)

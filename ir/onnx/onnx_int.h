@@ -60,8 +60,13 @@ struct OnnxModel {
     enum { DRAWS_UNKNOWN, DRAWS, DRAWS_NOT } draws; /* does a node draw random numbers? */
     const char **input; /* that have no initializer */
     uint32_t ninput;
+    /* Of the main graph as the file has it, by name: initializers, and nodes by their results. */
+    NameMap initializers, producers;
     NameMap functions; /* "domain:name" to the index in proto->functions */
 };
+/* NULL: none of that name. */
+const Onnx__TensorProto *model_initializer(const OnnxModel *m, const char *name);
+const Onnx__NodeProto *model_producer(const OnnxModel *m, const char *name);
 
 /* The body of unknown field i if its number is `tag`, else NULL: what libonnx's schema is too
  * old to know, protobuf-c keeps as bytes with their length in front. */
@@ -204,6 +209,7 @@ typedef struct {
     int32_t data_type;
     int64_t count; /* of a bias: elements */
     bool identity; /* the node is an Identity whose result has the parameter's name */
+    uint32_t next; /* of the same node, as Merged.first */
 } Separate;
 
 typedef struct {
@@ -214,6 +220,8 @@ typedef struct {
 typedef struct Merged {
     Separate *read; /* by initializer, the biases last */
     uint32_t n, cap;
+    uint32_t *first; /* per node: 1 + the first of read that is an operand of it; 0: none */
+    NameMap apart;   /* names of all of read but Identities */
     OnnxTie *tie; /* copies that may be transposed weights, by what their nodes read */
     uint32_t ntie, ctie;
     OnnxTie *alias; /* second names of weights that two modules hold; the file has one */
@@ -263,7 +271,10 @@ bool import_gemm(OnnxNode *n);
  * heads, sequence, size], or with heads third; tables [batch or 1, sequence, half]. */
 Val build_rotary(Graph *g, Val x, bool heads_first, Val cosine, Val sine, bool interleaved);
 
-/* ---- inference.c: nodes of the main graph as they are when nothing trains --- */
+/* ---- inference.c: nodes as they are when nothing trains ----------------- */
+
+/* The operand that a product of the main graph multiplies by a dropout mask; -1: it is none. */
+int dropped_operand(OnnxModel *m, const Onnx__NodeProto *p);
 
 typedef struct {
     bool changes;
@@ -272,7 +283,8 @@ typedef struct {
     bool is_test;        /* and one to set */
     int identity_of;     /* it is the identity of this operand; -1: it is not */
 } NodeForm;
-NodeForm inference_form(OnnxModel *m, const Onnx__NodeProto *p);
+/* opset: of the main graph or function it is in.  in_main: not in a function or a body of control flow. */
+NodeForm inference_form(OnnxModel *m, const Onnx__NodeProto *p, int opset, bool in_main);
 
 /* ---- import_rnn.c: activation functions by their ONNX names -------------- */
 
@@ -378,6 +390,8 @@ extern const OnnxOp onnx_pointwise[], onnx_shape[], onnx_reduce[], onnx_linear[]
     onnx_resize[], onnx_sequence[], onnx_training[], onnx_state[], onnx_signal[],
     onnx_static[];
 const char *canonical_domain(const char *domain); /* "" for ai.onnx */
+/* The domain's version in a function (NULL: the main graph); 1 if the file does not say. */
+int opset_of(const OnnxModel *m, const Onnx__FunctionProto *f, const char *domain);
 const OnnxOp *onnx_op_find(const char *domain, const char *name);
 
 #endif

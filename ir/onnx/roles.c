@@ -128,14 +128,9 @@ static bool moves_data(const char *op)
 
 static bool computed_by_weights(const Import *x, const char *value)
 {
-    const Onnx__GraphProto *gp = x->m->proto->graph;
-    for (size_t i = 0; i < gp->n_node; i++)
-        for (size_t k = 0; k < gp->node[i]->n_output; k++)
-            if (strcmp(pb(gp->node[i]->output[k]), value) == 0) {
-                const OnnxOp *op = onnx_op_find("", pb(gp->node[i]->op_type));
-                return op && op->weights;
-            }
-    return false;
+    const Onnx__NodeProto *p = model_producer(x->m, value);
+    const OnnxOp *op = p ? onnx_op_find("", pb(p->op_type)) : NULL;
+    return op && op->weights;
 }
 
 static bool is_weight(const Import *x, const char *name, int depth)

@@ -4,71 +4,16 @@
  * changes, into small new headers, and at the values themselves.  Nothing is unpacked, so fields
  * of newer ONNX versions survive, and weights are never copied in memory.  Lengths are known
  * once the rope is complete; then it is written.  Linear in the size of the file. */
-#include "save.h"
+#include "save_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "onnx_int.h"
-#include "protobuf.h"
-
-enum { /* field numbers, onnx.proto */
-    MODEL_IR_VERSION = 1, MODEL_GRAPH = 7,
-    GRAPH_NODE = 1, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11,
-    NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_OP = 4, NODE_ATTRIBUTE = 5,
-    ATTR_NAME = 1, ATTR_INT = 3, ATTR_TYPE = 20,
-    TENSOR_DIMS = 1, TENSOR_TYPE = 2, TENSOR_NAME = 8, TENSOR_RAW = 9, TENSOR_EXTERNAL = 13,
-    TENSOR_LOCATION = 14,
-    INFO_NAME = 1, INFO_TYPE = 2, TYPE_TENSOR = 1, TENSOR_TYPE_ELEM = 1, TENSOR_TYPE_SHAPE = 2,
-    SHAPE_DIM = 1, DIM_VALUE = 1,
-    ENTRY_KEY = 1, ENTRY_VALUE = 2,
-    EXTERNAL_ALIGN = 4096, /* so that readers can map each tensor */
-};
 /* Fields of TensorProto that hold elements or say where they are. */
 static const uint32_t element_fields = 1u << 4 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << TENSOR_RAW |
                                        1u << 10 | 1u << 11 | 1u << TENSOR_EXTERNAL |
                                        1u << TENSOR_LOCATION;
-
-typedef struct {
-    const uint8_t *data;
-    size_t size;
-} Piece;
-
-typedef struct {
-    Piece *piece;
-    uint32_t n, cap;
-    size_t bytes;
-} Rope;
-
-typedef struct {
-    uint8_t *p;
-    uint32_t n, cap;
-} Buf;
-
-typedef struct {
-    const SaveValue *v;
-    bool initializer; /* the file has it as one */
-    bool placed;
-    int32_t elem;     /* element type in the file; 0: that of the value */
-} Target;
-
-typedef struct {
-    OnnxModel *m;
-    Arena a;
-    const char *path;
-    Target *target; /* sorted by name */
-    int n;
-    bool old;       /* before IR 4: initializers are inputs, too */
-    const Merged *merged;
-    uint32_t node;  /* of the main graph, the next one */
-    bool inference; /* nodes become what they are when nothing trains */
-    bool spill;     /* the model would be too large: replaced values go to the external file */
-    Rope graph;
-    NewFile data;   /* external values; f is NULL until there is one */
-    const char *data_path, *old_data; /* its place; that of the model that is replaced, NULL: none */
-    Diag *d;
-} Save;
 
 /* ---- pieces ------------------------------------------------------------------------ */
 
@@ -83,7 +28,7 @@ static void rope_add(Save *s, Rope *r, const void *data, size_t size)
     r->piece[r->n++] = (Piece){data, size};
 }
 
-static void put_bytes(Save *s, Buf *b, const void *data, size_t size)
+void put_bytes(Save *s, Buf *b, const void *data, size_t size)
 {
     b->p = arena_grow(&s->a, b->p, b->n + (uint32_t)size, &b->cap, 1);
     memcpy(b->p + b->n, data, size);
@@ -100,7 +45,7 @@ static void put_varint(Save *s, Buf *b, uint64_t v)
     put_bytes(s, b, byte, n);
 }
 
-static void put_number(Save *s, Buf *b, uint32_t field, uint64_t v)
+void put_number(Save *s, Buf *b, uint32_t field, uint64_t v)
 {
     put_varint(s, b, field << 3 | WIRE_VARINT);
     put_varint(s, b, v);
@@ -112,13 +57,13 @@ static void put_header(Save *s, Buf *b, uint32_t field, size_t size)
     put_varint(s, b, size);
 }
 
-static void put_string(Save *s, Buf *b, uint32_t field, const char *text)
+void put_string(Save *s, Buf *b, uint32_t field, const char *text)
 {
     put_header(s, b, field, strlen(text));
     put_bytes(s, b, text, strlen(text));
 }
 
-static void put_message(Save *s, Buf *b, uint32_t field, const Buf *message)
+void put_message(Save *s, Buf *b, uint32_t field, const Buf *message)
 {
     put_header(s, b, field, message->n);
     if (message->n)
@@ -137,8 +82,7 @@ static void rope_message(Save *s, uint32_t field, const Buf *head, const void *d
 
 /* ---- reading what is there ------------------------------------------------------------ */
 
-/* The last field of that number; false: there is none. */
-static bool find_field(const uint8_t *data, size_t size, uint32_t number, WireField *f)
+bool find_field(const uint8_t *data, size_t size, uint32_t number, WireField *f)
 {
     Wire w = wire_of(data, size);
     WireField next;
@@ -156,8 +100,7 @@ static int compare_targets(const void *a, const void *b)
     return strcmp(((const Target *)a)->v->name, ((const Target *)b)->v->name);
 }
 
-/* The target named by this string field; NULL: none. */
-static Target *target_of(const Save *s, const WireField *name)
+Target *target_of(const Save *s, const WireField *name)
 {
     int low = 0, high = s->n;
     while (low < high) {
@@ -387,115 +330,12 @@ static bool new_initializer(Save *s, Target *t)
     return write_tensor(s, &head, data, size, s->spill);
 }
 
-/* ---- parameters told apart (merged.c) -------------------------------------------------------- */
-
-/* Is it saved as a value of its own, not as a further name of another? */
-static bool stands_alone(const Save *s, const char *name)
-{
-    WireField f = {.data = (const uint8_t *)name, .size = strlen(name)};
-    const Target *t = target_of(s, &f);
-    return t && !t->v->alias;
-}
-
-/* What operand `slot` of the node is a parameter of its own by; NULL: nothing, or not trained. */
-static const char *own_name(const Save *s, uint32_t node, int slot)
-{
-    for (uint32_t i = 0; i < s->merged->n; i++) {
-        const Separate *r = &s->merged->read[i];
-        if (r->node == node && r->slot == slot && !r->identity && stands_alone(s, r->name))
-            return r->name;
-    }
-    return NULL;
-}
-
-static bool has_own(const Save *s, uint32_t node)
-{
-    bool has = false;
-    for (uint32_t i = 0; i < s->merged->n && !has; i++)
-        has = s->merged->read[i].node == node && own_name(s, node, s->merged->read[i].slot);
-    return has;
-}
-
-/* An attribute that the inference form leaves out or sets itself. */
-static bool dropped_attribute(const WireField *f, const NodeForm *form)
-{
-    WireField name;
-    return f->type == WIRE_BYTES && find_field(f->data, f->size, ATTR_NAME, &name) &&
-           ((form->training_mode && wire_is(&name, "training_mode")) ||
-            (form->is_test && wire_is(&name, "is_test")));
-}
-
-static void put_flag(Save *s, Buf *node, const char *name)
-{
-    Buf a = {0};
-    put_string(s, &a, ATTR_NAME, name);
-    put_number(s, &a, ATTR_INT, 1);
-    put_number(s, &a, ATTR_TYPE, 2);
-    put_message(s, node, NODE_ATTRIBUTE, &a);
-}
-
-/* Operand `slot` as the node has it now. */
-static void put_operand(Save *s, Buf *b, const WireField *f, uint32_t node, int slot,
-                        const NodeForm *form)
-{
-    const char *name = own_name(s, node, slot);
-    bool stays = form->identity_of >= 0 ? slot == form->identity_of : slot < form->ninput;
-    if (stays && name)
-        put_string(s, b, NODE_INPUT, name);
-    else if (stays)
-        put_bytes(s, b, f->start, (size_t)(f->data + f->size - f->start));
-}
-
-static void put_identity(Save *s, const char *from, const char *to)
-{
-    Buf b = {0};
-    put_string(s, &b, NODE_INPUT, from);
-    put_string(s, &b, NODE_OUTPUT, to);
-    put_string(s, &b, NODE_OP, "Identity");
-    rope_message(s, GRAPH_NODE, &b, NULL, 0);
-}
-
-/* A node with other names for its operands, or in its inference form. */
-static void rewrite_node(Save *s, const WireField *proto, uint32_t node, const NodeForm *form)
-{
-    const Onnx__NodeProto *p = s->m->proto->graph->node[node];
-    Buf b = {0};
-    Wire w = wire_of(proto->data, proto->size);
-    WireField f;
-    const char *name;
-    int in = 0, out = 0;
-    while (wire_next(&w, &f))
-        if (f.number == NODE_INPUT)
-            put_operand(s, &b, &f, node, in++, form);
-        else if (f.number == NODE_OP && form->identity_of >= 0)
-            put_string(s, &b, NODE_OP, "Identity");
-        else if (!(f.number == NODE_OUTPUT && out++ >= form->noutput) &&
-                 !(f.number == NODE_ATTRIBUTE && dropped_attribute(&f, form)))
-            put_bytes(s, &b, f.start, (size_t)(w.p - f.start));
-    if ((name = own_name(s, node, in))) /* a bias that was left out */
-        put_string(s, &b, NODE_INPUT, name);
-    if (form->is_test)
-        put_flag(s, &b, "is_test");
-    rope_message(s, GRAPH_NODE, &b, NULL, 0);
-    for (int k = form->noutput; k < (int)p->n_output && p->n_input == 5; k++)
-        if (*pb(p->output[k])) /* statistics of a batch norm: those given */
-            put_identity(s, p->input[k & 1 ? 3 : 4], p->output[k]);
-}
-
-static bool is_apart(const Save *s, const Target *t)
-{
-    bool apart = false;
-    for (uint32_t i = 0; i < s->merged->n && !apart; i++)
-        apart = !s->merged->read[i].identity && strcmp(s->merged->read[i].name, t->v->name) == 0;
-    return apart;
-}
-
 /* Those the file has no place for. */
 static bool add_apart(Save *s)
 {
     for (int i = 0; i < s->n; i++) {
         Target *t = &s->target[i];
-        if (t->placed || t->v->alias || !is_apart(s, t))
+        if (t->placed || t->v->alias || !name_get(&s->merged->apart, t->v->name))
             continue;
         TRY(new_initializer(s, t));
         if (s->old)
@@ -508,14 +348,9 @@ static bool add_apart(Save *s)
 static bool producer(Save *s, const WireField *f, size_t whole)
 {
     bool input = f->number == GRAPH_INPUT;
-    uint32_t node = s->node;
-    s->node += !input;
-    const Onnx__NodeProto *p = input ? NULL : s->m->proto->graph->node[node];
-    NodeForm form = {.ninput = INT32_MAX, .noutput = INT32_MAX, .identity_of = -1};
-    if (p && s->inference)
-        form = inference_form(s->m, p);
-    if (p && (form.changes || has_own(s, node))) {
-        rewrite_node(s, f, node, &form);
+    Buf changed = {0};
+    if (!input && put_changed_node(s, &changed, f, s->node++)) {
+        rope_add(s, &s->graph, changed.p, changed.n);
         return true;
     }
     Target *t = named(s, f, input ? INFO_NAME : NODE_OUTPUT);
@@ -561,19 +396,37 @@ static bool rewrite_graph(Save *s, const WireField *graph)
     return !w.bad || fail(s->d, "malformed graph");
 }
 
-static bool write_model(Save *s, const WireField *graph)
+/* All fields of the file, the graph and functions as they are now. */
+static bool rewrite_model(Save *s, const WireField *graph)
 {
-    const FileMap *map = &s->m->map;
-    const uint8_t *after = graph->data + graph->size;
-    Buf header = {0};
+    Wire w = wire_of(s->m->map.data, s->m->map.size);
+    WireField f;
+    Buf b;
+    size_t function = 0;
+    TRY(rewrite_graph(s, graph));
+    while (wire_next(&w, &f)) {
+        b = (Buf){0};
+        if (f.start == graph->start) {
+            put_header(s, &b, MODEL_GRAPH, s->graph.bytes);
+            rope_add(s, &s->model, b.p, b.n);
+            for (uint32_t i = 0; i < s->graph.n; i++)
+                rope_add(s, &s->model, s->graph.piece[i].data, s->graph.piece[i].size);
+        } else if (f.number == MODEL_FUNCTION && function < s->m->proto->n_functions &&
+                   put_changed_function(s, &b, &f, function++)) {
+            rope_add(s, &s->model, b.p, b.n);
+        } else {
+            rope_add(s, &s->model, f.start, (size_t)(w.p - f.start));
+        }
+    }
+    return true;
+}
+
+static bool write_model(Save *s)
+{
     NewFile out;
-    put_header(s, &header, MODEL_GRAPH, s->graph.bytes);
     TRY(file_create(&out, s->path, s->d));
-    file_write(&out, map->data, (size_t)(graph->start - map->data));
-    file_write(&out, header.p, header.n);
-    for (uint32_t i = 0; i < s->graph.n; i++)
-        file_write(&out, s->graph.piece[i].data, s->graph.piece[i].size);
-    file_write(&out, after, (size_t)(map->data + map->size - after));
+    for (uint32_t i = 0; i < s->model.n; i++)
+        file_write(&out, s->model.piece[i].data, s->model.piece[i].size);
     bool ok = out.size <= INT32_MAX || fail(s->d, "the model would exceed 2 GB");
     if (ok && s->data.f) /* before the model that refers to it */
         ok = file_commit(&s->data, s->d);
@@ -616,8 +469,7 @@ static bool save(Save *s)
     if (!find_field(map->data, map->size, MODEL_GRAPH, &graph) || graph.type != WIRE_BYTES)
         return fail(s->d, "there is no graph in it");
     s->old = find_field(map->data, map->size, MODEL_IR_VERSION, &version) && version.value < 4;
-    TRY(rewrite_graph(s, &graph));
-    return write_model(s, &graph);
+    return rewrite_model(s, &graph) && write_model(s);
 }
 
 bool onnx_save(OnnxModel *m, const char *path, int n, const SaveValue *v, bool inference, Diag *d)

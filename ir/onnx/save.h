@@ -19,7 +19,7 @@ typedef struct {
  *   - initializers in external files stay external: all of them go to one new file, PATH.data
  *     beside PATH; so do the replaced ones if the model would exceed the 2 GB of protobuf
  * inference: nodes become what they are when nothing trains: dropout drops nothing, batch norms use
- * the statistics they are given; in the main graph, not in the bodies of control flow or functions.
+ * the statistics they are given; in the bodies of control flow and in functions, too.
  * Float values are rounded to the element type that the file has.  `path` may be the model
  * itself.  Tensors inside of subgraphs cannot be replaced: a message names the value. */
 bool onnx_save(OnnxModel *m, const char *path, int n, const SaveValue *v, bool inference,
