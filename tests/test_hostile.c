@@ -157,6 +157,25 @@ START_TEST(renaming_takes_no_longer_each_time)
 }
 END_TEST
 
+/* It is not what an absent operand reads. */
+START_TEST(initializer_without_a_name)
+{
+    Arena a = {0};
+    Builder b;
+    static float w[3] = {1, 2, 3};
+    start_relu(&b, &a);
+    b.node[0].op_type = (char *)"Clip";
+    operands(&b, "x", "");
+    add_tensor(&b, "", 1, (int64_t[]){3}, w)->name = NULL;
+    add_metadata(&b, &a, "pkg.torch.export.ExportedProgram.graph_signature",
+                 "p_w: PARAMETER target='w'\n");
+    Imported r = import_file(save(&b, &a, in_folder(&a, "unnamed.onnx")));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* x * ((uniform < p) / p) is a dropout if p is known; here it is made of itself. */
 START_TEST(conversions_in_a_cycle)
 {
@@ -354,6 +373,7 @@ Suite *suite_hostile(void)
     tcase_add_test(t, the_library_gets_no_large_dimension);
     tcase_add_test(t, two_free_dimensions);
     tcase_add_test(t, names_are_unique);
+    tcase_add_test(t, initializer_without_a_name);
     tcase_add_test(t, conversions_in_a_cycle);
     tcase_add_test(t, renaming_takes_no_longer_each_time);
     tcase_add_test(t, functions_expand_within_bounds);

@@ -8,19 +8,10 @@
  * parameter that the program itself reads twice has one name there: a genuine tie.
  * TorchScript's exporter leaves an Identity that makes the one tensor the other. */
 #include "onnx_int.h"
-#include "protobuf.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { MODEL_GRAPH = 7, GRAPH_NODE = 1, NODE_METADATA = 9, ENTRY_KEY = 1, ENTRY_VALUE = 2 };
-enum { MOST_READ = 8, LONGEST = 256, LARGEST_BIAS = 1 << 24 };
-
-/* What a node's records say. */
-typedef struct {
-    const Declared *param[MOST_READ]; /* that the call reads */
-    int nparam;
-    const char *scope; /* path of the module, NULL: not known */
-} Record;
+enum { LARGEST_BIAS = 1 << 24 };
 
 /* An operand that is an initializer, and the parameter it stands for. */
 typedef struct {
@@ -36,121 +27,20 @@ typedef struct {
 typedef struct {
     OnnxModel *m;
     const Signature *signature;
-    const Onnx__TensorProto **tensor; /* the initializers by name */
-    size_t ntensor;
-    Record *record; /* per node */
+    const Record *record;  /* per node */
+    NameMap lacking;       /* modules with a parameter of their own that the file has not */
+    enum { NOT_LOOKED, VARIED, UNIFORM } *values; /* per initializer */
     Read *read;
     uint32_t nread, cread;
-    const char **known; /* sorted names of the parameters that are read */
-    bool *mentioned;    /* by some record, in the order of by_symbol */
+    NameMap known; /* parameters that are read */
     Merged *out;
 } Finder;
 
-/* ---- the file's records ------------------------------------------------- */
-
-static void add_symbols(Finder *f, Record *r, const char *text, size_t size)
-{
-    char symbol[LONGEST];
-    for (size_t i = 0; i < size; i++) {
-        size_t n = 0;
-        while (text[i] == '%' && i + 1 + n < size && n + 1 < sizeof symbol &&
-               !strchr(" ,()[]:", text[i + 1 + n]))
-            symbol[n] = text[i + 1 + n], n++;
-        symbol[n] = 0;
-        const Declared *d = n ? declared_symbol(f->signature, symbol) : NULL;
-        bool again = false;
-        for (int k = 0; k < r->nparam; k++)
-            again |= r->param[k] == d;
-        if (d)
-            f->mentioned[d - f->signature->by_symbol] = true;
-        if (d && d->parameter && !again && r->nparam < MOST_READ)
-            r->param[r->nparam++] = d;
-    }
-}
-
-/* ['', 'layer', 'layer.norm', 'layer_norm']: the last but one; repeated calls add "@1". */
-static const char *last_scope(Finder *f, const char *text, size_t size)
-{
-    size_t begin[3] = {0}, end[3] = {0};
-    for (size_t i = 0; i < size; i++) {
-        if (text[i] != '\'')
-            continue;
-        size_t start = ++i;
-        while (i < size && text[i] != '\'')
-            i++;
-        begin[0] = begin[1], end[0] = end[1];
-        begin[1] = start, end[1] = i;
-    }
-    const char *s = arena_strndup(&f->m->arena, text + begin[0], end[0] - begin[0]);
-    return *s ? arena_strndup(&f->m->arena, s, strcspn(s, "@")) : NULL;
-}
-
-/* "/layer/norm/LayerNormalization" */
-static const char *scope_of_path(Finder *f, const char *path)
-{
-    const char *end = *path == '/' ? strrchr(path + 1, '/') : NULL;
-    if (!end)
-        return NULL;
-    char *s = arena_strndup(&f->m->arena, path + 1, (size_t)(end - path - 1));
-    for (char *c = s; *c; c++)
-        *c = *c == '/' ? '.' : *c;
-    return s;
-}
-
-static void read_entry(Finder *f, Record *r, const WireField *entry)
-{
-    WireField key = {0}, value = {0}, part;
-    Wire w = wire_of(entry->data, entry->size);
-    while (wire_next(&w, &part))
-        if (part.type == WIRE_BYTES)
-            *(part.number == ENTRY_KEY ? &key : &value) = part;
-    if (wire_is(&key, "pkg.torch.onnx.fx_node"))
-        add_symbols(f, r, (const char *)value.data, value.size);
-    else if (wire_is(&key, "pkg.torch.onnx.name_scopes"))
-        r->scope = last_scope(f, (const char *)value.data, value.size);
-}
-
-/* Of all nodes, from the mapped file: protobuf-c has not kept them. */
-static bool read_records(Finder *f)
-{
-    const Onnx__GraphProto *gp = f->m->proto->graph;
-    Wire w = wire_of(f->m->map.data, f->m->map.size), nodes = {0}, node;
-    WireField field;
-    while (wire_next(&w, &field))
-        if (field.number == MODEL_GRAPH && field.type == WIRE_BYTES)
-            nodes = wire_of(field.data, field.size);
-    size_t i = 0;
-    while (wire_next(&nodes, &field)) {
-        if (field.number != GRAPH_NODE || field.type != WIRE_BYTES)
-            continue;
-        if (i == gp->n_node)
-            return false;
-        Record *r = &f->record[i];
-        node = wire_of(field.data, field.size);
-        while (wire_next(&node, &field))
-            if (field.number == NODE_METADATA && field.type == WIRE_BYTES)
-                read_entry(f, r, &field);
-        if (!r->scope)
-            r->scope = scope_of_path(f, pb(gp->node[i]->name));
-        i++;
-    }
-    return i == gp->n_node;
-}
-
 /* ---- names -------------------------------------------------------------- */
-
-static int by_name(const void *a, const void *b)
-{
-    const Onnx__TensorProto *const *x = a, *const *y = b;
-    return strcmp(pb((*x)->name), pb((*y)->name));
-}
 
 static const Onnx__TensorProto *tensor_of(const Finder *f, const char *name)
 {
-    Onnx__TensorProto key = {.name = (char *)(uintptr_t)name}, *at = &key;
-    const Onnx__TensorProto **found =
-        f->ntensor ? bsearch(&at, f->tensor, f->ntensor, sizeof *f->tensor, by_name) : NULL;
-    return found ? *found : NULL;
+    return model_initializer(f->m, name);
 }
 
 static const char *leaf(const char *name)
@@ -180,24 +70,22 @@ static const char *absent(const Finder *f, const Record *r, const Onnx__TensorPr
     return only;
 }
 
-/* Does the module have a parameter of its own that the file has not? */
-static bool lacks_one(const Finder *f, const char *scope)
+static void find_lacking(Finder *f)
 {
-    size_t n = strlen(scope);
+    f->lacking = name_map(&f->m->arena);
     for (uint32_t i = 0; i < f->signature->n; i++) {
         const Declared *d = &f->signature->by_name[i];
-        if (d->parameter && strncmp(d->name, scope, n) == 0 && d->name[n] == '.' &&
-            !strchr(d->name + n + 1, '.') && !tensor_of(f, d->name))
-            return true;
+        const char *dot = strrchr(d->name, '.');
+        if (d->parameter && dot && !tensor_of(f, d->name))
+            name_put(&f->lacking, arena_strndup(&f->m->arena, d->name, (size_t)(dot - d->name)), i);
     }
-    return false;
 }
 
 /* By the node's module: what it holds under the tensor's own last name. */
 static const char *name_in_scope(const Finder *f, const char *own, const char *scope)
 {
     bool held = strchr(own, '.') && !strpbrk(own, ":/");
-    if (!scope || (f->signature->n ? !lacks_one(f, scope) : !held))
+    if (!scope || (f->signature->n ? !name_get(&f->lacking, scope) : !held))
         return own;
     const char *name = arena_printf(&f->m->arena, "%s.%s", scope, leaf(own));
     return tensor_of(f, name) ? own : name;
@@ -254,7 +142,11 @@ static bool is_uniform(const Finder *f, const Onnx__TensorProto *p)
 {
     OnnxTensor t;
     Diag d = {0};
-    return tensor_load(f->m, p, &t, &d) && t.t.data && tensor_is_uniform(&t.t);
+    uint32_t i = *name_get(&f->m->initializers, pb(p->name));
+    if (f->values[i] == NOT_LOOKED)
+        f->values[i] = tensor_load(f->m, p, &t, &d) && t.t.data && tensor_is_uniform(&t.t)
+                           ? UNIFORM : VARIED;
+    return f->values[i] == UNIFORM;
 }
 
 static bool made_by_identity(const Finder *f, const Onnx__NodeProto *p,
@@ -346,48 +238,30 @@ static void tell_apart(Finder *f, Read *r, uint32_t n)
     }
 }
 
-static int by_param(const void *a, const void *b)
-{
-    const Read *x = *(const Read *const *)a, *y = *(const Read *const *)b;
-    int order = strcmp(x->param, y->param);
-    return order ? order : x < y ? -1 : x > y;
-}
-
 /* Several tensors made from one parameter that the file has not: a layer applied repeatedly. */
 static void find_copies(Finder *f)
 {
-    const Read **made = NEW(&f->m->arena, const Read *, f->nread + 1);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < f->nread; i++)
-        if (!f->read[i].weak && f->read[i].param != f->read[i].of->name &&
-            !declared(f->signature, f->read[i].of->name))
-            made[n++] = &f->read[i];
-    qsort(made, n, sizeof *made, by_param);
-    for (uint32_t i = 1, first = 0; i < n; i++)
-        if (strcmp(made[i]->param, made[first]->param) != 0)
-            first = i;
-        else if (made[i]->of != made[first]->of)
-            add_tie(f, made[first]->of->name, made[i]->of->name);
+    NameMap made = name_map(&f->m->arena); /* parameter to the first read of it */
+    for (uint32_t i = 0; i < f->nread; i++) {
+        const Read *r = &f->read[i];
+        if (r->weak || r->param == r->of->name || declared(f->signature, r->of->name))
+            continue;
+        const uint32_t *first = name_get(&made, r->param);
+        if (!first)
+            name_put(&made, r->param, i);
+        else if (f->read[*first].of != r->of)
+            add_tie(f, f->read[*first].of->name, r->of->name);
+    }
 }
 
 /* ---- biases that were zero ---------------------------------------------- */
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static bool is_read(const Finder *f, const char *param)
-{
-    return f->nread && bsearch(&param, f->known, f->nread, sizeof param, by_text);
-}
 
 static const char *dropped_bias(const Finder *f, const Record *r)
 {
     const char *only = NULL;
     for (int i = 0; i < r->nparam; i++) {
         const char *name = r->param[i]->name;
-        if (!is_bias(name) || is_read(f, name))
+        if (!is_bias(name) || name_get(&f->known, name))
             continue;
         if (only)
             return NULL;
@@ -464,31 +338,6 @@ static Onnx__TensorProto *named_tensor(Finder *f, const Separate *s)
     return t;
 }
 
-static int by_parameter(const void *a, const void *b)
-{
-    return strcmp((*(const Separate *const *)a)->name, (*(const Separate *const *)b)->name);
-}
-
-/* Behind the initializers of the file those of the names that were told apart. */
-static void add_tensors(Finder *f)
-{
-    Onnx__GraphProto *gp = f->m->proto->graph;
-    Merged *out = f->out;
-    size_t n = out->ninitializer = gp->n_initializer;
-    Onnx__TensorProto **all = NEW(&f->m->arena, Onnx__TensorProto *, n + out->n + 1);
-    const Separate **s = NEW(&f->m->arena, const Separate *, out->n + 1);
-    for (size_t i = 0; i < n; i++)
-        all[i] = gp->initializer[i];
-    for (uint32_t i = 0; i < out->n; i++)
-        s[i] = &out->read[i];
-    qsort(s, out->n, sizeof *s, by_parameter);
-    for (uint32_t i = 0; i < out->n; i++)
-        if ((!i || strcmp(s[i]->name, s[i - 1]->name) != 0) && !s[i]->identity &&
-            !tensor_of(f, s[i]->name))
-            all[n + out->nadded++] = named_tensor(f, s[i]);
-    gp->initializer = all;
-}
-
 static void index_reads(Finder *f)
 {
     Merged *out = f->out;
@@ -501,6 +350,23 @@ static void index_reads(Finder *f)
         if (!r->identity)
             name_put(&out->apart, r->name, i);
     }
+}
+
+/* Behind the initializers of the file those of the names that were told apart. */
+static void add_tensors(Finder *f)
+{
+    Onnx__GraphProto *gp = f->m->proto->graph;
+    Merged *out = f->out;
+    size_t n = out->ninitializer = gp->n_initializer;
+    Onnx__TensorProto **all = NEW(&f->m->arena, Onnx__TensorProto *, n + out->n + 1);
+    for (size_t i = 0; i < n; i++)
+        all[i] = gp->initializer[i];
+    for (uint32_t i = 0; i < out->n; i++) {
+        const Separate *r = &out->read[i];
+        if (!r->identity && *name_get(&out->apart, r->name) == i && !tensor_of(f, r->name))
+            all[n + out->nadded++] = named_tensor(f, r);
+    }
+    gp->initializer = all;
 }
 
 /* Room for the operand of a dropped bias. */
@@ -517,16 +383,6 @@ static void widen_nodes(Finder *f)
     }
 }
 
-static void sort_tensors(Finder *f)
-{
-    const Onnx__GraphProto *gp = f->m->proto->graph;
-    f->ntensor = gp->n_initializer;
-    f->tensor = NEW(&f->m->arena, const Onnx__TensorProto *, f->ntensor + 1);
-    for (size_t i = 0; i < f->ntensor; i++)
-        f->tensor[i] = gp->initializer[i];
-    qsort(f->tensor, f->ntensor, sizeof *f->tensor, by_name);
-}
-
 static void add_name(Finder *f, Names *list, const char *name)
 {
     list->name =
@@ -534,16 +390,24 @@ static void add_name(Finder *f, Names *list, const char *name)
     list->name[list->n++] = name;
 }
 
-/* Can the node have read what the exporter made of a parameter that no record mentions? */
-static bool lies_under(const Merged *out, const char *scope)
+static int by_text(const void *a, const void *b)
 {
-    size_t n = scope ? strlen(scope) : 0;
-    bool found = false;
-    for (uint32_t i = 0; i < out->unread.n; i++) {
-        const char *name = out->unread.name[i];
-        found |= !scope || (strncmp(name, scope, n) == 0 && name[n] == '.');
-    }
-    return found;
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int by_prefix(const void *prefix, const void *name)
+{
+    return strncmp(prefix, *(const char *const *)name, strlen(prefix));
+}
+
+/* Can the node have read what the exporter made of a parameter that no record mentions? */
+static bool lies_under(const Finder *f, const char *scope)
+{
+    const Names *unread = &f->out->unread;
+    if (!scope || !unread->n)
+        return unread->n > 0;
+    const char *prefix = arena_printf(&f->m->arena, "%s.", scope);
+    return bsearch(prefix, unread->name, unread->n, sizeof *unread->name, by_prefix);
 }
 
 /* Parameters that no record mentions: the exporter has computed what the program makes of
@@ -553,16 +417,18 @@ static void find_computed(Finder *f)
     const Signature *s = f->signature;
     Merged *out = f->out;
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->by_symbol[i].parameter && !f->mentioned[i] &&
+        if (s->by_symbol[i].parameter && !s->by_symbol[i].mentioned &&
             !tensor_of(f, s->by_symbol[i].name))
             add_name(f, &out->unread, s->by_symbol[i].name);
+    if (out->unread.n)
+        qsort(out->unread.name, out->unread.n, sizeof *out->unread.name, by_text);
     for (uint32_t i = 0, n; i < f->nread && s->n; i += n) {
         const char *own = f->read[i].of->name;
         bool named = declared(s, own) != NULL, under = false;
         for (n = 0; i + n < f->nread && f->read[i + n].of == f->read[i].of; n++) {
             const Read *r = &f->read[i + n];
             named |= r->param != own || !r->weak;
-            under |= lies_under(out, f->record[r->node].scope);
+            under |= lies_under(f, f->record[r->node].scope);
         }
         if (!named)
             add_name(f, under ? &out->computed : &out->constant, own);
@@ -576,10 +442,10 @@ const Merged *model_merged(OnnxModel *m)
     const Onnx__GraphProto *gp = m->proto->graph;
     m->merged = NEW(&m->arena, Merged, 1);
     Finder f = {.m = m, .signature = model_signature(m), .out = m->merged};
-    f.record = NEW(&m->arena, Record, gp->n_node + 1);
-    f.mentioned = NEW(&m->arena, bool, f.signature->n + 1);
-    sort_tensors(&f);
-    if (read_records(&f))
+    f.record = read_records(m);
+    f.values = arena_alloc(&m->arena, gp->n_initializer + 1, sizeof *f.values);
+    find_lacking(&f);
+    if (f.record)
         find_reads(&f);
     if (f.nread)
         qsort(f.read, f.nread, sizeof *f.read, by_tensor);
@@ -588,15 +454,15 @@ const Merged *model_merged(OnnxModel *m)
         }
         tell_apart(&f, &f.read[i], n);
     }
-    f.known = NEW(&m->arena, const char *, f.nread + 1);
+    f.known = name_map(&m->arena);
     for (uint32_t i = 0; i < f.nread; i++)
-        f.known[i] = f.read[i].param;
-    qsort(f.known, f.nread, sizeof *f.known, by_text);
+        name_put(&f.known, f.read[i].param, i);
     find_copies(&f);
-    find_dropped(&f);
+    if (f.record)
+        find_dropped(&f);
     find_computed(&f);
-    add_tensors(&f);
     index_reads(&f);
+    add_tensors(&f);
     widen_nodes(&f);
     return m->merged;
 }
@@ -631,20 +497,15 @@ static const char *listing(Import *x, const char *const *name, uint32_t n)
     return n > SHOWN ? arena_printf(x->a, "%s and %u more", text, n - SHOWN) : text;
 }
 
-/* Names of the parameters that one tensor of the file (NULL: none) stands for from *i on.
- */
-static uint32_t group(const Merged *merged, uint32_t *i, const char **name)
+/* Names of the parameters that one tensor of the file (NULL: none) stands for from *i on. */
+static uint32_t group(Import *x, const Merged *merged, uint32_t *i, const char **name)
 {
     const char *kept = merged->read[*i].kept;
-    uint32_t n = 0;
-    for (; *i < merged->n && merged->read[*i].kept == kept; ++*i) {
-        bool again = false;
-        for (uint32_t k = 0; k < n; k++)
-            again |= strcmp(name[k], merged->read[*i].name) == 0;
-        if (!again)
-            name[n++] = merged->read[*i].name;
-    }
-    return n;
+    NameMap seen = name_map(x->a);
+    for (; *i < merged->n && merged->read[*i].kept == kept; ++*i)
+        if (name_add(&seen, merged->read[*i].name, *i))
+            name[seen.n - 1] = merged->read[*i].name;
+    return seen.n;
 }
 
 static bool trains(const Import *x, const char *name)
@@ -677,7 +538,7 @@ static void report_merged(Import *x, const Merged *merged)
     bool apart = x->opt->untie;
     for (uint32_t i = 0; i < merged->n;) {
         const char *kept = merged->read[i].kept;
-        uint32_t n = group(merged, &i, name);
+        uint32_t n = group(x, merged, &i, name);
         const char *list = listing(x, name, n), *s = n > 1 ? "s" : "";
         if (!kept)
             note(x, ONNX_REMARK, name[0], "%u bias%s of zeros %s (%s)%s", n,
@@ -722,10 +583,10 @@ static bool report_computed(Import *x, const Merged *merged)
 bool is_own_constant(Import *x, const char *name, const Tensor *t)
 {
     const Merged *merged = model_merged(x->m);
-    bool own = false;
-    for (uint32_t i = 0; i < merged->constant.n && !own; i++)
-        own = strcmp(merged->constant.name[i], name) == 0;
-    return own && (merged->unread.n == 0 || tensor_is_uniform(t));
+    const Names *constant = &merged->constant; /* sorted, as the reads they come from */
+    return constant->n &&
+           bsearch(&name, constant->name, constant->n, sizeof name, by_text) &&
+           (merged->unread.n == 0 || tensor_is_uniform(t));
 }
 
 /* Where equal tensors were merged, so were equal nodes that read them. */
@@ -742,7 +603,7 @@ void merged_report(Import *x)
     const Merged *merged = model_merged(x->m);
     for (uint32_t i = 0; i < merged->nalias; i++)
         add_weight_name(x, merged->alias[i].kept, merged->alias[i].copy);
-    report_merged(x, model_merged(x->m));
-    if (!report_computed(x, model_merged(x->m)))
-        report_unread(x, model_merged(x->m));
+    report_merged(x, merged);
+    if (!report_computed(x, merged))
+        report_unread(x, merged);
 }

@@ -81,13 +81,13 @@ static bool index_names(OnnxModel *m, Diag *d)
 
 const Onnx__TensorProto *model_initializer(const OnnxModel *m, const char *name)
 {
-    const uint32_t *i = name_get(&m->initializers, name);
+    const uint32_t *i = *name ? name_get(&m->initializers, name) : NULL; /* "": an absent operand */
     return i ? m->proto->graph->initializer[*i] : NULL;
 }
 
 const Onnx__NodeProto *model_producer(const OnnxModel *m, const char *name)
 {
-    const uint32_t *i = name_get(&m->producers, name);
+    const uint32_t *i = *name ? name_get(&m->producers, name) : NULL;
     return i ? m->proto->graph->node[*i] : NULL;
 }
 

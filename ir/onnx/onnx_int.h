@@ -37,6 +37,7 @@ typedef struct External {
 typedef struct {
     const char *name, *symbol;
     bool parameter; /* or a buffer */
+    bool mentioned; /* in by_symbol: some node's record names it (read_records) */
 } Declared;
 typedef struct {
     Declared *by_name, *by_symbol;
@@ -197,6 +198,17 @@ void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...)
 const Signature *model_signature(OnnxModel *m);
 const Declared *declared(const Signature *s, const char *name); /* NULL: it is not */
 const Declared *declared_symbol(const Signature *s, const char *symbol);
+
+/* ---- records.c: what PyTorch's exporters say of each node ---------------- */
+
+typedef struct {
+    const Declared *param[8]; /* that the call it comes from reads: the first of them */
+    int nparam;
+    const char *scope; /* path of the module, NULL: not known */
+} Record;
+
+/* Per node of the main graph; NULL: the file's nodes are not those of the model. */
+const Record *read_records(OnnxModel *m);
 
 /* ---- merged.c: initializers that stand for several parameters ------------ */
 
