@@ -1,4 +1,4 @@
-/* imported.c -- imported models and folders for tests. */
+/* imported.c -- imported models for tests. */
 #include "tests.h"
 #include "imported.h"
 #include <stdlib.h>
@@ -40,24 +40,4 @@ bool noted(const OnnxModel *m, OnnxNoteKind kind, const char *name, const char *
             strstr(note[i].text, part))
             return true;
     return false;
-}
-
-static char folder[64];
-
-void make_folder(void)
-{
-    strcpy(folder, "/tmp/ckc-test-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-void remove_folder(void)
-{
-    char command[200];
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
-}
-
-const char *in_folder(Arena *a, const char *name)
-{
-    return arena_printf(a, "%s/%s", folder, name);
 }

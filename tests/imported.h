@@ -1,4 +1,4 @@
-/* imported.h -- what tests of the import share: a model's graph, and a folder of the test's own. */
+/* imported.h -- what tests of the import share: a model's graph. */
 #ifndef CKC_TESTS_IMPORTED_H
 #define CKC_TESTS_IMPORTED_H
 #include "ir/onnx/onnx.h"
@@ -20,9 +20,4 @@ void release(Imported *r);
 bool noted(const OnnxModel *m, OnnxNoteKind kind, const char *name, const char *part);
 
 const char *shared(Arena *a, const char *name); /* shared_path() that lasts */
-
-/* Checked fixture: a fresh folder per test. */
-void make_folder(void);
-void remove_folder(void);
-const char *in_folder(Arena *a, const char *name);
 #endif

@@ -5,15 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "command.h"
 #include "onnx_builder.h"
-
-void write_bytes(const char *path, const void *data, size_t n)
-{
-    FILE *f = fopen(path, "wb");
-    ck_assert_ptr_nonnull(f);
-    ck_assert_uint_eq(fwrite(data, 1, n, f), n);
-    ck_assert_int_eq(fclose(f), 0);
-}
 
 void start(Builder *b, int opset)
 {
@@ -128,6 +121,26 @@ Onnx__TensorProto *add_tensor(Builder *b, const char *name, int rank, const int6
         t->n_float_data *= (size_t)dim[i];
     }
     return t;
+}
+
+void add_external(Builder *b, Arena *a, const char *name, int64_t n, const char *location,
+                  const char *offset, const char *length)
+{
+    const char *const key[] = {"location", "offset", "length"};
+    const char *const value[] = {location, offset, length};
+    Onnx__TensorProto *t = add_tensor(b, name, 1, &n, NULL);
+    t->has_data_location = true;
+    t->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+    t->external_data = NEW(a, Onnx__StringStringEntryProto *, 3);
+    for (int i = 0; i < 3; i++) {
+        if (!value[i])
+            continue;
+        Onnx__StringStringEntryProto *e = NEW(a, Onnx__StringStringEntryProto, 1);
+        onnx__string_string_entry_proto__init(e);
+        e->key = (char *)(uintptr_t)key[i];
+        e->value = (char *)(uintptr_t)value[i];
+        t->external_data[t->n_external_data++] = e;
+    }
 }
 
 void add_record(Arena *a, ProtobufCMessage *m, uint32_t field, const char *key,

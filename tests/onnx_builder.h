@@ -26,7 +26,6 @@ typedef struct {
 
 enum { FLOAT = 1 }; /* TensorProto.DataType */
 
-void write_bytes(const char *path, const void *data, size_t n);
 void start(Builder *b, int opset);
 /* Operands and results: names separated by blanks, "_" for an absent one. */
 Onnx__NodeProto *add_node(Builder *b, Arena *a, const char *op, const char *in,
@@ -37,6 +36,9 @@ void add_value(Builder *b, Arena *a, const char *name, int type, const char *dim
                bool input);
 Onnx__TensorProto *add_tensor(Builder *b, const char *name, int rank, const int64_t *dim,
                               float *data);
+/* n floats in another file; offset and length may be NULL. */
+void add_external(Builder *b, Arena *a, const char *name, int64_t n, const char *location,
+                  const char *offset, const char *length);
 void add_bool(Builder *b, const char *name, bool value); /* a scalar */
 /* A field of string pairs that libonnx's schema does not know. */
 void add_record(Arena *a, ProtobufCMessage *m, uint32_t field, const char *key,

@@ -1,16 +1,12 @@
 /* test_cache.c -- the cache of compiled kernels and measured costs: nothing in it is
  * executed or believed unless this user alone can have written it, and it is whole. */
 #include "tests.h"
+#include "command.h"
 #include "ir/file.h"
 #include "runtime/kernel_cache.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
-#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <stdarg.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -18,100 +14,65 @@
 #define MLP                                                                                \
     CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=4 --output m.ckc --loss ce"
 
-static char warm[64]; /* a home with a cache that has what MLP needs */
-static char dir[64];  /* every test works in a folder of its own, with a copy of that */
+static char warm[64]; /* a home with a cache that has what MLP needs; every test has a copy of that */
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+static void make_home(void)
 {
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
-static void make_folder(char path[64])
-{
-    strcpy(path, "/tmp/ckc-cache-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(path));
-    ck_assert_int_eq(chdir(path), 0);
+    make_folder();
     unsetenv("XDG_CACHE_HOME");
-    setenv("HOME", path, 1);
+    setenv("HOME", folder_path(), 1);
 }
 
-static void remove_folder(const char *path)
+/* The last losses of two steps. */
+static char *train(const char *before, const char *options)
 {
-    ck_assert_int_eq(chdir("/"), 0);
-    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-static int shell(const char *command)
-{
-    int status = system(command);
-    ck_assert(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static const char *slurp(const char *path)
-{
-    static char text[1 << 16];
-    FILE *f = fopen(path, "r");
-    ck_assert_ptr_nonnull(f);
-    text[fread(text, 1, sizeof text - 1, f)] = 0;
-    fclose(f);
-    return text;
-}
-
-/* The last losses of two steps; out and err are what was printed. */
-static char *train(const char *environment, const char *options)
-{
-    char command[4096];
-    snprintf(command, sizeof command, "%s '%s' " MLP " --steps 2 %s >out 2>err",
-             environment, CKC_BINARY, options);
-    int status = shell(command);
-    ck_assert_msg(status == 0, "%s: %s", command, slurp("err"));
-    const char *loss = strstr(slurp("out"), "\nloss ");
+    char args[1000];
+    snprintf(args, sizeof args, MLP " --steps 2 %s", options);
+    int status = ckc_end(ckc_start(before, args));
+    char *err = read_text("err"), *out = read_text("out");
+    ck_assert_msg(status == 0, "%s: %s", args, err);
+    const char *loss = strstr(out, "\nloss ");
     ck_assert_ptr_nonnull(loss);
-    return strndup(loss, strcspn(loss + 1, "\n") + 1);
+    char *losses = strndup(loss, strcspn(loss + 1, "\n") + 1);
+    free(err);
+    free(out);
+    return losses;
 }
 
-/* Every test is about what happens before the first step: that has to give the same loss.
- */
-static void trains_alike(const char *environment, const char *options, const char *loss,
-                         const char *note)
+/* Every test is about what happens before the first step: that has to give the same loss. */
+static void trains_alike(const char *before, const char *loss, const char *note)
 {
-    char *again = train(environment, options);
+    char *again = train(before, ""), *out = read_text("out");
     ck_assert_str_eq(again, loss);
+    const char *said = strstr(out, note ? note : "not kept");
+    ck_assert_msg(!said == !note, "%s", out);
     free(again);
-    const char *said = strstr(slurp("out"), note ? note : "not kept");
-    ck_assert_msg(!said == !note, "%s", slurp("out"));
-}
-
-static int count(const char *pattern)
-{
-    glob_t g;
-    int n = glob(pattern, 0, NULL, &g) == 0 ? (int)g.gl_pathc : 0;
-    globfree(&g);
-    return n;
+    free(out);
 }
 
 static void make_warm(void)
 {
-    make_folder(warm);
+    make_home();
+    strcpy(warm, folder_path());
     free(train("", ""));
 }
 
-static void remove_warm(void) { remove_folder(warm); }
-
 static void enter(void)
 {
-    make_folder(dir);
-    char command[200];
-    snprintf(command, sizeof command, "cp -a %s/.cache .", warm);
-    ck_assert_int_eq(shell(command), 0);
+    make_home();
+    ck_assert_int_eq(shell(format("cp -a %s/.cache .", warm)), 0);
 }
 
-static void leave(void) { remove_folder(dir); }
+/* Root alone can make files of another user. */
+static bool may_chown(void)
+{
+    if (geteuid() == 0)
+        return true;
+    skipped("files of another user are made by root alone");
+    return false;
+}
 
-/* ---- folders
- * -------------------------------------------------------------------------------- */
+/* ---- folders ------------------------------------------------------------------------------ */
 
 static void opens(const char *path, const char *in)
 {
@@ -166,20 +127,19 @@ START_TEST(homeless)
     char own[64];
     snprintf(own, sizeof own, "ckc-%lu", (unsigned long)geteuid());
     unsetenv("HOME");
-    setenv("TMPDIR", dir, 1);
-    ck_assert_int_eq(chmod(dir, 01777), 0);
+    setenv("TMPDIR", folder_path(), 1);
+    ck_assert_int_eq(chmod(".", 01777), 0);
     opens(NULL, own);
     ck_assert_int_eq(chmod(own, 0777), 0);
     opens(NULL, NULL);
-    if (geteuid() == 0) {
+    if (may_chown()) {
         ck_assert_int_eq(chmod(own, 0700) || chown(own, 65534, 65534), 0);
         opens(NULL, NULL);
     }
 }
 END_TEST
 
-/* ---- files
- * ----------------------------------------------------------------------------------- */
+/* ---- files -------------------------------------------------------------------------------- */
 
 START_TEST(files)
 {
@@ -192,10 +152,10 @@ START_TEST(files)
     ck_assert_str_eq(text, "some words\n");
     free(text);
     ck_assert_int_eq(cache_file_check(&c, "y", NULL), CACHE_ABSENT);
-    ck_assert_int_eq(count("c/*"), 1);
+    ck_assert_int_eq(files_like("c/*"), 1);
     ck_assert_int_eq(shell("mkdir c/tmp-1.tmp; : >c/tmp-1.tmp/0.c; : >c/tmp-1.tmp/.ckc-temporary"), 0);
     ck_assert(cache_file_write(&c, "x", "some words\n", &d)); /* takes what a killed process left */
-    ck_assert_int_eq(count("c/*"), 1);
+    ck_assert_int_eq(files_like("c/*"), 1);
     ck_assert_int_eq(
         shell("cp -p c/x c/cut; truncate -s -1 c/cut; sed s/words/bytes/ c/x >c/other;"
               "ln -s x c/link; mkfifo -m 600 c/fifo; cp c/x c/open; chmod 622 c/open;"
@@ -204,7 +164,7 @@ START_TEST(files)
     static const char *const bad[] = {"cut", "other", "link", "fifo", "open", "empty", "."};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_msg(cache_file_check(&c, bad[i], NULL) == CACHE_DAMAGED, "%s", bad[i]);
-    if (geteuid() == 0) {
+    if (may_chown()) {
         ck_assert_int_eq(chown("c/theirs", 65534, 65534), 0);
         ck_assert_int_eq(cache_file_check(&c, "theirs", NULL), CACHE_DAMAGED);
     }
@@ -212,23 +172,21 @@ START_TEST(files)
 }
 END_TEST
 
-/* ---- ckc
- * ----------------------------------------------------------------------------------------
- */
+/* ---- ckc ---------------------------------------------------------------------------------- */
 
 /* What is altered is made again: objects silently, measured costs with a note. */
 START_TEST(damaged)
 {
     char *loss = train("", "");
     ck_assert_int_eq(shell("for f in .cache/ckc/*.so; do truncate -s 5000 $f; done"), 0);
-    trains_alike("", "", loss, NULL);
+    trains_alike("", loss, NULL);
     ck_assert_int_eq(shell("for f in .cache/ckc/*.so; do printf x | "
                            "dd of=$f bs=1 seek=4096 conv=notrunc status=none; done"),
                      0);
-    trains_alike("", "", loss, NULL);
+    trains_alike("", loss, NULL);
     ck_assert_int_eq(shell("for f in .cache/ckc/profile*; do echo nonsense >$f; done"), 0);
-    trains_alike("", "", loss, "damaged");
-    trains_alike("", "", loss, NULL);
+    trains_alike("", loss, "damaged");
+    trains_alike("", loss, NULL);
     free(loss);
 }
 END_TEST
@@ -236,10 +194,8 @@ END_TEST
 /* An object of another user's, with code that runs when it is loaded. */
 START_TEST(planted)
 {
-    if (geteuid() != 0) {
-        printf("skipped: planting files of another user needs root\n");
+    if (!may_chown())
         return;
-    }
     char *loss = train("", "");
     ck_assert_int_eq(
         shell("echo '__attribute__((constructor)) static void f(void)"
@@ -247,12 +203,12 @@ START_TEST(planted)
               "cc -shared -fPIC -o evil.so evil.c; for f in .cache/ckc/*.so; do "
               "cp --remove-destination evil.so $f; chown 65534 $f; done"),
         0);
-    trains_alike("", "", loss, NULL);
+    trains_alike("", loss, NULL);
     ck_assert_int_eq(
         shell("for f in .cache/ckc/*.so; do cp --remove-destination evil.so $f; done;"
               "chown -R 65534 .cache/ckc"),
         0);
-    trains_alike("", "", loss, "not kept");
+    trains_alike("", loss, "not kept");
     ck_assert_int_eq(
         shell("for f in .cache/ckc/*.so; do cmp -s evil.so $f || exit 1; done"), 0);
     ck_assert_int_ne(access("ran", F_OK), 0);
@@ -262,11 +218,9 @@ END_TEST
 
 START_TEST(without_compiler)
 {
-    ck_assert_int_eq(shell("PATH=/nowhere '" CKC_BINARY "' " MLP " --cache cold 2>err"), 4);
-    ck_assert_ptr_nonnull(strstr(slurp("err"), "compiler"));
-    ck_assert_int_eq(shell("test $(wc -l <err) = 1"), 0);
+    ckc_fails("PATH=/nowhere;", MLP " --cache cold", 4, "compiler");
     char *loss = train("", "");
-    trains_alike("PATH=/nowhere", "", loss, NULL);
+    trains_alike("PATH=/nowhere;", loss, NULL);
     free(loss);
 }
 END_TEST
@@ -275,8 +229,8 @@ END_TEST
 START_TEST(odd_names)
 {
     ck_assert_int_eq(mkdir("t 'x\" $y", 0700), 0);
-    char *loss = train("TMPDIR=\"$PWD/t 'x\\\" \\$y\"", "--cache \"-o 'z\n@\"");
-    ck_assert_int_gt(count("-o*/*.so"), 0);
+    char *loss = train("export TMPDIR=\"$PWD/t 'x\\\" \\$y\";", "--cache \"-o 'z\n@\"");
+    ck_assert_int_gt(files_like("-o*/*.so"), 0);
     free(loss);
 }
 END_TEST
@@ -285,46 +239,25 @@ END_TEST
 
 enum { SECRET = 48 * 4 }; /* bytes; as many as the first bias has */
 
-static void write_file(const char *path, const char *format, ...)
-{
-    va_list ap;
-    FILE *f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    va_start(ap, format);
-    vfprintf(f, format, ap);
-    va_end(ap);
-    fclose(f);
-}
-
 /* A folder with a schedule, beside it a file that it should not read. */
 static void make_schedule(void)
 {
-    ck_assert_int_eq(shell("'" CKC_BINARY "' " MLP " --steps 0 --quiet"), 0);
-    write_file("secret", "%0*d", SECRET, 7);
+    ckc_accepts(MLP " --steps 0 --quiet");
+    write_text("secret", format("%0*d", SECRET, 7));
 }
 
 /* step.ckp with the bias at the start of another file, and one more line in its header. */
 static void refer_to(const char *file, const char *header)
 {
-    char command[1000];
-    snprintf(command, sizeof command,
-             "sed 's|\\(param %%0.bias.*@\\).*|\\1\"%s\" 0|; s|^plan 2 {|&\\n%s|' m.ckc/step.ckp "
-             ">m.ckc/x.ckp", file, header);
-    ck_assert_int_eq(shell(command), 0);
+    ck_assert_int_eq(shell(format("sed 's|\\(param %%0.bias.*@\\).*|\\1\"%s\" 0|; s|^plan 2 {|&\\n%s|' "
+                                  "m.ckc/step.ckp >m.ckc/x.ckp", file, header)), 0);
 }
 
-static int run(const char *options)
-{
-    char command[1000];
-    snprintf(command, sizeof command, "'%s' run m.ckc/x.ckp --quiet %s 2>err", CKC_BINARY, options);
-    return shell(command);
-}
+static void accepted(const char *options) { ckc_accepts(format("run m.ckc/x.ckp --quiet %s", options)); }
 
 static void refused(const char *options, const char *says)
 {
-    int status = run(options);
-    const char *err = slurp("err"), *newline = strchr(err, '\n');
-    ck_assert_msg(status == 1 && newline && !newline[1] && strstr(err, says), "%d: %s", status, err);
+    ckc_refuses(format("run m.ckc/x.ckp --quiet %s", options), 1, says);
 }
 
 static const char *hash_line(const char *path)
@@ -343,7 +276,7 @@ static const char *hash_line(const char *path)
 START_TEST(files_outside)
 {
     char absolute[100];
-    snprintf(absolute, sizeof absolute, "%s/secret", dir);
+    snprintf(absolute, sizeof absolute, "%s/secret", folder_path());
     make_schedule();
     ck_assert_int_eq(symlink("../secret", "m.ckc/link"), 0);
     const char *const name[] = {absolute, "../secret", "link", "../m.ckc/../secret"};
@@ -353,13 +286,13 @@ START_TEST(files_outside)
         refused("--lr 0 --allow-path m.ckc", "--allow-path");
     }
     ck_assert_int_ne(access("out.safetensors", F_OK), 0);
-    ck_assert_int_eq(run("--lr 0 --allow-path . --save out.safetensors"), 0);
+    accepted("--lr 0 --allow-path . --save out.safetensors");
     ck_assert_int_eq(shell("grep -q 0000000000000007 out.safetensors"), 0);
     refer_to("../secret", "file \"../secret\" 0123456789abcdef");
     refused("", "secret: is not the file");
     refused("--allow-path .", "secret: is not the file");
     refer_to("../secret", hash_line("secret")); /* who knows the hash knows the content */
-    ck_assert_int_eq(run(""), 0);
+    accepted("");
     refer_to("/dev/null", "");
     refused("--allow-path /dev", "/dev/null");
 }
@@ -370,9 +303,9 @@ START_TEST(files_inside)
     make_schedule();
     ck_assert_int_eq(shell("cp secret m.ckc/consts.bin"), 0);
     refer_to("consts.bin", "");
-    ck_assert_int_eq(run(""), 0);
+    accepted("");
     refer_to("../m.ckc/consts.bin", hash_line("m.ckc/consts.bin"));
-    ck_assert_int_eq(run(""), 0);
+    accepted("");
     ck_assert_int_eq(shell("echo >>m.ckc/consts.bin"), 0);
     refused("", "consts.bin: is not the file");
     ck_assert_int_eq(shell("sed '/file .*consts/d' -i m.ckc/x.ckp; echo >m.ckc/consts.bin"), 0);
@@ -400,10 +333,10 @@ END_TEST
 /* Whoever made the schedule is not asked anything, wherever it lies. */
 START_TEST(own_schedule)
 {
-    ck_assert_int_eq(shell("mkdir -p deep/folder far; cp '" CKC_SOURCE_DIR "/examples/mlp/model.onnx' m.onnx;"
-                           "'" CKC_BINARY "' m.onnx --bind batch=4 -o deep/folder/s --steps 1 --quiet "
-                           "--loss mse --grads g.npz && cd far && "
-                           "'" CKC_BINARY "' run ../deep/folder/s/step.ckp --save o.onnx --quiet"), 0);
+    ck_assert_int_eq(shell("mkdir -p deep/folder far; cp '" CKC_SOURCE_DIR "/examples/mlp/model.onnx' m.onnx"), 0);
+    ckc_accepts("m.onnx --bind batch=4 -o deep/folder/s --steps 1 --quiet --loss mse --grads g.npz");
+    ck_assert_int_eq(chdir("far"), 0);
+    ckc_accepts("run ../deep/folder/s/step.ckp --save o.onnx --quiet");
 }
 END_TEST
 
@@ -411,8 +344,8 @@ Suite *suite_cache(void)
 {
     Suite *s = suite_create("cache");
     TCase *c = tcase_create("cache");
-    tcase_add_unchecked_fixture(c, make_warm, remove_warm);
-    tcase_add_checked_fixture(c, enter, leave);
+    tcase_add_unchecked_fixture(c, make_warm, remove_folder);
+    tcase_add_checked_fixture(c, enter, remove_folder);
     tcase_add_test(c, folders);
     tcase_add_test(c, homeless);
     tcase_add_test(c, files);

@@ -2,109 +2,16 @@
  * documented exit status, and nothing written; what goes right gives the same bits again. */
 #include "tests.h"
 #include "cli/cli.h"
+#include "command.h"
 #include "imported.h"
 #include "ir/file.h"
 #include "onnx_builder.h"
-#include <ftw.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx"
-
-static char dir[64]; /* every test works in a folder of its own, with the cache shared */
-static char cache[64];
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
-static void make_cache(void)
-{
-    strcpy(cache, "/tmp/ckc-cli-cache-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(cache));
-    setenv("XDG_CACHE_HOME", cache, 1);
-}
-
-static void remove_cache(void) { nftw(cache, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
-
-static void enter(void)
-{
-    strcpy(dir, "/tmp/ckc-cli-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(dir));
-    ck_assert_int_eq(chdir(dir), 0);
-}
-
-static void leave(void)
-{
-    ck_assert_int_eq(chdir("/"), 0);
-    nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-/* ---- running ckc ------------------------------------------------------------------------------ */
-
-static char *slurp(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    char *text = calloc(1, 1 << 20);
-    ck_assert_ptr_nonnull(f);
-    ck_assert_ptr_nonnull(text);
-    size_t n = fread(text, 1, (1 << 20) - 1, f);
-    text[n] = 0;
-    fclose(f);
-    return text;
-}
-
-/* Exit status of "ckc ARGS"; its output lies in the files out and err. */
-static int ckc(const char *args)
-{
-    char command[4096];
-    snprintf(command, sizeof command, "'%s' %s >out 2>err", CKC_BINARY, args);
-    int status = system(command);
-    ck_assert(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static int files_here(void)
-{
-    int n = 0;
-    FILE *f = popen("ls -A | wc -l", "r");
-    ck_assert_ptr_nonnull(f);
-    ck_assert_int_eq(fscanf(f, "%d", &n), 1);
-    pclose(f);
-    return n;
-}
-
-/* One line that names what it must name, that status, nothing written. */
-static void refused(const char *args, int status, const char *says)
-{
-    ck_assert_int_ge(ckc("--version"), 0); /* out and err are there */
-    int before = files_here(), got = ckc(args);
-    char *err = slurp("err"), *out = slurp("out");
-    const char *newline = strchr(err, '\n');
-    ck_assert_msg(got == status, "ckc %s: exit status %d, wanted %d: %s", args, got, status, err);
-    ck_assert_msg(newline && newline[1] == 0, "ckc %s: not one line: '%s'", args, err);
-    ck_assert_msg(strncmp(err, "ckc", 3) == 0, "ckc %s: %s", args, err);
-    ck_assert_msg(strstr(err, says) != NULL, "ckc %s: '%s' does not say '%s'", args, err, says);
-    ck_assert_msg(!*out, "ckc %s: printed '%s'", args, out);
-    ck_assert_msg(files_here() == before, "ckc %s: wrote something", args);
-    free(err);
-    free(out);
-}
-
-static void accepted(const char *args)
-{
-    int got = ckc(args);
-    char *err = slurp("err");
-    ck_assert_msg(got == 0 && !*err, "ckc %s: exit status %d: %s", args, got, err);
-    free(err);
-}
 
 /* ---- data ----------------------------------------------------------------------------------------- */
 
@@ -128,148 +35,88 @@ static Tensor classes(int64_t n, int64_t *data, int64_t value)
     return (Tensor){type_make(DT_I64, 1, &n), data};
 }
 
-/* ---- ONNX on the wire: just enough for a model with external data ------------------------------------- */
-
-typedef struct {
-    uint8_t p[512];
-    size_t n;
-} Wire;
-
-static void put_field(Wire *w, int number, const void *data, size_t size)
-{
-    ck_assert(size < 128 * 128);
-    w->p[w->n++] = (uint8_t)(number << 3 | 2);
-    if (size >= 128)
-        w->p[w->n++] = (uint8_t)(size | 0x80);
-    w->p[w->n++] = (uint8_t)(size >= 128 ? size >> 7 : size);
-    memcpy(w->p + w->n, data, size);
-    w->n += size;
-}
-
-static void put_text(Wire *w, int number, const char *s) { put_field(w, number, s, strlen(s)); }
-
-static void put_int(Wire *w, int number, uint8_t v)
-{
-    w->p[w->n++] = (uint8_t)(number << 3);
-    w->p[w->n++] = v;
-}
-
 /* y = OP(x, w), with w[4] in the file `location`. */
-static void write_external(const char *path, const char *op, const char *location)
+static void write_external(const char *op, const char *node, const char *location)
 {
-    Wire entry = {{0}, 0}, tensor = {{0}, 0}, node = {{0}, 0}, value = {{0}, 0}, type = {{0}, 0},
-         inner = {{0}, 0}, shape = {{0}, 0}, dim = {{0}, 0}, graph = {{0}, 0}, opset = {{0}, 0},
-         model = {{0}, 0};
-    put_text(&entry, 1, "location");
-    put_text(&entry, 2, location);
-    put_int(&tensor, 1, 4);
-    put_int(&tensor, 2, 1);
-    put_text(&tensor, 8, "w");
-    put_field(&tensor, 13, entry.p, entry.n);
-    put_int(&tensor, 14, 1);
-    put_text(&node, 1, "x");
-    put_text(&node, 1, "w");
-    put_text(&node, 2, "y");
-    put_text(&node, 3, "the node");
-    put_text(&node, 4, op);
-    put_int(&dim, 1, 4);
-    put_field(&shape, 1, dim.p, dim.n);
-    put_int(&inner, 1, 1);
-    put_field(&inner, 2, shape.p, shape.n);
-    put_field(&type, 1, inner.p, inner.n);
-    put_field(&graph, 1, node.p, node.n);
-    put_text(&graph, 2, "g");
-    put_field(&graph, 5, tensor.p, tensor.n);
-    put_text(&value, 1, "x");
-    put_field(&value, 2, type.p, type.n);
-    put_field(&graph, 11, value.p, value.n);
-    value.n = 0;
-    put_text(&value, 1, "y");
-    put_field(&value, 2, type.p, type.n);
-    put_field(&graph, 12, value.p, value.n);
-    put_int(&opset, 2, 17);
-    put_int(&model, 1, 8);
-    put_field(&model, 7, graph.p, graph.n);
-    put_field(&model, 8, opset.p, opset.n);
-    FILE *f = fopen(path, "wb");
-    ck_assert_ptr_nonnull(f);
-    ck_assert_uint_eq(fwrite(model.p, 1, model.n, f), model.n);
-    fclose(f);
+    Arena a = {0};
+    Builder b;
+    start(&b, 17);
+    add_value(&b, &a, "x", FLOAT, "4", true);
+    add_value(&b, &a, "y", FLOAT, "4", false);
+    add_node(&b, &a, op, "x w", "y")->name = (char *)(uintptr_t)node;
+    add_external(&b, &a, "w", 4, location, NULL, NULL);
+    save(&b, &a, "m.onnx");
+    arena_free(&a);
 }
 
 /* ---- what goes wrong ----------------------------------------------------------------------------------- */
 
 START_TEST(usage)
 {
-    refused("", 1, "no model");
-    refused(MLP " " MLP, 1, "one file");
-    refused(MLP " --nonsense", 1, "nonsense");
-    refused(MLP " --lr", 1, "lr");
-    refused(MLP " --lr fast", 1, "--lr");
-    refused(MLP " --steps -1", 1, "--steps");
-    refused(MLP " --threads 0", 1, "--threads");
-    refused(MLP " --bind batch", 1, "--bind");
-    refused(MLP " --bind batch=-1", 1, "--bind");
-    refused(MLP " --budget 10XB", 1, "--budget");
-    refused(MLP " --budget 0", 1, "--budget");
-    refused(MLP " --budget 40", 1, "40GB");
-    refused(MLP " --policy kepe-all", 1, "did you mean 'keep-all'?");
-    refused(MLP " --optimizer adamv", 1, "did you mean 'adam");
-    refused(MLP " --budget nan", 1, "--budget");
-    refused(MLP " --budget 101%", 1, "--budget");
-    refused(MLP " --overhead 2", 1, "--overhead");
-    refused(MLP " --overhead -1%", 1, "--overhead");
-    refused(MLP " --overhead nan%", 1, "--overhead");
-    refused(MLP " --overhead 2% --budget 1MB", 1, "--budget");
-    refused(MLP " --overhead 2% --policy dtr", 1, "--policy");
-    refused(MLP " --loss hinge", 1, "mse");
-    refused(MLP " --optimizer lion", 1, "adamw");
-    refused(MLP " --init random", 1, "init");
-    refused(MLP " --emit ptx", 1, "cuda");
-    refused(MLP " --dump nothing", 1, "nothing");
-    refused(MLP " --save weights.bin", 1, ".safetensors");
-    refused(MLP " --momentum 0.9", 1, "--optimizer momentum");
-    refused(MLP " --optimizer sgd --beta1 0.9", 1, "--beta1");
-    refused(MLP " --bind batch=4 --output no/such/folder", 1, "no/such/folder");
-    refused(MLP " --bind batch=4 --grads no/such/folder.npz", 1, "no/such");
-    refused("run", 1, "no schedule");
-    refused("eval", 1, "no model");
-    refused("opt", 1, "no graph");
-    refused("opt --passes=sort x.ckg", 1, "sort");
-    refused("opt --passes=simplfy x.ckg", 1, "did you mean 'simplify'?");
+    ckc_refuses("", 1, "no model");
+    ckc_refuses(MLP " " MLP, 1, "one file");
+    ckc_refuses(MLP " --nonsense", 1, "nonsense");
+    ckc_refuses(MLP " --lr", 1, "lr");
+    ckc_refuses(MLP " --lr fast", 1, "--lr");
+    ckc_refuses(MLP " --steps -1", 1, "--steps");
+    ckc_refuses(MLP " --threads 0", 1, "--threads");
+    ckc_refuses(MLP " --bind batch", 1, "--bind");
+    ckc_refuses(MLP " --bind batch=-1", 1, "--bind");
+    ckc_refuses(MLP " --budget 10XB", 1, "--budget");
+    ckc_refuses(MLP " --budget 0", 1, "--budget");
+    ckc_refuses(MLP " --budget 40", 1, "40GB");
+    ckc_refuses(MLP " --policy kepe-all", 1, "did you mean 'keep-all'?");
+    ckc_refuses(MLP " --optimizer adamv", 1, "did you mean 'adam");
+    ckc_refuses(MLP " --budget nan", 1, "--budget");
+    ckc_refuses(MLP " --budget 101%", 1, "--budget");
+    ckc_refuses(MLP " --overhead 2", 1, "--overhead");
+    ckc_refuses(MLP " --overhead -1%", 1, "--overhead");
+    ckc_refuses(MLP " --overhead nan%", 1, "--overhead");
+    ckc_refuses(MLP " --overhead 2% --budget 1MB", 1, "--budget");
+    ckc_refuses(MLP " --overhead 2% --policy dtr", 1, "--policy");
+    ckc_refuses(MLP " --loss hinge", 1, "mse");
+    ckc_refuses(MLP " --optimizer lion", 1, "adamw");
+    ckc_refuses(MLP " --init random", 1, "init");
+    ckc_refuses(MLP " --emit ptx", 1, "cuda");
+    ckc_refuses(MLP " --dump nothing", 1, "nothing");
+    ckc_refuses(MLP " --save weights.bin", 1, ".safetensors");
+    ckc_refuses(MLP " --momentum 0.9", 1, "--optimizer momentum");
+    ckc_refuses(MLP " --optimizer sgd --beta1 0.9", 1, "--beta1");
+    ckc_refuses(MLP " --bind batch=4 --output no/such/folder", 1, "no/such/folder");
+    ckc_refuses(MLP " --bind batch=4 --grads no/such/folder.npz", 1, "no/such");
+    ckc_refuses("run", 1, "no schedule");
+    ckc_refuses("eval", 1, "no model");
+    ckc_refuses("opt", 1, "no graph");
+    ckc_refuses("opt --passes=sort x.ckg", 1, "sort");
+    ckc_refuses("opt --passes=simplfy x.ckg", 1, "did you mean 'simplify'?");
 }
 END_TEST
 
 START_TEST(models)
 {
-    refused("missing.onnx", 1, "missing.onnx");
-    refused("/dev/null", 1, "/dev/null");
-    refused("/tmp", 1, "/tmp");
-    refused(MLP " --output x", 1, "batch");
-    refused(MLP " --bind batch=4,seq=3 --output x", 1, "seq");
-    refused(MLP " --bind btach=4 --output x", 1, "btach");
-    refused(MLP " --bind batch=4,bathc=3 --output x", 1, "did you mean 'batch'?");
-    refused(MLP " --bind batch=4 --train 'nothing*' --output x", 1, "no parameter");
-    refused(MLP " --bind batch=4 --freeze '*.wieght' --output x", 1, "no parameter");
-    refused(CKC_SOURCE_DIR "/CMakeLists.txt --output x", 1, "CMakeLists.txt");
-    refused(MLP " --bind batch=4 --loss-output nowhere --output x", 1, "nowhere");
-    refused(MLP " --bind batch=4 --freeze '*' --output x", 1, "train");
+    ckc_refuses("missing.onnx", 1, "missing.onnx");
+    ckc_refuses("/dev/null", 1, "/dev/null");
+    ckc_refuses("/tmp", 1, "/tmp");
+    ckc_refuses(MLP " --output x", 1, "batch");
+    ckc_refuses(MLP " --bind batch=4,seq=3 --output x", 1, "seq");
+    ckc_refuses(MLP " --bind btach=4 --output x", 1, "btach");
+    ckc_refuses(MLP " --bind batch=4,bathc=3 --output x", 1, "did you mean 'batch'?");
+    ckc_refuses(MLP " --bind batch=4 --train 'nothing*' --output x", 1, "no parameter");
+    ckc_refuses(MLP " --bind batch=4 --freeze '*.wieght' --output x", 1, "no parameter");
+    ckc_refuses(CKC_SOURCE_DIR "/CMakeLists.txt --output x", 1, "CMakeLists.txt");
+    ckc_refuses(MLP " --bind batch=4 --loss-output nowhere --output x", 1, "nowhere");
+    ckc_refuses(MLP " --bind batch=4 --freeze '*' --output x", 1, "train");
 }
 END_TEST
 
 START_TEST(truncated)
 {
-    char *args = NULL;
     FileMap m;
     Diag d = {0};
     ck_assert(file_map(&m, MLP, &d));
     for (size_t n = 0; n < m.size; n += m.size / 7) {
-        FILE *f = fopen("cut.onnx", "wb");
-        fwrite(m.data, 1, n, f);
-        fclose(f);
-        ck_assert_int_gt(asprintf(&args, "cut.onnx --bind batch=4"), 0);
-        refused(args, 1, "cut.onnx");
-        free(args);
+        write_bytes("cut.onnx", m.data, n);
+        ckc_refuses("cut.onnx --bind batch=4", 1, "cut.onnx");
     }
     file_unmap(&m);
 }
@@ -280,96 +127,80 @@ START_TEST(malformed_fixtures)
     static const char *const names[] = {"mnist_truncated_13000", "nest_100", "nest_1000",
                                         "nest_3000"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char name[100], args[5000];
-        snprintf(name, sizeof name, "fixtures/malformed/%s.onnx", names[i]);
-        const char *path = shared_path(name);
-        if (!path)
-            return;
-        snprintf(args, sizeof args, "%s --output x", path);
-        refused(args, 1, names[i]);
+        const char *path = shared_path(format("fixtures/malformed/%s.onnx", names[i]));
+        if (path)
+            ckc_refuses(format("%s --output x", path), 1, names[i]);
     }
 }
 END_TEST
 
-static void shows(const char *args, const char *text)
-{
-    accepted(args);
-    char *out = slurp("out");
-    ck_assert_msg(strstr(out, text) != NULL, "ckc %s: '%s' does not say '%s'", args, out, text);
-    free(out);
-}
-
 /* A name in a file begins no line of its own. */
 START_TEST(names_are_text)
 {
-    write_external("m.onnx", "Mul\nckc: done", "w.bin");
-    refused("m.onnx --loss mse", 1, "\\x0ackc: done");
-    write_external("m.onnx", "\033[2J", "w.bin");
-    refused("m.onnx --loss mse", 1, "\\x1b[2J");
-    write_external("m.onnx", "\xff", "w.bin");
-    refused("m.onnx --loss mse", 1, "\\xff");
-    write_external("m.onnx", "Mul", "a\nckc: done");
-    refused("m.onnx --loss mse", 1, "\\x0ackc: done");
-    write_external("m.onnx", "Mul", "data");
-    ck_assert_int_eq(system("head -c 16 /dev/zero >data; mv m.onnx '\xff.onnx'; "
-                            "printf 'lower,upper,size\\n0,1,8\\n' >'\xff.csv'; "
-                            "cp '" CKC_SOURCE_DIR "/tests/fuzz/seeds/fuzz_solve/small.dag' '\xff.dag'"), 0);
-    shows("eval '\xff.onnx' --json", "\"model\": \"\\\\xff.onnx\"");
-    shows("pack '\xff.csv' --json", "\"file\": \"\\\\xff.csv\"");
-    shows("solve '\xff.dag' --budget 100% --json", "\"instance\": \"\\\\xff.dag\"");
-    shows("'\xff.onnx' --loss mse -o m.ckc", "model       \\xff.onnx\n");
-    ck_assert_int_eq(system("sed -i 's/^  model \"/&\\\\x0a/' m.ckc/step.ckp"), 0);
-    shows("run m.ckc/step.ckp", ", from m.ckc/\\x0a");
+    write_external("Mul\nckc: done", "the node", "w.bin");
+    ckc_refuses("m.onnx --loss mse", 1, "\\x0ackc: done");
+    write_external("\033[2J", "the node", "w.bin");
+    ckc_refuses("m.onnx --loss mse", 1, "\\x1b[2J");
+    write_external("\xff", "the node", "w.bin");
+    ckc_refuses("m.onnx --loss mse", 1, "\\xff");
+    write_external("Mul", "the node", "a\nckc: done");
+    ckc_refuses("m.onnx --loss mse", 1, "\\x0ackc: done");
+    write_external("Mul", "the node", "data");
+    write_bytes("data", (float[4]){0}, 16);
+    ck_assert_int_eq(rename("m.onnx", "\xff.onnx"), 0);
+    write_text("\xff.csv", "lower,upper,size\n0,1,8\n");
+    ck_assert_int_eq(shell("cp '" CKC_SOURCE_DIR "/tests/fuzz/seeds/fuzz_solve/small.dag' '\xff.dag'"), 0);
+    ckc_prints("eval '\xff.onnx' --json", "\"model\": \"\\\\xff.onnx\"");
+    ckc_prints("pack '\xff.csv' --json", "\"file\": \"\\\\xff.csv\"");
+    ckc_prints("solve '\xff.dag' --budget 100% --json", "\"instance\": \"\\\\xff.dag\"");
+    ckc_prints("'\xff.onnx' --loss mse -o m.ckc", "model       \\xff.onnx\n");
+    ck_assert_int_eq(shell("sed -i 's/^  model \"/&\\\\x0a/' m.ckc/step.ckp"), 0);
+    ckc_prints("run m.ckc/step.ckp", ", from m.ckc/\\x0a");
 }
 END_TEST
 
 START_TEST(external_data)
 {
-    write_external("m.onnx", "Mul", "gone.bin");
-    refused("m.onnx --loss mse", 1, "gone.bin");
-    write_external("m.onnx", "Mul", "../../../../etc/hostname");
-    refused("m.onnx --loss mse", 1, "hostname");
-    write_external("m.onnx", "Mul", "short.bin");
-    FILE *f = fopen("short.bin", "wb");
-    fputs("123", f);
-    fclose(f);
-    refused("m.onnx --loss mse", 1, "'w'");
+    write_external("Mul", "the node", "gone.bin");
+    ckc_refuses("m.onnx --loss mse", 1, "gone.bin");
+    write_external("Mul", "the node", "../../../../etc/hostname");
+    ckc_refuses("m.onnx --loss mse", 1, "hostname");
+    write_external("Mul", "the node", "short.bin");
+    write_text("short.bin", "123");
+    ckc_refuses("m.onnx --loss mse", 1, "'w'");
 }
 END_TEST
 
 START_TEST(external_data_is_hashed)
 {
-    write_external("m.onnx", "Mul", "w.bin");
-    ck_assert_int_eq(system("head -c 16 /dev/zero >w.bin"), 0);
-    accepted("m.onnx --loss mse --steps 0 --quiet -o deep");
-    accepted("run deep/step.ckp --quiet --save out.onnx");
-    ck_assert_int_eq(system("printf 1 >>w.bin"), 0);
-    refused("run deep/step.ckp", 1, "w.bin: is not the file");
+    write_external("Mul", "the node", "w.bin");
+    write_bytes("w.bin", (float[4]){0}, 16);
+    ckc_accepts("m.onnx --loss mse --steps 0 --quiet -o deep");
+    ckc_accepts("run deep/step.ckp --quiet --save out.onnx");
+    ck_assert_int_eq(shell("printf 1 >>w.bin"), 0);
+    ckc_refuses("run deep/step.ckp", 1, "w.bin: is not the file");
 }
 END_TEST
 
 /* Text of a file stays out of what is compiled. */
 START_TEST(names_reach_no_source)
 {
-    write_external("named.onnx", "Mul", "w.bin");
-    ck_assert_int_eq(system("head -c 16 /dev/zero >w.bin;"
-                            "LC_ALL=C sed 's|the node|*/q;\"#/*|' named.onnx >m.onnx"), 0);
-    accepted("m.onnx --loss mse --steps 1 --quiet -o p --emit cuda");
-    ck_assert_int_eq(system("grep -q 'q;.*#/' p/step.ckp && ! grep -q 'q;.*#/' p/kernels.*"), 0);
+    write_external("Mul", "*/q;\"#/*", "w.bin");
+    write_bytes("w.bin", (float[4]){0}, 16);
+    ckc_accepts("m.onnx --loss mse --steps 1 --quiet -o p --emit cuda");
+    ck_assert_int_eq(shell("grep -q 'q;.*#/' p/step.ckp && ! grep -q 'q;.*#/' p/kernels.*"), 0);
 }
 END_TEST
 
 /* The one message that may have more lines: what is unsupported, node by node. */
 START_TEST(unsupported)
 {
-    FILE *f = fopen("w.bin", "wb");
-    fwrite("0123456789abcdef", 1, 16, f);
-    fclose(f);
-    write_external("m.onnx", "Frobnicate", "w.bin");
-    int before = files_here() + 2;
+    write_bytes("w.bin", (float[4]){0}, 16);
+    write_external("Frobnicate", "the node", "w.bin");
+    int before = files_here();
     ck_assert_int_eq(ckc("m.onnx --loss mse"), 2);
     ck_assert_int_eq(files_here(), before);
-    char *err = slurp("err");
+    char *err = read_text("err");
     ck_assert_msg(strncmp(err, "ckc: m.onnx: ", 13) == 0, "%s", err);
     ck_assert_ptr_nonnull(strstr(err, "the node"));
     ck_assert_ptr_nonnull(strstr(err, "Frobnicate"));
@@ -380,8 +211,8 @@ END_TEST
 
 START_TEST(budgets)
 {
-    refused(MLP " --bind batch=4 --output x --moves 100000 --budget 10B", 3, "smallest known to be feasible");
-    refused(MLP " --bind batch=4 --output x --moves 100000 --budget 1%", 3, "smallest known to be feasible");
+    ckc_refuses(MLP " --bind batch=4 --output x --moves 100000 --budget 10B", 3, "smallest known to be feasible");
+    ckc_refuses(MLP " --bind batch=4 --output x --moves 100000 --budget 1%", 3, "smallest known to be feasible");
 }
 END_TEST
 
@@ -390,21 +221,21 @@ START_TEST(data)
     int64_t t[8];
     float y[80];
     write_data("nan.npz", 4, 16, NAN, classes(4, t, 3));
-    refused(MLP " --bind batch=4 --output x --data nan.npz", 1, "x");
+    ckc_refuses(MLP " --bind batch=4 --output x --data nan.npz", 1, "x");
     write_data("shape.npz", 4, 15, 1, classes(4, t, 3));
-    refused(MLP " --bind batch=4 --output x --data shape.npz", 1, "x");
+    ckc_refuses(MLP " --bind batch=4 --output x --data shape.npz", 1, "x");
     write_data("few.npz", 3, 16, 1, classes(3, t, 3));
-    refused(MLP " --bind batch=4 --output x --data few.npz", 1, "few.npz");
+    ckc_refuses(MLP " --bind batch=4 --output x --data few.npz", 1, "few.npz");
     write_data("class.npz", 4, 16, 1, classes(4, t, 10));
-    refused(MLP " --bind batch=4 --output x --data class.npz", 1, "target");
+    ckc_refuses(MLP " --bind batch=4 --output x --data class.npz", 1, "target");
     write_data("none.npz", 4, 16, 1, (Tensor){{0}, NULL});
-    refused(MLP " --bind batch=4 --output x --data none.npz", 1, "target");
+    ckc_refuses(MLP " --bind batch=4 --output x --data none.npz", 1, "target");
     for (int i = 0; i < 40; i++)
         y[i] = NAN;
     write_data("target.npz", 4, 16, 1, (Tensor){type_make(DT_F32, 2, (int64_t[]){4, 10}), y});
-    refused(MLP " --bind batch=4 --output x --data target.npz --loss mse", 1, "target");
-    refused(MLP " --bind batch=4 --output x --data target.npz", 1, "target");
-    refused(MLP " --bind batch=4 --output x --data missing.npz", 1, "missing.npz");
+    ckc_refuses(MLP " --bind batch=4 --output x --data target.npz --loss mse", 1, "target");
+    ckc_refuses(MLP " --bind batch=4 --output x --data target.npz", 1, "target");
+    ckc_refuses(MLP " --bind batch=4 --output x --data missing.npz", 1, "missing.npz");
 }
 END_TEST
 
@@ -414,7 +245,7 @@ static void prints_as_parsed(const char *path)
     Diag d = {0};
     Graph g;
     Plan p = {.g = &g};
-    char *text = slurp(path), *again = NULL;
+    char *text = read_text(path), *again = NULL;
     size_t n = 0;
     graph_init(&g, &a, &d);
     ck_assert_msg(plan_parse(&p, text, &d), "%s", d.msg);
@@ -430,46 +261,25 @@ static void prints_as_parsed(const char *path)
 
 START_TEST(schedules)
 {
-    FILE *f = fopen("bad.ckp", "w");
-    fputs("plan 2 {\n  threads 2\n}\ngraph {\n  input %x: f32[2]\n  %y: f32[3] = relu %x\n}\n", f);
-    fclose(f);
-    refused("run bad.ckp", 1, "bad.ckp");
-    refused("run /dev/null", 1, "/dev/null");
-    refused("run " MLP, 1, "model.onnx");
-    f = fopen("old.ckp", "w");
-    fputs("plan {\n  threads 2\n}\n", f);
-    fclose(f);
-    refused("run old.ckp", 1, "version 1 of its form");
-    f = fopen("new.ckp", "w");
-    fputs("plan 3 {\n  unknown 2\n}\n", f);
-    fclose(f);
-    refused("run new.ckp", 1, "plan the model again");
-    accepted(MLP " --bind batch=4 --steps 0 --output m.ckc --quiet");
+    write_text("bad.ckp", "plan 2 {\n  threads 2\n}\ngraph {\n  input %x: f32[2]\n  %y: f32[3] = relu %x\n}\n");
+    ckc_refuses("run bad.ckp", 1, "bad.ckp");
+    ckc_refuses("run /dev/null", 1, "/dev/null");
+    ckc_refuses("run " MLP, 1, "model.onnx");
+    write_text("old.ckp", "plan {\n  threads 2\n}\n");
+    ckc_refuses("run old.ckp", 1, "version 1 of its form");
+    write_text("new.ckp", "plan 3 {\n  unknown 2\n}\n");
+    ckc_refuses("run new.ckp", 1, "plan the model again");
+    ckc_accepts(MLP " --bind batch=4 --steps 0 --output m.ckc --quiet");
     prints_as_parsed("m.ckc/step.ckp");
-    ck_assert_int_eq(system("sed 's/arena [0-9]*/arena 64/' m.ckc/step.ckp >small.ckp"), 0);
-    refused("run small.ckp", 1, "small.ckp");
-    ck_assert_int_eq(system("sed 's/ scratch=[0-9]* / scratch=9000000 /' m.ckc/step.ckp "
+    ck_assert_int_eq(shell("sed 's/arena [0-9]*/arena 64/' m.ckc/step.ckp >small.ckp"), 0);
+    ckc_refuses("run small.ckp", 1, "small.ckp");
+    ck_assert_int_eq(shell("sed 's/ scratch=[0-9]* / scratch=9000000 /' m.ckc/step.ckp "
                             ">scratch.ckp"), 0);
-    refused("run scratch.ckp", 1, "scratch.ckp");
+    ckc_refuses("run scratch.ckp", 1, "scratch.ckp");
 }
 END_TEST
 
 /* ---- what goes right --------------------------------------------------------------------------------------- */
-
-static void same_file(const char *a, const char *b)
-{
-    char command[300];
-    snprintf(command, sizeof command, "cmp -s %s %s", a, b);
-    ck_assert_msg(system(command) == 0, "%s and %s differ", a, b);
-}
-
-static json_t *read_json(const char *path)
-{
-    json_error_t e;
-    json_t *j = json_load_file(path, 0, &e);
-    ck_assert_msg(j != NULL, "%s: %s", path, e.text);
-    return j;
-}
 
 START_TEST(report)
 {
@@ -480,7 +290,7 @@ START_TEST(report)
         "recomputed", "losses", "trainable", "frozen", "notes", "loss", "optimizer", "lr", "seed",
         "threads", "init", "data", "plan_seconds", "solve_seconds", "version", "peak", "accumulate", "clip_norm",
         "bytes_per_sample", "bytes_per_token", "resident_bytes"};
-    accepted(MLP " --bind batch=4 --output m.ckc --steps 3 --json --emit cuda");
+    ckc_accepts(MLP " --bind batch=4 --output m.ckc --steps 3 --json --emit cuda");
     json_t *j = read_json("out");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         ck_assert_msg(json_object_get(j, keys[i]) != NULL, "no key '%s'", keys[i]);
@@ -503,12 +313,12 @@ START_TEST(report)
     ck_assert_int_eq(access("m.ckc/step.ckp", R_OK), 0);
     ck_assert_int_eq(access("m.ckc/kernels.c", R_OK), 0);
     ck_assert_int_eq(access("m.ckc/kernels.cu", R_OK), 0);
-    accepted(MLP " --bind batch=4 --output m.ckc --quiet");
-    char *out = slurp("out");
+    ckc_accepts(MLP " --bind batch=4 --output m.ckc --quiet");
+    char *out = read_text("out");
     ck_assert_str_eq(out, "");
     free(out);
-    accepted(MLP " --bind batch=4 --output m.ckc --freeze '0.*'");
-    refused(MLP " --bind batch=4 --freeze '0.*,no.such'", 1, "--freeze no.such");
+    ckc_accepts(MLP " --bind batch=4 --output m.ckc --freeze '0.*'");
+    ckc_refuses(MLP " --bind batch=4 --freeze '0.*,no.such'", 1, "--freeze no.such");
 }
 END_TEST
 
@@ -516,13 +326,11 @@ END_TEST
 START_TEST(overhead)
 {
     static const char *const percent[] = {"0", "5", "20"};
-    char args[200];
     int64_t last = INT32_MAX;
-    accepted(MLP " --bind batch=64 --output m.ckc --grads a.npz --quiet");
+    ckc_accepts(MLP " --bind batch=64 --output m.ckc --grads a.npz --quiet");
     for (int k = 0; k < 3; k++) {
-        snprintf(args, sizeof args, MLP " --bind batch=64 --output o.ckc --grads b.npz --quiet "
-                 "--moves 100000 --overhead %s%%", percent[k]);
-        accepted(args);
+        ckc_accepts(format(MLP " --bind batch=64 --output o.ckc --grads b.npz --quiet "
+                           "--moves 100000 --overhead %s%%", percent[k]));
         same_file("a.npz", "b.npz");
         json_t *j = read_json("o.ckc/report.json");
         double over = json_number_value(json_object_get(j, "overhead"));
@@ -542,33 +350,26 @@ END_TEST
 /* Any budget, a saved schedule, and training on from saved weights: the same bits. */
 START_TEST(same_bits)
 {
-    char args[400];
-    accepted(MLP " --bind batch=8 --output m.ckc --steps 4 --json --grads a.npz "
+    ckc_accepts(MLP " --bind batch=8 --output m.ckc --steps 4 --json --grads a.npz "
                  "--save a.safetensors --save a.onnx --seed 7 --quiet");
-    json_t *j = read_json("m.ckc/report.json");
-    int64_t all = json_integer_value(json_object_get(j, "keep_all_bytes"));
-    json_decref(j);
+    int64_t all = json_number("m.ckc/report.json", "keep_all_bytes");
     ck_assert_int_eq(ckc(MLP " --bind batch=8 --grads x.npz --output x.ckc --moves 100000 --budget 1B"), 3);
-    char *err = slurp("err"), *least = strstr(err, "feasible is ");
-    ck_assert_ptr_nonnull(least);
-    int64_t bytes = strtoll(least + strlen("feasible is "), NULL, 10);
-    free(err);
+    int64_t bytes = ckc_least_budget();
     ck_assert_int_le(bytes, all);
     for (int k = 0; k < 2; k++) {
-        snprintf(args, sizeof args, "%s --bind batch=8 --output b.ckc --steps 4 --grads b.npz "
-                 "--save b.safetensors --save b.onnx --seed 7 --quiet --moves 100000 --budget %lld", MLP,
-                 (long long)(k ? (all + bytes) / 2 : bytes));
-        accepted(args);
+        ckc_accepts(format(MLP " --bind batch=8 --output b.ckc --steps 4 --grads b.npz --save b.safetensors "
+                               "--save b.onnx --seed 7 --quiet --moves 100000 --budget %lld",
+                           (long long)(k ? (all + bytes) / 2 : bytes)));
         same_file("a.npz", "b.npz");
         same_file("a.safetensors", "b.safetensors");
         same_file("a.onnx", "b.onnx");
     }
-    accepted("run m.ckc/step.ckp --steps 4 --save c.safetensors --save c.onnx --quiet");
+    ckc_accepts("run m.ckc/step.ckp --steps 4 --save c.safetensors --save c.onnx --quiet");
     same_file("a.safetensors", "c.safetensors");
     same_file("a.onnx", "c.onnx");
-    accepted("run b.ckc/step.ckp --steps 4 --save c.safetensors --quiet");
+    ckc_accepts("run b.ckc/step.ckp --steps 4 --save c.safetensors --quiet");
     same_file("a.safetensors", "c.safetensors");
-    accepted("a.onnx --bind batch=8 --steps 1 --quiet");
+    ckc_accepts("a.onnx --bind batch=8 --steps 1 --quiet");
 }
 END_TEST
 
@@ -621,9 +422,9 @@ START_TEST(saves_all_state)
                                         "late var", "mask", "tied.scale", "w {1}"};
     Arena a = {0};
     build_stateful(&a);
-    accepted("stateful.onnx --bind N=4 --init kaiming --output s.ckc --steps 2 --quiet --save a.safetensors "
+    ckc_accepts("stateful.onnx --bind N=4 --init kaiming --output s.ckc --steps 2 --quiet --save a.safetensors "
              "--save a.onnx");
-    accepted("run s.ckc/step.ckp --steps 2 --quiet --save b.safetensors --save b.onnx");
+    ckc_accepts("run s.ckc/step.ckp --steps 2 --quiet --save b.safetensors --save b.onnx");
     same_file("a.safetensors", "b.safetensors");
     same_file("a.onnx", "b.onnx");
     json_t *j = saved_names("b.safetensors");
@@ -642,25 +443,21 @@ END_TEST
 
 /* Networks in training form, by both exporters, against PyTorch's eval(): as they are, and as they are saved
  * (tests/torch/inference_golden.py). */
+#define GOLDEN " --data g.npz --expect g.npz --rtol 1e-5 --atol 1e-5 --quiet"
+
 START_TEST(inference)
 {
     static const char *const names[] = {"conv_script", "conv_dynamo", "conv_optimized", "tied_script",
                                         "tied_dynamo", "tied_optimized"};
-    char args[1000], *golden = "--data g.npz --expect g.npz --rtol 1e-5 --atol 1e-5 --quiet";
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(args, sizeof args, "cp " CKC_SOURCE_DIR "/tests/data/inference/%s.onnx m.onnx && cp "
-                 CKC_SOURCE_DIR "/tests/data/inference/%s.npz g.npz", names[i], names[i]);
-        ck_assert_int_eq(system(args), 0);
-        snprintf(args, sizeof args, "eval m.onnx %s", golden);
-        accepted(args);
-        snprintf(args, sizeof args, "eval m.onnx --training %s", golden);
-        ck_assert_int_eq(ckc(args), 1);
-        accepted("m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --save s.onnx");
-        snprintf(args, sizeof args, "eval s.onnx --training %s", golden); /* written as inference */
-        accepted(args);
-        accepted("m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --training --save t.onnx");
-        snprintf(args, sizeof args, "eval t.onnx --training %s", golden);
-        ck_assert_int_eq(ckc(args), 1);
+        ck_assert_int_eq(shell(format("cp " CKC_SOURCE_DIR "/tests/data/inference/%s.onnx m.onnx && cp "
+                                      CKC_SOURCE_DIR "/tests/data/inference/%s.npz g.npz", names[i], names[i])), 0);
+        ckc_accepts("eval m.onnx" GOLDEN);
+        ckc_refuses("eval m.onnx --training" GOLDEN, 1, "elements differ");
+        ckc_accepts("m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --save s.onnx");
+        ckc_accepts("eval s.onnx --training" GOLDEN); /* written as inference */
+        ckc_accepts("m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --training --save t.onnx");
+        ckc_refuses("eval t.onnx --training" GOLDEN, 1, "elements differ");
     }
 }
 END_TEST
@@ -670,8 +467,8 @@ START_TEST(data_binds)
 {
     int64_t t[8];
     write_data("d.npz", 4, 16, 0.5f, classes(4, t, 3));
-    accepted("eval " MLP " --data d.npz --bind batch=4");
-    refused("eval " MLP " --data d.npz --bind batch=8", 1, "batch = 4 in the data, and --bind says 8");
+    ckc_accepts("eval " MLP " --data d.npz --bind batch=4");
+    ckc_refuses("eval " MLP " --data d.npz --bind batch=8", 1, "batch = 4 in the data, and --bind says 8");
 }
 END_TEST
 
@@ -679,26 +476,24 @@ START_TEST(forward)
 {
     int64_t t[8];
     write_data("d.npz", 4, 16, 0.5f, classes(4, t, 3));
-    accepted("eval " MLP " --data d.npz");
-    accepted("eval " MLP " --data d.npz --reference --json");
+    ckc_accepts("eval " MLP " --data d.npz");
+    ckc_accepts("eval " MLP " --data d.npz --reference --json");
     json_t *j = read_json("out");
     ck_assert_uint_eq(json_array_size(json_object_get(j, "outputs")), 1);
     json_decref(j);
-    refused("eval " MLP " --data d.npz --expect d.npz", 1, "logits");
+    ckc_refuses("eval " MLP " --data d.npz --expect d.npz", 1, "logits");
 }
 END_TEST
 
 START_TEST(passes)
 {
-    FILE *f = fopen("g.ckg", "w");
-    fputs("graph {\n  input %x: f32[2,3]\n  %a: f32[2,3] = relu %x\n  %b: f32[2,3] = relu %x\n"
-          "  %c: f32[2,3] = add %a, %b\n  output %c\n}\n", f);
-    fclose(f);
-    accepted("opt --list");
-    accepted("opt g.ckg");
+    write_text("g.ckg", "graph {\n  input %x: f32[2,3]\n  %a: f32[2,3] = relu %x\n  %b: f32[2,3] = relu %x\n"
+                        "  %c: f32[2,3] = add %a, %b\n  output %c\n}\n");
+    ckc_accepts("opt --list");
+    ckc_accepts("opt g.ckg");
     same_file("out", "g.ckg");
-    accepted("opt --passes=simplify,fuse g.ckg");
-    char *out = slurp("out");
+    ckc_accepts("opt --passes=simplify,fuse g.ckg");
+    char *out = read_text("out");
     ck_assert_ptr_nonnull(strstr(out, "relu %x"));
     ck_assert_msg(strstr(out, "%b") == NULL, "not merged:\n%s", out);
     free(out);
@@ -731,7 +526,7 @@ Suite *suite_cli(void)
     Suite *s = suite_create("cli");
     TCase *c = tcase_create("commands");
     tcase_add_unchecked_fixture(c, make_cache, remove_cache);
-    tcase_add_checked_fixture(c, enter, leave);
+    tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_add_test(c, sizes);
     tcase_add_test(c, usage);
     tcase_add_test(c, models);

@@ -1,6 +1,7 @@
 /* test_codegen.c -- generated C against the reference interpreter on random kernels, its functions
  * against libm, its generator against Random123, and its independence of the thread count. */
 #include "tests.h"
+#include "command.h"
 #include "codegen/codegen.h"
 #include "ir/attrs.h"
 #include "kernel_math_f32.h"
@@ -144,7 +145,6 @@ typedef struct {
     KernelFn *fn[BATCH];
     KernelObjects objects;
     KernelCache cache;
-    char dir[32];
 } Batch;
 
 static void batch_make(Batch *b, uint64_t seed)
@@ -154,24 +154,14 @@ static void batch_make(Batch *b, uint64_t seed)
         random_kernel(&b->r[i], &b->a, seed * 1000 + (uint64_t)i, i % 6 == 5);
         b->k[i] = &b->r[i].k;
     }
-    strcpy(b->dir, "/tmp/ckc-test-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(b->dir));
-    ck_assert_msg(kernel_cache_open(&b->cache, b->dir, &d), "%s", d.msg);
+    ck_assert_msg(kernel_cache_open(&b->cache, "cache", &d), "%s", d.msg);
     ck_assert_msg(kernels_load(b->k, BATCH, &b->cache, b->fn, &b->objects, &d), "%s", d.msg);
-}
-
-static void remove_dir(const char *dir)
-{
-    char cmd[128];
-    snprintf(cmd, sizeof cmd, "rm -r %s", dir);
-    ck_assert_int_eq(system(cmd), 0);
 }
 
 static void batch_free(Batch *b)
 {
     kernels_unload(&b->objects);
     arena_free(&b->a);
-    remove_dir(b->dir);
 }
 
 START_TEST(random_kernels_match_reference)
@@ -258,14 +248,10 @@ START_TEST(compiler_errors_are_reported)
 {
     Diag d = {0};
     KernelCache c;
-    char dir[] = "/tmp/ckc-test-XXXXXX";
-    ck_assert_ptr_nonnull(mkdtemp(dir));
-    ck_assert(kernel_cache_open(&c, dir, &d));
+    ck_assert(kernel_cache_open(&c, "cache", &d));
     ck_assert(!kernel_cache_add(&c, "this is not C\n", NULL, 0, &d));
     ck_assert_int_eq(d.status, EXIT_DEVICE);
     ck_assert_ptr_nonnull(strstr(d.msg, "error"));
-    d = (Diag){0};
-    remove_dir(dir);
 }
 END_TEST
 
@@ -278,7 +264,6 @@ static ino_t file_of(const KernelCache *c, const Kernel *k)
     return stat(path, &st) == 0 ? st.st_ino : 0;
 }
 
-/* The second time only the new kernel is compiled, and a broken object again. */
 /* Layers differ in the keys of their dropout: they call one function. */
 START_TEST(keys_share_a_text)
 {
@@ -318,6 +303,7 @@ START_TEST(keys_share_a_text)
 }
 END_TEST
 
+/* The second time only the new kernel is compiled, and a broken object again. */
 START_TEST(kernels_are_compiled_once)
 {
     enum { N = 4 };
@@ -329,9 +315,7 @@ START_TEST(kernels_are_compiled_once)
     KernelObjects o;
     KernelCache c;
     ino_t first[N];
-    char dir[] = "/tmp/ckc-test-XXXXXX", path[PATH_MAX + 64];
-    ck_assert_ptr_nonnull(mkdtemp(dir));
-    ck_assert(kernel_cache_open(&c, dir, &d));
+    ck_assert(kernel_cache_open(&c, "cache", &d));
     for (int i = 0; i < N; i++) {
         random_kernel(&r[i], &a, 20 + (uint64_t)i, false);
         k[i] = &r[i].k;
@@ -342,17 +326,15 @@ START_TEST(kernels_are_compiled_once)
         first[i] = file_of(&c, k[i]);
     ck_assert(first[0] && first[0] == first[1] && first[0] == first[2] && !first[3]);
     char *text = kernel_text(k[1]);
-    snprintf(path, sizeof path, "%s/%s.so", dir, kernel_key(&c, text).hex);
+    const char *path = format("cache/%s.so", kernel_key(&c, text).hex);
     free(text);
     ck_assert_int_eq(unlink(path), 0);
-    FILE *f = fopen(path, "w");
-    ck_assert(f && fputs("broken", f) >= 0 && fclose(f) == 0);
+    write_text(path, "broken");
     ck_assert_msg(kernels_load(k, N, &c, fn, &o, &d), "%s", d.msg);
     kernels_unload(&o);
     ck_assert(file_of(&c, k[0]) == first[0] && file_of(&c, k[2]) == first[2]);
     ck_assert(file_of(&c, k[1]) == file_of(&c, k[3]) && file_of(&c, k[3]) != first[0]);
     arena_free(&a);
-    remove_dir(dir);
 }
 END_TEST
 
@@ -360,6 +342,7 @@ Suite *suite_codegen(void)
 {
     Suite *s = suite_create("codegen");
     TCase *t = tcase_create("c");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, functions_are_accurate);
     tcase_add_test(t, power_is_accurate);
     tcase_add_test(t, halves_round_to_even);

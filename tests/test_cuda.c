@@ -1,6 +1,7 @@
 /* test_cuda.c -- generated CUDA C without a GPU: compiled by NVRTC for sm_80 and sm_90 where the
  * toolkit is installed, and run on the CPU through the fiber shim against the interpreter. */
 #include "tests.h"
+#include "command.h"
 #include "codegen/codegen.h"
 #include "op_samples.h"
 #include "random_kernel.h"
@@ -190,36 +191,17 @@ static void write_shim_source(const Batch *b, const char *path)
     fclose(f);
 }
 
-/* A folder for k.c and the object made of it. */
-static void shim_folder(char dir[64], char path[128])
+/* The object made of k.c. */
+static void *shim_load(ShimState *state)
 {
-    strcpy(dir, "/tmp/ckc-shim-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(dir));
-    snprintf(path, 128, "%s/k.c", dir);
-}
-
-static void *shim_load(const char *dir, ShimState *state)
-{
-    char path[128], cmd[512];
-    snprintf(cmd, sizeof cmd,
-             "cc -std=gnu11 -O1 -w -ffp-contract=off -march=native -fPIC -shared -I%s/tests/shim "
-             "%s/k.c -o %s/k.so -lm", CKC_SOURCE_DIR, dir, dir);
-    ck_assert_int_eq(system(cmd), 0);
-    snprintf(path, sizeof path, "%s/k.so", dir);
-    void *dl = dlopen(path, RTLD_NOW);
+    ck_assert_int_eq(shell("cc -std=gnu11 -O1 -w -ffp-contract=off -march=native -fPIC -shared "
+                           "-I'" CKC_SOURCE_DIR "/tests/shim' k.c -o k.so -lm"), 0);
+    void *dl = dlopen("./k.so", RTLD_NOW);
     ck_assert_msg(dl != NULL, "%s", dlerror());
     ShimState **slot = dlsym(dl, "shim");
     ck_assert_ptr_nonnull(slot);
     *slot = state;
     return dl;
-}
-
-static void shim_unload(void *dl, const char *dir)
-{
-    char cmd[128];
-    dlclose(dl);
-    snprintf(cmd, sizeof cmd, "rm -r %s", dir);
-    ck_assert_int_eq(system(cmd), 0);
 }
 
 static void run_case(Case *c, void *dl, ShimState *state, int func, uint64_t seed)
@@ -244,15 +226,13 @@ static void run_case(Case *c, void *dl, ShimState *state, int func, uint64_t see
 START_TEST(shim_runs_match_reference)
 {
     static Batch b;
-    char dir[64], path[128];
     ShimState state = {0};
     batch_make(&b, (uint64_t)_i + 31);
-    shim_folder(dir, path);
-    write_shim_source(&b, path);
-    void *dl = shim_load(dir, &state);
+    write_shim_source(&b, "k.c");
+    void *dl = shim_load(&state);
     for (int i = 0; i < b.n; i++)
         run_case(&b.c[i], dl, &state, b.func[i], (uint64_t)i + 1);
-    shim_unload(dl, dir);
+    dlclose(dl);
     batch_free(&b);
 }
 END_TEST
@@ -361,16 +341,14 @@ START_TEST(whole_step_matches_executor)
     const char *file = step[_i].shared ? shared_path(step[_i].shared)
                                        : CKC_SOURCE_DIR "/examples/mlp/model.onnx";
     TestStep s;
-    char dir[64], path[128];
     if (!file)
         return;
-    shim_folder(dir, path);
-    emit_step(&s, file, path, step[_i].tile, step[_i].piece);
-    FILE *f = fopen(path, "a");
+    emit_step(&s, file, "k.c", step[_i].tile, step[_i].piece);
+    FILE *f = fopen("k.c", "a");
     fputs("ShimState *shim;\nCkc *new_step(void) { return calloc(1, sizeof(Ckc)); }\n", f);
     fclose(f);
     step_state.launch = launch_fibers;
-    void *dl = shim_load(dir, &step_state);
+    void *dl = shim_load(&step_state);
     size_t bytes = (size_t)*(const int64_t *)dlsym(dl, "ckc_arena_bytes");
     ck_assert_uint_eq(bytes, (size_t)s.info.plan.arena_bytes);
     make_inputs(&s);
@@ -380,7 +358,7 @@ START_TEST(whole_step_matches_executor)
     ck_assert_msg(exec_step(s.exec, NULL, &s.diag), "%s", s.diag.msg);
     compare_memory(&s, arena);
     free(arena);
-    shim_unload(dl, dir);
+    dlclose(dl);
     step_free(&s);
 }
 END_TEST
@@ -389,17 +367,12 @@ END_TEST
 START_TEST(whole_step_compiles_with_nvcc)
 {
     TestStep s;
-    char dir[64], path[128], cmd[512];
-    if (system("nvcc --version >/dev/null 2>&1") != 0) {
+    if (shell("nvcc --version >/dev/null 2>&1") != 0) {
         skipped("nvcc is not there");
         return;
     }
-    shim_folder(dir, path);
-    emit_step(&s, CKC_SOURCE_DIR "/examples/mlp/model.onnx", path, 0, 0);
-    snprintf(cmd, sizeof cmd, "nvcc -x cu -arch=sm_90 --fmad=false -c %s -o %s/k.o", path, dir);
-    ck_assert_int_eq(system(cmd), 0);
-    snprintf(cmd, sizeof cmd, "rm -r %s", dir);
-    ck_assert_int_eq(system(cmd), 0);
+    emit_step(&s, CKC_SOURCE_DIR "/examples/mlp/model.onnx", "k.c", 0, 0);
+    ck_assert_int_eq(shell("nvcc -x cu -arch=sm_90 --fmad=false -c k.c -o k.o"), 0);
     step_free(&s);
 }
 END_TEST
@@ -455,6 +428,7 @@ Suite *suite_cuda(void)
 {
     Suite *s = suite_create("cuda");
     TCase *t = tcase_create("text");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, text_compiles_with_nvrtc);
     tcase_add_loop_test(t, shim_runs_match_reference, 0, 1);
     tcase_add_loop_test(t, whole_step_matches_executor, 0, 7);

@@ -9,41 +9,15 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "command.h"
 #include "ir/file.h"
 #include "ir/philox.h"
 #include "runtime/weights.h"
 
-static char folder[64];
-
-static void make_folder(void)
+static void leave(void)
 {
-    strcpy(folder, "/tmp/ckc-test-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-static const char *in_folder(const char *name)
-{
-    static char path[2][256];
-    static int turn;
-    turn = !turn;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", folder, name);
-    return path[turn];
-}
-
-static void remove_folder(void)
-{
-    static const char *const names[] = {"a.npz", "b.npz", "a.npy", "a.pb", "a.txt", "a.st"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unlink(in_folder(names[i]));
-    ck_assert_int_eq(rmdir(folder), 0); /* nothing else was left behind */
-}
-
-static void write_bytes(const char *path, const void *data, size_t size)
-{
-    FILE *f = fopen(path, "wb");
-    ck_assert_ptr_nonnull(f);
-    ck_assert_uint_eq(fwrite(data, 1, size, f), size);
-    fclose(f);
+    ck_assert_int_eq(files_like("*.tmp"), 0);
+    remove_folder();
 }
 
 /* Open and decode everything; false with a one-line message. */
@@ -111,10 +85,10 @@ START_TEST(npz_round_trip)
     FileMap a, b;
     Diag d = {0};
     make_arrays(v);
-    ck_assert(npz_write(in_folder("a.npz"), NARRAYS, v, &d));
-    ck_assert(npz_write(in_folder("b.npz"), NARRAYS, v, &d));
-    expect_arrays(in_folder("a.npz"), v, NARRAYS);
-    ck_assert(file_map(&a, in_folder("a.npz"), &d) && file_map(&b, in_folder("b.npz"), &d));
+    ck_assert(npz_write("a.npz", NARRAYS, v, &d));
+    ck_assert(npz_write("b.npz", NARRAYS, v, &d));
+    expect_arrays("a.npz", v, NARRAYS);
+    ck_assert(file_map(&a, "a.npz", &d) && file_map(&b, "b.npz", &d));
     ck_assert_uint_eq(a.size, b.size);
     ck_assert_mem_eq(a.data, b.data, a.size);
     file_unmap(&a);
@@ -169,8 +143,8 @@ START_TEST(npz_hostile)
     NamedTensor v[NARRAYS];
     Diag d = {0};
     make_arrays(v);
-    ck_assert(npz_write(in_folder("a.npz"), NARRAYS, v, &d));
-    hostile(in_folder("a.npz"));
+    ck_assert(npz_write("a.npz", NARRAYS, v, &d));
+    hostile("a.npz");
 }
 END_TEST
 
@@ -232,15 +206,15 @@ START_TEST(npz_deflated)
     float x[3] = {1, 2, 3};
     size_t n = make_npy(npy, "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }\n", x,
                         sizeof x);
-    write_deflated(in_folder("a.npz"), npy, n, n);
+    write_deflated("a.npz", npy, n, n);
     NamedTensor v = {"x", {type_make(DT_F32, 1, (int64_t[]){3}), x}};
-    expect_arrays(in_folder("a.npz"), &v, 1);
-    write_deflated(in_folder("a.npz"), npy, n, n + 1);
-    expect_error(in_folder("a.npz"), "a.npz: x: damaged compressed data");
-    write_deflated(in_folder("a.npz"), npy, n, 0x7fffffff);
-    expect_error(in_folder("a.npz"), "a.npz: x: impossible size");
-    write_deflated(in_folder("a.npz"), npy, n, n);
-    hostile(in_folder("a.npz"));
+    expect_arrays("a.npz", &v, 1);
+    write_deflated("a.npz", npy, n, n + 1);
+    expect_error("a.npz", "a.npz: x: damaged compressed data");
+    write_deflated("a.npz", npy, n, 0x7fffffff);
+    expect_error("a.npz", "a.npz: x: impossible size");
+    write_deflated("a.npz", npy, n, n);
+    hostile("a.npz");
 }
 END_TEST
 
@@ -253,8 +227,8 @@ static void expect_npy(const char *text, const void *data, size_t size, const Ty
     Diag d = {0};
     Tensor t;
     size_t n = make_npy(npy, text, data, size);
-    write_bytes(in_folder("a.npy"), npy, n);
-    DataFile *f = data_open(in_folder("a.npy"), &d);
+    write_bytes("a.npy", npy, n);
+    DataFile *f = data_open("a.npy", &d);
     ck_assert(f && data_get(f, "a", &t, &d));
     ck_assert(type_equal(&t.type, type));
     for (int64_t i = 0; i < type_count(type); i++)
@@ -306,8 +280,8 @@ START_TEST(npy_refused)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         uint8_t npy[512];
         size_t n = make_npy(npy, bad[i].text, "abcd", 4);
-        write_bytes(in_folder("a.npy"), npy, n);
-        expect_error(in_folder("a.npy"), bad[i].error);
+        write_bytes("a.npy", npy, n);
+        expect_error("a.npy", bad[i].error);
     }
 }
 END_TEST
@@ -319,15 +293,15 @@ static void expect_pb(const char *bytes, size_t size, const char *name, const Ty
 {
     Diag d = {0};
     Tensor t;
-    write_bytes(in_folder("a.pb"), bytes, size);
-    DataFile *f = data_open(in_folder("a.pb"), &d);
+    write_bytes("a.pb", bytes, size);
+    DataFile *f = data_open("a.pb", &d);
     ck_assert_msg(f != NULL, "%s", d.msg);
     ck_assert(data_get(f, name, &t, &d) && data_find(f, "a") == 0);
     ck_assert(type_equal(&t.type, type));
     for (int64_t i = 0; i < type_count(type); i++)
         ck_assert_double_eq(tensor_f(&t, i), want[i]);
     data_close(f);
-    hostile(in_folder("a.pb"));
+    hostile("a.pb");
 }
 
 START_TEST(tensorproto)
@@ -365,16 +339,16 @@ START_TEST(text_windows)
     Diag d = {0};
     int64_t ids[8] = {0};
     Tensor out = {type_make(DT_I64, 2, (int64_t[]){2, 4}), ids};
-    write_bytes(in_folder("a.txt"), "h\xe9llo there", 11);
-    DataFile *f = data_open(in_folder("a.txt"), &d);
+    write_bytes("a.txt", "h\xe9llo there", 11);
+    DataFile *f = data_open("a.txt", &d);
     ck_assert(f && data_text_bytes(f) == 11);
     data_text_window(f, 0, 4, &out, 0);
     data_text_window(f, 7, 4, &out, 4);
     ck_assert_int_eq(ids[1], 0xe9);
     ck_assert_int_eq(ids[7], 'e');
     data_close(f);
-    write_bytes(in_folder("a.txt"), "", 0);
-    expect_error(in_folder("a.txt"), "file is empty");
+    write_bytes("a.txt", "", 0);
+    expect_error("a.txt", "file is empty");
 }
 END_TEST
 
@@ -452,8 +426,8 @@ START_TEST(safetensors_bytes)
                         {"x", {type_scalar(DT_F32), x}}};
     Diag d = {0};
     FileMap m;
-    ck_assert(safetensors_write(in_folder("a.st"), 2, v, &d));
-    ck_assert(file_map(&m, in_folder("a.st"), &d));
+    ck_assert(safetensors_write("a.st", 2, v, &d));
+    ck_assert(file_map(&m, "a.st", &d));
     static const char header[] =
         "{\"x\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},"
         "\"h\\\"\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[4,8]}}";
@@ -471,7 +445,7 @@ Suite *suite_data(void)
 {
     Suite *s = suite_create("data");
     TCase *tc = tcase_create("files");
-    tcase_add_checked_fixture(tc, make_folder, remove_folder);
+    tcase_add_checked_fixture(tc, make_folder, leave);
     tcase_add_test(tc, npz_round_trip);
     tcase_add_test(tc, npz_failed_write_leaves_nothing);
     tcase_add_test(tc, npz_hostile);

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "command.h"
 #include "imported.h"
 #include "ir/plan.h"
 #include "onnx_builder.h"
@@ -28,7 +29,7 @@ static void expect_one_line(const Diag *d, const char *part)
 
 static void refused(Builder *b, Arena *a, const char *part)
 {
-    Imported r = import_file(save(b, a, in_folder(a, "hostile.onnx")));
+    Imported r = import_file(save(b, a, "hostile.onnx"));
     if (r.ok)
         build_graph(&r, &(OnnxOptions){0});
     ck_assert_msg(!r.ok, "accepted");
@@ -169,7 +170,7 @@ START_TEST(initializer_without_a_name)
     add_tensor(&b, "", 1, (int64_t[]){3}, w)->name = NULL;
     add_metadata(&b, &a, "pkg.torch.export.ExportedProgram.graph_signature",
                  "p_w: PARAMETER target='w'\n");
-    Imported r = import_file(save(&b, &a, in_folder(&a, "unnamed.onnx")));
+    Imported r = import_file(save(&b, &a, "unnamed.onnx"));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     release(&r);
     arena_free(&a);
@@ -188,7 +189,7 @@ START_TEST(conversions_in_a_cycle)
     add_node(&b, &a, "Cast", "p", "q");
     add_node(&b, &a, "Div", "less p", "d");
     Onnx__NodeProto *mul = add_node(&b, &a, "Mul", "x d", "z");
-    Imported r = import_file(save(&b, &a, in_folder(&a, "cycle.onnx")));
+    Imported r = import_file(save(&b, &a, "cycle.onnx"));
     ck_assert_int_eq(dropped_operand(r.m, mul), -1);
     release(&r);
     arena_free(&a);
@@ -265,8 +266,8 @@ START_TEST(inputs_are_found_by_name)
     size_t n = onnx__model_proto__get_packed_size(&model);
     uint8_t *bytes = NEW(&a, uint8_t, n + 1);
     onnx__model_proto__pack(&model, bytes);
-    write_bytes(in_folder(&a, "inputs.onnx"), bytes, n);
-    Imported r = import_file(in_folder(&a, "inputs.onnx"));
+    write_bytes("inputs.onnx", bytes, n);
+    Imported r = import_file("inputs.onnx");
     ck_assert_msg(r.ok, "%s", r.d.msg);
     double start = seconds();
     uint32_t k = 0;
@@ -285,27 +286,19 @@ START_TEST(pipes_and_folders_are_no_data)
 {
     Arena a = {0};
     Builder b;
-    static Onnx__StringStringEntryProto entry, *entries[] = {&entry};
-    ck_assert_int_eq(mkfifo(in_folder(&a, "fifo.bin"), 0600), 0);
-    ck_assert_int_eq(mkdir(in_folder(&a, "folder.bin"), 0700), 0);
+    ck_assert_int_eq(mkfifo("fifo.bin", 0600), 0);
+    ck_assert_int_eq(mkdir("folder.bin", 0700), 0);
     static const char *const names[] = {"fifo.bin", "folder.bin"};
     for (int i = 0; i < 2; i++) {
         Diag d = {0};
         start_relu(&b, &a);
-        Onnx__TensorProto *t = add_tensor(&b, "w", 1, (int64_t[]){3}, NULL);
-        onnx__string_string_entry_proto__init(&entry);
-        entry.key = (char *)"location";
-        entry.value = (char *)(uintptr_t)names[i];
-        t->has_data_location = true;
-        t->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
-        t->external_data = entries;
-        t->n_external_data = 1;
+        add_external(&b, &a, "w", 3, names[i], NULL, NULL);
         refused(&b, &a, "not a regular file");
-        ck_assert_ptr_null(onnx_open(in_folder(&a, names[i]), &d));
+        ck_assert_ptr_null(onnx_open(names[i], &d));
         ck_assert(d.failed);
     }
     Diag d = {0};
-    ck_assert_ptr_null(data_open(in_folder(&a, "fifo.bin"), &d));
+    ck_assert_ptr_null(data_open("fifo.bin", &d));
     expect_one_line(&d, "not a regular file");
     arena_free(&a);
 }

@@ -1,16 +1,11 @@
 /* test_memory.c -- the promise about memory, seen from outside: a run lives in its arena, a limit of
  * the system at the planned bytes does not kill it, a smaller budget than the least is refused. */
 #include "tests.h"
+#include "command.h"
 #include "count_memory.h"
 #include "step.h"
-#include <ftw.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* What a run may hold beside its arena: code, stacks, the plan, compiled kernels. */
 enum { BESIDE = 150 * 1000 * 1000 };
@@ -29,90 +24,39 @@ static const Example examples[] = {
 };
 enum { NEXAMPLES = sizeof examples / sizeof *examples };
 
-static char dir[64];
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
+/* Address sanitizer takes more than any limit: with it, CKC_PLAIN may name a ckc built without. */
 static void enter(void)
 {
-    strcpy(dir, "/tmp/ckc-memory-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(dir));
-    ck_assert_int_eq(chdir(dir), 0);
-    setenv("XDG_CACHE_HOME", dir, 1);
-}
-
-static void leave(void)
-{
-    ck_assert_int_eq(chdir("/"), 0);
-    nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-/* Address sanitizer takes more than any limit: with it, CKC_PLAIN may name a ckc built without. */
-static const char *binary(void)
-{
     const char *plain = getenv("CKC_PLAIN");
-    return plain ? plain : CKC_BINARY;
+    ckc_binary = plain ? plain : CKC_BINARY;
+    make_folder();
 }
 
 static bool limits_work(void)
 {
 #if defined(__SANITIZE_ADDRESS__)
-    return getenv("CKC_PLAIN") != NULL;
-#else
-    return true;
-#endif
-}
-
-/* Exit status of "ckc ARGS" in a process that may have `limit` bytes of private memory (0: any). */
-static int ckc(const char *args, int64_t limit)
-{
-    char command[4096];
-    snprintf(command, sizeof command, "exec '%s' %s >out 2>err", binary(), args);
-    pid_t child = fork();
-    if (child == 0) {
-        struct rlimit r = {(rlim_t)limit, (rlim_t)limit};
-        if (limit && setrlimit(RLIMIT_DATA, &r) != 0)
-            _exit(126);
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        _exit(127);
+    if (!getenv("CKC_PLAIN")) {
+        skipped("limits on memory need a ckc without address sanitizer in CKC_PLAIN");
+        return false;
     }
-    int status = -1;
-    ck_assert(child > 0 && waitpid(child, &status, 0) == child);
-    ck_assert_msg(WIFEXITED(status), "ckc %s: signal %d", args, WTERMSIG(status));
-    return WEXITSTATUS(status);
+#endif
+    return true;
 }
 
-static char *slurp(const char *path)
+/* In a process that may have `limit` bytes of private memory. */
+static pid_t start_within(int64_t limit, const char *args)
 {
-    char *text = calloc(1, 1 << 20);
-    FILE *f = fopen(path, "r");
-    ck_assert(f && text);
-    (void)!fread(text, 1, (1 << 20) - 1, f);
-    fclose(f);
-    return text;
+    char before[64];
+    snprintf(before, sizeof before, "ulimit -d %" PRId64 ";", limit / 1024);
+    return ckc_start(before, args);
 }
 
-static void must(const char *args, int64_t limit)
+static void runs_within(int64_t limit, const char *args)
 {
-    int status = ckc(args, limit);
-    char *err = slurp("err");
-    ck_assert_msg(status == 0, "ckc %s within %" PRId64 " bytes: exit status %d: %s", args, limit,
-                  status, err);
+    int status = ckc_end(start_within(limit, args));
+    char *err = read_text("err");
+    ck_assert_msg(status == 0, "ckc %s within %" PRId64 " bytes: exit status %d: %s", args, limit, status, err);
     free(err);
-}
-
-static int64_t reported(const char *path, const char *key)
-{
-    json_error_t e;
-    json_t *report = json_load_file(path, 0, &e);
-    ck_assert_msg(report != NULL, "%s: %s", path, e.text);
-    int64_t v = json_integer_value(json_object_get(report, key));
-    json_decref(report);
-    return v;
 }
 
 /* Resident memory, as the kernel counts it, is the arena and little more.  RLIMIT_DATA is the limit
@@ -125,39 +69,46 @@ START_TEST(resident)
     char args[512];
     snprintf(args, sizeof args, CKC_SOURCE_DIR "/examples/%s/model.onnx %s --steps 2 --moves 1000"
              " --quiet --output a", e->path, e->args);
-    must(args, 0);
-    int64_t arena = reported("a/report.json", "arena_bytes");
-    must("run a/step.ckp --steps 3 --json", 0);
-    int64_t peak = reported("out", "resident_bytes");
+    ckc_accepts(args);
+    int64_t arena = json_number("a/report.json", "arena_bytes");
+    ckc_accepts("run a/step.ckp --steps 3 --json");
+    int64_t peak = json_number("out", "resident_bytes");
     printf("%-10s arena %" PRId64 " bytes, resident %" PRId64 "\n", e->path, arena, peak);
     ck_assert_int_gt(peak, arena);
-    if (!limits_work()) {
-        skipped("limits on memory need a ckc without address sanitizer in CKC_PLAIN");
+    if (!limits_work())
         return;
-    }
     ck_assert_int_lt(peak - arena, BESIDE);
-    must("run a/step.ckp --steps 3", arena + BESIDE);
-    must(args, arena + BESIDE);
+    runs_within(arena + BESIDE, "run a/step.ckp --steps 3");
+    runs_within(arena + BESIDE, args);
     if (arena > BESIDE) /* the limit does what it should */
-        ck_assert_int_eq(ckc("run a/step.ckp --steps 3", arena), EXIT_DEVICE);
+        ck_assert_int_eq(ckc_end(start_within(arena, "run a/step.ckp --steps 3")), EXIT_DEVICE);
+}
+END_TEST
+
+/* A limit on the address space is the memory there is: what needs more is refused before planning, and
+ * planned for another machine. */
+START_TEST(process_limit)
+{
+    static const char limit[] = "ulimit -v 600000;",
+                      args[] = CKC_SOURCE_DIR "/examples/mlp/model.onnx --threads 1 --quiet -o a --bind batch=";
+    if (!limits_work())
+        return;
+    ckc_fails(limit, format("%s1000000", args), EXIT_DEVICE, "this machine has 614400000:");
+    ck_assert_int_eq(ckc_end(ckc_start(limit, format("%s1000000 --steps 0", args))), EXIT_OK);
+    ck_assert_int_gt(json_number("a/report.json", "arena_bytes"), 614400000);
+    ck_assert_int_eq(ckc_end(ckc_start(limit, format("%s1000", args))), EXIT_OK);
 }
 END_TEST
 
 /* Plan the small network within a budget: its arena; -1: refused, with the least that is known. */
 static int64_t plan_within(int64_t budget, int64_t *least)
 {
-    static const char says[] = "smallest known to be feasible is ";
-    char args[512];
-    snprintf(args, sizeof args, CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=64 --quiet "
-             "--moves 100000 --output b --budget %" PRId64 "B", budget);
-    int status = ckc(args, 0);
+    int status = ckc(format(CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=64 --quiet "
+                            "--moves 100000 --output b --budget %" PRId64 "B", budget));
     if (status == EXIT_OK)
-        return reported("b/report.json", "arena_bytes");
+        return json_number("b/report.json", "arena_bytes");
     ck_assert_int_eq(status, EXIT_INFEASIBLE);
-    char *err = slurp("err"), *at = strstr(err, says);
-    ck_assert_msg(at != NULL, "%s", err);
-    *least = strtoll(at + sizeof says - 1, NULL, 10);
-    free(err);
+    *least = ckc_least_budget();
     return -1;
 }
 
@@ -217,8 +168,10 @@ Suite *suite_memory(void)
 {
     Suite *s = suite_create("memory");
     TCase *t = tcase_create("process");
-    tcase_add_checked_fixture(t, enter, leave);
+    tcase_add_unchecked_fixture(t, make_cache, remove_cache);
+    tcase_add_checked_fixture(t, enter, remove_folder);
     tcase_add_loop_test(t, resident, 0, NEXAMPLES);
+    tcase_add_test(t, process_limit);
     tcase_add_test(t, least_budget);
     tcase_add_loop_test(t, steps_allocate_nothing, 0, NEXAMPLES * TEST_ISAS);
     suite_add_tcase(s, t);

@@ -1,6 +1,7 @@
 /* test_merged.c -- initializers that PyTorch's exporters merged or left out: what the
  * file's records tell apart, what is a tie, and what is saved. */
 #include "tests.h"
+#include "command.h"
 #include "imported.h"
 #include "ir/onnx/save.h"
 #include "onnx_builder.h"
@@ -63,7 +64,7 @@ static Imported merged_model(Builder *b, Arena *a)
          "target='b.weight'\n"
          "p_both: PARAMETER target='both.weight'\np_fc_w: PARAMETER target='fc.weight'\n"
          "p_fc_b: PARAMETER target='fc.bias'\nx: USER_INPUT\n");
-    return import_file(save(b, a, in_folder(a, "merged.onnx")));
+    return import_file(save(b, a, "merged.onnx"));
 }
 
 START_TEST(records_tell_parameters_apart)
@@ -101,7 +102,7 @@ START_TEST(saved_apart)
     for (int i = 0; i < n; i++)
         if (strcmp(v[i].name, "b.weight") == 0)
             v[i].tensor.data = odd;
-    const char *path = in_folder(&a, "saved.onnx");
+    const char *path = "saved.onnx";
     ck_assert_msg(onnx_save(r.m, path, n, v, false, &r.d), "%s", r.d.msg);
     release(&r);
     r = import_file(path);
@@ -136,7 +137,7 @@ START_TEST(scopes_tell_apart_what_is_uniform)
                 n->name = path[i];
         }
         sign(&b, &a, NULL);
-        Imported r = import_file(save(&b, &a, in_folder(&a, "scopes.onnx")));
+        Imported r = import_file(save(&b, &a, "scopes.onnx"));
         ck_assert_int_eq(params_with(&r, false), 1);
         ck_assert_int_eq(params_with(&r, true), uniform ? 2 : 1);
         ck_assert((graph_find(&r.g, "b.weight").i != 0) == uniform);
@@ -163,7 +164,7 @@ START_TEST(the_exporters_tensors_are_no_parameters)
     node(&b, &a, "Add", "k val_2", "y", "%y = add(args = (%k, %zeros))",
          "['', 'm', 'add']");
     sign(&b, &a, "p_w: PARAMETER target='head.weight'\n");
-    Imported r = import_file(save(&b, &a, in_folder(&a, "tied.onnx")));
+    Imported r = import_file(save(&b, &a, "tied.onnx"));
     ck_assert_int_eq(params_with(&r, false), 1);
     ck_assert(noted(r.m, ONNX_REMARK, "val_1", "tied to 'head.weight'"));
     ck_assert(noted(r.m, ONNX_FROZEN, "val_2", "a constant of the exporter's"));
@@ -187,7 +188,7 @@ START_TEST(copies_of_one_parameter_are_tied)
     node(&b, &a, "MatMul", "x val_1", "h", call, NULL);
     node(&b, &a, "MatMul", "h val_2", "y", call, NULL);
     sign(&b, &a, "p_w: PARAMETER target='fc.weight'\np_b: PARAMETER target='fc.bias'\n");
-    Imported r = import_file(save(&b, &a, in_folder(&a, "twice.onnx")));
+    Imported r = import_file(save(&b, &a, "twice.onnx"));
     ck_assert_int_eq(params_with(&r, false), 1);
     ck_assert(noted(r.m, ONNX_REMARK, "val_2", "tied to 'val_1'"));
     release(&r);
@@ -211,7 +212,7 @@ START_TEST(folded_norms_are_not_merged)
     pads->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING;
     pads->s = (ProtobufCBinaryData){10, (uint8_t *)(uintptr_t)"SAME_UPPER"};
     sign(&b, &a, "p_c: PARAMETER target='conv.weight'\np_w: PARAMETER target='bn.weight'\n");
-    Imported r = import_file(save(&b, &a, in_folder(&a, "folded.onnx")));
+    Imported r = import_file(save(&b, &a, "folded.onnx"));
     ck_assert_int_eq(params_with(&r, true), 1);
     ck_assert_int_eq(graph_find(&r.g, "bn.weight").i, 0);
     ck_assert(!noted(r.m, ONNX_REMARK, "conv.weight", ""));
@@ -232,7 +233,7 @@ START_TEST(identities_of_merged_weights)
     add_node(&b, &a, "Identity", "a.weight", "b.weight");
     add_node(&b, &a, "Mul", "x a.weight", "h");
     add_node(&b, &a, "Mul", "h b.weight", "y");
-    Imported r = import_file(save(&b, &a, in_folder(&a, "identity.onnx")));
+    Imported r = import_file(save(&b, &a, "identity.onnx"));
     ck_assert_int_eq(params_with(&r, false), 1);
     ck_assert(noted(r.m, ONNX_REMARK, "a.weight", "stands for 1 more parameter"));
     ck_assert_int_eq(params_with(&r, true), 2);

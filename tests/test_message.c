@@ -2,13 +2,13 @@
  * as the terminal, and one about what is being done. */
 #include "tests.h"
 #include "cli/cli.h"
+#include "command.h"
 #include "passes/passes.h"
 #include <errno.h>
 #include <poll.h>
 #include <pty.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -102,7 +102,7 @@ static char *on_terminal(const char *args, int *status)
     struct winsize size = {.ws_row = 24, .ws_col = 60};
     char command[2048], *out = calloc(1, 1 << 20);
     int fd, st;
-    snprintf(command, sizeof command, "exec '%s' %s", CKC_BINARY, args);
+    snprintf(command, sizeof command, "exec '%s' %s", ckc_binary, args);
     pid_t pid = forkpty(&fd, NULL, NULL, &size);
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {
@@ -117,24 +117,6 @@ static char *on_terminal(const char *args, int *status)
     ck_assert_int_eq(waitpid(pid, &st, 0), pid);
     *status = WIFEXITED(st) ? WEXITSTATUS(st) : -1;
     return out;
-}
-
-static char folder[] = "/tmp/ckc-message-XXXXXX";
-
-static void enter(void)
-{
-    strcpy(folder, "/tmp/ckc-message-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(chdir(folder), 0);
-    setenv("XDG_CACHE_HOME", folder, 1);
-}
-
-static void leave(void)
-{
-    char command[100];
-    ck_assert_int_eq(chdir("/"), 0);
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
 }
 
 START_TEST(planning_is_not_silent)
@@ -179,20 +161,6 @@ START_TEST(quiet_is_silent)
 END_TEST
 
 /* ---- memory of the machine ------------------------------------------------------------------- */
-
-START_TEST(memory_is_limited_by_the_process)
-{
-    struct rlimit old, less;
-    ck_assert_int_eq(getrlimit(RLIMIT_AS, &old), 0);
-    less = old;
-    less.rlim_cur = (rlim_t)1 << 46;
-    ck_assert_int_eq(setrlimit(RLIMIT_AS, &less), 0);
-    int64_t machine = memory_total();
-    ck_assert_int_gt(machine, 0);
-    ck_assert_int_le(machine, (int64_t)1 << 46);
-    setrlimit(RLIMIT_AS, &old);
-}
-END_TEST
 
 /* The plan of a product of a [64,64] parameter, on a machine with this much memory. */
 static void planned_within(int64_t memory, int64_t budget, bool fits)
@@ -241,11 +209,11 @@ Suite *suite_message(void)
     tcase_add_test(t, one_line_or_a_table);
     tcase_add_test(t, lines_as_wide_as_the_terminal);
     tcase_add_test(t, names_that_were_meant);
-    tcase_add_test(t, memory_is_limited_by_the_process);
     tcase_add_test(t, what_no_memory_holds_is_refused_early);
     suite_add_tcase(s, t);
     t = tcase_create("terminal");
-    tcase_add_checked_fixture(t, enter, leave);
+    tcase_add_unchecked_fixture(t, make_cache, remove_cache);
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_set_timeout(t, 120);
     tcase_add_test(t, planning_is_not_silent);
     tcase_add_test(t, progress_goes_on);

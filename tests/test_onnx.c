@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "command.h"
 #include "imported.h"
 #include "onnx_builder.h"
 
@@ -35,11 +36,11 @@ START_TEST(malformed_files_are_refused)
     const char *cut = shared(&a, "fixtures/malformed/mnist_truncated_13000.onnx");
     if (cut)
         expect_one_line(cut, "not a complete ONNX model");
-    expect_one_line(in_folder(&a, "absent.onnx"), "No such file");
-    write_bytes(in_folder(&a, "empty.onnx"), "", 0);
-    expect_one_line(in_folder(&a, "empty.onnx"), "empty");
-    write_bytes(in_folder(&a, "text.onnx"), "not a model at all", 18);
-    expect_one_line(in_folder(&a, "text.onnx"), "not");
+    expect_one_line("absent.onnx", "No such file");
+    write_bytes("empty.onnx", "", 0);
+    expect_one_line("empty.onnx", "empty");
+    write_bytes("text.onnx", "not a model at all", 18);
+    expect_one_line("text.onnx", "not");
     arena_free(&a);
 }
 END_TEST
@@ -58,8 +59,8 @@ START_TEST(memory_is_capped)
         bytes[n++] = 1 << 3 | 2; /* an empty node */
         bytes[n++] = 0;
     }
-    write_bytes(in_folder(&a, "nodes.onnx"), bytes, n);
-    expect_one_line(in_folder(&a, "nodes.onnx"), "cannot be decoded");
+    write_bytes("nodes.onnx", bytes, n);
+    expect_one_line("nodes.onnx", "cannot be decoded");
     arena_free(&a);
 }
 END_TEST
@@ -75,8 +76,8 @@ START_TEST(prefixes_do_not_crash)
         return;
     ck_assert(file_map(&map, path, &d));
     for (size_t n = 1; n < map.size && n < 2000; n += 7) {
-        write_bytes(in_folder(&a, "prefix.onnx"), map.data, n);
-        Imported r = import_file(in_folder(&a, "prefix.onnx"));
+        write_bytes("prefix.onnx", map.data, n);
+        Imported r = import_file("prefix.onnx");
         ck_assert(!r.ok);
         release(&r);
     }
@@ -90,25 +91,12 @@ END_TEST
 static Imported import_external(Builder *b, Arena *a, const char *location,
                                 const char *offset, const char *length)
 {
-    static Onnx__StringStringEntryProto entry[3], *entries[3];
-    const char *key[] = {"location", "offset", "length"};
-    const char *value[] = {location, offset, length};
     start(b, 13);
     add_value(b, a, "x", FLOAT, "23", true);
     add_value(b, a, "y", FLOAT, "23", false);
     add_node(b, a, "Add", "x w", "y");
-    Onnx__TensorProto *t = add_tensor(b, "w", 1, (int64_t[]){3}, NULL);
-    t->has_data_location = true;
-    t->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
-    t->external_data = entries;
-    for (int i = 0; i < 3; i++) {
-        onnx__string_string_entry_proto__init(&entry[i]);
-        entry[i].key = (char *)(uintptr_t)key[i];
-        entry[i].value = (char *)(uintptr_t)value[i];
-        if (value[i])
-            entries[t->n_external_data++] = &entry[i];
-    }
-    return import_file(save(b, a, in_folder(a, "external.onnx")));
+    add_external(b, a, "w", 3, location, offset, length);
+    return import_file(save(b, a, "external.onnx"));
 }
 
 START_TEST(external_data_is_mapped)
@@ -116,7 +104,7 @@ START_TEST(external_data_is_mapped)
     Arena a = {0};
     Builder b;
     float w[4] = {9, 1, 2, 3};
-    write_bytes(in_folder(&a, "w.bin"), w, sizeof w);
+    write_bytes("w.bin", w, sizeof w);
     Imported r = import_external(&b, &a, "w.bin", "4", "12");
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     Val v = graph_find(&r.g, "w");
@@ -134,20 +122,19 @@ START_TEST(external_data_through_links)
 {
     Arena a = {0};
     Builder b;
-    write_bytes(in_folder(&a, "elsewhere.bin"), (float[]){1, 2, 3, 4}, 16);
-    ck_assert_int_eq(mkdir(in_folder(&a, "blobs"), 0777) || mkdir(in_folder(&a, "names"), 0777), 0);
-    write_bytes(in_folder(&a, "blobs/2"), (float[]){1, 2, 3, 4}, 16);
-    ck_assert_int_eq(symlink("../blobs/1", in_folder(&a, "names/m.onnx")) ||
-                         symlink("../blobs/2", in_folder(&a, "names/w.bin")) ||
-                         symlink("../elsewhere.bin", in_folder(&a, "names/x.bin")),
+    write_bytes("elsewhere.bin", (float[]){1, 2, 3, 4}, 16);
+    ck_assert_int_eq(mkdir("blobs", 0777) || mkdir("names", 0777), 0);
+    write_bytes("blobs/2", (float[]){1, 2, 3, 4}, 16);
+    ck_assert_int_eq(symlink("../blobs/1", "names/m.onnx") ||
+                         symlink("../blobs/2", "names/w.bin") ||
+                         symlink("../elsewhere.bin", "names/x.bin"),
                      0);
     for (int i = 0; i < 3; i++) {
         Imported r = import_external(&b, &a, i ? "x.bin" : "w.bin", "0", "12");
         release(&r);
-        ck_assert_int_eq(rename(in_folder(&a, "external.onnx"), in_folder(&a, "blobs/1")), 0);
-        r = import_file(in_folder(&a, "names/m.onnx"));
-        const char *folder = in_folder(&a, "");
-        onnx_allow(r.m, &folder, i == 2);
+        ck_assert_int_eq(rename("external.onnx", "blobs/1"), 0);
+        r = import_file("names/m.onnx");
+        onnx_allow(r.m, &(const char *){"."}, i == 2);
         ck_assert_msg(build_graph(&r, &(OnnxOptions){0}) == (i != 1), "%d: %s", i, r.d.msg);
         release(&r);
     }
@@ -175,9 +162,9 @@ START_TEST(external_data_stays_in_the_folder)
     };
     Arena a = {0};
     Builder b;
-    write_bytes(in_folder(&a, "w.bin"), (float[]){1, 2, 3, 4}, 16);
-    ck_assert_int_eq(symlink("/etc/passwd", in_folder(&a, "link.bin")), 0);
-    ck_assert_int_eq(mkdir(in_folder(&a, "sub"), 0777), 0);
+    write_bytes("w.bin", (float[]){1, 2, 3, 4}, 16);
+    ck_assert_int_eq(symlink("/etc/passwd", "link.bin"), 0);
+    ck_assert_int_eq(mkdir("sub", 0777), 0);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         Imported r = import_external(&b, &a, bad[i].location, bad[i].offset, bad[i].length);
         ck_assert(!build_graph(&r, &(OnnxOptions){0}));
@@ -199,7 +186,7 @@ static Imported symbolic_model(Builder *b, Arena *a)
     add_value(b, a, "y", FLOAT, "N3", false);
     add_node(b, a, "ReduceSum", "x", "s");
     add_node(b, a, "Add", "z s", "y");
-    return import_file(save(b, a, in_folder(a, "symbolic.onnx")));
+    return import_file(save(b, a, "symbolic.onnx"));
 }
 
 START_TEST(unbound_symbols_are_listed_together)
@@ -245,7 +232,7 @@ START_TEST(unsupported_nodes_are_listed_together)
     add_node(&b, &a, "Relu", "a", "b");
     add_node(&b, &a, "NonZero", "x", "c");
     add_node(&b, &a, "TfIdfVectorizer", "b", "y");
-    Imported r = import_file(save(&b, &a, in_folder(&a, "three.onnx")));
+    Imported r = import_file(save(&b, &a, "three.onnx"));
     ck_assert(!build_graph(&r, &(OnnxOptions){0}));
     ck_assert_int_eq(r.d.status, EXIT_UNSUPPORTED);
     static const char *const parts[] = {
@@ -267,7 +254,7 @@ START_TEST(errors_name_their_node)
     add_value(&b, &a, "x", FLOAT, "23", true);
     add_value(&b, &a, "y", FLOAT, "23", false);
     add_node(&b, &a, "MatMul", "x x", "y");
-    Imported r = import_file(save(&b, &a, in_folder(&a, "bad.onnx")));
+    Imported r = import_file(save(&b, &a, "bad.onnx"));
     ck_assert(!build_graph(&r, &(OnnxOptions){0}));
     ck_assert_msg(strstr(r.d.msg, "node 'node0' (MatMul): "), "%s", r.d.msg);
     release(&r);
@@ -284,7 +271,7 @@ START_TEST(nodes_may_come_in_any_order)
     add_value(&b, &a, "y", FLOAT, "23", false);
     add_node(&b, &a, "Exp", "h", "y");
     add_node(&b, &a, "Tanh", "x", "h");
-    Imported r = import_file(save(&b, &a, in_folder(&a, "order.onnx")));
+    Imported r = import_file(save(&b, &a, "order.onnx"));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     ck_assert_int_eq(r.g.nodes[r.g.order[0].i].op, OP_tanh);
     ck_assert_str_eq(r.g.nodes[r.g.order[1].i].name, "node0");
@@ -293,7 +280,7 @@ START_TEST(nodes_may_come_in_any_order)
     add_value(&b, &a, "y", FLOAT, "23", false);
     add_node(&b, &a, "Exp", "h", "y");
     add_node(&b, &a, "Tanh", "y", "h");
-    r = import_file(save(&b, &a, in_folder(&a, "cycle.onnx")));
+    r = import_file(save(&b, &a, "cycle.onnx"));
     ck_assert(!build_graph(&r, &(OnnxOptions){0}));
     ck_assert_msg(strstr(r.d.msg, "depends on its own result"), "%s", r.d.msg);
     release(&r);
@@ -314,7 +301,7 @@ START_TEST(layer_norm_in_an_old_opset)
     add_value(&b, &a, "y", FLOAT, "23", false);
     add_tensor(&b, "w", 1, (int64_t[]){3}, data);
     add_node(&b, &a, "LayerNormalization", "x w", "y");
-    Imported r = import_file(save(&b, &a, in_folder(&a, "old_norm.onnx")));
+    Imported r = import_file(save(&b, &a, "old_norm.onnx"));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     ck_assert_int_eq(graph_def(&r.g, r.g.out[0])->op, OP_layer_norm);
     release(&r);
@@ -334,7 +321,7 @@ START_TEST(new_operators_in_an_old_opset)
     add_tensor(&b, "w", 1, (int64_t[]){3}, data);
     add_node(&b, &a, "RMSNormalization", "x w", "n");
     add_node(&b, &a, "Attention", "n n n", "y");
-    Imported r = import_file(save(&b, &a, in_folder(&a, "opset.onnx")));
+    Imported r = import_file(save(&b, &a, "opset.onnx"));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     ck_assert_int_eq(graph_def(&r.g, r.g.out[0])->op, OP_matmul);
     release(&r);
@@ -387,7 +374,7 @@ START_TEST(model_functions_are_inlined)
     f.opset_import = inner, f.n_opset_import = 1;
     b.model.functions = functions;
     b.model.n_functions = 1;
-    Imported r = import_file(save(&b, &a, in_folder(&a, "function.onnx")));
+    Imported r = import_file(save(&b, &a, "function.onnx"));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     ck_assert_uint_eq(r.g.norder, 1);
     const Node *n = &r.g.nodes[r.g.order[0].i];

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ir/file.h"
+#include "command.h"
 #include "imported.h"
 #include "runtime/data.h"
 
@@ -154,9 +154,8 @@ START_TEST(recorded_answer)
     Arena a = {0};
     const char *dir = shared(&a, "fixtures/models/super_resolution_10");
     if (dir)
-        ck_assert_int_eq(system(arena_printf(&a, "%s eval '%s/model.onnx' --data '%s/test_data_set_0' "
-                                                 "--expect '%s/test_data_set_0' >/dev/null",
-                                             CKC_BINARY, dir, dir, dir)), 0);
+        ckc_accepts(format("eval '%s/model.onnx' --data '%s/test_data_set_0' --expect '%s/test_data_set_0'",
+                           dir, dir, dir));
     arena_free(&a);
 }
 END_TEST
@@ -178,31 +177,19 @@ static int tier_of(const char *index, const char *name)
     return 0;
 }
 
-static char *read_text(Arena *a, const char *path)
-{
-    FileMap map;
-    Diag d = {0};
-    if (!file_map(&map, path, &d))
-        return NULL;
-    char *text = arena_strndup(a, (const char *)map.data, map.size);
-    file_unmap(&map);
-    return text;
-}
-
 START_TEST(operator_tests_of_the_standard)
 {
     Arena a = {0};
     const char *tar = shared(&a, "fixtures/onnx-node-tests.tar.gz");
     if (!tar)
         return;
-    ck_assert_int_eq(system(arena_printf(&a, "tar xzf '%s' -C '%s'", tar, in_folder(&a, ""))), 0);
-    const char *root = in_folder(&a, "onnx-node-tests");
-    char *index = read_text(&a, arena_printf(&a, "%s/INDEX.tsv", root));
-    DIR *dir = opendir(root);
+    ck_assert_int_eq(shell(format("tar xzf '%s'", tar)), 0);
+    char *index = read_text("onnx-node-tests/INDEX.tsv");
+    DIR *dir = opendir("onnx-node-tests");
     ck_assert_ptr_nonnull(dir);
     int count[4][3] = {{0}};
     for (struct dirent *e; (e = readdir(dir));) {
-        const char *path = arena_printf(&a, "%s/%s", root, e->d_name);
+        const char *path = arena_printf(&a, "onnx-node-tests/%s", e->d_name);
         if (access(arena_printf(&a, "%s/model.onnx", path), F_OK) != 0)
             continue;
         Diag why = {0};
@@ -212,6 +199,7 @@ START_TEST(operator_tests_of_the_standard)
             printf("failed: %s\n", why.msg);
     }
     closedir(dir);
+    free(index);
     for (int t = 1; t <= 3; t++)
         printf("ONNX operator tests, tier %d: %d passed, %d refused, %d failed\n", t,
                count[t][ONNX_PASSED], count[t][ONNX_REFUSED], count[t][ONNX_FAILED]);

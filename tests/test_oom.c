@@ -1,11 +1,11 @@
 /* test_oom.c -- an allocation that fails is a message and exit status 4, wherever it is: some of those
  * that tests/oom.sh fails one by one. */
 #include "tests.h"
-#include <stdlib.h>
+#include "command.h"
 
 START_TEST(allocations_may_fail)
 {
-    ck_assert_int_eq(system("'" CKC_SOURCE_DIR "/tests/oom.sh' '" CKC_OOM_BINARY "' 5 149"), 0);
+    ck_assert_int_eq(shell("'" CKC_SOURCE_DIR "/tests/oom.sh' '" CKC_OOM_BINARY "' 5 149"), 0);
 }
 END_TEST
 

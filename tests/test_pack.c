@@ -1,16 +1,13 @@
 /* test_pack.c -- the static memory allocator against brute force, its referee, its command.
  */
 #include "tests.h"
+#include "command.h"
 #include "passes/plan/pack.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-int cmd_pack(int argc, char **argv);
 
 static uint64_t random_state;
 
@@ -255,59 +252,6 @@ END_TEST
 
 /* ---- the command ------------------------------------------------------------------- */
 
-static char scratch[] = "/tmp/test_pack.XXXXXX", output[1 << 16];
-
-static void make_scratch(void) { ck_assert_ptr_nonnull(mkdtemp(scratch)); }
-
-static void remove_scratch(void)
-{
-    char path[64];
-    static const char *const names[] = {"in.csv", "out.csv"};
-    for (int k = 0; k < 2; k++) {
-        snprintf(path, sizeof path, "%s/%s", scratch, names[k]);
-        unlink(path);
-    }
-    rmdir(scratch);
-}
-
-/* Runs `ckc pack` in a process of its own; the exit status. Both streams go to `output`. */
-static int run_pack(const char *file, const char *option, const char *value)
-{
-    int ends[2];
-    ck_assert_int_eq(pipe(ends), 0);
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(ends[1], STDOUT_FILENO);
-        dup2(ends[1], STDERR_FILENO);
-        char *argv[] = {(char *)(uintptr_t) "ckc pack", (char *)(uintptr_t)file,
-                        (char *)(uintptr_t)option, (char *)(uintptr_t)value, NULL};
-        int status = cmd_pack(option ? value ? 4 : 3 : 2, argv);
-        fflush(NULL);
-        _exit(status);
-    }
-    close(ends[1]);
-    size_t length = 0;
-    for (ssize_t got;
-         (got = read(ends[0], output + length, sizeof output - 1 - length)) > 0;)
-        length += (size_t)got;
-    output[length] = 0;
-    close(ends[0]);
-    int status;
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static const char *write_csv(const char *text, size_t length)
-{
-    static char path[64];
-    snprintf(path, sizeof path, "%s/in.csv", scratch);
-    FILE *f = fopen(path, "w");
-    ck_assert(f && fwrite(text, 1, length, f) == length && fclose(f) == 0);
-    return path;
-}
-
 START_TEST(test_bad_csv)
 {
     static const struct {
@@ -329,15 +273,13 @@ START_TEST(test_bad_csv)
         {"lower,upper,size\n0,2,9223372036854775807\n", "too many bytes"},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        const char *path = write_csv(cases[k].text, strlen(cases[k].text));
-        ck_assert_int_eq(run_pack(path, NULL, NULL), 1);
-        ck_assert_msg(strstr(output, cases[k].reason), "case %zu: %s", k, output);
-        ck_assert_ptr_eq(strchr(output, '\n'), output + strlen(output) - 1); /* one line */
+        write_text("in.csv", cases[k].text);
+        ckc_refuses("pack in.csv", 1, cases[k].reason);
     }
-    ck_assert_int_eq(run_pack(write_csv("lower,upper,size\n0,1,2\0\n", 24), NULL, NULL), 1);
-    ck_assert(strstr(output, ":2: a NUL byte"));
-    ck_assert_int_eq(run_pack("/nonexistent.csv", NULL, NULL), 1);
-    ck_assert_int_eq(run_pack("/tmp", NULL, NULL), 1);
+    write_bytes("in.csv", "lower,upper,size\n0,1,2\0\n", 24);
+    ckc_refuses("pack in.csv", 1, ":2: a NUL byte");
+    ckc_refuses("pack /nonexistent.csv", 1, "/nonexistent.csv");
+    ckc_refuses("pack /tmp", 1, "/tmp");
 }
 END_TEST
 
@@ -346,24 +288,22 @@ START_TEST(test_command)
     static const char text[] =
         "size, upper,lower,name,id\r\n100,20000000000,10000000000,x,a\r\n"
         "50,30000000000,10000000000,y,b\r\n100,30000000000,20000000000,z,c\r\n";
-    char out[64], line[3][128];
-    snprintf(out, sizeof out, "%s/out.csv", scratch);
-    const char *path = write_csv(text, strlen(text));
-    ck_assert_int_eq(run_pack(path, "-o", out), 0);
-    ck_assert_msg(strstr(output, "arena 150 bytes, maximum load 150 bytes"), "%s", output);
-    FILE *f = fopen(out, "r");
+    char line[3][128];
+    write_text("in.csv", text);
+    ckc_prints("pack in.csv -o out.csv", "arena 150 bytes, maximum load 150 bytes");
+    FILE *f = fopen("out.csv", "r");
     ck_assert(f && fgets(line[0], 128, f) && fgets(line[1], 128, f) &&
               fgets(line[2], 128, f));
     fclose(f);
     ck_assert_str_eq(line[0], "id,lower,upper,size,offset\n");
     ck_assert(strncmp(line[1], "a,10000000000,20000000000,100,", 30) == 0);
     ck_assert(strncmp(line[2], "b,10000000000,30000000000,50,", 29) == 0);
-    ck_assert_int_eq(run_pack(path, "--json", NULL), 0);
-    ck_assert(strstr(output, "\"arena\": 150") && strstr(output, "\"fits\": true"));
-    ck_assert_int_eq(run_pack(path, "--capacity", "149"), 3);
-    ck_assert(strstr(output, "does not fit 149 bytes: nothing does"));
-    ck_assert_int_eq(run_pack(path, "--capacity", "many"), 1);
-    ck_assert_int_eq(run_pack(path, "-o", "/nonexistent/out.csv"), 1);
+    ckc_prints("pack in.csv --json", "\"arena\": 150");
+    ckc_prints("pack in.csv --json", "\"fits\": true");
+    ck_assert_int_eq(ckc("pack in.csv --capacity 149"), 3);
+    ck_assert_int_eq(shell("grep -q 'does not fit 149 bytes: nothing does' out"), 0);
+    ck_assert_int_eq(ckc("pack in.csv --capacity many"), 1);
+    ckc_refuses("pack in.csv -o /nonexistent/out.csv", 1, "/nonexistent/out.csv");
 }
 END_TEST
 
@@ -382,19 +322,16 @@ START_TEST(test_published)
         {"resnet50", NULL, 0.5},        {"S_1", NULL, 0.5},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        char name[64];
-        snprintf(name, sizeof name, "bench/dsa/%s.csv", cases[k].name);
-        const char *path = shared_path(name);
+        const char *path = shared_path(format("bench/dsa/%s.csv", cases[k].name));
         if (!path)
             return;
         const char *capacity = cases[k].capacity;
-        ck_assert_msg(run_pack(path, capacity ? "--capacity" : NULL, capacity) == 0,
-                      "%s: %s", name, output);
-        const char *over = strstr(output, "(+");
-        ck_assert(over);
+        ckc_accepts(capacity ? format("pack '%s' --capacity %s", path, capacity) : format("pack '%s'", path));
+        char *out = read_text("out"), *over = strstr(out, "(+");
+        ck_assert_ptr_nonnull(over);
         if (!capacity)
-            ck_assert_msg(strtod(over + 2, NULL) <= cases[k].percent, "%s: %s", name,
-                          output);
+            ck_assert_msg(strtod(over + 2, NULL) <= cases[k].percent, "%s: %s", cases[k].name, out);
+        free(out);
     }
 }
 END_TEST
@@ -414,7 +351,7 @@ Suite *suite_pack(void)
     tcase_add_loop_test(referee, test_verify_pairs, 0, 4);
     suite_add_tcase(s, referee);
     TCase *command = tcase_create("command");
-    tcase_add_unchecked_fixture(command, make_scratch, remove_scratch);
+    tcase_add_checked_fixture(command, make_folder, remove_folder);
     tcase_add_test(command, test_bad_csv);
     tcase_add_test(command, test_command);
     tcase_add_test(command, test_published);

@@ -1,9 +1,9 @@
 /* test_runtime.c -- plans executed against the reference evaluator, data feeding, training,
  * costs. */
 #include "tests.h"
+#include "command.h"
 #include "passes/passes.h"
 #include "runtime/runtime_int.h"
-#include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -441,15 +441,14 @@ static const char *const work = "graph {\n"
                                 "  output %s\n"
                                 "}\n";
 
-/* Costs of text's kernels from a profile in dir, as pass_cost finds them; then the profile
+/* Costs of text's kernels from the folder's profile, as pass_cost finds them; then the profile
  * learns that every one took `taken` seconds, if that is not 0. */
-static StepCost *learned_costs(Fixture *f, const char *dir, double limit, const char *text,
-                               double taken)
+static StepCost *learned_costs(Fixture *f, double limit, const char *text, double taken)
 {
     *f = (Fixture){0};
     graph_init(&f->g, &f->arena, &f->d);
     KernelCache c;
-    ck_assert_msg(kernel_cache_open(&c, dir, &f->d), "%s", f->d.msg);
+    ck_assert_msg(kernel_cache_open(&c, "cache", &f->d), "%s", f->d.msg);
     Profile *costs = profile_open(
         &(ProfileOptions){.cache = &c, .threads = 1, .time_limit = limit}, &f->d);
     ck_assert_msg(costs != NULL, "%s", f->d.msg);
@@ -465,31 +464,16 @@ static StepCost *learned_costs(Fixture *f, const char *dir, double limit, const 
     return f->info.cost;
 }
 
-static StepCost *costs_of(Fixture *f, const char *dir, double limit, const char *text)
+static StepCost *costs_of(Fixture *f, double limit, const char *text)
 {
-    return learned_costs(f, dir, limit, text, 0);
-}
-
-static void remove_folder(const char *dir)
-{
-    DIR *d = opendir(dir);
-    char path[512];
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        unlink(path);
-    }
-    if (d)
-        closedir(d);
-    rmdir(dir);
+    return learned_costs(f, limit, text, 0);
 }
 
 START_TEST(costs_are_kept)
 {
     Fixture a, b, c;
-    char dir[] = "/tmp/ckc_profile_XXXXXX";
-    ck_assert_ptr_nonnull(mkdtemp(dir));
-    StepCost *first = costs_of(&a, dir, 10, work), *again = costs_of(&b, dir, 10, work);
-    StepCost *rules = costs_of(&c, dir, -1, work);
+    StepCost *first = costs_of(&a, 10, work), *again = costs_of(&b, 10, work);
+    StepCost *rules = costs_of(&c, -1, work);
     for (uint32_t i = 0; i < a.g.norder; i++) {
         uint32_t n = a.g.order[i].i;
         ck_assert_int_gt(first[n].c[0].ns, 0);
@@ -500,7 +484,6 @@ START_TEST(costs_are_kept)
     fixture_free(&a);
     fixture_free(&b);
     fixture_free(&c);
-    remove_folder(dir);
 }
 END_TEST
 
@@ -508,15 +491,12 @@ END_TEST
 START_TEST(costs_are_learned)
 {
     Fixture a, b;
-    char dir[] = "/tmp/ckc_profile_XXXXXX";
-    ck_assert_ptr_nonnull(mkdtemp(dir));
-    learned_costs(&a, dir, 10, work, 0.25);
-    StepCost *next = costs_of(&b, dir, 10, work);
+    learned_costs(&a, 10, work, 0.25);
+    StepCost *next = costs_of(&b, 10, work);
     for (uint32_t i = 0; i < b.g.norder; i++)
         ck_assert_int_eq(next[b.g.order[i].i].c[0].ns, 250000000);
     fixture_free(&a);
     fixture_free(&b);
-    remove_folder(dir);
 }
 END_TEST
 
@@ -525,21 +505,19 @@ START_TEST(costs_grow)
 {
     static const char *const text = "graph {\n  input %%x: f32[%d,1024]\n"
                                     "  %%y: f32[%d,1024] = tanh %%x\n  output %%y\n}\n";
-    char dir[] = "/tmp/ckc_profile_XXXXXX", small[200], large[200];
-    ck_assert_ptr_nonnull(mkdtemp(dir));
+    char small[200], large[200];
     snprintf(small, sizeof small, text, 16, 16);
     snprintf(large, sizeof large, text, 4096, 4096);
     for (int i = 0; i < 2; i++) { /* the limit lets nothing be measured the first time */
         Fixture a, b;
         double limit = i == 0 ? 1e-12 : 10;
-        int64_t s = costs_of(&a, dir, limit, small)[1].c[0].ns,
-                l = costs_of(&b, dir, limit, large)[1].c[0].ns;
+        int64_t s = costs_of(&a, limit, small)[1].c[0].ns,
+                l = costs_of(&b, limit, large)[1].c[0].ns;
         ck_assert_msg(l > 4 * s, "%lld ns for 16 rows, %lld for 4096", (long long)s,
                       (long long)l);
         fixture_free(&a);
         fixture_free(&b);
     }
-    remove_folder(dir);
 }
 END_TEST
 
@@ -548,8 +526,10 @@ START_TEST(others_are_seen)
 {
     ProcessorTime start = processor_time();
     double at = clock_seconds(), one = 1.0 / (double)sysconf(_SC_NPROCESSORS_ONLN);
-    if (start.all <= 0)
-        return; /* no /proc/stat */
+    if (start.all <= 0) {
+        skipped("there is no /proc/stat");
+        return;
+    }
     pid_t child = fork();
     while (clock_seconds() < at + 0.5)
         if (child)
@@ -580,6 +560,7 @@ Suite *suite_runtime(void)
     tcase_add_test(t, random_is_in_range);
     suite_add_tcase(s, t);
     t = tcase_create("costs");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, costs_are_kept);
     tcase_add_test(t, costs_are_learned);
     tcase_add_test(t, costs_grow);

@@ -2,37 +2,18 @@
 #include "tests.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "command.h"
 #include "ir/onnx/onnx_int.h"
 #include "ir/onnx/protobuf.h"
 #include "ir/onnx/save.h"
 
-static char folder[64];
-
-static void make_folder(void)
+static void leave(void)
 {
-    strcpy(folder, "/tmp/ckc-test-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-static char *in_folder(Arena *a, const char *name)
-{
-    return arena_printf(a, "%s/%s", folder, name);
-}
-
-static void remove_folder(void)
-{
-    static const char *const names[] = {"in.onnx", "w.bin", "out.onnx", "out.onnx.data",
-                                        "out.onnx.2.data"};
-    Arena a = {0};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unlink(in_folder(&a, names[i]));
-    arena_free(&a);
-    ck_assert_int_eq(rmdir(folder), 0);
+    ck_assert_int_eq(files_like("*.tmp"), 0);
+    remove_folder();
 }
 
 /* ---- a small model, written on the wire ------------------------------------------------ */
@@ -138,9 +119,7 @@ static void write_model(const char *path, int ir_version, bool external)
     put_number(&model, 1, (uint64_t)ir_version);
     put_bytes(&model, 7, graph.b, graph.n);
     put_bytes(&model, 8, opset.b, opset.n);
-    FILE *f = fopen(path, "wb");
-    ck_assert(f && fwrite(model.b, 1, model.n, f) == model.n);
-    fclose(f);
+    write_bytes(path, model.b, model.n);
 }
 
 /* ---- checks -------------------------------------------------------------------------------- */
@@ -190,16 +169,16 @@ static void expect_values(OnnxModel *m, const char *name, double first, double s
     ck_assert_double_eq(tensor_f(&copy, 1), second);
 }
 
-static OnnxModel *save_and_open(Arena *a, const char *names)
+static OnnxModel *save_and_open(const char *names)
 {
     Diag d = {0};
     SaveValue v[4];
-    OnnxModel *m = onnx_open(in_folder(a, "in.onnx"), &d);
+    OnnxModel *m = onnx_open("in.onnx", &d);
     ck_assert_msg(m != NULL, "%s", d.msg);
     int n = save_values(v, names);
-    ck_assert_msg(onnx_save(m, in_folder(a, "out.onnx"), n, v, false, &d), "%s", d.msg);
+    ck_assert_msg(onnx_save(m, "out.onnx", n, v, false, &d), "%s", d.msg);
     onnx_close(m);
-    m = onnx_open(in_folder(a, "out.onnx"), &d);
+    m = onnx_open("out.onnx", &d);
     ck_assert_msg(m != NULL, "%s", d.msg);
     return m;
 }
@@ -216,10 +195,9 @@ static size_t count_of(const OnnxModel *m, const char *text)
 
 START_TEST(replaces_and_keeps)
 {
-    Arena a = {0};
     int version = _i;
-    write_model(in_folder(&a, "in.onnx"), version, false);
-    OnnxModel *m = save_and_open(&a, "abcd");
+    write_model("in.onnx", version, false);
+    OnnxModel *m = save_and_open("abcd");
     expect_values(m, "a", 10, 20);
     expect_values(m, "b", 30, 40);
     expect_values(m, "c", 50, 60);
@@ -232,39 +210,35 @@ START_TEST(replaces_and_keeps)
     ck_assert_uint_eq(count_of(m, "documentation stays"), 3);
     ck_assert_uint_eq(count_of(m, "a field of the future"), 1);
     onnx_close(m);
-    arena_free(&a);
 }
 END_TEST
 
 START_TEST(nothing_replaced_is_a_copy)
 {
-    Arena a = {0};
     Diag d = {0};
-    write_model(in_folder(&a, "in.onnx"), 8, false);
-    OnnxModel *m = save_and_open(&a, ""), *in = onnx_open(in_folder(&a, "in.onnx"), &d);
+    write_model("in.onnx", 8, false);
+    OnnxModel *m = save_and_open(""), *in = onnx_open("in.onnx", &d);
     ck_assert_uint_eq(m->map.size, in->map.size);
     ck_assert_mem_eq(m->map.data, in->map.data, in->map.size);
     onnx_close(in);
     onnx_close(m);
-    arena_free(&a);
 }
 END_TEST
 
-static void write_external(Arena *a)
+static void write_external(void)
 {
-    static const float f[2] = {1, 2};
-    static const uint16_t h[2] = {0x3c00, 0x4000};
-    FILE *w = fopen(in_folder(a, "w.bin"), "wb");
-    ck_assert(fwrite(f, 8, 1, w) == 1 && fwrite(h, 4, 1, w) == 1);
-    fclose(w);
-    write_model(in_folder(a, "in.onnx"), 8, true);
+    static const struct {
+        float f[2];
+        uint16_t h[2];
+    } w = {{1, 2}, {0x3c00, 0x4000}};
+    write_bytes("w.bin", &w, sizeof w);
+    write_model("in.onnx", 8, true);
 }
 
 START_TEST(external_stays_external)
 {
-    Arena a = {0};
-    write_external(&a);
-    OnnxModel *m = save_and_open(&a, "ac");
+    write_external();
+    OnnxModel *m = save_and_open("ac");
     expect_values(m, "a", 10, 20);
     expect_values(m, "b", 1, 2);
     expect_values(m, "c", 50, 60);
@@ -273,7 +247,6 @@ START_TEST(external_stays_external)
     ck_assert_str_eq(find_tensor(m, "b")->external_data[0]->value, "out.onnx.data");
     ck_assert_int_eq(find_tensor(m, "c")->data_location, 0);
     onnx_close(m);
-    arena_free(&a);
 }
 END_TEST
 
@@ -283,31 +256,29 @@ static int fail_rename(const char *call) { return strcmp(call, "rename") || rena
 /* A model and its external data change together, though they are two files. */
 START_TEST(external_changes_with_the_model)
 {
-    Arena a = {0};
     Diag d = {0};
     SaveValue v[4];
-    write_external(&a);
-    onnx_close(save_and_open(&a, "ab"));
-    OnnxModel *m = onnx_open(in_folder(&a, "in.onnx"), &d);
+    write_external();
+    onnx_close(save_and_open("ab"));
+    OnnxModel *m = onnx_open("in.onnx", &d);
     int n = save_values(v, "a");
     renames_left = 1;
     file_fault = fail_rename;
-    ck_assert(!onnx_save(m, in_folder(&a, "out.onnx"), n, v, false, &d));
+    ck_assert(!onnx_save(m, "out.onnx", n, v, false, &d));
     file_fault = NULL;
     onnx_close(m);
     d = (Diag){0};
-    m = onnx_open(in_folder(&a, "out.onnx"), &d);
+    m = onnx_open("out.onnx", &d);
     expect_values(m, "b", 30, 40);
     onnx_close(m);
-    m = save_and_open(&a, "a");
+    m = save_and_open("a");
     expect_values(m, "b", 1, 2);
-    ck_assert_int_ne(access(in_folder(&a, "out.onnx.data"), F_OK), 0);
+    ck_assert_int_ne(access("out.onnx.data", F_OK), 0);
     onnx_close(m);
-    m = save_and_open(&a, "ab");
+    m = save_and_open("ab");
     expect_values(m, "b", 30, 40);
-    ck_assert_int_ne(access(in_folder(&a, "out.onnx.2.data"), F_OK), 0);
+    ck_assert_int_ne(access("out.onnx.2.data", F_OK), 0);
     onnx_close(m);
-    arena_free(&a);
 }
 END_TEST
 
@@ -340,20 +311,17 @@ static void write_bodies(const char *path)
     put_bytes(&model, 25, function.b, function.n);
     put_bytes(&model, 8, opset.b, opset.n);
     put_bytes(&model, 25, function.b, function.n);
-    FILE *out = fopen(path, "wb");
-    ck_assert(out && fwrite(model.b, 1, model.n, out) == model.n);
-    fclose(out);
+    write_bytes(path, model.b, model.n);
 }
 
 /* _i: is the inference form asked for? */
 START_TEST(bodies_and_functions)
 {
-    Arena a = {0};
     Diag d = {0};
-    write_bodies(in_folder(&a, "in.onnx"));
-    OnnxModel *in = onnx_open(in_folder(&a, "in.onnx"), &d);
-    ck_assert_msg(in && onnx_save(in, in_folder(&a, "out.onnx"), 0, NULL, _i, &d), "%s", d.msg);
-    OnnxModel *m = onnx_open(in_folder(&a, "out.onnx"), &d);
+    write_bodies("in.onnx");
+    OnnxModel *in = onnx_open("in.onnx", &d);
+    ck_assert_msg(in && onnx_save(in, "out.onnx", 0, NULL, _i, &d), "%s", d.msg);
+    OnnxModel *m = onnx_open("out.onnx", &d);
     ck_assert_msg(m != NULL, "%s", d.msg);
     const Onnx__ModelProto *p = m->proto;
     size_t left = _i ? 2 : 3; /* without training_mode */
@@ -365,36 +333,33 @@ START_TEST(bodies_and_functions)
     ck_assert_int_eq(m->map.size == in->map.size, !_i);
     onnx_close(in);
     onnx_close(m);
-    arena_free(&a);
 }
 END_TEST
 
-static void expect_refusal(OnnxModel *m, Arena *a, const SaveValue *v, const char *part)
+static void expect_refusal(OnnxModel *m, const SaveValue *v, const char *part)
 {
     Diag d = {0};
-    ck_assert(!onnx_save(m, in_folder(a, "out.onnx"), 1, v, false, &d));
+    ck_assert(!onnx_save(m, "out.onnx", 1, v, false, &d));
     ck_assert_msg(strstr(d.msg, part) != NULL, "%s", d.msg);
-    ck_assert_int_ne(access(in_folder(a, "out.onnx"), F_OK), 0);
+    ck_assert_int_ne(access("out.onnx", F_OK), 0);
 }
 
 START_TEST(refusals)
 {
-    Arena a = {0};
     Diag d = {0};
     int64_t ints[2] = {0};
-    write_model(in_folder(&a, "in.onnx"), 8, false);
-    OnnxModel *m = onnx_open(in_folder(&a, "in.onnx"), &d);
+    write_model("in.onnx", 8, false);
+    OnnxModel *m = onnx_open("in.onnx", &d);
     SaveValue v = {"none", {type_make(DT_F32, 1, (int64_t[]){2}), (void *)ints}, false};
-    expect_refusal(m, &a, &v, "in.onnx: there is no 'none' to replace");
+    expect_refusal(m, &v, "in.onnx: there is no 'none' to replace");
     v.name = "a";
     v.tensor.type.dim[0] = 1;
-    expect_refusal(m, &a, &v, "in.onnx: 'a' has another shape in the model than f32[1]");
+    expect_refusal(m, &v, "in.onnx: 'a' has another shape in the model than f32[1]");
     v.tensor.type = type_make(DT_I64, 1, (int64_t[]){2});
-    expect_refusal(m, &a, &v, "in.onnx: 'a' is float in the model and cannot be replaced by i64");
+    expect_refusal(m, &v, "in.onnx: 'a' is float in the model and cannot be replaced by i64");
     ck_assert(!onnx_save(m, "/nonexistent/x.onnx", 0, NULL, false, &d));
     ck_assert_str_eq(d.msg, "/nonexistent/x.onnx: No such file or directory");
     onnx_close(m);
-    arena_free(&a);
 }
 END_TEST
 
@@ -402,7 +367,7 @@ Suite *suite_save(void)
 {
     Suite *s = suite_create("save");
     TCase *tc = tcase_create("onnx");
-    tcase_add_checked_fixture(tc, make_folder, remove_folder);
+    tcase_add_checked_fixture(tc, make_folder, leave);
     tcase_add_loop_test(tc, replaces_and_keeps, 3, 5);
     tcase_add_test(tc, nothing_replaced_is_a_copy);
     tcase_add_test(tc, external_stays_external);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "command.h"
 #include "imported.h"
 #include "onnx_builder.h"
 
@@ -47,7 +48,7 @@ START_TEST(values_decide_what_trains)
     }
     add_tensor(&b, "scalar", 1, (int64_t[]){1}, one);
     add_node(&b, &a, "Mul", "h scalar", "y");
-    Imported r = import_file(save(&b, &a, in_folder(&a, "roles.onnx")));
+    Imported r = import_file(save(&b, &a, "roles.onnx"));
     const char *train[] = {"mas?"};
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     static const ValKind want[] = {VAL_CONST, VAL_CONST, VAL_CONST,
@@ -100,7 +101,7 @@ START_TEST(exporters_say_what_trains)
     if (cases[_i].signature)
         add_metadata(&b, &a, "pkg.torch.export.ExportedProgram.graph_signature",
                      cases[_i].signature);
-    Imported r = import_file(save(&b, &a, in_folder(&a, "declared.onnx")));
+    Imported r = import_file(save(&b, &a, "declared.onnx"));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     for (int i = 0; i < 4; i++)
         ck_assert_msg(kind_of(&r.g, names[i]) == cases[_i].want[i], "%s", names[i]);
@@ -133,7 +134,7 @@ START_TEST(fills_stand_for_stripped_weights)
     add_node(&b, &a, "MatMul", "x w", "h");
     add_node(&b, &a, "Add", arena_printf(&a, "h %s", fill), "y");
     b.model.producer_name = (char *)(uintptr_t)(_i ? "pytorch" : "backend-test");
-    Imported r = import_file(save(&b, &a, in_folder(&a, "fill.onnx")));
+    Imported r = import_file(save(&b, &a, "fill.onnx"));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     bool trains = graph_find(&r.g, fill).i && kind_of(&r.g, fill) == VAL_PARAM;
     ck_assert(trains == (_i == 0));
@@ -155,7 +156,7 @@ START_TEST(shapes_and_dead_ends_freeze)
     add_node(&b, &a, "Resize", "x _ scales", "r");
     add_node(&b, &a, "Floor", "w", "f");
     add_node(&b, &a, "Add", "r f", "y");
-    Imported r = import_file(save(&b, &a, in_folder(&a, "freeze.onnx")));
+    Imported r = import_file(save(&b, &a, "freeze.onnx"));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     ck_assert(noted(r.m, ONNX_FROZEN, "scales", "shapes depend on it"));
     ck_assert(noted(r.m, ONNX_FROZEN, "w", "no gradient"));
@@ -180,7 +181,7 @@ static Imported tied_model(Builder *b, Arena *a)
     add_node(b, a, "MatMul", "h v", "k");
     add_node(b, a, "Identity", "w", "u");
     add_node(b, a, "MatMul", "k u", "y");
-    return import_file(save(b, a, in_folder(a, "tied.onnx")));
+    return import_file(save(b, a, "tied.onnx"));
 }
 
 static int params_of(const Graph *g)
@@ -234,7 +235,7 @@ static Imported batch_norm_model(Builder *b, Arena *a, int opset, bool many)
         t->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
         t->i = 1;
     }
-    return import_file(save(b, a, in_folder(a, "bn.onnx")));
+    return import_file(save(b, a, "bn.onnx"));
 }
 
 START_TEST(batch_norm_is_brought_to_training_form)
@@ -311,7 +312,7 @@ START_TEST(folded_batch_norm_is_noted)
             add_node(&b, &a, "Conv", arena_printf(&a, "h%d %s %s", i, weight, bias),
                      arena_printf(&a, "h%d", i + 1));
         }
-        Imported r = import_file(save(&b, &a, in_folder(&a, "folded.onnx")));
+        Imported r = import_file(save(&b, &a, "folded.onnx"));
         ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
         ck_assert_int_eq(noted(r.m, ONNX_REMARK, "Conv", "folded"), form < 2);
         release(&r);
@@ -350,7 +351,7 @@ START_TEST(dropout_by_attribute_or_operand)
             t->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT;
             t->f = 0.25f;
         }
-        Imported r = import_file(save(&b, &a, in_folder(&a, "dropout.onnx")));
+        Imported r = import_file(save(&b, &a, "dropout.onnx"));
         OnnxOptions opt = {.forward_only = cases[i].forward_only};
         ck_assert_msg(build_graph(&r, &opt), "%s", r.d.msg);
         ck_assert_msg(r.g.norder == (cases[i].ratio > 0), "case %zu", i);
