@@ -5,8 +5,6 @@
 #include "onnx_int.h"
 #include <string.h>
 
-enum { MAX_TRIPS = 4096 };
-
 static const Onnx__GraphProto *body_of(OnnxNode *n, const char *attr)
 {
     const Onnx__AttributeProto *a = attr_find(n, attr);
@@ -134,7 +132,8 @@ static bool import_loop(OnnxNode *n)
         return fail(n->x->d, "the body has too few results");
     int scans = nout - 1 - states;
     Val *in = NEW(n->x->a, Val, states + 2), *out = NEW(n->x->a, Val, nout);
-    Val *part = NEW(n->x->a, Val, (size_t)(scans + 1) * MAX_TRIPS);
+    int64_t most = trips < 0 ? 0 : trips < MAX_TRIPS ? trips : MAX_TRIPS;
+    Val *part = NEW(n->x->a, Val, (size_t)(scans + 1) * (size_t)(most + 1));
     in[1] = build_cast(g, build_scalar(g, DT_I64, 1), DT_BOOL);
     for (int i = 0; i < states; i++)
         in[2 + i] = n->in[2 + i];
@@ -147,12 +146,12 @@ static bool import_loop(OnnxNode *n)
         TRY(known(n, out[0], &go));
         memcpy(in + 1, out, (size_t)(1 + states) * sizeof *in);
         for (int k = 0; k < scans; k++)
-            part[k * MAX_TRIPS + t] = out[1 + states + k];
+            part[k * most + t] = out[1 + states + k];
     }
     for (int i = 0; i < n->nout && i < states; i++)
         n->out[i] = in[2 + i];
     for (int k = 0; k < scans && states + k < n->nout; k++)
-        TRY(stack(n, body->output[1 + states + k], t, part + k * MAX_TRIPS,
+        TRY(stack(n, body->output[1 + states + k], t, part + k * most,
                   &n->out[states + k]));
     return true;
 }

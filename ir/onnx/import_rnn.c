@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_STEPS = 4096, MAX_GATES = 4 };
+enum { MAX_GATES = 4 };
 
 typedef struct {
     OnnxNode *n;
@@ -178,9 +178,9 @@ static bool read_rnn(OnnxNode *n, int gates, int nact, const char *const *dflt, 
                              type_count(in_type(n, k)) != r->dirs * r->batch * r->hidden))
             return fail(n->x->d, "operand %d is no state of %lld hidden units", k,
                         (long long)r->hidden);
-    if (r->steps > MAX_STEPS)
+    if (r->steps > MAX_TRIPS)
         return refuse(n, "%lld time steps, at most %d are unrolled", (long long)r->steps,
-                      MAX_STEPS);
+                      MAX_TRIPS);
     for (int i = 0; i < nact * (int)r->dirs; i++)
         if (!activation_find(activation_name(n, i, dflt)))
             return refuse(n, "activation %s", activation_name(n, i, dflt));
@@ -256,6 +256,7 @@ static bool unroll(Rnn *r, uint32_t apart, int nact, Step *step)
 {
     OnnxNode *n = r->n;
     Direction d[2] = {{0}};
+    TRY(expand_more(n->x, (size_t)(r->steps * r->dirs)));
     for (int k = 0; k < r->dirs; k++) {
         d[k].k = k;
         d[k].backward = k == 1 || attr_is(n, "direction", "forward", "reverse");

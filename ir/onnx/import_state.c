@@ -6,8 +6,6 @@
 
 /* ---- LinearAttention: unrolled over time -------------------------------- */
 
-enum { MAX_STEPS = 4096 };
-
 typedef struct {
     Graph *g;
     Val q, k, v, decay, beta; /* [batch, steps, heads, size] */
@@ -72,9 +70,10 @@ static bool import_linear_attention(OnnxNode *n)
     const Type *tk = val_type(g, a.k), *tv = val_type(g, a.v);
     a.batch = tk->dim[0], a.steps = tk->dim[1], a.heads = kh;
     int64_t dk = tk->dim[3], dv = tv->dim[3];
-    if (a.steps > MAX_STEPS)
+    if (a.steps > MAX_TRIPS)
         return refuse(n, "%lld steps, at most %d are unrolled", (long long)a.steps,
-                      MAX_STEPS);
+                      MAX_TRIPS);
+    TRY(expand_more(n->x, (size_t)a.steps));
     double scale = attr_float(n, "scale", 0);
     Val q = mul_scalar(g, a.q, scale != 0 ? scale : 1 / sqrt((double)dk));
     Val s = has_in(n, 3) ? build_cast(g, n->in[3], val_type(g, q)->dt)

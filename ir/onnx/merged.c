@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGEST_BIAS = 1 << 24 };
-
 /* An operand that is an initializer, and the parameter it stands for. */
 typedef struct {
     const Onnx__TensorProto *of;
@@ -303,7 +301,7 @@ static void find_dropped(Finder *f)
         const Onnx__TensorProto *w = tensor_of(f, pb(p->input[1]));
         Read r = {.node = i, .slot = 2, .name = dropped_bias(f, &f->record[i])};
         int64_t count = w && r.name ? bias_count(p, w) : 0;
-        if (count > 0 && count <= LARGEST_BIAS)
+        if (count > 0 && count <= MAX_BIAS)
             separate(f, &r, w->data_type, count);
     }
 }

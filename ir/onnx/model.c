@@ -5,7 +5,6 @@
 
 /* protobuf-c allocates from the model's arena; a crafted file (2 MB of empty nodes unpack
  * to 186 MB) ends at the cap and not at the machine's limit. */
-enum { CAP_BASE = 64 << 20, CAP_FACTOR = 16, MAX_OPSETS = 256 };
 
 static void *capped_alloc(void *data, size_t size)
 {
@@ -44,7 +43,7 @@ static ProtobufCMessage *unpack(OnnxModel *m, const ProtobufCMessageDescriptor *
     bool tensor = type == &onnx__tensor_proto__descriptor;
     if (!wire_copy(m->map.data, m->map.size, tensor, &copy, &n, d))
         return NULL;
-    m->left = CAP_BASE + CAP_FACTOR * n;
+    m->left = UNPACK_BYTES + UNPACK_FACTOR * n;
     ProtobufCMessage *p = protobuf_c_message_unpack(type, model_allocator(m), n, copy);
     free(copy);
     if (!p)

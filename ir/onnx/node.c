@@ -79,8 +79,6 @@ bool attr_ints(const OnnxNode *n, const char *name, Ints *v)
 
 /* ---- compile-time operands ---------------------------------------------- */
 
-enum { SETTLE_DEPTH = 4000, MOST_BYTES = 1 << 30 };
-
 static void unschedule(Graph *g, NodeId node)
 {
     uint32_t k = g->norder;
@@ -99,12 +97,12 @@ static bool settle_node(Import *x, NodeId id, int depth)
 {
     Graph *g = x->g;
     Node *n = &g->nodes[id.i];
-    if (node_def(n)->traits & OPT_RANDOM || depth > SETTLE_DEPTH)
+    if (node_def(n)->traits & OPT_RANDOM || depth > MAX_FOLD_DEPTH)
         return false;
     for (int i = 0; i < n->nin; i++)
         TRY(!n->in[i].i || settle(x, n->in[i], depth + 1));
     for (int i = 0; i < n->nout; i++)
-        TRY(type_bytes(val_type(g, n->out[i])) <= MOST_BYTES);
+        TRY(type_bytes(val_type(g, n->out[i])) <= MAX_FOLDED);
     Tensor *in = NEW(x->a, Tensor, n->nin + 1), out[MAX_OUT];
     for (int i = 0; i < n->nin; i++)
         in[i] = n->in[i].i ? graph_tensor(g, n->in[i]) : (Tensor){0};
@@ -230,8 +228,8 @@ bool shape_valid(OnnxNode *n, const Ints *dim)
 
 bool small_enough(OnnxNode *n, const Type *t)
 {
-    return (type_valid(t) && type_bytes(t) <= MOST_BYTES) ||
-           refuse(n, "a constant of more than %d MiB", MOST_BYTES >> 20);
+    return (type_valid(t) && type_bytes(t) <= MAX_FOLDED) ||
+           refuse(n, "a constant of more than %d MiB", MAX_FOLDED >> 20);
 }
 
 /* ---- shorthands --------------------------------------------------------- */
@@ -304,7 +302,7 @@ Val along_axis(Graph *g, Val a, int axis, int rank)
 
 Val iota(Graph *g, int64_t n)
 {
-    if (n > MOST_BYTES / 8) {
+    if (n > MAX_FOLDED / 8) {
         diag_set(g->diag, "an index of %lld elements", (long long)n);
         return (Val){0};
     }

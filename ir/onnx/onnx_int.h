@@ -13,6 +13,22 @@
 #include "onnx.h"
 #include "onnx.pb-c.h"
 
+/* ---- limits: what a file may ask for (of a tensor: MAX_RANK, MAX_ELEMENTS) -- */
+
+enum {
+    MAX_DEPTH = 64,          /* messages within each other */
+    MAX_MESSAGES = 1 << 23,  /* in all */
+    UNPACK_BYTES = 64 << 20, /* that the unpacked model may take: these, */
+    UNPACK_FACTOR = 16,      /* and as often what is unpacked */
+    MAX_OPSETS = 256,        /* opset imports of the model, or of a function */
+    MAX_NESTING = 24,        /* of bodies and function calls */
+    MAX_EXPANDED = 1 << 17,  /* nodes made of them, and unrolled steps: trip counts and calls multiply */
+    MAX_TRIPS = 4096,        /* of one loop; steps of a recurrence */
+    MAX_FOLDED = 1 << 30,    /* bytes of a constant computed while importing */
+    MAX_FOLD_DEPTH = 4000,   /* nodes in a row that it is computed by */
+    MAX_BIAS = 1 << 24,      /* elements of a bias that --untie restores */
+};
+
 /* ---- wire.c ------------------------------------------------------------- */
 
 /* Check the wire form of a ModelProto (or TensorProto) and copy what is needed; *copy is
@@ -165,10 +181,9 @@ static inline bool val_is_sequence(Val v)
     return v.i >= FIRST_SEQUENCE && v.i != UINT32_MAX;
 }
 
-/* MAX_NESTING of bodies and function calls; MAX_EXPANDED nodes are made of them: the product of trip
- * counts and calls grows without bound in a small file. */
-enum { MAX_NESTING = 24, MAX_EXPANDED = 1 << 17 };
-bool expand_more(Import *x, size_t nodes); /* false with a message: too many */
+/* Count what a small file makes many of: nodes of bodies, functions, unrolled steps.  false with a
+ * message: too many. */
+bool expand_more(Import *x, size_t nodes);
 bool import_nodes(Import *x, size_t n, Onnx__NodeProto *const *node);
 bool import_call(OnnxNode *n, const Onnx__FunctionProto *f);
 /* Record why this node cannot be imported; false. */

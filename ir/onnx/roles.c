@@ -12,23 +12,24 @@
 #include <string.h>
 
 typedef struct {
-    const char *value;
     const Onnx__NodeProto *node;
     int slot;
     uint32_t next; /* use of the same value, 0: none */
 } NodeUse;
 
 struct Roles {
-    NodeUse *use; /* hash heads first, by chaining */
-    uint32_t n, cap, nheads;
-    uint32_t *head;
+    NodeUse *use; /* from 1 on */
+    uint32_t n, cap;
+    NameMap last; /* of a value: number of its last use */
     bool nothing_else; /* no initializer or input trains */
     const Signature *signature;
 };
 
-static uint32_t slot_of(const Roles *r, const char *s)
+/* 0: none */
+static uint32_t last_use(const Roles *r, const char *name)
 {
-    return name_hash(s) & (r->nheads - 1);
+    const uint32_t *use = name_get(&r->last, name);
+    return use ? *use : 0;
 }
 
 static void add_uses(Import *x, Roles *r, const Onnx__GraphProto *gp)
@@ -36,10 +37,9 @@ static void add_uses(Import *x, Roles *r, const Onnx__GraphProto *gp)
     for (size_t i = 0; i < gp->n_node; i++)
         for (size_t k = 0; k < gp->node[i]->n_input; k++) {
             const char *name = pb(gp->node[i]->input[k]);
-            uint32_t *head = &r->head[slot_of(r, name)];
-            r->use = arena_grow(x->a, r->use, r->n, &r->cap, sizeof *r->use);
-            r->use[r->n] = (NodeUse){name, gp->node[i], (int)k, *head};
-            *head = r->n++;
+            r->use = arena_grow(x->a, r->use, r->n + 1, &r->cap, sizeof *r->use);
+            r->use[++r->n] = (NodeUse){gp->node[i], (int)k, last_use(r, name)};
+            name_put(&r->last, name, r->n);
         }
 }
 
@@ -67,14 +67,6 @@ bool role_is_held(const Import *x, const char *name)
     return from_pytorch(x) && !(*name >= '0' && *name <= '9') && !strpbrk(name, ":/");
 }
 
-static bool is_used(const Roles *r, const char *name)
-{
-    uint32_t i = r->head[slot_of(r, name)];
-    while (i && strcmp(r->use[i].value, name) != 0)
-        i = r->use[i].next;
-    return i != 0;
-}
-
 /* Running means of the exported program that no node reads. */
 int roles_lost_norms(const Import *x)
 {
@@ -87,7 +79,7 @@ int roles_lost_norms(const Import *x)
         size_t n = strlen(name);
         bool mean = n >= strlen(end) && strcmp(name + n - strlen(end), end) == 0;
         bool again = i && strcmp(name, said->by_name[i - 1].name) == 0;
-        lost += mean && !again && !is_used(r, name);
+        lost += mean && !again && !last_use(r, name);
     }
     return lost;
 }
@@ -96,12 +88,7 @@ Roles *roles_find(Import *x)
 {
     const Onnx__GraphProto *gp = x->m->proto->graph;
     Roles *r = NEW(x->a, Roles, 1);
-    r->nheads = 64;
-    while (r->nheads < gp->n_node && r->nheads < 1u << 20)
-        r->nheads *= 2;
-    r->head = NEW(x->a, uint32_t, r->nheads);
-    r->n = 1;
-    r->use = arena_grow(x->a, NULL, 1, &r->cap, sizeof *r->use);
+    r->last = name_map(x->a);
     add_uses(x, r, gp);
     r->signature = model_signature(x->m);
     x->roles = r;
@@ -136,10 +123,8 @@ static bool computed_by_weights(const Import *x, const char *value)
 static bool is_weight(const Import *x, const char *name, int depth)
 {
     const Roles *r = x->roles;
-    for (uint32_t i = r->head[slot_of(r, name)]; i; i = r->use[i].next) {
+    for (uint32_t i = last_use(r, name); i; i = r->use[i].next) {
         const NodeUse *u = &r->use[i];
-        if (strcmp(u->value, name) != 0)
-            continue;
         const char *type = pb(u->node->op_type);
         const OnnxOp *op = onnx_op_find(canonical_domain(pb(u->node->domain)), type);
         if (op && u->slot < 32 && op->weights >> u->slot & 1)

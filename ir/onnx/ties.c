@@ -42,7 +42,7 @@ static int by_mark(const void *a, const void *b)
     return order ? order : (x->val > y->val) - (x->val < y->val);
 }
 
-static void report_tie(Import *x, uint32_t kept, uint32_t copy)
+static bool report_tie(Import *x, uint32_t kept, uint32_t copy)
 {
     const Graph *g = x->g;
     Tensor a = graph_tensor(g, (Val){kept}), b = graph_tensor(g, (Val){copy});
@@ -53,6 +53,7 @@ static void report_tie(Import *x, uint32_t kept, uint32_t copy)
         note(x, ONNX_REMARK, name,
              "has the %svalues of '%s': if they are one weight, restore the tie with --tie %s=%s",
              turned ? "transposed " : "", of, of, name);
+    return same || turned;
 }
 
 void report_ties(Import *x)
@@ -71,7 +72,8 @@ void report_ties(Import *x)
         for (uint32_t j = i + 1; j < n && mark[j].count == mark[i].count &&
                                  mark[j].first == mark[i].first && mark[j].last == mark[i].last;
              j++)
-            report_tie(x, mark[i].val, mark[j].val);
+            if (mark[i].val && mark[j].val && report_tie(x, mark[i].val, mark[j].val))
+                mark[j].val = 0; /* once */
 }
 
 /* --tie a=b: b is a, or a transposed. */

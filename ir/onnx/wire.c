@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 64, MAX_MESSAGES = 1 << 23, LENGTH_BYTES = 5 };
+enum { LENGTH_BYTES = 5 };
 
 typedef enum {
     M_LEAF,
