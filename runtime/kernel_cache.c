@@ -9,6 +9,7 @@
  * a blank. */
 #include "kernel_cache.h"
 #include "ir/mem.h"
+#include "onednn.h"
 #include "codegen/codegen.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -33,9 +34,6 @@ enum { MAX_PARTS = 8, PART_BYTES = 4 * 1024 }; /* some 0.1 s of compiling; the p
 static const char *const flags[] = {"-std=gnu11",
                                     "-O3",
                                     "-march=native",
-#ifdef __x86_64__
-                                    "-mprefer-vector-width=512",
-#endif
                                     "-ffp-contract=off",
                                     "-fno-math-errno",
                                     "-fno-trapping-math",
@@ -44,6 +42,20 @@ static const char *const flags[] = {"-std=gnu11",
                                     "-fPIC",
                                     "-w"};
 enum { NFLAGS = sizeof flags / sizeof *flags };
+
+/* Of the processor's instructions those that the library may use: one setting rules both. */
+static const char *vector_flag(void)
+{
+#ifdef __x86_64__
+    switch (dnnl_vector_bytes()) {
+    case 64: return "-mprefer-vector-width=512";
+    case 32: return "-mno-avx512f";
+    default: return "-mno-avx";
+    }
+#else
+    return "-march=native";
+#endif
+}
 
 extern char **environ;
 
@@ -158,6 +170,8 @@ bool kernel_cache_open(KernelCache *c, const char *given, Diag *d)
     hash_prelude(h);
     for (int i = 0; i < NFLAGS; i++)
         XXH3_128bits_update(h, flags[i], strlen(flags[i]) + 1);
+    XXH3_128bits_update(h, vector_flag(), strlen(vector_flag()) + 1);
+    XXH3_128bits_update(h, &(unsigned){dnnl_isa()}, sizeof(unsigned));
     char *version = compiler_version(c);
     if (version)
         XXH3_128bits_update(h, version, strlen(version));
@@ -253,6 +267,7 @@ static bool compile_parts(const char *dir, int parts, Diag *d)
         int n = 1;
         for (int k = 0; k < NFLAGS; k++)
             argv[n++] = (char *)(uintptr_t)flags[k];
+        argv[n++] = (char *)(uintptr_t)vector_flag();
         snprintf(in, sizeof in, "%d.c", i);
         snprintf(out, sizeof out, "%d.o", i);
         snprintf(log[i], sizeof log[i], "%d.log", i);

@@ -12,7 +12,7 @@
 typedef struct {
     CacheFolder folder;
     char note[PATH_MAX + 256]; /* one line for the user, "": all is well */
-    uint64_t machine;          /* hash of compiler, flags, processor and prelude */
+    uint64_t machine;          /* hash of compiler, flags, processor, its instructions in use, and prelude */
 } KernelCache;
 
 typedef struct {

@@ -382,24 +382,20 @@ static Result make_problem(DnnlOp *op, const Problem *p)
     return result;
 }
 
-static bool has_isa(unsigned need)
-{
-    return ((unsigned)dnnl_get_effective_cpu_isa() & need) == need;
-}
+unsigned dnnl_isa(void) { return (unsigned)dnnl_get_effective_cpu_isa(); }
+
+static bool has_isa(unsigned need) { return (dnnl_isa() & need) == need; }
 
 bool dnnl_wide_bf16(void) { return has_isa(dnnl_cpu_isa_avx512_core_bf16); }
 
-bool dnnl_wide(void) { return has_isa(dnnl_cpu_isa_avx512_core); }
-
-/* Bytes of the vectors the library uses, so that one setting rules both. */
-static int vector_bytes(void)
+int dnnl_vector_bytes(void)
 {
-    return dnnl_wide() ? 64 : has_isa(dnnl_cpu_isa_avx2) ? 32 : 16;
+    return has_isa(dnnl_cpu_isa_avx512_core) ? 64 : has_isa(dnnl_cpu_isa_avx2) ? 32 : 16;
 }
 
 static Result make_own(DnnlOp *op, const Problem *p)
 {
-    op->own = product_make(p, vector_bytes(), omp_get_max_threads());
+    op->own = product_make(p, dnnl_vector_bytes(), omp_get_max_threads());
     if (!op->own)
         return NONE;
     op->added = p->added;

@@ -54,9 +54,11 @@ DnnlOp *dnnl_make(const DnnlDesc *desc, Diag *d);
 void dnnl_free(DnnlOp *op); /* NULL is fine */
 int64_t dnnl_scratch_bytes(const DnnlOp *op);
 const char *dnnl_impl(const DnnlOp *op); /* the library's name of the routine */
-/* Does the library use AVX-512 here, and its 16-bit instructions? */
-bool dnnl_wide(void);
-bool dnnl_wide_bf16(void);
+/* The instructions that the library uses here: of the processor, or what ONEDNN_MAX_CPU_ISA allows.  Our
+ * own products and generated kernels keep to vectors as wide.  The set is one number, for keys. */
+unsigned dnnl_isa(void);
+int dnnl_vector_bytes(void); /* 64 with AVX-512, 32 with AVX2, 16 */
+bool dnnl_wide_bf16(void);   /* 16-bit instructions of AVX-512 */
 
 /* in[k]: operand k (an absent bias is not looked at); scratch: 64-byte aligned.  One run of an
  * op at a time.  What a product is added to may be at `out`, otherwise it is copied there. */

@@ -225,6 +225,16 @@ START_TEST(without_compiler)
 }
 END_TEST
 
+/* Neither objects nor times of other instructions are taken. */
+START_TEST(instructions_are_in_the_keys)
+{
+    int objects = files_like(".cache/ckc/*.so");
+    free(train("export ONEDNN_MAX_CPU_ISA=SSE41;", ""));
+    ck_assert_int_gt(files_like(".cache/ckc/*.so"), objects);
+    ck_assert_int_eq(files_like(".cache/ckc/profile-*"), 2);
+}
+END_TEST
+
 /* Neither blanks nor quotes nor what looks like an option reaches a command line. */
 START_TEST(odd_names)
 {
@@ -352,6 +362,7 @@ Suite *suite_cache(void)
     tcase_add_test(c, damaged);
     tcase_add_test(c, planted);
     tcase_add_test(c, without_compiler);
+    tcase_add_test(c, instructions_are_in_the_keys);
     tcase_add_test(c, odd_names);
     tcase_add_test(c, files_outside);
     tcase_add_test(c, files_inside);

@@ -255,6 +255,25 @@ START_TEST(compiler_errors_are_reported)
 }
 END_TEST
 
+/* Kernels are compiled for the instructions that the library may use, which are part of their keys. */
+START_TEST(instructions_are_limited)
+{
+    static const char *const limits[TEST_ISAS] = {
+        "#ifdef __AVX__\n#error limit\n#endif\n",
+        "#if !defined __AVX2__ || defined __AVX512F__\n#error limit\n#endif\n",
+        "#ifndef __AVX512F__\n#error limit\n#endif\n",
+        "#ifndef __AVX512F__\n#error limit\n#endif\n",
+    };
+    Diag d = {0};
+    KernelCache c;
+    if (!use_isa(_i))
+        return;
+    ck_assert(kernel_cache_open(&c, "cache", &d));
+    ck_assert_msg(kernel_cache_add(&c, limits[_i], NULL, 0, &d), "%s", d.msg);
+    kernel_cache_close(&c);
+}
+END_TEST
+
 static ino_t file_of(const KernelCache *c, const Kernel *k)
 {
     char path[PATH_MAX + 64], *text = kernel_text(k);
@@ -351,6 +370,7 @@ Suite *suite_codegen(void)
     tcase_add_test(t, in_place_is_the_same);
     tcase_add_test(t, equal_kernels_are_one_function);
     tcase_add_test(t, compiler_errors_are_reported);
+    tcase_add_loop_test(t, instructions_are_limited, 0, TEST_ISAS);
     tcase_add_test(t, keys_share_a_text);
     tcase_add_test(t, kernels_are_compiled_once);
     suite_add_tcase(s, t);
