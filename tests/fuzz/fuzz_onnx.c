@@ -3,9 +3,6 @@
 #include "fuzz.h"
 #include "ir/onnx/onnx_int.h"
 
-size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room);
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const OnnxBind bind[] = {{"batch", 2}, {"seq", 4}};
@@ -33,11 +30,7 @@ typedef struct {
     unsigned seed;
 } Mutator;
 
-static uint32_t pick(Mutator *x, size_t n)
-{
-    x->seed = x->seed * 1664525u + 1013904223u;
-    return (uint32_t)((x->seed >> 8) % (n ? n : 1));
-}
+static uint32_t pick(Mutator *x, size_t n) { return (uint32_t)(fuzz_random(&x->seed) % (n ? n : 1)); }
 
 static int64_t number(Mutator *x, int64_t old)
 {

@@ -5,8 +5,8 @@
 #include <ctype.h>
 #include "fuzz.h"
 
-size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room);
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed);
+size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t na, const uint8_t *b, size_t nb, uint8_t *out,
+                                 size_t room, unsigned seed);
 
 typedef struct {
     const char *at;
@@ -23,12 +23,6 @@ static const char *const extreme[] = {
     "nan", "inf", "0x10", "", "_", "%",
 };
 enum { EXTREMES = sizeof extreme / sizeof *extreme };
-
-static inline uint32_t fuzz_random(unsigned *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
 
 static int split(const char *text, size_t n, bool lines, Piece *piece)
 {
@@ -118,10 +112,33 @@ static size_t mutate_text(uint8_t *data, size_t size, size_t room, unsigned seed
     return n ? n : LLVMFuzzerMutate(data, size, room);
 }
 
+/* Some lines of b go between two lines of a. */
+static size_t cross_text(const char *a, size_t na, const char *b, size_t nb, char *out, size_t room,
+                         unsigned seed)
+{
+    static Piece line[PIECES];
+    int n = split(b, nb, true, line);
+    if (n == 0)
+        return 0;
+    int first = (int)(fuzz_random(&seed) % (unsigned)n), last = first + (int)(fuzz_random(&seed) % 8);
+    const char *from = line[first].at;
+    Piece end = line[last < n ? last : n - 1];
+    size_t nby = (size_t)(end.at + end.n - from) + (end.at + end.n < b + nb), at = 0;
+    n = split(a, na, true, line);
+    if (n)
+        at = (size_t)(line[fuzz_random(&seed) % (unsigned)n].at - a);
+    return replace(out, room, a, na, at, 0, from, nby);
+}
+
 #define TEXT_MUTATOR                                                                         \
     size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed)   \
     {                                                                                        \
         return mutate_text(data, size, room, seed);                                          \
+    }                                                                                        \
+    size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t na, const uint8_t *b, size_t nb, \
+                                     uint8_t *out, size_t room, unsigned seed)               \
+    {                                                                                        \
+        return cross_text((const char *)a, na, (const char *)b, nb, (char *)out, room, seed); \
     }
 
 #endif
