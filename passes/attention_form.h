@@ -44,6 +44,7 @@ typedef struct {
     Val row_scale; /* factor of the scores that is the same along a row */
     Hide hide[FORM_HIDES];
     int nhide;
+    double least;         /* what is added is no less; -inf: no limit */
     bool within, outside; /* is a part of the bias within what is replaced, or outside? */
     Val guarded; /* a row of which this is -inf gives 0; to be found among what is added */
     bool cut;    /* the last column of the weights, a sink's, is cut off */

@@ -102,6 +102,8 @@ static bool add_hide(Rewrite *rw, Form *f, Hide h, const Type *level)
     if (f->nhide == FORM_HIDES)
         return false;
     double same;
+    if (isfinite(f->least) && h.fill <= f->least)
+        h = (Hide){.cond = h.cond, .seen = h.seen, .set = true, .fill = f->least};
     if (rewrite_scalar(rw, h.cond, &same) && (same != 0) == h.seen)
         return true; /* hides nothing */
     if (is_limit(rw, f, h.cond, h.seen, &h))
@@ -192,6 +194,8 @@ static bool add_bias(Graph *g, Form *f, Val v, bool within)
     f->within |= within;
     f->outside |= !within;
     f->bias = f->bias.i && v.i ? build2(g, OP_add, f->bias, v) : v;
+    if (v.i && isfinite(f->least))
+        f->bias = build2(g, OP_max, f->bias, build_scalar(g, f->shape.dt, f->least));
     return v.i;
 }
 
@@ -216,7 +220,7 @@ static bool add_addend(Rewrite *rw, Form *f, Val v, double outer, const Type *le
             return add_condition(rw, f, (Hide){.cond = n->in[0], .seen = i == 2,
                                                .addend = addend(rw, f, v, outer, level),
                                                .fill = fill * outer}, level, 0);
-    bool within = false;
+    bool within = isfinite(f->least);
     for (int i = 0; i < f->nhide; i++)
         within |= f->hide[i].set && isfinite(f->hide[i].fill);
     return add_bias(rw->g, f, addend(rw, f, v, outer, level), within);
@@ -232,18 +236,19 @@ typedef struct {
 
 static bool walk(Walk *w, Val v, int depth);
 
-/* One operand is the scores, the other is added. */
+/* One operand is the scores, the other is added or subtracted. */
 static bool walk_add(Walk *w, const Node *n, int depth)
 {
-    const Type *level = val_type(w->rw->g, n->out[0]);
-    for (int i = 0; i < 2; i++) {
+    Graph *g = w->rw->g;
+    const Type *level = val_type(g, n->out[0]);
+    for (int i = 0; i < (n->op == OP_sub ? 1 : 2); i++) {
         Form keep = *w->f;
         double outer = w->outer;
         if (n->in[1 - i].i == w->f->guarded.i)
             w->f->guarded = none();
-        if (type_same_shape(val_type(w->rw->g, n->in[i]), level) && graph_def(w->rw->g, n->in[i]) &&
-            add_addend(w->rw, w->f, n->in[1 - i], w->outer, level, 0) &&
-            walk(w, n->in[i], depth + 1))
+        Val added = n->op == OP_sub ? build1(g, OP_neg, n->in[1]) : n->in[1 - i];
+        if (type_same_shape(val_type(g, n->in[i]), level) && graph_def(g, n->in[i]) &&
+            add_addend(w->rw, w->f, added, w->outer, level, 0) && walk(w, n->in[i], depth + 1))
             return true;
         *w->f = keep;
         w->outer = outer;
@@ -280,6 +285,18 @@ static bool walk_mul(Walk *w, const Node *n, int depth)
     return false;
 }
 
+/* max(x, c) with a number that hides: what is added below is no less, where it hides the score is c. */
+static bool walk_max(Walk *w, const Node *n, int depth)
+{
+    double c;
+    for (int i = 0; i < 2 && !w->f->bias.i && w->f->nhide == 0; i++)
+        if (rewrite_scalar(w->rw, n->in[i], &c) && c * w->outer <= hides) {
+            w->f->least = c * w->outer;
+            return walk(w, n->in[1 - i], depth + 1);
+        }
+    return false;
+}
+
 static bool walk(Walk *w, Val v, int depth)
 {
     const Node *n = graph_def(w->rw->g, v);
@@ -305,10 +322,14 @@ static bool walk(Walk *w, Val v, int depth)
     }
     if (w->f->at.cap > 0 || w->f->row_scale.i)
         return false; /* what is done to the scores before is not what the operator does */
-    return n->op == OP_add     ? walk_add(w, n, depth)
-           : n->op == OP_where ? walk_where(w, n, depth)
-           : n->op == OP_mul   ? walk_mul(w, n, depth)
-                               : false;
+    switch (n->op) {
+    case OP_add:
+    case OP_sub: return walk_add(w, n, depth);
+    case OP_max: return walk_max(w, n, depth);
+    case OP_where: return walk_where(w, n, depth);
+    case OP_mul: return walk_mul(w, n, depth);
+    default: return false;
+    }
 }
 
 /* ---- masks as the operator has them ----------------------------------------------------------- */
@@ -399,7 +420,7 @@ static bool join_limits(Rewrite *rw, Form *f)
 static bool join_hides(Rewrite *rw, Form *f)
 {
     const Hide *first = main_hide(f);
-    bool replaced = false;
+    bool replaced = isfinite(f->least);
     if (!first || join_limits(rw, f))
         return f->at.window >= 0;
     f->at.fill = first->fill;

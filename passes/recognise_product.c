@@ -87,6 +87,16 @@ static Val factor_value(Rewrite *rw, const Factor *f, DType dt, double *scale)
     return build_reshape(g, build_cast(g, v, dt), 4, f->dim);
 }
 
+/* The last dimension filled up to `size` with zeros, which change no score and no other sum. */
+static Val filled_up(Graph *g, Val v, int64_t size)
+{
+    const Type *t = val_type(g, v);
+    int last = t->rank - 1;
+    PadAttrs at = {.before.n = t->rank, .after.n = t->rank};
+    at.after.v[last] = size - t->dim[last];
+    return at.after.v[last] == 0 ? v : build(g, OP_pad, NULL, 1, &v, &at);
+}
+
 /* ---- the form -------------------------------------------------------------------------------- */
 
 /* Queries, keys, values.  Queries have all rows of f->shape, however they are grouped.  shared:
@@ -105,8 +115,8 @@ static bool open_factors(const Rewrite *rw, const Form *f, const Node *n, Factor
         return false;
     x[0].dim[1] = heads;
     x[0].dim[2] = rows;
-    if (x[1].dim[2] != cols || x[2].dim[2] != cols || x[1].dim[3] != x[2].dim[3] ||
-        x[0].dim[3] != x[1].dim[3] || x[1].dim[3] > ATTENTION_SIZE)
+    if (x[1].dim[2] != cols || x[2].dim[2] != cols || x[0].dim[3] != x[1].dim[3] ||
+        x[1].dim[3] > ATTENTION_SIZE || x[2].dim[3] > ATTENTION_SIZE)
         return false;
     for (int i = 0; i < 3; i++)
         find_layout(&x[i], shared && i > 0);
@@ -128,22 +138,24 @@ static Val build_attention(Rewrite *rw, const Node *n, Form *f)
     if (f->row_scale.i)
         x[0].layout = -1;
     f->at.layout.n = 4;
+    int64_t key = x[1].dim[3], value = x[2].dim[3];
     for (int i = 0; i < 3; i++) {
-        in[i] = factor_value(rw, &x[i], dt, &scale[i]);
+        in[i] = filled_up(g, factor_value(rw, &x[i], dt, &scale[i]), key > value ? key : value);
         f->at.layout.v[i] = x[i].layout < 0 ? 0 : x[i].layout;
     }
     if (f->row_scale.i)
         in[0] = build2(g, OP_mul, in[0], build_cast(g, f->row_scale, dt));
     f->at.scale *= scale[0] * scale[1];
     build_n(g, OP_attention, n->name, 7, in, &f->at, 3, out);
-    return build_reshape(g, build_cast(g, out[0], y.dt), y.rank, y.dim);
+    Val o = key > value ? build_slice(g, out[0], 3, 0, value) : out[0];
+    return build_reshape(g, build_cast(g, o, y.dt), y.rank, y.dim);
 }
 
 Val rule_attention(Rewrite *rw, const Node *n)
 {
     if (n->op != OP_matmul || ((const MatmulAttrs *)n->attr)->ta)
         return none();
-    Form f = {.at.scale = 1, .at.fill = -INFINITY};
+    Form f = {.at.scale = 1, .at.fill = -INFINITY, .least = -INFINITY};
     Val s = form_weights(rw, &f, n->in[0]);
     DType dt = val_type(rw->g, n->out[0])->dt;
     if (!s.i || f.shape.rank == 0 || type_count(&f.shape) == 0 || !dtype_is_float(dt))
