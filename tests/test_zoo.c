@@ -17,10 +17,10 @@ static const char *zoo(void)
     return all ? all : CKC_SOURCE_DIR "/tests/data/zoo";
 }
 
-static int has_oracle(const struct dirent *e)
+static int has_model(const struct dirent *e)
 {
     char path[4200];
-    snprintf(path, sizeof path, "%s/%s/oracle.npz", zoo(), e->d_name);
+    snprintf(path, sizeof path, "%s/%s/meta.json", zoo(), e->d_name);
     return access(path, R_OK) == 0;
 }
 
@@ -59,7 +59,8 @@ START_TEST(training)
 {
     Oracle o;
     network(&o, _i / 2 % nfolders);
-    oracle_check_training(&o, "model.onnx", _i / 2 / nfolders, _i & 1);
+    if (o.judged && !o.half)
+        oracle_check_training(&o, "model.onnx", _i / 2 / nfolders, _i & 1);
     oracle_close(&o);
 }
 END_TEST
@@ -88,7 +89,7 @@ Suite *suite_zoo(void)
 {
     Suite *s = suite_create("zoo");
     if (!folders)
-        nfolders = scandir(zoo(), &folders, has_oracle, alphasort);
+        nfolders = scandir(zoo(), &folders, has_model, alphasort);
     if (nfolders <= 0) {
         fprintf(stderr, "no networks in %s\n", zoo());
         exit(EXIT_FAILURE);

@@ -68,15 +68,17 @@ NO_DROPOUT = {k: 0.0 for k in (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "dropout_rate",
     "activation_dropout", "seq_classif_dropout", "embedding_dropout", "mlp_dropout",
     "classifier_dropout_prob", "decoder_layerdrop", "encoder_layerdrop", "layerdrop",
-    "summary_first_dropout", "resid_dropout", "embd_dropout")}
+    "summary_first_dropout", "resid_dropout", "embd_dropout", "residual_dropout",
+    "summary_last_dropout")}
 
 
 def configured(config, attention, **options):
-    """The configuration, with the options that this class has."""
+    """The configuration, with the options that this class has; None: not given."""
     known = config().to_dict()
     options = {**{k: v for k, v in NO_DROPOUT.items() if k in known}, **options}
-    made = config(**options)
+    made = config(**{k: v for k, v in options.items() if v is not None})
     made._attn_implementation = attention
+    made._experts_implementation = "batched_mm"  # the only one for torch.export and doubles
     return made
 
 
@@ -149,6 +151,26 @@ def whisper(attention="sdpa"):
             (torch.randn(2, 8, 20), target), token_targets(target), "ce")
 
 
+def wav2vec2(attention="sdpa"):
+    config = configured(hf.Wav2Vec2Config, attention, hidden_size=WIDTH, num_hidden_layers=LAYERS,
+                        num_attention_heads=HEADS, intermediate_size=48, conv_dim=[8, 8],
+                        conv_stride=[5, 2], conv_kernel=[10, 3], num_conv_pos_embeddings=4,
+                        num_conv_pos_embedding_groups=2, num_labels=CLASSES,
+                        classifier_proj_size=16, feat_proj_dropout=0.0, final_dropout=0.0,
+                        mask_time_prob=0.0, apply_spec_augment=False)
+    target = torch.randint(0, CLASSES, (2,))
+    return (OneInput(hf.Wav2Vec2ForSequenceClassification._from_config(config),
+                     lambda n, a: n(a).logits), (torch.randn(2, 200),), target, "ce")
+
+
+def vision_tower(config):
+    """The configuration of a model of images and texts, of which only the images' part is used."""
+    sizes = dict(hidden_size=WIDTH, num_attention_heads=HEADS, num_hidden_layers=LAYERS,
+                 intermediate_size=48, image_size=32, patch_size=8)
+    return config(vision_config=sizes, text_config=dict(hidden_size=WIDTH),
+                  num_labels=CLASSES)
+
+
 GPT2 = dict(n_embd=WIDTH, n_head=HEADS, n_layer=LAYERS, n_positions=24)
 GQA = dict(num_key_value_heads=2)
 WINDOW = dict(sliding_window=5)
@@ -163,6 +185,9 @@ MPT = dict(d_model=WIDTH, n_heads=HEADS, n_layers=LAYERS, max_seq_len=24)
 FALCON = dict(alibi=False, num_kv_heads=2, new_decoder_architecture=True)
 OSS = dict(num_key_value_heads=2, head_dim=8, num_local_experts=2, num_experts_per_tok=1,
            sliding_window=5)
+MOE = dict(num_local_experts=2, num_experts_per_tok=1)
+MLA = dict(q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8,
+           first_k_dense_replace=2, num_key_value_heads=HEADS)
 DISTIL = dict(dim=WIDTH, n_heads=HEADS, n_layers=LAYERS, hidden_dim=48)
 MODERN = dict(local_attention=6, global_attn_every_n_layers=2, reference_compile=False,
               cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2)
@@ -233,7 +258,7 @@ MODELS = {
     "granite": lambda: decoder(hf.GraniteConfig, hf.GraniteForCausalLM, attention_multiplier=0.3,
                                **GQA),
     "starcoder2": lambda: decoder(hf.Starcoder2Config, hf.Starcoder2ForCausalLM,
-                                  residual_dropout=0.0, **GQA, **WINDOW),
+                                  **GQA, **WINDOW),
     # encoders
     "bert": lambda: classifier(hf.BertConfig, hf.BertForSequenceClassification),
     "bert_mask": lambda: classifier(hf.BertConfig, hf.BertForSequenceClassification, mask=True),
@@ -292,7 +317,7 @@ MODELS = {
     "timm_convnext": lambda: image_net(tm.ConvNeXt(num_classes=CLASSES, depths=(1, 1, 1, 1),
                                                    dims=(8, 16, 24, 32))),
     "timm_efficientnet": lambda: image_net(timm.create_model(
-        "efficientnet_lite0", num_classes=CLASSES, channel_multiplier=0.25), size=64, batch=4),
+        "test_efficientnet", num_classes=CLASSES), batch=4),
     "tv_resnet": lambda: image_net(tv.ResNet(tv.resnet.BasicBlock, [1, 1, 1, 1],
                                              num_classes=CLASSES, width_per_group=64), batch=4),
     "tv_mobilenet": lambda: image_net(tv.MobileNetV2(CLASSES, 0.25, dropout=0.0), size=64,
@@ -301,4 +326,138 @@ MODELS = {
                                                      num_classes=CLASSES)),
     "tv_swin": lambda: image_net(tv.SwinTransformer(
         [2, 2], 16, [2, 2], [2, 4], [4, 4], stochastic_depth_prob=0.0, num_classes=CLASSES)),
+    # more decoders
+    "cohere2": lambda: decoder(hf.Cohere2Config, hf.Cohere2ForCausalLM, **GQA, **WINDOW),
+    "nemotron": lambda: decoder(hf.NemotronConfig, hf.NemotronForCausalLM, **GQA),
+    "smollm3": lambda: decoder(hf.SmolLM3Config, hf.SmolLM3ForCausalLM, no_rope_layers=[1, 0],
+                               **GQA),
+    "mixtral": lambda: decoder(hf.MixtralConfig, hf.MixtralForCausalLM, **GQA, **MOE),
+    "qwen3_moe": lambda: decoder(hf.Qwen3MoeConfig, hf.Qwen3MoeForCausalLM, head_dim=8,
+                                 num_experts=2, moe_intermediate_size=24, num_experts_per_tok=1,
+                                 **GQA),
+    "olmo3": lambda: decoder(hf.Olmo3Config, hf.Olmo3ForCausalLM, **GQA, **WINDOW),
+    "glm": lambda: decoder(hf.GlmConfig, hf.GlmForCausalLM, head_dim=8, **GQA),
+    "glm4": lambda: decoder(hf.Glm4Config, hf.Glm4ForCausalLM, head_dim=8, **GQA),
+    "codegen": lambda: decoder(hf.CodeGenConfig, hf.CodeGenForCausalLM, attention="eager",
+                               rotary_dim=4, n_ctx=24, **GPT2),
+    "exaone4": lambda: decoder(hf.Exaone4Config, hf.Exaone4ForCausalLM, sliding_window_pattern=2,
+                               **GQA, **WINDOW),
+    # of 1e-8, its own epsilon, the exporter's optimizer leaves nothing
+    "helium": lambda: decoder(hf.HeliumConfig, hf.HeliumForCausalLM, head_dim=8,
+                              rms_norm_eps=1e-6, **GQA),
+    "ernie": lambda: decoder(hf.Ernie4_5Config, hf.Ernie4_5ForCausalLM, head_dim=8, **GQA),
+    "persimmon": lambda: decoder(hf.PersimmonConfig, hf.PersimmonForCausalLM),
+    "biogpt_mask": lambda: decoder(hf.BioGptConfig, hf.BioGptForCausalLM, mask=True),
+    "xglm": lambda: decoder(hf.XGLMConfig, hf.XGLMForCausalLM, attention="eager", d_model=WIDTH,
+                            attention_heads=HEADS, num_layers=LAYERS, ffn_dim=48),
+    "apertus": lambda: decoder(hf.ApertusConfig, hf.ApertusForCausalLM, **GQA),
+    "deepseek_v2": lambda: decoder(hf.DeepseekV2Config, hf.DeepseekV2ForCausalLM, **MLA),
+    "deepseek_v3": lambda: decoder(hf.DeepseekV3Config, hf.DeepseekV3ForCausalLM, **MLA),
+    "gemma3n": lambda: decoder(hf.Gemma3nTextConfig, hf.Gemma3nForCausalLM, head_dim=8,
+                               num_kv_shared_layers=0, hidden_size_per_layer_input=8,
+                               vocab_size_per_layer_input=VOCABULARY, laurel_rank=4,
+                               activation_sparsity_pattern=[0.0, 0.0],
+                               layer_types=["sliding_attention", "full_attention"],
+                               **GQA, **WINDOW),
+    "gemma4": lambda: decoder(hf.Gemma4TextConfig, hf.Gemma4ForCausalLM, head_dim=8,
+                              global_head_dim=8, hidden_size_per_layer_input=8,
+                              vocab_size_per_layer_input=VOCABULARY, num_kv_shared_layers=0,
+                              layer_types=["sliding_attention", "full_attention"],
+                              **GQA, **WINDOW),
+    "lfm2": lambda: decoder(hf.Lfm2Config, hf.Lfm2ForCausalLM,
+                            layer_types=["conv", "full_attention"], **GQA),
+    "mamba": lambda: decoder(hf.MambaConfig, hf.MambaForCausalLM, attention="eager", state_size=4,
+                             time_step_rank=4),
+    "mamba2": lambda: decoder(hf.Mamba2Config, hf.Mamba2ForCausalLM, attention="eager", state_size=4,
+                              num_heads=8, head_dim=8, n_groups=1, chunk_size=6),
+    "seed_oss": lambda: decoder(hf.SeedOssConfig, hf.SeedOssForCausalLM, head_dim=8, **GQA),
+    "doge": lambda: decoder(hf.DogeConfig, hf.DogeForCausalLM, attention="eager", **GQA),
+    "modernbert_decoder": lambda: decoder(hf.ModernBertDecoderConfig,
+                                          hf.ModernBertDecoderForCausalLM, **MODERN),
+    # more encoders
+    "xlm_roberta_mask": lambda: classifier(hf.XLMRobertaConfig,
+                                           hf.XLMRobertaForSequenceClassification, mask=True),
+    "deberta_mask": lambda: classifier(hf.DebertaV2Config, hf.DebertaV2ForSequenceClassification,
+                                       mask=True, attention="eager", **DEBERTA),
+    "roformer_mask": lambda: classifier(hf.RoFormerConfig, hf.RoFormerForSequenceClassification,
+                                        mask=True, embedding_size=WIDTH,
+                                        attention="eager"),
+    "esm_mask": lambda: classifier(hf.EsmConfig, hf.EsmForSequenceClassification, mask=True,
+                                   mask_token_id=3, token_dropout=False,
+                                   position_embedding_type="rotary"),
+    "mobilebert_mask": lambda: classifier(
+        hf.MobileBertConfig, hf.MobileBertForSequenceClassification, mask=True,
+        embedding_size=16, intra_bottleneck_size=16, true_hidden_size=16,
+        num_feedforward_networks=2),
+    "squeezebert_mask": lambda: classifier(hf.SqueezeBertConfig,
+                                           hf.SqueezeBertForSequenceClassification, mask=True,
+                                           attention="eager", embedding_size=WIDTH),
+    "xlnet_mask": lambda: classifier(hf.XLNetConfig, hf.XLNetForSequenceClassification, mask=True,
+                                     attention="eager", d_model=WIDTH, n_head=HEADS,
+                                     n_layer=LAYERS, d_inner=48, max_position_embeddings=None),
+    # more encoders with decoders
+    "mbart_mask": lambda: seq2seq(hf.MBartConfig, hf.MBartForConditionalGeneration, mask=True,
+                                  **BART),
+    "pegasus_mask": lambda: seq2seq(hf.PegasusConfig, hf.PegasusForConditionalGeneration,
+                                    mask=True, **BART),
+    "umt5_mask": lambda: seq2seq(hf.UMT5Config, hf.UMT5ForConditionalGeneration, mask=True,
+                                 attention="eager", **T5),
+    "wav2vec2": lambda: wav2vec2(),
+    # more images
+    "clip": lambda: image_net(hf.CLIPForImageClassification._from_config(
+        vision_tower(hf.CLIPConfig)), pixel_logits),
+    "siglip": lambda: image_net(hf.SiglipForImageClassification._from_config(
+        vision_tower(hf.SiglipConfig)), pixel_logits),
+    "dinov2": lambda: vision(hf.Dinov2Config, hf.Dinov2ForImageClassification),
+    "hf_swin": lambda: vision(hf.SwinConfig, hf.SwinForImageClassification, patch_size=2,
+                              num_attention_heads=None, hidden_size=None, num_hidden_layers=None, intermediate_size=None,
+                              embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4,
+                              drop_path_rate=0.0),
+    "hf_convnextv2": lambda: vision(hf.ConvNextV2Config, hf.ConvNextV2ForImageClassification,
+                                    attention="eager", num_attention_heads=None,
+                                    num_hidden_layers=None, hidden_size=None, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1],
+                                    patch_size=4),
+    "hf_beit": lambda: vision(hf.BeitConfig, hf.BeitForImageClassification, drop_path_rate=0.0,
+                              use_relative_position_bias=True),
+    "segformer": lambda: vision(hf.SegformerConfig, hf.SegformerForImageClassification,
+                                hidden_sizes=[8, 16], depths=[1, 1], num_attention_heads=[1, 2],
+                                num_encoder_blocks=2, sr_ratios=[2, 1], patch_sizes=[7, 3],
+                                strides=[4, 2], mlp_ratios=[2, 2], decoder_hidden_size=16,
+                                drop_path_rate=0.0),
+    "hiera": lambda: vision(hf.HieraConfig, hf.HieraForImageClassification, attention="eager", embed_dim=8,
+                            image_size=[32, 32], patch_stride=[2, 2], patch_size=[3, 3],
+                            patch_padding=[1, 1], depths=[1, 1], num_heads=[1, 2],
+                            query_stride=[2, 2], masked_unit_size=[4, 4], num_query_pool=1,
+                            masked_unit_attention=[True, False], drop_path_rate=0.0),
+    "tv_maxvit": lambda: image_net(tv.MaxVit(
+        (32, 32), 8, 4, [8, 16], [1, 1], 8, stochastic_depth_prob=0.0, num_classes=CLASSES),
+        batch=4),
+    "tv_convnext": lambda: image_net(tv.ConvNeXt(
+        [tv.convnext.CNBlockConfig(8, 16, 1), tv.convnext.CNBlockConfig(16, None, 1)],
+        num_classes=CLASSES)),
+    "tv_regnet": lambda: image_net(tv.RegNet(
+        tv.regnet.BlockParams([2, 2], [16, 32], [8, 8], [1.0, 1.0], [2, 2], 0.25),
+        num_classes=CLASSES), batch=4),
+    "timm_maxvit": lambda: image_net(timm.create_model(
+        "maxvit_nano_rw_256", img_size=64, num_classes=CLASSES, embed_dim=(32, 32), depths=(1, 1),
+        stem_width=8), size=64, batch=4),
+    "timm_eva02": lambda: image_net(tm.Eva(
+        32, 8, num_classes=CLASSES, embed_dim=WIDTH, depth=2, num_heads=4, use_rot_pos_emb=True,
+        qkv_fused=False, swiglu_mlp=True, scale_mlp=True, mlp_ratio=2)),
+    "timm_cait": lambda: image_net(tm.Cait(
+        32, 8, num_classes=CLASSES, embed_dim=WIDTH, depth=1, num_heads=4, depth_token_only=1)),
+    "timm_xcit": lambda: image_net(tm.Xcit(
+        32, 8, num_classes=CLASSES, embed_dim=WIDTH, depth=1, num_heads=4, cls_attn_layers=1,
+        eta=1.0)),
+    "timm_convnextv2": lambda: image_net(tm.ConvNeXt(
+        num_classes=CLASSES, depths=(1, 1, 1, 1), dims=(8, 16, 24, 32), use_grn=True,
+        ls_init_value=None)),
+    "timm_mvitv2": lambda: image_net(tm.MultiScaleVit(tm.mvitv2.MultiScaleVitCfg(
+        depths=(1, 1), embed_dim=16, num_heads=1), img_size=32, num_classes=CLASSES)),
+    "timm_levit": lambda: image_net(tm.Levit(
+        32, num_classes=CLASSES, embed_dim=(16, 32), key_dim=8, depth=(1, 1), num_heads=(2, 4)),
+        size=32, batch=4),
+    "timm_davit": lambda: image_net(tm.DaVit(
+        depths=(1, 1), embed_dims=(16, 32), num_heads=(2, 4), window_size=4,
+        num_classes=CLASSES)),
 }

@@ -44,11 +44,15 @@ def loss_of(kind, output, target):
 
 
 def perturb(net):
-    """No two parameters equal, no scale 1 and no shift 0: exporters merge equal tensors."""
+    """No two parameters equal, no scale 1 and no shift 0: exporters merge equal tensors.
+
+    In few bits, so that what an exporter computes of a scale (Gemma's 1 + weight) is exact.
+    """
     with torch.no_grad():
         for p in net.parameters():
             if p.dim() <= 1 or p.min() == p.max():
                 p.add_(0.1 * torch.randn_like(p) * (p.abs().mean() + 0.1))
+                p.copy_((p.double() * 2**16).round() / 2**16)
 
 
 def trained_copy(net, dtype):
@@ -222,11 +226,12 @@ def match_initializers(path, net):
     ties that the exporter has cut.
     """
     held = {t.name: t for t in onnx.load(path).graph.initializer}
-    floats = {n: onnx.numpy_helper.to_array(t) for n, t in held.items()
-              if t.data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)}
+    floats = {n: onnx.numpy_helper.to_array(t).astype(np.float64) for n, t in held.items()
+              if t.data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE,
+                                 onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)}
     match, cut = {}, {}
     for name, p in net.named_parameters():
-        value = p.detach().numpy()
+        value = p.detach().double().numpy()
         found = {n: how for n, t in floats.items() if (how := as_stored(value, t))}
         if name in found:
             found = {name: found[name],
