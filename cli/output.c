@@ -168,10 +168,11 @@ static bool write_kernels(Job *j, NewFile *f)
         for (int parts = ok ? step_texts(&whole[s], k + n, &a) : 0; parts > 0; parts--)
             step[n++] = (int)s;
     }
-    bool printed = ok && codegen_c(f->f, k, n, func) >= 0; /* an error of f is file_commit()'s */
-    if (printed)
+    if (ok) {
+        codegen_c(f->f, k, n, func);
         fprintf(f->f, "\n/* Schedule: step: kernel. */\n");
-    for (int i = 0; i < n && printed; i++)
+    }
+    for (int i = 0; i < n && ok; i++)
         fprintf(f->f, "/* %d: ck_%d */\n", step[i], func[i]);
     arena_free(&a);
     return ok;

@@ -239,7 +239,7 @@ static void print_keyed(Writer *w, const Kernel *k, const char *name)
         print_dag(&pr, k);
 }
 
-bool kernel_print_c(const Kernel *k, const char *name, FILE *f)
+void kernel_print_c(const Kernel *k, const char *name, FILE *f)
 {
     Printer pr = {.w = {.f = f, .index = "int64_t"}, .name = name};
     fprintf(f, "\n/* kernel %s */\n", name); /* runtime/kernel_cache.c cuts here */
@@ -249,16 +249,15 @@ bool kernel_print_c(const Kernel *k, const char *name, FILE *f)
         print_body(&pr, k);
     else
         print_dag(&pr, k);
-    return !ferror(f);
 }
 
-bool kernel_print_keyless_c(const Kernel *k, FILE *f)
+void kernel_print_keyless_c(const Kernel *k, FILE *f)
 {
     Writer w = {.f = f, .index = "int64_t", .keys = true};
-    if (!shared_has(k))
-        return kernel_print_c(k, "K", f);
-    print_keyed(&w, k, "K");
-    return !ferror(f);
+    if (shared_has(k))
+        print_keyed(&w, k, "K");
+    else
+        kernel_print_c(k, "K", f);
 }
 
 void codegen_prelude_c(FILE *f)

@@ -379,7 +379,7 @@ static void print_body(Printer *pr, const Kernel *k)
     arena_free(&a);
 }
 
-bool kernel_print_cuda(const Kernel *k, const char *name, FILE *f)
+void kernel_print_cuda(const Kernel *k, const char *name, FILE *f)
 {
     Printer p = {.w = {f, 0, "int64_t"}, .name = name}, *pr = &p;
     LINE("\n/* kernel %s */", name);
@@ -387,7 +387,6 @@ bool kernel_print_cuda(const Kernel *k, const char *name, FILE *f)
         print_body(pr, k);
     else
         print_dag(pr, k);
-    return !ferror(f);
 }
 
 void codegen_prelude_cuda(FILE *f)

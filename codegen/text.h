@@ -48,6 +48,6 @@ void text_parameters(const Writer *w, const Kernel *k, int np);
 void text_prelude(FILE *f, const char *const *lines);
 /* Print the distinct kernels with `print`, see codegen_c. */
 int text_distinct(FILE *f, Kernel *const *k, int n, int *func_of_kernel,
-                  bool (*print)(const Kernel *, const char *, FILE *));
+                  void (*print)(const Kernel *, const char *, FILE *));
 
 #endif

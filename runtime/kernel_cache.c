@@ -90,11 +90,9 @@ static void hash_prelude(XXH3_state_t *h)
     char *text = NULL;
     size_t size = 0;
     FILE *f = mem_stream(&text, &size);
-    if (f) {
-        codegen_prelude_c(f);
-        fclose(f);
-        XXH3_128bits_update(h, text, size);
-    }
+    codegen_prelude_c(f);
+    mem_stream_end(f);
+    XXH3_128bits_update(h, text, size);
     free(text);
 }
 
@@ -161,11 +159,7 @@ bool kernel_cache_open(KernelCache *c, const char *given, Diag *d)
     if (*why)
         snprintf(c->note, sizeof c->note,
                  "compiled kernels and measured costs are not kept: %s", why);
-    XXH3_state_t *h = XXH3_createState();
-    if (!h) {
-        kernel_cache_close(c);
-        return fail_status(d, EXIT_DEVICE, "out of memory");
-    }
+    XXH3_state_t state, *h = &state;
     XXH3_128bits_reset(h);
     hash_prelude(h);
     for (int i = 0; i < NFLAGS; i++)
@@ -178,7 +172,6 @@ bool kernel_cache_open(KernelCache *c, const char *given, Diag *d)
     free(version);
     hash_processor(h);
     c->machine = XXH3_128bits_digest(h).low64;
-    XXH3_freeState(h);
     return true;
 }
 
@@ -203,8 +196,6 @@ static bool start(char *const argv[], const char *dir, const char *log, pid_t *p
     while (environ[n])
         n++;
     char **env = mem_new(n + 2, sizeof *env);
-    if (!env)
-        return fail_status(d, EXIT_DEVICE, "out of memory");
     for (size_t i = 0; i < n; i++)
         if (strncmp(environ[i], "TMPDIR=", 7) != 0)
             env[kept++] = environ[i];

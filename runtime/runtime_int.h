@@ -40,7 +40,7 @@ const CopyRows *concat_copies(const Graph *g, const Node *n, Arena *a);
 /* ---- kernels.c --------------------------------------------------------- */
 
 /* The kernel as C under a fixed name: equal for equal kernels, of which some may draw other random
- * numbers (kernel_text_keyless).  The caller frees it; NULL: out of memory. */
+ * numbers (kernel_text_keyless).  The caller frees it. */
 char *kernel_text(const Kernel *k);
 char *kernel_text_keyless(const Kernel *k);
 

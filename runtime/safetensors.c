@@ -9,11 +9,11 @@
 
 #include "ir/file.h"
 
-/* Numbers of the tensors in file order; free() it.  NULL: no memory. */
+/* Numbers of the tensors in file order; free() it. */
 static int *file_order(int n, const NamedTensor *v)
 {
     int *order = mem_new((size_t)n + 1, sizeof *order), k = 0;
-    for (int size = 8; order && size > 0; size /= 2)
+    for (int size = 8; size > 0; size /= 2)
         for (int i = 0; i < n; i++)
             if (dtype_size[v[i].tensor.type.dt] == size)
                 order[k++] = i;
@@ -49,13 +49,11 @@ static void put_entry(FILE *f, const NamedTensor *v, int64_t offset)
             (long long)(offset + type_bytes(t)));
 }
 
-/* The header, padded with spaces to a multiple of 8 bytes; free() it.  NULL: no memory. */
+/* The header, padded with spaces to a multiple of 8 bytes; free() it. */
 static char *header(int n, const NamedTensor *v, const int *order, size_t *len)
 {
     char *text = NULL;
     FILE *f = mem_stream(&text, len);
-    if (!f)
-        return NULL;
     int64_t offset = 0;
     fputc('{', f);
     for (int i = 0; i < n; i++) {
@@ -67,11 +65,7 @@ static char *header(int n, const NamedTensor *v, const int *order, size_t *len)
     fputc('}', f);
     while (ftell(f) % 8)
         fputc(' ', f);
-    bool ok = !ferror(f);
-    if (fclose(f) || !ok) {
-        free(text);
-        return NULL;
-    }
+    mem_stream_end(f);
     return text;
 }
 
@@ -94,9 +88,8 @@ bool safetensors_write(const char *path, int n, const NamedTensor *v, Diag *d)
 {
     size_t len;
     int *order = file_order(n, v);
-    char *text = order ? header(n, v, order, &len) : NULL;
-    bool ok = text ? write_file(path, n, v, order, text, len, d)
-                   : fail(d, "%s: out of memory", path);
+    char *text = header(n, v, order, &len);
+    bool ok = write_file(path, n, v, order, text, len, d);
     free(text);
     free(order);
     return ok;
