@@ -64,10 +64,7 @@ bool file_record(Job *j, Plan *p, const char *name, const char *path)
 /* As the schedule's folder sees it. */
 static const char *in_folder(Job *j, const char *path)
 {
-    const char *slash = strrchr(j->o->path, '/');
-    if (*path == '/' || !slash)
-        return path;
-    return arena_printf(&j->arena, "%.*s/%s", (int)(slash - j->o->path), j->o->path, path);
+    return path_beside(&j->arena, j->o->path, path);
 }
 
 static bool changed(const char *path, const char *hint, Diag *d)

@@ -3,18 +3,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <omp.h>
 
 enum { LEARN_STEPS = 5 }; /* fewer say little */
 static const double LEARN_OFF = 0.1, LEARN_OTHERS = 0.1;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void remark(void *user, const char *text)
 {
@@ -99,7 +91,7 @@ static void begin_progress(const Options *o, Progress *p)
 bool job_plan(Job *j, const PassRun *how)
 {
     Options *o = j->o;
-    double start = now();
+    double start = clock_seconds();
     begin_progress(o, &o->step.progress);
     if (!o->step.threads)
         o->step.threads = omp_get_num_procs();
@@ -123,7 +115,7 @@ bool job_plan(Job *j, const PassRun *how)
     j->plan->model = o->path;
     j->plan->run = (RunDefaults){learning_rate(&o->step), (int64_t)o->step.seed, o->init_text,
                                  o->data};
-    j->plan_seconds = now() - start;
+    j->plan_seconds = clock_seconds() - start;
     return hash_file(o->path, &j->plan->model_hash, &o->diag);
 }
 

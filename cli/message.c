@@ -6,33 +6,27 @@
  * space, so that an error is one line. */
 #include "message.h"
 #include "ir/mem.h"
+#include "ir/utf8.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of the UTF-8 character at s; 0: none, or one that is a control character. */
-static int character(const unsigned char *s)
+/* Bytes of the character at s that may be shown; 0: none, a control, or one that turns the direction of
+ * writing. */
+static int visible(const char *s)
 {
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    int n = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
-    if (n == 0)
-        return 0;
-    uint32_t c = n == 1 ? s[0] : s[0] & (0x7fu >> n);
-    for (int i = 1; i < n; i++) {
-        if (s[i] >> 6 != 2)
-            return 0;
-        c = c << 6 | (s[i] & 0x3f);
-    }
-    bool control = c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200e && c <= 0x200f) ||
-                   (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
-    return control || c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : n;
+    uint32_t c;
+    int n = utf8_character(s, &c);
+    bool turns = (c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+                 (c >= 0x2066 && c <= 0x2069);
+    return turns || utf8_control(c) ? 0 : n;
 }
 
 char *text_escape(const char *text, bool keep(const char *at))
 {
     char *out = mem_new(4 * strlen(text) + 1, 1), *p = out;
     for (const char *s = text; *s;) {
-        int n = character((const unsigned char *)s);
+        int n = visible(s);
         if (n == 0 && keep && keep(s))
             n = 1;
         if (n == 0) {

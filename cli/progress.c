@@ -30,18 +30,11 @@ int terminal_width(void)
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col >= 20 ? w.ws_col : 80;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void show(void)
 {
     char text[256];
     int width = terminal_width() - 1;
-    int n = snprintf(text, sizeof text, "ckc: %s (%.0f s)", line.text, now() - line.start);
+    int n = snprintf(text, sizeof text, "ckc: %s (%.0f s)", line.text, clock_seconds() - line.start);
     n = n < (int)sizeof text ? n : (int)sizeof text - 1;
     n = n < width ? n : width;
     fprintf(stderr, "\r%.*s\033[K", n, text);
@@ -105,7 +98,7 @@ Progress progress_begin(bool quiet)
         return (Progress){0};
     if (!line.runs) {
         line.stop = false;
-        line.start = now();
+        line.start = clock_seconds();
         strcpy(line.text, "starting");
         line.runs = start_thread();
     }

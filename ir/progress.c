@@ -2,6 +2,7 @@
 #include "progress.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <time.h>
 
 void progress(const Progress *p, const char *fmt, ...)
 {
@@ -13,4 +14,11 @@ void progress(const Progress *p, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     p->say(p->user, text);
+}
+
+double clock_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }

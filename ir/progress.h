@@ -12,4 +12,6 @@ typedef struct {
 /* p may be NULL. */
 void progress(const Progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+double clock_seconds(void); /* for differences */
+
 #endif

@@ -75,3 +75,11 @@ const char *folder_of_path(Arena *a, const char *path)
     const char *slash = strrchr(path, '/');
     return slash ? arena_strndup(a, path, (size_t)(slash - path) + 1) : ".";
 }
+
+const char *path_beside(Arena *a, const char *file, const char *path)
+{
+    const char *slash = strrchr(file, '/');
+    if (*path == '/' || !slash)
+        return path;
+    return arena_printf(a, "%.*s/%s", (int)(slash - file), file, path);
+}

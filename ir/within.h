@@ -14,5 +14,7 @@ int open_within(const char *path, const char *const *folder, int n, const char *
                 bool *outside);
 /* The folder of a file: "." without a slash. */
 const char *folder_of_path(Arena *a, const char *path);
+/* A path as the folder of `file` sees it; perhaps the path itself. */
+const char *path_beside(Arena *a, const char *file, const char *path);
 
 #endif

@@ -1,7 +1,6 @@
 /* pipeline.c -- the pass list, in order, and the loop that runs it. */
 #include "passes.h"
 #include <string.h>
-#include <time.h>
 
 const Pass pipeline[] = {
     {"bind", "import: bind symbols, fold shape arithmetic and constants", pass_bind},
@@ -42,13 +41,6 @@ static bool listed(const char *list, const char *name)
     return false;
 }
 
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static bool verified(const Graph *g, PassCtx *cx, const char *name)
 {
     Diag d = {0};
@@ -62,7 +54,7 @@ bool passes_run(Graph *g, PassCtx *cx, const PassRun *how)
     for (const Pass *p = pipeline; p->name; p++) {
         if ((how->only && !listed(how->only, p->name)) || listed(how->disable, p->name))
             continue;
-        double start = seconds();
+        double start = clock_seconds();
         cx->changed = false;
         if (cx->opt)
             progress(&cx->opt->progress, "%s: %s", p->name, p->doc);
@@ -72,7 +64,7 @@ bool passes_run(Graph *g, PassCtx *cx, const PassRun *how)
         if (cx->changed)
             TRY(verified(g, cx, p->name));
         if (how->time)
-            fprintf(stderr, "%-13s %8.3f s  %u nodes\n", p->name, seconds() - start, g->norder);
+            fprintf(stderr, "%-13s %8.3f s  %u nodes\n", p->name, clock_seconds() - start, g->norder);
         if (listed(how->dump, p->name)) {
             fprintf(stderr, "# after %s\n", p->name);
             graph_print(g, stderr);

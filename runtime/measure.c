@@ -8,17 +8,9 @@
 #include "../ir/philox.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MIN_RUNS = 3, MAX_RUNS = 25, DEFAULT_CACHE = 32 << 20 };
 static const double enough = 0.01, once = 0.05; /* seconds of runs; of one that is enough */
-
-double clock_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* From sysfs: CPUID, which sysconf asks, tells a virtual machine about the whole socket. */
 int64_t cache_bytes(void)

@@ -130,7 +130,6 @@ void pool_close(Pool *p);
 /* Typical seconds of a call; its operands and scratch are set here. */
 bool measure_call(Pool *p, Call *c, MeasureOperand *o, int n, int64_t scratch,
                   double *seconds, Diag *d);
-double clock_seconds(void);
 
 /* ---- choice.c ---------------------------------------------------------- */
 

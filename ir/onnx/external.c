@@ -17,15 +17,6 @@ void onnx_allow(OnnxModel *m, const char *const *folder, int n)
     m->nallow = n;
 }
 
-const char *external_path(OnnxModel *m, const char *location)
-{
-    if (*location == '/')
-        return location;
-    const char *slash = strrchr(m->path, '/');
-    return arena_printf(&m->arena, "%.*s%s", slash ? (int)(slash - m->path) + 1 : 0,
-                        m->path, location);
-}
-
 static int open_external(OnnxModel *m, const char *path, const char **why, bool *outside)
 {
     char *real = mem_realpath(m->path);
@@ -42,7 +33,7 @@ bool external_map(OnnxModel *m, const char *location, FileMap *map, Diag *d)
             *map = e->map;
             return true;
         }
-    const char *why = NULL, *path = external_path(m, location);
+    const char *why = NULL, *path = path_beside(&m->arena, m->path, location);
     bool outside;
     int fd = open_external(m, path, &why, &outside);
     if (fd < 0 && outside)

@@ -94,7 +94,6 @@ ProtobufCAllocator *model_allocator(OnnxModel *m);
 void diag_prefix(Diag *d, const char *path);
 /* Map the external file at a location, relative to the model's folder; it must lie in there or in an
  * allowed one (cached). */
-const char *external_path(OnnxModel *m, const char *location);
 bool external_map(OnnxModel *m, const char *location, FileMap *map, Diag *d);
 
 /* ---- tensor.c ----------------------------------------------------------- */

@@ -2,6 +2,7 @@
  *
  * Types without a native counterpart are widened to one that holds their values (i8, i16,
  * u16 to i32; u32, u64 to i64).  Raw data of native types is referenced where it lies. */
+#include "../within.h"
 #include "onnx_int.h"
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +112,7 @@ static bool raw_place(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out,
                         location);
         if (!external_key(p, "length"))
             place[1] = map.size - place[0];
-        out->file = external_path(m, location);
+        out->file = path_beside(&m->arena, m->path, location);
     } else {
         memcpy(place, p->raw_data.data, sizeof place); /* written by wire_copy() */
     }

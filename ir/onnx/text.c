@@ -2,30 +2,15 @@
  *
  * They are printed, written into other files and compared; none may forge a line of a message or move
  * a terminal's cursor.  Documentation and metadata may hold anything: nobody prints them. */
+#include "../utf8.h"
 #include "onnx_int.h"
 #include <string.h>
 
-/* Bytes of a well-formed character that is not a control; 0: none. */
-static int character(const unsigned char *s)
-{
-    if (s[0] < 0x80)
-        return s[0] >= 0x20 && s[0] != 0x7f;
-    int n = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
-    uint32_t c = s[0] & (0x7fu >> n);
-    for (int i = 1; i < n; i++) {
-        if (s[i] >> 6 != 2)
-            return 0;
-        c = c << 6 | (s[i] & 0x3f);
-    }
-    static const uint32_t least[5] = {0, 0, 0xa0, 0x800, 0x10000}; /* below 0xa0: controls */
-    bool whole = s[0] >= 0xc0 && s[0] < 0xf8 && c >= least[n] && c <= 0x10ffff;
-    return whole && (c < 0xd800 || c >= 0xe000) ? n : 0;
-}
-
 static bool is_text(const char *s)
 {
+    uint32_t c;
     for (int n; *s; s += n)
-        if ((n = character((const unsigned char *)s)) == 0)
+        if ((n = utf8_character(s, &c)) == 0 || utf8_control(c))
             return false;
     return true;
 }
