@@ -9,6 +9,7 @@
 
 #include "command.h"
 #include "imported.h"
+#include "ir/onnx/save_int.h"
 #include "ir/plan.h"
 #include "onnx_builder.h"
 #include "runtime/data.h"
@@ -108,6 +109,15 @@ START_TEST(two_free_dimensions)
     t->n_int64_data = 2;
     refused(&b, &a, "two dimensions of the new shape are -1");
     arena_free(&a);
+}
+END_TEST
+
+/* A sparse file may hold it. */
+START_TEST(field_beyond_any_saved_model)
+{
+    Save s = {.n = 0};
+    Buf b = {.n = 0};
+    put_bytes(&s, &b, "", (size_t)UINT32_MAX + 2);
 }
 END_TEST
 
@@ -365,6 +375,7 @@ Suite *suite_hostile(void)
     tcase_add_test(t, dimensions_beyond_any_machine);
     tcase_add_test(t, the_library_gets_no_large_dimension);
     tcase_add_test(t, two_free_dimensions);
+    tcase_add_exit_test(t, field_beyond_any_saved_model, EXIT_DEVICE);
     tcase_add_test(t, names_are_unique);
     tcase_add_test(t, initializer_without_a_name);
     tcase_add_test(t, conversions_in_a_cycle);

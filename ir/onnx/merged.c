@@ -3,8 +3,7 @@
  *
  * When it exports, PyTorch merges tensors with equal values (all norms of a fresh model)
  * and drops biases that are zero.  What the program read is still written in the file: each
- * node has the call it comes from with its operands ("fx_node"), whose parameters the
- * signature names, and its module ("name_scopes", or the path that is the node's name).  A
+ * node's record (records.c) has the parameters that its call reads, and its module.  A
  * parameter that the program itself reads twice has one name there: a genuine tie.
  * TorchScript's exporter leaves an Identity that makes the one tensor the other. */
 #include "onnx_int.h"

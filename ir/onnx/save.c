@@ -4,6 +4,7 @@
  * changes, into small new headers, and at the values themselves.  Nothing is unpacked, so fields
  * of newer ONNX versions survive, and weights are never copied in memory.  Lengths are known
  * once the rope is complete; then it is written.  Linear in the size of the file. */
+#include "../mem.h"
 #include "save_int.h"
 
 #include <stdlib.h>
@@ -30,6 +31,8 @@ static void rope_add(Save *s, Rope *r, const void *data, size_t size)
 
 void put_bytes(Save *s, Buf *b, const void *data, size_t size)
 {
+    if (size >= INT32_MAX - b->n) /* such a model could not be written */
+        out_of_memory(size);
     b->p = arena_grow(&s->a, b->p, b->n + (uint32_t)size, &b->cap, 1);
     memcpy(b->p + b->n, data, size);
     b->n += (uint32_t)size;
