@@ -136,8 +136,9 @@ static int32_t saving_at(const Board *b, int32_t slot)
     uint64_t applied = 0;
     for (int32_t k = 0; k < o->ninplace; k++) {
         RematInPlace a = o->inplace[k];
-        int32_t in = o->in[a.in], start = board_copy_start(b, in, slot);
-        if (board_last_read(b, in, start) != slot || !inplace_free(o, k, applied))
+        int32_t in = o->in[a.in];
+        if (!inplace_free(o, k, applied) ||
+            board_last_read(b, in, board_copy_start(b, in, slot)) != slot)
             continue;
         int32_t x = b->bytes[in], y = b->bytes[o->out[a.out]];
         saved += x < y ? x : y;

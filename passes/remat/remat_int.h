@@ -85,10 +85,11 @@ void seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt,
  * pair k alone? */
 static inline bool inplace_free(const RematOp *o, int32_t k, uint64_t applied)
 {
-    for (int32_t j = 0; j < k; j++)
-        if (applied >> j & 1 &&
-            (o->inplace[j].in == o->inplace[k].in || o->inplace[j].out == o->inplace[k].out))
+    for (; applied; applied &= applied - 1) { /* of up to 64 pairs few are applied */
+        const RematInPlace *a = &o->inplace[__builtin_ctzll(applied)];
+        if (a->in == o->inplace[k].in || a->out == o->inplace[k].out)
             return false;
+    }
     return true;
 }
 #endif
