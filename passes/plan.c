@@ -8,9 +8,10 @@
 #include "plan/pack.h"
 #include <string.h>
 
-/* Steps of the packing search, about a nanosecond each. */
+/* Steps of the packing search, about a nanosecond each, and how many a byte may take that it is to save. */
 static const int64_t steps_of[] = {[PACK_QUICK] = 2000000, [PACK_LONG] = 50000000,
                                    [PACK_LONGEST] = 8000000000};
+enum { STEPS_PER_BYTE = 4000 };
 
 typedef struct {
     int64_t bytes;
@@ -175,35 +176,34 @@ static bool make_buffers(Place *pl)
  * if it reached the goal, or had that goal and took as long. */
 struct Packing {
     const struct Packing *older;
-    int64_t goal;
-    PackEffort effort;
+    int64_t goal, steps;
     uint32_t n;
     const PackBuffer *placed;
     PackResult result;
 };
 
-static bool is_of(const struct Packing *k, const Place *pl, int64_t goal, PackEffort effort)
+static bool is_of(const struct Packing *k, const Place *pl, int64_t goal, int64_t steps)
 {
     bool same = k->n == pl->nbuf &&
-                (k->result.arena <= goal || (k->goal == goal && k->effort >= effort));
+                (k->result.arena <= goal || (k->goal == goal && k->steps >= steps));
     for (uint32_t i = 0; same && i < k->n; i++)
         same = k->placed[i].size == pl->buf[i].bytes && k->placed[i].lower == pl->buf[i].lower &&
                k->placed[i].upper == pl->buf[i].upper;
     return same;
 }
 
-/* Offsets with this effort or more; an arena of at most `goal` bytes (0: none), less those of the sources,
- * ends the search.  NULL: failed. */
-static const struct Packing *pack_with(Place *pl, int64_t goal, PackEffort effort)
+/* Offsets found in that many steps or more; an arena of at most `goal` bytes (0: none), less those of the
+ * sources, ends the search.  NULL: failed. */
+static const struct Packing *pack_with(Place *pl, int64_t goal, int64_t steps)
 {
     for (const struct Packing *known = pl->info->packed; known; known = known->older)
-        if (is_of(known, pl, goal, effort))
+        if (is_of(known, pl, goal, steps))
             return known;
     char err[PACK_ERR_SIZE];
-    PackOptions opt = {.align = ARENA_ALIGN, .seed = 1, .max_steps = steps_of[effort], .capacity = goal};
+    PackOptions opt = {.align = ARENA_ALIGN, .seed = 1, .max_steps = steps, .capacity = goal};
     struct Packing *k = NEW(pl->g->arena, struct Packing, 1);
     PackBuffer *b = NEW(pl->g->arena, PackBuffer, pl->nbuf + 1);
-    *k = (struct Packing){pl->info->packed, goal, effort, pl->nbuf, b, {0}};
+    *k = (struct Packing){pl->info->packed, goal, steps, pl->nbuf, b, {0}};
     for (uint32_t i = 0; i < pl->nbuf; i++)
         b[i] = (PackBuffer){pl->buf[i].bytes, pl->buf[i].lower, pl->buf[i].upper, -1};
     if (!pack_solve(b, (int32_t)pl->nbuf, &opt, &k->result, err)) {
@@ -214,16 +214,26 @@ static const struct Packing *pack_with(Place *pl, int64_t goal, PackEffort effor
     return k;
 }
 
+/* As many as the effort has, less where few bytes are to be saved: a step of kilobytes does not wait for
+ * seconds. */
+static int64_t steps_for(PackEffort effort, int64_t bytes)
+{
+    int64_t least = steps_of[PACK_LONG], worth = bytes * STEPS_PER_BYTE;
+    worth = worth > least ? worth : least;
+    return worth < steps_of[effort] ? worth : steps_of[effort];
+}
+
 /* Most schedules pack without a gap at once.  A longer search is for those that do not: where the
  * arena is above the budget although the live bytes are not, or more than 0.5 % above them. */
 static bool pack(Place *pl, int64_t base, int64_t budget, PackEffort effort)
 {
-    const struct Packing *k = pack_with(pl, 0, PACK_QUICK);
+    const struct Packing *k = pack_with(pl, 0, steps_of[PACK_QUICK]);
     TRY(k);
     int64_t live = base + k->result.max_load, goal = live + live / 200;
     goal = budget >= live && budget < goal ? budget : goal;
     if (effort > PACK_QUICK && base + k->result.arena > goal) {
-        const struct Packing *longer = pack_with(pl, goal - base, effort);
+        int64_t steps = steps_for(effort, base + k->result.arena - goal);
+        const struct Packing *longer = pack_with(pl, goal - base, steps);
         TRY(longer);
         k = longer->result.arena < k->result.arena ? longer : k;
     }

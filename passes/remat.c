@@ -16,6 +16,7 @@ typedef struct {
     Instance in;
     Snapshot snap;
     Plan plan; /* of the schedule tried last */
+    int64_t bound;    /* on the cost of schedules within the budget tried last */
     int64_t limit_ns; /* a step that takes no longer is good enough; 0: the cheapest is wanted */
 } Remat;
 
@@ -137,18 +138,23 @@ static void record(Remat *r, const RematResult *res)
     info->gap = res->cost > 0 ? (double)(res->cost - res->lower_bound) / (double)res->cost : 0;
 }
 
-/* Try one budget of live bytes, from a schedule that may be NULL; res->feasible: one was found, and
- * the graph keeps it. */
-static bool attempt(Remat *r, int64_t live, const RematResult *start, int64_t budget,
+/* Try one limit of live bytes, from a schedule that may be NULL; res->feasible: one was found, and the
+ * graph keeps it.  Each try takes half as long as the one before, so that all take twice the first. */
+static bool attempt(Remat *r, int64_t live, int nth, const RematResult *start, int64_t budget,
                     RematResult *res)
 {
     char err[REMAT_ERR];
     RematOptions opt = options(r, live);
+    opt.max_moves = opt.max_moves >> nth > 0 ? opt.max_moves >> nth : opt.max_moves;
+    opt.time_limit_s /= 1 << nth;
+    opt.rough_bound = live < budget; /* it would not be one for the budget */
     opt.start = start ? start->seq : NULL;
     opt.nstart = start ? start->n : 0;
     if (!remat_solve(&r->in.inst, &opt, res, err))
         return remat_failed(r, err);
     r->cx->info->solve_seconds += res->seconds;
+    r->bound = live < budget ? r->bound : res->lower_bound;
+    res->lower_bound = r->bound;
     return !res->feasible ||
            (try_schedule(r, res, budget, PACK_QUICK) && settle(r, res, budget, PACK_LONG));
 }
@@ -169,7 +175,7 @@ static bool attempt_policy(Remat *r, int64_t live, int64_t budget)
 /* The schedule of least peak that the solver's search for it finds, which goes on for longer where best
  * has one already; then of lower peaks, as long as its search for cost meets them as well, so that no
  * budget is refused that it meets. */
-static bool find_least(Remat *r, RematResult *best)
+static bool find_least(Remat *r, RematResult *best, bool *found)
 {
     char err[REMAT_ERR];
     RematResult from = *best;
@@ -181,15 +187,17 @@ static bool find_least(Remat *r, RematResult *best)
         opt.max_moves *= LONGER;
     }
     bool ok = remat_min_budget(&r->in.inst, &opt, best, err);
+    *found = from.n == 0 || best->peak < from.peak;
     remat_result_free(&from);
     if (!ok)
         return remat_failed(r, err);
     r->cx->info->min_budget_bound = best->min_budget_bound;
     r->cx->info->solve_seconds += best->seconds;
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < TRIES && *found; i++) {
         RematOptions lower = options(r, best->peak - best->peak / 100);
         RematResult next = {0};
         lower.gap = INFINITY; /* any that fits */
+        lower.max_moves = 1;  /* its moves are those that have been made */
         if (!remat_solve(&r->in.inst, &lower, &next, err))
             return remat_failed(r, err);
         r->cx->info->solve_seconds += next.seconds;
@@ -202,13 +210,14 @@ static bool find_least(Remat *r, RematResult *best)
     return true;
 }
 
-/* Live bytes to ask for next, after `ask` of them: less by what the arena was too large, or half way
- * back to what was too large if that is known to be too little. */
-static int64_t next_ask(int64_t ask, int64_t excess, bool fits, int64_t *low, int64_t *high)
+/* Live bytes to ask for next, between what is too little and what is too large: less by what the arena
+ * was too large, or half way.  peak: the least of a search that found nothing, as others would not. */
+static int64_t next_ask(int64_t ask, int64_t excess, bool found, int64_t peak, int64_t *low,
+                        int64_t *high)
 {
-    *low = fits ? *low : ask;
-    *high = fits ? ask : *high;
-    int64_t next = fits ? ask - excess : 0;
+    *low = found ? *low : peak;
+    *high = found ? ask : *high;
+    int64_t next = found ? ask - excess : 0;
     return next > *low ? next : *low + (*high - *low) / 2;
 }
 
@@ -219,9 +228,10 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
 {
     int64_t ask = budget, low = start ? start->peak : 0, high = budget;
     bool current = false; /* the graph has the best */
-    for (int i = 0; i < TRIES && ask > low; i++) {
+    for (int i = 0; i < TRIES && (i == 0 || high - low > budget / 200); i++) {
         RematResult res = {0};
-        bool ok = attempt(r, ask, start, budget, &res);
+        bool ok = attempt(r, ask, i, start, budget, &res);
+        int64_t peak = res.peak;
         bool found = res.feasible, fits = ok && found && r->plan.arena_bytes <= budget;
         bool better = fits && (!best->feasible || res.cost < best->cost);
         remat_result_free(better ? best : &res);
@@ -236,16 +246,20 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
         if (fits)
             ask = (low = ask) + (high - ask) / 2;
         else
-            ask = next_ask(ask, r->plan.arena_bytes - budget, found, &low, &high);
+            ask = next_ask(ask, r->plan.arena_bytes - budget, found, peak, &low, &high);
     }
     return current || !best->feasible || try_schedule(r, best, budget, PACK_LONG);
 }
 
-/* The least arena that is known to work; least: its schedule, or one to go on from. */
+/* The least arena that is known to work; least: its schedule, or one to go on from, which the graph has. */
 static bool least_arena(Remat *r, RematResult *least)
 {
-    TRY(find_least(r, least) && try_schedule(r, least, 0, PACK_QUICK) &&
-        settle(r, least, 0, PACK_LONG) && keep(r, least, 0, true));
+    bool found;
+    TRY(find_least(r, least, &found));
+    if (!found)
+        return true;
+    TRY(try_schedule(r, least, 0, PACK_QUICK) && settle(r, least, 0, PACK_LONG) &&
+        keep(r, least, 0, true));
     r->cx->info->plan.min_feasible_bytes = r->plan.arena_bytes;
     return true;
 }

@@ -138,7 +138,7 @@ typedef struct {
     int threads;          /* 0 and 1 = one; the result depends on it, but not on timing */
     double gap;           /* stop when cost <= bound * (1 + gap); 0 = only at the optimum */
     int64_t enough;       /* stop also when cost <= this; 0 = only by the gap */
-    bool no_bound;        /* skip the lower bound beyond the trivial one */
+    bool rough_bound;     /* leave the dearer lower bound out */
     const int32_t *start; /* a schedule to start from, or NULL */
     int32_t nstart;
     void (*progress)(void *user,

@@ -241,7 +241,7 @@ static void raise_bound(Solver *s)
     double seconds =
         s->deadline > 0 ? (s->deadline - now) / (near ? 4 : 12) : now - s->start;
     RematBound bound = {.cost = r->lower_bound, .node = -1};
-    if (!o->no_bound)
+    if (!o->rough_bound)
         bound_stages(s->p, o->budget, now + seconds, r->cost, &bound);
     r->lower_bound = bound.cost < r->cost ? bound.cost : r->cost;
 }
@@ -433,7 +433,7 @@ bool remat_solve(const RematInstance *inst, const RematOptions *options,
     Solver s;
     if (!solver_init(&s, &p, inst, options, result, err))
         return false;
-    if (!good_enough(&s) && !options->no_bound && !result->proved_infeasible)
+    if (!good_enough(&s) && !result->proved_infeasible)
         find_bound(&s);
     if (!result->proved_infeasible) {
         reach_budget(&s);
