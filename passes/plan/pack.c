@@ -90,8 +90,6 @@ static bool fail(char *err, const char *format, ...)
     return false;
 }
 
-static bool no_memory(char *err) { return fail(err, "out of memory"); }
-
 /* Sums of rounded sizes must stay inside int64_t. */
 static bool check_sizes(const PackBuffer *buffers, int32_t n, int64_t align, char *err)
 {
@@ -123,9 +121,6 @@ static bool check_sizes(const PackBuffer *buffers, int32_t n, int64_t align, cha
 static bool check_fixed(const PackBuffer *buffers, int32_t n, char *err)
 {
     PackBuffer *fixed = mem_new((size_t)n + 1, sizeof *fixed);
-    if (!fixed) {
-        return no_memory(err);
-    }
     for (int32_t i = 0; i < n; i++) {
         const PackBuffer *b = &buffers[i];
         fixed[i] = b->offset >= 0 ? *b : (PackBuffer){0, b->lower, b->upper, 0};
@@ -191,12 +186,9 @@ static void fill_items(Problem *p)
  * a free one all it touches. If at some step K units have an owner, the highest of them
  * holds a byte at (K - 1) * unit or above.
  */
-static bool find_bound(Problem *p, char *err)
+static void find_bound(Problem *p)
 {
     PackBuffer *owned = mem_new((size_t)p->items + 1, sizeof *owned);
-    if (!owned) {
-        return no_memory(err);
-    }
     int64_t load = pack_max_load(p->buffers, p->n), fixed_end = 0;
     for (int32_t i = 0; i < p->items; i++) {
         const PackBuffer *b = &p->buffers[p->buffer[i]];
@@ -209,9 +201,6 @@ static bool find_bound(Problem *p, char *err)
     }
     int64_t units = pack_max_load(owned, p->items);
     free(owned);
-    if (load < 0 || units < 0) {
-        return no_memory(err);
-    }
     p->bound = units > round_up(fixed_end, p->unit) / p->unit
                    ? units
                    : round_up(fixed_end, p->unit) / p->unit;
@@ -219,23 +208,19 @@ static bool find_bound(Problem *p, char *err)
     if (units > 0 && (units - 1) * p->unit + 1 > p->bound_bytes) {
         p->bound_bytes = (units - 1) * p->unit + 1;
     }
-    return true;
 }
 
-static bool set_up(Problem *p, char *err)
+static void set_up(Problem *p)
 {
     size_t room = (size_t)p->n + 1;
     p->item = mem_new(room, sizeof *p->item);
     p->buffer = mem_new(room, sizeof *p->buffer);
     p->trial = mem_new(room, sizeof *p->trial);
     p->best = mem_new(room, sizeof *p->best);
-    if (!p->item || !p->buffer || !p->trial || !p->best) {
-        return no_memory(err);
-    }
     choose_unit(p);
     fill_items(p);
     p->arena = INT64_MAX;
-    return find_bound(p, err);
+    find_bound(p);
 }
 
 static void tear_down(Problem *p)
@@ -349,33 +334,27 @@ static bool worth_searching(const Forms *f, int kind)
     return f->blocks[kind].n <= PACK_SEARCH_MAX;
 }
 
-static bool make_forms(Forms *f, const Problem *p, char *err)
+static void make_forms(Forms *f, const Problem *p)
 {
     f->offset = mem_new(PACK_SEARCH_MAX + 1, sizeof *f->offset);
-    bool ok = f->offset;
-    for (int kind = 0; ok && kind < PACK_MERGE_KINDS; kind++) {
+    for (int kind = 0; kind < PACK_MERGE_KINDS; kind++) {
         PackBlocks *b = &f->blocks[kind];
-        ok = pack_merge(p->item, p->items, (PackMergeKind)kind, 0, b);
-        if (ok && worth_searching(f, kind)) {
+        pack_merge(p->item, p->items, (PackMergeKind)kind, 0, b);
+        if (worth_searching(f, kind)) {
             f->search[kind] = pack_search_new(b->block, b->n);
-            ok = f->search[kind];
         }
-        if (ok && f->search[kind] &&
-            pack_search_dive(f->search[kind]) > p->budget.max_steps) {
+        if (f->search[kind] && pack_search_dive(f->search[kind]) > p->budget.max_steps) {
             pack_search_free(f->search[kind]);
             f->search[kind] = NULL;
         }
     }
-    return ok || no_memory(err);
 }
 
 static void free_forms(Forms *f)
 {
     for (int kind = 0; kind < PACK_MERGE_KINDS; kind++) {
         pack_search_free(f->search[kind]);
-        if (f->blocks[kind].block) {
-            pack_blocks_free(&f->blocks[kind]);
-        }
+        pack_blocks_free(&f->blocks[kind]);
     }
     free(f->offset);
 }
@@ -389,22 +368,18 @@ static void raise_bound(Problem *p, int64_t target)
     }
 }
 
-/* Other blocks of the same kind: equals joined differently. False when memory ran out. */
+/* Other blocks of the same kind: equals joined differently. False when they are too many. */
 static bool renew_form(Problem *p, Forms *f, int kind, uint64_t seed)
 {
     PackBlocks blocks;
-    if (!pack_merge(p->item, p->items, (PackMergeKind)kind, seed, &blocks)) {
-        return false;
-    }
-    PackSearch *search =
-        blocks.n <= PACK_SEARCH_MAX ? pack_search_new(blocks.block, blocks.n) : NULL;
-    if (!search) {
+    pack_merge(p->item, p->items, (PackMergeKind)kind, seed, &blocks);
+    if (blocks.n > PACK_SEARCH_MAX) {
         pack_blocks_free(&blocks);
         return false;
     }
     pack_search_free(f->search[kind]);
     pack_blocks_free(&f->blocks[kind]);
-    f->search[kind] = search;
+    f->search[kind] = pack_search_new(blocks.block, blocks.n);
     f->blocks[kind] = blocks;
     pack_spend(&p->budget, (int64_t)p->items * MERGE_STEPS);
     return true;
@@ -474,11 +449,11 @@ static bool run_searches(Problem *p, Forms *f, int round, uint64_t seed, int64_t
 }
 
 /* Rounds of searches and lanes, until nothing is left to do. */
-static bool search(Problem *p, PackGreedy *greedy, uint64_t seed, char *err)
+static void search(Problem *p, PackGreedy *greedy, uint64_t seed)
 {
     Forms forms = {0};
-    bool ok = make_forms(&forms, p, err);
-    bool useful = ok;
+    make_forms(&forms, p);
+    bool useful = true;
     int misses = 0;
     for (int round = 0; useful && round < MAX_ROUNDS && !finished(p); round++) {
         useful = run_searches(p, &forms, round, seed, first_target(p));
@@ -490,21 +465,16 @@ static bool search(Problem *p, PackGreedy *greedy, uint64_t seed, char *err)
         run_lanes(p, greedy);
     }
     free_forms(&forms);
-    return ok;
 }
 
-static bool solve(Problem *p, uint64_t seed, char *err)
+static void solve(Problem *p, uint64_t seed)
 {
     PackGreedy *greedy = pack_greedy_new(p->item, p->items);
-    bool ok = greedy || no_memory(err);
-    if (ok) {
-        run_lanes(p, greedy);
-    }
-    if (ok && !finished(p)) {
-        ok = search(p, greedy, seed, err);
+    run_lanes(p, greedy);
+    if (!finished(p)) {
+        search(p, greedy, seed);
     }
     pack_greedy_free(greedy);
-    return ok;
 }
 
 static void write_offsets(const Problem *p, PackBuffer *buffers)
@@ -535,17 +505,18 @@ bool pack_solve(PackBuffer *buffers, int32_t n, const PackOptions *opt, PackResu
                  .budget = {.max_steps = timed && o->max_steps <= 0 ? INT64_MAX / 4 : steps,
                             .deadline = timed ? start + o->time_limit_s : 0}};
     *result = (PackResult){0};
-    bool ok = check_sizes(buffers, n, p.align, err) && check_fixed(buffers, n, err) &&
-              set_up(&p, err) && solve(&p, o->seed, err);
-    if (ok) {
-        result->max_load = pack_max_load(buffers, n);
-        result->bound = p.bound_bytes;
-        result->steps = p.budget.steps;
-        result->arena = p.arena;
-        result->fits = o->capacity <= 0 || p.arena <= o->capacity;
-        write_offsets(&p, buffers);
-        result->seconds = pack_now() - start;
+    if (!check_sizes(buffers, n, p.align, err) || !check_fixed(buffers, n, err)) {
+        return false;
     }
+    set_up(&p);
+    solve(&p, o->seed);
+    result->max_load = pack_max_load(buffers, n);
+    result->bound = p.bound_bytes;
+    result->steps = p.budget.steps;
+    result->arena = p.arena;
+    result->fits = o->capacity <= 0 || p.arena <= o->capacity;
+    write_offsets(&p, buffers);
+    result->seconds = pack_now() - start;
     tear_down(&p);
-    return ok;
+    return true;
 }

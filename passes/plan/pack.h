@@ -45,7 +45,7 @@ typedef struct PackResult {
  * Assigns an offset to every buffer. `opt` may be NULL (align 1, minimise). Offsets are
  * valid, and result->arena set, even when the capacity is missed (result->fits false).
  * Returns false with a line in `err`, the buffers untouched, when the input is invalid
- * (negative size, empty lifetime, fixed buffers that overlap) or memory ran out.
+ * (negative size, empty lifetime, fixed buffers that overlap).
  */
 bool pack_solve(PackBuffer *buffers, int32_t n, const PackOptions *opt, PackResult *result,
                 char err[PACK_ERR_SIZE]);
@@ -58,7 +58,7 @@ bool pack_solve(PackBuffer *buffers, int32_t n, const PackOptions *opt, PackResu
 bool pack_verify(const PackBuffer *buffers, int32_t n, int64_t arena,
                  char err[PACK_ERR_SIZE]);
 
-/* Largest sum of sizes live at one step, in bytes; -1 when memory ran out. O(n log n). */
+/* Largest sum of sizes live at one step, in bytes. O(n log n). */
 int64_t pack_max_load(const PackBuffer *buffers, int32_t n);
 
 #endif

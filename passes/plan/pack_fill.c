@@ -111,8 +111,8 @@ PackBuffer *pack_fill(const PackBuffer *buffers, int32_t n, uint64_t seed, int32
     PackBuffer *open = mem_new(room, sizeof *open);
     Event *event = mem_new(2 * (size_t)n + 1, sizeof *event);
     int64_t max_load = pack_max_load(buffers, n);
-    bool ok = filled && open && event && max_load >= 0;
-    if (ok && n > 0) {
+    *count = n;
+    if (n > 0) {
         memcpy(filled, buffers, (size_t)n * sizeof *filled);
         for (int32_t i = 0; i < n; i++) {
             event[2 * i] = (Event){buffers[i].lower, buffers[i].size};
@@ -122,14 +122,8 @@ PackBuffer *pack_fill(const PackBuffer *buffers, int32_t n, uint64_t seed, int32
         Fill fill = {.dummy = filled + n, .open = open, .seed = seed};
         sweep(&fill, event, 2 * n, max_load);
         *count = n + fill.dummies;
-    } else {
-        *count = n;
     }
     free(open);
     free(event);
-    if (!ok) {
-        free(filled);
-        return NULL;
-    }
     return filled;
 }

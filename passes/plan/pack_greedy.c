@@ -94,37 +94,22 @@ PackGreedy *pack_greedy_new(const PackBuffer *buffers, int32_t n)
 {
     PackGreedy *g = mem_new(1, sizeof *g);
     Key *key = mem_new((size_t)n + 1, sizeof *key);
-    bool ok = g && key;
-    if (ok) {
-        g->buffers = buffers;
-        g->n = n;
-        g->placed = mem_new((size_t)n + 1, sizeof *g->placed);
-        ok = g->placed;
-    }
-    for (int o = 0; ok && o < ORDERS; o++) {
+    g->buffers = buffers;
+    g->n = n;
+    g->placed = mem_new((size_t)n + 1, sizeof *g->placed);
+    for (int o = 0; o < ORDERS; o++) {
         g->order[o] = mem_new((size_t)n + 1, sizeof *g->order[o]);
-        ok = g->order[o];
-        if (ok) {
-            sort_order(g, (Order)o, key);
-        }
+        sort_order(g, (Order)o, key);
     }
-    for (int l = 0; ok && l < PACK_LANES; l++) {
+    for (int l = 0; l < PACK_LANES; l++) {
         g->blamed[l] = mem_new((size_t)n + 1, sizeof *g->blamed[l]);
-        ok = g->blamed[l];
     }
     free(key);
-    if (!ok) {
-        pack_greedy_free(g);
-        return NULL;
-    }
     return g;
 }
 
 void pack_greedy_free(PackGreedy *g)
 {
-    if (!g) {
-        return;
-    }
     for (int o = 0; o < ORDERS; o++) {
         free(g->order[o]);
     }

@@ -34,7 +34,7 @@ typedef struct PackGreedy PackGreedy;
 
 enum { PACK_LANES = 8 };
 
-/* Keeps pointers to `buffers`. NULL when memory ran out. */
+/* Keeps pointers to `buffers`. */
 PackGreedy *pack_greedy_new(const PackBuffer *buffers, int32_t n);
 void pack_greedy_free(PackGreedy *greedy);
 
@@ -69,15 +69,14 @@ typedef struct PackBlocks {
     int32_t leaves, nodes; /* leaves: buffers and dummies */
 } PackBlocks;
 
-/* Which of equal buffers are joined is a guess: another with every seed. False when memory ran out;
- * nothing to free then. */
-bool pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, uint64_t seed,
+/* Which of equal buffers are joined is a guess: another with every seed. */
+void pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, uint64_t seed,
                 PackBlocks *blocks);
 void pack_unmerge(const PackBlocks *blocks, const int64_t *block_offset, int64_t *offset);
 void pack_blocks_free(PackBlocks *blocks);
 
 /* The buffers followed by dummies that fill up the load, `count` in all; the caller frees
- * them. NULL when memory ran out. (pack_fill.c) */
+ * them. (pack_fill.c) */
 PackBuffer *pack_fill(const PackBuffer *buffers, int32_t n, uint64_t seed, int32_t *count);
 
 /* ---- exact search (pack_search.c) -------------------------------------------------- */
@@ -87,14 +86,14 @@ typedef struct PackSearch PackSearch;
 typedef enum PackVerdict {
     PACK_FOUND,   /* offsets within the capacity */
     PACK_NONE,    /* there are none */
-    PACK_UNKNOWN, /* limit reached, or memory ran out */
+    PACK_UNKNOWN, /* limit reached */
 } PackVerdict;
 
 enum { PACK_PRIORITIES = 6, PACK_SEARCH_MAX = 4096 /* buffers: recursion depth */ };
 
-/* NULL when memory ran out. `buffers` are copied. */
+/* `buffers` are copied. */
 PackSearch *pack_search_new(const PackBuffer *buffers, int32_t n);
-void pack_search_free(PackSearch *search);
+void pack_search_free(PackSearch *search); /* NULL is fine */
 
 /* Steps that the straight way to a solution takes, nothing undone: the least that is
  * worth trying. */

@@ -204,17 +204,11 @@ static bool merge_series(Merge *m, bool balanced)
     return true;
 }
 
-static bool give_blocks(Merge *m, PackBlocks *out)
+static void give_blocks(Merge *m, PackBlocks *out)
 {
     out->block = mem_new((size_t)m->n + 1, sizeof *out->block);
     out->node = mem_new((size_t)m->n + 1, sizeof *out->node);
     out->place = mem_new((size_t)m->nodes + 1, sizeof *out->place);
-    if (!out->block || !out->node || !out->place) {
-        free(out->block);
-        free(out->node);
-        free(out->place);
-        return false;
-    }
     for (int32_t i = 0; i < m->n; i++) {
         out->block[i] = m->block[i].buffer;
         out->node[i] = m->block[i].node;
@@ -223,10 +217,9 @@ static bool give_blocks(Merge *m, PackBlocks *out)
     out->join = m->join;
     out->leaves = m->leaves;
     out->nodes = m->nodes;
-    return true;
 }
 
-static bool merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, uint64_t seed,
+static void merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, uint64_t seed,
                   PackBlocks *blocks)
 {
     size_t room = (size_t)n + 1;
@@ -238,42 +231,35 @@ static bool merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, uint64_
                .leaves = n,
                .nodes = n,
                .seed = seed};
-    bool ok = m.block && m.by_start && m.by_end && m.join;
     uint64_t alone = seed ? (uint64_t)ALONE << pack_random(&m.seed) % 5 : 1;
-    if (ok) {
-        for (int32_t i = 0; i < n; i++) {
-            m.block[i] = (Block){.buffer = leaf[i], .node = i};
-            m.block[i].tie = draw_tie(&m);
-            m.block[i].alone = seed && pack_random(&m.seed) % alone == 0;
-        }
-        bool changed = kind != PACK_MERGE_NONE;
-        while (changed) {
-            changed = merge_parallel(&m);
-            changed |= merge_series(&m, kind != PACK_MERGE_EAGER);
-        }
-        ok = give_blocks(&m, blocks);
+    for (int32_t i = 0; i < n; i++) {
+        m.block[i] = (Block){.buffer = leaf[i], .node = i};
+        m.block[i].tie = draw_tie(&m);
+        m.block[i].alone = seed && pack_random(&m.seed) % alone == 0;
     }
+    bool changed = kind != PACK_MERGE_NONE;
+    while (changed) {
+        changed = merge_parallel(&m);
+        changed |= merge_series(&m, kind != PACK_MERGE_EAGER);
+    }
+    give_blocks(&m, blocks);
     free(m.block);
     free(m.by_start);
     free(m.by_end);
-    if (!ok) {
-        free(m.join);
-    }
-    return ok;
 }
 
-bool pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, uint64_t seed,
+void pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, uint64_t seed,
                 PackBlocks *blocks)
 {
     blocks->buffers = n;
     if (kind != PACK_MERGE_FILLED) {
-        return merge(buffers, n, kind, seed, blocks);
+        merge(buffers, n, kind, seed, blocks);
+        return;
     }
     int32_t leaves;
     PackBuffer *filled = pack_fill(buffers, n, seed, &leaves);
-    bool ok = filled && merge(filled, leaves, kind, seed, blocks);
+    merge(filled, leaves, kind, seed, blocks);
     free(filled);
-    return ok;
 }
 
 /* Offsets travel down the join tree; a join's node comes after those of its parts. */

@@ -89,12 +89,9 @@ static int compare_events(const void *pa, const void *pb)
 }
 
 /* A live set is maximal where an end follows a start. */
-static bool find_sections(PackSearch *s, const PackBuffer *buffers)
+static void find_sections(PackSearch *s, const PackBuffer *buffers)
 {
     Event *events = mem_new(2 * (size_t)s->n + 1, sizeof *events);
-    if (!events) {
-        return false;
-    }
     for (int32_t i = 0; i < s->n; i++) {
         events[2 * i] = (Event){buffers[i].lower, i, true};
         events[2 * i + 1] = (Event){buffers[i].upper, i, false};
@@ -116,15 +113,11 @@ static bool find_sections(PackSearch *s, const PackBuffer *buffers)
     }
     s->sections = count;
     free(events);
-    return true;
 }
 
-static bool list_members(PackSearch *s)
+static void list_members(PackSearch *s)
 {
     s->start = mem_new((size_t)s->sections + 2, sizeof *s->start);
-    if (!s->start) {
-        return false;
-    }
     for (int32_t i = 0; i < s->n; i++) {
         for (int32_t c = s->item[i].first; c <= s->item[i].last; c++) {
             s->start[c + 2]++;
@@ -135,15 +128,11 @@ static bool list_members(PackSearch *s)
         s->start[c + 2] += s->start[c + 1];
     }
     s->member = mem_new((size_t)s->start[s->sections + 1] + 1, sizeof *s->member);
-    if (!s->member) {
-        return false;
-    }
     for (int32_t i = 0; i < s->n; i++) {
         for (int32_t c = s->item[i].first; c <= s->item[i].last; c++) {
             s->member[s->start[c + 1]++] = i;
         }
     }
-    return true;
 }
 
 static void weigh(PackSearch *s, const PackBuffer *buffers)
@@ -166,7 +155,7 @@ typedef struct Key {
     int32_t place; /* in the order, then disturbed */
 } Key;
 
-static bool build(PackSearch *s, const PackBuffer *buffers)
+static void build(PackSearch *s, const PackBuffer *buffers)
 {
     size_t n = (size_t)s->n + 1;
     s->item = mem_new(n, sizeof *s->item);
@@ -174,46 +163,30 @@ static bool build(PackSearch *s, const PackBuffer *buffers)
     s->by_first = mem_new(n, sizeof *s->by_first);
     s->open = mem_new(n, sizeof *s->open);
     s->key = mem_new(n, sizeof *s->key);
-    bool ok = s->item && s->place && s->by_first && s->open && s->key;
     for (int w = 0; w < 3; w++) {
         s->weight[w] = mem_new(n, sizeof *s->weight[w]);
-        ok = ok && s->weight[w];
-    }
-    if (!ok) {
-        return false;
     }
     for (int32_t i = 0; i < s->n; i++) {
         s->item[i].size = buffers[i].size;
         s->item[i].fixed = buffers[i].offset >= 0;
         s->place[i] = s->item[i].fixed ? buffers[i].offset : 0;
     }
-    if (!find_sections(s, buffers)) {
-        return false;
-    }
+    find_sections(s, buffers);
     size_t sections = (size_t)s->sections + 1;
     s->load = mem_new(sections, sizeof *s->load);
     s->rest = mem_new(sections, sizeof *s->rest);
     s->queue = mem_new(sections, sizeof *s->queue);
     s->queued = mem_new(sections, sizeof *s->queued);
-    if (!s->load || !s->rest || !s->queue || !s->queued || !list_members(s)) {
-        return false;
-    }
+    list_members(s);
     weigh(s, buffers);
-    return true;
 }
 
 PackSearch *pack_search_new(const PackBuffer *buffers, int32_t n)
 {
     assert(n <= PACK_SEARCH_MAX);
     PackSearch *s = mem_new(1, sizeof *s);
-    if (!s) {
-        return NULL;
-    }
     s->n = n;
-    if (!build(s, buffers)) {
-        pack_search_free(s);
-        return NULL;
-    }
+    build(s, buffers);
     return s;
 }
 
@@ -310,12 +283,7 @@ static void raise_lowest(PackSearch *s, int32_t i, int64_t lowest)
 {
     if (s->changes == s->room) {
         size_t room = s->room ? 2 * s->room : 1024;
-        Change *trail = mem_grow(s->trail, room, sizeof *trail);
-        if (!trail) {
-            s->stopped = true; /* the change is lost, and so is the run */
-            return;
-        }
-        s->trail = trail;
+        s->trail = mem_grow(s->trail, room, sizeof *s->trail);
         s->room = room;
     }
     Item *it = &s->item[i];

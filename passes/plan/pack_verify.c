@@ -32,13 +32,10 @@ static int compare_events(const void *pa, const void *pb)
     return (a->buffer > b->buffer) - (a->buffer < b->buffer);
 }
 
-/* Start and end of every buffer that occupies something, in time order; NULL: no memory. */
+/* Start and end of every buffer that occupies something, in time order. */
 static Event *sorted_events(const PackBuffer *buffers, int32_t n, int32_t *count)
 {
     Event *events = mem_new(2 * (size_t)n + 1, sizeof *events);
-    if (!events) {
-        return NULL;
-    }
     int32_t m = 0;
     for (int32_t i = 0; i < n; i++) {
         if (buffers[i].size > 0 && buffers[i].lower < buffers[i].upper) {
@@ -55,9 +52,6 @@ int64_t pack_max_load(const PackBuffer *buffers, int32_t n)
 {
     int32_t count;
     Event *events = sorted_events(buffers, n, &count);
-    if (!events) {
-        return -1;
-    }
     int64_t load = 0, max = 0;
     for (int32_t k = 0; k < count; k++) {
         int64_t size = buffers[events[k].buffer].size;
@@ -200,13 +194,8 @@ bool pack_verify(const PackBuffer *buffers, int32_t n, int64_t arena,
     int32_t count = 0;
     Event *events = sorted_events(buffers, n, &count);
     int32_t *links = mem_new(2 * (size_t)n + 1, sizeof *links);
-    bool ok = events && links;
-    if (ok) {
-        Treap live = {buffers, links, links + n, -1};
-        ok = sweep(buffers, events, count, &live, err);
-    } else {
-        snprintf(err, PACK_ERR_SIZE, "out of memory");
-    }
+    Treap live = {buffers, links, links + n, -1};
+    bool ok = sweep(buffers, events, count, &live, err);
     free(events);
     free(links);
     return ok;
