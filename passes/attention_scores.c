@@ -438,18 +438,6 @@ static bool join_hides(Rewrite *rw, Form *f)
     return !isfinite(first->fill) || !first->set || !f->within || !f->outside;
 }
 
-/* z = x - max(x), which softmax does not see: x, else z. */
-static Val unshifted(const Rewrite *rw, Val z)
-{
-    const Node *s = rewrite_def(rw, z, OP_sub);
-    const Node *m = s ? rewrite_def(rw, s->in[1], OP_reduce_max) : NULL;
-    const ReduceAttrs *at = m ? m->attr : NULL;
-    bool shift = m && m->in[0].i == s->in[0].i && at->axes.n == 1 && at->keepdims &&
-                 at->axes.v[0] == val_type(rw->g, z)->rank - 1 &&
-                 rewrite_uses(rw, s->in[0]) == 2;
-    return shift ? s->in[0] : z;
-}
-
 /* [scores, sink of the head]: the scores, else {0}. */
 static Val without_sink(Rewrite *rw, Form *f, Val v)
 {
@@ -474,9 +462,10 @@ static Val without_sink(Rewrite *rw, Form *f, Val v)
 bool form_scores(Rewrite *rw, Form *f, Val v)
 {
     Walk w = {rw, f, 1};
-    Val x = unshifted(rw, v);
-    if (f->cut)
-        v = without_sink(rw, f, form_behind(rw, x));
+    if (f->cut) {
+        Val x = form_unshifted(rw, v, val_type(rw->g, v)->rank - 1);
+        v = rewrite_uses(rw, x) > 2 ? none() : without_sink(rw, f, form_behind(rw, x));
+    }
     if (!v.i)
         return false;
     return walk(&w, v, 0) && !f->guarded.i && join_hides(rw, f);

@@ -20,13 +20,13 @@ static Val along(Rewrite *rw, const Node *n, Op op, Val x, int64_t axis)
     return build(rw->g, op, n->name, 1, &x, &(AxisAttrs){axis});
 }
 
-/* z = x - max(x): x, else z.  Softmax is the same for both. */
-static Val unshifted(const Rewrite *rw, Val z, int64_t axis)
+Val form_unshifted(const Rewrite *rw, Val z, int64_t axis)
 {
     const Node *s = rewrite_def(rw, z, OP_sub);
     const Node *m = s ? rewrite_def(rw, s->in[1], OP_reduce_max) : NULL;
     const ReduceAttrs *at = m ? m->attr : NULL;
-    bool shift = m && m->in[0].i == s->in[0].i && at->axes.n == 1 && at->axes.v[0] == axis;
+    bool shift = m && m->in[0].i == s->in[0].i && at->axes.n == 1 && at->keepdims &&
+                 at->axes.v[0] == axis;
     return shift ? s->in[0] : z;
 }
 
@@ -40,7 +40,7 @@ Val rule_softmax(Rewrite *rw, const Node *n)
             continue;
         int64_t axis = summed_axis(rw, n->op == OP_div ? n->in[1] : inverse->in[0], n->in[i]);
         if (axis >= 0)
-            return along(rw, n, OP_softmax, unshifted(rw, e->in[0], axis), axis);
+            return along(rw, n, OP_softmax, form_unshifted(rw, e->in[0], axis), axis);
     }
     return none();
 }
@@ -65,7 +65,7 @@ Val rule_log_softmax(Rewrite *rw, const Node *n)
     if (axis < 0)
         return none();
     if (!t.i)
-        return e->in[0].i == z.i ? along(rw, n, OP_log_softmax, unshifted(rw, z, axis), axis)
+        return e->in[0].i == z.i ? along(rw, n, OP_log_softmax, form_unshifted(rw, z, axis), axis)
                                  : none();
     const Node *d = rewrite_def(rw, e->in[0], OP_sub);
     bool same = d && d->in[0].i == z.i && graph_root(rw->g, d->in[1]).i == t.i;

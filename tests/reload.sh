@@ -3,7 +3,7 @@
 # run; its schedule is read and printed again, which must give the same text, and run again, which must
 # give the same losses and the same saved weights.  A line per model and budget, at the end the failures.
 # Without arguments: the examples, the networks with PyTorch's numbers, the zoo, and CKC_ZOO's folder.
-# CKC names the program (default: the release build), CKC_SHARED the data beside the repository.
+# CKC names the program (default: the release build), CKC_SHARED the data beside the repository, CKC_PERCENTS the budgets.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 ckc=${CKC:-$root/build/release/ckc}
@@ -69,7 +69,7 @@ check() { # model percent
 for model; do
     # a batch that the model fixes within is told by an operator's shapes; all else is a failure
     find_options "$model" 64 || ! grep -q ": node '" "$work/err" || find_options "$model" 4
-    for percent in 100 80 65 50; do
+    for percent in ${CKC_PERCENTS:-100 80 65 50}; do
         wrong=$(check "$model" $percent)
         if [ $? -eq 3 ]; then
             infeasible=$((infeasible + 1)) says=infeasible
