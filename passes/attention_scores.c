@@ -45,9 +45,10 @@ Val form_as_scores(Rewrite *rw, const Form *f, Val v, const Type *level)
     Graph *g = rw->g;
     Type t = *val_type(g, v), as = four(level), wide = *level;
     int lead = level->rank - 2, more = level->rank - t.rank;
-    if (lead < 1 || more < 0 || type_count(level) != type_count(&f->shape) ||
-        as.dim[2] != f->shape.dim[2] || as.dim[3] != f->shape.dim[3])
+    if (lead < 1 || more < 0 || type_count(level) != type_count(&f->shape))
         return none();
+    if (as.dim[2] != f->shape.dim[2] || as.dim[3] != f->shape.dim[3]) /* rows or columns split */
+        return build_reshape(g, build_expand(g, v, level->rank, level->dim), 4, f->shape.dim);
     if (type_same_shape(&as, &f->shape) && t.rank <= 4 && level->rank <= 4)
         return v;
     bool batch = false, heads = lead > 0 && t.rank > 2 && t.dim[t.rank - 3] > 1;

@@ -30,7 +30,7 @@ import torch
 from onnx import numpy_helper
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.utils import fuse_conv_bn_weights
+from torch.nn.utils import fuse_conv_bn_weights, parametrize
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
@@ -162,8 +162,8 @@ def normed_convolutions(net, inputs):
 
 
 def folded(net, inputs, path):
-    """The network without the batch norms that the optimizer has folded into convolutions, whose
-    weights are the file's; None: it has folded none."""
+    """The network without what the optimizer has folded: weight norms, and batch norms into
+    convolutions, whose weights are the file's; None: it has folded nothing."""
     held = {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
     net = copy.deepcopy(net).eval()
     pairs = [p for p in normed_convolutions(net, inputs) if f"{p[1]}.weight" not in held]
@@ -176,7 +176,11 @@ def folded(net, inputs, path):
             setattr(conv, key, torch.nn.Parameter(torch.tensor(near[0])))
         rest = [getattr(norm, k) for k in ("drop", "act") if hasattr(norm, k)]  # timm's
         net.set_submodule(name, torch.nn.Sequential(*rest))
-    return net.train() if pairs else None
+    normed = [(n, m) for n, m in net.named_modules() if parametrize.is_parametrized(m, "weight")
+              and f"{n}.parametrizations.weight.original0" not in held]
+    for _, module in normed:
+        parametrize.remove_parametrizations(module, "weight")
+    return net.train() if pairs or normed else None
 
 
 def has_oracle(name):

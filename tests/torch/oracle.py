@@ -207,6 +207,8 @@ def as_stored(value, stored):
     """What was done to a parameter to get the stored tensor: (word, function of arrays)."""
     if np.array_equal(stored, value):
         return "same", lambda a: a
+    if value.ndim == 1 and np.array_equal(stored.ravel(), value):
+        return "reshaped", lambda a: a.reshape(stored.shape)
     if value.ndim == 2 and np.array_equal(stored, value.T):
         return "transposed", lambda a: a.T.copy()
     if value.ndim == 2 and stored.size % value.shape[1] == 0:
@@ -236,7 +238,8 @@ def match_initializers(path, net):
         if name in found:
             found = {name: found[name],
                      **{n: how for n, how in found.items() if how[0] != "same"}}
-        order = sorted(found, key=lambda n: ("same", "transposed", "sliced").index(found[n][0]))
+        order = sorted(found, key=lambda n: ("same", "reshaped", "transposed",
+                                                    "sliced").index(found[n][0]))
         match[name] = (order[0], *found[order[0]]) if order else (None, None, None)
         if order and match[name][1] == "same":
             cut.update({n: order[0] for n in order if found[n][0] == "transposed"})
