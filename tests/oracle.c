@@ -150,6 +150,13 @@ static double gradient_tol(const Oracle *o)
     return o->half ? 2e-2 : o->chaotic ? 1e-2 : 1e-4;
 }
 
+/* In double precision constants of the file are single still, which a network that PyTorch's own
+ * single precision shows to be ill-conditioned makes more of. */
+static double double_tol(const Oracle *o)
+{
+    return meta_number(o, "grad_f32_vs_f64_err_over_global_grad_norm") > 1e-6 ? 1e-6 : 1e-7;
+}
+
 static void move_parameters(const TestStep *s, const double *along, double by)
 {
     for (uint32_t i = 0; i < s->info.ntrained; i++) {
@@ -220,7 +227,7 @@ void oracle_check_gradients(const Oracle *o, const char *file, bool f64)
     bool exact = f64 && !o->half; /* constants of a file in 16 bits are rounded to these */
     double loss_tol = exact ? 1e-6 : o->half ? 2e-3 : 2e-4;
     ck_assert_double_eq_tol(loss, meta_number(o, "loss_f64"), loss_tol * fabs(loss));
-    ck_assert_double_lt(sqrt(err / norm), exact ? 1e-7 : gradient_tol(o));
+    ck_assert_double_lt(sqrt(err / norm), exact ? double_tol(o) : gradient_tol(o));
     step_free(&s);
 }
 

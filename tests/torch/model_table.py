@@ -166,7 +166,7 @@ def wav2vec2(attention="sdpa"):
 def vision_tower(config):
     """The configuration of a model of images and texts, of which only the images' part is used."""
     sizes = dict(hidden_size=WIDTH, num_attention_heads=HEADS, num_hidden_layers=LAYERS,
-                 intermediate_size=48, image_size=32, patch_size=8)
+                 intermediate_size=48, image_size=32, patch_size=8, vision_use_head=False)
     return config(vision_config=sizes, text_config=dict(hidden_size=WIDTH),
                   num_labels=CLASSES)
 
