@@ -24,9 +24,10 @@ typedef struct {
 void oracle_open(Oracle *o, const char *dir); /* fails the test if it cannot */
 void oracle_close(Oracle *o);
 
-/* What trains; loss and gradients of the first step: within 1e-4 of the gradients' norm (in double precision
- * 1e-7, ill-conditioned ones 1e-6: constants of the file are single), a chaotic network's within 1e-2, those in 16 bits within
- * 2e-2.  Without PyTorch's numbers: in double precision, differences of losses within 1e-6. */
+/* What trains, the number of attentions; loss and gradients of the first step: within 1e-4 of the
+ * gradients' norm (a chaotic network's 1e-2, in 16 bits 2e-2), in double precision 1e-7 (1e-6 where
+ * the network is ill-conditioned: constants of the file are single).  Without PyTorch's numbers: in
+ * double precision, differences of losses within 1e-6. */
 void oracle_check_gradients(const Oracle *o, const char *file, bool f64);
 /* Running statistics after a step; losses and parameters along five, in double precision within
  * 1e-6 of PyTorch's.  In single precision each of the five steps, within 1e-4 of the gradients'
