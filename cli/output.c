@@ -154,20 +154,13 @@ static bool write_kernels(Job *j, NewFile *f)
 {
     const Plan *p = j->plan;
     Arena a = {0};
-    Kernel **k = NEW(&a, Kernel *, TURN_CALLS * p->nstep + 1), *whole = NEW(&a, Kernel, p->nstep + 1);
+    Kernel **k = NEW(&a, Kernel *, TURN_CALLS * p->nstep + 1);
     int *func = NEW(&a, int, TURN_CALLS * p->nstep + 1), n = 0, *step = NEW(&a, int, TURN_CALLS * p->nstep + 1);
-    bool *live = plan_live_out(p->g, &a), ok = true;
-    for (uint32_t s = 0; s < p->nstep && ok; s++) {
-        int nread, nwrite, cap = 1;
-        for (uint32_t i = 0; i < p->step[s].count; i++) {
-            const Node *node = &p->g->nodes[p->g->order[p->step[s].first + i].i];
-            cap += node->nin + node->nout;
-        }
-        ok = plan_step_kernel(p, s, &a, live, &whole[s], NEW(&a, Val, cap), &nread, &nwrite,
-                              &j->o->diag);
-        for (int parts = ok ? step_texts(&whole[s], k + n, &a) : 0; parts > 0; parts--)
+    Command *c = plan_commands(p, &a, &j->o->diag);
+    bool ok = c != NULL;
+    for (uint32_t s = 0; s < p->nstep && ok; s++)
+        for (int parts = step_texts(&c[s].k, k + n, &a); parts > 0; parts--)
             step[n++] = (int)s;
-    }
     if (ok) {
         codegen_c(f->f, k, n, func);
         fprintf(f->f, "\n/* Schedule: step: kernel. */\n");

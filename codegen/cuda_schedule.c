@@ -19,9 +19,6 @@ typedef struct {
 } Gemm;
 
 typedef struct {
-    Kernel k;
-    Val *vals;
-    int nread, nwrite;
     KernelTurns *turns;    /* of a step in turns */
     int func[TURN_CALLS];  /* printed kernels; of a step without turns the first */
     bool is_gemm;
@@ -32,15 +29,11 @@ typedef struct {
     FILE *f;
     Arena a;
     Diag *d;
+    const Command *command; /* per step */
     CudaStep *step;
     Gemm *gemm;
     uint32_t ngemm, cgemm;
 } Emit;
-
-static const Node *step_node(const Emit *e, uint32_t s)
-{
-    return &e->p->g->nodes[e->p->g->order[e->p->step[s].first].i];
-}
 
 static int64_t place(const Emit *e, Val v)
 {
@@ -120,7 +113,7 @@ static uint32_t share_gemm(Emit *e, const Gemm *s)
 
 static void print_gemm(Emit *e, uint32_t s)
 {
-    const Node *n = step_node(e, s);
+    const Node *n = command_node(&e->command[s]);
     GemmLoops l = gemm_loops(e->p->g, n);
     uint32_t index = share_gemm(e, &l.g);
     int64_t size = dtype_size[l.g.dt], count = 1;
@@ -145,7 +138,7 @@ static void print_gemm(Emit *e, uint32_t s)
 static void print_concat(Emit *e, uint32_t s)
 {
     const Graph *g = e->p->g;
-    const Node *n = step_node(e, s);
+    const Node *n = command_node(&e->command[s]);
     const Type *y = val_type(g, n->out[0]);
     int axis = (int)((const AxisAttrs *)n->attr)->axis;
     int64_t inner = dtype_size[y->dt], rows = 1, to = place(e, n->out[0]);
@@ -171,12 +164,13 @@ static void print_call(Emit *e, const Kernel *k, int func, const int64_t *at)
             func, l.grid, l.block, k->noperands);
 }
 
-static void print_launch(Emit *e, const CudaStep *st)
+static void print_launch(Emit *e, uint32_t s)
 {
     int64_t at[MAX_ARGS];
-    for (int i = 0; i < st->k.noperands; i++)
-        at[i] = place(e, st->vals[i]);
-    print_call(e, &st->k, st->func[0], at);
+    const Command *c = &e->command[s];
+    for (int i = 0; i < c->k.noperands; i++)
+        at[i] = place(e, c->vals[i]);
+    print_call(e, &c->k, e->step[s].func[0], at);
 }
 
 /* A product of two matrices: of the rows of the result that the call makes. */
@@ -195,7 +189,7 @@ static void print_turns(Emit *e, uint32_t s)
     int64_t whole[MAX_ARGS + TURN_OWN], at[MAX_ARGS], own = e->p->step[s].scratch_offset;
     for (int64_t turn = 0; turn < t->turns; turn++) {
         for (int i = 0; i < t->noperands; i++)
-            whole[i] = place(e, st->vals[i]) + turn * t->step[i];
+            whole[i] = place(e, e->command[s].vals[i]) + turn * t->step[i];
         whole[t->noperands] = own;
         whole[t->noperands + 1] = own + t->own[0];
         for (int i = 0; i < t->ncalls; i++) {
@@ -214,11 +208,11 @@ static void print_turns(Emit *e, uint32_t s)
 
 static void print_step(Emit *e, uint32_t s)
 {
-    const Step *step = &e->p->step[s];
+    const Command *c = &e->command[s];
     const CudaStep *st = &e->step[s];
     fprintf(e->f, "    /* %" PRIu32 ":", s);
-    for (uint32_t i = 0; i < step->count; i++) {
-        const Node *n = &e->p->g->nodes[e->p->g->order[step->first + i].i];
+    for (int i = 0; i < c->n; i++) {
+        const Node *n = &c->g->nodes[c->nodes[i].i];
         fprintf(e->f, " %s%s", node_def(n)->name, n->remat ? " (again)" : "");
     }
     fputs(" */\n", e->f);
@@ -226,10 +220,10 @@ static void print_step(Emit *e, uint32_t s)
         print_turns(e, s);
     else if (st->is_gemm)
         print_gemm(e, s);
-    else if (st->k.lib == LIB_CONCAT)
+    else if (c->k.lib == LIB_CONCAT)
         print_concat(e, s);
     else
-        print_launch(e, st);
+        print_launch(e, s);
 }
 
 static void print_updates(Emit *e)
@@ -308,16 +302,16 @@ static bool has_gemm(const Kernel *k, const Graph *g, const Node *n)
 }
 
 /* The kernels of a step that have to be printed, and where their numbers go. */
-static int step_texts(CudaStep *st, Kernel **text, int **func, Arena *a)
+static int step_texts(CudaStep *st, Kernel *k, Kernel **text, int **func, Arena *a)
 {
     int n = 0;
-    if (!st->k.product) {
-        text[0] = &st->k;
+    if (!k->product) {
+        text[0] = k;
         func[0] = &st->func[0];
-        return !st->is_gemm && st->k.lib != LIB_CONCAT;
+        return !st->is_gemm && k->lib != LIB_CONCAT;
     }
     st->turns = NEW(a, KernelTurns, 1);
-    kernel_turns(&st->k, st->turns, a);
+    kernel_turns(k, st->turns, a);
     for (int i = 0; i < st->turns->ncalls; i++)
         if (!st->is_gemm || !st->turns->call[i].n) {
             text[n] = &st->turns->call[i].k;
@@ -329,22 +323,18 @@ static int step_texts(CudaStep *st, Kernel **text, int **func, Arena *a)
 static bool lower_steps(Emit *e, Kernel **text, int **func_of, int *ntext)
 {
     const Plan *p = e->p;
-    bool *live = plan_live_out(p->g, &e->a);
+    Command *command = plan_commands(p, &e->a, e->d);
+    TRY(command);
+    e->command = command;
     for (uint32_t s = 0; s < p->nstep; s++) {
         CudaStep *st = &e->step[s];
-        int cap = 1;
-        for (uint32_t i = 0; i < p->step[s].count; i++) {
-            const Node *n = &p->g->nodes[p->g->order[p->step[s].first + i].i];
-            cap += n->nin + n->nout;
-        }
-        st->vals = NEW(&e->a, Val, cap);
-        TRY(plan_step_kernel(p, s, &e->a, live, &st->k, st->vals, &st->nread, &st->nwrite, e->d));
-        st->is_gemm = st->k.product ? has_gemm(st->k.product, p->g, st->k.node)
-                                    : has_gemm(&st->k, p->g, step_node(e, s));
-        int parts = step_texts(st, text + *ntext, func_of + *ntext, &e->a);
-        if (parts && st->k.noperands > MAX_ARGS)
+        Kernel *k = &command[s].k;
+        st->is_gemm = k->product ? has_gemm(k->product, p->g, k->node)
+                                 : has_gemm(k, p->g, command_node(&command[s]));
+        int parts = step_texts(st, k, text + *ntext, func_of + *ntext, &e->a);
+        if (parts && k->noperands > MAX_ARGS)
             return fail_status(e->d, EXIT_UNSUPPORTED, "CUDA: a kernel with %d operands",
-                               st->k.noperands);
+                               k->noperands);
         *ntext += parts;
     }
     return true;

@@ -462,7 +462,7 @@ static void follow_store(Kernel *k)
 }
 
 /* Drop stores of values nobody outside reads, renumber operands: reads first, then writes. */
-static void merge_finish(Merge *m, const bool *live_out, int *nread, int *nwrite)
+static void merge_finish(Merge *m, const bool *live_out, Command *c)
 {
     Kernel *k = m->k;
     bool *read = NEW(k->arena, bool, k->noperands + 1), *keep = NEW(k->arena, bool, k->nins + 1);
@@ -486,7 +486,7 @@ static void merge_finish(Merge *m, const bool *live_out, int *nread, int *nwrite
                 dt[n] = k->operand[o];
                 map[o] = n++;
             }
-        *(pass ? nwrite : nread) = pass ? n - *nread : n;
+        *(pass ? &c->nwrite : &c->nread) = pass ? n - c->nread : n;
     }
     uint32_t kept = 0;
     for (uint32_t i = 0; i < k->nins; i++) {
@@ -504,7 +504,7 @@ static void merge_finish(Merge *m, const bool *live_out, int *nread, int *nwrite
     k->nins = kept;
     k->noperands = n;
     k->operand = dt;
-    memcpy(m->vals, vals, (size_t)n * sizeof *vals);
+    c->vals = vals;
     follow_store(k);
 }
 
@@ -516,37 +516,38 @@ static bool lower_node(Kernel *k, Arena *a, const Graph *g, const Node *n, Diag 
     return d ? fail(d, "%s: no kernel for these operands", node_def(n)->name) : false;
 }
 
-static bool kernel_single(Kernel *k, Arena *a, const Graph *g, const Node *n, Val *vals,
-                          int *nread, int *nwrite, Diag *d)
+/* The operands of a kernel that is one node's. */
+static bool whole_node(Command *c, Arena *a, const Graph *g, const Node *n)
 {
-    TRY(lower_node(k, a, g, n, d));
+    c->vals = NEW(a, Val, n->nin + n->nout);
     for (int i = 0; i < n->nin + n->nout; i++)
-        vals[i] = i < n->nin ? graph_root(g, n->in[i]) : n->out[i - n->nin];
-    *nread = n->nin;
-    *nwrite = n->nout;
+        c->vals[i] = i < n->nin ? graph_root(g, n->in[i]) : n->out[i - n->nin];
+    c->nread = n->nin;
+    c->nwrite = n->nout;
     return true;
 }
 
-bool kernel_of(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
-               const bool *live_out, Val *vals, int *nread, int *nwrite, Diag *d)
+bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
+           Diag *d)
 {
+    Kernel *k = &c->k;
     const Node *first = &g->nodes[nodes[0].i];
+    *c = (Command){.g = g, .nodes = nodes, .n = n};
     if (node_in_pieces(&g->nodes[nodes[n - 1].i])) {
-        return kernel_in_pieces(k, a, g, nodes, n, vals, nread, nwrite, d);
+        return lower_in_pieces(c, a, g, nodes, n, d);
     } else if (n == 1) {
-        Kernel probe;
-        TRY(lower_node(&probe, a, g, first, d));
-        if (probe.body || probe.lib)
-            return kernel_single(k, a, g, first, vals, nread, nwrite, d);
+        TRY(lower_node(k, a, g, first, d));
+        if (k->body || k->lib)
+            return whole_node(c, a, g, first);
     } else if (node_tile(first)) {
-        return kernel_in_tiles(k, a, g, nodes, n, live_out, vals, nread, nwrite, d);
+        return lower_in_tiles(c, a, g, nodes, n, live_out, d);
     }
     *k = (Kernel){.arena = a};
     int cap = 0;
     for (int i = 0; i < n; i++)
         cap += g->nodes[nodes[i].i].nin + g->nodes[nodes[i].i].nout;
     k->operand = NEW(a, DType, cap + 1);
-    Merge m = {k, g, vals, NEW(a, int, cap + 1), cap};
+    Merge m = {k, g, NEW(a, Val, cap + 1), NEW(a, int, cap + 1), cap};
     Kernel *part = NEW(a, Kernel, n);
     for (int i = 0; i < n; i++) {
         const Node *node = &g->nodes[nodes[i].i];
@@ -561,6 +562,6 @@ bool kernel_of(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
         if (!(node_def(node)->traits & OPT_VIEW) && !merge_part(&m, &part[i], node))
             return d ? fail(d, "%s does not fit its kernel group", node_def(node)->name) : false;
     }
-    merge_finish(&m, live_out, nread, nwrite);
+    merge_finish(&m, live_out, c);
     return true;
 }

@@ -145,18 +145,29 @@ static inline void k_param(Kernel *k, int64_t v) { k->p[k->np++] = v; }
 
 /* ---- using ------------------------------------------------------------------ */
 
-/* Lower one node, or merge all nodes of a fusion group (in schedule order) into one kernel.
- * vals receives the value of each operand; reads first, then writes; nread/nwrite count them.
- * A value used only inside the group is no operand.  live_out: value is read outside. */
-bool kernel_of(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
-               const bool *live_out, Val *vals, int *nread, int *nwrite, Diag *d);
+/* What runs in place of nodes: a kernel and the values it runs on.  Operand i of the kernel is vals[i],
+ * reads first, then writes; {0}: absent. */
+typedef struct {
+    Kernel k;
+    Val *vals;
+    int nread, nwrite;
+    const Graph *g;
+    const NodeId *nodes;
+    int n;
+} Command;
+static inline const Node *command_node(const Command *c) { return &c->g->nodes[c->nodes[0].i]; }
+
+/* Lower one node, or merge all nodes of a fusion group (in schedule order) into one kernel.  A value
+ * used only inside the group is no operand.  live_out: value is read outside.  Allocated in a. */
+bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
+           Diag *d);
 /* May `write` take over the memory of `read` (same bytes, element for element)? */
 bool kernel_inplace(const Kernel *k, int read, int write);
 /* Where an operator that can be made in tiles has its rows per tile, 0: all; NULL: it cannot. */
 int64_t *node_tile(const Node *n);
-/* kernel_of where nodes[0] is a product in tiles (tile.c). */
-bool kernel_in_tiles(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
-                     const bool *live_out, Val *vals, int *nread, int *nwrite, Diag *d);
+/* lower() where nodes[0] is a product in tiles (tile.c). */
+bool lower_in_tiles(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n,
+                    const bool *live_out, Diag *d);
 /* Where a product that goes along dimension 0 of both factors has the rows of a piece, 0: all; NULL:
  * it is no such product. */
 int64_t *node_piece(const Node *n);
@@ -164,9 +175,8 @@ bool node_in_pieces(const Node *n); /* it is one, and has such rows */
 /* Is it one of matrices without batch dimensions, or of images? */
 bool node_has_rows(const Graph *g, const Node *n);
 bool node_adds_pieces(const Node *n); /* it sums along it; otherwise its result has that dimension */
-/* kernel_of where nodes[n - 1] is a product in pieces (piece.c). */
-bool kernel_in_pieces(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n, Val *vals,
-                      int *nread, int *nwrite, Diag *d);
+/* lower() where nodes[n - 1] is a product in pieces (piece.c). */
+bool lower_in_pieces(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, Diag *d);
 /* The space of k, which loads and stores every operand in one way each, as `rows` rows one behind the
  * other: bytes per operand from a row to the next; NULL: it has no such rows. */
 int64_t *kernel_rows(const Kernel *k, int64_t rows, int noperands);

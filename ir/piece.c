@@ -42,16 +42,20 @@ static int64_t unit_rows(const Kernel *k, int64_t rows)
 }
 
 /* What makes the factor: k's operands are its reads, then the factor itself; the others follow. */
-static bool number_operands(Kernel *k, const Node *n, const Graph *g, Val *vals, int *nread)
+static bool number_operands(Command *c, const Node *n, const Graph *g)
 {
+    Kernel *k = &c->k;
     Val factor[2] = {graph_root(g, n->in[0]), graph_root(g, n->in[1])};
     bool makes = k->nins > 0;
-    int reads = *nread, made = -1;
+    int reads = c->nread, made = -1;
     DType *dt = NEW(k->arena, DType, reads + 4);
-    for (int i = 0; i < reads; i++)
+    Val *vals = NEW(k->arena, Val, reads + 3);
+    for (int i = 0; i < reads; i++) {
         dt[i] = k->operand[i];
+        vals[i] = c->vals[i];
+    }
     for (int i = 0; i < 2 && makes; i++)
-        made = vals[reads].i == factor[i].i ? i : made;
+        made = c->vals[reads].i == factor[i].i ? i : made;
     if (makes && (made < 0 || factor[0].i == factor[1].i))
         return false;
     for (int i = 0; i < 2; i++) {
@@ -69,12 +73,14 @@ static bool number_operands(Kernel *k, const Node *n, const Graph *g, Val *vals,
     dt[reads] = val_type(g, n->out[0])->dt;
     if (makes) {
         k->factor[made] = reads + 1;
-        dt[reads + 1] = k->operand[*nread];
+        dt[reads + 1] = k->operand[c->nread];
         for (uint32_t i = 0; i < k->nins; i++)
             if (k->ins[i].kind == K_STORE)
                 k->ins[i].operand = reads + 1;
     }
-    *nread = reads;
+    c->vals = vals;
+    c->nread = reads;
+    c->nwrite = 1;
     k->operand = dt;
     k->noperands = reads + 1 + makes;
     return true;
@@ -98,25 +104,25 @@ static bool find_pieces(Kernel *k, const Graph *g, const Node *n)
     return bytes != NULL;
 }
 
-bool kernel_in_pieces(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n, Val *vals,
-                      int *nread, int *nwrite, Diag *d)
+bool lower_in_pieces(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, Diag *d)
 {
+    Kernel *k = &c->k;
     const Node *last = &g->nodes[nodes[n - 1].i];
     Kernel *product = NEW(a, Kernel, 1);
     bool *live = NEW(a, bool, g->nvals + 1), ok = node_has_rows(g, last);
-    *k = (Kernel){.arena = a};
-    *nread = *nwrite = 0;
+    *c = (Command){.k = {.arena = a}, .g = g, .nodes = nodes, .n = n};
     for (int i = 0; i < 2; i++)
         live[graph_root(g, last->in[i]).i] = true;
     if (n > 1)
-        TRY(kernel_of(k, a, g, nodes, n - 1, live, vals, nread, nwrite, d));
+        TRY(lower(c, a, g, nodes, n - 1, live, d));
+    c->nodes = nodes;
+    c->n = n;
     k_init(product, a, g, last);
-    ok = ok && !k->red && (k->nins > 0) == (n > 1) && *nwrite == (n > 1) && *nread + 3 <= TURN_OPERANDS &&
-         node_def(last)->lower(product, g, last) && number_operands(k, last, g, vals, nread) &&
+    ok = ok && !k->red && (k->nins > 0) == (n > 1) && c->nwrite == (n > 1) && c->nread + 3 <= TURN_OPERANDS &&
+         node_def(last)->lower(product, g, last) && number_operands(c, last, g) &&
          find_pieces(k, g, last);
     if (!ok)
         return d ? fail(d, "%s does not fit its kernel group", node_def(last)->name) : false;
-    *nwrite = 1;
     k->product = product;
     k->graph = g;
     k->node = last;

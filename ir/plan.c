@@ -12,7 +12,9 @@ int64_t plan_align(int64_t bytes)
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
 
-bool *plan_live_out(const Graph *g, Arena *a)
+/* Per value: is it, or a view of it, read outside the kernel that makes it?  Views themselves are
+ * never live out: they have no memory of their own. */
+static bool *live_out(const Graph *g, Arena *a)
 {
     bool *live = NEW(a, bool, g->nvals);
     for (uint32_t k = 0; k < g->norder; k++) {
@@ -109,12 +111,14 @@ uint32_t *plan_originals(const Plan *p, Arena *a)
     return first;
 }
 
-bool plan_step_kernel(const Plan *p, uint32_t step, Arena *a, const bool *live_out, Kernel *k,
-                      Val *vals, int *nread, int *nwrite, Diag *d)
+Command *plan_commands(const Plan *p, Arena *a, Diag *d)
 {
-    const Step *s = &p->step[step];
-    return kernel_of(k, a, p->g, p->g->order + s->first, (int)s->count, live_out, vals, nread,
-                     nwrite, d);
+    Command *c = NEW(a, Command, p->nstep + 1);
+    const bool *live = live_out(p->g, a);
+    bool ok = true;
+    for (uint32_t s = 0; s < p->nstep && ok; s++)
+        ok = lower(&c[s], a, p->g, p->g->order + p->step[s].first, (int)p->step[s].count, live, d);
+    return ok ? c : NULL;
 }
 
 /* ---- verifier: replays the plan on a map of the arena's bytes ------------------------------
@@ -197,17 +201,11 @@ static bool value_range(const Plan *p, Val v, Range *r, Diag *d)
     return true;
 }
 
-static bool verify_step(const Plan *p, uint32_t s, Map *m, const bool *live, Arena *a, Diag *d)
+static bool verify_step(const Plan *p, uint32_t s, const Command *c, Map *m, Diag *d)
 {
-    Kernel k;
     Range r;
-    int nread, nwrite, cap = 1;
-    for (uint32_t i = 0; i < p->step[s].count; i++) {
-        const Node *n = &p->g->nodes[p->g->order[p->step[s].first + i].i];
-        cap += n->nin + n->nout;
-    }
-    Val *vals = NEW(a, Val, cap);
-    TRY(plan_step_kernel(p, s, a, live, &k, vals, &nread, &nwrite, d));
+    const Val *vals = c->vals;
+    int nread = c->nread, nwrite = c->nwrite;
     Range scratch = {p->step[s].scratch_offset, p->step[s].scratch_offset + p->step[s].scratch, 0};
     if (p->step[s].scratch && (scratch.lo < 0 || scratch.hi > p->arena_bytes))
         return fail(d, "plan: workspace of step %u lies outside the arena", s);
@@ -228,7 +226,7 @@ static bool verify_step(const Plan *p, uint32_t s, Map *m, const bool *live, Are
                 continue;
             TRY(value_range(p, vals[i], &q, d));
             bool overlap = r.lo < q.hi && q.lo < r.hi;
-            if (overlap && (r.lo != q.lo || !kernel_inplace(&k, i, o)))
+            if (overlap && (r.lo != q.lo || !kernel_inplace(&c->k, i, o)))
                 return fail(d, "plan: step %u writes %%%s over its operand %%%s", s,
                             p->g->vals[vals[o].i].name, p->g->vals[vals[i].i].name);
         }
@@ -242,16 +240,11 @@ static bool verify_step(const Plan *p, uint32_t s, Map *m, const bool *live, Are
     return true;
 }
 
-static bool verify_steps(const Plan *p, uint32_t from, uint32_t to, Map *m, const bool *live,
-                         Diag *d)
+static bool verify_steps(const Plan *p, uint32_t to, const Command *c, Map *m, Diag *d)
 {
-    bool ok = true;
-    for (uint32_t s = from; s < to && ok; s++) {
-        Arena tmp = {0};
-        ok = verify_step(p, s, m, live, &tmp, d);
-        arena_free(&tmp);
-    }
-    return ok;
+    for (uint32_t s = 0; s < to; s++)
+        TRY(verify_step(p, s, &c[s], m, d));
+    return true;
 }
 
 /* After a micro-batch its updates are done: the states have new values. */
@@ -297,7 +290,8 @@ bool plan_verify(const Plan *p, Diag *d)
     Arena a = {0};
     Map m = {0};
     const Graph *g = p->g;
-    bool *live = plan_live_out(g, &a), ok = true;
+    const Command *c = plan_commands(p, &a, d);
+    bool ok = c != NULL;
     for (uint32_t i = 1; i < g->nvals && ok; i++)
         if (g->vals[i].kind != VAL_TEMP && p->offset[i] >= 0) {
             Range r;
@@ -312,8 +306,8 @@ bool plan_verify(const Plan *p, Diag *d)
                  (map_holds(&m, r) || fail(d, "plan: sources overlap at %%%s", g->vals[i].name));
         }
     if (p->nmicro < p->nstep) /* what one micro-batch leaves must do for the next */
-        ok = ok && verify_steps(p, 0, p->nmicro, &m, live, d) && verify_states(p, &m, d);
-    ok = ok && verify_steps(p, 0, p->nstep, &m, live, d);
+        ok = ok && verify_steps(p, p->nmicro, c, &m, d) && verify_states(p, &m, d);
+    ok = ok && verify_steps(p, p->nstep, c, &m, d);
     ok = ok && verify_end(p, &m, d);
     free(m.r);
     arena_free(&a);

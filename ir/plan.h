@@ -65,12 +65,8 @@ typedef struct {
 
 /* Bytes as the arena gives them out: a multiple of ARENA_ALIGN. */
 int64_t plan_align(int64_t bytes);
-/* Values read and written by a step from and to memory: kernel_of's operands. */
-bool plan_step_kernel(const Plan *p, uint32_t step, Arena *a, const bool *live_out, Kernel *k,
-                      Val *vals, int *nread, int *nwrite, Diag *d);
-/* Per value: is it, or a view of it, read outside the kernel that makes it?  Views themselves are
- * never live out: they have no memory of their own.  Allocated in a. */
-bool *plan_live_out(const Graph *g, Arena *a);
+/* What every step runs, allocated in a; NULL: failed. */
+Command *plan_commands(const Plan *p, Arena *a, Diag *d);
 /* Cut order into steps by group, and steps into micro-batch and update; views are no steps. */
 void plan_cut(Plan *p, Arena *a);
 /* Per step: the first one that computes the same; itself unless it is a recomputation.  Allocated
@@ -87,9 +83,8 @@ static inline int64_t plan_times(const Plan *p, uint32_t s)
  * live values share a byte unless one is a view of, or in place on, the other. */
 bool plan_verify(const Plan *p, Diag *d);
 
-/* What a device says about a kernel: provided by the runtime, asked by the cost pass, which knows no
- * devices.  The pass announces every kernel of the schedule, in order, with out == NULL, then
- * asks for the answers; k, vals and g stay as they are until the first answer. */
+/* What a device says about a command: provided by the runtime, asked by the cost pass, which knows no
+ * devices. */
 typedef struct {
     int choice;      /* as in Step */
     int64_t scratch; /* bytes */
@@ -102,16 +97,16 @@ typedef struct {
     Candidate c[MAX_CANDIDATES];
     int n, same;
 } StepCost;
-typedef bool CostFn(void *user, const Graph *g, const NodeId *nodes, int n, const Kernel *k,
-                    const Val *vals, int nread, int nwrite, StepCost *out, Diag *d);
+/* The costs of a schedule's n commands into out.  The commands stay as they are for TimesFn. */
+typedef bool CostFn(void *user, const Command *c, uint32_t n, StepCost *out, Diag *d);
 
-/* How much the times of the announced kernels are worth. */
+/* How much the times of the commands are worth. */
 typedef enum {
     TIMES_ROUGH,  /* for a prediction: of the kernels that make up most of the step, once */
     TIMES_DECIDE, /* the plan follows from them */
 } Times;
-/* Takes those that are not known yet, for the answers from now on (user as in CostFn). */
-typedef bool TimesFn(void *user, Times worth, const Progress *progress, Diag *d);
+/* Takes those that are not known yet, and answers again for the commands of the last CostFn. */
+typedef bool TimesFn(void *user, Times worth, const Progress *progress, StepCost *out, Diag *d);
 
 /* Text form (.ckp): a header, the graph (ir.h), then one line per step.  plan_parse fills p and
  * p->g (initialised by the caller with its arena). */

@@ -2,7 +2,7 @@
  *
  * The gradient of a large weight is needed once, element by element, by the update of the weight.
  * Made a few rows at a time and used at once it takes the memory of these rows and stays in the
- * caches.  The rest of the group is merged as ever (kernel_of); here its operands are put behind
+ * caches.  The rest of the group is merged as ever (lower); here its operands are put behind
  * the product's, and its space is flattened, so that rows are a range of it. */
 #include "attrs.h"
 #include "kernel.h"
@@ -39,13 +39,13 @@ static bool flatten(Kernel *k, int64_t count)
 }
 
 /* Number the operands anew: the factors, other reads, writes, the product. */
-static bool renumber(Kernel *k, const Node *product, Val *vals, int *nread, int nwrite,
-                     const Graph *g)
+static bool renumber(Command *c, const Node *product, const Graph *g)
 {
-    int n = *nread + nwrite, *map = NEW(k->arena, int, n + 1), at = 2;
+    Kernel *k = &c->k;
+    int n = c->nread + c->nwrite, *map = NEW(k->arena, int, n + 1), at = 2;
     DType *dt = NEW(k->arena, DType, n + 3);
-    Val *old = NEW(k->arena, Val, n + 1), factor[2];
-    memcpy(old, vals, (size_t)n * sizeof *old);
+    Val *vals = NEW(k->arena, Val, n + 3), factor[2];
+    const Val *old = c->vals;
     for (int i = 0; i < 2; i++) {
         factor[i] = vals[i] = graph_root(g, product->in[i]);
         dt[i] = val_type(g, vals[i])->dt;
@@ -53,7 +53,7 @@ static bool renumber(Kernel *k, const Node *product, Val *vals, int *nread, int 
     bool reads = false;
     for (int i = 0; i < n; i++) {
         bool made = old[i].i == product->out[0].i;
-        if (old[i].i == factor[0].i || old[i].i == factor[1].i || (made && i >= *nread))
+        if (old[i].i == factor[0].i || old[i].i == factor[1].i || (made && i >= c->nread))
             return false; /* overwritten too early, or needed afterwards */
         reads |= made;
         map[i] = made ? n + 1 : at;
@@ -68,7 +68,8 @@ static bool renumber(Kernel *k, const Node *product, Val *vals, int *nread, int 
             k->ins[i].operand = map[k->ins[i].operand];
     k->operand = dt;
     k->noperands = n + 2;
-    *nread += 1; /* two factors, but the product has no memory */
+    c->vals = vals;
+    c->nread += 1; /* two factors, but the product has no memory */
     return reads;
 }
 
@@ -99,17 +100,20 @@ static bool find_rows(Kernel *k, const Graph *g, const Node *n, const Kernel *pr
     return ((const ConvAttrs *)n->attr)->group == 1;
 }
 
-bool kernel_in_tiles(Kernel *k, Arena *a, const Graph *g, const NodeId *nodes, int n,
-                     const bool *live_out, Val *vals, int *nread, int *nwrite, Diag *d)
+bool lower_in_tiles(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n,
+                    const bool *live_out, Diag *d)
 {
+    Kernel *k = &c->k;
     const Node *first = &g->nodes[nodes[0].i];
     const Type *y = val_type(g, first->out[0]);
     Kernel *product = NEW(a, Kernel, 1);
     k_init(product, a, g, first);
-    TRY(kernel_of(k, a, g, nodes + 1, n - 1, live_out, vals, nread, nwrite, d));
-    bool ok = *nread + *nwrite + 3 <= TURN_OPERANDS &&
+    TRY(lower(c, a, g, nodes + 1, n - 1, live_out, d));
+    c->nodes = nodes;
+    c->n = n;
+    bool ok = c->nread + c->nwrite + 3 <= TURN_OPERANDS &&
               node_def(first)->lower(product, g, first) && !live_out[first->out[0].i] &&
-              flatten(k, type_count(y)) && renumber(k, first, vals, nread, *nwrite, g) &&
+              flatten(k, type_count(y)) && renumber(c, first, g) &&
               find_rows(k, g, first, product);
     if (!ok)
         return d ? fail(d, "%s does not fit its kernel group", node_def(first)->name) : false;

@@ -8,12 +8,13 @@
 /* A two-core server CPU with AVX-512, measured: in-cache rates are higher, cold ones lower. */
 static const double bytes_per_ns = 20, flops_per_ns = 250, launch_ns = 1000;
 
-static int64_t roofline(const Graph *g, const Kernel *k, const Val *vals, int n)
+static int64_t roofline(const Command *c)
 {
+    const Kernel *k = &c->k;
     double bytes = 0, points = 1;
-    for (int i = 0; i < n; i++)
-        if (vals[i].i)
-            bytes += (double)type_bytes(val_type(g, vals[i]));
+    for (int i = 0; i < c->nread + c->nwrite; i++)
+        if (c->vals[i].i)
+            bytes += (double)type_bytes(val_type(c->g, c->vals[i]));
     for (int d = 0; d < k->rank; d++)
         points *= (double)k->extent[d];
     double flops = k->flops > 0 ? k->flops : k->body ? (double)k->items * 8 : points * k->nins;
@@ -22,44 +23,15 @@ static int64_t roofline(const Graph *g, const Kernel *k, const Val *vals, int n)
     return (int64_t)(ns + launch_ns);
 }
 
-/* A step with its kernel, as CostFn wants it. */
-typedef struct {
-    const NodeId *nodes;
-    int n;
-    Kernel k;
-    Val *vals;
-    int nread, nwrite;
-} StepKernel;
-
-static bool step_kernel(const Plan *p, uint32_t s, const bool *live, PassCtx *cx, StepKernel *o)
-{
-    int cap = 1;
-    o->nodes = p->g->order + p->step[s].first;
-    o->n = (int)p->step[s].count;
-    for (int i = 0; i < o->n; i++)
-        cap += p->g->nodes[o->nodes[i].i].nin + p->g->nodes[o->nodes[i].i].nout;
-    o->vals = NEW(cx->tmp, Val, cap);
-    return plan_step_kernel(p, s, cx->tmp, live, &o->k, o->vals, &o->nread, &o->nwrite, cx->diag);
-}
-
-static bool ask(const Graph *g, PassCtx *cx, const StepKernel *o, StepCost *out)
-{
-    const StepOptions *opt = cx->opt;
-    return !opt->cost || opt->cost(opt->cost_user, g, o->nodes, o->n, &o->k, o->vals, o->nread,
-                                   o->nwrite, out, cx->diag);
-}
-
-static bool ask_all(const Graph *g, PassCtx *cx, const StepKernel *o, uint32_t n)
+/* What the device has said, with a roofline where it does not know. */
+static void keep_costs(StepInfo *info, const Command *c, uint32_t n, StepCost *cost)
 {
     for (uint32_t s = 0; s < n; s++) {
-        StepCost *c = &cx->info->cost[o[s].nodes[0].i];
-        *c = (StepCost){.c = {{.ns = -1, .scratch = kernel_own_bytes(&o[s].k)}}, .n = 1, .same = 1};
-        TRY(ask(g, cx, &o[s], c));
-        for (int i = 0; i < c->n; i++)
-            if (c->c[i].ns < 0)
-                c->c[i].ns = roofline(g, &o[s].k, o[s].vals, o[s].nread + o[s].nwrite);
+        for (int i = 0; i < cost[s].n; i++)
+            if (cost[s].c[i].ns < 0)
+                cost[s].c[i].ns = roofline(&c[s]);
+        info->cost[c[s].nodes[0].i] = cost[s];
     }
-    return true;
 }
 
 /* Bytes that every plan has: what lives through the step; the live bytes of the step as it is, where
@@ -81,36 +53,41 @@ static bool fits_machine(const Plan *p, PassCtx *cx, int64_t budget)
                        floor > o->memory ? " but what lives through a step alone is too much" : "");
 }
 
-/* Times, where the plan follows from them: where memory is short, or another order of things was
- * asked for.  Where it does not, they are only for the prediction. */
-static bool take_times(const Plan *p, PassCtx *cx, int64_t budget)
+/* Times decide the plan where memory is short, or another order of things was asked for.  Where they do
+ * not, they are only for the prediction. */
+static Times worth(const Plan *p, const StepOptions *o, int64_t budget)
 {
-    const StepOptions *o = cx->opt;
     bool decide = o->policy || o->instance || o->least_bytes || (budget > 0 && p->live_bytes > budget);
-    return o->times(o->cost_user, decide ? TIMES_DECIDE : TIMES_ROUGH, &o->progress, cx->diag);
+    return decide ? TIMES_DECIDE : TIMES_ROUGH;
 }
 
 /* The answers again, with times. */
-static bool ask_times(Graph *g, PassCtx *cx, const StepKernel *o, uint32_t n)
+static bool take_times(Graph *g, PassCtx *cx, const Command *c, uint32_t n, StepCost *cost)
 {
     Plan p;
-    int64_t budget = cx->opt->budget;
+    const StepOptions *o = cx->opt;
+    int64_t budget = o->budget;
     TRY(plan_place(g, cx->info, 0, PACK_QUICK, &p, cx->tmp, cx->diag));
-    if (cx->opt->budget_fraction > 0)
-        budget = (int64_t)(cx->opt->budget_fraction * (double)p.live_bytes);
+    if (o->budget_fraction > 0)
+        budget = (int64_t)(o->budget_fraction * (double)p.live_bytes);
     TRY(fits_machine(&p, cx, budget));
-    return !cx->opt->times || (take_times(&p, cx, budget) && ask_all(g, cx, o, n));
+    TRY(!o->times || o->times(o->cost_user, worth(&p, o, budget), &o->progress, cost, cx->diag));
+    keep_costs(cx->info, c, n, cost);
+    return true;
 }
 
 bool pass_cost(Graph *g, PassCtx *cx)
 {
+    const StepOptions *o = cx->opt;
     Plan p = {.g = g};
     plan_cut(&p, cx->tmp);
-    bool *live = plan_live_out(g, cx->tmp);
-    StepKernel *o = NEW(cx->tmp, StepKernel, p.nstep + 1);
-    cx->info->cost = NEW(g->arena, StepCost, g->nnodes);
+    const Command *c = plan_commands(&p, cx->tmp, cx->diag);
+    TRY(c);
+    StepCost *cost = NEW(cx->tmp, StepCost, p.nstep + 1);
     for (uint32_t s = 0; s < p.nstep; s++)
-        TRY(step_kernel(&p, s, live, cx, &o[s]) && ask(g, cx, &o[s], NULL));
-    TRY(ask_all(g, cx, o, p.nstep));
-    return (!cx->opt->times && !cx->opt->memory) || ask_times(g, cx, o, p.nstep);
+        cost[s] = (StepCost){.c = {{.ns = -1, .scratch = kernel_own_bytes(&c[s].k)}}, .n = 1, .same = 1};
+    cx->info->cost = NEW(g->arena, StepCost, g->nnodes);
+    TRY(!o->cost || o->cost(o->cost_user, c, p.nstep, cost, cx->diag));
+    keep_costs(cx->info, c, p.nstep, cost);
+    return (!o->times && !o->memory) || take_times(g, cx, c, p.nstep, cost);
 }

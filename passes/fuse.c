@@ -1,7 +1,7 @@
 /* fuse.c -- groups nodes into kernels.
  *
  * A node joins the groups of its producers when the union (a) is one kernel description
- * (kernel_of), (b) makes no cycle through the rest of the graph, (c) lies in one phase: forward
+ * (lower), (b) makes no cycle through the rest of the graph, (c) lies in one phase: forward
  * and backward never share a kernel, which would keep a value across the loss that nobody asked to
  * keep.  In the forward phase a producer joins only if nobody else needs its result: a value that
  * is stored anyway is a place where rematerialization can start.  In the backward phase,
@@ -182,11 +182,9 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, bo
     Arena a = {0};
     NodeId ids[MAX_NODES];
     bool *live = NEW(&a, bool, f->g->nvals), ok = true;
-    int cap = 1;
     for (int i = 0; i < n; i++) {
         const Node *node = at(f, set[i]);
         ids[i] = f->g->order[set[i]];
-        cap += node->nin + node->nout;
         for (int o = 0; o < node->nout; o++)
             live[node->out[o].i] = read_outside(f, node->out[o], set, n, ends);
     }
@@ -198,12 +196,10 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, bo
                 ok = false;
         }
     }
-    Kernel k;
-    Val *vals = NEW(&a, Val, cap);
-    int nread, nwrite;
-    ok = ok && kernel_of(&k, &a, f->g, ids, n, live, vals, &nread, &nwrite, NULL) &&
-         nread + nwrite <= MAX_OPERANDS && k.nins <= MAX_INSTRUCTIONS &&
-         (!siblings || only_reductions(&k)) && !(k.red && has_concat(f, set, n));
+    Command c;
+    ok = ok && lower(&c, &a, f->g, ids, n, live, NULL) && c.nread + c.nwrite <= MAX_OPERANDS &&
+         c.k.nins <= MAX_INSTRUCTIONS && (!siblings || only_reductions(&c.k)) &&
+         !(c.k.red && has_concat(f, set, n));
     arena_free(&a);
     return ok;
 }

@@ -20,10 +20,8 @@ typedef struct {
     Instance *in;
     int32_t *value_of;     /* per Val: value of the instance, -1 */
     Val *target;           /* per Val: state it overwrites */
-    bool *live;
     int32_t **readers;     /* per source Val: steps that read it */
     int32_t *nreaders, *creaders;
-    Diag *d;
 } Make;
 
 static int32_t value_id(Make *m, Val v)
@@ -53,24 +51,25 @@ static void add_reader(Make *m, Val v, int32_t step)
 
 static bool is_source(const Graph *g, Val v) { return g->vals[v.i].kind != VAL_TEMP; }
 
-static void add_inplace(Make *m, RematOp *op, const Kernel *k, const Val *vals, int nread,
-                        int nwrite, const int32_t *in_pos, const int32_t *out_pos)
+static void add_inplace(Make *m, RematOp *op, const Command *c, const int32_t *in_pos,
+                        const int32_t *out_pos)
 {
     RematInPlace *list = NEW(m->a, RematInPlace, 64);
-    for (int o = 0; o < nwrite; o++)
-        for (int i = 0; i < nread && op->ninplace < 64; i++)
-            if (vals[i].i && in_pos[i] >= 0 && out_pos[o] >= 0 && kernel_inplace(k, i, nread + o))
+    for (int o = 0; o < c->nwrite; o++)
+        for (int i = 0; i < c->nread && op->ninplace < 64; i++)
+            if (c->vals[i].i && in_pos[i] >= 0 && out_pos[o] >= 0 &&
+                kernel_inplace(&c->k, i, c->nread + o))
                 list[op->ninplace++] = (RematInPlace){out_pos[o], in_pos[i]};
     op->inplace = list;
 }
 
-/* Does the step overwrite v's state in place, and which operand is that? */
-static bool overwrites(const Make *m, const Kernel *k, const Val *vals, int nread, int out)
+/* Does the command write the new value of a state over the old one? */
+static bool overwrites(const Make *m, const Command *c, int out)
 {
-    Val state = m->target[vals[out].i];
-    for (int i = 0; i < nread && state.i; i++)
-        if (vals[i].i == state.i)
-            return kernel_inplace(k, i, out);
+    Val state = m->target[c->vals[out].i];
+    for (int i = 0; i < c->nread && state.i; i++)
+        if (c->vals[i].i == state.i)
+            return kernel_inplace(&c->k, i, out);
     return false;
 }
 
@@ -85,36 +84,28 @@ static void add_candidates(Make *m, const StepCost *c, RematOp *op)
         alt[op->nalt++] = (RematAlt){c->c[k].ns, plan_align(c->c[k].scratch)};
 }
 
-static bool make_op(Make *m, const StepInfo *info, uint32_t s)
+static void make_op(Make *m, const StepInfo *info, const Command *c, uint32_t s)
 {
     Graph *g = m->g;
     RematInstance *inst = &m->in->inst;
-    const Step *st = &m->in->cut.step[s];
-    const NodeId *nodes = g->order + st->first;
     Arena tmp = {0};
-    Kernel k;
-    int nread, nwrite, cap = 1;
     RematOp *op = &inst->ops[s];
     static const StepCost unknown = {.c = {{.ns = 1}}, .n = 1, .same = 1};
-    for (uint32_t i = 0; i < st->count; i++) {
-        const Node *n = &g->nodes[nodes[i].i];
-        cap += n->nin + n->nout;
-        op->once |= (node_def(n)->traits & OPT_ONCE) != 0;
-        m->in->op_of_node[nodes[i].i] = (int32_t)s;
+    for (int i = 0; i < c->n; i++) {
+        op->once |= (node_def(&g->nodes[c->nodes[i].i])->traits & OPT_ONCE) != 0;
+        m->in->op_of_node[c->nodes[i].i] = (int32_t)s;
     }
-    Val *vals = NEW(&tmp, Val, cap);
-    bool ok = plan_step_kernel(&m->in->cut, s, &tmp, m->live, &k, vals, &nread, &nwrite, m->d);
-    int32_t *in_pos = NEW(&tmp, int32_t, cap), *out_pos = NEW(&tmp, int32_t, cap);
-    int32_t *ins = NEW(m->a, int32_t, cap), *outs = NEW(m->a, int32_t, cap);
-    for (int i = 0; i < nread && ok; i++) {
+    int32_t *in_pos = NEW(&tmp, int32_t, c->nread + 1), *out_pos = NEW(&tmp, int32_t, c->nwrite + 1);
+    int32_t *ins = NEW(m->a, int32_t, c->nread + 1), *outs = NEW(m->a, int32_t, c->nwrite + 1);
+    for (int i = 0; i < c->nread; i++) {
         in_pos[i] = -1;
-        if (!vals[i].i)
+        if (!c->vals[i].i)
             continue;
-        if (is_source(g, vals[i])) {
-            add_reader(m, vals[i], (int32_t)s);
+        if (is_source(g, c->vals[i])) {
+            add_reader(m, c->vals[i], (int32_t)s);
             continue;
         }
-        int32_t id = value_id(m, vals[i]);
+        int32_t id = value_id(m, c->vals[i]);
         for (int j = 0; j < op->nin; j++)
             if (ins[j] == id)
                 in_pos[i] = j;
@@ -123,12 +114,12 @@ static bool make_op(Make *m, const StepInfo *info, uint32_t s)
             ins[op->nin++] = id;
         }
     }
-    for (int o = 0; o < nwrite && ok; o++) {
-        Val v = vals[nread + o];
+    for (int o = 0; o < c->nwrite; o++) {
+        Val v = c->vals[c->nread + o];
         int32_t id = value_id(m, v);
         out_pos[o] = op->nout;
         outs[op->nout++] = id;
-        if (m->target[v.i].i && overwrites(m, &k, vals, nread, nread + o)) {
+        if (m->target[v.i].i && overwrites(m, c, c->nread + o)) {
             op->once = true; /* its input is gone */
             inst->values[id].bytes = 0;
             out_pos[o] = -1; /* it has the state's bytes already */
@@ -138,11 +129,9 @@ static bool make_op(Make *m, const StepInfo *info, uint32_t s)
     }
     op->in = ins;
     op->out = outs;
-    if (ok)
-        add_inplace(m, op, &k, vals, nread, nwrite, in_pos, out_pos);
-    add_candidates(m, info->cost ? &info->cost[nodes[0].i] : &unknown, op);
+    add_inplace(m, op, c, in_pos, out_pos);
+    add_candidates(m, info->cost ? &info->cost[c->nodes[0].i] : &unknown, op);
     arena_free(&tmp);
-    return ok;
 }
 
 /* What the steps after the micro-batches read stays until then. */
@@ -221,6 +210,8 @@ bool instance_make(Graph *g, const StepInfo *info, bool any_bits, Arena *a, Inst
 {
     *in = (Instance){.cut = {.g = g}, .any_bits = any_bits};
     plan_cut(&in->cut, a);
+    const Command *c = plan_commands(&in->cut, a, d);
+    TRY(c);
     in->nops = in->cut.nmicro;
     in->tail = in->nops < in->cut.nstep ? in->cut.step[in->nops].first : g->norder;
     in->op_of_node = NEW(a, int32_t, g->nnodes);
@@ -228,7 +219,7 @@ bool instance_make(Graph *g, const StepInfo *info, bool any_bits, Arena *a, Inst
     in->inst = (RematInstance){.nops = (int32_t)in->nops, .loss = -1,
                                .ops = NEW(a, RematOp, in->cut.nstep + 1),
                                .values = NEW(a, RematValue, g->nvals)};
-    Make m = {.g = g, .a = a, .in = in, .d = d, .live = plan_live_out(g, a),
+    Make m = {.g = g, .a = a, .in = in,
               .value_of = NEW(a, int32_t, g->nvals), .target = NEW(a, Val, g->nvals),
               .readers = NEW(a, int32_t *, g->nvals), .nreaders = NEW(a, int32_t, g->nvals),
               .creaders = NEW(a, int32_t, g->nvals)};
@@ -236,7 +227,7 @@ bool instance_make(Graph *g, const StepInfo *info, bool any_bits, Arena *a, Inst
     for (uint32_t i = 0; i < g->nupdate; i++)
         m.target[graph_root(g, g->update[i].value).i] = g->update[i].state;
     for (uint32_t s = 0; s < in->nops; s++)
-        TRY(make_op(&m, info, s));
+        make_op(&m, info, &c[s], s);
     keep_for_tail(&m, info);
     for (uint32_t i = 0; i < g->nout; i++) {
         Val r = graph_root(g, g->out[i]);

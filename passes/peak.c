@@ -20,26 +20,16 @@ typedef struct {
 static void find_life(Life *l, Arena *tmp)
 {
     const Graph *g = l->g;
-    bool *live = plan_live_out(g, tmp);
+    const Command *c = plan_commands(l->p, tmp, NULL);
+    if (!c)
+        abort(); /* the plan was made of them */
     memset(l->from, -1, g->nvals * sizeof *l->from);
-    for (uint32_t s = 0; s < l->p->nstep; s++) {
-        Arena a = {0};
-        Kernel k;
-        int nread, nwrite, cap = 1;
-        for (uint32_t i = 0; i < l->p->step[s].count; i++) {
-            const Node *n = &g->nodes[g->order[l->p->step[s].first + i].i];
-            cap += n->nin + n->nout;
+    for (uint32_t s = 0; s < l->p->nstep; s++)
+        for (int i = 0; i < c[s].nread + c[s].nwrite; i++) {
+            uint32_t v = c[s].vals[i].i;
+            l->from[v] = i >= c[s].nread ? (int32_t)s : l->from[v];
+            l->to[v] = (int32_t)s;
         }
-        Val *vals = NEW(&a, Val, cap);
-        if (!plan_step_kernel(l->p, s, &a, live, &k, vals, &nread, &nwrite, NULL))
-            abort(); /* the plan was made from these kernels */
-        for (int i = 0; i < nread + nwrite; i++) {
-            if (i >= nread)
-                l->from[vals[i].i] = (int32_t)s;
-            l->to[vals[i].i] = (int32_t)s;
-        }
-        arena_free(&a);
-    }
     for (uint32_t i = 0; i < g->nout; i++)
         l->to[graph_root(g, g->out[i]).i] = (int32_t)l->p->nstep;
 }

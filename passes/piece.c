@@ -37,12 +37,9 @@ static bool has_window(const Node *n, const Type *w)
 static int64_t own_bytes(const Graph *g, const NodeId *id, uint32_t n)
 {
     Arena a = {0};
-    Kernel k;
-    int nread, nwrite, cap = 2;
-    for (uint32_t i = 0; i < n; i++)
-        cap += g->nodes[id[i].i].nin + g->nodes[id[i].i].nout;
-    bool ok = kernel_in_pieces(&k, &a, g, id, (int)n, NEW(&a, Val, cap), &nread, &nwrite, NULL);
-    int64_t bytes = ok ? kernel_own_bytes(&k) : -1;
+    Command c;
+    bool ok = lower_in_pieces(&c, &a, g, id, (int)n, NULL);
+    int64_t bytes = ok ? kernel_own_bytes(&c.k) : -1;
     arena_free(&a);
     return bytes;
 }

@@ -24,7 +24,7 @@ typedef struct {
     Plan *p;
     Arena *tmp;
     Diag *d;
-    bool *live;
+    const Command *command; /* per step */
     int32_t *last;       /* per value: last step that reads it (nstep: lives to the end) */
     int32_t *buffer;     /* per value: its buffer, -1 */
     int32_t *occupant;   /* per buffer: the value that has it now */
@@ -33,23 +33,6 @@ typedef struct {
     Val *target;         /* per value: state it updates */
     int32_t *scratch;    /* per step: its buffer, -1 */
 } Place;
-
-typedef struct {
-    Kernel k;
-    Val *vals;
-    int nread, nwrite;
-} StepOperands;
-
-static bool step_operands(Place *pl, uint32_t s, Arena *a, StepOperands *o)
-{
-    int cap = 1;
-    for (uint32_t i = 0; i < pl->p->step[s].count; i++) {
-        const Node *n = &pl->g->nodes[pl->g->order[pl->p->step[s].first + i].i];
-        cap += n->nin + n->nout;
-    }
-    o->vals = NEW(a, Val, cap);
-    return plan_step_kernel(pl->p, s, a, pl->live, &o->k, o->vals, &o->nread, &o->nwrite, pl->d);
-}
 
 /* Cost and workspace of a step: those of the step it repeats. */
 static void step_cost(Place *pl, uint32_t s)
@@ -65,25 +48,20 @@ static void step_cost(Place *pl, uint32_t s)
     pl->p->predicted_ns += c->ns * plan_times(pl->p, s);
 }
 
-static bool find_lifetimes(Place *pl)
+static void find_lifetimes(Place *pl)
 {
     Graph *g = pl->g;
     memset(pl->last, -1, g->nvals * sizeof *pl->last);
     for (uint32_t s = 0; s < pl->p->nstep; s++) {
-        Arena a = {0};
-        StepOperands o;
-        bool ok = step_operands(pl, s, &a, &o);
-        for (int i = 0; ok && i < o.nread + o.nwrite; i++)
-            pl->last[o.vals[i].i] = (int32_t)s;
+        const Command *c = &pl->command[s];
+        for (int i = 0; i < c->nread + c->nwrite; i++)
+            pl->last[c->vals[i].i] = (int32_t)s;
         step_cost(pl, s);
-        arena_free(&a);
-        TRY(ok);
     }
     for (uint32_t i = 0; i < g->nout; i++)
         pl->last[graph_root(g, g->out[i]).i] = (int32_t)pl->p->nstep;
     for (uint32_t i = 0; i < g->nupdate; i++)
         pl->last[graph_root(g, g->update[i].value).i] = (int32_t)pl->p->nstep;
-    return true;
 }
 
 static bool is_source(const Graph *g, uint32_t v) { return g->vals[v].kind != VAL_TEMP; }
@@ -111,7 +89,7 @@ static int32_t new_buffer(Place *pl, int64_t bytes, uint32_t s)
 }
 
 /* The state v overwrites, if this step may write it in place and nobody reads the state later. */
-static bool in_place_update(Place *pl, const StepOperands *o, int out, uint32_t s)
+static bool in_place_update(Place *pl, const Command *o, int out, uint32_t s)
 {
     Val v = o->vals[out], state = pl->target[v.i];
     if (!state.i || pl->last[state.i] > (int32_t)s)
@@ -125,7 +103,7 @@ static bool in_place_update(Place *pl, const StepOperands *o, int out, uint32_t 
 }
 
 /* The buffer of an operand that dies here and may be taken over; -1: none. */
-static int32_t take_over(Place *pl, const StepOperands *o, int out, uint32_t s)
+static int32_t take_over(Place *pl, const Command *o, int out, uint32_t s)
 {
     int64_t bytes = plan_align(type_bytes(val_type(pl->g, o->vals[out])));
     for (int i = 0; i < o->nread; i++) {
@@ -146,17 +124,15 @@ static int32_t take_over(Place *pl, const StepOperands *o, int out, uint32_t s)
     return -1;
 }
 
-static bool make_buffers(Place *pl)
+static void make_buffers(Place *pl)
 {
     for (uint32_t s = 0; s < pl->p->nstep; s++) {
-        Arena a = {0};
-        StepOperands o;
-        bool ok = step_operands(pl, s, &a, &o);
-        for (int i = o.nread; ok && i < o.nread + o.nwrite; i++) {
-            uint32_t v = o.vals[i].i;
-            if (in_place_update(pl, &o, i, s))
+        const Command *o = &pl->command[s];
+        for (int i = o->nread; i < o->nread + o->nwrite; i++) {
+            uint32_t v = o->vals[i].i;
+            if (in_place_update(pl, o, i, s))
                 continue;
-            int32_t b = take_over(pl, &o, i, s);
+            int32_t b = take_over(pl, o, i, s);
             if (b < 0)
                 b = new_buffer(pl, type_bytes(&pl->g->vals[v].type), s);
             pl->buffer[v] = b;
@@ -166,10 +142,7 @@ static bool make_buffers(Place *pl)
                 pl->buf[b].upper = end + 1;
         }
         pl->scratch[s] = pl->p->step[s].scratch ? new_buffer(pl, pl->p->step[s].scratch, s) : -1;
-        arena_free(&a);
-        TRY(ok);
     }
-    return true;
 }
 
 /* A search for offsets that was made: the last plan of a schedule often is not its first.  Of use again
@@ -309,7 +282,7 @@ bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Pla
     *p = (Plan){.g = g, .accumulate = info->accumulate, .offset = NEW(g->arena, int64_t, g->nvals)};
     memset(p->offset, -1, g->nvals * sizeof *p->offset);
     plan_cut(p, g->arena);
-    Place pl = {.g = g, .info = info, .p = p, .tmp = tmp, .d = d, .live = plan_live_out(g, tmp),
+    Place pl = {.g = g, .info = info, .p = p, .tmp = tmp, .d = d, .command = plan_commands(p, tmp, d),
                 .last = NEW(tmp, int32_t, g->nvals), .buffer = NEW(tmp, int32_t, g->nvals),
                 .occupant = NEW(tmp, int32_t, g->nvals + p->nstep + 1),
                 .buf = NEW(tmp, Buffer, g->nvals + p->nstep + 1),
@@ -317,9 +290,11 @@ bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Pla
     memset(pl.buffer, -1, g->nvals * sizeof *pl.buffer);
     for (uint32_t i = 0; i < g->nupdate; i++)
         pl.target[graph_root(g, g->update[i].value).i] = g->update[i].state;
-    TRY(find_lifetimes(&pl));
+    TRY(pl.command);
+    find_lifetimes(&pl);
     int64_t base = place_sources(&pl);
-    TRY(make_buffers(&pl) && pack(&pl, base, budget, effort));
+    make_buffers(&pl);
+    TRY(pack(&pl, base, budget, effort));
     account(&pl);
     return true;
 }

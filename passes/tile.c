@@ -103,18 +103,13 @@ static bool splits_group(const Tile *t)
 static bool is_kernel(const Tile *t, Arena *tmp)
 {
     NodeId id[MAX_MEMBERS + 1] = {t->product};
-    int nread, nwrite, cap = 3;
-    Kernel k;
-    for (int i = 0; i < t->n; i++) {
-        const Node *n = &t->g->nodes[t->member[i].i];
+    Command c;
+    for (int i = 0; i < t->n; i++)
         id[i + 1] = t->member[i];
-        cap += n->nin + n->nout;
-    }
     bool *live = NEW(tmp, bool, t->g->nvals);
     for (int i = 0; i < t->update->nout; i++)
         live[t->update->out[i].i] = true;
-    return kernel_in_tiles(&k, tmp, t->g, id, t->n + 1, live, NEW(tmp, Val, cap), &nread,
-                           &nwrite, NULL);
+    return lower_in_tiles(&c, tmp, t->g, id, t->n + 1, live, NULL);
 }
 
 static void set_tile(Tile *t)

@@ -73,8 +73,10 @@ bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k
     return true;
 }
 
-const CopyRows *concat_copies(const Graph *g, const Node *n, Arena *a)
+const CopyRows *concat_copies(const Command *of, Arena *a)
 {
+    const Graph *g = of->g;
+    const Node *n = command_node(of);
     int axis = (int)((const AxisAttrs *)n->attr)->axis;
     const Type *y = val_type(g, n->out[0]);
     int64_t inner = dtype_size[y->dt], rows = 1, at = 0;

@@ -26,8 +26,7 @@ struct Executor {
     DnnlOp **lib;   /* distinct */
     DnnlDesc *desc; /* of lib */
     uint32_t nlib, clib, cdesc;
-    Val **vals; /* per step: operands */
-    int *nvals;
+    const Command *command; /* per step */
     const DeadRange *dead; /* check mode */
     uint32_t ndead;
     bool check;
@@ -54,30 +53,22 @@ static bool check_places(const Plan *p, Diag *d)
 
 /* ---- preparing steps --------------------------------------------------- */
 
-static const Node *step_node(const Plan *p, uint32_t s)
+static const char *step_name(const Executor *x, uint32_t s)
 {
-    return &p->g->nodes[p->g->order[p->step[s].first].i];
-}
-
-static int step_operands(const Plan *p, uint32_t s)
-{
-    int n = 0;
-    for (uint32_t i = 0; i < p->step[s].count; i++) {
-        const Node *node = &p->g->nodes[p->g->order[p->step[s].first + i].i];
-        n += node->nin + node->nout;
-    }
-    return n;
+    return node_def(command_node(&x->command[s]))->name;
 }
 
 /* Operand addresses of a step. */
-static bool bind_step(Executor *x, uint32_t s, int nwrite, Diag *d)
+static bool bind_step(Executor *x, uint32_t s, Diag *d)
 {
     const Plan *p = x->plan;
     Call *c = &x->call[s];
-    int n = x->nvals[s] = c->nread + nwrite;
+    const Command *of = &x->command[s];
+    int n = of->nread + of->nwrite;
+    c->nread = of->nread;
     c->op = NEW(&x->arena, void *, n + 1);
     for (int i = 0; i < n; i++) {
-        Val v = x->vals[s][i];
+        Val v = of->vals[i];
         if (v.i == 0)
             continue;
         c->op[i] = exec_tensor(x, v).data;
@@ -104,27 +95,28 @@ static DnnlOp *share_lib(Executor *x, const DnnlDesc *desc, Diag *d)
     return op;
 }
 
-static bool has_scratch(const Plan *p, uint32_t s, int64_t bytes, Diag *d)
+static bool has_scratch(const Executor *x, uint32_t s, int64_t bytes, Diag *d)
 {
-    return bytes <= p->step[s].scratch ||
+    int64_t planned = x->plan->step[s].scratch;
+    return bytes <= planned ||
            fail_status(d, EXIT_DEVICE,
                        "plan: %s needs %" PRId64 " bytes of scratch here and has %" PRId64
                        ": compile for this processor",
-                       node_def(step_node(p, s))->name, bytes, p->step[s].scratch);
+                       step_name(x, s), bytes, planned);
 }
 
 /* Another routine, or the kernel's text, would give other bits. */
-static bool no_routine(const Plan *p, uint32_t s, Diag *d)
+static bool no_routine(const Executor *x, uint32_t s, Diag *d)
 {
     return fail_status(d, EXIT_DEVICE,
                        "plan: %s has no routine %d here: compile for this processor",
-                       node_def(step_node(p, s))->name, p->step[s].choice);
+                       step_name(x, s), x->plan->step[s].choice);
 }
 
 /* The products of all turns but the last are alike, and have the schedule's routine. */
-static bool bind_turns(Executor *x, uint32_t s, const Kernel *k, Diag *d)
+static bool bind_turns(Executor *x, uint32_t s, Diag *d)
 {
-    Turns *t = turns_make(k, &x->arena);
+    Turns *t = turns_make(&x->command[s].k, &x->arena);
     int choice = x->plan->step[s].choice;
     bool bound = choice == 0;
     for (int i = 0; i < t->of.ncalls && choice > 0 && !d->failed; i++) {
@@ -139,31 +131,31 @@ static bool bind_turns(Executor *x, uint32_t s, const Kernel *k, Diag *d)
         bound = true; /* the last turn's may have none, in planning as here */
     }
     x->call[s].turns = t;
-    return !d->failed && (bound || no_routine(x->plan, s, d)) &&
-           has_scratch(x->plan, s, turns_scratch(t), d);
+    return !d->failed && (bound || no_routine(x, s, d)) &&
+           has_scratch(x, s, turns_scratch(t), d);
 }
 
-static bool bind_lib(Executor *x, uint32_t s, const Kernel *k, Diag *d)
+static bool bind_lib(Executor *x, uint32_t s, Diag *d)
 {
-    if (k->product)
-        return bind_turns(x, s, k, d);
-    const Plan *p = x->plan;
-    const Node *n = step_node(p, s);
+    const Command *of = &x->command[s];
+    if (of->k.product)
+        return bind_turns(x, s, d);
+    int choice = x->plan->step[s].choice;
     Call *c = &x->call[s];
     DnnlDesc desc;
-    if (k->lib == LIB_CONCAT) {
-        c->copy = concat_copies(p->g, n, &x->arena);
-        c->ncopy = n->nin;
+    if (of->k.lib == LIB_CONCAT) {
+        c->copy = concat_copies(of, &x->arena);
+        c->ncopy = of->nread;
         return true;
     }
-    if (p->step[s].choice == 0)
+    if (choice == 0)
         return true;
-    if (!lib_describe(&desc, p->g, n, k))
-        return no_routine(p, s, d);
-    dnnl_decode(&desc, p->step[s].choice);
+    if (!lib_describe(&desc, of->g, command_node(of), &of->k))
+        return no_routine(x, s, d);
+    dnnl_decode(&desc, choice);
     c->lib = share_lib(x, &desc, d);
-    return !d->failed && (c->lib || no_routine(p, s, d)) &&
-           has_scratch(p, s, dnnl_scratch_bytes(c->lib), d);
+    return !d->failed && (c->lib || no_routine(x, s, d)) &&
+           has_scratch(x, s, dnnl_scratch_bytes(c->lib), d);
 }
 
 /* Lower every step; kernels without a library routine are printed and compiled together. */
@@ -171,21 +163,18 @@ static bool prepare(Executor *x, const ExecOptions *opt, Diag *d)
 {
     const Plan *p = x->plan;
     Arena tmp = {0};
-    bool *live = plan_live_out(p->g, &tmp), ok = true;
+    Command *command = plan_commands(p, &x->arena, d);
+    bool ok = command != NULL;
+    x->command = command;
     Kernel **text = NEW(&tmp, Kernel *, TURN_CALLS * p->nstep + 1);
     KernelFn ***user = NEW(&tmp, KernelFn **, TURN_CALLS * p->nstep + 1);
     int ntext = 0;
     for (uint32_t s = 0; s < p->nstep && ok; s++) {
-        Kernel *k = NEW(&tmp, Kernel, 1);
-        int nwrite = 0;
-        x->vals[s] = NEW(&x->arena, Val, step_operands(p, s) + 1);
-        ok = plan_step_kernel(p, s, &tmp, live, k, x->vals[s], &x->call[s].nread, &nwrite,
-                              d) &&
-             bind_step(x, s, nwrite, d) && bind_lib(x, s, k, d);
+        ok = bind_step(x, s, d) && bind_lib(x, s, d);
         if (ok && x->call[s].turns) {
             ntext += turns_texts(x->call[s].turns, text + ntext, user + ntext);
         } else if (ok && !x->call[s].lib && !x->call[s].copy) {
-            text[ntext] = k;
+            text[ntext] = &command[s].k;
             user[ntext++] = &x->call[s].fn;
         }
     }
@@ -241,8 +230,6 @@ Executor *exec_open(const Plan *p, const ExecOptions *opt, Diag *d)
     x->arena = arena;
     x->plan = p;
     x->call = NEW(&x->arena, Call, p->nstep + 1);
-    x->vals = NEW(&x->arena, Val *, p->nstep + 1);
-    x->nvals = NEW(&x->arena, int, p->nstep + 1);
     x->check = opt->check;
     unsigned mode = fp_flush((int)p->threads);
     bool ok = check_places(p, d) && (x->memory = pages_alloc(p->arena_bytes, d)) != NULL &&
@@ -250,7 +237,7 @@ Executor *exec_open(const Plan *p, const ExecOptions *opt, Diag *d)
     fp_restore(mode);
     if (ok && x->check) {
         memset(x->memory, 0xFF, (size_t)p->arena_bytes);
-        x->dead = dead_ranges(p, x->vals, x->nvals, &x->ndead, &x->arena);
+        x->dead = dead_ranges(p, x->command, &x->ndead, &x->arena);
     }
     if (ok) {
         prepare_copies(x);

@@ -20,7 +20,7 @@ typedef struct {
 
 static void extend(Life *l, uint32_t last) { l->last = last > l->last ? last : l->last; }
 
-static Life *lives(const Plan *p, Val *const *vals, const int *nvals, Arena *a)
+static Life *lives(const Plan *p, const Command *c, Arena *a)
 {
     const Graph *g = p->g;
     Life *life = NEW(a, Life, g->nvals);
@@ -34,8 +34,8 @@ static Life *lives(const Plan *p, Val *const *vals, const int *nvals, Arena *a)
             life[v].last = UINT32_MAX;
     }
     for (uint32_t s = 0; s < p->nstep; s++)
-        for (int i = 0; i < nvals[s]; i++) {
-            Life *l = &life[vals[s][i].i];
+        for (int i = 0; i < c[s].nread + c[s].nwrite; i++) {
+            Life *l = &life[c[s].vals[i].i];
             l->first = s < l->first ? s : l->first;
             extend(l, s);
         }
@@ -75,11 +75,10 @@ static int by_step(const void *a, const void *b)
     return (x->step > y->step) - (x->step < y->step);
 }
 
-const DeadRange *dead_ranges(const Plan *p, Val *const *vals, const int *nvals, uint32_t *n,
-                             Arena *a)
+const DeadRange *dead_ranges(const Plan *p, const Command *c, uint32_t *n, Arena *a)
 {
     List l = {.arena = a};
-    const Life *life = lives(p, vals, nvals, a);
+    const Life *life = lives(p, c, a);
     for (uint32_t v = 1; v < p->g->nvals; v++)
         if (life[v].begin >= 0 && life[v].first <= life[v].last && life[v].last < p->nstep)
             subtract(&l, life, p->g->nvals, 1, life[v].last, life[v].begin, life[v].end);

@@ -1,6 +1,6 @@
 /* profile.c -- the cost of every kernel of a schedule on this CPU, measured once.
  *
- * Announced kernels form a round.  At the first question it is settled, at profile_times measured:
+ * The commands of a schedule are one round.  It is settled at once, and measured at profile_times:
  *
  *   algorithms   by rule (choice.c), which also says how much scratch is needed
  *   caches       what each kernel finds there (replay.c)
@@ -42,10 +42,9 @@ struct Profile {
     /* the round */
     Arena arena;
     Item *item;
-    uint32_t nitem, citem, next;
+    uint32_t nitem, next;
     Routine *routine;
     uint32_t nroutine, croutine;
-    bool settled;
     double scale[2]; /* measured over estimated: text, library */
 };
 
@@ -70,8 +69,7 @@ static void close_round(Profile *p)
     arena_free(&p->arena);
     p->item = NULL;
     p->routine = NULL;
-    p->nitem = p->citem = p->next = p->nroutine = p->croutine = 0;
-    p->settled = false;
+    p->nitem = p->next = p->nroutine = p->croutine = 0;
 }
 
 void profile_close(Profile *p)
@@ -130,14 +128,14 @@ static bool bind_turns(Profile *p, Item *it, Diag *d)
 
 static bool find_turns(Profile *p, Item *it, Diag *d)
 {
-    it->turns = turns_make(it->k, &p->arena);
+    it->turns = turns_make(&it->of->k, &p->arena);
     for (int i = 0; i < it->turns->of.ncalls && it->routine < 0; i++) {
         const TurnCall *c = &it->turns->of.call[i];
         DnnlDesc desc;
         if (!c->n || !lib_describe(&desc, c->g, c->n, &c->k))
             continue;
         TRY(find_routine(p, it, &desc, &it->routine, d));
-        p->routine[it->routine].tiled |= !it->k->terms;
+        p->routine[it->routine].tiled |= !it->of->k.terms;
     }
     return it->routine < 0 || bind_turns(p, it, d);
 }
@@ -145,7 +143,7 @@ static bool find_turns(Profile *p, Item *it, Diag *d)
 static bool find_single(Profile *p, Item *it, Diag *d)
 {
     DnnlDesc desc;
-    return !lib_describe(&desc, it->g, &it->g->nodes[it->nodes[0].i], it->k) ||
+    return !lib_describe(&desc, it->of->g, command_node(it->of), &it->of->k) ||
            find_routine(p, it, &desc, &it->routine, d);
 }
 
@@ -186,7 +184,7 @@ static bool find_routines(Profile *p, Diag *d)
     for (uint32_t i = 0; i < p->nitem; i++) {
         Item *it = &p->item[i];
         it->routine = -1;
-        TRY((it->k->product ? find_turns : find_single)(p, it, d));
+        TRY((it->of->k.product ? find_turns : find_single)(p, it, d));
     }
     TRY(find_faster(p, d));
     for (uint32_t i = 0; i < p->nitem; i++)
@@ -202,7 +200,7 @@ static DnnlOp *item_op(const Profile *p, const Item *it)
 
 static bool has_text(const Profile *p, const Item *it)
 {
-    return it->k->lib != LIB_CONCAT && !item_op(p, it);
+    return it->of->k.lib != LIB_CONCAT && !item_op(p, it);
 }
 
 static int64_t item_scratch(const Profile *p, const Item *it)
@@ -216,7 +214,7 @@ static int64_t item_scratch(const Profile *p, const Item *it)
 static void sign(Profile *p, Item *it)
 {
     XXH3_state_t state, *h = &state;
-    char *text = has_text(p, it) ? kernel_text_keyless(it->k) : NULL;
+    char *text = has_text(p, it) ? kernel_text_keyless(&it->of->k) : NULL;
     XXH3_128bits_reset(h);
     if (text)
         XXH3_128bits_update(h, text, strlen(text));
@@ -224,9 +222,9 @@ static void sign(Profile *p, Item *it)
         XXH3_128bits_update(h, &p->routine[it->routine].desc, sizeof(DnnlDesc));
         XXH3_128bits_update(h, &p->routine[it->routine].choice, sizeof(DnnlChoice));
     }
-    XXH3_128bits_update(h, &it->k->turn, sizeof it->k->turn);
+    XXH3_128bits_update(h, &it->of->k.turn, sizeof it->of->k.turn);
     XXH3_128bits_update(h, &p->opt.threads, sizeof p->opt.threads);
-    for (int i = 0; i < it->nread + it->nwrite; i++) {
+    for (int i = 0; i < it->of->nread + it->of->nwrite; i++) {
         int64_t o[] = {it->o[i].bytes, it->o[i].hot, it->o[i].alias};
         XXH3_128bits_update(h, o, sizeof o);
     }
@@ -236,7 +234,7 @@ static void sign(Profile *p, Item *it)
 
 static double estimate(const Item *it)
 {
-    const Kernel *k = it->k;
+    const Kernel *k = &it->of->k;
     double bytes = (double)item_bytes(it), points = k->nins;
     for (int d = 0; d < k->rank; d++)
         points *= (double)k->extent[d];
@@ -246,25 +244,24 @@ static double estimate(const Item *it)
 
 static int64_t item_memory(const Profile *p, const Item *it)
 {
-    return measure_bytes(it->o, it->nread + it->nwrite, item_scratch(p, it));
+    return measure_bytes(it->o, it->of->nread + it->of->nwrite, item_scratch(p, it));
 }
 
 static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
 {
-    int n = it->nread + it->nwrite;
+    int n = it->of->nread + it->of->nwrite;
     Call c = {.fn = it->fn,
               .lib = item_op(p, it),
               .turns = it->turns,
-              .nread = it->nread,
+              .nread = it->of->nread,
               .op = NEW(&p->arena, void *, n + 1)};
-    if (it->k->lib == LIB_CONCAT) {
-        const Node *node = &it->g->nodes[it->nodes[0].i];
-        c.copy = concat_copies(it->g, node, &p->arena);
-        c.ncopy = node->nin;
+    if (it->of->k.lib == LIB_CONCAT) {
+        c.copy = concat_copies(it->of, &p->arena);
+        c.ncopy = it->of->nread;
     }
     double s;
     pool_use(pool, item_memory(p, it));
-    if (it->fn && it->k->body)
+    if (it->fn && it->of->k.body)
         pool_refill(pool); /* it may branch on data */
     TRY(measure_call(pool, &c, it->o, n, item_scratch(p, it), &s, d));
     double *ns = &p->table.entry[it->entry].ns, now = fmax(1, round(s * 1e9));
@@ -315,7 +312,7 @@ static bool compile_unknown(Profile *p, const Unknown *u, uint32_t count, Kernel
         if (it->turns) {
             n += turns_texts(it->turns, k + n, user + n);
         } else if (has_text(p, it)) {
-            k[n] = (Kernel *)(uintptr_t)it->k;
+            k[n] = (Kernel *)(uintptr_t)&it->of->k;
             user[n++] = &it->fn;
         }
     }
@@ -409,13 +406,11 @@ static bool settle(Profile *p, Diag *d)
         sign(p, &p->item[i]);
     calibrate(p);
     fp_restore(mode);
-    p->settled = true;
-    return ok && (p->opt.on_demand || profile_times(p, TIMES_DECIDE, NULL, d));
+    return ok;
 }
 
-bool profile_times(void *user, Times worth, const Progress *pr, Diag *d)
+static bool take_times(Profile *p, Times worth, const Progress *pr, Diag *d)
 {
-    Profile *p = user;
     uint32_t n = 0;
     if (p->opt.time_limit < 0)
         return true;
@@ -434,41 +429,78 @@ bool profile_times(void *user, Times worth, const Progress *pr, Diag *d)
     return ok;
 }
 
-/* ---- the CostFn -------------------------------------------------------- */
+/* ---- CostFn and TimesFn ------------------------------------------------ */
 
-static bool is_operand(const Item *it, Val v, int *k)
+static bool is_operand(const Command *c, Val v, int *k)
 {
-    for (*k = 0; *k < it->nread; ++*k)
-        if (it->vals[*k].i == v.i)
+    for (*k = 0; *k < c->nread; ++*k)
+        if (c->vals[*k].i == v.i)
             return true;
     return false;
 }
 
-static void announce(Profile *p, const Item *given)
+static Item item_of(Profile *p, const Command *c)
 {
-    p->item = arena_grow(&p->arena, p->item, p->nitem, &p->citem, sizeof *p->item);
-    Item *it = &p->item[p->nitem++];
-    *it = *given;
-    int n = it->nread + it->nwrite, k;
-    it->o = NEW(&p->arena, MeasureOperand, n + 1);
+    Item it = {.of = c, .first = c->nodes[0]};
+    int n = c->nread + c->nwrite, k;
+    it.o = NEW(&p->arena, MeasureOperand, n + 1);
     for (int i = 0; i < n; i++) {
-        it->o[i].alias = -1;
-        it->o[i].bytes = it->vals[i].i ? type_bytes(val_type(it->g, it->vals[i])) : 0;
+        it.o[i].alias = -1;
+        it.o[i].bytes = c->vals[i].i ? type_bytes(val_type(c->g, c->vals[i])) : 0;
     }
-    for (int i = 0; i < it->n; i++) {
-        const Node *node = &it->g->nodes[it->nodes[i].i];
+    for (int i = 0; i < c->n; i++) {
+        const Node *node = &c->g->nodes[c->nodes[i].i];
         for (int j = 0; j < node->nin; j++) {
-            IndexRange r = index_range(it->g, node, j);
-            if (r.limit > 0 && is_operand(it, node->in[j], &k)) {
-                it->o[k].range = r;
-                it->o[k].index.type = *val_type(it->g, node->in[j]);
+            IndexRange r = index_range(c->g, node, j);
+            if (r.limit > 0 && is_operand(c, node->in[j], &k)) {
+                it.o[k].range = r;
+                it.o[k].index.type = *val_type(c->g, node->in[j]);
             }
         }
     }
-    it->estimate = estimate(it);
+    it.estimate = estimate(&it);
+    return it;
 }
 
-/* The announced item of a question: they come in the same order. */
+static StepCost cost_of(const Profile *p, const Item *it)
+{
+    StepCost cost = {.c = {{0, item_scratch(p, it), 0}}, .n = 1, .same = 1};
+    double ns = p->table.entry[it->entry].ns;
+    if (ns < 0)
+        ns = it->estimate * p->scale[item_op(p, it) != NULL];
+    if (item_op(p, it))
+        cost = p->routine[it->routine].ways;
+    else if (it->routine >= 0 && p->routine[it->routine].op)
+        cost.c[0].choice = dnnl_encode(&(DnnlDesc){.choice = p->routine[it->routine].choice});
+    candidate_times(&cost, p->opt.time_limit < 0 ? -1 : (int64_t)ns);
+    return cost;
+}
+
+bool profile_times(void *user, Times worth, const Progress *pr, StepCost *out, Diag *d)
+{
+    Profile *p = user;
+    TRY(take_times(p, worth, pr, d));
+    for (uint32_t i = 0; i < p->nitem; i++)
+        out[i] = cost_of(p, &p->item[i]);
+    return true;
+}
+
+bool profile_cost(void *user, const Command *c, uint32_t n, StepCost *out, Diag *d)
+{
+    Profile *p = user;
+    close_round(p);
+    p->item = NEW(&p->arena, Item, n + 1);
+    for (; p->nitem < n; p->nitem++)
+        p->item[p->nitem] = item_of(p, &c[p->nitem]);
+    TRY(settle(p, d) && (p->opt.on_demand || take_times(p, TIMES_DECIDE, NULL, d)));
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = cost_of(p, &p->item[i]);
+    return true;
+}
+
+/* ---- learning ---------------------------------------------------------- */
+
+/* The item of a step that starts with this node: steps come in the same order. */
 static const Item *find_item(Profile *p, NodeId first)
 {
     for (uint32_t i = 0; i < p->nitem; i++) {
@@ -480,46 +512,6 @@ static const Item *find_item(Profile *p, NodeId first)
     }
     return NULL;
 }
-
-bool profile_cost(void *user, const Graph *g, const NodeId *nodes, int n, const Kernel *k,
-                  const Val *vals, int nread, int nwrite, StepCost *out, Diag *d)
-{
-    Profile *p = user;
-    Item given = {.g = g,
-                  .first = nodes[0],
-                  .nodes = nodes,
-                  .n = n,
-                  .k = k,
-                  .vals = vals,
-                  .nread = nread,
-                  .nwrite = nwrite};
-    if (!out) {
-        if (p->settled)
-            close_round(p);
-        announce(p, &given);
-        return true;
-    }
-    const Item *it = p->nitem ? find_item(p, nodes[0]) : NULL;
-    if (!it) {
-        close_round(p);
-        announce(p, &given);
-        it = &p->item[0];
-    }
-    if (!p->settled)
-        TRY(settle(p, d));
-    double ns = p->table.entry[it->entry].ns;
-    if (ns < 0)
-        ns = it->estimate * p->scale[item_op(p, it) != NULL];
-    *out = (StepCost){.c = {{0, item_scratch(p, it), 0}}, .n = 1, .same = 1};
-    if (item_op(p, it))
-        *out = p->routine[it->routine].ways;
-    else if (it->routine >= 0 && p->routine[it->routine].op)
-        out->c[0].choice = dnnl_encode(&(DnnlDesc){.choice = p->routine[it->routine].choice});
-    candidate_times(out, p->opt.time_limit < 0 ? -1 : (int64_t)ns);
-    return true;
-}
-
-/* ---- learning ---------------------------------------------------------- */
 
 typedef struct {
     double ns;

@@ -33,15 +33,10 @@ uint32_t table_find(Table *t, XXH128_hash_t key); /* index; a new entry if there
 
 /* ---- replay.c ---------------------------------------------------------- */
 
-/* An announced kernel. */
+/* A command of the schedule. */
 typedef struct {
-    const Graph *g;
-    NodeId first;
-    const NodeId *nodes;
-    int n;
-    const Kernel *k;
-    const Val *vals;
-    int nread, nwrite;
+    const Command *of;
+    NodeId first; /* of its nodes: valid when the command no longer is */
     MeasureOperand *o;
     int routine; /* -1: none */
     Turns *turns;

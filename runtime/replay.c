@@ -18,7 +18,7 @@ typedef struct {
 int64_t item_bytes(const Item *it)
 {
     int64_t sum = 0;
-    for (int i = 0; i < it->nread + it->nwrite; i++)
+    for (int i = 0; i < it->of->nread + it->of->nwrite; i++)
         sum += it->o[i].bytes;
     return sum;
 }
@@ -26,8 +26,8 @@ int64_t item_bytes(const Item *it)
 int64_t computed_bytes(const Item *it)
 {
     int64_t sum = 0;
-    for (int i = 0; i < it->nread + it->nwrite; i++)
-        if (it->vals[i].i && it->g->vals[it->vals[i].i].kind == VAL_TEMP && it->o[i].alias < 0)
+    for (int i = 0; i < it->of->nread + it->of->nwrite; i++)
+        if (it->of->vals[i].i && it->of->g->vals[it->of->vals[i].i].kind == VAL_TEMP && it->o[i].alias < 0)
             sum += it->o[i].bytes;
     return sum;
 }
@@ -35,12 +35,12 @@ int64_t computed_bytes(const Item *it)
 /* Operand whose memory result w will take: one that dies here, or the state it updates. */
 static int find_alias(const Item *it, const Touch *touch, uint32_t self, int w)
 {
-    for (int r = 0; r < it->nread; r++) {
-        uint32_t v = graph_root(it->g, it->vals[r]).i;
-        if (v && it->o[r].bytes == it->o[w].bytes && kernel_inplace(it->k, r, w) &&
+    for (int r = 0; r < it->of->nread; r++) {
+        uint32_t v = graph_root(it->of->g, it->of->vals[r]).i;
+        if (v && it->o[r].bytes == it->o[w].bytes && kernel_inplace(&it->of->k, r, w) &&
             touch[v].item == self &&
-            (!touch[v].lasts || it->g->vals[v].kind == VAL_PARAM ||
-             it->g->vals[v].kind == VAL_STATE))
+            (!touch[v].lasts || it->of->g->vals[v].kind == VAL_PARAM ||
+             it->of->g->vals[v].kind == VAL_STATE))
             return r;
     }
     return -1;
@@ -49,10 +49,10 @@ static int find_alias(const Item *it, const Touch *touch, uint32_t self, int w)
 static void mark_item(const Item *it, uint32_t self, const Touch *touch,
                       const int64_t *since, int64_t now, int64_t cache)
 {
-    for (int i = 0; i < it->nread + it->nwrite; i++) {
-        uint32_t v = graph_root(it->g, it->vals[i]).i;
+    for (int i = 0; i < it->of->nread + it->of->nwrite; i++) {
+        uint32_t v = graph_root(it->of->g, it->of->vals[i]).i;
         MeasureOperand *o = &it->o[i];
-        if (i < it->nread) {
+        if (i < it->of->nread) {
             o->hot = now - since[v] + o->bytes <= cache;
         } else {
             o->alias = find_alias(it, touch, self, i);
@@ -64,7 +64,7 @@ static void mark_item(const Item *it, uint32_t self, const Touch *touch,
 /* The second round of the loop sees the caches as the first left them. */
 void replay(Item *item, uint32_t n)
 {
-    const Graph *g = n ? item[0].g : NULL;
+    const Graph *g = n ? item[0].of->g : NULL;
     int64_t now = 0, cache = cache_bytes() / 2;
     Arena tmp = {0};
     Touch *touch = g ? NEW(&tmp, Touch, g->nvals) : NULL;
@@ -82,8 +82,8 @@ void replay(Item *item, uint32_t n)
             if (turn == 1)
                 mark_item(it, s, touch, since, now, cache);
             now += item_bytes(it);
-            for (int i = 0; i < it->nread + it->nwrite; i++) {
-                uint32_t v = graph_root(g, it->vals[i]).i;
+            for (int i = 0; i < it->of->nread + it->of->nwrite; i++) {
+                uint32_t v = graph_root(g, it->of->vals[i]).i;
                 since[v] = now;
                 if (turn == 0)
                     touch[v] = (Touch){now - start, s, touch[v].lasts};

@@ -119,7 +119,7 @@ typedef struct {
     int threads;
     double time_limit; /* seconds of measuring, 0: default; what is left is estimated; < 0:
                         * no times are given at all, only algorithms and scratch */
-    bool on_demand; /* profile_times measures, not the first answer: until then, estimates */
+    bool on_demand; /* profile_times measures, not profile_cost: until then, estimates */
 } ProfileOptions;
 
 typedef struct Profile Profile;
@@ -127,19 +127,16 @@ typedef struct Profile Profile;
 Profile *profile_open(const ProfileOptions *opt, Diag *d); /* NULL: failed */
 void profile_close(Profile *p);
 
-/* A CostFn; user is the Profile.  Call it for every kernel in schedule order with out ==
- * NULL to announce what will be asked, then again for the answers: kernels are compiled in
- * one unit at the first answer, what is not in the profile file is measured, the largest
- * first, and the file is written.  k, vals and g must stay until that first answer.  What
- * was not announced is announced by the question itself.  The choice of algorithm and the
- * scratch follow from shapes alone, never from a measurement. */
+/* A CostFn; user is the Profile.  Kernels are compiled in one unit, what is not in the profile file is
+ * measured, the largest first, and the file is written.  The choice of algorithm and the scratch follow
+ * from shapes alone, never from a measurement. */
 CostFn profile_cost;
 /* A TimesFn.  Takes at most a quarter of the memory that is free, and time in proportion to that of
  * the step: a kernel that would take too much of either is estimated, and so is what hardly counts. */
 TimesFn profile_times;
 
 /* The times of a run's steps instead of those the last round's kernels have, and into the file:
- * seconds[i] belongs to the kernel announced with node first[i]; of several with the same
+ * seconds[i] belongs to the command that starts with node first[i]; of several with the same
  * signature the mean counts. */
 bool profile_learn(Profile *p, const NodeId *first, const double *seconds, uint32_t n,
                    Diag *d);

@@ -35,7 +35,7 @@ bool call_run(const Call *c, Diag *d);
  * compare as memory. */
 bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k);
 /* Copies of a LIB_CONCAT kernel, allocated in a. */
-const CopyRows *concat_copies(const Graph *g, const Node *n, Arena *a);
+const CopyRows *concat_copies(const Command *of, Arena *a);
 
 /* ---- kernels.c --------------------------------------------------------- */
 
@@ -152,8 +152,7 @@ typedef struct {
     uint32_t step;
     int64_t offset, bytes;
 } DeadRange;
-/* Ordered by step; allocated in a. */
-const DeadRange *dead_ranges(const Plan *p, Val *const *vals, const int *nvals, uint32_t *n,
-                             Arena *a);
+/* Ordered by step; c: of plan_commands(); allocated in a. */
+const DeadRange *dead_ranges(const Plan *p, const Command *c, uint32_t *n, Arena *a);
 
 #endif

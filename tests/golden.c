@@ -201,28 +201,25 @@ static void check_kernels(const char *path, Graph *g, bool wide)
     Diag d = {0};
     Plan p = {.g = g};
     void **want = golden_data(g, &a), **got = golden_data(g, &a);
-    const bool *live = plan_live_out(g, &a);
     plan_cut(&p, &a);
+    const Command *c = plan_commands(&p, &a, &d);
+    ck_assert_msg(c != NULL, "%s: %s", path, d.msg);
     ck_assert_msg(graph_eval(g, want, &a, &d), "%s: %s", path, d.msg);
     for (uint32_t i = 1; i < g->nvals; i++)
         if (!got[i] && g->vals[i].data)
             got[i] = graph_tensor(g, (Val){i}).data;
     for (uint32_t s = 0; s < p.nstep; s++) {
-        Kernel k;
-        Val vals[256];
-        Tensor t[256];
-        int nread, nwrite;
-        ck_assert_msg(plan_step_kernel(&p, s, &a, live, &k, vals, &nread, &nwrite, &d), "%s: %s",
-                      path, d.msg);
-        for (int i = 0; i < nread + nwrite; i++) {
-            t[i].type = *val_type(g, vals[i]);
-            if (i >= nread)
-                got[vals[i].i] = NEW(&a, char, type_bytes(&t[i].type) + 1);
-            t[i].data = got[vals[i].i];
+        int n = c[s].nread + c[s].nwrite;
+        Tensor *t = NEW(&a, Tensor, n + 1);
+        for (int i = 0; i < n; i++) {
+            t[i].type = *val_type(g, c[s].vals[i]);
+            if (i >= c[s].nread)
+                got[c[s].vals[i].i] = NEW(&a, char, type_bytes(&t[i].type) + 1);
+            t[i].data = got[c[s].vals[i].i];
         }
-        kernel_run_ref(&k, t);
-        for (int i = nread; i < nread + nwrite; i++)
-            check_equal(path, (Tensor){t[i].type, want[vals[i].i]}, t[i], wide ? 1e-12 : 2e-5);
+        kernel_run_ref(&c[s].k, t);
+        for (int i = c[s].nread; i < n; i++)
+            check_equal(path, (Tensor){t[i].type, want[c[s].vals[i].i]}, t[i], wide ? 1e-12 : 2e-5);
     }
     arena_free(&a);
 }

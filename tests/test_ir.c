@@ -85,21 +85,18 @@ static void check_group(const char *text)
     ck_assert_msg(graph_eval(&g, data, &a, &d), "%s", d.msg);
     bool *live = NEW(&a, bool, g.nvals);
     live[g.out[0].i] = true;
-    Val vals[64];
-    int nread, nwrite;
-    Kernel k;
-    ck_assert_msg(kernel_of(&k, &a, &g, g.order, (int)g.norder, live, vals, &nread, &nwrite, &d),
-                  "%s", d.msg);
-    ck_assert_int_eq(nwrite, 1);
+    Command c;
+    ck_assert_msg(lower(&c, &a, &g, g.order, (int)g.norder, live, &d), "%s", d.msg);
+    ck_assert_int_eq(c.nwrite, 1);
     Tensor t[64];
-    for (int i = 0; i < nread; i++)
-        t[i] = (Tensor){g.vals[vals[i].i].type, data[vals[i].i]};
+    for (int i = 0; i < c.nread; i++)
+        t[i] = (Tensor){g.vals[c.vals[i].i].type, data[c.vals[i].i]};
     Type ot = g.vals[g.out[0].i].type;
-    t[nread] = (Tensor){ot, NEW(&a, char, type_bytes(&ot) + 1)};
-    kernel_run_ref(&k, t);
+    t[c.nread] = (Tensor){ot, NEW(&a, char, type_bytes(&ot) + 1)};
+    kernel_run_ref(&c.k, t);
     Tensor want = {ot, data[g.out[0].i]};
     for (int64_t j = 0; j < type_count(&ot); j++)
-        ck_assert_double_eq_tol(tensor_f(&t[nread], j), tensor_f(&want, j), 1e-5);
+        ck_assert_double_eq_tol(tensor_f(&t[c.nread], j), tensor_f(&want, j), 1e-5);
     arena_free(&a);
 }
 

@@ -16,16 +16,15 @@ static void find_kept(const TestStep *s, Kept *k)
     Arena a = {0};
     const Plan *p = &s->info.plan;
     const Graph *g = p->g;
-    bool *live = plan_live_out(g, &a), *made = NEW(&a, bool, g->nvals), *seen = NEW(&a, bool, g->nvals);
+    bool *made = NEW(&a, bool, g->nvals), *seen = NEW(&a, bool, g->nvals);
     Val loss = graph_root(g, s->info.loss);
     *k = (Kept){0, ""};
+    Diag d = {0};
+    const Command *c = plan_commands(p, &a, &d);
+    ck_assert_msg(c != NULL, "%s", d.msg);
     for (uint32_t i = 0; i < p->nstep; i++) {
-        Kernel kernel;
-        Val *vals = NEW(&a, Val, 200);
-        int nread, nwrite;
-        Diag d = {0};
-        ck_assert(plan_step_kernel(p, i, &a, live, &kernel, vals, &nread, &nwrite, &d));
-        for (int v = 0; v < nread; v++) {
+        const Val *vals = c[i].vals;
+        for (int v = 0; v < c[i].nread; v++) {
             bool scalar = val_type(g, vals[v])->rank == 0;
             if (!made[loss.i] || !made[vals[v].i] || seen[vals[v].i] || scalar)
                 continue;
@@ -34,7 +33,7 @@ static void find_kept(const TestStep *s, Kept *k)
             size_t n = strlen(k->names);
             snprintf(k->names + n, sizeof k->names - n, "%s%s", n ? " " : "", g->vals[vals[v].i].name);
         }
-        for (int v = nread; v < nread + nwrite; v++)
+        for (int v = c[i].nread; v < c[i].nread + c[i].nwrite; v++)
             made[vals[v].i] |= !made[loss.i];
     }
     arena_free(&a);

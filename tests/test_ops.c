@@ -266,29 +266,26 @@ END_TEST
 typedef struct {
     Sample s;
     int trial;
-    Kernel k;
-    Val vals[2 * SAMPLE_IN + MAX_OUT];
-    int nread, nwrite;
+    Command of;
 } Compiled;
 
 /* What outputs of this type may differ by, relative to their magnitude. */
 static double tolerance(const Compiled *c)
 {
     bool half = false, f64 = true;
-    for (int i = 0; i < c->k.noperands; i++) {
-        half |= c->k.operand[i] == DT_BF16 || c->k.operand[i] == DT_F16;
-        f64 &= c->k.operand[i] != DT_F32;
+    for (int i = 0; i < c->of.k.noperands; i++) {
+        half |= c->of.k.operand[i] == DT_BF16 || c->of.k.operand[i] == DT_F16;
+        f64 &= c->of.k.operand[i] != DT_F32;
     }
     return half ? 0x1p-6 : f64 ? 1e-12 : 2e-5;
 }
 
-static void lower(Compiled *c)
+static void lower_sample(Compiled *c)
 {
     Graph *g = &c->s.g;
     bool *live = NEW(&c->s.arena, bool, g->nvals);
     memset(live, true, g->nvals);
-    ck_assert_msg(kernel_of(&c->k, &c->s.arena, g, g->order, 1, live, c->vals, &c->nread,
-                            &c->nwrite, &c->s.diag),
+    ck_assert_msg(lower(&c->of, &c->s.arena, g, g->order, 1, live, &c->s.diag),
                   "%s: %s", op_table[c->s.op]->name, c->s.diag.msg);
 }
 
@@ -312,15 +309,15 @@ static void compare(const Compiled *c, const Tensor *got, const Tensor *want)
 static void check_items(Compiled *c, void *const *op, const Tensor *want)
 {
     Tensor t[2 * SAMPLE_IN + MAX_OUT];
-    for (int i = 0; i < c->nread + c->nwrite; i++)
-        t[i] = (Tensor){*val_type(&c->s.g, c->vals[i]), op[i]};
-    for (int i = 0; i < c->nwrite; i++)
-        memset(op[c->nread + i], 0xa5, (size_t)type_bytes(&want[i].type));
-    for (int64_t i = c->k.items; i-- > 0;)
-        c->k.body->ref(i, c->k.p, c->k.q, t);
-    for (int i = 0; i < c->nwrite; i++)
+    for (int i = 0; i < c->of.nread + c->of.nwrite; i++)
+        t[i] = (Tensor){*val_type(&c->s.g, c->of.vals[i]), op[i]};
+    for (int i = 0; i < c->of.nwrite; i++)
+        memset(op[c->of.nread + i], 0xa5, (size_t)type_bytes(&want[i].type));
+    for (int64_t i = c->of.k.items; i-- > 0;)
+        c->of.k.body->ref(i, c->of.k.p, c->of.k.q, t);
+    for (int i = 0; i < c->of.nwrite; i++)
         ck_assert_msg(
-            memcmp(op[c->nread + i], want[i].data, (size_t)type_bytes(&want[i].type)) == 0,
+            memcmp(op[c->of.nread + i], want[i].data, (size_t)type_bytes(&want[i].type)) == 0,
             "%s, trial %d: the order of items matters", op_table[c->s.op]->name, c->trial);
 }
 
@@ -328,19 +325,19 @@ static void run_and_compare(Compiled *c, KernelFn *fn)
 {
     void *op[2 * SAMPLE_IN + MAX_OUT], **data = evaluate(&c->s);
     Tensor want[MAX_OUT], got[MAX_OUT];
-    for (int i = 0; i < c->nread; i++)
-        op[i] = data[c->vals[i].i];
-    for (int i = 0; i < c->nwrite; i++) {
-        Val v = c->vals[c->nread + i];
+    for (int i = 0; i < c->of.nread; i++)
+        op[i] = data[c->of.vals[i].i];
+    for (int i = 0; i < c->of.nwrite; i++) {
+        Val v = c->of.vals[c->of.nread + i];
         Type t = *val_type(&c->s.g, v);
         want[i] = (Tensor){t, data[v.i]};
         got[i] = (Tensor){t, NEW(&c->s.arena, char, type_bytes(&t) + 1)};
-        op[c->nread + i] = got[i].data;
+        op[c->of.nread + i] = got[i].data;
     }
     fn(op);
-    for (int i = 0; i < c->nwrite; i++)
+    for (int i = 0; i < c->of.nwrite; i++)
         compare(c, &got[i], &want[i]);
-    if (c->k.body)
+    if (c->of.k.body)
         check_items(c, op, want);
 }
 
@@ -355,8 +352,8 @@ START_TEST(generated_c)
         for (int trial = 0; trial < TRIALS && op != OP_concat; trial++, n++) {
             all[n].trial = trial;
             make(&all[n].s, (Op)op, types[trial], trial);
-            lower(&all[n]);
-            k[n] = &all[n].k;
+            lower_sample(&all[n]);
+            k[n] = &all[n].of.k;
         }
     KernelObjects objects;
     Diag d = {0};
