@@ -123,6 +123,13 @@ static bool open_factors(const Rewrite *rw, const Form *f, const Node *n, Factor
     return x[1].dim[1] == x[2].dim[1] && x[1].dim[1] <= heads && heads % x[1].dim[1] == 0;
 }
 
+/* Keys and values that are weight matrices: two layers with a softmax between them. */
+static bool is_two_layers(const Graph *g, const Node *n, const Factor x[3])
+{
+    return val_type(g, n->in[1])->rank == 2 && g->vals[x[1].view.root.i].kind == VAL_PARAM &&
+           g->vals[x[2].view.root.i].kind == VAL_PARAM;
+}
+
 static Val build_attention(Rewrite *rw, const Node *n, Form *f)
 {
     Graph *g = rw->g;
@@ -131,7 +138,8 @@ static Val build_attention(Rewrite *rw, const Node *n, Form *f)
     Val in[7] = {[3] = f->mask, f->bias, f->sink, f->rng}, out[3] = {{0}};
     double scale[3] = {1, 1, 1};
     Type y = *val_type(g, n->out[0]);
-    if (!open_factors(rw, f, n, x, true) && !open_factors(rw, f, n, x, false))
+    if ((!open_factors(rw, f, n, x, true) && !open_factors(rw, f, n, x, false)) ||
+        is_two_layers(g, n, x))
         return none();
     if (x[2].view.scale != 1)
         x[2].layout = -1, x[2].dim[1] = x[1].dim[1];
