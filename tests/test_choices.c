@@ -1,0 +1,111 @@
+/* test_choices.c -- ways to run a step with less workspace: those with the same bits at any
+ * budget, others where the user allows them. */
+#include "tests.h"
+#include "step.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST = 1, SMALLER, WORKSPACE = 1 << 20 };
+
+static const char text[] =
+    "graph {\n  input %x: f32[64,64]\n  param %w1: f32[64,64]\n  param %w2: f32[64,64]\n"
+    "  %h: f32[64,64] = matmul %x, %w1\n  %r: f32[64,64] = relu %h\n"
+    "  %y: f32[64,64] = matmul %r, %w2\n"
+    "  %loss: f32[] = reduce_sum %y {axes=[0,1], keepdims=0}\n  output %loss\n}\n";
+
+/* A device whose products have a slower way without workspace.  user: how many of both have
+ * the bits of the first. */
+static bool costs(void *user, const Command *c, uint32_t n, StepCost *out, Diag *d)
+{
+    (void)d;
+    for (uint32_t s = 0; s < n; s++) {
+        bool product = c[s].k.lib == LIB_MATMUL;
+        out[s] = (StepCost){.c = {{0, kernel_own_bytes(&c[s].k), 1000}}, .n = 1, .same = 1};
+        if (product)
+            out[s] = (StepCost){.c = {{FIRST, WORKSPACE, 1000}, {SMALLER, 0, 1500}},
+                                .n = 2,
+                                .same = *(const int *)user};
+    }
+    return true;
+}
+
+static bool plan_within(TestStep *s, int same, bool any_bits, int64_t budget)
+{
+    step_init(s);
+    s->opt.optim = OPTIM_SGD;
+    s->opt.cost = costs;
+    s->opt.cost_user = &same;
+    s->opt.any_bits = any_bits;
+    s->opt.budget = budget;
+    graph_init(&s->g, &s->arena, &s->diag);
+    PassCtx cx = {.diag = &s->diag, .tmp = &s->tmp, .opt = &s->opt, .info = &s->info};
+    return graph_parse(&s->g, text, &s->diag) &&
+           passes_run(&s->g, &cx, &(PassRun){.disable = "bind"});
+}
+
+/* Steps of the plan with that choice. */
+static int count(const TestStep *s, int choice)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < s->info.plan.nstep; i++)
+        n += s->info.plan.step[i].choice == choice;
+    return n;
+}
+
+/* Of a step that keeps everything. */
+static int64_t whole_bytes(bool any_bits)
+{
+    TestStep s;
+    ck_assert_msg(plan_within(&s, 1, any_bits, 0), "%s", s.diag.msg);
+    ck_assert_int_eq(count(&s, FIRST), 5); /* two products, three for their gradients */
+    ck_assert_int_eq(count(&s, SMALLER), 0);
+    int64_t bytes = s.info.plan.arena_bytes;
+    step_free(&s);
+    return bytes;
+}
+
+START_TEST(same_bits_at_any_budget)
+{
+    TestStep s;
+    int64_t budget = whole_bytes(false) - WORKSPACE / 2;
+    ck_assert_msg(plan_within(&s, 2, false, budget), "%s", s.diag.msg);
+    ck_assert_int_le(s.info.plan.arena_bytes, budget);
+    ck_assert_int_gt(count(&s, SMALLER), 0);
+    step_free(&s);
+}
+END_TEST
+
+/* The message of a refused budget says what --choices budget would meet; that is met, and
+ * only then. */
+START_TEST(other_bits_where_allowed)
+{
+    static const char said[] = ", with --choices budget ";
+    TestStep s;
+    int64_t budget = whole_bytes(true) - WORKSPACE / 2;
+    ck_assert(!plan_within(&s, 1, false, budget));
+    ck_assert_int_eq(s.diag.status, EXIT_INFEASIBLE);
+    const char *least = strstr(s.diag.msg, said);
+    ck_assert_msg(least != NULL, "%s", s.diag.msg);
+    int64_t met = strtoll(least + strlen(said), NULL, 10);
+    ck_assert_int_gt(met, 0);
+    ck_assert_int_le(met, budget);
+    step_free(&s);
+    ck_assert_msg(plan_within(&s, 1, true, met), "%s", s.diag.msg);
+    ck_assert_int_le(s.info.plan.arena_bytes, met);
+    ck_assert_int_gt(count(&s, SMALLER), 0);
+    for (uint32_t i = 0; i < s.info.plan.nstep; i++)
+        ck_assert(s.info.plan.step[i].choice != SMALLER ||
+                  s.info.plan.step[i].scratch == 0);
+    step_free(&s);
+}
+END_TEST
+
+Suite *suite_choices(void)
+{
+    Suite *s = suite_create("choices");
+    TCase *c = tcase_create("choices");
+    tcase_add_test(c, same_bits_at_any_budget);
+    tcase_add_test(c, other_bits_where_allowed);
+    suite_add_tcase(s, c);
+    return s;
+}
