@@ -292,12 +292,22 @@ static void accessors(Writer *w, const Kernel *k)
     }
 }
 
-/* Operands of bodies never overlap (kernel_inplace). */
+/* May the operand of a body share its memory with another one? */
+static bool overlaps(const Kernel *k, int operand)
+{
+    int result = k->noperands - 1;
+    bool any = false;
+    for (int i = 0; i < result; i++)
+        any |= (i == operand || operand == result) && kernel_inplace(k, i, result);
+    return any;
+}
+
 static void parameters(const Writer *w, const Kernel *k)
 {
     for (int i = 0; i < k->noperands; i++)
         if (k->operand[i] != DT_NONE)
-            fprintf(w->f, "%s *__restrict__ x%d_, ", text_element(k->operand[i]), i);
+            fprintf(w->f, "%s *%sx%d_, ", text_element(k->operand[i]),
+                    overlaps(k, i) ? "" : "__restrict__ ", i);
 }
 
 void text_body_call(const Writer *w, const Kernel *k, const char *name, const char *before,

@@ -225,6 +225,34 @@ START_TEST(in_place_is_the_same)
 }
 END_TEST
 
+/* What may lie over another operand is not promised to the compiler to lie alone. */
+START_TEST(only_lone_operands_are_restrict)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    Command c;
+    graph_init(&g, &a, &d);
+    Type t = type_make(DT_F32, 2, (int64_t[]){8, 8});
+    Val in[3], out;
+    for (int i = 0; i < 3; i++)
+        in[i] = graph_value(&g, "x", t, VAL_INPUT);
+    out = build(&g, OP_matmul_add, NULL, 3, in, NULL);
+    bool *live = NEW(&a, bool, g.nvals);
+    live[out.i] = true;
+    ck_assert_msg(out.i && lower(&c, &a, &g, g.order, 1, live, &d), "%s", d.msg);
+    ck_assert(kernel_inplace(&c.k, 2, 3));
+    char *text = kernel_text(&c.k);
+    for (int i = 0; i < 4; i++) {
+        char operand[40];
+        snprintf(operand, sizeof operand, "*%sx%d_, ", i < 2 ? "__restrict__ " : "", i);
+        ck_assert_msg(strstr(text, operand) != NULL, "no '%s' in:\n%s", operand, text);
+    }
+    free(text);
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(equal_kernels_are_one_function)
 {
     Arena a = {0};
@@ -368,6 +396,7 @@ Suite *suite_codegen(void)
     tcase_add_test(t, philox_is_random123);
     tcase_add_loop_test(t, random_kernels_match_reference, 0, 4);
     tcase_add_test(t, in_place_is_the_same);
+    tcase_add_test(t, only_lone_operands_are_restrict);
     tcase_add_test(t, equal_kernels_are_one_function);
     tcase_add_test(t, compiler_errors_are_reported);
     tcase_add_loop_test(t, instructions_are_limited, 0, TEST_ISAS);
