@@ -21,7 +21,6 @@ typedef struct {
 typedef struct {
     KernelTurns *turns;    /* of a step in turns */
     int func[TURN_CALLS];  /* printed kernels; of a step without turns the first */
-    bool is_gemm;
 } CudaStep;
 
 typedef struct {
@@ -42,6 +41,13 @@ static int64_t place(const Emit *e, Val v)
 
 /* ---- matrix products ------------------------------------------------------------------------ */
 
+/* Is it a product of cuBLASLt?  A product that adds, and empty ones, run as text. */
+static bool has_gemm(const LibDesc *of)
+{
+    return of && of->op == LIB_MATMUL && of->nin == 2 && type_count(&of->out) > 0 &&
+           type_count(&of->in[0]) > 0;
+}
+
 typedef struct {
     Gemm g;
     int rank; /* batch dimensions that remain a loop on the host */
@@ -59,10 +65,10 @@ static int64_t batch_stride(const Type *t, int rank, int d, int64_t inner)
 }
 
 /* Batch dimensions from the outside in, neighbours merged where all operands allow it. */
-static GemmLoops gemm_loops(const Graph *g, const Node *n)
+static GemmLoops gemm_loops(const LibDesc *of)
 {
-    const MatmulAttrs *at = n->attr;
-    const Type *a = val_type(g, n->in[0]), *b = val_type(g, n->in[1]), *y = val_type(g, n->out[0]);
+    const MatmulAttrs *at = &of->matmul;
+    const Type *a = &of->in[0], *b = &of->in[1], *y = &of->out;
     GemmLoops l = {.g = {.dt = y->dt, .m = y->dim[y->rank - 2], .n = y->dim[y->rank - 1],
                          .k = a->dim[a->rank - (at->ta ? 2 : 1)], .batch = 1,
                          .ta = (int)at->ta, .tb = (int)at->tb}};
@@ -113,14 +119,14 @@ static uint32_t share_gemm(Emit *e, const Gemm *s)
 
 static void print_gemm(Emit *e, uint32_t s)
 {
-    const Node *n = command_node(&e->command[s]);
-    GemmLoops l = gemm_loops(e->p->g, n);
+    const Command *c = &e->command[s];
+    GemmLoops l = gemm_loops(c->lib);
     uint32_t index = share_gemm(e, &l.g);
     int64_t size = dtype_size[l.g.dt], count = 1;
     for (int d = 0; d < l.rank; d++)
         count *= l.extent[d];
     for (int64_t i = 0; i < count; i++) {
-        int64_t at[3] = {place(e, n->in[0]), place(e, n->in[1]), place(e, n->out[0])}, rest = i;
+        int64_t at[3] = {place(e, c->vals[0]), place(e, c->vals[1]), place(e, c->vals[2])}, rest = i;
         for (int d = l.rank; d-- > 0;) {
             int64_t j = rest % l.extent[d];
             rest /= l.extent[d];
@@ -176,8 +182,8 @@ static void print_launch(Emit *e, uint32_t s)
 /* A product of two matrices: of the rows of the result that the call makes. */
 static void print_turn_gemm(Emit *e, const TurnCall *c, const int64_t *at)
 {
-    Gemm g = gemm_loops(c->g, c->n).g;
-    g.m = c->k.items;
+    Gemm g = gemm_loops(c->lib).g;
+    g.m = c->lib->rows;
     fprintf(e->f, "    ok = ok && ckc_gemm(c, %" PRIu32 ", %" PRId64 ", %" PRId64 ", %" PRId64 ");\n",
             share_gemm(e, &g), at[0], at[1], at[2]);
 }
@@ -198,7 +204,7 @@ static void print_turns(Emit *e, uint32_t s)
                 at[k] = whole[c->at[k]];
             if (!turn_has(t, turn, c))
                 continue;
-            if (st->is_gemm && c->n)
+            if (has_gemm(c->lib))
                 print_turn_gemm(e, c, at);
             else
                 print_call(e, &c->k, st->func[i], at);
@@ -218,7 +224,7 @@ static void print_step(Emit *e, uint32_t s)
     fputs(" */\n", e->f);
     if (st->turns)
         print_turns(e, s);
-    else if (st->is_gemm)
+    else if (has_gemm(c->lib))
         print_gemm(e, s);
     else if (c->k.lib == LIB_CONCAT)
         print_concat(e, s);
@@ -293,27 +299,20 @@ static void print_values(Emit *e)
 
 /* ---- the file --------------------------------------------------------------------------------------- */
 
-static bool has_gemm(const Kernel *k, const Graph *g, const Node *n)
-{
-    if (k->lib != LIB_MATMUL)
-        return false;
-    const Type *y = val_type(g, n->out[0]);
-    return type_count(y) > 0 && type_count(val_type(g, n->in[0])) > 0;
-}
-
 /* The kernels of a step that have to be printed, and where their numbers go. */
-static int step_texts(CudaStep *st, Kernel *k, Kernel **text, int **func, Arena *a)
+static int step_texts(CudaStep *st, Command *c, Kernel **text, int **func, Arena *a)
 {
+    Kernel *k = &c->k;
     int n = 0;
     if (!k->product) {
         text[0] = k;
         func[0] = &st->func[0];
-        return !st->is_gemm && k->lib != LIB_CONCAT;
+        return !has_gemm(c->lib) && k->lib != LIB_CONCAT;
     }
     st->turns = NEW(a, KernelTurns, 1);
     kernel_turns(k, st->turns, a);
     for (int i = 0; i < st->turns->ncalls; i++)
-        if (!st->is_gemm || !st->turns->call[i].n) {
+        if (!has_gemm(st->turns->call[i].lib)) {
             text[n] = &st->turns->call[i].k;
             func[n++] = &st->func[i];
         }
@@ -327,11 +326,8 @@ static bool lower_steps(Emit *e, Kernel **text, int **func_of, int *ntext)
     TRY(command);
     e->command = command;
     for (uint32_t s = 0; s < p->nstep; s++) {
-        CudaStep *st = &e->step[s];
-        Kernel *k = &command[s].k;
-        st->is_gemm = k->product ? has_gemm(k->product, p->g, k->node)
-                                 : has_gemm(k, p->g, command_node(&command[s]));
-        int parts = step_texts(st, k, text + *ntext, func_of + *ntext, &e->a);
+        const Kernel *k = &command[s].k;
+        int parts = step_texts(&e->step[s], &command[s], text + *ntext, func_of + *ntext, &e->a);
         if (parts && k->noperands > MAX_ARGS)
             return fail_status(e->d, EXIT_UNSUPPORTED, "CUDA: a kernel with %d operands",
                                k->noperands);

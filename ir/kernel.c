@@ -516,9 +516,45 @@ static bool lower_node(Kernel *k, Arena *a, const Graph *g, const Node *n, Diag 
     return d ? fail(d, "%s: no kernel for these operands", node_def(n)->name) : false;
 }
 
+static void copy_ints(Ints *to, const Ints *from)
+{
+    to->n = from->n;
+    memcpy(to->v, from->v, (size_t)from->n * sizeof *to->v);
+}
+
+const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, Arena *a)
+{
+    if (k->lib == LIB_NONE || k->lib == LIB_CONCAT)
+        return NULL;
+    LibDesc *d = NEW(a, LibDesc, 1);
+    d->op = k->lib == LIB_MATMUL_ADD ? LIB_MATMUL : k->lib;
+    d->nin = n->nin;
+    for (int i = 0; i < n->nin; i++)
+        if (n->in[i].i)
+            d->in[i] = *val_type(g, n->in[i]);
+    d->out = *val_type(g, n->out[0]);
+    d->flops = k->flops;
+    if (d->op == LIB_MATMUL) {
+        const MatmulAttrs *at = n->attr;
+        d->matmul = (MatmulAttrs){.ta = at->ta, .tb = at->tb};
+        d->rows = d->out.rank == 2 ? k->items : 0;
+        return d;
+    }
+    const ConvAttrs *at = n->attr;
+    copy_ints(&d->conv.strides, &at->strides);
+    copy_ints(&d->conv.pads, &at->pads);
+    copy_ints(&d->conv.dilations, &at->dilations);
+    copy_ints(&d->conv.shape, &at->shape);
+    d->conv.group = at->group;
+    if (k->lib == LIB_CONV_BWD_WEIGHTS && d->out.dim[1]) /* an item: one pair of channels */
+        d->rows = k->items / d->out.dim[1];
+    return d;
+}
+
 /* The operands of a kernel that is one node's. */
 static bool whole_node(Command *c, Arena *a, const Graph *g, const Node *n)
 {
+    c->lib = kernel_describe(&c->k, g, n, a);
     c->vals = NEW(a, Val, n->nin + n->nout);
     for (int i = 0; i < n->nin + n->nout; i++)
         c->vals[i] = i < n->nin ? graph_root(g, n->in[i]) : n->out[i - n->nin];

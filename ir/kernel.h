@@ -23,7 +23,7 @@
 #ifndef CKC_KERNEL_H
 #define CKC_KERNEL_H
 
-#include "ir.h"
+#include "attrs.h"
 
 enum { K_DIMS = MAX_RANK, K_PARAMS = 64 };
 
@@ -69,6 +69,19 @@ typedef enum {
     LIB_CONV_BWD_WEIGHTS,
     LIB_CONCAT, /* strided copies; every back end has it, so its body carries no text */
 } LibOp;
+
+/* A product or convolution as a library has to know it, without the graph: operands as in attrs.h.
+ * Unused bytes are zero, so that descriptions compare as memory. */
+typedef struct {
+    LibOp op;   /* LIB_MATMUL with a third operand adds it */
+    int nin;
+    Type in[3]; /* dt DT_NONE: absent (bias; what a product is added to) */
+    Type out;
+    MatmulAttrs matmul; /* without tile and piece */
+    ConvAttrs conv;
+    int64_t rows; /* of the result of LIB_MATMUL (2-D) or LIB_CONV_BWD_WEIGHTS to make, 0: all */
+    double flops;
+} LibDesc;
 
 struct Kernel {
     Arena *arena;
@@ -149,6 +162,7 @@ static inline void k_param(Kernel *k, int64_t v) { k->p[k->np++] = v; }
  * reads first, then writes; {0}: absent. */
 typedef struct {
     Kernel k;
+    const LibDesc *lib; /* of a kernel that names a routine, unless it runs in turns */
     Val *vals;
     int nread, nwrite;
     const Graph *g;
@@ -161,6 +175,8 @@ static inline const Node *command_node(const Command *c) { return &c->g->nodes[c
  * used only inside the group is no operand.  live_out: value is read outside.  Allocated in a. */
 bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
            Diag *d);
+/* Of a kernel that names a routine and is one node's: the description, else NULL.  Allocated in a. */
+const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, Arena *a);
 /* May `write` take over the memory of `read` (same bytes, element for element)? */
 bool kernel_inplace(const Kernel *k, int read, int write);
 /* Where an operator that can be made in tiles has its rows per tile, 0: all; NULL: it cannot. */
@@ -192,8 +208,7 @@ enum {
 };
 typedef struct {
     Kernel k;
-    const Graph *g; /* of a product: the node with its types; NULL: pointwise */
-    const Node *n;
+    const LibDesc *lib; /* of a product; NULL: pointwise */
     const int *at;  /* per operand of k: operand of the whole, noperands + i: own memory i */
     unsigned when;  /* in which turns: one bit of each pair must fit */
 } TurnCall;

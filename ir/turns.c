@@ -64,10 +64,11 @@ static const int *three(Arena *a, int x, int y, int z)
 
 static void tile_calls(const Kernel *k, KernelTurns *t, int64_t rows, unsigned when, Arena *a)
 {
-    TurnCall product = {*k->product, k->graph, k->node, three(a, 0, 1, t->noperands), 0};
-    TurnCall rest = {kernel_some_rows(k, k->rows, rows), NULL, NULL, same_operands(k, a), 0};
+    TurnCall product = {*k->product, NULL, three(a, 0, 1, t->noperands), 0};
+    TurnCall rest = {kernel_some_rows(k, k->rows, rows), NULL, same_operands(k, a), 0};
     product.k.items = k->product->items / k->rows * rows;
     product.k.flops *= (double)rows / (double)k->rows;
+    product.lib = kernel_describe(&product.k, k->graph, k->node, a);
     add_call(t, &product, when | TURN_FIRST | TURN_LATER);
     add_call(t, &rest, when | TURN_FIRST | TURN_LATER);
 }
@@ -92,9 +93,10 @@ static TurnCall smaller_product(const Kernel *k, int64_t rows, Arena *a)
     *n = *k->node;
     n->in = v;
     n->out = v + 2;
-    TurnCall c = {.g = g, .n = n};
+    TurnCall c = {.at = NULL};
     k_init(&c.k, a, g, n);
     (void)node_def(n)->lower(&c.k, g, n); /* the whole was lowered */
+    c.lib = kernel_describe(&c.k, g, n, a);
     return c;
 }
 
@@ -116,7 +118,7 @@ static void piece_calls(const Kernel *k, KernelTurns *t, int64_t rows, unsigned 
     int result = t->noperands - 1, sum = t->noperands + SUM;
     TurnCall product = smaller_product(k, rows, a);
     if (makes(k)) {
-        TurnCall rest = {kernel_some_rows(k, k->rows, rows), NULL, NULL, same_operands(k, a), 0};
+        TurnCall rest = {kernel_some_rows(k, k->rows, rows), NULL, same_operands(k, a), 0};
         add_call(t, &rest, when | TURN_FIRST | TURN_LATER);
     }
     product.at = three(a, k->factor[0], k->factor[1], result);

@@ -39,39 +39,7 @@ bool call_run(const Call *c, Diag *d)
     return true;
 }
 
-static void copy_ints(Ints *to, const Ints *from)
-{
-    to->n = from->n;
-    memcpy(to->v, from->v, (size_t)from->n * sizeof *to->v);
-}
-
-bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k)
-{
-    if (k->lib == LIB_NONE || k->lib == LIB_CONCAT || k->flops < SMALL_WORK)
-        return false;
-    memset(desc, 0, sizeof *desc);
-    desc->op = k->lib == LIB_MATMUL_ADD ? LIB_MATMUL : k->lib;
-    desc->nin = n->nin;
-    for (int i = 0; i < n->nin; i++)
-        if (n->in[i].i)
-            desc->in[i] = *val_type(g, n->in[i]);
-    desc->out = *val_type(g, n->out[0]);
-    if (desc->op == LIB_MATMUL) {
-        desc->matmul = *(const MatmulAttrs *)n->attr;
-        desc->matmul.tile = 0;
-        desc->rows = desc->out.rank == 2 ? k->items : 0;
-        return true;
-    }
-    const ConvAttrs *at = n->attr;
-    copy_ints(&desc->conv.strides, &at->strides);
-    copy_ints(&desc->conv.pads, &at->pads);
-    copy_ints(&desc->conv.dilations, &at->dilations);
-    copy_ints(&desc->conv.shape, &at->shape);
-    desc->conv.group = at->group;
-    if (k->lib == LIB_CONV_BWD_WEIGHTS && desc->out.dim[1]) /* an item: one pair of channels */
-        desc->rows = k->items / desc->out.dim[1];
-    return true;
-}
+const LibDesc *lib_worth(const LibDesc *of) { return of && of->flops >= SMALL_WORK ? of : NULL; }
 
 const CopyRows *concat_copies(const Command *of, Arena *a)
 {

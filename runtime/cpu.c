@@ -121,9 +121,9 @@ static bool bind_turns(Executor *x, uint32_t s, Diag *d)
     bool bound = choice == 0;
     for (int i = 0; i < t->of.ncalls && choice > 0 && !d->failed; i++) {
         const TurnCall *c = &t->of.call[i];
-        DnnlDesc desc;
-        if (!c->n || !lib_describe(&desc, c->g, c->n, &c->k))
+        if (!lib_worth(c->lib))
             continue;
+        DnnlDesc desc = {.of = *c->lib};
         dnnl_decode(&desc, choice);
         t->lib[i] = share_lib(x, &desc, d);
         if (!t->lib[i] && !bound)
@@ -142,7 +142,6 @@ static bool bind_lib(Executor *x, uint32_t s, Diag *d)
         return bind_turns(x, s, d);
     int choice = x->plan->step[s].choice;
     Call *c = &x->call[s];
-    DnnlDesc desc;
     if (of->k.lib == LIB_CONCAT) {
         c->copy = concat_copies(of, &x->arena);
         c->ncopy = of->nread;
@@ -150,8 +149,9 @@ static bool bind_lib(Executor *x, uint32_t s, Diag *d)
     }
     if (choice == 0)
         return true;
-    if (!lib_describe(&desc, of->g, command_node(of), &of->k))
+    if (!lib_worth(of->lib))
         return no_routine(x, s, d);
+    DnnlDesc desc = {.of = *of->lib};
     dnnl_decode(&desc, choice);
     c->lib = share_lib(x, &desc, d);
     return !d->failed && (c->lib || no_routine(x, s, d)) &&

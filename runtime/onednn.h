@@ -13,7 +13,6 @@
 #ifndef CKC_ONEDNN_H
 #define CKC_ONEDNN_H
 
-#include "ir/attrs.h"
 #include "ir/kernel.h"
 
 typedef enum {
@@ -25,15 +24,9 @@ typedef enum {
 } DnnlChoice;
 extern const char *const dnnl_choice_name[DNNL_CHOICES];
 
-/* One operation: what a node of that operator says, without the graph.  Operands as in attrs.h. */
+/* One operation and the way it is made.  Unused bytes are zero. */
 typedef struct {
-    LibOp op;
-    int nin;
-    Type in[3]; /* dt DT_NONE: absent (bias; what a product is added to) */
-    Type out;
-    MatmulAttrs matmul;
-    ConvAttrs conv;
-    int64_t rows; /* of the result of LIB_MATMUL (2-D) or LIB_CONV_BWD_WEIGHTS to make, 0: all */
+    LibDesc of;
     int64_t images; /* that a convolution may reorder at a time (not of weights), 0: by rule */
     int64_t parts;  /* the channels of a convolution's result (not of weights) are made in, or fractions
                      * of the usual blocks of DNNL_OWN: a power of 2, 0: one */

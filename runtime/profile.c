@@ -27,7 +27,7 @@ static const double default_limit = 10;                                    /* se
 static const double bytes_per_ns = 20, flops_per_ns = 250, call_ns = 1000; /* first guess */
 
 typedef struct {
-    DnnlDesc desc; /* as announced: choice not yet made */
+    LibDesc of;
     DnnlChoice choice;
     DnnlOp *op; /* NULL: the kernel's text runs */
     StepCost ways;  /* of running it alone, their times beside the first's */
@@ -85,17 +85,17 @@ void profile_close(Profile *p)
 /* ---- settling a round -------------------------------------------------- */
 
 /* The routine for a product of an item, made once per description; -1: none. */
-static bool find_routine(Profile *p, const Item *it, const DnnlDesc *desc, int *routine, Diag *d)
+static bool find_routine(Profile *p, const Item *it, const LibDesc *of, int *routine, Diag *d)
 {
     uint32_t i = 0;
-    while (i < p->nroutine && memcmp(&p->routine[i].desc, desc, sizeof *desc) != 0)
+    while (i < p->nroutine && memcmp(&p->routine[i].of, of, sizeof *of) != 0)
         i++;
     *routine = (int)i;
     if (i == p->nroutine) {
         p->routine = arena_grow(&p->arena, p->routine, i, &p->croutine, sizeof *p->routine);
         Routine *r = &p->routine[p->nroutine++];
-        DnnlDesc chosen = *desc;
-        *r = (Routine){.desc = *desc, .op = choose_routine(&chosen, d)};
+        DnnlDesc chosen = {.of = *of};
+        *r = (Routine){.of = *of, .op = choose_routine(&chosen, d)};
         r->choice = chosen.choice;
         if (r->op)
             find_candidates(&chosen, r->op, &r->ways, d);
@@ -113,12 +113,11 @@ static bool bind_turns(Profile *p, Item *it, Diag *d)
     dnnl_free(it->last);
     it->last = NULL;
     for (int i = 0; i < it->turns->of.ncalls; i++) {
-        const TurnCall *c = &it->turns->of.call[i];
-        DnnlDesc desc;
-        if (!c->n || !lib_describe(&desc, c->g, c->n, &c->k))
+        const LibDesc *of = lib_worth(it->turns->of.call[i].lib);
+        if (!of)
             continue;
-        bool full = memcmp(&r->desc, &desc, sizeof desc) == 0;
-        desc.choice = r->choice;
+        bool full = memcmp(&r->of, of, sizeof *of) == 0;
+        DnnlDesc desc = {.of = *of, .choice = r->choice};
         if (!full && !it->last)
             it->last = dnnl_make(&desc, d); /* the products of the last turn are alike */
         it->turns->lib[i] = full ? r->op : it->last;
@@ -130,11 +129,10 @@ static bool find_turns(Profile *p, Item *it, Diag *d)
 {
     it->turns = turns_make(&it->of->k, &p->arena);
     for (int i = 0; i < it->turns->of.ncalls && it->routine < 0; i++) {
-        const TurnCall *c = &it->turns->of.call[i];
-        DnnlDesc desc;
-        if (!c->n || !lib_describe(&desc, c->g, c->n, &c->k))
+        const LibDesc *of = lib_worth(it->turns->of.call[i].lib);
+        if (!of)
             continue;
-        TRY(find_routine(p, it, &desc, &it->routine, d));
+        TRY(find_routine(p, it, of, &it->routine, d));
         p->routine[it->routine].tiled |= !it->of->k.terms;
     }
     return it->routine < 0 || bind_turns(p, it, d);
@@ -142,9 +140,8 @@ static bool find_turns(Profile *p, Item *it, Diag *d)
 
 static bool find_single(Profile *p, Item *it, Diag *d)
 {
-    DnnlDesc desc;
-    return !lib_describe(&desc, it->of->g, command_node(it->of), &it->of->k) ||
-           find_routine(p, it, &desc, &it->routine, d);
+    const LibDesc *of = lib_worth(it->of->lib);
+    return !of || find_routine(p, it, of, &it->routine, d);
 }
 
 static int64_t item_scratch(const Profile *p, const Item *it);
@@ -167,7 +164,7 @@ static bool find_faster(Profile *p, Diag *d)
     }
     for (uint32_t i = 0; i < p->nroutine && !d->failed; i++) {
         Routine *r = &p->routine[i];
-        DnnlDesc desc = r->desc;
+        DnnlDesc desc = {.of = r->of};
         DnnlOp *op = r->tiled ? NULL : choose_faster(&desc, (most - r->others) / 6 * ROOM_SIXTHS, d);
         if (!op)
             continue;
@@ -219,7 +216,7 @@ static void sign(Profile *p, Item *it)
     if (text)
         XXH3_128bits_update(h, text, strlen(text));
     if (it->routine >= 0) {
-        XXH3_128bits_update(h, &p->routine[it->routine].desc, sizeof(DnnlDesc));
+        XXH3_128bits_update(h, &p->routine[it->routine].of, sizeof(LibDesc));
         XXH3_128bits_update(h, &p->routine[it->routine].choice, sizeof(DnnlChoice));
     }
     XXH3_128bits_update(h, &it->of->k.turn, sizeof it->of->k.turn);

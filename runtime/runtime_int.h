@@ -30,10 +30,8 @@ typedef struct {
 
 bool call_run(const Call *c, Diag *d);
 
-/* The library's view of a kernel that names a routine of it; false: it names none, or is not
- * worth the call.  n is the kernel's only node.  Unused bytes are zero, so that descriptions
- * compare as memory. */
-bool lib_describe(DnnlDesc *desc, const Graph *g, const Node *n, const Kernel *k);
+/* The description of what is worth calling a routine for; else NULL. */
+const LibDesc *lib_worth(const LibDesc *of);
 /* Copies of a LIB_CONCAT kernel, allocated in a. */
 const CopyRows *concat_copies(const Command *of, Arena *a);
 

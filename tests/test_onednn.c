@@ -55,16 +55,16 @@ static int64_t batch_offset(const Type *t, const Type *out, int64_t i)
 
 static void ref_matmul(const DnnlDesc *d, const Tensor *t, double *out)
 {
-    const Type *a = &d->in[0], *b = &d->in[1], *c = &d->out;
+    const Type *a = &d->of.in[0], *b = &d->of.in[1], *c = &d->of.out;
     int64_t m = c->dim[c->rank - 2], n = c->dim[c->rank - 1];
-    int64_t k = a->dim[a->rank - (d->matmul.ta ? 2 : 1)];
+    int64_t k = a->dim[a->rank - (d->of.matmul.ta ? 2 : 1)];
     for (int64_t i = 0; i < type_count(c); i++) {
         int64_t batch = i / (m * n), row = i / n % m, col = i % n;
         int64_t oa = batch_offset(a, c, batch), ob = batch_offset(b, c, batch);
         double s = 0;
         for (int64_t j = 0; j < k; j++)
-            s += tensor_f(&t[0], oa + (d->matmul.ta ? j * m + row : row * k + j)) *
-                 tensor_f(&t[1], ob + (d->matmul.tb ? col * k + j : j * n + col));
+            s += tensor_f(&t[0], oa + (d->of.matmul.ta ? j * m + row : row * k + j)) *
+                 tensor_f(&t[1], ob + (d->of.matmul.tb ? col * k + j : j * n + col));
         out[i] = s;
     }
 }
@@ -119,16 +119,16 @@ static void add_product(void *u, int64_t xi, int64_t wi, int64_t yi)
 
 static void ref_conv(const DnnlDesc *d, const Tensor *t, double *out)
 {
-    const Type *x = &d->in[0], *w = &d->in[1], *y = &d->out;
-    if (d->op == LIB_CONV_BWD_DATA)
-        x = &d->out, y = &d->in[0];
-    if (d->op == LIB_CONV_BWD_WEIGHTS)
-        w = &d->out, y = &d->in[1];
+    const Type *x = &d->of.in[0], *w = &d->of.in[1], *y = &d->of.out;
+    if (d->of.op == LIB_CONV_BWD_DATA)
+        x = &d->of.out, y = &d->of.in[0];
+    if (d->of.op == LIB_CONV_BWD_WEIGHTS)
+        w = &d->of.out, y = &d->of.in[1];
     int64_t plane = type_count(y) / y->dim[0] / y->dim[1];
-    memset(out, 0, sizeof *out * (size_t)type_count(&d->out));
-    for (int64_t i = 0; d->nin > 2 && i < type_count(y); i++)
+    memset(out, 0, sizeof *out * (size_t)type_count(&d->of.out));
+    for (int64_t i = 0; d->of.nin > 2 && i < type_count(y); i++)
         out[i] = tensor_f(&t[2], i / plane % y->dim[1]);
-    each_product(x, w, y, &d->conv, add_product, &(RefConv){d->op, t, out});
+    each_product(x, w, y, &d->of.conv, add_product, &(RefConv){d->of.op, t, out});
 }
 
 /* ---- cases ------------------------------------------------------------------------ */
@@ -182,34 +182,34 @@ static void fill_matmul(DnnlDesc *d, const Case *c)
     batch = type_make(c->dt, a.rank - 2, a.dim);
     other = type_make(c->dt, b.rank - 2, b.dim);
     ck_assert(type_broadcast(&batch, &other));
-    d->in[0] = a;
-    d->in[1] = b;
-    d->out = type_make(c->out_dt ? c->out_dt : c->dt, batch.rank, batch.dim);
-    d->out.dim[d->out.rank++] = m;
-    d->out.dim[d->out.rank++] = n;
-    d->nin = 2;
-    d->matmul = (MatmulAttrs){.ta = c->ta, .tb = c->tb};
+    d->of.in[0] = a;
+    d->of.in[1] = b;
+    d->of.out = type_make(c->out_dt ? c->out_dt : c->dt, batch.rank, batch.dim);
+    d->of.out.dim[d->of.out.rank++] = m;
+    d->of.out.dim[d->of.out.rank++] = n;
+    d->of.nin = 2;
+    d->of.matmul = (MatmulAttrs){.ta = c->ta, .tb = c->tb};
 }
 
 static void fill_conv(DnnlDesc *d, const Case *c, LibOp op)
 {
     int sp = c->ra - 2;
-    d->conv = (ConvAttrs){.strides = ints_or(c->strides, sp, 1),
+    d->of.conv = (ConvAttrs){.strides = ints_or(c->strides, sp, 1),
                           .pads = ints_or(c->pads, 2 * sp, 0),
                           .dilations = ints_or(c->dilations, sp, 1),
                           .group = c->group ? c->group : 1};
     Type x = type_make(c->dt, c->ra, c->a), w = type_make(c->dt, c->rb, c->b), y = x;
     y.dim[1] = w.dim[0];
     for (int k = 0; k < sp; k++)
-        y.dim[k + 2] = (x.dim[k + 2] + d->conv.pads.v[k] + d->conv.pads.v[k + sp] - 1 -
-                        (w.dim[k + 2] - 1) * d->conv.dilations.v[k]) /
-                           d->conv.strides.v[k] +
+        y.dim[k + 2] = (x.dim[k + 2] + d->of.conv.pads.v[k] + d->of.conv.pads.v[k + sp] - 1 -
+                        (w.dim[k + 2] - 1) * d->of.conv.dilations.v[k]) /
+                           d->of.conv.strides.v[k] +
                        1;
-    d->nin = op == LIB_CONV && c->bias ? 3 : 2;
-    d->in[2] = type_make(c->dt, 1, &w.dim[0]);
-    d->in[0] = op == LIB_CONV_BWD_DATA ? y : x;
-    d->in[1] = op == LIB_CONV_BWD_WEIGHTS ? y : w;
-    d->out = op == LIB_CONV ? y : op == LIB_CONV_BWD_DATA ? x : w;
+    d->of.nin = op == LIB_CONV && c->bias ? 3 : 2;
+    d->of.in[2] = type_make(c->dt, 1, &w.dim[0]);
+    d->of.in[0] = op == LIB_CONV_BWD_DATA ? y : x;
+    d->of.in[1] = op == LIB_CONV_BWD_WEIGHTS ? y : w;
+    d->of.out = op == LIB_CONV ? y : op == LIB_CONV_BWD_DATA ? x : w;
 }
 
 static void run_once(DnnlOp *op, const Tensor *t, Tensor *out)
@@ -233,12 +233,12 @@ static double largest(const double *v, int64_t n)
 
 static void compare(const DnnlDesc *d, DnnlOp *op, const Tensor *t, const double *want)
 {
-    Tensor a = tensor_new(d->out), b = tensor_new(d->out);
+    Tensor a = tensor_new(d->of.out), b = tensor_new(d->of.out);
     run_once(op, t, &a);
     run_once(op, t, &b);
-    ck_assert_mem_eq(a.data, b.data, (size_t)type_bytes(&d->out));
-    int64_t n = type_count(&d->out);
-    double limit = largest(want, n) * (d->out.dt == DT_BF16 ? 1e-2 : 5e-6);
+    ck_assert_mem_eq(a.data, b.data, (size_t)type_bytes(&d->of.out));
+    int64_t n = type_count(&d->of.out);
+    double limit = largest(want, n) * (d->of.out.dt == DT_BF16 ? 1e-2 : 5e-6);
     for (int64_t i = 0; i < n; i++)
         ck_assert_msg(fabs(tensor_f(&a, i) - want[i]) <= limit, "%s %s: [%lld] %g, not %g",
                       dnnl_choice_name[d->choice], dnnl_impl(op), (long long)i, tensor_f(&a, i),
@@ -252,10 +252,10 @@ static int check_desc(DnnlDesc *d)
 {
     Tensor t[3] = {{.data = NULL}};
     int made = 0;
-    for (int i = 0; i < d->nin; i++)
-        t[i] = tensor_random(d->in[i], 17u + (uint32_t)i);
-    double *want = calloc((size_t)type_count(&d->out), sizeof *want);
-    (d->op == LIB_MATMUL ? ref_matmul : ref_conv)(d, t, want);
+    for (int i = 0; i < d->of.nin; i++)
+        t[i] = tensor_random(d->of.in[i], 17u + (uint32_t)i);
+    double *want = calloc((size_t)type_count(&d->of.out), sizeof *want);
+    (d->of.op == LIB_MATMUL ? ref_matmul : ref_conv)(d, t, want);
     for (int choice = 0; choice < DNNL_CHOICES; choice++) {
         Diag diag = {0};
         d->choice = (DnnlChoice)choice;
@@ -267,7 +267,7 @@ static int check_desc(DnnlDesc *d)
         dnnl_free(op);
     }
     free(want);
-    for (int i = 0; i < d->nin; i++)
+    for (int i = 0; i < d->of.nin; i++)
         free(t[i].data);
     return made;
 }
@@ -279,7 +279,7 @@ START_TEST(test_against_loops)
         return;
     LibOp last = c->op == LIB_MATMUL ? LIB_MATMUL : LIB_CONV_BWD_WEIGHTS;
     for (LibOp op = c->op; op <= last; op++) {
-        DnnlDesc d = {.op = op};
+        DnnlDesc d = {.of.op = op};
         if (op == LIB_MATMUL)
             fill_matmul(&d, c);
         else
@@ -301,7 +301,7 @@ START_TEST(test_pieces)
         return;
     c.a[0] = 5;
     for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA && c.op == LIB_CONV; op++) {
-        DnnlDesc d = {.op = op, .images = 2};
+        DnnlDesc d = {.of.op = op, .images = 2};
         fill_conv(&d, &c, op);
         check_desc(&d);
     }
@@ -320,11 +320,11 @@ static bool result_of(DnnlDesc *d, int64_t parts, Tensor *out)
     if (!op)
         return false;
     Tensor t[3] = {{.data = NULL}};
-    for (int i = 0; i < d->nin; i++)
-        t[i] = tensor_random(d->in[i], 17u + (uint32_t)i);
-    *out = tensor_new(d->out);
+    for (int i = 0; i < d->of.nin; i++)
+        t[i] = tensor_random(d->of.in[i], 17u + (uint32_t)i);
+    *out = tensor_new(d->of.out);
     run_once(op, t, out);
-    for (int i = 0; i < d->nin; i++)
+    for (int i = 0; i < d->of.nin; i++)
         free(t[i].data);
     dnnl_free(op);
     return true;
@@ -340,7 +340,7 @@ static int compare_parts(DnnlDesc *d)
     for (int64_t parts = 2; parts <= DNNL_MAX_PARTS; parts *= 2) {
         if (!result_of(d, parts, &out))
             continue;
-        ck_assert_msg(memcmp(whole.data, out.data, (size_t)type_bytes(&d->out)) == 0,
+        ck_assert_msg(memcmp(whole.data, out.data, (size_t)type_bytes(&d->of.out)) == 0,
                       "%s: other bits in %lld parts", dnnl_choice_name[d->choice], (long long)parts);
         free(out.data);
         made++;
@@ -372,7 +372,7 @@ START_TEST(parts_have_the_same_bits)
     c.ra = c.rb = 4;
     for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA; op++)
         for (int64_t images = 0; images <= 2; images += 2) {
-            DnnlDesc d = {.op = op, .images = images, .choice = DNNL_BLOCKED};
+            DnnlDesc d = {.of.op = op, .images = images, .choice = DNNL_BLOCKED};
             fill_conv(&d, &c, op);
             made += compare_parts(&d);
         }
@@ -388,7 +388,7 @@ START_TEST(blocks_and_threads_have_the_same_bits)
         return;
     LibOp last = c->op == LIB_MATMUL ? LIB_MATMUL : LIB_CONV_BWD_WEIGHTS;
     for (LibOp op = c->op; op <= last; op++) {
-        DnnlDesc d = {.op = op, .choice = DNNL_OWN};
+        DnnlDesc d = {.of.op = op, .choice = DNNL_OWN};
         if (op == LIB_MATMUL)
             fill_matmul(&d, c);
         else
@@ -399,7 +399,7 @@ START_TEST(blocks_and_threads_have_the_same_bits)
         ck_assert(result_of(&d, 0, &two));
         omp_set_num_threads(3);
         ck_assert(result_of(&d, 0, &three));
-        ck_assert_mem_eq(two.data, three.data, (size_t)type_bytes(&d.out));
+        ck_assert_mem_eq(two.data, three.data, (size_t)type_bytes(&d.of.out));
         free(two.data);
         free(three.data);
     }
@@ -436,7 +436,7 @@ START_TEST(test_rule)
     for (size_t i = 0; i < sizeof t / sizeof *t; i++)
         for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA; op++) {
             Case c = t[i].c;
-            DnnlDesc d = {.op = op};
+            DnnlDesc d = {.of.op = op};
             c.dt = DT_F32;
             c.ra = c.rb = 4;
             fill_conv(&d, &c, op);
@@ -452,7 +452,7 @@ START_TEST(test_unsupported)
         {.op = LIB_MATMUL, .dt = DT_F32, .ra = 2, .rb = 2, .a = {2, 0}, .b = {0, 2}},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        DnnlDesc d = {.op = LIB_MATMUL};
+        DnnlDesc d = {.of.op = LIB_MATMUL};
         Diag diag = {0};
         fill_matmul(&d, &refused[i]);
         ck_assert_ptr_null(dnnl_make(&d, &diag));
