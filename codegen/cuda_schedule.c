@@ -6,7 +6,6 @@
  * that the calls go through. */
 #include "codegen.h"
 #include "text.h"
-#include "../ir/attrs.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -141,22 +140,15 @@ static void print_gemm(Emit *e, uint32_t s)
 
 /* ---- other steps ------------------------------------------------------------------------------ */
 
-static void print_concat(Emit *e, uint32_t s)
+static void print_copies(Emit *e, const Command *c)
 {
-    const Graph *g = e->p->g;
-    const Node *n = command_node(&e->command[s]);
-    const Type *y = val_type(g, n->out[0]);
-    int axis = (int)((const AxisAttrs *)n->attr)->axis;
-    int64_t inner = dtype_size[y->dt], rows = 1, to = place(e, n->out[0]);
-    for (int i = 0; i < y->rank; i++)
-        *(i < axis ? &rows : &inner) *= i == axis ? 1 : y->dim[i];
-    for (int i = 0; i < n->nin; i++) {
-        int64_t bytes = val_type(g, n->in[i])->dim[axis] * inner;
-        if (bytes * rows == 0)
+    for (int i = 0; i < c->nread; i++) {
+        const CopyRows *r = &c->copy[i];
+        if (r->bytes * r->rows == 0)
             continue;
         fprintf(e->f, "    ok = ok && ckc_copy(c, %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
-                ", %" PRId64 ");\n", to, y->dim[axis] * inner, place(e, n->in[i]), bytes, rows);
-        to += bytes;
+                ", %" PRId64 ");\n", place(e, c->vals[c->nread]) + r->at, r->stride,
+                place(e, c->vals[r->operand]), r->bytes, r->rows);
     }
 }
 
@@ -226,8 +218,8 @@ static void print_step(Emit *e, uint32_t s)
         print_turns(e, s);
     else if (has_gemm(c->lib))
         print_gemm(e, s);
-    else if (c->k.lib == LIB_CONCAT)
-        print_concat(e, s);
+    else if (c->copy)
+        print_copies(e, c);
     else
         print_launch(e, s);
 }
@@ -307,7 +299,7 @@ static int step_texts(CudaStep *st, Command *c, Kernel **text, int **func, Arena
     if (!k->product) {
         text[0] = k;
         func[0] = &st->func[0];
-        return !has_gemm(c->lib) && k->lib != LIB_CONCAT;
+        return !has_gemm(c->lib) && !c->copy;
     }
     st->turns = NEW(a, KernelTurns, 1);
     kernel_turns(k, st->turns, a);

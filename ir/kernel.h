@@ -158,11 +158,18 @@ static inline void k_param(Kernel *k, int64_t v) { k->p[k->np++] = v; }
 
 /* ---- using ------------------------------------------------------------------ */
 
+/* Part of a concatenation: rows of `bytes` bytes of an operand, packed there. */
+typedef struct {
+    int operand;
+    int64_t rows, bytes, at, stride; /* in the result: first byte, bytes from row to row */
+} CopyRows;
+
 /* What runs in place of nodes: a kernel and the values it runs on.  Operand i of the kernel is vals[i],
  * reads first, then writes; {0}: absent. */
 typedef struct {
     Kernel k;
     const LibDesc *lib; /* of a kernel that names a routine, unless it runs in turns */
+    const CopyRows *copy; /* LIB_CONCAT: one per operand that is read */
     Val *vals;
     int nread, nwrite;
     const Graph *g;

@@ -6,14 +6,6 @@
 #include "instance.h"
 #include <string.h>
 
-Val plan_update_target(const Graph *g, Val v)
-{
-    for (uint32_t i = 0; i < g->nupdate; i++)
-        if (graph_root(g, g->update[i].value).i == v.i)
-            return g->update[i].state;
-    return (Val){0};
-}
-
 typedef struct {
     Graph *g;
     Arena *a;

@@ -54,6 +54,4 @@ bool graph_store_factors(Graph *g, const StepInfo *info, StepCost *cost);
 MemKind *plan_kinds(const Graph *g, const StepInfo *info, Arena *a);
 /* One line: bytes by kind, and the largest values that are held at the peak.  Allocated in a. */
 const char *plan_describe_peak(const Plan *p, const StepInfo *info, Arena *a);
-/* Is v overwritten in place by its update at its step: which state?  {0}: no. */
-Val plan_update_target(const Graph *g, Val v);
 #endif

@@ -40,23 +40,3 @@ bool call_run(const Call *c, Diag *d)
 }
 
 const LibDesc *lib_worth(const LibDesc *of) { return of && of->flops >= SMALL_WORK ? of : NULL; }
-
-const CopyRows *concat_copies(const Command *of, Arena *a)
-{
-    const Graph *g = of->g;
-    const Node *n = command_node(of);
-    int axis = (int)((const AxisAttrs *)n->attr)->axis;
-    const Type *y = val_type(g, n->out[0]);
-    int64_t inner = dtype_size[y->dt], rows = 1, at = 0;
-    for (int i = 0; i < axis; i++)
-        rows *= y->dim[i];
-    for (int i = axis + 1; i < y->rank; i++)
-        inner *= y->dim[i];
-    CopyRows *c = NEW(a, CopyRows, n->nin + 1);
-    for (int i = 0; i < n->nin; i++) {
-        int64_t bytes = val_type(g, n->in[i])->dim[axis] * inner;
-        c[i] = (CopyRows){i, rows, bytes, at, y->dim[axis] * inner};
-        at += bytes;
-    }
-    return c;
-}

@@ -142,8 +142,8 @@ static bool bind_lib(Executor *x, uint32_t s, Diag *d)
         return bind_turns(x, s, d);
     int choice = x->plan->step[s].choice;
     Call *c = &x->call[s];
-    if (of->k.lib == LIB_CONCAT) {
-        c->copy = concat_copies(of, &x->arena);
+    if (of->copy) {
+        c->copy = of->copy;
         c->ncopy = of->nread;
         return true;
     }

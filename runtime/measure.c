@@ -3,7 +3,7 @@
  * In a step a kernel finds some operands in the caches and others not, and that can change
  * its time several times over.  So operands move through a pool that is larger than the
  * caches, and those that will be cached are read just before the clock starts.  The time is
- * the lower quartile of a few runs: other processes only ever add. */
+ * the median of a few runs. */
 #include "runtime_int.h"
 #include "../ir/philox.h"
 #include <stdlib.h>

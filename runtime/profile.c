@@ -252,8 +252,8 @@ static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
               .turns = it->turns,
               .nread = it->of->nread,
               .op = NEW(&p->arena, void *, n + 1)};
-    if (it->of->k.lib == LIB_CONCAT) {
-        c.copy = concat_copies(it->of, &p->arena);
+    if (it->of->copy) {
+        c.copy = it->of->copy;
         c.ncopy = it->of->nread;
     }
     double s;

@@ -10,12 +10,6 @@
 
 typedef void KernelFn(void *const *op); /* what codegen_c prints */
 
-/* Part of a concatenation: rows of `bytes` bytes, packed in the source. */
-typedef struct {
-    int operand;
-    int64_t rows, bytes, at, stride; /* destination: first byte, bytes from row to row */
-} CopyRows;
-
 /* A kernel bound to memory: one of fn, lib, copy and turns is set. */
 typedef struct {
     KernelFn *fn;
@@ -32,8 +26,6 @@ bool call_run(const Call *c, Diag *d);
 
 /* The description of what is worth calling a routine for; else NULL. */
 const LibDesc *lib_worth(const LibDesc *of);
-/* Copies of a LIB_CONCAT kernel, allocated in a. */
-const CopyRows *concat_copies(const Command *of, Arena *a);
 
 /* ---- kernels.c --------------------------------------------------------- */
 

@@ -47,21 +47,21 @@ losses() { tr -d '\n ' <"$1" | sed 's/.*"losses":\(\[[^]]*\]\).*/\1/'; }
 # Prints what is wrong, or nothing; status 3: infeasible.
 check() { # model percent
     d=$work/out
-    rm -rf "$d" "$work"/*.safetensors "$work"/*.onnx
+    rm -rf "$d" "$work/a" "$work/b"
+    mkdir "$work/a" "$work/b"
     # shellcheck disable=SC2086
-    "$ckc" "$1" $options --budget "$2%" --steps 2 --output "$d" --json --save "$work/a.safetensors" \
-        --save "$work/a.onnx" >"$work/a.json" 2>"$work/err"
+    "$ckc" "$1" $options --budget "$2%" --steps 2 --output "$d" --json --save "$work/a/w.safetensors" \
+        --save "$work/a/m.onnx" >"$work/a.json" 2>"$work/err"
     status=$?
     [ $status -ne 3 ] || return 3
     [ $status -eq 0 ] || { reason $status; return 0; }
     "$ckc" opt "$d/step.ckp" >"$work/again.ckp" 2>"$work/err" || { reason $?; return 0; }
     cmp -s "$d/step.ckp" "$work/again.ckp" || echo "printed otherwise"
-    "$ckc" run "$d/step.ckp" --steps 2 --json --save "$work/b.safetensors" --save "$work/b.onnx" \
+    "$ckc" run "$d/step.ckp" --steps 2 --json --save "$work/b/w.safetensors" --save "$work/b/m.onnx" \
         >"$work/b.json" 2>"$work/err" || { reason $?; return 0; }
     case $(losses "$work/a.json") in "["*"]") ;; *) echo "no losses" ;; esac
     [ "$(losses "$work/a.json")" = "$(losses "$work/b.json")" ] || echo "other losses"
-    cmp -s "$work/a.safetensors" "$work/b.safetensors" || echo "other weights"
-    cmp -s "$work/a.onnx" "$work/b.onnx" || echo "other .onnx"
+    diff -rq "$work/a" "$work/b" >/dev/null || echo "other weights"
     return 0
 }
 
