@@ -97,20 +97,23 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_JSON:
         a->json = true;
         break;
+    case ARGP_KEY_INIT:
+        state->err_stream = NULL; /* no second line */
+        break;
     case ARGP_KEY_ARG:
         if (a->path)
-            argp_error(state, "one file at a time");
+            usage_error("one file at a time");
         a->path = arg;
         break;
     case ARGP_KEY_END:
         if (!a->path)
-            argp_error(state, "no file given");
+            usage_error("no file given");
         break;
     default:
         return ARGP_ERR_UNKNOWN;
     }
     if (!ok)
-        argp_error(state, "bad number '%s'", arg);
+        usage_error("bad number '%s'", arg);
     return 0;
 }
 

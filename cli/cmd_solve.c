@@ -92,21 +92,22 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_JSON: a->json = true; break;
     case KEY_MIN: a->min_budget = true; break;
     case KEY_POLICY: a->policy = arg; break;
+    case ARGP_KEY_INIT: state->err_stream = NULL; break; /* no second line */
     case ARGP_KEY_ARG:
         if (a->path)
-            argp_error(state, "one instance at a time");
+            usage_error("one instance at a time");
         a->path = arg;
         break;
     case ARGP_KEY_END:
         if (!a->path)
-            argp_error(state, "no instance given");
+            usage_error("no instance given");
         if (!a->budget && !a->pareto && !a->min_budget)
-            argp_error(state, "--budget is missing");
+            usage_error("--budget is missing");
         break;
     default: return ARGP_ERR_UNKNOWN;
     }
     if (!ok)
-        argp_error(state, "bad number '%s'", arg);
+        usage_error("bad number '%s'", arg);
     return 0;
 }
 
