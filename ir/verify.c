@@ -77,8 +77,13 @@ bool graph_verify(const Graph *g, Diag *d)
             ready[n->out[i].i] = true;
         }
     }
-    for (uint32_t i = 0; i < g->nupdate && ok; i++)
-        ok = verify_update(g, g->update[i], ready, d);
+    bool *updated = NEW(&tmp, bool, g->nvals);
+    for (uint32_t i = 0; i < g->nupdate && ok; i++) {
+        Val state = g->update[i].state;
+        ok = verify_update(g, g->update[i], ready, d) &&
+             (!updated[state.i] || fail(d, "%%%s is updated twice", name_of(g, state)));
+        updated[state.i] = true;
+    }
     for (uint32_t i = 0; i < g->nout && ok; i++)
         if (!ready[g->out[i].i])
             ok = fail(d, "output %%%s is never computed", name_of(g, g->out[i]));

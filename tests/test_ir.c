@@ -55,14 +55,21 @@ END_TEST
 
 START_TEST(verify_rejects)
 {
-    Arena a = {0};
-    Diag d = {0};
-    Graph g;
-    graph_init(&g, &a, &d);
-    ck_assert(graph_parse(&g, "graph {\n input %x: f32[2]\n %y: f32[3] = relu %x\n}", &d));
-    ck_assert(!graph_verify(&g, &d));
-    ck_assert_ptr_nonnull(strstr(d.msg, "%y has the wrong type"));
-    arena_free(&a);
+    static const char *const cases[][2] = {
+        {"graph {\n input %x: f32[2]\n %y: f32[3] = relu %x\n}", "%y has the wrong type"},
+        {"graph {\n state %s: f32[2]\n %y: f32[2] = relu %s\n %z: f32[2] = neg %s\n"
+         " update %s = %y\n update %s = %z\n}", "%s is updated twice"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Arena a = {0};
+        Diag d = {0};
+        Graph g;
+        graph_init(&g, &a, &d);
+        ck_assert_msg(graph_parse(&g, cases[i][0], &d), "%s", d.msg);
+        ck_assert(!graph_verify(&g, &d));
+        ck_assert_msg(strstr(d.msg, cases[i][1]) != NULL, "'%s' lacks '%s'", d.msg, cases[i][1]);
+        arena_free(&a);
+    }
 }
 END_TEST
 
