@@ -37,30 +37,30 @@ static bool kernel_is(const Type *w, int64_t size)
 }
 
 /* More weights than images. */
-static bool weights_prevail(const DnnlDesc *d, const Type *w, const Type *y)
+static bool weights_prevail(const LibDesc *d, const Type *w, const Type *y)
 {
-    const Type *x = d->of.op == LIB_CONV_BWD_DATA ? &d->of.out : &d->of.in[0];
-    return d->of.conv.group == 1 && y->dim[0] <= FEW_IMAGES &&
+    const Type *x = d->op == LIB_CONV_BWD_DATA ? &d->out : &d->in[0];
+    return d->conv.group == 1 && y->dim[0] <= FEW_IMAGES &&
            type_bytes(w) > type_bytes(x) + type_bytes(y);
 }
 
-static DnnlChoice preferred(const DnnlDesc *d)
+static DnnlChoice preferred(const LibDesc *d)
 {
-    if (d->of.op == LIB_MATMUL)
+    if (d->op == LIB_MATMUL)
         return DNNL_PLAIN;
-    const Type *w = d->of.op == LIB_CONV_BWD_WEIGHTS ? &d->of.out : &d->of.in[1];
-    const Type *y = d->of.op == LIB_CONV               ? &d->of.out
-                    : d->of.op == LIB_CONV_BWD_WEIGHTS ? &d->of.in[1]
-                                                    : &d->of.in[0];
-    bool dense = d->of.conv.group == 1 && all(&d->of.conv.strides, MAX_INTS, 1) &&
-                 all(&d->of.conv.dilations, MAX_INTS, 1);
+    const Type *w = d->op == LIB_CONV_BWD_WEIGHTS ? &d->out : &d->in[1];
+    const Type *y = d->op == LIB_CONV               ? &d->out
+                    : d->op == LIB_CONV_BWD_WEIGHTS ? &d->in[1]
+                                                    : &d->in[0];
+    bool dense = d->conv.group == 1 && all(&d->conv.strides, MAX_INTS, 1) &&
+                 all(&d->conv.dilations, MAX_INTS, 1);
     if (dense && kernel_is(w, 1))
         return DNNL_OWN;
     if (weights_prevail(d, w, y))
-        return d->of.op == LIB_CONV_BWD_WEIGHTS ? DNNL_OWN : DNNL_BLOCKED;
+        return d->op == LIB_CONV_BWD_WEIGHTS ? DNNL_OWN : DNNL_BLOCKED;
     if (!dense || w->rank != 4 || !kernel_is(w, 3))
         return DNNL_BLOCKED;
-    int64_t rows = d->of.rows ? d->of.rows : w->dim[0], tiles = y->dim[0];
+    int64_t rows = d->rows ? d->rows : w->dim[0], tiles = y->dim[0];
     int64_t low = rows < w->dim[1] ? rows : w->dim[1], high = rows < w->dim[1] ? w->dim[1] : rows;
     for (int i = 2; i < 4; i++)
         tiles *= (y->dim[i] + TILE - 1) / TILE;
@@ -69,13 +69,13 @@ static DnnlChoice preferred(const DnnlDesc *d)
 }
 
 /* Bytes of the operands and half again: blocks round channels up. */
-static int64_t own_cap(const DnnlDesc *d)
+static int64_t own_cap(const LibDesc *d)
 {
-    if (d->of.op == LIB_MATMUL)
+    if (d->op == LIB_MATMUL)
         return INT64_MAX;
-    int64_t n = type_bytes(&d->of.out);
-    for (int i = 0; i < d->of.nin; i++)
-        n += d->of.in[i].dt == DT_NONE ? 0 : type_bytes(&d->of.in[i]);
+    int64_t n = type_bytes(&d->out);
+    for (int i = 0; i < d->nin; i++)
+        n += d->in[i].dt == DT_NONE ? 0 : type_bytes(&d->in[i]);
     return n + n / 2;
 }
 
@@ -95,10 +95,10 @@ DnnlOp *choose_routine(DnnlDesc *desc, Diag *d)
         [DNNL_WINOGRAD] = {DNNL_BLOCKED, DNNL_PLAIN, DNNL_OWN},
         [DNNL_OWN] = {DNNL_OWN, DNNL_BLOCKED, DNNL_PLAIN},
     };
-    const DnnlChoice *next = order[preferred(desc)];
+    const DnnlChoice *next = order[preferred(&desc->of)];
     DnnlChoice best = *next;
     DnnlOp *op = NULL;
-    for (int i = 0; i < 3 && !d->failed && (!op || dnnl_scratch_bytes(op) > own_cap(desc)); i++) {
+    for (int i = 0; i < 3 && !d->failed && (!op || dnnl_scratch_bytes(op) > own_cap(&desc->of)); i++) {
         DnnlOp *other = make(desc, next[i], d);
         bool better = other && (!op || dnnl_scratch_bytes(other) < dnnl_scratch_bytes(op));
         dnnl_free(better ? op : other);
@@ -111,7 +111,7 @@ DnnlOp *choose_routine(DnnlDesc *desc, Diag *d)
 
 DnnlOp *choose_faster(DnnlDesc *desc, int64_t room, Diag *d)
 {
-    if (preferred(desc) != DNNL_WINOGRAD)
+    if (preferred(&desc->of) != DNNL_WINOGRAD)
         return NULL;
     DnnlOp *op = make(desc, DNNL_WINOGRAD, d);
     if (op && dnnl_scratch_bytes(op) <= room)

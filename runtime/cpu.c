@@ -26,7 +26,6 @@ struct Executor {
     DnnlOp **lib;   /* distinct */
     DnnlDesc *desc; /* of lib */
     uint32_t nlib, clib, cdesc;
-    const Command *command; /* per step */
     const DeadRange *dead; /* check mode */
     uint32_t ndead;
     bool check;
@@ -53,17 +52,11 @@ static bool check_places(const Plan *p, Diag *d)
 
 /* ---- preparing steps --------------------------------------------------- */
 
-static const char *step_name(const Executor *x, uint32_t s)
-{
-    return node_def(command_node(&x->command[s]))->name;
-}
-
 /* Operand addresses of a step. */
-static bool bind_step(Executor *x, uint32_t s, Diag *d)
+static bool bind_step(Executor *x, uint32_t s, const Command *of, Diag *d)
 {
     const Plan *p = x->plan;
     Call *c = &x->call[s];
-    const Command *of = &x->command[s];
     int n = of->nread + of->nwrite;
     c->nread = of->nread;
     c->op = NEW(&x->arena, void *, n + 1);
@@ -95,67 +88,63 @@ static DnnlOp *share_lib(Executor *x, const DnnlDesc *desc, Diag *d)
     return op;
 }
 
-static bool has_scratch(const Executor *x, uint32_t s, int64_t bytes, Diag *d)
+static bool has_scratch(const Step *s, const Command *of, int64_t bytes, Diag *d)
 {
-    int64_t planned = x->plan->step[s].scratch;
-    return bytes <= planned ||
+    return bytes <= s->scratch ||
            fail_status(d, EXIT_DEVICE,
                        "plan: %s needs %" PRId64 " bytes of scratch here and has %" PRId64
                        ": compile for this processor",
-                       step_name(x, s), bytes, planned);
+                       node_def(command_node(of))->name, bytes, s->scratch);
 }
 
 /* Another routine, or the kernel's text, would give other bits. */
-static bool no_routine(const Executor *x, uint32_t s, Diag *d)
+static bool no_routine(const Step *s, const Command *of, Diag *d)
 {
     return fail_status(d, EXIT_DEVICE,
                        "plan: %s has no routine %d here: compile for this processor",
-                       step_name(x, s), x->plan->step[s].choice);
+                       node_def(command_node(of))->name, s->choice);
 }
 
 /* The products of all turns but the last are alike, and have the schedule's routine. */
-static bool bind_turns(Executor *x, uint32_t s, Diag *d)
+static bool bind_turns(Executor *x, Call *call, const Step *s, const Command *of, Diag *d)
 {
-    Turns *t = turns_make(&x->command[s].k, &x->arena);
-    int choice = x->plan->step[s].choice;
-    bool bound = choice == 0;
-    for (int i = 0; i < t->of.ncalls && choice > 0 && !d->failed; i++) {
+    Turns *t = call->turns = turns_make(&of->k, &x->arena);
+    bool bound = s->choice == 0;
+    for (int i = 0; i < t->of.ncalls && s->choice > 0 && !d->failed; i++) {
         const TurnCall *c = &t->of.call[i];
         if (!lib_worth(c->lib))
             continue;
         DnnlDesc desc = {.of = *c->lib};
-        dnnl_decode(&desc, choice);
+        dnnl_decode(&desc, s->choice);
         t->lib[i] = share_lib(x, &desc, d);
         if (!t->lib[i] && !bound)
             break;
         bound = true; /* the last turn's may have none, in planning as here */
     }
-    x->call[s].turns = t;
-    return !d->failed && (bound || no_routine(x, s, d)) &&
-           has_scratch(x, s, turns_scratch(t), d);
+    return !d->failed && (bound || no_routine(s, of, d)) &&
+           has_scratch(s, of, turns_scratch(t), d);
 }
 
-static bool bind_lib(Executor *x, uint32_t s, Diag *d)
+static bool bind_lib(Executor *x, Call *c, const Step *s, const Command *of, Diag *d)
 {
-    const Command *of = &x->command[s];
     if (of->k.product)
-        return bind_turns(x, s, d);
-    int choice = x->plan->step[s].choice;
-    Call *c = &x->call[s];
+        return bind_turns(x, c, s, of, d);
     if (of->copy) {
-        c->copy = of->copy;
+        CopyRows *copy = NEW(&x->arena, CopyRows, of->nread);
+        memcpy(copy, of->copy, (size_t)of->nread * sizeof *copy);
+        c->copy = copy;
         c->ncopy = of->nread;
         return true;
     }
-    if (choice == 0)
+    if (s->choice == 0)
         return true;
     if (!lib_worth(of->lib))
-        return no_routine(x, s, d);
+        return no_routine(s, of, d);
     DnnlDesc desc = {.of = *of->lib};
-    dnnl_decode(&desc, choice);
+    dnnl_decode(&desc, s->choice);
     c->lib = share_lib(x, &desc, d);
-    return !d->failed && (c->lib || no_routine(x, s, d)) &&
-           has_scratch(x, s, dnnl_scratch_bytes(c->lib), d);
+    return !d->failed && (c->lib || no_routine(s, of, d)) &&
+           has_scratch(s, of, dnnl_scratch_bytes(c->lib), d);
 }
 
 /* Lower every step; kernels without a library routine are printed and compiled together. */
@@ -163,14 +152,14 @@ static bool prepare(Executor *x, const ExecOptions *opt, Diag *d)
 {
     const Plan *p = x->plan;
     Arena tmp = {0};
-    Command *command = plan_commands(p, &x->arena, d);
+    Command *command = plan_commands(p, &tmp, d);
     bool ok = command != NULL;
-    x->command = command;
     Kernel **text = NEW(&tmp, Kernel *, TURN_CALLS * p->nstep + 1);
     KernelFn ***user = NEW(&tmp, KernelFn **, TURN_CALLS * p->nstep + 1);
     int ntext = 0;
     for (uint32_t s = 0; s < p->nstep && ok; s++) {
-        ok = bind_step(x, s, d) && bind_lib(x, s, d);
+        ok = bind_step(x, s, &command[s], d) &&
+             bind_lib(x, &x->call[s], &p->step[s], &command[s], d);
         if (ok && x->call[s].turns) {
             ntext += turns_texts(x->call[s].turns, text + ntext, user + ntext);
         } else if (ok && !x->call[s].lib && !x->call[s].copy) {
@@ -182,6 +171,8 @@ static bool prepare(Executor *x, const ExecOptions *opt, Diag *d)
     ok = ok && kernels_load(text, ntext, opt->cache, fn, &x->objects, d);
     for (int i = 0; i < ntext && ok; i++)
         *user[i] = fn[i];
+    if (ok && x->check)
+        x->dead = dead_ranges(p, command, &x->ndead, &x->arena);
     arena_free(&tmp);
     return ok;
 }
@@ -235,10 +226,8 @@ Executor *exec_open(const Plan *p, const ExecOptions *opt, Diag *d)
     bool ok = check_places(p, d) && (x->memory = pages_alloc(p->arena_bytes, d)) != NULL &&
               prepare(x, opt, d);
     fp_restore(mode);
-    if (ok && x->check) {
+    if (ok && x->check)
         memset(x->memory, 0xFF, (size_t)p->arena_bytes);
-        x->dead = dead_ranges(p, x->command, &x->ndead, &x->arena);
-    }
     if (ok) {
         prepare_copies(x);
         ok = load_values(x, opt, d);

@@ -55,24 +55,24 @@ static void merge_batch(Layout *l, int batch, bool rows)
     *l = m;
 }
 
-static void describe_matmul(Problem *p, const DnnlDesc *d)
+static void describe_matmul(Problem *p, const LibDesc *d)
 {
-    const Type *a = &d->of.in[0], *b = &d->of.in[1];
+    const Type *a = &d->in[0], *b = &d->in[1];
     int batch = (a->rank > b->rank ? a->rank : b->rank) - 2;
     Layout *la = &p->slot[SRC], *lb = &p->slot[WEIGHTS], *lc = &p->slot[DST];
-    *la = layout_matrix(a, d->of.matmul.ta, batch);
-    *lb = layout_matrix(b, d->of.matmul.tb, batch);
-    *lc = layout_matrix(&d->of.out, false, batch);
-    if (batch == 0 && d->of.rows)
-        la->dim[0] = lc->dim[0] = d->of.rows;
-    if (d->of.nin > 2 && d->of.in[2].dt != DT_NONE)
-        p->added = type_bytes(&d->of.out);
+    *la = layout_matrix(a, d->matmul.ta, batch);
+    *lb = layout_matrix(b, d->matmul.tb, batch);
+    *lc = layout_matrix(&d->out, false, batch);
+    if (batch == 0 && d->rows)
+        la->dim[0] = lc->dim[0] = d->rows;
+    if (d->nin > 2 && d->in[2].dt != DT_NONE)
+        p->added = type_bytes(&d->out);
     bool same = true, single = true;
     for (int i = 0; i < batch; i++) {
         same &= la->dim[i] == lb->dim[i];
         single &= lb->dim[i] == 1;
     }
-    bool rows = single && !d->of.matmul.ta; /* one matrix b: all rows of a in one product */
+    bool rows = single && !d->matmul.ta; /* one matrix b: all rows of a in one product */
     if (batch == 0 || !(same || rows))
         return;
     merge_batch(la, batch, rows);
@@ -128,39 +128,38 @@ static int64_t piece_images(const Problem *p)
 }
 
 /* Where the images are reordered, the primitive is one for a piece. */
-static void cut_batch(Problem *p, const DnnlDesc *d)
+static void cut_batch(Problem *p, int64_t images)
 {
     p->batch = p->images = p->slot[SRC].dim[0];
-    if (d->choice == DNNL_PLAIN || d->choice == DNNL_OWN || d->of.op == LIB_CONV_BWD_WEIGHTS)
+    if (p->choice == DNNL_PLAIN || p->choice == DNNL_OWN || p->op == LIB_CONV_BWD_WEIGHTS)
         return;
-    p->images = d->images ? d->images : piece_images(p);
+    p->images = images ? images : piece_images(p);
     p->slot[SRC].dim[0] = p->slot[DST].dim[0] = p->images;
 }
 
-static void describe_conv(Problem *p, const DnnlDesc *d)
+static void describe_conv(Problem *p, const LibDesc *d)
 {
-    const Type *src = d->of.op == LIB_CONV_BWD_DATA ? &d->of.out : &d->of.in[0];
-    const Type *weights = d->of.op == LIB_CONV_BWD_WEIGHTS ? &d->of.out : &d->of.in[1];
-    const Type *dst = d->of.op == LIB_CONV               ? &d->of.out
-                      : d->of.op == LIB_CONV_BWD_WEIGHTS ? &d->of.in[1]
-                                                      : &d->of.in[0];
+    const Type *src = d->op == LIB_CONV_BWD_DATA ? &d->out : &d->in[0];
+    const Type *weights = d->op == LIB_CONV_BWD_WEIGHTS ? &d->out : &d->in[1];
+    const Type *dst = d->op == LIB_CONV               ? &d->out
+                      : d->op == LIB_CONV_BWD_WEIGHTS ? &d->in[1]
+                                                      : &d->in[0];
     p->slot[SRC] = layout_plain(src);
     p->slot[WEIGHTS] = layout_plain(weights);
     p->slot[DST] = layout_plain(dst);
-    if (d->of.rows)
-        p->slot[WEIGHTS].dim[0] = p->slot[DST].dim[1] = d->of.rows;
-    if (d->of.op == LIB_CONV && d->of.nin > 2 && d->of.in[2].dt != DT_NONE)
-        p->slot[BIAS] = layout_plain(&d->of.in[2]);
-    if (d->of.conv.group > 1)
-        split_groups(&p->slot[WEIGHTS], d->of.conv.group);
+    if (d->rows)
+        p->slot[WEIGHTS].dim[0] = p->slot[DST].dim[1] = d->rows;
+    if (d->op == LIB_CONV && d->nin > 2 && d->in[2].dt != DT_NONE)
+        p->slot[BIAS] = layout_plain(&d->in[2]);
+    if (d->conv.group > 1)
+        split_groups(&p->slot[WEIGHTS], d->conv.group);
     int spatial = src->rank - 2;
     for (int i = 0; i < spatial; i++) {
-        p->strides[i] = attr_or(&d->of.conv.strides, i, 1);
-        p->dilates[i] = attr_or(&d->of.conv.dilations, i, 1) - 1;
-        p->pad_begin[i] = attr_or(&d->of.conv.pads, i, 0);
-        p->pad_end[i] = attr_or(&d->of.conv.pads, spatial + i, 0);
+        p->strides[i] = attr_or(&d->conv.strides, i, 1);
+        p->dilates[i] = attr_or(&d->conv.dilations, i, 1) - 1;
+        p->pad_begin[i] = attr_or(&d->conv.pads, i, 0);
+        p->pad_end[i] = attr_or(&d->conv.pads, spatial + i, 0);
     }
-    cut_batch(p, d);
 }
 
 /* The dimension of a convolution's tensor that parts of the result cut; -1: none.  Grouped ones are cut
@@ -231,7 +230,9 @@ bool problem_describe(Problem *p, const DnnlDesc *d)
         if (conv && i != 2 && (t->rank < 3 || t->rank > 5))
             return false;
     }
-    (conv ? describe_conv : describe_matmul)(p, d);
+    (conv ? describe_conv : describe_matmul)(p, &d->of);
+    if (conv)
+        cut_batch(p, d->images);
     if (!fits_library(p))
         return false;
     if (d->parts > 1 && d->choice == DNNL_OWN)
