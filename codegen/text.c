@@ -91,7 +91,7 @@ static void real(double v, char buf[NAME_LEN])
 static void literal(KType t, double v, char buf[NAME_LEN])
 {
     if (t == KT_INT)
-        integer((int64_t)v, buf);
+        integer(int_of(v), buf);
     else
         real(v, buf);
 }
@@ -171,6 +171,9 @@ static void expression(const Writer *w, const Sched *s, int i, NameFn *name, con
         literal(t, in->al, sub[3]);
     literal(t, in->be, sub[4]);
     static const char *const word[5] = {"a", "b", "c", "al", "be"};
+    bool truncate = t == KT_REAL && in->type == KT_INT;
+    if (truncate)
+        fputs("INT_OF(", f);
     for (const char *p = in->expr->text; *p;) {
         if (!isalnum((unsigned char)*p) && *p != '_') {
             fputc(*p++, f);
@@ -189,6 +192,8 @@ static void expression(const Writer *w, const Sched *s, int i, NameFn *name, con
             fwrite(p, 1, len, f);
         p += len;
     }
+    if (truncate)
+        fputc(')', f);
 }
 
 void text_value(const Writer *w, const Sched *s, int i, NameFn *name, const void *ctx)
@@ -275,7 +280,7 @@ static void accessors(Writer *w, const Kernel *k)
 {
     static const char *const fn[] = {
         "F(k, j) ((REAL)LD##k(j))", "I(k, j) ((int64_t)LD##k(j))",
-        "SETF(k, j, v) ST##k(j, (REAL)(v))", "SETI(k, j, v) ST##k(j, (int64_t)(v))"};
+        "SETF(k, j, v) ST##k(j, (REAL)(v))", "SETI(k, j, v) ST##k(j, INT_OF(v))"};
     for (int i = 0; i < 4; i++) {
         text_line(w, "#undef %.*s", (int)strcspn(fn[i], "("), fn[i]);
         text_line(w, "#define %s", fn[i]);

@@ -50,7 +50,7 @@ static Scalar convert(const KInst *in, KType from, Scalar v)
 {
     if (in->type == from)
         return v;
-    return in->type == KT_INT ? (Scalar){.i = (int64_t)v.f} : (Scalar){.f = (double)v.i};
+    return in->type == KT_INT ? (Scalar){.i = int_of(v.f)} : (Scalar){.f = (double)v.i};
 }
 
 static Scalar expression(const Interp *x, const KInst *in)
@@ -71,7 +71,7 @@ static Scalar expression(const Interp *x, const KInst *in)
     if (type == KT_REAL)
         r.f = in->expr->f(f[0], f[1], f[2], in->al, in->be);
     else
-        r.i = in->expr->i(n[0], n[1], n[2], (int64_t)in->al, (int64_t)in->be);
+        r.i = in->expr->i(n[0], n[1], n[2], int_of(in->al), int_of(in->be));
     return convert(in, type, r);
 }
 
@@ -109,7 +109,7 @@ static void run_point(Interp *x, int pass, int last)
             else
                 x->val[i].i = tensor_i(&x->t[in->operand], address(x, in));
             break;
-        case K_CONST: x->val[i] = (Scalar){in->imm, (int64_t)in->imm}; break;
+        case K_CONST: x->val[i] = (Scalar){in->imm, int_of(in->imm)}; break;
         case K_INDEX: x->val[i].i = address(x, in); break;
         case K_EXPR:
             if (x->level[i] <= pass)
@@ -158,7 +158,7 @@ static void store_uniform(Interp *x, int last)
         if (x->k->ins[i].kind == K_EXPR)
             x->val[i] = expression(x, &x->k->ins[i]);
         else if (x->k->ins[i].kind == K_CONST)
-            x->val[i] = (Scalar){x->k->ins[i].imm, (int64_t)x->k->ins[i].imm};
+            x->val[i] = (Scalar){x->k->ins[i].imm, int_of(x->k->ins[i].imm)};
     for (uint32_t i = 0; i < x->k->nins; i++) {
         const KInst *in = &x->k->ins[i];
         bool uniform = in->kind == K_STORE && last > 0;

@@ -104,6 +104,7 @@ typedef struct {
 double  tensor_f(const Tensor *t, int64_t i); /* element i as a double, from any dtype */
 int64_t tensor_i(const Tensor *t, int64_t i); /* element i as an integer, floats truncated */
 void    tensor_set_f(Tensor *t, int64_t i, double v);   /* rounds to the dtype, nearest even */
+int64_t int_of(double v); /* truncates; out of range: the nearest integer; NaN: INT64_MIN */
 void    tensor_set_i(Tensor *t, int64_t i, int64_t v);  /* wraps to the dtype; bool: v != 0 */
 float    bf16_to_f32(uint16_t h);
 uint16_t f32_to_bf16(float f);

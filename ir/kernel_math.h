@@ -5,6 +5,7 @@
  * float or double (codegen/prelude); here REAL is double.  The arguments of an expression keep
  * their own types, so an expression over integers only is integer arithmetic.
  *
+ * INT_OF truncates: out of range is the nearest integer, NaN is INT64_MIN; integers stay.
  * FMAX and FMIN propagate NaN and are integer on integers; RINT rounds half to even;
  * PHILOX_UNIFORM is in [0, 1) with 24 random bits, PHILOX_NORMAL is standard normal.
  * Include this last: texts mix integer and real types on purpose, so the conversion warnings
@@ -52,11 +53,16 @@
 #define FABS(x) fabs(R(x))
 #define FMOD(x, y) fmod(R(x), R(y)) /* sign of x */
 #define FMA(x, y, z) fma(R(x), R(y), R(z))
+#define INT_OF(x) _Generic((x), float: int_of, double: int_of, default: int_itself)(x)
 #define ISNAN(x) (R(x) != R(x))
 #define ISINF(x) (fabs(R(x)) == INF_)
 #define INF_ R(HUGE_VAL)
 #define NAN_ R(NAN)
 
+static inline int64_t int_itself(int64_t x)
+{
+    return x;
+}
 static inline double max_real(double x, double y)
 {
     return x > y || x != x ? x : y;
@@ -121,6 +127,6 @@ static inline double normal_real(int64_t seed, int64_t key, int64_t step, int64_
 #define F(k, j) tensor_f(&t[k], (j))
 #define I(k, j) tensor_i(&t[k], (j))
 #define SETF(k, j, v) tensor_set_f(&t[k], (j), (double)(v))
-#define SETI(k, j, v) tensor_set_i(&t[k], (j), (int64_t)(v))
+#define SETI(k, j, v) tensor_set_i(&t[k], (j), INT_OF(v))
 
 #endif

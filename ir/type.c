@@ -167,8 +167,7 @@ double tensor_f(const Tensor *t, int64_t i)
     }
 }
 
-/* Conversion as the kernels do it: out of range is pinned, NaN is the smallest integer. */
-static int64_t to_int(double v)
+int64_t int_of(double v)
 {
     if (!(v >= -9223372036854775808.0))
         return INT64_MIN;
@@ -184,7 +183,7 @@ int64_t tensor_i(const Tensor *t, int64_t i)
     case DT_BOOL: return ((const uint8_t *)t->data)[i];
     case DT_NONE:
     case DT_COUNT: return 0;
-    default: return to_int(tensor_f(t, i));
+    default: return int_of(tensor_f(t, i));
     }
 }
 
@@ -196,7 +195,7 @@ void tensor_set_f(Tensor *t, int64_t i, double v)
     case DT_BF16: ((uint16_t *)t->data)[i] = f32_to_bf16((float)v); break;
     case DT_F16: ((uint16_t *)t->data)[i] = f32_to_f16((float)v); break;
     case DT_BOOL: ((uint8_t *)t->data)[i] = v != 0; break;
-    default: tensor_set_i(t, i, to_int(v)); break;
+    default: tensor_set_i(t, i, int_of(v)); break;
     }
 }
 

@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum { TRIALS = 6 };
+#define COUNT(a) (sizeof(a) / sizeof *(a))
 
 static void make(Sample *s, Op op, DType dt, int trial)
 {
@@ -369,6 +370,43 @@ START_TEST(generated_c)
 }
 END_TEST
 
+/* A conversion to integers is defined for every real, in kernels as in the reference. */
+START_TEST(reals_become_integers)
+{
+    static const double x[] = {1.9, -1.9, 3e38, -3e38, INFINITY, -INFINITY, NAN};
+    static const int64_t want[] = {1,         -1,        INT64_MAX, INT64_MIN,
+                                   INT64_MAX, INT64_MIN, INT64_MIN};
+    for (int i = 0; i < 4; i++) {
+        Compiled c = {.s = {.op = OP_cast, .dt = i % 2 ? DT_F64 : DT_F32, .nin = 1}};
+        Graph *g = &c.s.g;
+        Type t = {.dt = c.s.dt, .rank = 1, .dim = {COUNT(x)}};
+        graph_init(g, &c.s.arena, &c.s.diag);
+        c.s.in[0] = graph_value(g, "x", t, VAL_INPUT);
+        c.s.data[0] = (Tensor){t, NEW(&c.s.arena, double, COUNT(x))};
+        for (int j = 0; j < (int)COUNT(x); j++)
+            tensor_set_f(&c.s.data[0], j, x[j]);
+        c.s.out[0] = build_cast(g, c.s.in[0], i < 2 ? DT_I64 : DT_I32);
+        graph_add_out(g, c.s.out[0]);
+        lower_sample(&c);
+        KernelObjects objects;
+        KernelFn *fn;
+        Kernel *k = &c.of.k;
+        ck_assert_msg(kernels_load(&k, 1, NULL, &fn, &objects, &c.s.diag), "%s", c.s.diag.msg);
+        int64_t got[COUNT(x)];
+        fn((void *[]){c.s.data[0].data, got});
+        void *ref = evaluate(&c.s)[c.s.out[0].i];
+        Type to = *val_type(g, c.s.out[0]);
+        for (int j = 0; j < (int)COUNT(x); j++) {
+            int64_t w = i < 2 ? want[j] : (int32_t)(uint64_t)want[j];
+            ck_assert_int_eq(tensor_i(&(Tensor){to, ref}, j), w);
+            ck_assert_int_eq(tensor_i(&(Tensor){to, got}, j), w);
+        }
+        kernels_unload(&objects);
+        sample_free(&c.s);
+    }
+}
+END_TEST
+
 Suite *suite_ops(void)
 {
     Suite *s = suite_create("ops");
@@ -377,6 +415,7 @@ Suite *suite_ops(void)
     tcase_add_test(c, gradients);
     tcase_add_test(c, gradients_of_halves);
     tcase_add_test(c, generated_c);
+    tcase_add_test(c, reals_become_integers);
     suite_add_tcase(s, c);
     c = tcase_create("hostile");
     tcase_add_test(c, hostile);

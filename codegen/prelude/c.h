@@ -17,6 +17,9 @@ FN double double_of_bits(uint64_t u) { union { uint64_t u; double f; } x = {u}; 
 #define BY_TYPE(name, x, y)                                                                  \
     _Generic((x) + (y), float: name##float, double: name##double, default: name##int)(x, y)
 
+#define INT_OF(x)                                                                            \
+    _Generic((x), float: int_of_float, double: int_of_double, default: int_of_int)(x)
+
 /* a[0] becomes the sum (maximum, ...) of n <= 64 lanes, n a power of two: a fixed tree. */
 #define TREE_STEP(op, a, n, h)                                                               \
     for (int l_ = 0; l_ < (h) && (h) < (n); l_++)                                            \

@@ -54,6 +54,13 @@ BY_TYPE_OF(div_)
 BY_TYPE_OF(fmod_)
 BY_TYPE_OF(mod_)
 BY_TYPE_OF(pow_)
+FN int64_t int_of_float(float);
+FN int64_t int_of_double(double);
+FN int64_t INT_OF(float x) { return int_of_float(x); }
+FN int64_t INT_OF(double x) { return int_of_double(x); }
+FN int64_t INT_OF(int64_t x) { return x; }
+FN int64_t INT_OF(int x) { return x; }
+FN int64_t INT_OF(bool x) { return x; }
 #else
 #include "cuda_shim.h"
 #endif

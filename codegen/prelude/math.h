@@ -290,13 +290,28 @@ FN double min_double(double x, double y) { return x < y || x != x ? x : y; }
 FN int64_t max_int(int64_t x, int64_t y) { return x > y ? x : y; }
 FN int64_t min_int(int64_t x, int64_t y) { return x < y ? x : y; }
 
+/* Truncated; out of range is the nearest integer, NaN is INT64_MIN: on every device the same. */
+FN int64_t int_of_double(double x)
+{
+    if (!(x >= -9223372036854775808.0))
+        return INT64_MIN;
+    return x >= 9223372036854775808.0 ? INT64_MAX : (int64_t)x;
+}
+FN int64_t int_of_float(float x)
+{
+    if (!(x >= -9223372036854775808.0f))
+        return INT64_MIN;
+    return x >= 9223372036854775808.0f ? INT64_MAX : (int64_t)x;
+}
+FN int64_t int_of_int(int64_t x) { return x; }
+
 FN float div_float(float x, float y) { return x / y; }
 FN double div_double(double x, double y) { return x / y; }
 FN int64_t div_int(int64_t x, int64_t y)
 {
     return y == 0 ? 0 : y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y;
 }
-FN int64_t pow_int(int64_t x, int64_t y) { return (int64_t)pow((double)x, (double)y); }
+FN int64_t pow_int(int64_t x, int64_t y) { return int_of_double(pow((double)x, (double)y)); }
 FN int64_t fmod_int(int64_t x, int64_t y) { return y == 0 || y == -1 ? 0 : x % y; }
 
 /* Modulus with the sign of the divisor, also of a zero. */
@@ -415,7 +430,7 @@ FN uint16_t f16_store(float x)
 #define ST_f64(p, i, v) ((p)[i] = (double)(v))
 #define ST_bf16(p, i, v) ((p)[i] = bf16_store((float)(v)))
 #define ST_f16(p, i, v) ((p)[i] = f16_store((float)(v)))
-#define ST_i64(p, i, v) ((p)[i] = (int64_t)(v))
-#define ST_i32(p, i, v) ((p)[i] = (int32_t)(int64_t)(v))
-#define ST_u8(p, i, v) ((p)[i] = (uint8_t)(int64_t)(v))
+#define ST_i64(p, i, v) ((p)[i] = INT_OF(v))
+#define ST_i32(p, i, v) ((p)[i] = (int32_t)INT_OF(v))
+#define ST_u8(p, i, v) ((p)[i] = (uint8_t)INT_OF(v))
 #define ST_bool(p, i, v) ((p)[i] = (v) != 0)

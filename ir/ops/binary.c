@@ -165,7 +165,7 @@ static bool binary_grad(Grad *gr, const Node *n, GradFn *da, GradFn *db)
     static int64_t id##_i(int64_t a, int64_t b, int64_t c, int64_t al, int64_t be)           \
     {                                                                                        \
         (void)c, (void)al, (void)be;                                                         \
-        return (int64_t)(text);                                                              \
+        return INT_OF(text);                                                                 \
     }                                                                                        \
     static bool id##_grad(Grad *gr, const Node *n) { return binary_grad(gr, n, da, db); }    \
     const OpDef op_##id = {.name = #id, .min_in = 2, .max_in = 2, .nout = 1,                 \

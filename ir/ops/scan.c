@@ -125,7 +125,7 @@ static int64_t chosen_i(int64_t a, int64_t b, int64_t c, int64_t al, int64_t be)
     (void)be;
     return a == b ? c : al;
 }
-static const Expr chosen = {"chosen", 3, "(a == b || a != a) ? c : (int64_t)al", chosen_f,
+static const Expr chosen = {"chosen", 3, "(a == b || a != a) ? c : INT_OF(al)", chosen_f,
                             chosen_i};
 
 static bool arg_lower(Kernel *k, const Graph *g, const Node *n)

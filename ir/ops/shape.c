@@ -396,7 +396,7 @@ KERNEL(pad,
     for (int64_t j = 0; j < width; j++) {
         const int64_t at = from * width + j;
         if (p[2])
-            SETI(1, i * total + p[3] + j, inside ? I(0, at) : (int64_t)q[0]);
+            SETI(1, i * total + p[3] + j, inside ? I(0, at) : INT_OF(q[0]));
         else
             SETF(1, i * total + p[3] + j, inside ? F(0, at) : q[0]);
     }
@@ -409,7 +409,7 @@ KERNEL(pad,
         at = mode == 2 ? FMIN(FMAX(at, 0), width - 1) : mode == 3 ? MOD(at, width) : at;
         at = mode ? from * width + at : 0;
         if (p[2])
-            SETI(1, i * total + j, mode ? I(0, at) : (int64_t)q[0]);
+            SETI(1, i * total + j, mode ? I(0, at) : INT_OF(q[0]));
         else
             SETF(1, i * total + j, mode ? F(0, at) : q[0]);
     }

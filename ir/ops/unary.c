@@ -91,7 +91,7 @@ static bool copy_grad(Grad *gr, const Node *n)
     static int64_t name##_i(int64_t a, int64_t b, int64_t c, int64_t al, int64_t be)         \
     {                                                                                        \
         (void)a, (void)b, (void)c, (void)al, (void)be;                                       \
-        return (int64_t)(text);                                                              \
+        return INT_OF(text);                                                                 \
     }
 #define ROW_OP(id, n, tr, infer_fn, grad_fn, txt)                                            \
     const OpDef op_##id = {.name = #id, .min_in = n, .max_in = n, .nout = 1,                 \

@@ -44,6 +44,8 @@ SHUFFLE(int64_t)
 
 #define BY_TYPE(name, x, y)                                                                  \
     _Generic((x) + (y), float: name##float, double: name##double, default: name##int)(x, y)
+#define INT_OF(x)                                                                            \
+    _Generic((x), float: int_of_float, double: int_of_double, default: int_of_int)(x)
 
 FN uint32_t bits_of_float(float f) { union { float f; uint32_t u; } x = {f}; return x.u; }
 FN float float_of_bits(uint32_t u) { union { uint32_t u; float f; } x = {u}; return x.f; }
