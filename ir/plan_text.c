@@ -10,9 +10,9 @@
  *
  * What a step reads and writes follows from the graph; it is printed with its place in the arena
  * because people read it, and every mention must agree when it is parsed. */
+#include "lex.h"
 #include "mem.h"
 #include "plan.h"
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -206,76 +206,21 @@ void plan_print(const Plan *p, FILE *f)
 /* ---- parsing --------------------------------------------------------------------------------- */
 
 typedef struct {
-    const char *s, *start;
+    Lex lex;
     Plan *p;
-    Diag *d;
 } P;
-
-static bool bad(P *p, const char *what)
-{
-    int line = 1;
-    for (const char *c = p->start; c < p->s; c++)
-        line += *c == '\n';
-    return fail(p->d, "line %d: expected %s", line, what);
-}
-
-static bool accept(P *p, const char *tok)
-{
-    while (isspace((unsigned char)*p->s))
-        p->s++;
-    size_t n = strlen(tok);
-    if (strncmp(p->s, tok, n) != 0)
-        return false;
-    if (isalpha((unsigned char)*tok) && (isalnum((unsigned char)p->s[n]) || p->s[n] == '_'))
-        return false;
-    p->s += n;
-    return true;
-}
-
-static bool expect(P *p, const char *tok) { return accept(p, tok) || bad(p, tok); }
-
-static bool integer(P *p, int64_t low, int64_t high, int64_t *v)
-{
-    char *end;
-    accept(p, "");
-    errno = 0;
-    *v = strtoll(p->s, &end, 10);
-    if (end == p->s || errno || *v < low || *v > high)
-        return bad(p, "an integer in range");
-    p->s = end;
-    return true;
-}
-
-static bool string(P *p, const char **out)
-{
-    TRY(expect(p, "\""));
-    char *buf = NEW(p->p->g->arena, char, strcspn(p->s, "\"\n") + 1), *to = buf;
-    while (*p->s && *p->s != '"' && *p->s != '\n')
-        if (p->s[0] == '\\' && p->s[1] == 'x' && isxdigit((unsigned char)p->s[2]) &&
-            isxdigit((unsigned char)p->s[3])) {
-            *to++ = (char)strtol((char[]){p->s[2], p->s[3], 0}, NULL, 16);
-            p->s += 4;
-        } else {
-            *to++ = *p->s++;
-        }
-    *out = buf;
-    return expect(p, "\"");
-}
 
 static bool header_value(P *p, const Header *h)
 {
     void *at = (char *)p->p + h->off;
     int64_t v = 0;
     if (h->type == H_STRING)
-        return string(p, at);
+        return lex_string(&p->lex, at);
     if (h->type == H_F64) {
-        char *end;
-        *(double *)at = strtod(p->s, &end);
-        bool ok = end != p->s && isfinite(*(double *)at);
-        p->s = end;
-        return ok || bad(p, "a number");
+        TRY(lex_number(&p->lex, at));
+        return isfinite(*(double *)at) || lex_bad(&p->lex, "a number");
     }
-    TRY(integer(p, h->low, h->high ? h->high : max_bytes, &v));
+    TRY(lex_integer(&p->lex, h->low, h->high ? h->high : max_bytes, &v));
     if (h->type == H_U32)
         *(uint32_t *)at = (uint32_t)v;
     else
@@ -286,78 +231,79 @@ static bool header_value(P *p, const Header *h)
 static bool memory(P *p, int64_t *mem)
 {
     for (int k = 0; k < MEM_KINDS; k++)
-        TRY(expect(p, mem_kind_name[k]) && expect(p, "=") && integer(p, 0, max_bytes, &mem[k]));
+        TRY(lex_expect(&p->lex, mem_kind_name[k]) && lex_expect(&p->lex, "=") &&
+            lex_integer(&p->lex, 0, max_bytes, &mem[k]));
     return true;
 }
 
 static bool hashed(P *p, const char **path, uint64_t *hash)
 {
     char *end;
-    TRY(string(p, path));
+    TRY(lex_string(&p->lex, path));
     errno = 0;
-    *hash = strtoull(p->s, &end, 16);
-    bool ok = end != p->s && errno == 0;
-    p->s = end;
-    return ok || bad(p, "a hash");
+    *hash = strtoull(p->lex.s, &end, 16);
+    bool ok = end != p->lex.s && errno == 0;
+    p->lex.s = end;
+    return ok || lex_bad(&p->lex, "a hash");
 }
 
 static bool header(P *p)
 {
-    if (accept(p, "model"))
+    if (lex_accept(&p->lex, "model"))
         return hashed(p, &p->p->model, &p->p->model_hash);
-    if (accept(p, "file")) {
+    if (lex_accept(&p->lex, "file")) {
         Plan *q = p->p;
         q->file = arena_grow(q->g->arena, q->file, q->nfile, &q->cfile, sizeof *q->file);
         q->file[q->nfile++] = (PlanFile){NULL, 0};
         return hashed(p, &q->file[q->nfile - 1].path, &q->file[q->nfile - 1].hash);
     }
-    if (accept(p, "memory"))
+    if (lex_accept(&p->lex, "memory"))
         return memory(p, p->p->mem);
-    if (accept(p, "keep_all_memory"))
+    if (lex_accept(&p->lex, "keep_all_memory"))
         return memory(p, p->p->keep_all_mem);
     for (const Header *h = header_table; h->key; h++)
-        if (accept(p, h->key))
+        if (lex_accept(&p->lex, h->key))
             return header_value(p, h);
-    return bad(p, "a header line or '}'");
+    return lex_bad(&p->lex, "a header line or '}'");
 }
 
 /* The graph is handed to its own parser with blanks before it, so that lines keep their numbers. */
 static bool graph(P *p)
 {
-    TRY(accept(p, "graph") || bad(p, "graph"));
-    const char *from = p->s - strlen("graph"), *end = strstr(from, "\n}");
+    TRY(lex_accept(&p->lex, "graph") || lex_bad(&p->lex, "graph"));
+    const char *from = p->lex.s - strlen("graph"), *end = strstr(from, "\n}");
     if (!end)
-        return bad(p, "the end of the graph");
-    size_t before = (size_t)(from - p->start), n = (size_t)(end + 2 - p->start);
+        return lex_bad(&p->lex, "the end of the graph");
+    size_t before = (size_t)(from - p->lex.start), n = (size_t)(end + 2 - p->lex.start);
     char *text = mem_new(n + 1, 1);
-    memcpy(text, p->start, n);
+    memcpy(text, p->lex.start, n);
     text[n] = 0;
     for (size_t i = 0; i < before; i++)
         if (text[i] != '\n')
             text[i] = ' ';
-    bool ok = graph_parse(p->p->g, text, p->d) && graph_verify(p->p->g, p->d);
+    bool ok = graph_parse(p->p->g, text, p->lex.d) && graph_verify(p->p->g, p->lex.d);
     free(text);
-    p->s = end + 2;
+    p->lex.s = end + 2;
     return ok;
 }
 
 /* "%name@offset+bytes" */
 static bool at(P *p)
 {
-    TRY(expect(p, "%"));
-    size_t n = strcspn(p->s, "@ \n");
-    const char *name = arena_strndup(p->p->g->arena, p->s, n);
+    TRY(lex_expect(&p->lex, "%"));
+    size_t n = strcspn(p->lex.s, "@ \n");
+    const char *name = arena_strndup(p->p->g->arena, p->lex.s, n);
     Val v = graph_find(p->p->g, name);
     int64_t offset = 0, bytes = 0;
     if (!v.i)
-        return fail(p->d, "place of %%%s, which is not in the graph", name);
-    p->s += n;
-    TRY(expect(p, "@") && integer(p, 0, p->p->arena_bytes, &offset) && expect(p, "+") &&
-        integer(p, 0, max_bytes, &bytes));
+        return fail(p->lex.d, "place of %%%s, which is not in the graph", name);
+    p->lex.s += n;
+    TRY(lex_expect(&p->lex, "@") && lex_integer(&p->lex, 0, p->p->arena_bytes, &offset) &&
+        lex_expect(&p->lex, "+") && lex_integer(&p->lex, 0, max_bytes, &bytes));
     if (bytes != type_bytes(val_type(p->p->g, v)))
-        return fail(p->d, "%%%s has another size", name);
+        return fail(p->lex.d, "%%%s has another size", name);
     if (p->p->offset[v.i] >= 0 && p->p->offset[v.i] != offset)
-        return fail(p->d, "%%%s has two places", name);
+        return fail(p->lex.d, "%%%s has two places", name);
     p->p->offset[v.i] = offset;
     return true;
 }
@@ -366,21 +312,24 @@ static bool step(P *p, uint32_t s)
 {
     int64_t choice = 0, ignored = 0;
     if (s >= p->p->nstep)
-        return bad(p, "no more steps than the graph has");
+        return lex_bad(&p->lex, "no more steps than the graph has");
     Step *st = &p->p->step[s];
-    TRY(expect(p, "choice") && expect(p, "=") && integer(p, 0, 255, &choice));
-    TRY(expect(p, "scratch") && expect(p, "=") && integer(p, 0, max_bytes, &st->scratch));
-    TRY(expect(p, "scratch_at") && expect(p, "=") &&
-        integer(p, INT64_MIN / 2, p->p->arena_bytes, &st->scratch_offset));
-    TRY(expect(p, "ns") && expect(p, "=") && integer(p, -max_ns, max_ns, &st->cost_ns));
-    if (accept(p, "recompute"))
-        TRY(expect(p, "of") && integer(p, 0, UINT32_MAX, &ignored));
+    TRY(lex_expect(&p->lex, "choice") && lex_expect(&p->lex, "=") &&
+        lex_integer(&p->lex, 0, 255, &choice));
+    TRY(lex_expect(&p->lex, "scratch") && lex_expect(&p->lex, "=") &&
+        lex_integer(&p->lex, 0, max_bytes, &st->scratch));
+    TRY(lex_expect(&p->lex, "scratch_at") && lex_expect(&p->lex, "=") &&
+        lex_integer(&p->lex, INT64_MIN / 2, p->p->arena_bytes, &st->scratch_offset));
+    TRY(lex_expect(&p->lex, "ns") && lex_expect(&p->lex, "=") &&
+        lex_integer(&p->lex, -max_ns, max_ns, &st->cost_ns));
+    if (lex_accept(&p->lex, "recompute"))
+        TRY(lex_expect(&p->lex, "of") && lex_integer(&p->lex, 0, UINT32_MAX, &ignored));
     st->choice = (int)choice;
-    TRY(expect(p, ":"));
-    while (!accept(p, "->"))
+    TRY(lex_expect(&p->lex, ":"));
+    while (!lex_accept(&p->lex, "->"))
         TRY(at(p));
-    while (accept(p, "%")) {
-        p->s--;
+    while (lex_accept(&p->lex, "%")) {
+        p->lex.s--;
         TRY(at(p));
     }
     return true;
@@ -394,36 +343,42 @@ static bool steps(P *p)
     p->p->offset = NEW(g->arena, int64_t, g->nvals);
     for (uint32_t i = 0; i < g->nvals; i++)
         p->p->offset[i] = -1;
-    TRY(expect(p, "steps") && expect(p, "{"));
-    while (!accept(p, "}")) {
-        if (accept(p, "place"))
+    TRY(lex_expect(&p->lex, "steps") && lex_expect(&p->lex, "{"));
+    while (!lex_accept(&p->lex, "}")) {
+        if (lex_accept(&p->lex, "place"))
             TRY(at(p));
         else
-            TRY((accept(p, "step") || bad(p, "place, step or '}'")) && step(p, s++));
+            TRY((lex_accept(&p->lex, "step") || lex_bad(&p->lex, "place, step or '}'")) &&
+                step(p, s++));
     }
     if (s != p->p->nstep)
-        return fail(p->d, "%u steps for a graph of %u", s, p->p->nstep);
+        return fail(p->lex.d, "%u steps for a graph of %u", s, p->p->nstep);
     if (p->p->peak_step > 0 && p->p->peak_step >= s)
-        return fail(p->d, "peak_step %u of %u steps", p->p->peak_step, s);
-    accept(p, "");
-    return *p->s == 0 || bad(p, "the end of the file");
+        return fail(p->lex.d, "peak_step %u of %u steps", p->p->peak_step, s);
+    lex_skip(&p->lex);
+    return *p->lex.s == 0 || lex_bad(&p->lex, "the end of the file");
 }
 
 static bool version(P *p)
 {
     int64_t v = 1;
-    TRY(expect(p, "plan") && (accept(p, "{") || (integer(p, 0, INT64_MAX, &v) && expect(p, "{"))));
-    return v == VERSION || fail(p->d, "is a schedule in version %lld of its form, and this ckc reads "
-                                      "version %d: plan the model again", (long long)v, VERSION);
+    TRY(lex_expect(&p->lex, "plan") &&
+        (lex_accept(&p->lex, "{") ||
+         (lex_integer(&p->lex, 0, INT64_MAX, &v) && lex_expect(&p->lex, "{"))));
+    return v == VERSION ||
+           fail(p->lex.d,
+                "is a schedule in version %lld of its form, and this ckc reads "
+                "version %d: plan the model again",
+                (long long)v, VERSION);
 }
 
 bool plan_parse(Plan *plan, const char *text, Diag *d)
 {
     Graph *g = plan->g;
     *plan = (Plan){.g = g};
-    P p = {text, text, plan, d};
+    P p = {{text, text, g->arena, d, false}, plan};
     TRY(version(&p));
-    while (!accept(&p, "}"))
+    while (!lex_accept(&p.lex, "}"))
         TRY(header(&p));
     return graph(&p) && steps(&p) && plan_verify(plan, d);
 }
