@@ -8,6 +8,8 @@
 #include "ir/file.h"
 #include "ir/mem.h"
 #include "ir/onnx/save.h"
+#include "ir/program.h"
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,37 +138,22 @@ static bool relate_paths(Job *j, Plan *p, const char *folder)
 
 /* ---- kernels ---------------------------------------------------------------------------------- */
 
-/* The kernels of a step: of one in turns every call's. */
-static int step_texts(Kernel *k, Kernel **text, Arena *a)
-{
-    *text = k;
-    if (!k->product)
-        return k->lib != LIB_CONCAT;
-    KernelTurns *t = NEW(a, KernelTurns, 1);
-    kernel_turns(k, t, a);
-    for (int i = 0; i < t->ncalls; i++)
-        text[i] = &t->call[i].k;
-    return t->ncalls;
-}
-
 /* Every kernel of the schedule that is text, then which step runs which. */
 static bool write_kernels(Job *j, NewFile *f)
 {
     const Plan *p = j->plan;
     Arena a = {0};
-    Kernel **k = NEW(&a, Kernel *, TURN_CALLS * p->nstep + 1);
-    int *func = NEW(&a, int, TURN_CALLS * p->nstep + 1), n = 0, *step = NEW(&a, int, TURN_CALLS * p->nstep + 1);
-    Command *c = plan_commands(p, &a, &j->o->diag);
-    bool ok = c != NULL;
-    for (uint32_t s = 0; s < p->nstep && ok; s++)
-        for (int parts = step_texts(&c[s].k, k + n, &a); parts > 0; parts--)
-            step[n++] = (int)s;
+    Program pr;
+    bool ok = program_make(&pr, p, &a, &j->o->diag);
+    int *func = NEW(&a, int, ok ? pr.l.nkernel + 1 : 1);
     if (ok) {
-        codegen_c(f->f, k, n, func);
+        codegen_c(f->f, pr.l.kernel, (int)pr.l.nkernel, func);
         fprintf(f->f, "\n/* Schedule: step: kernel. */\n");
     }
-    for (int i = 0; i < n && ok; i++)
-        fprintf(f->f, "/* %d: ck_%d */\n", step[i], func[i]);
+    for (uint32_t s = 0, k = 0; ok && s < p->nstep; s++) /* kernels come in the order of steps */
+        for (uint32_t i = pr.first[s]; i < pr.first[s + 1]; i++)
+            for (; !pr.l.launch[i].copy && k <= pr.l.launch[i].kernel; k++)
+                fprintf(f->f, "/* %" PRIu32 ": ck_%d */\n", s, func[k]);
     arena_free(&a);
     return ok;
 }

@@ -267,13 +267,13 @@ void codegen_prelude_c(FILE *f)
     text_prelude(f, prelude_math);
 }
 
-void codegen_shared_c(FILE *f, Kernel *const *k, int n)
+void codegen_shared_c(FILE *f, const Kernel *const *k, int n)
 {
     codegen_prelude_c(f);
     shared_print(f, k, n, print_keyed);
 }
 
-int codegen_c(FILE *f, Kernel *const *k, int n, int *func_of_kernel)
+int codegen_c(FILE *f, const Kernel *const *k, int n, int *func_of_kernel)
 {
     codegen_shared_c(f, k, n);
     return text_distinct(f, k, n, func_of_kernel, kernel_print_c);

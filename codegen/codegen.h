@@ -15,20 +15,20 @@
 
 void codegen_prelude_c(FILE *f); /* printed once, before the first kernel */
 /* The prelude, and functions that several of k[0..n) call. */
-void codegen_shared_c(FILE *f, Kernel *const *k, int n);
+void codegen_shared_c(FILE *f, const Kernel *const *k, int n);
 void kernel_print_c(const Kernel *k, const char *name, FILE *f);
 /* The same text for kernels that differ only in the keys of their random draws. */
 void kernel_print_keyless_c(const Kernel *k, FILE *f);
 
 /* Prelude and the distinct kernels among k[0..n), named ck_0, ck_1, ...: kernel i runs as
  * ck_<func_of_kernel[i]>.  Returns the number of functions. */
-int codegen_c(FILE *f, Kernel *const *k, int n, int *func_of_kernel);
+int codegen_c(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
 
 /* ---- CUDA C (cuda.c): __global__ void NAME(operand pointers in kernel order) ----- */
 
 void codegen_prelude_cuda(FILE *f);
 void kernel_print_cuda(const Kernel *k, const char *name, FILE *f);
-int codegen_cuda(FILE *f, Kernel *const *k, int n, int *func_of_kernel);
+int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
 
 typedef struct {
     unsigned grid, block; /* 1-D: blocks, threads per block */

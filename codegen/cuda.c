@@ -396,7 +396,7 @@ void codegen_prelude_cuda(FILE *f)
     text_prelude(f, prelude_math);
 }
 
-int codegen_cuda(FILE *f, Kernel *const *k, int n, int *func_of_kernel)
+int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel)
 {
     codegen_prelude_cuda(f);
     return text_distinct(f, k, n, func_of_kernel, kernel_print_cuda);

@@ -5,6 +5,7 @@
  * Operands are byte offsets into the one arena of the plan.  prelude/host.h is the little runtime
  * that the calls go through. */
 #include "codegen.h"
+#include "ir/program.h"
 #include "text.h"
 #include <inttypes.h>
 #include <string.h>
@@ -18,25 +19,15 @@ typedef struct {
 } Gemm;
 
 typedef struct {
-    KernelTurns *turns;    /* of a step in turns */
-    int func[TURN_CALLS];  /* printed kernels; of a step without turns the first */
-} CudaStep;
-
-typedef struct {
     const Plan *p;
     FILE *f;
     Arena a;
     Diag *d;
-    const Command *command; /* per step */
-    CudaStep *step;
+    Program program;
+    int *func; /* per kernel: printed function */
     Gemm *gemm;
     uint32_t ngemm, cgemm;
 } Emit;
-
-static int64_t place(const Emit *e, Val v)
-{
-    return v.i ? e->p->offset[graph_root(e->p->g, v).i] : -1;
-}
 
 /* ---- matrix products ------------------------------------------------------------------------ */
 
@@ -73,6 +64,7 @@ static GemmLoops gemm_loops(const LibDesc *of)
                          .ta = (int)at->ta, .tb = (int)at->tb}};
     Gemm *s = &l.g;
     s->lda = s->ta ? s->m : s->k;
+    s->m = of->rows ? of->rows : s->m;
     for (int d = 0; d < y->rank - 2; d++) {
         int64_t sa = batch_stride(a, y->rank, d, s->m * s->k);
         int64_t sb = batch_stride(b, y->rank, d, s->k * s->n), e = y->dim[d];
@@ -116,16 +108,15 @@ static uint32_t share_gemm(Emit *e, const Gemm *s)
     return e->ngemm++;
 }
 
-static void print_gemm(Emit *e, uint32_t s)
+static void print_gemm(Emit *e, const Launch *c)
 {
-    const Command *c = &e->command[s];
     GemmLoops l = gemm_loops(c->lib);
     uint32_t index = share_gemm(e, &l.g);
     int64_t size = dtype_size[l.g.dt], count = 1;
     for (int d = 0; d < l.rank; d++)
         count *= l.extent[d];
     for (int64_t i = 0; i < count; i++) {
-        int64_t at[3] = {place(e, c->vals[0]), place(e, c->vals[1]), place(e, c->vals[2])}, rest = i;
+        int64_t at[3] = {c->op[0].at, c->op[1].at, c->op[2].at}, rest = i;
         for (int d = l.rank; d-- > 0;) {
             int64_t j = rest % l.extent[d];
             rest /= l.extent[d];
@@ -138,102 +129,51 @@ static void print_gemm(Emit *e, uint32_t s)
     }
 }
 
-/* ---- other steps ------------------------------------------------------------------------------ */
+/* ---- other launches --------------------------------------------------------------------------- */
 
-static void print_copies(Emit *e, const Command *c)
+static void print_copies(Emit *e, const Launch *c)
 {
-    for (int i = 0; i < c->nread; i++) {
+    for (int i = 0; i < c->ncopy; i++) {
         const CopyRows *r = &c->copy[i];
         if (r->bytes * r->rows == 0)
             continue;
         fprintf(e->f, "    ok = ok && ckc_copy(c, %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
-                ", %" PRId64 ");\n", place(e, c->vals[c->nread]) + r->at, r->stride,
-                place(e, c->vals[r->operand]), r->bytes, r->rows);
+                ", %" PRId64 ");\n", c->op[c->nop - 1].at + r->at, r->stride, c->op[r->operand].at,
+                r->bytes, r->rows);
     }
 }
 
-static void print_call(Emit *e, const Kernel *k, int func, const int64_t *at)
+static void print_kernel(Emit *e, const Launch *c)
 {
-    CudaLaunch l = kernel_cuda_launch(k);
+    CudaLaunch l = kernel_cuda_launch(e->program.l.kernel[c->kernel]);
     fprintf(e->f, "    {\n        static const int64_t at[] = {");
-    for (int i = 0; i < k->noperands; i++)
-        fprintf(e->f, "%s%" PRId64, i ? ", " : "", at[i]);
+    for (int i = 0; i < c->nop; i++)
+        fprintf(e->f, "%s%" PRId64, i ? ", " : "", c->op[i].base < 0 ? -1 : c->op[i].at);
     fprintf(e->f, "};\n        ok = ok && ckc_launch(c, (const void *)ck_%d, %u, %u, at, %d);\n    }\n",
-            func, l.grid, l.block, k->noperands);
+            e->func[c->kernel], l.grid, l.block, c->nop);
 }
 
-static void print_launch(Emit *e, uint32_t s)
+static void print_launches(Emit *e, uint32_t from, uint32_t to)
 {
-    int64_t at[MAX_ARGS];
-    const Command *c = &e->command[s];
-    for (int i = 0; i < c->k.noperands; i++)
-        at[i] = place(e, c->vals[i]);
-    print_call(e, &c->k, e->step[s].func[0], at);
-}
-
-/* A product of two matrices: of the rows of the result that the call makes. */
-static void print_turn_gemm(Emit *e, const TurnCall *c, const int64_t *at)
-{
-    Gemm g = gemm_loops(c->lib).g;
-    g.m = c->lib->rows;
-    fprintf(e->f, "    ok = ok && ckc_gemm(c, %" PRIu32 ", %" PRId64 ", %" PRId64 ", %" PRId64 ");\n",
-            share_gemm(e, &g), at[0], at[1], at[2]);
-}
-
-static void print_turns(Emit *e, uint32_t s)
-{
-    const CudaStep *st = &e->step[s];
-    const KernelTurns *t = st->turns;
-    int64_t whole[MAX_ARGS + TURN_OWN], at[MAX_ARGS], own = e->p->step[s].scratch_offset;
-    for (int64_t turn = 0; turn < t->turns; turn++) {
-        for (int i = 0; i < t->noperands; i++)
-            whole[i] = place(e, e->command[s].vals[i]) + turn * t->step[i];
-        whole[t->noperands] = own;
-        whole[t->noperands + 1] = own + t->own[0];
-        for (int i = 0; i < t->ncalls; i++) {
-            const TurnCall *c = &t->call[i];
-            for (int k = 0; k < c->k.noperands; k++)
-                at[k] = whole[c->at[k]];
-            if (!turn_has(t, turn, c))
-                continue;
-            if (has_gemm(c->lib))
-                print_turn_gemm(e, c, at);
-            else
-                print_call(e, &c->k, st->func[i], at);
-        }
+    for (uint32_t i = from; i < to; i++) {
+        const Launch *c = &e->program.l.launch[i];
+        if (c->copy)
+            print_copies(e, c);
+        else
+            (has_gemm(c->lib) ? print_gemm : print_kernel)(e, c);
     }
 }
 
 static void print_step(Emit *e, uint32_t s)
 {
-    const Command *c = &e->command[s];
-    const CudaStep *st = &e->step[s];
+    const Command *c = &e->program.command[s];
     fprintf(e->f, "    /* %" PRIu32 ":", s);
     for (int i = 0; i < c->n; i++) {
         const Node *n = &c->g->nodes[c->nodes[i].i];
         fprintf(e->f, " %s%s", node_def(n)->name, n->remat ? " (again)" : "");
     }
     fputs(" */\n", e->f);
-    if (st->turns)
-        print_turns(e, s);
-    else if (has_gemm(c->lib))
-        print_gemm(e, s);
-    else if (c->copy)
-        print_copies(e, c);
-    else
-        print_launch(e, s);
-}
-
-static void print_updates(Emit *e)
-{
-    const Graph *g = e->p->g;
-    for (uint32_t i = 0; i < g->nupdate; i++) {
-        int64_t to = place(e, g->update[i].state), from = place(e, g->update[i].value);
-        int64_t bytes = type_bytes(val_type(g, g->update[i].state));
-        if (to >= 0 && from >= 0 && to != from && bytes > 0)
-            fprintf(e->f, "    ok = ok && ckc_copy(c, %" PRId64 ", %" PRId64 ", %" PRId64 ", %"
-                    PRId64 ", 1);\n", to, bytes, from, bytes);
-    }
+    print_launches(e, e->program.first[s], e->program.first[s + 1]);
 }
 
 /* ---- tables -------------------------------------------------------------------------------------- */
@@ -274,7 +214,8 @@ static void print_values(Emit *e)
     fprintf(e->f, "\nCKC_API const CkcValue ckc_value[] = {\n");
     for (uint32_t i = 1; i < g->nvals; i++) {
         const Value *v = &g->vals[i];
-        if (!shown[i] || place(e, (Val){i}) < 0)
+        int64_t at = e->p->offset[graph_root(g, (Val){i}).i];
+        if (!shown[i] || at < 0)
             continue;
         fputs("    {", e->f);
         print_string(e->f, v->name);
@@ -283,7 +224,7 @@ static void print_values(Emit *e)
                 v->type.rank);
         for (int d = 0; d < v->type.rank || d == 0; d++)
             fprintf(e->f, "%s%" PRId64, d ? ", " : "", v->type.dim[d]);
-        fprintf(e->f, "}, %" PRId64 "},\n", place(e, (Val){i}));
+        fprintf(e->f, "}, %" PRId64 "},\n", at);
     }
     fprintf(e->f, "    {0}};\nCKC_API const int64_t ckc_arena_bytes = %" PRId64 ";\n",
             e->p->arena_bytes);
@@ -291,40 +232,30 @@ static void print_values(Emit *e)
 
 /* ---- the file --------------------------------------------------------------------------------------- */
 
-/* The kernels of a step that have to be printed, and where their numbers go. */
-static int step_texts(CudaStep *st, Command *c, Kernel **text, int **func, Arena *a)
+/* The kernels that some launch needs as text. */
+static bool print_texts(Emit *e)
 {
-    Kernel *k = &c->k;
-    int n = 0;
-    if (!k->product) {
-        text[0] = k;
-        func[0] = &st->func[0];
-        return !has_gemm(c->lib) && !c->copy;
-    }
-    st->turns = NEW(a, KernelTurns, 1);
-    kernel_turns(k, st->turns, a);
-    for (int i = 0; i < st->turns->ncalls; i++)
-        if (!has_gemm(st->turns->call[i].lib)) {
-            text[n] = &st->turns->call[i].k;
-            func[n++] = &st->func[i];
+    const Launches *l = &e->program.l;
+    const Kernel **text = NEW(&e->a, const Kernel *, l->nkernel + 1);
+    int *func = NEW(&e->a, int, l->nkernel + 1), n = 0;
+    uint32_t *which = NEW(&e->a, uint32_t, l->nkernel + 1);
+    bool *needed = NEW(&e->a, bool, l->nkernel + 1);
+    for (uint32_t i = 0; i < l->n; i++)
+        if (!l->launch[i].copy && !has_gemm(l->launch[i].lib)) {
+            needed[l->launch[i].kernel] = true;
+            if (l->launch[i].nop > MAX_ARGS)
+                return fail_status(e->d, EXIT_UNSUPPORTED, "CUDA: a kernel with %d operands",
+                                   l->launch[i].nop);
         }
-    return n;
-}
-
-static bool lower_steps(Emit *e, Kernel **text, int **func_of, int *ntext)
-{
-    const Plan *p = e->p;
-    Command *command = plan_commands(p, &e->a, e->d);
-    TRY(command);
-    e->command = command;
-    for (uint32_t s = 0; s < p->nstep; s++) {
-        const Kernel *k = &command[s].k;
-        int parts = step_texts(&e->step[s], &command[s], text + *ntext, func_of + *ntext, &e->a);
-        if (parts && k->noperands > MAX_ARGS)
-            return fail_status(e->d, EXIT_UNSUPPORTED, "CUDA: a kernel with %d operands",
-                               k->noperands);
-        *ntext += parts;
-    }
+    for (uint32_t i = 0; i < l->nkernel; i++)
+        if (needed[i]) {
+            which[n] = i;
+            text[n++] = l->kernel[i];
+        }
+    codegen_cuda(e->f, text, n, func);
+    e->func = NEW(&e->a, int, l->nkernel + 1);
+    for (int i = 0; i < n; i++)
+        e->func[which[i]] = func[i];
     return true;
 }
 
@@ -333,7 +264,7 @@ static void print_functions(Emit *e)
     fprintf(e->f, "\n#ifndef __CUDACC_RTC__\nstatic bool ckc_steps(Ckc *c)\n{\n    bool ok = true;\n");
     for (uint32_t s = 0; s < e->p->nstep; s++)
         print_step(e, s);
-    print_updates(e);
+    print_launches(e, e->program.updates[0], e->program.updates[2]);
     fprintf(e->f, "    return ok;\n}\n");
     print_gemm_table(e);
     print_values(e);
@@ -355,15 +286,7 @@ bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d)
     Emit e = {.p = p, .f = f, .d = d};
     if (p->nmicro < p->nstep)
         return fail_status(d, EXIT_UNSUPPORTED, "CUDA: steps in micro-batches are not printed");
-    e.step = NEW(&e.a, CudaStep, p->nstep + 1);
-    Kernel **text = NEW(&e.a, Kernel *, TURN_CALLS * p->nstep + 1);
-    int **func_of = NEW(&e.a, int *, TURN_CALLS * p->nstep + 1);
-    int *func = NEW(&e.a, int, TURN_CALLS * p->nstep + 1), n = 0;
-    bool ok = lower_steps(&e, text, func_of, &n);
-    if (ok)
-        codegen_cuda(f, text, n, func);
-    for (int i = 0; i < n && ok; i++)
-        *func_of[i] = func[i];
+    bool ok = program_make(&e.program, p, &e.a, d) && print_texts(&e);
     if (ok) {
         text_prelude(f, prelude_host);
         print_functions(&e);

@@ -58,7 +58,7 @@ static void print_function(FILE *f, const Kernel *k, uint64_t hash, PrintFn *pri
     print(&w, k, name);
 }
 
-void shared_print(FILE *f, Kernel *const *k, int n, PrintFn *print)
+void shared_print(FILE *f, const Kernel *const *k, int n, PrintFn *print)
 {
     uint64_t *seen = mem_new((size_t)n + 1, sizeof *seen);
     int nseen = 0;

@@ -16,7 +16,7 @@ void native_print(Writer *w, const Kernel *k, const char *name);
 bool shared_has(const Kernel *k);
 /* Print, once each, the functions that kernels with keys call.  print: one of them, by name. */
 typedef void PrintFn(Writer *w, const Kernel *k, const char *name);
-void shared_print(FILE *f, Kernel *const *k, int n, PrintFn *print);
+void shared_print(FILE *f, const Kernel *const *k, int n, PrintFn *print);
 /* The kernel's function: a call. */
 void shared_print_call(const Writer *w, const Kernel *k, const char *name, PrintFn *print);
 #endif

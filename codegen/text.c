@@ -380,7 +380,7 @@ static char *one_kernel(const Kernel *k, const char *name,
 }
 
 /* Kernels are equal when they print alike under one name.  Quadratic in distinct kernels. */
-int text_distinct(FILE *f, Kernel *const *k, int n, int *func_of_kernel,
+int text_distinct(FILE *f, const Kernel *const *k, int n, int *func_of_kernel,
                   void (*print)(const Kernel *, const char *, FILE *))
 {
     char **seen = mem_new((size_t)n + 1, sizeof *seen), name[NAME_LEN];

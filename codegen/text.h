@@ -47,7 +47,7 @@ void text_body_call(const Writer *w, const Kernel *k, const char *name, const ch
 void text_parameters(const Writer *w, const Kernel *k, int np);
 void text_prelude(FILE *f, const char *const *lines);
 /* Print the distinct kernels with `print`, see codegen_c. */
-int text_distinct(FILE *f, Kernel *const *k, int n, int *func_of_kernel,
+int text_distinct(FILE *f, const Kernel *const *k, int n, int *func_of_kernel,
                   void (*print)(const Kernel *, const char *, FILE *));
 
 #endif

@@ -1,7 +1,7 @@
 /* eval.c -- the reference evaluator: kernel descriptions interpreted in double precision.
  *
  * Slow and obvious: folds constants, and is what generated C and CUDA are tested against. */
-#include "kernel.h"
+#include "program.h"
 #include <math.h>
 #include <string.h>
 
@@ -196,40 +196,49 @@ static void run_dag(const Kernel *k, Tensor *t)
     arena_free(&a);
 }
 
-/* All turns in one. */
-static void run_turns(const Kernel *k, Tensor *t)
-{
-    Arena a = {0};
-    KernelTurns turns;
-    Kernel whole = *k;
-    Tensor *all = NEW(&a, Tensor, k->noperands + 1);
-    whole.turn = k->rows;
-    kernel_turns(&whole, &turns, &a);
-    memcpy(all, t, (size_t)turns.noperands * sizeof *t);
-    if (turns.own[0]) {
-        DType dt = k->operand[turns.noperands];
-        Type flat = type_make(dt, 1, (int64_t[]){turns.own[0] / dtype_size[dt]});
-        all[turns.noperands] = (Tensor){flat, NEW(&a, char, turns.own[0])};
-    }
-    for (int c = 0; c < turns.ncalls; c++) {
-        const TurnCall *call = &turns.call[c];
-        Tensor *operand = NEW(&a, Tensor, call->k.noperands);
-        for (int i = 0; i < call->k.noperands; i++)
-            operand[i] = all[call->at[i]];
-        kernel_run_ref(&call->k, operand);
-    }
-    arena_free(&a);
-}
-
 void kernel_run_ref(const Kernel *k, Tensor *t)
 {
-    if (k->product)
-        run_turns(k, t);
-    else if (k->body)
+    if (k->body)
         for (int64_t i = 0; i < k->items; i++)
             k->body->ref(i, k->p, k->q, t);
     else
         run_dag(k, t);
+}
+
+static void run_copies(const Launch *l, const Tensor *op)
+{
+    for (int i = 0; i < l->ncopy; i++) {
+        const CopyRows *c = &l->copy[i];
+        const char *from = op[c->operand].data;
+        char *to = (char *)op[l->nop - 1].data + c->at;
+        for (int64_t row = 0; row < c->rows && c->bytes > 0; row++)
+            memcpy(to + row * c->stride, from + row * c->bytes, (size_t)c->bytes);
+    }
+}
+
+void command_run_ref(const Command *c, Tensor *t)
+{
+    Arena a = {0};
+    Launches l = {.arena = &a};
+    command_launches(c, &l);
+    char *workspace = NEW(&a, char, kernel_own_bytes(&c->k) + 1);
+    for (uint32_t i = 0; i < l.n; i++) {
+        const Launch *launch = &l.launch[i];
+        const Kernel *k = launch->copy ? NULL : l.kernel[launch->kernel];
+        Tensor *op = NEW(&a, Tensor, launch->nop + 1);
+        for (int o = 0; o < launch->nop; o++) {
+            const Slice *s = &launch->op[o];
+            if (s->base < 0)
+                continue;
+            char *base = s->base == c->nread + c->nwrite ? workspace : t[s->base].data;
+            op[o] = (Tensor){type_scalar(k ? k->operand[o] : DT_NONE), base + s->at};
+        }
+        if (k)
+            kernel_run_ref(k, op);
+        else
+            run_copies(launch, op);
+    }
+    arena_free(&a);
 }
 
 bool node_eval(const Graph *g, const Node *n, const Tensor *in, Tensor *out, Diag *d)

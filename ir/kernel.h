@@ -103,19 +103,19 @@ struct Kernel {
     /* library routine with the same meaning; attributes are those of the node */
     LibOp lib;
     double flops; /* operations, roughly; 0: count the instructions */
-    /* Not NULL: a group of a product and pointwise operators, made in turns (KernelTurns).  The
-     * instructions are those of the pointwise ones; the last operand, which vals does not have, is
-     * what is handed over between both parts.  Of the `rows` rows `turn` are made at a time.
+    /* Not NULL: a group of a product and pointwise operators, as a loop over blocks of rows
+     * (launch.c).  The instructions are those of the pointwise ones; the last operand, which vals does
+     * not have, is what is handed over between both parts.  A block is `turn` of the `rows` rows.
      *   tiles (tile.c)    rows of the product's result, worked off at once by what reads them
      *   terms (piece.c)   rows of both factors, one of which may be made by the instructions: each
-     *                     turn's product is added to those before, or is rows of the result */
+     *                     block's product is added to those before, or is rows of the result */
     const Kernel *product;
     const Graph *graph; /* of `node`, the product */
     const Node *node;
     bool terms;
     int64_t rows, turn;
     int factor[2];            /* operands that are the product's factors */
-    const int64_t *row_bytes; /* per operand: from a row to the next; 0: every turn sees the same */
+    const int64_t *row_bytes; /* per operand: from a row to the next; 0: every block sees the same */
 };
 
 /* ---- building (each returns the instruction's index) ---------------------- */
@@ -168,7 +168,7 @@ typedef struct {
  * reads first, then writes; {0}: absent. */
 typedef struct {
     Kernel k;
-    const LibDesc *lib; /* of a kernel that names a routine, unless it runs in turns */
+    const LibDesc *lib; /* of a kernel that names a routine, unless it is a loop */
     const CopyRows *copy; /* LIB_CONCAT: one per operand that is read */
     Val *vals;
     int nread, nwrite;
@@ -205,35 +205,10 @@ bool lower_in_pieces(Command *c, Arena *a, const Graph *g, const NodeId *nodes, 
 int64_t *kernel_rows(const Kernel *k, int64_t rows, int noperands);
 Kernel kernel_some_rows(const Kernel *k, int64_t of, int64_t rows);
 
-/* What a kernel with a product runs, turn by turn (turns.c). */
-enum {
-    TURN_FIRST = 1, TURN_LATER = 2, /* turn 0, the others */
-    TURN_FULL = 4, TURN_LAST = 8,   /* all turns but the last have the same size */
-    TURN_CALLS = 8,
-    TURN_OPERANDS = 64, /* of a kernel in turns, at most */
-    TURN_OWN = 2,
-};
-typedef struct {
-    Kernel k;
-    const LibDesc *lib; /* of a product; NULL: pointwise */
-    const int *at;  /* per operand of k: operand of the whole, noperands + i: own memory i */
-    unsigned when;  /* in which turns: one bit of each pair must fit */
-} TurnCall;
-typedef struct {
-    int64_t turns;
-    int noperands;          /* with memory outside */
-    int64_t *step;          /* per operand: bytes from a turn to the next */
-    int64_t own[TURN_OWN];  /* bytes of own memory, aligned */
-    TurnCall call[TURN_CALLS];
-    int ncalls;
-} KernelTurns;
-void kernel_turns(const Kernel *k, KernelTurns *t, Arena *a);
-static inline bool turn_has(const KernelTurns *t, int64_t turn, const TurnCall *c)
-{
-    return c->when & (turn ? TURN_LATER : TURN_FIRST) &&
-           c->when & (turn == t->turns - 1 ? TURN_LAST : TURN_FULL);
-}
+enum { LOOP_OPERANDS = 64 }; /* of a kernel that is a loop over blocks, at most */
 int64_t kernel_own_bytes(const Kernel *k); /* of working memory besides the routines'; 0: none */
-void kernel_run_ref(const Kernel *k, Tensor *t); /* interpret in double precision */
+/* Interpret in double precision: a kernel that is no loop, or what a command runs; t: its operands. */
+void kernel_run_ref(const Kernel *k, Tensor *t);
+void command_run_ref(const Command *c, Tensor *t);
 
 #endif

@@ -118,7 +118,7 @@ bool lower_in_pieces(Command *c, Arena *a, const Graph *g, const NodeId *nodes, 
     c->nodes = nodes;
     c->n = n;
     k_init(product, a, g, last);
-    ok = ok && !k->red && (k->nins > 0) == (n > 1) && c->nwrite == (n > 1) && c->nread + 3 <= TURN_OPERANDS &&
+    ok = ok && !k->red && (k->nins > 0) == (n > 1) && c->nwrite == (n > 1) && c->nread + 3 <= LOOP_OPERANDS &&
          node_def(last)->lower(product, g, last) && number_operands(c, last, g) &&
          find_pieces(k, g, last);
     if (!ok)

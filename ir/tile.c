@@ -111,7 +111,7 @@ bool lower_in_tiles(Command *c, Arena *a, const Graph *g, const NodeId *nodes, i
     TRY(lower(c, a, g, nodes + 1, n - 1, live_out, d));
     c->nodes = nodes;
     c->n = n;
-    bool ok = c->nread + c->nwrite + 3 <= TURN_OPERANDS &&
+    bool ok = c->nread + c->nwrite + 3 <= LOOP_OPERANDS &&
               node_def(first)->lower(product, g, first) && !live_out[first->out[0].i] &&
               flatten(k, type_count(y)) && renumber(c, first, g) &&
               find_rows(k, g, first, product);

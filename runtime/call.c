@@ -24,19 +24,94 @@ static void copy_rows(const CopyRows *c, const char *from, char *to)
     }
 }
 
-bool call_run(const Call *c, Diag *d)
+static bool run(const Call *c, Diag *d)
 {
     if (c->fn) {
         c->fn(c->op);
         return true;
     }
-    if (c->turns)
-        return turns_run(c->turns, c->op, c->scratch, d);
+    void *out = c->op[c->nop - 1];
     if (c->lib)
-        return dnnl_run(c->lib, (const void *const *)c->op, c->op[c->nread], c->scratch, d);
+        return dnnl_run(c->lib, (const void *const *)c->op, out, c->workspace, d);
     for (int i = 0; i < c->ncopy; i++)
-        copy_rows(&c->copy[i], c->op[c->copy[i].operand], c->op[c->nread]);
+        copy_rows(&c->copy[i], c->op[c->copy[i].operand], out);
     return true;
+}
+
+bool calls_run(const Call *c, uint32_t n, Diag *d)
+{
+    for (uint32_t i = 0; i < n; i++)
+        TRY(run(&c[i], d));
+    return true;
+}
+
+/* ---- binding -------------------------------------------------------------------------------------- */
+
+Call *calls_make(const Launch *l, uint32_t n, Arena *a)
+{
+    Call *c = NEW(a, Call, n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        CopyRows *copy = l[i].ncopy ? NEW(a, CopyRows, l[i].ncopy) : NULL;
+        if (copy)
+            memcpy(copy, l[i].copy, (size_t)l[i].ncopy * sizeof *copy);
+        c[i] = (Call){.copy = copy, .ncopy = l[i].ncopy, .nop = l[i].nop};
+        c[i].op = NEW(a, void *, l[i].nop + 1);
+    }
+    return c;
+}
+
+static char *slice_at(const Slice *s, char *const *base)
+{
+    return s->base < 0 ? NULL : base[s->base] + s->at;
+}
+
+void calls_bind(Call *c, const Launch *l, uint32_t n, char *const *base)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        for (int o = 0; o < l[i].nop; o++)
+            c[i].op[o] = slice_at(&l[i].op[o], base);
+        c[i].workspace = slice_at(&l[i].workspace, base);
+    }
+}
+
+/* ---- functions ------------------------------------------------------------------------------------- */
+
+/* Kernels that calls need as text, each once. */
+typedef struct {
+    const Kernel **k;
+    KernelFn **fn;
+    int n;
+} Texts;
+
+static void collect(Texts *t, const Call *c, const Launches *l, int *at)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (!c[i].lib && !c[i].copy && !at[l->launch[i].kernel]) {
+            t->k[t->n] = l->kernel[l->launch[i].kernel];
+            at[l->launch[i].kernel] = ++t->n;
+        }
+}
+
+bool calls_load(Call *const *c, const Launches *const *l, uint32_t n, const KernelCache *cache,
+                KernelObjects *o, Diag *d)
+{
+    Arena tmp = {0};
+    size_t all = 1;
+    for (uint32_t i = 0; i < n; i++)
+        all += l[i]->nkernel;
+    Texts t = {NEW(&tmp, const Kernel *, all), NEW(&tmp, KernelFn *, all), 0};
+    int **at = NEW(&tmp, int *, n + 1); /* by kernel: place in t, and 1 */
+    for (uint32_t i = 0; i < n; i++) {
+        at[i] = NEW(&tmp, int, l[i]->nkernel + 1);
+        collect(&t, c[i], l[i], at[i]);
+    }
+    bool ok = kernels_load(t.k, t.n, cache, t.fn, o, d);
+    for (uint32_t i = 0; i < n && ok; i++)
+        for (uint32_t j = 0; j < l[i]->n; j++)
+            if (!c[i][j].lib && !c[i][j].copy)
+                c[i][j].fn = t.fn[at[i][l[i]->launch[j].kernel] - 1];
+    arena_free(&tmp);
+    return ok;
 }
 
 const LibDesc *lib_worth(const LibDesc *of) { return of && of->flops >= SMALL_WORK ? of : NULL; }

@@ -1,27 +1,19 @@
-/* cpu.c -- the executor: a plan becomes a flat array of calls on one allocation.
+/* cpu.c -- the executor: the launches of a Program as a flat array of calls on one allocation.
  *
- * Everything that can fail or allocate happens in exec_open: kernels of all steps are
- * printed as one source, compiled and loaded; library routines are made, one per distinct
- * description; operand pointers are fixed.  A step of training then is one walk over the
- * array. */
+ * Everything that can fail or allocate happens in exec_open: kernels are printed as one source, compiled
+ * and loaded; library routines are made, one per distinct description; operand pointers are fixed.  A
+ * step of training then is one walk over the array. */
 #include "runtime_int.h"
 #include <inttypes.h>
 #include <string.h>
-
-typedef struct {
-    void *state;
-    const void *value;
-    size_t bytes;
-    bool micro; /* after every micro-batch */
-} Copy;
 
 struct Executor {
     const Plan *plan;
     Arena arena;      /* tables */
     char *memory;     /* plan->arena_bytes */
-    Call *call;       /* one per plan step */
-    const Copy *copy; /* updates that are not in place */
-    uint32_t ncopy;
+    Call *call;       /* as the launches of a Program */
+    uint32_t *first;  /* per step, and one more: of its calls */
+    uint32_t updates[3];
     KernelObjects objects; /* compiled kernels */
     DnnlOp **lib;   /* distinct */
     DnnlDesc *desc; /* of lib */
@@ -31,48 +23,7 @@ struct Executor {
     bool check;
 };
 
-/* A plan may come from a file: nothing may lie outside the arena. */
-static bool check_places(const Plan *p, Diag *d)
-{
-    for (uint32_t v = 1; v < p->g->nvals; v++)
-        if (p->offset[v] > p->arena_bytes ||
-            (p->offset[v] >= 0 &&
-             type_bytes(&p->g->vals[v].type) > p->arena_bytes - p->offset[v]))
-            return fail(d, "plan: %s lies outside the arena", p->g->vals[v].name);
-    for (uint32_t s = 0; s < p->nstep; s++) {
-        const Step *t = &p->step[s];
-        if (t->scratch > 0 &&
-            (t->scratch_offset < 0 || t->scratch_offset > p->arena_bytes ||
-             t->scratch > p->arena_bytes - t->scratch_offset))
-            return fail(d, "plan: the scratch of step %" PRIu32 " lies outside the arena",
-                        s);
-    }
-    return true;
-}
-
 /* ---- preparing steps --------------------------------------------------- */
-
-/* Operand addresses of a step. */
-static bool bind_step(Executor *x, uint32_t s, const Command *of, Diag *d)
-{
-    const Plan *p = x->plan;
-    Call *c = &x->call[s];
-    int n = of->nread + of->nwrite;
-    c->nread = of->nread;
-    c->op = NEW(&x->arena, void *, n + 1);
-    for (int i = 0; i < n; i++) {
-        Val v = of->vals[i];
-        if (v.i == 0)
-            continue;
-        c->op[i] = exec_tensor(x, v).data;
-        if (!c->op[i])
-            return fail(d, "plan: step %" PRIu32 ": %s has no memory", s,
-                        p->g->vals[v.i].name);
-    }
-    const Step *step = &p->step[s];
-    c->scratch = step->scratch > 0 ? x->memory + step->scratch_offset : NULL;
-    return true;
-}
 
 /* The routine for a description, made once. */
 static DnnlOp *share_lib(Executor *x, const DnnlDesc *desc, Diag *d)
@@ -105,101 +56,47 @@ static bool no_routine(const Step *s, const Command *of, Diag *d)
                        node_def(command_node(of))->name, s->choice);
 }
 
-/* The products of all turns but the last are alike, and have the schedule's routine. */
-static bool bind_turns(Executor *x, Call *call, const Step *s, const Command *of, Diag *d)
+/* The products of all blocks but the last are alike, and have the schedule's routine. */
+static bool bind_routines(Executor *x, uint32_t s, const Program *pr, Diag *d)
 {
-    Turns *t = call->turns = turns_make(&of->k, &x->arena);
-    bool bound = s->choice == 0;
-    for (int i = 0; i < t->of.ncalls && s->choice > 0 && !d->failed; i++) {
-        const TurnCall *c = &t->of.call[i];
-        if (!lib_worth(c->lib))
+    const Step *step = &x->plan->step[s];
+    const Command *of = &pr->command[s];
+    int64_t most = 0;
+    bool bound = step->choice == 0;
+    for (uint32_t i = pr->first[s]; i < pr->first[s + 1] && step->choice > 0; i++) {
+        const Launch *l = &pr->l.launch[i];
+        if (!lib_worth(l->lib))
             continue;
-        DnnlDesc desc = {.of = *c->lib};
-        dnnl_decode(&desc, s->choice);
-        t->lib[i] = share_lib(x, &desc, d);
-        if (!t->lib[i] && !bound)
+        DnnlDesc desc = {.of = *l->lib};
+        dnnl_decode(&desc, step->choice);
+        x->call[i].lib = share_lib(x, &desc, d);
+        if (d->failed || (!x->call[i].lib && !bound))
             break;
-        bound = true; /* the last turn's may have none, in planning as here */
+        bound = true; /* the last block's may have none, in planning as here */
+        int64_t bytes = x->call[i].lib ? dnnl_scratch_bytes(x->call[i].lib) : 0;
+        most = bytes > most ? bytes : most;
     }
-    return !d->failed && (bound || no_routine(s, of, d)) &&
-           has_scratch(s, of, turns_scratch(t), d);
+    return !d->failed && (bound || no_routine(step, of, d)) &&
+           has_scratch(step, of, kernel_own_bytes(&of->k) + most, d);
 }
 
-static bool bind_lib(Executor *x, Call *c, const Step *s, const Command *of, Diag *d)
-{
-    if (of->k.product)
-        return bind_turns(x, c, s, of, d);
-    if (of->copy) {
-        CopyRows *copy = NEW(&x->arena, CopyRows, of->nread);
-        memcpy(copy, of->copy, (size_t)of->nread * sizeof *copy);
-        c->copy = copy;
-        c->ncopy = of->nread;
-        return true;
-    }
-    if (s->choice == 0)
-        return true;
-    if (!lib_worth(of->lib))
-        return no_routine(s, of, d);
-    DnnlDesc desc = {.of = *of->lib};
-    dnnl_decode(&desc, s->choice);
-    c->lib = share_lib(x, &desc, d);
-    return !d->failed && (c->lib || no_routine(s, of, d)) &&
-           has_scratch(s, of, dnnl_scratch_bytes(c->lib), d);
-}
-
-/* Lower every step; kernels without a library routine are printed and compiled together. */
-static bool prepare(Executor *x, const ExecOptions *opt, Diag *d)
+/* Kernels without a library routine are printed and compiled together. */
+static bool prepare(Executor *x, const ExecOptions *opt, Arena *tmp, Diag *d)
 {
     const Plan *p = x->plan;
-    Arena tmp = {0};
-    Command *command = plan_commands(p, &tmp, d);
-    bool ok = command != NULL;
-    Kernel **text = NEW(&tmp, Kernel *, TURN_CALLS * p->nstep + 1);
-    KernelFn ***user = NEW(&tmp, KernelFn **, TURN_CALLS * p->nstep + 1);
-    int ntext = 0;
-    for (uint32_t s = 0; s < p->nstep && ok; s++) {
-        ok = bind_step(x, s, &command[s], d) &&
-             bind_lib(x, &x->call[s], &p->step[s], &command[s], d);
-        if (ok && x->call[s].turns) {
-            ntext += turns_texts(x->call[s].turns, text + ntext, user + ntext);
-        } else if (ok && !x->call[s].lib && !x->call[s].copy) {
-            text[ntext] = &command[s].k;
-            user[ntext++] = &x->call[s].fn;
-        }
-    }
-    KernelFn **fn = NEW(&tmp, KernelFn *, ntext + 1);
-    ok = ok && kernels_load(text, ntext, opt->cache, fn, &x->objects, d);
-    for (int i = 0; i < ntext && ok; i++)
-        *user[i] = fn[i];
-    if (ok && x->check)
-        x->dead = dead_ranges(p, command, &x->ndead, &x->arena);
-    arena_free(&tmp);
-    return ok;
-}
-
-/* Is v made once per micro-batch? */
-static bool made_in_micro(const Plan *p, Val v)
-{
-    NodeId def = p->g->vals[graph_root(p->g, v).i].def;
-    for (uint32_t k = p->nmicro < p->nstep ? p->step[p->nmicro].first : p->g->norder;
-         k < p->g->norder; k++)
-        if (p->g->order[k].i == def.i)
-            return false;
+    Program pr;
+    TRY(program_make(&pr, p, tmp, d));
+    x->call = calls_make(pr.l.launch, pr.l.n, &x->arena);
+    x->first = NEW(&x->arena, uint32_t, p->nstep + 1);
+    memcpy(x->first, pr.first, (p->nstep + 1) * sizeof *x->first);
+    memcpy(x->updates, pr.updates, sizeof x->updates);
+    calls_bind(x->call, pr.l.launch, pr.l.n, &x->memory);
+    for (uint32_t s = 0; s < p->nstep; s++)
+        TRY(bind_routines(x, s, &pr, d));
+    TRY(calls_load(&x->call, &(const Launches *){&pr.l}, 1, opt->cache, &x->objects, d));
+    if (x->check)
+        x->dead = dead_ranges(p, pr.command, &x->ndead, &x->arena);
     return true;
-}
-
-static void prepare_copies(Executor *x)
-{
-    const Graph *g = x->plan->g;
-    Copy *copy = NEW(&x->arena, Copy, g->nupdate + 1);
-    for (uint32_t i = 0; i < g->nupdate; i++) {
-        Tensor to = exec_tensor(x, g->update[i].state),
-               from = exec_tensor(x, g->update[i].value);
-        if (to.data && from.data && to.data != from.data)
-            copy[x->ncopy++] = (Copy){to.data, from.data, (size_t)type_bytes(&to.type),
-                                      made_in_micro(x->plan, g->update[i].value)};
-    }
-    x->copy = copy;
 }
 
 static bool load_values(Executor *x, const ExecOptions *opt, Diag *d)
@@ -220,19 +117,15 @@ Executor *exec_open(const Plan *p, const ExecOptions *opt, Diag *d)
     Executor *x = NEW(&arena, Executor, 1);
     x->arena = arena;
     x->plan = p;
-    x->call = NEW(&x->arena, Call, p->nstep + 1);
     x->check = opt->check;
+    Arena tmp = {0};
     unsigned mode = fp_flush((int)p->threads);
-    bool ok = check_places(p, d) && (x->memory = pages_alloc(p->arena_bytes, d)) != NULL &&
-              prepare(x, opt, d);
+    bool ok = (x->memory = pages_alloc(p->arena_bytes, d)) != NULL && prepare(x, opt, &tmp, d);
     fp_restore(mode);
+    arena_free(&tmp);
     if (ok && x->check)
         memset(x->memory, 0xFF, (size_t)p->arena_bytes);
-    if (ok) {
-        prepare_copies(x);
-        ok = load_values(x, opt, d);
-    }
-    if (ok)
+    if (ok && load_values(x, opt, d))
         return x;
     exec_close(x);
     return NULL;
@@ -252,12 +145,17 @@ void exec_close(Executor *x)
 
 /* ---- running ----------------------------------------------------------- */
 
+static bool run_step(const Executor *x, uint32_t s, Diag *d)
+{
+    return calls_run(x->call + x->first[s], x->first[s + 1] - x->first[s], d);
+}
+
 /* Into seconds, per step: the least time so far, 0 = none yet. */
 static bool run_timed(Executor *x, uint32_t from, uint32_t to, double *seconds, Diag *d)
 {
     double last = clock_seconds();
     for (uint32_t s = from; s < to; s++) {
-        TRY(call_run(&x->call[s], d));
+        TRY(run_step(x, s, d));
         double t = clock_seconds();
         if (seconds && (seconds[s] <= 0 || t - last < seconds[s]))
             seconds[s] = t - last;
@@ -273,9 +171,10 @@ static bool run_checked(Executor *x, uint32_t from, uint32_t to, Diag *d)
     while (next < x->ndead && x->dead[next].step < from)
         next++;
     for (uint32_t s = from; s < to; s++) {
-        if (x->call[s].scratch)
-            memset(x->call[s].scratch, 0xFF, (size_t)x->plan->step[s].scratch);
-        TRY(call_run(&x->call[s], d));
+        const Step *step = &x->plan->step[s];
+        if (step->scratch > 0)
+            memset(x->memory + step->scratch_offset, 0xFF, (size_t)step->scratch);
+        TRY(run_step(x, s, d));
         for (; next < x->ndead && x->dead[next].step == s; next++)
             memset(x->memory + x->dead[next].offset, 0xFF, (size_t)x->dead[next].bytes);
     }
@@ -285,10 +184,9 @@ static bool run_checked(Executor *x, uint32_t from, uint32_t to, Diag *d)
 static bool run(Executor *x, uint32_t from, uint32_t to, double *seconds, Diag *d)
 {
     unsigned mode = fp_flush((int)x->plan->threads);
-    bool ok = x->check ? run_checked(x, from, to, d) : run_timed(x, from, to, seconds, d);
-    for (uint32_t i = 0; i < x->ncopy && ok; i++)
-        if (x->copy[i].micro == (from == 0))
-            memcpy(x->copy[i].state, x->copy[i].value, x->copy[i].bytes);
+    const uint32_t *update = &x->updates[from > 0];
+    bool ok = (x->check ? run_checked(x, from, to, d) : run_timed(x, from, to, seconds, d)) &&
+              calls_run(x->call + update[0], update[1] - update[0], d);
     fp_restore(mode);
     return ok;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef struct {
-    Kernel *k;
+    const Kernel *k;
     KernelKey key;
     KernelFn *fn;
     int at; /* place in the caller's list */
@@ -36,7 +36,7 @@ static int by_key(const void *a, const void *b)
 }
 
 /* In a fixed order, so that a set of kernels is the same source whatever the schedule. */
-static void sort_by_key(Keyed *q, const KernelCache *c, Kernel *const *k, int n)
+static void sort_by_key(Keyed *q, const KernelCache *c, const Kernel *const *k, int n)
 {
     for (int i = 0; i < n; i++) {
         char *text = kernel_text(k[i]);
@@ -72,7 +72,7 @@ static int find(Keyed *q, int n, const KernelCache *c, KernelObjects *o)
 }
 
 /* One source of the kernels without a function, each once, their keys in the same order. */
-static char *print_missing(const Keyed *q, int n, Kernel **k, KernelKey *key, int *nkey)
+static char *print_missing(const Keyed *q, int n, const Kernel **k, KernelKey *key, int *nkey)
 {
     char *text = NULL, name[NAME];
     size_t size = 0;
@@ -95,7 +95,7 @@ static char *print_missing(const Keyed *q, int n, Kernel **k, KernelKey *key, in
 static bool add_missing(const KernelCache *c, const Keyed *q, int n, Diag *d)
 {
     int nkey;
-    Kernel **k = mem_new((size_t)n, sizeof(Kernel *));
+    const Kernel **k = mem_new((size_t)n, sizeof(Kernel *));
     KernelKey *key = mem_new((size_t)n, sizeof *key);
     char *source = print_missing(q, n, k, key, &nkey);
     bool ok = kernel_cache_add(c, source, key, nkey, d);
@@ -105,7 +105,7 @@ static bool add_missing(const KernelCache *c, const Keyed *q, int n, Diag *d)
     return ok;
 }
 
-static bool load(Keyed *q, Kernel *const *k, int n, const KernelCache *c, KernelObjects *o, Diag *d)
+static bool load(Keyed *q, const Kernel *const *k, int n, const KernelCache *c, KernelObjects *o, Diag *d)
 {
     sort_by_key(q, c, k, n);
     if (find(q, n, c, o) == 0)
@@ -115,7 +115,7 @@ static bool load(Keyed *q, Kernel *const *k, int n, const KernelCache *c, Kernel
            fail_status(d, EXIT_DEVICE, "cannot load generated kernels: %s", dlerror());
 }
 
-static bool load_own(Kernel *const *k, int n, KernelFn **fn, KernelObjects *o, Diag *d)
+static bool load_own(const Kernel *const *k, int n, KernelFn **fn, KernelObjects *o, Diag *d)
 {
     KernelCache c;
     TRY(kernel_cache_open(&c, NULL, d));
@@ -124,7 +124,7 @@ static bool load_own(Kernel *const *k, int n, KernelFn **fn, KernelObjects *o, D
     return ok;
 }
 
-bool kernels_load(Kernel *const *k, int n, const KernelCache *c, KernelFn **fn, KernelObjects *o,
+bool kernels_load(const Kernel *const *k, int n, const KernelCache *c, KernelFn **fn, KernelObjects *o,
                   Diag *d)
 {
     *o = (KernelObjects){0};

@@ -82,14 +82,15 @@ static char *take(Pool *p, int64_t bytes)
     return at;
 }
 
-/* The next places for operands and scratch. */
-static void place(Pool *p, Call *c, MeasureOperand *o, int n, int64_t scratch)
+/* The next places for operands and workspace. */
+static void place(Pool *p, const Subject *s, char **base)
 {
-    if (p->next + measure_bytes(o, n, scratch) > p->window)
+    if (p->next + measure_bytes(s->o, s->n, s->workspace) > p->window)
         p->next = 0;
-    for (int i = 0; i < n; i++)
-        c->op[i] = o[i].alias < 0 ? take(p, o[i].bytes) : c->op[o[i].alias];
-    c->scratch = take(p, scratch);
+    for (int i = 0; i < s->n; i++)
+        base[i] = s->o[i].alias < 0 ? take(p, s->o[i].bytes) : base[s->o[i].alias];
+    base[s->n] = take(p, s->workspace);
+    calls_bind(s->call, s->l->launch, s->l->n, base);
 }
 
 static void fill_indices(MeasureOperand *o, char *at)
@@ -108,18 +109,17 @@ static void read_all(const char *at, int64_t bytes)
         sum += ((const volatile char *)at)[i];
 }
 
-static bool timed_run(Pool *p, Call *c, MeasureOperand *o, int n, int64_t scratch,
-                      double *seconds, Diag *d)
+static bool timed_run(Pool *p, const Subject *s, char **base, double *seconds, Diag *d)
 {
-    place(p, c, o, n, scratch);
-    for (int i = 0; i < n; i++)
-        if (o[i].range.limit)
-            fill_indices(&o[i], c->op[i]);
-    for (int i = 0; i < n; i++)
-        if (o[i].hot)
-            read_all(c->op[i], o[i].bytes);
+    place(p, s, base);
+    for (int i = 0; i < s->n; i++)
+        if (s->o[i].range.limit)
+            fill_indices(&s->o[i], base[i]);
+    for (int i = 0; i < s->n; i++)
+        if (s->o[i].hot)
+            read_all(base[i], s->o[i].bytes);
     double start = clock_seconds();
-    TRY(call_run(c, d));
+    TRY(calls_run(s->call, s->l->n, d));
     *seconds = clock_seconds() - start;
     return true;
 }
@@ -130,21 +130,28 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-bool measure_call(Pool *p, Call *c, MeasureOperand *o, int n, int64_t scratch,
-                  double *seconds, Diag *d)
+static bool median_run(Pool *p, const Subject *s, char **base, double *seconds, Diag *d)
 {
     double t[MAX_RUNS], sum = 0, first;
     int runs = 0;
-    TRY(timed_run(p, c, o, n, scratch, &first, d)); /* pages in the code */
+    TRY(timed_run(p, s, base, &first, d)); /* pages in the code */
     if (first >= once) {
         *seconds = first;
         return true;
     }
     while (runs < MIN_RUNS || (runs < MAX_RUNS && sum < enough)) {
-        TRY(timed_run(p, c, o, n, scratch, &t[runs], d));
+        TRY(timed_run(p, s, base, &t[runs], d));
         sum += t[runs++];
     }
     qsort(t, (size_t)runs, sizeof *t, ascending);
     *seconds = t[runs / 2];
     return true;
+}
+
+bool measure(Pool *p, const Subject *s, double *seconds, Diag *d)
+{
+    Arena tmp = {0};
+    bool ok = median_run(p, s, NEW(&tmp, char *, s->n + 1), seconds, d);
+    arena_free(&tmp);
+    return ok;
 }

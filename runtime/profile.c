@@ -106,52 +106,46 @@ static bool find_routine(Profile *p, const Item *it, const LibDesc *of, int *rou
     return !d->failed;
 }
 
-/* The products of all turns get the algorithm that is right for a full one. */
-static bool bind_turns(Profile *p, Item *it, Diag *d)
+/* The products of all blocks get the algorithm that is right for a full one. */
+static bool bind_routines(Profile *p, Item *it, Diag *d)
 {
     const Routine *r = &p->routine[it->routine];
     dnnl_free(it->last);
     it->last = NULL;
-    for (int i = 0; i < it->turns->of.ncalls; i++) {
-        const LibDesc *of = lib_worth(it->turns->of.call[i].lib);
+    for (uint32_t i = 0; i < it->l.n; i++) {
+        const LibDesc *of = lib_worth(it->l.launch[i].lib);
         if (!of)
             continue;
         bool full = memcmp(&r->of, of, sizeof *of) == 0;
         DnnlDesc desc = {.of = *of, .choice = r->choice};
         if (!full && !it->last)
-            it->last = dnnl_make(&desc, d); /* the products of the last turn are alike */
-        it->turns->lib[i] = full ? r->op : it->last;
+            it->last = dnnl_make(&desc, d); /* there is one such block */
+        it->call[i].lib = full ? r->op : it->last;
     }
     return !d->failed;
 }
 
-static bool find_turns(Profile *p, Item *it, Diag *d)
+static bool find_algorithm(Profile *p, Item *it, Diag *d)
 {
-    it->turns = turns_make(&it->of->k, &p->arena);
-    for (int i = 0; i < it->turns->of.ncalls && it->routine < 0; i++) {
-        const LibDesc *of = lib_worth(it->turns->of.call[i].lib);
+    it->routine = -1;
+    for (uint32_t i = 0; i < it->l.n && it->routine < 0; i++) {
+        const LibDesc *of = lib_worth(it->l.launch[i].lib);
         if (!of)
             continue;
         TRY(find_routine(p, it, of, &it->routine, d));
-        p->routine[it->routine].tiled |= !it->of->k.terms;
+        p->routine[it->routine].tiled |= it->of->k.product && !it->of->k.terms;
     }
-    return it->routine < 0 || bind_turns(p, it, d);
+    return it->routine < 0 || bind_routines(p, it, d);
 }
 
-static bool find_single(Profile *p, Item *it, Diag *d)
-{
-    const LibDesc *of = lib_worth(it->of->lib);
-    return !of || find_routine(p, it, of, &it->routine, d);
-}
-
-static int64_t item_scratch(const Profile *p, const Item *it);
+static int64_t item_scratch(const Item *it);
 static DnnlOp *item_op(const Profile *p, const Item *it);
 
 /* Workspace that an item cannot do without, its bits as they are. */
 static int64_t least_scratch(const Profile *p, const Item *it)
 {
     const StepCost *ways = item_op(p, it) ? &p->routine[it->routine].ways : NULL;
-    return ways ? ways->c[ways->same - 1].scratch : item_scratch(p, it);
+    return ways ? ways->c[ways->same - 1].scratch : item_scratch(it);
 }
 
 /* Where others hold as much at once anyway, faster routines may have large scratch. */
@@ -178,21 +172,19 @@ static bool find_faster(Profile *p, Diag *d)
 
 static bool find_routines(Profile *p, Diag *d)
 {
-    for (uint32_t i = 0; i < p->nitem; i++) {
-        Item *it = &p->item[i];
-        it->routine = -1;
-        TRY((it->of->k.product ? find_turns : find_single)(p, it, d));
-    }
+    for (uint32_t i = 0; i < p->nitem; i++)
+        TRY(find_algorithm(p, &p->item[i], d));
     TRY(find_faster(p, d));
     for (uint32_t i = 0; i < p->nitem; i++)
-        if (p->item[i].turns && p->item[i].routine >= 0)
-            TRY(bind_turns(p, &p->item[i], d));
+        if (p->item[i].routine >= 0)
+            TRY(bind_routines(p, &p->item[i], d));
     return true;
 }
 
+/* The routine of a command that is no loop. */
 static DnnlOp *item_op(const Profile *p, const Item *it)
 {
-    return it->routine < 0 || it->turns ? NULL : p->routine[it->routine].op;
+    return it->routine < 0 || it->of->k.product ? NULL : p->routine[it->routine].op;
 }
 
 static bool has_text(const Profile *p, const Item *it)
@@ -200,12 +192,14 @@ static bool has_text(const Profile *p, const Item *it)
     return it->of->k.lib != LIB_CONCAT && !item_op(p, it);
 }
 
-static int64_t item_scratch(const Profile *p, const Item *it)
+static int64_t item_scratch(const Item *it)
 {
-    DnnlOp *op = item_op(p, it);
-    if (it->turns)
-        return turns_scratch(it->turns);
-    return op ? dnnl_scratch_bytes(op) : 0;
+    int64_t most = 0;
+    for (uint32_t i = 0; it->routine >= 0 && i < it->l.n; i++) {
+        int64_t bytes = it->call[i].lib ? dnnl_scratch_bytes(it->call[i].lib) : 0;
+        most = bytes > most ? bytes : most;
+    }
+    return kernel_own_bytes(&it->of->k) + most;
 }
 
 static void sign(Profile *p, Item *it)
@@ -239,28 +233,19 @@ static double estimate(const Item *it)
     return fmax(bytes / bytes_per_ns, flops / flops_per_ns) + call_ns;
 }
 
-static int64_t item_memory(const Profile *p, const Item *it)
+static int64_t item_memory(const Item *it)
 {
-    return measure_bytes(it->o, it->of->nread + it->of->nwrite, item_scratch(p, it));
+    return measure_bytes(it->o, it->of->nread + it->of->nwrite, item_scratch(it));
 }
 
 static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
 {
-    int n = it->of->nread + it->of->nwrite;
-    Call c = {.fn = it->fn,
-              .lib = item_op(p, it),
-              .turns = it->turns,
-              .nread = it->of->nread,
-              .op = NEW(&p->arena, void *, n + 1)};
-    if (it->of->copy) {
-        c.copy = it->of->copy;
-        c.ncopy = it->of->nread;
-    }
+    Subject subject = {&it->l, it->call, it->o, it->of->nread + it->of->nwrite, item_scratch(it)};
     double s;
-    pool_use(pool, item_memory(p, it));
-    if (it->fn && it->of->k.body)
+    pool_use(pool, item_memory(it));
+    if (it->of->k.body && has_text(p, it))
         pool_refill(pool); /* it may branch on data */
-    TRY(measure_call(pool, &c, it->o, n, item_scratch(p, it), &s, d));
+    TRY(measure(pool, &subject, &s, d));
     double *ns = &p->table.entry[it->entry].ns, now = fmax(1, round(s * 1e9));
     *ns = *ns < 0 ? now : round((*ns + now) / 2); /* whole: as the file keeps it */
     return true;
@@ -300,23 +285,13 @@ static Unknown *unknown_signatures(Profile *p, uint32_t *n)
 /* The texts of those to measure at once. */
 static bool compile_unknown(Profile *p, const Unknown *u, uint32_t count, KernelObjects *o, Diag *d)
 {
-    Kernel **k = NEW(&p->arena, Kernel *, TURN_CALLS * count + 1);
-    KernelFn **fn = NEW(&p->arena, KernelFn *, TURN_CALLS * count + 1);
-    KernelFn ***user = NEW(&p->arena, KernelFn **, TURN_CALLS * count + 1);
-    int n = 0;
+    Call **c = NEW(&p->arena, Call *, count + 1);
+    const Launches **l = NEW(&p->arena, const Launches *, count + 1);
     for (uint32_t i = 0; i < count; i++) {
-        Item *it = &p->item[u[i].item];
-        if (it->turns) {
-            n += turns_texts(it->turns, k + n, user + n);
-        } else if (has_text(p, it)) {
-            k[n] = (Kernel *)(uintptr_t)&it->of->k;
-            user[n++] = &it->fn;
-        }
+        c[i] = p->item[u[i].item].call;
+        l[i] = &p->item[u[i].item].l;
     }
-    TRY(kernels_load(k, n, p->opt.cache, fn, o, d));
-    for (int i = 0; i < n; i++)
-        *user[i] = fn[i];
-    return true;
+    return calls_load(c, l, count, p->opt.cache, o, d);
 }
 
 /* What measuring may take: the memory, the time of all, and the least share of a step that is worth
@@ -349,7 +324,7 @@ static uint32_t keep_worthy(const Profile *p, Unknown *u, uint32_t n, const Allo
         const Item *it = &p->item[u[i].item];
         bool short_enough = 1e-9 * it->estimate <= a->seconds / 5;
         if (u[i].share >= a->share * step && short_enough &&
-            pool_bytes(item_memory(p, it)) <= a->bytes)
+            pool_bytes(item_memory(it)) <= a->bytes)
             u[kept++] = u[i];
     }
     return kept;
@@ -361,7 +336,7 @@ static bool measure_unknown(Profile *p, const Unknown *u, uint32_t n, const Allo
     int64_t most = 0;
     Pool pool;
     for (uint32_t i = 0; i < n; i++) {
-        int64_t bytes = item_memory(p, &p->item[u[i].item]);
+        int64_t bytes = item_memory(&p->item[u[i].item]);
         most = bytes > most ? bytes : most;
     }
     TRY(pool_open(&pool, most, d));
@@ -456,12 +431,15 @@ static Item item_of(Profile *p, const Command *c)
         }
     }
     it.estimate = estimate(&it);
+    it.l.arena = &p->arena;
+    command_launches(c, &it.l);
+    it.call = calls_make(it.l.launch, it.l.n, &p->arena);
     return it;
 }
 
 static StepCost cost_of(const Profile *p, const Item *it)
 {
-    StepCost cost = {.c = {{0, item_scratch(p, it), 0}}, .n = 1, .same = 1};
+    StepCost cost = {.c = {{0, item_scratch(it), 0}}, .n = 1, .same = 1};
     double ns = p->table.entry[it->entry].ns;
     if (ns < 0)
         ns = it->estimate * p->scale[item_op(p, it) != NULL];

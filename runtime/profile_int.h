@@ -38,12 +38,12 @@ typedef struct {
     const Command *of;
     NodeId first; /* of its nodes: valid when the command no longer is */
     MeasureOperand *o;
-    int routine; /* -1: none */
-    Turns *turns;
-    DnnlOp *last; /* of the last turn */
+    Launches l;
+    Call *call;
+    int routine;  /* of its products, -1: none */
+    DnnlOp *last; /* of the last block's product, where that is another */
     uint32_t entry;
     double estimate; /* ns */
-    KernelFn *fn;
 } Item;
 
 int64_t item_bytes(const Item *it); /* of all operands */

@@ -3,6 +3,7 @@
 #ifndef CKC_RUNTIME_INT_H
 #define CKC_RUNTIME_INT_H
 
+#include "ir/program.h"
 #include "onednn.h"
 #include "runtime.h"
 
@@ -10,19 +11,26 @@
 
 typedef void KernelFn(void *const *op); /* what codegen_c prints */
 
-/* A kernel bound to memory: one of fn, lib, copy and turns is set. */
+/* A launch bound to memory: one of fn, lib and copy is set. */
 typedef struct {
     KernelFn *fn;
     DnnlOp *lib; /* not owned */
-    struct Turns *turns;
     const CopyRows *copy;
     int ncopy;
-    int nread;
-    void **op; /* operands: reads, then writes */
-    void *scratch;
+    int nop;
+    void **op; /* operands as in the launch */
+    void *workspace;
 } Call;
 
-bool call_run(const Call *c, Diag *d);
+/* Of n launches, with room for their operands; copies are set.  Allocated in a. */
+Call *calls_make(const Launch *l, uint32_t n, Arena *a);
+/* base[i]: memory i of the launches' slices. */
+void calls_bind(Call *c, const Launch *l, uint32_t n, char *const *base);
+/* Sets fn of the calls that have no routine and no copies; kernels: of the launches.  The functions can
+ * be called until the objects are given back. */
+bool calls_load(Call *const *c, const Launches *const *l, uint32_t n, const KernelCache *cache,
+                KernelObjects *o, Diag *d);
+bool calls_run(const Call *c, uint32_t n, Diag *d);
 
 /* The description of what is worth calling a routine for; else NULL. */
 const LibDesc *lib_worth(const LibDesc *of);
@@ -36,24 +44,9 @@ char *kernel_text_keyless(const Kernel *k);
 
 /* Functions of kernels, fn[i] of k[i], from the cache (NULL: the user's); those it lacks are printed,
  * compiled and added.  They can be called until the objects are given back. */
-bool kernels_load(Kernel *const *k, int n, const KernelCache *c, KernelFn **fn, KernelObjects *o,
+bool kernels_load(const Kernel *const *k, int n, const KernelCache *c, KernelFn **fn, KernelObjects *o,
                   Diag *d);
 void kernels_unload(KernelObjects *o);
-
-/* ---- turns.c ------------------------------------------------------------ */
-
-/* A step that runs in turns.  The caller sets the routines of its products (not owned) and
- * compiles the texts of the other calls. */
-typedef struct Turns {
-    KernelTurns of;
-    DnnlOp *lib[TURN_CALLS]; /* NULL: its text runs */
-    KernelFn *fn[TURN_CALLS];
-} Turns;
-
-Turns *turns_make(const Kernel *k, Arena *a);
-int turns_texts(Turns *t, Kernel *k[TURN_CALLS], KernelFn **fn[TURN_CALLS]);
-int64_t turns_scratch(const Turns *t); /* bytes */
-bool turns_run(const Turns *t, void *const *op, void *scratch, Diag *d);
 
 /* ---- memory.c ---------------------------------------------------------- */
 
@@ -117,9 +110,17 @@ void pool_use(Pool *p, int64_t bytes); /* for a subject of that many bytes from 
 /* Random data again, for kernels whose time depends on it. */
 void pool_refill(Pool *p);
 void pool_close(Pool *p);
-/* Typical seconds of a call; its operands and scratch are set here. */
-bool measure_call(Pool *p, Call *c, MeasureOperand *o, int n, int64_t scratch,
-                  double *seconds, Diag *d);
+/* A command to measure: its launches, and calls that are bound to the pool here. */
+typedef struct {
+    const Launches *l;
+    Call *call;
+    MeasureOperand *o; /* n, those of the command */
+    int n;
+    int64_t workspace; /* bytes, behind them */
+} Subject;
+
+/* Typical seconds of running it. */
+bool measure(Pool *p, const Subject *s, double *seconds, Diag *d);
 
 /* ---- choice.c ---------------------------------------------------------- */
 

@@ -217,7 +217,7 @@ static void check_kernels(const char *path, Graph *g, bool wide)
                 got[c[s].vals[i].i] = NEW(&a, char, type_bytes(&t[i].type) + 1);
             t[i].data = got[c[s].vals[i].i];
         }
-        kernel_run_ref(&c[s].k, t);
+        command_run_ref(&c[s], t);
         for (int i = c[s].nread; i < n; i++)
             check_equal(path, (Tensor){t[i].type, want[c[s].vals[i].i]}, t[i], wide ? 1e-12 : 2e-5);
     }

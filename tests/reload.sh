@@ -12,37 +12,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 ran=0 infeasible=0 failed=0
-
-models() {
-    for f in "$root"/examples/*/model.onnx "$shared"/fixtures/torch-oracle/*/model.onnx \
-        "$root"/tests/data/zoo/*/model.onnx ${CKC_ZOO:+"$CKC_ZOO"/*/model.onnx "$CKC_ZOO"/*.onnx}; do
-        [ ! -f "$f" ] || echo "$f"
-    done
-}
-
-# What the model wants to be told: sizes of its symbols, initial values.
-find_options() { # model batch
-    options=
-    for _ in 1 2; do
-        # shellcheck disable=SC2086 # a list of words
-        "$ckc" "$1" $options --steps 1 --output "$work/try" --quiet 2>"$work/err" && return
-        case $(cat "$work/err") in
-        *"unbound dimensions: "*)
-            # one symbol: a large batch, so that there is something to recompute; else batch and length
-            bind=$(sed 's/.*unbound dimensions: //; s/; give --bind.*//; s/ (of [^)]*)//g; s/$/='"$2"'/; s/, \(.*\)='"$2"'/=16,\1=128/; s/, /=16,/g' "$work/err")
-            options="$options --bind $bind" ;;
-        *"give --init"*) options="$options --init normal:0.02" ;;
-        *) return 1 ;;
-        esac
-    done
-    # shellcheck disable=SC2086
-    "$ckc" "$1" $options --steps 1 --output "$work/try" --quiet 2>"$work/err"
-}
+. "$root/tests/models.sh"
 
 # Why the last command failed, even if it has said nothing.
 reason() { echo "exit status $1: $(head -c 300 "$work/err")"; }
-
-losses() { tr -d '\n ' <"$1" | sed 's/.*"losses":\(\[[^]]*\]\).*/\1/'; }
 
 # Prints what is wrong, or nothing; status 3: infeasible.
 check() { # model percent
@@ -67,8 +40,7 @@ check() { # model percent
 
 [ $# -gt 0 ] || { models >"$work/models"; while read -r f; do set -- "$@" "$f"; done <"$work/models"; }
 for model; do
-    # a batch that the model fixes within is told by an operator's shapes; all else is a failure
-    find_options "$model" 64 || ! grep -q ": node '" "$work/err" || find_options "$model" 4
+    find_some_options "$model"
     for percent in ${CKC_PERCENTS:-100 80 65 50}; do
         wrong=$(check "$model" $percent)
         if [ $? -eq 3 ]; then

@@ -140,7 +140,7 @@ enum { BATCH = 48 };
 
 typedef struct {
     Arena a;
-    Kernel *k[BATCH];
+    const Kernel *k[BATCH];
     RandomKernel r[BATCH];
     KernelFn *fn[BATCH];
     KernelObjects objects;
@@ -257,7 +257,7 @@ START_TEST(equal_kernels_are_one_function)
 {
     Arena a = {0};
     RandomKernel r[3];
-    Kernel *k[3];
+    const Kernel *k[3];
     int func[3];
     for (int i = 0; i < 3; i++) {
         random_kernel(&r[i], &a, i == 2 ? 8 : 7, false);
@@ -339,7 +339,7 @@ START_TEST(keys_share_a_text)
     char *source = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&source, &size);
-    codegen_shared_c(f, (Kernel *[]){&k[0], &k[1]}, 2);
+    codegen_shared_c(f, (const Kernel *[]){&k[0], &k[1]}, 2);
     fclose(f);
     char *first = strstr(source, "/* kernel shared_");
     ck_assert(first && !strstr(first + 1, "/* kernel shared_"));
@@ -357,7 +357,7 @@ START_TEST(kernels_are_compiled_once)
     Arena a = {0};
     Diag d = {0};
     RandomKernel r[N];
-    Kernel *k[N];
+    const Kernel *k[N];
     KernelFn *fn[N];
     KernelObjects o;
     KernelCache c;

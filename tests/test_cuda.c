@@ -25,7 +25,7 @@ typedef struct {
 typedef struct {
     Arena a;
     Case c[MOST];
-    Kernel *k[MOST];
+    const Kernel *k[MOST];
     int n, func[MOST];
     char *source;
 } Batch;

@@ -348,7 +348,7 @@ START_TEST(generated_c)
     int n = 0;
     KernelFn **fn = calloc(OP_COUNT * TRIALS, sizeof *fn);
     Compiled *all = calloc(OP_COUNT * TRIALS, sizeof *all);
-    Kernel **k = calloc(OP_COUNT * TRIALS, sizeof *k);
+    const Kernel **k = calloc(OP_COUNT * TRIALS, sizeof *k);
     for (int op = 1; op < OP_COUNT; op++)
         for (int trial = 0; trial < TRIALS && op != OP_concat; trial++, n++) {
             all[n].trial = trial;
@@ -390,7 +390,7 @@ START_TEST(reals_become_integers)
         lower_sample(&c);
         KernelObjects objects;
         KernelFn *fn;
-        Kernel *k = &c.of.k;
+        const Kernel *k = &c.of.k;
         ck_assert_msg(kernels_load(&k, 1, NULL, &fn, &objects, &c.s.diag), "%s", c.s.diag.msg);
         int64_t got[COUNT(x)];
         fn((void *[]){c.s.data[0].data, got});

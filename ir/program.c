@@ -1,0 +1,113 @@
+/* program.c -- a plan as the launches that a device executes. */
+#include "program.h"
+#include <inttypes.h>
+
+/* ---- from operands to offsets ------------------------------------------------------------------------- */
+
+/* Where an operand of the step's command lies, or its workspace. */
+static int64_t place(const Plan *p, uint32_t s, const Command *c, int base)
+{
+    if (base == c->nread + c->nwrite)
+        return p->step[s].scratch_offset;
+    return p->offset[graph_root(p->g, c->vals[base]).i];
+}
+
+static bool inside(const Plan *p, int64_t at, int64_t bytes)
+{
+    return at >= 0 && at <= p->arena_bytes && bytes <= p->arena_bytes - at;
+}
+
+/* A schedule may come from a file: nothing lies outside the arena. */
+static bool check_places(const Plan *p, Diag *d)
+{
+    for (uint32_t v = 1; v < p->g->nvals; v++)
+        if (p->offset[v] >= 0 && !inside(p, p->offset[v], type_bytes(&p->g->vals[v].type)))
+            return fail(d, "plan: %%%s lies outside the arena", p->g->vals[v].name);
+    for (uint32_t s = 0; s < p->nstep; s++)
+        if (p->step[s].scratch > 0 && !inside(p, p->step[s].scratch_offset, p->step[s].scratch))
+            return fail(d, "plan: the scratch of step %" PRIu32 " lies outside the arena", s);
+    return true;
+}
+
+static bool locate(const Plan *p, uint32_t s, const Command *c, Launch *l, Arena *a, Diag *d)
+{
+    Slice *op = NEW(a, Slice, l->nop + 1);
+    for (int i = 0; i < l->nop; i++) {
+        op[i] = l->op[i];
+        if (op[i].base < 0)
+            continue;
+        int64_t at = place(p, s, c, op[i].base);
+        if (at < 0)
+            return fail(d, "plan: an operand of step %" PRIu32 " has no memory", s);
+        op[i].at += at;
+        op[i].base = 0;
+    }
+    l->op = op;
+    l->workspace.at += p->step[s].scratch_offset;
+    l->workspace.base = 0;
+    return true;
+}
+
+static bool add_step(Program *out, const Plan *p, uint32_t s, Arena *a, Diag *d)
+{
+    const Command *c = &out->command[s];
+    out->first[s] = out->l.n;
+    if (command_blocks(c) > PROGRAM_LAUNCHES - (int64_t)out->l.n)
+        return fail_status(d, EXIT_UNSUPPORTED, "plan: more than %d launches", PROGRAM_LAUNCHES);
+    command_launches(c, &out->l);
+    for (uint32_t i = out->first[s]; i < out->l.n; i++)
+        TRY(locate(p, s, c, &out->l.launch[i], a, d));
+    return true;
+}
+
+/* ---- updates ------------------------------------------------------------------------------------------- */
+
+/* Is v made once per micro-batch? */
+static bool made_in_micro(const Plan *p, Val v)
+{
+    NodeId def = p->g->vals[graph_root(p->g, v).i].def;
+    for (uint32_t k = p->nmicro < p->nstep ? p->step[p->nmicro].first : p->g->norder;
+         k < p->g->norder; k++)
+        if (p->g->order[k].i == def.i)
+            return false;
+    return true;
+}
+
+static void add_copy(Program *out, int64_t from, int64_t to, int64_t bytes)
+{
+    Launches *l = &out->l;
+    CopyRows *copy = NEW(l->arena, CopyRows, 1);
+    Slice *op = NEW(l->arena, Slice, 2);
+    *copy = (CopyRows){.rows = 1, .bytes = bytes, .stride = bytes};
+    op[0] = (Slice){0, false, from, bytes};
+    op[1] = (Slice){0, true, to, bytes};
+    l->launch = arena_grow(l->arena, l->launch, l->n, &l->cap, sizeof *l->launch);
+    l->launch[l->n++] = (Launch){.copy = copy, .ncopy = 1, .nop = 2, .op = op};
+}
+
+static void add_updates(Program *out, const Plan *p, bool micro)
+{
+    const Graph *g = p->g;
+    for (uint32_t i = 0; i < g->nupdate; i++) {
+        int64_t to = p->offset[graph_root(g, g->update[i].state).i];
+        int64_t from = p->offset[graph_root(g, g->update[i].value).i];
+        int64_t bytes = type_bytes(val_type(g, g->update[i].state));
+        if (to >= 0 && from >= 0 && to != from && made_in_micro(p, g->update[i].value) == micro)
+            add_copy(out, from, to, bytes);
+    }
+}
+
+bool program_make(Program *out, const Plan *p, Arena *a, Diag *d)
+{
+    *out = (Program){.l = {.arena = a}, .first = NEW(a, uint32_t, p->nstep + 1)};
+    out->command = plan_commands(p, a, d);
+    TRY(out->command && check_places(p, d));
+    for (uint32_t s = 0; s < p->nstep; s++)
+        TRY(add_step(out, p, s, a, d));
+    out->first[p->nstep] = out->updates[0] = out->l.n;
+    add_updates(out, p, true);
+    out->updates[1] = out->l.n;
+    add_updates(out, p, false);
+    out->updates[2] = out->l.n;
+    return true;
+}

@@ -1,0 +1,56 @@
+/* program.h -- what a device executes: launches on byte offsets, in order, without the graph.
+ *
+ * A command (kernel.h) that runs as a loop over blocks of rows is unrolled: a launch is one call of a
+ * kernel, or of the library routine or copies that stand for it.  Executors and printers read a Program
+ * and nothing above it. */
+#ifndef CKC_PROGRAM_H
+#define CKC_PROGRAM_H
+
+#include "plan.h"
+
+enum { PROGRAM_LAUNCHES = 1 << 20 }; /* at most: a schedule may come from anywhere */
+
+/* Bytes that a launch reads or writes. */
+typedef struct {
+    int base; /* whose memory: of a Program 0, the arena; of command_launches() an operand of the command,
+               * or, behind the last, its workspace; -1: absent */
+    bool write;
+    int64_t at, bytes; /* from the start of that memory */
+} Slice;
+
+typedef struct {
+    uint32_t kernel;      /* in Launches; 0 where there are copies */
+    const LibDesc *lib;   /* what a library may make instead of the kernel; NULL: nothing */
+    const CopyRows *copy; /* not NULL: ncopy copies into the last operand, and no kernel */
+    int ncopy;
+    int nop;
+    const Slice *op;      /* operands of the kernel; of a library routine the last is written */
+    Slice workspace;      /* of a library routine; as many bytes as it says */
+} Launch;
+
+typedef struct {
+    Arena *arena;
+    Launch *launch;
+    uint32_t n, cap;
+    const Kernel **kernel; /* each once for all blocks of one size */
+    uint32_t nkernel, ckernel;
+} Launches;
+
+/* Appends those of a command, whose bases count from its own operands.  Kernels are the command's or
+ * live in l->arena. */
+void command_launches(const Command *c, Launches *l);
+int64_t command_blocks(const Command *c); /* that its loop runs over; 1: there is no loop */
+
+typedef struct {
+    Launches l;
+    const Command *command; /* per step of the plan */
+    uint32_t *first;        /* per step, and one more: the step's launches are [first[s], first[s + 1]) */
+    uint32_t updates[3];    /* copies of updates that are not in place: [0] to [1] after each micro-batch,
+                             * [1] to [2] after the step */
+} Program;
+
+/* Lowers every step of a plan.  Everything lies within the arena of the plan, or it fails.  Allocated in
+ * a; refers to the plan's graph for messages only. */
+bool program_make(Program *out, const Plan *p, Arena *a, Diag *d);
+
+#endif

@@ -1,0 +1,66 @@
+#!/bin/sh
+# bits.sh OLD NEW [MODEL.onnx...] -- do two builds of ckc give the same bits?  NEW plans and runs each model, whole and at
+# 65 %; OLD runs that schedule, and plans and runs the model itself without a budget: losses, gradients and saved
+# weights must be equal byte for byte.  A line per model and budget.
+# Without models: the examples, the networks with PyTorch's numbers, the zoo, and CKC_ZOO's folder.
+set -u
+root=$(cd "$(dirname "$0")/.." && pwd)
+[ $# -ge 2 ] || { sed -n 's/^# //p' "$0" | head -4 >&2; exit 1; }
+old=$1 ckc=$2
+shift 2
+shared=${CKC_SHARED:-$root/../shared}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
+same=0 infeasible=0 failed=0
+. "$root/tests/models.sh"
+
+# Two steps of a model or schedule: what they leave in a folder.
+try() { # program folder arguments...
+    program=$1 into=$2
+    shift 2
+    rm -rf "$into" && mkdir "$into"
+    "$program" "$@" --steps 2 --json --save "$into/weights.safetensors" >"$into.json" 2>"$work/err" &&
+        losses "$into.json" >"$into/losses" && [ -s "$into/losses" ]
+}
+
+differing() { # folder folder name...: of these files
+    into=$1 other=$2
+    shift 2
+    for name; do
+        cmp -s "$into/$name" "$other/$name" || echo "other $name"
+    done
+}
+
+# Prints what is wrong, or nothing; status 3: infeasible.
+check() { # model budget
+    rm -rf "$work/out"
+    # shellcheck disable=SC2086 # a list of words
+    try "$ckc" "$work/new" "$1" $options --budget "$2" --output "$work/out" --grads="$work/new.npz"
+    status=$?
+    [ $status -ne 3 ] || return 3
+    # shellcheck disable=SC2086
+    [ $status -eq 0 ] && try "$old" "$work/old" run "$work/out/step.ckp" &&
+        try "$old" "$work/own" "$1" $options --output "$work/out" --grads="$work/own.npz" || { head -c 300 "$work/err"; return 0; }
+    differing "$work/new" "$work/old" losses weights.safetensors
+    differing "$work/new" "$work/own" losses weights.safetensors
+    cmp -s "$work/new.npz" "$work/own.npz" || echo "other gradients"
+}
+
+[ $# -gt 0 ] || { models >"$work/models"; while read -r f; do set -- "$@" "$f"; done <"$work/models"; }
+for model; do
+    find_some_options "$model"
+    for budget in 100% 65%; do
+        wrong=$(check "$model" $budget)
+        if [ $? -eq 3 ]; then
+            infeasible=$((infeasible + 1)) says=infeasible
+        elif [ -n "$wrong" ]; then
+            failed=$((failed + 1)) says="FAILED: $wrong"
+        else
+            same=$((same + 1)) says="same bits"
+        fi
+        printf '%-70s %5s  %s\n' "${model#"$root/"}" $budget "$says"
+    done
+done
+echo "$same times the same bits, $infeasible budgets infeasible, $failed failures"
+[ "$failed" -eq 0 ] && [ "$same" -gt 0 ]
