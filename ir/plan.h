@@ -13,7 +13,7 @@ enum { ARENA_ALIGN = 64, PLAN_THREADS = 1024, PLAN_ACCUMULATE = 1000000 }; /* at
 
 typedef struct {
     uint32_t first, count;  /* nodes order[first .. first + count): one kernel, or one node */
-    int choice;             /* > 0: the routine of a library (onednn.h), and no other; 0: the kernel */
+    int choice;             /* > 0: the routine of a library, and no other; 0: the kernel */
     int64_t scratch;        /* bytes of library working memory, 0 = none */
     int64_t scratch_offset;
     int64_t cost_ns;        /* predicted */
@@ -51,12 +51,14 @@ typedef struct {
     int64_t live_bytes;      /* largest sum of live bytes: no arena is smaller for this schedule */
     int64_t budget;          /* 0 = none */
     int64_t predicted_ns, base_ns, bound_ns; /* this plan; without recomputation; lower bound */
+    int64_t measured_ns;     /* of predicted_ns: of kernels that were measured; -1: not known */
     int64_t keep_all_bytes, min_feasible_bytes; /* arena without recomputation; least budget known */
     const char *model;       /* path of the ONNX file, and its content hash */
     uint64_t model_hash;
     PlanFile *file;          /* the other files: external weights, constants, data */
     uint32_t nfile, cfile;
-    uint32_t threads;        /* results are bitwise for this number of threads and device */
+    const char *device;      /* its name (device.h), NULL: device_cpu's */
+    uint32_t threads;        /* results are bitwise for this device and number of threads, 0: its own */
     int64_t mem[MEM_KINDS];  /* at the peak step */
     int64_t keep_all_mem[MEM_KINDS]; /* likewise, of the schedule without recomputation */
     uint32_t peak_step;
@@ -96,6 +98,7 @@ enum { MAX_CANDIDATES = 8 };
 typedef struct {
     Candidate c[MAX_CANDIDATES];
     int n, same;
+    bool measured; /* the first one's time */
 } StepCost;
 /* The costs of a schedule's n commands into out.  The commands stay as they are for TimesFn. */
 typedef bool CostFn(void *user, const Command *c, uint32_t n, StepCost *out, Diag *d);

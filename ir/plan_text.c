@@ -38,6 +38,7 @@ typedef struct {
 #define FIELD(key, member, type) {key, offsetof(Plan, member), type, 0, 0}
 #define RANGE(key, member, type, low, high) {key, offsetof(Plan, member), type, low, high}
 static const Header header_table[] = {
+    FIELD("device", device, H_STRING),
     RANGE("threads", threads, H_U32, 0, PLAN_THREADS),
     RANGE("accumulate", accumulate, H_I64, 0, PLAN_ACCUMULATE),
     FIELD("budget", budget, H_I64),
@@ -46,6 +47,7 @@ static const Header header_table[] = {
     FIELD("keep_all", keep_all_bytes, H_I64),
     FIELD("min_feasible", min_feasible_bytes, H_I64),
     FIELD("predicted_ns", predicted_ns, H_I64),
+    RANGE("measured_ns", measured_ns, H_I64, -1, (int64_t)1 << 60),
     FIELD("base_ns", base_ns, H_I64),
     FIELD("bound_ns", bound_ns, H_I64),
     RANGE("peak_step", peak_step, H_U32, 0, UINT32_MAX),
@@ -375,7 +377,7 @@ static bool version(P *p)
 bool plan_parse(Plan *plan, const char *text, Diag *d)
 {
     Graph *g = plan->g;
-    *plan = (Plan){.g = g};
+    *plan = (Plan){.g = g, .measured_ns = -1}; /* older schedules do not say */
     P p = {{text, text, g->arena, d, false}, plan};
     TRY(version(&p));
     while (!lex_accept(&p.lex, "}"))

@@ -6,17 +6,13 @@
  * Rows do not see each other, and the cotangent of the loss does not depend on the loss, so a chunk
  * of rows can do all of this before the next one begins: logits and their gradient never exist
  * beyond a chunk, and nothing is computed twice.  dw accumulates in place, chunk after chunk in a
- * fixed order.  A rule of shapes alone: every budget computes the same.  Logits that someone else
- * reads, such as a requested output, stay whole. */
+ * fixed order.  A rule of shapes and the device: every budget computes the same.  Logits that someone
+ * else reads, such as a requested output, stay whole. */
 #include "../ir/attrs.h"
 #include "passes.h"
 #include <string.h>
 
-enum {
-    MIN_BYTES = 32 << 20, /* of the logits: smaller ones stay whole */
-    CHUNK_ROWS = 256,     /* at least: fewer would read weights and their gradient too often */
-    ROW_UNIT = 16,        /* chunks are multiples */
-};
+enum { ROW_UNIT = 16 }; /* chunks are multiples */
 
 typedef struct {
     Graph *g;
@@ -25,6 +21,8 @@ typedef struct {
     bool weight_first; /* dw = x' dlogits, not dlogits' x */
     int64_t rows;   /* of the logits */
     int64_t asked;  /* for a chunk; 0: as the rule says */
+    const DeviceInfo *device; /* the rule: smaller logits stay whole, and fewer rows in a chunk would
+                               * read weights and their gradient too often */
 } Head;
 
 /* ---- finding it ----------------------------------------------------------------------------- */
@@ -73,8 +71,8 @@ static bool worth(const Head *h)
     const Type *x = val_type(h->g, h->logits->in[0]);
     if (h->asked > 0)
         return h->rows > h->asked;
-    return type_bytes(val_type(h->g, h->logits->out[0])) >= MIN_BYTES &&
-           h->rows >= 2 * CHUNK_ROWS && h->rows > x->dim[1];
+    return type_bytes(val_type(h->g, h->logits->out[0])) >= h->device->chunk_bytes &&
+           h->rows >= 2 * h->device->chunk_rows && h->rows > x->dim[1];
 }
 
 /* dx = dlogits .. and dw = dlogits' x or x' dlogits */
@@ -169,7 +167,7 @@ static Parts build_chunk(const Head *h, int64_t start, int64_t n, Val dw)
 static Parts build_chunks(const Head *h, Arena *tmp)
 {
     Graph *g = h->g;
-    int64_t count = h->rows / CHUNK_ROWS, each = h->asked;
+    int64_t count = h->rows / h->device->chunk_rows, each = h->asked;
     if (each == 0) {
         each = (h->rows + count - 1) / count;
         each = (each + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
@@ -242,7 +240,8 @@ static void replace(Head *h, StepInfo *info, Arena *tmp)
     /* building moves the tables of nodes */
     Node logits = *h->logits, loss = *h->loss, slope = *h->slope, dx = *h->dx, dw = *h->dw;
     NodeId gone[] = {id_of(g, h->loss), id_of(g, h->slope), id_of(g, h->dx), id_of(g, h->dw)};
-    *h = (Head){g, h->uses, &logits, &loss, &slope, &dx, &dw, h->weight_first, h->rows, h->asked};
+    *h = (Head){g, h->uses, &logits, &loss, &slope, &dx, &dw, h->weight_first, h->rows, h->asked,
+                h->device};
     Move m = {g, nnodes, NEW(tmp, bool, nnodes + 1), NEW(tmp, Val, nvals + 1)};
     g->norder = 0;
     for (uint32_t k = 0; k < n; k++) {
@@ -280,7 +279,7 @@ bool pass_chunk(Graph *g, PassCtx *cx)
 {
     for (uint32_t k = 0; k < g->norder; k++) {
         const Node *n = &g->nodes[g->order[k].i];
-        Head h = {.g = g, .asked = cx->opt->chunk_rows};
+        Head h = {.g = g, .asked = cx->opt->chunk_rows, .device = step_device(cx->opt)};
         if (n->op != OP_cross_entropy)
             continue;
         h.uses = graph_uses(g, cx->tmp);

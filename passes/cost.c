@@ -1,36 +1,26 @@
 /* cost.c -- what every kernel costs: seconds, workspace and the library algorithm it uses.
  *
  * The device answers through StepOptions.cost (the runtime measures on this machine and keeps a
- * profile).  Without a device, or where it does not know, a roofline: the larger of the bytes moved
- * over memory bandwidth and the operations over the arithmetic rate. */
+ * profile).  Of one that is not there, or where it does not know, the roofline (ir/device.h). */
 #include "instance.h"
 
-/* A two-core server CPU with AVX-512, measured: in-cache rates are higher, cold ones lower. */
-static const double bytes_per_ns = 20, flops_per_ns = 250, launch_ns = 1000;
-
-static int64_t roofline(const Command *c)
+static int64_t roofline(const DeviceInfo *d, const Command *c)
 {
-    const Kernel *k = &c->k;
-    double bytes = 0, points = 1;
+    double bytes = 0;
     for (int i = 0; i < c->nread + c->nwrite; i++)
         if (c->vals[i].i)
             bytes += (double)type_bytes(val_type(c->g, c->vals[i]));
-    for (int d = 0; d < k->rank; d++)
-        points *= (double)k->extent[d];
-    double flops = k->flops > 0 ? k->flops : k->body ? (double)k->items * 8 : points * k->nins;
-    double ns = bytes / bytes_per_ns > flops / flops_per_ns ? bytes / bytes_per_ns
-                                                            : flops / flops_per_ns;
-    return (int64_t)(ns + launch_ns);
+    return (int64_t)device_ns(d, &c->k, bytes);
 }
 
 /* What the device has said, with a roofline where it does not know. */
-static void keep_costs(StepInfo *info, const Command *c, uint32_t n, StepCost *cost)
+static void keep_costs(PassCtx *cx, const Command *c, uint32_t n, StepCost *cost)
 {
     for (uint32_t s = 0; s < n; s++) {
         for (int i = 0; i < cost[s].n; i++)
             if (cost[s].c[i].ns < 0)
-                cost[s].c[i].ns = roofline(&c[s]);
-        info->cost[c[s].nodes[0].i] = cost[s];
+                cost[s].c[i].ns = roofline(step_device(cx->opt), &c[s]);
+        cx->info->cost[c[s].nodes[0].i] = cost[s];
     }
 }
 
@@ -47,10 +37,11 @@ static bool fits_machine(const Plan *p, PassCtx *cx, int64_t budget)
     if (o->memory <= 0 || need <= o->memory)
         return true;
     return fail_status(cx->diag, EXIT_DEVICE,
-                       "a step holds at least %lld bytes, and this machine has %lld: a smaller --budget "
-                       "recomputes more%s; --steps 0 plans for another machine",
-                       (long long)need, (long long)o->memory,
-                       floor > o->memory ? " but what lives through a step alone is too much" : "");
+                       "a step holds at least %lld bytes, and %s has %lld: a smaller --budget "
+                       "recomputes more%s%s",
+                       (long long)need, step_device(o)->title, (long long)o->memory,
+                       floor > o->memory ? " but what lives through a step alone is too much" : "",
+                       o->device ? "" : "; --steps 0 plans for another machine");
 }
 
 /* Times decide the plan where memory is short, or another order of things was asked for.  Where they do
@@ -72,7 +63,7 @@ static bool take_times(Graph *g, PassCtx *cx, const Command *c, uint32_t n, Step
         budget = (int64_t)(o->budget_fraction * (double)p.live_bytes);
     TRY(fits_machine(&p, cx, budget));
     TRY(!o->times || o->times(o->cost_user, worth(&p, o, budget), &o->progress, cost, cx->diag));
-    keep_costs(cx->info, c, n, cost);
+    keep_costs(cx, c, n, cost);
     return true;
 }
 
@@ -88,6 +79,6 @@ bool pass_cost(Graph *g, PassCtx *cx)
         cost[s] = (StepCost){.c = {{.ns = -1, .scratch = kernel_own_bytes(&c[s].k)}}, .n = 1, .same = 1};
     cx->info->cost = NEW(g->arena, StepCost, g->nnodes);
     TRY(!o->cost || o->cost(o->cost_user, c, p.nstep, cost, cx->diag));
-    keep_costs(cx->info, c, p.nstep, cost);
+    keep_costs(cx, c, p.nstep, cost);
     return (!o->times && !o->memory) || take_times(g, cx, c, p.nstep, cost);
 }

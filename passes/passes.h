@@ -1,6 +1,7 @@
 /* passes.h -- the pipeline from an ONNX model to the plan of a training step. */
 #ifndef CKC_PASSES_H
 #define CKC_PASSES_H
+#include "../ir/device.h"
 #include "../ir/onnx/onnx.h"
 #include "../ir/plan.h"
 
@@ -23,9 +24,9 @@ typedef struct {
     bool keep_grads;         /* gradients are outputs (--grads) */
     int64_t accumulate;      /* micro-batches of a step, their gradients averaged; 0 = 1 */
     double clip_norm;        /* largest global norm of the gradients, 0 = none */
-    int64_t chunk_rows;      /* rows of logits at a time, whatever their size; 0 = default */
-    int64_t tile_bytes;      /* weight gradients from this size on are made in tiles; 0 = default */
-    int64_t piece_bytes;     /* factors of them from this size on are taken in pieces; 0 = default */
+    int64_t chunk_rows;      /* rows of logits at a time, whatever their size; 0 = the device's */
+    int64_t tile_bytes;      /* weight gradients from this size on are made in tiles; 0 = the device's */
+    int64_t piece_bytes;     /* factors of them from this size on are taken in pieces; 0 = the device's */
     int64_t budget;          /* bytes, 0 = none */
     double budget_fraction;  /* > 0: of the keep-everything arena */
     bool least_bytes;        /* instead of a budget: the smallest arena whose step takes at most */
@@ -39,12 +40,18 @@ typedef struct {
     bool f64;                /* train in double precision what the model has in single */
     uint64_t seed;
     int threads;
-    CostFn *cost;            /* NULL: a roofline of this CPU's order */
+    const DeviceInfo *device; /* the plan is for; NULL: device_cpu */
+    CostFn *cost;            /* NULL: the device's roofline */
     TimesFn *times;          /* NULL: the answers have their times from the start */
     void *cost_user;
-    int64_t memory;          /* bytes this machine has for the step, 0 = any: more is refused */
+    int64_t memory;          /* bytes the device has for the step, 0 = any: more is refused */
     Progress progress;
 } StepOptions;
+
+static inline const DeviceInfo *step_device(const StepOptions *o)
+{
+    return o->device ? o->device : &device_cpu;
+}
 
 typedef struct { Val param, grad, state[2]; } Trained; /* state: optimizer state, {0} = none */
 

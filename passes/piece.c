@@ -1,16 +1,19 @@
 /* piece.c -- products of weight gradients in pieces, with what makes a factor (ir/piece.c).
  *
- * A fixed rule of shapes, so that every budget computes the same: a factor of FACTOR_BYTES or more is
- * taken in pieces; a piece is PIECE_FACTORS times that of both factors, or twice what the product
- * writes if that is more, since each further piece writes it anew. */
+ * A rule of shapes and the device, so that every budget computes the same: a factor of
+ * DeviceInfo.piece_bytes or more is taken in pieces; a piece is PIECE_FACTORS times that of both
+ * factors, or twice what the product writes if that is more: each further piece writes it anew. */
 #include "../ir/attrs.h"
 #include "fuse.h"
 #include "instance.h"
 #include <string.h>
 
-enum { FACTOR_BYTES = 1 << 20, PIECE_FACTORS = 4 };
+enum { PIECE_FACTORS = 4 };
 
-int64_t factor_bytes(const StepOptions *o) { return o->piece_bytes ? o->piece_bytes : FACTOR_BYTES; }
+int64_t factor_bytes(const StepOptions *o)
+{
+    return o->piece_bytes ? o->piece_bytes : step_device(o)->piece_bytes;
+}
 
 /* Rows of dimension 0 at a time; all of them if that is one piece. */
 static int64_t rows_of_piece(const Graph *g, const Node *n, const StepOptions *o)

@@ -41,11 +41,13 @@ static void step_cost(Place *pl, uint32_t s)
     if (!pl->info->cost)
         return;
     NodeId id = pl->g->order[st->first];
-    const Candidate *c = &pl->info->cost[graph_original(pl->g, id).i].c[pl->g->nodes[id.i].candidate];
+    const StepCost *cost = &pl->info->cost[graph_original(pl->g, id).i];
+    const Candidate *c = &cost->c[pl->g->nodes[id.i].candidate];
     st->choice = c->choice;
     st->scratch = c->scratch;
     st->cost_ns = c->ns;
     pl->p->predicted_ns += c->ns * plan_times(pl->p, s);
+    pl->p->measured_ns += cost->measured ? c->ns * plan_times(pl->p, s) : 0;
 }
 
 static void find_lifetimes(Place *pl)
@@ -313,7 +315,8 @@ bool pass_plan(Graph *g, PassCtx *cx)
     memcpy(p.keep_all_mem, kept ? info->plan.keep_all_mem : p.mem, sizeof p.mem);
     p.model = info->plan.model;
     p.model_hash = info->plan.model_hash;
-    p.threads = (uint32_t)(cx->opt->threads > 0 ? cx->opt->threads : 1);
+    p.device = step_device(cx->opt)->name;
+    p.threads = (uint32_t)(cx->opt->device ? 0 : cx->opt->threads > 0 ? cx->opt->threads : 1);
     info->plan = p;
     return plan_verify(&info->plan, cx->diag);
 }

@@ -2,14 +2,13 @@
  *
  * A weight gradient that is a product (of matrices, or a convolution's) and goes into one update,
  * directly or through pointwise operators, becomes one kernel with it (ir/tile.c): the gradient has
- * no memory but for a tile.  A fixed rule of shapes, so that every budget computes the same: a
- * gradient of MIN_BYTES or more is made in tiles of half that size, or of a sixteenth of it if that
- * is more.  Gradients that someone else reads, such as those the user wants to see, stay whole. */
+ * no memory but for a tile.  A rule of shapes and the device, so that every budget computes the
+ * same: a gradient of DeviceInfo.tile_bytes or more is made in tiles of half that size, or of a
+ * sixteenth of it if that is more.  Gradients that someone else reads, such as those the user wants to see, stay whole. */
 #include "../ir/attrs.h"
 #include "instance.h"
 
 enum {
-    MIN_BYTES = 4 << 20, /* smaller ones rarely decide a peak */
     ROW_UNIT = 16,       /* rows of a tile: multiples keep every operand aligned */
     MAX_TILES = 16,      /* about: threads meet twice for each */
     MAX_MEMBERS = 8,
@@ -163,7 +162,8 @@ static bool tile_update(Tile *t, NodeId update, Arena *tmp)
 bool pass_tile(Graph *g, PassCtx *cx)
 {
     Tile t = {.g = g, .uses = graph_uses(g, cx->tmp),
-              .min_bytes = cx->opt->tile_bytes ? cx->opt->tile_bytes : MIN_BYTES};
+              .min_bytes = cx->opt->tile_bytes ? cx->opt->tile_bytes
+                                               : step_device(cx->opt)->tile_bytes};
     for (uint32_t i = 0; i < g->nupdate; i++) {
         NodeId id = g->vals[g->update[i].value.i].def;
         bool once = id.i && (node_def(&g->nodes[id.i])->traits & OPT_ONCE);

@@ -23,8 +23,7 @@ enum {
     WORTH_STEPS = 100,  /* measuring takes no longer than so many steps, or a second */
     ROOM_SIXTHS = 5,    /* of what others hold: values that outlive both lie beside them */
 };
-static const double default_limit = 10;                                    /* seconds */
-static const double bytes_per_ns = 20, flops_per_ns = 250, call_ns = 1000; /* first guess */
+static const double default_limit = 10; /* seconds */
 
 typedef struct {
     LibDesc of;
@@ -221,16 +220,6 @@ static void sign(Profile *p, Item *it)
     }
     it->entry = table_find(&p->table, XXH3_128bits_digest(h));
     free(text);
-}
-
-static double estimate(const Item *it)
-{
-    const Kernel *k = &it->of->k;
-    double bytes = (double)item_bytes(it), points = k->nins;
-    for (int d = 0; d < k->rank; d++)
-        points *= (double)k->extent[d];
-    double flops = k->flops > 0 ? k->flops : k->body ? (double)k->items * 8 : points;
-    return fmax(bytes / bytes_per_ns, flops / flops_per_ns) + call_ns;
 }
 
 static int64_t item_memory(const Item *it)
@@ -430,7 +419,7 @@ static Item item_of(Profile *p, const Command *c)
             }
         }
     }
-    it.estimate = estimate(&it);
+    it.estimate = device_ns(&device_cpu, &c->k, (double)item_bytes(&it)); /* first guess */
     it.l.arena = &p->arena;
     command_launches(c, &it.l);
     it.call = calls_make(it.l.launch, it.l.n, &p->arena);
@@ -448,6 +437,7 @@ static StepCost cost_of(const Profile *p, const Item *it)
     else if (it->routine >= 0 && p->routine[it->routine].op)
         cost.c[0].choice = dnnl_encode(&(DnnlDesc){.choice = p->routine[it->routine].choice});
     candidate_times(&cost, p->opt.time_limit < 0 ? -1 : (int64_t)ns);
+    cost.measured = p->opt.time_limit >= 0 && p->table.entry[it->entry].ns >= 0;
     return cost;
 }
 

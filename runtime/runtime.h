@@ -7,6 +7,7 @@
 #ifndef CKC_RUNTIME_H
 #define CKC_RUNTIME_H
 
+#include "../ir/device.h"
 #include "../ir/plan.h"
 #include "kernel_cache.h"
 #include "weights.h"
@@ -16,6 +17,11 @@
 
 /* Call first in main: bounds how long threads spin (restarts the program once). */
 void spin_bounded(char **argv);
+
+/* ---- here.c ----------------------------------------------------------------------------- */
+
+/* device_cpu with what this machine says of itself: memory, processors, the last cache. */
+DeviceInfo device_here(void);
 
 /* ---- memory.c --------------------------------------------------------------------------- */
 

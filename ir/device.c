@@ -1,0 +1,244 @@
+/* device.c -- devices from text, and the one roofline. */
+#include "device.h"
+#include "file.h"
+#include "lex.h"
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+const char *const unit_name[UNIT_COUNT] = {"vector", "matrix"};
+
+/* Two cores with AVX-512, measured: in-cache rates are higher, cold ones lower. */
+#define EVERY_TYPE(rate) {0, rate, rate, rate, rate, rate, rate, rate, rate}
+const DeviceInfo device_cpu = {
+    .name = "cpu",
+    .title = "this machine",
+    .align = 64,
+    .flops = {EVERY_TYPE(250), EVERY_TYPE(250)},
+    .compute_efficiency = 1,
+    .memory_bandwidth = 20,
+    .memory_efficiency = 1,
+    .launch_ns = 1000,
+    .chunk_bytes = 32 << 20, /* caches decide: what is less stays in them */
+    .chunk_rows = 256,
+    .tile_bytes = 4 << 20,
+    .piece_bytes = 1 << 20,
+};
+
+/* ---- roofline ------------------------------------------------------------------------------- */
+
+/* The unit that has the type of its factors; pointwise arithmetic is in f32, or f64 (kernel.h). */
+static double rate_of(const DeviceInfo *d, const Kernel *k)
+{
+    const Kernel *product = k->product ? k->product : k;
+    bool matrix = k->product || k->native == NATIVE_ATTENTION ||
+                  (k->lib != LIB_NONE && k->lib != LIB_CONCAT);
+    DType dt = DT_F32;
+    for (int i = 0; i < k->noperands && !matrix; i++)
+        dt = k->operand[i] == DT_F64 ? DT_F64 : dt;
+    if (matrix && product->noperands > 0)
+        dt = product->operand[0];
+    double rate = d->flops[matrix ? UNIT_MATRIX : UNIT_VECTOR][dt];
+    rate = rate > 0 ? rate : d->flops[UNIT_VECTOR][dt];
+    return (rate > 0 ? rate : d->flops[UNIT_VECTOR][DT_F32]) * d->compute_efficiency;
+}
+
+double device_ns(const DeviceInfo *d, const Kernel *k, double bytes)
+{
+    double points = k->nins;
+    for (int i = 0; i < k->rank; i++)
+        points *= (double)k->extent[i];
+    double flops = k->flops > 0 ? k->flops : k->body ? (double)k->items * 8 : points;
+    return fmax(bytes / (d->memory_bandwidth * d->memory_efficiency), flops / rate_of(d, k)) +
+           d->launch_ns;
+}
+
+/* ---- text ----------------------------------------------------------------------------------- */
+
+typedef enum { BYTES, BANDWIDTH, RATE, TIME, SHARE, COUNT } Quantity;
+
+typedef struct {
+    const char *name;
+    double factor;
+} UnitName;
+
+static const UnitName units[][9] = {
+    [BYTES] = {{"B", 1}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"KiB", 0x1p10},
+               {"MiB", 0x1p20}, {"GiB", 0x1p30}},
+    [BANDWIDTH] = {{"GB/s", 1}, {"TB/s", 1e3}},
+    [RATE] = {{"GFLOP/s", 1}, {"TFLOP/s", 1e3}, {"PFLOP/s", 1e6}},
+    [TIME] = {{"ns", 1}, {"us", 1e3}},
+    [SHARE] = {{"%", 0.01}},
+    [COUNT] = {{"", 1}},
+};
+static const char *const unit_wanted[] = {"B, kB, MB, GB, TB, KiB, MiB or GiB", "GB/s or TB/s",
+                                          "GFLOP/s, TFLOP/s or PFLOP/s", "ns or us", "%", ""};
+static const double most[] = {0x1p60, 1e9, 1e12, 1e12, 1, 1e9};
+
+typedef struct {
+    const char *key;
+    Quantity quantity;
+    size_t off;
+    bool whole; /* int64_t, not double */
+} Property;
+
+#define REAL_OF(key, quantity) {#key, quantity, offsetof(DeviceInfo, key), false}
+#define WHOLE_OF(key, quantity) {#key, quantity, offsetof(DeviceInfo, key), true}
+static const Property properties[] = {
+    WHOLE_OF(memory, BYTES),
+    WHOLE_OF(reserved, BYTES),
+    WHOLE_OF(align, BYTES),
+    REAL_OF(compute_efficiency, SHARE),
+    REAL_OF(memory_bandwidth, BANDWIDTH),
+    REAL_OF(memory_efficiency, SHARE),
+    WHOLE_OF(cache, BYTES),
+    REAL_OF(cache_bandwidth, BANDWIDTH),
+    REAL_OF(host_link, BANDWIDTH),
+    REAL_OF(network, BANDWIDTH),
+    {"launch", TIME, offsetof(DeviceInfo, launch_ns), false},
+    WHOLE_OF(processors, COUNT),
+    WHOLE_OF(threads, COUNT),
+    WHOLE_OF(chunk_bytes, BYTES),
+    WHOLE_OF(chunk_rows, COUNT),
+    WHOLE_OF(tile_bytes, BYTES),
+    WHOLE_OF(piece_bytes, BYTES),
+};
+enum { NPROPERTIES = sizeof properties / sizeof *properties };
+
+/* "4.8 TB/s" */
+static bool quantity(Lex *l, const char *key, Quantity q, double *v)
+{
+    TRY(lex_number(l, v));
+    const UnitName *u = units[q];
+    while (u->name && !lex_accept(l, u->name))
+        u++;
+    if (!u->name)
+        return lex_bad(l, unit_wanted[q]);
+    *v *= u->factor;
+    return (*v > 0 && *v <= most[q]) ||
+           fail(l->d, "line %d: %s is out of range", lex_line(l), key);
+}
+
+static bool twice(const Lex *l, const char *key)
+{
+    return fail(l->d, "line %d: %s is given twice", lex_line(l), key);
+}
+
+static bool rate(Lex *l, DeviceInfo *d, Unit unit)
+{
+    DType dt = DT_F32;
+    while (dt < DT_COUNT && !(dtype_is_float(dt) && lex_accept(l, dtype_name[dt])))
+        dt++;
+    if (dt == DT_COUNT)
+        return lex_bad(l, "f32, f64, bf16 or f16");
+    double *at = &d->flops[unit][dt];
+    return *at > 0 ? twice(l, dtype_name[dt]) : quantity(l, unit_name[unit], RATE, at);
+}
+
+static bool property(Lex *l, DeviceInfo *d, const Property *p)
+{
+    void *at = (char *)d + p->off;
+    double v = 0;
+    if (p->whole ? *(int64_t *)at > 0 : *(double *)at > 0)
+        return twice(l, p->key);
+    TRY(quantity(l, p->key, p->quantity, &v));
+    if (p->whole && v < 1)
+        return fail(l->d, "line %d: %s is out of range", lex_line(l), p->key);
+    if (p->whole)
+        *(int64_t *)at = (int64_t)v;
+    else
+        *(double *)at = v;
+    return true;
+}
+
+static bool statement(Lex *l, DeviceInfo *d)
+{
+    for (int u = 0; u < UNIT_COUNT; u++)
+        if (lex_accept(l, unit_name[u]))
+            return rate(l, d, (Unit)u);
+    for (const Property *p = properties; p < properties + NPROPERTIES; p++)
+        if (lex_accept(l, p->key))
+            return property(l, d, p);
+    return lex_bad(l, "vector, matrix or another property of a device (ir/device.h)");
+}
+
+static bool complete(const DeviceInfo *d, Diag *diag)
+{
+    const char *missing = d->memory <= 0                       ? "memory"
+                          : d->memory_bandwidth <= 0           ? "memory_bandwidth"
+                          : d->launch_ns <= 0                  ? "launch"
+                          : d->flops[UNIT_VECTOR][DT_F32] <= 0 ? "vector f32"
+                                                               : NULL;
+    if (missing)
+        return fail(diag, "%s is missing", missing);
+    if (d->reserved >= d->memory)
+        return fail(diag, "more is reserved than there is memory");
+    if (d->align & (d->align - 1))
+        return fail(diag, "align is no power of 2");
+    return strcmp(d->name, device_cpu.name) != 0 || fail(diag, "'%s' is this machine", d->name);
+}
+
+static void or_else(int64_t *v, int64_t otherwise) { *v = *v > 0 ? *v : otherwise; }
+
+/* What the text leaves open.  Splitting costs launches and makes products smaller, which fill a
+ * large device less; what is below a thousandth of the memory hardly decides a peak.  A chunk of
+ * logits has 6 k n operations a row, k n weights are read twice and their gradient is read and
+ * written: with 10 rows for each operation per byte, that takes about a tenth of a chunk's time. */
+static void fill(DeviceInfo *d)
+{
+    enum { PART = 1024, ROWS = 10, ROW_UNIT = 256, ALIGN = 64 };
+    d->compute_efficiency = d->compute_efficiency > 0 ? d->compute_efficiency : 1;
+    d->memory_efficiency = d->memory_efficiency > 0 ? d->memory_efficiency : 1;
+    double best = d->flops[UNIT_VECTOR][DT_F32];
+    for (int dt = DT_F32; dt <= DT_F16; dt++)
+        best = fmax(best, d->flops[UNIT_MATRIX][dt]);
+    double ridge = best * d->compute_efficiency / (d->memory_bandwidth * d->memory_efficiency);
+    int64_t part = d->memory / PART > 1 ? d->memory / PART : 1;
+    or_else(&d->align, ALIGN);
+    or_else(&d->chunk_bytes, part);
+    or_else(&d->tile_bytes, part);
+    or_else(&d->piece_bytes, part);
+    or_else(&d->chunk_rows, (int64_t)ceil(fmin(ROWS * ridge, 1e9) / ROW_UNIT) * ROW_UNIT);
+}
+
+bool device_parse(DeviceInfo *d, const char *text, Arena *a, Diag *diag)
+{
+    Lex l = {text, text, a, diag, true};
+    *d = (DeviceInfo){0};
+    TRY(lex_expect(&l, "device") && lex_ident(&l, &d->name) && lex_string(&l, &d->title));
+    while (lex_skip(&l), *l.s)
+        TRY(statement(&l, d));
+    TRY(complete(d, diag));
+    fill(d);
+    return true;
+}
+
+/* ---- known and given ones ------------------------------------------------------------------- */
+
+static bool no_device(const char *name, Diag *diag)
+{
+    char hint[NEAREST_HINT];
+    Nearest near;
+    nearest_init(&near, name);
+    for (const DeviceText *t = device_texts; t->name; t++)
+        nearest_try(&near, t->name);
+    return fail(diag, "'%s' is no device that is known (see ckc devices), nor a file%s", name,
+                nearest_hint(&near, hint));
+}
+
+bool device_find(DeviceInfo *d, const char *name_or_path, Arena *a, Diag *diag)
+{
+    enum { MOST = 1 << 20 };
+    FileMap m;
+    Diag why = {0};
+    for (const DeviceText *t = device_texts; t->name; t++)
+        if (strcmp(t->name, name_or_path) == 0)
+            return device_parse(d, t->text, a, diag);
+    if (!file_map(&m, name_or_path, &why))
+        return strchr(name_or_path, '/') ? fail(diag, "%s", why.msg)
+                                         : no_device(name_or_path, diag);
+    size_t n = m.size < MOST ? m.size : MOST;
+    const char *text = arena_strndup(a, n ? (const char *)m.data : "", n);
+    file_unmap(&m);
+    return device_parse(d, text, a, &why) || fail(diag, "%s: %s", name_or_path, why.msg);
+}

@@ -1,0 +1,61 @@
+/* device.h -- what a plan knows of the device that it is for: sizes and rates, no code.
+ *
+ * One that is not there is a text file (devices/ has those that ckc knows; --device FILE takes
+ * another), a number on each line, with its source in a comment:
+ *
+ *   device = "device" name string { key value unit }    name: as --device and schedules have it
+ *   key    = ("vector" | "matrix") dtype | a word of `properties` in device.c
+ *   unit   = B kB MB GB TB KiB MiB GiB | GB/s TB/s | GFLOP/s TFLOP/s PFLOP/s | ns us | % | none
+ *
+ * A '#' begins a comment.  Rates are peaks as vendors state them; the efficiencies say what share of
+ * them good kernels reach.  Required are memory, memory_bandwidth, launch and `vector f32`. */
+#ifndef CKC_DEVICE_H
+#define CKC_DEVICE_H
+
+#include "kernel.h"
+
+/* Vector: pointwise and row kernels.  Matrix: products, convolutions, attention. */
+typedef enum { UNIT_VECTOR, UNIT_MATRIX, UNIT_COUNT } Unit;
+extern const char *const unit_name[UNIT_COUNT];
+
+/* 0: not known, or the device has none. */
+typedef struct {
+    const char *name, *title;     /* for options and schedules; for people */
+    int64_t memory;               /* bytes it reports */
+    int64_t reserved;             /* of them: what driver, context and libraries take */
+    int64_t align;                /* bytes, that libraries want; arenas still have ARENA_ALIGN */
+    double flops[UNIT_COUNT][DT_COUNT]; /* operations per ns: 1 is 1 GFLOP/s */
+    double compute_efficiency;    /* share of flops, in (0, 1] */
+    double memory_bandwidth;      /* bytes per ns: 1 is 1 GB/s */
+    double memory_efficiency;     /* share of that, in (0, 1] */
+    int64_t cache;                /* bytes of the last level */
+    double cache_bandwidth;       /* bytes per ns */
+    double host_link, network;    /* bytes per ns in one direction: to the host, to another */
+    double launch_ns;             /* of each kernel of a step, beside its work */
+    int64_t processors, threads;  /* and threads of each */
+    /* From which sizes on the passes split.  They decide the graph, and with it the bits. */
+    int64_t chunk_bytes;          /* logits: in chunks of rows (passes/chunk.c) */
+    int64_t chunk_rows;           /* at least, of a chunk */
+    int64_t tile_bytes;           /* weight gradients: in tiles (passes/tile.c) */
+    int64_t piece_bytes;          /* factors of weight gradients: in pieces (passes/piece.c) */
+} DeviceInfo;
+
+/* A CPU, roughly: what plans are for where nothing else is said.  Its memory is not known. */
+extern const DeviceInfo device_cpu;
+
+/* Roofline of a kernel that moves so many bytes: ns, at least launch_ns. */
+double device_ns(const DeviceInfo *d, const Kernel *k, double bytes);
+static inline int64_t device_room(const DeviceInfo *d) { return d->memory - d->reserved; }
+
+/* From its text; name and title are allocated in a.  Errors name the line. */
+bool device_parse(DeviceInfo *d, const char *text, Arena *a, Diag *diag);
+/* One that ckc knows, by its name, or from a file.  Errors name the file. */
+bool device_find(DeviceInfo *d, const char *name_or_path, Arena *a, Diag *diag);
+
+/* devices/NAME.txt, in the order of names; the last has none.  Made when building. */
+typedef struct {
+    const char *name, *text;
+} DeviceText;
+extern const DeviceText device_texts[];
+
+#endif
