@@ -16,6 +16,7 @@ typedef struct {
     Diag diag;
     const char *path;        /* the model, schedule or graph */
     StepOptions step;        /* symbols, loss, optimizer, budget, search limits, threads */
+    DeviceInfo device;       /* --device, if step.device is not NULL: it is not here */
     const char *data;        /* --data: file or folder; NULL: random */
     const char *expect;      /* ckc eval */
     const char *init_text;   /* --init as given; NULL: none */
@@ -45,6 +46,7 @@ enum {
     OPTIONS_DEBUG = 1 << 5,  /* --dump --time-passes */
     OPTIONS_EVAL = 1 << 6,   /* --expect --suite ... */
     OPTIONS_OPT = 1 << 7,    /* --passes --list */
+    OPTIONS_JSON = 1 << 8,   /* --json alone */
 };
 
 /* Parse the command line; false with a message in o->diag.  --help and --version do not return. */
@@ -70,6 +72,7 @@ int cmd_opt(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_solve(int argc, char **argv);
 int cmd_pack(int argc, char **argv);
+int cmd_devices(int argc, char **argv);
 
 /* ---- job.c: from a model to a plan that runs ------------------------------------------------ */
 

@@ -6,6 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool is_here(const Plan *p, Diag *d)
+{
+    return !p->device || strcmp(p->device, device_cpu.name) == 0 ||
+           fail_status(d, EXIT_DEVICE,
+                       "is a schedule for the device '%s', which is not here: plan the model "
+                       "without --device", p->device);
+}
+
 static bool read_plan(Job *j, Plan *p)
 {
     FileMap m;
@@ -16,7 +24,7 @@ static bool read_plan(Job *j, Plan *p)
     graph_init(&j->graph, &j->arena, d);
     p->g = &j->graph;
     j->blame = j->o->path;
-    TRY(plan_parse(p, text, d));
+    TRY(plan_parse(p, text, d) && is_here(p, d));
     j->blame = NULL;
     return true;
 }

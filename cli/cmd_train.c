@@ -26,6 +26,11 @@ static bool check_options(Options *o)
         return fail(d, "--loss-output needs a loss");
     if (o->steps == 0 && (o->nsave || o->grads))
         return fail(d, "--save and --grads need a step to have run");
+    if (s->device && o->steps != 0)
+        return fail(d, "--device %s is not this machine: add --steps 0 to plan for it",
+                    s->device->name);
+    if (s->device && s->threads)
+        return fail(d, "--threads belongs to this machine, not to --device %s", s->device->name);
     if (o->grads && s->loss == LOSS_NONE)
         return fail(d, "--grads needs a loss");
     return true;
@@ -56,7 +61,8 @@ int cmd_train(int argc, char **argv)
     bool ok = options_parse(&o, groups, "MODEL.onnx",
                             "Train an ONNX model within a memory budget: plan, generate and run "
                             "its training step.\vOther commands: ckc run SCHEDULE.ckp, ckc eval "
-                            "MODEL.onnx, ckc opt GRAPH.ckg, ckc solve, ckc pack; each has --help.\n"
+                            "MODEL.onnx, ckc opt GRAPH.ckg, ckc solve, ckc pack, ckc devices; each "
+                            "has --help.\n"
                             "Exit status: 0 done, 1 bad input or usage, 2 unsupported operators, "
                             "3 budget infeasible, 4 device or runtime failure (a full disk, a loss "
                             "that is not finite), 130, 143 or 129 ended by SIGINT, SIGTERM or SIGHUP, "

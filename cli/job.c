@@ -88,26 +88,38 @@ static void begin_progress(const Options *o, Progress *p)
     *p = progress_begin(o->quiet || o->json || o->dump || o->time_passes);
 }
 
+/* This machine measures kernels; of another one there is what its file says. */
+static bool ask_device(Job *j)
+{
+    StepOptions *s = &j->o->step;
+    if (s->device) {
+        s->memory = device_room(s->device);
+        return true;
+    }
+    if (!s->threads)
+        s->threads = omp_get_num_procs();
+    ProfileOptions po = {.cache = open_cache(j), .threads = s->threads, .on_demand = true};
+    TRY(po.cache && (j->profile = profile_open(&po, &j->o->diag)) != NULL);
+    mention_cache(j);
+    s->cost = profile_cost;
+    s->times = profile_times;
+    s->cost_user = j->profile;
+    s->memory = j->o->steps == 0 ? 0 : memory_total();
+    return true;
+}
+
 bool job_plan(Job *j, const PassRun *how)
 {
     Options *o = j->o;
     double start = clock_seconds();
     begin_progress(o, &o->step.progress);
-    if (!o->step.threads)
-        o->step.threads = omp_get_num_procs();
     graph_init(&j->graph, &j->arena, &o->diag);
     TRY(open_data(j));
     if (!j->model && !(j->model = onnx_open(o->path, &o->diag)))
         return false;
     onnx_allow(j->model, o->allow, o->nallow);
     o->step.model = j->model;
-    ProfileOptions po = {.cache = open_cache(j), .threads = o->step.threads, .on_demand = true};
-    TRY(po.cache && (j->profile = profile_open(&po, &o->diag)) != NULL);
-    mention_cache(j);
-    o->step.cost = profile_cost;
-    o->step.times = profile_times;
-    o->step.cost_user = j->profile;
-    o->step.memory = o->steps == 0 ? 0 : memory_total();
+    TRY(ask_device(j));
     j->blame = o->path;
     TRY(run_passes(j, how));
     j->blame = NULL;

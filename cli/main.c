@@ -16,6 +16,7 @@ static const struct {
     {"opt", cmd_opt},     /* run passes on the text form of a graph */
     {"solve", cmd_solve}, /* rematerialization on instance files */
     {"pack", cmd_pack},   /* memory allocation on instance files */
+    {"devices", cmd_devices}, /* that plans can be made for */
 };
 
 static void *new_bytes(size_t n) { return mem_new(n, 1); }

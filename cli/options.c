@@ -224,6 +224,13 @@ static bool parse_optimizer(Options *o, const char *text)
     return true;
 }
 
+static bool parse_device(Options *o, const char *text)
+{
+    bool here = strcmp(text, device_cpu.name) == 0;
+    o->step.device = here ? NULL : &o->device;
+    return here || device_find(&o->device, text, &o->arena, &o->diag);
+}
+
 static bool parse_policy(Options *o, const char *text)
 {
     int k = 0;
@@ -333,6 +340,7 @@ static bool parse_dump(Options *o, const char *text)
 enum {
     MODEL = OPTIONS_MODEL, STEP = OPTIONS_STEP, BUDGET = OPTIONS_BUDGET, RUN = OPTIONS_RUN,
     OUTPUT = OPTIONS_OUTPUT, DEBUG = OPTIONS_DEBUG, EVAL = OPTIONS_EVAL, OPT = OPTIONS_OPT,
+    JSON = OPTIONS_JSON,
 };
 
 static const Row rows[] = {
@@ -375,6 +383,9 @@ static const Row rows[] = {
     CALL(BUDGET, "budget", 'b', "SIZE", parse_budget,
          "Bytes of everything a step holds (40GB = 40e9, 40GiB = 40*2^30), or a percentage of "
          "what it takes with everything stored; default: no limit"),
+    CALL(BUDGET, "device", 0, "NAME|FILE", parse_device,
+         "Plan for a device that is not there, with --steps 0: one of ckc devices, or a text "
+         "file like those in devices/; default: cpu, this machine"),
     CALL(BUDGET, "choices", 0, "WHICH", parse_choices,
          "fixed: the same algorithms, and bits, at every budget (default); budget: others too"),
     CALL(BUDGET, "overhead", 0, "PERCENT", parse_overhead,
@@ -422,11 +433,11 @@ static const Row rows[] = {
     CALL(OPT, "passes", 'p', "NAME,...", parse_only, "Run these passes, in the pipeline's order"),
     IS(OPT, "list", 'l', list, "List the passes"),
 
-    TITLE(OUTPUT | RUN | EVAL, "Output:"),
+    TITLE(OUTPUT | RUN | EVAL | JSON, "Output:"),
     TEXT_OF(OUTPUT, "output", 'o', "DIR", output,
             "Folder of step.ckp, kernels and report (default MODEL.ckc beside the model)"),
     CALL(OUTPUT, "emit", 0, "TARGET", parse_emit, "c (default), or cuda: kernels.cu as well"),
-    IS(OUTPUT | RUN | EVAL, "json", 0, json, "Print the report as JSON"),
+    IS(OUTPUT | RUN | EVAL | JSON, "json", 0, json, "Print the report as JSON"),
     IS(OUTPUT | RUN | EVAL, "quiet", 'q', quiet, "Print nothing but errors"),
     TEXT_OF(OUTPUT | RUN | EVAL, "cache", 0, "DIR", cache,
             "Compiled kernels and measured costs (default ~/.cache/ckc)"),

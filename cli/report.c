@@ -203,6 +203,48 @@ static void print_notes(const OnnxNote *note, uint32_t n, FILE *f)
     }
 }
 
+/* The types of the parameters, or of the first output: "f32", "bf16+f32". */
+static const char *precision_of(const Graph *g, char buf[32])
+{
+    bool has[DT_COUNT] = {0}, any = false;
+    *buf = 0;
+    for (uint32_t i = 1; i < g->nvals; i++)
+        if (g->vals[i].kind == VAL_PARAM)
+            any = has[g->vals[i].type.dt] = true;
+    if (!any && g->nout)
+        has[val_type(g, g->out[0])->dt] = true;
+    for (int dt = DT_COUNT - 1; dt > DT_NONE; dt--)
+        if (has[dt])
+            snprintf(buf + strlen(buf), 32 - strlen(buf), "%s%s", *buf ? "+" : "", dtype_name[dt]);
+    return buf;
+}
+
+static const char *device_of(const Plan *p) { return p->device ? p->device : device_cpu.name; }
+
+/* What of the predicted time was measured; -1: not known. */
+static double measured_share(const Plan *p)
+{
+    if (p->measured_ns < 0)
+        return -1;
+    return p->predicted_ns > 0 ? (double)p->measured_ns / (double)p->predicted_ns : 0;
+}
+
+static void print_device(const Plan *p, FILE *f)
+{
+    char precision[32], threads[32] = "", times[64] = "";
+    double share = measured_share(p);
+    if (p->threads)
+        snprintf(threads, sizeof threads, ", %u threads", p->threads);
+    if (share == 0)
+        snprintf(times, sizeof times, "; times estimated");
+    else if (share > 0)
+        snprintf(times, sizeof times,
+                 share >= 0.995 ? "; times measured" : "; times %.0f %% measured, else estimated",
+                 100 * share);
+    print_line(f, "device      %s%s, %s%s", device_of(p), threads, precision_of(p->g, precision),
+               times);
+}
+
 static const char *data_used(const char *data)
 {
     return data ? data : "none given, random inputs in valid ranges";
@@ -212,8 +254,8 @@ static void print_schedule(const Job *j, FILE *f)
 {
     const RunDefaults *r = &j->plan->run;
     print_line(f, "schedule    %s, from %s", j->o->path, j->plan->model ? j->plan->model : "a graph");
-    print_line(f, "step        lr %g, seed %lld, %u threads; data: %s", r->lr, (long long)r->seed,
-               j->plan->threads, data_used(r->data));
+    print_line(f, "step        lr %g, seed %lld; data: %s", r->lr, (long long)r->seed,
+               data_used(r->data));
 }
 
 static void print_model(const Job *j, FILE *f)
@@ -235,8 +277,8 @@ static void print_model(const Job *j, FILE *f)
     print_line(f, "trains      %u tensors, %" PRId64 " elements%s%s; %u frozen", j->info.ntrained,
                elements, names, j->info.ntrained > 3 ? ", ..." : "", frozen);
     arena_free(&a);
-    print_line(f, "step        loss %s, %s, lr %g, %u threads; data: %s", loss_name[o->loss],
-               optim_name[o->optim], j->plan->run.lr, j->plan->threads, data_used(j->o->data));
+    print_line(f, "step        loss %s, %s, lr %g; data: %s", loss_name[o->loss],
+               optim_name[o->optim], j->plan->run.lr, data_used(j->o->data));
     if (j->plan->accumulate > 1)
         fprintf(f, "            %" PRId64 " micro-batches a step: gradients are added up, the loss is "
                 "their mean\n", j->plan->accumulate);
@@ -263,6 +305,7 @@ void report_print(const Job *j, FILE *f)
         print_model(j, f);
     for (uint32_t i = 0; i < j->nremark; i++)
         print_line(f, "note        %s", j->remark[i]);
+    print_device(j->plan, f);
     print_memory(j->plan, f);
     if (j->o->memory && !j->in_schedule)
         memory_print(j, f);
@@ -397,7 +440,12 @@ static void set_plan(json_t *o, const Plan *p)
     set(o, "lower_bound", real(over(p->bound_ns, p->base_ns)));
     set_repeats(o, p);
     set(o, "accumulate", json_integer(p->accumulate > 1 ? p->accumulate : 1));
-    set(o, "threads", json_integer(p->threads));
+    double share = measured_share(p);
+    char precision[32];
+    set(o, "device", text(device_of(p)));
+    set(o, "precision", text(precision_of(p->g, precision)));
+    set(o, "measured_share", share >= 0 ? json_real(share) : json_null());
+    set(o, "threads", p->threads ? json_integer(p->threads) : json_null());
     set(o, "lr", real(p->run.lr));
     set(o, "seed", json_integer(p->run.seed));
     set(o, "init", text(p->run.init));

@@ -1,0 +1,101 @@
+/* cmd_devices.c -- `ckc devices [FILE]`: this machine, the devices that plans can be made for
+ * (--device NAME), and one of the user's. */
+#include "cli.h"
+#include <stdlib.h>
+
+static json_t *known(double v) { return v > 0 ? json_real(v) : json_null(); }
+static json_t *known_whole(int64_t v) { return v > 0 ? json_integer(v) : json_null(); }
+
+static json_t *rates_json(const DeviceInfo *d, Unit unit)
+{
+    json_t *o = json_object();
+    for (int dt = DT_F32; dt < DT_COUNT; dt++)
+        if (dtype_is_float((DType)dt) && d->flops[unit][dt] > 0)
+            json_object_set_new(o, dtype_name[dt], json_real(d->flops[unit][dt]));
+    return o;
+}
+
+static json_t *device_json(const DeviceInfo *d)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "name", json_text(d->name));
+    json_object_set_new(o, "title", json_text(d->title));
+    json_object_set_new(o, "memory_bytes", known_whole(d->memory));
+    json_object_set_new(o, "reserved_bytes", json_integer(d->reserved));
+    for (int u = 0; u < UNIT_COUNT; u++)
+        json_object_set_new(o, unit_name[u], rates_json(d, (Unit)u));
+    json_object_set_new(o, "compute_efficiency", json_real(d->compute_efficiency));
+    json_object_set_new(o, "memory_bandwidth", known(d->memory_bandwidth));
+    json_object_set_new(o, "memory_efficiency", json_real(d->memory_efficiency));
+    json_object_set_new(o, "cache_bytes", known_whole(d->cache));
+    json_object_set_new(o, "cache_bandwidth", known(d->cache_bandwidth));
+    json_object_set_new(o, "host_link", known(d->host_link));
+    json_object_set_new(o, "network", known(d->network));
+    json_object_set_new(o, "launch_ns", json_real(d->launch_ns));
+    json_object_set_new(o, "processors", known_whole(d->processors));
+    json_object_set_new(o, "threads", known_whole(d->threads));
+    json_object_set_new(o, "chunk_bytes", json_integer(d->chunk_bytes));
+    json_object_set_new(o, "chunk_rows", json_integer(d->chunk_rows));
+    json_object_set_new(o, "tile_bytes", json_integer(d->tile_bytes));
+    json_object_set_new(o, "piece_bytes", json_integer(d->piece_bytes));
+    return o;
+}
+
+/* "67", "-": tera-operations a second */
+static const char *tera(const DeviceInfo *d, DType dt, char buf[16])
+{
+    double rate = d->flops[UNIT_MATRIX][dt];
+    rate = rate > 0 ? rate : d->flops[UNIT_VECTOR][dt];
+    snprintf(buf, 16, rate > 0 ? "%.3g" : "-", rate / 1000);
+    return buf;
+}
+
+static void print_device(const DeviceInfo *d)
+{
+    char memory[32], reserved[32], rate[3][16];
+    print_line(stdout, "%-10s %11s %10s %7s %7s %7s %9.5g GB/s %7.3g us  %s", d->name,
+               bytes_str(d->memory, memory), bytes_str(d->reserved, reserved),
+               tera(d, DT_F64, rate[0]), tera(d, DT_F32, rate[1]), tera(d, DT_BF16, rate[2]),
+               d->memory_bandwidth, d->launch_ns / 1000, d->title);
+}
+
+static bool list(Options *o)
+{
+    uint32_t n = 1;
+    while (device_texts[n - 1].name)
+        n++;
+    DeviceInfo *d = NEW(&o->arena, DeviceInfo, n + 1);
+    d[0] = device_here();
+    for (uint32_t i = 1; i < n; i++)
+        TRY(device_parse(&d[i], device_texts[i - 1].text, &o->arena, &o->diag));
+    if (o->path)
+        TRY(device_find(&d[n++], o->path, &o->arena, &o->diag));
+    json_t *all = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(all, device_json(&d[i]));
+    if (o->json)
+        json_print(all, 17);
+    else
+        printf("%-10s %11s %10s %7s %7s %7s %14s %10s\n", "device", "memory", "reserved", "f64",
+               "f32", "bf16", "bandwidth", "launch");
+    for (uint32_t i = 0; i < n && !o->json; i++)
+        print_device(&d[i]);
+    if (!o->json)
+        puts("f64, f32, bf16: TFLOP/s of products; peaks, as vendors state them (cpu: what "
+             "kernels reach)");
+    json_decref(all);
+    return true;
+}
+
+int cmd_devices(int argc, char **argv)
+{
+    Options o;
+    bool ok = options_parse(&o, OPTIONS_JSON, "[FILE]",
+                            "List this machine and the devices that plans can be made for "
+                            "(ckc MODEL.onnx --device NAME --steps 0), with FILE one more.",
+                            argc, argv) &&
+              list(&o);
+    int status = ok ? EXIT_OK : report_error(&o.diag, NULL);
+    options_free(&o);
+    return status;
+}

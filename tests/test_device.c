@@ -1,0 +1,369 @@
+/* test_device.c -- devices that are not there: their text, the roofline, plans for them. */
+#include "tests.h"
+#include "command.h"
+#include "step.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=8 "
+
+/* Round numbers: half of 2 bytes and of 4 or 8 operations per ns. */
+#define LINES                                                                              \
+    "memory 1 GiB # in all\n"                                                              \
+    "reserved 1 MB\n"                                                                      \
+    "vector f32 2 GFLOP/s  vector f64 1 GFLOP/s\n"                                         \
+    "matrix f32 4 GFLOP/s  matrix bf16 0.008 TFLOP/s\n"                                    \
+    "compute_efficiency 50 %\n"                                                            \
+    "memory_bandwidth 0.002 TB/s  memory_efficiency 50 %\n"                                \
+    "launch 0.1 us\n"
+static const char good[] = "# a device\ndevice toy \"a \\\"toy\\\"\"\n" LINES;
+
+/* ---- text -------------------------------------------------------------------------- */
+
+static const struct {
+    const char *text, *says;
+} bad[] = {
+    {"", "line 1: expected device"},
+    {"device", "line 1: expected a name"},
+    {"device toy", "line 1: expected \""},
+    {"device toy \"a", "line 1: expected \""},
+    {"device cpu \"mine\"\n" LINES, "'cpu' is this machine"},
+    {"device toy \"a\"\nspeed 3", "line 2: expected vector, matrix or another property"},
+    {"device toy \"a\"\nmemory", "line 2: expected a number"},
+    {"device toy \"a\"\nmemory 3", "line 2: expected B, kB, MB"},
+    {"device toy \"a\"\nmemory 3 GB/s", "line 2: expected vector"},
+    {"device toy \"a\"\nmemory_bandwidth 3 GB", "line 2: expected GB/s or TB/s"},
+    {"device toy \"a\"\nmemory -3 GB", "line 2: memory is out of range"},
+    {"device toy \"a\"\nmemory nan GB", "line 2: memory is out of range"},
+    {"device toy \"a\"\nmemory inf GB", "line 2: memory is out of range"},
+    {"device toy \"a\"\nmemory 1e300 TB", "line 2: memory is out of range"},
+    {"device toy \"a\"\n\nmemory 0.5 B", "line 3: memory is out of range"},
+    {"device toy \"a\"\nmemory 1 GB\nmemory 1 GB", "line 3: memory is given twice"},
+    {"device toy \"a\"\nvector", "line 2: expected f32, f64, bf16 or f16"},
+    {"device toy \"a\"\nvector i64 1 GFLOP/s", "line 2: expected f32, f64, bf16 or f16"},
+    {"device toy \"a\"\nmatrix f16 1 GB/s", "line 2: expected GFLOP/s"},
+    {"device toy \"a\"\nmatrix f16 1 GFLOP/s matrix f16 1 GFLOP/s",
+     "line 2: f16 is given twice"},
+    {"device toy \"a\"\ncompute_efficiency 101 %",
+     "line 2: compute_efficiency is out of range"},
+    {"device toy \"a\"\nlaunch 0 us", "line 2: launch is out of range"},
+    {"device toy \"a\"\nchunk_rows 1e12", "line 2: chunk_rows is out of range"},
+    {"device toy \"a\"", "memory is missing"},
+    {"device toy \"a\"\nmemory 1 GB memory_bandwidth 1 GB/s", "launch is missing"},
+    {"device toy \"a\"\nmemory 1 GB memory_bandwidth 1 GB/s launch 1 us",
+     "vector f32 is missing"},
+    {"device toy \"a\"\n" LINES "align 96 B", "align is no power of 2"},
+    {"device toy \"a\"\nreserved 2 GB memory 1 GB memory_bandwidth 1 GB/s launch 1 ns "
+     "vector f32 1 GFLOP/s",
+     "more is reserved than there is memory"},
+};
+enum { NBAD = sizeof bad / sizeof *bad };
+
+START_TEST(bad_text)
+{
+    Arena a = {0};
+    Diag d = {0};
+    DeviceInfo info;
+    ck_assert_msg(!device_parse(&info, bad[_i].text, &a, &d), "%s", bad[_i].text);
+    ck_assert_msg(strstr(d.msg, bad[_i].says) == d.msg && !strchr(d.msg, '\n'), "%s: '%s'",
+                  bad[_i].text, d.msg);
+    arena_free(&a);
+}
+END_TEST
+
+static DeviceInfo toy(Arena *a)
+{
+    DeviceInfo info;
+    Diag d = {0};
+    ck_assert_msg(device_parse(&info, good, a, &d), "%s", d.msg);
+    return info;
+}
+
+START_TEST(good_text)
+{
+    Arena a = {0};
+    DeviceInfo info = toy(&a);
+    ck_assert_str_eq(info.name, "toy");
+    ck_assert_str_eq(info.title, "a \"toy\"");
+    ck_assert_int_eq(info.memory, 1 << 30);
+    ck_assert_int_eq(device_room(&info), (1 << 30) - 1000000);
+    ck_assert_double_eq(info.flops[UNIT_MATRIX][DT_BF16], 8);
+    ck_assert_double_eq(info.flops[UNIT_MATRIX][DT_F16], 0);
+    ck_assert_double_eq(info.launch_ns, 100);
+    /* what the text leaves open */
+    ck_assert_int_eq(info.tile_bytes, 1 << 20);
+    ck_assert_int_eq(info.piece_bytes, 1 << 20);
+    ck_assert_int_eq(info.chunk_bytes, 1 << 20);
+    ck_assert_int_eq(info.chunk_rows, 256); /* 40 */
+    arena_free(&a);
+}
+END_TEST
+
+/* Those that ckc knows can be read and are called as their files. */
+START_TEST(known)
+{
+    Arena a = {0};
+    int n = 0;
+    for (const DeviceText *t = device_texts; t->name; t++, n++) {
+        DeviceInfo info;
+        Diag d = {0};
+        ck_assert_msg(device_find(&info, t->name, &a, &d), "%s: %s", t->name, d.msg);
+        ck_assert_str_eq(info.name, t->name);
+        ck_assert_int_gt(info.chunk_rows, 256);
+    }
+    ck_assert_int_ge(n, 5);
+    /* sizes of the CPU decide bits */
+    ck_assert_int_eq(device_cpu.chunk_bytes, 32 << 20);
+    ck_assert_int_eq(device_cpu.chunk_rows, 256);
+    ck_assert_int_eq(device_cpu.tile_bytes, 4 << 20);
+    ck_assert_int_eq(device_cpu.piece_bytes, 1 << 20);
+    arena_free(&a);
+}
+END_TEST
+
+/* ---- plans ------------------------------------------------------------------------- */
+
+/* By hand: products as fast as their types allow, and what memory bounds. */
+static const char text[] = "graph {\n"
+                           "  input %x: f32[64,64]\n"
+                           "  param %w: f32[64,64]\n"
+                           "  input %a: bf16[64,64]\n"
+                           "  input %b: bf16[64,64]\n"
+                           "  input %z: f64[512]\n"
+                           "  %h: f32[64,64] = matmul %x, %w\n"
+                           "  %y: f32[64,64] = relu %h\n"
+                           "  %p: bf16[64,64] = matmul %a, %b\n"
+                           "  %q: f64[512] = relu %z\n"
+                           "  output %y\n"
+                           "  output %p\n"
+                           "  output %q\n"
+                           "}\n";
+static const int64_t predicted[] = {
+    100 + 2 * 64 * 64 * 64 / 2, /* 2 operations per ns */
+    100 + 2 * 4 * 64 * 64,      /* 1 byte per ns */
+    100 + 2 * 64 * 64 * 64 / 4, /* 4 operations per ns */
+    100 + 2 * 8 * 512,          /* 1 byte per ns */
+};
+enum { STEPS = sizeof predicted / sizeof *predicted };
+
+typedef struct {
+    Arena arena, tmp;
+    Diag diag;
+    Graph g;
+    StepInfo info;
+    DeviceInfo device;
+    StepOptions opt;
+} Toy;
+
+static bool plan(Toy *t)
+{
+    PassCtx cx = {.diag = &t->diag, .tmp = &t->tmp, .opt = &t->opt, .info = &t->info};
+    t->device = toy(&t->arena);
+    t->opt.device = &t->device;
+    graph_init(&t->g, &t->arena, &t->diag);
+    return graph_parse(&t->g, text, &t->diag) &&
+           passes_run(&t->g, &cx, &(PassRun){.only = "cost,remat,plan"});
+}
+
+static void free_toy(Toy *t)
+{
+    arena_free(&t->tmp);
+    arena_free(&t->arena);
+}
+
+START_TEST(roofline)
+{
+    Toy t = {0};
+    int64_t sum = 0;
+    ck_assert_msg(plan(&t), "%s", t.diag.msg);
+    const Plan *p = &t.info.plan;
+    ck_assert_uint_eq(p->nstep, STEPS);
+    for (int s = 0; s < STEPS; s++) {
+        ck_assert_int_eq(p->step[s].cost_ns, predicted[s]);
+        sum += predicted[s];
+    }
+    ck_assert_int_eq(p->predicted_ns, sum);
+    ck_assert_int_eq(p->measured_ns, 0);
+    ck_assert_str_eq(p->device, "toy");
+    ck_assert_uint_eq(p->threads, 0);
+    free_toy(&t);
+}
+END_TEST
+
+static char *text_of(const Plan *p)
+{
+    char *s = NULL;
+    size_t n;
+    FILE *f = open_memstream(&s, &n);
+    ck_assert_ptr_nonnull(f);
+    plan_print(p, f);
+    fclose(f);
+    return s;
+}
+
+static void parse(const char *s, Toy *t)
+{
+    graph_init(&t->g, &t->arena, &t->diag);
+    t->info.plan.g = &t->g;
+    ck_assert_msg(plan_parse(&t->info.plan, s, &t->diag), "%s", t->diag.msg);
+}
+
+/* The device is in the schedule; one that was written before is for this machine. */
+START_TEST(schedule)
+{
+    Toy t = {0}, again = {0}, old = {0};
+    ck_assert_msg(plan(&t), "%s", t.diag.msg);
+    char *s = text_of(&t.info.plan);
+    parse(s, &again);
+    ck_assert_str_eq(again.info.plan.device, "toy");
+    ck_assert_int_eq(again.info.plan.measured_ns, 0);
+    char *same = text_of(&again.info.plan);
+    ck_assert_str_eq(s, same);
+    for (const char *key = "  device"; key;
+         key = strcmp(key, "  device") == 0 ? "  measured_ns" : NULL) {
+        char *from = strstr(s, key), *to = strchr(from, '\n') + 1;
+        memmove(from, to, strlen(to) + 1);
+    }
+    parse(s, &old);
+    ck_assert_ptr_null(old.info.plan.device);
+    ck_assert_int_eq(old.info.plan.measured_ns, -1);
+    free(s);
+    free(same);
+    free_toy(&old);
+    free_toy(&again);
+    free_toy(&t);
+}
+END_TEST
+
+/* What is more than the device has, or less than a plan can do with. */
+START_TEST(memory)
+{
+    Toy t = {0};
+    t.opt.memory = 16384;
+    ck_assert(!plan(&t));
+    ck_assert_int_eq(t.diag.status, EXIT_DEVICE);
+    ck_assert_ptr_nonnull(
+        strstr(t.diag.msg, "and a \"toy\" has 16384: a smaller --budget recomputes more"));
+    ck_assert_ptr_null(strstr(t.diag.msg, "--steps"));
+    free_toy(&t);
+}
+END_TEST
+
+static int tiles(const char *more)
+{
+    TestStep s;
+    DeviceInfo info;
+    Arena a = {0};
+    OnnxBind bind = {"batch", 24};
+    int n = 0;
+    step_init(&s);
+    ck_assert(device_parse(&info, arena_printf(&a, "%s%s", good, more), &a, &s.diag));
+    s.opt.device = &info;
+    s.opt.import.bind = &bind;
+    s.opt.import.nbind = 1;
+    ck_assert_msg(step_plan(&s, CKC_SOURCE_DIR "/examples/mlp/model.onnx", NULL), "%s",
+                  s.diag.msg);
+    for (uint32_t k = 0; k < s.g.norder; k++) {
+        const Node *node = &s.g.nodes[s.g.order[k].i];
+        n += node_tile(node) && node->group;
+    }
+    step_free(&s);
+    arena_free(&a);
+    return n;
+}
+
+START_TEST(thresholds)
+{
+    ck_assert_int_eq(tiles(""), 0);
+    ck_assert_int_ge(tiles("tile_bytes 2 KiB"), 2);
+}
+END_TEST
+
+/* ---- commands ---------------------------------------------------------------------- */
+
+START_TEST(commands)
+{
+    write_text("toy.txt", good);
+    write_text("bad.txt", "device toy \"a\"\nmemory 1 apple\n");
+    ckc_refuses(MLP "--device toy.txt", 1,
+                "--device toy is not this machine: add --steps 0");
+    ckc_refuses(MLP "--device toy.txt --steps 0 --threads 2", 1,
+                "--threads belongs to this machine");
+    ckc_refuses(MLP "--device h20 --steps 0", 1, "did you mean 'h200'?");
+    ckc_refuses(MLP "--device ./no --steps 0", 1, "./no: No such file");
+    ckc_refuses(MLP "--device bad.txt --steps 0", 1, "bad.txt: line 2: expected B, kB");
+    ckc_accepts(MLP "--device toy.txt --steps 0 --budget 100% --json -o a");
+    json_t *j = read_json("out");
+    ck_assert_str_eq(json_string_value(json_object_get(j, "device")), "toy");
+    ck_assert_str_eq(json_string_value(json_object_get(j, "precision")), "f32");
+    ck_assert(json_real_value(json_object_get(j, "measured_share")) == 0);
+    ck_assert(json_is_null(json_object_get(j, "threads")));
+    json_decref(j);
+    ckc_fails("", "run a/step.ckp", EXIT_DEVICE,
+              "is a schedule for the device 'toy', which is not here");
+    ckc_accepts(MLP "--device toy.txt --steps 0 -o b");
+    ck_assert_int_eq(shell("grep -q '^device      toy, f32; times estimated$' out"), 0);
+    ckc_accepts(MLP "--device cpu --threads 1 -o c");
+    ck_assert_int_eq(shell("grep -q '^device      cpu, 1 threads, f32; times' out"), 0);
+    ckc_accepts("run c/step.ckp");
+    ck_assert_int_eq(shell("grep -q '^device      cpu, 1 threads, f32; times' out"), 0);
+}
+END_TEST
+
+/* Nothing of the machine is asked for: a plan for another device needs no compiler and no
+ * cache. */
+START_TEST(asks_nobody)
+{
+    setenv("XDG_CACHE_HOME", folder_path(), 1);
+    ckc_accepts("--help");
+    pid_t pid =
+        ckc_start("PATH=/none;", MLP "--device h200 --budget 100% --steps 0 --quiet -o a");
+    ck_assert_int_eq(ckc_end(pid), EXIT_OK);
+    ck_assert_int_eq(files_in("."), 3); /* out, err, a */
+}
+END_TEST
+
+START_TEST(listing)
+{
+    write_text("toy.txt", good);
+    ckc_accepts("devices toy.txt");
+    ck_assert_int_eq(shell("grep -q '^cpu .*this machine$' out && grep -q '^h200 ' out && "
+                           "grep -q '^toy ' out"),
+                     0);
+    ckc_accepts("devices --json toy.txt");
+    json_t *j = read_json("out");
+    size_t n = json_array_size(j);
+    ck_assert_uint_ge(n, 7);
+    json_t *last = json_array_get(j, n - 1);
+    ck_assert_str_eq(json_string_value(json_object_get(last, "title")), "a \"toy\"");
+    ck_assert_int_eq(json_integer_value(json_object_get(last, "memory_bytes")), 1 << 30);
+    json_decref(j);
+    ckc_refuses("devices no.txt", 1,
+                "'no.txt' is no device that is known (see ckc devices), nor a file");
+}
+END_TEST
+
+Suite *suite_device(void)
+{
+    Suite *s = suite_create("device");
+    TCase *c = tcase_create("text");
+    tcase_add_loop_test(c, bad_text, 0, NBAD);
+    tcase_add_test(c, good_text);
+    tcase_add_test(c, known);
+    suite_add_tcase(s, c);
+    c = tcase_create("plans");
+    tcase_add_test(c, roofline);
+    tcase_add_test(c, schedule);
+    tcase_add_test(c, memory);
+    tcase_add_test(c, thresholds);
+    suite_add_tcase(s, c);
+    c = tcase_create("commands");
+    tcase_set_timeout(c, 60);
+    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
+    tcase_add_checked_fixture(c, make_folder, remove_folder);
+    tcase_add_test(c, commands);
+    tcase_add_test(c, asks_nobody);
+    tcase_add_test(c, listing);
+    suite_add_tcase(s, c);
+    return s;
+}
