@@ -198,9 +198,196 @@ static void attach_views(Make *m)
     }
 }
 
+/* ---- a schedule as a sequence --------------------------------------------------------------- */
+
+static uint32_t count_results(const Instance *in, uint32_t step)
+{
+    uint32_t n = 0;
+    const Step *s = &in->cut.step[step];
+    for (uint32_t i = 0; i < s->count; i++)
+        n += (uint32_t)in->cut.g->nodes[in->cut.g->order[s->first + i].i].nout;
+    return n;
+}
+
+/* From the last node to the first: what of n nodes is read, and what they read of others.  live: per value,
+ * somebody behind reads it; for their results and operands afterwards, in front of them. */
+static uint32_t find_needed(const Graph *g, const NodeId *id, uint32_t n, bool *live, NodeId *needed)
+{
+    uint32_t at = n;
+    for (uint32_t k = n; k-- > 0;) {
+        const Node *node = &g->nodes[id[k].i];
+        bool used = false;
+        for (int i = 0; i < node->nout; i++) {
+            used |= live[node->out[i].i];
+            live[node->out[i].i] = false;
+        }
+        for (int i = 0; used && i < node->nin; i++)
+            live[node->in[i].i] = true;
+        if (used)
+            needed[--at] = id[k];
+    }
+    memmove(needed, needed + at, (n - at) * sizeof *needed);
+    return n - at;
+}
+
+/* Which results of a step are read; NULL: none. */
+static const bool *read_results(const Instance *in, uint32_t step, const bool *live, Arena *a)
+{
+    const Graph *g = in->cut.g;
+    const Step *s = &in->cut.step[step];
+    bool *read = NEW(a, bool, count_results(in, step) + 1), any = false;
+    for (uint32_t i = 0, at = 0; i < s->count; i++) {
+        const Node *n = &g->nodes[g->order[s->first + i].i];
+        for (int o = 0; o < n->nout; o++)
+            any |= read[at++] = live[n->out[o].i];
+    }
+    return any ? read : NULL;
+}
+
+/* Per execution: which of its results are read. */
+static const bool **find_read(const Instance *in, Schedule s, Arena *a)
+{
+    const Graph *g = in->cut.g;
+    const bool **read = NEW(a, const bool *, s.n + 1);
+    bool *live = NEW(a, bool, g->nvals);
+    NodeId *needed = NEW(a, NodeId, g->norder + 1);
+    for (uint32_t i = 0; i < g->nout; i++)
+        live[g->out[i].i] = true;
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        live[g->update[i].value.i] = true;
+    find_needed(g, g->order + in->tail, g->norder - in->tail, live, needed);
+    for (int32_t k = s.n; k-- > 0;) {
+        uint32_t op = (uint32_t)s.op[k];
+        find_needed(g, in->views[op], in->nviews[op], live, needed);
+        read[k] = read_results(in, op, live, a);
+        find_needed(g, g->order + in->cut.step[op].first, in->cut.step[op].count, live, needed);
+    }
+    return read;
+}
+
+/* live of what is read of a step's results: of the values, or of what they view; clear: of all. */
+static void mark_read(Instance *in, uint32_t step, const bool *read, bool roots, bool clear)
+{
+    const Graph *g = in->cut.g;
+    const Step *s = &in->cut.step[step];
+    for (uint32_t i = 0, at = 0; i < s->count; i++) {
+        const Node *n = &g->nodes[g->order[s->first + i].i];
+        for (int o = 0; o < n->nout; o++, at++)
+            if (read[at])
+                in->live[roots ? graph_root(g, n->out[o]).i : n->out[o].i] = !clear;
+        for (int k = 0; k < n->nin && clear; k++)
+            in->live[n->in[k].i] = false;
+    }
+}
+
+/* The nodes that make what is read of a step, as one command. */
+static bool lower_variant(Instance *in, uint32_t step, const bool *read, Command *c, Diag *d)
+{
+    const Graph *g = in->cut.g;
+    const Step *s = &in->cut.step[step];
+    NodeId *needed = NEW(in->arena, NodeId, s->count + 1);
+    mark_read(in, step, read, false, false);
+    uint32_t n = find_needed(g, g->order + s->first, s->count, in->live, needed);
+    mark_read(in, step, read, false, true);
+    mark_read(in, step, read, true, false);
+    bool ok = lower(c, in->arena, g, needed, (int)n, in->live, d);
+    mark_read(in, step, read, true, true);
+    return ok;
+}
+
+/* What an execution runs, lowered once; NULL: failed. */
+static const Command *find_variant(Instance *in, uint32_t step, const bool *read, Diag *d)
+{
+    size_t n = count_results(in, step);
+    Variant *v = in->variant[step];
+    while (v && memcmp(v->read, read, n) != 0)
+        v = v->next;
+    if (v)
+        return &v->c;
+    v = NEW(in->arena, Variant, 1);
+    *v = (Variant){.next = in->variant[step], .read = memcpy(NEW(in->arena, bool, n + 1), read, n)};
+    in->variant[step] = v;
+    return lower_variant(in, step, read, &v->c, d) ? &v->c : NULL;
+}
+
+/* The copies that a command reads, and those it makes: of a value that has been made already a further
+ * one. */
+static const Val *find_copies(Sequence *s, const Command *c, Val *now, bool *made, Val *of, Arena *a)
+{
+    Val *vals = NEW(a, Val, c->nread + c->nwrite + 1);
+    for (int i = 0; i < c->nread + c->nwrite; i++) {
+        Val v = c->vals[i];
+        if (i >= c->nread && made[v.i]) {
+            now[v.i].i = s->nvals++;
+            of[now[v.i].i] = v;
+        }
+        made[v.i] |= i >= c->nread;
+        vals[i] = now[v.i];
+    }
+    return vals;
+}
+
+/* Executions and their commands; copies are still missing. */
+static bool find_commands(Instance *in, Schedule s, Sequence *out, Arena *a, Diag *d)
+{
+    const bool **read = find_read(in, s, a);
+    uint32_t n = 0;
+    for (int32_t k = 0; k < s.n; k++) {
+        uint32_t op = (uint32_t)s.op[k];
+        const Command *c = read[k] ? find_variant(in, op, read[k], d) : NULL;
+        TRY(c || !read[k]);
+        NodeId first = in->cut.g->order[in->cut.step[op].first];
+        if (c)
+            out->run[n++] = (Execution){.c = c, .how = in->cost ? &in->cost[first.i].c[s.alt[k]] : NULL};
+    }
+    out->nmicro = n;
+    for (uint32_t t = in->nops; t < in->cut.nstep; t++) {
+        NodeId first = in->cut.g->order[in->cut.step[t].first];
+        out->run[n++] = (Execution){.c = &in->variant[t]->c, .how = in->cost ? in->cost[first.i].c : NULL};
+    }
+    out->n = n;
+    return true;
+}
+
+bool instance_sequence(Instance *in, Schedule s, Sequence *out, Arena *a, Diag *d)
+{
+    const Graph *g = in->cut.g;
+    uint32_t results = 0, n = (uint32_t)s.n + in->cut.nstep - in->nops;
+    *out = (Sequence){.g = g, .run = NEW(a, Execution, n + 1), .nvals = g->nvals};
+    TRY(find_commands(in, s, out, a, d));
+    for (uint32_t k = 0; k < out->n; k++)
+        results += (uint32_t)out->run[k].c->nwrite;
+    Val *of = NEW(a, Val, g->nvals + results), *now = NEW(a, Val, g->nvals);
+    bool *made = NEW(a, bool, g->nvals);
+    for (uint32_t v = 0; v < g->nvals; v++)
+        of[v].i = now[v].i = v;
+    for (uint32_t k = 0; k < out->n; k++)
+        out->run[k].vals = find_copies(out, out->run[k].c, now, made, of, a);
+    out->of = of;
+    out->final = now;
+    return true;
+}
+
+/* The steps as they stand. */
+static void base_variants(Instance *in, const Command *c)
+{
+    int32_t *op = NEW(in->arena, int32_t, in->nops + 1);
+    for (uint32_t s = 0; s < in->nops; s++)
+        op[s] = (int32_t)s;
+    const bool **read = find_read(in, (Schedule){op, NULL, (int32_t)in->nops}, in->arena);
+    in->variant = NEW(in->arena, Variant *, in->cut.nstep + 1);
+    in->live = NEW(in->arena, bool, in->cut.g->nvals);
+    for (uint32_t s = 0; s < in->cut.nstep; s++) {
+        Variant *v = in->variant[s] = NEW(in->arena, Variant, 1);
+        *v = (Variant){NULL, s < in->nops ? read[s] : NULL, c[s]};
+        if (!v->read)
+            v->read = NEW(in->arena, bool, count_results(in, s) + 1);
+    }
+}
+
 bool instance_make(Graph *g, const StepInfo *info, bool any_bits, Arena *a, Instance *in, Diag *d)
 {
-    *in = (Instance){.cut = {.g = g}, .any_bits = any_bits};
+    *in = (Instance){.cut = {.g = g}, .cost = info->cost, .any_bits = any_bits, .arena = a};
     plan_cut(&in->cut, a);
     const Command *c = plan_commands(&in->cut, a, d);
     TRY(c);
@@ -233,38 +420,13 @@ bool instance_make(Graph *g, const StepInfo *info, bool any_bits, Arena *a, Inst
     }
     add_barriers(&m);
     attach_views(&m);
+    base_variants(in, c);
     NodeId loss = g->vals[graph_root(g, info->loss).i].def;
     in->inst.loss = loss.i ? in->op_of_node[loss.i] : -1;
     return true;
 }
 
 /* ---- a schedule as a graph ------------------------------------------------------------------ */
-
-Snapshot graph_snapshot(const Graph *g, Arena *a)
-{
-    Snapshot s = {.nnodes = g->nnodes, .norder = g->norder, .ngroups = g->ngroups,
-                  .nodes = NEW(a, Node, g->nnodes), .order = NEW(a, NodeId, g->norder + 1),
-                  .out = NEW(a, Val, g->nout + 1), .update = NEW(a, Update, g->nupdate + 1)};
-    memcpy(s.nodes, g->nodes, g->nnodes * sizeof *s.nodes);
-    memcpy(s.order, g->order, g->norder * sizeof *s.order);
-    for (uint32_t i = 0; i < g->nout; i++)
-        s.out[i] = g->out[i];
-    for (uint32_t i = 0; i < g->nupdate; i++)
-        s.update[i] = g->update[i];
-    return s;
-}
-
-void graph_restore(Graph *g, const Snapshot *s)
-{
-    memcpy(g->nodes, s->nodes, s->nnodes * sizeof *s->nodes);
-    memcpy(g->order, s->order, s->norder * sizeof *s->order);
-    g->norder = s->norder;
-    g->ngroups = s->ngroups;
-    for (uint32_t i = 0; i < g->nout; i++)
-        g->out[i] = s->out[i];
-    for (uint32_t i = 0; i < g->nupdate; i++)
-        g->update[i] = s->update[i];
-}
 
 static void schedule(Graph *g, NodeId id)
 {
@@ -296,8 +458,7 @@ static void emit(Graph *g, NodeId id, Val *in0, Val *subst, bool again, uint32_t
     schedule(g, run);
 }
 
-void instance_apply(Graph *g, const Instance *in, const int32_t *seq, const uint8_t *alt, int32_t n,
-                    Arena *tmp)
+void instance_apply(Graph *g, const Instance *in, Schedule s, Arena *tmp)
 {
     uint32_t nvals = g->nvals, norder = g->norder;
     NodeId *old = NEW(tmp, NodeId, norder + 1);
@@ -312,19 +473,20 @@ void instance_apply(Graph *g, const Instance *in, const int32_t *seq, const uint
     g->norder = 0;
     for (uint32_t i = 0; i < in->nfree; i++)
         emit(g, in->free_views[i], in0[in->free_views[i].i], subst, false, 0);
-    for (int32_t k = 0; k < n; k++) {
-        const Step *s = &in->cut.step[seq[k]];
-        bool again = ran[seq[k]];
-        uint32_t group = again && g->nodes[old[s->first].i].group ? ++g->ngroups : 0;
-        uint32_t first = g->norder;
-        for (uint32_t i = 0; i < s->count; i++)
-            emit(g, old[s->first + i], in0[old[s->first + i].i], subst, again, group);
-        g->nodes[g->order[first].i].candidate = alt[k];
-        for (uint32_t i = 0; i < in->nviews[seq[k]]; i++) {
-            NodeId v = in->views[seq[k]][i];
-            emit(g, v, in0[v.i], subst, again, 0);
-        }
-        ran[seq[k]] = true;
+    for (int32_t k = 0; k < s.n; k++) {
+        uint32_t op = (uint32_t)s.op[k];
+        const Step *st = &in->cut.step[op];
+        const NodeId *id = old + st->first;
+        uint32_t group = ran[op] && g->nodes[id->i].group ? ++g->ngroups : 0, first = g->norder;
+        for (uint32_t i = 0; i < st->count; i++)
+            emit(g, id[i], in0[id[i].i], subst, ran[op], group);
+        for (uint32_t i = 0; i < st->count; i++) /* whichever the step will start with */
+            g->nodes[g->order[first + i].i].candidate = s.alt[k];
+        for (uint32_t i = 1; i < st->count && in->cost; i++)
+            in->cost[id[i].i] = in->cost[id->i];
+        for (uint32_t i = 0; i < in->nviews[op]; i++)
+            emit(g, in->views[op][i], in0[in->views[op][i].i], subst, ran[op], 0);
+        ran[op] = true;
     }
     for (uint32_t k = in->tail; k < norder; k++)
         emit(g, old[k], in0[old[k].i], subst, false, 0);

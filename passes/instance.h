@@ -1,14 +1,26 @@
 /* instance.h -- a graph as a rematerialization instance, and a schedule as a graph again. */
 #ifndef CKC_INSTANCE_H
 #define CKC_INSTANCE_H
+#include "ir/sequence.h"
 #include "passes.h"
 #include "remat/remat.h"
+
+/* What a step runs where only some of its results are read. */
+typedef struct Variant {
+    struct Variant *next;
+    const bool *read; /* per result of its nodes: somebody reads it, or a view of it */
+    Command c;
+} Variant;
 
 /* Operators are the plan's steps; values are what has memory and is computed.  Views are no
  * operators: they follow the step that makes what they view. */
 typedef struct {
     RematInstance inst;
     Plan cut;              /* the steps of the graph the instance was made from */
+    StepCost *cost;        /* per node id: of the step that starts with it; NULL: not known */
+    Variant **variant;     /* per step */
+    bool *live;            /* per value: false between calls */
+    Arena *arena;
     int32_t *op_of_node;   /* per node id: its step, -1 = none (views of sources) */
     NodeId **views;        /* per step: views to schedule behind it */
     uint32_t *nviews;
@@ -23,26 +35,29 @@ typedef struct {
 /* Everything is allocated in a. */
 bool instance_make(Graph *g, const StepInfo *info, bool any_bits, Arena *a, Instance *in, Diag *d);
 
-/* Make g's order the given sequence of steps with these kernel choices; repeated ones become clones.
- * The nodes of the instance's graph are not modified in place: graph_snapshot/restore undo it. */
-void instance_apply(Graph *g, const Instance *in, const int32_t *seq, const uint8_t *alt, int32_t n,
-                    Arena *tmp);
-
+/* A schedule of its operators: steps in order, and their kernel choices. */
 typedef struct {
-    Node *nodes;
-    uint32_t nnodes, norder, ngroups;
-    NodeId *order;
-    Val *out;
-    Update *update;
-} Snapshot;
-Snapshot graph_snapshot(const Graph *g, Arena *a);
-void graph_restore(Graph *g, const Snapshot *s);
+    const int32_t *op;
+    const uint8_t *alt;
+    int32_t n;
+} Schedule;
+
+/* What the schedule runs; the graph stays as it is.  Executions whose results nobody reads are left out.
+ * Allocated in a. */
+bool instance_sequence(Instance *in, Schedule s, Sequence *out, Arena *a, Diag *d);
+/* Make the schedule the graph's: what runs again becomes clones.  The instance is of no use afterwards. */
+void instance_apply(Graph *g, const Instance *in, Schedule s, Arena *tmp);
 
 typedef enum { PACK_QUICK, PACK_LONG, PACK_LONGEST } PackEffort; /* milliseconds to seconds */
+typedef struct {
+    int64_t arena, live; /* bytes: the arena; the largest sum of live bytes */
+} ArenaSize;
 
-/* Offsets for the graph's present order (plan.c): fills p, allocated in g's arena.  More than the quick
- * effort is made where the arena is more than 0.5 % above the live bytes, or above a budget (0: none)
- * that is less than that above them. */
+/* Offsets for a sequence (plan.c).  More than the quick effort is made where the arena is more than 0.5 %
+ * above the live bytes, or above a budget (0: none) that is less than that above them. */
+bool sequence_place(const Sequence *s, StepInfo *info, int64_t budget, PackEffort effort, ArenaSize *size,
+                    Arena *tmp, Diag *d);
+/* Likewise for the graph as it stands: fills p, allocated in g's arena. */
 bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Plan *p, Arena *tmp,
                 Diag *d);
 /* Products in tiles (tile.c) stand alone again, and have their results whole.  cost: of the steps by

@@ -11,27 +11,13 @@ enum { SHOWN = 4 };
 
 typedef PeakHeld Held;
 
-typedef struct {
-    const Graph *g;
-    const Plan *p;
-    int32_t *from, *to; /* per value: steps; from -1: no memory of its own */
-} Life;
-
-static void find_life(Life *l, Arena *tmp)
+static const Lifetime *lifetimes(const Plan *p, Arena *a)
 {
-    const Graph *g = l->g;
-    const Command *c = plan_commands(l->p, tmp, NULL);
+    const Command *c = plan_commands(p, a, NULL);
     if (!c)
         abort(); /* the plan was made of them */
-    memset(l->from, -1, g->nvals * sizeof *l->from);
-    for (uint32_t s = 0; s < l->p->nstep; s++)
-        for (int i = 0; i < c[s].nread + c[s].nwrite; i++) {
-            uint32_t v = c[s].vals[i].i;
-            l->from[v] = i >= c[s].nread ? (int32_t)s : l->from[v];
-            l->to[v] = (int32_t)s;
-        }
-    for (uint32_t i = 0; i < g->nout; i++)
-        l->to[graph_root(g, g->out[i]).i] = (int32_t)l->p->nstep;
+    Sequence s = sequence_of_plan(p, c, a);
+    return sequence_lifetimes(&s, a);
 }
 
 /* In order of size; of equal bytes in one place the first counts. */
@@ -49,14 +35,13 @@ const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Aren
 {
     const Graph *g = p->g;
     int32_t peak = (int32_t)p->peak_step;
-    Life l = {g, p, NEW(a, int32_t, g->nvals), NEW(a, int32_t, g->nvals)};
+    const Lifetime *life = lifetimes(p, a);
     const MemKind *kind = plan_kinds(g, info, a);
     Held *held = NEW(a, Held, g->nvals + 1);
     uint32_t all = 0;
-    find_life(&l, a);
     for (uint32_t v = 1; v < g->nvals; v++) {
         bool source = g->vals[v].kind != VAL_TEMP;
-        bool here = source || (l.from[v] >= 0 && l.from[v] <= peak && l.to[v] >= peak);
+        bool here = source || (life[v].first >= 0 && life[v].first <= peak && life[v].last >= peak);
         if (here && p->offset[v] >= 0)
             held[all++] = (Held){{v}, type_bytes(&g->vals[v].type), p->offset[v], kind[v]};
     }

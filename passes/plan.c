@@ -19,66 +19,37 @@ typedef struct {
 } Buffer;
 
 typedef struct {
-    Graph *g;
+    const Sequence *s;
     StepInfo *info;
-    Plan *p;
     Arena *tmp;
     Diag *d;
-    const Command *command; /* per step */
-    int32_t *last;       /* per value: last step that reads it (nstep: lives to the end) */
-    int32_t *buffer;     /* per value: its buffer, -1 */
-    int32_t *occupant;   /* per buffer: the value that has it now */
+    const Lifetime *life; /* per copy */
+    int64_t *offset;      /* per copy, -1: it has no memory */
+    int32_t *buffer;      /* per copy: its buffer, -1 */
+    int32_t *occupant;    /* per buffer: the copy that has it now */
     Buffer *buf;
     uint32_t nbuf;
-    Val *target;         /* per value: state it updates */
-    int32_t *scratch;    /* per step: its buffer, -1 */
+    Val *target;          /* per copy: state it updates */
+    int32_t *scratch;     /* per execution: its buffer, -1 */
+    int64_t *scratch_offset;
 } Place;
 
-/* Cost and workspace of a step: those of the step it repeats. */
-static void step_cost(Place *pl, uint32_t s)
+static const Type *copy_type(const Place *pl, uint32_t v)
 {
-    Step *st = &pl->p->step[s];
-    if (!pl->info->cost)
-        return;
-    NodeId id = pl->g->order[st->first];
-    const StepCost *cost = &pl->info->cost[graph_original(pl->g, id).i];
-    const Candidate *c = &cost->c[pl->g->nodes[id.i].candidate];
-    st->choice = c->choice;
-    st->scratch = c->scratch;
-    st->cost_ns = c->ns;
-    pl->p->predicted_ns += c->ns * plan_times(pl->p, s);
-    pl->p->measured_ns += cost->measured ? c->ns * plan_times(pl->p, s) : 0;
+    return val_type(pl->s->g, pl->s->of[v]);
 }
-
-static void find_lifetimes(Place *pl)
-{
-    Graph *g = pl->g;
-    memset(pl->last, -1, g->nvals * sizeof *pl->last);
-    for (uint32_t s = 0; s < pl->p->nstep; s++) {
-        const Command *c = &pl->command[s];
-        for (int i = 0; i < c->nread + c->nwrite; i++)
-            pl->last[c->vals[i].i] = (int32_t)s;
-        step_cost(pl, s);
-    }
-    for (uint32_t i = 0; i < g->nout; i++)
-        pl->last[graph_root(g, g->out[i]).i] = (int32_t)pl->p->nstep;
-    for (uint32_t i = 0; i < g->nupdate; i++)
-        pl->last[graph_root(g, g->update[i].value).i] = (int32_t)pl->p->nstep;
-}
-
-static bool is_source(const Graph *g, uint32_t v) { return g->vals[v].kind != VAL_TEMP; }
 
 static int64_t place_sources(Place *pl)
 {
-    Graph *g = pl->g;
+    const Graph *g = pl->s->g;
     int64_t at = 0;
     static const ValKind order[] = {VAL_PARAM, VAL_STATE, VAL_INPUT, VAL_CONST};
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
         for (uint32_t v = 1; v < g->nvals; v++) {
             bool keeps = g->vals[v].kind == VAL_PARAM || g->vals[v].kind == VAL_STATE;
-            if (g->vals[v].kind != order[k] || (pl->last[v] < 0 && !keeps))
+            if (g->vals[v].kind != order[k] || (pl->life[v].last < 0 && !keeps))
                 continue;
-            pl->p->offset[v] = at;
+            pl->offset[v] = at;
             at += plan_align(type_bytes(&g->vals[v].type));
         }
     return at;
@@ -90,35 +61,36 @@ static int32_t new_buffer(Place *pl, int64_t bytes, uint32_t s)
     return (int32_t)pl->nbuf++;
 }
 
-/* The state v overwrites, if this step may write it in place and nobody reads the state later. */
-static bool in_place_update(Place *pl, const Command *o, int out, uint32_t s)
+/* The state that a result overwrites, if this step may write it in place and nobody reads the state
+ * later. */
+static bool in_place_update(Place *pl, const Execution *e, int out, uint32_t s)
 {
-    Val v = o->vals[out], state = pl->target[v.i];
-    if (!state.i || pl->last[state.i] > (int32_t)s)
+    Val v = e->vals[out], state = pl->target[v.i];
+    if (!state.i || pl->life[state.i].last > (int32_t)s)
         return false;
-    for (int i = 0; i < o->nread; i++)
-        if (o->vals[i].i == state.i && kernel_inplace(&o->k, i, out)) {
-            pl->p->offset[v.i] = pl->p->offset[state.i];
+    for (int i = 0; i < e->c->nread; i++)
+        if (e->vals[i].i == state.i && kernel_inplace(&e->c->k, i, out)) {
+            pl->offset[v.i] = pl->offset[state.i];
             return true;
         }
     return false;
 }
 
 /* The buffer of an operand that dies here and may be taken over; -1: none. */
-static int32_t take_over(Place *pl, const Command *o, int out, uint32_t s)
+static int32_t take_over(Place *pl, const Execution *e, int out, uint32_t s)
 {
-    int64_t bytes = plan_align(type_bytes(val_type(pl->g, o->vals[out])));
-    for (int i = 0; i < o->nread; i++) {
-        Val r = o->vals[i];
-        if (!r.i || is_source(pl->g, r.i) || pl->last[r.i] != (int32_t)s || pl->buffer[r.i] < 0)
+    int64_t bytes = plan_align(type_bytes(copy_type(pl, e->vals[out].i)));
+    int nread = e->c->nread;
+    for (int i = 0; i < nread; i++) {
+        Val r = e->vals[i];
+        int32_t b = pl->buffer[r.i]; /* sources have none */
+        if (b < 0 || pl->life[r.i].last != (int32_t)s)
             continue;
-        int32_t b = pl->buffer[r.i];
         if (pl->buf[b].bytes == bytes && (uint32_t)pl->occupant[b] == r.i &&
-            kernel_inplace(&o->k, i, out)) {
+            kernel_inplace(&e->c->k, i, out)) {
             bool twice = false; /* another operand in the same bytes would be clobbered */
-            for (int j = 0; j < o->nread; j++)
-                twice |= j != i && o->vals[j].i && pl->buffer[o->vals[j].i] == b &&
-                         o->vals[j].i != r.i;
+            for (int j = 0; j < nread; j++)
+                twice |= j != i && pl->buffer[e->vals[j].i] == b && e->vals[j].i != r.i;
             if (!twice)
                 return b;
         }
@@ -128,22 +100,21 @@ static int32_t take_over(Place *pl, const Command *o, int out, uint32_t s)
 
 static void make_buffers(Place *pl)
 {
-    for (uint32_t s = 0; s < pl->p->nstep; s++) {
-        const Command *o = &pl->command[s];
-        for (int i = o->nread; i < o->nread + o->nwrite; i++) {
-            uint32_t v = o->vals[i].i;
-            if (in_place_update(pl, o, i, s))
+    for (uint32_t s = 0; s < pl->s->n; s++) {
+        const Execution *e = &pl->s->run[s];
+        for (int i = e->c->nread; i < e->c->nread + e->c->nwrite; i++) {
+            uint32_t v = e->vals[i].i;
+            if (in_place_update(pl, e, i, s))
                 continue;
-            int32_t b = take_over(pl, o, i, s);
+            int32_t b = take_over(pl, e, i, s);
             if (b < 0)
-                b = new_buffer(pl, type_bytes(&pl->g->vals[v].type), s);
+                b = new_buffer(pl, type_bytes(copy_type(pl, v)), s);
             pl->buffer[v] = b;
             pl->occupant[b] = (int32_t)v;
-            int32_t end = pl->last[v] < (int32_t)s ? (int32_t)s : pl->last[v];
-            if (end + 1 > pl->buf[b].upper)
-                pl->buf[b].upper = end + 1;
+            if (pl->life[v].last + 1 > pl->buf[b].upper)
+                pl->buf[b].upper = pl->life[v].last + 1;
         }
-        pl->scratch[s] = pl->p->step[s].scratch ? new_buffer(pl, pl->p->step[s].scratch, s) : -1;
+        pl->scratch[s] = e->how && e->how->scratch ? new_buffer(pl, e->how->scratch, s) : -1;
     }
 }
 
@@ -176,8 +147,8 @@ static const struct Packing *pack_with(Place *pl, int64_t goal, int64_t steps)
             return known;
     char err[PACK_ERR_SIZE];
     PackOptions opt = {.align = ARENA_ALIGN, .seed = 1, .max_steps = steps, .capacity = goal};
-    struct Packing *k = NEW(pl->g->arena, struct Packing, 1);
-    PackBuffer *b = NEW(pl->g->arena, PackBuffer, pl->nbuf + 1);
+    struct Packing *k = NEW(pl->s->g->arena, struct Packing, 1);
+    PackBuffer *b = NEW(pl->s->g->arena, PackBuffer, pl->nbuf + 1);
     *k = (struct Packing){pl->info->packed, goal, steps, pl->nbuf, b, {0}};
     for (uint32_t i = 0; i < pl->nbuf; i++)
         b[i] = (PackBuffer){pl->buf[i].bytes, pl->buf[i].lower, pl->buf[i].upper, -1};
@@ -200,7 +171,7 @@ static int64_t steps_for(PackEffort effort, int64_t bytes)
 
 /* Most schedules pack without a gap at once.  A longer search is for those that do not: where the
  * arena is above the budget although the live bytes are not, or more than 0.5 % above them. */
-static bool pack(Place *pl, int64_t base, int64_t budget, PackEffort effort)
+static bool pack(Place *pl, int64_t base, int64_t budget, PackEffort effort, ArenaSize *size)
 {
     const struct Packing *k = pack_with(pl, 0, steps_of[PACK_QUICK]);
     TRY(k);
@@ -212,15 +183,41 @@ static bool pack(Place *pl, int64_t base, int64_t budget, PackEffort effort)
         TRY(longer);
         k = longer->result.arena < k->result.arena ? longer : k;
     }
-    for (uint32_t v = 1; v < pl->g->nvals; v++)
+    for (uint32_t v = 1; v < pl->s->nvals; v++)
         if (pl->buffer[v] >= 0)
-            pl->p->offset[v] = base + k->placed[pl->buffer[v]].offset;
-    for (uint32_t s = 0; s < pl->p->nstep; s++)
+            pl->offset[v] = base + k->placed[pl->buffer[v]].offset;
+    for (uint32_t s = 0; s < pl->s->n; s++)
         if (pl->scratch[s] >= 0)
-            pl->p->step[s].scratch_offset = base + k->placed[pl->scratch[s]].offset;
-    pl->p->arena_bytes = base + k->result.arena;
-    pl->p->live_bytes = live;
+            pl->scratch_offset[s] = base + k->placed[pl->scratch[s]].offset;
+    *size = (ArenaSize){base + k->result.arena, live};
     return true;
+}
+
+static bool place(Place *pl, int64_t budget, PackEffort effort, ArenaSize *size)
+{
+    const Sequence *s = pl->s;
+    const Graph *g = s->g;
+    pl->life = sequence_lifetimes(s, pl->tmp);
+    pl->offset = NEW(pl->tmp, int64_t, s->nvals);
+    pl->buffer = NEW(pl->tmp, int32_t, s->nvals);
+    pl->occupant = NEW(pl->tmp, int32_t, s->nvals + s->n + 1);
+    pl->buf = NEW(pl->tmp, Buffer, s->nvals + s->n + 1);
+    pl->target = NEW(pl->tmp, Val, s->nvals);
+    pl->scratch = NEW(pl->tmp, int32_t, s->n + 1);
+    pl->scratch_offset = NEW(pl->tmp, int64_t, s->n + 1);
+    memset(pl->offset, -1, s->nvals * sizeof *pl->offset);
+    memset(pl->buffer, -1, s->nvals * sizeof *pl->buffer);
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        pl->target[s->final[graph_root(g, g->update[i].value).i].i] = g->update[i].state;
+    int64_t base = place_sources(pl);
+    make_buffers(pl);
+    return pack(pl, base, budget, effort, size);
+}
+
+bool sequence_place(const Sequence *s, StepInfo *info, int64_t budget, PackEffort effort, ArenaSize *size,
+                    Arena *tmp, Diag *d)
+{
+    return place(&(Place){.s = s, .info = info, .tmp = tmp, .d = d}, budget, effort, size);
 }
 
 /* ---- accounting --------------------------------------------------------------------------- */
@@ -248,11 +245,11 @@ MemKind *plan_kinds(const Graph *g, const StepInfo *info, Arena *a)
 }
 
 /* Bytes by kind at the step with the largest load. */
-static void account(Place *pl)
+static void account(const Place *pl, Plan *p)
 {
-    uint32_t n = pl->p->nstep;
+    uint32_t n = p->nstep;
     int64_t *load = NEW(pl->tmp, int64_t, n + 2), level = 0, top = -1;
-    MemKind *kind = plan_kinds(pl->g, pl->info, pl->tmp);
+    MemKind *kind = plan_kinds(p->g, pl->info, pl->tmp);
     for (uint32_t i = 0; i < pl->nbuf; i++) {
         load[pl->buf[i].lower] += pl->buf[i].bytes;
         load[pl->buf[i].upper < (int32_t)n ? pl->buf[i].upper : (int32_t)n] -= pl->buf[i].bytes;
@@ -261,43 +258,69 @@ static void account(Place *pl)
         level += load[s];
         if (level > top) {
             top = level;
-            pl->p->peak_step = s;
+            p->peak_step = s;
         }
     }
-    int32_t peak = (int32_t)pl->p->peak_step;
-    for (uint32_t v = 1; v < pl->g->nvals; v++) {
-        int64_t bytes = plan_align(type_bytes(&pl->g->vals[v].type));
-        if (is_source(pl->g, v) && pl->p->offset[v] >= 0)
-            pl->p->mem[kind[v]] += bytes;
+    int32_t peak = (int32_t)p->peak_step;
+    for (uint32_t v = 1; v < p->g->nvals; v++) {
+        int64_t bytes = plan_align(type_bytes(&p->g->vals[v].type));
+        if (p->g->vals[v].kind != VAL_TEMP && p->offset[v] >= 0)
+            p->mem[kind[v]] += bytes;
     }
     for (uint32_t i = 0; i < pl->nbuf; i++) {
         if (pl->buf[i].lower > peak || pl->buf[i].upper <= peak)
             continue;
         int32_t v = pl->occupant[i];
-        pl->p->mem[v > 0 ? kind[v] : MEM_WORKSPACE] += pl->buf[i].bytes;
+        p->mem[v > 0 ? kind[v] : MEM_WORKSPACE] += pl->buf[i].bytes;
+    }
+}
+
+/* What is known of a step's time and workspace: of the step it repeats; NULL: nothing. */
+static const StepCost *step_cost(const Plan *p, const StepInfo *info, uint32_t s)
+{
+    NodeId id = p->g->order[p->step[s].first];
+    return info->cost ? &info->cost[graph_original(p->g, id).i] : NULL;
+}
+
+/* Times, workspace and offsets of a sequence that is the plan's own. */
+static void keep_places(Plan *p, const Place *pl, Arena *a)
+{
+    p->offset = NEW(a, int64_t, p->g->nvals);
+    memcpy(p->offset, pl->offset, p->g->nvals * sizeof *p->offset);
+    for (uint32_t s = 0; s < p->nstep; s++) {
+        const Candidate *how = pl->s->run[s].how;
+        Step *st = &p->step[s];
+        const StepCost *cost = step_cost(p, pl->info, s);
+        if (!cost)
+            continue;
+        st->choice = how->choice;
+        st->scratch = how->scratch;
+        st->scratch_offset = pl->scratch_offset[s];
+        st->cost_ns = how->ns;
+        p->predicted_ns += how->ns * plan_times(p, s);
+        p->measured_ns += cost->measured ? how->ns * plan_times(p, s) : 0;
     }
 }
 
 bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Plan *p, Arena *tmp,
                 Diag *d)
 {
-    *p = (Plan){.g = g, .accumulate = info->accumulate, .offset = NEW(g->arena, int64_t, g->nvals)};
-    memset(p->offset, -1, g->nvals * sizeof *p->offset);
+    ArenaSize size;
+    *p = (Plan){.g = g, .accumulate = info->accumulate};
     plan_cut(p, g->arena);
-    Place pl = {.g = g, .info = info, .p = p, .tmp = tmp, .d = d, .command = plan_commands(p, tmp, d),
-                .last = NEW(tmp, int32_t, g->nvals), .buffer = NEW(tmp, int32_t, g->nvals),
-                .occupant = NEW(tmp, int32_t, g->nvals + p->nstep + 1),
-                .buf = NEW(tmp, Buffer, g->nvals + p->nstep + 1),
-                .target = NEW(tmp, Val, g->nvals), .scratch = NEW(tmp, int32_t, p->nstep + 1)};
-    memset(pl.buffer, -1, g->nvals * sizeof *pl.buffer);
-    for (uint32_t i = 0; i < g->nupdate; i++)
-        pl.target[graph_root(g, g->update[i].value).i] = g->update[i].state;
-    TRY(pl.command);
-    find_lifetimes(&pl);
-    int64_t base = place_sources(&pl);
-    make_buffers(&pl);
-    TRY(pack(&pl, base, budget, effort));
-    account(&pl);
+    const Command *c = plan_commands(p, tmp, d);
+    TRY(c);
+    Sequence s = sequence_of_plan(p, c, tmp);
+    for (uint32_t k = 0; k < s.n; k++) {
+        const StepCost *cost = step_cost(p, info, k);
+        s.run[k].how = cost ? &cost->c[g->nodes[g->order[p->step[k].first].i].candidate] : NULL;
+    }
+    Place pl = {.s = &s, .info = info, .tmp = tmp, .d = d};
+    TRY(place(&pl, budget, effort, &size));
+    p->arena_bytes = size.arena;
+    p->live_bytes = size.live;
+    keep_places(p, &pl, g->arena);
+    account(&pl, p);
     return true;
 }
 

@@ -14,8 +14,8 @@ typedef struct {
     Graph *g;
     PassCtx *cx;
     Instance in;
-    Snapshot snap;
-    Plan plan; /* of the schedule tried last */
+    ArenaSize size;     /* of the schedule tried last */
+    Schedule chosen;    /* what the graph gets; no operators: it stays as it is */
     int64_t bound;    /* on the cost of schedules within the budget tried last */
     int64_t limit_ns; /* a step that takes no longer is good enough; 0: the cheapest is wanted */
 } Remat;
@@ -59,20 +59,22 @@ static RematOptions options(const Remat *r, int64_t budget)
     return opt;
 }
 
-static bool tight(const Plan *p) { return p->arena_bytes - p->live_bytes <= p->live_bytes / 200; }
+static bool tight(ArenaSize size) { return size.arena - size.live <= size.live / 200; }
 
-static bool settled(const Plan *p, int64_t budget)
+static bool settled(ArenaSize size, int64_t budget)
 {
-    return tight(p) && (budget <= 0 || p->arena_bytes <= budget);
+    return tight(size) && (budget <= 0 || size.arena <= budget);
 }
 
-/* Arena bytes of a schedule; the graph keeps it. */
+static Schedule schedule_of(const RematResult *s) { return (Schedule){s->seq, s->alt, s->n}; }
+
+/* Arena bytes of a schedule. */
 static bool try_schedule(Remat *r, const RematResult *s, int64_t budget, PackEffort effort)
 {
     Arena tmp = {0};
-    graph_restore(r->g, &r->snap);
-    instance_apply(r->g, &r->in, s->seq, s->alt, s->n, &tmp);
-    bool ok = plan_place(r->g, r->cx->info, budget, effort, &r->plan, &tmp, r->cx->diag);
+    Sequence q;
+    bool ok = instance_sequence(&r->in, schedule_of(s), &q, &tmp, r->cx->diag) &&
+              sequence_place(&q, r->cx->info, budget, effort, &r->size, &tmp, r->cx->diag);
     arena_free(&tmp);
     return ok;
 }
@@ -89,34 +91,40 @@ static void copy_schedule(RematResult *to, const RematResult *from)
 }
 
 /* Where the arena stays above the live bytes or the budget (0: none): the same executions in orders
- * that are easier to pack, others at another effort.  The best replaces the schedule, and the graph
- * keeps it. */
+ * that are easier to pack, others at another effort.  The best replaces the schedule. */
 static bool settle(Remat *r, RematResult *s, int64_t budget, PackEffort effort)
 {
-    int64_t least = r->plan.arena_bytes;
+    int64_t least = r->size.arena;
     uint64_t seed = effort == PACK_LONGEST ? SETTLES : 0;
-    bool ok = true, current = true;
-    for (int i = 0; ok && i < SETTLES && !settled(&r->plan, budget); i++) {
+    bool ok = true, current = true; /* the last one tried is the best */
+    for (int i = 0; ok && i < SETTLES && !settled(r->size, budget); i++) {
         RematResult other = *s;
         other.seq = NEW(r->cx->tmp, int32_t, s->n);
         other.alt = NEW(r->cx->tmp, uint8_t, s->n);
         copy_schedule(&other, s);
         remat_settle(&r->in.inst, other.seq, other.alt, s->n, ++seed, SETTLE_EXCHANGES);
         ok = try_schedule(r, &other, budget, effort);
-        current = r->plan.arena_bytes < least;
+        current = r->size.arena < least;
         if (ok && current) {
-            least = r->plan.arena_bytes;
+            least = r->size.arena;
             copy_schedule(s, &other);
         }
     }
     return ok && (current || try_schedule(r, s, budget, effort));
 }
 
-/* A schedule that stays is settled with more effort than one that was tried.  current: the graph
- * has it. */
-static bool keep(Remat *r, RematResult *s, int64_t budget, bool current)
+/* A schedule that stays is settled with more effort than one that was tried. */
+static bool keep(Remat *r, RematResult *s, int64_t budget)
 {
-    return (current || try_schedule(r, s, budget, PACK_LONG)) && settle(r, s, budget, PACK_LONGEST);
+    return try_schedule(r, s, budget, PACK_LONG) && settle(r, s, budget, PACK_LONGEST);
+}
+
+static void choose(Remat *r, const RematResult *s)
+{
+    RematResult copy = {.seq = NEW(r->cx->tmp, int32_t, s->n + 1), .alt = NEW(r->cx->tmp, uint8_t, s->n + 1),
+                        .n = s->n};
+    copy_schedule(&copy, s);
+    r->chosen = schedule_of(&copy);
 }
 
 /* Every operator once, in an order that packs. */
@@ -126,20 +134,24 @@ static bool settle_whole(Remat *r, int64_t budget)
                        .alt = NEW(r->cx->tmp, uint8_t, r->in.inst.nops + 1)};
     for (int32_t i = 0; i < all.n; i++)
         all.seq[i] = i;
-    return try_schedule(r, &all, budget, PACK_LONG) && settle(r, &all, budget, PACK_LONG) &&
-           keep(r, &all, budget, true);
+    bool ok = try_schedule(r, &all, budget, PACK_LONG) && settle(r, &all, budget, PACK_LONG) &&
+              keep(r, &all, budget);
+    choose(r, &all);
+    return ok;
 }
 
+/* The graph gets this schedule, and the report what is known of it. */
 static void record(Remat *r, const RematResult *res)
 {
     StepInfo *info = r->cx->info;
     info->plan.bound_ns = step_ns(r, res->lower_bound);
     info->nrecomputed = (uint32_t)(res->n - r->in.inst.nops);
     info->gap = res->cost > 0 ? (double)(res->cost - res->lower_bound) / (double)res->cost : 0;
+    choose(r, res);
 }
 
-/* Try one limit of live bytes, from a schedule that may be NULL; res->feasible: one was found, and the
- * graph keeps it.  Each try takes half as long as the one before, so that all take twice the first. */
+/* Try one limit of live bytes, from a schedule that may be NULL; res->feasible: one was found.  Each
+ * try takes half as long as the one before, so that all take twice the first. */
 static bool attempt(Remat *r, int64_t live, int nth, const RematResult *start, int64_t budget,
                     RematResult *res)
 {
@@ -159,7 +171,7 @@ static bool attempt(Remat *r, int64_t live, int nth, const RematResult *start, i
            (try_schedule(r, res, budget, PACK_QUICK) && settle(r, res, budget, PACK_LONG));
 }
 
-/* The schedule of a named policy for this many live bytes; the graph keeps it. */
+/* The schedule of a named policy for this many live bytes. */
 static bool attempt_policy(Remat *r, int64_t live, int64_t budget)
 {
     char err[REMAT_ERR];
@@ -221,37 +233,34 @@ static int64_t next_ask(int64_t ask, int64_t excess, bool found, int64_t peak, i
     return next > *low ? next : *low + (*high - *low) / 2;
 }
 
-/* Schedules of ever closer live bytes; the cheapest whose arena fits is kept in best and in the
- * graph.  One that fits with room to spare is followed by one that may use the room.  start: a
- * schedule to begin with, or NULL. */
+/* Schedules of ever closer live bytes; the cheapest whose arena fits is kept in best.  One that fits with
+ * room to spare is followed by one that may use the room.  start: a schedule to begin with, or NULL. */
 static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, RematResult *best)
 {
     int64_t ask = budget, low = start ? start->peak : 0, high = budget;
-    bool current = false; /* the graph has the best */
     for (int i = 0; i < TRIES && (i == 0 || high - low > budget / 200); i++) {
         RematResult res = {0};
         bool ok = attempt(r, ask, i, start, budget, &res);
         int64_t peak = res.peak;
-        bool found = res.feasible, fits = ok && found && r->plan.arena_bytes <= budget;
+        bool found = res.feasible, fits = ok && found && r->size.arena <= budget;
         bool better = fits && (!best->feasible || res.cost < best->cost);
         remat_result_free(better ? best : &res);
         if (better)
             *best = res;
-        current = found ? better : current;
         TRY(ok);
         bool enough = fits && step_ns(r, best->cost) <= r->limit_ns;
-        bool full = r->plan.live_bytes >= budget - budget / 50;
-        if (enough || (fits && (full || tight(&r->plan))) || (!found && ask == budget))
+        bool full = r->size.live >= budget - budget / 50;
+        if (enough || (fits && (full || tight(r->size))) || (!found && ask == budget))
             break;
         if (fits)
             ask = (low = ask) + (high - ask) / 2;
         else
-            ask = next_ask(ask, r->plan.arena_bytes - budget, found, peak, &low, &high);
+            ask = next_ask(ask, r->size.arena - budget, found, peak, &low, &high);
     }
-    return current || !best->feasible || try_schedule(r, best, budget, PACK_LONG);
+    return !best->feasible || try_schedule(r, best, budget, PACK_LONG);
 }
 
-/* The least arena that is known to work; least: its schedule, or one to go on from, which the graph has. */
+/* The least arena that is known to work; least: its schedule, or one to go on from. */
 static bool least_arena(Remat *r, RematResult *least)
 {
     bool found;
@@ -259,8 +268,8 @@ static bool least_arena(Remat *r, RematResult *least)
     if (!found)
         return true;
     TRY(try_schedule(r, least, 0, PACK_QUICK) && settle(r, least, 0, PACK_LONG) &&
-        keep(r, least, 0, true));
-    r->cx->info->plan.min_feasible_bytes = r->plan.arena_bytes;
+        keep(r, least, 0));
+    r->cx->info->plan.min_feasible_bytes = r->size.arena;
     return true;
 }
 
@@ -269,7 +278,7 @@ static bool has_other_bits(const Remat *r)
 {
     const StepCost *cost = r->cx->info->cost;
     for (uint32_t s = 0; cost && !r->in.any_bits && s < r->in.cut.nstep; s++) {
-        const StepCost *c = &cost[r->snap.order[r->in.cut.step[s].first].i];
+        const StepCost *c = &cost[r->g->order[r->in.cut.step[s].first].i];
         if (c->n > c->same)
             return true;
     }
@@ -284,24 +293,28 @@ static const char *other_choices(Remat *r)
     RematResult least = {0};
     if (!has_other_bits(r))
         return "";
-    graph_restore(r->g, &r->snap);
     bool ok = instance_make(r->g, info, true, r->cx->tmp, &any.in, r->cx->diag) &&
               least_arena(&any, &least);
     remat_result_free(&least);
     *info = given;
     return ok ? arena_printf(r->cx->tmp, ", with --choices budget %lld bytes",
-                             (long long)any.plan.arena_bytes)
+                             (long long)any.size.arena)
               : "";
 }
 
-static bool infeasible(Remat *r, int64_t budget)
+/* least: the schedule with the smallest arena. */
+static bool infeasible(Remat *r, const RematResult *least, int64_t budget)
 {
-    const char *peak = plan_describe_peak(&r->plan, r->cx->info, r->cx->tmp);
+    Plan p;
+    StepInfo *info = r->cx->info;
+    const char *choices = other_choices(r);
+    instance_apply(r->g, &r->in, schedule_of(least), r->cx->tmp);
+    TRY(plan_place(r->g, info, 0, PACK_QUICK, &p, r->cx->tmp, r->cx->diag));
     return fail_status(r->cx->diag, EXIT_INFEASIBLE,
                        "budget of %lld bytes cannot be met: the smallest known to be feasible is "
                        "%lld bytes%s:\t%s",
-                       (long long)budget, (long long)r->cx->info->plan.min_feasible_bytes,
-                       other_choices(r), peak);
+                       (long long)budget, (long long)info->plan.min_feasible_bytes, choices,
+                       plan_describe_peak(&p, info, r->cx->tmp));
 }
 
 /* The least arena, found without looking at the budget, so that the one that is said is met when it
@@ -312,29 +325,29 @@ static bool try_minimum(Remat *r, int64_t budget)
 {
     RematResult least = {0}, best = {0};
     bool ok = least_arena(r, &least);
-    if (ok && r->plan.arena_bytes > budget && budget >= least.min_budget_bound)
+    if (ok && r->size.arena > budget && budget >= least.min_budget_bound)
         ok = least_arena(r, &least);
-    if (ok && r->plan.arena_bytes > budget && r->plan.live_bytes <= budget)
-        ok = keep(r, &least, budget, false);
-    int64_t arena = r->plan.arena_bytes;
+    if (ok && r->size.arena > budget && r->size.live <= budget)
+        ok = keep(r, &least, budget);
+    int64_t arena = r->size.arena;
     if (ok && arena <= budget) {
         r->cx->info->plan.min_feasible_bytes = arena;
         ok = try_budgets(r, budget, &least, &best) &&
-             (best.feasible ? keep(r, &best, budget, true)
-                            : try_schedule(r, &least, budget, PACK_LONG));
+             (!best.feasible || keep(r, &best, budget));
     }
     if (ok)
         record(r, best.feasible ? &best : &least);
+    ok = ok && (arena <= budget || infeasible(r, &least, budget));
     remat_result_free(&least);
     remat_result_free(&best);
-    return ok && (arena <= budget || infeasible(r, budget));
+    return ok;
 }
 
 static bool search(Remat *r, int64_t budget)
 {
     RematResult best = {0};
     bool ok = try_budgets(r, budget, NULL, &best), found = best.feasible;
-    ok = ok && (!found || keep(r, &best, budget, true));
+    ok = ok && (!found || keep(r, &best, budget));
     if (found)
         record(r, &best);
     remat_result_free(&best);
@@ -364,7 +377,7 @@ static bool bound_budget(Remat *r, int64_t limit, int64_t top, int64_t *least)
  * until they are a hundredth apart. */
 static bool search_overhead(Remat *r, double overhead)
 {
-    int64_t high = r->plan.arena_bytes, low = 0, found = high;
+    int64_t high = r->size.arena, low = 0, found = high;
     RematResult best = {0};
     r->limit_ns = (int64_t)((1 + overhead) * (double)r->cx->info->plan.base_ns);
     bool ok = bound_budget(r, micro_ns(r, r->limit_ns), high, &low);
@@ -377,17 +390,15 @@ static bool search_overhead(Remat *r, double overhead)
         if (within) {
             best = res;
             found = budget;
-            high = r->plan.arena_bytes;
+            high = r->size.arena;
         } else {
             low = budget;
         }
     }
     r->cx->info->plan.budget = found;
-    if (ok && best.feasible) {
-        ok = keep(r, &best, found, false);
+    if (ok && best.feasible) { /* else keeping everything is the least that is known */
+        ok = keep(r, &best, found);
         record(r, &best);
-    } else {
-        graph_restore(r->g, &r->snap); /* keeping everything is the least that is known */
     }
     remat_result_free(&best);
     return ok;
@@ -395,21 +406,30 @@ static bool search_overhead(Remat *r, double overhead)
 
 /* ---- the pass ----------------------------------------------------------------------------------- */
 
+/* A graph with nodes and an order of its own, allocated in a. */
+static Graph copy_nodes(const Graph *g, Arena *a)
+{
+    Graph copy = *g;
+    copy.arena = a;
+    copy.nodes = memcpy(NEW(a, Node, g->nnodes), g->nodes, g->nnodes * sizeof *g->nodes);
+    copy.order = memcpy(NEW(a, NodeId, g->norder + 1), g->order, g->norder * sizeof *g->order);
+    return copy;
+}
+
 /* The step that keeps everything has its gradients whole and its activations stored.  tiled: the
  * plan as it is. */
-static bool place_whole(Graph *g, StepInfo *info, const Plan *tiled, Plan *p, PassCtx *cx)
+static bool place_whole(const Graph *tiled_graph, const StepInfo *info, const Plan *tiled, Plan *p,
+                        PassCtx *cx)
 {
-    Snapshot snap = graph_snapshot(g, cx->tmp);
+    Graph g = copy_nodes(tiled_graph, cx->tmp);
     StepInfo whole = *info;
     if (info->cost) {
-        whole.cost = NEW(cx->tmp, StepCost, g->nnodes);
-        memcpy(whole.cost, info->cost, g->nnodes * sizeof *whole.cost);
+        whole.cost = NEW(cx->tmp, StepCost, g.nnodes);
+        memcpy(whole.cost, info->cost, g.nnodes * sizeof *whole.cost);
     }
     *p = *tiled;
-    bool tiles = graph_untile(g, whole.cost), pieces = graph_store_factors(g, info, whole.cost);
-    bool ok = !(tiles || pieces) || plan_place(g, &whole, 0, PACK_LONG, p, cx->tmp, cx->diag);
-    graph_restore(g, &snap);
-    return ok;
+    bool tiles = graph_untile(&g, whole.cost), pieces = graph_store_factors(&g, info, whole.cost);
+    return !(tiles || pieces) || plan_place(&g, &whole, 0, PACK_LONG, p, cx->tmp, cx->diag);
 }
 
 /* A policy is asked for less while its arena is too large and still shrinks. */
@@ -418,14 +438,14 @@ static bool follow_policy(Remat *r, int64_t budget)
     int64_t ask = budget > 0 ? budget : INT64_MAX, least = INT64_MAX;
     for (int i = 0; i < TRIES; i++) {
         TRY(attempt_policy(r, ask, budget));
-        if (budget <= 0 || r->plan.arena_bytes <= budget)
+        if (budget <= 0 || r->size.arena <= budget)
             return true;
-        if (r->plan.arena_bytes >= least)
+        if (r->size.arena >= least)
             break;
-        least = r->plan.arena_bytes;
+        least = r->size.arena;
         ask -= least - budget;
     }
-    least = r->plan.arena_bytes < least ? r->plan.arena_bytes : least;
+    least = r->size.arena < least ? r->size.arena : least;
     return fail_status(r->cx->diag, EXIT_INFEASIBLE,
                        "budget of %lld bytes cannot be met by policy %s: it takes %lld bytes",
                        (long long)budget, r->cx->opt->policy, (long long)least);
@@ -439,36 +459,44 @@ static bool write_instance(const Remat *r)
     return file_commit(&f, r->cx->diag);
 }
 
+static bool find_schedule(Remat *r, int64_t budget, bool fits)
+{
+    const StepOptions *o = r->cx->opt;
+    return o->policy        ? follow_policy(r, budget)
+           : fits           ? settle_whole(r, budget)
+           : o->least_bytes ? search_overhead(r, o->overhead)
+                            : search(r, budget);
+}
+
 bool pass_remat(Graph *g, PassCtx *cx)
 {
     StepInfo *info = cx->info;
     const StepOptions *o = cx->opt;
     Remat r = {.g = g, .cx = cx};
-    Plan whole;
-    TRY(plan_place(g, info, 0, PACK_LONG, &r.plan, cx->tmp, cx->diag) &&
-        place_whole(g, info, &r.plan, &whole, cx));
+    Plan kept, whole;
+    TRY(plan_place(g, info, 0, PACK_LONG, &kept, cx->tmp, cx->diag) &&
+        place_whole(g, info, &kept, &whole, cx));
+    r.size = (ArenaSize){kept.arena_bytes, kept.live_bytes};
     info->plan.keep_all_bytes = whole.arena_bytes;
     memcpy(info->plan.keep_all_mem, whole.mem, sizeof whole.mem);
-    info->plan.base_ns = r.plan.predicted_ns;
-    info->plan.bound_ns = r.plan.predicted_ns;
+    info->plan.base_ns = kept.predicted_ns;
+    info->plan.bound_ns = kept.predicted_ns;
     int64_t budget = o->budget;
     if (o->budget_fraction > 0)
         budget = (int64_t)fmax(1, o->budget_fraction * (double)whole.arena_bytes); /* 0: none */
     info->plan.budget = budget;
-    bool fits = !o->least_bytes && (budget <= 0 || r.plan.arena_bytes <= budget);
-    if (fits && tight(&r.plan) && !o->policy && !o->instance)
+    bool fits = !o->least_bytes && (budget <= 0 || r.size.arena <= budget);
+    if (fits && tight(r.size) && !o->policy && !o->instance)
         return true;
     TRY(instance_make(g, info, o->any_bits, cx->tmp, &r.in, cx->diag));
     r.in.inst.whole = whole.arena_bytes;
     if (o->instance)
         TRY(write_instance(&r));
-    if (fits && tight(&r.plan) && !o->policy)
+    if (fits && tight(r.size) && !o->policy)
         return true;
-    r.snap = graph_snapshot(g, cx->tmp);
-    cx->changed = true;
-    if (fits && !o->policy)
-        return settle_whole(&r, budget);
-    return o->policy        ? follow_policy(&r, budget)
-           : o->least_bytes ? search_overhead(&r, o->overhead)
-                            : search(&r, budget);
+    TRY(find_schedule(&r, budget, fits));
+    if (r.chosen.n)
+        instance_apply(g, &r.in, r.chosen, cx->tmp);
+    cx->changed = r.chosen.n > 0;
+    return true;
 }

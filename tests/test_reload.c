@@ -176,32 +176,88 @@ static int32_t random_schedule(const Instance *in, int32_t *seq, uint8_t *alt)
     return n;
 }
 
+/* The graph of a schedule has the arena that was seen before it was made. */
+static void apply_random(TestStep *s, Arena *a)
+{
+    Instance in;
+    Sequence q;
+    ArenaSize size = {0};
+    ck_assert_msg(instance_make(&s->g, &s->info, false, a, &in, &s->diag), "%s", s->diag.msg);
+    int32_t *seq = NEW(a, int32_t, 4 * in.inst.nops + 1);
+    uint8_t *alt = NEW(a, uint8_t, 4 * in.inst.nops + 1);
+    Schedule of = {seq, alt, random_schedule(&in, seq, alt)};
+    uint32_t nnodes = s->g.nnodes, norder = s->g.norder;
+    for (int i = 0; i < 2; i++) /* looking at a schedule changes nothing */
+        ck_assert_msg(instance_sequence(&in, of, &q, a, &s->diag) &&
+                          sequence_place(&q, &s->info, 0, PACK_QUICK, &size, a, &s->diag),
+                      "%s", s->diag.msg);
+    ck_assert_uint_eq(s->g.nnodes, nnodes);
+    ck_assert_uint_eq(s->g.norder, norder);
+    instance_apply(&s->g, &in, of, &s->tmp);
+    Plan *p = &s->info.plan;
+    ck_assert_msg(plan_place(&s->g, &s->info, 0, PACK_QUICK, p, &s->tmp, &s->diag), "%s", s->diag.msg);
+    ck_assert_uint_eq(q.n, p->nstep);
+    ck_assert_uint_eq(q.nmicro, p->nmicro);
+    ck_assert_int_eq(size.live, p->live_bytes);
+    ck_assert_int_eq(size.arena, p->arena_bytes);
+    for (uint32_t k = 0; k < q.n; k++) {
+        const Candidate known = *q.run[k].how;
+        ck_assert_int_eq(p->step[k].cost_ns, known.ns);
+        ck_assert_int_eq(p->step[k].scratch, known.scratch);
+    }
+}
+
 START_TEST(random_plans)
 {
-    TestStep s;
-    Instance in;
-    ck_assert_msg(plan_model(&s, _i, 0), "%s", s.diag.msg);
-    uint64_t want = digest(&s, models[_i].init);
-    ck_assert_msg(instance_make(&s.g, &s.info, false, &s.arena, &in, &s.diag), "%s", s.diag.msg);
-    Snapshot snap = graph_snapshot(&s.g, &s.arena);
-    int32_t *seq = NEW(&s.arena, int32_t, 4 * in.inst.nops + 1);
-    uint8_t *alt = NEW(&s.arena, uint8_t, 4 * in.inst.nops + 1);
     uint32_t unscheduled = 0;
     random_state = (uint64_t)_i + 1;
     for (int i = 0; i < 3; i++) {
-        graph_restore(&s.g, &snap);
-        int32_t n = random_schedule(&in, seq, alt);
-        instance_apply(&s.g, &in, seq, alt, n, &s.tmp);
-        ck_assert_msg(plan_place(&s.g, &s.info, 0, PACK_QUICK, &s.info.plan, &s.tmp, &s.diag),
-                      "%s", s.diag.msg);
+        TestStep s;
+        ck_assert_msg(plan_model(&s, _i, 0), "%s", s.diag.msg);
+        uint64_t want = digest(&s, models[_i].init);
+        apply_random(&s, &s.arena);
         bool *scheduled = NEW(&s.arena, bool, s.g.nnodes);
         for (uint32_t k = 0; k < s.g.norder; k++)
             scheduled[s.g.order[k].i] = true;
         for (uint32_t k = 0; k < s.g.norder; k++)
             unscheduled += !scheduled[graph_original(&s.g, s.g.order[k]).i];
         reloads(&s, models[_i].init, want, models[_i].path);
+        step_free(&s);
     }
     ck_assert_uint_gt(unscheduled, 0);
+}
+END_TEST
+
+/* Has an earlier node recomputed the same? */
+static bool again(const Graph *g, uint32_t k)
+{
+    const char *label = g->nodes[g->order[k].i].remat;
+    for (uint32_t i = 0; i < k; i++) {
+        const char *other = g->nodes[g->order[i].i].remat;
+        if (other && strcmp(other, label) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whatever a search has tried: the graph has one clone per recomputation, and names count those alone. */
+START_TEST(one_clone_per_recomputation)
+{
+    TestStep s;
+    ck_assert_msg(plan_model(&s, NMODELS - 1, 0), "%s", s.diag.msg);
+    uint32_t kept = s.g.nnodes, clones = 0;
+    step_free(&s);
+    ck_assert_msg(plan_model(&s, NMODELS - 1, 0.8), "%s", s.diag.msg);
+    for (uint32_t k = 0; k < s.g.norder; k++) {
+        const Node *n = &s.g.nodes[s.g.order[k].i];
+        if (!n->remat)
+            continue;
+        clones++;
+        const char *end = strrchr(s.g.vals[n->out[0].i].name, '.');
+        ck_assert_int_eq(strcmp(end, ".remat") != 0, again(&s.g, k));
+    }
+    ck_assert_uint_gt(clones, 0);
+    ck_assert_uint_eq(s.g.nnodes, kept + clones);
     step_free(&s);
 }
 END_TEST
@@ -217,6 +273,7 @@ Suite *suite_reload(void)
     tcase_set_timeout(tc, 300);
     tcase_add_loop_test(tc, budgets, 0, NMODELS);
     tcase_add_loop_test(tc, random_plans, 0, NMODELS);
+    tcase_add_test(tc, one_clone_per_recomputation);
     suite_add_tcase(s, tc);
     return s;
 }
