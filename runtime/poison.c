@@ -4,12 +4,13 @@
  * constants and outputs always, inputs from the start.  In-place results share bytes with
  * other values, so what dies is a value's range minus the ranges of everything that lives
  * on. */
+#include "../ir/sequence.h"
 #include "runtime_int.h"
 #include <stdlib.h>
 
 typedef struct {
-    int64_t begin, end;   /* bytes */
-    uint32_t first, last; /* steps between which it lives, both included */
+    int64_t begin, end; /* bytes */
+    Lifetime in;        /* steps, both included */
 } Life;
 
 typedef struct {
@@ -18,47 +19,34 @@ typedef struct {
     Arena *arena;
 } List;
 
-static void extend(Life *l, uint32_t last) { l->last = last > l->last ? last : l->last; }
-
 static Life *lives(const Plan *p, const Command *c, Arena *a)
 {
     const Graph *g = p->g;
+    Sequence s = sequence_of_plan(p, c, a);
+    const Lifetime *in = sequence_lifetimes(&s, a);
     Life *life = NEW(a, Life, g->nvals);
     for (uint32_t v = 1; v < g->nvals; v++) {
         ValKind kind = g->vals[v].kind;
-        life[v] = (Life){p->offset[v], p->offset[v] + type_bytes(&g->vals[v].type),
-                         UINT32_MAX, 0};
-        if (kind != VAL_TEMP)
-            life[v].first = 0;
+        life[v] = (Life){p->offset[v], p->offset[v] + type_bytes(&g->vals[v].type), in[v]};
         if (kind != VAL_TEMP && kind != VAL_INPUT)
-            life[v].last = UINT32_MAX;
+            life[v].in.last = (int32_t)p->nstep;
     }
-    for (uint32_t s = 0; s < p->nstep; s++)
-        for (int i = 0; i < c[s].nread + c[s].nwrite; i++) {
-            Life *l = &life[c[s].vals[i].i];
-            l->first = s < l->first ? s : l->first;
-            extend(l, s);
-        }
-    for (uint32_t i = 0; i < g->nout; i++)
-        extend(&life[graph_root(g, g->out[i]).i], UINT32_MAX);
-    for (uint32_t i = 0; i < g->nupdate; i++)
-        extend(&life[graph_root(g, g->update[i].value).i], UINT32_MAX);
     return life;
 }
 
-static void add(List *l, uint32_t step, int64_t begin, int64_t end)
+static void add(List *l, int32_t step, int64_t begin, int64_t end)
 {
     l->range = arena_grow(l->arena, l->range, l->n, &l->cap, sizeof *l->range);
-    l->range[l->n++] = (DeadRange){step, begin, end - begin};
+    l->range[l->n++] = (DeadRange){(uint32_t)step, begin, end - begin};
 }
 
 /* Of [begin, end), what no value from v on keeps alive after the step. */
-static void subtract(List *l, const Life *life, uint32_t n, uint32_t v, uint32_t step,
+static void subtract(List *l, const Life *life, uint32_t n, uint32_t v, int32_t step,
                      int64_t begin, int64_t end)
 {
     for (; v < n && begin < end; v++) {
         const Life *o = &life[v];
-        if (o->begin < 0 || o->first > step || o->last <= step || o->begin >= end ||
+        if (o->begin < 0 || o->in.first > step || o->in.last <= step || o->begin >= end ||
             o->end <= begin)
             continue;
         if (o->begin > begin)
@@ -80,8 +68,8 @@ const DeadRange *dead_ranges(const Plan *p, const Command *c, uint32_t *n, Arena
     List l = {.arena = a};
     const Life *life = lives(p, c, a);
     for (uint32_t v = 1; v < p->g->nvals; v++)
-        if (life[v].begin >= 0 && life[v].first <= life[v].last && life[v].last < p->nstep)
-            subtract(&l, life, p->g->nvals, 1, life[v].last, life[v].begin, life[v].end);
+        if (life[v].begin >= 0 && life[v].in.last >= 0 && life[v].in.last < (int32_t)p->nstep)
+            subtract(&l, life, p->g->nvals, 1, life[v].in.last, life[v].begin, life[v].end);
     if (l.n)
         qsort(l.range, l.n, sizeof *l.range, by_step);
     *n = l.n;
