@@ -161,8 +161,9 @@ static bool evaluate_reference(Job *j, Tensor *out)
     Feed *f = feed_open(g, &own, j->data, j->plan->run.seed, &j->o->diag);
     if (!f)
         return false;
-    feed_step(f, j->exec, 1);
+    bool fed = feed_step(f, j->exec, 1, &j->o->diag);
     feed_close(f);
+    TRY(fed);
     for (uint32_t i = 1; i < g->nvals; i++)
         if (g->vals[i].kind != VAL_TEMP)
             data[i] = exec_tensor(j->exec, (Val){i}).data;
@@ -190,8 +191,10 @@ static bool evaluate(Job *j)
         TRY(evaluate_reference(j, out));
     } else {
         TRY(job_train(j));
-        for (uint32_t k = 0; k < g->nout; k++)
+        for (uint32_t k = 0; k < g->nout; k++) {
+            TRY(exec_read(j->exec, g->out[k], &o->diag));
             out[k] = exec_tensor(j->exec, g->out[k]);
+        }
     }
     j->blame = o->path;
     TRY(compare_all(j, out));

@@ -229,7 +229,7 @@ static bool weight_tensor(Job *j, Val v, Tensor *t)
 {
     *t = exec_tensor(j->exec, v);
     if (t->data)
-        return true;
+        return exec_read(j->exec, v, &j->o->diag);
     t->data = arena_alloc(&j->arena, (size_t)type_bytes(&t->type) + 1, 1);
     return initial_value(j->plan->g, v, &(ExecOptions){0}, t, &j->o->diag);
 }
@@ -276,6 +276,7 @@ bool output_finite(Job *j)
     const Graph *g = j->plan->g;
     for (uint32_t i = 0; i < g->nupdate && j->o->nsave && j->exec; i++) {
         Val v = g->update[i].state;
+        TRY(exec_read(j->exec, v, &j->o->diag));
         Tensor t = exec_tensor(j->exec, v);
         if (is_weight(&g->vals[v.i]) && !all_finite(&t))
             return fail_status(&j->o->diag, EXIT_DEVICE,
@@ -343,6 +344,8 @@ bool output_grads(Job *j)
         return true;
     NamedTensor *v = NEW(&j->arena, NamedTensor, g->nout + j->info.ntrained + 1);
     int n = 1;
+    for (uint32_t i = 0; i < g->nout; i++)
+        TRY(exec_read(j->exec, g->out[i], &j->o->diag));
     v[0] = (NamedTensor){"loss", exec_tensor(j->exec, g->out[0])};
     n += name_outputs(j, v + 1);
     for (uint32_t i = 0; i < j->info.ntrained; i++) {

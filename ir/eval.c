@@ -205,8 +205,10 @@ void kernel_run_ref(const Kernel *k, Tensor *t)
         run_dag(k, t);
 }
 
-static void run_copies(const Launch *l, const Tensor *op)
+void launch_run_ref(const Launch *l, const Kernel *k, Tensor *op)
 {
+    if (!l->copy)
+        kernel_run_ref(k, op);
     for (int i = 0; i < l->ncopy; i++) {
         const CopyRows *c = &l->copy[i];
         const char *from = op[c->operand].data;
@@ -233,10 +235,7 @@ void command_run_ref(const Command *c, Tensor *t)
             char *base = s->base == c->nread + c->nwrite ? workspace : t[s->base].data;
             op[o] = (Tensor){type_scalar(k ? k->operand[o] : DT_NONE), base + s->at};
         }
-        if (k)
-            kernel_run_ref(k, op);
-        else
-            run_copies(launch, op);
+        launch_run_ref(launch, k, op);
     }
     arena_free(&a);
 }

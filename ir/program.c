@@ -37,8 +37,12 @@ static bool locate(const Plan *p, uint32_t s, const Command *c, Launch *l, Arena
         if (op[i].base < 0)
             continue;
         int64_t at = place(p, s, c, op[i].base);
+        bool workspace = op[i].base == c->nread + c->nwrite;
         if (at < 0)
             return fail(d, "plan: an operand of step %" PRIu32 " has no memory", s);
+        if (workspace && op[i].bytes > p->step[s].scratch - op[i].at)
+            return fail(d, "plan: step %" PRIu32 " needs %" PRId64 " bytes of workspace, and has %" PRId64,
+                        s, kernel_own_bytes(&c->k), p->step[s].scratch);
         op[i].at += at;
         op[i].base = 0;
     }

@@ -39,6 +39,8 @@ typedef struct {
 /* Appends those of a command, whose bases count from its own operands.  Kernels are the command's or
  * live in l->arena. */
 void command_launches(const Command *c, Launches *l);
+/* In double precision: eval.c; k: its kernel, NULL where there are copies; op: its operands. */
+void launch_run_ref(const Launch *l, const Kernel *k, Tensor *op);
 int64_t command_blocks(const Command *c); /* that its loop runs over; 1: there is no loop */
 
 typedef struct {

@@ -1,13 +1,14 @@
-/* cpu.c -- the executor: the launches of a Program as a flat array of calls on one allocation.
+/* cpu.c -- this processor as a device: the launches of a Program as a flat array of calls on one allocation.
  *
- * Everything that can fail or allocate happens in exec_open: kernels are printed as one source, compiled
+ * Everything that can fail or allocate happens in cpu_open: kernels are printed as one source, compiled
  * and loaded; library routines are made, one per distinct description; operand pointers are fixed.  A
  * step of training then is one walk over the array. */
+#include "device.h"
 #include "runtime_int.h"
 #include <inttypes.h>
 #include <string.h>
 
-struct Executor {
+typedef struct {
     const Plan *plan;
     Arena arena;      /* tables */
     char *memory;     /* plan->arena_bytes */
@@ -21,12 +22,12 @@ struct Executor {
     const DeadRange *dead; /* check mode */
     uint32_t ndead;
     bool check;
-};
+} Cpu;
 
 /* ---- preparing steps --------------------------------------------------- */
 
 /* The routine for a description, made once. */
-static DnnlOp *share_lib(Executor *x, const DnnlDesc *desc, Diag *d)
+static DnnlOp *share_lib(Cpu *x, const DnnlDesc *desc, Diag *d)
 {
     for (uint32_t i = 0; i < x->nlib; i++)
         if (memcmp(&x->desc[i], desc, sizeof *desc) == 0)
@@ -57,7 +58,7 @@ static bool no_routine(const Step *s, const Command *of, Diag *d)
 }
 
 /* The products of all blocks but the last are alike, and have the schedule's routine. */
-static bool bind_routines(Executor *x, uint32_t s, const Program *pr, Diag *d)
+static bool bind_routines(Cpu *x, uint32_t s, const Program *pr, Diag *d)
 {
     const Step *step = &x->plan->step[s];
     const Command *of = &pr->command[s];
@@ -81,7 +82,7 @@ static bool bind_routines(Executor *x, uint32_t s, const Program *pr, Diag *d)
 }
 
 /* Kernels without a library routine are printed and compiled together. */
-static bool prepare(Executor *x, const ExecOptions *opt, Arena *tmp, Diag *d)
+static bool prepare(Cpu *x, const ExecOptions *opt, Arena *tmp, Diag *d)
 {
     const Plan *p = x->plan;
     Program pr;
@@ -99,42 +100,9 @@ static bool prepare(Executor *x, const ExecOptions *opt, Arena *tmp, Diag *d)
     return true;
 }
 
-static bool load_values(Executor *x, const ExecOptions *opt, Diag *d)
+static void cpu_close(void *device)
 {
-    const Graph *g = x->plan->g;
-    for (uint32_t v = 1; v < g->nvals; v++) {
-        Tensor t = exec_tensor(x, (Val){v});
-        ValKind kind = g->vals[v].kind;
-        if (t.data && kind != VAL_TEMP && kind != VAL_INPUT)
-            TRY(initial_value(g, (Val){v}, opt, &t, d));
-    }
-    return true;
-}
-
-Executor *exec_open(const Plan *p, const ExecOptions *opt, Diag *d)
-{
-    Arena arena = {0};
-    Executor *x = NEW(&arena, Executor, 1);
-    x->arena = arena;
-    x->plan = p;
-    x->check = opt->check;
-    Arena tmp = {0};
-    unsigned mode = fp_flush((int)p->threads);
-    bool ok = (x->memory = pages_alloc(p->arena_bytes, d)) != NULL && prepare(x, opt, &tmp, d);
-    fp_restore(mode);
-    arena_free(&tmp);
-    if (ok && x->check)
-        memset(x->memory, 0xFF, (size_t)p->arena_bytes);
-    if (ok && load_values(x, opt, d))
-        return x;
-    exec_close(x);
-    return NULL;
-}
-
-void exec_close(Executor *x)
-{
-    if (!x)
-        return;
+    Cpu *x = device;
     for (uint32_t i = 0; i < x->nlib; i++)
         dnnl_free(x->lib[i]);
     kernels_unload(&x->objects);
@@ -143,15 +111,34 @@ void exec_close(Executor *x)
     arena_free(&arena);
 }
 
+static void *cpu_open(const Plan *p, const ExecOptions *opt, Diag *d)
+{
+    Arena arena = {0}, tmp = {0};
+    Cpu *x = NEW(&arena, Cpu, 1);
+    x->arena = arena;
+    x->plan = p;
+    x->check = opt->check;
+    unsigned mode = fp_flush((int)p->threads);
+    bool ok = (x->memory = pages_alloc(p->arena_bytes, d)) != NULL && prepare(x, opt, &tmp, d);
+    fp_restore(mode);
+    arena_free(&tmp);
+    if (ok && x->check)
+        memset(x->memory, 0xFF, (size_t)p->arena_bytes);
+    if (ok)
+        return x;
+    cpu_close(x);
+    return NULL;
+}
+
 /* ---- running ----------------------------------------------------------- */
 
-static bool run_step(const Executor *x, uint32_t s, Diag *d)
+static bool run_step(const Cpu *x, uint32_t s, Diag *d)
 {
     return calls_run(x->call + x->first[s], x->first[s + 1] - x->first[s], d);
 }
 
 /* Into seconds, per step: the least time so far, 0 = none yet. */
-static bool run_timed(Executor *x, uint32_t from, uint32_t to, double *seconds, Diag *d)
+static bool run_timed(Cpu *x, uint32_t from, uint32_t to, double *seconds, Diag *d)
 {
     double last = clock_seconds();
     for (uint32_t s = from; s < to; s++) {
@@ -165,7 +152,7 @@ static bool run_timed(Executor *x, uint32_t from, uint32_t to, double *seconds, 
 }
 
 /* Scratch holds nothing before a step, dead values nothing after it. */
-static bool run_checked(Executor *x, uint32_t from, uint32_t to, Diag *d)
+static bool run_checked(Cpu *x, uint32_t from, uint32_t to, Diag *d)
 {
     uint32_t next = 0;
     while (next < x->ndead && x->dead[next].step < from)
@@ -181,39 +168,20 @@ static bool run_checked(Executor *x, uint32_t from, uint32_t to, Diag *d)
     return true;
 }
 
-static bool run(Executor *x, uint32_t from, uint32_t to, double *seconds, Diag *d)
+static bool cpu_run(void *device, bool rest, double *seconds, Diag *d)
 {
-    unsigned mode = fp_flush((int)x->plan->threads);
-    const uint32_t *update = &x->updates[from > 0];
+    Cpu *x = device;
+    const Plan *p = x->plan;
+    uint32_t from = rest ? p->nmicro : 0, to = rest ? p->nstep : p->nmicro;
+    const uint32_t *update = &x->updates[rest];
+    unsigned mode = fp_flush((int)p->threads);
     bool ok = (x->check ? run_checked(x, from, to, d) : run_timed(x, from, to, seconds, d)) &&
               calls_run(x->call + update[0], update[1] - update[0], d);
     fp_restore(mode);
     return ok;
 }
 
-bool exec_micro(Executor *x, double *seconds, Diag *d)
-{
-    return run(x, 0, x->plan->nmicro, seconds, d);
-}
+static char *cpu_map(void *device) { return ((Cpu *)device)->memory; }
 
-bool exec_rest(Executor *x, double *seconds, Diag *d)
-{
-    const Plan *p = x->plan;
-    return p->nmicro == p->nstep || run(x, p->nmicro, p->nstep, seconds, d);
-}
-
-bool exec_step(Executor *x, double *seconds, Diag *d)
-{
-    return exec_micro(x, seconds, d) && exec_rest(x, seconds, d);
-}
-
-Tensor exec_tensor(const Executor *x, Val v)
-{
-    const Plan *p = x->plan;
-    int64_t at = v.i ? p->offset[graph_root(p->g, v).i] : -1;
-    return (Tensor){*val_type(p->g, v), at < 0 ? NULL : x->memory + at};
-}
-
-const Plan *exec_plan(const Executor *x) { return x->plan; }
-
-int64_t exec_arena_bytes(const Executor *x) { return x->plan->arena_bytes; }
+const DeviceOps cpu_device = {.name = "cpu", .open = cpu_open, .close = cpu_close, .run = cpu_run,
+                              .map = cpu_map};

@@ -352,7 +352,7 @@ static void feed_rows(const Input *in, Tensor *t, int64_t step)
         copy_elements(t, i * each, &in->data, row * each, each);
 }
 
-void feed_step(Feed *f, Executor *x, int64_t step)
+bool feed_step(Feed *f, Executor *x, int64_t step, Diag *d)
 {
     for (int k = 0; k < f->n; k++) {
         const Input *in = &f->input[k];
@@ -368,5 +368,7 @@ void feed_step(Feed *f, Executor *x, int64_t step)
         else
             random_fill(&t, f->g->vals[in->v.i].name, in->range.limit ? in->range.limit : 2,
                         f->seed, 0);
+        TRY(exec_write(x, in->v, d));
     }
+    return true;
 }

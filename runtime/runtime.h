@@ -1,5 +1,4 @@
-/* runtime.h -- running a plan on this CPU: executor, training data, training loop, measured
- * costs.
+/* runtime.h -- running a plan on a device: executor, training data, training loop, measured costs.
  *
  * The runtime knows the Plan and nothing of the passes that made it.  A run has one
  * allocation for tensors, of exactly plan->arena_bytes; what else it needs (compiled
@@ -28,9 +27,10 @@ DeviceInfo device_here(void);
 /* Bytes this process can have at most: of the machine, its control groups, RLIMIT_AS. */
 int64_t memory_total(void);
 
-/* ---- cpu.c: the executor ----------------------------------------------- */
+/* ---- exec.c: the executor ----------------------------------------------- */
 
 typedef struct {
+    const struct DeviceOps *device; /* device.h; NULL: this processor */
     const KernelCache *cache; /* of compiled kernels; NULL: the user's */
     const Init *init;      /* for parameters without data; NULL: they are an error */
     int64_t seed;          /* of init */
@@ -58,9 +58,13 @@ bool exec_step(Executor *x, double *seconds, Diag *d);
 bool exec_micro(Executor *x, double *seconds, Diag *d);
 bool exec_rest(Executor *x, double *seconds, Diag *d);
 
-/* The memory of a value: valid while it is live (parameters, state, graph outputs: between
- * steps; inputs: until exec_step).  data is NULL if it has none. */
+/* A value as the host addresses it; data is NULL if it has no memory.  Where the device's memory is the
+ * host's, this is it: valid while the value is live (parameters, state, graph outputs: between steps;
+ * inputs: until exec_step).  Otherwise it is a copy, which lasts until exec_close, and goes to the
+ * device and comes from there by the two functions below, which do nothing where it is no copy. */
 Tensor exec_tensor(const Executor *x, Val v);
+bool exec_write(Executor *x, Val v, Diag *d);
+bool exec_read(Executor *x, Val v, Diag *d);
 const Plan *exec_plan(const Executor *x);
 int64_t exec_arena_bytes(const Executor *x); /* of the allocation */
 
@@ -88,7 +92,7 @@ Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, int64_t s
                 Diag *d);
 void feed_close(Feed *f);
 /* Write all data inputs for a step (from 1) into the arena. */
-void feed_step(Feed *f, Executor *x, int64_t step);
+bool feed_step(Feed *f, Executor *x, int64_t step, Diag *d);
 
 /* ---- train.c: the loop ------------------------------------------------- */
 

@@ -4,11 +4,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-static void set_scalars(Executor *x, const TrainOptions *o, int64_t step, int64_t batch,
-                        int64_t micro)
+static bool set_scalars(Executor *x, const TrainOptions *o, int64_t step, int64_t batch,
+                        int64_t micro, Diag *d)
 {
-    Tensor lr = exec_tensor(x, o->inputs.lr), count = exec_tensor(x, o->inputs.step);
-    Tensor rng = exec_tensor(x, o->inputs.rng), part = exec_tensor(x, o->inputs.micro);
+    const StepInputs *in = &o->inputs;
+    Tensor lr = exec_tensor(x, in->lr), count = exec_tensor(x, in->step);
+    Tensor rng = exec_tensor(x, in->rng), part = exec_tensor(x, in->micro);
     if (lr.data)
         tensor_set_f(&lr, 0, o->lr);
     if (count.data)
@@ -19,6 +20,8 @@ static void set_scalars(Executor *x, const TrainOptions *o, int64_t step, int64_
     }
     if (part.data)
         tensor_set_i(&part, 0, micro);
+    return exec_write(x, in->lr, d) && exec_write(x, in->step, d) && exec_write(x, in->rng, d) &&
+           exec_write(x, in->micro, d);
 }
 
 /* The first output, if it is one float, is the loss. */
@@ -28,11 +31,13 @@ static bool has_loss(const Plan *p)
     return t && dtype_is_float(t->dt) && type_count(t) == 1;
 }
 
-static double read_loss(const Executor *x)
+static bool read_loss(Executor *x, double *loss, Diag *d)
 {
     const Plan *p = exec_plan(x);
     Tensor t = has_loss(p) ? exec_tensor(x, p->g->out[0]) : (Tensor){.data = NULL};
-    return t.data ? tensor_f(&t, 0) : NAN;
+    TRY(!t.data || exec_read(x, p->g->out[0], d));
+    *loss = t.data ? tensor_f(&t, 0) : NAN;
+    return true;
 }
 
 static int ascending(const void *a, const void *b)
@@ -71,12 +76,13 @@ static bool run_step(Executor *x, Feed *feed, const TrainOptions *o, int64_t ste
     *loss = *seconds = 0;
     for (int64_t micro = 0; micro < n; micro++) {
         int64_t batch = (step - 1) * n + micro + 1;
-        feed_step(feed, x, batch);
-        set_scalars(x, o, step, batch, micro);
-        double start = clock_seconds();
+        double start, each_loss;
+        TRY(feed_step(feed, x, batch, d) && set_scalars(x, o, step, batch, micro, d));
+        start = clock_seconds();
         TRY(exec_micro(x, each, d) && (micro + 1 < n || exec_rest(x, each, d)));
         *seconds += clock_seconds() - start;
-        *loss += read_loss(x) / (double)n;
+        TRY(read_loss(x, &each_loss, d));
+        *loss += each_loss / (double)n;
     }
     return true;
 }

@@ -43,7 +43,7 @@ static bool plan(TestStep *s, const char *name, const PassRun *how)
 
 bool step_open(TestStep *s, const Init *init)
 {
-    s->exec = exec_open(&s->info.plan, &(ExecOptions){.init = init, .seed = 1, .check = true},
+    s->exec = exec_open(&s->info.plan, &(ExecOptions){.device = s->device, .init = init, .seed = 1, .check = true},
                         &s->diag);
     return s->exec != NULL;
 }
@@ -91,6 +91,7 @@ static void set_input(TestStep *s, Val v, DataFile *data)
             tensor_set_f(&to, i, tensor_f(&from, i));
         else
             tensor_set_i(&to, i, tensor_i(&from, i));
+    ck_assert(exec_write(s->exec, v, &s->diag));
 }
 
 /* The runtime's own loop on random data; by hand on the oracle's. */
@@ -116,49 +117,57 @@ void step_run(TestStep *s, DataFile *data, int64_t n, double *loss)
             tensor_set_f(&lr, 0, s->opt.lr);
         if (count.data)
             tensor_set_i(&count, 0, ++s->steps);
+        ck_assert(exec_write(s->exec, own.lr, &s->diag) && exec_write(s->exec, own.step, &s->diag));
         ck_assert_msg(exec_step(s->exec, NULL, &s->diag), "%s", s->diag.msg);
+        ck_assert_msg(exec_read(s->exec, s->g.out[0], &s->diag), "%s", s->diag.msg);
         Tensor l = exec_tensor(s->exec, s->g.out[0]);
         loss[i] = tensor_f(&l, 0);
     }
 }
 
-uint64_t step_digest(const TestStep *s)
+static uint64_t add_digest(TestStep *s, Val v, uint64_t h)
+{
+    Tensor t = exec_tensor(s->exec, v);
+    if (!t.data)
+        return h;
+    ck_assert_msg(exec_read(s->exec, v, &s->diag), "%s", s->diag.msg);
+    return XXH64(t.data, (size_t)type_bytes(&t.type), h);
+}
+
+uint64_t step_digest(TestStep *s)
 {
     uint64_t h = 0;
-    for (uint32_t v = 1; v < s->g.nvals; v++) {
-        Tensor t = exec_tensor(s->exec, (Val){v});
-        bool state = s->g.vals[v].kind == VAL_PARAM || s->g.vals[v].kind == VAL_STATE;
-        if (state && t.data)
-            h = XXH64(t.data, (size_t)type_bytes(&t.type), h);
-    }
-    for (uint32_t i = 0; i < s->g.nout; i++) {
-        Tensor t = exec_tensor(s->exec, graph_root(&s->g, s->g.out[i]));
-        h = XXH64(t.data, (size_t)type_bytes(&t.type), h);
-    }
+    for (uint32_t v = 1; v < s->g.nvals; v++)
+        if (s->g.vals[v].kind == VAL_PARAM || s->g.vals[v].kind == VAL_STATE)
+            h = add_digest(s, (Val){v}, h);
+    for (uint32_t i = 0; i < s->g.nout; i++)
+        h = add_digest(s, graph_root(&s->g, s->g.out[i]), h);
     return h;
 }
 
-static bool compile_within(TestStep *s, const char *path, const OnnxOptions *import,
-                           const Init *init, int64_t budget)
+static bool compile_within(TestStep *s, const DeviceOps *device, const char *path,
+                           const OnnxOptions *import, const Init *init, int64_t budget)
 {
     step_init(s);
+    s->device = device;
     s->opt.import = *import;
     s->opt.budget = budget;
     return step_compile(s, path, init);
 }
 
-void check_budgets(const char *path, const OnnxOptions *import, const Init *init)
+void check_budgets(const DeviceOps *device, const char *path, const OnnxOptions *import,
+                   const Init *init)
 {
     static const double fractions[] = {0.75, 0.6, 0.5};
     double base[2], loss[2];
     TestStep s;
-    ck_assert_msg(compile_within(&s, path, import, init, 0), "%s: %s", path, s.diag.msg);
+    ck_assert_msg(compile_within(&s, device, path, import, init, 0), "%s: %s", path, s.diag.msg);
     step_run(&s, NULL, 2, base);
     uint64_t want = step_digest(&s);
     int64_t keep = s.info.plan.arena_bytes;
     ck_assert_int_eq(exec_arena_bytes(s.exec), keep);
     step_free(&s);
-    ck_assert(!compile_within(&s, path, import, init, 1)); /* one byte: what is the least? */
+    ck_assert(!compile_within(&s, device, path, import, init, 1)); /* one byte: what is the least? */
     ck_assert_int_eq(s.diag.status, EXIT_INFEASIBLE);
     int64_t least = s.info.plan.min_feasible_bytes;
     step_free(&s);
@@ -168,7 +177,7 @@ void check_budgets(const char *path, const OnnxOptions *import, const Init *init
             printf("%-60s %5.1f %% below the least\n", path, 100.0 * (double)budget / (double)keep);
             continue;
         }
-        ck_assert_msg(compile_within(&s, path, import, init, budget), "%s at %lld: %s", path,
+        ck_assert_msg(compile_within(&s, device, path, import, init, budget), "%s at %lld: %s", path,
                       (long long)budget, s.diag.msg);
         const Plan *p = &s.info.plan;
         ck_assert_int_le(p->arena_bytes, budget);

@@ -2,7 +2,7 @@
 #ifndef CKC_TESTS_STEP_H
 #define CKC_TESTS_STEP_H
 #include "passes/passes.h"
-#include "runtime/runtime.h"
+#include "runtime/device.h"
 #include <math.h>
 
 typedef struct {
@@ -13,6 +13,7 @@ typedef struct {
     StepOptions opt;
     StepInfo info;
     Profile *profile;
+    const DeviceOps *device; /* NULL: this processor */
     Executor *exec;
     int64_t steps; /* run so far on given data */
 } TestStep;
@@ -31,9 +32,10 @@ void step_free(TestStep *s);
 /* Run n more steps on the entries of data ("input/NAME", "target"), or n on random data when NULL. */
 void step_run(TestStep *s, DataFile *data, int64_t n, double *loss);
 /* A digest of parameters, state, and outputs (loss and, with keep_grads, gradients). */
-uint64_t step_digest(const TestStep *s);
+uint64_t step_digest(TestStep *s);
 /* The same bits at 75, 60, 50 % and the least budget as without one?  Compared are losses,
  * parameters, running statistics and optimizer state after two steps of AdamW, whose first moment
- * after a step is a tenth of the gradient: gradients are compared with it. */
-void check_budgets(const char *path, const OnnxOptions *import, const Init *init);
+ * after a step is a tenth of the gradient: gradients are compared with it.  device: NULL, or where they
+ * run. */
+void check_budgets(const DeviceOps *device, const char *path, const OnnxOptions *import, const Init *init);
 #endif

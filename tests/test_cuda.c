@@ -252,7 +252,7 @@ static void make_inputs(TestStep *s)
     StepInputs own = step_inputs(&s->g);
     Feed *feed = feed_open(&s->g, &own, NULL, 5, &s->diag);
     ck_assert_msg(feed != NULL, "%s", s->diag.msg);
-    feed_step(feed, s->exec, 1);
+    ck_assert(feed_step(feed, s->exec, 1, &s->diag));
     feed_close(feed);
     Tensor lr = exec_tensor(s->exec, own.lr), step = exec_tensor(s->exec, own.step);
     Tensor rng = exec_tensor(s->exec, own.rng);

@@ -309,7 +309,7 @@ START_TEST(batches_wrap)
            ty = exec_tensor(x, named(&f.g, "target"));
     static const int first[] = {0, 2, 4, 1, 3, 0};
     for (int s = 0; s < 6; s++) {
-        feed_step(feed, x, s + 1);
+        ck_assert(feed_step(feed, x, s + 1, &f.d));
         for (int i = 0; i < 2; i++) {
             int row = (first[s] + i) % 5;
             ck_assert_double_eq(tensor_f(&tx, i * 3 + 1), row * 3 + 1);
@@ -392,7 +392,7 @@ START_TEST(text_windows)
            t = exec_tensor(x, named(&f.g, "target"));
     int64_t first[2];
     for (int s = 0; s < 2; s++) {
-        feed_step(feed, x, s + 1);
+        ck_assert(feed_step(feed, x, s + 1, &f.d));
         first[s] = tensor_i(&idx, 0);
         for (int i = 0; i < 24; i++) {
             ck_assert_int_eq((tensor_i(&idx, i) + 1 - '0') % 64,
@@ -417,7 +417,7 @@ START_TEST(random_is_in_range)
     Executor *x = exec_open(p, &(ExecOptions){0}, &f.d);
     Feed *feed = feed_open(&f.g, &(StepInputs){0}, NULL, 1, &f.d);
     ck_assert_msg(x && feed, "%s", f.d.msg);
-    feed_step(feed, x, 1);
+    ck_assert(feed_step(feed, x, 1, &f.d));
     Tensor t = exec_tensor(x, named(&f.g, "target"));
     for (int i = 0; i < 2; i++)
         ck_assert(tensor_i(&t, i) >= 0 && tensor_i(&t, i) < 3);

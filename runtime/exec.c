@@ -1,0 +1,111 @@
+/* exec.c -- a plan on a device: its values as the host sees them. */
+#include "device.h"
+#include "ir/mem.h"
+#include "runtime_int.h"
+#include <stdlib.h>
+
+struct Executor {
+    const DeviceOps *ops;
+    void *on; /* the device's own */
+    const Plan *plan;
+    char *map;   /* NULL: the host has copies */
+    void **copy; /* per value, made when it is asked for */
+    uint32_t ncopy;
+};
+
+static int64_t place(const Executor *x, Val v)
+{
+    return v.i ? x->plan->offset[graph_root(x->plan->g, v).i] : -1;
+}
+
+Tensor exec_tensor(const Executor *x, Val v)
+{
+    Tensor t = {*val_type(x->plan->g, v), NULL};
+    int64_t at = place(x, v);
+    if (at < 0)
+        return t;
+    if (!x->map && !x->copy[v.i])
+        x->copy[v.i] = mem_new((size_t)type_bytes(&t.type) + 1, 1);
+    t.data = x->map ? x->map + at : x->copy[v.i];
+    return t;
+}
+
+bool exec_write(Executor *x, Val v, Diag *d)
+{
+    Tensor t = x->map ? (Tensor){0} : exec_tensor(x, v);
+    return !t.data || x->ops->write(x->on, place(x, v), t.data, type_bytes(&t.type), d);
+}
+
+bool exec_read(Executor *x, Val v, Diag *d)
+{
+    Tensor t = x->map ? (Tensor){0} : exec_tensor(x, v);
+    return !t.data || x->ops->read(x->on, place(x, v), t.data, type_bytes(&t.type), d);
+}
+
+static void drop_copy(Executor *x, Val v)
+{
+    if (!x->map) {
+        free(x->copy[v.i]);
+        x->copy[v.i] = NULL;
+    }
+}
+
+static bool load_values(Executor *x, const ExecOptions *opt, Diag *d)
+{
+    const Graph *g = x->plan->g;
+    for (uint32_t v = 1; v < g->nvals; v++) {
+        ValKind kind = g->vals[v].kind;
+        if (kind == VAL_TEMP || kind == VAL_INPUT || place(x, (Val){v}) < 0)
+            continue;
+        Tensor t = exec_tensor(x, (Val){v});
+        TRY(initial_value(g, (Val){v}, opt, &t, d) && exec_write(x, (Val){v}, d));
+        drop_copy(x, (Val){v});
+    }
+    return true;
+}
+
+Executor *exec_open(const Plan *p, const ExecOptions *opt, Diag *d)
+{
+    Executor *x = mem_new(1, sizeof *x);
+    x->ops = opt->device ? opt->device : &cpu_device;
+    x->plan = p;
+    x->on = x->ops->open(p, opt, d);
+    x->map = x->on && x->ops->map ? x->ops->map(x->on) : NULL;
+    x->ncopy = x->map ? 0 : p->g->nvals;
+    x->copy = mem_new(x->ncopy + 1, sizeof *x->copy);
+    if (x->on && load_values(x, opt, d))
+        return x;
+    exec_close(x);
+    return NULL;
+}
+
+void exec_close(Executor *x)
+{
+    if (!x)
+        return;
+    for (uint32_t v = 0; v < x->ncopy; v++)
+        free(x->copy[v]);
+    free(x->copy);
+    if (x->on)
+        x->ops->close(x->on);
+    free(x);
+}
+
+bool exec_micro(Executor *x, double *seconds, Diag *d)
+{
+    return x->ops->run(x->on, false, seconds, d);
+}
+
+bool exec_rest(Executor *x, double *seconds, Diag *d)
+{
+    return x->plan->nmicro == x->plan->nstep || x->ops->run(x->on, true, seconds, d);
+}
+
+bool exec_step(Executor *x, double *seconds, Diag *d)
+{
+    return exec_micro(x, seconds, d) && exec_rest(x, seconds, d);
+}
+
+const Plan *exec_plan(const Executor *x) { return x->plan; }
+
+int64_t exec_arena_bytes(const Executor *x) { return x->plan->arena_bytes; }
