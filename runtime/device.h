@@ -1,6 +1,6 @@
 /* device.h -- what the runtime asks of a device: one arena, and the steps of a plan on it. */
-#ifndef CKC_DEVICE_H
-#define CKC_DEVICE_H
+#ifndef CKC_RUNTIME_DEVICE_H
+#define CKC_RUNTIME_DEVICE_H
 
 #include "runtime.h"
 
