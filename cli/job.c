@@ -119,6 +119,7 @@ bool job_plan(Job *j, const PassRun *how)
         return false;
     onnx_allow(j->model, o->allow, o->nallow);
     o->step.model = j->model;
+    o->step.import.weightless = o->steps == 0;
     TRY(ask_device(j));
     j->blame = o->path;
     TRY(run_passes(j, how));

@@ -163,6 +163,10 @@ START_TEST(external_data)
 {
     write_external("Mul", "the node", "gone.bin");
     ckc_refuses("m.onnx --loss mse", 1, "gone.bin");
+    ckc_accepts("m.onnx --loss mse --steps 0 -o p"); /* sizes are enough for a plan */
+    ck_assert_int_eq(shell("grep -q \"^note .* w: its values should lie in 'gone.bin'\" out"), 0);
+    ckc_refuses("run p/step.ckp", 1, "parameter w has no value");
+    ck_assert_int_eq(shell("rm -r p"), 0);
     write_external("Mul", "the node", "../../../../etc/hostname");
     ckc_refuses("m.onnx --loss mse", 1, "hostname");
     write_external("Mul", "the node", "short.bin");

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void onnx_allow(OnnxModel *m, const char *const *folder, int n)
 {
@@ -24,6 +25,14 @@ static int open_external(OnnxModel *m, const char *path, const char **why, bool 
     free(real);
     int fd = open_within(path, own, 2, why, outside);
     return fd < 0 && *outside ? open_within(path, m->allow, m->nallow, why, outside) : fd;
+}
+
+bool external_is_there(OnnxModel *m, const char *location)
+{
+    for (External *e = m->external; e; e = e->next)
+        if (strcmp(e->location, location) == 0)
+            return true;
+    return access(path_beside(&m->arena, m->path, location), F_OK) == 0 || errno != ENOENT;
 }
 
 bool external_map(OnnxModel *m, const char *location, FileMap *map, Diag *d)

@@ -46,10 +46,15 @@ static const Tensor *find_feed(const Import *x, const char *input)
  * are no weights, by the exporter's signature or a note, have no name to be saved under. */
 static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p, Val *v)
 {
-    OnnxTensor t;
-    TRY(tensor_load(x->m, p, &t, x->d));
+    OnnxTensor t = {0};
+    const char *lacks = x->opt->weightless ? tensor_lacks(x->m, p) : NULL;
+    TRY(lacks ? tensor_type_of(p, &t.t.type, x->d) : tensor_load(x->m, p, &t, x->d));
     uint32_t notes = x->m->nnotes;
     ValKind kind = dtype_is_float(t.t.type.dt) ? role_of(x, name, &t.t) : VAL_CONST;
+    if (lacks && kind == VAL_CONST)
+        return tensor_load(x->m, p, &t, x->d); /* says so */
+    if (lacks)
+        note(x, ONNX_REMARK, name, "its values should lie in '%s', which is not there: a run needs them", lacks);
     bool weight = kind != VAL_CONST || role_is_frozen(x, name, x->m->nnotes > notes);
     *v = kind == VAL_CONST ? graph_const(x->g, name, t.t.type, t.t.data)
                            : graph_value(x->g, name, t.t.type, kind);
@@ -71,7 +76,7 @@ bool import_initializers(Import *x, const Onnx__GraphProto *gp)
     for (size_t i = 0; i < gp->n_initializer; i++) {
         const Onnx__TensorProto *p = gp->initializer[i];
         const Tensor *feed = x->depth == 0 ? find_feed(x, pb(p->name)) : NULL;
-        Val v;
+        Val v = {0};
         if (feed) /* an input whose default value is overridden */
             v = graph_const(x->g, pb(p->name), feed->type, feed->data);
         else

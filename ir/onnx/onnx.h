@@ -71,6 +71,7 @@ typedef struct {
     bool init;         /* all static float inputs but the first are parameters, too */
     bool forward_only; /* evaluate as it stands: no conversion to training form, no updates
                         */
+    bool weightless;   /* for planning only: parameters whose file is not there have no data */
     bool inference;    /* nothing trains: no dropout, given statistics, whatever the nodes say */
     bool keep_batch_norm; /* leave inference-form BatchNormalization as it is */
     bool unbiased_var;    /* running variance as PyTorch keeps it: times n/(n-1) */

@@ -94,6 +94,7 @@ ProtobufCAllocator *model_allocator(OnnxModel *m);
 void diag_prefix(Diag *d, const char *path);
 /* Map the external file at a location, relative to the model's folder; it must lie in there or in an
  * allowed one (cached). */
+bool external_is_there(OnnxModel *m, const char *location); /* or something is, that is none */
 bool external_map(OnnxModel *m, const char *location, FileMap *map, Diag *d);
 
 /* ---- tensor.c ----------------------------------------------------------- */
@@ -112,6 +113,9 @@ bool data_type_is_signed(int32_t data_type);
 bool data_type_is_widened(int32_t data_type);
 bool tensor_is_uniform(const Tensor *t); /* all elements the same */
 bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d);
+bool tensor_type_of(const Onnx__TensorProto *p, Type *t, Diag *d);
+/* The file in which its data should lie, but there is none; NULL: it has its data. */
+const char *tensor_lacks(OnnxModel *m, const Onnx__TensorProto *p);
 
 /* ---- import.c ----------------------------------------------------------- */
 

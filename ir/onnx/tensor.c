@@ -187,15 +187,28 @@ static bool load_typed(OnnxModel *m, const Onnx__TensorProto *p, const DataType 
     return true;
 }
 
-bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d)
+bool tensor_type_of(const Onnx__TensorProto *p, Type *t, Diag *d)
 {
     const DataType *type = data_type(p->data_type);
-    *out = (OnnxTensor){0};
     if (!type->size)
         return fail_status(d, EXIT_UNSUPPORTED,
                            "tensor '%s': element type %s is not supported", pb(p->name),
                            type->name);
-    TRY(shape_of(p, type->dt, &out->t.type, d));
+    return shape_of(p, type->dt, t, d);
+}
+
+const char *tensor_lacks(OnnxModel *m, const Onnx__TensorProto *p)
+{
+    bool external = p->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+    const char *location = external ? external_key(p, "location") : NULL;
+    return location && !external_is_there(m, location) ? location : NULL;
+}
+
+bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d)
+{
+    const DataType *type = data_type(p->data_type);
+    *out = (OnnxTensor){0};
+    TRY(tensor_type_of(p, &out->t.type, d));
     if (p->has_raw_data || p->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL)
         return load_raw(m, p, type, out, d);
     return load_typed(m, p, type, out, d);
