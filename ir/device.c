@@ -43,14 +43,17 @@ static double rate_of(const DeviceInfo *d, const Kernel *k)
     return (rate > 0 ? rate : d->flops[UNIT_VECTOR][DT_F32]) * d->compute_efficiency;
 }
 
+/* More than an hour says nothing, and would not add up. */
+static const double NS_MOST = 0x1p41;
+
 double device_ns(const DeviceInfo *d, const Kernel *k, double bytes)
 {
     double points = k->nins;
     for (int i = 0; i < k->rank; i++)
         points *= (double)k->extent[i];
     double flops = k->flops > 0 ? k->flops : k->body ? (double)k->items * 8 : points;
-    return fmax(bytes / (d->memory_bandwidth * d->memory_efficiency), flops / rate_of(d, k)) +
-           d->launch_ns;
+    double ns = fmax(bytes / (d->memory_bandwidth * d->memory_efficiency), flops / rate_of(d, k));
+    return fmin(ns, NS_MOST) + d->launch_ns;
 }
 
 /* ---- text ----------------------------------------------------------------------------------- */
@@ -73,7 +76,7 @@ static const UnitName units[][9] = {
 };
 static const char *const unit_wanted[] = {"B, kB, MB, GB, TB, KiB, MiB or GiB", "GB/s or TB/s",
                                           "GFLOP/s, TFLOP/s or PFLOP/s", "ns or us", "%", ""};
-static const double most[] = {0x1p60, 1e9, 1e12, 1e12, 1, 1e9};
+static const double least[] = {1, 1e-3, 1e-3, 1e-3, 1e-3, 1}, most[] = {0x1p60, 1e9, 1e12, 1e9, 1, 1e9};
 
 typedef struct {
     const char *key;
@@ -115,7 +118,7 @@ static bool quantity(Lex *l, const char *key, Quantity q, double *v)
     if (!u->name)
         return lex_bad(l, unit_wanted[q]);
     *v *= u->factor;
-    return (*v > 0 && *v <= most[q]) ||
+    return (*v >= least[q] && *v <= most[q]) ||
            fail(l->d, "line %d: %s is out of range", lex_line(l), key);
 }
 
@@ -142,8 +145,6 @@ static bool property(Lex *l, DeviceInfo *d, const Property *p)
     if (p->whole ? *(int64_t *)at > 0 : *(double *)at > 0)
         return twice(l, p->key);
     TRY(quantity(l, p->key, p->quantity, &v));
-    if (p->whole && v < 1)
-        return fail(l->d, "line %d: %s is out of range", lex_line(l), p->key);
     if (p->whole)
         *(int64_t *)at = (int64_t)v;
     else

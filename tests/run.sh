@@ -17,7 +17,8 @@ build() { # preset [target]: quiet unless it fails
 seed_corpora() {
     corpus=build/fuzz/corpus
     rm -rf $corpus
-    mkdir -p $corpus/fuzz_parse $corpus/fuzz_passes $corpus/fuzz_data
+    mkdir -p $corpus/fuzz_parse $corpus/fuzz_passes $corpus/fuzz_data $corpus/fuzz_device
+    cp devices/*.txt $corpus/fuzz_device
     cp -r tests/fuzz/seeds/* $corpus
     cp tests/data/ops/*.onnx examples/decoder/model.onnx $corpus/fuzz_onnx
     for f in tests/data/ops/*relu*.npz tests/data/ops/conv*.npz; do
@@ -68,7 +69,7 @@ need $BUILD_PACKAGES $TEST_PACKAGES
 build dev
 build fuzz
 seed_corpora
-printf '%s\n' fuzz_parse fuzz_passes fuzz_onnx fuzz_plan fuzz_data fuzz_solve fuzz_pack | each fuzz
+printf '%s\n' fuzz_parse fuzz_passes fuzz_onnx fuzz_plan fuzz_data fuzz_solve fuzz_pack fuzz_device | each fuzz
 build release ckc # limits on memory hold without sanitizers only (tests/test_memory.c)
 export CKC_PLAIN="$PWD/build/release/ckc"
 rm -rf build/tests

@@ -36,6 +36,7 @@ static const struct {
     {"device toy \"a\"\nmemory -3 GB", "line 2: memory is out of range"},
     {"device toy \"a\"\nmemory nan GB", "line 2: memory is out of range"},
     {"device toy \"a\"\nmemory inf GB", "line 2: memory is out of range"},
+    {"device toy \"a\"\nmemory_bandwidth 1e-300 GB/s", "line 2: memory_bandwidth is out of range"},
     {"device toy \"a\"\nmemory 1e300 TB", "line 2: memory is out of range"},
     {"device toy \"a\"\n\nmemory 0.5 B", "line 3: memory is out of range"},
     {"device toy \"a\"\nmemory 1 GB\nmemory 1 GB", "line 3: memory is given twice"},
