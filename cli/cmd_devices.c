@@ -81,8 +81,8 @@ static bool list(Options *o)
     for (uint32_t i = 0; i < n && !o->json; i++)
         print_device(&d[i]);
     if (!o->json)
-        puts("f64, f32, bf16: TFLOP/s of products; peaks, as vendors state them (cpu: what "
-             "kernels reach)");
+        puts("f64, f32, bf16: TFLOP/s of products.  Peaks, as vendors state them; of cpu a first "
+             "guess: its kernels are measured.");
     json_decref(all);
     return true;
 }
