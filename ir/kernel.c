@@ -568,7 +568,7 @@ static const CopyRows *describe_copies(const Graph *g, const Node *n, Arena *a)
 }
 
 /* The operands of a kernel that is one node's. */
-static bool whole_node(Command *c, Arena *a, const Graph *g, const Node *n)
+static void whole_node(Command *c, Arena *a, const Graph *g, const Node *n)
 {
     c->lib = kernel_describe(&c->k, g, n, a);
     c->copy = c->k.lib == LIB_CONCAT ? describe_copies(g, n, a) : NULL;
@@ -577,44 +577,72 @@ static bool whole_node(Command *c, Arena *a, const Graph *g, const Node *n)
         c->vals[i] = i < n->nin ? graph_root(g, n->in[i]) : n->out[i - n->nin];
     c->nread = n->nin;
     c->nwrite = n->nout;
+}
+
+/* What was merged in a scratch arena, without its intermediate steps. */
+static void move_command(Command *c, Arena *a)
+{
+    Kernel *k = &c->k;
+    KInst *ins = NEW(a, KInst, k->nins + 1);
+    DType *operand = NEW(a, DType, k->noperands + 1);
+    Val *vals = NEW(a, Val, k->noperands + 1);
+    for (uint32_t i = 0; i < k->nins; i++)
+        ins[i] = k->ins[i];
+    for (int i = 0; i < k->noperands; i++) {
+        operand[i] = k->operand[i];
+        vals[i] = c->vals[i];
+    }
+    k->arena = a;
+    k->ins = ins;
+    k->cins = k->nins + 1;
+    k->operand = operand;
+    c->vals = vals;
+}
+
+static bool merge_nodes(Command *c, Arena *tmp, const bool *live_out, Diag *d)
+{
+    const Graph *g = c->g;
+    Kernel *k = &c->k, *part = NEW(tmp, Kernel, c->n);
+    int cap = 0;
+    for (int i = 0; i < c->n; i++)
+        cap += g->nodes[c->nodes[i].i].nin + g->nodes[c->nodes[i].i].nout;
+    *k = (Kernel){.arena = tmp, .operand = NEW(tmp, DType, cap + 1)};
+    Merge m = {k, g, NEW(tmp, Val, cap + 1), NEW(tmp, int, cap + 1), cap};
+    for (int i = 0; i < c->n; i++) {
+        const Node *node = &g->nodes[c->nodes[i].i];
+        if (node_def(node)->traits & OPT_VIEW)
+            continue; /* its readers read what it views */
+        TRY(lower_node(&part[i], tmp, g, node, d));
+        squeeze(&part[i]);
+    }
+    orient(g, c->nodes, part, c->n);
+    for (int i = 0; i < c->n; i++) {
+        const Node *node = &g->nodes[c->nodes[i].i];
+        if (!(node_def(node)->traits & OPT_VIEW) && !merge_part(&m, &part[i], node))
+            return d ? fail(d, "%s does not fit its kernel group", node_def(node)->name) : false;
+    }
+    merge_finish(&m, live_out, c);
     return true;
 }
 
 bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
            Diag *d)
 {
-    Kernel *k = &c->k;
     const Node *first = &g->nodes[nodes[0].i];
     *c = (Command){.g = g, .nodes = nodes, .n = n};
     if (node_in_pieces(&g->nodes[nodes[n - 1].i])) {
         return lower_in_pieces(c, a, g, nodes, n, d);
-    } else if (n == 1) {
-        TRY(lower_node(k, a, g, first, d));
-        if (k->body || k->lib)
-            return whole_node(c, a, g, first);
-    } else if (node_tile(first)) {
+    } else if (n > 1 && node_tile(first)) {
         return lower_in_tiles(c, a, g, nodes, n, live_out, d);
     }
-    *k = (Kernel){.arena = a};
-    int cap = 0;
-    for (int i = 0; i < n; i++)
-        cap += g->nodes[nodes[i].i].nin + g->nodes[nodes[i].i].nout;
-    k->operand = NEW(a, DType, cap + 1);
-    Merge m = {k, g, NEW(a, Val, cap + 1), NEW(a, int, cap + 1), cap};
-    Kernel *part = NEW(a, Kernel, n);
-    for (int i = 0; i < n; i++) {
-        const Node *node = &g->nodes[nodes[i].i];
-        if (node_def(node)->traits & OPT_VIEW)
-            continue; /* its readers read what it views */
-        TRY(lower_node(&part[i], a, g, node, d));
-        squeeze(&part[i]);
-    }
-    orient(g, nodes, part, n);
-    for (int i = 0; i < n; i++) {
-        const Node *node = &g->nodes[nodes[i].i];
-        if (!(node_def(node)->traits & OPT_VIEW) && !merge_part(&m, &part[i], node))
-            return d ? fail(d, "%s does not fit its kernel group", node_def(node)->name) : false;
-    }
-    merge_finish(&m, live_out, c);
-    return true;
+    Arena tmp = {0};
+    bool ok = n > 1 || lower_node(&c->k, &tmp, g, first, d);
+    if (ok && n == 1 && (c->k.body || c->k.lib))
+        whole_node(c, a, g, first);
+    else
+        ok = ok && merge_nodes(c, &tmp, live_out, d);
+    if (ok)
+        move_command(c, a);
+    arena_free(&tmp);
+    return ok;
 }
