@@ -17,20 +17,31 @@ static int larger_first(const void *a, const void *b)
     return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : strcmp(x->name, y->name);
 }
 
+static int by_name(const void *a, const void *b)
+{
+    const Layer *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
 /* Sums by layer, the largest first; values that are of none go by the name "". */
-static Layer *by_layer(const Job *j, const PeakHeld *held, uint32_t n, uint32_t *nlayers, Arena *a)
+static Layer *by_layer(const PeakHeld *held, uint32_t n, uint32_t *nlayers, Arena *a)
 {
     Layer *l = NEW(a, Layer, n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        l[i].name = held[i].layer;
+        l[i].bytes = l[i].kind[held[i].kind] = held[i].bytes;
+    }
+    qsort(l, n, sizeof *l, by_name);
     *nlayers = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const char *name = plan_layer(j->plan->g, &j->info, held[i].val, a);
-        uint32_t k = 0;
-        while (k < *nlayers && strcmp(l[k].name, name) != 0)
-            k++;
-        if (k == *nlayers)
-            l[(*nlayers)++].name = name;
-        l[k].bytes += held[i].bytes;
-        l[k].kind[held[i].kind] += held[i].bytes;
+        Layer part = l[i], *to = *nlayers ? &l[*nlayers - 1] : NULL;
+        if (!to || strcmp(to->name, part.name) != 0) {
+            l[(*nlayers)++] = part;
+            continue;
+        }
+        to->bytes += part.bytes;
+        for (int k = 0; k < MEM_KINDS; k++)
+            to->kind[k] += part.kind[k];
     }
     qsort(l, *nlayers, sizeof *l, larger_first);
     return l;
@@ -70,7 +81,7 @@ void memory_print(const Job *j, FILE *f)
     uint32_t n, nlayers;
     int64_t samples, tokens;
     const PeakHeld *held = plan_peak(j->plan, &j->info, &n, &a);
-    const Layer *l = by_layer(j, held, n, &nlayers, &a);
+    const Layer *l = by_layer(held, n, &nlayers, &a);
     fprintf(f, "by layer            bytes  parameters   gradients   optimizer activations\n");
     for (uint32_t i = 0; i < nlayers && i < LAYERS; i++)
         print_line(f, "  %-12s %11s %11s %11s %11s %11s", *l[i].name ? l[i].name : "-",
@@ -112,14 +123,14 @@ static json_t *layers_json(const Layer *l, uint32_t n)
     return a;
 }
 
-static json_t *values_json(const Job *j, const PeakHeld *held, uint32_t n, Arena *arena)
+static json_t *values_json(const Job *j, const PeakHeld *held, uint32_t n)
 {
     json_t *a = json_array();
     for (uint32_t i = 0; i < n; i++) {
         json_t *o = json_object();
         set(o, "name", json_text(value_name(j, &held[i])));
         set(o, "kind", json_string(mem_kind_name[held[i].kind]));
-        set(o, "layer", json_text(plan_layer(j->plan->g, &j->info, held[i].val, arena)));
+        set(o, "layer", json_text(held[i].layer));
         set(o, "bytes", json_integer(held[i].bytes));
         json_array_append_new(a, o);
     }
@@ -132,11 +143,11 @@ void memory_json(const Job *j, json_t *report)
     uint32_t n, nlayers;
     int64_t samples, tokens;
     const PeakHeld *held = plan_peak(j->plan, &j->info, &n, &a);
-    const Layer *l = by_layer(j, held, n, &nlayers, &a);
+    const Layer *l = by_layer(held, n, &nlayers, &a);
     json_t *peak = json_object();
     set(peak, "step", json_integer(j->plan->peak_step));
     set(peak, "layers", layers_json(l, nlayers));
-    set(peak, "values", values_json(j, held, n, &a));
+    set(peak, "values", values_json(j, held, n));
     set(report, "peak", peak);
     batch_size(j, &samples, &tokens);
     int64_t all = batch_bytes(j->plan);

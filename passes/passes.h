@@ -123,13 +123,12 @@ typedef struct {
     Val val; /* {0}: workspace of the step */
     int64_t bytes, at;
     MemKind kind;
+    const char *layer; /* the scope of its parameter or of the node it comes from, such as "h.3.attn"; "":
+                        * none */
 } PeakHeld;
 
 /* Everything held at p->peak_step, the largest first.  Allocated in a. */
 const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Arena *a);
-/* The layer a value belongs to: the scope of its parameter or of the node it comes from, such as
- * "h.3.attn"; "": none.  Allocated in a. */
-const char *plan_layer(const Graph *g, const StepInfo *info, Val v, Arena *a);
 
 /* ---- pieces that tests and passes share ------------------------------------------------- */
 

@@ -31,55 +31,6 @@ static int larger_first(const void *a, const void *b)
     return x->val.i < y->val.i ? -1 : x->val.i > y->val.i;
 }
 
-const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Arena *a)
-{
-    const Graph *g = p->g;
-    int32_t peak = (int32_t)p->peak_step;
-    const Lifetime *life = lifetimes(p, a);
-    const MemKind *kind = plan_kinds(g, info, a);
-    Held *held = NEW(a, Held, g->nvals + 1);
-    uint32_t all = 0;
-    for (uint32_t v = 1; v < g->nvals; v++) {
-        bool source = g->vals[v].kind != VAL_TEMP;
-        bool here = source || (life[v].first >= 0 && life[v].first <= peak && life[v].last >= peak);
-        if (here && p->offset[v] >= 0)
-            held[all++] = (Held){{v}, type_bytes(&g->vals[v].type), p->offset[v], kind[v]};
-    }
-    const Step *s = &p->step[peak];
-    if (s->scratch)
-        held[all++] = (Held){{0}, s->scratch, s->scratch_offset, MEM_WORKSPACE};
-    qsort(held, all, sizeof *held, larger_first);
-    *n = 0;
-    for (uint32_t i = 0; i < all; i++)
-        if (*n == 0 || held[*n - 1].at != held[i].at || held[*n - 1].bytes != held[i].bytes)
-            held[(*n)++] = held[i];
-    return held;
-}
-
-static void show(FILE *f, const Graph *g, const Held *h)
-{
-    const Node *n = graph_def(g, h->val);
-    if (!h->val.i)
-        fprintf(f, "workspace");
-    else
-        fprintf(f, "%%%s", g->vals[h->val.i].name);
-    fprintf(f, " (%s", h->val.i ? mem_kind_name[h->kind] : "of its routine");
-    if (n)
-        fprintf(f, " of %s%s%s%s", node_def(n)->name, n->name ? " '" : "", n->name ? n->name : "",
-                n->name ? "'" : "");
-    fprintf(f, ", %lld bytes)", (long long)h->bytes);
-}
-
-/* The largest of those that are there in every step, or of the others. */
-static void show_largest(FILE *f, const Graph *g, const Held *held, uint32_t n, bool always)
-{
-    for (uint32_t i = 0, shown = 0; i < n && shown < SHOWN; i++)
-        if ((held[i].val.i && g->vals[held[i].val.i].kind != VAL_TEMP) == always) {
-            fputs(shown++ ? ", " : " ", f);
-            show(f, g, &held[i]);
-        }
-}
-
 /* ---- layers -------------------------------------------------------------------------------- */
 
 static bool is_number(const char *s, size_t n)
@@ -108,16 +59,79 @@ static const char *scope_of(const char *name, Arena *a)
     return scope;
 }
 
-const char *plan_layer(const Graph *g, const StepInfo *info, Val v, Arena *a)
+/* Per value: the parameter whose gradient or state it is, or itself. */
+static Val *find_params(const Graph *g, const StepInfo *info, Arena *a)
 {
+    Val *param = NEW(a, Val, g->nvals);
+    for (uint32_t v = 0; v < g->nvals; v++)
+        param[v].i = v;
     for (uint32_t i = 0; i < info->ntrained; i++) {
         const Trained *t = &info->trained[i];
-        if (graph_root(g, t->grad).i == v.i || t->state[0].i == v.i || t->state[1].i == v.i)
-            v = t->param;
+        param[graph_root(g, t->grad).i] = param[t->state[0].i] = param[t->state[1].i] = t->param;
     }
+    param[0].i = 0;
+    return param;
+}
+
+static const char *layer_of(const Graph *g, Val v, Arena *a)
+{
     const Node *n = v.i ? graph_def(g, v) : NULL;
     const char *name = n ? n->name : v.i ? g->vals[v.i].name : NULL;
     return name ? scope_of(name, a) : "";
+}
+
+/* ---- held at the peak ------------------------------------------------------------------------ */
+
+const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Arena *a)
+{
+    const Graph *g = p->g;
+    int32_t peak = (int32_t)p->peak_step;
+    const Lifetime *life = lifetimes(p, a);
+    const MemKind *kind = plan_kinds(g, info, a);
+    Held *held = NEW(a, Held, g->nvals + 1);
+    uint32_t all = 0;
+    for (uint32_t v = 1; v < g->nvals; v++) {
+        bool source = g->vals[v].kind != VAL_TEMP;
+        bool here = source || (life[v].first >= 0 && life[v].first <= peak && life[v].last >= peak);
+        if (here && p->offset[v] >= 0)
+            held[all++] = (Held){{v}, type_bytes(&g->vals[v].type), p->offset[v], kind[v], NULL};
+    }
+    const Step *s = &p->step[peak];
+    if (s->scratch)
+        held[all++] = (Held){{0}, s->scratch, s->scratch_offset, MEM_WORKSPACE, NULL};
+    qsort(held, all, sizeof *held, larger_first);
+    *n = 0;
+    for (uint32_t i = 0; i < all; i++)
+        if (*n == 0 || held[*n - 1].at != held[i].at || held[*n - 1].bytes != held[i].bytes)
+            held[(*n)++] = held[i];
+    const Val *param = find_params(g, info, a);
+    for (uint32_t i = 0; i < *n; i++)
+        held[i].layer = layer_of(g, param[held[i].val.i], a);
+    return held;
+}
+
+static void show(FILE *f, const Graph *g, const Held *h)
+{
+    const Node *n = graph_def(g, h->val);
+    if (!h->val.i)
+        fprintf(f, "workspace");
+    else
+        fprintf(f, "%%%s", g->vals[h->val.i].name);
+    fprintf(f, " (%s", h->val.i ? mem_kind_name[h->kind] : "of its routine");
+    if (n)
+        fprintf(f, " of %s%s%s%s", node_def(n)->name, n->name ? " '" : "", n->name ? n->name : "",
+                n->name ? "'" : "");
+    fprintf(f, ", %lld bytes)", (long long)h->bytes);
+}
+
+/* The largest of those that are there in every step, or of the others. */
+static void show_largest(FILE *f, const Graph *g, const Held *held, uint32_t n, bool always)
+{
+    for (uint32_t i = 0, shown = 0; i < n && shown < SHOWN; i++)
+        if ((held[i].val.i && g->vals[held[i].val.i].kind != VAL_TEMP) == always) {
+            fputs(shown++ ? ", " : " ", f);
+            show(f, g, &held[i]);
+        }
 }
 
 /* ---- a message ------------------------------------------------------------------------------- */
