@@ -373,33 +373,57 @@ static bool bound_budget(Remat *r, int64_t limit, int64_t top, int64_t *least)
     return true;
 }
 
-/* Budgets halfway between one that is too small for the limit and the arena of a schedule within it,
- * until they are a hundredth apart. */
-static bool search_overhead(Remat *r, double overhead)
+/* A schedule within the limit on time and this many live bytes, sought for a share of what the search for a
+ * budget takes; spent: the share it took.  found: there is one. */
+static bool probe(Remat *r, int64_t live, double share, RematResult *res, double *spent, bool *found)
 {
-    int64_t high = r->size.arena, low = 0, found = high;
-    RematResult best = {0};
-    r->limit_ns = (int64_t)((1 + overhead) * (double)r->cx->info->plan.base_ns);
-    bool ok = bound_budget(r, micro_ns(r, r->limit_ns), high, &low);
-    while (ok && high - low > high / 100) {
-        int64_t budget = low + (high - low) / 2;
-        RematResult res = {0};
-        ok = try_budgets(r, budget, NULL, &res);
-        bool within = ok && res.feasible && step_ns(r, res.cost) <= r->limit_ns;
-        remat_result_free(within ? &best : &res);
-        if (within) {
-            best = res;
-            found = budget;
-            high = r->size.arena;
-        } else {
-            low = budget;
+    char err[REMAT_ERR];
+    RematOptions opt = options(r, live);
+    double moves = (double)opt.max_moves, seconds = opt.time_limit_s;
+    opt.max_moves = (int64_t)ceil(moves * share);
+    opt.time_limit_s *= share;
+    opt.rough_bound = true;
+    if (!remat_solve(&r->in.inst, &opt, res, err))
+        return remat_failed(r, err);
+    r->cx->info->solve_seconds += res->seconds;
+    *spent = fmin(share, moves > 0 ? (double)res->moves / moves : res->seconds / seconds);
+    *found = res->feasible && step_ns(r, res->cost) <= r->limit_ns;
+    return true;
+}
+
+/* The fewest live bytes of a schedule within the limit on time, between `low`, which are too few, and
+ * `high`, by halves until they are a hundredth apart.  Where a short search has found nothing there may be
+ * something: then again, with longer ones.  All of them take about as long as the search for a budget. */
+static bool search_live(Remat *r, int64_t low, int64_t high, RematResult *best)
+{
+    double left = 1.25, spent;
+    for (double share = 0.25; left > 0 && high - low > high / 100; share *= 2) {
+        for (int64_t none = low; left > 0 && high - none > high / 100; left -= spent) {
+            int64_t live = none + (high - none) / 2;
+            RematResult res = {0};
+            bool found;
+            TRY(probe(r, live, fmin(share, left), &res, &spent, &found));
+            remat_result_free(found ? best : &res);
+            if (found)
+                *best = res;
+            *(found ? &high : &none) = found ? res.peak : live;
         }
     }
-    r->cx->info->plan.budget = found;
-    if (ok && best.feasible) { /* else keeping everything is the least that is known */
-        ok = keep(r, &best, found);
+    return true;
+}
+
+/* Then an arena for that schedule. */
+static bool search_overhead(Remat *r, double overhead)
+{
+    int64_t whole = r->size.arena, low = 0;
+    RematResult best = {0};
+    r->limit_ns = (int64_t)((1 + overhead) * (double)r->cx->info->plan.base_ns);
+    bool ok = bound_budget(r, micro_ns(r, r->limit_ns), whole, &low) && search_live(r, low, whole, &best);
+    ok = ok && (!best.feasible || keep(r, &best, 0));
+    bool less = ok && best.feasible && r->size.arena < whole; /* else nothing is known to take less */
+    r->cx->info->plan.budget = less ? r->size.arena : whole;
+    if (less)
         record(r, &best);
-    }
     remat_result_free(&best);
     return ok;
 }
