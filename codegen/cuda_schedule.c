@@ -284,6 +284,8 @@ static void print_functions(Emit *e)
 bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d)
 {
     Emit e = {.p = p, .f = f, .d = d};
+    if (p->host_bytes)
+        return fail_status(d, EXIT_UNSUPPORTED, "CUDA: copies to the host's memory are not printed");
     if (p->nmicro < p->nstep)
         return fail_status(d, EXIT_UNSUPPORTED, "CUDA: steps in micro-batches are not printed");
     bool ok = program_make(&e.program, p, &e.a, d) && print_texts(&e);

@@ -32,7 +32,7 @@ static double rate_of(const DeviceInfo *d, const Kernel *k)
 {
     const Kernel *product = k->product ? k->product : k;
     bool matrix = k->product || k->native == NATIVE_ATTENTION ||
-                  (k->lib != LIB_NONE && k->lib != LIB_CONCAT);
+                  (k->lib != LIB_NONE && k->lib != LIB_COPY);
     DType dt = DT_F32;
     for (int i = 0; i < k->noperands && !matrix; i++)
         dt = k->operand[i] == DT_F64 ? DT_F64 : dt;

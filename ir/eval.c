@@ -96,6 +96,14 @@ static Scalar reduce_step(const KInst *in, Scalar a, Scalar v)
     }
 }
 
+static void store(Interp *x, const KInst *in)
+{
+    if (x->k->ins[in->arg[0]].type == KT_REAL)
+        tensor_set_f(&x->t[in->operand], address(x, in), x->val[in->arg[0]].f);
+    else
+        tensor_set_i(&x->t[in->operand], address(x, in), x->val[in->arg[0]].i);
+}
+
 static void run_point(Interp *x, int pass, int last)
 {
     for (uint32_t i = 0; i < x->k->nins; i++) {
@@ -115,20 +123,16 @@ static void run_point(Interp *x, int pass, int last)
             if (x->level[i] <= pass)
                 x->val[i] = expression(x, in);
             break;
-        case K_STORE:
-            if (pass < last)
-                break;
-            if (x->k->ins[in->arg[0]].type == KT_REAL)
-                tensor_set_f(&x->t[in->operand], address(x, in), x->val[in->arg[0]].f);
-            else
-                tensor_set_i(&x->t[in->operand], address(x, in), x->val[in->arg[0]].i);
-            break;
+        case K_STORE: break;
         default:
             if (x->level[i] == pass + 1)
                 x->val[i] = reduce_step(in, x->val[i], x->val[in->arg[0]]);
             break;
         }
     }
+    for (uint32_t i = 0; i < x->k->nins && pass == last; i++) /* behind every load: kernel_inplace */
+        if (x->k->ins[i].kind == K_STORE)
+            store(x, &x->k->ins[i]);
 }
 
 /* Advance index over the dimensions in mask; false after the last point. */
@@ -164,12 +168,8 @@ static void store_uniform(Interp *x, int last)
         bool uniform = in->kind == K_STORE && last > 0;
         for (int d = 0; d < x->k->rank; d++)
             uniform &= !(x->k->red >> d & 1) || in->stride[d] == 0;
-        if (!uniform)
-            continue;
-        if (x->k->ins[in->arg[0]].type == KT_REAL)
-            tensor_set_f(&x->t[in->operand], address(x, in), x->val[in->arg[0]].f);
-        else
-            tensor_set_i(&x->t[in->operand], address(x, in), x->val[in->arg[0]].i);
+        if (uniform)
+            store(x, in);
     }
 }
 

@@ -200,6 +200,13 @@ static inline Node *graph_def(const Graph *g, Val v)
 }
 /* Number of scheduled uses per value (outputs and updates count), allocated in a. */
 uint32_t *graph_uses(const Graph *g, Arena *a);
+/* Where a value's bytes lie: in the host's memory those of `offload`, all others in the device's. */
+typedef enum { SPACE_DEVICE, SPACE_HOST, SPACES } Space;
+static inline Space val_space(const Graph *g, Val v)
+{
+    const Node *n = graph_def(g, v);
+    return n && n->op == OP_offload ? SPACE_HOST : SPACE_DEVICE;
+}
 Val  graph_root(const Graph *g, Val v); /* the value whose bytes v is: v, or what a chain of views views */
 bool graph_is_const(const Graph *g, Val v);             /* CONST with data */
 Tensor graph_tensor(const Graph *g, Val v);             /* of a value with data */

@@ -524,7 +524,7 @@ static void copy_ints(Ints *to, const Ints *from)
 
 const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, Arena *a)
 {
-    if (k->lib == LIB_NONE || k->lib == LIB_CONCAT)
+    if (k->lib == LIB_NONE || k->lib == LIB_COPY)
         return NULL;
     LibDesc *d = NEW(a, LibDesc, 1);
     d->op = k->lib == LIB_MATMUL_ADD ? LIB_MATMUL : k->lib;
@@ -553,12 +553,17 @@ const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, A
 
 static const CopyRows *describe_copies(const Graph *g, const Node *n, Arena *a)
 {
+    CopyRows *c = NEW(a, CopyRows, n->nin + 1);
+    int64_t all = type_bytes(val_type(g, n->out[0]));
+    if (n->op != OP_concat) {
+        *c = (CopyRows){0, 1, all, 0, all};
+        return c;
+    }
     int axis = (int)((const AxisAttrs *)n->attr)->axis;
     const Type *y = val_type(g, n->out[0]);
     int64_t inner = dtype_size[y->dt], rows = 1, at = 0;
     for (int i = 0; i < y->rank; i++)
         *(i < axis ? &rows : &inner) *= i == axis ? 1 : y->dim[i];
-    CopyRows *c = NEW(a, CopyRows, n->nin + 1);
     for (int i = 0; i < n->nin; i++) {
         int64_t bytes = val_type(g, n->in[i])->dim[axis] * inner;
         c[i] = (CopyRows){i, rows, bytes, at, y->dim[axis] * inner};
@@ -571,7 +576,7 @@ static const CopyRows *describe_copies(const Graph *g, const Node *n, Arena *a)
 static void whole_node(Command *c, Arena *a, const Graph *g, const Node *n)
 {
     c->lib = kernel_describe(&c->k, g, n, a);
-    c->copy = c->k.lib == LIB_CONCAT ? describe_copies(g, n, a) : NULL;
+    c->copy = c->k.lib == LIB_COPY ? describe_copies(g, n, a) : NULL;
     c->vals = NEW(a, Val, n->nin + n->nout);
     for (int i = 0; i < n->nin + n->nout; i++)
         c->vals[i] = i < n->nin ? graph_root(g, n->in[i]) : n->out[i - n->nin];

@@ -67,7 +67,7 @@ typedef enum {
     LIB_CONV,
     LIB_CONV_BWD_DATA,
     LIB_CONV_BWD_WEIGHTS,
-    LIB_CONCAT, /* strided copies; every back end has it, so its body carries no text */
+    LIB_COPY, /* strided copies; every back end has it, so its body carries no text */
 } LibOp;
 
 /* A product or convolution as a library has to know it, without the graph: operands as in attrs.h.
@@ -169,7 +169,7 @@ typedef struct {
 typedef struct {
     Kernel k;
     const LibDesc *lib; /* of a kernel that names a routine, unless it is a loop */
-    const CopyRows *copy; /* LIB_CONCAT: one per operand that is read */
+    const CopyRows *copy; /* LIB_COPY: one per operand that is read */
     Val *vals;
     int nread, nwrite;
     const Graph *g;

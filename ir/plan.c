@@ -192,11 +192,14 @@ static bool map_holds(const Map *m, Range w)
     return true;
 }
 
+/* In the map the host's bytes lie behind the arena's. */
 static bool value_range(const Plan *p, Val v, Range *r, Diag *d)
 {
-    int64_t bytes = type_bytes(val_type(p->g, v));
-    *r = (Range){p->offset[v.i], p->offset[v.i] + bytes, v.i};
-    if (bytes && (r->lo < 0 || r->hi > p->arena_bytes))
+    int64_t bytes = type_bytes(val_type(p->g, v)), at = p->offset[v.i];
+    bool host = val_space(p->g, v) == SPACE_HOST;
+    int64_t base = host ? p->arena_bytes : 0;
+    *r = (Range){base + at, base + at + bytes, v.i};
+    if (bytes && (at < 0 || at + bytes > (host ? p->host_bytes : p->arena_bytes)))
         return fail(d, "plan: %%%s lies outside the arena", p->g->vals[v.i].name);
     return true;
 }

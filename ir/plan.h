@@ -1,7 +1,7 @@
 /* plan.h -- the plan of a training step: schedule, places, kernel choices.
  *
  * A Plan is a Graph whose order is final (recomputations are nodes of their own), cut into steps,
- * with one offset in one arena for every value that has memory.  It is what is emitted, shown,
+ * with one offset in one arena for every value that has memory; those of `offload` in the host's.  It is what is emitted, shown,
  * stored (.ckp) and executed.  arena_bytes is exactly what a run allocates. */
 #ifndef CKC_PLAN_H
 #define CKC_PLAN_H
@@ -48,6 +48,7 @@ typedef struct {
     int64_t *offset;         /* per value: byte offset in the arena, -1: has no memory (inside a
                               * kernel, unused); views and in-place results share offsets */
     int64_t arena_bytes;     /* the one allocation of a run */
+    int64_t host_bytes;      /* likewise in the host's memory: offsets of what lies there are in it */
     int64_t live_bytes;      /* largest sum of live bytes: no arena is smaller for this schedule */
     int64_t budget;          /* 0 = none */
     int64_t predicted_ns, base_ns, bound_ns; /* this plan; without recomputation; lower bound */

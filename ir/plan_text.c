@@ -43,6 +43,7 @@ static const Header header_table[] = {
     RANGE("accumulate", accumulate, H_I64, 0, PLAN_ACCUMULATE),
     FIELD("budget", budget, H_I64),
     FIELD("arena", arena_bytes, H_I64),
+    FIELD("host", host_bytes, H_I64),
     FIELD("live", live_bytes, H_I64),
     FIELD("keep_all", keep_all_bytes, H_I64),
     FIELD("min_feasible", min_feasible_bytes, H_I64),

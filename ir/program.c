@@ -12,21 +12,29 @@ static int64_t place(const Plan *p, uint32_t s, const Command *c, int base)
     return p->offset[graph_root(p->g, c->vals[base]).i];
 }
 
-static bool inside(const Plan *p, int64_t at, int64_t bytes)
+static bool inside(const Plan *p, Space space, int64_t at, int64_t bytes)
 {
-    return at >= 0 && at <= p->arena_bytes && bytes <= p->arena_bytes - at;
+    int64_t all = space == SPACE_HOST ? p->host_bytes : p->arena_bytes;
+    return at >= 0 && at <= all && bytes <= all - at;
 }
 
 /* A schedule may come from a file: nothing lies outside the arena. */
 static bool check_places(const Plan *p, Diag *d)
 {
     for (uint32_t v = 1; v < p->g->nvals; v++)
-        if (p->offset[v] >= 0 && !inside(p, p->offset[v], type_bytes(&p->g->vals[v].type)))
+        if (p->offset[v] >= 0 && !inside(p, val_space(p->g, (Val){v}), p->offset[v],
+                                         type_bytes(&p->g->vals[v].type)))
             return fail(d, "plan: %%%s lies outside the arena", p->g->vals[v].name);
     for (uint32_t s = 0; s < p->nstep; s++)
-        if (p->step[s].scratch > 0 && !inside(p, p->step[s].scratch_offset, p->step[s].scratch))
+        if (p->step[s].scratch > 0 && !inside(p, SPACE_DEVICE, p->step[s].scratch_offset, p->step[s].scratch))
             return fail(d, "plan: the scratch of step %" PRIu32 " lies outside the arena", s);
     return true;
+}
+
+static Lane lane_of(const Command *c)
+{
+    Op op = command_node(c)->op;
+    return op == OP_offload ? LANE_OUT : op == OP_fetch ? LANE_IN : LANE_COMPUTE;
 }
 
 static bool locate(const Plan *p, uint32_t s, const Command *c, Launch *l, Arena *a, Diag *d)
@@ -44,11 +52,13 @@ static bool locate(const Plan *p, uint32_t s, const Command *c, Launch *l, Arena
             return fail(d, "plan: step %" PRIu32 " needs %" PRId64 " bytes of workspace, and has %" PRId64,
                         s, kernel_own_bytes(&c->k), p->step[s].scratch);
         op[i].at += at;
-        op[i].base = 0;
+        op[i].base = workspace ? SPACE_DEVICE : (int)val_space(p->g, c->vals[op[i].base]);
     }
     l->op = op;
+    l->workspace.bytes = p->step[s].scratch - l->workspace.at;
     l->workspace.at += p->step[s].scratch_offset;
-    l->workspace.base = 0;
+    l->workspace.base = SPACE_DEVICE;
+    l->lane = lane_of(c);
     return true;
 }
 
@@ -103,7 +113,8 @@ static void add_updates(Program *out, const Plan *p, bool micro)
 
 bool program_make(Program *out, const Plan *p, Arena *a, Diag *d)
 {
-    *out = (Program){.l = {.arena = a}, .first = NEW(a, uint32_t, p->nstep + 1)};
+    *out = (Program){.l = {.arena = a}, .first = NEW(a, uint32_t, p->nstep + 1),
+                     .bytes = {[SPACE_DEVICE] = p->arena_bytes, [SPACE_HOST] = p->host_bytes}};
     out->command = plan_commands(p, a, d);
     TRY(out->command && check_places(p, d));
     for (uint32_t s = 0; s < p->nstep; s++)
@@ -113,5 +124,6 @@ bool program_make(Program *out, const Plan *p, Arena *a, Diag *d)
     out->updates[1] = out->l.n;
     add_updates(out, p, false);
     out->updates[2] = out->l.n;
+    program_add_waits(out);
     return true;
 }

@@ -8,12 +8,15 @@
 
 #include "plan.h"
 
+/* Launches of a lane run one behind the other; those of two lanes in any order but where one waits. */
+typedef enum { LANE_COMPUTE, LANE_OUT, LANE_IN, LANES } Lane; /* kernels; copies to the host, from it */
+
 enum { PROGRAM_LAUNCHES = 1 << 20 }; /* at most: a schedule may come from anywhere */
 
 /* Bytes that a launch reads or writes. */
 typedef struct {
-    int base; /* whose memory: of a Program 0, the arena; of command_launches() an operand of the command,
-               * or, behind the last, its workspace; -1: absent */
+    int base; /* whose memory: of a Program a Space; of command_launches() an operand of the command, or,
+               * behind the last, its workspace; -1: absent */
     bool write;
     int64_t at, bytes; /* from the start of that memory */
 } Slice;
@@ -25,7 +28,10 @@ typedef struct {
     int ncopy;
     int nop;
     const Slice *op;      /* operands of the kernel; of a library routine the last is written */
-    Slice workspace;      /* of a library routine; as many bytes as it says */
+    Slice workspace;      /* of a library routine; of a Program its bytes, else as many as it says */
+    Lane lane;
+    uint32_t wait[LANES - 1]; /* launches of other lanes that end before this one begins */
+    int nwait;
 } Launch;
 
 typedef struct {
@@ -45,11 +51,19 @@ int64_t command_blocks(const Command *c); /* that its loop runs over; 1: there i
 
 typedef struct {
     Launches l;
+    int64_t bytes[SPACES];  /* of the arenas */
     const Command *command; /* per step of the plan */
     uint32_t *first;        /* per step, and one more: the step's launches are [first[s], first[s + 1]) */
     uint32_t updates[3];    /* copies of updates that are not in place: [0] to [1] after each micro-batch,
                              * [1] to [2] after the step */
 } Program;
+
+/* Operands lie in their memory, aligned, and are written over only where a kernel allows it; copies are
+ * whole; and every access to a byte is in order with those that it conflicts with, by lanes and waits
+ * alone: a copy in flight holds what it reads and writes.  By vector clocks (C. Fidge, 1988; F. Mattern,
+ * 1989).  The message names the launch. */
+bool program_verify(const Program *p, Diag *d);
+void program_add_waits(Program *p); /* so that it is; program_make does */
 
 /* Lowers every step of a plan.  Everything lies within the arena of the plan, or it fails.  Allocated in
  * a; refers to the plan's graph for messages only. */

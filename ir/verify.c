@@ -62,6 +62,24 @@ static bool verify_overwrites(const Graph *g, Arena *a, Diag *d)
     return true;
 }
 
+/* What lies in the host's memory is for fetch alone. */
+static bool verify_spaces(const Graph *g, Diag *d)
+{
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        for (int i = 0; i < n->nin; i++)
+            if ((val_space(g, n->in[i]) == SPACE_HOST) != (n->op == OP_fetch))
+                return fail(d, "%s reads %%%s, which lies in the %s memory", node_def(n)->name,
+                            name_of(g, n->in[i]), n->op == OP_fetch ? "device's" : "host's");
+    }
+    for (uint32_t i = 0; i < g->nout + g->nupdate; i++) {
+        Val v = i < g->nout ? g->out[i] : g->update[i - g->nout].value;
+        if (val_space(g, v) == SPACE_HOST)
+            return fail(d, "%%%s lies in the host's memory, and is an output or an update", name_of(g, v));
+    }
+    return true;
+}
+
 bool graph_verify(const Graph *g, Diag *d)
 {
     Arena tmp = {0};
@@ -87,7 +105,7 @@ bool graph_verify(const Graph *g, Diag *d)
     for (uint32_t i = 0; i < g->nout && ok; i++)
         if (!ready[g->out[i].i])
             ok = fail(d, "output %%%s is never computed", name_of(g, g->out[i]));
-    ok = ok && verify_overwrites(g, &tmp, d);
+    ok = ok && verify_spaces(g, d) && verify_overwrites(g, &tmp, d);
     arena_free(&tmp);
     return ok;
 }

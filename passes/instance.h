@@ -51,6 +51,7 @@ void instance_apply(Graph *g, const Instance *in, Schedule s, Arena *tmp);
 typedef enum { PACK_QUICK, PACK_LONG, PACK_LONGEST } PackEffort; /* milliseconds to seconds */
 typedef struct {
     int64_t arena, live; /* bytes: the arena; the largest sum of live bytes */
+    int64_t host;        /* of what is offloaded */
 } ArenaSize;
 
 /* Offsets for a sequence (plan.c).  More than the quick effort is made where the arena is more than 0.5 %

@@ -104,6 +104,8 @@ static void make_buffers(Place *pl)
         const Execution *e = &pl->s->run[s];
         for (int i = e->c->nread; i < e->c->nread + e->c->nwrite; i++) {
             uint32_t v = e->vals[i].i;
+            if (val_space(pl->s->g, pl->s->of[v]) == SPACE_HOST)
+                continue; /* pack_host */
             if (in_place_update(pl, e, i, s))
                 continue;
             int32_t b = take_over(pl, e, i, s);
@@ -189,7 +191,33 @@ static bool pack(Place *pl, int64_t base, int64_t budget, PackEffort effort, Are
     for (uint32_t s = 0; s < pl->s->n; s++)
         if (pl->scratch[s] >= 0)
             pl->scratch_offset[s] = base + k->placed[pl->scratch[s]].offset;
-    *size = (ArenaSize){base + k->result.arena, live};
+    *size = (ArenaSize){.arena = base + k->result.arena, .live = live};
+    return true;
+}
+
+/* What is offloaded, in the host's memory: there is more of it, so that a quick search will do. */
+static bool pack_host(Place *pl, int64_t *bytes)
+{
+    PackBuffer *b = NEW(pl->tmp, PackBuffer, pl->s->nvals);
+    uint32_t *of = NEW(pl->tmp, uint32_t, pl->s->nvals);
+    int32_t n = 0;
+    for (uint32_t v = 1; v < pl->s->nvals; v++)
+        if (val_space(pl->s->g, pl->s->of[v]) == SPACE_HOST && pl->life[v].first >= 0) {
+            b[n] = (PackBuffer){plan_align(type_bytes(copy_type(pl, v))), pl->life[v].first,
+                                pl->life[v].last + 1, -1};
+            of[n++] = v;
+        }
+    char err[PACK_ERR_SIZE];
+    PackResult result;
+    PackOptions opt = {.align = ARENA_ALIGN, .seed = 1, .max_steps = steps_of[PACK_QUICK]};
+    *bytes = 0;
+    if (n == 0)
+        return true;
+    if (!pack_solve(b, n, &opt, &result, err))
+        return fail(pl->d, "plan: %s", err);
+    for (int32_t i = 0; i < n; i++)
+        pl->offset[of[i]] = b[i].offset;
+    *bytes = result.arena;
     return true;
 }
 
@@ -211,7 +239,7 @@ static bool place(Place *pl, int64_t budget, PackEffort effort, ArenaSize *size)
         pl->target[s->final[graph_root(g, g->update[i].value).i].i] = g->update[i].state;
     int64_t base = place_sources(pl);
     make_buffers(pl);
-    return pack(pl, base, budget, effort, size);
+    return pack(pl, base, budget, effort, size) && pack_host(pl, &size->host);
 }
 
 bool sequence_place(const Sequence *s, StepInfo *info, int64_t budget, PackEffort effort, ArenaSize *size,
@@ -318,6 +346,7 @@ bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Pla
     Place pl = {.s = &s, .info = info, .tmp = tmp, .d = d};
     TRY(place(&pl, budget, effort, &size));
     p->arena_bytes = size.arena;
+    p->host_bytes = size.host;
     p->live_bytes = size.live;
     keep_places(p, &pl, g->arena);
     account(&pl, p);

@@ -500,7 +500,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
     Plan kept, whole;
     TRY(plan_place(g, info, 0, PACK_LONG, &kept, cx->tmp, cx->diag) &&
         place_whole(g, info, &kept, &whole, cx));
-    r.size = (ArenaSize){kept.arena_bytes, kept.live_bytes};
+    r.size = (ArenaSize){.arena = kept.arena_bytes, .live = kept.live_bytes};
     info->plan.keep_all_bytes = whole.arena_bytes;
     memcpy(info->plan.keep_all_mem, whole.mem, sizeof whole.mem);
     info->plan.base_ns = kept.predicted_ns;

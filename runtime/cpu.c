@@ -2,7 +2,8 @@
  *
  * Everything that can fail or allocate happens in cpu_open: kernels are printed as one source, compiled
  * and loaded; library routines are made, one per distinct description; operand pointers are fixed.  A
- * step of training then is one walk over the array. */
+ * step of training then is one walk over the array: in the order of issue, which is right whatever the
+ * lanes. */
 #include "device.h"
 #include "runtime_int.h"
 #include <inttypes.h>
@@ -12,6 +13,7 @@ typedef struct {
     const Plan *plan;
     Arena arena;      /* tables */
     char *memory;     /* plan->arena_bytes */
+    char *host;       /* plan->host_bytes: what a device would offload; NULL: nothing */
     Call *call;       /* as the launches of a Program */
     uint32_t *first;  /* per step, and one more: of its calls */
     uint32_t updates[3];
@@ -86,12 +88,13 @@ static bool prepare(Cpu *x, const ExecOptions *opt, Arena *tmp, Diag *d)
 {
     const Plan *p = x->plan;
     Program pr;
-    TRY(program_make(&pr, p, tmp, d));
+    TRY(program_make(&pr, p, tmp, d) && (!x->check || program_verify(&pr, d)));
     x->call = calls_make(pr.l.launch, pr.l.n, &x->arena);
     x->first = NEW(&x->arena, uint32_t, p->nstep + 1);
     memcpy(x->first, pr.first, (p->nstep + 1) * sizeof *x->first);
     memcpy(x->updates, pr.updates, sizeof x->updates);
-    calls_bind(x->call, pr.l.launch, pr.l.n, &x->memory);
+    calls_bind(x->call, pr.l.launch, pr.l.n,
+               (char *const[]){[SPACE_DEVICE] = x->memory, [SPACE_HOST] = x->host});
     for (uint32_t s = 0; s < p->nstep; s++)
         TRY(bind_routines(x, s, &pr, d));
     TRY(calls_load(&x->call, &(const Launches *){&pr.l}, 1, opt->cache, &x->objects, d));
@@ -107,6 +110,7 @@ static void cpu_close(void *device)
         dnnl_free(x->lib[i]);
     kernels_unload(&x->objects);
     pages_free(x->memory, x->plan->arena_bytes);
+    pages_free(x->host, x->plan->host_bytes);
     Arena arena = x->arena; /* x lies in it */
     arena_free(&arena);
 }
@@ -119,7 +123,9 @@ static void *cpu_open(const Plan *p, const ExecOptions *opt, Diag *d)
     x->plan = p;
     x->check = opt->check;
     unsigned mode = fp_flush((int)p->threads);
-    bool ok = (x->memory = pages_alloc(p->arena_bytes, d)) != NULL && prepare(x, opt, &tmp, d);
+    bool ok = (x->memory = pages_alloc(p->arena_bytes, d)) != NULL &&
+              (!p->host_bytes || (x->host = pages_alloc(p->host_bytes, d)) != NULL) &&
+              prepare(x, opt, &tmp, d);
     fp_restore(mode);
     arena_free(&tmp);
     if (ok && x->check)

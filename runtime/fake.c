@@ -1,8 +1,8 @@
-/* fake.c -- a device that is not there: every launch is checked, then interpreted in double precision.
+/* fake.c -- a device that is not there: a Program is verified, then interpreted in double precision.
  *
  * Its memory is its own, so that whoever forgets to write or read it sees nothing.  It says so when a
- * launch reads bytes that nothing has written, leaves the arena, misaligns an operand, or writes over
- * what it reads where the kernel does not allow it.  Workspace holds nothing before a step. */
+ * launch reads bytes that nothing has written; workspace holds nothing before a step.  Lanes take
+ * turns at random where they are asked to, as their waits allow. */
 #include "device.h"
 #include "ir/mem.h"
 #include "ir/program.h"
@@ -14,15 +14,19 @@ typedef struct {
     const Plan *plan;
     Arena arena;
     Program program;
-    char *memory;
-    bool *written; /* per byte of it */
+    char *memory[SPACES];
+    bool *written[SPACES]; /* per byte of them */
+    uint32_t *step;        /* per launch; updates: nstep */
+    uint64_t random;       /* 0: launches run in the order in which they are issued */
 } Fake;
 
 static void fake_close(void *device)
 {
     Fake *x = device;
-    free(x->memory);
-    free(x->written);
+    for (int s = 0; s < SPACES; s++) {
+        free(x->memory[s]);
+        free(x->written[s]);
+    }
     arena_free(&x->arena);
     free(x);
 }
@@ -30,85 +34,119 @@ static void fake_close(void *device)
 static void *fake_open(const Plan *p, const ExecOptions *opt, Diag *d)
 {
     Fake *x = mem_new(1, sizeof *x);
-    (void)opt;
     x->plan = p;
-    if (!program_make(&x->program, p, &x->arena, d)) {
+    x->random = (uint64_t)opt->lane_order;
+    if (!program_make(&x->program, p, &x->arena, d) || !program_verify(&x->program, d)) {
         fake_close(x);
         return NULL;
     }
-    x->memory = mem_new((size_t)p->arena_bytes + 1, 1);
-    x->written = mem_new((size_t)p->arena_bytes + 1, sizeof *x->written);
-    memset(x->memory, 0xFF, (size_t)p->arena_bytes);
+    x->step = NEW(&x->arena, uint32_t, x->program.l.n + 1);
+    for (uint32_t i = 0, s = 0; i < x->program.l.n; i++) {
+        while (s < p->nstep && x->program.first[s + 1] <= i)
+            s++;
+        x->step[i] = s;
+    }
+    for (int s = 0; s < SPACES; s++) {
+        size_t bytes = (size_t)x->program.bytes[s];
+        x->memory[s] = mem_new(bytes + 1, 1);
+        x->written[s] = mem_new(bytes + 1, sizeof *x->written[s]);
+        memset(x->memory[s], 0xFF, bytes);
+    }
     return x;
 }
 
-/* ---- checks -------------------------------------------------------------------------------------------- */
-
-static bool inside(const Fake *x, int64_t at, int64_t bytes)
-{
-    return at >= 0 && bytes >= 0 && at <= x->plan->arena_bytes && bytes <= x->plan->arena_bytes - at;
-}
+/* ---- one launch ---------------------------------------------------------------------------------------- */
 
 static bool all_written(const Fake *x, const Slice *s)
 {
-    return s->bytes == 0 || !memchr(x->written + s->at, false, (size_t)s->bytes);
+    return s->bytes == 0 || !memchr(x->written[s->base] + s->at, false, (size_t)s->bytes);
 }
 
-static bool overlap(const Slice *a, const Slice *b)
-{
-    return a->at < b->at + b->bytes && b->at < a->at + a->bytes;
-}
-
-static bool check_operand(const Fake *x, const Launch *l, const Kernel *k, int i, Diag *d)
-{
-    const Slice *s = &l->op[i];
-    if (s->base < 0)
-        return true;
-    if (!inside(x, s->at, s->bytes))
-        return fail(d, "operand %d leaves the arena", i);
-    if (k && s->at % dtype_size[k->operand[i]])
-        return fail(d, "operand %d is misaligned", i);
-    if (!s->write)
-        return all_written(x, s) || fail(d, "operand %d is read and was not written", i);
-    for (int r = 0; r < l->nop; r++) {
-        const Slice *other = &l->op[r];
-        bool same = other->at == s->at && k && !other->write && kernel_inplace(k, r, i);
-        if (r != i && other->base >= 0 && overlap(s, other) && !same)
-            return fail(d, "operand %d is written over operand %d", i, r);
-    }
-    return true;
-}
-
-/* ---- running ------------------------------------------------------------------------------------------- */
-
-static bool run_launch(Fake *x, uint32_t index, Diag *d)
+static bool run_launch(Fake *x, const Launch *l, Diag *d)
 {
     Arena tmp = {0};
-    const Launch *l = &x->program.l.launch[index];
     const Kernel *k = l->copy ? NULL : x->program.l.kernel[l->kernel];
     Tensor *op = NEW(&tmp, Tensor, l->nop + 1);
     bool ok = true;
-    for (int i = 0; i < l->nop && ok; i++) {
-        ok = check_operand(x, l, k, i, d);
-        if (l->op[i].base >= 0)
-            op[i] = (Tensor){type_scalar(k ? k->operand[i] : DT_NONE), x->memory + l->op[i].at};
+    for (int i = 0; i < l->nop; i++) {
+        const Slice *s = &l->op[i];
+        if (s->base < 0)
+            continue;
+        op[i] = (Tensor){type_scalar(k ? k->operand[i] : DT_NONE), x->memory[s->base] + s->at};
+        ok = ok && (s->write || all_written(x, s) || fail(d, "operand %d is read, and was not written", i));
     }
     if (ok)
         launch_run_ref(l, k, op);
     for (int i = 0; i < l->nop && ok; i++)
         if (l->op[i].base >= 0 && l->op[i].write)
-            memset(x->written + l->op[i].at, true, (size_t)l->op[i].bytes);
+            memset(x->written[l->op[i].base] + l->op[i].at, true, (size_t)l->op[i].bytes);
     arena_free(&tmp);
     return ok;
 }
 
-static bool run_launches(Fake *x, uint32_t from, uint32_t to, const char *what, uint32_t number, Diag *d)
+/* ---- lanes --------------------------------------------------------------------------------------------- */
+
+/* What is to run of [from, to): per lane its next launch. */
+typedef struct {
+    uint32_t from, to, next[LANES];
+} Queue;
+
+static void advance(const Fake *x, Queue *q, Lane lane)
 {
-    for (uint32_t i = from; i < to; i++) {
+    while (q->next[lane] < q->to && x->program.l.launch[q->next[lane]].lane != lane)
+        q->next[lane]++;
+}
+
+static bool waits(const Fake *x, const Queue *q, const Launch *l)
+{
+    for (int i = 0; i < l->nwait; i++)
+        if (l->wait[i] >= q->from && q->next[x->program.l.launch[l->wait[i]].lane] <= l->wait[i])
+            return true;
+    return false;
+}
+
+/* The lane whose next launch runs: one of those that wait for nothing. */
+static Lane choose_lane(Fake *x, const Queue *q)
+{
+    Lane ready[LANES];
+    int n = 0, first = 0;
+    for (int lane = 0; lane < LANES; lane++)
+        if (q->next[lane] < q->to && !waits(x, q, &x->program.l.launch[q->next[lane]])) {
+            first = n && q->next[lane] < q->next[ready[first]] ? n : first;
+            ready[n++] = (Lane)lane;
+        }
+    if (!x->random)
+        return ready[first];
+    x->random = x->random * 6364136223846793005u + 1442695040888963407u;
+    return ready[(x->random >> 33) % (uint64_t)n];
+}
+
+/* Workspace holds nothing when a step begins. */
+static void begin_step(Fake *x, uint32_t launch)
+{
+    uint32_t s = x->step[launch];
+    if (s < x->plan->nstep && x->program.first[s] == launch && x->plan->step[s].scratch > 0)
+        memset(x->written[SPACE_DEVICE] + x->plan->step[s].scratch_offset, false,
+               (size_t)x->plan->step[s].scratch);
+}
+
+/* The first that is issued waits for nothing that has not run: there is always a lane. */
+static bool run_launches(Fake *x, uint32_t from, uint32_t to, Diag *d)
+{
+    Queue q = {.from = from, .to = to};
+    for (int lane = 0; lane < LANES; lane++) {
+        q.next[lane] = from;
+        advance(x, &q, (Lane)lane);
+    }
+    for (uint32_t left = to - from; left > 0; left--) {
         Diag why = {0};
-        if (!run_launch(x, i, &why))
-            return fail_status(d, EXIT_DEVICE, "%s %" PRIu32 ", launch %" PRIu32 ": %.900s", what,
-                               number, i - from, why.msg);
+        Lane lane = choose_lane(x, &q);
+        uint32_t i = q.next[lane]++;
+        advance(x, &q, lane);
+        begin_step(x, i);
+        if (!run_launch(x, &x->program.l.launch[i], &why))
+            return fail_status(d, EXIT_DEVICE, "step %" PRIu32 ", launch %" PRIu32 ": %.900s",
+                               x->step[i], i, why.msg);
     }
     return true;
 }
@@ -119,23 +157,24 @@ static bool fake_run(void *device, bool rest, double *seconds, Diag *d)
     const Plan *p = x->plan;
     const Program *pr = &x->program;
     (void)seconds;
-    for (uint32_t s = rest ? p->nmicro : 0; s < (rest ? p->nstep : p->nmicro); s++) {
-        if (p->step[s].scratch > 0)
-            memset(x->written + p->step[s].scratch_offset, false, (size_t)p->step[s].scratch);
-        TRY(run_launches(x, pr->first[s], pr->first[s + 1], "step", s, d));
-    }
-    return run_launches(x, pr->updates[rest], pr->updates[rest + 1], "updates", rest, d);
+    return run_launches(x, pr->first[rest ? p->nmicro : 0], pr->first[rest ? p->nstep : p->nmicro], d) &&
+           run_launches(x, pr->updates[rest], pr->updates[rest + 1], d);
 }
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
+
+static bool inside(const Fake *x, int64_t at, int64_t bytes)
+{
+    return at >= 0 && at <= x->plan->arena_bytes && bytes <= x->plan->arena_bytes - at;
+}
 
 static bool fake_write(void *device, int64_t at, const void *from, int64_t bytes, Diag *d)
 {
     Fake *x = device;
     if (!inside(x, at, bytes))
         return fail_status(d, EXIT_DEVICE, "a value that is written leaves the arena");
-    memcpy(x->memory + at, from, (size_t)bytes);
-    memset(x->written + at, true, (size_t)bytes);
+    memcpy(x->memory[SPACE_DEVICE] + at, from, (size_t)bytes);
+    memset(x->written[SPACE_DEVICE] + at, true, (size_t)bytes);
     return true;
 }
 
@@ -144,7 +183,7 @@ static bool fake_read(void *device, int64_t at, void *to, int64_t bytes, Diag *d
     Fake *x = device;
     if (!inside(x, at, bytes) || !all_written(x, &(Slice){.at = at, .bytes = bytes}))
         return fail_status(d, EXIT_DEVICE, "a value that is read was not written");
-    memcpy(to, x->memory + at, (size_t)bytes);
+    memcpy(to, x->memory[SPACE_DEVICE] + at, (size_t)bytes);
     return true;
 }
 

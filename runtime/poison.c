@@ -28,6 +28,8 @@ static Life *lives(const Plan *p, const Command *c, Arena *a)
     for (uint32_t v = 1; v < g->nvals; v++) {
         ValKind kind = g->vals[v].kind;
         life[v] = (Life){p->offset[v], p->offset[v] + type_bytes(&g->vals[v].type), in[v]};
+        if (val_space(g, (Val){v}) == SPACE_HOST)
+            life[v].begin = -1;
         if (kind != VAL_TEMP && kind != VAL_INPUT)
             life[v].in.last = (int32_t)p->nstep;
     }

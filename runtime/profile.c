@@ -188,7 +188,7 @@ static DnnlOp *item_op(const Profile *p, const Item *it)
 
 static bool has_text(const Profile *p, const Item *it)
 {
-    return it->of->k.lib != LIB_CONCAT && !item_op(p, it);
+    return it->of->k.lib != LIB_COPY && !item_op(p, it);
 }
 
 static int64_t item_scratch(const Item *it)

@@ -82,6 +82,13 @@ static void slice_bwd(Sample *s)
     sample_build(s, &at);
 }
 
+/* There and back: what is offloaded is for fetch alone. */
+static void move(Sample *s)
+{
+    sample_table(s, sample_shape(s, 0, 3));
+    s->out[0] = build1(&s->g, OP_fetch, build1(&s->g, OP_offload, s->in[0]));
+}
+
 static void concat(Sample *s)
 {
     Type t = sample_shape(s, 1, 4);
@@ -313,6 +320,8 @@ SampleFn *const sample_rows[OP_COUNT] = {
     [OP_slice] = slice,
     [OP_slice_bwd] = slice_bwd,
     [OP_concat] = concat,
+    [OP_offload] = move,
+    [OP_fetch] = move,
     [OP_pad] = pad,
     [OP_reduce_sum] = reduce,
     [OP_reduce_max] = reduce,

@@ -27,6 +27,7 @@ seed_corpora() {
     ./build/dev/ckc examples/mlp/model.onnx --bind batch=2 --steps 0 --quiet \
         --dump fuse --output $corpus/mlp.ckc --instance $corpus/fuzz_solve/mlp.dag 2>$corpus/fuzz_parse/mlp.ckg
     cp $corpus/fuzz_parse/mlp.ckg $corpus/fuzz_passes
+    cp tests/fuzz/seeds/fuzz_passes/* $corpus/fuzz_parse
     cp $corpus/mlp.ckc/step.ckp $corpus/fuzz_plan/mlp.ckp
 }
 

@@ -79,7 +79,7 @@ START_TEST(any_budget_same_bits)
     if (m->shared && !p)
         return;
     snprintf(path, sizeof path, "%s%s%s", p ? p : CKC_SOURCE_DIR, p ? "" : "/", p ? "" : m->path);
-    check_budgets(NULL, path, &(OnnxOptions){.bind = m->bind, .nbind = m->nbind}, m->init ? &init : NULL);
+    check_budgets(path, &(OnnxOptions){.bind = m->bind, .nbind = m->nbind}, m->init ? &init : NULL);
 }
 END_TEST
 

@@ -326,7 +326,7 @@ static bool concat_lower(Kernel *k, const Graph *g, const Node *n)
     k_param(k, axis);
     k_param(k, n->nin);
     k_body(k, &concat_body, type_count(y));
-    k->lib = LIB_CONCAT;
+    k->lib = LIB_COPY;
     return true;
 }
 
@@ -347,6 +347,38 @@ static bool concat_grad(Grad *gr, const Node *n)
 const OpDef op_concat = {.name = "concat", .min_in = 1, .max_in = -1, .nout = 1,
                          .attrs = axis_attrs, .nattrs = 1, .attr_size = sizeof(AxisAttrs),
                          .infer = concat_infer, .grad = concat_grad, .lower = concat_lower};
+
+/* ---- offload x, fetch x: a copy in the host's memory, and one of that ---------------------------
+ * Values are in the device's memory but for results of offload, which only fetch reads. */
+
+static void copy_ref(int64_t i, const int64_t *p, const double *q, Tensor *t)
+{
+    (void)p, (void)q;
+    if (dtype_is_float(t[0].type.dt))
+        tensor_set_f(&t[1], i, tensor_f(&t[0], i));
+    else
+        tensor_set_i(&t[1], i, tensor_i(&t[0], i));
+}
+static const Body copy_body = {"copy", NULL, copy_ref};
+
+static bool move_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    k_body(k, &copy_body, type_count(out_type(g, n, 0)));
+    k->lib = LIB_COPY;
+    return true;
+}
+
+static bool move_grad(Grad *gr, const Node *n)
+{
+    grad_add(gr, n->in[0], grad_out(gr, n, 0));
+    return true;
+}
+
+const OpDef op_offload = {.name = "offload", .min_in = 1, .max_in = 1, .nout = 1,
+                          .infer = accumulated_infer, .grad = move_grad,
+                          .lower = move_lower};
+const OpDef op_fetch = {.name = "fetch", .min_in = 1, .max_in = 1, .nout = 1,
+                        .infer = accumulated_infer, .grad = move_grad, .lower = move_lower};
 
 /* ---- pad x {before, after, mode, value} ----------------------------------------------------- */
 
