@@ -301,7 +301,8 @@ static bool at(P *p)
     if (!v.i)
         return fail(p->lex.d, "place of %%%s, which is not in the graph", name);
     p->lex.s += n;
-    TRY(lex_expect(&p->lex, "@") && lex_integer(&p->lex, 0, p->p->arena_bytes, &offset) &&
+    int64_t end = val_space(p->p->g, v) == SPACE_HOST ? p->p->host_bytes : p->p->arena_bytes;
+    TRY(lex_expect(&p->lex, "@") && lex_integer(&p->lex, 0, end, &offset) &&
         lex_expect(&p->lex, "+") && lex_integer(&p->lex, 0, max_bytes, &bytes));
     if (bytes != type_bytes(val_type(p->p->g, v)))
         return fail(p->lex.d, "%%%s has another size", name);
@@ -338,6 +339,16 @@ static bool step(P *p, uint32_t s)
     return true;
 }
 
+/* What graph_print leaves out has no place. */
+static void forget_unused(Plan *p)
+{
+    const Graph *g = p->g;
+    const bool *source = graph_sources(g, g->arena);
+    for (uint32_t i = 1; i < g->nvals; i++)
+        if (g->vals[i].kind == VAL_CONST && !source[i])
+            p->offset[i] = -1;
+}
+
 static bool steps(P *p)
 {
     Graph *g = p->p->g;
@@ -354,6 +365,7 @@ static bool steps(P *p)
             TRY((lex_accept(&p->lex, "step") || lex_bad(&p->lex, "place, step or '}'")) &&
                 step(p, s++));
     }
+    forget_unused(p->p);
     if (s != p->p->nstep)
         return fail(p->lex.d, "%u steps for a graph of %u", s, p->p->nstep);
     if (p->p->peak_step > 0 && p->p->peak_step >= s)

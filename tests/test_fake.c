@@ -308,6 +308,31 @@ static int shrink_workspaces(TestStep *s, int most)
     return n;
 }
 
+/* Printed and read again: the same text, and the same launches. */
+static void check_text(const Plan *p, const Program *pr, Arena *a)
+{
+    Diag d = {0};
+    Graph g;
+    Plan again = {.g = &g};
+    Program launches;
+    char *text[2];
+    size_t n;
+    graph_init(&g, a, &d);
+    for (int i = 0; i < 2; i++) {
+        FILE *f = open_memstream(&text[i], &n);
+        plan_print(i ? &again : p, f);
+        fclose(f);
+        ck_assert_msg(i || plan_parse(&again, text[0], &d), "%s", d.msg);
+    }
+    ck_assert_str_eq(text[0], text[1]);
+    ck_assert_msg(plan_verify(&again, &d) && program_make(&launches, &again, a, &d), "%s", d.msg);
+    ck_assert_uint_eq(launches.l.n, pr->l.n);
+    for (uint32_t i = 0; i < pr->l.n; i++)
+        ck_assert_mem_eq(launches.l.launch[i].wait, pr->l.launch[i].wait, sizeof pr->l.launch[i].wait);
+    free(text[0]);
+    free(text[1]);
+}
+
 START_TEST(mutants_are_found)
 {
     TestStep s;
@@ -319,6 +344,7 @@ START_TEST(mutants_are_found)
     ck_assert_msg(plan_within(&s, &models[1], path, 0), "%s", s.diag.msg);
     plan_with_copies(&s);
     ck_assert(program_make(&pr, &s.info.plan, &s.arena, &d) && program_verify(&pr, &d));
+    check_text(&s.info.plan, &pr, &s.arena);
     int moved = move_values(&s.info.plan, &s.arena, 60), waits = remove_waits(&pr),
         copies = shorten_copies(&pr), operands = move_operands(&pr, 60), work = shrink_workspaces(&s, 4);
     printf("%d offsets, %d waits, %d copies, %d operands, %d workspaces: all found\n", moved, waits, copies,

@@ -133,6 +133,30 @@ static bool plan_model(TestStep *s, int i, double fraction)
     return step_plan(s, models[i].path, models[i].init);
 }
 
+/* It is no part of the graph's text: its place is none of the plan's. */
+START_TEST(unread_constant)
+{
+    Arena a = {0};
+    Diag d = {0};
+    char *text = NULL;
+    for (int i = 0; i < 2; i++) {
+        Graph g;
+        Plan p = {.g = &g};
+        graph_init(&g, &a, &d);
+        ck_assert_msg(plan_parse(&p, i ? text : "plan 2 {\n  arena 192\n}\n"
+                                                "graph {\n  input %x: f32[2]\n  const %c: f32[2] = {1, 2}\n"
+                                                "  %y: f32[2] = relu %x\n  output %y\n}\n"
+                                                "steps {\n  place %c@128+8\n"
+                                                "  step choice=0 scratch=0 scratch_at=0 ns=1 : %x@0+8 -> %y@64+8\n"
+                                                "}\n", &d), "%s", d.msg);
+        free(text);
+        text = text_of(&p);
+    }
+    free(text);
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(budgets)
 {
     static const double fractions[] = {0, 0.95, 0.8, 0.6};
