@@ -292,6 +292,7 @@ Suite *suite_reload(void)
     TCase *tc = tcase_create("text");
     tcase_add_test(tc, recomputation_is_a_label);
     tcase_add_test(tc, odd_text);
+    tcase_add_test(tc, unread_constant);
     suite_add_tcase(s, tc);
     tc = tcase_create("plans");
     tcase_set_timeout(tc, 300);
