@@ -14,7 +14,7 @@ cmake --build --preset release -j "$(nproc)" >>build-release.log 2>&1 ||
 rm -f build-release.log
 
 text=build/release/text.txt
-cat README.md ir/*.h ir/*.c passes/*.c codegen/*.c runtime/*.c >$text
+cat README.md ir/*.h ir/*.c passes/*.c codegen/*.c runtime/*.c runtime/cpu/*.c >$text
 set -x
 ./build/release/ckc examples/decoder/model.onnx --bind batch=16,seq=128 --init normal:0.02 \
     --data $text --budget 50% --steps 20

@@ -6,8 +6,8 @@
 #include "ir/attrs.h"
 #include "kernel_math_f32.h"
 #include "random_kernel.h"
-#include "runtime/kernel_cache.h"
-#include "runtime/runtime_int.h"
+#include "runtime/cpu/kernel_cache.h"
+#include "runtime/cpu/cpu.h"
 #include <Random123/philox.h>
 #include <math.h>
 #include <omp.h>

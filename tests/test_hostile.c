@@ -13,7 +13,7 @@
 #include "ir/plan.h"
 #include "onnx_builder.h"
 #include "runtime/data.h"
-#include "runtime/onednn.h"
+#include "runtime/cpu/onednn.h"
 
 static double seconds(void)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/onednn.h"
+#include "runtime/cpu/onednn.h"
 
 typedef struct {
     LibOp op;

@@ -9,7 +9,7 @@
 #include "tests.h"
 #include "op_samples.h"
 #include "passes/passes.h"
-#include "runtime/runtime_int.h"
+#include "runtime/cpu/cpu.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "tests.h"
 #include "command.h"
 #include "passes/passes.h"
-#include "runtime/runtime_int.h"
+#include "runtime/cpu/cpu.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

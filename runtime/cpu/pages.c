@@ -3,7 +3,7 @@
  * First touch of a page costs a fault (0.6-5 GB/s on a virtual machine), so all pages are
  * touched here, by the threads that will use them, and none during a step.  Huge pages make
  * both the touching and the steps faster. */
-#include "runtime_int.h"
+#include "cpu.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <omp.h>

@@ -4,8 +4,8 @@
  * its time several times over.  So operands move through a pool that is larger than the
  * caches, and those that will be cached are read just before the clock starts.  The time is
  * the median of a few runs. */
-#include "runtime_int.h"
-#include "../ir/philox.h"
+#include "cpu.h"
+#include "ir/philox.h"
 #include <stdlib.h>
 #include <string.h>
 

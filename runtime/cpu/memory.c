@@ -1,6 +1,6 @@
 /* memory.c -- how much memory this process may have: the least of what the machine, its control
  * groups and its own limit on addresses leave. */
-#include "runtime_int.h"
+#include "cpu.h"
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* kernels.c -- kernels to functions: found in the cache, or printed and compiled together.  An
  * object in the cache that does not load is compiled again. */
-#include "runtime_int.h"
+#include "cpu.h"
 #include "ir/mem.h"
 #include "codegen/codegen.h"
 #include <dlfcn.h>

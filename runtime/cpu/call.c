@@ -1,5 +1,5 @@
 /* call.c -- kernels ready to run: generated functions, library routines, strided copies. */
-#include "runtime_int.h"
+#include "cpu.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,8 +4,8 @@
  * constants and outputs always, inputs from the start.  In-place results share bytes with
  * other values, so what dies is a value's range minus the ranges of everything that lives
  * on. */
-#include "../ir/sequence.h"
-#include "runtime_int.h"
+#include "ir/sequence.h"
+#include "cpu.h"
 #include <stdlib.h>
 
 typedef struct {

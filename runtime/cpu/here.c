@@ -1,5 +1,5 @@
 /* here.c -- this machine as a device. */
-#include "runtime_int.h"
+#include "cpu.h"
 #include <omp.h>
 #include <unistd.h>
 

@@ -4,8 +4,8 @@
  * and loaded; library routines are made, one per distinct description; operand pointers are fixed.  A
  * step of training then is one walk over the array: in the order of issue, which is right whatever the
  * lanes. */
-#include "device.h"
-#include "runtime_int.h"
+#include "runtime/device.h"
+#include "cpu.h"
 #include <inttypes.h>
 #include <string.h>
 

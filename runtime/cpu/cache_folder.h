@@ -8,7 +8,7 @@
 #ifndef CKC_CACHE_FOLDER_H
 #define CKC_CACHE_FOLDER_H
 
-#include "../ir/file.h"
+#include "ir/file.h"
 #include <limits.h>
 #include <sys/stat.h>
 

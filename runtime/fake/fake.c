@@ -3,7 +3,7 @@
  * Its memory is its own, so that whoever forgets to write or read it sees nothing.  It says so when a
  * launch reads bytes that nothing has written; workspace holds nothing before a step.  Lanes take
  * turns at random where they are asked to, as their waits allow. */
-#include "device.h"
+#include "runtime/device.h"
 #include "ir/mem.h"
 #include "ir/program.h"
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* load.c -- how busy other processes, and other machines of the same host, keep the processors. */
-#include "runtime_int.h"
+#include "cpu.h"
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>

@@ -14,7 +14,7 @@
  * above all where a batch is reordered as a whole (gradients of weights).
  * Such a choice gives way to one with less; Winograd's is granted where the schedule needs as
  * much memory elsewhere.  The rule cannot follow the budget, since the algorithm decides the bits. */
-#include "runtime_int.h"
+#include "cpu.h"
 #include <string.h>
 
 enum { FEW_IMAGES = 2, TILE = 4, WINOGRAD_CHANNELS = 64, WINOGRAD_TILES = 128,

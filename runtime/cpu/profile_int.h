@@ -3,7 +3,7 @@
 #ifndef CKC_PROFILE_INT_H
 #define CKC_PROFILE_INT_H
 
-#include "runtime_int.h"
+#include "cpu.h"
 #include <limits.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>

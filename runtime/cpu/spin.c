@@ -5,7 +5,7 @@
  * machine).  A bounded spin covers the gap between two kernels and sleeps beyond it.  libgomp reads
  * its settings when it is loaded, so the program starts itself once more with the bound set;
  * a user's own setting stays. */
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <stdlib.h>
 #include <unistd.h>
 
