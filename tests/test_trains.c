@@ -366,6 +366,44 @@ START_TEST(dropout_by_attribute_or_operand)
 }
 END_TEST
 
+/* The mask says what the dropout kept, and no constant of its size is made. */
+START_TEST(dropout_mask_is_the_draw)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 7);
+    add_value(&b, &a, "x", FLOAT, "88", true);
+    add_value(&b, &a, "y", FLOAT, "88", false);
+    add_value(&b, &a, "m", FLOAT, "88", false);
+    add_node(&b, &a, "Dropout", "x", "y m");
+    Imported r = import_file(save(&b, &a, "mask.onnx"));
+    OnnxOptions opt = {0};
+    ck_assert_msg(build_graph(&r, &opt), "%s", r.d.msg);
+    void **data = NEW(&a, void *, r.g.nvals);
+    float x[64];
+    int64_t rng[2] = {7, 1};
+    for (int i = 0; i < 64; i++)
+        x[i] = 1;
+    data[graph_find(&r.g, "x").i] = x;
+    for (uint32_t v = 1; v < r.g.nvals; v++) {
+        ck_assert(!graph_is_const(&r.g, (Val){v}) || type_count(val_type(&r.g, (Val){v})) < 64);
+        if (r.g.vals[v].kind == VAL_INPUT && r.g.vals[v].type.dt == DT_I64)
+            data[v] = rng;
+    }
+    ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
+    const float *y = data[graph_find(&r.g, "y").i], *m = data[graph_find(&r.g, "m").i];
+    int kept = 0;
+    for (int i = 0; i < 64; i++) {
+        ck_assert_double_eq(y[i], 2 * m[i]);
+        kept += m[i] == 1;
+    }
+    ck_assert_int_gt(kept, 16);
+    ck_assert_int_lt(kept, 48);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 Suite *suite_trains(void)
 {
     Suite *s = suite_create("trains");
@@ -380,6 +418,7 @@ Suite *suite_trains(void)
     tcase_add_test(t, running_statistics);
     tcase_add_test(t, folded_batch_norm_is_noted);
     tcase_add_test(t, dropout_by_attribute_or_operand);
+    tcase_add_test(t, dropout_mask_is_the_draw);
     suite_add_tcase(s, t);
     return s;
 }

@@ -2,6 +2,26 @@
  * a number per node, so that a recomputation draws the same. */
 #include "onnx_int.h"
 
+static Val draw_by(OnnxNode *n, Op op, const Type *t, int64_t key, double lo, double hi)
+{
+    RandomAttrs at = {ints_of(t), t->dt, key, lo, hi};
+    Val rng = random_input(n->x);
+    return build(n->g, op, NULL, 1, &rng, &at);
+}
+
+static Val draw(OnnxNode *n, Op op, const Type *t, double lo, double hi)
+{
+    return draw_by(n, op, t, ++n->x->nkeys, lo, hi);
+}
+
+/* What the dropout that was imported last keeps, from its own draw. */
+static Val dropout_mask(OnnxNode *n, double ratio)
+{
+    Type t = type_with(*in_type(n, 0), in_type(n, 0)->dt == DT_F64 ? DT_F64 : DT_F32);
+    Val u = draw_by(n, OP_uniform, &t, n->x->nkeys, 0, 1);
+    return build2(n->g, OP_less_equal, build_scalar(n->g, t.dt, ratio), u);
+}
+
 static bool import_dropout(OnnxNode *n)
 {
     Graph *g = n->g;
@@ -24,24 +44,12 @@ static bool import_dropout(OnnxNode *n)
         n->out[0] = build(g, OP_dropout, NULL, 2, (Val[]){n->in[0], random_input(n->x)},
                           &(DropoutAttrs){ratio, ++n->x->nkeys});
     if (has_out(n, 1)) {
-        Val kept = scalar_like(g, n->in[0], 1);
-        if (drops) { /* the mask is the dropout of ones */
-            Val ones = build_expand(g, kept, in_type(n, 0)->rank, in_type(n, 0)->dim);
-            kept = build(g, OP_dropout, NULL, 2, (Val[]){ones, random_input(n->x)},
-                         &(DropoutAttrs){ratio, n->x->nkeys});
-        }
+        Val kept = drops ? dropout_mask(n, ratio) : scalar_like(g, n->in[0], 1);
         kept = build_expand(g, build_cast(g, kept, DT_BOOL), in_type(n, 0)->rank,
                             in_type(n, 0)->dim);
         n->out[1] = n->opset < 10 ? build_cast(g, kept, in_type(n, 0)->dt) : kept;
     }
     return n->out[0].i;
-}
-
-static Val draw(OnnxNode *n, Op op, const Type *t, double lo, double hi)
-{
-    RandomAttrs at = {ints_of(t), t->dt, ++n->x->nkeys, lo, hi};
-    Val rng = random_input(n->x);
-    return build(n->g, op, NULL, 1, &rng, &at);
 }
 
 static bool random_type(OnnxNode *n, DType dflt, Type *t)
