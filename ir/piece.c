@@ -104,17 +104,28 @@ static bool find_pieces(Kernel *k, const Graph *g, const Node *n)
     return bytes != NULL;
 }
 
+/* What makes the factor. */
+static bool lower_factor(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, Diag *d)
+{
+    Arena tmp = {0};
+    const Node *last = &g->nodes[nodes[n - 1].i];
+    bool *live = NEW(&tmp, bool, g->nvals + 1);
+    for (int i = 0; i < 2; i++)
+        live[graph_root(g, last->in[i]).i] = true;
+    bool ok = lower(c, a, g, nodes, n - 1, live, d);
+    arena_free(&tmp);
+    return ok;
+}
+
 bool lower_in_pieces(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, Diag *d)
 {
     Kernel *k = &c->k;
     const Node *last = &g->nodes[nodes[n - 1].i];
     Kernel *product = NEW(a, Kernel, 1);
-    bool *live = NEW(a, bool, g->nvals + 1), ok = node_has_rows(g, last);
+    bool ok = node_has_rows(g, last);
     *c = (Command){.k = {.arena = a}, .g = g, .nodes = nodes, .n = n};
-    for (int i = 0; i < 2; i++)
-        live[graph_root(g, last->in[i]).i] = true;
     if (n > 1)
-        TRY(lower(c, a, g, nodes, n - 1, live, d));
+        TRY(lower_factor(c, a, g, nodes, n, d));
     c->nodes = nodes;
     c->n = n;
     k_init(product, a, g, last);

@@ -162,23 +162,24 @@ static Val as_condition(Rewrite *rw, Val v, double *fill)
 /* Does a parameter lie behind v? */
 static bool learnt(const Graph *g, Val v)
 {
-    bool *seen = NEW(g->arena, bool, g->nvals);
-    Val *todo = NEW(g->arena, Val, g->nvals);
+    Arena tmp = {0};
+    bool *seen = NEW(&tmp, bool, g->nvals), param = false;
+    Val *todo = NEW(&tmp, Val, g->nvals);
     uint32_t n = 0;
     seen[v.i] = true;
     todo[n++] = v;
-    while (n > 0) {
+    while (n > 0 && !param) {
         Val x = todo[--n];
         const Node *d = graph_def(g, x);
-        if (g->vals[x.i].kind == VAL_PARAM)
-            return true;
+        param = g->vals[x.i].kind == VAL_PARAM;
         for (int i = 0; d && i < d->nin; i++)
             if (!seen[d->in[i].i]) {
                 seen[d->in[i].i] = true;
                 todo[n++] = d->in[i];
             }
     }
-    return false;
+    arena_free(&tmp);
+    return param;
 }
 
 /* The value that is added, times the constant factor behind it. */

@@ -26,6 +26,7 @@ typedef struct {
     uint32_t *mark, stamp;
     uint32_t **users;  /* per value root: positions that read it, 0-terminated (position + 1) */
     Val *target;       /* per value: the state it overwrites */
+    bool *live;        /* per value: false between probes */
 } Fuse;
 
 static const Node *at(const Fuse *f, uint32_t pos) { return &f->g->nodes[f->g->order[pos].i]; }
@@ -181,7 +182,7 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, bo
 {
     Arena a = {0};
     NodeId ids[MAX_NODES];
-    bool *live = NEW(&a, bool, f->g->nvals), ok = true;
+    bool *live = f->live, ok = true;
     for (int i = 0; i < n; i++) {
         const Node *node = at(f, set[i]);
         ids[i] = f->g->order[set[i]];
@@ -200,6 +201,9 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, bo
     ok = ok && lower(&c, &a, f->g, ids, n, live, NULL) && c.nread + c.nwrite <= MAX_OPERANDS &&
          c.k.nins <= MAX_INSTRUCTIONS && (!siblings || only_reductions(&c.k)) &&
          !(c.k.red && has_concat(f, set, n));
+    for (int i = 0; i < n; i++)
+        for (int o = 0; o < at(f, set[i])->nout; o++)
+            live[at(f, set[i])->out[o].i] = false;
     arena_free(&a);
     return ok;
 }
@@ -421,7 +425,7 @@ bool pass_fuse(Graph *g, PassCtx *cx)
               .pos = NEW(cx->tmp, uint32_t, g->nnodes + 1),
               .unit = NEW(cx->tmp, uint32_t, n + 1), .next = NEW(cx->tmp, uint32_t, n + 1),
               .last = NEW(cx->tmp, uint32_t, n + 1), .mark = NEW(cx->tmp, uint32_t, n + 1),
-              .rows = NEW(cx->tmp, bool, n + 1)};
+              .rows = NEW(cx->tmp, bool, n + 1), .live = NEW(cx->tmp, bool, g->nvals)};
     bool *can = NEW(cx->tmp, bool, n + 1), *ends = NEW(cx->tmp, bool, g->nvals);
     for (uint32_t p = 0; p < n; p++) {
         f.pos[g->order[p].i] = f.unit[p] = f.last[p] = p;

@@ -7,6 +7,7 @@
  * sixteenth of it if that is more.  Gradients that someone else reads, such as those the user wants to see, stay whole. */
 #include "../ir/attrs.h"
 #include "instance.h"
+#include <string.h>
 
 enum {
     ROW_UNIT = 16,       /* rows of a tile: multiples keep every operand aligned */
@@ -21,7 +22,11 @@ typedef struct {
     const Node *update;
     NodeId product, member[MAX_MEMBERS]; /* members: the pointwise ones and the update */
     int n;
-    bool full; /* there are more */
+    bool full;        /* there are more */
+    uint32_t *size;   /* per group: its nodes */
+    bool *live;       /* per value: false between kernels */
+    NodeId *in_front; /* per node id: what is to run right before it, {0}: as it is */
+    bool *moves;      /* per node id: it is in front of another */
 } Tile;
 
 static bool reads(const Node *n, Val v)
@@ -78,24 +83,19 @@ static void collect(Tile *t, Val v)
     }
 }
 
-static bool is_member(const Tile *t, NodeId id)
-{
-    for (int i = 0; i < t->n; i++)
-        if (t->member[i].i == id.i)
-            return true;
-    return id.i == t->product.i;
-}
-
 /* Groups stay whole: which the fusion pass made, and the new one. */
 static bool splits_group(const Tile *t)
 {
-    const Graph *g = t->g;
-    for (uint32_t k = 0; k < g->norder; k++)
-        for (int i = 0; i < t->n; i++) {
-            uint32_t group = g->nodes[t->member[i].i].group;
-            if (group && g->nodes[g->order[k].i].group == group && !is_member(t, g->order[k]))
-                return true;
-        }
+    NodeId id[MAX_MEMBERS + 1] = {t->product};
+    for (int i = 0; i < t->n; i++)
+        id[i + 1] = t->member[i];
+    for (int i = 0; i <= t->n; i++) {
+        uint32_t group = t->g->nodes[id[i].i].group, here = 0;
+        for (int k = 0; k <= t->n; k++)
+            here += t->g->nodes[id[k].i].group == group;
+        if (group && here < t->size[group])
+            return true;
+    }
     return false;
 }
 
@@ -105,10 +105,12 @@ static bool is_kernel(const Tile *t, Arena *tmp)
     Command c;
     for (int i = 0; i < t->n; i++)
         id[i + 1] = t->member[i];
-    bool *live = NEW(tmp, bool, t->g->nvals);
     for (int i = 0; i < t->update->nout; i++)
-        live[t->update->out[i].i] = true;
-    return lower_in_tiles(&c, tmp, t->g, id, t->n + 1, live, NULL);
+        t->live[t->update->out[i].i] = true;
+    bool ok = lower_in_tiles(&c, tmp, t->g, id, t->n + 1, t->live, NULL);
+    for (int i = 0; i < t->update->nout; i++)
+        t->live[t->update->out[i].i] = false;
+    return ok;
 }
 
 static void set_tile(Tile *t)
@@ -124,24 +126,34 @@ static void set_tile(Tile *t)
         t->g->nodes[t->member[i].i].group = n->group;
 }
 
-/* The product and the pointwise operators move up to the update. */
-static void gather(Tile *t, Arena *tmp)
+/* The product and the pointwise operators are to run right in front of the update. */
+static void gather(Tile *t)
+{
+    NodeId last = t->product;
+    for (int i = 0; i < t->n; i++) {
+        t->moves[last.i] = true;
+        t->in_front[t->member[i].i] = last;
+        last = t->member[i];
+    }
+    t->size[t->g->nodes[last.i].group] = (uint32_t)t->n + 1;
+}
+
+static void reorder(const Tile *t, Arena *tmp)
 {
     Graph *g = t->g;
     NodeId *order = NEW(tmp, NodeId, g->norder + 1);
     uint32_t n = 0;
     for (uint32_t k = 0; k < g->norder; k++) {
-        NodeId id = g->order[k];
-        if (id.i == t->member[t->n - 1].i) {
-            order[n++] = t->product;
-            for (int i = 0; i < t->n; i++)
-                order[n++] = t->member[i];
-        } else if (!is_member(t, id)) {
-            order[n++] = id;
-        }
+        NodeId chain[MAX_MEMBERS + 1], id = g->order[k];
+        int m = 0;
+        if (t->moves[id.i])
+            continue;
+        for (; id.i; id = t->in_front[id.i])
+            chain[m++] = id;
+        while (m > 0)
+            order[n++] = chain[--m];
     }
-    for (uint32_t k = 0; k < n; k++)
-        g->order[k] = order[k];
+    memcpy(g->order, order, n * sizeof *order);
 }
 
 static bool tile_update(Tile *t, NodeId update, Arena *tmp)
@@ -155,7 +167,7 @@ static bool tile_update(Tile *t, NodeId update, Arena *tmp)
     if (!t->product.i || t->full || splits_group(t) || !is_kernel(t, tmp))
         return false;
     set_tile(t);
-    gather(t, tmp);
+    gather(t);
     return true;
 }
 
@@ -163,13 +175,20 @@ bool pass_tile(Graph *g, PassCtx *cx)
 {
     Tile t = {.g = g, .uses = graph_uses(g, cx->tmp),
               .min_bytes = cx->opt->tile_bytes ? cx->opt->tile_bytes
-                                               : step_device(cx->opt)->tile_bytes};
+                                               : step_device(cx->opt)->tile_bytes,
+              .size = NEW(cx->tmp, uint32_t, g->ngroups + g->nupdate + 1),
+              .live = NEW(cx->tmp, bool, g->nvals), .in_front = NEW(cx->tmp, NodeId, g->nnodes),
+              .moves = NEW(cx->tmp, bool, g->nnodes)};
+    for (uint32_t k = 0; k < g->norder; k++)
+        t.size[g->nodes[g->order[k].i].group]++;
     for (uint32_t i = 0; i < g->nupdate; i++) {
         NodeId id = g->vals[g->update[i].value.i].def;
         bool once = id.i && (node_def(&g->nodes[id.i])->traits & OPT_ONCE);
         if (once && g->vals[g->update[i].state.i].kind == VAL_PARAM)
             cx->changed |= tile_update(&t, id, cx->tmp);
     }
+    if (cx->changed)
+        reorder(&t, cx->tmp);
     return true;
 }
 
