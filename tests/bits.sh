@@ -39,7 +39,7 @@ check() { # model budget
     try "$ckc" "$work/new" "$1" $options --budget "$2" --output "$work/out" --grads="$work/new.npz"
     status=$?
     [ $status -ne 3 ] || return 3
-    [ $status -ne 0 ] || sed -i '/^  device "/d; /^  measured_ns /d' "$work/out/step.ckp" # OLD may not know these lines
+    [ $status -ne 0 ] || sed -i -E '/^  (device "|measured_ns |host )/d' "$work/out/step.ckp" # OLD may not know these lines
     # shellcheck disable=SC2086
     [ $status -eq 0 ] && try "$old" "$work/old" run "$work/out/step.ckp" &&
         try "$old" "$work/own" "$1" $options --output "$work/out" --grads="$work/own.npz" || { head -c 300 "$work/err"; return 0; }
