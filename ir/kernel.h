@@ -105,7 +105,7 @@ struct Kernel {
     double flops; /* operations, roughly; 0: count the instructions */
     /* Not NULL: a group of a product and pointwise operators, as a loop over blocks of rows
      * (launch.c).  The instructions are those of the pointwise ones; the last operand, which vals does
-     * not have, is what is handed over between both parts.  A block is `turn` of the `rows` rows.
+     * not have, is what is handed over between both parts.  `block` of the `rows` rows are made at a time.
      *   tiles (tile.c)    rows of the product's result, worked off at once by what reads them
      *   terms (piece.c)   rows of both factors, one of which may be made by the instructions: each
      *                     block's product is added to those before, or is rows of the result */
@@ -113,7 +113,7 @@ struct Kernel {
     const Graph *graph; /* of `node`, the product */
     const Node *node;
     bool terms;
-    int64_t rows, turn;
+    int64_t rows, block;
     int factor[2];            /* operands that are the product's factors */
     const int64_t *row_bytes; /* per operand: from a row to the next; 0: every block sees the same */
 };
@@ -206,7 +206,7 @@ int64_t *kernel_rows(const Kernel *k, int64_t rows, int noperands);
 Kernel kernel_some_rows(const Kernel *k, int64_t of, int64_t rows);
 
 enum { LOOP_OPERANDS = 64 }; /* of a kernel that is a loop over blocks, at most */
-int64_t kernel_own_bytes(const Kernel *k); /* of working memory besides the routines'; 0: none */
+int64_t kernel_workspace_bytes(const Kernel *k); /* of a loop's own buffers, without the library's; 0: no loop */
 /* Interpret in double precision: a kernel that is no loop, or what a command runs; t: its operands. */
 void kernel_run_ref(const Kernel *k, Tensor *t);
 void command_run_ref(const Command *c, Tensor *t);

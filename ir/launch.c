@@ -40,7 +40,7 @@ Kernel kernel_some_rows(const Kernel *k, int64_t of, int64_t rows)
 /* Does it hand over anything?  In pieces only what a factor is made of. */
 static bool makes(const Kernel *k) { return k->product && (!k->terms || k->nins > 0); }
 
-static int64_t block_rows(const Kernel *k) { return k->turn < k->rows ? k->turn : k->rows; }
+static int64_t block_rows(const Kernel *k) { return k->block < k->rows ? k->block : k->rows; }
 
 static int64_t made_bytes(const Kernel *k)
 {
@@ -49,16 +49,16 @@ static int64_t made_bytes(const Kernel *k)
 
 static int64_t sum_bytes(const Kernel *k)
 {
-    bool several = k->product && k->terms && node_adds_pieces(k->node) && k->turn < k->rows;
+    bool several = k->product && k->terms && node_adds_pieces(k->node) && k->block < k->rows;
     return several ? plan_align(type_bytes(val_type(k->graph, k->node->out[0]))) : 0;
 }
 
-int64_t kernel_own_bytes(const Kernel *k) { return made_bytes(k) + sum_bytes(k); }
+int64_t kernel_workspace_bytes(const Kernel *k) { return made_bytes(k) + sum_bytes(k); }
 
 int64_t command_blocks(const Command *c)
 {
     const Kernel *k = &c->k;
-    return k->product ? (k->rows + k->turn - 1) / k->turn : 1;
+    return k->product ? (k->rows + k->block - 1) / k->block : 1;
 }
 
 /* Kernels of blocks of that many rows. */
@@ -160,7 +160,7 @@ static void launch_three(const Loop *x, uint32_t kernel, const LibDesc *lib, int
     op[2] = block_operand(x, to, true);
     Launch *launch = add_launch(x->l, kernel, op, 3);
     launch->lib = lib;
-    launch->workspace = (Slice){.base = x->outside, .write = true, .at = kernel_own_bytes(&x->c->k)};
+    launch->workspace = (Slice){.base = x->outside, .write = true, .at = kernel_workspace_bytes(&x->c->k)};
 }
 
 /* Rows of the product's result, then what reads them. */

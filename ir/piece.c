@@ -1,5 +1,5 @@
-/* piece.c -- kernels of a product that sums over the first dimension of its factors, some rows at a
- * time, with what makes a factor; and of pooling's gradient, which goes along it.
+/* piece.c -- split-K weight gradients: dW = X^T dY summed over blocks of rows, where what makes X is a
+ * prologue that is recomputed for each block; and pooling's gradient, which goes along the rows.
  *
  * The gradient of a weight multiplies a layer's input by its result's gradient and sums over rows
  * or images.  Where that input is a pointwise function of what is stored anyway (a norm, an
@@ -93,7 +93,7 @@ static bool find_pieces(Kernel *k, const Graph *g, const Node *n)
     if (unit == 0 || rows == 0 || type_count(x[0]) == 0 || type_count(x[1]) == 0)
         return false;
     k->rows = rows / unit;
-    k->turn = piece > 0 && piece < rows ? (piece + unit - 1) / unit : k->rows;
+    k->block = piece > 0 && piece < rows ? (piece + unit - 1) / unit : k->rows;
     int64_t *bytes = k->nins ? kernel_rows(k, k->rows, k->noperands)
                              : NEW(k->arena, int64_t, k->noperands + 1);
     for (int i = 0; i < 2 && bytes; i++)

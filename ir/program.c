@@ -50,7 +50,7 @@ static bool locate(const Plan *p, uint32_t s, const Command *c, Launch *l, Arena
             return fail(d, "plan: an operand of step %" PRIu32 " has no memory", s);
         if (workspace && op[i].bytes > p->step[s].scratch - op[i].at)
             return fail(d, "plan: step %" PRIu32 " needs %" PRId64 " bytes of workspace, and has %" PRId64,
-                        s, kernel_own_bytes(&c->k), p->step[s].scratch);
+                        s, kernel_workspace_bytes(&c->k), p->step[s].scratch);
         op[i].at += at;
         op[i].base = workspace ? SPACE_DEVICE : (int)val_space(p->g, c->vals[op[i].base]);
     }

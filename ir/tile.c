@@ -1,4 +1,4 @@
-/* tile.c -- kernels of a product and of what is done with its elements, rows at a time.
+/* tile.c -- a product in tiles of rows, with what is done with its elements as the epilogue of each.
  *
  * The gradient of a large weight is needed once, element by element, by the update of the weight.
  * Made a few rows at a time and used at once it takes the memory of these rows and stays in the
@@ -80,7 +80,7 @@ int64_t *node_tile(const Node *n)
                                           : NULL;
 }
 
-/* The factor that has the rows of the result, and how far apart. */
+/* Which operand of the product is indexed by rows of the result, and its row stride in bytes. */
 static bool find_rows(Kernel *k, const Graph *g, const Node *n, const Kernel *product)
 {
     const Type *y = val_type(g, n->out[0]), *b = val_type(g, n->in[1]);
@@ -122,7 +122,7 @@ bool lower_in_tiles(Command *c, Arena *a, const Graph *g, const NodeId *nodes, i
     k->graph = g;
     k->node = first;
     k->factor[1] = 1;
-    k->turn = tile > 0 && tile < k->rows ? tile : k->rows;
+    k->block = tile > 0 && tile < k->rows ? tile : k->rows;
     k->flops += product->flops;
     return true;
 }

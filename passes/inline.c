@@ -1,14 +1,14 @@
-/* inline.c -- cheap forward values are made again inside the backward kernels that read them.
+/* inline.c -- rematerialization inside fused kernels: a cheap pointwise value that backward reads is
+ * recomputed in each reader instead of being saved.
  *
- * A pointwise value that the backward phase reads is stored between.  If its large operands are
- * stored anyway (silu(gate) where the gradient of silu keeps gate), a clone next to each reader
- * joins the reader's kernel and the value is not stored at all.  If one large operand is read by
- * nothing else (the product in front of a bias), storing it instead of the sum costs the same and
- * lets the sum join what follows it; this is done for operators without calls only.
- * A slice of what is stored anyway is taken again, whoever reads it.
+ * Where its large operands are saved anyway (silu(gate): the gradient of silu keeps gate), a clone next to
+ * each reader joins the reader's kernel, and the value has no memory at all.  Where one large operand is
+ * read by nothing else (the product in front of a bias), saving that instead of the sum costs the same and
+ * lets the sum fuse with what follows it; this is done for operators without calls only.
+ * A slice of what is saved anyway is recomputed, whoever reads it.
  * The result of a norm is a pointwise function of what its gradient keeps, the statistics included.
- * A reader may be the product of a weight's gradient: it then takes the value in pieces
- * (ir/piece.c), with all that the value is made of; group_pieces makes one kernel of them.
+ * A reader may be the product of a weight's gradient: the value then is the prologue of a split-K product
+ * (ir/piece.c), with all that it is made of; group_pieces makes one kernel of them.
  * Latest values first, so that chains are cloned as a whole.  Linear in the uses. */
 #include "../ir/attrs.h"
 #include "fuse.h"
@@ -30,7 +30,7 @@ typedef struct {
     struct { NodeId node; uint32_t next; } *reader;
     uint32_t nreader, creader;
     bool *ends;         /* per value: survives the step */
-    bool *late;         /* per node at the start: backward */
+    bool *in_backward;  /* per node at the start */
     Place *place;       /* per node */
     uint32_t cplace;
     StepInfo *info;
@@ -48,7 +48,7 @@ static void add_reader(Inline *x, Val v, NodeId node)
 /* A backward view of a slice counts as the slice's reader. */
 static bool views_slice(const Inline *x, const Node *n)
 {
-    const Node *of = is_view(n) && x->late[n - x->g->nodes] ? graph_def(x->g, n->in[0]) : NULL;
+    const Node *of = is_view(n) && x->in_backward[n - x->g->nodes] ? graph_def(x->g, n->in[0]) : NULL;
     return of && of->op == OP_slice;
 }
 
@@ -68,7 +68,7 @@ static void find_readers(Inline *x, uint32_t loss)
     x->reader = arena_grow(g->arena, NULL, 0, &x->creader, sizeof *x->reader);
     for (uint32_t k = 0; k < g->norder; k++) {
         const Node *n = &g->nodes[g->order[k].i];
-        x->late[g->order[k].i] = k > loss;
+        x->in_backward[g->order[k].i] = k > loss;
         for (int i = 0; i < n->nin && (!is_view(n) || views_slice(x, n)); i++) {
             Val r = is_view(n) ? n->in[i] : read_value(x, n->in[i]);
             if (k <= loss) {
@@ -369,7 +369,7 @@ void inline_cheap(Graph *g, PassCtx *cx, uint32_t loss)
     uint32_t n = g->norder;
     Inline x = {.g = g, .tmp = tmp, .forward = NEW(tmp, uint32_t, g->nvals),
                 .head = NEW(tmp, uint32_t, g->nvals), .ends = NEW(tmp, bool, g->nvals),
-                .late = NEW(tmp, bool, g->nnodes), .info = cx->info,
+                .in_backward = NEW(tmp, bool, g->nnodes), .info = cx->info,
                 .factor_bytes = factor_bytes(cx->opt)};
     x.place = arena_grow(tmp, NULL, g->nnodes, &x.cplace, sizeof *x.place);
     NodeId *order = NEW(tmp, NodeId, n + 1);

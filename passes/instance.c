@@ -21,7 +21,8 @@ static int32_t value_id(Make *m, Val v)
     RematInstance *inst = &m->in->inst;
     if (m->value_of[v.i] < 0) {
         m->value_of[v.i] = inst->nvalues;
-        inst->values[inst->nvalues++].bytes = plan_align(type_bytes(val_type(m->g, v)));
+        bool host = val_space(m->g, v) == SPACE_HOST; /* no bytes of the budget's */
+        inst->values[inst->nvalues++].bytes = host ? 0 : plan_align(type_bytes(val_type(m->g, v)));
     }
     return m->value_of[v.i];
 }

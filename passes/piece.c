@@ -1,4 +1,5 @@
-/* piece.c -- products of weight gradients in pieces, with what makes a factor (ir/piece.c).
+/* piece.c -- which weight gradients are split-K: dW = X^T dY summed over blocks of rows, of which what makes
+ * X is the prologue, recomputed for each block (ir/piece.c).
  *
  * A rule of shapes and the device, so that every budget computes the same: a factor of
  * DeviceInfo.piece_bytes or more is taken in pieces; a piece is PIECE_FACTORS times that of both
@@ -42,7 +43,7 @@ static int64_t own_bytes(const Graph *g, const NodeId *id, uint32_t n)
     Arena a = {0};
     Command c;
     bool ok = lower_in_pieces(&c, &a, g, id, (int)n, NULL);
-    int64_t bytes = ok ? kernel_own_bytes(&c.k) : -1;
+    int64_t bytes = ok ? kernel_workspace_bytes(&c.k) : -1;
     arena_free(&a);
     return bytes;
 }

@@ -1,4 +1,4 @@
-/* tile.c -- large weight gradients in tiles of rows, each followed at once by its part of the update.
+/* tile.c -- which weight gradients are products in tiles of rows, with the update as their epilogue.
  *
  * A weight gradient that is a product (of matrices, or a convolution's) and goes into one update,
  * directly or through pointwise operators, becomes one kernel with it (ir/tile.c): the gradient has

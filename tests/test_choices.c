@@ -20,7 +20,7 @@ static bool costs(void *user, const Command *c, uint32_t n, StepCost *out, Diag 
     (void)d;
     for (uint32_t s = 0; s < n; s++) {
         bool product = c[s].k.lib == LIB_MATMUL;
-        out[s] = (StepCost){.c = {{0, kernel_own_bytes(&c[s].k), 1000}}, .n = 1, .same = 1};
+        out[s] = (StepCost){.c = {{0, kernel_workspace_bytes(&c[s].k), 1000}}, .n = 1, .same = 1};
         if (product)
             out[s] = (StepCost){.c = {{FIRST, WORKSPACE, 1000}, {SMALLER, 0, 1500}},
                                 .n = 2,

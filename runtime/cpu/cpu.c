@@ -80,7 +80,7 @@ static bool bind_routines(Cpu *x, uint32_t s, const Program *pr, Diag *d)
         most = bytes > most ? bytes : most;
     }
     return !d->failed && (bound || no_routine(step, of, d)) &&
-           has_scratch(step, of, kernel_own_bytes(&of->k) + most, d);
+           has_scratch(step, of, kernel_workspace_bytes(&of->k) + most, d);
 }
 
 /* Kernels without a library routine are printed and compiled together. */

@@ -198,7 +198,7 @@ static int64_t item_scratch(const Item *it)
         int64_t bytes = it->call[i].lib ? dnnl_scratch_bytes(it->call[i].lib) : 0;
         most = bytes > most ? bytes : most;
     }
-    return kernel_own_bytes(&it->of->k) + most;
+    return kernel_workspace_bytes(&it->of->k) + most;
 }
 
 static void sign(Profile *p, Item *it)
@@ -212,7 +212,7 @@ static void sign(Profile *p, Item *it)
         XXH3_128bits_update(h, &p->routine[it->routine].of, sizeof(LibDesc));
         XXH3_128bits_update(h, &p->routine[it->routine].choice, sizeof(DnnlChoice));
     }
-    XXH3_128bits_update(h, &it->of->k.turn, sizeof it->of->k.turn);
+    XXH3_128bits_update(h, &it->of->k.block, sizeof it->of->k.block);
     XXH3_128bits_update(h, &p->opt.threads, sizeof p->opt.threads);
     for (int i = 0; i < it->of->nread + it->of->nwrite; i++) {
         int64_t o[] = {it->o[i].bytes, it->o[i].hot, it->o[i].alias};
