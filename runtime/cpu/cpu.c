@@ -12,8 +12,8 @@
 typedef struct {
     const Plan *plan;
     Arena arena;      /* tables */
-    char *memory;     /* plan->arena_bytes */
-    char *host;       /* plan->host_bytes: what a device would offload; NULL: nothing */
+    char *memory[SPACES]; /* what a device would offload is here, too; NULL: nothing */
+    int64_t bytes[SPACES];
     Call *call;       /* as the launches of a Program */
     uint32_t *first;  /* per step, and one more: of its calls */
     uint32_t updates[3];
@@ -93,8 +93,7 @@ static bool prepare(Cpu *x, const ExecOptions *opt, Arena *tmp, Diag *d)
     x->first = NEW(&x->arena, uint32_t, p->nstep + 1);
     memcpy(x->first, pr.first, (p->nstep + 1) * sizeof *x->first);
     memcpy(x->updates, pr.updates, sizeof x->updates);
-    calls_bind(x->call, pr.l.launch, pr.l.n,
-               (char *const[]){[SPACE_DEVICE] = x->memory, [SPACE_HOST] = x->host});
+    calls_bind(x->call, pr.l.launch, pr.l.n, x->memory);
     for (uint32_t s = 0; s < p->nstep; s++)
         TRY(bind_routines(x, s, &pr, d));
     TRY(calls_load(&x->call, &(const Launches *){&pr.l}, 1, opt->cache, &x->objects, d));
@@ -109,10 +108,17 @@ static void cpu_close(void *device)
     for (uint32_t i = 0; i < x->nlib; i++)
         dnnl_free(x->lib[i]);
     kernels_unload(&x->objects);
-    pages_free(x->memory, x->plan->arena_bytes);
-    pages_free(x->host, x->plan->host_bytes);
+    for (int i = 0; i < SPACES; i++)
+        pages_free(x->memory[i], x->bytes[i]);
     Arena arena = x->arena; /* x lies in it */
     arena_free(&arena);
+}
+
+static bool allocate(Cpu *x, Space space, int64_t bytes, Diag *d)
+{
+    x->memory[space] = pages_alloc(bytes, d);
+    x->bytes[space] = bytes;
+    return x->memory[space] != NULL;
 }
 
 static void *cpu_open(const Plan *p, const ExecOptions *opt, Diag *d)
@@ -123,13 +129,12 @@ static void *cpu_open(const Plan *p, const ExecOptions *opt, Diag *d)
     x->plan = p;
     x->check = opt->check;
     unsigned mode = fp_flush((int)p->threads);
-    bool ok = (x->memory = pages_alloc(p->arena_bytes, d)) != NULL &&
-              (!p->host_bytes || (x->host = pages_alloc(p->host_bytes, d)) != NULL) &&
-              prepare(x, opt, &tmp, d);
+    bool ok = allocate(x, SPACE_DEVICE, p->arena_bytes, d) &&
+              (!p->host_bytes || allocate(x, SPACE_HOST, p->host_bytes, d)) && prepare(x, opt, &tmp, d);
     fp_restore(mode);
     arena_free(&tmp);
     if (ok && x->check)
-        memset(x->memory, 0xFF, (size_t)p->arena_bytes);
+        memset(x->memory[SPACE_DEVICE], 0xFF, (size_t)p->arena_bytes);
     if (ok)
         return x;
     cpu_close(x);
@@ -166,10 +171,10 @@ static bool run_checked(Cpu *x, uint32_t from, uint32_t to, Diag *d)
     for (uint32_t s = from; s < to; s++) {
         const Step *step = &x->plan->step[s];
         if (step->scratch > 0)
-            memset(x->memory + step->scratch_offset, 0xFF, (size_t)step->scratch);
+            memset(x->memory[SPACE_DEVICE] + step->scratch_offset, 0xFF, (size_t)step->scratch);
         TRY(run_step(x, s, d));
         for (; next < x->ndead && x->dead[next].step == s; next++)
-            memset(x->memory + x->dead[next].offset, 0xFF, (size_t)x->dead[next].bytes);
+            memset(x->memory[SPACE_DEVICE] + x->dead[next].offset, 0xFF, (size_t)x->dead[next].bytes);
     }
     return true;
 }
@@ -187,7 +192,7 @@ static bool cpu_run(void *device, bool rest, double *seconds, Diag *d)
     return ok;
 }
 
-static char *cpu_map(void *device) { return ((Cpu *)device)->memory; }
+static char *cpu_map(void *device) { return ((Cpu *)device)->memory[SPACE_DEVICE]; }
 
 const DeviceOps cpu_device = {.name = "cpu", .open = cpu_open, .close = cpu_close, .run = cpu_run,
                               .map = cpu_map};
