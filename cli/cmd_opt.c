@@ -23,7 +23,8 @@ static bool read_text(const char *path, Arena *a, char **text, Diag *d)
     uint32_t n = 0, cap = 0;
     size_t got;
     *text = arena_grow(a, NULL, 0, &cap, 1);
-    while (*text = arena_grow(a, *text, n + 4096, &cap, 1), n < TEXT_MOST && (got = fread(*text + n, 1, 4096, f)))
+    while (*text = arena_grow(a, *text, n + 4096, &cap, 1),
+           n < TEXT_MOST && (got = fread(*text + n, 1, 4096, f)))
         n += (uint32_t)got;
     (*text)[n] = 0;
     bool ok = !ferror(f) && n < TEXT_MOST;
@@ -66,10 +67,9 @@ int cmd_opt(int argc, char **argv)
     Options o;
     Arena a = {0};
     int status = EXIT_OK;
-    bool ok = options_parse(&o, OPTIONS_OPT | OPTIONS_STEP | OPTIONS_BUDGET | OPTIONS_DEBUG,
-                            "GRAPH.ckg|SCHEDULE.ckp",
-                            "Run passes on a graph in text form and print it; check and print a schedule.", argc,
-                            argv);
+    bool ok = options_parse(
+        &o, OPTIONS_OPT | OPTIONS_STEP | OPTIONS_BUDGET | OPTIONS_DEBUG, "GRAPH.ckg|SCHEDULE.ckp",
+        "Run passes on a graph in text form and print it; check and print a schedule.", argc, argv);
     if (ok && o.list)
         list_passes();
     else if (ok && !o.path)

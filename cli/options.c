@@ -366,8 +366,7 @@ static const Row rows[] = {
     TEXT_OF(STEP, "loss-output", 0, "NAME", step.loss_output, "The output the loss is, or is on"),
     CALL(STEP, "optimizer", 0, "KIND", parse_optimizer,
          "adamw (default), adam, sgd, momentum, none; in PyTorch's form"),
-    REAL_OF(STEP | RUN, "lr", step.lr, 0, 1e9,
-            "Learning rate (default 0.001; sgd and momentum 0.01)"),
+    REAL_OF(STEP | RUN, "lr", step.lr, 0, 1e9, "Learning rate (default 0.001; sgd and momentum 0.01)"),
     REAL_OF(STEP, "momentum", step.momentum, 0, 1e9, "Of momentum (default 0.9)"),
     REAL_OF(STEP, "beta1", step.beta1, 0, 1, "Of adam and adamw (default 0.9)"),
     REAL_OF(STEP, "beta2", step.beta2, 0, 1, "Of adam and adamw (default 0.999)"),
@@ -391,15 +390,16 @@ static const Row rows[] = {
     CALL(BUDGET, "overhead", 0, "PERCENT", parse_overhead,
          "Instead of --budget: the least bytes for a step that is predicted to take at most this much "
          "longer than without recomputation, such as 2%"),
-    REAL_OF(BUDGET, "time", step.time_limit, 0.001, 1e9, "Seconds to search for a better plan, instead of moves"),
+    REAL_OF(BUDGET, "time", step.time_limit, 0.001, 1e9,
+            "Seconds to search for a better plan, instead of moves"),
     INTEGER_OF(BUDGET, "moves", 0, step.max_moves, 1, 1e18,
                "Moves of the search (default 1000000): the same plan on every machine"),
     REAL_OF(BUDGET, "gap", step.gap, 0, 1e6, "Stop this close to the lower bound (0.01: 1 %)"),
     CALL(BUDGET, "policy", 0, "NAME", parse_policy,
-         "Plan by a named policy instead of the search: keep-all (no recomputation), recompute-all, every-2, every-4, "
+         "Plan by a named policy instead of the search: keep-all (no recomputation), recompute-all, every-2, "
+         "every-4, "
          "chen-sqrt, chen-greedy, selective, revolve, dtr, knapsack"),
-    TEXT_OF(BUDGET, "instance", 0, "FILE.dag", step.instance,
-            "Write the planning problem for ckc solve"),
+    TEXT_OF(BUDGET, "instance", 0, "FILE.dag", step.instance, "Write the planning problem for ckc solve"),
 
     TITLE(RUN | EVAL, "Run:"),
     INTEGER_OF(RUN, "steps", 'n', steps, 0, 1e15, "Training steps (default 1; 0: plan only)"),
@@ -413,8 +413,7 @@ static const Row rows[] = {
     CALL(STEP, "grads", 0, "FILE.npz", parse_grads,
          "Write the last step's loss, outputs and every gradient under its parameter's name"),
     CALL(RUN | EVAL, "threads", 'j', "N", parse_threads, "Threads (default: all cores)"),
-    CALL(RUN | EVAL, "seed", 0, "N", parse_seed,
-         "Of initial values, dropout and random data (default 1)"),
+    CALL(RUN | EVAL, "seed", 0, "N", parse_seed, "Of initial values, dropout and random data (default 1)"),
     IS(RUN | EVAL, "training", 0, training,
        "Evaluate as the model is written, and save .onnx so: dropout drops, batch statistics"),
     IS(RUN, "check", 0, check, "Fill dead memory with NaNs: shows a plan that frees too early"),

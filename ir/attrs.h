@@ -58,7 +58,11 @@ typedef struct { Ints strides, pads, dilations; int64_t group; Ints shape; int64
 /* max_pool x, max_pool_bwd x, g; avg_pool x, avg_pool_bwd g.  out: spatial extents of the pooled
  * side, decided at import (ceil_mode, auto_pad); shape: x's full shape (avg_pool_bwd); piece: images
  * at a time where max_pool_bwd is the last of its kernel group. */
-typedef struct { Ints kernel, strides, pads, dilations, out; int64_t include_pad, piece; Ints shape; } PoolAttrs;
+typedef struct {
+    Ints kernel, strides, pads, dilations, out;
+    int64_t include_pad, piece;
+    Ints shape;
+} PoolAttrs;
 
 /* layer_norm x [, scale, bias] -> y, mean, rstd: over dimensions axis..rank-1.
  * rms_norm x [, scale] -> y, rstd.  batch_norm x, scale, bias -> y, mean, var, rstd (of this batch,

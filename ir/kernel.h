@@ -206,7 +206,8 @@ int64_t *kernel_rows(const Kernel *k, int64_t rows, int noperands);
 Kernel kernel_some_rows(const Kernel *k, int64_t of, int64_t rows);
 
 enum { LOOP_OPERANDS = 64 }; /* of a kernel that is a loop over blocks, at most */
-int64_t kernel_workspace_bytes(const Kernel *k); /* of a loop's own buffers, without the library's; 0: no loop */
+/* Of a loop's own buffers, without the library's; 0: it is no loop. */
+int64_t kernel_workspace_bytes(const Kernel *k);
 /* Interpret in double precision: a kernel that is no loop, or what a command runs; t: its operands. */
 void kernel_run_ref(const Kernel *k, Tensor *t);
 void command_run_ref(const Command *c, Tensor *t);

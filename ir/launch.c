@@ -120,7 +120,7 @@ static void single_launch(const Command *c, Launches *l)
     launch->workspace = (Slice){.base = n, .write = true};
 }
 
-/* ---- loops ---------------------------------------------------------------------------------------------- */
+/* ---- loops ----------------------------------------------------------------------------------- */
 
 /* The block's part of operand i of the whole kernel. */
 static Slice block_operand(const Loop *x, int i, bool write)

@@ -1,8 +1,8 @@
 /* plan.h -- the plan of a training step: schedule, places, kernel choices.
  *
  * A Plan is a Graph whose order is final (recomputations are nodes of their own), cut into steps,
- * with one offset in one arena for every value that has memory; those of `offload` in the host's.  It is what is emitted, shown,
- * stored (.ckp) and executed.  arena_bytes is exactly what a run allocates. */
+ * with one offset in one arena for every value that has memory; those of `offload` in the host's.  It is what
+ * is emitted, shown, stored (.ckp) and executed.  arena_bytes is exactly what a run allocates. */
 #ifndef CKC_PLAN_H
 #define CKC_PLAN_H
 

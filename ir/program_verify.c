@@ -27,7 +27,7 @@ typedef struct {
     uint32_t last[LANES];     /* issued so far */
 } Order;
 
-/* ---- spans ----------------------------------------------------------------------------------------------- */
+/* ---- spans ----------------------------------------------------------------------------------- */
 
 /* The first that ends behind `at`. */
 static uint32_t span_at(const Spans *m, int64_t at)
@@ -79,7 +79,7 @@ static uint32_t cover(Spans *m, const Slice *s, uint32_t *count)
     return first;
 }
 
-/* ---- conflicts ------------------------------------------------------------------------------------------- */
+/* ---- conflicts ------------------------------------------------------------------------------- */
 
 static void later(uint32_t *a, uint32_t b) { *a = b > *a ? b : *a; }
 
@@ -154,7 +154,7 @@ static void end(Order *o, uint32_t launch)
     o->last[l->lane] = launch + 1;
 }
 
-/* ---- operands --------------------------------------------------------------------------------------------- */
+/* ---- operands -------------------------------------------------------------------------------- */
 
 static bool inside(const Program *p, const Slice *s)
 {
@@ -206,7 +206,7 @@ static bool verify_launch(const Program *p, const Launch *l, Diag *d)
     return (inside(p, &l->workspace) || fail(d, "the workspace leaves its memory")) && verify_copies(l, d);
 }
 
-/* ---- the interface ---------------------------------------------------------------------------------------- */
+/* ---- the interface --------------------------------------------------------------------------- */
 
 static Order order_begin(const Program *p)
 {

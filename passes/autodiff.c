@@ -74,6 +74,7 @@ bool pass_autodiff(Graph *g, PassCtx *cx)
     }
     cx->changed = true;
     if (!info->ntrained)
-        return fail(cx->diag, "no parameter to train: the loss depends on none that --train and --freeze leave");
+        return fail(cx->diag,
+                    "no parameter to train: the loss depends on none that --train and --freeze leave");
     return true;
 }

@@ -4,7 +4,8 @@
  * directly or through pointwise operators, becomes one kernel with it (ir/tile.c): the gradient has
  * no memory but for a tile.  A rule of shapes and the device, so that every budget computes the
  * same: a gradient of DeviceInfo.tile_bytes or more is made in tiles of half that size, or of a
- * sixteenth of it if that is more.  Gradients that someone else reads, such as those the user wants to see, stay whole. */
+ * sixteenth of it if that is more.  Gradients that someone else reads, such as those the user wants to see,
+ * stay whole. */
 #include "../ir/attrs.h"
 #include "instance.h"
 #include <string.h>

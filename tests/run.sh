@@ -13,6 +13,14 @@ build() { # preset [target]: quiet unless it fails
         { tail -60 "$log"; exit 1; }
 }
 
+# Lines that clang-format would not leave so, whatever its version: too long, tabs, blanks at the end.
+check_format() {
+    most=$(sed -n 's/^ColumnLimit: //p' .clang-format)
+    wrong=$(find ir passes codegen runtime cli tests -name '*.[ch]' ! -path '*/build/*' -exec awk -v most="$most" \
+        'length > most || /\t/ || / $/ { print FILENAME ":" FNR ": " (length > most ? length " columns" : "blanks") }' {} +)
+    [ -z "$wrong" ] || { printf '%s\n' "$wrong"; return 1; }
+}
+
 # Inputs to start from: small models, data, and what ckc makes of them.
 seed_corpora() {
     corpus=build/fuzz/corpus
@@ -77,6 +85,7 @@ rm -rf build/tests
 mkdir build/tests
 failed=0
 sed -n 's/SUITE(\(.*\))/\1/p' tests/suites.def | tac | each suite || failed=1
+check_format || failed=1
 skips
 summary
 exit $failed

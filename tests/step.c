@@ -43,8 +43,8 @@ static bool plan(TestStep *s, const char *name, const PassRun *how)
 
 bool step_open(TestStep *s, const Init *init)
 {
-    s->exec = exec_open(&s->info.plan, &(ExecOptions){.device = s->device, .init = init, .seed = 1, .check = true},
-                        &s->diag);
+    s->exec = exec_open(
+        &s->info.plan, &(ExecOptions){.device = s->device, .init = init, .seed = 1, .check = true}, &s->diag);
     return s->exec != NULL;
 }
 

@@ -346,7 +346,8 @@ END_TEST
 /* Whoever made the schedule is not asked anything, wherever it lies. */
 START_TEST(own_schedule)
 {
-    ck_assert_int_eq(shell("mkdir -p deep/folder far; cp '" CKC_SOURCE_DIR "/examples/mlp/model.onnx' m.onnx"), 0);
+    ck_assert_int_eq(
+        shell("mkdir -p deep/folder far; cp '" CKC_SOURCE_DIR "/examples/mlp/model.onnx' m.onnx"), 0);
     ckc_accepts("m.onnx --bind batch=4 -o deep/folder/s --steps 1 --quiet --loss mse --grads g.npz");
     ck_assert_int_eq(chdir("far"), 0);
     ckc_accepts("run ../deep/folder/s/step.ckp --save o.onnx --quiet");

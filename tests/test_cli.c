@@ -215,8 +215,10 @@ END_TEST
 
 START_TEST(budgets)
 {
-    ckc_refuses(MLP " --bind batch=4 --output x --moves 100000 --budget 10B", 3, "smallest known to be feasible");
-    ckc_refuses(MLP " --bind batch=4 --output x --moves 100000 --budget 1%", 3, "smallest known to be feasible");
+    ckc_refuses(MLP " --bind batch=4 --output x --moves 100000 --budget 10B", 3,
+                "smallest known to be feasible");
+    ckc_refuses(MLP " --bind batch=4 --output x --moves 100000 --budget 1%", 3,
+                "smallest known to be feasible");
 }
 END_TEST
 
@@ -265,7 +267,8 @@ static void prints_as_parsed(const char *path)
 
 START_TEST(schedules)
 {
-    write_text("bad.ckp", "plan 2 {\n  threads 2\n}\ngraph {\n  input %x: f32[2]\n  %y: f32[3] = relu %x\n}\n");
+    write_text("bad.ckp",
+               "plan 2 {\n  threads 2\n}\ngraph {\n  input %x: f32[2]\n  %y: f32[3] = relu %x\n}\n");
     ckc_refuses("run bad.ckp", 1, "bad.ckp");
     ckc_refuses("run /dev/null", 1, "/dev/null");
     ckc_refuses("run " MLP, 1, "model.onnx");
@@ -283,17 +286,48 @@ START_TEST(schedules)
 }
 END_TEST
 
-/* ---- what goes right --------------------------------------------------------------------------------------- */
+/* ---- what goes right ------------------------------------------------------------------------- */
 
 START_TEST(report)
 {
-    static const char *const keys[] = {
-        "model", "model_hash", "budget_bytes", "arena_bytes", "live_bytes", "keep_all_bytes",
-        "min_feasible_bytes", "memory", "keep_all_memory", "predicted_ms", "keep_all_ms",
-        "bound_ms", "overhead", "lower_bound", "measured_ms", "steps", "recomputed_steps",
-        "recomputed", "losses", "trainable", "frozen", "notes", "loss", "optimizer", "lr", "seed",
-        "threads", "init", "data", "plan_seconds", "solve_seconds", "version", "peak", "accumulate", "clip_norm",
-        "bytes_per_sample", "bytes_per_token", "resident_bytes"};
+    static const char *const keys[] = {"model",
+                                       "model_hash",
+                                       "budget_bytes",
+                                       "arena_bytes",
+                                       "live_bytes",
+                                       "keep_all_bytes",
+                                       "min_feasible_bytes",
+                                       "memory",
+                                       "keep_all_memory",
+                                       "predicted_ms",
+                                       "keep_all_ms",
+                                       "bound_ms",
+                                       "overhead",
+                                       "lower_bound",
+                                       "measured_ms",
+                                       "steps",
+                                       "recomputed_steps",
+                                       "recomputed",
+                                       "losses",
+                                       "trainable",
+                                       "frozen",
+                                       "notes",
+                                       "loss",
+                                       "optimizer",
+                                       "lr",
+                                       "seed",
+                                       "threads",
+                                       "init",
+                                       "data",
+                                       "plan_seconds",
+                                       "solve_seconds",
+                                       "version",
+                                       "peak",
+                                       "accumulate",
+                                       "clip_norm",
+                                       "bytes_per_sample",
+                                       "bytes_per_token",
+                                       "resident_bytes"};
     ckc_accepts(MLP " --bind batch=4 --output m.ckc --steps 3 --json --emit cuda");
     json_t *j = read_json("out");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -426,8 +460,9 @@ START_TEST(saves_all_state)
                                         "late var", "mask", "tied.scale", "w {1}"};
     Arena a = {0};
     build_stateful(&a);
-    ckc_accepts("stateful.onnx --bind N=4 --init kaiming --output s.ckc --steps 2 --quiet --save a.safetensors "
-             "--save a.onnx");
+    ckc_accepts(
+        "stateful.onnx --bind N=4 --init kaiming --output s.ckc --steps 2 --quiet --save a.safetensors "
+        "--save a.onnx");
     ckc_accepts("run s.ckc/step.ckp --steps 2 --quiet --save b.safetensors --save b.onnx");
     same_file("a.safetensors", "b.safetensors");
     same_file("a.onnx", "b.onnx");
@@ -454,13 +489,17 @@ START_TEST(inference)
     static const char *const names[] = {"conv_script", "conv_dynamo", "conv_optimized", "tied_script",
                                         "tied_dynamo", "tied_optimized"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        ck_assert_int_eq(shell(format("cp " CKC_SOURCE_DIR "/tests/data/inference/%s.onnx m.onnx && cp "
-                                      CKC_SOURCE_DIR "/tests/data/inference/%s.npz g.npz", names[i], names[i])), 0);
+        ck_assert_int_eq(
+            shell(format("cp " CKC_SOURCE_DIR "/tests/data/inference/%s.onnx m.onnx && cp " CKC_SOURCE_DIR
+                         "/tests/data/inference/%s.npz g.npz",
+                         names[i], names[i])),
+            0);
         ckc_accepts("eval m.onnx" GOLDEN);
         ckc_refuses("eval m.onnx --training" GOLDEN, 1, "elements differ");
         ckc_accepts("m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --save s.onnx");
         ckc_accepts("eval s.onnx --training" GOLDEN); /* written as inference */
-        ckc_accepts("m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --training --save t.onnx");
+        ckc_accepts(
+            "m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --training --save t.onnx");
         ckc_refuses("eval t.onnx --training" GOLDEN, 1, "elements differ");
     }
 }

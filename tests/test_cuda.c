@@ -59,7 +59,8 @@ static void add_operator(Batch *b, Op op, int trial)
 {
     Sample s;
     Kernel k;
-    if (op == OP_concat || op == OP_offload || op == OP_fetch || !sample_make(&s, op, trial ? DT_BF16 : DT_F32, trial))
+    if (op == OP_concat || op == OP_offload || op == OP_fetch ||
+        !sample_make(&s, op, trial ? DT_BF16 : DT_F32, trial))
         return; /* concat is planned as copies */
     ck_assert_msg(!s.diag.failed, "%s: %s", op_table[op]->name, s.diag.msg);
     const Node *n = graph_def(&s.g, s.out[0]);

@@ -146,7 +146,8 @@ START_TEST(full)
     ckc_fails("", "solve i.dag --budget 90% --moves 100 >/dev/full", 4, "standard output: No space");
     ckc_fails("", "solve i.dag --budget 100% --moves 100 -o /dev/full", 4, "/dev/full: No space");
     write_text("w.safetensors", "old");
-    ckc_fails("ulimit -f 8;", "run p/step.ckp --quiet --save w.safetensors", 4, "w.safetensors: File too large");
+    ckc_fails("ulimit -f 8;", "run p/step.ckp --quiet --save w.safetensors", 4,
+              "w.safetensors: File too large");
     holds("w.safetensors", "old");
     ck_assert_int_eq(shell("cp -r p q"), 0);
     ckc_fails("ulimit -f 60;", MLP "-o q --quiet --steps 0 --seed 7", 4, "q/");
@@ -182,7 +183,8 @@ START_TEST(loss_not_finite)
     write_data("ignored.npz", 1, -100);
     static const char *const file[] = {"inf.npz", "large.npz", "ignored.npz"};
     for (int i = 0; i < 3; i++) {
-        ckc_fails("", format(MLP "-o q --save w.safetensors --save w.onnx --data %s", file[i]), 4, "loss of step 1");
+        ckc_fails("", format(MLP "-o q --save w.safetensors --save w.onnx --data %s", file[i]), 4,
+                  "loss of step 1");
         ckc_fails("", format("run p/step.ckp --save w.safetensors --data %s", file[i]), 4, "loss of step 1");
     }
     ckc_fails("", MLP "-o q --quiet --data ignored.npz --optimizer none", 4, "loss of step 1");
@@ -198,8 +200,10 @@ END_TEST
 START_TEST(weights_not_finite)
 {
     write_text("w.safetensors", "old");
-    ckc_fails("", MLP "-o q --quiet --steps 5 --freeze '*weight,0.*,1.*,4.*,5.*' --optimizer momentum --lr 1e9 "
-              "--momentum 1e9 --save w.safetensors", 4, "is not finite after step 5");
+    ckc_fails("",
+              MLP "-o q --quiet --steps 5 --freeze '*weight,0.*,1.*,4.*,5.*' --optimizer momentum --lr 1e9 "
+                  "--momentum 1e9 --save w.safetensors",
+              4, "is not finite after step 5");
     holds("w.safetensors", "old");
     ck_assert_int_eq(files_here(), 1);
 }

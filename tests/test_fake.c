@@ -1,8 +1,8 @@
-/* test_fake.c -- plans on the device that is not there (runtime/fake.c): the same bits at every budget, with copies in
- * lanes of their own in any order that waits allow; and mutated plans are found out.
+/* test_fake.c -- plans on the device that is not there (runtime/fake.c): the same bits at every budget, with
+ * copies in lanes of their own in any order that waits allow; and mutated plans are found out.
  *
- * Interpreted, so batches are small, and little can be recomputed.  CKC_LONG=1 has eight times as many, and the networks
- * that take minutes under sanitizers. */
+ * Interpreted, so batches are small, and little can be recomputed.  CKC_LONG=1 has eight times as many, and
+ * the networks that take minutes under sanitizers. */
 #include "tests.h"
 #include "ir/program.h"
 #include "step.h"

@@ -55,7 +55,8 @@ static void runs_within(int64_t limit, const char *args)
 {
     int status = ckc_end(start_within(limit, args));
     char *err = read_text("err");
-    ck_assert_msg(status == 0, "ckc %s within %" PRId64 " bytes: exit status %d: %s", args, limit, status, err);
+    ck_assert_msg(status == 0, "ckc %s within %" PRId64 " bytes: exit status %d: %s", args, limit, status,
+                  err);
     free(err);
 }
 
@@ -90,7 +91,8 @@ END_TEST
 START_TEST(process_limit)
 {
     static const char limit[] = "ulimit -v 600000;",
-                      args[] = CKC_SOURCE_DIR "/examples/mlp/model.onnx --threads 1 --quiet -o a --bind batch=";
+                      args[] =
+                          CKC_SOURCE_DIR "/examples/mlp/model.onnx --threads 1 --quiet -o a --bind batch=";
     if (!limits_work())
         return;
     ckc_fails(limit, format("%s1000000", args), EXIT_DEVICE, "this machine has 614400000:");

@@ -146,12 +146,16 @@ START_TEST(unread_constant)
         Graph g;
         Plan p = {.g = &g};
         graph_init(&g, &a, &d);
-        ck_assert_msg(plan_parse(&p, i ? text : "plan 2 {\n  arena 192\n}\n"
-                                                "graph {\n  input %x: f32[2]\n  const %c: f32[2] = {1, 2}\n"
-                                                "  %y: f32[2] = relu %x\n  output %y\n}\n"
-                                                "steps {\n  place %c@128+8\n"
-                                                "  step choice=0 scratch=0 scratch_at=0 ns=1 : %x@0+8 -> %y@64+8\n"
-                                                "}\n", &d), "%s", d.msg);
+        ck_assert_msg(plan_parse(&p,
+                                 i ? text
+                                   : "plan 2 {\n  arena 192\n}\n"
+                                     "graph {\n  input %x: f32[2]\n  const %c: f32[2] = {1, 2}\n"
+                                     "  %y: f32[2] = relu %x\n  output %y\n}\n"
+                                     "steps {\n  place %c@128+8\n"
+                                     "  step choice=0 scratch=0 scratch_at=0 ns=1 : %x@0+8 -> %y@64+8\n"
+                                     "}\n",
+                                 &d),
+                      "%s", d.msg);
         free(text);
         text = text_of(&p);
     }

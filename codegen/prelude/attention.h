@@ -8,7 +8,8 @@
  * rows.  Whole blocks are read where they lie; others are copied behind zeros.
  *
  * A block of rows (forward), a head of k and v (backward) or rows of the bias are worked on by one
- * thread, in a fixed order: the number of threads does not matter.  Memory of a thread: some 10 blocks on its stack. */
+ * thread, in a fixed order: the number of threads does not matter.  Memory of a thread: some 10 blocks on its
+ * stack. */
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif

@@ -21,7 +21,8 @@ void onnx_allow(OnnxModel *m, const char *const *folder, int n)
 static int open_external(OnnxModel *m, const char *path, const char **why, bool *outside)
 {
     char *real = mem_realpath(m->path);
-    const char *own[] = {folder_of_path(&m->arena, m->path), folder_of_path(&m->arena, real ? real : m->path)};
+    const char *own[] = {folder_of_path(&m->arena, m->path),
+                         folder_of_path(&m->arena, real ? real : m->path)};
     free(real);
     int fd = open_within(path, own, 2, why, outside);
     return fd < 0 && *outside ? open_within(path, m->allow, m->nallow, why, outside) : fd;

@@ -54,7 +54,8 @@ static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p
     if (lacks && kind == VAL_CONST)
         return tensor_load(x->m, p, &t, x->d); /* says so */
     if (lacks)
-        note(x, ONNX_REMARK, name, "its values should lie in '%s', which is not there: a run needs them", lacks);
+        note(x, ONNX_REMARK, name, "its values should lie in '%s', which is not there: a run needs them",
+             lacks);
     bool weight = kind != VAL_CONST || role_is_frozen(x, name, x->m->nnotes > notes);
     *v = kind == VAL_CONST ? graph_const(x->g, name, t.t.type, t.t.data)
                            : graph_value(x->g, name, t.t.type, kind);

@@ -92,7 +92,8 @@ bool remat_check(const RematInstance *inst, char err[REMAT_ERR]);
  *
  * A line "whole N" says what percentages of a budget are of (0: of the input order's peak).
  * An input ID.K is output K of operator ID. A line "persistent N" sets the persistent
- * bytes, a line "loss ID" names the last forward operator. ids: the file's id of each operator (owned by the instance), may be NULL. */
+ * bytes, a line "loss ID" names the last forward operator. ids: the file's id of each operator (owned by the
+ * instance), may be NULL. */
 bool remat_read(const char *path, RematInstance *inst, const int64_t **ids,
                 char err[REMAT_ERR]);
 bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids,

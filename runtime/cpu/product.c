@@ -38,7 +38,8 @@ typedef void PanelFn(int64_t terms, const float *a, const float *b, int64_t ever
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Compiled with -ffp-contract=fast (CMakeLists.txt), and without checks, which take longer.  Panels lie term by term: ROWS elements of a, lanes * VECTORS of b. */
+/* Compiled with -ffp-contract=fast (CMakeLists.txt), and without checks, which take longer.  Panels lie term
+ * by term: ROWS elements of a, lanes * VECTORS of b. */
 #define PANEL(name, isa, lanes, ROWS, VECTORS)                                                      \
     typedef float name##_v __attribute__((vector_size(4 * lanes), aligned(4)));                    \
     __attribute__((no_sanitize("address", "undefined"))) isa                                       \

@@ -28,7 +28,8 @@ static int split(const char *text, size_t n, bool lines, Piece *piece)
 {
     int count = 0;
     for (size_t i = 0, from = 0; i <= n && count < PIECES; i++) {
-        bool word = i < n && (lines ? text[i] != '\n' : isalnum((unsigned char)text[i]) || strchr("_.%-+", text[i]));
+        bool word =
+            i < n && (lines ? text[i] != '\n' : isalnum((unsigned char)text[i]) || strchr("_.%-+", text[i]));
         if (word)
             continue;
         if (i > from)
@@ -67,7 +68,8 @@ static size_t mutate_number(char *out, size_t room, const char *text, size_t siz
         p.at++, p.n--;
     const char *by = extreme[fuzz_random(seed) % EXTREMES];
     if (fuzz_random(seed) % 3 == 0) {
-        snprintf(near, sizeof near, "%lld", (long long)((unsigned long long)atoll(p.at) + fuzz_random(seed) % 3 - 1));
+        snprintf(near, sizeof near, "%lld",
+                 (long long)((unsigned long long)atoll(p.at) + fuzz_random(seed) % 3 - 1));
         by = near;
     }
     return replace(out, room, text, size, (size_t)(p.at - text), p.n, by, strlen(by));
