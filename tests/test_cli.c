@@ -290,44 +290,13 @@ END_TEST
 
 START_TEST(report)
 {
-    static const char *const keys[] = {"model",
-                                       "model_hash",
-                                       "budget_bytes",
-                                       "arena_bytes",
-                                       "live_bytes",
-                                       "keep_all_bytes",
-                                       "min_feasible_bytes",
-                                       "memory",
-                                       "keep_all_memory",
-                                       "predicted_ms",
-                                       "keep_all_ms",
-                                       "bound_ms",
-                                       "overhead",
-                                       "lower_bound",
-                                       "measured_ms",
-                                       "steps",
-                                       "recomputed_steps",
-                                       "recomputed",
-                                       "losses",
-                                       "trainable",
-                                       "frozen",
-                                       "notes",
-                                       "loss",
-                                       "optimizer",
-                                       "lr",
-                                       "seed",
-                                       "threads",
-                                       "init",
-                                       "data",
-                                       "plan_seconds",
-                                       "solve_seconds",
-                                       "version",
-                                       "peak",
-                                       "accumulate",
-                                       "clip_norm",
-                                       "bytes_per_sample",
-                                       "bytes_per_token",
-                                       "resident_bytes"};
+    static const char *const keys[] = {
+        "model", "model_hash", "budget_bytes", "arena_bytes", "live_bytes", "keep_all_bytes",
+        "min_feasible_bytes", "memory", "keep_all_memory", "predicted_ms", "keep_all_ms", "bound_ms",
+        "overhead", "lower_bound", "measured_ms", "steps", "recomputed_steps", "recomputed", "losses",
+        "trainable", "frozen", "notes", "loss", "optimizer", "lr", "seed", "threads", "init", "data",
+        "plan_seconds", "solve_seconds", "version", "peak", "accumulate", "clip_norm", "bytes_per_sample",
+        "bytes_per_token", "resident_bytes"};
     ckc_accepts(MLP " --bind batch=4 --output m.ckc --steps 3 --json --emit cuda");
     json_t *j = read_json("out");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
