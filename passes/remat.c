@@ -162,6 +162,7 @@ static bool attempt(Remat *r, int64_t live, int nth, const RematResult *start, i
     opt.rough_bound = live < budget; /* it would not be one for the budget */
     opt.start = start ? start->seq : NULL;
     opt.nstart = start ? start->n : 0;
+    opt.repair = nth > 0;
     if (!remat_solve(&r->in.inst, &opt, res, err))
         return remat_failed(r, err);
     r->cx->info->solve_seconds += res->seconds;
@@ -238,16 +239,20 @@ static int64_t next_ask(int64_t ask, int64_t excess, bool found, int64_t peak, i
 static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, RematResult *best)
 {
     int64_t ask = budget, low = start ? start->peak : 0, high = budget;
-    for (int i = 0; i < TRIES && (i == 0 || high - low > budget / 200); i++) {
+    RematResult tried = {0}; /* the last one found, unless it is the best */
+    bool ok = true;
+    for (int i = 0; ok && i < TRIES && (i == 0 || high - low > budget / 200); i++) {
         RematResult res = {0};
-        bool ok = attempt(r, ask, i, start, budget, &res);
+        ok = attempt(r, ask, i, tried.n > 0 ? &tried : best->n > 0 ? best : start, budget, &res);
         int64_t peak = res.peak;
-        bool found = res.feasible, fits = ok && found && r->size.arena <= budget;
+        bool found = ok && res.feasible, fits = found && r->size.arena <= budget;
         bool better = fits && (!best->feasible || res.cost < best->cost);
-        remat_result_free(better ? best : &res);
+        RematResult *keeps = better ? best : found ? &tried : &res;
+        remat_result_free(keeps);
+        if (found)
+            *keeps = res;
         if (better)
-            *best = res;
-        TRY(ok);
+            remat_result_free(&tried);
         bool enough = fits && step_ns(r, best->cost) <= r->limit_ns;
         bool full = r->size.live >= budget - budget / 50;
         if (enough || (fits && (full || tight(r->size))) || (!found && ask == budget))
@@ -257,7 +262,8 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
         else
             ask = next_ask(ask, r->size.arena - budget, found, peak, &low, &high);
     }
-    return !best->feasible || try_schedule(r, best, budget, PACK_LONG);
+    remat_result_free(&tried);
+    return ok && (!best->feasible || try_schedule(r, best, budget, PACK_LONG));
 }
 
 /* The least arena that is known to work; least: its schedule, or one to go on from. */

@@ -294,6 +294,36 @@ START_TEST(settled_schedules_are_valid_and_less_full)
 }
 END_TEST
 
+/* A cheap schedule of a few bytes too many, and a search that is short: repaired it costs little more,
+ * where a search from scratch begins with a dear one. */
+START_TEST(cheap_starts_are_repaired)
+{
+    double scratch = 0, repaired = 0, cheap = 0;
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        RematInstance inst = training_graph(200, seed);
+        RematResult from = solve(&inst, remat_input_peak(&inst) * 7 / 10, 200000), r;
+        RematOptions o = remat_defaults(from.peak - from.peak / 200);
+        o.time_limit_s = 0;
+        o.max_moves = 10000;
+        o.start = from.seq;
+        o.nstart = from.n;
+        for (int k = 0; k < 2; k++) {
+            o.repair = k == 1;
+            ck_assert_msg(remat_solve(&inst, &o, &r, err), "%s", err);
+            check_result(&inst, &r);
+            ck_assert(r.feasible);
+            *(k ? &repaired : &scratch) += (double) (r.cost - remat_base_cost(&inst));
+            remat_result_free(&r);
+        }
+        cheap += (double) (from.cost - remat_base_cost(&inst));
+        remat_result_free(&from);
+        remat_free(&inst);
+    }
+    ck_assert_msg(repaired < 1.2 * cheap && repaired < scratch, "%g repaired, %g from scratch, %g before",
+                  repaired, scratch, cheap);
+}
+END_TEST
+
 START_TEST(same_seed_same_schedule)
 {
     RematInstance inst = training_graph(40, 3);
@@ -487,6 +517,7 @@ Suite *suite_remat(void)
     tcase_add_test(t, uniform_chains_equal_revolve);
     tcase_add_test(t, schedules_of_training_graphs_are_valid);
     tcase_add_test(t, settled_schedules_are_valid_and_less_full);
+    tcase_add_test(t, cheap_starts_are_repaired);
     tcase_add_test(t, same_seed_same_schedule);
     tcase_add_test(t, history_falls_and_progress_is_called);
     tcase_add_test(t, pareto_curve_is_monotone);

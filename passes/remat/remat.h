@@ -142,6 +142,7 @@ typedef struct {
     bool rough_bound;     /* leave the dearer lower bound out */
     const int32_t *start; /* a schedule to start from, or NULL */
     int32_t nstart;
+    bool repair;          /* it is a cheap one of a few bytes too many: bring it within the budget first */
     void (*progress)(void *user,
                      const RematPoint *point); /* each improvement; may be NULL */
     /* Now and then while it searches, with its best schedule so far (cost 0: none) and the bound;

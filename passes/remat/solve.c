@@ -261,6 +261,9 @@ typedef struct {
 
 enum { KINDS = 7, OTHER_BASINS = 1 };
 
+/* Cool enough to stay near the schedule it starts from. */
+static const Cooling descent = {0.02, 0.002, 1, false};
+
 static bool improve_by(Solver *s, Kind *k, int64_t moves)
 {
     int64_t before = s->r->cost;
@@ -303,7 +306,7 @@ static void run_cycle(Solver *s, Kind *kinds, int64_t moves)
 
 static void improve(Solver *s)
 {
-    Kind descent = {.cooling = {0.02, 0.002, 1, false}, .part = 2};
+    Kind quick = {.cooling = descent, .part = 2};
     Kind kinds[KINDS] = {
         {.cooling = {0.2, 0.01, 1, false}, .part = 1},
         {.cooling = {4, 0.02, 8, false}, .part = 1, .afresh = true},
@@ -314,7 +317,7 @@ static void improve(Solver *s)
         {.cooling = {8, 0.02, 0.125, true}, .part = 4, .afresh = true}};
     int64_t moves = 200 * (int64_t) s->p->nops + 5000;
     if (!out_of_time(s) && !good_enough(s))
-        improve_by(s, &descent, moves); /* for those who are in a hurry */
+        improve_by(s, &quick, moves); /* for those who are in a hurry */
     for (int cycle = 0; !out_of_time(s) && !good_enough(s); cycle++) {
         int64_t spent = s->spent;
         run_cycle(s, kinds, moves);
@@ -353,6 +356,8 @@ static void start_schedules(Solver *s)
 {
     int32_t n = s->p->nops, *order = RM_NEW(int32_t, n);
     offer_start(s);
+    if (s->options->repair && s->best.n > 0 && !s->r->feasible)
+        improve_by(s, &(Kind){.cooling = descent, .part = 1}, 200 * (int64_t) n + 5000);
     for (int32_t i = 0; i < n; i++) {
         order[i] = i;
         seq_push(&s->input, i);
