@@ -118,8 +118,8 @@ void group_pieces(Graph *g, PassCtx *cx, uint32_t first)
     }
 }
 
-/* The product alone, whole, its factor from memory.  Snapshots share operands and attributes: both
- * are new. */
+/* The product alone, whole, its factor from memory.  Operands and attributes may be shared with the
+ * graph that this one was copied from: both are new. */
 static void store_factor(Graph *g, const PieceFactor *f)
 {
     Node *n = &g->nodes[f->product.i];
