@@ -31,6 +31,8 @@ typedef struct {
     const char *cache;       /* --cache DIR; NULL: the user's */
     const char *const *allow; /* --allow-path DIR, each */
     int nallow;
+    bool accumulate_auto;    /* --accumulate auto */
+    const char *batch;       /* auto:SYMBOL; NULL: the one there is */
     int64_t steps;           /* -1: not said */
     double rtol, atol;       /* NaN: not said */
     bool quiet, memory, json, time_passes, check, profile, cuda, list, suite, reference, training, seed_given;
@@ -87,6 +89,13 @@ typedef struct {
     FileMap map;
 } JobFile;
 
+/* A number of micro-batches that was tried, and the plan there was for it. */
+typedef struct {
+    int64_t k, ns, bytes;
+    uint32_t recomputed; /* steps that run again */
+    const char *why;     /* there was none; else NULL */
+} Trial;
+
 typedef struct {
     Options *o;
     Arena arena, tmp;
@@ -108,12 +117,18 @@ typedef struct {
     char **remark;     /* of the passes */
     uint32_t nremark, cremark;
     double plan_seconds;
+    Trial *trial;      /* --accumulate auto: one batch first */
+    uint32_t ntrial;
     bool in_schedule;  /* the plan was read, not made */
     const char *blame; /* the file a failure is about: its name goes before the message */
 } Job;
 
 /* Open model and data, run the pipeline. */
 bool job_plan(Job *j, const PassRun *how);
+/* Likewise; with --accumulate auto *j becomes the job of the best number of micro-batches, also on failure.
+ * *j is malloc'ed. */
+bool job_plan_best(Job **j, const PassRun *how);
+void job_remark(Job *j, const char *text);
 /* Open the executor: weights are at their initial values. */
 bool job_open(Job *j);
 /* Open it and train for o->steps. */

@@ -3,6 +3,7 @@
  * Plan, run, and only when all went well write: the weights and gradients that were asked for, then
  * MODEL.ckc/ with the schedule, its kernels and the report. */
 #include "cli.h"
+#include "ir/mem.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -18,10 +19,12 @@ static bool check_options(Options *o)
         return fail(d, "--beta1, --beta2 and --eps belong to --optimizer adam or adamw");
     if (s->optim != OPTIM_MOMENTUM && (!isnan(s->momentum) || s->nesterov))
         return fail(d, "--momentum and --nesterov belong to --optimizer momentum");
-    if (s->optim == OPTIM_NONE && (s->accumulate > 1 || s->clip_norm > 0))
+    if (s->optim == OPTIM_NONE && (o->accumulate_auto || s->accumulate > 1 || s->clip_norm > 0))
         return fail(d, "--accumulate and --clip-norm need an optimizer");
     if (s->least_bytes && (s->budget || s->budget_fraction > 0 || s->policy))
         return fail(d, "--overhead takes the place of --budget and --policy");
+    if (o->accumulate_auto && s->instance)
+        return fail(d, "--instance is of one plan: give --accumulate a number");
     if (s->loss == LOSS_NONE && s->loss_output)
         return fail(d, "--loss-output needs a loss");
     if (o->steps == 0 && (o->nsave || o->grads))
@@ -55,7 +58,8 @@ static bool write_all(Job *j)
 int cmd_train(int argc, char **argv)
 {
     Options o;
-    Job j = {.o = &o};
+    Job *j = mem_new(1, sizeof *j);
+    j->o = &o;
     unsigned groups = OPTIONS_MODEL | OPTIONS_STEP | OPTIONS_BUDGET | OPTIONS_RUN |
                       OPTIONS_OUTPUT | OPTIONS_DEBUG;
     bool ok = options_parse(&o, groups, "MODEL.onnx",
@@ -68,13 +72,14 @@ int cmd_train(int argc, char **argv)
                             "that is not finite), 130, 143 or 129 ended by SIGINT, SIGTERM or SIGHUP, "
                             "the step finished and saved.",
                             argc, argv) &&
-              check_options(&o) && output_check(&j);
+              check_options(&o) && output_check(j);
     /* Validation.  Gradients are those of training. */
     o.step.import.inference = o.step.optim == OPTIM_NONE && !o.grads && !o.training;
     PassRun how = {.disable = o.disable, .dump = o.dump, .time = o.time_passes};
-    ok = ok && job_plan(&j, &how) && job_train(&j) && write_all(&j);
-    int status = job_status(&j, ok);
-    job_free(&j);
+    ok = ok && job_plan_best(&j, &how) && job_train(j) && write_all(j);
+    int status = job_status(j, ok);
+    job_free(j);
+    free(j);
     options_free(&o);
     return status;
 }

@@ -8,12 +8,13 @@
 enum { LEARN_STEPS = 5 }; /* fewer say little */
 static const double LEARN_OFF = 0.1, LEARN_OTHERS = 0.1;
 
-static void remark(void *user, const char *text)
+void job_remark(Job *j, const char *text)
 {
-    Job *j = user;
     j->remark = arena_grow(&j->arena, j->remark, j->nremark, &j->cremark, sizeof *j->remark);
     j->remark[j->nremark++] = arena_strndup(&j->arena, text, strlen(text));
 }
+
+static void remark(void *user, const char *text) { job_remark(user, text); }
 
 /* Open for as long as the job lasts. */
 static KernelCache *open_cache(Job *j)
@@ -45,7 +46,7 @@ static bool open_data(Job *j)
     if (!j->data && !(j->data = data_open(o->data, &o->diag)))
         return false;
     int n = data_count(j->data);
-    const char **names = NEW(&j->arena, const char *, n + 1);
+    const char **names = NEW(&o->arena, const char *, n + 1);
     for (int k = 0; k < n; k++)
         names[k] = input_name(data_name(j->data, k));
     o->step.import.data = names;

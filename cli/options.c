@@ -257,6 +257,17 @@ static bool parse_save(Options *o, const char *text)
     return true;
 }
 
+static bool parse_accumulate(Options *o, const char *text)
+{
+    size_t n = strlen("auto");
+    o->accumulate_auto = strncmp(text, "auto", n) == 0 && (!text[n] || (text[n] == ':' && text[n + 1]));
+    o->batch = o->accumulate_auto && text[n] ? text + n + 1 : NULL;
+    o->step.accumulate = 0;
+    return o->accumulate_auto || parse_integer(text, 1, PLAN_ACCUMULATE, &o->step.accumulate) ||
+           fail(&o->diag, "--accumulate: '%s' is neither a number from 1 to %d nor auto or auto:SYMBOL", text,
+                PLAN_ACCUMULATE);
+}
+
 static bool parse_grads(Options *o, const char *text)
 {
     o->grads = text;
@@ -373,8 +384,9 @@ static const Row rows[] = {
     REAL_OF(STEP, "eps", step.eps, 0, 1e9, "Of adam and adamw (default 1e-8)"),
     REAL_OF(STEP, "weight-decay", step.weight_decay, 0, 1e9, "Default 0.01 for adamw, else 0"),
     IS(STEP, "nesterov", 0, step.nesterov, "Nesterov's form of momentum"),
-    INTEGER_OF(STEP, "accumulate", 0, step.accumulate, 1, PLAN_ACCUMULATE,
-               "Micro-batches of a step, each a batch of the data; gradients are averaged"),
+    CALL(STEP, "accumulate", 0, "N|auto[:SYMBOL]", parse_accumulate,
+         "Micro-batches of a step, each a batch of the data; gradients are averaged.  auto: the batch of "
+         "--bind is cut into as many as make the step fastest within --budget; SYMBOL is the batch"),
     REAL_OF(STEP, "clip-norm", step.clip_norm, 1e-30, 1e30,
             "Largest global norm of the gradients, as PyTorch's clip_grad_norm_"),
 

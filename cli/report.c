@@ -258,6 +258,36 @@ static void print_schedule(const Job *j, FILE *f)
                data_used(r->data));
 }
 
+/* The fastest of what was tried without recomputation; NULL: none.  First: one batch. */
+static const Trial *find_alone(const Job *j)
+{
+    for (uint32_t i = 1; i < j->ntrial; i++)
+        if (!j->trial[i].why && !j->trial[i].recomputed)
+            return &j->trial[i];
+    return NULL;
+}
+
+static void print_alone(const Trial *t, FILE *f)
+{
+    if (t && !t->why)
+        fprintf(f, "predicted %.4g ms", ms(t->ns));
+    else
+        fputs("over the budget", f);
+}
+
+static void print_trials(const Job *j, FILE *f)
+{
+    const Trial *t = find_alone(j);
+    fputs("            one batch with recomputation: ", f);
+    print_alone(&j->trial[0], f);
+    if (t)
+        fprintf(f, "; %" PRId64 " micro-batches without: ", t->k);
+    else
+        fputs("; micro-batches without: ", f);
+    print_alone(t, f);
+    fputc('\n', f);
+}
+
 static void print_model(const Job *j, FILE *f)
 {
     const StepOptions *o = &j->o->step;
@@ -282,6 +312,8 @@ static void print_model(const Job *j, FILE *f)
     if (j->plan->accumulate > 1)
         fprintf(f, "            %" PRId64 " micro-batches a step: gradients are added up, the loss is "
                 "their mean\n", j->plan->accumulate);
+    if (j->ntrial > 1)
+        print_trials(j, f);
     print_notes(note, nnotes, f);
 }
 
@@ -419,6 +451,22 @@ static json_t *profile_json(const Job *j)
     return a;
 }
 
+static json_t *trials_json(const Job *j)
+{
+    json_t *a = json_array();
+    for (uint32_t i = 0; i < j->ntrial; i++) {
+        const Trial *t = &j->trial[i];
+        json_t *o = json_object();
+        set(o, "accumulate", json_integer(t->k));
+        set(o, "predicted_ms", t->why ? json_null() : real(ms(t->ns)));
+        set(o, "arena_bytes", t->why ? json_null() : json_integer(t->bytes));
+        set(o, "recomputed_steps", t->why ? json_null() : json_integer(t->recomputed));
+        set(o, "reason", text(t->why));
+        json_array_append_new(a, o);
+    }
+    return a;
+}
+
 static void set_plan(json_t *o, const Plan *p)
 {
     char hash[20];
@@ -463,6 +511,7 @@ char *report_json(const Job *j)
         set(o, "optimizer", json_string(optim_name[j->o->step.optim]));
         double clip = j->o->step.clip_norm;
         set(o, "clip_norm", clip > 0 ? json_real(clip) : json_null());
+        set(o, "accumulate_tried", j->ntrial ? trials_json(j) : json_null());
         set(o, "trainable", trainable_json(j));
         set(o, "frozen", notes_json(j, true));
         memory_json(j, o);

@@ -44,11 +44,13 @@ static bool fits_machine(const Plan *p, PassCtx *cx, int64_t budget)
                        o->device ? "" : "; --steps 0 plans for another machine");
 }
 
-/* Times decide the plan where memory is short, or another order of things was asked for.  Where they do
+/* Times decide the plan where memory is short, or another order of things was asked for, and which plan of
+ * several.  Where they do
  * not, they are only for the prediction. */
 static Times worth(const Plan *p, const StepOptions *o, int64_t budget)
 {
-    bool decide = o->policy || o->instance || o->least_bytes || (budget > 0 && p->live_bytes > budget);
+    bool decide = o->policy || o->instance || o->least_bytes || o->limit_ns > 0 ||
+                  (budget > 0 && p->live_bytes > budget);
     return decide ? TIMES_DECIDE : TIMES_ROUGH;
 }
 

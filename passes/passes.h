@@ -33,6 +33,7 @@ typedef struct {
     double overhead;         /* 1 + this times the one that recomputes nothing */
     bool any_bits;           /* candidates with other bits may be chosen to meet the budget */
     double time_limit;       /* seconds for remat, 0 = default */
+    int64_t limit_ns;        /* one of several plans: it recomputes only to take less; 0: it is alone */
     int64_t max_moves;       /* deterministic limit for remat, 0 = default */
     double gap;
     const char *policy;      /* a named policy plans instead of the search; NULL: the search */

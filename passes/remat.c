@@ -323,6 +323,12 @@ static bool infeasible(Remat *r, const RematResult *least, int64_t budget)
                        plan_describe_peak(&p, info, r->cx->tmp));
 }
 
+/* Another plan is cheaper, or must do: why this one is not made. */
+static bool unwanted(const Remat *r, const char *why)
+{
+    return fail_status(r->cx->diag, EXIT_INFEASIBLE, "%s", why);
+}
+
 /* The least arena, found without looking at the budget, so that the one that is said is met when it
  * is asked for; in a longer search before a budget is refused that may be possible, and packed for
  * the budget where only the live bytes are within it.  Then the cheapest schedule from there, or else
@@ -357,6 +363,8 @@ static bool search(Remat *r, int64_t budget)
     if (found)
         record(r, &best);
     remat_result_free(&best);
+    if (ok && !found && r->cx->opt->limit_ns > 0)
+        return unwanted(r, "no schedule was found within the budget");
     return ok && (found || try_minimum(r, budget));
 }
 
@@ -518,6 +526,8 @@ bool pass_remat(Graph *g, PassCtx *cx)
     bool fits = !o->least_bytes && (budget <= 0 || r.size.arena <= budget);
     if (fits && tight(r.size) && !o->policy && !o->instance)
         return true;
+    if (!fits && o->limit_ns > 0 && info->plan.base_ns >= o->limit_ns)
+        return unwanted(&r, "without recomputation it takes longer already");
     TRY(instance_make(g, info, o->any_bits, cx->tmp, &r.in, cx->diag));
     r.in.inst.whole = whole.arena_bytes;
     if (o->instance)

@@ -161,6 +161,10 @@ static bool match_shape(Input *in, const char *name, const Type *want, Diag *d)
         return true;
     if (t->rank == want->rank + 1 && same_tail(t, 1, want, 0)) {
         in->period = t->dim[0];
+    } else if (t->rank == want->rank + 1 && want->rank > 0 && want->dim[0] > 0 &&
+               same_tail(t, 2, want, 1) && t->dim[1] % want->dim[0] == 0) {
+        in->rows = want->dim[0]; /* each entry is several micro-batches */
+        in->period = t->dim[0] * t->dim[1];
     } else if (t->rank > 0 && want->rank > 0 && want->dim[0] > 0 &&
                same_tail(t, 1, want, 1)) {
         in->rows = want->dim[0];
@@ -344,15 +348,30 @@ static void copy_elements(Tensor *to, int64_t at, const Tensor *from, int64_t fi
             tensor_set_i(to, at + i, tensor_i(from, first + i));
 }
 
-static void feed_rows(const Input *in, Tensor *t, int64_t step)
+/* The batch-th batch of the data. */
+static void feed_rows(const Input *in, Tensor *t, int64_t batch)
 {
     int64_t each = type_count(&in->data.type) / (in->period ? in->period : 1);
-    int64_t row = (step - 1) % in->period * (in->rows % in->period) % in->period;
+    int64_t row = (batch - 1) % in->period * (in->rows % in->period) % in->period;
     for (int64_t i = 0; i < in->rows; i++, row = (row + 1) % in->period)
         copy_elements(t, i * each, &in->data, row * each, each);
 }
 
+/* The first element that a micro-batch has of an input's random numbers: inputs with as many rows as the
+ * first one are cut into micro-batches, the others are the same in all. */
+static int64_t random_first(const Feed *f, int k, int64_t micro)
+{
+    const Type *first = val_type(f->g, f->input[0].v), *t = val_type(f->g, f->input[k].v);
+    bool cut = first->rank > 0 && t->rank > 0 && t->dim[0] == first->dim[0];
+    return cut ? micro * type_count(t) : 0;
+}
+
 bool feed_step(Feed *f, Executor *x, int64_t step, Diag *d)
+{
+    return feed_micro(f, x, step, 0, 1, d);
+}
+
+bool feed_micro(Feed *f, Executor *x, int64_t step, int64_t micro, int64_t of, Diag *d)
 {
     for (int k = 0; k < f->n; k++) {
         const Input *in = &f->input[k];
@@ -360,14 +379,14 @@ bool feed_step(Feed *f, Executor *x, int64_t step, Diag *d)
         if (!t.data)
             continue;
         if (in->kind == FEED_ROWS)
-            feed_rows(in, &t, step);
+            feed_rows(in, &t, (step - 1) * of + micro + 1);
         else if (in->kind == FEED_TEXT)
             for (int64_t r = 0; r < f->text_rows; r++)
-                data_text_window(f->data, text_offset(f, step, r) + in->shift, f->window,
-                                 &t, r * f->window);
+                data_text_window(f->data, text_offset(f, step, micro * f->text_rows + r) + in->shift,
+                                 f->window, &t, r * f->window);
         else
             random_fill(&t, f->g->vals[in->v.i].name, in->range.limit ? in->range.limit : 2,
-                        f->seed, 0);
+                        f->seed, random_first(f, k, micro));
         TRY(exec_write(x, in->v, d));
     }
     return true;

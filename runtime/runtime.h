@@ -85,7 +85,7 @@ typedef struct Feed Feed;
 /* Match entries of a data file (NULL: random data) to the graph's other inputs, by name, then
  * as input/NAME, then as input_K in order.  An array with the input's shape is used as it is;
  * one that only has more rows is cut into consecutive batches, starting again at its end; one
- * with a further leading dimension has one batch per entry.  Text gives windows at random
+ * with a further leading dimension has one batch per entry, or several.  Text gives windows at random
  * offsets to the inputs that are looked up (tokens) and, one byte later, to the targets.
  * Integers convert to integers, floats to floats.  Everything is checked here: names, shapes,
  * NaNs, indices and class targets in range. */
@@ -94,6 +94,9 @@ Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, int64_t s
 void feed_close(Feed *f);
 /* Write all data inputs for a step (from 1) into the arena. */
 bool feed_step(Feed *f, Executor *x, int64_t step, Diag *d);
+/* For micro-batch `micro` (from 0) of `of`: together they are the rows of a batch that is so many times as
+ * large, be they from files, text or random. */
+bool feed_micro(Feed *f, Executor *x, int64_t step, int64_t micro, int64_t of, Diag *d);
 
 /* ---- train.c: the loop ------------------------------------------------- */
 

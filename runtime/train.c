@@ -77,7 +77,7 @@ static bool run_step(Executor *x, Feed *feed, const TrainOptions *o, int64_t ste
     for (int64_t micro = 0; micro < n; micro++) {
         int64_t batch = (step - 1) * n + micro + 1;
         double start, each_loss;
-        TRY(feed_step(feed, x, batch, d) && set_scalars(x, o, step, batch, micro, d));
+        TRY(feed_micro(feed, x, step, micro, n, d) && set_scalars(x, o, step, batch, micro, d));
         start = clock_seconds();
         TRY(exec_micro(x, each, d) && (micro + 1 < n || exec_rest(x, each, d)));
         *seconds += clock_seconds() - start;

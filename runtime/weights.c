@@ -24,17 +24,18 @@ static double unit(uint32_t high, uint32_t low)
     return ((double)bits + 0.5) * 0x1p-53;
 }
 
-static void fill_normal(Tensor *t, int64_t key, int64_t seed, int64_t step, double deviation)
+static void fill_normal(Tensor *t, int64_t key, int64_t seed, int64_t first, double deviation)
 {
-    int64_t n = type_count(&t->type);
+    int64_t end = first + type_count(&t->type);
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; i += 2) {
-        PhiloxWords w = philox_draw(seed, key, step, i / 2);
+    for (int64_t i = first & ~1LL; i < end; i += 2) {
+        PhiloxWords w = philox_draw(seed, key, 0, i / 2);
         double r = deviation * sqrt(-2 * log(unit(w.w0, w.w1)));
         double angle = 2 * M_PI * unit(w.w2, w.w3);
-        tensor_set_f(t, i, r * cos(angle));
-        if (i + 1 < n)
-            tensor_set_f(t, i + 1, r * sin(angle));
+        if (i >= first)
+            tensor_set_f(t, i - first, r * cos(angle));
+        if (i + 1 < end)
+            tensor_set_f(t, i + 1 - first, r * sin(angle));
     }
 }
 
@@ -109,16 +110,16 @@ void init_fill(Tensor *t, const Init *init, const char *name, bool input_first, 
         fill_uniform(t, key, seed, sqrt(6 / (in + out)));
 }
 
-void random_fill(Tensor *t, const char *name, int64_t limit, int64_t seed, int64_t step)
+void random_fill(Tensor *t, const char *name, int64_t limit, int64_t seed, int64_t first)
 {
     int64_t n = type_count(&t->type), key = name_key(name);
     if (dtype_is_float(t->type.dt)) {
-        fill_normal(t, key, seed, step, 1);
+        fill_normal(t, key, seed, first, 1);
         return;
     }
     uint64_t range = t->type.dt == DT_BOOL ? 2 : limit > 0 ? (uint64_t)limit : 1;
     for (int64_t i = 0; i < n; i++) {
-        PhiloxWords w = philox_draw(seed, key, step, i);
+        PhiloxWords w = philox_draw(seed, key, 0, first + i);
         tensor_set_i(t, i, (int64_t)(((uint64_t)w.w0 << 32 | w.w1) % range));
     }
 }

@@ -30,8 +30,8 @@ bool init_parse(const char *text, Init *init, Diag *d);
 void init_fill(Tensor *t, const Init *init, const char *name, bool input_first, int64_t seed);
 
 /* Random data where the user gives none: floats N(0, 1), integers in [0, limit), bools either.
- * A pure function of (seed, name, step, element). */
-void random_fill(Tensor *t, const char *name, int64_t limit, int64_t seed, int64_t step);
+ * A pure function of (seed, name, element); those of the tensor count from `first`. */
+void random_fill(Tensor *t, const char *name, int64_t limit, int64_t seed, int64_t first);
 
 /* ---- safetensors.c ---------------------------------------------------------- */
 

@@ -27,6 +27,20 @@ static DataFile *make_data(char path[64], Diag *d)
     return f;
 }
 
+/* Digits, as text for a model of bytes. */
+static DataFile *make_text(char path[64], Diag *d)
+{
+    snprintf(path, 64, "/tmp/ckc_accumulate_%d.txt", (int)getpid());
+    FILE *f = fopen(path, "w");
+    ck_assert(f != NULL);
+    for (int i = 0; i < 300; i++)
+        fputc('0' + i * i % 7, f);
+    ck_assert_int_eq(fclose(f), 0);
+    DataFile *data = data_open(path, d);
+    ck_assert_msg(data != NULL, "%s", d->msg);
+    return data;
+}
+
 typedef struct {
     double loss[STEPS], param[PARAMS];
     int n;
@@ -55,6 +69,21 @@ static const char network[] =
     "  update %%count = %%next\n"
     "}\n";
 
+/* A model of bytes: %1$d rows of four. */
+static const char model_of_bytes[] =
+    "graph {\n"
+    "  input %%x: i64[%1$d,4]\n"
+    "  param %%embedding: %2$s[64,8]\n"
+    "  param %%w: %2$s[64,8]\n"
+    "  state %%count: f64[]\n"
+    "  const %%one: f64[] = {1}\n"
+    "  %%next: f64[] = add %%count, %%one\n"
+    "  %%e: %2$s[%1$d,4,8] = gather %%embedding, %%x {axis=0}\n"
+    "  %%y: %2$s[%1$d,4,64] = matmul %%e, %%w {tb=1}\n"
+    "  output %%y\n"
+    "  update %%count = %%next\n"
+    "}\n";
+
 /* What holds the peak, by kind, is what the plan counts: sums of gradients are gradients. */
 static void check_peak(const TestStep *s)
 {
@@ -71,22 +100,25 @@ static void check_peak(const TestStep *s)
     arena_free(&a);
 }
 
-static void train(Trained3 *r, int64_t micro, double clip, OptimKind optim, bool f64,
-                  double fraction)
+typedef enum { ROWS_GIVEN, RANDOM, TEXT } Source;
+
+static void train_on(Source from, Trained3 *r, int64_t micro, double clip, OptimKind optim, bool f64,
+                     double fraction)
 {
     TestStep s;
-    char path[64], text[2000];
+    char path[64] = "", text[2000];
     TrainResult result;
     static const Init init = {INIT_XAVIER, 0};
     step_init(&s);
-    snprintf(text, sizeof text, network, (int)(ROWS / micro), f64 ? "f64" : "f32");
+    snprintf(text, sizeof text, from == TEXT ? model_of_bytes : network, (int)(ROWS / micro),
+             f64 ? "f64" : "f32");
     s.opt.accumulate = micro;
     s.opt.clip_norm = clip;
     s.opt.optim = optim;
     s.opt.budget_fraction = fraction;
     ck_assert_msg(step_compile_text(&s, text, &init), "%s", s.diag.msg);
     check_peak(&s);
-    DataFile *data = make_data(path, &s.diag);
+    DataFile *data = from == RANDOM ? NULL : (from == TEXT ? make_text : make_data)(path, &s.diag);
     TrainOptions o = {.steps = STEPS, .lr = 0.01, .seed = 7, .data = data,
                       .inputs = step_inputs(&s.g)};
     ck_assert_msg(train_run(s.exec, &o, &result, &s.diag), "%s", s.diag.msg);
@@ -105,8 +137,14 @@ static void train(Trained3 *r, int64_t micro, double clip, OptimKind optim, bool
     }
     train_result_free(&result);
     data_close(data);
-    unlink(path);
+    if (*path)
+        unlink(path);
     step_free(&s);
+}
+
+static void train(Trained3 *r, int64_t micro, double clip, OptimKind optim, bool f64, double fraction)
+{
+    train_on(ROWS_GIVEN, r, micro, clip, optim, f64, fraction);
 }
 
 static double difference(const Trained3 *a, const Trained3 *b)
@@ -134,6 +172,18 @@ START_TEST(micro_batches_are_one_batch)
         ck_assert_msg(off < 1e-6, "%s, %d micro-batches: off by %g", optim_name[optim], (int)n, off);
         ck_assert_int_lt(parts.arena, whole.arena);
     }
+}
+END_TEST
+
+/* Also where the rows are random, or come from text. */
+START_TEST(micro_batches_are_the_same_rows)
+{
+    static Trained3 whole, parts;
+    Source from = _i ? TEXT : RANDOM;
+    train_on(from, &whole, 1, 0, OPTIM_SGD, true, 0);
+    train_on(from, &parts, 4, 0, OPTIM_SGD, true, 0);
+    double off = difference(&whole, &parts);
+    ck_assert_msg(off < 1e-9, "off by %g", off);
 }
 END_TEST
 
@@ -195,6 +245,7 @@ Suite *suite_accumulate(void)
     Suite *s = suite_create("accumulate");
     TCase *t = tcase_create("micro");
     tcase_add_loop_test(t, micro_batches_are_one_batch, 0, 8);
+    tcase_add_loop_test(t, micro_batches_are_the_same_rows, 0, 2);
     tcase_add_test(t, any_budget_same_bits);
     tcase_add_loop_test(t, clip_is_pytorchs, 0, 2);
     suite_add_tcase(s, t);

@@ -354,6 +354,54 @@ START_TEST(overhead)
 }
 END_TEST
 
+/* Of what was tried, the fastest: never above recomputation alone (the first) or micro-batches alone. */
+static int64_t check_choice(const char *path)
+{
+    json_t *j = read_json(path), *t, *tried = json_object_get(j, "accumulate_tried");
+    double best = json_number_value(json_object_get(j, "predicted_ms"));
+    int64_t k = json_integer_value(json_object_get(j, "accumulate")), last = 0;
+    bool chosen = false;
+    size_t i;
+    json_array_foreach(tried, i, t) {
+        int64_t n = json_integer_value(json_object_get(t, "accumulate"));
+        json_t *ms = json_object_get(t, "predicted_ms");
+        ck_assert_int_gt(n, last);
+        ck_assert(json_is_null(ms) == json_is_string(json_object_get(t, "reason")));
+        ck_assert(json_is_null(ms) || best <= json_number_value(ms));
+        chosen |= n == k && json_number_value(ms) == best;
+        last = n;
+    }
+    ck_assert(chosen);
+    ck_assert_int_le(json_integer_value(json_object_get(j, "arena_bytes")),
+                     json_integer_value(json_object_get(j, "budget_bytes")));
+    json_decref(j);
+    return k;
+}
+
+/* Micro-batches and recomputation under one budget; on a device of given rates, so that the choice is one. */
+START_TEST(accumulate_auto)
+{
+    static const char decoder[] = CKC_SOURCE_DIR "/examples/decoder/model.onnx --bind batch=64,seq=128 "
+        "--optimizer sgd --device h200 --moves 10000 --steps 0 --accumulate auto --output m.ckc --quiet";
+    ckc_refuses(MLP " --bind batch=4 --accumulate autos --output x", 1, "--accumulate");
+    ckc_refuses(MLP " --bind batch=4 --accumulate auto:seq --budget 50% --output x", 1, "by seq");
+    ckc_refuses(MLP " --bind batch=4 --accumulate auto --budget 50% --instance x.dag --output x", 1,
+                "--instance");
+    ckc_refuses(MLP " --bind batch=4 --accumulate auto --budget 1B --moves 10000 --output x", 3,
+                "micro-batches");
+    ckc_accepts(format("%s --budget 100%%", decoder));
+    ck_assert_int_eq(check_choice("m.ckc/report.json"), 1);
+    ckc_accepts(format("%s --budget 50%%", decoder)); /* better than either alone */
+    ck_assert_int_eq(check_choice("m.ckc/report.json"), 2);
+    ck_assert_int_gt(json_number("m.ckc/report.json", "recomputed_steps"), 0);
+    ckc_accepts(MLP " --bind batch=512 --budget 60% --moves 10000 --accumulate auto:batch --steps 2 --quiet "
+                "--output m.ckc --save a.safetensors");
+    ck_assert_int_gt(check_choice("m.ckc/report.json"), 1);
+    ckc_accepts("run m.ckc/step.ckp --steps 2 --save b.safetensors --quiet");
+    same_file("a.safetensors", "b.safetensors");
+}
+END_TEST
+
 /* Any budget, a saved schedule, and training on from saved weights: the same bits. */
 START_TEST(same_bits)
 {
@@ -551,6 +599,7 @@ Suite *suite_cli(void)
     tcase_add_test(c, unsupported);
     tcase_add_test(c, budgets);
     tcase_add_test(c, overhead);
+    tcase_add_test(c, accumulate_auto);
     tcase_add_test(c, data);
     tcase_add_test(c, schedules);
     tcase_add_test(c, report);

@@ -395,13 +395,21 @@ START_TEST(random_inputs)
 {
     int64_t ids[1000];
     Tensor t = {type_make(DT_I64, 1, (int64_t[]){1000}), ids};
-    random_fill(&t, "ids", 61, 3, 1);
+    random_fill(&t, "ids", 61, 3, 0);
     int64_t low = 99, high = -1;
     for (int i = 0; i < 1000; i++) {
         low = ids[i] < low ? ids[i] : low;
         high = ids[i] > high ? ids[i] : high;
     }
     ck_assert(low == 0 && high == 60);
+    float all[9], part[4]; /* a later part of the same */
+    Tensor whole = {type_make(DT_F32, 1, (int64_t[]){9}), all};
+    Tensor later = {type_make(DT_F32, 1, (int64_t[]){4}), part};
+    random_fill(&whole, "x", 0, 3, 0);
+    for (int first = 0; first <= 5; first++) {
+        random_fill(&later, "x", 0, 3, first);
+        ck_assert_mem_eq(part, all + first, sizeof part);
+    }
 }
 END_TEST
 

@@ -169,6 +169,26 @@ const char *onnx_input_name(const OnnxModel *m, uint32_t k)
     return k < m->ninput ? m->input[k] : NULL;
 }
 
+const char *onnx_input_batch(const OnnxModel *m, uint32_t k, Arena *a)
+{
+    const Onnx__GraphProto *gp = m->proto->graph;
+    size_t i = 0;
+    while (strcmp(pb(gp->input[i]->name), m->input[k]) != 0)
+        i++;
+    const Onnx__TypeProto *t = gp->input[i]->type;
+    bool tensor = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    const Onnx__TensorShapeProto *shape = tensor ? t->tensor_type->shape : NULL;
+    if (!shape || !shape->n_dim)
+        return NULL;
+    const Onnx__TensorShapeProto__Dimension *dim = shape->dim[0];
+    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
+        dim->dim_value >= 0)
+        return NULL;
+    bool named = dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
+                 *pb(dim->dim_param);
+    return named ? dim->dim_param : arena_printf(a, "%s.0", m->input[k]);
+}
+
 bool onnx_read_tensor(const char *path, Arena *a, Tensor *t, Diag *d)
 {
     OnnxModel m = {.path = path};

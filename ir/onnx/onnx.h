@@ -96,6 +96,9 @@ const OnnxNote *onnx_notes(const OnnxModel *m, uint32_t *n); /* of the last impo
 const char *onnx_output_name(const OnnxModel *m, uint32_t k);
 /* Of input k, those with an initializer not counted; NULL: there are fewer. */
 const char *onnx_input_name(const OnnxModel *m, uint32_t k);
+/* What --bind calls the first dimension of input k: its symbol, or INPUT.0 where it has none, in a; NULL: its
+ * size is in the file. */
+const char *onnx_input_batch(const OnnxModel *m, uint32_t k, Arena *a);
 
 /* The ONNX project's test layout: folder/model.onnx, test_data_set_N/{input,output}_K.pb.
  * Imports forward only, evaluates by interpretation and compares all outputs:

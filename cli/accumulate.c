@@ -1,0 +1,218 @@
+/* accumulate.c -- `--accumulate auto`: the number of micro-batches is chosen together with what is
+ * recomputed, under one budget (fission).
+ *
+ * A batch in k parts holds a k-th of its activations and reads the weights k times: where that costs
+ * less than recomputing, the batch is cut, and what is still too much is recomputed.  One batch is
+ * planned first; then, as long as plans recompute, every further divisor of the batch, unless it
+ * takes longer already without recomputation.  The least predicted time is chosen: it is never above
+ * that of recomputation alone (k = 1) or of micro-batches alone (the first k that recomputes
+ * nothing). */
+#include "cli.h"
+#include "ir/mem.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+
+typedef struct {
+    Options *o;
+    const PassRun *how;
+    StepOptions given;  /* what is asked for of the whole batch */
+    Job *best;          /* of one batch, until there is a better one */
+    bool planned;       /* it has a plan; else why not */
+    Diag why;
+    const OnnxBind *batch;
+    bool *cut;          /* per --bind: it is the batch */
+    int64_t budget;     /* bytes: of the whole batch, whatever k is */
+    Trial *trial;
+    uint32_t ntrial, ctrial;
+} Choice;
+
+/* ---- which dimension is the batch ------------------------------------------------------------- */
+
+static const OnnxBind *find_bind(const OnnxOptions *im, const char *symbol)
+{
+    for (int i = 0; symbol && i < im->nbind; i++)
+        if (strcmp(im->bind[i].symbol, symbol) == 0)
+            return &im->bind[i];
+    return NULL;
+}
+
+/* Two first dimensions that are one: those without a symbol are each bound by themselves. */
+static bool same_batch(const Choice *c, const OnnxBind *b, bool by_place)
+{
+    return !c->batch || b == c->batch || (by_place && c->batch->value == b->value);
+}
+
+/* What is bound as the first dimension of the data inputs; o->batch: only what has this name. */
+static bool find_batch(Choice *c)
+{
+    Options *o = c->o;
+    const OnnxOptions *im = &o->step.import;
+    const OnnxModel *m = c->best->model;
+    c->cut = NEW(&o->arena, bool, im->nbind + 1);
+    for (uint32_t k = 0; onnx_input_name(m, k); k++) {
+        const char *symbol = onnx_input_batch(m, k, &o->arena);
+        const OnnxBind *place = find_bind(im, arena_printf(&o->arena, "%s.0", onnx_input_name(m, k)));
+        const OnnxBind *b = symbol && !place ? find_bind(im, symbol) : place;
+        if (!b || (o->batch && strcmp(o->batch, b->symbol) != 0))
+            continue;
+        if (!same_batch(c, b, place != NULL))
+            return fail(&o->diag, "--accumulate auto: which is the batch, %s or %s?  Say auto:%s",
+                        c->batch->symbol, b->symbol, c->batch->symbol);
+        c->batch = c->batch ? c->batch : b;
+        c->cut[b - im->bind] = true;
+    }
+    return c->batch || fail(&o->diag, "--accumulate auto cuts the batch: --bind has to give it, by %s, the "
+                            "first dimension of an input", o->batch ? o->batch : "its symbol");
+}
+
+/* ---- plans --------------------------------------------------------------------------------------- */
+
+/* A job's share of what is to be told. */
+static void add_trial(Choice *c, int64_t k, const Job *j, bool planned)
+{
+    Arena *a = &c->o->arena;
+    Trial t = {.k = k, .why = planned ? NULL : arena_printf(a, "%s", c->o->diag.msg)};
+    if (planned) {
+        t.ns = j->plan->predicted_ns;
+        t.bytes = j->plan->arena_bytes;
+        t.recomputed = j->info.nrecomputed;
+    }
+    c->trial = arena_grow(a, c->trial, c->ntrial, &c->ctrial, sizeof *c->trial);
+    c->trial[c->ntrial++] = t;
+}
+
+/* The whole batch's options, for k micro-batches that are to take less time than the best. */
+static StepOptions options_for(const Choice *c, int64_t k)
+{
+    StepOptions s = c->given;
+    int n = s.import.nbind;
+    OnnxBind *bind = memcpy(NEW(&c->o->arena, OnnxBind, n), s.import.bind, (size_t)n * sizeof *bind);
+    for (int i = 0; i < n; i++)
+        bind[i].value /= c->cut[i] ? k : 1;
+    s.import.bind = bind;
+    s.accumulate = k;
+    s.budget = c->budget;
+    s.budget_fraction = 0;
+    s.limit_ns = c->planned ? c->best->plan->predicted_ns : INT64_MAX;
+    return s;
+}
+
+/* The data, which are the same, go to the one that stays. */
+static void drop(Job *j, Job *stays)
+{
+    stays->data = stays->data ? stays->data : j->data;
+    j->data = NULL;
+    job_free(j);
+    free(j);
+}
+
+/* The fewest values that a batch norm's statistics are taken over; 0: there is none. */
+static int64_t least_normalized(const Graph *g)
+{
+    int64_t least = 0;
+    for (uint32_t i = 0; i < g->norder; i++) {
+        const Node *n = &g->nodes[g->order[i].i];
+        if (n->op != OP_batch_norm)
+            continue;
+        const Type *t = val_type(g, n->in[0]);
+        int64_t values = type_count(t) / (t->dim[1] ? t->dim[1] : 1);
+        least = least && least < values ? least : values;
+    }
+    return least;
+}
+
+/* A batch norm of one value has no variance. */
+static bool plan_micro(Choice *c, Job *j)
+{
+    TRY(job_plan(j, c->how));
+    return least_normalized(&j->graph) != 1 ||
+           fail_status(&c->o->diag, EXIT_INFEASIBLE, "a batch norm would have one value in a micro-batch");
+}
+
+/* Of k micro-batches.  settled: nothing is recomputed, more of them would only take longer.  False: the
+ * device failed; that there is no such plan is no failure. */
+static bool try_micro(Choice *c, int64_t k, bool *settled)
+{
+    Options *o = c->o;
+    Job *j = mem_new(1, sizeof *j);
+    *j = (Job){.o = o, .data = c->best->data};
+    StepOptions s = options_for(c, k), before = o->step;
+    o->step = s;
+    bool planned = plan_micro(c, j);
+    bool better = planned && (!c->planned || j->plan->predicted_ns < c->best->plan->predicted_ns);
+    add_trial(c, k, j, planned);
+    *settled = planned && !j->info.nrecomputed;
+    if (better) {
+        drop(c->best, j);
+        c->best = j;
+        c->planned = true;
+        return true;
+    }
+    drop(j, c->best);
+    o->step = before;
+    if (!planned && o->diag.status == EXIT_DEVICE)
+        return false;
+    o->diag = (Diag){0};
+    return true;
+}
+
+static void mention(Choice *c)
+{
+    Job *j = c->best;
+    int64_t k = j->plan->accumulate;
+    if (k > 1)
+        job_remark(j, arena_printf(&j->arena, "--accumulate auto: %" PRId64 " micro-batches of %s = %" PRId64
+                                   "; the result's last bits depend on their number%s", k, c->batch->symbol,
+                                   c->batch->value / k, least_normalized(&j->graph)
+                                       ? ", and batch norms take the statistics of each" : ""));
+}
+
+static bool try_all(Choice *c)
+{
+    int64_t whole = c->batch->value;
+    bool settled = c->planned && !c->best->info.nrecomputed;
+    for (int64_t k = 2; k <= whole && !settled; k++)
+        if (whole % k == 0)
+            TRY(try_micro(c, k, &settled));
+    return true;
+}
+
+/* The whole batch, which the others are compared with. */
+static bool try_whole(Choice *c)
+{
+    Options *o = c->o;
+    c->best->model = onnx_open(o->path, &o->diag);
+    TRY(c->best->model && find_batch(c));
+    c->planned = job_plan(c->best, c->how);
+    if (!c->planned && o->diag.status != EXIT_INFEASIBLE)
+        return false;
+    add_trial(c, 1, c->best, c->planned);
+    c->budget = c->best->info.plan.budget;
+    c->why = o->diag;
+    o->diag = (Diag){0};
+    return true;
+}
+
+bool job_plan_best(Job **job, const PassRun *how)
+{
+    Options *o = (*job)->o;
+    bool budget = o->step.budget || o->step.budget_fraction > 0;
+    if (!o->accumulate_auto || !budget)
+        return job_plan(*job, how);
+    double start = clock_seconds();
+    Choice c = {.o = o, .how = how, .given = o->step, .best = *job};
+    bool ok = try_whole(&c) && try_all(&c);
+    *job = c.best;
+    if (!ok)
+        return false;
+    if (!c.planned)
+        return fail_status(&o->diag, EXIT_INFEASIBLE, "neither one batch nor micro-batches of it fit; one "
+                           "batch: %.3900s", c.why.msg);
+    c.best->trial = c.trial;
+    c.best->ntrial = c.ntrial;
+    c.best->plan_seconds = clock_seconds() - start;
+    mention(&c);
+    return true;
+}
