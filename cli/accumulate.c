@@ -3,10 +3,10 @@
  *
  * A batch in k parts holds a k-th of its activations and reads the weights k times: where that costs
  * less than recomputing, the batch is cut, and what is still too much is recomputed.  One batch is
- * planned first; then, as long as plans recompute, every further divisor of the batch, unless it
- * takes longer already without recomputation.  The least predicted time is chosen: it is never above
- * that of recomputation alone (k = 1) or of micro-batches alone (the first k that recomputes
- * nothing). */
+ * planned first; if it recomputes, the further divisors of the batch are, unless they take longer
+ * already without recomputation, until one recomputes nothing and is no faster (caches like smaller
+ * parts).  The least predicted time is chosen: it is never above that of recomputation alone (k = 1)
+ * or of micro-batches alone (those k that recompute nothing). */
 #include "cli.h"
 #include "ir/mem.h"
 #include <inttypes.h>
@@ -131,8 +131,8 @@ static bool plan_micro(Choice *c, Job *j)
            fail_status(&c->o->diag, EXIT_INFEASIBLE, "a batch norm would have one value in a micro-batch");
 }
 
-/* Of k micro-batches.  settled: nothing is recomputed, more of them would only take longer.  False: the
- * device failed; that there is no such plan is no failure. */
+/* Of k micro-batches.  settled: nothing is recomputed and nothing gained, and more of them would only
+ * read the weights more often.  False: the device failed; that there is no such plan is no failure. */
 static bool try_micro(Choice *c, int64_t k, bool *settled)
 {
     Options *o = c->o;
@@ -143,7 +143,7 @@ static bool try_micro(Choice *c, int64_t k, bool *settled)
     bool planned = plan_micro(c, j);
     bool better = planned && (!c->planned || j->plan->predicted_ns < c->best->plan->predicted_ns);
     add_trial(c, k, j, planned);
-    *settled = planned && !j->info.nrecomputed;
+    *settled = planned && !better && !j->info.nrecomputed;
     if (better) {
         drop(c->best, j);
         c->best = j;

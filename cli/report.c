@@ -261,10 +261,13 @@ static void print_schedule(const Job *j, FILE *f)
 /* The fastest of what was tried without recomputation; NULL: none.  First: one batch. */
 static const Trial *find_alone(const Job *j)
 {
-    for (uint32_t i = 1; i < j->ntrial; i++)
-        if (!j->trial[i].why && !j->trial[i].recomputed)
-            return &j->trial[i];
-    return NULL;
+    const Trial *best = NULL;
+    for (uint32_t i = 1; i < j->ntrial; i++) {
+        const Trial *t = &j->trial[i];
+        if (!t->why && !t->recomputed && (!best || t->ns < best->ns))
+            best = t;
+    }
+    return best;
 }
 
 static void print_alone(const Trial *t, FILE *f)
