@@ -21,6 +21,8 @@ static bool check_options(Options *o)
         return fail(d, "--momentum and --nesterov belong to --optimizer momentum");
     if (s->optim == OPTIM_NONE && (o->accumulate_auto || s->accumulate > 1 || s->clip_norm > 0))
         return fail(d, "--accumulate and --clip-norm need an optimizer");
+    if (o->accumulate_auto && s->least_bytes)
+        return fail(d, "--accumulate auto looks for the least time within --budget, not for --overhead");
     if (s->least_bytes && (s->budget || s->budget_fraction > 0 || s->policy))
         return fail(d, "--overhead takes the place of --budget and --policy");
     if (o->accumulate_auto && s->instance)

@@ -387,6 +387,7 @@ START_TEST(accumulate_auto)
     ckc_refuses(MLP " --bind batch=4 --accumulate auto:seq --budget 50% --output x", 1, "by seq");
     ckc_refuses(MLP " --bind batch=4 --accumulate auto --budget 50% --instance x.dag --output x", 1,
                 "--instance");
+    ckc_refuses(MLP " --bind batch=4 --accumulate auto --overhead 5% --output x", 1, "--overhead");
     ckc_refuses(MLP " --bind batch=4 --accumulate auto --budget 1B --moves 10000 --output x", 3,
                 "micro-batches");
     ckc_accepts(format("%s --budget 100%%", decoder));
