@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Operators from which on the moves of another try do not find the way again: it goes on from the last. */
+enum { LARGE = 5000 };
 enum { TRIES = 8, SETTLES = 4, DEFAULT_MOVES = 1000000, LONGER = 4, SETTLE_EXCHANGES = 1000000 };
 
 typedef struct {
@@ -162,7 +164,7 @@ static bool attempt(Remat *r, int64_t live, int nth, const RematResult *start, i
     opt.rough_bound = live < budget; /* it would not be one for the budget */
     opt.start = start ? start->seq : NULL;
     opt.nstart = start ? start->n : 0;
-    opt.repair = nth > 0;
+    opt.repair = nth > 0 && r->in.inst.nops >= LARGE;
     if (!remat_solve(&r->in.inst, &opt, res, err))
         return remat_failed(r, err);
     r->cx->info->solve_seconds += res->seconds;
@@ -243,7 +245,8 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
     bool ok = true;
     for (int i = 0; ok && i < TRIES && (i == 0 || high - low > budget / 200); i++) {
         RematResult res = {0};
-        ok = attempt(r, ask, i, tried.n > 0 ? &tried : best->n > 0 ? best : start, budget, &res);
+        const RematResult *last = tried.n > 0 ? &tried : best->n > 0 ? best : NULL;
+        ok = attempt(r, ask, i, last && r->in.inst.nops >= LARGE ? last : start, budget, &res);
         int64_t peak = res.peak;
         bool found = ok && res.feasible, fits = found && r->size.arena <= budget;
         bool better = fits && (!best->feasible || res.cost < best->cost);
