@@ -1,5 +1,6 @@
 /* plan.c -- queries on plans: steps, live-out values, the independent verifier. */
 #include "plan.h"
+#include "spans.h"
 #include "mem.h"
 #include <stdlib.h>
 #include <string.h>
@@ -123,74 +124,15 @@ Command *plan_commands(const Plan *p, Arena *a, Diag *d)
 
 /* ---- verifier: replays the plan on a map of the arena's bytes ------------------------------
  * Every write marks its range with the value; every read checks that its range still is that
- * value's.  Quadratic structures are avoided by a sorted list of disjoint intervals. */
+ * value's. */
 
 typedef struct {
     int64_t lo, hi;
-    uint32_t val;
+    uint32_t val; /* 0: workspace, which holds nothing */
 } Range;
-typedef struct {
-    Range *r;
-    uint32_t n, cap;
-} Map;
 
-static void map_insert(Map *m, uint32_t at, Range r)
-{
-    if (m->n == m->cap) {
-        m->cap = m->cap ? 2 * m->cap : 256;
-        m->r = mem_grow(m->r, m->cap, sizeof *m->r);
-    }
-    memmove(m->r + at + 1, m->r + at, (m->n - at) * sizeof *m->r);
-    m->r[at] = r;
-    m->n++;
-}
-
-static uint32_t map_first(const Map *m, int64_t lo) /* first range that ends behind lo */
-{
-    uint32_t a = 0, b = m->n;
-    while (a < b) {
-        uint32_t mid = (a + b) / 2;
-        if (m->r[mid].hi > lo)
-            b = mid;
-        else
-            a = mid + 1;
-    }
-    return a;
-}
-
-static void map_write(Map *m, Range w)
-{
-    if (w.lo >= w.hi)
-        return;
-    uint32_t i = map_first(m, w.lo);
-    while (i < m->n && m->r[i].lo < w.hi) {
-        Range old = m->r[i];
-        if (old.lo < w.lo) {
-            m->r[i].hi = w.lo;
-            i++;
-            if (old.hi > w.hi) {
-                map_insert(m, i, (Range){w.hi, old.hi, old.val});
-                break;
-            }
-        } else if (old.hi > w.hi) {
-            m->r[i].lo = w.hi;
-            break;
-        } else {
-            memmove(m->r + i, m->r + i + 1, (m->n - i - 1) * sizeof *m->r);
-            m->n--;
-        }
-    }
-    map_insert(m, i, w);
-}
-
-static bool map_holds(const Map *m, Range w)
-{
-    uint32_t i = map_first(m, w.lo);
-    for (int64_t at = w.lo; at < w.hi; at = m->r[i++].hi)
-        if (i == m->n || m->r[i].lo > at || m->r[i].val != w.val)
-            return false;
-    return true;
-}
+static void map_write(Spans *m, Range w) { spans_write(m, w.lo, w.hi, w.val); }
+static bool map_holds(const Spans *m, Range w) { return spans_hold(m, w.lo, w.hi, w.val); }
 
 /* In the map the host's bytes lie behind the arena's. */
 static bool value_range(const Plan *p, Val v, Range *r, Diag *d)
@@ -204,7 +146,7 @@ static bool value_range(const Plan *p, Val v, Range *r, Diag *d)
     return true;
 }
 
-static bool verify_step(const Plan *p, uint32_t s, const Command *c, Map *m, Diag *d)
+static bool verify_step(const Plan *p, uint32_t s, const Command *c, Spans *m, Diag *d)
 {
     Range r;
     const Val *vals = c->vals;
@@ -243,7 +185,7 @@ static bool verify_step(const Plan *p, uint32_t s, const Command *c, Map *m, Dia
     return true;
 }
 
-static bool verify_steps(const Plan *p, uint32_t to, const Command *c, Map *m, Diag *d)
+static bool verify_steps(const Plan *p, uint32_t to, const Command *c, Spans *m, Diag *d)
 {
     for (uint32_t s = 0; s < to; s++)
         TRY(verify_step(p, s, &c[s], m, d));
@@ -251,7 +193,7 @@ static bool verify_steps(const Plan *p, uint32_t to, const Command *c, Map *m, D
 }
 
 /* After a micro-batch its updates are done: the states have new values. */
-static bool verify_states(const Plan *p, Map *m, Diag *d)
+static bool verify_states(const Plan *p, Spans *m, Diag *d)
 {
     const Graph *g = p->g;
     for (uint32_t i = 0; i < g->nupdate; i++) {
@@ -265,7 +207,7 @@ static bool verify_states(const Plan *p, Map *m, Diag *d)
 }
 
 /* What must hold its bytes at the end of the step: outputs, updates, constants. */
-static bool verify_end(const Plan *p, const Map *m, Diag *d)
+static bool verify_end(const Plan *p, const Spans *m, Diag *d)
 {
     const Graph *g = p->g;
     Range r;
@@ -291,7 +233,7 @@ static bool verify_end(const Plan *p, const Map *m, Diag *d)
 bool plan_verify(const Plan *p, Diag *d)
 {
     Arena a = {0};
-    Map m = {0};
+    Spans m = {0};
     const Graph *g = p->g;
     const Command *c = plan_commands(p, &a, d);
     bool ok = c != NULL;
@@ -312,7 +254,7 @@ bool plan_verify(const Plan *p, Diag *d)
         ok = ok && verify_steps(p, p->nmicro, c, &m, d) && verify_states(p, &m, d);
     ok = ok && verify_steps(p, p->nstep, c, &m, d);
     ok = ok && verify_end(p, &m, d);
-    free(m.r);
+    spans_free(&m);
     arena_free(&a);
     return ok;
 }

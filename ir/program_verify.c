@@ -1,83 +1,24 @@
 /* program_verify.c -- what every Program keeps to: operands, and which launches happen before which.
  *
  * Launches are looked at as they are issued.  For every byte the last write and the last read of each lane
- * are kept, as disjoint spans; an access conflicts with the write and, if it writes, with the reads.  A
+ * are kept (spans.h); an access conflicts with the write and, if it writes, with the reads.  A
  * launch knows of each lane how many of its launches have ended before it begins: those that the one
  * before it in its lane knows of, that one itself, and what those it waits for know. */
 #include "program.h"
 #include "mem.h"
+#include "spans.h"
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert((int)LANES <= (int)SPAN_READERS, "each lane reads");
+
 /* Numbers of launches count from 1; 0: none. */
-typedef struct {
-    int64_t lo, hi;
-    uint32_t write, read[LANES];
-} Span;
-
-typedef struct {
-    Span *s;
-    uint32_t n, cap;
-} Spans;
-
 typedef struct {
     const Program *p;
     Spans space[SPACES];
     uint32_t (*known)[LANES]; /* per launch: last of each lane that ended before it */
     uint32_t last[LANES];     /* issued so far */
 } Order;
-
-/* ---- spans ----------------------------------------------------------------------------------- */
-
-/* The first that ends behind `at`. */
-static uint32_t span_at(const Spans *m, int64_t at)
-{
-    uint32_t lo = 0, hi = m->n;
-    while (lo < hi) {
-        uint32_t mid = (lo + hi) / 2;
-        if (m->s[mid].hi > at)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return lo;
-}
-
-static void insert(Spans *m, uint32_t at, Span s)
-{
-    if (m->n == m->cap) {
-        m->cap = m->cap ? 2 * m->cap : 64;
-        m->s = mem_grow(m->s, m->cap, sizeof *m->s);
-    }
-    memmove(m->s + at + 1, m->s + at, (m->n - at) * sizeof *m->s);
-    m->s[at] = s;
-    m->n++;
-}
-
-static void split(Spans *m, int64_t at)
-{
-    uint32_t i = span_at(m, at);
-    if (i == m->n || m->s[i].lo >= at)
-        return;
-    Span below = m->s[i];
-    below.hi = at;
-    m->s[i].lo = at;
-    insert(m, i, below);
-}
-
-/* Spans that cover the slice and nothing else: the first of *count. */
-static uint32_t cover(Spans *m, const Slice *s, uint32_t *count)
-{
-    int64_t end = s->at + s->bytes;
-    split(m, s->at);
-    split(m, end);
-    uint32_t first = span_at(m, s->at), i = first;
-    for (int64_t at = s->at; at < end; at = m->s[i++].hi)
-        if (i == m->n || m->s[i].lo > at)
-            insert(m, i, (Span){.lo = at, .hi = i < m->n && m->s[i].lo < end ? m->s[i].lo : end});
-    *count = i - first;
-    return first;
-}
 
 /* ---- conflicts ------------------------------------------------------------------------------- */
 
@@ -86,30 +27,26 @@ static void later(uint32_t *a, uint32_t b) { *a = b > *a ? b : *a; }
 /* Into need: the last launch of each lane that conflicts with this access. */
 static void conflicts(Order *o, const Slice *s, uint32_t need[LANES])
 {
-    uint32_t n, first = cover(&o->space[s->base], s, &n);
-    for (uint32_t i = first; i < first + n; i++) {
-        const Span *at = &o->space[s->base].s[i];
-        if (at->write)
-            later(&need[o->p->l.launch[at->write - 1].lane], at->write);
+    uint32_t n;
+    const Span *at = spans_cover(&o->space[s->base], s->at, s->at + s->bytes, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (at[i].write)
+            later(&need[o->p->l.launch[at[i].write - 1].lane], at[i].write);
         for (int lane = 0; lane < LANES && s->write; lane++)
-            later(&need[lane], at->read[lane]);
+            later(&need[lane], at[i].read[lane]);
     }
 }
 
 static void record(Order *o, const Slice *s, uint32_t number, Lane lane)
 {
-    uint32_t n, first = cover(&o->space[s->base], s, &n);
-    Spans *m = &o->space[s->base];
-    for (uint32_t i = first; i < first + n; i++)
-        if (s->write)
-            m->s[i] = (Span){.lo = m->s[i].lo, .hi = m->s[i].hi, .write = number};
-        else
-            m->s[i].read[lane] = number;
-    if (!s->write || n < 2)
+    uint32_t n;
+    if (s->write) {
+        spans_write(&o->space[s->base], s->at, s->at + s->bytes, number);
         return;
-    m->s[first].hi = m->s[first + n - 1].hi;
-    memmove(m->s + first + 1, m->s + first + n, (m->n - first - n) * sizeof *m->s);
-    m->n -= n - 1;
+    }
+    Span *at = spans_cover(&o->space[s->base], s->at, s->at + s->bytes, &n);
+    for (uint32_t i = 0; i < n; i++)
+        at[i].read[lane] = number;
 }
 
 static void learn(Order *o, uint32_t launch, uint32_t of)
@@ -216,7 +153,7 @@ static Order order_begin(const Program *p)
 static void order_end(Order *o)
 {
     for (int s = 0; s < SPACES; s++)
-        free(o->space[s].s);
+        spans_free(&o->space[s]);
     free(o->known);
 }
 

@@ -93,7 +93,7 @@ const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Aren
     for (uint32_t v = 1; v < g->nvals; v++) {
         bool source = g->vals[v].kind != VAL_TEMP;
         bool here = source || (life[v].first >= 0 && life[v].first <= peak && life[v].last >= peak);
-        if (here && p->offset[v] >= 0)
+        if (here && p->offset[v] >= 0 && val_space(g, (Val){v}) == SPACE_DEVICE)
             held[all++] = (Held){{v}, type_bytes(&g->vals[v].type), p->offset[v], kind[v], NULL};
     }
     const Step *s = &p->step[peak];

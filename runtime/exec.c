@@ -13,9 +13,12 @@ struct Executor {
     uint32_t ncopy;
 };
 
+/* In the device's memory; -1: it has none there. */
 static int64_t place(const Executor *x, Val v)
 {
-    return v.i ? x->plan->offset[graph_root(x->plan->g, v).i] : -1;
+    const Graph *g = x->plan->g;
+    bool there = v.i && val_space(g, v) == SPACE_DEVICE;
+    return there ? x->plan->offset[graph_root(g, v).i] : -1;
 }
 
 Tensor exec_tensor(const Executor *x, Val v)

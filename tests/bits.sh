@@ -12,7 +12,6 @@ shared=${CKC_SHARED:-$root/../shared}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
-same=0 infeasible=0 failed=0
 . "$root/tests/models.sh"
 
 # Two steps of a model or schedule: what they leave in a folder.
@@ -48,20 +47,4 @@ check() { # model budget
     cmp -s "$work/new.npz" "$work/own.npz" || echo "other gradients"
 }
 
-[ $# -gt 0 ] || { models >"$work/models"; while read -r f; do set -- "$@" "$f"; done <"$work/models"; }
-for model; do
-    find_some_options "$model"
-    for budget in 100% 65%; do
-        wrong=$(check "$model" $budget)
-        if [ $? -eq 3 ]; then
-            infeasible=$((infeasible + 1)) says=infeasible
-        elif [ -n "$wrong" ]; then
-            failed=$((failed + 1)) says="FAILED: $wrong"
-        else
-            same=$((same + 1)) says="same bits"
-        fi
-        printf '%-70s %5s  %s\n' "${model#"$root/"}" $budget "$says"
-    done
-done
-echo "$same times the same bits, $infeasible budgets infeasible, $failed failures"
-[ "$failed" -eq 0 ] && [ "$same" -gt 0 ]
+check_all "times the same bits" "100% 65%" "$@"

@@ -33,3 +33,27 @@ find_some_options() { # model
 }
 
 losses() { tr -d '\n ' <"$1" | sed 's/.*"losses":\(\[[^]]*\]\).*/\1/'; }
+
+# check() of each model and budget, a line each; at the end how many were right, infeasible, wrong.
+# check MODEL BUDGET prints what is wrong, or nothing; status 3: infeasible.
+check_all() { # what-was-right budgets model...
+    right=$1 budgets=$2 same=0 infeasible=0 failed=0
+    shift 2
+    [ $# -gt 0 ] || { models >"$work/models"; while read -r f; do set -- "$@" "$f"; done <"$work/models"; }
+    for model; do
+        find_some_options "$model"
+        for budget in $budgets; do
+            wrong=$(check "$model" "$budget")
+            if [ $? -eq 3 ]; then
+                infeasible=$((infeasible + 1)) says=infeasible
+            elif [ -n "$wrong" ]; then
+                failed=$((failed + 1)) says="FAILED: $wrong"
+            else
+                same=$((same + 1)) says="same bits"
+            fi
+            printf '%-70s %5s  %s\n' "${model#"$root/"}" "$budget" "$says"
+        done
+    done
+    echo "$same $right, $infeasible budgets infeasible, $failed failures"
+    [ "$failed" -eq 0 ] && [ "$same" -gt 0 ]
+}

@@ -125,6 +125,17 @@ void step_run(TestStep *s, DataFile *data, int64_t n, double *loss)
     }
 }
 
+char *plan_text(const Plan *p)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    ck_assert_ptr_nonnull(f);
+    plan_print(p, f);
+    fclose(f);
+    return text;
+}
+
 static uint64_t add_digest(TestStep *s, Val v, uint64_t h)
 {
     Tensor t = exec_tensor(s->exec, v);

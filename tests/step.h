@@ -28,6 +28,7 @@ bool step_compile(TestStep *s, const char *path, const Init *init); /* both */
 /* Likewise of a graph in text form. */
 bool step_compile_text(TestStep *s, const char *text, const Init *init);
 void step_free(TestStep *s);
+char *plan_text(const Plan *p); /* printed; free() it */
 
 /* Run n more steps on the entries of data ("input/NAME", "target"), or n on random data when NULL. */
 void step_run(TestStep *s, DataFile *data, int64_t n, double *loss);

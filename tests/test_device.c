@@ -191,17 +191,6 @@ START_TEST(roofline)
 }
 END_TEST
 
-static char *text_of(const Plan *p)
-{
-    char *s = NULL;
-    size_t n;
-    FILE *f = open_memstream(&s, &n);
-    ck_assert_ptr_nonnull(f);
-    plan_print(p, f);
-    fclose(f);
-    return s;
-}
-
 static void parse(const char *s, Toy *t)
 {
     graph_init(&t->g, &t->arena, &t->diag);
@@ -214,11 +203,11 @@ START_TEST(schedule)
 {
     Toy t = {0}, again = {0}, old = {0};
     ck_assert_msg(plan(&t), "%s", t.diag.msg);
-    char *s = text_of(&t.info.plan);
+    char *s = plan_text(&t.info.plan);
     parse(s, &again);
     ck_assert_str_eq(again.info.plan.device, "toy");
     ck_assert_int_eq(again.info.plan.measured_ns, 0);
-    char *same = text_of(&again.info.plan);
+    char *same = plan_text(&again.info.plan);
     ck_assert_str_eq(s, same);
     for (const char *key = "  device"; key;
          key = strcmp(key, "  device") == 0 ? "  measured_ns" : NULL) {

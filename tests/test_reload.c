@@ -61,17 +61,6 @@ END_TEST
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-static char *text_of(const Plan *p)
-{
-    char *text = NULL;
-    size_t n;
-    FILE *f = open_memstream(&text, &n);
-    ck_assert_ptr_nonnull(f);
-    plan_print(p, f);
-    fclose(f);
-    return text;
-}
-
 /* Constants that lie in no file travel beside the text. */
 static void give_constants(TestStep *to, const TestStep *from)
 {
@@ -90,9 +79,9 @@ static void reloads(TestStep *s, const Init *init, uint64_t want, const char *na
     step_init(&t);
     graph_init(&t.g, &t.arena, &t.diag);
     t.info.plan.g = &t.g;
-    char *text = text_of(&s->info.plan);
+    char *text = plan_text(&s->info.plan);
     ck_assert_msg(plan_parse(&t.info.plan, text, &t.diag), "%s: %s", name, t.diag.msg);
-    char *again = text_of(&t.info.plan);
+    char *again = plan_text(&t.info.plan);
     ck_assert_msg(strcmp(text, again) == 0, "%s: printed otherwise", name);
     free(text);
     free(again);
@@ -157,7 +146,7 @@ START_TEST(unread_constant)
                                  &d),
                       "%s", d.msg);
         free(text);
-        text = text_of(&p);
+        text = plan_text(&p);
     }
     free(text);
     arena_free(&a);
