@@ -46,13 +46,31 @@ static double rate_of(const DeviceInfo *d, const Kernel *k)
 /* More than an hour says nothing, and would not add up. */
 static const double NS_MOST = 0x1p41;
 
-double device_ns(const DeviceInfo *d, const Kernel *k, double bytes)
+static double operations(const Kernel *k)
 {
     double points = k->nins;
     for (int i = 0; i < k->rank; i++)
         points *= (double)k->extent[i];
-    double flops = k->flops > 0 ? k->flops : k->body ? (double)k->items * 8 : points;
-    double ns = fmax(bytes / (d->memory_bandwidth * d->memory_efficiency), flops / rate_of(d, k));
+    return k->flops > 0 ? k->flops : k->body ? (double)k->items * 8 : points;
+}
+
+/* Where no link is known, as if the host's memory were the device's. */
+static double move_ns(const DeviceInfo *d, const Command *c)
+{
+    double all = 0, host = 0;
+    for (int i = 0; i < c->nread + c->nwrite; i++)
+        if (c->vals[i].i) {
+            double bytes = (double)type_bytes(val_type(c->g, c->vals[i]));
+            all += bytes;
+            host += val_space(c->g, c->vals[i]) == SPACE_HOST ? bytes : 0;
+        }
+    double ns = all / (d->memory_bandwidth * d->memory_efficiency);
+    return d->host_link > 0 ? fmax(ns, host / d->host_link) : ns;
+}
+
+double device_ns(const DeviceInfo *d, const Command *c)
+{
+    double ns = fmax(move_ns(d, c), operations(&c->k) / rate_of(d, &c->k));
     return fmin(ns, NS_MOST) + d->launch_ns;
 }
 

@@ -43,8 +43,8 @@ typedef struct {
 /* A CPU, roughly: what plans are for where nothing else is said.  Its memory is not known. */
 extern const DeviceInfo device_cpu;
 
-/* Roofline of a kernel that moves so many bytes: ns, at least launch_ns. */
-double device_ns(const DeviceInfo *d, const Kernel *k, double bytes);
+/* Roofline of a command: ns, at least launch_ns.  What lies in the host's memory goes over the link. */
+double device_ns(const DeviceInfo *d, const Command *c);
 static inline int64_t device_room(const DeviceInfo *d) { return d->memory - d->reserved; }
 
 /* From its text; name and title are allocated in a.  Errors name the line. */

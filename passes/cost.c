@@ -4,22 +4,13 @@
  * profile).  Of one that is not there, or where it does not know, the roofline (ir/device.h). */
 #include "instance.h"
 
-static int64_t roofline(const DeviceInfo *d, const Command *c)
-{
-    double bytes = 0;
-    for (int i = 0; i < c->nread + c->nwrite; i++)
-        if (c->vals[i].i)
-            bytes += (double)type_bytes(val_type(c->g, c->vals[i]));
-    return (int64_t)device_ns(d, &c->k, bytes);
-}
-
 /* What the device has said, with a roofline where it does not know. */
 static void keep_costs(PassCtx *cx, const Command *c, uint32_t n, StepCost *cost)
 {
     for (uint32_t s = 0; s < n; s++) {
         for (int i = 0; i < cost[s].n; i++)
             if (cost[s].c[i].ns < 0)
-                cost[s].c[i].ns = roofline(step_device(cx->opt), &c[s]);
+                cost[s].c[i].ns = (int64_t)device_ns(step_device(cx->opt), &c[s]);
         cx->info->cost[c[s].nodes[0].i] = cost[s];
     }
 }

@@ -156,14 +156,19 @@ typedef struct {
     StepOptions opt;
 } Toy;
 
-static bool plan(Toy *t)
+static bool plan_graph(Toy *t, const char *graph)
 {
     PassCtx cx = {.diag = &t->diag, .tmp = &t->tmp, .opt = &t->opt, .info = &t->info};
-    t->device = toy(&t->arena);
     t->opt.device = &t->device;
     graph_init(&t->g, &t->arena, &t->diag);
-    return graph_parse(&t->g, text, &t->diag) &&
+    return graph_parse(&t->g, graph, &t->diag) &&
            passes_run(&t->g, &cx, &(PassRun){.only = "cost,remat,plan"});
+}
+
+static bool plan(Toy *t)
+{
+    t->device = toy(&t->arena);
+    return plan_graph(t, text);
 }
 
 static void free_toy(Toy *t)
@@ -187,6 +192,26 @@ START_TEST(roofline)
     ck_assert_int_eq(p->measured_ns, 0);
     ck_assert_str_eq(p->device, "toy");
     ck_assert_uint_eq(p->threads, 0);
+    free_toy(&t);
+}
+END_TEST
+
+/* 64 MB to the host and back take what the link takes, not what the device's own memory would. */
+START_TEST(host_link)
+{
+    static const char graph[] = "graph {\n  input %x: f32[16000000]\n"
+                                "  %a: f32[16000000] = relu %x\n"
+                                "  %b: f32[16000000] = offload %a\n"
+                                "  %c: f32[16000000] = fetch %b\n"
+                                "  %y: f32[16000000] = relu %c\n  output %y\n}\n";
+    Toy t = {0};
+    ck_assert_msg(device_find(&t.device, "h200", &t.arena, &t.diag), "%s", t.diag.msg);
+    ck_assert_msg(plan_graph(&t, graph), "%s", t.diag.msg);
+    const Step *s = t.info.plan.step;
+    ck_assert_uint_eq(t.info.plan.nstep, 4);
+    for (int i = 1; i <= 2; i++)
+        ck_assert_int_eq(s[i].cost_ns, (int64_t)(64000000 / t.device.host_link + t.device.launch_ns));
+    ck_assert_int_lt(10 * s[0].cost_ns, s[1].cost_ns);
     free_toy(&t);
 }
 END_TEST
@@ -343,6 +368,7 @@ Suite *suite_device(void)
     suite_add_tcase(s, c);
     c = tcase_create("plans");
     tcase_add_test(c, roofline);
+    tcase_add_test(c, host_link);
     tcase_add_test(c, schedule);
     tcase_add_test(c, memory);
     tcase_add_test(c, thresholds);

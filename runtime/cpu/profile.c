@@ -419,7 +419,7 @@ static Item item_of(Profile *p, const Command *c)
             }
         }
     }
-    it.estimate = device_ns(&device_cpu, &c->k, (double)item_bytes(&it)); /* first guess */
+    it.estimate = device_ns(&device_cpu, c); /* first guess */
     it.l.arena = &p->arena;
     command_launches(c, &it.l);
     it.call = calls_make(it.l.launch, it.l.n, &p->arena);

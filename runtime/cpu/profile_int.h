@@ -46,7 +46,6 @@ typedef struct {
     double estimate; /* ns */
 } Item;
 
-int64_t item_bytes(const Item *it); /* of all operands */
 /* Sets hot and alias of every operand. */
 void replay(Item *item, uint32_t n);
 int64_t computed_bytes(const Item *it); /* of those that need memory for it, after replay */

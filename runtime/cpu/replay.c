@@ -15,7 +15,8 @@ typedef struct {
     bool lasts; /* beyond the step */
 } Touch;
 
-int64_t item_bytes(const Item *it)
+/* Of all operands. */
+static int64_t item_bytes(const Item *it)
 {
     int64_t sum = 0;
     for (int i = 0; i < it->of->nread + it->of->nwrite; i++)
