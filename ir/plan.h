@@ -9,11 +9,12 @@
 #include "kernel.h"
 #include "progress.h"
 
-enum { ARENA_ALIGN = 64, PLAN_THREADS = 1024, PLAN_ACCUMULATE = 1000000 }; /* at most */
+enum { ARENA_ALIGN = 64, PLAN_THREADS = 1024, PLAN_ACCUMULATE = 1000000, PLAN_CHOICE = 100 }; /* at most */
 
 typedef struct {
     uint32_t first, count;  /* nodes order[first .. first + count): one kernel, or one node */
-    int choice;             /* > 0: the routine of a library, and no other; 0: the kernel */
+    const char *choice;     /* the routine, in the device's own words, and no other: printable, without
+                             * blanks; NULL: the kernel's text */
     int64_t scratch;        /* bytes of library working memory, 0 = none */
     int64_t scratch_offset;
     int64_t cost_ns;        /* predicted */
@@ -89,7 +90,7 @@ bool plan_verify(const Plan *p, Diag *d);
 /* What a device says about a command: provided by the runtime, asked by the cost pass, which knows no
  * devices. */
 typedef struct {
-    int choice;      /* as in Step */
+    const char *choice; /* as in Step; the cost pass copies it */
     int64_t scratch; /* bytes */
     int64_t ns;      /* seconds * 1e9; < 0: not known, use the roofline */
 } Candidate;

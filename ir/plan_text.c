@@ -5,7 +5,8 @@
  *            "file" string hash         one line for each other file
  *   graph  = as in parse.c, at the start of a line and ended by "}" alone on its line
  *   place  = "place" at                 values of no step: parameters, inputs, constants, views
- *   step   = "step" { key "=" integer } [ "recompute of" integer ] ":" { at } "->" { at }
+ *   step   = "step" "choice" "=" choice { key "=" integer } [ "recompute of" integer ] ":" { at } "->" { at }
+ *   choice = "-" (the kernel's text) | characters but blanks, which the device understands
  *   at     = name "@" offset "+" bytes
  *
  * What a step reads and writes follows from the graph; it is printed with its place in the arena
@@ -13,6 +14,7 @@
 #include "lex.h"
 #include "mem.h"
 #include "plan.h"
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -20,8 +22,8 @@
 #include <string.h>
 
 /* Of what the text means: a schedule of another version is planned again, not read.  1 had no number;
- * 2: the number of a step's choice counts routines, 0 is none. */
-enum { VERSION = 2 };
+ * 2: a step's choice was a number; 3: it is text. */
+enum { VERSION = 3 };
 
 /* Nanoseconds and bytes of many steps can be added up. */
 static const int64_t max_bytes = (int64_t)1 << 60, max_ns = (int64_t)1 << 42;
@@ -131,8 +133,8 @@ static void print_step(Printer *pr, uint32_t s)
     const Plan *p = pr->p;
     const Step *st = &p->step[s];
     const NodeId *order = p->g->order + st->first;
-    fprintf(pr->f, "  step choice=%d scratch=%" PRId64 " scratch_at=%" PRId64 " ns=%" PRId64,
-            st->choice, st->scratch, st->scratch_offset, st->cost_ns);
+    fprintf(pr->f, "  step choice=%s scratch=%" PRId64 " scratch_at=%" PRId64 " ns=%" PRId64,
+            st->choice ? st->choice : "-", st->scratch, st->scratch_offset, st->cost_ns);
     if (pr->original[s] != s)
         fprintf(pr->f, " recompute of %u", pr->original[s]);
     fputs(" :", pr->f);
@@ -312,14 +314,26 @@ static bool at(P *p)
     return true;
 }
 
+static bool choice(P *p, const char **text)
+{
+    size_t n = 0;
+    lex_skip(&p->lex);
+    while (n <= PLAN_CHOICE && isgraph((unsigned char)p->lex.s[n]))
+        n++;
+    if (n == 0 || n > PLAN_CHOICE)
+        return lex_bad(&p->lex, "a choice, or - for none");
+    *text = n == 1 && *p->lex.s == '-' ? NULL : arena_strndup(p->lex.a, p->lex.s, n);
+    p->lex.s += n;
+    return true;
+}
+
 static bool step(P *p, uint32_t s)
 {
-    int64_t choice = 0, ignored = 0;
+    int64_t ignored = 0;
     if (s >= p->p->nstep)
         return lex_bad(&p->lex, "no more steps than the graph has");
     Step *st = &p->p->step[s];
-    TRY(lex_expect(&p->lex, "choice") && lex_expect(&p->lex, "=") &&
-        lex_integer(&p->lex, 0, 255, &choice));
+    TRY(lex_expect(&p->lex, "choice") && lex_expect(&p->lex, "=") && choice(p, &st->choice));
     TRY(lex_expect(&p->lex, "scratch") && lex_expect(&p->lex, "=") &&
         lex_integer(&p->lex, 0, max_bytes, &st->scratch));
     TRY(lex_expect(&p->lex, "scratch_at") && lex_expect(&p->lex, "=") &&
@@ -328,7 +342,6 @@ static bool step(P *p, uint32_t s)
         lex_integer(&p->lex, -max_ns, max_ns, &st->cost_ns));
     if (lex_accept(&p->lex, "recompute"))
         TRY(lex_expect(&p->lex, "of") && lex_integer(&p->lex, 0, UINT32_MAX, &ignored));
-    st->choice = (int)choice;
     TRY(lex_expect(&p->lex, ":"));
     while (!lex_accept(&p->lex, "->"))
         TRY(at(p));

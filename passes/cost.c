@@ -3,15 +3,20 @@
  * The device answers through StepOptions.cost (the runtime measures on this machine and keeps a
  * profile).  Of one that is not there, or where it does not know, the roofline (ir/device.h). */
 #include "instance.h"
+#include <string.h>
 
 /* What the device has said, with a roofline where it does not know. */
-static void keep_costs(PassCtx *cx, const Command *c, uint32_t n, StepCost *cost)
+static void keep_costs(const Graph *g, PassCtx *cx, const Command *c, uint32_t n, const StepCost *cost)
 {
     for (uint32_t s = 0; s < n; s++) {
-        for (int i = 0; i < cost[s].n; i++)
-            if (cost[s].c[i].ns < 0)
-                cost[s].c[i].ns = (int64_t)device_ns(step_device(cx->opt), &c[s]);
-        cx->info->cost[c[s].nodes[0].i] = cost[s];
+        StepCost *kept = &cx->info->cost[c[s].nodes[0].i];
+        *kept = cost[s];
+        for (Candidate *way = kept->c; way < kept->c + kept->n; way++) {
+            if (way->ns < 0)
+                way->ns = (int64_t)device_ns(step_device(cx->opt), &c[s]);
+            if (way->choice)
+                way->choice = arena_strndup(g->arena, way->choice, strlen(way->choice));
+        }
     }
 }
 
@@ -56,7 +61,7 @@ static bool take_times(Graph *g, PassCtx *cx, const Command *c, uint32_t n, Step
         budget = (int64_t)(o->budget_fraction * (double)p.live_bytes);
     TRY(fits_machine(&p, cx, budget));
     TRY(!o->times || o->times(o->cost_user, worth(&p, o, budget), &o->progress, cost, cx->diag));
-    keep_costs(cx, c, n, cost);
+    keep_costs(g, cx, c, n, cost);
     return true;
 }
 
@@ -73,6 +78,6 @@ bool pass_cost(Graph *g, PassCtx *cx)
             (StepCost){.c = {{.ns = -1, .scratch = kernel_workspace_bytes(&c[s].k)}}, .n = 1, .same = 1};
     cx->info->cost = NEW(g->arena, StepCost, g->nnodes);
     TRY(!o->cost || o->cost(o->cost_user, c, p.nstep, cost, cx->diag));
-    keep_costs(cx, c, p.nstep, cost);
+    keep_costs(g, cx, c, p.nstep, cost);
     return (!o->times && !o->memory) || take_times(g, cx, c, p.nstep, cost);
 }

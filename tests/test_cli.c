@@ -265,13 +265,13 @@ static void prints_as_parsed(const char *path)
 START_TEST(schedules)
 {
     write_text("bad.ckp",
-               "plan 2 {\n  threads 2\n}\ngraph {\n  input %x: f32[2]\n  %y: f32[3] = relu %x\n}\n");
+               "plan 3 {\n  threads 2\n}\ngraph {\n  input %x: f32[2]\n  %y: f32[3] = relu %x\n}\n");
     ckc_refuses("run bad.ckp", 1, "bad.ckp");
     ckc_refuses("run /dev/null", 1, "/dev/null");
     ckc_refuses("run " MLP, 1, "model.onnx");
     write_text("old.ckp", "plan {\n  threads 2\n}\n");
     ckc_refuses("run old.ckp", 1, "version 1 of its form");
-    write_text("new.ckp", "plan 3 {\n  unknown 2\n}\n");
+    write_text("new.ckp", "plan 4 {\n  unknown 2\n}\n");
     ckc_refuses("run new.ckp", 1, "plan the model again");
     ckc_accepts(MLP " --bind batch=4 --steps 0 --output m.ckc --quiet");
     prints_as_parsed("m.ckc/step.ckp");
@@ -280,6 +280,9 @@ START_TEST(schedules)
     ck_assert_int_eq(shell("sed 's/ scratch=[0-9]* / scratch=9000000 /' m.ckc/step.ckp "
                             ">scratch.ckp"), 0);
     ckc_refuses("run scratch.ckp", 1, "scratch.ckp");
+    ck_assert_int_eq(shell("sed 's/choice=[^-][^ ]*/choice=wave/' m.ckc/step.ckp >wave.ckp"), 0);
+    ckc_refuses("run wave.ckp", 4, "wave.ckp: plan: step ");
+    ckc_refuses("run wave.ckp", 4, "there is no routine 'wave' on this device: plan the model again");
 }
 END_TEST
 

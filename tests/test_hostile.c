@@ -324,7 +324,7 @@ static void schedule_refused(const char *header, const char *steps, const char *
     Plan p = {.g = &g};
     graph_init(&g, &a, &d);
     const char *text = arena_printf(
-        &a, "plan 2 {\n  arena 128\n  %s\n}\ngraph {\n  input %%x: f32[2]\n"
+        &a, "plan 3 {\n  arena 128\n  %s\n}\ngraph {\n  input %%x: f32[2]\n"
             "  %%y: f32[2] = relu %%x\n  output %%y\n}\nsteps {\n  place %%x@0+8\n%s}\n",
         header, steps);
     ck_assert_msg(plan_parse(&p, text, &d) == !part, "%s: %s", header, d.msg);
@@ -335,14 +335,18 @@ static void schedule_refused(const char *header, const char *steps, const char *
 
 START_TEST(numbers_of_a_schedule_have_bounds)
 {
-    static const char step[] = "  step choice=0 scratch=0 scratch_at=0 ns=0 : %x@0+8 -> %y@64+8\n";
+    static const char step[] = "  step choice=- scratch=0 scratch_at=0 ns=0 : %x@0+8 -> %y@64+8\n";
     schedule_refused("threads 1024", step, NULL);
     schedule_refused("threads 100000", step, "line 3: expected an integer in range");
     schedule_refused("accumulate 1000000000000", step, "line 3: expected an integer in range");
     schedule_refused("peak_step 7", step, "peak_step 7 of 1 steps");
     schedule_refused("lr nan", step, "line 3: expected a number");
+    schedule_refused("threads 1", "  step choice=\x01", "expected a choice, or - for none");
+    schedule_refused("threads 1", "  step choice=\xff", "expected a choice, or - for none");
+    schedule_refused("threads 1", format("  step choice=%0*d", PLAN_CHOICE + 1, 7), "expected a choice");
+    schedule_refused("threads 1", format("  step choice=%0*d ", PLAN_CHOICE, 7), "expected scratch");
     schedule_refused("threads 1",
-                     "  step choice=0 scratch=0 scratch_at=0 ns=9000000000000000000 : %x@0+8 -> "
+                     "  step choice=- scratch=0 scratch_at=0 ns=9000000000000000000 : %x@0+8 -> "
                      "%y@64+8\n", "expected an integer in range");
 }
 END_TEST

@@ -241,7 +241,7 @@ static void compare(const DnnlDesc *d, DnnlOp *op, const Tensor *t, const double
     double limit = largest(want, n) * (d->of.out.dt == DT_BF16 ? 1e-2 : 5e-6);
     for (int64_t i = 0; i < n; i++)
         ck_assert_msg(fabs(tensor_f(&a, i) - want[i]) <= limit, "%s %s: [%lld] %g, not %g",
-                      dnnl_choice_name[d->choice], dnnl_impl(op), (long long)i, tensor_f(&a, i),
+                      dnnl_choice_text(d), dnnl_impl(op), (long long)i, tensor_f(&a, i),
                       want[i]);
     free(a.data);
     free(b.data);
@@ -341,7 +341,7 @@ static int compare_parts(DnnlDesc *d)
         if (!result_of(d, parts, &out))
             continue;
         ck_assert_msg(memcmp(whole.data, out.data, (size_t)type_bytes(&d->of.out)) == 0,
-                      "%s: other bits in %lld parts", dnnl_choice_name[d->choice], (long long)parts);
+                      "%s: other bits in %lld parts", dnnl_choice_text(d), (long long)parts);
         free(out.data);
         made++;
     }
@@ -461,6 +461,23 @@ START_TEST(test_unsupported)
 }
 END_TEST
 
+/* Schedules have it as text. */
+START_TEST(choices_are_text)
+{
+    for (int choice = 0; choice < DNNL_CHOICES; choice++)
+        for (int64_t parts = 1; parts <= DNNL_MAX_PARTS; parts *= 2) {
+            DnnlDesc d = {.parts = parts > 1 ? parts : 0, .choice = (DnnlChoice)choice}, again = {0};
+            ck_assert(dnnl_choice_parse(&again, dnnl_choice_text(&d)));
+            ck_assert_int_eq(again.choice, d.choice);
+            ck_assert_int_eq(again.parts, d.parts);
+        }
+    ck_assert_str_eq(dnnl_choice_text(&(DnnlDesc){.parts = 4, .choice = DNNL_OWN}), "own/4");
+    static const char *const none[] = {"", "wave", "own/", "own/3", "own/32", "OWN", "own/4 ", "/4"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        ck_assert(!dnnl_choice_parse(&(DnnlDesc){0}, none[i]));
+}
+END_TEST
+
 Suite *suite_onednn(void)
 {
     Suite *s = suite_create("onednn");
@@ -471,6 +488,7 @@ Suite *suite_onednn(void)
     tcase_add_loop_test(tc, blocks_and_threads_have_the_same_bits, 0, NCASES * TEST_ISAS);
     tcase_add_test(tc, test_rule);
     tcase_add_test(tc, test_unsupported);
+    tcase_add_test(tc, choices_are_text);
     suite_add_tcase(s, tc);
     return s;
 }

@@ -137,11 +137,11 @@ START_TEST(unread_constant)
         graph_init(&g, &a, &d);
         ck_assert_msg(plan_parse(&p,
                                  i ? text
-                                   : "plan 2 {\n  arena 192\n}\n"
+                                   : "plan 3 {\n  arena 192\n}\n"
                                      "graph {\n  input %x: f32[2]\n  const %c: f32[2] = {1, 2}\n"
                                      "  %y: f32[2] = relu %x\n  output %y\n}\n"
                                      "steps {\n  place %c@128+8\n"
-                                     "  step choice=0 scratch=0 scratch_at=0 ns=1 : %x@0+8 -> %y@64+8\n"
+                                     "  step choice=- scratch=0 scratch_at=0 ns=1 : %x@0+8 -> %y@64+8\n"
                                      "}\n",
                                  &d),
                       "%s", d.msg);

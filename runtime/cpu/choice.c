@@ -140,7 +140,7 @@ static int64_t add_candidate(Candidates *c, int64_t most, double ns)
     DnnlOp *op = cost->n < MAX_CANDIDATES ? dnnl_make(&c->desc, c->d) : NULL;
     int64_t bytes = op ? dnnl_scratch_bytes(op) : INT64_MAX;
     if (bytes <= most && (!same || strcmp(dnnl_impl(op), c->impl) == 0)) {
-        cost->c[cost->n++] = (Candidate){dnnl_encode(&c->desc), bytes, (int64_t)ns};
+        cost->c[cost->n++] = (Candidate){dnnl_choice_text(&c->desc), bytes, (int64_t)ns};
         cost->same += same;
         most = bytes;
     }
@@ -152,7 +152,7 @@ void find_candidates(const DnnlDesc *desc, const DnnlOp *op, StepCost *cost, Dia
 {
     Candidates c = {*desc, dnnl_impl(op), cost, d};
     int64_t most = dnnl_scratch_bytes(op);
-    *cost = (StepCost){.c = {{dnnl_encode(desc), most, 0}}, .n = 1, .same = 1};
+    *cost = (StepCost){.c = {{dnnl_choice_text(desc), most, 0}}, .n = 1, .same = 1};
     if (most < WORTH_BYTES || (desc->of.op == LIB_MATMUL && desc->choice != DNNL_OWN))
         return;
     double in = (double)type_bytes(&desc->of.in[0]) / reorder_bytes_per_ns;

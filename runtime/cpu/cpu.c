@@ -52,11 +52,14 @@ static bool has_scratch(const Step *s, const Command *of, int64_t bytes, Diag *d
 }
 
 /* Another routine, or the kernel's text, would give other bits. */
-static bool no_routine(const Step *s, const Command *of, Diag *d)
+static bool no_routine(uint32_t s, const Step *step, const Command *of, Diag *d)
 {
+    DnnlDesc desc;
+    bool known = dnnl_choice_parse(&desc, step->choice);
     return fail_status(d, EXIT_DEVICE,
-                       "plan: %s has no routine %d here: compile for this processor",
-                       node_def(command_node(of))->name, s->choice);
+                       "plan: step %" PRIu32 ", %s: there is no routine '%s' %s: plan the model again "
+                       "on this processor", s, node_def(command_node(of))->name, step->choice,
+                       known ? "for it here" : "on this device");
 }
 
 /* The products of all blocks but the last are alike, and have the schedule's routine. */
@@ -65,13 +68,14 @@ static bool bind_routines(Cpu *x, uint32_t s, const Program *pr, Diag *d)
     const Step *step = &x->plan->step[s];
     const Command *of = &pr->command[s];
     int64_t most = 0;
-    bool bound = step->choice == 0;
-    for (uint32_t i = pr->first[s]; i < pr->first[s + 1] && step->choice > 0; i++) {
+    bool bound = !step->choice;
+    for (uint32_t i = pr->first[s]; i < pr->first[s + 1] && step->choice; i++) {
         const Launch *l = &pr->l.launch[i];
         if (!lib_worth(l->lib))
             continue;
         DnnlDesc desc = {.of = *l->lib};
-        dnnl_decode(&desc, step->choice);
+        if (!dnnl_choice_parse(&desc, step->choice))
+            break;
         x->call[i].lib = share_lib(x, &desc, d);
         if (d->failed || (!x->call[i].lib && !bound))
             break;
@@ -79,7 +83,7 @@ static bool bind_routines(Cpu *x, uint32_t s, const Program *pr, Diag *d)
         int64_t bytes = x->call[i].lib ? dnnl_scratch_bytes(x->call[i].lib) : 0;
         most = bytes > most ? bytes : most;
     }
-    return !d->failed && (bound || no_routine(step, of, d)) &&
+    return !d->failed && (bound || no_routine(s, step, of, d)) &&
            has_scratch(step, of, kernel_workspace_bytes(&of->k) + most, d);
 }
 

@@ -21,26 +21,35 @@
 
 enum { SCRATCH_ALIGN = 64 };
 
-const char *const dnnl_choice_name[DNNL_CHOICES] = {"plain", "blocked", "winograd", "own"};
+#define IN_PARTS(n) {"plain" n, "blocked" n, "winograd" n, "own" n}
+static const char *const choice_text[][DNNL_CHOICES] = {IN_PARTS(""), IN_PARTS("/2"), IN_PARTS("/4"),
+                                                        IN_PARTS("/8"), IN_PARTS("/16")};
+enum { NPARTS = sizeof choice_text / sizeof *choice_text };
+_Static_assert(1 << (NPARTS - 1) == DNNL_MAX_PARTS, "a row for each number of parts");
 
 static dnnl_data_type_t element(DType dt)
 {
     return dt == DT_F32 ? dnnl_f32 : dt == DT_BF16 ? dnnl_bf16 : dnnl_data_type_undef;
 }
 
-int dnnl_encode(const DnnlDesc *desc)
+const char *dnnl_choice_text(const DnnlDesc *desc)
 {
     int log2 = 0;
     while (2 << log2 <= desc->parts)
         log2++;
-    return 1 + (int)desc->choice + DNNL_CHOICES * log2;
+    return choice_text[log2][desc->choice];
 }
 
-void dnnl_decode(DnnlDesc *desc, int choice)
+bool dnnl_choice_parse(DnnlDesc *desc, const char *text)
 {
-    int log2 = (choice - 1) / DNNL_CHOICES;
-    desc->choice = (DnnlChoice)((choice - 1) % DNNL_CHOICES);
-    desc->parts = log2 > 0 && 1 << log2 <= DNNL_MAX_PARTS ? 1 << log2 : 0;
+    for (int log2 = 0; log2 < NPARTS; log2++)
+        for (int choice = 0; choice < DNNL_CHOICES; choice++)
+            if (strcmp(choice_text[log2][choice], text) == 0) {
+                desc->choice = (DnnlChoice)choice;
+                desc->parts = log2 ? 1 << log2 : 0;
+                return true;
+            }
+    return false;
 }
 
 /* ---- versions ------------------------------------------------------------- */
@@ -421,7 +430,7 @@ DnnlOp *dnnl_make(const DnnlDesc *desc, Diag *d)
         return op;
     if (result == FAILED)
         fail_status(d, EXIT_DEVICE, "oneDNN: cannot create a primitive (%s)",
-                    dnnl_choice_name[desc->choice]);
+                    dnnl_choice_text(desc));
     dnnl_free(op);
     return NULL;
 }

@@ -22,7 +22,6 @@ typedef enum {
     DNNL_OWN,      /* f32: our own product (product.c), every tensor as it lies */
     DNNL_CHOICES
 } DnnlChoice;
-extern const char *const dnnl_choice_name[DNNL_CHOICES];
 
 /* One operation and the way it is made.  Unused bytes are zero. */
 typedef struct {
@@ -35,10 +34,10 @@ typedef struct {
 
 typedef struct DnnlOp DnnlOp;
 
-/* Choice and parts, a power of 2, as one number (Step.choice), which is never 0. */
+/* Choice and parts as schedules have them (Step.choice): "blocked", "own/4".  It is static. */
 enum { DNNL_MAX_PARTS = 16 };
-int dnnl_encode(const DnnlDesc *desc);
-void dnnl_decode(DnnlDesc *desc, int choice); /* within its range, whatever a schedule says */
+const char *dnnl_choice_text(const DnnlDesc *desc);
+bool dnnl_choice_parse(DnnlDesc *desc, const char *text); /* false: it is none */
 
 /* NULL without a message: the library has no fast routine for it (element type, empty tensors),
  * or the choice would be the same as a simpler one; NULL with a message: it failed.  Takes

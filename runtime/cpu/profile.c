@@ -428,14 +428,14 @@ static Item item_of(Profile *p, const Command *c)
 
 static StepCost cost_of(const Profile *p, const Item *it)
 {
-    StepCost cost = {.c = {{0, item_scratch(it), 0}}, .n = 1, .same = 1};
+    StepCost cost = {.c = {{NULL, item_scratch(it), 0}}, .n = 1, .same = 1};
     double ns = p->table.entry[it->entry].ns;
     if (ns < 0)
         ns = it->estimate * p->scale[item_op(p, it) != NULL];
     if (item_op(p, it))
         cost = p->routine[it->routine].ways;
     else if (it->routine >= 0 && p->routine[it->routine].op)
-        cost.c[0].choice = dnnl_encode(&(DnnlDesc){.choice = p->routine[it->routine].choice});
+        cost.c[0].choice = dnnl_choice_text(&(DnnlDesc){.choice = p->routine[it->routine].choice});
     candidate_times(&cost, p->opt.time_limit < 0 ? -1 : (int64_t)ns);
     cost.measured = p->opt.time_limit >= 0 && p->table.entry[it->entry].ns >= 0;
     return cost;
