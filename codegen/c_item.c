@@ -33,7 +33,7 @@ void c_name(const void *ctx, int v, char buf[NAME_LEN])
 static bool is_bulk(const Sched *s, uint32_t i)
 {
     const KInst *in = &s->ins[i];
-    if (in->kind != K_EXPR || !s->live[i] || strcmp(in->expr->text, "PHILOX_UNIFORM(a, al, b, c)"))
+    if (in->kind != K_EXPR || !s->live[i] || in->expr->cost != EXPR_UNIFORM)
         return false;
     bool fits = s->kind == SCHED_POINT
                     ? s->tile < 0

@@ -139,14 +139,9 @@ static Scope scope_of(const Sched *s, uint32_t i)
     return dep & outer ? SCOPE_OUTER : SCOPE_ITEM;
 }
 
-/* Does the text call a function worth keeping the result of? */
 bool sched_is_heavy(const KInst *in)
 {
-    static const char *const call[] = {"EXP", "LOG", "TANH", "ERF", "POW", "SIN", "COS", "PHILOX"};
-    for (size_t i = 0; in->kind == K_EXPR && i < sizeof call / sizeof *call; i++)
-        if (strstr(in->expr->text, call[i]))
-            return true;
-    return false;
+    return in->kind == K_EXPR && in->expr->cost >= EXPR_CALL;
 }
 
 /* Row values that are costly and needed in a later pass than the one that makes them. */

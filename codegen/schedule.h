@@ -47,7 +47,7 @@ typedef struct {
 /* Arrays live in a.  row_buffer: longest row (elements) of which heavy values are saved. */
 void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a);
 int sched_nargs(const KInst *in);
-bool sched_is_heavy(const KInst *in); /* calls a function like exp */
+bool sched_is_heavy(const KInst *in); /* worth storing if needed again */
 static inline bool sched_is_reduce(const KInst *in)
 {
     return in->kind >= K_SUM && in->kind <= K_PROD;

@@ -139,7 +139,7 @@ void text_address(const Sched *s, const KInst *in, char *buf, size_t size)
 
 bool text_is_draw(const KInst *in)
 {
-    return in->kind == K_EXPR && strncmp(in->expr->text, "PHILOX_", 7) == 0;
+    return in->kind == K_EXPR && in->expr->cost >= EXPR_UNIFORM;
 }
 
 void text_key(const Writer *w, const KInst *ins, int i, char buf[NAME_LEN])

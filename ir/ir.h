@@ -258,11 +258,21 @@ enum { /* traits */
 typedef struct Grad Grad;     /* below */
 typedef struct Kernel Kernel; /* kernel.h */
 
+/* What evaluating an expression costs, cheapest first: the most costly thing it calls. */
+typedef enum {
+    EXPR_ARITH,   /* nothing: arithmetic, comparisons, rounding */
+    EXPR_SQRT,
+    EXPR_CALL,    /* exp, log, pow, sin, fmod ...: worth storing a result that is needed again */
+    EXPR_UNIFORM, /* a random draw; operands seed, step and element, key in al */
+    EXPR_NORMAL   /* the same, normally distributed */
+} ExprCost;
+
 /* A pointwise expression over a, b, c with attributes al, be.  text is pasted into generated
  * kernels; f and i are the same text compiled for the reference evaluator. */
 typedef struct {
     const char *name;
     int nin;
+    ExprCost cost;
     const char *text;
     double (*f)(double a, double b, double c, double al, double be);
     int64_t (*i)(int64_t a, int64_t b, int64_t c, int64_t al, int64_t be);

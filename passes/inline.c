@@ -85,15 +85,7 @@ static void find_readers(Inline *x, uint32_t loss)
 }
 
 /* Does the operator call a function? */
-static bool calls(const Node *n)
-{
-    static const char *const call[] = {"EXP", "LOG", "TANH", "SQRT", "ERF", "POW", "SIN", "COS"};
-    const char *text = node_def(n)->expr.text;
-    for (size_t i = 0; text && i < sizeof call / sizeof *call; i++)
-        if (strstr(text, call[i]))
-            return true;
-    return false;
-}
+static bool calls(const Node *n) { return node_def(n)->expr.cost > EXPR_ARITH; }
 
 static bool is_norm(const Node *n)
 {

@@ -410,6 +410,36 @@ START_TEST(reals_become_integers)
 }
 END_TEST
 
+/* What the words of a row's text cost at least. */
+static ExprCost cost_of(const char *text)
+{
+    static const char *const plain[] = {"FLOOR", "CEIL", "RINT", "TRUNC", "FABS", "FMAX", "FMIN", "ISNAN",
+                                        "ISINF", "DIV", "BITOP", "R"};
+    ExprCost cost = EXPR_ARITH;
+    for (const char *p = text; *p; p++) {
+        char word[32];
+        int n = 0;
+        if (sscanf(p, "%31[A-Z0-9_]%n", word, &n) != 1 || p[n] != '(')
+            continue;
+        bool cheap = false;
+        for (size_t i = 0; i < COUNT(plain); i++)
+            cheap |= strcmp(word, plain[i]) == 0;
+        ExprCost of = cheap ? EXPR_ARITH : strcmp(word, "SQRT") == 0 ? EXPR_SQRT : EXPR_CALL;
+        cost = of > cost ? of : cost;
+        p += n;
+    }
+    return cost;
+}
+
+START_TEST(costs_are_of_the_text)
+{
+    for (int op = 1; op < OP_COUNT; op++) {
+        const Expr *e = &op_table[op]->expr;
+        ck_assert_msg(!e->text || e->cost == cost_of(e->text), "%s has another cost", e->name);
+    }
+}
+END_TEST
+
 Suite *suite_ops(void)
 {
     Suite *s = suite_create("ops");
@@ -417,6 +447,7 @@ Suite *suite_ops(void)
     tcase_add_test(c, evaluate_and_print);
     tcase_add_test(c, gradients);
     tcase_add_test(c, gradients_of_halves);
+    tcase_add_test(c, costs_are_of_the_text);
     tcase_add_test(c, generated_c);
     tcase_add_test(c, reals_become_integers);
     suite_add_tcase(s, c);

@@ -156,7 +156,7 @@ static bool binary_grad(Grad *gr, const Node *n, GradFn *da, GradFn *db)
 }
 
 /* clang-format off */
-#define BIN(id, res, text, da, db)                                                           \
+#define BIN(id, res, cost, text, da, db)                                                     \
     static double id##_f(double a, double b, double c, double al, double be)                 \
     {                                                                                        \
         (void)c, (void)al, (void)be;                                                         \
@@ -172,7 +172,7 @@ static bool binary_grad(Grad *gr, const Node *n, GradFn *da, GradFn *db)
                            .traits = OPT_POINTWISE, .attrs = pointwise_attrs, .nattrs = 2,   \
                            .attr_size = sizeof(PointwiseAttrs), .infer = infer_##res,        \
                            .grad = id##_grad, .lower = binary_lower,                         \
-                           .expr = {#id, 2, #text, id##_f, id##_i}};
+                           .expr = {#id, 2, EXPR_##cost, #text, id##_f, id##_i}};
 #include "binary.def"
 /* clang-format on */
 
@@ -223,7 +223,7 @@ static bool where_grad(Grad *gr, const Node *n)
 const OpDef op_where = {.name = "where", .min_in = 3, .max_in = 3, .nout = 1,
                         .traits = OPT_POINTWISE, .infer = where_infer, .grad = where_grad,
                         .lower = where_lower,
-                        .expr = {"where", 3, "a != 0 ? b : c", where_f, where_i}};
+                        .expr = {"where", 3, EXPR_ARITH, "a != 0 ? b : c", where_f, where_i}};
 
 /* ---- cast ------------------------------------------------------------------------------- */
 
@@ -249,7 +249,7 @@ static int64_t nonzero_i(int64_t a, int64_t b, int64_t c, int64_t al, int64_t be
 
 static bool cast_lower(Kernel *k, const Graph *g, const Node *n)
 {
-    static const Expr nonzero = {"nonzero", 1, "a != 0", nonzero_f, nonzero_i};
+    static const Expr nonzero = {"nonzero", 1, EXPR_ARITH, "a != 0", nonzero_f, nonzero_i};
     DType to = out_type(g, n, 0)->dt;
     k_space(k, out_type(g, n, 0), 0);
     int a = k_load(k, 0, in_type(g, n, 0));
@@ -270,4 +270,4 @@ const OpDef op_cast = {.name = "cast", .min_in = 1, .max_in = 1, .nout = 1,
                        .traits = OPT_POINTWISE, .attrs = cast_attrs, .nattrs = 1,
                        .attr_size = sizeof(CastAttrs), .infer = cast_infer,
                        .grad = cast_grad, .lower = cast_lower,
-                       .expr = {"cast", 1, "a", NULL, NULL}};
+                       .expr = {"cast", 1, EXPR_ARITH, "a", NULL, NULL}};

@@ -17,8 +17,10 @@ static double normal_f(double a, double b, double c, double al, double be)
     (void)be;
     return PHILOX_NORMAL(a, al, b, c);
 }
-static const Expr uniform_expr = {"philox_uniform", 3, "PHILOX_UNIFORM(a, al, b, c)", uniform_f, NULL};
-static const Expr normal_expr = {"philox_normal", 3, "PHILOX_NORMAL(a, al, b, c)", normal_f, NULL};
+static const Expr uniform_expr = {"philox_uniform", 3, EXPR_UNIFORM, "PHILOX_UNIFORM(a, al, b, c)",
+                                  uniform_f, NULL};
+static const Expr normal_expr = {"philox_normal", 3, EXPR_NORMAL, "PHILOX_NORMAL(a, al, b, c)",
+                                 normal_f, NULL};
 
 /* One draw per element of the space. */
 static int draw(Kernel *k, const Expr *e, int rng, int64_t key)
@@ -54,7 +56,7 @@ static double keep_f(double a, double b, double c, double al, double be)
     (void)c;
     return b >= al ? a * be : 0;
 }
-static const Expr keep_expr = {"dropout", 2, "b >= al ? a * be : 0", keep_f, NULL};
+static const Expr keep_expr = {"dropout", 2, EXPR_ARITH, "b >= al ? a * be : 0", keep_f, NULL};
 
 static bool dropout_lower(Kernel *k, const Graph *g, const Node *n)
 {
@@ -100,7 +102,7 @@ static double affine_f(double a, double b, double c, double al, double be)
     (void)b, (void)c;
     return al + a * be;
 }
-static const Expr affine_expr = {"affine", 1, "al + a * be", affine_f, NULL};
+static const Expr affine_expr = {"affine", 1, EXPR_ARITH, "al + a * be", affine_f, NULL};
 
 static bool random_lower(Kernel *k, const Graph *g, const Node *n)
 {

@@ -125,8 +125,8 @@ static int64_t chosen_i(int64_t a, int64_t b, int64_t c, int64_t al, int64_t be)
     (void)be;
     return a == b ? c : al;
 }
-static const Expr chosen = {"chosen", 3, "(a == b || a != a) ? c : INT_OF(al)", chosen_f,
-                            chosen_i};
+static const Expr chosen = {"chosen", 3, EXPR_ARITH, "(a == b || a != a) ? c : INT_OF(al)",
+                            chosen_f, chosen_i};
 
 static bool arg_lower(Kernel *k, const Graph *g, const Node *n)
 {
@@ -254,7 +254,7 @@ static int64_t upper_i(int64_t a, int64_t b, int64_t c, int64_t al, int64_t be)
     (void)c, (void)al, (void)be;
     return b >= 0 ? a : 0;
 }
-static const Expr upper = {"upper", 2, "b >= 0 ? a : 0", upper_f, upper_i};
+static const Expr upper = {"upper", 2, EXPR_ARITH, "b >= 0 ? a : 0", upper_f, upper_i};
 
 static bool trilu_lower(Kernel *k, const Graph *g, const Node *n)
 {
