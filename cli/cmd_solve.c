@@ -78,15 +78,15 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_MOVES: ok = read_int(arg, 1, INT64_MAX, &a->moves); break;
     case 's':
         ok = read_int(arg, 0, INT64_MAX, &n);
-        a->seed = (uint64_t) n;
+        a->seed = (uint64_t)n;
         break;
     case 'j':
         ok = read_int(arg, 1, REMAT_MAX_THREADS, &n);
-        a->threads = (int) n;
+        a->threads = (int)n;
         break;
     case KEY_PARETO:
         ok = read_int(arg, 2, 4096, &n);
-        a->pareto = (int) n;
+        a->pareto = (int)n;
         break;
     case 'o': a->output = arg; break;
     case KEY_JSON: a->json = true; break;
@@ -121,7 +121,7 @@ static bool find_budget(Job *job)
         if (!read_double(text, 0, 1e6, &percent))
             return false;
         int64_t whole = job->inst.whole > 0 ? job->inst.whole : job->input_peak;
-        job->budget = (int64_t) ((double) whole * percent / 100);
+        job->budget = (int64_t)((double)whole * percent / 100);
         return true;
     }
     return read_int(text, 0, INT64_MAX, &job->budget);
@@ -131,12 +131,12 @@ static bool find_budget(Job *job)
 
 static double over_base(const Job *job, int64_t cost)
 {
-    return job->base_cost > 0 ? 100 * ((double) cost / (double) job->base_cost - 1) : 0;
+    return job->base_cost > 0 ? 100 * ((double)cost / (double)job->base_cost - 1) : 0;
 }
 
 static double gap_of(const RematResult *r)
 {
-    return r->lower_bound > 0 ? 100 * ((double) r->cost / (double) r->lower_bound - 1) : 0;
+    return r->lower_bound > 0 ? 100 * ((double)r->cost / (double)r->lower_bound - 1) : 0;
 }
 
 static json_t *result_json(const Job *job, const RematResult *r, int64_t budget)
@@ -145,27 +145,27 @@ static json_t *result_json(const Job *job, const RematResult *r, int64_t budget)
     for (int32_t i = 0; i < r->nhistory; i++)
         json_array_append_new(history,
                               json_pack("{s:f, s:I, s:I}", "seconds", r->history[i].seconds,
-                                        "moves", (json_int_t) r->history[i].moves, "cost",
-                                        (json_int_t) r->history[i].cost));
+                                        "moves", (json_int_t)r->history[i].moves, "cost",
+                                        (json_int_t)r->history[i].cost));
     json_t *j = json_pack(
         "{s:o, s:I, s:b, s:I, s:f, s:I, s:I, s:f, s:b, s:b, s:I, s:I, s:i, s:I, s:f, s:f, "
         "s:I, s:I, s:o}",
-        "instance", json_text(job->args->path), "budget", (json_int_t) budget, "feasible", r->feasible,
-        "cost", (json_int_t) r->cost, "increase_percent", over_base(job, r->cost), "peak",
-        (json_int_t) r->peak, "bound", (json_int_t) r->lower_bound, "gap_percent",
+        "instance", json_text(job->args->path), "budget", (json_int_t)budget, "feasible", r->feasible,
+        "cost", (json_int_t)r->cost, "increase_percent", over_base(job, r->cost), "peak",
+        (json_int_t)r->peak, "bound", (json_int_t)r->lower_bound, "gap_percent",
         gap_of(r), "proved_optimal", r->proved_optimal, "proved_infeasible",
-        r->proved_infeasible, "min_budget", (json_int_t) r->min_budget, "min_budget_bound",
-        (json_int_t) r->min_budget_bound, "steps", (int) r->n, "moves",
-        (json_int_t) r->moves, "seconds", r->seconds, "cost_per_byte", r->price,
-        "base_cost", (json_int_t) job->base_cost, "peak_of_input_order",
-        (json_int_t) job->input_peak, "history", history);
+        r->proved_infeasible, "min_budget", (json_int_t)r->min_budget, "min_budget_bound",
+        (json_int_t)r->min_budget_bound, "steps", (int)r->n, "moves",
+        (json_int_t)r->moves, "seconds", r->seconds, "cost_per_byte", r->price,
+        "base_cost", (json_int_t)job->base_cost, "peak_of_input_order",
+        (json_int_t)job->input_peak, "history", history);
     return j;
 }
 
 /* In % of the peak of the instance's order. */
 static double of_peak(const Job *job, int64_t bytes)
 {
-    return job->input_peak ? 100 * (double) bytes / (double) job->input_peak : 0;
+    return job->input_peak ? 100 * (double)bytes / (double)job->input_peak : 0;
 }
 
 static void print_result(const Job *job, const RematResult *r, int64_t budget)
@@ -248,7 +248,7 @@ static int run_pareto(Job *job)
 {
     RematOptions o = options_of(job);
     int32_t n = job->args->pareto;
-    RematResult *r = mem_new((size_t) n, sizeof *r);
+    RematResult *r = mem_new((size_t)n, sizeof *r);
     json_t *all = json_array();
     int status = EXIT_SUCCESS;
     o.budget = job->args->budget ? job->budget : 0;

@@ -50,6 +50,7 @@ static void erase(void)
     line.shown = false;
 }
 
+/* Of the clock that pthread_cond_timedwait waits by. */
 static struct timespec in_ms(int64_t ms)
 {
     struct timespec t;

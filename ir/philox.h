@@ -2,8 +2,9 @@
  *
  * A draw is a pure function of (seed, key, step, index), so recomputing a node or resuming a run
  * reproduces it.  Real source for the reference evaluator; the same file is pasted in front of
- * generated C and CUDA C.  Rounds are written out because loops inside a loop body keep compilers
- * from vectorising.  J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. */
+ * generated C and CUDA C, which is why it is not Random123's (tests compare the two).  Rounds are
+ * written out because loops inside a loop body keep compilers from vectorising.
+ * J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. */
 #ifndef CKC_PHILOX_H
 #define CKC_PHILOX_H
 

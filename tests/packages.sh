@@ -15,5 +15,5 @@ need() {
 }
 
 BUILD_PACKAGES="cmake make gcc libc6-dev pkg-config protobuf-c-compiler libprotobuf-c-dev
-    libonnx-dev libdnnl-dev librandom123-dev libxxhash-dev libjansson-dev zlib1g-dev libglpk-dev"
-TEST_PACKAGES="check clang libclang-rt-14-dev libomp-dev"
+    libonnx-dev libdnnl-dev libxxhash-dev libjansson-dev zlib1g-dev libglpk-dev"
+TEST_PACKAGES="check librandom123-dev clang libclang-rt-14-dev libomp-dev"

@@ -16,7 +16,7 @@ uint64_t random_state;
 int32_t below(int32_t n)
 {
     random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (int32_t) ((random_state >> 33) % (uint64_t) n);
+    return (int32_t)((random_state >> 33) % (uint64_t)n);
 }
 
 RematResult solve_to(const RematInstance *inst, int64_t budget, int64_t moves, uint64_t seed,

@@ -159,7 +159,7 @@ static int64_t revolve_steps(int length, int s)
     int r = 0;
     while (binomial(s + r, s) < length)
         r++;
-    return r > 0 ? (int64_t) r * length - binomial(s + r, r - 1) : 0;
+    return r > 0 ? (int64_t)r * length - binomial(s + r, r - 1) : 0;
 }
 
 /* State x_0 stays; f_i: x_(i-1) -> x_i may work in place; b_i reads x_(i-1) and costs
@@ -192,8 +192,8 @@ START_TEST(uniform_chains_equal_revolve)
             check_result(&inst, &r);
             ck_assert(r.feasible);
             ck_assert_msg(r.cost == revolve_steps(length, s),
-                          "length %d snapshots %d: %d, revolve %d", length, s, (int) r.cost,
-                          (int) revolve_steps(length, s));
+                          "length %d snapshots %d: %d, revolve %d", length, s, (int)r.cost,
+                          (int)revolve_steps(length, s));
             remat_result_free(&r);
         }
         remat_free(&inst);
@@ -207,8 +207,8 @@ END_TEST
  * behind its gradient, and the update bars the readers of the weight. */
 static RematInstance training_graph(int n, uint64_t seed)
 {
-    char *text = malloc((size_t) n * 1000 + 1000);
-    int at = 0, nops = 0, *skip = calloc((size_t) n, sizeof *skip);
+    char *text = malloc((size_t)n * 1000 + 1000);
+    int at = 0, nops = 0, *skip = calloc((size_t)n, sizeof *skip);
     random_state = seed;
     for (int i = 0; i < n; i++) { /* forward: ids 0 .. n - 1 */
         at += sprintf(text + at, "%d %d %d", nops++, 10 + below(90), 10 + below(50));
@@ -255,11 +255,11 @@ END_TEST
 static double fullness(const RematInstance *inst, const int32_t *seq, const uint8_t *alt, int32_t n,
                        int64_t peak)
 {
-    int64_t *bytes = calloc((size_t) n, sizeof *bytes);
+    int64_t *bytes = calloc((size_t)n, sizeof *bytes);
     double sum = 0;
     ck_assert_msg(remat_profile(inst, seq, n, alt, bytes, err), "%s", err);
     for (int32_t k = 0; k < n; k++)
-        sum += pow((double) bytes[k] / (double) peak, 8);
+        sum += pow((double)bytes[k] / (double)peak, 8);
     free(bytes);
     return sum;
 }
@@ -271,10 +271,10 @@ START_TEST(settled_schedules_are_valid_and_less_full)
         RematInstance inst = training_graph(30, seed);
         RematResult r = solve(&inst, remat_input_peak(&inst) * 7 / 10, 5000);
         int64_t cost, peak, c, p;
-        int32_t *again = malloc((size_t) r.n * sizeof *again);
-        uint8_t *alt = malloc((size_t) r.n);
-        memcpy(again, r.seq, (size_t) r.n * sizeof *again);
-        memcpy(alt, r.alt, (size_t) r.n);
+        int32_t *again = malloc((size_t)r.n * sizeof *again);
+        uint8_t *alt = malloc((size_t)r.n);
+        memcpy(again, r.seq, (size_t)r.n * sizeof *again);
+        memcpy(alt, r.alt, (size_t)r.n);
         ck_assert_msg(remat_evaluate(&inst, r.seq, r.n, r.alt, &cost, &peak, err), "%s", err);
         before += fullness(&inst, r.seq, r.alt, r.n, peak);
         remat_settle(&inst, r.seq, r.alt, r.n, seed, 50000);
@@ -283,8 +283,8 @@ START_TEST(settled_schedules_are_valid_and_less_full)
         ck_assert_int_le(p, peak);
         after += fullness(&inst, r.seq, r.alt, r.n, peak);
         remat_settle(&inst, again, alt, r.n, seed, 50000);
-        ck_assert_mem_eq(again, r.seq, (size_t) r.n * sizeof *again);
-        ck_assert_mem_eq(alt, r.alt, (size_t) r.n);
+        ck_assert_mem_eq(again, r.seq, (size_t)r.n * sizeof *again);
+        ck_assert_mem_eq(alt, r.alt, (size_t)r.n);
         free(again);
         free(alt);
         remat_result_free(&r);
@@ -312,10 +312,10 @@ START_TEST(cheap_starts_are_repaired)
             ck_assert_msg(remat_solve(&inst, &o, &r, err), "%s", err);
             check_result(&inst, &r);
             ck_assert(r.feasible);
-            *(k ? &repaired : &scratch) += (double) (r.cost - remat_base_cost(&inst));
+            *(k ? &repaired : &scratch) += (double)(r.cost - remat_base_cost(&inst));
             remat_result_free(&r);
         }
-        cheap += (double) (from.cost - remat_base_cost(&inst));
+        cheap += (double)(from.cost - remat_base_cost(&inst));
         remat_result_free(&from);
         remat_free(&inst);
     }
@@ -339,8 +339,8 @@ START_TEST(same_seed_same_schedule)
             check_result(&inst, &r[k]);
         }
         ck_assert_int_eq(r[0].n, r[1].n);
-        ck_assert_mem_eq(r[0].seq, r[1].seq, sizeof *r[0].seq * (size_t) r[0].n);
-        ck_assert_mem_eq(r[0].alt, r[1].alt, (size_t) r[0].n);
+        ck_assert_mem_eq(r[0].seq, r[1].seq, sizeof *r[0].seq * (size_t)r[0].n);
+        ck_assert_mem_eq(r[0].alt, r[1].alt, (size_t)r[0].n);
         remat_result_free(&r[0]);
         remat_result_free(&r[1]);
     }

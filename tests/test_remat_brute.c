@@ -41,7 +41,7 @@ static void reach(Frontier *f, uint32_t state, int64_t cost)
 {
     if (cost > MAX_COST || cost >= f->dist[state])
         return;
-    f->dist[state] = (int32_t) cost;
+    f->dist[state] = (int32_t)cost;
     f->entry[f->n].state = state;
     f->entry[f->n].next = f->head[cost];
     f->head[cost] = f->n++;
@@ -104,10 +104,10 @@ static RematInstance instance_of(const Dag *d)
     char text[4096];
     int at = 0;
     for (int i = 0; i < d->n; i++) {
-        at += sprintf(text + at, "%d %d %d", i, (int) d->cost[i], (int) d->bytes[i]);
+        at += sprintf(text + at, "%d %d %d", i, (int)d->cost[i], (int)d->bytes[i]);
         for (int j = 0; j < i; j++)
             at += d->in[i] >> j & 1 ? sprintf(text + at, " %d", j) : 0;
-        at += sprintf(text + at, " ; ws=%d%s", (int) d->ws[i], d->keep[i] ? " keep" : "");
+        at += sprintf(text + at, " ; ws=%d%s", (int)d->ws[i], d->keep[i] ? " keep" : "");
         at += d->inplace[i] >= 0 ? sprintf(text + at, " inplace=%d", d->inplace[i]) : 0;
         at += sprintf(text + at, "\n");
     }
@@ -187,7 +187,7 @@ static void compare_dag(const Dag *d, bool thorough)
 static void compare_all(int n, uint32_t stride, bool extras)
 {
     uint32_t count = 1u << (n * (n - 1) / 2);
-    random_state = (uint64_t) n;
+    random_state = (uint64_t)n;
     for (uint32_t edges = 0; edges < count; edges += stride) {
         Dag d = dag_of(n, edges, extras);
         compare_dag(&d, edges % (8 * stride) == 0);
@@ -236,7 +236,7 @@ static int compare_classes(int n)
     uint32_t count = 1u << (n * (n - 1) / 2);
     int name[MAX_NODES], classes = 0;
     memset(seen, 0, sizeof seen);
-    random_state = (uint64_t) n;
+    random_state = (uint64_t)n;
     for (uint32_t edges = 0; edges < count; edges++) {
         if (seen[edges])
             continue;
@@ -279,7 +279,7 @@ START_TEST(infeasible_budgets_are_not_met)
 {
     random_state = 5;
     for (int k = 0; k < 20; k++) {
-        Dag d = dag_of(5, (uint32_t) below(1024), true);
+        Dag d = dag_of(5, (uint32_t)below(1024), true);
         RematInstance inst = instance_of(&d);
         int64_t least = least_budget(&d, remat_input_peak(&inst));
         RematResult r = solve(&inst, least - 1, 3000);

@@ -15,13 +15,13 @@
  */
 #include "pack_internal.h"
 #include "ir/mem.h"
+#include "ir/progress.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     DEFAULT_MEGASTEPS = 4000,
@@ -37,19 +37,12 @@ enum {
 
 /* ---- effort ------------------------------------------------------------------------ */
 
-double pack_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 bool pack_spend(PackBudget *b, int64_t steps)
 {
     b->steps += steps;
     if (b->deadline > 0 && b->steps >= b->next_look) {
         b->next_look = b->steps + CLOCK_STEPS;
-        b->out_of_time = b->out_of_time || pack_now() >= b->deadline;
+        b->out_of_time = b->out_of_time || clock_seconds() >= b->deadline;
     }
     return b->steps < b->max_steps && !b->out_of_time;
 }
@@ -494,7 +487,7 @@ bool pack_solve(PackBuffer *buffers, int32_t n, const PackOptions *opt, PackResu
 {
     static const PackOptions none;
     const PackOptions *o = opt ? opt : &none;
-    double start = pack_now();
+    double start = clock_seconds();
     int64_t steps = o->max_steps > 0 ? o->max_steps : INT64_C(1000000) * DEFAULT_MEGASTEPS;
     bool timed = o->time_limit_s > 0;
     Problem p = {.buffers = buffers,
@@ -516,7 +509,7 @@ bool pack_solve(PackBuffer *buffers, int32_t n, const PackOptions *opt, PackResu
     result->arena = p.arena;
     result->fits = o->capacity <= 0 || p.arena <= o->capacity;
     write_offsets(&p, buffers);
-    result->seconds = pack_now() - start;
+    result->seconds = clock_seconds() - start;
     tear_down(&p);
     return true;
 }

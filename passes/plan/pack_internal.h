@@ -16,12 +16,11 @@
 
 typedef struct PackBudget {
     int64_t steps, max_steps;
-    double deadline;   /* pack_now() seconds; 0 = none */
+    double deadline;   /* of clock_seconds(); 0 = none */
     int64_t next_look; /* steps at which the clock is read again */
     bool out_of_time;
 } PackBudget;
 
-double pack_now(void); /* monotonic seconds */
 
 /* Spends `steps`; false when the budget is used up. */
 bool pack_spend(PackBudget *budget, int64_t steps);

@@ -72,15 +72,15 @@ static bool rather_again(Search *s, int32_t v, int32_t idle, int32_t slot)
     if (s->tosses)
         return rng_next(&s->rng) & 1;
     int64_t relief = levels_relief(&b->levels, idle + 1, slot, b->bytes[v]);
-    double price = (double) b->p->cost[b->p->producer[v]] * 2 * rng_unit(&s->rng);
-    return relief > 0 ? s->weight * (double) relief > price : rng_below(&s->rng, 8) == 0;
+    double price = (double)b->p->cost[b->p->producer[v]] * 2 * rng_unit(&s->rng);
+    return relief > 0 ? s->weight * (double)relief > price : rng_below(&s->rng, 8) == 0;
 }
 
 /* May op run once more, and would the move at hand not cost too much by that alone? */
 static bool affordable(const Search *s, int32_t op)
 {
     const Board *b = &s->board;
-    return !b->p->inst->ops[op].once && (double) (b->cost + b->p->cost[op]) <= s->cap;
+    return !b->p->inst->ops[op].once && (double)(b->cost + b->p->cost[op]) <= s->cap;
 }
 
 /* Adds a run of op somewhere in (lo, reader), and of the inputs it finds dead that are rather
@@ -330,7 +330,7 @@ static bool move_kernel(Search *s)
 
 static bool try_move(Search *s)
 {
-    uint32_t r = (uint32_t) (rng_next(&s->rng) & 15);
+    uint32_t r = (uint32_t)(rng_next(&s->rng) & 15);
     if (r < 3)
         return move_chain(s);
     if (r < 7)
@@ -357,7 +357,7 @@ void search_init(Search *s, const Problem *p, int64_t budget, uint64_t seed)
     for (int32_t v = 0; v < p->nvals; v++)
         if (p->inst->values[v].keep_to_end)
             s->kept[s->nkept++] = v;
-    s->unit = paying ? (double) p->base_cost / paying : 1;
+    s->unit = paying ? (double)p->base_cost / paying : 1;
 }
 
 void search_free(Search *s)
@@ -392,7 +392,7 @@ void search_load(Search *s, const Seq *from, const uint8_t *kernels)
 
 static double energy(const Search *s)
 {
-    return (double) s->board.cost + s->weight * (double) s->board.levels.excess;
+    return (double)s->board.cost + s->weight * (double)s->board.levels.excess;
 }
 
 static void step(Search *s)
@@ -423,7 +423,7 @@ static void step(Search *s)
 static double scaled(const Search *s, double weight)
 {
     const Board *b = &s->board;
-    return 100 * weight * s->unit / ((double) b->levels.limit / (1 << b->levels.shift) + 1);
+    return 100 * weight * s->unit / ((double)b->levels.limit / (1 << b->levels.shift) + 1);
 }
 
 /* Between two looks at the temperature, the weight and the clock. */
@@ -437,13 +437,13 @@ bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double dead
     Board *b = &s->board;
     bool full = true;
     int64_t period = period_of(moves), spread = 0;
-    double rate = fmin(1.1, exp(10 * (double) period / (double) moves));
+    double rate = fmin(1.1, exp(10 * (double)period / (double)moves));
     s->weight = scaled(s, c.weight);
     s->tosses = c.tosses;
     s->sparing = !c.tosses;
     for (int64_t done = 0; done < moves && full; done += period) {
         int64_t overfull = 0;
-        s->temperature = c.hot * pow(c.cold / c.hot, (double) done / (double) moves);
+        s->temperature = c.hot * pow(c.cold / c.hot, (double)done / (double)moves);
         for (int64_t i = 0; i < period; i++) {
             step(s);
             overfull += b->levels.excess > 0;
@@ -451,7 +451,7 @@ bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double dead
         if (s->stored && s->improved)
             s->improved(s->user, s);
         s->stored = false;
-        double share = (double) overfull / (double) period;
+        double share = (double)overfull / (double)period;
         s->weight *= share > 0.6 ? rate : share < 0.4 ? 1 / rate : 1;
         if (b->nevents * 3 > b->T * 2 - 192 || done >= spread) {
             if (s->pending)
@@ -459,7 +459,7 @@ bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double dead
             board_respread(b);
             spread = done + 65536;
         }
-        full = s->best_cost > target && (deadline == 0 || rm_seconds() < deadline);
+        full = s->best_cost > target && (deadline == 0 || clock_seconds() < deadline);
     }
     if (s->pending)
         store_best(s);
@@ -501,7 +501,7 @@ bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double 
             step(s);
         if (b->nevents * 3 > b->T * 2 - 192 || s->moves % 65536 < period)
             board_respread(b);
-        if (s->moves % 1024 < period && deadline > 0 && rm_seconds() >= deadline)
+        if (s->moves % 1024 < period && deadline > 0 && clock_seconds() >= deadline)
             break;
     }
     s->pending = false;

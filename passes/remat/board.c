@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { HOLE = LEVEL_TOP };
-static const int64_t max_total = (int64_t) 1
+static const int64_t max_total = (int64_t)1
                                  << 28; /* quanta over all values: sums stay in int32 */
 
 /* ---- sorted slots -------------------------------------------------------------------- */
@@ -31,7 +31,7 @@ static void slots_insert(Slots *s, int32_t t)
 {
     if (s->n == s->cap) {
         s->cap *= 2;
-        s->at = mem_grow(s->at, (size_t) s->cap, sizeof *s->at);
+        s->at = mem_grow(s->at, (size_t)s->cap, sizeof *s->at);
     }
     int32_t i = s->n++;
     for (; i > 0 && s->at[i - 1] > t; i--)
@@ -122,7 +122,7 @@ static void mark_dirty(Board *b, int32_t slot)
         return;
     if (b->ndirty == b->capdirty) {
         b->capdirty = b->capdirty ? 2 * b->capdirty : 16;
-        b->dirty = mem_grow(b->dirty, (size_t) b->capdirty, sizeof *b->dirty);
+        b->dirty = mem_grow(b->dirty, (size_t)b->capdirty, sizeof *b->dirty);
     }
     b->dirty[b->ndirty++] = slot;
 }
@@ -142,7 +142,7 @@ static int32_t saving_at(const Board *b, int32_t slot)
             continue;
         int32_t x = b->bytes[in], y = b->bytes[o->out[a.out]];
         saved += x < y ? x : y;
-        applied |= (uint64_t) 1 << k;
+        applied |= (uint64_t)1 << k;
     }
     return saved;
 }
@@ -264,7 +264,7 @@ static void log_change(Board *b, Change c)
 {
     if (b->nlog == b->caplog) {
         b->caplog = b->caplog ? 2 * b->caplog : 64;
-        b->log = mem_grow(b->log, (size_t) b->caplog, sizeof *b->log);
+        b->log = mem_grow(b->log, (size_t)b->caplog, sizeof *b->log);
     }
     b->log[b->nlog++] = c;
 }
@@ -273,7 +273,7 @@ static void add_run(Board *b, int32_t op, int32_t kernel, int32_t slot)
 {
     int32_t row = b->kfirst[op] + kernel;
     b->op[slot] = op;
-    b->kernel[slot] = (uint8_t) kernel;
+    b->kernel[slot] = (uint8_t)kernel;
     b->cost += b->kcost[row];
     levels_add(&b->levels, slot, slot + 1, HOLE + b->kws[row]);
     add_reads(b, op, slot);
@@ -449,7 +449,7 @@ bool board_add(Board *b, int32_t op, int32_t kernel, int32_t slot)
     if (!may_add(b, op, slot))
         return false;
     add_run(b, op, kernel, slot);
-    log_change(b, (Change){ADDED, slot, .op = op, .kernel = (uint8_t) kernel});
+    log_change(b, (Change){ADDED, slot, .op = op, .kernel = (uint8_t)kernel});
     return true;
 }
 
@@ -485,7 +485,7 @@ void board_set_kernel(Board *b, int32_t slot, int32_t kernel)
     remove_run(b, slot);
     log_change(b, c);
     add_run(b, c.op, kernel, slot);
-    log_change(b, (Change){ADDED, slot, .op = c.op, .kernel = (uint8_t) kernel});
+    log_change(b, (Change){ADDED, slot, .op = c.op, .kernel = (uint8_t)kernel});
 }
 
 void board_undo(Board *b)
@@ -524,7 +524,7 @@ static void reset(Board *b)
 
 static void resize(Board *b, int32_t T)
 {
-    size_t n = (size_t) T;
+    size_t n = (size_t)T;
     b->T = T;
     b->op = mem_grow(b->op, n, sizeof *b->op);
     b->kernel = mem_grow(b->kernel, n, sizeof *b->kernel);
@@ -544,7 +544,7 @@ static void load_runs(Board *b, const int32_t *ops, const uint8_t *kernels, int3
         resize(b, slots_for(n));
     reset(b);
     for (int32_t i = 0; i < n; i++) {
-        int32_t slot = (int32_t) ((int64_t) (2 * i + 1) * b->T / (2 * n));
+        int32_t slot = (int32_t)((int64_t)(2 * i + 1) * b->T / (2 * n));
         add_run(b, ops[i], kernels ? kernels[i] : b->p->cheapest[ops[i]], slot);
     }
 }
@@ -616,14 +616,14 @@ static int64_t choose_quantum(const Problem *p, int32_t *shift)
 
 static int32_t quanta(const Board *b, int64_t bytes)
 {
-    return (int32_t) ((bytes + b->quantum - 1) / b->quantum);
+    return (int32_t)((bytes + b->quantum - 1) / b->quantum);
 }
 
 void board_set_budget(Board *b, int64_t budget)
 {
     int64_t room = budget - b->p->inst->persistent;
     int64_t limit = room < 0 ? -1 : room / b->quantum;
-    b->levels.limit = (int32_t) (limit < 2 * max_total ? limit : 2 * max_total);
+    b->levels.limit = (int32_t)(limit < 2 * max_total ? limit : 2 * max_total);
 }
 
 void board_init(Board *b, const Problem *p, int64_t budget)

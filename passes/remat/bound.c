@@ -96,7 +96,7 @@ static void mark_ancestors(Cut *c)
 {
     const Problem *p = c->p;
     int32_t n = 0;
-    memset(c->ancestor, 0, (size_t) p->nops);
+    memset(c->ancestor, 0, (size_t)p->nops);
     c->queue[n++] = c->g;
     for (int32_t i = 0; i < n; i++)
         for (int32_t k = p->in.first[c->queue[i]]; k < p->in.first[c->queue[i] + 1]; k++) {
@@ -112,7 +112,7 @@ static void mark_descendants(Cut *c)
 {
     const Problem *p = c->p;
     int32_t n = 0;
-    memset(c->descendant, 0, (size_t) p->nops);
+    memset(c->descendant, 0, (size_t)p->nops);
     c->queue[n++] = c->g;
     for (int32_t i = 0; i < n; i++)
         for (int32_t k = p->out.first[c->queue[i]]; k < p->out.first[c->queue[i] + 1];
@@ -200,17 +200,17 @@ static void build(Cut *c, double lambda, double scale)
         c->keep_edge[i] = -1;
         if (c->resident[v])
             continue;
-        double cap = floor(lambda * (double) p->bytes[v] * scale);
+        double cap = floor(lambda * (double)p->bytes[v] * scale);
         c->keep_edge[i] = flow_edge(f, 2 + i, c->vertex_op[p->producer[v]],
-                                    cap < 0x1p60 ? (int64_t) cap : (int64_t) 1 << 60);
+                                    cap < 0x1p60 ? (int64_t)cap : (int64_t)1 << 60);
         if (demanded(c, v))
             flow_edge(f, 0, 2 + i, FLOW_INF);
     }
     for (int32_t i = 0; i < c->nops; i++) {
         int32_t u = c->ops[i];
-        double cap = floor((double) p->cost[u] * scale);
+        double cap = floor((double)p->cost[u] * scale);
         c->redo_edge[i] =
-            flow_edge(f, c->vertex_op[u], 1, may_rerun(c, u) ? (int64_t) cap : FLOW_INF);
+            flow_edge(f, c->vertex_op[u], 1, may_rerun(c, u) ? (int64_t)cap : FLOW_INF);
         for (int32_t k = p->in.first[u]; k < p->in.first[u + 1]; k++)
             if (!c->resident[p->in.at[k]])
                 flow_edge(f, c->vertex_op[u], c->vertex_value[p->in.at[k]], FLOW_INF);
@@ -225,22 +225,22 @@ typedef struct {
 static Line solve_cut(Cut *c, double lambda)
 {
     const Problem *p = c->p;
-    double total = (double) p->base_cost + 1, flow;
+    double total = (double)p->base_cost + 1, flow;
     for (int32_t i = 0; i < c->nvalues; i++)
-        total += lambda * (double) p->bytes[c->values[i]];
+        total += lambda * (double)p->bytes[c->values[i]];
     double scale = 0x1p58 / total;
     build(c, lambda, scale);
-    flow = (double) flow_max(&c->flow, 0, 1) / scale;
-    Line l = {.value = flow * (1 - 1e-12) - lambda * (double) c->room * (1 + 1e-15)};
+    flow = (double)flow_max(&c->flow, 0, 1) / scale;
+    Line l = {.value = flow * (1 - 1e-12) - lambda * (double)c->room * (1 + 1e-15)};
     for (int32_t i = 0; i < c->nvalues; i++) {
         int32_t v = c->values[i];
         if (c->keep_edge[i] >= 0 && flow_source_side(&c->flow, 2 + i) &&
             !flow_source_side(&c->flow, c->vertex_op[p->producer[v]]))
-            l.bytes += (double) p->bytes[v];
+            l.bytes += (double)p->bytes[v];
     }
     for (int32_t i = 0; i < c->nops; i++)
         if (flow_source_side(&c->flow, c->vertex_op[c->ops[i]]))
-            l.cost += (double) p->cost[c->ops[i]];
+            l.cost += (double)p->cost[c->ops[i]];
     return l;
 }
 
@@ -266,7 +266,7 @@ static void leave(Cut *c)
 
 static bool late(const Cut *c)
 {
-    return c->deadline > 0 && rm_seconds() >= c->deadline;
+    return c->deadline > 0 && clock_seconds() >= c->deadline;
 }
 
 /* The bound of one g, or of the little that is needed to see that it is not above `best`.
@@ -280,15 +280,15 @@ static double bound_at(Cut *c, int32_t g, double best, double *price, bool *infe
     if (*infeasible)
         goto done;
     if (bytes > c->room) {
-        Line rich = {.bytes = (double) bytes, .cost = 0};
-        Line lean = solve_cut(c, 0x1p20 * ((double) p->base_cost + 1) / (double) bytes);
+        Line rich = {.bytes = (double)bytes, .cost = 0};
+        Line lean = solve_cut(c, 0x1p20 * ((double)p->base_cost + 1) / (double)bytes);
         *infeasible =
-            lean.value > (double) p->base_cost; /* more than running all of them again */
-        if (lean.bytes > (double) c->room)
+            lean.value > (double)p->base_cost; /* more than running all of them again */
+        if (lean.bytes > (double)c->room)
             goto done;
         for (int32_t i = 0; i < 60 && !late(c); i++) {
             double lambda = (lean.cost - rich.cost) / (rich.bytes - lean.bytes);
-            double at = rich.cost + lambda * (rich.bytes - (double) c->room);
+            double at = rich.cost + lambda * (rich.bytes - (double)c->room);
             if (at <= best)
                 break;
             Line l = solve_cut(c, lambda);
@@ -299,7 +299,7 @@ static double bound_at(Cut *c, int32_t g, double best, double *price, bool *infe
             if (l.value >= at * (1 - 1e-9) || l.bytes >= rich.bytes ||
                 l.bytes <= lean.bytes)
                 break;
-            if (l.bytes > (double) c->room)
+            if (l.bytes > (double)c->room)
                 rich = l;
             else
                 lean = l;
@@ -325,8 +325,8 @@ static void cut_init(Cut *c, const Problem *p, int64_t budget)
     c->keep_edge = RM_NEW(int32_t, p->nvals);
     c->vertex_op = RM_NEW(int32_t, p->nops);
     c->vertex_value = RM_NEW(int32_t, p->nvals);
-    memset(c->vertex_op, -1, sizeof(int32_t) * (size_t) p->nops);
-    memset(c->vertex_value, -1, sizeof(int32_t) * (size_t) p->nvals);
+    memset(c->vertex_op, -1, sizeof(int32_t) * (size_t)p->nops);
+    memset(c->vertex_value, -1, sizeof(int32_t) * (size_t)p->nvals);
 }
 
 static void cut_free(Cut *c)
@@ -394,7 +394,7 @@ void bound_problem(const Problem *p, int64_t budget, double deadline, RematBound
         lo = bound->node - stride > 0 ? bound->node - stride : 0;
         hi = bound->node + stride < p->nops ? bound->node + stride : p->nops;
     }
-    bound->cost = p->base_cost + (int64_t) ceil(best * (1 - 1e-9) - 1e-6);
+    bound->cost = p->base_cost + (int64_t)ceil(best * (1 - 1e-9) - 1e-6);
     cut_free(&c);
 }
 
@@ -404,7 +404,7 @@ bool remat_bound(const RematInstance *inst, int64_t budget, int effort, double s
     Problem p;
     if (!problem_init(&p, inst, err))
         return false;
-    double deadline = rm_seconds() + seconds;
+    double deadline = clock_seconds() + seconds;
     bound_problem(&p, budget, seconds > 0 ? deadline : 0, bound);
     if (effort > 0 && !bound->infeasible)
         bound_stages(&p, budget, seconds > 0 ? deadline : INFINITY, INT64_MAX, bound);

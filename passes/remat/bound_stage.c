@@ -28,7 +28,7 @@
 void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known,
                   RematBound *bound)
 {
-    (void) p, (void) budget, (void) deadline, (void) known, (void) bound;
+    (void)p, (void)budget, (void)deadline, (void)known, (void)bound;
 }
 
 #else
@@ -91,13 +91,13 @@ static bool is_input(const Problem *p, int32_t op, int32_t v)
 static void add_columns(Stage *s)
 {
     const Problem *p = s->p;
-    s->run = RM_NEW(int32_t, (size_t) p->nops * (size_t) (s->k + 2));
-    s->keep = RM_NEW(int32_t, (size_t) p->nvals * (size_t) (s->k + 2));
+    s->run = RM_NEW(int32_t, (size_t)p->nops * (size_t)(s->k + 2));
+    s->keep = RM_NEW(int32_t, (size_t)p->nvals * (size_t)(s->k + 2));
     for (int32_t i = 1; i <= s->k + 1; i++) {
         for (int32_t u = 0; u < p->nops; u++)
             if (s->latest[u] < i)
                 s->run[i * p->nops + u] =
-                    new_column(s, (double) p->cost[u] / s->scale, false);
+                    new_column(s, (double)p->cost[u] / s->scale, false);
         for (int32_t v = 0; v < p->nvals && i <= s->k; v++)
             if (s->latest[p->producer[v]] < i)
                 s->keep[i * p->nvals + v] = new_column(s, 0, is_input(p, s->g[i], v));
@@ -155,13 +155,13 @@ static void add_memory(Stage *s, int32_t i)
     int64_t room = s->budget - bound_step_bytes(p, g);
     for (int32_t k = p->in.first[g]; k < p->in.first[g + 1]; k++)
         room += p->bytes[p->in.at[k]];
-    double unit = room > 0 ? (double) room : 1;
+    double unit = room > 0 ? (double)room : 1;
     for (int32_t v = 0; v < p->nvals && n < 4000; v++)
         if (s->keep[i * p->nvals + v] && p->bytes[v] > 0) {
             s->ia[++n] = s->keep[i * p->nvals + v];
-            s->ar[n] = (double) p->bytes[v] / unit;
+            s->ar[n] = (double)p->bytes[v] / unit;
         }
-    add_row(s, n, GLP_UP, (double) room / unit);
+    add_row(s, n, GLP_UP, (double)room / unit);
 }
 
 static void add_coverage(Stage *s, int32_t u)
@@ -219,7 +219,7 @@ static void build(Stage *s)
 static double proved(const Stage *s)
 {
     int rows = glp_get_num_rows(s->lp), cols = glp_get_num_cols(s->lp);
-    long double sum = 0, *reduced = mem_new((size_t) cols + 1, sizeof *reduced);
+    long double sum = 0, *reduced = mem_new((size_t)cols + 1, sizeof *reduced);
     int *ind = RM_NEW(int, cols + 1);
     double *val = RM_NEW(double, cols + 1);
     for (int j = 1; j <= cols; j++)
@@ -244,7 +244,7 @@ static double proved(const Stage *s)
     free(reduced);
     free(ind);
     free(val);
-    return (double) sum;
+    return (double)sum;
 }
 
 static void watch(glp_tree *tree, void *info)
@@ -261,17 +261,17 @@ static void solve(Stage *s, double seconds)
 {
     glp_smcp lp;
     glp_iocp mip;
-    double start = rm_seconds();
+    double start = clock_seconds();
     seconds = seconds < 1e6 ? seconds : 1e6; /* GLPK counts milliseconds in an int */
     glp_init_smcp(&lp);
     lp.msg_lev = GLP_MSG_OFF;
     lp.meth = GLP_DUALP;
-    lp.tm_lim = (int) (1000 * seconds);
+    lp.tm_lim = (int)(1000 * seconds);
     glp_adv_basis(s->lp, 0);
     if (glp_simplex(s->lp, &lp) != 0 || glp_get_status(s->lp) != GLP_OPT)
         return;
     s->bound = proved(s);
-    double left = seconds - (rm_seconds() - start);
+    double left = seconds - (clock_seconds() - start);
     if (s->bound >= s->enough || left < 0.01)
         return;
     for (int j = 1; j <= glp_get_num_cols(s->lp); j++)
@@ -282,7 +282,7 @@ static void solve(Stage *s, double seconds)
                 glp_set_col_bnds(s->lp, s->keep[i * s->p->nvals + v], GLP_FX, 1, 1);
     glp_init_iocp(&mip);
     mip.msg_lev = GLP_MSG_OFF;
-    mip.tm_lim = (int) (1000 * left);
+    mip.tm_lim = (int)(1000 * left);
     mip.br_tech = GLP_BR_PCH;
     mip.bt_tech = GLP_BT_BLB;
     mip.mir_cuts = mip.cov_cuts = GLP_ON;
@@ -299,12 +299,12 @@ static int64_t bound_path(const Problem *p, int64_t budget, const int32_t *g, in
                           double seconds, int64_t known)
 {
     Stage s = {
-        .p = p, .budget = budget, .k = k, .g = g, .scale = (double) p->base_cost / 100 + 1};
+        .p = p, .budget = budget, .k = k, .g = g, .scale = (double)p->base_cost / 100 + 1};
     double fixed = 0;
     find_latest(&s);
     for (int32_t j = 1; j <= k; j++)
-        fixed += (double) p->cost[g[j]];
-    s.enough = known < INT64_MAX ? ((double) known - fixed) / s.scale : INFINITY;
+        fixed += (double)p->cost[g[j]];
+    s.enough = known < INT64_MAX ? ((double)known - fixed) / s.scale : INFINITY;
     build(&s);
     solve(&s, seconds);
     glp_delete_prob(s.lp);
@@ -312,7 +312,7 @@ static int64_t bound_path(const Problem *p, int64_t budget, const int32_t *g, in
     free(s.latest);
     free(s.run);
     free(s.keep);
-    return (int64_t) cost;
+    return (int64_t)cost;
 }
 
 /* ---- which paths --------------------------------------------------------------------- */
@@ -332,7 +332,7 @@ static int by_excess(const void *a, const void *b)
 
 static bool descends(const Problem *p, int32_t from, int32_t to, uint8_t *mark)
 {
-    memset(mark, 0, (size_t) p->nops);
+    memset(mark, 0, (size_t)p->nops);
     mark[from] = 1;
     for (int32_t i = from + 1; i <= to; i++)
         for (int32_t k = p->in.first[i]; k < p->in.first[i + 1]; k++)
@@ -369,10 +369,10 @@ static bool extend(const Problem *p, int64_t budget, const Candidate *c, int32_t
                    RematBound *bound, uint8_t *mark)
 {
     int32_t joined[MAX_STAGES + 2], best[MAX_STAGES + 2], nbest = 0;
-    double share = (deadline - rm_seconds()) / 2;
-    for (int32_t i = 0; i < n && bound->cost < known && rm_seconds() < deadline; i++) {
+    double share = (deadline - clock_seconds()) / 2;
+    for (int32_t i = 0; i < n && bound->cost < known && clock_seconds() < deadline; i++) {
         int32_t len = join(p, g, *k, c[i].op, joined, mark);
-        double left = deadline - rm_seconds();
+        double left = deadline - clock_seconds();
         if (len == 0 || left <= 0)
             continue;
         int64_t x = bound_path(p, budget, joined, len, left < share ? left : share, known);
@@ -404,10 +404,10 @@ void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t kno
     for (int32_t i = 0; i < p->nops; i++)
         if (excess[i] > 0)
             c[n++] = (Candidate){excess[i], i};
-    qsort(c, (size_t) n, sizeof *c, by_excess);
+    qsort(c, (size_t)n, sizeof *c, by_excess);
     bool more = extend(p, budget, c, n < FIRST_CUTS ? n : FIRST_CUTS, g, &k, deadline,
                        known, bound, mark);
-    while (more && k < MAX_STAGES && bound->cost < known && rm_seconds() < deadline)
+    while (more && k < MAX_STAGES && bound->cost < known && clock_seconds() < deadline)
         more = extend(p, budget, c, n, g, &k, deadline, known, bound, mark);
     glp_term_out(terminal);
     free(excess);

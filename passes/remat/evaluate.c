@@ -70,7 +70,7 @@ static bool trace(const RematInstance *inst, const int32_t *seq, int32_t n, Copi
         total += seq[i] >= 0 && seq[i] < inst->nops ? inst->ops[seq[i]].nout : 0;
     *c = (Copies){n, RM_NEW(int32_t, n + 1), RM_NEW(int32_t, total),
                   RM_NEW(int32_t, inst->nvalues)};
-    memset(c->latest, -1, sizeof *c->latest * (size_t) inst->nvalues);
+    memset(c->latest, -1, sizeof *c->latest * (size_t)inst->nvalues);
     bool ok = true;
     for (int32_t i = 0; i < n && ok; i++)
         ok = check_step(inst, i, seq[i], ran, barred, err) &&
@@ -100,7 +100,7 @@ static int64_t inplace_saving(const RematInstance *inst, const RematOp *o,
         int64_t in = inst->values[o->in[a.in]].bytes,
                 out = inst->values[o->out[a.out]].bytes;
         saved += in < out ? in : out;
-        applied |= (uint64_t) 1 << k;
+        applied |= (uint64_t)1 << k;
     }
     return saved;
 }
@@ -114,11 +114,11 @@ static void sweep(const RematInstance *inst, const int32_t *seq, const Copies *c
     int32_t cap = 0;
     int32_t *input_copy = NULL;
     int64_t level = inst->persistent;
-    memset(c->latest, -1, sizeof *c->latest * (size_t) inst->nvalues);
+    memset(c->latest, -1, sizeof *c->latest * (size_t)inst->nvalues);
     for (int32_t i = 0; i < c->n; i++) {
         const RematOp *o = &inst->ops[seq[i]];
         if (o->nin > cap)
-            input_copy = mem_grow(input_copy, (size_t) (cap = o->nin), sizeof *input_copy);
+            input_copy = mem_grow(input_copy, (size_t)(cap = o->nin), sizeof *input_copy);
         for (int32_t k = 0; k < o->nin; k++)
             input_copy[k] = c->latest[o->in[k]];
         level -= ends[i];
@@ -241,7 +241,7 @@ void seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt,
         *cost += a.cost;
         *peak = bytes[i] + a.workspace > *peak ? bytes[i] + a.workspace : *peak;
         if (alt)
-            alt[i] = (uint8_t) k;
+            alt[i] = (uint8_t)k;
     }
     copies_free(&c);
     free(bytes);

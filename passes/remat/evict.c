@@ -34,7 +34,7 @@ typedef struct {
     bool *resident;
     int32_t *pins;        /* per value: steps at hand that need it */
     bool *taken;          /* per value: its buffer goes to an output of the run at hand */
-    int32_t *used;        /* per value: position of its last use (DTR) */
+    int32_t *used;        /* per value: position of its last use (DTR)*/
     double *back;         /* per value: cost to bring it back, as of its eviction */
     int32_t *list, nlist; /* resident values in any order, stale entries allowed */
     bool *listed;
@@ -71,7 +71,7 @@ static double cost_back(const Sweep *w, int32_t v)
 {
     const Problem *p = w->p;
     int32_t op = p->producer[v];
-    double sum = (double) p->cost[op];
+    double sum = (double)p->cost[op];
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
         if (!w->resident[p->in.at[k]])
             sum += w->back[p->in.at[k]];
@@ -107,9 +107,9 @@ static bool may_evict(const Sweep *w, int32_t v)
 
 static double score(const Sweep *w, int32_t v)
 {
-    double bytes = (double) w->p->bytes[v], cost = cost_back(w, v) + 1e-9;
+    double bytes = (double)w->p->bytes[v], cost = cost_back(w, v) + 1e-9;
     if (w->rule == EVICT_DTR)
-        return bytes * (double) (w->now - w->used[v] + 1) / cost;
+        return bytes * (double)(w->now - w->used[v] + 1) / cost;
     return bytes * (next_reader(w, v) - w->now) / cost;
 }
 
@@ -136,7 +136,7 @@ static int32_t scan(Sweep *w)
             w->candidate[candidates++] = (Candidate){score(w, v), v};
     }
     w->nlist = n;
-    qsort(w->candidate, (size_t) candidates, sizeof *w->candidate, by_score);
+    qsort(w->candidate, (size_t)candidates, sizeof *w->candidate, by_score);
     return candidates;
 }
 
@@ -172,7 +172,7 @@ static int64_t take_over(Sweep *w, int32_t op, bool force)
         w->taken[in] |= can;
         if (can) {
             sum += p->bytes[in] < p->bytes[out] ? p->bytes[in] : p->bytes[out];
-            applied |= (uint64_t) 1 << k;
+            applied |= (uint64_t)1 << k;
         }
     }
     return sum;
@@ -215,7 +215,7 @@ static void unpin(Sweep *w, int32_t v)
 
 static int by_number(const void *a, const void *b)
 {
-    int32_t x = *(const int32_t *) a, y = *(const int32_t *) b;
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     return (x > y) - (x < y);
 }
 
@@ -257,7 +257,7 @@ static bool step(Sweep *w)
     want_inputs(w, op);
     for (int32_t i = 0; i < w->nclosure; i++)
         want_inputs(w, w->closure[i]);
-    qsort(w->closure, (size_t) w->nclosure, sizeof *w->closure, by_number);
+    qsort(w->closure, (size_t)w->nclosure, sizeof *w->closure, by_number);
     for (int32_t i = 0; i < w->nclosure; i++) {
         int32_t u = w->closure[i];
         w->wanted[u] = false;
@@ -281,7 +281,7 @@ static void sort_readers(Sweep *w)
         int32_t *row = w->by_position + r->first[v], n = r->first[v + 1] - r->first[v];
         for (int32_t k = 0; k < n; k++)
             row[k] = w->position[r->at[r->first[v] + k]];
-        qsort(row, (size_t) n, sizeof *row, by_number);
+        qsort(row, (size_t)n, sizeof *row, by_number);
         w->next[v] = r->first[v];
     }
 }

@@ -14,19 +14,19 @@ void flow_reset(Flow *f, int32_t nvertices)
     f->nvertices = nvertices;
     f->nedges = 0;
     if (nvertices > f->capvertices) {
-        size_t n = (size_t) (f->capvertices = nvertices);
+        size_t n = (size_t)(f->capvertices = nvertices);
         f->head = mem_grow(f->head, n, sizeof *f->head);
         f->level = mem_grow(f->level, n, sizeof *f->level);
         f->it = mem_grow(f->it, n, sizeof *f->it);
         f->queue = mem_grow(f->queue, n, sizeof *f->queue);
     }
-    memset(f->head, -1, sizeof *f->head * (size_t) nvertices);
+    memset(f->head, -1, sizeof *f->head * (size_t)nvertices);
 }
 
 static void push_edge(Flow *f, int32_t from, int32_t to, int64_t cap)
 {
     if (f->nedges == f->capedges) {
-        size_t n = (size_t) (f->capedges = f->capedges ? 2 * f->capedges : 1024);
+        size_t n = (size_t)(f->capedges = f->capedges ? 2 * f->capedges : 1024);
         f->next = mem_grow(f->next, n, sizeof *f->next);
         f->to = mem_grow(f->to, n, sizeof *f->to);
         f->cap = mem_grow(f->cap, n, sizeof *f->cap);
@@ -48,7 +48,7 @@ int32_t flow_edge(Flow *f, int32_t from, int32_t to, int64_t cap)
 static bool find_levels(Flow *f, int32_t source, int32_t sink)
 {
     int32_t n = 0;
-    memset(f->level, -1, sizeof *f->level * (size_t) f->nvertices);
+    memset(f->level, -1, sizeof *f->level * (size_t)f->nvertices);
     f->level[source] = 0;
     f->queue[n++] = source;
     for (int32_t i = 0; i < n; i++)
@@ -82,7 +82,7 @@ static int64_t saturate(Flow *f, int32_t source, int32_t sink)
 {
     int64_t total = 0;
     int32_t n = 0, at = source, *path = f->queue;
-    memcpy(f->it, f->head, sizeof *f->it * (size_t) f->nvertices);
+    memcpy(f->it, f->head, sizeof *f->it * (size_t)f->nvertices);
     for (;;) {
         if (at == sink) {
             n = augment(f, path, n, &total);

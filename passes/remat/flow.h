@@ -12,7 +12,7 @@ typedef struct {
     int32_t *level, *it, *queue;
 } Flow;
 
-#define FLOW_INF ((int64_t) 1 << 62)
+#define FLOW_INF ((int64_t)1 << 62)
 
 void flow_reset(Flow *f, int32_t nvertices);
 int32_t flow_edge(Flow *f, int32_t from, int32_t to, int64_t cap); /* its number */

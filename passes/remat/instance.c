@@ -4,16 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-double rm_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double) t.tv_sec + 1e-9 * (double) t.tv_nsec;
-}
-
-static const int64_t sum_limit = (int64_t) 1 << 62;
+static const int64_t sum_limit = (int64_t)1 << 62;
 
 static bool add_within(int64_t *sum, int64_t x)
 {
@@ -134,7 +126,7 @@ bool remat_check(const RematInstance *inst, char err[REMAT_ERR])
             return rm_fail(err, "operator %d: block %d is out of range", i, inst->block[i]);
     int32_t *mark = RM_NEW(int32_t, inst->nvalues);
     int32_t *producer = RM_NEW(int32_t, inst->nvalues);
-    memset(producer, -1, sizeof *producer * (size_t) inst->nvalues);
+    memset(producer, -1, sizeof *producer * (size_t)inst->nvalues);
     bool ok = check_order(inst, mark, producer, err) && check_barriers(inst, err);
     free(mark);
     free(producer);
@@ -187,7 +179,7 @@ static void index_ops(Problem *p)
         for (int32_t k = 0; k < o->nalt; k++) {
             if (o->alt[k].cost < p->cost[i]) {
                 p->cost[i] = o->alt[k].cost;
-                p->cheapest[i] = (uint8_t) (k + 1);
+                p->cheapest[i] = (uint8_t)(k + 1);
             }
             p->min_ws[i] =
                 o->alt[k].workspace < p->min_ws[i] ? o->alt[k].workspace : p->min_ws[i];
@@ -244,7 +236,7 @@ void seq_push(Seq *s, int32_t op)
 {
     if (s->n == s->cap) {
         s->cap = s->cap ? 2 * s->cap : 64;
-        s->op = mem_grow(s->op, (size_t) s->cap, sizeof *s->op);
+        s->op = mem_grow(s->op, (size_t)s->cap, sizeof *s->op);
     }
     s->op[s->n++] = op;
 }
@@ -253,10 +245,10 @@ void seq_copy(Seq *to, const Seq *from)
 {
     if (to->cap < from->n) {
         to->cap = from->n;
-        to->op = mem_grow(to->op, (size_t) to->cap, sizeof *to->op);
+        to->op = mem_grow(to->op, (size_t)to->cap, sizeof *to->op);
     }
     if (from->n)
-        memcpy(to->op, from->op, sizeof *to->op * (size_t) from->n);
+        memcpy(to->op, from->op, sizeof *to->op * (size_t)from->n);
     to->n = from->n;
 }
 

@@ -65,7 +65,7 @@ WIDE static int32_t shift_limit(const int32_t *restrict m, int32_t was, int32_t 
 
 static void add_block(Levels *l, int32_t k, int32_t lo, int32_t hi, int32_t x)
 {
-    int32_t *m = l->at + (size_t) k * LEVEL_BLOCK;
+    int32_t *m = l->at + (size_t)k * LEVEL_BLOCK;
     int32_t limit = l->limit - l->lazy[k];
     bool low = l->max[k] + (x > 0 ? x : 0) <= limit;
     if (lo == 0 && hi == LEVEL_BLOCK) {
@@ -134,9 +134,9 @@ void levels_reset(Levels *l, int32_t n, int32_t level)
     int32_t blocks = n / LEVEL_BLOCK;
     if (n != l->n) {
         l->n = n;
-        l->at = mem_grow(l->at, (size_t) n, sizeof *l->at);
-        l->lazy = mem_grow(l->lazy, (size_t) blocks, sizeof *l->lazy);
-        l->max = mem_grow(l->max, (size_t) blocks, sizeof *l->max);
+        l->at = mem_grow(l->at, (size_t)n, sizeof *l->at);
+        l->lazy = mem_grow(l->lazy, (size_t)blocks, sizeof *l->lazy);
+        l->max = mem_grow(l->max, (size_t)blocks, sizeof *l->max);
     }
     l->excess = 0;
     for (int32_t t = 0; t < n; t++)

@@ -37,7 +37,7 @@ static bool before(Ready a, Ready b)
 static void heap_push(Greedy *g, Ready x)
 {
     if (g->n == g->cap)
-        g->heap = mem_grow(g->heap, (size_t) (g->cap = 2 * g->cap + 64), sizeof *g->heap);
+        g->heap = mem_grow(g->heap, (size_t)(g->cap = 2 * g->cap + 64), sizeof *g->heap);
     int32_t i = g->n++;
     for (; i > 0 && before(x, g->heap[(i - 1) / 2]); i = (i - 1) / 2)
         g->heap[i] = g->heap[(i - 1) / 2];

@@ -22,13 +22,13 @@ static void adopt(RematResult *to, const RematResult *from)
     free(to->seq);
     free(to->alt);
     to->n = from->n;
-    to->seq = copy(from->seq, sizeof *from->seq * (size_t) from->n);
-    to->alt = copy(from->alt, (size_t) from->n);
+    to->seq = copy(from->seq, sizeof *from->seq * (size_t)from->n);
+    to->alt = copy(from->alt, (size_t)from->n);
     to->cost = from->cost;
     to->peak = from->peak;
     to->feasible = from->feasible;
     to->proved_optimal =
-        (double) (to->cost - to->lower_bound) <= REMAT_OPTIMAL * (double) to->lower_bound;
+        (double)(to->cost - to->lower_bound) <= REMAT_OPTIMAL * (double)to->lower_bound;
 }
 
 static void make_monotone(RematResult *results, int32_t count)
@@ -68,12 +68,12 @@ static bool solve_all(const RematInstance *inst, const RematOptions *options,
                       const int64_t *budgets, int32_t count, RematResult *results,
                       char err[REMAT_ERR])
 {
-    double start = rm_seconds(), limit = options->time_limit_s;
+    double start = clock_seconds(), limit = options->time_limit_s;
     for (int32_t i = 0; i < count; i++) {
         RematOptions o = *options;
         o.budget = budgets[i];
         if (limit > 0) {
-            double left = start + limit - rm_seconds();
+            double left = start + limit - clock_seconds();
             o.time_limit_s = left > 0.001 ? left / (count - i) : 0.001;
         }
         o.max_moves =
@@ -95,7 +95,7 @@ bool remat_pareto(const RematInstance *inst, const RematOptions *options,
     RematOptions o = *options;
     int64_t *chosen = NULL;
     bool ok = true;
-    memset(results, 0, sizeof *results * (size_t) count);
+    memset(results, 0, sizeof *results * (size_t)count);
     if (!budgets) {
         chosen = RM_NEW(int64_t, count);
         ok = choose_budgets(inst, options, chosen, count, err);

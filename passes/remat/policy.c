@@ -168,7 +168,7 @@ static void want(Policy *y, int32_t op)
 
 static int by_number(const void *a, const void *b)
 {
-    int32_t x = *(const int32_t *) a, y = *(const int32_t *) b;
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     return (x > y) - (x < y);
 }
 
@@ -180,7 +180,7 @@ static void run_with_missing(Policy *y, int32_t op)
     want(y, op);
     for (int32_t i = 0; i < y->nclosure; i++)
         want(y, y->closure[i]);
-    qsort(y->closure, (size_t) y->nclosure, sizeof *y->closure, by_number);
+    qsort(y->closure, (size_t)y->nclosure, sizeof *y->closure, by_number);
     for (int32_t i = 0; i < y->nclosure; i++) {
         int32_t u = y->closure[i];
         y->wanted[u] = false;
@@ -209,7 +209,7 @@ static void replay(Policy *y)
 {
     const Problem *p = y->p;
     y->out.n = 0;
-    memset(y->held, 0, sizeof *y->held * (size_t) p->nvals);
+    memset(y->held, 0, sizeof *y->held * (size_t)p->nvals);
     for (int32_t i = 0; i < p->nops; i++) {
         run_with_missing(y, i);
         if (i == y->loss)
@@ -270,7 +270,7 @@ static void policy_every_4(Policy *y)
 
 static void policy_chen_sqrt(Policy *y)
 {
-    int32_t every = (int32_t) lround(sqrt(y->nblocks));
+    int32_t every = (int32_t)lround(sqrt(y->nblocks));
     checkpoint_every(y, every > 0 ? every : 1);
     replay(y);
 }
@@ -300,11 +300,11 @@ static void policy_chen_greedy(Policy *y)
     int64_t total = 0;
     for (int32_t v = 0; v < y->p->nvals; v++)
         total += y->p->producer[v] <= y->loss ? y->p->bytes[v] : 0;
-    double most = (double) total;
+    double most = (double)total;
     do {
-        checkpoint_greedy(y, (int64_t) most);
+        checkpoint_greedy(y, (int64_t)most);
         replay(y);
-    } while ((most /= 1.25) > (double) total / 2048);
+    } while ((most /= 1.25) > (double)total / 2048);
 }
 
 /* ---- choosing among the saved values ------------------------------------------------- */
@@ -330,8 +330,8 @@ static int32_t rate_saved(const Policy *y, Rated *list)
     for (int32_t v = 0; v < p->nvals; v++)
         if (y->saved[v] && can_drop(y, v))
             list[n++] = (Rated){
-                (double) p->bytes[v] / ((double) p->cost[p->producer[v]] + 1e-6), v};
-    qsort(list, (size_t) n, sizeof *list, by_rate);
+                (double)p->bytes[v] / ((double)p->cost[p->producer[v]] + 1e-6), v};
+    qsort(list, (size_t)n, sizeof *list, by_rate);
     return n;
 }
 
@@ -365,24 +365,24 @@ static void knapsack(Policy *y, const Rated *list, int32_t n, int32_t units)
 {
     const Problem *p = y->p;
     double total = 1, *best = RM_NEW(double, KNAPSACK_UNITS + 1);
-    bool *taken = RM_NEW(bool, (size_t) n *(KNAPSACK_UNITS + 1));
+    bool *taken = RM_NEW(bool, (size_t)n *(KNAPSACK_UNITS + 1));
     for (int32_t i = 0; i < n; i++)
-        total += (double) p->bytes[list[i].value];
+        total += (double)p->bytes[list[i].value];
     for (int32_t i = 0; i < n; i++) {
         int32_t weight =
-            (int32_t) ceil((double) p->bytes[list[i].value] / total * KNAPSACK_UNITS);
-        double gain = (double) p->cost[p->producer[list[i].value]];
+            (int32_t)ceil((double)p->bytes[list[i].value] / total * KNAPSACK_UNITS);
+        double gain = (double)p->cost[p->producer[list[i].value]];
         for (int32_t u = units; u >= weight; u--)
             if (best[u - weight] + gain > best[u]) {
                 best[u] = best[u - weight] + gain;
-                taken[(size_t) i * (KNAPSACK_UNITS + 1) + (size_t) u] = true;
+                taken[(size_t)i * (KNAPSACK_UNITS + 1) + (size_t)u] = true;
             }
     }
     drop_first(y, list, n, n);
     for (int32_t i = n - 1, u = units; i >= 0; i--)
-        if (taken[(size_t) i * (KNAPSACK_UNITS + 1) + (size_t) u]) {
+        if (taken[(size_t)i * (KNAPSACK_UNITS + 1) + (size_t)u]) {
             y->keep[list[i].value] = true;
-            u -= (int32_t) ceil((double) p->bytes[list[i].value] / total * KNAPSACK_UNITS);
+            u -= (int32_t)ceil((double)p->bytes[list[i].value] / total * KNAPSACK_UNITS);
         }
     free(best);
     free(taken);
@@ -409,7 +409,7 @@ static int64_t binomial(int32_t n, int32_t k)
     double x = 1;
     for (int32_t i = 1; i <= k; i++)
         x = x * (n - k + i) / i;
-    return x < 1e15 ? (int64_t) llround(x) : (int64_t) 1000000000000000;
+    return x < 1e15 ? (int64_t)llround(x) : (int64_t)1000000000000000;
 }
 
 /* How far to advance before the next checkpoint when `length` blocks are to be reversed
@@ -423,7 +423,7 @@ static int32_t revolve_hop(int32_t length, int32_t slots)
     int64_t hop = binomial(slots + r - 1, slots),
             other = length - binomial(slots + r - 2, slots - 1);
     hop = hop < other ? hop : other;
-    return hop < 1 ? 1 : hop < length ? (int32_t) hop : length - 1;
+    return hop < 1 ? 1 : hop < length ? (int32_t)hop : length - 1;
 }
 
 /* The backward pass reads block k: hold checkpoints on the way from the nearest one.
@@ -481,7 +481,7 @@ static void revolve(Policy *y, int32_t slots)
     bool *stored = RM_NEW(bool, y->nblocks + 1);
     int32_t current = y->nblocks;
     y->out.n = 0;
-    memset(y->held, 0, sizeof *y->held * (size_t) p->nvals);
+    memset(y->held, 0, sizeof *y->held * (size_t)p->nvals);
     revolve_plan(y, stored, y->nblocks - 1, slots);
     for (int32_t i = 0; i < p->nops; i++) {
         int32_t k = i > y->loss ? block_read(y, i) : -1;
@@ -536,13 +536,13 @@ bool remat_named_policy(const RematInstance *inst, const char *name, int64_t bud
         return rm_fail(err, "no policy is called '%.100s'", name);
     if (!problem_init(&p, inst, err))
         return false;
-    double start = rm_seconds();
+    double start = clock_seconds();
     policy_init(&y, &p, budget);
     y.result = result;
     run[i](&y);
     result->lower_bound = p.base_cost;
     result->min_budget_bound = bound_least_budget(&p);
-    result->seconds = rm_seconds() - start;
+    result->seconds = clock_seconds() - start;
     policy_free(&y);
     problem_free(&p);
     return true;

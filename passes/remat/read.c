@@ -46,7 +46,7 @@ typedef struct {
 static void *append(void *list, int32_t *n, size_t size)
 {
     if ((*n & (*n - 1)) == 0)
-        list = mem_grow(list, *n ? 2 * (size_t) *n : 1, size);
+        list = mem_grow(list, *n ? 2 * (size_t)*n : 1, size);
     (*n)++;
     return list;
 }
@@ -70,9 +70,9 @@ static bool read_number(Reader *r, const char *what, int64_t *x)
     if (at_end(r))
         return reader_fail(r, r->line, "%s is missing", what);
     *x = strtoll(r->at, &end, 10);
-    if (end == r->at || isalpha((unsigned char) *end))
+    if (end == r->at || isalpha((unsigned char)*end))
         return reader_fail(r, r->line, "%s: '%.*s' is no number", what,
-                           (int) strcspn(r->at, " \t\r\n"), r->at);
+                           (int)strcspn(r->at, " \t\r\n"), r->at);
     if (errno == ERANGE)
         return reader_fail(r, r->line, "%s does not fit 64 bits", what);
     if (*x < 0)
@@ -88,7 +88,7 @@ static bool read_output(Reader *r, int32_t *output)
         return false;
     if (k > INT32_MAX)
         return reader_fail(r, r->line, "output number %lld is unknown", (long long) k);
-    *output = (int32_t) k;
+    *output = (int32_t)k;
     return true;
 }
 
@@ -185,14 +185,14 @@ static bool read_field(Reader *r, Record *rec)
         return true;
     }
     return reader_fail(r, r->line, "unknown field '%.*s'",
-                       (int) strcspn(r->at, " \t\r\n=;"), r->at);
+                       (int)strcspn(r->at, " \t\r\n=;"), r->at);
 }
 
 static Record *new_record(Reader *r)
 {
     if (r->n == r->cap) {
         r->cap = r->cap ? 2 * r->cap : 256;
-        r->rec = mem_grow(r->rec, (size_t) r->cap, sizeof *r->rec);
+        r->rec = mem_grow(r->rec, (size_t)r->cap, sizeof *r->rec);
     }
     Record *rec = &r->rec[r->n++];
     *rec = (Record){.line = r->line};
@@ -202,7 +202,7 @@ static Record *new_record(Reader *r)
 /* The limits of remat_check, here with the line. */
 static bool add_sums(Reader *r, const Record *rec)
 {
-    const int64_t limit = (int64_t) 1 << 62;
+    const int64_t limit = (int64_t)1 << 62;
     int64_t cost = rec->cost;
     for (int32_t k = 0; k < rec->nalt; k++)
         cost = rec->alt[k].cost > cost ? rec->alt[k].cost : cost;
@@ -312,8 +312,8 @@ static int64_t listed_twice(const Ref *list, int32_t n)
     Ref *sorted = RM_NEW(Ref, n);
     int64_t id = -1;
     if (n)
-        memcpy(sorted, list, sizeof *list * (size_t) n);
-    qsort(sorted, (size_t) n, sizeof *sorted, by_ref);
+        memcpy(sorted, list, sizeof *list * (size_t)n);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_ref);
     for (int32_t k = 1; k < n && id < 0; k++)
         if (by_ref(&sorted[k - 1], &sorted[k]) == 0)
             id = sorted[k].id;
@@ -342,7 +342,7 @@ static bool resolve(Reader *r, const Record *rec, Ref *list, int32_t n, const ch
 static bool resolve_all(Reader *r)
 {
     if (r->n > 0)
-        qsort(r->rec, (size_t) r->n, sizeof *r->rec, by_id);
+        qsort(r->rec, (size_t)r->n, sizeof *r->rec, by_id);
     for (int32_t i = 0; i + 1 < r->n; i++)
         if (r->rec[i].id == r->rec[i + 1].id)
             return reader_fail(r, r->rec[i + 1].line, "id %lld is used twice",
@@ -423,7 +423,7 @@ static bool number_records(Reader *r, int32_t *number)
         a.first[i + 1] += a.first[i];
     a.to = RM_NEW(int32_t, a.first[r->n]);
     int32_t *fill = RM_NEW(int32_t, r->n), *heap = RM_NEW(int32_t, r->n);
-    memcpy(fill, a.first, sizeof *fill * (size_t) r->n);
+    memcpy(fill, a.first, sizeof *fill * (size_t)r->n);
     count_or_fill(r, &a, fill);
     int32_t ready = 0, done = 0;
     for (int32_t i = 0; i < r->n; i++)
@@ -467,10 +467,10 @@ static Storage *storage_new(const Reader *r)
     size_t ints = 0, inplace = 0, alts = 0, values = 0;
     for (int32_t i = 0; i < r->n; i++) {
         const Record *rec = &r->rec[i];
-        ints += (size_t) rec->nin + (size_t) rec->nout + (size_t) rec->nbefore;
-        inplace += (size_t) rec->ninplace;
-        alts += (size_t) rec->nalt;
-        values += (size_t) rec->nout;
+        ints += (size_t)rec->nin + (size_t)rec->nout + (size_t)rec->nbefore;
+        inplace += (size_t)rec->ninplace;
+        alts += (size_t)rec->nalt;
+        values += (size_t)rec->nout;
     }
     Storage *s = RM_NEW(Storage, 1);
     *s = (Storage){RM_NEW(RematOp, r->n),  RM_NEW(RematValue, values),
@@ -526,7 +526,7 @@ static bool build_instance(Reader *r, const int32_t *number, RematInstance *inst
             barrier[k] = number[rec->before[k].id];
         ok = build_inplace(r, rec, inplace);
         if (rec->nalt)
-            memcpy(alts, rec->alt, sizeof *alts * (size_t) rec->nalt);
+            memcpy(alts, rec->alt, sizeof *alts * (size_t)rec->nalt);
         s->ops[number[i]] = (RematOp){.cost = rec->cost,
                                       .workspace = rec->ws,
                                       .nin = rec->nin,

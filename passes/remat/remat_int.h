@@ -3,6 +3,7 @@
 #ifndef CKC_REMAT_INT_H
 #define CKC_REMAT_INT_H
 #include "ir/mem.h"
+#include "ir/progress.h"
 #include "remat.h"
 
 #include <stddef.h>
@@ -10,10 +11,8 @@
 
 /* ---- helpers (instance.c) ------------------------------------------------------------ */
 
-#define RM_NEW(T, n) ((T *) mem_new((size_t) (n), sizeof(T)))
+#define RM_NEW(T, n) ((T *)mem_new((size_t)(n), sizeof(T)))
 #define rm_fail(err, ...) (snprintf(err, REMAT_ERR, __VA_ARGS__), false)
-
-double rm_seconds(void); /* monotonic clock */
 
 typedef struct {
     uint64_t s;
@@ -30,12 +29,12 @@ static inline uint64_t rng_next(Rng *r)
 
 static inline int32_t rng_below(Rng *r, int32_t n)
 {
-    return (int32_t) (((rng_next(r) >> 32) * (uint64_t) n) >> 32);
+    return (int32_t)(((rng_next(r) >> 32) * (uint64_t)n) >> 32);
 }
 
 static inline double rng_unit(Rng *r)
 {
-    return (double) (rng_next(r) >> 11) * 0x1p-53;
+    return (double)(rng_next(r) >> 11) * 0x1p-53;
 }
 
 /* ---- the indexed problem (instance.c) ------------------------------------------------ */

@@ -67,8 +67,8 @@ static void make_copies(Settle *s)
 
 static double price(const Settle *s, int32_t k)
 {
-    double x = (double) (s->bytes[k] - s->inst->persistent) /
-               (double) (s->peak - s->inst->persistent + 1);
+    double x = (double)(s->bytes[k] - s->inst->persistent) /
+               (double)(s->peak - s->inst->persistent + 1);
     x *= x;
     x *= x;
     return x * x;
@@ -86,7 +86,7 @@ static void count_bytes(Settle *s, int32_t k)
         const Copy *in = &s->copy[s->read[s->in[e] + a.in]], *out = &s->copy[s->out[e] + a.out];
         if (in->last == k && inplace_free(o, p, applied)) {
             bytes -= in->bytes < out->bytes ? in->bytes : out->bytes;
-            applied |= (uint64_t) 1 << p;
+            applied |= (uint64_t)1 << p;
         }
     }
     s->bytes[k] = bytes;
@@ -220,8 +220,8 @@ void remat_settle(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t
         op[k] = seq[s.order[k]];
         kernel[k] = alt[s.order[k]];
     }
-    memcpy(seq, op, (size_t) n * sizeof *seq);
-    memcpy(alt, kernel, (size_t) n);
+    memcpy(seq, op, (size_t)n * sizeof *seq);
+    memcpy(alt, kernel, (size_t)n);
     void *all[] = {op, kernel, s.order, s.in, s.out, s.read, s.copy, s.resident, s.bytes, s.price};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);

@@ -40,12 +40,12 @@ bool result_offer(RematResult *r, const Problem *p, const Seq *s, int64_t budget
     if (r->min_budget == 0 || peak < r->min_budget)
         r->min_budget = peak;
     if (better) {
-        r->seq = mem_grow(r->seq, (size_t) s->n, sizeof *r->seq);
-        r->alt = mem_grow(r->alt, (size_t) s->n, 1);
+        r->seq = mem_grow(r->seq, (size_t)s->n, sizeof *r->seq);
+        r->alt = mem_grow(r->alt, (size_t)s->n, 1);
         r->n = s->n;
         if (s->n) {
-            memcpy(r->seq, s->op, sizeof *s->op * (size_t) s->n);
-            memcpy(r->alt, alt, (size_t) s->n);
+            memcpy(r->seq, s->op, sizeof *s->op * (size_t)s->n);
+            memcpy(r->alt, alt, (size_t)s->n);
         }
         r->cost = cost;
         r->peak = peak;
@@ -72,15 +72,15 @@ typedef struct {
 static bool out_of_time(const Solver *s)
 {
     const RematOptions *o = s->options;
-    return (s->deadline > 0 && rm_seconds() >= s->deadline) ||
+    return (s->deadline > 0 && clock_seconds() >= s->deadline) ||
            (o->max_moves > 0 && s->spent >= o->max_moves);
 }
 
 static void tick(const Solver *s)
 {
     const RematOptions *o = s->options;
-    double t = rm_seconds();
-    double done = o->max_moves > 0 ? (double) s->spent / (double) o->max_moves
+    double t = clock_seconds();
+    double done = o->max_moves > 0 ? (double)s->spent / (double)o->max_moves
                                    : (t - s->start) / (s->deadline - s->start);
     RematPoint best = {t - s->start, s->spent, s->r->feasible ? s->r->cost : 0, s->r->peak};
     if (o->tick)
@@ -98,8 +98,8 @@ static int64_t moves_left(const Solver *s)
 static int64_t target_cost(const Solver *s)
 {
     double gap = s->options->gap > REMAT_OPTIMAL ? s->options->gap : REMAT_OPTIMAL;
-    double extra = (double) s->r->lower_bound * gap;
-    int64_t target = extra < 2e18 ? s->r->lower_bound + (int64_t) extra : INT64_MAX;
+    double extra = (double)s->r->lower_bound * gap;
+    int64_t target = extra < 2e18 ? s->r->lower_bound + (int64_t)extra : INT64_MAX;
     return target > s->options->enough ? target : s->options->enough;
 }
 
@@ -112,10 +112,10 @@ static void record(Solver *s, int64_t moves)
 {
     RematResult *r = s->r;
     if ((r->nhistory & (r->nhistory - 1)) == 0)
-        r->history = mem_grow(r->history, r->nhistory ? 2 * (size_t) r->nhistory : 1,
+        r->history = mem_grow(r->history, r->nhistory ? 2 * (size_t)r->nhistory : 1,
                              sizeof *r->history);
     r->history[r->nhistory++] =
-        (RematPoint){rm_seconds() - s->start, moves, r->cost, r->peak};
+        (RematPoint){clock_seconds() - s->start, moves, r->cost, r->peak};
     if (s->options->progress)
         s->options->progress(s->options->user, &r->history[r->nhistory - 1]);
 }
@@ -215,7 +215,7 @@ static void reach_budget(Solver *s)
                                     {.hot = 1, .weight = 16},
                                     {.hot = 1.7, .weight = 8},
                                     {.hot = 16, .weight = 1}};
-    int64_t patience = 400 * (int64_t) s->p->nops + 1000;
+    int64_t patience = 400 * (int64_t)s->p->nops + 1000;
     for (int32_t k = 0; !s->r->feasible && !out_of_time(s); k++) {
         Round r = {.moves = moves_left(s),
                    .cooling = kinds[k % 4],
@@ -236,8 +236,8 @@ static void raise_bound(Solver *s)
 {
     const RematOptions *o = s->options;
     RematResult *r = s->r;
-    bool near = (double) (r->cost - r->lower_bound) < 0.02 * (double) r->lower_bound;
-    double now = rm_seconds();
+    bool near = (double)(r->cost - r->lower_bound) < 0.02 * (double)r->lower_bound;
+    double now = clock_seconds();
     double seconds =
         s->deadline > 0 ? (s->deadline - now) / (near ? 4 : 12) : now - s->start;
     RematBound bound = {.cost = r->lower_bound, .node = -1};
@@ -315,7 +315,7 @@ static void improve(Solver *s)
         {.cooling = {0.2, 0.01, 1, true}, .part = 1},
         {.cooling = {1, 0.02, 0.1, true}, .part = 1, .afresh = true},
         {.cooling = {8, 0.02, 0.125, true}, .part = 4, .afresh = true}};
-    int64_t moves = 200 * (int64_t) s->p->nops + 5000;
+    int64_t moves = 200 * (int64_t)s->p->nops + 5000;
     if (!out_of_time(s) && !good_enough(s))
         improve_by(s, &quick, moves); /* for those who are in a hurry */
     for (int cycle = 0; !out_of_time(s) && !good_enough(s); cycle++) {
@@ -323,7 +323,7 @@ static void improve(Solver *s)
         run_cycle(s, kinds, moves);
         if (cycle == 1 && s->deadline > 0 && !good_enough(s))
             raise_bound(s);
-        if (s->spent > spent && moves < 20000 * (int64_t) s->p->nops)
+        if (s->spent > spent && moves < 20000 * (int64_t)s->p->nops)
             moves += moves / 2;
     }
 }
@@ -357,7 +357,7 @@ static void start_schedules(Solver *s)
     int32_t n = s->p->nops, *order = RM_NEW(int32_t, n);
     offer_start(s);
     if (s->options->repair && s->best.n > 0 && !s->r->feasible)
-        improve_by(s, &(Kind){.cooling = descent, .part = 1}, 200 * (int64_t) n + 5000);
+        improve_by(s, &(Kind){.cooling = descent, .part = 1}, 200 * (int64_t)n + 5000);
     for (int32_t i = 0; i < n; i++) {
         order[i] = i;
         seq_push(&s->input, i);
@@ -376,7 +376,7 @@ static void find_bound(Solver *s)
 {
     RematResult *r = s->r;
     RematBound bound;
-    double now = rm_seconds();
+    double now = clock_seconds();
     bound_problem(s->p, s->options->budget,
                   s->deadline > 0 ? now + (s->deadline - now) / 4 : 0, &bound);
     r->lower_bound = bound.cost;
@@ -404,7 +404,7 @@ static bool solver_init(Solver *s, Problem *p, const RematInstance *inst,
     *s = (Solver){.p = p,
                   .options = o,
                   .r = result,
-                  .start = rm_seconds(),
+                  .start = clock_seconds(),
                   .nworkers = o->threads > 1 ? o->threads : 1};
     s->deadline = o->time_limit_s > 0 ? s->start + o->time_limit_s : 0;
     result->lower_bound = p->base_cost;
@@ -412,7 +412,7 @@ static bool solver_init(Solver *s, Problem *p, const RematInstance *inst,
     result->proved_infeasible = o->budget < result->min_budget_bound;
     s->worker = RM_NEW(Search, s->nworkers);
     for (int i = 0; i < s->nworkers; i++)
-        search_init(&s->worker[i], p, o->budget, o->seed * 1000003 + (uint64_t) i);
+        search_init(&s->worker[i], p, o->budget, o->seed * 1000003 + (uint64_t)i);
     start_schedules(s);
     return true;
 }
@@ -420,10 +420,10 @@ static bool solver_init(Solver *s, Problem *p, const RematInstance *inst,
 static void solver_finish(Solver *s)
 {
     RematResult *r = s->r;
-    r->proved_optimal = r->feasible && (double) (r->cost - r->lower_bound) <=
-                                           REMAT_OPTIMAL * (double) r->lower_bound;
+    r->proved_optimal = r->feasible && (double)(r->cost - r->lower_bound) <=
+                                           REMAT_OPTIMAL * (double)r->lower_bound;
     r->moves = s->spent;
-    r->seconds = rm_seconds() - s->start;
+    r->seconds = clock_seconds() - s->start;
     for (int i = 0; i < s->nworkers; i++)
         search_free(&s->worker[i]);
     free(s->worker);
