@@ -59,31 +59,6 @@ static bool feed_import(Job *j)
     return true;
 }
 
-static bool equal(const Options *o, double got, double want)
-{
-    if (isnan(want) || isinf(want))
-        return isnan(want) ? isnan(got) : got == want;
-    return fabs(got - want) <= atol_of(o) + rtol(o) * fabs(want);
-}
-
-static bool compare(const Job *j, const char *name, const Tensor *got, const Tensor *want)
-{
-    char a[160], b[160];
-    Diag *d = &j->o->diag;
-    if (!type_same_shape(&got->type, &want->type))
-        return fail(d, "output '%s' is %s, expected %s", name, type_str(&got->type, a),
-                    type_str(&want->type, b));
-    int64_t n = type_count(&got->type), wrong = 0, first = 0;
-    for (int64_t i = n; i-- > 0;)
-        if (!equal(j->o, tensor_f(got, i), tensor_f(want, i))) {
-            wrong++;
-            first = i;
-        }
-    return !wrong || fail(d, "output '%s': %lld of %lld elements differ, [%lld] is %.9g, "
-                             "expected %.9g", name, (long long)wrong, (long long)n,
-                          (long long)first, tensor_f(got, first), tensor_f(want, first));
-}
-
 static bool find_expected(Job *j, DataFile *f, uint32_t k, Tensor *t)
 {
     const char *name = onnx_output_name(j->model, k);
@@ -102,7 +77,8 @@ static bool compare_all(Job *j, const Tensor *out)
     for (uint32_t k = 0; k < j->plan->g->nout && ok; k++) {
         Tensor want;
         ok = find_expected(j, f, k, &want) &&
-             compare(j, onnx_output_name(j->model, k), &out[k], &want);
+             onnx_compare(onnx_output_name(j->model, k), &out[k], &want, rtol(j->o), atol_of(j->o),
+                          &j->o->diag);
     }
     data_close(f);
     return ok;

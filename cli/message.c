@@ -6,40 +6,9 @@
  * space, so that an error is one line. */
 #include "message.h"
 #include "ir/mem.h"
-#include "ir/utf8.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Bytes of the character at s that may be shown; 0: none, a control, or one that turns the direction of
- * writing. */
-static int visible(const char *s)
-{
-    uint32_t c;
-    int n = utf8_character(s, &c);
-    bool turns = (c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
-                 (c >= 0x2066 && c <= 0x2069);
-    return turns || utf8_control(c) ? 0 : n;
-}
-
-char *text_escape(const char *text, bool keep(const char *at))
-{
-    char *out = mem_new(4 * strlen(text) + 1, 1), *p = out;
-    for (const char *s = text; *s;) {
-        int n = visible(s);
-        if (n == 0 && keep && keep(s))
-            n = 1;
-        if (n == 0) {
-            p += sprintf(p, "\\x%02x", (unsigned)(unsigned char)*s++);
-            continue;
-        }
-        memcpy(p, s, (size_t)n);
-        p += n;
-        s += n;
-    }
-    *p = 0;
-    return out;
-}
 
 json_t *json_text(const char *text)
 {

@@ -4,6 +4,7 @@
 
 #include "ir/ir.h"
 #include "ir/progress.h"
+#include "ir/utf8.h"
 #include <jansson.h>
 #include <stdio.h>
 
@@ -17,9 +18,6 @@ int terminal_width(void);  /* of standard error; 0: it is no terminal */
 
 /* ---- message.c: text for people, with nothing raw in it that came from a file ------------------- */
 
-/* Control characters and what is not UTF-8 become \xHH, but for those that keep() wants; NULL: none.
- * The caller frees it. */
-char *text_escape(const char *text, bool keep(const char *at));
 json_t *json_text(const char *text); /* escaped where it is not UTF-8 */
 /* A message: one line, or wrapped at the width with its table's rows on lines of their own. */
 void message_print(FILE *f, const char *text, int width);

@@ -190,15 +190,15 @@ static void print_gemm_table(Emit *e)
     fprintf(e->f, "    {0}};\n");
 }
 
+/* As C has it, whose hexadecimal escapes have no end. */
 static void print_string(FILE *f, const char *s)
 {
     fputc('"', f);
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            fputc('\\', f);
-        if ((unsigned char)*s >= ' ')
+    for (; *s; s++)
+        if (*s == '"' || *s == '\\' || (unsigned char)*s < ' ')
+            fprintf(f, "\\%03o", (unsigned)*s);
+        else
             fputc(*s, f);
-    }
     fputc('"', f);
 }
 

@@ -84,6 +84,19 @@ bool lex_number(Lex *l, double *v)
     return true;
 }
 
+void print_quoted(const char *s, FILE *f)
+{
+    fputc('"', f);
+    for (; *s; s++)
+        if (*s == '"' || *s == '\\')
+            fprintf(f, "\\%c", *s);
+        else if ((unsigned char)*s < ' ')
+            fprintf(f, "\\x%02x", (unsigned char)*s);
+        else
+            fputc(*s, f);
+    fputc('"', f);
+}
+
 bool lex_string(Lex *l, const char **out)
 {
     TRY(lex_expect(l, "\""));

@@ -24,5 +24,6 @@ bool lex_integer(Lex *l, int64_t low, int64_t high, int64_t *v);
 bool lex_number(Lex *l, double *v); /* may be infinite or no number */
 /* "...", where \xHH is a byte and \c is c. */
 bool lex_string(Lex *l, const char **out);
+void print_quoted(const char *s, FILE *f); /* what lex_string() reads */
 
 #endif

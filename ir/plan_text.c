@@ -61,21 +61,10 @@ static const Header header_table[] = {
     {0},
 };
 
-static void print_string(const char *s, FILE *f)
-{
-    fputc('"', f);
-    for (; *s; s++)
-        if (*s == '"' || *s == '\\' || (unsigned char)*s < ' ')
-            fprintf(f, "\\x%02x", (unsigned char)*s);
-        else
-            fputc(*s, f);
-    fputc('"', f);
-}
-
 static void print_hashed(const char *key, const PlanFile *file, FILE *f)
 {
     fprintf(f, "  %s ", key);
-    print_string(file->path, f);
+    print_quoted(file->path, f);
     fprintf(f, " %016" PRIx64 "\n", file->hash);
 }
 
@@ -92,7 +81,7 @@ static void print_header(const Plan *p, const Header *h, FILE *f)
     else if (h->type == H_F64)
         fprintf(f, "%.17g", *(const double *)at);
     else
-        print_string(*(const char *const *)at, f);
+        print_quoted(*(const char *const *)at, f);
     fputc('\n', f);
 }
 

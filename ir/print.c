@@ -1,5 +1,6 @@
 /* print.c -- canonical text form of a graph; parse.c reads it back (grammar there). */
 #include "ir.h"
+#include "lex.h"
 #include "mem.h"
 #include <math.h>
 #include <stdlib.h>
@@ -11,19 +12,6 @@ static void print_type(const Type *t, FILE *f)
 {
     char buf[160];
     fputs(type_str(t, buf), f);
-}
-
-static void print_quoted(const char *s, FILE *f)
-{
-    fputc('"', f);
-    for (; *s; s++)
-        if (*s == '"' || *s == '\\')
-            fprintf(f, "\\%c", *s);
-        else if ((unsigned char)*s < ' ')
-            fprintf(f, "\\x%02x", (unsigned char)*s);
-        else
-            fputc(*s, f);
-    fputc('"', f);
 }
 
 static void print_names(const Graph *g, const Val *v, int n, FILE *f)

@@ -1,5 +1,8 @@
-/* utf8.c -- decoding UTF-8: no longer forms than needed, no halves of surrogate pairs. */
+/* utf8.c -- decoding UTF-8: no longer forms than needed, no halves of surrogate pairs; escapes. */
 #include "utf8.h"
+#include "mem.h"
+#include <stdio.h>
+#include <string.h>
 
 int utf8_character(const char *s, uint32_t *c)
 {
@@ -16,3 +19,33 @@ int utf8_character(const char *s, uint32_t *c)
 }
 
 bool utf8_control(uint32_t c) { return c < 0x20 || (c >= 0x7f && c < 0xa0); }
+
+/* Bytes of the character at s that may be shown; 0: none, a control, or one that turns the direction of
+ * writing. */
+static int visible(const char *s)
+{
+    uint32_t c;
+    int n = utf8_character(s, &c);
+    bool turns = (c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+                 (c >= 0x2066 && c <= 0x2069);
+    return turns || utf8_control(c) ? 0 : n;
+}
+
+char *text_escape(const char *text, bool keep(const char *at))
+{
+    char *out = mem_new(4 * strlen(text) + 1, 1), *p = out;
+    for (const char *s = text; *s;) {
+        int n = visible(s);
+        if (n == 0 && keep && keep(s))
+            n = 1;
+        if (n == 0) {
+            p += sprintf(p, "\\x%02x", (unsigned)(unsigned char)*s++);
+            continue;
+        }
+        memcpy(p, s, (size_t)n);
+        p += n;
+        s += n;
+    }
+    *p = 0;
+    return out;
+}

@@ -2,12 +2,12 @@
  * { name: { dtype, shape, data_offsets } }, then the tensors without gaps.  Wide elements come
  * first, so that every tensor lies aligned to its elements; otherwise in the order given. */
 #include "weights.h"
+#include "ir/file.h"
 #include "ir/mem.h"
-
+#include "ir/utf8.h"
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "ir/file.h"
 
 /* Numbers of the tensors in file order; free() it. */
 static int *file_order(int n, const NamedTensor *v)
@@ -20,52 +20,44 @@ static int *file_order(int n, const NamedTensor *v)
     return order;
 }
 
-static void put_string(FILE *f, const char *s)
-{
-    fputc('"', f);
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
-            fprintf(f, "\\%c", c);
-        else if (c < ' ')
-            fprintf(f, "\\u%04x", c);
-        else
-            fputc(c, f);
-    }
-    fputc('"', f);
-}
-
-static void put_entry(FILE *f, const NamedTensor *v, int64_t offset)
+static json_t *entry(const Type *t, int64_t offset)
 {
     static const char *const name[DT_COUNT] = {
         [DT_F32] = "F32", [DT_F64] = "F64", [DT_BF16] = "BF16", [DT_F16] = "F16",
         [DT_I64] = "I64", [DT_I32] = "I32", [DT_U8] = "U8",     [DT_BOOL] = "BOOL"};
-    const Type *t = &v->tensor.type;
-    put_string(f, v->name);
-    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", name[t->dt]);
+    json_t *shape = json_array();
     for (int i = 0; i < t->rank; i++)
-        fprintf(f, "%s%lld", i ? "," : "", (long long)t->dim[i]);
-    fprintf(f, "],\"data_offsets\":[%lld,%lld]}", (long long)offset,
-            (long long)(offset + type_bytes(t)));
+        json_array_append_new(shape, json_integer(t->dim[i]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", name[t->dt], "shape", shape, "data_offsets",
+                     (json_int_t)offset, (json_int_t)(offset + type_bytes(t)));
+}
+
+static void add_entry(json_t *all, const char *name, json_t *e)
+{
+    if (json_object_set(all, name, e) != 0) { /* a name that is not UTF-8 */
+        char *shown = text_escape(name, NULL);
+        json_object_set(all, shown, e);
+        free(shown);
+    }
+    json_decref(e);
 }
 
 /* The header, padded with spaces to a multiple of 8 bytes; free() it. */
 static char *header(int n, const NamedTensor *v, const int *order, size_t *len)
 {
-    char *text = NULL;
-    FILE *f = mem_stream(&text, len);
+    json_t *all = json_object();
     int64_t offset = 0;
-    fputc('{', f);
     for (int i = 0; i < n; i++) {
-        if (i > 0)
-            fputc(',', f);
-        put_entry(f, &v[order[i]], offset);
-        offset += type_bytes(&v[order[i]].tensor.type);
+        const Type *t = &v[order[i]].tensor.type;
+        add_entry(all, v[order[i]].name, entry(t, offset));
+        offset += type_bytes(t);
     }
-    fputc('}', f);
-    while (ftell(f) % 8)
-        fputc(' ', f);
-    mem_stream_end(f);
+    char *text = json_dumps(all, JSON_COMPACT);
+    size_t size = strlen(text);
+    *len = (size + 7) / 8 * 8;
+    text = mem_grow(text, *len, 1);
+    memset(text + size, ' ', *len - size);
+    json_decref(all);
     return text;
 }
 

@@ -449,6 +449,21 @@ START_TEST(safetensors_bytes)
 }
 END_TEST
 
+/* JSON is UTF-8, names in a model may be anything. */
+START_TEST(safetensors_names)
+{
+    float x[1] = {1};
+    NamedTensor v = {"\xff\n", {type_scalar(DT_F32), x}};
+    Diag d = {0};
+    FileMap m;
+    ck_assert(safetensors_write("a.st", 1, &v, &d));
+    ck_assert(file_map(&m, "a.st", &d));
+    static const char header[] = "{\"\\\\xff\\\\x0a\":{";
+    ck_assert_mem_eq(m.data + 8, header, sizeof header - 1);
+    file_unmap(&m);
+}
+END_TEST
+
 Suite *suite_data(void)
 {
     Suite *s = suite_create("data");
@@ -464,6 +479,7 @@ Suite *suite_data(void)
     tcase_add_test(tc, fixtures);
     tcase_add_test(tc, text_windows);
     tcase_add_test(tc, safetensors_bytes);
+    tcase_add_test(tc, safetensors_names);
     suite_add_tcase(s, tc);
     tc = tcase_create("values");
     tcase_add_test(tc, init_rules);

@@ -106,6 +106,8 @@ const char *onnx_input_batch(const OnnxModel *m, uint32_t k, Arena *a);
  */
 typedef enum { ONNX_PASSED, ONNX_REFUSED, ONNX_FAILED } OnnxVerdict;
 OnnxVerdict onnx_check_folder(const char *folder, double rtol, double atol, Diag *why);
+/* The same comparison of one output, whatever its type: integers must be equal. */
+bool onnx_compare(const char *name, const Tensor *got, const Tensor *want, double rtol, double atol, Diag *d);
 
 /* Read a serialized TensorProto (input_K.pb) into the arena. */
 bool onnx_read_tensor(const char *path, Arena *a, Tensor *t, Diag *d);
