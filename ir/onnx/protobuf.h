@@ -10,10 +10,11 @@
 #include <string.h>
 
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
+typedef enum { WIRE_GOOD, WIRE_CUT, WIRE_MALFORMED } WireError; /* cut: it ends inside a field */
 
 typedef struct {
     const uint8_t *p, *end;
-    bool bad; /* malformed: wire_next() has returned false for that reason */
+    WireError bad; /* why wire_next() has returned false; WIRE_GOOD: at the end */
 } Wire;
 
 typedef struct {
@@ -23,11 +24,12 @@ typedef struct {
     const uint8_t *data; /* WIRE_BYTES: the contents */
     size_t size;
     const uint8_t *start; /* of the field, tag included; it ends at Wire.p */
+    const uint8_t *body;  /* what follows the tag */
 } WireField;
 
 static inline Wire wire_of(const uint8_t *data, size_t size)
 {
-    return (Wire){data, data ? data + size : data, false};
+    return (Wire){data, data ? data + size : data, WIRE_GOOD};
 }
 
 static inline bool wire_varint(Wire *w, uint64_t *v)
@@ -39,7 +41,7 @@ static inline bool wire_varint(Wire *w, uint64_t *v)
         if (!(byte & 0x80))
             return true;
     }
-    w->bad = true;
+    w->bad = w->p == w->end ? WIRE_CUT : WIRE_MALFORMED;
     return false;
 }
 
@@ -47,7 +49,7 @@ static inline bool wire_fixed(Wire *w, uint64_t *v, size_t bytes)
 {
     *v = 0;
     if ((size_t)(w->end - w->p) < bytes) {
-        w->bad = true;
+        w->bad = WIRE_CUT;
         return false;
     }
     memcpy(v, w->p, bytes);
@@ -64,9 +66,10 @@ static inline bool wire_next(Wire *w, WireField *f)
     *f = (WireField){.start = w->p};
     if (!wire_varint(w, &tag))
         return false;
+    f->body = w->p;
     f->number = (uint32_t)(tag >> 3);
     f->type = (int)(tag & 7);
-    switch (f->type) {
+    switch (f->number && tag >> 32 == 0 ? f->type : -1) {
     case WIRE_VARINT:
         return wire_varint(w, &f->value);
     case WIRE_FIXED64:
@@ -74,18 +77,19 @@ static inline bool wire_next(Wire *w, WireField *f)
     case WIRE_FIXED32:
         return wire_fixed(w, &f->value, 4);
     case WIRE_BYTES:
-        if (wire_varint(w, &f->value) && f->value <= (uint64_t)(w->end - w->p)) {
-            f->data = w->p;
-            f->size = (size_t)f->value;
-            w->p += f->size;
-            return true;
-        }
-        break;
+        if (!wire_varint(w, &f->value))
+            return false;
+        w->bad = f->value > (uint64_t)(w->end - w->p) ? WIRE_CUT : WIRE_GOOD;
+        if (w->bad)
+            return false;
+        f->data = w->p;
+        f->size = (size_t)f->value;
+        w->p += f->size;
+        return true;
     default:
-        break;
+        w->bad = WIRE_MALFORMED;
+        return false;
     }
-    w->bad = true;
-    return false;
 }
 
 /* The elements of a repeated number field, packed or a single one. */

@@ -1,8 +1,8 @@
 /* wire.c -- the protobuf wire form of a model, checked before protobuf-c sees it.
  *
  * protobuf-c recurses without limit, keeps unknown fields and copies every bytes field.
- * This walk knows only which fields of which message are messages.  It checks lengths,
- * nesting and counts, and writes the copy that protobuf-c reads: fields that nobody needs
+ * This walk knows only which fields of which message are messages.  It checks nesting and
+ * counts (protobuf.h: lengths), and writes the copy that protobuf-c reads: fields that nobody needs
  * are dropped, and each TensorProto.raw_data is replaced by its place (offset and size in
  * the file, two 64-bit numbers), so weights stay in the mapping.  Inner lengths are patched
  * in as 5-byte varints. Linear in the size of the file.
@@ -10,6 +10,7 @@
  * https://protobuf.dev/programming-guides/encoding */
 #include "../mem.h"
 #include "onnx_int.h"
+#include "protobuf.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,20 +93,6 @@ typedef struct {
     Diag *d;
 } Walk;
 
-static bool varint(Walk *w, const uint8_t **p, const uint8_t *end, uint64_t *v)
-{
-    *v = 0;
-    for (unsigned shift = 0; shift < 70; shift += 7) {
-        if (*p == end)
-            return fail(w->d, "not a complete ONNX model: it ends inside a number");
-        uint8_t byte = *(*p)++;
-        *v |= (uint64_t)(byte & 0x7f) << (shift < 64 ? shift : 63);
-        if (!(byte & 0x80))
-            return true;
-    }
-    return fail(w->d, "not an ONNX model: bad number at byte %zu", (size_t)(*p - w->start));
-}
-
 static void emit(Walk *w, const void *bytes, size_t n)
 {
     if (w->nout + n > w->cout) {
@@ -131,96 +118,66 @@ static int sub_message(Message m, uint32_t field)
     return -1;
 }
 
-static bool walk(Walk *w, Message m, const uint8_t *p, const uint8_t *end);
+static bool walk(Walk *w, Message m, const uint8_t *data, size_t size);
 
-/* A length-delimited field whose tag has been written. */
-static bool delimited(Walk *w, Message m, uint32_t field, const uint8_t *p, size_t n)
+/* A message or bytes, with its tag. */
+static bool delimited(Walk *w, Message m, const WireField *f)
 {
-    int sub = sub_message(m, field);
+    int sub = sub_message(m, f->number);
+    bool raw = m == M_TENSOR && f->number == TENSOR_RAW_DATA;
+    uint64_t place[2] = {(uint64_t)(f->data - w->start), f->size};
+    size_t n = raw ? sizeof place : f->size;
     uint8_t length[LENGTH_BYTES];
-    if (sub < 0 && m == M_TENSOR && field == TENSOR_RAW_DATA) {
-        uint64_t place[2] = {(uint64_t)(p - w->start), n};
-        put_length(length, sizeof place);
-        emit(w, length, sizeof length);
-        emit(w, place, sizeof place);
-        return true;
-    }
+    put_length(length, n);
+    emit(w, f->start, (size_t)(f->body - f->start));
+    emit(w, length, sizeof length);
     if (sub < 0) {
-        put_length(length, n);
-        emit(w, length, sizeof length);
-        emit(w, p, n);
+        emit(w, raw ? (const void *)place : f->data, n);
         return true;
     }
     if (++w->messages > MAX_MESSAGES)
         return fail(w->d, "model has more than %d parts", MAX_MESSAGES);
     size_t at = w->nout;
-    emit(w, length, sizeof length);
-    TRY(walk(w, (Message)sub, p, p + n));
-    put_length(w->out + at, w->nout - at - LENGTH_BYTES);
+    TRY(walk(w, (Message)sub, f->data, f->size));
+    put_length(w->out + at - LENGTH_BYTES, w->nout - at);
     return true;
 }
 
-static bool field(Walk *w, Message m, const uint8_t **p, const uint8_t *end)
+static bool bad_field(const Walk *w, const Wire *in, const WireField *f)
 {
-    const uint8_t *tag = *p;
-    uint64_t key, n = 0;
-    TRY(varint(w, p, end, &key));
-    uint32_t number = (uint32_t)(key >> 3);
-    size_t tag_bytes = (size_t)(*p - tag);
-    if (!number || key >> 32)
-        return fail(w->d, "not an ONNX model: bad field at byte %zu",
-                    (size_t)(tag - w->start));
-    bool keep = number < 32 && layout[m].keep >> number & 1;
-    const uint8_t *body = *p;
-    switch (key & 7) {
-    case 0:
-        TRY(varint(w, p, end, &n));
-        n = 0;
-        break;
-    case 1:
-        n = 8;
-        break;
-    case 5:
-        n = 4;
-        break;
-    case 2:
-        TRY(varint(w, p, end, &n));
-        body = *p;
-        break;
-    default:
-        return fail(w->d, "not an ONNX model: bad field at byte %zu",
-                    (size_t)(tag - w->start));
-    }
-    if (n > (uint64_t)(end - *p))
-        return fail(w->d,
-                    "not a complete ONNX model: %llu bytes announced at byte %zu, %zu left",
-                    (unsigned long long)n, (size_t)(*p - w->start), (size_t)(end - *p));
-    *p += n;
-    if (!keep)
-        return true;
-    emit(w, tag, tag_bytes);
-    if ((key & 7) == 2)
-        return delimited(w, m, number, body, (size_t)n);
-    emit(w, body, (size_t)(*p - body));
-    return true;
+    size_t left = (size_t)(in->end - in->p);
+    if (in->bad == WIRE_MALFORMED)
+        return fail(w->d, "not an ONNX model: bad field at byte %zu", (size_t)(f->start - w->start));
+    if (f->type == WIRE_BYTES && f->value > left)
+        return fail(w->d, "not a complete ONNX model: %llu bytes announced at byte %zu, %zu left",
+                    (unsigned long long)f->value, (size_t)(in->p - w->start), left);
+    return fail(w->d, "not a complete ONNX model: it ends inside a number");
 }
 
-static bool walk(Walk *w, Message m, const uint8_t *p, const uint8_t *end)
+static bool walk(Walk *w, Message m, const uint8_t *data, size_t size)
 {
+    Wire in = wire_of(data, size);
+    WireField f = {0};
     if (++w->depth > MAX_DEPTH)
         return fail(w->d, "graphs or types are nested too deep (more than %d messages)",
                     MAX_DEPTH);
-    while (p < end)
-        TRY(field(w, m, &p, end));
+    while (wire_next(&in, &f)) {
+        if (f.number >= 32 || !(layout[m].keep >> f.number & 1))
+            continue;
+        if (f.type == WIRE_BYTES)
+            TRY(delimited(w, m, &f));
+        else
+            emit(w, f.start, (size_t)(in.p - f.start));
+    }
     w->depth--;
-    return true;
+    return !in.bad || bad_field(w, &in, &f);
 }
 
 bool wire_copy(const uint8_t *data, size_t size, bool tensor, uint8_t **copy, size_t *ncopy,
                Diag *d)
 {
     Walk w = {.start = data, .d = d};
-    bool ok = walk(&w, tensor ? M_TENSOR : M_MODEL, data, data + size);
+    bool ok = walk(&w, tensor ? M_TENSOR : M_MODEL, data, size);
     if (!ok) {
         free(w.out);
         return false;
