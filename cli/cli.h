@@ -4,7 +4,7 @@
 
 #include "ir/file.h"
 #include "passes/passes.h"
-#include "runtime/runtime.h"
+#include "runtime/device.h"
 #include "message.h"
 #include <jansson.h>
 #include <signal.h>
@@ -16,7 +16,8 @@ typedef struct {
     Diag diag;
     const char *path;        /* the model, schedule or graph */
     StepOptions step;        /* symbols, loss, optimizer, budget, search limits, threads */
-    DeviceInfo device;       /* --device, if step.device is not NULL: it is not here */
+    const DeviceOps *ops;    /* of --device; NULL: it is not here */
+    DeviceInfo device;       /* step.device, once it is known */
     const char *data;        /* --data: file or folder; NULL: random */
     const char *expect;      /* ckc eval */
     const char *init_text;   /* --init as given; NULL: none */
@@ -104,7 +105,7 @@ typedef struct {
     KernelCache cache;
     JobFile *file;
     uint32_t nfile, cfile;
-    Profile *profile;
+    void *profile;     /* of o->ops */
     DataFile *data;
     StepInfo info;
     Plan *plan;        /* of the pipeline, or read from a schedule */

@@ -54,20 +54,25 @@ static void print_device(const DeviceInfo *d)
 {
     char memory[32], reserved[32], rate[3][16];
     print_line(stdout, "%-10s %11s %10s %7s %7s %7s %9.5g GB/s %7.3g us  %s", d->name,
-               bytes_str(d->memory, memory), bytes_str(d->reserved, reserved),
+               d->memory ? bytes_str(d->memory, memory) : "-", bytes_str(d->reserved, reserved),
                tera(d, DT_F64, rate[0]), tera(d, DT_F32, rate[1]), tera(d, DT_BF16, rate[2]),
                d->memory_bandwidth, d->launch_ns / 1000, d->title);
 }
 
 static bool list(Options *o)
 {
-    uint32_t n = 1;
-    while (device_texts[n - 1].name)
+    uint32_t n = 0, here = 0, known = 0;
+    while (devices_here[here])
+        here++;
+    while (device_texts[known].name)
+        known++;
+    DeviceInfo *d = NEW(&o->arena, DeviceInfo, here + known + 1);
+    while (n < here) {
+        d[n] = devices_here[n]->info();
         n++;
-    DeviceInfo *d = NEW(&o->arena, DeviceInfo, n + 1);
-    d[0] = device_here();
-    for (uint32_t i = 1; i < n; i++)
-        TRY(device_parse(&d[i], device_texts[i - 1].text, &o->arena, &o->diag));
+    }
+    for (; n < here + known; n++)
+        TRY(device_parse(&d[n], device_texts[n - here].text, &o->arena, &o->diag));
     if (o->path)
         TRY(device_find(&d[n++], o->path, &o->arena, &o->diag));
     json_t *all = json_array();

@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_here(const Plan *p, Diag *d)
+static bool find_device(Options *o, const Plan *p)
 {
-    return !p->device || strcmp(p->device, device_cpu.name) == 0 ||
-           fail_status(d, EXIT_DEVICE,
+    o->ops = device_here(p->device);
+    return o->ops ||
+           fail_status(&o->diag, EXIT_DEVICE,
                        "is a schedule for the device '%s', which is not here: plan the model "
                        "without --device", p->device);
 }
@@ -24,7 +25,7 @@ static bool read_plan(Job *j, Plan *p)
     graph_init(&j->graph, &j->arena, d);
     p->g = &j->graph;
     j->blame = j->o->path;
-    TRY(plan_parse(p, text, d) && is_here(p, d));
+    TRY(plan_parse(p, text, d) && find_device(j->o, p));
     j->blame = NULL;
     return true;
 }

@@ -31,10 +31,10 @@ static bool check_options(Options *o)
         return fail(d, "--loss-output needs a loss");
     if (o->steps == 0 && (o->nsave || o->grads))
         return fail(d, "--save and --grads need a step to have run");
-    if (s->device && o->steps != 0)
+    if (!o->ops && o->steps != 0)
         return fail(d, "--device %s is not this machine: add --steps 0 to plan for it",
                     s->device->name);
-    if (s->device && s->threads)
+    if (!o->ops && s->threads)
         return fail(d, "--threads belongs to this machine, not to --device %s", s->device->name);
     if (o->grads && s->loss == LOSS_NONE)
         return fail(d, "--grads needs a loss");

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <omp.h>
 
 enum { LEARN_STEPS = 5 }; /* fewer say little */
 static const double LEARN_OFF = 0.1, LEARN_OTHERS = 0.1;
@@ -89,23 +88,31 @@ static void begin_progress(const Options *o, Progress *p)
     *p = progress_begin(o->quiet || o->json || o->dump || o->time_passes);
 }
 
-/* This machine measures kernels; of another one there is what its file says. */
+static bool open_profile(Job *j)
+{
+    ProfileOptions po = {.cache = open_cache(j), .threads = j->o->step.threads, .on_demand = true};
+    TRY(po.cache && (j->profile = j->o->ops->profile_open(&po, &j->o->diag)) != NULL);
+    mention_cache(j);
+    return true;
+}
+
+/* One that is here is asked; of another there is what its file says. */
 static bool ask_device(Job *j)
 {
-    StepOptions *s = &j->o->step;
-    if (s->device) {
-        s->memory = device_room(s->device);
+    Options *o = j->o;
+    StepOptions *s = &o->step;
+    if (o->ops)
+        o->device = o->ops->info();
+    s->device = &o->device;
+    s->memory = o->ops && o->steps == 0 ? 0 : device_room(&o->device);
+    if (!o->ops)
         return true;
-    }
     if (!s->threads)
-        s->threads = omp_get_num_procs();
-    ProfileOptions po = {.cache = open_cache(j), .threads = s->threads, .on_demand = true};
-    TRY(po.cache && (j->profile = profile_open(&po, &j->o->diag)) != NULL);
-    mention_cache(j);
-    s->cost = profile_cost;
-    s->times = profile_times;
+        s->threads = (int)o->device.processors;
+    TRY(!o->ops->profile_open || open_profile(j));
+    s->cost = o->ops->choose;
+    s->times = o->ops->times;
     s->cost_user = j->profile;
-    s->memory = j->o->steps == 0 ? 0 : memory_total();
     return true;
 }
 
@@ -148,7 +155,7 @@ bool job_open(Job *j)
 {
     Options *o = j->o;
     const RunDefaults *run = &j->plan->run;
-    ExecOptions xo = {.cache = open_cache(j), .init = run->init ? &o->init : NULL,
+    ExecOptions xo = {.device = o->ops, .cache = open_cache(j), .init = run->init ? &o->init : NULL,
                       .seed = run->seed, .check = o->check};
     j->blame = o->path;
     mention_cache(j);
@@ -182,7 +189,7 @@ static bool learn(Job *j)
         first[s] = graph_original(g, g->order[p->step[s].first]);
     remark(j, arena_printf(&j->arena, "steps took %.0f %% %s time than predicted: the next plan "
                            "is made with this run's times", 100 * fabs(off), more));
-    return profile_learn(j->profile, first, j->result.seconds, p->nstep, &j->o->diag);
+    return j->o->ops->learn(j->profile, first, j->result.seconds, p->nstep, &j->o->diag);
 }
 
 bool job_train(Job *j)
@@ -224,7 +231,8 @@ void job_free(Job *j)
 {
     train_result_free(&j->result);
     exec_close(j->exec);
-    profile_close(j->profile);
+    if (j->profile)
+        j->o->ops->profile_close(j->profile);
     kernel_cache_close(&j->cache);
     onnx_close(j->model);
     data_close(j->data);

@@ -226,9 +226,12 @@ static bool parse_optimizer(Options *o, const char *text)
 
 static bool parse_device(Options *o, const char *text)
 {
-    bool here = strcmp(text, device_cpu.name) == 0;
-    o->step.device = here ? NULL : &o->device;
-    return here || device_find(&o->device, text, &o->arena, &o->diag);
+    o->ops = device_here(text);
+    o->step.device = &o->device;
+    if (!o->ops)
+        return device_find(&o->device, text, &o->arena, &o->diag);
+    o->device = o->ops->info();
+    return true;
 }
 
 static bool parse_policy(Options *o, const char *text)
@@ -506,7 +509,7 @@ bool options_parse(Options *o, unsigned groups, const char *args_doc, const char
 {
     struct argp_option table[NROWS + 1] = {{0}};
     int n = 0, group = 0;
-    *o = (Options){.steps = -1, .rtol = NAN, .atol = NAN};
+    *o = (Options){.ops = device_here(NULL), .steps = -1, .rtol = NAN, .atol = NAN};
     o->step = (StepOptions){.lr = NAN, .momentum = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN,
                             .weight_decay = NAN, .seed = 1};
     for (const Row *r = rows; r < rows + NROWS; r++) {

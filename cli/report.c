@@ -219,7 +219,7 @@ static const char *precision_of(const Graph *g, char buf[32])
     return buf;
 }
 
-static const char *device_of(const Plan *p) { return p->device ? p->device : device_cpu.name; }
+static const char *device_of(const Plan *p) { return p->device ? p->device : devices_here[0]->name; }
 
 /* What of the predicted time was measured; -1: not known. */
 static double measured_share(const Plan *p)

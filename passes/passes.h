@@ -42,7 +42,8 @@ typedef struct {
     uint64_t seed;
     int threads;
     const DeviceInfo *device; /* the plan is for; NULL: device_cpu */
-    CostFn *cost;            /* NULL: the device's roofline */
+    CostFn *cost;            /* the device's answer (runtime/device.h), NULL: the roofline of one that is not
+                              * here */
     TimesFn *times;          /* NULL: the answers have their times from the start */
     void *cost_user;
     int64_t memory;          /* bytes the device has for the step, 0 = any: more is refused */

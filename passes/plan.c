@@ -368,7 +368,7 @@ bool pass_plan(Graph *g, PassCtx *cx)
     p.model = info->plan.model;
     p.model_hash = info->plan.model_hash;
     p.device = step_device(cx->opt)->name;
-    p.threads = (uint32_t)(cx->opt->device ? 0 : cx->opt->threads > 0 ? cx->opt->threads : 1);
+    p.threads = (uint32_t)(cx->opt->threads > 0 ? cx->opt->threads : !cx->opt->device);
     info->plan = p;
     return plan_verify(&info->plan, cx->diag);
 }

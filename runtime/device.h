@@ -1,11 +1,25 @@
-/* device.h -- what the runtime asks of a device: one arena, and the steps of a plan on it. */
+/* device.h -- what is asked of a device: what it is and what commands cost there, to plan; one arena and the
+ * steps of a plan on it, to run. */
 #ifndef CKC_RUNTIME_DEVICE_H
 #define CKC_RUNTIME_DEVICE_H
 
 #include "runtime.h"
 
 typedef struct DeviceOps {
-    const char *name;
+    const char *name; /* of --device, and in schedules */
+    DeviceInfo (*info)(void);
+
+    /* Ways to run commands, as shapes decide (plan.h): among them is the one with the least workspace that it
+     * has.  times: what they take, measured; NULL: nothing is.  The user of both is the profile. */
+    CostFn *choose;
+    TimesFn *times;
+    /* What those two keep.  NULL: nothing, and their user is NULL. */
+    void *(*profile_open)(const ProfileOptions *o, Diag *d); /* NULL: failed */
+    void (*profile_close)(void *profile);
+    /* Times of a run instead of those that were measured: seconds[i] of the command that starts with node
+     * first[i]; of several that are alike the mean counts. */
+    bool (*learn)(void *profile, const NodeId *first, const double *seconds, uint32_t n, Diag *d);
+
     /* Memory of plan->arena_bytes; kernels compiled, library routines made: everything that can be
      * refused is refused here.  The plan must outlive it.  NULL: failed. */
     void *(*open)(const Plan *p, const ExecOptions *o, Diag *d);
@@ -23,5 +37,9 @@ extern const DeviceOps cpu_device;
 /* Checks every launch and runs it through the interpreter of kernels, in double precision: a judge of
  * plans and programs, not a way to train. */
 extern const DeviceOps fake_device;
+
+/* Those that plans can run on here; the first is the default.  Ends with NULL. */
+extern const DeviceOps *const devices_here[];
+const DeviceOps *device_here(const char *name); /* NULL: the default; NULL if there is none of that name */
 
 #endif

@@ -3,6 +3,7 @@
 #include "ir/mem.h"
 #include "runtime_int.h"
 #include <stdlib.h>
+#include <string.h>
 
 struct Executor {
     const DeviceOps *ops;
@@ -12,6 +13,16 @@ struct Executor {
     void **copy; /* per value, made when it is asked for */
     uint32_t ncopy;
 };
+
+const DeviceOps *const devices_here[] = {&cpu_device, &fake_device, NULL};
+
+const DeviceOps *device_here(const char *name)
+{
+    const DeviceOps *const *d = devices_here;
+    while (name && *d && strcmp((*d)->name, name) != 0)
+        d++;
+    return *d;
+}
 
 /* In the device's memory; -1: it has none there. */
 static int64_t place(const Executor *x, Val v)
@@ -70,7 +81,7 @@ static bool load_values(Executor *x, const ExecOptions *opt, Diag *d)
 Executor *exec_open(const Plan *p, const ExecOptions *opt, Diag *d)
 {
     Executor *x = mem_new(1, sizeof *x);
-    x->ops = opt->device ? opt->device : &cpu_device;
+    x->ops = opt->device ? opt->device : devices_here[0];
     x->plan = p;
     x->on = x->ops->open(p, opt, d);
     x->map = x->on && x->ops->map ? x->ops->map(x->on) : NULL;

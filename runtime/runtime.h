@@ -17,20 +17,10 @@
 /* Call first in main: bounds how long threads spin (restarts the program once). */
 void spin_bounded(char **argv);
 
-/* ---- here.c ----------------------------------------------------------------------------- */
-
-/* device_cpu with what this machine says of itself: memory, processors, the last cache. */
-DeviceInfo device_here(void);
-
-/* ---- memory.c --------------------------------------------------------------------------- */
-
-/* Bytes this process can have at most: of the machine, its control groups, RLIMIT_AS. */
-int64_t memory_total(void);
-
 /* ---- exec.c: the executor ----------------------------------------------- */
 
 typedef struct {
-    const struct DeviceOps *device; /* device.h; NULL: this processor */
+    const struct DeviceOps *device; /* device.h; NULL: the default */
     const KernelCache *cache; /* of compiled kernels; NULL: the user's */
     const Init *init;      /* for parameters without data; NULL: they are an error */
     int64_t seed;          /* of init */
@@ -126,33 +116,14 @@ typedef struct {
 bool train_run(Executor *x, const TrainOptions *opt, TrainResult *r, Diag *d);
 void train_result_free(TrainResult *r);
 
-/* ---- profile.c: measured costs ----------------------------------------- */
+/* ---- costs (device.h) ------------------------------------------------- */
 
 typedef struct {
     KernelCache *cache; /* has the measured times, too; outlives the profile; NULL: the user's */
     int threads;
     double time_limit; /* seconds of measuring, 0: default; what is left is estimated; < 0:
                         * no times are given at all, only algorithms and scratch */
-    bool on_demand; /* profile_times measures, not profile_cost: until then, estimates */
+    bool on_demand; /* `times` measures, not `choose`: until then, estimates */
 } ProfileOptions;
-
-typedef struct Profile Profile;
-
-Profile *profile_open(const ProfileOptions *opt, Diag *d); /* NULL: failed */
-void profile_close(Profile *p);
-
-/* A CostFn; user is the Profile.  Kernels are compiled in one unit, what is not in the profile file is
- * measured, the largest first, and the file is written.  The choice of algorithm and the scratch follow
- * from shapes alone, never from a measurement. */
-CostFn profile_cost;
-/* A TimesFn.  Takes at most a quarter of the memory that is free, and time in proportion to that of
- * the step: a kernel that would take too much of either is estimated, and so is what hardly counts. */
-TimesFn profile_times;
-
-/* The times of a run's steps instead of those the last round's kernels have, and into the file:
- * seconds[i] belongs to the command that starts with node first[i]; of several with the same
- * signature the mean counts. */
-bool profile_learn(Profile *p, const NodeId *first, const double *seconds, uint32_t n,
-                   Diag *d);
 
 #endif

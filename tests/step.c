@@ -29,10 +29,10 @@ static void check_arena(const Plan *p, const char *path)
 static bool plan(TestStep *s, const char *name, const PassRun *how)
 {
     Diag *d = &s->diag, v = {0};
-    s->profile = profile_open(&(ProfileOptions){.threads = 2, .time_limit = -1}, d);
+    s->profile = cpu_device.profile_open(&(ProfileOptions){.threads = 2, .time_limit = -1}, d);
     if (!s->profile)
         return false;
-    s->opt.cost = profile_cost;
+    s->opt.cost = cpu_device.choose;
     s->opt.cost_user = s->profile;
     PassCtx cx = {.diag = d, .tmp = &s->tmp, .opt = &s->opt, .info = &s->info};
     TRY(passes_run(&s->g, &cx, how));
@@ -72,7 +72,7 @@ bool step_compile_text(TestStep *s, const char *text, const Init *init)
 void step_free(TestStep *s)
 {
     exec_close(s->exec);
-    profile_close(s->profile);
+    cpu_device.profile_close(s->profile);
     onnx_close(s->model);
     arena_free(&s->arena);
     arena_free(&s->tmp);

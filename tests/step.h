@@ -12,7 +12,7 @@ typedef struct {
     OnnxModel *model;
     StepOptions opt;
     StepInfo info;
-    Profile *profile;
+    void *profile; /* of cpu_device, which is planned for */
     const DeviceOps *device; /* NULL: this processor */
     Executor *exec;
     int64_t steps; /* run so far on given data */

@@ -264,6 +264,53 @@ START_TEST(memory)
 }
 END_TEST
 
+/* What a device says of commands: each way has less workspace than the one before, so that the last of
+ * those with the same bits has the least. */
+static void check_choices(const DeviceOps *ops, const Command *c, uint32_t n, Arena *a)
+{
+    Diag d = {0};
+    void *profile = ops->profile_open
+                        ? ops->profile_open(&(ProfileOptions){.threads = 1, .time_limit = -1}, &d) : NULL;
+    StepCost *cost = NEW(a, StepCost, n);
+    ck_assert_msg(ops->choose(profile, c, n, cost, &d), "%s: %s", ops->name, d.msg);
+    ck_assert(!ops->times || ops->times(profile, TIMES_ROUGH, &(Progress){0}, cost, &d));
+    for (uint32_t s = 0; s < n; s++) {
+        ck_assert_int_ge(cost[s].same, 1);
+        ck_assert_int_ge(cost[s].n, cost[s].same);
+        for (int i = 1; i < cost[s].n; i++)
+            ck_assert_int_lt(cost[s].c[i].scratch, cost[s].c[i - 1].scratch);
+        ck_assert(!cost[s].measured);
+    }
+    if (ops->profile_close)
+        ops->profile_close(profile);
+}
+
+START_TEST(tables)
+{
+    static const char graph[] = "graph {\n  input %x: f32[4,64,28,28]\n  input %a: f32[64,64]\n"
+                                "  param %w: f32[128,64,3,3]\n  param %b: f32[64,64]\n"
+                                "  %y: f32[4,128,28,28] = conv %x, %w {strides=[1,1], pads=[1,1,1,1], "
+                                "dilations=[1,1]}\n"
+                                "  %r: f32[4,128,28,28] = relu %y\n  %p: f32[64,64] = matmul %a, %b\n"
+                                "  output %r\n  output %p\n}\n";
+    int n = 0;
+    for (const DeviceOps *const *ops = devices_here; *ops; ops++, n++) {
+        Toy t = {0};
+        ck_assert_ptr_eq(device_here((*ops)->name), *ops);
+        t.device = (*ops)->info();
+        ck_assert_str_eq(t.device.name, (*ops)->name);
+        ck_assert_msg(plan_graph(&t, graph), "%s", t.diag.msg);
+        const Plan *p = &t.info.plan;
+        ck_assert_str_eq(p->device, (*ops)->name);
+        check_choices(*ops, plan_commands(p, &t.arena, &t.diag), p->nstep, &t.arena);
+        free_toy(&t);
+    }
+    ck_assert_int_ge(n, 2);
+    ck_assert_ptr_eq(device_here(NULL), devices_here[0]);
+    ck_assert_ptr_null(device_here("h200"));
+}
+END_TEST
+
 static int tiles(const char *more)
 {
     TestStep s;
@@ -325,6 +372,28 @@ START_TEST(commands)
 }
 END_TEST
 
+static double first_loss(void)
+{
+    json_t *j = read_json("out");
+    double loss = json_real_value(json_array_get(json_object_get(j, "losses"), 0));
+    json_decref(j);
+    return loss;
+}
+
+/* Another device that is here: the same options, but for the table that is asked. */
+START_TEST(fake)
+{
+    ckc_accepts(MLP "--device cpu --budget 100% --json -o a");
+    double cpu = first_loss();
+    ckc_accepts(MLP "--device fake --budget 100% --json -o b");
+    double loss = first_loss();
+    ck_assert_msg(fabs(loss - cpu) < 1e-5 * fabs(cpu), "%g, not %g", loss, cpu);
+    ck_assert_int_eq(shell("grep -q '^  device \"fake\"' b/step.ckp && ! grep -q choice=[^-] b/step.ckp"), 0);
+    ckc_accepts("run b/step.ckp --json");
+    ck_assert(first_loss() == loss);
+}
+END_TEST
+
 /* Nothing of the machine is asked for: a plan for another device needs no compiler and no
  * cache. */
 START_TEST(asks_nobody)
@@ -371,6 +440,7 @@ Suite *suite_device(void)
     tcase_add_test(c, host_link);
     tcase_add_test(c, schedule);
     tcase_add_test(c, memory);
+    tcase_add_test(c, tables);
     tcase_add_test(c, thresholds);
     suite_add_tcase(s, c);
     c = tcase_create("commands");
@@ -378,6 +448,7 @@ Suite *suite_device(void)
     tcase_add_unchecked_fixture(c, make_cache, remove_cache);
     tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_add_test(c, commands);
+    tcase_add_test(c, fake);
     tcase_add_test(c, asks_nobody);
     tcase_add_test(c, listing);
     suite_add_tcase(s, c);

@@ -22,7 +22,7 @@ static Plan *plan_text(Fixture *f, const char *text)
 {
     *f = (Fixture){0};
     graph_init(&f->g, &f->arena, &f->d);
-    Profile *costs = profile_open(&(ProfileOptions){.threads = 2, .time_limit = -1}, &f->d);
+    void *costs = profile_open(&(ProfileOptions){.threads = 2, .time_limit = -1}, &f->d);
     StepOptions opt = {.threads = 2, .cost = profile_cost, .cost_user = costs};
     PassCtx cx = {.diag = &f->d, .tmp = &f->tmp, .opt = &opt, .info = &f->info};
     ck_assert_msg(graph_parse(&f->g, text, &f->d) && graph_verify(&f->g, &f->d) &&
@@ -456,7 +456,7 @@ static StepCost *learned_costs(Fixture *f, double limit, const char *text, doubl
     graph_init(&f->g, &f->arena, &f->d);
     KernelCache c;
     ck_assert_msg(kernel_cache_open(&c, "cache", &f->d), "%s", f->d.msg);
-    Profile *costs = profile_open(
+    void *costs = profile_open(
         &(ProfileOptions){.cache = &c, .threads = 1, .time_limit = limit}, &f->d);
     ck_assert_msg(costs != NULL, "%s", f->d.msg);
     StepOptions opt = {.threads = 1, .cost = profile_cost, .cost_user = costs};

@@ -51,6 +51,25 @@ void kernels_unload(KernelObjects *o);
 /* ---- memory.c ---------------------------------------------------------- */
 
 int64_t memory_available(void); /* bytes that can be had now; INT64_MAX if unknown */
+/* Bytes this process can have at most: of the machine, its control groups, RLIMIT_AS. */
+int64_t memory_total(void);
+
+/* ---- here.c ------------------------------------------------------------ */
+
+/* device_cpu with what this machine says of itself: memory, processors, the last cache. */
+DeviceInfo cpu_info(void);
+
+/* ---- profile.c: measured costs, as device.h asks for them -------------- */
+
+void *profile_open(const ProfileOptions *opt, Diag *d);
+void profile_close(void *profile); /* NULL is fine */
+/* Kernels are compiled in one unit, what is not in the profile file is measured, the largest first, and
+ * the file is written. */
+CostFn profile_cost;
+/* Takes at most a quarter of the memory that is free, and time in proportion to that of the step: a kernel
+ * that would take too much of either is estimated, and so is what hardly counts. */
+TimesFn profile_times;
+bool profile_learn(void *profile, const NodeId *first, const double *seconds, uint32_t n, Diag *d);
 
 /* ---- pages.c ----------------------------------------------------------- */
 

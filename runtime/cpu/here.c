@@ -2,7 +2,7 @@
 #include "cpu.h"
 #include <omp.h>
 
-DeviceInfo device_here(void)
+DeviceInfo cpu_info(void)
 {
     DeviceInfo d = device_cpu;
     d.memory = memory_total();

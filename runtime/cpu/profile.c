@@ -34,7 +34,7 @@ typedef struct {
     bool tiled;
 } Routine;
 
-struct Profile {
+typedef struct {
     ProfileOptions opt;
     KernelCache own; /* if none was given */
     Table table;
@@ -45,9 +45,9 @@ struct Profile {
     Routine *routine;
     uint32_t nroutine, croutine;
     double scale[2]; /* measured over estimated: text, library */
-};
+} Profile;
 
-Profile *profile_open(const ProfileOptions *opt, Diag *d)
+void *profile_open(const ProfileOptions *opt, Diag *d)
 {
     Profile *p = mem_new(1, sizeof *p);
     p->opt = *opt;
@@ -71,8 +71,9 @@ static void close_round(Profile *p)
     p->nitem = p->next = p->nroutine = p->croutine = 0;
 }
 
-void profile_close(Profile *p)
+void profile_close(void *profile)
 {
+    Profile *p = profile;
     if (!p)
         return;
     close_round(p);
@@ -483,8 +484,9 @@ typedef struct {
     uint32_t count;
 } Mean;
 
-bool profile_learn(Profile *p, const NodeId *first, const double *seconds, uint32_t n, Diag *d)
+bool profile_learn(void *profile, const NodeId *first, const double *seconds, uint32_t n, Diag *d)
 {
+    Profile *p = profile;
     if (p->opt.time_limit < 0)
         return true;
     Mean *mean = NEW(&p->arena, Mean, p->table.n + 1);

@@ -187,5 +187,27 @@ static bool fake_read(void *device, int64_t at, void *to, int64_t bytes, Diag *d
     return true;
 }
 
-const DeviceOps fake_device = {.name = "fake", .open = fake_open, .close = fake_close,
-                               .run = fake_run, .write = fake_write, .read = fake_read};
+/* ---- what it is ---------------------------------------------------------------------------------------- */
+
+/* Graphs are split as for a processor; its times are nobody's. */
+static DeviceInfo fake_info(void)
+{
+    DeviceInfo d = device_cpu;
+    d.name = "fake";
+    d.title = "interpreter that checks every launch";
+    d.host_link = d.memory_bandwidth / 2;
+    return d;
+}
+
+/* The interpreter runs everything, with the workspace of its loop. */
+static bool fake_choose(void *user, const Command *c, uint32_t n, StepCost *out, Diag *d)
+{
+    (void)user, (void)d;
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = (StepCost){.c = {{NULL, kernel_workspace_bytes(&c[i].k), -1}}, .n = 1, .same = 1};
+    return true;
+}
+
+const DeviceOps fake_device = {.name = "fake", .info = fake_info, .choose = fake_choose,
+                               .open = fake_open, .close = fake_close, .run = fake_run,
+                               .write = fake_write, .read = fake_read};
