@@ -130,9 +130,9 @@ static bool plan_micro(Choice *c, Job *j)
            fail_status(&c->o->diag, EXIT_INFEASIBLE, "a batch norm would have one value in a micro-batch");
 }
 
-/* Of k micro-batches.  settled: nothing is recomputed and nothing gained, and more of them would only
+/* Of k micro-batches.  enough: nothing is recomputed and nothing gained, and more of them would only
  * read the weights more often.  False: the device failed; that there is no such plan is no failure. */
-static bool try_micro(Choice *c, int64_t k, bool *settled)
+static bool try_micro(Choice *c, int64_t k, bool *enough)
 {
     Options *o = c->o;
     Job *j = mem_new(1, sizeof *j);
@@ -142,7 +142,7 @@ static bool try_micro(Choice *c, int64_t k, bool *settled)
     bool planned = plan_micro(c, j);
     bool better = planned && (!c->planned || j->plan->predicted_ns < c->best->plan->predicted_ns);
     add_trial(c, k, j, planned);
-    *settled = planned && !better && !j->info.nrecomputed;
+    *enough = planned && !better && !j->info.nrecomputed;
     if (better) {
         drop(c->best, j);
         c->best = j;
@@ -171,10 +171,10 @@ static void mention(Choice *c)
 static bool try_all(Choice *c)
 {
     int64_t whole = c->batch->value;
-    bool settled = c->planned && !c->best->info.nrecomputed;
-    for (int64_t k = 2; k <= whole && !settled; k++)
+    bool enough = c->planned && !c->best->info.nrecomputed;
+    for (int64_t k = 2; k <= whole && !enough; k++)
         if (whole % k == 0)
-            TRY(try_micro(c, k, &settled));
+            TRY(try_micro(c, k, &enough));
     return true;
 }
 

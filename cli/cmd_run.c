@@ -31,7 +31,7 @@ static bool read_plan(Job *j, Plan *p)
 }
 
 /* The command line overrides what the schedule recorded. */
-static bool settle(Job *j, Plan *p)
+static bool override(Job *j, Plan *p)
 {
     Options *o = j->o;
     p->run.lr = isnan(o->step.lr) ? p->run.lr : o->step.lr;
@@ -66,7 +66,7 @@ int cmd_run(int argc, char **argv)
                             "wrote it.", argc, argv) &&
               (o.path || fail(&o.diag, "no schedule given")) &&
               (o.steps || !o.nsave || fail(&o.diag, "--save needs a step to have run"));
-    ok = ok && output_check(&j) && read_plan(&j, &p) && settle(&j, &p) && job_train(&j) &&
+    ok = ok && output_check(&j) && read_plan(&j, &p) && override(&j, &p) && job_train(&j) &&
          finish(&j);
     int status = job_status(&j, ok);
     job_free(&j);

@@ -110,7 +110,7 @@ static int bring(const char *from, const char *to, const char *const *name, bool
 }
 
 /* What bring() brought takes its place; names of which there is nothing new go. */
-static int settle(const char *folder, const char *const *name)
+static int install(const char *folder, const char *const *name)
 {
     Path new, place;
     for (; *name; name++) {
@@ -186,7 +186,7 @@ static int recover(const char *folder, const char *const *names)
     }
     int error = bring(folder, aside, names, &linked);
     if (!error)
-        error = settle(aside, names);
+        error = install(aside, names);
     return error ? error : file_rename(aside, folder, RENAME_EXCHANGE);
 }
 
@@ -205,7 +205,7 @@ static int change(const char *folder, const char *temp, const char *const *name)
     if (linked)
         link_others(folder, temp, name);
     bool aside = linked && file_rename(temp, folder, RENAME_EXCHANGE) == 0;
-    error = settle(aside ? temp : folder, name);
+    error = install(aside ? temp : folder, name);
     return aside && !error ? file_rename(temp, folder, RENAME_EXCHANGE) : error;
 }
 

@@ -40,15 +40,15 @@ static uint32_t find_micro(const Plan *p)
 {
     Arena a = {0};
     const Graph *g = p->g;
-    bool *late = NEW(&a, bool, g->nvals);
+    bool *accumulated = NEW(&a, bool, g->nvals);
     uint32_t first = p->nstep;
     for (uint32_t s = 0, k = 0; k < g->norder && first == p->nstep; k++) {
         const Node *n = &g->nodes[g->order[k].i];
         bool after = n->op == OP_accumulated;
         for (int i = 0; i < n->nin; i++)
-            after |= late[n->in[i].i];
+            after |= accumulated[n->in[i].i];
         for (int i = 0; i < n->nout; i++)
-            late[n->out[i].i] = after;
+            accumulated[n->out[i].i] = after;
         while (s < p->nstep && p->step[s].first + p->step[s].count <= k)
             s++;
         bool view = node_def(n)->traits & OPT_VIEW; /* it may stand in the kernel that makes it */

@@ -10,7 +10,7 @@
 
 /* Operators from which on the moves of another try do not find the way again: it goes on from the last. */
 enum { LARGE = 5000 };
-enum { TRIES = 8, SETTLES = 4, DEFAULT_MOVES = 1000000, LONGER = 4, SETTLE_EXCHANGES = 1000000 };
+enum { TRIES = 8, REPACKS = 4, DEFAULT_MOVES = 1000000, LONGER = 4, EXCHANGES = 1000000 };
 
 typedef struct {
     Graph *g;
@@ -63,7 +63,7 @@ static RematOptions options(const Remat *r, int64_t budget)
 
 static bool tight(ArenaSize size) { return size.arena - size.live <= size.live / 200; }
 
-static bool settled(ArenaSize size, int64_t budget)
+static bool packed(ArenaSize size, int64_t budget)
 {
     return tight(size) && (budget <= 0 || size.arena <= budget);
 }
@@ -94,17 +94,17 @@ static void copy_schedule(RematResult *to, const RematResult *from)
 
 /* Where the arena stays above the live bytes or the budget (0: none): the same executions in orders
  * that are easier to pack, others at another effort.  The best replaces the schedule. */
-static bool settle(Remat *r, RematResult *s, int64_t budget, PackEffort effort)
+static bool repack(Remat *r, RematResult *s, int64_t budget, PackEffort effort)
 {
     int64_t least = r->size.arena;
-    uint64_t seed = effort == PACK_LONGEST ? SETTLES : 0;
+    uint64_t seed = effort == PACK_LONGEST ? REPACKS : 0;
     bool ok = true, current = true; /* the last one tried is the best */
-    for (int i = 0; ok && i < SETTLES && !settled(r->size, budget); i++) {
+    for (int i = 0; ok && i < REPACKS && !packed(r->size, budget); i++) {
         RematResult other = *s;
         other.seq = NEW(r->cx->tmp, int32_t, s->n);
         other.alt = NEW(r->cx->tmp, uint8_t, s->n);
         copy_schedule(&other, s);
-        remat_settle(&r->in.inst, other.seq, other.alt, s->n, ++seed, SETTLE_EXCHANGES);
+        remat_repack_order(&r->in.inst, other.seq, other.alt, s->n, ++seed, EXCHANGES);
         ok = try_schedule(r, &other, budget, effort);
         current = r->size.arena < least;
         if (ok && current) {
@@ -115,10 +115,10 @@ static bool settle(Remat *r, RematResult *s, int64_t budget, PackEffort effort)
     return ok && (current || try_schedule(r, s, budget, effort));
 }
 
-/* A schedule that stays is settled with more effort than one that was tried. */
+/* A schedule that stays is packed with more effort than one that was tried. */
 static bool keep(Remat *r, RematResult *s, int64_t budget)
 {
-    return try_schedule(r, s, budget, PACK_LONG) && settle(r, s, budget, PACK_LONGEST);
+    return try_schedule(r, s, budget, PACK_LONG) && repack(r, s, budget, PACK_LONGEST);
 }
 
 static void choose(Remat *r, const RematResult *s)
@@ -130,13 +130,13 @@ static void choose(Remat *r, const RematResult *s)
 }
 
 /* Every operator once, in an order that packs. */
-static bool settle_whole(Remat *r, int64_t budget)
+static bool repack_whole(Remat *r, int64_t budget)
 {
     RematResult all = {.n = r->in.inst.nops, .seq = NEW(r->cx->tmp, int32_t, r->in.inst.nops + 1),
                        .alt = NEW(r->cx->tmp, uint8_t, r->in.inst.nops + 1)};
     for (int32_t i = 0; i < all.n; i++)
         all.seq[i] = i;
-    bool ok = try_schedule(r, &all, budget, PACK_LONG) && settle(r, &all, budget, PACK_LONG) &&
+    bool ok = try_schedule(r, &all, budget, PACK_LONG) && repack(r, &all, budget, PACK_LONG) &&
               keep(r, &all, budget);
     choose(r, &all);
     return ok;
@@ -171,7 +171,7 @@ static bool attempt(Remat *r, int64_t live, int nth, const RematResult *start, i
     r->bound = live < budget ? r->bound : res->lower_bound;
     res->lower_bound = r->bound;
     return !res->feasible ||
-           (try_schedule(r, res, budget, PACK_QUICK) && settle(r, res, budget, PACK_LONG));
+           (try_schedule(r, res, budget, PACK_QUICK) && repack(r, res, budget, PACK_LONG));
 }
 
 /* The schedule of a named policy for this many live bytes. */
@@ -276,7 +276,7 @@ static bool least_arena(Remat *r, RematResult *least)
     TRY(find_least(r, least, &found));
     if (!found)
         return true;
-    TRY(try_schedule(r, least, 0, PACK_QUICK) && settle(r, least, 0, PACK_LONG) &&
+    TRY(try_schedule(r, least, 0, PACK_QUICK) && repack(r, least, 0, PACK_LONG) &&
         keep(r, least, 0));
     r->cx->info->plan.min_feasible_bytes = r->size.arena;
     return true;
@@ -504,7 +504,7 @@ static bool find_schedule(Remat *r, int64_t budget, bool fits)
 {
     const StepOptions *o = r->cx->opt;
     return o->policy        ? follow_policy(r, budget)
-           : fits           ? settle_whole(r, budget)
+           : fits           ? repack_whole(r, budget)
            : o->least_bytes ? search_overhead(r, o->overhead)
                             : search(r, budget);
 }

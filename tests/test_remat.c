@@ -264,7 +264,7 @@ static double fullness(const RematInstance *inst, const int32_t *seq, const uint
     return sum;
 }
 
-START_TEST(settled_schedules_are_valid_and_less_full)
+START_TEST(repacked_schedules_are_valid_and_less_full)
 {
     double before = 0, after = 0;
     for (uint64_t seed = 1; seed <= 12; seed++) {
@@ -277,12 +277,12 @@ START_TEST(settled_schedules_are_valid_and_less_full)
         memcpy(alt, r.alt, (size_t)r.n);
         ck_assert_msg(remat_evaluate(&inst, r.seq, r.n, r.alt, &cost, &peak, err), "%s", err);
         before += fullness(&inst, r.seq, r.alt, r.n, peak);
-        remat_settle(&inst, r.seq, r.alt, r.n, seed, 50000);
+        remat_repack_order(&inst, r.seq, r.alt, r.n, seed, 50000);
         ck_assert_msg(remat_evaluate(&inst, r.seq, r.n, r.alt, &c, &p, err), "%s", err);
         ck_assert_int_eq(c, cost);
         ck_assert_int_le(p, peak);
         after += fullness(&inst, r.seq, r.alt, r.n, peak);
-        remat_settle(&inst, again, alt, r.n, seed, 50000);
+        remat_repack_order(&inst, again, alt, r.n, seed, 50000);
         ck_assert_mem_eq(again, r.seq, (size_t)r.n * sizeof *again);
         ck_assert_mem_eq(alt, r.alt, (size_t)r.n);
         free(again);
@@ -516,7 +516,7 @@ Suite *suite_remat(void)
     t = tcase_create("solve");
     tcase_add_test(t, uniform_chains_equal_revolve);
     tcase_add_test(t, schedules_of_training_graphs_are_valid);
-    tcase_add_test(t, settled_schedules_are_valid_and_less_full);
+    tcase_add_test(t, repacked_schedules_are_valid_and_less_full);
     tcase_add_test(t, cheap_starts_are_repaired);
     tcase_add_test(t, same_seed_same_schedule);
     tcase_add_test(t, history_falls_and_progress_is_called);

@@ -90,17 +90,17 @@ static void unschedule(Graph *g, NodeId node)
     g->norder--;
 }
 
-static bool settle(Import *x, Val v, int depth);
+static bool fold_value(Import *x, Val v, int depth);
 
 /* Evaluate a node whose operands are all constants; its results become constants. */
-static bool settle_node(Import *x, NodeId id, int depth)
+static bool fold_node(Import *x, NodeId id, int depth)
 {
     Graph *g = x->g;
     Node *n = &g->nodes[id.i];
     if (node_def(n)->traits & OPT_RANDOM || depth > MAX_FOLD_DEPTH)
         return false;
     for (int i = 0; i < n->nin; i++)
-        TRY(!n->in[i].i || settle(x, n->in[i], depth + 1));
+        TRY(!n->in[i].i || fold_value(x, n->in[i], depth + 1));
     for (int i = 0; i < n->nout; i++)
         TRY(type_bytes(val_type(g, n->out[i])) <= MAX_FOLDED);
     Tensor *in = NEW(x->a, Tensor, n->nin + 1), out[MAX_OUT];
@@ -123,13 +123,13 @@ static bool settle_node(Import *x, NodeId id, int depth)
 
 /* Make a value a constant if it depends on the file and known inputs only.  Initializers on
  * the way stop being parameters: what decides shapes cannot change between steps. */
-static bool settle(Import *x, Val v, int depth)
+static bool fold_value(Import *x, Val v, int depth)
 {
     Value *val = &x->g->vals[v.i];
     if (val->kind == VAL_CONST)
         return val->data != NULL;
     if (val->kind == VAL_TEMP)
-        return settle_node(x, val->def, depth);
+        return fold_node(x, val->def, depth);
     if ((val->kind != VAL_PARAM && val->kind != VAL_INPUT) || !val->data)
         return false;
     size_t bytes = (size_t)type_bytes(&val->type);
@@ -153,7 +153,7 @@ bool static_tensor(OnnxNode *n, int k, Tensor *t)
         return refuse(n, "operand %d is missing", k);
     if (val_is_sequence(n->in[k]))
         return refuse(n, "operand %d is a sequence", k);
-    if (!settle(n->x, n->in[k], 0))
+    if (!fold_value(n->x, n->in[k], 0))
         return n->x->d->failed ? false
                                : refuse(n,
                                         "operand %d ('%s') depends on data; shapes and "

@@ -1,46 +1,46 @@
 /* anneal.c -- simulated annealing over sequences of executions, order free.
  *
- * State: a board. Energy: cost + weight * excess, the excess being the bytes above the
+ * State: a schedule (state.c). Energy: cost + weight * excess, the excess being the bytes above the
  * budget summed over all steps, so that every overfull step pulls, not just the highest
- * one. The weight follows the search: it rises while the board is overfull and falls while
+ * one. The weight follows the search: it rises while steps are overfull and falls while
  * it is not, which keeps the search on the border of the budget.
  *
  * Moves: shift an execution within the window its readers and inputs leave; add a
  * recomputation in front of a reader (with those of its inputs that would be dead there);
  * remove a recomputation with everything that only it needed; exchange: remove one, then
  * evict something from an overfull step; change a kernel. A move that only costs is first
- * held against the threshold drawn for it, before any memory is touched. */
+ * compared with the threshold drawn for it, before any memory is touched. */
 #include "anneal.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- pieces of moves ----------------------------------------------------------------- */
+/* ---- parts of moves ------------------------------------------------------------------ */
 
 /* Removes the run at slot, and then runs that nothing reads any more. */
-static bool remove_cascade(Board *b, int32_t slot, int32_t depth)
+static bool remove_cascade(State *st, int32_t slot, int32_t depth)
 {
-    const Problem *p = b->p;
-    int32_t op = b->op[slot];
-    if (!board_remove(b, slot))
+    const Problem *p = st->p;
+    int32_t op = st->op[slot];
+    if (!state_remove(st, slot))
         return false;
     if (depth > 64)
         return true;
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++) {
-        int32_t v = p->in.at[k], start = board_copy_start(b, v, slot);
-        if (start >= 0 && board_unread(b, start))
-            remove_cascade(b, start, depth + 1);
+        int32_t v = p->in.at[k], start = state_copy_start(st, v, slot);
+        if (start >= 0 && state_unread(st, start))
+            remove_cascade(st, start, depth + 1);
     }
     return true;
 }
 
 /* When the copy of v that `reader` reads was last used before: by another reader, or when
  * it was made. */
-static int32_t last_use_before(const Board *b, int32_t v, int32_t reader)
+static int32_t last_use_before(const State *st, int32_t v, int32_t reader)
 {
-    int32_t start = board_copy_start(b, v, reader);
-    const Slots *reads = &b->reads[v];
+    int32_t start = state_copy_start(st, v, reader);
+    const Slots *reads = &st->reads[v];
     int32_t i = slots_lower(reads, reader);
     return i > 0 && reads->at[i - 1] > start ? reads->at[i - 1] : start;
 }
@@ -48,56 +48,56 @@ static int32_t last_use_before(const Board *b, int32_t v, int32_t reader)
 /* Adds a run of op somewhere in (lo, reader). */
 static int32_t add_before(Search *s, int32_t op, int32_t lo, int32_t reader)
 {
-    Board *b = &s->board;
+    State *st = &s->state;
     int32_t gap = reader - lo - 1, slot = -1;
     if (gap > 0)
-        slot = board_free_slot(
-            b, lo, reader,
+        slot = state_free_slot(
+            st, lo, reader,
             rng_below(&s->rng, 3) ? reader - 1 : lo + 1 + rng_below(&s->rng, gap));
-    if (slot < 0 && board_open(b, reader - 1))
+    if (slot < 0 && state_open(st, reader - 1))
         slot = reader - 1;
-    return slot >= 0 && board_add(b, op, b->p->cheapest[op], slot) ? slot : -1;
+    return slot >= 0 && state_add(st, op, st->p->cheapest[op], slot) ? slot : -1;
 }
 
-/* The run at slot keeps its input v, idle since `idle`, resident. Rather make it again? Always
- * when it is in the way at the held slot; else by a coin, or when what it adds to the excess
- * outweighs it, and now and then. */
-static bool rather_again(Search *s, int32_t v, int32_t idle, int32_t slot)
+/* The run at slot keeps its input v, idle since `idle`, resident. Recompute it instead? Always
+ * when it is in the way at the held slot; else at random, or when what it adds to the excess
+ * outweighs its cost, and now and then. */
+static bool prefer_recompute(Search *s, int32_t v, int32_t idle, int32_t slot)
 {
-    const Board *b = &s->board;
+    const State *st = &s->state;
     if (slot - idle <= 3)
         return false;
-    if (idle < b->held[0] && b->held[0] < slot)
+    if (idle < st->held[0] && st->held[0] < slot)
         return true;
-    if (s->tosses)
+    if (s->coin_flips)
         return rng_next(&s->rng) & 1;
-    int64_t relief = levels_relief(&b->levels, idle + 1, slot, b->bytes[v]);
-    double price = (double)b->p->cost[b->p->producer[v]] * 2 * rng_unit(&s->rng);
+    int64_t relief = levels_relief(&st->levels, idle + 1, slot, st->bytes[v]);
+    double price = (double)st->p->cost[st->p->producer[v]] * 2 * rng_unit(&s->rng);
     return relief > 0 ? s->weight * (double)relief > price : rng_below(&s->rng, 8) == 0;
 }
 
 /* May op run once more, and would the move at hand not cost too much by that alone? */
 static bool affordable(const Search *s, int32_t op)
 {
-    const Board *b = &s->board;
-    return !b->p->inst->ops[op].once && (double)(b->cost + b->p->cost[op]) <= s->cap;
+    const State *st = &s->state;
+    return !st->p->inst->ops[op].once && (double)(st->cost + st->p->cost[op]) <= s->cap;
 }
 
-/* Adds a run of op somewhere in (lo, reader), and of the inputs it finds dead that are rather
- * made again than kept. */
+/* Adds a run of op somewhere in (lo, reader), and of those of its dead inputs that
+ * prefer_recompute() chooses. */
 static bool add_closure(Search *s, int32_t op, int32_t lo, int32_t reader)
 {
-    Board *b = &s->board;
-    const Problem *p = b->p;
-    if (!affordable(s, op) || b->nevents * 3 > b->T * 2 || --s->left < 0)
+    State *st = &s->state;
+    const Problem *p = st->p;
+    if (!affordable(s, op) || st->nevents * 3 > st->T * 2 || --s->left < 0)
         return false;
     int32_t slot = add_before(s, op, lo, reader);
     if (slot < 0)
         return false;
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++) {
-        int32_t v = p->in.at[k], start = board_copy_start(b, v, slot);
-        int32_t idle = last_use_before(b, v, slot), full = b->held[0];
-        if (board_last_read(b, v, start) == slot && rather_again(s, v, idle, slot) &&
+        int32_t v = p->in.at[k], start = state_copy_start(st, v, slot);
+        int32_t idle = last_use_before(st, v, slot), full = st->held[0];
+        if (state_last_read(st, v, start) == slot && prefer_recompute(s, v, idle, slot) &&
             !add_closure(s, p->producer[v], idle < full && full < slot ? full : idle, slot))
             return false;
     }
@@ -108,24 +108,24 @@ static bool add_closure(Search *s, int32_t op, int32_t lo, int32_t reader)
  * to slot `full`. */
 static bool evict(Search *s, int32_t v, int32_t full, int32_t reader)
 {
-    Board *b = &s->board;
-    int32_t start = board_copy_start(b, v, reader);
-    int32_t lo = full < 0 ? last_use_before(b, v, reader) : full;
-    b->held[0] = full;
-    b->held[1] = start;
-    s->left = s->tosses ? 64 : 8 << rng_below(&s->rng, 3);
-    if (start < 0 || !add_closure(s, b->p->producer[v], lo, reader))
+    State *st = &s->state;
+    int32_t start = state_copy_start(st, v, reader);
+    int32_t lo = full < 0 ? last_use_before(st, v, reader) : full;
+    st->held[0] = full;
+    st->held[1] = start;
+    s->left = s->coin_flips ? 64 : 8 << rng_below(&s->rng, 3);
+    if (start < 0 || !add_closure(s, st->p->producer[v], lo, reader))
         return false;
-    start = b->held[1];
-    if (b->op[start] >= 0 && board_unread(b, start))
-        remove_cascade(b, start, 0);
+    start = st->held[1];
+    if (st->op[start] >= 0 && state_unread(st, start))
+        remove_cascade(st, start, 0);
     return true;
 }
 
 /* An overfull occupied slot, -1 = none. */
 static int32_t overfull_slot(Search *s)
 {
-    const Levels *l = &s->board.levels;
+    const Levels *l = &s->state.levels;
     int32_t blocks = l->n / LEVEL_BLOCK, at = rng_below(&s->rng, blocks);
     for (int32_t k = 0; k < blocks && l->excess > 0; k++, at = at + 1 < blocks ? at + 1 : 0) {
         if (l->max[at] + l->lazy[at] <= l->limit)
@@ -138,7 +138,7 @@ static int32_t overfull_slot(Search *s)
     return -1;
 }
 
-/* ---- moves: each returns whether it changed the board -------------------------------- */
+/* ---- moves: each returns whether it changed the state --------------------------------- */
 
 /* A slot in (lo, hi): at either end, anywhere, or not far from `from`. */
 static int32_t choose_slot(Search *s, int32_t lo, int32_t hi, int32_t from)
@@ -156,39 +156,39 @@ static int32_t choose_slot(Search *s, int32_t lo, int32_t hi, int32_t from)
 
 /* The window that the copies read and the readers leave; when wide, other copies may be
  * read instead. */
-static void find_window(const Board *b, int32_t from, bool wide, int32_t *lo, int32_t *hi)
+static void find_window(const State *st, int32_t from, bool wide, int32_t *lo, int32_t *hi)
 {
-    const Problem *p = b->p;
-    int32_t op = b->op[from];
-    const Slots *runs = &b->runs[op];
+    const Problem *p = st->p;
+    int32_t op = st->op[from];
+    const Slots *runs = &st->runs[op];
     int32_t k = slots_lower(runs, from);
     *lo = k > 0 ? runs->at[k - 1] : -1;
-    *hi = wide && k > 0 ? b->T : board_first_reader(b, from);
+    *hi = wide && k > 0 ? st->T : state_first_reader(st, from);
     if (k + 1 < runs->n && runs->at[k + 1] < *hi)
         *hi = runs->at[k + 1];
     for (int32_t i = p->in.first[op]; i < p->in.first[op + 1]; i++) {
         int32_t v = p->in.at[i];
-        int32_t start = wide ? b->runs[p->producer[v]].at[0] : board_copy_start(b, v, from);
+        int32_t start = wide ? st->runs[p->producer[v]].at[0] : state_copy_start(st, v, from);
         *lo = start > *lo ? start : *lo;
     }
 }
 
 static bool move_shift(Search *s)
 {
-    Board *b = &s->board;
-    const Problem *p = b->p;
-    int32_t from = b->event[rng_below(&s->rng, b->nevents)], op = b->op[from], lo, hi;
-    bool wide = b->nmulti > 0 && rng_below(&s->rng, 4) == 0;
-    find_window(b, from, wide, &lo, &hi);
+    State *st = &s->state;
+    const Problem *p = st->p;
+    int32_t from = st->event[rng_below(&s->rng, st->nevents)], op = st->op[from], lo, hi;
+    bool wide = st->nmulti > 0 && rng_below(&s->rng, 4) == 0;
+    find_window(st, from, wide, &lo, &hi);
     if (hi - lo < 3)
         return false;
-    int32_t to = board_free_slot(b, lo, hi, choose_slot(s, lo, hi, from));
-    if (to < 0 || to == from || !board_move(b, from, to))
+    int32_t to = state_free_slot(st, lo, hi, choose_slot(s, lo, hi, from));
+    if (to < 0 || to == from || !state_move(st, from, to))
         return false;
     for (int32_t i = p->in.first[op]; wide && i < p->in.first[op + 1]; i++) {
-        int32_t start = board_copy_start(b, p->in.at[i], from);
-        if (start >= 0 && board_unread(b, start))
-            remove_cascade(b, start, 0);
+        int32_t start = state_copy_start(st, p->in.at[i], from);
+        if (start >= 0 && state_unread(st, start))
+            remove_cascade(st, start, 0);
     }
     return true;
 }
@@ -197,67 +197,67 @@ static bool move_shift(Search *s)
  */
 static bool push(Search *s, int32_t slot, int32_t bound, int32_t *left)
 {
-    Board *b = &s->board;
-    int32_t op = b->op[slot], to = board_free_slot(b, bound, b->T, bound + 1);
+    State *st = &s->state;
+    int32_t op = st->op[slot], to = state_free_slot(st, bound, st->T, bound + 1);
     if (to < 0 || --*left < 0)
         return false;
-    const Slots *runs = &b->runs[op];
+    const Slots *runs = &st->runs[op];
     int32_t k = slots_lower(runs, slot + 1);
     if (k < runs->n && runs->at[k] <= to)
         return false;
-    for (int32_t r = board_first_reader(b, slot); r <= to && r < b->T;
-         r = board_first_reader(b, slot))
+    for (int32_t r = state_first_reader(st, slot); r <= to && r < st->T;
+         r = state_first_reader(st, slot))
         if (!push(s, r, to, left))
             return false;
-    return board_move(b, slot, to);
+    return state_move(st, slot, to);
 }
 
 /* Moves the run at slot before `bound`, and the runs it reads from that would be in the way
  * before it. */
 static bool pull(Search *s, int32_t slot, int32_t bound, int32_t *left)
 {
-    Board *b = &s->board;
-    const Problem *p = b->p;
-    int32_t op = b->op[slot], to = board_free_slot(b, -1, bound, bound - 1);
+    State *st = &s->state;
+    const Problem *p = st->p;
+    int32_t op = st->op[slot], to = state_free_slot(st, -1, bound, bound - 1);
     if (to < 0 || --*left < 0)
         return false;
-    const Slots *runs = &b->runs[op];
+    const Slots *runs = &st->runs[op];
     int32_t k = slots_lower(runs, slot);
     if (k > 0 && runs->at[k - 1] >= to)
         return false;
     for (int32_t i = p->in.first[op]; i < p->in.first[op + 1]; i++) {
-        int32_t start = board_copy_start(b, p->in.at[i], slot);
+        int32_t start = state_copy_start(st, p->in.at[i], slot);
         if (start >= to && !pull(s, start, to, left))
             return false;
     }
-    return board_move(b, slot, to);
+    return state_move(st, slot, to);
 }
 
 /* Moves a run out of its window, together with what stands in its way. */
 static bool move_chain(Search *s)
 {
-    Board *b = &s->board;
-    int32_t from = b->event[rng_below(&s->rng, b->nevents)], left = 12;
-    int32_t reach = (b->T >> (2 + 2 * rng_below(&s->rng, 4))) + 4,
+    State *st = &s->state;
+    int32_t from = st->event[rng_below(&s->rng, st->nevents)], left = 12;
+    int32_t reach = (st->T >> (2 + 2 * rng_below(&s->rng, 4))) + 4,
             by = 1 + rng_below(&s->rng, reach);
     if (rng_next(&s->rng) & 1)
-        return from + by < b->T - 1 && push(s, from, from + by, &left);
+        return from + by < st->T - 1 && push(s, from, from + by, &left);
     return from - by > 0 && pull(s, from, from - by, &left);
 }
 
-/* A random read: of an input, or of a kept value by the end of the schedule. */
+/* A random read: of an input, or of a live-out value by the end of the schedule. */
 static bool choose_read(Search *s, int32_t *value, int32_t *reader)
 {
-    Board *b = &s->board;
-    const Problem *p = b->p;
-    int32_t r = rng_below(&s->rng, b->nevents + s->nkept);
-    if (r >= b->nevents) {
-        *value = s->kept[r - b->nevents];
-        *reader = b->T;
+    State *st = &s->state;
+    const Problem *p = st->p;
+    int32_t r = rng_below(&s->rng, st->nevents + s->nlive_out);
+    if (r >= st->nevents) {
+        *value = s->live_out[r - st->nevents];
+        *reader = st->T;
         return true;
     }
-    *reader = b->event[r];
-    int32_t op = b->op[*reader], n = p->in.first[op + 1] - p->in.first[op];
+    *reader = st->event[r];
+    int32_t op = st->op[*reader], n = p->in.first[op + 1] - p->in.first[op];
     if (n > 0)
         *value = p->in.at[p->in.first[op] + rng_below(&s->rng, n)];
     return n > 0;
@@ -271,35 +271,35 @@ static bool move_add(Search *s)
 
 static bool move_remove(Search *s)
 {
-    Board *b = &s->board;
-    if (b->nmulti == 0)
+    State *st = &s->state;
+    if (st->nmulti == 0)
         return false;
-    const Slots *runs = &b->runs[b->multi[rng_below(&s->rng, b->nmulti)]];
-    return remove_cascade(b, runs->at[rng_below(&s->rng, runs->n)], 0);
+    const Slots *runs = &st->runs[st->multi[rng_below(&s->rng, st->nmulti)]];
+    return remove_cascade(st, runs->at[rng_below(&s->rng, runs->n)], 0);
 }
 
 /* The reader for which value v idles over the slot, -1 = none. */
-static int32_t idles_over(const Board *b, int32_t v, int32_t slot)
+static int32_t idles_over(const State *st, int32_t v, int32_t slot)
 {
-    const Slots *reads = &b->reads[v], *runs = &b->runs[b->p->producer[v]];
+    const Slots *reads = &st->reads[v], *runs = &st->runs[st->p->producer[v]];
     int32_t i = slots_lower(reads, slot), k = slots_lower(runs, slot);
-    if (b->bytes[v] == 0 || k == 0 || i == reads->n || reads->at[i] == slot ||
+    if (st->bytes[v] == 0 || k == 0 || i == reads->n || reads->at[i] == slot ||
         (k < runs->n && runs->at[k] < reads->at[i]))
         return -1;
     return reads->at[i];
 }
 
 /* Evicts something that idles over an overfull step; half of the time so that nothing else
- * idles over it instead. When sparing, only what is not too dear to make again: random graphs gain
+ * idles over it instead. When sparing, only what is not too dear to recompute: random graphs gain
  * by that, networks get stuck by it. */
 static bool relieve(Search *s)
 {
-    Board *b = &s->board;
-    int32_t n = b->p->nvals, most = n < 256 ? n : 256;
+    State *st = &s->state;
+    int32_t n = st->p->nvals, most = n < 256 ? n : 256;
     int32_t full = overfull_slot(s), v = rng_below(&s->rng, n);
     for (int32_t tries = 0; tries < most && full >= 0; tries++) {
-        int32_t reader = idles_over(b, v, full);
-        if (reader >= 0 && (!s->sparing || affordable(s, b->p->producer[v])))
+        int32_t reader = idles_over(st, v, full);
+        if (reader >= 0 && (!s->sparing || affordable(s, st->p->producer[v])))
             return evict(s, v, rng_next(&s->rng) & 1 ? full : -1, reader);
         v = v + 1 < n ? v + 1 : 0;
     }
@@ -310,7 +310,7 @@ static bool move_exchange(Search *s)
 {
     if (!move_remove(s))
         return false;
-    for (int32_t k = 0; k < 3 && s->board.levels.excess > 0; k++)
+    for (int32_t k = 0; k < 3 && s->state.levels.excess > 0; k++)
         if (!relieve(s))
             return false;
     return true;
@@ -318,13 +318,13 @@ static bool move_exchange(Search *s)
 
 static bool move_kernel(Search *s)
 {
-    Board *b = &s->board;
-    int32_t slot = b->event[rng_below(&s->rng, b->nevents)], op = b->op[slot];
-    int32_t n = b->p->inst->ops[op].nalt;
+    State *st = &s->state;
+    int32_t slot = st->event[rng_below(&s->rng, st->nevents)], op = st->op[slot];
+    int32_t n = st->p->inst->ops[op].nalt;
     if (n == 0)
         return false;
     int32_t k = rng_below(&s->rng, n);
-    board_set_kernel(b, slot, k >= b->kernel[slot] ? k + 1 : k);
+    state_set_kernel(st, slot, k >= st->kernel[slot] ? k + 1 : k);
     return true;
 }
 
@@ -334,7 +334,7 @@ static bool try_move(Search *s)
     if (r < 3)
         return move_chain(s);
     if (r < 7)
-        return s->board.p->any_alt && r == 3 ? move_kernel(s) : move_shift(s);
+        return s->state.p->any_alt && r == 3 ? move_kernel(s) : move_shift(s);
     if (r < 10)
         return move_add(s);
     if (r < 12)
@@ -350,41 +350,41 @@ void search_init(Search *s, const Problem *p, int64_t budget, uint64_t seed)
 {
     int32_t paying = 0;
     *s = (Search){.rng = {seed}, .best_cost = INT64_MAX};
-    board_init(&s->board, p, budget);
+    state_init(&s->state, p, budget);
     for (int32_t i = 0; i < p->nops; i++)
         paying += p->cost[i] > 0;
-    s->kept = RM_NEW(int32_t, p->nvals);
+    s->live_out = RM_NEW(int32_t, p->nvals);
     for (int32_t v = 0; v < p->nvals; v++)
         if (p->inst->values[v].keep_to_end)
-            s->kept[s->nkept++] = v;
+            s->live_out[s->nlive_out++] = v;
     s->unit = paying ? (double)p->base_cost / paying : 1;
 }
 
 void search_free(Search *s)
 {
-    board_free(&s->board);
+    state_free(&s->state);
     seq_free(&s->best);
-    free(s->kept);
+    free(s->live_out);
 }
 
 static void store_best(Search *s)
 {
-    board_store(&s->board, &s->best);
+    state_store(&s->state, &s->best);
     s->pending = false;
     s->stored = true;
 }
 
 static void note_best(Search *s)
 {
-    if (s->board.levels.excess == 0 && s->board.cost < s->best_cost) {
-        s->best_cost = s->board.cost;
+    if (s->state.levels.excess == 0 && s->state.cost < s->best_cost) {
+        s->best_cost = s->state.cost;
         s->pending = true;
     }
 }
 
 void search_load(Search *s, const Seq *from, const uint8_t *kernels)
 {
-    board_load(&s->board, from, kernels);
+    state_load(&s->state, from, kernels);
     note_best(s);
     if (s->pending)
         store_best(s);
@@ -392,38 +392,38 @@ void search_load(Search *s, const Seq *from, const uint8_t *kernels)
 
 static double energy(const Search *s)
 {
-    return (double)s->board.cost + s->weight * (double)s->board.levels.excess;
+    return (double)s->state.cost + s->weight * (double)s->state.levels.excess;
 }
 
 static void step(Search *s)
 {
-    Board *b = &s->board;
+    State *st = &s->state;
     double before = energy(s),
            most = -s->temperature * s->unit * log(rng_unit(&s->rng) + 1e-300);
-    board_begin(b);
+    state_begin(st);
     s->moves++;
     s->cap = before + most;
     if (!try_move(s)) {
-        board_undo(b);
+        state_undo(st);
         return;
     }
     bool accept = energy(s) - before <= most;
-    if (accept && s->pending && !(b->levels.excess == 0 && b->cost <= s->best_cost)) {
-        board_undo(b);
+    if (accept && s->pending && !(st->levels.excess == 0 && st->cost <= s->best_cost)) {
+        state_undo(st);
         store_best(s);
         return;
     }
     if (accept)
         note_best(s);
     else
-        board_undo(b);
+        state_undo(st);
 }
 
 /* Cost per unit of excess, in units of cost for a hundredth of the limit in one step. */
 static double scaled(const Search *s, double weight)
 {
-    const Board *b = &s->board;
-    return 100 * weight * s->unit / ((double)b->levels.limit / (1 << b->levels.shift) + 1);
+    const State *st = &s->state;
+    return 100 * weight * s->unit / ((double)st->levels.limit / (1 << st->levels.shift) + 1);
 }
 
 /* Between two looks at the temperature, the weight and the clock. */
@@ -434,29 +434,29 @@ static int64_t period_of(int64_t moves)
 
 bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double deadline)
 {
-    Board *b = &s->board;
+    State *st = &s->state;
     bool full = true;
     int64_t period = period_of(moves), spread = 0;
     double rate = fmin(1.1, exp(10 * (double)period / (double)moves));
     s->weight = scaled(s, c.weight);
-    s->tosses = c.tosses;
-    s->sparing = !c.tosses;
+    s->coin_flips = c.coin_flips;
+    s->sparing = !c.coin_flips;
     for (int64_t done = 0; done < moves && full; done += period) {
         int64_t overfull = 0;
         s->temperature = c.hot * pow(c.cold / c.hot, (double)done / (double)moves);
         for (int64_t i = 0; i < period; i++) {
             step(s);
-            overfull += b->levels.excess > 0;
+            overfull += st->levels.excess > 0;
         }
         if (s->stored && s->improved)
             s->improved(s->user, s);
         s->stored = false;
         double share = (double)overfull / (double)period;
         s->weight *= share > 0.6 ? rate : share < 0.4 ? 1 / rate : 1;
-        if (b->nevents * 3 > b->T * 2 - 192 || done >= spread) {
+        if (st->nevents * 3 > st->T * 2 - 192 || done >= spread) {
             if (s->pending)
                 store_best(s);
-            board_respread(b);
+            state_respread(st);
             spread = done + 65536;
         }
         full = s->best_cost > target && (deadline == 0 || clock_seconds() < deadline);
@@ -469,29 +469,29 @@ bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double dead
 /* A little below the largest step, which fits. */
 static void lower_limit(Search *s, int32_t floor, double weight)
 {
-    Board *b = &s->board;
-    int32_t peak = levels_peak(&b->levels), limit = peak - peak / 512 - 1;
+    State *st = &s->state;
+    int32_t peak = levels_peak(&st->levels), limit = peak - peak / 512 - 1;
     if (peak < s->least) {
         s->least = peak;
-        board_store(b, &s->best);
+        state_store(st, &s->best);
     }
-    levels_set_limit(&b->levels, limit > floor ? limit : floor);
+    levels_set_limit(&st->levels, limit > floor ? limit : floor);
     s->weight = scaled(s, weight);
 }
 
 bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double deadline)
 {
-    Board *b = &s->board;
-    int32_t floor = b->levels.limit, period = 1 + b->T / 4096;
+    State *st = &s->state;
+    int32_t floor = st->levels.limit, period = 1 + st->T / 4096;
     int64_t idle = 0; /* moves since the peak fell */
     s->temperature = c.hot;
-    s->tosses = c.tosses;
+    s->coin_flips = c.coin_flips;
     s->sparing = false; /* cost is no matter */
     s->least = INT32_MAX;
     s->best_cost = INT64_MIN;
-    levels_set_limit(&b->levels, levels_peak(&b->levels));
+    levels_set_limit(&st->levels, levels_peak(&st->levels));
     for (int64_t done = 0; done < moves && idle < patience; done += period, idle += period) {
-        if (b->levels.excess == 0) {
+        if (st->levels.excess == 0) {
             lower_limit(s, floor, c.weight);
             idle = 0;
         }
@@ -499,8 +499,8 @@ bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double 
             break;
         for (int32_t i = 0; i < period; i++)
             step(s);
-        if (b->nevents * 3 > b->T * 2 - 192 || s->moves % 65536 < period)
-            board_respread(b);
+        if (st->nevents * 3 > st->T * 2 - 192 || s->moves % 65536 < period)
+            state_respread(st);
         if (s->moves % 1024 < period && deadline > 0 && clock_seconds() >= deadline)
             break;
     }

@@ -1,25 +1,25 @@
-/* anneal.h -- simulated annealing on a board; see anneal.c. */
+/* anneal.h -- simulated annealing over schedules; see anneal.c. */
 #ifndef CKC_REMAT_ANNEAL_H
 #define CKC_REMAT_ANNEAL_H
-#include "board.h"
+#include "state.h"
 
 typedef struct Search Search;
 struct Search {
-    Board board;
+    State state;
     Rng rng;
     double unit;   /* cost of a typical operator: the scale of temperatures */
     double weight; /* cost per unit of excess; adapts */
     double temperature;
     double cap;           /* no accepted move ends above this cost */
     int32_t left;         /* runs that the move at hand may still add */
-    bool tosses;          /* as in Cooling */
+    bool coin_flips;      /* as in Cooling */
     bool sparing;         /* relieve passes over what is too dear */
     int32_t least;        /* search_reach: the least peak, that of best */
-    int32_t *kept, nkept; /* values that stay to the end */
+    int32_t *live_out, nlive_out; /* values that stay to the end */
     int64_t moves;
     int64_t best_cost; /* INT64_MAX = nothing feasible yet */
     Seq best;
-    bool pending; /* the board is better than best, and not stored yet */
+    bool pending; /* the state is better than best, and not stored yet */
     bool stored;  /* best was replaced since the last report */
     void (*improved)(void *user, Search *s); /* best was replaced; may be NULL */
     void *user;
@@ -33,7 +33,7 @@ typedef struct {
     double hot, cold; /* first and last temperature, in units of cost */
     double
         weight; /* to start with: units of cost for a hundredth of the budget in one step */
-    bool tosses; /* whether to make a dead input again is left to a coin */
+    bool coin_flips; /* whether to recompute a dead input is left to chance */
 } Cooling;
 
 /* Runs until `moves` more moves were tried; stops early when the best cost is at most

@@ -2,7 +2,7 @@
  *
  * Take any operator g and the step of its first run in any schedule. Its ancestors have run
  * by then, its descendants run later. What the descendants read of the ancestors' values is
- * therefore resident at that step, or made again later: its producer runs once more, and
+ * therefore resident at that step, or recomputed later: its producer runs once more, and
  * needs its own inputs in the same way. So the extra cost is at least
  *
  *     min { cost(ancestors run again) : bytes(values kept) <= room },
@@ -264,7 +264,7 @@ static void leave(Cut *c)
         c->resident[p->in.at[k]] = 0;
 }
 
-static bool late(const Cut *c)
+static bool out_of_time(const Cut *c)
 {
     return c->deadline > 0 && clock_seconds() >= c->deadline;
 }
@@ -286,7 +286,7 @@ static double bound_at(Cut *c, int32_t g, double best, double *price, bool *infe
             lean.value > (double)p->base_cost; /* more than running all of them again */
         if (lean.bytes > (double)c->room)
             goto done;
-        for (int32_t i = 0; i < 60 && !late(c); i++) {
+        for (int32_t i = 0; i < 60 && !out_of_time(c); i++) {
             double lambda = (lean.cost - rich.cost) / (rich.bytes - lean.bytes);
             double at = rich.cost + lambda * (rich.bytes - (double)c->room);
             if (at <= best)
@@ -382,7 +382,7 @@ void bound_problem(const Problem *p, int64_t budget, double deadline, RematBound
         int32_t middle =
             lo + (hi - lo) / 2; /* outwards from there: the most is alive around it */
         for (int32_t d = 0;
-             (middle - d >= lo || middle + d < hi) && !bound->infeasible && !late(&c);
+             (middle - d >= lo || middle + d < hi) && !bound->infeasible && !out_of_time(&c);
              d += stride) {
             if (middle + d < hi)
                 visit(&c, middle + d, bound, &best);

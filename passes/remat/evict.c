@@ -7,7 +7,7 @@
  *     bytes * distance to the next reader / cost to bring back
  *
  * first; the cost to bring back includes the evicted values it needs (as known when it is
- * asked). A missing input is made again together with its missing ancestors, in the order
+ * asked). A missing input is recomputed together with its missing ancestors, in the order
  * of their numbers, which is topological. Large instances evict in batches, so that the
  * candidates are scanned a bounded number of times. DTR's rule (Kirisame et al. 2021: cost
  * / (bytes * staleness), no knowledge of the future) is the other score. O(executions x
@@ -84,7 +84,7 @@ static void drop(Sweep *w, int32_t v)
     set_resident(w, v, false);
 }
 
-/* May v, resident, be made again before its next reader? */
+/* May v, resident, be recomputed before its next reader? */
 static bool may_drop(const Sweep *w, int32_t v)
 {
     const Problem *p = w->p;

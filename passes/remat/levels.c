@@ -119,7 +119,7 @@ void levels_set_limit(Levels *l, int32_t limit)
     l->excess = levels_relief(l, 0, l->n, LEVEL_TOP);
 }
 
-void levels_settle(Levels *l, int32_t lo, int32_t hi)
+void levels_update_max(Levels *l, int32_t lo, int32_t hi)
 {
     for (int32_t k = lo / LEVEL_BLOCK; k <= hi / LEVEL_BLOCK; k++) {
         int32_t most = INT_MIN;

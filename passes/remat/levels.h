@@ -30,11 +30,11 @@ static inline int32_t levels_at(const Levels *l, int32_t slot)
 }
 
 /* Levels may change places with this, their excess as a sum staying what it is; then
- * levels_settle must follow for the slots [lo, hi] in which they did. */
+ * levels_update_max must follow for the slots [lo, hi] in which they did. */
 static inline void levels_put(Levels *l, int32_t slot, int32_t level)
 {
     l->at[slot] = level - l->lazy[slot / LEVEL_BLOCK];
 }
-void levels_settle(Levels *l, int32_t lo, int32_t hi);
+void levels_update_max(Levels *l, int32_t lo, int32_t hi);
 
 #endif

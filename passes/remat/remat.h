@@ -194,13 +194,13 @@ bool remat_pareto(const RematInstance *inst, const RematOptions *options,
                   const int64_t *budgets, int32_t count, RematResult *results,
                   char err[REMAT_ERR]);
 
-/* ---- settling (settle.c) ------------------------------------------------------------- */
+/* ---- the order, for packing (repack.c) ----------------------------------------------- */
 
 /* Reorders a schedule (n operators, a valid one, and their kernel choices) so that fewer bytes are resident
  * beside its peak, which does not rise; every execution reads the copies it read before. Offsets
  * in one arena are easier to find then. Deterministic in (inst, seq, seed, exchanges). */
-void remat_settle(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, uint64_t seed,
-                  int64_t exchanges);
+void remat_repack_order(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, uint64_t seed,
+                        int64_t exchanges);
 
 /* ---- bounds (bound.c, bound_stage.c) ------------------------------------------------- */
 

@@ -166,7 +166,7 @@ static void run_workers(Solver *s, int64_t limit, Round round)
     bool started[REMAT_MAX_THREADS];
     for (int i = 0; i < s->nworkers; i++) {
         Search *w = &s->worker[i];
-        board_set_budget(&w->board, limit);
+        state_set_budget(&w->state, limit);
         w->best_cost = INT64_MAX;
         w->moves = 0;
         search_load(w, round.afresh ? &s->input : &s->best,
@@ -246,12 +246,12 @@ static void raise_bound(Solver *s)
     r->lower_bound = bound.cost < r->cost ? bound.cost : r->cost;
 }
 
-/* The kinds of rounds: cool enough to settle in the basin of the best schedule, hot enough
+/* The kinds of rounds: cool enough to stay in the basin of the best schedule, hot enough
  * to leave it, or afresh from the input order, as the best schedule may lie in a poor
- * basin; a light weight explores outside the budget; chains like the coin, random graphs the
- * weighing. A kind afresh that meets no schedule at all starts from the best one from then
- * on. A kind that improved nothing rests for a cycle, then for two, then for four, but for
- * the one that finds other basins. */
+ * basin; a light weight explores outside the budget; chains gain by recomputation at random,
+ * random graphs by weighing it. A kind afresh that meets no schedule at all starts from the
+ * best one from then on. A kind that improved nothing rests for a cycle, then for two, then
+ * for four, but for the one that finds other basins. */
 typedef struct {
     Cooling cooling;
     int64_t part; /* of the full length: 1 / part */

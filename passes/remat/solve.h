@@ -1,4 +1,4 @@
-/* solve.h -- pieces of the solver that several files use. */
+/* solve.h -- parts of the solver that several files use. */
 #ifndef CKC_REMAT_SOLVE_H
 #define CKC_REMAT_SOLVE_H
 #include "anneal.h"
@@ -17,7 +17,7 @@ void order_depth_first(const Problem *p, int32_t *order);
 typedef enum { EVICT_NEXT_USE, EVICT_DTR } EvictRule;
 
 /* Runs order (every operator once), evicts values when a step would exceed budget, and
- * makes them again before their next reader. False when the sweep gives up (s is then
+ * recomputes them before their next reader. False when the sweep gives up (s is then
  * unchanged). */
 bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRule rule,
                  Seq *s);

@@ -1,6 +1,7 @@
 /* profile.c -- the cost of every kernel of a schedule on this CPU, measured once.
  *
- * The commands of a schedule are one round.  It is settled at once, and measured at profile_times:
+ * The commands of a schedule are one round.  Its routines and signatures are resolved at once; it is measured
+ * at profile_times:
  *
  *   algorithms   by rule (choice.c), which also says how much scratch is needed
  *   caches       what each kernel finds there (replay.c)
@@ -359,7 +360,7 @@ static void calibrate(Profile *p)
         p->scale[c] = estimated[c] > 0 ? measured[c] / estimated[c] : 1;
 }
 
-static bool settle(Profile *p, Diag *d)
+static bool resolve(Profile *p, Diag *d)
 {
     unsigned mode = fp_flush(p->opt.threads);
     replay(p->item, p->nitem);
@@ -458,7 +459,7 @@ bool profile_cost(void *user, const Command *c, uint32_t n, StepCost *out, Diag 
     p->item = NEW(&p->arena, Item, n + 1);
     for (; p->nitem < n; p->nitem++)
         p->item[p->nitem] = item_of(p, &c[p->nitem]);
-    TRY(settle(p, d) && (p->opt.on_demand || take_times(p, TIMES_DECIDE, NULL, d)));
+    TRY(resolve(p, d) && (p->opt.on_demand || take_times(p, TIMES_DECIDE, NULL, d)));
     for (uint32_t i = 0; i < n; i++)
         out[i] = cost_of(p, &p->item[i]);
     return true;

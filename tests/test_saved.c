@@ -1,4 +1,4 @@
-/* test_kept.c -- what a step keeps from the forward pass for the backward one, by operator and by
+/* test_saved.c -- what a step saves from the forward pass for backward, by operator and by
  * transformer layer: no mask, no index of a maximum, nothing twice. */
 #include "tests.h"
 #include "step.h"
@@ -8,17 +8,17 @@
 typedef struct {
     int64_t bytes;
     char names[400]; /* in schedule order */
-} Kept;
+} Saved;
 
 /* Tensors with memory that are made up to the loss and read behind it. */
-static void find_kept(const TestStep *s, Kept *k)
+static void find_saved(const TestStep *s, Saved *k)
 {
     Arena a = {0};
     const Plan *p = &s->info.plan;
     const Graph *g = p->g;
     bool *made = NEW(&a, bool, g->nvals), *seen = NEW(&a, bool, g->nvals);
     Val loss = graph_root(g, s->info.loss);
-    *k = (Kept){0, ""};
+    *k = (Saved){0, ""};
     Diag d = {0};
     const Command *c = plan_commands(p, &a, &d);
     ck_assert_msg(c != NULL, "%s", d.msg);
@@ -53,7 +53,7 @@ static void plan_graph(TestStep *s, const char *text, const char *without)
 
 /* x -> %h, the operator's text from %h to %r, then a product and a sum of squares. */
 static const struct {
-    const char *op, *kept;
+    const char *op, *saved;
 } operators[] = {
     {"%r: f32[64,32] = relu %h", "y r"},
     {"%r: f32[64,32] = sigmoid %h", "y r"},
@@ -78,10 +78,10 @@ static const struct {
      "  %r: f32[64,32] = concat %e, %e {axis=1}", "y r h"},
 };
 
-START_TEST(operators_keep)
+START_TEST(operators_save)
 {
     TestStep s;
-    Kept k;
+    Saved k;
     char text[2000];
     snprintf(text, sizeof text,
              "graph {\n  input %%x: f32[64,16]\n  input %%rng: i64[2]\n  param %%w1: f32[16,32]\n"
@@ -90,8 +90,8 @@ START_TEST(operators_keep)
              "  %%loss: f32[] = reduce_sum %%l {axes=[0,1], keepdims=0}\n  output %%loss\n}\n",
              operators[_i].op);
     plan_graph(&s, text, "bind");
-    find_kept(&s, &k);
-    ck_assert_msg(strcmp(k.names, operators[_i].kept) == 0, "%s: keeps %s", operators[_i].op,
+    find_saved(&s, &k);
+    ck_assert_msg(strcmp(k.names, operators[_i].saved) == 0, "%s: saves %s", operators[_i].op,
                   k.names);
     step_free(&s);
 }
@@ -100,7 +100,7 @@ END_TEST
 /* ---- a transformer layer -----------------------------------------------------------------------
  *
  * V. Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2022, count
- * the bytes that a layer of 16-bit elements keeps, for s tokens, b sequences, width h, a heads:
+ * the bytes that a layer of 16-bit elements saves, for s tokens, b sequences, width h, a heads:
  *
  *                                          they            here
  *   inputs of the two layer norms          4 sbh           4 sbh, and mean and 1/deviation: 8 sb
@@ -115,8 +115,8 @@ END_TEST
  *   dropout: mask                          1 sbh           0
  *                                          34 sbh + 5 as2b 32 sbh + 8 sb + 4 as2b
  *
- * Dropout is a function of the element's number: a mask is made again, not kept.  With attention
- * as one operator (they: computed again, 34 sbh) nothing with s2 is kept, but 8 bytes of every row of
+ * Dropout is a function of the element's number: a mask is recomputed, not saved.  With attention
+ * as one operator (they: recomputed, 34 sbh) nothing with s2 is saved, but 8 bytes of every row of
  * the softmax, 8 asb; its result is the input of the output product, which is there already. */
 
 typedef struct {
@@ -166,14 +166,14 @@ static void set_type(char *text, const char *dt)
         memcpy(at, dt, 4);
 }
 
-/* Bytes that a stack of n layers keeps. */
-static int64_t stack_keeps(const Layer *y, int n, const char *without)
+/* Bytes that a stack of n layers saves. */
+static int64_t stack_saves(const Layer *y, int n, const char *without)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     TestStep s;
-    Kept k;
+    Saved k;
     fprintf(f, "graph {\n  input %%x0: bf16[%d,%d,%d]\n  input %%rng: i64[2]\n  const %%scale: bf16[] "
             "= {0.125}\n  param %%first: bf16[%d]\n", y->b, y->s, y->h, y->h);
     for (int i = 0; i < n; i++) {
@@ -191,20 +191,20 @@ static int64_t stack_keeps(const Layer *y, int n, const char *without)
     fclose(f);
     set_type(text, y->dt);
     plan_graph(&s, text, without);
-    find_kept(&s, &k);
+    find_saved(&s, &k);
     step_free(&s);
     free(text);
     return k.bytes;
 }
 
-START_TEST(layer_keeps)
+START_TEST(layer_saves)
 {
     static const Layer sizes[] = {{"bf16", 32, 2, 64, 4}, {"bf16", 48, 3, 96, 6}};
     Layer y = sizes[_i];
     int64_t sb = (int64_t)y.s * y.b, sbh = sb * y.h, as2b = sb * y.s * y.a, asb = sb * y.a;
-    int64_t whole = stack_keeps(&y, 3, "bind,recognise") - stack_keeps(&y, 2, "bind,recognise");
+    int64_t whole = stack_saves(&y, 3, "bind,recognise") - stack_saves(&y, 2, "bind,recognise");
     y.dt = " f32"; /* the operator is for single and double precision: 4 bytes instead of 2 */
-    int64_t fused = stack_keeps(&y, 3, "bind") - stack_keeps(&y, 2, "bind");
+    int64_t fused = stack_saves(&y, 3, "bind") - stack_saves(&y, 2, "bind");
     printf("s %d b %d h %d a %d: %lld bytes a layer in bf16 (published: %lld), in f32 with attention as "
            "one operator %lld (published: 2 x %lld)\n", y.s, y.b, y.h, y.a, (long long)whole,
            (long long)(34 * sbh + 5 * as2b), (long long)fused, (long long)(34 * sbh));
@@ -213,12 +213,12 @@ START_TEST(layer_keeps)
 }
 END_TEST
 
-Suite *suite_kept(void)
+Suite *suite_saved(void)
 {
-    Suite *s = suite_create("kept");
-    TCase *t = tcase_create("kept");
-    tcase_add_loop_test(t, operators_keep, 0, sizeof operators / sizeof *operators);
-    tcase_add_loop_test(t, layer_keeps, 0, 2);
+    Suite *s = suite_create("saved");
+    TCase *t = tcase_create("saved");
+    tcase_add_loop_test(t, operators_save, 0, sizeof operators / sizeof *operators);
+    tcase_add_loop_test(t, layer_saves, 0, 2);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,6 +1,6 @@
-/* board.h -- a schedule that can be changed one execution at a time; see board.c. */
-#ifndef CKC_REMAT_BOARD_H
-#define CKC_REMAT_BOARD_H
+/* state.h -- a schedule that can be changed one execution at a time; see state.c. */
+#ifndef CKC_REMAT_STATE_H
+#define CKC_REMAT_STATE_H
 #include "levels.h"
 #include "remat_int.h"
 
@@ -45,40 +45,40 @@ typedef struct {
     int32_t *multi, *multi_at, nmulti;  /* operators that run more than once */
 
     int32_t held[2]; /* slots that a move remembers: they follow when runs are shifted */
-    Change *log; /* since board_begin */
+    Change *log; /* since state_begin */
     int32_t nlog, caplog;
     int32_t *dirty, ndirty, capdirty; /* slots whose in-place savings may have changed */
-} Board;
+} State;
 
-void board_init(Board *b, const Problem *p, int64_t budget);
-void board_free(Board *b);
-void board_set_budget(Board *b, int64_t budget); /* board must be empty or reloaded after */
+void state_init(State *st, const Problem *p, int64_t budget);
+void state_free(State *st);
+void state_set_budget(State *st, int64_t budget); /* the state must be empty or reloaded after */
 
 /* Replaces the content by a schedule, evenly spaced; kernels NULL = the cheapest. */
-void board_load(Board *b, const Seq *s, const uint8_t *kernels);
-void board_store(const Board *b, Seq *s);
-void board_respread(Board *b);
+void state_load(State *st, const Seq *s, const uint8_t *kernels);
+void state_store(const State *st, Seq *s);
+void state_respread(State *st);
 
 /* Primitive changes. Adding fails (and changes nothing) where the slot is taken, an input
  * is not there yet, or a barrier or `once` forbids it. Removing fails where a reader would
  * be left without its value. */
-bool board_add(Board *b, int32_t op, int32_t kernel, int32_t slot);
-bool board_remove(Board *b, int32_t slot);
+bool state_add(State *st, int32_t op, int32_t kernel, int32_t slot);
+bool state_remove(State *st, int32_t slot);
 /* Moves a run within the window that its inputs and readers leave; on failure the caller
  * must undo. */
-bool board_move(Board *b, int32_t from, int32_t to);
-void board_set_kernel(Board *b, int32_t slot, int32_t kernel);
+bool state_move(State *st, int32_t from, int32_t to);
+void state_set_kernel(State *st, int32_t slot, int32_t kernel);
 
 /* Makes the slot free: the runs at and before it, up to the nearest free slot, move one to
  * the left. */
-bool board_open(Board *b, int32_t slot);
+bool state_open(State *st, int32_t slot);
 
-/* Changes between board_begin and board_undo are taken back. */
-static inline void board_begin(Board *b)
+/* Changes between state_begin and state_undo are taken back. */
+static inline void state_begin(State *st)
 {
-    b->nlog = 0;
+    st->nlog = 0;
 }
-void board_undo(Board *b);
+void state_undo(State *st);
 
 /* Index of the first element >= t. Lists are short: counting beats a search that the
  * processor cannot predict. */
@@ -98,13 +98,13 @@ static inline int32_t slots_lower(const Slots *s, int32_t t)
 }
 
 /* Last run of the value's producer before slot; -1 = none. */
-int32_t board_copy_start(const Board *b, int32_t value, int32_t slot);
+int32_t state_copy_start(const State *st, int32_t value, int32_t slot);
 /* Last reader of the copy made at start; start if none. */
-int32_t board_last_read(const Board *b, int32_t value, int32_t start);
+int32_t state_last_read(const State *st, int32_t value, int32_t start);
 /* First reader of any output of the run at slot; T if none. */
-int32_t board_first_reader(const Board *b, int32_t slot);
+int32_t state_first_reader(const State *st, int32_t slot);
 /* The free slot in (lo, hi) that is nearest; -1 = none. */
-int32_t board_free_slot(const Board *b, int32_t lo, int32_t hi, int32_t near);
+int32_t state_free_slot(const State *st, int32_t lo, int32_t hi, int32_t near);
 /* Is this a run of an operator that runs elsewhere too, and that nothing reads? */
-bool board_unread(const Board *b, int32_t slot);
+bool state_unread(const State *st, int32_t slot);
 #endif

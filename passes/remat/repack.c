@@ -1,7 +1,7 @@
-/* settle.c -- the same executions in an order that keeps less alive beside the peak.
+/* repack.c -- the same executions in an order that has fewer bytes resident beside the peak.
  *
  * A schedule of the search may be nearly as full at many steps as at its peak: cost and peak do not
- * mind, but offsets in one arena are hard to find for it. Settling drags single executions to
+ * mind, but offsets in one arena are hard to find for it. This pass drags single executions to
  * earlier or later places where fewer bytes stay resident, without raising the peak. Every
  * execution reads the copies it read before, so that costs stay as they are.
  *
@@ -32,11 +32,11 @@ typedef struct {
     int64_t *resident, *bytes; /* of a place: without and with workspace and savings */
     double *price;             /* of a place */
     int64_t peak;
-} Settle;
+} Repack;
 
 /* ---- copies and their lives ------------------------------------------------------------ */
 
-static void make_copies(Settle *s)
+static void make_copies(Repack *s)
 {
     int32_t *latest = RM_NEW(int32_t, s->inst->nvalues);
     for (int32_t e = 0; e < s->n; e++) {
@@ -65,7 +65,7 @@ static void make_copies(Settle *s)
     free(latest);
 }
 
-static double price(const Settle *s, int32_t k)
+static double price(const Repack *s, int32_t k)
 {
     double x = (double)(s->bytes[k] - s->inst->persistent) /
                (double)(s->peak - s->inst->persistent + 1);
@@ -75,7 +75,7 @@ static double price(const Settle *s, int32_t k)
 }
 
 /* Bytes of a place, savings as remat_profile counts them, and its price. */
-static void count_bytes(Settle *s, int32_t k)
+static void count_bytes(Repack *s, int32_t k)
 {
     int32_t e = s->order[k];
     const RematOp *o = &s->inst->ops[s->op[e]];
@@ -96,7 +96,7 @@ static void count_bytes(Settle *s, int32_t k)
 /* ---- exchanging neighbours --------------------------------------------------------------- */
 
 /* May b run before a, which it follows, with every read the same? */
-static bool independent(const Settle *s, int32_t a, int32_t b)
+static bool independent(const Repack *s, int32_t a, int32_t b)
 {
     const RematOp *ob = &s->inst->ops[s->op[b]];
     if (s->op[a] == s->op[b])
@@ -113,7 +113,7 @@ static bool independent(const Settle *s, int32_t a, int32_t b)
     return true;
 }
 
-static bool reads(const Settle *s, int32_t e, int32_t copy)
+static bool reads(const Repack *s, int32_t e, int32_t copy)
 {
     for (int32_t i = s->in[e]; i < s->in[e + 1]; i++)
         if (s->read[i] == copy)
@@ -123,7 +123,7 @@ static bool reads(const Settle *s, int32_t e, int32_t copy)
 
 /* The executions at k and k + 1 change places, and the copies that begin or end there with them: what
  * ends with the first of them the second does not read; what ends with the second the first may. */
-static void exchange(Settle *s, int32_t k)
+static void exchange(Repack *s, int32_t k)
 {
     int32_t a = s->order[k], b = s->order[k + 1];
     for (int32_t i = s->in[b]; i < s->in[b + 1]; i++) {
@@ -168,7 +168,7 @@ static void exchange(Settle *s, int32_t k)
 
 /* Drags the execution at place k by up to `far` places and leaves it where the price is least, the
  * farthest among equals. Returns the exchanges made. */
-static int32_t drag(Settle *s, int32_t k, int32_t far, int dir)
+static int32_t drag(Repack *s, int32_t k, int32_t far, int dir)
 {
     double sum = 0, best = 1e-12;
     int32_t went = 0, stay = 0, at = dir > 0 ? k : k - 1;
@@ -191,10 +191,10 @@ static int32_t drag(Settle *s, int32_t k, int32_t far, int dir)
     return 2 * went - stay + 1;
 }
 
-void remat_settle(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, uint64_t seed,
-                  int64_t exchanges)
+void remat_repack_order(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, uint64_t seed,
+                        int64_t exchanges)
 {
-    Settle s = {.inst = inst, .op = seq, .alt = alt, .n = n, .order = RM_NEW(int32_t, n),
+    Repack s = {.inst = inst, .op = seq, .alt = alt, .n = n, .order = RM_NEW(int32_t, n),
                 .in = RM_NEW(int32_t, n + 1), .out = RM_NEW(int32_t, n + 1),
                 .resident = RM_NEW(int64_t, n), .bytes = RM_NEW(int64_t, n),
                 .price = RM_NEW(double, n), .peak = inst->persistent};

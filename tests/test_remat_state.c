@@ -1,0 +1,152 @@
+/* test_remat_state.c -- the solver's schedule state: runs moved aside, added, slid and taken back hold what
+ * an evaluation from scratch says. */
+#include "../passes/remat/state.h"
+#include "tests.h"
+
+#include <stdlib.h>
+
+static const char graph[] = "0 5 40\n"
+                            "1 7 30 0 ; ws=9\n"
+                            "2 3 20 1 ; inplace=1\n"
+                            "3 4 50 0 2 ; out=6\n"
+                            "4 6 10 3 ; keep\n"
+                            "5 2 30 3.1 1 ; ws=4\n"
+                            "6 8 20 5 2\n"
+                            "7 9 40 6 0 ; inplace=6\n"
+                            "8 1 10 7 4 5\n";
+
+static void check_state(const State *st)
+{
+    char err[REMAT_ERR];
+    Seq s = {0};
+    state_store(st, &s);
+    int64_t *bytes = RM_NEW(int64_t, s.n), cost, peak;
+    ck_assert_msg(remat_profile(st->p->inst, s.op, s.n, NULL, bytes, err), "%s", err);
+    ck_assert(remat_evaluate(st->p->inst, s.op, s.n, NULL, &cost, &peak, err));
+    ck_assert_int_eq(cost, st->cost);
+    ck_assert_int_eq(peak, levels_peak(&st->levels) * st->quantum);
+    for (int32_t t = 0, i = 0; t < st->T; t++)
+        if (st->op[t] >= 0)
+            ck_assert_int_eq(bytes[i++], levels_at(&st->levels, t) * st->quantum);
+    free(bytes);
+    seq_free(&s);
+}
+
+typedef struct {
+    RematInstance inst;
+    Problem p;
+    State st;
+    Rng rng;
+} Fixture;
+
+/* The graph in input order, as a state. */
+static void set_up(Fixture *f)
+{
+    char err[REMAT_ERR];
+    Seq s = {0};
+    f->rng = (Rng){1};
+    ck_assert_msg(remat_parse(graph, &f->inst, NULL, err), "%s", err);
+    ck_assert(problem_init(&f->p, &f->inst, err));
+    state_init(&f->st, &f->p, 120);
+    for (int32_t i = 0; i < f->p.nops; i++)
+        seq_push(&s, i);
+    state_load(&f->st, &s, NULL);
+    seq_free(&s);
+}
+
+static void tear_down(Fixture *f)
+{
+    state_free(&f->st);
+    problem_free(&f->p);
+    remat_free(&f->inst);
+}
+
+START_TEST(room_is_made_where_none_is)
+{
+    Fixture f;
+    set_up(&f);
+    State *st = &f.st;
+    for (int i = 0; i < 3000; i++) {
+        int64_t excess = st->levels.excess;
+        state_begin(st);
+        int32_t slot = st->event[rng_below(&f.rng, st->nevents)], op = st->op[slot];
+        st->held[0] = slot;
+        st->held[1] = -1;
+        if (state_open(st, slot)) {
+            ck_assert_int_eq(st->op[st->held[0]], op);
+            ck_assert_int_lt(st->op[slot], 0);
+            ck_assert_int_eq(st->levels.excess, excess);
+            check_state(st);
+            int32_t other = rng_below(&f.rng, f.p.nops);
+            if (st->nevents < 40 && state_add(st, other, 0, slot))
+                check_state(st);
+        }
+        if (st->nevents >= 40 || rng_below(&f.rng, 4)) {
+            state_undo(st);
+            ck_assert_int_eq(st->levels.excess, excess);
+            ck_assert_int_eq(st->op[slot], op);
+        }
+        check_state(st);
+    }
+    ck_assert_int_gt(st->nevents, 2 * f.p.nops); /* it did get crowded */
+    tear_down(&f);
+}
+END_TEST
+
+/* A free slot that the run at `from` may move to, -1 = none was met. */
+static int32_t slot_in_window(Fixture *f, int32_t from)
+{
+    const State *st = &f->st;
+    const Problem *p = &f->p;
+    int32_t op = st->op[from], lo = -1, hi = state_first_reader(st, from);
+    for (int32_t k = 0; k < st->runs[op].n; k++) {
+        int32_t run = st->runs[op].at[k];
+        lo = run < from && run > lo ? run : lo;
+        hi = run > from && run < hi ? run : hi;
+    }
+    for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++) {
+        int32_t start = state_copy_start(st, p->in.at[k], from);
+        lo = start > lo ? start : lo;
+    }
+    return state_free_slot(st, lo, hi, rng_below(&f->rng, st->T));
+}
+
+START_TEST(runs_move_within_their_window)
+{
+    Fixture f;
+    set_up(&f);
+    State *st = &f.st;
+    int moved = 0;
+    for (int i = 0; i < 3000; i++) {
+        int32_t from = st->event[rng_below(&f.rng, st->nevents)], op = st->op[from];
+        int32_t to = slot_in_window(&f, from);
+        int64_t excess = st->levels.excess;
+        state_begin(st);
+        if (st->nevents < 24 && i % 8 == 0)
+            state_add(st, rng_below(&f.rng, f.p.nops), 0, state_free_slot(st, -1, st->T, from));
+        else if (to >= 0 && state_move(st, from, to)) {
+            ck_assert_int_eq(st->op[to], op);
+            check_state(st);
+            moved++;
+            if (rng_below(&f.rng, 2)) {
+                state_undo(st);
+                ck_assert_int_eq(st->levels.excess, excess);
+                ck_assert_int_eq(st->op[from], op);
+            }
+        }
+        check_state(st);
+    }
+    ck_assert_int_gt(moved, 2000);
+    tear_down(&f);
+}
+END_TEST
+
+Suite *suite_remat_state(void)
+{
+    Suite *s = suite_create("remat state");
+    TCase *t = tcase_create("room");
+    tcase_add_test(t, room_is_made_where_none_is);
+    tcase_add_test(t, runs_move_within_their_window);
+    suite_add_tcase(s, t);
+    return s;
+}
