@@ -33,8 +33,6 @@ void c_choose_loops(Printer *pr);
 
 /* ---- c_item.c ---- */
 
-/* Name or literal of a value at the place being printed; ctx is the Printer. */
-void c_name(const void *ctx, int v, char buf[NAME_LEN]);
 void c_item_indices(Printer *pr);
 /* Item scope values that become known at a level; column values likewise, kept in t<i>. */
 void c_item_values(Printer *pr, int level);

@@ -9,7 +9,8 @@
 
 /* ---- names -------------------------------------------------------------------------------- */
 
-void c_name(const void *ctx, int v, char buf[NAME_LEN])
+/* Name or literal of a value at the place being printed; ctx is the Printer. */
+static void c_name(const void *ctx, int v, char buf[NAME_LEN])
 {
     const Printer *pr = ctx;
     const Sched *s = pr->s;

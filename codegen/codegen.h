@@ -26,7 +26,6 @@ int codegen_c(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
 
 /* ---- CUDA C (cuda.c): __global__ void NAME(operand pointers in kernel order) ----- */
 
-void codegen_prelude_cuda(FILE *f);
 void kernel_print_cuda(const Kernel *k, const char *name, FILE *f);
 int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
 

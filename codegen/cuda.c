@@ -389,15 +389,10 @@ void kernel_print_cuda(const Kernel *k, const char *name, FILE *f)
         print_dag(pr, k);
 }
 
-void codegen_prelude_cuda(FILE *f)
+int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel)
 {
     text_prelude(f, prelude_cuda);
     text_prelude(f, prelude_philox);
     text_prelude(f, prelude_math);
-}
-
-int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel)
-{
-    codegen_prelude_cuda(f);
     return text_distinct(f, k, n, func_of_kernel, kernel_print_cuda);
 }

@@ -323,7 +323,6 @@ bool autodiff(Graph *g, Val of, const Val *params, uint32_t n, Val *grad);
  * `as`: names in the model's file.  Data over 64 elements without a file are not in the text: @"-" 0. */
 void graph_print(const Graph *g, FILE *f);
 char *graph_text(const Graph *g); /* as printed; the caller frees it */
-void graph_print_node(const Graph *g, const Node *n, FILE *f);
 bool *graph_sources(const Graph *g, Arena *a); /* per value: is it a source that is printed? */
 bool graph_parse(Graph *g, const char *text, Diag *d);
 bool graph_verify(const Graph *g, Diag *d);

@@ -57,7 +57,7 @@ static bool print_attr(const AttrDef *a, const void *attr, const char *sep, FILE
     return true;
 }
 
-void graph_print_node(const Graph *g, const Node *n, FILE *f)
+static void print_node(const Graph *g, const Node *n, FILE *f)
 {
     const OpDef *def = node_def(n);
     const char *sep = " {";
@@ -144,7 +144,7 @@ void graph_print(const Graph *g, FILE *f)
         if (source[i])
             print_source(&g->vals[i], f);
     for (uint32_t k = 0; k < g->norder; k++)
-        graph_print_node(g, &g->nodes[g->order[k].i], f);
+        print_node(g, &g->nodes[g->order[k].i], f);
     for (uint32_t i = 0; i < g->nupdate; i++)
         fprintf(f, "  update %%%s = %%%s\n", g->vals[g->update[i].state.i].name,
                 g->vals[g->update[i].value.i].name);

@@ -3,7 +3,7 @@
 #include "passes.h"
 #include <fnmatch.h>
 
-bool glob_any(const char *const *globs, int n, const char *name)
+static bool glob_any(const char *const *globs, int n, const char *name)
 {
     for (int i = 0; i < n; i++)
         if (fnmatch(globs[i], name, 0) == 0)

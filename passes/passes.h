@@ -132,9 +132,7 @@ typedef struct {
 /* Everything held at p->peak_step, the largest first.  Allocated in a. */
 const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Arena *a);
 
-/* ---- pieces that tests and passes share ------------------------------------------------- */
-
+/* What nobody reads leaves the order. */
 void graph_dce(Graph *g, Arena *tmp);
-bool glob_any(const char *const *globs, int n, const char *name);
 
 #endif

@@ -48,7 +48,8 @@ void *data_own(DataFile *f, const Entry *e, uint64_t bytes, Diag *d)
 
 /* ---- element types ---------------------------------------------------- */
 
-DType elem_dtype(Elem e)
+/* DT_NONE: not read */
+static DType elem_dtype(Elem e)
 {
     switch (e.kind) {
     case 'f':

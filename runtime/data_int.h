@@ -40,7 +40,6 @@ Entry *data_add(DataFile *f, const char *name, size_t len, const FileMap *m);
 /* Memory that lives as long as the file; NULL and a message when there is none. */
 void *data_own(DataFile *f, const Entry *e, uint64_t bytes, Diag *d);
 
-DType elem_dtype(Elem e); /* DT_NONE: not read */
 /* Elements of a type the file has: in place when they lie right, else converted. */
 bool data_elements(DataFile *f, Entry *e, Elem elem, const uint8_t *bytes, Diag *d);
 /* dims -> type with a checked count; bytes = count * size of elem must equal `have`. */

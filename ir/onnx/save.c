@@ -85,7 +85,8 @@ static void rope_message(Save *s, uint32_t field, const Buf *head, const void *d
 
 /* ---- reading what is there ------------------------------------------------------------ */
 
-bool find_field(const uint8_t *data, size_t size, uint32_t number, WireField *f)
+/* The last field of that number; false: there is none. */
+static bool find_field(const uint8_t *data, size_t size, uint32_t number, WireField *f)
 {
     Wire w = wire_of(data, size);
     WireField next;

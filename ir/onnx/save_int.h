@@ -66,8 +66,6 @@ void put_bytes(Save *s, Buf *b, const void *data, size_t size);
 void put_number(Save *s, Buf *b, uint32_t field, uint64_t v);
 void put_string(Save *s, Buf *b, uint32_t field, const char *text);
 void put_message(Save *s, Buf *b, uint32_t field, const Buf *message);
-/* The last field of that number; false: there is none. */
-bool find_field(const uint8_t *data, size_t size, uint32_t number, WireField *f);
 Target *target_of(const Save *s, const WireField *name); /* named so; NULL: none */
 
 /* ---- save_node.c: nodes with other operands, or as they are when nothing trains ---------- */

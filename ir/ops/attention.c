@@ -5,7 +5,7 @@
  * sum of exponentials, by a running maximum (Milakov and Gimelshein, "Online normalizer
  * calculation for softmax", 2018).  Both are kept: log(sum) + top, one number, would lose the sum
  * where a mask of -3e38 makes all scores of a row large.
- * Backward from o, top and inv alone (Dao et al., FlashAttention, 2022): p is computed again,
+ * Backward from o, top and inv alone (Dao et al., FlashAttention, 2022): p is recomputed,
  *
  *     dv_c = sum_r p_rc do_r     dp_rc = do_r v_c     ds_rc = p_rc (dp_rc - do_r o_r)
  *     dq_r = sum_c ds_rc k_c scale tanh'    dk_c = sum_r ds_rc q_r scale tanh'    dbias = sum ds

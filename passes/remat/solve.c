@@ -144,7 +144,7 @@ typedef struct {
     Search *search;
     int64_t moves, target;
     Cooling cooling;
-    bool afresh; /* from the input order instead of the best schedule */
+    bool restart; /* from the input order instead of the best schedule */
     int64_t patience; /* when not 0: the budget is to be met, whatever the cost */
 } Round;
 
@@ -169,8 +169,8 @@ static void run_workers(Solver *s, int64_t limit, Round round)
         state_set_budget(&w->state, limit);
         w->best_cost = INT64_MAX;
         w->moves = 0;
-        search_load(w, round.afresh ? &s->input : &s->best,
-                    round.afresh ? NULL : s->r->alt);
+        search_load(w, round.restart ? &s->input : &s->best,
+                    round.restart ? NULL : s->r->alt);
         each[i] = round;
         each[i].s = s;
         each[i].search = w;
@@ -206,7 +206,7 @@ static void sweep_down(Solver *s, const int32_t *order)
 }
 
 /* Until a schedule fits: rounds in which the limit follows the peak down. How long one takes
- * has a heavy tail, so they are short, most of them afresh, and grow slowly. What they do
+ * has a heavy tail, so they are short, most of them restarts, and grow slowly. What they do
  * does not depend on the budget until they meet it: the search for the least budget meets
  * every budget that a search for cost meets. */
 static void reach_budget(Solver *s)
@@ -220,7 +220,7 @@ static void reach_budget(Solver *s)
         Round r = {.moves = moves_left(s),
                    .cooling = kinds[k % 4],
                    .patience = patience,
-                   .afresh = k % 4 < 3};
+                   .restart = k % 4 < 3};
         tick(s);
         run_workers(s, s->options->budget, r);
         for (int i = 0; i < s->nworkers; i++)
@@ -247,15 +247,15 @@ static void raise_bound(Solver *s)
 }
 
 /* The kinds of rounds: cool enough to stay in the basin of the best schedule, hot enough
- * to leave it, or afresh from the input order, as the best schedule may lie in a poor
+ * to leave it, or a restart from the input order, as the best schedule may lie in a poor
  * basin; a light weight explores outside the budget; chains gain by recomputation at random,
- * random graphs by weighing it. A kind afresh that meets no schedule at all starts from the
+ * random graphs by weighing it. A restart that meets no schedule at all starts from the
  * best one from then on. A kind that improved nothing rests for a cycle, then for two, then
  * for four, but for the one that finds other basins. */
 typedef struct {
     Cooling cooling;
     int64_t part; /* of the full length: 1 / part */
-    bool afresh;
+    bool restart;
     int rest, wait;
 } Kind;
 
@@ -271,7 +271,7 @@ static bool improve_by(Solver *s, Kind *k, int64_t moves)
     Round r = {.moves = moves / k->part,
                .target = target_cost(s),
                .cooling = k->cooling,
-               .afresh = k->afresh};
+               .restart = k->restart};
     r.moves = r.moves < left ? r.moves : left;
     tick(s);
     s->worker[0].improved = on_improvement;
@@ -284,7 +284,7 @@ static bool improve_by(Solver *s, Kind *k, int64_t moves)
             offer(s, &s->worker[i].best, s->spent);
             fits = true;
         }
-    k->afresh &= fits;
+    k->restart &= fits;
     return s->r->cost < before;
 }
 
@@ -309,12 +309,12 @@ static void improve(Solver *s)
     Kind quick = {.cooling = descent, .part = 2};
     Kind kinds[KINDS] = {
         {.cooling = {0.2, 0.01, 1, false}, .part = 1},
-        {.cooling = {4, 0.02, 8, false}, .part = 1, .afresh = true},
+        {.cooling = {4, 0.02, 8, false}, .part = 1, .restart = true},
         {.cooling = {1, 0.02, 1, true}, .part = 1},
         {.cooling = {1, 0.02, 1, false}, .part = 1},
         {.cooling = {0.2, 0.01, 1, true}, .part = 1},
-        {.cooling = {1, 0.02, 0.1, true}, .part = 1, .afresh = true},
-        {.cooling = {8, 0.02, 0.125, true}, .part = 4, .afresh = true}};
+        {.cooling = {1, 0.02, 0.1, true}, .part = 1, .restart = true},
+        {.cooling = {8, 0.02, 0.125, true}, .part = 4, .restart = true}};
     int64_t moves = 200 * (int64_t)s->p->nops + 5000;
     if (!out_of_time(s) && !good_enough(s))
         improve_by(s, &quick, moves); /* for those who are in a hurry */

@@ -6,8 +6,8 @@
  *
  *     scratch = [ reordered operand ]... [ reordered result ] [ working memory, shared by all ]
  *
- * A convolution in such layouts, forward or of the data, goes through the batch a piece at a time,
- * so that the region holds the images of one piece; weights are reordered once.
+ * A convolution in such layouts, forward or of the data, goes through the batch a block at a time,
+ * so that the region holds the images of one block; weights are reordered once.
  *
  * The 2.x and 3.x interfaces differ in memory descriptors (values against handles) and in how a
  * primitive is described; both differences are in the section "versions". */
@@ -180,7 +180,7 @@ typedef struct {
     dnnl_memory_t outside, inside; /* the same object when there is no reorder */
     dnnl_primitive_t reorder;
     int64_t offset;       /* of `inside` in the scratch */
-    int64_t image_bytes;  /* outside; 0: the same for all pieces */
+    int64_t image_bytes;  /* outside; 0: the same for all blocks */
     int64_t part_bytes;   /* likewise from a part to the next */
 } Slot;
 
@@ -192,7 +192,7 @@ struct DnnlOp {
     Slot slot[SLOTS];
     dnnl_memory_t work; /* working memory of the primitive */
     int64_t added;
-    int64_t batch, images; /* in all, and of a piece */
+    int64_t batch, images; /* in all, and of a block */
     int64_t parts;
     int64_t work_offset, scratch_bytes;
     char impl[64];
@@ -484,8 +484,8 @@ static dnnl_status_t run_reorder(DnnlOp *op, const Slot *s)
     return dnnl_primitive_execute(s->reorder, op->stream, 2, arg);
 }
 
-/* Run the reorders of operands (in) or of the result: after the first piece of operands only those that
- * differ from the piece before. */
+/* Run the reorders of operands (in) or of the result: after the first block of operands only those that
+ * differ from the block before. */
 static dnnl_status_t run_reorders(DnnlOp *op, bool in, int64_t part, int64_t image)
 {
     dnnl_status_t status = dnnl_success;
@@ -499,8 +499,8 @@ static dnnl_status_t run_reorders(DnnlOp *op, bool in, int64_t part, int64_t ima
     return status;
 }
 
-/* A piece of the images of a part; at: where the tensors lie outside. */
-static dnnl_status_t run_piece(DnnlOp *op, char *const at[SLOTS], int64_t part, int64_t image)
+/* A block of the images of a part; at: where the tensors lie outside. */
+static dnnl_status_t run_block(DnnlOp *op, char *const at[SLOTS], int64_t part, int64_t image)
 {
     dnnl_exec_arg_t arg[SLOTS + 1] = {{DNNL_ARG_SCRATCHPAD, op->work}};
     int n = 1;
@@ -522,12 +522,12 @@ static dnnl_status_t run_piece(DnnlOp *op, char *const at[SLOTS], int64_t part, 
     return status;
 }
 
-static dnnl_status_t run_pieces(DnnlOp *op, char *const at[SLOTS])
+static dnnl_status_t run_blocks(DnnlOp *op, char *const at[SLOTS])
 {
     dnnl_status_t status = dnnl_success;
     for (int64_t part = 0; part < op->parts && !status; part++)
         for (int64_t i = 0; i < op->batch && !status; i += op->images)
-            status = run_piece(op, at, part,
+            status = run_block(op, at, part,
                                i + op->images <= op->batch ? i : op->batch - op->images);
     return status ? status : dnnl_stream_wait(op->stream);
 }
@@ -551,6 +551,6 @@ bool dnnl_run(DnnlOp *op, const void *const *in, void *out, void *scratch, Diag 
     }
     status |= dnnl_memory_set_data_handle(op->work, base ? base + op->work_offset : NULL);
     if (!status)
-        status = run_pieces(op, at);
+        status = run_blocks(op, at);
     return !status || fail_status(d, EXIT_DEVICE, "oneDNN: %s failed (%d)", op->impl, status);
 }

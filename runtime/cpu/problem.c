@@ -3,8 +3,8 @@
 #include <string.h>
 
 enum {
-    PIECE_BYTES = 4 << 20,   /* operand and result of a piece, at least */
-    PIECE_WEIGHTS = 2,       /* ... in bytes of the weights */
+    BLOCK_BYTES = 4 << 20,   /* operand and result of a block, at least */
+    BLOCK_WEIGHTS = 2,       /* ... in bytes of the weights */
     WINOGRAD_WEIGHTS = 4,    /* which the routine makes so many times as large: 6x6 of 3x3 */
     TWICE_SHARE = 16,        /* at most this part of the batch is computed twice */
     PART_CHANNELS = 16       /* channels of a part are a multiple: whole vectors */
@@ -101,7 +101,7 @@ static void split_groups(Layout *w, int64_t group)
     w->rank++;
 }
 
-int64_t layout_bytes(const Layout *l)
+static int64_t layout_bytes(const Layout *l)
 {
     int64_t n = dtype_size[l->dt];
     for (int i = 0; i < l->rank; i++)
@@ -109,16 +109,16 @@ int64_t layout_bytes(const Layout *l)
     return n;
 }
 
-/* Images of a piece: as few as keep the speed of the whole batch.  All pieces have as many; where
- * that does not divide the batch, the last one starts earlier and makes some images again. */
-static int64_t piece_images(const Problem *p)
+/* Images of a block: as few as keep the speed of the whole batch.  All blocks have as many; where
+ * that does not divide the batch, the last one starts earlier and computes some images twice. */
+static int64_t block_images(const Problem *p)
 {
     int64_t image = (layout_bytes(&p->slot[SRC]) + layout_bytes(&p->slot[DST])) / p->batch;
-    int64_t fill = PIECE_WEIGHTS * layout_bytes(&p->slot[WEIGHTS]);
+    int64_t fill = BLOCK_WEIGHTS * layout_bytes(&p->slot[WEIGHTS]);
     if (p->choice == DNNL_WINOGRAD)
         fill *= WINOGRAD_WEIGHTS;
-    if (fill < PIECE_BYTES)
-        fill = PIECE_BYTES;
+    if (fill < BLOCK_BYTES)
+        fill = BLOCK_BYTES;
     int64_t least = (fill + image - 1) / image;
     for (int64_t twice = 0; twice <= p->batch / TWICE_SHARE; twice++)
         for (int64_t n = least; n <= 2 * least && n < p->batch; n++)
@@ -127,13 +127,13 @@ static int64_t piece_images(const Problem *p)
     return p->batch;
 }
 
-/* Where the images are reordered, the primitive is one for a piece. */
+/* Where the images are reordered, the primitive is one for a block. */
 static void cut_batch(Problem *p, int64_t images)
 {
     p->batch = p->images = p->slot[SRC].dim[0];
     if (p->choice == DNNL_PLAIN || p->choice == DNNL_OWN || p->op == LIB_CONV_BWD_WEIGHTS)
         return;
-    p->images = images ? images : piece_images(p);
+    p->images = images ? images : block_images(p);
     p->slot[SRC].dim[0] = p->slot[DST].dim[0] = p->images;
 }
 

@@ -28,7 +28,6 @@ typedef struct {
 
 /* false: none of ours, or no such parts. */
 bool problem_describe(Problem *p, const DnnlDesc *d);
-int64_t layout_bytes(const Layout *l);
 /* Elements from one part to the next of a tensor of a convolution; 0: all parts see the same. */
 int64_t problem_part_stride(const Problem *p, int slot);
 

@@ -4,7 +4,7 @@
  * fewer bytes than they hold were touched since it was.  A result takes over the memory of
  * an operand that dies, as the planner will have it, or finds other memory in the caches if
  * it will itself be dead within as many bytes: then the planner gives it what died as
- * recently.  The loop is replayed twice, so that the second turn sees what the first left
+ * recently.  The loop is replayed twice, so that the second round sees what the first left
  * behind. */
 #include "profile_int.h"
 
@@ -76,22 +76,22 @@ void replay(Item *item, uint32_t n)
     }
     for (uint32_t i = 0; g && i < g->nout; i++)
         touch[graph_root(g, g->out[i]).i].lasts = true;
-    for (int turn = 0; turn < 2; turn++) {
+    for (int round = 0; round < 2; round++) {
         int64_t start = now;
         for (uint32_t s = 0; s < n; s++) {
             const Item *it = &item[s];
-            if (turn == 1)
+            if (round == 1)
                 mark_item(it, s, touch, since, now, cache);
             now += item_bytes(it);
             for (int i = 0; i < it->of->nread + it->of->nwrite; i++) {
                 uint32_t v = graph_root(g, it->of->vals[i]).i;
                 since[v] = now;
-                if (turn == 0)
+                if (round == 0)
                     touch[v] = (Touch){now - start, s, touch[v].lasts};
             }
         }
-        for (uint32_t v = 0; g && turn == 0 && v < g->nvals; v++)
-            touch[v].last += now; /* in the clock of the second turn */
+        for (uint32_t v = 0; g && round == 0 && v < g->nvals; v++)
+            touch[v].last += now; /* in the clock of the second round */
     }
     arena_free(&tmp);
 }
