@@ -221,6 +221,35 @@ START_TEST(folded_norms_are_not_merged)
 }
 END_TEST
 
+/* What the exporter computed from a parameter (the exponential of a scale), in one module or, merged, in
+ * two: it trains instead. */
+START_TEST(computed_in_place_of_parameters)
+{
+    static const char *const scope[] = {"['', 'a', 'mul']", "['', 'b', 'mul_1']"};
+    Arena a = {0};
+    Builder b;
+    for (int modules = 1; modules <= 2; modules++) {
+        start(&b, 13);
+        add_value(&b, &a, "x", FLOAT, "88", true);
+        add_value(&b, &a, "y", FLOAT, "88", false);
+        add_tensor(&b, "exp", 1, (int64_t[]){8}, ones);
+        for (int i = 0; i < modules; i++)
+            node(&b, &a, "Mul", i ? "h exp" : "x exp", i + 1 < modules ? "h" : "y",
+                 "%m = mul(args = (%x, %exp))", scope[i]);
+        sign(&b, &a, "p_a: PARAMETER target='a.scale'\np_b: PARAMETER target='b.scale'\n");
+        Imported r = import_file(save(&b, &a, "computed.onnx"));
+        ck_assert_int_eq(params_with(&r, false), 1);
+        ck_assert(noted(r.m, ONNX_REMARK, "exp", "was computed by the exporter and trains in place of "
+                                                 "parameters that no node reads (of a.scale, b.scale)"));
+        ck_assert_int_eq(params_with(&r, true), modules);
+        ck_assert(modules == 1 ? noted(r.m, ONNX_REMARK, "exp", "was computed by the exporter")
+                               : noted(r.m, ONNX_REMARK, "a.exp", "and b.exp: were computed by the exporter"));
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* TorchScript's exporter names the merged weight by an Identity of the kept one. */
 START_TEST(identities_of_merged_weights)
 {
@@ -254,6 +283,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, the_exporters_tensors_are_no_parameters);
     tcase_add_test(t, copies_of_one_parameter_are_tied);
     tcase_add_test(t, folded_norms_are_not_merged);
+    tcase_add_test(t, computed_in_place_of_parameters);
     tcase_add_test(t, identities_of_merged_weights);
     suite_add_tcase(s, t);
     return s;

@@ -421,13 +421,14 @@ static void find_computed(Finder *f)
         qsort(out->unread.name, out->unread.n, sizeof *out->unread.name, by_text);
     for (uint32_t i = 0, n; i < f->nread && s->n; i += n) {
         const char *own = f->read[i].of->name;
-        bool named = declared(s, own) != NULL, under = false;
+        bool named = declared(s, own) != NULL, in_scope = false, under = false;
         for (n = 0; i + n < f->nread && f->read[i + n].of == f->read[i].of; n++) {
             const Read *r = &f->read[i + n];
-            named |= r->param != own || !r->weak;
+            named |= !r->weak || (r->param != own && declared(s, r->param));
+            in_scope |= r->param != own; /* a name made of a module's that lacks a parameter */
             under |= lies_under(f, f->record[r->node].scope);
         }
-        if (!named)
+        if (!named && (under || !in_scope))
             add_name(f, under ? &out->computed : &out->constant, own);
     }
 }
@@ -555,16 +556,30 @@ static void report_merged(Import *x, const Merged *merged)
     }
 }
 
-/* What is tied is no parameter by now. */
+/* As what a tensor of the file trains: what it was told apart into, else itself.  What is tied is no
+ * parameter by now. */
+static uint32_t trained_as(Import *x, const Merged *merged, const char *of, const char **name)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < merged->n; i++) {
+        const Separate *s = &merged->read[i];
+        if (!s->identity && s->kept && strcmp(s->kept, of) == 0 && trains(x, s->name) &&
+            *name_get(&merged->apart, s->name) == i)
+            name[n++] = s->name;
+    }
+    if (!n && trains(x, of))
+        name[n++] = of;
+    return n;
+}
+
 static bool report_computed(Import *x, const Merged *merged)
 {
     const Names *list[] = {&merged->computed, &merged->constant};
-    const char **name = NEW(x->a, const char *, list[0]->n + list[1]->n + 1);
+    const char **name = NEW(x->a, const char *, list[0]->n + list[1]->n + merged->n + 1);
     uint32_t n = 0;
     for (int k = 0; k < 2; k++)
         for (uint32_t i = 0; i < list[k]->n; i++)
-            if (trains(x, list[k]->name[i]))
-                name[n++] = list[k]->name[i];
+            n += trained_as(x, merged, list[k]->name[i], name + n);
     if (!n || !merged->unread.n)
         return false;
     note(
