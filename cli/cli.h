@@ -14,7 +14,7 @@
 typedef struct {
     Arena arena;
     Diag diag;
-    const char *path;        /* the model, schedule or graph */
+    const char *path;        /* the model, schedule, graph or instance */
     StepOptions step;        /* symbols, loss, optimizer, budget, search limits, threads */
     const DeviceOps *ops;    /* of --device; NULL: it is not here */
     DeviceInfo device;       /* step.device, once it is known */
@@ -36,6 +36,10 @@ typedef struct {
     const char *batch;       /* auto:SYMBOL; NULL: the one there is */
     int64_t steps;           /* -1: not said */
     double rtol, atol;       /* NaN: not said */
+    const char *budget;      /* ckc solve: as given; so the next two */
+    bool min_budget;
+    int64_t pareto;          /* 0: not said */
+    int64_t capacity, align, max_steps; /* ckc pack; 0: not said */
     bool quiet, memory, json, time_passes, check, profile, cuda, list, suite, reference, training, seed_given;
 } Options;
 
@@ -50,6 +54,8 @@ enum {
     OPTIONS_EVAL = 1 << 6,   /* --expect --suite ... */
     OPTIONS_OPT = 1 << 7,    /* --passes --list */
     OPTIONS_JSON = 1 << 8,   /* --json alone */
+    OPTIONS_SOLVE = 1 << 9,  /* ckc solve, all of it */
+    OPTIONS_PACK = 1 << 10,  /* ckc pack, all of it */
 };
 
 /* Parse the command line; false with a message in o->diag.  --help and --version do not return. */

@@ -6,12 +6,11 @@
  * free). Other columns are ignored. Steps may be any 64-bit integers, clock readings for
  * instance: only their order matters, so they are replaced by their ranks.
  */
-#include "message.h"
+#include "cli.h"
 #include "ir/file.h"
 #include "ir/mem.h"
 #include "passes/plan/pack.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -20,15 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int cmd_pack(int argc, char **argv);
-
-enum { KEY_ALIGN = 256, KEY_JSON, KEY_SEED, KEY_STEPS, MAX_COLUMNS = 64, MAX_ROWS = 1 << 29 };
-
-typedef struct {
-    const char *path, *output;
-    PackOptions options;
-    bool json;
-} Args;
+enum { MAX_COLUMNS = 64, MAX_ROWS = 1 << 29 };
 
 typedef struct {
     int64_t lower, upper; /* as in the file */
@@ -41,80 +32,12 @@ typedef struct {
     int32_t n, room;
 } Table;
 
-/* ---- options ----------------------------------------------------------------------- */
-
-static const struct argp_option option_table[] = {
-    {"capacity", 'c', "BYTES", 0, "Stop when it fits; exit status 3 when it does not", 0},
-    {"output", 'o', "FILE", 0, "Write the rows with an offset column", 0},
-    {"time", 't', "SECONDS", 0, "Time limit of the search", 0},
-    {"steps", KEY_STEPS, "N", 0, "Step limit of the search (about 1e9 a second)", 0},
-    {"align", KEY_ALIGN, "BYTES", 0, "Alignment of every offset (default 1)", 0},
-    {"seed", KEY_SEED, "N", 0, "Random seed of the search (default 0)", 0},
-    {"json", KEY_JSON, NULL, 0, "Print JSON", 0},
-    {0},
-};
-
 static bool read_int(const char *text, int64_t low, int64_t *x)
 {
     char *end;
     errno = 0;
     *x = strtoll(text, &end, 10);
     return end != text && *end == 0 && errno == 0 && *x >= low;
-}
-
-static bool read_seconds(const char *text, double *x)
-{
-    char *end;
-    *x = strtod(text, &end);
-    return end != text && *end == 0 && *x > 0 && *x <= 1e9;
-}
-
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    Args *a = state->input;
-    int64_t seed;
-    bool ok = true;
-    switch (key) {
-    case 'c':
-        ok = read_int(arg, 1, &a->options.capacity);
-        break;
-    case 'o':
-        a->output = arg;
-        break;
-    case 't':
-        ok = read_seconds(arg, &a->options.time_limit_s);
-        break;
-    case KEY_STEPS:
-        ok = read_int(arg, 1, &a->options.max_steps);
-        break;
-    case KEY_ALIGN:
-        ok = read_int(arg, 1, &a->options.align);
-        break;
-    case KEY_SEED:
-        ok = read_int(arg, 0, &seed);
-        a->options.seed = ok ? (uint64_t)seed : 0;
-        break;
-    case KEY_JSON:
-        a->json = true;
-        break;
-    case ARGP_KEY_INIT:
-        state->err_stream = NULL; /* no second line */
-        break;
-    case ARGP_KEY_ARG:
-        if (a->path)
-            usage_error("one file at a time");
-        a->path = arg;
-        break;
-    case ARGP_KEY_END:
-        if (!a->path)
-            usage_error("no file given");
-        break;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-    if (!ok)
-        usage_error("bad number '%s'", arg);
-    return 0;
 }
 
 /* ---- reading ----------------------------------------------------------------------- */
@@ -321,64 +244,58 @@ static double percent_over(int64_t arena, int64_t load)
     return load > 0 ? 100 * ((double)arena / (double)load - 1) : 0;
 }
 
-static void print_text(const Args *a, const Table *t, const PackResult *r)
+static void print_text(const Options *o, const Table *t, const PackResult *r)
 {
     printf("arena %" PRId64 " bytes, maximum load %" PRId64 " bytes (+%.3f %%), %" PRId32
            " buffers, %.3f s\n",
            r->arena, r->max_load, percent_over(r->arena, r->max_load), t->n, r->seconds);
     if (!r->fits)
-        printf("does not fit %" PRId64 " bytes%s\n", a->options.capacity,
-               r->bound > a->options.capacity ? ": nothing does" : "");
+        printf("does not fit %" PRId64 " bytes%s\n", o->capacity,
+               r->bound > o->capacity ? ": nothing does" : "");
 }
 
-static void print_json(const Args *a, const Table *t, const PackResult *r)
+static void print_json(const Options *o, const Table *t, const PackResult *r)
 {
     json_t *j = json_pack(
-        "{s:o, s:i, s:I, s:I, s:I, s:f, s:I, s:b, s:I, s:f}", "file", json_text(a->path), "buffers",
+        "{s:o, s:i, s:I, s:I, s:I, s:f, s:I, s:b, s:I, s:f}", "file", json_text(o->path), "buffers",
         (int)t->n, "arena", (json_int_t)r->arena, "max_load", (json_int_t)r->max_load,
         "bound", (json_int_t)r->bound, "over_max_load_percent",
-        percent_over(r->arena, r->max_load), "capacity", (json_int_t)a->options.capacity,
+        percent_over(r->arena, r->max_load), "capacity", (json_int_t)o->capacity,
         "fits", (int)r->fits, "steps", (json_int_t)r->steps, "seconds", r->seconds);
     json_print(j, 9);
     json_decref(j);
 }
 
-static bool pack(const Args *a, Table *t, PackResult *r, Diag *d)
+static bool pack(Options *o, Table *t, PackResult *r)
 {
     char err[PACK_ERR_SIZE];
-    if ((a->output && !file_try(a->output, d)) || !read_table(a->path, t, d))
+    Diag *d = &o->diag;
+    PackOptions p = {.capacity = o->capacity, .align = o->align, .max_steps = o->max_steps,
+                     .time_limit_s = o->step.time_limit, .seed = o->seed_given ? o->step.seed : 0};
+    if ((o->output && !file_try(o->output, d)) || !read_table(o->path, t, d))
         return false;
-    if (!pack_solve(t->buffer, t->n, &a->options, r, err) ||
-        !pack_verify(t->buffer, t->n, r->arena, err))
-        return fail(d, "%s: %s", a->path, err);
-    return !a->output || !r->fits || write_table(t, a->output, d);
+    if (!pack_solve(t->buffer, t->n, &p, r, err) || !pack_verify(t->buffer, t->n, r->arena, err))
+        return fail(d, "%s: %s", o->path, err);
+    return !o->output || !r->fits || write_table(t, o->output, d);
 }
 
 int cmd_pack(int argc, char **argv)
 {
-    static const struct argp argp = {
-        option_table,
-        parse_option,
-        "FILE.csv",
-        "Place buffers with known lifetimes in one arena, as small as can be.",
-        NULL,
-        NULL,
-        NULL};
-    Args args = {0};
+    Options o;
     Table table = {0};
     PackResult result = {0};
-    Diag diag = {0};
-    argp_err_exit_status = EXIT_BAD_INPUT;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &args))
-        return EXIT_BAD_INPUT;
-    bool ok = pack(&args, &table, &result, &diag);
+    bool ok = options_parse(&o, OPTIONS_PACK, "FILE.csv",
+                            "Place buffers with known lifetimes in one arena, as small as can be.", argc,
+                            argv) &&
+              (o.path || fail(&o.diag, "no file given")) && pack(&o, &table, &result);
     int status = result.fits ? EXIT_OK : EXIT_INFEASIBLE;
     if (!ok)
-        status = report_error(&diag, NULL);
-    else if (args.json)
-        print_json(&args, &table, &result);
+        status = report_error(&o.diag, NULL);
+    else if (o.json)
+        print_json(&o, &table, &result);
     else
-        print_text(&args, &table, &result);
+        print_text(&o, &table, &result);
     free_table(&table);
+    options_free(&o);
     return status;
 }

@@ -110,18 +110,6 @@ void print_line(FILE *f, const char *fmt, ...)
     free(text);
 }
 
-void usage_error(const char *fmt, ...)
-{
-    Diag d = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    char *text = mem_vprintf(fmt, ap);
-    va_end(ap);
-    diag_set(&d, "%s", text);
-    free(text);
-    exit(report_error(&d, NULL));
-}
-
 void json_print(const json_t *o, size_t digits)
 {
     json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));

@@ -23,8 +23,6 @@ json_t *json_text(const char *text); /* escaped where it is not UTF-8 */
 void message_print(FILE *f, const char *text, int width);
 /* A message on standard error, with the file's name unless NULL; the exit status d stands for. */
 int report_error(const Diag *d, const char *file);
-/* Ends a command whose options are wrong, as argp_error() would in two lines. */
-_Noreturn void usage_error(const char *fmt, ...) PRINTF(1, 2);
 /* One line of a summary, escaped. */
 void print_line(FILE *f, const char *fmt, ...) PRINTF(2, 3);
 void json_print(const json_t *o, size_t digits); /* on standard output */

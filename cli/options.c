@@ -93,6 +93,15 @@ static bool parse_percent(const char *text, double low, double high, double *fra
     return end != text && strcmp(end, "%") == 0 && percent >= low && percent <= high;
 }
 
+/* Of ckc solve: in percent, with or without the sign. */
+static bool parse_gap(Options *o, const char *text)
+{
+    bool ok = parse_percent(text, 0, 1e6, &o->step.gap) || parse_real(text, 0, 1e6, &o->step.gap);
+    if (ok && !strchr(text, '%'))
+        o->step.gap /= 100;
+    return ok || fail(&o->diag, "--gap: '%s' is no percentage", text);
+}
+
 static bool parse_budget(Options *o, const char *text)
 {
     if (parse_percent(text, 1e-9, 100, &o->step.budget_fraction)) {
@@ -345,8 +354,8 @@ static bool parse_dump(Options *o, const char *text)
 #define IS(groups, name, key, member, doc) {groups, name, key, NULL, doc, FLAG, AT(member), 0, 0, NULL}
 #define TEXT_OF(groups, name, key, arg, member, doc)                                         \
     {groups, name, key, arg, doc, TEXT, AT(member), 0, 0, NULL}
-#define REAL_OF(groups, name, member, low, high, doc)                                        \
-    {groups, name, 0, "X", doc, REAL, AT(member), low, high, NULL}
+#define REAL_OF(groups, name, key, member, low, high, doc)                                   \
+    {groups, name, key, "X", doc, REAL, AT(member), low, high, NULL}
 #define INTEGER_OF(groups, name, key, member, low, high, doc)                                \
     {groups, name, key, "N", doc, INTEGER, AT(member), low, high, NULL}
 #define CALL(groups, name, key, arg, fn, doc) {groups, name, key, arg, doc, OTHER, 0, 0, 0, fn}
@@ -354,7 +363,7 @@ static bool parse_dump(Options *o, const char *text)
 enum {
     MODEL = OPTIONS_MODEL, STEP = OPTIONS_STEP, BUDGET = OPTIONS_BUDGET, RUN = OPTIONS_RUN,
     OUTPUT = OPTIONS_OUTPUT, DEBUG = OPTIONS_DEBUG, EVAL = OPTIONS_EVAL, OPT = OPTIONS_OPT,
-    JSON = OPTIONS_JSON,
+    JSON = OPTIONS_JSON, SOLVE = OPTIONS_SOLVE, PACK = OPTIONS_PACK,
 };
 
 static const Row rows[] = {
@@ -380,17 +389,17 @@ static const Row rows[] = {
     TEXT_OF(STEP, "loss-output", 0, "NAME", step.loss_output, "The output the loss is, or is on"),
     CALL(STEP, "optimizer", 0, "KIND", parse_optimizer,
          "adamw (default), adam, sgd, momentum, none; in PyTorch's form"),
-    REAL_OF(STEP | RUN, "lr", step.lr, 0, 1e9, "Learning rate (default 0.001; sgd and momentum 0.01)"),
-    REAL_OF(STEP, "momentum", step.momentum, 0, 1e9, "Of momentum (default 0.9)"),
-    REAL_OF(STEP, "beta1", step.beta1, 0, 1, "Of adam and adamw (default 0.9)"),
-    REAL_OF(STEP, "beta2", step.beta2, 0, 1, "Of adam and adamw (default 0.999)"),
-    REAL_OF(STEP, "eps", step.eps, 0, 1e9, "Of adam and adamw (default 1e-8)"),
-    REAL_OF(STEP, "weight-decay", step.weight_decay, 0, 1e9, "Default 0.01 for adamw, else 0"),
+    REAL_OF(STEP | RUN, "lr", 0, step.lr, 0, 1e9, "Learning rate (default 0.001; sgd and momentum 0.01)"),
+    REAL_OF(STEP, "momentum", 0, step.momentum, 0, 1e9, "Of momentum (default 0.9)"),
+    REAL_OF(STEP, "beta1", 0, step.beta1, 0, 1, "Of adam and adamw (default 0.9)"),
+    REAL_OF(STEP, "beta2", 0, step.beta2, 0, 1, "Of adam and adamw (default 0.999)"),
+    REAL_OF(STEP, "eps", 0, step.eps, 0, 1e9, "Of adam and adamw (default 1e-8)"),
+    REAL_OF(STEP, "weight-decay", 0, step.weight_decay, 0, 1e9, "Default 0.01 for adamw, else 0"),
     IS(STEP, "nesterov", 0, step.nesterov, "Nesterov's form of momentum"),
     CALL(STEP, "accumulate", 0, "N|auto[:SYMBOL]", parse_accumulate,
          "Micro-batches of a step, each a batch of the data; gradients are averaged.  auto: the batch of "
          "--bind is cut into as many as make the step fastest within --budget; SYMBOL is the batch"),
-    REAL_OF(STEP, "clip-norm", step.clip_norm, 1e-30, 1e30,
+    REAL_OF(STEP, "clip-norm", 0, step.clip_norm, 1e-30, 1e30,
             "Largest global norm of the gradients, as PyTorch's clip_grad_norm_"),
 
     TITLE(BUDGET, "Plan:"),
@@ -405,11 +414,11 @@ static const Row rows[] = {
     CALL(BUDGET, "overhead", 0, "PERCENT", parse_overhead,
          "Instead of --budget: the least bytes for a step that is predicted to take at most this much "
          "longer than without recomputation, such as 2%"),
-    REAL_OF(BUDGET, "time", step.time_limit, 0.001, 1e9,
+    REAL_OF(BUDGET, "time", 0, step.time_limit, 0.001, 1e9,
             "Seconds to search for a better plan, instead of moves"),
     INTEGER_OF(BUDGET, "moves", 0, step.max_moves, 1, 1e18,
                "Moves of the search (default 1000000): the same plan on every machine"),
-    REAL_OF(BUDGET, "gap", step.gap, 0, 1e6, "Stop this close to the lower bound (0.01: 1 %)"),
+    REAL_OF(BUDGET, "gap", 0, step.gap, 0, 1e6, "Stop this close to the lower bound (0.01: 1 %)"),
     CALL(BUDGET, "policy", 0, "NAME", parse_policy,
          "Plan by a named policy instead of the search: keep-all (no recomputation), recompute-all, every-2, "
          "every-4, "
@@ -438,8 +447,8 @@ static const Row rows[] = {
     TITLE(EVAL, "Comparison:"),
     TEXT_OF(EVAL, "expect", 0, "FILE|DIR", expect,
             "Expected outputs: npz by name, or output_K.pb in a folder"),
-    REAL_OF(EVAL, "rtol", rtol, 0, 1e9, "Relative tolerance (default 1e-3)"),
-    REAL_OF(EVAL, "atol", atol, 0, 1e9, "Absolute tolerance (default 1e-5; --suite 1e-7)"),
+    REAL_OF(EVAL, "rtol", 0, rtol, 0, 1e9, "Relative tolerance (default 1e-3)"),
+    REAL_OF(EVAL, "atol", 0, atol, 0, 1e9, "Absolute tolerance (default 1e-5; --suite 1e-7)"),
     IS(EVAL, "suite", 0, suite, "The path is a folder: check every model folder below it"),
     IS(EVAL, "reference", 0, reference, "Evaluate by interpretation in double precision"),
 
@@ -447,11 +456,30 @@ static const Row rows[] = {
     CALL(OPT, "passes", 'p', "NAME,...", parse_only, "Run these passes, in the pipeline's order"),
     IS(OPT, "list", 'l', list, "List the passes"),
 
+    TEXT_OF(SOLVE, "budget", 'b', "BYTES|%", budget, "Bytes, or a percentage of the input order's peak"),
+    REAL_OF(SOLVE, "time", 't', step.time_limit, 1e-3, 1e9, "Time limit in seconds (default 10)"),
+    INTEGER_OF(SOLVE, "moves", 0, step.max_moves, 1, 1e18,
+               "Limit of search moves; without --time the only limit"),
+    CALL(SOLVE, "seed", 's', "N", parse_seed, "Random seed (default 1)"),
+    CALL(SOLVE, "threads", 'j', "N", parse_threads, "Threads (default 1)"),
+    CALL(SOLVE, "gap", 0, "PERCENT", parse_gap, "Stop when the cost is this close to the lower bound"),
+    INTEGER_OF(SOLVE, "pareto", 0, pareto, 2, 4096, "Solve N budgets down to the least one"),
+    IS(SOLVE, "min-budget", 0, min_budget, "Search for the least budget"),
+    TEXT_OF(SOLVE, "policy", 0, "NAME", step.policy, "A named policy instead of the search, or 'all'"),
+    TEXT_OF(SOLVE, "output", 'o', "FILE", output, "Write the schedule: ids in execution order"),
+
+    INTEGER_OF(PACK, "capacity", 'c', capacity, 1, 1e18, "Stop when it fits; exit status 3 when it does not"),
+    REAL_OF(PACK, "time", 't', step.time_limit, 1e-3, 1e9, "Time limit of the search in seconds"),
+    INTEGER_OF(PACK, "steps", 0, max_steps, 1, 1e18, "Step limit of the search (about 1e9 a second)"),
+    INTEGER_OF(PACK, "align", 0, align, 1, 1e18, "Alignment of every offset in bytes (default 1)"),
+    CALL(PACK, "seed", 0, "N", parse_seed, "Random seed of the search (default 0)"),
+    TEXT_OF(PACK, "output", 'o', "FILE", output, "Write the rows with an offset column"),
+
     TITLE(OUTPUT | RUN | EVAL | JSON, "Output:"),
     TEXT_OF(OUTPUT, "output", 'o', "DIR", output,
             "Folder of step.ckp, kernels and report (default MODEL.ckc beside the model)"),
     CALL(OUTPUT, "emit", 0, "TARGET", parse_emit, "c (default), or cuda: kernels.cu as well"),
-    IS(OUTPUT | RUN | EVAL | JSON, "json", 0, json, "Print the report as JSON"),
+    IS(OUTPUT | RUN | EVAL | JSON | SOLVE | PACK, "json", 0, json, "Print the report as JSON"),
     IS(OUTPUT | RUN | EVAL, "quiet", 'q', quiet, "Print nothing but errors"),
     TEXT_OF(OUTPUT | RUN | EVAL, "cache", 0, "DIR", cache,
             "Compiled kernels and measured costs (default ~/.cache/ckc)"),
@@ -483,9 +511,15 @@ static bool set_option(Options *o, const Row *r, const char *arg)
     }
 }
 
+typedef struct {
+    Options *o;
+    unsigned groups;
+} Input;
+
 static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
-    Options *o = state->input;
+    const Input *in = state->input;
+    Options *o = in->o;
     if (key == ARGP_KEY_INIT) {
         state->err_stream = NULL; /* no second line */
         return 0;
@@ -499,7 +533,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
         return EINVAL;
     }
     for (const Row *r = rows; r < rows + NROWS; r++)
-        if (r->kind != HEADER && key == key_of(r))
+        if (r->groups & in->groups && r->kind != HEADER && key == key_of(r))
             return set_option(o, r, arg) ? 0 : EINVAL;
     return ARGP_ERR_UNKNOWN;
 }
@@ -520,7 +554,7 @@ bool options_parse(Options *o, unsigned groups, const char *args_doc, const char
                                           r->doc, group};
     }
     struct argp argp = {table, parse_key, args_doc, doc, NULL, NULL, NULL};
-    if (argp_parse(&argp, argc, argv, 0, NULL, o) == 0)
+    if (argp_parse(&argp, argc, argv, 0, NULL, &(Input){o, groups}) == 0)
         return true;
     o->diag.failed = true; /* without text: getopt has printed its line */
     return false;

@@ -302,8 +302,8 @@ START_TEST(test_command)
     ckc_prints("pack in.csv --json", "\"fits\": true");
     ck_assert_int_eq(ckc("pack in.csv --capacity 149"), 3);
     ck_assert_int_eq(shell("grep -q 'does not fit 149 bytes: nothing does' out"), 0);
-    ckc_refuses("pack in.csv --capacity many", 1, "bad number 'many'");
-    ckc_refuses("solve in.dag --moves many", 1, "bad number 'many'");
+    ckc_refuses("pack in.csv --capacity many", 1, "--capacity: 'many' is not a number");
+    ckc_refuses("solve in.dag --moves many", 1, "--moves: 'many' is not a number");
     ckc_refuses("solve in.dag", 1, "--budget is missing");
     ckc_refuses("solve in.dag --nonsense", 1, "--nonsense");
     ckc_refuses("pack in.csv -o /nonexistent/out.csv", 1, "/nonexistent/out.csv");
