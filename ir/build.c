@@ -130,14 +130,19 @@ static Ints ints(int n, const int64_t *v)
     return r;
 }
 
-Val build_reshape(Graph *g, Val a, int rank, const int64_t *dim)
+static Val build_shape(Graph *g, Op op, Val a, int rank, const int64_t *dim)
 {
     if (!a.i)
         return a;
     Type want = type_make(val_type(g, a)->dt, rank, dim);
     if (type_equal(&want, val_type(g, a)))
         return a;
-    return build(g, OP_reshape, NULL, 1, &a, &(ShapeAttrs){ints(rank, dim)});
+    return build(g, op, NULL, 1, &a, &(ShapeAttrs){ints(rank, dim)});
+}
+
+Val build_reshape(Graph *g, Val a, int rank, const int64_t *dim)
+{
+    return build_shape(g, OP_reshape, a, rank, dim);
 }
 
 Val build_transpose(Graph *g, Val a, const int *perm)
@@ -156,12 +161,7 @@ Val build_transpose(Graph *g, Val a, const int *perm)
 
 Val build_expand(Graph *g, Val a, int rank, const int64_t *dim)
 {
-    if (!a.i)
-        return a;
-    Type want = type_make(val_type(g, a)->dt, rank, dim);
-    if (type_equal(&want, val_type(g, a)))
-        return a;
-    return build(g, OP_expand, NULL, 1, &a, &(ShapeAttrs){ints(rank, dim)});
+    return build_shape(g, OP_expand, a, rank, dim);
 }
 
 Val build_reduce(Graph *g, Op op, Val a, uint32_t axes, bool keepdims)

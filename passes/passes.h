@@ -10,7 +10,8 @@ extern const char *const loss_name[]; /* "auto", "ce", ..., NULL */
 typedef enum { OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM, OPTIM_NONE } OptimKind;
 extern const char *const optim_name[]; /* "adamw", "adam", "sgd", "momentum", "none", NULL */
 
-/* What the user asked for.  Zero is "not said" for every field but threads. */
+/* What the user asked for.  Zero is "not said", of the optimizer's numbers NaN; threads and seed are used as
+ * they are. */
 typedef struct {
     OnnxModel *model;        /* for bind; NULL: the graph is given */
     OnnxOptions import;

@@ -116,7 +116,7 @@ static bool repack(Remat *r, RematResult *s, int64_t budget, PackEffort effort)
 }
 
 /* A schedule that stays is packed with more effort than one that was tried. */
-static bool keep(Remat *r, RematResult *s, int64_t budget)
+static bool commit(Remat *r, RematResult *s, int64_t budget)
 {
     return try_schedule(r, s, budget, PACK_LONG) && repack(r, s, budget, PACK_LONGEST);
 }
@@ -137,7 +137,7 @@ static bool repack_whole(Remat *r, int64_t budget)
     for (int32_t i = 0; i < all.n; i++)
         all.seq[i] = i;
     bool ok = try_schedule(r, &all, budget, PACK_LONG) && repack(r, &all, budget, PACK_LONG) &&
-              keep(r, &all, budget);
+              commit(r, &all, budget);
     choose(r, &all);
     return ok;
 }
@@ -277,7 +277,7 @@ static bool least_arena(Remat *r, RematResult *least)
     if (!found)
         return true;
     TRY(try_schedule(r, least, 0, PACK_QUICK) && repack(r, least, 0, PACK_LONG) &&
-        keep(r, least, 0));
+        commit(r, least, 0));
     r->cx->info->plan.min_feasible_bytes = r->size.arena;
     return true;
 }
@@ -343,12 +343,12 @@ static bool try_minimum(Remat *r, int64_t budget)
     if (ok && r->size.arena > budget && budget >= least.min_budget_bound)
         ok = least_arena(r, &least);
     if (ok && r->size.arena > budget && r->size.live <= budget)
-        ok = keep(r, &least, budget);
+        ok = commit(r, &least, budget);
     int64_t arena = r->size.arena;
     if (ok && arena <= budget) {
         r->cx->info->plan.min_feasible_bytes = arena;
         ok = try_budgets(r, budget, &least, &best) &&
-             (!best.feasible || keep(r, &best, budget));
+             (!best.feasible || commit(r, &best, budget));
     }
     if (ok)
         record(r, best.feasible ? &best : &least);
@@ -362,7 +362,7 @@ static bool search(Remat *r, int64_t budget)
 {
     RematResult best = {0};
     bool ok = try_budgets(r, budget, NULL, &best), found = best.feasible;
-    ok = ok && (!found || keep(r, &best, budget));
+    ok = ok && (!found || commit(r, &best, budget));
     if (found)
         record(r, &best);
     remat_result_free(&best);
@@ -436,7 +436,7 @@ static bool search_overhead(Remat *r, double overhead)
     RematResult best = {0};
     r->limit_ns = (int64_t)((1 + overhead) * (double)r->cx->info->plan.base_ns);
     bool ok = bound_budget(r, micro_ns(r, r->limit_ns), whole, &low) && search_live(r, low, whole, &best);
-    ok = ok && (!best.feasible || keep(r, &best, 0));
+    ok = ok && (!best.feasible || commit(r, &best, 0));
     bool less = ok && best.feasible && r->size.arena < whole; /* else nothing is known to take less */
     r->cx->info->plan.budget = less ? r->size.arena : whole;
     if (less)
