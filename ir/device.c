@@ -2,6 +2,7 @@
 #include "device.h"
 #include "file.h"
 #include "lex.h"
+#include "plan.h"
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -13,7 +14,7 @@ const char *const unit_name[UNIT_COUNT] = {"vector", "matrix"};
 const DeviceInfo device_cpu = {
     .name = "cpu",
     .title = "this machine",
-    .align = 64,
+    .align = ARENA_ALIGN,
     .flops = {EVERY_TYPE(250), EVERY_TYPE(250)},
     .compute_efficiency = 1,
     .memory_bandwidth = 20,
@@ -192,8 +193,8 @@ static bool complete(const DeviceInfo *d, Diag *diag)
         return fail(diag, "%s is missing", missing);
     if (d->reserved >= d->memory)
         return fail(diag, "more is reserved than there is memory");
-    if (d->align & (d->align - 1))
-        return fail(diag, "align is no power of 2");
+    if (d->align && (d->align & (d->align - 1) || d->align < ARENA_ALIGN || d->align > PLAN_ALIGN))
+        return fail(diag, "align is no power of 2 from %d B to %d B", ARENA_ALIGN, PLAN_ALIGN);
     return strcmp(d->name, device_cpu.name) != 0 || fail(diag, "'%s' is this machine", d->name);
 }
 
@@ -205,7 +206,7 @@ static void or_else(int64_t *v, int64_t otherwise) { *v = *v > 0 ? *v : otherwis
  * written: with 10 rows for each operation per byte, that takes about a tenth of a chunk's time. */
 static void fill(DeviceInfo *d)
 {
-    enum { PART = 1024, ROWS = 10, ROW_UNIT = 256, ALIGN = 64 };
+    enum { PART = 1024, ROWS = 10, ROW_UNIT = 256 };
     d->compute_efficiency = d->compute_efficiency > 0 ? d->compute_efficiency : 1;
     d->memory_efficiency = d->memory_efficiency > 0 ? d->memory_efficiency : 1;
     double best = d->flops[UNIT_VECTOR][DT_F32];
@@ -213,7 +214,7 @@ static void fill(DeviceInfo *d)
         best = fmax(best, d->flops[UNIT_MATRIX][dt]);
     double ridge = best * d->compute_efficiency / (d->memory_bandwidth * d->memory_efficiency);
     int64_t part = d->memory / PART > 1 ? d->memory / PART : 1;
-    or_else(&d->align, ALIGN);
+    or_else(&d->align, ARENA_ALIGN);
     or_else(&d->chunk_bytes, part);
     or_else(&d->tile_bytes, part);
     or_else(&d->piece_bytes, part);

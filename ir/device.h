@@ -23,7 +23,7 @@ typedef struct {
     const char *name, *title;     /* for options and schedules; for people */
     int64_t memory;               /* bytes it reports */
     int64_t reserved;             /* of them: what driver, context and libraries take */
-    int64_t align;                /* bytes, that libraries want; arenas still have ARENA_ALIGN */
+    int64_t align;                /* bytes, of all places in an arena: what libraries want */
     double flops[UNIT_COUNT][DT_COUNT]; /* operations per ns: 1 is 1 GFLOP/s */
     double compute_efficiency;    /* share of flops, in (0, 1] */
     double memory_bandwidth;      /* bytes per ns: 1 is 1 GB/s */

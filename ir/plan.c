@@ -8,10 +8,13 @@
 const char *const mem_kind_name[MEM_KINDS] = {
     "parameters", "gradients", "optimizer", "state", "data", "activations", "workspace"};
 
-int64_t plan_align(int64_t bytes)
+int64_t align_up(int64_t bytes, int64_t align)
 {
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    align = align ? align : ARENA_ALIGN;
+    return (bytes + align - 1) / align * align;
 }
+
+int64_t plan_align(int64_t bytes) { return align_up(bytes, ARENA_ALIGN); }
 
 /* Per value: is it, or a view of it, read outside the kernel that makes it?  Views themselves are
  * never live out: they have no memory of their own. */
@@ -131,6 +134,7 @@ typedef struct {
     uint32_t val; /* 0: workspace, which holds nothing */
 } Range;
 
+static bool is_aligned(const Plan *p, int64_t at) { return at == align_up(at, p->align); }
 static void map_write(Spans *m, Range w) { spans_write(m, w.lo, w.hi, w.val); }
 static bool map_holds(const Spans *m, Range w) { return spans_hold(m, w.lo, w.hi, w.val); }
 
@@ -143,7 +147,7 @@ static bool value_range(const Plan *p, Val v, Range *r, Diag *d)
     *r = (Range){base + at, base + at + bytes, v.i};
     if (bytes && (at < 0 || at + bytes > (host ? p->host_bytes : p->arena_bytes)))
         return fail(d, "plan: %%%s lies outside the arena", p->g->vals[v.i].name);
-    return true;
+    return !bytes || is_aligned(p, at) || fail(d, "plan: %%%s is misaligned", p->g->vals[v.i].name);
 }
 
 static bool verify_step(const Plan *p, uint32_t s, const Command *c, Spans *m, Diag *d)
@@ -154,6 +158,8 @@ static bool verify_step(const Plan *p, uint32_t s, const Command *c, Spans *m, D
     Range scratch = {p->step[s].scratch_offset, p->step[s].scratch_offset + p->step[s].scratch, 0};
     if (p->step[s].scratch && (scratch.lo < 0 || scratch.hi > p->arena_bytes))
         return fail(d, "plan: workspace of step %u lies outside the arena", s);
+    if (p->step[s].scratch && !is_aligned(p, scratch.lo))
+        return fail(d, "plan: workspace of step %u is misaligned", s);
     map_write(m, scratch);
     for (int i = 0; i < nread; i++) {
         if (!vals[i].i)

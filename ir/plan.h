@@ -9,7 +9,9 @@
 #include "kernel.h"
 #include "progress.h"
 
-enum { ARENA_ALIGN = 64, PLAN_THREADS = 1024, PLAN_ACCUMULATE = 1000000, PLAN_CHOICE = 100 }; /* at most */
+/* At most: */
+enum { PLAN_THREADS = 1024, PLAN_ACCUMULATE = 1000000, PLAN_CHOICE = 100, PLAN_ALIGN = 1 << 21 };
+enum { ARENA_ALIGN = 64 }; /* at least; a CPU's, and that of parts of a workspace */
 
 typedef struct {
     uint32_t first, count;  /* nodes order[first .. first + count): one kernel, or one node */
@@ -48,6 +50,7 @@ typedef struct {
     int64_t accumulate;      /* micro-batches; 0 = 1 */
     int64_t *offset;         /* per value: byte offset in the arena, -1: has no memory (inside a
                               * kernel, unused); views and in-place results share offsets */
+    int64_t align;           /* bytes, a power of 2, of which all offsets are multiples; 0: ARENA_ALIGN */
     int64_t arena_bytes;     /* the one allocation of a run */
     int64_t host_bytes;      /* likewise in the host's memory: offsets of what lies there are in it */
     int64_t live_bytes;      /* largest sum of live bytes: no arena is smaller for this schedule */
@@ -67,8 +70,9 @@ typedef struct {
     RunDefaults run;
 } Plan;
 
-/* Bytes as the arena gives them out: a multiple of ARENA_ALIGN. */
-int64_t plan_align(int64_t bytes);
+/* Bytes as an arena gives them out: a multiple of align; 0: of ARENA_ALIGN. */
+int64_t align_up(int64_t bytes, int64_t align);
+int64_t plan_align(int64_t bytes); /* likewise a part of a loop's workspace: of ARENA_ALIGN */
 /* What every step runs, allocated in a; NULL: failed. */
 Command *plan_commands(const Plan *p, Arena *a, Diag *d);
 /* Cut order into steps by group, and steps into micro-batch and update; views are no steps. */

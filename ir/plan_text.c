@@ -44,6 +44,7 @@ static const Header header_table[] = {
     RANGE("threads", threads, H_U32, 0, PLAN_THREADS),
     RANGE("accumulate", accumulate, H_I64, 0, PLAN_ACCUMULATE),
     FIELD("budget", budget, H_I64),
+    RANGE("align", align, H_I64, ARENA_ALIGN, PLAN_ALIGN),
     FIELD("arena", arena_bytes, H_I64),
     FIELD("host", host_bytes, H_I64),
     FIELD("live", live_bytes, H_I64),
@@ -392,10 +393,12 @@ static bool version(P *p)
 bool plan_parse(Plan *plan, const char *text, Diag *d)
 {
     Graph *g = plan->g;
-    *plan = (Plan){.g = g, .measured_ns = -1}; /* older schedules do not say */
+    *plan = (Plan){.g = g, .align = ARENA_ALIGN, .measured_ns = -1}; /* where a schedule does not say */
     P p = {{text, text, g->arena, d, false}, plan};
     TRY(version(&p));
     while (!lex_accept(&p.lex, "}"))
         TRY(header(&p));
+    if (plan->align & (plan->align - 1))
+        return fail(d, "align is no power of 2");
     return graph(&p) && steps(&p) && plan_verify(plan, d);
 }

@@ -114,7 +114,8 @@ static void add_updates(Program *out, const Plan *p, bool micro)
 bool program_make(Program *out, const Plan *p, Arena *a, Diag *d)
 {
     *out = (Program){.l = {.arena = a}, .first = NEW(a, uint32_t, p->nstep + 1),
-                     .bytes = {[SPACE_DEVICE] = p->arena_bytes, [SPACE_HOST] = p->host_bytes}};
+                     .bytes = {[SPACE_DEVICE] = p->arena_bytes, [SPACE_HOST] = p->host_bytes},
+                     .align = p->align};
     out->command = plan_commands(p, a, d);
     TRY(out->command && check_places(p, d));
     for (uint32_t s = 0; s < p->nstep; s++)

@@ -52,13 +52,15 @@ int64_t command_blocks(const Command *c); /* that its loop runs over; 1: there i
 typedef struct {
     Launches l;
     int64_t bytes[SPACES];  /* of the arenas */
+    int64_t align;          /* of all places there, 0: as Plan.align */
     const Command *command; /* per step of the plan */
     uint32_t *first;        /* per step, and one more: the step's launches are [first[s], first[s + 1]) */
     uint32_t updates[3];    /* copies of updates that are not in place: [0] to [1] after each micro-batch,
                              * [1] to [2] after the step */
 } Program;
 
-/* Operands lie in their memory, aligned, and are written over only where a kernel allows it; copies are
+/* Operands lie in their memory, aligned to their elements, whole values and workspaces as the device wants
+ * (a loop goes through them row by row), and are written over only where a kernel allows it; copies are
  * whole; and every access to a byte is in order with those that it conflicts with, by lanes and waits
  * alone: a copy in flight holds what it reads and writes.  By vector clocks (C. Fidge, 1988; F. Mattern,
  * 1989).  The message names the launch. */

@@ -143,6 +143,25 @@ static bool verify_launch(const Program *p, const Launch *l, Diag *d)
     return (inside(p, &l->workspace) || fail(d, "the workspace leaves its memory")) && verify_copies(l, d);
 }
 
+/* The only launch of a step has whole values and the step's workspace. */
+static bool verify_places(const Program *p, const Launch *l, Diag *d)
+{
+    const Slice *s;
+    for (int i = 0; (s = access_of(l, i)) != NULL; i++)
+        if (s->base >= 0 && s->bytes > 0 && s->at != align_up(s->at, p->align))
+            return fail(d, "operand %d is no multiple of %lld bytes away from the arena's start", i,
+                        (long long)align_up(1, p->align));
+    return true;
+}
+
+static bool verify_step(const Program *p, uint32_t s, Diag *d)
+{
+    Diag why = {0};
+    uint32_t from = p->first[s];
+    return p->first[s + 1] - from != 1 || verify_places(p, &p->l.launch[from], &why) ||
+           fail(d, "launch %u: %.900s", from, why.msg);
+}
+
 /* ---- the interface --------------------------------------------------------------------------- */
 
 static Order order_begin(const Program *p)
@@ -198,6 +217,8 @@ void program_add_waits(Program *p)
 
 bool program_verify(const Program *p, Diag *d)
 {
+    for (uint32_t s = 0; p->first[s] < p->updates[0]; s++)
+        TRY(verify_step(p, s, d));
     Order o = order_begin(p);
     bool ok = true;
     for (uint32_t i = 0; i < p->l.n && ok; i++) {

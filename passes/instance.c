@@ -12,6 +12,7 @@ typedef struct {
     Instance *in;
     int32_t *value_of;     /* per Val: value of the instance, -1 */
     Val *target;           /* per Val: state it overwrites */
+    int64_t align;
     int32_t **readers;     /* per source Val: steps that read it */
     int32_t *nreaders, *creaders;
 } Make;
@@ -22,7 +23,7 @@ static int32_t value_id(Make *m, Val v)
     if (m->value_of[v.i] < 0) {
         m->value_of[v.i] = inst->nvalues;
         bool host = val_space(m->g, v) == SPACE_HOST; /* no bytes of the budget's */
-        inst->values[inst->nvalues++].bytes = host ? 0 : plan_align(type_bytes(val_type(m->g, v)));
+        inst->values[inst->nvalues++].bytes = host ? 0 : align_up(type_bytes(val_type(m->g, v)), m->align);
     }
     return m->value_of[v.i];
 }
@@ -71,10 +72,10 @@ static void add_candidates(Make *m, const StepCost *c, RematOp *op)
 {
     RematAlt *alt = NEW(m->a, RematAlt, MAX_CANDIDATES);
     op->cost = c->c[0].ns;
-    op->workspace = plan_align(c->c[0].scratch);
+    op->workspace = align_up(c->c[0].scratch, m->align);
     op->alt = alt;
     for (int k = 1; k < (m->in->any_bits ? c->n : c->same); k++)
-        alt[op->nalt++] = (RematAlt){c->c[k].ns, plan_align(c->c[k].scratch)};
+        alt[op->nalt++] = (RematAlt){c->c[k].ns, align_up(c->c[k].scratch, m->align)};
 }
 
 static void make_op(Make *m, const StepInfo *info, const Command *c, uint32_t s)
@@ -399,7 +400,7 @@ bool instance_make(Graph *g, const StepInfo *info, bool any_bits, Arena *a, Inst
     in->inst = (RematInstance){.nops = (int32_t)in->nops, .loss = -1,
                                .ops = NEW(a, RematOp, in->cut.nstep + 1),
                                .values = NEW(a, RematValue, g->nvals)};
-    Make m = {.g = g, .a = a, .in = in,
+    Make m = {.g = g, .a = a, .in = in, .align = info->align,
               .value_of = NEW(a, int32_t, g->nvals), .target = NEW(a, Val, g->nvals),
               .readers = NEW(a, int32_t *, g->nvals), .nreaders = NEW(a, int32_t, g->nvals),
               .creaders = NEW(a, int32_t, g->nvals)};
@@ -417,7 +418,7 @@ bool instance_make(Graph *g, const StepInfo *info, bool any_bits, Arena *a, Inst
     for (uint32_t i = 1; i < g->nvals; i++) { /* every source that something reads */
         bool state = g->vals[i].kind == VAL_PARAM || g->vals[i].kind == VAL_STATE;
         if (is_source(g, (Val){i}) && (m.nreaders[i] || state))
-            in->inst.persistent += plan_align(type_bytes(&g->vals[i].type));
+            in->inst.persistent += align_up(type_bytes(&g->vals[i].type), info->align);
     }
     add_barriers(&m);
     attach_views(&m);

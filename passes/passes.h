@@ -67,6 +67,7 @@ typedef struct {
     Trained *trained;
     uint32_t ntrained, ctrained;
     int64_t accumulate; /* as planned: 0 where nothing trains */
+    int64_t align;      /* of the device's arena; 0: ARENA_ALIGN */
     PieceFactor *factor;
     uint32_t nfactor, cfactor;
     StepCost *cost;    /* per node id: of the step that starts with it, before remat */

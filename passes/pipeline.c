@@ -51,6 +51,8 @@ static bool verified(const Graph *g, PassCtx *cx, const char *name)
 
 bool passes_run(Graph *g, PassCtx *cx, const PassRun *how)
 {
+    if (cx->info && cx->opt)
+        cx->info->align = step_device(cx->opt)->align;
     for (const Pass *p = pipeline; p->name; p++) {
         if ((how->only && !listed(how->only, p->name)) || listed(how->disable, p->name))
             continue;

@@ -50,14 +50,14 @@ static int64_t place_sources(Place *pl)
             if (g->vals[v].kind != order[k] || (pl->life[v].last < 0 && !keeps))
                 continue;
             pl->offset[v] = at;
-            at += plan_align(type_bytes(&g->vals[v].type));
+            at += align_up(type_bytes(&g->vals[v].type), pl->info->align);
         }
     return at;
 }
 
 static int32_t new_buffer(Place *pl, int64_t bytes, uint32_t s)
 {
-    pl->buf[pl->nbuf] = (Buffer){plan_align(bytes), (int32_t)s, (int32_t)s + 1};
+    pl->buf[pl->nbuf] = (Buffer){align_up(bytes, pl->info->align), (int32_t)s, (int32_t)s + 1};
     return (int32_t)pl->nbuf++;
 }
 
@@ -79,7 +79,7 @@ static bool in_place_update(Place *pl, const Execution *e, int out, uint32_t s)
 /* The buffer of an operand that dies here and may be taken over; -1: none. */
 static int32_t take_over(Place *pl, const Execution *e, int out, uint32_t s)
 {
-    int64_t bytes = plan_align(type_bytes(copy_type(pl, e->vals[out].i)));
+    int64_t bytes = align_up(type_bytes(copy_type(pl, e->vals[out].i)), pl->info->align);
     int nread = e->c->nread;
     for (int i = 0; i < nread; i++) {
         Val r = e->vals[i];
@@ -148,7 +148,8 @@ static const struct Packing *pack_with(Place *pl, int64_t goal, int64_t steps)
         if (is_of(known, pl, goal, steps))
             return known;
     char err[PACK_ERR_SIZE];
-    PackOptions opt = {.align = ARENA_ALIGN, .seed = 1, .max_steps = steps, .capacity = goal};
+    PackOptions opt = {.align = align_up(1, pl->info->align), .seed = 1, .max_steps = steps,
+                       .capacity = goal};
     struct Packing *k = NEW(pl->s->g->arena, struct Packing, 1);
     PackBuffer *b = NEW(pl->s->g->arena, PackBuffer, pl->nbuf + 1);
     *k = (struct Packing){pl->info->packed, goal, steps, pl->nbuf, b, {0}};
@@ -203,13 +204,13 @@ static bool pack_host(Place *pl, int64_t *bytes)
     int32_t n = 0;
     for (uint32_t v = 1; v < pl->s->nvals; v++)
         if (val_space(pl->s->g, pl->s->of[v]) == SPACE_HOST && pl->life[v].first >= 0) {
-            b[n] = (PackBuffer){plan_align(type_bytes(copy_type(pl, v))), pl->life[v].first,
-                                pl->life[v].last + 1, -1};
+            b[n] = (PackBuffer){align_up(type_bytes(copy_type(pl, v)), pl->info->align),
+                                pl->life[v].first, pl->life[v].last + 1, -1};
             of[n++] = v;
         }
     char err[PACK_ERR_SIZE];
     PackResult result;
-    PackOptions opt = {.align = ARENA_ALIGN, .seed = 1, .max_steps = steps_of[PACK_QUICK]};
+    PackOptions opt = {.align = align_up(1, pl->info->align), .seed = 1, .max_steps = steps_of[PACK_QUICK]};
     *bytes = 0;
     if (n == 0)
         return true;
@@ -291,7 +292,7 @@ static void account(const Place *pl, Plan *p)
     }
     int32_t peak = (int32_t)p->peak_step;
     for (uint32_t v = 1; v < p->g->nvals; v++) {
-        int64_t bytes = plan_align(type_bytes(&p->g->vals[v].type));
+        int64_t bytes = align_up(type_bytes(&p->g->vals[v].type), p->align);
         if (p->g->vals[v].kind != VAL_TEMP && p->offset[v] >= 0)
             p->mem[kind[v]] += bytes;
     }
@@ -334,7 +335,7 @@ bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Pla
                 Diag *d)
 {
     ArenaSize size;
-    *p = (Plan){.g = g, .accumulate = info->accumulate};
+    *p = (Plan){.g = g, .accumulate = info->accumulate, .align = align_up(1, info->align)};
     plan_cut(p, g->arena);
     const Command *c = plan_commands(p, tmp, d);
     TRY(c);

@@ -1,6 +1,7 @@
 /* test_device.c -- devices that are not there: their text, the roofline, plans for them. */
 #include "tests.h"
 #include "command.h"
+#include "ir/program.h"
 #include "step.h"
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +54,9 @@ static const struct {
     {"device toy \"a\"\nmemory 1 GB memory_bandwidth 1 GB/s", "launch is missing"},
     {"device toy \"a\"\nmemory 1 GB memory_bandwidth 1 GB/s launch 1 us",
      "vector f32 is missing"},
-    {"device toy \"a\"\n" LINES "align 96 B", "align is no power of 2"},
+    {"device toy \"a\"\n" LINES "align 96 B", "align is no power of 2 from 64 B"},
+    {"device toy \"a\"\n" LINES "align 32 B", "align is no power of 2 from 64 B"},
+    {"device toy \"a\"\n" LINES "align 4 MiB", "align is no power of 2 from 64 B"},
     {"device toy \"a\"\nreserved 2 GB memory 1 GB memory_bandwidth 1 GB/s launch 1 ns "
      "vector f32 1 GFLOP/s",
      "more is reserved than there is memory"},
@@ -250,6 +253,46 @@ START_TEST(schedule)
 }
 END_TEST
 
+/* Bytes a value is further than the plan has it: what both verifiers say. */
+static void misplace(Plan *p, Val v, int64_t by, const char *plan_says, const char *program_says)
+{
+    Arena a = {0};
+    Diag d = {0}, e = {0};
+    Program pr;
+    p->offset[v.i] += by;
+    ck_assert(!plan_verify(p, &d));
+    ck_assert_msg(strstr(d.msg, plan_says) != NULL, "%s", d.msg);
+    ck_assert(program_make(&pr, p, &a, &e) && !program_verify(&pr, &e));
+    ck_assert_msg(strstr(e.msg, program_says) != NULL, "%s", e.msg);
+    p->offset[v.i] -= by;
+    arena_free(&a);
+}
+
+/* Every place is where the device wants it; the schedule knows. */
+START_TEST(alignment)
+{
+    Toy t = {0}, again = {0};
+    ck_assert_msg(device_find(&t.device, "h200", &t.arena, &t.diag), "%s", t.diag.msg);
+    ck_assert_msg(plan_graph(&t, "graph {\n  input %y: f32[3]\n  %b: f32[3] = relu %y\n"
+                                 "  %c: f32[6] = concat %b, %y {axis=0}\n  output %b\n  output %c\n}\n"),
+                  "%s", t.diag.msg);
+    Plan *p = &t.info.plan;
+    ck_assert_int_eq(p->align, 256);
+    for (uint32_t v = 1; v < t.g.nvals; v++)
+        ck_assert(p->offset[v] < 0 || p->offset[v] % 256 == 0);
+    ck_assert_int_eq(p->arena_bytes, 3 * 256);
+    char *s = plan_text(p);
+    ck_assert_ptr_nonnull(strstr(s, "\n  align 256\n"));
+    parse(s, &again);
+    ck_assert_int_eq(again.info.plan.align, 256);
+    misplace(&again.info.plan, graph_find(&again.g, "y"), 64, "plan: %y is misaligned",
+             "operand 0 is no multiple of 256 bytes away");
+    free(s);
+    free_toy(&again);
+    free_toy(&t);
+}
+END_TEST
+
 /* What is more than the device has, or less than a plan can do with. */
 START_TEST(memory)
 {
@@ -439,6 +482,7 @@ Suite *suite_device(void)
     tcase_add_test(c, roofline);
     tcase_add_test(c, host_link);
     tcase_add_test(c, schedule);
+    tcase_add_test(c, alignment);
     tcase_add_test(c, memory);
     tcase_add_test(c, tables);
     tcase_add_test(c, thresholds);

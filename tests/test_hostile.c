@@ -339,6 +339,11 @@ START_TEST(numbers_of_a_schedule_have_bounds)
     schedule_refused("threads 1024", step, NULL);
     schedule_refused("threads 100000", step, "line 3: expected an integer in range");
     schedule_refused("accumulate 1000000000000", step, "line 3: expected an integer in range");
+    schedule_refused("align 64", step, NULL);
+    schedule_refused("align 128", step, "%y is misaligned");
+    schedule_refused("align 96", step, "align is no power of 2");
+    schedule_refused("align 0", step, "line 3: expected an integer in range");
+    schedule_refused("align 4194304", step, "line 3: expected an integer in range");
     schedule_refused("peak_step 7", step, "peak_step 7 of 1 steps");
     schedule_refused("lr nan", step, "line 3: expected a number");
     schedule_refused("threads 1", "  step choice=\x01", "expected a choice, or - for none");
