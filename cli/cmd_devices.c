@@ -34,10 +34,10 @@ static json_t *device_json(const DeviceInfo *d)
     json_object_set_new(o, "launch_ns", json_real(d->launch_ns));
     json_object_set_new(o, "processors", known_whole(d->processors));
     json_object_set_new(o, "threads", known_whole(d->threads));
-    json_object_set_new(o, "chunk_bytes", json_integer(d->chunk_bytes));
-    json_object_set_new(o, "chunk_rows", json_integer(d->chunk_rows));
-    json_object_set_new(o, "tile_bytes", json_integer(d->tile_bytes));
-    json_object_set_new(o, "piece_bytes", json_integer(d->piece_bytes));
+    json_object_set_new(o, "head_bytes", json_integer(d->head_bytes));
+    json_object_set_new(o, "head_rows", json_integer(d->head_rows));
+    json_object_set_new(o, "update_bytes", json_integer(d->update_bytes));
+    json_object_set_new(o, "factor_bytes", json_integer(d->factor_bytes));
     return o;
 }
 

@@ -16,10 +16,8 @@ typedef struct { int64_t axis; } AxisAttrs;              /* concat x...; softmax
 typedef struct { Ints before, after; int64_t mode; double value; } PadAttrs; /* pad x; counts >= 0 */
 enum { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };
 typedef struct { Ints axes; int64_t keepdims; } ReduceAttrs; /* reduce_sum|max|min|prod x */
-/* matmul a, b: last two dims, rest broadcast; rank >= 2.  tile: rows at a time where the product is
- * the first of its kernel group, piece: rows of the sum at a time where it is the last
- * (Kernel.product); 0: all. */
-typedef struct { int64_t ta, tb, tile, piece; } MatmulAttrs;
+/* matmul a, b: last two dims, rest broadcast; rank >= 2. */
+typedef struct { int64_t ta, tb; } MatmulAttrs;
 
 /* matmul_add a, b, c: c + the product of a and b, in place of c where it is last read. */
 
@@ -51,16 +49,14 @@ extern const int attention_place[ATTENTION_LAYOUTS][4];
 
 /* conv x[N,C,s...], w[M,C/group,k...] [, bias[M]]; pads: begins then ends.
  * conv_bwd_data g, w -> x's shape (also the forward of a transposed convolution);
- * conv_bwd_weights x, g -> w's shape.  shape: full shape of the result of the two latter; tile,
- * piece (images): of the last, as of matmul. */
-typedef struct { Ints strides, pads, dilations; int64_t group; Ints shape; int64_t tile, piece; } ConvAttrs;
+ * conv_bwd_weights x, g -> w's shape.  shape: full shape of the result of the two latter. */
+typedef struct { Ints strides, pads, dilations; int64_t group; Ints shape; } ConvAttrs;
 
 /* max_pool x, max_pool_bwd x, g; avg_pool x, avg_pool_bwd g.  out: spatial extents of the pooled
- * side, decided at import (ceil_mode, auto_pad); shape: x's full shape (avg_pool_bwd); piece: images
- * at a time where max_pool_bwd is the last of its kernel group. */
+ * side, decided at import (ceil_mode, auto_pad); shape: x's full shape (avg_pool_bwd). */
 typedef struct {
     Ints kernel, strides, pads, dilations, out;
-    int64_t include_pad, piece;
+    int64_t include_pad;
     Ints shape;
 } PoolAttrs;
 

@@ -20,10 +20,10 @@ const DeviceInfo device_cpu = {
     .memory_bandwidth = 20,
     .memory_efficiency = 1,
     .launch_ns = 1000,
-    .chunk_bytes = 32 << 20, /* caches decide: what is less stays in them */
-    .chunk_rows = 256,
-    .tile_bytes = 4 << 20,
-    .piece_bytes = 1 << 20,
+    .head_bytes = 32 << 20, /* caches decide: what is less stays in them */
+    .head_rows = 256,
+    .update_bytes = 4 << 20,
+    .factor_bytes = 1 << 20,
 };
 
 /* ---- roofline ------------------------------------------------------------------------------- */
@@ -31,14 +31,13 @@ const DeviceInfo device_cpu = {
 /* The unit that has the type of its factors; pointwise arithmetic is in f32, or f64 (kernel.h). */
 static double rate_of(const DeviceInfo *d, const Kernel *k)
 {
-    const Kernel *product = k->product ? k->product : k;
-    bool matrix = k->product || k->native == NATIVE_ATTENTION ||
+    bool matrix = k->native == NATIVE_ATTENTION ||
                   (k->lib != LIB_NONE && k->lib != LIB_COPY);
     DType dt = DT_F32;
     for (int i = 0; i < k->noperands && !matrix; i++)
         dt = k->operand[i] == DT_F64 ? DT_F64 : dt;
-    if (matrix && product->noperands > 0)
-        dt = product->operand[0];
+    if (matrix && k->noperands > 0)
+        dt = k->operand[0];
     double rate = d->flops[matrix ? UNIT_MATRIX : UNIT_VECTOR][dt];
     rate = rate > 0 ? rate : d->flops[UNIT_VECTOR][dt];
     return (rate > 0 ? rate : d->flops[UNIT_VECTOR][DT_F32]) * d->compute_efficiency;
@@ -47,12 +46,13 @@ static double rate_of(const DeviceInfo *d, const Kernel *k)
 /* More than an hour says nothing, and would not add up. */
 static const double NS_MOST = 0x1p41;
 
-static double operations(const Kernel *k)
+static double kernel_ns(const DeviceInfo *d, const Kernel *k)
 {
     double points = k->nins;
     for (int i = 0; i < k->rank; i++)
         points *= (double)k->extent[i];
-    return k->flops > 0 ? k->flops : k->body ? (double)k->items * 8 : points;
+    double flops = k->flops > 0 ? k->flops : k->body ? (double)k->items * 8 : points;
+    return flops / rate_of(d, k);
 }
 
 /* Where no link is known, as if the host's memory were the device's. */
@@ -71,8 +71,10 @@ static double move_ns(const DeviceInfo *d, const Command *c)
 
 double device_ns(const DeviceInfo *d, const Command *c)
 {
-    double ns = fmax(move_ns(d, c), operations(&c->k) / rate_of(d, &c->k));
-    return fmin(ns, NS_MOST) + d->launch_ns;
+    double compute = c->loop ? 0 : kernel_ns(d, &c->k), launches = (double)command_launch_count(c);
+    for (int i = 0; c->loop && i < c->loop->nstage; i++)
+        compute += kernel_ns(d, &c->loop->stage[i].k);
+    return fmin(fmax(move_ns(d, c), compute), NS_MOST) + launches * d->launch_ns;
 }
 
 /* ---- text ----------------------------------------------------------------------------------- */
@@ -120,10 +122,10 @@ static const Property properties[] = {
     {"launch", TIME, offsetof(DeviceInfo, launch_ns), false},
     WHOLE_OF(processors, COUNT),
     WHOLE_OF(threads, COUNT),
-    WHOLE_OF(chunk_bytes, BYTES),
-    WHOLE_OF(chunk_rows, COUNT),
-    WHOLE_OF(tile_bytes, BYTES),
-    WHOLE_OF(piece_bytes, BYTES),
+    WHOLE_OF(head_bytes, BYTES),
+    WHOLE_OF(head_rows, COUNT),
+    WHOLE_OF(update_bytes, BYTES),
+    WHOLE_OF(factor_bytes, BYTES),
 };
 enum { NPROPERTIES = sizeof properties / sizeof *properties };
 
@@ -215,10 +217,10 @@ static void fill(DeviceInfo *d)
     double ridge = best * d->compute_efficiency / (d->memory_bandwidth * d->memory_efficiency);
     int64_t part = d->memory / PART > 1 ? d->memory / PART : 1;
     or_else(&d->align, ARENA_ALIGN);
-    or_else(&d->chunk_bytes, part);
-    or_else(&d->tile_bytes, part);
-    or_else(&d->piece_bytes, part);
-    or_else(&d->chunk_rows, (int64_t)ceil(fmin(ROWS * ridge, 1e9) / ROW_UNIT) * ROW_UNIT);
+    or_else(&d->head_bytes, part);
+    or_else(&d->update_bytes, part);
+    or_else(&d->factor_bytes, part);
+    or_else(&d->head_rows, (int64_t)ceil(fmin(ROWS * ridge, 1e9) / ROW_UNIT) * ROW_UNIT);
 }
 
 bool device_parse(DeviceInfo *d, const char *text, Arena *a, Diag *diag)

@@ -34,16 +34,17 @@ typedef struct {
     double launch_ns;             /* of each kernel of a step, beside its work */
     int64_t processors, threads;  /* and threads of each */
     /* From which sizes on the passes split.  They decide the graph, and with it the bits. */
-    int64_t chunk_bytes;          /* logits: in chunks of rows (passes/chunk.c) */
-    int64_t chunk_rows;           /* at least, of a chunk */
-    int64_t tile_bytes;           /* weight gradients: in tiles (passes/tile.c) */
-    int64_t piece_bytes;          /* factors of weight gradients: in pieces (passes/piece.c) */
+    int64_t head_bytes;          /* logits: in chunks of rows (passes/chunk.c) */
+    int64_t head_rows;           /* at least, of a chunk */
+    int64_t update_bytes;           /* weight gradients: in tiles (passes/tile.c) */
+    int64_t factor_bytes;          /* factors of weight gradients: in pieces (passes/piece.c) */
 } DeviceInfo;
 
 /* A CPU, roughly: what plans are for where nothing else is said.  Its memory is not known. */
 extern const DeviceInfo device_cpu;
 
-/* Roofline of a command: ns, at least launch_ns.  What lies in the host's memory goes over the link. */
+/* Roofline of a command: ns, at least launch_ns for each of its launches.  What lies in the host's memory
+ * goes over the link. */
 double device_ns(const DeviceInfo *d, const Command *c);
 static inline int64_t device_room(const DeviceInfo *d) { return d->memory - d->reserved; }
 

@@ -223,7 +223,7 @@ void command_run_ref(const Command *c, Tensor *t)
     Arena a = {0};
     Launches l = {.arena = &a};
     command_launches(c, &l);
-    char *workspace = NEW(&a, char, kernel_workspace_bytes(&c->k) + 1);
+    char *workspace = NEW(&a, char, command_workspace_bytes(c) + 1);
     for (uint32_t i = 0; i < l.n; i++) {
         const Launch *launch = &l.launch[i];
         const Kernel *k = launch->copy ? NULL : l.kernel[launch->kernel];

@@ -193,6 +193,7 @@ NodeId graph_clone_node(Graph *g, NodeId id, const Val *subst)
     if (n->attr)
         memcpy(n->attr, old.attr, op_table[old.op]->attr_size);
     n->name = old.name;
+    n->split = old.split;
     n->remat = old.remat ? old.remat : g->vals[old.out[0].i].name;
     return (NodeId){g->nnodes - 1};
 }

@@ -151,6 +151,15 @@ typedef struct {
     int64_t offset;
 } Value;
 
+/* How an operator is computed in blocks, one behind the other (split.c): of rows of its result (dimension
+ * 0), or of the terms that it sums, which are added in order. */
+typedef enum { SPLIT_NONE, SPLIT_ROWS, SPLIT_SUM, SPLIT_COUNT } SplitBy;
+extern const char *const split_name[SPLIT_COUNT]; /* "", "rows", "sum" */
+typedef struct {
+    SplitBy by;
+    int64_t block; /* along the axis, 0: all; the last block may be less */
+} Split;
+
 typedef struct {
     Op op;
     int nin, nout;
@@ -158,6 +167,7 @@ typedef struct {
     void *attr;       /* struct described by op_table[op]->attrs, or NULL */
     const char *name; /* the ONNX node it came from, or NULL */
     uint32_t group;   /* nodes of one group (> 0) run as one kernel and stand together in order */
+    Split split;      /* a group with nodes that are split is a loop over blocks */
     const char *remat; /* of a recomputation: the name of the original's first result.  A label that
                         * all its copies carry: the original itself need not be scheduled */
     int candidate;    /* which of its StepCost, if a step starts with it */
@@ -255,6 +265,14 @@ enum { /* traits */
     OPT_ZEROGRAD = 1 << 5,  /* gradient is zero everywhere it exists (floor, sign, compare) */
 };
 
+enum { SPLIT_OPERANDS = 2, SPLIT_WHOLE = -1 };
+/* An axis along which an operator can be split. */
+typedef struct {
+    int64_t extent;
+    int in[SPLIT_OPERANDS]; /* the operand's dimension that is the axis; SPLIT_WHOLE: blocks read all of it */
+    int param; /* parameter of the kernel that is the extent; -1: the kernel has items along the axis */
+} SplitAxis;
+
 typedef struct Grad Grad;     /* below */
 typedef struct Kernel Kernel; /* kernel.h */
 
@@ -291,12 +309,16 @@ typedef struct {
     /* Describe the computation (kernel.h): the one description that is interpreted as the
      * reference evaluation, printed as C and printed as CUDA. */
     bool (*lower)(Kernel *k, const Graph *g, const Node *n);
+    /* The axis of SPLIT_ROWS or SPLIT_SUM; operands are whole, params -1 where it is not set.  NULL, false:
+     * it cannot be split so. */
+    bool (*split)(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis);
     Expr expr; /* OPT_POINTWISE */
 } OpDef;
 extern const OpDef *const op_table[OP_COUNT];
 Op op_find(const char *name); /* OP_NONE: no such operator */
 void op_attr_init(Op op, void *attr); /* defaults */
 static inline const OpDef *node_def(const Node *n) { return op_table[n->op]; }
+static inline bool node_is_split(const Node *n) { return n->split.by != SPLIT_NONE; }
 
 /* ---- grad.c: autodiff, and its interface for OpDef.grad -------------------- */
 
@@ -317,7 +339,8 @@ bool autodiff(Graph *g, Val of, const Val *params, uint32_t n, Val *grad);
 /* Text form, canonical, one statement per line:
  *   input|param|state|const %name: f32[8,3] [as "name" [transposed], ...]
  *                                           [@"file" offset | = {v, v, ...}]
- *   %y: f32[8,2], %s: f32[8] = op %a, _, %b {attr=1, ints=[1,2]} [#group] [remat %v] ["onnx name"]
+ *   %y: f32[8,2], %s: f32[8] = op %a, _, %b {attr=1, ints=[1,2]} [#group] [split rows|sum block]
+ *                                           [remat %v] ["onnx name"]
  *   update %state = %value
  *   output %v
  * `as`: names in the model's file.  Data over 64 elements without a file are not in the text: @"-" 0. */

@@ -138,11 +138,9 @@ static bool same_map(const Kernel *k, const KInst *a, const KInst *b)
  * element is loaded before it is stored, and full-space stores run in the last pass. */
 bool kernel_inplace(const Kernel *k, int read, int write)
 {
-    /* every turn reads the factors; a later turn what is next to the first one's result */
-    bool again = k->product && (k->terms || read < 2);
     if (k->lib == LIB_MATMUL_ADD && read == 2)
         return true;
-    if (k->body || k->lib || again || dtype_size[k->operand[read]] != dtype_size[k->operand[write]])
+    if (k->body || k->lib || dtype_size[k->operand[read]] != dtype_size[k->operand[write]])
         return false;
     const KInst *st = NULL;
     for (uint32_t i = 0; i < k->nins; i++)
@@ -461,15 +459,30 @@ static void follow_store(Kernel *k)
     permute_dims(k, order);
 }
 
+/* What is read behind the kernel. */
+typedef struct {
+    const bool *out; /* per value */
+    const Val *also;
+    int nalso;
+} Live;
+
+static bool is_live(Live l, Val v)
+{
+    bool live = l.out[v.i];
+    for (int i = 0; i < l.nalso && !live; i++)
+        live = l.also[i].i == v.i;
+    return live;
+}
+
 /* Drop stores of values nobody outside reads, renumber operands: reads first, then writes. */
-static void merge_finish(Merge *m, const bool *live_out, Command *c)
+static void merge_finish(Merge *m, Live live, Command *c)
 {
     Kernel *k = m->k;
     bool *read = NEW(k->arena, bool, k->noperands + 1), *keep = NEW(k->arena, bool, k->nins + 1);
     int *map = NEW(k->arena, int, k->noperands + 1), *imap = NEW(k->arena, int, k->nins + 1);
     for (uint32_t i = k->nins; i-- > 0;) { /* sweep dead instructions with the dead stores */
         KInst *in = &k->ins[i];
-        keep[i] |= in->kind == K_STORE && live_out[m->vals[in->operand].i];
+        keep[i] |= in->kind == K_STORE && is_live(live, m->vals[in->operand]);
         int nargs = in->kind == K_EXPR ? in->expr->nin : in->kind >= K_SUM;
         for (int a = 0; a < nargs && keep[i]; a++)
             keep[in->arg[a]] = true;
@@ -481,7 +494,7 @@ static void merge_finish(Merge *m, const bool *live_out, Command *c)
     int n = 0;
     for (int pass = 0; pass < 2; pass++) {
         for (int o = 0; o < k->noperands; o++)
-            if (pass == 0 ? read[o] : !read[o] && m->write_of[o] >= 0 && live_out[m->vals[o].i]) {
+            if (pass == 0 ? read[o] : !read[o] && m->write_of[o] >= 0 && is_live(live, m->vals[o])) {
                 vals[n] = m->vals[o];
                 dt[n] = k->operand[o];
                 map[o] = n++;
@@ -604,7 +617,7 @@ static void move_command(Command *c, Arena *a)
     c->vals = vals;
 }
 
-static bool merge_nodes(Command *c, Arena *tmp, const bool *live_out, Diag *d)
+static bool merge_nodes(Command *c, Arena *tmp, Live live, Diag *d)
 {
     const Graph *g = c->g;
     Kernel *k = &c->k, *part = NEW(tmp, Kernel, c->n);
@@ -626,28 +639,37 @@ static bool merge_nodes(Command *c, Arena *tmp, const bool *live_out, Diag *d)
         if (!(node_def(node)->traits & OPT_VIEW) && !merge_part(&m, &part[i], node))
             return d ? fail(d, "%s does not fit its kernel group", node_def(node)->name) : false;
     }
-    merge_finish(&m, live_out, c);
+    merge_finish(&m, live, c);
     return true;
 }
 
-bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
-           Diag *d)
+bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
+                 const Val *also, int nalso, Diag *d)
 {
     const Node *first = &g->nodes[nodes[0].i];
     *c = (Command){.g = g, .nodes = nodes, .n = n};
-    if (node_in_pieces(&g->nodes[nodes[n - 1].i])) {
-        return lower_in_pieces(c, a, g, nodes, n, d);
-    } else if (n > 1 && node_tile(first)) {
-        return lower_in_tiles(c, a, g, nodes, n, live_out, d);
-    }
     Arena tmp = {0};
     bool ok = n > 1 || lower_node(&c->k, &tmp, g, first, d);
     if (ok && n == 1 && (c->k.body || c->k.lib))
         whole_node(c, a, g, first);
     else
-        ok = ok && merge_nodes(c, &tmp, live_out, d);
+        ok = ok && merge_nodes(c, &tmp, (Live){live_out, also, nalso}, d);
     if (ok)
         move_command(c, a);
     arena_free(&tmp);
     return ok;
+}
+
+bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
+           Diag *d)
+{
+    for (int i = 0; i < n; i++)
+        if (node_is_split(&g->nodes[nodes[i].i]))
+            return lower_split(c, a, g, nodes, n, live_out, d);
+    return lower_fused(c, a, g, nodes, n, live_out, NULL, 0, d);
+}
+
+bool command_inplace(const Command *c, int read, int write)
+{
+    return c->loop ? loop_inplace(c, read, write) : kernel_inplace(&c->k, read, write);
 }

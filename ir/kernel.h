@@ -77,7 +77,7 @@ typedef struct {
     int nin;
     Type in[3]; /* dt DT_NONE: absent (bias; what a product is added to) */
     Type out;
-    MatmulAttrs matmul; /* without tile and piece */
+    MatmulAttrs matmul;
     ConvAttrs conv;
     int64_t rows; /* of the result of LIB_MATMUL (2-D) or LIB_CONV_BWD_WEIGHTS to make, 0: all */
     double flops;
@@ -103,19 +103,6 @@ struct Kernel {
     /* library routine with the same meaning; attributes are those of the node */
     LibOp lib;
     double flops; /* operations, roughly; 0: count the instructions */
-    /* Not NULL: a group of a product and pointwise operators, as a loop over blocks of rows
-     * (launch.c).  The instructions are those of the pointwise ones; the last operand, which vals does
-     * not have, is what is handed over between both parts.  `block` of the `rows` rows are made at a time.
-     *   tiles (tile.c)    rows of the product's result, worked off at once by what reads them
-     *   terms (piece.c)   rows of both factors, one of which may be made by the instructions: each
-     *                     block's product is added to those before, or is rows of the result */
-    const Kernel *product;
-    const Graph *graph; /* of `node`, the product */
-    const Node *node;
-    bool terms;
-    int64_t rows, block;
-    int factor[2];            /* operands that are the product's factors */
-    const int64_t *row_bytes; /* per operand: from a row to the next; 0: every block sees the same */
 };
 
 /* ---- building (each returns the instruction's index) ---------------------- */
@@ -164,11 +151,36 @@ typedef struct {
     int64_t rows, bytes, at, stride; /* in the result: first byte, bytes from row to row */
 } CopyRows;
 
-/* What runs in place of nodes: a kernel and the values it runs on.  Operand i of the kernel is vals[i],
- * reads first, then writes; {0}: absent. */
+/* One kernel of a loop's body. */
 typedef struct {
-    Kernel k;
-    const LibDesc *lib; /* of a kernel that names a routine, unless it is a loop */
+    Kernel k;           /* for all rows */
+    const LibDesc *lib; /* likewise; NULL: none */
+    const Node *split;  /* the operator; NULL: fused ones */
+    SplitAxis axis;
+    int nread;
+    /* Per operand of k, reads first: */
+    int *operand;       /* operand of the command or, behind its last, buffer of the loop; -1: absent */
+    int64_t *row_bytes; /* from a row of the loop to the next; 0: every block sees the same */
+    bool *rows_apart;   /* other rows lie between the bytes of one */
+} Stage;
+
+/* A group around operators that are split (split.c): its kernels run for `block` of the `rows` rows at a
+ * time.  What one of them hands over to another is in a buffer that has a block's rows. */
+typedef struct {
+    int64_t extent;     /* of the axis; a row of the loop is one or several of the axis */
+    int64_t rows, block;
+    Stage *stage;
+    int nstage;
+    int64_t *buffer_bytes; /* per buffer: of a row */
+    int nbuffer;
+} Loop;
+
+/* What runs in place of nodes: a kernel, or a loop, and the values it runs on.  Operand i of the kernel is
+ * vals[i], reads first, then writes; {0}: absent. */
+typedef struct {
+    Kernel k;             /* unset if there is a loop */
+    const Loop *loop;     /* NULL: none */
+    const LibDesc *lib;   /* of a kernel that names a routine */
     const CopyRows *copy; /* LIB_COPY: one per operand that is read */
     Val *vals;
     int nread, nwrite;
@@ -186,28 +198,35 @@ bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, con
 const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, Arena *a);
 /* May `write` take over the memory of `read` (same bytes, element for element)? */
 bool kernel_inplace(const Kernel *k, int read, int write);
-/* Where an operator that can be made in tiles has its rows per tile, 0: all; NULL: it cannot. */
-int64_t *node_tile(const Node *n);
-/* lower() where nodes[0] is a product in tiles (tile.c). */
-bool lower_in_tiles(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n,
-                    const bool *live_out, Diag *d);
-/* Where a product that goes along dimension 0 of both factors has the rows of a piece, 0: all; NULL:
- * it is no such product. */
-int64_t *node_piece(const Node *n);
-bool node_in_pieces(const Node *n); /* it is one, and has such rows */
-/* Is it one of matrices without batch dimensions, or of images? */
-bool node_has_rows(const Graph *g, const Node *n);
-bool node_adds_pieces(const Node *n); /* it sums along it; otherwise its result has that dimension */
-/* lower() where nodes[n - 1] is a product in pieces (piece.c). */
-bool lower_in_pieces(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, Diag *d);
-/* The space of k, which loads and stores every operand in one way each, as `rows` rows one behind the
- * other: bytes per operand from a row to the next; NULL: it has no such rows. */
-int64_t *kernel_rows(const Kernel *k, int64_t rows, int noperands);
-Kernel kernel_some_rows(const Kernel *k, int64_t of, int64_t rows);
+/* Likewise of a command. */
+bool command_inplace(const Command *c, int read, int write);
+/* Bytes of a loop's own buffers, without the library's workspace; 0: it is no loop. */
+int64_t command_workspace_bytes(const Command *c);
+int64_t command_launch_count(const Command *c); /* 1: it is no loop */
 
-enum { LOOP_OPERANDS = 64 }; /* of a kernel that is a loop over blocks, at most */
-/* Of a loop's own buffers, without the library's; 0: it is no loop. */
-int64_t kernel_workspace_bytes(const Kernel *k);
+/* lower() of nodes of which none is split, or of one alone as a whole; `also` is stored besides what
+ * live_out says. */
+bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
+                 const Val *also, int nalso, Diag *d);
+
+/* ---- split.c ------------------------------------------------------------------ */
+
+enum { LOOP_OPERANDS = 64 }; /* values of a loop, at most */
+/* Can n be split so, and along what?  Sets axis. */
+bool node_axis(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis);
+/* The way to split n along dimension 0 of both operands, so that what makes one of them can be a prologue;
+ * SPLIT_NONE: there is none. */
+SplitBy node_split_rows(const Graph *g, const Node *n);
+/* lower() where nodes are split, along axes of one extent. */
+bool lower_split(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
+                 Diag *d);
+int64_t loop_blocks(const Loop *l);
+bool stage_adds(const Loop *l, const Stage *s); /* later blocks to the result of those before? */
+/* Of a block of that many rows. */
+Kernel stage_kernel(const Loop *l, const Stage *s, int64_t rows);
+const LibDesc *stage_routine(const Loop *l, const Stage *s, int64_t rows, Arena *a);
+bool loop_inplace(const Command *c, int read, int write); /* command_inplace() of a loop */
+
 /* Interpret in double precision: a kernel that is no loop, or what a command runs; t: its operands. */
 void kernel_run_ref(const Kernel *k, Tensor *t);
 void command_run_ref(const Command *c, Tensor *t);

@@ -1,81 +1,9 @@
 /* launch.c -- the launches of a command: one, or those of a loop over blocks of rows, unrolled.
  *
- * Workspace of a loop: the block that one part hands over to the other, then a later block's product,
- * which is added to the sum of those before it. */
+ * Workspace of a loop: its buffers, then a later block's sum where the routine cannot add it to those of
+ * the blocks before. */
 #include "program.h"
 #include <string.h>
-
-int64_t *kernel_rows(const Kernel *k, int64_t rows, int noperands)
-{
-    int64_t *bytes = NEW(k->arena, int64_t, noperands + 1);
-    bool *seen = NEW(k->arena, bool, noperands + 1);
-    if (k->body || k->lib || k->product || k->rank == 0 || rows == 0 || k->extent[0] % rows)
-        return NULL;
-    for (uint32_t i = 0; i < k->nins; i++) {
-        const KInst *in = &k->ins[i];
-        if (in->kind == K_CONST || in->kind == K_EXPR)
-            continue;
-        if (in->kind != K_LOAD && in->kind != K_STORE)
-            return NULL;
-        int64_t step = k->extent[0] / rows * in->stride[0] * dtype_size[k->operand[in->operand]];
-        if (seen[in->operand] && bytes[in->operand] != step)
-            return NULL;
-        seen[in->operand] = true;
-        bytes[in->operand] = step;
-    }
-    return bytes;
-}
-
-Kernel kernel_some_rows(const Kernel *k, int64_t of, int64_t rows)
-{
-    Kernel part = *k;
-    part.product = NULL;
-    part.extent[0] = k->extent[0] / of * rows;
-    part.flops = (k->flops - (k->product ? k->product->flops : 0)) / (double)of * (double)rows;
-    return part;
-}
-
-/* ---- what the launches of a block have in common ---------------------------------------------------- */
-
-/* Does it hand over anything?  In pieces only what a factor is made of. */
-static bool makes(const Kernel *k) { return k->product && (!k->terms || k->nins > 0); }
-
-static int64_t block_rows(const Kernel *k) { return k->block < k->rows ? k->block : k->rows; }
-
-static int64_t made_bytes(const Kernel *k)
-{
-    return makes(k) ? plan_align(block_rows(k) * k->row_bytes[k->noperands - 1]) : 0;
-}
-
-static int64_t sum_bytes(const Kernel *k)
-{
-    bool several = k->product && k->terms && node_adds_pieces(k->node) && k->block < k->rows;
-    return several ? plan_align(type_bytes(val_type(k->graph, k->node->out[0]))) : 0;
-}
-
-int64_t kernel_workspace_bytes(const Kernel *k) { return made_bytes(k) + sum_bytes(k); }
-
-int64_t command_blocks(const Command *c)
-{
-    const Kernel *k = &c->k;
-    return k->product ? (k->rows + k->block - 1) / k->block : 1;
-}
-
-/* Kernels of blocks of that many rows. */
-typedef struct {
-    int64_t rows;
-    uint32_t product, rest; /* in Launches; rest: the pointwise part */
-    const LibDesc *lib;
-} Block;
-
-typedef struct {
-    const Command *c;
-    Launches *l;
-    int outside, made, sum; /* operands with memory of their own; numbers of the workspace's parts */
-    int64_t sum_at;
-    const Block *block;
-    int64_t first; /* row */
-} Loop;
 
 static uint32_t add_kernel(Launches *l, const Kernel *k)
 {
@@ -122,97 +50,112 @@ static void single_launch(const Command *c, Launches *l)
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 
-/* The block's part of operand i of the whole kernel. */
-static Slice block_operand(const Loop *x, int i, bool write)
+typedef struct {
+    uint32_t kernel; /* in Launches */
+    const LibDesc *lib;
+} StageLaunch;
+
+/* Of blocks of one size. */
+typedef struct {
+    int64_t rows;
+    StageLaunch *stage;
+} Block;
+
+typedef struct {
+    const Command *c;
+    const Loop *loop;
+    Launches *l;
+    int outside;      /* operands with memory of their own, behind which the workspace is */
+    uint32_t *add;    /* per stage: the kernel that adds two results; 0: none */
+    const Block *block;
+    int64_t first;    /* row */
+} Unroll;
+
+static int64_t block_rows(const Loop *l) { return l->block < l->rows ? l->block : l->rows; }
+
+static int64_t buffer_at(const Loop *l, int buffer)
 {
-    const Kernel *k = &x->c->k;
-    int64_t rows = x->block->rows;
-    if (i == x->sum)
-        return (Slice){x->outside, write, x->sum_at, type_bytes(val_type(k->graph, k->node->out[0]))};
-    if (i == x->made)
-        return (Slice){x->outside, write, 0, rows * k->row_bytes[k->noperands - 1]};
-    Slice s = whole_operand(x->c, i);
-    s.write = write;
-    s.at = x->first * k->row_bytes[i];
-    bool factor = !k->terms && i < 2; /* its rows may be interleaved */
-    s.bytes = k->row_bytes[i] == 0 || factor ? s.bytes - s.at : rows * k->row_bytes[i];
-    return s;
+    int64_t at = 0;
+    for (int i = 0; i < buffer; i++)
+        at += plan_align(block_rows(l) * l->buffer_bytes[i]);
+    return at;
 }
 
-static void launch_rest(const Loop *x)
+/* The result of the one stage that adds. */
+static int64_t sum_bytes(const Command *c)
 {
-    const Kernel *k = x->l->kernel[x->block->rest];
-    Slice *op = NEW(x->l->arena, Slice, k->noperands + 1);
-    for (int i = 0; i < k->noperands; i++) {
-        bool write = false;
-        for (uint32_t j = 0; j < k->nins; j++)
-            write |= k->ins[j].kind == K_STORE && k->ins[j].operand == i;
-        op[i] = block_operand(x, i, write);
+    int64_t bytes = 0;
+    for (int i = 0; i < c->loop->nstage; i++) {
+        const Stage *s = &c->loop->stage[i];
+        int64_t result = stage_adds(c->loop, s) ? type_bytes(val_type(c->g, s->split->out[0])) : 0;
+        bytes = result > bytes ? result : bytes;
     }
-    add_launch(x->l, x->block->rest, op, k->noperands);
+    return plan_align(bytes);
 }
 
-static void launch_three(const Loop *x, uint32_t kernel, const LibDesc *lib, int a, int b, int to)
+int64_t command_workspace_bytes(const Command *c)
 {
-    Slice *op = NEW(x->l->arena, Slice, 3);
-    op[0] = block_operand(x, a, false);
-    op[1] = block_operand(x, b, false);
-    op[2] = block_operand(x, to, true);
-    Launch *launch = add_launch(x->l, kernel, op, 3);
-    launch->lib = lib;
-    launch->workspace = (Slice){.base = x->outside, .write = true, .at = kernel_workspace_bytes(&x->c->k)};
+    return c->loop ? buffer_at(c->loop, c->loop->nbuffer) + sum_bytes(c) : 0;
 }
 
-/* Rows of the product's result, then what reads them. */
-static Block tile_block(const Kernel *k, int64_t rows, Launches *l)
+int64_t command_launch_count(const Command *c)
 {
-    Kernel *product = new_kernel(l, k->product), rest = kernel_some_rows(k, k->rows, rows);
-    product->items = k->product->items / k->rows * rows;
-    product->flops *= (double)rows / (double)k->rows;
-    return (Block){rows, add_kernel(l, product), add_kernel(l, new_kernel(l, &rest)),
-                   kernel_describe(product, k->graph, k->node, l->arena)};
+    int64_t n = 1;
+    if (c->loop)
+        n = loop_blocks(c->loop) * c->loop->nstage;
+    for (int i = 0; c->loop && i < c->loop->nstage; i++)
+        n += stage_adds(c->loop, &c->loop->stage[i]) ? loop_blocks(c->loop) - 1 : 0;
+    return n;
 }
 
-static void tile_launches(Loop *x)
+/* The block's part of operand i of the stage. */
+static Slice block_operand(const Unroll *x, const Stage *s, int i)
 {
-    launch_three(x, x->block->product, x->block->lib, 0, 1, x->made);
-    launch_rest(x);
+    int64_t rows = x->block->rows, per_row = s->row_bytes[i];
+    int operand = s->operand[i];
+    bool write = i >= s->nread;
+    if (operand >= x->outside)
+        return (Slice){x->outside, write, buffer_at(x->loop, operand - x->outside), rows * per_row};
+    if (operand < 0)
+        return (Slice){.base = -1};
+    Slice whole = whole_operand(x->c, operand);
+    int64_t at = x->first * per_row, rest = whole.bytes - at;
+    return (Slice){whole.base, write, at, per_row == 0 || s->rows_apart[i] ? rest : rows * per_row};
 }
 
-/* The product as it is for this many rows of its factors. */
-static Block term_block(const Kernel *k, int64_t rows, Launches *l)
+static Slice sum_operand(const Unroll *x, const Stage *s, bool write)
 {
-    Arena *a = l->arena;
-    Graph *g = NEW(a, Graph, 1);
-    Node *n = NEW(a, Node, 1);
-    Val *v = NEW(a, Val, 3);
-    Kernel *product = NEW(a, Kernel, 1);
-    g->arena = a;
-    g->vals = NEW(a, Value, 4);
-    g->nvals = 4;
-    for (uint32_t i = 0; i < 3; i++) {
-        v[i].i = i + 1;
-        g->vals[i + 1].type = *val_type(k->graph, i < 2 ? k->node->in[i] : k->node->out[0]);
-        if (i < 2 || !node_adds_pieces(k->node))
-            g->vals[i + 1].type.dim[0] = g->vals[i + 1].type.dim[0] / k->rows * rows;
-    }
-    *n = *k->node;
-    n->in = v;
-    n->out = v + 2;
-    k_init(product, a, g, n);
-    (void)node_def(n)->lower(product, g, n); /* the whole was lowered */
-    Block b = {.rows = rows, .lib = kernel_describe(product, g, n, a)};
-    b.product = add_kernel(l, product);
-    if (makes(k)) {
-        Kernel rest = kernel_some_rows(k, k->rows, rows);
-        b.rest = add_kernel(l, new_kernel(l, &rest));
-    }
-    return b;
+    return (Slice){x->outside, write, buffer_at(x->loop, x->loop->nbuffer),
+                   type_bytes(val_type(x->c->g, s->split->out[0]))};
 }
 
-static uint32_t sum_kernel(const Kernel *k, Launches *l)
+static void launch_stage(const Unroll *x, int at)
 {
-    const Type *t = val_type(k->graph, k->node->out[0]);
+    const Stage *s = &x->loop->stage[at];
+    const StageLaunch *of = &x->block->stage[at];
+    int n = s->k.noperands;
+    bool adds = stage_adds(x->loop, s) && x->first > 0;
+    Slice *op = NEW(x->l->arena, Slice, n + 1);
+    for (int i = 0; i < n; i++)
+        op[i] = block_operand(x, s, i);
+    Slice result = n > 0 ? op[n - 1] : (Slice){0};
+    if (adds)
+        op[n - 1] = sum_operand(x, s, true);
+    Launch *launch = add_launch(x->l, of->kernel, op, n);
+    launch->lib = of->lib;
+    launch->workspace = (Slice){.base = x->outside, .write = true, .at = command_workspace_bytes(x->c)};
+    if (!adds)
+        return;
+    Slice *sum = NEW(x->l->arena, Slice, 3);
+    sum[0] = sum_operand(x, s, false);
+    sum[1] = sum[2] = result;
+    sum[1].write = false;
+    add_launch(x->l, x->add[at], sum, 3);
+}
+
+/* Operand 1 + operand 0 to operand 2. */
+static uint32_t add_kernel_of(const Type *t, Launches *l)
+{
     Type flat = type_make(t->dt, 1, (int64_t[]){type_count(t)});
     Kernel sum = {.arena = l->arena, .noperands = 3, .operand = NEW(l->arena, DType, 3)};
     for (int i = 0; i < 3; i++)
@@ -222,40 +165,37 @@ static uint32_t sum_kernel(const Kernel *k, Launches *l)
     return add_kernel(l, new_kernel(l, &sum));
 }
 
-/* A factor made, their product, and the sum of those so far. */
-static void term_launches(Loop *x, bool first, uint32_t sum)
+static Block make_block(const Loop *loop, int64_t rows, Launches *l)
 {
-    const Kernel *k = &x->c->k;
-    int result = x->outside - 1;
-    bool adds = !first && sum_bytes(k) > 0;
-    if (makes(k))
-        launch_rest(x);
-    launch_three(x, x->block->product, x->block->lib, k->factor[0], k->factor[1], adds ? x->sum : result);
-    if (adds)
-        launch_three(x, sum, NULL, x->sum, result, result);
+    Block b = {rows, NEW(l->arena, StageLaunch, loop->nstage)};
+    for (int i = 0; i < loop->nstage; i++) {
+        Kernel k = stage_kernel(loop, &loop->stage[i], rows);
+        b.stage[i] = (StageLaunch){add_kernel(l, new_kernel(l, &k)),
+                                   stage_routine(loop, &loop->stage[i], rows, l->arena)};
+    }
+    return b;
 }
 
 static void loop_launches(const Command *c, Launches *l)
 {
-    const Kernel *k = &c->k;
-    int64_t blocks = command_blocks(c), full = block_rows(k), last = k->rows - (blocks - 1) * full;
-    Loop x = {.c = c, .l = l, .outside = k->noperands - makes(k), .sum = k->noperands,
-              .made = makes(k) ? k->noperands - 1 : -1, .sum_at = made_bytes(k)};
-    Block (*make)(const Kernel *, int64_t, Launches *) = k->terms ? term_block : tile_block;
-    Block block[2] = {make(k, full, l)};
-    block[1] = last == full ? block[0] : make(k, last, l);
-    uint32_t sum = sum_bytes(k) ? sum_kernel(k, l) : 0;
+    const Loop *loop = c->loop;
+    int64_t blocks = loop_blocks(loop), full = block_rows(loop), last = loop->rows - (blocks - 1) * full;
+    Unroll x = {.c = c, .loop = loop, .l = l, .outside = c->nread + c->nwrite,
+                .add = NEW(l->arena, uint32_t, loop->nstage)};
+    Block block[2] = {make_block(loop, full, l)};
+    block[1] = last == full ? block[0] : make_block(loop, last, l);
+    for (int i = 0; i < loop->nstage; i++)
+        if (stage_adds(loop, &loop->stage[i]))
+            x.add[i] = add_kernel_of(val_type(c->g, loop->stage[i].split->out[0]), l);
     for (int64_t b = 0; b < blocks; b++) {
         x.block = &block[b == blocks - 1];
         x.first = b * full;
-        if (k->terms)
-            term_launches(&x, b == 0, sum);
-        else
-            tile_launches(&x);
+        for (int i = 0; i < loop->nstage; i++)
+            launch_stage(&x, i);
     }
 }
 
 void command_launches(const Command *c, Launches *l)
 {
-    (c->k.product ? loop_launches : single_launch)(c, l);
+    (c->loop ? loop_launches : single_launch)(c, l);
 }

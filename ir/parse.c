@@ -189,6 +189,18 @@ static bool attrs(P *p, Node *n)
     return lex_expect(&p->lex, "}");
 }
 
+static bool node_split(P *p, Split *s)
+{
+    const char *by = NULL;
+    TRY(lex_ident(&p->lex, &by));
+    for (s->by = SPLIT_ROWS; s->by < SPLIT_COUNT && strcmp(split_name[s->by], by) != 0; s->by++)
+        continue;
+    if (s->by == SPLIT_COUNT)
+        return lex_bad(&p->lex, "'rows' or 'sum'");
+    TRY(integer(p, &s->block));
+    return s->block >= 0 || lex_bad(&p->lex, "the rows of a block");
+}
+
 static bool node_tail(P *p, Node *n)
 {
     int64_t group = 0;
@@ -201,6 +213,8 @@ static bool node_tail(P *p, Node *n)
         if (p->g->ngroups < n->group)
             p->g->ngroups = n->group;
     }
+    if (lex_accept(&p->lex, "split"))
+        TRY(node_split(p, &n->split));
     if (lex_accept(&p->lex, "remat"))
         TRY(lex_expect(&p->lex, "%") && value_name(p, &n->remat));
     lex_skip(&p->lex);

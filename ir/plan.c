@@ -177,7 +177,7 @@ static bool verify_step(const Plan *p, uint32_t s, const Command *c, Spans *m, D
                 continue;
             TRY(value_range(p, vals[i], &q, d));
             bool overlap = r.lo < q.hi && q.lo < r.hi;
-            if (overlap && (r.lo != q.lo || !kernel_inplace(&c->k, i, o)))
+            if (overlap && (r.lo != q.lo || !command_inplace(c, i, o)))
                 return fail(d, "plan: step %u writes %%%s over its operand %%%s", s,
                             p->g->vals[vals[o].i].name, p->g->vals[vals[i].i].name);
         }

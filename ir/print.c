@@ -75,6 +75,8 @@ static void print_node(const Graph *g, const Node *n, FILE *f)
         fputc('}', f);
     if (n->group)
         fprintf(f, " #%u", n->group);
+    if (node_is_split(n))
+        fprintf(f, " split %s %lld", split_name[n->split.by], (long long)n->split.block);
     if (n->remat)
         fprintf(f, " remat %%%s", n->remat);
     if (n->name) {

@@ -50,7 +50,7 @@ static bool locate(const Plan *p, uint32_t s, const Command *c, Launch *l, Arena
             return fail(d, "plan: an operand of step %" PRIu32 " has no memory", s);
         if (workspace && op[i].bytes > p->step[s].scratch - op[i].at)
             return fail(d, "plan: step %" PRIu32 " needs %" PRId64 " bytes of workspace, and has %" PRId64,
-                        s, kernel_workspace_bytes(&c->k), p->step[s].scratch);
+                        s, command_workspace_bytes(c), p->step[s].scratch);
         op[i].at += at;
         op[i].base = workspace ? SPACE_DEVICE : (int)val_space(p->g, c->vals[op[i].base]);
     }
@@ -66,7 +66,7 @@ static bool add_step(Program *out, const Plan *p, uint32_t s, Arena *a, Diag *d)
 {
     const Command *c = &out->command[s];
     out->first[s] = out->l.n;
-    if (command_blocks(c) > PROGRAM_LAUNCHES - (int64_t)out->l.n)
+    if (command_launch_count(c) > PROGRAM_LAUNCHES - (int64_t)out->l.n)
         return fail_status(d, EXIT_UNSUPPORTED, "plan: more than %d launches", PROGRAM_LAUNCHES);
     command_launches(c, &out->l);
     for (uint32_t i = out->first[s]; i < out->l.n; i++)

@@ -47,7 +47,6 @@ typedef struct {
 void command_launches(const Command *c, Launches *l);
 /* In double precision: eval.c; k: its kernel, NULL where there are copies; op: its operands. */
 void launch_run_ref(const Launch *l, const Kernel *k, Tensor *op);
-int64_t command_blocks(const Command *c); /* that its loop runs over; 1: there is no loop */
 
 typedef struct {
     Launches l;

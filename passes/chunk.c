@@ -71,8 +71,8 @@ static bool worth(const Head *h)
     const Type *x = val_type(h->g, h->logits->in[0]);
     if (h->asked > 0)
         return h->rows > h->asked;
-    return type_bytes(val_type(h->g, h->logits->out[0])) >= h->device->chunk_bytes &&
-           h->rows >= 2 * h->device->chunk_rows && h->rows > x->dim[1];
+    return type_bytes(val_type(h->g, h->logits->out[0])) >= h->device->head_bytes &&
+           h->rows >= 2 * h->device->head_rows && h->rows > x->dim[1];
 }
 
 /* dx = dlogits .. and dw = dlogits' x or x' dlogits */
@@ -167,7 +167,7 @@ static Parts build_chunk(const Head *h, int64_t start, int64_t n, Val dw)
 static Parts build_chunks(const Head *h, Arena *tmp)
 {
     Graph *g = h->g;
-    int64_t count = h->rows / h->device->chunk_rows, each = h->asked;
+    int64_t count = h->rows / h->device->head_rows, each = h->asked;
     if (each == 0) {
         each = (h->rows + count - 1) / count;
         each = (each + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
@@ -279,7 +279,7 @@ bool pass_chunk(Graph *g, PassCtx *cx)
 {
     for (uint32_t k = 0; k < g->norder; k++) {
         const Node *n = &g->nodes[g->order[k].i];
-        Head h = {.g = g, .asked = cx->opt->chunk_rows, .device = step_device(cx->opt)};
+        Head h = {.g = g, .asked = cx->opt->head_rows, .device = step_device(cx->opt)};
         if (n->op != OP_cross_entropy)
             continue;
         h.uses = graph_uses(g, cx->tmp);

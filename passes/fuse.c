@@ -390,15 +390,16 @@ static bool *find_late(const Graph *g, Arena *a)
     return late;
 }
 
-static uint32_t position_of(const Graph *g, const Node *n)
+uint32_t loss_position(const Graph *g, const StepInfo *info)
 {
-    uint32_t k = 0;
-    while (k < g->norder && &g->nodes[g->order[k].i] != n)
+    NodeId loss = g->vals[graph_root(g, info->loss).i].def;
+    uint32_t k = loss.i ? 0 : g->norder;
+    while (k < g->norder && g->order[k].i != loss.i)
         k++;
     return k;
 }
 
-/* Groups that are there already (piece.c) are units. */
+/* Groups that are there already (split.c) are units. */
 static void join_groups(Fuse *f)
 {
     uint32_t n = f->g->norder, *set = NEW(f->tmp, uint32_t, n + 1);
@@ -413,15 +414,8 @@ static void join_groups(Fuse *f)
 
 bool pass_fuse(Graph *g, PassCtx *cx)
 {
-    const Node *last = graph_def(g, graph_root(g, cx->info->loss));
-    uint32_t loss = last ? position_of(g, last) : 0;
-    uint32_t first = g->nnodes;
-    if (last) {
-        inline_cheap(g, cx, loss);
-        group_pieces(g, cx, first);
-    }
     uint32_t n = g->norder;
-    Fuse f = {.g = g, .tmp = cx->tmp, .loss = last ? loss : n, .late = find_late(g, cx->tmp),
+    Fuse f = {.g = g, .tmp = cx->tmp, .loss = loss_position(g, cx->info), .late = find_late(g, cx->tmp),
               .pos = NEW(cx->tmp, uint32_t, g->nnodes + 1),
               .unit = NEW(cx->tmp, uint32_t, n + 1), .next = NEW(cx->tmp, uint32_t, n + 1),
               .last = NEW(cx->tmp, uint32_t, n + 1), .mark = NEW(cx->tmp, uint32_t, n + 1),

@@ -1,19 +1,13 @@
-/* fuse.h -- what prepares the graph for fusion (inline.c, piece.c). */
+/* fuse.h -- what the passes inline, split and fuse share. */
 #ifndef CKC_FUSE_H
 #define CKC_FUSE_H
 #include "passes.h"
 
 enum { MAX_UNIT = 128 }; /* nodes of a kernel */
 
-/* Backward readers of cheap forward values get clones of their own, recorded in info->factor where
- * the reader is the product of a weight gradient.  loss: its position. */
-void inline_cheap(Graph *g, PassCtx *cx, uint32_t loss);
-
-/* Products of weight gradients with large factors are made in pieces, as one group with the nodes
- * from `first` on that stand in front of them: what inline_cheap made a factor of.  Where that is no
- * kernel, the product reads the stored value. */
-void group_pieces(Graph *g, PassCtx *cx, uint32_t first);
-int64_t factor_bytes(const StepOptions *o); /* what is large */
+int64_t factor_bytes(const StepOptions *o); /* from which size on a factor of a product is not stored */
+/* Position of the loss in order; norder: there is none. */
+uint32_t loss_position(const Graph *g, const StepInfo *info);
 
 static inline bool is_view(const Node *n) { return node_def(n)->traits & OPT_VIEW; }
 #endif

@@ -8,7 +8,7 @@
  * A slice of what is saved anyway is recomputed, whoever reads it.
  * The result of a norm is a pointwise function of what its gradient keeps, the statistics included.
  * A reader may be the product of a weight's gradient: the value then is the prologue of a split-K product
- * (ir/piece.c), with all that it is made of; group_pieces makes one kernel of them.
+ * (ir/split.c), with all that it is made of; pass split makes one loop of them.
  * Latest values first, so that chains are cloned as a whole.  Linear in the uses. */
 #include "../ir/attrs.h"
 #include "fuse.h"
@@ -19,7 +19,7 @@ enum { READERS_MAX = 4, FACTOR_READERS_MAX = 12, SMALL_PART = 8, MADE_DEPTH = 3 
 typedef struct {
     uint32_t before; /* clones to run in front of it, as a list through `after` */
     uint32_t after;
-    bool feeds;      /* a clone that is part of what makes a factor */
+    bool prologue;   /* a clone that is part of what makes a factor */
 } Place;
 
 typedef struct {
@@ -155,22 +155,22 @@ static bool joins(const Inline *x, const Node *r, Val v)
 }
 
 /* The product of a weight's gradient, with less to write than the value has; or pooling's. */
-static bool takes_pieces(const Inline *x, const Node *r, Val v)
+static bool takes_blocks(const Inline *x, const Node *r, Val v)
 {
     int64_t bytes = type_bytes(val_type(x->g, v));
-    return node_has_rows(x->g, r) && graph_root(x->g, r->in[0]).i != graph_root(x->g, r->in[1]).i &&
+    return node_split_rows(x->g, r) != SPLIT_NONE && graph_root(x->g, r->in[0]).i != graph_root(x->g, r->in[1]).i &&
            operands_of(x, r, v, true) == 1 && bytes >= x->factor_bytes &&
            bytes >= type_bytes(val_type(x->g, r->out[0]));
 }
 
-/* A slice is taken again by r; but stored for a product that takes no pieces, so that a large value
+/* A slice is taken again by r; but stored for a product that is not split, so that a large value
  * which can be made again need not be. */
 static bool takes_slice(const Inline *x, const Node *r, const Node *n)
 {
     Val of = graph_root(x->g, n->in[0]);
     const Node *made = graph_def(x->g, of);
     return n->op == OP_slice && !sees_views(x, r, n->out[0]) &&
-           !(node_piece(r) && made && (is_pointwise(made) || is_norm(made)) &&
+           !(node_split_rows(x->g, r) != SPLIT_NONE && made && (is_pointwise(made) || is_norm(made)) &&
              type_bytes(val_type(x->g, of)) >= x->factor_bytes);
 }
 
@@ -178,23 +178,23 @@ static bool can_inline(const Inline *x, const Node *n)
 {
     Val v = n->out[0];
     int readers = 0;
-    bool product = false, feeds = false;
+    bool product = false, prologue = false;
     if (!(is_pointwise(n) || is_norm(n) || n->op == OP_slice || n->op == OP_concat) ||
         (node_def(n)->traits & OPT_RANDOM) || x->ends[v.i])
         return false;
     for (uint32_t e = x->head[v.i]; e; e = x->reader[e].next) {
         const Node *r = &x->g->nodes[x->reader[e].node.i];
-        bool piece = takes_pieces(x, r, v);
+        bool factor = takes_blocks(x, r, v);
         bool slice = takes_slice(x, r, n);
-        bool feeding = x->place[x->reader[e].node.i].feeds;
-        bool part = feeding && (r->op == OP_concat || r->op == OP_slice);
+        bool in_prologue = x->place[x->reader[e].node.i].prologue;
+        bool part = in_prologue && (r->op == OP_concat || r->op == OP_slice);
         bool joined = n->op != OP_concat && (part || joins(x, r, v));
-        product |= piece || part;
-        feeds |= piece || feeding;
-        if (++readers > FACTOR_READERS_MAX || !(piece || slice || joined))
+        product |= factor || part;
+        prologue |= factor || in_prologue;
+        if (++readers > FACTOR_READERS_MAX || !(factor || slice || joined))
             return false;
     }
-    return readers > 0 && readers <= (feeds ? FACTOR_READERS_MAX : READERS_MAX) &&
+    return readers > 0 && readers <= (prologue ? FACTOR_READERS_MAX : READERS_MAX) &&
            worth_inlining(x, n, product || is_norm(n));
 }
 
@@ -272,7 +272,7 @@ static Val view_again(Graph *g, Val v, Val of, Val again)
 }
 
 /* New nodes stand in front of their reader, and read what is stored. */
-static void place_clones(Inline *x, uint32_t first, NodeId reader, bool feeds)
+static void place_clones(Inline *x, uint32_t first, NodeId reader, bool prologue)
 {
     Graph *g = x->g;
     x->place = arena_grow(x->tmp, x->place, g->nnodes, &x->cplace, sizeof *x->place);
@@ -285,7 +285,7 @@ static void place_clones(Inline *x, uint32_t first, NodeId reader, bool feeds)
             if (w.i && g->vals[w.i].def.i < first)
                 add_reader(x, w, (NodeId){c});
         }
-        x->place[c] = (Place){.after = x->place[reader.i].before, .feeds = feeds};
+        x->place[c] = (Place){.after = x->place[reader.i].before, .prologue = prologue};
         x->place[reader.i].before = c;
     }
 }
@@ -297,7 +297,7 @@ static void add_factor(Inline *x, NodeId product, Val v)
     int operand = graph_root(x->g, in[1]).i == v.i;
     info->factor = arena_grow(x->g->arena, info->factor, info->nfactor, &info->cfactor,
                               sizeof *info->factor);
-    info->factor[info->nfactor++] = (PieceFactor){product, operand, in[operand]};
+    info->factor[info->nfactor++] = (PrologueFactor){product, operand, in[operand]};
 }
 
 /* The reader, a slice of the node's result, becomes the node of slices of its operands. */
@@ -333,15 +333,15 @@ static void inline_value(Inline *x, NodeId id)
         NodeId reader = x->reader[e].node;
         uint32_t first = g->nnodes;
         Node *r = &g->nodes[reader.i];
-        bool fed = x->place[reader.i].feeds, piece = takes_pieces(x, r, v);
-        if (piece)
+        bool in_prologue = x->place[reader.i].prologue, factor = takes_blocks(x, r, v);
+        if (factor)
             add_factor(x, reader, v);
-        if (fed && r->op == OP_slice && g->nodes[id.i].op != OP_slice)
+        if (in_prologue && r->op == OP_slice && g->nodes[id.i].op != OP_slice)
             slice_again(g, id, reader);
         else
             read_clone(x, reader, v,
                        is_norm(&g->nodes[id.i]) ? norm_again(g, id, NULL) : clone(g, id, v, v));
-        place_clones(x, first, reader, piece || fed);
+        place_clones(x, first, reader, factor || in_prologue);
     }
     x->head[v.i] = 0;
 }
@@ -355,10 +355,13 @@ static void emit(const Inline *x, NodeId id)
     g->order[g->norder++] = id;
 }
 
-void inline_cheap(Graph *g, PassCtx *cx, uint32_t loss)
+bool pass_inline(Graph *g, PassCtx *cx)
 {
     Arena *tmp = cx->tmp;
-    uint32_t n = g->norder;
+    uint32_t n = g->norder, loss = loss_position(g, cx->info);
+    cx->info->first_inlined = g->nnodes;
+    if (loss == n)
+        return true;
     Inline x = {.g = g, .tmp = tmp, .forward = NEW(tmp, uint32_t, g->nvals),
                 .head = NEW(tmp, uint32_t, g->nvals), .ends = NEW(tmp, bool, g->nvals),
                 .in_backward = NEW(tmp, bool, g->nnodes), .info = cx->info,
@@ -373,4 +376,6 @@ void inline_cheap(Graph *g, PassCtx *cx, uint32_t loss)
     g->norder = 0;
     for (uint32_t k = 0; k < n; k++)
         emit(&x, order[k]);
+    cx->changed = true;
+    return true;
 }

@@ -52,7 +52,7 @@ static void add_inplace(Make *m, RematOp *op, const Command *c, const int32_t *i
     for (int o = 0; o < c->nwrite; o++)
         for (int i = 0; i < c->nread && op->ninplace < 64; i++)
             if (c->vals[i].i && in_pos[i] >= 0 && out_pos[o] >= 0 &&
-                kernel_inplace(&c->k, i, c->nread + o))
+                command_inplace(c, i, c->nread + o))
                 list[op->ninplace++] = (RematInPlace){out_pos[o], in_pos[i]};
     op->inplace = list;
 }
@@ -63,7 +63,7 @@ static bool overwrites(const Make *m, const Command *c, int out)
     Val state = m->target[c->vals[out].i];
     for (int i = 0; i < c->nread && state.i; i++)
         if (c->vals[i].i == state.i)
-            return kernel_inplace(&c->k, i, out);
+            return command_inplace(c, i, out);
     return false;
 }
 

@@ -61,11 +61,9 @@ bool sequence_place(const Sequence *s, StepInfo *info, int64_t budget, PackEffor
 /* Likewise for the graph as it stands: fills p, allocated in g's arena. */
 bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Plan *p, Arena *tmp,
                 Diag *d);
-/* Products in tiles (tile.c) stand alone again, and have their results whole.  cost: of the steps by
- * their first node; may be NULL.  False: there were none. */
-bool graph_untile(Graph *g, StepCost *cost);
-/* Likewise products in pieces (piece.c), which read their factors whole from memory. */
-bool graph_store_factors(Graph *g, const StepInfo *info, StepCost *cost);
+/* Weight gradients in blocks (split.c) are whole again, and read their factors from memory.  cost: of the
+ * steps by their first node; may be NULL.  False: there were none. */
+bool graph_join_blocks(Graph *g, const StepInfo *info, StepCost *cost, Arena *tmp);
 /* What the bytes of every value are for, as Plan.mem counts them (plan.c).  Allocated in a. */
 MemKind *plan_kinds(const Graph *g, const StepInfo *info, Arena *a);
 /* One line: bytes by kind, and the largest values that are held at the peak.  Allocated in a. */

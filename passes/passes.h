@@ -25,9 +25,9 @@ typedef struct {
     bool keep_grads;         /* gradients are outputs (--grads) */
     int64_t accumulate;      /* micro-batches of a step, their gradients averaged; 0 = 1 */
     double clip_norm;        /* largest global norm of the gradients, 0 = none */
-    int64_t chunk_rows;      /* rows of logits at a time, whatever their size; 0 = the device's */
-    int64_t tile_bytes;      /* weight gradients from this size on are made in tiles; 0 = the device's */
-    int64_t piece_bytes;     /* factors of them from this size on are taken in pieces; 0 = the device's */
+    int64_t head_rows;       /* rows of logits at a time, whatever their size; 0 = the device's */
+    int64_t update_bytes;    /* weight gradients from this size on are split by rows; 0 = the device's */
+    int64_t factor_bytes;    /* factors of them from this size on come in blocks; 0 = the device's */
     int64_t budget;          /* bytes, 0 = none */
     double budget_fraction;  /* > 0: of the keep-everything arena */
     bool least_bytes;        /* instead of a budget: the smallest arena whose step takes at most */
@@ -58,8 +58,8 @@ static inline const DeviceInfo *step_device(const StepOptions *o)
 
 typedef struct { Val param, grad, state[2]; } Trained; /* state: optimizer state, {0} = none */
 
-/* A factor of a weight gradient that is made again in pieces instead of being stored. */
-typedef struct { NodeId product; int operand; Val stored; } PieceFactor;
+/* A factor of a weight gradient that is recomputed in blocks instead of being stored. */
+typedef struct { NodeId product; int operand; Val stored; } PrologueFactor;
 
 /* What the passes found; lives in the graph's arena. */
 typedef struct {
@@ -68,8 +68,9 @@ typedef struct {
     uint32_t ntrained, ctrained;
     int64_t accumulate; /* as planned: 0 where nothing trains */
     int64_t align;      /* of the device's arena; 0: ARENA_ALIGN */
-    PieceFactor *factor;
+    PrologueFactor *factor;
     uint32_t nfactor, cfactor;
+    uint32_t first_inlined; /* nodes from this one on were made by pass inline */
     StepCost *cost;    /* per node id: of the step that starts with it, before remat */
     Plan plan;
     const struct Packing *packed; /* plan.c's, the latest first */
@@ -116,7 +117,8 @@ bool pass_optimize(Graph *g, PassCtx *cx);
 bool pass_simplify(Graph *g, PassCtx *cx);
 bool pass_fuse(Graph *g, PassCtx *cx);
 bool pass_chunk(Graph *g, PassCtx *cx);
-bool pass_tile(Graph *g, PassCtx *cx);
+bool pass_inline(Graph *g, PassCtx *cx);
+bool pass_split(Graph *g, PassCtx *cx);
 bool pass_cost(Graph *g, PassCtx *cx);
 bool pass_remat(Graph *g, PassCtx *cx);
 bool pass_plan(Graph *g, PassCtx *cx);

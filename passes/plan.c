@@ -69,7 +69,7 @@ static bool in_place_update(Place *pl, const Execution *e, int out, uint32_t s)
     if (!state.i || pl->life[state.i].last > (int32_t)s)
         return false;
     for (int i = 0; i < e->c->nread; i++)
-        if (e->vals[i].i == state.i && kernel_inplace(&e->c->k, i, out)) {
+        if (e->vals[i].i == state.i && command_inplace(e->c, i, out)) {
             pl->offset[v.i] = pl->offset[state.i];
             return true;
         }
@@ -87,7 +87,7 @@ static int32_t take_over(Place *pl, const Execution *e, int out, uint32_t s)
         if (b < 0 || pl->life[r.i].last != (int32_t)s)
             continue;
         if (pl->buf[b].bytes == bytes && (uint32_t)pl->occupant[b] == r.i &&
-            kernel_inplace(&e->c->k, i, out)) {
+            command_inplace(e->c, i, out)) {
             bool twice = false; /* another operand in the same bytes would be clobbered */
             for (int j = 0; j < nread; j++)
                 twice |= j != i && pl->buffer[e->vals[j].i] == b && e->vals[j].i != r.i;

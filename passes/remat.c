@@ -457,20 +457,19 @@ static Graph copy_nodes(const Graph *g, Arena *a)
     return copy;
 }
 
-/* The step that keeps everything has its gradients whole and its activations stored.  tiled: the
+/* The step that keeps everything has its gradients whole and its activations stored.  blocks: the
  * plan as it is. */
-static bool place_whole(const Graph *tiled_graph, const StepInfo *info, const Plan *tiled, Plan *p,
+static bool place_whole(const Graph *split, const StepInfo *info, const Plan *blocks, Plan *p,
                         PassCtx *cx)
 {
-    Graph g = copy_nodes(tiled_graph, cx->tmp);
+    Graph g = copy_nodes(split, cx->tmp);
     StepInfo whole = *info;
     if (info->cost) {
         whole.cost = NEW(cx->tmp, StepCost, g.nnodes);
         memcpy(whole.cost, info->cost, g.nnodes * sizeof *whole.cost);
     }
-    *p = *tiled;
-    bool tiles = graph_untile(&g, whole.cost), pieces = graph_store_factors(&g, info, whole.cost);
-    return !(tiles || pieces) || plan_place(&g, &whole, 0, PACK_LONG, p, cx->tmp, cx->diag);
+    *p = *blocks;
+    return !graph_join_blocks(&g, info, whole.cost, cx->tmp) || plan_place(&g, &whole, 0, PACK_LONG, p, cx->tmp, cx->diag);
 }
 
 /* A policy is asked for less while its arena is too large and still shrinks. */

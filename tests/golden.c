@@ -61,12 +61,12 @@ static void set_option(Golden *s, char *option)
         s->opt.budget = atoll(value);
     else if (strcmp(option, "grads") == 0)
         s->opt.keep_grads = true;
-    else if (strcmp(option, "chunk") == 0)
-        s->opt.chunk_rows = atoll(value);
-    else if (strcmp(option, "tile") == 0)
-        s->opt.tile_bytes = atoll(value);
-    else if (strcmp(option, "piece") == 0)
-        s->opt.piece_bytes = atoll(value);
+    else if (strcmp(option, "head") == 0)
+        s->opt.head_rows = atoll(value);
+    else if (strcmp(option, "update") == 0)
+        s->opt.update_bytes = atoll(value);
+    else if (strcmp(option, "factor") == 0)
+        s->opt.factor_bytes = atoll(value);
     else if (strcmp(option, "train") == 0)
         s->train = value, s->opt.train = &s->train, s->opt.ntrain = 1;
     else if (strcmp(option, "freeze") == 0)

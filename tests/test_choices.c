@@ -21,7 +21,7 @@ static bool costs(void *user, const Command *c, uint32_t n, StepCost *out, Diag 
     (void)d;
     for (uint32_t s = 0; s < n; s++) {
         bool product = c[s].k.lib == LIB_MATMUL;
-        out[s] = (StepCost){.c = {{NULL, kernel_workspace_bytes(&c[s].k), 1000}}, .n = 1, .same = 1};
+        out[s] = (StepCost){.c = {{NULL, command_workspace_bytes(&c[s]), 1000}}, .n = 1, .same = 1};
         if (product)
             out[s] = (StepCost){.c = {{first, WORKSPACE, 1000}, {smaller, 0, 1500}},
                                 .n = 2,

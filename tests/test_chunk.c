@@ -10,7 +10,7 @@ static void compile(TestStep *s, bool f64, int64_t rows, int64_t budget)
     static const Init init = {INIT_NORMAL, 0.02};
     step_init(s);
     s->opt.f64 = f64;
-    s->opt.chunk_rows = rows;
+    s->opt.head_rows = rows;
     s->opt.budget = budget;
     s->opt.import.bind = bind;
     s->opt.import.nbind = 2;

@@ -302,8 +302,8 @@ static void emit_step(TestStep *s, const char *model, const char *path, int64_t 
     s->opt.import.nbind = strstr(model, "static") == NULL;
     s->opt.optim = OPTIM_MOMENTUM; /* Adam would magnify the noise of gradients near 0 */
     s->opt.keep_grads = tile == 0;
-    s->opt.tile_bytes = tile;
-    s->opt.piece_bytes = piece;
+    s->opt.update_bytes = tile;
+    s->opt.factor_bytes = piece;
     ck_assert_msg(step_compile(s, model, NULL), "%s: %s", model, s->diag.msg);
     FILE *f = fopen(path, "w");
     ck_assert_ptr_nonnull(f);

@@ -49,7 +49,7 @@ static const struct {
     {"device toy \"a\"\ncompute_efficiency 101 %",
      "line 2: compute_efficiency is out of range"},
     {"device toy \"a\"\nlaunch 0 us", "line 2: launch is out of range"},
-    {"device toy \"a\"\nchunk_rows 1e12", "line 2: chunk_rows is out of range"},
+    {"device toy \"a\"\nhead_rows 1e12", "line 2: head_rows is out of range"},
     {"device toy \"a\"", "memory is missing"},
     {"device toy \"a\"\nmemory 1 GB memory_bandwidth 1 GB/s", "launch is missing"},
     {"device toy \"a\"\nmemory 1 GB memory_bandwidth 1 GB/s launch 1 us",
@@ -95,10 +95,10 @@ START_TEST(good_text)
     ck_assert_double_eq(info.flops[UNIT_MATRIX][DT_F16], 0);
     ck_assert_double_eq(info.launch_ns, 100);
     /* what the text leaves open */
-    ck_assert_int_eq(info.tile_bytes, 1 << 20);
-    ck_assert_int_eq(info.piece_bytes, 1 << 20);
-    ck_assert_int_eq(info.chunk_bytes, 1 << 20);
-    ck_assert_int_eq(info.chunk_rows, 256); /* 40 */
+    ck_assert_int_eq(info.update_bytes, 1 << 20);
+    ck_assert_int_eq(info.factor_bytes, 1 << 20);
+    ck_assert_int_eq(info.head_bytes, 1 << 20);
+    ck_assert_int_eq(info.head_rows, 256); /* 40 */
     arena_free(&a);
 }
 END_TEST
@@ -113,14 +113,14 @@ START_TEST(known)
         Diag d = {0};
         ck_assert_msg(device_find(&info, t->name, &a, &d), "%s: %s", t->name, d.msg);
         ck_assert_str_eq(info.name, t->name);
-        ck_assert_int_gt(info.chunk_rows, 256);
+        ck_assert_int_gt(info.head_rows, 256);
     }
     ck_assert_int_ge(n, 5);
     /* sizes of the CPU decide bits */
-    ck_assert_int_eq(device_cpu.chunk_bytes, 32 << 20);
-    ck_assert_int_eq(device_cpu.chunk_rows, 256);
-    ck_assert_int_eq(device_cpu.tile_bytes, 4 << 20);
-    ck_assert_int_eq(device_cpu.piece_bytes, 1 << 20);
+    ck_assert_int_eq(device_cpu.head_bytes, 32 << 20);
+    ck_assert_int_eq(device_cpu.head_rows, 256);
+    ck_assert_int_eq(device_cpu.update_bytes, 4 << 20);
+    ck_assert_int_eq(device_cpu.factor_bytes, 1 << 20);
     arena_free(&a);
 }
 END_TEST
@@ -370,7 +370,7 @@ static int tiles(const char *more)
                   s.diag.msg);
     for (uint32_t k = 0; k < s.g.norder; k++) {
         const Node *node = &s.g.nodes[s.g.order[k].i];
-        n += node_tile(node) && node->group;
+        n += node->split.by == SPLIT_ROWS && node->group;
     }
     step_free(&s);
     arena_free(&a);
@@ -380,7 +380,7 @@ static int tiles(const char *more)
 START_TEST(thresholds)
 {
     ck_assert_int_eq(tiles(""), 0);
-    ck_assert_int_ge(tiles("tile_bytes 2 KiB"), 2);
+    ck_assert_int_ge(tiles("update_bytes 2 KiB"), 2);
 }
 END_TEST
 

@@ -266,8 +266,8 @@ static int step_values(const char *without, double *value, int max)
 
 START_TEST(without_a_pass)
 {
-    static const char *const passes[] = {"canonicalize", "recognise", "simplify", "fuse",
-                                         "canonicalize,recognise,simplify,fuse"};
+    static const char *const passes[] = {"canonicalize", "recognise", "simplify", "inline", "fuse",
+                                         "canonicalize,recognise,simplify,inline,split,fuse"};
     enum { MAX = 1024 };
     double want[MAX], got[MAX];
     int n = step_values(NULL, want, MAX), m = step_values(passes[_i], got, MAX);
@@ -302,7 +302,7 @@ Suite *suite_passes(void)
     t = tcase_create("models");
     tcase_add_loop_test(t, recognised_models, 0, (int)(sizeof models / sizeof *models));
     tcase_add_loop_test(t, loss_values, LOSS_CE, LOSS_NONE);
-    tcase_add_loop_test(t, without_a_pass, 0, 5);
+    tcase_add_loop_test(t, without_a_pass, 0, 6);
     tcase_add_test(t, every_pass_is_found);
     suite_add_tcase(s, t);
     return s;

@@ -73,7 +73,7 @@ static void compile(TestStep *s, const Case *c, bool f64, int64_t bytes, int64_t
     step_init(s);
     s->opt.optim = OPTIM_MOMENTUM;
     s->opt.lr = 1e-4;
-    s->opt.piece_bytes = f64 && bytes < STORED ? 2 * bytes : bytes;
+    s->opt.factor_bytes = f64 && bytes < STORED ? 2 * bytes : bytes;
     s->opt.budget = budget;
     ck_assert_msg(step_compile_text(s, text_of(s, c, f64), &init) == possible, "%s", s->diag.msg);
 }
@@ -84,7 +84,7 @@ static int count_made(const Graph *g)
     int n = 0;
     for (uint32_t k = 1; k < g->norder; k++) {
         const Node *node = &g->nodes[g->order[k].i];
-        n += node_in_pieces(node) && node->group &&
+        n += node_is_split(node) && node->group &&
              g->nodes[g->order[k - 1].i].group == node->group;
     }
     return n;

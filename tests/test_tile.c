@@ -27,7 +27,7 @@ static void options(TestStep *s, const Model *m, OptimKind optim, int64_t tile)
     step_init(s);
     s->opt.optim = optim;
     s->opt.weight_decay = optim == OPTIM_ADAM ? 0.01 : NAN;
-    s->opt.tile_bytes = tile;
+    s->opt.update_bytes = tile;
     s->opt.import.bind = m->bind;
     s->opt.import.nbind = m->nbind;
 }
@@ -47,7 +47,7 @@ static int count_tiled(const Graph *g)
     int n = 0;
     for (uint32_t k = 0; k < g->norder; k++) {
         const Node *node = &g->nodes[g->order[k].i];
-        n += node_tile(node) && node->group;
+        n += node->split.by == SPLIT_ROWS && node->group;
     }
     return n;
 }

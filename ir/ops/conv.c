@@ -12,8 +12,7 @@
 static const AttrDef conv_attrs[] = {
     ATTR(ConvAttrs, strides, AT_INTS, 0),   ATTR(ConvAttrs, pads, AT_INTS, 0),
     ATTR(ConvAttrs, dilations, AT_INTS, 0), ATTR(ConvAttrs, group, AT_I64, 1),
-    ATTR(ConvAttrs, shape, AT_INTS, 0),     ATTR(ConvAttrs, tile, AT_I64, 0),
-    ATTR(ConvAttrs, piece, AT_I64, 0),
+    ATTR(ConvAttrs, shape, AT_INTS, 0),
 };
 
 /* ---- inference ----------------------------------------------------------------------- */
@@ -24,8 +23,6 @@ static bool conv_shape(const Node *n, const Type *x, const Type *w, Window *win,
 {
     const ConvAttrs *at = n->attr;
     int sp = x->rank - 2;
-    if (at->tile < 0)
-        return fail(d, "%s: tile of %lld rows", node_def(n)->name, (long long)at->tile);
     if (w->rank != x->rank || sp < 1)
         return fail(d, "%s: data of rank %d, weights of rank %d", node_def(n)->name,
                     x->rank, w->rank);
@@ -289,6 +286,21 @@ static bool conv_bwd_weights_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+enum { PARAM_IMAGES = 22 };
+
+/* Rows: output channels. */
+static bool conv_bwd_weights_split(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis)
+{
+    const Type *x = in_type(g, n, 0), *w = out_type(g, n, 0);
+    if (by == SPLIT_ROWS) {
+        axis->extent = w->dim[0];
+        axis->in[1] = 1;
+        return ((const ConvAttrs *)n->attr)->group == 1;
+    }
+    *axis = (SplitAxis){.extent = x->dim[0], .param = PARAM_IMAGES};
+    return true;
+}
+
 /* ---- gradients ----------------------------------------------------------------------- */
 
 static Val conv_forward(Grad *gr, const Node *n, Val x, Val w)
@@ -370,7 +382,7 @@ static bool conv_bwd_weights_grad(Grad *gr, const Node *n)
     return true;
 }
 
-#define CONV_OP(id, most)                                                                  \
+#define CONV_OP(id, most, splits)                                                                  \
     const OpDef op_##id = {.name = #id,                                                    \
                            .min_in = 2,                                                    \
                            .max_in = most,                                                 \
@@ -380,7 +392,8 @@ static bool conv_bwd_weights_grad(Grad *gr, const Node *n)
                            .attr_size = sizeof(ConvAttrs),                                 \
                            .infer = id##_infer,                                            \
                            .grad = id##_grad,                                              \
-                           .lower = id##_lower}
-CONV_OP(conv, 3);
-CONV_OP(conv_bwd_data, 2);
-CONV_OP(conv_bwd_weights, 2);
+                           .lower = id##_lower,                                            \
+                           .split = splits}
+CONV_OP(conv, 3, NULL);
+CONV_OP(conv_bwd_data, 2, NULL);
+CONV_OP(conv_bwd_weights, 2, conv_bwd_weights_split);

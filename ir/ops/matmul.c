@@ -3,9 +3,7 @@
 #include "../kernel_math.h"
 
 static const AttrDef matmul_attrs[] = {ATTR(MatmulAttrs, ta, AT_I64, 0),
-                                       ATTR(MatmulAttrs, tb, AT_I64, 0),
-                                       ATTR(MatmulAttrs, tile, AT_I64, 0),
-                                       ATTR(MatmulAttrs, piece, AT_I64, 0)};
+                                       ATTR(MatmulAttrs, tb, AT_I64, 0)};
 
 static bool matmul_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -16,8 +14,6 @@ static bool matmul_infer(const Graph *g, const Node *n, Type *out, Diag *d)
         return fail(d, "matmul: operands %s and %s", type_str(a, sa), type_str(b, sb));
     int64_t m = a->dim[a->rank - (at->ta ? 1 : 2)], ka = a->dim[a->rank - (at->ta ? 2 : 1)];
     int64_t kb = b->dim[b->rank - (at->tb ? 1 : 2)], c = b->dim[b->rank - (at->tb ? 2 : 1)];
-    if (at->tile < 0)
-        return fail(d, "matmul: tile of %lld rows", (long long)at->tile);
     if (ka != kb)
         return fail(d, "matmul: inner dimensions %lld and %lld differ", (long long)ka,
                     (long long)kb);
@@ -103,6 +99,20 @@ static bool matmul_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+enum { PARAM_TERMS = 2 };
+
+static bool matmul_split(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis)
+{
+    const MatmulAttrs *at = n->attr;
+    const Type *a = in_type(g, n, 0), *b = in_type(g, n, 1);
+    bool rows = by == SPLIT_ROWS;
+    axis->in[0] = rows == !at->ta ? 0 : 1;
+    axis->in[1] = rows ? SPLIT_WHOLE : at->tb ? 1 : 0;
+    axis->param = rows ? -1 : PARAM_TERMS;
+    axis->extent = a->dim[axis->in[0]];
+    return a->rank == 2 && b->rank == 2 && (rows || (at->ta && !at->tb)); /* terms: rows of both */
+}
+
 static bool matmul_grad(Grad *gr, const Node *n)
 {
     const MatmulAttrs *at = n->attr;
@@ -117,8 +127,9 @@ static bool matmul_grad(Grad *gr, const Node *n)
 }
 
 const OpDef op_matmul = {.name = "matmul", .min_in = 2, .max_in = 2, .nout = 1,
-                         .attrs = matmul_attrs, .nattrs = 4, .attr_size = sizeof(MatmulAttrs),
-                         .infer = matmul_infer, .grad = matmul_grad, .lower = matmul_lower};
+                         .attrs = matmul_attrs, .nattrs = 2, .attr_size = sizeof(MatmulAttrs),
+                         .infer = matmul_infer, .grad = matmul_grad, .lower = matmul_lower,
+                         .split = matmul_split};
 
 const OpDef op_matmul_add = {.name = "matmul_add", .min_in = 3, .max_in = 3, .nout = 1,
                              .attrs = matmul_attrs, .nattrs = 2, .attr_size = sizeof(MatmulAttrs),

@@ -11,7 +11,7 @@ static const AttrDef pool_attrs[] = {
     ATTR(PoolAttrs, kernel, AT_INTS, 0), ATTR(PoolAttrs, strides, AT_INTS, 0),
     ATTR(PoolAttrs, pads, AT_INTS, 0),   ATTR(PoolAttrs, dilations, AT_INTS, 0),
     ATTR(PoolAttrs, out, AT_INTS, 0),    ATTR(PoolAttrs, include_pad, AT_I64, 0),
-    ATTR(PoolAttrs, piece, AT_I64, 0),   ATTR(PoolAttrs, shape, AT_INTS, 0),
+    ATTR(PoolAttrs, shape, AT_INTS, 0),
 };
 
 /* Window and shape of the pooled side for x. */
@@ -264,6 +264,13 @@ static bool max_pool_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     return pool_setup(k, n, x);
 }
 
+/* Images of the data, the gradient and the result. */
+static bool max_pool_bwd_split(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis)
+{
+    *axis = (SplitAxis){.extent = in_type(g, n, 0)->dim[0], .param = -1};
+    return by == SPLIT_ROWS;
+}
+
 static bool avg_pool_lower(Kernel *k, const Graph *g, const Node *n)
 {
     k_body(k, &avg_pool_body, rows_of(out_type(g, n, 0)));
@@ -299,7 +306,7 @@ static bool avg_pool_bwd_grad(Grad *gr, const Node *n)
     return true;
 }
 
-#define POOL_OP(id, n, infer_fn, grad_fn)                                                  \
+#define POOL_OP(id, n, infer_fn, grad_fn, splits)                                            \
     const OpDef op_##id = {.name = #id,                                                    \
                            .min_in = n,                                                    \
                            .max_in = n,                                                    \
@@ -309,8 +316,9 @@ static bool avg_pool_bwd_grad(Grad *gr, const Node *n)
                            .attr_size = sizeof(PoolAttrs),                                 \
                            .infer = infer_fn,                                              \
                            .grad = grad_fn,                                                \
-                           .lower = id##_lower}
-POOL_OP(max_pool, 1, pool_infer, max_pool_grad);
-POOL_OP(max_pool_bwd, 2, max_pool_bwd_infer, NULL);
-POOL_OP(avg_pool, 1, pool_infer, avg_pool_grad);
-POOL_OP(avg_pool_bwd, 1, avg_pool_bwd_infer, avg_pool_bwd_grad);
+                           .lower = id##_lower,                                            \
+                           .split = splits}
+POOL_OP(max_pool, 1, pool_infer, max_pool_grad, NULL);
+POOL_OP(max_pool_bwd, 2, max_pool_bwd_infer, NULL, max_pool_bwd_split);
+POOL_OP(avg_pool, 1, pool_infer, avg_pool_grad, NULL);
+POOL_OP(avg_pool_bwd, 1, avg_pool_bwd_infer, avg_pool_bwd_grad, NULL);

@@ -84,7 +84,7 @@ static bool bind_routines(Cpu *x, uint32_t s, const Program *pr, Diag *d)
         most = bytes > most ? bytes : most;
     }
     return !d->failed && (bound || no_routine(s, step, of, d)) &&
-           has_scratch(step, of, kernel_workspace_bytes(&of->k) + most, d);
+           has_scratch(step, of, command_workspace_bytes(of) + most, d);
 }
 
 /* Kernels without a library routine are printed and compiled together. */

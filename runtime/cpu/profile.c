@@ -32,7 +32,7 @@ typedef struct {
     DnnlOp *op; /* NULL: the kernel's text runs */
     StepCost ways;  /* of running it alone, their times beside the first's */
     int64_t others; /* bytes that are held besides the scratch while it runs */
-    bool tiled;
+    bool by_rows;
 } Routine;
 
 typedef struct {
@@ -126,6 +126,16 @@ static bool bind_routines(Profile *p, Item *it, Diag *d)
     return !d->failed;
 }
 
+static bool by_rows(const Command *c)
+{
+    bool rows = false;
+    for (int i = 0; c->loop && i < c->loop->nstage; i++) {
+        const Stage *s = &c->loop->stage[i];
+        rows |= s->lib && s->split->split.by == SPLIT_ROWS;
+    }
+    return rows;
+}
+
 static bool find_algorithm(Profile *p, Item *it, Diag *d)
 {
     it->routine = -1;
@@ -134,7 +144,7 @@ static bool find_algorithm(Profile *p, Item *it, Diag *d)
         if (!of)
             continue;
         TRY(find_routine(p, it, of, &it->routine, d));
-        p->routine[it->routine].tiled |= it->of->k.product && !it->of->k.terms;
+        p->routine[it->routine].by_rows |= by_rows(it->of);
     }
     return it->routine < 0 || bind_routines(p, it, d);
 }
@@ -160,7 +170,7 @@ static bool find_faster(Profile *p, Diag *d)
     for (uint32_t i = 0; i < p->nroutine && !d->failed; i++) {
         Routine *r = &p->routine[i];
         DnnlDesc desc = {.of = r->of};
-        DnnlOp *op = r->tiled ? NULL : choose_faster(&desc, (most - r->others) / 6 * ROOM_SIXTHS, d);
+        DnnlOp *op = r->by_rows ? NULL : choose_faster(&desc, (most - r->others) / 6 * ROOM_SIXTHS, d);
         if (!op)
             continue;
         dnnl_free(r->op);
@@ -185,7 +195,7 @@ static bool find_routines(Profile *p, Diag *d)
 /* The routine of a command that is no loop. */
 static DnnlOp *item_op(const Profile *p, const Item *it)
 {
-    return it->routine < 0 || it->of->k.product ? NULL : p->routine[it->routine].op;
+    return it->routine < 0 || it->of->loop ? NULL : p->routine[it->routine].op;
 }
 
 static bool has_text(const Profile *p, const Item *it)
@@ -200,28 +210,40 @@ static int64_t item_scratch(const Item *it)
         int64_t bytes = it->call[i].lib ? dnnl_scratch_bytes(it->call[i].lib) : 0;
         most = bytes > most ? bytes : most;
     }
-    return kernel_workspace_bytes(&it->of->k) + most;
+    return command_workspace_bytes(it->of) + most;
+}
+
+/* The kernels that have no routine. */
+static void sign_texts(const Item *it, XXH3_state_t *h)
+{
+    for (uint32_t k = 0; k < it->l.nkernel; k++) {
+        bool runs = false;
+        for (uint32_t i = 0; i < it->l.n && !runs; i++)
+            runs = !it->l.launch[i].copy && !it->call[i].lib && it->l.launch[i].kernel == k;
+        char *text = runs ? kernel_text_keyless(it->l.kernel[k]) : NULL;
+        if (text)
+            XXH3_128bits_update(h, text, strlen(text));
+        free(text);
+    }
 }
 
 static void sign(Profile *p, Item *it)
 {
     XXH3_state_t state, *h = &state;
-    char *text = has_text(p, it) ? kernel_text_keyless(&it->of->k) : NULL;
     XXH3_128bits_reset(h);
-    if (text)
-        XXH3_128bits_update(h, text, strlen(text));
+    sign_texts(it, h);
     if (it->routine >= 0) {
         XXH3_128bits_update(h, &p->routine[it->routine].of, sizeof(LibDesc));
         XXH3_128bits_update(h, &p->routine[it->routine].choice, sizeof(DnnlChoice));
     }
-    XXH3_128bits_update(h, &it->of->k.block, sizeof it->of->k.block);
+    int64_t block = it->of->loop ? it->of->loop->block : 0;
+    XXH3_128bits_update(h, &block, sizeof block);
     XXH3_128bits_update(h, &p->opt.threads, sizeof p->opt.threads);
     for (int i = 0; i < it->of->nread + it->of->nwrite; i++) {
         int64_t o[] = {it->o[i].bytes, it->o[i].hot, it->o[i].alias};
         XXH3_128bits_update(h, o, sizeof o);
     }
     it->entry = table_find(&p->table, XXH3_128bits_digest(h));
-    free(text);
 }
 
 static int64_t item_memory(const Item *it)

@@ -38,7 +38,7 @@ static int find_alias(const Item *it, const Touch *touch, uint32_t self, int w)
 {
     for (int r = 0; r < it->of->nread; r++) {
         uint32_t v = graph_root(it->of->g, it->of->vals[r]).i;
-        if (v && it->o[r].bytes == it->o[w].bytes && kernel_inplace(&it->of->k, r, w) &&
+        if (v && it->o[r].bytes == it->o[w].bytes && command_inplace(it->of, r, w) &&
             touch[v].item == self &&
             (!touch[v].lasts || it->of->g->vals[v].kind == VAL_PARAM ||
              it->of->g->vals[v].kind == VAL_STATE))

@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     StepOptions opt = {.threads = 1};
     StepInfo info = {0};
     PassCtx cx = {.diag = &d, .tmp = &tmp, .opt = &opt, .info = &info};
-    PassRun how = {.only = "canonicalize,recognise,simplify,fuse,cost,plan"};
+    PassRun how = {.only = "canonicalize,recognise,simplify,inline,split,fuse,cost,plan"};
     graph_init(&g, &a, &d);
     if (graph_parse(&g, arena_strndup(&a, (const char *)data, size), &d) && graph_verify(&g, &d) &&
         g.norder < MAX_NODES && elements(&g) < 1 << 20 && !passes_run(&g, &cx, &how) &&

@@ -1,0 +1,378 @@
+/* split.c -- a group around operators that are split: a loop over blocks of an axis.
+ *
+ * A value that would be large as a whole is made, used and gone block by block.  Weight gradients: the
+ * product's rows with the update as their epilogue, or split-K, dW = X^T dY summed over blocks of rows,
+ * where what makes X is a prologue that is recomputed for each block; pooling's gradient along the images.
+ * Each operator that is split is a stage of the loop's body, and so are the fused ones between two of them.
+ * The number of blocks is fixed by shape and device (passes/split.c): where blocks are added it is part of
+ * the result's bits. */
+#include "kernel.h"
+#include "plan.h"
+#include <string.h>
+
+const char *const split_name[SPLIT_COUNT] = {"", "rows", "sum"};
+
+bool node_axis(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis)
+{
+    *axis = (SplitAxis){.in = {SPLIT_WHOLE, SPLIT_WHOLE}, .param = -1};
+    return by != SPLIT_NONE && node_def(n)->split && node_def(n)->split(g, n, by, axis);
+}
+
+SplitBy node_split_rows(const Graph *g, const Node *n)
+{
+    SplitAxis axis;
+    for (SplitBy by = SPLIT_ROWS; by <= SPLIT_SUM; by++)
+        if (node_axis(g, n, by, &axis) && axis.in[0] == 0 && axis.in[1] == 0)
+            return by;
+    return SPLIT_NONE;
+}
+
+/* ---- the values of the loop ------------------------------------------------------------------- */
+
+typedef struct {
+    Val v;
+    bool made, summed, read_inside;
+    int number;        /* operand of the command or, if `buffer`, of the loop's buffers */
+    bool buffer;
+    int64_t row_bytes; /* as it is made */
+} LoopValue;
+
+typedef struct {
+    Command *c;
+    Loop *loop;
+    Arena *a;
+    const Graph *g;
+    const bool *live_out;
+    LoopValue val[LOOP_OPERANDS];
+    int n;
+} Lowering;
+
+static LoopValue *find_value(Lowering *x, Val v)
+{
+    int i = 0;
+    while (i < x->n && x->val[i].v.i != v.i)
+        i++;
+    if (i == LOOP_OPERANDS)
+        return NULL;
+    if (i == x->n)
+        x->val[x->n++] = (LoopValue){.v = v};
+    return &x->val[i];
+}
+
+/* ---- stages ------------------------------------------------------------------------------------ */
+
+/* Operands are values of the loop for now. */
+static bool add_stage(Lowering *x, const Command *c, const Node *split, const SplitAxis *axis)
+{
+    Stage *s = &x->loop->stage[x->loop->nstage++];
+    int n = c->nread + c->nwrite;
+    *s = (Stage){.k = c->k, .lib = c->lib, .nread = c->nread, .split = split,
+                 .operand = NEW(x->a, int, n + 1), .row_bytes = NEW(x->a, int64_t, n + 1),
+                 .rows_apart = NEW(x->a, bool, n + 1)};
+    if (split)
+        s->axis = *axis;
+    for (int i = 0; i < n; i++) {
+        LoopValue *v = c->vals[i].i ? find_value(x, c->vals[i]) : NULL;
+        if (c->vals[i].i && (!v || (i >= c->nread && (v->made || v->read_inside))))
+            return false;
+        s->operand[i] = v ? (int)(v - x->val) : -1;
+        if (!v)
+            continue;
+        if (i >= c->nread) {
+            v->made = true;
+            v->summed = split && split->split.by == SPLIT_SUM;
+        } else {
+            v->read_inside = true;
+            TRY(!v->summed); /* it is not there before the last block */
+        }
+    }
+    return true;
+}
+
+static bool split_stage(Lowering *x, NodeId id, Diag *d)
+{
+    Command c;
+    SplitAxis axis;
+    const Node *n = &x->g->nodes[id.i];
+    NodeId *node = NEW(x->a, NodeId, 1);
+    *node = id;
+    TRY(node_axis(x->g, n, n->split.by, &axis) && axis.extent > 0);
+    TRY(lower_fused(&c, x->a, x->g, node, 1, x->live_out, NULL, 0, d));
+    return (x->loop->extent == 0 || x->loop->extent == axis.extent) && add_stage(x, &c, n, &axis) &&
+           (x->loop->extent = axis.extent) > 0;
+}
+
+/* What others of the group read of these nodes' results. */
+static Val *read_by_others(const Lowering *x, int first, int end, int *n)
+{
+    const Graph *g = x->g;
+    Val *read = NEW(x->a, Val, MAX_OUT * (end - first) + 1);
+    *n = 0;
+    for (int k = first; k < end; k++) {
+        const Node *made = &g->nodes[x->c->nodes[k].i];
+        for (int o = 0; o < made->nout; o++) {
+            bool any = false;
+            for (int i = end; i < x->c->n; i++) {
+                const Node *r = &g->nodes[x->c->nodes[i].i];
+                for (int j = 0; j < r->nin; j++)
+                    any |= r->in[j].i && graph_root(g, r->in[j]).i == made->out[o].i;
+            }
+            if (any)
+                read[(*n)++] = made->out[o];
+        }
+    }
+    return read;
+}
+
+static bool fused_stage(Lowering *x, int first, int end, Diag *d)
+{
+    Command c;
+    int n;
+    bool views = true;
+    for (int i = first; i < end; i++)
+        views &= (node_def(&x->g->nodes[x->c->nodes[i].i])->traits & OPT_VIEW) != 0;
+    if (views)
+        return true;
+    const Val *also = read_by_others(x, first, end, &n);
+    return lower_fused(&c, x->a, x->g, x->c->nodes + first, end - first, x->live_out, also, n, d) &&
+           !c.k.body && !c.k.lib && c.k.nins > 0 && add_stage(x, &c, NULL, NULL);
+}
+
+static bool make_stages(Lowering *x, Diag *d)
+{
+    const Command *c = x->c;
+    x->loop->stage = NEW(x->a, Stage, c->n);
+    for (int i = 0, end; i < c->n; i = end) {
+        bool split = node_is_split(&x->g->nodes[c->nodes[i].i]);
+        for (end = i + 1; !split && end < c->n && !node_is_split(&x->g->nodes[c->nodes[end].i]); end++)
+            continue;
+        TRY(split ? split_stage(x, c->nodes[i], d) : fused_stage(x, i, end, d));
+    }
+    return true;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------ */
+
+/* Rows of the loop: the axis' extent or, where a fused stage goes over fewer, each of which covers several
+ * of the axis, those. */
+static bool find_rows(Loop *l)
+{
+    l->rows = l->extent;
+    for (int i = 0; i < l->nstage; i++) {
+        const Kernel *k = &l->stage[i].k;
+        if (l->stage[i].split || (k->rank > 0 && k->extent[0] % l->rows == 0))
+            continue;
+        if (k->rank == 0 || k->extent[0] == 0 || l->rows % k->extent[0])
+            return false;
+        l->rows = k->extent[0];
+    }
+    return true;
+}
+
+/* Bytes that an access covers while the first dimension stands still. */
+static int64_t row_span(const Kernel *k, const KInst *in, int64_t per_row)
+{
+    int64_t last = in->offset + (per_row - 1) * in->stride[0];
+    for (int d = 1; d < k->rank; d++)
+        last += (k->extent[d] - 1) * in->stride[d];
+    return (last + 1) * dtype_size[k->operand[in->operand]];
+}
+
+/* A fused stage accesses every operand in one way, and rows do not see each other. */
+static bool fused_rows(Stage *s, int64_t rows)
+{
+    const Kernel *k = &s->k;
+    int64_t per_row = k->extent[0] / rows;
+    bool seen[LOOP_OPERANDS] = {false};
+    if (k->red & 1)
+        return false;
+    for (uint32_t i = 0; i < k->nins; i++) {
+        const KInst *in = &k->ins[i];
+        if (in->kind == K_INDEX && in->stride[0] != 0)
+            return false;
+        if (in->kind != K_LOAD && in->kind != K_STORE)
+            continue;
+        int64_t step = per_row * in->stride[0] * dtype_size[k->operand[in->operand]];
+        if (seen[in->operand] && s->row_bytes[in->operand] != step)
+            return false;
+        seen[in->operand] = true;
+        s->row_bytes[in->operand] = step;
+        s->rows_apart[in->operand] |= row_span(k, in, per_row) > step;
+    }
+    return true;
+}
+
+static int64_t stride_bytes(const Type *t, int dim)
+{
+    int64_t stride[MAX_RANK];
+    type_strides(t, stride);
+    return stride[dim] * dtype_size[t->dt];
+}
+
+static void split_rows(Stage *s, const Graph *g, const Loop *l)
+{
+    const Node *n = s->split;
+    int64_t each = l->extent / l->rows;
+    for (int i = 0; i < n->nin && i < SPLIT_OPERANDS; i++) {
+        if (s->axis.in[i] == SPLIT_WHOLE || !n->in[i].i)
+            continue;
+        s->row_bytes[i] = each * stride_bytes(val_type(g, n->in[i]), s->axis.in[i]);
+        s->rows_apart[i] = s->axis.in[i] != 0;
+    }
+    if (n->split.by == SPLIT_ROWS)
+        s->row_bytes[n->nin] = each * stride_bytes(val_type(g, n->out[0]), 0);
+}
+
+/* What is made in the loop and read there goes over from row to row. */
+static bool hand_over(Lowering *x, const Stage *s)
+{
+    for (int i = 0; i < s->k.noperands; i++) {
+        LoopValue *v = s->operand[i] >= 0 ? &x->val[s->operand[i]] : NULL;
+        if (!v || !v->made || v->summed)
+            continue;
+        if (i >= s->nread)
+            v->row_bytes = s->row_bytes[i];
+        else if (s->row_bytes[i] != v->row_bytes)
+            return false;
+        if (s->row_bytes[i] <= 0 || (s->rows_apart[i] && v->read_inside))
+            return false;
+    }
+    return true;
+}
+
+static bool make_rows(Lowering *x)
+{
+    Loop *l = x->loop;
+    TRY(l->extent > 0 && find_rows(l));
+    for (int i = 0; i < l->nstage; i++) {
+        Stage *s = &l->stage[i];
+        if (s->split)
+            split_rows(s, x->g, l);
+        else
+            TRY(fused_rows(s, l->rows));
+        TRY(hand_over(x, s));
+    }
+    return true;
+}
+
+/* Blocks of as many rows as the first split operator says. */
+static bool find_block(Loop *l)
+{
+    int64_t block = 0, each = l->extent / l->rows;
+    for (int i = 0; i < l->nstage && block == 0; i++)
+        block = l->stage[i].split ? l->stage[i].split->split.block : 0;
+    l->block = block > 0 && block < l->extent ? (block + each - 1) / each : l->rows;
+    return true;
+}
+
+/* ---- numbers ---------------------------------------------------------------------------------------- */
+
+static void number_values(Lowering *x)
+{
+    Command *c = x->c;
+    Loop *l = x->loop;
+    c->vals = NEW(x->a, Val, x->n + 1);
+    l->buffer_bytes = NEW(x->a, int64_t, x->n + 1);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < x->n; i++) {
+            LoopValue *v = &x->val[i];
+            if (v->made != (pass == 1))
+                continue;
+            v->buffer = v->made && !x->live_out[v->v.i];
+            if (v->buffer) {
+                v->number = l->nbuffer;
+                l->buffer_bytes[l->nbuffer++] = v->row_bytes;
+                continue;
+            }
+            v->number = c->nread + c->nwrite;
+            c->vals[v->number] = v->v;
+            ++*(pass ? &c->nwrite : &c->nread);
+        }
+    for (int i = 0; i < l->nstage; i++)
+        for (int o = 0; o < l->stage[i].k.noperands; o++) {
+            int *operand = &l->stage[i].operand[o];
+            const LoopValue *v = *operand >= 0 ? &x->val[*operand] : NULL;
+            if (v)
+                *operand = v->buffer ? c->nread + c->nwrite + v->number : v->number;
+        }
+}
+
+/* A sum that nobody reads outside would be none of the values that are numbered. */
+static bool sums_are_results(const Lowering *x)
+{
+    for (int i = 0; i < x->n; i++)
+        if (x->val[i].summed && !x->live_out[x->val[i].v.i])
+            return false;
+    return true;
+}
+
+bool lower_split(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
+                 Diag *d)
+{
+    Loop *loop = NEW(a, Loop, 1);
+    Lowering *x = NEW(a, Lowering, 1);
+    *c = (Command){.g = g, .nodes = nodes, .n = n, .loop = loop};
+    c->k.arena = a;
+    *x = (Lowering){.c = c, .loop = loop, .a = a, .g = g, .live_out = live_out};
+    bool ok = make_stages(x, d) && sums_are_results(x) && make_rows(x) && find_block(loop);
+    if (!ok)
+        return d ? fail(d, "%s does not fit its kernel group", node_def(&g->nodes[nodes[0].i])->name) : false;
+    number_values(x);
+    return true;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------- */
+
+int64_t loop_blocks(const Loop *l) { return (l->rows + l->block - 1) / l->block; }
+
+bool stage_adds(const Loop *l, const Stage *s)
+{
+    return s->split && s->split->split.by == SPLIT_SUM && l->block < l->rows;
+}
+
+Kernel stage_kernel(const Loop *l, const Stage *s, int64_t rows)
+{
+    Kernel k = s->k;
+    int64_t n = l->extent / l->rows * rows;
+    k.flops = k.flops / (double)l->rows * (double)rows;
+    if (!s->split)
+        k.extent[0] = k.extent[0] / l->rows * rows;
+    else if (s->axis.param >= 0)
+        k.p[s->axis.param] = n;
+    else
+        k.items = k.items / l->extent * n;
+    return k;
+}
+
+const LibDesc *stage_routine(const Loop *l, const Stage *s, int64_t rows, Arena *a)
+{
+    if (!s->lib)
+        return NULL;
+    LibDesc *lib = NEW(a, LibDesc, 1);
+    int64_t n = l->extent / l->rows * rows;
+    *lib = *s->lib;
+    lib->flops = lib->flops / (double)l->rows * (double)rows;
+    if (s->split->split.by == SPLIT_ROWS)
+        lib->rows = n;
+    for (int i = 0; i < SPLIT_OPERANDS && s->split->split.by == SPLIT_SUM; i++)
+        lib->in[i].dim[s->axis.in[i]] = n;
+    return lib;
+}
+
+bool loop_inplace(const Command *c, int read, int write)
+{
+    int reads = 0;
+    bool ok = false;
+    for (int i = 0; i < c->loop->nstage; i++) {
+        const Stage *s = &c->loop->stage[i];
+        for (int r = 0; r < s->nread; r++) {
+            if (s->operand[r] != read)
+                continue;
+            reads++;
+            for (int w = s->nread; w < s->k.noperands; w++)
+                ok |= s->operand[w] == write && !s->split && s->row_bytes[r] == s->row_bytes[w] &&
+                      !s->rows_apart[r] && !s->rows_apart[w] && kernel_inplace(&s->k, r, w);
+        }
+    }
+    return ok && reads == 1;
+}
