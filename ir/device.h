@@ -34,10 +34,10 @@ typedef struct {
     double launch_ns;             /* of each kernel of a step, beside its work */
     int64_t processors, threads;  /* and threads of each */
     /* From which sizes on the passes split.  They decide the graph, and with it the bits. */
-    int64_t head_bytes;          /* logits: in chunks of rows (passes/chunk.c) */
-    int64_t head_rows;           /* at least, of a chunk */
-    int64_t update_bytes;           /* weight gradients: in tiles (passes/tile.c) */
-    int64_t factor_bytes;          /* factors of weight gradients: in pieces (passes/piece.c) */
+    int64_t head_bytes;           /* logits: in blocks of rows (passes/chunk.c) */
+    int64_t head_rows;            /* at least, of a block */
+    int64_t update_bytes;         /* weight gradients: by rows, with their updates (passes/split.c) */
+    int64_t factor_bytes;         /* factors of weight gradients: in blocks of rows */
 } DeviceInfo;
 
 /* A CPU, roughly: what plans are for where nothing else is said.  Its memory is not known. */

@@ -319,6 +319,8 @@ Op op_find(const char *name); /* OP_NONE: no such operator */
 void op_attr_init(Op op, void *attr); /* defaults */
 static inline const OpDef *node_def(const Node *n) { return op_table[n->op]; }
 static inline bool node_is_split(const Node *n) { return n->split.by != SPLIT_NONE; }
+/* Can n be split so, and along what?  Sets axis. */
+bool node_axis(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis);
 
 /* ---- grad.c: autodiff, and its interface for OpDef.grad -------------------- */
 

@@ -212,8 +212,6 @@ bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int 
 /* ---- split.c ------------------------------------------------------------------ */
 
 enum { LOOP_OPERANDS = 64 }; /* values of a loop, at most */
-/* Can n be split so, and along what?  Sets axis. */
-bool node_axis(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis);
 /* The way to split n along dimension 0 of both operands, so that what makes one of them can be a prologue;
  * SPLIT_NONE: there is none. */
 SplitBy node_split_rows(const Graph *g, const Node *n);

@@ -223,6 +223,14 @@ static void split_rows(Stage *s, const Graph *g, const Loop *l)
         s->row_bytes[n->nin] = each * stride_bytes(val_type(g, n->out[0]), 0);
 }
 
+/* Of a loop that has one row. */
+static void one_row(Lowering *x, Stage *s)
+{
+    for (int i = 0; i < s->k.noperands; i++)
+        if (s->operand[i] >= 0)
+            s->row_bytes[i] = type_bytes(val_type(x->g, x->val[s->operand[i]].v));
+}
+
 /* What is made in the loop and read there goes over from row to row. */
 static bool hand_over(Lowering *x, const Stage *s)
 {
@@ -246,7 +254,9 @@ static bool make_rows(Lowering *x)
     TRY(l->extent > 0 && find_rows(l));
     for (int i = 0; i < l->nstage; i++) {
         Stage *s = &l->stage[i];
-        if (s->split)
+        if (l->rows == 1)
+            one_row(x, s);
+        else if (s->split)
             split_rows(s, x->g, l);
         else
             TRY(fused_rows(s, l->rows));

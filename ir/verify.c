@@ -62,6 +62,14 @@ static bool verify_overwrites(const Graph *g, Arena *a, Diag *d)
     return true;
 }
 
+static bool verify_split(const Graph *g, const Node *n, Diag *d)
+{
+    SplitAxis axis;
+    if (!node_is_split(n) || node_axis(g, n, n->split.by, &axis))
+        return true;
+    return fail(d, "%s cannot be split by %s", node_def(n)->name, split_name[n->split.by]);
+}
+
 /* What lies in the host's memory is for fetch alone. */
 static bool verify_spaces(const Graph *g, Diag *d)
 {
@@ -88,7 +96,7 @@ bool graph_verify(const Graph *g, Diag *d)
         ready[i] = g->vals[i].kind != VAL_TEMP;
     for (uint32_t k = 0; k < g->norder && ok; k++) {
         const Node *n = &g->nodes[g->order[k].i];
-        ok = verify_node(g, g->order[k], ready, d);
+        ok = verify_node(g, g->order[k], ready, d) && verify_split(g, n, d);
         for (int i = 0; i < n->nout && ok; i++) {
             if (ready[n->out[i].i])
                 ok = fail(d, "%%%s is computed twice", name_of(g, n->out[i]));

@@ -469,7 +469,8 @@ static bool place_whole(const Graph *split, const StepInfo *info, const Plan *bl
         memcpy(whole.cost, info->cost, g.nnodes * sizeof *whole.cost);
     }
     *p = *blocks;
-    return !graph_join_blocks(&g, info, whole.cost, cx->tmp) || plan_place(&g, &whole, 0, PACK_LONG, p, cx->tmp, cx->diag);
+    return !graph_join_blocks(&g, info, whole.cost, cx->tmp) ||
+           plan_place(&g, &whole, 0, PACK_LONG, p, cx->tmp, cx->diag);
 }
 
 /* A policy is asked for less while its arena is too large and still shrinks. */

@@ -214,7 +214,8 @@ static bool is_product(const Epilogue *e, const Node *n)
 static bool is_elementwise(const Epilogue *e, const Node *n)
 {
     unsigned traits = node_def(n)->traits;
-    return (traits & (OPT_POINTWISE | OPT_VIEW)) && !(traits & OPT_RANDOM) && !n->group && may_wait(e, n, true);
+    return (traits & (OPT_POINTWISE | OPT_VIEW)) && !(traits & OPT_RANDOM) && !n->group &&
+           may_wait(e, n, true);
 }
 
 /* v and what it is computed from, as far as nobody else reads it; behind what they read. */

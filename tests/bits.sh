@@ -38,12 +38,17 @@ check() { # model budget
     try "$ckc" "$work/new" "$1" $options --budget "$2" --output "$work/out" --grads="$work/new.npz"
     status=$?
     [ $status -ne 3 ] || return 3
-    [ $status -ne 0 ] || sed -i -E '/^  (device "|measured_ns |host )/d' "$work/out/step.ckp" # OLD may not know these lines
+    [ $status -ne 0 ] || sed -E '/^  (device "|measured_ns |host )/d' "$work/out/step.ckp" >"$work/out.ckp" # OLD may not know these
     # shellcheck disable=SC2086
-    [ $status -eq 0 ] && try "$old" "$work/old" run "$work/out/step.ckp" &&
-        try "$old" "$work/own" "$1" $options --output "$work/out" --grads="$work/own.npz" || { head -c 300 "$work/err"; return 0; }
-    differing "$work/new" "$work/old" losses weights.safetensors
+    [ $status -eq 0 ] && try "$old" "$work/own" "$1" $options --output "$work/out" --grads="$work/own.npz" ||
+        { head -c 300 "$work/err"; return 0; }
     differing "$work/new" "$work/own" losses weights.safetensors
+    # A schedule in a form that OLD does not read is only compared by what it gives.
+    if try "$old" "$work/old" run "$work/out.ckp"; then
+        differing "$work/new" "$work/old" losses weights.safetensors
+    elif ! grep -q 'in version' "$work/err"; then
+        head -c 300 "$work/err"
+    fi
     cmp -s "$work/new.npz" "$work/own.npz" || echo "other gradients"
 }
 

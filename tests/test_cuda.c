@@ -293,17 +293,17 @@ static void compare_memory(const TestStep *s, char *arena)
     }
 }
 
-/* tile: bytes of gradients to make in tiles, 0: all are outputs; piece: of factors to make in pieces. */
-static void emit_step(TestStep *s, const char *model, const char *path, int64_t tile, int64_t piece)
+/* update: bytes of gradients to split by rows, 0: all are outputs; factor: of factors in blocks. */
+static void emit_step(TestStep *s, const char *model, const char *path, int64_t update, int64_t factor)
 {
     static const OnnxBind bind = {"batch", 6};
     step_init(s);
     s->opt.import.bind = &bind;
     s->opt.import.nbind = strstr(model, "static") == NULL;
     s->opt.optim = OPTIM_MOMENTUM; /* Adam would magnify the noise of gradients near 0 */
-    s->opt.keep_grads = tile == 0;
-    s->opt.update_bytes = tile;
-    s->opt.factor_bytes = piece;
+    s->opt.keep_grads = update == 0;
+    s->opt.update_bytes = update;
+    s->opt.factor_bytes = factor;
     ck_assert_msg(step_compile(s, model, NULL), "%s: %s", model, s->diag.msg);
     FILE *f = fopen(path, "w");
     ck_assert_ptr_nonnull(f);
@@ -331,7 +331,7 @@ START_TEST(whole_step_matches_executor)
 {
     static const struct {
         const char *shared;
-        int64_t tile, piece;
+        int64_t update, factor;
     } step[] = {{NULL, 0, 0},
                 {"fixtures/torch-oracle/gpt_tiny_tied/model_static.onnx", 0, 0},
                 {"fixtures/torch-oracle/conv_bn_pool/model_static.onnx", 0, 0},
@@ -344,7 +344,7 @@ START_TEST(whole_step_matches_executor)
     TestStep s;
     if (!file)
         return;
-    emit_step(&s, file, "k.c", step[_i].tile, step[_i].piece);
+    emit_step(&s, file, "k.c", step[_i].update, step[_i].factor);
     FILE *f = fopen("k.c", "a");
     fputs("ShimState *shim;\nCkc *new_step(void) { return calloc(1, sizeof(Ckc)); }\n", f);
     fclose(f);

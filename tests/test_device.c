@@ -354,7 +354,7 @@ START_TEST(tables)
 }
 END_TEST
 
-static int tiles(const char *more)
+static int split_updates(const char *more)
 {
     TestStep s;
     DeviceInfo info;
@@ -379,8 +379,8 @@ static int tiles(const char *more)
 
 START_TEST(thresholds)
 {
-    ck_assert_int_eq(tiles(""), 0);
-    ck_assert_int_ge(tiles("update_bytes 2 KiB"), 2);
+    ck_assert_int_eq(split_updates(""), 0);
+    ck_assert_int_ge(split_updates("update_bytes 2 KiB"), 2);
 }
 END_TEST
 

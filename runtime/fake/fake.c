@@ -204,7 +204,7 @@ static bool fake_choose(void *user, const Command *c, uint32_t n, StepCost *out,
 {
     (void)user, (void)d;
     for (uint32_t i = 0; i < n; i++)
-        out[i] = (StepCost){.c = {{NULL, kernel_workspace_bytes(&c[i].k), -1}}, .n = 1, .same = 1};
+        out[i] = (StepCost){.c = {{NULL, command_workspace_bytes(&c[i]), -1}}, .n = 1, .same = 1};
     return true;
 }
 

@@ -1,4 +1,5 @@
-/* test_tile.c -- weight gradients in tiles: the same training as with whole ones, in less memory. */
+/* test_split_rows.c -- weight gradients in blocks of rows, with their updates: the same training as
+ * with whole ones, in less memory. */
 #include "tests.h"
 #include "step.h"
 #include <string.h>
@@ -22,12 +23,12 @@ static const Model light[] = {
 
 enum { NLIGHT = sizeof light / sizeof *light, RESNET = 2 };
 
-static void options(TestStep *s, const Model *m, OptimKind optim, int64_t tile)
+static void options(TestStep *s, const Model *m, OptimKind optim, int64_t bytes)
 {
     step_init(s);
     s->opt.optim = optim;
     s->opt.weight_decay = optim == OPTIM_ADAM ? 0.01 : NAN;
-    s->opt.update_bytes = tile;
+    s->opt.update_bytes = bytes;
     s->opt.import.bind = m->bind;
     s->opt.import.nbind = m->nbind;
 }
@@ -42,7 +43,7 @@ static bool compile(TestStep *s, const Model *m)
     return step_compile(s, path, m->shared ? &init : NULL);
 }
 
-static int count_tiled(const Graph *g)
+static int count_blocks(const Graph *g)
 {
     int n = 0;
     for (uint32_t k = 0; k < g->norder; k++) {
@@ -57,23 +58,23 @@ START_TEST(same_training)
 {
     OptimKind optim = (OptimKind)(_i / 2);
     double want[3], got[3];
-    TestStep whole, tiled;
+    TestStep whole, blocks;
     options(&whole, &mlp, optim, WHOLE);
-    options(&tiled, &mlp, optim, SMALL);
-    whole.opt.f64 = tiled.opt.f64 = _i % 2;
+    options(&blocks, &mlp, optim, SMALL);
+    whole.opt.f64 = blocks.opt.f64 = _i % 2;
     ck_assert_msg(compile(&whole, &mlp), "%s", whole.diag.msg);
-    ck_assert_msg(compile(&tiled, &mlp), "%s", tiled.diag.msg);
-    ck_assert_int_eq(count_tiled(&whole.g), 0);
-    ck_assert_int_ge(count_tiled(&tiled.g), 2);
-    double kept = (double)tiled.info.plan.keep_all_bytes; /* workspaces differ a little */
+    ck_assert_msg(compile(&blocks, &mlp), "%s", blocks.diag.msg);
+    ck_assert_int_eq(count_blocks(&whole.g), 0);
+    ck_assert_int_ge(count_blocks(&blocks.g), 2);
+    double kept = (double)blocks.info.plan.keep_all_bytes; /* workspaces differ a little */
     ck_assert_double_eq_tol(kept, (double)whole.info.plan.arena_bytes, 0.01 * kept);
     step_run(&whole, NULL, 3, want);
-    step_run(&tiled, NULL, 3, got);
+    step_run(&blocks, NULL, 3, got);
     for (int i = 0; i < 3; i++)
         ck_assert_double_eq(got[i], want[i]);
-    ck_assert_uint_eq(step_digest(&tiled), step_digest(&whole));
+    ck_assert_uint_eq(step_digest(&blocks), step_digest(&whole));
     step_free(&whole);
-    step_free(&tiled);
+    step_free(&blocks);
 }
 END_TEST
 
@@ -81,28 +82,28 @@ END_TEST
 START_TEST(convolutions)
 {
     double want[2], got[2], less[2];
-    TestStep whole, tiled, small;
+    TestStep whole, blocks, small;
     const Model *m = &light[0];
     if (!shared_path(m->path))
         return;
     options(&whole, m, OPTIM_SGD, WHOLE);
-    options(&tiled, m, OPTIM_SGD, 64 << 10);
+    options(&blocks, m, OPTIM_SGD, 64 << 10);
     options(&small, m, OPTIM_SGD, 64 << 10);
     small.opt.budget_fraction = 0.6;
     ck_assert_msg(compile(&whole, m), "%s", whole.diag.msg);
-    ck_assert_msg(compile(&tiled, m), "%s", tiled.diag.msg);
+    ck_assert_msg(compile(&blocks, m), "%s", blocks.diag.msg);
     ck_assert_msg(compile(&small, m), "%s", small.diag.msg);
-    ck_assert_int_ge(count_tiled(&tiled.g), 4);
+    ck_assert_int_ge(count_blocks(&blocks.g), 4);
     ck_assert_int_le(small.info.plan.arena_bytes, small.info.plan.budget);
     step_run(&whole, NULL, 2, want);
-    step_run(&tiled, NULL, 2, got);
+    step_run(&blocks, NULL, 2, got);
     step_run(&small, NULL, 2, less);
     for (int i = 0; i < 2; i++)
         ck_assert_double_eq_tol(got[i], want[i], 1e-4);
     ck_assert(memcmp(got, less, sizeof got) == 0);
-    ck_assert_uint_eq(step_digest(&small), step_digest(&tiled));
+    ck_assert_uint_eq(step_digest(&small), step_digest(&blocks));
     step_free(&whole);
-    step_free(&tiled);
+    step_free(&blocks);
     step_free(&small);
 }
 END_TEST
@@ -150,9 +151,9 @@ START_TEST(peak_is_described)
 }
 END_TEST
 
-Suite *suite_tile(void)
+Suite *suite_split_rows(void)
 {
-    Suite *s = suite_create("tile");
+    Suite *s = suite_create("split_rows");
     TCase *c = tcase_create("training");
     tcase_add_loop_test(c, same_training, 0, 2 * OPTIM_NONE);
     tcase_add_test(c, convolutions);

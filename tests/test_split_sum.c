@@ -1,5 +1,5 @@
-/* test_piece.c -- factors of weight gradients made in pieces: the same training as with stored ones, in
- * less memory. */
+/* test_split_sum.c -- factors of weight gradients recomputed in blocks: the same training as with stored
+ * ones, in less memory. */
 #include "tests.h"
 #include "step.h"
 #include <string.h>
@@ -8,13 +8,13 @@ enum { STORED = INT32_MAX, STEPS = 3 };
 
 typedef struct {
     const char *text;
-    int factors;       /* made in pieces */
-    int64_t one, many; /* bytes of a factor, for one piece and for several */
+    int factors;       /* recomputed in blocks */
+    int64_t one, many; /* bytes of a factor, for one block and for several */
 } Case;
 
 static const Case cases[] = {
     /* a residual block, a skip over pooling, a strided 1x1 window: batch norm, relu, sum, concatenation
-     * and every other position are made again */
+     * and every other position are recomputed */
     {"graph {\n"
      "  input %x: f32[7,3,8,8]\n"
      "  param %w1: f32[4,3,3,3]\n  param %s1: f32[4]\n  param %b1: f32[4]\n"
@@ -106,31 +106,31 @@ static void check_same(TestStep *a, TestStep *b, double tolerance)
     step_free(b);
 }
 
-/* Several pieces: other sums, the same training. */
+/* Several blocks: other sums, the same training. */
 START_TEST(same_training)
 {
     const Case *c = &cases[_i / 2];
     bool f64 = _i % 2;
-    TestStep stored, pieces;
+    TestStep stored, blocks;
     compile(&stored, c, f64, STORED, 0);
-    compile(&pieces, c, f64, c->many, 0);
+    compile(&blocks, c, f64, c->many, 0);
     ck_assert_int_eq(count_made(&stored.g), 0);
-    ck_assert_int_eq(count_made(&pieces.g), c->factors);
-    ck_assert_int_lt(pieces.info.plan.arena_bytes, stored.info.plan.arena_bytes);
-    ck_assert_int_gt(pieces.info.plan.keep_all_bytes, pieces.info.plan.arena_bytes);
-    check_same(&stored, &pieces, f64 ? 1e-12 : 1e-5);
+    ck_assert_int_eq(count_made(&blocks.g), c->factors);
+    ck_assert_int_lt(blocks.info.plan.arena_bytes, stored.info.plan.arena_bytes);
+    ck_assert_int_gt(blocks.info.plan.keep_all_bytes, blocks.info.plan.arena_bytes);
+    check_same(&stored, &blocks, f64 ? 1e-12 : 1e-5);
 }
 END_TEST
 
-/* One piece: the factor has the bits of the stored one, and so has everything. */
-START_TEST(same_bits_in_one_piece)
+/* One block: the factor has the bits of the stored one, and so has everything. */
+START_TEST(same_bits_in_one_block)
 {
     const Case *c = &cases[_i];
-    TestStep stored, piece;
+    TestStep stored, block;
     compile(&stored, c, false, STORED, 0);
-    compile(&piece, c, false, c->one, 0);
-    ck_assert_int_gt(count_made(&piece.g), 0);
-    check_same(&stored, &piece, 0);
+    compile(&block, c, false, c->one, 0);
+    ck_assert_int_gt(count_made(&block.g), 0);
+    check_same(&stored, &block, 0);
 }
 END_TEST
 
@@ -150,14 +150,43 @@ static const Case unequal = {
 
 START_TEST(unequal_parts)
 {
-    TestStep stored, pieces;
+    TestStep stored, blocks;
     compile(&stored, &unequal, false, STORED, 0);
-    compile(&pieces, &unequal, false, unequal.one, 0);
-    ck_assert_int_eq(count_made(&pieces.g), unequal.factors);
-    check_same(&stored, &pieces, 0);
+    compile(&blocks, &unequal, false, unequal.one, 0);
+    ck_assert_int_eq(count_made(&blocks.g), unequal.factors);
+    check_same(&stored, &blocks, 0);
     compile(&stored, &unequal, false, STORED, 0);
-    compile(&pieces, &unequal, false, unequal.many, 0);
-    check_same(&stored, &pieces, 1e-5);
+    compile(&blocks, &unequal, false, unequal.many, 0);
+    check_same(&stored, &blocks, 1e-5);
+}
+END_TEST
+
+/* Of one image the concatenation is a prologue, and both gradients of its two readers are loops. */
+static const Case one_image = {
+    "graph {\n"
+    "  input %x: f32[1,3,8,8]\n"
+    "  param %w1: f32[4,3,3,3]\n  param %w2: f32[4,3,3,3]\n  param %w3: f32[2,8,3,3]\n"
+    "  %c1: f32[1,4,8,8] = conv %x, %w1 {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]}\n"
+    "  %c2: f32[1,4,8,8] = conv %x, %w2 {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]}\n"
+    "  %y1: f32[1,4,8,8] = relu %c1\n  %y2: f32[1,4,8,8] = relu %c2\n"
+    "  %k: f32[1,8,8,8] = concat %y1, %y2 {axis=1}\n"
+    "  %c3: f32[1,2,8,8] = conv %k, %w3 {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]}\n"
+    "  %p: f32[1,8,4,4] = max_pool %k {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1],"
+    " out=[4,4]}\n"
+    "  %q: f32[1,2,8,8] = square %c3\n  %r: f32[1,8,4,4] = square %p\n"
+    "  %m: f32[] = reduce_sum %q {axes=[0,1,2,3], keepdims=0}\n"
+    "  %n: f32[] = reduce_sum %r {axes=[0,1,2,3], keepdims=0}\n"
+    "  %l: f32[] = add %m, %n\n"
+    "  output %l\n}\n", 2, 1024, 1024};
+
+START_TEST(one_image_whole)
+{
+    TestStep stored, blocks;
+    compile(&stored, &one_image, false, STORED, 0);
+    compile(&blocks, &one_image, false, one_image.one, 0);
+    ck_assert_int_eq(count_made(&stored.g), 0);
+    ck_assert_int_eq(count_made(&blocks.g), one_image.factors);
+    check_same(&stored, &blocks, 0);
 }
 END_TEST
 
@@ -174,14 +203,15 @@ START_TEST(same_bits_at_a_budget)
 }
 END_TEST
 
-Suite *suite_piece(void)
+Suite *suite_split_sum(void)
 {
     enum { CASES = sizeof cases / sizeof *cases };
-    Suite *s = suite_create("piece");
+    Suite *s = suite_create("split_sum");
     TCase *c = tcase_create("training");
     tcase_add_loop_test(c, same_training, 0, 2 * CASES);
-    tcase_add_loop_test(c, same_bits_in_one_piece, 0, CASES);
+    tcase_add_loop_test(c, same_bits_in_one_block, 0, CASES);
     tcase_add_test(c, unequal_parts);
+    tcase_add_test(c, one_image_whole);
     tcase_add_loop_test(c, same_bits_at_a_budget, 0, CASES);
     suite_add_tcase(s, c);
     return s;
