@@ -158,7 +158,8 @@ static bool joins(const Inline *x, const Node *r, Val v)
 static bool takes_blocks(const Inline *x, const Node *r, Val v)
 {
     int64_t bytes = type_bytes(val_type(x->g, v));
-    return node_split_rows(x->g, r) != SPLIT_NONE && graph_root(x->g, r->in[0]).i != graph_root(x->g, r->in[1]).i &&
+    return node_split_rows(x->g, r) != SPLIT_NONE &&
+           graph_root(x->g, r->in[0]).i != graph_root(x->g, r->in[1]).i &&
            operands_of(x, r, v, true) == 1 && bytes >= x->factor_bytes &&
            bytes >= type_bytes(val_type(x->g, r->out[0]));
 }
