@@ -381,7 +381,7 @@ static void print_body(Printer *pr, const Kernel *k)
 
 void kernel_print_cuda(const Kernel *k, const char *name, FILE *f)
 {
-    Printer p = {.w = {f, 0, "int64_t"}, .name = name}, *pr = &p;
+    Printer p = {.w = {.f = f, .index = "int64_t"}, .name = name}, *pr = &p;
     LINE("\n/* kernel %s */", name);
     if (k->body)
         print_body(pr, k);

@@ -151,7 +151,8 @@ static double uniform_f(double a, double b, double c, double al, double be)
     (void)be;
     return PHILOX_UNIFORM(a, al, b, c);
 }
-static const Expr uniform = {"philox_uniform", 3, EXPR_UNIFORM, "PHILOX_UNIFORM(a, al, b, c)", uniform_f, NULL};
+static const Expr uniform = {"philox_uniform", 3, EXPR_UNIFORM, "PHILOX_UNIFORM(a, al, b, c)",
+                             uniform_f, NULL};
 
 /* A draw per element, as dropout lowers it. */
 static void draw(Gen *g)

@@ -13,11 +13,17 @@ build() { # preset [target]: quiet unless it fails
         { tail -60 "$log"; exit 1; }
 }
 
-# Lines that clang-format would not leave so, whatever its version: too long, tabs, blanks at the end.
+# Lines that clang-format would not leave so, whatever its version: too long, tabs, blanks at the end or behind a
+# cast; and files of more than 700 lines.
 check_format() {
     most=$(sed -n 's/^ColumnLimit: //p' .clang-format)
-    wrong=$(find ir passes codegen runtime cli tests -name '*.[ch]' ! -path '*/build/*' -exec awk -v most="$most" \
-        'length > most || /\t/ || / $/ { print FILENAME ":" FNR ": " (length > most ? length " columns" : "blanks") }' {} +)
+    cast='[^f]\\(((u?int[0-9]+|size)_t|int|double|float|unsigned|char \\*|void \\*)\\) [a-z(*&]'
+    wrong=$(find ir passes codegen runtime cli tests -name '*.[ch]' ! -path '*/build/*' -exec awk -v most="$most" -v cast="$cast" '
+        function say(what) { print FILENAME ":" FNR ": " what }
+        length > most { say(length " columns") }
+        /\t/ || / $/ { say("blanks") }
+        $0 ~ cast { say("blank behind a cast") }
+        FNR == 701 { say("more than 700 lines") }' {} +)
     [ -z "$wrong" ] || { printf '%s\n' "$wrong"; return 1; }
 }
 

@@ -1,4 +1,4 @@
-/* test_fake.c -- plans on the device that is not there (runtime/fake.c): the same bits at every budget, with
+/* test_fake.c -- plans on the device that is not there (runtime/fake/): the same bits at every budget, with
  * copies in lanes of their own in any order that waits allow; and mutated plans are found out.
  *
  * Interpreted, so batches are small, and little can be recomputed.  CKC_LONG=1 has eight times as many, and

@@ -242,8 +242,9 @@ START_TEST(computed_in_place_of_parameters)
         ck_assert(noted(r.m, ONNX_REMARK, "exp", "was computed by the exporter and trains in place of "
                                                  "parameters that no node reads (of a.scale, b.scale)"));
         ck_assert_int_eq(params_with(&r, true), modules);
-        ck_assert(modules == 1 ? noted(r.m, ONNX_REMARK, "exp", "was computed by the exporter")
-                               : noted(r.m, ONNX_REMARK, "a.exp", "and b.exp: were computed by the exporter"));
+        ck_assert(modules == 1
+                      ? noted(r.m, ONNX_REMARK, "exp", "was computed by the exporter")
+                      : noted(r.m, ONNX_REMARK, "a.exp", "and b.exp: were computed by the exporter"));
         release(&r);
     }
     arena_free(&a);
