@@ -185,11 +185,18 @@ static bool learn(Job *j)
         return true;
     }
     NodeId *first = NEW(&j->arena, NodeId, p->nstep + 1);
-    for (uint32_t s = 0; s < p->nstep; s++)
-        first[s] = graph_original(g, g->order[p->step[s].first]);
+    double *seconds = NEW(&j->arena, double, p->nstep + 1);
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < p->nstep; s++) {
+        NodeId id = g->order[p->step[s].first];
+        if (g->nodes[id.i].candidate == 0) { /* times are those of the first way to run a step */
+            seconds[n] = j->result.seconds[s];
+            first[n++] = graph_original(g, id);
+        }
+    }
     remark(j, arena_printf(&j->arena, "steps took %.0f %% %s time than predicted: the next plan "
                            "is made with this run's times", 100 * fabs(off), more));
-    return j->o->ops->learn(j->profile, first, j->result.seconds, p->nstep, &j->o->diag);
+    return j->o->ops->learn(j->profile, first, seconds, n, &j->o->diag);
 }
 
 bool job_train(Job *j)

@@ -327,7 +327,7 @@ static void keep_places(Plan *p, const Place *pl, Arena *a)
         st->scratch_offset = pl->scratch_offset[s];
         st->cost_ns = how->ns;
         p->predicted_ns += how->ns * plan_times(p, s);
-        p->measured_ns += cost->measured ? how->ns * plan_times(p, s) : 0;
+        p->measured_ns += cost->measured && how == cost->c ? how->ns * plan_times(p, s) : 0;
     }
 }
 

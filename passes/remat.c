@@ -294,7 +294,7 @@ static bool has_other_bits(const Remat *r)
     return false;
 }
 
-/* What --choices budget would meet, as text for a message: "" if there is nothing to choose. */
+/* What --choices budget would meet, as text for a message: "" if that is nothing less. */
 static const char *other_choices(Remat *r)
 {
     Remat any = *r;
@@ -306,9 +306,10 @@ static const char *other_choices(Remat *r)
               least_arena(&any, &least);
     remat_result_free(&least);
     *info = given;
-    return ok ? arena_printf(r->cx->tmp, ", with --choices budget %lld bytes",
-                             (long long)any.size.arena)
-              : "";
+    return ok && any.size.arena < given.plan.min_feasible_bytes
+               ? arena_printf(r->cx->tmp, ", with --choices budget %lld bytes",
+                              (long long)any.size.arena)
+               : "";
 }
 
 /* least: the schedule with the smallest arena. */

@@ -122,8 +122,9 @@ DnnlOp *choose_faster(DnnlDesc *desc, int64_t room, Diag *d)
 
 /* ---- candidates ---------------------------------------------------------------------------------- */
 
-/* Estimates: what is not measured. */
-static const double reorder_bytes_per_ns = 10, part_ns = 2000, other_time = 1.5;
+/* Estimates: what is not measured.  The text of convolutions took 8 to 68 times as long as their routines, 25 in
+ * the middle (ResNet-18, AVX-512). */
+static const double reorder_bytes_per_ns = 10, part_ns = 2000, other_time = 1.5, text_time = 25;
 
 typedef struct {
     DnnlDesc desc;
@@ -137,7 +138,7 @@ static int64_t add_candidate(Candidates *c, int64_t most, double ns)
 {
     StepCost *cost = c->cost;
     bool same = c->desc.parts > 1;
-    DnnlOp *op = cost->n < MAX_CANDIDATES ? dnnl_make(&c->desc, c->d) : NULL;
+    DnnlOp *op = dnnl_make(&c->desc, c->d);
     int64_t bytes = op ? dnnl_scratch_bytes(op) : INT64_MAX;
     if (bytes <= most && (!same || strcmp(dnnl_impl(op), c->impl) == 0)) {
         cost->c[cost->n++] = (Candidate){dnnl_choice_text(&c->desc), bytes, (int64_t)ns};
@@ -148,23 +149,35 @@ static int64_t add_candidate(Candidates *c, int64_t most, double ns)
     return most;
 }
 
+/* In parts, then other algorithms. */
+static void add_routines(Candidates *c, const DnnlDesc *desc, int64_t most)
+{
+    double in = (double)type_bytes(&desc->of.in[0]) / reorder_bytes_per_ns;
+    int64_t parts = desc->choice == DNNL_WINOGRAD ? 1 : DNNL_MAX_PARTS; /* it adds in other orders */
+    for (c->desc.parts = 2; c->desc.parts <= parts; c->desc.parts *= 2)
+        most = add_candidate(c, most - most / 8, (double)(c->desc.parts - 1) * (in + part_ns));
+    c->desc.parts = 0;
+    for (int choice = 0; choice < DNNL_CHOICES; choice++) {
+        c->desc.choice = (DnnlChoice)choice;
+        if (c->desc.choice != desc->choice)
+            most = add_candidate(c, most - most / 8, 0);
+    }
+}
+
+_Static_assert(1 + 4 + (DNNL_CHOICES - 1) + 1 <= MAX_CANDIDATES && DNNL_MAX_PARTS == 1 << 4,
+               "room for the first, parts of it, others, and the text");
+
 void find_candidates(const DnnlDesc *desc, const DnnlOp *op, StepCost *cost, Diag *d)
 {
     Candidates c = {*desc, dnnl_impl(op), cost, d};
     int64_t most = dnnl_scratch_bytes(op);
     *cost = (StepCost){.c = {{dnnl_choice_text(desc), most, 0}}, .n = 1, .same = 1};
-    if (most < WORTH_BYTES || (desc->of.op == LIB_MATMUL && desc->choice != DNNL_OWN))
+    if (most < WORTH_BYTES)
         return;
-    double in = (double)type_bytes(&desc->of.in[0]) / reorder_bytes_per_ns;
-    int64_t parts = desc->choice == DNNL_WINOGRAD ? 1 : DNNL_MAX_PARTS; /* it adds in other orders */
-    for (c.desc.parts = 2; c.desc.parts <= parts; c.desc.parts *= 2)
-        most = add_candidate(&c, most - most / 8, (double)(c.desc.parts - 1) * (in + part_ns));
-    c.desc.parts = 0;
-    for (int choice = 0; choice < DNNL_CHOICES; choice++) {
-        c.desc.choice = (DnnlChoice)choice;
-        if (c.desc.choice != desc->choice)
-            most = add_candidate(&c, most - most / 8, 0);
-    }
+    if (desc->of.op != LIB_MATMUL || desc->choice == DNNL_OWN)
+        add_routines(&c, desc, most);
+    if (cost->c[cost->n - 1].scratch >= WORTH_BYTES) /* the kernel's text has none */
+        cost->c[cost->n++] = (Candidate){NULL, 0, 0};
 }
 
 void candidate_times(StepCost *cost, int64_t ns)
@@ -172,5 +185,5 @@ void candidate_times(StepCost *cost, int64_t ns)
     for (int i = 0; i < cost->n; i++)
         cost->c[i].ns = ns < 0           ? -1
                         : i < cost->same ? ns + cost->c[i].ns
-                                         : (int64_t)(other_time * (double)ns);
+                        : (int64_t)((cost->c[i].choice ? other_time : text_time) * (double)ns);
 }

@@ -129,7 +129,8 @@ DnnlOp *choose_routine(DnnlDesc *desc, Diag *d);
 /* A faster one that needs more working memory, but at most `room` bytes; NULL: there is none. */
 DnnlOp *choose_faster(DnnlDesc *desc, int64_t room, Diag *d);
 /* Candidates for the operation op, made of desc: op itself; with the same bits those that make the
- * result in parts; with other bits other algorithms.  Each has less workspace than the one before. */
+ * result in parts; with other bits other algorithms, and the kernel's text, which has no workspace.  Each has
+ * less than the one before. */
 void find_candidates(const DnnlDesc *desc, const DnnlOp *op, StepCost *cost, Diag *d);
 /* Their times, estimated from the first's (< 0: not known), of which cost has the differences. */
 void candidate_times(StepCost *cost, int64_t ns);
