@@ -164,8 +164,8 @@ static bool takes_blocks(const Inline *x, const Node *r, Val v)
            bytes >= type_bytes(val_type(x->g, r->out[0]));
 }
 
-/* A slice is taken again by r; but stored for a product that is not split, so that a large value
- * which can be made again need not be. */
+/* A slice is recomputed in front of r; but stored for a product that is not split, so that a large value
+ * which can be recomputed need not be. */
 static bool takes_slice(const Inline *x, const Node *r, const Node *n)
 {
     Val of = graph_root(x->g, n->in[0]);
@@ -175,28 +175,46 @@ static bool takes_slice(const Inline *x, const Node *r, const Node *n)
              type_bytes(val_type(x->g, of)) >= x->factor_bytes);
 }
 
+/* How a reader in backward gets a value that is not stored. */
+typedef enum {
+    READ_STORED,   /* it cannot: the value has to be saved */
+    READ_FUSED,    /* a clone joins its kernel */
+    READ_SLICE,    /* a slice of what is saved */
+    READ_PROLOGUE, /* a clone becomes part of the prologue that it is in itself */
+    READ_FACTOR    /* a clone becomes the prologue of a product that is split by rows */
+} HowRead;
+
+static HowRead how_read(const Inline *x, const Node *n, NodeId reader)
+{
+    const Node *r = &x->g->nodes[reader.i];
+    Val v = n->out[0];
+    bool whole = r->op == OP_concat || r->op == OP_slice; /* all of it: a kernel of its own */
+    if (takes_blocks(x, r, v))
+        return READ_FACTOR;
+    if (x->place[reader.i].prologue && whole && n->op != OP_concat)
+        return READ_PROLOGUE;
+    if (takes_slice(x, r, n))
+        return READ_SLICE;
+    return n->op != OP_concat && joins(x, r, v) ? READ_FUSED : READ_STORED;
+}
+
 static bool can_inline(const Inline *x, const Node *n)
 {
     Val v = n->out[0];
-    int readers = 0;
-    bool product = false, prologue = false;
+    int readers = 0, most = READERS_MAX;
+    bool gain = is_norm(n);
     if (!(is_pointwise(n) || is_norm(n) || n->op == OP_slice || n->op == OP_concat) ||
         (node_def(n)->traits & OPT_RANDOM) || x->ends[v.i])
         return false;
-    for (uint32_t e = x->head[v.i]; e; e = x->reader[e].next) {
-        const Node *r = &x->g->nodes[x->reader[e].node.i];
-        bool factor = takes_blocks(x, r, v);
-        bool slice = takes_slice(x, r, n);
-        bool in_prologue = x->place[x->reader[e].node.i].prologue;
-        bool part = in_prologue && (r->op == OP_concat || r->op == OP_slice);
-        bool joined = n->op != OP_concat && (part || joins(x, r, v));
-        product |= factor || part;
-        prologue |= factor || in_prologue;
-        if (++readers > FACTOR_READERS_MAX || !(factor || slice || joined))
+    for (uint32_t e = x->head[v.i]; e; e = x->reader[e].next, readers++) {
+        HowRead how = how_read(x, n, x->reader[e].node);
+        if (how == READ_STORED || readers == FACTOR_READERS_MAX)
             return false;
+        gain |= how >= READ_PROLOGUE;
+        if (how == READ_FACTOR || x->place[x->reader[e].node.i].prologue)
+            most = FACTOR_READERS_MAX;
     }
-    return readers > 0 && readers <= (prologue ? FACTOR_READERS_MAX : READERS_MAX) &&
-           worth_inlining(x, n, product || is_norm(n));
+    return readers > 0 && readers <= most && worth_inlining(x, n, gain);
 }
 
 /* ---- clones ------------------------------------------------------------------------------------ */
@@ -230,7 +248,7 @@ static Val slice_operand(Graph *g, Val w, const Type *whole, const SliceAttrs *a
 }
 
 /* The result of a norm from its statistics: the same operations in the same order as its kernel. */
-static Val norm_again(Graph *g, NodeId id, const SliceAttrs *at)
+static Val recompute_norm(Graph *g, NodeId id, const SliceAttrs *at)
 {
     const Node n = g->nodes[id.i];
     const Type whole = *val_type(g, n.in[0]);
@@ -263,12 +281,12 @@ static Val clone(Graph *g, NodeId id, Val from, Val to)
 }
 
 /* `v`, a view of `of`, over `again` instead. */
-static Val view_again(Graph *g, Val v, Val of, Val again)
+static Val recompute_view(Graph *g, Val v, Val of, Val again)
 {
     if (v.i == of.i)
         return again;
     const Node *n = graph_def(g, v);
-    Val under = view_again(g, n->in[0], of, again);
+    Val under = recompute_view(g, n->in[0], of, again);
     return clone(g, g->vals[v.i].def, g->nodes[g->vals[v.i].def.i].in[0], under);
 }
 
@@ -302,14 +320,14 @@ static void add_factor(Inline *x, NodeId product, Val v)
 }
 
 /* The reader, a slice of the node's result, becomes the node of slices of its operands. */
-static void slice_again(Graph *g, NodeId id, NodeId reader)
+static void recompute_slice(Graph *g, NodeId id, NodeId reader)
 {
     const Node n = g->nodes[id.i];
     const SliceAttrs *at = g->nodes[reader.i].attr;
     Val again, in[3]; /* the most a pointwise operator has */
     for (int i = 0; i < n.nin && !is_norm(&n); i++)
         in[i] = slice_operand(g, n.in[i], val_type(g, n.out[0]), at);
-    again = is_norm(&n) ? norm_again(g, id, at) : build(g, n.op, NULL, n.nin, in, n.attr);
+    again = is_norm(&n) ? recompute_norm(g, id, at) : build(g, n.op, NULL, n.nin, in, n.attr);
     Node *r = &g->nodes[reader.i];
     r->op = OP_copy;
     r->attr = NEW(g->arena, PointwiseAttrs, 1);
@@ -323,7 +341,7 @@ static void read_clone(Inline *x, NodeId reader, Val v, Val again)
     Val *in = x->g->nodes[reader.i].in;
     for (int i = 0; i < x->g->nodes[reader.i].nin; i++)
         if (graph_root(x->g, in[i]).i == v.i)
-            in[i] = view_again(x->g, in[i], v, again);
+            in[i] = recompute_view(x->g, in[i], v, again);
 }
 
 static void inline_value(Inline *x, NodeId id)
@@ -338,10 +356,10 @@ static void inline_value(Inline *x, NodeId id)
         if (factor)
             add_factor(x, reader, v);
         if (in_prologue && r->op == OP_slice && g->nodes[id.i].op != OP_slice)
-            slice_again(g, id, reader);
+            recompute_slice(g, id, reader);
         else
             read_clone(x, reader, v,
-                       is_norm(&g->nodes[id.i]) ? norm_again(g, id, NULL) : clone(g, id, v, v));
+                       is_norm(&g->nodes[id.i]) ? recompute_norm(g, id, NULL) : clone(g, id, v, v));
         place_clones(x, first, reader, factor || in_prologue);
     }
     x->head[v.i] = 0;
