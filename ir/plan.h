@@ -99,8 +99,8 @@ typedef struct {
     int64_t ns;      /* seconds * 1e9; < 0: not known, use the roofline */
 } Candidate;
 enum { MAX_CANDIDATES = 9 };
-/* Ways to run a step.  The first runs where memory is no reason for another; the first `same` of them
- * give the same bits. */
+/* Ways to run a step, each with less workspace than the one before.  The first runs where memory is no reason
+ * for another; the first `same` of them give the same bits. */
 typedef struct {
     Candidate c[MAX_CANDIDATES];
     int n, same;

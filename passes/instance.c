@@ -329,6 +329,22 @@ static const Val *find_copies(Sequence *s, const Command *c, Val *now, bool *mad
     return vals;
 }
 
+/* Kernel choices of the executions.  One that does not have the bits of an operator's others would not make
+ * what it recomputes: then all have the one with the least workspace, the last of its candidates. */
+static const uint8_t *one_result(const Instance *in, Schedule s, Arena *a)
+{
+    if (!in->any_bits || !in->cost)
+        return s.alt;
+    uint8_t *most = NEW(a, uint8_t, in->nops + 1), *alt = NEW(a, uint8_t, s.n + 1);
+    for (int32_t k = 0; k < s.n; k++)
+        most[s.op[k]] = s.alt[k] > most[s.op[k]] ? s.alt[k] : most[s.op[k]];
+    for (int32_t k = 0; k < s.n; k++) {
+        NodeId first = in->cut.g->order[in->cut.step[s.op[k]].first];
+        alt[k] = most[s.op[k]] < in->cost[first.i].same ? s.alt[k] : most[s.op[k]];
+    }
+    return alt;
+}
+
 /* Executions and their commands; copies are still missing. */
 static bool find_commands(Instance *in, Schedule s, Sequence *out, Arena *a, Diag *d)
 {
@@ -356,6 +372,7 @@ bool instance_sequence(Instance *in, Schedule s, Sequence *out, Arena *a, Diag *
     const Graph *g = in->cut.g;
     uint32_t results = 0, n = (uint32_t)s.n + in->cut.nstep - in->nops;
     *out = (Sequence){.g = g, .run = NEW(a, Execution, n + 1), .nvals = g->nvals};
+    s.alt = one_result(in, s, a);
     TRY(find_commands(in, s, out, a, d));
     for (uint32_t k = 0; k < out->n; k++)
         results += (uint32_t)out->run[k].c->nwrite;
@@ -472,6 +489,7 @@ void instance_apply(Graph *g, const Instance *in, Schedule s, Arena *tmp)
         in0[old[i].i] = g->nodes[old[i].i].in;
     for (uint32_t i = 0; i < nvals; i++)
         subst[i].i = i;
+    s.alt = one_result(in, s, tmp);
     g->norder = 0;
     for (uint32_t i = 0; i < in->nfree; i++)
         emit(g, in->free_views[i], in0[in->free_views[i].i], subst, false, 0);

@@ -38,7 +38,7 @@ check() { # model budget
     try "$ckc" "$work/new" "$1" $options --budget "$2" --output "$work/out" --grads="$work/new.npz"
     status=$?
     [ $status -ne 3 ] || return 3
-    [ $status -ne 0 ] || sed -E '/^  (device "|measured_ns |host )/d' "$work/out/step.ckp" >"$work/out.ckp" # OLD may not know these
+    [ $status -ne 0 ] || sed -E '/^  (device "|align |measured_ns |host )/d' "$work/out/step.ckp" >"$work/out.ckp" # OLD may not know these
     # shellcheck disable=SC2086
     [ $status -eq 0 ] && try "$old" "$work/own" "$1" $options --output "$work/out" --grads="$work/own.npz" ||
         { head -c 300 "$work/err"; return 0; }

@@ -1,6 +1,7 @@
 /* test_choices.c -- ways to run a step with less workspace: those with the same bits at any
  * budget, others where the user allows them. */
 #include "tests.h"
+#include "passes/instance.h"
 #include "step.h"
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static bool costs(void *user, const Command *c, uint32_t n, StepCost *out, Diag 
     return true;
 }
 
-static bool plan_within(TestStep *s, int same, bool any_bits, int64_t budget)
+static bool plan_graph(TestStep *s, const char *graph, int same, bool any_bits, int64_t budget)
 {
     step_init(s);
     s->opt.optim = OPTIM_SGD;
@@ -40,8 +41,13 @@ static bool plan_within(TestStep *s, int same, bool any_bits, int64_t budget)
     s->opt.budget = budget;
     graph_init(&s->g, &s->arena, &s->diag);
     PassCtx cx = {.diag = &s->diag, .tmp = &s->tmp, .opt = &s->opt, .info = &s->info};
-    return graph_parse(&s->g, text, &s->diag) &&
+    return graph_parse(&s->g, graph, &s->diag) &&
            passes_run(&s->g, &cx, &(PassRun){.disable = "bind"});
+}
+
+static bool plan_within(TestStep *s, int same, bool any_bits, int64_t budget)
+{
+    return plan_graph(s, text, same, any_bits, budget);
 }
 
 static bool chooses(const Step *s, const char *choice)
@@ -105,12 +111,63 @@ START_TEST(other_bits_where_allowed)
 }
 END_TEST
 
+static bool reads(const RematOp *o, int32_t value)
+{
+    for (int i = 0; i < o->nin; i++)
+        if (o->in[i] == value)
+            return true;
+    return false;
+}
+
+/* The first operator runs again for its last reader, by its second kernel. */
+static Schedule run_again(const RematInstance *inst, Arena *a)
+{
+    int32_t *seq = NEW(a, int32_t, inst->nops + 1), last = 0, n = 0;
+    uint8_t *alt = NEW(a, uint8_t, inst->nops + 1);
+    for (int32_t i = 0; i < inst->nops; i++)
+        last = reads(&inst->ops[i], inst->ops[0].out[0]) ? i : last;
+    for (int32_t i = 0; i < inst->nops; i++) {
+        alt[n] = i == last;
+        if (i == last)
+            seq[n++] = 0;
+        seq[n++] = i;
+    }
+    return (Schedule){seq, alt, n};
+}
+
+/* Where a product runs twice, once by a way with other bits, both do. */
+START_TEST(one_result)
+{
+    static const char twice[] =
+        "graph {\n  input %x: f32[64,64]\n  param %w: f32[64,64]\n  %h: f32[64,64] = matmul %x, %w\n"
+        "  %r: f32[64,64] = relu %h\n  %y: f32[64,64] = mul %r, %h\n"
+        "  %loss: f32[] = reduce_sum %y {axes=[0,1], keepdims=0}\n  output %loss\n}\n";
+    TestStep s;
+    Instance in;
+    Sequence q;
+    ck_assert_msg(plan_graph(&s, twice, 1, true, 0), "%s", s.diag.msg);
+    ck_assert_msg(instance_make(&s.g, &s.info, true, &s.tmp, &in, &s.diag), "%s", s.diag.msg);
+    Schedule again = run_again(&in.inst, &s.tmp);
+    StepCost *cost = &s.info.cost[s.g.order[in.cut.step[0].first].i];
+    for (cost->same = 1; cost->same <= 2; cost->same++) {
+        int runs = 0;
+        ck_assert(instance_sequence(&in, again, &q, &s.tmp, &s.diag));
+        for (uint32_t k = 0; k < q.n; k++)
+            if (q.run[k].how >= cost->c && q.run[k].how < cost->c + cost->n)
+                ck_assert_str_eq(q.run[k].how->choice, runs++ || cost->same == 1 ? smaller : first);
+        ck_assert_int_eq(runs, 2);
+    }
+    step_free(&s);
+}
+END_TEST
+
 Suite *suite_choices(void)
 {
     Suite *s = suite_create("choices");
     TCase *c = tcase_create("choices");
     tcase_add_test(c, same_bits_at_any_budget);
     tcase_add_test(c, other_bits_where_allowed);
+    tcase_add_test(c, one_result);
     suite_add_tcase(s, c);
     return s;
 }

@@ -254,6 +254,26 @@ START_TEST(bad_plans)
 }
 END_TEST
 
+/* What is recomputed has the bits that it had: another routine would add in another order. */
+START_TEST(recomputed_by_the_same_routine)
+{
+    Fixture f;
+    Plan *p = plan_text(&f, "graph {\n  input %x: f32[64,64]\n  input %w: f32[64,64]\n"
+                            "  %h: f32[64,64] = matmul %x, %w\n  %a: f32[64,64] = relu %h\n"
+                            "  %r: f32[64,64] = matmul %x, %w remat %h\n  %y: f32[64,64] = add %a, %r\n"
+                            "  output %y\n}\n");
+    ck_assert_uint_eq(p->nstep, 4);
+    Executor *x = exec_open(p, &(ExecOptions){0}, &f.d);
+    ck_assert_msg(x != NULL, "%s", f.d.msg);
+    exec_close(x);
+    p->step[2].choice = p->step[0].choice ? NULL : "own";
+    Diag d = {0};
+    ck_assert_ptr_null(exec_open(p, &(ExecOptions){0}, &d));
+    ck_assert_msg(strstr(d.msg, "plan: step 2 recomputes step 0 with other bits, by '") != NULL, "%s", d.msg);
+    fixture_free(&f);
+}
+END_TEST
+
 START_TEST(missing_values)
 {
     Fixture f;
@@ -559,6 +579,7 @@ Suite *suite_runtime(void)
     tcase_add_test(t, check_mode_poisons);
     tcase_add_test(t, denormals_are_zero);
     tcase_add_test(t, bad_plans);
+    tcase_add_test(t, recomputed_by_the_same_routine);
     tcase_add_test(t, missing_values);
     suite_add_tcase(s, t);
     t = tcase_create("feed");

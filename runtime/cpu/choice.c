@@ -122,8 +122,8 @@ DnnlOp *choose_faster(DnnlDesc *desc, int64_t room, Diag *d)
 
 /* ---- candidates ---------------------------------------------------------------------------------- */
 
-/* Estimates: what is not measured.  The text of convolutions took 8 to 68 times as long as their routines, 25 in
- * the middle (ResNet-18, AVX-512). */
+/* Estimates: what is not measured.  The text of convolutions took 8 to 68 times as long as their routines,
+ * 25 in the middle (ResNet-18, AVX-512). */
 static const double reorder_bytes_per_ns = 10, part_ns = 2000, other_time = 1.5, text_time = 25;
 
 typedef struct {

@@ -87,6 +87,29 @@ static bool bind_routines(Cpu *x, uint32_t s, const Program *pr, Diag *d)
            has_scratch(step, of, command_workspace_bytes(of) + most, d);
 }
 
+/* In how many parts a routine runs changes no bit. */
+static bool same_bits(const char *a, const char *b)
+{
+    DnnlDesc x = {0}, y = {0};
+    if (!a || !b)
+        return a == b;
+    return dnnl_choice_parse(&x, a) && dnnl_choice_parse(&y, b) && x.choice == y.choice;
+}
+
+static bool check_recomputed(const Plan *p, Arena *tmp, Diag *d)
+{
+    const uint32_t *original = plan_originals(p, tmp);
+    for (uint32_t s = 0; s < p->nstep; s++) {
+        const char *was = p->step[original[s]].choice, *is = p->step[s].choice;
+        if (!same_bits(was, is))
+            return fail_status(d, EXIT_DEVICE,
+                               "plan: step %" PRIu32 " recomputes step %" PRIu32 " with other bits, by '%s' "
+                               "and not '%s': plan the model again", s, original[s], is ? is : "-",
+                               was ? was : "-");
+    }
+    return true;
+}
+
 /* Kernels without a library routine are printed and compiled together. */
 static bool prepare(Cpu *x, const ExecOptions *opt, Arena *tmp, Diag *d)
 {
@@ -100,6 +123,7 @@ static bool prepare(Cpu *x, const ExecOptions *opt, Arena *tmp, Diag *d)
     calls_bind(x->call, pr.l.launch, pr.l.n, x->memory);
     for (uint32_t s = 0; s < p->nstep; s++)
         TRY(bind_routines(x, s, &pr, d));
+    TRY(check_recomputed(p, tmp, d));
     TRY(calls_load(&x->call, &(const Launches *){&pr.l}, 1, opt->cache, &x->objects, d));
     if (x->check)
         x->dead = dead_ranges(p, pr.command, &x->ndead, &x->arena);
