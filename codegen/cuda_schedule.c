@@ -170,7 +170,7 @@ static void print_step(Emit *e, uint32_t s)
     fprintf(e->f, "    /* %" PRIu32 ":", s);
     for (int i = 0; i < c->n; i++) {
         const Node *n = &c->g->nodes[c->nodes[i].i];
-        fprintf(e->f, " %s%s", node_def(n)->name, n->remat ? " (again)" : "");
+        fprintf(e->f, " %s%s", node_def(n)->name, n->remat ? " (recomputed)" : "");
     }
     fputs(" */\n", e->f);
     print_launches(e, e->program.first[s], e->program.first[s + 1]);

@@ -7,7 +7,7 @@
  *        K_MAX, K_MIN and K_PROD reduce an instruction over all red dimensions; what depends on a
  *        reduction runs in a later pass over the space.  Pointwise kernels have red == 0.
  *        Softmax, norms, losses, optimizers and their gradients are a few lines each, and nodes
- *        of one fusion group concatenate (kernel_merge).
+ *        of one fusion group concatenate (lower).
  *
  *  BODY  hand-written text in the kernel C subset, run once per item i in [0, items).  The
  *        same text is compiled here as the reference (see KERNEL below).  For everything

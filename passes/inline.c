@@ -276,7 +276,7 @@ static Val clone(Graph *g, NodeId id, Val from, Val to)
         if (n->in[i].i == from.i)
             n->in[i] = to;
     graph_rename(g, n->out[0],
-                 arena_printf(g->arena, "%s.again", g->vals[g->nodes[id.i].out[0].i].name));
+                 arena_printf(g->arena, "%s.inlined", g->vals[g->nodes[id.i].out[0].i].name));
     return n->out[0];
 }
 
