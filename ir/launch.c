@@ -77,7 +77,7 @@ static int64_t buffer_at(const Loop *l, int buffer)
 {
     int64_t at = 0;
     for (int i = 0; i < buffer; i++)
-        at += plan_align(block_rows(l) * l->buffer_bytes[i]);
+        at += align_up(block_rows(l) * l->buffer_bytes[i], ARENA_ALIGN);
     return at;
 }
 
@@ -90,7 +90,7 @@ static int64_t sum_bytes(const Command *c)
         int64_t result = stage_adds(c->loop, s) ? type_bytes(val_type(c->g, s->split->out[0])) : 0;
         bytes = result > bytes ? result : bytes;
     }
-    return plan_align(bytes);
+    return align_up(bytes, ARENA_ALIGN);
 }
 
 int64_t command_workspace_bytes(const Command *c)

@@ -14,8 +14,6 @@ int64_t align_up(int64_t bytes, int64_t align)
     return (bytes + align - 1) / align * align;
 }
 
-int64_t plan_align(int64_t bytes) { return align_up(bytes, ARENA_ALIGN); }
-
 /* Per value: is it, or a view of it, read outside the kernel that makes it?  Views themselves are
  * never live out: they have no memory of their own. */
 static bool *live_out(const Graph *g, Arena *a)

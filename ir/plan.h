@@ -72,7 +72,6 @@ typedef struct {
 
 /* Bytes as an arena gives them out: a multiple of align; 0: of ARENA_ALIGN. */
 int64_t align_up(int64_t bytes, int64_t align);
-int64_t plan_align(int64_t bytes); /* likewise a part of a loop's workspace: of ARENA_ALIGN */
 /* What every step runs, allocated in a; NULL: failed. */
 Command *plan_commands(const Plan *p, Arena *a, Diag *d);
 /* Cut order into steps by group, and steps into micro-batch and update; views are no steps. */

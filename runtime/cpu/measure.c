@@ -26,9 +26,9 @@ int64_t cache_bytes(void)
 
 int64_t measure_bytes(const MeasureOperand *o, int n, int64_t scratch)
 {
-    int64_t sum = plan_align(scratch);
+    int64_t sum = align_up(scratch, ARENA_ALIGN);
     for (int i = 0; i < n; i++)
-        sum += o[i].alias < 0 ? plan_align(o[i].bytes) : 0;
+        sum += o[i].alias < 0 ? align_up(o[i].bytes, ARENA_ALIGN) : 0;
     return sum;
 }
 
@@ -78,7 +78,7 @@ void pool_close(Pool *p)
 static char *take(Pool *p, int64_t bytes)
 {
     char *at = p->at + p->next;
-    p->next += plan_align(bytes);
+    p->next += align_up(bytes, ARENA_ALIGN);
     return at;
 }
 
