@@ -71,7 +71,8 @@ static double move_ns(const DeviceInfo *d, const Command *c)
 
 double device_ns(const DeviceInfo *d, const Command *c)
 {
-    double compute = c->loop ? 0 : kernel_ns(d, &c->k), launches = (double)command_launch_count(c);
+    double compute = c->loop ? 0 : kernel_ns(d, &c->k);
+    double launches = (double)command_launch_count(c, command_blocks(c));
     for (int i = 0; c->loop && i < c->loop->nstage; i++)
         compute += kernel_ns(d, &c->loop->stage[i].k);
     return fmin(fmax(move_ns(d, c), compute), NS_MOST) + launches * d->launch_ns;
@@ -203,9 +204,9 @@ static bool complete(const DeviceInfo *d, Diag *diag)
 static void or_else(int64_t *v, int64_t otherwise) { *v = *v > 0 ? *v : otherwise; }
 
 /* What the text leaves open.  Splitting costs launches and makes products smaller, which fill a
- * large device less; what is below a thousandth of the memory hardly decides a peak.  A chunk of
+ * large device less; what is below a thousandth of the memory hardly decides a peak.  A block of
  * logits has 6 k n operations a row, k n weights are read twice and their gradient is read and
- * written: with 10 rows for each operation per byte, that takes about a tenth of a chunk's time. */
+ * written: with 10 rows for each operation per byte, that takes about a tenth of a block's time. */
 static void fill(DeviceInfo *d)
 {
     enum { PART = 1024, ROWS = 10, ROW_UNIT = 256 };

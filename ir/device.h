@@ -34,7 +34,7 @@ typedef struct {
     double launch_ns;             /* of each kernel of a step, beside its work */
     int64_t processors, threads;  /* and threads of each */
     /* From which sizes on the passes split.  They decide the graph, and with it the bits. */
-    int64_t head_bytes;           /* logits: in blocks of rows (passes/chunk.c) */
+    int64_t head_bytes;           /* logits: in blocks of rows (passes/split_head.c) */
     int64_t head_rows;            /* at least, of a block */
     int64_t update_bytes;         /* weight gradients: by rows, with their updates (passes/split.c) */
     int64_t factor_bytes;         /* factors of weight gradients: in blocks of rows */

@@ -271,6 +271,7 @@ typedef struct {
     int64_t extent;
     int in[SPLIT_OPERANDS]; /* the operand's dimension that is the axis; SPLIT_WHOLE: blocks read all of it */
     int param; /* parameter of the kernel that is the extent; -1: the kernel has items along the axis */
+    Op add;    /* of a sum: adds its result to one more operand, which it may overwrite; OP_NONE: none does */
 } SplitAxis;
 
 typedef struct Grad Grad;     /* below */

@@ -157,6 +157,10 @@ typedef struct {
     const LibDesc *lib; /* likewise; NULL: none */
     const Node *split;  /* the operator; NULL: fused ones */
     SplitAxis axis;
+    /* Of a sum, for the blocks behind the first: with the result as one more operand in front of itself.
+     * NULL: their results go through a buffer, and are added from there. */
+    const Kernel *add;
+    const LibDesc *add_lib;
     int nread;
     /* Per operand of k, reads first: */
     int *operand;       /* operand of the command or, behind its last, buffer of the loop; -1: absent */
@@ -202,7 +206,8 @@ bool kernel_inplace(const Kernel *k, int read, int write);
 bool command_inplace(const Command *c, int read, int write);
 /* Bytes of a loop's own buffers, without the library's workspace; 0: it is no loop. */
 int64_t command_workspace_bytes(const Command *c);
-int64_t command_launch_count(const Command *c); /* 1: it is no loop */
+int64_t command_blocks(const Command *c); /* 1: it is no loop */
+int64_t command_launch_count(const Command *c, int64_t blocks); /* of so many blocks */
 
 /* lower() of nodes of which none is split, or of one alone as a whole; `also` is stored besides what
  * live_out says. */
@@ -218,11 +223,10 @@ SplitBy node_split_rows(const Graph *g, const Node *n);
 /* lower() where nodes are split, along axes of one extent. */
 bool lower_split(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
                  Diag *d);
-int64_t loop_blocks(const Loop *l);
 bool stage_adds(const Loop *l, const Stage *s); /* later blocks to the result of those before? */
-/* Of a block of that many rows. */
-Kernel stage_kernel(const Loop *l, const Stage *s, int64_t rows);
-const LibDesc *stage_routine(const Loop *l, const Stage *s, int64_t rows, Arena *a);
+/* Of a block of that many rows: k and lib, or add and add_lib, of the stage. */
+Kernel stage_kernel(const Loop *l, const Stage *s, const Kernel *k, int64_t rows);
+const LibDesc *stage_routine(const Loop *l, const Stage *s, const LibDesc *lib, int64_t rows, Arena *a);
 bool loop_inplace(const Command *c, int read, int write); /* command_inplace() of a loop */
 
 /* Interpret in double precision: a kernel that is no loop, or what a command runs; t: its operands. */

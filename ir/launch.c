@@ -55,10 +55,12 @@ typedef struct {
     const LibDesc *lib;
 } StageLaunch;
 
+enum { FIRST, LATER }; /* of a sum's blocks */
+
 /* Of blocks of one size. */
 typedef struct {
     int64_t rows;
-    StageLaunch *stage;
+    StageLaunch (*stage)[2];
 } Block;
 
 typedef struct {
@@ -66,7 +68,7 @@ typedef struct {
     const Loop *loop;
     Launches *l;
     int outside;      /* operands with memory of their own, behind which the workspace is */
-    uint32_t *add;    /* per stage: the kernel that adds two results; 0: none */
+    uint32_t *sum;    /* per stage: the kernel that adds two results; 0: none */
     const Block *block;
     int64_t first;    /* row */
 } Unroll;
@@ -81,13 +83,15 @@ static int64_t buffer_at(const Loop *l, int buffer)
     return at;
 }
 
-/* The result of the one stage that adds. */
+static bool through_buffer(const Loop *l, const Stage *s) { return stage_adds(l, s) && !s->add; }
+
+/* The largest result that goes through a buffer. */
 static int64_t sum_bytes(const Command *c)
 {
     int64_t bytes = 0;
     for (int i = 0; i < c->loop->nstage; i++) {
         const Stage *s = &c->loop->stage[i];
-        int64_t result = stage_adds(c->loop, s) ? type_bytes(val_type(c->g, s->split->out[0])) : 0;
+        int64_t result = through_buffer(c->loop, s) ? type_bytes(val_type(c->g, s->split->out[0])) : 0;
         bytes = result > bytes ? result : bytes;
     }
     return align_up(bytes, ARENA_ALIGN);
@@ -98,13 +102,11 @@ int64_t command_workspace_bytes(const Command *c)
     return c->loop ? buffer_at(c->loop, c->loop->nbuffer) + sum_bytes(c) : 0;
 }
 
-int64_t command_launch_count(const Command *c)
+int64_t command_launch_count(const Command *c, int64_t blocks)
 {
-    int64_t n = 1;
-    if (c->loop)
-        n = loop_blocks(c->loop) * c->loop->nstage;
+    int64_t n = c->loop ? blocks * c->loop->nstage : 1;
     for (int i = 0; c->loop && i < c->loop->nstage; i++)
-        n += stage_adds(c->loop, &c->loop->stage[i]) ? loop_blocks(c->loop) - 1 : 0;
+        n += through_buffer(c->loop, &c->loop->stage[i]) ? blocks - 1 : 0;
     return n;
 }
 
@@ -132,25 +134,30 @@ static Slice sum_operand(const Unroll *x, const Stage *s, bool write)
 static void launch_stage(const Unroll *x, int at)
 {
     const Stage *s = &x->loop->stage[at];
-    const StageLaunch *of = &x->block->stage[at];
+    bool later = stage_adds(x->loop, s) && x->first > 0;
+    const StageLaunch *of = &x->block->stage[at][later ? LATER : FIRST];
     int n = s->k.noperands;
-    bool adds = stage_adds(x->loop, s) && x->first > 0;
-    Slice *op = NEW(x->l->arena, Slice, n + 1);
+    Slice *op = NEW(x->l->arena, Slice, n + 2), result;
     for (int i = 0; i < n; i++)
         op[i] = block_operand(x, s, i);
-    Slice result = n > 0 ? op[n - 1] : (Slice){0};
-    if (adds)
+    result = op[n > 0 ? n - 1 : 0];
+    if (later && s->add) {
+        op[n - 1].write = false;
+        op[n++] = result;
+    } else if (later) {
         op[n - 1] = sum_operand(x, s, true);
+    }
     Launch *launch = add_launch(x->l, of->kernel, op, n);
     launch->lib = of->lib;
+    launch->stage = at;
     launch->workspace = (Slice){.base = x->outside, .write = true, .at = command_workspace_bytes(x->c)};
-    if (!adds)
+    if (!later || s->add)
         return;
     Slice *sum = NEW(x->l->arena, Slice, 3);
     sum[0] = sum_operand(x, s, false);
     sum[1] = sum[2] = result;
     sum[1].write = false;
-    add_launch(x->l, x->add[at], sum, 3);
+    add_launch(x->l, x->sum[at], sum, 3)->stage = at;
 }
 
 /* Operand 1 + operand 0 to operand 2. */
@@ -165,13 +172,21 @@ static uint32_t add_kernel_of(const Type *t, Launches *l)
     return add_kernel(l, new_kernel(l, &sum));
 }
 
+static StageLaunch stage_launch(const Loop *loop, const Stage *s, bool add, int64_t rows, Launches *l)
+{
+    Kernel k = stage_kernel(loop, s, add ? s->add : &s->k, rows);
+    return (StageLaunch){add_kernel(l, new_kernel(l, &k)),
+                         stage_routine(loop, s, add ? s->add_lib : s->lib, rows, l->arena)};
+}
+
 static Block make_block(const Loop *loop, int64_t rows, Launches *l)
 {
-    Block b = {rows, NEW(l->arena, StageLaunch, loop->nstage)};
+    Block b = {rows, arena_alloc(l->arena, (size_t)loop->nstage, sizeof *b.stage)};
     for (int i = 0; i < loop->nstage; i++) {
-        Kernel k = stage_kernel(loop, &loop->stage[i], rows);
-        b.stage[i] = (StageLaunch){add_kernel(l, new_kernel(l, &k)),
-                                   stage_routine(loop, &loop->stage[i], rows, l->arena)};
+        const Stage *s = &loop->stage[i];
+        b.stage[i][FIRST] = b.stage[i][LATER] = stage_launch(loop, s, false, rows, l);
+        if (stage_adds(loop, s) && s->add)
+            b.stage[i][LATER] = stage_launch(loop, s, true, rows, l);
     }
     return b;
 }
@@ -179,14 +194,14 @@ static Block make_block(const Loop *loop, int64_t rows, Launches *l)
 static void loop_launches(const Command *c, Launches *l)
 {
     const Loop *loop = c->loop;
-    int64_t blocks = loop_blocks(loop), full = block_rows(loop), last = loop->rows - (blocks - 1) * full;
+    int64_t blocks = command_blocks(c), full = block_rows(loop), last = loop->rows - (blocks - 1) * full;
     Unroll x = {.c = c, .loop = loop, .l = l, .outside = c->nread + c->nwrite,
-                .add = NEW(l->arena, uint32_t, loop->nstage)};
+                .sum = NEW(l->arena, uint32_t, loop->nstage)};
     Block block[2] = {make_block(loop, full, l)};
     block[1] = last == full ? block[0] : make_block(loop, last, l);
     for (int i = 0; i < loop->nstage; i++)
-        if (stage_adds(loop, &loop->stage[i]))
-            x.add[i] = add_kernel_of(val_type(c->g, loop->stage[i].split->out[0]), l);
+        if (through_buffer(loop, &loop->stage[i]))
+            x.sum[i] = add_kernel_of(val_type(c->g, loop->stage[i].split->out[0]), l);
     for (int64_t b = 0; b < blocks; b++) {
         x.block = &block[b == blocks - 1];
         x.first = b * full;

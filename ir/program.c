@@ -66,7 +66,7 @@ static bool add_step(Program *out, const Plan *p, uint32_t s, Arena *a, Diag *d)
 {
     const Command *c = &out->command[s];
     out->first[s] = out->l.n;
-    if (command_launch_count(c) > PROGRAM_LAUNCHES - (int64_t)out->l.n)
+    if (command_launch_count(c, command_blocks(c)) > PROGRAM_LAUNCHES - (int64_t)out->l.n)
         return fail_status(d, EXIT_UNSUPPORTED, "plan: more than %d launches", PROGRAM_LAUNCHES);
     command_launches(c, &out->l);
     for (uint32_t i = out->first[s]; i < out->l.n; i++)

@@ -26,6 +26,7 @@ typedef struct {
     const LibDesc *lib;   /* what a library may make instead of the kernel; NULL: nothing */
     const CopyRows *copy; /* not NULL: ncopy copies into the last operand, and no kernel */
     int ncopy;
+    int stage;            /* of a loop */
     int nop;
     const Slice *op;      /* operands of the kernel; of a library routine the last is written */
     Slice workspace;      /* of a library routine; of a Program its bytes, else as many as it says */

@@ -32,9 +32,10 @@ SplitBy node_split_rows(const Graph *g, const Node *n)
 typedef struct {
     Val v;
     bool made, summed, read_inside;
-    int number;        /* operand of the command or, if `buffer`, of the loop's buffers */
-    bool buffer;
+    int maker, reader; /* stages: the one that makes it, the last that reads it */
     int64_t row_bytes; /* as it is made */
+    bool buffer;
+    int number;        /* operand of the command or, if `buffer`, of the loop's buffers */
 } LoopValue;
 
 typedef struct {
@@ -80,12 +81,31 @@ static bool add_stage(Lowering *x, const Command *c, const Node *split, const Sp
             continue;
         if (i >= c->nread) {
             v->made = true;
+            v->maker = x->loop->nstage - 1;
             v->summed = split && split->split.by == SPLIT_SUM;
         } else {
             v->read_inside = true;
+            v->reader = x->loop->nstage - 1;
             TRY(!v->summed); /* it is not there before the last block */
         }
     }
+    return true;
+}
+
+/* The operator that adds to the last stage's result. */
+static bool adding(Lowering *x, const Node *n)
+{
+    Stage *s = &x->loop->stage[x->loop->nstage - 1];
+    Node add = *n;
+    Kernel *k = NEW(x->a, Kernel, 1);
+    add.op = s->axis.add;
+    add.in = NEW(x->a, Val, n->nin + 1);
+    memcpy(add.in, n->in, (size_t)n->nin * sizeof *add.in);
+    add.in[add.nin++] = n->out[0];
+    k_init(k, x->a, x->g, &add);
+    TRY(node_def(&add)->lower(k, x->g, &add));
+    s->add = k;
+    s->add_lib = kernel_describe(k, x->g, &add, x->a);
     return true;
 }
 
@@ -98,8 +118,9 @@ static bool split_stage(Lowering *x, NodeId id, Diag *d)
     *node = id;
     TRY(node_axis(x->g, n, n->split.by, &axis) && axis.extent > 0);
     TRY(lower_fused(&c, x->a, x->g, node, 1, x->live_out, NULL, 0, d));
-    return (x->loop->extent == 0 || x->loop->extent == axis.extent) && add_stage(x, &c, n, &axis) &&
-           (x->loop->extent = axis.extent) > 0;
+    TRY((x->loop->extent == 0 || x->loop->extent == axis.extent) && add_stage(x, &c, n, &axis));
+    x->loop->extent = axis.extent;
+    return n->split.by != SPLIT_SUM || axis.add == OP_NONE || adding(x, n);
 }
 
 /* What others of the group read of these nodes' results. */
@@ -277,6 +298,32 @@ static bool find_block(Loop *l)
 
 /* ---- numbers ---------------------------------------------------------------------------------------- */
 
+/* The buffer that v may be written over, as its maker is the last to read it; NULL: there is none. */
+static const LoopValue *take_over(const Lowering *x, const LoopValue *v)
+{
+    const Stage *s = &x->loop->stage[v->maker];
+    int write = s->nread;
+    while (s->operand[write] != (int)(v - x->val))
+        write++;
+    for (int i = 0; i < s->nread; i++) {
+        const LoopValue *r = s->operand[i] >= 0 ? &x->val[s->operand[i]] : NULL;
+        if (r && r->buffer && r->reader == v->maker && r->row_bytes == v->row_bytes &&
+            kernel_inplace(&s->k, i, write))
+            return r;
+    }
+    return NULL;
+}
+
+static int number_buffer(const Lowering *x, const LoopValue *v)
+{
+    Loop *l = x->loop;
+    const LoopValue *over = take_over(x, v);
+    if (over)
+        return over->number;
+    l->buffer_bytes[l->nbuffer] = v->row_bytes;
+    return l->nbuffer++;
+}
+
 static void number_values(Lowering *x)
 {
     Command *c = x->c;
@@ -290,8 +337,7 @@ static void number_values(Lowering *x)
                 continue;
             v->buffer = v->made && !x->live_out[v->v.i];
             if (v->buffer) {
-                v->number = l->nbuffer;
-                l->buffer_bytes[l->nbuffer++] = v->row_bytes;
+                v->number = number_buffer(x, v);
                 continue;
             }
             v->number = c->nread + c->nwrite;
@@ -333,16 +379,19 @@ bool lower_split(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int 
 
 /* ---- blocks ------------------------------------------------------------------------------------------- */
 
-int64_t loop_blocks(const Loop *l) { return (l->rows + l->block - 1) / l->block; }
+int64_t command_blocks(const Command *c)
+{
+    return c->loop ? (c->loop->rows + c->loop->block - 1) / c->loop->block : 1;
+}
 
 bool stage_adds(const Loop *l, const Stage *s)
 {
     return s->split && s->split->split.by == SPLIT_SUM && l->block < l->rows;
 }
 
-Kernel stage_kernel(const Loop *l, const Stage *s, int64_t rows)
+Kernel stage_kernel(const Loop *l, const Stage *s, const Kernel *whole, int64_t rows)
 {
-    Kernel k = s->k;
+    Kernel k = *whole;
     int64_t n = l->extent / l->rows * rows;
     k.flops = k.flops / (double)l->rows * (double)rows;
     if (!s->split)
@@ -354,13 +403,13 @@ Kernel stage_kernel(const Loop *l, const Stage *s, int64_t rows)
     return k;
 }
 
-const LibDesc *stage_routine(const Loop *l, const Stage *s, int64_t rows, Arena *a)
+const LibDesc *stage_routine(const Loop *l, const Stage *s, const LibDesc *whole, int64_t rows, Arena *a)
 {
-    if (!s->lib)
+    if (!whole)
         return NULL;
     LibDesc *lib = NEW(a, LibDesc, 1);
     int64_t n = l->extent / l->rows * rows;
-    *lib = *s->lib;
+    *lib = *whole;
     lib->flops = lib->flops / (double)l->rows * (double)rows;
     if (s->split->split.by == SPLIT_ROWS)
         lib->rows = n;

@@ -116,7 +116,7 @@ bool pass_autodiff(Graph *g, PassCtx *cx);
 bool pass_optimize(Graph *g, PassCtx *cx);
 bool pass_simplify(Graph *g, PassCtx *cx);
 bool pass_fuse(Graph *g, PassCtx *cx);
-bool pass_chunk(Graph *g, PassCtx *cx);
+bool pass_head(Graph *g, PassCtx *cx);
 bool pass_inline(Graph *g, PassCtx *cx);
 bool pass_split(Graph *g, PassCtx *cx);
 bool pass_cost(Graph *g, PassCtx *cx);

@@ -10,7 +10,7 @@ const Pass pipeline[] = {
     {"autodiff", "append the backward graph", pass_autodiff},
     {"optimize", "append the optimizer, each update right behind its gradient", pass_optimize},
     {"simplify", "algebra, common subexpressions, dead code", pass_simplify},
-    {"chunk", "cross-entropy of large logits in chunks of rows", pass_chunk},
+    {"head", "cross-entropy of large logits in blocks of rows, with its product and gradients", pass_head},
     {"inline", "cheap forward values recomputed inside the backward kernels that read them", pass_inline},
     {"split", "weight gradients in blocks, with what makes their factors or with their updates", pass_split},
     {"fuse", "group pointwise and row operators into kernels", pass_fuse},

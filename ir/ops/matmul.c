@@ -109,6 +109,7 @@ static bool matmul_split(const Graph *g, const Node *n, SplitBy by, SplitAxis *a
     axis->in[0] = rows == !at->ta ? 0 : 1;
     axis->in[1] = rows ? SPLIT_WHOLE : at->tb ? 1 : 0;
     axis->param = rows ? -1 : PARAM_TERMS;
+    axis->add = OP_matmul_add;
     axis->extent = a->dim[axis->in[0]];
     return a->rank == 2 && b->rank == 2 && (rows || (at->ta && !at->tb)); /* terms: rows of both */
 }

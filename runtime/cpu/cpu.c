@@ -62,28 +62,49 @@ static bool no_routine(uint32_t s, const Step *step, const Command *of, Diag *d)
                        known ? "for it here" : "on this device");
 }
 
+/* The choice for a stage: of a loop, one of a list that has one for each stage which names a routine.  Not
+ * there: none. */
+static bool choice_of(const Command *c, int stage, const char *list, DnnlDesc *desc, bool *text)
+{
+    char one[16];
+    for (int i = 0; c->loop && i < stage; i++)
+        if (c->loop->stage[i].lib) {
+            list = strchr(list, ',');
+            TRY(list);
+            list++;
+        }
+    size_t n = strcspn(list, ",");
+    TRY(n < sizeof one && (c->loop || !list[n]));
+    memcpy(one, list, n);
+    one[n] = 0;
+    *text = strcmp(one, "-") == 0;
+    return *text || dnnl_choice_parse(desc, one);
+}
+
 /* The products of all blocks but the last are alike, and have the schedule's routine. */
-static bool bind_routines(Cpu *x, uint32_t s, const Program *pr, Diag *d)
+static bool bind_routines(Cpu *x, uint32_t s, const Program *pr, Arena *tmp, Diag *d)
 {
     const Step *step = &x->plan->step[s];
     const Command *of = &pr->command[s];
     int64_t most = 0;
-    bool bound = !step->choice;
+    bool any = !step->choice, *bound = NEW(tmp, bool, of->loop ? of->loop->nstage : 1), text;
     for (uint32_t i = pr->first[s]; i < pr->first[s + 1] && step->choice; i++) {
         const Launch *l = &pr->l.launch[i];
         if (!lib_worth(l->lib))
             continue;
         DnnlDesc desc = {.of = *l->lib};
-        if (!dnnl_choice_parse(&desc, step->choice))
-            break;
+        if (!choice_of(of, l->stage, step->choice, &desc, &text))
+            return no_routine(s, step, of, d);
+        if (text)
+            continue;
         x->call[i].lib = share_lib(x, &desc, d);
-        if (d->failed || (!x->call[i].lib && !bound))
-            break;
-        bound = true; /* the last block's may have none, in planning as here */
+        if (d->failed || (!x->call[i].lib && !bound[l->stage]))
+            return d->failed ? false : no_routine(s, step, of, d);
+        any = bound[l->stage] = true; /* another block's may have none, in planning as here */
         int64_t bytes = x->call[i].lib ? dnnl_scratch_bytes(x->call[i].lib) : 0;
         most = bytes > most ? bytes : most;
     }
-    return !d->failed && (bound || no_routine(s, step, of, d)) &&
+    return (any || no_routine(s, step, of, d)) &&
            has_scratch(step, of, command_workspace_bytes(of) + most, d);
 }
 
@@ -93,7 +114,7 @@ static bool same_bits(const char *a, const char *b)
     DnnlDesc x = {0}, y = {0};
     if (!a || !b)
         return a == b;
-    return dnnl_choice_parse(&x, a) && dnnl_choice_parse(&y, b) && x.choice == y.choice;
+    return strcmp(a, b) == 0 || (dnnl_choice_parse(&x, a) && dnnl_choice_parse(&y, b) && x.choice == y.choice);
 }
 
 static bool check_recomputed(const Plan *p, Arena *tmp, Diag *d)
@@ -122,7 +143,7 @@ static bool prepare(Cpu *x, const ExecOptions *opt, Arena *tmp, Diag *d)
     memcpy(x->updates, pr.updates, sizeof x->updates);
     calls_bind(x->call, pr.l.launch, pr.l.n, x->memory);
     for (uint32_t s = 0; s < p->nstep; s++)
-        TRY(bind_routines(x, s, &pr, d));
+        TRY(bind_routines(x, s, &pr, tmp, d));
     TRY(check_recomputed(p, tmp, d));
     TRY(calls_load(&x->call, &(const Launches *){&pr.l}, 1, opt->cache, &x->objects, d));
     if (x->check)

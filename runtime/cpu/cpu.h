@@ -111,6 +111,7 @@ void pool_close(Pool *p);
 /* A command to measure: its launches, and calls that are bound to the pool here. */
 typedef struct {
     const Launches *l;
+    uint32_t launches; /* the first of them, which are run */
     Call *call;
     MeasureOperand *o; /* n, those of the command */
     int n;

@@ -119,7 +119,7 @@ static bool timed_run(Pool *p, const Subject *s, char **base, double *seconds, D
         if (s->o[i].hot)
             read_all(base[i], s->o[i].bytes);
     double start = clock_seconds();
-    TRY(calls_run(s->call, s->l->n, d));
+    TRY(calls_run(s->call, s->launches, d));
     *seconds = clock_seconds() - start;
     return true;
 }

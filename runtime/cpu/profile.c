@@ -25,6 +25,7 @@ enum {
     ROOM_SIXTHS = 5,    /* of what others hold: values that outlive both lie beside them */
 };
 static const double default_limit = 10; /* seconds */
+enum { MEASURED_BLOCKS = 4 }; /* of a loop: the others are like them */
 
 typedef struct {
     LibDesc of;
@@ -60,12 +61,19 @@ void *profile_open(const ProfileOptions *opt, Diag *d)
     return p;
 }
 
+static void free_others(Item *it)
+{
+    for (uint32_t i = 0; i < it->nother; i++)
+        dnnl_free(it->other[i]);
+    it->nother = 0;
+}
+
 static void close_round(Profile *p)
 {
     for (uint32_t i = 0; i < p->nroutine; i++)
         dnnl_free(p->routine[i].op);
     for (uint32_t i = 0; i < p->nitem; i++)
-        dnnl_free(p->item[i].last);
+        free_others(&p->item[i]);
     arena_free(&p->arena);
     p->item = NULL;
     p->routine = NULL;
@@ -107,46 +115,61 @@ static bool find_routine(Profile *p, const Item *it, const LibDesc *of, int *rou
     return !d->failed;
 }
 
+/* A further routine for the item's own products. */
+static DnnlOp *other_routine(Profile *p, Item *it, const DnnlDesc *desc, Diag *d)
+{
+    uint32_t i = 0;
+    while (i < it->nother && memcmp(&it->desc[i].of, &desc->of, sizeof desc->of) != 0)
+        i++;
+    if (i < it->nother)
+        return it->other[i];
+    it->desc = arena_grow(&p->arena, it->desc, i, &it->cdesc, sizeof *it->desc);
+    it->other = arena_grow(&p->arena, it->other, i, &it->cother, sizeof *it->other);
+    it->desc[it->nother] = *desc;
+    return it->other[it->nother++] = dnnl_make(desc, d);
+}
+
 /* The products of all blocks get the algorithm that is right for a full one. */
 static bool bind_routines(Profile *p, Item *it, Diag *d)
 {
-    const Routine *r = &p->routine[it->routine];
-    dnnl_free(it->last);
-    it->last = NULL;
-    for (uint32_t i = 0; i < it->l.n; i++) {
+    free_others(it);
+    for (uint32_t i = 0; i < it->l.n && !d->failed; i++) {
         const LibDesc *of = lib_worth(it->l.launch[i].lib);
-        if (!of)
+        int routine = it->routine[it->l.launch[i].stage];
+        if (!of || routine < 0)
             continue;
+        const Routine *r = &p->routine[routine];
         bool full = memcmp(&r->of, of, sizeof *of) == 0;
-        DnnlDesc desc = {.of = *of, .choice = r->choice};
-        if (!full && !it->last)
-            it->last = dnnl_make(&desc, d); /* there is one such block */
-        it->call[i].lib = full ? r->op : it->last;
+        it->call[i].lib = full ? r->op
+                               : other_routine(p, it, &(DnnlDesc){.of = *of, .choice = r->choice}, d);
     }
     return !d->failed;
 }
 
-static bool by_rows(const Command *c)
+static bool has_routine(const Item *it)
 {
-    bool rows = false;
-    for (int i = 0; c->loop && i < c->loop->nstage; i++) {
-        const Stage *s = &c->loop->stage[i];
-        rows |= s->lib && s->split->split.by == SPLIT_ROWS;
-    }
-    return rows;
+    bool any = false;
+    for (int i = 0; i < it->nroutine; i++)
+        any |= it->routine[i] >= 0;
+    return any;
 }
 
 static bool find_algorithm(Profile *p, Item *it, Diag *d)
 {
-    it->routine = -1;
-    for (uint32_t i = 0; i < it->l.n && it->routine < 0; i++) {
+    const Loop *loop = it->of->loop;
+    it->nroutine = loop ? loop->nstage : 1;
+    it->routine = NEW(&p->arena, int, it->nroutine);
+    for (int i = 0; i < it->nroutine; i++)
+        it->routine[i] = -1;
+    for (uint32_t i = 0; i < it->l.n; i++) {
         const LibDesc *of = lib_worth(it->l.launch[i].lib);
-        if (!of)
+        int stage = it->l.launch[i].stage, *routine = &it->routine[stage];
+        if (!of || *routine >= 0)
             continue;
-        TRY(find_routine(p, it, of, &it->routine, d));
-        p->routine[it->routine].by_rows |= by_rows(it->of);
+        TRY(find_routine(p, it, of, routine, d));
+        p->routine[*routine].by_rows |= loop && loop->stage[stage].split->split.by == SPLIT_ROWS;
     }
-    return it->routine < 0 || bind_routines(p, it, d);
+    return bind_routines(p, it, d);
 }
 
 static int64_t item_scratch(const Item *it);
@@ -155,7 +178,7 @@ static DnnlOp *item_op(const Profile *p, const Item *it);
 /* Workspace that an item cannot do without, its bits as they are. */
 static int64_t least_scratch(const Profile *p, const Item *it)
 {
-    const StepCost *ways = item_op(p, it) ? &p->routine[it->routine].ways : NULL;
+    const StepCost *ways = item_op(p, it) ? &p->routine[it->routine[0]].ways : NULL;
     return ways ? ways->c[ways->same - 1].scratch : item_scratch(it);
 }
 
@@ -187,7 +210,7 @@ static bool find_routines(Profile *p, Diag *d)
         TRY(find_algorithm(p, &p->item[i], d));
     TRY(find_faster(p, d));
     for (uint32_t i = 0; i < p->nitem; i++)
-        if (p->item[i].routine >= 0)
+        if (has_routine(&p->item[i]))
             TRY(bind_routines(p, &p->item[i], d));
     return true;
 }
@@ -195,7 +218,7 @@ static bool find_routines(Profile *p, Diag *d)
 /* The routine of a command that is no loop. */
 static DnnlOp *item_op(const Profile *p, const Item *it)
 {
-    return it->routine < 0 || it->of->loop ? NULL : p->routine[it->routine].op;
+    return it->of->loop || it->routine[0] < 0 ? NULL : p->routine[it->routine[0]].op;
 }
 
 static bool has_text(const Profile *p, const Item *it)
@@ -206,7 +229,7 @@ static bool has_text(const Profile *p, const Item *it)
 static int64_t item_scratch(const Item *it)
 {
     int64_t most = 0;
-    for (uint32_t i = 0; it->routine >= 0 && i < it->l.n; i++) {
+    for (uint32_t i = 0; i < it->l.n; i++) {
         int64_t bytes = it->call[i].lib ? dnnl_scratch_bytes(it->call[i].lib) : 0;
         most = bytes > most ? bytes : most;
     }
@@ -232,10 +255,11 @@ static void sign(Profile *p, Item *it)
     XXH3_state_t state, *h = &state;
     XXH3_128bits_reset(h);
     sign_texts(it, h);
-    if (it->routine >= 0) {
-        XXH3_128bits_update(h, &p->routine[it->routine].of, sizeof(LibDesc));
-        XXH3_128bits_update(h, &p->routine[it->routine].choice, sizeof(DnnlChoice));
-    }
+    for (int i = 0; i < it->nroutine; i++)
+        if (it->routine[i] >= 0) {
+            XXH3_128bits_update(h, &p->routine[it->routine[i]].of, sizeof(LibDesc));
+            XXH3_128bits_update(h, &p->routine[it->routine[i]].choice, sizeof(DnnlChoice));
+        }
     int64_t block = it->of->loop ? it->of->loop->block : 0;
     XXH3_128bits_update(h, &block, sizeof block);
     XXH3_128bits_update(h, &p->opt.threads, sizeof p->opt.threads);
@@ -253,13 +277,15 @@ static int64_t item_memory(const Item *it)
 
 static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
 {
-    Subject subject = {&it->l, it->call, it->o, it->of->nread + it->of->nwrite, item_scratch(it)};
+    int64_t blocks = command_blocks(it->of), some = blocks < MEASURED_BLOCKS ? blocks : MEASURED_BLOCKS;
+    Subject subject = {&it->l, (uint32_t)command_launch_count(it->of, some), it->call, it->o,
+                       it->of->nread + it->of->nwrite, item_scratch(it)};
     double s;
     pool_use(pool, item_memory(it));
     if (it->of->k.body && has_text(p, it))
         pool_refill(pool); /* it may branch on data */
     TRY(measure(pool, &subject, &s, d));
-    double *ns = &p->table.entry[it->entry].ns, now = fmax(1, round(s * 1e9));
+    double *ns = &p->table.entry[it->entry].ns, now = fmax(1, round(s * 1e9 * (double)blocks / (double)some));
     *ns = *ns < 0 ? now : round((*ns + now) / 2); /* whole: as the file keeps it */
     return true;
 }
@@ -450,16 +476,32 @@ static Item item_of(Profile *p, const Command *c)
     return it;
 }
 
-static StepCost cost_of(const Profile *p, const Item *it)
+/* Of every stage that names a routine, "-" where its text runs; NULL: it runs in all of them. */
+static const char *loop_choices(Profile *p, const Item *it)
+{
+    const char *all = "";
+    bool any = false;
+    for (int i = 0; i < it->nroutine; i++) {
+        const Routine *r = it->routine[i] >= 0 ? &p->routine[it->routine[i]] : NULL;
+        if (!(it->of->loop ? it->of->loop->stage[i].lib : it->of->lib))
+            continue;
+        any |= r && r->op;
+        all = arena_printf(&p->arena, "%s%s%s", all, *all ? "," : "",
+                           r && r->op ? dnnl_choice_text(&(DnnlDesc){.choice = r->choice}) : "-");
+    }
+    return any ? all : NULL;
+}
+
+static StepCost cost_of(Profile *p, const Item *it)
 {
     StepCost cost = {.c = {{NULL, item_scratch(it), 0}}, .n = 1, .same = 1};
     double ns = p->table.entry[it->entry].ns;
     if (ns < 0)
         ns = it->estimate * p->scale[item_op(p, it) != NULL];
     if (item_op(p, it))
-        cost = p->routine[it->routine].ways;
-    else if (it->routine >= 0 && p->routine[it->routine].op)
-        cost.c[0].choice = dnnl_choice_text(&(DnnlDesc){.choice = p->routine[it->routine].choice});
+        cost = p->routine[it->routine[0]].ways;
+    else if (has_routine(it))
+        cost.c[0].choice = loop_choices(p, it);
     candidate_times(&cost, p->opt.time_limit < 0 ? -1 : (int64_t)ns);
     cost.measured = p->opt.time_limit >= 0 && p->table.entry[it->entry].ns >= 0;
     return cost;

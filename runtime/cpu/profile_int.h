@@ -40,8 +40,10 @@ typedef struct {
     MeasureOperand *o;
     Launches l;
     Call *call;
-    int routine;  /* of its products, -1: none */
-    DnnlOp *last; /* of the last block's product, where that is another */
+    int *routine, nroutine; /* of each stage of a loop, or of a command that is none; -1: none */
+    DnnlDesc *desc;         /* of the products of other blocks than a full one, and their routines */
+    DnnlOp **other;
+    uint32_t nother, cdesc, cother;
     uint32_t entry;
     double estimate; /* ns */
 } Item;

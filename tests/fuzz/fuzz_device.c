@@ -25,7 +25,7 @@ static void plan(const DeviceInfo *device, Arena *a)
     PassCtx cx = {.diag = &d, .tmp = &tmp, .opt = &opt, .info = &info};
     graph_init(&g, a, &d);
     bool ok = graph_parse(&g, step, &d) && graph_verify(&g, &d) &&
-              passes_run(&g, &cx, &(PassRun){.only = "chunk,inline,split,fuse,cost,remat,plan"});
+              passes_run(&g, &cx, &(PassRun){.only = "head,inline,split,fuse,cost,remat,plan"});
     if (!ok && d.status != EXIT_INFEASIBLE)
         fuzz_fail(d.msg, "a step was not planned");
     if (ok && info.plan.predicted_ns < 0)

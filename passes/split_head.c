@@ -1,18 +1,17 @@
-/* chunk.c -- cross-entropy over a large vocabulary in chunks of rows.
+/* split_head.c -- cross-entropy over a large vocabulary in blocks of rows (ir/split.c).
  *
  *   logits = x w   loss, lse = cross_entropy(logits)   dlogits = cross_entropy_bwd(..)
  *   dx = dlogits w'                                    dw = dlogits' x
  *
- * Rows do not see each other, and the cotangent of the loss does not depend on the loss, so a chunk
- * of rows can do all of this before the next one begins: logits and their gradient never exist
- * beyond a chunk, and nothing is computed twice.  dw accumulates in place, chunk after chunk in a
- * fixed order.  A rule of shapes and the device: every budget computes the same.  Logits that someone
- * else reads, such as a requested output, stay whole. */
+ * Rows do not see each other, and the cotangent of the loss does not depend on the loss, so a block of
+ * rows can do all of this before the next one begins: logits and their gradient never exist beyond a
+ * block, and nothing is computed twice.  A rule of shapes and the device: every budget computes the same.
+ * Logits that someone else reads, such as a requested output, stay whole. */
 #include "../ir/attrs.h"
 #include "passes.h"
 #include <string.h>
 
-enum { ROW_UNIT = 16 }; /* chunks are multiples */
+enum { ROW_UNIT = 16 }; /* blocks are multiples */
 
 typedef struct {
     Graph *g;
@@ -20,8 +19,8 @@ typedef struct {
     const Node *logits, *loss, *slope, *dx, *dw;
     bool weight_first; /* dw = x' dlogits, not dlogits' x */
     int64_t rows;   /* of the logits */
-    int64_t asked;  /* for a chunk; 0: as the rule says */
-    const DeviceInfo *device; /* the rule: smaller logits stay whole, and fewer rows in a chunk would
+    int64_t asked;  /* for a block; 0: as the rule says */
+    const DeviceInfo *device; /* the rule: smaller logits stay whole, and fewer rows in a block would
                                * read weights and their gradient too often */
 } Head;
 
@@ -126,63 +125,61 @@ static bool find(Head *h, const Node *loss)
 
 /* ---- building it ---------------------------------------------------------------------------- */
 
+enum { HEAD_NODES = 5 };
+
 typedef struct {
     Val loss, dx, dw;
 } Parts;
-
-static Val rows_of(Graph *g, Val v, int64_t start, int64_t n)
-{
-    return build_slice(g, v, 0, start, n);
-}
 
 static Val flat(Graph *g, Val v, int64_t rows)
 {
     return build_reshape(g, v, 1, &rows);
 }
 
-/* One chunk; dw {0}: the first. */
-static Parts build_chunk(const Head *h, int64_t start, int64_t n, Val dw)
+/* Rows of a block; blocks are of about equal size. */
+static int64_t block_rows(const Head *h)
+{
+    int64_t count = h->rows / h->device->head_rows;
+    if (h->asked > 0)
+        return h->asked;
+    int64_t each = (h->rows + count - 1) / count;
+    return (each + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
+}
+
+static void set_split(Graph *g, Val made, SplitBy by, int64_t block)
+{
+    Node *n = graph_def(g, made);
+    n->group = g->ngroups;
+    n->split = (Split){by, block};
+}
+
+/* The five as one group. */
+static Parts build_head(const Head *h)
 {
     Graph *g = h->g;
     CrossEntropyAttrs at = *(const CrossEntropyAttrs *)h->loss->attr;
     at.axis = 1;
-    Val x = rows_of(g, h->logits->in[0], start, n), out[2] = {{0}};
-    Val target = rows_of(g, flat(g, h->loss->in[1], h->rows), start, n);
+    Val x = h->logits->in[0], out[2] = {{0}};
+    Val target = flat(g, h->loss->in[1], h->rows), given = flat(g, h->slope->in[0], h->rows);
     Val weight = h->loss->nin > 2 ? h->loss->in[2] : (Val){0};
-    Val logits = build(g, OP_matmul, h->logits->name, 2, (Val[]){x, h->logits->in[1]},
-                       h->logits->attr);
-    build_n(g, OP_cross_entropy, h->loss->name, h->loss->nin, (Val[]){logits, target, weight}, &at,
-            2, out);
-    Val given = rows_of(g, flat(g, h->slope->in[0], h->rows), start, n);
+    uint32_t first = g->nnodes;
+    Val logits = build(g, OP_matmul, h->logits->name, 2, h->logits->in, h->logits->attr);
+    build_n(g, OP_cross_entropy, h->loss->name, h->loss->nin, (Val[]){logits, target, weight}, &at, 2, out);
     Val slope = build(g, OP_cross_entropy_bwd, NULL, h->slope->nin,
                       (Val[]){given, logits, target, out[1], weight}, &at);
-    Val factor[] = {h->weight_first ? x : slope, h->weight_first ? slope : x, dw};
-    return (Parts){out[0],
-                   build(g, OP_matmul, NULL, 2, (Val[]){slope, h->dx->in[1]}, h->dx->attr),
-                   build(g, dw.i ? OP_matmul_add : OP_matmul, NULL, dw.i ? 3 : 2, factor,
-                         h->dw->attr)};
-}
-
-/* All chunks, of about equal size. */
-static Parts build_chunks(const Head *h, Arena *tmp)
-{
-    Graph *g = h->g;
-    int64_t count = h->rows / h->device->head_rows, each = h->asked;
-    if (each == 0) {
-        each = (h->rows + count - 1) / count;
-        each = (each + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
-    }
-    Val *loss = NEW(tmp, Val, h->rows / each + 1), *dx = NEW(tmp, Val, h->rows / each + 1);
-    Parts p = {{0}, {0}, {0}};
-    int n = 0;
-    for (int64_t start = 0; start < h->rows; start += each) {
-        p = build_chunk(h, start, start + each < h->rows ? each : h->rows - start, p.dw);
-        loss[n] = p.loss;
-        dx[n++] = p.dx;
-    }
+    Val factor[] = {h->weight_first ? x : slope, h->weight_first ? slope : x};
+    Parts p = {out[0], build(g, OP_matmul, NULL, 2, (Val[]){slope, h->dx->in[1]}, h->dx->attr),
+               build(g, OP_matmul, NULL, 2, factor, h->dw->attr)};
+    if (g->diag->failed || g->nnodes != first + HEAD_NODES)
+        return p;
+    g->ngroups++;
+    for (uint32_t i = first; i < g->nnodes; i++)
+        g->nodes[i].group = g->ngroups;
+    set_split(g, logits, SPLIT_ROWS, block_rows(h));
+    set_split(g, p.dx, SPLIT_ROWS, block_rows(h));
+    set_split(g, p.dw, SPLIT_SUM, block_rows(h));
     const Type *t = val_type(g, h->loss->out[0]);
-    p.loss = build_reshape(g, build_concat(g, n, loss, 0), t->rank, t->dim);
-    p.dx = build_concat(g, n, dx, 0);
+    p.loss = build_reshape(g, p.loss, t->rank, t->dim);
     return p;
 }
 
@@ -190,7 +187,7 @@ static Parts build_chunks(const Head *h, Arena *tmp)
 
 typedef struct {
     Graph *g;
-    uint32_t nodes; /* older than the chunks */
+    uint32_t nodes; /* older than the head's */
     bool *done;     /* by node */
     Val *subst;     /* by value: what takes its place, {0}: nothing does */
 } Move;
@@ -230,7 +227,7 @@ static bool depends(const Graph *g, Val v, const Node *loss, bool *seen)
 
 static NodeId id_of(const Graph *g, const Node *n) { return g->vals[n->out[0].i].def; }
 
-/* The chunks stand where the loss stood, behind what makes its cotangent. */
+/* They stand where the loss stood, behind what makes its cotangent. */
 static void replace(Head *h, StepInfo *info, Arena *tmp)
 {
     Graph *g = h->g;
@@ -249,7 +246,7 @@ static void replace(Head *h, StepInfo *info, Arena *tmp)
             NodeId d = g->vals[slope.in[0].i].def;
             if (d.i)
                 append(&m, d);
-            Parts p = build_chunks(h, tmp);
+            Parts p = build_head(h);
             m.subst[loss.out[0].i] = p.loss;
             m.subst[dx.out[0].i] = p.dx;
             m.subst[dw.out[0].i] = p.dw;
@@ -275,7 +272,7 @@ static void replace(Head *h, StepInfo *info, Arena *tmp)
     graph_dce(g, tmp);
 }
 
-bool pass_chunk(Graph *g, PassCtx *cx)
+bool pass_head(Graph *g, PassCtx *cx)
 {
     for (uint32_t k = 0; k < g->norder; k++) {
         const Node *n = &g->nodes[g->order[k].i];
