@@ -114,7 +114,8 @@ static bool same_bits(const char *a, const char *b)
     DnnlDesc x = {0}, y = {0};
     if (!a || !b)
         return a == b;
-    return strcmp(a, b) == 0 || (dnnl_choice_parse(&x, a) && dnnl_choice_parse(&y, b) && x.choice == y.choice);
+    return strcmp(a, b) == 0 ||
+           (dnnl_choice_parse(&x, a) && dnnl_choice_parse(&y, b) && x.choice == y.choice);
 }
 
 static bool check_recomputed(const Plan *p, Arena *tmp, Diag *d)
