@@ -21,7 +21,7 @@ typedef struct {
     uint32_t *next;    /* per position: next member of the unit, 0 = end */
     uint32_t *last;    /* per unit: its last member */
     uint32_t loss;     /* position of the loss (or the end): later nodes are backward */
-    bool *late;        /* per position: runs when all micro-batches are over */
+    bool *accumulated; /* per position: runs when all micro-batches are over */
     bool *rows;        /* per position: a row operator whose first result is not reduced */
     uint32_t *mark, stamp;
     uint32_t **users;  /* per value root: positions that read it, 0-terminated (position + 1) */
@@ -222,7 +222,7 @@ static void try_union(Fuse *f, uint32_t pos, uint32_t q, const bool *ends, bool 
 {
     uint32_t span = pos > f->unit[q] ? pos - f->unit[q] : f->unit[q] - pos;
     if (f->unit[q] == f->unit[pos] || span > MAX_SPAN || (q <= f->loss) != (pos <= f->loss) ||
-        f->late[q] != f->late[pos])
+        f->accumulated[q] != f->accumulated[pos])
         return;
     uint32_t set[2 * MAX_NODES + 2];
     int m = collect(f, f->unit[pos], set, 0);
@@ -376,18 +376,18 @@ static void find_users(Fuse *f)
 }
 
 /* What depends on an accumulated value. */
-static bool *find_late(const Graph *g, Arena *a)
+static bool *find_accumulated(const Graph *g, Arena *a)
 {
-    bool *late = NEW(a, bool, g->norder + 1), *value = NEW(a, bool, g->nvals);
+    bool *accumulated = NEW(a, bool, g->norder + 1), *value = NEW(a, bool, g->nvals);
     for (uint32_t p = 0; p < g->norder; p++) {
         const Node *n = &g->nodes[g->order[p].i];
-        late[p] = n->op == OP_accumulated;
+        accumulated[p] = n->op == OP_accumulated;
         for (int i = 0; i < n->nin; i++)
-            late[p] |= value[n->in[i].i];
+            accumulated[p] |= value[n->in[i].i];
         for (int i = 0; i < n->nout; i++)
-            value[n->out[i].i] = late[p];
+            value[n->out[i].i] = accumulated[p];
     }
-    return late;
+    return accumulated;
 }
 
 uint32_t loss_position(const Graph *g, const StepInfo *info)
@@ -415,7 +415,8 @@ static void join_groups(Fuse *f)
 bool pass_fuse(Graph *g, PassCtx *cx)
 {
     uint32_t n = g->norder;
-    Fuse f = {.g = g, .tmp = cx->tmp, .loss = loss_position(g, cx->info), .late = find_late(g, cx->tmp),
+    Fuse f = {.g = g, .tmp = cx->tmp, .loss = loss_position(g, cx->info),
+              .accumulated = find_accumulated(g, cx->tmp),
               .pos = NEW(cx->tmp, uint32_t, g->nnodes + 1),
               .unit = NEW(cx->tmp, uint32_t, n + 1), .next = NEW(cx->tmp, uint32_t, n + 1),
               .last = NEW(cx->tmp, uint32_t, n + 1), .mark = NEW(cx->tmp, uint32_t, n + 1),
