@@ -41,8 +41,7 @@ static bool fits_machine(const Plan *p, PassCtx *cx, int64_t budget)
 }
 
 /* Times decide the plan where memory is short, or another order of things was asked for, and which plan of
- * several.  Where they do
- * not, they are only for the prediction. */
+ * several.  Where they do not, they are only for the prediction. */
 static Times worth(const Plan *p, const StepOptions *o, int64_t budget)
 {
     bool decide = o->policy || o->instance || o->least_bytes || o->limit_ns > 0 ||

@@ -275,14 +275,15 @@ START_TEST(schedules)
     ckc_refuses("run new.ckp", 1, "plan the model again");
     ckc_accepts(MLP " --bind batch=4 --steps 0 --output m.ckc --quiet");
     prints_as_parsed("m.ckc/step.ckp");
-    ck_assert_int_eq(shell("sed 's/arena [0-9]*/arena 64/' m.ckc/step.ckp >small.ckp"), 0);
-    ckc_refuses("run small.ckp", 1, "small.ckp");
+    ck_assert_int_eq(shell("sed 's/arena [0-9]*/arena 64/' m.ckc/step.ckp >m.ckc/small.ckp"), 0);
+    ckc_refuses("run m.ckc/small.ckp", 1, "small.ckp: plan");
     ck_assert_int_eq(shell("sed 's/ scratch=[0-9]* / scratch=9000000 /' m.ckc/step.ckp "
-                            ">scratch.ckp"), 0);
-    ckc_refuses("run scratch.ckp", 1, "scratch.ckp");
-    ck_assert_int_eq(shell("sed 's/choice=[^-][^ ]*/choice=wave/' m.ckc/step.ckp >wave.ckp"), 0);
-    ckc_refuses("run wave.ckp", 4, "wave.ckp: plan: step ");
-    ckc_refuses("run wave.ckp", 4, "there is no routine 'wave' on this device: plan the model again");
+                            ">m.ckc/scratch.ckp"), 0);
+    ckc_refuses("run m.ckc/scratch.ckp", 1, "scratch.ckp: plan");
+    ck_assert_int_eq(shell("sed 's/choice=[^-][^ ]*/choice=wave/' m.ckc/step.ckp "
+                           ">m.ckc/wave.ckp"), 0);
+    ckc_refuses("run m.ckc/wave.ckp", 4, "wave.ckp: plan: step ");
+    ckc_refuses("run m.ckc/wave.ckp", 4, "there is no routine 'wave' on this device: plan the model again");
 }
 END_TEST
 
