@@ -216,7 +216,7 @@ bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int 
 
 /* ---- split.c ------------------------------------------------------------------ */
 
-enum { LOOP_OPERANDS = 64 }; /* values of a loop, at most */
+enum { LOOP_OPERANDS = 64, LOOP_LAUNCHES = 1 << 16 }; /* values and launches of a loop, at most */
 /* The way to split n along dimension 0 of both operands, so that what makes one of them can be a prologue;
  * SPLIT_NONE: there is none. */
 SplitBy node_split_rows(const Graph *g, const Node *n);

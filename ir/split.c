@@ -287,13 +287,12 @@ static bool make_rows(Lowering *x)
 }
 
 /* Blocks of as many rows as the first split operator says. */
-static bool find_block(Loop *l)
+static void find_block(Loop *l)
 {
     int64_t block = 0, each = l->extent / l->rows;
     for (int i = 0; i < l->nstage && block == 0; i++)
         block = l->stage[i].split ? l->stage[i].split->split.block : 0;
     l->block = block > 0 && block < l->extent ? (block + each - 1) / each : l->rows;
-    return true;
 }
 
 /* ---- numbers ---------------------------------------------------------------------------------------- */
@@ -370,8 +369,10 @@ bool lower_split(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int 
     *c = (Command){.g = g, .nodes = nodes, .n = n, .loop = loop};
     c->k.arena = a;
     *x = (Lowering){.c = c, .loop = loop, .a = a, .g = g, .live_out = live_out};
-    bool ok = make_stages(x, d) && sums_are_results(x) && make_rows(x) && find_block(loop);
-    if (!ok)
+    bool ok = make_stages(x, d) && sums_are_results(x) && make_rows(x);
+    if (ok)
+        find_block(loop);
+    if (!ok || command_launch_count(c, command_blocks(c)) > LOOP_LAUNCHES)
         return d ? fail(d, "%s does not fit its kernel group", node_def(&g->nodes[nodes[0].i])->name) : false;
     number_values(x);
     return true;

@@ -40,9 +40,12 @@ seed_corpora() {
     done
     ./build/dev/ckc examples/mlp/model.onnx --bind batch=2 --steps 0 --quiet \
         --dump fuse --output $corpus/mlp.ckc --instance $corpus/fuzz_solve/mlp.dag 2>$corpus/fuzz_parse/mlp.ckg
-    cp $corpus/fuzz_parse/mlp.ckg $corpus/fuzz_passes
+    ./build/dev/ckc examples/mlp/model.onnx --bind batch=64 --steps 0 --quiet --device tests/fuzz/small.txt \
+        --dump fuse --output $corpus/split.ckc 2>$corpus/fuzz_parse/split.ckg
+    cp $corpus/fuzz_parse/*.ckg $corpus/fuzz_passes
     cp tests/fuzz/seeds/fuzz_passes/* $corpus/fuzz_parse
     cp $corpus/mlp.ckc/step.ckp $corpus/fuzz_plan/mlp.ckp
+    cp $corpus/split.ckc/step.ckp $corpus/fuzz_plan/split.ckp
 }
 
 fuzz() { # target

@@ -1,6 +1,7 @@
-/* fuzz_plan.c -- schedules (.ckp): what is accepted prints to text that is accepted, the same. */
+/* fuzz_plan.c -- schedules (.ckp): what is accepted prints to text that is accepted, the same, and is lowered to
+ * a program or refused. */
 #include "text.h"
-#include "ir/plan.h"
+#include "ir/program.h"
 
 static char *print(const Plan *p)
 {
@@ -25,6 +26,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (!plan_parse(&q, first, &d))
             fuzz_fail(d.msg, first);
         fuzz_same(first, print(&q));
+        Program program;
+        if (program_make(&program, &p, &a, &d))
+            program_verify(&program, &d);
     }
     arena_free(&a);
     return 0;
