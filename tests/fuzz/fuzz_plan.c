@@ -1,5 +1,5 @@
-/* fuzz_plan.c -- schedules (.ckp): what is accepted prints to text that is accepted, the same, and is lowered to
- * a program or refused. */
+/* fuzz_plan.c -- schedules (.ckp): what is accepted prints to text that is accepted, the same, and is
+ * lowered to a program or refused. */
 #include "text.h"
 #include "ir/program.h"
 
