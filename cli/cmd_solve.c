@@ -105,7 +105,7 @@ static bool write_schedule(Solve *job, const RematResult *r)
     if (!file_create(&f, job->o->output, &job->o->diag))
         return false;
     for (int32_t i = 0; i < r->n; i++)
-        fprintf(f.f, "%" PRId64 "\n", job->ids[r->seq[i]]);
+        fprintf(f.f, "%s%" PRId64 "\n", r->seq[i] >= job->inst.nops ? "fetch " : "", job->ids[r->seq[i]]);
     return file_commit(&f, &job->o->diag);
 }
 

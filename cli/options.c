@@ -255,7 +255,7 @@ static bool parse_emit(Options *o, const char *text)
     static const char *const names[] = {"c", "cuda", NULL};
     int k = 0;
     TRY(parse_name(o, "emit", names, text, &k));
-    o->cuda = k == 1;
+    o->cuda = o->step.no_offload = k == 1; /* which prints no copies to the host's memory */
     return true;
 }
 

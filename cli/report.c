@@ -62,6 +62,12 @@ static void label_of(const Graph *g, const Plan *p, uint32_t s, char label[80])
     }
 }
 
+static bool is_copy(const Plan *p, uint32_t s)
+{
+    Op op = p->g->nodes[p->g->order[p->step[s].first].i].op;
+    return op == OP_offload || op == OP_fetch;
+}
+
 static int64_t bytes_of(const Plan *p, uint32_t s)
 {
     int64_t bytes = 0;
@@ -91,7 +97,7 @@ static Repeat *find_repeats(const Plan *p, uint32_t *n, uint32_t *steps)
     *n = *steps = 0;
     for (uint32_t s = 0; s < p->nstep; s++) {
         char label[80];
-        if (original[s] == s)
+        if (original[s] == s || is_copy(p, s))
             continue;
         label_of(p->g, p, s, label);
         uint32_t k = 0;
@@ -148,12 +154,31 @@ static void print_memory(const Plan *p, FILE *f)
                     bytes_str(p->mem[k], b));
 }
 
+/* What is in the host's memory meanwhile. */
+static void print_copies(const Plan *p, FILE *f)
+{
+    char buf[32];
+    uint32_t out = 0, in = 0;
+    int64_t bytes = 0;
+    for (uint32_t s = 0; s < p->nstep; s++) {
+        bool fetch = is_copy(p, s) && p->g->nodes[p->g->order[p->step[s].first].i].op == OP_fetch;
+        out += is_copy(p, s) && !fetch;
+        in += fetch;
+        bytes += fetch ? bytes_of(p, s) : 0;
+    }
+    if (out)
+        fprintf(f, "offloaded   %u values, fetched %u times, %s\n", out, in, bytes_str(bytes, buf));
+}
+
 static void print_repeats(const Plan *p, FILE *f)
 {
     char buf[32];
     uint32_t n, steps;
     Repeat *r = find_repeats(p, &n, &steps);
-    fprintf(f, "recomputed  %u of %u kernels%s\n", steps, p->nstep - steps,
+    uint32_t copies = 0;
+    for (uint32_t s = 0; s < p->nstep; s++)
+        copies += is_copy(p, s);
+    fprintf(f, "recomputed  %u of %u kernels%s\n", steps, p->nstep - steps - copies,
             steps ? "; most time in" : "");
     for (uint32_t i = 0; i < n && i < TOP; i++)
         fprintf(f, "  %4u x %-44s %9.2f ms %11s\n", r[i].times, r[i].label, ms(r[i].ns),
@@ -164,8 +189,8 @@ static void print_repeats(const Plan *p, FILE *f)
 static void print_time(const Job *j, FILE *f)
 {
     const Plan *p = j->plan;
-    fprintf(f, "time        predicted %.4g ms, %+.2f %% for recomputation (lower bound %+.2f %%)",
-            ms(p->predicted_ns), 100 * over(p->predicted_ns, p->base_ns),
+    fprintf(f, "time        predicted %.4g ms, %+.2f %% for recomputation%s (lower bound %+.2f %%)",
+            ms(p->predicted_ns), 100 * over(p->predicted_ns, p->base_ns), p->host_bytes ? " and copies" : "",
             100 * over(p->bound_ns, p->base_ns));
     if (j->result.steps)
         fprintf(f, "; measured %.4g ms%s", 1e3 * j->result.median,
@@ -346,6 +371,7 @@ void report_print(const Job *j, FILE *f)
         memory_print(j, f);
     print_time(j, f);
     print_repeats(j->plan, f);
+    print_copies(j->plan, f);
     print_losses(&j->result, f);
     if (j->folder)
         print_line(f, "wrote       %s/", j->folder);

@@ -1,6 +1,8 @@
 /* program.c -- a plan as the launches that a device executes. */
 #include "program.h"
+#include "mem.h"
 #include <inttypes.h>
+#include <stdlib.h>
 
 /* ---- from operands to offsets ------------------------------------------------------------------------- */
 
@@ -127,4 +129,23 @@ bool program_make(Program *out, const Plan *p, Arena *a, Diag *d)
     out->updates[2] = out->l.n;
     program_add_waits(out);
     return true;
+}
+
+int64_t program_ns(const Program *p, const int64_t *step_ns, uint32_t from, uint32_t to)
+{
+    int64_t *end = mem_new((size_t)p->l.n + 1, sizeof *end), lane[LANES] = {0}, all = 0;
+    for (uint32_t s = from; s < to; s++) {
+        uint32_t first = p->first[s], n = p->first[s + 1] - first;
+        for (uint32_t i = first; i < first + n; i++) {
+            const Launch *l = &p->l.launch[i];
+            int64_t *now = &lane[l->lane];
+            for (int w = 0; w < l->nwait; w++)
+                *now = end[l->wait[w]] > *now ? end[l->wait[w]] : *now;
+            *now += step_ns[s] / n + (i == first ? step_ns[s] % n : 0);
+            end[i] = *now;
+            all = *now > all ? *now : all;
+        }
+    }
+    free(end);
+    return all;
 }

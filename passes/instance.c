@@ -246,9 +246,66 @@ static const bool *read_results(const Instance *in, uint32_t step, const bool *l
     return any ? read : NULL;
 }
 
-/* Per execution: which of its results are read. */
-static const bool **find_read(const Instance *in, Schedule s, Arena *a)
+/* The step whose results an execution makes, or fetches. */
+static uint32_t step_of(const Instance *in, int32_t op)
 {
+    return op < in->inst.nops ? (uint32_t)op : (uint32_t)in->inst.ops[op].fetch_of;
+}
+
+/* A schedule with its copies in time: what is offloaded behind each execution. */
+typedef struct {
+    Schedule s;
+    int32_t *first, *next; /* step that is offloaded behind an execution, and the one behind that; -1: none */
+} Overlapped;
+
+static Overlapped overlap(const Instance *in, Schedule s, Arena *a)
+{
+    int32_t *op = memcpy(NEW(a, int32_t, s.n + 1), s.op, (size_t)s.n * sizeof *op);
+    int32_t *offload = NEW(a, int32_t, s.n + 1);
+    uint8_t *alt = NEW(a, uint8_t, s.n + 1);
+    Overlapped o = {{op, alt, s.n}, NEW(a, int32_t, s.n + 1), NEW(a, int32_t, in->nops + 1)};
+    if (s.alt)
+        memcpy(alt, s.alt, (size_t)s.n);
+    memset(o.first, -1, (size_t)s.n * sizeof *o.first);
+    if (in->inst.nfetch == 0)
+        return o;
+    remat_overlap(&in->inst, op, alt, s.n, offload);
+    for (int32_t k = s.n; k-- > 0;)
+        if (offload[k] >= 0) {
+            o.next[op[k]] = o.first[offload[k]];
+            o.first[offload[k]] = op[k];
+        }
+    return o;
+}
+
+static bool is_fetch(const Instance *in, int32_t op) { return op >= in->inst.nops; }
+
+/* Which results of a step are fetched, as they are read; in front of it they are read by their offloads. */
+static const bool *fetched_results(const Instance *in, uint32_t step, bool *live, bool *away, Arena *a)
+{
+    bool *read = NEW(a, bool, in->nmoves[step] + 1), any = false;
+    for (uint32_t i = 0; i < in->nmoves[step]; i++) {
+        uint32_t v = in->moves[step][i].value.i;
+        any |= read[i] = live[v];
+        away[v] |= live[v];
+        live[v] = false;
+    }
+    return any ? read : NULL;
+}
+
+/* What is offloaded behind execution k. */
+static void read_for_offload(const Instance *in, const Overlapped *o, int32_t k, bool *live, const bool *away)
+{
+    for (int32_t step = o->first[k]; step >= 0; step = o->next[step])
+        for (uint32_t i = 0; i < in->nmoves[step]; i++)
+            live[in->moves[step][i].value.i] |= away[in->moves[step][i].value.i];
+}
+
+/* Per execution: which of its results are read; of a fetch: which of its moves are made.  away: per value,
+ * it is offloaded. */
+static const bool **find_read(const Instance *in, const Overlapped *o, bool *away, Arena *a)
+{
+    Schedule s = o->s;
     const Graph *g = in->cut.g;
     const bool **read = NEW(a, const bool *, s.n + 1);
     bool *live = NEW(a, bool, g->nvals);
@@ -259,8 +316,13 @@ static const bool **find_read(const Instance *in, Schedule s, Arena *a)
         live[g->update[i].value.i] = true;
     find_needed(g, g->order + in->tail, g->norder - in->tail, live, needed);
     for (int32_t k = s.n; k-- > 0;) {
-        uint32_t op = (uint32_t)s.op[k];
+        uint32_t op = step_of(in, s.op[k]);
+        read_for_offload(in, o, k, live, away);
         find_needed(g, in->views[op], in->nviews[op], live, needed);
+        if (is_fetch(in, s.op[k])) {
+            read[k] = fetched_results(in, op, live, away, a);
+            continue;
+        }
         read[k] = read_results(in, op, live, a);
         find_needed(g, g->order + in->cut.step[op].first, in->cut.step[op].count, live, needed);
     }
@@ -314,11 +376,12 @@ static const Command *find_variant(Instance *in, uint32_t step, const bool *read
 
 /* The copies that a command reads, and those it makes: of a value that has been made already a further
  * one. */
-static const Val *find_copies(Sequence *s, const Command *c, Val *now, bool *made, Val *of, Arena *a)
+static const Val *find_copies(Sequence *s, const Command *c, const Val *fetched, Val *now, bool *made,
+                              Val *of, Arena *a)
 {
     Val *vals = NEW(a, Val, c->nread + c->nwrite + 1);
     for (int i = 0; i < c->nread + c->nwrite; i++) {
-        Val v = c->vals[i];
+        Val v = fetched[c->vals[i].i].i ? fetched[c->vals[i].i] : c->vals[i];
         if (i >= c->nread && made[v.i]) {
             now[v.i].i = s->nvals++;
             of[now[v.i].i] = v;
@@ -335,28 +398,50 @@ static const uint8_t *one_result(const Instance *in, Schedule s, Arena *a)
 {
     if (!in->any_bits || !in->cost)
         return s.alt;
-    uint8_t *most = NEW(a, uint8_t, in->nops + 1), *alt = NEW(a, uint8_t, s.n + 1);
+    uint8_t *most = NEW(a, uint8_t, in->nops + (uint32_t)in->inst.nfetch + 1);
+    uint8_t *alt = NEW(a, uint8_t, s.n + 1);
     for (int32_t k = 0; k < s.n; k++)
         most[s.op[k]] = s.alt[k] > most[s.op[k]] ? s.alt[k] : most[s.op[k]];
     for (int32_t k = 0; k < s.n; k++) {
-        NodeId first = in->cut.g->order[in->cut.step[s.op[k]].first];
+        NodeId first = in->cut.g->order[in->cut.step[step_of(in, s.op[k])].first];
         alt[k] = most[s.op[k]] < in->cost[first.i].same ? s.alt[k] : most[s.op[k]];
     }
     return alt;
 }
 
-/* Executions and their commands; copies are still missing. */
-static bool find_commands(Instance *in, Schedule s, Sequence *out, Arena *a, Diag *d)
+/* The moves of a step's results that are wanted: per move or per value. */
+static uint32_t add_copies(const Instance *in, uint32_t step, const bool *fetched, const bool *away,
+                           Execution *run)
 {
-    const bool **read = find_read(in, s, a);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < in->nmoves[step]; i++) {
+        const Move *m = &in->moves[step][i];
+        if (fetched && fetched[i])
+            run[n++] = (Execution){.c = &m->in, .how = in->cost[m->fetch.i].c};
+        else if (!fetched && away[m->value.i])
+            run[n++] = (Execution){.c = &m->out, .how = in->cost[m->offload.i].c};
+    }
+    return n;
+}
+
+/* Executions and their commands; copies are still missing. */
+static bool find_commands(Instance *in, const Overlapped *o, Sequence *out, Arena *a, Diag *d)
+{
+    Schedule s = o->s;
+    bool *away = NEW(a, bool, in->cut.g->nvals);
+    const bool **read = find_read(in, o, away, a);
     uint32_t n = 0;
     for (int32_t k = 0; k < s.n; k++) {
-        uint32_t op = (uint32_t)s.op[k];
-        const Command *c = read[k] ? find_variant(in, op, read[k], d) : NULL;
-        TRY(c || !read[k]);
+        uint32_t op = step_of(in, s.op[k]);
+        bool fetch = is_fetch(in, s.op[k]);
+        n += read[k] && fetch ? add_copies(in, op, read[k], away, out->run + n) : 0;
+        const Command *c = read[k] && !fetch ? find_variant(in, op, read[k], d) : NULL;
+        TRY(c || fetch || !read[k]);
         NodeId first = in->cut.g->order[in->cut.step[op].first];
         if (c)
             out->run[n++] = (Execution){.c = c, .how = in->cost ? &in->cost[first.i].c[s.alt[k]] : NULL};
+        for (int32_t step = o->first[k]; step >= 0; step = o->next[step])
+            n += add_copies(in, (uint32_t)step, NULL, away, out->run + n);
     }
     out->nmicro = n;
     for (uint32_t t = in->nops; t < in->cut.nstep; t++) {
@@ -371,9 +456,12 @@ bool instance_sequence(Instance *in, Schedule s, Sequence *out, Arena *a, Diag *
 {
     const Graph *g = in->cut.g;
     uint32_t results = 0, n = (uint32_t)s.n + in->cut.nstep - in->nops;
+    for (int32_t k = 0; k < s.n; k++)
+        n += is_fetch(in, s.op[k]) ? 2 * in->nmoves[step_of(in, s.op[k])] : 0;
     *out = (Sequence){.g = g, .run = NEW(a, Execution, n + 1), .nvals = g->nvals};
     s.alt = one_result(in, s, a);
-    TRY(find_commands(in, s, out, a, d));
+    Overlapped o = overlap(in, s, a);
+    TRY(find_commands(in, &o, out, a, d));
     for (uint32_t k = 0; k < out->n; k++)
         results += (uint32_t)out->run[k].c->nwrite;
     Val *of = NEW(a, Val, g->nvals + results), *now = NEW(a, Val, g->nvals);
@@ -381,7 +469,7 @@ bool instance_sequence(Instance *in, Schedule s, Sequence *out, Arena *a, Diag *
     for (uint32_t v = 0; v < g->nvals; v++)
         of[v].i = now[v].i = v;
     for (uint32_t k = 0; k < out->n; k++)
-        out->run[k].vals = find_copies(out, out->run[k].c, now, made, of, a);
+        out->run[k].vals = find_copies(out, out->run[k].c, in->fetched, now, made, of, a);
     out->of = of;
     out->final = now;
     return true;
@@ -393,9 +481,9 @@ static void base_variants(Instance *in, const Command *c)
     int32_t *op = NEW(in->arena, int32_t, in->nops + 1);
     for (uint32_t s = 0; s < in->nops; s++)
         op[s] = (int32_t)s;
-    const bool **read = find_read(in, (Schedule){op, NULL, (int32_t)in->nops}, in->arena);
+    Overlapped all = overlap(in, (Schedule){op, NULL, (int32_t)in->nops}, in->arena);
+    const bool **read = find_read(in, &all, NULL, in->arena);
     in->variant = NEW(in->arena, Variant *, in->cut.nstep + 1);
-    in->live = NEW(in->arena, bool, in->cut.g->nvals);
     for (uint32_t s = 0; s < in->cut.nstep; s++) {
         Variant *v = in->variant[s] = NEW(in->arena, Variant, 1);
         *v = (Variant){NULL, s < in->nops ? read[s] : NULL, c[s]};
@@ -404,18 +492,19 @@ static void base_variants(Instance *in, const Command *c)
     }
 }
 
-bool instance_make(Graph *g, const StepInfo *info, bool any_bits, Arena *a, Instance *in, Diag *d)
+bool instance_make(Graph *g, StepInfo *info, bool any_bits, Arena *a, Instance *in, Diag *d)
 {
     *in = (Instance){.cut = {.g = g}, .cost = info->cost, .any_bits = any_bits, .arena = a};
     plan_cut(&in->cut, a);
     const Command *c = plan_commands(&in->cut, a, d);
     TRY(c);
+    uint32_t nvals = g->nvals;
     in->nops = in->cut.nmicro;
     in->tail = in->nops < in->cut.nstep ? in->cut.step[in->nops].first : g->norder;
     in->op_of_node = NEW(a, int32_t, g->nnodes);
     memset(in->op_of_node, -1, g->nnodes * sizeof *in->op_of_node);
     in->inst = (RematInstance){.nops = (int32_t)in->nops, .loss = -1,
-                               .ops = NEW(a, RematOp, in->cut.nstep + 1),
+                               .ops = NEW(a, RematOp, in->cut.nstep + in->nops + 1),
                                .values = NEW(a, RematValue, g->nvals)};
     Make m = {.g = g, .a = a, .in = in, .align = info->align,
               .value_of = NEW(a, int32_t, g->nvals), .target = NEW(a, Val, g->nvals),
@@ -432,16 +521,17 @@ bool instance_make(Graph *g, const StepInfo *info, bool any_bits, Arena *a, Inst
         if (m.value_of[r.i] >= 0)
             in->inst.values[m.value_of[r.i]].keep_to_end = true;
     }
-    for (uint32_t i = 1; i < g->nvals; i++) { /* every source that something reads */
+    for (uint32_t i = 1; i < nvals; i++) { /* every source that something reads */
         bool state = g->vals[i].kind == VAL_PARAM || g->vals[i].kind == VAL_STATE;
         if (is_source(g, (Val){i}) && (m.nreaders[i] || state))
             in->inst.persistent += align_up(type_bytes(&g->vals[i].type), info->align);
     }
     add_barriers(&m);
     attach_views(&m);
-    base_variants(in, c);
     NodeId loss = g->vals[graph_root(g, info->loss).i].def;
     in->inst.loss = loss.i ? in->op_of_node[loss.i] : -1;
+    TRY(instance_add_moves(g, in, info, c, d));
+    base_variants(in, c);
     return true;
 }
 
@@ -477,12 +567,39 @@ static void emit(Graph *g, NodeId id, Val *in0, Val *subst, bool again, uint32_t
     schedule(g, run);
 }
 
+static void emit_views(Graph *g, const Instance *in, uint32_t step, Val *const *in0, Val *subst, bool again)
+{
+    for (uint32_t i = 0; i < in->nviews[step]; i++)
+        emit(g, in->views[step][i], in0[in->views[step][i].i], subst, again, 0);
+}
+
+static void emit_offloads(Graph *g, const Instance *in, const Overlapped *o, int32_t k, Val *subst)
+{
+    for (int32_t step = o->first[k]; step >= 0; step = o->next[step])
+        for (uint32_t i = 0; i < in->nmoves[step]; i++) {
+            Node *n = &g->nodes[in->moves[step][i].offload.i];
+            n->in[0] = subst[n->in[0].i];
+            schedule(g, in->moves[step][i].offload);
+        }
+}
+
+/* What was offloaded is there again; a second time by a clone. */
+static void emit_fetches(Graph *g, const Instance *in, uint32_t step, Val *subst, bool again)
+{
+    for (uint32_t i = 0; i < in->nmoves[step]; i++) {
+        const Move *m = &in->moves[step][i];
+        NodeId id = again ? graph_clone_node(g, m->fetch, NULL) : m->fetch;
+        subst[m->value.i] = g->nodes[id.i].out[0];
+        schedule(g, id);
+    }
+}
+
 void instance_apply(Graph *g, const Instance *in, Schedule s, Arena *tmp)
 {
     uint32_t nvals = g->nvals, norder = g->norder;
     NodeId *old = NEW(tmp, NodeId, norder + 1);
     Val *subst = NEW(tmp, Val, nvals);
-    bool *ran = NEW(tmp, bool, in->cut.nstep + 1);
+    bool *ran = NEW(tmp, bool, in->cut.nstep + 1), *fetched = NEW(tmp, bool, in->cut.nstep + 1);
     Val **in0 = NEW(tmp, Val *, g->nnodes);
     memcpy(old, g->order, norder * sizeof *old);
     for (uint32_t i = 0; i < norder; i++)
@@ -490,11 +607,20 @@ void instance_apply(Graph *g, const Instance *in, Schedule s, Arena *tmp)
     for (uint32_t i = 0; i < nvals; i++)
         subst[i].i = i;
     s.alt = one_result(in, s, tmp);
+    Overlapped o = overlap(in, s, tmp);
+    s = o.s;
     g->norder = 0;
     for (uint32_t i = 0; i < in->nfree; i++)
         emit(g, in->free_views[i], in0[in->free_views[i].i], subst, false, 0);
     for (int32_t k = 0; k < s.n; k++) {
-        uint32_t op = (uint32_t)s.op[k];
+        uint32_t op = step_of(in, s.op[k]);
+        if (is_fetch(in, s.op[k])) {
+            emit_fetches(g, in, op, subst, fetched[op]);
+            emit_views(g, in, op, in0, subst, true);
+            emit_offloads(g, in, &o, k, subst);
+            fetched[op] = true;
+            continue;
+        }
         const Step *st = &in->cut.step[op];
         const NodeId *id = old + st->first;
         uint32_t group = ran[op] && g->nodes[id->i].group ? ++g->ngroups : 0, first = g->norder;
@@ -504,8 +630,8 @@ void instance_apply(Graph *g, const Instance *in, Schedule s, Arena *tmp)
             g->nodes[g->order[first + i].i].candidate = s.alt[k];
         for (uint32_t i = 1; i < st->count && in->cost; i++)
             in->cost[id[i].i] = in->cost[id->i];
-        for (uint32_t i = 0; i < in->nviews[op]; i++)
-            emit(g, in->views[op][i], in0[in->views[op][i].i], subst, ran[op], 0);
+        emit_views(g, in, op, in0, subst, ran[op]);
+        emit_offloads(g, in, &o, k, subst);
         ran[op] = true;
     }
     for (uint32_t k = in->tail; k < norder; k++)

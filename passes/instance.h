@@ -12,6 +12,13 @@ typedef struct Variant {
     Command c;
 } Variant;
 
+/* A result of a step that may be offloaded and fetched: nodes that are in no order yet. */
+typedef struct {
+    Val value, fetched;
+    NodeId offload, fetch;
+    Command out, in;
+} Move;
+
 /* Operators are the plan's steps; values are what has memory and is computed.  Views are no
  * operators: they follow the step that makes what they view. */
 typedef struct {
@@ -29,11 +36,18 @@ typedef struct {
     uint32_t nops, tail;   /* the instance is a micro-batch: steps from nops on, nodes from
                             * order[tail] on run after all of them, as they stand */
     int64_t tail_ns;
+    Move **moves;          /* per step: of its results; NULL: they are not fetched */
+    uint32_t *nmoves;
+    Val *fetched;          /* per value: the one that it is a copy of, fetched; {0}: none */
     bool any_bits;         /* candidates with other bits are kernel choices as well */
 } Instance;
 
-/* Everything is allocated in a. */
-bool instance_make(Graph *g, const StepInfo *info, bool any_bits, Arena *a, Instance *in, Diag *d);
+/* Everything is allocated in a.  With a link, what is made may be fetched: then the graph and info->cost get
+ * nodes that do it, in no order yet. */
+bool instance_make(Graph *g, StepInfo *info, bool any_bits, Arena *a, Instance *in, Diag *d);
+
+/* For each step of an instance that has no moves yet (offload.c). */
+bool instance_add_moves(Graph *g, Instance *in, StepInfo *info, const Command *c, Diag *d);
 
 /* A schedule of its operators: steps in order, and their kernel choices. */
 typedef struct {

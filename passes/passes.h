@@ -39,6 +39,7 @@ typedef struct {
     double gap;
     const char *policy;      /* a named policy plans instead of the search; NULL: the search */
     const char *instance;    /* write the rematerialization problem to this file; NULL: do not */
+    bool no_offload;         /* nothing is moved to the host's memory */
     bool f64;                /* train in double precision what the model has in single */
     uint64_t seed;
     int threads;
@@ -61,6 +62,17 @@ typedef struct { Val param, grad, state[2]; } Trained; /* state: optimizer state
 /* A factor of a weight gradient that is recomputed in blocks instead of being stored. */
 typedef struct { NodeId product; int operand; Val stored; } PrologueFactor;
 
+/* To the host's memory; bandwidth 0: there is none that is known. */
+typedef struct {
+    double bandwidth; /* bytes per ns in one direction */
+    double byte_ns;   /* that a byte copied costs the kernels beside it */
+    double copy_ns;   /* of each copy, for both */
+} HostLink;
+static inline int64_t copy_beside_ns(const HostLink *l, int64_t bytes)
+{
+    return (int64_t)((double)bytes * l->byte_ns + l->copy_ns);
+}
+
 /* What the passes found; lives in the graph's arena. */
 typedef struct {
     Val loss, target, lr, step, rng; /* {0}: not present */
@@ -68,6 +80,7 @@ typedef struct {
     uint32_t ntrained, ctrained;
     int64_t accumulate; /* as planned: 0 where nothing trains */
     int64_t align;      /* of the device's arena; 0: ARENA_ALIGN */
+    HostLink link;
     PrologueFactor *factor;
     uint32_t nfactor, cfactor;
     uint32_t first_inlined; /* nodes from this one on were made by pass inline */
@@ -75,6 +88,7 @@ typedef struct {
     Plan plan;
     const struct Packing *packed; /* plan.c's, the latest first */
     uint32_t nrecomputed;        /* steps that run again */
+    uint32_t nfetched;           /* whose results are fetched instead */
     int64_t min_budget_bound;    /* no schedule fits below this */
     double solve_seconds, gap;
 } StepInfo;

@@ -5,6 +5,7 @@
  * a result that may take over a dying operand shares its buffer, an update shares its state's.
  * Library working memory is a buffer of one step.  passes/plan/pack.c assigns the offsets. */
 #include "instance.h"
+#include "ir/program.h"
 #include "plan/pack.h"
 #include <string.h>
 
@@ -331,6 +332,30 @@ static void keep_places(Plan *p, const Place *pl, Arena *a)
     }
 }
 
+/* ns that the step costs the kernels of other lanes. */
+static int64_t beside_ns(const Plan *p, const HostLink *link, uint32_t s)
+{
+    const Node *n = &p->g->nodes[p->g->order[p->step[s].first].i];
+    bool copy = n->op == OP_offload || n->op == OP_fetch;
+    return copy ? copy_beside_ns(link, type_bytes(val_type(p->g, n->out[0]))) : 0;
+}
+
+/* With copies in lanes of their own, a step takes as long as its lanes do, waits included. */
+static bool predict_lanes(Plan *p, const HostLink *link, Arena *tmp, Diag *d)
+{
+    Program program;
+    TRY(program_make(&program, p, tmp, d));
+    int64_t *ns = NEW(tmp, int64_t, p->nstep + 1), beside = 0;
+    for (uint32_t s = 0; s < p->nstep; s++) {
+        ns[s] = p->step[s].cost_ns;
+        beside += beside_ns(p, link, s) * plan_times(p, s);
+    }
+    int64_t batches = p->accumulate > 1 ? p->accumulate : 1;
+    p->predicted_ns = program_ns(&program, ns, 0, p->nmicro) * batches +
+                      program_ns(&program, ns, p->nmicro, p->nstep) + beside;
+    return true;
+}
+
 bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Plan *p, Arena *tmp,
                 Diag *d)
 {
@@ -351,7 +376,7 @@ bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Pla
     p->live_bytes = size.live;
     keep_places(p, &pl, g->arena);
     account(&pl, p);
-    return true;
+    return p->host_bytes == 0 || predict_lanes(p, &info->link, tmp, d);
 }
 
 bool pass_plan(Graph *g, PassCtx *cx)

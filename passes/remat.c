@@ -148,6 +148,9 @@ static void record(Remat *r, const RematResult *res)
     StepInfo *info = r->cx->info;
     info->plan.bound_ns = step_ns(r, res->lower_bound);
     info->nrecomputed = (uint32_t)(res->n - r->in.inst.nops);
+    for (int32_t k = 0; k < res->n; k++)
+        info->nfetched += res->seq[k] >= r->in.inst.nops;
+    info->nrecomputed -= info->nfetched;
     info->gap = res->cost > 0 ? (double)(res->cost - res->lower_bound) / (double)res->cost : 0;
     choose(r, res);
 }
@@ -359,10 +362,40 @@ static bool try_minimum(Remat *r, int64_t budget)
     return ok;
 }
 
+/* How long the operators of a schedule wait for its copies. */
+static int64_t waits(Remat *r, const RematResult *s)
+{
+    int32_t *seq = NEW(r->cx->tmp, int32_t, s->n + 1), *offload = NEW(r->cx->tmp, int32_t, s->n + 1);
+    uint8_t *alt = NEW(r->cx->tmp, uint8_t, s->n + 1);
+    memcpy(seq, s->seq, (size_t)s->n * sizeof *seq);
+    memcpy(alt, s->alt, (size_t)s->n);
+    return r->in.inst.nfetch ? remat_overlap(&r->in.inst, seq, alt, s->n, offload) : 0;
+}
+
+/* Where a link is slow, so that operators would wait for it, the schedule that only recomputes may be
+ * better. */
+static bool try_without_fetches(Remat *r, int64_t budget, RematResult *best)
+{
+    int64_t late = best->feasible ? waits(r, best) : 0, bound = r->bound;
+    int32_t nfetch = r->in.inst.nfetch;
+    RematResult other = {0};
+    if (late == 0)
+        return true;
+    r->in.inst.nfetch = 0;
+    bool ok = try_budgets(r, budget, NULL, &other), better = other.feasible && other.cost < best->cost + late;
+    r->in.inst.nfetch = nfetch;
+    r->bound = other.lower_bound = bound; /* with fetches */
+    remat_result_free(better ? best : &other);
+    if (better)
+        *best = other;
+    return ok && try_schedule(r, best, budget, PACK_LONG);
+}
+
 static bool search(Remat *r, int64_t budget)
 {
     RematResult best = {0};
-    bool ok = try_budgets(r, budget, NULL, &best), found = best.feasible;
+    bool ok = try_budgets(r, budget, NULL, &best) && try_without_fetches(r, budget, &best);
+    bool found = best.feasible;
     ok = ok && (!found || commit(r, &best, budget));
     if (found)
         record(r, &best);
@@ -510,12 +543,20 @@ static bool find_schedule(Remat *r, int64_t budget, bool fits)
                             : search(r, budget);
 }
 
+/* Copies and kernels share the device's memory. */
+static HostLink host_link(const DeviceInfo *d)
+{
+    return (HostLink){d->host_link, 1 / (d->memory_bandwidth * d->memory_efficiency), d->launch_ns};
+}
+
 bool pass_remat(Graph *g, PassCtx *cx)
 {
     StepInfo *info = cx->info;
     const StepOptions *o = cx->opt;
     Remat r = {.g = g, .cx = cx};
     Plan kept, whole;
+    if (!o->no_offload && !o->least_bytes) /* that search has a limit on time, and does not know waits */
+        info->link = host_link(step_device(o));
     TRY(plan_place(g, info, 0, PACK_LONG, &kept, cx->tmp, cx->diag) &&
         place_whole(g, info, &kept, &whole, cx));
     r.size = (ArenaSize){.arena = kept.arena_bytes, .live = kept.live_bytes};

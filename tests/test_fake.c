@@ -361,6 +361,88 @@ START_TEST(mutants_are_found)
 }
 END_TEST
 
+/* ---- a device with a link to the host ------------------------------------------------------------------ */
+
+static const char near_host[] = "device near \"little memory, and the host is not far\"\n"
+                                "memory 1 GB\nmemory_bandwidth 100 GB/s\nhost_link 20 GB/s\n"
+                                "launch 100 ns\nvector f32 1 GFLOP/s\n";
+
+static void plan_near_host(TestStep *s, DeviceInfo *device, const Model *m, int64_t budget, bool offload)
+{
+    static OnnxBind bind[2];
+    char path[4200];
+    memcpy(bind, m->bind, sizeof bind);
+    bind[0].value *= 4; /* activations, not parameters */
+    find(m, path);
+    step_init(s);
+    s->opt.import = (OnnxOptions){.bind = bind, .nbind = m->nbind, .init = true};
+    s->opt.budget = budget;
+    s->opt.no_offload = !offload;
+    s->opt.device = device;
+    graph_init(&s->g, &s->arena, &s->diag);
+    ck_assert(device_parse(device, near_host, &s->arena, &s->diag));
+    s->opt.model = s->model = onnx_open(path, &s->diag);
+    PassCtx cx = {.diag = &s->diag, .tmp = &s->tmp, .opt = &s->opt, .info = &s->info};
+    ck_assert_msg(s->model && passes_run(&s->g, &cx, &(PassRun){0}), "%s", s->diag.msg);
+}
+
+static int count_nodes(const Graph *g, Op op)
+{
+    int n = 0;
+    for (uint32_t k = 0; k < g->norder; k++)
+        n += g->nodes[g->order[k].i].op == op;
+    return n;
+}
+
+static uint64_t run_on_fake(TestStep *s, int order, double *loss)
+{
+    s->exec = exec_open(&s->info.plan, &(ExecOptions){.device = &fake_device, .seed = 1, .check = true,
+                        .init = &init, .lane_order = order}, &s->diag);
+    ck_assert_msg(s->exec != NULL, "%s", s->diag.msg);
+    step_run(s, NULL, 1, loss);
+    uint64_t digest = step_digest(s);
+    exec_close(s->exec);
+    s->exec = NULL;
+    return digest;
+}
+
+/* The search fetches where that is cheaper than to recompute: within the budget, with the same bits in any
+ * order of lanes, and as text. */
+START_TEST(values_are_fetched_instead_of_recomputed)
+{
+    const Model *m = &models[0];
+    DeviceInfo device;
+    TestStep s;
+    Diag d = {0};
+    Program pr;
+    double want, loss;
+    plan_near_host(&s, &device, m, 0, true);
+    uint64_t digest = run_on_fake(&s, 0, &want);
+    ck_assert_int_eq(count_nodes(&s.g, OP_fetch), 0);
+    int64_t keep = s.info.plan.arena_bytes, activations = s.info.plan.mem[MEM_ACTIVATION];
+    step_free(&s);
+    plan_near_host(&s, &device, m, keep - activations / 3, false);
+    ck_assert_int_eq(count_nodes(&s.g, OP_fetch), 0);
+    step_free(&s);
+    plan_near_host(&s, &device, m, keep - activations / 3, true);
+    int fetched = count_nodes(&s.g, OP_fetch);
+    ck_assert_int_gt(fetched, 0);
+    ck_assert_int_gt(count_nodes(&s.g, OP_offload), 0);
+    ck_assert_uint_gt(s.info.nfetched, 0);
+    ck_assert_int_le(s.info.plan.arena_bytes, s.info.plan.budget);
+    ck_assert_int_lt(s.info.plan.arena_bytes, keep);
+    ck_assert_int_ge(s.info.plan.predicted_ns, s.info.plan.base_ns);
+    for (int order = 0; order < 3; order++) {
+        ck_assert(run_on_fake(&s, order, &loss) == digest);
+        ck_assert(loss == want);
+    }
+    ck_assert(program_make(&pr, &s.info.plan, &s.arena, &d) && program_verify(&pr, &d));
+    check_text(&s.info.plan, &pr, &s.arena);
+    printf("%-30s %u recomputed, %d values fetched, same bits\n", m->path, s.info.nrecomputed, fetched);
+    step_free(&s);
+}
+END_TEST
+
 Suite *suite_fake(void)
 {
     Suite *s = suite_create("fake");
@@ -368,6 +450,9 @@ Suite *suite_fake(void)
     tcase_set_timeout(c, 600);
     tcase_add_loop_test(c, lanes_give_the_same_bits, 0, NMODELS);
     tcase_add_test(c, mutants_are_found);
+    suite_add_tcase(s, c);
+    c = tcase_create("host link");
+    tcase_add_test(c, values_are_fetched_instead_of_recomputed);
     suite_add_tcase(s, c);
     return s;
 }

@@ -434,6 +434,65 @@ START_TEST(instances_are_written_as_they_are_read)
 }
 END_TEST
 
+static const char with_fetches[] = "0 5 40\n1 7 30 0\n2 3 20 1 ; out=8\n3 4 50 0 2\n4 6 10 3 2.1 1\n"
+                                   "5 2 30 4 0\n6 1 8 5 1 ; keep\nlink 90\nfetch 0 1 40\nfetch 2 1 28\n";
+
+/* The text, and a schedule of it. */
+START_TEST(fetches_are_operators)
+{
+    RematInstance inst = parse(with_fetches), back;
+    char *text;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    remat_write(&inst, f);
+    fclose(f);
+    back = parse(text);
+    free(text);
+    ck_assert_int_eq(back.nops, 7);
+    ck_assert_int_eq(back.nfetch, 2);
+    ck_assert_int_eq(back.link, 90);
+    ck_assert_int_eq(back.ops[8].fetch_of, 2);
+    ck_assert_int_eq(back.ops[8].nout, 2);
+    int64_t cost, peak;
+    const int32_t good[] = {0, 1, 2, 3, 4, 7, 5, 6}, early[] = {7, 0, 1, 2, 3, 4, 5, 6},
+                  much[] = {0, 1, 2, 3, 7, 4, 7, 7, 5, 6};
+    ck_assert_msg(remat_evaluate(&back, good, 8, NULL, &cost, &peak, err), "%s", err);
+    ck_assert_int_eq(cost, 29);
+    ck_assert(!remat_evaluate(&back, early, 8, NULL, &cost, &peak, err));
+    ck_assert_str_eq(err, "step 0: operator 0 is fetched before it runs");
+    ck_assert(!remat_evaluate(&back, much, 10, NULL, &cost, &peak, err));
+    ck_assert_str_eq(err, "step 7: the fetches take more than the link has");
+    remat_free(&inst);
+    remat_free(&back);
+    ck_assert(!remat_parse("0 1 1 ; once\nlink 9\nfetch 0 1 1\n", &inst, NULL, err));
+    ck_assert_str_eq(err, "operator 0: bad fetch");
+    ck_assert(!remat_parse("0 1 1\nfetch 0 1 1\nfetch 0 1 1\n", &inst, NULL, err));
+    ck_assert_str_eq(err, "operator 0 has two fetches");
+    ck_assert(!remat_parse("0 1 1\nfetch 3 1 1\n", &inst, NULL, err));
+    ck_assert_str_eq(err, "line 2: operator 3 is unknown");
+}
+END_TEST
+
+/* Fetches come earlier and what is offloaded stays, with the peak as it was. */
+START_TEST(copies_overlap_within_the_peak)
+{
+    RematInstance inst = parse("0 5 10\n1 30 40 0\n2 9 10 0 1\n3 90 10 2\n4 50 10 3\n5 20 20 4 1\n"
+                               "6 1 1 5 ; keep\nlink 90\nfetch 1 1 40\n");
+    int32_t seq[] = {0, 1, 2, 3, 4, 7, 5, 6}, offload[8];
+    uint8_t alt[8] = {0};
+    int64_t cost, before, after;
+    ck_assert(remat_evaluate(&inst, seq, 8, alt, &cost, &before, err));
+    remat_overlap(&inst, seq, alt, 8, offload);
+    ck_assert_msg(remat_evaluate(&inst, seq, 8, alt, &cost, &after, err), "%s", err);
+    ck_assert_int_le(after, before);
+    ck_assert_int_eq(seq[4], 7); /* before the operator that takes 50 */
+    ck_assert_int_eq(offload[1], 3); /* until 40 have gone by */
+    for (int k = 0; k < 8; k++)
+        ck_assert(k == 1 || offload[k] < 0);
+    remat_free(&inst);
+}
+END_TEST
+
 /* A solution from the least budget's schedule fits it, and the search for cost does not meet
  * one that is much lower. */
 START_TEST(least_budget_is_met)
@@ -523,6 +582,8 @@ Suite *suite_remat(void)
     tcase_add_test(t, pareto_curve_is_monotone);
     tcase_add_test(t, policies_make_valid_schedules);
     tcase_add_test(t, instances_are_written_as_they_are_read);
+    tcase_add_test(t, fetches_are_operators);
+    tcase_add_test(t, copies_overlap_within_the_peak);
     tcase_add_test(t, least_budget_is_met);
     tcase_add_test(t, revolve_policy_is_near_the_closed_form);
     tcase_add_test(t, training_graphs_are_solved_to_the_optimum);

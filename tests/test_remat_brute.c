@@ -14,6 +14,8 @@ typedef struct {
     uint32_t in[MAX_NODES]; /* sets of nodes */
     int inplace[MAX_NODES]; /* input whose buffer may be taken over, -1 = none */
     bool keep[MAX_NODES];
+    bool fetched[MAX_NODES]; /* may be, for fetch[] */
+    int64_t fetch[MAX_NODES], link, link_of[MAX_NODES];
 } Dag;
 
 static int64_t bytes_of(const Dag *d, uint32_t set)
@@ -66,7 +68,15 @@ static void run_op(Frontier *f, const Dag *d, const int64_t *bytes, int i, uint3
         reach(f, next & ~(1u << j), cost);
 }
 
-/* Cheapest cost over all schedules, -1 = infeasible. */
+/* Fetches what op i has made before. */
+static void run_fetch(Frontier *f, const Dag *d, const int64_t *bytes, int i, uint32_t state, int64_t budget)
+{
+    uint32_t after = (state & ((1u << d->n) - 1)) | 1u << i;
+    if (d->fetched[i] && state >> (d->n + i) & 1 && bytes[after] <= budget)
+        reach(f, state | 1u << i, f->dist[state] + d->fetch[i]);
+}
+
+/* Cheapest cost over all schedules, -1 = infeasible; with a link that is enough. */
 static int64_t brute_force(const Dag *d, int64_t budget)
 {
     static Frontier f;
@@ -94,6 +104,7 @@ static int64_t brute_force(const Dag *d, int64_t budget)
                 if (state >> i & 1)
                     reach(&f, state & ~(1u << i), cost);
                 run_op(&f, d, bytes, i, state, budget);
+                run_fetch(&f, d, bytes, i, state, budget);
             }
         }
     return -1;
@@ -111,6 +122,10 @@ static RematInstance instance_of(const Dag *d)
         at += d->inplace[i] >= 0 ? sprintf(text + at, " inplace=%d", d->inplace[i]) : 0;
         at += sprintf(text + at, "\n");
     }
+    at += d->link > 0 ? sprintf(text + at, "link %d\n", (int)d->link) : 0;
+    for (int i = 0; i < d->n; i++)
+        if (d->fetched[i])
+            at += sprintf(text + at, "fetch %d %d %d\n", i, (int)d->fetch[i], (int)d->link_of[i]);
     return parse(text);
 }
 
@@ -275,6 +290,49 @@ START_TEST(equals_brute_force_with_workspace_in_place_and_kept_values)
 }
 END_TEST
 
+static void add_fetches(Dag *d, int64_t link)
+{
+    d->link = link;
+    for (int i = 0; i < d->n; i++) {
+        d->fetched[i] = below(2);
+        d->fetch[i] = below(4);
+        d->link_of[i] = d->bytes[i];
+    }
+}
+
+START_TEST(equals_brute_force_with_fetches)
+{
+    random_state = 9;
+    for (int k = 0; k < 300; k++) {
+        Dag d = dag_of(4 + k % 3, (uint32_t)below(1 << 15), k % 2);
+        add_fetches(&d, 1 << 20);
+        compare_dag(&d, false);
+    }
+}
+END_TEST
+
+/* Where the link is short: valid, and not below the bound nor what an ample one would cost. */
+START_TEST(fetches_stay_within_the_link)
+{
+    random_state = 11;
+    int fetches = 0;
+    for (int k = 0; k < 200; k++) {
+        Dag d = dag_of(4 + k % 3, (uint32_t)below(1 << 15), k % 2);
+        add_fetches(&d, 1 + below(30));
+        RematInstance inst = instance_of(&d);
+        int64_t budget = (least_budget(&d, remat_input_peak(&inst)) + remat_input_peak(&inst)) / 2;
+        RematResult r = solve(&inst, budget, 3000);
+        check_result(&inst, &r);
+        ck_assert(!r.feasible || r.cost >= brute_force(&d, budget));
+        for (int32_t i = 0; i < r.n; i++)
+            fetches += r.seq[i] >= inst.nops;
+        remat_result_free(&r);
+        remat_free(&inst);
+    }
+    ck_assert_int_gt(fetches, 20);
+}
+END_TEST
+
 START_TEST(infeasible_budgets_are_not_met)
 {
     random_state = 5;
@@ -307,6 +365,8 @@ Suite *suite_remat_brute(void)
     tcase_add_test(t, equals_brute_force_on_5_nodes);
     tcase_add_test(t, equals_brute_force_on_6_nodes);
     tcase_add_test(t, equals_brute_force_with_workspace_in_place_and_kept_values);
+    tcase_add_test(t, equals_brute_force_with_fetches);
+    tcase_add_test(t, fetches_stay_within_the_link);
     tcase_add_test(t, infeasible_budgets_are_not_met);
     suite_add_tcase(s, t);
     return s;

@@ -13,7 +13,8 @@ static const char graph[] = "0 5 40\n"
                             "5 2 30 3.1 1 ; ws=4\n"
                             "6 8 20 5 2\n"
                             "7 9 40 6 0 ; inplace=6\n"
-                            "8 1 10 7 4 5\n";
+                            "8 1 10 7 4 5\n"
+                            "link 1000\nfetch 1 1 30\nfetch 3 2 56\nfetch 6 1 20\n";
 
 static void check_state(const State *st)
 {
@@ -77,7 +78,7 @@ START_TEST(room_is_made_where_none_is)
             ck_assert_int_lt(st->op[slot], 0);
             ck_assert_int_eq(st->levels.excess, excess);
             check_state(st);
-            int32_t other = rng_below(&f.rng, f.p.nops);
+            int32_t other = rng_below(&f.rng, f.p.nall);
             if (st->nevents < 40 && state_add(st, other, 0, slot))
                 check_state(st);
         }
@@ -99,8 +100,9 @@ static int32_t slot_in_window(Fixture *f, int32_t from)
     const State *st = &f->st;
     const Problem *p = &f->p;
     int32_t op = st->op[from], lo = -1, hi = state_first_reader(st, from);
-    for (int32_t k = 0; k < st->runs[op].n; k++) {
-        int32_t run = st->runs[op].at[k];
+    const Slots *runs = &st->runs[p->origin[op]];
+    for (int32_t k = 0; k < runs->n; k++) {
+        int32_t run = runs->at[k];
         lo = run < from && run > lo ? run : lo;
         hi = run > from && run < hi ? run : hi;
     }
@@ -123,7 +125,7 @@ START_TEST(runs_move_within_their_window)
         int64_t excess = st->levels.excess;
         state_begin(st);
         if (st->nevents < 24 && i % 8 == 0)
-            state_add(st, rng_below(&f.rng, f.p.nops), 0, state_free_slot(st, -1, st->T, from));
+            state_add(st, rng_below(&f.rng, f.p.nall), 0, state_free_slot(st, -1, st->T, from));
         else if (to >= 0 && state_move(st, from, to)) {
             ck_assert_int_eq(st->op[to], op);
             check_state(st);

@@ -8,7 +8,8 @@
  * Moves: shift an execution within the window its readers and inputs leave; add a
  * recomputation in front of a reader (with those of its inputs that would be dead there);
  * remove a recomputation with everything that only it needed; exchange: remove one, then
- * evict something from an overfull step; change a kernel. A move that only costs is first
+ * evict something from an overfull step; change a kernel; fetch what was recomputed, or the
+ * other way round. A move that only costs is first
  * compared with the threshold drawn for it, before any memory is touched. */
 #include "anneal.h"
 
@@ -59,6 +60,18 @@ static int32_t add_before(Search *s, int32_t op, int32_t lo, int32_t reader)
     return slot >= 0 && state_add(st, op, st->p->cheapest[op], slot) ? slot : -1;
 }
 
+/* Can the outputs of op be fetched once more? */
+static bool can_fetch(const State *st, int32_t op)
+{
+    return st->p->fetch[op] >= 0 && state_has_link(st, st->p->fetch[op]);
+}
+
+/* What the outputs of op cost once more, its inputs being there. */
+static int64_t cost_again(const State *st, int32_t op)
+{
+    return can_fetch(st, op) ? st->p->redo[op] : st->p->cost[op];
+}
+
 /* The run at slot keeps its input v, idle since `idle`, resident. Recompute it instead? Always
  * when it is in the way at the held slot; else at random, or when what it adds to the excess
  * outweighs its cost, and now and then. */
@@ -72,7 +85,7 @@ static bool prefer_recompute(Search *s, int32_t v, int32_t idle, int32_t slot)
     if (s->coin_flips)
         return rng_next(&s->rng) & 1;
     int64_t relief = levels_relief(&st->levels, idle + 1, slot, st->bytes[v]);
-    double price = (double)st->p->cost[st->p->producer[v]] * 2 * rng_unit(&s->rng);
+    double price = (double)cost_again(st, st->p->producer[v]) * 2 * rng_unit(&s->rng);
     return relief > 0 ? s->weight * (double)relief > price : rng_below(&s->rng, 8) == 0;
 }
 
@@ -80,7 +93,13 @@ static bool prefer_recompute(Search *s, int32_t v, int32_t idle, int32_t slot)
 static bool affordable(const Search *s, int32_t op)
 {
     const State *st = &s->state;
-    return !st->p->inst->ops[op].once && (double)(st->cost + st->p->cost[op]) <= s->cap;
+    return !st->p->inst->ops[op].once && (double)(st->cost + cost_again(st, op)) <= s->cap;
+}
+
+/* The outputs of op once more: what runs. Mostly a fetch where one is possible, as it needs no inputs. */
+static int32_t choose_way(Search *s, int32_t op)
+{
+    return can_fetch(&s->state, op) && rng_below(&s->rng, 4) ? s->state.p->fetch[op] : op;
 }
 
 /* Adds a run of op somewhere in (lo, reader), and of those of its dead inputs that
@@ -91,6 +110,7 @@ static bool add_closure(Search *s, int32_t op, int32_t lo, int32_t reader)
     const Problem *p = st->p;
     if (!affordable(s, op) || st->nevents * 3 > st->T * 2 || --s->left < 0)
         return false;
+    op = choose_way(s, op);
     int32_t slot = add_before(s, op, lo, reader);
     if (slot < 0)
         return false;
@@ -160,7 +180,7 @@ static void find_window(const State *st, int32_t from, bool wide, int32_t *lo, i
 {
     const Problem *p = st->p;
     int32_t op = st->op[from];
-    const Slots *runs = &st->runs[op];
+    const Slots *runs = &st->runs[p->origin[op]];
     int32_t k = slots_lower(runs, from);
     *lo = k > 0 ? runs->at[k - 1] : -1;
     *hi = wide && k > 0 ? st->T : state_first_reader(st, from);
@@ -201,7 +221,7 @@ static bool push(Search *s, int32_t slot, int32_t bound, int32_t *left)
     int32_t op = st->op[slot], to = state_free_slot(st, bound, st->T, bound + 1);
     if (to < 0 || --*left < 0)
         return false;
-    const Slots *runs = &st->runs[op];
+    const Slots *runs = &st->runs[st->p->origin[op]];
     int32_t k = slots_lower(runs, slot + 1);
     if (k < runs->n && runs->at[k] <= to)
         return false;
@@ -221,7 +241,7 @@ static bool pull(Search *s, int32_t slot, int32_t bound, int32_t *left)
     int32_t op = st->op[slot], to = state_free_slot(st, -1, bound, bound - 1);
     if (to < 0 || --*left < 0)
         return false;
-    const Slots *runs = &st->runs[op];
+    const Slots *runs = &st->runs[p->origin[op]];
     int32_t k = slots_lower(runs, slot);
     if (k > 0 && runs->at[k - 1] >= to)
         return false;
@@ -328,9 +348,25 @@ static bool move_kernel(Search *s)
     return true;
 }
 
+/* Fetches what was recomputed at a slot, with what only that needed; or recomputes what was fetched. */
+static bool move_way(Search *s)
+{
+    State *st = &s->state;
+    const Problem *p = st->p;
+    if (st->nmulti == 0)
+        return false;
+    int32_t of = st->multi[rng_below(&s->rng, st->nmulti)];
+    const Slots *runs = &st->runs[of];
+    int32_t slot = runs->at[1 + rng_below(&s->rng, runs->n - 1)];
+    int32_t other = st->op[slot] == of ? p->fetch[of] : of;
+    return other >= 0 && remove_cascade(st, slot, 0) && state_add(st, other, p->cheapest[other], slot);
+}
+
 static bool try_move(Search *s)
 {
     uint32_t r = (uint32_t)(rng_next(&s->rng) & 15);
+    if (s->state.p->inst->nfetch > 0 && r == 4)
+        return move_way(s);
     if (r < 3)
         return move_chain(s);
     if (r < 7)

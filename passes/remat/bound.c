@@ -17,7 +17,8 @@
  *     operator u --inf--> each of its inputs
  *
  * Inputs of g are resident anyway and left out; the cost of an operator that may not run
- * again is infinite.
+ * again is infinite.  One that has a fetch costs the less of both and has no edges to its
+ * inputs: the link is left out, too.
  *
  * The dual function is concave and piecewise linear; each cut is one line (bytes, cost) of
  * it, and intersecting the lines on both sides of the room (secant steps) reaches the
@@ -143,6 +144,8 @@ static bool may_rerun(const Cut *c, int32_t op)
     const Problem *p = c->p;
     if (p->inst->ops[op].once)
         return false;
+    if (p->fetch[op] >= 0)
+        return true;
     for (int32_t k = p->barred_by.first[op]; k < p->barred_by.first[op + 1]; k++)
         if (c->ancestor[p->barred_by.at[k]])
             return false;
@@ -180,7 +183,7 @@ static int64_t collect(Cut *c)
             continue;
         c->vertex_op[u] = 0;
         c->ops[c->nops++] = u;
-        for (int32_t k = p->in.first[u]; k < p->in.first[u + 1]; k++)
+        for (int32_t k = p->in.first[u]; p->fetch[u] < 0 && k < p->in.first[u + 1]; k++)
             enter_value(c, p->in.at[k]);
     }
     return bytes;
@@ -208,10 +211,10 @@ static void build(Cut *c, double lambda, double scale)
     }
     for (int32_t i = 0; i < c->nops; i++) {
         int32_t u = c->ops[i];
-        double cap = floor((double)p->cost[u] * scale);
+        double cap = floor((double)p->redo[u] * scale);
         c->redo_edge[i] =
             flow_edge(f, c->vertex_op[u], 1, may_rerun(c, u) ? (int64_t)cap : FLOW_INF);
-        for (int32_t k = p->in.first[u]; k < p->in.first[u + 1]; k++)
+        for (int32_t k = p->in.first[u]; p->fetch[u] < 0 && k < p->in.first[u + 1]; k++)
             if (!c->resident[p->in.at[k]])
                 flow_edge(f, c->vertex_op[u], c->vertex_value[p->in.at[k]], FLOW_INF);
     }
@@ -240,7 +243,7 @@ static Line solve_cut(Cut *c, double lambda)
     }
     for (int32_t i = 0; i < c->nops; i++)
         if (flow_source_side(&c->flow, c->vertex_op[c->ops[i]]))
-            l.cost += (double)p->cost[c->ops[i]];
+            l.cost += (double)p->redo[c->ops[i]];
     return l;
 }
 

@@ -393,7 +393,7 @@ static bool extend(const Problem *p, int64_t budget, const Candidate *c, int32_t
 void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known,
                   RematBound *bound)
 {
-    if (p->nops > MAX_OPS)
+    if (p->nops > MAX_OPS || p->nall > p->nops) /* it knows no fetches */
         return;
     int64_t *excess = RM_NEW(int64_t, p->nops);
     Candidate *c = RM_NEW(Candidate, p->nops);

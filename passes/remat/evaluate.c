@@ -25,12 +25,21 @@ static void copies_free(Copies *c)
     free(c->latest);
 }
 
+/* link: what the fetches so far took. */
 static bool check_step(const RematInstance *inst, int32_t step, int32_t op, uint8_t *ran,
-                       uint8_t *barred, char err[REMAT_ERR])
+                       uint8_t *barred, int64_t *link, char err[REMAT_ERR])
 {
-    if (op < 0 || op >= inst->nops)
+    if (op < 0 || op >= inst->nops + inst->nfetch)
         return rm_fail(err, "step %d: operator %d is unknown", step, op);
     const RematOp *o = &inst->ops[op];
+    if (op >= inst->nops) {
+        if (!ran[o->fetch_of])
+            return rm_fail(err, "step %d: operator %d is fetched before it runs", step, o->fetch_of);
+        if (o->link > inst->link - *link)
+            return rm_fail(err, "step %d: the fetches take more than the link has", step);
+        *link += o->link;
+        return true;
+    }
     if (o->once && ran[op])
         return rm_fail(err, "step %d: operator %d must not run again", step, op);
     if (barred[op])
@@ -65,15 +74,15 @@ static bool trace(const RematInstance *inst, const int32_t *seq, int32_t n, Copi
                   char err[REMAT_ERR])
 {
     uint8_t *ran = RM_NEW(uint8_t, inst->nops), *barred = RM_NEW(uint8_t, inst->nops);
-    int64_t total = 0;
+    int64_t total = 0, link = 0;
     for (int32_t i = 0; i < n; i++)
-        total += seq[i] >= 0 && seq[i] < inst->nops ? inst->ops[seq[i]].nout : 0;
+        total += seq[i] >= 0 && seq[i] < inst->nops + inst->nfetch ? inst->ops[seq[i]].nout : 0;
     *c = (Copies){n, RM_NEW(int32_t, n + 1), RM_NEW(int32_t, total),
                   RM_NEW(int32_t, inst->nvalues)};
     memset(c->latest, -1, sizeof *c->latest * (size_t)inst->nvalues);
     bool ok = true;
     for (int32_t i = 0; i < n && ok; i++)
-        ok = check_step(inst, i, seq[i], ran, barred, err) &&
+        ok = check_step(inst, i, seq[i], ran, barred, &link, err) &&
              trace_step(inst, c, i, seq[i], err);
     for (int32_t i = 0; i < inst->nops && ok; i++)
         if (!ran[i])

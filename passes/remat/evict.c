@@ -40,6 +40,8 @@ typedef struct {
     bool *listed;
     Candidate *candidate;
     bool *wanted; /* per op: in the closure at hand */
+    bool *fetched; /* per op: and to be fetched */
+    int64_t link; /* that fetches have taken */
     int32_t *closure, nclosure;
     Seq out;
     int32_t most; /* executions allowed */
@@ -67,15 +69,28 @@ static void set_resident(Sweep *w, int32_t v, bool is)
     }
 }
 
-static double cost_back(const Sweep *w, int32_t v)
+/* The fetch of an operator, -1 where there is none or it does not fit the link. */
+static int32_t possible_fetch(const Sweep *w, int32_t op)
+{
+    int32_t fetch = w->p->fetch[op];
+    return fetch >= 0 && w->p->inst->ops[fetch].link <= w->p->inst->link - w->link ? fetch : -1;
+}
+
+static double cost_to_recompute(const Sweep *w, int32_t op)
 {
     const Problem *p = w->p;
-    int32_t op = p->producer[v];
     double sum = (double)p->cost[op];
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
         if (!w->resident[p->in.at[k]])
             sum += w->back[p->in.at[k]];
     return sum;
+}
+
+static double cost_back(const Sweep *w, int32_t v)
+{
+    int32_t op = w->p->producer[v], fetch = possible_fetch(w, op);
+    double sum = cost_to_recompute(w, op);
+    return fetch >= 0 && (double)w->p->cost[fetch] < sum ? (double)w->p->cost[fetch] : sum;
 }
 
 static void drop(Sweep *w, int32_t v)
@@ -219,6 +234,16 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Adds an operator to the closure, and decides whether its outputs are fetched. */
+static void want(Sweep *w, int32_t op)
+{
+    int32_t fetch = possible_fetch(w, op);
+    w->wanted[op] = true;
+    w->closure[w->nclosure++] = op;
+    w->fetched[op] = fetch >= 0 && (double)w->p->cost[fetch] < cost_to_recompute(w, op);
+    w->link += w->fetched[op] ? w->p->inst->ops[fetch].link : 0;
+}
+
 /* Pins the inputs of op and adds the producers of the missing ones to the closure. */
 static void want_inputs(Sweep *w, int32_t op)
 {
@@ -226,10 +251,8 @@ static void want_inputs(Sweep *w, int32_t op)
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++) {
         int32_t v = p->in.at[k], u = p->producer[v];
         w->pins[v]++;
-        if (!w->resident[v] && !w->wanted[u]) {
-            w->wanted[u] = true;
-            w->closure[w->nclosure++] = u;
-        }
+        if (!w->resident[v] && !w->wanted[u])
+            want(w, u);
     }
 }
 
@@ -256,14 +279,16 @@ static bool step(Sweep *w)
     w->nclosure = 0;
     want_inputs(w, op);
     for (int32_t i = 0; i < w->nclosure; i++)
-        want_inputs(w, w->closure[i]);
+        if (!w->fetched[w->closure[i]])
+            want_inputs(w, w->closure[i]);
     qsort(w->closure, (size_t)w->nclosure, sizeof *w->closure, by_number);
     for (int32_t i = 0; i < w->nclosure; i++) {
         int32_t u = w->closure[i];
         w->wanted[u] = false;
-        if (!may_rerun(w, u) || !run(w, u))
+        if (w->fetched[u] ? !run(w, p->fetch[u]) : !may_rerun(w, u) || !run(w, u))
             return false;
-        unpin_inputs(w, u);
+        if (!w->fetched[u])
+            unpin_inputs(w, u);
     }
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
         w->next[p->in.at[k]]++;
@@ -290,7 +315,7 @@ static void sweep_free(Sweep *w)
 {
     void *all[] = {w->position,  w->next,   w->by_position, w->resident, w->pins,
                    w->taken,     w->used,   w->back,        w->list,     w->listed,
-                   w->candidate, w->wanted, w->closure,     w->out.op};
+                   w->candidate, w->wanted, w->closure,     w->out.op,   w->fetched};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
@@ -315,6 +340,7 @@ bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRu
     w.listed = RM_NEW(bool, p->nvals);
     w.candidate = RM_NEW(Candidate, p->nvals);
     w.wanted = RM_NEW(bool, p->nops);
+    w.fetched = RM_NEW(bool, p->nops);
     w.closure = RM_NEW(int32_t, p->nops);
     w.most = p->nops < INT32_MAX / 6 ? 6 * p->nops : INT32_MAX;
     for (int32_t i = 0; i < p->nops; i++)

@@ -110,15 +110,45 @@ static bool check_barriers(const RematInstance *inst, char err[REMAT_ERR])
     return true;
 }
 
+/* A fetch has the outputs of its operator, and no more than a cost. */
+static bool check_fetch(const RematInstance *inst, int32_t i, uint8_t *fetched, char err[REMAT_ERR])
+{
+    const RematOp *o = &inst->ops[i];
+    if (o->fetch_of < 0 || o->fetch_of >= inst->nops)
+        return rm_fail(err, "fetch of operator %d, which is unknown", o->fetch_of);
+    const RematOp *of = &inst->ops[o->fetch_of];
+    if (fetched[o->fetch_of]++)
+        return rm_fail(err, "operator %d has two fetches", o->fetch_of);
+    if (of->once || o->link < 0 || o->link >= sum_limit)
+        return rm_fail(err, "operator %d: bad fetch", o->fetch_of);
+    if (o->nin || o->ninplace || o->nalt || o->nbarrier || o->once || o->workspace || o->nout != of->nout ||
+        (o->nout > 0 && memcmp(o->out, of->out, (size_t)o->nout * sizeof *o->out) != 0))
+        return rm_fail(err, "operator %d: its fetch makes something else", o->fetch_of);
+    return true;
+}
+
+static bool check_fetches(const RematInstance *inst, char err[REMAT_ERR])
+{
+    uint8_t *fetched = RM_NEW(uint8_t, inst->nops);
+    bool fits = inst->link >= 0 && inst->link < sum_limit;
+    bool ok = fits || rm_fail(err, "the link does not fit 62 bits");
+    for (int32_t k = 0; k < inst->nfetch && ok; k++)
+        ok = check_fetch(inst, inst->nops + k, fetched, err);
+    free(fetched);
+    return ok;
+}
+
 bool remat_check(const RematInstance *inst, char err[REMAT_ERR])
 {
     int64_t cost = 0, ws = 0;
-    if (inst->nops < 0 || inst->nvalues < 0 || inst->nops > 1 << 28 ||
-        inst->nvalues > 1 << 28)
+    if (inst->nops < 0 || inst->nvalues < 0 || inst->nfetch < 0 || inst->nops > 1 << 28 ||
+        inst->nvalues > 1 << 28 || inst->nfetch > 1 << 28)
         return rm_fail(err, "instance of impossible size");
-    for (int32_t i = 0; i < inst->nops; i++)
+    for (int32_t i = 0; i < inst->nops + inst->nfetch; i++)
         if (!check_op(&inst->ops[i], i, &cost, &ws, err))
             return false;
+    if (!check_fetches(inst, err))
+        return false;
     if (!check_values(inst, ws, err))
         return false;
     for (int32_t i = 0; i < inst->nops && inst->block; i++)
@@ -138,11 +168,12 @@ bool remat_check(const RematInstance *inst, char err[REMAT_ERR])
 /* Rows from the lists of the operators. */
 static Rows rows_forward(const RematInstance *inst, bool outputs)
 {
-    Rows r = {RM_NEW(int32_t, inst->nops + 1), NULL};
-    for (int32_t i = 0; i < inst->nops; i++)
+    int32_t n = inst->nops + inst->nfetch;
+    Rows r = {RM_NEW(int32_t, n + 1), NULL};
+    for (int32_t i = 0; i < n; i++)
         r.first[i + 1] = r.first[i] + (outputs ? inst->ops[i].nout : inst->ops[i].nin);
-    r.at = RM_NEW(int32_t, r.first[inst->nops]);
-    for (int32_t i = 0; i < inst->nops; i++) {
+    r.at = RM_NEW(int32_t, r.first[n]);
+    for (int32_t i = 0; i < n; i++) {
         const int32_t *list = outputs ? inst->ops[i].out : inst->ops[i].in;
         for (int32_t k = r.first[i]; k < r.first[i + 1]; k++)
             r.at[k] = list[k - r.first[i]];
@@ -190,6 +221,15 @@ static void index_ops(Problem *p)
         p->any_barrier |= o->nbarrier > 0;
         for (int32_t k = 0; k < o->nout; k++)
             p->producer[o->out[k]] = i;
+        p->redo[i] = p->cost[i];
+        p->origin[i] = i;
+        p->fetch[i] = -1;
+    }
+    for (int32_t i = p->nops; i < p->nall; i++) {
+        int32_t of = p->origin[i] = p->inst->ops[i].fetch_of;
+        p->cost[i] = p->inst->ops[i].cost;
+        p->redo[of] = p->cost[i] < p->cost[of] ? p->cost[i] : p->cost[of];
+        p->fetch[of] = i;
     }
     for (int32_t v = 0; v < p->nvals; v++)
         p->bytes[v] = p->inst->values[v].bytes;
@@ -199,16 +239,20 @@ bool problem_init(Problem *p, const RematInstance *inst, char err[REMAT_ERR])
 {
     if (!remat_check(inst, err))
         return false;
-    *p = (Problem){.inst = inst, .nops = inst->nops, .nvals = inst->nvalues};
+    *p = (Problem){.inst = inst, .nops = inst->nops, .nvals = inst->nvalues,
+                   .nall = inst->nops + inst->nfetch};
+    p->origin = RM_NEW(int32_t, p->nall);
+    p->fetch = RM_NEW(int32_t, p->nops);
     p->producer = RM_NEW(int32_t, p->nvals);
     p->bytes = RM_NEW(int64_t, p->nvals);
-    p->cost = RM_NEW(int64_t, p->nops);
-    p->min_ws = RM_NEW(int64_t, p->nops);
-    p->cheapest = RM_NEW(uint8_t, p->nops);
+    p->cost = RM_NEW(int64_t, p->nall);
+    p->redo = RM_NEW(int64_t, p->nops);
+    p->min_ws = RM_NEW(int64_t, p->nall);
+    p->cheapest = RM_NEW(uint8_t, p->nall);
     p->in = rows_forward(inst, false);
     p->out = rows_forward(inst, true);
     p->readers = rows_backward(inst, p->nvals, false);
-    p->barred_by = rows_backward(inst, p->nops, true);
+    p->barred_by = rows_backward(inst, p->nall, true);
     index_ops(p);
     return true;
 }
@@ -221,9 +265,12 @@ static void rows_free(Rows *r)
 
 void problem_free(Problem *p)
 {
+    free(p->origin);
+    free(p->fetch);
     free(p->producer);
     free(p->bytes);
     free(p->cost);
+    free(p->redo);
     free(p->min_ws);
     free(p->cheapest);
     rows_free(&p->in);

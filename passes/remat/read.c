@@ -29,9 +29,16 @@ typedef struct {
 } Record;
 
 typedef struct {
+    int64_t id, cost, link; /* of the operator, then its record */
+    int32_t line;
+} Fetch;
+
+typedef struct {
     Record *rec;
     int32_t n, cap;
-    int64_t persistent, whole;
+    Fetch *fetch;
+    int32_t nfetch;
+    int64_t persistent, whole, link;
     int64_t loss; /* id, then record; -1 = not said */
     int32_t loss_line;
     int64_t cost_sum, byte_sum;
@@ -249,9 +256,27 @@ static bool read_setting(Reader *r, const char *what, int64_t *x)
     return at_end(r) || reader_fail(r, r->line, "text behind the %s", what);
 }
 
+/* fetch ID COST LINK */
+static bool read_fetch(Reader *r)
+{
+    Fetch f = {.line = r->line};
+    if (!read_number(r, "id", &f.id) || !read_number(r, "cost", &f.cost) ||
+        !read_setting(r, "link", &f.link))
+        return false;
+    if (r->nfetch == 1 << 28)
+        return reader_fail(r, r->line, "%s", "too many fetches");
+    r->fetch = append(r->fetch, &r->nfetch, sizeof f);
+    r->fetch[r->nfetch - 1] = f;
+    return true;
+}
+
 static bool read_line(Reader *r)
 {
     skip_blanks(r);
+    if (take_word(r, "fetch"))
+        return read_fetch(r);
+    if (take_word(r, "link"))
+        return read_setting(r, "link", &r->link);
     if (take_word(r, "persistent"))
         return read_setting(r, "persistent bytes", &r->persistent);
     if (take_word(r, "whole"))
@@ -357,6 +382,12 @@ static bool resolve_all(Reader *r)
             if (rec->keep[k] >= rec->nout)
                 return reader_fail(r, rec->line, "output number %d is unknown",
                                    rec->keep[k]);
+    }
+    for (int32_t k = 0; k < r->nfetch; k++) {
+        int32_t of = find(r, r->fetch[k].id);
+        if (of < 0)
+            return reader_fail(r, r->fetch[k].line, "operator %lld is unknown", (long long) r->fetch[k].id);
+        r->fetch[k].id = of;
     }
     if (r->loss < 0)
         return true;
@@ -473,9 +504,10 @@ static Storage *storage_new(const Reader *r)
         values += (size_t)rec->nout;
     }
     Storage *s = RM_NEW(Storage, 1);
-    *s = (Storage){RM_NEW(RematOp, r->n),  RM_NEW(RematValue, values),
+    size_t all = (size_t)r->n + (size_t)r->nfetch;
+    *s = (Storage){RM_NEW(RematOp, all),   RM_NEW(RematValue, values),
                    RM_NEW(int32_t, ints),  RM_NEW(RematInPlace, inplace),
-                   RM_NEW(RematAlt, alts), RM_NEW(int64_t, r->n)};
+                   RM_NEW(RematAlt, alts), RM_NEW(int64_t, all)};
     return s;
 }
 
@@ -497,12 +529,26 @@ static bool build_inplace(Reader *r, const Record *rec, RematInPlace *to)
     return true;
 }
 
+static void build_fetches(const Reader *r, const int32_t *number, RematInstance *inst, Storage *s)
+{
+    inst->nfetch = r->nfetch;
+    inst->link = r->link;
+    for (int32_t k = 0; k < r->nfetch; k++) {
+        const Fetch *f = &r->fetch[k];
+        const RematOp *of = &s->ops[number[f->id]];
+        s->ids[r->n + k] = s->ids[number[f->id]];
+        s->ops[r->n + k] = (RematOp){.cost = f->cost, .nout = of->nout, .out = of->out,
+                                     .fetch_of = number[f->id], .link = f->link};
+    }
+}
+
 static bool build_instance(Reader *r, const int32_t *number, RematInstance *inst,
                            const int64_t **ids)
 {
     Storage *s = storage_new(r);
     int32_t loss = r->loss < 0 ? -1 : number[r->loss];
-    *inst = (RematInstance){r->n, 0, s->ops, s->values, r->persistent, loss, NULL, s, r->whole};
+    *inst = (RematInstance){.nops = r->n, .ops = s->ops, .values = s->values, .persistent = r->persistent,
+                            .loss = loss, .memory = s, .whole = r->whole};
     int32_t *ints = s->ints, *value = RM_NEW(int32_t, r->n);
     RematInPlace *inplace = s->inplace;
     RematAlt *alts = s->alts;
@@ -545,6 +591,7 @@ static bool build_instance(Reader *r, const int32_t *number, RematInstance *inst
         alts += rec->nalt;
     }
     free(value);
+    build_fetches(r, number, inst, s);
     if (ids)
         *ids = s->ids;
     return ok;
@@ -576,6 +623,7 @@ static void reader_free(Reader *r)
         free(r->rec[i].alt);
     }
     free(r->rec);
+    free(r->fetch);
 }
 
 bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids,

@@ -16,6 +16,10 @@
  * its inputs and outputs being among the copies, and the peak is the largest step. Every
  * operator runs at least once.
  *
+ * A fetch is an operator that makes new copies of another's outputs from what was offloaded
+ * when that one had run: without inputs, any number of times, and never before it. All
+ * fetches of a schedule share the link: the sum of theirs stays within the instance's.
+ *
  * Errors: functions return false and write one line to err (REMAT_ERR bytes). Nothing here
  * exits. An infeasible budget is no error: see RematResult.feasible.
  */
@@ -56,19 +60,24 @@ typedef struct {
     const RematAlt *alt; /* kernel choice k > 0 is alt[k - 1]; at most 255 of them */
     int32_t nbarrier;
     const int32_t *barrier; /* operators that must not run once this one has run */
+    int32_t fetch_of;       /* of a fetch: the operator whose outputs it makes */
+    int64_t link;           /* of a fetch: what it takes of the instance's */
 } RematOp;
 
-/* The order of ops is a valid topological order and respects the barriers. Arrays belong to
- * the caller, unless remat_read made them. */
+/* The order of ops is a valid topological order and respects the barriers. Behind them are
+ * the fetches, at most one of an operator. Arrays belong to the caller, unless remat_read made
+ * them. */
 typedef struct {
     int32_t nops, nvalues;
-    RematOp *ops;
+    RematOp *ops; /* nops + nfetch */
     RematValue *values;
     int64_t persistent;   /* bytes that are always there: parameters, optimizer state */
     int32_t loss;         /* last forward operator, -1 = unknown (for policies) */
     const int32_t *block; /* layer of each operator, below nops, or NULL */
     void *memory;         /* owned storage when made by remat_read */
     int64_t whole;        /* what percentages of a budget are of; 0: the input order's peak */
+    int32_t nfetch;
+    int64_t link;         /* for all fetches of a schedule */
 } RematInstance;
 
 /* Checks ranges, producers, order, barriers, and that the sums of costs and bytes stay
@@ -92,8 +101,9 @@ bool remat_check(const RematInstance *inst, char err[REMAT_ERR]);
  *
  * A line "whole N" says what percentages of a budget are of (0: of the input order's peak).
  * An input ID.K is output K of operator ID. A line "persistent N" sets the persistent
- * bytes, a line "loss ID" names the last forward operator. ids: the file's id of each operator (owned by the
- * instance), may be NULL. */
+ * bytes, a line "loss ID" names the last forward operator. A line "fetch ID COST LINK" says that the
+ * results of ID may be fetched, a line "link N" what there is for all fetches. ids: the file's id of each
+ * operator, of a fetch that of the operator it is of (owned by the instance), may be NULL. */
 bool remat_read(const char *path, RematInstance *inst, const int64_t **ids,
                 char err[REMAT_ERR]);
 bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids,
@@ -201,6 +211,14 @@ bool remat_pareto(const RematInstance *inst, const RematOptions *options,
  * in one arena are easier to find then. Deterministic in (inst, seq, seed, exchanges). */
 void remat_repack_order(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, uint64_t seed,
                         int64_t exchanges);
+
+/* ---- copies beside kernels (overlap.c) ------------------------------------------------- */
+
+/* Moves the fetches of a schedule (a valid one) to where their copies are in time, and says where what is
+ * offloaded is no longer held: offload[k] is the step behind which that is so of what the operator at k
+ * makes, -1 where it is not fetched. The link's unit is that of costs. The peak does not rise. Returns how
+ * long operators wait for copies all the same, roughly. */
+int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, int32_t *offload);
 
 /* ---- bounds (bound.c, bound_stage.c) ------------------------------------------------- */
 

@@ -48,12 +48,16 @@ typedef struct {
 typedef struct {
     const RematInstance *inst;
     int32_t nops, nvals;
-    int32_t *producer; /* of a value */
+    int32_t nall;      /* operators and fetches */
+    int32_t *origin;   /* of a fetch the operator whose outputs it makes; of others themselves */
+    int32_t *fetch;    /* of an operator, -1 = none */
+    int32_t *producer; /* of a value: no fetch */
     Rows in, out;      /* op -> values */
     Rows readers;      /* value -> ops */
     Rows barred_by;    /* op -> ops after which it must not run */
     int64_t *bytes;    /* of a value */
     int64_t *cost;     /* of an op: its cheapest kernel */
+    int64_t *redo;     /* of an op: the least that its outputs cost once more */
     uint8_t *cheapest; /* that kernel */
     int64_t *min_ws;   /* least workspace of any kernel */
     int64_t base_cost;

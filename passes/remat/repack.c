@@ -95,17 +95,23 @@ static void count_bytes(Repack *s, int32_t k)
 
 /* ---- exchanging neighbours --------------------------------------------------------------- */
 
+/* A fetch counts as its operator. */
+static int32_t origin(const Repack *s, int32_t e)
+{
+    return s->op[e] < s->inst->nops ? s->op[e] : s->inst->ops[s->op[e]].fetch_of;
+}
+
 /* May b run before a, which it follows, with every read the same? */
 static bool independent(const Repack *s, int32_t a, int32_t b)
 {
     const RematOp *ob = &s->inst->ops[s->op[b]];
-    if (s->op[a] == s->op[b])
+    if (origin(s, a) == origin(s, b))
         return false;
     for (int32_t i = s->in[b]; i < s->in[b + 1]; i++)
         if (s->copy[s->read[i]].maker == a)
             return false;
     for (int32_t i = s->in[a]; i < s->in[a + 1]; i++)
-        if (s->op[s->copy[s->read[i]].maker] == s->op[b])
+        if (origin(s, s->copy[s->read[i]].maker) == origin(s, b))
             return false;
     for (int32_t i = 0; i < ob->nbarrier; i++)
         if (ob->barrier[i] == s->op[a])

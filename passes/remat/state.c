@@ -57,10 +57,21 @@ int32_t state_copy_start(const State *st, int32_t value, int32_t slot)
     return k > 0 ? runs->at[k - 1] : -1;
 }
 
+/* The runs of op; a fetch counts as one of its operator. */
+static Slots *runs_of(const State *st, int32_t op)
+{
+    return &st->runs[st->p->origin[op]];
+}
+
+static bool is_fetch(const State *st, int32_t op)
+{
+    return op >= st->p->nops;
+}
+
 /* The first run of op behind slot, T + 1 if none. */
 static int32_t next_run(const State *st, int32_t op, int32_t slot)
 {
-    const Slots *runs = &st->runs[op];
+    const Slots *runs = runs_of(st, op);
     int32_t k = slots_lower(runs, slot + 1);
     return k < runs->n ? runs->at[k] : st->T + 1;
 }
@@ -95,7 +106,7 @@ bool state_unread(const State *st, int32_t slot)
 {
     const Problem *p = st->p;
     int32_t op = st->op[slot];
-    if (st->runs[op].n < 2)
+    if (runs_of(st, op)->n < 2)
         return false;
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
         if (state_last_read(st, p->out.at[k], slot) > slot)
@@ -160,10 +171,23 @@ static void update_savings(State *st)
 
 /* ---- adding and removing ------------------------------------------------------------- */
 
+/* Fetches come behind their operator, and within the link. */
+static bool may_fetch(const State *st, int32_t op, int32_t slot)
+{
+    const Slots *runs = runs_of(st, op);
+    return runs->n > 0 && runs->at[0] < slot && !is_fetch(st, st->op[runs->at[0]]) &&
+           state_has_link(st, op);
+}
+
 static bool may_add(const State *st, int32_t op, int32_t slot)
 {
     const Problem *p = st->p;
     if (st->op[slot] >= 0 || (p->inst->ops[op].once && st->runs[op].n > 0))
+        return false;
+    if (is_fetch(st, op))
+        return may_fetch(st, op, slot);
+    const Slots *own = &st->runs[op];
+    if (own->n > 0 && is_fetch(st, st->op[own->at[0]]) && own->at[0] < slot)
         return false;
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++) {
         const Slots *runs = &st->runs[p->producer[p->in.at[k]]];
@@ -188,6 +212,7 @@ static bool may_add(const State *st, int32_t op, int32_t slot)
 
 static void count_run(State *st, int32_t op, int32_t slot, int32_t by)
 {
+    op = st->p->origin[op];
     if (by > 0) {
         slots_insert(&st->runs[op], slot);
         st->event_at[slot] = st->nevents;
@@ -243,7 +268,7 @@ static void remove_reads(State *st, int32_t op, int32_t slot)
 static void split_copies(State *st, int32_t op, int32_t slot, int32_t by)
 {
     const Problem *p = st->p;
-    const Slots *runs = &st->runs[op];
+    const Slots *runs = runs_of(st, op);
     int32_t k = slots_lower(runs, slot), start = k > 0 ? runs->at[k - 1] : -1;
     int32_t end = k < runs->n ? runs->at[k] : st->T + 1;
     for (int32_t i = p->out.first[op]; i < p->out.first[op + 1]; i++) {
@@ -275,6 +300,7 @@ static void add_run(State *st, int32_t op, int32_t kernel, int32_t slot)
     st->op[slot] = op;
     st->kernel[slot] = (uint8_t)kernel;
     st->cost += st->kcost[row];
+    st->link += st->p->inst->ops[op].link;
     levels_add(&st->levels, slot, slot + 1, HOLE + st->kws[row]);
     add_reads(st, op, slot);
     split_copies(st, op, slot, 1);
@@ -294,6 +320,7 @@ static void remove_run(State *st, int32_t slot)
     update_savings(st);
     levels_add(&st->levels, slot, slot + 1, -HOLE - st->kws[row]);
     st->cost -= st->kcost[row];
+    st->link -= st->p->inst->ops[op].link;
 }
 
 /* ---- sliding ------------------------------------------------------------------------- */
@@ -311,7 +338,7 @@ static bool may_slide(const State *st, int32_t from, int32_t to)
 {
     const Problem *p = st->p;
     int32_t op = st->op[from], lo = from < to ? from : to, hi = from < to ? to : from;
-    if (st->op[to] >= 0 || p->any_barrier || any_between(&st->runs[op], lo, hi))
+    if (st->op[to] >= 0 || p->any_barrier || any_between(runs_of(st, op), lo, hi))
         return false;
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
         if (any_between(&st->runs[p->producer[p->in.at[k]]], lo, hi))
@@ -368,7 +395,7 @@ static void slide(State *st, int32_t from, int32_t to)
         slide_read(st, p->in.at[k], from, to);
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
         slide_copy(st, p->out.at[k], from, to);
-    replace_slot(&st->runs[op], from, to);
+    replace_slot(runs_of(st, op), from, to);
     st->op[to] = op;
     st->op[from] = -1;
     st->kernel[to] = st->kernel[from];
@@ -389,7 +416,7 @@ static void relabel(State *st, int32_t from, int32_t to)
 {
     const Problem *p = st->p;
     int32_t op = st->op[from];
-    replace_slot(&st->runs[op], from, to);
+    replace_slot(runs_of(st, op), from, to);
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
         replace_slot(&st->reads[p->in.at[k]], from, to);
     st->op[to] = op;
@@ -456,8 +483,9 @@ bool state_add(State *st, int32_t op, int32_t kernel, int32_t slot)
 bool state_remove(State *st, int32_t slot)
 {
     int32_t op = st->op[slot];
-    if (st->runs[op].n < 2 ||
-        (st->runs[op].at[0] == slot && state_first_reader(st, slot) < st->T))
+    const Slots *runs = runs_of(st, op);
+    if (runs->n < 2 || (runs->at[0] == slot && (state_first_reader(st, slot) < st->T ||
+                                                is_fetch(st, st->op[runs->at[1]]))))
         return false;
     Change c = {REMOVED, slot, .op = op, .kernel = st->kernel[slot]};
     remove_run(st, slot);
@@ -506,7 +534,7 @@ void state_undo(State *st)
 static void reset(State *st)
 {
     const Problem *p = st->p;
-    st->cost = 0;
+    st->cost = st->link = 0;
     levels_reset(&st->levels, st->T, -HOLE);
     st->nevents = st->nmulti = st->nlog = st->ndirty = 0;
     for (int32_t t = 0; t < st->T; t++) {
@@ -634,12 +662,12 @@ void state_init(State *st, const Problem *p, int64_t budget)
     st->bytes = RM_NEW(int32_t, p->nvals);
     for (int32_t v = 0; v < p->nvals; v++)
         st->bytes[v] = quanta(st, p->bytes[v]);
-    st->kfirst = RM_NEW(int32_t, p->nops + 1);
-    for (int32_t i = 0; i < p->nops; i++)
+    st->kfirst = RM_NEW(int32_t, p->nall + 1);
+    for (int32_t i = 0; i < p->nall; i++)
         st->kfirst[i + 1] = st->kfirst[i] + 1 + p->inst->ops[i].nalt;
-    st->kcost = RM_NEW(int64_t, st->kfirst[p->nops]);
-    st->kws = RM_NEW(int32_t, st->kfirst[p->nops]);
-    for (int32_t i = 0; i < p->nops; i++) {
+    st->kcost = RM_NEW(int64_t, st->kfirst[p->nall]);
+    st->kws = RM_NEW(int32_t, st->kfirst[p->nall]);
+    for (int32_t i = 0; i < p->nall; i++) {
         const RematOp *o = &p->inst->ops[i];
         for (int32_t k = 0; k <= o->nalt; k++) {
             st->kcost[st->kfirst[i] + k] = k ? o->alt[k - 1].cost : o->cost;

@@ -31,6 +31,7 @@ typedef struct {
     int32_t *op;     /* per slot: the operator that runs there, -1 = free */
     uint8_t *kernel; /* per slot */
     int64_t cost;
+    int64_t link;    /* that fetches take */
     int64_t quantum; /* bytes are counted in quanta, rounded up */
     Levels levels; /* per slot, in quanta; the limit is budget - persistent, rounded down */
     int32_t *bytes;  /* per value */
@@ -39,7 +40,7 @@ typedef struct {
     int32_t *kws;
     int32_t *saving; /* per slot: in-place savings included in its level */
 
-    Slots *runs;  /* per op: its executions */
+    Slots *runs;  /* per op: its executions, and those of its fetch */
     Slots *reads; /* per value: executions that read it, T for keep_to_end */
     int32_t *event, *event_at, nevents; /* occupied slots in any order, and where each is */
     int32_t *multi, *multi_at, nmulti;  /* operators that run more than once */
@@ -58,6 +59,12 @@ void state_set_budget(State *st, int64_t budget); /* the state must be empty or 
 void state_load(State *st, const Seq *s, const uint8_t *kernels);
 void state_store(const State *st, Seq *s);
 void state_respread(State *st);
+
+/* Is there enough of the link for one more fetch? */
+static inline bool state_has_link(const State *st, int32_t fetch)
+{
+    return st->p->inst->ops[fetch].link <= st->p->inst->link - st->link;
+}
 
 /* Primitive changes. Adding fails (and changes nothing) where the slot is taken, an input
  * is not there yet, or a barrier or `once` forbids it. Removing fails where a reader would

@@ -80,6 +80,10 @@ void remat_write(const RematInstance *inst, FILE *f)
         fprintf(f, "loss %d\n", inst->loss);
     for (int32_t i = 0; i < inst->nops; i++)
         write_op(f, inst, i, &n);
+    if (inst->link > 0)
+        fprintf(f, "link %" PRId64 "\n", inst->link);
+    for (const RematOp *o = inst->ops + inst->nops; o < inst->ops + inst->nops + inst->nfetch; o++)
+        fprintf(f, "fetch %d %" PRId64 " %" PRId64 "\n", o->fetch_of, o->cost, o->link);
     free(n.op);
     free(n.output);
 }

@@ -1,0 +1,182 @@
+/* overlap.c -- copies beside kernels: a fetch begins as much earlier as its copy takes, and what is
+ * offloaded stays as much longer, as far as no step gets more bytes than the largest has.
+ *
+ * The search places a fetch in front of its reader and counts the bytes of what is offloaded as free when
+ * nobody reads them: then kernels would wait for every copy. Each direction is a lane in which copies
+ * run one behind the other. Fetches from the last to the first: each is to end when its reader runs and
+ * before the next begins. Offloads from the first to the last: each begins when it can. O(executions +
+ * the sum of the distances). */
+#include "remat_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const RematInstance *inst;
+    int32_t *seq, n;
+    uint8_t *alt;
+    int64_t *bytes, *start; /* of a step; start: of the kernels, without waits */
+    int64_t peak, waits;
+} Overlap;
+
+static int32_t origin(const Overlap *o, int32_t op)
+{
+    return op < o->inst->nops ? op : o->inst->ops[op].fetch_of;
+}
+
+static int64_t copied_bytes(const Overlap *o, int32_t op)
+{
+    int64_t sum = 0;
+    for (int32_t k = 0; k < o->inst->ops[op].nout; k++)
+        sum += o->inst->values[o->inst->ops[op].out[k]].bytes;
+    return sum;
+}
+
+static bool reads(const RematOp *o, int32_t value)
+{
+    for (int32_t k = 0; k < o->nin; k++)
+        if (o->in[k] == value)
+            return true;
+    return false;
+}
+
+/* Does this operator read what the fetch makes, or make it? */
+static bool meets(const Overlap *o, int32_t op, int32_t fetch)
+{
+    bool met = origin(o, op) == origin(o, fetch);
+    for (int32_t k = 0; k < o->inst->ops[fetch].nout && !met; k++)
+        met = reads(&o->inst->ops[op], o->inst->ops[fetch].out[k]);
+    return met;
+}
+
+static void measure(Overlap *o)
+{
+    char err[REMAT_ERR];
+    remat_profile(o->inst, o->seq, o->n, o->alt, o->bytes, err);
+    o->peak = 0;
+    for (int32_t k = 0; k < o->n; k++) {
+        const RematOp *op = &o->inst->ops[o->seq[k]];
+        int64_t cost = o->alt && o->alt[k] ? op->alt[o->alt[k] - 1].cost : op->cost;
+        o->start[k + 1] = o->start[k] + cost;
+        o->peak = o->bytes[k] > o->peak ? o->bytes[k] : o->peak;
+    }
+}
+
+/* ---- fetches ------------------------------------------------------------------------- */
+
+/* The execution at `from` goes to the earlier place `to`, and its copies are there from then on. */
+static void put_before(Overlap *o, bool *done, int32_t from, int32_t to, int64_t bytes)
+{
+    int32_t op = o->seq[from];
+    uint8_t alt = o->alt[from];
+    size_t n = (size_t)(from - to);
+    int64_t here = from > to ? o->bytes[to] + bytes : o->bytes[to];
+    for (int32_t k = from; k > to; k--) {
+        o->bytes[k] = o->bytes[k - 1] + bytes;
+        o->start[k] = o->start[k - 1];
+    }
+    memmove(o->seq + to + 1, o->seq + to, n * sizeof *o->seq);
+    memmove(o->alt + to + 1, o->alt + to, n);
+    memmove(done + to + 1, done + to, n * sizeof *done);
+    o->seq[to] = op;
+    o->alt[to] = alt;
+    o->bytes[to] = here;
+    done[to] = true;
+}
+
+static void advance_fetches(Overlap *o)
+{
+    bool *done = RM_NEW(bool, o->n + 1);
+    int64_t next = INT64_MAX; /* when the lane is taken again */
+    for (int32_t at = o->n - 1; at >= 0; at -= o->seq[at] < o->inst->nops || done[at]) {
+        if (o->seq[at] < o->inst->nops || done[at])
+            continue;
+        int64_t bytes = copied_bytes(o, o->seq[at]);
+        int64_t end = o->start[at] < next ? o->start[at] : next;
+        int64_t begin = end - o->inst->ops[o->seq[at]].link;
+        int32_t to = at;
+        while (to > 0 && o->start[to] > begin && !meets(o, o->seq[to - 1], o->seq[at]) &&
+               o->bytes[to - 1] + bytes <= o->peak)
+            to--;
+        o->waits += o->start[to] > begin ? o->start[to] - begin : 0;
+        next = o->start[to] > begin ? o->start[to] : begin;
+        put_before(o, done, at, to, bytes);
+    }
+    free(done);
+}
+
+/* ---- offloads ------------------------------------------------------------------------ */
+
+static void find_fetched(const Overlap *o, bool *fetched)
+{
+    for (int32_t k = 0; k < o->n; k++)
+        if (o->seq[k] >= o->inst->nops)
+            fetched[origin(o, o->seq[k])] = true;
+}
+
+/* The last reader of each output of the run at k, before what it made is made again at `end`. */
+static int32_t behind(const Overlap *o, int32_t k, int64_t *until)
+{
+    int32_t end = k + 1;
+    for (; end < o->n && origin(o, o->seq[end]) != o->seq[k]; end++)
+        for (int32_t i = 0; i < o->inst->ops[o->seq[k]].nout; i++)
+            if (reads(&o->inst->ops[o->seq[end]], o->inst->ops[o->seq[k]].out[i]))
+                until[i] = end;
+    return end;
+}
+
+/* The last step that the outputs of the run at k stay for their copy, which ends at `ready`. */
+static int32_t delay_offload(Overlap *o, int32_t k, int64_t ready)
+{
+    const RematOp *op = &o->inst->ops[o->seq[k]];
+    int64_t *until = RM_NEW(int64_t, op->nout + 1);
+    int32_t at = k, end = behind(o, k, until);
+    for (; at + 1 < end && o->start[at + 1] < ready; at++) {
+        int64_t more = 0;
+        for (int32_t i = 0; i < op->nout; i++)
+            more += until[i] < at + 1 ? o->inst->values[op->out[i]].bytes : 0;
+        if (o->bytes[at + 1] + more > o->peak) {
+            o->waits += ready - o->start[at + 1];
+            break;
+        }
+        o->bytes[at + 1] += more;
+    }
+    free(until);
+    return at;
+}
+
+static void delay_offloads(Overlap *o, int32_t *offload)
+{
+    bool *fetched = RM_NEW(bool, o->inst->nops + 1), *ran = RM_NEW(bool, o->inst->nops + 1);
+    int64_t *link = RM_NEW(int64_t, o->inst->nops + 1), lane = 0;
+    for (int32_t k = 0; k < o->inst->nfetch; k++)
+        link[o->inst->ops[o->inst->nops + k].fetch_of] = o->inst->ops[o->inst->nops + k].link;
+    find_fetched(o, fetched);
+    for (int32_t k = 0; k < o->n; k++) {
+        int32_t op = o->seq[k];
+        offload[k] = -1;
+        if (op >= o->inst->nops || !fetched[op] || ran[op])
+            continue;
+        ran[op] = true;
+        lane = (lane > o->start[k + 1] ? lane : o->start[k + 1]) + link[op];
+        int64_t before = o->waits;
+        offload[k] = delay_offload(o, k, lane);
+        lane -= o->waits - before; /* start[] does not know that operators waited */
+    }
+    free(fetched);
+    free(ran);
+    free(link);
+}
+
+int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, int32_t *offload)
+{
+    Overlap o = {.inst = inst, .seq = seq, .n = n, .alt = alt, .bytes = RM_NEW(int64_t, n + 1),
+                 .start = RM_NEW(int64_t, n + 1)};
+    measure(&o);
+    advance_fetches(&o);
+    measure(&o);
+    delay_offloads(&o, offload);
+    free(o.bytes);
+    free(o.start);
+    return o.waits;
+}
