@@ -147,6 +147,40 @@ START_TEST(scopes_tell_apart_what_is_uniform)
 }
 END_TEST
 
+static int names_of(const Graph *g, const char *name)
+{
+    int n = 0;
+    for (uint32_t i = 1; i < g->nvals; i++)
+        for (const ModelName *m = g->vals[i].in_model; m; m = m->next)
+            n += strcmp(m->name, name) == 0;
+    return n;
+}
+
+/* A weight has the reading module's name as well, unless two would have the same. */
+START_TEST(one_name_is_one_weight)
+{
+    static char *const path[] = {"/m.m/Mul", "/m.m/Mul_1"};
+    Arena a = {0};
+    Builder b;
+    for (int two = 0; two < 2; two++) {
+        start(&b, 13);
+        add_value(&b, &a, "x", FLOAT, "88", true);
+        add_value(&b, &a, "y", FLOAT, "88", false);
+        add_tensor(&b, "m.q.weight", 1, (int64_t[]){8}, odd);
+        add_tensor(&b, two ? "m.p.weight" : "m.p.gain", 1, (int64_t[]){8}, odd);
+        for (int i = 0; i < 2; i++)
+            node(&b, &a, "Mul", !i ? "x m.q.weight" : two ? "h m.p.weight" : "h m.p.gain", i ? "y" : "h",
+                 NULL, NULL)->name = path[i];
+        sign(&b, &a, NULL);
+        Imported r = import_file(save(&b, &a, "names.onnx"));
+        ck_assert_int_eq(params_with(&r, false), 2);
+        ck_assert_int_eq(names_of(&r.g, "m.m.weight"), !two);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* The head is the transposed table, made by the exporter; a mask of zeros is its own, too.
  */
 START_TEST(the_exporters_tensors_are_no_parameters)
@@ -281,6 +315,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, records_tell_parameters_apart);
     tcase_add_test(t, saved_apart);
     tcase_add_test(t, scopes_tell_apart_what_is_uniform);
+    tcase_add_test(t, one_name_is_one_weight);
     tcase_add_test(t, the_exporters_tensors_are_no_parameters);
     tcase_add_test(t, copies_of_one_parameter_are_tied);
     tcase_add_test(t, folded_norms_are_not_merged);

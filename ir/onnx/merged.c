@@ -522,11 +522,23 @@ static bool initially_uniform(const Import *x, const char *name)
     return t.data && tensor_is_uniform(&t);
 }
 
+/* Does another tensor stand for that too?  Two weights that one module reads itself, where records name
+ * only the module. */
+static bool ambiguous(const Merged *merged, const char *kept, const char *name)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < merged->n; i++)
+        any |= merged->read[i].kept != kept && strcmp(merged->read[i].name, name) == 0;
+    for (uint32_t i = 0; i < merged->nalias; i++)
+        any |= merged->alias[i].kept != kept && strcmp(merged->alias[i].copy, name) == 0;
+    return any;
+}
+
 /* It is saved under this name as well. */
-static void add_weight_name(Import *x, const char *kept, const char *name)
+static void add_weight_name(Import *x, const Merged *merged, const char *kept, const char *name)
 {
     Val v;
-    if (scope_find(x, kept, &v) && x->g->vals[v.i].kind == VAL_PARAM)
+    if (scope_find(x, kept, &v) && x->g->vals[v.i].kind == VAL_PARAM && !ambiguous(merged, kept, name))
         name_value(x, v, name);
 }
 
@@ -545,7 +557,7 @@ static void report_merged(Import *x, const Merged *merged)
                  apart ? "" : "; --untie restores them");
         else if (apart || trains(x, kept)) {
             for (uint32_t k = 0; k < n && !apart && initially_uniform(x, kept); k++)
-                add_weight_name(x, kept, name[k]);
+                add_weight_name(x, merged, kept, name[k]);
             note(x, ONNX_REMARK, kept,
                  "%s %u more parameter%s with the same initial values (%s)%s",
                  apart ? "trains apart from" : "stands for", n, s, list,
@@ -614,7 +626,7 @@ void merged_report(Import *x)
 {
     const Merged *merged = model_merged(x->m);
     for (uint32_t i = 0; i < merged->nalias; i++)
-        add_weight_name(x, merged->alias[i].kept, merged->alias[i].copy);
+        add_weight_name(x, merged, merged->alias[i].kept, merged->alias[i].copy);
     report_merged(x, merged);
     if (!report_computed(x, merged))
         report_unread(x, merged);
