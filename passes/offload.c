@@ -95,7 +95,8 @@ bool instance_add_moves(Graph *g, Instance *in, StepInfo *info, const Command *c
     if (in->inst.nfetch)
         cost_moves(in, info, link, nnodes);
     for (uint32_t s = 0; s < in->nops; s++)
-        for (Move *v = in->moves[s]; v < in->moves[s] + in->nmoves[s]; v++) {
+        for (uint32_t k = 0; k < in->nmoves[s]; k++) {
+            Move *v = &in->moves[s][k];
             TRY(lower_copy(in, &v->offload, &v->out, d) && lower_copy(in, &v->fetch, &v->in, d));
             in->fetched[v->fetched.i] = v->value;
         }
