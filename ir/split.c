@@ -109,15 +109,13 @@ static bool adding(Lowering *x, const Node *n)
     return true;
 }
 
-static bool split_stage(Lowering *x, NodeId id, Diag *d)
+static bool split_stage(Lowering *x, const NodeId *id, Diag *d)
 {
     Command c;
     SplitAxis axis;
-    const Node *n = &x->g->nodes[id.i];
-    NodeId *node = NEW(x->a, NodeId, 1);
-    *node = id;
+    const Node *n = &x->g->nodes[id->i];
     TRY(node_axis(x->g, n, n->split.by, &axis) && axis.extent > 0);
-    TRY(lower_fused(&c, x->a, x->g, node, 1, x->live_out, NULL, 0, d));
+    TRY(lower_fused(&c, x->a, x->g, id, 1, x->live_out, NULL, 0, d));
     TRY((x->loop->extent == 0 || x->loop->extent == axis.extent) && add_stage(x, &c, n, &axis));
     x->loop->extent = axis.extent;
     return n->split.by != SPLIT_SUM || axis.add == OP_NONE || adding(x, n);
@@ -167,7 +165,7 @@ static bool make_stages(Lowering *x, Diag *d)
         bool split = node_is_split(&x->g->nodes[c->nodes[i].i]);
         for (end = i + 1; !split && end < c->n && !node_is_split(&x->g->nodes[c->nodes[end].i]); end++)
             continue;
-        TRY(split ? split_stage(x, c->nodes[i], d) : fused_stage(x, i, end, d));
+        TRY(split ? split_stage(x, &c->nodes[i], d) : fused_stage(x, i, end, d));
     }
     return true;
 }

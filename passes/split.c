@@ -354,12 +354,15 @@ bool graph_join_blocks(Graph *g, const StepInfo *info, StepCost *cost, Arena *tm
     bool any = false;
     for (uint32_t k = 0, members; k < before; k += members) {
         NodeId *id = &g->order[k], product = {0};
-        uint32_t group = g->nodes[id->i].group;
+        uint32_t group = g->nodes[id->i].group, split = 0;
         for (members = 0; members == 0 || in_group(g, k + members, before, group); members++)
-            if (node_is_split(&g->nodes[id[members].i]))
+            if (node_is_split(&g->nodes[id[members].i])) {
                 product = id[members];
-        bool prologue = product.i && factor[product.i];
-        bool joined = group && (prologue || (product.i && g->nodes[product.i].split.by == SPLIT_ROWS));
+                split++;
+            }
+        bool prologue = split == 1 && factor[product.i];
+        bool epilogue = split == 1 && product.i == id->i && members > 1;
+        bool joined = prologue || epilogue; /* the loss's head is no weight's gradient alone */
         if (joined && cost) {
             cost[product.i] = cost[id->i];
             cost[product.i].c[0].scratch -= loop_bytes(&x, id, members);

@@ -280,12 +280,13 @@ static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
     int64_t blocks = command_blocks(it->of), some = blocks < MEASURED_BLOCKS ? blocks : MEASURED_BLOCKS;
     Subject subject = {&it->l, (uint32_t)command_launch_count(it->of, some), it->call, it->o,
                        it->of->nread + it->of->nwrite, item_scratch(it)};
-    double s;
+    const Loop *loop = it->of->loop;
+    double s, part = some < blocks ? (double)(some * loop->block) / (double)loop->rows : 1;
     pool_use(pool, item_memory(it));
     if (it->of->k.body && has_text(p, it))
         pool_refill(pool); /* it may branch on data */
     TRY(measure(pool, &subject, &s, d));
-    double *ns = &p->table.entry[it->entry].ns, now = fmax(1, round(s * 1e9 * (double)blocks / (double)some));
+    double *ns = &p->table.entry[it->entry].ns, now = fmax(1, round(s * 1e9 / part));
     *ns = *ns < 0 ? now : round((*ns + now) / 2); /* whole: as the file keeps it */
     return true;
 }
