@@ -155,19 +155,30 @@ static void print_memory(const Plan *p, FILE *f)
 }
 
 /* What is in the host's memory meanwhile. */
-static void print_copies(const Plan *p, FILE *f)
+typedef struct {
+    uint32_t out, in; /* copies there and back */
+    int64_t fetched;  /* bytes that come back */
+} Copies;
+
+static Copies count_copies(const Plan *p)
 {
-    char buf[32];
-    uint32_t out = 0, in = 0;
-    int64_t bytes = 0;
+    Copies c = {0};
     for (uint32_t s = 0; s < p->nstep; s++) {
         bool fetch = is_copy(p, s) && p->g->nodes[p->g->order[p->step[s].first].i].op == OP_fetch;
-        out += is_copy(p, s) && !fetch;
-        in += fetch;
-        bytes += fetch ? bytes_of(p, s) : 0;
+        c.out += is_copy(p, s) && !fetch;
+        c.in += fetch;
+        c.fetched += fetch ? bytes_of(p, s) : 0;
     }
-    if (out)
-        fprintf(f, "offloaded   %u values, fetched %u times, %s\n", out, in, bytes_str(bytes, buf));
+    return c;
+}
+
+static void print_copies(const Plan *p, FILE *f)
+{
+    char fetched[32], host[32];
+    Copies c = count_copies(p);
+    if (c.out)
+        fprintf(f, "offloaded   %u values, fetched %u times, %s; %s of host memory\n", c.out, c.in,
+                bytes_str(c.fetched, fetched), bytes_str(p->host_bytes, host));
 }
 
 static void print_repeats(const Plan *p, FILE *f)
@@ -456,6 +467,15 @@ static void set_repeats(json_t *o, const Plan *p)
     set(o, "recomputed", a);
 }
 
+static void set_copies(json_t *o, const Plan *p)
+{
+    Copies c = count_copies(p);
+    set(o, "offloaded", json_integer(c.out));
+    set(o, "fetched", json_integer(c.in));
+    set(o, "fetched_bytes", json_integer(c.fetched));
+    set(o, "host_bytes", json_integer(p->host_bytes));
+}
+
 static json_t *losses_json(const TrainResult *r)
 {
     json_t *a = json_array();
@@ -516,6 +536,7 @@ static void set_plan(json_t *o, const Plan *p)
     set(o, "overhead", real(over(p->predicted_ns, p->base_ns)));
     set(o, "lower_bound", real(over(p->bound_ns, p->base_ns)));
     set_repeats(o, p);
+    set_copies(o, p);
     set(o, "accumulate", json_integer(p->accumulate > 1 ? p->accumulate : 1));
     double share = measured_share(p);
     char precision[32];

@@ -297,7 +297,7 @@ START_TEST(report)
         "overhead", "lower_bound", "measured_ms", "steps", "recomputed_steps", "recomputed", "losses",
         "trainable", "frozen", "notes", "loss", "optimizer", "lr", "seed", "threads", "init", "data",
         "plan_seconds", "solve_seconds", "version", "peak", "accumulate", "clip_norm", "bytes_per_sample",
-        "bytes_per_token", "resident_bytes"};
+        "bytes_per_token", "resident_bytes", "offloaded", "fetched", "fetched_bytes", "host_bytes"};
     ckc_accepts(MLP " --bind batch=4 --output m.ckc --steps 3 --json --emit cuda");
     json_t *j = read_json("out");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -396,6 +396,9 @@ START_TEST(accumulate_auto)
     ckc_accepts(format("%s --budget 50%%", decoder)); /* better than either alone */
     ck_assert_int_eq(check_choice("m.ckc/report.json"), 2);
     ck_assert_int_gt(json_number("m.ckc/report.json", "recomputed_steps"), 0);
+    ck_assert_int_gt(json_number("m.ckc/report.json", "offloaded"), 0); /* a device with a link */
+    ck_assert_int_ge(json_number("m.ckc/report.json", "fetched_bytes"),
+                     json_number("m.ckc/report.json", "host_bytes"));
     ckc_accepts(MLP " --bind batch=512 --budget 60% --moves 10000 --accumulate auto:batch --steps 2 --quiet "
                 "--output m.ckc --save a.safetensors");
     ck_assert_int_gt(check_choice("m.ckc/report.json"), 1);
