@@ -385,7 +385,8 @@ START_TEST(offloaded)
     ckc_accepts(CKC_SOURCE_DIR "/examples/decoder/model.onnx --bind batch=64,seq=128 --optimizer sgd "
                 "--device h200 --moves 10000 --steps 0 --budget 50% --output m.ckc --quiet");
     ck_assert_int_gt(json_number("m.ckc/report.json", "offloaded"), 0);
-    ck_assert_int_ge(json_number("m.ckc/report.json", "fetched"), json_number("m.ckc/report.json", "offloaded"));
+    ck_assert_int_ge(json_number("m.ckc/report.json", "fetched"),
+                     json_number("m.ckc/report.json", "offloaded"));
     ck_assert_int_gt(json_number("m.ckc/report.json", "fetched_bytes"), 0);
     ck_assert_int_gt(json_number("m.ckc/report.json", "host_bytes"), 0);
 }
