@@ -10,7 +10,7 @@
 
 /* Operators from which on the moves of another try do not find the way again: it goes on from the last. */
 enum { LARGE = 5000 };
-enum { TRIES = 8, REPACKS = 4, DEFAULT_MOVES = 1000000, LONGER = 4, EXCHANGES = 1000000 };
+enum { TRIES = 8, LINKS = 4, REPACKS = 4, DEFAULT_MOVES = 1000000, LONGER = 4, EXCHANGES = 1000000 };
 
 typedef struct {
     Graph *g;
@@ -372,29 +372,45 @@ static int64_t waits(Remat *r, const RematResult *s)
     return r->in.inst.nfetch ? remat_overlap(&r->in.inst, seq, alt, s->n, offload) : 0;
 }
 
-/* Where a link is slow, so that operators would wait for it, the schedule that only recomputes may be
- * better. */
-static bool try_without_fetches(Remat *r, int64_t budget, RematResult *best)
+/* Is a schedule far from the bound that one without fetches could be better? */
+static bool unsure(const Remat *r, const RematResult *s)
 {
-    int64_t late = best->feasible ? waits(r, best) : 0, bound = r->bound;
-    int32_t nfetch = r->in.inst.nfetch;
-    RematResult other = {0};
-    if (late == 0)
-        return true;
-    r->in.inst.nfetch = 0;
-    bool ok = try_budgets(r, budget, NULL, &other), better = other.feasible && other.cost < best->cost + late;
-    r->in.inst.nfetch = nfetch;
-    r->bound = other.lower_bound = bound; /* with fetches */
-    remat_result_free(better ? best : &other);
-    if (better)
-        *best = other;
-    return ok && try_schedule(r, best, budget, PACK_LONG);
+    bool fetches = false;
+    for (int32_t k = 0; k < s->n && !fetches; k++)
+        fetches = s->seq[k] >= r->in.inst.nops;
+    return fetches && s->cost - s->lower_bound > s->cost / 100;
+}
+
+/* Where operators would wait for copies, a schedule that takes less of the link may be better, and at last
+ * one that only recomputes. */
+static bool try_less_link(Remat *r, int64_t budget, RematResult *best)
+{
+    int64_t late = best->feasible ? waits(r, best) : 0, least = best->cost + late, bound = r->bound;
+    int64_t *link = &r->in.inst.link, whole = *link;
+    bool ok = true, again = best->feasible && (late > 0 || unsure(r, best));
+    for (int i = 1; ok && again && i <= LINKS; i++) {
+        RematResult other = {0};
+        i = late > 0 ? i : LINKS;
+        *link = whole / LINKS * (LINKS - i);
+        ok = try_budgets(r, budget, NULL, &other);
+        late = other.feasible ? waits(r, &other) : 1;
+        bool better = other.feasible && other.cost + late < least;
+        least = better ? other.cost + late : least;
+        r->bound = other.lower_bound = bound; /* with all of the link */
+        remat_result_free(better ? best : &other);
+        if (better)
+            *best = other;
+        again = late > 0 || unsure(r, best);
+    }
+    bool other = *link < whole;
+    *link = whole;
+    return ok && (!other || try_schedule(r, best, budget, PACK_LONG));
 }
 
 static bool search(Remat *r, int64_t budget)
 {
     RematResult best = {0};
-    bool ok = try_budgets(r, budget, NULL, &best) && try_without_fetches(r, budget, &best);
+    bool ok = try_budgets(r, budget, NULL, &best) && try_less_link(r, budget, &best);
     bool found = best.feasible;
     ok = ok && (!found || commit(r, &best, budget));
     if (found)

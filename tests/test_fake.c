@@ -364,10 +364,11 @@ END_TEST
 /* ---- a device with a link to the host ------------------------------------------------------------------ */
 
 static const char near_host[] = "device near \"little memory, and the host is not far\"\n"
-                                "memory 1 GB\nmemory_bandwidth 100 GB/s\nhost_link 20 GB/s\n"
+                                "memory 1 GB\nmemory_bandwidth 100 GB/s\n"
                                 "launch 100 ns\nvector f32 1 GFLOP/s\n";
 
-static void plan_near_host(TestStep *s, DeviceInfo *device, const Model *m, int64_t budget, bool offload)
+/* bandwidth: of the link, GB/s = bytes/ns; 0: nothing is offloaded. */
+static void plan_near_host(TestStep *s, DeviceInfo *device, const Model *m, int64_t budget, double bandwidth)
 {
     static OnnxBind bind[2];
     char path[4200];
@@ -377,10 +378,12 @@ static void plan_near_host(TestStep *s, DeviceInfo *device, const Model *m, int6
     step_init(s);
     s->opt.import = (OnnxOptions){.bind = bind, .nbind = m->nbind, .init = true};
     s->opt.budget = budget;
-    s->opt.no_offload = !offload;
+    s->opt.no_offload = bandwidth == 0;
+    s->opt.max_moves = 30000;
     s->opt.device = device;
     graph_init(&s->g, &s->arena, &s->diag);
     ck_assert(device_parse(device, near_host, &s->arena, &s->diag));
+    device->host_link = bandwidth;
     s->opt.model = s->model = onnx_open(path, &s->diag);
     PassCtx cx = {.diag = &s->diag, .tmp = &s->tmp, .opt = &s->opt, .info = &s->info};
     ck_assert_msg(s->model && passes_run(&s->g, &cx, &(PassRun){0}), "%s", s->diag.msg);
@@ -416,15 +419,15 @@ START_TEST(values_are_fetched_instead_of_recomputed)
     Diag d = {0};
     Program pr;
     double want, loss;
-    plan_near_host(&s, &device, m, 0, true);
+    plan_near_host(&s, &device, m, 0, 20);
     uint64_t digest = run_on_fake(&s, 0, &want);
     ck_assert_int_eq(count_nodes(&s.g, OP_fetch), 0);
     int64_t keep = s.info.plan.arena_bytes, activations = s.info.plan.mem[MEM_ACTIVATION];
     step_free(&s);
-    plan_near_host(&s, &device, m, keep - activations / 3, false);
+    plan_near_host(&s, &device, m, keep - activations / 3, 0);
     ck_assert_int_eq(count_nodes(&s.g, OP_fetch), 0);
     step_free(&s);
-    plan_near_host(&s, &device, m, keep - activations / 3, true);
+    plan_near_host(&s, &device, m, keep - activations / 3, 20);
     int fetched = count_nodes(&s.g, OP_fetch);
     ck_assert_int_gt(fetched, 0);
     ck_assert_int_gt(count_nodes(&s.g, OP_offload), 0);
@@ -443,6 +446,32 @@ START_TEST(values_are_fetched_instead_of_recomputed)
 }
 END_TEST
 
+/* Slow links, too: no plan takes longer than one that only recomputes, and some plans do both. */
+START_TEST(no_link_is_worse_than_none)
+{
+    const Model *m = &models[1];
+    DeviceInfo device;
+    TestStep s;
+    int both = 0;
+    plan_near_host(&s, &device, m, 0, 0);
+    int64_t budget = s.info.plan.arena_bytes - s.info.plan.mem[MEM_ACTIVATION] / 2;
+    step_free(&s);
+    plan_near_host(&s, &device, m, budget, 0);
+    int64_t alone = s.info.plan.predicted_ns;
+    step_free(&s);
+    for (double bandwidth = 0.1; bandwidth > 5e-4; bandwidth /= 10) {
+        plan_near_host(&s, &device, m, budget, bandwidth);
+        ck_assert_int_le(s.info.plan.predicted_ns, alone);
+        ck_assert_int_le(s.info.plan.arena_bytes, budget);
+        both += s.info.nrecomputed && s.info.nfetched;
+        printf("%6.4f GB/s: %u recomputed, %u fetched, %.2f of recomputation alone\n", bandwidth,
+               s.info.nrecomputed, s.info.nfetched, (double)s.info.plan.predicted_ns / (double)alone);
+        step_free(&s);
+    }
+    ck_assert_int_gt(both, 0);
+}
+END_TEST
+
 Suite *suite_fake(void)
 {
     Suite *s = suite_create("fake");
@@ -453,6 +482,7 @@ Suite *suite_fake(void)
     suite_add_tcase(s, c);
     c = tcase_create("host link");
     tcase_add_test(c, values_are_fetched_instead_of_recomputed);
+    tcase_add_test(c, no_link_is_worse_than_none);
     suite_add_tcase(s, c);
     return s;
 }

@@ -482,13 +482,18 @@ START_TEST(copies_overlap_within_the_peak)
     uint8_t alt[8] = {0};
     int64_t cost, before, after;
     ck_assert(remat_evaluate(&inst, seq, 8, alt, &cost, &before, err));
-    remat_overlap(&inst, seq, alt, 8, offload);
+    ck_assert_int_eq(remat_overlap(&inst, seq, alt, 8, offload), 0);
     ck_assert_msg(remat_evaluate(&inst, seq, 8, alt, &cost, &after, err), "%s", err);
     ck_assert_int_le(after, before);
     ck_assert_int_eq(seq[4], 7); /* before the operator that takes 50 */
     ck_assert_int_eq(offload[1], 3); /* until 40 have gone by */
     for (int k = 0; k < 8; k++)
         ck_assert(k == 1 || offload[k] < 0);
+    remat_free(&inst);
+    inst = parse("0 5 10\n1 30 40 0\n2 9 10 0 1\n3 90 10 2 1\n4 50 10 3\n5 20 20 4 1\n"
+                 "6 1 1 5 ; keep\nlink 90\nfetch 1 1 60\n"); /* 60 beside 50 and the 1 it costs them */
+    memcpy(seq, (int32_t[]){0, 1, 2, 3, 4, 7, 5, 6}, sizeof seq);
+    ck_assert_int_eq(remat_overlap(&inst, seq, alt, 8, offload), 9);
     remat_free(&inst);
 }
 END_TEST

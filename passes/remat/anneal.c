@@ -365,7 +365,7 @@ static bool move_way(Search *s)
 static bool try_move(Search *s)
 {
     uint32_t r = (uint32_t)(rng_next(&s->rng) & 15);
-    if (s->state.p->inst->nfetch > 0 && r == 4)
+    if (s->state.p->inst->link > 0 && r == 4)
         return move_way(s);
     if (r < 3)
         return move_chain(s);

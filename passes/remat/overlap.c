@@ -16,7 +16,7 @@ typedef struct {
     int32_t *seq, n;
     uint8_t *alt;
     int64_t *bytes, *start; /* of a step; start: of the kernels, without waits */
-    int64_t peak, waits;
+    int64_t peak;
 } Overlap;
 
 static int32_t origin(const Overlap *o, int32_t op)
@@ -98,7 +98,6 @@ static void advance_fetches(Overlap *o)
         while (to > 0 && o->start[to] > begin && !meets(o, o->seq[to - 1], o->seq[at]) &&
                o->bytes[to - 1] + bytes <= o->peak)
             to--;
-        o->waits += o->start[to] > begin ? o->start[to] - begin : 0;
         next = o->start[to] > begin ? o->start[to] : begin;
         put_before(o, done, at, to, bytes);
     }
@@ -125,18 +124,19 @@ static int32_t behind(const Overlap *o, int32_t k, int64_t *until)
     return end;
 }
 
-/* The last step that the outputs of the run at k stay for their copy, which ends at `ready`. */
-static int32_t delay_offload(Overlap *o, int32_t k, int64_t ready)
+/* The last step that the outputs of the run at k stay for their copy, which ends at *ready: by start[], which
+ * does not know that operators wait, as early as that where they have to. */
+static int32_t delay_offload(Overlap *o, int32_t k, int64_t *ready)
 {
     const RematOp *op = &o->inst->ops[o->seq[k]];
     int64_t *until = RM_NEW(int64_t, op->nout + 1);
     int32_t at = k, end = behind(o, k, until);
-    for (; at + 1 < end && o->start[at + 1] < ready; at++) {
+    for (; at + 1 < end && o->start[at + 1] < *ready; at++) {
         int64_t more = 0;
         for (int32_t i = 0; i < op->nout; i++)
             more += until[i] < at + 1 ? o->inst->values[op->out[i]].bytes : 0;
         if (o->bytes[at + 1] + more > o->peak) {
-            o->waits += ready - o->start[at + 1];
+            *ready = o->start[at + 1];
             break;
         }
         o->bytes[at + 1] += more;
@@ -145,12 +145,11 @@ static int32_t delay_offload(Overlap *o, int32_t k, int64_t ready)
     return at;
 }
 
-static void delay_offloads(Overlap *o, int32_t *offload)
+/* link: per operator, of its copies. */
+static void delay_offloads(Overlap *o, int32_t *offload, const int64_t *link)
 {
     bool *fetched = RM_NEW(bool, o->inst->nops + 1), *ran = RM_NEW(bool, o->inst->nops + 1);
-    int64_t *link = RM_NEW(int64_t, o->inst->nops + 1), lane = 0;
-    for (int32_t k = 0; k < o->inst->nfetch; k++)
-        link[o->inst->ops[o->inst->nops + k].fetch_of] = o->inst->ops[o->inst->nops + k].link;
+    int64_t lane = 0;
     find_fetched(o, fetched);
     for (int32_t k = 0; k < o->n; k++) {
         int32_t op = o->seq[k];
@@ -159,24 +158,77 @@ static void delay_offloads(Overlap *o, int32_t *offload)
             continue;
         ran[op] = true;
         lane = (lane > o->start[k + 1] ? lane : o->start[k + 1]) + link[op];
-        int64_t before = o->waits;
-        offload[k] = delay_offload(o, k, lane);
-        lane -= o->waits - before; /* start[] does not know that operators waited */
+        offload[k] = delay_offload(o, k, &lane);
     }
     free(fetched);
     free(ran);
-    free(link);
+}
+
+/* ---- time -------------------------------------------------------------------------------- */
+
+static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+
+typedef struct {
+    int64_t now, out, in; /* ends of what ran last: kernels, copies */
+    int64_t left;         /* when all bytes are free that were left so far */
+    int64_t *ready, *away; /* per value: the end of its fetch; per operator: of its offload */
+    int64_t *leaves;       /* per execution: when the bytes are free that it may be the first to get */
+} Lanes;
+
+static void run_fetch(Lanes *l, const RematOp *op)
+{
+    l->in = later(later(l->in, l->now), later(l->left, l->away[op->fetch_of])) + op->link;
+    for (int32_t i = 0; i < op->nout; i++)
+        l->ready[op->out[i]] = l->in;
+}
+
+static void run_operator(const Overlap *o, Lanes *l, int32_t k, int32_t offload, int64_t link)
+{
+    const RematOp *op = &o->inst->ops[o->seq[k]];
+    l->now = later(l->now, l->left);
+    for (int32_t i = 0; i < op->nin; i++)
+        l->now = later(l->now, l->ready[op->in[i]]);
+    for (int32_t i = 0; i < op->nout; i++)
+        l->ready[op->out[i]] = 0;
+    if (offload < 0)
+        return;
+    l->away[o->seq[k]] = l->out = later(l->out, l->now + o->start[k + 1] - o->start[k]) + link;
+    l->leaves[offload + 1] = later(l->leaves[offload + 1], l->out);
+}
+
+/* How long operators wait where each lane runs in order. */
+static int64_t waits(const Overlap *o, const int32_t *offload, const int64_t *link)
+{
+    Lanes l = {.ready = RM_NEW(int64_t, o->inst->nvalues + 1), .away = RM_NEW(int64_t, o->inst->nops + 1),
+               .leaves = RM_NEW(int64_t, o->n + 2)};
+    for (int32_t k = 0; k < o->n; k++) {
+        l.left = later(l.left, l.leaves[k]);
+        if (o->seq[k] >= o->inst->nops)
+            run_fetch(&l, &o->inst->ops[o->seq[k]]);
+        else
+            run_operator(o, &l, k, offload[k], link[o->seq[k]]);
+        l.now += o->start[k + 1] - o->start[k];
+    }
+    free(l.ready);
+    free(l.away);
+    free(l.leaves);
+    return l.now - (o->start[o->n] - o->start[0]);
 }
 
 int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, int32_t *offload)
 {
     Overlap o = {.inst = inst, .seq = seq, .n = n, .alt = alt, .bytes = RM_NEW(int64_t, n + 1),
                  .start = RM_NEW(int64_t, n + 1)};
+    int64_t *link = RM_NEW(int64_t, inst->nops + 1);
+    for (int32_t k = inst->nops; k < inst->nops + inst->nfetch; k++)
+        link[inst->ops[k].fetch_of] = inst->ops[k].link;
     measure(&o);
     advance_fetches(&o);
     measure(&o);
-    delay_offloads(&o, offload);
+    delay_offloads(&o, offload, link);
+    int64_t late = waits(&o, offload, link);
     free(o.bytes);
     free(o.start);
-    return o.waits;
+    free(link);
+    return late;
 }
