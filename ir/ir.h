@@ -166,7 +166,7 @@ typedef struct {
     Val *in, *out;    /* arena slices, fixed after node_new() */
     void *attr;       /* struct described by op_table[op]->attrs, or NULL */
     const char *name; /* the ONNX node it came from, or NULL */
-    uint32_t group;   /* nodes of one group (> 0) run as one kernel and stand together in order */
+    uint32_t group;   /* nodes of one group (> 0) that stand together in order run as one kernel */
     Split split;      /* a group with nodes that are split is a loop over blocks */
     const char *remat; /* of a recomputation: the name of the original's first result.  A label that
                         * all its copies carry: the original itself need not be scheduled */

@@ -14,19 +14,31 @@ int64_t align_up(int64_t bytes, int64_t align)
     return (bytes + align - 1) / align * align;
 }
 
+/* Where the kernel that the node at k is part of ends: nodes of a group that stand together are one. */
+static uint32_t kernel_end(const Graph *g, uint32_t k)
+{
+    uint32_t group = g->nodes[g->order[k].i].group, end = k + 1;
+    while (group && end < g->norder && g->nodes[g->order[end].i].group == group)
+        end++;
+    return end;
+}
+
 /* Per value: is it, or a view of it, read outside the kernel that makes it?  Views themselves are
  * never live out: they have no memory of their own. */
 static bool *live_out(const Graph *g, Arena *a)
 {
     bool *live = NEW(a, bool, g->nvals);
+    uint32_t *end = NEW(a, uint32_t, g->nnodes); /* per node: of its kernel */
     for (uint32_t k = 0; k < g->norder; k++) {
         const Node *n = &g->nodes[g->order[k].i];
+        uint32_t at = g->order[k].i, last = k ? end[g->order[k - 1].i] : 0;
+        end[at] = k < last ? last : kernel_end(g, k);
         if (node_def(n)->traits & OPT_VIEW)
             continue;
         for (int i = 0; i < n->nin; i++) {
             Val r = graph_root(g, n->in[i]);
-            const Node *def = graph_def(g, r);
-            live[r.i] |= r.i && def && (def != n && (!def->group || def->group != n->group));
+            NodeId def = g->vals[r.i].def;
+            live[r.i] |= r.i && def.i && end[def.i] != end[at];
         }
     }
     for (uint32_t i = 0; i < g->nout; i++)
@@ -67,9 +79,8 @@ void plan_cut(Plan *p, Arena *a)
     p->nstep = 0;
     for (uint32_t k = 0; k < g->norder;) {
         const Node *n = &g->nodes[g->order[k].i];
-        uint32_t first = k++;
-        while (n->group && k < g->norder && g->nodes[g->order[k].i].group == n->group)
-            k++;
+        uint32_t first = k;
+        k = kernel_end(g, first);
         if (k == first + 1 && (node_def(n)->traits & OPT_VIEW))
             continue;
         p->step[p->nstep++] = (Step){.first = first, .count = k - first};
