@@ -151,6 +151,14 @@ static void show_step(void *user, int64_t step, double loss, double seconds)
     }
 }
 
+static void show_skipped(void *user, int64_t step, double scale)
+{
+    (void)user;
+    printf("step %-6lld skipped: its gradients overflow in fp16; the loss scale is now %g\n", (long long)step,
+           scale);
+    fflush(stdout);
+}
+
 bool job_open(Job *j)
 {
     Options *o = j->o;
@@ -210,6 +218,7 @@ bool job_train(Job *j)
     bool talk = !o->quiet && !o->json && j->steps > 1;
     TrainOptions to = {.steps = j->steps, .lr = run->lr, .seed = run->seed, .data = j->data,
                        .inputs = step_inputs(j->plan->g), .each = talk ? show_step : NULL,
+                       .skipped = talk ? show_skipped : NULL,
                        .user = j, .finite = !o->step.import.forward_only, .stop = &signal_caught};
     j->blame = run->data ? run->data : o->path;
     signals_defer();

@@ -225,6 +225,14 @@ static bool parse_loss(Options *o, const char *text)
     return true;
 }
 
+static bool parse_precision(Options *o, const char *text)
+{
+    int k = 0;
+    TRY(parse_name(o, "precision", precision_name, text, &k));
+    o->step.precision = (PrecisionKind)k;
+    return true;
+}
+
 static bool parse_optimizer(Options *o, const char *text)
 {
     int k = 0;
@@ -389,6 +397,10 @@ static const Row rows[] = {
     TEXT_OF(STEP, "loss-output", 0, "NAME", step.loss_output, "The output the loss is, or is on"),
     CALL(STEP, "optimizer", 0, "KIND", parse_optimizer,
          "adamw (default), adam, sgd, momentum, none; in PyTorch's form"),
+    CALL(STEP, "precision", 0, "TYPE", parse_precision,
+         "Of products: f32 (default: as the model has it), tf32, bf16, fp16; weights stay as they are"),
+    REAL_OF(STEP, "loss-scale", 0, step.loss_scale, 1e-30, 1e30,
+            "That --precision fp16 starts with (default 65536); halved when gradients overflow"),
     REAL_OF(STEP | RUN, "lr", 0, step.lr, 0, 1e9, "Learning rate (default 0.001; sgd and momentum 0.01)"),
     REAL_OF(STEP, "momentum", 0, step.momentum, 0, 1e9, "Of momentum (default 0.9)"),
     REAL_OF(STEP, "beta1", 0, step.beta1, 0, 1, "Of adam and adamw (default 0.9)"),

@@ -239,19 +239,35 @@ static void print_notes(const OnnxNote *note, uint32_t n, FILE *f)
     }
 }
 
-/* The types of the parameters, or of the first output: "f32", "bf16+f32". */
-static const char *precision_of(const Graph *g, char buf[32])
+/* "f32", "bf16+f32" */
+static void name_types(const bool has[DT_COUNT], char buf[32])
 {
-    bool has[DT_COUNT] = {0}, any = false;
+    size_t n = 0;
     *buf = 0;
+    for (int dt = DT_COUNT - 1; dt > DT_NONE; dt--)
+        if (has[dt] && n < 32)
+            n += (size_t)snprintf(buf + n, 32 - n, "%s%s", n ? "+" : "", dtype_name[dt]);
+}
+
+/* The types that products read, and of the parameters, where these are others: "bf16 (weights f32)". */
+static const char *precision_of(const Graph *g, char buf[64])
+{
+    bool reads[DT_COUNT] = {0}, holds[DT_COUNT] = {0}, any = false;
+    char products[32], weights[32];
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        if (node_def(n)->in == IN_HALF)
+            any = reads[val_type(g, n->in[0])->dt] = true;
+    }
     for (uint32_t i = 1; i < g->nvals; i++)
         if (g->vals[i].kind == VAL_PARAM)
-            any = has[g->vals[i].type.dt] = true;
+            holds[g->vals[i].type.dt] = true;
     if (!any && g->nout)
-        has[val_type(g, g->out[0])->dt] = true;
-    for (int dt = DT_COUNT - 1; dt > DT_NONE; dt--)
-        if (has[dt])
-            snprintf(buf + strlen(buf), 32 - strlen(buf), "%s%s", *buf ? "+" : "", dtype_name[dt]);
+        reads[val_type(g, g->out[0])->dt] = true;
+    name_types(reads, products);
+    name_types(holds, weights);
+    bool same = !*weights || strcmp(products, weights) == 0;
+    snprintf(buf, 64, same ? "%s" : "%s (weights %s)", products, weights);
     return buf;
 }
 
@@ -267,7 +283,7 @@ static double measured_share(const Plan *p)
 
 static void print_device(const Plan *p, FILE *f)
 {
-    char precision[32], threads[32] = "", times[64] = "";
+    char precision[64], threads[32] = "", times[64] = "";
     double share = measured_share(p);
     if (p->threads)
         snprintf(threads, sizeof threads, ", %u threads", p->threads);
@@ -358,6 +374,9 @@ static void print_model(const Job *j, FILE *f)
 
 static void print_losses(const TrainResult *r, FILE *f)
 {
+    if (r->scale > 0)
+        fprintf(f, "loss scale  %g; %" PRId64 " of %" PRId64 " steps skipped, whose gradients overflowed\n",
+                r->scale, r->skipped, r->steps);
     if (!r->steps || isnan(r->loss[0]))
         return;
     if (r->steps == 1)
@@ -539,7 +558,7 @@ static void set_plan(json_t *o, const Plan *p)
     set_copies(o, p);
     set(o, "accumulate", json_integer(p->accumulate > 1 ? p->accumulate : 1));
     double share = measured_share(p);
-    char precision[32];
+    char precision[64];
     set(o, "device", text(device_of(p)));
     set(o, "precision", text(precision_of(p->g, precision)));
     set(o, "measured_share", share >= 0 ? json_real(share) : json_null());
@@ -571,6 +590,8 @@ char *report_json(const Job *j)
     set(o, "notes", notes_json(j, false));
     set(o, "resident_bytes", json_integer(resident_bytes()));
     set(o, "losses", losses_json(r));
+    set(o, "loss_scale", r->scale > 0 ? json_real(r->scale) : json_null());
+    set(o, "skipped_steps", json_integer(r->skipped));
     set(o, "measured_ms", r->steps ? real(1e3 * j->result.median) : json_null());
     if (j->o->profile && r->seconds)
         set(o, "profile", profile_json(j));

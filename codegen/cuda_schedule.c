@@ -35,7 +35,7 @@ typedef struct {
 static bool has_gemm(const LibDesc *of)
 {
     return of && of->op == LIB_MATMUL && of->nin == 2 && type_count(&of->out) > 0 &&
-           type_count(&of->in[0]) > 0;
+           type_count(&of->in[0]) > 0 && of->out.dt == of->in[0].dt;
 }
 
 typedef struct {

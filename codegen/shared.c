@@ -12,7 +12,20 @@ static bool is_f64(const Kernel *k) { return k->operand[0] == DT_F64; }
 
 bool native_has(const Kernel *k)
 {
-    return k->native == NATIVE_ATTENTION && (is_f64(k) || k->operand[0] == DT_F32);
+    return k->native == NATIVE_ATTENTION;
+}
+
+/* Of attention's operands: its bias is the fourth behind q in forward as in backward. */
+static void define_types(Writer *w, const Kernel *k)
+{
+    bool forward = k->p[ATTENTION_PHASE] == 0;
+    int of[] = {0, forward ? 4 : 8, forward ? 5 : -1};
+    static const char *const name[] = {"A_TYPE", "A_BIAS_TYPE", "A_SINK_TYPE"};
+    for (int i = 0; i < 3; i++) {
+        DType dt = of[i] < 0 || k->operand[of[i]] == DT_NONE ? DT_F32 : k->operand[of[i]];
+        text_line(w, "#undef %s", name[i]);
+        text_line(w, "#define %s %s", name[i], dtype_name[dt]);
+    }
 }
 
 void native_print(Writer *w, const Kernel *k, const char *name)
@@ -20,6 +33,7 @@ void native_print(Writer *w, const Kernel *k, const char *name)
     text_line(w, "#undef REAL");
     text_line(w, "#define REAL %s", is_f64(k) ? "double" : "float");
     text_parameters(w, k, k->np - 1);
+    define_types(w, k);
     text_line(w, "#undef AT");
     text_line(w, "#define AT(name) %s_##name", name);
     text_prelude(w->f, prelude_attention);

@@ -16,18 +16,19 @@ typedef struct { int64_t axis; } AxisAttrs;              /* concat x...; softmax
 typedef struct { Ints before, after; int64_t mode; double value; } PadAttrs; /* pad x; counts >= 0 */
 enum { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };
 typedef struct { Ints axes; int64_t keepdims; } ReduceAttrs; /* reduce_sum|max|min|prod x */
-/* matmul a, b: last two dims, rest broadcast; rank >= 2. */
-typedef struct { int64_t ta, tb; } MatmulAttrs;
+/* matmul a, b: last two dims, rest broadcast; rank >= 2.  out: the result's type, that of the operands (none)
+ * or of their sums (dtype_sum). */
+typedef struct { int64_t ta, tb, out; } MatmulAttrs;
 
 /* matmul_add a, b, c: c + the product of a and b, in place of c where it is last read. */
 
 /* attention q, k, v, [mask], [bias], [sink], [rng] -> o, top, inv: softmax(scores) v per batch and
  * head, the score matrix never stored.  Scores are scale * q k^T, where cap > 0 cap * tanh(that /
- * cap), plus the bias (of q's type).  Where the mask (bool) is set or the position is beyond the
- * limits they are hidden: `fill` replaces score and bias, is added, or replaces the score to which
- * the bias is added (hides).  Both broadcast to [batch, heads, rows, columns].
+ * cap), plus the bias (like the sink of q's type, or that of its sums).  Where the mask (bool) is set or
+ * the position is beyond the limits they are hidden: `fill` replaces score and bias, is added, or replaces
+ * the score to which the bias is added (hides).  Both broadcast to [batch, heads, rows, columns].
  * top and inv: the largest score of each row and 1 / sum(exp(score - top)), [batch, heads, rows],
- * f64 for f64 and else f32.  sink: one more score of each head's rows, whose value is 0.
+ * of the type of sums.  sink: one more score of each head's rows, whose value is 0.
  * k and v may have fewer heads: each serves a run of query heads.
  * causal: row r sees columns <= r + diagonal; window > 0: and > r + diagonal - window.
  * guard: a row gives 0 instead of NaN if all its scores are -inf (2), or for any reason (1).
@@ -35,7 +36,7 @@ typedef struct { int64_t ta, tb; } MatmulAttrs;
  * layout of q, k, v, o (none: all 0): 0 [batch, heads, rows, size], 1 [batch, rows, heads, size],
  * 2 [rows, batch, heads, size].
  * attention_grad do, q, k, v, o, top, inv, [mask], [bias], [rng] -> dq, dk, dv.
- * attention_bias_grad: the same operands -> dbias.
+ * attention_bias_grad: the same operands -> dbias.  Gradients have the type of sums.
  * Operand numbers are fixed: a missing mask is an absent operand. */
 typedef struct {
     double scale, fill, cap, p;
@@ -49,8 +50,9 @@ extern const int attention_place[ATTENTION_LAYOUTS][4];
 
 /* conv x[N,C,s...], w[M,C/group,k...] [, bias[M]]; pads: begins then ends.
  * conv_bwd_data g, w -> x's shape (also the forward of a transposed convolution);
- * conv_bwd_weights x, g -> w's shape.  shape: full shape of the result of the two latter. */
-typedef struct { Ints strides, pads, dilations; int64_t group; Ints shape; } ConvAttrs;
+ * conv_bwd_weights x, g -> w's shape.  shape: full shape of the result of the two latter.  out: as of
+ * matmul. */
+typedef struct { Ints strides, pads, dilations; int64_t group; Ints shape; int64_t out; } ConvAttrs;
 
 /* max_pool x, max_pool_bwd x, g; avg_pool x, avg_pool_bwd g.  out: spatial extents of the pooled
  * side, decided at import (ceil_mode, auto_pad); shape: x's full shape (avg_pool_bwd). */
@@ -62,7 +64,8 @@ typedef struct {
 
 /* layer_norm x [, scale, bias] -> y, mean, rstd: over dimensions axis..rank-1.
  * rms_norm x [, scale] -> y, rstd.  batch_norm x, scale, bias -> y, mean, var, rstd (of this batch,
- * population variance; channel is dimension 1). */
+ * population variance; channel is dimension 1).  Statistics have the type of x's sums, scale and bias that
+ * or x's. */
 typedef struct { int64_t axis; double eps; } NormAttrs;
 
 /* cross_entropy logits, target(int) [, class weight] -> loss, lse: classes on `axis`; loss and lse
@@ -93,7 +96,8 @@ typedef struct { int64_t k, upper; } TriluAttrs;                          /* tri
 
 /* Optimizer updates (PyTorch's form), in place on parameter and state:
  * sgd p, g, lr -> p'; momentum p, g, buf, lr, first -> p', buf';
- * adamw p, g, m, v, lr, bias1, bias2 -> p', m', v' with bias_k = 1 - beta_k^step (scalars). */
+ * adamw p, g, m, v, lr, bias1, bias2 -> p', m', v' with bias_k = 1 - beta_k^step (scalars).  All may end
+ * in [scale, [apply]]: the gradient is multiplied by scale; where apply is false, nothing changes. */
 typedef struct { double momentum, dampening, weight_decay; int64_t nesterov; } SgdAttrs;
 typedef struct { double beta1, beta2, eps, weight_decay; } AdamAttrs;
 

@@ -19,13 +19,27 @@ bool grad_wants(const Grad *gr, const Node *n, int k)
     return k < n->nin && n->in[k].i && n->in[k].i < gr->nadj && gr->wanted[n->in[k].i];
 }
 
+DType grad_type(const Graph *g, Val v)
+{
+    DType dt = val_type(g, v)->dt;
+    const Node *n = graph_def(g, v);
+    while (n && (n->op == OP_cast || n->op == OP_reshape || n->op == OP_transpose)) {
+        v = n->in[0];
+        n = graph_def(g, v);
+    }
+    return g->vals[v.i].kind == VAL_PARAM ? dtype_sum(dt) : dt;
+}
+
 void grad_add(Grad *gr, Val input, Val cotangent)
 {
     Graph *g = gr->g;
     if (!input.i || input.i >= gr->nadj || !gr->wanted[input.i] || !cotangent.i)
         return;
     const Type *t = val_type(g, input);
-    Val c = build_cast(g, build_sum_to(g, cotangent, t), t->dt);
+    DType dt = grad_type(g, input);
+    if (dtype_size[val_type(g, cotangent)->dt] < dtype_size[dt])
+        cotangent = build_cast(g, cotangent, dt);
+    Val c = build_cast(g, build_sum_to(g, cotangent, t), dt);
     if (c.i && !type_same_shape(val_type(g, c), t))
         c = build_expand(g, c, t->rank, t->dim);
     Val *adj = &gr->adj[input.i];

@@ -77,6 +77,10 @@ typedef enum {
 extern const char *const dtype_name[DT_COUNT];  /* "?", "f32", ... */
 extern const int8_t dtype_size[DT_COUNT];       /* bytes per element */
 static inline bool dtype_is_float(DType t) { return t >= DT_F32 && t <= DT_F16; }
+static inline bool dtype_is_half(DType t) { return t == DT_BF16 || t == DT_F16; }
+/* What elements of this type are summed in, and what is kept of such a sum: statistics, gradients of
+ * parameters, optimizer state. */
+static inline DType dtype_sum(DType t) { return dtype_is_half(t) ? DT_F32 : t; }
 
 typedef struct {
     DType dt;
@@ -265,6 +269,13 @@ enum { /* traits */
     OPT_ZEROGRAD = 1 << 5,  /* gradient is zero everywhere it exists (floor, sign, compare) */
 };
 
+/* What an operator computes in with --precision bf16 or fp16 (passes/precision.c), as torch.autocast has. */
+typedef enum {
+    IN_WIDEST, /* the widest of its operands but parameters, which follow */
+    IN_HALF,   /* 16 bits, with sums in f32: products */
+    IN_SINGLE  /* f32: long sums, what overflows or loses digits */
+} OpPrecision;
+
 enum { SPLIT_OPERANDS = 2, SPLIT_WHOLE = -1 };
 /* An axis along which an operator can be split. */
 typedef struct {
@@ -301,6 +312,8 @@ typedef struct {
     const char *name;
     int min_in, max_in, nout; /* max_in < 0: any number */
     unsigned traits;
+    OpPrecision in;
+    unsigned wide_in; /* bit mask of operands that may have the type of sums beside 16-bit data */
     const AttrDef *attrs;
     size_t nattrs, attr_size;
     /* Types of the outputs from the types of the inputs and the attributes. */
@@ -331,6 +344,9 @@ struct Grad {
     uint32_t nadj;
     bool *wanted;    /* per value (at start): a trainable parameter lies behind it */
 };
+/* Of v's cotangent: v's own, but what a sum has where v is a parameter, cast or laid out otherwise: its
+ * gradient is a sum over the batch. */
+DType grad_type(const Graph *g, Val v);
 Val  grad_out(const Grad *gr, const Node *n, int k);  /* cotangent of output k, {0}: none */
 bool grad_wants(const Grad *gr, const Node *n, int k); /* is input k's gradient needed */
 void grad_add(Grad *gr, Val input, Val cotangent);    /* sums broadcasts back, accumulates */

@@ -59,6 +59,7 @@ typedef struct {
  * and f64.  A source in codegen/prelude, which sees parameters as P0.. and Q0.., but the last
  * integer as an argument: a key, so that layers of one shape share one compiled text. */
 typedef enum { NATIVE_NONE, NATIVE_ATTENTION } NativeText;
+enum { ATTENTION_PHASE = 36 }; /* its parameter: 0 forward, 1 backward, 2 gradient of the bias */
 
 typedef enum {
     LIB_NONE,

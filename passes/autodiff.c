@@ -28,6 +28,20 @@ static Val mean_loss(Graph *g, const StepOptions *o, Val loss)
     return build2(g, OP_mul, loss, share);
 }
 
+/* In fp16 the loss is scaled, so that small gradients are not zero (P. Micikevicius et al., Mixed Precision
+ * Training, ICLR 2018); the optimizer takes the scale back. */
+static Val scaled_loss(Graph *g, PassCtx *cx, Val loss)
+{
+    enum { INITIAL = 65536 };
+    double first = cx->opt->loss_scale > 0 ? cx->opt->loss_scale : INITIAL;
+    if (precision_half(cx->opt->precision) != DT_F16 || cx->opt->optim == OPTIM_NONE)
+        return loss;
+    Val start = build_scalar(g, DT_F32, first);
+    cx->info->scale = graph_value(g, "loss_scale", type_scalar(DT_F32), VAL_STATE);
+    g->vals[cx->info->scale.i].data = g->vals[start.i].data;
+    return build2(g, OP_mul, loss, build_cast(g, cx->info->scale, val_type(g, loss)->dt));
+}
+
 /* A glob that names nothing is a slip of the pen. */
 static bool check_globs(const Graph *g, PassCtx *cx, const char *option, const char *const *globs, int n)
 {
@@ -62,7 +76,8 @@ bool pass_autodiff(Graph *g, PassCtx *cx)
         if (g->vals[i].kind == VAL_PARAM && dtype_is_float(g->vals[i].type.dt) &&
             is_trained(cx->opt, g->vals[i].name))
             params[n++].i = i;
-    TRY(autodiff(g, mean_loss(g, cx->opt, info->loss), params, n, grad));
+    Val loss = scaled_loss(g, cx, mean_loss(g, cx->opt, info->loss));
+    TRY(autodiff(g, loss, params, n, grad));
     for (uint32_t i = 0; i < n; i++) {
         if (!grad[i].i)
             continue;

@@ -280,11 +280,11 @@ static bool readers_ran(const Fuse *f, const Node *n, uint32_t unit, const bool 
     return true;
 }
 
-static bool unit_ready(const Fuse *f, uint32_t unit, const bool *out)
+static bool unit_ready(const Fuse *f, uint32_t unit, const bool *out, bool in_place)
 {
     for (uint32_t q = unit;; q = f->next[q]) {
         const Node *node = at(f, q);
-        if (!readers_ran(f, node, unit, out))
+        if (in_place && !readers_ran(f, node, unit, out))
             return false;
         for (int i = 0; i < node->nin; i++) {
             NodeId d = f->g->vals[node->in[i].i].def;
@@ -296,7 +296,18 @@ static bool unit_ready(const Fuse *f, uint32_t unit, const bool *out)
     }
 }
 
-/* Topological order of units: always the ready one whose last member stood first. */
+/* The first from `low` on, by its last member, that can run; n: none. */
+static uint32_t next_ready(const Fuse *f, uint32_t low, const bool *out, bool in_place)
+{
+    uint32_t p = low, n = f->g->norder;
+    while (p < n && (out[f->unit[p]] || f->last[f->unit[p]] != p ||
+                     !unit_ready(f, f->unit[p], out, in_place)))
+        p++;
+    return p;
+}
+
+/* Topological order of units: always the ready one whose last member stood first.  A state that is read for
+ * the last time by what waits for its next value cannot be overwritten in place. */
 static void reorder(Fuse *f)
 {
     Graph *g = f->g;
@@ -306,9 +317,8 @@ static void reorder(Fuse *f)
     while (done < n) {
         while (out[f->unit[low]] || f->last[f->unit[low]] != low)
             low++;
-        uint32_t p = low;
-        while (out[f->unit[p]] || f->last[f->unit[p]] != p || !unit_ready(f, f->unit[p], out))
-            p++;
+        uint32_t p = next_ready(f, low, out, true);
+        p = p < n ? p : next_ready(f, low, out, false);
         out[f->unit[p]] = true;
         for (uint32_t q = f->unit[p];; q = f->next[q]) {
             order[done++] = g->order[q];

@@ -92,6 +92,17 @@ static bool is_norm(const Node *n)
     return n->op == OP_batch_norm || n->op == OP_layer_norm || n->op == OP_rms_norm;
 }
 
+/* A gradient that takes its operands' rows, element by element. */
+static bool reads_rows(const Node *n)
+{
+    static const Op op[] = {OP_rms_norm_bwd, OP_layer_norm_bwd, OP_batch_norm_bwd, OP_softmax_bwd,
+                            OP_log_softmax_bwd, OP_cross_entropy_bwd};
+    bool reads = false;
+    for (size_t i = 0; i < sizeof op / sizeof *op; i++)
+        reads |= n->op == op[i];
+    return reads;
+}
+
 /* x in half precision, where its norm is computed in single */
 static bool widens(const Graph *g, const Node *n)
 {
@@ -149,8 +160,7 @@ static bool sees_views(const Inline *x, const Node *r, Val v)
 static bool joins(const Inline *x, const Node *r, Val v)
 {
     const Node *n = graph_def(x->g, v);
-    bool norm = r->op == OP_rms_norm_bwd || r->op == OP_layer_norm_bwd;
-    return (is_pointwise(r) || (norm && widens(x->g, n))) && !sees_views(x, r, v) &&
+    return (is_pointwise(r) || (reads_rows(r) && widens(x->g, n))) && !sees_views(x, r, v) &&
            type_same_shape(val_type(x->g, r->out[0]), val_type(x->g, v));
 }
 
@@ -257,14 +267,15 @@ static Val recompute_norm(Graph *g, NodeId id, const SliceAttrs *at)
     Val with[] = {n.op == OP_rms_norm ? (Val){0} : n.out[1], n.out[rstd],
                   n.nin > 1 ? n.in[1] : (Val){0}, n.nin > 2 ? n.in[2] : (Val){0}};
     static const Op op[] = {OP_sub, OP_mul, OP_mul, OP_add};
-    Val y = slice_operand(g, n.in[0], &whole, at);
+    DType sum = dtype_sum(whole.dt);
+    Val y = build_cast(g, slice_operand(g, n.in[0], &whole, at), sum);
     for (int i = 0; i < 4; i++) {
         if (!with[i].i)
             continue;
         Val w = batch ? per_channel(g, with[i], whole.rank) : with[i];
-        y = build2(g, op[i], y, slice_operand(g, w, &whole, at));
+        y = build2(g, op[i], y, build_cast(g, slice_operand(g, w, &whole, at), sum));
     }
-    return y;
+    return build_cast(g, y, whole.dt);
 }
 
 static Val clone(Graph *g, NodeId id, Val from, Val to)

@@ -55,6 +55,9 @@ static Val bypass(const Graph *g, Val v, Op skip1, Op skip2)
     return n && (n->op == skip1 || n->op == skip2) ? n->in[0] : v;
 }
 
+/* No loss is computed in half precision. */
+static Val in_single(Graph *g, Val v) { return build_cast(g, v, dtype_sum(val_type(g, v)->dt)); }
+
 static Val mean_all(Graph *g, Val v)
 {
     const Type *t = val_type(g, v);
@@ -66,7 +69,7 @@ static Val mean_all(Graph *g, Val v)
 
 static Val cross_entropy(Graph *g, PassCtx *cx, Val out)
 {
-    Val x = bypass(g, out, OP_softmax, OP_log_softmax);
+    Val x = in_single(g, bypass(g, out, OP_softmax, OP_log_softmax));
     Type t = *val_type(g, x), target = {.dt = DT_I64};
     while (t.rank > 2 && t.dim[t.rank - 1] == 1) /* [N,C,1,1]: classification */
         t.dim[--t.rank] = 0;
@@ -96,7 +99,7 @@ static Val append_loss(Graph *g, PassCtx *cx, Val out)
     LossKind kind = cx->opt->loss == LOSS_AUTO ? LOSS_CE : cx->opt->loss;
     if (kind == LOSS_CE)
         return cross_entropy(g, cx, out);
-    Val x = kind == LOSS_BCE ? bypass(g, out, OP_sigmoid, OP_sigmoid) : out;
+    Val x = in_single(g, kind == LOSS_BCE ? bypass(g, out, OP_sigmoid, OP_sigmoid) : out);
     cx->info->target = graph_value(g, "target", *val_type(g, x), VAL_INPUT);
     if (kind == LOSS_BCE)
         return mean_all(g, bce_each(g, x, cx->info->target));

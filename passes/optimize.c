@@ -5,7 +5,10 @@
  *
  * With micro-batches a gradient is added to its accumulator, a state; the first one overwrites it.
  * Updates come after the last micro-batch.  A limit on the global norm of the gradients keeps all
- * of them until it is known (torch.nn.utils.clip_grad_norm_: R. Pascanu et al., ICML 2013). */
+ * of them until it is known (torch.nn.utils.clip_grad_norm_: R. Pascanu et al., ICML 2013).
+ *
+ * Where the loss is scaled (fp16) so are the gradients.  If one of them is not finite the step changes
+ * nothing but the scale, which halves; after some steps without that it doubles. */
 #include "../ir/attrs.h"
 #include "passes.h"
 #include <math.h>
@@ -20,7 +23,7 @@ static Val scalar_input(Graph *g, const char *name, DType dt)
     return v.i ? v : graph_value(g, name, type_scalar(dt), VAL_INPUT);
 }
 
-/* 1 - beta^step, in double, rounded to the parameter's arithmetic */
+/* 1 - beta^step, in double, rounded to the arithmetic of the update */
 static Val bias_correction(Graph *g, Val step, double beta, DType dt)
 {
     Val t = build_cast(g, step, DT_F64);
@@ -31,44 +34,58 @@ static Val bias_correction(Graph *g, Val step, double beta, DType dt)
 static Val new_state(Graph *g, Val param, const char *suffix)
 {
     const char *name = arena_printf(g->arena, "%s.%s", g->vals[param.i].name, suffix);
-    return graph_value(g, name, *val_type(g, param), VAL_STATE);
+    const Type *t = val_type(g, param);
+    return graph_value(g, name, type_with(*t, dtype_sum(t->dt)), VAL_STATE);
 }
 
 typedef struct {
-    Val lr, bias1, bias2, first, clip; /* scalars of one element type */
+    Val lr, bias1, bias2, first, scale; /* scalars of one element type */
+    Val apply;                          /* bool: is this step made? */
 } Scalars;
 
-static Scalars scalars_for(Graph *g, PassCtx *cx, DType dt)
+/* What all updates have in common; {0}: not asked for. */
+typedef struct {
+    Val scale; /* f64: to multiply gradients by */
+    Val apply; /* bool: are all gradients finite? */
+    Val step;  /* i64: updates made, this one included */
+} Common;
+
+static Scalars scalars_for(Graph *g, PassCtx *cx, const Common *c, DType dt)
 {
     const StepOptions *o = cx->opt;
-    Scalars s = {.lr = build_cast(g, cx->info->lr, dt)};
+    Scalars s = {.lr = build_cast(g, cx->info->lr, dt), .scale = build_cast(g, c->scale, dt),
+                 .apply = c->apply};
     if (o->optim == OPTIM_MOMENTUM)
-        s.first = build2(g, OP_equal, cx->info->step, build_scalar(g, DT_I64, 1));
+        s.first = build2(g, OP_equal, c->step, build_scalar(g, DT_I64, 1));
     if (o->optim == OPTIM_ADAMW || o->optim == OPTIM_ADAM) {
-        s.bias1 = bias_correction(g, cx->info->step, or_default(o->beta1, 0.9), dt);
-        s.bias2 = bias_correction(g, cx->info->step, or_default(o->beta2, 0.999), dt);
+        s.bias1 = bias_correction(g, c->step, or_default(o->beta1, 0.9), dt);
+        s.bias2 = bias_correction(g, c->step, or_default(o->beta2, 0.999), dt);
     }
     return s;
 }
+
+/* Of an update, if the last two, scale and apply, are absent or given. */
+static int operands(Val scale, Val apply, int all) { return apply.i ? all : scale.i ? all - 1 : all - 2; }
 
 static bool update_adam(Graph *g, const StepOptions *o, Trained *t, const Scalars *s)
 {
     AdamAttrs at = {or_default(o->beta1, 0.9), or_default(o->beta2, 0.999),
                     or_default(o->eps, 1e-8),
                     or_default(o->weight_decay, o->optim == OPTIM_ADAMW ? 0.01 : 0)};
-    Val grad = t->grad, scale = s->clip, out[3];
+    Val grad = t->grad, scale = s->scale, out[3];
     if (o->optim == OPTIM_ADAM && at.weight_decay != 0) { /* L2 form: decay through the gradient */
-        Val wd = build_scalar(g, val_type(g, t->param)->dt, at.weight_decay);
+        Val wd = build_scalar(g, val_type(g, grad)->dt, at.weight_decay);
         if (scale.i)
             grad = build2(g, OP_mul, grad, scale);
         scale.i = 0;
-        grad = build2(g, OP_add, grad, build2(g, OP_mul, t->param, wd));
+        Val p = build_cast(g, t->param, val_type(g, grad)->dt);
+        grad = build2(g, OP_add, grad, build2(g, OP_mul, p, wd));
         at.weight_decay = 0;
     }
     t->state[0] = new_state(g, t->param, "m");
     t->state[1] = new_state(g, t->param, "v");
-    Val in[] = {t->param, grad, t->state[0], t->state[1], s->lr, s->bias1, s->bias2, scale};
-    TRY(build_n(g, OP_adamw, NULL, scale.i ? 8 : 7, in, &at, 3, out));
+    Val in[] = {t->param, grad, t->state[0], t->state[1], s->lr, s->bias1, s->bias2, scale, s->apply};
+    TRY(build_n(g, OP_adamw, NULL, operands(scale, s->apply, 9), in, &at, 3, out));
     graph_add_update(g, t->param, out[0]);
     graph_add_update(g, t->state[0], out[1]);
     graph_add_update(g, t->state[1], out[2]);
@@ -81,12 +98,12 @@ static bool update_sgd(Graph *g, const StepOptions *o, Trained *t, const Scalars
                    .weight_decay = or_default(o->weight_decay, 0)};
     Val out[2];
     if (o->optim == OPTIM_SGD) {
-        Val in[] = {t->param, t->grad, s->lr, s->clip};
-        TRY(build_n(g, OP_sgd, NULL, s->clip.i ? 4 : 3, in, &at, 1, out));
+        Val in[] = {t->param, t->grad, s->lr, s->scale, s->apply};
+        TRY(build_n(g, OP_sgd, NULL, operands(s->scale, s->apply, 5), in, &at, 1, out));
     } else {
         t->state[0] = new_state(g, t->param, "momentum");
-        Val in[] = {t->param, t->grad, t->state[0], s->lr, s->first, s->clip};
-        TRY(build_n(g, OP_momentum, NULL, s->clip.i ? 6 : 5, in, &at, 2, out));
+        Val in[] = {t->param, t->grad, t->state[0], s->lr, s->first, s->scale, s->apply};
+        TRY(build_n(g, OP_momentum, NULL, operands(s->scale, s->apply, 7), in, &at, 2, out));
         graph_add_update(g, t->state[0], out[1]);
     }
     graph_add_update(g, t->param, out[0]);
@@ -129,17 +146,81 @@ static Val sum_squares(Graph *g, Val grad)
     return rank ? build_reduce(g, OP_reduce_sum, x, 1, false) : x;
 }
 
-/* min(1, limit / (norm + 1e-6)), in double precision. */
-static Val clip_scale(Graph *g, const StepInfo *info, double limit)
+/* Of all gradients, in double precision. */
+static Val all_squares(Graph *g, const StepInfo *info)
 {
     Val sum = {0};
     for (uint32_t i = 0; i < info->ntrained; i++) {
         Val s = build_cast(g, sum_squares(g, info->trained[i].grad), DT_F64);
         sum = sum.i ? build2(g, OP_add, sum, s) : s;
     }
-    Val norm = build2(g, OP_add, build1(g, OP_sqrt, sum), build_scalar(g, DT_F64, 1e-6));
-    Val scale = build2(g, OP_div, build_scalar(g, DT_F64, limit), norm);
-    return build2(g, OP_min, scale, build_scalar(g, DT_F64, 1));
+    return sum;
+}
+
+/* scale * min(1, limit / (scale * norm + 1e-6)); scale {0}: 1 */
+static Val clip_scale(Graph *g, Val squares, Val scale, double limit)
+{
+    Val norm = build1(g, OP_sqrt, squares);
+    norm = scale.i ? build2(g, OP_mul, norm, scale) : norm;
+    norm = build2(g, OP_add, norm, build_scalar(g, DT_F64, 1e-6));
+    Val clip = build2(g, OP_div, build_scalar(g, DT_F64, limit), norm);
+    clip = build2(g, OP_min, clip, build_scalar(g, DT_F64, 1));
+    return scale.i ? build2(g, OP_mul, scale, clip) : clip;
+}
+
+/* ---- the loss scale ------------------------------------------------------------------------- */
+
+static Val counter(Graph *g, const char *name)
+{
+    return graph_value(g, name, type_scalar(DT_I64), VAL_STATE);
+}
+
+/* The next scale; how many updates were made, and how many since the scale was another. */
+static void follow_scale(Graph *g, PassCtx *cx, Common *c)
+{
+    enum { STEPS = 2000 };
+    int64_t steps = cx->opt->scale_steps > 0 ? cx->opt->scale_steps : STEPS;
+    Val scale = cx->info->scale, made = counter(g, "updates"), same = counter(g, "updates_at_scale");
+    Val one = build_scalar(g, DT_I64, 1), zero = build_scalar(g, DT_I64, 0);
+    c->step = build2(g, OP_add, made, one);
+    Val next = build2(g, OP_add, same, one);
+    Val enough = build2(g, OP_equal, next, build_scalar(g, DT_I64, (double)steps));
+    Val twice = build2(g, OP_mul, scale, build_scalar(g, DT_F32, 2));
+    Val half = build2(g, OP_mul, scale, build_scalar(g, DT_F32, 0.5));
+    twice = build3(g, OP_where, enough, twice, scale);
+    next = build3(g, OP_where, enough, zero, next);
+    graph_add_update(g, scale, build3(g, OP_where, c->apply, twice, half));
+    graph_add_update(g, made, build3(g, OP_where, c->apply, c->step, made));
+    graph_add_update(g, same, build3(g, OP_where, c->apply, next, zero));
+}
+
+/* Gradients that the user sees are those of the loss. */
+static void unscale_outputs(Graph *g, const StepInfo *info, Val unscale)
+{
+    for (uint32_t i = 0; i < info->ntrained; i++) {
+        Val grad = info->trained[i].grad;
+        replace_out(g, grad, build2(g, OP_mul, grad, build_cast(g, unscale, val_type(g, grad)->dt)));
+    }
+}
+
+static Common common(Graph *g, PassCtx *cx)
+{
+    Common c = {.step = cx->info->step};
+    Val scale = cx->info->scale, squares = {0};
+    double limit = cx->opt->clip_norm;
+    if (scale.i || limit > 0)
+        squares = all_squares(g, cx->info);
+    if (scale.i) {
+        c.scale = build1(g, OP_reciprocal, build_cast(g, scale, DT_F64));
+        Val none = build2(g, OP_sub, squares, squares); /* NaN unless they are finite */
+        c.apply = build2(g, OP_equal, none, build_scalar(g, DT_F64, 0));
+        follow_scale(g, cx, &c);
+        if (cx->opt->keep_grads)
+            unscale_outputs(g, cx->info, c.scale);
+    }
+    if (limit > 0)
+        c.scale = clip_scale(g, squares, c.scale, limit);
+    return c;
 }
 
 static void note_kept(Graph *g, PassCtx *cx)
@@ -148,8 +229,11 @@ static void note_kept(Graph *g, PassCtx *cx)
     for (uint32_t i = 0; i < cx->info->ntrained; i++)
         bytes += type_bytes(val_type(g, cx->info->trained[i].grad));
     if (cx->note)
-        cx->note(cx->user, arena_printf(g->arena, "--clip-norm keeps all gradients until their "
-                                        "norm is known: %.4g MB", 1e-6 * (double)bytes));
+        cx->note(cx->user, arena_printf(g->arena, "%s known: %.4g MB",
+                                        cx->info->scale.i
+                                            ? "fp16 keeps all gradients until their overflow is"
+                                            : "--clip-norm keeps all gradients until their norm is",
+                                        1e-6 * (double)bytes));
 }
 
 /* ---- places ---------------------------------------------------------------------------------- */
@@ -215,18 +299,16 @@ bool pass_optimize(Graph *g, PassCtx *cx)
     uint32_t first = g->norder;
     info->lr = scalar_input(g, "lr", DT_F64);
     info->step = scalar_input(g, "step", DT_I64);
-    Scalars by_type[DT_COUNT] = {{{0}, {0}, {0}, {0}, {0}}};
+    Scalars by_type[DT_COUNT] = {{{0}, {0}, {0}, {0}, {0}, {0}}};
     TRY(accumulate_all(g, cx));
-    Val clip = cx->opt->clip_norm > 0 ? clip_scale(g, info, cx->opt->clip_norm) : (Val){0};
-    if (clip.i && cx->opt->accumulate <= 1)
+    Common all = common(g, cx);
+    if (all.scale.i && cx->opt->accumulate <= 1)
         note_kept(g, cx);
     for (uint32_t i = 0; i < info->ntrained; i++) {
         Trained *t = &info->trained[i];
-        DType dt = val_type(g, t->param)->dt;
-        if (!by_type[dt].lr.i) {
-            by_type[dt] = scalars_for(g, cx, dt);
-            by_type[dt].clip = clip.i ? build_cast(g, clip, dt) : clip;
-        }
+        DType dt = val_type(g, t->grad)->dt;
+        if (!by_type[dt].lr.i)
+            by_type[dt] = scalars_for(g, cx, &all, dt);
         bool adam = cx->opt->optim == OPTIM_ADAMW || cx->opt->optim == OPTIM_ADAM;
         TRY(adam ? update_adam(g, cx->opt, t, &by_type[dt])
                  : update_sgd(g, cx->opt, t, &by_type[dt]));

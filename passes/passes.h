@@ -8,6 +8,10 @@
 typedef enum { LOSS_AUTO, LOSS_CE, LOSS_MSE, LOSS_BCE, LOSS_L1, LOSS_NONE } LossKind;
 extern const char *const loss_name[]; /* "auto", "ce", ..., NULL */
 typedef enum { OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM, OPTIM_NONE } OptimKind;
+/* What products are computed in (precision.c); tf32 by devices that have it. */
+typedef enum { PRECISION_F32, PRECISION_TF32, PRECISION_BF16, PRECISION_FP16 } PrecisionKind;
+extern const char *const precision_name[]; /* "f32", "tf32", "bf16", "fp16", NULL */
+DType precision_half(PrecisionKind kind);  /* DT_NONE: not in 16 bits */
 extern const char *const optim_name[]; /* "adamw", "adam", "sgd", "momentum", "none", NULL */
 
 /* What the user asked for.  Zero is "not said", of the optimizer's numbers NaN; threads and seed are used as
@@ -17,6 +21,7 @@ typedef struct {
     OnnxOptions import;
     LossKind loss;
     const char *loss_output; /* name of the output the loss is on, or is */
+    PrecisionKind precision;
     OptimKind optim;
     double lr, momentum, beta1, beta2, eps, weight_decay; /* NaN: the optimizer's default */
     bool nesterov;
@@ -24,6 +29,8 @@ typedef struct {
     int ntrain, nfreeze;
     bool keep_grads;         /* gradients are outputs (--grads) */
     int64_t accumulate;      /* micro-batches of a step, their gradients averaged; 0 = 1 */
+    double loss_scale;       /* that fp16 starts with; 0: 65536 */
+    int64_t scale_steps;     /* without overflow, after which it doubles; 0: 2000 */
     double clip_norm;        /* largest global norm of the gradients, 0 = none */
     int64_t head_rows;       /* rows of logits at a time, whatever their size; 0 = the device's */
     int64_t update_bytes;    /* weight gradients from this size on are split by rows; 0 = the device's */
@@ -76,6 +83,7 @@ static inline int64_t copy_beside_ns(const HostLink *l, int64_t bytes)
 /* What the passes found; lives in the graph's arena. */
 typedef struct {
     Val loss, target, lr, step, rng; /* {0}: not present */
+    Val scale;                       /* of the loss, a state; {0}: it is not scaled */
     Trained *trained;
     uint32_t ntrained, ctrained;
     int64_t accumulate; /* as planned: 0 where nothing trains */
@@ -126,6 +134,7 @@ const Pass *pass_find(const char *name);
 bool pass_bind(Graph *g, PassCtx *cx);
 bool pass_recognise(Graph *g, PassCtx *cx);
 bool pass_loss(Graph *g, PassCtx *cx);
+bool pass_precision(Graph *g, PassCtx *cx);
 bool pass_autodiff(Graph *g, PassCtx *cx);
 bool pass_optimize(Graph *g, PassCtx *cx);
 bool pass_simplify(Graph *g, PassCtx *cx);

@@ -5,7 +5,7 @@
  * The rule looks at the second product and walks up (attention_scores.c).  q, k and v are followed
  * to where their elements lie (attention_view.c): if that is one of the operator's layouts, the
  * copy is not made; a transpose behind the operator likewise becomes a layout of its result.
- * Half precision is computed in single. */
+ * In half precision where q, k and v are; scores, with what is added to them, are in single. */
 #include "attention_form.h"
 #include <math.h>
 #include <string.h>
@@ -130,11 +130,19 @@ static bool is_two_layers(const Graph *g, const Node *n, const Factor x[3])
            g->vals[x[2].view.root.i].kind == VAL_PARAM;
 }
 
+/* Of q, k and v: half where they and the result have it, whatever they are widened to on the way. */
+static DType factor_type(const Graph *g, const Form *f, const Factor x[3], DType result)
+{
+    bool half = dtype_is_half(result) && !f->row_scale.i;
+    for (int i = 0; i < 3; i++)
+        half &= val_type(g, x[i].view.root)->dt == result;
+    return half ? result : f->shape.dt;
+}
+
 static Val build_attention(Rewrite *rw, const Node *n, Form *f)
 {
     Graph *g = rw->g;
     Factor x[3];
-    DType dt = f->shape.dt;
     Val in[7] = {[3] = f->mask, f->bias, f->sink, f->rng}, out[3] = {{0}};
     double scale[3] = {1, 1, 1};
     Type y = *val_type(g, n->out[0]);
@@ -145,6 +153,7 @@ static Val build_attention(Rewrite *rw, const Node *n, Form *f)
         x[2].layout = -1, x[2].dim[1] = x[1].dim[1];
     if (f->row_scale.i)
         x[0].layout = -1;
+    DType dt = factor_type(g, f, x, y.dt);
     f->at.layout.n = 4;
     int64_t key = x[1].dim[3], value = x[2].dim[3];
     for (int i = 0; i < 3; i++) {

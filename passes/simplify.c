@@ -33,12 +33,17 @@ static Val rule_neutral(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* a cast to the operand's own type */
+/* a cast to the operand's own type, or of a cast that keeps every value */
 static Val rule_cast(Rewrite *rw, const Node *n)
 {
-    return n->op == OP_cast && val_type(rw->g, n->in[0])->dt == val_type(rw->g, n->out[0])->dt
-               ? n->in[0]
-               : none();
+    const Node *p = n->op == OP_cast ? rewrite_def(rw, n->in[0], OP_cast) : NULL;
+    Val v = p ? p->in[0] : n->in[0];
+    DType from = val_type(rw->g, v)->dt, by = val_type(rw->g, n->in[0])->dt;
+    DType to = val_type(rw->g, n->out[0])->dt;
+    if (n->op != OP_cast || (!p && from != to))
+        return none();
+    bool keeps = !p || (dtype_is_float(from) && dtype_is_float(by) && dtype_size[from] < dtype_size[by]);
+    return keeps ? build_cast(rw->g, v, to) : none();
 }
 
 static Val rule_neg(Rewrite *rw, const Node *n)
@@ -199,7 +204,7 @@ static Val rule_matmul_batch_sum(Rewrite *rw, const Node *n)
     Val fa = build_reshape(g, m->in[0], 2, (int64_t[]){rows, a.dim[a.rank - 1]});
     Val fb = build_reshape(g, m->in[1], 2, (int64_t[]){rows, b.dim[b.rank - 1]});
     Type t = *val_type(g, n->out[0]);
-    return build_reshape(g, build_matmul(g, fa, fb, true, false), t.rank, t.dim);
+    return build_reshape(g, build(g, OP_matmul, NULL, 2, (Val[]){fa, fb}, at), t.rank, t.dim);
 }
 
 static bool all_are(const Ints *v, int64_t x)

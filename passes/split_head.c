@@ -3,6 +3,7 @@
  *   logits = x w   loss, lse = cross_entropy(logits)   dlogits = cross_entropy_bwd(..)
  *   dx = dlogits w'                                    dw = dlogits' x
  *
+ * where the loss may be in single precision and the products in half.
  * Rows do not see each other, and the cotangent of the loss does not depend on the loss, so a block of
  * rows can do all of this before the next one begins: logits and their gradient never exist beyond a
  * block, and nothing is computed twice.  A rule of shapes and the device: every budget computes the same.
@@ -26,21 +27,32 @@ typedef struct {
 
 /* ---- finding it ----------------------------------------------------------------------------- */
 
-/* The value behind views that nothing else reads. */
+/* A view, or a cast from or to half precision. */
+static bool is_seen_through(const Head *h, const Node *n)
+{
+    return n && (n->op == OP_reshape || (n->op == OP_cast && (dtype_is_half(val_type(h->g, n->in[0])->dt) ||
+                                                              dtype_is_half(val_type(h->g, n->out[0])->dt))));
+}
+
+/* The value behind those that nothing else reads. */
 static Val behind_views(const Head *h, Val v)
 {
     const Node *n = graph_def(h->g, v);
-    while (n && n->op == OP_reshape && h->uses[n->in[0].i] == 1) {
+    while (is_seen_through(h, n) && h->uses[n->in[0].i] == 1) {
         v = n->in[0];
         n = graph_def(h->g, v);
     }
     return v;
 }
 
-static bool views(const Head *h, Val v, Val of)
+static Val seen(const Head *h, Val v)
 {
-    return graph_root(h->g, v).i == graph_root(h->g, of).i;
+    for (const Node *n; is_seen_through(h, n = graph_def(h->g, v));)
+        v = n->in[0];
+    return v;
 }
+
+static bool views(const Head *h, Val v, Val of) { return seen(h, v).i == seen(h, of).i; }
 
 /* Readers of the elements of v other than views of it: up to max of them; false: more, or an end. */
 static bool readers(const Head *h, Val v, const Node **n, int *count, int max)
@@ -55,7 +67,7 @@ static bool readers(const Head *h, Val v, const Node **n, int *count, int max)
         bool reads = false;
         for (int i = 0; i < m->nin; i++)
             reads |= m->in[i].i && views(h, m->in[i], v);
-        if (!reads || m->op == OP_reshape)
+        if (!reads || is_seen_through(h, m))
             continue;
         if (*count == max)
             return false;
@@ -125,8 +137,6 @@ static bool find(Head *h, const Node *loss)
 
 /* ---- building it ---------------------------------------------------------------------------- */
 
-enum { HEAD_NODES = 5 };
-
 typedef struct {
     Val loss, dx, dw;
 } Parts;
@@ -164,13 +174,15 @@ static Parts build_head(const Head *h)
     Val weight = h->loss->nin > 2 ? h->loss->in[2] : (Val){0};
     uint32_t first = g->nnodes;
     Val logits = build(g, OP_matmul, h->logits->name, 2, h->logits->in, h->logits->attr);
-    build_n(g, OP_cross_entropy, h->loss->name, h->loss->nin, (Val[]){logits, target, weight}, &at, 2, out);
+    Val wide = build_cast(g, logits, val_type(g, h->loss->in[0])->dt);
+    build_n(g, OP_cross_entropy, h->loss->name, h->loss->nin, (Val[]){wide, target, weight}, &at, 2, out);
     Val slope = build(g, OP_cross_entropy_bwd, NULL, h->slope->nin,
-                      (Val[]){given, logits, target, out[1], weight}, &at);
+                      (Val[]){given, wide, target, out[1], weight}, &at);
+    slope = build_cast(g, slope, val_type(g, x)->dt);
     Val factor[] = {h->weight_first ? x : slope, h->weight_first ? slope : x};
     Parts p = {out[0], build(g, OP_matmul, NULL, 2, (Val[]){slope, h->dx->in[1]}, h->dx->attr),
                build(g, OP_matmul, NULL, 2, factor, h->dw->attr)};
-    if (g->diag->failed || g->nnodes != first + HEAD_NODES)
+    if (g->diag->failed)
         return p;
     g->ngroups++;
     for (uint32_t i = first; i < g->nnodes; i++)

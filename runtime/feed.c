@@ -43,7 +43,8 @@ static bool is_input(const Graph *g, Val v, Type want)
 StepInputs step_inputs(const Graph *g)
 {
     StepInputs s = {graph_find(g, "lr"), graph_find(g, "step"), graph_find(g, "rng"),
-                    graph_find(g, "micro_batch")};
+                    graph_find(g, "micro_batch"), graph_find(g, "loss_scale")};
+    Type scalar = type_scalar(DT_F32);
     if (!is_input(g, s.lr, type_scalar(DT_F64)))
         s.lr.i = 0;
     if (!is_input(g, s.step, type_scalar(DT_I64)))
@@ -52,6 +53,8 @@ StepInputs step_inputs(const Graph *g)
         s.rng.i = 0;
     if (!is_input(g, s.micro, type_scalar(DT_I64)))
         s.micro.i = 0;
+    if (s.scale.i && (g->vals[s.scale.i].kind != VAL_STATE || !type_equal(val_type(g, s.scale), &scalar)))
+        s.scale.i = 0;
     return s;
 }
 

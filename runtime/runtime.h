@@ -61,12 +61,13 @@ int64_t exec_arena_bytes(const Executor *x); /* of the allocation */
 
 /* ---- feed.c: inputs of a step ------------------------------------------ */
 
-/* Inputs the runtime itself makes; {0}: the graph has none. */
+/* Inputs the runtime itself makes, and the state that it watches; {0}: the graph has none. */
 typedef struct {
     Val lr;   /* f64[] */
     Val step; /* i64[], from 1 */
     Val rng;  /* i64[2]: seed, batch (from 1) */
     Val micro; /* i64[]: micro-batch of the step, from 0 */
+    Val scale; /* f32[]: of the loss, a state: less after a step whose gradients overflowed */
 } StepInputs;
 StepInputs step_inputs(const Graph *g); /* by name, kind and type */
 
@@ -98,6 +99,7 @@ typedef struct {
     StepInputs inputs;
     DataFile *data; /* NULL: the same random batch every step */
     void (*each)(void *user, int64_t step, double loss, double seconds); /* or NULL */
+    void (*skipped)(void *user, int64_t step, double scale); /* a step that changed nothing; or NULL */
     void *user;
     bool finite; /* a loss that is not ends the run: an error, EXIT_DEVICE */
     const volatile sig_atomic_t *stop; /* not 0: the step that runs is the last; or NULL */
@@ -106,6 +108,8 @@ typedef struct {
 typedef struct {
     double *loss; /* per step, NaN if the graph has none; owned, see train_result_free */
     int64_t steps;
+    int64_t skipped;  /* of them, as gradients overflowed: weights and optimizer state unchanged */
+    double scale;     /* of the loss after the last; 0: it has none */
     double median;    /* seconds per step, without feeding; the first, which finds
                        * caches and threads cold, counts only if it is alone */
     double *seconds;  /* per plan step: its least time, scaled so that all sum to the median

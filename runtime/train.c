@@ -98,16 +98,44 @@ static bool check_loss(double loss, int64_t step, Diag *d)
                                   "at the weights it starts from");
 }
 
+static bool read_scale(Executor *x, const TrainOptions *o, double *scale, Diag *d)
+{
+    Val v = o->inputs.scale;
+    Tensor t = v.i ? exec_tensor(x, v) : (Tensor){.data = NULL};
+    TRY(!t.data || exec_read(x, v, d));
+    *scale = t.data ? tensor_f(&t, 0) : 0;
+    return true;
+}
+
+/* A step whose gradients overflow in fp16 changes nothing but the scale of the loss. */
+static bool watch_scale(Executor *x, const TrainOptions *o, int64_t step, TrainResult *r, bool *skipped,
+                        Diag *d)
+{
+    static const double LEAST = 0x1p-16;
+    double before = r->scale;
+    TRY(read_scale(x, o, &r->scale, d));
+    *skipped = r->scale < before;
+    r->skipped += *skipped;
+    if (*skipped && o->skipped)
+        o->skipped(o->user, step, r->scale);
+    return !*skipped || r->scale >= LEAST ||
+           fail_status(d, EXIT_DEVICE, "step %lld overflows in fp16 whatever the scale of the loss: training "
+                       "stopped, nothing is written; try --precision bf16", (long long)step);
+}
+
 static bool run_steps(Executor *x, Feed *feed, const TrainOptions *o, TrainResult *r,
                       double *seconds, Diag *d)
 {
+    TRY(read_scale(x, o, &r->scale, d));
     for (int64_t i = 0; i < o->steps; i++) {
+        bool skipped;
         int64_t step = o->first + i + 1;
         TRY(run_step(x, feed, o, step, &r->loss[i], r->seconds, &seconds[i], d));
         r->steps = i + 1;
         if (o->each)
             o->each(o->user, step, r->loss[i], seconds[i]);
-        if (o->finite && has_loss(exec_plan(x)))
+        TRY(watch_scale(x, o, step, r, &skipped, d));
+        if (o->finite && !skipped && has_loss(exec_plan(x)))
             TRY(check_loss(r->loss[i], step, d));
         if (o->stop && *o->stop)
             break;

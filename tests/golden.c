@@ -57,6 +57,8 @@ static void set_option(Golden *s, char *option)
         s->opt.loss_output = value;
     else if (strcmp(option, "optim") == 0)
         s->opt.optim = (OptimKind)row_of(optim_name, value);
+    else if (strcmp(option, "precision") == 0)
+        s->opt.precision = (PrecisionKind)row_of(precision_name, value);
     else if (strcmp(option, "budget") == 0)
         s->opt.budget = atoll(value);
     else if (strcmp(option, "grads") == 0)
@@ -169,11 +171,10 @@ static void check_equal(const char *path, Tensor a, Tensor b, double tolerance)
 }
 
 /* Outputs and updates that both graphs have are the same. */
-static void compare_values(const char *path, const Graph *before, const Graph *after, bool wide)
+static void compare_values(const char *path, const Graph *before, const Graph *after, double tolerance)
 {
     Arena a = {0};
     Diag d = {0};
-    double tolerance = wide ? 1e-12 : 2e-5;
     void **x = golden_data(before, &a), **y = golden_data(after, &a);
     ck_assert_msg(graph_eval(before, x, &a, &d) && graph_eval(after, y, &a, &d), "%s: %s", path,
                   d.msg);
@@ -195,7 +196,7 @@ static void compare_values(const char *path, const Graph *before, const Graph *a
 }
 
 /* Every kernel, merged from its group, computes what its nodes compute one by one. */
-static void check_kernels(const char *path, Graph *g, bool wide)
+static void check_kernels(const char *path, Graph *g, double tolerance)
 {
     Arena a = {0};
     Diag d = {0};
@@ -219,7 +220,7 @@ static void check_kernels(const char *path, Graph *g, bool wide)
         }
         command_run_ref(&c[s], t);
         for (int i = c[s].nread; i < n; i++)
-            check_equal(path, (Tensor){t[i].type, want[c[s].vals[i].i]}, t[i], wide ? 1e-12 : 2e-5);
+            check_equal(path, (Tensor){t[i].type, want[c[s].vals[i].i]}, t[i], tolerance);
     }
     arena_free(&a);
 }
@@ -283,8 +284,9 @@ void golden_check(const char *path)
         if (!wide)
             check_text(path, text, &after);
         check_round_trip(path, &after.g);
-        compare_values(path, &before.g, &after.g, wide);
-        check_kernels(path, &after.g, wide);
+        double tolerance = wide ? 1e-12 : after.opt.precision ? 4e-2 : 2e-5; /* 16 bits round */
+        compare_values(path, &before.g, &after.g, tolerance);
+        check_kernels(path, &after.g, tolerance);
         golden_free(&before);
         golden_free(&after);
     }

@@ -161,7 +161,7 @@ static void norm(Sample *s)
     Type t = sample_shape(s, 1, 4);
     NormAttrs at = {sample_int(s, 0, t.rank - 1), 1e-5};
     uint32_t axes = (1u << t.rank) - (1u << at.axis);
-    Type stat = kept_shape(t, axes), scale = sample_narrower(s, t);
+    Type stat = type_with(kept_shape(t, axes), dtype_sum(s->dt)), scale = sample_narrower(s, t);
     bool rms = s->op == OP_rms_norm || s->op == OP_rms_norm_bwd,
          scaled = sample_chance(s, 70);
     bool forward = s->op == OP_rms_norm || s->op == OP_layer_norm;
@@ -185,7 +185,7 @@ static void batch_norm(Sample *s)
         sample_reals(s, t, -1, 1);
     sample_reals(s, t, -2, 2);
     for (int i = 0; i < (s->op == OP_batch_norm_bwd ? 3 : 2); i++)
-        sample_reals(s, c, 0.5, 1.5);
+        sample_reals(s, i ? type_with(c, dtype_sum(s->dt)) : c, 0.5, 1.5);
     sample_build(s, &(NormAttrs){1, 1e-5});
 }
 
@@ -278,7 +278,7 @@ static void cross_entropy(Sample *s)
     sample_reals(s, t, -2, 2);
     sample_ints(s, type_with(rest, sample_some_int(s)), 0, classes - 1);
     if (s->op == OP_cross_entropy_bwd)
-        sample_reals(s, rest, 1, 2);
+        sample_reals(s, type_with(rest, dtype_sum(s->dt)), 1, 2);
     if (sample_chance(s, 50)) {
         sample_reals(s, type_make(s->dt, 1, &t.dim[axis]), 0.5, 2);
         s->g.vals[s->in[s->nin - 1].i].kind = VAL_INPUT; /* class weights are not learnt */

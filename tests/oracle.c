@@ -231,6 +231,28 @@ void oracle_check_gradients(const Oracle *o, const char *file, bool f64)
     step_free(&s);
 }
 
+double oracle_gradient_error(const Oracle *o, const char *file, PrecisionKind precision)
+{
+    TestStep s;
+    Tensor want;
+    char key[512];
+    double loss, err = 0, norm = 0;
+    step_init(&s);
+    s.opt.keep_grads = true;
+    s.opt.optim = OPTIM_SGD; /* fp16 scales the loss for an optimizer only */
+    s.opt.precision = precision;
+    compile(o, &s, file);
+    step_run(&s, o->data, 1, &loss);
+    for (uint32_t i = 0; i < s.info.ntrained; i++) {
+        snprintf(key, sizeof key, "grad_f64/%s", s.g.vals[s.info.trained[i].param.i].name);
+        ck_assert_msg(data_get(o->data, key, &want, &s.diag), "%s", s.diag.msg);
+        Tensor got = gradient_of(&s, i);
+        add_error(&got, &want, NULL, &err, &norm);
+    }
+    step_free(&s);
+    return sqrt(err / norm);
+}
+
 /* ---- five steps --------------------------------------------------------------------------------- */
 
 /* Parameters after five steps, where the oracle has them: relative to their norm. */

@@ -157,26 +157,27 @@ uint64_t step_digest(TestStep *s)
 }
 
 static bool compile_within(TestStep *s, const char *path, const OnnxOptions *import,
-                           const Init *init, int64_t budget)
+                           const Init *init, PrecisionKind precision, int64_t budget)
 {
     step_init(s);
+    s->opt.precision = precision;
     s->opt.import = *import;
     s->opt.budget = budget;
     return step_compile(s, path, init);
 }
 
-void check_budgets(const char *path, const OnnxOptions *import, const Init *init)
+void check_budgets(const char *path, const OnnxOptions *import, const Init *init, PrecisionKind precision)
 {
     static const double fractions[] = {0.75, 0.6, 0.5};
     double base[2], loss[2];
     TestStep s;
-    ck_assert_msg(compile_within(&s, path, import, init, 0), "%s: %s", path, s.diag.msg);
+    ck_assert_msg(compile_within(&s, path, import, init, precision, 0), "%s: %s", path, s.diag.msg);
     step_run(&s, NULL, 2, base);
     uint64_t want = step_digest(&s);
     int64_t keep = s.info.plan.arena_bytes;
     ck_assert_int_eq(exec_arena_bytes(s.exec), keep);
     step_free(&s);
-    ck_assert(!compile_within(&s, path, import, init, 1)); /* one byte: what is the least? */
+    ck_assert(!compile_within(&s, path, import, init, precision, 1)); /* one byte: what is the least? */
     ck_assert_int_eq(s.diag.status, EXIT_INFEASIBLE);
     int64_t least = s.info.plan.min_feasible_bytes;
     step_free(&s);
@@ -186,7 +187,7 @@ void check_budgets(const char *path, const OnnxOptions *import, const Init *init
             printf("%-60s %5.1f %% below the least\n", path, 100.0 * (double)budget / (double)keep);
             continue;
         }
-        ck_assert_msg(compile_within(&s, path, import, init, budget), "%s at %lld: %s", path,
+        ck_assert_msg(compile_within(&s, path, import, init, precision, budget), "%s at %lld: %s", path,
                       (long long)budget, s.diag.msg);
         const Plan *p = &s.info.plan;
         ck_assert_int_le(p->arena_bytes, budget);

@@ -37,5 +37,5 @@ uint64_t step_digest(TestStep *s);
 /* The same bits at 75, 60, 50 % and the least budget as without one?  Compared are losses,
  * parameters, running statistics and optimizer state after two steps of AdamW, whose first moment
  * after a step is a tenth of the gradient: gradients are compared with it. */
-void check_budgets(const char *path, const OnnxOptions *import, const Init *init);
+void check_budgets(const char *path, const OnnxOptions *import, const Init *init, PrecisionKind precision);
 #endif

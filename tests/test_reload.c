@@ -115,9 +115,10 @@ static const struct {
 };
 enum { NMODELS = sizeof models / sizeof *models };
 
-static bool plan_model(TestStep *s, int i, double fraction)
+static bool plan_model(TestStep *s, int i, PrecisionKind precision, double fraction)
 {
     step_init(s);
+    s->opt.precision = precision;
     s->opt.import.bind = batch;
     s->opt.import.nbind = 1;
     s->opt.budget_fraction = fraction;
@@ -155,17 +156,18 @@ END_TEST
 
 START_TEST(budgets)
 {
-    static const double fractions[] = {0, 0.95, 0.8, 0.6};
+    static const double fractions[] = {0, 0.97, 0.8, 0.6};
+    static const PrecisionKind precision[] = {PRECISION_F32, PRECISION_BF16, PRECISION_FP16};
     uint64_t want = 0;
-    int met = 0;
+    int met = 0, m = _i % NMODELS;
     for (int i = 0; i < 4; i++) {
         TestStep s;
-        bool ok = plan_model(&s, _i, fractions[i]);
+        bool ok = plan_model(&s, m, precision[_i / NMODELS], fractions[i]);
         ck_assert_msg(ok || s.diag.status == EXIT_INFEASIBLE, "%s", s.diag.msg);
         if (i == 0)
-            want = digest(&s, models[_i].init);
+            want = digest(&s, models[m].init);
         if (ok)
-            reloads(&s, models[_i].init, want, models[_i].path);
+            reloads(&s, models[m].init, want, models[m].path);
         met += ok;
         step_free(&s);
     }
@@ -233,7 +235,7 @@ START_TEST(random_plans)
     random_state = (uint64_t)_i + 1;
     for (int i = 0; i < 3; i++) {
         TestStep s;
-        ck_assert_msg(plan_model(&s, _i, 0), "%s", s.diag.msg);
+        ck_assert_msg(plan_model(&s, _i, PRECISION_F32, 0), "%s", s.diag.msg);
         uint64_t want = digest(&s, models[_i].init);
         apply_random(&s, &s.arena);
         bool *scheduled = NEW(&s.arena, bool, s.g.nnodes);
@@ -264,10 +266,10 @@ static bool again(const Graph *g, uint32_t k)
 START_TEST(one_clone_per_recomputation)
 {
     TestStep s;
-    ck_assert_msg(plan_model(&s, NMODELS - 1, 0), "%s", s.diag.msg);
+    ck_assert_msg(plan_model(&s, NMODELS - 1, PRECISION_F32, 0), "%s", s.diag.msg);
     uint32_t kept = s.g.nnodes, clones = 0;
     step_free(&s);
-    ck_assert_msg(plan_model(&s, NMODELS - 1, 0.8), "%s", s.diag.msg);
+    ck_assert_msg(plan_model(&s, NMODELS - 1, PRECISION_F32, 0.8), "%s", s.diag.msg);
     for (uint32_t k = 0; k < s.g.norder; k++) {
         const Node *n = &s.g.nodes[s.g.order[k].i];
         if (!n->remat)
@@ -292,7 +294,7 @@ Suite *suite_reload(void)
     suite_add_tcase(s, tc);
     tc = tcase_create("plans");
     tcase_set_timeout(tc, 300);
-    tcase_add_loop_test(tc, budgets, 0, NMODELS);
+    tcase_add_loop_test(tc, budgets, 0, 3 * NMODELS);
     tcase_add_loop_test(tc, random_plans, 0, NMODELS);
     tcase_add_test(tc, one_clone_per_recomputation);
     suite_add_tcase(s, tc);

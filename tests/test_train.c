@@ -68,18 +68,20 @@ static const Model models[] = {
     {"examples/decoder/model.onnx", false, true, {{"batch", 8}, {"seq", 64}}, 2},
 };
 #undef ORACLE
-enum { NMODELS = sizeof models / sizeof *models };
+enum { NMODELS = sizeof models / sizeof *models, NHALF = 10 }; /* the first in 16 bits, too */
 
 START_TEST(any_budget_same_bits)
 {
-    const Model *m = &models[_i];
+    const Model *m = &models[_i < NMODELS ? _i : (_i - NMODELS) % NHALF];
     static const Init init = {INIT_NORMAL, 0.02};
+    static const PrecisionKind kinds[] = {PRECISION_BF16, PRECISION_FP16};
     char path[4200];
     const char *p = m->shared ? shared_path(m->path) : NULL;
     if (m->shared && !p)
         return;
     snprintf(path, sizeof path, "%s%s%s", p ? p : CKC_SOURCE_DIR, p ? "" : "/", p ? "" : m->path);
-    check_budgets(path, &(OnnxOptions){.bind = m->bind, .nbind = m->nbind}, m->init ? &init : NULL);
+    check_budgets(path, &(OnnxOptions){.bind = m->bind, .nbind = m->nbind}, m->init ? &init : NULL,
+                  _i < NMODELS ? PRECISION_F32 : kinds[(_i - NMODELS) / NHALF]);
 }
 END_TEST
 
@@ -91,7 +93,7 @@ Suite *suite_train(void)
     tcase_add_loop_test(c, oracle_training, 0, 2 * NOPTIMS * NORACLE);
     suite_add_tcase(s, c);
     c = tcase_create("budgets");
-    tcase_add_loop_test(c, any_budget_same_bits, 0, NMODELS);
+    tcase_add_loop_test(c, any_budget_same_bits, 0, NMODELS + 2 * NHALF);
     suite_add_tcase(s, c);
     return s;
 }

@@ -73,7 +73,7 @@ START_TEST(budgets)
     network(&o, _i);
     o.batch.value *= 8;
     snprintf(path, sizeof path, "%s/model.onnx", o.dir);
-    check_budgets(path, &o.import, NULL);
+    check_budgets(path, &o.import, NULL, PRECISION_F32);
     oracle_close(&o);
 }
 END_TEST

@@ -1,11 +1,12 @@
 /* attention.h -- attention in blocks for the vectors of a CPU; pasted in front of its kernel, whose
  * parameters are P0.. and Q0.. (ir/ops/attention.c) and whose functions are AT(name).  The key of
- * dropout is an argument.
+ * dropout is an argument.  A_TYPE, A_BIAS_TYPE and A_SINK_TYPE are the types in memory of q, k, v, o and do,
+ * of the bias and of the sinks; 16-bit ones are widened block by block.  Gradients are REAL.
  *
  * Blocks of 64 rows of q meet blocks of 64 rows of k.  Scores lie transposed, [column][row]: sums and
  * maxima over columns run in vectors of rows, and all five products have one form, a matrix of
  * scalars times a matrix whose rows are vectors.  Only q and do are transposed, once per block of
- * rows.  Whole blocks are read where they lie; others are copied behind zeros.
+ * rows.  Whole blocks of REAL are read where they lie; others are copied behind zeros.
  *
  * A block of rows (forward), a head of k and v (backward) or rows of the bias are worked on by one
  * thread, in a fixed order: the number of threads does not matter.  Memory of a thread: some 10 blocks on its
@@ -37,6 +38,13 @@
 #define A_WIDE ((A_SIZE + A_LANES - 1) / A_LANES * A_LANES) /* a row behind zeros */
 #define A_R (A_ROWS <= 32 ? 32 : 64)                        /* rows of a block */
 #define A_C (A_COLS <= 32 ? 32 : 64)                        /* columns of a block */
+#define A_MEMORY_f32 float
+#define A_MEMORY_f64 double
+#define A_MEMORY_bf16 uint16_t
+#define A_MEMORY_f16 uint16_t
+#define A_MEMORY(type) CAT(A_MEMORY_, type)
+#define A_T A_MEMORY(A_TYPE)
+#define A_LD(p, i) R(CAT(LD_, A_TYPE)(p, i))
 #define A_TILE(name, n) REAL name[n] __attribute__((aligned(64)))
 #define A_MIN(a, b) ((a) < (b) ? (a) : (b))
 
@@ -95,7 +103,7 @@ FN void AT(product)(REAL *c, int64_t nc, const REAL *a, int64_t ra, int64_t ka, 
 }
 
 /* t[SIZE][A_R] = factor * (n rows of x, transposed), zeros behind them. */
-FN void AT(transposed)(REAL *t, const REAL *x, int64_t stride, int64_t n, REAL factor)
+FN void AT(transposed)(REAL *t, const A_T *x, int64_t stride, int64_t n, REAL factor)
 {
     if (n < A_R)
         for (int64_t i = 0; i < A_SIZE * A_R; i++)
@@ -103,21 +111,21 @@ FN void AT(transposed)(REAL *t, const REAL *x, int64_t stride, int64_t n, REAL f
     for (int64_t d = 0; d < A_SIZE; d++) {
 #pragma omp simd
         for (int64_t r = 0; r < n; r++)
-            t[d * A_R + r] = factor * x[r * stride + d];
+            t[d * A_R + r] = factor * A_LD(x, r * stride + d);
     }
 }
 
 /* n rows of x as a block of `whole` rows of A_WIDE: as they lie, or in `room` with zeros around. */
-FN const REAL *AT(block)(REAL *room, const REAL *x, int64_t stride, int64_t n, int64_t whole,
+FN const REAL *AT(block)(REAL *room, const A_T *x, int64_t stride, int64_t n, int64_t whole,
                          int64_t *next)
 {
     *next = stride;
-    if (n == whole && A_SIZE == A_WIDE)
-        return x;
+    if (n == whole && A_SIZE == A_WIDE && sizeof(A_T) == sizeof(REAL))
+        return (const REAL *)x;
     *next = A_WIDE;
     for (int64_t r = 0; r < whole; r++)
         for (int64_t d = 0; d < A_WIDE; d++)
-            room[r * A_WIDE + d] = r < n && d < A_SIZE ? x[r * stride + d] : 0;
+            room[r * A_WIDE + d] = r < n && d < A_SIZE ? A_LD(x, r * stride + d) : 0;
     return room;
 }
 
@@ -198,10 +206,12 @@ FN void AT(scores)(REAL *s, REAL *slope, const void *mask, const void *bias, AT(
     }
     if (A_HIDES == 2)
         AT(hide)(s, mask, at, 0, Q1);
-    const REAL *added = (const REAL *)bias + at.b * P26 + at.h * P27 + at.r0 * P28 + at.c0 * P29;
+    const A_MEMORY(A_BIAS_TYPE) *added = bias;
+    if (A_BIAS)
+        added += at.b * P26 + at.h * P27 + at.r0 * P28 + at.c0 * P29;
     for (int64_t c = 0; c < at.nc && A_BIAS; c++)
         for (int64_t r = 0; r < at.nr; r++)
-            s[c * A_R + r] += added[r * P28 + c * P29];
+            s[c * A_R + r] += R(CAT(LD_, A_BIAS_TYPE)(added, r * P28 + c * P29));
     if (A_HIDES != 2)
         AT(hide)(s, mask, at, A_HIDES, Q1);
 }
@@ -298,8 +308,8 @@ FN void AT(forward_block)(AT(Sums) *w, void *const *op, AT(Place) at)
     A_TILE(room_k, A_C * A_WIDE);
     A_TILE(room_v, A_C * A_WIDE);
     const int64_t g = at.h / (A_HEADS / A_GROUPS);
-    const REAL *k0 = (const REAL *)op[1] + at.b * P11 + g * P12 + at.c0 * P13;
-    const REAL *v0 = (const REAL *)op[2] + at.b * P14 + g * P15 + at.c0 * P16;
+    const A_T *k0 = (const A_T *)op[1] + at.b * P11 + g * P12 + at.c0 * P13;
+    const A_T *v0 = (const A_T *)op[2] + at.b * P14 + g * P15 + at.c0 * P16;
     int64_t nk, nv;
     const REAL *k = AT(block)(room_k, k0, P13, at.nc, A_C, &nk);
     const REAL *v = AT(block)(room_v, v0, P16, at.nc, A_C, &nv);
@@ -328,9 +338,9 @@ FN void AT(forward_blocks)(AT(Sums) *w, void *const *op, AT(Place) at, int seen)
 FN void AT(forward_rows)(void *const *op, AT(Place) at)
 {
     AT(Sums) w;
-    AT(transposed)(w.q, (const REAL *)op[0] + at.b * P8 + at.h * P9 + at.r0 * P10, P10, at.nr, Q0);
+    AT(transposed)(w.q, (const A_T *)op[0] + at.b * P8 + at.h * P9 + at.r0 * P10, P10, at.nr, Q0);
     for (int64_t r = 0; r < A_R; r++) {
-        w.top[r] = A_SINK ? ((const REAL *)op[5])[at.h] : -INF_;
+        w.top[r] = A_SINK ? R(CAT(LD_, A_SINK_TYPE)((const A_MEMORY(A_SINK_TYPE) *)op[5], at.h)) : -INF_;
         w.sum[r] = A_SINK;
     }
     for (int64_t i = 0; i < A_R * A_WIDE; i++)
@@ -339,13 +349,13 @@ FN void AT(forward_rows)(void *const *op, AT(Place) at)
     if (A_LIMITED && AT(filled)(w.top, at.nr))
         AT(forward_blocks)(&w, op, at, 0);
     const int64_t line = (at.b * A_HEADS + at.h) * A_ROWS + at.r0;
-    REAL *o = (REAL *)op[7] + at.b * P17 + at.h * P18 + at.r0 * P19;
+    A_T *o = (A_T *)op[7] + at.b * P17 + at.h * P18 + at.r0 * P19;
     for (int64_t r = 0; r < at.nr; r++) {
         const int zero = P37 == 2 ? w.sum[r] == 0 : P37 && !(w.sum[r] > 0);
         ((REAL *)op[8])[line + r] = w.top[r];
         ((REAL *)op[9])[line + r] = zero ? R(0) : 1 / w.sum[r];
         for (int64_t d = 0; d < A_SIZE; d++)
-            o[r * P19 + d] = zero ? R(0) : w.acc[r * A_WIDE + d] / w.sum[r];
+            CAT(ST_, A_TYPE)(o, r * P19 + d, zero ? R(0) : w.acc[r * A_WIDE + d] / w.sum[r]);
     }
 }
 
@@ -382,8 +392,8 @@ FN void AT(open_rows)(AT(Rows) *w, void *const *op, AT(Place) at)
 {
     const int64_t o_at = at.b * P17 + at.h * P18 + at.r0 * P19;
     const int64_t line = (at.b * A_HEADS + at.h) * A_ROWS + at.r0;
-    const REAL *q = (const REAL *)op[1] + at.b * P8 + at.h * P9 + at.r0 * P10;
-    const REAL *g = (const REAL *)op[0] + o_at, *o = (const REAL *)op[4] + o_at;
+    const A_T *q = (const A_T *)op[1] + at.b * P8 + at.h * P9 + at.r0 * P10;
+    const A_T *g = (const A_T *)op[0] + o_at, *o = (const A_T *)op[4] + o_at;
     AT(transposed)(w->q, q, P10, at.nr, Q0);
     AT(transposed)(w->g, g, P19, at.nr, R(1));
     w->q_rows = AT(block)(w->room_q, q, P10, at.nr, A_R, &w->nq);
@@ -393,7 +403,7 @@ FN void AT(open_rows)(AT(Rows) *w, void *const *op, AT(Place) at)
     for (int64_t r = 0; r < A_R; r++) {
         REAL lane[16] = {0};
         for (int64_t d = 0; d < A_SIZE && r < at.nr; d++)
-            lane[d % 16] += g[r * P19 + d] * o[r * P19 + d];
+            lane[d % 16] += A_LD(g, r * P19 + d) * A_LD(o, r * P19 + d);
         TREE(ADD, lane, 16);
         w->delta[r] = lane[0];
         w->top[r] = r < at.nr ? ((const REAL *)op[5])[line + r] : 0;
@@ -432,9 +442,9 @@ FN void AT(block_slopes)(REAL *s, REAL *t, REAL *slope, const REAL *k, int64_t n
 }
 
 #define A_KEYS(room, n) \
-    AT(block)(room, (const REAL *)op[2] + at.b * P11 + g * P12 + at.c0 * P13, P13, at.nc, A_C, n)
+    AT(block)(room, (const A_T *)op[2] + at.b * P11 + g * P12 + at.c0 * P13, P13, at.nc, A_C, n)
 #define A_VALUES(room, n) \
-    AT(block)(room, (const REAL *)op[3] + at.b * P14 + g * P15 + at.c0 * P16, P16, at.nc, A_C, n)
+    AT(block)(room, (const A_T *)op[3] + at.b * P14 + g * P15 + at.c0 * P16, P16, at.nc, A_C, n)
 
 /* Does the block add nothing to the gradients? */
 FN int AT(skipped)(const AT(Rows) *w, AT(Place) at)

@@ -49,12 +49,12 @@ static int64_t extent(const AttentionAttrs *at, int operand, const Type *t, int 
     return t->dim[attention_place[layout_of(at, operand)][i]];
 }
 
-/* Does operand i, if there is one, broadcast to the scores? */
+/* Does operand i, if there is one, broadcast to the scores?  Of type dt, or that of its sums. */
 static bool fits_scores(const Graph *g, const Node *n, int i, DType dt, const Shape *s, Diag *d)
 {
     Type scores = type_make(dt, 4, (int64_t[]){s->batch, s->heads, s->rows, s->cols});
     Type wide = scores;
-    if (!has_in(n, i) || (in_type(g, n, i)->dt == dt && type_broadcast(&wide, in_type(g, n, i)) &&
+    if (!has_in(n, i) || (has_type(g, n, i, dt) && type_broadcast(&wide, in_type(g, n, i)) &&
                           type_equal(&wide, &scores)))
         return true;
     return fail(d, "%s: a mask or bias does not fit the scores", node_def(n)->name);
@@ -86,11 +86,9 @@ static bool shape_of(const Graph *g, const Node *n, int first, int mask, Shape *
            (!has_in(n, n->nin - 1) || operand_is(g, n, n->nin - 1, &rng, d));
 }
 
-static DType sum_type(DType dt) { return dt == DT_F64 ? DT_F64 : DT_F32; }
-
 static Type row_type(const Shape *s, DType dt)
 {
-    return type_make(sum_type(dt), 3, (int64_t[]){s->batch, s->heads, s->rows});
+    return type_make(dtype_sum(dt), 3, (int64_t[]){s->batch, s->heads, s->rows});
 }
 
 static Type result_type(const AttentionAttrs *at, const Shape *s, DType dt)
@@ -106,8 +104,10 @@ static bool attention_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     Shape s;
     TRY(shape_of(g, n, Q, MASK, &s, d));
-    Type sink = type_make(in_type(g, n, Q)->dt, 1, &s.heads);
-    TRY(!has_in(n, SINK) || operand_is(g, n, SINK, &sink, d));
+    Type sink = type_make(DT_NONE, 1, &s.heads);
+    if (has_in(n, SINK) && (!has_type(g, n, SINK, in_type(g, n, Q)->dt) ||
+                            !type_same_shape(in_type(g, n, SINK), &sink)))
+        return fail(d, "%s: sinks do not fit the heads", node_def(n)->name);
     out[0] = result_type(n->attr, &s, in_type(g, n, Q)->dt);
     out[1] = out[2] = row_type(&s, out[0].dt);
     return true;
@@ -125,7 +125,7 @@ static bool attention_grad_infer(const Graph *g, const Node *n, Type *out, Diag 
 {
     Shape s;
     for (int i = 0; i < 3; i++)
-        out[i] = *in_type(g, n, B_Q + i);
+        out[i] = type_with(*in_type(g, n, B_Q + i), dtype_sum(in_type(g, n, B_Q)->dt));
     return backward_shape(g, n, &s, d);
 }
 
@@ -134,7 +134,7 @@ static bool attention_bias_grad_infer(const Graph *g, const Node *n, Type *out, 
     Shape s;
     if (!has_in(n, B_BIAS))
         return fail(d, "%s: there is no bias", node_def(n)->name);
-    *out = *in_type(g, n, B_BIAS);
+    *out = type_with(*in_type(g, n, B_BIAS), dtype_sum(in_type(g, n, B_Q)->dt));
     return backward_shape(g, n, &s, d);
 }
 
@@ -300,8 +300,7 @@ static void sink_gradient(Grad *gr, const Node *n)
     Val share = build1(g, OP_exp, build2(g, OP_sub, sink, n->out[1]));
     share = build2(g, OP_mul, share, build2(g, OP_mul, n->out[2], delta));
     Val sum = build_reduce(g, OP_reduce_sum, share, 1u << 0 | 1u << 2, false);
-    grad_add(gr, n->in[SINK],
-             build_cast(g, build1(g, OP_neg, sum), val_type(g, n->in[SINK])->dt));
+    grad_add(gr, n->in[SINK], build1(g, OP_neg, sum));
 }
 
 static bool attention_gradient(Grad *gr, const Node *n)
@@ -323,7 +322,8 @@ static bool attention_gradient(Grad *gr, const Node *n)
 }
 
 const OpDef op_attention = {.name = "attention", .min_in = V + 1, .max_in = NIN, .nout = 3,
-                            .traits = OPT_RANDOM, .attrs = attention_attrs,
+                            .traits = OPT_RANDOM, .in = IN_HALF, .wide_in = 1 << BIAS | 1 << SINK,
+                            .attrs = attention_attrs,
                             .nattrs = COUNT(attention_attrs),
                             .attr_size = sizeof(AttentionAttrs), .infer = attention_infer,
                             .grad = attention_gradient, .lower = attention_lower};

@@ -156,7 +156,7 @@ static bool binary_grad(Grad *gr, const Node *n, GradFn *da, GradFn *db)
 }
 
 /* clang-format off */
-#define BIN(id, res, cost, text, da, db)                                                     \
+#define BIN(id, res, single, cost, text, da, db)                                             \
     static double id##_f(double a, double b, double c, double al, double be)                 \
     {                                                                                        \
         (void)c, (void)al, (void)be;                                                         \
@@ -169,7 +169,8 @@ static bool binary_grad(Grad *gr, const Node *n, GradFn *da, GradFn *db)
     }                                                                                        \
     static bool id##_grad(Grad *gr, const Node *n) { return binary_grad(gr, n, da, db); }    \
     const OpDef op_##id = {.name = #id, .min_in = 2, .max_in = 2, .nout = 1,                 \
-                           .traits = OPT_POINTWISE, .attrs = pointwise_attrs, .nattrs = 2,   \
+                           .traits = OPT_POINTWISE, .in = IN_##single,                       \
+                           .attrs = pointwise_attrs, .nattrs = 2,                            \
                            .attr_size = sizeof(PointwiseAttrs), .infer = infer_##res,        \
                            .grad = id##_grad, .lower = binary_lower,                         \
                            .expr = {#id, 2, EXPR_##cost, #text, id##_f, id##_i}};

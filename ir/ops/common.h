@@ -45,6 +45,20 @@ static inline bool operand_is(const Graph *g, const Node *n, int i, const Type *
                 type_str(in_type(g, n, i), a), type_str(want, b));
 }
 
+/* Is operand i of type dt, or that of its sums? */
+static inline bool has_type(const Graph *g, const Node *n, int i, DType dt)
+{
+    return in_type(g, n, i)->dt == dt || in_type(g, n, i)->dt == dtype_sum(dt);
+}
+
+/* The result's type where an attribute `out` may say that it is the type of the operands' sums. */
+static inline bool sum_infer(const Node *n, int64_t to, Type *out, Diag *d)
+{
+    bool ok = to == DT_NONE || to == (int64_t)out->dt || to == (int64_t)dtype_sum(out->dt);
+    out->dt = to == DT_NONE ? out->dt : (DType)to;
+    return ok || fail(d, "%s: the result cannot be %s", node_def(n)->name, dtype_name[to]);
+}
+
 /* The type an attribute `shape` describes. */
 static inline bool shape_type(const Node *n, DType dt, const Ints *shape, Type *out, Diag *d)
 {

@@ -3,8 +3,8 @@
  *
  * The three are partial derivatives of one trilinear form  sum g * w * x,  so each one's
  * gradient is made of the other two.  Rows are computed CHUNK outputs at a time in
- * registers; the range of outputs whose window stays inside is computed, not tested.  f32
- * and bf16 have library routines; the loops serve f64, the reference and back ends without
+ * registers; the range of outputs whose window stays inside is computed, not tested.  All but
+ * f64 have library routines; the loops serve that, the reference and back ends without
  * a library. */
 #include "layout.h"
 #include "../kernel_math.h"
@@ -12,7 +12,7 @@
 static const AttrDef conv_attrs[] = {
     ATTR(ConvAttrs, strides, AT_INTS, 0),   ATTR(ConvAttrs, pads, AT_INTS, 0),
     ATTR(ConvAttrs, dilations, AT_INTS, 0), ATTR(ConvAttrs, group, AT_I64, 1),
-    ATTR(ConvAttrs, shape, AT_INTS, 0),
+    ATTR(ConvAttrs, shape, AT_INTS, 0),     ATTR(ConvAttrs, out, AT_DTYPE, DT_NONE),
 };
 
 /* ---- inference ----------------------------------------------------------------------- */
@@ -65,7 +65,7 @@ static bool conv_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     if (has_in(n, 2) &&
         (in_type(g, n, 2)->rank != 1 || in_type(g, n, 2)->dim[0] != out->dim[1]))
         return fail(d, "conv: bias must have %lld elements", (long long)out->dim[1]);
-    return true;
+    return sum_infer(n, ((const ConvAttrs *)n->attr)->out, out, d);
 }
 
 static bool conv_bwd_data_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -75,7 +75,7 @@ static bool conv_bwd_data_infer(const Graph *g, const Node *n, Type *out, Diag *
     TRY(same_float(g, n, d));
     TRY(shape_type(n, in_type(g, n, 0)->dt, &((const ConvAttrs *)n->attr)->shape, out, d));
     TRY(conv_shape(n, out, in_type(g, n, 1), &win, &y, d));
-    return operand_is(g, n, 0, &y, d);
+    return operand_is(g, n, 0, &y, d) && sum_infer(n, ((const ConvAttrs *)n->attr)->out, out, d);
 }
 
 static bool conv_bwd_weights_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -85,7 +85,7 @@ static bool conv_bwd_weights_infer(const Graph *g, const Node *n, Type *out, Dia
     TRY(same_float(g, n, d));
     TRY(shape_type(n, in_type(g, n, 0)->dt, &((const ConvAttrs *)n->attr)->shape, out, d));
     TRY(conv_shape(n, in_type(g, n, 0), out, &win, &y, d));
-    return operand_is(g, n, 1, &y, d);
+    return operand_is(g, n, 1, &y, d) && sum_infer(n, ((const ConvAttrs *)n->attr)->out, out, d);
 }
 
 /* ---- kernels ----------------------------------------------------------------------- */
@@ -256,7 +256,7 @@ static bool conv_setup(Kernel *k, const Node *n, const Type *x, const Type *w, L
     k_param(k, w->dim[0] / group);
     k_param(k, x->dim[0]);
     k->flops = 2.0 * (double)type_count(&y) * (double)dims_product(w, 1, w->rank);
-    if (x->dt == DT_F32 || x->dt == DT_BF16)
+    if (x->dt != DT_F64)
         k->lib = lib;
     return true;
 }
@@ -298,20 +298,23 @@ static bool conv_bwd_weights_split(const Graph *g, const Node *n, SplitBy by, Sp
         return ((const ConvAttrs *)n->attr)->group == 1;
     }
     *axis = (SplitAxis){.extent = x->dim[0], .param = PARAM_IMAGES};
-    return true;
+    return !dtype_is_half(w->dt);
 }
 
 /* ---- gradients ----------------------------------------------------------------------- */
 
 static Val conv_forward(Grad *gr, const Node *n, Val x, Val w)
 {
-    return build(gr->g, OP_conv, NULL, 2, (Val[]){x, w}, n->attr);
+    ConvAttrs at = *(const ConvAttrs *)n->attr;
+    at.out = DT_NONE;
+    return build(gr->g, OP_conv, NULL, 2, (Val[]){x, w}, &at);
 }
 
 static Val data_gradient(Grad *gr, const Node *n, Val dy, Val w, Val x)
 {
     ConvAttrs at = *(const ConvAttrs *)n->attr;
     at.shape = shape_of(val_type(gr->g, x));
+    at.out = DT_NONE;
     return build(gr->g, OP_conv_bwd_data, NULL, 2, (Val[]){dy, w}, &at);
 }
 
@@ -338,25 +341,30 @@ static Val channel_rows(Graph *g, Val v)
 
 static Val weights_gradient(Grad *gr, const Node *n, Val x, Val dy, Val w)
 {
-    const Type *tw = val_type(gr->g, w);
-    if (is_product(n->attr, val_type(gr->g, x), tw))
-        return build_reshape(gr->g, build_matmul(gr->g, channel_rows(gr->g, dy),
-                                                 channel_rows(gr->g, x), false, true),
-                             tw->rank, tw->dim);
+    Graph *g = gr->g;
+    const Type tw = *val_type(g, w);
+    DType dt = grad_type(g, w), out = dt == val_type(g, x)->dt ? DT_NONE : dt;
+    if (is_product(n->attr, val_type(g, x), &tw)) {
+        Val b = channel_rows(g, x), a = channel_rows(g, dy);
+        Val dw = build(g, OP_matmul, NULL, 2, (Val[]){a, b}, &(MatmulAttrs){.tb = 1, .out = out});
+        return build_reshape(g, dw, tw.rank, tw.dim);
+    }
     ConvAttrs at = *(const ConvAttrs *)n->attr;
-    at.shape = shape_of(val_type(gr->g, w));
+    at.shape = shape_of(&tw);
+    at.out = out;
     return build(gr->g, OP_conv_bwd_weights, NULL, 2, (Val[]){x, dy}, &at);
 }
 
 static bool conv_grad(Grad *gr, const Node *n)
 {
-    Val dy = grad_out(gr, n, 0), x = n->in[0], w = n->in[1];
+    Val x = n->in[0], w = n->in[1], dy = build_cast(gr->g, grad_out(gr, n, 0), val_type(gr->g, x)->dt);
     if (grad_wants(gr, n, 0))
         grad_add(gr, x, data_gradient(gr, n, dy, w, x));
     if (grad_wants(gr, n, 1))
         grad_add(gr, w, weights_gradient(gr, n, x, dy, w));
     if (has_in(n, 2) && grad_wants(gr, n, 2)) {
         uint32_t all = (1u << val_type(gr->g, dy)->rank) - 1;
+        dy = build_cast(gr->g, dy, grad_type(gr->g, n->in[2]));
         grad_add(gr, n->in[2], build_reduce(gr->g, OP_reduce_sum, dy, all & ~2u, false));
     }
     return true;
@@ -387,6 +395,7 @@ static bool conv_bwd_weights_grad(Grad *gr, const Node *n)
                            .min_in = 2,                                                    \
                            .max_in = most,                                                 \
                            .nout = 1,                                                      \
+                           .in = IN_HALF,                                                  \
                            .attrs = conv_attrs,                                            \
                            .nattrs = COUNT(conv_attrs),                                    \
                            .attr_size = sizeof(ConvAttrs),                                 \

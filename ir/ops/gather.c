@@ -93,7 +93,7 @@ static bool gather_lower(Kernel *k, const Graph *g, const Node *n)
 /* Sums of many small terms: accumulated in f32 when the operands are narrower. */
 static Val wide(Graph *g, Val v)
 {
-    return dtype_size[val_type(g, v)->dt] < 4 ? build_cast(g, v, DT_F32) : v;
+    return build_cast(g, v, dtype_sum(val_type(g, v)->dt));
 }
 
 static bool gather_grad(Grad *gr, const Node *n)
@@ -101,10 +101,8 @@ static bool gather_grad(Grad *gr, const Node *n)
     Graph *g = gr->g;
     const Type *x = val_type(g, n->in[0]);
     GatherBwdAttrs at = {axis_of(n), shape_of(x)};
-    DType dt = x->dt;
     Val in[] = {wide(g, grad_out(gr, n, 0)), n->in[1]};
-    Val dx = build(g, OP_gather_bwd, NULL, 2, in, &at);
-    grad_add(gr, n->in[0], build_cast(g, dx, dt));
+    grad_add(gr, n->in[0], build(g, OP_gather_bwd, NULL, 2, in, &at));
     return true;
 }
 
@@ -241,7 +239,7 @@ static bool scatter_grad(Grad *gr, const Node *n)
     if (g->diag->failed)
         return false;
     Val in[] = {zeros(g, val_type(g, dy)->dt, &x), n->in[1], dy};
-    grad_add(gr, n->in[0], build_cast(g, build(g, scatter, NULL, 3, in, &at), x.dt));
+    grad_add(gr, n->in[0], build(g, scatter, NULL, 3, in, &at));
     return true;
 }
 

@@ -37,7 +37,7 @@ static bool classes_valid(const Graph *g, const Node *n, int logits, int weight,
 static bool cross_entropy_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     TRY(classes_valid(g, n, 0, 2, out, d));
-    out[1] = out[0];
+    out[1] = type_with(out[0], dtype_sum(out->dt));
     return true;
 }
 
@@ -98,6 +98,7 @@ static bool cross_entropy_grad(Grad *gr, const Node *n)
 }
 
 const OpDef op_cross_entropy = {.name = "cross_entropy", .min_in = 2, .max_in = 3, .nout = 2,
+                                .in = IN_SINGLE,
                                 .attrs = ce_attrs, .nattrs = 3,
                                 .attr_size = sizeof(CrossEntropyAttrs),
                                 .infer = cross_entropy_infer, .grad = cross_entropy_grad,
@@ -110,7 +111,8 @@ static bool cross_entropy_bwd_infer(const Graph *g, const Node *n, Type *out, Di
     Type rest;
     TRY(classes_valid(g, n, 1, 4, &rest, d));
     *out = *in_type(g, n, 1);
-    return operand_is(g, n, 0, &rest, d) && operand_is(g, n, 3, &rest, d);
+    Type lse = type_with(rest, dtype_sum(rest.dt));
+    return operand_is(g, n, 0, &rest, d) && operand_is(g, n, 3, &lse, d);
 }
 
 static bool cross_entropy_bwd_lower(Kernel *k, const Graph *g, const Node *n)

@@ -3,7 +3,8 @@
 #include "../kernel_math.h"
 
 static const AttrDef matmul_attrs[] = {ATTR(MatmulAttrs, ta, AT_I64, 0),
-                                       ATTR(MatmulAttrs, tb, AT_I64, 0)};
+                                       ATTR(MatmulAttrs, tb, AT_I64, 0),
+                                       ATTR(MatmulAttrs, out, AT_DTYPE, DT_NONE)};
 
 static bool matmul_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -24,7 +25,7 @@ static bool matmul_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     x.dim[x.rank++] = m;
     x.dim[x.rank++] = c;
     *out = x;
-    return true;
+    return sum_infer(n, at->out, out, d);
 }
 
 static bool matmul_add_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -111,27 +112,39 @@ static bool matmul_split(const Graph *g, const Node *n, SplitBy by, SplitAxis *a
     axis->param = rows ? -1 : PARAM_TERMS;
     axis->add = OP_matmul_add;
     axis->extent = a->dim[axis->in[0]];
-    return a->rank == 2 && b->rank == 2 && (rows || (at->ta && !at->tb)); /* terms: rows of both */
+    return a->rank == 2 && b->rank == 2 && /* terms: rows of both, whose sums lie in the result */
+           (rows || (at->ta && !at->tb && !dtype_is_half(out_type(g, n, 0)->dt)));
+}
+
+/* Adds op(a) op(b) to the gradient of v. */
+static void add_product(Grad *gr, Val v, Val a, Val b, bool ta, bool tb)
+{
+    DType dt = grad_type(gr->g, v);
+    MatmulAttrs at = {.ta = ta, .tb = tb, .out = dt == val_type(gr->g, a)->dt ? DT_NONE : dt};
+    grad_add(gr, v, build(gr->g, OP_matmul, NULL, 2, (Val[]){a, b}, &at));
 }
 
 static bool matmul_grad(Grad *gr, const Node *n)
 {
     const MatmulAttrs *at = n->attr;
-    Val dy = grad_out(gr, n, 0), a = n->in[0], b = n->in[1];
-    if (grad_wants(gr, n, 0))
-        grad_add(gr, a, at->ta ? build_matmul(gr->g, b, dy, at->tb, true)
-                               : build_matmul(gr->g, dy, b, false, !at->tb));
-    if (grad_wants(gr, n, 1))
-        grad_add(gr, b, at->tb ? build_matmul(gr->g, dy, a, true, at->ta)
-                               : build_matmul(gr->g, a, dy, !at->ta, false));
+    Val a = n->in[0], b = n->in[1], dy = build_cast(gr->g, grad_out(gr, n, 0), val_type(gr->g, a)->dt);
+    if (grad_wants(gr, n, 0) && at->ta)
+        add_product(gr, a, b, dy, at->tb, true);
+    else if (grad_wants(gr, n, 0))
+        add_product(gr, a, dy, b, false, !at->tb);
+    if (grad_wants(gr, n, 1) && at->tb)
+        add_product(gr, b, dy, a, true, at->ta);
+    else if (grad_wants(gr, n, 1))
+        add_product(gr, b, a, dy, !at->ta, false);
     return true;
 }
 
 const OpDef op_matmul = {.name = "matmul", .min_in = 2, .max_in = 2, .nout = 1,
-                         .attrs = matmul_attrs, .nattrs = 2, .attr_size = sizeof(MatmulAttrs),
+                         .in = IN_HALF,
+                         .attrs = matmul_attrs, .nattrs = 3, .attr_size = sizeof(MatmulAttrs),
                          .infer = matmul_infer, .grad = matmul_grad, .lower = matmul_lower,
                          .split = matmul_split};
 
 const OpDef op_matmul_add = {.name = "matmul_add", .min_in = 3, .max_in = 3, .nout = 1,
-                             .attrs = matmul_attrs, .nattrs = 2, .attr_size = sizeof(MatmulAttrs),
+                             .attrs = matmul_attrs, .nattrs = 3, .attr_size = sizeof(MatmulAttrs),
                              .infer = matmul_add_infer, .lower = matmul_lower};

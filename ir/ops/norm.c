@@ -43,12 +43,18 @@ static bool norm_valid(const Graph *g, const Node *n, int data, Diag *d)
     return axis_valid(n, ((const NormAttrs *)n->attr)->axis, x->rank, d);
 }
 
-/* Operand i, if given, has x's element type and broadcasts to its shape. */
+/* The statistics of x, over the masked dimensions. */
+static Type stat_type(const Type *x, uint32_t mask)
+{
+    return type_with(keep_ones(*x, mask), dtype_sum(x->dt));
+}
+
+/* Operand i, if given, broadcasts to x's shape. */
 static bool broadcasts(const Graph *g, const Node *n, int i, const Type *x, Diag *d)
 {
     Type t = *x;
     return !has_in(n, i) ||
-           (in_type(g, n, i)->dt == x->dt && type_broadcast(&t, in_type(g, n, i)) &&
+           (has_type(g, n, i, x->dt) && type_broadcast(&t, in_type(g, n, i)) &&
             type_same_shape(&t, x)) ||
            fail(d, "%s: scale or bias does not fit", node_def(n)->name);
 }
@@ -76,7 +82,7 @@ static bool layer_norm_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     TRY(norm_valid(g, n, 0, d));
     out[0] = *in_type(g, n, 0);
-    out[1] = out[2] = keep_ones(out[0], norm_axes(g, n, 0));
+    out[1] = out[2] = stat_type(out, norm_axes(g, n, 0));
     return broadcasts(g, n, 1, out, d) && broadcasts(g, n, 2, out, d);
 }
 
@@ -99,11 +105,18 @@ static bool layer_norm_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+/* x - mean (absent: x), in the type of statistics */
+static Val centred(Graph *g, Val x, Val mean, Val rstd)
+{
+    x = build_cast(g, x, val_type(g, rstd)->dt);
+    return mean.i ? build2(g, OP_sub, x, mean) : x;
+}
+
 /* dy * (x - mean) * rstd */
 static Val times_xhat(Graph *g, Val dy, Val x, Val mean, Val rstd)
 {
-    Val c = mean.i ? build2(g, OP_sub, x, mean) : x;
-    return build2(g, OP_mul, dy, build2(g, OP_mul, c, rstd));
+    Val xhat = build2(g, OP_mul, centred(g, x, mean, rstd), rstd);
+    return build2(g, OP_mul, build_cast(g, dy, val_type(g, rstd)->dt), xhat);
 }
 
 /* What the statistics, used as results, contribute to dx:
@@ -112,13 +125,13 @@ static void statistics_grad(Grad *gr, const Node *n, Val mean, int rstd)
 {
     Graph *g = gr->g;
     const Type *x = val_type(g, n->in[0]);
-    Val inv = build_scalar(g, x->dt, 1.0 / (double)masked_count(x, norm_axes(g, n, 0)));
+    Val inv = build_scalar(g, dtype_sum(x->dt), 1.0 / (double)masked_count(x, norm_axes(g, n, 0)));
     Val dmean = mean.i ? grad_out(gr, n, 1) : (Val){0}, drstd = grad_out(gr, n, rstd);
     if (dmean.i)
         grad_add(gr, n->in[0], build_expand(g, build2(g, OP_mul, dmean, inv), x->rank, x->dim));
     if (!drstd.i)
         return;
-    Val c = mean.i ? build2(g, OP_sub, n->in[0], mean) : n->in[0];
+    Val c = centred(g, n->in[0], mean, n->out[rstd]);
     Val slope = build2(g, OP_mul, build1(g, OP_cube, n->out[rstd]), inv);
     slope = build1(g, OP_neg, build2(g, OP_mul, drstd, slope));
     grad_add(gr, n->in[0], build2(g, OP_mul, c, slope));
@@ -143,6 +156,7 @@ static bool layer_norm_grad(Grad *gr, const Node *n)
 }
 
 const OpDef op_layer_norm = {.name = "layer_norm", .min_in = 1, .max_in = 3, .nout = 3,
+                             .in = IN_SINGLE,
                              .attrs = norm_attrs, .nattrs = 2, .attr_size = sizeof(NormAttrs),
                              .infer = layer_norm_infer, .grad = layer_norm_grad,
                              .lower = layer_norm_lower};
@@ -155,7 +169,7 @@ static bool norm_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     TRY(norm_valid(g, n, 1, d));
     *out = *in_type(g, n, 1);
     TRY(operand_is(g, n, 0, out, d));
-    Type stat = keep_ones(*out, norm_axes(g, n, 1));
+    Type stat = stat_type(out, norm_axes(g, n, 1));
     for (int i = 2; i < 2 + nstat; i++)
         TRY(operand_is(g, n, i, &stat, d));
     return broadcasts(g, n, 2 + nstat, out, d);
@@ -223,6 +237,7 @@ static bool rms_norm_grad(Grad *gr, const Node *n)
 }
 
 const OpDef op_rms_norm = {.name = "rms_norm", .min_in = 1, .max_in = 2, .nout = 2,
+                           .in = IN_SINGLE,
                            .attrs = norm_attrs, .nattrs = 2, .attr_size = sizeof(NormAttrs),
                            .infer = rms_norm_infer, .grad = rms_norm_grad,
                            .lower = rms_norm_lower};
@@ -259,22 +274,26 @@ static int load_channel(Kernel *k, int operand)
     return k_load_at(k, operand, 0, stride);
 }
 
-/* Data at operand `data`, then n operands with one element per channel. */
-static bool channels_valid(const Graph *g, const Node *n, int data, int count, Type *c, Diag *d)
+/* Data at operand `data`, then n operands with one element per channel, the last of which are statistics.
+ * c: the type of a statistic. */
+static bool channels_valid(const Graph *g, const Node *n, int data, int count, int stats, Type *c, Diag *d)
 {
     const Type *x = in_type(g, n, data);
     if (x->rank < 2 || !dtype_is_float(x->dt))
         return fail(d, "%s: data of rank %d, %s", node_def(n)->name, x->rank, dtype_name[x->dt]);
-    *c = type_make(x->dt, 1, &x->dim[1]);
-    for (int i = data + 1; i <= data + count; i++)
-        TRY(operand_is(g, n, i, c, d));
+    *c = type_make(dtype_sum(x->dt), 1, &x->dim[1]);
+    for (int i = data + 1; i <= data + count; i++) {
+        bool given = i <= data + count - stats && in_type(g, n, i)->dt == x->dt;
+        Type want = given ? type_with(*c, x->dt) : *c;
+        TRY(operand_is(g, n, i, &want, d));
+    }
     return true;
 }
 
 static bool batch_norm_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     out[0] = *in_type(g, n, 0);
-    TRY(channels_valid(g, n, 0, 2, &out[1], d));
+    TRY(channels_valid(g, n, 0, 2, 0, &out[1], d));
     out[2] = out[3] = out[1];
     return true;
 }
@@ -309,6 +328,7 @@ static bool batch_norm_grad(Grad *gr, const Node *n)
 }
 
 const OpDef op_batch_norm = {.name = "batch_norm", .min_in = 3, .max_in = 3, .nout = 4,
+                             .wide_in = 1 << 1 | 1 << 2,
                              .attrs = norm_attrs, .nattrs = 2, .attr_size = sizeof(NormAttrs),
                              .infer = batch_norm_infer, .grad = batch_norm_grad,
                              .lower = batch_norm_lower};
@@ -317,7 +337,7 @@ const OpDef op_batch_norm = {.name = "batch_norm", .min_in = 3, .max_in = 3, .no
 static bool batch_norm_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     out[0] = *in_type(g, n, 1);
-    TRY(channels_valid(g, n, 1, 3, &out[1], d));
+    TRY(channels_valid(g, n, 1, 3, 2, &out[1], d));
     out[2] = out[1];
     return operand_is(g, n, 0, out, d);
 }

@@ -1,7 +1,8 @@
 /* optim.c -- optimizer updates in PyTorch's form (torch.optim.SGD, AdamW, single tensor).
  *
  * Results overwrite parameter and state in place; the scalars lr, bias1 and bias2 are inputs.  A
- * last scalar, scale, may follow: the gradient is multiplied by it (limits on its norm). */
+ * scalar, scale, may follow: the gradient is multiplied by it (limits on its norm, a loss that was scaled);
+ * and a bool: where it is false, the results are the operands, whatever the gradient is. */
 #include "common.h"
 
 #define MUL(a, b) k_op(k, OP_mul, (a), (b), 0)
@@ -35,7 +36,15 @@ static int load(Kernel *k, const Graph *g, const Node *n, int i)
 static int load_grad(Kernel *k, const Graph *g, const Node *n, int scale)
 {
     int grad = load(k, g, n, 1);
-    return n->nin > scale && n->in[scale].i ? MUL(grad, load(k, g, n, scale)) : grad;
+    return has_in(n, scale) ? MUL(grad, load(k, g, n, scale)) : grad;
+}
+
+/* Operand i, or the value v if operand `apply` is true or absent. */
+static int updated(Kernel *k, const Graph *g, const Node *n, int i, int v, int apply)
+{
+    if (!has_in(n, apply))
+        return v;
+    return k_expr(k, &op_where.expr, KT_REAL, load(k, g, n, apply), v, load(k, g, n, i), 0, 0);
 }
 
 /* ---- sgd p, g, lr -> p' ------------------------------------------------------------------ */
@@ -53,11 +62,12 @@ static bool sgd_lower(Kernel *k, const Graph *g, const Node *n)
 {
     k_space(k, in_type(g, n, 0), 0);
     int p = load(k, g, n, 0), lr = load(k, g, n, 2);
-    k_store(k, n->nin, SUB(p, MUL(lr, decayed(k, n->attr, p, load_grad(k, g, n, 3)))));
+    int next = SUB(p, MUL(lr, decayed(k, n->attr, p, load_grad(k, g, n, 3))));
+    k_store(k, n->nin, updated(k, g, n, 0, next, 4));
     return true;
 }
 
-const OpDef op_sgd = {.name = "sgd", .min_in = 3, .max_in = 4, .nout = 1, .traits = OPT_ONCE,
+const OpDef op_sgd = {.name = "sgd", .min_in = 3, .max_in = 5, .nout = 1, .traits = OPT_ONCE,
                       .attrs = sgd_attrs, .nattrs = 4, .attr_size = sizeof(SgdAttrs),
                       .infer = update_infer, .lower = sgd_lower};
 
@@ -72,12 +82,12 @@ static bool momentum_lower(Kernel *k, const Graph *g, const Node *n)
     int next = ADD(MUL(buf, CONST(at->momentum)), MUL(grad, CONST(1 - at->dampening)));
     next = k_expr(k, &op_where.expr, KT_REAL, load(k, g, n, 4), grad, next, 0, 0);
     int step = at->nesterov ? ADD(grad, MUL(next, CONST(at->momentum))) : next;
-    k_store(k, n->nin, SUB(p, MUL(lr, step)));
-    k_store(k, n->nin + 1, next);
+    k_store(k, n->nin, updated(k, g, n, 0, SUB(p, MUL(lr, step)), 6));
+    k_store(k, n->nin + 1, updated(k, g, n, 2, next, 6));
     return true;
 }
 
-const OpDef op_momentum = {.name = "momentum", .min_in = 5, .max_in = 6, .nout = 2,
+const OpDef op_momentum = {.name = "momentum", .min_in = 5, .max_in = 7, .nout = 2,
                            .traits = OPT_ONCE, .attrs = sgd_attrs, .nattrs = 4,
                            .attr_size = sizeof(SgdAttrs), .infer = update_infer,
                            .lower = momentum_lower};
@@ -100,13 +110,14 @@ static bool adamw_lower(Kernel *k, const Graph *g, const Node *n)
     m = ADD(m, MUL(SUB(grad, m), CONST(1 - at->beta1)));
     v = ADD(MUL(v, CONST(at->beta2)), MUL(MUL(grad, grad), CONST(1 - at->beta2)));
     int denom = ADD(DIVIDE(k_op(k, OP_sqrt, v, 0, 0), root), CONST(at->eps));
-    k_store(k, n->nin, SUB(MUL(p, keep), MUL(step, DIVIDE(m, denom))));
-    k_store(k, n->nin + 1, m);
-    k_store(k, n->nin + 2, v);
+    int next = SUB(MUL(p, keep), MUL(step, DIVIDE(m, denom)));
+    k_store(k, n->nin, updated(k, g, n, 0, next, 8));
+    k_store(k, n->nin + 1, updated(k, g, n, 2, m, 8));
+    k_store(k, n->nin + 2, updated(k, g, n, 3, v, 8));
     return true;
 }
 
-const OpDef op_adamw = {.name = "adamw", .min_in = 7, .max_in = 8, .nout = 3,
+const OpDef op_adamw = {.name = "adamw", .min_in = 7, .max_in = 9, .nout = 3,
                         .traits = OPT_ONCE, .attrs = adam_attrs, .nattrs = 4,
                         .attr_size = sizeof(AdamAttrs), .infer = update_infer,
                         .lower = adamw_lower};

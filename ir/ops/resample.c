@@ -113,6 +113,7 @@ static bool resample_grad(Grad *gr, const Node *n)
 }
 
 const OpDef op_resample = {.name = "resample",
+                           .wide_in = 1 << 2,
                            .min_in = 3,
                            .max_in = 3,
                            .nout = 1,

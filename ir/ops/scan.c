@@ -80,6 +80,7 @@ static bool cumsum_grad(Grad *gr, const Node *n)
 }
 
 const OpDef op_cumsum = {.name = "cumsum",
+                         .in = IN_SINGLE,
                          .min_in = 1,
                          .max_in = 1,
                          .nout = 1,

@@ -63,7 +63,7 @@ static bool any_grad(Grad *gr, const Node *n)
 }
 
 #define ROW(id, nin, gradient)                                                               \
-    const OpDef op_##id = {.name = #id, .min_in = nin, .max_in = nin, .nout = 1,             \
+    const OpDef op_##id = {.name = #id, .min_in = nin, .max_in = nin, .nout = 1, .in = IN_SINGLE, \
                            .attrs = axis_attrs, .nattrs = 1, .attr_size = sizeof(AxisAttrs), \
                            .infer = axis_infer, .grad = gradient, .lower = id##_lower};
 ROW(softmax, 1, any_grad)

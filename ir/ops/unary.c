@@ -93,9 +93,9 @@ static bool copy_grad(Grad *gr, const Node *n)
         (void)a, (void)b, (void)c, (void)al, (void)be;                                       \
         return INT_OF(text);                                                                 \
     }
-#define ROW_OP(id, n, tr, infer_fn, grad_fn, cost, txt)                                      \
+#define ROW_OP(id, n, tr, computes, infer_fn, grad_fn, cost, txt)                                     \
     const OpDef op_##id = {.name = #id, .min_in = n, .max_in = n, .nout = 1,                 \
-                           .traits = OPT_POINTWISE | (tr), .attrs = pointwise_attrs,         \
+                           .traits = OPT_POINTWISE | (tr), .in = computes, .attrs = pointwise_attrs, \
                            .nattrs = 2, .attr_size = sizeof(PointwiseAttrs),                 \
                            .infer = infer_fn, .grad = grad_fn, .lower = pointwise_lower,     \
                            .expr = {#id, n, cost, txt, id##_f, id##_i}};
@@ -114,12 +114,12 @@ static bool copy_grad(Grad *gr, const Node *n)
 /* clang-format off */
 #define UN(id, tr, cost, y)                                                                  \
     ROW_FN(id, y)                                                                            \
-    ROW_OP(id, 1, tr, infer_##id, (tr) ? zero_grad : copy_grad, EXPR_##cost, #y)
-#define UNG(id, saves, cost, y, cost_bwd, dx)                                                \
+    ROW_OP(id, 1, tr, IN_WIDEST, infer_##id, (tr) ? zero_grad : copy_grad, EXPR_##cost, #y)
+#define UNG(id, saves, single, cost, y, cost_bwd, dx)                                        \
     ROW_FN(id, y)                                                                            \
     ROW_FN(id##_bwd, dx)                                                                     \
     static bool id##_grad(Grad *gr, const Node *n) { return unary_grad(gr, n, saves); }      \
-    ROW_OP(id, 1, 0, infer_real, id##_grad, EXPR_##cost, #y)                                 \
-    ROW_OP(id##_bwd, (sizeof(saves) > 1 ? 2 : 1), 0, infer_bwd, NULL, EXPR_##cost_bwd, #dx)
+    ROW_OP(id, 1, 0, IN_##single, infer_real, id##_grad, EXPR_##cost, #y)                                 \
+    ROW_OP(id##_bwd, (sizeof(saves) > 1 ? 2 : 1), 0, IN_WIDEST, infer_bwd, NULL, EXPR_##cost_bwd, #dx)
 #include "unary.def"
 /* clang-format on */

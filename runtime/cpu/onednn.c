@@ -29,7 +29,10 @@ _Static_assert(1 << (NPARTS - 1) == DNNL_MAX_PARTS, "a row for each number of pa
 
 static dnnl_data_type_t element(DType dt)
 {
-    return dt == DT_F32 ? dnnl_f32 : dt == DT_BF16 ? dnnl_bf16 : dnnl_data_type_undef;
+    return dt == DT_F32    ? dnnl_f32
+           : dt == DT_BF16 ? dnnl_bf16
+           : dt == DT_F16  ? dnnl_f16
+                           : dnnl_data_type_undef;
 }
 
 const char *dnnl_choice_text(const DnnlDesc *desc)

@@ -214,18 +214,30 @@ static bool fits_library(const Problem *p)
     return true;
 }
 
+/* Operands of one type, the result of that or of their sums. */
+static bool types_fit(const LibDesc *d)
+{
+    DType dt = d->in[0].dt;
+    for (int i = 0; i < d->nin; i++) {
+        DType want = i == 2 && d->op == LIB_MATMUL ? d->out.dt : dt;
+        if (d->in[i].dt != DT_NONE && d->in[i].dt != want)
+            return false;
+    }
+    return dtype_is_float(dt) && dt != DT_F64 && (d->out.dt == dt || d->out.dt == DT_F32);
+}
+
 /* false: nothing the library does fast. */
 bool problem_describe(Problem *p, const DnnlDesc *d)
 {
     *p = (Problem){.op = d->of.op, .choice = d->choice, .batch = 1, .images = 1, .parts = 1};
     bool conv = d->of.op != LIB_MATMUL;
-    if (d->of.op == LIB_NONE || (!conv && d->choice == DNNL_WINOGRAD))
+    if (d->of.op == LIB_NONE || (!conv && d->choice == DNNL_WINOGRAD) || !types_fit(&d->of))
         return false;
     for (int i = 0; i <= d->of.nin; i++) {
         const Type *t = i < d->of.nin ? &d->of.in[i] : &d->of.out;
         if (t->dt == DT_NONE)
             continue;
-        if ((t->dt != DT_F32 && t->dt != DT_BF16) || type_count(t) == 0)
+        if (type_count(t) == 0)
             return false;
         if (conv && i != 2 && (t->rank < 3 || t->rank > 5))
             return false;

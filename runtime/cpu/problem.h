@@ -37,7 +37,7 @@ int64_t problem_part_stride(const Problem *p, int slot);
  * in the same order, in terms of PRODUCT_TERMS. */
 typedef struct Product Product;
 
-/* NULL: not of f32, or out of memory.  vector: bytes, 16, 32 (with FMA) or 64 (AVX-512). */
+/* NULL: out of memory.  vector: bytes, 16, 32 (with FMA) or 64 (AVX-512). */
 Product *product_make(const Problem *p, int vector, int threads);
 void product_free(Product *p); /* NULL is fine */
 int64_t product_scratch(const Product *p); /* bytes */

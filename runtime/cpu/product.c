@@ -1,5 +1,5 @@
-/* product.c -- matrix products and convolutions of our own, in f32, for processors and shapes where the
- * library's routines take memory on their own.
+/* product.c -- matrix products and convolutions of our own, for processors, shapes and types where the
+ * library's routines take memory on their own, or are none.
  *
  * A result of rows x columns is the sum over terms of factor A (rows x terms) times factor B (terms x
  * columns), once per member of a batch.  Convolutions are such products, whose B is gathered from an
@@ -7,9 +7,14 @@
  *
  * Blocks of both factors are packed into panels, in scratch of each thread, and a kernel in vector
  * registers multiplies two panels.  Every element is summed over BLOCK_TERMS terms in registers, then
- * added to the result: always in the same order, whatever the threads and blocks. */
+ * added to the result: always in the same order, whatever the threads and blocks.
+ *
+ * Elements of 16 bits are widened as they are packed; a result of 16 bits is summed in scratch, in f32. */
 #include "problem.h"
 #include "ir/mem.h"
+#include "codegen/prelude/c.h"
+#include "ir/philox.h"
+#include "codegen/prelude/math.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -23,6 +28,7 @@ enum {
     BATCH = LAYOUT_DIMS,
     LEAST_ROWS = 24,                                         /* of a block, where it is made small */
     FEW_ROWS = 3, FEW_COLUMNS = 64, /* that are not worth packing the other factor for */
+    HALF_BLOCKS = 4, /* of rows of a result that is summed in scratch */
     UNITS = 4        /* blocks of the result per thread that even their work out */
 };
 
@@ -85,6 +91,7 @@ struct Product {
     int64_t rows, columns, terms, row_stride;
     int64_t batch[BATCH], step[3][BATCH], nbatch; /* of a, b, c */
     bool bias, few;
+    DType in, out;
     PanelFn *panel;
     int mr, nr, threads;
     int64_t block_rows, block_columns, block_terms;
@@ -252,6 +259,8 @@ static void set_blocks(Product *p, int64_t parts)
     while (cuts < rows && cuts * units % p->threads != 0 && cuts * units < UNITS * p->threads)
         cuts++;
     p->unit_rows = (rows + cuts - 1) / cuts * p->mr;
+    if (dtype_is_half(p->out)) /* in scratch */
+        p->unit_rows = least(p->unit_rows, HALF_BLOCKS * p->block_rows);
     p->nrows = (p->rows + p->unit_rows - 1) / p->unit_rows;
     p->units = units * p->nrows;
 }
@@ -262,16 +271,13 @@ static bool one_digit(const int64_t extent[DIGITS]) { return extent[DIGITS - 1] 
 static bool has_few_rows(const Product *p)
 {
     const Factor *b = &p->fb;
-    return p->rows <= FEW_ROWS && !b->window && !p->bias && one_digit(b->lanes) &&
+    return p->rows <= FEW_ROWS && p->in == DT_F32 && !b->window && !p->bias && one_digit(b->lanes) &&
            one_digit(b->terms) && one_digit(p->fa.terms) &&
            (b->lane[DIGITS - 1] == 1 || b->term[DIGITS - 1] == 1);
 }
 
 Product *product_make(const Problem *q, int vector, int threads)
 {
-    for (int i = 0; i < SLOTS; i++)
-        if (q->slot[i].rank && q->slot[i].dt != DT_F32)
-            return NULL;
     Product *p = mem_new(1, sizeof *p);
     if (!p)
         return NULL;
@@ -280,6 +286,8 @@ Product *product_make(const Problem *q, int vector, int threads)
     for (int i = 0; i < 4; i++)
         set_ones(extent[i]);
     (q->op == LIB_MATMUL ? describe_matmul : describe_conv)(p, q);
+    p->in = q->slot[p->a].dt;
+    p->out = q->slot[p->c].dt;
     p->terms = count(p->fb.terms);
     p->columns = count(p->fb.lanes);
     for (Factor *f = &p->fa; f <= &p->fb && !f->window; f++) {
@@ -299,7 +307,9 @@ void product_free(Product *p) { free(p); }
 
 static int64_t thread_floats(const Product *p)
 {
-    return round_up(p->block_terms * (p->block_rows + p->members * p->block_columns), 16);
+    int64_t columns = p->members * p->block_columns;
+    int64_t result = dtype_is_half(p->out) ? p->unit_rows * columns : 0;
+    return round_up(p->block_terms * (p->block_rows + columns) + result, 16);
 }
 
 int64_t product_scratch(const Product *p)
@@ -342,81 +352,10 @@ static int64_t dot(const Count *c, const int64_t stride[DIGITS])
 
 typedef float Four __attribute__((vector_size(16), aligned(4)));
 
-/* Four lanes of four terms each, as they lie, to four terms of four lanes. */
-static void turn_four(const float *from, const int64_t at[4], float *to, int64_t width)
-{
-    Four r[4], s[4];
-    for (int i = 0; i < 4; i++)
-        r[i] = *(const Four *)(const void *)(from + at[i]);
-    for (int i = 0; i < 2; i++) {
-        s[i] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 0, 4, 1, 5);
-        s[i + 2] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 2, 6, 3, 7);
-    }
-    for (int i = 0; i < 4; i += 2) {
-        *(Four *)(void *)(to + i * width) = __builtin_shufflevector(s[i], s[i + 1], 0, 1, 4, 5);
-        *(Four *)(void *)(to + (i + 1) * width) = __builtin_shufflevector(s[i], s[i + 1], 2, 3, 6, 7);
-    }
-}
-
-/* Lanes that are rows of consecutive terms. */
-static void pack_turned(const float *from, const int64_t *at, int n, int64_t terms, int width, float *to)
-{
-    int i = 0;
-    for (; i + 4 <= n; i += 4) {
-        int64_t t = 0;
-        for (; t + 4 <= terms; t += 4)
-            turn_four(from + t, at + i, to + t * width + i, width);
-        for (; t < terms; t++)
-            for (int j = i; j < i + 4; j++)
-                to[t * width + j] = from[at[j] + t];
-    }
-    for (; i < n; i++)
-        for (int64_t t = 0; t < terms; t++)
-            to[t * width + i] = from[at[i] + t];
-}
-
-/* Terms of n lanes at these places, one `stride` behind the other. */
-static void pack_run(const float *from, const int64_t *at, int n, bool dense, int64_t stride,
-                     int64_t terms, int width, float *to)
-{
-    if (!dense && stride == 1) {
-        pack_turned(from, at, n, terms, width, to);
-        return;
-    }
-    for (int64_t t = 0; t < terms; t++, from += stride, to += width) {
-        if (dense)
-            memcpy(to, from + at[0], (size_t)n * sizeof *to);
-        for (int i = 0; !dense && i < n; i++)
-            to[i] = from[at[i]];
-    }
-}
-
 static void clear_rest(float *to, int n, int width, int64_t terms)
 {
     for (int64_t t = 0; n < width && t < terms; t++)
         memset(to + t * width + n, 0, (size_t)(width - n) * sizeof *to);
-}
-
-/* A panel of `width` lanes, n of them there, of a factor without window. */
-static void pack_plain(const Factor *f, const float *from, int64_t lane, int n, int width, int64_t first,
-                       int64_t terms, float *to)
-{
-    int64_t at[MAX_COLUMNS];
-    bool dense = true;
-    Count c = count_from(lane, f->lanes);
-    for (int i = 0; i < n; i++) {
-        at[i] = dot(&c, f->lane);
-        dense &= at[i] == at[0] + i;
-        count_on(&c, f->lanes, 1);
-    }
-    c = count_from(first, f->terms);
-    for (int64_t k = 0, run; k < terms; k += run) {
-        run = least(terms - k, f->terms[DIGITS - 1] - c.digit[DIGITS - 1]);
-        pack_run(from + dot(&c, f->term), at, n, dense, f->term[DIGITS - 1], run, width,
-                 to + k * width);
-        count_on(&c, f->terms, run);
-    }
-    clear_rest(to, n, width, terms);
 }
 
 /* A factor with a window: along the last digit of lanes or terms, whichever is longer, positions
@@ -426,104 +365,66 @@ typedef struct {
     int every;
 } Run;
 
-/* pos: of the first in the image. */
-static void gather(const Factor *f, const Run *r, const float *from, const int64_t pos[WINDOW], float *to)
-{
-    const int last = WINDOW - 1;
-    bool inside = true;
-    for (int d = 0; d < last; d++) {
-        inside &= pos[d] >= 0 && pos[d] % f->each[d] == 0 && pos[d] / f->each[d] < f->size[d];
-        from += pos[d] / f->each[d] * f->stride[d];
-    }
-    int64_t q = pos[last], size = inside ? f->size[last] * f->each[last] : 0, i = 0;
-    for (; i < r->n && !(q >= 0 && q < size); i++, q += r->by)
-        to[i * r->every] = 0;
-    if (i < r->n && f->each[last] == 1 && r->by > 0) {
-        int64_t end = least(r->n, i + (size - q + r->by - 1) / r->by), by = r->by * f->stride[last];
-        from += q * f->stride[last];
-        if (by == 1 && r->every == 1) {
-            memcpy(to + i, from, (size_t)(end - i) * sizeof *to);
-            i = end;
-        }
-        for (; i < end; i++, from += by)
-            to[i * r->every] = *from;
-        q = size;
-    }
-    for (; i < r->n; i++, q += r->by) {
-        bool there = q >= 0 && q < size && q % f->each[last] == 0;
-        to[i * r->every] = there ? from[q / f->each[last] * f->stride[last]] : 0;
-    }
-}
+static float as_is(float x) { return x; }
 
-/* Either way: the outer one of lanes and terms is walked one by one, the inner one in runs. */
-static void pack_window(const Factor *f, const float *from, int64_t lane, int n, int width, int64_t first,
-                        int64_t terms, float *to)
-{
-    bool by_terms = f->terms[DIGITS - 1] > f->lanes[DIGITS - 1];
-    const int64_t *in_n = by_terms ? f->terms : f->lanes, *in = by_terms ? f->term : f->lane;
-    const int64_t *out_n = by_terms ? f->lanes : f->terms, *out = by_terms ? f->lane : f->term;
-    int64_t inner = by_terms ? terms : n, outer = by_terms ? n : terms;
-    int in_every = by_terms ? width : 1, out_every = by_terms ? 1 : width;
-    Count o = count_from(by_terms ? lane : first, out_n);
-    Count start = count_from(by_terms ? first : lane, in_n);
-    for (int64_t k = 0; k < outer; k++, count_on(&o, out_n, 1)) {
-        Count c = start;
-        for (int64_t i = 0, pos[WINDOW]; i < inner;) {
-            Run r = {least(inner - i, in_n[DIGITS - 1] - c.digit[DIGITS - 1]), in[DIGITS - 1], in_every};
-            for (int d = 0; d < WINDOW; d++)
-                pos[d] = o.digit[d + 1] * out[d + 1] + c.digit[d + 1] * in[d + 1] - f->pad[d];
-            gather(f, &r, from + o.digit[0] * out[0] + c.digit[0] * in[0], pos,
-                   to + k * out_every + i * in_every);
-            count_on(&c, in_n, r.n);
-            i += r.n;
-        }
-    }
-    clear_rest(to, n, width, terms);
-}
+#define PACK(name) name##_f32
+#define ELEMENT float
+#define WIDEN as_is
+#include "pack.h"
+#undef PACK
+#undef ELEMENT
+#undef WIDEN
+#define PACK(name) name##_bf16
+#define ELEMENT uint16_t
+#define WIDEN bf16_load
+#include "pack.h"
+#undef PACK
+#undef WIDEN
+#define PACK(name) name##_f16
+#define WIDEN f16_load
+#include "pack.h"
 
-/* Panels of `width` of the lanes [lane, lane + n), one behind the other. */
-static void pack(const Factor *f, const float *from, int64_t lane, int64_t n, int width, int64_t first,
-                 int64_t terms, float *to)
+static void pack(DType dt, const Factor *f, const void *from, int64_t lane, int64_t n, int width,
+                 int64_t first, int64_t terms, float *to)
 {
-    for (int64_t i = 0; i < n; i += width, to += width * terms)
-        (f->window ? pack_window : pack_plain)(f, from, lane + i, (int)least(width, n - i), width, first,
-                                               terms, to);
+    (dt == DT_F32 ? pack_f32 : dt == DT_BF16 ? pack_bf16 : pack_f16)(f, from, lane, n, width, first, terms,
+                                                                     to);
 }
 
 /* ---- running ---------------------------------------------------------------------------------------- */
 
 static void multiply_edge(const Product *p, int64_t terms, const float *a, const float *b, float *c,
-                          int64_t rows, int64_t columns, bool add)
+                          int64_t stride, int64_t rows, int64_t columns, bool add)
 {
     float whole[MAX_ROWS * MAX_COLUMNS];
     p->panel(terms, a, b, p->nr, whole, p->nr, false);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
-            float *at = c + i * p->row_stride + j, sum = whole[i * p->nr + j];
+            float *at = c + i * stride + j, sum = whole[i * p->nr + j];
             *at = add ? *at + sum : sum;
         }
 }
 
 /* Packed blocks of this many rows and columns. */
 static void multiply(const Product *p, int64_t terms, const float *a, const float *b, float *c,
-                     int64_t rows, int64_t columns, bool add)
+                     int64_t stride, int64_t rows, int64_t columns, bool add)
 {
     for (int64_t j = 0; j < columns; j += p->nr)
         for (int64_t i = 0; i < rows; i += p->mr) {
             const float *pa = a + i * terms, *pb = b + j * terms;
-            float *at = c + i * p->row_stride + j;
+            float *at = c + i * stride + j;
             if (i + p->mr <= rows && j + p->nr <= columns)
-                p->panel(terms, pa, pb, p->nr, at, p->row_stride, add);
+                p->panel(terms, pa, pb, p->nr, at, stride, add);
             else
-                multiply_edge(p, terms, pa, pb, at, least(p->mr, rows - i), least(p->nr, columns - j),
-                              add);
+                multiply_edge(p, terms, pa, pb, at, stride, least(p->mr, rows - i),
+                              least(p->nr, columns - j), add);
         }
 }
 
 /* A member of the batch: where its factors, result and bias (NULL: none) lie. */
 typedef struct {
-    const float *a, *b, *bias;
-    float *c;
+    const char *a, *b, *bias;
+    char *c;
 } Member;
 
 static Member find_member(const Product *p, char *const at[SLOTS], int64_t i)
@@ -538,10 +439,9 @@ static Member find_member(const Product *p, char *const at[SLOTS], int64_t i)
             offset[k] += digit * p->step[k][d];
         i /= p->batch[d];
     }
-    return (Member){(const float *)(void *)at[p->a] + offset[0],
-                    (const float *)(void *)at[p->b] + offset[1],
-                    p->bias ? (const float *)(void *)at[BIAS] + group * p->rows : NULL,
-                    (float *)(void *)at[p->c] + offset[2]};
+    int64_t in = dtype_size[p->in], out = dtype_size[p->out];
+    return (Member){at[p->a] + offset[0] * in, at[p->b] + offset[1] * in,
+                    p->bias ? at[BIAS] + group * p->rows * in : NULL, at[p->c] + offset[2] * out};
 }
 
 /* Rows and columns of some members of the batch that have factor a in common. */
@@ -561,35 +461,74 @@ static Unit find_unit(const Product *p, int64_t i)
     return u;
 }
 
-static void fill_bias(const Product *p, const Unit *u, const Member *m)
+/* Where a unit of a member's result is summed: there, or in scratch. */
+typedef struct {
+    float *at;
+    int64_t stride;
+} Sums;
+
+static float widened(DType dt, const void *at, int64_t i)
 {
-    for (int64_t i = u->row; i < u->row + u->rows; i++)
-        for (int64_t j = u->column; j < u->column + u->columns; j++)
-            m->c[i * p->row_stride + j] = m->bias[i];
+    return dt == DT_F32    ? ((const float *)at)[i]
+           : dt == DT_BF16 ? bf16_load(((const uint16_t *)at)[i])
+                           : f16_load(((const uint16_t *)at)[i]);
+}
+
+static Sums open_sums(const Product *p, const Unit *u, const Member *m, float *scratch)
+{
+    int64_t first = u->row * p->row_stride + u->column;
+    if (dtype_is_half(p->out))
+        return (Sums){scratch, p->block_columns};
+    return (Sums){(float *)(void *)m->c + first, p->row_stride};
+}
+
+/* What the product is added to: the bias, or what is there. */
+static void fill_sums(const Product *p, const Unit *u, const Member *m, const Sums *s, bool add)
+{
+    bool half = dtype_is_half(p->out);
+    for (int64_t i = 0; i < u->rows && (p->bias || (add && half)); i++)
+        for (int64_t j = 0; j < u->columns; j++)
+            s->at[i * s->stride + j] =
+                p->bias ? widened(p->in, m->bias, u->row + i)
+                        : widened(p->out, m->c, (u->row + i) * p->row_stride + u->column + j);
+}
+
+static void store_sums(const Product *p, const Unit *u, const Member *m, const Sums *s)
+{
+    for (int64_t i = 0; i < u->rows && dtype_is_half(p->out); i++) {
+        uint16_t *to = (uint16_t *)(void *)m->c + (u->row + i) * p->row_stride + u->column;
+        const float *from = s->at + i * s->stride;
+        for (int64_t j = 0; j < u->columns; j++)
+            to[j] = p->out == DT_BF16 ? bf16_store(from[j]) : f16_store(from[j]);
+    }
 }
 
 static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool add, float *scratch)
 {
     Unit u = find_unit(p, unit);
     Member m[BLOCK_COLUMNS];
+    Sums sums[BLOCK_COLUMNS];
     float *a = scratch, *b = scratch + p->block_terms * p->block_rows;
+    float *c = b + p->block_terms * p->members * p->block_columns;
     for (int64_t i = 0; i < u.members; i++) {
         m[i] = find_member(p, at, u.member + i);
-        if (p->bias)
-            fill_bias(p, &u, &m[i]);
+        sums[i] = open_sums(p, &u, &m[i], c + i * p->unit_rows * p->block_columns);
+        fill_sums(p, &u, &m[i], &sums[i], add);
     }
     for (int64_t k = 0; k < p->terms; k += p->block_terms) {
         int64_t terms = least(p->block_terms, p->terms - k), each = round_up(u.columns, p->nr) * terms;
         for (int64_t i = 0; i < u.members; i++)
-            pack(&p->fb, m[i].b, u.column, u.columns, p->nr, k, terms, b + i * each);
+            pack(p->in, &p->fb, m[i].b, u.column, u.columns, p->nr, k, terms, b + i * each);
         for (int64_t r = 0; r < u.rows; r += p->block_rows) {
             int64_t n = least(p->block_rows, u.rows - r);
-            pack(&p->fa, m[0].a, u.row + r, n, p->mr, k, terms, a);
+            pack(p->in, &p->fa, m[0].a, u.row + r, n, p->mr, k, terms, a);
             for (int64_t i = 0; i < u.members; i++)
-                multiply(p, terms, a, b + i * each, m[i].c + (u.row + r) * p->row_stride + u.column, n,
+                multiply(p, terms, a, b + i * each, sums[i].at + r * sums[i].stride, sums[i].stride, n,
                          u.columns, add || p->bias || k > 0);
         }
     }
+    for (int64_t i = 0; i < u.members; i++)
+        store_sums(p, &u, &m[i], &sums[i]);
 }
 
 /* ---- few rows: factor b is read as it lies ----------------------------------------------------------- */
@@ -645,8 +584,9 @@ static void run_few_rows(const Product *p, char *const at[SLOTS], bool add)
         Member m = find_member(p, at, i / blocks);
         int64_t column = i % blocks * FEW_COLUMNS, n = least(FEW_COLUMNS, p->columns - column);
         for (int64_t r = 0; r < p->rows; r++)
-            run_row(p, m.a + r * p->fa.lane[last], m.b + column * p->fb.lane[last],
-                    m.c + r * p->row_stride + column, n, add);
+            run_row(p, (const float *)(const void *)m.a + r * p->fa.lane[last],
+                    (const float *)(const void *)m.b + column * p->fb.lane[last],
+                    (float *)(void *)m.c + r * p->row_stride + column, n, add);
     }
 }
 

@@ -1,0 +1,155 @@
+/* precision.c -- mixed precision: casts by operator class, where torch.autocast has them.
+ *
+ * Products (OpDef.in) read 16 bits and add in f32; what overflows or loses digits is f32; all else follows
+ * its widest operand, where parameters, constants and single numbers do not count.  Only f32 values take
+ * part.  Parameters stay as they are, f32 masters: a value has one copy in 16 bits, made in front of its
+ * first reader and read by forward and backward, so that a parameter's is made once in a step.  A view or
+ * transpose is cast as what it shows, so that copies are made of parameters themselves.
+ *
+ * Runs before autodiff: the gradient of a cast is a cast, and parameters' gradients arrive in f32 because
+ * they are sums (grad_type).  Inside a kernel a cast costs nothing and rounds nothing. */
+#include "passes.h"
+#include <string.h>
+
+const char *const precision_name[] = {"f32", "tf32", "bf16", "fp16", NULL};
+
+typedef struct {
+    Graph *g;
+    DType half;
+    Val *as[2];  /* per value at the start: as it is cast to half, to f32; {0}: not yet */
+    DType *was;  /* per value at the start: its type then */
+    bool *given; /* likewise: depends on parameters and constants alone */
+    uint32_t n;
+} Precision;
+
+DType precision_half(PrecisionKind kind)
+{
+    return kind == PRECISION_BF16 ? DT_BF16 : kind == PRECISION_FP16 ? DT_F16 : DT_NONE;
+}
+
+static bool is_moved(const Node *n) { return n->op == OP_reshape || n->op == OP_transpose; }
+
+/* v in type dt. */
+static Val as_type(Precision *x, Val v, DType dt)
+{
+    Graph *g = x->g;
+    DType from = val_type(g, v)->dt;
+    if (from == dt || (from != DT_F32 && from != x->half))
+        return v;
+    if (v.i >= x->n)
+        return build_cast(g, v, dt);
+    Val *known = &x->as[dt == DT_F32][v.i];
+    const Node *n = graph_def(g, v);
+    if (!known->i && n && is_moved(n)) {
+        Node moved = *n;
+        Val of = as_type(x, moved.in[0], dt);
+        *known = build(g, moved.op, moved.name, 1, &of, moved.attr);
+    } else if (!known->i) {
+        *known = build_cast(g, v, dt);
+    }
+    return *known;
+}
+
+/* What n computes in; DT_NONE: what its operands are. */
+static DType computes_in(const Precision *x, const Node *n)
+{
+    const Graph *g = x->g;
+    OpPrecision in = node_def(n)->in;
+    DType found = DT_NONE;
+    for (int i = 0; i < n->nin; i++) {
+        const Type *t = val_type(g, n->in[i]);
+        bool counts = in != IN_WIDEST || (!x->given[n->in[i].i] && type_count(t) != 1);
+        if (!n->in[i].i || node_def(n)->wide_in >> i & 1)
+            continue;
+        if (t->dt == x->half && found == DT_NONE)
+            found = x->half;
+        else if (t->dt == DT_F32 && counts)
+            found = DT_F32;
+    }
+    if (found == DT_NONE || in == IN_WIDEST)
+        return found;
+    return in == IN_HALF ? x->half : DT_F32;
+}
+
+static bool convert(Precision *x, NodeId id)
+{
+    Graph *g = x->g;
+    Node n = g->nodes[id.i]; /* its operands are one array with the node's */
+    DType dt = computes_in(x, &n);
+    Type out[MAX_OUT] = {{0}};
+    bool given = n.nin > 0 && !(node_def(&n)->traits & OPT_RANDOM);
+    for (int i = 0; i < n.nin; i++)
+        given &= x->given[n.in[i].i];
+    for (int i = 0; i < n.nin && dt != DT_NONE; i++)
+        if (n.in[i].i && !(node_def(&n)->wide_in >> i & 1))
+            n.in[i] = as_type(x, n.in[i], dt);
+    if (g->diag->failed || (dt != DT_NONE && !node_def(&n)->infer(g, &n, out, g->diag)))
+        return false;
+    for (int i = 0; i < n.nout; i++) {
+        x->given[n.out[i].i] = given;
+        if (dt != DT_NONE)
+            g->vals[n.out[i].i].type = out[i];
+    }
+    g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
+    g->order[g->norder++] = id;
+    return true;
+}
+
+/* v with the type it had, and with its name. */
+static Val as_it_was(Precision *x, Val v)
+{
+    Graph *g = x->g;
+    if (v.i >= x->n || val_type(g, v)->dt == x->was[v.i])
+        return v;
+    Val now = as_type(x, v, x->was[v.i]);
+    const char *name = g->vals[v.i].name;
+    graph_rename(g, v, arena_printf(g->arena, "%s.%s", name, dtype_name[x->half]));
+    graph_rename(g, now, name);
+    return now;
+}
+
+/* What survives the step. */
+static void restore_ends(Precision *x, StepInfo *info)
+{
+    Graph *g = x->g;
+    for (uint32_t i = 0; i < g->nout; i++) {
+        Val v = g->out[i];
+        g->out[i] = as_it_was(x, v);
+        info->loss = v.i == info->loss.i ? g->out[i] : info->loss;
+    }
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        g->update[i].value = as_type(x, g->update[i].value, val_type(g, g->update[i].state)->dt);
+}
+
+static void open(Precision *x, Arena *tmp)
+{
+    const Graph *g = x->g;
+    x->n = g->nvals;
+    x->was = NEW(tmp, DType, x->n);
+    x->given = NEW(tmp, bool, x->n);
+    for (int i = 0; i < 2; i++)
+        x->as[i] = NEW(tmp, Val, x->n);
+    x->given[0] = true; /* an absent operand */
+    for (uint32_t i = 1; i < x->n; i++) {
+        ValKind kind = g->vals[i].kind;
+        x->was[i] = g->vals[i].type.dt;
+        x->given[i] = kind == VAL_PARAM || kind == VAL_CONST || kind == VAL_STATE;
+    }
+}
+
+bool pass_precision(Graph *g, PassCtx *cx)
+{
+    Precision x = {.g = g, .half = precision_half(cx->opt->precision)};
+    uint32_t n = g->norder;
+    if (x.half == DT_NONE)
+        return true;
+    open(&x, cx->tmp);
+    NodeId *order = NEW(cx->tmp, NodeId, n + 1);
+    memcpy(order, g->order, n * sizeof *order);
+    g->norder = 0;
+    for (uint32_t k = 0; k < n; k++)
+        TRY(convert(&x, order[k]));
+    restore_ends(&x, cx->info);
+    cx->changed = true;
+    return !g->diag->failed;
+}

@@ -1,0 +1,35 @@
+#!/bin/sh
+# precision.sh [TYPE...] -- the example's decoder trained for 200 steps in f32 and in each type (default: bf16 fp16):
+# the mean loss of the last 20 steps may differ by 1 %.  CKC: which ckc; STEPS, BIND, THREADS: other sizes.
+set -eu
+cd "$(dirname "$0")/.."
+ckc=${CKC:-build/release/ckc}
+steps=${STEPS:-200}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT INT TERM
+cat README.md ir/*.h ir/*.c passes/*.c >"$dir/text.txt"
+
+# TYPE: its losses, then the summary's lines about memory and time
+train() {
+    "$ckc" examples/decoder/model.onnx --bind "${BIND:-batch=8,seq=64}" --init normal:0.02 --data "$dir/text.txt" \
+        --precision "$1" --steps "$steps" --threads "${THREADS:-1}" --output "$dir/$1" >"$dir/$1.txt"
+    grep -E '^(device|memory|time|loss)' "$dir/$1.txt"
+}
+
+# FOLDER: mean of the last 20 losses
+last() {
+    sed -n '/"losses": \[/,/\]/p' "$1/report.json" | grep -oE '[0-9]+\.[0-9]+(e[-+]?[0-9]+)?' | tail -20 |
+        awk '{ s += $1; n++ } END { printf "%.6f\n", s / n }'
+}
+
+train f32
+want=$(last "$dir/f32")
+status=0
+for type in ${*:-bf16 fp16}; do
+    train "$type"
+    got=$(last "$dir/$type")
+    awk -v a="$got" -v b="$want" -v t="$type" 'BEGIN {
+        off = 100 * (a / b - 1); if (off < 0) bad = -off; else bad = off
+        printf "%s: loss %s, f32 %s: %+.3f %%\n", t, a, b, off; exit bad > 1 }' || status=1
+done
+exit $status

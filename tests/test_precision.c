@@ -1,0 +1,240 @@
+/* test_precision.c -- mixed precision: PyTorch autocast's error, fp16's loss scale, what is summed in f32. */
+#include "tests.h"
+#include "command.h"
+#include "oracle.h"
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+static const PrecisionKind halves[] = {PRECISION_BF16, PRECISION_FP16};
+
+/* ---- gradients ------------------------------------------------------------------------------ */
+
+static const char *const network[] = {
+    "fixtures/torch-oracle/conv_bn_pool", "fixtures/torch-oracle/gpt_tiny_tied",
+    "fixtures/torch-oracle/llama_tiny_gqa", "fixtures/torch-oracle/lstm_bidi",
+    "fixtures/torch-oracle/mlp_ln_gelu", "fixtures/torch-oracle/odds_broadcast",
+    "fixtures/torch-oracle/tv_vit_tiny", "fixtures/torch-oracle/unet_tiny",
+    "tests/data/zoo/autoencoder_1d_legacy", "tests/data/zoo/gru_legacy", "tests/data/zoo/sdpa_gpt_dynamo",
+};
+enum { NNETWORKS = sizeof network / sizeof *network };
+
+/* Of autocast, from tests/torch/autocast_golden.py. */
+static double autocast_error(const char *name, PrecisionKind kind)
+{
+    json_t *all = json_load_file(CKC_SOURCE_DIR "/tests/data/autocast.json", 0, NULL);
+    const json_t *error = json_object_get(json_object_get(all, name), precision_name[kind]);
+    ck_assert_msg(json_is_number(error), "tests/data/autocast.json has no %s", name);
+    double e = json_number_value(error);
+    json_decref(all);
+    return e;
+}
+
+/* No further from float64 than 1.2 times what PyTorch's own mixed precision is. */
+START_TEST(gradients_as_autocast)
+{
+    Oracle o;
+    const char *path = network[_i / 2], *name = strrchr(path, '/') + 1;
+    bool ours = strncmp(path, "tests/", 6) == 0;
+    char here[4200];
+    snprintf(here, sizeof here, "%s/%s", CKC_SOURCE_DIR, path);
+    const char *dir = ours ? here : shared_path(path);
+    if (!dir)
+        return;
+    oracle_open(&o, dir);
+    double want = autocast_error(name, halves[_i % 2]);
+    double got = oracle_gradient_error(&o, ours ? "model.onnx" : "model_static.onnx", halves[_i % 2]);
+    printf("%-24s %s: gradient error %.3g, autocast %.3g\n", name, precision_name[halves[_i % 2]], got, want);
+    ck_assert_double_le(got, 1.2 * want + 1e-6);
+    oracle_close(&o);
+}
+END_TEST
+
+/* ---- sums ------------------------------------------------------------------------------------- */
+
+enum { ROWS = 257 }; /* no number of bf16 */
+
+/* Of a 16-bit parameter, by one product or by blocks of rows, over micro-batches: gradients, their
+ * accumulators and the optimizer's state hold what 16 bits would round. */
+static const char sums[] = "graph {\n"
+                           "  input %x: bf16[257,16]\n"
+                           "  param %w: bf16[16,16]\n"
+                           "  param %b: bf16[16]\n"
+                           "  %h: bf16[257,16] = relu %x\n"
+                           "  %p: bf16[257,16] = matmul %h, %w\n"
+                           "  %y: bf16[257,16] = add %p, %b\n"
+                           "  %z: f32[257,16] = cast %y {dtype=f32}\n"
+                           "  %l: f32[] = reduce_sum %z {axes=[0,1], keepdims=0}\n"
+                           "  output %l\n"
+                           "}\n";
+
+static void fill(TestStep *s, const char *name, double v)
+{
+    Tensor t = exec_tensor(s->exec, graph_find(&s->g, name));
+    ck_assert_msg(t.data != NULL, "%s", name);
+    for (int64_t i = 0; i < type_count(&t.type); i++)
+        dtype_is_float(t.type.dt) ? tensor_set_f(&t, i, v) : tensor_set_i(&t, i, (int64_t)v);
+}
+
+static void all_are(const TestStep *s, Val v, double want)
+{
+    Tensor t = exec_tensor(s->exec, v);
+    ck_assert_int_eq(t.type.dt, DT_F32);
+    for (int64_t i = 0; i < type_count(&t.type); i++)
+        ck_assert_double_eq_tol(tensor_f(&t, i), want, 1e-5 * want);
+}
+
+START_TEST(sums_in_single)
+{
+    enum { MICRO = 4 }; /* a quarter is a number of bf16 */
+    int64_t n = _i & 1 ? MICRO : 1;
+    TestStep s;
+    Diag *d = &s.diag;
+    step_init(&s);
+    s.opt.keep_grads = true;
+    s.opt.optim = OPTIM_MOMENTUM;
+    s.opt.accumulate = n;
+    s.opt.factor_bytes = _i & 2 ? 512 : 0;
+    ck_assert_msg(step_compile_text(&s, sums, &(Init){INIT_NORMAL, 0.1}), "%s", d->msg);
+    bool split = false;
+    for (uint32_t k = 0; k < s.g.norder; k++)
+        split |= s.g.nodes[s.g.order[k].i].split.by == SPLIT_SUM;
+    ck_assert_int_eq(split, (_i & 2) != 0);
+    for (int64_t i = 0; i < n; i++) {
+        fill(&s, "x", 1);
+        fill(&s, "lr", 0);
+        fill(&s, "step", 1);
+        if (n > 1)
+            fill(&s, "micro_batch", (double)i);
+        ck_assert_msg(exec_micro(s.exec, NULL, d), "%s", d->msg);
+    }
+    ck_assert_msg(exec_rest(s.exec, NULL, d), "%s", d->msg);
+    for (uint32_t i = 0; i < s.info.ntrained; i++) {
+        all_are(&s, graph_root(&s.g, s.g.out[1 + i]), ROWS);
+        all_are(&s, s.info.trained[i].state[0], ROWS);
+    }
+    step_free(&s);
+}
+END_TEST
+
+/* A norm's statistics, which its gradient reads, are of the type of sums. */
+START_TEST(statistics_in_single)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    graph_init(&g, &a, &d);
+    ck_assert(graph_parse(&g,
+                          "graph {\n  const %x: bf16[1,2] = {256, 258}\n"
+                          "  %y: bf16[1,2], %m: f32[1,1], %r: f32[1,1] = layer_norm %x {axis=1}\n"
+                          "  output %m\n}\n",
+                          &d));
+    void **data = NEW(&a, void *, g.nvals);
+    ck_assert_msg(graph_eval(&g, data, &a, &d), "%s", d.msg);
+    ck_assert_double_eq(((float *)data[g.out[0].i])[0], 257);
+    arena_free(&a);
+}
+END_TEST
+
+/* ---- the loss scale ----------------------------------------------------------------------------- */
+
+static const OnnxBind batch[] = {{"batch", 16}};
+
+/* Parameters and the optimizer's state, not the scale's own. */
+static uint64_t weights_digest(const TestStep *s)
+{
+    uint64_t h = 0;
+    for (uint32_t i = 0; i < s->info.ntrained; i++) {
+        const Trained *t = &s->info.trained[i];
+        const Val v[] = {t->param, t->state[0], t->state[1]};
+        for (int k = 0; k < 3 && v[k].i; k++) {
+            Tensor x = exec_tensor(s->exec, v[k]);
+            ck_assert_int_eq(x.type.dt, DT_F32);
+            h = XXH64(x.data, (size_t)type_bytes(&x.type), h);
+        }
+    }
+    return h;
+}
+
+static double scale_of(const TestStep *s)
+{
+    Tensor t = exec_tensor(s->exec, s->info.scale);
+    return tensor_f(&t, 0);
+}
+
+/* Far too large a scale: steps change nothing and halve it, until one is made; then it grows again. */
+START_TEST(overflow_recovers)
+{
+    static const OptimKind kinds[] = {OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM};
+    const double first = 0x1p27;
+    TestStep s;
+    double loss, scale = first;
+    int skipped = 0, made = 0, grown = 0;
+    step_init(&s);
+    s.opt.import.bind = batch;
+    s.opt.import.nbind = 1;
+    s.opt.optim = kinds[_i % 4];
+    s.opt.weight_decay = 0.1;
+    s.opt.clip_norm = _i / 4 ? 1 : 0;
+    s.opt.precision = PRECISION_FP16;
+    s.opt.loss_scale = first;
+    s.opt.scale_steps = 3;
+    ck_assert_msg(step_compile(&s, CKC_SOURCE_DIR "/examples/mlp/model.onnx", NULL), "%s", s.diag.msg);
+    for (int i = 0; i < 40; i++) {
+        uint64_t before = weights_digest(&s);
+        step_run(&s, NULL, 1, &loss);
+        bool skip = scale_of(&s) == scale / 2;
+        ck_assert(isfinite(loss));
+        ck_assert_int_eq(weights_digest(&s) == before, skip);
+        ck_assert(skip || scale_of(&s) == scale || (scale_of(&s) == 2 * scale && made % 3 == 2));
+        grown += scale_of(&s) > scale;
+        made = skip ? 0 : made + 1;
+        skipped += skip;
+        scale = scale_of(&s);
+    }
+    ck_assert_int_gt(skipped, 3);
+    ck_assert_int_lt(skipped, 25);
+    ck_assert_int_gt(grown, 2);
+    step_free(&s);
+}
+END_TEST
+
+/* As its user sees it: said in every step, the run goes on; weights are saved as the model has them. */
+START_TEST(overflow_is_said)
+{
+    char *out;
+    ck_assert_int_eq(ckc(CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=16 --precision fp16 "
+                         "--loss-scale 1e8 --steps 12 --save w.safetensors --output o"), 0);
+    out = read_text("out");
+    ck_assert_ptr_nonnull(strstr(out, "step 1      skipped: its gradients overflow in fp16; the loss "
+                                      "scale is now 5e+07"));
+    ck_assert_ptr_nonnull(strstr(out, "f16 (weights f32)"));
+    free(out);
+    int64_t skipped = json_number("o/report.json", "skipped_steps");
+    ck_assert_int_gt(skipped, 0);
+    ck_assert_int_lt(skipped, 12);
+    ck_assert_int_eq(shell("grep -aqF '\"0.weight\":{\"dtype\":\"F32\"' w.safetensors"), 0);
+    ck_assert_int_ne(shell("grep -aqE 'F16\"|loss_scale' w.safetensors"), 0);
+}
+END_TEST
+
+Suite *suite_precision(void)
+{
+    Suite *s = suite_create("precision");
+    TCase *c = tcase_create("autocast");
+    tcase_add_loop_test(c, gradients_as_autocast, 0, 2 * NNETWORKS);
+    suite_add_tcase(s, c);
+    c = tcase_create("sums");
+    tcase_add_loop_test(c, sums_in_single, 0, 4);
+    tcase_add_test(c, statistics_in_single);
+    suite_add_tcase(s, c);
+    c = tcase_create("scale");
+    tcase_add_loop_test(c, overflow_recovers, 0, 8);
+    suite_add_tcase(s, c);
+    c = tcase_create("command");
+    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
+    tcase_add_checked_fixture(c, make_folder, remove_folder);
+    tcase_add_test(c, overflow_is_said);
+    suite_add_tcase(s, c);
+    return s;
+}
