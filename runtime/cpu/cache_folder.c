@@ -216,8 +216,8 @@ static char *read_all(int fd, const struct stat *st)
     return NULL;
 }
 
-/* The contents without their seal; NULL: not ours, or not whole. */
-static char *read_sealed(int fd)
+/* The contents without their seal, *size bytes; NULL: not ours, or not whole. */
+static char *read_sealed(int fd, size_t *size)
 {
     struct stat st;
     char seal[SEAL + 1];
@@ -230,6 +230,7 @@ static char *read_sealed(int fd)
         seal_of(text, n, seal);
     if (text && memcmp(text + n, seal, SEAL) == 0) {
         text[n] = '\0';
+        *size = n;
         return text;
     }
     free(text);
@@ -242,14 +243,29 @@ static bool file_path(const CacheFolder *c, const char *name, char path[PATH_MAX
     return snprintf(path, PATH_MAX, "%s/%s", c->path, name) < PATH_MAX;
 }
 
-CacheState cache_file_check(const CacheFolder *c, const char *name, char **text)
+static int open_file(const CacheFolder *c, const char *name)
 {
     char path[PATH_MAX];
     bool fits = file_path(c, name, path);
-    int fd = fits ? open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
+    return fits ? open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
+}
+
+char *cache_file_read(const CacheFolder *c, const char *name, size_t *size)
+{
+    int fd = open_file(c, name);
+    char *all = fd < 0 ? NULL : read_sealed(fd, size);
+    if (fd >= 0)
+        close(fd);
+    return all;
+}
+
+CacheState cache_file_check(const CacheFolder *c, const char *name, char **text)
+{
+    size_t size;
+    int fd = open_file(c, name);
     if (fd < 0)
         return errno == ENOENT ? CACHE_ABSENT : CACHE_DAMAGED;
-    char *all = read_sealed(fd);
+    char *all = read_sealed(fd, &size);
     close(fd);
     if (text)
         *text = all;

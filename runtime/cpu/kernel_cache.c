@@ -322,42 +322,63 @@ static int write_parts(const char *dir, const char *source, Diag *d)
 /* ---- the folder
  * ---------------------------------------------------------------------------- */
 
-enum { OBJECT_NAME = sizeof(KernelKey) + 3 };
+enum { OBJECT_NAME = sizeof(KernelKey) + 8 };
 
-static void object_name(const KernelKey *key, char out[OBJECT_NAME])
+static void object_name(const KernelKey *key, const char *suffix, char out[OBJECT_NAME])
 {
-    snprintf(out, OBJECT_NAME, "%s.so", key->hex);
+    snprintf(out, OBJECT_NAME, "%s%s", key->hex, suffix);
 }
 
 /* Many keys may be one file: it is checked and opened once. */
-void *kernel_cache_find(const KernelCache *c, const KernelKey *key, KernelObjects *o)
+void *kernel_cache_object(const KernelCache *c, const KernelKey *key, const char *suffix, KernelObjects *o,
+                          ObjectOpen *open, void *on)
 {
     char name[OBJECT_NAME], path[PATH_MAX + OBJECT_NAME + 1];
     struct stat st;
-    object_name(key, name);
+    object_name(key, suffix, name);
     snprintf(path, sizeof path, "%s/%s", c->folder.path, name);
     if (lstat(path, &st) != 0)
         return NULL;
     for (int i = 0; i < o->n; i++)
         if (o->of[i].ino == st.st_ino && o->of[i].dev == st.st_dev)
             return o->of[i].dl;
-    if (cache_file_check(&c->folder, name, NULL) != CACHE_FOUND)
-        return NULL;
-    void *dl = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *dl = open(on, &c->folder, name);
     if (dl)
         o->of[o->n++] = (KernelObject){st.st_dev, st.st_ino, dl};
     return dl;
 }
 
-/* The object under one more name, in place of what may stand there. */
-static bool publish(const KernelCache *c, const char *object, const KernelKey *key, Diag *d)
+static void *open_shared(void *on, const CacheFolder *c, const char *name)
 {
-    char name[OBJECT_NAME], so[PATH_MAX + OBJECT_NAME + 1], other[PATH_MAX + 64];
-    object_name(key, name);
-    snprintf(so, sizeof so, "%s/%s", c->folder.path, name);
+    char path[PATH_MAX + OBJECT_NAME + 1];
+    (void)on;
+    snprintf(path, sizeof path, "%s/%s", c->path, name);
+    return cache_file_check(c, name, NULL) == CACHE_FOUND ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+}
+
+void *kernel_cache_find(const KernelCache *c, const KernelKey *key, KernelObjects *o)
+{
+    return kernel_cache_object(c, key, ".so", o, open_shared, NULL);
+}
+
+/* The object under one more name, in place of what may stand there. */
+static bool publish(const KernelCache *c, const char *object, const KernelKey *key, const char *suffix, Diag *d)
+{
+    char name[OBJECT_NAME], to[PATH_MAX + OBJECT_NAME + 1], other[PATH_MAX + 64];
+    object_name(key, suffix, name);
+    snprintf(to, sizeof to, "%s/%s", c->folder.path, name);
     snprintf(other, sizeof other, "%s.link", object);
-    bool ok = link(object, other) == 0 && rename(other, so) == 0;
-    return ok || fail_status(d, EXIT_DEVICE, "cannot write %s: %s", so, strerror(errno));
+    bool ok = link(object, other) == 0 && rename(other, to) == 0;
+    return ok || fail_status(d, EXIT_DEVICE, "cannot write %s: %s", to, strerror(errno));
+}
+
+bool kernel_cache_keep(const KernelCache *c, const char *object, const KernelKey *key, int n, const char *suffix,
+                       Diag *d)
+{
+    bool ok = cache_file_seal(object, d);
+    for (int i = 0; i < n && ok; i++)
+        ok = publish(c, object, &key[i], suffix, d);
+    return ok;
 }
 
 bool kernel_cache_add(const KernelCache *c, const char *source, const KernelKey *key, int n,
@@ -369,10 +390,7 @@ bool kernel_cache_add(const KernelCache *c, const char *source, const KernelKey 
     int parts = write_parts(tmp.path, source, d);
     snprintf(out, sizeof out, "%s/out.so", tmp.path);
     bool ok = parts > 0 && compile_parts(tmp.path, parts, d) &&
-              link_parts(tmp.path, parts, d) &&
-              cache_file_seal(out, d);
-    for (int i = 0; i < n && ok; i++)
-        ok = publish(c, out, &key[i], d);
+              link_parts(tmp.path, parts, d) && kernel_cache_keep(c, out, key, n, ".so", d);
     temp_remove(&tmp);
     return ok;
 }

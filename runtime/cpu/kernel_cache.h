@@ -23,7 +23,7 @@ typedef struct {
 typedef struct {
     dev_t dev;
     ino_t ino;
-    void *dl;
+    void *dl; /* of a shared object; other devices have handles of their own */
 } KernelObject;
 
 typedef struct {
@@ -40,6 +40,14 @@ KernelKey kernel_key(const KernelCache *c, const char *text);
 /* The object with a kernel, opened if it is not among o; NULL: it is not there, not ours,
  * not whole, or does not load. */
 void *kernel_cache_find(const KernelCache *c, const KernelKey *key, KernelObjects *o);
+/* The same of files with another suffix, which `open` opens: NULL if it is not ours, not whole, or does not
+ * load. */
+typedef void *ObjectOpen(void *on, const CacheFolder *c, const char *name);
+void *kernel_cache_object(const KernelCache *c, const KernelKey *key, const char *suffix, KernelObjects *o,
+                          ObjectOpen *open, void *on);
+/* A file in a scratch folder of the cache as the object of n keys. */
+bool kernel_cache_keep(const KernelCache *c, const char *object, const KernelKey *key, int n, const char *suffix,
+                       Diag *d);
 /* Compile a source (prelude, then kernels behind their marks) with the system C compiler,
  * and keep it as the object of n keys.  On failure d has the compiler's first error. */
 bool kernel_cache_add(const KernelCache *c, const char *source, const KernelKey *key, int n,
