@@ -17,6 +17,7 @@ typedef struct {
     const char *path;        /* the model, schedule, graph or instance */
     StepOptions step;        /* symbols, loss, optimizer, budget, search limits, threads */
     const DeviceOps *ops;    /* of --device; NULL: it is not here */
+    int ordinal;             /* cuda:ORDINAL */
     DeviceInfo device;       /* step.device, once it is known */
     const char *data;        /* --data: file or folder; NULL: random */
     const char *expect;      /* ckc eval */

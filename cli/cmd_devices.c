@@ -2,6 +2,7 @@
  * (--device NAME), and one of the user's. */
 #include "cli.h"
 #include <stdlib.h>
+#include <string.h>
 
 static json_t *known(double v) { return v > 0 ? json_real(v) : json_null(); }
 static json_t *known_whole(int64_t v) { return v > 0 ? json_integer(v) : json_null(); }
@@ -59,36 +60,80 @@ static void print_device(const DeviceInfo *d)
                d->memory_bandwidth, d->launch_ns / 1000, d->title);
 }
 
+/* Devices, and lines on those that are here, or why one is not. */
+typedef struct {
+    Options *o;
+    DeviceInfo *d;
+    const char **line;
+    uint32_t n, cap, nline, cline;
+} List;
+
+static DeviceInfo *add_device(List *l)
+{
+    l->d = arena_grow(&l->o->arena, l->d, l->n, &l->cap, sizeof *l->d);
+    return &l->d[l->n++];
+}
+
+static void add_line(List *l, const char *text)
+{
+    l->line = arena_grow(&l->o->arena, l->line, l->nline, &l->cline, sizeof *l->line);
+    l->line[l->nline++] = arena_strndup(&l->o->arena, text, strlen(text));
+}
+
+/* All of a kind that are here. */
+static void list_here(List *l, const DeviceOps *ops)
+{
+    Arena *a = &l->o->arena;
+    for (int i = 0; i == 0 || ops->numbered; i++) {
+        DeviceInfo d;
+        Diag why = {0};
+        if (!ops->info(i, &d, a, &why)) {
+            if (i == 0)
+                add_line(l, why.msg);
+            return;
+        }
+        d.name = i ? arena_printf(a, "%s:%d", d.name, i) : d.name;
+        *add_device(l) = d;
+        if (ops->about)
+            add_line(l, ops->about(i, a));
+    }
+}
+
+static bool collect(List *l)
+{
+    Options *o = l->o;
+    for (const DeviceOps *const *ops = devices_here; *ops; ops++)
+        list_here(l, *ops);
+    for (const DeviceText *t = device_texts; t->name; t++)
+        TRY(device_parse(add_device(l), t->text, &o->arena, &o->diag));
+    return !o->path || device_find(add_device(l), o->path, &o->arena, &o->diag);
+}
+
+static void print_json(const List *l)
+{
+    json_t *all = json_array();
+    for (uint32_t i = 0; i < l->n; i++)
+        json_array_append_new(all, device_json(&l->d[i]));
+    json_print(all, 17);
+    json_decref(all);
+}
+
 static bool list(Options *o)
 {
-    uint32_t n = 0, here = 0, known = 0;
-    while (devices_here[here])
-        here++;
-    while (device_texts[known].name)
-        known++;
-    DeviceInfo *d = NEW(&o->arena, DeviceInfo, here + known + 1);
-    while (n < here) {
-        d[n] = devices_here[n]->info();
-        n++;
+    List l = {.o = o};
+    TRY(collect(&l));
+    if (o->json) {
+        print_json(&l);
+        return true;
     }
-    for (; n < here + known; n++)
-        TRY(device_parse(&d[n], device_texts[n - here].text, &o->arena, &o->diag));
-    if (o->path)
-        TRY(device_find(&d[n++], o->path, &o->arena, &o->diag));
-    json_t *all = json_array();
-    for (uint32_t i = 0; i < n; i++)
-        json_array_append_new(all, device_json(&d[i]));
-    if (o->json)
-        json_print(all, 17);
-    else
-        printf("%-10s %11s %10s %7s %7s %7s %14s %10s\n", "device", "memory", "reserved", "f64",
-               "f32", "bf16", "bandwidth", "launch");
-    for (uint32_t i = 0; i < n && !o->json; i++)
-        print_device(&d[i]);
-    if (!o->json)
-        puts("f64, f32, bf16: TFLOP/s of products.  Peaks, as vendors state them; of cpu a first "
-             "guess: its kernels are measured.");
-    json_decref(all);
+    printf("%-10s %11s %10s %7s %7s %7s %14s %10s\n", "device", "memory", "reserved", "f64", "f32", "bf16",
+           "bandwidth", "launch");
+    for (uint32_t i = 0; i < l.n; i++)
+        print_device(&l.d[i]);
+    puts("f64, f32, bf16: TFLOP/s of products.  Peaks, as vendors state them; of cpu a first "
+         "guess: its kernels are measured.");
+    for (uint32_t i = 0; i < l.nline; i++)
+        print_line(stdout, "%s", l.line[i]);
     return true;
 }
 

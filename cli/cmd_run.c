@@ -8,7 +8,7 @@
 
 static bool find_device(Options *o, const Plan *p)
 {
-    o->ops = device_here(p->device);
+    o->ops = device_here(p->device, &o->ordinal);
     return o->ops ||
            fail_status(&o->diag, EXIT_DEVICE,
                        "is a schedule for the device '%s', which is not here: plan the model "
@@ -36,7 +36,7 @@ static bool override(Job *j, Plan *p)
     Options *o = j->o;
     p->run.lr = isnan(o->step.lr) ? p->run.lr : o->step.lr;
     p->run.seed = o->seed_given ? (int64_t)o->step.seed : p->run.seed;
-    p->threads = o->step.threads ? (uint32_t)o->step.threads : p->threads ? p->threads : 1;
+    p->threads = o->step.threads ? (uint32_t)o->step.threads : p->threads ? p->threads : o->ops->threads;
     if (!o->init_text && p->run.init)
         TRY(init_parse(p->run.init, &o->init, &o->diag));
     p->run.init = o->init_text ? o->init_text : p->run.init;

@@ -34,7 +34,7 @@ static bool check_options(Options *o)
     if (!o->ops && o->steps != 0)
         return fail(d, "--device %s is not this machine: add --steps 0 to plan for it",
                     s->device->name);
-    if (!o->ops && s->threads)
+    if (!(o->ops && o->ops->threads) && s->threads)
         return fail(d, "--threads belongs to this machine, not to --device %s", s->device->name);
     if (o->grads && s->loss == LOSS_NONE)
         return fail(d, "--grads needs a loss");

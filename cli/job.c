@@ -101,13 +101,12 @@ static bool ask_device(Job *j)
 {
     Options *o = j->o;
     StepOptions *s = &o->step;
-    if (o->ops)
-        o->device = o->ops->info();
+    TRY(!o->ops || o->ops->info(o->ordinal, &o->device, &o->arena, &o->diag));
     s->device = &o->device;
     s->memory = o->ops && o->steps == 0 ? 0 : device_room(&o->device);
     if (!o->ops)
         return true;
-    if (!s->threads)
+    if (!s->threads && o->ops->threads)
         s->threads = (int)o->device.processors;
     TRY(!o->ops->profile_open || open_profile(j));
     s->cost = o->ops->choose;
@@ -163,8 +162,8 @@ bool job_open(Job *j)
 {
     Options *o = j->o;
     const RunDefaults *run = &j->plan->run;
-    ExecOptions xo = {.device = o->ops, .cache = open_cache(j), .init = run->init ? &o->init : NULL,
-                      .seed = run->seed, .check = o->check};
+    ExecOptions xo = {.device = o->ops, .ordinal = o->ordinal, .cache = open_cache(j),
+                      .init = run->init ? &o->init : NULL, .seed = run->seed, .check = o->check};
     j->blame = o->path;
     mention_cache(j);
     begin_progress(o, &o->step.progress);

@@ -243,12 +243,11 @@ static bool parse_optimizer(Options *o, const char *text)
 
 static bool parse_device(Options *o, const char *text)
 {
-    o->ops = device_here(text);
+    o->ops = device_here(text, &o->ordinal);
     o->step.device = &o->device;
     if (!o->ops)
         return device_find(&o->device, text, &o->arena, &o->diag);
-    o->device = o->ops->info();
-    return true;
+    return o->ops->info(o->ordinal, &o->device, &o->arena, &o->diag);
 }
 
 static bool parse_policy(Options *o, const char *text)
@@ -419,8 +418,8 @@ static const Row rows[] = {
          "Bytes of everything a step holds (40GB = 40e9, 40GiB = 40*2^30), or a percentage of "
          "what it takes with everything stored; default: no limit"),
     CALL(BUDGET, "device", 0, "NAME|FILE", parse_device,
-         "Plan for a device that is not there, with --steps 0: one of ckc devices, or a text "
-         "file like those in devices/; default: cpu, this machine"),
+         "cuda: an NVIDIA GPU, cuda:1 the second; or, with --steps 0, plan for a device that is not there: "
+         "one of ckc devices, or a text file like those in devices/; default: cpu, this machine"),
     CALL(BUDGET, "choices", 0, "WHICH", parse_choices,
          "fixed: the same algorithms, and bits, at every budget (default); budget: others too"),
     CALL(BUDGET, "overhead", 0, "PERCENT", parse_overhead,
@@ -555,7 +554,7 @@ bool options_parse(Options *o, unsigned groups, const char *args_doc, const char
 {
     struct argp_option table[NROWS + 1] = {{0}};
     int n = 0, group = 0;
-    *o = (Options){.ops = device_here(NULL), .steps = -1, .rtol = NAN, .atol = NAN};
+    *o = (Options){.ops = devices_here[0], .steps = -1, .rtol = NAN, .atol = NAN};
     o->step = (StepOptions){.lr = NAN, .momentum = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN,
                             .weight_decay = NAN, .seed = 1};
     for (const Row *r = rows; r < rows + NROWS; r++) {

@@ -26,6 +26,7 @@ int codegen_c(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
 
 /* ---- CUDA C (cuda.c): __global__ void NAME(operand pointers in kernel order) ----- */
 
+void codegen_prelude_cuda(FILE *f); /* printed once, before the first kernel */
 void kernel_print_cuda(const Kernel *k, const char *name, FILE *f);
 int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
 

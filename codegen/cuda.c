@@ -389,10 +389,15 @@ void kernel_print_cuda(const Kernel *k, const char *name, FILE *f)
         print_dag(pr, k);
 }
 
-int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel)
+void codegen_prelude_cuda(FILE *f)
 {
     text_prelude(f, prelude_cuda);
     text_prelude(f, prelude_philox);
     text_prelude(f, prelude_math);
+}
+
+int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel)
+{
+    codegen_prelude_cuda(f);
     return text_distinct(f, k, n, func_of_kernel, kernel_print_cuda);
 }

@@ -7,10 +7,15 @@
 
 typedef struct DeviceOps {
     const char *name; /* of --device, and in schedules */
-    DeviceInfo (*info)(void);
+    bool numbered;    /* there may be several: cuda:1 is the second */
+    bool threads;     /* a run takes a number of them */
+    /* What it is; refers to memory of a.  False: it is not here. */
+    bool (*info)(int ordinal, DeviceInfo *out, Arena *a, Diag *d);
+    /* One line for people on what was found with it, versions and free memory; NULL: nothing to say. */
+    const char *(*about)(int ordinal, Arena *a);
 
     /* Ways to run commands, as shapes decide (plan.h): among them is the one with the least workspace that it
-     * has.  times: what they take, measured; NULL: nothing is.  The user of both is the profile. */
+     * has; NULL: every kernel is its text.  times: what they take, measured; NULL: nothing is.  The user of both is the profile. */
     CostFn *choose;
     TimesFn *times;
     /* What those two keep.  NULL: nothing, and their user is NULL. */
@@ -37,9 +42,13 @@ extern const DeviceOps cpu_device;
 /* Checks every launch and runs it through the interpreter of kernels, in double precision: a judge of
  * plans and programs, not a way to train. */
 extern const DeviceOps fake_device;
+/* An NVIDIA GPU; whether there is one, info says. */
+extern const DeviceOps cuda_device;
 
-/* Those that plans can run on here; the first is the default.  Ends with NULL. */
+/* Those that plans can run on; the first is the default.  Ends with NULL. */
 extern const DeviceOps *const devices_here[];
-const DeviceOps *device_here(const char *name); /* NULL: the default; NULL if there is none of that name */
+/* By name, or name:number, which goes to *ordinal; name NULL: the default.  NULL if there is none of that
+ * name. */
+const DeviceOps *device_here(const char *name, int *ordinal);
 
 #endif

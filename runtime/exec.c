@@ -2,6 +2,7 @@
 #include "device.h"
 #include "ir/mem.h"
 #include "runtime_int.h"
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,12 +15,27 @@ struct Executor {
     uint32_t ncopy;
 };
 
-const DeviceOps *const devices_here[] = {&cpu_device, &fake_device, NULL};
+const DeviceOps *const devices_here[] = {&cpu_device, &fake_device, &cuda_device, NULL};
 
-const DeviceOps *device_here(const char *name)
+/* What text says of the device: 0, or the number behind its name; -1: it is of another one. */
+static int ordinal_of(const DeviceOps *ops, const char *text)
+{
+    enum { MOST = 1000 };
+    size_t n = strlen(ops->name);
+    char *end;
+    if (strncmp(text, ops->name, n) != 0 || (text[n] && (text[n] != ':' || !ops->numbered)))
+        return -1;
+    if (!text[n])
+        return 0;
+    long v = strtol(text + n + 1, &end, 10);
+    return *end || !isdigit((unsigned char)text[n + 1]) || v > MOST ? -1 : (int)v;
+}
+
+const DeviceOps *device_here(const char *name, int *ordinal)
 {
     const DeviceOps *const *d = devices_here;
-    while (name && *d && strcmp((*d)->name, name) != 0)
+    *ordinal = 0;
+    while (name && *d && (*ordinal = ordinal_of(*d, name)) < 0)
         d++;
     return *d;
 }

@@ -21,6 +21,7 @@ void spin_bounded(char **argv);
 
 typedef struct {
     const struct DeviceOps *device; /* device.h; NULL: the default */
+    int ordinal;           /* which of them */
     const KernelCache *cache; /* of compiled kernels; NULL: the user's */
     const Init *init;      /* for parameters without data; NULL: they are an error */
     int64_t seed;          /* of init */

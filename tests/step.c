@@ -26,14 +26,25 @@ static void check_arena(const Plan *p, const char *path)
                   (long long)p->arena_bytes, (long long)p->live_bytes, (long long)p->budget);
 }
 
+static bool ask_device(TestStep *s)
+{
+    const DeviceOps *ops = s->planned = s->device ? s->device : &cpu_device;
+    if (s->device) {
+        TRY(ops->info(0, &s->info_of, &s->arena, &s->diag));
+        s->opt.device = &s->info_of;
+        s->opt.threads = 0;
+    }
+    if (ops->profile_open)
+        TRY(s->profile = ops->profile_open(&(ProfileOptions){.threads = 2, .time_limit = -1}, &s->diag));
+    s->opt.cost = ops->choose;
+    s->opt.cost_user = s->profile;
+    return true;
+}
+
 static bool plan(TestStep *s, const char *name, const PassRun *how)
 {
     Diag *d = &s->diag, v = {0};
-    s->profile = cpu_device.profile_open(&(ProfileOptions){.threads = 2, .time_limit = -1}, d);
-    if (!s->profile)
-        return false;
-    s->opt.cost = cpu_device.choose;
-    s->opt.cost_user = s->profile;
+    TRY(ask_device(s));
     PassCtx cx = {.diag = d, .tmp = &s->tmp, .opt = &s->opt, .info = &s->info};
     TRY(passes_run(&s->g, &cx, how));
     ck_assert_msg(plan_verify(&s->info.plan, &v), "%s: %s", name, v.msg);
@@ -72,7 +83,8 @@ bool step_compile_text(TestStep *s, const char *text, const Init *init)
 void step_free(TestStep *s)
 {
     exec_close(s->exec);
-    cpu_device.profile_close(s->profile);
+    if (s->profile)
+        s->planned->profile_close(s->profile);
     onnx_close(s->model);
     arena_free(&s->arena);
     arena_free(&s->tmp);

@@ -12,8 +12,10 @@ typedef struct {
     OnnxModel *model;
     StepOptions opt;
     StepInfo info;
-    void *profile; /* of cpu_device, which is planned for */
-    const DeviceOps *device; /* NULL: this processor */
+    const DeviceOps *device; /* to run on, and to plan for if it is set before; NULL: this processor */
+    const DeviceOps *planned; /* for */
+    DeviceInfo info_of;       /* the device, where it is not this processor */
+    void *profile;            /* of `planned` */
     Executor *exec;
     int64_t steps; /* run so far on given data */
 } TestStep;

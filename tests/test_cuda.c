@@ -245,7 +245,10 @@ static uint64_t launches;
 
 static bool launch_fibers(const void *kernel, void **arg, unsigned grid, unsigned block)
 {
-    return fiber_launch_kernel(&step_state, kernel, arg, grid, block, ++launches);
+    void *operand[FIBER_ARGS];
+    for (int i = 0; i < FIBER_ARGS; i++)
+        operand[i] = *(void **)arg[i];
+    return fiber_launch_kernel(&step_state, kernel, operand, grid, block, ++launches);
 }
 
 static void make_inputs(TestStep *s)

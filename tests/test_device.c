@@ -315,6 +315,7 @@ static void check_choices(const DeviceOps *ops, const Command *c, uint32_t n, Ar
     void *profile = ops->profile_open
                         ? ops->profile_open(&(ProfileOptions){.threads = 1, .time_limit = -1}, &d) : NULL;
     StepCost *cost = NEW(a, StepCost, n);
+    ck_assert_ptr_nonnull(ops->choose);
     ck_assert_msg(ops->choose(profile, c, n, cost, &d), "%s: %s", ops->name, d.msg);
     ck_assert(!ops->times || ops->times(profile, TIMES_ROUGH, &(Progress){0}, cost, &d));
     for (uint32_t s = 0; s < n; s++) {
@@ -340,8 +341,12 @@ START_TEST(tables)
     int n = 0;
     for (const DeviceOps *const *ops = devices_here; *ops; ops++, n++) {
         Toy t = {0};
-        ck_assert_ptr_eq(device_here((*ops)->name), *ops);
-        t.device = (*ops)->info();
+        int ordinal;
+        ck_assert_ptr_eq(device_here((*ops)->name, &ordinal), *ops);
+        if (!(*ops)->info(0, &t.device, &t.arena, &t.diag)) {
+            ck_assert_int_eq(t.diag.status, EXIT_DEVICE);
+            continue;
+        }
         ck_assert_str_eq(t.device.name, (*ops)->name);
         ck_assert_msg(plan_graph(&t, graph), "%s", t.diag.msg);
         const Plan *p = &t.info.plan;
@@ -350,8 +355,14 @@ START_TEST(tables)
         free_toy(&t);
     }
     ck_assert_int_ge(n, 2);
-    ck_assert_ptr_eq(device_here(NULL), devices_here[0]);
-    ck_assert_ptr_null(device_here("h200"));
+    int ordinal;
+    ck_assert_ptr_eq(device_here(NULL, &ordinal), devices_here[0]);
+    ck_assert(device_here("cuda:3", &ordinal) == &cuda_device && ordinal == 3);
+    ck_assert_ptr_null(device_here("h200", &ordinal));
+    ck_assert_ptr_null(device_here("cuda:", &ordinal));
+    ck_assert_ptr_null(device_here("cuda:x", &ordinal));
+    ck_assert_ptr_null(device_here("cuda1", &ordinal));
+    ck_assert_ptr_null(device_here("cpu:1", &ordinal));
 }
 END_TEST
 

@@ -1,60 +1,13 @@
 /* test_fake.c -- plans on the device that is not there (runtime/fake/): the same bits at every budget, with
  * copies in lanes of their own in any order that waits allow; and mutated plans are found out.
  *
- * Interpreted, so batches are small, and little can be recomputed.  CKC_LONG=1 has eight times as many, and
- * the networks that take minutes under sanitizers. */
+ * CKC_LONG=1 has the networks that take minutes under sanitizers, too. */
 #include "tests.h"
 #include "ir/program.h"
-#include "step.h"
+#include "networks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct {
-    const char *path;
-    bool shared;
-    OnnxBind bind[2];
-    int nbind;
-    bool slow;
-} Model;
-
-#define ORACLE(name, batch) {"fixtures/torch-oracle/" name "/model.onnx", true, {{"x0.0", batch}}, 1, false}
-#define SLOW(name, batch) {"fixtures/torch-oracle/" name "/model.onnx", true, {{"x0.0", batch}}, 1, true}
-static const Model models[] = {
-    {"examples/mlp/model.onnx", false, {{"batch", 8}}, 1, false},
-    {"examples/decoder/model.onnx", false, {{"batch", 1}, {"seq", 16}}, 2, false},
-    ORACLE("conv_bn_pool", 4),
-    ORACLE("gpt_tiny_tied", 2),
-    ORACLE("llama_tiny_gqa", 2),
-    SLOW("lstm_bidi", 2),
-    ORACLE("mlp_ln_gelu", 8),
-    {"fixtures/torch-oracle/odds_broadcast/model_static.onnx", true, {{0}}, 0, false},
-    SLOW("tv_mobilenet_v2_x0_1", 2),
-    SLOW("tv_vit_tiny", 2),
-    SLOW("unet_tiny", 1),
-};
-enum { NMODELS = sizeof models / sizeof *models };
-
-static const Init init = {INIT_NORMAL, 0.02};
-
-static bool find(const Model *m, char path[4200])
-{
-    const char *p = m->shared ? shared_path(m->path) : CKC_SOURCE_DIR;
-    if (p)
-        snprintf(path, 4200, "%s%s%s", p, m->shared ? "" : "/", m->shared ? "" : m->path);
-    return p != NULL;
-}
-
-static bool plan_within(TestStep *s, const Model *m, const char *path, int64_t budget)
-{
-    static OnnxBind bind[2];
-    memcpy(bind, m->bind, sizeof bind);
-    bind[0].value *= getenv("CKC_LONG") ? 8 : 1;
-    step_init(s);
-    s->opt.import = (OnnxOptions){.bind = bind, .nbind = m->nbind};
-    s->opt.budget = budget;
-    return step_plan(s, path, m->shared ? NULL : &init);
-}
 
 /* ---- lanes -------------------------------------------------------------------------------------------- */
 
@@ -157,18 +110,18 @@ static int plan_with_copies(TestStep *s)
 }
 
 /* On this processor, which has no lanes, and in two orders of them; want: its bits, and the fake device's. */
-static void check_lanes(const Model *m, const char *path, int64_t budget, const uint64_t want[2])
+static void check_lanes(const Network *m, const char *path, int64_t budget, const uint64_t want[2])
 {
     TestStep s;
     double loss;
-    ck_assert_msg(plan_within(&s, m, path, budget), "%s: %s", path, s.diag.msg);
+    ck_assert_msg(network_plan(&s, m, path, budget), "%s: %s", path, s.diag.msg);
     uint32_t again = s.info.nrecomputed;
     int moved = plan_with_copies(&s);
     ck_assert_int_gt(moved, 0);
     for (int order = 0; order < 3; order++) {
         const DeviceOps *device = order ? &fake_device : NULL;
         s.exec = exec_open(&s.info.plan, &(ExecOptions){.device = device, .seed = 1, .check = true,
-                           .init = m->shared ? NULL : &init, .lane_order = order}, &s.diag);
+                           .init = m->shared ? NULL : &network_init, .lane_order = order}, &s.diag);
         ck_assert_msg(s.exec != NULL, "%s: %s", path, s.diag.msg);
         step_run(&s, NULL, 1, &loss);
         ck_assert_msg(step_digest(&s) == want[order > 0], "%s: other bits in order %d", path, order);
@@ -182,7 +135,7 @@ static void check_lanes(const Model *m, const char *path, int64_t budget, const 
 START_TEST(lanes_give_the_same_bits)
 {
     static const double fraction[] = {0.75, 0.5};
-    const Model *m = &models[_i];
+    const Network *m = &networks[_i];
     char path[4200];
     TestStep s;
     double loss;
@@ -190,14 +143,14 @@ START_TEST(lanes_give_the_same_bits)
         skipped("it takes minutes to interpret under sanitizers: CKC_LONG=1");
         return;
     }
-    if (!find(m, path))
+    if (!network_path(m, path))
         return;
     random_state = (uint64_t)_i + 1;
-    ck_assert_msg(plan_within(&s, m, path, 0), "%s: %s", path, s.diag.msg);
+    ck_assert_msg(network_plan(&s, m, path, 0), "%s: %s", path, s.diag.msg);
     uint64_t want[2];
     for (int fake = 0; fake < 2; fake++) {
         s.device = fake ? &fake_device : NULL;
-        ck_assert_msg(step_open(&s, m->shared ? NULL : &init), "%s", s.diag.msg);
+        ck_assert_msg(step_open(&s, m->shared ? NULL : &network_init), "%s", s.diag.msg);
         step_run(&s, NULL, 1, &loss);
         want[fake] = step_digest(&s);
         exec_close(s.exec);
@@ -206,7 +159,7 @@ START_TEST(lanes_give_the_same_bits)
     int64_t keep = s.info.plan.arena_bytes, last = 0;
     step_free(&s);
     check_lanes(m, path, 0, want);
-    ck_assert(!plan_within(&s, m, path, 1)); /* one byte: what is the least? */
+    ck_assert(!network_plan(&s, m, path, 1)); /* one byte: what is the least? */
     int64_t least = s.info.plan.min_feasible_bytes;
     step_free(&s);
     for (int i = 0; i < 2 && last != least; i++) {
@@ -345,8 +298,8 @@ START_TEST(mutants_are_found)
     Diag d = {0};
     Program pr;
     random_state = 1;
-    find(&models[1], path);
-    ck_assert_msg(plan_within(&s, &models[1], path, 0), "%s", s.diag.msg);
+    network_path(&networks[1], path);
+    ck_assert_msg(network_plan(&s, &networks[1], path, 0), "%s", s.diag.msg);
     plan_with_copies(&s);
     ck_assert(program_make(&pr, &s.info.plan, &s.arena, &d) && program_verify(&pr, &d));
     check_text(&s.info.plan, &pr, &s.arena);
@@ -368,13 +321,13 @@ static const char near_host[] = "device near \"little memory, and the host is no
                                 "launch 100 ns\nvector f32 1 GFLOP/s\n";
 
 /* bandwidth: of the link, GB/s = bytes/ns; 0: nothing is offloaded. */
-static void plan_near_host(TestStep *s, DeviceInfo *device, const Model *m, int64_t budget, double bandwidth)
+static void plan_near_host(TestStep *s, DeviceInfo *device, const Network *m, int64_t budget, double bandwidth)
 {
     static OnnxBind bind[2];
     char path[4200];
     memcpy(bind, m->bind, sizeof bind);
     bind[0].value *= 4; /* activations, not parameters */
-    find(m, path);
+    network_path(m, path);
     step_init(s);
     s->opt.import = (OnnxOptions){.bind = bind, .nbind = m->nbind, .init = true};
     s->opt.budget = budget;
@@ -400,7 +353,7 @@ static int count_nodes(const Graph *g, Op op)
 static uint64_t run_on_fake(TestStep *s, int order, double *loss)
 {
     s->exec = exec_open(&s->info.plan, &(ExecOptions){.device = &fake_device, .seed = 1, .check = true,
-                        .init = &init, .lane_order = order}, &s->diag);
+                        .init = &network_init, .lane_order = order}, &s->diag);
     ck_assert_msg(s->exec != NULL, "%s", s->diag.msg);
     step_run(s, NULL, 1, loss);
     uint64_t digest = step_digest(s);
@@ -413,7 +366,7 @@ static uint64_t run_on_fake(TestStep *s, int order, double *loss)
  * order of lanes, and as text. */
 START_TEST(values_are_fetched_instead_of_recomputed)
 {
-    const Model *m = &models[0];
+    const Network *m = &networks[0];
     DeviceInfo device;
     TestStep s;
     Diag d = {0};
@@ -449,7 +402,7 @@ END_TEST
 /* Slow links, too: no plan takes longer than one that only recomputes, and some plans do both. */
 START_TEST(no_link_is_worse_than_none)
 {
-    const Model *m = &models[1];
+    const Network *m = &networks[1];
     DeviceInfo device;
     TestStep s;
     int both = 0;
@@ -477,7 +430,7 @@ Suite *suite_fake(void)
     Suite *s = suite_create("fake");
     TCase *c = tcase_create("fake");
     tcase_set_timeout(c, 600);
-    tcase_add_loop_test(c, lanes_give_the_same_bits, 0, NMODELS);
+    tcase_add_loop_test(c, lanes_give_the_same_bits, 0, NETWORKS);
     tcase_add_test(c, mutants_are_found);
     suite_add_tcase(s, c);
     c = tcase_create("host link");

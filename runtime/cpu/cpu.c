@@ -244,7 +244,7 @@ static bool cpu_run(void *device, bool rest, double *seconds, Diag *d)
 
 static char *cpu_map(void *device) { return ((Cpu *)device)->memory[SPACE_DEVICE]; }
 
-const DeviceOps cpu_device = {.name = "cpu", .info = cpu_info, .choose = profile_cost,
+const DeviceOps cpu_device = {.name = "cpu", .threads = true, .info = cpu_info, .choose = profile_cost,
                               .times = profile_times, .profile_open = profile_open,
                               .profile_close = profile_close, .learn = profile_learn, .open = cpu_open,
                               .close = cpu_close, .run = cpu_run, .map = cpu_map};

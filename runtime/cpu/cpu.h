@@ -57,7 +57,7 @@ int64_t memory_total(void);
 /* ---- here.c ------------------------------------------------------------ */
 
 /* device_cpu with what this machine says of itself: memory, processors, the last cache. */
-DeviceInfo cpu_info(void);
+bool cpu_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d);
 
 /* ---- profile.c: measured costs, as device.h asks for them -------------- */
 

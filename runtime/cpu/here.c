@@ -2,12 +2,13 @@
 #include "cpu.h"
 #include <omp.h>
 
-DeviceInfo cpu_info(void)
+bool cpu_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
 {
-    DeviceInfo d = device_cpu;
-    d.memory = memory_total();
-    d.processors = omp_get_num_procs();
-    d.threads = 1;
-    d.cache = cache_bytes();
-    return d;
+    (void)ordinal, (void)a, (void)d;
+    *out = device_cpu;
+    out->memory = memory_total();
+    out->processors = omp_get_num_procs();
+    out->threads = 1;
+    out->cache = cache_bytes();
+    return true;
 }

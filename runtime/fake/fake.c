@@ -190,13 +190,14 @@ static bool fake_read(void *device, int64_t at, void *to, int64_t bytes, Diag *d
 /* ---- what it is ---------------------------------------------------------------------------------------- */
 
 /* Graphs are split as for a processor; its times are nobody's. */
-static DeviceInfo fake_info(void)
+static bool fake_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
 {
-    DeviceInfo d = device_cpu;
-    d.name = "fake";
-    d.title = "interpreter that checks every launch";
-    d.host_link = d.memory_bandwidth / 2;
-    return d;
+    (void)ordinal, (void)a, (void)d;
+    *out = device_cpu;
+    out->name = "fake";
+    out->title = "interpreter that checks every launch";
+    out->host_link = out->memory_bandwidth / 2;
+    return true;
 }
 
 /* The interpreter runs everything, with the workspace of its loop. */

@@ -193,12 +193,26 @@ static void call_kernel(void *const *a)
     fn(ARGS64(a));
 }
 
-bool fiber_launch_kernel(ShimState *st, const void *kernel, void **arg, unsigned grid,
-                         unsigned block, uint64_t seed)
+bool fiber_launch_kernel(ShimState *st, const void *kernel, void *const *operand, unsigned grid, unsigned block,
+                         uint64_t seed)
 {
-    void *value[FIBER_ARGS];
-    for (int i = 0; i < FIBER_ARGS; i++)
-        value[i] = *(void **)arg[i];
     run_kernel = kernel;
-    return fiber_launch(st, call_kernel, value, grid, block, seed);
+    return fiber_launch(st, call_kernel, operand, grid, block, seed);
+}
+
+/* From a place on, in steps that come to every number below n: 2^k and an odd one. */
+bool thread_launch_kernel(ShimState *st, const void *kernel, void *const *operand, unsigned grid, unsigned block,
+                          uint64_t seed)
+{
+    run_kernel = kernel;
+    st->block_dim.x = block;
+    st->grid_dim.x = grid;
+    for (unsigned b = 0; b < grid; b++) {
+        st->block.x = seed & 1 ? grid - 1 - b : b;
+        for (unsigned t = 0; t < block; t++) {
+            st->thread.x = (unsigned)((seed >> 1) + t * (2 * (seed >> 8) + 1)) % block;
+            call_kernel(operand);
+        }
+    }
+    return true;
 }

@@ -1,0 +1,199 @@
+/* driver.c -- finds and opens libcuda and libnvrtc. */
+#include "driver.h"
+#include "ir/mem.h"
+#include <dlfcn.h>
+#include <glob.h>
+#include <limits.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+typedef struct {
+    const char *title, *file[4]; /* names to try, newest first */
+    const char *without;         /* what still works */
+} Library;
+
+static const Library driver_library = {
+    "NVIDIA driver",
+    {"libcuda.so.1"},
+    "--device h200 --steps 0 plans for a GPU, --emit cuda prints its kernels"};
+static const Library nvrtc_library = {
+    "NVRTC",
+    {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"},
+    "pip install nvidia-cuda-nvrtc brings it; training on the processor works without"};
+
+/* Folders, from an environment variable or the root; in the order of search. */
+static const struct {
+    const char *variable, *folder;
+} places[] = {{NULL, ""}, /* the loader's own */
+              {NULL, "/usr/local/cuda/lib64/"},
+              {"VIRTUAL_ENV", "/lib/python3*/site-packages/nvidia/*/lib/"},
+              {"CONDA_PREFIX", "/lib/python3*/site-packages/nvidia/*/lib/"},
+              {"HOME", "/.local/lib/python3*/site-packages/nvidia/*/lib/"},
+              {NULL, "/usr/local/lib/python3*/*-packages/nvidia/*/lib/"},
+              {NULL, "/usr/lib/python3*/*-packages/nvidia/*/lib/"}};
+static const char searched[] =
+    "the loader's folders, /usr/local/cuda/lib64, nvidia/*/lib of Python's packages";
+
+/* May this open library be used? */
+typedef bool Accept(void *dl, void *user);
+
+static void *try_open(const char *path, Accept *accept, void *user)
+{
+    void *dl = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!dl || accept(dl, user))
+        return dl;
+    dlclose(dl);
+    return NULL;
+}
+
+/* The first that opens; a name without a folder is the loader's to find. */
+static void *open_in(const char *before, const char *folder, const char *file, Accept *accept, void *user)
+{
+    char pattern[PATH_MAX];
+    glob_t found;
+    void *dl = NULL;
+    int n = snprintf(pattern, sizeof pattern, "%s%s%s", before, folder, file);
+    if (n >= PATH_MAX)
+        return NULL;
+    if (!strchr(pattern, '/'))
+        return try_open(pattern, accept, user);
+    if (glob(pattern, 0, NULL, &found) != 0)
+        return NULL;
+    for (size_t i = 0; i < found.gl_pathc && !dl; i++)
+        dl = try_open(found.gl_pathv[i], accept, user);
+    globfree(&found);
+    return dl;
+}
+
+static void *open_library(const Library *l, Accept *accept, void *user)
+{
+    const char *only = getenv("CKC_CUDA_PATH");
+    void *dl = NULL;
+    for (const char *const *file = l->file; *file && !dl; file++) {
+        if (only)
+            dl = *only ? open_in(only, "/", *file, accept, user) : NULL;
+        for (size_t i = 0; i < sizeof places / sizeof *places && !only && !dl; i++) {
+            const char *before = places[i].variable ? getenv(places[i].variable) : "";
+            dl = before ? open_in(before, places[i].folder, *file, accept, user) : NULL;
+        }
+    }
+    return dl;
+}
+
+static bool missing(const Library *l, Diag *d)
+{
+    const char *only = getenv("CKC_CUDA_PATH");
+    return fail_status(d, EXIT_DEVICE, "cuda: no %s (%s) in %s%s: %s", l->title, l->file[0],
+                       only ? "CKC_CUDA_PATH=" : "", only ? only : searched, l->without);
+}
+
+static bool lacks(const Library *l, const char *name, Diag *d)
+{
+    return fail_status(d, EXIT_DEVICE, "cuda: the %s is too old: it has no %s (CUDA 11.4 has)", l->title,
+                       name);
+}
+
+/* ---- the driver --------------------------------------------------------------------------------- */
+
+static bool any(void *dl, void *user)
+{
+    (void)dl, (void)user;
+    return true;
+}
+
+bool cuda_ok(const CudaDriver *cu, CUresult r, const char *call, Diag *d)
+{
+    const char *text = NULL;
+    if (r == 0)
+        return true;
+    cu->cuGetErrorString(r, &text);
+    return fail_status(d, EXIT_DEVICE, "cuda: %s: %s (error %d)", call, text ? text : "unknown", r);
+}
+
+static bool load_driver(CudaDriver *cu, Diag *d)
+{
+    void *dl = open_library(&driver_library, any, NULL);
+    if (!dl)
+        return missing(&driver_library, d);
+#define CU(name, ...)                                                                                        \
+    if (!(*(void **)&cu->name = dlsym(dl, #name)))                                                           \
+        return lacks(&driver_library, #name, d);
+#include "symbols.def"
+    return CUDA_CALL(cu, cuInit, 0) && CUDA_CALL(cu, cuDriverGetVersion, &cu->version);
+}
+
+const CudaDriver *cuda_driver(Diag *d)
+{
+    static CudaDriver cu;
+    if (cu.version == 0 && !load_driver(&cu, d)) {
+        cu.version = 0;
+        return NULL;
+    }
+    return &cu;
+}
+
+/* ---- NVRTC -------------------------------------------------------------------------------------- */
+
+typedef struct {
+    Nvrtc *rtc;
+    int most;            /* of the driver: major version */
+    int major, minor;    /* of one that was found and is newer */
+    const char *lacking; /* a function that one that was found has not */
+} NvrtcSearch;
+
+/* A new version at the same place is another. */
+static uint64_t file_hash(const void *function)
+{
+    Dl_info at;
+    struct stat st = {0};
+    if (!dladdr(function, &at) || stat(at.dli_fname, &st) != 0)
+        return 0;
+    int64_t what[] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+    return XXH3_64bits(what, sizeof what);
+}
+
+static bool accept_nvrtc(void *dl, void *user)
+{
+    NvrtcSearch *s = user;
+    Nvrtc *rtc = s->rtc;
+#define RTC(name, ...)                                                                                       \
+    if (!(*(void **)&rtc->name = dlsym(dl, #name))) {                                                        \
+        s->lacking = #name;                                                                                  \
+        return false;                                                                                        \
+    }
+#include "symbols.def"
+    if (rtc->nvrtcVersion(&rtc->major, &rtc->minor) != 0)
+        return false;
+    if (rtc->major > s->most) {
+        s->major = rtc->major;
+        s->minor = rtc->minor;
+        return false;
+    }
+    rtc->hash = file_hash(dlsym(dl, "nvrtcVersion"));
+    return true;
+}
+
+static bool load_nvrtc(Nvrtc *rtc, int most, Diag *d)
+{
+    NvrtcSearch s = {.rtc = rtc, .most = most};
+    if (open_library(&nvrtc_library, accept_nvrtc, &s))
+        return true;
+    if (s.major)
+        return fail_status(d, EXIT_DEVICE,
+                           "cuda: the driver is for CUDA %d, and NVRTC is %d.%d: a newer driver "
+                           "is needed, or NVRTC %d",
+                           most, s.major, s.minor, most);
+    return s.lacking ? lacks(&nvrtc_library, s.lacking, d) : missing(&nvrtc_library, d);
+}
+
+const Nvrtc *cuda_nvrtc(const CudaDriver *cu, Diag *d)
+{
+    static Nvrtc rtc;
+    static bool loaded;
+    loaded = loaded || load_nvrtc(&rtc, cu->version / 1000, d);
+    return loaded ? &rtc : NULL;
+}

@@ -1,0 +1,61 @@
+/* driver.h -- NVIDIA's driver API and NVRTC, found when running. */
+#ifndef CKC_CUDA_DRIVER_H
+#define CKC_CUDA_DRIVER_H
+
+#include "ir/device.h"
+
+typedef int CUresult, CUdevice, CUdevice_attribute, CUmemorytype, nvrtcResult;
+typedef unsigned long long CUdeviceptr;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+typedef struct CUarray_st *CUarray;
+typedef struct _nvrtcProgram *nvrtcProgram;
+
+typedef struct {
+    size_t srcXInBytes, srcY;
+    CUmemorytype srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr srcDevice;
+    CUarray srcArray;
+    size_t srcPitch, dstXInBytes, dstY;
+    CUmemorytype dstMemoryType;
+    void *dstHost;
+    CUdeviceptr dstDevice;
+    CUarray dstArray;
+    size_t dstPitch, WidthInBytes, Height;
+} CUDA_MEMCPY2D;
+
+#define CONSTANT(name, value) name = value,
+enum {
+#include "symbols.def"
+    CUDA_CONSTANTS_END
+};
+
+typedef struct {
+#define CU(name, ...) CUresult (*name)(__VA_ARGS__);
+#include "symbols.def"
+    int version; /* of CUDA that it runs: 12040 is 12.4 */
+} CudaDriver;
+
+typedef struct {
+#define RTC(name, ...) nvrtcResult (*name)(__VA_ARGS__);
+#include "symbols.def"
+    int major, minor;
+    uint64_t hash; /* of what tells one installation from another */
+} Nvrtc;
+
+/* Loaded once.  Where CKC_CUDA_PATH is set they are looked for in that folder alone ("": not at all); else
+ * where the loader looks, in /usr/local/cuda, and in the packages of a Python.  NULL: a message of one line
+ * (EXIT_DEVICE) says what is missing, where it was looked for and what works without. */
+const CudaDriver *cuda_driver(Diag *d);
+/* One that compiles for the driver: not newer than it. */
+const Nvrtc *cuda_nvrtc(const CudaDriver *cu, Diag *d);
+
+/* Is r a success?  Else the message says what was called. */
+bool cuda_ok(const CudaDriver *cu, CUresult r, const char *call, Diag *d);
+#define CUDA_CALL(cu, name, ...) cuda_ok(cu, (cu)->name(__VA_ARGS__), #name, d)
+
+#endif

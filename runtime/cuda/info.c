@@ -1,0 +1,127 @@
+/* info.c -- what a GPU says of itself, as a device to plan for. */
+#include "cuda.h"
+#include <ctype.h>
+#include <string.h>
+
+bool cuda_device_get(const CudaDriver *cu, int ordinal, CUdevice *device, Diag *d)
+{
+    int n = 0;
+    TRY(CUDA_CALL(cu, cuDeviceGetCount, &n));
+    if (ordinal >= n)
+        return fail_status(d, EXIT_DEVICE, "cuda: there is no device %d: %d here, counted from 0", ordinal,
+                           n);
+    return CUDA_CALL(cu, cuDeviceGet, device, ordinal);
+}
+
+int cuda_attribute(const CudaDriver *cu, CUdevice device, CUdevice_attribute which)
+{
+    int v = 0;
+    return cu->cuDeviceGetAttribute(&v, which, device) == 0 ? v : 0;
+}
+
+int cuda_capability(const CudaDriver *cu, CUdevice device)
+{
+    return 10 * cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+           cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+}
+
+/* ---- one that has a file in devices/ ------------------------------------------------------------ */
+
+/* Does s begin with words that, joined, are the name?  "RTX 4090" is rtx4090, "L40S" is not l4. */
+static bool begins_with(const char *s, const char *name)
+{
+    while (*name && *s) {
+        if (tolower((unsigned char)*s) == *name)
+            name++;
+        else if (isalnum((unsigned char)*s))
+            return false;
+        s++;
+    }
+    return !*name && !isalnum((unsigned char)*s);
+}
+
+static const char *find_file(const char *title)
+{
+    for (const DeviceText *t = device_texts; t->name; t++)
+        for (const char *s = title; *s; s++)
+            if ((s == title || !isalnum((unsigned char)s[-1])) && begins_with(s, t->name))
+                return t->name;
+    return NULL;
+}
+
+/* ---- any other ---------------------------------------------------------------------------------- */
+
+/* Operations of a multiprocessor in a clock, a multiply-add being two: NVIDIA's programming guide
+ * ("arithmetic instructions") and architecture white papers, by compute capability and newer. */
+static const struct {
+    int capability, f32, f64, half; /* half: of tensor cores */
+} rates[] = {{120, 256, 4, 1024}, {100, 256, 128, 8192}, {90, 256, 128, 4096}, {86, 256, 4, 1024},
+             {80, 128, 64, 2048}, {75, 128, 4, 1024},    {70, 128, 64, 1024},  {0, 128, 64, 128}};
+
+/* The rest of a device file, without a source: from its clocks. */
+static bool estimate(const CudaDriver *cu, CUdevice device, int64_t memory, DeviceInfo *out, Arena *a,
+                     Diag *d)
+{
+    int i = 0, capability = cuda_capability(cu, device);
+    while (rates[i].capability > capability)
+        i++;
+    double processors = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    double clock = 1e-6 * cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE) * processors;
+    double width = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
+    double memory_clock = 1e-6 * cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+    const char *text = arena_printf(
+        a,
+        "device estimated \"\" memory %lld B reserved %lld B align 256 B vector f32 %g GFLOP/s vector f64 %g "
+        "GFLOP/s matrix bf16 %g GFLOP/s matrix f16 %g GFLOP/s memory_bandwidth %g GB/s memory_efficiency 85 "
+        "%% "
+        "host_link 12 GB/s launch 1 us",
+        (long long)memory, (long long)(memory / 64), clock * rates[i].f32, clock * rates[i].f64,
+        clock * rates[i].half, clock * rates[i].half, memory_clock * 2 * width / 8);
+    return device_parse(out, text, a, d);
+}
+
+bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
+{
+    char name[128] = "";
+    size_t memory = 0;
+    CUdevice device = 0;
+    const CudaDriver *cu = cuda_driver(d);
+    TRY(cu && cuda_device_get(cu, ordinal, &device, d) &&
+        CUDA_CALL(cu, cuDeviceGetName, name, sizeof name, device) &&
+        CUDA_CALL(cu, cuDeviceTotalMem_v2, &memory, device));
+    const char *known = find_file(name);
+    TRY(known ? device_find(out, known, a, d) : estimate(cu, device, (int64_t)memory, out, a, d));
+    out->name = "cuda";
+    out->title = arena_printf(a, "%s%s", name, known ? "" : " (estimated)");
+    out->memory = (int64_t)memory;
+    out->cache = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+    out->processors = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    out->threads = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+    return true;
+}
+
+static bool find_about(int ordinal, size_t *free, const CudaDriver **cu, Diag *d)
+{
+    CUdevice device = 0;
+    CUcontext context;
+    size_t all;
+    *cu = cuda_driver(d);
+    TRY(*cu && cuda_device_get(*cu, ordinal, &device, d) &&
+        CUDA_CALL(*cu, cuDevicePrimaryCtxRetain, &context, device));
+    bool ok = CUDA_CALL(*cu, cuCtxSetCurrent, context) && CUDA_CALL(*cu, cuMemGetInfo_v2, free, &all);
+    (*cu)->cuDevicePrimaryCtxRelease_v2(device);
+    return ok;
+}
+
+const char *cuda_about(int ordinal, Arena *a)
+{
+    const CudaDriver *cu;
+    Diag d = {0};
+    size_t free = 0;
+    if (!find_about(ordinal, &free, &cu, &d))
+        return arena_printf(a, "%s", d.msg);
+    const Nvrtc *rtc = cuda_nvrtc(cu, &d);
+    const char *compiler = rtc ? arena_printf(a, "NVRTC %d.%d", rtc->major, rtc->minor) : d.msg;
+    return arena_printf(a, "cuda:%d: %zu bytes free, driver for CUDA %d.%d, %s", ordinal, free,
+                        cu->version / 1000, cu->version % 1000 / 10, compiler);
+}

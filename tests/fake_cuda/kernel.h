@@ -1,0 +1,10 @@
+/* kernel.h -- what the fake NVRTC tells the fake driver of a kernel NAME, as fake_NAME in its object. */
+#ifndef CKC_FAKE_KERNEL_H
+#define CKC_FAKE_KERNEL_H
+
+typedef struct {
+    int params, block; /* pointers it takes; threads at most */
+    int waits;         /* its threads wait for each other */
+} FakeKernel;
+
+#endif

@@ -1,0 +1,177 @@
+/* nvrtc.c -- a libnvrtc for tests: the host's C compiler with the shim instead of CUDA's, and a shared object
+ * instead of machine code for a GPU, with how to call each kernel (kernel.h).
+ *
+ * FAKE_NVRTC=error: the first kernel has an error. */
+#include "runtime/cuda/driver.h"
+#include "kernel.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct _nvrtcProgram {
+    char *source, *log, *object;
+    size_t size;
+};
+
+#define EXPORT __attribute__((visibility("default")))
+#define RTC(name, ...) EXPORT nvrtcResult name(__VA_ARGS__);
+#include "runtime/cuda/symbols.def"
+
+enum { OUT_OF_MEMORY = 1, INVALID_INPUT = 3, COMPILATION = 6 };
+
+nvrtcResult nvrtcVersion(int *major, int *minor)
+{
+    *major = 13;
+    *minor = 0;
+    return 0;
+}
+
+nvrtcResult nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, int n,
+                               const char *const *header, const char *const *include)
+{
+    (void)name, (void)header, (void)include;
+    *p = calloc(1, sizeof **p);
+    if (!*p || n != 0)
+        return OUT_OF_MEMORY;
+    (*p)->source = strdup(source);
+    return 0;
+}
+
+nvrtcResult nvrtcDestroyProgram(nvrtcProgram *p)
+{
+    free((*p)->source);
+    free((*p)->log);
+    free((*p)->object);
+    free(*p);
+    *p = NULL;
+    return 0;
+}
+
+/* ---- the source for the host -------------------------------------------------------------------- */
+
+static bool has(const char *from, const char *to, const char *word)
+{
+    const char *at = strstr(from, word);
+    return at && at < to;
+}
+
+/* "GLOBAL void __launch_bounds__(256) NAME(const float *p0, ...)": its parameters, and whether its threads
+ * wait for each other. */
+static void write_kernel(FILE *f, const char *at)
+{
+    char name[64];
+    int block, n = 1;
+    if (sscanf(at, "GLOBAL void __launch_bounds__(%d) %63[a-z0-9A-Z_](", &block, name) != 2)
+        return;
+    const char *end = strstr(at, "\n}\n"), *close = strchr(strchr(at, '(') + 1, '(');
+    for (; *close != ')'; close++)
+        n += *close == ',';
+    bool waits = has(close, end, "JOIN_THREADS") || has(close, end, "__syncthreads");
+    fprintf(f, "const FakeKernel fake_%s = {%d, %d, %d};\n", name, n, block, waits);
+}
+
+static void write_source(FILE *f, char *source)
+{
+    const char *error = getenv("FAKE_NVRTC");
+    char *at = strstr(source, "\nGLOBAL void");
+    if (at && error && strcmp(error, "error") == 0)
+        at[1] = '@';
+    fprintf(f, "%s\nShimState *shim;\n#include \"fake_cuda/kernel.h\"\n", source);
+    for (; at; at = strstr(at + 1, "\nGLOBAL void"))
+        write_kernel(f, at + 1);
+}
+
+/* ---- compiling ---------------------------------------------------------------------------------- */
+
+static char *read_file(const char *folder, const char *name, size_t *size)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "r");
+    char *text = NULL;
+    *size = 0;
+    for (size_t cap = 1 << 12; f && !feof(f); cap *= 2) {
+        text = realloc(text, cap + 1);
+        *size += fread(text + *size, 1, cap - *size, f);
+    }
+    if (f)
+        fclose(f);
+    if (text)
+        text[*size] = '\0';
+    return text;
+}
+
+/* As NVRTC would say what the host's compiler says of line 12: "kernels.cu(12): error: ...". */
+static char *translate_log(char *log)
+{
+    char *error = log ? strstr(log, "error:") : NULL, *out = NULL;
+    if (!error)
+        return log;
+    while (error > log && error[-1] != '\n')
+        error--;
+    const char *line = strchr(error, ':');
+    if (asprintf(&out, "kernels.cu(%ld): %.*s\n", line ? strtol(line + 1, NULL, 10) : 0,
+                 (int)strcspn(strstr(error, "error:"), "\n"), strstr(error, "error:")) < 0)
+        out = NULL;
+    free(log);
+    return out;
+}
+
+static nvrtcResult compile_in(nvrtcProgram p, const char *folder)
+{
+    char path[256], command[1024];
+    size_t n;
+    snprintf(path, sizeof path, "%s/k.c", folder);
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return COMPILATION;
+    write_source(f, p->source);
+    fclose(f);
+    snprintf(command, sizeof command,
+             "cd %s && cc -std=gnu11 -O1 -w -ffp-contract=off -march=native -fPIC -shared -I'%s/tests' "
+             "-I'%s/tests/shim' k.c -o k.so -lm 2>log",
+             folder, CKC_SOURCE_DIR, CKC_SOURCE_DIR);
+    int status = system(command);
+    p->log = translate_log(read_file(folder, "log", &n));
+    p->object = status == 0 ? read_file(folder, "k.so", &p->size) : NULL;
+    return p->object ? 0 : COMPILATION;
+}
+
+nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *option)
+{
+    char folder[] = "/tmp/fake_nvrtc-XXXXXX", command[64];
+    bool arch = false, contraction = true;
+    for (int i = 0; i < n; i++) {
+        arch |= strncmp(option[i], "--gpu-architecture=sm_", 22) == 0;
+        contraction &= strcmp(option[i], "--fmad=false") != 0;
+    }
+    if (!arch || contraction || !mkdtemp(folder))
+        return INVALID_INPUT;
+    nvrtcResult r = compile_in(p, folder);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command) == 0 ? r : COMPILATION;
+}
+
+nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram p, size_t *n)
+{
+    *n = p->log ? strlen(p->log) + 1 : 1;
+    return 0;
+}
+
+nvrtcResult nvrtcGetProgramLog(nvrtcProgram p, char *log)
+{
+    strcpy(log, p->log ? p->log : "");
+    return 0;
+}
+
+nvrtcResult nvrtcGetCUBINSize(nvrtcProgram p, size_t *n)
+{
+    *n = p->size;
+    return 0;
+}
+
+nvrtcResult nvrtcGetCUBIN(nvrtcProgram p, char *cubin)
+{
+    memcpy(cubin, p->object, p->size);
+    return 0;
+}
