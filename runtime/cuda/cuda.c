@@ -32,8 +32,10 @@ typedef struct {
     CUstream stream[LANES];
     CUevent begin, end[LANES]; /* of a run; of each lane in it */
     KernelObjects modules;
-    Task *task;     /* as the launches of the program */
-    CUevent *timed; /* per plan step, and one more: when the compute lane comes to it */
+    Task *task;           /* as the launches of the program */
+    bool ran[2];          /* of a micro-batch, of the rest */
+    CUgraphExec graph[2]; /* likewise, from the second time on */
+    CUevent *timed;       /* per plan step, and one more: when the compute lane comes to it */
 } Cuda;
 
 /* In functions that have x and d. */
@@ -159,6 +161,9 @@ static void cuda_close(void *device)
     for (uint32_t s = 0; x->timed && s <= x->plan->nstep; s++)
         if (x->timed[s])
             x->cu->cuEventDestroy_v2(x->timed[s]);
+    for (int i = 0; i < 2; i++)
+        if (x->graph[i])
+            x->cu->cuGraphExecDestroy(x->graph[i]);
     for (int i = 0; i < LANES; i++) {
         if (x->stream[i])
             x->cu->cuStreamDestroy_v2(x->stream[i]);
@@ -254,13 +259,36 @@ static bool join_lanes(const Cuda *x, Diag *d)
     return true;
 }
 
-static bool enqueue_steps(const Cuda *x, uint32_t from, uint32_t to, Diag *d)
+static bool enqueue_steps(const Cuda *x, uint32_t from, uint32_t to, bool timed, Diag *d)
 {
     const uint32_t *first = x->program.first;
     for (uint32_t s = from; s < to; s++)
-        TRY(CALL(cuEventRecord, x->timed[s], x->stream[LANE_COMPUTE]) &&
+        TRY((!timed || CALL(cuEventRecord, x->timed[s], x->stream[LANE_COMPUTE])) &&
             enqueue(x, first[from], first[s], first[s + 1], d));
-    return CALL(cuEventRecord, x->timed[to], x->stream[LANE_COMPUTE]);
+    return !timed || CALL(cuEventRecord, x->timed[to], x->stream[LANE_COMPUTE]);
+}
+
+/* All of a run. */
+static bool enqueue_run(const Cuda *x, bool rest, bool timed, Diag *d)
+{
+    const Plan *p = x->plan;
+    const uint32_t *update = &x->program.updates[rest];
+    return fork_lanes(x, d) &&
+           enqueue_steps(x, rest ? p->nmicro : 0, rest ? p->nstep : p->nmicro, timed, d) &&
+           join_lanes(x, d) && enqueue(x, update[0], update[0], update[1], d);
+}
+
+static bool capture(Cuda *x, bool rest, Diag *d)
+{
+    CUstream stream = x->stream[LANE_COMPUTE];
+    CUgraph graph = NULL;
+    TRY(CALL(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    bool ok = enqueue_run(x, rest, false, d);
+    ok = CALL(cuStreamEndCapture, stream, &graph) && ok;
+    ok = ok && CALL(cuGraphInstantiateWithFlags, &x->graph[rest], graph, 0);
+    if (graph)
+        x->cu->cuGraphDestroy(graph);
+    return ok;
 }
 
 /* What runs in another lane takes no time here. */
@@ -275,16 +303,20 @@ static bool take_times(const Cuda *x, uint32_t from, uint32_t to, double *second
     return true;
 }
 
+/* The first time step by step, which is timed and loads what is loaded late; from then on as one graph, which
+ * costs the host a call. */
 static bool cuda_run(void *device, bool rest, double *seconds, Diag *d)
 {
     Cuda *x = device;
     const Plan *p = x->plan;
-    uint32_t from = rest ? p->nmicro : 0, to = rest ? p->nstep : p->nmicro;
-    const uint32_t *update = &x->program.updates[rest];
-    return fork_lanes(x, d) && enqueue_steps(x, from, to, d) && join_lanes(x, d) &&
-           enqueue(x, update[0], update[0], update[1], d) &&
-           CALL(cuStreamSynchronize, x->stream[LANE_COMPUTE]) &&
-           (!seconds || take_times(x, from, to, seconds, d));
+    CUstream stream = x->stream[LANE_COMPUTE];
+    if (x->ran[rest]) {
+        TRY(x->graph[rest] || capture(x, rest, d));
+        return CALL(cuGraphLaunch, x->graph[rest], stream) && CALL(cuStreamSynchronize, stream);
+    }
+    x->ran[rest] = true;
+    return enqueue_run(x, rest, true, d) && CALL(cuStreamSynchronize, stream) &&
+           (!seconds || take_times(x, rest ? p->nmicro : 0, rest ? p->nstep : p->nmicro, seconds, d));
 }
 
 /* ---- memory ------------------------------------------------------------------------------------- */

@@ -4,7 +4,8 @@
 
 #include "ir/device.h"
 
-typedef int CUresult, CUdevice, CUdevice_attribute, CUmemorytype, nvrtcResult;
+typedef int CUresult, CUdevice, CUdevice_attribute, CUmemorytype, CUstreamCaptureMode,
+    nvrtcResult;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
@@ -12,6 +13,8 @@ typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUarray_st *CUarray;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct _nvrtcProgram *nvrtcProgram;
 
 typedef struct {

@@ -24,7 +24,7 @@
 enum { INVALID_VALUE = 1, NOT_READY = 600, LAUNCH_FAILED = 719, LOST_AFTER = 2 };
 enum { ZONE = 256, MEMORY = 256 << 20, ARGS = FIBER_ARGS };
 
-typedef enum { KERNEL, COPY, FILL, RECORD, WAIT } Kind;
+typedef enum { KERNEL, COPY, FILL, RECORD, WAIT, GRAPH } Kind;
 
 typedef struct Work {
     Kind kind;
@@ -38,13 +38,23 @@ typedef struct Work {
     CUDA_MEMCPY2D copy;
     void *staged; /* what a copy from pageable memory reads; owned */
     const struct Work *target;
+    CUgraph captured; /* in this one, NULL: enqueued */
+    CUgraphExec graph;
     struct Work *all; /* list of all */
 } Work;
 
 struct CUstream_st {
     Work **work;
-    size_t next, n, cap;
+    size_t next, n, cap, before; /* before: of them are not captured */
+    CUgraph capture;             /* what is enqueued goes there */
     struct CUstream_st *all;
+};
+/* What was captured of each stream. */
+struct CUgraph_st {
+    CUstream origin, part;
+};
+struct CUgraphExec_st {
+    CUstream part;
 };
 struct CUevent_st {
     const Work *last;
@@ -424,6 +434,7 @@ static Work *enqueue(CUstream s, Kind kind)
         violation("the stream that waits for all others is used");
     Work *w = calloc(1, sizeof *w);
     w->kind = kind;
+    w->captured = s->capture;
     w->all = gpu.work;
     gpu.work = w;
     if (s->n == s->cap) {
@@ -439,8 +450,16 @@ CUresult cuEventRecord(CUevent e, CUstream s)
     return gpu.lost ? LAUNCH_FAILED : 0;
 }
 
+/* A stream that waits for a captured event is captured as well. */
 CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags)
 {
+    CUgraph in = e->last ? e->last->captured : NULL;
+    if (s->capture && s->capture != in)
+        violation("what is captured waits for what is not");
+    if (in && !s->capture) {
+        s->capture = in;
+        s->before = s->n;
+    }
     enqueue(s, WAIT)->target = e->last;
     return flags ? INVALID_VALUE : 0;
 }
@@ -452,6 +471,101 @@ CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to)
     if (!from->last->done || !to->last->done)
         return NOT_READY;
     *ms = (float)(1e3 * (to->last->when - from->last->when));
+    return gpu.lost ? LAUNCH_FAILED : 0;
+}
+
+/* ---- graphs ------------------------------------------------------------------------------------- */
+
+CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode)
+{
+    if (s->capture)
+        return INVALID_VALUE;
+    s->capture = calloc(1, sizeof *s->capture);
+    s->capture->origin = s;
+    s->before = s->n;
+    return mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL ? 0 : INVALID_VALUE;
+}
+
+/* Is the end of what was captured of s an event that the origin waits for? */
+static bool joined(CUstream s)
+{
+    CUstream origin = s->capture->origin;
+    const Work *last = s->work[s->n - 1];
+    for (size_t i = origin->before; i < origin->n; i++)
+        if (origin->work[i]->kind == WAIT && origin->work[i]->target == last)
+            return true;
+    return s == origin;
+}
+
+/* Takes what was captured out of the stream. */
+static CUstream take_part(CUstream s, CUstream next)
+{
+    CUstream part = calloc(1, sizeof *part);
+    part->n = s->n - s->before;
+    part->work = calloc(part->n + 1, sizeof *part->work);
+    memcpy(part->work, s->work + s->before, part->n * sizeof *part->work);
+    part->all = next;
+    s->n = s->before;
+    return part;
+}
+
+CUresult cuStreamEndCapture(CUstream s, CUgraph *graph)
+{
+    *graph = s->capture;
+    if (!*graph || (*graph)->origin != s)
+        return INVALID_VALUE;
+    for (CUstream i = gpu.stream; i; i = i->all)
+        if (i->capture == *graph && !joined(i))
+            violation("a captured stream is not joined");
+    for (CUstream i = gpu.stream; i; i = i->all)
+        if (i->capture == *graph) {
+            (*graph)->part = take_part(i, (*graph)->part);
+            i->capture = NULL;
+        }
+    gpu.objects++;
+    return 0;
+}
+
+/* The parts move. */
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
+{
+    *exec = calloc(1, sizeof **exec);
+    (*exec)->part = graph->part;
+    graph->part = NULL;
+    gpu.objects++;
+    return flags ? INVALID_VALUE : 0;
+}
+
+static void free_parts(CUstream part)
+{
+    for (CUstream next; part; part = next) {
+        next = part->all;
+        free(part->work);
+        free(part);
+    }
+}
+
+CUresult cuGraphDestroy(CUgraph graph)
+{
+    free_parts(graph->part);
+    free(graph);
+    gpu.objects--;
+    return 0;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec exec)
+{
+    free_parts(exec->part);
+    free(exec);
+    gpu.objects--;
+    return 0;
+}
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream s)
+{
+    if (s->capture)
+        violation("a graph is launched while it is captured");
+    enqueue(s, GRAPH)->graph = exec;
     return gpu.lost ? LAUNCH_FAILED : 0;
 }
 
@@ -479,6 +593,21 @@ static void run_copy(const CUDA_MEMCPY2D *c)
                 (char *)pointer(c->srcDevice) + i * c->srcPitch, c->WidthInBytes);
 }
 
+static void run_one(CUstream list, CUstream wanted);
+
+static void run_graph(CUgraphExec exec)
+{
+    size_t left = 0;
+    for (CUstream s = exec->part; s; s = s->all) {
+        s->next = 0;
+        left += s->n;
+        for (size_t i = 0; i < s->n; i++)
+            s->work[i]->done = false;
+    }
+    while (left-- > 0)
+        run_one(exec->part, NULL);
+}
+
 static void run(Work *w)
 {
     if (w->kind == KERNEL && !gpu.lost)
@@ -487,6 +616,8 @@ static void run(Work *w)
         run_copy(&w->copy);
     else if (w->kind == FILL)
         memset(pointer(w->copy.dstDevice), (int)w->copy.Height, w->copy.WidthInBytes);
+    else if (w->kind == GRAPH)
+        run_graph(w->graph);
     w->when = now();
     w->done = true;
 }
@@ -498,14 +629,14 @@ static bool ready(CUstream s)
 }
 
 /* Something of a stream that is ready: any, or without a seed the one that is asked for, if it can. */
-static void run_one(CUstream wanted)
+static void run_one(CUstream list, CUstream wanted)
 {
     int n = 0;
     CUstream chosen = NULL;
-    for (CUstream s = gpu.stream; s; s = s->all)
+    for (CUstream s = list; s; s = s->all)
         if (ready(s) && draw() % (uint64_t)++n == 0)
             chosen = s;
-    if (!*setting("FAKE_CUDA_SEED") && ready(wanted))
+    if (!*setting("FAKE_CUDA_SEED") && wanted && ready(wanted))
         chosen = wanted;
     if (!chosen)
         violation("streams wait for each other");
@@ -515,8 +646,10 @@ static void run_one(CUstream wanted)
 CUresult cuStreamSynchronize(CUstream s)
 {
     check_context();
+    if (s->capture)
+        violation("what is captured is waited for");
     while (s->next < s->n)
-        run_one(s);
+        run_one(gpu.stream, s);
     check_zones();
     return gpu.lost ? LAUNCH_FAILED : 0;
 }
