@@ -15,7 +15,8 @@ typedef struct DeviceOps {
     const char *(*about)(int ordinal, Arena *a);
 
     /* Ways to run commands, as shapes decide (plan.h): among them is the one with the least workspace that it
-     * has; NULL: every kernel is its text.  times: what they take, measured; NULL: nothing is.  The user of both is the profile. */
+     * has; NULL: every kernel is its text.  times: what they take, measured; NULL: nothing is.  The user of
+     * both is the profile. */
     CostFn *choose;
     TimesFn *times;
     /* What those two keep.  NULL: nothing, and their user is NULL. */

@@ -48,11 +48,12 @@ static void write_comparison(const char *path)
             offsetof(CUDA_MEMCPY2D, name), #name);
     FIELD(srcXInBytes)
     FIELD(srcY)
-    FIELD(srcMemoryType) FIELD(srcHost) FIELD(srcDevice) FIELD(srcArray) FIELD(srcPitch) FIELD(dstXInBytes)
-        FIELD(dstY) FIELD(dstMemoryType) FIELD(dstHost) FIELD(dstDevice) FIELD(dstArray) FIELD(dstPitch)
-            FIELD(WidthInBytes) FIELD(Height)
-                fprintf(f, "_Static_assert(sizeof(CUDA_MEMCPY2D) == %zu, \"CUDA_MEMCPY2D\");\n",
-                        sizeof(CUDA_MEMCPY2D));
+    FIELD(srcMemoryType)
+    FIELD(srcHost)
+    FIELD(srcDevice) FIELD(srcArray) FIELD(srcPitch) FIELD(dstXInBytes) FIELD(dstY) FIELD(dstMemoryType)
+        FIELD(dstHost) FIELD(dstDevice) FIELD(dstArray) FIELD(dstPitch) FIELD(WidthInBytes) FIELD(Height)
+            fprintf(f, "_Static_assert(sizeof(CUDA_MEMCPY2D) == %zu, \"CUDA_MEMCPY2D\");\n",
+                    sizeof(CUDA_MEMCPY2D));
     fclose(f);
 }
 
@@ -169,6 +170,30 @@ START_TEST(example_trains)
 }
 END_TEST
 
+/* NVIDIA's own compiler takes text and options; what it makes is for a GPU, which the fake driver is not. */
+START_TEST(nvrtc_makes_machine_code)
+{
+    enum { MACHINE = 18, CUDA = 190 }; /* in the header of an object */
+    if (access("/usr/local/cuda/lib64/libnvrtc.so.13", R_OK) != 0) {
+        skipped("NVRTC is not there");
+        return;
+    }
+    ck_assert_int_eq(shell("mkdir real && cp " CKC_FAKE_CUDA "/libcuda.so.1 real && "
+                           "ln -s /usr/local/cuda/lib64/libnvrtc.so.13 real"),
+                     0);
+    ck_assert_int_eq(
+        ckc_end(ckc_start("export CKC_CUDA_PATH=$PWD/real;", format("%s --device cuda --cache kept", mlp))),
+        4);
+    char *err = read_text("err");
+    ck_assert_msg(strstr(err, "cannot load generated kernels: invalid argument") != NULL, "%s", err);
+    free(err);
+    ck_assert_int_eq(
+        shell(format("for f in kept/*.cubin; do [ $(od -An -tu1 -j%d -N1 $f) = %d ] || exit 1; done", MACHINE,
+                     CUDA)),
+        0);
+}
+END_TEST
+
 /* ---- networks ----------------------------------------------------------------------------------- */
 
 static bool compile(int i, const DeviceOps *device, TestStep *s, const char *path, int64_t budget)
@@ -267,6 +292,7 @@ Suite *suite_cuda_device(void)
     tcase_add_test(t, devices);
     tcase_add_test(t, what_fails_says_why);
     tcase_add_test(t, example_trains);
+    tcase_add_test(t, nvrtc_makes_machine_code);
     tcase_add_loop_test(t, networks_give_the_same_bits, 0, NETWORKS);
     suite_add_tcase(s, t);
     return s;

@@ -321,7 +321,8 @@ static const char near_host[] = "device near \"little memory, and the host is no
                                 "launch 100 ns\nvector f32 1 GFLOP/s\n";
 
 /* bandwidth: of the link, GB/s = bytes/ns; 0: nothing is offloaded. */
-static void plan_near_host(TestStep *s, DeviceInfo *device, const Network *m, int64_t budget, double bandwidth)
+static void plan_near_host(TestStep *s, DeviceInfo *device, const Network *m, int64_t budget,
+                           double bandwidth)
 {
     static OnnxBind bind[2];
     char path[4200];

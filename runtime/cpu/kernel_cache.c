@@ -362,7 +362,8 @@ void *kernel_cache_find(const KernelCache *c, const KernelKey *key, KernelObject
 }
 
 /* The object under one more name, in place of what may stand there. */
-static bool publish(const KernelCache *c, const char *object, const KernelKey *key, const char *suffix, Diag *d)
+static bool publish(const KernelCache *c, const char *object, const KernelKey *key, const char *suffix,
+                    Diag *d)
 {
     char name[OBJECT_NAME], to[PATH_MAX + OBJECT_NAME + 1], other[PATH_MAX + 64];
     object_name(key, suffix, name);
@@ -372,8 +373,8 @@ static bool publish(const KernelCache *c, const char *object, const KernelKey *k
     return ok || fail_status(d, EXIT_DEVICE, "cannot write %s: %s", to, strerror(errno));
 }
 
-bool kernel_cache_keep(const KernelCache *c, const char *object, const KernelKey *key, int n, const char *suffix,
-                       Diag *d)
+bool kernel_cache_keep(const KernelCache *c, const char *object, const KernelKey *key, int n,
+                       const char *suffix, Diag *d)
 {
     bool ok = cache_file_seal(object, d);
     for (int i = 0; i < n && ok; i++)

@@ -46,8 +46,8 @@ typedef void *ObjectOpen(void *on, const CacheFolder *c, const char *name);
 void *kernel_cache_object(const KernelCache *c, const KernelKey *key, const char *suffix, KernelObjects *o,
                           ObjectOpen *open, void *on);
 /* A file in a scratch folder of the cache as the object of n keys. */
-bool kernel_cache_keep(const KernelCache *c, const char *object, const KernelKey *key, int n, const char *suffix,
-                       Diag *d);
+bool kernel_cache_keep(const KernelCache *c, const char *object, const KernelKey *key, int n,
+                       const char *suffix, Diag *d);
 /* Compile a source (prelude, then kernels behind their marks) with the system C compiler,
  * and keep it as the object of n keys.  On failure d has the compiler's first error. */
 bool kernel_cache_add(const KernelCache *c, const char *source, const KernelKey *key, int n,

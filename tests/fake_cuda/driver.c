@@ -8,104 +8,25 @@
  *   FAKE_CUDA_NAME, FAKE_CUDA_MEMORY          of the GPU; its bytes
  *   FAKE_CUDA_OTHERS                          bytes that others have of it
  *   FAKE_CUDA_SEED                            of the order of streams; 0: as issued */
-#include "runtime/cuda/driver.h"
-#include "kernel.h"
-#include "shim/fiber.h"
+#include "gpu.h"
 #include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#define EXPORT __attribute__((visibility("default")))
-#define CU(name, ...) EXPORT CUresult name(__VA_ARGS__);
-#include "runtime/cuda/symbols.def"
+Gpu gpu;
 
-enum { INVALID_VALUE = 1, NOT_READY = 600, LAUNCH_FAILED = 719, LOST_AFTER = 2 };
-enum { ZONE = 256, MEMORY = 256 << 20, ARGS = FIBER_ARGS };
-
-typedef enum { KERNEL, COPY, FILL, RECORD, WAIT, GRAPH } Kind;
-
-typedef struct Work {
-    Kind kind;
-    bool done;
-    double when;
-    const FakeKernel *of;
-    const void *kernel;
-    ShimState *shim;
-    unsigned grid, block;
-    void *arg[ARGS];
-    CUDA_MEMCPY2D copy;
-    void *staged; /* what a copy from pageable memory reads; owned */
-    const struct Work *target;
-    CUgraph captured; /* in this one, NULL: enqueued */
-    CUgraphExec graph;
-    struct Work *all; /* list of all */
-} Work;
-
-struct CUstream_st {
-    Work **work;
-    size_t next, n, cap, before; /* before: of them are not captured */
-    CUgraph capture;             /* what is enqueued goes there */
-    struct CUstream_st *all;
-};
-/* What was captured of each stream. */
-struct CUgraph_st {
-    CUstream origin, part;
-};
-struct CUgraphExec_st {
-    CUstream part;
-};
-struct CUevent_st {
-    const Work *last;
-    bool timing;
-};
-struct CUmod_st {
-    void *dl;
-    ShimState shim;
-};
-struct CUfunc_st {
-    const void *kernel;
-    const FakeKernel *of;
-    ShimState *shim;
-    struct CUfunc_st *all;
-};
-
-/* Memory of the device, or pinned of the host. */
-typedef struct Block {
-    char *at;
-    size_t bytes;
-    bool device;
-    struct Block *next;
-} Block;
-
-static struct {
-    int retained;
-    bool launched; /* in a step: nothing is allocated any more */
-    bool lost;
-    int launches;
-    size_t used;
-    int objects; /* streams, events and modules */
-    uint64_t random;
-    Block *block;
-    Work *work;
-    struct CUstream_st *stream;
-    struct CUfunc_st *function;
-} gpu;
-
-static void violation(const char *what)
+void violation(const char *what)
 {
     fprintf(stderr, "fake cuda: %s\n", what);
     abort();
 }
 
-static const char *setting(const char *name)
+const char *setting(const char *name)
 {
     const char *v = getenv(name);
     return v ? v : "";
 }
 
-static bool mode(const char *name) { return strcmp(setting("FAKE_CUDA"), name) == 0; }
+bool mode(const char *name) { return strcmp(setting("FAKE_CUDA"), name) == 0; }
 
 static size_t memory_bytes(void)
 {
@@ -118,13 +39,6 @@ static size_t memory_left(void)
 {
     size_t others = (size_t)strtoull(setting("FAKE_CUDA_OTHERS"), NULL, 10);
     return memory_bytes() - gpu.used - others;
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* ---- the device --------------------------------------------------------------------------------- */
@@ -147,6 +61,14 @@ CUresult cuGetErrorString(CUresult e, const char **text)
             : e == LAUNCH_FAILED          ? "unspecified launch failure"
                                           : "invalid argument";
     return 0;
+}
+
+/* NVIDIA's NVRTC looks for it where there is a driver, and takes an error for an answer. */
+EXPORT CUresult cuGetExportTable(const void **table, const void *id);
+CUresult cuGetExportTable(const void **table, const void *id)
+{
+    *table = NULL;
+    return id ? NOT_FOUND : INVALID_VALUE;
 }
 
 CUresult cuDeviceGetCount(int *n)
@@ -194,7 +116,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     return 0;
 }
 
-static void check_context(void)
+void check_context(void)
 {
     if (!gpu.retained)
         violation("a call without a context");
@@ -257,7 +179,7 @@ CUresult cuMemGetInfo_v2(size_t *left, size_t *all)
 
 /* ---- memory ------------------------------------------------------------------------------------- */
 
-static void check_step(const char *what)
+void check_step(const char *what)
 {
     check_context();
     if (gpu.launched)
@@ -279,7 +201,7 @@ static char *new_block(size_t bytes, bool device)
     return b->at;
 }
 
-static void check_zones(void)
+void check_zones(void)
 {
     for (const Block *b = gpu.block; b; b = b->next)
         for (int i = 0; i < ZONE; i++)
@@ -304,7 +226,7 @@ static CUresult free_block(const void *at, bool device)
     return INVALID_VALUE;
 }
 
-static const Block *block_at(const void *at, size_t bytes)
+const Block *block_at(const void *at, size_t bytes)
 {
     const char *p = at;
     for (const Block *b = gpu.block; b; b = b->next)
@@ -312,8 +234,6 @@ static const Block *block_at(const void *at, size_t bytes)
             return b;
     return NULL;
 }
-
-static void *pointer(CUdeviceptr at) { return (void *)(uintptr_t)at; }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *at, size_t bytes)
 {
@@ -383,358 +303,5 @@ CUresult cuModuleGetFunction(CUfunction *fn, CUmodule m, const char *name)
     if (!f.kernel || !f.of)
         return INVALID_VALUE;
     *fn = gpu.function = memcpy(malloc(sizeof f), &f, sizeof f);
-    return 0;
-}
-
-/* ---- streams and events ------------------------------------------------------------------------- */
-
-CUresult cuStreamCreate(CUstream *s, unsigned flags)
-{
-    check_step("a stream is made in a step");
-    *s = calloc(1, sizeof **s);
-    (*s)->all = gpu.stream;
-    gpu.stream = *s;
-    gpu.objects++;
-    return flags == CU_STREAM_NON_BLOCKING ? 0 : INVALID_VALUE;
-}
-
-CUresult cuStreamDestroy_v2(CUstream s)
-{
-    for (struct CUstream_st **at = &gpu.stream; *at; at = &(*at)->all)
-        if (*at == s) {
-            *at = s->all;
-            break;
-        }
-    free(s->work);
-    free(s);
-    gpu.objects--;
-    return 0;
-}
-
-CUresult cuEventCreate(CUevent *e, unsigned flags)
-{
-    check_step("an event is made in a step");
-    *e = calloc(1, sizeof **e);
-    (*e)->timing = !(flags & CU_EVENT_DISABLE_TIMING);
-    gpu.objects++;
-    return 0;
-}
-
-CUresult cuEventDestroy_v2(CUevent e)
-{
-    free(e);
-    gpu.objects--;
-    return 0;
-}
-
-static Work *enqueue(CUstream s, Kind kind)
-{
-    check_context();
-    if (!s)
-        violation("the stream that waits for all others is used");
-    Work *w = calloc(1, sizeof *w);
-    w->kind = kind;
-    w->captured = s->capture;
-    w->all = gpu.work;
-    gpu.work = w;
-    if (s->n == s->cap) {
-        s->cap = 2 * s->cap + 16;
-        s->work = realloc(s->work, s->cap * sizeof *s->work);
-    }
-    return s->work[s->n++] = w;
-}
-
-CUresult cuEventRecord(CUevent e, CUstream s)
-{
-    e->last = enqueue(s, RECORD);
-    return gpu.lost ? LAUNCH_FAILED : 0;
-}
-
-/* A stream that waits for a captured event is captured as well. */
-CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags)
-{
-    CUgraph in = e->last ? e->last->captured : NULL;
-    if (s->capture && s->capture != in)
-        violation("what is captured waits for what is not");
-    if (in && !s->capture) {
-        s->capture = in;
-        s->before = s->n;
-    }
-    enqueue(s, WAIT)->target = e->last;
-    return flags ? INVALID_VALUE : 0;
-}
-
-CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to)
-{
-    if (!from->timing || !to->timing || !from->last || !to->last)
-        return INVALID_VALUE;
-    if (!from->last->done || !to->last->done)
-        return NOT_READY;
-    *ms = (float)(1e3 * (to->last->when - from->last->when));
-    return gpu.lost ? LAUNCH_FAILED : 0;
-}
-
-/* ---- graphs ------------------------------------------------------------------------------------- */
-
-CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode)
-{
-    if (s->capture)
-        return INVALID_VALUE;
-    s->capture = calloc(1, sizeof *s->capture);
-    s->capture->origin = s;
-    s->before = s->n;
-    return mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL ? 0 : INVALID_VALUE;
-}
-
-/* Is the end of what was captured of s an event that the origin waits for? */
-static bool joined(CUstream s)
-{
-    CUstream origin = s->capture->origin;
-    const Work *last = s->work[s->n - 1];
-    for (size_t i = origin->before; i < origin->n; i++)
-        if (origin->work[i]->kind == WAIT && origin->work[i]->target == last)
-            return true;
-    return s == origin;
-}
-
-/* Takes what was captured out of the stream. */
-static CUstream take_part(CUstream s, CUstream next)
-{
-    CUstream part = calloc(1, sizeof *part);
-    part->n = s->n - s->before;
-    part->work = calloc(part->n + 1, sizeof *part->work);
-    memcpy(part->work, s->work + s->before, part->n * sizeof *part->work);
-    part->all = next;
-    s->n = s->before;
-    return part;
-}
-
-CUresult cuStreamEndCapture(CUstream s, CUgraph *graph)
-{
-    *graph = s->capture;
-    if (!*graph || (*graph)->origin != s)
-        return INVALID_VALUE;
-    for (CUstream i = gpu.stream; i; i = i->all)
-        if (i->capture == *graph && !joined(i))
-            violation("a captured stream is not joined");
-    for (CUstream i = gpu.stream; i; i = i->all)
-        if (i->capture == *graph) {
-            (*graph)->part = take_part(i, (*graph)->part);
-            i->capture = NULL;
-        }
-    gpu.objects++;
-    return 0;
-}
-
-/* The parts move. */
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
-{
-    *exec = calloc(1, sizeof **exec);
-    (*exec)->part = graph->part;
-    graph->part = NULL;
-    gpu.objects++;
-    return flags ? INVALID_VALUE : 0;
-}
-
-static void free_parts(CUstream part)
-{
-    for (CUstream next; part; part = next) {
-        next = part->all;
-        free(part->work);
-        free(part);
-    }
-}
-
-CUresult cuGraphDestroy(CUgraph graph)
-{
-    free_parts(graph->part);
-    free(graph);
-    gpu.objects--;
-    return 0;
-}
-
-CUresult cuGraphExecDestroy(CUgraphExec exec)
-{
-    free_parts(exec->part);
-    free(exec);
-    gpu.objects--;
-    return 0;
-}
-
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream s)
-{
-    if (s->capture)
-        violation("a graph is launched while it is captured");
-    enqueue(s, GRAPH)->graph = exec;
-    return gpu.lost ? LAUNCH_FAILED : 0;
-}
-
-/* ---- running ------------------------------------------------------------------------------------ */
-
-static uint64_t draw(void)
-{
-    gpu.random = gpu.random * 6364136223846793005u + 1442695040888963407u;
-    return gpu.random >> 33;
-}
-
-static void run_kernel(const Work *w)
-{
-    bool ok = (w->of->waits ? fiber_launch_kernel : thread_launch_kernel)(w->shim, w->kernel, w->arg, w->grid,
-                                                                          w->block, gpu.random);
-    if (!ok)
-        violation("threads are stuck");
-    gpu.lost = gpu.lost || (mode("lost") && ++gpu.launches > LOST_AFTER);
-}
-
-static void run_copy(const CUDA_MEMCPY2D *c)
-{
-    for (size_t i = 0; i < c->Height; i++)
-        memmove((char *)pointer(c->dstDevice) + i * c->dstPitch,
-                (char *)pointer(c->srcDevice) + i * c->srcPitch, c->WidthInBytes);
-}
-
-static void run_one(CUstream list, CUstream wanted);
-
-static void run_graph(CUgraphExec exec)
-{
-    size_t left = 0;
-    for (CUstream s = exec->part; s; s = s->all) {
-        s->next = 0;
-        left += s->n;
-        for (size_t i = 0; i < s->n; i++)
-            s->work[i]->done = false;
-    }
-    while (left-- > 0)
-        run_one(exec->part, NULL);
-}
-
-static void run(Work *w)
-{
-    if (w->kind == KERNEL && !gpu.lost)
-        run_kernel(w);
-    else if (w->kind == COPY)
-        run_copy(&w->copy);
-    else if (w->kind == FILL)
-        memset(pointer(w->copy.dstDevice), (int)w->copy.Height, w->copy.WidthInBytes);
-    else if (w->kind == GRAPH)
-        run_graph(w->graph);
-    w->when = now();
-    w->done = true;
-}
-
-static bool ready(CUstream s)
-{
-    const Work *w = s->next < s->n ? s->work[s->next] : NULL;
-    return w && (w->kind != WAIT || !w->target || w->target->done);
-}
-
-/* Something of a stream that is ready: any, or without a seed the one that is asked for, if it can. */
-static void run_one(CUstream list, CUstream wanted)
-{
-    int n = 0;
-    CUstream chosen = NULL;
-    for (CUstream s = list; s; s = s->all)
-        if (ready(s) && draw() % (uint64_t)++n == 0)
-            chosen = s;
-    if (!*setting("FAKE_CUDA_SEED") && wanted && ready(wanted))
-        chosen = wanted;
-    if (!chosen)
-        violation("streams wait for each other");
-    run(chosen->work[chosen->next++]);
-}
-
-CUresult cuStreamSynchronize(CUstream s)
-{
-    check_context();
-    if (s->capture)
-        violation("what is captured is waited for");
-    while (s->next < s->n)
-        run_one(gpu.stream, s);
-    check_zones();
-    return gpu.lost ? LAUNCH_FAILED : 0;
-}
-
-/* ---- work --------------------------------------------------------------------------------------- */
-
-CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                        unsigned bz, unsigned shared, CUstream s, void **arg, void **extra)
-{
-    if (gx == 0 || gy != 1 || gz != 1 || by != 1 || bz != 1 || shared || extra || (int)bx > f->of->block ||
-        f->of->params > ARGS)
-        return INVALID_VALUE;
-    Work *w = enqueue(s, KERNEL);
-    w->of = f->of;
-    w->kernel = f->kernel;
-    w->shim = f->shim;
-    w->grid = gx;
-    w->block = bx;
-    gpu.launched = true;
-    for (int i = 0; i < f->of->params; i++) {
-        w->arg[i] = *(void **)arg[i];
-        const Block *b = block_at(w->arg[i], 0);
-        if (w->arg[i] && (!b || !b->device))
-            violation("an operand of a kernel lies outside of the device's memory");
-    }
-    return gpu.lost ? LAUNCH_FAILED : 0;
-}
-
-static void check_inside(CUdeviceptr at, size_t pitch, const CUDA_MEMCPY2D *c)
-{
-    if (c->Height && !block_at(pointer(at), (c->Height - 1) * pitch + c->WidthInBytes))
-        violation("a copy leaves what is allocated");
-}
-
-CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream s)
-{
-    enum { PITCH = INT32_MAX };
-    if (c->srcMemoryType != CU_MEMORYTYPE_UNIFIED || c->dstMemoryType != CU_MEMORYTYPE_UNIFIED ||
-        c->srcPitch < c->WidthInBytes || c->dstPitch < c->WidthInBytes || c->srcPitch > PITCH ||
-        c->dstPitch > PITCH)
-        return INVALID_VALUE;
-    check_inside(c->srcDevice, c->srcPitch, c);
-    check_inside(c->dstDevice, c->dstPitch, c);
-    enqueue(s, COPY)->copy = *c;
-    return 0;
-}
-
-static CUDA_MEMCPY2D row(CUdeviceptr to, CUdeviceptr from, size_t bytes)
-{
-    return (CUDA_MEMCPY2D){.srcDevice = from, .dstDevice = to, .WidthInBytes = bytes, .Height = 1};
-}
-
-CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s)
-{
-    CUDA_MEMCPY2D c = row(to, from, bytes);
-    check_inside(from, 0, &c);
-    check_inside(to, 0, &c);
-    enqueue(s, COPY)->copy = c;
-    return 0;
-}
-
-CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream s)
-{
-    CUDA_MEMCPY2D c = row(to, 0, bytes);
-    check_inside(to, 0, &c);
-    Work *w = enqueue(s, COPY);
-    w->staged = memcpy(malloc(bytes + 1), from, bytes);
-    c.srcDevice = (CUdeviceptr)(uintptr_t)w->staged;
-    w->copy = c;
-    return gpu.lost ? LAUNCH_FAILED : 0;
-}
-
-CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream s)
-{
-    CUDA_MEMCPY2D c = row((CUdeviceptr)(uintptr_t)to, from, bytes);
-    check_inside(from, 0, &c);
-    enqueue(s, COPY)->copy = c;
-    return gpu.lost ? LAUNCH_FAILED : 0;
-}
-
-CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream s)
-{
-    CUDA_MEMCPY2D c = row(to, 0, bytes);
-    check_inside(to, 0, &c);
-    c.Height = value;
-    enqueue(s, FILL)->copy = c;
     return 0;
 }

@@ -193,16 +193,16 @@ static void call_kernel(void *const *a)
     fn(ARGS64(a));
 }
 
-bool fiber_launch_kernel(ShimState *st, const void *kernel, void *const *operand, unsigned grid, unsigned block,
-                         uint64_t seed)
+bool fiber_launch_kernel(ShimState *st, const void *kernel, void *const *operand,
+                          unsigned grid, unsigned block, uint64_t seed)
 {
     run_kernel = kernel;
     return fiber_launch(st, call_kernel, operand, grid, block, seed);
 }
 
 /* From a place on, in steps that come to every number below n: 2^k and an odd one. */
-bool thread_launch_kernel(ShimState *st, const void *kernel, void *const *operand, unsigned grid, unsigned block,
-                          uint64_t seed)
+bool thread_launch_kernel(ShimState *st, const void *kernel, void *const *operand,
+                          unsigned grid, unsigned block, uint64_t seed)
 {
     run_kernel = kernel;
     st->block_dim.x = block;

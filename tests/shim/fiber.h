@@ -11,9 +11,9 @@ bool fiber_launch(ShimState *state, void (*body)(void *const *arg), void *const 
                   unsigned grid, unsigned block, uint64_t seed);
 /* The same for a kernel with pointer operands, of which there is room for FIBER_ARGS. */
 enum { FIBER_ARGS = 64 };
-bool fiber_launch_kernel(ShimState *state, const void *kernel, void *const *operand, unsigned grid, unsigned block,
-                         uint64_t seed);
+bool fiber_launch_kernel(ShimState *state, const void *kernel, void *const *operand,
+                          unsigned grid, unsigned block, uint64_t seed);
 /* Likewise, faster, of a kernel whose threads do not wait for each other; block is a power of 2. */
-bool thread_launch_kernel(ShimState *state, const void *kernel, void *const *operand, unsigned grid,
-                          unsigned block, uint64_t seed);
+bool thread_launch_kernel(ShimState *state, const void *kernel, void *const *operand,
+                          unsigned grid, unsigned block, uint64_t seed);
 #endif

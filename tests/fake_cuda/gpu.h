@@ -1,0 +1,96 @@
+/* gpu.h -- what the files of the fake driver share. */
+#ifndef CKC_FAKE_GPU_H
+#define CKC_FAKE_GPU_H
+#include "runtime/cuda/driver.h"
+#include "kernel.h"
+#include "shim/fiber.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define CU(name, ...) EXPORT CUresult name(__VA_ARGS__);
+#include "runtime/cuda/symbols.def"
+
+enum { INVALID_VALUE = 1, NOT_FOUND = 500, NOT_READY = 600, LAUNCH_FAILED = 719, LOST_AFTER = 2 };
+enum { ZONE = 256, MEMORY = 256 << 20, ARGS = FIBER_ARGS };
+
+typedef enum { KERNEL, COPY, FILL, RECORD, WAIT, GRAPH } Kind;
+
+typedef struct Work {
+    Kind kind;
+    bool done;
+    double when;
+    const FakeKernel *of;
+    const void *kernel;
+    ShimState *shim;
+    unsigned grid, block;
+    void *arg[ARGS];
+    CUDA_MEMCPY2D copy;
+    void *staged; /* what a copy from pageable memory reads; owned */
+    const struct Work *target;
+    CUgraph captured; /* in this one, NULL: enqueued */
+    CUgraphExec graph;
+    struct Work *all; /* list of all */
+} Work;
+
+struct CUstream_st {
+    Work **work;
+    size_t next, n, cap, before; /* before: of them are not captured */
+    CUgraph capture;             /* what is enqueued goes there */
+    struct CUstream_st *all;
+};
+/* What was captured of each stream. */
+struct CUgraph_st {
+    CUstream origin, part;
+};
+struct CUgraphExec_st {
+    CUstream part;
+};
+struct CUevent_st {
+    const Work *last;
+    bool timing;
+};
+struct CUmod_st {
+    void *dl;
+    ShimState shim;
+};
+struct CUfunc_st {
+    const void *kernel;
+    const FakeKernel *of;
+    ShimState *shim;
+    struct CUfunc_st *all;
+};
+
+/* Memory of the device, or pinned of the host. */
+typedef struct Block {
+    char *at;
+    size_t bytes;
+    bool device;
+    struct Block *next;
+} Block;
+
+typedef struct {
+    int retained;
+    bool launched; /* in a step: nothing is allocated any more */
+    bool lost;
+    int launches;
+    size_t used;
+    int objects; /* streams, events and modules */
+    uint64_t random;
+    Block *block;
+    Work *work;
+    struct CUstream_st *stream;
+    struct CUfunc_st *function;
+} Gpu;
+extern Gpu gpu;
+
+void violation(const char *what);      /* ends the process */
+const char *setting(const char *name); /* of the environment; "" if it has none */
+bool mode(const char *name);           /* is FAKE_CUDA that? */
+void check_context(void);
+void check_step(const char *what);                   /* what must not be done in a step */
+void check_zones(void);                              /* around everything that is allocated */
+const Block *block_at(const void *at, size_t bytes); /* with all of it; NULL: none */
+static inline void *pointer(CUdeviceptr at) { return (void *)(uintptr_t)at; }
+
+#endif
