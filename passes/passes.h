@@ -8,11 +8,11 @@
 typedef enum { LOSS_AUTO, LOSS_CE, LOSS_MSE, LOSS_BCE, LOSS_L1, LOSS_NONE } LossKind;
 extern const char *const loss_name[]; /* "auto", "ce", ..., NULL */
 typedef enum { OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM, OPTIM_NONE } OptimKind;
+extern const char *const optim_name[]; /* "adamw", "adam", "sgd", "momentum", "none", NULL */
 /* What products are computed in (precision.c); tf32 by devices that have it. */
 typedef enum { PRECISION_F32, PRECISION_TF32, PRECISION_BF16, PRECISION_FP16 } PrecisionKind;
 extern const char *const precision_name[]; /* "f32", "tf32", "bf16", "fp16", NULL */
 DType precision_half(PrecisionKind kind);  /* DT_NONE: not in 16 bits */
-extern const char *const optim_name[]; /* "adamw", "adam", "sgd", "momentum", "none", NULL */
 
 /* What the user asked for.  Zero is "not said", of the optimizer's numbers NaN; threads and seed are used as
  * they are. */

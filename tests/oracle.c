@@ -195,12 +195,25 @@ static void check_along_gradient(const Oracle *o, TestStep *s, const char *file)
     ck_assert_double_eq_tol(change, norm, 1e-6 * norm);
 }
 
+/* Of all gradients, over the norm of those they should be. */
+static double gradient_error(const Oracle *o, TestStep *s)
+{
+    Tensor want;
+    char key[512];
+    double err = 0, norm = 0;
+    for (uint32_t i = 0; i < s->info.ntrained; i++) {
+        snprintf(key, sizeof key, "grad_f64/%s", s->g.vals[s->info.trained[i].param.i].name);
+        ck_assert_msg(data_get(o->data, key, &want, &s->diag), "%s", s->diag.msg);
+        Tensor got = gradient_of(s, i);
+        add_error(&got, &want, NULL, &err, &norm);
+    }
+    return sqrt(err / norm);
+}
+
 void oracle_check_gradients(const Oracle *o, const char *file, bool f64)
 {
     TestStep s;
-    Tensor want;
-    char key[512];
-    double loss, err = 0, norm = 0;
+    double loss;
     step_init(&s);
     s.opt.keep_grads = true;
     s.opt.optim = OPTIM_NONE;
@@ -215,42 +228,29 @@ void oracle_check_gradients(const Oracle *o, const char *file, bool f64)
         return;
     }
     check_trained(o, &s);
-    for (uint32_t i = 0; i < s.info.ntrained; i++) {
-        const Trained *t = &s.info.trained[i];
-        snprintf(key, sizeof key, "grad_f64/%s", s.g.vals[t->param.i].name);
-        ck_assert_msg(data_get(o->data, key, &want, &s.diag), "%s", s.diag.msg);
-        Tensor got = gradient_of(&s, i);
-        add_error(&got, &want, NULL, &err, &norm);
-    }
+    double error = gradient_error(o, &s);
     printf("%s/%s %s: loss %.7f, gradient error %.2e of the norm\n", strrchr(o->dir, '/') + 1, file,
-           f64 ? "f64" : "f32", loss, sqrt(err / norm));
+           f64 ? "f64" : "f32", loss, error);
     bool exact = f64 && !o->half; /* constants of a file in 16 bits are rounded to these */
     double loss_tol = exact ? 1e-6 : o->half ? 2e-3 : 2e-4;
     ck_assert_double_eq_tol(loss, meta_number(o, "loss_f64"), loss_tol * fabs(loss));
-    ck_assert_double_lt(sqrt(err / norm), exact ? double_tol(o) : gradient_tol(o));
+    ck_assert_double_lt(error, exact ? double_tol(o) : gradient_tol(o));
     step_free(&s);
 }
 
 double oracle_gradient_error(const Oracle *o, const char *file, PrecisionKind precision)
 {
     TestStep s;
-    Tensor want;
-    char key[512];
-    double loss, err = 0, norm = 0;
+    double loss;
     step_init(&s);
     s.opt.keep_grads = true;
     s.opt.optim = OPTIM_SGD; /* fp16 scales the loss for an optimizer only */
     s.opt.precision = precision;
     compile(o, &s, file);
     step_run(&s, o->data, 1, &loss);
-    for (uint32_t i = 0; i < s.info.ntrained; i++) {
-        snprintf(key, sizeof key, "grad_f64/%s", s.g.vals[s.info.trained[i].param.i].name);
-        ck_assert_msg(data_get(o->data, key, &want, &s.diag), "%s", s.diag.msg);
-        Tensor got = gradient_of(&s, i);
-        add_error(&got, &want, NULL, &err, &norm);
-    }
+    double error = gradient_error(o, &s);
     step_free(&s);
-    return sqrt(err / norm);
+    return error;
 }
 
 /* ---- five steps --------------------------------------------------------------------------------- */

@@ -3,12 +3,17 @@
 
 static void PACK(copy)(float *to, const ELEMENT *from, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        to[i] = WIDEN(from[i]);
+    if (sizeof *from == sizeof *to)
+        memcpy(to, from, (size_t)n * sizeof *to);
+    else
+        for (int64_t i = 0; i < n; i++)
+            to[i] = WIDEN(from[i]);
 }
 
 static Four PACK(four)(const ELEMENT *from)
 {
+    if (sizeof *from == sizeof(float))
+        return *(const Four *)(const void *)from;
     return (Four){WIDEN(from[0]), WIDEN(from[1]), WIDEN(from[2]), WIDEN(from[3])};
 }
 
