@@ -104,12 +104,13 @@ static bool ask_device(Job *j)
     TRY(!o->ops || o->ops->info(o->ordinal, &o->device, &o->arena, &o->diag));
     s->device = &o->device;
     s->memory = o->ops && o->steps == 0 ? 0 : device_room(&o->device);
+    const DeviceOps *planner = o->ops ? o->ops : device_planner(&o->device);
+    s->cost = planner ? planner->choose : NULL;
     if (!o->ops)
         return true;
     if (!s->threads && o->ops->threads)
         s->threads = (int)o->device.processors;
     TRY(!o->ops->profile_open || open_profile(j));
-    s->cost = o->ops->choose;
     s->times = o->ops->times;
     s->cost_user = j->profile;
     return true;

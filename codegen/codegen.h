@@ -7,7 +7,7 @@
 #ifndef CKC_CODEGEN_H
 #define CKC_CODEGEN_H
 
-#include "../ir/plan.h"
+#include "../ir/program.h"
 
 /* Errors stay in the file: ferror(). */
 
@@ -24,16 +24,38 @@ void kernel_print_keyless_c(const Kernel *k, FILE *f);
  * ck_<func_of_kernel[i]>.  Returns the number of functions. */
 int codegen_c(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
 
-/* ---- CUDA C (cuda.c): __global__ void NAME(operand pointers in kernel order) ----- */
+/* ---- CUDA C (cuda.c) ------------------------------------------------------------------
+ *
+ * A kernel is one or several __global__ functions, its phases, launched one behind the other: NAME,
+ * NAME_1, NAME_2 and so on.  Each takes the operands' pointers in kernel order and, where there is one, the
+ * workspace behind them. */
 
 void codegen_prelude_cuda(FILE *f); /* printed once, before the first kernel */
 void kernel_print_cuda(const Kernel *k, const char *name, FILE *f);
 int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
 
+enum { CUDA_PHASES = 4, CUDA_NAME = 80, CUDA_WORKSPACE_ALIGN = 256 };
+
 typedef struct {
     unsigned grid, block; /* 1-D: blocks, threads per block */
+    unsigned shared;      /* bytes of dynamic shared memory of a block */
+} CudaPhase;
+
+typedef struct {
+    CudaPhase phase[CUDA_PHASES];
+    int n;
+    int64_t workspace; /* bytes that the phases share; 0: none */
 } CudaLaunch;
+
+/* Depends on the kernel alone, as its results do: not on the device. */
 CudaLaunch kernel_cuda_launch(const Kernel *k);
+/* The function of a phase of kernel `name`. */
+const char *cuda_phase_name(const char *name, int phase, char buf[CUDA_NAME]);
+
+/* Where the workspace of a launch lies, aligned, among the bytes that the plan has for it; -1: it needs none.
+ * Has the plan enough? */
+int64_t cuda_workspace_at(const Launch *l, const CudaLaunch *of);
+bool cuda_workspace_fits(const Launch *l, const CudaLaunch *of);
 
 /* cuda_schedule.c: the whole step as one source: prelude, kernels, cuBLASLt products and the
  * host functions ckc_open, ckc_step, ckc_close (prelude/host.h says how to call them). */

@@ -22,7 +22,7 @@ typedef struct {
     Writer w;
     const char *name;
     const Sched *s;
-    CudaLaunch launch;
+    CudaPhase launch;
     bool *mark;
 } Printer;
 
@@ -47,10 +47,10 @@ static unsigned threads_for(int64_t points, unsigned most)
     return t;
 }
 
-static CudaLaunch flat_launch(int64_t work)
+static CudaPhase flat_launch(int64_t work)
 {
     unsigned n = blocks_for(work, FLAT_THREADS);
-    return (CudaLaunch){n < MAX_BLOCKS ? n : MAX_BLOCKS, FLAT_THREADS};
+    return (CudaPhase){n < MAX_BLOCKS ? n : MAX_BLOCKS, FLAT_THREADS, 0};
 }
 
 static int64_t tiles_along(const Sched *s, int d) { return (s->extent[d] + TILE - 1) / TILE; }
@@ -62,30 +62,52 @@ static int64_t tile_items(const Sched *s)
     return s->nitem / s->extent[s->tile] * tiles_along(s, s->tile) * tiles_along(s, s->vec);
 }
 
-static CudaLaunch sched_launch(const Sched *s)
+static CudaPhase sched_launch(const Sched *s)
 {
     int64_t n = s->extent[s->vec];
     if (s->tile >= 0)
-        return (CudaLaunch){blocks_for(tile_items(s), 1), FLAT_THREADS};
+        return (CudaPhase){blocks_for(tile_items(s), 1), FLAT_THREADS, 0};
     if (s->kind == SCHED_POINT)
         return flat_launch(s->nitem * n);
     if (s->kind == SCHED_ROW)
-        return (CudaLaunch){blocks_for(s->nitem, 1), threads_for(s->nred, MAX_THREADS)};
+        return (CudaPhase){blocks_for(s->nitem, 1), threads_for(s->nred, MAX_THREADS), 0};
     unsigned rows = threads_for(s->nred, MAX_THREADS) / WARP;
     rows = rows < 4 ? 4 : rows;
-    return (CudaLaunch){blocks_for(s->nitem * ((n + WARP - 1) / WARP), 1), rows * WARP};
+    return (CudaPhase){blocks_for(s->nitem * ((n + WARP - 1) / WARP), 1), rows * WARP, 0};
 }
 
 CudaLaunch kernel_cuda_launch(const Kernel *k)
 {
     Arena a = {0};
     Sched s;
-    if (k->body)
-        return flat_launch(k->items);
+    CudaLaunch l = {.n = 1};
+    if (k->body) {
+        l.phase[0] = flat_launch(k->items);
+        return l;
+    }
     sched_make(&s, k, 0, &a);
-    CudaLaunch l = sched_launch(&s);
+    l.phase[0] = sched_launch(&s);
     arena_free(&a);
     return l;
+}
+
+const char *cuda_phase_name(const char *name, int phase, char buf[CUDA_NAME])
+{
+    if (phase == 0)
+        return name;
+    snprintf(buf, CUDA_NAME, "%s_%d", name, phase);
+    return buf;
+}
+
+int64_t cuda_workspace_at(const Launch *l, const CudaLaunch *of)
+{
+    return of->workspace ? align_up(l->workspace.at, CUDA_WORKSPACE_ALIGN) : -1;
+}
+
+bool cuda_workspace_fits(const Launch *l, const CudaLaunch *of)
+{
+    int64_t end = cuda_workspace_at(l, of) + of->workspace;
+    return of->workspace == 0 || end <= l->workspace.at + l->workspace.bytes;
 }
 
 /* ---- values ------------------------------------------------------------------------------- */

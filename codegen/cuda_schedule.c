@@ -146,11 +146,17 @@ static void print_copies(Emit *e, const Launch *c)
 static void print_kernel(Emit *e, const Launch *c)
 {
     CudaLaunch l = kernel_cuda_launch(e->program.l.kernel[c->kernel]);
+    char name[CUDA_NAME], phase[CUDA_NAME];
     fprintf(e->f, "    {\n        static const int64_t at[] = {");
     for (int i = 0; i < c->nop; i++)
-        fprintf(e->f, "%s%" PRId64, i ? ", " : "", c->op[i].base < 0 ? -1 : c->op[i].at);
-    fprintf(e->f, "};\n        ok = ok && ckc_launch(c, (const void *)ck_%d, %u, %u, at, %d);\n    }\n",
-            e->func[c->kernel], l.grid, l.block, c->nop);
+        fprintf(e->f, "%" PRId64 ", ", c->op[i].base < 0 ? -1 : c->op[i].at);
+    fprintf(e->f, "%" PRId64 "};\n", cuda_workspace_at(c, &l));
+    snprintf(name, sizeof name, "ck_%d", e->func[c->kernel]);
+    for (int i = 0; i < l.n; i++)
+        fprintf(e->f, "        ok = ok && ckc_launch(c, (const void *)%s, %u, %u, %u, at, %d);\n",
+                cuda_phase_name(name, i, phase), l.phase[i].grid, l.phase[i].block, l.phase[i].shared,
+                c->nop + 1);
+    fprintf(e->f, "    }\n");
 }
 
 static void print_launches(Emit *e, uint32_t from, uint32_t to)
@@ -232,6 +238,16 @@ static void print_values(Emit *e)
 
 /* ---- the file --------------------------------------------------------------------------------------- */
 
+static bool check_launch(const Emit *e, const Launch *c)
+{
+    CudaLaunch l = kernel_cuda_launch(e->program.l.kernel[c->kernel]);
+    if (c->nop + 1 > MAX_ARGS)
+        return fail_status(e->d, EXIT_UNSUPPORTED, "CUDA: a kernel with %d operands", c->nop);
+    return cuda_workspace_fits(c, &l) ||
+           fail_status(e->d, EXIT_UNSUPPORTED, "CUDA: the plan has no workspace for its kernels: "
+                                               "--device NAME plans for a GPU");
+}
+
 /* The kernels that some launch needs as text. */
 static bool print_texts(Emit *e)
 {
@@ -243,9 +259,7 @@ static bool print_texts(Emit *e)
     for (uint32_t i = 0; i < l->n; i++)
         if (!l->launch[i].copy && !has_gemm(l->launch[i].lib)) {
             needed[l->launch[i].kernel] = true;
-            if (l->launch[i].nop > MAX_ARGS)
-                return fail_status(e->d, EXIT_UNSUPPORTED, "CUDA: a kernel with %d operands",
-                                   l->launch[i].nop);
+            TRY(check_launch(e, &l->launch[i]));
         }
     for (uint32_t i = 0; i < l->nkernel; i++)
         if (needed[i]) {

@@ -123,6 +123,7 @@ static const Property properties[] = {
     {"launch", TIME, offsetof(DeviceInfo, launch_ns), false},
     WHOLE_OF(processors, COUNT),
     WHOLE_OF(threads, COUNT),
+    WHOLE_OF(capability, COUNT),
     WHOLE_OF(head_bytes, BYTES),
     WHOLE_OF(head_rows, COUNT),
     WHOLE_OF(update_bytes, BYTES),

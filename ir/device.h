@@ -33,6 +33,7 @@ typedef struct {
     double host_link, network;    /* bytes per ns in one direction: to the host, to another */
     double launch_ns;             /* of each kernel of a step, beside its work */
     int64_t processors, threads;  /* and threads of each */
+    int64_t capability;           /* of an NVIDIA GPU: 90 is 9.0; 0: it is none */
     /* From which sizes on the passes split.  They decide the graph, and with it the bits. */
     int64_t head_bytes;           /* logits: in blocks of rows (passes/split_head.c) */
     int64_t head_rows;            /* at least, of a block */

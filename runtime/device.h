@@ -48,6 +48,9 @@ extern const DeviceOps cuda_device;
 
 /* Those that plans can run on; the first is the default.  Ends with NULL. */
 extern const DeviceOps *const devices_here[];
+/* Who plans for a device of that kind, though none may be here; NULL: what is in its file is all that is
+ * known. */
+const DeviceOps *device_planner(const DeviceInfo *d);
 /* By name, or name:number, which goes to *ordinal; name NULL: the default.  NULL if there is none of that
  * name. */
 const DeviceOps *device_here(const char *name, int *ordinal);

@@ -40,6 +40,8 @@ const DeviceOps *device_here(const char *name, int *ordinal)
     return *d;
 }
 
+const DeviceOps *device_planner(const DeviceInfo *d) { return d->capability > 0 ? &cuda_device : NULL; }
+
 /* In the device's memory; -1: it has none there. */
 static int64_t place(const Executor *x, Val v)
 {

@@ -53,7 +53,7 @@ static int find(Keyed *q, int n, const KernelTarget *t, void *on, const KernelCa
         if (again)
             q[i].fn = q[i - 1].fn;
         else if (!q[i].fn)
-            q[i].fn = t->find(on, c, &q[i].key, name);
+            q[i].fn = t->find(on, c, &q[i].key, q[i].k, name);
         missing += !q[i].fn;
     }
     return missing;

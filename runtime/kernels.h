@@ -11,7 +11,7 @@ typedef void KernelPrint(const Kernel *k, const char *name, FILE *f);
 typedef struct {
     void (*shared)(FILE *f, const Kernel *const *k, int n); /* what comes before the kernels */
     KernelPrint *print;
-    void *(*find)(void *on, const KernelCache *c, const KernelKey *key,
+    void *(*find)(void *on, const KernelCache *c, const KernelKey *key, const Kernel *k,
                   const char *name); /* NULL: not there */
     const char *(*why)(void *on);    /* what was found last did not load */
     bool (*add)(void *on, const KernelCache *c, const char *source, const KernelKey *key, int n, Diag *d);

@@ -171,7 +171,18 @@ END_TEST
 
 /* ---- fiber shim ------------------------------------------------------------------------------ */
 
-/* Kernels take pointers one by one; CALL_<i> takes an array. */
+/* Kernels take pointers one by one; CALL_<i>_<phase> takes an array. */
+static void write_call(FILE *f, const Kernel *k, int func, int phase, bool workspace)
+{
+    char name[32], buf[CUDA_NAME];
+    snprintf(name, sizeof name, "ck_%d", func);
+    fprintf(f, "void CALL_%d_%d(void *const *op)\n{\n    %s(", func, phase,
+            cuda_phase_name(name, phase, buf));
+    for (int o = 0; o < k->noperands + workspace; o++)
+        fprintf(f, "%sop[%d]", o ? ", " : "", o);
+    fputs(");\n}\n", f);
+}
+
 static void write_shim_source(const Batch *b, const char *path)
 {
     FILE *f = fopen(path, "w");
@@ -183,10 +194,9 @@ static void write_shim_source(const Batch *b, const char *path)
         if (seen[b->func[i]])
             continue;
         seen[b->func[i]] = true;
-        fprintf(f, "void CALL_%d(void *const *op)\n{\n    ck_%d(", b->func[i], b->func[i]);
-        for (int o = 0; o < b->k[i]->noperands; o++)
-            fprintf(f, "%sop[%d]", o ? ", " : "", o);
-        fputs(");\n}\n", f);
+        CudaLaunch l = kernel_cuda_launch(b->k[i]);
+        for (int p = 0; p < l.n; p++)
+            write_call(f, b->k[i], b->func[i], p, l.workspace > 0);
     }
     free(seen);
     fclose(f);
@@ -209,15 +219,21 @@ static void run_case(Case *c, void *dl, ShimState *state, int func, uint64_t see
 {
     void (*call)(void *const *), **op = calloc((size_t)c->k.noperands + 1, sizeof *op);
     char name[32], msg[256];
-    snprintf(name, sizeof name, "CALL_%d", func);
-    *(void **)&call = dlsym(dl, name);
-    ck_assert_ptr_nonnull(call);
     for (int o = 0; o < c->k.noperands; o++)
         op[o] = c->got[o].data;
     CudaLaunch l = kernel_cuda_launch(&c->k);
+    size_t room = (size_t)align_up(l.workspace + 1, CUDA_WORKSPACE_ALIGN);
+    op[c->k.noperands] = memset(aligned_alloc(CUDA_WORKSPACE_ALIGN, room), 0xFF, room);
     kernel_run_ref(&c->k, c->want);
-    ck_assert_msg(fiber_launch(state, call, op, l.grid, l.block, seed), "%s: threads are stuck",
-                  c->label);
+    for (int p = 0; p < l.n; p++) {
+        snprintf(name, sizeof name, "CALL_%d_%d", func, p);
+        *(void **)&call = dlsym(dl, name);
+        ck_assert_ptr_nonnull(call);
+        ck_assert_msg(fiber_launch(state, call, op, l.phase[p].grid, l.phase[p].block, l.phase[p].shared,
+                                   seed),
+                      "%s: threads are stuck", c->label);
+    }
+    free(op[c->k.noperands]);
     for (int o = 0; o < c->k.noperands; o++)
         ck_assert_msg(tensor_close(&c->want[o], &c->got[o], c->tol, msg), "%s operand %d: %s",
                       c->label, o, msg);
@@ -243,12 +259,12 @@ END_TEST
 static ShimState step_state;
 static uint64_t launches;
 
-static bool launch_fibers(const void *kernel, void **arg, unsigned grid, unsigned block)
+static bool launch_fibers(const void *kernel, void **arg, unsigned grid, unsigned block, unsigned shared)
 {
     void *operand[FIBER_ARGS];
     for (int i = 0; i < FIBER_ARGS; i++)
         operand[i] = *(void **)arg[i];
-    return fiber_launch_kernel(&step_state, kernel, operand, grid, block, ++launches);
+    return fiber_launch_kernel(&step_state, kernel, operand, grid, block, shared, ++launches);
 }
 
 static void make_inputs(TestStep *s)
@@ -416,13 +432,13 @@ START_TEST(shim_shuffles_and_finds_divergence)
 {
     int sum[64];
     void *op[] = {sum};
-    ck_assert(fiber_launch(&shim_state, record_order, NULL, 1, 64, 3));
+    ck_assert(fiber_launch(&shim_state, record_order, NULL, 1, 64, 0, 3));
     int in_order = 0;
     for (int i = 0; i < 64; i++)
         in_order += order_seen[i] == i;
     ck_assert_int_lt(in_order, 20);
-    ck_assert(!fiber_launch(&shim_state, skip_barrier, NULL, 1, 64, 3));
-    ck_assert(fiber_launch(&shim_state, butterfly, op, 1, 64, 4));
+    ck_assert(!fiber_launch(&shim_state, skip_barrier, NULL, 1, 64, 0, 3));
+    ck_assert(fiber_launch(&shim_state, butterfly, op, 1, 64, 0, 4));
     for (int i = 0; i < 64; i++)
         ck_assert_int_eq(sum[i], i < 32 ? 496 : 496 + 32 * 32);
 }

@@ -23,6 +23,8 @@ typedef unsigned long long uint64_t;
 #pragma nv_diag_suppress 177 /* functions and indices that these kernels do not need */
 #define FN static __device__ __forceinline__
 #define GLOBAL extern "C" __global__
+/* Dynamic shared memory of a block as unsigned char *name. */
+#define SHARED_BYTES(name) extern __shared__ __align__(1024) unsigned char name[]
 FN uint32_t bits_of_float(float f) { return __float_as_uint(f); }
 FN float float_of_bits(uint32_t u) { return __uint_as_float(u); }
 FN uint64_t bits_of_double(double f) { return (uint64_t)__double_as_longlong(f); }

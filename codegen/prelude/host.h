@@ -153,9 +153,9 @@ static inline bool ckc_gemm(Ckc *c, int index, int64_t a, int64_t b, int64_t y)
                                        c->workspace_bytes, c->stream), "cublasLtMatmul");
 }
 
-/* at: offsets of the operands, -1 where one is absent. */
-static inline bool ckc_launch(Ckc *c, const void *kernel, unsigned grid, unsigned block,
-                       const int64_t *at, int n)
+/* at: offsets of the operands and the workspace, -1 where one is absent. */
+static inline bool ckc_launch(Ckc *c, const void *kernel, unsigned grid, unsigned block, unsigned shared,
+                              const int64_t *at, int n)
 {
     void *operand[CKC_MAX_ARGS] = {0}, *arg[CKC_MAX_ARGS];
     dim3 g = {grid, 1, 1}, b = {block, 1, 1};
@@ -164,7 +164,11 @@ static inline bool ckc_launch(Ckc *c, const void *kernel, unsigned grid, unsigne
             operand[i] = c->arena + at[i];
         arg[i] = &operand[i];
     }
-    return ckc_check(c, cudaLaunchKernel(kernel, g, b, arg, 0, c->stream), "cudaLaunchKernel");
+    if (shared > 48u << 10 &&
+        !ckc_check(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+                   "cudaFuncSetAttribute"))
+        return false;
+    return ckc_check(c, cudaLaunchKernel(kernel, g, b, arg, shared, c->stream), "cudaLaunchKernel");
 }
 
 static inline bool ckc_copy(Ckc *c, int64_t to, int64_t pitch, int64_t from, int64_t bytes, int64_t rows)

@@ -15,8 +15,9 @@ static void print_keyless(const Kernel *k, const char *name, FILE *f)
 char *kernel_text(const Kernel *k) { return kernel_print_text(kernel_print_c, k); }
 char *kernel_text_keyless(const Kernel *k) { return kernel_print_text(print_keyless, k); }
 
-static void *find(void *on, const KernelCache *c, const KernelKey *key, const char *name)
+static void *find(void *on, const KernelCache *c, const KernelKey *key, const Kernel *k, const char *name)
 {
+    (void)k;
     void *dl = kernel_cache_find(c, key, on);
     return dl ? dlsym(dl, name) : NULL;
 }

@@ -2,7 +2,6 @@
  * to PTX, which every driver would translate in its own way.  What was compiled is in the cache of kernels,
  * keyed by text, options, device and NVRTC. */
 #include "cuda.h"
-#include "codegen/codegen.h"
 #include "ir/mem.h"
 #include "runtime/kernels.h"
 #include <errno.h>
@@ -16,6 +15,7 @@ typedef struct {
     const Nvrtc *rtc;
     char arch[40];
     KernelObjects *objects;
+    Arena *arena; /* of functions */
     const char *why;
 } Compiler;
 
@@ -132,15 +132,31 @@ static void *open_module(void *on, const CacheFolder *c, const char *name)
     return r == 0 ? module : NULL;
 }
 
-static void *find(void *on, const KernelCache *c, const KernelKey *key, const char *name)
+static CUresult find_phase(const Compiler *x, CUmodule module, const char *name, const CudaPhase *phase,
+                           CUfunction *fn)
+{
+    CUresult r = x->cu->cuModuleGetFunction(fn, module, name);
+    if (r != 0 || phase->shared == 0)
+        return r;
+    return x->cu->cuFuncSetAttribute(*fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                     (int)phase->shared);
+}
+
+static void *find(void *on, const KernelCache *c, const KernelKey *key, const Kernel *k, const char *name)
 {
     Compiler *x = on;
-    CUfunction fn = NULL;
+    char phase[CUDA_NAME];
     CUmodule module = kernel_cache_object(c, key, suffix, x->objects, open_module, x);
-    CUresult r = module ? x->cu->cuModuleGetFunction(&fn, module, name) : 0;
+    if (!module)
+        return NULL;
+    CudaKernel *found = NEW(x->arena, CudaKernel, 1);
+    found->launch = kernel_cuda_launch(k);
+    CUresult r = 0;
+    for (int i = 0; i < found->launch.n && r == 0; i++)
+        r = find_phase(x, module, cuda_phase_name(name, i, phase), &found->launch.phase[i], &found->fn[i]);
     if (r != 0)
         x->cu->cuGetErrorString(r, &x->why);
-    return fn;
+    return r == 0 ? found : NULL;
 }
 
 static const char *why(void *on)
@@ -164,8 +180,8 @@ static uint64_t hash_compiler(const Compiler *x)
     return h;
 }
 
-static bool load(Compiler *x, const KernelCache *cache, const Kernel *const *k, int n, CUfunction *fn,
-                 Diag *d)
+static bool load(Compiler *x, const KernelCache *cache, const Kernel *const *k, int n,
+                 const CudaKernel **out, Diag *d)
 {
     static const KernelTarget target = {print_shared, kernel_print_cuda, find, why, add};
     KernelCache c = *cache;
@@ -173,24 +189,25 @@ static bool load(Compiler *x, const KernelCache *cache, const Kernel *const *k, 
     void **found = mem_new((size_t)n, sizeof *found);
     bool ok = kernels_make(&target, x, &c, k, n, found, d);
     for (int i = 0; i < n && ok; i++)
-        fn[i] = found[i];
+        out[i] = found[i];
     free(found);
     return ok;
 }
 
 bool cuda_kernels_load(const CudaDriver *cu, CUdevice device, const KernelCache *cache,
-                       const Kernel *const *k, int n, CUfunction *fn, KernelObjects *o, Diag *d)
+                       const Kernel *const *k, int n, const CudaKernel **out, KernelObjects *o, Arena *a,
+                       Diag *d)
 {
-    Compiler x = {.cu = cu, .rtc = cuda_nvrtc(cu, d), .objects = o};
+    Compiler x = {.cu = cu, .rtc = cuda_nvrtc(cu, d), .objects = o, .arena = a};
     TRY(x.rtc);
     snprintf(x.arch, sizeof x.arch, "--gpu-architecture=sm_%d", cuda_capability(cu, device));
     o->of = mem_new(2 * (size_t)n + 1, sizeof *o->of);
     o->n = 0;
     if (n == 0 || cache)
-        return n == 0 || load(&x, cache, k, n, fn, d);
+        return n == 0 || load(&x, cache, k, n, out, d);
     KernelCache own;
     TRY(kernel_cache_open(&own, NULL, d));
-    bool ok = load(&x, &own, k, n, fn, d);
+    bool ok = load(&x, &own, k, n, out, d);
     kernel_cache_close(&own);
     return ok;
 }

@@ -4,7 +4,6 @@
  * the other space in pinned memory of the host, kernels compiled and loaded, streams and events made.  A run
  * then only enqueues: nothing is allocated. */
 #include "cuda.h"
-#include "codegen/codegen.h"
 #include "ir/mem.h"
 #include "ir/program.h"
 #include "runtime/device.h"
@@ -13,10 +12,9 @@
 /* A launch bound to memory. */
 typedef struct {
     const Launch *l;
-    CUfunction fn; /* NULL: copies */
-    CudaLaunch shape;
-    CUdeviceptr *op;
-    void **arg;   /* to each of op */
+    const CudaKernel *kernel; /* NULL: copies */
+    CUdeviceptr *op;          /* and the workspace */
+    void **arg;               /* to each of op */
     CUevent done; /* NULL: no other lane waits for it */
 } Task;
 
@@ -88,27 +86,32 @@ static Task bind(Cuda *x, const Launch *l)
 {
     Task t = {
         .l = l, .op = NEW(&x->arena, CUdeviceptr, l->nop + 1), .arg = NEW(&x->arena, void *, l->nop + 1)};
-    for (int i = 0; i < l->nop; i++) {
-        t.op[i] = address(x, &l->op[i]);
+    for (int i = 0; i <= l->nop; i++) {
+        t.op[i] = i < l->nop ? address(x, &l->op[i]) : 0;
         t.arg[i] = &t.op[i];
     }
     return t;
+}
+
+static bool bind_kernel(const Cuda *x, Task *t, const CudaKernel *k, Diag *d)
+{
+    if (!cuda_workspace_fits(t->l, &k->launch))
+        return fail_status(d, EXIT_DEVICE, "plan: it has no workspace for the kernels of this version of ckc: "
+                                           "plan the model again");
+    t->kernel = k;
+    if (k->launch.workspace)
+        t->op[t->l->nop] = x->memory + (CUdeviceptr)cuda_workspace_at(t->l, &k->launch);
+    return true;
 }
 
 static bool load_kernels(Cuda *x, const KernelCache *cache, Arena *tmp, Diag *d)
 {
     const Launches *l = &x->program.l;
     int n = (int)l->nkernel;
-    CUfunction *fn = NEW(tmp, CUfunction, n + 1);
-    CudaLaunch *shape = NEW(tmp, CudaLaunch, n + 1);
-    for (int i = 0; i < n; i++)
-        shape[i] = kernel_cuda_launch(l->kernel[i]);
-    TRY(cuda_kernels_load(x->cu, x->device, cache, l->kernel, n, fn, &x->modules, d));
+    const CudaKernel **kernel = NEW(tmp, const CudaKernel *, n + 1);
+    TRY(cuda_kernels_load(x->cu, x->device, cache, l->kernel, n, kernel, &x->modules, &x->arena, d));
     for (uint32_t i = 0; i < l->n; i++)
-        if (!l->launch[i].copy) {
-            x->task[i].fn = fn[l->launch[i].kernel];
-            x->task[i].shape = shape[l->launch[i].kernel];
-        }
+        TRY(l->launch[i].copy || bind_kernel(x, &x->task[i], kernel[l->launch[i].kernel], d));
     return true;
 }
 
@@ -225,8 +228,12 @@ static bool run_task(const Cuda *x, const Task *t, Diag *d)
 {
     for (int i = 0; i < t->l->ncopy; i++)
         TRY(copy_rows(x, t, &t->l->copy[i], d));
-    return !t->fn || CALL(cuLaunchKernel, t->fn, t->shape.grid, 1, 1, t->shape.block, 1, 1, 0,
-                          x->stream[t->l->lane], t->arg, NULL);
+    for (int i = 0; t->kernel && i < t->kernel->launch.n; i++) {
+        const CudaPhase *p = &t->kernel->launch.phase[i];
+        TRY(CALL(cuLaunchKernel, t->kernel->fn[i], p->grid, 1, 1, p->block, 1, 1, p->shared,
+                 x->stream[t->l->lane], t->arg, NULL));
+    }
+    return true;
 }
 
 /* Launches before `begin` have ended. */
@@ -341,6 +348,7 @@ const DeviceOps cuda_device = {.name = "cuda",
                                .numbered = true,
                                .info = cuda_info,
                                .about = cuda_about,
+                               .choose = cuda_choose,
                                .open = cuda_open,
                                .close = cuda_close,
                                .run = cuda_run,

@@ -2,6 +2,7 @@
 #ifndef CKC_CUDA_H
 #define CKC_CUDA_H
 
+#include "codegen/codegen.h"
 #include "driver.h"
 #include "runtime/runtime.h"
 
@@ -17,10 +18,21 @@ const char *cuda_about(int ordinal, Arena *a);
 
 /* ---- compile.c ---------------------------------------------------------------------------------- */
 
-/* Functions of kernels, fn[i] of k[i], in the current context, from the cache (NULL: the user's).  They can
- * be launched until the objects are given back, also of a load that failed. */
+typedef struct {
+    CudaLaunch launch;
+    CUfunction fn[CUDA_PHASES];
+} CudaKernel;
+
+/* Functions of kernels, out[i] of k[i], in the current context, from the cache (NULL: the user's).  They can
+ * be launched until the objects are given back, also of a load that failed.  Allocated in a. */
 bool cuda_kernels_load(const CudaDriver *cu, CUdevice device, const KernelCache *cache,
-                       const Kernel *const *k, int n, CUfunction *fn, KernelObjects *o, Diag *d);
+                       const Kernel *const *k, int n, const CudaKernel **out, KernelObjects *o, Arena *a,
+                       Diag *d);
 void cuda_kernels_unload(const CudaDriver *cu, KernelObjects *o);
+
+/* ---- choose.c ----------------------------------------------------------------------------------- */
+
+/* As in DeviceOps; of a device that need not be here. */
+CostFn cuda_choose;
 
 #endif

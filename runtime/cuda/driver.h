@@ -4,8 +4,8 @@
 
 #include "ir/device.h"
 
-typedef int CUresult, CUdevice, CUdevice_attribute, CUmemorytype, CUstreamCaptureMode,
-    nvrtcResult;
+typedef int CUresult, CUdevice, CUdevice_attribute, CUfunction_attribute, CUmemorytype,
+    CUstreamCaptureMode, nvrtcResult;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;

@@ -299,9 +299,19 @@ CUresult cuModuleGetFunction(CUfunction *fn, CUmodule m, const char *name)
 {
     char of[128];
     snprintf(of, sizeof of, "fake_%s", name);
-    struct CUfunc_st f = {dlsym(m->dl, name), dlsym(m->dl, of), &m->shim, gpu.function};
+    struct CUfunc_st f = {dlsym(m->dl, name), dlsym(m->dl, of), &m->shim, SHARED, gpu.function};
     if (!f.kernel || !f.of)
         return INVALID_VALUE;
     *fn = gpu.function = memcpy(malloc(sizeof f), &f, sizeof f);
+    return 0;
+}
+
+/* Of an H100; an A100 has 163 KiB. */
+CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute which, int value)
+{
+    check_step("a function is changed in a step");
+    if (which != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 || value > 227 << 10)
+        return INVALID_VALUE;
+    f->shared = (unsigned)value > SHARED ? (unsigned)value : SHARED;
     return 0;
 }

@@ -12,7 +12,7 @@
 #include "runtime/cuda/symbols.def"
 
 enum { INVALID_VALUE = 1, NOT_FOUND = 500, NOT_READY = 600, LAUNCH_FAILED = 719, LOST_AFTER = 2 };
-enum { ZONE = 256, MEMORY = 256 << 20, ARGS = FIBER_ARGS };
+enum { SHARED = 48 << 10, ZONE = 256, MEMORY = 256 << 20, ARGS = FIBER_ARGS };
 
 typedef enum { KERNEL, COPY, FILL, RECORD, WAIT, GRAPH } Kind;
 
@@ -23,7 +23,7 @@ typedef struct Work {
     const FakeKernel *of;
     const void *kernel;
     ShimState *shim;
-    unsigned grid, block;
+    unsigned grid, block, shared;
     void *arg[ARGS];
     CUDA_MEMCPY2D copy;
     void *staged; /* what a copy from pageable memory reads; owned */
@@ -58,6 +58,7 @@ struct CUfunc_st {
     const void *kernel;
     const FakeKernel *of;
     ShimState *shim;
+    unsigned shared; /* bytes it may have */
     struct CUfunc_st *all;
 };
 

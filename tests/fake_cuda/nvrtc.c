@@ -66,7 +66,8 @@ static void write_kernel(FILE *f, const char *at)
     const char *end = strstr(at, "\n}\n"), *close = strchr(strchr(at, '(') + 1, '(');
     for (; *close != ')'; close++)
         n += *close == ',';
-    bool waits = has(close, end, "JOIN_THREADS") || has(close, end, "__syncthreads");
+    bool waits = has(close, end, "JOIN_THREADS") || has(close, end, "__syncthreads") ||
+                 has(close, end, "SHARED_BYTES");
     fprintf(f, "const FakeKernel fake_%s = {%d, %d, %d};\n", name, n, block, waits);
 }
 

@@ -202,8 +202,9 @@ static uint64_t draw(void)
 
 static void run_kernel(const Work *w)
 {
-    bool ok = (w->of->waits ? fiber_launch_kernel : thread_launch_kernel)(w->shim, w->kernel, w->arg, w->grid,
-                                                                          w->block, gpu.random);
+    bool ok = w->of->waits
+                  ? fiber_launch_kernel(w->shim, w->kernel, w->arg, w->grid, w->block, w->shared, gpu.random)
+                  : thread_launch_kernel(w->shim, w->kernel, w->arg, w->grid, w->block, gpu.random);
     if (!ok)
         violation("threads are stuck");
     gpu.lost = gpu.lost || (mode("lost") && ++gpu.launches > LOST_AFTER);
@@ -282,7 +283,7 @@ CUresult cuStreamSynchronize(CUstream s)
 CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                         unsigned bz, unsigned shared, CUstream s, void **arg, void **extra)
 {
-    if (gx == 0 || gy != 1 || gz != 1 || by != 1 || bz != 1 || shared || extra || (int)bx > f->of->block ||
+    if (gx == 0 || gy != 1 || gz != 1 || by != 1 || bz != 1 || shared > f->shared || extra || (int)bx > f->of->block ||
         f->of->params > ARGS)
         return INVALID_VALUE;
     Work *w = enqueue(s, KERNEL);
@@ -291,6 +292,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     w->shim = f->shim;
     w->grid = gx;
     w->block = bx;
+    w->shared = shared;
     gpu.launched = true;
     for (int i = 0; i < f->of->params; i++) {
         w->arg[i] = *(void **)arg[i];

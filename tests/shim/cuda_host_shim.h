@@ -45,10 +45,13 @@ typedef struct {
 } cublasLtMatmulHeuristicResult_t;
 typedef void *cublasLtMatmulPreference_t;
 
+enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+FN int cudaFuncSetAttribute(const void *f, int attribute, int value) { return 0; }
+
 FN int cudaLaunchKernel(const void *f, dim3 grid, dim3 block, void **arg, size_t shared,
                         cudaStream_t s)
 {
-    return shim->launch(f, arg, grid.x, block.x) ? 0 : 719; /* launch failure */
+    return shim->launch(f, arg, grid.x, block.x, (unsigned)shared) ? 0 : 719; /* launch failure */
 }
 
 FN int cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,

@@ -13,6 +13,7 @@
 #define GLOBAL
 #define __shared__ static /* one block at a time */
 #define __launch_bounds__(n)
+#define SHARED_BYTES(name) unsigned char *const name = shim->shared
 
 typedef struct {
     unsigned x;
@@ -21,7 +22,8 @@ typedef struct {
     ShimIndex thread, block, block_dim, grid_dim;
     void (*barrier)(void);
     void (*exchange)(void *value, size_t size, int mask);
-    bool (*launch)(const void *kernel, void **arg, unsigned grid, unsigned block);
+    bool (*launch)(const void *kernel, void **arg, unsigned grid, unsigned block, unsigned shared);
+    unsigned char *shared; /* dynamic shared memory of the block, aligned to 1024 */
 } ShimState;
 extern ShimState *shim; /* set by the loader of the object */
 #define threadIdx (shim->thread)

@@ -11,7 +11,8 @@
 #include <string.h>
 #include <ucontext.h>
 
-enum { MAX_BLOCK = 1024, STACK = 64 * 1024, LANES = 32, SLOT = 8 };
+enum { MAX_BLOCK = 1024, STACK = 64 * 1024, LANES = 32, SLOT = 8, MAX_SHARED = 227 << 10,
+       SHARED_ALIGN = 1024, SHARED_ROOM = (MAX_SHARED + SHARED_ALIGN - 1) / SHARED_ALIGN * SHARED_ALIGN };
 typedef enum { READY, AT_BARRIER, AT_SHUFFLE, DONE } Wait;
 
 typedef struct {
@@ -25,6 +26,7 @@ typedef struct {
 static Fiber fiber[MAX_BLOCK];
 static unsigned char slot[MAX_BLOCK][2][SLOT];
 static char *stacks;
+static unsigned char *shared_memory;
 static jmp_buf scheduler;
 static ShimState *state;
 static unsigned current, threads;
@@ -152,13 +154,15 @@ static bool run_block(uint64_t *seed)
 }
 
 bool fiber_launch(ShimState *st, void (*body)(void *const *), void *const *arg, unsigned grid,
-                  unsigned block, uint64_t seed)
+                  unsigned block, unsigned shared, uint64_t seed)
 {
-    if (block > MAX_BLOCK || block % LANES)
+    if (block > MAX_BLOCK || block % LANES || shared > MAX_SHARED)
         return false;
     stacks = stacks ? stacks : malloc((size_t)MAX_BLOCK * STACK);
-    if (!stacks)
+    shared_memory = shared_memory ? shared_memory : aligned_alloc(SHARED_ALIGN, SHARED_ROOM);
+    if (!stacks || !shared_memory)
         return false;
+    st->shared = shared_memory;
     state = st;
     threads = block;
     run_body = body;
@@ -169,6 +173,7 @@ bool fiber_launch(ShimState *st, void (*body)(void *const *), void *const *arg, 
     st->exchange = exchange;
     for (unsigned b = 0; b < grid; b++) {
         st->block.x = b;
+        memset(shared_memory, 0xFF, shared);
         if (!run_block(&seed))
             return false;
     }
@@ -194,10 +199,10 @@ static void call_kernel(void *const *a)
 }
 
 bool fiber_launch_kernel(ShimState *st, const void *kernel, void *const *operand,
-                          unsigned grid, unsigned block, uint64_t seed)
+                          unsigned grid, unsigned block, unsigned shared, uint64_t seed)
 {
     run_kernel = kernel;
-    return fiber_launch(st, call_kernel, operand, grid, block, seed);
+    return fiber_launch(st, call_kernel, operand, grid, block, shared, seed);
 }
 
 /* From a place on, in steps that come to every number below n: 2^k and an odd one. */
