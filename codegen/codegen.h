@@ -30,7 +30,9 @@ int codegen_c(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
  * NAME_1, NAME_2 and so on.  Each takes the operands' pointers in kernel order and, where there is one, the
  * workspace behind them. */
 
-void codegen_prelude_cuda(FILE *f); /* printed once, before the first kernel */
+/* Printed once, before the first kernel: all of it, or what k[0..n) need. */
+void codegen_prelude_cuda(FILE *f);
+void codegen_shared_cuda(FILE *f, const Kernel *const *k, int n);
 void kernel_print_cuda(const Kernel *k, const char *name, FILE *f);
 int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
 
@@ -63,6 +65,6 @@ bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d);
 
 /* Sources pasted in front of kernels, as lines ending with NULL (embedded at build time). */
 extern const char *const prelude_philox[], *const prelude_math[], *const prelude_c[],
-    *const prelude_cuda[], *const prelude_host[], *const prelude_attention[];
+    *const prelude_cuda[], *const prelude_tensor[], *const prelude_host[], *const prelude_attention[];
 
 #endif

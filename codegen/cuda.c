@@ -411,15 +411,34 @@ void kernel_print_cuda(const Kernel *k, const char *name, FILE *f)
         print_dag(pr, k);
 }
 
-void codegen_prelude_cuda(FILE *f)
+static void prelude(FILE *f, bool tensor)
 {
     text_prelude(f, prelude_cuda);
     text_prelude(f, prelude_philox);
     text_prelude(f, prelude_math);
+    if (tensor)
+        text_prelude(f, prelude_tensor);
+}
+
+void codegen_prelude_cuda(FILE *f) { prelude(f, true); }
+
+/* Does its text call functions of prelude/tensor.h? */
+static bool uses_tensor(const Kernel *k)
+{
+    (void)k;
+    return false;
+}
+
+void codegen_shared_cuda(FILE *f, const Kernel *const *k, int n)
+{
+    bool tensor = false;
+    for (int i = 0; i < n; i++)
+        tensor |= uses_tensor(k[i]);
+    prelude(f, tensor);
 }
 
 int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel)
 {
-    codegen_prelude_cuda(f);
+    codegen_shared_cuda(f, k, n);
     return text_distinct(f, k, n, func_of_kernel, kernel_print_cuda);
 }

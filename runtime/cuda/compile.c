@@ -22,12 +22,6 @@ typedef struct {
 /* Sums keep their order and nothing is contracted; what is written as fmaf is one. */
 static const char no_contraction[] = "--fmad=false";
 
-static void print_shared(FILE *f, const Kernel *const *k, int n)
-{
-    (void)k, (void)n;
-    codegen_prelude_cuda(f);
-}
-
 /* ---- NVRTC -------------------------------------------------------------------------------------- */
 
 /* The kernel of a line of the source, from the mark before it; NULL: it is in the prelude. */
@@ -183,7 +177,7 @@ static uint64_t hash_compiler(const Compiler *x)
 static bool load(Compiler *x, const KernelCache *cache, const Kernel *const *k, int n,
                  const CudaKernel **out, Diag *d)
 {
-    static const KernelTarget target = {print_shared, kernel_print_cuda, find, why, add};
+    static const KernelTarget target = {codegen_shared_cuda, kernel_print_cuda, find, why, add};
     KernelCache c = *cache;
     c.machine = hash_compiler(x);
     void **found = mem_new((size_t)n, sizeof *found);

@@ -6,6 +6,7 @@
  *
  *   FAKE_CUDA=no_device | old_driver | lost   no GPU; a driver for CUDA 11.4; an error in the third launch
  *   FAKE_CUDA_NAME, FAKE_CUDA_MEMORY          of the GPU; its bytes
+ *   FAKE_CUDA_CAPABILITY                      80 or 90: whose tensor cores it has
  *   FAKE_CUDA_OTHERS                          bytes that others have of it
  *   FAKE_CUDA_SEED                            of the order of streams; 0: as issued */
 #include "gpu.h"
@@ -32,6 +33,12 @@ static size_t memory_bytes(void)
 {
     const char *v = setting("FAKE_CUDA_MEMORY");
     return *v ? (size_t)strtoull(v, NULL, 10) : MEMORY;
+}
+
+static int capability(void)
+{
+    int v = atoi(setting("FAKE_CUDA_CAPABILITY"));
+    return v ? v : 80;
 }
 
 /* Free of it. */
@@ -92,14 +99,14 @@ CUresult cuDeviceGetName(char *name, int n, CUdevice device)
 
 CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute which, CUdevice device)
 {
-    static const int value[][2] = {{CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1000000},
+    const int value[][2] = {{CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1000000},
                                    {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 4},
                                    {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 1000000},
                                    {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 256},
                                    {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 4 << 20},
                                    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 2048},
-                                   {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 8},
-                                   {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0}};
+                                   {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, capability() / 10},
+                                   {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, capability() % 10}};
     (void)device;
     for (size_t i = 0; i < sizeof value / sizeof *value; i++)
         if (value[i][0] == which) {
@@ -283,6 +290,7 @@ CUresult cuModuleLoadData(CUmodule *m, const void *image)
         return INVALID_VALUE;
     }
     *(ShimState **)dlsym((*m)->dl, "shim") = &(*m)->shim;
+    (*m)->shim.capability = capability();
     gpu.objects++;
     return 0;
 }

@@ -206,7 +206,7 @@ static void run_kernel(const Work *w)
                   ? fiber_launch_kernel(w->shim, w->kernel, w->arg, w->grid, w->block, w->shared, gpu.random)
                   : thread_launch_kernel(w->shim, w->kernel, w->arg, w->grid, w->block, gpu.random);
     if (!ok)
-        violation("threads are stuck");
+        violation(w->shim->error);
     gpu.lost = gpu.lost || (mode("lost") && ++gpu.launches > LOST_AFTER);
 }
 

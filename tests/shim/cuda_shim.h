@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define FN static inline __attribute__((unused))
 #define GLOBAL
@@ -18,10 +19,35 @@
 typedef struct {
     unsigned x;
 } ShimIndex;
+
+/* What the lanes of a warp do together, each with an operand of its own: that it gets of another lane (or
+ * nothing: they wait for each other), an address, fragments (prelude/tensor.h). */
+typedef enum {
+    WARP_SHUFFLE,
+    WARP_SYNC,
+    WARP_LDMATRIX,
+    WARP_LDMATRIX_TRANS,
+    WARP_MMA_BF16,
+    WARP_MMA_F16
+} WarpOp;
+typedef struct {
+    uint64_t value;
+    unsigned from; /* lane */
+} WarpShuffle;
+typedef struct {
+    uint32_t a[4], b[2];
+    float c[4];
+} WarpMma;
+
 typedef struct {
     ShimIndex thread, block, block_dim, grid_dim;
     void (*barrier)(void);
-    void (*exchange)(void *value, size_t size, int mask);
+    void (*warp)(WarpOp op, const void *in, size_t bytes, void *out, size_t out_bytes);
+    void (*copy)(void *to, const void *from, int bytes, int from_bytes); /* cp.async */
+    void (*copy_commit)(void);
+    void (*copy_wait)(int groups);
+    int capability; /* whose tensor cores these are: 80 or 90 */
+    char error[160]; /* what a launch that failed did first */
     bool (*launch)(const void *kernel, void **arg, unsigned grid, unsigned block, unsigned shared);
     unsigned char *shared; /* dynamic shared memory of the block, aligned to 1024 */
 } ShimState;
@@ -32,17 +58,24 @@ extern ShimState *shim; /* set by the loader of the object */
 #define gridDim (shim->grid_dim)
 #define __syncthreads() shim->barrier()
 
+#define __syncwarp() shim->warp(WARP_SYNC, NULL, 0, NULL, 0)
+
 #define SHUFFLE(T)                                                                           \
-    FN T shuffle_##T(T v, int mask)                                                          \
+    FN T shuffle_##T(T v, unsigned lane)                                                     \
     {                                                                                        \
-        shim->exchange(&v, sizeof v, mask);                                                  \
+        WarpShuffle in = {0, lane & 31};                                                     \
+        memcpy(&in.value, &v, sizeof v);                                                     \
+        shim->warp(WARP_SHUFFLE, &in, sizeof in, &v, sizeof v);                              \
         return v;                                                                            \
     }
 SHUFFLE(float)
 SHUFFLE(double)
+SHUFFLE(uint32_t)
 SHUFFLE(int64_t)
-#define __shfl_xor_sync(all, v, mask)                                                        \
-    _Generic((v), float: shuffle_float, double: shuffle_double, default: shuffle_int64_t)(v, mask)
+#define __shfl_sync(all, v, lane)                                                            \
+    _Generic((v), float: shuffle_float, double: shuffle_double, uint32_t: shuffle_uint32_t,  \
+             default: shuffle_int64_t)(v, (unsigned)(lane))
+#define __shfl_xor_sync(all, v, mask) __shfl_sync(all, v, (threadIdx.x ^ (unsigned)(mask)))
 
 #define BY_TYPE(name, x, y)                                                                  \
     _Generic((x) + (y), float: name##float, double: name##double, default: name##int)(x, y)

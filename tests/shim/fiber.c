@@ -3,28 +3,39 @@
  * Fibers are made with makecontext and switched with setjmp/longjmp, which unlike swapcontext
  * makes no system call.  Between barriers the scheduler either runs the threads of the block in
  * random order until each waits, or one random warp after another as far as it gets; when none is
- * ready, full warps at a shuffle go on, then a full block at a barrier.  Values of a shuffle lie
- * in two slots used in turn: nobody is two shuffles ahead of a lane of its warp. */
+ * ready, full warps that do something together (warp.c) go on, then a full block at a barrier. */
 #include "fiber.h"
+#include "warp.h"
 #include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
 
-enum { MAX_BLOCK = 1024, STACK = 64 * 1024, LANES = 32, SLOT = 8, MAX_SHARED = 227 << 10,
+enum { MAX_BLOCK = 1024, STACK = 64 * 1024, LANES = 32, COPIES = 256, MAX_SHARED = 227 << 10,
        SHARED_ALIGN = 1024, SHARED_ROOM = (MAX_SHARED + SHARED_ALIGN - 1) / SHARED_ALIGN * SHARED_ALIGN };
-typedef enum { READY, AT_BARRIER, AT_SHUFFLE, DONE } Wait;
+typedef enum { READY, AT_BARRIER, AT_WARP, DONE } Wait;
+
+/* A copy that somebody has still to wait for. */
+typedef struct {
+    void *to;
+    const void *from;
+    int bytes, from_bytes, group;
+} Copy;
 
 typedef struct {
     ucontext_t start;
     jmp_buf at;
     bool started;
     Wait wait;
-    unsigned shuffles;
+    Copy *copy; /* room for COPIES */
+    int ncopy, groups;
 } Fiber;
 
 static Fiber fiber[MAX_BLOCK];
-static unsigned char slot[MAX_BLOCK][2][SLOT];
+static Lane lane[MAX_BLOCK];
+static unsigned shared_bytes;
 static char *stacks;
 static unsigned char *shared_memory;
 static jmp_buf scheduler;
@@ -32,6 +43,15 @@ static ShimState *state;
 static unsigned current, threads;
 static void (*run_body)(void *const *);
 static void *const *run_arg;
+
+void fiber_fault(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    if (!*state->error)
+        vsnprintf(state->error, sizeof state->error, fmt, ap);
+    va_end(ap);
+}
 
 static void wait_for(Wait w)
 {
@@ -43,13 +63,56 @@ static void wait_for(Wait w)
 
 static void barrier(void) { wait_for(AT_BARRIER); }
 
-static void exchange(void *value, size_t size, int mask)
+static void warp(WarpOp op, const void *in, size_t bytes, void *out, size_t out_bytes)
 {
-    unsigned me = current, turn = fiber[me].shuffles++ & 1;
-    memcpy(slot[me][turn], value, size);
-    wait_for(AT_SHUFFLE);
-    memcpy(value, slot[me ^ (unsigned)mask][turn], size);
+    Lane *me = &lane[current];
+    me->op = op;
+    if (bytes)
+        memcpy(&me->in, in, bytes);
+    wait_for(AT_WARP);
+    if (out_bytes)
+        memcpy(out, &me->out, out_bytes);
 }
+
+/* ---- cp.async -------------------------------------------------------------------------------- */
+
+/* Until somebody waits for it, NaN lies where a copy is to land. */
+static void copy(void *to, const void *from, int bytes, int from_bytes)
+{
+    Fiber *f = &fiber[current];
+    const unsigned char *at = to;
+    if (at < shared_memory || at + bytes > shared_memory + shared_bytes)
+        fiber_fault("a copy leaves shared memory");
+    else if ((uintptr_t)to % (unsigned)bytes || (from_bytes && (uintptr_t)from % (unsigned)bytes))
+        fiber_fault("a copy of %d bytes is not aligned", bytes);
+    else if (from_bytes < 0 || from_bytes > bytes || f->ncopy == COPIES)
+        fiber_fault("a copy of %d bytes to %d, behind %d others", from_bytes, bytes, f->ncopy);
+    else {
+        memset(to, 0xFF, (size_t)bytes);
+        f->copy[f->ncopy++] = (Copy){to, from, bytes, from_bytes, f->groups};
+    }
+}
+
+static void copy_commit(void) { fiber[current].groups++; }
+
+static void copy_wait(int groups)
+{
+    Fiber *f = &fiber[current];
+    int left = 0;
+    for (int i = 0; i < f->ncopy; i++) {
+        const Copy *c = &f->copy[i];
+        if (c->group + groups >= f->groups) {
+            f->copy[left++] = *c;
+            continue;
+        }
+        memset(c->to, 0, (size_t)c->bytes);
+        if (c->from_bytes)
+            memcpy(c->to, c->from, (size_t)c->from_bytes);
+    }
+    f->ncopy = left;
+}
+
+/* ---- the scheduler --------------------------------------------------------------------------- */
 
 static void entry(void)
 {
@@ -71,18 +134,27 @@ __attribute__((noinline)) static void resume(unsigned t)
     swapcontext(&here, &fiber[t].start);
 }
 
-/* Let a whole warp past its shuffle. */
+/* What a whole warp does together is done, and it goes on. */
 static bool release_warp(unsigned w)
 {
-    unsigned n = 0;
+    const unsigned first = w * LANES;
+    unsigned n = 0, same = 0;
+    for (unsigned l = 0; l < LANES; l++) {
+        n += fiber[first + l].wait == AT_WARP;
+        same += lane[first + l].op == lane[first].op;
+    }
+    if (n < LANES)
+        return false;
+    if (same < LANES)
+        fiber_fault("lanes of a warp do not do the same");
+    else
+        warp_run(&lane[first], shared_memory, shared_bytes, state->capability);
     for (unsigned l = 0; l < LANES; l++)
-        n += fiber[w * LANES + l].wait == AT_SHUFFLE;
-    for (unsigned l = 0; l < LANES && n == LANES; l++)
-        fiber[w * LANES + l].wait = READY;
-    return n == LANES;
+        fiber[first + l].wait = READY;
+    return true;
 }
 
-/* Let whole warps past a shuffle; failing that, the whole block past a barrier. */
+/* Let whole warps go on; failing that, the whole block past a barrier. */
 static bool release(void)
 {
     bool any = false;
@@ -120,7 +192,8 @@ __attribute__((noinline)) static void prepare(Fiber *f, char *stack)
 {
     f->started = false;
     f->wait = READY;
-    f->shuffles = 0;
+    f->ncopy = f->groups = 0;
+    f->copy = f->copy ? f->copy : malloc(COPIES * sizeof *f->copy);
     getcontext(&f->start);
     f->start.uc_stack.ss_sp = stack;
     f->start.uc_stack.ss_size = STACK;
@@ -147,8 +220,10 @@ static bool run_block(uint64_t *seed)
         for (unsigned t = 0; t < threads; t++)
             done += fiber[t].wait == DONE;
         if (done == threads)
-            return true;
+            return !*state->error;
         if (!release())
+            fiber_fault("threads are stuck");
+        if (*state->error)
             return false;
     }
 }
@@ -163,6 +238,7 @@ bool fiber_launch(ShimState *st, void (*body)(void *const *), void *const *arg, 
     if (!stacks || !shared_memory)
         return false;
     st->shared = shared_memory;
+    shared_bytes = shared;
     state = st;
     threads = block;
     run_body = body;
@@ -170,7 +246,11 @@ bool fiber_launch(ShimState *st, void (*body)(void *const *), void *const *arg, 
     st->block_dim.x = block;
     st->grid_dim.x = grid;
     st->barrier = barrier;
-    st->exchange = exchange;
+    st->warp = warp;
+    st->copy = copy;
+    st->copy_commit = copy_commit;
+    st->copy_wait = copy_wait;
+    *st->error = '\0';
     for (unsigned b = 0; b < grid; b++) {
         st->block.x = b;
         memset(shared_memory, 0xFF, shared);

@@ -1,0 +1,176 @@
+/* warp.c -- what the lanes of a warp do together.
+ *
+ * mma.sync as tensor cores do it, to the bit: exact products and the sum so far are aligned to the largest
+ * exponent among them and cut to F bits behind it, added exactly, and the result is cut to f32.  An A100 adds
+ * 8 products at a time with F = 24, an H100 16 with F = 25 (found by others on such devices: Li et al., "FTTN:
+ * Feature-targeted testing for numerical properties of NVIDIA and AMD matrix accelerators", 2024; Fasi et
+ * al., "Numerical behavior of NVIDIA tensor cores", 2021). */
+#include "warp.h"
+#include <math.h>
+
+enum { LANES = 32, NONE = -100000 /* exponent of 0 */ };
+
+/* m * 2^(e - fraction bits); of a factor of a product, or the sum so far */
+typedef struct {
+    int32_t m;
+    int e;
+} Term;
+
+static void shuffle(Lane *lane)
+{
+    for (int l = 0; l < LANES; l++)
+        lane[l].out.value = lane[lane[l].in.shuffle.from].in.shuffle.value;
+}
+
+static void ldmatrix(Lane *lane, bool transposed, const unsigned char *shared, unsigned bytes)
+{
+    uint16_t m[4][8][8];
+    for (int l = 0; l < LANES; l++) {
+        uint32_t at = lane[l].in.address;
+        if (at % 16 || at > bytes || at + 16 > bytes) {
+            fiber_fault("ldmatrix of address %u of %u", at, bytes);
+            return;
+        }
+        memcpy(m[l / 8][l % 8], shared + at, 16);
+    }
+    for (int l = 0; l < LANES; l++)
+        for (int i = 0; i < 4; i++) {
+            const int g = l / 4, t = l % 4 * 2;
+            uint32_t low = transposed ? m[i][t][g] : m[i][g][t];
+            uint32_t high = transposed ? m[i][t + 1][g] : m[i][g][t + 1];
+            lane[l].out.r[i] = low | high << 16;
+        }
+}
+
+/* ---- mma ---------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int bits, bias; /* of the fraction, of the exponent */
+} Format;
+static const Format bf16 = {7, 127}, f16 = {10, 15}, f32 = {23, 127};
+
+static Term decode(uint32_t x, Format f, int width, bool *special)
+{
+    int32_t m = (int32_t)(x & ((1u << f.bits) - 1)), top = 2 * f.bias + 1;
+    int e = (int)(x >> f.bits) & top;
+    *special |= e == top;
+    if (e == 0 && m == 0)
+        return (Term){0, NONE};
+    m |= e ? 1 << f.bits : 0;
+    return (Term){x >> (width - 1) ? -m : m, (e ? e : 1) - f.bias};
+}
+
+static float value_of(uint16_t x, Format f)
+{
+    bool special = false;
+    Term t = decode(x, f, 16, &special);
+    if (special)
+        return x & ((1u << f.bits) - 1) ? NAN : t.m < 0 ? -INFINITY : INFINITY;
+    return t.m ? ldexpf((float)t.m, t.e - f.bits) : 0;
+}
+
+/* p * 2^shift without what lies behind the point */
+static int64_t cut(int64_t p, int shift)
+{
+    if (shift >= 0)
+        return p * (INT64_C(1) << shift);
+    if (shift < -62)
+        return 0;
+    return p < 0 ? -(-p >> -shift) : p >> -shift;
+}
+
+/* s * 2^e cut to f32 */
+static float cut_to_f32(int64_t s, int e)
+{
+    uint64_t m = (uint64_t)(s < 0 ? -s : s);
+    if (m == 0)
+        return 0;
+    int top = 63 - __builtin_clzll(m), drop = top - 23;
+    if (e + top < -126)
+        drop += -126 - (e + top);
+    if (drop > 0)
+        m = drop > 63 ? 0 : m >> drop << drop;
+    double v = ldexp((double)m, e);
+    return s < 0 ? -(float)v : (float)v;
+}
+
+static float add_products(float c, const Term *a, const Term *b, int n, Format f, int fraction)
+{
+    uint32_t bits;
+    bool special = false;
+    memcpy(&bits, &c, sizeof bits);
+    Term sum = decode(bits, f32, 32, &special);
+    int most = sum.e;
+    if (special)
+        return c;
+    for (int i = 0; i < n; i++)
+        if (a[i].m && b[i].m && a[i].e + b[i].e > most)
+            most = a[i].e + b[i].e;
+    if (most == NONE)
+        return c;
+    int64_t s = cut(sum.m, sum.e - most + fraction - f32.bits);
+    for (int i = 0; i < n; i++)
+        if (a[i].m && b[i].m)
+            s += cut((int64_t)a[i].m * b[i].m, a[i].e + b[i].e - most + fraction - 2 * f.bits);
+    return cut_to_f32(s, most - fraction);
+}
+
+typedef struct {
+    Term a[16][16], b[8][16]; /* b by column */
+    uint16_t raw_a[16][16], raw_b[8][16];
+    bool special;
+} Fragments;
+
+static void gather_fragments(Fragments *x, const Lane *lane, Format f)
+{
+    x->special = false;
+    for (int l = 0; l < LANES; l++) {
+        const int g = l / 4, t = l % 4 * 2;
+        for (int i = 0; i < 8; i++)
+            x->raw_a[g + 8 * (i >> 1 & 1)][t + (i & 1) + 8 * (i >> 2)] =
+                (uint16_t)(lane[l].in.mma.a[i / 2] >> 16 * (i & 1));
+        for (int i = 0; i < 4; i++)
+            x->raw_b[g][t + (i & 1) + 8 * (i >> 1)] = (uint16_t)(lane[l].in.mma.b[i / 2] >> 16 * (i & 1));
+    }
+    for (int k = 0; k < 16; k++) {
+        for (int r = 0; r < 16; r++)
+            x->a[r][k] = decode(x->raw_a[r][k], f, 16, &x->special);
+        for (int c = 0; c < 8; c++)
+            x->b[c][k] = decode(x->raw_b[c][k], f, 16, &x->special);
+    }
+}
+
+/* With an infinity or NaN somewhere. */
+static float special_sum(const Fragments *x, int row, int column, float c, Format f)
+{
+    double sum = c;
+    for (int k = 0; k < 16; k++)
+        sum += (double)value_of(x->raw_a[row][k], f) * value_of(x->raw_b[column][k], f);
+    return (float)sum;
+}
+
+static void mma(Lane *lane, Format f, int capability)
+{
+    Fragments x;
+    const int step = capability >= 90 ? 16 : 8, fraction = capability >= 90 ? 25 : 24;
+    gather_fragments(&x, lane, f);
+    for (int l = 0; l < LANES; l++)
+        for (int i = 0; i < 4; i++) {
+            const int row = l / 4 + 8 * (i >> 1), column = l % 4 * 2 + (i & 1);
+            float c = lane[l].in.mma.c[i];
+            for (int k = 0; k < 16 && !x.special; k += step)
+                c = add_products(c, x.a[row] + k, x.b[column] + k, step, f, fraction);
+            lane[l].out.c[i] = x.special ? special_sum(&x, row, column, c, f) : c;
+        }
+}
+
+void warp_run(Lane lane[32], const unsigned char *shared, unsigned shared_bytes, int capability)
+{
+    WarpOp op = lane->op;
+    if (op == WARP_SHUFFLE)
+        shuffle(lane);
+    else if (op == WARP_LDMATRIX || op == WARP_LDMATRIX_TRANS)
+        ldmatrix(lane, op == WARP_LDMATRIX_TRANS, shared, shared_bytes);
+    else if (op != WARP_SYNC)
+        mma(lane, op == WARP_MMA_BF16 ? bf16 : f16, capability);
+}

@@ -1,0 +1,234 @@
+/* test_shim.c -- the shim that stands for a GPU: orders of threads, what a warp does together, copies that
+ * land when they are waited for. */
+#include "tests.h"
+#include "shim/fiber.h"
+#include <math.h>
+#include <stdlib.h>
+
+static ShimState state;
+static int order_seen[64];
+static int order_count;
+
+static void record_order(void *const *arg)
+{
+    (void)arg;
+    order_seen[order_count++] = (int)state.thread.x;
+    state.barrier();
+}
+
+static void skip_barrier(void *const *arg)
+{
+    (void)arg;
+    if (state.thread.x != 5)
+        state.barrier();
+}
+
+static void butterfly(void *const *arg)
+{
+    int v = (int)state.thread.x;
+    for (unsigned m = 16; m > 0; m /= 2) {
+        WarpShuffle in = {(uint64_t)v, (state.thread.x ^ m) & 31};
+        int other;
+        state.warp(WARP_SHUFFLE, &in, sizeof in, &other, sizeof other);
+        v += other;
+    }
+    ((int *)arg[0])[state.thread.x] = v;
+}
+
+static void mixed(void *const *arg)
+{
+    (void)arg;
+    state.warp(state.thread.x == 3 ? WARP_SYNC : WARP_LDMATRIX, NULL, 0, NULL, 0);
+}
+
+static bool launch(void (*body)(void *const *), void *const *arg, unsigned shared)
+{
+    return fiber_launch(&state, body, arg, 1, 64, shared, 3);
+}
+
+START_TEST(shuffles_and_finds_divergence)
+{
+    int sum[64];
+    void *op[] = {sum};
+    ck_assert(launch(record_order, NULL, 0));
+    int in_order = 0;
+    for (int i = 0; i < 64; i++)
+        in_order += order_seen[i] == i;
+    ck_assert_int_lt(in_order, 20);
+    ck_assert(!launch(skip_barrier, NULL, 0));
+    ck_assert_str_eq(state.error, "threads are stuck");
+    ck_assert(!launch(mixed, NULL, 0));
+    ck_assert_str_eq(state.error, "lanes of a warp do not do the same");
+    ck_assert(launch(butterfly, op, 0));
+    for (int i = 0; i < 64; i++)
+        ck_assert_int_eq(sum[i], i < 32 ? 496 : 496 + 32 * 32);
+}
+END_TEST
+
+/* ---- tensor cores --------------------------------------------------------------------------------- */
+
+static uint32_t bf16_bits(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u >> 16;
+}
+
+static float bf16_value(uint32_t bits)
+{
+    float x;
+    bits <<= 16;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Shared memory holds a [16][16] and b transposed [8][16], or b [16][8] behind it: results are arg[0], arg[1]. */
+static void product(void *const *arg)
+{
+    const unsigned l = state.thread.x % 32;
+    uint32_t a[4], b[4], at = (l & 15) * 32 + (l >> 4) * 16;
+    state.warp(WARP_LDMATRIX, &at, sizeof at, a, sizeof a);
+    at = 512 + (l & 7) * 32 + (l >> 3 & 1) * 16;
+    state.warp(WARP_LDMATRIX, &at, sizeof at, b, sizeof b);
+    WarpMma in = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}, {0}};
+    float c[2][4];
+    state.warp(WARP_MMA_BF16, &in, sizeof in, c[0], sizeof c[0]);
+    at = 768 + (l & 15) * 16;
+    state.warp(WARP_LDMATRIX_TRANS, &at, sizeof at, b, sizeof b);
+    in.b[0] = b[0], in.b[1] = b[1];
+    state.warp(WARP_MMA_BF16, &in, sizeof in, c[1], sizeof c[1]);
+    for (int n = 0; n < 2; n++)
+        for (unsigned i = 0; i < 4; i++)
+            ((float *)arg[n])[(l / 4 + 8 * (i >> 1)) * 8 + l % 4 * 2 + (i & 1)] = c[n][i];
+}
+
+static void fill_and_multiply(void *const *arg)
+{
+    uint16_t *x = (uint16_t *)(void *)state.shared;
+    for (unsigned i = state.thread.x; i < 256; i += 64)
+        x[i] = (uint16_t)bf16_bits((float)(i * 7 % 23) - 9);
+    for (unsigned i = state.thread.x; i < 128; i += 64) {
+        x[256 + i] = (uint16_t)bf16_bits((float)(i * 5 % 19) - 8);
+        x[384 + i % 16 * 8 + i / 16] = x[256 + i];
+    }
+    state.barrier();
+    product(arg);
+}
+
+START_TEST(fragments_are_where_they_belong)
+{
+    float got[2][128];
+    void *arg[] = {got[0], got[1]};
+    for (state.capability = 80; state.capability <= 90; state.capability += 10) {
+        ck_assert_msg(launch(fill_and_multiply, arg, 1024), "%s", state.error);
+        for (int r = 0; r < 16; r++)
+            for (int c = 0; c < 8; c++) {
+                float want = 0;
+                for (int k = 0; k < 16; k++)
+                    want += (float)((r * 16 + k) * 7 % 23 - 9) * (float)((c * 16 + k) * 5 % 19 - 8);
+                ck_assert_float_eq(got[0][r * 8 + c], want);
+                ck_assert_float_eq(got[1][r * 8 + c], want);
+            }
+    }
+    ck_assert(!launch(product, arg, 512));
+    ck_assert_str_eq(state.error, "ldmatrix of address 512 of 512");
+}
+END_TEST
+
+/* c + 16 products a * b */
+static void repeat(void *const *arg)
+{
+    const float *x = arg[0];
+    uint32_t a = bf16_bits(x[0]) * 0x10001, b = bf16_bits(x[1]) * 0x10001;
+    WarpMma in = {{a, a, a, a}, {b, b}, {x[2], x[2], x[2], x[2]}};
+    float c[4];
+    ck_assert_float_eq(bf16_value(bf16_bits(x[0])), x[0]);
+    state.warp(WARP_MMA_BF16, &in, sizeof in, c, sizeof c);
+    ((float *)arg[0])[3] = c[0];
+}
+
+START_TEST(sums_are_cut_as_on_the_device)
+{
+    static const struct {
+        float a, b, c, a100, h100;
+    } want[] = {{0x1p-12f, 0x1p-12f, 1, 1 + 0x1p-20f, 1 + 0x1p-20f},
+                {0x1p-12f, 0x1p-13f, 1, 1, 1 + 0x1p-21f}, /* one bit more */
+                {0x1p-13f, 0x1p-13f, 1, 1, 1},
+                {0x1p-12f, -0x1p-12f, 1, 1 - 0x1p-20f, 1 - 0x1p-20f},
+                {1, 1, 0x1p-40f, 16, 16},
+                {0, INFINITY, 1, NAN, NAN},
+                {-2, INFINITY, 1, -INFINITY, -INFINITY}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        for (state.capability = 80; state.capability <= 90; state.capability += 10) {
+            float x[4] = {want[i].a, want[i].b, want[i].c, -1};
+            void *arg[] = {x};
+            float w = state.capability == 80 ? want[i].a100 : want[i].h100;
+            ck_assert(launch(repeat, arg, 0));
+            ck_assert_msg(x[3] == w || (isnan(w) && isnan(x[3])), "%zu: %a, not %a", i, (double)x[3], (double)w);
+        }
+}
+END_TEST
+
+/* ---- copies that land later ---------------------------------------------------------------------- */
+
+static void copies(void *const *arg)
+{
+    const float *from = (const float *)arg[0] + 4 * state.thread.x;
+    float *to = (float *)(void *)state.shared + 8 * state.thread.x, *seen = (float *)arg[1] + 8 * state.thread.x;
+    state.copy(to, from, 16, 16);
+    state.copy_commit();
+    state.copy(to + 4, from, 16, 8);
+    state.copy_wait(0); /* the second one is in no group yet */
+    seen[0] = to[0], seen[1] = to[4];
+    state.copy_commit();
+    state.copy_wait(1);
+    seen[2] = to[4];
+    state.copy_wait(0);
+    memcpy(seen + 3, to + 3, 5 * sizeof *to);
+}
+
+static void copies_badly(void *const *arg)
+{
+    const char *from = arg[0];
+    const int64_t *how = arg[1];
+    state.copy(state.shared + how[0], from + how[1], 16, (int)how[2]);
+}
+
+START_TEST(copies_land_when_they_are_waited_for)
+{
+    static _Alignas(16) float from[256], seen[512];
+    void *arg[] = {from, seen};
+    for (int i = 0; i < 256; i++)
+        from[i] = (float)i;
+    ck_assert_msg(launch(copies, arg, 2048), "%s", state.error);
+    for (int t = 0; t < 64; t++) {
+        const float *s = seen + 8 * t, f = (float)(4 * t);
+        ck_assert(s[0] == f && isnan(s[1]) && isnan(s[2]));
+        ck_assert(s[3] == f + 3 && s[4] == f && s[5] == f + 1 && s[6] == 0 && s[7] == 0);
+    }
+    static const struct {
+        int64_t how[3];
+        const char *why;
+    } bad[] = {{{2040, 0, 16}, "a copy leaves shared memory"},
+               {{8, 0, 16}, "a copy of 16 bytes is not aligned"},
+               {{0, 4, 16}, "a copy of 16 bytes is not aligned"},
+               {{0, 0, 20}, "a copy of 20 bytes to 16, behind 0 others"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        void *wrong[] = {from, (void *)(uintptr_t)bad[i].how};
+        ck_assert(!launch(copies_badly, wrong, 2048));
+        ck_assert_str_eq(state.error, bad[i].why);
+    }
+}
+END_TEST
+
+Suite *suite_shim(void)
+{
+    Suite *s = suite_create("shim");
+    TCase *t = tcase_create("shim");
+    tcase_add_test(t, shuffles_and_finds_divergence);
+    tcase_add_test(t, fragments_are_where_they_belong);
+    tcase_add_test(t, sums_are_cut_as_on_the_device);
+    tcase_add_test(t, copies_land_when_they_are_waited_for);
+    suite_add_tcase(s, t);
+    return s;
+}
