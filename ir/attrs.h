@@ -17,8 +17,8 @@ typedef struct { Ints before, after; int64_t mode; double value; } PadAttrs; /* 
 enum { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };
 typedef struct { Ints axes; int64_t keepdims; } ReduceAttrs; /* reduce_sum|max|min|prod x */
 /* matmul a, b: last two dims, rest broadcast; rank >= 2.  out: the result's type, that of the operands (none)
- * or of their sums (dtype_sum). */
-typedef struct { int64_t ta, tb, out; } MatmulAttrs;
+ * or of their sums (dtype_sum).  tf32: a device may round f32 operands to 10 bits of fraction. */
+typedef struct { int64_t ta, tb, out, tf32; } MatmulAttrs;
 
 /* matmul_add a, b, c: c + the product of a and b, in place of c where it is last read. */
 
@@ -50,9 +50,9 @@ extern const int attention_place[ATTENTION_LAYOUTS][4];
 
 /* conv x[N,C,s...], w[M,C/group,k...] [, bias[M]]; pads: begins then ends.
  * conv_bwd_data g, w -> x's shape (also the forward of a transposed convolution);
- * conv_bwd_weights x, g -> w's shape.  shape: full shape of the result of the two latter.  out: as of
+ * conv_bwd_weights x, g -> w's shape.  shape: full shape of the result of the two latter.  out, tf32: as of
  * matmul. */
-typedef struct { Ints strides, pads, dilations; int64_t group; Ints shape; int64_t out; } ConvAttrs;
+typedef struct { Ints strides, pads, dilations; int64_t group; Ints shape; int64_t out, tf32; } ConvAttrs;
 
 /* max_pool x, max_pool_bwd x, g; avg_pool x, avg_pool_bwd g.  out: spatial extents of the pooled
  * side, decided at import (ceil_mode, auto_pad); shape: x's full shape (avg_pool_bwd). */

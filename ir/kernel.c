@@ -549,7 +549,7 @@ const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, A
     d->flops = k->flops;
     if (d->op == LIB_MATMUL) {
         const MatmulAttrs *at = n->attr;
-        d->matmul = (MatmulAttrs){.ta = at->ta, .tb = at->tb};
+        d->matmul = (MatmulAttrs){.ta = at->ta, .tb = at->tb, .tf32 = at->tf32};
         d->rows = d->out.rank == 2 ? k->items : 0;
         return d;
     }
@@ -559,6 +559,7 @@ const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, A
     copy_ints(&d->conv.dilations, &at->dilations);
     copy_ints(&d->conv.shape, &at->shape);
     d->conv.group = at->group;
+    d->conv.tf32 = at->tf32;
     if (k->lib == LIB_CONV_BWD_WEIGHTS && d->out.dim[1]) /* an item: one pair of channels */
         d->rows = k->items / d->out.dim[1];
     return d;

@@ -103,6 +103,7 @@ struct Kernel {
     int np;
     /* library routine with the same meaning; attributes are those of the node */
     LibOp lib;
+    bool tf32;    /* it may round f32 factors (attrs.h) */
     double flops; /* operations, roughly; 0: count the instructions */
 };
 

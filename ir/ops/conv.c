@@ -13,6 +13,7 @@ static const AttrDef conv_attrs[] = {
     ATTR(ConvAttrs, strides, AT_INTS, 0),   ATTR(ConvAttrs, pads, AT_INTS, 0),
     ATTR(ConvAttrs, dilations, AT_INTS, 0), ATTR(ConvAttrs, group, AT_I64, 1),
     ATTR(ConvAttrs, shape, AT_INTS, 0),     ATTR(ConvAttrs, out, AT_DTYPE, DT_NONE),
+    ATTR(ConvAttrs, tf32, AT_I64, 0),
 };
 
 /* ---- inference ----------------------------------------------------------------------- */
@@ -249,6 +250,7 @@ static bool conv_setup(Kernel *k, const Node *n, const Type *x, const Type *w, L
     Diag d = {0};
     TRY(conv_shape(n, x, w, &win, &y, &d));
     int64_t group = ((const ConvAttrs *)n->attr)->group;
+    k->tf32 = ((const ConvAttrs *)n->attr)->tf32 != 0;
     window_params(k, &win);
     k_param(k, x->dim[1]);
     k_param(k, w->dim[0]);
@@ -346,7 +348,8 @@ static Val weights_gradient(Grad *gr, const Node *n, Val x, Val dy, Val w)
     DType dt = grad_type(g, w), out = dt == val_type(g, x)->dt ? DT_NONE : dt;
     if (is_product(n->attr, val_type(g, x), &tw)) {
         Val b = channel_rows(g, x), a = channel_rows(g, dy);
-        Val dw = build(g, OP_matmul, NULL, 2, (Val[]){a, b}, &(MatmulAttrs){.tb = 1, .out = out});
+        MatmulAttrs at = {.tb = 1, .out = out, .tf32 = ((const ConvAttrs *)n->attr)->tf32};
+        Val dw = build(g, OP_matmul, NULL, 2, (Val[]){a, b}, &at);
         return build_reshape(g, dw, tw.rank, tw.dim);
     }
     ConvAttrs at = *(const ConvAttrs *)n->attr;

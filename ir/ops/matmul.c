@@ -4,7 +4,8 @@
 
 static const AttrDef matmul_attrs[] = {ATTR(MatmulAttrs, ta, AT_I64, 0),
                                        ATTR(MatmulAttrs, tb, AT_I64, 0),
-                                       ATTR(MatmulAttrs, out, AT_DTYPE, DT_NONE)};
+                                       ATTR(MatmulAttrs, out, AT_DTYPE, DT_NONE),
+                                       ATTR(MatmulAttrs, tf32, AT_I64, 0)};
 
 static bool matmul_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -97,6 +98,7 @@ static bool matmul_lower(Kernel *k, const Graph *g, const Node *n)
     k_body(k, adds ? &matmul_add_body : &matmul_body, c ? type_count(y) / c : 0);
     k->flops = 2.0 * (double)type_count(y) * (double)inner;
     k->lib = adds ? LIB_MATMUL_ADD : LIB_MATMUL;
+    k->tf32 = at->tf32 != 0;
     return true;
 }
 
@@ -116,11 +118,12 @@ static bool matmul_split(const Graph *g, const Node *n, SplitBy by, SplitAxis *a
            (rows || (at->ta && !at->tb && !dtype_is_half(out_type(g, n, 0)->dt)));
 }
 
-/* Adds op(a) op(b) to the gradient of v. */
-static void add_product(Grad *gr, Val v, Val a, Val b, bool ta, bool tb)
+/* Adds op(a) op(b) to the gradient of n's operand v. */
+static void add_product(Grad *gr, const Node *n, Val v, Val a, Val b, bool ta, bool tb)
 {
     DType dt = grad_type(gr->g, v);
     MatmulAttrs at = {.ta = ta, .tb = tb, .out = dt == val_type(gr->g, a)->dt ? DT_NONE : dt};
+    at.tf32 = ((const MatmulAttrs *)n->attr)->tf32;
     grad_add(gr, v, build(gr->g, OP_matmul, NULL, 2, (Val[]){a, b}, &at));
 }
 
@@ -129,22 +132,22 @@ static bool matmul_grad(Grad *gr, const Node *n)
     const MatmulAttrs *at = n->attr;
     Val a = n->in[0], b = n->in[1], dy = build_cast(gr->g, grad_out(gr, n, 0), val_type(gr->g, a)->dt);
     if (grad_wants(gr, n, 0) && at->ta)
-        add_product(gr, a, b, dy, at->tb, true);
+        add_product(gr, n, a, b, dy, at->tb, true);
     else if (grad_wants(gr, n, 0))
-        add_product(gr, a, dy, b, false, !at->tb);
+        add_product(gr, n, a, dy, b, false, !at->tb);
     if (grad_wants(gr, n, 1) && at->tb)
-        add_product(gr, b, dy, a, true, at->ta);
+        add_product(gr, n, b, dy, a, true, at->ta);
     else if (grad_wants(gr, n, 1))
-        add_product(gr, b, a, dy, !at->ta, false);
+        add_product(gr, n, b, a, dy, !at->ta, false);
     return true;
 }
 
 const OpDef op_matmul = {.name = "matmul", .min_in = 2, .max_in = 2, .nout = 1,
                          .in = IN_HALF,
-                         .attrs = matmul_attrs, .nattrs = 3, .attr_size = sizeof(MatmulAttrs),
+                         .attrs = matmul_attrs, .nattrs = COUNT(matmul_attrs), .attr_size = sizeof(MatmulAttrs),
                          .infer = matmul_infer, .grad = matmul_grad, .lower = matmul_lower,
                          .split = matmul_split};
 
 const OpDef op_matmul_add = {.name = "matmul_add", .min_in = 3, .max_in = 3, .nout = 1,
-                             .attrs = matmul_attrs, .nattrs = 3, .attr_size = sizeof(MatmulAttrs),
+                             .attrs = matmul_attrs, .nattrs = COUNT(matmul_attrs), .attr_size = sizeof(MatmulAttrs),
                              .infer = matmul_add_infer, .lower = matmul_lower};

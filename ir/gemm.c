@@ -1,0 +1,189 @@
+/* gemm.c -- from the description of a node to matrix products. */
+#include "gemm.h"
+#include <string.h>
+
+/* ---- batches ------------------------------------------------------------------------------------ */
+
+/* Another dimension of the calls, inside of those there are; one with the last where all operands allow. */
+static void add_dim(Gemms *s, int64_t extent, int64_t a, int64_t b, int64_t y)
+{
+    const int64_t stride[GEMM_OPERANDS] = {[GEMM_A] = a, [GEMM_B] = b, [GEMM_Y] = y, [GEMM_C] = y};
+    bool merges = s->rank > 0;
+    if (extent == 1)
+        return;
+    for (int o = 0; o < GEMM_OPERANDS && merges; o++)
+        merges = s->stride[s->rank - 1][o] == stride[o] * extent;
+    s->rank += !merges;
+    s->extent[s->rank - 1] = merges ? s->extent[s->rank - 1] * extent : extent;
+    memcpy(s->stride[s->rank - 1], stride, sizeof stride);
+}
+
+static void drop_dim(Gemms *s, int d)
+{
+    s->rank--;
+    memmove(s->extent + d, s->extent + d + 1, (size_t)(s->rank - d) * sizeof *s->extent);
+    memmove(s->stride + d, s->stride + d + 1, (size_t)(s->rank - d) * sizeof *s->stride);
+}
+
+/* Calls become rows of one where b is shared and those of a follow each other; else the longest dimension is
+ * the library's batch. */
+static void fold_calls(Gemms *s)
+{
+    Gemm *g = &s->g;
+    int last = s->rank - 1, longest = 0;
+    if (last >= 0 && !g->ta && s->stride[last][GEMM_B] == 0 && s->stride[last][GEMM_A] == g->m * g->lda &&
+        s->stride[last][GEMM_Y] == g->m * g->ldy) {
+        g->m *= s->extent[last];
+        drop_dim(s, last);
+    }
+    for (int d = 1; d < s->rank; d++)
+        longest = s->extent[d] > s->extent[longest] ? d : longest;
+    if (s->rank == 0)
+        return;
+    g->batch = s->extent[longest];
+    g->sa = s->stride[longest][GEMM_A];
+    g->sb = s->stride[longest][GEMM_B];
+    g->sy = s->stride[longest][GEMM_Y];
+    drop_dim(s, longest);
+}
+
+/* ---- matrix products ---------------------------------------------------------------------------- */
+
+/* Elements between matrices of a batch dimension of a result of that rank; 0: there is one. */
+static int64_t batch_stride(const Type *t, int rank, int d)
+{
+    int64_t stride[MAX_RANK];
+    int own = d - (rank - t->rank);
+    if (own < 0 || t->dim[own] == 1)
+        return 0;
+    type_strides(t, stride);
+    return stride[own];
+}
+
+static void describe_matmul(Gemms *s, const LibDesc *of)
+{
+    const Type *a = &of->in[0], *b = &of->in[1], *y = &of->out;
+    Gemm *g = &s->g;
+    g->ta = of->matmul.ta != 0;
+    g->tb = of->matmul.tb != 0;
+    g->adds = of->nin > 2 && of->in[2].dt != DT_NONE;
+    g->m = of->rows ? of->rows : y->dim[y->rank - 2];
+    g->n = g->ldy = y->dim[y->rank - 1];
+    g->k = a->dim[a->rank - (g->ta ? 2 : 1)];
+    g->lda = a->dim[a->rank - 1];
+    g->ldb = b->dim[b->rank - 1];
+    s->operand[GEMM_B] = 1;
+    s->operand[GEMM_C] = 2;
+    for (int d = 0; d < y->rank - 2; d++)
+        add_dim(s, y->dim[d], batch_stride(a, y->rank, d), batch_stride(b, y->rank, d),
+                batch_stride(y, y->rank, d));
+}
+
+/* ---- convolutions ------------------------------------------------------------------------------- */
+
+static bool all_are(const Ints *v, int64_t value)
+{
+    bool same = true;
+    for (int i = 0; i < v->n; i++)
+        same &= v->v[i] == value;
+    return same;
+}
+
+static int64_t places(const Type *t)
+{
+    int64_t n = 1;
+    for (int i = 2; i < t->rank; i++)
+        n *= t->dim[i];
+    return n;
+}
+
+/* A window of one position on every place of an image. */
+static bool has_point_window(const LibDesc *of)
+{
+    const Type *w = of->op == LIB_CONV_BWD_WEIGHTS ? &of->out : &of->in[1];
+    return of->conv.group == 1 && places(w) == 1 && all_are(&of->conv.strides, 1) &&
+           all_are(&of->conv.pads, 0) && (of->op != LIB_CONV || of->in[2].dt == DT_NONE);
+}
+
+/* An image is a matrix of channels by places. */
+static void describe_conv(Gemms *s, const LibDesc *of)
+{
+    bool data = of->op == LIB_CONV_BWD_DATA, weights = of->op == LIB_CONV_BWD_WEIGHTS;
+    const Type *w = weights ? &of->out : &of->in[1], *x = data ? &of->out : &of->in[0];
+    int64_t m = w->dim[0], c = w->dim[1], at = places(x);
+    Gemm *g = &s->g;
+    s->operand[weights ? GEMM_B : GEMM_A] = weights ? 0 : 1;
+    s->operand[weights ? GEMM_A : GEMM_B] = weights ? 1 : 0;
+    s->operand[GEMM_C] = of->nin; /* its own result */
+    g->ta = data;                 /* Y = W X, dX = W^T dY, dW = sum of dY X^T */
+    g->tb = s->sums = weights;
+    g->m = weights && of->rows ? of->rows : data ? c : m;
+    g->n = g->ldy = weights ? c : at;
+    g->k = weights ? at : data ? m : c;
+    g->lda = weights ? at : c;
+    g->ldb = at;
+    if (weights)
+        add_dim(s, x->dim[0], m * at, c * at, 0);
+    else
+        add_dim(s, x->dim[0], 0, g->k * at, g->m * at);
+}
+
+/* ---- both --------------------------------------------------------------------------------------- */
+
+static bool types_fit(const LibDesc *of)
+{
+    DType in = of->in[0].dt, out = of->out.dt;
+    bool added = of->op != LIB_MATMUL || of->nin < 3 || of->in[2].dt == DT_NONE || of->in[2].dt == out;
+    return dtype_is_float(in) && of->in[1].dt == in && (out == in || out == dtype_sum(in)) && added;
+}
+
+bool gemm_describe(Gemms *s, const LibDesc *of)
+{
+    memset(s, 0, sizeof *s);
+    if (!of || of->nin < 2 || !types_fit(of) || type_count(&of->out) == 0 || type_count(&of->in[0]) == 0 ||
+        type_count(&of->in[1]) == 0 || (of->op != LIB_MATMUL && !has_point_window(of)))
+        return false;
+    s->g.in = of->in[0].dt;
+    s->g.out = of->out.dt;
+    s->g.batch = 1;
+    s->g.tf32 = s->g.in == DT_F32 && (of->op == LIB_MATMUL ? of->matmul.tf32 : of->conv.tf32);
+    s->operand[GEMM_Y] = of->nin;
+    (of->op == LIB_MATMUL ? describe_matmul : describe_conv)(s, of);
+    if (!s->sums)
+        fold_calls(s);
+    bool rounds = s->sums && s->g.out != dtype_sum(s->g.in); /* every partial sum */
+    return gemm_calls(s) <= (rounds ? 1 : GEMM_CALLS);
+}
+
+int64_t gemm_calls(const Gemms *s)
+{
+    int64_t n = 1;
+    for (int d = 0; d < s->rank; d++)
+        n *= s->extent[d];
+    return n;
+}
+
+Gemm gemm_call(const Gemms *s, int64_t i, int64_t at[GEMM_OPERANDS])
+{
+    Gemm g = s->g;
+    int64_t rest = i;
+    g.adds |= s->sums && i > 0;
+    for (int o = 0; o < GEMM_OPERANDS; o++)
+        at[o] = 0;
+    for (int d = s->rank; d-- > 0;) {
+        int64_t j = rest % s->extent[d];
+        rest /= s->extent[d];
+        for (int o = 0; o < GEMM_OPERANDS; o++)
+            at[o] += j * s->stride[d][o] * dtype_size[o < GEMM_Y ? g.in : g.out];
+    }
+    return g;
+}
+
+int64_t gemm_bytes(const Gemm *g, GemmOperand operand)
+{
+    int64_t rows = operand == GEMM_A ? (g->ta ? g->k : g->m) : operand == GEMM_B ? (g->tb ? g->n : g->k) : g->m;
+    int64_t cols = operand == GEMM_A ? (g->ta ? g->m : g->k) : operand == GEMM_B ? (g->tb ? g->k : g->n) : g->n;
+    int64_t ld = operand == GEMM_A ? g->lda : operand == GEMM_B ? g->ldb : g->ldy;
+    int64_t stride = operand == GEMM_A ? g->sa : operand == GEMM_B ? g->sb : g->sy;
+    return ((g->batch - 1) * stride + (rows - 1) * ld + cols) * dtype_size[operand < GEMM_Y ? g->in : g->out];
+}

@@ -1,0 +1,39 @@
+/* gemm.h -- matrix products as a BLAS library has to know them: plain data, no graph.
+ *
+ * y[batch][m][n] = op(a) op(b) [+ c], all row-major.  A convolution with a window of one position is such a
+ * product, too: W X of every image.  One operation is one call or several of the same description: batches
+ * that are not one stride apart, and sums over images, each of which is added to those before. */
+#ifndef CKC_GEMM_H
+#define CKC_GEMM_H
+
+#include "kernel.h"
+
+/* Compares as memory.  Leading dimensions and strides are in elements; a stride of 0: all batches see the
+ * same.  c lies as y does. */
+typedef struct {
+    DType in, out; /* of the factors; of y and c.  Sums are in dtype_sum(in) */
+    int tf32;      /* f32 factors may be rounded to 10 bits of fraction */
+    int adds, ta, tb;
+    int64_t m, n, k, lda, ldb, ldy, batch, sa, sb, sy;
+} Gemm;
+
+typedef enum { GEMM_A, GEMM_B, GEMM_Y, GEMM_C, GEMM_OPERANDS } GemmOperand;
+
+typedef struct {
+    Gemm g;
+    int operand[GEMM_OPERANDS]; /* of the launch; what C is matters only where g adds */
+    bool sums;                  /* calls but the first add to y */
+    int rank;                   /* of the calls, from the outside in: */
+    int64_t extent[MAX_RANK], stride[MAX_RANK][GEMM_OPERANDS];
+} Gemms;
+
+enum { GEMM_CALLS = 256 }; /* at most, of one operation */
+
+/* False: the operation is no product, or none of so few calls. */
+bool gemm_describe(Gemms *out, const LibDesc *of);
+int64_t gemm_calls(const Gemms *s);
+/* Call i: its description, and the bytes from the start of each operand to what it works on. */
+Gemm gemm_call(const Gemms *s, int64_t i, int64_t at[GEMM_OPERANDS]);
+int64_t gemm_bytes(const Gemm *g, GemmOperand operand); /* from its first element to its last */
+
+#endif
