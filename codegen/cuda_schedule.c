@@ -5,18 +5,13 @@
  * Operands are byte offsets into the one arena of the plan.  prelude/host.h is the little runtime
  * that the calls go through. */
 #include "codegen.h"
+#include "ir/gemm.h"
 #include "ir/program.h"
 #include "text.h"
 #include <inttypes.h>
 #include <string.h>
 
 enum { MAX_ARGS = 64, MAX_GEMMS = 4096 }; /* as in prelude/host.h */
-
-typedef struct {
-    DType dt;
-    int64_t m, n, k, lda, batch, sa, sb;
-    int ta, tb;
-} Gemm;
 
 typedef struct {
     const Plan *p;
@@ -31,101 +26,27 @@ typedef struct {
 
 /* ---- matrix products ------------------------------------------------------------------------ */
 
-/* Is it a product of cuBLASLt?  A product that adds, and empty ones, run as text. */
-static bool has_gemm(const LibDesc *of)
+static uint32_t share_gemm(Emit *e, const Gemm *g)
 {
-    return of && of->op == LIB_MATMUL && of->nin == 2 && type_count(&of->out) > 0 &&
-           type_count(&of->in[0]) > 0 && of->out.dt == of->in[0].dt;
-}
-
-typedef struct {
-    Gemm g;
-    int rank; /* batch dimensions that remain a loop on the host */
-    int64_t extent[MAX_RANK], sa[MAX_RANK], sb[MAX_RANK], sy[MAX_RANK];
-} GemmLoops;
-
-static int64_t batch_stride(const Type *t, int rank, int d, int64_t inner)
-{
-    int own = d - (rank - t->rank);
-    if (own < 0 || t->dim[own] == 1)
-        return 0;
-    for (int i = own + 1; i < t->rank - 2; i++)
-        inner *= t->dim[i];
-    return inner;
-}
-
-/* Batch dimensions from the outside in, neighbours merged where all operands allow it. */
-static GemmLoops gemm_loops(const LibDesc *of)
-{
-    const MatmulAttrs *at = &of->matmul;
-    const Type *a = &of->in[0], *b = &of->in[1], *y = &of->out;
-    GemmLoops l = {.g = {.dt = y->dt, .m = y->dim[y->rank - 2], .n = y->dim[y->rank - 1],
-                         .k = a->dim[a->rank - (at->ta ? 2 : 1)], .batch = 1,
-                         .ta = (int)at->ta, .tb = (int)at->tb}};
-    Gemm *s = &l.g;
-    s->lda = s->ta ? s->m : s->k;
-    s->m = of->rows ? of->rows : s->m;
-    for (int d = 0; d < y->rank - 2; d++) {
-        int64_t sa = batch_stride(a, y->rank, d, s->m * s->k);
-        int64_t sb = batch_stride(b, y->rank, d, s->k * s->n), e = y->dim[d];
-        int64_t sy = batch_stride(y, y->rank, d, s->m * s->n);
-        int q = l.rank - 1;
-        if (e == 1)
-            continue;
-        if (q >= 0 && l.sa[q] == sa * e && l.sb[q] == sb * e) {
-            l.extent[q] *= e;
-        } else {
-            q = l.rank++;
-            l.extent[q] = e;
-        }
-        l.sa[q] = sa;
-        l.sb[q] = sb;
-        l.sy[q] = sy;
-    }
-    if (l.rank == 0)
-        return l;
-    int q = --l.rank; /* the innermost is cuBLAS's batch, or more rows where b is shared */
-    if (l.sb[q] == 0 && l.sa[q] == s->m * s->k && !s->ta) {
-        s->m *= l.extent[q];
-    } else {
-        s->batch = l.extent[q];
-        s->sa = l.sa[q];
-        s->sb = l.sb[q];
-    }
-    return l;
-}
-
-static uint32_t share_gemm(Emit *e, const Gemm *s)
-{
-    for (uint32_t i = 0; i < e->ngemm; i++) {
-        const Gemm *t = &e->gemm[i];
-        if (t->dt == s->dt && t->m == s->m && t->n == s->n && t->k == s->k && t->lda == s->lda &&
-            t->ta == s->ta && t->tb == s->tb && t->batch == s->batch && t->sa == s->sa && t->sb == s->sb)
-            return i;
-    }
+    uint32_t i = 0;
+    while (i < e->ngemm && memcmp(&e->gemm[i], g, sizeof *g) != 0)
+        i++;
+    if (i < e->ngemm)
+        return i;
     e->gemm = arena_grow(&e->a, e->gemm, e->ngemm, &e->cgemm, sizeof *e->gemm);
-    e->gemm[e->ngemm] = *s;
+    e->gemm[e->ngemm] = *g;
     return e->ngemm++;
 }
 
-static void print_gemm(Emit *e, const Launch *c)
+static void print_gemms(Emit *e, const Launch *c, const Gemms *s)
 {
-    GemmLoops l = gemm_loops(c->lib);
-    uint32_t index = share_gemm(e, &l.g);
-    int64_t size = dtype_size[l.g.dt], count = 1;
-    for (int d = 0; d < l.rank; d++)
-        count *= l.extent[d];
-    for (int64_t i = 0; i < count; i++) {
-        int64_t at[3] = {c->op[0].at, c->op[1].at, c->op[2].at}, rest = i;
-        for (int d = l.rank; d-- > 0;) {
-            int64_t j = rest % l.extent[d];
-            rest /= l.extent[d];
-            at[0] += j * l.sa[d] * size;
-            at[1] += j * l.sb[d] * size;
-            at[2] += j * l.sy[d] * size;
-        }
-        fprintf(e->f, "    ok = ok && ckc_gemm(c, %" PRIu32 ", %" PRId64 ", %" PRId64 ", %" PRId64
-                ");\n", index, at[0], at[1], at[2]);
+    for (int64_t i = 0; i < gemm_calls(s); i++) {
+        int64_t at[GEMM_OPERANDS];
+        Gemm g = gemm_call(s, i, at);
+        fprintf(e->f, "    ok = ok && ckc_gemm(c, %" PRIu32, share_gemm(e, &g));
+        for (int o = 0; o < GEMM_OPERANDS; o++)
+            fprintf(e->f, ", %" PRId64, o == GEMM_C && !g.adds ? -1 : c->op[s->operand[o]].at + at[o]);
+        fprintf(e->f, ");\n");
     }
 }
 
@@ -163,10 +84,13 @@ static void print_launches(Emit *e, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++) {
         const Launch *c = &e->program.l.launch[i];
+        Gemms s;
         if (c->copy)
             print_copies(e, c);
+        else if (gemm_describe(&s, c->lib))
+            print_gemms(e, c, &s);
         else
-            (has_gemm(c->lib) ? print_gemm : print_kernel)(e, c);
+            print_kernel(e, c);
     }
 }
 
@@ -189,9 +113,12 @@ static void print_gemm_table(Emit *e)
     fprintf(e->f, "\nstatic const CkcGemm ckc_gemms[] = {\n");
     for (uint32_t i = 0; i < e->ngemm; i++) {
         const Gemm *s = &e->gemm[i];
-        fprintf(e->f, "    {\"%s\", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %d, %d, %" PRId64
-                ", %" PRId64 ", %" PRId64 "},\n", dtype_name[s->dt], s->m, s->n, s->k, s->lda,
-                s->ta, s->tb, s->batch, s->sa, s->sb);
+        fprintf(e->f, "    {\"%s\", \"%s\", %d, %d, %d, %d", dtype_name[s->in], dtype_name[s->out], s->tf32,
+                s->adds, s->ta, s->tb);
+        const int64_t size[] = {s->m, s->n, s->k, s->lda, s->ldb, s->ldy, s->batch, s->sa, s->sb, s->sy};
+        for (size_t k = 0; k < sizeof size / sizeof *size; k++)
+            fprintf(e->f, ", %" PRId64, size[k]);
+        fprintf(e->f, "},\n");
     }
     fprintf(e->f, "    {0}};\n");
 }
@@ -256,8 +183,9 @@ static bool print_texts(Emit *e)
     int *func = NEW(&e->a, int, l->nkernel + 1), n = 0;
     uint32_t *which = NEW(&e->a, uint32_t, l->nkernel + 1);
     bool *needed = NEW(&e->a, bool, l->nkernel + 1);
+    Gemms s;
     for (uint32_t i = 0; i < l->n; i++)
-        if (!l->launch[i].copy && !has_gemm(l->launch[i].lib)) {
+        if (!l->launch[i].copy && !gemm_describe(&s, l->launch[i].lib)) {
             needed[l->launch[i].kernel] = true;
             TRY(check_launch(e, &l->launch[i]));
         }

@@ -181,9 +181,17 @@ Gemm gemm_call(const Gemms *s, int64_t i, int64_t at[GEMM_OPERANDS])
 
 int64_t gemm_bytes(const Gemm *g, GemmOperand operand)
 {
-    int64_t rows = operand == GEMM_A ? (g->ta ? g->k : g->m) : operand == GEMM_B ? (g->tb ? g->n : g->k) : g->m;
-    int64_t cols = operand == GEMM_A ? (g->ta ? g->m : g->k) : operand == GEMM_B ? (g->tb ? g->k : g->n) : g->n;
-    int64_t ld = operand == GEMM_A ? g->lda : operand == GEMM_B ? g->ldb : g->ldy;
-    int64_t stride = operand == GEMM_A ? g->sa : operand == GEMM_B ? g->sb : g->sy;
+    int64_t rows = g->m, cols = g->n, ld = g->ldy, stride = g->sy;
+    if (operand == GEMM_A) {
+        rows = g->ta ? g->k : g->m;
+        cols = g->ta ? g->m : g->k;
+        ld = g->lda;
+        stride = g->sa;
+    } else if (operand == GEMM_B) {
+        rows = g->tb ? g->n : g->k;
+        cols = g->tb ? g->k : g->n;
+        ld = g->ldb;
+        stride = g->sb;
+    }
     return ((g->batch - 1) * stride + (rows - 1) * ld + cols) * dtype_size[operand < GEMM_Y ? g->in : g->out];
 }

@@ -313,9 +313,10 @@ static void compare_memory(const TestStep *s, char *arena)
 }
 
 /* update: bytes of gradients to split by rows, 0: all are outputs; factor: of factors in blocks. */
-static void emit_step(TestStep *s, const char *model, const char *path, int64_t update, int64_t factor)
+static void emit_step(TestStep *s, const char *model, const char *path, int64_t update, int64_t factor,
+                      PrecisionKind precision)
 {
-    static const OnnxBind bind = {"batch", 6};
+    const OnnxBind bind = {"batch", precision == PRECISION_F32 ? 6 : 96};
     step_init(s);
     s->opt.import.bind = &bind;
     s->opt.import.nbind = strstr(model, "static") == NULL;
@@ -323,6 +324,7 @@ static void emit_step(TestStep *s, const char *model, const char *path, int64_t 
     s->opt.keep_grads = update == 0;
     s->opt.update_bytes = update;
     s->opt.factor_bytes = factor;
+    s->opt.precision = precision;
     ck_assert_msg(step_compile(s, model, NULL), "%s: %s", model, s->diag.msg);
     FILE *f = fopen(path, "w");
     ck_assert_ptr_nonnull(f);
@@ -351,19 +353,23 @@ START_TEST(whole_step_matches_executor)
     static const struct {
         const char *shared;
         int64_t update, factor;
-    } step[] = {{NULL, 0, 0},
-                {"fixtures/torch-oracle/gpt_tiny_tied/model_static.onnx", 0, 0},
-                {"fixtures/torch-oracle/conv_bn_pool/model_static.onnx", 0, 0},
-                {NULL, 2048, 0},
-                {NULL, 0, 256},
-                {"fixtures/torch-oracle/gpt_tiny_tied/model_static.onnx", 0, 256},
-                {"fixtures/torch-oracle/conv_bn_pool/model_static.onnx", 0, 256}};
+        PrecisionKind precision;
+    } step[] = {{NULL, 0, 0, PRECISION_F32},
+                {"fixtures/torch-oracle/gpt_tiny_tied/model_static.onnx", 0, 0, PRECISION_F32},
+                {"fixtures/torch-oracle/conv_bn_pool/model_static.onnx", 0, 0, PRECISION_F32},
+                {NULL, 2048, 0, PRECISION_F32},
+                {NULL, 0, 256, PRECISION_F32},
+                {"fixtures/torch-oracle/gpt_tiny_tied/model_static.onnx", 0, 256, PRECISION_F32},
+                {"fixtures/torch-oracle/conv_bn_pool/model_static.onnx", 0, 256, PRECISION_F32},
+                {NULL, 0, 1, PRECISION_BF16}};
     const char *file = step[_i].shared ? shared_path(step[_i].shared)
                                        : CKC_SOURCE_DIR "/examples/mlp/model.onnx";
     TestStep s;
     if (!file)
         return;
-    emit_step(&s, file, "k.c", step[_i].update, step[_i].factor);
+    emit_step(&s, file, "k.c", step[_i].update, step[_i].factor, step[_i].precision);
+    if (step[_i].precision == PRECISION_BF16) /* weights' gradients are sums in f32 of blocks */
+        ck_assert_int_eq(shell("grep -q '{\"bf16\", \"f32\", 0, 1, ' k.c"), 0);
     FILE *f = fopen("k.c", "a");
     fputs("ShimState *shim;\nCkc *new_step(void) { return calloc(1, sizeof(Ckc)); }\n", f);
     fclose(f);
@@ -391,7 +397,7 @@ START_TEST(whole_step_compiles_with_nvcc)
         skipped("nvcc is not there");
         return;
     }
-    emit_step(&s, CKC_SOURCE_DIR "/examples/mlp/model.onnx", "k.c", 0, 0);
+    emit_step(&s, CKC_SOURCE_DIR "/examples/mlp/model.onnx", "k.c", 0, 0, PRECISION_F32);
     ck_assert_int_eq(shell("nvcc -x cu -arch=sm_90 --fmad=false -c k.c -o k.o"), 0);
     step_free(&s);
 }
@@ -404,7 +410,7 @@ Suite *suite_cuda(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, text_compiles_with_nvrtc);
     tcase_add_loop_test(t, shim_runs_match_reference, 0, 1);
-    tcase_add_loop_test(t, whole_step_matches_executor, 0, 7);
+    tcase_add_loop_test(t, whole_step_matches_executor, 0, 8);
     tcase_add_test(t, whole_step_compiles_with_nvcc);
     suite_add_tcase(s, t);
     return s;

@@ -14,6 +14,7 @@ typedef struct {
 
 #define ATTRS(s, p, d) "strides=" s ", pads=" p ", dilations=" d
 #define LINE ATTRS("[1]", "[0,0]", "[1]")
+#define POINT ", shape=[6,4,1]"
 #define PLANE ATTRS("[1,1]", "[0,0,0,0]", "[1,1]")
 #define SPACE ATTRS("[1,1,1]", "[0,0,0,0,0,0]", "[1,1,1]")
 #define AB(a, b) "  input %a: " a "\n  input %b: " b "\n"
@@ -46,21 +47,22 @@ static const Case cases[] = {
     /* windows of one position: data, both gradients; images of one and of three dimensions */
     {AB("f32[3,4,5,2]", "f32[6,4,1,1]") "  %y: f32[3,6,5,2] = conv %a, %b {" PLANE "}\n", 1},
     {AB("bf16[3,4,5,2]", "bf16[6,4,1,1]") "  %y: bf16[3,6,5,2] = conv %a, %b {" PLANE "}\n", 1},
-    {AB("f32[3,6,5,2]", "f32[6,4,1,1]") "  %y: f32[3,4,5,2] = conv_bwd_data %a, %b {" PLANE ", shape=[3,4,5,2]}\n", 1},
-    {AB("f32[3,4,5]", "f32[3,6,5]") "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE ", shape=[6,4,1]}\n", 3},
+    {AB("f32[3,6,5,2]", "f32[6,4,1,1]") "  %y: f32[3,4,5,2] = conv_bwd_data %a, %b {" PLANE
+     ", shape=[3,4,5,2]}\n", 1},
+    {AB("f32[3,4,5]", "f32[3,6,5]") "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "}\n", 3},
     {AB("bf16[3,4,2,2,3]", "bf16[3,6,2,2,3]")
      "  %y: f32[6,4,1,1,1] = conv_bwd_weights %a, %b {" SPACE ", shape=[6,4,1,1,1], out=f32}\n", 3},
-    {AB("f32[3,4,5]", "f32[3,6,5]") "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE ", shape=[6,4,1]} split rows 4\n",
-     6},
-    {AB("f32[5,4,5]", "f32[5,6,5]") "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE ", shape=[6,4,1]} split sum 2\n",
-     5},
+    {AB("f32[3,4,5]", "f32[3,6,5]")
+     "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "} split rows 4\n", 6},
+    {AB("f32[5,4,5]", "f32[5,6,5]")
+     "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "} split sum 2\n", 5},
     /* none */
     {AB("f32[3,4,5]", "f32[6,4,1]") "  input %c: f32[6]\n  %y: f32[3,6,5] = conv %a, %b, %c {" LINE "}\n", 0},
     {AB("f32[3,4,5]", "f32[6,4,2]") "  %y: f32[3,6,4] = conv %a, %b {" LINE "}\n", 0},
     {AB("f32[3,4,5]", "f32[6,4,1]") "  %y: f32[3,6,3] = conv %a, %b {" ATTRS("[2]", "[0,0]", "[1]") "}\n", 0},
     {AB("f32[3,4,5]", "f32[6,4,1]") "  %y: f32[3,6,7] = conv %a, %b {" ATTRS("[1]", "[1,1]", "[1]") "}\n", 0},
     {AB("f32[3,4,5]", "f32[6,2,1]") "  %y: f32[3,6,5] = conv %a, %b {" LINE ", group=2}\n", 0},
-    {AB("bf16[3,4,5]", "bf16[3,6,5]") "  %y: bf16[6,4,1] = conv_bwd_weights %a, %b {" LINE ", shape=[6,4,1]}\n", 0},
+    {AB("bf16[3,4,5]", "bf16[3,6,5]") "  %y: bf16[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "}\n", 0},
     {AB("f32[0,7]", "f32[7,3]") "  %y: f32[0,3] = matmul %a, %b\n", 0},
 };
 

@@ -36,20 +36,19 @@ typedef struct {
     int64_t dim[8], offset; /* bytes from the start of the arena */
 } CkcValue;
 
-/* y[batch][m][n] = op(a) op(b), row-major; a's rows lie lda elements apart; strides between batches
+/* y[batch][m][n] = op(a) op(b) [+ c], row-major, c as y; leading dimensions and strides between batches
  * in elements, 0: shared. */
 typedef struct {
-    const char *type;
-    int64_t m, n, k, lda;
-    int ta, tb;
-    int64_t batch, stride_a, stride_b;
+    const char *in, *out; /* types of a and b; of y and c */
+    int tf32, adds, ta, tb;
+    int64_t m, n, k, lda, ldb, ldy, batch, stride_a, stride_b, stride_y;
 } CkcGemm;
 
 typedef struct {
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t a, b, y;
     cublasLtMatmulAlgo_t algo;
-    bool f64;
+    bool f64, adds;
 } CkcGemmPlan;
 
 typedef struct {
@@ -113,44 +112,57 @@ static bool ckc_choose(Ckc *c, CkcGemmPlan *g)
     return ok;
 }
 
-/* Row-major a b is column-major b a: cuBLAS's first operand is our second. */
-static bool ckc_gemm_plan(Ckc *c, const CkcGemm *s)
+static cudaDataType_t ckc_type(const char *name)
 {
-    CkcGemmPlan *g = &c->gemm[c->ngemm++];
-    g->f64 = strcmp(s->type, "f64") == 0;
-    cudaDataType_t type = g->f64                          ? CUDA_R_64F
-                          : strcmp(s->type, "bf16") == 0 ? CUDA_R_16BF
-                          : strcmp(s->type, "f16") == 0  ? CUDA_R_16F
-                                                         : CUDA_R_32F;
+    return strcmp(name, "f64") == 0    ? CUDA_R_64F
+           : strcmp(name, "bf16") == 0 ? CUDA_R_16BF
+           : strcmp(name, "f16") == 0  ? CUDA_R_16F
+                                       : CUDA_R_32F;
+}
+
+static bool ckc_gemm_desc(Ckc *c, CkcGemmPlan *g, const CkcGemm *s)
+{
     cublasOperation_t first = s->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t second = s->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
     return ckc_check(c, cublasLtMatmulDescCreate(&g->op,
-                                                 g->f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                                 g->f64    ? CUBLAS_COMPUTE_64F
+                                                 : s->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                           : CUBLAS_COMPUTE_32F,
                                                  g->f64 ? CUDA_R_64F : CUDA_R_32F),
                      "cublasLtMatmulDescCreate") &&
            ckc_check(c, cublasLtMatmulDescSetAttribute(g->op, CUBLASLT_MATMUL_DESC_TRANSA, &first,
                                                        sizeof first), "transposition") &&
            ckc_check(c, cublasLtMatmulDescSetAttribute(g->op, CUBLASLT_MATMUL_DESC_TRANSB,
-                                                       &second, sizeof second),
-                     "transposition") &&
-           ckc_layout(c, &g->b, type, s->tb ? s->k : s->n, s->tb ? s->n : s->k,
-                      s->tb ? s->k : s->n, s->batch, s->stride_b) &&
-           ckc_layout(c, &g->a, type, s->ta ? s->m : s->k, s->ta ? s->k : s->m, s->lda, s->batch,
-                      s->stride_a) &&
-           ckc_layout(c, &g->y, type, s->n, s->m, s->n, s->batch, s->m * s->n) &&
+                                                       &second, sizeof second), "transposition");
+}
+
+/* Row-major a b is column-major b a: cuBLAS's first operand is our second. */
+static bool ckc_gemm_plan(Ckc *c, const CkcGemm *s)
+{
+    CkcGemmPlan *g = &c->gemm[c->ngemm++];
+    g->f64 = strcmp(s->in, "f64") == 0;
+    g->adds = s->adds;
+    return ckc_gemm_desc(c, g, s) &&
+           ckc_layout(c, &g->b, ckc_type(s->in), s->tb ? s->k : s->n, s->tb ? s->n : s->k, s->ldb,
+                      s->batch, s->stride_b) &&
+           ckc_layout(c, &g->a, ckc_type(s->in), s->ta ? s->m : s->k, s->ta ? s->k : s->m, s->lda,
+                      s->batch, s->stride_a) &&
+           ckc_layout(c, &g->y, ckc_type(s->out), s->n, s->m, s->ldy, s->batch, s->stride_y) &&
            ckc_choose(c, g);
 }
 
-static inline bool ckc_gemm(Ckc *c, int index, int64_t a, int64_t b, int64_t y)
+/* add: what is added, -1: nothing */
+static inline bool ckc_gemm(Ckc *c, int index, int64_t a, int64_t b, int64_t y, int64_t add)
 {
     const CkcGemmPlan *g = &c->gemm[index];
-    const float one = 1, zero = 0;
-    const double one64 = 1, zero64 = 0;
+    const float one = 1, beta = g->adds;
+    const double one64 = 1, beta64 = g->adds;
     return ckc_check(c, cublasLtMatmul(c->lt, g->op, g->f64 ? (const void *)&one64 : &one,
                                        c->arena + b, g->b, c->arena + a, g->a,
-                                       g->f64 ? (const void *)&zero64 : &zero, c->arena + y, g->y,
-                                       c->arena + y, g->y, &g->algo, c->workspace,
-                                       c->workspace_bytes, c->stream), "cublasLtMatmul");
+                                       g->f64 ? (const void *)&beta64 : &beta,
+                                       c->arena + (add < 0 ? y : add), g->y, c->arena + y, g->y,
+                                       &g->algo, c->workspace, c->workspace_bytes, c->stream),
+                     "cublasLtMatmul");
 }
 
 /* at: offsets of the operands and the workspace, -1 where one is absent. */

@@ -144,10 +144,12 @@ static bool matmul_grad(Grad *gr, const Node *n)
 
 const OpDef op_matmul = {.name = "matmul", .min_in = 2, .max_in = 2, .nout = 1,
                          .in = IN_HALF,
-                         .attrs = matmul_attrs, .nattrs = COUNT(matmul_attrs), .attr_size = sizeof(MatmulAttrs),
+                         .attrs = matmul_attrs, .nattrs = COUNT(matmul_attrs),
+                         .attr_size = sizeof(MatmulAttrs),
                          .infer = matmul_infer, .grad = matmul_grad, .lower = matmul_lower,
                          .split = matmul_split};
 
 const OpDef op_matmul_add = {.name = "matmul_add", .min_in = 3, .max_in = 3, .nout = 1,
-                             .attrs = matmul_attrs, .nattrs = COUNT(matmul_attrs), .attr_size = sizeof(MatmulAttrs),
+                             .attrs = matmul_attrs, .nattrs = COUNT(matmul_attrs),
+                         .attr_size = sizeof(MatmulAttrs),
                              .infer = matmul_add_infer, .lower = matmul_lower};

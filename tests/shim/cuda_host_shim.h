@@ -15,7 +15,8 @@ typedef void *cudaStream_t;
 typedef void *cublasLtHandle_t;
 typedef enum { CUDA_R_32F, CUDA_R_64F, CUDA_R_16F, CUDA_R_16BF = 14 } cudaDataType_t;
 typedef enum { CUBLAS_OP_N, CUBLAS_OP_T } cublasOperation_t;
-enum { cudaMemcpyDeviceToDevice = 3, CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_64F = 70 };
+enum { cudaMemcpyDeviceToDevice = 3, CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_64F = 70,
+       CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
 enum { CUBLASLT_REDUCTION_SCHEME_NONE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2 };
 enum { CUBLASLT_MATMUL_DESC_TRANSA = 3, CUBLASLT_MATMUL_DESC_TRANSB };
 enum { CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET };
@@ -149,12 +150,13 @@ FN int cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const void *al
                       size_t bytes, cudaStream_t s)
 {
     int64_t inner = (int64_t)(d->transa ? la->rows : la->cols);
+    double add = ly->type == CUDA_R_64F ? *(const double *)beta : *(const float *)beta;
     if (!algo->chosen)
         return 7;
     for (int64_t t = 0; t < ly->batch; t++)
         for (int64_t j = 0; j < (int64_t)ly->cols; j++)
             for (int64_t i = 0; i < (int64_t)ly->rows; i++) {
-                double sum = 0;
+                double sum = add ? add * fake_load(c, lc->type, t * lc->stride + j * lc->ld + i) : 0;
                 for (int64_t k = 0; k < inner; k++)
                     sum += fake_load(a, la->type, t * la->stride +
                                      (d->transa ? i * la->ld + k : k * la->ld + i)) *
