@@ -41,6 +41,24 @@ static bool check_options(Options *o)
     return true;
 }
 
+/* Text for a GPU is of a plan for one: where none was named, for the one that is here, else for an H200. */
+static bool find_gpu(Options *o)
+{
+    Diag none = {0};
+    if (!o->cuda)
+        return true;
+    if (!o->step.device) {
+        const DeviceOps *cuda = device_here("cuda", &o->ordinal);
+        bool here = cuda->info(o->ordinal, &o->device, &o->arena, &none);
+        o->ops = here ? cuda : NULL;
+        TRY(here || device_find(&o->device, "h200", &o->arena, &o->diag));
+        o->step.device = &o->device;
+        o->steps = !here && o->steps < 0 ? 0 : o->steps;
+    }
+    return o->device.capability > 0 ||
+           fail(&o->diag, "--emit cuda: %s is no NVIDIA GPU", o->step.device->name);
+}
+
 /* What was trained first: it is worth the most, and the rest may fail. */
 static bool write_all(Job *j)
 {
@@ -74,7 +92,7 @@ int cmd_train(int argc, char **argv)
                             "that is not finite), 130, 143 or 129 ended by SIGINT, SIGTERM or SIGHUP, "
                             "the step finished and saved.",
                             argc, argv) &&
-              check_options(&o) && output_check(j);
+              find_gpu(&o) && check_options(&o) && output_check(j);
     /* Validation.  Gradients are those of training. */
     o.step.import.inference = o.step.optim == OPTIM_NONE && !o.grads && !o.training;
     PassRun how = {.disable = o.disable, .dump = o.dump, .time = o.time_passes};

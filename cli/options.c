@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *argp_program_version = "ckc " CKC_VERSION " (CPU: oneDNN, OpenMP; CUDA: as text, --emit cuda)";
+const char *argp_program_version = "ckc " CKC_VERSION " (CPU: oneDNN, OpenMP; CUDA: driver API, NVRTC)";
 
 typedef enum { HEADER, FLAG, TEXT, REAL, INTEGER, OTHER } Kind;
 

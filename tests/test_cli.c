@@ -192,7 +192,7 @@ START_TEST(names_reach_no_source)
 {
     write_external("Mul", "*/q;\"#/*", "w.bin");
     write_bytes("w.bin", (float[4]){0}, 16);
-    ckc_accepts("m.onnx --loss mse --steps 1 --quiet -o p --emit cuda");
+    ckc_accepts("m.onnx --loss mse --steps 0 --quiet -o p --emit cuda");
     ck_assert_int_eq(shell("grep -q 'q;.*#/' p/step.ckp && ! grep -q 'q;.*#/' p/kernels.*"), 0);
 }
 END_TEST
@@ -298,7 +298,7 @@ START_TEST(report)
         "trainable", "frozen", "notes", "loss", "optimizer", "lr", "seed", "threads", "init", "data",
         "plan_seconds", "solve_seconds", "version", "peak", "accumulate", "clip_norm", "bytes_per_sample",
         "bytes_per_token", "resident_bytes", "offloaded", "fetched", "fetched_bytes", "host_bytes"};
-    ckc_accepts(MLP " --bind batch=4 --output m.ckc --steps 3 --json --emit cuda");
+    ckc_accepts(MLP " --bind batch=4 --output m.ckc --steps 3 --json");
     json_t *j = read_json("out");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         ck_assert_msg(json_object_get(j, keys[i]) != NULL, "no key '%s'", keys[i]);
@@ -320,7 +320,9 @@ START_TEST(report)
     same_file("out", "m.ckc/report.json");
     ck_assert_int_eq(access("m.ckc/step.ckp", R_OK), 0);
     ck_assert_int_eq(access("m.ckc/kernels.c", R_OK), 0);
+    ckc_accepts(MLP " --bind batch=4 --output m.ckc --quiet --emit cuda");
     ck_assert_int_eq(access("m.ckc/kernels.cu", R_OK), 0);
+    ckc_refuses(MLP " --bind batch=4 --device cpu --emit cuda", 1, "cpu is no NVIDIA GPU");
     ckc_accepts(MLP " --bind batch=4 --output m.ckc --quiet");
     char *out = read_text("out");
     ck_assert_str_eq(out, "");

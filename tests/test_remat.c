@@ -435,7 +435,7 @@ START_TEST(instances_are_written_as_they_are_read)
 END_TEST
 
 static const char with_fetches[] = "0 5 40\n1 7 30 0\n2 3 20 1 ; out=8\n3 4 50 0 2\n4 6 10 3 2.1 1\n"
-                                   "5 2 30 4 0\n6 1 8 5 1 ; keep\nlink 90\nfetch 0 1 40\nfetch 2 1 28\n";
+                                   "5 2 30 4 0\n6 1 8 5 1 ; keep\nlink 90\nhost 50\nfetch 0 1 40\nfetch 2 1 28\n";
 
 /* The text, and a schedule of it. */
 START_TEST(fetches_are_operators)
@@ -455,13 +455,15 @@ START_TEST(fetches_are_operators)
     ck_assert_int_eq(back.ops[8].nout, 2);
     int64_t cost, peak;
     const int32_t good[] = {0, 1, 2, 3, 4, 7, 5, 6}, early[] = {7, 0, 1, 2, 3, 4, 5, 6},
-                  much[] = {0, 1, 2, 3, 7, 4, 7, 7, 5, 6};
+                  much[] = {0, 1, 2, 3, 7, 4, 7, 7, 5, 6}, both[] = {0, 1, 2, 3, 4, 7, 8, 5, 6};
     ck_assert_msg(remat_evaluate(&back, good, 8, NULL, &cost, &peak, err), "%s", err);
     ck_assert_int_eq(cost, 29);
     ck_assert(!remat_evaluate(&back, early, 8, NULL, &cost, &peak, err));
     ck_assert_str_eq(err, "step 0: operator 0 is fetched before it runs");
     ck_assert(!remat_evaluate(&back, much, 10, NULL, &cost, &peak, err));
     ck_assert_str_eq(err, "step 7: the fetches take more than the link has");
+    ck_assert(!remat_evaluate(&back, both, 9, NULL, &cost, &peak, err));
+    ck_assert_str_eq(err, "step 6: what is fetched takes more than the host has");
     remat_free(&inst);
     remat_free(&back);
     ck_assert(!remat_parse("0 1 1 ; once\nlink 9\nfetch 0 1 1\n", &inst, NULL, err));

@@ -15,7 +15,7 @@ typedef struct {
     int inplace[MAX_NODES]; /* input whose buffer may be taken over, -1 = none */
     bool keep[MAX_NODES];
     bool fetched[MAX_NODES]; /* may be, for fetch[] */
-    int64_t fetch[MAX_NODES], link, link_of[MAX_NODES];
+    int64_t fetch[MAX_NODES], link, link_of[MAX_NODES], host;
 } Dag;
 
 static int64_t bytes_of(const Dag *d, uint32_t set)
@@ -76,8 +76,8 @@ static void run_fetch(Frontier *f, const Dag *d, const int64_t *bytes, int i, ui
         reach(f, state | 1u << i, f->dist[state] + d->fetch[i]);
 }
 
-/* Cheapest cost over all schedules, -1 = infeasible; with a link that is enough. */
-static int64_t brute_force(const Dag *d, int64_t budget)
+/* Cheapest cost over all schedules, -1 = infeasible; with a link and a host that are enough. */
+static int64_t cheapest(const Dag *d, int64_t budget)
 {
     static Frontier f;
     int64_t bytes[1 << MAX_NODES];
@@ -110,6 +110,23 @@ static int64_t brute_force(const Dag *d, int64_t budget)
     return -1;
 }
 
+/* Likewise, with all sets of what may be fetched that fit the host. */
+static int64_t brute_force(const Dag *d, int64_t budget)
+{
+    int64_t best = -1;
+    for (uint32_t set = d->host ? 0 : (1u << d->n) - 1; set < 1u << d->n; set++) {
+        Dag some = *d;
+        int64_t bytes = 0;
+        for (int i = 0; i < d->n; i++) {
+            some.fetched[i] = d->fetched[i] && set >> i & 1;
+            bytes += some.fetched[i] ? d->bytes[i] : 0;
+        }
+        int64_t cost = d->host == 0 || bytes <= d->host ? cheapest(&some, budget) : -1;
+        best = cost >= 0 && (best < 0 || cost < best) ? cost : best;
+    }
+    return best;
+}
+
 static RematInstance instance_of(const Dag *d)
 {
     char text[4096];
@@ -122,6 +139,7 @@ static RematInstance instance_of(const Dag *d)
         at += d->inplace[i] >= 0 ? sprintf(text + at, " inplace=%d", d->inplace[i]) : 0;
         at += sprintf(text + at, "\n");
     }
+    at += d->host > 0 ? sprintf(text + at, "host %d\n", (int)d->host) : 0;
     at += d->link > 0 ? sprintf(text + at, "link %d\n", (int)d->link) : 0;
     for (int i = 0; i < d->n; i++)
         if (d->fetched[i])
@@ -311,6 +329,18 @@ START_TEST(equals_brute_force_with_fetches)
 }
 END_TEST
 
+START_TEST(equals_brute_force_with_a_host_of_few_bytes)
+{
+    random_state = 10;
+    for (int k = 0; k < 80; k++) {
+        Dag d = dag_of(4 + k % 2, (uint32_t)below(1 << 10), k % 2);
+        add_fetches(&d, 1 << 20);
+        d.host = 1 + below(12);
+        compare_dag(&d, false);
+    }
+}
+END_TEST
+
 /* Where the link is short: valid, and not below the bound nor what an ample one would cost. */
 START_TEST(fetches_stay_within_the_link)
 {
@@ -366,6 +396,7 @@ Suite *suite_remat_brute(void)
     tcase_add_test(t, equals_brute_force_on_6_nodes);
     tcase_add_test(t, equals_brute_force_with_workspace_in_place_and_kept_values);
     tcase_add_test(t, equals_brute_force_with_fetches);
+    tcase_add_test(t, equals_brute_force_with_a_host_of_few_bytes);
     tcase_add_test(t, fetches_stay_within_the_link);
     tcase_add_test(t, infeasible_budgets_are_not_met);
     suite_add_tcase(s, t);

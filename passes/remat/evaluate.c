@@ -25,21 +25,35 @@ static void copies_free(Copies *c)
     free(c->latest);
 }
 
-/* link: what the fetches so far took. */
+/* What the fetches so far took. */
+typedef struct {
+    int64_t link, host;
+    uint8_t *away; /* per operator: it was fetched */
+} Fetched;
+
+static bool check_fetch(const RematInstance *inst, int32_t step, const RematOp *o, const uint8_t *ran,
+                        Fetched *f, char err[REMAT_ERR])
+{
+    if (!ran[o->fetch_of])
+        return rm_fail(err, "step %d: operator %d is fetched before it runs", step, o->fetch_of);
+    if (o->link > inst->link - f->link)
+        return rm_fail(err, "step %d: the fetches take more than the link has", step);
+    if (!f->away[o->fetch_of] && !rm_host_has(inst, f->host, o))
+        return rm_fail(err, "step %d: what is fetched takes more than the host has", step);
+    f->link += o->link;
+    f->host += f->away[o->fetch_of] ? 0 : rm_output_bytes(inst, o);
+    f->away[o->fetch_of] = 1;
+    return true;
+}
+
 static bool check_step(const RematInstance *inst, int32_t step, int32_t op, uint8_t *ran,
-                       uint8_t *barred, int64_t *link, char err[REMAT_ERR])
+                       uint8_t *barred, Fetched *f, char err[REMAT_ERR])
 {
     if (op < 0 || op >= inst->nops + inst->nfetch)
         return rm_fail(err, "step %d: operator %d is unknown", step, op);
     const RematOp *o = &inst->ops[op];
-    if (op >= inst->nops) {
-        if (!ran[o->fetch_of])
-            return rm_fail(err, "step %d: operator %d is fetched before it runs", step, o->fetch_of);
-        if (o->link > inst->link - *link)
-            return rm_fail(err, "step %d: the fetches take more than the link has", step);
-        *link += o->link;
-        return true;
-    }
+    if (op >= inst->nops)
+        return check_fetch(inst, step, o, ran, f, err);
     if (o->once && ran[op])
         return rm_fail(err, "step %d: operator %d must not run again", step, op);
     if (barred[op])
@@ -74,7 +88,8 @@ static bool trace(const RematInstance *inst, const int32_t *seq, int32_t n, Copi
                   char err[REMAT_ERR])
 {
     uint8_t *ran = RM_NEW(uint8_t, inst->nops), *barred = RM_NEW(uint8_t, inst->nops);
-    int64_t total = 0, link = 0;
+    int64_t total = 0;
+    Fetched f = {.away = RM_NEW(uint8_t, inst->nops)};
     for (int32_t i = 0; i < n; i++)
         total += seq[i] >= 0 && seq[i] < inst->nops + inst->nfetch ? inst->ops[seq[i]].nout : 0;
     *c = (Copies){n, RM_NEW(int32_t, n + 1), RM_NEW(int32_t, total),
@@ -82,7 +97,7 @@ static bool trace(const RematInstance *inst, const int32_t *seq, int32_t n, Copi
     memset(c->latest, -1, sizeof *c->latest * (size_t)inst->nvalues);
     bool ok = true;
     for (int32_t i = 0; i < n && ok; i++)
-        ok = check_step(inst, i, seq[i], ran, barred, &link, err) &&
+        ok = check_step(inst, i, seq[i], ran, barred, &f, err) &&
              trace_step(inst, c, i, seq[i], err);
     for (int32_t i = 0; i < inst->nops && ok; i++)
         if (!ran[i])
@@ -90,6 +105,7 @@ static bool trace(const RematInstance *inst, const int32_t *seq, int32_t n, Copi
     for (int32_t v = 0; v < inst->nvalues && ok; v++)
         if (inst->values[v].keep_to_end)
             c->last[c->latest[v]] = n;
+    free(f.away);
     free(ran);
     free(barred);
     return ok;

@@ -41,7 +41,9 @@ typedef struct {
     Candidate *candidate;
     bool *wanted; /* per op: in the closure at hand */
     bool *fetched; /* per op: and to be fetched */
-    int64_t link; /* that fetches have taken */
+    bool *away;    /* per op: it was fetched before */
+    int64_t link;  /* that fetches have taken */
+    int64_t host;  /* bytes that they have fetched, each once */
     int32_t *closure, nclosure;
     Seq out;
     int32_t most; /* executions allowed */
@@ -69,11 +71,16 @@ static void set_resident(Sweep *w, int32_t v, bool is)
     }
 }
 
-/* The fetch of an operator, -1 where there is none or it does not fit the link. */
+/* The fetch of an operator, -1 where there is none or it does not fit the link or the host's memory. */
 static int32_t possible_fetch(const Sweep *w, int32_t op)
 {
     int32_t fetch = w->p->fetch[op];
-    return fetch >= 0 && w->p->inst->ops[fetch].link <= w->p->inst->link - w->link ? fetch : -1;
+    if (fetch < 0)
+        return -1;
+    const RematOp *o = &w->p->inst->ops[fetch];
+    bool fits = o->link <= w->p->inst->link - w->link &&
+                (w->away[op] || rm_host_has(w->p->inst, w->host, o));
+    return fits ? fetch : -1;
 }
 
 static double cost_to_recompute(const Sweep *w, int32_t op)
@@ -241,7 +248,11 @@ static void want(Sweep *w, int32_t op)
     w->wanted[op] = true;
     w->closure[w->nclosure++] = op;
     w->fetched[op] = fetch >= 0 && (double)w->p->cost[fetch] < cost_to_recompute(w, op);
-    w->link += w->fetched[op] ? w->p->inst->ops[fetch].link : 0;
+    if (!w->fetched[op])
+        return;
+    w->link += w->p->inst->ops[fetch].link;
+    w->host += w->away[op] ? 0 : rm_output_bytes(w->p->inst, &w->p->inst->ops[fetch]);
+    w->away[op] = true;
 }
 
 /* Pins the inputs of op and adds the producers of the missing ones to the closure. */
@@ -315,7 +326,8 @@ static void sweep_free(Sweep *w)
 {
     void *all[] = {w->position,  w->next,   w->by_position, w->resident, w->pins,
                    w->taken,     w->used,   w->back,        w->list,     w->listed,
-                   w->candidate, w->wanted, w->closure,     w->out.op,   w->fetched};
+                   w->candidate, w->wanted, w->closure,     w->out.op,   w->fetched,
+                   w->away};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
@@ -341,6 +353,7 @@ bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRu
     w.candidate = RM_NEW(Candidate, p->nvals);
     w.wanted = RM_NEW(bool, p->nops);
     w.fetched = RM_NEW(bool, p->nops);
+    w.away = RM_NEW(bool, p->nops);
     w.closure = RM_NEW(int32_t, p->nops);
     w.most = p->nops < INT32_MAX / 6 ? 6 * p->nops : INT32_MAX;
     for (int32_t i = 0; i < p->nops; i++)

@@ -130,8 +130,8 @@ static bool check_fetch(const RematInstance *inst, int32_t i, uint8_t *fetched, 
 static bool check_fetches(const RematInstance *inst, char err[REMAT_ERR])
 {
     uint8_t *fetched = RM_NEW(uint8_t, inst->nops);
-    bool fits = inst->link >= 0 && inst->link < sum_limit;
-    bool ok = fits || rm_fail(err, "the link does not fit 62 bits");
+    bool fits = inst->link >= 0 && inst->link < sum_limit && inst->host >= 0 && inst->host < sum_limit;
+    bool ok = fits || rm_fail(err, "the link or the host's memory does not fit 62 bits");
     for (int32_t k = 0; k < inst->nfetch && ok; k++)
         ok = check_fetch(inst, inst->nops + k, fetched, err);
     free(fetched);

@@ -38,7 +38,7 @@ typedef struct {
     int32_t n, cap;
     Fetch *fetch;
     int32_t nfetch;
-    int64_t persistent, whole, link;
+    int64_t persistent, whole, link, host;
     int64_t loss; /* id, then record; -1 = not said */
     int32_t loss_line;
     int64_t cost_sum, byte_sum;
@@ -277,6 +277,8 @@ static bool read_line(Reader *r)
         return read_fetch(r);
     if (take_word(r, "link"))
         return read_setting(r, "link", &r->link);
+    if (take_word(r, "host"))
+        return read_setting(r, "bytes of the host", &r->host);
     if (take_word(r, "persistent"))
         return read_setting(r, "persistent bytes", &r->persistent);
     if (take_word(r, "whole"))
@@ -533,6 +535,7 @@ static void build_fetches(const Reader *r, const int32_t *number, RematInstance 
 {
     inst->nfetch = r->nfetch;
     inst->link = r->link;
+    inst->host = r->host;
     for (int32_t k = 0; k < r->nfetch; k++) {
         const Fetch *f = &r->fetch[k];
         const RematOp *of = &s->ops[number[f->id]];

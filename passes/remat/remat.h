@@ -18,7 +18,8 @@
  *
  * A fetch is an operator that makes new copies of another's outputs from what was offloaded
  * when that one had run: without inputs, any number of times, and never before it. All
- * fetches of a schedule share the link: the sum of theirs stays within the instance's.
+ * fetches of a schedule share the link: the sum of theirs stays within the instance's. What they fetch is in
+ * the host's memory, each output once however often it is fetched: its bytes stay within the instance's, too.
  *
  * Errors: functions return false and write one line to err (REMAT_ERR bytes). Nothing here
  * exits. An infeasible budget is no error: see RematResult.feasible.
@@ -78,6 +79,7 @@ typedef struct {
     int64_t whole;        /* what percentages of a budget are of; 0: the input order's peak */
     int32_t nfetch;
     int64_t link;         /* for all fetches of a schedule */
+    int64_t host;         /* bytes, of all values that a schedule fetches, each once; 0: not limited */
 } RematInstance;
 
 /* Checks ranges, producers, order, barriers, and that the sums of costs and bytes stay
@@ -102,7 +104,8 @@ bool remat_check(const RematInstance *inst, char err[REMAT_ERR]);
  * A line "whole N" says what percentages of a budget are of (0: of the input order's peak).
  * An input ID.K is output K of operator ID. A line "persistent N" sets the persistent
  * bytes, a line "loss ID" names the last forward operator. A line "fetch ID COST LINK" says that the
- * results of ID may be fetched, a line "link N" what there is for all fetches. ids: the file's id of each
+ * results of ID may be fetched, a line "link N" what there is for all fetches, a line "host N" how many bytes
+ * may be fetched, each once (0: any number). ids: the file's id of each
  * operator, of a fetch that of the operator it is of (owned by the instance), may be NULL. */
 bool remat_read(const char *path, RematInstance *inst, const int64_t **ids,
                 char err[REMAT_ERR]);

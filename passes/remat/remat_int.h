@@ -14,6 +14,20 @@
 #define RM_NEW(T, n) ((T *)mem_new((size_t)(n), sizeof(T)))
 #define rm_fail(err, ...) (snprintf(err, REMAT_ERR, __VA_ARGS__), false)
 
+static inline int64_t rm_output_bytes(const RematInstance *inst, const RematOp *o)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < o->nout; i++)
+        n += inst->values[o->out[i]].bytes;
+    return n;
+}
+
+/* Room for what the fetch o makes beside `used` bytes? */
+static inline bool rm_host_has(const RematInstance *inst, int64_t used, const RematOp *fetch)
+{
+    return inst->host == 0 || rm_output_bytes(inst, fetch) <= inst->host - used;
+}
+
 typedef struct {
     uint64_t s;
 } Rng;

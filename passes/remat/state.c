@@ -294,13 +294,23 @@ static void log_change(State *st, Change c)
     st->log[st->nlog++] = c;
 }
 
+static void count_fetch(State *st, const RematOp *fetch, int32_t by)
+{
+    int32_t *n = &st->fetches[fetch->fetch_of];
+    st->link += by * fetch->link;
+    st->host -= *n > 0 ? rm_output_bytes(st->p->inst, fetch) : 0;
+    *n += by;
+    st->host += *n > 0 ? rm_output_bytes(st->p->inst, fetch) : 0;
+}
+
 static void add_run(State *st, int32_t op, int32_t kernel, int32_t slot)
 {
     int32_t row = st->kfirst[op] + kernel;
     st->op[slot] = op;
     st->kernel[slot] = (uint8_t)kernel;
     st->cost += st->kcost[row];
-    st->link += st->p->inst->ops[op].link;
+    if (is_fetch(st, op))
+        count_fetch(st, &st->p->inst->ops[op], 1);
     levels_add(&st->levels, slot, slot + 1, HOLE + st->kws[row]);
     add_reads(st, op, slot);
     split_copies(st, op, slot, 1);
@@ -320,7 +330,8 @@ static void remove_run(State *st, int32_t slot)
     update_savings(st);
     levels_add(&st->levels, slot, slot + 1, -HOLE - st->kws[row]);
     st->cost -= st->kcost[row];
-    st->link -= st->p->inst->ops[op].link;
+    if (is_fetch(st, op))
+        count_fetch(st, &st->p->inst->ops[op], -1);
 }
 
 /* ---- sliding ------------------------------------------------------------------------- */
@@ -534,7 +545,7 @@ void state_undo(State *st)
 static void reset(State *st)
 {
     const Problem *p = st->p;
-    st->cost = st->link = 0;
+    st->cost = st->link = st->host = 0;
     levels_reset(&st->levels, st->T, -HOLE);
     st->nevents = st->nmulti = st->nlog = st->ndirty = 0;
     for (int32_t t = 0; t < st->T; t++) {
@@ -542,7 +553,7 @@ static void reset(State *st)
         st->saving[t] = 0;
     }
     for (int32_t i = 0; i < p->nops; i++)
-        st->runs[i].n = 0;
+        st->runs[i].n = st->fetches[i] = 0;
     for (int32_t v = 0; v < p->nvals; v++) {
         st->reads[v].n = 0;
         if (p->inst->values[v].keep_to_end)
@@ -679,6 +690,7 @@ void state_init(State *st, const Problem *p, int64_t budget)
     st->reads = slots_new(p->nvals);
     st->multi = RM_NEW(int32_t, p->nops);
     st->multi_at = RM_NEW(int32_t, p->nops);
+    st->fetches = RM_NEW(int32_t, p->nops);
 }
 
 void state_free(State *st)
@@ -689,7 +701,7 @@ void state_free(State *st)
         free(st->reads[v].at);
     void *all[] = {st->op,    st->kernel,   st->bytes, st->kfirst,   st->kcost, st->kws,
                    st->saving, st->runs,    st->reads, st->event,    st->event_at,
-                   st->multi, st->multi_at, st->log,   st->dirty};
+                   st->multi, st->multi_at, st->log,   st->dirty, st->fetches};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     levels_free(&st->levels);

@@ -32,6 +32,7 @@ typedef struct {
     uint8_t *kernel; /* per slot */
     int64_t cost;
     int64_t link;    /* that fetches take */
+    int64_t host;    /* bytes that are fetched, each once */
     int64_t quantum; /* bytes are counted in quanta, rounded up */
     Levels levels; /* per slot, in quanta; the limit is budget - persistent, rounded down */
     int32_t *bytes;  /* per value */
@@ -41,6 +42,7 @@ typedef struct {
     int32_t *saving; /* per slot: in-place savings included in its level */
 
     Slots *runs;  /* per op: its executions, and those of its fetch */
+    int32_t *fetches; /* per op: of these its fetch's */
     Slots *reads; /* per value: executions that read it, T for keep_to_end */
     int32_t *event, *event_at, nevents; /* occupied slots in any order, and where each is */
     int32_t *multi, *multi_at, nmulti;  /* operators that run more than once */
@@ -60,10 +62,12 @@ void state_load(State *st, const Seq *s, const uint8_t *kernels);
 void state_store(const State *st, Seq *s);
 void state_respread(State *st);
 
-/* Is there enough of the link for one more fetch? */
+/* Is there enough of the link, and of the host's memory, for one more fetch? */
 static inline bool state_has_link(const State *st, int32_t fetch)
 {
-    return st->p->inst->ops[fetch].link <= st->p->inst->link - st->link;
+    const RematOp *o = &st->p->inst->ops[fetch];
+    return o->link <= st->p->inst->link - st->link &&
+           (st->fetches[o->fetch_of] > 0 || rm_host_has(st->p->inst, st->host, o));
 }
 
 /* Primitive changes. Adding fails (and changes nothing) where the slot is taken, an input

@@ -82,6 +82,8 @@ void remat_write(const RematInstance *inst, FILE *f)
         write_op(f, inst, i, &n);
     if (inst->link > 0)
         fprintf(f, "link %" PRId64 "\n", inst->link);
+    if (inst->host > 0)
+        fprintf(f, "host %" PRId64 "\n", inst->host);
     for (const RematOp *o = inst->ops + inst->nops; o < inst->ops + inst->nops + inst->nfetch; o++)
         fprintf(f, "fetch %d %" PRId64 " %" PRId64 "\n", o->fetch_of, o->cost, o->link);
     free(n.op);

@@ -1,5 +1,5 @@
-/* choose.c -- what commands need on an NVIDIA GPU beside their operands.  No device is asked: plans are made for
- * GPUs that are not there as well. */
+/* choose.c -- what commands need on an NVIDIA GPU beside their operands.  No device is asked: plans are made
+ * for GPUs that are not there as well. */
 #include "cuda.h"
 
 /* Behind the buffers of a loop: launches use it one after the other. */

@@ -96,8 +96,8 @@ static Task bind(Cuda *x, const Launch *l)
 static bool bind_kernel(const Cuda *x, Task *t, const CudaKernel *k, Diag *d)
 {
     if (!cuda_workspace_fits(t->l, &k->launch))
-        return fail_status(d, EXIT_DEVICE, "plan: it has no workspace for the kernels of this version of ckc: "
-                                           "plan the model again");
+        return fail_status(d, EXIT_DEVICE,
+                           "plan: it has no workspace for the kernels of this version of ckc: plan again");
     t->kernel = k;
     if (k->launch.workspace)
         t->op[t->l->nop] = x->memory + (CUdeviceptr)cuda_workspace_at(t->l, &k->launch);

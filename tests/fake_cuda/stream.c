@@ -283,7 +283,8 @@ CUresult cuStreamSynchronize(CUstream s)
 CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                         unsigned bz, unsigned shared, CUstream s, void **arg, void **extra)
 {
-    if (gx == 0 || gy != 1 || gz != 1 || by != 1 || bz != 1 || shared > f->shared || extra || (int)bx > f->of->block ||
+    if (gx == 0 || gy != 1 || gz != 1 || by != 1 || bz != 1 || shared > f->shared || extra ||
+        (int)bx > f->of->block ||
         f->of->params > ARGS)
         return INVALID_VALUE;
     Work *w = enqueue(s, KERNEL);
