@@ -7,6 +7,19 @@
 #include <math.h>
 #include <stdlib.h>
 
+static bool check_offload(Options *o)
+{
+    const StepOptions *s = &o->step;
+    const DeviceInfo *device = step_device(s);
+    if (s->offload == OFFLOAD_NO || (s->offload == OFFLOAD_AUTO && !s->host_bytes))
+        return true;
+    if (s->least_bytes)
+        return fail(&o->diag, "--overhead does not offload");
+    return device->host_link > 0 ||
+           fail(&o->diag, "--offload and --host-memory: --device %s has no memory but the host's",
+                device->name);
+}
+
 /* An option that would change nothing is a mistake. */
 static bool check_options(Options *o)
 {
@@ -38,7 +51,7 @@ static bool check_options(Options *o)
         return fail(d, "--threads belongs to this machine, not to --device %s", s->device->name);
     if (o->grads && s->loss == LOSS_NONE)
         return fail(d, "--grads needs a loss");
-    return true;
+    return check_offload(o);
 }
 
 /* Text for a GPU is of a plan for one: where none was named, for the one that is here, else for an H200. */

@@ -250,6 +250,20 @@ static bool parse_device(Options *o, const char *text)
     return o->ops->info(o->ordinal, &o->device, &o->arena, &o->diag);
 }
 
+static bool parse_offload(Options *o, const char *text)
+{
+    int k = 0;
+    TRY(parse_name(o, "offload", offload_name, text, &k));
+    o->step.offload = (OffloadKind)k;
+    return true;
+}
+
+static bool parse_host_memory(Options *o, const char *text)
+{
+    return parse_bytes(text, &o->step.host_bytes) ||
+           fail(&o->diag, "--host-memory: '%s' is no size such as 64GB or 32GiB; --offload no uses none", text);
+}
+
 static bool parse_policy(Options *o, const char *text)
 {
     int k = 0;
@@ -262,7 +276,9 @@ static bool parse_emit(Options *o, const char *text)
     static const char *const names[] = {"c", "cuda", NULL};
     int k = 0;
     TRY(parse_name(o, "emit", names, text, &k));
-    o->cuda = o->step.no_offload = k == 1; /* which prints no copies to the host's memory */
+    o->cuda = k == 1;
+    if (o->cuda && o->step.offload == OFFLOAD_AUTO)
+        o->step.offload = OFFLOAD_NO; /* it prints no copies to the host's memory, and says so */
     return true;
 }
 
@@ -420,6 +436,11 @@ static const Row rows[] = {
     CALL(BUDGET, "device", 0, "NAME|FILE", parse_device,
          "cuda: an NVIDIA GPU, cuda:1 the second; or, with --steps 0, plan for a device that is not there: "
          "one of ckc devices, or a text file like those in devices/; default: cpu, this machine"),
+    CALL(BUDGET, "offload", 0, "WHICH", parse_offload,
+         "auto: values go to the host's memory and return where that is faster than to compute them again, on "
+         "devices that have a link to it (default); no; or only: nothing is recomputed"),
+    CALL(BUDGET, "host-memory", 0, "SIZE", parse_host_memory,
+         "Bytes of the host's memory for them, at most; default: as many as it takes"),
     CALL(BUDGET, "choices", 0, "WHICH", parse_choices,
          "fixed: the same algorithms, and bits, at every budget (default); budget: others too"),
     CALL(BUDGET, "overhead", 0, "PERCENT", parse_overhead,

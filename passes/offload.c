@@ -6,6 +6,8 @@
 #include "instance.h"
 #include <string.h>
 
+const char *const offload_name[] = {"auto", "no", "only", NULL};
+
 /* A node that is in no order yet; its result. */
 static NodeId detached(Graph *g, Op op, Val v)
 {
@@ -15,7 +17,7 @@ static NodeId detached(Graph *g, Op op, Val v)
 
 static bool may_move(const Graph *g, const RematOp *op, const Command *c)
 {
-    bool may = !op->once && op->nout > 0;
+    bool may = op->nout > 0;
     for (int i = c->nread; i < c->nread + c->nwrite && may; i++)
         may = val_space(g, c->vals[i]) == SPACE_DEVICE && type_bytes(val_type(g, c->vals[i])) > 0;
     return may;
@@ -89,6 +91,9 @@ bool instance_add_moves(Graph *g, Instance *in, StepInfo *info, const Command *c
     for (uint32_t s = 0; s < in->nops && link->bandwidth > 0 && info->cost; s++)
         if (may_move(g, &in->inst.ops[s], &c[s]))
             add_moves(g, in, link, &c[s], s);
+    for (int32_t i = 0; i < in->inst.nops; i++)
+        in->inst.ops[i].once |= link->only;
+    in->inst.host = link->bytes;
     in->inst.link = in->inst.nfetch ? time_to_copy(in) : 0;
     in->live = NEW(in->arena, bool, g->nvals);
     in->fetched = NEW(in->arena, Val, g->nvals);

@@ -14,6 +14,10 @@ typedef enum { PRECISION_F32, PRECISION_TF32, PRECISION_BF16, PRECISION_FP16 } P
 extern const char *const precision_name[]; /* "f32", "tf32", "bf16", "fp16", NULL */
 DType precision_half(PrecisionKind kind);  /* DT_NONE: not in 16 bits */
 
+/* Values may go to the host's memory and come back, beside recomputation, not at all, or instead of it. */
+typedef enum { OFFLOAD_AUTO, OFFLOAD_NO, OFFLOAD_ONLY } OffloadKind;
+extern const char *const offload_name[]; /* "auto", "no", "only", NULL */
+
 /* What the user asked for.  Zero is "not said", of the optimizer's numbers NaN; threads and seed are used as
  * they are. */
 typedef struct {
@@ -46,7 +50,8 @@ typedef struct {
     double gap;
     const char *policy;      /* a named policy plans instead of the search; NULL: the search */
     const char *instance;    /* write the rematerialization problem to this file; NULL: do not */
-    bool no_offload;         /* nothing is moved to the host's memory */
+    OffloadKind offload;     /* to the host's memory, where the device has a link to it */
+    int64_t host_bytes;      /* that may be there; 0: any number */
     bool f64;                /* train in double precision what the model has in single */
     uint64_t seed;
     int threads;
@@ -74,6 +79,8 @@ typedef struct {
     double bandwidth; /* bytes per ns in one direction */
     double byte_ns;   /* that a byte copied costs the kernels beside it */
     double copy_ns;   /* of each copy, for both */
+    int64_t bytes; /* of the host's memory, for what is there at any time of a step; 0: not limited */
+    bool only;     /* nothing is recomputed */
 } HostLink;
 static inline int64_t copy_beside_ns(const HostLink *l, int64_t bytes)
 {

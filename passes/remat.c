@@ -560,9 +560,12 @@ static bool find_schedule(Remat *r, int64_t budget, bool fits)
 }
 
 /* Copies and kernels share the device's memory. */
-static HostLink host_link(const DeviceInfo *d)
+static HostLink host_link(const StepOptions *o)
 {
-    return (HostLink){d->host_link, 1 / (d->memory_bandwidth * d->memory_efficiency), d->launch_ns};
+    const DeviceInfo *d = step_device(o);
+    return (HostLink){o->offload == OFFLOAD_NO ? 0 : d->host_link,
+                      1 / (d->memory_bandwidth * d->memory_efficiency), d->launch_ns, o->host_bytes,
+                      o->offload == OFFLOAD_ONLY};
 }
 
 bool pass_remat(Graph *g, PassCtx *cx)
@@ -571,8 +574,8 @@ bool pass_remat(Graph *g, PassCtx *cx)
     const StepOptions *o = cx->opt;
     Remat r = {.g = g, .cx = cx};
     Plan kept, whole;
-    if (!o->no_offload && !o->least_bytes) /* that search has a limit on time, and does not know waits */
-        info->link = host_link(step_device(o));
+    if (!o->least_bytes) /* that search has a limit on time, and does not know waits */
+        info->link = host_link(o);
     TRY(plan_place(g, info, 0, PACK_LONG, &kept, cx->tmp, cx->diag) &&
         place_whole(g, info, &kept, &whole, cx));
     r.size = (ArenaSize){.arena = kept.arena_bytes, .live = kept.live_bytes};

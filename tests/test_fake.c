@@ -332,7 +332,7 @@ static void plan_near_host(TestStep *s, DeviceInfo *device, const Network *m, in
     step_init(s);
     s->opt.import = (OnnxOptions){.bind = bind, .nbind = m->nbind, .init = true};
     s->opt.budget = budget;
-    s->opt.no_offload = bandwidth == 0;
+    s->opt.offload = bandwidth == 0 ? OFFLOAD_NO : OFFLOAD_AUTO;
     s->opt.max_moves = 30000;
     s->opt.device = device;
     graph_init(&s->g, &s->arena, &s->diag);

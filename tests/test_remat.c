@@ -466,8 +466,11 @@ START_TEST(fetches_are_operators)
     ck_assert_str_eq(err, "step 6: what is fetched takes more than the host has");
     remat_free(&inst);
     remat_free(&back);
-    ck_assert(!remat_parse("0 1 1 ; once\nlink 9\nfetch 0 1 1\n", &inst, NULL, err));
-    ck_assert_str_eq(err, "operator 0: bad fetch");
+    inst = parse("0 1 1 ; once\n1 1 1 0\nlink 9\nfetch 0 1 1\n");
+    ck_assert(remat_evaluate(&inst, (const int32_t[]){0, 2, 1}, 3, NULL, &cost, &peak, err));
+    ck_assert(!remat_evaluate(&inst, (const int32_t[]){0, 0, 1}, 3, NULL, &cost, &peak, err));
+    ck_assert_str_eq(err, "step 1: operator 0 must not run again");
+    remat_free(&inst);
     ck_assert(!remat_parse("0 1 1\nfetch 0 1 1\nfetch 0 1 1\n", &inst, NULL, err));
     ck_assert_str_eq(err, "operator 0 has two fetches");
     ck_assert(!remat_parse("0 1 1\nfetch 3 1 1\n", &inst, NULL, err));

@@ -14,7 +14,7 @@ typedef struct {
     uint32_t in[MAX_NODES]; /* sets of nodes */
     int inplace[MAX_NODES]; /* input whose buffer may be taken over, -1 = none */
     bool keep[MAX_NODES];
-    bool fetched[MAX_NODES]; /* may be, for fetch[] */
+    bool once[MAX_NODES], fetched[MAX_NODES]; /* may be, for fetch[] */
     int64_t fetch[MAX_NODES], link, link_of[MAX_NODES], host;
 } Dag;
 
@@ -54,7 +54,7 @@ static void run_op(Frontier *f, const Dag *d, const int64_t *bytes, int i, uint3
                    int64_t budget)
 {
     uint32_t all = (1u << d->n) - 1, resident = state & all, after = resident | 1u << i;
-    if ((resident & d->in[i]) != d->in[i])
+    if ((resident & d->in[i]) != d->in[i] || (d->once[i] && state >> (d->n + i) & 1))
         return;
     uint32_t next = after | ((state >> d->n) | 1u << i) << d->n;
     int64_t need = bytes[after] + d->ws[i], cost = f->dist[state] + d->cost[i];
@@ -136,6 +136,7 @@ static RematInstance instance_of(const Dag *d)
         for (int j = 0; j < i; j++)
             at += d->in[i] >> j & 1 ? sprintf(text + at, " %d", j) : 0;
         at += sprintf(text + at, " ; ws=%d%s", (int)d->ws[i], d->keep[i] ? " keep" : "");
+        at += d->once[i] ? sprintf(text + at, " once") : 0;
         at += d->inplace[i] >= 0 ? sprintf(text + at, " inplace=%d", d->inplace[i]) : 0;
         at += sprintf(text + at, "\n");
     }
@@ -315,6 +316,7 @@ static void add_fetches(Dag *d, int64_t link)
         d->fetched[i] = below(2);
         d->fetch[i] = below(4);
         d->link_of[i] = d->bytes[i];
+        d->once[i] = below(5) == 0;
     }
 }
 

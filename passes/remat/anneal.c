@@ -93,13 +93,16 @@ static bool prefer_recompute(Search *s, int32_t v, int32_t idle, int32_t slot)
 static bool affordable(const Search *s, int32_t op)
 {
     const State *st = &s->state;
-    return !st->p->inst->ops[op].once && (double)(st->cost + cost_again(st, op)) <= s->cap;
+    bool may = !st->p->inst->ops[op].once || can_fetch(st, op);
+    return may && (double)(st->cost + cost_again(st, op)) <= s->cap;
 }
 
 /* The outputs of op once more: what runs. Mostly a fetch where one is possible, as it needs no inputs. */
 static int32_t choose_way(Search *s, int32_t op)
 {
-    return can_fetch(&s->state, op) && rng_below(&s->rng, 4) ? s->state.p->fetch[op] : op;
+    const Problem *p = s->state.p;
+    bool fetch = can_fetch(&s->state, op) && (p->inst->ops[op].once || rng_below(&s->rng, 4));
+    return fetch ? p->fetch[op] : op;
 }
 
 /* Adds a run of op somewhere in (lo, reader), and of those of its dead inputs that

@@ -142,10 +142,10 @@ static bool demanded(const Cut *c, int32_t v)
 static bool may_rerun(const Cut *c, int32_t op)
 {
     const Problem *p = c->p;
-    if (p->inst->ops[op].once)
-        return false;
     if (p->fetch[op] >= 0)
         return true;
+    if (p->inst->ops[op].once)
+        return false;
     for (int32_t k = p->barred_by.first[op]; k < p->barred_by.first[op + 1]; k++)
         if (c->ancestor[p->barred_by.at[k]])
             return false;

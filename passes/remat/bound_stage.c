@@ -176,7 +176,7 @@ static void add_coverage(Stage *s, int32_t u)
             s->ar[n] = 1;
         }
     }
-    add_row(s, n, p->inst->ops[u].once ? GLP_FX : GLP_LO, 1);
+    add_row(s, n, p->inst->ops[u].once && p->fetch[u] < 0 ? GLP_FX : GLP_LO, 1);
 }
 
 /* The rows that end the schedule: values that stay. */

@@ -111,7 +111,7 @@ static bool may_drop(const Sweep *w, int32_t v)
 {
     const Problem *p = w->p;
     int32_t op = p->producer[v];
-    if (p->inst->ops[op].once)
+    if (p->inst->ops[op].once && possible_fetch(w, op) < 0)
         return false;
     int32_t reader = next_reader(w, v);
     if (reader == INT32_MAX) /* stays to the end */
@@ -247,7 +247,8 @@ static void want(Sweep *w, int32_t op)
     int32_t fetch = possible_fetch(w, op);
     w->wanted[op] = true;
     w->closure[w->nclosure++] = op;
-    w->fetched[op] = fetch >= 0 && (double)w->p->cost[fetch] < cost_to_recompute(w, op);
+    w->fetched[op] = fetch >= 0 && (w->p->inst->ops[op].once ||
+                                    (double)w->p->cost[fetch] < cost_to_recompute(w, op));
     if (!w->fetched[op])
         return;
     w->link += w->p->inst->ops[fetch].link;

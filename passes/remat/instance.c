@@ -119,7 +119,7 @@ static bool check_fetch(const RematInstance *inst, int32_t i, uint8_t *fetched, 
     const RematOp *of = &inst->ops[o->fetch_of];
     if (fetched[o->fetch_of]++)
         return rm_fail(err, "operator %d has two fetches", o->fetch_of);
-    if (of->once || o->link < 0 || o->link >= sum_limit)
+    if (o->link < 0 || o->link >= sum_limit)
         return rm_fail(err, "operator %d: bad fetch", o->fetch_of);
     if (o->nin || o->ninplace || o->nalt || o->nbarrier || o->once || o->workspace || o->nout != of->nout ||
         (o->nout > 0 && memcmp(o->out, of->out, (size_t)o->nout * sizeof *o->out) != 0))
