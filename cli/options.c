@@ -261,7 +261,8 @@ static bool parse_offload(Options *o, const char *text)
 static bool parse_host_memory(Options *o, const char *text)
 {
     return parse_bytes(text, &o->step.host_bytes) ||
-           fail(&o->diag, "--host-memory: '%s' is no size such as 64GB or 32GiB; --offload no uses none", text);
+           fail(&o->diag, "--host-memory: '%s' is no size such as 64GB or 32GiB; --offload no uses none",
+                text);
 }
 
 static bool parse_policy(Options *o, const char *text)
@@ -437,8 +438,8 @@ static const Row rows[] = {
          "cuda: an NVIDIA GPU, cuda:1 the second; or, with --steps 0, plan for a device that is not there: "
          "one of ckc devices, or a text file like those in devices/; default: cpu, this machine"),
     CALL(BUDGET, "offload", 0, "WHICH", parse_offload,
-         "auto: values go to the host's memory and return where that is faster than to compute them again, on "
-         "devices that have a link to it (default); no; or only: nothing is recomputed"),
+         "auto: values go to the host's memory and return where that is faster than to compute them again, "
+         "on devices that have a link to it (default); no; or only: nothing is recomputed"),
     CALL(BUDGET, "host-memory", 0, "SIZE", parse_host_memory,
          "Bytes of the host's memory for them, at most; default: as many as it takes"),
     CALL(BUDGET, "choices", 0, "WHICH", parse_choices,

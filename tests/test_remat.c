@@ -435,7 +435,8 @@ START_TEST(instances_are_written_as_they_are_read)
 END_TEST
 
 static const char with_fetches[] = "0 5 40\n1 7 30 0\n2 3 20 1 ; out=8\n3 4 50 0 2\n4 6 10 3 2.1 1\n"
-                                   "5 2 30 4 0\n6 1 8 5 1 ; keep\nlink 90\nhost 50\nfetch 0 1 40\nfetch 2 1 28\n";
+                                   "5 2 30 4 0\n6 1 8 5 1 ; keep\nlink 90\nhost 50\nfetch 0 1 40\n"
+                                   "fetch 2 1 28\n";
 
 /* The text, and a schedule of it. */
 START_TEST(fetches_are_operators)

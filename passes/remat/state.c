@@ -58,15 +58,9 @@ int32_t state_copy_start(const State *st, int32_t value, int32_t slot)
 }
 
 /* The runs of op; a fetch counts as one of its operator. */
-static Slots *runs_of(const State *st, int32_t op)
-{
-    return &st->runs[st->p->origin[op]];
-}
+static Slots *runs_of(const State *st, int32_t op) { return &st->runs[st->p->origin[op]]; }
 
-static bool is_fetch(const State *st, int32_t op)
-{
-    return op >= st->p->nops;
-}
+static bool is_fetch(const State *st, int32_t op) { return op >= st->p->nops; }
 
 /* The first run of op behind slot, T + 1 if none. */
 static int32_t next_run(const State *st, int32_t op, int32_t slot)
@@ -572,10 +566,7 @@ static void resize(State *st, int32_t T)
     st->event_at = mem_grow(st->event_at, n, sizeof *st->event_at);
 }
 
-static int32_t slots_for(int32_t n)
-{
-    return (3 * n / LEVEL_BLOCK + 2) * LEVEL_BLOCK;
-}
+static int32_t slots_for(int32_t n) { return (3 * n / LEVEL_BLOCK + 2) * LEVEL_BLOCK; }
 
 static void load_runs(State *st, const int32_t *ops, const uint8_t *kernels, int32_t n)
 {
@@ -699,9 +690,9 @@ void state_free(State *st)
         free(st->runs[i].at);
     for (int32_t v = 0; v < st->p->nvals; v++)
         free(st->reads[v].at);
-    void *all[] = {st->op,    st->kernel,   st->bytes, st->kfirst,   st->kcost, st->kws,
-                   st->saving, st->runs,    st->reads, st->event,    st->event_at,
-                   st->multi, st->multi_at, st->log,   st->dirty, st->fetches};
+    void *all[] = {st->op,   st->kernel, st->bytes,    st->kfirst, st->kcost,    st->kws,
+                   st->runs, st->saving, st->reads,    st->event,  st->event_at, st->multi,
+                   st->log,  st->dirty,  st->multi_at, st->fetches};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     levels_free(&st->levels);

@@ -7,7 +7,8 @@
 /* Run body(arg) for every thread of `grid` blocks of `block` threads (a multiple of 32, at most
  * 1024), with `shared` bytes of dynamic shared memory, scheduling at random from seed.  *state is what the
  * kernel's `shim` must point to; its capability is set.
- * False: state->error says what went wrong, for instance that some threads wait for others that never come. */
+ * False: state->error says what went wrong, for instance that some threads wait for others that never
+ * come. */
 bool fiber_launch(ShimState *state, void (*body)(void *const *arg), void *const *arg,
                   unsigned grid, unsigned block, unsigned shared, uint64_t seed);
 /* The same for a kernel with pointer operands, of which there is room for FIBER_ARGS. */
