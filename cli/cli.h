@@ -36,6 +36,7 @@ typedef struct {
     bool accumulate_auto;    /* --accumulate auto */
     const char *batch;       /* auto:SYMBOL; NULL: the one there is */
     int64_t steps;           /* -1: not said */
+    int64_t record;          /* steps whose inputs go beside the text for a GPU; 0: none */
     double rtol, atol;       /* NaN: not said */
     const char *budget;      /* ckc solve: as given; so the next two */
     bool min_budget;
@@ -137,6 +138,8 @@ bool job_plan(Job *j, const PassRun *how);
  * *j is malloc'ed. */
 bool job_plan_best(Job **j, const PassRun *how);
 void job_remark(Job *j, const char *text);
+/* Values before the first step, and the inputs of the first o->record steps, to files. */
+bool job_record(Job *j, FILE *values, FILE *inputs);
 /* Open the executor: weights are at their initial values. */
 bool job_open(Job *j);
 /* Open it and train for o->steps. */

@@ -54,9 +54,11 @@ static bool check_options(Options *o)
     return check_offload(o);
 }
 
-/* Text for a GPU is of a plan for one: where none was named, for the one that is here, else for an H200. */
+/* Text for a GPU is of a plan for one: where none was named, for the one that is here, else for an H200, and
+ * has the inputs of its steps beside it. */
 static bool find_gpu(Options *o)
 {
+    enum { RECORDED = 10 };
     Diag none = {0};
     if (!o->cuda)
         return true;
@@ -66,8 +68,9 @@ static bool find_gpu(Options *o)
         o->ops = here ? cuda : NULL;
         TRY(here || device_find(&o->device, "h200", &o->arena, &o->diag));
         o->step.device = &o->device;
-        o->steps = !here && o->steps < 0 ? 0 : o->steps;
     }
+    o->record = o->steps < 0 ? RECORDED : o->steps;
+    o->steps = o->ops ? o->steps : 0;
     return o->device.capability > 0 ||
            fail(&o->diag, "--emit cuda: %s is no NVIDIA GPU", o->step.device->name);
 }

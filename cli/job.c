@@ -127,7 +127,7 @@ bool job_plan(Job *j, const PassRun *how)
         return false;
     onnx_allow(j->model, o->allow, o->nallow);
     o->step.model = j->model;
-    o->step.import.weightless = o->steps == 0;
+    o->step.import.weightless = o->steps == 0 && !o->record;
     TRY(ask_device(j));
     j->blame = o->path;
     TRY(run_passes(j, how));
@@ -207,6 +207,34 @@ static bool learn(Job *j)
     return j->o->ops->learn(j->profile, first, seconds, n, &j->o->diag);
 }
 
+static TrainOptions train_options(Job *j, int64_t steps)
+{
+    const RunDefaults *run = &j->plan->run;
+    return (TrainOptions){.steps = steps,
+                          .lr = run->lr,
+                          .seed = run->seed,
+                          .data = j->data,
+                          .inputs = step_inputs(j->plan->g),
+                          .user = j};
+}
+
+bool job_record(Job *j, FILE *values, FILE *inputs)
+{
+    Options *o = j->o;
+    ExecOptions xo = {.device = &record_device,
+                      .init = o->init_text ? &o->init : NULL,
+                      .seed = j->plan->run.seed,
+                      .record_values = values,
+                      .record_inputs = inputs};
+    TrainOptions to = train_options(j, o->record);
+    TrainResult result = {0};
+    Executor *x = exec_open(j->plan, &xo, &o->diag);
+    bool ok = x && train_run(x, &to, &result, &o->diag);
+    train_result_free(&result);
+    exec_close(x);
+    return ok;
+}
+
 bool job_train(Job *j)
 {
     Options *o = j->o;
@@ -216,10 +244,11 @@ bool job_train(Job *j)
         return true;
     TRY(job_open(j));
     bool talk = !o->quiet && !o->json && j->steps > 1;
-    TrainOptions to = {.steps = j->steps, .lr = run->lr, .seed = run->seed, .data = j->data,
-                       .inputs = step_inputs(j->plan->g), .each = talk ? show_step : NULL,
-                       .skipped = talk ? show_skipped : NULL,
-                       .user = j, .finite = !o->step.import.forward_only, .stop = &signal_caught};
+    TrainOptions to = train_options(j, j->steps);
+    to.each = talk ? show_step : NULL;
+    to.skipped = talk ? show_skipped : NULL;
+    to.finite = !o->step.import.forward_only;
+    to.stop = &signal_caught;
     j->blame = run->data ? run->data : o->path;
     signals_defer();
     if (talk)

@@ -511,7 +511,9 @@ static const Row rows[] = {
     TITLE(OUTPUT | RUN | EVAL | JSON, "Output:"),
     TEXT_OF(OUTPUT, "output", 'o', "DIR", output,
             "Folder of step.ckp, kernels and report (default MODEL.ckc beside the model)"),
-    CALL(OUTPUT, "emit", 0, "TARGET", parse_emit, "c (default), or cuda: kernels.cu as well"),
+    CALL(OUTPUT, "emit", 0, "TARGET", parse_emit,
+         "c (default), or cuda: as well kernels.cu, a program for nvcc that trains, with "
+         "weights.bin and the data.bin of --steps (10; 0: neither)"),
     IS(OUTPUT | RUN | EVAL | JSON | SOLVE | PACK, "json", 0, json, "Print the report as JSON"),
     IS(OUTPUT | RUN | EVAL, "quiet", 'q', quiet, "Print nothing but errors"),
     TEXT_OF(OUTPUT | RUN | EVAL, "cache", 0, "DIR", cache,

@@ -46,9 +46,9 @@ static const char *relative_path(Arena *a, const char *from, const char *path)
     return rel;
 }
 
-enum { CONSTS, SCHEDULE, KERNELS, REPORT, CUDA, NFILES };
-static const char *const file_name[NFILES + 1] = {"consts.bin",  "step.ckp",   "kernels.c",
-                                                  "report.json", "kernels.cu", NULL};
+enum { CONSTS, SCHEDULE, KERNELS, REPORT, CUDA, WEIGHTS, DATA, NFILES };
+static const char *const file_name[NFILES + 1] = {"consts.bin", "step.ckp",    "kernels.c", "report.json",
+                                                  "kernels.cu", "weights.bin", "data.bin",  NULL};
 
 bool output_check(Job *j)
 {
@@ -163,6 +163,7 @@ static bool write_kernels(Job *j, NewFile *f)
 static bool write_files(Job *j, const NewFolder *folder, const char *report, NewFile *f, int n)
 {
     Plan p = *j->plan;
+    TRY(n <= WEIGHTS || job_record(j, f[WEIGHTS].f, f[DATA].f));
     p.model = p.model ? relative_path(&j->arena, folder->path, p.model) : NULL;
     p.run.data = p.run.data ? relative_path(&j->arena, folder->path, p.run.data) : NULL;
     TRY(relate_paths(j, &p, folder->path));
@@ -184,7 +185,7 @@ bool output_folder(Job *j, const char *report)
     Diag *d = &j->o->diag;
     NewFile f[NFILES] = {{0}};
     NewFolder folder;
-    int n = j->o->cuda ? NFILES : CUDA;
+    int n = !j->o->cuda ? CUDA : j->o->record ? NFILES : WEIGHTS;
     j->folder = folder_of(j);
     TRY(folder_create(&folder, j->folder, file_name, d));
     bool ok = true;

@@ -135,6 +135,18 @@ static void print_string(FILE *f, const char *s)
     fputc('"', f);
 }
 
+/* The first output, if it is one number, is the loss. */
+static void print_loss(Emit *e)
+{
+    const Graph *g = e->p->g;
+    const Type *t = g->nout ? val_type(g, g->out[0]) : NULL;
+    bool f64 = t && t->dt == DT_F64, is = t && type_count(t) == 1 && (f64 || t->dt == DT_F32);
+    fprintf(e->f,
+            "static const int64_t ckc_loss = %" PRId64 "; /* -1: there is none */\n"
+            "static const bool ckc_loss_f64 = %d;\n",
+            is ? e->p->offset[graph_root(g, g->out[0]).i] : -1, f64);
+}
+
 /* What a caller fills or reads: everything in the arena that is not computed inside a step. */
 static void print_values(Emit *e)
 {
@@ -161,6 +173,7 @@ static void print_values(Emit *e)
     }
     fprintf(e->f, "    {0}};\nCKC_API const int64_t ckc_arena_bytes = %" PRId64 ";\n",
             e->p->arena_bytes);
+    print_loss(e);
 }
 
 /* ---- the file --------------------------------------------------------------------------------------- */
@@ -220,7 +233,9 @@ static void print_functions(Emit *e)
             "    c->stream = stream;\n"
             "    return ckc_open_gemms(c, ckc_gemms, %" PRIu32 ");\n}\n"
             "\nCKC_API bool ckc_step(Ckc *c) { return ckc_steps(c); }\n"
-            "CKC_API void ckc_close(Ckc *c) { ckc_close_gemms(c); }\n#endif\n", e->ngemm);
+            "CKC_API void ckc_close(Ckc *c) { ckc_close_gemms(c); }\n",
+            e->ngemm);
+    text_prelude(e->f, prelude_main);
 }
 
 bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d)

@@ -26,6 +26,7 @@ typedef struct {
     const Init *init;      /* for parameters without data; NULL: they are an error */
     int64_t seed;          /* of init */
     int64_t lane_order;    /* of a fake device: the seed of the order in which lanes go on, 0: as issued */
+    FILE *record_values, *record_inputs; /* of record_device */
     bool check; /* fill memory with NaNs where no value lives: a plan that gives memory
                  * away too early shows in the results */
 } ExecOptions;

@@ -389,6 +389,37 @@ START_TEST(whole_step_matches_executor)
 }
 END_TEST
 
+static double emitted_loss[8];
+
+static void keep_loss(int64_t step, double loss) { emitted_loss[step] = loss; }
+
+/* The program that --emit cuda writes, with its weights and data, trains as the CPU does. */
+START_TEST(emitted_program_trains)
+{
+    bool (*train)(const char *, const char *, void (*)(int64_t, double));
+    ckc_accepts(CKC_SOURCE_DIR
+                "/examples/mlp/model.onnx --bind batch=8 --lr 0.05 --steps 5 --json --output c");
+    json_t *report = read_json("out"), *losses = json_object_get(report, "losses");
+    ckc_accepts(CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=8 --lr 0.05 --steps 5 --device h200 "
+                               "--emit cuda --quiet --output g");
+    ck_assert_int_eq(shell("(echo '#define CKC_LIBRARY'; cat g/kernels.cu; echo 'ShimState *shim;') >k.c"),
+                     0);
+    step_state.launch = launch_fibers;
+    void *dl = shim_load(&step_state);
+    *(void **)&train = dlsym(dl, "ckc_train");
+    ck_assert(train("g/weights.bin", "g/data.bin", keep_loss));
+    for (int i = 0; i < 5; i++)
+        ck_assert_double_eq_tol(emitted_loss[i + 1], json_number_value(json_array_get(losses, (size_t)i)),
+                                1e-5);
+    ck_assert_double_lt(emitted_loss[5], emitted_loss[1]);
+    ck_assert_int_eq(shell("head -c 100 g/weights.bin >short.bin"), 0);
+    ck_assert(!train("short.bin", "g/data.bin", keep_loss));
+    ck_assert(!train("g/weights.bin", "g/none.bin", keep_loss));
+    dlclose(dl);
+    json_decref(report);
+}
+END_TEST
+
 /* The same file with the real headers, where there is a CUDA compiler. */
 START_TEST(whole_step_compiles_with_nvcc)
 {
@@ -398,7 +429,7 @@ START_TEST(whole_step_compiles_with_nvcc)
         return;
     }
     emit_step(&s, CKC_SOURCE_DIR "/examples/mlp/model.onnx", "k.c", 0, 0, PRECISION_F32);
-    ck_assert_int_eq(shell("nvcc -x cu -arch=sm_90 --fmad=false -c k.c -o k.o"), 0);
+    ck_assert_int_eq(shell("nvcc -x cu -arch=sm_90 --fmad=false k.c -lcublasLt -o k"), 0);
     step_free(&s);
 }
 END_TEST
@@ -411,6 +442,7 @@ Suite *suite_cuda(void)
     tcase_add_test(t, text_compiles_with_nvrtc);
     tcase_add_loop_test(t, shim_runs_match_reference, 0, 1);
     tcase_add_loop_test(t, whole_step_matches_executor, 0, 8);
+    tcase_add_test(t, emitted_program_trains);
     tcase_add_test(t, whole_step_compiles_with_nvcc);
     suite_add_tcase(s, t);
     return s;

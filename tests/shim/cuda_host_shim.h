@@ -15,8 +15,14 @@ typedef void *cudaStream_t;
 typedef void *cublasLtHandle_t;
 typedef enum { CUDA_R_32F, CUDA_R_64F, CUDA_R_16F, CUDA_R_16BF = 14 } cudaDataType_t;
 typedef enum { CUBLAS_OP_N, CUBLAS_OP_T } cublasOperation_t;
-enum { cudaMemcpyDeviceToDevice = 3, CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_64F = 70,
-       CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
+enum {
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice,
+    CUBLAS_COMPUTE_32F = 68,
+    CUBLAS_COMPUTE_64F = 70,
+    CUBLAS_COMPUTE_32F_FAST_TF32 = 77
+};
 enum { CUBLASLT_REDUCTION_SCHEME_NONE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2 };
 enum { CUBLASLT_MATMUL_DESC_TRANSA = 3, CUBLASLT_MATMUL_DESC_TRANSB };
 enum { CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET };
@@ -45,6 +51,28 @@ typedef struct {
     cublasLtMatmulAlgo_t algo;
 } cublasLtMatmulHeuristicResult_t;
 typedef void *cublasLtMatmulPreference_t;
+
+FN int cudaMalloc(void **at, size_t bytes)
+{
+    *at = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    return *at ? 0 : 2;
+}
+FN int cudaFree(void *at)
+{
+    free(at);
+    return 0;
+}
+FN int cudaMemcpy(void *to, const void *from, size_t bytes, int kind)
+{
+    memcpy(to, from, bytes);
+    return 0;
+}
+FN int cudaStreamCreate(cudaStream_t *s)
+{
+    *s = NULL;
+    return 0;
+}
+FN int cudaStreamSynchronize(cudaStream_t s) { return 0; }
 
 enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 FN int cudaFuncSetAttribute(const void *f, int attribute, int value) { return 0; }
