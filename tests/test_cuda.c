@@ -6,6 +6,7 @@
 #include "op_samples.h"
 #include "random_kernel.h"
 #include "shim/fiber.h"
+#include "shim/shadow.h"
 #include "step.h"
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -87,18 +88,23 @@ static void add_operator(Batch *b, Op op, int trial)
     sample_free(&s);
 }
 
-static void batch_make(Batch *b, uint64_t seed)
+static void batch_print(Batch *b)
 {
     size_t size = 0;
+    FILE *f = open_memstream(&b->source, &size);
+    ck_assert_int_gt(codegen_cuda(f, b->k, b->n, b->func), 0);
+    fclose(f);
+}
+
+static void batch_make(Batch *b, uint64_t seed)
+{
     for (int i = 0; i < RANDOM; i++)
         add_random(b, seed, i);
     for (int op = 1; op < OP_COUNT; op++)
         for (int trial = 0; trial < TRIALS; trial++)
             add_operator(b, (Op)op, trial);
     ck_assert_int_gt(b->n, RANDOM + OP_COUNT);
-    FILE *f = open_memstream(&b->source, &size);
-    ck_assert_int_gt(codegen_cuda(f, b->k, b->n, b->func), 0);
-    fclose(f);
+    batch_print(b);
 }
 
 static void batch_free(Batch *b)
@@ -176,7 +182,7 @@ static void write_call(FILE *f, const Kernel *k, int func, int phase, bool works
 {
     char name[32], buf[CUDA_NAME];
     snprintf(name, sizeof name, "ck_%d", func);
-    fprintf(f, "void CALL_%d_%d(void *const *op)\n{\n    %s(", func, phase,
+    fprintf(f, "HOOK void CALL_%d_%d(void *const *op)\n{\n    %s(", func, phase,
             cuda_phase_name(name, phase, buf));
     for (int o = 0; o < k->noperands + workspace; o++)
         fprintf(f, "%sop[%d]", o ? ", " : "", o);
@@ -188,7 +194,7 @@ static void write_shim_source(const Batch *b, const char *path)
     FILE *f = fopen(path, "w");
     ck_assert_ptr_nonnull(f);
     fputs(b->source, f);
-    fputs("ShimState *shim;\n", f);
+    fputs("ShimState *shim;\n#include \"shadow_hooks.h\"\n", f);
     bool *seen = calloc(MOST, sizeof *seen);
     for (int i = 0; i < b->n; i++) {
         if (seen[b->func[i]])
@@ -202,42 +208,72 @@ static void write_shim_source(const Batch *b, const char *path)
     fclose(f);
 }
 
-/* The object made of k.c. */
-static void *shim_load(ShimState *state)
+/* The object made of k.c; hooks: whose accesses to memory are looked at. */
+static void *shim_load(ShimState *state, bool hooks)
 {
-    ck_assert_int_eq(shell("cc -std=gnu11 -O1 -w -ffp-contract=off -march=native -fPIC -shared "
-                           "-I'" CKC_SOURCE_DIR "/tests/shim' k.c -o k.so -lm"), 0);
+    char command[512];
+    snprintf(command, sizeof command,
+             "cc -std=gnu11 -O1 -w -ffp-contract=off -march=native -fPIC %s -I'%s/tests/shim' -c k.c -o k.o "
+             "&& cc -shared k.o -o k.so -lm", hooks ? "-fsanitize=thread" : "", CKC_SOURCE_DIR);
+    ck_assert_int_eq(shell(command), 0);
     void *dl = dlopen("./k.so", RTLD_NOW);
     ck_assert_msg(dl != NULL, "%s", dlerror());
     ShimState **slot = dlsym(dl, "shim");
     ck_assert_ptr_nonnull(slot);
     *slot = state;
+    shadow_add_object(dlsym(dl, "shim_memory"));
     return dl;
+}
+
+static void shim_unload(void *dl)
+{
+    shadow_remove_object(dlsym(dl, "shim_memory"));
+    dlclose(dl);
+}
+
+/* The phases of a kernel, until one fails; op: its operands and the workspace. */
+static bool run_phases(const Case *c, void *dl, ShimState *state, int func, void **op, uint64_t seed)
+{
+    void (*call)(void *const *);
+    char name[32];
+    CudaLaunch l = kernel_cuda_launch(&c->k);
+    bool ok = true;
+    for (int p = 0; p < l.n && ok; p++) {
+        snprintf(name, sizeof name, "CALL_%d_%d", func, p);
+        *(void **)&call = dlsym(dl, name);
+        ck_assert_ptr_nonnull(call);
+        ok = fiber_launch(state, call, op, l.phase[p].grid, l.phase[p].block, l.phase[p].shared, seed);
+    }
+    return ok;
+}
+
+static bool run_text(const Case *c, void *dl, ShimState *state, int func, uint64_t seed)
+{
+    void **op = calloc((size_t)c->k.noperands + 1, sizeof *op);
+    size_t room = (size_t)align_up(kernel_cuda_launch(&c->k).workspace + 1, CUDA_WORKSPACE_ALIGN);
+    void *workspace = memset(aligned_alloc(CUDA_WORKSPACE_ALIGN, room), 0xFF, room);
+    op[c->k.noperands] = workspace;
+    shadow_add(workspace, room, SHADOW_GLOBAL);
+    for (int o = 0; o < c->k.noperands; o++) {
+        op[o] = c->got[o].data;
+        shadow_add(op[o], (size_t)type_bytes(&c->got[o].type), SHADOW_GLOBAL);
+    }
+    bool ok = run_phases(c, dl, state, func, op, seed);
+    for (int o = 0; o <= c->k.noperands; o++)
+        shadow_remove(op[o]);
+    free(workspace);
+    free(op);
+    return ok;
 }
 
 static void run_case(Case *c, void *dl, ShimState *state, int func, uint64_t seed)
 {
-    void (*call)(void *const *), **op = calloc((size_t)c->k.noperands + 1, sizeof *op);
-    char name[32], msg[256];
-    for (int o = 0; o < c->k.noperands; o++)
-        op[o] = c->got[o].data;
-    CudaLaunch l = kernel_cuda_launch(&c->k);
-    size_t room = (size_t)align_up(l.workspace + 1, CUDA_WORKSPACE_ALIGN);
-    op[c->k.noperands] = memset(aligned_alloc(CUDA_WORKSPACE_ALIGN, room), 0xFF, room);
+    char msg[256];
     kernel_run_ref(&c->k, c->want);
-    for (int p = 0; p < l.n; p++) {
-        snprintf(name, sizeof name, "CALL_%d_%d", func, p);
-        *(void **)&call = dlsym(dl, name);
-        ck_assert_ptr_nonnull(call);
-        ck_assert_msg(fiber_launch(state, call, op, l.phase[p].grid, l.phase[p].block, l.phase[p].shared,
-                                   seed),
-                      "%s: %s", c->label, state->error);
-    }
-    free(op[c->k.noperands]);
+    ck_assert_msg(run_text(c, dl, state, func, seed), "%s: %s", c->label, state->error);
     for (int o = 0; o < c->k.noperands; o++)
         ck_assert_msg(tensor_close(&c->want[o], &c->got[o], c->tol, msg), "%s operand %d: %s",
                       c->label, o, msg);
-    free(op);
 }
 
 START_TEST(shim_runs_match_reference)
@@ -246,10 +282,96 @@ START_TEST(shim_runs_match_reference)
     ShimState state = {0};
     batch_make(&b, (uint64_t)_i + 31);
     write_shim_source(&b, "k.c");
-    void *dl = shim_load(&state);
+    void *dl = shim_load(&state, true);
     for (int i = 0; i < b.n; i++)
         run_case(&b.c[i], dl, &state, b.func[i], (uint64_t)i + 1);
-    dlclose(dl);
+    shim_unload(dl);
+    batch_free(&b);
+}
+END_TEST
+
+/* ---- barriers that are not there ---------------------------------------------------------------- */
+
+enum { MOST_SITES = 1000 };
+
+/* A barrier, commit or wait in a text, and the kernel it belongs to (-1: the prelude). */
+typedef struct {
+    int func;
+} Site;
+
+static const char *next_barrier(const char *at)
+{
+    static const char *const call[] = {"__syncthreads()", "copy_wait(", "copy_commit()"};
+    const char *first = NULL;
+    for (size_t i = 0; i < sizeof call / sizeof *call; i++) {
+        const char *found = strstr(at, call[i]);
+        if (found && (!first || found < first))
+            first = found;
+    }
+    return first;
+}
+
+static int kernel_before(const char *source, const char *at)
+{
+    int func = -1, f;
+    for (const char *k = strstr(source, "/* kernel ck_"); k && k < at; k = strstr(k + 1, "/* kernel ck_"))
+        func = sscanf(k, "/* kernel ck_%d", &f) == 1 ? f : func;
+    return func;
+}
+
+/* The text with `if (shim->mutant != i)` in front of each of them. */
+static int number_barriers(char **source, Site *site)
+{
+    char *out = NULL;
+    size_t size = 0;
+    int n = 0;
+    FILE *f = open_memstream(&out, &size);
+    const char *from = *source;
+    for (const char *at = next_barrier(from); at; at = next_barrier(at + 1)) {
+        if (strncmp(at - 8, "#define ", 8) == 0)
+            continue;
+        ck_assert_int_lt(n, MOST_SITES);
+        fprintf(f, "%.*sif (shim->mutant != %d) ", (int)(at - from), from, n + 1);
+        site[n++] = (Site){kernel_before(*source, at)};
+        from = at;
+    }
+    fputs(from, f);
+    fclose(f);
+    free(*source);
+    *source = out;
+    return n;
+}
+
+/* Does the shadow see that barrier i is missing, in some kernel that has it? */
+static bool caught(const Batch *b, void *dl, ShimState *state, const Site *site, int i)
+{
+    bool ok = true;
+    state->mutant = i + 1;
+    for (int c = 0; c < b->n && ok; c++)
+        if (site[i].func < 0 || site[i].func == b->func[c])
+            ok = run_text(&b->c[c], dl, state, b->func[c], (uint64_t)c + 1);
+    state->mutant = 0;
+    return !ok;
+}
+
+/* Each of them; a dozen where there is little time. */
+START_TEST(missing_barriers_are_seen)
+{
+    static const Op of[] = {OP_softmax, OP_layer_norm, OP_layer_norm_bwd, OP_batch_norm, OP_transpose};
+    static Batch b;
+    static ShimState state;
+    static Site site[MOST_SITES];
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (int trial = 0; trial < 4; trial++)
+            add_operator(&b, of[i], trial);
+    batch_print(&b);
+    int n = number_barriers(&b.source, site), step = getenv("CKC_LONG") ? 1 : (n + 11) / 12;
+    write_shim_source(&b, "k.c");
+    void *dl = shim_load(&state, true);
+    for (int i = 0; i < n; i += step)
+        ck_assert_msg(caught(&b, dl, &state, site, i), "nobody misses barrier %d, of kernel %d", i,
+                      site[i].func);
+    shim_unload(dl);
     batch_free(&b);
 }
 END_TEST
@@ -374,7 +496,7 @@ START_TEST(whole_step_matches_executor)
     fputs("ShimState *shim;\nCkc *new_step(void) { return calloc(1, sizeof(Ckc)); }\n", f);
     fclose(f);
     step_state.launch = launch_fibers;
-    void *dl = shim_load(&step_state);
+    void *dl = shim_load(&step_state, false);
     size_t bytes = (size_t)*(const int64_t *)dlsym(dl, "ckc_arena_bytes");
     ck_assert_uint_eq(bytes, (size_t)s.info.plan.arena_bytes);
     make_inputs(&s);
@@ -384,7 +506,7 @@ START_TEST(whole_step_matches_executor)
     ck_assert_msg(exec_step(s.exec, NULL, &s.diag), "%s", s.diag.msg);
     compare_memory(&s, arena);
     free(arena);
-    dlclose(dl);
+    shim_unload(dl);
     step_free(&s);
 }
 END_TEST
@@ -441,6 +563,7 @@ Suite *suite_cuda(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, text_compiles_with_nvrtc);
     tcase_add_loop_test(t, shim_runs_match_reference, 0, 1);
+    tcase_add_test(t, missing_barriers_are_seen);
     tcase_add_loop_test(t, whole_step_matches_executor, 0, 8);
     tcase_add_test(t, emitted_program_trains);
     tcase_add_test(t, whole_step_compiles_with_nvcc);

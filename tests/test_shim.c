@@ -82,7 +82,7 @@ static float bf16_value(uint32_t bits)
     return x;
 }
 
-/* Shared memory holds a [16][16] and b transposed [8][16], or b [16][8] behind it: results are arg[0], arg[1]. */
+/* Shared memory holds a [16][16], b transposed [8][16] and b [16][8]: arg[0] = arg[1] = a b. */
 static void product(void *const *arg)
 {
     const unsigned l = state.thread.x % 32;
@@ -164,7 +164,8 @@ START_TEST(sums_are_cut_as_on_the_device)
             void *arg[] = {x};
             float w = state.capability == 80 ? want[i].a100 : want[i].h100;
             ck_assert(launch(repeat, arg, 0));
-            ck_assert_msg(x[3] == w || (isnan(w) && isnan(x[3])), "%zu: %a, not %a", i, (double)x[3], (double)w);
+            ck_assert_msg(x[3] == w || (isnan(w) && isnan(x[3])), "%zu: %a, not %a", i, (double)x[3],
+                          (double)w);
         }
 }
 END_TEST
@@ -174,7 +175,8 @@ END_TEST
 static void copies(void *const *arg)
 {
     const float *from = (const float *)arg[0] + 4 * state.thread.x;
-    float *to = (float *)(void *)state.shared + 8 * state.thread.x, *seen = (float *)arg[1] + 8 * state.thread.x;
+    float *to = (float *)(void *)state.shared + 8 * state.thread.x;
+    float *seen = (float *)arg[1] + 8 * state.thread.x;
     state.copy(to, from, 16, 16);
     state.copy_commit();
     state.copy(to + 4, from, 16, 8);

@@ -10,6 +10,7 @@
  *   FAKE_CUDA_OTHERS                          bytes that others have of it
  *   FAKE_CUDA_SEED                            of the order of streams; 0: as issued */
 #include "gpu.h"
+#include "shim/shadow.h"
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -205,6 +206,8 @@ static char *new_block(size_t bytes, bool device)
     memset(base + ZONE + bytes, 0xA5, ZONE);
     *b = (Block){base + ZONE, bytes, device, gpu.block};
     gpu.block = b;
+    if (device)
+        shadow_add(b->at, bytes, SHADOW_GLOBAL);
     return b->at;
 }
 
@@ -225,6 +228,7 @@ static CUresult free_block(const void *at, bool device)
             Block *found = *b;
             *b = found->next;
             gpu.used -= device ? found->bytes : 0;
+            shadow_remove(found->at);
             free(found->at - ZONE);
             free(found);
             return 0;
@@ -291,12 +295,14 @@ CUresult cuModuleLoadData(CUmodule *m, const void *image)
     }
     *(ShimState **)dlsym((*m)->dl, "shim") = &(*m)->shim;
     (*m)->shim.capability = capability();
+    shadow_add_object(dlsym((*m)->dl, "shim_memory"));
     gpu.objects++;
     return 0;
 }
 
 CUresult cuModuleUnload(CUmodule m)
 {
+    shadow_remove_object(dlsym(m->dl, "shim_memory"));
     dlclose(m->dl);
     free(m);
     gpu.objects--;

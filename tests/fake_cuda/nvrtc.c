@@ -1,9 +1,11 @@
 /* nvrtc.c -- a libnvrtc for tests: the host's C compiler with the shim instead of CUDA's, and a shared object
  * instead of machine code for a GPU, with how to call each kernel (kernel.h).
  *
- * FAKE_NVRTC=error: the first kernel has an error. */
+ * FAKE_NVRTC=error: the first kernel has an error.
+ * FAKE_CUDA_SHADOW=1: all accesses of kernels to memory are looked at (shim/shadow.h). */
 #include "runtime/cuda/driver.h"
 #include "kernel.h"
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,10 +21,12 @@ struct _nvrtcProgram {
 
 enum { OUT_OF_MEMORY = 1, INVALID_INPUT = 3, COMPILATION = 6 };
 
+static bool shadowed(void) { return getenv("FAKE_CUDA_SHADOW") != NULL; }
+
 nvrtcResult nvrtcVersion(int *major, int *minor)
 {
     *major = 13;
-    *minor = 0;
+    *minor = shadowed(); /* the cache keeps both */
     return 0;
 }
 
@@ -77,7 +81,8 @@ static void write_source(FILE *f, char *source)
     char *at = strstr(source, "\nGLOBAL void");
     if (at && error && strcmp(error, "error") == 0)
         at[1] = '@';
-    fprintf(f, "%s\nShimState *shim;\n#include \"fake_cuda/kernel.h\"\n", source);
+    fprintf(f, "%s\nShimState *shim;\n#include \"fake_cuda/kernel.h\"\n%s", source,
+            shadowed() ? "#include \"shadow_hooks.h\"\n" : "");
     for (; at; at = strstr(at + 1, "\nGLOBAL void"))
         write_kernel(f, at + 1);
 }
@@ -129,9 +134,9 @@ static nvrtcResult compile_in(nvrtcProgram p, const char *folder)
     write_source(f, p->source);
     fclose(f);
     snprintf(command, sizeof command,
-             "cd %s && cc -std=gnu11 -O1 -w -ffp-contract=off -march=native -fPIC -shared -I'%s/tests' "
-             "-I'%s/tests/shim' k.c -o k.so -lm 2>log",
-             folder, CKC_SOURCE_DIR, CKC_SOURCE_DIR);
+             "cd %s && cc -std=gnu11 -O1 -w -ffp-contract=off -march=native -fPIC %s -I'%s/tests' "
+             "-I'%s/tests/shim' -c k.c -o k.o 2>log && cc -shared k.o -o k.so -lm 2>>log",
+             folder, shadowed() ? "-fsanitize=thread" : "", CKC_SOURCE_DIR, CKC_SOURCE_DIR);
     int status = system(command);
     p->log = translate_log(read_file(folder, "log", &n));
     p->object = status == 0 ? read_file(folder, "k.so", &p->size) : NULL;

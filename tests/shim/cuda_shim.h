@@ -12,7 +12,7 @@
 
 #define FN static inline __attribute__((unused))
 #define GLOBAL
-#define __shared__ static /* one block at a time */
+#define __shared__ static __attribute__((section("shared_variables"))) /* one block at a time */
 #define __launch_bounds__(n)
 #define SHARED_BYTES(name) unsigned char *const name = shim->shared
 
@@ -39,6 +39,11 @@ typedef struct {
     float c[4];
 } WarpMma;
 
+/* Of an object of generated text: all of it, and its __shared__ variables. */
+typedef struct {
+    const char *image, *image_end, *shared, *shared_end;
+} ShimMemory;
+
 typedef struct {
     ShimIndex thread, block, block_dim, grid_dim;
     void (*barrier)(void);
@@ -46,6 +51,8 @@ typedef struct {
     void (*copy)(void *to, const void *from, int bytes, int from_bytes); /* cp.async */
     void (*copy_commit)(void);
     void (*copy_wait)(int groups);
+    void (*access)(const void *at, size_t bytes, bool write); /* shadow_hooks.h; 0 bytes: not aligned */
+    int mutant;     /* a barrier that is not there, by its number in a text with such numbers */
     int capability; /* whose tensor cores these are: 80 or 90 */
     char error[160]; /* what a launch that failed did first */
     bool (*launch)(const void *kernel, void **arg, unsigned grid, unsigned block, unsigned shared);

@@ -5,6 +5,7 @@
  * random order until each waits, or one random warp after another as far as it gets; when none is
  * ready, full warps that do something together (warp.c) go on, then a full block at a barrier. */
 #include "fiber.h"
+#include "shadow.h"
 #include "warp.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +14,8 @@
 #include <string.h>
 #include <ucontext.h>
 
-enum { MAX_BLOCK = 1024, STACK = 64 * 1024, LANES = 32, COPIES = 256, MAX_SHARED = 227 << 10,
+enum { DEEP = 1 << 20 /* below a frame: those of what it calls */, MAX_BLOCK = 1024, STACK = 64 * 1024,
+       LANES = 32, ROW = 16, COPIES = 256, MAX_SHARED = 227 << 10,
        SHARED_ALIGN = 1024, SHARED_ROOM = (MAX_SHARED + SHARED_ALIGN - 1) / SHARED_ALIGN * SHARED_ALIGN };
 typedef enum { READY, AT_BARRIER, AT_WARP, DONE } Wait;
 
@@ -74,6 +76,13 @@ static void warp(WarpOp op, const void *in, size_t bytes, void *out, size_t out_
         memcpy(out, &me->out, out_bytes);
 }
 
+/* Which every thread reads, of its index and the like, is no memory of the kernel. */
+static void access(const void *at, size_t bytes, bool write)
+{
+    if ((size_t)((const char *)at - (const char *)state) >= sizeof *state)
+        shadow_access(at, bytes, write, state->thread.x, state->block.x);
+}
+
 /* ---- cp.async -------------------------------------------------------------------------------- */
 
 /* Until somebody waits for it, NaN lies where a copy is to land. */
@@ -88,12 +97,25 @@ static void copy(void *to, const void *from, int bytes, int from_bytes)
     else if (from_bytes < 0 || from_bytes > bytes || f->ncopy == COPIES)
         fiber_fault("a copy of %d bytes to %d, behind %d others", from_bytes, bytes, f->ncopy);
     else {
+        shadow_access(to, (size_t)bytes, true, current, state->block.x);
+        shadow_pending(to, (size_t)bytes);
         memset(to, 0xFF, (size_t)bytes);
         f->copy[f->ncopy++] = (Copy){to, from, bytes, from_bytes, f->groups};
     }
 }
 
 static void copy_commit(void) { fiber[current].groups++; }
+
+static void land(const Copy *c)
+{
+    shadow_landed(c->to, (size_t)c->bytes, current);
+    shadow_access(c->to, (size_t)c->bytes, true, current, state->block.x);
+    memset(c->to, 0, (size_t)c->bytes);
+    if (c->from_bytes) {
+        shadow_access(c->from, (size_t)c->from_bytes, false, current, state->block.x);
+        memcpy(c->to, c->from, (size_t)c->from_bytes);
+    }
+}
 
 static void copy_wait(int groups)
 {
@@ -105,9 +127,7 @@ static void copy_wait(int groups)
             f->copy[left++] = *c;
             continue;
         }
-        memset(c->to, 0, (size_t)c->bytes);
-        if (c->from_bytes)
-            memcpy(c->to, c->from, (size_t)c->from_bytes);
+        land(c);
     }
     f->ncopy = left;
 }
@@ -134,6 +154,16 @@ __attribute__((noinline)) static void resume(unsigned t)
     swapcontext(&here, &fiber[t].start);
 }
 
+static void run_together(unsigned w)
+{
+    const Lane *l = &lane[w * LANES];
+    if (l->op == WARP_SYNC)
+        shadow_warp(w);
+    for (unsigned i = 0; i < LANES && (l->op == WARP_LDMATRIX || l->op == WARP_LDMATRIX_TRANS); i++)
+        shadow_access(shared_memory + l[i].in.address, ROW, false, w * LANES + i, state->block.x);
+    warp_run(&lane[w * LANES], shared_memory, shared_bytes, state->capability);
+}
+
 /* What a whole warp does together is done, and it goes on. */
 static bool release_warp(unsigned w)
 {
@@ -148,7 +178,7 @@ static bool release_warp(unsigned w)
     if (same < LANES)
         fiber_fault("lanes of a warp do not do the same");
     else
-        warp_run(&lane[first], shared_memory, shared_bytes, state->capability);
+        run_together(w);
     for (unsigned l = 0; l < LANES; l++)
         fiber[first + l].wait = READY;
     return true;
@@ -165,6 +195,8 @@ static bool release(void)
         at_barrier += fiber[t].wait == AT_BARRIER;
     for (unsigned t = 0; t < threads && at_barrier == threads; t++)
         fiber[t].wait = READY;
+    if (at_barrier == threads)
+        shadow_barrier();
     return any || at_barrier == threads;
 }
 
@@ -246,18 +278,24 @@ bool fiber_launch(ShimState *st, void (*body)(void *const *), void *const *arg, 
     st->block_dim.x = block;
     st->grid_dim.x = grid;
     st->barrier = barrier;
+    st->access = access;
     st->warp = warp;
     st->copy = copy;
     st->copy_commit = copy_commit;
     st->copy_wait = copy_wait;
     *st->error = '\0';
-    for (unsigned b = 0; b < grid; b++) {
+    shadow_launch(stacks, (size_t)MAX_BLOCK * STACK);
+    if (shadow_used())
+        shadow_add(shared_memory, shared, SHADOW_SHARED);
+    bool ok = true;
+    for (unsigned b = 0; b < grid && ok; b++) {
         st->block.x = b;
+        shadow_block();
         memset(shared_memory, 0xFF, shared);
-        if (!run_block(&seed))
-            return false;
+        ok = run_block(&seed);
     }
-    return true;
+    shadow_remove(shared_memory);
+    return ok;
 }
 
 /* ---- kernels by address ------------------------------------------------------------------- */
@@ -290,14 +328,19 @@ bool thread_launch_kernel(ShimState *st, const void *kernel, void *const *operan
                           unsigned grid, unsigned block, uint64_t seed)
 {
     run_kernel = kernel;
+    state = st;
     st->block_dim.x = block;
     st->grid_dim.x = grid;
+    st->access = access;
+    *st->error = '\0';
+    shadow_launch((char *)__builtin_frame_address(0) - DEEP, DEEP);
     for (unsigned b = 0; b < grid; b++) {
         st->block.x = seed & 1 ? grid - 1 - b : b;
+        shadow_block();
         for (unsigned t = 0; t < block; t++) {
             st->thread.x = (unsigned)((seed >> 1) + t * (2 * (seed >> 8) + 1)) % block;
             call_kernel(operand);
         }
     }
-    return true;
+    return !*st->error;
 }

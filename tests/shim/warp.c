@@ -1,10 +1,9 @@
 /* warp.c -- what the lanes of a warp do together.
  *
  * mma.sync as tensor cores do it, to the bit: exact products and the sum so far are aligned to the largest
- * exponent among them and cut to F bits behind it, added exactly, and the result is cut to f32.  An A100 adds
- * 8 products at a time with F = 24, an H100 16 with F = 25 (found by others on such devices: Li et al., "FTTN:
- * Feature-targeted testing for numerical properties of NVIDIA and AMD matrix accelerators", 2024; Fasi et
- * al., "Numerical behavior of NVIDIA tensor cores", 2021). */
+ * exponent among them and cut to F bits behind it, added exactly, and the result is cut to f32.  An A100
+ * adds 8 products at a time with F = 24, an H100 16 with F = 25 (Fasi et al., "Numerical behavior of NVIDIA
+ * tensor cores", 2021, and others after them, on such devices). */
 #include "warp.h"
 #include <math.h>
 

@@ -1,0 +1,196 @@
+/* shadow.c -- a cell for every 2 bytes: who wrote them last and who read them, and when.  Time goes on at
+ * every barrier, block and launch; single bytes share cells and are not looked at for races. */
+#include "shadow.h"
+#include "warp.h"
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+/* Of a cell: several warps; others of the thread's warp as well; a copy that has not landed. */
+enum { SEVERAL = 0xFFFF, MATES = 0x4000, PENDING = 0xFFFE };
+enum { MOST = 1024, GRAIN = 2, WARPS = 32 };
+
+typedef struct {
+    uint32_t written, read; /* when; 0: never */
+    uint32_t read_before;   /* by another block, that is; the last time */
+    uint16_t writer, reader; /* threads, or SEVERAL ... */
+    uint16_t writer_syncs, reader_syncs; /* how often the warp had met */
+} Cell;
+
+typedef struct {
+    const char *at;
+    size_t bytes;
+    ShadowKind kind;
+    Cell *cell; /* mapped, and zero where nobody looked; NULL: SHADOW_IGNORED */
+} Range;
+
+static Range range[MOST];
+static unsigned nrange, last;
+static const char *stack;
+static size_t stack_bytes;
+static uint32_t now = 1, block_start, launch_start;
+static uint16_t syncs[WARPS];
+
+static size_t cell_bytes(size_t bytes) { return (bytes / GRAIN + 1) * sizeof(Cell); }
+
+void shadow_add(const void *at, size_t bytes, ShadowKind kind)
+{
+    Range r = {at, bytes, kind, NULL};
+    if (bytes == 0)
+        return;
+    if (kind != SHADOW_IGNORED)
+        r.cell = mmap(NULL, cell_bytes(bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (nrange == MOST || r.cell == MAP_FAILED)
+        abort();
+    range[nrange++] = r;
+}
+
+void shadow_remove(const void *at)
+{
+    for (unsigned i = nrange; i-- > 0;) {
+        if (range[i].at != at)
+            continue;
+        if (range[i].cell)
+            munmap(range[i].cell, cell_bytes(range[i].bytes));
+        range[i] = range[--nrange];
+    }
+    last = 0;
+}
+
+bool shadow_used(void) { return nrange > 0; }
+
+void shadow_add_object(const ShimMemory *m)
+{
+    if (!m)
+        return; /* compiled without hooks */
+    const char *hole = m->shared ? m->shared : m->image_end, *end = m->shared ? m->shared_end : m->image_end;
+    shadow_add(m->image, (size_t)(hole - m->image), SHADOW_IGNORED);
+    shadow_add(hole, (size_t)(end - hole), SHADOW_SHARED);
+    shadow_add(end, (size_t)(m->image_end - end), SHADOW_IGNORED);
+}
+
+void shadow_remove_object(const ShimMemory *m)
+{
+    if (!m)
+        return;
+    shadow_remove(m->image);
+    shadow_remove(m->shared);
+    shadow_remove(m->shared_end);
+}
+
+/* ---- time --------------------------------------------------------------------------------------- */
+
+void shadow_launch(const void *stacks, size_t bytes)
+{
+    stack = stacks;
+    stack_bytes = bytes;
+    launch_start = ++now;
+}
+
+void shadow_block(void) { block_start = ++now; }
+void shadow_barrier(void) { now++; }
+void shadow_warp(unsigned warp) { syncs[warp]++; }
+
+/* ---- accesses ----------------------------------------------------------------------------------- */
+
+static const Range *range_of(const char *p)
+{
+    if (last < nrange && (size_t)(p - range[last].at) < range[last].bytes)
+        return &range[last];
+    for (last = 0; last < nrange; last++)
+        if ((size_t)(p - range[last].at) < range[last].bytes)
+            return &range[last];
+    return NULL;
+}
+
+/* May what `who` did at that time, with its warp, come at the same time as what `thread` does now? */
+static bool unordered(uint32_t when, uint16_t who, uint16_t meetings, unsigned thread)
+{
+    if (when != now || who == thread)
+        return false;
+    return who == SEVERAL || (who & ~MATES) / 32 != (int)thread / 32 || meetings == syncs[thread / 32];
+}
+
+static bool races(const Cell *c, bool write, unsigned thread, bool shared)
+{
+    if (c->writer == PENDING && c->written >= block_start)
+        return true;
+    if (!shared && c->written >= launch_start && c->written < block_start)
+        return true;
+    if (unordered(c->written, c->writer, c->writer_syncs, thread))
+        return true;
+    if (!write)
+        return false;
+    if (!shared && (c->read_before >= launch_start || (c->read >= launch_start && c->read < block_start)))
+        return true;
+    return unordered(c->read, c->reader, c->reader_syncs, thread);
+}
+
+static void note(Cell *c, bool write, unsigned thread)
+{
+    const uint16_t t = (uint16_t)thread, s = syncs[thread / 32];
+    if (write) {
+        c->written = now;
+        c->writer = t;
+        c->writer_syncs = s;
+        return;
+    }
+    if (c->read >= launch_start && c->read < block_start)
+        c->read_before = c->read;
+    if (c->read != now)
+        c->reader = t;
+    else if (c->reader == SEVERAL || (c->reader & ~MATES) / 32 != t / 32)
+        c->reader = SEVERAL;
+    else if (c->reader != t)
+        c->reader = c->reader_syncs == s ? t | MATES : t;
+    c->read = now;
+    c->reader_syncs = s;
+}
+
+void shadow_access(const void *at, size_t bytes, bool write, unsigned thread, unsigned block)
+{
+    const char *p = at;
+    if (nrange == 0 || (size_t)(p - stack) < stack_bytes)
+        return;
+    const Range *r = range_of(p);
+    if (bytes == 0) {
+        fiber_fault("thread %u of block %u: an access is not aligned", thread, block);
+        return;
+    }
+    if (!r || (size_t)(p - r->at) + bytes > r->bytes) {
+        fiber_fault("thread %u of block %u: %s outside of memory", thread, block, write ? "written" : "read");
+        return;
+    }
+    if (!r->cell || bytes < GRAIN)
+        return;
+    for (size_t i = (size_t)(p - r->at) / GRAIN; i < ((size_t)(p - r->at) + bytes) / GRAIN; i++) {
+        Cell *c = &r->cell[i];
+        if (races(c, write, thread, r->kind == SHADOW_SHARED))
+            fiber_fault("thread %u of block %u: a race for %s memory with %s", thread, block,
+                        r->kind == SHADOW_SHARED ? "shared" : "global",
+                        c->writer == PENDING ? "a copy" : "another thread");
+        note(c, write, thread);
+    }
+}
+
+static Cell *cell_at(const void *at)
+{
+    const Range *r = nrange ? range_of(at) : NULL;
+    return r && r->cell ? &r->cell[(size_t)((const char *)at - r->at) / GRAIN] : NULL;
+}
+
+void shadow_pending(const void *at, size_t bytes)
+{
+    Cell *c = cell_at(at);
+    for (size_t i = 0; c && i < bytes / GRAIN; i++)
+        c[i].writer = PENDING;
+}
+
+void shadow_landed(const void *at, size_t bytes, unsigned thread)
+{
+    Cell *c = cell_at(at);
+    for (size_t i = 0; c && i < bytes / GRAIN; i++)
+        if (c[i].writer == PENDING)
+            c[i].writer = (uint16_t)thread;
+}
