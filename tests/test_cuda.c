@@ -527,7 +527,7 @@ START_TEST(emitted_program_trains)
     ck_assert_int_eq(shell("(echo '#define CKC_LIBRARY'; cat g/kernels.cu; echo 'ShimState *shim;') >k.c"),
                      0);
     step_state.launch = launch_fibers;
-    void *dl = shim_load(&step_state);
+    void *dl = shim_load(&step_state, false);
     *(void **)&train = dlsym(dl, "ckc_train");
     ck_assert(train("g/weights.bin", "g/data.bin", keep_loss));
     for (int i = 0; i < 5; i++)
@@ -537,7 +537,7 @@ START_TEST(emitted_program_trains)
     ck_assert_int_eq(shell("head -c 100 g/weights.bin >short.bin"), 0);
     ck_assert(!train("short.bin", "g/data.bin", keep_loss));
     ck_assert(!train("g/weights.bin", "g/none.bin", keep_loss));
-    dlclose(dl);
+    shim_unload(dl);
     json_decref(report);
 }
 END_TEST
