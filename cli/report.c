@@ -147,6 +147,8 @@ static void print_memory(const Plan *p, FILE *f)
             bytes_str(p->arena_bytes, b));
     if (p->budget)
         fprintf(f, ", budget %s", bytes_str(p->budget, a));
+    if (p->budget && p->reserved)
+        fprintf(f, " with %s for driver and libraries", bytes_str(p->reserved, a));
     fputs("\nat the peak       stored     planned\n", f);
     for (int k = 0; k < MEM_KINDS; k++)
         if (p->mem[k] || p->keep_all_mem[k])
@@ -541,6 +543,7 @@ static void set_plan(json_t *o, const Plan *p)
     snprintf(hash, sizeof hash, "%016" PRIx64, p->model_hash);
     set(o, "model", text(p->model));
     set(o, "model_hash", json_string(hash));
+    set(o, "reserved_bytes", json_integer(p->reserved));
     set(o, "budget_bytes", p->budget ? json_integer(p->budget) : json_null());
     set(o, "arena_bytes", json_integer(p->arena_bytes));
     set(o, "live_bytes", json_integer(p->live_bytes));

@@ -54,7 +54,8 @@ typedef struct {
     int64_t arena_bytes;     /* the one allocation of a run */
     int64_t host_bytes;      /* likewise in the host's memory: offsets of what lies there are in it */
     int64_t live_bytes;      /* largest sum of live bytes: no arena is smaller for this schedule */
-    int64_t budget;          /* 0 = none */
+    int64_t budget;          /* 0 = none; the arena has what is not reserved of it */
+    int64_t reserved;        /* bytes that the device's driver and libraries take */
     int64_t predicted_ns, base_ns, bound_ns; /* this plan; without recomputation; lower bound */
     int64_t measured_ns;     /* of predicted_ns: of kernels that were measured; -1: not known */
     int64_t keep_all_bytes, min_feasible_bytes; /* arena without recomputation; least budget known */

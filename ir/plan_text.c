@@ -44,6 +44,7 @@ static const Header header_table[] = {
     RANGE("threads", threads, H_U32, 0, PLAN_THREADS),
     RANGE("accumulate", accumulate, H_I64, 0, PLAN_ACCUMULATE),
     FIELD("budget", budget, H_I64),
+    FIELD("reserved", reserved, H_I64),
     RANGE("align", align, H_I64, ARENA_ALIGN, PLAN_ALIGN),
     FIELD("arena", arena_bytes, H_I64),
     FIELD("host", host_bytes, H_I64),

@@ -39,7 +39,7 @@ typedef struct {
     int64_t head_rows;       /* rows of logits at a time, whatever their size; 0 = the device's */
     int64_t update_bytes;    /* weight gradients from this size on are split by rows; 0 = the device's */
     int64_t factor_bytes;    /* factors of them from this size on come in blocks; 0 = the device's */
-    int64_t budget;          /* bytes, 0 = none */
+    int64_t budget;          /* bytes, 0 = none; the arena has what the device does not reserve of them */
     double budget_fraction;  /* > 0: of the keep-everything arena */
     bool least_bytes;        /* instead of a budget: the smallest arena whose step takes at most */
     double overhead;         /* 1 + this times the one that recomputes nothing */

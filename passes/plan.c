@@ -384,11 +384,13 @@ bool pass_plan(Graph *g, PassCtx *cx)
     StepInfo *info = cx->info;
     Plan p;
     TRY(plan_place(g, info, info->plan.budget, PACK_LONG, &p, cx->tmp, cx->diag));
-    p.budget = info->plan.budget;
+    p.reserved = step_device(cx->opt)->reserved;
+    p.budget = info->plan.budget > 0 ? info->plan.budget + p.reserved : 0;
     p.base_ns = info->plan.base_ns ? info->plan.base_ns : p.predicted_ns;
     p.bound_ns = info->plan.bound_ns ? info->plan.bound_ns : p.predicted_ns;
     p.keep_all_bytes = info->plan.keep_all_bytes ? info->plan.keep_all_bytes : p.arena_bytes;
     p.min_feasible_bytes = info->plan.min_feasible_bytes;
+    p.min_feasible_bytes += p.min_feasible_bytes > 0 ? p.reserved : 0;
     bool kept = info->plan.keep_all_bytes != 0;
     memcpy(p.keep_all_mem, kept ? info->plan.keep_all_mem : p.mem, sizeof p.mem);
     p.model = info->plan.model;

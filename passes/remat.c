@@ -320,13 +320,15 @@ static bool infeasible(Remat *r, const RematResult *least, int64_t budget)
 {
     Plan p;
     StepInfo *info = r->cx->info;
+    int64_t reserved = step_device(r->cx->opt)->reserved;
     const char *choices = other_choices(r);
     instance_apply(r->g, &r->in, schedule_of(least), r->cx->tmp);
     TRY(plan_place(r->g, info, 0, PACK_QUICK, &p, r->cx->tmp, r->cx->diag));
     return fail_status(r->cx->diag, EXIT_INFEASIBLE,
                        "budget of %lld bytes cannot be met: the smallest known to be feasible is "
                        "%lld bytes%s:\t%s",
-                       (long long)budget, (long long)info->plan.min_feasible_bytes, choices,
+                       (long long)(budget + reserved),
+                       (long long)(info->plan.min_feasible_bytes + reserved), choices,
                        plan_describe_peak(&p, info, r->cx->tmp));
 }
 
@@ -568,6 +570,17 @@ static HostLink host_link(const StepOptions *o)
                       o->offload == OFFLOAD_ONLY};
 }
 
+/* Of a number of bytes that was asked for; 0: of none. */
+static bool arena_budget(const StepOptions *o, int64_t *budget, Diag *d)
+{
+    const DeviceInfo *device = step_device(o);
+    *budget = o->budget > 0 ? o->budget - device->reserved : 0;
+    return o->budget == 0 || *budget > 0 ||
+           fail_status(d, EXIT_INFEASIBLE,
+                       "budget of %lld bytes cannot be met: driver, context and libraries of %s take %lld",
+                       (long long)o->budget, device->title, (long long)device->reserved);
+}
+
 bool pass_remat(Graph *g, PassCtx *cx)
 {
     StepInfo *info = cx->info;
@@ -583,7 +596,8 @@ bool pass_remat(Graph *g, PassCtx *cx)
     memcpy(info->plan.keep_all_mem, whole.mem, sizeof whole.mem);
     info->plan.base_ns = kept.predicted_ns;
     info->plan.bound_ns = kept.predicted_ns;
-    int64_t budget = o->budget;
+    int64_t budget = 0;
+    TRY(arena_budget(o, &budget, cx->diag));
     if (o->budget_fraction > 0)
         budget = (int64_t)fmax(1, o->budget_fraction * (double)whole.arena_bytes); /* 0: none */
     info->plan.budget = budget;

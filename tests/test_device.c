@@ -449,6 +449,30 @@ START_TEST(fake)
 }
 END_TEST
 
+/* What driver and libraries take is part of a budget: the arena has the rest. */
+START_TEST(budget_holds_what_is_reserved)
+{
+    enum { RESERVED = 1000000 };
+    write_text("toy.txt", good);
+    ckc_refuses(MLP "--device toy.txt --steps 0 --budget 900kB", 3, "driver, context and libraries of");
+    ckc_accepts(MLP "--device toy.txt --steps 0 --json -o a");
+    json_t *j = read_json("out");
+    long long whole = json_integer_value(json_object_get(j, "arena_bytes"));
+    json_decref(j);
+    char args[256];
+    snprintf(args, sizeof args, MLP "--device toy.txt --steps 0 -o a --budget %lld", RESERVED + whole / 4);
+    ck_assert_int_eq(ckc(args), EXIT_INFEASIBLE);
+    long long least = ckc_least_budget();
+    snprintf(args, sizeof args, MLP "--device toy.txt --steps 0 --json -o a --budget %lld", least);
+    ckc_accepts(args);
+    j = read_json("out");
+    ck_assert_int_eq(json_integer_value(json_object_get(j, "budget_bytes")), least);
+    ck_assert_int_eq(json_integer_value(json_object_get(j, "reserved_bytes")), RESERVED);
+    ck_assert_int_le(json_integer_value(json_object_get(j, "arena_bytes")), least - RESERVED);
+    json_decref(j);
+}
+END_TEST
+
 /* Nothing of the machine is asked for: a plan for another device needs no compiler and no
  * cache. */
 START_TEST(asks_nobody)
@@ -505,6 +529,7 @@ Suite *suite_device(void)
     tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_add_test(c, commands);
     tcase_add_test(c, fake);
+    tcase_add_test(c, budget_holds_what_is_reserved);
     tcase_add_test(c, asks_nobody);
     tcase_add_test(c, listing);
     suite_add_tcase(s, c);
