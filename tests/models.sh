@@ -8,9 +8,9 @@ models() {
     done
 }
 
-# What the model wants to be told: sizes of its symbols, initial values.
+# What the model wants to be told: sizes of its symbols, initial values; behind CKC_OPTIONS.
 find_options() { # model batch
-    options=
+    options=${CKC_OPTIONS:-}
     for _ in 1 2; do
         # shellcheck disable=SC2086 # a list of words
         "$ckc" "$1" $options --steps 1 --output "$work/try" --quiet 2>"$work/err" && return
