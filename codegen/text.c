@@ -121,8 +121,9 @@ void text_accumulate(const Writer *w, const KInst *in, const char *acc, const ch
 
 /* ---- loads, stores, expressions ------------------------------------------------------------ */
 
-void text_address(const Sched *s, const KInst *in, char *buf, size_t size)
+void text_address_at(const Sched *s, const KInst *in, const char *vec, char *buf, size_t size)
 {
+    char name[NAME_LEN];
     size_t n = 0;
     if (in->offset)
         n += (size_t)snprintf(buf, size, "%" PRId64, in->offset);
@@ -130,11 +131,18 @@ void text_address(const Sched *s, const KInst *in, char *buf, size_t size)
         int64_t st = in->stride[d];
         if (st == 0)
             continue;
+        snprintf(name, sizeof name, "i%d", d);
         n += (size_t)snprintf(buf + n, size - n, n ? " + " : "");
-        n += (size_t)snprintf(buf + n, size - n, st == 1 ? "i%d" : "i%d * %" PRId64, d, st);
+        n += (size_t)snprintf(buf + n, size - n, st == 1 ? "%s" : "%s * %" PRId64,
+                              vec && d == s->vec ? vec : name, st);
     }
     if (n == 0)
         snprintf(buf, size, "0");
+}
+
+void text_address(const Sched *s, const KInst *in, char *buf, size_t size)
+{
+    text_address_at(s, in, NULL, buf, size);
 }
 
 bool text_is_draw(const KInst *in)

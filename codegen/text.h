@@ -25,6 +25,8 @@ const char *text_element(DType t);                 /* C type of an element in me
 void text_const(const KInst *in, char buf[NAME_LEN]);
 /* "i0 * 768 + i1": position of a load, store or index; names of dimensions are i<d>. */
 void text_address(const Sched *s, const KInst *in, char *buf, size_t size);
+/* The same with another name for the index of the innermost dimension. */
+void text_address_at(const Sched *s, const KInst *in, const char *vec, char *buf, size_t size);
 /* "const REAL v3 = ...;" for K_LOAD, K_INDEX, K_EXPR. */
 void text_value(const Writer *w, const Sched *s, int i, NameFn *name, const void *ctx);
 void text_store(const Writer *w, const Sched *s, int i, NameFn *name, const void *ctx);

@@ -88,6 +88,7 @@ struct Kernel {
     Arena *arena;
     int noperands;
     DType *operand; /* element type by operand; DT_NONE: absent */
+    bool unaligned; /* operands may begin at any of their elements; else at 16 bytes */
     /* DAG */
     int rank;
     int64_t extent[K_DIMS];

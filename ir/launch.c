@@ -172,9 +172,20 @@ static uint32_t add_kernel_of(const Type *t, Launches *l)
     return add_kernel(l, new_kernel(l, &sum));
 }
 
+/* Do some blocks begin elsewhere than at so many bytes? */
+static bool begins_unaligned(const Loop *loop, const Stage *s)
+{
+    enum { WIDEST_ACCESS = 16 };
+    bool any = false;
+    for (int i = 0; i < s->k.noperands; i++)
+        any |= s->row_bytes[i] * block_rows(loop) % WIDEST_ACCESS != 0;
+    return any;
+}
+
 static StageLaunch stage_launch(const Loop *loop, const Stage *s, bool add, int64_t rows, Launches *l)
 {
     Kernel k = stage_kernel(loop, s, add ? s->add : &s->k, rows);
+    k.unaligned = begins_unaligned(loop, s);
     return (StageLaunch){add_kernel(l, new_kernel(l, &k)),
                          stage_routine(loop, s, add ? s->add_lib : s->lib, rows, l->arena)};
 }

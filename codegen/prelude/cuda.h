@@ -63,47 +63,89 @@ FN int64_t INT_OF(double x) { return int_of_double(x); }
 FN int64_t INT_OF(int64_t x) { return x; }
 FN int64_t INT_OF(int x) { return x; }
 FN int64_t INT_OF(bool x) { return x; }
+
+/* One access to memory, where both are aligned to as many bytes. */
+#define ALIGNED_16 __align__(16)
+FN void copy_16(void *to, const void *from) { *(int4 *)to = *(const int4 *)from; }
+FN void copy_8(void *to, const void *from) { *(int2 *)to = *(const int2 *)from; }
+FN void copy_4(void *to, const void *from) { *(int *)to = *(const int *)from; }
 #else
 #include "cuda_shim.h"
 #endif
 #define TABLE const
 
-/* All threads of the block get v joined over the block: butterfly in each warp, then the warps in
- * order.  part: one element per warp.  The first barrier protects a reader of the last result. */
-#define BLOCK_REDUCTION(name, T, OP)                                                         \
-    FN T block_##name##_##T(T v, T *part)                                                    \
+/* A power of 2 of bytes, constant, 16 at a time. */
+FN void wide_copy(void *to, const void *from, int bytes)
+{
+    if (bytes == 2)
+        *(uint16_t *)to = *(const uint16_t *)from;
+    else if (bytes == 4)
+        copy_4(to, from);
+    else if (bytes == 8)
+        copy_8(to, from);
+    _Pragma("unroll") for (int i = 0; bytes >= 16 && i < bytes; i += 16)
+        copy_16((char *)to + i, (const char *)from + i);
+}
+/* Of the first n elements those from `begin` to before `end`. */
+#define EDGE_COPY(to, from, n, begin, end)                                                   \
+    do {                                                                                     \
+        if ((begin) <= 0 && (end) >= (n))                                                    \
+            wide_copy(to, from, (n) * (int)sizeof *(from));                                  \
+        else                                                                                 \
+            _Pragma("unroll") for (int e = 0; e < (n); e++)                                  \
+                if (e >= (begin) && e < (end))                                               \
+                    (to)[e] = (from)[e];                                                     \
+    } while (0)
+/* Bits for elements index to index + 3; index is a multiple of 4. */
+#define PHILOX_FOUR(out, seed, key, step, index)                                             \
+    do {                                                                                     \
+        const PhiloxWords w_ = philox_draw(seed, key, step, (int64_t)(index) >> 2);          \
+        (out)[0] = (int32_t)(w_.w0 >> 8);                                                    \
+        (out)[1] = (int32_t)(w_.w1 >> 8);                                                    \
+        (out)[2] = (int32_t)(w_.w2 >> 8);                                                    \
+        (out)[3] = (int32_t)(w_.w3 >> 8);                                                    \
+    } while (0)
+
+/* All threads of a row, `lanes` of them that follow one another, get v joined over it: butterfly in each
+ * warp, then the warps in order.  part: one element per warp of the block.  The first barrier protects a
+ * reader of the last result. */
+#define ROW_REDUCTION(name, T, OP)                                                           \
+    FN T row_##name##_##T(T v, T *part, int lanes)                                           \
     {                                                                                        \
-        for (int m = 16; m > 0; m >>= 1) {                                                   \
+        for (int m = lanes < 32 ? lanes / 2 : 16; m > 0; m >>= 1) {                          \
             T u = __shfl_xor_sync(0xffffffffu, v, m);                                        \
             v = OP(v, u);                                                                    \
         }                                                                                    \
+        if (lanes <= 32)                                                                     \
+            return v;                                                                        \
         __syncthreads();                                                                     \
         if ((threadIdx.x & 31) == 0)                                                         \
             part[threadIdx.x >> 5] = v;                                                      \
         __syncthreads();                                                                     \
-        T r = part[0];                                                                       \
-        for (int w = 1; w < (int)(blockDim.x >> 5); w++)                                     \
-            r = OP(r, part[w]);                                                              \
+        int first = (int)threadIdx.x / lanes * (lanes / 32);                                 \
+        T r = part[first];                                                                   \
+        for (int w = 1; w < lanes / 32; w++)                                                 \
+            r = OP(r, part[first + w]);                                                      \
         return r;                                                                            \
     }
-/* The same over the threads of one column: thread t has column t % 32, row t / 32. */
+/* The same over the threads of one column: thread t has column t % columns. */
 #define COLUMN_REDUCTION(name, T, OP)                                                        \
-    FN T column_##name##_##T(T v, T *part)                                                   \
+    FN T column_##name##_##T(T v, T *part, int columns)                                      \
     {                                                                                        \
         __syncthreads();                                                                     \
         part[threadIdx.x] = v;                                                               \
         __syncthreads();                                                                     \
-        for (int n = (int)blockDim.x / 2; n >= 32; n /= 2) {                                 \
+        for (int n = (int)blockDim.x / 2; n >= columns; n /= 2) {                            \
             if ((int)threadIdx.x < n)                                                        \
                 part[threadIdx.x] = OP(part[threadIdx.x], part[threadIdx.x + n]);            \
             __syncthreads();                                                                 \
         }                                                                                    \
-        return part[threadIdx.x & 31];                                                       \
+        return part[threadIdx.x % columns];                                                  \
     }
 #define REDUCTIONS(name, OP)                                                                 \
-    BLOCK_REDUCTION(name, float, OP)                                                         \
-    BLOCK_REDUCTION(name, double, OP)                                                        \
-    BLOCK_REDUCTION(name, int64_t, OP)                                                       \
+    ROW_REDUCTION(name, float, OP)                                                           \
+    ROW_REDUCTION(name, double, OP)                                                          \
+    ROW_REDUCTION(name, int64_t, OP)                                                         \
     COLUMN_REDUCTION(name, float, OP)                                                        \
     COLUMN_REDUCTION(name, double, OP)                                                       \
     COLUMN_REDUCTION(name, int64_t, OP)
@@ -115,6 +157,6 @@ REDUCTIONS(sum, JOIN_SUM)
 REDUCTIONS(prod, JOIN_PROD)
 REDUCTIONS(max, JOIN_MAX)
 REDUCTIONS(min, JOIN_MIN)
-#define JOIN_THREADS_(where, op, T, v, part) where##_##op##_##T(v, part)
-#define JOIN_THREADS(where, op, T, v, part) JOIN_THREADS_(where, op, T, v, part)
+#define JOIN_THREADS_(where, op, T, v, part, n) where##_##op##_##T(v, part, n)
+#define JOIN_THREADS(where, op, T, v, part, n) JOIN_THREADS_(where, op, T, v, part, n)
 

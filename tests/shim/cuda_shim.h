@@ -14,6 +14,7 @@
 #define GLOBAL
 #define __shared__ static __attribute__((section("shared_variables"))) /* one block at a time */
 #define __launch_bounds__(n)
+#define ALIGNED_16 __attribute__((aligned(16)))
 #define SHARED_BYTES(name) unsigned char *const name = shim->shared
 
 typedef struct {
@@ -83,6 +84,17 @@ SHUFFLE(int64_t)
     _Generic((v), float: shuffle_float, double: shuffle_double, uint32_t: shuffle_uint32_t,  \
              default: shuffle_int64_t)(v, (unsigned)(lane))
 #define __shfl_xor_sync(all, v, mask) __shfl_sync(all, v, (threadIdx.x ^ (unsigned)(mask)))
+
+/* One access to memory, of as many bytes as where it is aligned. */
+#define COPY(bytes)                                                                          \
+    typedef char Shim##bytes __attribute__((vector_size(bytes), may_alias));                 \
+    FN void copy_##bytes(void *to, const void *from)                                         \
+    {                                                                                        \
+        *(Shim##bytes *)to = *(const Shim##bytes *)from;                                     \
+    }
+COPY(4)
+COPY(8)
+COPY(16)
 
 #define BY_TYPE(name, x, y)                                                                  \
     _Generic((x) + (y), float: name##float, double: name##double, default: name##int)(x, y)

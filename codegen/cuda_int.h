@@ -1,0 +1,98 @@
+/* cuda_int.h -- what the files of the CUDA printer share. */
+#ifndef CKC_CUDA_INT_H
+#define CKC_CUDA_INT_H
+#include "codegen.h"
+#include "text.h"
+#include <inttypes.h>
+#include <string.h>
+
+/* BLOCKS: two for each of the 132 processors of an H200: what launches aim at, on any device. */
+enum { WARP = 32, FLAT_THREADS = 256, MAX_THREADS = 1024, BLOCKS = 264 };
+
+/* How threads take the innermost dimension: in chunks of `width` elements, whose contiguous operands are
+ * accessed 16 bytes at a time and whose random draws are made four at a time. */
+typedef struct {
+    int width;  /* 1: element by element */
+    bool flat;  /* chunks of the whole space, across its rows (SCHED_POINT) */
+    bool edges; /* some chunks are not whole */
+    int phase;  /* load or store whose address modulo width says how far before a row its first chunk begins;
+                 * -1: rows begin with a chunk */
+    bool *wide; /* per instruction: a load or store of whole chunks, a draw of four */
+} Vector;
+/* Arrays live in a. */
+void vector_make(Vector *v, const Sched *s, Arena *a);
+
+/* Threads and blocks of a row kernel. */
+typedef struct {
+    int lanes;       /* threads of a row: a power of 2 */
+    int chunks;      /* of a thread, held in registers from pass to pass; 0: too many, read in every pass */
+    int64_t along;   /* chunks along the innermost dimension */
+    int64_t all;     /* of a row */
+    bool *held;      /* per instruction: a load that several passes need */
+} Rows;
+
+typedef struct {
+    Writer w;
+    const char *name;
+    const Sched *s;
+    Vector v;
+    Rows rows;
+    CudaLaunch launches;
+    CudaPhase launch; /* what is being printed: of the phases */
+    int phase;
+    bool *mark;       /* per instruction: scratch */
+    int pass;         /* over the reduced dimensions, likewise */
+} Printer;
+
+#define LINE(...) text_line(&pr->w, __VA_ARGS__)
+#define OPEN(...) text_open(&pr->w, __VA_ARGS__)
+#define CLOSE() text_close(&pr->w)
+
+static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline CudaLaunch one_phase(unsigned grid, unsigned block)
+{
+    return (CudaLaunch){.phase = {{grid, block, 0}}, .n = 1};
+}
+static inline unsigned blocks_for(int64_t work, int64_t per_block)
+{
+    int64_t n = ceil_div(work, per_block);
+    return (unsigned)(n < 1 ? 1 : n);
+}
+
+/* ---- cuda.c ------------------------------------------------------------------------------------- */
+
+NameFn cuda_name_of; /* ctx: a Printer */
+bool cuda_is_plain(const KInst *in); /* neither a store nor a reduction */
+bool cuda_reduces_at(const Sched *s, uint32_t i, int pass);
+const char *cuda_reduction(const KInst *in);           /* "sum" */
+void cuda_shared_parts(Printer *pr, unsigned n);       /* memory for n partial results */
+/* Values that no reduced dimension changes: those that `level` reductions make known. */
+void cuda_free_values(Printer *pr, int level);
+/* Stores of what reductions leave over, or of the whole space; for SCHED_POINT the latter. */
+void cuda_stores(Printer *pr, bool reduced);
+bool cuda_has_reduced_stores(const Sched *s);
+
+/* ---- cuda_vector.c: a chunk, whose first element has index j ------------------------------------- */
+
+/* Arrays for wide loads: "float u3[4]"; copies > 0: of so many chunks. */
+void chunk_declare(Printer *pr, uint32_t i, int copies);
+/* Fill it; at: "[c]" or "". */
+void chunk_load(Printer *pr, uint32_t i, const char *at);
+/* Open the loop over a chunk's elements, in which i<vec> is the index. */
+void chunk_open(Printer *pr);
+/* Before the loop: draws, and arrays for what is stored; in it: one value, one store; behind it: stores. */
+void chunk_begin(Printer *pr, const bool *mark);
+void chunk_value(Printer *pr, uint32_t i);
+void chunk_store(Printer *pr, uint32_t i);
+void chunk_end(Printer *pr, const bool *mark);
+
+/* ---- kinds -------------------------------------------------------------------------------------- */
+
+CudaLaunch point_launch(const Sched *s, const Vector *v);
+void point_kernel(Printer *pr);
+void rows_make(Rows *r, const Sched *s, const Vector *v, Arena *a); /* arrays live in a */
+CudaLaunch row_launch(const Sched *s, const Rows *r);
+void row_kernel(Printer *pr);
+CudaLaunch column_launch(const Sched *s);
+void column_kernel(Printer *pr);
+#endif

@@ -1,0 +1,199 @@
+/* cuda_point.c -- pointwise kernels as CUDA C: a thread has some chunks of the innermost dimension, of which
+ * it loads all before it computes; where an operand is transposed, one block per tile, which the operand
+ * crosses in shared memory. */
+#include "cuda_int.h"
+
+enum { TILE = 32, FLIGHT_BYTES = 64, MAX_FLIGHT = 4, MAX_INSTS = 64 };
+
+/* ---- chunks ------------------------------------------------------------------------------------- */
+
+static int64_t chunks_of_space(const Sched *s, const Vector *v)
+{
+    int64_t n = s->extent[s->vec];
+    return v->flat ? ceil_div(s->nitem * n, v->width) : s->nitem * ceil_div(n, v->width);
+}
+
+/* Chunks of a thread: enough that 64 bytes are on their way to it. */
+static int chunks_in_flight(const Sched *s, const Vector *v)
+{
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (v->wide[i] && s->ins[i].kind == K_LOAD)
+            bytes += v->width * dtype_size[s->k->operand[s->ins[i].operand]];
+    int n = 1;
+    while (n < MAX_FLIGHT && bytes > 0 && 2 * n * bytes <= FLIGHT_BYTES && s->n <= MAX_INSTS)
+        n *= 2;
+    while (n > 1 && chunks_of_space(s, v) / n < (int64_t)BLOCKS * FLAT_THREADS)
+        n /= 2;
+    return n;
+}
+
+static int64_t tiles_along(const Sched *s, int d) { return ceil_div(s->extent[d], TILE); }
+
+static int64_t tile_items(const Sched *s)
+{
+    if (s->nitem * s->extent[s->vec] == 0)
+        return 0;
+    return s->nitem / s->extent[s->tile] * tiles_along(s, s->tile) * tiles_along(s, s->vec);
+}
+
+CudaLaunch point_launch(const Sched *s, const Vector *v)
+{
+    if (s->tile >= 0)
+        return one_phase(blocks_for(tile_items(s), 1), FLAT_THREADS);
+    int64_t work = ceil_div(chunks_of_space(s, v), chunks_in_flight(s, v));
+    unsigned threads = FLAT_THREADS;
+    while (threads > 2 * WARP && work / threads < BLOCKS)
+        threads /= 2;
+    return one_phase(blocks_for(work, threads), threads);
+}
+
+/* From the number q of a chunk to its indices. */
+static void unpack_chunk(Printer *pr)
+{
+    const Sched *s = pr->s;
+    int64_t along = ceil_div(s->extent[s->vec], pr->v.width);
+    const char *index = pr->w.index;
+    if (pr->v.flat || s->rank == 1) {
+        LINE("const %s j = q * %d;", index, pr->v.width);
+        return;
+    }
+    LINE("const %s j = q %% %" PRId64 " * %d, item = q / %" PRId64 ";", index, along, pr->v.width, along);
+    text_unpack(&pr->w, s, "item", ((1u << s->rank) - 1) & ~(1u << s->vec));
+}
+
+static void open_chunk(Printer *pr, int chunks, int64_t work)
+{
+    const char *index = pr->w.index;
+    if (chunks > 1) {
+        LINE("#pragma unroll");
+        OPEN("for (int c = 0; c < %d; c++)", chunks);
+        LINE("const %s q = first + c * %u;", index, pr->launch.block);
+    } else {
+        text_block(&pr->w);
+        LINE("const %s q = first;", index);
+    }
+    if ((int64_t)pr->launch.grid * pr->launch.block * chunks > work) {
+        LINE("if (q >= %" PRId64 ")", work);
+        LINE(chunks > 1 ? "    continue;" : "    return;");
+    }
+    unpack_chunk(pr);
+}
+
+/* Does a chunk change it, one element from the next? */
+static bool in_chunk(const Printer *pr, uint32_t i)
+{
+    return pr->v.flat ? pr->s->dep[i] != 0 : pr->s->dep[i] >> pr->s->vec & 1;
+}
+
+static void chunk_text(Printer *pr)
+{
+    const Sched *s = pr->s;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->live[i] && cuda_is_plain(&s->ins[i]) && s->dep[i] && !in_chunk(pr, i))
+            text_value(&pr->w, s, (int)i, cuda_name_of, pr);
+    chunk_begin(pr, s->live);
+    chunk_open(pr);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->live[i] && cuda_is_plain(&s->ins[i]) && in_chunk(pr, i))
+            chunk_value(pr, i);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->ins[i].kind == K_STORE)
+            chunk_store(pr, i);
+    CLOSE();
+    chunk_end(pr, s->live);
+}
+
+static void chunks_kernel(Printer *pr)
+{
+    const Sched *s = pr->s;
+    int chunks = chunks_in_flight(s, &pr->v);
+    int64_t work = chunks_of_space(s, &pr->v);
+    bool *held = pr->mark;
+    for (uint32_t i = 0; i < s->n; i++)
+        held[i] = pr->v.wide[i] && s->ins[i].kind == K_LOAD;
+    pr->rows.held = chunks > 1 ? held : NULL;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->live[i] && cuda_is_plain(&s->ins[i]) && !s->dep[i])
+            text_value(&pr->w, s, (int)i, cuda_name_of, pr);
+    LINE("const %s first = (%s)blockIdx.x * %u + threadIdx.x;", pr->w.index, pr->w.index,
+         pr->launch.block * (unsigned)chunks);
+    bool any = false;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (held[i]) {
+            any = true;
+            chunk_declare(pr, i, chunks > 1 ? chunks : 0);
+        }
+    if (any) {
+        open_chunk(pr, chunks, work);
+        for (uint32_t i = 0; i < s->n; i++)
+            if (held[i])
+                chunk_load(pr, i, chunks > 1 ? "[c]" : "");
+        CLOSE();
+    }
+    open_chunk(pr, chunks, work);
+    chunk_text(pr);
+    CLOSE();
+}
+
+/* ---- tiles -------------------------------------------------------------------------------------- */
+
+static void value(Printer *pr, uint32_t i)
+{
+    const Sched *s = pr->s;
+    if (sched_is_staged(s, i))
+        LINE("const %s v%u = LD_%s(u%u[i%d - c0], i%d - t0);", text_type(&s->ins[i]), i,
+             dtype_name[s->k->operand[s->ins[i].operand]], i, s->vec, s->tile);
+    else
+        text_value(&pr->w, s, (int)i, cuda_name_of, pr);
+}
+
+/* Loop of a tile: rows along dimension d, threads of a warp along dimension w. */
+static void open_tile(Printer *pr, int d, const char *d0, int w, const char *w0)
+{
+    const Sched *s = pr->s;
+    OPEN("for (%s r = threadIdx.x / 32; r < %d; r += blockDim.x / 32)", pr->w.index, TILE);
+    LINE("const %s i%d = %s + r, i%d = %s + threadIdx.x %% 32;", pr->w.index, d, d0, w, w0);
+    LINE("if (i%d >= %" PRId64 " || i%d >= %" PRId64 ")", d, s->extent[d], w, s->extent[w]);
+    LINE("    continue;");
+}
+
+/* Staged operands are read along their own rows, and used along those of the result. */
+static void tile_kernel(Printer *pr)
+{
+    const Sched *s = pr->s;
+    int64_t across = tiles_along(s, s->vec), down = tiles_along(s, s->tile);
+    char at[512];
+    for (uint32_t i = 0; i < s->n; i++)
+        if (sched_is_staged(s, i))
+            LINE("__shared__ %s u%u[%d][%d];", text_element(s->k->operand[s->ins[i].operand]), i,
+                 TILE, TILE + 1);
+    LINE("const %s c0 = blockIdx.x %% %" PRId64 " * %d;", pr->w.index, across, TILE);
+    LINE("const %s t0 = blockIdx.x / %" PRId64 " %% %" PRId64 " * %d;", pr->w.index, across, down,
+         TILE);
+    LINE("const %s item = blockIdx.x / %" PRId64 ";", pr->w.index, across * down);
+    text_unpack(&pr->w, s, "item", ((1u << s->rank) - 1) & ~(1u << s->vec) & ~(1u << s->tile));
+    open_tile(pr, s->vec, "c0", s->tile, "t0");
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (!sched_is_staged(s, i))
+            continue;
+        text_address(s, &s->ins[i], at, sizeof at);
+        LINE("u%u[r][threadIdx.x %% 32] = p%d[%s];", i, s->ins[i].operand, at);
+    }
+    CLOSE();
+    LINE("__syncthreads();");
+    open_tile(pr, s->tile, "t0", s->vec, "c0");
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->live[i] && cuda_is_plain(&s->ins[i]))
+            value(pr, i);
+    cuda_stores(pr, false);
+    CLOSE();
+}
+
+void point_kernel(Printer *pr)
+{
+    if (pr->s->nitem * pr->s->extent[pr->s->vec] == 0)
+        LINE("return;");
+    else
+        (pr->s->tile >= 0 ? tile_kernel : chunks_kernel)(pr);
+}

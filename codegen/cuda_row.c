@@ -1,0 +1,236 @@
+/* cuda_row.c -- reductions along the innermost dimension as CUDA C.
+ *
+ * A row is some threads': its chunks lie with them in registers from pass to pass, loaded once, while they are
+ * at most 128 bytes each; a longer row is read again in every pass.  Partial results are joined by a butterfly
+ * in a warp, then the row's warps in order. */
+#include "cuda_int.h"
+
+enum { HELD_BYTES = 128, HELD_ELEMENTS = 32, MAX_LANES = 512, MANY_INSTS = 64, UNROLL = 4 };
+
+static bool along_row(const Sched *s, uint32_t i) { return s->dep[i] >> s->vec & 1; }
+
+/* Bytes per element of what is kept from one pass to another. */
+static int64_t held_bytes(Rows *r, const Sched *s, Arena *a)
+{
+    int *passes = NEW(a, int, s->n + 1);
+    bool *mark = NEW(a, bool, s->n + 1);
+    int64_t bytes = 0;
+    for (int pass = 0; pass <= s->last; pass++) {
+        memset(mark, 0, s->n * sizeof *mark);
+        sched_vector_set(s, pass, mark);
+        for (uint32_t i = 0; i < s->n; i++)
+            passes[i] += mark[i];
+    }
+    for (uint32_t i = 0; i < s->n; i++) {
+        r->held[i] = s->ins[i].kind == K_LOAD && along_row(s, i) && passes[i] > 1;
+        bytes += r->held[i] ? dtype_size[s->k->operand[s->ins[i].operand]] : 0;
+        bytes += s->saved[i] ? (s->ins[i].type == KT_INT || s->f64 ? 8 : 4) : 0;
+    }
+    return bytes;
+}
+
+void rows_make(Rows *r, const Sched *s, const Vector *v, Arena *a)
+{
+    int64_t n = s->extent[s->vec], outer = n ? s->nred / n : 0;
+    *r = (Rows){.lanes = 1, .held = NEW(a, bool, s->n + 1)};
+    r->along = ceil_div(n + (v->phase >= 0 ? v->width - 1 : 0), v->width);
+    r->along = r->along ? r->along : 1;
+    r->all = n ? outer * r->along : 0;
+    int64_t bytes = held_bytes(r, s, a), most = HELD_ELEMENTS / (s->n > MANY_INSTS ? 2 : 1) / v->width;
+    while (most > 1 && most * v->width * bytes > HELD_BYTES)
+        most /= 2;
+    while (r->lanes < WARP && r->lanes < r->all)
+        r->lanes *= 2;
+    while (r->lanes < MAX_LANES &&
+           (r->lanes * most < r->all || (r->lanes < r->all && s->nitem * r->lanes < BLOCKS * FLAT_THREADS)))
+        r->lanes *= 2;
+    r->chunks = (int)ceil_div(r->all, r->lanes);
+    r->chunks = r->chunks > most ? 0 : r->chunks ? r->chunks : 1;
+    if (!r->chunks)
+        memset(r->held, 0, s->n * sizeof *r->held);
+}
+
+CudaLaunch row_launch(const Sched *s, const Rows *r)
+{
+    unsigned lanes = (unsigned)r->lanes, threads = lanes > FLAT_THREADS ? lanes : FLAT_THREADS;
+    while (threads > lanes && threads > WARP && s->nitem * lanes / threads < BLOCKS)
+        threads /= 2;
+    return one_phase(blocks_for(s->nitem, threads / lanes), threads);
+}
+
+/* ---- text --------------------------------------------------------------------------------------- */
+
+/* Rows of a block; not all of them need be there. */
+static int64_t rows_of_block(const Printer *pr) { return pr->launch.block / (unsigned)pr->rows.lanes; }
+static bool whole_blocks(const Printer *pr) { return pr->s->nitem % rows_of_block(pr) == 0; }
+
+static void begin_row(Printer *pr)
+{
+    const Sched *s = pr->s;
+    int64_t rows = rows_of_block(pr);
+    uint32_t parallel = ((1u << s->rank) - 1) & ~s->red;
+    const char *index = pr->w.index;
+    if (rows == 1)
+        LINE("const %s lane = threadIdx.x, row = blockIdx.x;", index);
+    else
+        LINE("const %s lane = threadIdx.x %% %d, row = (%s)blockIdx.x * %" PRId64 " + threadIdx.x / %d;", index,
+             pr->rows.lanes, index, rows, pr->rows.lanes);
+    if (!whole_blocks(pr))
+        LINE("const %s all = row < %" PRId64 " ? %" PRId64 " : 0;", index, s->nitem, pr->rows.all);
+    if (parallel && !whole_blocks(pr))
+        LINE("const %s item = row < %" PRId64 " ? row : %" PRId64 ";", index, s->nitem, s->nitem - 1);
+    else if (parallel)
+        LINE("const %s item = row;", index);
+    text_unpack(&pr->w, s, "item", parallel);
+}
+
+/* j, the first index of chunk q, and those of the other reduced dimensions. */
+static void unpack_chunk(Printer *pr)
+{
+    const Sched *s = pr->s;
+    uint32_t outer = s->red & ~(1u << s->vec);
+    char at[512], before[NAME_LEN] = "";
+    if (outer) {
+        LINE("const %s outer = q / %" PRId64 ";", pr->w.index, pr->rows.along);
+        text_unpack(&pr->w, s, "outer", outer);
+    }
+    if (pr->v.phase >= 0) {
+        text_address_at(s, &s->ins[pr->v.phase], "0", at, sizeof at);
+        LINE("const int before = (int)((%s) & %d);", at, pr->v.width - 1);
+        snprintf(before, sizeof before, " - before");
+    }
+    if (outer)
+        LINE("const %s j = q %% %" PRId64 " * %d%s;", pr->w.index, pr->rows.along, pr->v.width, before);
+    else
+        LINE("const %s j = q * %d%s;", pr->w.index, pr->v.width, before);
+}
+
+static void open_chunks(Printer *pr)
+{
+    const Rows *r = &pr->rows;
+    char all[NAME_LEN] = "all";
+    if (whole_blocks(pr))
+        snprintf(all, sizeof all, "%" PRId64, r->all);
+    if (r->chunks) {
+        LINE("#pragma unroll");
+        OPEN("for (int c = 0; c < %d; c++)", r->chunks);
+        LINE("const %s q = lane + c * %d;", pr->w.index, r->lanes);
+        if (!whole_blocks(pr) || r->all != (int64_t)r->chunks * r->lanes) {
+            LINE("if (q >= %s)", all);
+            LINE("    continue;");
+        }
+    } else {
+        LINE("#pragma unroll %d", UNROLL);
+        OPEN("for (%s q = lane; q < %s; q += %d)", pr->w.index, all, r->lanes);
+    }
+    unpack_chunk(pr);
+}
+
+static void load_row(Printer *pr)
+{
+    const Sched *s = pr->s;
+    bool any = false;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (pr->rows.held[i]) {
+            chunk_declare(pr, i, pr->rows.chunks);
+            any = true;
+        }
+    if (!any)
+        return;
+    open_chunks(pr);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (pr->rows.held[i])
+            chunk_load(pr, i, "[c]");
+    CLOSE();
+}
+
+static bool walks(const Printer *pr, uint32_t i)
+{
+    return pr->mark[i] && cuda_is_plain(&pr->s->ins[i]) && (pr->s->dep[i] & pr->s->red);
+}
+
+static void element(Printer *pr, int pass)
+{
+    const Sched *s = pr->s;
+    char acc[NAME_LEN], v[NAME_LEN];
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (!walks(pr, i) || !along_row(s, i))
+            continue;
+        chunk_value(pr, i);
+        if (s->saved[i])
+            LINE("r%u[c][e] = v%u;", i, i);
+    }
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (!cuda_reduces_at(s, i, pass))
+            continue;
+        snprintf(acc, sizeof acc, "a%u", i);
+        cuda_name_of(pr, s->ins[i].arg[0], v);
+        text_accumulate(&pr->w, &s->ins[i], acc, v);
+    }
+    for (uint32_t i = 0; i < s->n; i++)
+        if (pr->mark[i] && s->ins[i].kind == K_STORE)
+            chunk_store(pr, i);
+}
+
+static void pass_loop(Printer *pr, int pass)
+{
+    const Sched *s = pr->s;
+    memset(pr->mark, 0, s->n * sizeof *pr->mark);
+    sched_vector_set(s, pass, pr->mark);
+    open_chunks(pr);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (walks(pr, i) && !along_row(s, i))
+            text_value(&pr->w, s, (int)i, cuda_name_of, pr);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (walks(pr, i) && s->ins[i].kind == K_LOAD && pr->v.wide[i] && !pr->rows.held[i]) {
+            chunk_declare(pr, i, 0);
+            chunk_load(pr, i, "");
+        }
+    chunk_begin(pr, pr->mark);
+    chunk_open(pr);
+    element(pr, pass);
+    CLOSE();
+    chunk_end(pr, pr->mark);
+    CLOSE();
+}
+
+static void run_pass(Printer *pr, int pass)
+{
+    const Sched *s = pr->s;
+    pr->pass = pass;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const KInst *in = &s->ins[i];
+        if (cuda_reduces_at(s, i, pass))
+            LINE("%s a%u = %s;", text_type(in), i, text_start(in));
+        if (s->saved[i] && s->level[i] == pass)
+            LINE("%s r%u[%d][%d];", text_type(in), i, pr->rows.chunks, pr->v.width);
+    }
+    pass_loop(pr, pass);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (cuda_reduces_at(s, i, pass))
+            LINE("const %s v%u = JOIN_THREADS(row, %s, %s, a%u, %s, %d);", text_type(&s->ins[i]), i,
+                 cuda_reduction(&s->ins[i]), text_type(&s->ins[i]), i,
+                 s->ins[i].type == KT_REAL ? "part" : "part_int", pr->rows.lanes);
+}
+
+void row_kernel(Printer *pr)
+{
+    const Sched *s = pr->s;
+    if (s->nitem == 0) {
+        LINE("return;");
+        return;
+    }
+    cuda_shared_parts(pr, pr->launch.block / WARP);
+    begin_row(pr);
+    cuda_free_values(pr, 0);
+    load_row(pr);
+    for (int pass = 0; pass <= s->last; pass++) {
+        run_pass(pr, pass);
+        cuda_free_values(pr, pass + 1);
+    }
+    if (!cuda_has_reduced_stores(s))
+        return;
+    OPEN(whole_blocks(pr) ? "if (lane == 0)" : "if (lane == 0 && row < %" PRId64 ")", s->nitem);
+    cuda_stores(pr, true);
+    CLOSE();
+}

@@ -1,0 +1,265 @@
+/* cuda_vector.c -- chunks of the innermost dimension: which operands a thread accesses 16 bytes at a time,
+ * and the text of a chunk.
+ *
+ * An access is wide if the elements of a chunk lie side by side and begin where their bytes allow it, which
+ * follows from strides, as operands begin at 16 bytes (Kernel.unaligned: they need not).  Where rows are no
+ * multiple of a chunk long there are two ways: pointwise kernels take the space as one row, and reductions
+ * along rows begin their chunks before the row, where the addresses are round. */
+#include "cuda_int.h"
+
+enum { WIDE_BYTES = 16, MAX_WIDTH = 8, DRAW = 4 };
+
+static bool is_access(const KInst *in) { return in->kind == K_LOAD || in->kind == K_STORE; }
+
+static int size_of(const Sched *s, const KInst *in) { return dtype_size[s->k->operand[in->operand]]; }
+
+static int64_t points(const Sched *s)
+{
+    int64_t n = 1;
+    for (int d = 0; d < s->rank; d++)
+        n *= s->extent[d];
+    return n;
+}
+
+static bool row_major(const Sched *s, const KInst *in)
+{
+    int64_t n = 1;
+    for (int d = s->rank; d-- > 0; n *= s->extent[d])
+        if (in->stride[d] != n)
+            return false;
+    return true;
+}
+
+static bool contiguous(const Sched *s, const KInst *in, bool flat)
+{
+    return flat ? row_major(s, in) : in->stride[s->vec] == 1;
+}
+
+/* Do all positions of the access, less those of `from` (NULL: none), divide by n at the start of a chunk? */
+static bool round_positions(const Sched *s, const KInst *in, const KInst *from, int64_t n, bool flat)
+{
+    int64_t off = in->offset - (from ? from->offset : 0);
+    bool ok = off % n == 0;
+    for (int d = 0; d < s->vec && !flat; d++)
+        ok &= (in->stride[d] - (from ? from->stride[d] : 0)) % n == 0;
+    return ok;
+}
+
+/* A draw per element, of consecutive elements; seed and step are the same for all. */
+static bool is_draw_of_four(const Sched *s, const Vector *v, uint32_t i, const KInst *from)
+{
+    const KInst *in = &s->ins[i];
+    if (in->kind != K_EXPR || in->expr->cost != EXPR_UNIFORM || v->width % DRAW)
+        return false;
+    const KInst *index = &s->ins[in->arg[2]];
+    uint32_t walked = v->flat ? ~0u : 1u << s->vec;
+    return !((s->dep[in->arg[0]] | s->dep[in->arg[1]]) & walked) && index->kind == K_INDEX &&
+           contiguous(s, index, v->flat) && round_positions(s, index, from, DRAW, v->flat);
+}
+
+static void mark_wide(const Sched *s, Vector *v)
+{
+    const KInst *from = v->phase < 0 ? NULL : &s->ins[v->phase];
+    for (uint32_t i = 0; i < s->n; i++) {
+        const KInst *in = &s->ins[i];
+        v->wide[i] = v->width > 1 && s->live[i] && is_draw_of_four(s, v, i, from);
+        if (v->width < 2 || !s->live[i] || !is_access(in))
+            continue;
+        int64_t most = WIDE_BYTES / size_of(s, in), n = v->width < most ? v->width : most;
+        v->wide[i] = contiguous(s, in, v->flat) && round_positions(s, in, from, n, v->flat);
+    }
+}
+
+/* Bytes per access, over those that could be wide. */
+static int64_t score(const Sched *s, const Vector *v)
+{
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        int64_t size = is_access(&s->ins[i]) ? size_of(s, &s->ins[i]) : 0, chunk = v->width * size;
+        sum += v->wide[i] ? (chunk < WIDE_BYTES ? chunk : WIDE_BYTES) : size;
+    }
+    return sum;
+}
+
+static int widest(const Sched *s)
+{
+    int width = 1;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const KInst *in = &s->ins[i];
+        bool draw = s->live[i] && in->kind == K_EXPR && in->expr->cost == EXPR_UNIFORM;
+        int64_t most = draw ? DRAW : 1;
+        if (is_access(in) && s->live[i] && (contiguous(s, in, false) || (!s->red && row_major(s, in))))
+            most = WIDE_BYTES / size_of(s, in);
+        width = most > width ? (int)most : width;
+    }
+    return width < MAX_WIDTH ? width : MAX_WIDTH;
+}
+
+static void try_vector(Vector *best, const Sched *s, Vector v, Arena *a)
+{
+    v.wide = NEW(a, bool, s->n + 1);
+    mark_wide(s, &v);
+    if (score(s, &v) > score(s, best))
+        *best = v;
+}
+
+/* Chunks of `width` that begin with the row, are of the whole space, or begin before the row. */
+static void try_width(Vector *best, const Sched *s, int width, Arena *a)
+{
+    int64_t n = s->extent[s->vec];
+    bool fits = n % width == 0, edged = !fits && n >= 2 * width;
+    Vector v = {.width = width, .edges = !fits, .phase = -1};
+    if (fits || (edged && (s->kind == SCHED_ROW || s->rank == 1)))
+        try_vector(best, s, v, a);
+    if (s->kind == SCHED_POINT && s->tile < 0 && !fits && points(s) >= 2 * width) {
+        v.flat = true;
+        v.edges = points(s) % width != 0;
+        try_vector(best, s, v, a);
+    }
+    for (uint32_t i = 0; i < s->n && s->kind == SCHED_ROW && n >= 2 * width; i++)
+        if (s->live[i] && is_access(&s->ins[i]) && contiguous(s, &s->ins[i], false) &&
+            !round_positions(s, &s->ins[i], NULL, width, false)) {
+            v = (Vector){.width = width, .edges = true, .phase = (int)i};
+            try_vector(best, s, v, a);
+        }
+}
+
+void vector_make(Vector *v, const Sched *s, Arena *a)
+{
+    *v = (Vector){.width = 1, .phase = -1, .wide = NEW(a, bool, s->n + 1)};
+    for (int width = widest(s); width > 1 && !s->k->unaligned; width /= 2)
+        try_width(v, s, width, a);
+}
+
+/* ---- text --------------------------------------------------------------------------------------- */
+
+static int64_t limit(const Printer *pr) { return pr->v.flat ? points(pr->s) : pr->s->extent[pr->s->vec]; }
+
+static void position(const Printer *pr, const KInst *in, char *buf, size_t size)
+{
+    if (!pr->v.flat)
+        text_address_at(pr->s, in, "j", buf, size);
+    else
+        snprintf(buf, size, in->offset ? "%" PRId64 " + j" : "%.0" PRId64 "j", in->offset);
+}
+
+void chunk_declare(Printer *pr, uint32_t i, int copies)
+{
+    const char *type = text_element(pr->s->k->operand[pr->s->ins[i].operand]);
+    if (copies > 0)
+        LINE("ALIGNED_16 %s u%u[%d][%d];", type, i, copies, pr->v.width);
+    else
+        LINE("ALIGNED_16 %s u%u[%d];", type, i, pr->v.width);
+}
+
+/* One place to the other, of which `pointer` is in memory. */
+static void copy_chunk(Printer *pr, const char *to, const char *from)
+{
+    if (!pr->v.edges)
+        LINE("wide_copy(%s, %s, %d * sizeof *(%s));", to, from, pr->v.width, from);
+    else
+        LINE("EDGE_COPY(%s, %s, %d, %s, %" PRId64 " - j);", to, from, pr->v.width,
+             pr->v.phase < 0 ? "0" : "-j", limit(pr));
+}
+
+void chunk_load(Printer *pr, uint32_t i, const char *at)
+{
+    const KInst *in = &pr->s->ins[i];
+    char where[512], from[560], to[NAME_LEN];
+    if (pr->v.wide[i]) {
+        position(pr, in, where, sizeof where);
+        snprintf(from, sizeof from, "p%d + (%s)", in->operand, where);
+        snprintf(to, sizeof to, "u%u%s", i, at);
+        copy_chunk(pr, to, from);
+        return;
+    }
+    chunk_open(pr);
+    text_address(pr->s, in, where, sizeof where);
+    LINE("u%u%s[e] = p%d[%s];", i, at, in->operand, where);
+    CLOSE();
+}
+
+void chunk_open(Printer *pr)
+{
+    const Sched *s = pr->s;
+    if (pr->v.width == 1) {
+        text_block(&pr->w);
+        LINE("const int e = 0;");
+    } else {
+        LINE("#pragma unroll");
+        OPEN("for (int e = 0; e < %d; e++)", pr->v.width);
+    }
+    if (pr->v.edges)
+        LINE(pr->v.phase < 0 ? "if (j + e >= %" PRId64 ")" : "if (j + e < 0 || j + e >= %" PRId64 ")",
+             limit(pr));
+    if (pr->v.edges)
+        LINE("    continue;");
+    if (pr->v.flat) {
+        LINE("const %s at = j + e;", pr->w.index);
+        text_unpack(&pr->w, s, "at", (1u << s->rank) - 1);
+    } else {
+        LINE("const %s i%d = j + e;", pr->w.index, s->vec);
+    }
+}
+
+static void draw_chunk(Printer *pr, uint32_t i)
+{
+    const KInst *in = &pr->s->ins[i];
+    char seed[NAME_LEN], step[NAME_LEN], key[NAME_LEN], at[512];
+    cuda_name_of(pr, in->arg[0], seed);
+    cuda_name_of(pr, in->arg[1], step);
+    text_key(&pr->w, pr->s->ins, (int)i, key);
+    position(pr, &pr->s->ins[in->arg[2]], at, sizeof at);
+    LINE("int32_t u%u[%d];", i, pr->v.width);
+    for (int e = 0; e < pr->v.width; e += DRAW)
+        LINE("PHILOX_FOUR(u%u + %d, %s, %s, %s, %s + %d);", i, e, seed, key, step, at, e);
+}
+
+void chunk_begin(Printer *pr, const bool *mark)
+{
+    const Sched *s = pr->s;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (mark[i] && pr->v.wide[i] && s->ins[i].kind == K_EXPR)
+            draw_chunk(pr, i);
+        else if (mark[i] && pr->v.wide[i] && s->ins[i].kind == K_STORE)
+            chunk_declare(pr, i, 0);
+}
+
+void chunk_value(Printer *pr, uint32_t i)
+{
+    const KInst *in = &pr->s->ins[i];
+    const char *at = pr->rows.held && pr->rows.held[i] ? "[c]" : "";
+    if (in->kind == K_LOAD && (pr->v.wide[i] || *at))
+        LINE("const %s v%u = LD_%s(u%u%s, e);", text_type(in), i,
+             dtype_name[pr->s->k->operand[in->operand]], i, at);
+    else if (in->kind == K_EXPR && pr->v.wide[i])
+        LINE("const REAL v%u = R(u%u[e]) * R(5.9604644775390625e-8);", i, i);
+    else
+        text_value(&pr->w, pr->s, (int)i, cuda_name_of, pr);
+}
+
+void chunk_store(Printer *pr, uint32_t i)
+{
+    const KInst *in = &pr->s->ins[i];
+    char v[NAME_LEN];
+    if (!pr->v.wide[i]) {
+        text_store(&pr->w, pr->s, (int)i, cuda_name_of, pr);
+        return;
+    }
+    cuda_name_of(pr, in->arg[0], v);
+    LINE("ST_%s(u%u, e, %s);", dtype_name[pr->s->k->operand[in->operand]], i, v);
+}
+
+void chunk_end(Printer *pr, const bool *mark)
+{
+    const Sched *s = pr->s;
+    char where[512], to[560], from[NAME_LEN];
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (!mark[i] || !pr->v.wide[i] || s->ins[i].kind != K_STORE)
+            continue;
+        position(pr, &s->ins[i], where, sizeof where);
+        snprintf(to, sizeof to, "p%d + (%s)", s->ins[i].operand, where);
+        snprintf(from, sizeof from, "u%u", i);
+        copy_chunk(pr, to, from);
+    }
+}
