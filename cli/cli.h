@@ -42,7 +42,8 @@ typedef struct {
     bool min_budget;
     int64_t pareto;          /* 0: not said */
     int64_t capacity, align, max_steps; /* ckc pack; 0: not said */
-    bool quiet, memory, json, time_passes, check, profile, cuda, list, suite, reference, training, seed_given;
+    bool quiet, memory, json, time_passes, check, profile, cuda, list, suite, reference, training, seed_given,
+        rechoose;
 } Options;
 
 /* Which groups of options a command has. */
@@ -113,7 +114,8 @@ typedef struct {
     KernelCache cache;
     JobFile *file;
     uint32_t nfile, cfile;
-    void *profile;     /* of o->ops */
+    const DeviceOps *planner; /* who says what commands cost; NULL: nobody */
+    void *profile;     /* of it */
     DataFile *data;
     StepInfo info;
     Plan *plan;        /* of the pipeline, or read from a schedule */

@@ -90,8 +90,11 @@ static void begin_progress(const Options *o, Progress *p)
 
 static bool open_profile(Job *j)
 {
-    ProfileOptions po = {.cache = open_cache(j), .threads = j->o->step.threads, .on_demand = true};
-    TRY(po.cache && (j->profile = j->o->ops->profile_open(&po, &j->o->diag)) != NULL);
+    Options *o = j->o;
+    ProfileOptions po = {.device = &o->device, .ordinal = o->ordinal, .here = o->ops != NULL,
+                         .threads = o->step.threads, .on_demand = true};
+    TRY(!po.here || (po.cache = open_cache(j)) != NULL);
+    TRY((j->profile = j->planner->profile_open(&po, &o->diag)) != NULL);
     mention_cache(j);
     return true;
 }
@@ -104,14 +107,14 @@ static bool ask_device(Job *j)
     TRY(!o->ops || o->ops->info(o->ordinal, &o->device, &o->arena, &o->diag));
     s->device = &o->device;
     s->memory = o->ops && o->steps == 0 ? 0 : device_room(&o->device);
-    const DeviceOps *planner = o->ops ? o->ops : device_planner(&o->device);
-    s->cost = planner ? planner->choose : NULL;
-    if (!o->ops)
-        return true;
-    if (!s->threads && o->ops->threads)
+    j->planner = o->ops ? o->ops : device_planner(&o->device);
+    if (o->ops && !s->threads && o->ops->threads)
         s->threads = (int)o->device.processors;
-    TRY(!o->ops->profile_open || open_profile(j));
-    s->times = o->ops->times;
+    if (!j->planner)
+        return true;
+    TRY(!j->planner->profile_open || open_profile(j));
+    s->cost = j->planner->choose;
+    s->times = o->ops ? j->planner->times : NULL;
     s->cost_user = j->profile;
     return true;
 }
@@ -163,14 +166,21 @@ bool job_open(Job *j)
 {
     Options *o = j->o;
     const RunDefaults *run = &j->plan->run;
+    int64_t rechosen = 0;
     ExecOptions xo = {.device = o->ops, .ordinal = o->ordinal, .cache = open_cache(j),
-                      .init = run->init ? &o->init : NULL, .seed = run->seed, .check = o->check};
+                      .init = run->init ? &o->init : NULL, .seed = run->seed, .check = o->check,
+                      .rechosen = o->rechoose ? &rechosen : NULL};
     j->blame = o->path;
     mention_cache(j);
     begin_progress(o, &o->step.progress);
     progress(&o->step.progress, "compiling kernels, reading weights");
     TRY(xo.cache && (j->exec = exec_open(j->plan, &xo, &o->diag)) != NULL);
     j->blame = NULL;
+    if (rechosen > 0)
+        remark(j, arena_printf(&j->arena,
+                               "%lld algorithms of products are others than the schedule's, with other bits: the "
+                               "library is another",
+                               (long long)rechosen));
     files_loaded(j);
     return true;
 }
@@ -183,7 +193,8 @@ static bool learn(Job *j)
     const Plan *p = j->plan;
     const Graph *g = p->g;
     double off = 1e9 * j->result.median / (double)p->predicted_ns - 1;
-    if (!j->profile || j->result.steps < LEARN_STEPS || p->predicted_ns <= 0 || fabs(off) < LEARN_OFF)
+    if (!j->profile || !j->planner->learn || j->result.steps < LEARN_STEPS || p->predicted_ns <= 0 ||
+        fabs(off) < LEARN_OFF)
         return true;
     const char *more = off > 0 ? "more" : "less";
     if (j->result.others > LEARN_OTHERS) {
@@ -204,7 +215,7 @@ static bool learn(Job *j)
     }
     remark(j, arena_printf(&j->arena, "steps took %.0f %% %s time than predicted: the next plan "
                            "is made with this run's times", 100 * fabs(off), more));
-    return j->o->ops->learn(j->profile, first, seconds, n, &j->o->diag);
+    return j->planner->learn(j->profile, first, seconds, n, &j->o->diag);
 }
 
 static TrainOptions train_options(Job *j, int64_t steps)
@@ -277,7 +288,7 @@ void job_free(Job *j)
     train_result_free(&j->result);
     exec_close(j->exec);
     if (j->profile)
-        j->o->ops->profile_close(j->profile);
+        j->planner->profile_close(j->profile);
     kernel_cache_close(&j->cache);
     onnx_close(j->model);
     data_close(j->data);

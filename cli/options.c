@@ -475,6 +475,8 @@ static const Row rows[] = {
        "Evaluate as the model is written, and save .onnx so: dropout drops, batch statistics"),
     IS(RUN, "check", 0, check, "Fill dead memory with NaNs: shows a plan that frees too early"),
     IS(OUTPUT, "memory", 0, memory, "Print memory by layer, and what holds the peak"),
+    IS(RUN, "rechoose", 0, rechoose,
+       "Where a schedule is pinned to algorithms of a library that is here in another version: take others"),
     IS(RUN, "profile", 0, profile, "Time every step of the plan; the slowest are listed"),
 
     TITLE(EVAL, "Comparison:"),

@@ -10,7 +10,7 @@
 #include "progress.h"
 
 /* At most: */
-enum { PLAN_THREADS = 1024, PLAN_ACCUMULATE = 1000000, PLAN_CHOICE = 100, PLAN_ALIGN = 1 << 21 };
+enum { PLAN_THREADS = 1024, PLAN_ACCUMULATE = 1000000, PLAN_CHOICE = 4000, PLAN_ALIGN = 1 << 21 };
 enum { ARENA_ALIGN = 64 }; /* at least; a CPU's, and that of parts of a workspace */
 
 typedef struct {

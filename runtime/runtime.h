@@ -27,6 +27,8 @@ typedef struct {
     int64_t seed;          /* of init */
     int64_t lane_order;    /* of a fake device: the seed of the order in which lanes go on, 0: as issued */
     FILE *record_values, *record_inputs; /* of record_device */
+    int64_t *rechosen;     /* routines pinned to a version of a library that is not here: others, with other
+                            * bits, are taken and counted; NULL: it is an error */
     bool check; /* fill memory with NaNs where no value lives: a plan that gives memory
                  * away too early shows in the results */
 } ExecOptions;
@@ -125,6 +127,9 @@ void train_result_free(TrainResult *r);
 /* ---- costs (device.h) ------------------------------------------------- */
 
 typedef struct {
+    const DeviceInfo *device; /* that is planned for; NULL: this processor */
+    int ordinal;        /* which of them */
+    bool here;          /* it can be asked */
     KernelCache *cache; /* has the measured times, too; outlives the profile; NULL: the user's */
     int threads;
     double time_limit; /* seconds of measuring, 0: default; what is left is estimated; < 0:

@@ -35,7 +35,9 @@ static bool ask_device(TestStep *s)
         s->opt.threads = 0;
     }
     if (ops->profile_open)
-        TRY(s->profile = ops->profile_open(&(ProfileOptions){.threads = 2, .time_limit = -1}, &s->diag));
+        TRY(s->profile = ops->profile_open(
+                &(ProfileOptions){.device = &s->info_of, .here = true, .threads = 2, .time_limit = -1},
+                &s->diag));
     s->opt.cost = ops->choose;
     s->opt.cost_user = s->profile;
     return true;

@@ -408,7 +408,7 @@ START_TEST(accumulate_auto)
                 "micro-batches");
     ckc_accepts(format("%s --budget 100%%", decoder));
     ck_assert_int_eq(check_choice("m.ckc/report.json"), 1);
-    ckc_accepts(format("%s --budget 50%%", decoder)); /* better than either alone */
+    ckc_accepts(format("%s --budget 45%%", decoder)); /* better than either alone */
     ck_assert_int_eq(check_choice("m.ckc/report.json"), 2);
     ck_assert_int_gt(json_number("m.ckc/report.json", "recomputed_steps"), 0);
     ckc_accepts(MLP " --bind batch=512 --budget 60% --moves 10000 --accumulate auto:batch --steps 2 --quiet "

@@ -39,12 +39,14 @@ static void write_comparison(const char *path)
     FILE *f = fopen(path, "w");
     ck_assert_ptr_nonnull(f);
     fputs(
-        "#define __CUDA_API_VERSION_INTERNAL\n#include <cuda.h>\n#include <nvrtc.h>\n#include <stddef.h>\n"
+        "#define __CUDA_API_VERSION_INTERNAL\n#include <cuda.h>\n#include <cublasLt.h>\n"
+        "#include <nvrtc.h>\n#include <stddef.h>\n"
         "#define SAME(name, result, ...) _Static_assert(__builtin_types_compatible_p(__typeof__(&name), \\\n"
         "    result (*)(__VA_ARGS__)), #name);\n",
         f);
 #define CU(name, ...) fprintf(f, "SAME(%s, CUresult, %s)\n", #name, #__VA_ARGS__);
 #define RTC(name, ...) fprintf(f, "SAME(%s, nvrtcResult, %s)\n", #name, #__VA_ARGS__);
+#define LT(name, ...) fprintf(f, "SAME(%s, cublasStatus_t, %s)\n", #name, #__VA_ARGS__);
 #define CONSTANT(name, value) fprintf(f, "_Static_assert(%s == %d, \"%s\");\n", #name, value, #name);
 #include "runtime/cuda/symbols.def"
 #define FIELD(name)                                                                                          \
@@ -107,7 +109,7 @@ START_TEST(devices)
     device_is("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", 19500);
     device_is("NVIDIA L40S", "NVIDIA L40S (estimated)", 512);
     device_is("", "Fake GPU (estimated)", 512);
-    ckc_prints("devices", "cuda:0: 4294967296 bytes free, driver for CUDA 13.0, NVRTC 13.0");
+    ckc_prints("devices", "cuda:0: 4294967296 bytes free, driver for CUDA 13.0, NVRTC 13.0, cuBLASLt 13.0.0");
 }
 END_TEST
 
@@ -171,6 +173,55 @@ START_TEST(example_trains)
     train("--accumulate 2 --profile --save d.safetensors");
     train("--accumulate 2 --cache other --save e.safetensors");
     same_file("d.safetensors", "e.safetensors");
+}
+END_TEST
+
+/* ---- products ----------------------------------------------------------------------------------- */
+
+static int count_lines(const char *file, const char *pattern)
+{
+    shell(format("grep -c '%s' %s >count", pattern, file));
+    char *text = read_text("count");
+    int n = atoi(text);
+    free(text);
+    return n;
+}
+
+/* A plan has the algorithm of every product; a library of another version has others: a run refuses, or
+ * takes those and says so. */
+START_TEST(algorithms_are_pinned)
+{
+    static const char run[] = "run m.ckc/step.ckp --steps 3 --quiet";
+    train("--save a.safetensors");
+    ck_assert_int_eq(count_lines("m.ckc/step.ckp", " choice=cublaslt:130000.80.4:"), 8);
+    ck_assert_int_ge(count_lines("m.ckc/step.ckp", " choice=cublaslt:[^ ]*+[1-9]"), 1); /* in two parts */
+    setenv("FAKE_CUBLASLT", "13.1.0", 1);
+    ckc_fails("", run, 4, "is pinned to 'cublaslt:130000.80.4:");
+    ckc_fails("", run, 4,
+              "this GPU's library is 'cublaslt:130100.80.4': plan the model again, or --rechoose");
+    succeeds("run m.ckc/step.ckp --steps 3 --rechoose");
+    ck_assert_int_eq(count_lines("out", "algorithms of products are others than the schedule"), 1);
+    unsetenv("FAKE_CUBLASLT");
+    succeeds(format("%s --save b.safetensors", run));
+    same_file("a.safetensors", "b.safetensors");
+}
+END_TEST
+
+/* Products are text then, and what says so is the device's name; a plan with products needs it. */
+START_TEST(without_cublaslt)
+{
+    train("--save a.safetensors");
+    ck_assert_int_eq(shell("mkdir only && cp " CKC_FAKE_CUDA "/libcuda.so.1 " CKC_FAKE_CUDA
+                           "/libnvrtc.so.13 only"), 0);
+    const char *before = "export CKC_CUDA_PATH=$PWD/only;";
+    ckc_fails(before, "run m.ckc/step.ckp --quiet", 4,
+              "cuda: no cuBLASLt (libcublasLt.so.13) in CKC_CUDA_PATH=");
+    ck_assert_int_eq(ckc_end(ckc_start(before, "devices")), 0);
+    ck_assert_int_eq(
+        count_lines("out", "no cuBLASLt (libcublasLt.so.13) in .*products run as generated kernels"), 1);
+    ck_assert_int_eq(count_lines("out", "Fake GPU (estimated), without cuBLASLt"), 1);
+    ck_assert_int_eq(ckc_end(ckc_start(before, format("%s --device cuda", mlp))), 0);
+    ck_assert_int_eq(count_lines("m.ckc/step.ckp", "choice=cublaslt"), 0);
 }
 END_TEST
 
@@ -273,9 +324,10 @@ START_TEST(networks_give_the_same_bits)
     run_step_of(_i, &gpu, path);
     compare_outputs(&cpu, &gpu, path);
     uint64_t want = digest_again(&gpu);
-    int64_t keep = gpu.info.plan.arena_bytes, least = least_arena(_i, path), last = 0;
+    int64_t keep = gpu.info.plan.arena_bytes, last = 0;
     step_free(&cpu);
     step_free(&gpu);
+    int64_t least = least_arena(_i, path);
     for (int i = 0; i < 2 && last != least; i++) {
         last = (int64_t)(fraction[i] * (double)keep);
         last = last > least ? last : least;
@@ -304,6 +356,8 @@ Suite *suite_cuda_device(void)
         tcase_add_test(t, devices);
         tcase_add_test(t, what_fails_says_why);
         tcase_add_test(t, nvrtc_makes_machine_code);
+        tcase_add_test(t, algorithms_are_pinned);
+        tcase_add_test(t, without_cublaslt);
     }
     tcase_add_test(t, example_trains);
     tcase_add_loop_test(t, networks_give_the_same_bits, 0, NETWORKS);

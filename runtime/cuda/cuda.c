@@ -3,20 +3,11 @@
  * Everything that can fail for want of something happens in cuda_open: one allocation of the arena's size,
  * the other space in pinned memory of the host, kernels compiled and loaded, streams and events made.  A run
  * then only enqueues: nothing is allocated. */
-#include "cuda.h"
+#include "task.h"
 #include "ir/mem.h"
 #include "ir/program.h"
 #include "runtime/device.h"
 #include <inttypes.h>
-
-/* A launch bound to memory. */
-typedef struct {
-    const Launch *l;
-    const CudaKernel *kernel; /* NULL: copies */
-    CUdeviceptr *op;          /* and the workspace */
-    void **arg;               /* to each of op */
-    CUevent done; /* NULL: no other lane waits for it */
-} Task;
 
 typedef struct {
     const Plan *plan;
@@ -29,8 +20,9 @@ typedef struct {
     void *host;
     CUstream stream[LANES];
     CUevent begin, end[LANES]; /* of a run; of each lane in it */
-    KernelObjects modules;
-    Task *task;           /* as the launches of the program */
+    ProductLibrary lib;
+    Tasks tasks;          /* as the launches of the program */
+    CUevent *done;        /* likewise; NULL: no other lane waits for it */
     bool ran[2];          /* of a micro-batch, of the rest */
     CUgraphExec graph[2]; /* likewise, from the second time on */
     CUevent *timed;       /* per plan step, and one more: when the compute lane comes to it */
@@ -76,51 +68,13 @@ static bool allocate(Cuda *x, Diag *d)
            (!p->host_bytes || CALL(cuMemHostAlloc, &x->host, (size_t)p->host_bytes, 0));
 }
 
-static CUdeviceptr address(const Cuda *x, const Slice *s)
-{
-    CUdeviceptr base = s->base == SPACE_HOST ? (CUdeviceptr)(uintptr_t)x->host : x->memory;
-    return s->base < 0 ? 0 : base + (CUdeviceptr)s->at;
-}
-
-static Task bind(Cuda *x, const Launch *l)
-{
-    Task t = {
-        .l = l, .op = NEW(&x->arena, CUdeviceptr, l->nop + 1), .arg = NEW(&x->arena, void *, l->nop + 1)};
-    for (int i = 0; i <= l->nop; i++) {
-        t.op[i] = i < l->nop ? address(x, &l->op[i]) : 0;
-        t.arg[i] = &t.op[i];
-    }
-    return t;
-}
-
-static bool bind_kernel(const Cuda *x, Task *t, const CudaKernel *k, Diag *d)
-{
-    if (!cuda_workspace_fits(t->l, &k->launch))
-        return fail_status(d, EXIT_DEVICE,
-                           "plan: it has no workspace for the kernels of this version of ckc: plan again");
-    t->kernel = k;
-    if (k->launch.workspace)
-        t->op[t->l->nop] = x->memory + (CUdeviceptr)cuda_workspace_at(t->l, &k->launch);
-    return true;
-}
-
-static bool load_kernels(Cuda *x, const KernelCache *cache, Arena *tmp, Diag *d)
-{
-    const Launches *l = &x->program.l;
-    int n = (int)l->nkernel;
-    const CudaKernel **kernel = NEW(tmp, const CudaKernel *, n + 1);
-    TRY(cuda_kernels_load(x->cu, x->device, cache, l->kernel, n, kernel, &x->modules, &x->arena, d));
-    for (uint32_t i = 0; i < l->n; i++)
-        TRY(l->launch[i].copy || bind_kernel(x, &x->task[i], kernel[l->launch[i].kernel], d));
-    return true;
-}
-
 static bool make_events(Cuda *x, Diag *d)
 {
     const Launches *l = &x->program.l;
+    x->done = NEW(&x->arena, CUevent, l->n + 1);
     for (uint32_t i = 0; i < l->n; i++)
         for (int w = 0; w < l->launch[i].nwait; w++) {
-            CUevent *done = &x->task[l->launch[i].wait[w]].done;
+            CUevent *done = &x->done[l->launch[i].wait[w]];
             TRY(*done || CALL(cuEventCreate, done, CU_EVENT_DISABLE_TIMING));
         }
     x->timed = NEW(&x->arena, CUevent, x->plan->nstep + 1);
@@ -129,27 +83,25 @@ static bool make_events(Cuda *x, Diag *d)
     return true;
 }
 
-/* Every kernel is its text. */
-static bool check_choices(const Plan *p, Diag *d)
+static bool make_tasks(Cuda *x, const ExecOptions *opt, Arena *tmp, Diag *d)
 {
+    const Plan *p = x->plan;
+    const char **choice = NEW(tmp, const char *, p->nstep + 1);
     for (uint32_t s = 0; s < p->nstep; s++)
-        if (p->step[s].choice)
-            return fail_status(d, EXIT_DEVICE,
-                               "plan: step %" PRIu32 ": there is no routine '%s' on this device: "
-                               "plan the model again",
-                               s, p->step[s].choice);
-    return true;
+        choice[s] = p->step[s].choice;
+    TaskInput in = {.l = &x->program.l, .nstep = p->nstep, .first = x->program.first, .choice = choice,
+                    .space = {[SPACE_DEVICE] = x->memory, [SPACE_HOST] = (CUdeviceptr)(uintptr_t)x->host},
+                    .cache = opt->cache, .rechosen = opt->rechosen};
+    x->tasks = (Tasks){.cu = x->cu, .device = x->device, .lib = &x->lib};
+    return products_open(&x->lib, x->cu, x->device, d) && tasks_make(&x->tasks, &in, &x->arena, d);
 }
 
 static bool prepare(Cuda *x, const ExecOptions *opt, Arena *tmp, Diag *d)
 {
     const Plan *p = x->plan;
     Program *pr = &x->program;
-    TRY(check_choices(p, d) && program_make(pr, p, &x->arena, d) && (!opt->check || program_verify(pr, d)));
-    x->task = NEW(&x->arena, Task, pr->l.n + 1);
-    for (uint32_t i = 0; i < pr->l.n; i++)
-        x->task[i] = bind(x, &pr->l.launch[i]);
-    return load_kernels(x, opt->cache, tmp, d) && make_events(x, d) &&
+    return program_make(pr, p, &x->arena, d) && (!opt->check || program_verify(pr, d)) &&
+           make_tasks(x, opt, tmp, d) && make_events(x, d) &&
            (!opt->check || !p->arena_bytes ||
             CALL(cuMemsetD8Async, x->memory, 0xFF, (size_t)p->arena_bytes, x->stream[0]));
 }
@@ -158,9 +110,9 @@ static bool prepare(Cuda *x, const ExecOptions *opt, Arena *tmp, Diag *d)
 static void cuda_close(void *device)
 {
     Cuda *x = device;
-    for (uint32_t i = 0; x->task && i < x->program.l.n; i++)
-        if (x->task[i].done)
-            x->cu->cuEventDestroy_v2(x->task[i].done);
+    for (uint32_t i = 0; x->done && i < x->program.l.n; i++)
+        if (x->done[i])
+            x->cu->cuEventDestroy_v2(x->done[i]);
     for (uint32_t s = 0; x->timed && s <= x->plan->nstep; s++)
         if (x->timed[s])
             x->cu->cuEventDestroy_v2(x->timed[s]);
@@ -179,7 +131,8 @@ static void cuda_close(void *device)
         x->cu->cuMemFree_v2(x->memory);
     if (x->host)
         x->cu->cuMemFreeHost(x->host);
-    cuda_kernels_unload(x->cu, &x->modules);
+    tasks_free(&x->tasks);
+    products_close(&x->lib);
     if (x->context)
         x->cu->cuDevicePrimaryCtxRelease_v2(x->device);
     Arena arena = x->arena;
@@ -203,48 +156,16 @@ static void *cuda_open(const Plan *p, const ExecOptions *opt, Diag *d)
 
 /* ---- running ------------------------------------------------------------------------------------ */
 
-/* From an operand where the rows are packed; pitches have a limit, and lengths have none. */
-static bool copy_rows(const Cuda *x, const Task *t, const CopyRows *c, Diag *d)
-{
-    CUdeviceptr from = t->op[c->operand], to = t->op[t->l->nop - 1] + (CUdeviceptr)c->at;
-    size_t bytes = (size_t)c->bytes, rows = (size_t)c->rows;
-    CUstream stream = x->stream[t->l->lane];
-    if (bytes * rows == 0)
-        return true;
-    if (rows == 1 || c->stride == c->bytes)
-        return CALL(cuMemcpyAsync, to, from, rows * bytes, stream);
-    CUDA_MEMCPY2D m = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-                       .srcDevice = from,
-                       .srcPitch = bytes,
-                       .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-                       .dstDevice = to,
-                       .dstPitch = (size_t)c->stride,
-                       .WidthInBytes = bytes,
-                       .Height = rows};
-    return CALL(cuMemcpy2DAsync_v2, &m, stream);
-}
-
-static bool run_task(const Cuda *x, const Task *t, Diag *d)
-{
-    for (int i = 0; i < t->l->ncopy; i++)
-        TRY(copy_rows(x, t, &t->l->copy[i], d));
-    for (int i = 0; t->kernel && i < t->kernel->launch.n; i++) {
-        const CudaPhase *p = &t->kernel->launch.phase[i];
-        TRY(CALL(cuLaunchKernel, t->kernel->fn[i], p->grid, 1, 1, p->block, 1, 1, p->shared,
-                 x->stream[t->l->lane], t->arg, NULL));
-    }
-    return true;
-}
-
 /* Launches before `begin` have ended. */
 static bool enqueue(const Cuda *x, uint32_t begin, uint32_t from, uint32_t to, Diag *d)
 {
     for (uint32_t i = from; i < to; i++) {
-        const Task *t = &x->task[i];
-        CUstream stream = x->stream[t->l->lane];
-        for (int w = 0; w < t->l->nwait; w++)
-            TRY(t->l->wait[w] < begin || CALL(cuStreamWaitEvent, stream, x->task[t->l->wait[w]].done, 0));
-        TRY(run_task(x, t, d) && (!t->done || CALL(cuEventRecord, t->done, stream)));
+        const Launch *l = &x->program.l.launch[i];
+        CUstream stream = x->stream[l->lane];
+        for (int w = 0; w < l->nwait; w++)
+            TRY(l->wait[w] < begin || CALL(cuStreamWaitEvent, stream, x->done[l->wait[w]], 0));
+        TRY(task_run(&x->tasks, &x->tasks.task[i], stream, d) &&
+            (!x->done[i] || CALL(cuEventRecord, x->done[i], stream)));
     }
     return true;
 }
@@ -349,6 +270,8 @@ const DeviceOps cuda_device = {.name = "cuda",
                                .info = cuda_info,
                                .about = cuda_about,
                                .choose = cuda_choose,
+                               .profile_open = cuda_profile_open,
+                               .profile_close = cuda_profile_close,
                                .open = cuda_open,
                                .close = cuda_close,
                                .run = cuda_run,

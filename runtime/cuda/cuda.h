@@ -34,5 +34,7 @@ void cuda_kernels_unload(const CudaDriver *cu, KernelObjects *o);
 
 /* As in DeviceOps; of a device that need not be here. */
 CostFn cuda_choose;
+void *cuda_profile_open(const ProfileOptions *o, Diag *d);
+void cuda_profile_close(void *profile);
 
 #endif

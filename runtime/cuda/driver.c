@@ -1,4 +1,4 @@
-/* driver.c -- finds and opens libcuda and libnvrtc. */
+/* driver.c -- finds and opens libcuda, libnvrtc and libcublasLt. */
 #include "driver.h"
 #include "ir/mem.h"
 #include <dlfcn.h>
@@ -24,6 +24,10 @@ static const Library nvrtc_library = {
     "NVRTC",
     {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"},
     "pip install nvidia-cuda-nvrtc brings it; training on the processor works without"};
+static const Library cublaslt_library = {"cuBLASLt",
+                                         {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"},
+                                         "products run as generated kernels, slower by far; pip install "
+                                         "nvidia-cublas brings it"};
 
 /* Folders, from an environment variable or the root; in the order of search. */
 static const struct {
@@ -136,14 +140,41 @@ const CudaDriver *cuda_driver(Diag *d)
     return &cu;
 }
 
-/* ---- NVRTC -------------------------------------------------------------------------------------- */
+/* ---- libraries for a driver --------------------------------------------------------------------- */
 
+/* One of a version that the driver runs. */
 typedef struct {
-    Nvrtc *rtc;
+    void *table;
+    bool (*load)(void *dl, void *table, int *major, int *minor, const char **lacking);
     int most;            /* of the driver: major version */
     int major, minor;    /* of one that was found and is newer */
     const char *lacking; /* a function that one that was found has not */
-} NvrtcSearch;
+} Search;
+
+static bool accept(void *dl, void *user)
+{
+    Search *s = user;
+    int major, minor;
+    TRY(s->load(dl, s->table, &major, &minor, &s->lacking));
+    if (major <= s->most)
+        return true;
+    s->major = major;
+    s->minor = minor;
+    return false;
+}
+
+static bool load_for(const CudaDriver *cu, const Library *l, Search s, Diag *d)
+{
+    s.most = cu->version / 1000;
+    if (open_library(l, accept, &s))
+        return true;
+    if (s.major)
+        return fail_status(d, EXIT_DEVICE,
+                           "cuda: the driver is for CUDA %d, and %s is %d.%d: a newer driver "
+                           "is needed, or %s %d",
+                           s.most, l->title, s.major, s.minor, l->title, s.most);
+    return s.lacking ? lacks(l, s.lacking, d) : missing(l, d);
+}
 
 /* A new version at the same place is another. */
 static uint64_t file_hash(const void *function)
@@ -156,44 +187,51 @@ static uint64_t file_hash(const void *function)
     return XXH3_64bits(what, sizeof what);
 }
 
-static bool accept_nvrtc(void *dl, void *user)
+static bool load_nvrtc(void *dl, void *table, int *major, int *minor, const char **lacking)
 {
-    NvrtcSearch *s = user;
-    Nvrtc *rtc = s->rtc;
+    Nvrtc *rtc = table;
 #define RTC(name, ...)                                                                                       \
     if (!(*(void **)&rtc->name = dlsym(dl, #name))) {                                                        \
-        s->lacking = #name;                                                                                  \
+        *lacking = #name;                                                                                    \
         return false;                                                                                        \
     }
 #include "symbols.def"
-    if (rtc->nvrtcVersion(&rtc->major, &rtc->minor) != 0)
-        return false;
-    if (rtc->major > s->most) {
-        s->major = rtc->major;
-        s->minor = rtc->minor;
-        return false;
-    }
+    bool ok = rtc->nvrtcVersion(&rtc->major, &rtc->minor) == 0;
     rtc->hash = file_hash(dlsym(dl, "nvrtcVersion"));
-    return true;
-}
-
-static bool load_nvrtc(Nvrtc *rtc, int most, Diag *d)
-{
-    NvrtcSearch s = {.rtc = rtc, .most = most};
-    if (open_library(&nvrtc_library, accept_nvrtc, &s))
-        return true;
-    if (s.major)
-        return fail_status(d, EXIT_DEVICE,
-                           "cuda: the driver is for CUDA %d, and NVRTC is %d.%d: a newer driver "
-                           "is needed, or NVRTC %d",
-                           most, s.major, s.minor, most);
-    return s.lacking ? lacks(&nvrtc_library, s.lacking, d) : missing(&nvrtc_library, d);
+    *major = rtc->major;
+    *minor = rtc->minor;
+    return ok;
 }
 
 const Nvrtc *cuda_nvrtc(const CudaDriver *cu, Diag *d)
 {
     static Nvrtc rtc;
     static bool loaded;
-    loaded = loaded || load_nvrtc(&rtc, cu->version / 1000, d);
+    loaded = loaded || load_for(cu, &nvrtc_library, (Search){.table = &rtc, .load = load_nvrtc}, d);
     return loaded ? &rtc : NULL;
+}
+
+static bool load_cublaslt(void *dl, void *table, int *major, int *minor, const char **lacking)
+{
+    CublasLt *lt = table;
+    int patch = 0;
+#define LT(name, ...)                                                                                        \
+    if (!(*(void **)&lt->name = dlsym(dl, #name))) {                                                         \
+        *lacking = #name;                                                                                    \
+        return false;                                                                                        \
+    }
+#include "symbols.def"
+    bool ok = lt->cublasLtGetProperty(MAJOR_VERSION, major) == 0 &&
+              lt->cublasLtGetProperty(MINOR_VERSION, minor) == 0 &&
+              lt->cublasLtGetProperty(PATCH_LEVEL, &patch) == 0;
+    lt->version = ok ? (*major * 100 + *minor) * 100 + patch : 0;
+    return ok;
+}
+
+const CublasLt *cuda_cublaslt(const CudaDriver *cu, Diag *d)
+{
+    static CublasLt lt;
+    static bool loaded;
+    loaded = loaded || load_for(cu, &cublaslt_library, (Search){.table = &lt, .load = load_cublaslt}, d);
+    return loaded ? &lt : NULL;
 }

@@ -1,4 +1,4 @@
-/* driver.h -- NVIDIA's driver API and NVRTC, found when running. */
+/* driver.h -- NVIDIA's driver API, NVRTC and cuBLASLt, found when running. */
 #ifndef CKC_CUDA_DRIVER_H
 #define CKC_CUDA_DRIVER_H
 
@@ -16,6 +16,26 @@ typedef struct CUarray_st *CUarray;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct _nvrtcProgram *nvrtcProgram;
+typedef int cublasStatus_t, cublasComputeType_t, cublasOperation_t, cudaDataType, cudaDataType_t,
+    libraryPropertyType, cublasLtMatmulDescAttributes_t, cublasLtMatrixLayoutAttribute_t,
+    cublasLtMatmulPreferenceAttributes_t;
+typedef struct cublasLtContext *cublasLtHandle_t;
+typedef struct LtMatmulDesc *cublasLtMatmulDesc_t;
+typedef struct LtMatrixLayout *cublasLtMatrixLayout_t;
+typedef struct LtMatmulPreference *cublasLtMatmulPreference_t;
+typedef CUstream cudaStream_t;
+
+typedef struct {
+    uint64_t data[8];
+} cublasLtMatmulAlgo_t;
+
+typedef struct {
+    cublasLtMatmulAlgo_t algo;
+    size_t workspaceSize;
+    cublasStatus_t state;
+    float wavesCount;
+    int reserved[4];
+} cublasLtMatmulHeuristicResult_t;
 
 typedef struct {
     size_t srcXInBytes, srcY;
@@ -50,12 +70,19 @@ typedef struct {
     uint64_t hash; /* of what tells one installation from another */
 } Nvrtc;
 
+typedef struct {
+#define LT(name, ...) cublasStatus_t (*name)(__VA_ARGS__);
+#include "symbols.def"
+    int version; /* 130200 is 13.2.0 */
+} CublasLt;
+
 /* Loaded once.  Where CKC_CUDA_PATH is set they are looked for in that folder alone ("": not at all); else
  * where the loader looks, in /usr/local/cuda, and in the packages of a Python.  NULL: a message of one line
  * (EXIT_DEVICE) says what is missing, where it was looked for and what works without. */
 const CudaDriver *cuda_driver(Diag *d);
 /* One that compiles for the driver: not newer than it. */
 const Nvrtc *cuda_nvrtc(const CudaDriver *cu, Diag *d);
+const CublasLt *cuda_cublaslt(const CudaDriver *cu, Diag *d);
 
 /* Is r a success?  Else the message says what was called. */
 bool cuda_ok(const CudaDriver *cu, CUresult r, const char *call, Diag *d);

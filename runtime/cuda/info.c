@@ -92,7 +92,8 @@ bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
     const char *known = find_file(name);
     TRY(known ? device_find(out, known, a, d) : estimate(cu, device, (int64_t)memory, out, a, d));
     out->name = "cuda";
-    out->title = arena_printf(a, "%s%s", name, known ? "" : " (estimated)");
+    out->title = arena_printf(a, "%s%s%s", name, known ? "" : " (estimated)",
+                              cuda_cublaslt(cu, &(Diag){0}) ? "" : ", without cuBLASLt");
     out->memory = (int64_t)memory;
     out->cache = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
     out->capability = cuda_capability(cu, device);
@@ -123,6 +124,10 @@ const char *cuda_about(int ordinal, Arena *a)
         return arena_printf(a, "%s", d.msg);
     const Nvrtc *rtc = cuda_nvrtc(cu, &d);
     const char *compiler = rtc ? arena_printf(a, "NVRTC %d.%d", rtc->major, rtc->minor) : d.msg;
-    return arena_printf(a, "cuda:%d: %zu bytes free, driver for CUDA %d.%d, %s", ordinal, free,
-                        cu->version / 1000, cu->version % 1000 / 10, compiler);
+    Diag why = {0};
+    const CublasLt *lt = cuda_cublaslt(cu, &why);
+    const char *products = lt ? arena_printf(a, "cuBLASLt %d.%d.%d", lt->version / 10000,
+                                             lt->version / 100 % 100, lt->version % 100) : why.msg;
+    return arena_printf(a, "cuda:%d: %zu bytes free, driver for CUDA %d.%d, %s, %s", ordinal, free,
+                        cu->version / 1000, cu->version % 1000 / 10, compiler, products);
 }

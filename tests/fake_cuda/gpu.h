@@ -14,7 +14,7 @@
 enum { INVALID_VALUE = 1, NOT_FOUND = 500, NOT_READY = 600, LAUNCH_FAILED = 719, LOST_AFTER = 2 };
 enum { SHARED = 48 << 10, ZONE = 256, MEMORY = 256 << 20, ARGS = FIBER_ARGS };
 
-typedef enum { KERNEL, COPY, FILL, RECORD, WAIT, GRAPH } Kind;
+typedef enum { KERNEL, CALL, COPY, FILL, RECORD, WAIT, GRAPH } Kind;
 
 typedef struct Work {
     Kind kind;
@@ -26,7 +26,8 @@ typedef struct Work {
     unsigned grid, block, shared;
     void *arg[ARGS];
     CUDA_MEMCPY2D copy;
-    void *staged; /* what a copy from pageable memory reads; owned */
+    void (*call)(void *staged);
+    void *staged; /* what a copy from pageable memory reads, or a call; owned */
     const struct Work *target;
     CUgraph captured; /* in this one, NULL: enqueued */
     CUgraphExec graph;
@@ -88,6 +89,8 @@ extern Gpu gpu;
 void violation(const char *what);      /* ends the process */
 const char *setting(const char *name); /* of the environment; "" if it has none */
 bool mode(const char *name);           /* is FAKE_CUDA that? */
+/* What a library runs; staged is malloc'ed. */
+void enqueue_call(CUstream s, void (*call)(void *), void *staged);
 void check_context(void);
 void check_step(const char *what);                   /* what must not be done in a step */
 void check_zones(void);                              /* around everything that is allocated */

@@ -28,6 +28,7 @@ CUresult cuStreamDestroy_v2(CUstream s)
             *at = s->all;
             break;
         }
+    gpu.launched = gpu.launched && gpu.stream; /* a step needs one */
     free(s->work);
     free(s);
     gpu.objects--;
@@ -65,6 +66,14 @@ static Work *enqueue(CUstream s, Kind kind)
         s->work = realloc(s->work, s->cap * sizeof *s->work);
     }
     return s->work[s->n++] = w;
+}
+
+void enqueue_call(CUstream s, void (*call)(void *), void *staged)
+{
+    Work *w = enqueue(s, CALL);
+    w->call = call;
+    w->staged = staged;
+    gpu.launched = true;
 }
 
 CUresult cuEventRecord(CUevent e, CUstream s)
@@ -210,6 +219,12 @@ static void run_kernel(const Work *w)
     gpu.lost = gpu.lost || (mode("lost") && ++gpu.launches > LOST_AFTER);
 }
 
+static void run_call(const Work *w)
+{
+    w->call(w->staged);
+    gpu.lost = gpu.lost || (mode("lost") && ++gpu.launches > LOST_AFTER);
+}
+
 static void run_copy(const CUDA_MEMCPY2D *c)
 {
     for (size_t i = 0; i < c->Height; i++)
@@ -236,6 +251,8 @@ static void run(Work *w)
 {
     if (w->kind == KERNEL && !gpu.lost)
         run_kernel(w);
+    else if (w->kind == CALL && !gpu.lost)
+        run_call(w);
     else if (w->kind == COPY)
         run_copy(&w->copy);
     else if (w->kind == FILL)

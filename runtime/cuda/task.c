@@ -1,0 +1,242 @@
+/* task.c -- launches bound to memory of a GPU. */
+#include "task.h"
+#include "ir/mem.h"
+#include <inttypes.h>
+#include <string.h>
+
+/* In functions that have t and d. */
+#define CALL(name, ...) CUDA_CALL(t->cu, name, __VA_ARGS__)
+
+/* ---- products ----------------------------------------------------------------------------------- */
+
+struct SharedRoutine {
+    Product of;
+    ProductAlgo asked; /* pinned; of one that is chosen again its workspace alone */
+    Routine r;
+    struct SharedRoutine *next;
+};
+
+static struct SharedRoutine *find_routine(const Tasks *t, const Product *p, const ProductAlgo *asked)
+{
+    struct SharedRoutine *s = t->routine;
+    while (s && (memcmp(&s->of, p, sizeof *p) != 0 || memcmp(&s->asked, asked, sizeof *asked) != 0))
+        s = s->next;
+    return s;
+}
+
+static bool set_algo(const Tasks *t, struct SharedRoutine *s, int64_t *rechosen, Diag *d)
+{
+    if (rechosen) {
+        ++*rechosen;
+        return routine_algos(&s->r, t->lib, &s->of, s->asked.workspace, &s->r.algo, 1) == 1 ||
+               fail_status(d, EXIT_DEVICE,
+                           "cuda: cuBLASLt has no algorithm for a product within the %" PRId64
+                           " bytes of workspace that the plan has: plan the model again",
+                           s->asked.workspace);
+    }
+    s->r.algo = s->asked;
+    return routine_takes(&s->r, t->lib, &s->asked) ||
+           fail_status(d, EXIT_DEVICE,
+                       "plan: cuBLASLt does not take the algorithm that a product is pinned to: "
+                       "plan the model again");
+}
+
+static bool make_routine(Tasks *t, const Product *p, const ProductAlgo *asked, int64_t *rechosen,
+                         const Routine **out, Arena *a, Diag *d)
+{
+    struct SharedRoutine *s = find_routine(t, p, asked);
+    if (!s) {
+        s = NEW(a, struct SharedRoutine, 1);
+        s->of = *p;
+        s->asked = *asked;
+        s->next = t->routine;
+        t->routine = s;
+        TRY(routine_make(&s->r, t->lib, p, d) && set_algo(t, s, rechosen, d));
+    }
+    *out = &s->r;
+    return true;
+}
+
+/* Bytes that the library may have for a launch. */
+static int64_t product_room(const Launch *l)
+{
+    int64_t at = align_up(l->workspace.at, CUDA_WORKSPACE_ALIGN), end = l->workspace.at + l->workspace.bytes;
+    return end > at ? end - at : 0;
+}
+
+static bool refuse(const ProductLibrary *lib, const char *choice, uint32_t step, Diag *d)
+{
+    int length = (int)strcspn(choice, "+,");
+    if (!lib->lt)
+        return cuda_cublaslt(cuda_driver(d), d) != NULL;
+    return fail_status(d, EXIT_DEVICE,
+                       "plan: step %" PRIu32 " is pinned to '%.*s', and this GPU's library is "
+                       "'%s:%s': plan the model again, or --rechoose takes other algorithms, with other bits",
+                       step, length, choice, product_unpinned, lib->pin);
+}
+
+typedef struct {
+    Products products;
+    const Routine **routine; /* per product; NULL: it runs as text */
+} StepProducts;
+
+/* Of the launches of a step. */
+static bool step_products(Tasks *t, const TaskInput *in, uint32_t step, StepProducts *out, Arena *a, Diag *d)
+{
+    const Launch *l = in->l->launch + in->first[step];
+    *out = (StepProducts){.products = products_of(l, in->first[step + 1] - in->first[step], a)};
+    uint32_t n = out->products.n;
+    ProductAlgo *algo = NEW(a, ProductAlgo, n + 1);
+    out->routine = NEW(a, const Routine *, n + 1);
+    bool pinned = product_parse(t->lib, in->choice[step], n, algo);
+    if (!pinned && !(in->rechosen && t->lib->lt))
+        return refuse(t->lib, in->choice[step], step, d);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!pinned)
+            algo[i] = (ProductAlgo){.workspace = product_room(l)};
+        TRY(algo[i].workspace < 0 || make_routine(t, &out->products.of[i], &algo[i],
+                                                  pinned ? NULL : in->rechosen, &out->routine[i], a, d));
+    }
+    return true;
+}
+
+/* False: it has none, or not for all of its calls, and runs as text. */
+static bool bind_products(Task *task, const StepProducts *p, Arena *a)
+{
+    Gemms s;
+    if (!gemm_describe(&s, task->l->lib))
+        return false;
+    int64_t n = gemm_calls(&s);
+    ProductCall *call = NEW(a, ProductCall, n);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at[GEMM_OPERANDS];
+        Gemm g = gemm_call(&s, i, at);
+        call[i].routine = p->routine[product_index(&p->products, &g)];
+        TRY(call[i].routine);
+        for (int o = 0; o < GEMM_OPERANDS; o++)
+            call[i].at[o] = task->op[s.operand[o]] + (CUdeviceptr)at[o];
+    }
+    task->call = call;
+    task->ncall = n;
+    return true;
+}
+
+/* ---- kernels and copies ------------------------------------------------------------------------- */
+
+static CUdeviceptr address(const TaskInput *in, const Slice *s)
+{
+    return s->base < 0 ? 0 : in->space[s->base] + (CUdeviceptr)s->at;
+}
+
+static Task bind(const TaskInput *in, const Launch *l, Arena *a)
+{
+    Task task = {.l = l, .op = NEW(a, CUdeviceptr, l->nop + 1), .arg = NEW(a, void *, l->nop + 1)};
+    for (int i = 0; i <= l->nop; i++) {
+        task.op[i] = i < l->nop ? address(in, &l->op[i]) : 0;
+        task.arg[i] = &task.op[i];
+    }
+    return task;
+}
+
+static bool no_workspace(Diag *d)
+{
+    return fail_status(d, EXIT_DEVICE,
+                       "plan: it has no workspace for the kernels of this version of ckc: "
+                       "plan the model again");
+}
+
+/* Workspace is the step's, aligned; after what a loop has of it. */
+static bool bind_workspace(const TaskInput *in, Task *task, const CudaKernel *k, Diag *d)
+{
+    CudaLaunch of = {.workspace = 0};
+    for (int64_t i = 0; i < task->ncall; i++)
+        if (task->call[i].routine->algo.workspace > of.workspace)
+            of.workspace = task->call[i].routine->algo.workspace;
+    if (k)
+        of = k->launch;
+    task->kernel = k;
+    if (!cuda_workspace_fits(task->l, &of))
+        return no_workspace(d);
+    if (of.workspace)
+        task->workspace = task->op[task->l->nop] =
+            in->space[SPACE_DEVICE] + (CUdeviceptr)cuda_workspace_at(task->l, &of);
+    return true;
+}
+
+/* Those that some launch runs. */
+static bool bind_kernels(Tasks *t, const TaskInput *in, Arena *a, Diag *d)
+{
+    const Launches *l = in->l;
+    int n = 0;
+    const Kernel **text = NEW(a, const Kernel *, l->nkernel + 1);
+    const CudaKernel **kernel = NEW(a, const CudaKernel *, l->nkernel + 1);
+    int *which = NEW(a, int, l->nkernel + 1); /* and one more; 0: no launch runs it */
+    for (uint32_t i = 0; i < l->n; i++)
+        if (!l->launch[i].copy && !t->task[i].call && which[l->launch[i].kernel] == 0) {
+            text[n] = l->kernel[l->launch[i].kernel];
+            which[l->launch[i].kernel] = ++n;
+        }
+    TRY(cuda_kernels_load(t->cu, t->device, in->cache, text, n, kernel, &t->modules, a, d));
+    for (uint32_t i = 0; i < l->n; i++) {
+        bool runs = !l->launch[i].copy && !t->task[i].call;
+        TRY(bind_workspace(in, &t->task[i], runs ? kernel[which[l->launch[i].kernel] - 1] : NULL, d));
+    }
+    return true;
+}
+
+bool tasks_make(Tasks *t, const TaskInput *in, Arena *a, Diag *d)
+{
+    StepProducts p;
+    t->task = NEW(a, Task, in->l->n + 1);
+    for (uint32_t i = 0; i < in->l->n; i++)
+        t->task[i] = bind(in, &in->l->launch[i], a);
+    for (uint32_t s = 0; s < in->nstep; s++) {
+        TRY(step_products(t, in, s, &p, a, d));
+        for (uint32_t i = in->first[s]; i < in->first[s + 1]; i++)
+            bind_products(&t->task[i], &p, a);
+    }
+    return bind_kernels(t, in, a, d);
+}
+
+void tasks_free(Tasks *t)
+{
+    for (struct SharedRoutine *s = t->routine; s; s = s->next)
+        routine_free(&s->r, t->lib);
+    cuda_kernels_unload(t->cu, &t->modules);
+}
+
+/* ---- running ------------------------------------------------------------------------------------ */
+
+/* From an operand where the rows are packed; pitches have a limit, and lengths have none. */
+static bool copy_rows(const Tasks *t, const Task *task, const CopyRows *c, CUstream stream, Diag *d)
+{
+    CUdeviceptr from = task->op[c->operand], to = task->op[task->l->nop - 1] + (CUdeviceptr)c->at;
+    size_t bytes = (size_t)c->bytes, rows = (size_t)c->rows;
+    if (bytes * rows == 0)
+        return true;
+    if (rows == 1 || c->stride == c->bytes)
+        return CALL(cuMemcpyAsync, to, from, rows * bytes, stream);
+    CUDA_MEMCPY2D m = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                       .srcDevice = from,
+                       .srcPitch = bytes,
+                       .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                       .dstDevice = to,
+                       .dstPitch = (size_t)c->stride,
+                       .WidthInBytes = bytes,
+                       .Height = rows};
+    return CALL(cuMemcpy2DAsync_v2, &m, stream);
+}
+
+bool task_run(const Tasks *t, const Task *task, CUstream stream, Diag *d)
+{
+    for (int i = 0; i < task->l->ncopy; i++)
+        TRY(copy_rows(t, task, &task->l->copy[i], stream, d));
+    for (int64_t i = 0; i < task->ncall; i++)
+        TRY(routine_run(task->call[i].routine, t->lib, task->call[i].at, task->workspace, stream, d));
+    for (int i = 0; task->kernel && i < task->kernel->launch.n; i++) {
+        const CudaPhase *p = &task->kernel->launch.phase[i];
+        TRY(CALL(cuLaunchKernel, task->kernel->fn[i], p->grid, 1, 1, p->block, 1, 1, p->shared, stream,
+                 task->arg, NULL));
+    }
+    return true;
+}

@@ -1,0 +1,408 @@
+/* cublaslt.c -- a libcublasLt for tests: products computed by the processor, as their descriptors say, in
+ * streams of the fake driver.  Sums are in f32, or f64.
+ *
+ * It has algorithms that add in different orders (one chain, or two that are added from workspace), with and
+ * without a demand on alignment, and knows its own by their version.  What a program must not do ends the
+ * test: a heuristic, a handle or a descriptor in a step, workspace that is too small or misaligned, operands
+ * that leave what is allocated.
+ *
+ *   FAKE_CUBLASLT=13.1.0   the version */
+#include "gpu.h"
+
+struct cublasLtContext {
+    int unused;
+};
+struct LtMatmulDesc {
+    cublasComputeType_t compute;
+    cudaDataType_t scale;
+    cublasOperation_t op[2];
+};
+struct LtMatrixLayout {
+    cudaDataType_t type;
+    uint64_t rows, cols;
+    int64_t ld, stride;
+    int32_t batch;
+};
+struct LtMatmulPreference {
+    uint64_t workspace;
+    uint32_t schemes, align[4];
+};
+
+#define LT(name, ...) EXPORT cublasStatus_t name(__VA_ARGS__);
+#include "runtime/cuda/symbols.def"
+
+enum { NOT_INITIALIZED = 1, INVALID = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
+
+static void version(int v[3])
+{
+    const char *text = setting("FAKE_CUBLASLT");
+    if (!*text || sscanf(text, "%d.%d.%d", &v[0], &v[1], &v[2]) != 3)
+        memcpy(v, (int[]){13, 0, 0}, 3 * sizeof *v);
+}
+
+cublasStatus_t cublasLtGetProperty(libraryPropertyType which, int *value)
+{
+    int v[3];
+    version(v);
+    *value = v[which];
+    return 0;
+}
+
+/* ---- objects ------------------------------------------------------------------------------------ */
+
+static void *new_object(size_t size)
+{
+    check_step("a handle or descriptor of cuBLASLt is made in a step");
+    gpu.objects++;
+    return calloc(1, size);
+}
+
+static cublasStatus_t free_object(void *object)
+{
+    free(object);
+    gpu.objects--;
+    return 0;
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *h)
+{
+    return (*h = new_object(sizeof **h)) ? 0 : NOT_INITIALIZED;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t h) { return free_object(h); }
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute,
+                                        cudaDataType_t scale)
+{
+    *d = new_object(sizeof **d);
+    **d = (struct LtMatmulDesc){compute, scale, {CUBLAS_OP_N, CUBLAS_OP_N}};
+    return 0;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d) { return free_object(d); }
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t attr,
+                                              const void *v, size_t n)
+{
+    if (attr < CUBLASLT_MATMUL_DESC_TRANSA || attr > CUBLASLT_MATMUL_DESC_TRANSB || n != sizeof *d->op)
+        return INVALID;
+    memcpy(&d->op[attr - CUBLASLT_MATMUL_DESC_TRANSA], v, n);
+    return 0;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType type, uint64_t rows,
+                                          uint64_t cols, int64_t ld)
+{
+    *l = new_object(sizeof **l);
+    **l = (struct LtMatrixLayout){type, rows, cols, ld, 0, 1};
+    return ld < (int64_t)rows ? INVALID : 0;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l) { return free_object(l); }
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l,
+                                                cublasLtMatrixLayoutAttribute_t attr, const void *v, size_t n)
+{
+    if (attr == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && n == sizeof l->batch)
+        memcpy(&l->batch, v, n);
+    else if (attr == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET && n == sizeof l->stride)
+        memcpy(&l->stride, v, n);
+    else
+        return INVALID;
+    return 0;
+}
+
+/* As the library has them where nothing is said. */
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *p)
+{
+    *p = new_object(sizeof **p);
+    **p = (struct LtMatmulPreference){0, 7, {256, 256, 256, 256}};
+    return 0;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p) { return free_object(p); }
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
+                                                    cublasLtMatmulPreferenceAttributes_t attr, const void *v,
+                                                    size_t n)
+{
+    uint32_t align = (uint32_t)attr - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+    if (attr == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && n == sizeof p->workspace)
+        memcpy(&p->workspace, v, n);
+    else if (attr == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK && n == sizeof p->schemes)
+        memcpy(&p->schemes, v, n);
+    else if (align < 4 && n == sizeof *p->align)
+        memcpy(&p->align[align], v, n);
+    else
+        return INVALID;
+    return 0;
+}
+
+/* ---- products ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    struct LtMatmulDesc op;
+    struct LtMatrixLayout a, b, c, d;
+    int64_t m, n, k;
+} Problem;
+
+static size_t size_of(cudaDataType_t type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
+static size_t sum_size(const Problem *p) { return p->op.scale == CUDA_R_64F ? 8 : 4; }
+
+static bool types_fit(const Problem *p)
+{
+    cudaDataType_t in = p->a.type, out = p->d.type;
+    bool half = in == CUDA_R_16F || in == CUDA_R_16BF;
+    if (p->b.type != in || p->c.type != out || (out != in && !(half && out == CUDA_R_32F)))
+        return false;
+    if (in == CUDA_R_64F)
+        return p->op.compute == CUBLAS_COMPUTE_64F && p->op.scale == CUDA_R_64F;
+    return p->op.scale == CUDA_R_32F && (p->op.compute == CUBLAS_COMPUTE_32F ||
+                                         (p->op.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && in == CUDA_R_32F));
+}
+
+static bool describe(Problem *p, cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d)
+{
+    *p = (Problem){*op, *a, *b, *c, *d, 0, 0, 0};
+    p->m = (int64_t)(op->op[0] ? a->cols : a->rows);
+    p->k = (int64_t)(op->op[0] ? a->rows : a->cols);
+    p->n = (int64_t)(op->op[1] ? b->rows : b->cols);
+    return types_fit(p) && p->k == (int64_t)(op->op[1] ? b->cols : b->rows) && p->m == (int64_t)d->rows &&
+           p->n == (int64_t)d->cols && c->rows == d->rows && c->cols == d->cols && p->m && p->n && p->k &&
+           a->batch == d->batch && b->batch == d->batch && c->batch == d->batch &&
+           (d->batch == 1 || d->stride >= (p->n - 1) * d->ld + p->m);
+}
+
+/* Of an algorithm: its words. */
+enum { ID, SPLITS, ALIGN, VERSION };
+static const struct {
+    uint64_t splits, align;
+} algos[] = {{1, 1}, {2, 16}, {1, 16}, {2, 1}};
+enum { ALGOS = sizeof algos / sizeof *algos };
+
+static cublasLtMatmulAlgo_t algo_of(uint64_t id)
+{
+    int v[3];
+    version(v);
+    return (cublasLtMatmulAlgo_t){{id, algos[id].splits, algos[id].align, (uint64_t)(v[0] * 100 + v[1])}};
+}
+
+static size_t workspace_of(const Problem *p, const cublasLtMatmulAlgo_t *algo)
+{
+    uint64_t splits = algo->data[SPLITS];
+    return splits > 1 ? splits * (size_t)(p->m * p->n * p->d.batch) * sum_size(p) : 0;
+}
+
+static bool aligned(const struct LtMatrixLayout *l, uint64_t to)
+{
+    size_t size = size_of(l->type);
+    return (uint64_t)l->ld * size % to == 0 && (uint64_t)l->stride * size % to == 0;
+}
+
+/* Does it take the problem, of whose places no more is known than that? */
+static bool takes(const Problem *p, const cublasLtMatmulAlgo_t *algo)
+{
+    cublasLtMatmulAlgo_t own = algo_of(algo->data[ID] % ALGOS);
+    uint64_t to = algo->data[ALIGN];
+    return memcmp(&own, algo, sizeof own) == 0 && (int64_t)algo->data[SPLITS] <= p->k && aligned(&p->a, to) &&
+           aligned(&p->b, to) && aligned(&p->c, to) && aligned(&p->d, to);
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t h, cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    Problem p;
+    if (!h || !describe(&p, op, a, b, c, d))
+        return INVALID;
+    result->workspaceSize = workspace_of(&p, algo);
+    result->state = takes(&p, algo) ? 0 : NOT_SUPPORTED;
+    return result->state;
+}
+
+/* Long sums first in two parts. */
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t op,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t pref, int want,
+                                              cublasLtMatmulHeuristicResult_t *result, int *n)
+{
+    enum { LONG = 32 };
+    Problem p;
+    check_step("a heuristic is asked in a step");
+    if (pref->schemes & ~(uint32_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
+        violation("sums may be added in place or in the type of the result");
+    *n = 0;
+    if (!h || !describe(&p, op, a, b, c, d))
+        return INVALID;
+    for (uint64_t i = 0; i < ALGOS && *n < want; i++) {
+        cublasLtMatmulAlgo_t algo = algo_of(p.k >= LONG ? ALGOS - 1 - i : i);
+        bool ok = takes(&p, &algo) && workspace_of(&p, &algo) <= pref->workspace;
+        for (int o = 0; o < 4; o++)
+            ok = ok && pref->align[o] % algo.data[ALIGN] == 0;
+        if (ok)
+            result[(*n)++] =
+                (cublasLtMatmulHeuristicResult_t){.algo = algo, .workspaceSize = workspace_of(&p, &algo)};
+    }
+    return *n ? 0 : NOT_SUPPORTED;
+}
+
+/* ---- computing ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    Problem p;
+    int splits;
+    const char *a, *b, *c;
+    char *d, *partial;
+    double beta;
+} Call;
+
+static float bf16(uint16_t v)
+{
+    uint32_t bits = (uint32_t)v << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static uint16_t to_bf16(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return (uint16_t)(f != f ? bits >> 16 | 0x40 : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+/* To 10 bits of fraction. */
+static float tf32(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    bits = (bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFFu;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static double load(const void *at, cudaDataType_t type, int64_t i)
+{
+    return type == CUDA_R_64F    ? ((const double *)at)[i]
+           : type == CUDA_R_16F  ? (double)((const _Float16 *)at)[i]
+           : type == CUDA_R_16BF ? (double)bf16(((const uint16_t *)at)[i])
+                                 : (double)((const float *)at)[i];
+}
+
+static void store(void *at, cudaDataType_t type, int64_t i, double v)
+{
+    if (type == CUDA_R_64F)
+        ((double *)at)[i] = v;
+    else if (type == CUDA_R_16F)
+        ((_Float16 *)at)[i] = (_Float16)(float)v;
+    else if (type == CUDA_R_16BF)
+        ((uint16_t *)at)[i] = to_bf16((float)v);
+    else
+        ((float *)at)[i] = (float)v;
+}
+
+/* op(X) of batch t, as rows of k: f32 ones rounded as the compute type has it. */
+static double *pack(const Call *c, const char *at, const struct LtMatrixLayout *l, bool rows_of_k, int64_t n,
+                    int64_t t)
+{
+    int64_t k = c->p.k;
+    double *x = malloc((size_t)(n * k) * sizeof *x);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < k; j++) {
+            double v = load(at, l->type, t * l->stride + (rows_of_k ? i * l->ld + j : j * l->ld + i));
+            x[i * k + j] = c->p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? (double)tf32((float)v) : v;
+        }
+    return x;
+}
+
+static double dot(const Call *c, const double *x, const double *y, int64_t from, int64_t to)
+{
+    if (c->p.op.scale == CUDA_R_64F) {
+        double sum = 0;
+        for (int64_t k = from; k < to; k++)
+            sum += x[k] * y[k];
+        return sum;
+    }
+    float sum = 0;
+    for (int64_t k = from; k < to; k++)
+        sum += (float)x[k] * (float)y[k];
+    return (double)sum;
+}
+
+/* Part s of all sums, to the result or to the workspace. */
+static void multiply(const Call *c, const double *x, const double *y, int64_t t, int s)
+{
+    const Problem *p = &c->p;
+    int64_t from = p->k * s / c->splits, to = p->k * (s + 1) / c->splits;
+    cudaDataType_t sum = p->op.scale;
+    for (int64_t j = 0; j < p->n; j++)
+        for (int64_t i = 0; i < p->m; i++) {
+            int64_t at = t * p->d.stride + j * p->d.ld + i;
+            int64_t part = (t * p->n + j) * p->m + i, all = p->m * p->n * p->d.batch;
+            double v = dot(c, x + i * p->k, y + j * p->k, from, to);
+            if (s + 1 < c->splits) {
+                store(c->partial, sum, s * all + part, v);
+                continue;
+            }
+            for (int o = 0; o < s; o++) {
+                double other = load(c->partial, sum, o * all + part);
+                v = sum == CUDA_R_64F ? v + other : (double)((float)v + (float)other);
+            }
+            if (c->beta != 0) {
+                double add = load(c->c, p->c.type, at);
+                v = sum == CUDA_R_64F ? v + add : (double)((float)v + (float)add);
+            }
+            store(c->d, p->d.type, at, v);
+        }
+}
+
+static void run_product(void *work)
+{
+    const Call *c = work;
+    const Problem *p = &c->p;
+    for (int64_t t = 0; t < p->d.batch; t++) {
+        double *x = pack(c, c->a, &p->a, p->op.op[0], p->m, t),
+               *y = pack(c, c->b, &p->b, !p->op.op[1], p->n, t);
+        for (int s = 0; s < c->splits; s++)
+            multiply(c, x, y, t, s);
+        free(x);
+        free(y);
+    }
+}
+
+static void check_operand(const void *at, const struct LtMatrixLayout *l, uint64_t align)
+{
+    size_t last = (size_t)((l->batch - 1) * l->stride + ((int64_t)l->cols - 1) * l->ld + (int64_t)l->rows);
+    const Block *b = block_at(at, last * size_of(l->type));
+    if (!b || !b->device)
+        violation("an operand of a product lies outside of the device's memory");
+    if ((uintptr_t)at % align || (uintptr_t)at % size_of(l->type))
+        violation("an operand of a product is not aligned as its algorithm wants it");
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const void *alpha, const void *a,
+                              cublasLtMatrixLayout_t la, const void *b, cublasLtMatrixLayout_t lb,
+                              const void *beta, const void *c, cublasLtMatrixLayout_t lc, void *d,
+                              cublasLtMatrixLayout_t ld, const cublasLtMatmulAlgo_t *algo, void *workspace,
+                              size_t bytes, cudaStream_t stream)
+{
+    Call call = {.a = a, .b = b, .c = c, .d = d, .partial = workspace};
+    if (!h || !algo || !describe(&call.p, op, la, lb, lc, ld) || !takes(&call.p, algo))
+        return INVALID;
+    call.splits = (int)algo->data[SPLITS];
+    call.beta = load(beta, op->scale, 0);
+    size_t need = workspace_of(&call.p, algo);
+    if (load(alpha, op->scale, 0) != 1 || (call.beta != 0 && call.beta != 1))
+        return INVALID;
+    if (bytes < need || (need && ((uintptr_t)workspace % 256 || !block_at(workspace, need))))
+        violation("the workspace of a product is too small, misaligned or not allocated");
+    check_operand(a, la, algo->data[ALIGN]);
+    check_operand(b, lb, algo->data[ALIGN]);
+    check_operand(d, ld, algo->data[ALIGN]);
+    if (call.beta != 0)
+        check_operand(c, lc, algo->data[ALIGN]);
+    enqueue_call(stream, run_product, memcpy(malloc(sizeof call), &call, sizeof call));
+    return gpu.lost ? EXECUTION_FAILED : 0;
+}
