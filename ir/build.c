@@ -40,6 +40,68 @@ static bool fold(Graph *g, Node *n, Val *out)
     return ok;
 }
 
+/* ---- constants that repeat ---------------------------------------------------------------- */
+
+/* Along dimension d all slices of t are the first: t becomes that. */
+static void drop_repeats(Tensor *t, int d)
+{
+    int64_t outer = 1, inner = dtype_size[t->type.dt], n = t->type.dim[d];
+    char *data = t->data;
+    for (int i = 0; i < d; i++)
+        outer *= t->type.dim[i];
+    for (int i = d + 1; i < t->type.rank; i++)
+        inner *= t->type.dim[i];
+    for (int64_t k = 0; k < outer * n; k++)
+        if (memcmp(data + k * inner, data + k / n * n * inner, (size_t)inner) != 0)
+            return;
+    for (int64_t o = 0; o < outer; o++)
+        memmove(data + o * inner, data + o * n * inner, (size_t)inner);
+    t->type.dim[d] = 1;
+}
+
+/* The least constant that v is when it broadcasts, {0}: there is none. */
+static Val least_constant(Graph *g, Val v)
+{
+    const Node *n = graph_def(g, v);
+    while (n && n->op == OP_expand) {
+        v = n->in[0];
+        n = graph_def(g, v);
+    }
+    if (!graph_is_const(g, v) || type_count(val_type(g, v)) == 0)
+        return (Val){0};
+    Arena tmp = {0};
+    Tensor all = graph_tensor(g, v);
+    Tensor t = {all.type, arena_alloc(&tmp, (size_t)type_bytes(&all.type), 1)};
+    memcpy(t.data, all.data, (size_t)type_bytes(&all.type));
+    for (int d = 0; d < t.type.rank; d++)
+        if (t.type.dim[d] > 1)
+            drop_repeats(&t, d);
+    if (!type_equal(&t.type, &all.type))
+        v = graph_const(g, "c", t.type, t.data);
+    arena_free(&tmp);
+    return v;
+}
+
+/* A pointwise result that is too large for a constant, as one that broadcasts to it (masks for a batch); {0}:
+ * it is none. */
+static Val fold_repeated(Graph *g, Op op, int nin, const Val *in, const void *attr, const Type *type)
+{
+    Val least[3], out = {0};
+    if (!(op_table[op]->traits & OPT_POINTWISE) || type_count(type) <= FOLD_MAX || nin > 3)
+        return out;
+    for (int i = 0; i < nin; i++)
+        if (!in[i].i || !(least[i] = least_constant(g, in[i])).i)
+            return out;
+    Type t = *val_type(g, least[0]);
+    for (int i = 1; i < nin; i++)
+        type_broadcast(&t, val_type(g, least[i]));
+    if (type_count(&t) <= FOLD_MAX)
+        out = build(g, op, NULL, nin, least, attr);
+    return out.i ? build_expand(g, out, type->rank, type->dim) : out;
+}
+
+/* ---- nodes ---------------------------------------------------------------------------------- */
+
 static bool check_arity(const Graph *g, Op op, int nin, const Val *in)
 {
     const OpDef *def = op_table[op];
@@ -76,6 +138,8 @@ bool build_n(Graph *g, Op op, const char *name, int nin, const Val *in, const vo
     for (int i = 0; i < def->nout; i++)
         if (!type_valid(&t[i]))
             return fail(g->diag, "%s: result is too large", def->name);
+    if ((*out = fold_repeated(g, op, nin, in, attr, &t[0])).i)
+        return true;
     for (int i = 0; i < def->nout; i++)
         tmp[i] = graph_value(g, name ? name : def->name, t[i], VAL_TEMP);
     Node *n = graph_node(g, op, nin, in, def->nout, tmp);

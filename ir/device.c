@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-const char *const unit_name[UNIT_COUNT] = {"vector", "matrix"};
+const char *const unit_name[UNIT_COUNT] = {"vector", "matrix", "attention", "attention_grad", "convolution"};
 
 /* Two cores with AVX-512, measured: in-cache rates are higher, cold ones lower. */
 #define EVERY_TYPE(rate) {0, rate, rate, rate, rate, rate, rate, rate, rate}
@@ -28,17 +28,27 @@ const DeviceInfo device_cpu = {
 
 /* ---- roofline ------------------------------------------------------------------------------- */
 
-/* The unit that has the type of its factors; pointwise arithmetic is in f32, or f64 (kernel.h). */
+static Unit unit_of(const Kernel *k)
+{
+    if (k->native == NATIVE_ATTENTION)
+        return k->p[ATTENTION_PHASE] ? UNIT_ATTENTION_GRAD : UNIT_ATTENTION;
+    if (k->lib == LIB_CONV || k->lib == LIB_CONV_BWD_DATA || k->lib == LIB_CONV_BWD_WEIGHTS)
+        return UNIT_CONVOLUTION;
+    return k->lib == LIB_NONE || k->lib == LIB_COPY ? UNIT_VECTOR : UNIT_MATRIX;
+}
+
+/* Of the type of its factors; pointwise arithmetic is in f32, or f64 (kernel.h). */
 static double rate_of(const DeviceInfo *d, const Kernel *k)
 {
-    bool matrix = k->native == NATIVE_ATTENTION ||
-                  (k->lib != LIB_NONE && k->lib != LIB_COPY);
+    Unit unit = unit_of(k);
     DType dt = DT_F32;
-    for (int i = 0; i < k->noperands && !matrix; i++)
+    for (int i = 0; i < k->noperands && unit == UNIT_VECTOR; i++)
         dt = k->operand[i] == DT_F64 ? DT_F64 : dt;
-    if (matrix && k->noperands > 0)
+    if (unit != UNIT_VECTOR && k->noperands > 0)
         dt = k->operand[0];
-    double rate = d->flops[matrix ? UNIT_MATRIX : UNIT_VECTOR][dt];
+    if (unit > UNIT_MATRIX && d->flops[unit][dt] > 0)
+        return d->flops[unit][dt];
+    double rate = d->flops[unit == UNIT_VECTOR ? UNIT_VECTOR : UNIT_MATRIX][dt];
     rate = rate > 0 ? rate : d->flops[UNIT_VECTOR][dt];
     return (rate > 0 ? rate : d->flops[UNIT_VECTOR][DT_F32]) * d->compute_efficiency;
 }

@@ -4,18 +4,28 @@
  * another), a number on each line, with its source in a comment:
  *
  *   device = "device" name string { key value unit }    name: as --device and schedules have it
- *   key    = ("vector" | "matrix") dtype | a word of `properties` in device.c
+ *   key    = kind dtype | a word of `properties` in device.c
+ *   kind   = "vector" | "matrix" | "attention" | "attention_grad" | "convolution"
  *   unit   = B kB MB GB TB KiB MiB GiB | GB/s TB/s | GFLOP/s TFLOP/s PFLOP/s | ns us | % | none
  *
- * A '#' begins a comment.  Rates are peaks as vendors state them; the efficiencies say what share of
- * them good kernels reach.  Required are memory, memory_bandwidth, launch and `vector f32`. */
+ * A '#' begins a comment.  Rates of `vector` and `matrix` are peaks as vendors state them; the efficiencies
+ * say what share of them good kernels reach.  Those of other kinds are what their
+ * kernels reach; where none is said it is a matrix rate.  Required are memory, memory_bandwidth, launch and
+ * `vector f32`. */
 #ifndef CKC_DEVICE_H
 #define CKC_DEVICE_H
 
 #include "kernel.h"
 
-/* Vector: pointwise and row kernels.  Matrix: products, convolutions, attention. */
-typedef enum { UNIT_VECTOR, UNIT_MATRIX, UNIT_COUNT } Unit;
+/* Vector: pointwise and row kernels.  Matrix: products. */
+typedef enum {
+    UNIT_VECTOR,
+    UNIT_MATRIX,
+    UNIT_ATTENTION,
+    UNIT_ATTENTION_GRAD,
+    UNIT_CONVOLUTION,
+    UNIT_COUNT
+} Unit;
 extern const char *const unit_name[UNIT_COUNT];
 
 /* 0: not known, or the device has none. */

@@ -137,6 +137,40 @@ START_TEST(folding)
 }
 END_TEST
 
+/* What exporters make of a causal mask for a batch is the mask of one, repeated: 32 M elements are no
+ * constant, those of 1 M are. */
+START_TEST(folding_of_what_repeats)
+{
+    enum { BATCH = 32, LENGTH = 1024 };
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    graph_init(&g, &a, &d);
+    int64_t *at = NEW(&a, int64_t, BATCH *LENGTH), zero = 0;
+    for (int64_t i = 0; i < BATCH * LENGTH; i++)
+        at[i] = i % LENGTH;
+    Val column = graph_const(&g, "column", type_make(DT_I64, 4, (int64_t[]){BATCH, 1, 1, LENGTH}), at);
+    Val row = graph_const(&g, "row", type_make(DT_I64, 4, (int64_t[]){BATCH, 1, LENGTH, 1}), at);
+    Val same = build_expand(&g, graph_const(&g, "same", type_scalar(DT_I64), &zero), 4,
+                            (int64_t[]){BATCH, 1, 1, LENGTH});
+    Val seen = build2(&g, OP_and, build2(&g, OP_less_equal, column, row), build2(&g, OP_equal, same, row));
+    ck_assert(!d.failed);
+    const Node *n = graph_def(&g, seen);
+    ck_assert_int_eq(n->op, OP_expand);
+    ck_assert_int_eq(val_type(&g, seen)->dim[0], BATCH);
+    ck_assert(graph_is_const(&g, n->in[0]));
+    Tensor t = graph_tensor(&g, n->in[0]);
+    ck_assert_int_eq(type_count(&t.type), LENGTH * LENGTH);
+    for (int64_t i = 0; i < LENGTH * LENGTH; i += 97)
+        ck_assert_int_eq(tensor_i(&t, i), i % LENGTH <= i / LENGTH && i / LENGTH == 0);
+    at[LENGTH] = 5; /* of the second in the batch */
+    column = graph_const(&g, "column", type_make(DT_I64, 4, (int64_t[]){BATCH, 1, 1, LENGTH}), at);
+    n = graph_def(&g, build2(&g, OP_less_equal, column, row));
+    ck_assert_int_eq(n->op, OP_less_equal);
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(half_precision)
 {
     for (uint32_t h = 0; h < 65536; h++) {
@@ -158,6 +192,7 @@ Suite *suite_ir(void)
     tcase_add_test(c, verify_rejects);
     tcase_add_test(c, merge_groups);
     tcase_add_test(c, folding);
+    tcase_add_test(c, folding_of_what_repeats);
     tcase_add_test(c, half_precision);
     suite_add_tcase(s, c);
     return s;
