@@ -75,6 +75,24 @@ static bool find_gpu(Options *o)
            fail(&o->diag, "--emit cuda: %s is no NVIDIA GPU", o->step.device->name);
 }
 
+/* Where no device was named: a GPU, if it and all that it runs with is here.  --threads is for the processor. */
+static void prefer_gpu(Job *j)
+{
+    Options *o = j->o;
+    DeviceInfo gpu;
+    Diag why = {0};
+    const DeviceOps *cuda = device_here("cuda", &o->ordinal);
+    if (o->step.device || o->step.threads || !cuda->info(o->ordinal, &gpu, &o->arena, &why))
+        return;
+    if (!cuda->complete(&why)) {
+        job_remark(j, arena_printf(&j->arena, "%s is here and not used: %s", gpu.title, why.msg));
+        return;
+    }
+    o->ops = cuda;
+    o->device = gpu;
+    o->step.device = &o->device;
+}
+
 /* What was trained first: it is worth the most, and the rest may fail. */
 static bool write_all(Job *j)
 {
@@ -111,6 +129,8 @@ int cmd_train(int argc, char **argv)
               find_gpu(&o) && check_options(&o) && output_check(j);
     /* Validation.  Gradients are those of training. */
     o.step.import.inference = o.step.optim == OPTIM_NONE && !o.grads && !o.training;
+    if (ok)
+        prefer_gpu(j);
     PassRun how = {.disable = o.disable, .dump = o.dump, .time = o.time_passes};
     ok = ok && job_plan_best(&j, &how) && job_train(j) && write_all(j);
     int status = job_status(j, ok);

@@ -11,6 +11,8 @@ typedef struct DeviceOps {
     bool threads;     /* a run takes a number of them */
     /* What it is; refers to memory of a.  False: it is not here. */
     bool (*info)(int ordinal, DeviceInfo *out, Arena *a, Diag *d);
+    /* Is everything found that steps run with?  Then a run may choose the device by itself.  NULL: no. */
+    bool (*complete)(Diag *d);
     /* One line for people on what was found with it, versions and free memory; NULL: nothing to say. */
     const char *(*about)(int ordinal, Arena *a);
 

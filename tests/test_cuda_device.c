@@ -144,6 +144,12 @@ START_TEST(what_fails_says_why)
     ck_assert_int_eq(shell("mkdir only && cp " CKC_FAKE_CUDA "/libcuda.so.1 only"), 0);
     ckc_fails("export CKC_CUDA_PATH=$PWD/only;", format("%s --device cuda", mlp), 4,
               "no NVRTC (libnvrtc.so.13) in CKC_CUDA_PATH=");
+    ck_assert_int_eq(ckc_end(ckc_start("export CKC_CUDA_PATH=$PWD/only;",
+                                       CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=8 -o m.ckc")),
+                     0);
+    ck_assert_int_eq(shell("grep -q 'is here and not used: .*no NVRTC' out && "
+                           "grep -q '^  device \"cpu\"' m.ckc/step.ckp"),
+                     0);
 }
 END_TEST
 
@@ -164,6 +170,10 @@ static void train(const char *more) { succeeds(format("%s --device cuda --steps 
  * another process. */
 START_TEST(example_trains)
 {
+    succeeds(mlp); /* the GPU chooses itself */
+    ck_assert_int_eq(shell("grep -q '^  device \"cuda\"' m.ckc/step.ckp"), 0);
+    succeeds(format("%s --device cpu", mlp));
+    ck_assert_int_eq(shell("grep -q '^  device \"cpu\"' m.ckc/step.ckp"), 0);
     train("--save a.safetensors");
     setenv("FAKE_CUDA_SEED", "7", 1);
     train("--save b.safetensors --check");

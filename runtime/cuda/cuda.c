@@ -268,6 +268,7 @@ static bool cuda_read(void *device, int64_t at, void *to, int64_t bytes, Diag *d
 const DeviceOps cuda_device = {.name = "cuda",
                                .numbered = true,
                                .info = cuda_info,
+                               .complete = cuda_complete,
                                .about = cuda_about,
                                .choose = cuda_choose,
                                .profile_open = cuda_profile_open,

@@ -14,6 +14,7 @@ int cuda_attribute(const CudaDriver *cu, CUdevice device, CUdevice_attribute whi
 int cuda_capability(const CudaDriver *cu, CUdevice device); /* 90 is 9.0 */
 /* As in DeviceOps. */
 bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d);
+bool cuda_complete(Diag *d);
 const char *cuda_about(int ordinal, Arena *a);
 
 /* ---- compile.c ---------------------------------------------------------------------------------- */

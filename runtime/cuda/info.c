@@ -80,6 +80,8 @@ static bool estimate(const CudaDriver *cu, CUdevice device, int64_t memory, Devi
     return device_parse(out, text, a, d);
 }
 
+enum { LEAST_CAPABILITY = 80 }; /* what kernels are written for */
+
 bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
 {
     char name[128] = "";
@@ -89,6 +91,9 @@ bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
     TRY(cu && cuda_device_get(cu, ordinal, &device, d) &&
         CUDA_CALL(cu, cuDeviceGetName, name, sizeof name, device) &&
         CUDA_CALL(cu, cuDeviceTotalMem_v2, &memory, device));
+    if (cuda_capability(cu, device) < LEAST_CAPABILITY)
+        return fail_status(d, EXIT_DEVICE, "cuda: %s has compute capability %.1f: 8.0 is needed", name,
+                           0.1 * cuda_capability(cu, device));
     const char *known = find_file(name);
     TRY(known ? device_find(out, known, a, d) : estimate(cu, device, (int64_t)memory, out, a, d));
     out->name = "cuda";
@@ -100,6 +105,12 @@ bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
     out->processors = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     out->threads = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
     return true;
+}
+
+bool cuda_complete(Diag *d)
+{
+    const CudaDriver *cu = cuda_driver(d);
+    return cu && cuda_nvrtc(cu, d) && cuda_cublaslt(cu, d);
 }
 
 static bool find_about(int ordinal, size_t *free, const CudaDriver **cu, Diag *d)
