@@ -13,6 +13,8 @@ static json_t *rates_json(const DeviceInfo *d, Unit unit)
     for (int dt = DT_F32; dt < DT_COUNT; dt++)
         if (dtype_is_float((DType)dt) && d->flops[unit][dt] > 0)
             json_object_set_new(o, dtype_name[dt], json_real(d->flops[unit][dt]));
+    if (unit == UNIT_MATRIX && d->tf32 > 0)
+        json_object_set_new(o, "tf32", json_real(d->tf32));
     return o;
 }
 

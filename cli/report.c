@@ -256,10 +256,13 @@ static const char *precision_of(const Graph *g, char buf[64])
 {
     bool reads[DT_COUNT] = {0}, holds[DT_COUNT] = {0}, any = false;
     char products[32], weights[32];
+    bool tf32 = false;
     for (uint32_t k = 0; k < g->norder; k++) {
         const Node *n = &g->nodes[g->order[k].i];
         if (node_def(n)->in == IN_HALF)
             any = reads[val_type(g, n->in[0])->dt] = true;
+        const int64_t *rounds = node_whole(n, "tf32");
+        tf32 |= rounds && *rounds;
     }
     for (uint32_t i = 1; i < g->nvals; i++)
         if (g->vals[i].kind == VAL_PARAM)
@@ -269,7 +272,7 @@ static const char *precision_of(const Graph *g, char buf[64])
     name_types(reads, products);
     name_types(holds, weights);
     bool same = !*weights || strcmp(products, weights) == 0;
-    snprintf(buf, 64, same ? "%s" : "%s (weights %s)", products, weights);
+    snprintf(buf, 64, same ? "%s%s" : "%s%s (weights %s)", tf32 ? "t" : "", products, weights);
     return buf;
 }
 

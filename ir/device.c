@@ -1,5 +1,6 @@
 /* device.c -- devices from text, and the one roofline. */
 #include "device.h"
+#include "gemm.h"
 #include "file.h"
 #include "lex.h"
 #include "plan.h"
@@ -28,19 +29,20 @@ const DeviceInfo device_cpu = {
 
 /* ---- roofline ------------------------------------------------------------------------------- */
 
-static Unit unit_of(const Kernel *k)
+/* A convolution that is a product is one. */
+static Unit unit_of(const Kernel *k, const LibDesc *lib)
 {
     if (k->native == NATIVE_ATTENTION)
         return k->p[ATTENTION_PHASE] ? UNIT_ATTENTION_GRAD : UNIT_ATTENTION;
     if (k->lib == LIB_CONV || k->lib == LIB_CONV_BWD_DATA || k->lib == LIB_CONV_BWD_WEIGHTS)
-        return UNIT_CONVOLUTION;
+        return gemm_describe(&(Gemms){0}, lib) ? UNIT_MATRIX : UNIT_CONVOLUTION;
     return k->lib == LIB_NONE || k->lib == LIB_COPY ? UNIT_VECTOR : UNIT_MATRIX;
 }
 
 /* Of the type of its factors; pointwise arithmetic is in f32, or f64 (kernel.h). */
-static double rate_of(const DeviceInfo *d, const Kernel *k)
+static double rate_of(const DeviceInfo *d, const Kernel *k, const LibDesc *lib)
 {
-    Unit unit = unit_of(k);
+    Unit unit = unit_of(k, lib);
     DType dt = DT_F32;
     for (int i = 0; i < k->noperands && unit == UNIT_VECTOR; i++)
         dt = k->operand[i] == DT_F64 ? DT_F64 : dt;
@@ -49,6 +51,8 @@ static double rate_of(const DeviceInfo *d, const Kernel *k)
     if (unit > UNIT_MATRIX && d->flops[unit][dt] > 0)
         return d->flops[unit][dt];
     double rate = d->flops[unit == UNIT_VECTOR ? UNIT_VECTOR : UNIT_MATRIX][dt];
+    if (unit == UNIT_MATRIX && k->tf32 && dt == DT_F32 && d->tf32 > 0)
+        rate = d->tf32;
     rate = rate > 0 ? rate : d->flops[UNIT_VECTOR][dt];
     return (rate > 0 ? rate : d->flops[UNIT_VECTOR][DT_F32]) * d->compute_efficiency;
 }
@@ -56,13 +60,13 @@ static double rate_of(const DeviceInfo *d, const Kernel *k)
 /* More than an hour says nothing, and would not add up. */
 static const double NS_MOST = 0x1p41;
 
-static double kernel_ns(const DeviceInfo *d, const Kernel *k)
+static double kernel_ns(const DeviceInfo *d, const Kernel *k, const LibDesc *lib)
 {
     double points = k->nins;
     for (int i = 0; i < k->rank; i++)
         points *= (double)k->extent[i];
     double flops = k->flops > 0 ? k->flops : k->body ? (double)k->items * 8 : points;
-    return flops / rate_of(d, k);
+    return flops / rate_of(d, k, lib);
 }
 
 /* Where no link is known, as if the host's memory were the device's. */
@@ -81,10 +85,10 @@ static double move_ns(const DeviceInfo *d, const Command *c)
 
 double device_ns(const DeviceInfo *d, const Command *c)
 {
-    double compute = c->loop ? 0 : kernel_ns(d, &c->k);
+    double compute = c->loop ? 0 : kernel_ns(d, &c->k, c->lib);
     double launches = (double)command_launch_count(c, command_blocks(c));
     for (int i = 0; c->loop && i < c->loop->nstage; i++)
-        compute += kernel_ns(d, &c->loop->stage[i].k);
+        compute += kernel_ns(d, &c->loop->stage[i].k, c->loop->stage[i].lib);
     return fmin(fmax(move_ns(d, c), compute), NS_MOST) + launches * d->launch_ns;
 }
 
@@ -163,6 +167,8 @@ static bool twice(const Lex *l, const char *key)
 static bool rate(Lex *l, DeviceInfo *d, Unit unit)
 {
     DType dt = DT_F32;
+    if (unit == UNIT_MATRIX && lex_accept(l, "tf32"))
+        return d->tf32 > 0 ? twice(l, "tf32") : quantity(l, unit_name[unit], RATE, &d->tf32);
     while (dt < DT_COUNT && !(dtype_is_float(dt) && lex_accept(l, dtype_name[dt])))
         dt++;
     if (dt == DT_COUNT)

@@ -4,7 +4,7 @@
  * another), a number on each line, with its source in a comment:
  *
  *   device = "device" name string { key value unit }    name: as --device and schedules have it
- *   key    = kind dtype | a word of `properties` in device.c
+ *   key    = kind dtype | "matrix" "tf32" | a word of `properties` in device.c
  *   kind   = "vector" | "matrix" | "attention" | "attention_grad" | "convolution"
  *   unit   = B kB MB GB TB KiB MiB GiB | GB/s TB/s | GFLOP/s TFLOP/s PFLOP/s | ns us | % | none
  *
@@ -35,6 +35,7 @@ typedef struct {
     int64_t reserved;             /* of them: what driver, context and libraries take */
     int64_t align;                /* bytes, of all places in an arena: what libraries want */
     double flops[UNIT_COUNT][DT_COUNT]; /* operations per ns: 1 is 1 GFLOP/s */
+    double tf32;                  /* of products whose f32 factors are rounded */
     double compute_efficiency;    /* share of flops, in (0, 1] */
     double memory_bandwidth;      /* bytes per ns: 1 is 1 GB/s */
     double memory_efficiency;     /* share of that, in (0, 1] */

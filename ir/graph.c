@@ -251,3 +251,12 @@ Tensor graph_tensor(const Graph *g, Val v)
     /* Evaluators take Tensors of inputs and outputs alike; they never write an input. */
     return (Tensor){g->vals[v.i].type, (void *)(uintptr_t)g->vals[v.i].data};
 }
+
+int64_t *node_whole(const Node *n, const char *name)
+{
+    const OpDef *def = node_def(n);
+    for (size_t i = 0; i < def->nattrs; i++)
+        if (def->attrs[i].type == AT_I64 && strcmp(def->attrs[i].name, name) == 0)
+            return (int64_t *)((char *)n->attr + def->attrs[i].off);
+    return NULL;
+}

@@ -335,6 +335,8 @@ static inline const OpDef *node_def(const Node *n) { return op_table[n->op]; }
 static inline bool node_is_split(const Node *n) { return n->split.by != SPLIT_NONE; }
 /* Can n be split so, and along what?  Sets axis. */
 bool node_axis(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis);
+/* The attribute of that name, a whole number; NULL: it has none. */
+int64_t *node_whole(const Node *n, const char *name);
 
 /* ---- grad.c: autodiff, and its interface for OpDef.grad -------------------- */
 

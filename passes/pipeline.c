@@ -7,7 +7,7 @@ const Pass pipeline[] = {
     {"canonicalize", "algebra, common subexpressions, dead code on the forward graph", pass_simplify},
     {"recognise", "decomposed norms, activations, losses, attention: to native operators", pass_recognise},
     {"loss", "find the loss, or append it with its target input", pass_loss},
-    {"precision", "casts around products in 16 bits, as autocast has them", pass_precision},
+    {"precision", "casts around products in 16 bits, as autocast has them; tf32", pass_precision},
     {"autodiff", "append the backward graph", pass_autodiff},
     {"optimize", "append the optimizer, each update right behind its gradient", pass_optimize},
     {"simplify", "algebra, common subexpressions, dead code", pass_simplify},

@@ -137,12 +137,27 @@ static void open(Precision *x, Arena *tmp)
     }
 }
 
+/* Types stay: it is the device that rounds factors. */
+static bool mark_tf32(Graph *g, PassCtx *cx)
+{
+    const DeviceInfo *d = step_device(cx->opt);
+    if (d->tf32 <= 0 && cx->note)
+        cx->note(cx->user, arena_printf(cx->tmp, "%s has no tf32: products are in f32", d->title));
+    for (uint32_t k = 0; k < g->norder && d->tf32 > 0; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        int64_t *tf32 = node_whole(n, "tf32");
+        if (tf32 && val_type(g, n->in[0])->dt == DT_F32)
+            *tf32 = cx->changed = true;
+    }
+    return true;
+}
+
 bool pass_precision(Graph *g, PassCtx *cx)
 {
     Precision x = {.g = g, .half = precision_half(cx->opt->precision)};
     uint32_t n = g->norder;
     if (x.half == DT_NONE)
-        return true;
+        return cx->opt->precision != PRECISION_TF32 || mark_tf32(g, cx);
     open(&x, cx->tmp);
     NodeId *order = NEW(cx->tmp, NodeId, n + 1);
     memcpy(order, g->order, n * sizeof *order);

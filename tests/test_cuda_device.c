@@ -352,6 +352,37 @@ START_TEST(networks_give_the_same_bits)
 }
 END_TEST
 
+/* Factors are rounded to 10 bits of fraction: near f32, and not f32. */
+START_TEST(tf32_products)
+{
+    TestStep s[2];
+    char path[4200], msg[256];
+    bool same = true;
+    ck_assert(network_path(&networks[0], path));
+    for (int i = 0; i < 2; i++) {
+        network_options(&s[i], &networks[0], 0);
+        s[i].device = i ? &cuda_device : NULL;
+        s[i].opt.precision = i ? PRECISION_TF32 : PRECISION_F32;
+        s[i].opt.keep_grads = true;
+        ck_assert_msg(step_plan(&s[i], path, NULL), "%s", s[i].diag.msg);
+    }
+    for (int i = 0; i < 2; i++)
+        run_step_of(0, &s[i], path);
+    for (uint32_t i = 0; i < s[0].g.nout; i++) {
+        Tensor t[2];
+        for (int k = 0; k < 2; k++) {
+            t[k] = exec_tensor(s[k].exec, s[k].g.out[i]);
+            ck_assert(exec_read(s[k].exec, s[k].g.out[i], &s[k].diag));
+        }
+        ck_assert_msg(tensor_close(&t[0], &t[1], 2e-3, msg), "%s", msg);
+        same = same && tensor_close(&t[0], &t[1], 1e-5, msg);
+    }
+    ck_assert(!same);
+    for (int i = 0; i < 2; i++)
+        step_free(&s[i]);
+}
+END_TEST
+
 Suite *suite_cuda_device(void)
 {
     Suite *s = suite_create("cuda_device");
@@ -370,6 +401,7 @@ Suite *suite_cuda_device(void)
         tcase_add_test(t, without_cublaslt);
     }
     tcase_add_test(t, example_trains);
+    tcase_add_test(t, tf32_products);
     tcase_add_loop_test(t, networks_give_the_same_bits, 0, NETWORKS);
     suite_add_tcase(s, t);
     return s;

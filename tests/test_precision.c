@@ -218,6 +218,18 @@ START_TEST(overflow_is_said)
 }
 END_TEST
 
+/* Of a processor it is f32, and said so; a GPU that need not be here rounds factors, and is faster. */
+START_TEST(tf32_where_there_is)
+{
+    static const char mlp[] = CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=512 --steps 0 --output m.ckc";
+    ckc_prints(format("%s --precision tf32", mlp), "this machine has no tf32: products are in f32");
+    ck_assert_int_ne(shell("grep -q tf32=1 m.ckc/step.ckp"), 0);
+    ckc_prints(format("%s --precision tf32 --device h200", mlp), "h200, tf32; times estimated");
+    ck_assert_int_eq(shell("grep -q 'matmul.*tb=1, tf32=1' m.ckc/step.ckp"), 0);
+    ck_assert_int_eq(shell("grep -q 'matmul.*ta=1, tf32=1' m.ckc/step.ckp"), 0); /* gradients as well */
+}
+END_TEST
+
 Suite *suite_precision(void)
 {
     Suite *s = suite_create("precision");
@@ -235,6 +247,7 @@ Suite *suite_precision(void)
     tcase_add_unchecked_fixture(c, make_cache, remove_cache);
     tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_add_test(c, overflow_is_said);
+    tcase_add_test(c, tf32_where_there_is);
     suite_add_tcase(s, c);
     return s;
 }

@@ -62,6 +62,7 @@ static const struct {
 static bool estimate(const CudaDriver *cu, CUdevice device, int64_t memory, DeviceInfo *out, Arena *a,
                      Diag *d)
 {
+    enum { AMPERE = 80 };
     int i = 0, capability = cuda_capability(cu, device);
     while (rates[i].capability > capability)
         i++;
@@ -77,7 +78,9 @@ static bool estimate(const CudaDriver *cu, CUdevice device, int64_t memory, Devi
         "host_link 12 GB/s launch 1 us",
         (long long)memory, (long long)(memory / 64), clock * rates[i].f32, clock * rates[i].f64,
         clock * rates[i].half, clock * rates[i].half, memory_clock * 2 * width / 8);
-    return device_parse(out, text, a, d);
+    bool ok = device_parse(out, text, a, d);
+    out->tf32 = capability >= AMPERE ? clock * rates[i].half / 2 : 0;
+    return ok;
 }
 
 enum { LEAST_CAPABILITY = 80 }; /* what kernels are written for */
