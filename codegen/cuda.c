@@ -6,6 +6,7 @@
  *   cuda_point.c    pointwise: some chunks a thread; tiles where an operand is transposed
  *   cuda_row.c      the innermost dimension is reduced: rows in registers
  *   cuda_column.c   it is parallel, others are reduced
+ *   cuda_parts.c    reductions in phases, where blocks have parts of the reduced points
  *   here            bodies: a grid-stride loop over the items
  *
  * No atomics, and launch shapes depend on the kernel alone, so results are reproducible.  What
@@ -27,14 +28,15 @@ static void analyse(Printer *pr, Sched *s, const Kernel *k, Arena *a)
     pr->s = s;
     vector_make(&pr->v, s, a);
     pr->mark = NEW(a, bool, s->n + 1);
-    if (s->kind == SCHED_ROW) {
+    pr->need = NEW(a, bool, s->n + 1);
+    pr->parts = (Parts){.n = 1, .at = NEW(a, int64_t, s->n + 1)};
+    if (s->kind == SCHED_ROW)
         rows_make(&pr->rows, s, &pr->v, a);
-        if (!pr->rows.chunks) /* what is costly is computed again as well */
-            sched_make(s, k, 0, a);
-    }
     pr->launches = s->kind == SCHED_POINT ? point_launch(s, &pr->v)
-                   : s->kind == SCHED_ROW ? row_launch(s, &pr->rows)
-                                          : column_launch(s);
+                   : s->kind == SCHED_ROW ? row_launch(pr)
+                                          : column_launch(pr);
+    if (s->kind == SCHED_ROW && !pr->rows.chunks) /* what is costly is computed again as well */
+        sched_make(s, k, 0, a);
 }
 
 CudaLaunch kernel_cuda_launch(const Kernel *k)
@@ -70,6 +72,12 @@ bool cuda_workspace_fits(const Launch *l, const CudaLaunch *of)
 
 /* ---- pieces of all kinds ------------------------------------------------------------------------ */
 
+/* One per column. */
+static bool is_column_value(const Sched *s, int i)
+{
+    return (s->dep[i] >> s->vec & 1) && !(s->dep[i] & s->red);
+}
+
 void cuda_name_of(const void *ctx, int v, char buf[NAME_LEN])
 {
     const Printer *pr = ctx;
@@ -77,6 +85,8 @@ void cuda_name_of(const void *ctx, int v, char buf[NAME_LEN])
         text_const(&pr->s->ins[v], buf);
     else if (pr->s->saved[v] && pr->s->level[v] < pr->pass)
         snprintf(buf, NAME_LEN, "r%d[c][e]", v);
+    else if (pr->s->kind == SCHED_COLUMN && is_column_value(pr->s, v))
+        snprintf(buf, NAME_LEN, "c%d[e]", v);
     else
         snprintf(buf, NAME_LEN, "v%d", v);
 }
@@ -98,11 +108,11 @@ void cuda_free_values(Printer *pr, int level)
 {
     const Sched *s = pr->s;
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && cuda_is_plain(&s->ins[i]) && !(s->dep[i] & s->red) && s->level[i] == level)
+        if (pr->need[i] && cuda_is_plain(&s->ins[i]) && !(s->dep[i] & s->red) && s->level[i] == level)
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);
 }
 
-static bool is_reduced(const Sched *s, uint32_t i)
+bool cuda_is_reduced_store(const Sched *s, uint32_t i)
 {
     return s->ins[i].kind == K_STORE && s->red && !(s->dep[i] & s->red);
 }
@@ -111,14 +121,14 @@ void cuda_stores(Printer *pr, bool reduced)
 {
     const Sched *s = pr->s;
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->ins[i].kind == K_STORE && is_reduced(s, i) == reduced)
+        if (s->ins[i].kind == K_STORE && cuda_is_reduced_store(s, i) == reduced)
             text_store(&pr->w, s, (int)i, cuda_name_of, pr);
 }
 
 bool cuda_has_reduced_stores(const Sched *s)
 {
     for (uint32_t i = 0; i < s->n; i++)
-        if (is_reduced(s, i))
+        if (cuda_is_reduced_store(s, i))
             return true;
     return false;
 }

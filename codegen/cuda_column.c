@@ -1,85 +1,278 @@
-/* cuda_column.c -- reductions whose innermost dimension is parallel as CUDA C: one block per 32 columns, whose
- * rows of threads stride along the reduced points and are joined by a fixed tree. */
+/* cuda_column.c -- reductions whose innermost dimension is parallel as CUDA C.
+ *
+ * A block has a tile of columns, so many that their rows in memory are pieces of 128 bytes; its threads along
+ * the reduced points (rows) add up chunks of columns in registers and are joined by a fixed tree.  Where there
+ * are fewer tiles than processors, blocks have parts of the rows (cuda_parts.c). */
 #include "cuda_int.h"
 
-/* Threads along the reduced points: enough to have several each, at least a warp. */
-static unsigned threads_for(int64_t points, unsigned most)
+enum { PIECE_BYTES = 128, UNROLL = 4 };
+
+static bool in_chunk(const Sched *s, uint32_t i) { return s->dep[i] >> s->vec & 1; }
+
+static int64_t chunks_along(const Printer *pr) { return pr->s->extent[pr->s->vec] / pr->v.width; }
+static int64_t tiles(const Printer *pr) { return ceil_div(chunks_along(pr), pr->columns.lanes); }
+static bool whole_tiles(const Printer *pr) { return chunks_along(pr) % pr->columns.lanes == 0; }
+
+static int narrowest(const Sched *s)
 {
-    unsigned t = WARP;
-    while (t < most && (int64_t)t * 4 < points)
-        t *= 2;
-    return t;
+    int size = 8;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const KInst *in = &s->ins[i];
+        if (in->kind != K_LOAD || !s->live[i] || !(s->dep[i] & s->red) || !in_chunk(s, i))
+            continue;
+        int own = dtype_size[s->k->operand[in->operand]];
+        size = own < size ? own : size;
+    }
+    return size;
 }
 
-CudaLaunch column_launch(const Sched *s)
-{
-    unsigned rows = threads_for(s->nred, MAX_THREADS) / WARP;
-    rows = rows < 4 ? 4 : rows;
-    return one_phase(blocks_for(s->nitem * ceil_div(s->extent[s->vec], WARP), 1), rows * WARP);
-}
-
-static void pass_loop(Printer *pr, int pass)
+CudaLaunch column_launch(Printer *pr)
 {
     const Sched *s = pr->s;
-    char acc[NAME_LEN], v[NAME_LEN];
+    int64_t chunks = chunks_along(pr), piece = PIECE_BYTES / (pr->v.width * narrowest(s));
+    int lanes = 1;
+    while (lanes < WARP && lanes < piece && lanes < chunks)
+        lanes *= 2;
+    unsigned threads = (unsigned)lanes;
+    while (threads < WARP || (threads < FLAT_THREADS && threads / (unsigned)lanes < s->nred))
+        threads *= 2;
+    pr->columns.lanes = lanes;
+    return parts_launch(pr, s->nitem * tiles(pr), threads, s->nred, threads / (unsigned)lanes);
+}
+
+/* ---- values of columns -------------------------------------------------------------------------- */
+
+/* What a level makes known: of all columns once, then chunk by chunk as c<i>. */
+static void free_values(Printer *pr, int level)
+{
+    const Sched *s = pr->s;
+    bool any = false;
     memset(pr->mark, 0, s->n * sizeof *pr->mark);
-    sched_vector_set(s, pass, pr->mark);
-    OPEN("for (%s j = threadIdx.x / 32; j < %" PRId64 "; j += blockDim.x / 32)", pr->w.index, s->nred);
-    text_unpack(&pr->w, s, "j", s->red);
-    for (uint32_t i = 0; i < s->n; i++)
-        if (pr->mark[i] && cuda_is_plain(&s->ins[i]) && (s->dep[i] & s->red))
-            text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!cuda_reduces_at(s, i, pass))
+        if (!pr->need[i] || !cuda_is_plain(&s->ins[i]) || (s->dep[i] & s->red) || s->level[i] != level)
             continue;
-        snprintf(acc, sizeof acc, "a%u", i);
-        cuda_name_of(pr, s->ins[i].arg[0], v);
-        text_accumulate(&pr->w, &s->ins[i], acc, v);
+        pr->mark[i] = in_chunk(s, i) && s->ins[i].kind != K_CONST;
+        any |= pr->mark[i];
+        if (!in_chunk(s, i))
+            text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     }
-    if (pass == s->last) {
-        OPEN("if (column < %" PRId64 ")", s->extent[s->vec]);
-        cuda_stores(pr, false);
-        CLOSE();
-    }
+    if (!any)
+        return;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (pr->mark[i])
+            LINE("%s c%u[%d];", text_type(&s->ins[i]), i, pr->v.width);
+    text_block(&pr->w);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (pr->mark[i] && s->ins[i].kind == K_LOAD && pr->v.wide[i]) {
+            chunk_declare(pr, i, 0);
+            chunk_load(pr, i, "");
+        }
+    chunk_begin(pr, pr->mark);
+    chunk_open(pr);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (pr->mark[i]) {
+            chunk_value(pr, i);
+            LINE("c%u[e] = v%u;", i, i);
+        }
     CLOSE();
+    CLOSE();
+}
+
+/* ---- passes ------------------------------------------------------------------------------------- */
+
+static void start(Printer *pr, uint32_t i)
+{
+    const KInst *in = &pr->s->ins[i];
+    LINE("ALIGNED_16 %s c%u[%d];", text_type(in), i, pr->v.width);
+    LINE("#pragma unroll");
+    LINE("for (int e = 0; e < %d; e++)", pr->v.width);
+    LINE("    c%u[e] = %s;", i, text_start(in));
+}
+
+static void accumulate(Printer *pr, uint32_t i, const char *v)
+{
+    char acc[NAME_LEN];
+    snprintf(acc, sizeof acc, "c%u[e]", i);
+    text_accumulate(&pr->w, &pr->s->ins[i], acc, v);
+}
+
+static void join(Printer *pr, uint32_t i)
+{
+    const KInst *in = &pr->s->ins[i];
+    LINE("JOIN_THREADS(column, %s, %s, c%u, %s, %d, %d);", cuda_reduction(in), text_type(in), i,
+         in->type == KT_REAL ? "part" : "part_int", pr->v.width, pr->columns.lanes);
+}
+
+static bool walks(const Printer *pr, uint32_t i)
+{
+    return pr->mark[i] && cuda_is_plain(&pr->s->ins[i]) && (pr->s->dep[i] & pr->s->red);
+}
+
+static void row_of_chunks(Printer *pr, int pass)
+{
+    const Sched *s = pr->s;
+    char v[NAME_LEN];
+    text_unpack(&pr->w, s, "r", s->red);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (walks(pr, i) && !in_chunk(s, i))
+            text_value(&pr->w, s, (int)i, cuda_name_of, pr);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (walks(pr, i) && s->ins[i].kind == K_LOAD && pr->v.wide[i]) {
+            chunk_declare(pr, i, 0);
+            chunk_load(pr, i, "");
+        }
+    chunk_begin(pr, pr->mark);
+    chunk_open(pr);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (walks(pr, i) && in_chunk(s, i))
+            chunk_value(pr, i);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (cuda_reduces_at(s, i, pass)) {
+            cuda_name_of(pr, s->ins[i].arg[0], v);
+            accumulate(pr, i, v);
+        }
+    for (uint32_t i = 0; i < s->n; i++)
+        if (pr->mark[i] && s->ins[i].kind == K_STORE)
+            chunk_store(pr, i);
+    CLOSE();
+    chunk_end(pr, pr->mark);
 }
 
 static void run_pass(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
+    const char *index = pr->w.index;
+    int64_t rows = pr->launch.block / (unsigned)pr->columns.lanes;
     for (uint32_t i = 0; i < s->n; i++)
         if (cuda_reduces_at(s, i, pass))
-            LINE("%s a%u = %s;", text_type(&s->ins[i]), i, text_start(&s->ins[i]));
-    pass_loop(pr, pass);
+            start(pr, i);
+    memset(pr->mark, 0, s->n * sizeof *pr->mark);
+    sched_vector_set(s, pass, pr->mark);
+    LINE("#pragma unroll %d", UNROLL);
+    OPEN("for (%s r = from + threadIdx.x / %d; r < to; r += %" PRId64 ")", index, pr->columns.lanes, rows);
+    row_of_chunks(pr, pass);
+    CLOSE();
     for (uint32_t i = 0; i < s->n; i++)
         if (cuda_reduces_at(s, i, pass))
-            LINE("const %s v%u = JOIN_THREADS(column, %s, %s, a%u, %s, 32);", text_type(&s->ins[i]), i,
-                 cuda_reduction(&s->ins[i]), text_type(&s->ins[i]), i,
-                 s->ins[i].type == KT_REAL ? "part" : "part_int");
+            join(pr, i);
+}
+
+/* ---- parts -------------------------------------------------------------------------------------- */
+
+static void partial_address(const Printer *pr, uint32_t i, const char *part, char buf[256])
+{
+    snprintf(buf, 256, "(%s *)(workspace + %" PRId64 ") + ((int64_t)item * %" PRId64 " + %s) * %" PRId64 " + j",
+             text_type(&pr->s->ins[i]), pr->parts.at[i], pr->parts.n, part, pr->s->extent[pr->s->vec]);
+}
+
+static void store_partials(Printer *pr, int pass)
+{
+    const Sched *s = pr->s;
+    char at[256];
+    OPEN(whole_tiles(pr) ? "if (threadIdx.x < %d)" : "if (threadIdx.x < %d && inside)", pr->columns.lanes);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (cuda_reduces_at(s, i, pass)) {
+            partial_address(pr, i, "slice", at);
+            LINE("wide_copy(%s, c%u, %d * sizeof(%s));", at, i, pr->v.width, text_type(&s->ins[i]));
+        }
+    CLOSE();
+}
+
+static void join_partials(Printer *pr, int pass)
+{
+    const Sched *s = pr->s;
+    char at[256];
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (!cuda_reduces_at(s, i, pass) || !pr->need[i])
+            continue;
+        start(pr, i);
+        OPEN("for (int q = threadIdx.x / %d; q < %" PRId64 "; q += %" PRId64 ")", pr->columns.lanes, pr->parts.n,
+             (int64_t)pr->launch.block / pr->columns.lanes);
+        LINE("ALIGNED_16 %s u[%d];", text_type(&s->ins[i]), pr->v.width);
+        partial_address(pr, i, "q", at);
+        LINE("wide_copy(u, %s, %d * sizeof *u);", at, pr->v.width);
+        LINE("#pragma unroll");
+        OPEN("for (int e = 0; e < %d; e++)", pr->v.width);
+        accumulate(pr, i, "u[e]");
+        CLOSE();
+        CLOSE();
+        join(pr, i);
+    }
+}
+
+/* ---- the kernel --------------------------------------------------------------------------------- */
+
+static void begin(Printer *pr)
+{
+    const Sched *s = pr->s;
+    const char *index = pr->w.index;
+    int64_t parts = parts_of_phase(pr);
+    char block[NAME_LEN] = "blockIdx.x";
+    if (parts > 1) {
+        LINE("const %s slice = blockIdx.x %% %" PRId64 ";", index, parts);
+        snprintf(block, sizeof block, "blockIdx.x / %" PRId64, parts);
+    }
+    LINE("const %s item = %s / %" PRId64 ";", index, block, tiles(pr));
+    LINE("const %s column = %s %% %" PRId64 " * %d + threadIdx.x %% %d;", index, block, tiles(pr),
+         pr->columns.lanes, pr->columns.lanes);
+    if (whole_tiles(pr)) {
+        LINE("const %s j = column * %d;", index, pr->v.width);
+    } else {
+        LINE("const bool inside = column < %" PRId64 ";", chunks_along(pr));
+        LINE("const %s j = inside ? column * %d : 0;", index, pr->v.width);
+    }
+    text_unpack(&pr->w, s, "item", ((1u << s->rank) - 1) & ~s->red & ~(1u << s->vec));
+    if (parts > 1)
+        LINE("const %s from = slice * %" PRId64 ", end = from + %" PRId64 ";", index, pr->parts.per,
+             pr->parts.per);
+    else
+        LINE("const %s from = 0, end = %" PRId64 ";", index, s->nred);
+    LINE("const %s most = %s%" PRId64 ", to = end < most ? end : most;", index,
+         whole_tiles(pr) ? "" : "!inside ? 0 : ", s->nred);
+}
+
+static void reduced_stores(Printer *pr)
+{
+    const Sched *s = pr->s;
+    if (!cuda_has_reduced_stores(s))
+        return;
+    for (uint32_t i = 0; i < s->n; i++)
+        pr->mark[i] = cuda_is_reduced_store(s, i);
+    OPEN(whole_tiles(pr) ? "if (threadIdx.x < %d%s)" : "if (threadIdx.x < %d && inside%s)", pr->columns.lanes,
+         parts_of_phase(pr) > 1 ? " && slice == 0" : "");
+    chunk_begin(pr, pr->mark);
+    chunk_open(pr);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (pr->mark[i])
+            chunk_store(pr, i);
+    CLOSE();
+    chunk_end(pr, pr->mark);
+    CLOSE();
 }
 
 void column_kernel(Printer *pr)
 {
     const Sched *s = pr->s;
-    uint32_t parallel = ((1u << s->rank) - 1) & ~s->red;
-    int64_t n = s->extent[s->vec], blocks = ceil_div(n, WARP);
-    if (s->nitem == 0 || n == 0) {
+    if (s->nitem == 0 || s->extent[s->vec] == 0) {
         LINE("return;");
         return;
     }
-    cuda_shared_parts(pr, pr->launch.block);
-    LINE("const %s item = blockIdx.x / %" PRId64 ";", pr->w.index, blocks);
-    LINE("const %s column = blockIdx.x %% %" PRId64 " * 32 + threadIdx.x %% 32;", pr->w.index, blocks);
-    LINE("const %s i%d = column < %" PRId64 " ? column : %" PRId64 ";", pr->w.index, s->vec, n, n - 1);
-    text_unpack(&pr->w, s, "item", parallel & ~(1u << s->vec));
-    cuda_free_values(pr, 0);
-    for (int pass = 0; pass <= s->last; pass++) {
-        run_pass(pr, pass);
-        cuda_free_values(pr, pass + 1);
+    parts_need(pr);
+    cuda_shared_parts(pr, pr->launch.block * (unsigned)pr->v.width);
+    begin(pr);
+    pr->pass = 0;
+    free_values(pr, 0);
+    for (pr->pass = 0; pr->pass <= s->last; pr->pass++) {
+        if (pr->parts.n > 1 && pr->pass < pr->phase) {
+            join_partials(pr, pr->pass);
+        } else {
+            run_pass(pr, pr->pass);
+            if (pr->parts.n > 1 && parts_wait(pr)) {
+                store_partials(pr, pr->pass);
+                return;
+            }
+        }
+        free_values(pr, pr->pass + 1);
     }
-    if (!cuda_has_reduced_stores(s))
-        return;
-    OPEN("if (threadIdx.x < 32 && column < %" PRId64 ")", n);
-    cuda_stores(pr, true);
-    CLOSE();
+    reduced_stores(pr);
 }

@@ -32,11 +32,25 @@ typedef struct {
 } Rows;
 
 typedef struct {
+    int lanes; /* threads along the columns of a block: a power of 2 */
+} Columns;
+
+/* Parts of the reduced points, of which a block has one: its partial results go through the workspace, and
+ * passes are phases. */
+typedef struct {
+    int64_t n, per; /* 1: a block has all of them; points, or chunks of a row, of a part */
+    int64_t *at;    /* per instruction that reduces: its partial results in the workspace */
+} Parts;
+
+typedef struct {
     Writer w;
     const char *name;
     const Sched *s;
     Vector v;
     Rows rows;
+    Columns columns;
+    Parts parts;
+    bool *need;       /* per instruction: this phase computes it, or joins it */
     CudaLaunch launches;
     CudaPhase launch; /* what is being printed: of the phases */
     int phase;
@@ -70,6 +84,7 @@ void cuda_shared_parts(Printer *pr, unsigned n);       /* memory for n partial r
 void cuda_free_values(Printer *pr, int level);
 /* Stores of what reductions leave over, or of the whole space; for SCHED_POINT the latter. */
 void cuda_stores(Printer *pr, bool reduced);
+bool cuda_is_reduced_store(const Sched *s, uint32_t i);
 bool cuda_has_reduced_stores(const Sched *s);
 
 /* ---- cuda_vector.c: a chunk, whose first element has index j ------------------------------------- */
@@ -86,13 +101,23 @@ void chunk_value(Printer *pr, uint32_t i);
 void chunk_store(Printer *pr, uint32_t i);
 void chunk_end(Printer *pr, const bool *mark);
 
+/* ---- cuda_parts.c ------------------------------------------------------------------------------- */
+
+/* Launches of so many blocks, or of parts where they are few and there is much to do: of `points`, at least
+ * `least` each. */
+CudaLaunch parts_launch(Printer *pr, int64_t blocks, unsigned threads, int64_t points, int64_t least);
+int64_t parts_of_phase(const Printer *pr); /* 1: a block has everything, or only joins */
+void parts_need(Printer *pr);
+/* Is what the pass that was printed reduces for another phase to join? */
+bool parts_wait(const Printer *pr);
+
 /* ---- kinds -------------------------------------------------------------------------------------- */
 
 CudaLaunch point_launch(const Sched *s, const Vector *v);
 void point_kernel(Printer *pr);
 void rows_make(Rows *r, const Sched *s, const Vector *v, Arena *a); /* arrays live in a */
-CudaLaunch row_launch(const Sched *s, const Rows *r);
+CudaLaunch row_launch(Printer *pr); /* and its parts */
 void row_kernel(Printer *pr);
-CudaLaunch column_launch(const Sched *s);
+CudaLaunch column_launch(Printer *pr);
 void column_kernel(Printer *pr);
 #endif

@@ -50,12 +50,20 @@ void rows_make(Rows *r, const Sched *s, const Vector *v, Arena *a)
         memset(r->held, 0, s->n * sizeof *r->held);
 }
 
-CudaLaunch row_launch(const Sched *s, const Rows *r)
+CudaLaunch row_launch(Printer *pr)
 {
+    const Sched *s = pr->s;
+    Rows *r = &pr->rows;
     unsigned lanes = (unsigned)r->lanes, threads = lanes > FLAT_THREADS ? lanes : FLAT_THREADS;
     while (threads > lanes && threads > WARP && s->nitem * lanes / threads < BLOCKS)
         threads /= 2;
-    return one_phase(blocks_for(s->nitem, threads / lanes), threads);
+    CudaLaunch l = parts_launch(pr, s->nitem, FLAT_THREADS, r->all, FLAT_THREADS);
+    if (pr->parts.n == 1)
+        return one_phase(blocks_for(s->nitem, threads / lanes), threads);
+    r->lanes = FLAT_THREADS;
+    r->chunks = 0;
+    memset(r->held, 0, s->n * sizeof *r->held);
+    return l;
 }
 
 /* ---- text --------------------------------------------------------------------------------------- */
@@ -70,7 +78,13 @@ static void begin_row(Printer *pr)
     int64_t rows = rows_of_block(pr);
     uint32_t parallel = ((1u << s->rank) - 1) & ~s->red;
     const char *index = pr->w.index;
-    if (rows == 1)
+    if (parts_of_phase(pr) > 1) {
+        LINE("const %s lane = threadIdx.x, row = blockIdx.x / %" PRId64 ", slice = blockIdx.x %% %" PRId64 ";",
+             index, pr->parts.n, pr->parts.n);
+        LINE("const %s from = slice * %" PRId64 ", end = from + %" PRId64 ";", index, pr->parts.per,
+             pr->parts.per);
+        LINE("const %s to = end < %" PRId64 " ? end : %" PRId64 ";", index, pr->rows.all, pr->rows.all);
+    } else if (rows == 1)
         LINE("const %s lane = threadIdx.x, row = blockIdx.x;", index);
     else
         LINE("const %s lane = threadIdx.x %% %d, row = (%s)blockIdx.x * %" PRId64 " + threadIdx.x / %d;", index,
@@ -109,7 +123,11 @@ static void open_chunks(Printer *pr)
 {
     const Rows *r = &pr->rows;
     char all[NAME_LEN] = "all";
-    if (whole_blocks(pr))
+    const char *first = "lane";
+    if (parts_of_phase(pr) > 1) {
+        first = "from + lane";
+        snprintf(all, sizeof all, "to");
+    } else if (whole_blocks(pr))
         snprintf(all, sizeof all, "%" PRId64, r->all);
     if (r->chunks) {
         LINE("#pragma unroll");
@@ -121,7 +139,7 @@ static void open_chunks(Printer *pr)
         }
     } else {
         LINE("#pragma unroll %d", UNROLL);
-        OPEN("for (%s q = lane; q < %s; q += %d)", pr->w.index, all, r->lanes);
+        OPEN("for (%s q = %s; q < %s; q += %d)", pr->w.index, first, all, r->lanes);
     }
     unpack_chunk(pr);
 }
@@ -194,6 +212,13 @@ static void pass_loop(Printer *pr, int pass)
     CLOSE();
 }
 
+static void join(Printer *pr, uint32_t i)
+{
+    const KInst *in = &pr->s->ins[i];
+    LINE("const %s v%u = JOIN_THREADS(row, %s, %s, a%u, %s, %d);", text_type(in), i, cuda_reduction(in),
+         text_type(in), i, in->type == KT_REAL ? "part" : "part_int", pr->rows.lanes);
+}
+
 static void run_pass(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
@@ -208,9 +233,52 @@ static void run_pass(Printer *pr, int pass)
     pass_loop(pr, pass);
     for (uint32_t i = 0; i < s->n; i++)
         if (cuda_reduces_at(s, i, pass))
-            LINE("const %s v%u = JOIN_THREADS(row, %s, %s, a%u, %s, %d);", text_type(&s->ins[i]), i,
-                 cuda_reduction(&s->ins[i]), text_type(&s->ins[i]), i,
-                 s->ins[i].type == KT_REAL ? "part" : "part_int", pr->rows.lanes);
+            join(pr, i);
+}
+
+/* ---- parts -------------------------------------------------------------------------------------- */
+
+static void store_partials(Printer *pr, int pass)
+{
+    const Sched *s = pr->s;
+    OPEN("if (lane == 0)");
+    for (uint32_t i = 0; i < s->n; i++)
+        if (cuda_reduces_at(s, i, pass))
+            LINE("((%s *)(workspace + %" PRId64 "))[row * %" PRId64 " + slice] = v%u;", text_type(&s->ins[i]),
+                 pr->parts.at[i], pr->parts.n, i);
+    CLOSE();
+}
+
+static void join_partials(Printer *pr, int pass)
+{
+    const Sched *s = pr->s;
+    char acc[NAME_LEN], v[128];
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (!cuda_reduces_at(s, i, pass) || !pr->need[i])
+            continue;
+        LINE("%s a%u = %s;", text_type(&s->ins[i]), i, text_start(&s->ins[i]));
+        snprintf(acc, sizeof acc, "a%u", i);
+        snprintf(v, sizeof v, "((const %s *)(workspace + %" PRId64 "))[row * %" PRId64 " + q]",
+                 text_type(&s->ins[i]), pr->parts.at[i], pr->parts.n);
+        OPEN("for (int q = lane; q < %" PRId64 "; q += %d)", pr->parts.n, pr->rows.lanes);
+        text_accumulate(&pr->w, &s->ins[i], acc, v);
+        CLOSE();
+        join(pr, i);
+    }
+}
+
+/* ---- the kernel --------------------------------------------------------------------------------- */
+
+static void reduced_stores(Printer *pr)
+{
+    if (!cuda_has_reduced_stores(pr->s))
+        return;
+    if (parts_of_phase(pr) > 1)
+        OPEN("if (lane == 0 && slice == 0)");
+    else
+        OPEN(whole_blocks(pr) ? "if (lane == 0)" : "if (lane == 0 && row < %" PRId64 ")", pr->s->nitem);
+    cuda_stores(pr, true);
+    CLOSE();
 }
 
 void row_kernel(Printer *pr)
@@ -220,17 +288,22 @@ void row_kernel(Printer *pr)
         LINE("return;");
         return;
     }
+    parts_need(pr);
     cuda_shared_parts(pr, pr->launch.block / WARP);
     begin_row(pr);
     cuda_free_values(pr, 0);
     load_row(pr);
     for (int pass = 0; pass <= s->last; pass++) {
-        run_pass(pr, pass);
+        if (pr->parts.n > 1 && pass < pr->phase) {
+            join_partials(pr, pass);
+        } else {
+            run_pass(pr, pass);
+            if (pr->parts.n > 1 && parts_wait(pr)) {
+                store_partials(pr, pass);
+                return;
+            }
+        }
         cuda_free_values(pr, pass + 1);
     }
-    if (!cuda_has_reduced_stores(s))
-        return;
-    OPEN(whole_blocks(pr) ? "if (lane == 0)" : "if (lane == 0 && row < %" PRId64 ")", s->nitem);
-    cuda_stores(pr, true);
-    CLOSE();
+    reduced_stores(pr);
 }

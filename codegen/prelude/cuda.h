@@ -128,19 +128,23 @@ FN void wide_copy(void *to, const void *from, int bytes)
             r = OP(r, part[first + w]);                                                      \
         return r;                                                                            \
     }
-/* The same over the threads of one column: thread t has column t % columns. */
+/* The same over the threads of a column, which follow one another at a distance of `lanes`: each has `width`
+ * elements, and part has room for those of all threads. */
 #define COLUMN_REDUCTION(name, T, OP)                                                        \
-    FN T column_##name##_##T(T v, T *part, int columns)                                      \
+    FN void column_##name##_##T(T *v, T *part, int width, int lanes)                         \
     {                                                                                        \
+        T *own = part + (int)threadIdx.x * width;                                            \
         __syncthreads();                                                                     \
-        part[threadIdx.x] = v;                                                               \
+        _Pragma("unroll") for (int e = 0; e < width; e++) own[e] = v[e];                     \
         __syncthreads();                                                                     \
-        for (int n = (int)blockDim.x / 2; n >= columns; n /= 2) {                            \
+        for (int n = (int)blockDim.x / 2; n >= lanes; n /= 2) {                              \
             if ((int)threadIdx.x < n)                                                        \
-                part[threadIdx.x] = OP(part[threadIdx.x], part[threadIdx.x + n]);            \
+                _Pragma("unroll") for (int e = 0; e < width; e++)                            \
+                    own[e] = OP(own[e], own[n * width + e]);                                 \
             __syncthreads();                                                                 \
         }                                                                                    \
-        return part[threadIdx.x % columns];                                                  \
+        _Pragma("unroll") for (int e = 0; e < width; e++)                                    \
+            v[e] = part[(int)threadIdx.x % lanes * width + e];                               \
     }
 #define REDUCTIONS(name, OP)                                                                 \
     ROW_REDUCTION(name, float, OP)                                                           \
@@ -157,6 +161,6 @@ REDUCTIONS(sum, JOIN_SUM)
 REDUCTIONS(prod, JOIN_PROD)
 REDUCTIONS(max, JOIN_MAX)
 REDUCTIONS(min, JOIN_MIN)
-#define JOIN_THREADS_(where, op, T, v, part, n) where##_##op##_##T(v, part, n)
-#define JOIN_THREADS(where, op, T, v, part, n) JOIN_THREADS_(where, op, T, v, part, n)
+#define JOIN_THREADS_(where, op, T, v, ...) where##_##op##_##T(v, __VA_ARGS__)
+#define JOIN_THREADS(where, op, T, v, ...) JOIN_THREADS_(where, op, T, v, __VA_ARGS__)
 

@@ -1,0 +1,99 @@
+/* cuda_parts.c -- reductions in phases, for kernels that have fewer rows or tiles than the device has
+ * processors: blocks have parts of the reduced points.
+ *
+ * A pass over the points is a phase.  It writes a partial result per part to the workspace; whoever needs the
+ * result in a later phase joins the partial ones in order, by a fixed tree as well.  If nothing is left to walk
+ * over behind the last reduction, one more phase only joins and stores. */
+#include "cuda_int.h"
+
+enum { LEAST_BYTES = 1000000, LEAST_BLOCKS = BLOCKS / 2 };
+
+/* Bytes that all accesses of the kernel touch. */
+static int64_t bytes_moved(const Sched *s)
+{
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const KInst *in = &s->ins[i];
+        if (!s->live[i] || (in->kind != K_LOAD && in->kind != K_STORE))
+            continue;
+        int64_t n = dtype_size[s->k->operand[in->operand]];
+        for (int d = 0; d < s->rank; d++)
+            n *= in->stride[d] ? s->extent[d] : 1;
+        sum += n;
+    }
+    return sum;
+}
+
+/* Is something reduced in the last pass? */
+static bool reduces_last(const Sched *s)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (cuda_reduces_at(s, i, s->last))
+            return true;
+    return false;
+}
+
+static bool stores_last(const Sched *s)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->ins[i].kind == K_STORE && (s->dep[i] & s->red))
+            return true;
+    return false;
+}
+
+/* Where each reduction has its partial results, one per column, item and part. */
+static int64_t lay_out(Printer *pr, int64_t columns)
+{
+    const Sched *s = pr->s;
+    int64_t at = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (!s->live[i] || !sched_is_reduce(&s->ins[i]))
+            continue;
+        pr->parts.at[i] = at;
+        at += s->nitem * pr->parts.n * columns * (s->f64 || s->ins[i].type == KT_INT ? 8 : 4);
+        at = align_up(at, CUDA_WORKSPACE_ALIGN);
+    }
+    return at;
+}
+
+CudaLaunch parts_launch(Printer *pr, int64_t blocks, unsigned threads, int64_t points, int64_t least)
+{
+    const Sched *s = pr->s;
+    CudaLaunch l = one_phase(blocks_for(blocks, 1), threads);
+    int phases = s->last + 1 + reduces_last(s);
+    pr->parts.n = 1;
+    if (blocks == 0 || blocks >= LEAST_BLOCKS || bytes_moved(s) < LEAST_BYTES || phases > CUDA_PHASES ||
+        points < 2 * least)
+        return l;
+    int64_t n = ceil_div(BLOCKS, blocks), most = points / least;
+    /* Who walks over the points joins first: that is to be little beside the walk. */
+    for (int64_t i = n; (s->last > 0 || stores_last(s)) && i > 1 && points / i < 4 * i; i--)
+        n = blocks * i >= LEAST_BLOCKS ? i : n;
+    pr->parts.n = n < most ? n : most;
+    pr->parts.per = ceil_div(points, pr->parts.n);
+    pr->parts.n = ceil_div(points, pr->parts.per);
+    l.n = phases;
+    for (int p = 0; p < phases; p++)
+        l.phase[p] = (CudaPhase){blocks_for(blocks * (p <= s->last ? pr->parts.n : 1), 1), threads, 0};
+    l.workspace = lay_out(pr, s->kind == SCHED_COLUMN ? s->extent[s->vec] : 1);
+    return l;
+}
+
+int64_t parts_of_phase(const Printer *pr) { return pr->phase <= pr->s->last ? pr->parts.n : 1; }
+
+bool parts_wait(const Printer *pr) { return pr->pass < pr->s->last || reduces_last(pr->s); }
+
+/* From what this phase stores or joins back to everything it needs. */
+void parts_need(Printer *pr)
+{
+    const Sched *s = pr->s;
+    bool whole = pr->parts.n <= 1, ends = pr->phase == pr->launches.n - 1;
+    for (uint32_t i = 0; i < s->n; i++)
+        pr->need[i] = whole ? s->live[i]
+                            : sched_is_root(s, i, pr->phase) || (ends && cuda_is_reduced_store(s, i));
+    for (uint32_t i = s->n; i-- > 0 && !whole;) {
+        bool joined = sched_is_reduce(&s->ins[i]) && s->level[i] <= pr->phase;
+        for (int a = 0; a < sched_nargs(&s->ins[i]) && pr->need[i] && !joined; a++)
+            pr->need[s->ins[i].arg[a]] = true;
+    }
+}
