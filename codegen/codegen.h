@@ -51,6 +51,11 @@ typedef struct {
 
 /* Depends on the kernel alone, as its results do: not on the device. */
 CudaLaunch kernel_cuda_launch(const Kernel *k);
+/* Loads and stores of a DAG's text along whole contiguous rows: of 16 bytes, and narrower ones. */
+typedef struct {
+    int wide, narrow;
+} CudaAccesses;
+CudaAccesses kernel_cuda_accesses(const Kernel *k);
 /* The function of a phase of kernel `name`. */
 const char *cuda_phase_name(const char *name, int phase, char buf[CUDA_NAME]);
 
@@ -65,7 +70,7 @@ bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d);
 
 /* Sources pasted in front of kernels, as lines ending with NULL (embedded at build time). */
 extern const char *const prelude_philox[],
-    *const prelude_math[], *const prelude_c[], *const prelude_cuda[], *const prelude_tensor[],
+    *const prelude_math[], *const prelude_c[], *const prelude_cuda[], *const prelude_gather[], *const prelude_tensor[],
                                                                           *const prelude_host[],
                                                                               *const prelude_main[],
                                                                                   *const prelude_attention[];

@@ -7,7 +7,8 @@
  *   cuda_row.c      the innermost dimension is reduced: rows in registers
  *   cuda_column.c   it is parallel, others are reduced
  *   cuda_parts.c    reductions in phases, where blocks have parts of the reduced points
- *   here            bodies: a grid-stride loop over the items
+ *   cuda_gather.c   rows by index, and sums of rows by index
+ *   here            other bodies: a grid-stride loop over the items
  *
  * No atomics, and launch shapes depend on the kernel alone, so results are reproducible.  What
  * does not change along the reduced dimensions is computed once per thread and level. */
@@ -17,6 +18,10 @@ enum { MAX_BLOCKS = 65536 };
 
 static CudaLaunch body_launch(const Kernel *k)
 {
+    if (cuda_is_gather(k))
+        return gather_launch(k);
+    if (cuda_is_gather_sum(k))
+        return gather_sum_launch(k);
     unsigned n = blocks_for(k->items, FLAT_THREADS);
     return one_phase(n < MAX_BLOCKS ? n : MAX_BLOCKS, FLAT_THREADS);
 }
@@ -49,6 +54,20 @@ CudaLaunch kernel_cuda_launch(const Kernel *k)
     analyse(&pr, &s, k, &a);
     arena_free(&a);
     return pr.launches;
+}
+
+CudaAccesses kernel_cuda_accesses(const Kernel *k)
+{
+    Arena a = {0};
+    Sched s;
+    Printer pr = {0};
+    CudaAccesses n = {0};
+    if (!k->body) {
+        analyse(&pr, &s, k, &a);
+        n = vector_accesses(&pr.v, &s);
+    }
+    arena_free(&a);
+    return n;
 }
 
 const char *cuda_phase_name(const char *name, int phase, char buf[CUDA_NAME])
@@ -151,6 +170,10 @@ void cuda_shared_parts(Printer *pr, unsigned n)
 static void signature(Printer *pr, const Kernel *k, const bool *stored)
 {
     char name[CUDA_NAME];
+    if (pr->phase == 0 && !k->body) {
+        CudaAccesses n = vector_accesses(&pr->v, pr->s);
+        LINE("/* along rows: %d accesses of 16 bytes, %d narrower */", n.wide, n.narrow);
+    }
     LINE("/* %u blocks */", pr->launch.grid); /* one text, one launch: functions are found by their text */
     fprintf(pr->w.f, "GLOBAL void __launch_bounds__(%u) %s(", pr->launch.block,
             cuda_phase_name(pr->name, pr->phase, name));
@@ -199,26 +222,34 @@ static void print_dag(Printer *pr, const Kernel *k)
     arena_free(&a);
 }
 
-static void print_body(Printer *pr, const Kernel *k)
+static void print_items(Printer *pr, const Kernel *k)
 {
-    Arena a = {0};
-    bool *stored = NEW(&a, bool, k->noperands + 1), f64 = false;
-    for (int i = 0; i < k->noperands; i++) {
-        f64 |= k->operand[i] == DT_F64;
-        stored[i] = true; /* the text decides what it writes */
-    }
-    pr->launches = body_launch(k);
-    pr->launch = pr->launches.phase[0];
-    LINE("#undef REAL");
-    LINE("#define REAL %s", f64 ? "double" : "float");
-    text_body(&pr->w, k, pr->name, "FN");
-    signature(pr, k, stored);
-    text_block(&pr->w);
     OPEN("for (int64_t item = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; item < %" PRId64
          "; item += (int64_t)gridDim.x * blockDim.x)", k->items);
     text_body_call(&pr->w, k, pr->name, "p", "", "item");
     CLOSE();
-    CLOSE();
+}
+
+static void print_body(Printer *pr, const Kernel *k)
+{
+    Arena a = {0};
+    bool *stored = NEW(&a, bool, k->noperands + 1), f64 = false, own = cuda_is_gather(k) || cuda_is_gather_sum(k);
+    for (int i = 0; i < k->noperands; i++) {
+        f64 |= k->operand[i] == DT_F64;
+        stored[i] = !own || i == k->noperands - 1; /* other texts decide what they write */
+    }
+    pr->launches = body_launch(k);
+    LINE("#undef REAL");
+    LINE("#define REAL %s", f64 ? "double" : "float");
+    if (!own)
+        text_body(&pr->w, k, pr->name, "FN");
+    for (pr->phase = 0; pr->phase < pr->launches.n; pr->phase++) {
+        pr->launch = pr->launches.phase[pr->phase];
+        signature(pr, k, stored);
+        text_block(&pr->w);
+        (!own ? print_items : cuda_is_gather(k) ? gather_kernel : gather_sum_kernel)(pr, k);
+        CLOSE();
+    }
     arena_free(&a);
 }
 
@@ -229,16 +260,18 @@ void kernel_print_cuda(const Kernel *k, const char *name, FILE *f)
     (k->body ? print_body : print_dag)(pr, k);
 }
 
-static void prelude(FILE *f, bool tensor)
+static void prelude(FILE *f, bool gather, bool tensor)
 {
     text_prelude(f, prelude_cuda);
     text_prelude(f, prelude_philox);
     text_prelude(f, prelude_math);
+    if (gather)
+        text_prelude(f, prelude_gather);
     if (tensor)
         text_prelude(f, prelude_tensor);
 }
 
-void codegen_prelude_cuda(FILE *f) { prelude(f, true); }
+void codegen_prelude_cuda(FILE *f) { prelude(f, true, true); }
 
 /* Does its text call functions of prelude/tensor.h? */
 static bool uses_tensor(const Kernel *k)
@@ -249,10 +282,12 @@ static bool uses_tensor(const Kernel *k)
 
 void codegen_shared_cuda(FILE *f, const Kernel *const *k, int n)
 {
-    bool tensor = false;
-    for (int i = 0; i < n; i++)
+    bool gather = false, tensor = false;
+    for (int i = 0; i < n; i++) {
+        gather |= cuda_is_gather_sum(k[i]);
         tensor |= uses_tensor(k[i]);
-    prelude(f, tensor);
+    }
+    prelude(f, gather, tensor);
 }
 
 int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel)

@@ -21,6 +21,7 @@ typedef struct {
 } Vector;
 /* Arrays live in a. */
 void vector_make(Vector *v, const Sched *s, Arena *a);
+CudaAccesses vector_accesses(const Vector *v, const Sched *s);
 
 /* Threads and blocks of a row kernel. */
 typedef struct {
@@ -120,4 +121,13 @@ CudaLaunch row_launch(Printer *pr); /* and its parts */
 void row_kernel(Printer *pr);
 CudaLaunch column_launch(Printer *pr);
 void column_kernel(Printer *pr);
+
+/* ---- cuda_gather.c: bodies that have a text of their own here ------------------------------------ */
+
+bool cuda_is_gather(const Kernel *k);
+CudaLaunch gather_launch(const Kernel *k);
+void gather_kernel(Printer *pr, const Kernel *k);
+bool cuda_is_gather_sum(const Kernel *k); /* it calls functions of prelude/gather.h */
+CudaLaunch gather_sum_launch(const Kernel *k);
+void gather_sum_kernel(Printer *pr, const Kernel *k);
 #endif

@@ -131,6 +131,19 @@ void vector_make(Vector *v, const Sched *s, Arena *a)
         try_width(v, s, width, a);
 }
 
+CudaAccesses vector_accesses(const Vector *v, const Sched *s)
+{
+    CudaAccesses n = {0};
+    for (uint32_t i = 0; i < s->n; i++) {
+        const KInst *in = &s->ins[i];
+        if (!s->live[i] || !is_access(in) || !(contiguous(s, in, false) || contiguous(s, in, v->flat)))
+            continue;
+        bool wide = v->wide[i] && v->width * size_of(s, in) >= WIDE_BYTES;
+        *(wide ? &n.wide : &n.narrow) += 1;
+    }
+    return n;
+}
+
 /* ---- text --------------------------------------------------------------------------------------- */
 
 static int64_t limit(const Printer *pr) { return pr->v.flat ? points(pr->s) : pr->s->extent[pr->s->vec]; }

@@ -3,7 +3,7 @@
 #include "tests.h"
 #include "command.h"
 #include "codegen/codegen.h"
-#include "op_samples.h"
+#include "op_samples_int.h"
 #include "random_kernel.h"
 #include "shim/fiber.h"
 #include "shim/shadow.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANDOM = 36, TRIALS = 2, MOST = RANDOM + OP_COUNT * TRIALS };
+enum { RANDOM = 36, TRIALS = 2, MOST = RANDOM + OP_COUNT * TRIALS + 4 };
 
 /* A kernel with operands for the interpreter (want) and for the generated text (got). */
 typedef struct {
@@ -72,35 +72,63 @@ static void *copy_of(Arena *a, const void *p, size_t size)
     return memcpy(arena_alloc(a, size + 1, 1), p, size);
 }
 
-static void add_operator(Batch *b, Op op, int trial)
+/* The node of a sample as a kernel with its data. */
+static void add_sample(Batch *b, const Sample *s, int trial)
 {
-    Sample s;
     Kernel k;
-    if (op == OP_concat || op == OP_offload || op == OP_fetch ||
-        !sample_make(&s, op, trial ? DT_BF16 : DT_F32, trial))
-        return; /* concat is planned as copies */
-    ck_assert_msg(!s.diag.failed, "%s: %s", op_table[op]->name, s.diag.msg);
-    const Node *n = graph_def(&s.g, s.out[0]);
-    if (!n) { /* folded */
-        sample_free(&s);
-        return;
-    }
-    k_init(&k, &b->a, &s.g, n);
-    ck_assert(op_table[op]->lower(&k, &s.g, n));
-    Case *c = batch_add(b, op_table[op]->name, trial, &k);
+    const Node *n = graph_def(&s->g, s->out[0]);
+    ck_assert_msg(!s->diag.failed, "%s: %s", op_table[s->op]->name, s->diag.msg);
+    if (!n)
+        return; /* folded */
+    k_init(&k, &b->a, &s->g, n);
+    ck_assert(op_table[s->op]->lower(&k, &s->g, n));
+    Case *c = batch_add(b, op_table[s->op]->name, trial, &k);
     c->tol = 2e-5;
     c->want = NEW(&b->a, Tensor, k.noperands);
     for (int i = 0; i < k.noperands; i++) {
         Val v = i < n->nin ? n->in[i] : n->out[i - n->nin];
-        Type t = *val_type(&s.g, v);
+        Type t = *val_type(&s->g, v);
         const void *data = NULL;
-        for (int j = 0; j < s.nin; j++)
-            data = s.in[j].i == v.i && v.i ? s.data[j].data : data;
+        for (int j = 0; j < s->nin; j++)
+            data = s->in[j].i == v.i && v.i ? s->data[j].data : data;
         size_t size = (size_t)type_bytes(&t);
         c->want[i] = (Tensor){t, data ? copy_of(&b->a, data, size) : NEW(&b->a, char, size + 1)};
     }
     c->got = placed(b, c, c->want);
+}
+
+static void add_operator(Batch *b, Op op, int trial)
+{
+    Sample s;
+    if (op == OP_concat || op == OP_offload || op == OP_fetch ||
+        !sample_make(&s, op, trial ? DT_BF16 : DT_F32, trial))
+        return; /* concat is planned as copies */
+    add_sample(b, &s, trial);
     sample_free(&s);
+}
+
+/* Sums of so many rows by an index of which `most` (percent) are one, and some none. */
+static void add_gather_sum(Batch *b, DType dt, int64_t outer, int rows, int64_t count, int64_t inner, int most)
+{
+    Sample s = {.seed = (uint64_t)rows, .dt = dt, .op = OP_gather_bwd};
+    graph_init(&s.g, &s.arena, &s.diag);
+    Type x = type_make(dt, 3, (int64_t[]){outer, rows, inner});
+    sample_reals(&s, type_make(dt, 3, (int64_t[]){outer, count, inner}), -1, 1);
+    sample_ints(&s, type_make(rows % 2 ? DT_I32 : DT_I64, 1, &count), -rows - 1, rows);
+    for (int64_t i = 0; i < count; i++)
+        if (sample_chance(&s, most))
+            tensor_set_i(&s.data[1], i, rows / 3);
+    sample_build(&s, &(GatherBwdAttrs){1, sample_all_dims(&x)});
+    add_sample(b, &s, (int)inner);
+    sample_free(&s);
+}
+
+static void add_gather_sums(Batch *b)
+{
+    add_gather_sum(b, DT_F32, 1, 700, 500, 64, 30);
+    add_gather_sum(b, DT_F32, 2, 1, 1100, 60, 0);
+    add_gather_sum(b, DT_F32, 1, 9001, 300, 7, 90);
+    add_gather_sum(b, DT_F64, 3, 60, 333, 34, 5);
 }
 
 static void batch_print(Batch *b)
@@ -118,6 +146,7 @@ static void batch_make(Batch *b, uint64_t seed)
     for (int op = 1; op < OP_COUNT; op++)
         for (int trial = 0; trial < TRIALS; trial++)
             add_operator(b, (Op)op, trial);
+    add_gather_sums(b);
     ck_assert_int_gt(b->n, RANDOM + OP_COUNT);
     batch_print(b);
 }
@@ -400,10 +429,11 @@ START_TEST(missing_barriers_are_seen)
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         for (int trial = 0; trial < 4; trial++)
             add_operator(&b, of[i], trial);
+    add_gather_sum(&b, DT_F32, 1, 1500, 200, 40, 30);
     add_norm(&b, 3, 4000, 2);
     add_norm(&b, 700, 40, 1);
-    add_norm(&b, 9, 60000, 2);
-    add_norm(&b, 60000, 8, 1);
+    add_norm(&b, 2, 130000, 2);
+    add_norm(&b, 16000, 16, 1);
     batch_print(&b);
     int n = number_barriers(&b.source, site), step = getenv("CKC_LONG") ? 1 : (n + 11) / 12;
     write_shim_source(&b, "k.c");

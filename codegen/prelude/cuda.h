@@ -77,7 +77,9 @@ FN void copy_4(void *to, const void *from) { *(int *)to = *(const int *)from; }
 /* A power of 2 of bytes, constant, 16 at a time. */
 FN void wide_copy(void *to, const void *from, int bytes)
 {
-    if (bytes == 2)
+    if (bytes == 1)
+        *(uint8_t *)to = *(const uint8_t *)from;
+    else if (bytes == 2)
         *(uint16_t *)to = *(const uint16_t *)from;
     else if (bytes == 4)
         copy_4(to, from);

@@ -71,7 +71,7 @@ static void write_kernel(FILE *f, const char *at)
     for (; *close != ')'; close++)
         n += *close == ',';
     bool waits = has(close, end, "JOIN_THREADS") || has(close, end, "__syncthreads") ||
-                 has(close, end, "SHARED_BYTES");
+                 has(close, end, "SHARED_BYTES") || has(close, end, "gather_");
     fprintf(f, "const FakeKernel fake_%s = {%d, %d, %d};\n", name, n, block, waits);
 }
 

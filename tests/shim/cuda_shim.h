@@ -96,6 +96,16 @@ COPY(4)
 COPY(8)
 COPY(16)
 
+FN uint32_t shim_ballot(bool on)
+{
+    uint32_t lanes = 0;
+    for (unsigned l = 0; l < 32; l++)
+        lanes |= shuffle_uint32_t(on, l) << l;
+    return lanes;
+}
+#define __ballot_sync(all, on) shim_ballot(on)
+FN int __popc(uint32_t v) { return __builtin_popcount(v); }
+
 #define BY_TYPE(name, x, y)                                                                  \
     _Generic((x) + (y), float: name##float, double: name##double, default: name##int)(x, y)
 #define INT_OF(x)                                                                            \

@@ -1,0 +1,249 @@
+/* gather.h -- sums of rows by index, the gradient of a gather, without atomics; pasted in front of kernels that
+ * need it.  Result row r is the sum of all rows j with index[j] == r:
+ *
+ *   count   blocks own ranges of result rows: each counts the indices that fall in its range
+ *   order   each lists them by row, in ascending order; rows that nothing falls on are cleared
+ *   sum     blocks have PIECE places of that list: a row all of whose places are there is stored, else what
+ *           there is of it is a partial result: of a row that began before (head), or that goes on (tail)
+ *   join    whoever has a row's tail adds the heads behind it
+ *
+ * Who adds what, and when, follows from the indices alone. */
+enum { GATHER_WARPS = 8, GATHER_PIECE = 32, GATHER_FLIGHT = 8, GATHER_OWN = 4096, GATHER_DIGITS = 16 };
+
+typedef struct {
+    const void *index;
+    int bytes, count;    /* of an index; indices */
+    int rows, own;       /* of the result; of them a block's: at most GATHER_OWN */
+    int digits;          /* base 16, of a number below `own` */
+    int blocks, outer;   /* that own rows; results */
+    int64_t chunks;      /* along a row */
+    int *found;          /* per block and warp, then in all: indices in its range */
+    int *listed, *placed;/* of a range: rows, and which row is added to each */
+    int *row, *from;     /* the same, in the end by row */
+} Gather;
+
+/* The row that index j means, -1: none. */
+FN int gather_row(const Gather *g, int j)
+{
+    int64_t row = g->bytes == 8   ? ((const int64_t *)g->index)[j]
+                  : g->bytes == 4 ? ((const int32_t *)g->index)[j]
+                                  : ((const uint8_t *)g->index)[j];
+    row += row < 0 ? g->rows : 0;
+    return row >= 0 && row < g->rows ? (int)row : -1;
+}
+
+/* Which lanes have one of the block's rows?  Each warp has a part of the indices; *row: the lane's. */
+FN uint32_t gather_mine(const Gather *g, int j, int end, int *row)
+{
+    const int first = (int)blockIdx.x * g->own;
+    *row = j < end ? gather_row(g, j) : -1;
+    return __ballot_sync(0xffffffffu, *row >= first && *row < first + g->own);
+}
+
+FN int gather_part(const Gather *g) { return (g->count + 32 * GATHER_WARPS - 1) / (32 * GATHER_WARPS) * 32; }
+
+FN void gather_count(const Gather *g)
+{
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, part = gather_part(g);
+    const int end = (warp + 1) * part < g->count ? (warp + 1) * part : g->count;
+    int n = 0, row;
+#pragma unroll 4
+    for (int j = warp * part; j < end; j += 32)
+        n += __popc(gather_mine(g, j + lane, end, &row));
+    if (lane == 0)
+        g->found[(int)blockIdx.x * GATHER_WARPS + warp] = n;
+}
+
+/* Indices that fall in ranges before the block's; *n: in its own.  part: an element per warp. */
+FN int gather_before(const Gather *g, int64_t *part, int *n)
+{
+    const int own = (int)blockIdx.x * GATHER_WARPS;
+    int64_t before = 0;
+    for (int i = (int)threadIdx.x; i < own; i += 32 * GATHER_WARPS)
+        before += g->found[i];
+    *n = 0;
+    for (int w = 0; w < GATHER_WARPS; w++)
+        *n += g->found[own + w];
+    return (int)row_sum_int64_t(before, part, 32 * GATHER_WARPS);
+}
+
+/* As they stand: the rows of a range, and where they do. */
+FN void gather_list(const Gather *g, int at)
+{
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, part = gather_part(g);
+    const int end = (warp + 1) * part < g->count ? (warp + 1) * part : g->count;
+    int *rows = g->digits % 2 ? g->listed : g->row, *places = g->digits % 2 ? g->placed : g->from, row;
+    for (int w = 0; w < warp; w++)
+        at += g->found[(int)blockIdx.x * GATHER_WARPS + w];
+    for (int j = warp * part; j < end; j += 32) {
+        const uint32_t mine = gather_mine(g, j + lane, end, &row);
+        if (mine >> lane & 1u) {
+            const int to = at + __popc(mine & ((1u << lane) - 1u));
+            rows[to] = row;
+            places[to] = j + lane;
+        }
+        at += __popc(mine);
+    }
+    __syncthreads();
+}
+
+/* Stable by one digit of the row within the block's range: threads have parts that follow one another, and count
+ * of each digit how many they have. */
+FN void gather_sort(const Gather *g, int base, int n, int shift, const int *row, const int *from, int *to_row,
+                    int *to_from, int *count, int *sums)
+{
+    const int t = (int)threadIdx.x, threads = 32 * GATHER_WARPS, first = (int)blockIdx.x * g->own;
+    const int each = (n + threads - 1) / threads, begin = base + (t * each < n ? t * each : n);
+    const int end = begin + each < base + n ? begin + each : base + n;
+    int all = 0, before = 0;
+    for (int d = 0; d < GATHER_DIGITS; d++)
+        count[d * threads + t] = 0;
+    for (int p = begin; p < end; p++)
+        count[((row[p] - first) >> shift & (GATHER_DIGITS - 1)) * threads + t]++;
+    __syncthreads();
+    for (int i = 0; i < GATHER_DIGITS; i++)
+        all += count[t * GATHER_DIGITS + i];
+    sums[t] = all;
+    __syncthreads();
+    for (int i = 0; i < t; i++)
+        before += sums[i];
+    for (int i = 0; i < GATHER_DIGITS; i++) {
+        const int own = count[t * GATHER_DIGITS + i];
+        count[t * GATHER_DIGITS + i] = before;
+        before += own;
+    }
+    __syncthreads();
+    for (int p = begin; p < end; p++) {
+        const int to = base + count[((row[p] - first) >> shift & (GATHER_DIGITS - 1)) * threads + t]++;
+        to_row[to] = row[p];
+        to_from[to] = from[p];
+    }
+    __syncthreads();
+}
+
+/* From listed and placed, or where there is an even number of digits from where it ends: by row. */
+FN void gather_order(const Gather *g, int base, int n, int *count, int *sums)
+{
+    bool there = g->digits % 2 == 0;
+    for (int d = 0; d < g->digits; d++, there = !there)
+        gather_sort(g, base, n, 4 * d, there ? g->row : g->listed, there ? g->from : g->placed,
+                    there ? g->listed : g->row, there ? g->placed : g->from, count, sums);
+}
+
+/* A piece of the list, of which a thread adds chunk v of all rows. */
+typedef struct {
+    int from, to, all; /* places; of the list */
+    int64_t outer, piece, pieces, v;
+} GatherPiece;
+
+FN GatherPiece gather_piece(const Gather *g)
+{
+    const int64_t pieces = (g->count + GATHER_PIECE - 1) / GATHER_PIECE;
+    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    GatherPiece x;
+    x.v = i % g->chunks;
+    x.piece = i / g->chunks % pieces;
+    x.pieces = pieces;
+    x.outer = i / g->chunks / pieces;
+    x.all = g->found[g->blocks * GATHER_WARPS];
+    x.from = (int)x.piece * GATHER_PIECE;
+    x.to = x.from + GATHER_PIECE < x.all ? x.from + GATHER_PIECE : x.all;
+    if (x.outer >= g->outer)
+        x.to = x.from;
+    return x;
+}
+
+/* Does the row at place p begin there; does it end before p? */
+FN bool gather_begins(const Gather *g, int p) { return p == 0 || g->row[p - 1] != g->row[p]; }
+FN bool gather_ends(const Gather *g, int p, int all) { return p == all || g->row[p] != g->row[p - 1]; }
+
+/* Of `width` elements T: where partial results lie, and the two phases. */
+#define GATHER_SUMS(T, width)                                                                \
+    FN T *gather_partial_##T##width(const Gather *g, T *partial, const GatherPiece *x,       \
+                                    int64_t piece, int tail)                                 \
+    {                                                                                        \
+        return partial + (((x->outer * x->pieces + piece) * 2 + tail) * g->chunks + x->v) * width; \
+    }                                                                                        \
+    FN void gather_sum_##T##width(const Gather *g, const T *from, T *to, T *partial)         \
+    {                                                                                        \
+        const GatherPiece x = gather_piece(g);                                               \
+        if (x.from >= x.to)                                                                  \
+            return;                                                                          \
+        bool begins = gather_begins(g, x.from);                                              \
+        ALIGNED_16 T sum[width];                                                             \
+        _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = 0;                        \
+        for (int p = x.from; p < x.to; p += GATHER_FLIGHT) {                                 \
+            ALIGNED_16 T u[GATHER_FLIGHT][width];                                            \
+            _Pragma("unroll") for (int k = 0; k < GATHER_FLIGHT; k++)                        \
+                if (p + k < x.to)                                                            \
+                    wide_copy(u[k], from + ((x.outer * g->count + g->from[p + k]) * g->chunks + x.v) * width, \
+                              width * (int)sizeof(T));                                       \
+            _Pragma("unroll") for (int k = 0; k < GATHER_FLIGHT; k++) {                      \
+                if (p + k >= x.to)                                                           \
+                    continue;                                                                \
+                _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = sum[e] + u[k][e]; \
+                const bool ends = gather_ends(g, p + k + 1, x.all);                          \
+                if (!ends && p + k + 1 < x.to)                                               \
+                    continue;                                                                \
+                T *at = begins && ends                                                       \
+                            ? to + ((x.outer * g->rows + g->row[p + k]) * g->chunks + x.v) * width \
+                            : gather_partial_##T##width(g, partial, &x, x.piece, begins);    \
+                wide_copy(at, sum, width * (int)sizeof(T));                                  \
+                begins = true;                                                               \
+                _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = 0;                \
+            }                                                                                \
+        }                                                                                    \
+    }                                                                                        \
+    FN void gather_join_##T##width(const Gather *g, T *to, T *partial)                       \
+    {                                                                                        \
+        const GatherPiece x = gather_piece(g);                                               \
+        if (x.from >= x.to || gather_ends(g, x.to, x.all))                                   \
+            return;                                                                          \
+        const int row = g->row[x.to - 1];                                                    \
+        if (g->row[x.from] == row && !gather_begins(g, x.from))                              \
+            return;                                                                          \
+        ALIGNED_16 T sum[width];                                                             \
+        wide_copy(sum, gather_partial_##T##width(g, partial, &x, x.piece, 1), width * (int)sizeof(T)); \
+        for (int64_t d = x.piece + 1; d * GATHER_PIECE < x.all && g->row[d * GATHER_PIECE] == row; d++) { \
+            ALIGNED_16 T u[width];                                                           \
+            wide_copy(u, gather_partial_##T##width(g, partial, &x, d, 0), width * (int)sizeof(T)); \
+            _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = sum[e] + u[e];        \
+        }                                                                                    \
+        wide_copy(to + ((x.outer * g->rows + row) * g->chunks + x.v) * width, sum, width * (int)sizeof(T)); \
+    }
+GATHER_SUMS(float, 1)
+GATHER_SUMS(float, 4)
+GATHER_SUMS(double, 1)
+GATHER_SUMS(double, 2)
+
+/* Clears the rows of the block that nothing fell on.  empty: one per row. */
+FN void gather_clear(const Gather *g, int base, int n, uint16_t *empty, void *to, int bytes)
+{
+    ALIGNED_16 const int64_t zero[2] = {0, 0};
+    const int64_t first = (int64_t)blockIdx.x * g->own, left = g->rows - first;
+    const int64_t own = left < g->own ? left : g->own;
+    const int t = (int)threadIdx.x, threads = 32 * GATHER_WARPS;
+    for (int r = t; r < g->own; r += threads)
+        empty[r] = 1;
+    __syncthreads();
+    for (int p = base + t; p < base + n; p += threads)
+        if (p == base || g->row[p - 1] != g->row[p])
+            empty[g->row[p] - (int)first] = 0;
+    __syncthreads();
+    for (int64_t i = t; i < own * g->chunks; i += threads)
+        for (int64_t o = 0; o < g->outer && empty[i / g->chunks]; o++)
+            wide_copy((unsigned char *)to + ((o * g->rows + first) * g->chunks + i) * bytes, zero, bytes);
+}
+
+FN void gather_lists(const Gather *g, void *to, int bytes)
+{
+    __shared__ int64_t part[GATHER_WARPS];
+    __shared__ int count[GATHER_DIGITS * 32 * GATHER_WARPS], sums[32 * GATHER_WARPS];
+    __shared__ uint16_t empty[GATHER_OWN];
+    int n, base = gather_before(g, part, &n);
+    gather_list(g, base);
+    gather_order(g, base, n, count, sums);
+    gather_clear(g, base, n, empty, to, bytes);
+    if ((int)blockIdx.x == g->blocks - 1 && threadIdx.x == 0)
+        g->found[g->blocks * GATHER_WARPS] = base + n;
+}
