@@ -69,10 +69,9 @@ bool cuda_workspace_fits(const Launch *l, const CudaLaunch *of);
 bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d);
 
 /* Sources pasted in front of kernels, as lines ending with NULL (embedded at build time). */
-extern const char *const prelude_philox[],
-    *const prelude_math[], *const prelude_c[], *const prelude_cuda[], *const prelude_gather[], *const prelude_tensor[],
-                                                                          *const prelude_host[],
-                                                                              *const prelude_main[],
-                                                                                  *const prelude_attention[];
+extern const char *const prelude_philox[], *const prelude_math[], *const prelude_c[],
+    *const prelude_cuda[], *const prelude_gather[], *const prelude_tensor[], *const prelude_host[],
+    *const prelude_main[], *const prelude_attention[], *const prelude_conv[], *const prelude_conv_tiles[],
+    *const prelude_conv_direct[];
 
 #endif

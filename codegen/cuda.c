@@ -13,6 +13,7 @@
  * No atomics, and launch shapes depend on the kernel alone, so results are reproducible.  What
  * does not change along the reduced dimensions is computed once per thread and level. */
 #include "cuda_int.h"
+#include "cuda_conv.h"
 
 enum { MAX_BLOCKS = 65536 };
 
@@ -49,6 +50,8 @@ CudaLaunch kernel_cuda_launch(const Kernel *k)
     Arena a = {0};
     Sched s;
     Printer pr = {0};
+    if (cuda_conv_has(k))
+        return cuda_conv_launch(k);
     if (k->body)
         return body_launch(k);
     analyse(&pr, &s, k, &a);
@@ -257,7 +260,10 @@ void kernel_print_cuda(const Kernel *k, const char *name, FILE *f)
 {
     Printer p = {.w = {.f = f, .index = "int64_t"}, .name = name}, *pr = &p;
     LINE("\n/* kernel %s */", name);
-    (k->body ? print_body : print_dag)(pr, k);
+    if (cuda_conv_has(k))
+        cuda_conv_print(&pr->w, k, name);
+    else
+        (k->body ? print_body : print_dag)(pr, k);
 }
 
 static void prelude(FILE *f, bool gather, bool tensor)
@@ -274,11 +280,7 @@ static void prelude(FILE *f, bool gather, bool tensor)
 void codegen_prelude_cuda(FILE *f) { prelude(f, true, true); }
 
 /* Does its text call functions of prelude/tensor.h? */
-static bool uses_tensor(const Kernel *k)
-{
-    (void)k;
-    return false;
-}
+static bool uses_tensor(const Kernel *k) { return cuda_conv_has(k); }
 
 void codegen_shared_cuda(FILE *f, const Kernel *const *k, int n)
 {

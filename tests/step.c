@@ -38,7 +38,7 @@ static bool ask_device(TestStep *s)
         TRY(s->profile = ops->profile_open(
                 &(ProfileOptions){.device = &s->info_of, .here = true, .threads = 2, .time_limit = -1},
                 &s->diag));
-    s->opt.cost = ops->choose;
+    s->opt.cost = s->choose ? s->choose : ops->choose;
     s->opt.cost_user = s->profile;
     return true;
 }

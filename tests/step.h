@@ -13,6 +13,7 @@ typedef struct {
     StepOptions opt;
     StepInfo info;
     const DeviceOps *device; /* to run on, and to plan for if it is set before; NULL: this processor */
+    CostFn *choose;          /* of another device than the one it is for; NULL: that one's */
     const DeviceOps *planned; /* for */
     DeviceInfo info_of;       /* the device, where it is not this processor */
     void *profile;            /* of `planned` */

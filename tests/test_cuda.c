@@ -3,6 +3,7 @@
 #include "tests.h"
 #include "command.h"
 #include "codegen/codegen.h"
+#include "conv_samples.h"
 #include "op_samples_int.h"
 #include "random_kernel.h"
 #include "shim/fiber.h"
@@ -129,6 +130,17 @@ static void add_gather_sums(Batch *b)
     add_gather_sum(b, DT_F32, 2, 1, 1100, 60, 0);
     add_gather_sum(b, DT_F32, 1, 9001, 300, 7, 90);
     add_gather_sum(b, DT_F64, 3, 60, 333, 34, 5);
+}
+
+static void add_convolutions(Batch *b, DType dt, int which)
+{
+    static const Op op[] = {OP_conv, OP_conv_bwd_data, OP_conv_bwd_weights};
+    for (int i = 0; i < 3; i++) {
+        Sample s;
+        conv_sample(&s, op[i], dt, which);
+        add_sample(b, &s, which);
+        sample_free(&s);
+    }
 }
 
 static void batch_print(Batch *b)
@@ -320,17 +332,34 @@ static void run_case(Case *c, void *dl, ShimState *state, int func, uint64_t see
                       c->label, o, msg);
 }
 
+static void batch_run(Batch *b)
+{
+    ShimState state = {0};
+    write_shim_source(b, "k.c");
+    void *dl = shim_load(&state, true);
+    for (int i = 0; i < b->n; i++)
+        run_case(&b->c[i], dl, &state, b->func[i], (uint64_t)i + 1);
+    shim_unload(dl);
+    batch_free(b);
+}
+
 START_TEST(shim_runs_match_reference)
 {
     static Batch b;
-    ShimState state = {0};
     batch_make(&b, (uint64_t)_i + 31);
-    write_shim_source(&b, "k.c");
-    void *dl = shim_load(&state, true);
-    for (int i = 0; i < b.n; i++)
-        run_case(&b.c[i], dl, &state, b.func[i], (uint64_t)i + 1);
-    shim_unload(dl);
-    batch_free(&b);
+    batch_run(&b);
+}
+END_TEST
+
+START_TEST(convolutions_match_reference)
+{
+    static Batch b;
+    for (int i = 0; i < conv_samples(); i++) {
+        add_convolutions(&b, DT_F32, i);
+        add_convolutions(&b, i % 4 ? DT_BF16 : DT_F16, i);
+    }
+    batch_print(&b);
+    batch_run(&b);
 }
 END_TEST
 
@@ -363,7 +392,7 @@ static int kernel_before(const char *source, const char *at)
     return func;
 }
 
-/* The text with `if (shim->mutant != i)` in front of each of them. */
+/* The text with `if (shim->present(i))` in front of each of them. */
 static int number_barriers(char **source, Site *site)
 {
     char *out = NULL;
@@ -375,7 +404,7 @@ static int number_barriers(char **source, Site *site)
         if (strncmp(at - 8, "#define ", 8) == 0)
             continue;
         ck_assert_int_lt(n, MOST_SITES);
-        fprintf(f, "%.*sif (shim->mutant != %d) ", (int)(at - from), from, n + 1);
+        fprintf(f, "%.*sif (shim->present(%d)) ", (int)(at - from), from, n);
         site[n++] = (Site){kernel_before(*source, at)};
         from = at;
     }
@@ -386,15 +415,24 @@ static int number_barriers(char **source, Site *site)
     return n;
 }
 
+static int missing = -1;
+static bool reached[MOST_SITES];
+
+static bool is_present(int barrier)
+{
+    reached[barrier] = true;
+    return barrier != missing;
+}
+
 /* Does the shadow see that barrier i is missing, in some kernel that has it? */
 static bool caught(const Batch *b, void *dl, ShimState *state, const Site *site, int i)
 {
     bool ok = true;
-    state->mutant = i + 1;
+    missing = i;
     for (int c = 0; c < b->n && ok; c++)
         if (site[i].func < 0 || site[i].func == b->func[c])
             ok = run_text(&b->c[c], dl, state, b->func[c], (uint64_t)c + 1);
-    state->mutant = 0;
+    missing = -1;
     return !ok;
 }
 
@@ -426,6 +464,7 @@ START_TEST(missing_barriers_are_seen)
     static Batch b;
     static ShimState state;
     static Site site[MOST_SITES];
+    int some = 0;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         for (int trial = 0; trial < 4; trial++)
             add_operator(&b, of[i], trial);
@@ -434,13 +473,20 @@ START_TEST(missing_barriers_are_seen)
     add_norm(&b, 700, 40, 1);
     add_norm(&b, 2, 130000, 2);
     add_norm(&b, 16000, 16, 1);
+    add_convolutions(&b, DT_F32, 0);
+    add_convolutions(&b, DT_BF16, 0);
     batch_print(&b);
     int n = number_barriers(&b.source, site), step = getenv("CKC_LONG") ? 1 : (n + 11) / 12;
     write_shim_source(&b, "k.c");
     void *dl = shim_load(&state, true);
-    for (int i = 0; i < n; i += step)
-        ck_assert_msg(caught(&b, dl, &state, site, i), "nobody misses barrier %d, of kernel %d", i,
-                      site[i].func);
+    state.present = is_present;
+    for (int c = 0; c < b.n; c++) /* a text may have some for other parameters */
+        ck_assert_msg(run_text(&b.c[c], dl, &state, b.func[c], (uint64_t)c + 1), "%s: %s", b.c[c].label,
+                      state.error);
+    for (int i = 0; i < n; i++)
+        if (reached[i] && some++ % step == 0)
+            ck_assert_msg(caught(&b, dl, &state, site, i), "nobody misses barrier %d, of kernel %d", i,
+                          site[i].func);
     shim_unload(dl);
     batch_free(&b);
 }
@@ -504,12 +550,35 @@ static void compare_memory(const TestStep *s, char *arena)
     }
 }
 
+/* Workspace of the texts. */
+static bool choose_text(void *user, const Command *c, uint32_t n, StepCost *out, Diag *d)
+{
+    (void)user, (void)d;
+    for (uint32_t i = 0; i < n; i++) {
+        Arena a = {0};
+        Launches l = {.arena = &a};
+        int64_t most = 0;
+        command_launches(&c[i], &l);
+        for (uint32_t k = 0; k < l.nkernel; k++) {
+            int64_t bytes = kernel_cuda_launch(l.kernel[k]).workspace;
+            most = bytes > most ? bytes : most;
+        }
+        most += align_up(command_workspace_bytes(&c[i]), CUDA_WORKSPACE_ALIGN);
+        out[i] = (StepCost){.c = {{NULL, most, -1}}, .n = 1, .same = 1};
+        arena_free(&a);
+    }
+    return true;
+}
+
 /* update: bytes of gradients to split by rows, 0: all are outputs; factor: of factors in blocks. */
 static void emit_step(TestStep *s, const char *model, const char *path, int64_t update, int64_t factor,
                       PrecisionKind precision)
 {
     const OnnxBind bind = {"batch", precision == PRECISION_F32 ? 6 : 96};
     step_init(s);
+    s->choose = choose_text;
+    ck_assert(device_find(&s->info_of, "h200", &s->arena, &s->diag));
+    s->opt.device = &s->info_of;
     s->opt.import.bind = &bind;
     s->opt.import.nbind = strstr(model, "static") == NULL;
     s->opt.optim = OPTIM_MOMENTUM; /* Adam would magnify the noise of gradients near 0 */
@@ -633,6 +702,7 @@ Suite *suite_cuda(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, text_compiles_with_nvrtc);
     tcase_add_loop_test(t, shim_runs_match_reference, 0, getenv("CKC_LONG") ? 24 : 1);
+    tcase_add_test(t, convolutions_match_reference);
     tcase_add_test(t, missing_barriers_are_seen);
     tcase_add_loop_test(t, whole_step_matches_executor, 0, 8);
     tcase_add_test(t, emitted_program_trains);

@@ -37,10 +37,16 @@ FN void ldmatrix_trans(uint32_t r[4], uint32_t at)
 MMA(bf16)
 MMA(f16)
 
-/* 16 bytes, or 4, to shared memory: the first `bytes` of them from global memory, then zeros. */
+/* 16 bytes, 8 or 4, to shared memory: the first `bytes` of them from global memory, then zeros. */
 FN void copy_async_16(void *to, const void *from, int bytes)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 : : "r"(shared_at(to)), "l"(from), "r"(bytes) : "memory");
+}
+
+FN void copy_async_8(void *to, const void *from, int bytes)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
                  : : "r"(shared_at(to)), "l"(from), "r"(bytes) : "memory");
 }
 

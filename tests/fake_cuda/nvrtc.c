@@ -59,13 +59,14 @@ static bool has(const char *from, const char *to, const char *word)
     return at && at < to;
 }
 
-/* "GLOBAL void __launch_bounds__(256) NAME(const float *p0, ...)": its parameters, and whether its threads
+/* "GLOBAL void __launch_bounds__(256) NAME(const float *p0, ...)", or (256, 2): its parameters, and whether its threads
  * wait for each other. */
 static void write_kernel(FILE *f, const char *at)
 {
     char name[64];
     int block, n = 1;
-    if (sscanf(at, "GLOBAL void __launch_bounds__(%d) %63[a-z0-9A-Z_](", &block, name) != 2)
+    if (sscanf(at, "GLOBAL void __launch_bounds__(%d%*[^)]) %63[a-z0-9A-Z_](", &block, name) != 2 &&
+        sscanf(at, "GLOBAL void __launch_bounds__(%d) %63[a-z0-9A-Z_](", &block, name) != 2)
         return;
     const char *end = strstr(at, "\n}\n"), *close = strchr(strchr(at, '(') + 1, '(');
     for (; *close != ')'; close++)

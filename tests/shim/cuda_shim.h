@@ -13,7 +13,7 @@
 #define FN static inline __attribute__((unused))
 #define GLOBAL
 #define __shared__ static __attribute__((section("shared_variables"))) /* one block at a time */
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define ALIGNED_16 __attribute__((aligned(16)))
 #define SHARED_BYTES(name) unsigned char *const name = shim->shared
 
@@ -53,7 +53,7 @@ typedef struct {
     void (*copy_commit)(void);
     void (*copy_wait)(int groups);
     void (*access)(const void *at, size_t bytes, bool write); /* shadow_hooks.h; 0 bytes: not aligned */
-    int mutant;     /* a barrier that is not there, by its number in a text with such numbers */
+    bool (*present)(int barrier); /* of a text whose barriers have numbers */
     int capability; /* whose tensor cores these are: 80 or 90 */
     char error[160]; /* what a launch that failed did first */
     bool (*launch)(const void *kernel, void **arg, unsigned grid, unsigned block, unsigned shared);

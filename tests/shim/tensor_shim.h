@@ -24,6 +24,7 @@ MMA(bf16, WARP_MMA_BF16)
 MMA(f16, WARP_MMA_F16)
 
 FN void copy_async_16(void *to, const void *from, int bytes) { shim->copy(to, from, 16, bytes); }
+FN void copy_async_8(void *to, const void *from, int bytes) { shim->copy(to, from, 8, bytes); }
 FN void copy_async_4(void *to, const void *from, int bytes) { shim->copy(to, from, 4, bytes); }
 FN void copy_commit(void) { shim->copy_commit(); }
 FN void copy_wait(int n) { shim->copy_wait(n); }

@@ -1,0 +1,314 @@
+/* cuda_conv.c -- convolutions as CUDA C: which text (prelude/conv*.h) a kernel has, its tiles and launches.
+ */
+#include "cuda_int.h"
+#include "cuda_conv.h"
+
+enum { THREADS = 256, FLUSH = 4096, FLAT_BLOCKS = 8 * 132, LIMIT = 1 << 30 };
+typedef enum { FORWARD, DATA, WEIGHTS } Kind;
+
+typedef struct {
+    Kind kind;
+    bool half, direct, bias;
+    bool far; /* positions do not fit 32 bits */
+    DType dt, out;
+    int64_t jump[3];                /* taps that meet places of one residue are so far apart */
+    int64_t taps, most;             /* all, and those that one residue meets */
+    int64_t groups, rows, channels; /* of a group: made, and gathered */
+    int64_t places, all;            /* of a residue in all images; of all that is made */
+    int64_t residues;
+    int64_t unit, terms;   /* terms: taps of channels, in whole units */
+    int64_t tm, tn, tiles; /* tiles: of all rows and columns, groups and residues */
+    int64_t splits, chunk; /* of the places, for gradients of weights */
+    int64_t wide;          /* places stored together */
+    int64_t copy;          /* and copied to shared memory: 8, 4, 2 or, one by one through registers, 0 */
+} Conv;
+
+static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
+
+/* ---- shape -------------------------------------------------------------------------------- */
+
+static void window_of(Conv *c, const Kernel *k)
+{
+    const int64_t *in = k->p, *out = k->p + 3, *kernel = k->p + 6, *stride = k->p + 9;
+    const int64_t *dilation = k->p + 15, images = k->p[22];
+    c->taps = c->most = c->residues = 1;
+    c->places = c->all = images;
+    for (int d = 0; d < 3; d++) {
+        bool data = c->kind == DATA;
+        c->jump[d] = data ? stride[d] / gcd(stride[d], dilation[d]) : 1;
+        c->taps *= kernel[d];
+        c->most *= ceil_div(kernel[d], c->jump[d]);
+        c->residues *= data ? stride[d] : 1;
+        c->places *= data ? ceil_div(in[d], stride[d]) : out[d];
+        c->all *= data ? in[d] : out[d];
+    }
+}
+
+/* Elements of an image of each side fit 32 bits, and there are some. */
+static bool fits(Conv *c, const Kernel *k)
+{
+    int64_t in = k->p[18], out = k->p[19];
+    for (int d = 0; d < 3; d++) {
+        in *= k->p[d];
+        out *= k->p[3 + d];
+    }
+    c->far = in * k->p[22] >= LIMIT || out * k->p[22] >= LIMIT;
+    return in > 0 && out > 0 && c->taps > 0 && in < LIMIT && out < LIMIT && c->all > 0 && c->all < LIMIT &&
+           c->places * c->residues < LIMIT && c->rows > 0 && c->channels > 0 &&
+           c->rows * c->channels * c->groups * c->taps < LIMIT / 4;
+}
+
+/* Channels at a tap: a power of 2, with few that are none. */
+static int64_t best_unit(const Conv *c)
+{
+    int64_t best = 1, most = c->half ? 32 : 16;
+    if (c->channels < 8) {
+        while (best < c->channels)
+            best *= 2;
+        return best;
+    }
+    best = 8;
+    for (int64_t u = 16; u <= most; u *= 2)
+        if (ceil_div(c->channels, u) * u * 4 <= ceil_div(c->channels, best) * best * 5)
+            best = u;
+    return best;
+}
+
+/* ---- tiles -------------------------------------------------------------------------------- */
+
+static int64_t columns_of(const Conv *c) { return c->kind == WEIGHTS ? c->terms : c->places; }
+
+static int64_t tiles_of(const Conv *c, int64_t tm, int64_t tn)
+{
+    return ceil_div(c->rows, tm) * ceil_div(columns_of(c), tn) * c->groups * c->residues;
+}
+
+/* Times relative to that of an element in the largest tile; blocks run in waves. */
+static void choose_tile(Conv *c)
+{
+    static const struct {
+        int64_t m, n;
+        double time;
+    } tile[] = {{128, 128, 1}, {128, 64, 1.2}, {64, 128, 1.2}, {64, 64, 1.5}, {32, 128, 2}, {16, 128, 3}};
+    double best = 0;
+    for (size_t i = 0; i < sizeof tile / sizeof *tile; i++) {
+        int64_t n = tiles_of(c, tile[i].m, tile[i].n);
+        int64_t waves = c->kind == WEIGHTS ? n : ceil_div(n, BLOCKS) * BLOCKS;
+        double time = (double)(waves * tile[i].m * tile[i].n) * tile[i].time;
+        bool registers = c->half && c->kind == WEIGHTS && !c->copy; /* rows are in some as well */
+        if ((best > 0 && time >= best) || (registers && tile[i].m * tile[i].n > 128 * 64))
+            continue;
+        best = time;
+        c->tm = tile[i].m;
+        c->tn = tile[i].n;
+        c->tiles = n;
+    }
+}
+
+/* Parts of the places so that all blocks together are BLOCKS, none of them with little. */
+static void choose_split(Conv *c, int64_t blocks, int64_t least)
+{
+    int64_t n = ceil_div(BLOCKS, blocks), most = ceil_div(c->places, least);
+    n = n < most ? n : most;
+    c->chunk = ceil_div(ceil_div(c->places, n), 32) * 32;
+    c->splits = ceil_div(c->places, c->chunk);
+}
+
+/* Planes of the result's gradient in whole pieces of so many. */
+static int64_t widest_copy(const Conv *c, const Kernel *k)
+{
+    int64_t n = c->half && c->kind == WEIGHTS && !k->unaligned ? 8 : 1;
+    while (n > 1 && c->all / k->p[22] % n)
+        n /= 2;
+    return n > 1 ? n : 0;
+}
+
+static int64_t widest(const Conv *c, const Kernel *k)
+{
+    int64_t n = k->unaligned ? 1 : 16 / dtype_size[c->out];
+    while (n > 1 && (c->all / k->p[22] % n || c->residues > 1))
+        n /= 2;
+    return n;
+}
+
+static bool conv_of(Conv *c, const Kernel *k)
+{
+    *c = (Conv){.kind = k->lib == LIB_CONV ? FORWARD : k->lib == LIB_CONV_BWD_DATA ? DATA : WEIGHTS};
+    if (k->lib < LIB_CONV || k->lib > LIB_CONV_BWD_WEIGHTS || k->operand[0] == DT_F64 || k->p[20] == 0)
+        return false;
+    c->dt = k->operand[0];
+    c->out = k->operand[k->noperands - 1];
+    c->half = dtype_is_half(c->dt);
+    c->bias = k->noperands > 3 && k->operand[2] != DT_NONE;
+    c->groups = k->p[18] / k->p[20];
+    c->rows = c->kind == DATA ? k->p[20] : k->p[21];
+    c->channels = c->kind == DATA ? k->p[21] : k->p[20];
+    if (c->kind == WEIGHTS && c->groups == 1)
+        c->rows = k->items / k->p[20]; /* a split's */
+    window_of(c, k);
+    if ((c->dt != DT_F32 && !c->half) || !fits(c, k))
+        return false;
+    c->unit = best_unit(c);
+    c->terms = ceil_div(c->channels, c->unit) * c->unit * c->most;
+    c->wide = widest(c, k);
+    c->copy = widest_copy(c, k);
+    c->direct = c->groups > 1 && c->rows * c->channels <= 4;
+    if (c->direct) {
+        choose_split(c, c->groups * c->rows * c->channels, 8 * THREADS);
+    } else {
+        choose_tile(c);
+        choose_split(c, c->tiles, 256);
+    }
+    return true;
+}
+
+bool cuda_conv_has(const Kernel *k)
+{
+    Conv c;
+    return conv_of(&c, k);
+}
+
+/* ---- launches ----------------------------------------------------------------------------- */
+
+static int64_t term_step(const Conv *c) { return c->half ? 32 : 16; }
+static int64_t depth_of(const Conv *c) { return ceil_div(c->terms, term_step(c)) * term_step(c); }
+static int64_t all_rows(const Conv *c) { return ceil_div(c->rows, c->tm) * c->tm; }
+
+static CudaPhase flat(int64_t work)
+{
+    int64_t n = ceil_div(work, THREADS);
+    return (CudaPhase){(unsigned)(n < FLAT_BLOCKS ? n : FLAT_BLOCKS), THREADS, 0};
+}
+
+/* Two buffers of a step, or the result on its way out. */
+static unsigned shared_bytes(const Conv *c)
+{
+    int64_t lines = c->half ? c->tm + c->tn : c->tm + c->tn + 8, stage = c->tm < 64 ? c->tm : 64;
+    int64_t buffers = 2 * 64 * lines, out = stage * (c->tn + 4) * 4;
+    return (unsigned)(c->kind != WEIGHTS && out > buffers ? out : buffers);
+}
+
+static CudaLaunch direct_launch(const Conv *c)
+{
+    int64_t pairs = c->groups * c->rows * c->channels;
+    CudaLaunch l = {.n = 1};
+    l.phase[0] = flat(c->all * c->groups * c->rows);
+    if (c->kind != WEIGHTS)
+        return l;
+    l.n = 2;
+    l.phase[0] = (CudaPhase){(unsigned)(pairs * c->splits), THREADS, THREADS / 32 * sizeof(float)};
+    l.phase[1] = flat(pairs * c->taps);
+    l.workspace = c->splits * pairs * c->taps * (int64_t)sizeof(float);
+    return l;
+}
+
+CudaLaunch cuda_conv_launch(const Kernel *k)
+{
+    Conv c;
+    CudaLaunch l = {.n = 2};
+    conv_of(&c, k);
+    if (c.direct)
+        return direct_launch(&c);
+    if (c.kind == WEIGHTS) {
+        l.phase[0] = (CudaPhase){(unsigned)(c.tiles * c.splits), THREADS, shared_bytes(&c)};
+        l.phase[1] = flat(c.groups * c.rows * c.terms);
+        l.workspace =
+            c.splits * c.groups * all_rows(&c) * ceil_div(c.terms, c.tn) * c.tn * (int64_t)sizeof(float);
+    } else {
+        int64_t n = c.residues * c.groups * all_rows(&c) * depth_of(&c);
+        l.phase[0] = flat(n);
+        l.phase[1] = (CudaPhase){(unsigned)c.tiles, THREADS, shared_bytes(&c)};
+        l.workspace = n * dtype_size[c.dt];
+    }
+    return l;
+}
+
+/* ---- text --------------------------------------------------------------------------------- */
+
+static void define(const Writer *w, const char *name, int64_t v)
+{
+    text_line(w, "#undef %s", name);
+    text_line(w, "#define %s %" PRId64, name, v);
+}
+
+static void define_name(const Writer *w, const char *name, const char *prefix, const char *v)
+{
+    text_line(w, "#undef %s", name);
+    text_line(w, "#define %s %s%s", name, prefix, v);
+}
+
+static void define_conv(const Writer *w, const Conv *c)
+{
+    const struct {
+        const char *name;
+        int64_t v;
+    } number[] = {{"CONV_KIND", c->kind},   {"CONV_HALF", c->half},      {"CONV_BIAS", c->bias},
+                  {"CONV_ROWS", c->rows},   {"CONV_UNIT", c->unit},      {"CONV_TM", c->tm},
+                  {"CONV_TN", c->tn},       {"CONV_DEPTH", depth_of(c)}, {"CONV_SPLITS", c->splits},
+                  {"CONV_CHUNK", c->chunk}, {"CONV_FLUSH", FLUSH},       {"CONV_WIDE", c->wide},
+                  {"CONV_COPY", c->copy}};
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
+        define(w, number[i].name, number[i].v);
+    text_line(w, "#undef CONV_JUMP");
+    text_line(w, "#define CONV_JUMP %" PRId64 ", %" PRId64 ", %" PRId64, c->jump[0], c->jump[1], c->jump[2]);
+    define_name(w, "CONV_T", "", text_element(c->dt));
+    define_name(w, "CONV_Y", "", text_element(c->out));
+    define_name(w, "CONV_LOAD", "LD_", dtype_name[c->dt]);
+    define_name(w, "CONV_STORE", "ST_", dtype_name[c->out]);
+    define_name(w, "CONV_INDEX", "", c->far ? "int64_t" : "int");
+    define_name(w, "CONV_ASYNC", "copy_async_", c->copy == 8 ? "16" : c->copy == 4 ? "8" : "4");
+    define_name(w, "CONV_MMA", "mma_", dtype_name[c->dt]);
+}
+
+/* "GLOBAL void ... NAME(operands, workspace) { SHARED_BYTES; call; }" */
+static void phase(Writer *w, const Kernel *k, const Conv *c, const CudaPhase *p, const char *name,
+                  const char *call)
+{
+    fprintf(w->f, "GLOBAL void __launch_bounds__(%u, 2) %s(", p->block, name);
+    for (int i = 0; i < k->noperands; i++) {
+        bool made = i == k->noperands - 1;
+        const char *type = k->operand[i] == DT_NONE ? "void" : text_element(made ? c->out : c->dt);
+        fprintf(w->f, "%s%s%s *p%d", i ? ", " : "", made ? "" : "const ", type, i);
+    }
+    fprintf(w->f, "%s)\n", c->direct && c->kind != WEIGHTS ? "" : ", unsigned char *workspace");
+    text_block(w);
+    if (p->shared)
+        text_line(w, "SHARED_BYTES(shared);");
+    text_line(w, "%s", call);
+    text_close(w);
+}
+
+/* What each phase does; bias: its operand, or another one that is not read. */
+static void call_of(char call[128], const Kernel *k, const Conv *c, int phase)
+{
+    int bias = c->bias ? 2 : 0, out = k->noperands - 1;
+    if (c->kind == WEIGHTS)
+        snprintf(call, 128,
+                 phase ? "AT(sum)((const float *)workspace, p%d);"
+                       : "AT(partial)(p0, p1, (float *)workspace, shared);",
+                 out);
+    else if (c->direct)
+        snprintf(call, 128, "AT(direct)(p0, p1, p%d, p%d);", bias, out);
+    else if (phase == 0)
+        snprintf(call, 128, "AT(pack)(p1, (CONV_T *)workspace);");
+    else
+        snprintf(call, 128, "AT(product)(p0, (const CONV_T *)workspace, p%d, p%d, shared);", bias, out);
+}
+
+void cuda_conv_print(Writer *w, const Kernel *k, const char *name)
+{
+    Conv c;
+    conv_of(&c, k);
+    text_parameters(w, k, k->np);
+    define_conv(w, &c);
+    text_line(w, "#undef AT");
+    text_line(w, "#define AT(of) %s_##of", name);
+    text_prelude(w->f, prelude_conv);
+    text_prelude(w->f, c.direct ? prelude_conv_direct : prelude_conv_tiles);
+    CudaLaunch l = cuda_conv_launch(k);
+    for (int i = 0; i < l.n; i++) {
+        char call[128], buf[CUDA_NAME];
+        call_of(call, k, &c, i);
+        phase(w, k, &c, &l.phase[i], cuda_phase_name(name, i, buf), call);
+    }
+}

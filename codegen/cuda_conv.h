@@ -1,0 +1,11 @@
+/* cuda_conv.h -- convolutions as CUDA C by hand, for f32 and 16-bit operands. */
+#ifndef CKC_CUDA_CONV_H
+#define CKC_CUDA_CONV_H
+#include "codegen.h"
+#include "text.h"
+
+bool cuda_conv_has(const Kernel *k);
+/* Of kernels that it has. */
+CudaLaunch cuda_conv_launch(const Kernel *k);
+void cuda_conv_print(Writer *w, const Kernel *k, const char *name);
+#endif

@@ -1,0 +1,129 @@
+/* conv.h -- the window of a convolution and what its places and taps read, for CUDA.
+ *
+ * Pasted once per kernel behind the parameters of its window (ir/ops/conv.c) and CONV_KIND: 0 forward,
+ * 1 gradient of the data, 2 of the weights.  Places are those of all images, one behind the other; in
+ * memory neighbours in a row are neighbours, and channels lie a plane apart.  Gradients of data where
+ * the stride is s: places of one residue modulo s meet the same taps, so they are made residue by
+ * residue, as if the stride was 1.  Taps of channels are counted in units: CONV_UNIT channels at one
+ * tap; first the taps, then the next channels. */
+
+#ifndef CONV_TYPES
+#define CONV_TYPES
+typedef struct {
+    int in[3], out[3], kernel[3], stride[3], pad[3], dilation[3];
+} ConvWindow;
+/* Taps that places of a residue meet: how many and the first, by dimension, and where that reads. */
+typedef struct {
+    int n[3], first[3], at[3], count;
+} ConvTaps;
+/* A place, or how far from it a tap reads: by dimension, and in elements. */
+typedef struct {
+    int at[3], offset, image;
+    bool inside;
+} ConvPlace;
+typedef struct __attribute__((aligned(16))) {
+    uint32_t v[4];
+} ConvChunk;
+typedef struct __attribute__((aligned(16))) {
+    float v[4];
+} ConvQuad;
+typedef struct __attribute__((aligned(8))) {
+    float v[2];
+} ConvPair;
+#endif
+
+#define CONV_WINDOW                                                                          \
+    {{P0, P1, P2}, {P3, P4, P5}, {P6, P7, P8}, {P9, P10, P11}, {P12, P13, P14}, {P15, P16, P17}}
+#define CONV_DATA (CONV_KIND == 1)
+#define CONV_TAPS ((int)(P6 * P7 * P8))
+#define CONV_GROUPS ((int)(P18 / P20))
+/* What is gathered: planes, channels of a group. */
+#define CONV_PLANE ((int)(CONV_DATA ? P3 * P4 * P5 : P0 * P1 * P2))
+#define CONV_CHANNELS ((int)(CONV_DATA ? P21 : P20))
+#define CONV_BLOCKS ((CONV_CHANNELS + CONV_UNIT - 1) / CONV_UNIT)
+/* What is made. */
+#define CONV_OUT_PLANE ((int)(CONV_DATA ? P0 * P1 * P2 : P3 * P4 * P5))
+#define CONV_RESIDUES ((int)(CONV_DATA ? P9 * P10 * P11 : 1))
+#define CONV_ROW_TILES ((CONV_ROWS + CONV_TM - 1) / CONV_TM)
+#define CONV_ALL_ROWS (CONV_ROW_TILES * CONV_TM)
+
+/* ---- the window ------------------------------------------------------------------------- */
+
+FN ConvTaps AT(taps)(int residue)
+{
+    const ConvWindow w = CONV_WINDOW;
+    const int jump[3] = {CONV_JUMP};
+    ConvTaps t = {{w.kernel[0], w.kernel[1], w.kernel[2]}, {0, 0, 0}, {0, 0, 0}, CONV_TAPS};
+    if (!CONV_DATA)
+        return t;
+    t.count = 1;
+    UNROLL
+    for (int d = 2; d >= 0; d--) {
+        int r = residue % w.stride[d] + w.pad[d], first = w.kernel[d];
+        residue /= w.stride[d];
+        for (int k = jump[d] - 1; k >= 0; k--)
+            first = (r - k * w.dilation[d]) % w.stride[d] == 0 ? k : first;
+        t.n[d] = first < w.kernel[d] ? (w.kernel[d] - first + jump[d] - 1) / jump[d] : 0;
+        t.first[d] = first;
+        t.at[d] = (r - first * w.dilation[d]) / w.stride[d];
+        t.count *= t.n[d];
+    }
+    return t;
+}
+
+/* Of the taps by dimension, one is so many places behind the last. */
+FN int AT(advance)(int d)
+{
+    const ConvWindow w = CONV_WINDOW;
+    const int jump[3] = {CONV_JUMP};
+    return CONV_DATA ? -(jump[d] * w.dilation[d] / w.stride[d]) : w.dilation[d];
+}
+
+FN int AT(offset)(const int *at)
+{
+    const ConvWindow w = CONV_WINDOW;
+    int h = CONV_DATA ? w.out[1] : w.in[1], x = CONV_DATA ? w.out[2] : w.in[2];
+    return (at[0] * h + at[1]) * x + at[2];
+}
+
+/* The tap of a unit, and its channels' block. */
+FN ConvPlace AT(tap)(const ConvTaps *t, int unit, int *block)
+{
+    ConvPlace p;
+    int tap = unit % t->count;
+    *block = unit / t->count;
+    p.inside = *block < CONV_BLOCKS;
+    p.image = 0;
+    p.at[2] = t->at[2] + tap % t->n[2] * AT(advance)(2);
+    p.at[1] = t->at[1] + tap / t->n[2] % t->n[1] * AT(advance)(1);
+    p.at[0] = t->at[0] + tap / (t->n[2] * t->n[1]) * AT(advance)(0);
+    p.offset = AT(offset)(p.at);
+    return p;
+}
+
+/* Places of a residue along a dimension, of one image, and of all. */
+FN int AT(extent)(int d)
+{
+    const ConvWindow w = CONV_WINDOW;
+    return CONV_DATA ? (w.in[d] + w.stride[d] - 1) / w.stride[d] : w.out[d];
+}
+FN int AT(places)(void) { return AT(extent)(0) * AT(extent)(1) * AT(extent)(2); }
+FN int AT(all_places)(void) { return AT(places)() * (int)P22; }
+
+/* Where the first tap of a place reads. */
+FN ConvPlace AT(place)(int i, int end)
+{
+    const ConvWindow w = CONV_WINDOW;
+    ConvPlace p;
+    p.inside = i < end;
+    p.image = i / AT(places)();
+    int rest = i % AT(places)();
+    UNROLL
+    for (int d = 2; d >= 0; d--) {
+        int at = rest % AT(extent)(d);
+        p.at[d] = CONV_DATA ? at : at * w.stride[d] - w.pad[d];
+        rest /= AT(extent)(d);
+    }
+    p.offset = AT(offset)(p.at);
+    return p;
+}
