@@ -56,6 +56,8 @@ typedef struct {
     int wide, narrow;
 } CudaAccesses;
 CudaAccesses kernel_cuda_accesses(const Kernel *k);
+/* Is it a product, convolution or attention whose items are computed one by one? */
+bool kernel_cuda_is_scalar(const Kernel *k);
 /* The function of a phase of kernel `name`. */
 const char *cuda_phase_name(const char *name, int phase, char buf[CUDA_NAME]);
 

@@ -73,6 +73,12 @@ CudaAccesses kernel_cuda_accesses(const Kernel *k)
     return n;
 }
 
+bool kernel_cuda_is_scalar(const Kernel *k)
+{
+    bool matrix = k->native != NATIVE_NONE || (k->lib != LIB_NONE && k->lib != LIB_COPY);
+    return matrix && k->body && !cuda_conv_has(k);
+}
+
 const char *cuda_phase_name(const char *name, int phase, char buf[CUDA_NAME])
 {
     if (phase == 0)

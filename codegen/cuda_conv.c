@@ -95,7 +95,7 @@ static void choose_tile(Conv *c)
         int64_t n = tiles_of(c, tile[i].m, tile[i].n);
         int64_t waves = c->kind == WEIGHTS ? n : ceil_div(n, BLOCKS) * BLOCKS;
         double time = (double)(waves * tile[i].m * tile[i].n) * tile[i].time;
-        bool registers = c->half && c->kind == WEIGHTS && !c->copy; /* rows are in some as well */
+        bool registers = c->half && c->kind == WEIGHTS && c->copy < 8; /* for rows, or their addresses */
         if ((best > 0 && time >= best) || (registers && tile[i].m * tile[i].n > 128 * 64))
             continue;
         best = time;

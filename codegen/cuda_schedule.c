@@ -66,9 +66,11 @@ static void print_copies(Emit *e, const Launch *c)
 
 static void print_kernel(Emit *e, const Launch *c)
 {
-    CudaLaunch l = kernel_cuda_launch(e->program.l.kernel[c->kernel]);
+    const Kernel *k = e->program.l.kernel[c->kernel];
+    CudaLaunch l = kernel_cuda_launch(k);
     char name[CUDA_NAME], phase[CUDA_NAME];
-    fprintf(e->f, "    {\n        static const int64_t at[] = {");
+    fprintf(e->f, "    { /* %.6g MFLOP%s */\n        static const int64_t at[] = {", k->flops * 1e-6,
+            kernel_cuda_is_scalar(k) ? ", scalar" : "");
     for (int i = 0; i < c->nop; i++)
         fprintf(e->f, "%" PRId64 ", ", c->op[i].base < 0 ? -1 : c->op[i].at);
     fprintf(e->f, "%" PRId64 "};\n", cuda_workspace_at(c, &l));

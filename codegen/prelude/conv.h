@@ -16,11 +16,6 @@ typedef struct {
 typedef struct {
     int n[3], first[3], at[3], count;
 } ConvTaps;
-/* A place, or how far from it a tap reads: by dimension, and in elements. */
-typedef struct {
-    int at[3], offset, image;
-    bool inside;
-} ConvPlace;
 typedef struct __attribute__((aligned(16))) {
     uint32_t v[4];
 } ConvChunk;
@@ -46,6 +41,13 @@ typedef struct __attribute__((aligned(8))) {
 #define CONV_RESIDUES ((int)(CONV_DATA ? P9 * P10 * P11 : 1))
 #define CONV_ROW_TILES ((CONV_ROWS + CONV_TM - 1) / CONV_TM)
 #define CONV_ALL_ROWS (CONV_ROW_TILES * CONV_TM)
+
+/* A place, or how far from it a tap reads: by dimension, and in elements. */
+typedef struct {
+    int at[3];
+    CONV_INDEX offset;
+    bool inside;
+} AT(Place);
 
 /* ---- the window ------------------------------------------------------------------------- */
 
@@ -87,13 +89,12 @@ FN int AT(offset)(const int *at)
 }
 
 /* The tap of a unit, and its channels' block. */
-FN ConvPlace AT(tap)(const ConvTaps *t, int unit, int *block)
+FN AT(Place) AT(tap)(const ConvTaps *t, int unit, int *block)
 {
-    ConvPlace p;
+    AT(Place) p;
     int tap = unit % t->count;
     *block = unit / t->count;
     p.inside = *block < CONV_BLOCKS;
-    p.image = 0;
     p.at[2] = t->at[2] + tap % t->n[2] * AT(advance)(2);
     p.at[1] = t->at[1] + tap / t->n[2] % t->n[1] * AT(advance)(1);
     p.at[0] = t->at[0] + tap / (t->n[2] * t->n[1]) * AT(advance)(0);
@@ -111,12 +112,11 @@ FN int AT(places)(void) { return AT(extent)(0) * AT(extent)(1) * AT(extent)(2); 
 FN int AT(all_places)(void) { return AT(places)() * (int)P22; }
 
 /* Where the first tap of a place reads. */
-FN ConvPlace AT(place)(int i, int end)
+FN AT(Place) AT(place)(int i, int end)
 {
     const ConvWindow w = CONV_WINDOW;
-    ConvPlace p;
+    AT(Place) p;
     p.inside = i < end;
-    p.image = i / AT(places)();
     int rest = i % AT(places)();
     UNROLL
     for (int d = 2; d >= 0; d--) {
@@ -124,6 +124,6 @@ FN ConvPlace AT(place)(int i, int end)
         p.at[d] = CONV_DATA ? at : at * w.stride[d] - w.pad[d];
         rest /= AT(extent)(d);
     }
-    p.offset = AT(offset)(p.at);
+    p.offset = (CONV_INDEX)(i / AT(places)()) * CONV_GROUPS * CONV_CHANNELS * CONV_PLANE + AT(offset)(p.at);
     return p;
 }

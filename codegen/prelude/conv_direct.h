@@ -51,7 +51,7 @@ FN void AT(partial)(const CONV_T *__restrict__ x, const CONV_T *__restrict__ dy,
         }
         UNROLL
         for (int i = 0; i < CONV_SUMS; i++) {
-            float v = block_sum_float(acc[i], (float *)shared);
+            float v = row_sum_float(acc[i], (float *)shared, 256);
             if (threadIdx.x == 0 && first + i < CONV_TAPS)
                 part[(int64_t)(split * CONV_PAIRS + pair) * CONV_TAPS + first + i] = v;
         }

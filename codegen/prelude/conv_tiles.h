@@ -28,7 +28,7 @@
 #define CONV_BYTES (CONV_BYTES_M + (CONV_HALF ? CONV_TN * 64 : CONV_LINE_N * 64))
 
 /* CONV_RUN channels of a place as a tap sees it, those behind the last as zeros. */
-FN void AT(gather)(const CONV_T *__restrict__ x, const ConvPlace *p, const ConvPlace *tap, int channel,
+FN void AT(gather)(const CONV_T *__restrict__ x, const AT(Place) *p, const AT(Place) *tap, int channel,
                    CONV_T *v)
 {
     const ConvWindow w = CONV_WINDOW;
@@ -36,8 +36,7 @@ FN void AT(gather)(const CONV_T *__restrict__ x, const ConvPlace *p, const ConvP
     UNROLL
     for (int d = 0; d < 3; d++)
         inside &= (unsigned)(p->at[d] + tap->at[d]) < (unsigned)(CONV_DATA ? w.out[d] : w.in[d]);
-    const CONV_T *from = x + (CONV_INDEX)p->image * CONV_GROUPS * CONV_CHANNELS * CONV_PLANE +
-                         (p->offset + tap->offset + channel * CONV_PLANE);
+    const CONV_T *from = x + (p->offset + tap->offset + channel * CONV_PLANE);
     UNROLL
     for (int c = 0; c < CONV_RUN; c++) {
         bool is = inside && (CONV_CHANNELS % CONV_UNIT == 0 || channel + c < CONV_CHANNELS);
@@ -222,13 +221,13 @@ FN void AT(gather_rows)(const CONV_T *__restrict__ dy, int place, int end, int r
 FN void AT(fetch)(AT(Step) *s, const CONV_T *x, const CONV_T *dy, int place, int end, int row, int column)
 {
     ConvTaps taps = AT(taps)(0);
-    ConvPlace p = AT(place)(place, end);
+    AT(Place) p = AT(place)(place, end);
     if (CONV_COPY == 0)
         AT(gather_rows)(dy, place, end, row, s->m);
     UNROLL
     for (int i = 0; i < CONV_PARTS_N; i += CONV_RUN) {
         int block;
-        ConvPlace tap = AT(tap)(&taps, (column + i) / CONV_UNIT, &block);
+        AT(Place) tap = AT(tap)(&taps, (column + i) / CONV_UNIT, &block);
         AT(gather)(x, &p, &tap, block * CONV_UNIT + (column + i) % CONV_UNIT, s->n + i);
     }
 }
@@ -364,13 +363,13 @@ FN void AT(copy_weights)(unsigned char *tile, const CONV_T *packed, int step)
     copy_commit();
 }
 
-FN void AT(fetch)(const CONV_T *x, const ConvPlace *p, const ConvTaps *t, int step, CONV_T *v)
+FN void AT(fetch)(const CONV_T *x, const AT(Place) *p, const ConvTaps *t, int step, CONV_T *v)
 {
     int column = (int)threadIdx.x / CONV_TN * CONV_PARTS_N;
     UNROLL
     for (int i = 0; i < CONV_PARTS_N; i += CONV_RUN) {
         int block;
-        ConvPlace tap = AT(tap)(t, (step * CONV_TK + column + i) / CONV_UNIT, &block);
+        AT(Place) tap = AT(tap)(t, (step * CONV_TK + column + i) / CONV_UNIT, &block);
         AT(gather)(x, p, &tap, block * CONV_UNIT + (column + i) % CONV_UNIT, v + i);
     }
 }
@@ -451,7 +450,7 @@ FN void AT(product)(const CONV_T *x, const CONV_T *packed, const CONV_T *bias, C
     int column = b / (CONV_ROW_TILES * CONV_RESIDUES) % CONV_COLUMN_TILES * CONV_TN;
     int group = b / (CONV_ROW_TILES * CONV_RESIDUES) / CONV_COLUMN_TILES;
     ConvTaps t = AT(taps)(residue);
-    ConvPlace p = AT(place)(column + (int)threadIdx.x % CONV_TN, AT(all_places)());
+    AT(Place) p = AT(place)(column + (int)threadIdx.x % CONV_TN, AT(all_places)());
     int steps = (CONV_BLOCKS * t.count * CONV_UNIT + CONV_TK - 1) / CONV_TK;
     float acc[CONV_ACC];
     CONV_T v[CONV_PARTS_N];

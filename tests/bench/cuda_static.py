@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Static figures of generated CUDA kernels: registers, stack, spills, and how wide they access memory.
+"""Static figures of generated CUDA kernels: registers, stack, spills, launches, and how wide they access memory.
 
     cuda_static.py [--arch sm_90,sm_80] [--disasm NVDISASM] [--all] kernels.cu...
 
-Compiles with NVRTC (libnvrtc.so.13) as the runtime does and disassembles the machine code with nvdisasm (pip
-install nvidia-cuda-nvdisasm).  Prints one line per kernel that is remarkable (--all: of every one), and sums.
-An access is what one instruction moves per thread; narrow ones that a kernel guards (edges of rows) are counted
-as well.  Development only."""
+The files are those of ckc MODEL --device h200 --steps 0 --emit cuda.  Compiles with NVRTC (libnvrtc.so.13) as the
+runtime does and disassembles the machine code with nvdisasm (pip install nvidia-cuda-nvdisasm).  Prints one line
+per kernel that is remarkable (--all: of every one), sums, and what must not be: products, convolutions and
+attention of 1 MFLOP and more whose items are computed one by one.  An access is what one instruction moves per
+thread; narrow ones that a kernel guards (edges of rows) are counted as well.  Development only."""
 import argparse, collections, ctypes, os, re, subprocess, sys, tempfile
 
 
@@ -75,6 +76,29 @@ def accesses(disasm, cubin):
     return out
 
 
+def launches(source):
+    """{kernel: {n, blocks, threads, shared, mflop, what}} of the schedule, and its scalar launches"""
+    out, scalar, what, mflop = {}, [], "", 0.0
+    for line in source.splitlines():
+        if m := re.match(r"    /\* \d+: (.*) \*/$", line):
+            what = m.group(1)
+        elif m := re.match(r"    \{ /\* (\S+) MFLOP(, scalar)? \*/$", line):
+            mflop = float(m.group(1))
+            if m.group(2) and mflop >= 1:
+                scalar.append((mflop, what))
+        elif m := re.search(r"ckc_launch\(c, \(const void \*\)(\w+), (\d+), (\d+), (\d+), ", line):
+            of = out.setdefault(m.group(1), dict(n=0, mflop=mflop, what=what))
+            of.update(n=of["n"] + 1, blocks=int(m.group(2)), threads=int(m.group(3)), shared=int(m.group(4)))
+    return out, scalar
+
+
+def launch_line(of):
+    if not of:
+        return ""
+    return (f"{of['n']:3d} x {of['blocks']:6d} blocks of {of['threads']:4d}, {of['shared']:6d} bytes shared, "
+            f"{of['mflop']:8.6g} MFLOP ")
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--arch", default="sm_80,sm_90")
@@ -87,6 +111,7 @@ def main():
     for path in arg.file:
         source = open(path, "rb").read()
         bodies = dict(re.findall(r"/\* kernel (\w+) \*/\n(.*?)(?=/\* kernel |\Z)", source.decode(), re.S))
+        runs, scalar = launches(source.decode())
         for arch in arg.arch.split(","):
             log, cubin = compile_(rtc, source, arch)
             res, acc = resources(log), accesses(arg.disasm, cubin)
@@ -105,10 +130,17 @@ def main():
                     bad[what] += bool(is_bad)
                 if arg.all or r["registers"] > 128 or r["spill"] or r["stack"]:
                     print(f"{name:12s} {arch} {r['registers']:4d} registers {r['stack']:5d} stack {r['spill']:5d} "
-                          f"spilled  {a[16]:3d} x 16 bytes, {narrow:3d} narrower {dict(a)}")
+                          f"spilled  {launch_line(runs.get(name))}{a[16]:3d} x 16 bytes, {narrow:3d} narrower "
+                          f"{dict(a)} {runs.get(name, {}).get('what', '')[:60]}")
             n = sum(total.values())
             print(f"{path} {arch}: {len(res)} kernels, {100 * total[16] / max(n, 1):.1f} % of {n} accesses are 16 bytes "
                   f"wide {dict(total)}; at most {worst} registers; {dict(bad)}")
+        few = [n for n, r in runs.items() if r["blocks"] < 132 and r["mflop"] >= 100]
+        print(f"{path}: {sum(r['n'] for r in runs.values())} launches of {len(runs)} functions; of 100 MFLOP and more "
+              f"on fewer than 132 blocks: {few or 'none'}")
+        print(f"{path}: scalar products, convolutions, attention of 1 MFLOP and more: {len(scalar) or 'none'}")
+        for mflop, what in sorted(scalar, reverse=True)[:20]:
+            print(f"    {mflop:12.6g} MFLOP {what}")
 
 
 if __name__ == "__main__":
