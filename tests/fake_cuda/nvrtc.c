@@ -59,8 +59,8 @@ static bool has(const char *from, const char *to, const char *word)
     return at && at < to;
 }
 
-/* "GLOBAL void __launch_bounds__(256) NAME(const float *p0, ...)", or (256, 2): its parameters, and whether its threads
- * wait for each other. */
+/* "GLOBAL void __launch_bounds__(256) NAME(const float *p0, ...)", or (256, 2): its parameters, and whether
+ * its threads wait for each other. */
 static void write_kernel(FILE *f, const char *at)
 {
     char name[64];
