@@ -1,35 +1,9 @@
-/* profile_int.h -- pieces of the profiler: the table of measured times, announced kernels.
- */
+/* profile_int.h -- pieces of the profiler. */
 #ifndef CKC_PROFILE_INT_H
 #define CKC_PROFILE_INT_H
 
 #include "cpu.h"
-#include <limits.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-/* ---- profile_file.c ---------------------------------------------------- */
-
-typedef struct {
-    XXH128_hash_t key;
-    double ns; /* < 0: not measured */
-} Entry;
-
-/* Signatures and their times, as in a file. */
-typedef struct {
-    KernelCache *cache; /* where the file is */
-    char name[40];
-    Arena arena;
-    Entry *entry; /* sorted up to nsorted */
-    uint32_t n, cap, nsorted;
-} Table;
-
-/* The table of this machine in the cache; empty if there is no file, or one that is not
- * ours or not whole: the cache's note says so. */
-void table_open(Table *t, KernelCache *c);
-void table_close(Table *t);
-bool table_write(const Table *t, Diag *d);        /* atomically */
-uint32_t table_find(Table *t, XXH128_hash_t key); /* index; a new entry if there is none */
+#include "runtime/times.h"
 
 /* ---- replay.c ---------------------------------------------------------- */
 

@@ -1,37 +1,20 @@
 /* choose.c -- what commands run through on an NVIDIA GPU, and what they need beside their operands.
  *
  * Products are cuBLASLt's.  Where the GPU is here the library is asked for algorithms, each distinct product
- * once, and the one that is taken is part of the plan's choice; of one that is not here the plan has the
- * workspace that NVIDIA recommends.  Everything else, and products for which there is no algorithm or no
- * library, is its text. */
+ * once, and the one that is taken is part of the plan's choice: the fastest, where times are known
+ * (measure.c), else the library's first.  Of a GPU that is not here the plan has the workspace that NVIDIA
+ * recommends. Everything else, and products for which there is no algorithm or no library, is its text. */
 #include "cuda.h"
 #include "ir/mem.h"
-#include "product.h"
+#include "profile.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Bytes of workspace that products may have: NVIDIA's recommendation for cublasSetWorkspace. */
 enum { HOPPER = 90, WORKSPACE_HOPPER = 32 << 20, WORKSPACE = 4 << 20 };
 
-/* A distinct product, and algorithms for it. */
-typedef struct {
-    Product of;
-    ProductAlgo first, least; /* the fastest, and the fastest without workspace; < 0: none */
-} Known;
-
-typedef struct {
-    ProfileOptions opt;
-    int64_t workspace;    /* that products may have */
-    const CudaDriver *cu; /* NULL: it is not here */
-    CUdevice device;
-    CUcontext context;
-    ProductLibrary lib;
-    Arena arena;
-    Known *known;
-    uint32_t nknown, cknown;
-} Profile;
-
-static bool open_device(Profile *p, Diag *d)
+static bool open_device(CudaProfile *p, Diag *d)
 {
     const CudaDriver *cu = p->cu = cuda_driver(d);
     return cu && cuda_device_get(cu, p->opt.ordinal, &p->device, d) &&
@@ -39,9 +22,28 @@ static bool open_device(Profile *p, Diag *d)
            CUDA_CALL(cu, cuCtxSetCurrent, p->context) && products_open(&p->lib, cu, p->device, d);
 }
 
+/* Times of another driver, library or GPU, or of text with another prelude, are others. */
+static void open_times(CudaProfile *p)
+{
+    char *text = NULL;
+    size_t size = 0;
+    if (!p->opt.cache)
+        return;
+    FILE *f = mem_stream(&text, &size);
+    codegen_prelude_cuda(f);
+    fprintf(f, "%s %s %d", p->opt.device->title, p->lib.pin, p->cu->version);
+    mem_stream_end(f);
+    p->keep = *p->opt.cache;
+    p->keep.machine = XXH3_64bits(text, size);
+    free(text);
+    table_open(&p->table, &p->keep);
+}
+
 void cuda_profile_close(void *profile)
 {
-    Profile *p = profile;
+    CudaProfile *p = profile;
+    table_close(&p->table);
+    arena_free(&p->round);
     products_close(&p->lib);
     if (p->context)
         p->cu->cuDevicePrimaryCtxRelease_v2(p->device);
@@ -51,34 +53,48 @@ void cuda_profile_close(void *profile)
 
 void *cuda_profile_open(const ProfileOptions *o, Diag *d)
 {
-    Profile *p = mem_new(1, sizeof *p);
+    CudaProfile *p = mem_new(1, sizeof *p);
     int64_t capability = o->device ? o->device->capability : 0;
     p->opt = *o;
     p->workspace = capability >= HOPPER ? WORKSPACE_HOPPER : WORKSPACE;
-    if (!o->here || open_device(p, d))
+    if (!o->here)
         return p;
-    cuda_profile_close(p);
-    return NULL;
+    if (!open_device(p, d)) {
+        cuda_profile_close(p);
+        return NULL;
+    }
+    open_times(p);
+    return p;
 }
 
 /* ---- algorithms --------------------------------------------------------------------------------- */
 
-/* The library's first, and its first without workspace. */
-static bool ask(Profile *p, Known *k, Diag *d)
+static uint32_t algo_entry(CudaProfile *p, const Product *of, const ProductAlgo *algo)
+{
+    XXH3_state_t h;
+    XXH3_128bits_reset(&h);
+    XXH3_128bits_update(&h, of, sizeof *of);
+    XXH3_128bits_update(&h, algo, sizeof *algo);
+    return table_find(&p->table, XXH3_128bits_digest(&h));
+}
+
+/* The library's first ones, and its first without workspace. */
+static bool ask(CudaProfile *p, Known *k, Diag *d)
 {
     Routine r;
-    ProductAlgo none = {.workspace = -1};
     bool ok = routine_make(&r, &p->lib, &k->of, d);
-    k->first = k->least = none;
-    if (ok && routine_algos(&r, &p->lib, &k->of, p->workspace, &k->first, 1) && k->first.workspace > 0)
-        routine_algos(&r, &p->lib, &k->of, 0, &k->least, 1);
-    else
-        k->least = k->first;
+    k->n = ok ? routine_algos(&r, &p->lib, &k->of, p->workspace, k->algo, KNOWN_ALGOS - 1) : 0;
+    bool least = ok && routine_algos(&r, &p->lib, &k->of, 0, &k->algo[k->n], 1) == 1;
+    for (int i = 0; i < k->n && least; i++)
+        least = memcmp(&k->algo[i], &k->algo[k->n], sizeof *k->algo) != 0;
+    k->n += least;
+    for (int i = 0; i < k->n && profile_measures(p); i++)
+        k->entry[i] = algo_entry(p, &k->of, &k->algo[i]);
     routine_free(&r, &p->lib);
     return ok;
 }
 
-static const Known *find(Profile *p, const Product *of, Diag *d)
+const Known *profile_known(CudaProfile *p, const Product *of, Diag *d)
 {
     uint32_t i = 0;
     while (i < p->nknown && memcmp(&p->known[i].of, of, sizeof *of) != 0)
@@ -93,15 +109,43 @@ static const Known *find(Profile *p, const Product *of, Diag *d)
     return &p->known[i];
 }
 
+/* The fastest within that workspace, the first where times are not known; -1: none. */
+static int fastest(const CudaProfile *p, const Known *k, int64_t workspace)
+{
+    int best = -1;
+    for (int i = 0; i < k->n; i++) {
+        double ns = profile_ns(p, k->entry[i]);
+        if (k->algo[i].workspace <= workspace &&
+            (best < 0 || (ns >= 0 && ns < profile_ns(p, k->entry[best]))))
+            best = i;
+    }
+    return best;
+}
+
 /* ---- commands ----------------------------------------------------------------------------------- */
 
 typedef struct {
     Launches l;
     Products products;
-    ProductAlgo *first, *least; /* per product */
+    ProductAlgo *first, *least; /* per product: the fastest; without workspace */
+    double slower;              /* ns that the latter take more */
 } Asked;
 
-static bool ask_command(Profile *p, const Command *c, Asked *out, Arena *a, Diag *d)
+static bool ask_product(CudaProfile *p, Asked *q, uint32_t i, Diag *d)
+{
+    const Known *k = profile_known(p, &q->products.of[i], d);
+    TRY(k);
+    int first = fastest(p, k, p->workspace), least = fastest(p, k, 0);
+    if (first < 0)
+        return true;
+    least = least < 0 ? first : least;
+    q->first[i] = k->algo[first];
+    q->least[i] = k->algo[least];
+    q->slower += fmax(0, profile_ns(p, k->entry[least]) - profile_ns(p, k->entry[first]));
+    return true;
+}
+
+static bool ask_command(CudaProfile *p, const Command *c, Asked *out, Arena *a, Diag *d)
 {
     *out = (Asked){.l = {.arena = a}};
     command_launches(c, &out->l);
@@ -111,12 +155,7 @@ static bool ask_command(Profile *p, const Command *c, Asked *out, Arena *a, Diag
     for (uint32_t i = 0; i < out->products.n; i++) {
         out->first[i] = (ProductAlgo){.workspace = p->cu ? -1 : p->workspace};
         out->least[i] = (ProductAlgo){.workspace = p->cu ? -1 : 0};
-        const Known *k = p->lib.lt ? find(p, &out->products.of[i], d) : NULL;
-        TRY(k || !p->lib.lt);
-        if (k) {
-            out->first[i] = k->first;
-            out->least[i] = k->least;
-        }
+        TRY(!p->lib.lt || ask_product(p, out, i, d));
     }
     return true;
 }
@@ -149,30 +188,70 @@ static int64_t workspace_bytes(const Command *c, const Asked *q, const ProductAl
     return most ? align_up(own, CUDA_WORKSPACE_ALIGN) + most : own;
 }
 
-static Candidate candidate(const Profile *p, const Command *c, const Asked *q, const ProductAlgo *algo,
-                           Arena *a)
+static Candidate candidate(CudaProfile *p, const Command *c, const Asked *q, const ProductAlgo *algo)
 {
     const char *choice = q->products.n == 0 ? NULL
-                         : p->cu            ? product_choice(&p->lib, algo, q->products.n, a)
+                         : p->cu            ? product_choice(&p->lib, algo, q->products.n, &p->round)
                                             : product_unpinned;
     return (Candidate){choice, workspace_bytes(c, q, algo), -1};
 }
 
+/* Of text, products and their algorithms, and operands. */
+static uint32_t command_entry(CudaProfile *p, const Command *c, const Asked *q, const char *choice)
+{
+    XXH3_state_t h;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = mem_stream(&text, &size);
+    for (uint32_t i = 0; i < q->l.n; i++)
+        if (!c->copy && product_bytes(&q->l.launch[i], &q->products, q->first) < 0)
+            kernel_print_cuda(q->l.kernel[q->l.launch[i].kernel], "k", f);
+    fprintf(f, "%s %u", choice ? choice : "-", q->l.n);
+    for (int i = 0; i < c->nread + c->nwrite; i++)
+        fprintf(f, " %lld", c->vals[i].i ? (long long)type_bytes(val_type(c->g, c->vals[i])) : 0);
+    mem_stream_end(f);
+    XXH3_128bits_reset(&h);
+    XXH3_128bits_update(&h, text, size);
+    XXH3_128bits_update(&h, q->products.of, q->products.n * sizeof *q->products.of);
+    free(text);
+    return table_find(&p->table, XXH3_128bits_digest(&h));
+}
+
+static bool answer(CudaProfile *p, Item *it, StepCost *out, Diag *d)
+{
+    Asked q;
+    Arena tmp = {0};
+    bool ok = ask_command(p, it->c, &q, &tmp, d);
+    if (ok) {
+        *out = (StepCost){.c = {candidate(p, it->c, &q, q.first)}, .n = 1, .same = 1};
+        Candidate less = candidate(p, it->c, &q, q.least);
+        it->choice = out->c[0].choice;
+        it->scratch = out->c[0].scratch;
+        it->entry = profile_measures(p) ? command_entry(p, it->c, &q, it->choice) : 0;
+        double ns = profile_ns(p, it->entry);
+        out->measured = ns >= 0;
+        out->c[0].ns = (int64_t)ns;
+        less.ns = ns < 0 ? -1 : (int64_t)(ns + q.slower);
+        if (less.scratch < out->c[0].scratch)
+            out->c[out->n++] = less;
+    }
+    arena_free(&tmp);
+    return ok;
+}
+
+bool profile_answer(CudaProfile *p, StepCost *out, Diag *d)
+{
+    for (uint32_t i = 0; i < p->nitem; i++)
+        TRY(answer(p, &p->item[i], &out[i], d));
+    return true;
+}
+
 bool cuda_choose(void *user, const Command *c, uint32_t n, StepCost *out, Diag *d)
 {
-    Profile *p = user;
-    for (uint32_t i = 0; i < n; i++) {
-        Asked q;
-        Arena tmp = {0};
-        bool ok = ask_command(p, &c[i], &q, &tmp, d);
-        if (ok) {
-            out[i] = (StepCost){.c = {candidate(p, &c[i], &q, q.first, &p->arena)}, .n = 1, .same = 1};
-            Candidate less = candidate(p, &c[i], &q, q.least, &p->arena);
-            if (less.scratch < out[i].c[0].scratch)
-                out[i].c[out[i].n++] = less;
-        }
-        arena_free(&tmp);
-        TRY(ok);
-    }
-    return true;
+    CudaProfile *p = user;
+    arena_free(&p->round);
+    p->item = NEW(&p->round, Item, n + 1);
+    for (p->nitem = 0; p->nitem < n; p->nitem++)
+        p->item[p->nitem] = (Item){.c = &c[p->nitem], .first = c[p->nitem].nodes[0]};
+    return profile_answer(p, out, d);
 }

@@ -35,6 +35,8 @@ void cuda_kernels_unload(const CudaDriver *cu, KernelObjects *o);
 
 /* As in DeviceOps; of a device that need not be here. */
 CostFn cuda_choose;
+TimesFn cuda_times;
+bool cuda_learn(void *profile, const NodeId *first, const double *seconds, uint32_t n, Diag *d);
 void *cuda_profile_open(const ProfileOptions *o, Diag *d);
 void cuda_profile_close(void *profile);
 

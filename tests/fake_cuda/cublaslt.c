@@ -6,8 +6,10 @@
  * test: a heuristic, a handle or a descriptor in a step, workspace that is too small or misaligned, operands
  * that leave what is allocated.
  *
- *   FAKE_CUBLASLT=13.1.0   the version */
+ *   FAKE_CUBLASLT=13.1.0   the version
+ *   FAKE_CUBLASLT_SLOW=02  the algorithms that take long: those */
 #include "gpu.h"
+#include <unistd.h>
 
 struct cublasLtContext {
     int unused;
@@ -252,7 +254,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
 
 typedef struct {
     Problem p;
-    int splits;
+    int id, splits;
     const char *a, *b, *c;
     char *d, *partial;
     double beta;
@@ -362,6 +364,8 @@ static void run_product(void *work)
 {
     const Call *c = work;
     const Problem *p = &c->p;
+    if (strchr(setting("FAKE_CUBLASLT_SLOW"), '0' + c->id))
+        usleep(3000);
     for (int64_t t = 0; t < p->d.batch; t++) {
         double *x = pack(c, c->a, &p->a, p->op.op[0], p->m, t),
                *y = pack(c, c->b, &p->b, !p->op.op[1], p->n, t);
@@ -391,6 +395,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const
     Call call = {.a = a, .b = b, .c = c, .d = d, .partial = workspace};
     if (!h || !algo || !describe(&call.p, op, la, lb, lc, ld) || !takes(&call.p, algo))
         return INVALID;
+    call.id = (int)algo->data[ID];
     call.splits = (int)algo->data[SPLITS];
     call.beta = load(beta, op->scale, 0);
     size_t need = workspace_of(&call.p, algo);

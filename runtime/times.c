@@ -1,9 +1,9 @@
-/* profile_file.c -- measured times on disk: one line per signature, hash and nanoseconds.
+/* times.c -- measured times on disk: one line per signature, hash and nanoseconds.
  *
  * The file's name has the kernel cache's hash of the machine, so times of another
  * processor, compiler or prelude are never used.  It can be deleted at any time; of two
  * processes that write, the last wins. */
-#include "profile_int.h"
+#include "times.h"
 #include "ir/mem.h"
 #include <inttypes.h>
 #include <math.h>

@@ -1,0 +1,30 @@
+/* times.h -- measured times on disk, by signature. */
+#ifndef CKC_RUNTIME_TIMES_H
+#define CKC_RUNTIME_TIMES_H
+
+#include "runtime.h"
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+typedef struct {
+    XXH128_hash_t key;
+    double ns; /* < 0: not measured */
+} Entry;
+
+/* Signatures and their times, as in a file. */
+typedef struct {
+    KernelCache *cache; /* where the file is */
+    char name[40];
+    Arena arena;
+    Entry *entry; /* sorted up to nsorted */
+    uint32_t n, cap, nsorted;
+} Table;
+
+/* The table in the cache of what its `machine` is the hash of; empty if there is no file, or one that is not
+ * ours or not whole: the cache's note says so. */
+void table_open(Table *t, KernelCache *c);
+void table_close(Table *t);
+bool table_write(const Table *t, Diag *d);        /* atomically */
+uint32_t table_find(Table *t, XXH128_hash_t key); /* index; a new entry if there is none */
+
+#endif
