@@ -75,7 +75,8 @@ static bool find_gpu(Options *o)
            fail(&o->diag, "--emit cuda: %s is no NVIDIA GPU", o->step.device->name);
 }
 
-/* Where no device was named: a GPU, if it and all that it runs with is here.  --threads is for the processor. */
+/* Where no device was named: a GPU, if it and all that it runs with is here.  --threads is for the processor.
+ */
 static void prefer_gpu(Job *j)
 {
     Options *o = j->o;

@@ -436,7 +436,8 @@ static const Row rows[] = {
          "what it takes with everything stored; default: no limit"),
     CALL(BUDGET, "device", 0, "NAME|FILE", parse_device,
          "cuda: an NVIDIA GPU, cuda:1 the second; or, with --steps 0, plan for a device that is not there: "
-         "one of ckc devices, or a text file like those in devices/; default: cuda where it is found with all it "
+         "one of ckc devices, or a text file like those in devices/; default: cuda where it is found with "
+         "all it "
          "runs with, else cpu, this machine"),
     CALL(BUDGET, "offload", 0, "WHICH", parse_offload,
          "auto: values go to the host's memory and return where that is faster than to compute them again, "
