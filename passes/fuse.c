@@ -442,9 +442,10 @@ bool pass_fuse(Graph *g, PassCtx *cx)
     for (uint32_t i = 0; i < g->nupdate; i++)
         ends[graph_root(g, g->update[i].value).i] = true;
     find_users(&f);
-    for (uint32_t p = 0; p < n; p++)
-        if (can[p])
-            try_join(&f, p, can, ends);
+    for (int later = 0; later < 2; later++) /* a cast that widens rather joins its reader than its producer */
+        for (uint32_t p = 0; p < n; p++)
+            if (can[p] && node_widens(g, at(&f, p)) == later)
+                try_join(&f, p, can, ends);
     for (uint32_t p = f.loss + 1; p < n; p++)
         if (can[p] && shrinks(&f, p))
             try_siblings(&f, p, can, ends);

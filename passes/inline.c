@@ -9,6 +9,7 @@
  * The result of a norm is a pointwise function of what its gradient keeps, the statistics included.
  * A reader may be the product of a weight's gradient: the value then is the prologue of a split-K product
  * (ir/split.c), with all that it is made of; pass split makes one loop of them.
+ * What backward has in 16 bits is stored in them alone: every reader that wants it wider widens it.
  * Latest values first, so that chains are cloned as a whole.  Linear in the uses. */
 #include "../ir/attrs.h"
 #include "fuse.h"
@@ -103,8 +104,7 @@ static bool reads_rows(const Node *n)
     return reads;
 }
 
-/* x in half precision, where its norm is computed in single */
-static bool widens(const Graph *g, const Node *n)
+bool node_widens(const Graph *g, const Node *n)
 {
     DType from = n->nin ? val_type(g, n->in[0])->dt : DT_NONE, to = val_type(g, n->out[0])->dt;
     return n->op == OP_cast && dtype_is_float(from) && dtype_size[from] < dtype_size[to];
@@ -136,7 +136,7 @@ static bool worth_inlining(const Inline *x, const Node *n, bool gain)
         Val r = graph_root(g, n->in[i]);
         if (is_there(x, r, count, calls(n) ? 0 : MADE_DEPTH))
             continue;
-        if (calls(n) || (x->forward[r.i] > 1 && !widens(g, n)))
+        if (calls(n) || (x->forward[r.i] > 1 && !node_widens(g, n)))
             return false;
         more += type_bytes(val_type(g, r));
     }
@@ -160,8 +160,11 @@ static bool sees_views(const Inline *x, const Node *r, Val v)
 static bool joins(const Inline *x, const Node *r, Val v)
 {
     const Node *n = graph_def(x->g, v);
-    return (is_pointwise(r) || (reads_rows(r) && widens(x->g, n))) && !sees_views(x, r, v) &&
-           type_same_shape(val_type(x->g, r->out[0]), val_type(x->g, v));
+    const Type *in = val_type(x->g, v), *out = val_type(x->g, r->out[0]);
+    if (is_pointwise(r) && sees_views(x, r, v))
+        return type_count(in) == type_count(out);
+    return (is_pointwise(r) || (reads_rows(r) && node_widens(x->g, n))) && !sees_views(x, r, v) &&
+           type_same_shape(out, in);
 }
 
 /* The product of a weight's gradient, with less to write than the value has; or pooling's. */
@@ -376,6 +379,21 @@ static void inline_value(Inline *x, NodeId id)
     x->head[v.i] = 0;
 }
 
+/* A cast of the backward phase, in front of each reader whose kernel it joins. */
+static void repeat_cast(Inline *x, NodeId id)
+{
+    Graph *g = x->g;
+    Val v = g->nodes[id.i].out[0];
+    for (uint32_t e = x->ends[v.i] ? 0 : x->head[v.i]; e; e = x->reader[e].next) {
+        const Node *r = &g->nodes[x->reader[e].node.i];
+        uint32_t first = g->nnodes;
+        if (!joins(x, r, v) && (r->op != OP_reduce_sum || sees_views(x, r, v)))
+            continue;
+        read_clone(x, x->reader[e].node, v, clone(g, id, v, v));
+        place_clones(x, first, x->reader[e].node, false);
+    }
+}
+
 static void emit(const Inline *x, NodeId id)
 {
     Graph *g = x->g;
@@ -403,9 +421,13 @@ bool pass_inline(Graph *g, PassCtx *cx)
     for (uint32_t k = loss; k-- > 0;)
         if (can_inline(&x, &g->nodes[order[k].i]))
             inline_value(&x, order[k]);
+    for (uint32_t k = loss + 1; k < n; k++)
+        if (node_widens(g, &g->nodes[order[k].i]) && !g->nodes[order[k].i].group)
+            repeat_cast(&x, order[k]);
     g->norder = 0;
     for (uint32_t k = 0; k < n; k++)
         emit(&x, order[k]);
+    graph_dce(g, tmp);
     cx->changed = true;
     return true;
 }
