@@ -105,17 +105,36 @@ static bool has_point_window(const LibDesc *of)
            all_are(&of->conv.pads, 0) && (of->op != LIB_CONV || of->in[2].dt == DT_NONE);
 }
 
-/* An image is a matrix of channels by places. */
+/* Images of one place are rows of channels: Y = X W^T, dX = dY W, dW = dY^T X. */
+static void describe_points(Gemms *s, const LibDesc *of, int64_t m, int64_t c, int64_t images)
+{
+    bool data = of->op == LIB_CONV_BWD_DATA, weights = of->op == LIB_CONV_BWD_WEIGHTS;
+    Gemm *g = &s->g;
+    s->operand[weights ? GEMM_A : GEMM_B] = 1;
+    g->ta = weights;
+    g->tb = !weights && !data;
+    g->m = !weights ? images : of->rows ? of->rows : m;
+    g->n = g->ldy = weights || data ? c : m;
+    g->k = weights ? images : data ? m : c;
+    g->lda = weights || data ? m : c;
+    g->ldb = c;
+}
+
+/* An image is a matrix of channels by places: Y = W X, dX = W^T dY, dW = sum of dY X^T. */
 static void describe_conv(Gemms *s, const LibDesc *of)
 {
     bool data = of->op == LIB_CONV_BWD_DATA, weights = of->op == LIB_CONV_BWD_WEIGHTS;
     const Type *w = weights ? &of->out : &of->in[1], *x = data ? &of->out : &of->in[0];
     int64_t m = w->dim[0], c = w->dim[1], at = places(x);
     Gemm *g = &s->g;
+    s->operand[GEMM_C] = of->nin; /* its own result */
+    if (at == 1) {
+        describe_points(s, of, m, c, x->dim[0]);
+        return;
+    }
     s->operand[weights ? GEMM_B : GEMM_A] = weights ? 0 : 1;
     s->operand[weights ? GEMM_A : GEMM_B] = weights ? 1 : 0;
-    s->operand[GEMM_C] = of->nin; /* its own result */
-    g->ta = data;                 /* Y = W X, dX = W^T dY, dW = sum of dY X^T */
+    g->ta = data;
     g->tb = s->sums = weights;
     g->m = weights && of->rows ? of->rows : data ? c : m;
     g->n = g->ldy = weights ? c : at;
@@ -152,7 +171,7 @@ bool gemm_describe(Gemms *s, const LibDesc *of)
     if (!s->sums)
         fold_calls(s);
     bool rounds = s->sums && s->g.out != dtype_sum(s->g.in); /* every partial sum */
-    return gemm_calls(s) <= (rounds ? 1 : GEMM_CALLS);
+    return gemm_calls(s) <= (rounds ? 1 : s->sums ? GEMM_SUM_CALLS : GEMM_CALLS);
 }
 
 int64_t gemm_calls(const Gemms *s)

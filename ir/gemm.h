@@ -27,7 +27,8 @@ typedef struct {
     int64_t extent[MAX_RANK], stride[MAX_RANK][GEMM_OPERANDS];
 } Gemms;
 
-enum { GEMM_CALLS = 256 }; /* at most, of one operation */
+/* Calls of one operation, at most; of a sum, where each reads and writes the whole result. */
+enum { GEMM_CALLS = 64, GEMM_SUM_CALLS = 8 };
 
 /* False: the operation is no product, or none of so few calls. */
 bool gemm_describe(Gemms *out, const LibDesc *of);

@@ -56,7 +56,15 @@ static const Case cases[] = {
      "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "} split rows 4\n", 6},
     {AB("f32[5,4,5]", "f32[5,6,5]")
      "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "} split sum 2\n", 5},
+    /* one place: images are rows */
+    {AB("f32[9,4,1,1]", "f32[6,4,1,1]") "  %y: f32[9,6,1,1] = conv %a, %b {" PLANE "}\n", 1},
+    {AB("f32[9,6,1,1]", "f32[6,4,1,1]") "  %y: f32[9,4,1,1] = conv_bwd_data %a, %b {" PLANE
+     ", shape=[9,4,1,1]}\n", 1},
+    {AB("bf16[9,4,1]", "bf16[9,6,1]") "  %y: bf16[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "}\n", 1},
+    {AB("f32[9,4,1]", "f32[9,6,1]")
+     "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "} split rows 4\n", 2},
     /* none */
+    {AB("f32[9,4,5]", "f32[9,6,5]") "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "}\n", 0},
     {AB("f32[3,4,5]", "f32[6,4,1]") "  input %c: f32[6]\n  %y: f32[3,6,5] = conv %a, %b, %c {" LINE "}\n", 0},
     {AB("f32[3,4,5]", "f32[6,4,2]") "  %y: f32[3,6,4] = conv %a, %b {" LINE "}\n", 0},
     {AB("f32[3,4,5]", "f32[6,4,1]") "  %y: f32[3,6,3] = conv %a, %b {" ATTRS("[2]", "[0,0]", "[1]") "}\n", 0},
