@@ -5,7 +5,7 @@
  * are fewer tiles than processors, blocks have parts of the rows (cuda_parts.c). */
 #include "cuda_int.h"
 
-enum { PIECE_BYTES = 128, UNROLL = 4 };
+enum { PIECE_BYTES = 128, FLIGHT_BYTES = 64 };
 
 static bool in_chunk(const Sched *s, uint32_t i) { return s->dep[i] >> s->vec & 1; }
 
@@ -138,6 +138,17 @@ static void row_of_chunks(Printer *pr, int pass)
     chunk_end(pr, pr->mark);
 }
 
+/* Rows that a thread loads before it adds: that so many bytes are on their way to it. */
+static int rows_in_flight(const Printer *pr)
+{
+    const Sched *s = pr->s;
+    int bytes = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (walks(pr, i) && s->ins[i].kind == K_LOAD && in_chunk(s, i))
+            bytes += pr->v.width * dtype_size[s->k->operand[s->ins[i].operand]];
+    return bytes == 0 || bytes >= FLIGHT_BYTES ? 1 : FLIGHT_BYTES / bytes;
+}
+
 static void run_pass(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
@@ -148,7 +159,7 @@ static void run_pass(Printer *pr, int pass)
             start(pr, i);
     memset(pr->mark, 0, s->n * sizeof *pr->mark);
     sched_vector_set(s, pass, pr->mark);
-    LINE("#pragma unroll %d", UNROLL);
+    LINE("#pragma unroll %d", rows_in_flight(pr));
     OPEN("for (%s r = from + threadIdx.x / %d; r < to; r += %" PRId64 ")", index, pr->columns.lanes, rows);
     row_of_chunks(pr, pass);
     CLOSE();

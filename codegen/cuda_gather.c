@@ -2,7 +2,7 @@
  * time, and sums are made in phases from a sorted list (prelude/gather.h). */
 #include "cuda_int.h"
 
-enum { WIDE_BYTES = 16, PIECE = 32, WARPS = 8, MOST_OWN = 4096, SUM_THREADS = 64, LEAST_BYTES = 250000,
+enum { WIDE_BYTES = 16, PIECE = 32, WARPS = 8, MOST_OWN = 4096, SUM_THREADS = 32, LEAST_BYTES = 250000,
        BLOCK_BYTES = 7500 };
 
 /* Parameters as gather.c has them. */

@@ -30,6 +30,8 @@ typedef struct {
     int64_t along;   /* chunks along the innermost dimension */
     int64_t all;     /* of a row */
     bool *held;      /* per instruction: a load that several passes need */
+    bool *kept;      /* one that is in shared memory from its first pass on */
+    int64_t *at;     /* where */
 } Rows;
 
 typedef struct {

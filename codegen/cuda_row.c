@@ -1,11 +1,14 @@
 /* cuda_row.c -- reductions along the innermost dimension as CUDA C.
  *
  * A row is some threads': its chunks lie with them in registers from pass to pass, loaded once, while they are
- * at most 128 bytes each; a longer row is read again in every pass.  Partial results are joined by a butterfly
+ * at most 128 bytes each; a longer row lies in shared memory, or is read again in every pass.  Partial results are joined by a butterfly
  * in a warp, then the row's warps in order. */
 #include "cuda_int.h"
+#include "ir/mem.h"
+#include <stdlib.h>
 
-enum { HELD_BYTES = 128, HELD_ELEMENTS = 32, MAX_LANES = 512, MANY_INSTS = 64, UNROLL = 4 };
+enum { HELD_BYTES = 128, HELD_ELEMENTS = 32, MAX_LANES = 512, MANY_INSTS = 64, UNROLL = 4,
+       SHARED_MOST = 100 << 10 };
 
 static bool along_row(const Sched *s, uint32_t i) { return s->dep[i] >> s->vec & 1; }
 
@@ -23,6 +26,7 @@ static int64_t held_bytes(Rows *r, const Sched *s, Arena *a)
     }
     for (uint32_t i = 0; i < s->n; i++) {
         r->held[i] = s->ins[i].kind == K_LOAD && along_row(s, i) && passes[i] > 1;
+        r->kept[i] = r->held[i];
         bytes += r->held[i] ? dtype_size[s->k->operand[s->ins[i].operand]] : 0;
         bytes += s->saved[i] ? (s->ins[i].type == KT_INT || s->f64 ? 8 : 4) : 0;
     }
@@ -32,7 +36,8 @@ static int64_t held_bytes(Rows *r, const Sched *s, Arena *a)
 void rows_make(Rows *r, const Sched *s, const Vector *v, Arena *a)
 {
     int64_t n = s->extent[s->vec], outer = n ? s->nred / n : 0;
-    *r = (Rows){.lanes = 1, .held = NEW(a, bool, s->n + 1)};
+    *r = (Rows){.lanes = 1, .held = NEW(a, bool, s->n + 1), .kept = NEW(a, bool, s->n + 1),
+                .at = NEW(a, int64_t, s->n + 1)};
     r->along = ceil_div(n + (v->phase >= 0 ? v->width - 1 : 0), v->width);
     r->along = r->along ? r->along : 1;
     r->all = n ? outer * r->along : 0;
@@ -46,8 +51,22 @@ void rows_make(Rows *r, const Sched *s, const Vector *v, Arena *a)
         r->lanes *= 2;
     r->chunks = (int)ceil_div(r->all, r->lanes);
     r->chunks = r->chunks > most ? 0 : r->chunks ? r->chunks : 1;
-    if (!r->chunks)
-        memset(r->held, 0, s->n * sizeof *r->held);
+    memset(r->chunks ? r->kept : r->held, 0, s->n * sizeof *r->held);
+}
+
+/* Bytes of shared memory for what is kept there, while there is room. */
+static unsigned keep_in_shared(Rows *r, const Sched *s, const Vector *v)
+{
+    int64_t at = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (!r->kept[i])
+            continue;
+        int64_t bytes = r->all * v->width * dtype_size[s->k->operand[s->ins[i].operand]];
+        r->kept[i] = v->wide[i] && at + bytes <= SHARED_MOST;
+        r->at[i] = at;
+        at += r->kept[i] ? align_up(bytes, 16) : 0;
+    }
+    return (unsigned)at;
 }
 
 CudaLaunch row_launch(Printer *pr)
@@ -58,11 +77,15 @@ CudaLaunch row_launch(Printer *pr)
     while (threads > lanes && threads > WARP && s->nitem * lanes / threads < BLOCKS)
         threads /= 2;
     CudaLaunch l = parts_launch(pr, s->nitem, FLAT_THREADS, r->all, FLAT_THREADS);
-    if (pr->parts.n == 1)
-        return one_phase(blocks_for(s->nitem, threads / lanes), threads);
+    if (pr->parts.n == 1) {
+        l = one_phase(blocks_for(s->nitem, threads / lanes), threads);
+        l.phase[0].shared = keep_in_shared(r, s, &pr->v);
+        return l;
+    }
     r->lanes = FLAT_THREADS;
     r->chunks = 0;
     memset(r->held, 0, s->n * sizeof *r->held);
+    memset(r->kept, 0, s->n * sizeof *r->kept);
     return l;
 }
 
@@ -105,7 +128,8 @@ static void unpack_chunk(Printer *pr)
     uint32_t outer = s->red & ~(1u << s->vec);
     char at[512], before[NAME_LEN] = "";
     if (outer) {
-        LINE("const %s outer = q / %" PRId64 ";", pr->w.index, pr->rows.along);
+        LINE(pr->rows.along > 1 ? "const %s outer = q / %" PRId64 ";" : "const %s outer = q;", pr->w.index,
+             pr->rows.along);
         text_unpack(&pr->w, s, "outer", outer);
     }
     if (pr->v.phase >= 0) {
@@ -190,6 +214,34 @@ static void element(Printer *pr, int pass)
             chunk_store(pr, i);
 }
 
+/* A pass before this one has left it in shared memory: with this very thread. */
+static bool is_there(const Printer *pr, uint32_t i, int pass)
+{
+    bool *mark = mem_new(pr->s->n + 1, sizeof *mark), there = false;
+    for (int p = 0; p < pass && !there; p++) {
+        memset(mark, 0, pr->s->n * sizeof *mark);
+        sched_vector_set(pr->s, p, mark);
+        there = mark[i];
+    }
+    free(mark);
+    return there;
+}
+
+static void load_chunk(Printer *pr, uint32_t i, int pass)
+{
+    const char *type = text_element(pr->s->k->operand[pr->s->ins[i].operand]);
+    chunk_declare(pr, i, 0);
+    if (!pr->rows.kept[i] || !is_there(pr, i, pass))
+        chunk_load(pr, i, "");
+    if (!pr->rows.kept[i])
+        return;
+    LINE("%s *const k%u = (%s *)(kept + %" PRId64 ") + q * %d;", type, i, type, pr->rows.at[i], pr->v.width);
+    if (is_there(pr, i, pass))
+        LINE("wide_copy(u%u, k%u, sizeof u%u);", i, i, i);
+    else
+        LINE("wide_copy(k%u, u%u, sizeof u%u);", i, i, i);
+}
+
 static void pass_loop(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
@@ -200,10 +252,8 @@ static void pass_loop(Printer *pr, int pass)
         if (walks(pr, i) && !along_row(s, i))
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     for (uint32_t i = 0; i < s->n; i++)
-        if (walks(pr, i) && s->ins[i].kind == K_LOAD && pr->v.wide[i] && !pr->rows.held[i]) {
-            chunk_declare(pr, i, 0);
-            chunk_load(pr, i, "");
-        }
+        if (walks(pr, i) && s->ins[i].kind == K_LOAD && pr->v.wide[i] && !pr->rows.held[i])
+            load_chunk(pr, i, pass);
     chunk_begin(pr, pr->mark);
     chunk_open(pr);
     element(pr, pass);
@@ -289,6 +339,8 @@ void row_kernel(Printer *pr)
         return;
     }
     parts_need(pr);
+    if (pr->launch.shared)
+        LINE("SHARED_BYTES(kept);");
     cuda_shared_parts(pr, pr->launch.block / WARP);
     begin_row(pr);
     cuda_free_values(pr, 0);

@@ -7,7 +7,7 @@
  * along rows begin their chunks before the row, where the addresses are round. */
 #include "cuda_int.h"
 
-enum { WIDE_BYTES = 16, MAX_WIDTH = 8, DRAW = 4 };
+enum { WIDE_BYTES = 16, MAX_WIDTH = 8, DRAW = 4, COLUMN_SUMS = 64 };
 
 static bool is_access(const KInst *in) { return in->kind == K_LOAD || in->kind == K_STORE; }
 
@@ -81,6 +81,14 @@ static int64_t score(const Sched *s, const Vector *v)
     return sum;
 }
 
+static int reductions(const Sched *s, int pass)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        n += cuda_reduces_at(s, i, pass);
+    return n;
+}
+
 static int widest(const Sched *s)
 {
     int width = 1;
@@ -92,7 +100,11 @@ static int widest(const Sched *s)
             most = WIDE_BYTES / size_of(s, in);
         width = most > width ? (int)most : width;
     }
-    return width < MAX_WIDTH ? width : MAX_WIDTH;
+    int most = MAX_WIDTH;
+    for (int pass = 0; pass <= s->last && s->kind == SCHED_COLUMN; pass++)
+        while (most > 1 && most * reductions(s, pass) > COLUMN_SUMS) /* in registers */
+            most /= 2;
+    return width < most ? width : most;
 }
 
 static void try_vector(Vector *best, const Sched *s, Vector v, Arena *a)
