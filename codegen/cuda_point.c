@@ -3,7 +3,8 @@
  * crosses in shared memory. */
 #include "cuda_int.h"
 
-enum { TILE = 32, FLIGHT_BYTES = 64, MAX_FLIGHT = 4, MAX_INSTS = 64 };
+enum { TILE = 32, LARGE_TILE = 64, WIDE_BYTES = 16, LARGE_WIDTH = 8, SHARED_MOST = 40000 };
+enum { FLIGHT_BYTES = 64, MAX_FLIGHT = 4, MAX_INSTS = 64 };
 
 /* ---- chunks ------------------------------------------------------------------------------------- */
 
@@ -28,19 +29,42 @@ static int chunks_in_flight(const Sched *s, const Vector *v)
     return n;
 }
 
-static int64_t tiles_along(const Sched *s, int d) { return ceil_div(s->extent[d], TILE); }
+/* Elements of an access to a staged operand, along its own rows. */
+int staged_width(const Sched *s, uint32_t i)
+{
+    const KInst *in = &s->ins[i];
+    int width = s->k->unaligned ? 1 : WIDE_BYTES / dtype_size[s->k->operand[in->operand]];
+    for (int d = 0; d < s->rank; d++)
+        while (width > LARGE_WIDTH || (d == s->tile ? s->extent[d] : in->stride[d]) % width ||
+               in->offset % width)
+            width /= 2;
+    return width;
+}
 
-static int64_t tile_items(const Sched *s)
+static int64_t items_of_tiles(const Sched *s, int tile)
 {
     if (s->nitem * s->extent[s->vec] == 0)
         return 0;
-    return s->nitem / s->extent[s->tile] * tiles_along(s, s->tile) * tiles_along(s, s->vec);
+    return s->nitem / s->extent[s->tile] * ceil_div(s->extent[s->tile], tile) * ceil_div(s->extent[s->vec], tile);
+}
+
+/* Large where 16 bytes are 8 elements and there are many tiles. */
+static int tile_size(const Sched *s, const Vector *v)
+{
+    int64_t shared = 0;
+    bool large = v->width == LARGE_WIDTH;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (sched_is_staged(s, i)) {
+            large |= staged_width(s, i) == LARGE_WIDTH;
+            shared += LARGE_TILE * (LARGE_TILE + 1) * dtype_size[s->k->operand[s->ins[i].operand]];
+        }
+    return large && shared <= SHARED_MOST && items_of_tiles(s, LARGE_TILE) >= BLOCKS ? LARGE_TILE : TILE;
 }
 
 CudaLaunch point_launch(const Sched *s, const Vector *v)
 {
     if (s->tile >= 0)
-        return one_phase(blocks_for(tile_items(s), 1), FLAT_THREADS);
+        return one_phase(blocks_for(items_of_tiles(s, tile_size(s, v)), 1), FLAT_THREADS);
     int64_t work = ceil_div(chunks_of_space(s, v), chunks_in_flight(s, v));
     unsigned threads = FLAT_THREADS;
     while (threads > 2 * WARP && work / threads < BLOCKS)
@@ -138,55 +162,87 @@ static void chunks_kernel(Printer *pr)
 
 /* ---- tiles -------------------------------------------------------------------------------------- */
 
-static void value(Printer *pr, uint32_t i)
+/* Loop of a tile: its rows along dimension d, in each a thread has `width` elements of dimension w, from j on. */
+static void open_tile(Printer *pr, int d, const char *d0, int w, const char *w0, int width)
+{
+    const Sched *s = pr->s;
+    int tile = tile_size(s, &pr->v), lanes = tile / width;
+    OPEN("for (int r = threadIdx.x / %d; r < %d; r += %d)", lanes, tile, FLAT_THREADS / lanes);
+    LINE("const %s i%d = %s + r, j = %s + (int)threadIdx.x %% %d * %d;", pr->w.index, d, d0, w0, lanes, width);
+    LINE("if (i%d >= %" PRId64 " || j >= %" PRId64 ")", d, s->extent[d], s->extent[w]);
+    LINE("    continue;");
+}
+
+/* A staged operand's part, along its own rows. */
+static void stage(Printer *pr, uint32_t i)
+{
+    const Sched *s = pr->s;
+    const KInst *in = &s->ins[i];
+    int width = staged_width(s, i);
+    char at[512];
+    open_tile(pr, s->vec, "c0", s->tile, "t0", width);
+    LINE("const %s i%d = j;", pr->w.index, s->tile);
+    text_address(s, in, at, sizeof at);
+    LINE("ALIGNED_16 %s u[%d];", text_element(s->k->operand[in->operand]), width);
+    LINE("wide_copy(u, p%d + (%s), sizeof u);", in->operand, at);
+    LINE("#pragma unroll");
+    LINE("for (int e = 0; e < %d; e++)", width);
+    LINE("    u%u[r][j - t0 + e] = u[e];", i);
+    CLOSE();
+}
+
+static void tile_value(Printer *pr, uint32_t i)
 {
     const Sched *s = pr->s;
     if (sched_is_staged(s, i))
-        LINE("const %s v%u = LD_%s(u%u[i%d - c0], i%d - t0);", text_type(&s->ins[i]), i,
-             dtype_name[s->k->operand[s->ins[i].operand]], i, s->vec, s->tile);
+        LINE("const %s v%u = LD_%s(u%u[j - c0 + e], r);", text_type(&s->ins[i]), i,
+             dtype_name[s->k->operand[s->ins[i].operand]], i);
     else
-        text_value(&pr->w, s, (int)i, cuda_name_of, pr);
+        chunk_value(pr, i);
 }
 
-/* Loop of a tile: rows along dimension d, threads of a warp along dimension w. */
-static void open_tile(Printer *pr, int d, const char *d0, int w, const char *w0)
+static void tile_text(Printer *pr)
 {
     const Sched *s = pr->s;
-    OPEN("for (%s r = threadIdx.x / 32; r < %d; r += blockDim.x / 32)", pr->w.index, TILE);
-    LINE("const %s i%d = %s + r, i%d = %s + threadIdx.x %% 32;", pr->w.index, d, d0, w, w0);
-    LINE("if (i%d >= %" PRId64 " || i%d >= %" PRId64 ")", d, s->extent[d], w, s->extent[w]);
-    LINE("    continue;");
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->live[i] && cuda_is_plain(&s->ins[i]) && !in_chunk(pr, i))
+            text_value(&pr->w, s, (int)i, cuda_name_of, pr);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->live[i] && s->ins[i].kind == K_LOAD && pr->v.wide[i] && !sched_is_staged(s, i)) {
+            chunk_declare(pr, i, 0);
+            chunk_load(pr, i, "");
+        }
+    chunk_begin(pr, s->live);
+    chunk_open(pr);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->live[i] && cuda_is_plain(&s->ins[i]) && in_chunk(pr, i))
+            tile_value(pr, i);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->ins[i].kind == K_STORE)
+            chunk_store(pr, i);
+    CLOSE();
+    chunk_end(pr, s->live);
 }
 
 /* Staged operands are read along their own rows, and used along those of the result. */
 static void tile_kernel(Printer *pr)
 {
     const Sched *s = pr->s;
-    int64_t across = tiles_along(s, s->vec), down = tiles_along(s, s->tile);
-    char at[512];
+    int tile = tile_size(s, &pr->v);
+    int64_t across = ceil_div(s->extent[s->vec], tile), down = ceil_div(s->extent[s->tile], tile);
     for (uint32_t i = 0; i < s->n; i++)
         if (sched_is_staged(s, i))
-            LINE("__shared__ %s u%u[%d][%d];", text_element(s->k->operand[s->ins[i].operand]), i,
-                 TILE, TILE + 1);
-    LINE("const %s c0 = blockIdx.x %% %" PRId64 " * %d;", pr->w.index, across, TILE);
-    LINE("const %s t0 = blockIdx.x / %" PRId64 " %% %" PRId64 " * %d;", pr->w.index, across, down,
-         TILE);
+            LINE("__shared__ %s u%u[%d][%d];", text_element(s->k->operand[s->ins[i].operand]), i, tile, tile + 1);
+    LINE("const %s c0 = blockIdx.x %% %" PRId64 " * %d;", pr->w.index, across, tile);
+    LINE("const %s t0 = blockIdx.x / %" PRId64 " %% %" PRId64 " * %d;", pr->w.index, across, down, tile);
     LINE("const %s item = blockIdx.x / %" PRId64 ";", pr->w.index, across * down);
     text_unpack(&pr->w, s, "item", ((1u << s->rank) - 1) & ~(1u << s->vec) & ~(1u << s->tile));
-    open_tile(pr, s->vec, "c0", s->tile, "t0");
-    for (uint32_t i = 0; i < s->n; i++) {
-        if (!sched_is_staged(s, i))
-            continue;
-        text_address(s, &s->ins[i], at, sizeof at);
-        LINE("u%u[r][threadIdx.x %% 32] = p%d[%s];", i, s->ins[i].operand, at);
-    }
-    CLOSE();
-    LINE("__syncthreads();");
-    open_tile(pr, s->tile, "t0", s->vec, "c0");
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && cuda_is_plain(&s->ins[i]))
-            value(pr, i);
-    cuda_stores(pr, false);
+        if (sched_is_staged(s, i))
+            stage(pr, i);
+    LINE("__syncthreads();");
+    open_tile(pr, s->tile, "t0", s->vec, "c0", pr->v.width);
+    tile_text(pr);
     CLOSE();
 }
 

@@ -148,9 +148,12 @@ CudaAccesses vector_accesses(const Vector *v, const Sched *s)
     CudaAccesses n = {0};
     for (uint32_t i = 0; i < s->n; i++) {
         const KInst *in = &s->ins[i];
-        if (!s->live[i] || !is_access(in) || !(contiguous(s, in, false) || contiguous(s, in, v->flat)))
+        bool staged = sched_is_staged(s, i);
+        if (!s->live[i] || !is_access(in) ||
+            !(staged || contiguous(s, in, false) || contiguous(s, in, v->flat)))
             continue;
-        bool wide = v->wide[i] && v->width * size_of(s, in) >= WIDE_BYTES;
+        int width = staged ? staged_width(s, i) : v->wide[i] ? v->width : 1;
+        bool wide = width * size_of(s, in) >= WIDE_BYTES;
         *(wide ? &n.wide : &n.narrow) += 1;
     }
     return n;
