@@ -17,14 +17,18 @@
 
 enum { MAX_BLOCKS = 65536 };
 
+/* Fewer threads a block where there are few items, which then take long. */
 static CudaLaunch body_launch(const Kernel *k)
 {
+    unsigned threads = FLAT_THREADS;
     if (cuda_is_gather(k))
         return gather_launch(k);
     if (cuda_is_gather_sum(k))
         return gather_sum_launch(k);
-    unsigned n = blocks_for(k->items, FLAT_THREADS);
-    return one_phase(n < MAX_BLOCKS ? n : MAX_BLOCKS, FLAT_THREADS);
+    while (threads > WARP && blocks_for(k->items, threads) < BLOCKS)
+        threads /= 2;
+    unsigned n = blocks_for(k->items, threads);
+    return one_phase(n < MAX_BLOCKS ? n : MAX_BLOCKS, threads);
 }
 
 /* The schedule of a DAG, how it is vectorised, and its launch.  Arrays live in a. */

@@ -44,6 +44,12 @@ FN void AT(gather)(const CONV_T *__restrict__ x, const AT(Place) *p, const AT(Pl
     }
 }
 
+#ifdef __CUDACC__
+#define CONV_UNROLL_2 _Pragma("unroll 2")
+#else
+#define CONV_UNROLL_2
+#endif
+
 /* ---- tiles in shared memory ------------------------------------------------------------------ */
 
 /* Lines of 16-byte chunks, exchanged so that neither 8 lines' equal chunks nor a line's meet in a bank. */
@@ -156,7 +162,7 @@ FN void AT(multiply)(const unsigned char *tile, float *acc)
 {
     const float *m = (const float *)tile + threadIdx.x / 16 * CONV_SIDE_M;
     const float *n = (const float *)(tile + CONV_BYTES_M) + threadIdx.x % 16 * 4;
-    UNROLL
+    CONV_UNROLL_2 /* more would not fit the registers */
     for (int k = 0; k < CONV_TK; k++) {
         float a[CONV_RM];
         ConvQuad b[CONV_RN / 4];

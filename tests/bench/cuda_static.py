@@ -76,16 +76,21 @@ def accesses(disasm, cubin):
     return out
 
 
+def kernel_of(function):
+    """ck_3 of its phase ck_3_1"""
+    return re.sub(r"^(ck_\d+)_\d+$", r"\1", function)
+
+
 def launches(source):
     """{kernel: {n, blocks, threads, shared, mflop, what}} of the schedule, and its scalar launches"""
-    out, scalar, what, mflop = {}, [], "", 0.0
+    out, scalar, what, mflop = {}, collections.Counter(), "", 0.0
     for line in source.splitlines():
         if m := re.match(r"    /\* \d+: (.*) \*/$", line):
             what = m.group(1)
         elif m := re.match(r"    \{ /\* (\S+) MFLOP(, scalar)? \*/$", line):
             mflop = float(m.group(1))
             if m.group(2) and mflop >= 1:
-                scalar.append((mflop, what))
+                scalar[mflop, what] += 1
         elif m := re.search(r"ckc_launch\(c, \(const void \*\)(\w+), (\d+), (\d+), (\d+), ", line):
             of = out.setdefault(m.group(1), dict(n=0, mflop=mflop, what=what))
             of.update(n=of["n"] + 1, blocks=int(m.group(2)), threads=int(m.group(3)), shared=int(m.group(4)))
@@ -118,7 +123,7 @@ def main():
             total, worst = collections.Counter(), 0
             bad = collections.Counter()
             for name in sorted(res, key=lambda n: [int(x) for x in re.findall(r"\d+", n)]):
-                body = bodies.get(re.sub(r"^(ck_\d+)_\d+$", r"\1", name), "")
+                body = bodies.get(kernel_of(name), "")
                 if arg.skip and re.search(arg.skip, body):
                     continue
                 r, a = res[name], acc.get(name, collections.Counter())
@@ -135,12 +140,16 @@ def main():
             n = sum(total.values())
             print(f"{path} {arch}: {len(res)} kernels, {100 * total[16] / max(n, 1):.1f} % of {n} accesses are 16 bytes "
                   f"wide {dict(total)}; at most {worst} registers; {dict(bad)}")
-        few = [n for n, r in runs.items() if r["blocks"] < 132 and r["mflop"] >= 100]
-        print(f"{path}: {sum(r['n'] for r in runs.values())} launches of {len(runs)} functions; of 100 MFLOP and more "
-              f"on fewer than 132 blocks: {few or 'none'}")
-        print(f"{path}: scalar products, convolutions, attention of 1 MFLOP and more: {len(scalar) or 'none'}")
-        for mflop, what in sorted(scalar, reverse=True)[:20]:
-            print(f"    {mflop:12.6g} MFLOP {what}")
+        most = collections.Counter()  # blocks of a kernel's largest phase
+        for n, r in runs.items():
+            most[kernel_of(n)] = max(most[kernel_of(n)], r["blocks"])
+        few = [n for n, r in runs.items() if n == kernel_of(n) and most[n] < 132 and r["mflop"] >= 100]
+        print(f"{path}: {sum(r['n'] for r in runs.values())} launches of {len(runs)} functions; kernels of 100 MFLOP "
+              f"and more on fewer than 132 blocks: {few or 'none'}")
+        print(f"{path}: scalar products, convolutions, attention of 1 MFLOP and more: {sum(scalar.values()) or 'none'}")
+        for (mflop, what), n in sorted(scalar.items(), reverse=True):
+            print(f"    {n:3d} x {mflop:12.6g} MFLOP {what}")
+
 
 
 if __name__ == "__main__":
