@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 enum { RUNS = 3 };
+static const double default_limit = 10; /* seconds, of commands; algorithms are all timed */
 
 /* In functions that have b and d. */
 #define CALL(name, ...) CUDA_CALL(b->cu, name, __VA_ARGS__)
@@ -207,10 +208,12 @@ static uint32_t unknown_items(const CudaProfile *p, const Item **out, int64_t *b
     return n;
 }
 
+/* In as much time as may be spent; what is left then is estimated. */
 static bool time_items(CudaProfile *p, const Item *const *item, uint32_t n, const Bench *b, Tasks *t,
                        const uint32_t *first, const Progress *pr, Diag *d)
 {
-    for (uint32_t i = 0; i < n; i++) {
+    double start = clock_seconds(), limit = p->opt.time_limit > 0 ? p->opt.time_limit : default_limit;
+    for (uint32_t i = 0; i < n && clock_seconds() - start < limit; i++) {
         TaskRun run = {t, first[i], first[i + 1]};
         progress(pr, "measuring %u of %u kernels", i + 1, n);
         TRY(bench_ns(b, run_tasks, &run, &p->table.entry[item[i]->entry].ns, d));
@@ -253,7 +256,8 @@ bool cuda_times(void *user, Times worth, const Progress *pr, StepCost *out, Diag
     (void)worth; /* the choice must not depend on it */
     if (!profile_measures(p))
         return profile_answer(p, out, d);
-    return measure_algos(p, pr, d) && profile_answer(p, out, d) && measure_items(p, pr, d) &&
+    bool compiles = cuda_nvrtc(p->cu, &(Diag){0}) != NULL; /* it is missed when the plan is to run */
+    return measure_algos(p, pr, d) && profile_answer(p, out, d) && (!compiles || measure_items(p, pr, d)) &&
            table_write(&p->table, d) && profile_answer(p, out, d);
 }
 
