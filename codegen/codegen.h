@@ -74,6 +74,7 @@ bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d);
 extern const char *const prelude_philox[], *const prelude_math[], *const prelude_c[],
     *const prelude_cuda[], *const prelude_gather[], *const prelude_tensor[], *const prelude_host[],
     *const prelude_main[], *const prelude_attention[], *const prelude_conv[], *const prelude_conv_tiles[],
-    *const prelude_conv_direct[];
+    *const prelude_conv_direct[], *const prelude_attention_tile[], *const prelude_attention_forward[],
+    *const prelude_attention_backward[];
 
 #endif

@@ -12,8 +12,9 @@
  *
  * No atomics, and launch shapes depend on the kernel alone, so results are reproducible.  What
  * does not change along the reduced dimensions is computed once per thread and level. */
-#include "cuda_int.h"
+#include "cuda_attention.h"
 #include "cuda_conv.h"
+#include "cuda_int.h"
 
 enum { MAX_BLOCKS = 65536 };
 
@@ -56,6 +57,8 @@ CudaLaunch kernel_cuda_launch(const Kernel *k)
     Printer pr = {0};
     if (cuda_conv_has(k))
         return cuda_conv_launch(k);
+    if (cuda_attention_has(k))
+        return cuda_attention_launch(k);
     if (k->body)
         return body_launch(k);
     analyse(&pr, &s, k, &a);
@@ -272,6 +275,8 @@ void kernel_print_cuda(const Kernel *k, const char *name, FILE *f)
     LINE("\n/* kernel %s */", name);
     if (cuda_conv_has(k))
         cuda_conv_print(&pr->w, k, name);
+    else if (cuda_attention_has(k))
+        cuda_attention_print(&pr->w, k, name);
     else
         (k->body ? print_body : print_dag)(pr, k);
 }
@@ -290,7 +295,7 @@ static void prelude(FILE *f, bool gather, bool tensor)
 void codegen_prelude_cuda(FILE *f) { prelude(f, true, true); }
 
 /* Does its text call functions of prelude/tensor.h? */
-static bool uses_tensor(const Kernel *k) { return cuda_conv_has(k); }
+static bool uses_tensor(const Kernel *k) { return cuda_conv_has(k) || cuda_attention_has(k); }
 
 void codegen_shared_cuda(FILE *f, const Kernel *const *k, int n)
 {

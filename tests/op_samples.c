@@ -210,6 +210,27 @@ Ints sample_all_dims(const Type *t)
 
 /* ---- which operator, which sampler --------------------------------------------------- */
 
+static void start(Sample *s, Op op, DType dt, int trial)
+{
+    *s = (Sample){.seed = (uint64_t)op << 32 ^ (uint64_t)dt << 16 ^ (uint64_t)trial, .dt = dt, .op = op};
+    s->empty = trial % 4 == 3;
+    graph_init(&s->g, &s->arena, &s->diag);
+}
+
+static void finish(Sample *s)
+{
+    for (int i = 0; i < op_table[s->op]->nout && s->out[i].i; i++)
+        graph_add_out(&s->g, s->out[i]);
+}
+
+void sample_make_attention(Sample *s, Op op, DType dt, int trial, int size)
+{
+    start(s, op, dt, trial);
+    s->size = size;
+    sample_rows[op](s);
+    finish(s);
+}
+
 bool sample_make(Sample *s, Op op, DType dt, int trial)
 {
     SampleFn *fn = op == OP_where ? where : op == OP_cast ? cast : sample_rows[op];
@@ -218,14 +239,9 @@ bool sample_make(Sample *s, Op op, DType dt, int trial)
         fn = op_table[op]->expr.text && (op >= OP_add && op <= OP_bitshr) ? binary : unary;
     if (!fn)
         return false;
-    *s = (Sample){.seed = (uint64_t)op << 32 ^ (uint64_t)dt << 16 ^ (uint64_t)trial,
-                  .dt = dt,
-                  .op = op};
-    s->empty = trial % 4 == 3;
-    graph_init(&s->g, &s->arena, &s->diag);
+    start(s, op, dt, trial);
     fn(s);
-    for (int i = 0; i < op_table[op]->nout && s->out[i].i; i++)
-        graph_add_out(&s->g, s->out[i]);
+    finish(s);
     return true;
 }
 

@@ -13,6 +13,7 @@ typedef struct {
     uint64_t seed; /* state of the generator */
     DType dt;      /* of the float operands */
     bool empty;    /* shapes may have extents of 0 */
+    int size;      /* of a head of attention, with several tiles of rows; 0: small shapes, some larger */
     Op op;
     int nin;
     Val in[SAMPLE_IN], out[MAX_OUT];
@@ -22,6 +23,8 @@ typedef struct {
 /* False: the operator has no sampler.  Otherwise s->diag tells whether the node was built;
  * all choices follow from op, dt and trial.  Free with sample_free. */
 bool sample_make(Sample *s, Op op, DType dt, int trial);
+/* Of attention: heads of that size, more rows than a tile has. */
+void sample_make_attention(Sample *s, Op op, DType dt, int trial, int size);
 void sample_free(Sample *s);
 uint64_t sample_next(Sample *s); /* random bits */
 double sample_real(Sample *s, double lo, double hi);

@@ -1,6 +1,7 @@
 /* op_samples_rows.c -- samplers of the operators that move elements, work on rows, draw or
  * update. */
 #include "op_samples_int.h"
+#include <math.h>
 
 static Type kept_shape(Type t, uint32_t ones)
 {
@@ -218,11 +219,12 @@ static void attention_operands(Sample *s, const Type t[4])
 static void attention(Sample *s)
 {
     s->empty = false;
-    const bool large = sample_chance(s, 15), forward = s->op == OP_attention;
-    int64_t b = sample_int(s, 1, 2), g = sample_int(s, 1, 2), h = g * sample_int(s, 1, 2);
+    const bool large = sample_chance(s, 15) || s->size, forward = s->op == OP_attention;
+    int64_t b = s->size ? 1 : sample_int(s, 1, 2), g = s->size ? 1 : sample_int(s, 1, 2);
+    int64_t h = g * sample_int(s, 1, 2);
     int64_t rows = large ? 70 : sample_extent(s), cols = large ? 67 : sample_extent(s);
-    int64_t size = sample_extent(s);
-    AttentionAttrs at = {.scale = sample_real(s, 0.2, 1),
+    int64_t size = s->size ? s->size : sample_extent(s);
+    AttentionAttrs at = {.scale = sample_real(s, 0.2, 1) / (s->size > 32 ? 4 : 1),
                          .hides = sample_int(s, 0, 2),
                          .p = 0.3,
                          .key = sample_int(s, 1, 99),
@@ -233,7 +235,11 @@ static void attention(Sample *s)
                          .window = sample_chance(s, 30) ? large ? 9 : 2 : 0,
                          .fill = -2};
     Type t[4];
-    if (at.hides == HIDES_ALL && sample_chance(s, 50))
+    if (s->size)
+        cols += sample_int(s, 0, 1); /* 68: dropout draws four at a time */
+    if (s->size && sample_chance(s, 50))
+        at.fill = -INFINITY;
+    else if (at.hides == HIDES_ALL && sample_chance(s, 50))
         at.fill = -1e30; /* with the others it swallows differences */
     at.layout.n = 4;
     for (int i = 0; i < 4; i++) {

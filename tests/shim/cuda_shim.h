@@ -48,6 +48,7 @@ typedef struct {
 typedef struct {
     ShimIndex thread, block, block_dim, grid_dim;
     void (*barrier)(void);
+    int (*any)(int mine); /* a barrier: has somebody something? */
     void (*warp)(WarpOp op, const void *in, size_t bytes, void *out, size_t out_bytes);
     void (*copy)(void *to, const void *from, int bytes, int from_bytes); /* cp.async */
     void (*copy_commit)(void);
@@ -65,6 +66,7 @@ extern ShimState *shim; /* set by the loader of the object */
 #define blockDim (shim->block_dim)
 #define gridDim (shim->grid_dim)
 #define __syncthreads() shim->barrier()
+#define __syncthreads_or(x) shim->any(x)
 
 #define __syncwarp() shim->warp(WARP_SYNC, NULL, 0, NULL, 0)
 

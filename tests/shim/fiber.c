@@ -29,7 +29,7 @@ typedef struct {
 typedef struct {
     ucontext_t start;
     jmp_buf at;
-    bool started;
+    bool started, says;
     Wait wait;
     Copy *copy; /* room for COPIES */
     int ncopy, groups;
@@ -38,6 +38,7 @@ typedef struct {
 static Fiber fiber[MAX_BLOCK];
 static Lane lane[MAX_BLOCK];
 static unsigned shared_bytes;
+static bool somebody; /* says so at a barrier */
 static char *stacks;
 static unsigned char *shared_memory;
 static jmp_buf scheduler;
@@ -64,6 +65,14 @@ static void wait_for(Wait w)
 }
 
 static void barrier(void) { wait_for(AT_BARRIER); }
+
+/* All come back from the barrier before anybody can say something new at the next one. */
+static int any(int mine)
+{
+    fiber[current].says = mine != 0;
+    wait_for(AT_BARRIER);
+    return somebody;
+}
 
 static void warp(WarpOp op, const void *in, size_t bytes, void *out, size_t out_bytes)
 {
@@ -195,8 +204,12 @@ static bool release(void)
         at_barrier += fiber[t].wait == AT_BARRIER;
     for (unsigned t = 0; t < threads && at_barrier == threads; t++)
         fiber[t].wait = READY;
-    if (at_barrier == threads)
+    if (at_barrier == threads) {
         shadow_barrier();
+        somebody = false;
+        for (unsigned t = 0; t < threads; t++)
+            somebody |= fiber[t].says;
+    }
     return any || at_barrier == threads;
 }
 
@@ -222,7 +235,7 @@ static void shuffle_order(unsigned *order, uint64_t *seed)
 
 __attribute__((noinline)) static void prepare(Fiber *f, char *stack)
 {
-    f->started = false;
+    f->started = f->says = false;
     f->wait = READY;
     f->ncopy = f->groups = 0;
     f->copy = f->copy ? f->copy : malloc(COPIES * sizeof *f->copy);
@@ -278,6 +291,7 @@ bool fiber_launch(ShimState *st, void (*body)(void *const *), void *const *arg, 
     st->block_dim.x = block;
     st->grid_dim.x = grid;
     st->barrier = barrier;
+    st->any = any;
     st->access = access;
     st->warp = warp;
     st->copy = copy;

@@ -4,6 +4,7 @@
 #include "cuda_shim.h"
 
 #define UNROLL
+#define ROLLED
 
 /* Of dynamic shared memory, which is all that the shim has an address of. */
 FN uint32_t shared_at(const void *p) { return (uint32_t)((const unsigned char *)p - shim->shared); }

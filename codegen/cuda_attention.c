@@ -1,0 +1,220 @@
+/* cuda_attention.c -- phases, tiles and launches of attention on a GPU.
+ *
+ * Tiles are as large as registers (255 a thread without spills) and shared memory (163 KiB of a block on an
+ * A100) allow, with two blocks or more to a multiprocessor where they can; smaller where rows are few. */
+#include "cuda_attention.h"
+#include <inttypes.h>
+#include <math.h>
+
+/* Phases as prelude/attention_tile.h numbers them. */
+typedef enum { FORWARD, ROWS_DONE, KEYS, QUERIES, BIASES } Part;
+enum { ROW_TILE = 16, BACKWARD_OF = 1, BIAS_OF = 2, WARP = 32, COLUMNS = 32, STAGES = 2, DONE_THREADS = 256 };
+
+/* Parameters of the kernel (ir/ops/attention.c). */
+enum { BATCH, HEADS, GROUPS, ROWS, COLS, SIZE, RIGHT, LEFT, MASK = 20, BIAS = 25, EXTENTS = 30,
+       SINK = 34, DROPOUT };
+enum { SCALE, FILL, DROP, CAP = 4 };
+
+typedef struct {
+    int columns;                  /* of the padded rows */
+    int own, other, warps, split; /* split: blocks share the columns of a result */
+} Tiles;
+
+static bool is_half(const Kernel *k) { return k->operand[0] == DT_BF16 || k->operand[0] == DT_F16; }
+
+static int64_t limit(int64_t x, int64_t most) { return x < most ? x : most; }
+
+bool cuda_attention_has(const Kernel *k)
+{
+    const int64_t *p = k->p;
+    if (k->native != NATIVE_ATTENTION || !(is_half(k) || k->operand[0] == DT_F32))
+        return false;
+    return p[ATTENTION_PHASE] != BIAS_OF || (p[EXTENTS + 2] == p[ROWS] && p[EXTENTS + 3] == p[COLS]);
+}
+
+/* ---- tiles ---------------------------------------------------------------------------------- */
+
+static bool is_limited(const int64_t *p) { return p[RIGHT] < p[COLS] - 1 || p[LEFT] < p[ROWS] - 1; }
+
+/* Are scores nothing but scaled products, or -inf? */
+static bool is_plain(const Kernel *k)
+{
+    const int64_t *p = k->p;
+    bool hides = p[MASK] || is_limited(p);
+    return is_half(k) && !p[BIAS] && !p[SINK] && k->q[CAP] == 0 && k->q[SCALE] > 0 &&
+           (!hides || k->q[FILL] == -INFINITY);
+}
+
+/* A thread holds own / warps rows of results, and of scores and slopes against the other tile; what is done
+ * to scores takes registers as well. */
+static Tiles half_tiles(const Kernel *k, Part part, int columns)
+{
+    bool wide = columns >= 128, drop = k->p[DROPOUT];
+    bool simple = is_plain(k) || (k->q[CAP] == 0 && !k->p[BIAS] && !(wide && (drop || k->p[MASK])));
+    int other = wide ? simple ? 32 : 16 : simple ? 64 : 32, split = columns > 128 ? simple ? 2 : 4 : 1;
+    switch (part) {
+    case FORWARD: return (Tiles){columns, columns <= 64 && simple && !drop ? 128 : 64, 64, 4, 1};
+    case KEYS: return (Tiles){columns, 64, other, 4, split};
+    case QUERIES: return (Tiles){columns, 64, other, 4, split / 2 ? split / 2 : 1};
+    default: return (Tiles){columns, 64, 32, 4, 1};
+    }
+}
+
+static Tiles wide_tiles(Part part, int columns)
+{
+    switch (part) {
+    case FORWARD: return (Tiles){columns, 64, columns <= 64 ? 64 : 32, 4, 1};
+    case KEYS:
+        return (Tiles){columns, columns <= 64 ? 64 : 32, columns <= 128 ? 32 : 16, columns <= 64 ? 4 : 2,
+                       columns > 128 ? 2 : 1};
+    case QUERIES:
+        return (Tiles){columns, columns <= 64 ? 64 : 32, columns <= 128 ? 32 : 16, columns <= 64 ? 4 : 2, 1};
+    default: return (Tiles){columns, columns <= 128 ? 64 : 32, 32, columns <= 128 ? 4 : 2, 1};
+    }
+}
+
+/* Half the rows, and warps, while that holds all that there are. */
+static Tiles tiles_for(const Kernel *k, Part part)
+{
+    int64_t own = k->p[part == KEYS ? COLS : ROWS], other = k->p[part == KEYS ? ROWS : COLS];
+    int step = k->p[SIZE] > 4 * COLUMNS ? 2 * COLUMNS : COLUMNS;
+    int columns = (int)((k->p[SIZE] + step - 1) / step * step);
+    Tiles t = is_half(k) ? half_tiles(k, part, columns) : wide_tiles(part, columns);
+    for (; t.own > ROW_TILE && own <= t.own / 2; t.own /= 2)
+        t.warps = (int)limit(t.warps, t.own / 2 / ROW_TILE);
+    while (t.other > ROW_TILE && other <= t.other / 2)
+        t.other /= 2;
+    return t;
+}
+
+/* ---- launches ------------------------------------------------------------------------------- */
+
+static int64_t lines(const Kernel *k) { return k->p[BATCH] * k->p[HEADS] * k->p[ROWS]; }
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static int64_t grid_of(const Kernel *k, Part part, const Tiles *t)
+{
+    const int64_t *p = k->p, rows = ceil_div(p[ROWS], t->own);
+    switch (part) {
+    case ROWS_DONE: return ceil_div(lines(k), DONE_THREADS / 8);
+    case KEYS: return p[BATCH] * p[GROUPS] * ceil_div(p[COLS], t->own) * t->split;
+    case BIASES: return p[EXTENTS] * p[EXTENTS + 1] * rows * ceil_div(p[COLS], t->other);
+    default: return p[BATCH] * p[HEADS] * rows * t->split;
+    }
+}
+
+static int64_t shared_of(const Kernel *k, Part part, const Tiles *t)
+{
+    int bytes = is_half(k) ? 2 : 4, row = t->columns * bytes + 16;
+    switch (part) {
+    case FORWARD: return row * (t->own + 2 * t->other);
+    case KEYS: return row * 2 * t->own + STAGES * t->other * (2 * row + 3 * (int)sizeof(float));
+    case QUERIES: return row * 2 * (t->own + STAGES * t->other);
+    case BIASES: return row * 2 * (t->own + t->other);
+    default: return 0;
+    }
+}
+
+static CudaPhase phase_of(const Kernel *k, Part part)
+{
+    Tiles t = tiles_for(k, part);
+    unsigned threads = part == ROWS_DONE ? DONE_THREADS : (unsigned)(t.warps * WARP);
+    return (CudaPhase){(unsigned)grid_of(k, part, &t), threads, (unsigned)shared_of(k, part, &t)};
+}
+
+/* The parts of a kernel in order; their number. */
+static int parts_of(const Kernel *k, Part part[CUDA_PHASES])
+{
+    static const Part order[][3] = {{FORWARD}, {ROWS_DONE, KEYS, QUERIES}, {ROWS_DONE, BIASES}};
+    int64_t kind = k->p[ATTENTION_PHASE];
+    int n = kind == BACKWARD_OF ? 3 : kind == BIAS_OF ? 2 : 1;
+    for (int i = 0; i < n; i++)
+        part[i] = order[kind][i];
+    return n;
+}
+
+CudaLaunch cuda_attention_launch(const Kernel *k)
+{
+    Part part[CUDA_PHASES];
+    CudaLaunch l = {.n = parts_of(k, part)};
+    for (int i = 0; i < l.n; i++)
+        l.phase[i] = phase_of(k, part[i]);
+    l.workspace = l.n > 1 ? 2 * lines(k) * (int64_t)sizeof(float) : 0;
+    return l;
+}
+
+/* ---- text ----------------------------------------------------------------------------------- */
+
+static void define(const Writer *w, const char *name, int64_t value)
+{
+    text_line(w, "#undef %s", name);
+    text_line(w, "#define %s %" PRId64, name, value);
+}
+
+static void define_type(const Writer *w, const Kernel *k, const char *name, int operand)
+{
+    text_line(w, "#undef %s", name);
+    text_line(w, "#define %s %s", name,
+              dtype_name[k->operand[operand] == DT_NONE ? DT_F32 : k->operand[operand]]);
+}
+
+static void definitions(const Writer *w, const Kernel *k, Part part)
+{
+    Tiles t = tiles_for(k, part);
+    text_parameters(w, k, k->np);
+    define_type(w, k, "A_TYPE", 0);
+    define_type(w, k, "A_BIAS_TYPE", part == FORWARD ? 4 : 8);
+    define_type(w, k, "A_SINK_TYPE", part == FORWARD ? 5 : 0);
+    define(w, "A_PART", part);
+    define(w, "A_BYTES", is_half(k) ? 2 : 4);
+    define(w, "A_WHOLE", !k->unaligned && k->p[SIZE] * (is_half(k) ? 2 : 4) % 16 == 0);
+    define(w, "A_EVEN", !k->unaligned && k->p[SIZE] % 2 == 0);
+    define(w, "A_D", t.columns);
+    define(w, "A_OWN", t.own);
+    define(w, "A_OTHER", t.other);
+    define(w, "A_WARPS", part == ROWS_DONE ? DONE_THREADS / WARP : t.warps);
+    define(w, "A_SPLIT", t.split);
+    define(w, "A_PLAIN", is_plain(k));
+    define(w, "A_CAP", k->q[CAP] > 0);
+    define(w, "A_DROPPED", (int64_t)ceil((double)(float)k->q[DROP] * (1 << 24)));
+}
+
+/* Without being told otherwise ptxas takes 128 registers where it believes that it can, and spills a few. */
+static const char *least_blocks(const Kernel *k, Part part)
+{
+    return is_plain(k) ? "" : tiles_for(k, part).other == ROW_TILE ? ", 3" : ", 1";
+}
+
+static void print_part(Writer *w, const Kernel *k, const char *name, Part part, CudaPhase phase)
+{
+    int n = k->noperands + (part != FORWARD);
+    text_line(w, "#undef AT");
+    text_line(w, "#define AT(name) %s_##name", name);
+    definitions(w, k, part);
+    text_prelude(w->f, prelude_attention_tile);
+    text_prelude(w->f, part == FORWARD ? prelude_attention_forward : prelude_attention_backward);
+    fprintf(w->f, "GLOBAL void __launch_bounds__(%u%s) %s(", phase.block, least_blocks(k, part), name);
+    for (int i = 0; i < n; i++)
+        fprintf(w->f, "%svoid *p%d", i ? ", " : "", i);
+    fputs(")\n", w->f);
+    text_block(w);
+    fputs("    void *const op[] = {", w->f);
+    for (int i = 0; i < n; i++)
+        fprintf(w->f, "%sp%d", i ? ", " : "", i);
+    fputs("};\n", w->f);
+    text_line(w, "SHARED_BYTES(shared);");
+    text_line(w, "AT(run)(op, shared);");
+    text_close(w);
+}
+
+void cuda_attention_print(Writer *w, const Kernel *k, const char *name)
+{
+    Part part[CUDA_PHASES];
+    char buf[CUDA_NAME];
+    int n = parts_of(k, part);
+    text_line(w, "#undef REAL");
+    text_line(w, "#define REAL float");
+    for (int i = 0; i < n; i++)
+        print_part(w, k, cuda_phase_name(name, i, buf), part[i], phase_of(k, part[i]));
+}

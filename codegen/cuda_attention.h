@@ -1,0 +1,12 @@
+/* cuda_attention.h -- attention and its gradients as CUDA C in tiles (prelude/attention_tile.h). */
+#ifndef CKC_CUDA_ATTENTION_H
+#define CKC_CUDA_ATTENTION_H
+#include "codegen.h"
+#include "text.h"
+
+/* Is it attention in a type and shape that has such a text?  Not in f64, nor with a gradient of a bias that
+ * rows or columns share: those run as their scalar body. */
+bool cuda_attention_has(const Kernel *k);
+CudaLaunch cuda_attention_launch(const Kernel *k);
+void cuda_attention_print(Writer *w, const Kernel *k, const char *name);
+#endif

@@ -1,0 +1,321 @@
+/* attention_backward.h -- gradients of attention from o and the statistics of its rows, in phases: what has
+ * to be known of each row of o and do (A_ROWS_DONE), gradients of keys and values, of queries, of the bias;
+ * behind attention_tile.h.  Scores are computed again in each. */
+#if A_PART == A_ROWS_DONE
+/* ---- rows that are done ------------------------------------------------------------------------- */
+
+/* With what AT(power) compares a score so that A_PLAIN needs no factor, and a row without weight has none. */
+FN float AT(base)(float top, float inv)
+{
+    if (inv == 0)
+        return INF_;
+    return A_PLAIN ? (top + log_float(1 / inv)) * 1.4426950408889634f : top;
+}
+
+/* Eight lanes a row. */
+FN void AT(run)(void *const *op, unsigned char *shared)
+{
+    const int64_t line = (int64_t)blockIdx.x * (A_THREADS / 8) + threadIdx.x / 8;
+    const int64_t last = line < A_LINES ? line : A_LINES - 1;
+    const int64_t at = last / P3 / P1 * P17 + last / P3 % P1 * P18 + last % P3 * P19;
+    const A_T *o = A_OP_O + at, *g = A_OP_DO + at;
+    const int wide = A_WHOLE ? 16 / A_BYTES : 1;
+    float sum = 0;
+    for (int c = (int)threadIdx.x % 8 * wide; c < A_SIZE; c += 8 * wide) {
+        ALIGNED_16 A_T x[16 / A_BYTES], y[16 / A_BYTES];
+#if A_WHOLE
+        copy_16(x, o + c);
+        copy_16(y, g + c);
+#else
+        x[0] = o[c];
+        y[0] = g[c];
+#endif
+        UNROLL
+        for (int i = 0; i < wide; i++)
+            sum = fmaf(A_LD(x, i), A_LD(y, i), sum);
+    }
+    for (int m = 4; m > 0; m /= 2)
+        sum += __shfl_xor_sync(A_ALL, sum, m);
+    if (threadIdx.x % 8 == 0 && line < A_LINES) {
+        A_OP_DELTA[line] = sum;
+        A_OP_BASE[line] = AT(base)(A_OP_TOP[line], A_OP_INV[line]);
+    }
+}
+#endif
+
+#if A_PART == A_KEYS || A_PART == A_QUERIES || A_PART == A_BIASES
+/* ---- backward ----------------------------------------------------------------------------------- */
+
+/* s, products of q and k, becomes the weights p of v; t, do v, becomes the derivative by scores, of those by
+ * products as well (A_BIASES: not).  base, delta, inv: of the row of x[m][n][i]. */
+FN void AT(slopes)(float s[A_M][A_N][4], float t[A_M][A_N][4], const float *base, const float *delta,
+                   const float *inv, void *const *op, AT(Place) at)
+{
+    uint32_t hidden[A_M], kept[A_M];
+#if A_CAP
+    float slope[A_M][A_N][4];
+#else
+    float (*slope)[A_N][4] = s;
+#endif
+    AT(score)(s, slope, hidden, op, at);
+    AT(kept)(kept, op, at);
+    UNROLL
+    for (int m = 0; m < A_M; m++)
+        UNROLL
+        for (int j = 0; j < 4 * A_N; j++) {
+            const int n = j / 4, i = j % 4, r = A_PART == A_KEYS ? 2 * n + i % 2 : 2 * m + i / 2;
+            const float e = AT(power)(s[m][n][i], base[r]), p = A_PLAIN ? e : e * inv[r];
+            const int keep = !A_DROP || (kept[m] >> j & 1);
+            float ds = p * ((keep ? A_DROP ? t[m][n][i] * Q3 : t[m][n][i] : 0) - delta[r]);
+            if (A_CAP && A_PART != A_BIASES)
+                ds *= slope[m][n][i];
+            if (A_FILLS && (A_PART == A_BIASES ? A_HIDES == 0 : A_HIDES != 1) && (hidden[m] >> j & 1))
+                ds = 0;
+            s[m][n][i] = keep ? p : 0;
+            t[m][n][i] = ds;
+        }
+}
+
+/* Is a row so low that what is hidden counts in it? */
+FN int AT(any_low)(const float *top, int begin, int end)
+{
+    int low = 0;
+    for (int r = begin + (int)threadIdx.x; r < end; r += A_THREADS)
+        low |= top[r] < Q1 / 2;
+    return __syncthreads_or(low);
+}
+#endif
+
+#if A_PART == A_QUERIES || A_PART == A_BIASES
+typedef struct {
+    float base[2 * A_M], delta[2 * A_M], inv[2 * A_M];
+} AT(Stats);
+
+FN void AT(stats)(AT(Stats) *w, void *const *op, AT(Place) at)
+{
+    UNROLL
+    for (int j = 0; j < 2 * A_M; j++) {
+        const int r = at.own + AT(mine)(j / 2, j % 2 * 2);
+        const int64_t line = AT(line)(at) + (r < A_ROWS ? r : 0);
+        w->base[j] = A_OP_BASE[line];
+        w->delta[j] = A_OP_DELTA[line];
+        w->inv[j] = A_OP_INV[line];
+    }
+}
+#endif
+
+#if A_PART == A_KEYS
+/* What a block has of a tile of queries in shared memory. */
+typedef struct {
+    A_T *q, *g;
+    float *base, *delta, *inv;
+} AT(Stage);
+
+FN AT(Stage) AT(stage)(unsigned char *shared, int j)
+{
+    AT(Stage) s;
+    const int bytes = 2 * A_TILE * A_BYTES + 3 * A_OTHER * 4;
+    shared += 2 * A_OWN * A_PITCH * A_BYTES + j % 2 * bytes;
+    s.q = (A_T *)shared;
+    s.g = s.q + A_TILE;
+    s.base = (float *)(s.g + A_TILE);
+    s.delta = s.base + A_OTHER;
+    s.inv = s.delta + A_OTHER;
+    return s;
+}
+
+FN void AT(issue)(AT(Stage) s, void *const *op, AT(Place) at)
+{
+    const int64_t line = AT(line)(at);
+    AT(load)(s.q, AT(q)(op, at), P10, at.other, A_ROWS, A_OTHER);
+    AT(load)(s.g, A_OP_DO + AT(o)(at), P19, at.other, A_ROWS, A_OTHER);
+    for (int i = (int)threadIdx.x; i < A_OTHER; i += A_THREADS) {
+        const int inside = at.other + i < A_ROWS;
+        const int64_t from = line + (inside ? at.other + i : 0);
+        copy_async_4(s.base + i, A_OP_BASE + from, inside ? 4 : 0);
+        copy_async_4(s.delta + i, A_OP_DELTA + from, inside ? 4 : 0);
+        if (!A_PLAIN)
+            copy_async_4(s.inv + i, A_OP_INV + from, inside ? 4 : 0);
+    }
+    copy_commit();
+}
+
+typedef struct {
+    float dk[A_M][A_OUT / 8][4], dv[A_M][A_OUT / 8][4];
+} AT(Sums);
+
+FN void AT(tile)(AT(Sums) *w, AT(Stage) x, const A_T *k, const A_T *v, int column, void *const *op,
+                 AT(Place) at)
+{
+    float s[A_M][A_N][4], t[A_M][A_N][4], base[2 * A_N], delta[2 * A_N], inv[2 * A_N];
+    AT(meet)(s, k, x.q);
+    AT(meet)(t, v, x.g);
+    UNROLL
+    for (int n = 0; n < A_N; n++) {
+        copy_8(base + 2 * n, x.base + AT(theirs)(n, 0));
+        copy_8(delta + 2 * n, x.delta + AT(theirs)(n, 0));
+        if (!A_PLAIN)
+            copy_8(inv + 2 * n, x.inv + AT(theirs)(n, 0));
+    }
+    AT(slopes)(s, t, base, delta, inv, op, at);
+    AT(gather)(w->dv, s, x.g + column);
+    AT(gather)(w->dk, t, x.q + column);
+}
+
+/* The tile of queries number j, of those in the range of each head that shares the keys. */
+FN void AT(go_to)(AT(Place) *at, int head, int begin, int end, int j)
+{
+    at->h = head + j / (end - begin);
+    at->other = (begin + j % (end - begin)) * A_OTHER;
+}
+
+FN void AT(all_tiles)(AT(Sums) *w, void *const *op, AT(Place) at, unsigned char *shared, int column,
+                      int begin, int end)
+{
+    A_T *k = (A_T *)shared, *v = k + A_OWN * A_PITCH;
+    const int share = (int)(A_HEADS / A_GROUPS), head = at.h, n = (end - begin) * share;
+    AT(load)(k, AT(k)(op, at), P13, at.own, A_COLS, A_OWN);
+    AT(load)(v, AT(v)(op, at), P16, at.own, A_COLS, A_OWN);
+    if (n > 0) {
+        AT(go_to)(&at, head, begin, end, 0);
+        AT(issue)(AT(stage)(shared, 0), op, at);
+    }
+    ROLLED
+    for (int j = 0; j < n; j++) {
+        AT(Place) next = at;
+        copy_wait(0);
+        __syncthreads();
+        if (j + 1 < n) {
+            AT(go_to)(&next, head, begin, end, j + 1);
+            AT(issue)(AT(stage)(shared, j + 1), op, next);
+        }
+        AT(tile)(w, AT(stage)(shared, j), k, v, column, op, at);
+        at = next;
+    }
+}
+
+FN void AT(run)(void *const *op, unsigned char *shared)
+{
+    const int blocks = (A_COLS + A_OWN - 1) / A_OWN, share = (int)(A_HEADS / A_GROUPS);
+    const int part = (int)blockIdx.x % A_SPLIT, block = (int)blockIdx.x / A_SPLIT;
+    AT(Place) at = {(int)(block / blocks / A_GROUPS), (int)(block / blocks % A_GROUPS) * share,
+                    block % blocks * A_OWN, 0};
+    AT(Sums) w;
+    int begin, end;
+    AT(range)(at.own, &begin, &end);
+    if (A_LOW && AT(any_low)(A_OP_TOP + AT(line)(at), 0, share * A_ROWS)) {
+        begin = 0;
+        end = (A_ROWS + A_OTHER - 1) / A_OTHER;
+    }
+    AT(clear)(&w.dk[0][0][0], A_M * A_OUT / 2);
+    AT(clear)(&w.dv[0][0][0], A_M * A_OUT / 2);
+    AT(all_tiles)(&w, op, at, shared, part * A_OUT, begin, end);
+    const int64_t g = at.h / share;
+    AT(put_rows)((float *)op[11] + at.b * P11 + g * P12, P13, part * A_OUT, Q0, w.dk, at, A_COLS);
+    AT(put_rows)((float *)op[12] + at.b * P14 + g * P15, P16, part * A_OUT, A_DROP ? Q3 : 1, w.dv, at,
+                 A_COLS);
+}
+#endif
+
+#if A_PART == A_QUERIES
+FN void AT(tile)(float dq[A_M][A_OUT / 8][4], const AT(Stats) *w, const A_T *q, const A_T *g, const A_T *k,
+                 int column, void *const *op, AT(Place) at)
+{
+    float s[A_M][A_N][4], t[A_M][A_N][4];
+    AT(meet)(s, q, k);
+    AT(meet)(t, g, k + A_TILE);
+    AT(slopes)(s, t, w->base, w->delta, w->inv, op, at);
+    AT(gather)(dq, t, k + column);
+}
+
+/* k and, behind it, v. */
+FN void AT(issue)(A_T *k, void *const *op, AT(Place) at, int tile)
+{
+    AT(load)(k, AT(k)(op, at), P13, tile * A_OTHER, A_COLS, A_OTHER);
+    AT(load)(k + A_TILE, AT(v)(op, at), P16, tile * A_OTHER, A_COLS, A_OTHER);
+    copy_commit();
+}
+
+FN void AT(run)(void *const *op, unsigned char *shared)
+{
+    const int blocks = (A_ROWS + A_OWN - 1) / A_OWN;
+    const int part = (int)blockIdx.x % A_SPLIT, block = (int)blockIdx.x / A_SPLIT;
+    A_T *q = (A_T *)shared, *g = q + A_OWN * A_PITCH, *k = g + A_OWN * A_PITCH;
+    AT(Place) at = {(int)(block / blocks / A_HEADS), (int)(block / blocks % A_HEADS),
+                    (blocks - 1 - block % blocks) * A_OWN, 0};
+    AT(Stats) w;
+    float dq[A_M][A_OUT / 8][4];
+    const int last = at.own + A_OWN < A_ROWS ? at.own + A_OWN : A_ROWS;
+    int begin, end;
+    AT(range)(at.own, &begin, &end);
+    if (A_LOW && AT(any_low)(A_OP_TOP + AT(line)(at), at.own, last)) {
+        begin = 0;
+        end = (A_COLS + A_OTHER - 1) / A_OTHER;
+    }
+    AT(load)(q, AT(q)(op, at), P10, at.own, A_ROWS, A_OWN);
+    AT(load)(g, A_OP_DO + AT(o)(at), P19, at.own, A_ROWS, A_OWN);
+    AT(stats)(&w, op, at);
+    AT(clear)(&dq[0][0][0], A_M * A_OUT / 2);
+    if (begin < end)
+        AT(issue)(k, op, at, begin);
+    ROLLED
+    for (int j = begin; j < end; j++) {
+        at.other = j * A_OTHER;
+        copy_wait(0);
+        __syncthreads();
+        if (j + 1 < end)
+            AT(issue)(k + (j + 1 - begin) % 2 * 2 * A_TILE, op, at, j + 1);
+        AT(tile)(dq, &w, q, g, k + (j - begin) % 2 * 2 * A_TILE, part * A_OUT, op, at);
+    }
+    AT(put_rows)((float *)op[10] + at.b * P8 + at.h * P9, P10, part * A_OUT, Q0, dq, at, A_ROWS);
+}
+#endif
+
+#if A_PART == A_BIASES
+/* db += of one batch and head */
+FN void AT(add)(float db[A_M][A_N][4], void *const *op, unsigned char *shared, AT(Place) at)
+{
+    A_T *q = (A_T *)shared, *g = q + A_OWN * A_PITCH, *k = g + A_OWN * A_PITCH, *v = k + A_TILE;
+    float s[A_M][A_N][4], t[A_M][A_N][4];
+    AT(Stats) w;
+    __syncthreads();
+    AT(load)(q, AT(q)(op, at), P10, at.own, A_ROWS, A_OWN);
+    AT(load)(g, A_OP_DO + AT(o)(at), P19, at.own, A_ROWS, A_OWN);
+    AT(load)(k, AT(k)(op, at), P13, at.other, A_COLS, A_OTHER);
+    AT(load)(v, AT(v)(op, at), P16, at.other, A_COLS, A_OTHER);
+    copy_commit();
+    AT(stats)(&w, op, at);
+    copy_wait(0);
+    __syncthreads();
+    AT(meet)(s, q, k);
+    AT(meet)(t, g, v);
+    AT(slopes)(s, t, w.base, w.delta, w.inv, op, at);
+    UNROLL
+    for (int j = 0; j < A_M * A_N * 4; j++)
+        db[j / 4 / A_N][j / 4 % A_N][j % 4] += t[j / 4 / A_N][j / 4 % A_N][j % 4];
+}
+
+/* A tile of the bias, over the batches and heads that share it. */
+FN void AT(run)(void *const *op, unsigned char *shared)
+{
+    const int down = (A_ROWS + A_OWN - 1) / A_OWN, across = (A_COLS + A_OTHER - 1) / A_OTHER;
+    const int part = (int)blockIdx.x / across / down, b0 = part / (int)P31, h0 = part % (int)P31;
+    AT(Place) at = {b0, h0, (int)blockIdx.x / across % down * A_OWN, (int)blockIdx.x % across * A_OTHER};
+    float db[A_M][A_N][4];
+    AT(clear)(&db[0][0][0], A_M * A_N * 4);
+    ROLLED
+    for (at.b = b0; at.b < (P30 > 1 ? b0 + 1 : (int)P0); at.b++) {
+        ROLLED
+        for (at.h = h0; at.h < (P31 > 1 ? h0 + 1 : (int)A_HEADS); at.h++)
+            AT(add)(db, op, shared, at);
+    }
+    UNROLL
+    for (int m = 0; m < A_M; m++)
+        UNROLL
+        for (int j = 0; j < 4 * A_N; j++) {
+            const int r = at.own + AT(mine)(m, j % 4), c = at.other + AT(theirs)(j / 4, j % 4);
+            if (r < A_ROWS && c < A_COLS)
+                ((float *)op[10])[b0 * P26 + h0 * P27 + r * P28 + c * P29] = db[m][j / 4][j % 4];
+        }
+}
+#endif

@@ -1,0 +1,426 @@
+/* attention_tile.h -- attention in tiles for the warps of a GPU; pasted in front of each phase of its kernel,
+ * whose parameters are P0.. and Q0.. (ir/ops/attention.c) and whose functions are AT(name).
+ *
+ * A block of threads owns A_OWN rows of one side, queries or (A_KEYS) keys, of one batch and head, and walks
+ * over the other side in tiles of A_OTHER rows that cp.async brings to shared memory.  A warp works on A_M
+ * times 16 of the own rows; scores and what it accumulates lie in its registers as mma has its C (tensor.h):
+ *
+ *   x[m][n][i]  own row 16 m + g + 8 (i / 2) of the warp, row or column 8 n + 2 t + i % 2 of the other side
+ *
+ * where lane = 4 g + t.  Sums of a row need shuffles between four lanes, no memory; scores as the left factor
+ * of a second product stay where they are.  In 16 bits products run on tensor cores, in f32 as sums of fmaf
+ * in the same layout.  Rows in shared memory are 16 bytes apart more than they are long: no conflicts of banks.
+ *
+ * A_BYTES of an element of q, k, v, o, do in memory; A_D columns: A_SIZE rounded up to 32, zeros behind.
+ * A_WHOLE, A_EVEN: rows are of whole 16 bytes, of pairs of elements, and aligned to that.
+ * A_PLAIN: exp(scale q k - top) is one fmaf and ex2, as nothing else makes the scores; top is in units of the
+ * products until the end.  Deterministic: each result is written by one thread, in a fixed order of sums. */
+#define A_FORWARD 0
+#define A_ROWS_DONE 1 /* what backward has to know of a row of o and do */
+#define A_KEYS 2      /* gradients of k and v */
+#define A_QUERIES 3   /* of q */
+#define A_BIASES 4    /* of the bias */
+
+#define A_HEADS P1
+#define A_GROUPS P2
+#define A_ROWS ((int)P3)
+#define A_COLS ((int)P4)
+#define A_SIZE ((int)P5)
+#define A_RIGHT ((int)P6) /* row r sees the columns r - A_LEFT to r + A_RIGHT */
+#define A_LEFT ((int)P7)
+#define A_LIMITED (P6 < P4 - 1 || P7 < P3 - 1)
+#define A_MASK P20
+#define A_BIAS P25
+#define A_SINK P34
+#define A_DROP P35
+#define A_HIDES P38 /* HIDES_ALL .. of ir/attrs.h */
+/* Scores may be hidden by a number; only -inf is sure to leave no weight.  One above -1e30 counts in every
+ * row, a lower one in those whose scores are all as low. */
+#define A_FILLS ((A_MASK || A_LIMITED) && Q1 > -INF_)
+#define A_COUNTS (A_FILLS && Q1 > R(-1e30))
+#define A_LOW (A_LIMITED && A_FILLS && !A_COUNTS)
+
+#define A_THREADS (A_WARPS * 32)
+#define A_M (A_OWN / A_WARPS / 16)
+#define A_N (A_OTHER / 8)
+#define A_PITCH (A_D + 16 / A_BYTES)
+#define A_TILE (A_OTHER * A_PITCH)
+#define A_OUT (A_D / A_SPLIT) /* columns of the result that a block makes */
+#define A_CHUNKS (A_D * A_BYTES % 128 == 0 ? 8 : 4) /* of 16 bytes, that threads of one row copy at a time */
+#define A_MEMORY_f32 float
+#define A_MEMORY_bf16 uint16_t
+#define A_MEMORY_f16 uint16_t
+#define A_MEMORY(type) CAT(A_MEMORY_, type)
+#define A_T A_MEMORY(A_TYPE)
+#define A_LD(p, i) ((float)CAT(LD_, A_TYPE)(p, i))
+#define A_LANE ((int)threadIdx.x & 31)
+#define A_WARP ((int)threadIdx.x >> 5)
+#define A_ALL 0xffffffffu
+#define A_UNIT (Q0 * 1.4426950408889634f) /* of A_PLAIN's exponents of 2 */
+
+/* ---- operands ----------------------------------------------------------------------------------- */
+
+#define A_IN(T, forward, backward) ((const T *)op[A_PART == A_FORWARD ? (forward) : (backward)])
+#define A_OP_DO ((const A_T *)op[0])
+#define A_OP_Q A_IN(A_T, 0, 1)
+#define A_OP_K A_IN(A_T, 1, 2)
+#define A_OP_V A_IN(A_T, 2, 3)
+#define A_OP_O ((const A_T *)op[4])
+#define A_OP_TOP ((const float *)op[5])
+#define A_OP_INV ((const float *)op[6])
+#define A_OP_MASK A_IN(uint8_t, 3, 7)
+#define A_OP_BIAS A_IN(A_MEMORY(A_BIAS_TYPE), 4, 8)
+#define A_OP_RNG A_IN(int64_t, 6, 9)
+/* Of each row: do o, and what its scores are compared with (AT(base)). */
+#define A_LINES (P0 * P1 * P3)
+#define A_OP_DELTA ((float *)op[P36 == 1 ? 13 : 11])
+#define A_OP_BASE (A_OP_DELTA + A_LINES)
+
+#if A_PART != A_ROWS_DONE
+
+typedef struct {
+    int b, h;       /* batch, head of q */
+    int own, other; /* first rows of both sides */
+} AT(Place);
+
+FN int64_t AT(line)(AT(Place) at) { return ((int64_t)at.b * A_HEADS + at.h) * A_ROWS; }
+FN const A_T *AT(q)(void *const *op, AT(Place) at) { return A_OP_Q + at.b * P8 + at.h * P9; }
+FN const A_T *AT(k)(void *const *op, AT(Place) at)
+{
+    return A_OP_K + at.b * P11 + at.h / (A_HEADS / A_GROUPS) * P12;
+}
+FN const A_T *AT(v)(void *const *op, AT(Place) at)
+{
+    return A_OP_V + at.b * P14 + at.h / (A_HEADS / A_GROUPS) * P15;
+}
+FN int64_t AT(o)(AT(Place) at) { return at.b * P17 + at.h * P18; }
+
+/* Own row of x[m][.][i] in the block; row or column of x[.][n][i] of the other side in the tile. */
+FN int AT(mine)(int m, int i) { return (A_WARP * A_M + m) * 16 + A_LANE / 4 + 8 * (i >> 1); }
+FN int AT(theirs)(int n, int i) { return 8 * n + A_LANE % 4 * 2 + (i & 1); }
+
+/* n of `rows` rows of x, from `first` on, to shared memory; zeros for those that there are not. */
+FN void AT(load)(A_T *to, const A_T *x, int64_t stride, int first, int rows, int n)
+{
+#if A_WHOLE
+    const int step = A_THREADS / A_CHUNKS, wide = 16 / A_BYTES;
+    const int r0 = (int)threadIdx.x / A_CHUNKS, c0 = (int)threadIdx.x % A_CHUNKS * wide;
+    UNROLL
+    for (int j = 0; j < (n + step - 1) / step; j++) {
+        const int r = r0 + j * step;
+        UNROLL
+        for (int i = 0; i < A_D; i += A_CHUNKS * wide) {
+            const int c = c0 + i, inside = first + r < rows && (A_SIZE == A_D || c < A_SIZE);
+            if (n % step == 0 || r < n)
+                copy_async_16(to + r * A_PITCH + c, inside ? x + (int64_t)(first + r) * stride + c : x,
+                              inside ? 16 : 0);
+        }
+    }
+#else
+    for (int i = (int)threadIdx.x; i < n * A_D; i += A_THREADS) {
+        const int r = i / A_D, c = i % A_D, inside = first + r < rows && c < A_SIZE;
+        to[r * A_PITCH + c] = inside ? x[(int64_t)(first + r) * stride + c] : (A_T)0;
+    }
+#endif
+}
+
+/* ---- products ----------------------------------------------------------------------------------- */
+
+FN void AT(clear)(float *x, int n)
+{
+    UNROLL
+    for (int i = 0; i < n; i++)
+        x[i] = 0;
+}
+
+#if A_BYTES == 2
+/* s = own rows times rows of the other side. */
+FN void AT(meet)(float s[A_M][A_N][4], const A_T *own, const A_T *other)
+{
+    const int l = A_LANE;
+    const uint32_t a0 = shared_at(own + (A_WARP * A_M * 16 + (l & 15)) * A_PITCH + (l >> 4) * 8);
+    const uint32_t b0 = shared_at(other + ((l & 7) + (l >> 4) * 8) * A_PITCH + (l >> 3 & 1) * 8);
+    AT(clear)(&s[0][0][0], A_M * A_N * 4);
+    UNROLL
+    for (int k = 0; k < A_D; k += 16) {
+        uint32_t a[A_M][4], b[4];
+        UNROLL
+        for (int m = 0; m < A_M; m++)
+            ldmatrix(a[m], a0 + (uint32_t)(m * 16 * A_PITCH + k) * 2);
+        UNROLL
+        for (int n = 0; n < A_N; n += 2) {
+            ldmatrix(b, b0 + (uint32_t)(n * 8 * A_PITCH + k) * 2);
+            UNROLL
+            for (int m = 0; m < A_M; m++) {
+                CAT(mma_, A_TYPE)(s[m][n], a[m], b[0], b[1]);
+                CAT(mma_, A_TYPE)(s[m][n + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+/* x += s times A_OUT columns of the other side. */
+FN void AT(gather)(float x[A_M][A_OUT / 8][4], float s[A_M][A_N][4], const A_T *other)
+{
+    const int l = A_LANE;
+    const uint32_t b0 = shared_at(other + (l & 15) * A_PITCH + (l >> 4) * 8);
+    UNROLL
+    for (int n = 0; n < A_N; n += 2) {
+        uint32_t a[A_M][4], b[4];
+        UNROLL
+        for (int m = 0; m < A_M; m++)
+            UNROLL
+            for (int i = 0; i < 4; i++)
+                a[m][i] = CAT(pack_, A_TYPE)(s[m][n + i / 2][i % 2 * 2], s[m][n + i / 2][i % 2 * 2 + 1]);
+        UNROLL
+        for (int d = 0; d < A_OUT / 8; d += 2) {
+            ldmatrix_trans(b, b0 + (uint32_t)(n * 8 * A_PITCH + d * 8) * 2);
+            UNROLL
+            for (int m = 0; m < A_M; m++) {
+                CAT(mma_, A_TYPE)(x[m][d], a[m], b[0], b[1]);
+                CAT(mma_, A_TYPE)(x[m][d + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+#else
+FN void AT(meet)(float s[A_M][A_N][4], const A_T *own, const A_T *other)
+{
+    const A_T *a0 = own + AT(mine)(0, 0) * A_PITCH, *b0 = other + AT(theirs)(0, 0) * A_PITCH;
+    AT(clear)(&s[0][0][0], A_M * A_N * 4);
+    ROLLED
+    for (int k = 0; k < A_D; k += 4) {
+        ALIGNED_16 float a[A_M][2][4], b[4];
+        UNROLL
+        for (int i = 0; i < 2 * A_M; i++)
+            copy_16(a[i / 2][i % 2], a0 + i * 8 * A_PITCH + k);
+        UNROLL
+        for (int n = 0; n < 2 * A_N; n++) {
+            copy_16(b, b0 + (n / 2 * 8 + n % 2) * A_PITCH + k);
+            UNROLL
+            for (int i = 0; i < 8 * A_M; i++) {
+                float *c = &s[i / 8][n / 2][i / 4 % 2 * 2 + n % 2];
+                *c = fmaf(a[i / 8][i / 4 % 2][i % 4], b[i % 4], *c);
+            }
+        }
+    }
+}
+
+/* s of other row x: lanes 4 g to 4 g + 3 have the row's, and all of them need it. */
+FN void AT(gather)(float x[A_M][A_OUT / 8][4], float s[A_M][A_N][4], const A_T *other)
+{
+    const A_T *b0 = other + A_LANE % 4 * 2;
+    UNROLL
+    for (int n = 0; n < 2 * A_N; n++) {
+        ROLLED
+        for (int j = 0; j < 4; j++) {
+            const A_T *b = b0 + (n / 2 * 8 + 2 * j + n % 2) * A_PITCH;
+            ALIGNED_16 float a[A_M][2], y[2];
+            UNROLL
+            for (int i = 0; i < 2 * A_M; i++)
+                a[i / 2][i % 2] = __shfl_sync(A_ALL, s[i / 2][n / 2][i % 2 * 2 + n % 2], (A_LANE & 28) + j);
+            UNROLL
+            for (int d = 0; d < A_OUT / 8; d++) {
+                copy_8(y, b + d * 8);
+                UNROLL
+                for (int i = 0; i < 4 * A_M; i++)
+                    x[i / 4][d][i % 4] = fmaf(a[i / 4][i % 4 / 2], y[i % 2], x[i / 4][d][i % 4]);
+            }
+        }
+    }
+}
+#endif
+
+/* ---- scores ------------------------------------------------------------------------------------- */
+
+/* Row and column of x[0][0][0], and how far, a constant, that of x[m][n][i] is from them. */
+FN int AT(row)(AT(Place) at)
+{
+    return A_PART == A_KEYS ? at.other + AT(theirs)(0, 0) : at.own + AT(mine)(0, 0);
+}
+FN int AT(column)(AT(Place) at)
+{
+    return A_PART == A_KEYS ? at.own + AT(mine)(0, 0) : at.other + AT(theirs)(0, 0);
+}
+#define A_DOWN(m, n, i) (A_PART == A_KEYS ? 8 * (n) + ((i) & 1) : 16 * (m) + 8 * ((i) >> 1))
+#define A_ACROSS(m, n, i) (A_PART == A_KEYS ? 16 * (m) + 8 * ((i) >> 1) : 8 * (n) + ((i) & 1))
+
+/* Is a part of the tile beyond the limits, or behind the last column? */
+FN int AT(edge)(AT(Place) at)
+{
+    const int r = A_PART == A_KEYS ? at.other : at.own, nr = A_PART == A_KEYS ? A_OTHER : A_OWN;
+    const int c = A_PART == A_KEYS ? at.own : at.other, nc = A_PART == A_KEYS ? A_OWN : A_OTHER;
+    return (A_LIMITED && (c + nc - 1 > r + A_RIGHT || c < r + nr - 1 - A_LEFT)) || c + nc > A_COLS;
+}
+
+/* s, products of q and k, becomes scores (A_PLAIN: but for their factor).  slope: their derivative by scale
+ * times the products, where that is not 1.  Bit 4 n + i of hidden[m]: the score is. */
+FN void AT(score)(float s[A_M][A_N][4], float slope[A_M][A_N][4], uint32_t hidden[A_M], void *const *op,
+                  AT(Place) at)
+{
+    const int edge = AT(edge)(at), r0 = AT(row)(at), c0 = AT(column)(at);
+    const uint8_t *mask = A_OP_MASK;
+    const A_MEMORY(A_BIAS_TYPE) *bias = A_OP_BIAS;
+    if (A_MASK)
+        mask += at.b * P21 + at.h * P22 + r0 * P23 + c0 * P24;
+    if (A_BIAS)
+        bias += at.b * P26 + at.h * P27 + r0 * P28 + c0 * P29;
+    UNROLL
+    for (int m = 0; m < A_M; m++) {
+        hidden[m] = 0;
+        UNROLL
+        for (int j = 0; j < 4 * A_N; j++) {
+            const int n = j / 4, i = j % 4, down = A_DOWN(m, n, i), across = A_ACROSS(m, n, i);
+            const int r = r0 + down, c = c0 + across;
+            const int inside = r < A_ROWS && c < A_COLS;
+            float x = A_PLAIN ? s[m][n][i] : s[m][n][i] * Q0;
+            int hide = A_LIMITED && edge && (c > r + A_RIGHT || c < r - A_LEFT);
+#if A_CAP
+            x = TANH(x / Q4);
+            slope[m][n][i] = 1 - x * x;
+            x *= Q4;
+#endif
+            if (A_MASK && inside)
+                hide |= mask[down * P23 + across * P24];
+            if (hide && A_HIDES == 2)
+                x = Q1;
+            if (A_BIAS && inside)
+                x += (float)CAT(LD_, A_BIAS_TYPE)(bias, down * P28 + across * P29);
+            if (hide && A_HIDES < 2)
+                x = A_HIDES ? x + Q1 : Q1;
+            s[m][n][i] = edge && c >= A_COLS ? -INF_ : x;
+            hidden[m] |= (uint32_t)(hide != 0) << j;
+        }
+    }
+}
+
+/* e to the score, of a row whose largest is `base`, or whatever else it is compared with. */
+FN float AT(power)(float score, float base)
+{
+#if A_PLAIN
+    return exp2_fast(fmaf(score, A_UNIT, -base));
+#elif A_BYTES == 2
+    return exp2_fast((score - base) * 1.4426950408889634f);
+#else
+    return exp_float(score - base);
+#endif
+}
+
+/* The tiles of the other side that have something to do with the own rows. */
+FN void AT(range)(int own, int *begin, int *end)
+{
+    const int left = A_PART == A_KEYS ? A_RIGHT : A_LEFT, right = A_PART == A_KEYS ? A_LEFT : A_RIGHT;
+    const int tiles = ((A_PART == A_KEYS ? A_ROWS : A_COLS) + A_OTHER - 1) / A_OTHER;
+    const int first = own - left, last = own + A_OWN - 1 + right;
+    *begin = 0;
+    *end = tiles;
+    if (!A_LIMITED || A_COUNTS)
+        return;
+    *end = last < 0 ? 0 : last / A_OTHER + 1 < tiles ? last / A_OTHER + 1 : tiles;
+    *begin = first < 0 ? 0 : first / A_OTHER < *end ? first / A_OTHER : *end;
+}
+
+/* ---- dropout ------------------------------------------------------------------------------------ */
+
+#if A_DROP
+/* Bits e of four elements, from `index` (a multiple of 4) on, that are kept. */
+FN uint32_t AT(draw)(const int64_t *rng, int64_t index)
+{
+    const PhiloxWords w = philox_draw(rng[0], P39, rng[1], index >> 2);
+    return (uint32_t)(w.w0 >> 8 >= A_DROPPED) | (uint32_t)(w.w1 >> 8 >= A_DROPPED) << 1 |
+           (uint32_t)(w.w2 >> 8 >= A_DROPPED) << 2 | (uint32_t)(w.w3 >> 8 >= A_DROPPED) << 3;
+}
+
+/* Bit 4 n + i: is x[m][n][i] kept?  A draw is of four columns.  Of two lanes with the same four one draws for
+ * row g, one for g + 8; with A_KEYS four lanes have one of the columns each, and draw for one i each. */
+FN uint32_t AT(kept_of)(const int64_t *rng, AT(Place) at, int m)
+{
+    uint32_t kept = 0;
+#if P4 % 4 == 0
+    const int g = A_LANE / 4, t = A_LANE % 4, e = A_PART == A_KEYS ? g & 3 : t & 1;
+    const int64_t line = AT(line)(at);
+    uint32_t drawn = 0;
+    UNROLL
+    for (int n = 0; n < A_N; n++) {
+        const int r = AT(row)(at) + A_DOWN(m, n, A_PART == A_KEYS ? e : 2 * e);
+        const int c = (AT(column)(at) + A_ACROSS(m, n, e)) & ~3;
+        drawn |= AT(draw)(rng, (line + r) * A_COLS + c) << 4 * n;
+    }
+    if (A_PART == A_KEYS) {
+        UNROLL
+        for (int i = 0; i < 4; i++)
+            kept |= (__shfl_sync(A_ALL, drawn, (A_LANE & 19) + 4 * i) >> e & 0x11111111u) << i;
+    } else {
+        const uint32_t other = __shfl_xor_sync(A_ALL, drawn, 1);
+        kept = ((e ? other : drawn) >> 2 * e & 0x33333333u) |
+               ((e ? drawn : other) >> 2 * e & 0x33333333u) << 2;
+    }
+#else
+    UNROLL
+    for (int j = 0; j < 4 * A_N; j++) {
+        const int64_t index = (AT(line)(at) + AT(row)(at) + A_DOWN(m, j / 4, j % 4)) * A_COLS +
+                              AT(column)(at) + A_ACROSS(m, j / 4, j % 4);
+        kept |= (uint32_t)(philox_bits(rng[0], P39, rng[1], index) >= A_DROPPED) << j;
+    }
+#endif
+    return kept;
+}
+#endif
+
+FN void AT(kept)(uint32_t kept[A_M], void *const *op, AT(Place) at)
+{
+    UNROLL
+    for (int m = 0; m < A_M; m++)
+#if A_DROP
+        kept[m] = AT(kept_of)(A_OP_RNG, at, m);
+#else
+        kept[m] = A_ALL;
+#endif
+}
+
+/* ---- results ------------------------------------------------------------------------------------ */
+
+/* Two neighbours of a row, of which the second one may be behind its end. */
+FN void AT(put)(float *x, int64_t at, int c, float v0, float v1)
+{
+    ALIGNED_16 const float v[2] = {v0, v1};
+    if (A_EVEN && c < A_SIZE)
+        copy_8(x + at + c, v);
+    if (!A_EVEN && c < A_SIZE)
+        x[at + c] = v0;
+    if (!A_EVEN && c + 1 < A_SIZE)
+        x[at + c + 1] = v1;
+}
+
+#if A_BYTES == 2
+FN void AT(put_o)(A_T *x, int64_t at, int c, float v0, float v1)
+{
+    const uint32_t v = CAT(pack_, A_TYPE)(v0, v1);
+    if (A_EVEN && c < A_SIZE)
+        copy_4(x + at + c, &v);
+    if (!A_EVEN && c < A_SIZE)
+        x[at + c] = (uint16_t)v;
+    if (!A_EVEN && c + 1 < A_SIZE)
+        x[at + c + 1] = (uint16_t)(v >> 16);
+}
+#else
+FN void AT(put_o)(A_T *x, int64_t at, int c, float v0, float v1) { AT(put)(x, at, c, v0, v1); }
+#endif
+
+FN void AT(put_rows)(float *x, int64_t stride, int column, float factor, float v[A_M][A_OUT / 8][4],
+                     AT(Place) at, int rows)
+{
+    UNROLL
+    for (int m = 0; m < A_M; m++)
+        UNROLL
+        for (int i = 0; i < 4; i += 2) {
+            const int r = at.own + AT(mine)(m, i);
+            UNROLL
+            for (int d = 0; d < A_OUT / 8; d++)
+                if (r < rows)
+                    AT(put)(x, r * stride, column + AT(theirs)(d, 0), v[m][d][i] * factor,
+                            v[m][d][i + 1] * factor);
+        }
+}
+
+#endif
