@@ -402,6 +402,37 @@ START_TEST(tf32_products)
 }
 END_TEST
 
+/* Weight gradients in blocks of rows with their updates, or of terms that are added up: their products have
+ * algorithms of their own, and share the workspace behind the loop's. */
+START_TEST(products_in_blocks)
+{
+    enum { STEPS = 3 };
+    static const OnnxBind bind = {"batch", 96};
+    double loss[2][STEPS];
+    int loops = 0;
+    char path[4200];
+    ck_assert(network_path(&networks[0], path));
+    for (int i = 0; i < 2; i++) {
+        TestStep s;
+        step_init(&s);
+        s.opt.import = (OnnxOptions){.bind = &bind, .nbind = 1};
+        s.device = i ? &cuda_device : NULL;
+        s.opt.precision = _i ? PRECISION_BF16 : PRECISION_F32;
+        s.opt.update_bytes = 2048;
+        s.opt.factor_bytes = 1;
+        ck_assert_msg(step_compile(&s, path, NULL), "%s", s.diag.msg);
+        step_run(&s, NULL, STEPS, loss[i]);
+        const Command *c = plan_commands(&s.info.plan, &s.arena, &s.diag);
+        for (uint32_t k = 0; k < s.info.plan.nstep && i; k++)
+            loops += c[k].loop && s.info.plan.step[k].choice;
+        step_free(&s);
+    }
+    ck_assert_int_ge(loops, 2);
+    for (int k = 0; k < STEPS; k++)
+        ck_assert_double_eq_tol(loss[0][k], loss[1][k], _i ? 2e-3 : 1e-5);
+}
+END_TEST
+
 Suite *suite_cuda_device(void)
 {
     Suite *s = suite_create("cuda_device");
@@ -422,6 +453,7 @@ Suite *suite_cuda_device(void)
     }
     tcase_add_test(t, example_trains);
     tcase_add_test(t, tf32_products);
+    tcase_add_loop_test(t, products_in_blocks, 0, 2);
     tcase_add_loop_test(t, networks_give_the_same_bits, 0, NETWORKS);
     suite_add_tcase(s, t);
     return s;
