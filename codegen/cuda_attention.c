@@ -69,7 +69,9 @@ static Tiles wide_tiles(Part part, int columns)
                        columns > 128 ? 2 : 1};
     case QUERIES:
         return (Tiles){columns, columns <= 64 ? 64 : 32, columns <= 128 ? 32 : 16, columns <= 64 ? 4 : 2, 1};
-    default: return (Tiles){columns, columns <= 128 ? 64 : 32, 32, columns <= 128 ? 4 : 2, 1};
+    default:
+        return (Tiles){columns, columns <= 128 ? 64 : 32, columns <= 128 ? 32 : 16,
+                       columns <= 128 ? 4 : 2, 1};
     }
 }
 
@@ -180,10 +182,12 @@ static void definitions(const Writer *w, const Kernel *k, Part part)
     define(w, "A_DROPPED", (int64_t)ceil((double)(float)k->q[DROP] * (1 << 24)));
 }
 
-/* Without being told otherwise ptxas takes 128 registers where it believes that it can, and spills a few. */
+/* Without being told that one block is enough ptxas aims at 128 registers, which tiles that do more to scores
+ * do not fit; narrow ones do, and would spill where it is told. */
 static const char *least_blocks(const Kernel *k, Part part)
 {
-    return is_plain(k) ? "" : tiles_for(k, part).other == ROW_TILE ? ", 3" : ", 1";
+    bool narrow = tiles_for(k, part).split == (part == KEYS ? 4 : 2);
+    return is_plain(k) || narrow ? "" : ", 1";
 }
 
 static void print_part(Writer *w, const Kernel *k, const char *name, Part part, CudaPhase phase)
