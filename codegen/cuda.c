@@ -83,7 +83,7 @@ CudaAccesses kernel_cuda_accesses(const Kernel *k)
 bool kernel_cuda_is_scalar(const Kernel *k)
 {
     bool matrix = k->native != NATIVE_NONE || (k->lib != LIB_NONE && k->lib != LIB_COPY);
-    return matrix && k->body && !cuda_conv_has(k);
+    return matrix && k->body && !cuda_conv_has(k) && !cuda_attention_has(k);
 }
 
 const char *cuda_phase_name(const char *name, int phase, char buf[CUDA_NAME])
