@@ -1,5 +1,5 @@
-/* test_cuda_step.c -- whole training steps as generated CUDA C (--emit cuda), run on the CPU through the fiber
- * shim against the executor, and compiled by nvcc where it is installed. */
+/* test_cuda_step.c -- whole training steps as generated CUDA C (--emit cuda), run on the CPU through the
+ * fiber shim against the executor, and compiled by nvcc where it is installed. */
 #include "tests.h"
 #include "command.h"
 #include "codegen/codegen.h"
