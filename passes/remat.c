@@ -18,6 +18,7 @@ typedef struct {
     Instance in;
     ArenaSize size;     /* of the schedule tried last */
     Schedule chosen;    /* what the graph gets; no operators: it stays as it is */
+    double time_share; /* of --time, for the search at hand */
     int64_t bound;    /* on the cost of schedules within the budget tried last */
     int64_t limit_ns; /* a step that takes no longer is good enough; 0: the cheapest is wanted */
 } Remat;
@@ -163,7 +164,7 @@ static bool attempt(Remat *r, int64_t live, int nth, const RematResult *start, i
     char err[REMAT_ERR];
     RematOptions opt = options(r, live);
     opt.max_moves = opt.max_moves >> nth > 0 ? opt.max_moves >> nth : opt.max_moves;
-    opt.time_limit_s /= 1 << nth;
+    opt.time_limit_s *= r->time_share / (1 << nth);
     opt.rough_bound = live < budget; /* it would not be one for the budget */
     opt.start = start ? start->seq : NULL;
     opt.nstart = start ? start->n : 0;
@@ -390,6 +391,7 @@ static bool try_less_link(Remat *r, int64_t budget, RematResult *best)
     int64_t late = best->feasible ? waits(r, best) : 0, least = best->cost + late, bound = r->bound;
     int64_t *link = &r->in.inst.link, whole = *link;
     bool ok = true, again = best->feasible && (late > 0 || unsure(r, best));
+    r->time_share = 0.5 / LINKS;
     for (int i = 1; ok && again && i <= LINKS; i++) {
         RematResult other = {0};
         i = late > 0 ? i : LINKS;
@@ -412,7 +414,9 @@ static bool try_less_link(Remat *r, int64_t budget, RematResult *best)
 static bool search(Remat *r, int64_t budget)
 {
     RematResult best = {0};
+    r->time_share = r->in.inst.nfetch ? 0.5 : 1; /* the rest is for other shares of the link */
     bool ok = try_budgets(r, budget, NULL, &best) && try_less_link(r, budget, &best);
+    r->time_share = 1;
     bool found = best.feasible;
     ok = ok && (!found || commit(r, &best, budget));
     if (found)
@@ -585,7 +589,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
 {
     StepInfo *info = cx->info;
     const StepOptions *o = cx->opt;
-    Remat r = {.g = g, .cx = cx};
+    Remat r = {.g = g, .cx = cx, .time_share = 1};
     Plan kept, whole;
     if (!o->least_bytes) /* that search has a limit on time, and does not know waits */
         info->link = host_link(o);
