@@ -249,7 +249,8 @@ static void print_items(Printer *pr, const Kernel *k)
 static void print_body(Printer *pr, const Kernel *k)
 {
     Arena a = {0};
-    bool *stored = NEW(&a, bool, k->noperands + 1), f64 = false, own = cuda_is_gather(k) || cuda_is_gather_sum(k);
+    bool *stored = NEW(&a, bool, k->noperands + 1), f64 = false;
+    bool own = cuda_is_gather(k) || cuda_is_gather_sum(k);
     for (int i = 0; i < k->noperands; i++) {
         f64 |= k->operand[i] == DT_F64;
         stored[i] = !own || i == k->noperands - 1; /* other texts decide what they write */

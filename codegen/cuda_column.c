@@ -1,11 +1,11 @@
 /* cuda_column.c -- reductions whose innermost dimension is parallel as CUDA C.
  *
- * A block has a tile of columns, so many that their rows in memory are pieces of 128 bytes; its threads along
- * the reduced points (rows) add up chunks of columns in registers and are joined by a fixed tree.  Where there
- * are fewer tiles than processors, blocks have parts of the rows (cuda_parts.c). */
+ * A block has a tile of columns, so many that their rows in memory are pieces of 128 bytes; its threads
+ * along the reduced points (rows) add up chunks of columns in registers and are joined by a fixed tree.
+ * Where there are fewer tiles than processors, blocks have parts of the rows (cuda_parts.c). */
 #include "cuda_int.h"
 
-enum { PIECE_BYTES = 128, FLIGHT_BYTES = 64 };
+enum { PIECE_BYTES = 128, FLIGHT_BYTES = 64, MANY_INSTS = 64 };
 
 static bool in_chunk(const Sched *s, uint32_t i) { return s->dep[i] >> s->vec & 1; }
 
@@ -33,8 +33,9 @@ CudaLaunch column_launch(Printer *pr)
     int lanes = 1;
     while (lanes < WARP && lanes < piece && lanes < chunks)
         lanes *= 2;
-    unsigned threads = (unsigned)lanes;
-    while (threads < WARP || (threads < FLAT_THREADS && threads / (unsigned)lanes < s->nred))
+    /* Twice as many have at most 128 registers each. */
+    unsigned threads = (unsigned)lanes, most = FLAT_THREADS * (s->n > MANY_INSTS ? 2 : 1);
+    while (threads < WARP || (threads < most && threads / (unsigned)lanes < s->nred))
         threads *= 2;
     pr->columns.lanes = lanes;
     return parts_launch(pr, s->nitem * tiles(pr), threads, s->nred, threads / (unsigned)lanes);
@@ -172,7 +173,8 @@ static void run_pass(Printer *pr, int pass)
 
 static void partial_address(const Printer *pr, uint32_t i, const char *part, char buf[256])
 {
-    snprintf(buf, 256, "(%s *)(workspace + %" PRId64 ") + ((int64_t)item * %" PRId64 " + %s) * %" PRId64 " + j",
+    snprintf(buf, 256,
+             "(%s *)(workspace + %" PRId64 ") + ((int64_t)item * %" PRId64 " + %s) * %" PRId64 " + j",
              text_type(&pr->s->ins[i]), pr->parts.at[i], pr->parts.n, part, pr->s->extent[pr->s->vec]);
 }
 
@@ -189,6 +191,46 @@ static void store_partials(Printer *pr, int pass)
     CLOSE();
 }
 
+/* The stores in pr->mark, of a column each; once. */
+static void column_stores(Printer *pr)
+{
+    const Sched *s = pr->s;
+    bool any = false;
+    for (uint32_t i = 0; i < s->n; i++) {
+        pr->mark[i] &= pr->need[i];
+        pr->need[i] &= !pr->mark[i];
+        any |= pr->mark[i];
+    }
+    if (!any)
+        return;
+    OPEN(whole_tiles(pr) ? "if (threadIdx.x < %d%s)" : "if (threadIdx.x < %d && inside%s)", pr->columns.lanes,
+         parts_of_phase(pr) > 1 ? " && slice == 0" : "");
+    chunk_begin(pr, pr->mark);
+    chunk_open(pr);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (pr->mark[i])
+            chunk_store(pr, i);
+    CLOSE();
+    chunk_end(pr, pr->mark);
+    CLOSE();
+}
+
+static void reduced_stores(Printer *pr)
+{
+    for (uint32_t i = 0; i < pr->s->n; i++)
+        pr->mark[i] = cuda_is_reduced_store(pr->s, i);
+    column_stores(pr);
+}
+
+/* Those of reduction r itself: its registers are free then. */
+static void stores_of(Printer *pr, uint32_t r)
+{
+    const Sched *s = pr->s;
+    for (uint32_t i = 0; i < s->n; i++)
+        pr->mark[i] = cuda_is_reduced_store(s, i) && s->ins[i].arg[0] == (int)r;
+    column_stores(pr);
+}
+
 static void join_partials(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
@@ -197,8 +239,8 @@ static void join_partials(Printer *pr, int pass)
         if (!cuda_reduces_at(s, i, pass) || !pr->need[i])
             continue;
         start(pr, i);
-        OPEN("for (int q = threadIdx.x / %d; q < %" PRId64 "; q += %" PRId64 ")", pr->columns.lanes, pr->parts.n,
-             (int64_t)pr->launch.block / pr->columns.lanes);
+        OPEN("for (int q = threadIdx.x / %d; q < %" PRId64 "; q += %" PRId64 ")", pr->columns.lanes,
+             pr->parts.n, (int64_t)pr->launch.block / pr->columns.lanes);
         LINE("ALIGNED_16 %s u[%d];", text_type(&s->ins[i]), pr->v.width);
         partial_address(pr, i, "q", at);
         LINE("wide_copy(u, %s, %d * sizeof *u);", at, pr->v.width);
@@ -208,6 +250,7 @@ static void join_partials(Printer *pr, int pass)
         CLOSE();
         CLOSE();
         join(pr, i);
+        stores_of(pr, i);
     }
 }
 
@@ -240,25 +283,6 @@ static void begin(Printer *pr)
         LINE("const %s from = 0, end = %" PRId64 ";", index, s->nred);
     LINE("const %s most = %s%" PRId64 ", to = end < most ? end : most;", index,
          whole_tiles(pr) ? "" : "!inside ? 0 : ", s->nred);
-}
-
-static void reduced_stores(Printer *pr)
-{
-    const Sched *s = pr->s;
-    if (!cuda_has_reduced_stores(s))
-        return;
-    for (uint32_t i = 0; i < s->n; i++)
-        pr->mark[i] = cuda_is_reduced_store(s, i);
-    OPEN(whole_tiles(pr) ? "if (threadIdx.x < %d%s)" : "if (threadIdx.x < %d && inside%s)", pr->columns.lanes,
-         parts_of_phase(pr) > 1 ? " && slice == 0" : "");
-    chunk_begin(pr, pr->mark);
-    chunk_open(pr);
-    for (uint32_t i = 0; i < s->n; i++)
-        if (pr->mark[i])
-            chunk_store(pr, i);
-    CLOSE();
-    chunk_end(pr, pr->mark);
-    CLOSE();
 }
 
 void column_kernel(Printer *pr)

@@ -1,5 +1,5 @@
-/* cuda_gather.c -- bodies that gather rows, and that add rows by index, as CUDA C: rows are moved 16 bytes at a
- * time, and sums are made in phases from a sorted list (prelude/gather.h). */
+/* cuda_gather.c -- bodies that gather rows, and that add rows by index, as CUDA C: rows are moved 16 bytes
+ * at a time, and sums are made in phases from a sorted list (prelude/gather.h). */
 #include "cuda_int.h"
 
 enum { WIDE_BYTES = 16, PIECE = 32, WARPS = 8, MOST_OWN = 4096, SUM_THREADS = 32, LEAST_BYTES = 250000,
@@ -68,8 +68,8 @@ void gather_kernel(Printer *pr, const Kernel *k)
     LINE("row += row < 0 ? %" PRId64 " : 0;", s.rows);
     LINE("ALIGNED_16 int64_t u[2] = {0, 0};");
     LINE("if (row >= 0 && row < %" PRId64 ")", s.rows);
-    LINE("    wide_copy(u, (const char *)p0 + ((at / %" PRId64 " * %" PRId64 " + row) * %" PRId64 " + v) * %d, %d);",
-         s.count, s.rows, along, bytes, bytes);
+    LINE("    wide_copy(u, (const char *)p0 + ((at / %" PRId64 " * %" PRId64 " + row) * %" PRId64
+         " + v) * %d, %d);", s.count, s.rows, along, bytes, bytes);
     LINE("wide_copy((char *)p2 + q * %d, u, %d);", bytes, bytes);
 }
 
@@ -100,7 +100,10 @@ static int64_t own_rows(const Kernel *k, const Shape *s)
 /* Bytes of an array of the workspace. */
 static int64_t room(int64_t n, int64_t size) { return align_up(n * size, CUDA_WORKSPACE_ALIGN); }
 
-static int64_t found_room(const Kernel *k, const Shape *s) { return room(ceil_div(s->rows, own_rows(k, s)) * WARPS + 1, 4); }
+static int64_t found_room(const Kernel *k, const Shape *s)
+{
+    return room(ceil_div(s->rows, own_rows(k, s)) * WARPS + 1, 4);
+}
 
 CudaLaunch gather_sum_launch(const Kernel *k)
 {
@@ -123,12 +126,13 @@ void gather_sum_kernel(Printer *pr, const Kernel *k)
     const char *type = text_element(k->operand[0]);
     for (int64_t n = own - 1; n > 0; n /= 16)
         digits++;
-    LINE("const Gather g = {p1, %d, %" PRId64 ", %" PRId64 ", %" PRId64 ", %d, %" PRId64 ", %" PRId64 ", %" PRId64
-         ",", dtype_size[k->operand[1]], s.count, s.rows, own, digits, ceil_div(s.rows, own), s.outer,
-         s.inner / width);
+    LINE("const Gather g = {p1, %d, %" PRId64 ", %" PRId64 ", %" PRId64 ", %d, %" PRId64 ", %" PRId64
+         ", %" PRId64 ",", dtype_size[k->operand[1]], s.count, s.rows, own, digits, ceil_div(s.rows, own),
+         s.outer, s.inner / width);
     LINE("    (int *)workspace, (int *)(workspace + %" PRId64 "), (int *)(workspace + %" PRId64 "),", at,
          at + list);
-    LINE("    (int *)(workspace + %" PRId64 "), (int *)(workspace + %" PRId64 ")};", at + 2 * list, at + 3 * list);
+    LINE("    (int *)(workspace + %" PRId64 "), (int *)(workspace + %" PRId64 ")};", at + 2 * list,
+         at + 3 * list);
     LINE("%s *const partial = (%s *)(workspace + %" PRId64 ");", type, type, at + 4 * list);
     LINE("(void)partial;");
     switch (pr->phase) {

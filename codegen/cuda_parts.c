@@ -1,9 +1,9 @@
 /* cuda_parts.c -- reductions in phases, for kernels that have fewer rows or tiles than the device has
  * processors: blocks have parts of the reduced points.
  *
- * A pass over the points is a phase.  It writes a partial result per part to the workspace; whoever needs the
- * result in a later phase joins the partial ones in order, by a fixed tree as well.  If nothing is left to walk
- * over behind the last reduction, one more phase only joins and stores. */
+ * A pass over the points is a phase.  It writes a partial result per part to the workspace; whoever needs
+ * the result in a later phase joins the partial ones in order, by a fixed tree as well.  If nothing is left
+ * to walk over behind the last reduction, one more phase only joins and stores. */
 #include "cuda_int.h"
 
 enum { LEAST_BYTES = 1000000, LEAST_BLOCKS = BLOCKS / 2 };

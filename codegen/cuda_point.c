@@ -45,7 +45,8 @@ static int64_t items_of_tiles(const Sched *s, int tile)
 {
     if (s->nitem * s->extent[s->vec] == 0)
         return 0;
-    return s->nitem / s->extent[s->tile] * ceil_div(s->extent[s->tile], tile) * ceil_div(s->extent[s->vec], tile);
+    return s->nitem / s->extent[s->tile] * ceil_div(s->extent[s->tile], tile) *
+           ceil_div(s->extent[s->vec], tile);
 }
 
 /* Large where 16 bytes are 8 elements and there are many tiles. */
@@ -162,13 +163,14 @@ static void chunks_kernel(Printer *pr)
 
 /* ---- tiles -------------------------------------------------------------------------------------- */
 
-/* Loop of a tile: its rows along dimension d, in each a thread has `width` elements of dimension w, from j on. */
+/* Loop of a tile: its rows along dimension d; in each a thread has `width` elements of dimension w from j. */
 static void open_tile(Printer *pr, int d, const char *d0, int w, const char *w0, int width)
 {
     const Sched *s = pr->s;
     int tile = tile_size(s, &pr->v), lanes = tile / width;
     OPEN("for (int r = threadIdx.x / %d; r < %d; r += %d)", lanes, tile, FLAT_THREADS / lanes);
-    LINE("const %s i%d = %s + r, j = %s + (int)threadIdx.x %% %d * %d;", pr->w.index, d, d0, w0, lanes, width);
+    LINE("const %s i%d = %s + r, j = %s + (int)threadIdx.x %% %d * %d;", pr->w.index, d, d0, w0, lanes,
+         width);
     LINE("if (i%d >= %" PRId64 " || j >= %" PRId64 ")", d, s->extent[d], s->extent[w]);
     LINE("    continue;");
 }
@@ -232,7 +234,8 @@ static void tile_kernel(Printer *pr)
     int64_t across = ceil_div(s->extent[s->vec], tile), down = ceil_div(s->extent[s->tile], tile);
     for (uint32_t i = 0; i < s->n; i++)
         if (sched_is_staged(s, i))
-            LINE("__shared__ %s u%u[%d][%d];", text_element(s->k->operand[s->ins[i].operand]), i, tile, tile + 1);
+            LINE("__shared__ %s u%u[%d][%d];", text_element(s->k->operand[s->ins[i].operand]), i, tile,
+                 tile + 1);
     LINE("const %s c0 = blockIdx.x %% %" PRId64 " * %d;", pr->w.index, across, tile);
     LINE("const %s t0 = blockIdx.x / %" PRId64 " %% %" PRId64 " * %d;", pr->w.index, across, down, tile);
     LINE("const %s item = blockIdx.x / %" PRId64 ";", pr->w.index, across * down);

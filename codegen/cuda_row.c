@@ -1,8 +1,8 @@
 /* cuda_row.c -- reductions along the innermost dimension as CUDA C.
  *
- * A row is some threads': its chunks lie with them in registers from pass to pass, loaded once, while they are
- * at most 128 bytes each; a longer row lies in shared memory, or is read again in every pass.  Partial results are joined by a butterfly
- * in a warp, then the row's warps in order. */
+ * A row is some threads': its chunks lie with them in registers from pass to pass, loaded once, while they
+ * are at most 128 bytes each; a longer row lies in shared memory, or is read again in every pass.  Partial
+ * results are joined by a butterfly in a warp, then the row's warps in order. */
 #include "cuda_int.h"
 #include "ir/mem.h"
 #include <stdlib.h>
@@ -102,16 +102,16 @@ static void begin_row(Printer *pr)
     uint32_t parallel = ((1u << s->rank) - 1) & ~s->red;
     const char *index = pr->w.index;
     if (parts_of_phase(pr) > 1) {
-        LINE("const %s lane = threadIdx.x, row = blockIdx.x / %" PRId64 ", slice = blockIdx.x %% %" PRId64 ";",
-             index, pr->parts.n, pr->parts.n);
+        LINE("const %s lane = threadIdx.x, row = blockIdx.x / %" PRId64 ", slice = blockIdx.x %% %" PRId64
+             ";", index, pr->parts.n, pr->parts.n);
         LINE("const %s from = slice * %" PRId64 ", end = from + %" PRId64 ";", index, pr->parts.per,
              pr->parts.per);
         LINE("const %s to = end < %" PRId64 " ? end : %" PRId64 ";", index, pr->rows.all, pr->rows.all);
     } else if (rows == 1)
         LINE("const %s lane = threadIdx.x, row = blockIdx.x;", index);
     else
-        LINE("const %s lane = threadIdx.x %% %d, row = (%s)blockIdx.x * %" PRId64 " + threadIdx.x / %d;", index,
-             pr->rows.lanes, index, rows, pr->rows.lanes);
+        LINE("const %s lane = threadIdx.x %% %d, row = (%s)blockIdx.x * %" PRId64 " + threadIdx.x / %d;",
+             index, pr->rows.lanes, index, rows, pr->rows.lanes);
     if (!whole_blocks(pr))
         LINE("const %s all = row < %" PRId64 " ? %" PRId64 " : 0;", index, s->nitem, pr->rows.all);
     if (parallel && !whole_blocks(pr))

@@ -7,7 +7,9 @@
  * along rows begin their chunks before the row, where the addresses are round. */
 #include "cuda_int.h"
 
-enum { WIDE_BYTES = 16, MAX_WIDTH = 8, DRAW = 4, COLUMN_SUMS = 64 };
+enum { WIDE_BYTES = 16, MAX_WIDTH = 8, DRAW = 4 };
+enum { MANY_SUMS = 80, MOST_SUMS = 104 }; /* of columns, in the registers of a thread: of 8 each, of fewer */
+
 
 static bool is_access(const KInst *in) { return in->kind == K_LOAD || in->kind == K_STORE; }
 
@@ -102,7 +104,7 @@ static int widest(const Sched *s)
     }
     int most = MAX_WIDTH;
     for (int pass = 0; pass <= s->last && s->kind == SCHED_COLUMN; pass++)
-        while (most > 1 && most * reductions(s, pass) > COLUMN_SUMS) /* in registers */
+        while (most > 1 && most * reductions(s, pass) > (most == MAX_WIDTH ? MANY_SUMS : MOST_SUMS))
             most /= 2;
     return width < most ? width : most;
 }

@@ -120,7 +120,8 @@ static void add_attention(Batch *b, Op op, DType dt, int trial, int size)
 }
 
 /* Sums of so many rows by an index of which `most` (percent) are one, and some none. */
-static void add_gather_sum(Batch *b, DType dt, int64_t outer, int rows, int64_t count, int64_t inner, int most)
+static void add_gather_sum(Batch *b, DType dt, int64_t outer, int rows, int64_t count, int64_t inner,
+                           int most)
 {
     Sample s = {.seed = (uint64_t)rows, .dt = dt, .op = OP_gather_bwd};
     graph_init(&s.g, &s.arena, &s.diag);

@@ -1,5 +1,5 @@
-/* gather.h -- sums of rows by index, the gradient of a gather, without atomics; pasted in front of kernels that
- * need it.  Result row r is the sum of all rows j with index[j] == r:
+/* gather.h -- sums of rows by index, the gradient of a gather, without atomics; pasted in front of kernels
+ * that need it.  Result row r is the sum of all rows j with index[j] == r:
  *
  *   count   blocks own ranges of result rows: each counts the indices that fall in its range
  *   order   each lists them by row, in ascending order; rows that nothing falls on are cleared
@@ -87,8 +87,8 @@ FN void gather_list(const Gather *g, int at)
     __syncthreads();
 }
 
-/* Stable by one digit of the row within the block's range: threads have parts that follow one another, and count
- * of each digit how many they have. */
+/* Stable by one digit of the row within the block's range: threads have parts that follow one another, and
+ * count of each digit how many they have. */
 FN void gather_sort(const Gather *g, int base, int n, int shift, const int *row, const int *from, int *to_row,
                     int *to_from, int *count, int *sums)
 {
@@ -176,7 +176,8 @@ FN bool gather_ends(const Gather *g, int p, int all) { return p == all || g->row
             ALIGNED_16 T u[GATHER_FLIGHT][width];                                            \
             _Pragma("unroll") for (int k = 0; k < GATHER_FLIGHT; k++)                        \
                 if (p + k < x.to)                                                            \
-                    wide_copy(u[k], from + ((x.outer * g->count + g->from[p + k]) * g->chunks + x.v) * width, \
+                    wide_copy(u[k],                                                          \
+                              from + ((x.outer * g->count + g->from[p + k]) * g->chunks + x.v) * width, \
                               width * (int)sizeof(T));                                       \
             _Pragma("unroll") for (int k = 0; k < GATHER_FLIGHT; k++) {                      \
                 if (p + k >= x.to)                                                           \
