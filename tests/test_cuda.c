@@ -336,9 +336,12 @@ END_TEST
 START_TEST(convolutions_match_reference)
 {
     static Batch b;
+    bool all = getenv("CKC_LONG") != NULL;
     for (int i = 0; i < conv_samples(); i++) {
-        add_convolutions(&b, DT_F32, i);
-        add_convolutions(&b, i % 4 ? DT_BF16 : DT_F16, i);
+        if (all || i < 3 || i % 2 == 0)
+            add_convolutions(&b, DT_F32, i);
+        if (all || i < 3 || i % 2 == 1)
+            add_convolutions(&b, i % 4 == 1 ? DT_F16 : DT_BF16, i);
     }
     batch_print(&b);
     batch_run(&b);
