@@ -221,7 +221,8 @@ END_TEST
 /* Of a processor it is f32, and said so; a GPU that need not be here rounds factors, and is faster. */
 START_TEST(tf32_where_there_is)
 {
-    static const char mlp[] = CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=512 --steps 0 --output m.ckc";
+    static const char mlp[] =
+        CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=512 --steps 0 --output m.ckc";
     ckc_prints(format("%s --precision tf32", mlp), "this machine has no tf32: products are in f32");
     ck_assert_int_ne(shell("grep -q tf32=1 m.ckc/step.ckp"), 0);
     ckc_prints(format("%s --precision tf32 --device h200", mlp), "h200, tf32; times estimated");
