@@ -308,9 +308,9 @@ static uint64_t digest_again(TestStep *s)
     return step_digest(s);
 }
 
-/* Loss and gradients.  Two rows through 52 batch norms and ReLUs are what sums in f32 in another order change
- * more: there the processor's own are 8.7e-5 off from those in f64, the fake's 3.7e-5 (of all together 4.2e-6,
- * both); with other data, where a ReLU6 may change sides, either is off by up to 1e-2. */
+/* Loss and gradients.  Two rows through 52 batch norms and ReLUs are what sums in f32 in another order
+ * change more: there the processor's own are 8.7e-5 off from those in f64, the fake's 3.7e-5 (of all together
+ * 4.2e-6, both); with other data, where a ReLU6 may change sides, either is off by up to 1e-2. */
 static void compare_outputs(TestStep *cpu, TestStep *gpu, const char *path)
 {
     double tolerance = strstr(path, "mobilenet") ? 1e-4 : 1e-5;
