@@ -28,7 +28,7 @@ int codegen_c(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
  *
  * A kernel is one or several __global__ functions, its phases, launched one behind the other: NAME,
  * NAME_1, NAME_2 and so on.  Each takes the operands' pointers in kernel order and, where there is one, the
- * workspace behind them. */
+ * workspace behind them; then the keys of random draws, int64_t, so that layers share one text. */
 
 /* Printed once, before the first kernel: all of it, or what k[0..n) need. */
 void codegen_prelude_cuda(FILE *f);
@@ -36,7 +36,7 @@ void codegen_shared_cuda(FILE *f, const Kernel *const *k, int n);
 void kernel_print_cuda(const Kernel *k, const char *name, FILE *f);
 int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
 
-enum { CUDA_PHASES = 4, CUDA_NAME = 80, CUDA_WORKSPACE_ALIGN = 256 };
+enum { CUDA_PHASES = 4, CUDA_KEYS = 64, CUDA_NAME = 80, CUDA_WORKSPACE_ALIGN = 256 };
 
 typedef struct {
     unsigned grid, block; /* 1-D: blocks, threads per block */
@@ -58,6 +58,8 @@ typedef struct {
 CudaAccesses kernel_cuda_accesses(const Kernel *k);
 /* Is it a product, convolution or attention whose items are computed one by one? */
 bool kernel_cuda_is_scalar(const Kernel *k);
+/* The keys of its random draws, NULL: only their number, at most CUDA_KEYS. */
+int kernel_cuda_keys(const Kernel *k, int64_t *key);
 /* The function of a phase of kernel `name`. */
 const char *cuda_phase_name(const char *name, int phase, char buf[CUDA_NAME]);
 

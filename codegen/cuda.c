@@ -86,6 +86,18 @@ bool kernel_cuda_is_scalar(const Kernel *k)
     return matrix && k->body && !cuda_conv_has(k) && !cuda_attention_has(k);
 }
 
+int kernel_cuda_keys(const Kernel *k, int64_t *key)
+{
+    int n = cuda_attention_keys(k, key);
+    for (uint32_t i = 0; i < k->nins; i++)
+        if (text_is_draw(&k->ins[i])) {
+            if (key)
+                key[n] = (int64_t)k->ins[i].al;
+            n++;
+        }
+    return n;
+}
+
 const char *cuda_phase_name(const char *name, int phase, char buf[CUDA_NAME])
 {
     if (phase == 0)
@@ -197,7 +209,10 @@ static void signature(Printer *pr, const Kernel *k, const bool *stored)
         const char *type = k->operand[i] == DT_NONE ? "void" : text_element(k->operand[i]);
         fprintf(pr->w.f, "%s%s%s *p%d", i ? ", " : "", stored[i] ? "" : "const ", type, i);
     }
-    fprintf(pr->w.f, "%s)\n", pr->launches.workspace ? ", unsigned char *workspace" : "");
+    fputs(pr->launches.workspace ? ", unsigned char *workspace" : "", pr->w.f);
+    for (int i = 0; i < kernel_cuda_keys(k, NULL); i++)
+        fprintf(pr->w.f, ", int64_t key%d", i);
+    fputs(")\n", pr->w.f);
 }
 
 /* 32-bit indices where every position fits: divisions are several times faster. */
@@ -272,7 +287,7 @@ static void print_body(Printer *pr, const Kernel *k)
 
 void kernel_print_cuda(const Kernel *k, const char *name, FILE *f)
 {
-    Printer p = {.w = {.f = f, .index = "int64_t"}, .name = name}, *pr = &p;
+    Printer p = {.w = {.f = f, .index = "int64_t", .keys = true}, .name = name}, *pr = &p;
     LINE("\n/* kernel %s */", name);
     if (cuda_conv_has(k))
         cuda_conv_print(&pr->w, k, name);

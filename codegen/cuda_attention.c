@@ -32,6 +32,14 @@ bool cuda_attention_has(const Kernel *k)
     return p[ATTENTION_PHASE] != BIAS_OF || (p[EXTENTS + 2] == p[ROWS] && p[EXTENTS + 3] == p[COLS]);
 }
 
+int cuda_attention_keys(const Kernel *k, int64_t *key)
+{
+    bool has = cuda_attention_has(k) && k->p[DROPOUT];
+    if (has && key)
+        *key = k->p[k->np - 1];
+    return has;
+}
+
 /* ---- tiles ---------------------------------------------------------------------------------- */
 
 static bool is_limited(const int64_t *p) { return p[RIGHT] < p[COLS] - 1 || p[LEFT] < p[ROWS] - 1; }
@@ -164,7 +172,7 @@ static void define_type(const Writer *w, const Kernel *k, const char *name, int 
 static void definitions(const Writer *w, const Kernel *k, Part part)
 {
     Tiles t = tiles_for(k, part);
-    text_parameters(w, k, k->np);
+    text_parameters(w, k, k->np - 1); /* the key is an argument */
     define_type(w, k, "A_TYPE", 0);
     define_type(w, k, "A_BIAS_TYPE", part == FORWARD ? 4 : 8);
     define_type(w, k, "A_SINK_TYPE", part == FORWARD ? 5 : 0);
@@ -195,18 +203,21 @@ static void print_part(Writer *w, const Kernel *k, const char *name, Part part, 
     int n = k->noperands + (part != FORWARD);
     text_line(w, "#undef AT");
     text_line(w, "#define AT(name) %s_##name", name);
+    text_line(w, "#undef A_KEY");
+    text_line(w, "#define A_KEY ((int64_t)op[%d]) /* of dropout */", n);
     definitions(w, k, part);
     text_prelude(w->f, prelude_attention_tile);
     text_prelude(w->f, part == FORWARD ? prelude_attention_forward : prelude_attention_backward);
     fprintf(w->f, "GLOBAL void __launch_bounds__(%u%s) %s(", phase.block, least_blocks(k, part), name);
     for (int i = 0; i < n; i++)
         fprintf(w->f, "%svoid *p%d", i ? ", " : "", i);
-    fputs(")\n", w->f);
+    fputs(k->p[DROPOUT] ? ", int64_t key0)\n" : ")\n", w->f);
     text_block(w);
     fputs("    void *const op[] = {", w->f);
     for (int i = 0; i < n; i++)
         fprintf(w->f, "%sp%d", i ? ", " : "", i);
-    fputs("};\n", w->f);
+    fputs(k->p[DROPOUT] ? ", (void *)key0};\n" : "};\n", w->f);
+
     text_line(w, "SHARED_BYTES(shared);");
     text_line(w, "AT(run)(op, shared);");
     text_close(w);

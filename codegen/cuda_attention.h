@@ -9,4 +9,7 @@
 bool cuda_attention_has(const Kernel *k);
 CudaLaunch cuda_attention_launch(const Kernel *k);
 void cuda_attention_print(Writer *w, const Kernel *k, const char *name);
+/* The key of its dropout: their number, 0 or 1; key: NULL, or where it goes. */
+int cuda_attention_keys(const Kernel *k, int64_t *key);
+
 #endif

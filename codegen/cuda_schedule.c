@@ -69,16 +69,21 @@ static void print_kernel(Emit *e, const Launch *c)
     const Kernel *k = e->program.l.kernel[c->kernel];
     CudaLaunch l = kernel_cuda_launch(k);
     char name[CUDA_NAME], phase[CUDA_NAME];
+    int64_t key[CUDA_KEYS];
+    int nkey = kernel_cuda_keys(e->program.l.kernel[c->kernel], key);
     fprintf(e->f, "    { /* %.6g MFLOP%s */\n        static const int64_t at[] = {", k->flops * 1e-6,
             kernel_cuda_is_scalar(k) ? ", scalar" : "");
     for (int i = 0; i < c->nop; i++)
         fprintf(e->f, "%" PRId64 ", ", c->op[i].base < 0 ? -1 : c->op[i].at);
-    fprintf(e->f, "%" PRId64 "};\n", cuda_workspace_at(c, &l));
+    fprintf(e->f, "%" PRId64 "}, key[] = {", cuda_workspace_at(c, &l));
+    for (int i = 0; i < nkey; i++)
+        fprintf(e->f, "%" PRId64 ", ", key[i]);
+    fprintf(e->f, "0};\n");
     snprintf(name, sizeof name, "ck_%d", e->func[c->kernel]);
     for (int i = 0; i < l.n; i++)
-        fprintf(e->f, "        ok = ok && ckc_launch(c, (const void *)%s, %u, %u, %u, at, %d);\n",
+        fprintf(e->f, "        ok = ok && ckc_launch(c, (const void *)%s, %u, %u, %u, at, %d, key, %d);\n",
                 cuda_phase_name(name, i, phase), l.phase[i].grid, l.phase[i].block, l.phase[i].shared,
-                c->nop + 1);
+                c->nop + (l.workspace > 0), nkey);
     fprintf(e->f, "    }\n");
 }
 
@@ -183,7 +188,7 @@ static void print_values(Emit *e)
 static bool check_launch(const Emit *e, const Launch *c)
 {
     CudaLaunch l = kernel_cuda_launch(e->program.l.kernel[c->kernel]);
-    if (c->nop + 1 > MAX_ARGS)
+    if (c->nop + 1 + kernel_cuda_keys(e->program.l.kernel[c->kernel], NULL) > MAX_ARGS)
         return fail_status(e->d, EXIT_UNSUPPORTED, "CUDA: a kernel with %d operands", c->nop);
     return cuda_workspace_fits(c, &l) ||
            fail_status(e->d, EXIT_UNSUPPORTED, "CUDA: the plan has no workspace for its kernels: "

@@ -200,7 +200,7 @@ END_TEST
 
 /* ---- fiber shim ------------------------------------------------------------------------------ */
 
-/* Kernels take pointers one by one; CALL_<i>_<phase> takes an array. */
+/* Kernels take arguments one by one; CALL_<i>_<phase> takes an array: operands, workspace, keys. */
 static void write_call(FILE *f, const Kernel *k, int func, int phase, bool workspace)
 {
     char name[32], buf[CUDA_NAME];
@@ -209,6 +209,8 @@ static void write_call(FILE *f, const Kernel *k, int func, int phase, bool works
             cuda_phase_name(name, phase, buf));
     for (int o = 0; o < k->noperands + workspace; o++)
         fprintf(f, "%sop[%d]", o ? ", " : "", o);
+    for (int i = 0; i < kernel_cuda_keys(k, NULL); i++)
+        fprintf(f, ", (int64_t)op[%d]", k->noperands + 1 + i);
     fputs(");\n}\n", f);
 }
 
@@ -249,7 +251,10 @@ static bool run_phases(const Case *c, void *dl, ShimState *state, int func, void
 
 static bool run_text(const Case *c, void *dl, ShimState *state, int func, uint64_t seed)
 {
-    void **op = calloc((size_t)c->k.noperands + 1, sizeof *op);
+    int64_t key[CUDA_KEYS];
+    int nkey = kernel_cuda_keys(&c->k, key);
+    void **op = calloc((size_t)(c->k.noperands + 1 + nkey), sizeof *op);
+    memcpy(op + c->k.noperands + 1, key, (size_t)nkey * sizeof *key);
     size_t room = (size_t)align_up(kernel_cuda_launch(&c->k).workspace + 1, CUDA_WORKSPACE_ALIGN);
     void *workspace = memset(aligned_alloc(CUDA_WORKSPACE_ALIGN, room), 0xFF, room);
     op[c->k.noperands] = workspace;

@@ -325,16 +325,16 @@ FN void AT(range)(int own, int *begin, int *end)
 
 #if A_DROP
 /* Bits e of four elements, from `index` (a multiple of 4) on, that are kept. */
-FN uint32_t AT(draw)(const int64_t *rng, int64_t index)
+FN uint32_t AT(draw)(const int64_t *rng, int64_t key, int64_t index)
 {
-    const PhiloxWords w = philox_draw(rng[0], P39, rng[1], index >> 2);
+    const PhiloxWords w = philox_draw(rng[0], key, rng[1], index >> 2);
     return (uint32_t)(w.w0 >> 8 >= A_DROPPED) | (uint32_t)(w.w1 >> 8 >= A_DROPPED) << 1 |
            (uint32_t)(w.w2 >> 8 >= A_DROPPED) << 2 | (uint32_t)(w.w3 >> 8 >= A_DROPPED) << 3;
 }
 
 /* Bit 4 n + i: is x[m][n][i] kept?  A draw is of four columns.  Of two lanes with the same four one draws for
  * row g, one for g + 8; with A_KEYS four lanes have one of the columns each, and draw for one i each. */
-FN uint32_t AT(kept_of)(const int64_t *rng, AT(Place) at, int m)
+FN uint32_t AT(kept_of)(const int64_t *rng, int64_t key, AT(Place) at, int m)
 {
     uint32_t kept = 0;
 #if P4 % 4 == 0
@@ -345,7 +345,7 @@ FN uint32_t AT(kept_of)(const int64_t *rng, AT(Place) at, int m)
     for (int n = 0; n < A_N; n++) {
         const int r = AT(row)(at) + A_DOWN(m, n, A_PART == A_KEYS ? e : 2 * e);
         const int c = (AT(column)(at) + A_ACROSS(m, n, e)) & ~3;
-        drawn |= AT(draw)(rng, (line + r) * A_COLS + c) << 4 * n;
+        drawn |= AT(draw)(rng, key, (line + r) * A_COLS + c) << 4 * n;
     }
     if (A_PART == A_KEYS) {
         UNROLL
@@ -361,7 +361,7 @@ FN uint32_t AT(kept_of)(const int64_t *rng, AT(Place) at, int m)
     for (int j = 0; j < 4 * A_N; j++) {
         const int64_t index = (AT(line)(at) + AT(row)(at) + A_DOWN(m, j / 4, j % 4)) * A_COLS +
                               AT(column)(at) + A_ACROSS(m, j / 4, j % 4);
-        kept |= (uint32_t)(philox_bits(rng[0], P39, rng[1], index) >= A_DROPPED) << j;
+        kept |= (uint32_t)(philox_bits(rng[0], key, rng[1], index) >= A_DROPPED) << j;
     }
 #endif
     return kept;
@@ -373,7 +373,7 @@ FN void AT(kept)(uint32_t kept[A_M], void *const *op, AT(Place) at)
     UNROLL
     for (int m = 0; m < A_M; m++)
 #if A_DROP
-        kept[m] = AT(kept_of)(A_OP_RNG, at, m);
+        kept[m] = AT(kept_of)(A_OP_RNG, A_KEY, at, m);
 #else
         kept[m] = A_ALL;
 #endif

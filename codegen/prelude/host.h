@@ -165,15 +165,17 @@ static inline bool ckc_gemm(Ckc *c, int index, int64_t a, int64_t b, int64_t y, 
                      "cublasLtMatmul");
 }
 
-/* at: offsets of the operands and the workspace, -1 where one is absent. */
+/* at: offsets of the operands and the workspace, -1 where one is absent; key: of random draws. */
 static inline bool ckc_launch(Ckc *c, const void *kernel, unsigned grid, unsigned block, unsigned shared,
-                              const int64_t *at, int n)
+                              const int64_t *at, int n, const int64_t *key, int nkey)
 {
     void *operand[CKC_MAX_ARGS] = {0}, *arg[CKC_MAX_ARGS];
     dim3 g = {grid, 1, 1}, b = {block, 1, 1};
     for (int i = 0; i < CKC_MAX_ARGS; i++) {
         if (i < n && at[i] >= 0)
             operand[i] = c->arena + at[i];
+        if (i >= n && i < n + nkey)
+            memcpy(&operand[i], &key[i - n], sizeof operand[i]);
         arg[i] = &operand[i];
     }
     if (shared > 48u << 10 &&

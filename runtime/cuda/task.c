@@ -130,12 +130,24 @@ static CUdeviceptr address(const TaskInput *in, const Slice *s)
 
 static Task bind(const TaskInput *in, const Launch *l, Arena *a)
 {
-    Task task = {.l = l, .op = NEW(a, CUdeviceptr, l->nop + 1), .arg = NEW(a, void *, l->nop + 1)};
-    for (int i = 0; i <= l->nop; i++) {
-        task.op[i] = i < l->nop ? address(in, &l->op[i]) : 0;
-        task.arg[i] = &task.op[i];
-    }
+    Task task = {.l = l, .op = NEW(a, CUdeviceptr, l->nop + 1)};
+    for (int i = 0; i < l->nop; i++)
+        task.op[i] = address(in, &l->op[i]);
     return task;
+}
+
+/* Operands, the workspace where there is one, keys. */
+static void **bind_arguments(const Task *task, const Kernel *k, Arena *a)
+{
+    int n = task->l->nop + (task->kernel->launch.workspace > 0), nkey = kernel_cuda_keys(k, NULL);
+    int64_t *key = NEW(a, int64_t, nkey + 1);
+    void **arg = NEW(a, void *, n + nkey + 1);
+    kernel_cuda_keys(k, key);
+    for (int i = 0; i < n; i++)
+        arg[i] = &task->op[i];
+    for (int i = 0; i < nkey; i++)
+        arg[n + i] = &key[i];
+    return arg;
 }
 
 static bool no_workspace(Diag *d)
@@ -180,6 +192,8 @@ static bool bind_kernels(Tasks *t, const TaskInput *in, Arena *a, Diag *d)
     for (uint32_t i = 0; i < l->n; i++) {
         bool runs = !l->launch[i].copy && !t->task[i].call;
         TRY(bind_workspace(in, &t->task[i], runs ? kernel[which[l->launch[i].kernel] - 1] : NULL, d));
+        if (runs)
+            t->task[i].arg = bind_arguments(&t->task[i], l->kernel[l->launch[i].kernel], a);
     }
     return true;
 }

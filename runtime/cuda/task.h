@@ -14,7 +14,7 @@ typedef struct {
 typedef struct {
     const Launch *l;
     CUdeviceptr *op; /* and the workspace */
-    void **arg;      /* to each of op */
+    void **arg;      /* of a kernel: to those, and to its keys */
     const CudaKernel *kernel;
     const ProductCall *call;
     int64_t ncall;

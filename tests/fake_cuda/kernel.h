@@ -3,7 +3,7 @@
 #define CKC_FAKE_KERNEL_H
 
 typedef struct {
-    int params, block; /* pointers it takes; threads at most */
+    int params, pointers, block; /* what it takes, pointers first; threads at most */
     int waits;         /* its threads wait for each other */
 } FakeKernel;
 

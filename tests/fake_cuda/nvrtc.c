@@ -64,16 +64,18 @@ static bool has(const char *from, const char *to, const char *word)
 static void write_kernel(FILE *f, const char *at)
 {
     char name[64];
-    int block, n = 1;
+    int block, n = 1, pointers = 0;
     if (sscanf(at, "GLOBAL void __launch_bounds__(%d%*[^)]) %63[a-z0-9A-Z_](", &block, name) != 2 &&
         sscanf(at, "GLOBAL void __launch_bounds__(%d) %63[a-z0-9A-Z_](", &block, name) != 2)
         return;
     const char *end = strstr(at, "\n}\n"), *close = strchr(strchr(at, '(') + 1, '(');
-    for (; *close != ')'; close++)
+    for (; *close != ')'; close++) {
         n += *close == ',';
+        pointers += *close == '*';
+    }
     bool waits = has(close, end, "JOIN_THREADS") || has(close, end, "__syncthreads") ||
                  has(close, end, "SHARED_BYTES") || has(close, end, "gather_");
-    fprintf(f, "const FakeKernel fake_%s = {%d, %d, %d};\n", name, n, block, waits);
+    fprintf(f, "const FakeKernel fake_%s = {%d, %d, %d, %d};\n", name, n, pointers, block, waits);
 }
 
 static void write_source(FILE *f, char *source)

@@ -315,7 +315,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     for (int i = 0; i < f->of->params; i++) {
         w->arg[i] = *(void **)arg[i];
         const Block *b = block_at(w->arg[i], 0);
-        if (w->arg[i] && (!b || !b->device))
+        if (i < f->of->pointers && w->arg[i] && (!b || !b->device))
             violation("an operand of a kernel lies outside of the device's memory");
     }
     return gpu.lost ? LAUNCH_FAILED : 0;
