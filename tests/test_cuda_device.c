@@ -172,6 +172,7 @@ START_TEST(example_trains)
 {
     succeeds(mlp); /* the GPU chooses itself */
     ck_assert_int_eq(shell("grep -q '^  device \"cuda\"' m.ckc/step.ckp"), 0);
+    succeeds(format("%s --host-memory 1GB", mlp));
     succeeds(format("%s --device cpu", mlp));
     ck_assert_int_eq(shell("grep -q '^  device \"cpu\"' m.ckc/step.ckp"), 0);
     train("--save a.safetensors");
