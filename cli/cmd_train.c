@@ -56,7 +56,8 @@ static bool check_options(Options *o)
     return check_offload(o);
 }
 
-/* Where no device was named: a GPU, if it is here with all that it runs with.  --threads is for the processor. */
+/* Where no device was named: a GPU, if it is here with all that it runs with.  --threads is for the
+ * processor. */
 static void find_gpu(Options *o)
 {
     DeviceInfo gpu;
