@@ -24,10 +24,8 @@ static void open_times(CudaProfile *p)
     codegen_prelude_cuda(f);
     fprintf(f, "%s %s %d", p->opt.device->title, p->lib.pin, p->on.cu->version);
     mem_stream_end(f);
-    p->keep = *p->opt.cache;
-    p->keep.machine = XXH3_64bits(text, size);
+    table_open(&p->table, p->opt.cache, XXH3_64bits(text, size));
     free(text);
-    table_open(&p->table, &p->keep);
 }
 
 void cuda_profile_close(void *profile)

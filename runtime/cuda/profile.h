@@ -30,8 +30,7 @@ typedef struct {
     int64_t workspace;    /* that products may have */
     CudaContext on;       /* not open: it is not here */
     ProductLibrary lib;
-    KernelCache keep; /* the cache as this GPU's times see it; where opt.cache is set: */
-    Table table;
+    Table table; /* where opt.cache is set */
     Arena arena;
     Known *known;
     uint32_t nknown, cknown;

@@ -21,16 +21,14 @@
 static bool trusted_owner(uid_t owner)
 {
     struct stat root;
-    return owner == geteuid() || owner == 0 ||
-           (stat("/", &root) == 0 && owner == root.st_uid);
+    return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
 }
 
 /* Can somebody else rename a folder of ours in it?  The user's own group counts as the
  * user. */
 static bool may_be_moved(const struct stat *st)
 {
-    bool others =
-        st->st_mode & S_IWOTH || (st->st_mode & S_IWGRP && st->st_gid != getegid());
+    bool others = st->st_mode & S_IWOTH || (st->st_mode & S_IWGRP && st->st_gid != getegid());
     return !trusted_owner(st->st_uid) || (others && !(st->st_mode & S_ISVTX));
 }
 
@@ -117,8 +115,7 @@ static bool use_folder(CacheFolder *c, const char *path)
         return false;
     close(at);
     errno = ours_alone(&st) ? ENAMETOOLONG : EPERM;
-    return ours_alone(&st) &&
-           snprintf(c->path, sizeof c->path, "%s%s", path, own) < PATH_MAX;
+    return ours_alone(&st) && snprintf(c->path, sizeof c->path, "%s%s", path, own) < PATH_MAX;
 }
 
 /* $TMPDIR, if nobody can exchange what we put there. */
@@ -145,8 +142,7 @@ static bool wanted_folder(const char *given, char out[PATH_MAX])
     else if (home && home[0] == '/')
         n = snprintf(out, PATH_MAX, "%s/.cache/ckc", home);
     else
-        n = snprintf(out, PATH_MAX, "%s/ckc-%lu", temporary_folder(),
-                     (unsigned long)geteuid());
+        n = snprintf(out, PATH_MAX, "%s/ckc-%lu", temporary_folder(), (unsigned long)geteuid());
     errno = ENAMETOOLONG;
     return n < PATH_MAX;
 }
@@ -156,8 +152,7 @@ bool cache_folder_open(CacheFolder *c, const char *given, char why[PATH_MAX + 12
     char want[PATH_MAX];
     *c = (CacheFolder){.temporary = false};
     *why = '\0';
-    char *real =
-        wanted_folder(given, want) && make_dirs(want) ? mem_realpath(want) : NULL;
+    char *real = wanted_folder(given, want) && make_dirs(want) ? mem_realpath(want) : NULL;
     bool ok = real && use_folder(c, real);
     int error = errno;
     free(real);
@@ -168,9 +163,8 @@ bool cache_folder_open(CacheFolder *c, const char *given, char why[PATH_MAX + 12
     snprintf(want, sizeof want, "%s/ckc-", temporary_folder());
     error = temp_folder(&c->temp, want, 0700);
     c->temporary = !error && snprintf(c->path, sizeof c->path, "%s", c->temp.path) < PATH_MAX;
-    return c->temporary ||
-           fail_status(d, EXIT_DEVICE, "no folder for compiled kernels: %s; nor in %s: %s",
-                       why, temporary_folder(), strerror(error));
+    return c->temporary || fail_status(d, EXIT_DEVICE, "no folder for compiled kernels: %s; nor in %s: %s",
+                                       why, temporary_folder(), strerror(error));
 }
 
 void cache_folder_close(CacheFolder *c)
@@ -185,8 +179,7 @@ bool cache_folder_scratch(const CacheFolder *c, Temp *t, Diag *d)
     char prefix[PATH_MAX + 8];
     snprintf(prefix, sizeof prefix, "%s/tmp-", c->path);
     int error = temp_folder(t, prefix, 0700);
-    return !error || fail_status(d, EXIT_DEVICE, "cannot write in %s: %s", c->path,
-                                 strerror(error));
+    return !error || fail_status(d, EXIT_DEVICE, "cannot write in %s: %s", c->path, strerror(error));
 }
 
 /* ---- files ------------------------------------------------------------- */
@@ -196,8 +189,7 @@ enum { SEAL = 37 }; /* "ckc ", 32 digits, end of line */
 static void seal_of(const char *data, size_t n, char seal[SEAL + 1])
 {
     XXH128_hash_t h = XXH3_128bits(data, n);
-    snprintf(seal, SEAL + 1, "ckc %016" PRIx64 "%016" PRIx64 "\n", (uint64_t)h.high64,
-             (uint64_t)h.low64);
+    snprintf(seal, SEAL + 1, "ckc %016" PRIx64 "%016" PRIx64 "\n", (uint64_t)h.high64, (uint64_t)h.low64);
 }
 
 /* All of a regular file, malloc'ed, with a zero behind it; NULL: it cannot be read. */
@@ -221,8 +213,7 @@ static char *read_sealed(int fd, size_t *size)
 {
     struct stat st;
     char seal[SEAL + 1];
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || !ours_alone(&st) ||
-        st.st_size < SEAL)
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || !ours_alone(&st) || st.st_size < SEAL)
         return NULL;
     char *text = read_all(fd, &st);
     size_t n = (size_t)st.st_size - SEAL;
@@ -308,8 +299,7 @@ bool cache_file_write(const CacheFolder *c, const char *name, const char *text, 
         diag_set(d, "cannot write %s: %s", from, strerror(errno));
     ok = ok && cache_file_seal(from, d);
     if (ok && (!file_path(c, name, to) || rename(from, to) != 0))
-        ok = fail_status(d, EXIT_DEVICE, "cannot write %s/%s: %s", c->path, name,
-                         strerror(errno));
+        ok = fail_status(d, EXIT_DEVICE, "cannot write %s/%s: %s", c->path, name, strerror(errno));
     temp_remove(&dir);
     return ok;
 }

@@ -22,8 +22,7 @@ typedef struct {
  * temporary folder), created.  If it cannot be used, a fresh one that lasts as long as it
  * is open: then `why` says the reason, otherwise it is "".  d->status is EXIT_DEVICE on
  * failure, here and below. */
-bool cache_folder_open(CacheFolder *c, const char *given, char why[PATH_MAX + 128],
-                       Diag *d);
+bool cache_folder_open(CacheFolder *c, const char *given, char why[PATH_MAX + 128], Diag *d);
 void cache_folder_close(CacheFolder *c);
 
 /* A folder for a moment inside it, until temp_remove(). */
