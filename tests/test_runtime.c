@@ -515,6 +515,15 @@ START_TEST(costs_are_kept)
 }
 END_TEST
 
+/* However large the caches are, small kernels need little memory to be measured in. */
+START_TEST(small_kernels_are_measured_in_little)
+{
+    ck_assert_int_eq(pool_bytes(0), 0);
+    ck_assert_int_lt(pool_bytes(4096), 1 << 20);
+    ck_assert_int_eq(pool_bytes(cache_bytes()), 3 * cache_bytes());
+}
+END_TEST
+
 /* What a run took replaces what was measured alone, in this profile and in its file. */
 START_TEST(costs_are_learned)
 {
@@ -591,6 +600,7 @@ Suite *suite_runtime(void)
     t = tcase_create("costs");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, costs_are_kept);
+    tcase_add_test(t, small_kernels_are_measured_in_little);
     tcase_add_test(t, costs_are_learned);
     tcase_add_test(t, costs_grow);
     tcase_add_test(t, others_are_seen);

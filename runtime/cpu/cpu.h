@@ -48,16 +48,6 @@ bool kernels_load(const Kernel *const *k, int n, const KernelCache *c, KernelFn 
                   Diag *d);
 void kernels_unload(KernelObjects *o);
 
-/* ---- compile.c --------------------------------------------------------- */
-
-static const char shared_object[] = ".so"; /* suffix of compiled kernels */
-/* Hash of the system's C compiler, flags, processor, its instructions in use, and prelude.  Without a
- * compiler the one that the folder was used with last is assumed: what it compiled still runs. */
-uint64_t compiler_identity(const KernelCache *c);
-/* Compile a source (prelude, then kernels behind their marks), and keep it as the object of n keys.  On
- * failure d has the compiler's first error. */
-bool compile_kernels(const KernelCache *c, const char *source, const KernelKey *key, int n, Diag *d);
-
 /* ---- memory.c ---------------------------------------------------------- */
 
 int64_t memory_available(void); /* bytes that can be had now; INT64_MAX if unknown */
@@ -95,8 +85,8 @@ void fp_restore(unsigned mode);
 
 /* ---- measure.c --------------------------------------------------------- */
 
-/* Memory that kernels are measured on: operands move through a part of it that is larger than the
- * caches, so that what a run has not just touched is not in them. */
+/* Memory that kernels are measured on: operands move through a part of it that holds all runs of a kernel or
+ * is larger than the caches, so that what a run has not just touched is not in them. */
 typedef struct {
     char *at;
     int64_t bytes, window, next;
@@ -112,7 +102,7 @@ typedef struct {
 
 int64_t cache_bytes(void); /* of the last level of this CPU's caches */
 int64_t measure_bytes(const MeasureOperand *o, int n, int64_t scratch);
-int64_t pool_bytes(int64_t bytes); /* of a pool whose largest subject has that many */
+int64_t pool_bytes(int64_t bytes); /* of a pool for a subject of that many */
 bool pool_open(Pool *p, int64_t bytes, Diag *d);
 void pool_use(Pool *p, int64_t bytes); /* for a subject of that many bytes from now on */
 /* Random data again, for kernels whose time depends on it. */

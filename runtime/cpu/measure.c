@@ -1,9 +1,9 @@
 /* measure.c -- how long a kernel takes, alone.
  *
  * In a step a kernel finds some operands in the caches and others not, and that can change
- * its time several times over.  So operands move through a pool that is larger than the
- * caches, and those that will be cached are read just before the clock starts.  The time is
- * the median of a few runs. */
+ * its time several times over.  So no run uses the memory of another, but where a pool that is
+ * larger than the caches begins again, and operands that will be cached are read just before the
+ * clock starts.  The time is the median of a few runs. */
 #include "cpu.h"
 #include "ir/philox.h"
 #include <stdlib.h>
@@ -50,7 +50,11 @@ void pool_refill(Pool *p)
         f[i] = scrambled(i);
 }
 
-int64_t pool_bytes(int64_t bytes) { return bytes + 2 * cache_bytes(); }
+int64_t pool_bytes(int64_t bytes)
+{
+    int64_t cold = bytes + 2 * cache_bytes(), all = (1 + MAX_RUNS) * bytes;
+    return cold < all ? cold : all;
+}
 
 void pool_use(Pool *p, int64_t bytes)
 {

@@ -2,7 +2,6 @@
 #ifndef CKC_CUDA_PROFILE_H
 #define CKC_CUDA_PROFILE_H
 
-#include "cuda.h"
 #include "product.h"
 #include "runtime/times.h"
 
@@ -28,9 +27,12 @@ typedef struct {
 typedef struct {
     ProfileOptions opt;
     int64_t workspace;    /* that products may have */
-    CudaContext on;       /* not open: it is not here */
+    const CudaDriver *cu; /* NULL: it is not here */
+    CUdevice device;
+    CUcontext context;
     ProductLibrary lib;
-    Table table; /* where opt.cache is set */
+    KernelCache keep; /* the cache as this GPU's times see it; where opt.cache is set: */
+    Table table;
     Arena arena;
     Known *known;
     uint32_t nknown, cknown;
@@ -42,7 +44,7 @@ typedef struct {
 /* Are times kept, and may they be taken? */
 static inline bool profile_measures(const CudaProfile *p)
 {
-    return p->on.cu && p->opt.cache && p->opt.time_limit >= 0;
+    return p->cu && p->opt.cache && p->opt.time_limit >= 0;
 }
 /* ns of an entry; -1: not known. */
 static inline double profile_ns(const CudaProfile *p, uint32_t entry)
