@@ -14,7 +14,7 @@
     }
 const Network networks[NETWORKS] = {
     {"examples/mlp/model.onnx", false, {{"batch", 8}}, 1, false},
-    {"examples/decoder/model.onnx", false, {{"batch", 1}, {"seq", 16}}, 2, false},
+    {"examples/decoder/model.onnx", false, {{"batch", 1}, {"seq", 16}}, 2, true},
     ORACLE("conv_bn_pool", 4),
     ORACLE("gpt_tiny_tied", 2),
     ORACLE("llama_tiny_gqa", 2),
@@ -24,6 +24,11 @@ const Network networks[NETWORKS] = {
     SLOW("tv_mobilenet_v2_x0_1", 2),
     SLOW("tv_vit_tiny", 2),
     SLOW("unet_tiny", 1),
+    {"tests/data/zoo/sdpa_gpt_dynamo/model.onnx",
+     false,
+     {{"batch", 2}},
+     1,
+     false}, /* a decoder, too, and small */
 };
 
 const Init network_init = {INIT_NORMAL, 0.02};

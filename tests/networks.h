@@ -13,7 +13,7 @@ typedef struct {
     int nbind;
     bool slow; /* minutes to interpret under sanitizers */
 } Network;
-enum { NETWORKS = 11 };
+enum { NETWORKS = 12 };
 extern const Network networks[NETWORKS];
 extern const Init network_init; /* of those whose files have no weights */
 

@@ -74,16 +74,21 @@ void oracle_close(Oracle *o)
     data_close(o->data);
 }
 
+void oracle_options(const Oracle *o, const char *file, StepOptions *opt, char path[4200])
+{
+    snprintf(path, 4200, "%s/%s", o->dir, file);
+    bool ends_in_loss = strstr(file, "with_loss") != NULL;
+    if (!ends_in_loss && strncmp(json_string_value(meta(o, "loss")), "mean squared", 12) == 0)
+        opt->loss = LOSS_MSE;
+    opt->import = o->import;
+    opt->freeze = o->freeze;
+    opt->nfreeze = o->nfreeze;
+}
+
 static void compile(const Oracle *o, TestStep *s, const char *file)
 {
     char path[4200];
-    snprintf(path, sizeof path, "%s/%s", o->dir, file);
-    bool ends_in_loss = strstr(file, "with_loss") != NULL;
-    if (!ends_in_loss && strncmp(json_string_value(meta(o, "loss")), "mean squared", 12) == 0)
-        s->opt.loss = LOSS_MSE;
-    s->opt.import = o->import;
-    s->opt.freeze = o->freeze;
-    s->opt.nfreeze = o->nfreeze;
+    oracle_options(o, file, &s->opt, path);
     ck_assert_msg(step_compile(s, path, NULL), "%s: %s", path, s->diag.msg);
 }
 

@@ -23,6 +23,8 @@ typedef struct {
 
 void oracle_open(Oracle *o, const char *dir); /* fails the test if it cannot */
 void oracle_close(Oracle *o);
+/* A step of that file: what it is told, and where it lies. */
+void oracle_options(const Oracle *o, const char *file, StepOptions *opt, char path[4200]);
 
 /* What trains, the number of attentions; loss and gradients of the first step: within 1e-4 of the
  * gradients' norm (a chaotic network's 1e-2, in 16 bits 2e-2), in double precision 1e-7 (1e-6 where

@@ -2,6 +2,7 @@
  * five steps of three optimizers, the same bits at any budget.  tests/data/zoo holds three small ones;
  * CKC_ZOO names a folder of all. */
 #include "tests.h"
+#include "on_cuda.h"
 #include "oracle.h"
 #include <dirent.h>
 #include <stdlib.h>
@@ -78,11 +79,30 @@ START_TEST(budgets)
 }
 END_TEST
 
-static void add_case(Suite *s, const char *name, const TTest *test, int times)
+/* On the CUDA device. */
+START_TEST(on_cuda)
+{
+    Oracle o;
+    TestStep s;
+    char path[4200];
+    network(&o, _i);
+    step_init(&s);
+    oracle_options(&o, "model_static.onnx", &s.opt, path);
+    if (access(path, R_OK) != 0)
+        oracle_options(&o, "model.onnx", &s.opt, path);
+    s.opt.optim = OPTIM_MOMENTUM;
+    s.opt.momentum = 0.9;
+    check_on_cuda(path, &s.opt, NULL, o.data, o.half ? 2e-2 : 1e-5);
+    oracle_close(&o);
+}
+END_TEST
+
+static TCase *add_case(Suite *s, const char *name, const TTest *test, int times)
 {
     TCase *c = tcase_create(name);
     tcase_add_loop_test(c, test, 0, times);
     suite_add_tcase(s, c);
+    return c;
 }
 
 Suite *suite_zoo(void)
@@ -98,5 +118,7 @@ Suite *suite_zoo(void)
     add_case(s, "zoo_loss", gradients_with_loss, nfolders);
     add_case(s, "zoo_training", training, 2 * NOPTIMS * nfolders);
     add_case(s, "zoo_budgets", budgets, nfolders);
+    if (getenv("CKC_ZOO"))
+        tcase_add_unchecked_fixture(add_case(s, "zoo_cuda", on_cuda, nfolders), use_cuda, leave_cuda);
     return s;
 }
