@@ -7,8 +7,8 @@
 #include <math.h>
 
 /* Phases as prelude/attention_tile.h numbers them. */
-typedef enum { FORWARD, ROWS_DONE, KEYS, QUERIES, BIASES } Part;
-enum { ROW_TILE = 16, BACKWARD_OF = 1, BIAS_OF = 2, WARP = 32, COLUMNS = 32, STAGES = 2, DONE_THREADS = 256 };
+typedef enum { FORWARD, QUERIES, KEYS, BIASES } Part;
+enum { ROW_TILE = 16, BACKWARD_OF = 1, BIAS_OF = 2, WARP = 32, COLUMNS = 32, STAGES = 2, GRADIENT = 10 };
 
 /* Parameters of the kernel (ir/ops/attention.c). */
 enum { BATCH, HEADS, GROUPS, ROWS, COLS, SIZE, RIGHT, LEFT, MASK = 20, BIAS = 25, EXTENTS = 30,
@@ -107,7 +107,6 @@ static int64_t grid_of(const Kernel *k, Part part, const Tiles *t)
 {
     const int64_t *p = k->p, rows = ceil_div(p[ROWS], t->own);
     switch (part) {
-    case ROWS_DONE: return ceil_div(lines(k), DONE_THREADS / 8);
     case KEYS: return p[BATCH] * p[GROUPS] * ceil_div(p[COLS], t->own) * t->split;
     case BIASES: return p[EXTENTS] * p[EXTENTS + 1] * rows * ceil_div(p[COLS], t->other);
     default: return p[BATCH] * p[HEADS] * rows * t->split;
@@ -121,24 +120,24 @@ static int64_t shared_of(const Kernel *k, Part part, const Tiles *t)
     case FORWARD: return row * (t->own + 2 * t->other);
     case KEYS: return row * 2 * t->own + STAGES * t->other * (2 * row + 3 * (int)sizeof(float));
     case QUERIES: return row * 2 * (t->own + STAGES * t->other);
-    case BIASES: return row * 2 * (t->own + t->other);
-    default: return 0;
+    default:
+        return row * 2 * (t->own + t->other);
     }
 }
 
 static CudaPhase phase_of(const Kernel *k, Part part)
 {
     Tiles t = tiles_for(k, part);
-    unsigned threads = part == ROWS_DONE ? DONE_THREADS : (unsigned)(t.warps * WARP);
-    return (CudaPhase){(unsigned)grid_of(k, part, &t), threads, (unsigned)shared_of(k, part, &t)};
+    return (CudaPhase){(unsigned)grid_of(k, part, &t), (unsigned)(t.warps * WARP),
+                       (unsigned)shared_of(k, part, &t)};
 }
 
 /* The parts of a kernel in order; their number. */
 static int parts_of(const Kernel *k, Part part[CUDA_PHASES])
 {
-    static const Part order[][3] = {{FORWARD}, {ROWS_DONE, KEYS, QUERIES}, {ROWS_DONE, BIASES}};
+    static const Part order[][2] = {{FORWARD}, {QUERIES, KEYS}, {BIASES}};
     int64_t kind = k->p[ATTENTION_PHASE];
-    int n = kind == BACKWARD_OF ? 3 : kind == BIAS_OF ? 2 : 1;
+    int n = kind == BACKWARD_OF ? 2 : 1;
     for (int i = 0; i < n; i++)
         part[i] = order[kind][i];
     return n;
@@ -176,6 +175,7 @@ static void definitions(const Writer *w, const Kernel *k, Part part)
     define_type(w, k, "A_TYPE", 0);
     define_type(w, k, "A_BIAS_TYPE", part == FORWARD ? 4 : 8);
     define_type(w, k, "A_SINK_TYPE", part == FORWARD ? 5 : 0);
+    define_type(w, k, "A_GRADIENT_TYPE", part == FORWARD ? 0 : GRADIENT);
     define(w, "A_PART", part);
     define(w, "A_BYTES", is_half(k) ? 2 : 4);
     define(w, "A_WHOLE", !k->unaligned && k->p[SIZE] * (is_half(k) ? 2 : 4) % 16 == 0);
@@ -183,7 +183,7 @@ static void definitions(const Writer *w, const Kernel *k, Part part)
     define(w, "A_D", t.columns);
     define(w, "A_OWN", t.own);
     define(w, "A_OTHER", t.other);
-    define(w, "A_WARPS", part == ROWS_DONE ? DONE_THREADS / WARP : t.warps);
+    define(w, "A_WARPS", t.warps);
     define(w, "A_SPLIT", t.split);
     define(w, "A_PLAIN", is_plain(k));
     define(w, "A_CAP", k->q[CAP] > 0);
@@ -200,7 +200,7 @@ static const char *least_blocks(const Kernel *k, Part part)
 
 static void print_part(Writer *w, const Kernel *k, const char *name, Part part, CudaPhase phase)
 {
-    int n = k->noperands + (part != FORWARD);
+    int n = k->noperands + (part == QUERIES || part == KEYS); /* and the workspace */
     text_line(w, "#undef AT");
     text_line(w, "#define AT(name) %s_##name", name);
     text_line(w, "#undef A_KEY");

@@ -10,9 +10,11 @@
 
 static bool is_f64(const Kernel *k) { return k->operand[0] == DT_F64; }
 
+/* Gradients are accumulated where they lie. */
 bool native_has(const Kernel *k)
 {
-    return k->native == NATIVE_ATTENTION;
+    return k->native == NATIVE_ATTENTION &&
+           (k->p[ATTENTION_PHASE] == 0 || !dtype_is_half(k->operand[k->noperands - 1]));
 }
 
 /* Of attention's operands: its bias is the fourth behind q in forward as in backward. */

@@ -283,6 +283,8 @@ static void statements(Writer *w, const char *text)
         fputc('\n', w->f);
 }
 
+enum { BODY_OPERANDS = 13 }; /* that a text may name beyond those that there are: attention's gradients */
+
 /* F(k, j) and its kin name operand k by pasting: LD<k>, ST<k>. */
 static void accessors(Writer *w, const Kernel *k)
 {
@@ -293,11 +295,12 @@ static void accessors(Writer *w, const Kernel *k)
         text_line(w, "#undef %.*s", (int)strcspn(fn[i], "("), fn[i]);
         text_line(w, "#define %s", fn[i]);
     }
-    for (int i = 0; i < k->noperands; i++) {
+    for (int i = 0; i < k->noperands || i < BODY_OPERANDS; i++) {
         text_line(w, "#undef LD%d", i);
         text_line(w, "#undef ST%d", i);
-        if (k->operand[i] == DT_NONE) { /* the text asks p before it reads */
+        if (i >= k->noperands || k->operand[i] == DT_NONE) { /* the text asks p before it accesses it */
             text_line(w, "#define LD%d(j) 0", i);
+            text_line(w, "#define ST%d(j, v) (void)0", i);
             continue;
         }
         text_line(w, "#define LD%d(j) LD_%s(x%d_, j)", i, dtype_name[k->operand[i]], i);

@@ -35,18 +35,24 @@ typedef struct { int64_t ta, tb, out, tf32; } MatmulAttrs;
  * rng: dropout of probability p on the softmax, element (batch, head, row, column) of key `key`.
  * layout of q, k, v, o (none: all 0): 0 [batch, heads, rows, size], 1 [batch, rows, heads, size],
  * 2 [rows, batch, heads, size].
+ * packed (none: they are three): q, k and v are one value, each of whose heads belongs to one of them: its
+ * first head and the step from one to the next, of q, k and v; groups: heads of k and of v.
  * attention_grad do, q, k, v, o, top, inv, [mask], [bias], [rng] -> dq, dk, dv.
- * attention_bias_grad: the same operands -> dbias.  Gradients have the type of sums.
+ * attention_packed_grad: the same operands, where they are packed -> the gradient of that value.
+ * attention_bias_grad: the same operands -> dbias.
+ * Gradients have the type of sums, or the type `out` of q, k and v (not dbias).
  * Operand numbers are fixed: a missing mask is an absent operand. */
 typedef struct {
     double scale, fill, cap, p;
-    int64_t hides, causal, diagonal, window, guard, key;
-    Ints layout;
+    int64_t hides, causal, diagonal, window, guard, key, groups, out;
+    Ints layout, packed;
 } AttentionAttrs;
 enum { HIDES_ALL, HIDES_ADDED, HIDES_SCORE };
 enum { ATTENTION_SIZE = 256, ATTENTION_LAYOUTS = 3 }; /* largest size of a head */
 /* Dimension of batch, head, row and size in a layout. */
 extern const int attention_place[ATTENTION_LAYOUTS][4];
+/* Has each of `heads` heads of a packed value one use? */
+bool attention_packs(const AttentionAttrs *at, int64_t heads);
 
 /* conv x[N,C,s...], w[M,C/group,k...] [, bias[M]]; pads: begins then ends.
  * conv_bwd_data g, w -> x's shape (also the forward of a transposed convolution);

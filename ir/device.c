@@ -69,12 +69,21 @@ static double kernel_ns(const DeviceInfo *d, const Kernel *k, const LibDesc *lib
     return flops / rate_of(d, k, lib);
 }
 
+/* Is operand i one of those before it? */
+static bool seen_before(const Command *c, int i)
+{
+    int k = 0;
+    while (k < i && c->vals[k].i != c->vals[i].i)
+        k++;
+    return k < i;
+}
+
 /* Where no link is known, as if the host's memory were the device's. */
 static double move_ns(const DeviceInfo *d, const Command *c)
 {
     double all = 0, host = 0;
     for (int i = 0; i < c->nread + c->nwrite; i++)
-        if (c->vals[i].i) {
+        if (c->vals[i].i && !seen_before(c, i)) {
             double bytes = (double)type_bytes(val_type(c->g, c->vals[i]));
             all += bytes;
             host += val_space(c->g, c->vals[i]) == SPACE_HOST ? bytes : 0;

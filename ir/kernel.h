@@ -133,7 +133,7 @@ void k_store_at(Kernel *k, int operand, int v, int64_t offset, const int64_t *st
  *   SETF(k,j,v)  store                                SETI(k,j,v)
  *   REAL         the arithmetic type; write constants as R(0.5)
  *   Operands are named by literals, no two share memory, and every element is stored.
- *   Absent operands are not accessed.
+ *   Absent operands are not accessed, nor are results that the operator has less than the text.
  *   EXP LOG TANH SQRT ERF POW FLOOR ... as in exprs (kernel_math.h lists them)
  * No preprocessor lines and no // comments inside the text. */
 #define KERNEL(id, ...)                                                                      \

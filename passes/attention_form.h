@@ -4,14 +4,15 @@
 #define CKC_ATTENTION_FORM_H
 #include "recognise.h"
 
-/* Where the elements of a value lie that is a root's, reshaped, transposed, expanded and scaled.
- * A dimension is the product of its atoms, the outer first; stride 0 repeats. */
+/* Where the elements of a value lie that is a root's, or a part of it, reshaped, transposed, expanded and
+ * scaled.  A dimension is the product of its atoms, the outer first; stride 0 repeats. */
 enum { VIEW_ATOMS = 24 };
 typedef struct {
     int64_t extent, stride; /* in elements of the root */
 } Atom;
 typedef struct {
     Val root; /* dense */
+    int64_t offset; /* in elements of the root */
     double scale;
     Type shape;
     Atom atom[VIEW_ATOMS];
@@ -19,6 +20,8 @@ typedef struct {
 } View;
 
 View view_of(const Rewrite *rw, Val v);
+/* The same through slices, to what v is a part of. */
+View view_of_part(const Rewrite *rw, Val v);
 /* Under another shape; root {0}: the elements do not lie so. */
 View view_as(const View *w, const Type *shape);
 /* Dimension i of the result is dimension perm[i]. */

@@ -33,7 +33,7 @@ static void add_atom(View *w, int *n, int from, Atom a)
 
 View view_as(const View *w, const Type *shape)
 {
-    View flat = *w, y = {.root = w->root, .scale = w->scale, .shape = *shape};
+    View flat = *w, y = {.root = w->root, .offset = w->offset, .scale = w->scale, .shape = *shape};
     int nflat = 0, n = 0, next = 0;
     for (int i = 0; i < w->first[w->shape.rank]; i++)
         add_atom(&flat, &nflat, 0, w->atom[i]);
@@ -59,7 +59,7 @@ View view_as(const View *w, const Type *shape)
 
 View view_transposed(const View *w, const int *perm)
 {
-    View y = {.root = w->root, .scale = w->scale, .shape = w->shape};
+    View y = {.root = w->root, .offset = w->offset, .scale = w->scale, .shape = w->shape};
     int n = 0;
     for (int i = 0; i < w->shape.rank; i++) {
         y.shape.dim[i] = w->shape.dim[perm[i]];
@@ -72,7 +72,7 @@ View view_transposed(const View *w, const int *perm)
 
 static View expanded(const View *w, const Type *shape)
 {
-    View y = {.root = w->root, .scale = w->scale, .shape = *shape};
+    View y = {.root = w->root, .offset = w->offset, .scale = w->scale, .shape = *shape};
     int n = 0, more = shape->rank - w->shape.rank;
     for (int i = 0; i < shape->rank; i++) {
         if (i < more || w->shape.dim[i - more] != shape->dim[i])
@@ -85,9 +85,29 @@ static View expanded(const View *w, const Type *shape)
     return y;
 }
 
+/* Atoms of which a part is taken are one dimension. */
+static View sliced(const View *w, const Node *n, const Type *shape)
+{
+    const SliceAttrs *at = n->attr;
+    View y = *w;
+    y.shape = *shape;
+    for (int i = 0; i < shape->rank; i++) {
+        Atom *a = &y.atom[y.first[i]];
+        if (shape->dim[i] == w->shape.dim[i] && at->step.v[i] == 1)
+            continue;
+        if (y.first[i + 1] - y.first[i] != 1 || at->step.v[i] < 1)
+            return (View){0};
+        y.offset += at->start.v[i] * a->stride;
+        *a = (Atom){shape->dim[i], at->step.v[i] * a->stride};
+    }
+    return y;
+}
+
 static View through(const Node *n, const View *w, const Type *shape)
 {
     int perm[MAX_RANK];
+    if (n->op == OP_slice)
+        return sliced(w, n, shape);
     if (n->op == OP_expand)
         return expanded(w, shape);
     if (n->op != OP_transpose)
@@ -105,7 +125,7 @@ static bool is_widening(const Rewrite *rw, const Node *n)
            dtype_size[from] < dtype_size[to];
 }
 
-static View followed(const Rewrite *rw, Val v, int depth)
+static View followed(const Rewrite *rw, Val v, bool parts, int depth)
 {
     const Node *n = graph_def(rw->g, v);
     double c = 1;
@@ -113,10 +133,10 @@ static View followed(const Rewrite *rw, Val v, int depth)
     if (x.i && !type_same_shape(val_type(rw->g, x), val_type(rw->g, v)))
         x.i = 0;
     bool moves = n && (n->op == OP_transpose || n->op == OP_reshape || n->op == OP_expand ||
-                       is_widening(rw, n));
+                       (parts && n->op == OP_slice) || is_widening(rw, n));
     if (!x.i && (!moves || depth >= 2 * FORM_DEPTH))
         return dense(rw, v);
-    View w = followed(rw, x.i ? x : n->in[0], depth + 1);
+    View w = followed(rw, x.i ? x : n->in[0], parts, depth + 1);
     View y = x.i ? w : through(n, &w, val_type(rw->g, v));
     y.scale *= x.i ? c : 1;
     return y.root.i ? y : dense(rw, v);
@@ -124,7 +144,12 @@ static View followed(const Rewrite *rw, Val v, int depth)
 
 View view_of(const Rewrite *rw, Val v)
 {
-    return type_count(val_type(rw->g, v)) ? followed(rw, v, 0) : dense(rw, v);
+    return type_count(val_type(rw->g, v)) ? followed(rw, v, false, 0) : dense(rw, v);
+}
+
+View view_of_part(const Rewrite *rw, Val v)
+{
+    return type_count(val_type(rw->g, v)) ? followed(rw, v, true, 0) : dense(rw, v);
 }
 
 int view_layout(const View *w, int64_t dim[4], bool shared)

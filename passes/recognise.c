@@ -100,17 +100,18 @@ bool form_monomial(const Rewrite *rw, Val v, Val x, int power, double *c)
 
 static Rule *const rules[] = {
     /* recognise_activation.c */
-    rule_power, rule_square, rule_inverse, rule_fold_scale, rule_fold_shift, rule_sigmoid,
-    rule_silu, rule_gelu, rule_softplus, rule_mish, rule_hardsigmoid, rule_hardswish, rule_relu,
+    rule_power, rule_square, rule_inverse, rule_fold_scale, rule_fold_shift, rule_sigmoid, rule_silu,
+    rule_gelu, rule_softplus, rule_mish, rule_hardsigmoid, rule_hardswish, rule_relu,
     /* recognise_norm.c */
     rule_norm, rule_norm_affine, rule_norm_tf,
     /* recognise_attention.c */
     rule_softmax, rule_log_softmax, rule_lift_scale, rule_grouped_query, rule_rotary,
     /* recognise_product.c */
     rule_attention, rule_attention_layout,
+    /* attention_packed.c */
+    rule_attention_packed,
     /* recognise_loss.c */
-    rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy,
-    rule_log_sigmoid, NULL};
+    rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy, rule_log_sigmoid, NULL};
 
 /* Is x a product of matrices, with what is done to it element by element? */
 static bool is_product(const Graph *g, Val x)

@@ -204,15 +204,44 @@ static void to_scores(Sample *s, Type scores, DType dt, int percent)
         s->in[s->nin++] = (Val){0};
 }
 
-static void attention_operands(Sample *s, const Type t[4])
+/* The last operand once more. */
+static void again(Sample *s)
+{
+    s->in[s->nin] = s->in[s->nin - 1];
+    s->data[s->nin] = s->data[s->nin - 1];
+    s->nin++;
+}
+
+static void attention_operands(Sample *s, const Type t[4], bool packed)
 {
     bool forward = s->op == OP_attention;
     if (!forward)
         sample_reals(s, t[3], -1, 1);
-    for (int i = 0; i < 3; i++)
-        sample_reals(s, t[i], -1, 1);
+    for (int i = 0; i < 3; i++) {
+        if (packed && i > 0)
+            again(s);
+        else
+            sample_reals(s, t[i], -1, 1);
+    }
     if (!forward)
         sample_reals(s, t[3], -1, 1);
+}
+
+/* Heads of q, of k and of v one behind the other in some order, or by turns. */
+static void pack_heads(Sample *s, AttentionAttrs *at, int64_t h, int64_t g)
+{
+    const int first = sample_int(s, 0, 2), next = sample_int(s, 1, 2);
+    const int64_t n[] = {h, g, g};
+    const bool turns = h == g && sample_chance(s, 50);
+    int64_t from = 0;
+    at->groups = g;
+    at->packed.n = 6;
+    for (int k = 0; k < 3; k++) {
+        int i = (first + k * next) % 3;
+        at->packed.v[2 * i] = from;
+        at->packed.v[2 * i + 1] = turns ? 3 : 1;
+        from += turns ? 1 : n[i];
+    }
 }
 
 /* Now and then more rows than one block has, and heads that share keys. */
@@ -241,16 +270,25 @@ static void attention(Sample *s)
         at.fill = -INFINITY;
     else if (at.hides == HIDES_ALL && sample_chance(s, 50))
         at.fill = -1e30; /* with the others it swallows differences */
+    const bool packed =
+        s->op == OP_attention_packed_grad || (s->op != OP_attention_grad && sample_chance(s, 30));
+    if (packed) {
+        rows = cols;
+        pack_heads(s, &at, h, g);
+    }
+    if (!forward && sample_chance(s, 50))
+        at.out = s->dt;
     at.layout.n = 4;
     for (int i = 0; i < 4; i++) {
-        const int *p = attention_place[at.layout.v[i] = sample_int(s, 0, 2)];
+        at.layout.v[i] = packed && i > 0 && i < 3 ? at.layout.v[0] : sample_int(s, 0, 2);
+        const int *p = attention_place[at.layout.v[i]];
         int64_t dim[4] = {[3] = size};
         dim[p[0]] = b;
-        dim[p[1]] = i == 1 || i == 2 ? g : h;
+        dim[p[1]] = i == 3 ? h : packed ? h + 2 * g : i ? g : h;
         dim[p[2]] = i == 1 || i == 2 ? cols : rows;
         t[i] = type_make(s->dt, 4, dim);
     }
-    attention_operands(s, t);
+    attention_operands(s, t, packed);
     Type scores = type_make(s->dt, 4, (int64_t[]){b, h, rows, cols});
     if (!forward) {
         Type row = type_make(s->dt == DT_F64 ? DT_F64 : DT_F32, 3, scores.dim);
@@ -342,6 +380,7 @@ SampleFn *const sample_rows[OP_COUNT] = {
     [OP_matmul_add] = matmul,
     [OP_attention] = attention,
     [OP_attention_grad] = attention,
+    [OP_attention_packed_grad] = attention,
     [OP_attention_bias_grad] = attention,
     [OP_softmax] = rows,
     [OP_softmax_bwd] = rows,

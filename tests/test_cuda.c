@@ -321,13 +321,14 @@ END_TEST
 /* Attention in heads of all sizes, with the limits, masks, biases, sinks and dropout that come. */
 START_TEST(attention_matches_reference)
 {
-    static const Op of[] = {OP_attention, OP_attention_grad, OP_attention_bias_grad};
+    static const Op of[] = {OP_attention, OP_attention_grad, OP_attention_packed_grad,
+                            OP_attention_bias_grad};
     static const int size[] = {24, 32, 64, 90, 96, 128, 160, 192, 256};
     static const DType dt[] = {DT_BF16, DT_F32, DT_F16};
     static Batch b;
     static ShimState state = {.capability = 90};
     for (int i = 0; i < (int)(sizeof size / sizeof *size); i++)
-        for (int j = 0; j < 3; j++)
+        for (int j = 0; j < 4; j++)
             add_attention(&b, of[j], dt[i % 4 ? 0 : 1 + i / 4 % 2], i, size[i]);
     batch_print(&b);
     write_shim_source(&b, "k.c");

@@ -308,8 +308,8 @@ FN void AT(forward_block)(AT(Sums) *w, void *const *op, AT(Place) at)
     A_TILE(room_k, A_C * A_WIDE);
     A_TILE(room_v, A_C * A_WIDE);
     const int64_t g = at.h / (A_HEADS / A_GROUPS);
-    const A_T *k0 = (const A_T *)op[1] + at.b * P11 + g * P12 + at.c0 * P13;
-    const A_T *v0 = (const A_T *)op[2] + at.b * P14 + g * P15 + at.c0 * P16;
+    const A_T *k0 = (const A_T *)op[1] + P40 + at.b * P11 + g * P12 + at.c0 * P13;
+    const A_T *v0 = (const A_T *)op[2] + P41 + at.b * P14 + g * P15 + at.c0 * P16;
     int64_t nk, nv;
     const REAL *k = AT(block)(room_k, k0, P13, at.nc, A_C, &nk);
     const REAL *v = AT(block)(room_v, v0, P16, at.nc, A_C, &nv);
@@ -338,7 +338,8 @@ FN void AT(forward_blocks)(AT(Sums) *w, void *const *op, AT(Place) at, int seen)
 FN void AT(forward_rows)(void *const *op, AT(Place) at)
 {
     AT(Sums) w;
-    AT(transposed)(w.q, (const A_T *)op[0] + at.b * P8 + at.h * P9 + at.r0 * P10, P10, at.nr, Q0);
+    const A_T *q0 = (const A_T *)op[0] + P39 + at.b * P8 + at.h * P9 + at.r0 * P10;
+    AT(transposed)(w.q, q0, P10, at.nr, Q0);
     for (int64_t r = 0; r < A_R; r++) {
         w.top[r] = A_SINK ? R(CAT(LD_, A_SINK_TYPE)((const A_MEMORY(A_SINK_TYPE) *)op[5], at.h)) : -INF_;
         w.sum[r] = A_SINK;
@@ -392,7 +393,7 @@ FN void AT(open_rows)(AT(Rows) *w, void *const *op, AT(Place) at)
 {
     const int64_t o_at = at.b * P17 + at.h * P18 + at.r0 * P19;
     const int64_t line = (at.b * A_HEADS + at.h) * A_ROWS + at.r0;
-    const A_T *q = (const A_T *)op[1] + at.b * P8 + at.h * P9 + at.r0 * P10;
+    const A_T *q = (const A_T *)op[1] + P39 + at.b * P8 + at.h * P9 + at.r0 * P10;
     const A_T *g = (const A_T *)op[0] + o_at, *o = (const A_T *)op[4] + o_at;
     AT(transposed)(w->q, q, P10, at.nr, Q0);
     AT(transposed)(w->g, g, P19, at.nr, R(1));
@@ -441,10 +442,10 @@ FN void AT(block_slopes)(REAL *s, REAL *t, REAL *slope, const REAL *k, int64_t n
     AT(slopes)(s, t, slope, w, op, at);
 }
 
-#define A_KEYS(room, n) \
-    AT(block)(room, (const A_T *)op[2] + at.b * P11 + g * P12 + at.c0 * P13, P13, at.nc, A_C, n)
-#define A_VALUES(room, n) \
-    AT(block)(room, (const A_T *)op[3] + at.b * P14 + g * P15 + at.c0 * P16, P16, at.nc, A_C, n)
+#define A_KEYS(room, n)                                                                                      \
+    AT(block)(room, (const A_T *)op[2] + P40 + at.b * P11 + g * P12 + at.c0 * P13, P13, at.nc, A_C, n)
+#define A_VALUES(room, n)                                                                                    \
+    AT(block)(room, (const A_T *)op[3] + P41 + at.b * P14 + g * P15 + at.c0 * P16, P16, at.nc, A_C, n)
 
 /* Does the block add nothing to the gradients? */
 FN int AT(skipped)(const AT(Rows) *w, AT(Place) at)
@@ -453,6 +454,10 @@ FN int AT(skipped)(const AT(Rows) *w, AT(Place) at)
 }
 
 #if P36 == 1
+#define A_DQ ((REAL *)op[10] + P39)
+#define A_DK ((REAL *)op[P42 ? 10 : 11] + P40)
+#define A_DV ((REAL *)op[P42 ? 10 : 12] + P41)
+
 FN void AT(backward_block)(AT(Rows) *w, void *const *op, AT(Place) at)
 {
     A_TILE(s, A_C * A_R);
@@ -471,8 +476,8 @@ FN void AT(backward_block)(AT(Rows) *w, void *const *op, AT(Place) at)
     for (int64_t i = at.nc * A_R; i < (at.nc + 7) / 8 * 8 * A_R; i++)
         s[i] = t[i] = 0;
     AT(product)(w->dq, A_WIDE, t, 1, A_R, k, nk, A_R, A_WIDE, at.nc, 1);
-    REAL *dv = (REAL *)op[12] + at.b * P14 + g * P15 + at.c0 * P16;
-    REAL *dk = (REAL *)op[11] + at.b * P11 + g * P12 + at.c0 * P13;
+    REAL *dv = A_DV + at.b * P14 + g * P15 + at.c0 * P16;
+    REAL *dk = A_DK + at.b * P11 + g * P12 + at.c0 * P13;
     AT(accumulate)(dv, P16, s, w->g_rows, w->ng, at.nc, room_v);
     AT(accumulate)(dk, P13, t, w->q_rows, w->nq, at.nc, room_k);
 }
@@ -489,8 +494,8 @@ FN void AT(backward_head)(void *const *op, int64_t b, int64_t g, int64_t key)
 {
     AT(Rows) w;
     AT(Place) at = {.b = b, .key = key};
-    AT(clear)((REAL *)op[11] + b * P11 + g * P12, P13);
-    AT(clear)((REAL *)op[12] + b * P14 + g * P15, P16);
+    AT(clear)(A_DK + b * P11 + g * P12, P13);
+    AT(clear)(A_DV + b * P14 + g * P15, P16);
     for (at.h = g * (A_HEADS / A_GROUPS); at.h < (g + 1) * (A_HEADS / A_GROUPS); at.h++)
         for (at.r0 = 0; at.r0 < A_ROWS; at.r0 += A_R) {
             at.nr = A_MIN(A_R, A_ROWS - at.r0);
@@ -500,7 +505,7 @@ FN void AT(backward_head)(void *const *op, int64_t b, int64_t g, int64_t key)
                 if (!AT(skipped)(&w, at))
                     AT(backward_block)(&w, op, at);
             }
-            REAL *dq = (REAL *)op[10] + at.b * P8 + at.h * P9 + at.r0 * P10;
+            REAL *dq = A_DQ + at.b * P8 + at.h * P9 + at.r0 * P10;
             for (int64_t r = 0; r < at.nr; r++)
                 for (int64_t d = 0; d < A_SIZE; d++)
                     dq[r * P10 + d] = w.dq[r * A_WIDE + d];

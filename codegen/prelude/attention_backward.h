@@ -1,51 +1,6 @@
-/* attention_backward.h -- gradients of attention from o and the statistics of its rows, in phases: what has
- * to be known of each row of o and do (A_ROWS_DONE), gradients of keys and values, of queries, of the bias;
- * behind attention_tile.h.  Scores are computed again in each. */
-#if A_PART == A_ROWS_DONE
-/* ---- rows that are done ------------------------------------------------------------------------- */
-
-/* With what AT(power) compares a score so that A_PLAIN needs no factor, and a row without weight has none. */
-FN float AT(base)(float top, float inv)
-{
-    if (inv == 0)
-        return INF_;
-    return A_PLAIN ? (top + log_float(1 / inv)) * 1.4426950408889634f : top;
-}
-
-/* Eight lanes a row. */
-FN void AT(run)(void *const *op, unsigned char *shared)
-{
-    const int64_t line = (int64_t)blockIdx.x * (A_THREADS / 8) + threadIdx.x / 8;
-    const int64_t last = line < A_LINES ? line : A_LINES - 1;
-    const int64_t at = last / P3 / P1 * P17 + last / P3 % P1 * P18 + last % P3 * P19;
-    const A_T *o = A_OP_O + at, *g = A_OP_DO + at;
-    const int wide = A_WHOLE ? 16 / A_BYTES : 1;
-    float sum = 0;
-    for (int c = (int)threadIdx.x % 8 * wide; c < A_SIZE; c += 8 * wide) {
-        ALIGNED_16 A_T x[16 / A_BYTES], y[16 / A_BYTES];
-#if A_WHOLE
-        copy_16(x, o + c);
-        copy_16(y, g + c);
-#else
-        x[0] = o[c];
-        y[0] = g[c];
-#endif
-        UNROLL
-        for (int i = 0; i < wide; i++)
-            sum = fmaf(A_LD(x, i), A_LD(y, i), sum);
-    }
-    for (int m = 4; m > 0; m /= 2)
-        sum += __shfl_xor_sync(A_ALL, sum, m);
-    if (threadIdx.x % 8 == 0 && line < A_LINES) {
-        A_OP_DELTA[line] = sum;
-        A_OP_BASE[line] = AT(base)(A_OP_TOP[line], A_OP_INV[line]);
-    }
-}
-#endif
-
-#if A_PART == A_KEYS || A_PART == A_QUERIES || A_PART == A_BIASES
-/* ---- backward ----------------------------------------------------------------------------------- */
-
+/* attention_backward.h -- gradients of attention from o and the statistics of its rows, in phases: of
+ * queries, which leaves what has to be known of each row of o and do for that of keys and values; of the
+ * bias; behind attention_tile.h.  Scores are computed again in each. */
 /* s, products of q and k, becomes the weights p of v; t, do v, becomes the derivative by scores, of those by
  * products as well (A_BIASES: not).  base, delta, inv: of the row of x[m][n][i]. */
 FN void AT(slopes)(float s[A_M][A_N][4], float t[A_M][A_N][4], const float *base, const float *delta,
@@ -84,22 +39,52 @@ FN int AT(any_low)(const float *top, int begin, int end)
         low |= top[r] < Q1 / 2;
     return __syncthreads_or(low);
 }
-#endif
 
 #if A_PART == A_QUERIES || A_PART == A_BIASES
+/* Of the own rows that a lane has something of. */
 typedef struct {
     float base[2 * A_M], delta[2 * A_M], inv[2 * A_M];
 } AT(Stats);
+
+/* With what AT(power) compares a score so that A_PLAIN needs no factor, and a row without weight has none. */
+FN float AT(base)(float top, float inv)
+{
+    if (inv == 0)
+        return INF_;
+    return A_PLAIN ? (top + log_float(1 / inv)) * 1.4426950408889634f : top;
+}
+
+/* do o of a row, of which four lanes have a part each. */
+FN float AT(delta)(const A_T *o, const A_T *g)
+{
+    const int wide = A_WHOLE ? 16 / A_BYTES : 1;
+    float sum = 0;
+    for (int c = A_LANE % 4 * wide; c < A_SIZE; c += 4 * wide) {
+        ALIGNED_16 A_T x[16 / A_BYTES], y[16 / A_BYTES];
+#if A_WHOLE
+        copy_16(x, o + c);
+        copy_16(y, g + c);
+#else
+        x[0] = o[c];
+        y[0] = g[c];
+#endif
+        UNROLL
+        for (int i = 0; i < wide; i++)
+            sum = fmaf(A_LD(x, i), A_LD(y, i), sum);
+    }
+    sum += __shfl_xor_sync(A_ALL, sum, 1);
+    return sum + __shfl_xor_sync(A_ALL, sum, 2);
+}
 
 FN void AT(stats)(AT(Stats) *w, void *const *op, AT(Place) at)
 {
     UNROLL
     for (int j = 0; j < 2 * A_M; j++) {
-        const int r = at.own + AT(mine)(j / 2, j % 2 * 2);
-        const int64_t line = AT(line)(at) + (r < A_ROWS ? r : 0);
-        w->base[j] = A_OP_BASE[line];
-        w->delta[j] = A_OP_DELTA[line];
+        const int r = at.own + AT(mine)(j / 2, j % 2 * 2), row = r < A_ROWS ? r : 0;
+        const int64_t line = AT(line)(at) + row, from = AT(o)(at) + row * P19;
         w->inv[j] = A_OP_INV[line];
+        w->base[j] = AT(base)(A_OP_TOP[line], w->inv[j]);
+        w->delta[j] = AT(delta)(A_OP_O + from, A_OP_DO + from);
     }
 }
 #endif
@@ -211,13 +196,25 @@ FN void AT(run)(void *const *op, unsigned char *shared)
     AT(clear)(&w.dv[0][0][0], A_M * A_OUT / 2);
     AT(all_tiles)(&w, op, at, shared, part * A_OUT, begin, end);
     const int64_t g = at.h / share;
-    AT(put_rows)((float *)op[11] + at.b * P11 + g * P12, P13, part * A_OUT, Q0, w.dk, at, A_COLS);
-    AT(put_rows)((float *)op[12] + at.b * P14 + g * P15, P16, part * A_OUT, A_DROP ? Q3 : 1, w.dv, at,
-                 A_COLS);
+    AT(put_rows)(A_OP_DK + at.b * P11 + g * P12, P13, part * A_OUT, Q0, w.dk, at, A_COLS);
+    AT(put_rows)(A_OP_DV + at.b * P14 + g * P15, P16, part * A_OUT, A_DROP ? Q3 : 1, w.dv, at, A_COLS);
 }
 #endif
 
 #if A_PART == A_QUERIES
+/* For the next phase. */
+FN void AT(leave)(const AT(Stats) * w, void *const *op, AT(Place) at)
+{
+    UNROLL
+    for (int j = 0; j < 2 * A_M; j++) {
+        const int r = at.own + AT(mine)(j / 2, j % 2 * 2);
+        if (r < A_ROWS && A_LANE % 4 == 0) {
+            A_OP_DELTA[AT(line)(at) + r] = w->delta[j];
+            A_OP_BASE[AT(line)(at) + r] = w->base[j];
+        }
+    }
+}
+
 FN void AT(tile)(float dq[A_M][A_OUT / 8][4], const AT(Stats) *w, const A_T *q, const A_T *g, const A_T *k,
                  int column, void *const *op, AT(Place) at)
 {
@@ -255,6 +252,8 @@ FN void AT(run)(void *const *op, unsigned char *shared)
     AT(load)(q, AT(q)(op, at), P10, at.own, A_ROWS, A_OWN);
     AT(load)(g, A_OP_DO + AT(o)(at), P19, at.own, A_ROWS, A_OWN);
     AT(stats)(&w, op, at);
+    if (part == 0)
+        AT(leave)(&w, op, at);
     AT(clear)(&dq[0][0][0], A_M * A_OUT / 2);
     if (begin < end)
         AT(issue)(k, op, at, begin);
@@ -267,7 +266,7 @@ FN void AT(run)(void *const *op, unsigned char *shared)
             AT(issue)(k + (j + 1 - begin) % 2 * 2 * A_TILE, op, at, j + 1);
         AT(tile)(dq, &w, q, g, k + (j - begin) % 2 * 2 * A_TILE, part * A_OUT, op, at);
     }
-    AT(put_rows)((float *)op[10] + at.b * P8 + at.h * P9, P10, part * A_OUT, Q0, dq, at, A_ROWS);
+    AT(put_rows)(A_OP_DQ + at.b * P8 + at.h * P9, P10, part * A_OUT, Q0, dq, at, A_ROWS);
 }
 #endif
 

@@ -126,7 +126,8 @@ FN void AT(close)(AT(Rows) *w, void *const *op, AT(Place) at)
         for (int d = 0; d < A_OUT / 8; d++) {
             const float *x = w->out[m][d] + i;
             if (r < A_ROWS)
-                AT(put_o)(o, r * P19, AT(theirs)(d, 0), zero ? 0 : x[0] * factor, zero ? 0 : x[1] * factor);
+                A_PUT(A_TYPE)
+                (o, r * P19, AT(theirs)(d, 0), zero ? 0 : x[0] * factor, zero ? 0 : x[1] * factor);
         }
     }
 }

@@ -12,15 +12,15 @@
  * in the same layout.  Rows in shared memory are 16 bytes further apart than they are long, against conflicts
  * of banks.
  *
- * A_BYTES of an element of q, k, v, o, do in memory; A_D columns: A_SIZE rounded up to 32, zeros behind.
- * A_WHOLE, A_EVEN: rows are of whole 16 bytes, of pairs of elements, and aligned to that.
- * A_PLAIN: exp(scale q k - top) is one fmaf and ex2, as nothing else makes the scores; top is in units of the
- * products until the end.  Deterministic: each result is written by one thread, in a fixed order of sums. */
+ * A_BYTES of an element of q, k, v, o, do in memory, whose type gradients may have, too; A_D columns: A_SIZE
+ * rounded up to 32, zeros behind. A_WHOLE, A_EVEN: rows are of whole 16 bytes, of pairs of elements, and
+ * aligned to that. A_PLAIN: exp(scale q k - top) is one fmaf and ex2, as nothing else makes the scores; top
+ * is in units of the products until the end.  Deterministic: each result is written by one thread, in a fixed
+ * order of sums. */
 #define A_FORWARD 0
-#define A_ROWS_DONE 1 /* what backward has to know of a row of o and do */
-#define A_KEYS 2      /* gradients of k and v */
-#define A_QUERIES 3   /* of q */
-#define A_BIASES 4    /* of the bias */
+#define A_QUERIES 1 /* gradients of q */
+#define A_KEYS 2    /* of k and v */
+#define A_BIASES 3  /* of the bias */
 
 #define A_HEADS P1
 #define A_GROUPS P2
@@ -63,21 +63,23 @@
 
 #define A_IN(T, forward, backward) ((const T *)op[A_PART == A_FORWARD ? (forward) : (backward)])
 #define A_OP_DO ((const A_T *)op[0])
-#define A_OP_Q A_IN(A_T, 0, 1)
-#define A_OP_K A_IN(A_T, 1, 2)
-#define A_OP_V A_IN(A_T, 2, 3)
+#define A_OP_Q (A_IN(A_T, 0, 1) + P39)
+#define A_OP_K (A_IN(A_T, 1, 2) + P40)
+#define A_OP_V (A_IN(A_T, 2, 3) + P41)
 #define A_OP_O ((const A_T *)op[4])
 #define A_OP_TOP ((const float *)op[5])
 #define A_OP_INV ((const float *)op[6])
 #define A_OP_MASK A_IN(uint8_t, 3, 7)
 #define A_OP_BIAS A_IN(A_MEMORY(A_BIAS_TYPE), 4, 8)
 #define A_OP_RNG A_IN(int64_t, 6, 9)
+#define A_G A_MEMORY(A_GRADIENT_TYPE)
+#define A_OP_DQ ((A_G *)op[10] + P39)
+#define A_OP_DK ((A_G *)op[P42 ? 10 : 11] + P40)
+#define A_OP_DV ((A_G *)op[P42 ? 10 : 12] + P41)
 /* Of each row: do o, and what its scores are compared with (AT(base)). */
 #define A_LINES (P0 * P1 * P3)
-#define A_OP_DELTA ((float *)op[P36 == 1 ? 13 : 11])
+#define A_OP_DELTA ((float *)op[P42 ? 11 : 13])
 #define A_OP_BASE (A_OP_DELTA + A_LINES)
-
-#if A_PART != A_ROWS_DONE
 
 typedef struct {
     int b, h;       /* batch, head of q */
@@ -382,7 +384,7 @@ FN void AT(kept)(uint32_t kept[A_M], void *const *op, AT(Place) at)
 /* ---- results ------------------------------------------------------------------------------------ */
 
 /* Two neighbours of a row, of which the second one may be behind its end. */
-FN void AT(put)(float *x, int64_t at, int c, float v0, float v1)
+FN void AT(put_f32)(float *x, int64_t at, int c, float v0, float v1)
 {
     ALIGNED_16 const float v[2] = {v0, v1};
     if (A_EVEN && c < A_SIZE)
@@ -394,7 +396,7 @@ FN void AT(put)(float *x, int64_t at, int c, float v0, float v1)
 }
 
 #if A_BYTES == 2
-FN void AT(put_o)(A_T *x, int64_t at, int c, float v0, float v1)
+FN void AT(put_half)(A_T *x, int64_t at, int c, float v0, float v1)
 {
     const uint32_t v = CAT(pack_, A_TYPE)(v0, v1);
     if (A_EVEN && c < A_SIZE)
@@ -404,11 +406,15 @@ FN void AT(put_o)(A_T *x, int64_t at, int c, float v0, float v1)
     if (!A_EVEN && c + 1 < A_SIZE)
         x[at + c + 1] = (uint16_t)(v >> 16);
 }
-#else
-FN void AT(put_o)(A_T *x, int64_t at, int c, float v0, float v1) { AT(put)(x, at, c, v0, v1); }
 #endif
+#define A_PUT_f32 put_f32
+#define A_PUT_bf16 put_half
+#define A_PUT_f16 put_half
+#define A_PUT_AT(name) AT(name)
+#define A_PUT(type) A_PUT_AT(CAT(A_PUT_, type))
 
-FN void AT(put_rows)(float *x, int64_t stride, int column, float factor, float v[A_M][A_OUT / 8][4],
+#if A_PART == A_QUERIES || A_PART == A_KEYS
+FN void AT(put_rows)(A_G *x, int64_t stride, int column, float factor, float v[A_M][A_OUT / 8][4],
                      AT(Place) at, int rows)
 {
     UNROLL
@@ -419,9 +425,8 @@ FN void AT(put_rows)(float *x, int64_t stride, int column, float factor, float v
             UNROLL
             for (int d = 0; d < A_OUT / 8; d++)
                 if (r < rows)
-                    AT(put)(x, r * stride, column + AT(theirs)(d, 0), v[m][d][i] * factor,
-                            v[m][d][i + 1] * factor);
+                    A_PUT(A_GRADIENT_TYPE)
+                    (x, r * stride, column + AT(theirs)(d, 0), v[m][d][i] * factor, v[m][d][i + 1] * factor);
         }
 }
-
 #endif

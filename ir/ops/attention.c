@@ -18,12 +18,13 @@
 const int attention_place[ATTENTION_LAYOUTS][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {1, 2, 0, 3}};
 
 static const AttrDef attention_attrs[] = {
-    ATTR(AttentionAttrs, scale, AT_F64, 1),  ATTR(AttentionAttrs, fill, AT_F64, -INFINITY),
-    ATTR(AttentionAttrs, cap, AT_F64, 0),    ATTR(AttentionAttrs, hides, AT_I64, HIDES_ALL),
-    ATTR(AttentionAttrs, causal, AT_I64, 0),
-    ATTR(AttentionAttrs, diagonal, AT_I64, 0), ATTR(AttentionAttrs, window, AT_I64, 0),
-    ATTR(AttentionAttrs, guard, AT_I64, 0),  ATTR(AttentionAttrs, p, AT_F64, 0),
-    ATTR(AttentionAttrs, key, AT_I64, 0),    ATTR(AttentionAttrs, layout, AT_INTS, 0)};
+    ATTR(AttentionAttrs, scale, AT_F64, 1),       ATTR(AttentionAttrs, fill, AT_F64, -INFINITY),
+    ATTR(AttentionAttrs, cap, AT_F64, 0),         ATTR(AttentionAttrs, hides, AT_I64, HIDES_ALL),
+    ATTR(AttentionAttrs, causal, AT_I64, 0),      ATTR(AttentionAttrs, diagonal, AT_I64, 0),
+    ATTR(AttentionAttrs, window, AT_I64, 0),      ATTR(AttentionAttrs, guard, AT_I64, 0),
+    ATTR(AttentionAttrs, p, AT_F64, 0),           ATTR(AttentionAttrs, key, AT_I64, 0),
+    ATTR(AttentionAttrs, out, AT_DTYPE, DT_NONE), ATTR(AttentionAttrs, layout, AT_INTS, 0),
+    ATTR(AttentionAttrs, groups, AT_I64, 0),      ATTR(AttentionAttrs, packed, AT_INTS, 0)};
 
 /* ---- shapes ----------------------------------------------------------------------------- */
 
@@ -60,6 +61,45 @@ static bool fits_scores(const Graph *g, const Node *n, int i, DType dt, const Sh
     return fail(d, "%s: a mask or bias does not fit the scores", node_def(n)->name);
 }
 
+/* First head and step of operand i of packed ones. */
+static int64_t packed_of(const AttentionAttrs *at, int i, int what)
+{
+    return at->packed.n ? at->packed.v[2 * i + what] : what;
+}
+
+bool attention_packs(const AttentionAttrs *at, int64_t heads)
+{
+    enum { MOST = 1 << 16 };
+    const int64_t *part = at->packed.v, g = at->groups;
+    bool packs = at->packed.n == 6 && heads <= MOST && g > 0 && g <= (heads - 1) / 2;
+    const int64_t n[] = {packs ? heads - 2 * g : 0, g, g};
+    for (int i = 0; i < 3 && packs; i++)
+        packs = part[2 * i] >= 0 && part[2 * i] < heads && part[2 * i + 1] > 0;
+    for (int64_t h = 0; h < heads && packs; h++) {
+        int uses = 0;
+        for (int i = 0; i < 3; i++) {
+            int64_t from = h - part[2 * i], step = part[2 * i + 1];
+            uses += from >= 0 && from % step == 0 && from / step < n[i];
+        }
+        packs = uses == 1;
+    }
+    return packs;
+}
+
+/* Of packed operands. */
+static bool packed_shape(const Node *n, int first, Shape *s, Diag *d)
+{
+    const AttentionAttrs *at = n->attr;
+    for (int i = 1; i < 3; i++)
+        if (n->in[first + i].i != n->in[first].i || layout_of(at, i) != layout_of(at, 0))
+            return fail(d, "%s: packed operands are one value in one layout", node_def(n)->name);
+    if (!attention_packs(at, s->heads))
+        return fail(d, "%s: not every head of the packed operand has one use", node_def(n)->name);
+    s->heads -= 2 * at->groups;
+    s->groups = at->groups;
+    return true;
+}
+
 /* q stands at operand `first`, k and v behind it; at `mask` the mask, then the bias; last is rng. */
 static bool shape_of(const Graph *g, const Node *n, int first, int mask, Shape *s, Diag *d)
 {
@@ -76,11 +116,12 @@ static bool shape_of(const Graph *g, const Node *n, int first, int mask, Shape *
         return fail(d, "%s: operands are not matrices of batches and heads", node_def(n)->name);
     *s = (Shape){extent(at, 0, q, 0), extent(at, 0, q, 1), extent(at, 1, k, 1),
                  extent(at, 0, q, 2), extent(at, 1, k, 2), q->dim[3]};
-    if (type_count(q) == 0 || type_count(k) == 0 || s->heads % s->groups)
-        return fail(d, "%s: empty, or heads that share unevenly", node_def(n)->name);
     Type kt = operand_type(at, 1, q->dt, (int64_t[]){s->batch, s->groups, s->cols, s->size});
     Type vt = operand_type(at, 2, q->dt, (int64_t[]){s->batch, s->groups, s->cols, s->size});
     Type rng = type_make(DT_I64, 1, (int64_t[]){2});
+    TRY(at->packed.n == 0 || packed_shape(n, first, s, d));
+    if (type_count(q) == 0 || type_count(k) == 0 || s->heads % s->groups)
+        return fail(d, "%s: empty, or heads that share unevenly", node_def(n)->name);
     return operand_is(g, n, first + 1, &kt, d) && operand_is(g, n, first + 2, &vt, d) &&
            fits_scores(g, n, mask, DT_BOOL, s, d) && fits_scores(g, n, mask + 1, q->dt, s, d) &&
            (!has_in(n, n->nin - 1) || operand_is(g, n, n->nin - 1, &rng, d));
@@ -121,11 +162,25 @@ static bool backward_shape(const Graph *g, const Node *n, Shape *s, Diag *d)
            operand_is(g, n, B_TOP, &row, d) && operand_is(g, n, B_INV, &row, d);
 }
 
+/* Is it the type of sums, or what `out` may say? */
+static bool gradient_type(const Graph *g, const Node *n, DType *dt, Diag *d)
+{
+    DType in = in_type(g, n, B_Q)->dt, sum = dtype_sum(in),
+          to = (DType)((const AttentionAttrs *)n->attr)->out;
+    *dt = to == DT_NONE ? sum : to;
+    return *dt == sum || *dt == in ||
+           fail(d, "%s: the result cannot be %s", node_def(n)->name, dtype_name[to]);
+}
+
 static bool attention_grad_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     Shape s;
-    for (int i = 0; i < 3; i++)
-        out[i] = type_with(*in_type(g, n, B_Q + i), dtype_sum(in_type(g, n, B_Q)->dt));
+    DType dt;
+    TRY(gradient_type(g, n, &dt, d));
+    for (int i = 0; i < n->nout; i++)
+        out[i] = type_with(*in_type(g, n, B_Q + i), dt);
+    if ((n->nout == 1) != (((const AttentionAttrs *)n->attr)->packed.n > 0))
+        return fail(d, "%s: operands are packed, or they are not", node_def(n)->name);
     return backward_shape(g, n, &s, d);
 }
 
@@ -145,15 +200,22 @@ static bool attention_bias_grad_infer(const Graph *g, const Node *n, Type *out, 
  *    8 strides (batch, head, row) of q, 11 k, 14 v, 17 o
  *   20 mask?   21 its strides (batch, head, row, column)   25 bias?   26 its strides, 30 extents
  *   34 sinks?  35 dropout?  36 0 forward, 1 backward, 2 gradient of the bias
- *   37 0 instead of NaN: 1 always, 2 if nothing is seen   38 hides   39 key of dropout
+ *   37 0 instead of NaN: 1 always, 2 if nothing is seen   38 hides   39 first elements of q, k, v
+ *   42 gradients in one result?   43 key of dropout
  * q  0 scale, fill, drop below, factor of what is kept, cap */
 
-static void operand_strides(Kernel *k, const AttentionAttrs *at, int operand, const Type *t)
+/* From one to the next in memory: batch, head, row. */
+static int64_t stride_of(const AttentionAttrs *at, int operand, const Type *t, int i)
 {
     int64_t stride[MAX_RANK];
     type_strides(t, stride);
+    return stride[attention_place[layout_of(at, operand)][i]];
+}
+
+static void operand_strides(Kernel *k, const AttentionAttrs *at, int operand, const Type *t)
+{
     for (int i = 0; i < 3; i++)
-        k_param(k, stride[attention_place[layout_of(at, operand)][i]]);
+        k_param(k, stride_of(at, operand, t, i) * (i == 1 && operand < 3 ? packed_of(at, operand, 1) : 1));
 }
 
 static void score_strides(Kernel *k, const Graph *g, const Node *n, int operand, bool extents)
@@ -198,9 +260,12 @@ static bool parameters(Kernel *k, const Graph *g, const Node *n, int first, int 
     score_strides(k, g, n, mask + 1, true);
     k_param(k, n->op == OP_attention && has_in(n, SINK));
     k_param(k, has_in(n, n->nin - 1));
-    k_param(k, n->op == OP_attention ? 0 : n->op == OP_attention_grad ? 1 : 2);
+    k_param(k, n->op == OP_attention ? 0 : n->op == OP_attention_bias_grad ? 2 : 1);
     k_param(k, at->guard);
     k_param(k, at->hides);
+    for (int i = 0; i < 3; i++)
+        k_param(k, packed_of(at, i, 0) * stride_of(at, i, in_type(g, n, first + i), 1));
+    k_param(k, at->packed.n > 0);
     k_param(k, at->key);
     k->native = NATIVE_ATTENTION;
     k->q[0] = at->scale;
@@ -218,9 +283,9 @@ KERNEL(attention, {
     const int64_t r = i % p[3];
     const int64_t h = i / p[3] % p[1];
     const int64_t b = i / p[3] / p[1];
-    const int64_t q0 = b * p[8] + h * p[9] + r * p[10];
-    const int64_t k0 = b * p[11] + h / (p[1] / p[2]) * p[12];
-    const int64_t v0 = b * p[14] + h / (p[1] / p[2]) * p[15];
+    const int64_t q0 = p[39] + b * p[8] + h * p[9] + r * p[10];
+    const int64_t k0 = p[40] + b * p[11] + h / (p[1] / p[2]) * p[12];
+    const int64_t v0 = p[41] + b * p[14] + h / (p[1] / p[2]) * p[15];
     const int64_t o0 = b * p[17] + h * p[18] + r * p[19];
     REAL acc[256];
     REAL top = -INF_;
@@ -256,7 +321,7 @@ KERNEL(attention, {
         REAL e = s == -INF_ ? R(0) : EXP(s - top);
         sum += e;
         if (p[35])
-            e *= PHILOX_UNIFORM(I(6, 0), p[39], I(6, 1), i * p[4] + c) >= q[2] ? q[3] : R(0);
+            e *= PHILOX_UNIFORM(I(6, 0), p[43], I(6, 1), i * p[4] + c) >= q[2] ? q[3] : R(0);
         for (int64_t d = 0; d < p[5]; d++)
             acc[d] += e * F(2, v0 + c * p[16] + d);
     }
@@ -303,16 +368,24 @@ static void sink_gradient(Grad *gr, const Node *n)
     grad_add(gr, n->in[SINK], build1(g, OP_neg, sum));
 }
 
+static void gradients(Grad *gr, const Node *n, const Val *in)
+{
+    bool packed = ((const AttentionAttrs *)n->attr)->packed.n > 0;
+    Op op = packed ? OP_attention_packed_grad : OP_attention_grad;
+    Val out[MAX_OUT] = {{0}};
+    if (grad_wants(gr, n, Q) || grad_wants(gr, n, K) || grad_wants(gr, n, V))
+        build_n(gr->g, op, NULL, B_NIN, in, n->attr, packed ? 1 : 3, out);
+    for (int i = 0; i < (packed ? 1 : 3); i++)
+        if (grad_wants(gr, n, i))
+            grad_add(gr, n->in[i], out[i]);
+}
+
 static bool attention_gradient(Grad *gr, const Node *n)
 {
     TRY(only_first_output(gr, n));
-    Val in[] = {grad_out(gr, n, 0), n->in[Q], n->in[K], n->in[V], n->out[0], n->out[1],
-                n->out[2], n->in[MASK], n->in[BIAS], n->in[RNG]}, out[MAX_OUT] = {{0}};
-    if (grad_wants(gr, n, Q) || grad_wants(gr, n, K) || grad_wants(gr, n, V))
-        build_n(gr->g, OP_attention_grad, NULL, B_NIN, in, n->attr, 3, out);
-    for (int i = 0; i < 3; i++)
-        if (grad_wants(gr, n, i))
-            grad_add(gr, n->in[i], out[i]);
+    Val in[] = {grad_out(gr, n, 0), n->in[Q],  n->in[K],    n->in[V],    n->out[0],
+                n->out[1],          n->out[2], n->in[MASK], n->in[BIAS], n->in[RNG]};
+    gradients(gr, n, in);
     if (has_in(n, BIAS) && grad_wants(gr, n, BIAS))
         grad_add(gr, n->in[BIAS],
                  build(gr->g, OP_attention_bias_grad, NULL, B_NIN, in, n->attr));
@@ -330,8 +403,8 @@ const OpDef op_attention = {.name = "attention", .min_in = V + 1, .max_in = NIN,
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
-/* do, q, k, v, o, top, inv, mask, bias, rng -> dq, dk, dv.  Items are the rows of dq, then those of
- * dk and dv: each walks the other side once, and over all query heads that share it. */
+/* do, q, k, v, o, top, inv, mask, bias, rng -> dq, dk, dv, or all in one.  Items are the rows of dq, then
+ * those of dk and dv: each walks the other side once, and over all query heads that share it. */
 KERNEL(attention_grad, {
     const int64_t nq = p[0] * p[1] * p[3];
     const int64_t row = i < nq;
@@ -341,8 +414,8 @@ KERNEL(attention_grad, {
     const int64_t share = p[1] / p[2];
     const int64_t b = row ? part / p[1] : part / p[2];
     const int64_t head = row ? part % p[1] : part % p[2] * share;
-    const int64_t k0 = b * p[11] + head / share * p[12];
-    const int64_t v0 = b * p[14] + head / share * p[15];
+    const int64_t k0 = p[40] + b * p[11] + head / share * p[12];
+    const int64_t v0 = p[41] + b * p[14] + head / share * p[15];
     REAL a[256];
     REAL z[256];
     for (int64_t d = 0; d < p[5]; d++)
@@ -351,7 +424,7 @@ KERNEL(attention_grad, {
         for (int64_t other = 0; other < (row ? p[4] : p[3]); other++) {
             const int64_t r = row ? mine : other;
             const int64_t c = row ? other : mine;
-            const int64_t q0 = b * p[8] + h * p[9] + r * p[10];
+            const int64_t q0 = p[39] + b * p[8] + h * p[9] + r * p[10];
             const int64_t o0 = b * p[17] + h * p[18] + r * p[19];
             const int64_t line = (b * p[1] + h) * p[3] + r;
             REAL s = 0;
@@ -382,8 +455,7 @@ KERNEL(attention_grad, {
             const REAL e = F(6, line) == 0 ? R(0) : EXP(s - F(5, line)) * F(6, line);
             REAL keep = 1;
             if (p[35])
-                keep = PHILOX_UNIFORM(I(9, 0), p[39], I(9, 1), line * p[4] + c) >= q[2] ? q[3]
-                                                                                     : R(0);
+                keep = PHILOX_UNIFORM(I(9, 0), p[43], I(9, 1), line * p[4] + c) >= q[2] ? q[3] : R(0);
             const REAL ds = slope == 0 ? R(0) : slope * e * (keep * dp - delta);
             for (int64_t d = 0; d < p[5]; d++) {
                 a[d] += ds * (row ? F(2, k0 + c * p[13] + d) : F(1, q0 + d));
@@ -392,7 +464,10 @@ KERNEL(attention_grad, {
         }
     for (int64_t d = 0; d < p[5]; d++)
         if (row) {
-            SETF(10, b * p[8] + head * p[9] + mine * p[10] + d, a[d]);
+            SETF(10, p[39] + b * p[8] + head * p[9] + mine * p[10] + d, a[d]);
+        } else if (p[42]) {
+            SETF(10, k0 + mine * p[13] + d, a[d]);
+            SETF(10, v0 + mine * p[16] + d, z[d]);
         } else {
             SETF(11, k0 + mine * p[13] + d, a[d]);
             SETF(12, v0 + mine * p[16] + d, z[d]);
@@ -421,9 +496,10 @@ KERNEL(attention_bias_grad, {
         for (int64_t h = first[1]; h < end[1]; h++)
             for (int64_t r = first[2]; r < end[2]; r++)
                 for (int64_t c = first[3]; c < end[3]; c++) {
-                    const int64_t q0 = b * p[8] + h * p[9] + r * p[10];
-                    const int64_t k0 = b * p[11] + h / (p[1] / p[2]) * p[12] + c * p[13];
-                    const int64_t v0 = b * p[14] + h / (p[1] / p[2]) * p[15] + c * p[16];
+                    const int64_t g = h / (p[1] / p[2]);
+                    const int64_t q0 = p[39] + b * p[8] + h * p[9] + r * p[10];
+                    const int64_t k0 = p[40] + b * p[11] + g * p[12] + c * p[13];
+                    const int64_t v0 = p[41] + b * p[14] + g * p[15] + c * p[16];
                     const int64_t o0 = b * p[17] + h * p[18] + r * p[19];
                     const int64_t line = (b * p[1] + h) * p[3] + r;
                     REAL s = 0;
@@ -447,8 +523,7 @@ KERNEL(attention_bias_grad, {
                     const REAL e = F(6, line) == 0 ? R(0) : EXP(s - F(5, line)) * F(6, line);
                     REAL keep = 1;
                     if (p[35])
-                        keep = PHILOX_UNIFORM(I(9, 0), p[39], I(9, 1), line * p[4] + c) >= q[2]
-                                   ? q[3] : R(0);
+                        keep = PHILOX_UNIFORM(I(9, 0), p[43], I(9, 1), line * p[4] + c) >= q[2] ? q[3] : R(0);
                     if (!hidden || p[38] > 0)
                         sum += e * (keep * dp - delta);
                 }
@@ -469,6 +544,16 @@ const OpDef op_attention_grad = {.name = "attention_grad", .min_in = B_INV + 1, 
                                  .nattrs = COUNT(attention_attrs),
                                  .attr_size = sizeof(AttentionAttrs),
                                  .infer = attention_grad_infer, .lower = attention_grad_lower};
+const OpDef op_attention_packed_grad = {.name = "attention_packed_grad",
+                                        .min_in = B_INV + 1,
+                                        .max_in = B_NIN,
+                                        .nout = 1,
+                                        .traits = OPT_RANDOM,
+                                        .attrs = attention_attrs,
+                                        .nattrs = COUNT(attention_attrs),
+                                        .attr_size = sizeof(AttentionAttrs),
+                                        .infer = attention_grad_infer,
+                                        .lower = attention_grad_lower};
 const OpDef op_attention_bias_grad = {
     .name = "attention_bias_grad", .min_in = B_INV + 1, .max_in = B_NIN, .nout = 1,
     .traits = OPT_RANDOM, .attrs = attention_attrs, .nattrs = COUNT(attention_attrs),
