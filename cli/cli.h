@@ -19,6 +19,7 @@ typedef struct {
     const DeviceOps *ops;    /* of --device; NULL: it is not here */
     int ordinal;             /* cuda:ORDINAL */
     DeviceInfo device;       /* step.device, once it is known */
+    const char *unused;      /* a GPU that is here, and what it lacks; NULL: none */
     const char *data;        /* --data: file or folder; NULL: random */
     const char *expect;      /* ckc eval */
     const char *init_text;   /* --init as given; NULL: none */

@@ -13,6 +13,8 @@ static bool check_offload(Options *o)
     const DeviceInfo *device = step_device(s);
     if (s->offload == OFFLOAD_NO || (s->offload == OFFLOAD_AUTO && !s->host_bytes))
         return true;
+    if (o->cuda)
+        return fail(&o->diag, "--emit cuda prints no copies to the host's memory: --offload no");
     if (s->least_bytes)
         return fail(&o->diag, "--overhead does not offload");
     return device->host_link > 0 ||
@@ -54,44 +56,44 @@ static bool check_options(Options *o)
     return check_offload(o);
 }
 
-/* Text for a GPU is of a plan for one: where none was named, for the one that is here, else for an H200, and
- * has the inputs of its steps beside it. */
-static bool find_gpu(Options *o)
+/* Where no device was named: a GPU, if it is here with all that it runs with.  --threads is for the
+ * processor. */
+static void find_gpu(Options *o)
 {
-    enum { RECORDED = 10 };
-    Diag none = {0};
-    if (!o->cuda)
-        return true;
-    if (!o->step.device) {
-        const DeviceOps *cuda = device_here("cuda", &o->ordinal);
-        bool here = cuda->info(o->ordinal, &o->device, &o->arena, &none);
-        o->ops = here ? cuda : NULL;
-        TRY(here || device_find(&o->device, "h200", &o->arena, &o->diag));
-        o->step.device = &o->device;
-    }
-    o->record = o->steps < 0 ? RECORDED : o->steps;
-    o->steps = o->ops ? o->steps : 0;
-    return o->device.capability > 0 ||
-           fail(&o->diag, "--emit cuda: %s is no NVIDIA GPU", o->step.device->name);
-}
-
-/* Where no device was named: a GPU, if it and all that it runs with is here.  --threads is for the processor.
- */
-static void prefer_gpu(Job *j)
-{
-    Options *o = j->o;
     DeviceInfo gpu;
     Diag why = {0};
     const DeviceOps *cuda = device_here("cuda", &o->ordinal);
-    if (o->step.device || o->step.threads || !cuda->info(o->ordinal, &gpu, &o->arena, &why))
+    if (o->step.threads || !cuda->info(o->ordinal, &gpu, &o->arena, &why))
         return;
     if (!cuda->complete(&why)) {
-        job_remark(j, arena_printf(&j->arena, "%s is here and not used: %s", gpu.title, why.msg));
+        o->unused = arena_printf(&o->arena, "%s is here and not used: %s", gpu.title, why.msg);
         return;
     }
     o->ops = cuda;
     o->device = gpu;
     o->step.device = &o->device;
+}
+
+/* What the step is planned for and where it runs.  Text for a GPU is of a plan for one, an H200 where none
+ * was named or found, and has the inputs of its steps beside it. */
+static bool find_device(Options *o)
+{
+    enum { RECORDED = 10 };
+    if (!o->step.device)
+        find_gpu(o);
+    if (!o->cuda)
+        return true;
+    if (!o->step.device) {
+        TRY(device_find(&o->device, "h200", &o->arena, &o->diag));
+        o->step.device = &o->device;
+        o->ops = NULL;
+    }
+    if (o->step.offload == OFFLOAD_AUTO && !o->step.host_bytes)
+        o->step.offload = OFFLOAD_NO;
+    o->record = o->steps < 0 ? RECORDED : o->steps;
+    o->steps = o->ops ? o->steps : 0;
+    return o->device.capability > 0 ||
+           fail(&o->diag, "--emit cuda: %s is no NVIDIA GPU", o->step.device->name);
 }
 
 /* What was trained first: it is worth the most, and the rest may fail. */
@@ -127,11 +129,9 @@ int cmd_train(int argc, char **argv)
                             "that is not finite), 130, 143 or 129 ended by SIGINT, SIGTERM or SIGHUP, "
                             "the step finished and saved.",
                             argc, argv) &&
-              find_gpu(&o) && check_options(&o) && output_check(j);
+              find_device(&o) && check_options(&o) && output_check(j);
     /* Validation.  Gradients are those of training. */
     o.step.import.inference = o.step.optim == OPTIM_NONE && !o.grads && !o.training;
-    if (ok)
-        prefer_gpu(j);
     PassRun how = {.disable = o.disable, .dump = o.dump, .time = o.time_passes};
     ok = ok && job_plan_best(&j, &how) && job_train(j) && write_all(j);
     int status = job_status(j, ok);

@@ -104,6 +104,8 @@ static bool ask_device(Job *j)
 {
     Options *o = j->o;
     StepOptions *s = &o->step;
+    if (o->unused)
+        job_remark(j, o->unused);
     TRY(!o->ops || o->ops->info(o->ordinal, &o->device, &o->arena, &o->diag));
     s->device = &o->device;
     s->memory = o->ops && o->steps == 0 ? 0 : device_room(&o->device);

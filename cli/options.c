@@ -278,8 +278,6 @@ static bool parse_emit(Options *o, const char *text)
     int k = 0;
     TRY(parse_name(o, "emit", names, text, &k));
     o->cuda = k == 1;
-    if (o->cuda && o->step.offload == OFFLOAD_AUTO)
-        o->step.offload = OFFLOAD_NO; /* it prints no copies to the host's memory, and says so */
     return true;
 }
 

@@ -242,7 +242,7 @@ static void print_keyed(Writer *w, const Kernel *k, const char *name)
 void kernel_print_c(const Kernel *k, const char *name, FILE *f)
 {
     Printer pr = {.w = {.f = f, .index = "int64_t"}, .name = name};
-    fprintf(f, "\n/* kernel %s */\n", name); /* runtime/cpu/kernel_cache.c cuts here */
+    fprintf(f, "\n/* kernel %s */\n", name); /* runtime/cpu/compile.c cuts here */
     if (shared_has(k))
         shared_print_call(&pr.w, k, name, print_keyed);
     else if (k->body)

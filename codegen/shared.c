@@ -69,7 +69,7 @@ static void print_function(FILE *f, const Kernel *k, uint64_t hash, PrintFn *pri
     Writer w = {.f = f, .index = "int64_t", .keys = true};
     char name[NAME_LEN];
     snprintf(name, sizeof name, "shared_%016" PRIx64, hash);
-    fprintf(f, "\n/* kernel %s */\n", name); /* runtime/cpu/kernel_cache.c cuts here */
+    fprintf(f, "\n/* kernel %s */\n", name); /* runtime/cpu/compile.c cuts here */
     text_line(&w, "void %s(void *const *op, const int64_t *key);", name);
     print(&w, k, name);
 }

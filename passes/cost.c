@@ -54,7 +54,7 @@ static bool take_times(Graph *g, PassCtx *cx, const Command *c, uint32_t n, Step
 {
     Plan p;
     const StepOptions *o = cx->opt;
-    int64_t budget = o->budget > 0 ? o->budget - step_device(o)->reserved : 0;
+    int64_t budget = step_budget(o);
     TRY(plan_place(g, cx->info, 0, PACK_QUICK, &p, cx->tmp, cx->diag));
     if (o->budget_fraction > 0)
         budget = (int64_t)(o->budget_fraction * (double)p.live_bytes);

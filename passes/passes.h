@@ -69,6 +69,13 @@ static inline const DeviceInfo *step_device(const StepOptions *o)
     return o->device ? o->device : &device_cpu;
 }
 
+/* Bytes for a step's arena of a budget in bytes, which counts what the device reserves, too; 0: none was
+ * given. */
+static inline int64_t step_budget(const StepOptions *o)
+{
+    return o->budget > 0 ? o->budget - step_device(o)->reserved : 0;
+}
+
 typedef struct { Val param, grad, state[2]; } Trained; /* state: optimizer state, {0} = none */
 
 /* A factor of a weight gradient that is recomputed in blocks instead of being stored. */

@@ -574,12 +574,10 @@ static HostLink host_link(const StepOptions *o)
                       o->offload == OFFLOAD_ONLY};
 }
 
-/* Of a number of bytes that was asked for; 0: of none. */
-static bool arena_budget(const StepOptions *o, int64_t *budget, Diag *d)
+static bool budget_exceeds_reserved(const StepOptions *o, Diag *d)
 {
     const DeviceInfo *device = step_device(o);
-    *budget = o->budget > 0 ? o->budget - device->reserved : 0;
-    return o->budget == 0 || *budget > 0 ||
+    return o->budget == 0 || step_budget(o) > 0 ||
            fail_status(d, EXIT_INFEASIBLE,
                        "budget of %lld bytes cannot be met: driver, context and libraries of %s take %lld",
                        (long long)o->budget, device->title, (long long)device->reserved);
@@ -600,8 +598,8 @@ bool pass_remat(Graph *g, PassCtx *cx)
     memcpy(info->plan.keep_all_mem, whole.mem, sizeof whole.mem);
     info->plan.base_ns = kept.predicted_ns;
     info->plan.bound_ns = kept.predicted_ns;
-    int64_t budget = 0;
-    TRY(arena_budget(o, &budget, cx->diag));
+    int64_t budget = step_budget(o);
+    TRY(budget_exceeds_reserved(o, cx->diag));
     if (o->budget_fraction > 0)
         budget = (int64_t)fmax(1, o->budget_fraction * (double)whole.arena_bytes); /* 0: none */
     info->plan.budget = budget;

@@ -28,11 +28,11 @@ char *kernel_print_text(KernelPrint *print, const Kernel *k)
 }
 
 /* In a fixed order, so that a set of kernels is the same source whatever the schedule. */
-static void sort_by_key(Keyed *q, const KernelTarget *t, const KernelCache *c, const Kernel *const *k, int n)
+static void sort_by_key(Keyed *q, const KernelTarget *t, const Kernel *const *k, int n)
 {
     for (int i = 0; i < n; i++) {
         char *text = kernel_print_text(t->print, k[i]);
-        q[i] = (Keyed){k[i], kernel_key(c, text), NULL, i};
+        q[i] = (Keyed){k[i], kernel_key(t->compiler, text), NULL, i};
         free(text);
     }
     qsort(q, (size_t)n, sizeof *q, by_key);
@@ -98,7 +98,7 @@ bool kernels_make(const KernelTarget *t, void *on, const KernelCache *c, const K
                   void **fn, Diag *d)
 {
     Keyed *q = mem_new((size_t)n + 1, sizeof *q);
-    sort_by_key(q, t, c, k, n);
+    sort_by_key(q, t, k, n);
     bool ok = find(q, n, t, on, c) == 0 ||
               (add_missing(t, on, c, q, n, d) &&
                (find(q, n, t, on, c) == 0 ||

@@ -3,12 +3,13 @@
 #define CKC_RUNTIME_KERNELS_H
 
 #include "ir/kernel.h"
-#include "cpu/kernel_cache.h"
+#include "kernel_cache.h"
 
 typedef void KernelPrint(const Kernel *k, const char *name, FILE *f);
 
 /* How a device's text is printed, compiled and found again; `on` is its own. */
 typedef struct {
+    uint64_t compiler;                                      /* of kernel_key() */
     void (*shared)(FILE *f, const Kernel *const *k, int n); /* what comes before the kernels */
     KernelPrint *print;
     void *(*find)(void *on, const KernelCache *c, const KernelKey *key, const Kernel *k,

@@ -8,7 +8,7 @@
 
 #include "../ir/device.h"
 #include "../ir/plan.h"
-#include "cpu/kernel_cache.h"
+#include "kernel_cache.h"
 #include "weights.h"
 #include <signal.h>
 

@@ -1,7 +1,7 @@
 /* times.c -- measured times on disk: one line per signature, hash and nanoseconds.
  *
- * The file's name has the kernel cache's hash of the machine, so times of another
- * processor, compiler or prelude are never used.  It can be deleted at any time; of two
+ * The file's name has a hash of what they are of, so times of another processor,
+ * compiler or prelude are never used.  It can be deleted at any time; of two
  * processes that write, the last wins. */
 #include "times.h"
 #include "ir/mem.h"
@@ -69,11 +69,11 @@ bool table_write(const Table *t, Diag *d)
     return ok;
 }
 
-void table_open(Table *t, KernelCache *c)
+void table_open(Table *t, KernelCache *c, uint64_t of)
 {
     char *text = NULL;
     *t = (Table){.cache = c};
-    snprintf(t->name, sizeof t->name, "profile-%016" PRIx64 ".txt", c->machine);
+    snprintf(t->name, sizeof t->name, "profile-%016" PRIx64 ".txt", of);
     if (cache_file_check(&c->folder, t->name, &text) == CACHE_DAMAGED)
         snprintf(c->note, sizeof c->note,
                  "%s/%s: damaged or not ours: its measured costs are not used",

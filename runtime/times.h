@@ -20,9 +20,9 @@ typedef struct {
     uint32_t n, cap, nsorted;
 } Table;
 
-/* The table in the cache of what its `machine` is the hash of; empty if there is no file, or one that is not
- * ours or not whole: the cache's note says so. */
-void table_open(Table *t, KernelCache *c);
+/* The table in the cache of what `of` is the hash of; empty if there is no file, or one that is not ours or
+ * not whole: the cache's note says so. */
+void table_open(Table *t, KernelCache *c, uint64_t of);
 void table_close(Table *t);
 bool table_write(const Table *t, Diag *d);        /* atomically */
 uint32_t table_find(Table *t, XXH128_hash_t key); /* index; a new entry if there is none */

@@ -3,7 +3,7 @@
 #include "tests.h"
 #include "command.h"
 #include "ir/file.h"
-#include "runtime/cpu/kernel_cache.h"
+#include "runtime/kernel_cache.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -75,6 +75,9 @@ START_TEST(usage)
     ckc_refuses(MLP " --overhead nan%", 1, "--overhead");
     ckc_refuses(MLP " --overhead 2% --budget 1MB", 1, "--budget");
     ckc_refuses(MLP " --overhead 2% --policy dtr", 1, "--policy");
+    ckc_refuses(MLP " --device cpu --host-memory 1GB", 1, "no memory but the host's");
+    ckc_refuses(MLP " --device h200 --steps 0 --overhead 2% --offload only", 1, "--overhead");
+    ckc_refuses(MLP " --emit cuda --host-memory 1GB", 1, "prints no copies");
     ckc_refuses(MLP " --loss hinge", 1, "mse");
     ckc_refuses(MLP " --optimizer lion", 1, "adamw");
     ckc_refuses(MLP " --init random", 1, "init");

@@ -153,6 +153,7 @@ START_TEST(example_trains)
 {
     succeeds(mlp); /* the GPU chooses itself */
     ck_assert_int_eq(shell("grep -q '^  device \"cuda\"' m.ckc/step.ckp"), 0);
+    succeeds(format("%s --host-memory 1GB", mlp));
     succeeds(format("%s --device cpu", mlp));
     ck_assert_int_eq(shell("grep -q '^  device \"cpu\"' m.ckc/step.ckp"), 0);
     train("--save a.safetensors");
@@ -213,6 +214,9 @@ START_TEST(the_fastest_is_taken)
     ck_assert_int_eq(shell("grep ' choice=cublaslt' m.ckc/step.ckp | sed 's/scratch.*//' >b"), 0);
     same_file("a", "b");
     unsetenv("FAKE_CUBLASLT_SLOW");
+    ck_assert_int_eq(shell("for f in timed/profile-*.txt; do echo 0 >>$f; done"), 0);
+    train("--cache timed");
+    ck_assert_int_eq(count_lines("m.ckc/report.json", "damaged or not ours"), 1);
 }
 END_TEST
 

@@ -63,7 +63,7 @@ static int32_t add_before(Search *s, int32_t op, int32_t lo, int32_t reader)
 /* Can the outputs of op be fetched once more? */
 static bool can_fetch(const State *st, int32_t op)
 {
-    return st->p->fetch[op] >= 0 && state_has_link(st, st->p->fetch[op]);
+    return st->p->fetch[op] >= 0 && state_fetch_fits(st, st->p->fetch[op]);
 }
 
 /* What the outputs of op cost once more, its inputs being there. */

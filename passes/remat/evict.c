@@ -77,9 +77,8 @@ static int32_t possible_fetch(const Sweep *w, int32_t op)
     int32_t fetch = w->p->fetch[op];
     if (fetch < 0)
         return -1;
-    const RematOp *o = &w->p->inst->ops[fetch];
-    bool fits = o->link <= w->p->inst->link - w->link && (w->away[op] || rm_host_has(w->p->inst, w->host, o));
-    return fits ? fetch : -1;
+    const RematInstance *inst = w->p->inst;
+    return rm_fetch_fits(inst, &inst->ops[fetch], w->link, w->host, w->away[op]) ? fetch : -1;
 }
 
 static double cost_to_recompute(const Sweep *w, int32_t op)

@@ -22,10 +22,18 @@ static inline int64_t rm_output_bytes(const RematInstance *inst, const RematOp *
     return n;
 }
 
-/* Room for what the fetch o makes beside `used` bytes? */
+/* Room in the host's memory for what the fetch makes, beside `used` bytes? */
 static inline bool rm_host_has(const RematInstance *inst, int64_t used, const RematOp *fetch)
 {
     return inst->host == 0 || rm_output_bytes(inst, fetch) <= inst->host - used;
+}
+
+/* One more fetch, beside `link` and `host` that others take?  away: what it brings is in the host's memory.
+ */
+static inline bool rm_fetch_fits(const RematInstance *inst, const RematOp *fetch, int64_t link, int64_t host,
+                                 bool away)
+{
+    return fetch->link <= inst->link - link && (away || rm_host_has(inst, host, fetch));
 }
 
 typedef struct {

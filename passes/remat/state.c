@@ -169,7 +169,8 @@ static void update_savings(State *st)
 static bool may_fetch(const State *st, int32_t op, int32_t slot)
 {
     const Slots *runs = runs_of(st, op);
-    return runs->n > 0 && runs->at[0] < slot && !is_fetch(st, st->op[runs->at[0]]) && state_has_link(st, op);
+    return runs->n > 0 && runs->at[0] < slot && !is_fetch(st, st->op[runs->at[0]]) &&
+           state_fetch_fits(st, op);
 }
 
 static bool may_add(const State *st, int32_t op, int32_t slot)

@@ -63,11 +63,10 @@ void state_store(const State *st, Seq *s);
 void state_respread(State *st);
 
 /* Is there enough of the link, and of the host's memory, for one more fetch? */
-static inline bool state_has_link(const State *st, int32_t fetch)
+static inline bool state_fetch_fits(const State *st, int32_t fetch)
 {
     const RematOp *o = &st->p->inst->ops[fetch];
-    return o->link <= st->p->inst->link - st->link &&
-           (st->fetches[o->fetch_of] > 0 || rm_host_has(st->p->inst, st->host, o));
+    return rm_fetch_fits(st->p->inst, o, st->link, st->host, st->fetches[o->fetch_of] > 0);
 }
 
 /* Primitive changes. Adding fails (and changes nothing) where the slot is taken, an input

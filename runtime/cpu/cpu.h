@@ -48,6 +48,16 @@ bool kernels_load(const Kernel *const *k, int n, const KernelCache *c, KernelFn 
                   Diag *d);
 void kernels_unload(KernelObjects *o);
 
+/* ---- compile.c --------------------------------------------------------- */
+
+static const char shared_object[] = ".so"; /* suffix of compiled kernels */
+/* Hash of the system's C compiler, flags, processor, its instructions in use, and prelude.  Without a
+ * compiler the one that the folder was used with last is assumed: what it compiled still runs. */
+uint64_t compiler_identity(const KernelCache *c);
+/* Compile a source (prelude, then kernels behind their marks), and keep it as the object of n keys.  On
+ * failure d has the compiler's first error. */
+bool compile_kernels(const KernelCache *c, const char *source, const KernelKey *key, int n, Diag *d);
+
 /* ---- memory.c ---------------------------------------------------------- */
 
 int64_t memory_available(void); /* bytes that can be had now; INT64_MAX if unknown */

@@ -15,10 +15,18 @@ static void print_keyless(const Kernel *k, const char *name, FILE *f)
 char *kernel_text(const Kernel *k) { return kernel_print_text(kernel_print_c, k); }
 char *kernel_text_keyless(const Kernel *k) { return kernel_print_text(print_keyless, k); }
 
+static void *open_shared(void *on, const CacheFolder *c, const char *name)
+{
+    char path[2 * PATH_MAX];
+    (void)on;
+    snprintf(path, sizeof path, "%s/%s", c->path, name);
+    return cache_file_check(c, name, NULL) == CACHE_FOUND ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+}
+
 static void *find(void *on, const KernelCache *c, const KernelKey *key, const Kernel *k, const char *name)
 {
     (void)k;
-    void *dl = kernel_cache_find(c, key, on);
+    void *dl = kernel_cache_object(c, key, shared_object, on, open_shared, NULL);
     return dl ? dlsym(dl, name) : NULL;
 }
 
@@ -31,7 +39,7 @@ static const char *why(void *on)
 static bool add(void *on, const KernelCache *c, const char *source, const KernelKey *key, int n, Diag *d)
 {
     (void)on;
-    return kernel_cache_add(c, source, key, n, d);
+    return compile_kernels(c, source, key, n, d);
 }
 
 static bool load_own(const Kernel *const *k, int n, KernelFn **fn, KernelObjects *o, Diag *d)
@@ -46,12 +54,12 @@ static bool load_own(const Kernel *const *k, int n, KernelFn **fn, KernelObjects
 bool kernels_load(const Kernel *const *k, int n, const KernelCache *c, KernelFn **fn, KernelObjects *o,
                   Diag *d)
 {
-    static const KernelTarget target = {codegen_shared_c, kernel_print_c, find, why, add};
     *o = (KernelObjects){0};
     if (n == 0)
         return true;
     if (!c)
         return load_own(k, n, fn, o, d);
+    const KernelTarget target = {compiler_identity(c), codegen_shared_c, kernel_print_c, find, why, add};
     o->of = mem_new(2 * (size_t)n, sizeof *o->of);
     void **found = mem_new((size_t)n, sizeof *found);
     bool ok = kernels_make(&target, o, c, k, n, found, d);
@@ -66,7 +74,7 @@ bool kernels_load(const Kernel *const *k, int n, const KernelCache *c, KernelFn 
 void kernels_unload(KernelObjects *o)
 {
     for (int i = 0; i < o->n; i++)
-        dlclose(o->of[i].dl);
+        dlclose(o->of[i].handle);
     free(o->of);
     *o = (KernelObjects){0};
 }

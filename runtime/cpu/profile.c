@@ -57,7 +57,7 @@ void *profile_open(const ProfileOptions *opt, Diag *d)
         free(p);
         return NULL;
     }
-    table_open(&p->table, p->opt.cache);
+    table_open(&p->table, p->opt.cache, compiler_identity(p->opt.cache));
     return p;
 }
 

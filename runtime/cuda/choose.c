@@ -4,7 +4,6 @@
  * once, and the one that is taken is part of the plan's choice: the fastest, where times are known
  * (measure.c), else the library's first.  Of a GPU that is not here the plan has the workspace that NVIDIA
  * recommends. Everything else, and products for which there is no algorithm or no library, is its text. */
-#include "cuda.h"
 #include "ir/mem.h"
 #include "profile.h"
 #include <math.h>
@@ -13,14 +12,6 @@
 
 /* Bytes of workspace that products may have: NVIDIA's recommendation for cublasSetWorkspace. */
 enum { HOPPER = 90, WORKSPACE_HOPPER = 32 << 20, WORKSPACE = 4 << 20 };
-
-static bool open_device(CudaProfile *p, Diag *d)
-{
-    const CudaDriver *cu = p->cu = cuda_driver(d);
-    return cu && cuda_device_get(cu, p->opt.ordinal, &p->device, d) &&
-           CUDA_CALL(cu, cuDevicePrimaryCtxRetain, &p->context, p->device) &&
-           CUDA_CALL(cu, cuCtxSetCurrent, p->context) && products_open(&p->lib, cu, p->device, d);
-}
 
 /* Times of another driver, library or GPU, or of text with another prelude, are others. */
 static void open_times(CudaProfile *p)
@@ -31,12 +22,10 @@ static void open_times(CudaProfile *p)
         return;
     FILE *f = mem_stream(&text, &size);
     codegen_prelude_cuda(f);
-    fprintf(f, "%s %s %d", p->opt.device->title, p->lib.pin, p->cu->version);
+    fprintf(f, "%s %s %d", p->opt.device->title, p->lib.pin, p->on.cu->version);
     mem_stream_end(f);
-    p->keep = *p->opt.cache;
-    p->keep.machine = XXH3_64bits(text, size);
+    table_open(&p->table, p->opt.cache, XXH3_64bits(text, size));
     free(text);
-    table_open(&p->table, &p->keep);
 }
 
 void cuda_profile_close(void *profile)
@@ -45,8 +34,7 @@ void cuda_profile_close(void *profile)
     table_close(&p->table);
     arena_free(&p->round);
     products_close(&p->lib);
-    if (p->context)
-        p->cu->cuDevicePrimaryCtxRelease_v2(p->device);
+    cuda_context_close(&p->on);
     arena_free(&p->arena);
     free(p);
 }
@@ -59,7 +47,7 @@ void *cuda_profile_open(const ProfileOptions *o, Diag *d)
     p->workspace = capability >= HOPPER ? WORKSPACE_HOPPER : WORKSPACE;
     if (!o->here)
         return p;
-    if (!open_device(p, d)) {
+    if (!cuda_context_open(&p->on, o->ordinal, d) || !products_open(&p->lib, p->on.cu, p->on.device, d)) {
         cuda_profile_close(p);
         return NULL;
     }
@@ -153,8 +141,8 @@ static bool ask_command(CudaProfile *p, const Command *c, Asked *out, Arena *a, 
     out->first = NEW(a, ProductAlgo, out->products.n + 1);
     out->least = NEW(a, ProductAlgo, out->products.n + 1);
     for (uint32_t i = 0; i < out->products.n; i++) {
-        out->first[i] = (ProductAlgo){.workspace = p->cu ? -1 : p->workspace};
-        out->least[i] = (ProductAlgo){.workspace = p->cu ? -1 : 0};
+        out->first[i] = (ProductAlgo){.workspace = p->on.cu ? -1 : p->workspace};
+        out->least[i] = (ProductAlgo){.workspace = p->on.cu ? -1 : 0};
         TRY(!p->lib.lt || ask_product(p, out, i, d));
     }
     return true;
@@ -191,7 +179,7 @@ static int64_t workspace_bytes(const Command *c, const Asked *q, const ProductAl
 static Candidate candidate(CudaProfile *p, const Command *c, const Asked *q, const ProductAlgo *algo)
 {
     const char *choice = q->products.n == 0 ? NULL
-                         : p->cu            ? product_choice(&p->lib, algo, q->products.n, &p->round)
+                         : p->on.cu         ? product_choice(&p->lib, algo, q->products.n, &p->round)
                                             : product_unpinned;
     return (Candidate){choice, workspace_bytes(c, q, algo), -1};
 }

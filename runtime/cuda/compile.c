@@ -177,11 +177,9 @@ static uint64_t hash_compiler(const Compiler *x)
 static bool load(Compiler *x, const KernelCache *cache, const Kernel *const *k, int n,
                  const CudaKernel **out, Diag *d)
 {
-    static const KernelTarget target = {codegen_shared_cuda, kernel_print_cuda, find, why, add};
-    KernelCache c = *cache;
-    c.machine = hash_compiler(x);
+    const KernelTarget target = {hash_compiler(x), codegen_shared_cuda, kernel_print_cuda, find, why, add};
     void **found = mem_new((size_t)n, sizeof *found);
-    bool ok = kernels_make(&target, x, &c, k, n, found, d);
+    bool ok = kernels_make(&target, x, cache, k, n, found, d);
     for (int i = 0; i < n && ok; i++)
         out[i] = found[i];
     free(found);
@@ -209,7 +207,7 @@ bool cuda_kernels_load(const CudaDriver *cu, CUdevice device, const KernelCache 
 void cuda_kernels_unload(const CudaDriver *cu, KernelObjects *o)
 {
     for (int i = 0; i < o->n; i++)
-        cu->cuModuleUnload(o->of[i].dl);
+        cu->cuModuleUnload(o->of[i].handle);
     free(o->of);
     *o = (KernelObjects){0};
 }

@@ -13,9 +13,7 @@ typedef struct {
     const Plan *plan;
     Arena arena; /* tables; this lies in it */
     Program program;
-    const CudaDriver *cu;
-    CUdevice device;
-    CUcontext context;
+    CudaContext on;
     CUdeviceptr memory;
     void *host;
     CUstream stream[LANES];
@@ -29,16 +27,9 @@ typedef struct {
 } Cuda;
 
 /* In functions that have x and d. */
-#define CALL(name, ...) CUDA_CALL(x->cu, name, __VA_ARGS__)
+#define CALL(name, ...) CUDA_CALL(x->on.cu, name, __VA_ARGS__)
 
 /* ---- opening ------------------------------------------------------------------------------------ */
-
-static bool open_context(Cuda *x, int ordinal, Diag *d)
-{
-    x->cu = cuda_driver(d);
-    return x->cu && cuda_device_get(x->cu, ordinal, &x->device, d) &&
-           CALL(cuDevicePrimaryCtxRetain, &x->context, x->device) && CALL(cuCtxSetCurrent, x->context);
-}
 
 static bool open_streams(Cuda *x, Diag *d)
 {
@@ -61,10 +52,10 @@ static bool no_memory(const Cuda *x, Diag *d)
 static bool allocate(Cuda *x, Diag *d)
 {
     const Plan *p = x->plan;
-    CUresult r = x->cu->cuMemAlloc_v2(&x->memory, (size_t)(p->arena_bytes ? p->arena_bytes : 1));
+    CUresult r = x->on.cu->cuMemAlloc_v2(&x->memory, (size_t)(p->arena_bytes ? p->arena_bytes : 1));
     if (r == CUDA_ERROR_OUT_OF_MEMORY)
         return no_memory(x, d);
-    return cuda_ok(x->cu, r, "cuMemAlloc", d) &&
+    return cuda_ok(x->on.cu, r, "cuMemAlloc", d) &&
            (!p->host_bytes || CALL(cuMemHostAlloc, &x->host, (size_t)p->host_bytes, 0));
 }
 
@@ -92,8 +83,8 @@ static bool make_tasks(Cuda *x, const ExecOptions *opt, Arena *tmp, Diag *d)
     TaskInput in = {.l = &x->program.l, .nstep = p->nstep, .first = x->program.first, .choice = choice,
                     .space = {[SPACE_DEVICE] = x->memory, [SPACE_HOST] = (CUdeviceptr)(uintptr_t)x->host},
                     .cache = opt->cache, .rechosen = opt->rechosen};
-    x->tasks = (Tasks){.cu = x->cu, .device = x->device, .lib = &x->lib};
-    return products_open(&x->lib, x->cu, x->device, d) && tasks_make(&x->tasks, &in, &x->arena, d);
+    x->tasks = (Tasks){.cu = x->on.cu, .device = x->on.device, .lib = &x->lib};
+    return products_open(&x->lib, x->on.cu, x->on.device, d) && tasks_make(&x->tasks, &in, &x->arena, d);
 }
 
 static bool prepare(Cuda *x, const ExecOptions *opt, Arena *tmp, Diag *d)
@@ -112,29 +103,28 @@ static void cuda_close(void *device)
     Cuda *x = device;
     for (uint32_t i = 0; x->done && i < x->program.l.n; i++)
         if (x->done[i])
-            x->cu->cuEventDestroy_v2(x->done[i]);
+            x->on.cu->cuEventDestroy_v2(x->done[i]);
     for (uint32_t s = 0; x->timed && s <= x->plan->nstep; s++)
         if (x->timed[s])
-            x->cu->cuEventDestroy_v2(x->timed[s]);
+            x->on.cu->cuEventDestroy_v2(x->timed[s]);
     for (int i = 0; i < 2; i++)
         if (x->graph[i])
-            x->cu->cuGraphExecDestroy(x->graph[i]);
+            x->on.cu->cuGraphExecDestroy(x->graph[i]);
     for (int i = 0; i < LANES; i++) {
         if (x->stream[i])
-            x->cu->cuStreamDestroy_v2(x->stream[i]);
+            x->on.cu->cuStreamDestroy_v2(x->stream[i]);
         if (x->end[i])
-            x->cu->cuEventDestroy_v2(x->end[i]);
+            x->on.cu->cuEventDestroy_v2(x->end[i]);
     }
     if (x->begin)
-        x->cu->cuEventDestroy_v2(x->begin);
+        x->on.cu->cuEventDestroy_v2(x->begin);
     if (x->memory)
-        x->cu->cuMemFree_v2(x->memory);
+        x->on.cu->cuMemFree_v2(x->memory);
     if (x->host)
-        x->cu->cuMemFreeHost(x->host);
+        x->on.cu->cuMemFreeHost(x->host);
     tasks_free(&x->tasks);
     products_close(&x->lib);
-    if (x->context)
-        x->cu->cuDevicePrimaryCtxRelease_v2(x->device);
+    cuda_context_close(&x->on);
     Arena arena = x->arena;
     arena_free(&arena);
 }
@@ -145,8 +135,8 @@ static void *cuda_open(const Plan *p, const ExecOptions *opt, Diag *d)
     Cuda *x = NEW(&arena, Cuda, 1);
     x->arena = arena;
     x->plan = p;
-    bool ok =
-        open_context(x, opt->ordinal, d) && open_streams(x, d) && allocate(x, d) && prepare(x, opt, &tmp, d);
+    bool ok = cuda_context_open(&x->on, opt->ordinal, d) && open_streams(x, d) && allocate(x, d) &&
+              prepare(x, opt, &tmp, d);
     arena_free(&tmp);
     if (ok)
         return x;
@@ -215,7 +205,7 @@ static bool capture(Cuda *x, bool rest, Diag *d)
     ok = CALL(cuStreamEndCapture, stream, &graph) && ok;
     ok = ok && CALL(cuGraphInstantiateWithFlags, &x->graph[rest], graph, 0);
     if (graph)
-        x->cu->cuGraphDestroy(graph);
+        x->on.cu->cuGraphDestroy(graph);
     return ok;
 }
 

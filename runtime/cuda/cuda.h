@@ -12,6 +12,17 @@ bool cuda_device_get(const CudaDriver *cu, int ordinal, CUdevice *device, Diag *
 /* 0: it does not say. */
 int cuda_attribute(const CudaDriver *cu, CUdevice device, CUdevice_attribute which);
 int cuda_capability(const CudaDriver *cu, CUdevice device); /* 90 is 9.0 */
+
+/* A GPU's primary context, which is current from its opening on.  Zeroed: not open. */
+typedef struct {
+    const CudaDriver *cu; /* NULL: there is no driver, or nobody asked */
+    CUdevice device;
+    CUcontext context;
+} CudaContext;
+
+bool cuda_context_open(CudaContext *x, int ordinal, Diag *d); /* to be closed also where it failed */
+void cuda_context_close(CudaContext *x);
+
 /* As in DeviceOps. */
 bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d);
 bool cuda_complete(Diag *d);

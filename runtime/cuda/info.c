@@ -25,6 +25,21 @@ int cuda_capability(const CudaDriver *cu, CUdevice device)
            cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 }
 
+bool cuda_context_open(CudaContext *x, int ordinal, Diag *d)
+{
+    x->cu = cuda_driver(d);
+    return x->cu && cuda_device_get(x->cu, ordinal, &x->device, d) &&
+           CUDA_CALL(x->cu, cuDevicePrimaryCtxRetain, &x->context, x->device) &&
+           CUDA_CALL(x->cu, cuCtxSetCurrent, x->context);
+}
+
+void cuda_context_close(CudaContext *x)
+{
+    if (x->context)
+        x->cu->cuDevicePrimaryCtxRelease_v2(x->device);
+    x->context = NULL;
+}
+
 /* ---- one that has a file in devices/ ------------------------------------------------------------ */
 
 /* Does s begin with words that, joined, are the name?  "RTX 4090" is rtx4090, "L40S" is not l4. */
@@ -116,32 +131,28 @@ bool cuda_complete(Diag *d)
     return cu && cuda_nvrtc(cu, d) && cuda_cublaslt(cu, d);
 }
 
-static bool find_about(int ordinal, size_t *free, const CudaDriver **cu, Diag *d)
+static bool free_bytes(CudaContext *x, int ordinal, size_t *bytes, Diag *d)
 {
-    CUdevice device = 0;
-    CUcontext context;
     size_t all;
-    *cu = cuda_driver(d);
-    TRY(*cu && cuda_device_get(*cu, ordinal, &device, d) &&
-        CUDA_CALL(*cu, cuDevicePrimaryCtxRetain, &context, device));
-    bool ok = CUDA_CALL(*cu, cuCtxSetCurrent, context) && CUDA_CALL(*cu, cuMemGetInfo_v2, free, &all);
-    (*cu)->cuDevicePrimaryCtxRelease_v2(device);
-    return ok;
+    return cuda_context_open(x, ordinal, d) && CUDA_CALL(x->cu, cuMemGetInfo_v2, bytes, &all);
 }
 
 const char *cuda_about(int ordinal, Arena *a)
 {
-    const CudaDriver *cu;
     Diag d = {0};
-    size_t free = 0;
-    if (!find_about(ordinal, &free, &cu, &d))
+    size_t bytes = 0;
+    CudaContext x = {0};
+    bool ok = free_bytes(&x, ordinal, &bytes, &d);
+    cuda_context_close(&x);
+    if (!ok)
         return arena_printf(a, "%s", d.msg);
+    const CudaDriver *cu = x.cu;
     const Nvrtc *rtc = cuda_nvrtc(cu, &d);
     const char *compiler = rtc ? arena_printf(a, "NVRTC %d.%d", rtc->major, rtc->minor) : d.msg;
     Diag why = {0};
     const CublasLt *lt = cuda_cublaslt(cu, &why);
     const char *products = lt ? arena_printf(a, "cuBLASLt %d.%d.%d", lt->version / 10000,
                                              lt->version / 100 % 100, lt->version % 100) : why.msg;
-    return arena_printf(a, "cuda:%d: %zu bytes free, driver for CUDA %d.%d, %s, %s", ordinal, free,
+    return arena_printf(a, "cuda:%d: %zu bytes free, driver for CUDA %d.%d, %s, %s", ordinal, bytes,
                         cu->version / 1000, cu->version % 1000 / 10, compiler, products);
 }

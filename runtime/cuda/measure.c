@@ -28,12 +28,12 @@ typedef struct {
 static bool has_room(const CudaProfile *p, int64_t bytes)
 {
     size_t free = 0, all = 0;
-    return p->cu->cuMemGetInfo_v2(&free, &all) == 0 && bytes + p->opt.device->cache <= (int64_t)(free / 2);
+    return p->on.cu->cuMemGetInfo_v2(&free, &all) == 0 && bytes + p->opt.device->cache <= (int64_t)(free / 2);
 }
 
 static bool bench_open(Bench *b, const CudaProfile *p, int64_t bytes, Diag *d)
 {
-    *b = (Bench){.cu = p->cu, .bytes = align_up(bytes, 256), .cache = p->opt.device->cache};
+    *b = (Bench){.cu = p->on.cu, .bytes = align_up(bytes, 256), .cache = p->opt.device->cache};
     return CALL(cuMemAlloc_v2, &b->memory, (size_t)(b->bytes + b->cache + 1)) &&
            CALL(cuStreamCreate, &b->stream, CU_STREAM_NON_BLOCKING) && CALL(cuEventCreate, &b->from, 0) &&
            CALL(cuEventCreate, &b->to, 0) && CALL(cuMemsetD8Async, b->memory, 0, (size_t)b->bytes, b->stream);
@@ -238,7 +238,7 @@ static bool measure_items(CudaProfile *p, const Progress *pr, Diag *d)
     first[n] = l.n;
     bool ok = n == 0 || bench_open(&b, p, bytes, d);
     if (n > 0) {
-        Tasks t = {.cu = p->cu, .device = p->device, .lib = &p->lib};
+        Tasks t = {.cu = p->on.cu, .device = p->on.device, .lib = &p->lib};
         TaskInput in = {.l = &l, .nstep = n, .first = first, .choice = choice, .cache = p->opt.cache};
         in.space[SPACE_DEVICE] = b.memory;
         progress(pr, "compiling kernels");
@@ -256,7 +256,7 @@ bool cuda_times(void *user, Times worth, const Progress *pr, StepCost *out, Diag
     (void)worth; /* the choice must not depend on it */
     if (!profile_measures(p))
         return profile_answer(p, out, d);
-    bool compiles = cuda_nvrtc(p->cu, &(Diag){0}) != NULL; /* it is missed when the plan is to run */
+    bool compiles = cuda_nvrtc(p->on.cu, &(Diag){0}) != NULL; /* it is missed when the plan is to run */
     return measure_algos(p, pr, d) && profile_answer(p, out, d) && (!compiles || measure_items(p, pr, d)) &&
            table_write(&p->table, d) && profile_answer(p, out, d);
 }

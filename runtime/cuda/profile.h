@@ -2,6 +2,7 @@
 #ifndef CKC_CUDA_PROFILE_H
 #define CKC_CUDA_PROFILE_H
 
+#include "cuda.h"
 #include "product.h"
 #include "runtime/times.h"
 
@@ -27,12 +28,9 @@ typedef struct {
 typedef struct {
     ProfileOptions opt;
     int64_t workspace;    /* that products may have */
-    const CudaDriver *cu; /* NULL: it is not here */
-    CUdevice device;
-    CUcontext context;
+    CudaContext on;       /* not open: it is not here */
     ProductLibrary lib;
-    KernelCache keep; /* the cache as this GPU's times see it; where opt.cache is set: */
-    Table table;
+    Table table; /* where opt.cache is set */
     Arena arena;
     Known *known;
     uint32_t nknown, cknown;
@@ -44,7 +42,7 @@ typedef struct {
 /* Are times kept, and may they be taken? */
 static inline bool profile_measures(const CudaProfile *p)
 {
-    return p->cu && p->opt.cache && p->opt.time_limit >= 0;
+    return p->on.cu && p->opt.cache && p->opt.time_limit >= 0;
 }
 /* ns of an entry; -1: not known. */
 static inline double profile_ns(const CudaProfile *p, uint32_t entry)

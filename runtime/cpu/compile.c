@@ -1,13 +1,10 @@
-/* kernel_cache.c -- compile generated C, keep the shared object under the keys of its
- * kernels.
+/* compile.c -- generated C to shared objects, by the system's C compiler.
  *
- * The source is cut at kernel boundaries (lines starting with KERNEL_MARK) into a few parts
- * that compile at the same time, each behind the common prelude.  Everything is written in
- * a private temporary folder inside the cache; rename() publishes the result, so that a
- * reader sees a whole object or none.  The compiler is started there, without a shell and
- * with names we gave, so that nothing of a path can be taken for an option or fall apart at
- * a blank. */
-#include "kernel_cache.h"
+ * The source is cut at kernel boundaries (lines starting with KERNEL_MARK) into a few parts that compile at
+ * the same time, each behind the common prelude.  The compiler is started in a private temporary folder
+ * inside the cache, without a shell and with names we gave, so that nothing of a path can be taken for an
+ * option or fall apart at a blank. */
+#include "cpu.h"
 #include "ir/mem.h"
 #include "onednn.h"
 #include "codegen/codegen.h"
@@ -62,7 +59,7 @@ static const char *vector_flag(void)
 
 extern char **environ;
 
-/* ---- files --------------------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------------------------- */
 
 static bool write_part(const char *path, const char *prelude, size_t nprelude, const char *text, size_t ntext,
                        Diag *d)
@@ -73,8 +70,7 @@ static bool write_part(const char *path, const char *prelude, size_t nprelude, c
     return ok || fail_status(d, EXIT_DEVICE, "cannot write %s: %s", path, strerror(errno));
 }
 
-/* ---- identity ---------------------------------------------------------------------------
- */
+/* ---- identity ------------------------------------------------------------------------------------- */
 
 /* The first line that starts so. */
 static void hash_line(XXH3_state_t *h, FILE *f, const char *start)
@@ -153,13 +149,8 @@ static void hash_processor(XXH3_state_t *h)
     }
 }
 
-bool kernel_cache_open(KernelCache *c, const char *given, Diag *d)
+uint64_t compiler_identity(const KernelCache *c)
 {
-    char why[PATH_MAX + 128];
-    *c = (KernelCache){.machine = 0};
-    TRY(cache_folder_open(&c->folder, given, why, d));
-    if (*why)
-        snprintf(c->note, sizeof c->note, "compiled kernels and measured costs are not kept: %s", why);
     XXH3_state_t state, *h = &state;
     XXH3_128bits_reset(h);
     hash_prelude(h);
@@ -172,22 +163,10 @@ bool kernel_cache_open(KernelCache *c, const char *given, Diag *d)
         XXH3_128bits_update(h, version, strlen(version));
     free(version);
     hash_processor(h);
-    c->machine = XXH3_128bits_digest(h).low64;
-    return true;
+    return XXH3_128bits_digest(h).low64;
 }
 
-void kernel_cache_close(KernelCache *c) { cache_folder_close(&c->folder); }
-
-KernelKey kernel_key(const KernelCache *c, const char *text)
-{
-    KernelKey key;
-    XXH128_hash_t v = XXH3_128bits_withSeed(text, strlen(text), c->machine);
-    snprintf(key.hex, sizeof key.hex, "%016" PRIx64 "%016" PRIx64, (uint64_t)v.high64, (uint64_t)v.low64);
-    return key;
-}
-
-/* ---- compiling
- * ----------------------------------------------------------------------------- */
+/* ---- compiling ------------------------------------------------------------------------------------ */
 
 /* The compiler in the folder dir, where it keeps its own temporary files, too. */
 static bool start(char *const argv[], const char *dir, const char *log, pid_t *pid, Diag *d)
@@ -317,78 +296,15 @@ static int write_parts(const char *dir, const char *source, Diag *d)
     return parts;
 }
 
-/* ---- the folder
- * ---------------------------------------------------------------------------- */
-
-enum { OBJECT_NAME = sizeof(KernelKey) + 8 };
-
-static void object_name(const KernelKey *key, const char *suffix, char out[OBJECT_NAME])
-{
-    snprintf(out, OBJECT_NAME, "%s%s", key->hex, suffix);
-}
-
-/* Many keys may be one file: it is checked and opened once. */
-void *kernel_cache_object(const KernelCache *c, const KernelKey *key, const char *suffix, KernelObjects *o,
-                          ObjectOpen *open, void *on)
-{
-    char name[OBJECT_NAME], path[PATH_MAX + OBJECT_NAME + 1];
-    struct stat st;
-    object_name(key, suffix, name);
-    snprintf(path, sizeof path, "%s/%s", c->folder.path, name);
-    if (lstat(path, &st) != 0)
-        return NULL;
-    for (int i = 0; i < o->n; i++)
-        if (o->of[i].ino == st.st_ino && o->of[i].dev == st.st_dev)
-            return o->of[i].dl;
-    void *dl = open(on, &c->folder, name);
-    if (dl)
-        o->of[o->n++] = (KernelObject){st.st_dev, st.st_ino, dl};
-    return dl;
-}
-
-static void *open_shared(void *on, const CacheFolder *c, const char *name)
-{
-    char path[PATH_MAX + OBJECT_NAME + 1];
-    (void)on;
-    snprintf(path, sizeof path, "%s/%s", c->path, name);
-    return cache_file_check(c, name, NULL) == CACHE_FOUND ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-}
-
-void *kernel_cache_find(const KernelCache *c, const KernelKey *key, KernelObjects *o)
-{
-    return kernel_cache_object(c, key, ".so", o, open_shared, NULL);
-}
-
-/* The object under one more name, in place of what may stand there. */
-static bool publish(const KernelCache *c, const char *object, const KernelKey *key, const char *suffix,
-                    Diag *d)
-{
-    char name[OBJECT_NAME], to[PATH_MAX + OBJECT_NAME + 1], other[PATH_MAX + 64];
-    object_name(key, suffix, name);
-    snprintf(to, sizeof to, "%s/%s", c->folder.path, name);
-    snprintf(other, sizeof other, "%s.link", object);
-    bool ok = link(object, other) == 0 && rename(other, to) == 0;
-    return ok || fail_status(d, EXIT_DEVICE, "cannot write %s: %s", to, strerror(errno));
-}
-
-bool kernel_cache_keep(const KernelCache *c, const char *object, const KernelKey *key, int n,
-                       const char *suffix, Diag *d)
-{
-    bool ok = cache_file_seal(object, d);
-    for (int i = 0; i < n && ok; i++)
-        ok = publish(c, object, &key[i], suffix, d);
-    return ok;
-}
-
-bool kernel_cache_add(const KernelCache *c, const char *source, const KernelKey *key, int n, Diag *d)
+bool compile_kernels(const KernelCache *c, const char *source, const KernelKey *key, int n, Diag *d)
 {
     char out[PATH_MAX + 32];
     Temp tmp;
     TRY(cache_folder_scratch(&c->folder, &tmp, d));
     int parts = write_parts(tmp.path, source, d);
-    snprintf(out, sizeof out, "%s/out.so", tmp.path);
+    snprintf(out, sizeof out, "%s/out%s", tmp.path, shared_object);
     bool ok = parts > 0 && compile_parts(tmp.path, parts, d) && link_parts(tmp.path, parts, d) &&
-              kernel_cache_keep(c, out, key, n, ".so", d);
+              kernel_cache_keep(c, out, key, n, shared_object, d);
     temp_remove(&tmp);
     return ok;
 }
