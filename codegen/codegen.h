@@ -36,7 +36,8 @@ void codegen_shared_cuda(FILE *f, const Kernel *const *k, int n);
 void kernel_print_cuda(const Kernel *k, const char *name, FILE *f);
 int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
 
-enum { CUDA_PHASES = 4, CUDA_KEYS = 64, CUDA_NAME = 80, CUDA_WORKSPACE_ALIGN = 256 };
+/* A kernel of several calls takes a table of all their operands by value (prelude/cuda.h). */
+enum { CUDA_PHASES = 4, CUDA_KEYS = 64, CUDA_NAME = 80, CUDA_WORKSPACE_ALIGN = 256, CUDA_TABLE = 500 };
 
 typedef struct {
     unsigned grid, block; /* 1-D: blocks, threads per block */
@@ -58,6 +59,7 @@ typedef struct {
 CudaAccesses kernel_cuda_accesses(const Kernel *k);
 /* Is it a product, convolution or attention whose items are computed one by one? */
 bool kernel_cuda_is_scalar(const Kernel *k);
+bool kernel_cuda_is_point(const Kernel *k); /* pointwise, chunk by chunk: it may have several calls */
 /* The keys of its random draws, NULL: only their number, at most CUDA_KEYS. */
 int kernel_cuda_keys(const Kernel *k, int64_t *key);
 /* The function of a phase of kernel `name`. */
@@ -67,6 +69,14 @@ const char *cuda_phase_name(const char *name, int phase, char buf[CUDA_NAME]);
  * Has the plan enough? */
 int64_t cuda_workspace_at(const Launch *l, const CudaLaunch *of);
 bool cuda_workspace_fits(const Launch *l, const CudaLaunch *of);
+
+/* cuda_batch.c: launches of a Program that are calls of one kernel, as one. */
+typedef struct {
+    uint32_t calls;       /* this launch and those behind it; 0: it is one of an earlier launch's */
+    const Kernel *kernel; /* what runs, with as many calls; NULL: copies */
+} CudaBatch;
+/* Per launch; allocated in a.  Steps from nmicro on run when the others have. */
+CudaBatch *cuda_batches(const Program *p, uint32_t nmicro, uint32_t nstep, Arena *a);
 
 /* cuda_schedule.c: the whole step as one source: prelude, kernels, cuBLASLt products and the
  * host functions ckc_open, ckc_step, ckc_close (prelude/host.h says how to call them). */

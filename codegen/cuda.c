@@ -63,7 +63,22 @@ CudaLaunch kernel_cuda_launch(const Kernel *k)
         return body_launch(k);
     analyse(&pr, &s, k, &a);
     arena_free(&a);
+    if (k->calls > 1)
+        pr.launches.phase[0].grid *= (unsigned)k->calls;
     return pr.launches;
+}
+
+bool kernel_cuda_is_point(const Kernel *k)
+{
+    Arena a = {0};
+    Sched s;
+    Printer pr = {0};
+    if (k->body)
+        return false;
+    analyse(&pr, &s, k, &a);
+    bool is = s.kind == SCHED_POINT && s.tile < 0;
+    arena_free(&a);
+    return is;
 }
 
 CudaAccesses kernel_cuda_accesses(const Kernel *k)
@@ -195,6 +210,26 @@ void cuda_shared_parts(Printer *pr, unsigned n)
 
 /* ---- kernels ------------------------------------------------------------------------------------ */
 
+static void operand_type(Printer *pr, const Kernel *k, int i, const bool *stored)
+{
+    const char *type = k->operand[i] == DT_NONE ? "void" : text_element(k->operand[i]);
+    fprintf(pr->w.f, "%s%s *", stored[i] ? "" : "const ", type);
+}
+
+/* Of several calls: which is this block's, and its operands. */
+static void take_operands(Printer *pr, const Kernel *k, const bool *stored)
+{
+    LINE("const unsigned block = blockIdx.x %% %u, call = blockIdx.x / %u;", pr->launch.grid,
+         pr->launch.grid);
+    for (int i = 0; i < k->noperands; i++) {
+        fputs("    ", pr->w.f);
+        operand_type(pr, k, i, stored);
+        fprintf(pr->w.f, "p%d = (", i);
+        operand_type(pr, k, i, stored);
+        fprintf(pr->w.f, ")OPERAND(all, call * %d + %d);\n", k->noperands, i);
+    }
+}
+
 static void signature(Printer *pr, const Kernel *k, const bool *stored)
 {
     char name[CUDA_NAME];
@@ -202,12 +237,16 @@ static void signature(Printer *pr, const Kernel *k, const bool *stored)
         CudaAccesses n = vector_accesses(&pr->v, pr->s);
         LINE("/* along rows: %d accesses of 16 bytes, %d narrower */", n.wide, n.narrow);
     }
-    LINE("/* %u blocks */", pr->launch.grid); /* one text, one launch: functions are found by their text */
+    /* One text, one launch: functions are found by their text. */
+    LINE("/* %u blocks */", pr->launch.grid * (k->calls > 1 ? (unsigned)k->calls : 1));
     fprintf(pr->w.f, "GLOBAL void __launch_bounds__(%u) %s(", pr->launch.block,
             cuda_phase_name(pr->name, pr->phase, name));
-    for (int i = 0; i < k->noperands; i++) {
-        const char *type = k->operand[i] == DT_NONE ? "void" : text_element(k->operand[i]);
-        fprintf(pr->w.f, "%s%s%s *p%d", i ? ", " : "", stored[i] ? "" : "const ", type, i);
+    if (k->calls > 1)
+        fprintf(pr->w.f, "OPERANDS(%d, all)", k->calls * k->noperands);
+    for (int i = 0; i < k->noperands && k->calls <= 1; i++) {
+        fputs(i ? ", " : "", pr->w.f);
+        operand_type(pr, k, i, stored);
+        fprintf(pr->w.f, "p%d", i);
     }
     fputs(pr->launches.workspace ? ", unsigned char *workspace" : "", pr->w.f);
     for (int i = 0; i < kernel_cuda_keys(k, NULL); i++)
@@ -247,6 +286,8 @@ static void print_dag(Printer *pr, const Kernel *k)
         pr->launch = pr->launches.phase[pr->phase];
         signature(pr, k, stored);
         text_block(&pr->w);
+        if (k->calls > 1)
+            take_operands(pr, k, stored);
         (s.kind == SCHED_POINT ? point_kernel : s.kind == SCHED_ROW ? row_kernel : column_kernel)(pr);
         CLOSE();
     }

@@ -141,8 +141,8 @@ static void chunks_kernel(Printer *pr)
     for (uint32_t i = 0; i < s->n; i++)
         if (s->live[i] && cuda_is_plain(&s->ins[i]) && !s->dep[i])
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);
-    LINE("const %s first = (%s)blockIdx.x * %u + threadIdx.x;", pr->w.index, pr->w.index,
-         pr->launch.block * (unsigned)chunks);
+    LINE("const %s first = (%s)%s * %u + threadIdx.x;", pr->w.index, pr->w.index,
+         s->k->calls > 1 ? "block" : "blockIdx.x", pr->launch.block * (unsigned)chunks);
     bool any = false;
     for (uint32_t i = 0; i < s->n; i++)
         if (held[i]) {

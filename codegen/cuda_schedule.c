@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { MAX_ARGS = 64, MAX_GEMMS = 4096 }; /* as in prelude/host.h */
+enum { MAX_ARGS = 64, MAX_GEMMS = 4096 }; /* and CUDA_TABLE: as in prelude/host.h */
 
 typedef struct {
     const Plan *p;
@@ -19,7 +19,8 @@ typedef struct {
     Arena a;
     Diag *d;
     Program program;
-    int *func; /* per kernel: printed function */
+    CudaBatch *batch; /* per launch */
+    int *func;        /* likewise: printed function */
     Gemm *gemm;
     uint32_t ngemm, cgemm;
 } Emit;
@@ -64,22 +65,40 @@ static void print_copies(Emit *e, const Launch *c)
     }
 }
 
-static void print_kernel(Emit *e, const Launch *c)
+static void print_offsets(Emit *e, const Launch *c)
 {
+    for (int i = 0; i < c->nop; i++)
+        fprintf(e->f, "%" PRId64 ", ", c->op[i].base < 0 ? -1 : c->op[i].at);
+}
+
+static void print_batch(Emit *e, uint32_t launch)
+{
+    const Kernel *k = e->batch[launch].kernel;
+    CudaPhase l = kernel_cuda_launch(k).phase[0];
+    fprintf(e->f, "    { /* %d calls */\n        static const int64_t at[] = {", k->calls);
+    for (int c = 0; c < k->calls; c++)
+        print_offsets(e, &e->program.l.launch[launch + (uint32_t)c]);
+    fprintf(e->f,
+            "0};\n        ok = ok && ckc_launch_table(c, (const void *)ck_%d, %u, %u, at, %d);\n    }\n",
+            e->func[launch], l.grid, l.block, k->calls * k->noperands);
+}
+
+static void print_kernel(Emit *e, uint32_t launch)
+{
+    const Launch *c = &e->program.l.launch[launch];
     const Kernel *k = e->program.l.kernel[c->kernel];
     CudaLaunch l = kernel_cuda_launch(k);
     char name[CUDA_NAME], phase[CUDA_NAME];
     int64_t key[CUDA_KEYS];
-    int nkey = kernel_cuda_keys(e->program.l.kernel[c->kernel], key);
+    int nkey = kernel_cuda_keys(k, key);
     fprintf(e->f, "    { /* %.6g MFLOP%s */\n        static const int64_t at[] = {", k->flops * 1e-6,
             kernel_cuda_is_scalar(k) ? ", scalar" : "");
-    for (int i = 0; i < c->nop; i++)
-        fprintf(e->f, "%" PRId64 ", ", c->op[i].base < 0 ? -1 : c->op[i].at);
+    print_offsets(e, c);
     fprintf(e->f, "%" PRId64 "}, key[] = {", cuda_workspace_at(c, &l));
     for (int i = 0; i < nkey; i++)
         fprintf(e->f, "%" PRId64 ", ", key[i]);
     fprintf(e->f, "0};\n");
-    snprintf(name, sizeof name, "ck_%d", e->func[c->kernel]);
+    snprintf(name, sizeof name, "ck_%d", e->func[launch]);
     for (int i = 0; i < l.n; i++)
         fprintf(e->f, "        ok = ok && ckc_launch(c, (const void *)%s, %u, %u, %u, at, %d, key, %d);\n",
                 cuda_phase_name(name, i, phase), l.phase[i].grid, l.phase[i].block, l.phase[i].shared,
@@ -96,8 +115,10 @@ static void print_launches(Emit *e, uint32_t from, uint32_t to)
             print_copies(e, c);
         else if (gemm_describe(&s, c->lib))
             print_gemms(e, c, &s);
-        else
-            print_kernel(e, c);
+        else if (e->batch[i].calls > 1)
+            print_batch(e, i);
+        else if (e->batch[i].calls == 1)
+            print_kernel(e, i);
     }
 }
 
@@ -195,27 +216,23 @@ static bool check_launch(const Emit *e, const Launch *c)
                                                "--device NAME plans for a GPU");
 }
 
-/* The kernels that some launch needs as text. */
+/* What the launches need as text. */
 static bool print_texts(Emit *e)
 {
     const Launches *l = &e->program.l;
-    const Kernel **text = NEW(&e->a, const Kernel *, l->nkernel + 1);
-    int *func = NEW(&e->a, int, l->nkernel + 1), n = 0;
-    uint32_t *which = NEW(&e->a, uint32_t, l->nkernel + 1);
-    bool *needed = NEW(&e->a, bool, l->nkernel + 1);
+    const Kernel **text = NEW(&e->a, const Kernel *, l->n + 1);
+    uint32_t *which = NEW(&e->a, uint32_t, l->n + 1);
+    int *func = NEW(&e->a, int, l->n + 1), n = 0;
     Gemms s;
+    e->batch = cuda_batches(&e->program, e->p->nmicro, e->p->nstep, &e->a);
     for (uint32_t i = 0; i < l->n; i++)
-        if (!l->launch[i].copy && !gemm_describe(&s, l->launch[i].lib)) {
-            needed[l->launch[i].kernel] = true;
+        if (!l->launch[i].copy && !gemm_describe(&s, l->launch[i].lib) && e->batch[i].calls) {
             TRY(check_launch(e, &l->launch[i]));
-        }
-    for (uint32_t i = 0; i < l->nkernel; i++)
-        if (needed[i]) {
             which[n] = i;
-            text[n++] = l->kernel[i];
+            text[n++] = e->batch[i].kernel;
         }
     codegen_cuda(e->f, text, n, func);
-    e->func = NEW(&e->a, int, l->nkernel + 1);
+    e->func = NEW(&e->a, int, l->n + 1);
     for (int i = 0; i < n; i++)
         e->func[which[i]] = func[i];
     return true;

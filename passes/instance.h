@@ -75,6 +75,9 @@ bool sequence_place(const Sequence *s, StepInfo *info, int64_t budget, PackEffor
 /* Likewise for the graph as it stands: fills p, allocated in g's arena. */
 bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Plan *p, Arena *tmp,
                 Diag *d);
+/* Puts small updates, a little of all bytes that are updated, at the end, by size (update_order.c).  False:
+ * they were there. */
+bool updates_last(Graph *g, Arena *tmp);
 /* Weight gradients in blocks (split.c) are whole again, and read their factors from memory.  cost: of the
  * steps by their first node; may be NULL.  False: there were none. */
 bool graph_join_blocks(Graph *g, const StepInfo *info, StepCost *cost, Arena *tmp);

@@ -379,16 +379,34 @@ bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Pla
     return p->host_bytes == 0 || predict_lanes(p, &info->link, tmp, d);
 }
 
+/* The plan for an NVIDIA GPU with small updates last, if the budget is met all the same. */
+static bool place_updates_last(Graph *g, PassCtx *cx, Plan *p)
+{
+    Plan last;
+    int64_t budget = cx->info->plan.budget;
+    NodeId *order = NEW(cx->tmp, NodeId, g->norder + 1);
+    memcpy(order, g->order, g->norder * sizeof *order);
+    if (step_device(cx->opt)->capability <= 0 || !updates_last(g, cx->tmp))
+        return true;
+    TRY(plan_place(g, cx->info, budget, PACK_LONG, &last, cx->tmp, cx->diag));
+    if (budget <= 0 || last.arena_bytes <= budget)
+        *p = last;
+    else
+        memcpy(g->order, order, g->norder * sizeof *order);
+    return true;
+}
+
 bool pass_plan(Graph *g, PassCtx *cx)
 {
     StepInfo *info = cx->info;
     Plan p;
-    TRY(plan_place(g, info, info->plan.budget, PACK_LONG, &p, cx->tmp, cx->diag));
+    TRY(plan_place(g, info, info->plan.budget, PACK_LONG, &p, cx->tmp, cx->diag) &&
+        place_updates_last(g, cx, &p));
     p.reserved = step_device(cx->opt)->reserved;
     p.budget = info->plan.budget > 0 ? info->plan.budget + p.reserved : 0;
     p.base_ns = info->plan.base_ns ? info->plan.base_ns : p.predicted_ns;
     p.bound_ns = info->plan.bound_ns ? info->plan.bound_ns : p.predicted_ns;
-    p.keep_all_bytes = info->plan.keep_all_bytes ? info->plan.keep_all_bytes : p.arena_bytes;
+    p.keep_all_bytes = p.arena_bytes > info->plan.keep_all_bytes ? p.arena_bytes : info->plan.keep_all_bytes;
     p.min_feasible_bytes = info->plan.min_feasible_bytes;
     p.min_feasible_bytes += p.min_feasible_bytes > 0 ? p.reserved : 0;
     bool kept = info->plan.keep_all_bytes != 0;

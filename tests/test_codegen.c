@@ -5,6 +5,7 @@
 #include "codegen/codegen.h"
 #include "ir/attrs.h"
 #include "kernel_math_f32.h"
+#include "passes/instance.h"
 #include "random_kernel.h"
 #include "runtime/cpu/cpu.h"
 #include <Random123/philox.h>
@@ -349,6 +350,44 @@ START_TEST(keys_share_a_text)
 }
 END_TEST
 
+/* Calls of one text that stand together are one launch of a GPU, as long as none touches what another writes;
+ * not across the end of a micro-batch. */
+START_TEST(independent_calls_are_one_launch)
+{
+    static const uint32_t want[][4] = {{2, 0, 1, 1}, {1, 2, 0, 1}};
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    Plan p;
+    Program pr;
+    StepInfo info = {.loss = {0}};
+    graph_init(&g, &a, &d);
+    ck_assert_msg(graph_parse(&g,
+                              "graph {\n"
+                              "  input %x: f32[64]\n"
+                              "  input %y: f32[64]\n"
+                              "  %a: f32[64] = relu %x\n"
+                              "  %b: f32[64] = relu %y\n"
+                              "  %c: f32[64] = relu %a\n"
+                              "  %d: f32[64] = tanh %y\n"
+                              "  output %b\n"
+                              "  output %c\n"
+                              "  output %d\n"
+                              "}\n",
+                              &d) &&
+                      plan_place(&g, &info, 0, PACK_QUICK, &p, &a, &d) && program_make(&pr, &p, &a, &d),
+                  "%s", d.msg);
+    for (uint32_t first = 0; first < 2; first++) {
+        CudaBatch *batch = cuda_batches(&pr, first, p.nstep, &a);
+        for (int i = 0; i < 4; i++)
+            ck_assert_uint_eq(batch[i].calls, want[first][i]);
+        ck_assert_int_eq(batch[first].kernel->calls, 2);
+        ck_assert_uint_eq(kernel_cuda_launch(batch[first].kernel).phase[0].grid, 2);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* The second time only the new kernel is compiled, and a broken object again. */
 START_TEST(kernels_are_compiled_once)
 {
@@ -400,6 +439,7 @@ Suite *suite_codegen(void)
     tcase_add_test(t, compiler_errors_are_reported);
     tcase_add_loop_test(t, instructions_are_limited, 0, TEST_ISAS);
     tcase_add_test(t, keys_share_a_text);
+    tcase_add_test(t, independent_calls_are_one_launch);
     tcase_add_test(t, kernels_are_compiled_once);
     suite_add_tcase(s, t);
     return s;

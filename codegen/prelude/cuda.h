@@ -23,6 +23,12 @@ typedef unsigned long long uint64_t;
 #pragma nv_diag_suppress 177 /* functions and indices that these kernels do not need */
 #define FN static __device__ __forceinline__
 #define GLOBAL extern "C" __global__
+/* An argument of n pointers, by value. */
+template <int n> struct Operands {
+    void *p[n];
+};
+#define OPERANDS(n, name) const __grid_constant__ Operands<n> name
+#define OPERAND(name, i) name.p[i]
 /* Dynamic shared memory of a block as unsigned char *name. */
 #define SHARED_BYTES(name) extern __shared__ __align__(1024) unsigned char name[]
 FN uint32_t bits_of_float(float f) { return __float_as_uint(f); }

@@ -28,7 +28,7 @@
 #define CKC_API
 #endif
 
-enum { CKC_MAX_ARGS = 64, CKC_MAX_GEMMS = 4096 };
+enum { CKC_MAX_ARGS = 64, CKC_MAX_GEMMS = 4096, CKC_MAX_TABLE = 500 };
 
 typedef struct {
     const char *name, *kind, *type;
@@ -183,6 +183,23 @@ static inline bool ckc_launch(Ckc *c, const void *kernel, unsigned grid, unsigne
                    "cudaFuncSetAttribute"))
         return false;
     return ckc_check(c, cudaLaunchKernel(kernel, g, b, arg, shared, c->stream), "cudaLaunchKernel");
+}
+
+/* Of several calls: at has the offsets of all their operands. */
+static inline bool ckc_launch_table(Ckc *c, const void *kernel, unsigned grid, unsigned block,
+                                    const int64_t *at, int n)
+{
+    void *operand[CKC_MAX_TABLE] = {0}, *table = operand, *arg[CKC_MAX_ARGS];
+    dim3 g = {grid, 1, 1}, b = {block, 1, 1};
+    for (int i = 0; i < n; i++)
+        operand[i] = at[i] < 0 ? NULL : c->arena + at[i];
+    for (int i = 0; i < CKC_MAX_ARGS; i++)
+#ifdef __CUDACC__
+        arg[i] = table; /* by value */
+#else
+        arg[i] = &table;
+#endif
+    return ckc_check(c, cudaLaunchKernel(kernel, g, b, arg, 0, c->stream), "cudaLaunchKernel");
 }
 
 static inline bool ckc_copy(Ckc *c, int64_t to, int64_t pitch, int64_t from, int64_t bytes, int64_t rows)

@@ -19,7 +19,8 @@ typedef struct {
     CUstream stream[LANES];
     CUevent begin, end[LANES]; /* of a run; of each lane in it */
     ProductLibrary lib;
-    Tasks tasks;          /* as the launches of the program */
+    const CudaBatch *batch; /* as the launches of the program */
+    Tasks tasks;            /* likewise */
     CUevent *done;        /* likewise; NULL: no other lane waits for it */
     bool ran[2];          /* of a micro-batch, of the rest */
     CUgraphExec graph[2]; /* likewise, from the second time on */
@@ -78,11 +79,17 @@ static bool make_tasks(Cuda *x, const ExecOptions *opt, Arena *tmp, Diag *d)
 {
     const Plan *p = x->plan;
     const char **choice = NEW(tmp, const char *, p->nstep + 1);
+    x->batch = cuda_batches(&x->program, p->nmicro, p->nstep, &x->arena);
     for (uint32_t s = 0; s < p->nstep; s++)
         choice[s] = p->step[s].choice;
-    TaskInput in = {.l = &x->program.l, .nstep = p->nstep, .first = x->program.first, .choice = choice,
+    TaskInput in = {.l = &x->program.l,
+                    .nstep = p->nstep,
+                    .first = x->program.first,
+                    .choice = choice,
                     .space = {[SPACE_DEVICE] = x->memory, [SPACE_HOST] = (CUdeviceptr)(uintptr_t)x->host},
-                    .cache = opt->cache, .rechosen = opt->rechosen};
+                    .cache = opt->cache,
+                    .rechosen = opt->rechosen,
+                    .batch = x->batch};
     x->tasks = (Tasks){.cu = x->on.cu, .device = x->on.device, .lib = &x->lib};
     return products_open(&x->lib, x->on.cu, x->on.device, d) && tasks_make(&x->tasks, &in, &x->arena, d);
 }
@@ -209,14 +216,17 @@ static bool capture(Cuda *x, bool rest, Diag *d)
     return ok;
 }
 
-/* What runs in another lane takes no time here. */
+/* What runs in another lane takes no time here; of a batch every step takes its part. */
 static bool take_times(const Cuda *x, uint32_t from, uint32_t to, double *seconds, Diag *d)
 {
-    for (uint32_t s = from; s < to; s++) {
+    const Program *p = &x->program;
+    for (uint32_t s = from, n = 1; s < to; s += n) {
         float ms = 0;
-        TRY(CALL(cuEventElapsedTime, &ms, x->timed[s], x->timed[s + 1]));
-        if (seconds[s] <= 0 || 1e-3 * ms < seconds[s])
-            seconds[s] = 1e-3 * ms;
+        n = p->first[s] < p->first[s + 1] ? x->batch[p->first[s]].calls : 1;
+        TRY(CALL(cuEventElapsedTime, &ms, x->timed[s], x->timed[s + n]));
+        for (uint32_t i = s; i < s + n; i++)
+            if (seconds[i] <= 0 || 1e-3 * ms / n < seconds[i])
+                seconds[i] = 1e-3 * ms / n;
     }
     return true;
 }

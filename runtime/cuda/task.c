@@ -128,18 +128,32 @@ static CUdeviceptr address(const TaskInput *in, const Slice *s)
     return s->base < 0 ? 0 : in->space[s->base] + (CUdeviceptr)s->at;
 }
 
-static Task bind(const TaskInput *in, const Launch *l, Arena *a)
+static uint32_t calls_of(const TaskInput *in, uint32_t launch)
 {
-    Task task = {.l = l, .op = NEW(a, CUdeviceptr, l->nop + 1)};
-    for (int i = 0; i < l->nop; i++)
-        task.op[i] = address(in, &l->op[i]);
+    return in->batch ? in->batch[launch].calls : 1;
+}
+
+static const Kernel *kernel_of(const TaskInput *in, uint32_t launch)
+{
+    return in->batch ? in->batch[launch].kernel : in->l->kernel[in->l->launch[launch].kernel];
+}
+
+static Task bind(const TaskInput *in, uint32_t launch, Arena *a)
+{
+    const Launch *l = &in->l->launch[launch];
+    uint32_t calls = calls_of(in, launch);
+    Task task = {.l = l, .op = NEW(a, CUdeviceptr, calls * (uint32_t)l->nop + 1)};
+    for (uint32_t c = 0; c < calls; c++)
+        for (int i = 0; i < l->nop; i++)
+            task.op[c * (uint32_t)l->nop + (uint32_t)i] = address(in, &l[c].op[i]);
     return task;
 }
 
 /* Operands, the workspace where there is one, keys. */
 static void **bind_arguments(const Task *task, const Kernel *k, Arena *a)
 {
-    int n = task->l->nop + (task->kernel->launch.workspace > 0), nkey = kernel_cuda_keys(k, NULL);
+    int n = k->calls > 1 ? 1 : task->l->nop + (task->kernel->launch.workspace > 0);
+    int nkey = kernel_cuda_keys(k, NULL);
     int64_t *key = NEW(a, int64_t, nkey + 1);
     void **arg = NEW(a, void *, n + nkey + 1);
     kernel_cuda_keys(k, key);
@@ -175,25 +189,24 @@ static bool bind_workspace(const TaskInput *in, Task *task, const CudaKernel *k,
     return true;
 }
 
-/* Those that some launch runs. */
+/* Each text is compiled and loaded once. */
 static bool bind_kernels(Tasks *t, const TaskInput *in, Arena *a, Diag *d)
 {
-    const Launches *l = in->l;
-    int n = 0;
-    const Kernel **text = NEW(a, const Kernel *, l->nkernel + 1);
-    const CudaKernel **kernel = NEW(a, const CudaKernel *, l->nkernel + 1);
-    int *which = NEW(a, int, l->nkernel + 1); /* and one more; 0: no launch runs it */
-    for (uint32_t i = 0; i < l->n; i++)
-        if (!l->launch[i].copy && !t->task[i].call && which[l->launch[i].kernel] == 0) {
-            text[n] = l->kernel[l->launch[i].kernel];
-            which[l->launch[i].kernel] = ++n;
+    uint32_t n = in->l->n;
+    int nrun = 0;
+    const Kernel **text = NEW(a, const Kernel *, n + 1);
+    const CudaKernel **kernel = NEW(a, const CudaKernel *, n + 1);
+    int *which = NEW(a, int, n + 1); /* and one more; 0: it runs no kernel */
+    for (uint32_t i = 0; i < n; i++)
+        if (!in->l->launch[i].copy && !t->task[i].call && calls_of(in, i)) {
+            text[nrun] = kernel_of(in, i);
+            which[i] = ++nrun;
         }
-    TRY(cuda_kernels_load(t->cu, t->device, in->cache, text, n, kernel, &t->modules, a, d));
-    for (uint32_t i = 0; i < l->n; i++) {
-        bool runs = !l->launch[i].copy && !t->task[i].call;
-        TRY(bind_workspace(in, &t->task[i], runs ? kernel[which[l->launch[i].kernel] - 1] : NULL, d));
-        if (runs)
-            t->task[i].arg = bind_arguments(&t->task[i], l->kernel[l->launch[i].kernel], a);
+    TRY(cuda_kernels_load(t->cu, t->device, in->cache, text, nrun, kernel, &t->modules, a, d));
+    for (uint32_t i = 0; i < n; i++) {
+        TRY(bind_workspace(in, &t->task[i], which[i] ? kernel[which[i] - 1] : NULL, d));
+        if (which[i])
+            t->task[i].arg = bind_arguments(&t->task[i], kernel_of(in, i), a);
     }
     return true;
 }
@@ -203,7 +216,7 @@ bool tasks_make(Tasks *t, const TaskInput *in, Arena *a, Diag *d)
     StepProducts p;
     t->task = NEW(a, Task, in->l->n + 1);
     for (uint32_t i = 0; i < in->l->n; i++)
-        t->task[i] = bind(in, &in->l->launch[i], a);
+        t->task[i] = bind(in, i, a);
     for (uint32_t s = 0; s < in->nstep; s++) {
         TRY(step_products(t, in, s, &p, a, d));
         for (uint32_t i = in->first[s]; i < in->first[s + 1]; i++)

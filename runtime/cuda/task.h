@@ -13,8 +13,8 @@ typedef struct {
 /* Copies, or products, or else a kernel. */
 typedef struct {
     const Launch *l;
-    CUdeviceptr *op; /* and the workspace */
-    void **arg;      /* of a kernel: to those, and to its keys */
+    CUdeviceptr *op; /* and the workspace; of a batch those of all its launches */
+    void **arg;      /* of a kernel: to those, and to its keys; of a batch to the table */
     const CudaKernel *kernel;
     const ProductCall *call;
     int64_t ncall;
@@ -30,6 +30,7 @@ typedef struct {
     CUdeviceptr space[SPACES];
     const KernelCache *cache; /* NULL: the user's */
     int64_t *rechosen;        /* as in ExecOptions: algorithms */
+    const CudaBatch *batch;   /* per launch; NULL: each is one of its own */
 } TaskInput;
 
 typedef struct {

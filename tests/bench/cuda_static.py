@@ -91,6 +91,8 @@ def launches(source):
             mflop = float(m.group(1))
             if m.group(2) and mflop >= 1:
                 scalar[mflop, what] += 1
+        elif m := re.search(r"ckc_launch_table\(c, \(const void \*\)(\w+), (\d+), (\d+), ", line):
+            out[m.group(1)] = dict(n=1, mflop=0.0, what=what, blocks=int(m.group(2)), threads=int(m.group(3)), shared=0)
         elif m := re.search(r"ckc_launch\(c, \(const void \*\)(\w+), (\d+), (\d+), (\d+), ", line):
             of = out.setdefault(m.group(1), dict(n=0, mflop=mflop, what=what))
             of.update(n=of["n"] + 1, blocks=int(m.group(2)), threads=int(m.group(3)), shared=int(m.group(4)))

@@ -5,6 +5,7 @@
 typedef struct {
     int params, pointers, block; /* what it takes, pointers first; threads at most */
     int waits;         /* its threads wait for each other */
+    int table;         /* pointers of its one parameter, a table; 0: it has none */
 } FakeKernel;
 
 #endif

@@ -69,13 +69,15 @@ static void write_kernel(FILE *f, const char *at)
         sscanf(at, "GLOBAL void __launch_bounds__(%d) %63[a-z0-9A-Z_](", &block, name) != 2)
         return;
     const char *end = strstr(at, "\n}\n"), *close = strchr(strchr(at, '(') + 1, '(');
-    for (; *close != ')'; close++) {
+    int table = 0;
+    sscanf(close, "(OPERANDS(%d", &table);
+    for (; *close != ')' && !table; close++) {
         n += *close == ',';
         pointers += *close == '*';
     }
     bool waits = has(close, end, "JOIN_THREADS") || has(close, end, "__syncthreads") ||
                  has(close, end, "SHARED_BYTES") || has(close, end, "gather_");
-    fprintf(f, "const FakeKernel fake_%s = {%d, %d, %d, %d};\n", name, n, pointers, block, waits);
+    fprintf(f, "const FakeKernel fake_%s = {%d, %d, %d, %d, %d};\n", name, n, pointers, block, waits, table);
 }
 
 static void write_source(FILE *f, char *source)

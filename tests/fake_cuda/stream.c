@@ -297,6 +297,23 @@ CUresult cuStreamSynchronize(CUstream s)
 
 /* ---- work --------------------------------------------------------------------------------------- */
 
+static void check_operand(const void *at)
+{
+    const Block *b = block_at(at, 0);
+    if (at && (!b || !b->device))
+        violation("an operand of a kernel lies outside of the device's memory");
+}
+
+/* Arguments are taken by value, a table too. */
+static void take_table(Work *w, void *table)
+{
+    size_t n = (size_t)w->of->table;
+    void **own = w->staged = w->arg[0] = malloc(n * sizeof *own);
+    memcpy(own, table, n * sizeof *own);
+    for (size_t i = 0; i < n; i++)
+        check_operand(own[i]);
+}
+
 CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                         unsigned bz, unsigned shared, CUstream s, void **arg, void **extra)
 {
@@ -312,11 +329,12 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     w->block = bx;
     w->shared = shared;
     gpu.launched = true;
-    for (int i = 0; i < f->of->params; i++) {
+    if (f->of->table)
+        take_table(w, arg[0]);
+    for (int i = 0; i < f->of->params && !f->of->table; i++) {
         w->arg[i] = *(void **)arg[i];
-        const Block *b = block_at(w->arg[i], 0);
-        if (i < f->of->pointers && w->arg[i] && (!b || !b->device))
-            violation("an operand of a kernel lies outside of the device's memory");
+        if (i < f->of->pointers)
+            check_operand(w->arg[i]);
     }
     return gpu.lost ? LAUNCH_FAILED : 0;
 }

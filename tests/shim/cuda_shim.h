@@ -12,6 +12,8 @@
 
 #define FN static inline __attribute__((unused))
 #define GLOBAL
+#define OPERANDS(n, name) void *const *name /* the fakes take what lies there */
+#define OPERAND(name, i) name[i]
 #define __shared__ static __attribute__((section("shared_variables"))) /* one block at a time */
 #define __launch_bounds__(...)
 #define ALIGNED_16 __attribute__((aligned(16)))

@@ -1,0 +1,96 @@
+/* cuda_batch.c -- calls of one small kernel that stand together and are independent, as one launch.
+ *
+ * The updates of a network's biases and norms are some hundred calls of a few kernels, each of which takes as
+ * long as its launch.  The launch of a batch has a table of all their operands as its argument, and so many
+ * times the blocks. */
+#include "codegen.h"
+#include "ir/mem.h"
+#include "text.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_BLOCKS = 66 }; /* of a call: half of what an H200 has processors */
+
+/* May the step's only launch be one of a batch? */
+static bool joins(const Program *p, uint32_t step)
+{
+    const Launch *l = &p->l.launch[p->first[step]];
+    if (p->first[step + 1] - p->first[step] != 1 || l->copy || l->lib || l->lane != LANE_COMPUTE || l->nwait)
+        return false;
+    const Kernel *k = p->l.kernel[l->kernel];
+    CudaLaunch c = kernel_cuda_launch(k);
+    return !k->body && c.n == 1 && c.workspace == 0 && c.phase[0].grid <= MOST_BLOCKS &&
+           kernel_cuda_keys(k, NULL) == 0 && kernel_cuda_is_point(k);
+}
+
+static bool meet(const Slice *a, const Slice *b)
+{
+    return a->base == b->base && a->base >= 0 && (a->write || b->write) && a->at < b->at + b->bytes &&
+           b->at < a->at + a->bytes;
+}
+
+/* Does one write what the other touches? */
+static bool conflict(const Launch *a, const Launch *b)
+{
+    for (int i = 0; i < a->nop; i++)
+        for (int k = 0; k < b->nop; k++)
+            if (meet(&a->op[i], &b->op[k]))
+                return true;
+    return false;
+}
+
+static char *text_of(const Program *p, uint32_t step)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = mem_stream(&text, &size);
+    kernel_print_cuda(p->l.kernel[p->l.launch[p->first[step]].kernel], "K", f);
+    mem_stream_end(f);
+    return text;
+}
+
+/* Steps [from, to) that are calls like the first, and independent. */
+static uint32_t extent(const Program *p, uint32_t from, uint32_t end)
+{
+    const Launch *l = &p->l.launch[p->first[from]];
+    uint32_t most = CUDA_TABLE / (uint32_t)l->nop, to = from + 1;
+    char *text = text_of(p, from);
+    for (bool same = true; to < end && to - from < most && joins(p, to); to += same) {
+        const Launch *next = &p->l.launch[p->first[to]];
+        for (uint32_t s = from; s < to && same; s++)
+            same = !conflict(&p->l.launch[p->first[s]], next);
+        char *other = text_of(p, to);
+        same = same && strcmp(text, other) == 0;
+        free(other);
+        if (!same)
+            break;
+    }
+    free(text);
+    return to;
+}
+
+/* Steps [from, to) run one behind the other. */
+static void find(const Program *p, uint32_t from, uint32_t to, CudaBatch *out, Arena *a)
+{
+    for (uint32_t s = from, end; s < to; s = end) {
+        end = joins(p, s) ? extent(p, s, to) : s + 1;
+        if (end - s < 2)
+            continue;
+        Kernel *k = NEW(a, Kernel, 1);
+        *k = *p->l.kernel[p->l.launch[p->first[s]].kernel];
+        k->calls = (int)(end - s);
+        out[p->first[s]].kernel = k;
+        for (uint32_t i = s; i < end; i++)
+            out[p->first[i]].calls = i == s ? end - s : 0;
+    }
+}
+
+CudaBatch *cuda_batches(const Program *p, uint32_t nmicro, uint32_t nstep, Arena *a)
+{
+    CudaBatch *out = NEW(a, CudaBatch, p->l.n + 1);
+    for (uint32_t i = 0; i < p->l.n; i++)
+        out[i] = (CudaBatch){1, p->l.launch[i].copy ? NULL : p->l.kernel[p->l.launch[i].kernel]};
+    find(p, 0, nmicro, out, a);
+    find(p, nmicro, nstep, out, a);
+    return out;
+}
