@@ -35,6 +35,13 @@ typedef struct DeviceOps {
     /* The steps of a micro-batch or, with `rest`, those behind them, then the updates that are not in
      * place.  seconds: NULL, or per plan step its least time so far (0: none), which is kept up. */
     bool (*run)(void *x, bool rest, double *seconds, Diag *d);
+    /* Where runs go on beside the host; all three NULL: they have ended when run returns.  Around the runs
+     * whose result, at most 8 bytes, is wanted: begin, and end, which copies it behind them.  Two may be
+     * between begin and finish, which waits for the earlier one: its result, and the seconds from begin to
+     * end. */
+    bool (*begin)(void *x, Diag *d);
+    bool (*end)(void *x, int64_t at, int64_t bytes, Diag *d);
+    bool (*finish)(void *x, void *result, int64_t bytes, double *seconds, Diag *d);
     /* The arena as the host addresses it; NULL where it cannot, and bytes are copied: */
     char *(*map)(void *x);
     bool (*write)(void *x, int64_t at, const void *from, int64_t bytes, Diag *d);

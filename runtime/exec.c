@@ -3,6 +3,7 @@
 #include "ir/mem.h"
 #include "runtime_int.h"
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,8 @@ struct Executor {
     char *map;   /* NULL: the host has copies */
     void **copy; /* per value, made when it is asked for */
     uint32_t ncopy;
+    Val loss;              /* of what is in flight */
+    double start, seconds; /* where runs end before they return */
 };
 
 const DeviceOps *const devices_here[] = {&cpu_device, &fake_device, &cuda_device, NULL};
@@ -136,6 +139,37 @@ bool exec_rest(Executor *x, double *seconds, Diag *d)
 bool exec_step(Executor *x, double *seconds, Diag *d)
 {
     return exec_micro(x, seconds, d) && exec_rest(x, seconds, d);
+}
+
+/* ---- runs beside the host ------------------------------------------------------------------------ */
+
+int exec_flight(const Executor *x) { return x->ops->begin ? 2 : 1; }
+
+bool exec_begin(Executor *x, Diag *d)
+{
+    x->start = clock_seconds();
+    return !x->ops->begin || x->ops->begin(x->on, d);
+}
+
+bool exec_end(Executor *x, Val v, Diag *d)
+{
+    int64_t at = place(x, v);
+    x->seconds = clock_seconds() - x->start;
+    x->loss = at < 0 ? (Val){0} : v;
+    return !x->ops->end || x->ops->end(x->on, at, at < 0 ? 0 : type_bytes(val_type(x->plan->g, v)), d);
+}
+
+bool exec_finish(Executor *x, double *loss, double *seconds, Diag *d)
+{
+    double room;
+    Tensor t = {.data = NULL};
+    if (x->loss.i)
+        t = x->ops->finish ? (Tensor){*val_type(x->plan->g, x->loss), &room} : exec_tensor(x, x->loss);
+    *seconds = x->seconds;
+    TRY(x->ops->finish ? x->ops->finish(x->on, &room, t.data ? type_bytes(&t.type) : 0, seconds, d)
+                       : !t.data || exec_read(x, x->loss, d));
+    *loss = t.data ? tensor_f(&t, 0) : NAN;
+    return true;
 }
 
 const Plan *exec_plan(const Executor *x) { return x->plan; }

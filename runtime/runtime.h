@@ -53,6 +53,15 @@ bool exec_step(Executor *x, double *seconds, Diag *d);
 bool exec_micro(Executor *x, double *seconds, Diag *d);
 bool exec_rest(Executor *x, double *seconds, Diag *d);
 
+/* Around the parts of a step whose loss v (one float; {0}: there is none) is wanted: exec_begin, the parts,
+ * exec_end.  Later exec_finish gives, for the earliest that has none, the loss (NaN) and the seconds it took.
+ * As many as exec_flight says may be between: on a device that runs beside the host what is done meanwhile,
+ * the next inputs for one, costs no time. */
+bool exec_begin(Executor *x, Diag *d);
+bool exec_end(Executor *x, Val v, Diag *d);
+bool exec_finish(Executor *x, double *loss, double *seconds, Diag *d);
+int exec_flight(const Executor *x);
+
 /* A value as the host addresses it; data is NULL if it has no memory.  Where the device's memory is the
  * host's, this is it: valid while the value is live (parameters, state, graph outputs: between steps;
  * inputs: until exec_step).  Otherwise it is a copy, which lasts until exec_close, and goes to the

@@ -31,15 +31,6 @@ static bool has_loss(const Plan *p)
     return t && dtype_is_float(t->dt) && type_count(t) == 1;
 }
 
-static bool read_loss(Executor *x, double *loss, Diag *d)
-{
-    const Plan *p = exec_plan(x);
-    Tensor t = has_loss(p) ? exec_tensor(x, p->g->out[0]) : (Tensor){.data = NULL};
-    TRY(!t.data || exec_read(x, p->g->out[0], d));
-    *loss = t.data ? tensor_f(&t, 0) : NAN;
-    return true;
-}
-
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -65,26 +56,6 @@ static void scale_to(double *v, const Plan *p, double total)
         sum += v[i] * (double)plan_times(p, i);
     for (uint32_t i = 0; i < p->nstep && sum > 0; i++)
         v[i] *= total / sum;
-}
-
-/* One update of the parameters: all micro-batches, each with the next batch of the data; the loss
- * is their mean.  *seconds: without feeding. */
-static bool run_step(Executor *x, Feed *feed, const TrainOptions *o, int64_t step, double *loss,
-                     double *each, double *seconds, Diag *d)
-{
-    int64_t n = exec_plan(x)->accumulate > 1 ? exec_plan(x)->accumulate : 1;
-    *loss = *seconds = 0;
-    for (int64_t micro = 0; micro < n; micro++) {
-        int64_t batch = (step - 1) * n + micro + 1;
-        double start, each_loss;
-        TRY(feed_micro(feed, x, step, micro, n, d) && set_scalars(x, o, step, batch, micro, d));
-        start = clock_seconds();
-        TRY(exec_micro(x, each, d) && (micro + 1 < n || exec_rest(x, each, d)));
-        *seconds += clock_seconds() - start;
-        TRY(read_loss(x, &each_loss, d));
-        *loss += each_loss / (double)n;
-    }
-    return true;
 }
 
 /* The update has been made from it: the weights of this step are lost. */
@@ -123,23 +94,66 @@ static bool watch_scale(Executor *x, const TrainOptions *o, int64_t step, TrainR
                        "stopped, nothing is written; try --precision bf16", (long long)step);
 }
 
-static bool run_steps(Executor *x, Feed *feed, const TrainOptions *o, TrainResult *r,
-                      double *seconds, Diag *d)
+typedef struct {
+    Executor *x;
+    Feed *feed;
+    const TrainOptions *o;
+    TrainResult *r;
+    double *seconds;         /* per step, without feeding */
+    int64_t micro;           /* batches of a step */
+    int64_t begun, finished; /* batches */
+} Batches;
+
+/* The next batch of the data; behind the last of a step, the update of the parameters. */
+static bool begin_batch(Batches *b, Diag *d)
 {
-    TRY(read_scale(x, o, &r->scale, d));
-    for (int64_t i = 0; i < o->steps; i++) {
-        bool skipped;
-        int64_t step = o->first + i + 1;
-        TRY(run_step(x, feed, o, step, &r->loss[i], r->seconds, &seconds[i], d));
-        r->steps = i + 1;
-        if (o->each)
-            o->each(o->user, step, r->loss[i], seconds[i]);
-        TRY(watch_scale(x, o, step, r, &skipped, d));
-        if (o->finite && !skipped && has_loss(exec_plan(x)))
-            TRY(check_loss(r->loss[i], step, d));
-        if (o->stop && *o->stop)
-            break;
+    const Plan *p = exec_plan(b->x);
+    int64_t step = b->o->first + b->begun / b->micro + 1, micro = b->begun % b->micro;
+    int64_t batch = (step - 1) * b->micro + micro + 1;
+    b->begun++;
+    return feed_micro(b->feed, b->x, step, micro, b->micro, d) &&
+           set_scalars(b->x, b->o, step, batch, micro, d) && exec_begin(b->x, d) &&
+           exec_micro(b->x, b->r->seconds, d) &&
+           (micro + 1 < b->micro || exec_rest(b->x, b->r->seconds, d)) &&
+           exec_end(b->x, has_loss(p) ? p->g->out[0] : (Val){0}, d);
+}
+
+static bool finish_step(Batches *b, int64_t i, Diag *d)
+{
+    bool skipped;
+    const TrainOptions *o = b->o;
+    int64_t step = o->first + i + 1;
+    b->r->steps = i + 1;
+    if (o->each)
+        o->each(o->user, step, b->r->loss[i], b->seconds[i]);
+    return watch_scale(b->x, o, step, b->r, &skipped, d) &&
+           (!o->finite || skipped || !has_loss(exec_plan(b->x)) || check_loss(b->r->loss[i], step, d));
+}
+
+/* The loss of a step is the mean of its batches'. */
+static bool finish_batch(Batches *b, Diag *d)
+{
+    double loss, seconds;
+    int64_t i = b->finished / b->micro;
+    TRY(exec_finish(b->x, &loss, &seconds, d));
+    b->r->loss[i] += loss / (double)b->micro;
+    b->seconds[i] += seconds;
+    return ++b->finished % b->micro != 0 || finish_step(b, i, d);
+}
+
+/* While a batch runs the next one is prepared, but where its loss decides on what follows. */
+static bool run_steps(Batches *b, Diag *d)
+{
+    const TrainOptions *o = b->o;
+    int flight = o->inputs.scale.i ? 1 : exec_flight(b->x);
+    TRY(read_scale(b->x, o, &b->r->scale, d));
+    while (b->begun < o->steps * b->micro && !(o->stop && *o->stop && b->begun && b->begun % b->micro == 0)) {
+        TRY(begin_batch(b, d));
+        if (b->begun - b->finished == flight)
+            TRY(finish_batch(b, d));
     }
+    while (b->finished < b->begun)
+        TRY(finish_batch(b, d));
     return true;
 }
 
@@ -152,7 +166,13 @@ bool train_run(Executor *x, const TrainOptions *o, TrainResult *r, Diag *d)
                        .seconds = mem_new(p->nstep + 1, sizeof *r->seconds)};
     Feed *feed = feed_open(p->g, &o->inputs, o->data, o->seed, d);
     ProcessorTime start = processor_time();
-    bool ok = feed && run_steps(x, feed, o, r, seconds, d);
+    Batches all = {.x = x,
+                   .feed = feed,
+                   .o = o,
+                   .r = r,
+                   .seconds = seconds,
+                   .micro = p->accumulate > 1 ? p->accumulate : 1};
+    bool ok = feed && run_steps(&all, d);
     r->others = others_since(&start);
     feed_close(feed);
     r->median = ok ? median(seconds, r->steps) : 0;

@@ -6,6 +6,7 @@
 #include "on_cuda.h"
 #include "random_kernel.h"
 #include "runtime/cuda/driver.h"
+#include "runtime/data.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -165,6 +166,50 @@ START_TEST(example_trains)
     train("--accumulate 2 --profile --save d.safetensors");
     succeeds("run m.ckc/step.ckp --steps 3 --quiet --cache other --save e.safetensors");
     same_file("d.safetensors", "e.safetensors");
+}
+END_TEST
+
+/* Seven batches of eight rows. */
+static void write_batches(const char *path)
+{
+    enum { ROWS = 56, COLUMNS = 16, CLASSES = 10 };
+    static float x[ROWS * COLUMNS];
+    static int64_t y[ROWS];
+    Diag d = {0};
+    uint32_t random = 1;
+    for (int i = 0; i < ROWS * COLUMNS; i++) {
+        random = random * 1664525 + 1013904223;
+        x[i] = (float)(random >> 8) * 0x1p-24f - 0.5f;
+        y[i / COLUMNS] = random >> 8 & 1;
+    }
+    NamedTensor v[] = {{"x", {type_make(DT_F32, 2, (int64_t[]){ROWS, COLUMNS}), x}},
+                       {"target", {type_make(DT_I64, 1, (int64_t[]){ROWS}), y}}};
+    ck_assert_msg(npz_write(path, 2, v, &d), "%s", d.msg);
+}
+
+/* Inputs are prepared while the GPU runs, and losses read behind: every step has its own. */
+START_TEST(batches_follow_each_other)
+{
+    enum { STEPS = 9 };
+    write_batches("rows.npz");
+    for (int accumulate = 1; accumulate <= 2; accumulate++) {
+        char args[512];
+        snprintf(args, sizeof args, "%s --data rows.npz --lr 0.05 --steps %d --accumulate %d", mlp, STEPS,
+                 accumulate);
+        succeeds(format("%s --device cpu", args));
+        json_t *cpu = read_json("m.ckc/report.json");
+        succeeds(format("%s --device cuda", args));
+        json_t *gpu = read_json("m.ckc/report.json"), *want = json_object_get(cpu, "losses");
+        ck_assert_uint_eq(json_array_size(want), STEPS);
+        for (size_t i = 0; i < STEPS; i++) {
+            double loss = json_real_value(json_array_get(want, i));
+            ck_assert_double_eq_tol(json_real_value(json_array_get(json_object_get(gpu, "losses"), i)), loss,
+                                    1e-5 * loss);
+            ck_assert(i == 0 || loss != json_real_value(json_array_get(want, i - 1)));
+        }
+        json_decref(cpu);
+        json_decref(gpu);
+    }
 }
 END_TEST
 
@@ -369,6 +414,7 @@ Suite *suite_cuda_device(void)
         tcase_add_test(t, without_cublaslt);
     }
     tcase_add_test(t, example_trains);
+    tcase_add_test(t, batches_follow_each_other);
     tcase_add_test(t, tf32_products);
     tcase_add_loop_test(t, products_in_blocks, 0, 2);
     tcase_add_loop_test(t, networks_give_the_same_bits, 0, NETWORKS);

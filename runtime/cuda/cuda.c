@@ -16,6 +16,7 @@ typedef struct {
     CudaContext on;
     CUdeviceptr memory;
     void *host;
+    Staging stage;
     CUstream stream[LANES];
     CUevent begin, end[LANES]; /* of a run; of each lane in it */
     ProductLibrary lib;
@@ -37,7 +38,8 @@ static bool open_streams(Cuda *x, Diag *d)
     for (int i = 0; i < LANES; i++)
         TRY(CALL(cuStreamCreate, &x->stream[i], CU_STREAM_NON_BLOCKING) &&
             CALL(cuEventCreate, &x->end[i], CU_EVENT_DISABLE_TIMING));
-    return CALL(cuEventCreate, &x->begin, CU_EVENT_DISABLE_TIMING);
+    return CALL(cuEventCreate, &x->begin, CU_EVENT_DISABLE_TIMING) &&
+           stage_open(&x->stage, &x->on, x->stream[LANE_COMPUTE], stage_bytes(x->plan->g), d);
 }
 
 static bool no_memory(const Cuda *x, Diag *d)
@@ -108,6 +110,9 @@ static bool prepare(Cuda *x, const ExecOptions *opt, Arena *tmp, Diag *d)
 static void cuda_close(void *device)
 {
     Cuda *x = device;
+    if (x->stream[LANE_COMPUTE])
+        x->on.cu->cuStreamSynchronize(x->stream[LANE_COMPUTE]);
+    stage_close(&x->stage);
     for (uint32_t i = 0; x->done && i < x->program.l.n; i++)
         if (x->done[i])
             x->on.cu->cuEventDestroy_v2(x->done[i]);
@@ -232,29 +237,39 @@ static bool take_times(const Cuda *x, uint32_t from, uint32_t to, double *second
 }
 
 /* The first time step by step, which is timed and loads what is loaded late; from then on as one graph, which
- * costs the host a call. */
+ * costs the host a call and runs beside it. */
 static bool cuda_run(void *device, bool rest, double *seconds, Diag *d)
 {
     Cuda *x = device;
     const Plan *p = x->plan;
     CUstream stream = x->stream[LANE_COMPUTE];
-    if (x->ran[rest]) {
-        TRY(x->graph[rest] || capture(x, rest, d));
-        return CALL(cuGraphLaunch, x->graph[rest], stream) && CALL(cuStreamSynchronize, stream);
-    }
+    TRY(rest || stage_turn(&x->stage, d));
+    if (x->ran[rest])
+        return (x->graph[rest] || capture(x, rest, d)) && CALL(cuGraphLaunch, x->graph[rest], stream);
     x->ran[rest] = true;
     return enqueue_run(x, rest, true, d) && CALL(cuStreamSynchronize, stream) &&
            (!seconds || take_times(x, rest ? p->nmicro : 0, rest ? p->nstep : p->nmicro, seconds, d));
 }
 
+static bool cuda_begin(void *device, Diag *d) { return stage_begin(&((Cuda *)device)->stage, d); }
+
+static bool cuda_end(void *device, int64_t at, int64_t bytes, Diag *d)
+{
+    Cuda *x = device;
+    return stage_end(&x->stage, x->memory + (CUdeviceptr)at, bytes, d);
+}
+
+static bool cuda_finish(void *device, void *result, int64_t bytes, double *seconds, Diag *d)
+{
+    return stage_finish(&((Cuda *)device)->stage, result, bytes, seconds, d);
+}
+
 /* ---- memory ------------------------------------------------------------------------------------- */
 
-/* The host's memory may change when this returns: it is pageable. */
 static bool cuda_write(void *device, int64_t at, const void *from, int64_t bytes, Diag *d)
 {
     Cuda *x = device;
-    return bytes == 0 || CALL(cuMemcpyHtoDAsync_v2, x->memory + (CUdeviceptr)at, from, (size_t)bytes,
-                              x->stream[LANE_COMPUTE]);
+    return bytes == 0 || stage_write(&x->stage, x->memory + (CUdeviceptr)at, from, bytes, d);
 }
 
 static bool cuda_read(void *device, int64_t at, void *to, int64_t bytes, Diag *d)
@@ -278,5 +293,8 @@ const DeviceOps cuda_device = {.name = "cuda",
                                .open = cuda_open,
                                .close = cuda_close,
                                .run = cuda_run,
+                               .begin = cuda_begin,
+                               .end = cuda_end,
+                               .finish = cuda_finish,
                                .write = cuda_write,
                                .read = cuda_read};

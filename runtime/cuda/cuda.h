@@ -28,6 +28,33 @@ bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d);
 bool cuda_complete(Diag *d);
 const char *cuda_about(int ordinal, Arena *a);
 
+/* ---- stage.c ------------------------------------------------------------------------------------ */
+
+enum { CUDA_FLIGHT = 2 }; /* runs that are begun and not finished, at most */
+
+/* Pinned memory of the host: buffers for the inputs of a run, each with room for `bytes`, then results. */
+typedef struct {
+    const CudaContext *on;
+    CUstream stream;
+    char *memory;
+    int64_t bytes, used; /* of a buffer */
+    int half;            /* which one */
+    CUevent taken[CUDA_FLIGHT], begin[CUDA_FLIGHT], end[CUDA_FLIGHT];
+    uint32_t turns, begun, ended, finished;
+} Staging;
+
+int64_t stage_bytes(const Graph *g); /* of all its inputs */
+bool stage_open(Staging *s, const CudaContext *on, CUstream stream, int64_t bytes, Diag *d);
+void stage_close(Staging *s); /* {0} is fine */
+/* Enqueues a copy to the device; what it reads may change when this returns.  More than there is room for is
+ * copied from pageable memory. */
+bool stage_write(Staging *s, CUdeviceptr to, const void *from, int64_t bytes, Diag *d);
+bool stage_turn(Staging *s, Diag *d); /* the next writes are of the next run */
+/* As in DeviceOps. */
+bool stage_begin(Staging *s, Diag *d);
+bool stage_end(Staging *s, CUdeviceptr result, int64_t bytes, Diag *d);
+bool stage_finish(Staging *s, void *result, int64_t bytes, double *seconds, Diag *d);
+
 /* ---- compile.c ---------------------------------------------------------------------------------- */
 
 typedef struct {

@@ -49,6 +49,7 @@ struct CUgraphExec_st {
 };
 struct CUevent_st {
     const Work *last;
+    CUstream stream; /* that it was recorded in */
     bool timing;
 };
 struct CUmod_st {

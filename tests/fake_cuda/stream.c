@@ -79,6 +79,7 @@ void enqueue_call(CUstream s, void (*call)(void *), void *staged)
 CUresult cuEventRecord(CUevent e, CUstream s)
 {
     e->last = enqueue(s, RECORD);
+    e->stream = s;
     return gpu.lost ? LAUNCH_FAILED : 0;
 }
 
@@ -295,6 +296,15 @@ CUresult cuStreamSynchronize(CUstream s)
     return gpu.lost ? LAUNCH_FAILED : 0;
 }
 
+CUresult cuEventSynchronize(CUevent e)
+{
+    check_context();
+    while (e->last && !e->last->done)
+        run_one(gpu.stream, e->stream);
+    check_zones();
+    return gpu.lost ? LAUNCH_FAILED : 0;
+}
+
 /* ---- work --------------------------------------------------------------------------------------- */
 
 static void check_operand(const void *at)
@@ -377,8 +387,9 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CU
     CUDA_MEMCPY2D c = row(to, 0, bytes);
     check_inside(to, 0, &c);
     Work *w = enqueue(s, COPY);
-    w->staged = memcpy(malloc(bytes + 1), from, bytes);
-    c.srcDevice = (CUdeviceptr)(uintptr_t)w->staged;
+    if (!block_at(from, bytes)) /* pageable: it may change when this returns; pinned memory is read later */
+        from = w->staged = memcpy(malloc(bytes + 1), from, bytes);
+    c.srcDevice = (CUdeviceptr)(uintptr_t)from;
     w->copy = c;
     return gpu.lost ? LAUNCH_FAILED : 0;
 }
