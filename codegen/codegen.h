@@ -79,7 +79,7 @@ typedef struct {
 CudaBatch *cuda_batches(const Program *p, uint32_t nmicro, uint32_t nstep, Arena *a);
 
 /* cuda_schedule.c: the whole step as one source: prelude, kernels, cuBLASLt products and the
- * host functions ckc_open, ckc_step, ckc_close (prelude/host.h says how to call them). */
+ * host functions ckc_open, ckc_micro, ckc_rest, ckc_close (prelude/host.h says how to call them). */
 bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d);
 
 /* Sources pasted in front of kernels, as lines ending with NULL (embedded at build time). */

@@ -238,13 +238,24 @@ static bool print_texts(Emit *e)
     return true;
 }
 
+/* Steps [from, to) and updates that are not in place as a function. */
+static void print_part(Emit *e, const char *name, uint32_t from, uint32_t to, const uint32_t *update)
+{
+    fprintf(e->f, "\nCKC_API bool %s(Ckc *c)\n{\n    bool ok = true;\n    (void)c;\n", name);
+    for (uint32_t s = from; s < to; s++)
+        print_step(e, s);
+    print_launches(e, update[0], update[1]);
+    fprintf(e->f, "    return ok;\n}\n");
+}
+
 static void print_functions(Emit *e)
 {
-    fprintf(e->f, "\n#ifndef __CUDACC_RTC__\nstatic bool ckc_steps(Ckc *c)\n{\n    bool ok = true;\n");
-    for (uint32_t s = 0; s < e->p->nstep; s++)
-        print_step(e, s);
-    print_launches(e, e->program.updates[0], e->program.updates[2]);
-    fprintf(e->f, "    return ok;\n}\n");
+    const Plan *p = e->p;
+    fprintf(e->f, "\n#ifndef __CUDACC_RTC__\n");
+    print_part(e, "ckc_micro", 0, p->nmicro, e->program.updates);
+    print_part(e, "ckc_rest", p->nmicro, p->nstep, e->program.updates + 1);
+    fprintf(e->f, "static const int64_t ckc_accumulate = %" PRId64 "; /* micro-batches of a step */\n",
+            p->accumulate > 1 ? p->accumulate : 1);
     print_gemm_table(e);
     print_values(e);
     fprintf(e->f,
@@ -256,7 +267,6 @@ static void print_functions(Emit *e)
             "    c->workspace_bytes = bytes;\n"
             "    c->stream = stream;\n"
             "    return ckc_open_gemms(c, ckc_gemms, %" PRIu32 ");\n}\n"
-            "\nCKC_API bool ckc_step(Ckc *c) { return ckc_steps(c); }\n"
             "CKC_API void ckc_close(Ckc *c) { ckc_close_gemms(c); }\n",
             e->ngemm);
     text_prelude(e->f, prelude_main);
@@ -267,8 +277,6 @@ bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d)
     Emit e = {.p = p, .f = f, .d = d};
     if (p->host_bytes)
         return fail_status(d, EXIT_UNSUPPORTED, "CUDA: copies to the host's memory are not printed");
-    if (p->nmicro < p->nstep)
-        return fail_status(d, EXIT_UNSUPPORTED, "CUDA: steps in micro-batches are not printed");
     bool ok = program_make(&e.program, p, &e.a, d) && print_texts(&e);
     if (ok) {
         text_prelude(f, prelude_host);

@@ -117,7 +117,7 @@ static void run_emitted(void *dl, char *arena)
     bool (*open_step)(void *, void *, void *, size_t, void *), (*run_step)(void *);
     *(void **)&new_step = dlsym(dl, "new_step");
     *(void **)&open_step = dlsym(dl, "ckc_open");
-    *(void **)&run_step = dlsym(dl, "ckc_step");
+    *(void **)&run_step = dlsym(dl, "ckc_micro");
     *(void **)&close_step = dlsym(dl, "ckc_close");
     void *c = new_step();
     ck_assert(open_step(c, arena, NULL, 0, NULL));
@@ -172,15 +172,19 @@ static double emitted_loss[8];
 
 static void keep_loss(int64_t step, double loss) { emitted_loss[step] = loss; }
 
-/* The program that --emit cuda writes, with its weights and data, trains as the CPU does. */
+/* The program that --emit cuda writes, with its weights and data, trains as the CPU does; with micro-batches,
+ * too.
+ */
 START_TEST(emitted_program_trains)
 {
     bool (*train)(const char *, const char *, void (*)(int64_t, double));
-    ckc_accepts(CKC_SOURCE_DIR
-                "/examples/mlp/model.onnx --bind batch=8 --lr 0.05 --steps 5 --json --output c");
+    char args[512];
+    snprintf(args, sizeof args,
+             CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=8 --lr 0.05 --steps 5 %s",
+             _i ? "--accumulate 3 --clip-norm 1" : "");
+    ckc_accepts(format("%s --json --output c", args));
     json_t *report = read_json("out"), *losses = json_object_get(report, "losses");
-    ckc_accepts(CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=8 --lr 0.05 --steps 5 --device h200 "
-                               "--emit cuda --quiet --output g");
+    ckc_accepts(format("%s --device h200 --emit cuda --quiet --output g", args));
     ck_assert_int_eq(shell("(echo '#define CKC_LIBRARY'; cat g/kernels.cu; echo 'ShimState *shim;') >k.c"),
                      0);
     step_state.launch = launch_fibers;
@@ -219,7 +223,7 @@ Suite *suite_cuda_step(void)
     TCase *t = tcase_create("step");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_loop_test(t, whole_step_matches_executor, 0, 8);
-    tcase_add_test(t, emitted_program_trains);
+    tcase_add_loop_test(t, emitted_program_trains, 0, 2);
     tcase_add_test(t, whole_step_compiles_with_nvcc);
     suite_add_tcase(s, t);
     return s;

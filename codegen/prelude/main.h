@@ -3,8 +3,8 @@
  *   ./step weights.bin data.bin
  *
  * Both files hold records: an offset in the arena and a number of bytes (two int64), then the bytes.
- * weights.bin has what is there before the first step; data.bin what is written before each step, which a
- * negative offset ends. */
+ * weights.bin has what is there before the first step; data.bin what is written before each micro-batch,
+ * which a negative offset ends. */
 enum { CKC_WORKSPACE = 32 << 20, CKC_CHUNK = 1 << 20 };
 
 static bool ckc_fail(Ckc *c, const char *what)
@@ -65,15 +65,20 @@ static bool ckc_read_loss(Ckc *c, double *loss)
 static bool ckc_run(Ckc *c, FILE *weights, FILE *data, void (*each)(int64_t step, double loss))
 {
     bool more;
-    double loss;
+    double loss, sum = 0;
     if (!weights || !data)
         return ckc_fail(c, "weights.bin or data.bin cannot be read");
     if (!ckc_records(c, weights, &more))
         return false;
-    for (int64_t step = 1; ckc_records(c, data, &more) && more; step++) {
-        if (!ckc_step(c) || !ckc_read_loss(c, &loss))
+    for (int64_t batch = 1; ckc_records(c, data, &more) && more; batch++) {
+        bool last = batch % ckc_accumulate == 0;
+        if (!ckc_micro(c) || (last && !ckc_rest(c)) || !ckc_read_loss(c, &loss))
             return false;
-        each(step, loss);
+        sum += loss / (double)ckc_accumulate;
+        if (last) {
+            each(batch / ckc_accumulate, sum);
+            sum = 0;
+        }
     }
     return !c->error[0];
 }
