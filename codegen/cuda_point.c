@@ -87,20 +87,26 @@ static void unpack_chunk(Printer *pr)
     text_unpack(&pr->w, s, "item", ((1u << s->rank) - 1) & ~(1u << s->vec));
 }
 
-static void open_chunk(Printer *pr, int chunks, int64_t work)
+static void skip_unless(Printer *pr, const char *chunk, int chunks, const char *how)
+{
+    int64_t work = chunks_of_space(pr->s, &pr->v);
+    if ((int64_t)pr->launch.grid * pr->launch.block * chunks > work) {
+        LINE("if (%s >= %" PRId64 ")", chunk, work);
+        LINE("    %s;", how);
+    }
+}
+
+static void open_chunk(Printer *pr, int chunks)
 {
     const char *index = pr->w.index;
     if (chunks > 1) {
         LINE("#pragma unroll");
         OPEN("for (int c = 0; c < %d; c++)", chunks);
         LINE("const %s q = first + c * %u;", index, pr->launch.block);
+        skip_unless(pr, "q", chunks, "continue");
     } else {
         text_block(&pr->w);
         LINE("const %s q = first;", index);
-    }
-    if ((int64_t)pr->launch.grid * pr->launch.block * chunks > work) {
-        LINE("if (q >= %" PRId64 ")", work);
-        LINE(chunks > 1 ? "    continue;" : "    return;");
     }
     unpack_chunk(pr);
 }
@@ -133,16 +139,17 @@ static void chunks_kernel(Printer *pr)
 {
     const Sched *s = pr->s;
     int chunks = chunks_in_flight(s, &pr->v);
-    int64_t work = chunks_of_space(s, &pr->v);
     bool *held = pr->mark;
     for (uint32_t i = 0; i < s->n; i++)
         held[i] = pr->v.wide[i] && s->ins[i].kind == K_LOAD;
     pr->rows.held = chunks > 1 ? held : NULL;
+    LINE("const %s first = (%s)%s * %u + threadIdx.x;", pr->w.index, pr->w.index,
+         s->k->calls > 1 ? "block" : "blockIdx.x", pr->launch.block * (unsigned)chunks);
+    if (chunks == 1) /* and reads nothing that a thread with a chunk may write */
+        skip_unless(pr, "first", 1, "return");
     for (uint32_t i = 0; i < s->n; i++)
         if (s->live[i] && cuda_is_plain(&s->ins[i]) && !s->dep[i])
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);
-    LINE("const %s first = (%s)%s * %u + threadIdx.x;", pr->w.index, pr->w.index,
-         s->k->calls > 1 ? "block" : "blockIdx.x", pr->launch.block * (unsigned)chunks);
     bool any = false;
     for (uint32_t i = 0; i < s->n; i++)
         if (held[i]) {
@@ -150,13 +157,13 @@ static void chunks_kernel(Printer *pr)
             chunk_declare(pr, i, chunks > 1 ? chunks : 0);
         }
     if (any) {
-        open_chunk(pr, chunks, work);
+        open_chunk(pr, chunks);
         for (uint32_t i = 0; i < s->n; i++)
             if (held[i])
                 chunk_load(pr, i, chunks > 1 ? "[c]" : "");
         CLOSE();
     }
-    open_chunk(pr, chunks, work);
+    open_chunk(pr, chunks);
     chunk_text(pr);
     CLOSE();
 }

@@ -395,6 +395,22 @@ START_TEST(products_in_blocks)
 }
 END_TEST
 
+/* One weight, which its thread updates in place: what the others of the block read is not that weight. */
+START_TEST(one_weight)
+{
+    static const char one[] = "graph {\n  input %x: f32[4]\n  param %w: f32[]\n  %y: f32[4] = mul %x, %w\n"
+                              "  %l: f32[] = reduce_sum %y {axes=[0], keepdims=0}\n  output %l\n}\n";
+    TestStep s;
+    double loss[2];
+    setenv("FAKE_CUDA_SHADOW", "1", 1);
+    step_init(&s);
+    s.device = &cuda_device;
+    ck_assert_msg(step_compile_text(&s, one, &(Init){INIT_NORMAL, 0.1}), "%s", s.diag.msg);
+    step_run(&s, NULL, 2, loss);
+    step_free(&s);
+}
+END_TEST
+
 Suite *suite_cuda_device(void)
 {
     Suite *s = suite_create("cuda_device");
@@ -415,6 +431,7 @@ Suite *suite_cuda_device(void)
     }
     tcase_add_test(t, example_trains);
     tcase_add_test(t, batches_follow_each_other);
+    tcase_add_test(t, one_weight);
     tcase_add_test(t, tf32_products);
     tcase_add_loop_test(t, products_in_blocks, 0, 2);
     tcase_add_loop_test(t, networks_give_the_same_bits, 0, NETWORKS);

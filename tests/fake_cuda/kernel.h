@@ -3,6 +3,7 @@
 #define CKC_FAKE_KERNEL_H
 
 typedef struct {
+    const char *name;
     int params, pointers, block; /* what it takes, pointers first; threads at most */
     int waits;         /* its threads wait for each other */
     int table;         /* pointers of its one parameter, a table; 0: it has none */

@@ -77,7 +77,8 @@ static void write_kernel(FILE *f, const char *at)
     }
     bool waits = has(close, end, "JOIN_THREADS") || has(close, end, "__syncthreads") ||
                  has(close, end, "SHARED_BYTES") || has(close, end, "gather_");
-    fprintf(f, "const FakeKernel fake_%s = {%d, %d, %d, %d, %d};\n", name, n, pointers, block, waits, table);
+    fprintf(f, "const FakeKernel fake_%s = {\"%s\", %d, %d, %d, %d, %d};\n", name, name, n, pointers, block,
+            waits, table);
 }
 
 static void write_source(FILE *f, char *source)

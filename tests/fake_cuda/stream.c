@@ -215,8 +215,11 @@ static void run_kernel(const Work *w)
     bool ok = w->of->waits
                   ? fiber_launch_kernel(w->shim, w->kernel, w->arg, w->grid, w->block, w->shared, gpu.random)
                   : thread_launch_kernel(w->shim, w->kernel, w->arg, w->grid, w->block, gpu.random);
-    if (!ok)
-        violation(w->shim->error);
+    if (!ok) {
+        char what[sizeof w->shim->error + 80];
+        snprintf(what, sizeof what, "%s: %s", w->of->name, w->shim->error);
+        violation(what);
+    }
     gpu.lost = gpu.lost || (mode("lost") && ++gpu.launches > LOST_AFTER);
 }
 
