@@ -1,13 +1,13 @@
 /* fiber.c -- runs a CUDA launch on the CPU, one fiber per thread of a block.
  *
- * Fibers are made with makecontext and switched with setjmp/longjmp, which unlike swapcontext
- * makes no system call.  Between barriers the scheduler either runs the threads of the block in
- * random order until each waits, or one random warp after another as far as it gets; when none is
- * ready, full warps that do something together (warp.c) go on, then a full block at a barrier. */
+ * Fibers are made with makecontext, stay for all launches, and are switched with the compiler's own setjmp
+ * and longjmp: no system calls, and nothing of the address sanitizer's, to which a longjmp leaves frames.
+ * Between barriers the scheduler either runs the threads of the block in random order until each waits, or
+ * one random warp after another as far as it gets; when none is ready, full warps that do something together
+ * (warp.c) go on, then a full block at a barrier. */
 #include "fiber.h"
 #include "shadow.h"
 #include "warp.h"
-#include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,10 +26,11 @@ typedef struct {
     int bytes, from_bytes, group;
 } Copy;
 
+typedef void *Place[5]; /* of __builtin_setjmp */
+
 typedef struct {
-    ucontext_t start;
-    jmp_buf at;
-    bool started, says;
+    Place at;
+    bool made, says;
     Wait wait;
     Copy *copy; /* room for COPIES */
     int ncopy, groups;
@@ -41,7 +42,7 @@ static unsigned shared_bytes;
 static bool somebody; /* says so at a barrier */
 static char *stacks;
 static unsigned char *shared_memory;
-static jmp_buf scheduler;
+static Place scheduler;
 static ShimState *state;
 static unsigned current, threads;
 static void (*run_body)(void *const *);
@@ -56,12 +57,16 @@ void fiber_fault(const char *fmt, ...)
     va_end(ap);
 }
 
-static void wait_for(Wait w)
+/* Functions that return twice, or not, keep to frames of their own. */
+#define SWITCHES __attribute__((noinline, no_sanitize("address")))
+
+SWITCHES static void go_to(Place p) { __builtin_longjmp(p, 1); }
+
+SWITCHES static void wait_for(Wait w)
 {
-    unsigned me = current;
-    fiber[me].wait = w;
-    if (_setjmp(fiber[me].at) == 0)
-        _longjmp(scheduler, 1);
+    fiber[current].wait = w;
+    if (__builtin_setjmp(fiber[current].at) == 0)
+        go_to(scheduler);
 }
 
 static void barrier(void) { wait_for(AT_BARRIER); }
@@ -145,22 +150,33 @@ static void copy_wait(int groups)
 
 static void entry(void)
 {
-    run_body(run_arg);
-    wait_for(DONE);
+    for (;;) {
+        run_body(run_arg);
+        wait_for(DONE);
+    }
 }
 
-/* Functions that return twice keep to frames of their own. */
-__attribute__((noinline)) static void resume(unsigned t)
+SWITCHES static void make(unsigned t)
 {
-    static ucontext_t here;
+    static ucontext_t here, start;
+    getcontext(&start);
+    start.uc_stack.ss_sp = stacks + (size_t)t * STACK;
+    start.uc_stack.ss_size = STACK;
+    start.uc_link = NULL;
+    makecontext(&start, entry, 0);
+    fiber[t].made = true;
+    swapcontext(&here, &start);
+}
+
+SWITCHES static void resume(unsigned t)
+{
     current = t;
     state->thread.x = t;
-    if (_setjmp(scheduler) != 0)
+    if (__builtin_setjmp(scheduler) != 0)
         return;
-    if (fiber[t].started)
-        _longjmp(fiber[t].at, 1);
-    fiber[t].started = true;
-    swapcontext(&here, &fiber[t].start);
+    if (fiber[t].made)
+        go_to(fiber[t].at);
+    make(t);
 }
 
 static void run_together(unsigned w)
@@ -233,24 +249,19 @@ static void shuffle_order(unsigned *order, uint64_t *seed)
     }
 }
 
-__attribute__((noinline)) static void prepare(Fiber *f, char *stack)
+static void prepare(Fiber *f)
 {
-    f->started = f->says = false;
+    f->says = false;
     f->wait = READY;
     f->ncopy = f->groups = 0;
     f->copy = f->copy ? f->copy : malloc(COPIES * sizeof *f->copy);
-    getcontext(&f->start);
-    f->start.uc_stack.ss_sp = stack;
-    f->start.uc_stack.ss_size = STACK;
-    f->start.uc_link = NULL;
-    makecontext(&f->start, entry, 0);
 }
 
 static bool run_block(uint64_t *seed)
 {
     static unsigned order[MAX_BLOCK];
     for (unsigned t = 0; t < threads; t++) {
-        prepare(&fiber[t], stacks + (size_t)t * STACK);
+        prepare(&fiber[t]);
         order[t] = t;
     }
     for (;;) {
@@ -271,6 +282,15 @@ static bool run_block(uint64_t *seed)
         if (*state->error)
             return false;
     }
+}
+
+/* Fibers that stand somewhere in a launch that failed; the next ones have stacks of their own. */
+static void forget_fibers(void)
+{
+    for (unsigned t = 0; t < MAX_BLOCK; t++)
+        fiber[t].made = false;
+    free(stacks);
+    stacks = NULL;
 }
 
 bool fiber_launch(ShimState *st, void (*body)(void *const *), void *const *arg, unsigned grid,
@@ -309,6 +329,8 @@ bool fiber_launch(ShimState *st, void (*body)(void *const *), void *const *arg, 
         ok = run_block(&seed);
     }
     shadow_remove(shared_memory);
+    if (!ok)
+        forget_fibers();
     return ok;
 }
 
