@@ -1,5 +1,6 @@
 /* stream.c -- the fake driver's streams, events and graphs, and what is enqueued in them. */
 #include "gpu.h"
+#include "shim/shadow.h"
 #include <time.h>
 
 static double now(void)
@@ -212,9 +213,11 @@ static uint64_t draw(void)
 
 static void run_kernel(const Work *w)
 {
+    shadow_add(w->staged, (size_t)w->of->table * sizeof(void *), SHADOW_IGNORED); /* a parameter */
     bool ok = w->of->waits
                   ? fiber_launch_kernel(w->shim, w->kernel, w->arg, w->grid, w->block, w->shared, gpu.random)
                   : thread_launch_kernel(w->shim, w->kernel, w->arg, w->grid, w->block, gpu.random);
+    shadow_remove(w->staged);
     if (!ok) {
         char what[sizeof w->shim->error + 80];
         snprintf(what, sizeof what, "%s: %s", w->of->name, w->shim->error);
