@@ -21,6 +21,15 @@ bool rewrite_once(const Rewrite *rw, Val v) { return rewrite_uses(rw, v) == 1; }
 
 bool rewrite_scalar(const Rewrite *rw, Val v, double *x)
 {
+    const Node *made = graph_def(rw->g, v);
+    if (made && (made->op == OP_expand || made->op == OP_reshape || made->op == OP_cast)) {
+        char bytes[8] = {0};
+        Tensor one = {type_scalar(val_type(rw->g, v)->dt), bytes};
+        TRY(rewrite_scalar(rw, made->in[0], x));
+        tensor_set_f(&one, 0, *x);
+        *x = tensor_f(&one, 0);
+        return true;
+    }
     if (!graph_is_const(rw->g, v))
         return false;
     Tensor t = graph_tensor(rw->g, v);

@@ -42,7 +42,7 @@ static void set_live(const SplitPass *x, const NodeId *id, uint32_t n, bool resu
         for (int o = 0; o < g->nodes[id[i].i].nout; o++)
             x->live[g->nodes[id[i].i].out[o].i] = results;
     for (uint32_t i = 0; i < n; i++)
-        for (int k = 0; k < g->nodes[id[i].i].nin; k++)
+        for (int k = 0; k < g->nodes[id[i].i].nin && !is_view(&g->nodes[id[i].i]); k++)
             x->live[graph_root(g, g->nodes[id[i].i].in[k]).i] = false;
 }
 
