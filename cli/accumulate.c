@@ -116,7 +116,8 @@ static int64_t least_normalized(const Graph *g)
         if (n->op != OP_batch_norm)
             continue;
         const Type *t = val_type(g, n->in[0]);
-        int64_t values = type_count(t) / (t->dim[1] ? t->dim[1] : 1);
+        int64_t channels = t->dim[((const NormAttrs *)n->attr)->axis];
+        int64_t values = type_count(t) / (channels ? channels : 1);
         least = least && least < values ? least : values;
     }
     return least;

@@ -8,6 +8,7 @@
  *   cuda_column.c   it is parallel, others are reduced
  *   cuda_parts.c    reductions in phases, where blocks have parts of the reduced points
  *   cuda_gather.c   rows by index, and sums of rows by index
+ *   cuda_pool.c     pools of channels-last data, and copies into zeros
  *   here            other bodies: a grid-stride loop over the items
  *
  * No atomics, and launch shapes depend on the kernel alone, so results are reproducible.  What
@@ -18,14 +19,35 @@
 
 enum { MAX_BLOCKS = 65536 };
 
+/* Bodies that have a text of their own here. */
+typedef struct {
+    bool (*has)(const Kernel *k);
+    CudaLaunch (*launch)(const Kernel *k);
+    void (*prelude)(Printer *pr, const Kernel *k); /* NULL: none */
+    void (*print)(Printer *pr, const Kernel *k);
+} OwnText;
+static const OwnText own_texts[] = {
+    {cuda_is_gather, gather_launch, NULL, gather_kernel},
+    {cuda_is_gather_sum, gather_sum_launch, NULL, gather_sum_kernel},
+    {cuda_is_pool, pool_launch, pool_prelude, pool_kernel},
+    {cuda_is_pad, pad_launch, NULL, pad_kernel},
+};
+
+static const OwnText *own_text(const Kernel *k)
+{
+    for (size_t i = 0; i < sizeof own_texts / sizeof *own_texts; i++)
+        if (own_texts[i].has(k))
+            return &own_texts[i];
+    return NULL;
+}
+
 /* Fewer threads a block where there are few items, which then take long. */
 static CudaLaunch body_launch(const Kernel *k)
 {
     unsigned threads = FLAT_THREADS;
-    if (cuda_is_gather(k))
-        return gather_launch(k);
-    if (cuda_is_gather_sum(k))
-        return gather_sum_launch(k);
+    const OwnText *own = own_text(k);
+    if (own)
+        return own->launch(k);
     while (threads > WARP && blocks_for(k->items, threads) < BLOCKS)
         threads /= 2;
     unsigned n = blocks_for(k->items, threads);
@@ -306,7 +328,7 @@ static void print_body(Printer *pr, const Kernel *k)
 {
     Arena a = {0};
     bool *stored = NEW(&a, bool, k->noperands + 1), f64 = false;
-    bool own = cuda_is_gather(k) || cuda_is_gather_sum(k);
+    const OwnText *own = own_text(k);
     for (int i = 0; i < k->noperands; i++) {
         f64 |= k->operand[i] == DT_F64;
         stored[i] = !own || i == k->noperands - 1; /* other texts decide what they write */
@@ -316,11 +338,13 @@ static void print_body(Printer *pr, const Kernel *k)
     LINE("#define REAL %s", f64 ? "double" : "float");
     if (!own)
         text_body(&pr->w, k, pr->name, "FN");
+    else if (own->prelude)
+        own->prelude(pr, k);
     for (pr->phase = 0; pr->phase < pr->launches.n; pr->phase++) {
         pr->launch = pr->launches.phase[pr->phase];
         signature(pr, k, stored);
         text_block(&pr->w);
-        (!own ? print_items : cuda_is_gather(k) ? gather_kernel : gather_sum_kernel)(pr, k);
+        (own ? own->print : print_items)(pr, k);
         CLOSE();
     }
     arena_free(&a);

@@ -3,7 +3,15 @@
 #include "cuda_int.h"
 #include "cuda_conv.h"
 
-enum { THREADS = 256, FLUSH = 4096, FLAT_BLOCKS = 8 * 132, LIMIT = 1 << 30 };
+enum {
+    THREADS = 256,
+    STAGES = 3,
+    WIDE_BYTES = 16,
+    SLICE_BYTES = 32 << 10,
+    FLUSH = 4096,
+    FLAT_BLOCKS = 8 * 132,
+    LIMIT = 1 << 30
+};
 typedef enum { FORWARD, DATA, WEIGHTS } Kind;
 
 typedef struct {
@@ -16,11 +24,12 @@ typedef struct {
     int64_t groups, rows, channels; /* of a group: made, and gathered */
     int64_t places, all;            /* of a residue in all images; of all that is made */
     int64_t residues;
-    int64_t unit, terms;   /* terms: taps of channels, in whole units */
-    int64_t tm, tn, tiles; /* tiles: of all rows and columns, groups and residues */
-    int64_t splits, chunk; /* of the places, for gradients of weights */
-    int64_t wide;          /* places stored together */
-    int64_t copy;          /* and copied to shared memory: 8, 4, 2 or, one by one through registers, 0 */
+    int64_t terms;           /* taps of channels */
+    int64_t tm, tn, tiles;   /* tiles: of all rows and columns, groups and residues */
+    int64_t splits, chunk;   /* of the places, for gradients of weights */
+    int64_t wide;            /* channels stored together */
+    int64_t copy, copy_rows; /* and read: of what is gathered, of the result's gradient */
+    int64_t lanes;           /* direct: threads along the channels */
 } Conv;
 
 static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
@@ -58,22 +67,6 @@ static bool fits(Conv *c, const Kernel *k)
            c->rows * c->channels * c->groups * c->taps < LIMIT / 4;
 }
 
-/* Channels at a tap: a power of 2, with few that are none. */
-static int64_t best_unit(const Conv *c)
-{
-    int64_t best = 1, most = c->half ? 32 : 16;
-    if (c->channels < 8) {
-        while (best < c->channels)
-            best *= 2;
-        return best;
-    }
-    best = 8;
-    for (int64_t u = 16; u <= most; u *= 2)
-        if (ceil_div(c->channels, u) * u * 4 <= ceil_div(c->channels, best) * best * 5)
-            best = u;
-    return best;
-}
-
 /* ---- tiles -------------------------------------------------------------------------------- */
 
 static int64_t columns_of(const Conv *c) { return c->kind == WEIGHTS ? c->terms : c->places; }
@@ -95,8 +88,7 @@ static void choose_tile(Conv *c)
         int64_t n = tiles_of(c, tile[i].m, tile[i].n);
         int64_t waves = c->kind == WEIGHTS ? n : ceil_div(n, BLOCKS) * BLOCKS;
         double time = (double)(waves * tile[i].m * tile[i].n) * tile[i].time;
-        bool registers = c->half && c->kind == WEIGHTS && c->copy < 8; /* for rows, or their addresses */
-        if ((best > 0 && time >= best) || (registers && tile[i].m * tile[i].n > 128 * 64))
+        if (best > 0 && time >= best)
             continue;
         best = time;
         c->tm = tile[i].m;
@@ -114,27 +106,42 @@ static void choose_split(Conv *c, int64_t blocks, int64_t least)
     c->splits = ceil_div(c->places, c->chunk);
 }
 
-/* Planes of the result's gradient in whole pieces of so many. */
-static int64_t widest_copy(const Conv *c, const Kernel *k)
+/* Channels of a group that are accessed together, in elements of so many bytes. */
+static int64_t widest(const Kernel *k, int64_t channels, int64_t bytes)
 {
-    int64_t n = c->half && c->kind == WEIGHTS && !k->unaligned ? 8 : 1;
-    while (n > 1 && c->all / k->p[22] % n)
-        n /= 2;
-    return n > 1 ? n : 0;
-}
-
-static int64_t widest(const Conv *c, const Kernel *k)
-{
-    int64_t n = k->unaligned ? 1 : 16 / dtype_size[c->out];
-    while (n > 1 && (c->all / k->p[22] % n || c->residues > 1))
+    int64_t n = k->unaligned ? 1 : WIDE_BYTES / bytes;
+    while (channels % n)
         n /= 2;
     return n;
+}
+
+/* Depthwise weights of a slice of the channels lie in shared memory. */
+static void choose_lanes(Conv *c)
+{
+    int64_t size = dtype_size[c->dt], made = c->groups * c->rows * (c->kind == WEIGHTS ? c->channels : 1);
+    c->copy = c->rows * c->channels > 1 ? 1 : c->copy < c->wide ? c->copy : c->wide;
+    c->copy = c->kind == WEIGHTS && c->copy_rows < c->copy ? c->copy_rows : c->copy;
+    for (c->lanes = 1; c->lanes < WARP && c->lanes * c->copy < made;)
+        c->lanes *= 2;
+    while (c->kind != WEIGHTS && c->lanes > 1 &&
+           c->lanes * c->copy * c->taps * c->channels * size > SLICE_BYTES)
+        c->lanes /= 2;
+}
+
+static int64_t term_step(const Conv *c) { return c->half ? 32 : 16; }
+static int64_t depth_of(const Conv *c) { return ceil_div(c->terms, term_step(c)) * term_step(c); }
+static int64_t all_rows(const Conv *c) { return ceil_div(c->rows, c->tm) * c->tm; }
+static int64_t packed_elements(const Conv *c) { return c->residues * c->groups * all_rows(c) * depth_of(c); }
+static int64_t slices_of(const Conv *c)
+{
+    return ceil_div(c->groups * c->rows * (c->kind == WEIGHTS ? c->channels : 1), c->lanes * c->copy);
 }
 
 static bool conv_of(Conv *c, const Kernel *k)
 {
     *c = (Conv){.kind = k->lib == LIB_CONV ? FORWARD : k->lib == LIB_CONV_BWD_DATA ? DATA : WEIGHTS};
-    if (k->lib < LIB_CONV || k->lib > LIB_CONV_BWD_WEIGHTS || k->operand[0] == DT_F64 || k->p[20] == 0)
+    if (k->lib < LIB_CONV || k->lib > LIB_CONV_BWD_WEIGHTS || k->operand[0] == DT_F64 || k->p[20] == 0 ||
+        !k->p[23])
         return false;
     c->dt = k->operand[0];
     c->out = k->operand[k->noperands - 1];
@@ -148,18 +155,21 @@ static bool conv_of(Conv *c, const Kernel *k)
     window_of(c, k);
     if ((c->dt != DT_F32 && !c->half) || !fits(c, k))
         return false;
-    c->unit = best_unit(c);
-    c->terms = ceil_div(c->channels, c->unit) * c->unit * c->most;
-    c->wide = widest(c, k);
-    c->copy = widest_copy(c, k);
+    c->terms = c->channels * c->most;
+    c->wide = widest(k, c->rows, dtype_size[c->out]);
+    c->copy = widest(k, c->channels, dtype_size[c->dt]);
+    c->copy_rows = widest(k, c->kind == WEIGHTS ? gcd(c->rows, k->p[21]) : c->rows, dtype_size[c->dt]);
     c->direct = c->groups > 1 && c->rows * c->channels <= 4;
     if (c->direct) {
-        choose_split(c, c->groups * c->rows * c->channels, 8 * THREADS);
+        c->wide = widest(k, c->groups, c->kind == WEIGHTS ? dtype_size[c->dt] : dtype_size[c->out]);
+        c->copy = c->copy_rows = widest(k, c->groups, dtype_size[c->dt]);
+        choose_lanes(c);
+        choose_split(c, slices_of(c), 8 * THREADS);
     } else {
         choose_tile(c);
         choose_split(c, c->tiles, 256);
     }
-    return true;
+    return c->direct || c->kind == WEIGHTS || packed_elements(c) < LIMIT;
 }
 
 bool cuda_conv_has(const Kernel *k)
@@ -170,33 +180,33 @@ bool cuda_conv_has(const Kernel *k)
 
 /* ---- launches ----------------------------------------------------------------------------- */
 
-static int64_t term_step(const Conv *c) { return c->half ? 32 : 16; }
-static int64_t depth_of(const Conv *c) { return ceil_div(c->terms, term_step(c)) * term_step(c); }
-static int64_t all_rows(const Conv *c) { return ceil_div(c->rows, c->tm) * c->tm; }
-
 static CudaPhase flat(int64_t work)
 {
     int64_t n = ceil_div(work, THREADS);
     return (CudaPhase){(unsigned)(n < FLAT_BLOCKS ? n : FLAT_BLOCKS), THREADS, 0};
 }
 
-/* Two buffers of a step, or the result on its way out. */
+/* Buffers of steps, or the result on its way out. */
 static unsigned shared_bytes(const Conv *c)
 {
-    int64_t lines = c->half ? c->tm + c->tn : c->tm + c->tn + 8, stage = c->tm < 64 ? c->tm : 64;
-    int64_t buffers = 2 * 64 * lines, out = stage * (c->tn + 4) * 4;
+    int64_t padding = c->kind == WEIGHTS && !c->half ? 8 : 0, stage = c->tm < 64 ? c->tm : 64;
+    int64_t buffers = STAGES * 64 * (c->tm + c->tn + padding), out = (stage + 4) * c->tn * 4;
     return (unsigned)(c->kind != WEIGHTS && out > buffers ? out : buffers);
 }
 
 static CudaLaunch direct_launch(const Conv *c)
 {
-    int64_t pairs = c->groups * c->rows * c->channels;
+    int64_t pairs = c->groups * c->rows * c->channels, side = THREADS / c->lanes, slices = slices_of(c);
+    int64_t blocks = ceil_div(c->all, side), most = ceil_div(FLAT_BLOCKS, slices);
+    int64_t weights = c->taps * c->channels * c->lanes * c->copy;
     CudaLaunch l = {.n = 1};
-    l.phase[0] = flat(c->all * c->groups * c->rows);
+    l.phase[0] = (CudaPhase){(unsigned)(slices * (blocks < most ? blocks : most)), THREADS,
+                             (unsigned)(weights * (int64_t)sizeof(float))};
     if (c->kind != WEIGHTS)
         return l;
     l.n = 2;
-    l.phase[0] = (CudaPhase){(unsigned)(pairs * c->splits), THREADS, THREADS / 32 * sizeof(float)};
+    l.phase[0] = (CudaPhase){(unsigned)(slices * c->splits), THREADS,
+                             (unsigned)(THREADS * c->copy * (int64_t)sizeof(float))};
     l.phase[1] = flat(pairs * c->taps);
     l.workspace = c->splits * pairs * c->taps * (int64_t)sizeof(float);
     return l;
@@ -211,14 +221,12 @@ CudaLaunch cuda_conv_launch(const Kernel *k)
         return direct_launch(&c);
     if (c.kind == WEIGHTS) {
         l.phase[0] = (CudaPhase){(unsigned)(c.tiles * c.splits), THREADS, shared_bytes(&c)};
-        l.phase[1] = flat(c.groups * c.rows * c.terms);
-        l.workspace =
-            c.splits * c.groups * all_rows(&c) * ceil_div(c.terms, c.tn) * c.tn * (int64_t)sizeof(float);
+        l.phase[1] = flat(c.tiles * c.tm * c.tn / 4);
+        l.workspace = c.splits * c.tiles * c.tm * c.tn * (int64_t)sizeof(float);
     } else {
-        int64_t n = c.residues * c.groups * all_rows(&c) * depth_of(&c);
-        l.phase[0] = flat(n);
+        l.workspace = packed_elements(&c) * dtype_size[c.dt];
+        l.phase[0] = flat(l.workspace / WIDE_BYTES);
         l.phase[1] = (CudaPhase){(unsigned)c.tiles, THREADS, shared_bytes(&c)};
-        l.workspace = n * dtype_size[c.dt];
     }
     return l;
 }
@@ -242,11 +250,14 @@ static void define_conv(const Writer *w, const Conv *c)
     const struct {
         const char *name;
         int64_t v;
-    } number[] = {{"CONV_KIND", c->kind},   {"CONV_HALF", c->half},      {"CONV_BIAS", c->bias},
-                  {"CONV_ROWS", c->rows},   {"CONV_UNIT", c->unit},      {"CONV_TM", c->tm},
-                  {"CONV_TN", c->tn},       {"CONV_DEPTH", depth_of(c)}, {"CONV_SPLITS", c->splits},
-                  {"CONV_CHUNK", c->chunk}, {"CONV_FLUSH", FLUSH},       {"CONV_WIDE", c->wide},
-                  {"CONV_COPY", c->copy}};
+    } number[] = {{"CONV_KIND", c->kind},     {"CONV_HALF", c->half},
+                  {"CONV_BIAS", c->bias},     {"CONV_ROWS", c->rows},
+                  {"CONV_COPY", c->copy},     {"CONV_TM", c->tm},
+                  {"CONV_TN", c->tn},         {"CONV_DEPTH", depth_of(c)},
+                  {"CONV_SPLITS", c->splits}, {"CONV_CHUNK", c->chunk},
+                  {"CONV_FLUSH", FLUSH},      {"CONV_WIDE", c->wide},
+                  {"CONV_STAGES", STAGES},    {"CONV_COPY_ROWS", c->copy_rows},
+                  {"CONV_LANES", c->lanes}};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         define(w, number[i].name, number[i].v);
     text_line(w, "#undef CONV_JUMP");
@@ -256,7 +267,6 @@ static void define_conv(const Writer *w, const Conv *c)
     define_name(w, "CONV_LOAD", "LD_", dtype_name[c->dt]);
     define_name(w, "CONV_STORE", "ST_", dtype_name[c->out]);
     define_name(w, "CONV_INDEX", "", c->far ? "int64_t" : "int");
-    define_name(w, "CONV_ASYNC", "copy_async_", c->copy == 8 ? "16" : c->copy == 4 ? "8" : "4");
     define_name(w, "CONV_MMA", "mma_", dtype_name[c->dt]);
 }
 
@@ -288,7 +298,7 @@ static void call_of(char call[128], const Kernel *k, const Conv *c, int phase)
                        : "AT(partial)(p0, p1, (float *)workspace, shared);",
                  out);
     else if (c->direct)
-        snprintf(call, 128, "AT(direct)(p0, p1, p%d, p%d);", bias, out);
+        snprintf(call, 128, "AT(direct)(p0, p1, p%d, p%d, shared);", bias, out);
     else if (phase == 0)
         snprintf(call, 128, "AT(pack)(p1, (CONV_T *)workspace);");
     else

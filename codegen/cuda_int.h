@@ -133,4 +133,14 @@ void gather_kernel(Printer *pr, const Kernel *k);
 bool cuda_is_gather_sum(const Kernel *k); /* it calls functions of prelude/gather.h */
 CudaLaunch gather_sum_launch(const Kernel *k);
 void gather_sum_kernel(Printer *pr, const Kernel *k);
+
+/* ---- cuda_pool.c: likewise ------------------------------------------------------------------------ */
+
+bool cuda_is_pool(const Kernel *k);
+CudaLaunch pool_launch(const Kernel *k);
+void pool_prelude(Printer *pr, const Kernel *k); /* functions that its kernel calls */
+void pool_kernel(Printer *pr, const Kernel *k);
+bool cuda_is_pad(const Kernel *k);
+CudaLaunch pad_launch(const Kernel *k);
+void pad_kernel(Printer *pr, const Kernel *k);
 #endif

@@ -57,8 +57,13 @@ bool attention_packs(const AttentionAttrs *at, int64_t heads);
 /* conv x[N,C,s...], w[M,C/group,k...] [, bias[M]]; pads: begins then ends.
  * conv_bwd_data g, w -> x's shape (also the forward of a transposed convolution);
  * conv_bwd_weights x, g -> w's shape.  shape: full shape of the result of the two latter.  out, tf32: as of
- * matmul. */
-typedef struct { Ints strides, pads, dilations; int64_t group; Ints shape; int64_t out, tf32; } ConvAttrs;
+ * matmul.  channels_last: x and the result are [N,s...,C]; weights stay. */
+typedef struct {
+    Ints strides, pads, dilations;
+    int64_t group;
+    Ints shape;
+    int64_t out, tf32, channels_last;
+} ConvAttrs;
 
 /* max_pool x, max_pool_bwd x, g; avg_pool x, avg_pool_bwd g.  out: spatial extents of the pooled
  * side, decided at import (ceil_mode, auto_pad); shape: x's full shape (avg_pool_bwd). */
@@ -70,8 +75,8 @@ typedef struct {
 
 /* layer_norm x [, scale, bias] -> y, mean, rstd: over dimensions axis..rank-1.
  * rms_norm x [, scale] -> y, rstd.  batch_norm x, scale, bias -> y, mean, var, rstd (of this batch,
- * population variance; channel is dimension 1).  Statistics have the type of x's sums, scale and bias that
- * or x's. */
+ * population variance; channels are dimension axis).  Statistics have the type of x's sums, scale and bias
+ * that or x's. */
 typedef struct { int64_t axis; double eps; } NormAttrs;
 
 /* cross_entropy logits, target(int) [, class weight] -> loss, lse: classes on `axis`; loss and lse

@@ -537,7 +537,8 @@ static void copy_ints(Ints *to, const Ints *from)
 
 const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, Arena *a)
 {
-    if (k->lib == LIB_NONE || k->lib == LIB_COPY)
+    bool product = k->lib == LIB_MATMUL || k->lib == LIB_MATMUL_ADD;
+    if (k->lib == LIB_NONE || k->lib == LIB_COPY || (!product && ((const ConvAttrs *)n->attr)->channels_last))
         return NULL;
     LibDesc *d = NEW(a, LibDesc, 1);
     d->op = k->lib == LIB_MATMUL_ADD ? LIB_MATMUL : k->lib;

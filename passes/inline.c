@@ -233,9 +233,9 @@ static bool can_inline(const Inline *x, const Node *n)
 /* ---- clones ------------------------------------------------------------------------------------ */
 
 /* A parameter or a statistic of channels, as it broadcasts to the data. */
-static Val per_channel(Graph *g, Val v, int rank)
+static Val per_channel(Graph *g, Val v, int rank, int axis)
 {
-    Type t = {.rank = rank - 1};
+    Type t = {.rank = rank - axis};
     for (int i = 0; i < t.rank; i++)
         t.dim[i] = i ? 1 : type_count(val_type(g, v));
     return build_reshape(g, v, t.rank, t.dim);
@@ -275,7 +275,7 @@ static Val recompute_norm(Graph *g, NodeId id, const SliceAttrs *at)
     for (int i = 0; i < 4; i++) {
         if (!with[i].i)
             continue;
-        Val w = batch ? per_channel(g, with[i], whole.rank) : with[i];
+        Val w = batch ? per_channel(g, with[i], whole.rank, (int)((const NormAttrs *)n.attr)->axis) : with[i];
         y = build2(g, op[i], y, build_cast(g, slice_operand(g, w, &whole, at), sum));
     }
     return build_cast(g, y, whole.dt);

@@ -56,6 +56,7 @@ typedef struct {
     uint64_t seed;
     int threads;
     const DeviceInfo *device; /* the plan is for; NULL: device_cpu */
+    bool channels_last;       /* its convolutions take and make [N, s..., C] */
     CostFn *cost;            /* the device's answer (runtime/device.h), NULL: the roofline of one that is not
                               * here */
     TimesFn *times;          /* NULL: the answers have their times from the start */
@@ -149,6 +150,7 @@ bool pass_bind(Graph *g, PassCtx *cx);
 bool pass_recognise(Graph *g, PassCtx *cx);
 bool pass_loss(Graph *g, PassCtx *cx);
 bool pass_precision(Graph *g, PassCtx *cx);
+bool pass_layout(Graph *g, PassCtx *cx);
 bool pass_autodiff(Graph *g, PassCtx *cx);
 bool pass_optimize(Graph *g, PassCtx *cx);
 bool pass_simplify(Graph *g, PassCtx *cx);

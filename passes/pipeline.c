@@ -8,6 +8,8 @@ const Pass pipeline[] = {
     {"recognise", "decomposed norms, activations, losses, attention: to native operators", pass_recognise},
     {"loss", "find the loss, or append it with its target input", pass_loss},
     {"precision", "casts around products in 16 bits, as autocast has them; tf32", pass_precision},
+    {"layout", "channels-last around convolutions, where the device wants it; 1x1 ones as products",
+     pass_layout},
     {"autodiff", "append the backward graph", pass_autodiff},
     {"optimize", "append the optimizer, each update right behind its gradient", pass_optimize},
     {"simplify", "algebra, common subexpressions, dead code", pass_simplify},

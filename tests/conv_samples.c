@@ -17,8 +17,9 @@ static const Shape shapes[] = {
     {1, 64, 130, 1, FLAT(7, 1, 1, 0, 1)}, /* rows of 128 and more */
     {3, 16, 16, 1, FLAT(8, 3, 2, 1, 1)},  /* residues */
     {2, 8, 70, 1, FLAT(9, 1, 2, 0, 1)},   /* of which some meet no tap */
-    {1, 3, 16, 1, FLAT(17, 7, 2, 3, 1)},  /* units of 4 channels */
-    {1, 1, 6, 1, FLAT(11, 5, 1, 2, 1)},   /* of 1 */
+    {1, 3, 16, 1, FLAT(17, 7, 2, 3, 1)},  /* channels one by one */
+    {1, 4, 16, 1, FLAT(17, 7, 2, 3, 1)},  /* four at a time */
+    {1, 1, 6, 1, FLAT(11, 5, 1, 2, 1)},   /* a single one */
     {1, 10, 12, 1, FLAT(10, 3, 1, 2, 2)}, /* dilated */
     {1, 9, 5, 1, FLAT(9, 3, 2, 2, 2)},    /* stride and dilation have a factor in common */
     {1, 6, 4, 1, FLAT(8, 2, 3, 0, 1)},    /* places that nothing reads */
@@ -29,7 +30,9 @@ static const Shape shapes[] = {
     {1, 6, 10, 1, LINE(200, 3, 1, 1, 1)}, /* 1-D */
     {2, 3, 3, 3, LINE(50, 40, 1, 20, 1)}, /* with many taps */
     {1, 24, 8, 1, {4, 5, 6}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1}},
-    {1, 64, 64, 1, FLAT(16, 3, 1, 1, 1)}, /* places of a plane in vectors */
+    {2, 16, 16, 16, FLAT(9, 3, 2, 1, 1)}, /* depthwise, channels in vectors */
+    {1, 48, 48, 48, FLAT(6, 5, 1, 2, 1)}, /* in several rounds of taps */
+    {1, 64, 64, 1, FLAT(16, 3, 1, 1, 1)}, /* channels of a tap in whole steps */
     {5, 4, 4, 1, FLAT(60, 1, 1, 0, 1)},   /* sums over so many places that parts are flushed */
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
@@ -39,7 +42,8 @@ int conv_samples(void) { return SHAPES; }
 static void operands(Sample *s, const Shape *c)
 {
     int sp = c->in[0] ? 3 : c->in[1] ? 2 : 1;
-    ConvAttrs at = {.strides.n = sp, .pads.n = 2 * sp, .dilations.n = sp, .group = c->group};
+    ConvAttrs at = {
+        .strides.n = sp, .pads.n = 2 * sp, .dilations.n = sp, .group = c->group, .channels_last = 1};
     Type x = {s->dt, sp + 2, {c->images, c->channels}}, y = {s->dt, sp + 2, {c->images, c->out}};
     Type w = {s->dt, sp + 2, {c->out, c->channels / c->group}};
     for (int i = 0; i < sp; i++) {
@@ -51,6 +55,8 @@ static void operands(Sample *s, const Shape *c)
         w.dim[2 + i] = c->kernel[d];
         y.dim[2 + i] = (c->in[d] + 2 * c->pad[d] - reach) / c->stride[d] + 1;
     }
+    x = sample_channels_last(x);
+    y = sample_channels_last(y);
     sample_reals(s, s->op == OP_conv_bwd_data ? y : x, -1, 1);
     sample_reals(s, s->op == OP_conv_bwd_weights ? y : w, -1, 1);
     if (s->op == OP_conv && c->out % 2 == 0)

@@ -59,6 +59,8 @@ static void set_option(Golden *s, char *option)
         s->opt.optim = (OptimKind)row_of(optim_name, value);
     else if (strcmp(option, "precision") == 0)
         s->opt.precision = (PrecisionKind)row_of(precision_name, value);
+    else if (strcmp(option, "channels_last") == 0)
+        s->opt.channels_last = true;
     else if (strcmp(option, "budget") == 0)
         s->opt.budget = atoll(value);
     else if (strcmp(option, "grads") == 0)

@@ -18,13 +18,22 @@ static int64_t windows(int64_t in, int64_t pads, int64_t kernel, int64_t stride,
     return (in + pads - dilation * (kernel - 1) - 1) / stride + 1;
 }
 
+Type sample_channels_last(Type t)
+{
+    int64_t channels = t.dim[1];
+    memmove(t.dim + 1, t.dim + 2, (size_t)(t.rank - 2) * sizeof *t.dim);
+    t.dim[t.rank - 1] = channels;
+    return t;
+}
+
 static void conv(Sample *s)
 {
     int sp = sample_int(s, 1, 3);
     ConvAttrs at = {.strides = some(s, sp, 1, 3),
                     .pads = some(s, 2 * sp, 0, 2),
                     .dilations = some(s, sp, 1, 2),
-                    .group = sample_int(s, 1, 3)};
+                    .group = sample_int(s, 1, 3),
+                    .channels_last = sample_chance(s, 40)};
     Type x = {.dt = s->dt,
               .rank = sp + 2,
               .dim = {sample_int(s, 1, 2), at.group * sample_int(s, 1, 2)}};
@@ -38,6 +47,10 @@ static void conv(Sample *s)
         x.dim[2 + i] = reach + sample_int(s, 0, sp == 1 ? 40 : 4);
         y.dim[2 + i] = windows(x.dim[2 + i], at.pads.v[i] + at.pads.v[sp + i], k,
                                at.strides.v[i], at.dilations.v[i]);
+    }
+    if (at.channels_last) {
+        x = sample_channels_last(x);
+        y = sample_channels_last(y);
     }
     sample_reals(s, s->op == OP_conv_bwd_data ? y : x, -1, 1);
     sample_reals(s, s->op == OP_conv_bwd_weights ? y : w, -1, 1);

@@ -15,6 +15,7 @@ Type sample_shape(Sample *s, int min_rank, int max_rank); /* of the sample's flo
 Type sample_narrower(Sample *s, Type t);                  /* broadcasts to t */
 DType sample_some_int(Sample *s);
 Ints sample_all_dims(const Type *t);
+Type sample_channels_last(Type t); /* [N, s..., C] of [N, C, s...] */
 
 /* Append an operand with data. */
 Tensor *sample_operand(Sample *s, Type t); /* zeros */

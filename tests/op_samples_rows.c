@@ -181,13 +181,14 @@ static void batch_norm(Sample *s)
     s->empty = false;
     Type t = sample_shape(s, 2, 4);
     t.dim[0] = sample_int(s, 2, 4);
-    Type c = type_make(s->dt, 1, &t.dim[1]);
+    int64_t axis = sample_chance(s, 60) ? 1 : t.rank - 1;
+    Type c = type_make(s->dt, 1, &t.dim[axis]);
     if (s->op == OP_batch_norm_bwd)
         sample_reals(s, t, -1, 1);
     sample_reals(s, t, -2, 2);
     for (int i = 0; i < (s->op == OP_batch_norm_bwd ? 3 : 2); i++)
         sample_reals(s, i ? type_with(c, dtype_sum(s->dt)) : c, 0.5, 1.5);
-    sample_build(s, &(NormAttrs){1, 1e-5});
+    sample_build(s, &(NormAttrs){axis, 1e-5});
 }
 
 static void rng(Sample *s)

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANDOM = 36, TRIALS = 2, MOST = RANDOM + OP_COUNT * TRIALS + 4 };
+enum { RANDOM = 36, TRIALS = 2, MOST = RANDOM + OP_COUNT * TRIALS + 20 };
 
 /* A kernel with operands for the interpreter (want) and for the generated text (got). */
 typedef struct {
@@ -144,6 +144,29 @@ static void add_gather_sums(Batch *b)
     add_gather_sum(b, DT_F64, 3, 60, 333, 34, 5);
 }
 
+/* Of channels-last data, 16 bytes at a time and less. */
+static void add_pools(Batch *b, int64_t channels)
+{
+    static const Op op[] = {OP_max_pool, OP_max_pool_bwd, OP_avg_pool, OP_avg_pool_bwd};
+    for (int i = 0; i < 8; i++) {
+        Sample s = {.seed = (uint64_t)i, .dt = i < 4 ? DT_F32 : DT_BF16, .op = op[i % 4]};
+        PoolAttrs at = {{3, {3, 2, 1}}, {3, {2, 1, 1}},        {6, {1, 0, 0, 1, 1, 0}},
+                        {3, {1, 2, 1}}, {3, {5, 7, channels}}, i < 4,
+                        {.n = 0}};
+        Type x = type_make(s.dt, 5, (int64_t[]){2, 1, 9, 8, channels}), y = x;
+        memcpy(y.dim + 2, at.out.v, 3 * sizeof *y.dim);
+        at.shape = sample_all_dims(&x);
+        graph_init(&s.g, &s.arena, &s.diag);
+        if (s.op != OP_avg_pool_bwd)
+            sample_reals(&s, x, -1, 1);
+        if (s.op == OP_avg_pool_bwd || s.op == OP_max_pool_bwd)
+            sample_reals(&s, y, -1, 1);
+        sample_build(&s, &at);
+        add_sample(b, &s, (int)channels);
+        sample_free(&s);
+    }
+}
+
 static void add_convolutions(Batch *b, DType dt, int which)
 {
     static const Op op[] = {OP_conv, OP_conv_bwd_data, OP_conv_bwd_weights};
@@ -171,6 +194,8 @@ static void batch_make(Batch *b, uint64_t seed)
         for (int trial = 0; trial < TRIALS; trial++)
             add_operator(b, (Op)op, trial);
     add_gather_sums(b);
+    add_pools(b, 16);
+    add_pools(b, 6);
     ck_assert_int_gt(b->n, RANDOM + OP_COUNT);
     batch_print(b);
 }

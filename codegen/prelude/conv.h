@@ -1,11 +1,10 @@
 /* conv.h -- the window of a convolution and what its places and taps read, for CUDA.
  *
  * Pasted once per kernel behind the parameters of its window (ir/ops/conv.c) and CONV_KIND: 0 forward,
- * 1 gradient of the data, 2 of the weights.  Places are those of all images, one behind the other; in
- * memory neighbours in a row are neighbours, and channels lie a plane apart.  Gradients of data where
- * the stride is s: places of one residue modulo s meet the same taps, so they are made residue by
- * residue, as if the stride was 1.  Taps of channels are counted in units: CONV_UNIT channels at one
- * tap; first the taps, then the next channels. */
+ * 1 gradient of the data, 2 of the weights.  Data are channels-last: a place has its channels side by side,
+ * and places are those of all images, one behind the other.  Gradients of data where the stride is s: places
+ * of one residue modulo s meet the same taps, so they are made residue by residue, as if the stride was 1.
+ * Terms are taps of channels: first the channels of a tap, then the next tap. */
 
 #ifndef CONV_TYPES
 #define CONV_TYPES
@@ -17,14 +16,8 @@ typedef struct {
     int n[3], first[3], at[3], count;
 } ConvTaps;
 typedef struct __attribute__((aligned(16))) {
-    uint32_t v[4];
-} ConvChunk;
-typedef struct __attribute__((aligned(16))) {
     float v[4];
 } ConvQuad;
-typedef struct __attribute__((aligned(8))) {
-    float v[2];
-} ConvPair;
 #endif
 
 #define CONV_WINDOW                                                                          \
@@ -32,10 +25,10 @@ typedef struct __attribute__((aligned(8))) {
 #define CONV_DATA (CONV_KIND == 1)
 #define CONV_TAPS ((int)(P6 * P7 * P8))
 #define CONV_GROUPS ((int)(P18 / P20))
-/* What is gathered: planes, channels of a group. */
+/* What is gathered: places of an image, channels of a group, and of all. */
 #define CONV_PLANE ((int)(CONV_DATA ? P3 * P4 * P5 : P0 * P1 * P2))
 #define CONV_CHANNELS ((int)(CONV_DATA ? P21 : P20))
-#define CONV_BLOCKS ((CONV_CHANNELS + CONV_UNIT - 1) / CONV_UNIT)
+#define CONV_LINE (CONV_GROUPS * CONV_CHANNELS)
 /* What is made. */
 #define CONV_OUT_PLANE ((int)(CONV_DATA ? P0 * P1 * P2 : P3 * P4 * P5))
 #define CONV_RESIDUES ((int)(CONV_DATA ? P9 * P10 * P11 : 1))
@@ -88,17 +81,15 @@ FN int AT(offset)(const int *at)
     return (at[0] * h + at[1]) * x + at[2];
 }
 
-/* The tap of a unit, and its channels' block. */
-FN AT(Place) AT(tap)(const ConvTaps *t, int unit, int *block)
+/* A tap of those that places meet. */
+FN AT(Place) AT(tap)(const ConvTaps *t, int tap)
 {
     AT(Place) p;
-    int tap = unit % t->count;
-    *block = unit / t->count;
-    p.inside = *block < CONV_BLOCKS;
+    p.inside = tap < t->count;
     p.at[2] = t->at[2] + tap % t->n[2] * AT(advance)(2);
     p.at[1] = t->at[1] + tap / t->n[2] % t->n[1] * AT(advance)(1);
-    p.at[0] = t->at[0] + tap / (t->n[2] * t->n[1]) * AT(advance)(0);
-    p.offset = AT(offset)(p.at);
+    p.at[0] = t->at[0] + (P6 > 1 ? tap / (t->n[2] * t->n[1]) * AT(advance)(0) : 0);
+    p.offset = AT(offset)(p.at) * CONV_LINE;
     return p;
 }
 
@@ -124,6 +115,17 @@ FN AT(Place) AT(place)(int i, int end)
         p.at[d] = CONV_DATA ? at : at * w.stride[d] - w.pad[d];
         rest /= AT(extent)(d);
     }
-    p.offset = (CONV_INDEX)(i / AT(places)()) * CONV_GROUPS * CONV_CHANNELS * CONV_PLANE + AT(offset)(p.at);
+    p.offset = ((CONV_INDEX)(i / AT(places)()) * CONV_PLANE + AT(offset)(p.at)) * CONV_LINE;
     return p;
+}
+
+/* Does the tap see data there? */
+FN bool AT(sees)(const AT(Place) * p, const AT(Place) * tap)
+{
+    const ConvWindow w = CONV_WINDOW;
+    bool inside = p->inside && tap->inside;
+    UNROLL
+    for (int d = 0; d < 3; d++)
+        inside &= (unsigned)(p->at[d] + tap->at[d]) < (unsigned)(CONV_DATA ? w.out[d] : w.in[d]);
+    return inside;
 }

@@ -1,12 +1,20 @@
-/* conv_direct.h -- convolutions of few channels a group (depthwise) for CUDA: a thread per element.
+/* conv_direct.h -- convolutions of few channels a group (depthwise) for CUDA.
  *
- * Pasted behind conv.h.  Weights: a block has one pair of channels and a part of the places, and sums
- * CONV_SUMS taps at a time; a second phase adds the parts in order. */
+ * Pasted behind conv.h.  A thread has CONV_COPY channels of a place, or of depthwise weights: CONV_LANES
+ * threads have a slice of the channels, and the others of a block other places.  Weights: a block has a slice
+ * and a part of the places, and sums CONV_SUMS taps at a time; a second phase adds the parts in order. */
 
 #define CONV_ALL ((int)(CONV_DATA ? P19 : P18)) /* channels of what is read */
 #define CONV_MADE ((int)(CONV_DATA ? P18 : P19))
 #define CONV_PAIRS ((int)(P19 * P20))
-#define CONV_SUMS (CONV_TAPS < 32 ? CONV_TAPS : 32)
+#define CONV_SUMS (CONV_TAPS < 9 ? CONV_TAPS : 9)
+#define CONV_SLICE (CONV_LANES * CONV_COPY) /* channels, or pairs of them */
+#define CONV_SLICES ((CONV_MADE + CONV_SLICE - 1) / CONV_SLICE)
+#define CONV_SIDE_BY_SIDE (256 / CONV_LANES) /* places of a block at a time */
+
+typedef struct __attribute__((aligned(sizeof(CONV_T) * CONV_COPY))) {
+    CONV_T v[CONV_COPY];
+} AT(Channels);
 
 /* Where a tap of place `at` reads along dimension d; -1: nothing. */
 FN int AT(read)(int at, int d, int k)
@@ -20,40 +28,66 @@ FN int AT(read)(int at, int d, int k)
     return at >= 0 && at % w.stride[d] == 0 && at / w.stride[d] < w.out[d] ? at / w.stride[d] : -1;
 }
 
+/* Of a place of what is made, the place in its image that a tap reads; -1: none. */
+FN int AT(seen)(int place, int tap)
+{
+    const ConvWindow w = CONV_WINDOW;
+    int h = (int)(CONV_DATA ? P1 : P4), r = (int)(CONV_DATA ? P2 : P5);
+    int z = AT(read)(place / (h * r), 0, tap / (w.kernel[1] * w.kernel[2]));
+    int y = AT(read)(place / r % h, 1, tap / w.kernel[2] % w.kernel[1]);
+    int x = AT(read)(place % r, 2, tap % w.kernel[2]);
+    int at = (z * (int)(CONV_DATA ? P4 : P1) + y) * (int)(CONV_DATA ? P5 : P2) + x;
+    return z >= 0 && y >= 0 && x >= 0 ? at : -1;
+}
+
 #if CONV_KIND == 2
+#define CONV_PAIR_SLICES ((CONV_PAIRS + CONV_SLICE - 1) / CONV_SLICE)
+
+/* The sums of CONV_SUMS taps from `first` on of one pair, or CONV_COPY of them, over the places that are this
+ * thread's. */
+FN void AT(sums)(const CONV_T *__restrict__ x, const CONV_T *__restrict__ dy, int pair, int at, int end,
+                 int first, float acc[CONV_SUMS][CONV_COPY])
+{
+    int m = pair / (int)P20, channel = m / (int)P21 * (int)P20 + pair % (int)P20;
+    for (; at < end; at += CONV_SIDE_BY_SIDE) {
+        int image = at / CONV_OUT_PLANE, place = at % CONV_OUT_PLANE;
+        AT(Channels) g = *(const AT(Channels) *)(dy + ((CONV_INDEX)at * CONV_MADE + m));
+        UNROLL
+        for (int i = 0; i < CONV_SUMS; i++) {
+            int from = first + i < CONV_TAPS ? AT(seen)(place, first + i) : -1;
+            if (from < 0)
+                continue;
+            CONV_INDEX row = (CONV_INDEX)image * CONV_PLANE + from;
+            AT(Channels) v = *(const AT(Channels) *)(x + (row * CONV_ALL + channel));
+            UNROLL
+            for (int e = 0; e < CONV_COPY; e++)
+                acc[i][e] = fmaf(CONV_LOAD(g.v, e), CONV_LOAD(v.v, e), acc[i][e]);
+        }
+    }
+}
+
 FN void AT(partial)(const CONV_T *__restrict__ x, const CONV_T *__restrict__ dy, float *part,
                     unsigned char *shared)
 {
-    const ConvWindow w = CONV_WINDOW;
-    int pair = (int)blockIdx.x % CONV_PAIRS, split = (int)blockIdx.x / CONV_PAIRS;
-    int m = pair / (int)P20, channel = m / (int)P21 * (int)P20 + pair % (int)P20;
-    int all = AT(all_places)(), begin = split * CONV_CHUNK;
+    int lane = (int)threadIdx.x % CONV_LANES, split = (int)blockIdx.x / CONV_PAIR_SLICES;
+    int pair = (int)blockIdx.x % CONV_PAIR_SLICES * CONV_SLICE + lane * CONV_COPY;
+    int begin = split * CONV_CHUNK, all = AT(all_places)();
     int end = begin + CONV_CHUNK < all ? begin + CONV_CHUNK : all;
     for (int first = 0; first < CONV_TAPS; first += CONV_SUMS) {
-        float acc[CONV_SUMS];
+        float acc[CONV_SUMS][CONV_COPY];
         UNROLL
-        for (int i = 0; i < CONV_SUMS; i++)
-            acc[i] = 0;
-        for (int at = begin + (int)threadIdx.x; at < end; at += 256) {
-            int image = at / CONV_OUT_PLANE, place = at % CONV_OUT_PLANE;
-            int oz = place / (w.out[1] * w.out[2]), oy = place / w.out[2] % w.out[1], ox = place % w.out[2];
-            float g = CONV_LOAD(dy, (int64_t)(image * CONV_MADE + m) * CONV_OUT_PLANE + place);
-            const CONV_T *plane = x + (int64_t)(image * CONV_ALL + channel) * CONV_PLANE;
-            UNROLL
-            for (int i = 0; i < CONV_SUMS; i++) {
-                int tap = first + i;
-                int z = AT(read)(oz, 0, tap / (w.kernel[1] * w.kernel[2]));
-                int y = AT(read)(oy, 1, tap / w.kernel[2] % w.kernel[1]);
-                int c = AT(read)(ox, 2, tap % w.kernel[2]);
-                if (tap < CONV_TAPS && z >= 0 && y >= 0 && c >= 0)
-                    acc[i] = fmaf(g, CONV_LOAD(plane, (z * w.in[1] + y) * w.in[2] + c), acc[i]);
-            }
-        }
+        for (int i = 0; i < CONV_SUMS * CONV_COPY; i++)
+            acc[i / CONV_COPY][i % CONV_COPY] = 0;
+        if (pair < CONV_PAIRS)
+            AT(sums)(x, dy, pair, begin + (int)threadIdx.x / CONV_LANES, end, first, acc);
         UNROLL
         for (int i = 0; i < CONV_SUMS; i++) {
-            float v = row_sum_float(acc[i], (float *)shared, 256);
-            if (threadIdx.x == 0 && first + i < CONV_TAPS)
-                part[(int64_t)(split * CONV_PAIRS + pair) * CONV_TAPS + first + i] = v;
+            column_sum_float(acc[i], (float *)shared, CONV_COPY, CONV_LANES);
+            if ((int)threadIdx.x >= CONV_LANES || pair >= CONV_PAIRS || first + i >= CONV_TAPS)
+                continue;
+            UNROLL
+            for (int e = 0; e < CONV_COPY; e++)
+                part[((int64_t)split * CONV_TAPS + first + i) * CONV_PAIRS + pair + e] = acc[i][e];
         }
     }
 }
@@ -65,34 +99,57 @@ FN void AT(sum)(const float *__restrict__ part, CONV_Y *dw)
         float v = 0;
         for (int s = 0; s < CONV_SPLITS; s++)
             v += part[(int64_t)s * n + i];
-        CONV_STORE(dw, i, v);
+        CONV_STORE(dw, i % CONV_PAIRS * CONV_TAPS + i / CONV_PAIRS, v);
     }
 }
 #else
-FN void AT(direct)(const CONV_T *__restrict__ x, const CONV_T *__restrict__ w, const CONV_T *bias, CONV_Y *y)
+/* This slice's weights: by tap, channel of the group and channel that is made. */
+FN void AT(weights)(float *to, const CONV_T *__restrict__ w, int first)
 {
-    const ConvWindow win = CONV_WINDOW;
-    int64_t n = P22 * CONV_MADE * CONV_OUT_PLANE;
-    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n; i += (int64_t)gridDim.x * 256) {
-        int place = (int)(i % CONV_OUT_PLANE), made = (int)(i / CONV_OUT_PLANE) % CONV_MADE;
-        int h = (int)(CONV_DATA ? P1 : P4), r = (int)(CONV_DATA ? P2 : P5), group = made / CONV_ROWS;
-        float acc = CONV_BIAS ? CONV_LOAD(bias, made) : 0;
+    for (int i = (int)threadIdx.x; i < CONV_TAPS * CONV_CHANNELS * CONV_SLICE; i += 256) {
+        int made = first + i % CONV_SLICE, c = i / CONV_SLICE % CONV_CHANNELS;
+        int tap = i / (CONV_SLICE * CONV_CHANNELS), channel = made / CONV_ROWS * CONV_CHANNELS + c;
+        int pair = CONV_DATA ? channel * (int)P20 + made % CONV_ROWS : made * (int)P20 + c;
+        to[i] = made < CONV_MADE ? CONV_LOAD(w, pair * CONV_TAPS + tap) : 0;
+    }
+    __syncthreads();
+}
+
+FN void AT(direct)(const CONV_T *__restrict__ x, const CONV_T *__restrict__ w, const CONV_T *bias, CONV_Y *y,
+                   unsigned char *shared)
+{
+    const float *taps = (const float *)shared;
+    int lane = (int)threadIdx.x % CONV_LANES * CONV_COPY, first = (int)blockIdx.x % CONV_SLICES * CONV_SLICE;
+    int made = first + lane, step = (int)gridDim.x / CONV_SLICES * CONV_SIDE_BY_SIDE;
+    AT(weights)((float *)shared, w, first);
+    if (made >= CONV_MADE)
+        return;
+    for (int at = (int)blockIdx.x / CONV_SLICES * CONV_SIDE_BY_SIDE + (int)threadIdx.x / CONV_LANES;
+         at < (int)P22 * CONV_OUT_PLANE; at += step) {
+        float acc[CONV_COPY];
+        struct __attribute__((aligned(sizeof(CONV_Y) * CONV_COPY))) {
+            CONV_Y v[CONV_COPY];
+        } out;
         UNROLL
-        for (int c = 0; c < CONV_CHANNELS; c++) {
-            int channel = group * CONV_CHANNELS + c, out = CONV_DATA ? channel : made;
-            const CONV_T *plane = x + (i / CONV_OUT_PLANE / CONV_MADE * CONV_ALL + channel) * CONV_PLANE;
-            const CONV_T *taps = w + (out * (int)P20 + (CONV_DATA ? made % CONV_ROWS : c)) * CONV_TAPS;
+        for (int e = 0; e < CONV_COPY; e++)
+            acc[e] = CONV_BIAS ? CONV_LOAD(bias, made + e) : 0;
+        for (int tap = 0; tap < CONV_TAPS; tap++) {
+            int from = AT(seen)(at % CONV_OUT_PLANE, tap);
+            CONV_INDEX row = (CONV_INDEX)(at / CONV_OUT_PLANE) * CONV_PLANE + from;
             UNROLL
-            for (int tap = 0; tap < CONV_TAPS; tap++) {
-                int kx = tap % win.kernel[2], ky = tap / win.kernel[2] % win.kernel[1];
-                int at_z = AT(read)(place / (h * r), 0, tap / (win.kernel[1] * win.kernel[2]));
-                int at_y = AT(read)(place / r % h, 1, ky), at_x = AT(read)(place % r, 2, kx);
-                int at = (at_z * (int)(CONV_DATA ? P4 : P1) + at_y) * (int)(CONV_DATA ? P5 : P2) + at_x;
-                if (at_z >= 0 && at_y >= 0 && at_x >= 0)
-                    acc = fmaf(CONV_LOAD(taps, tap), CONV_LOAD(plane, at), acc);
+            for (int c = 0; c < CONV_CHANNELS && from >= 0; c++) {
+                int channel = made / CONV_ROWS * CONV_CHANNELS + c;
+                AT(Channels) v = *(const AT(Channels) *)(x + (row * CONV_ALL + channel));
+                UNROLL
+                for (int e = 0; e < CONV_COPY; e++)
+                    acc[e] = fmaf(taps[(tap * CONV_CHANNELS + c) * CONV_SLICE + lane + e], CONV_LOAD(v.v, e),
+                                  acc[e]);
             }
         }
-        CONV_STORE(y, i, acc);
+        UNROLL
+        for (int e = 0; e < CONV_COPY; e++)
+            CONV_STORE(out.v, e, acc[e]);
+        wide_copy(y + ((CONV_INDEX)at * CONV_MADE + made), &out, (int)sizeof out);
     }
 }
 #endif

@@ -8,49 +8,57 @@
  *   data        input channels     input places              taps of output channels
  *   weights     output channels    taps of input channels    output places
  *
- * Columns are gathered: a thread has several channels at one place, so that a warp reads along a row,
- * and puts them side by side into shared memory.  Rows are copied: for forward and data a phase before
- * lays out the weights as tiles read them, with zeros where rows or terms are none; for weights in 16
- * bits CONV_COPY places of a plane at a time, or gathered where planes are odd, and in f32.
+ * What is read lies channels-last, so that CONV_COPY channels of a place (of the result's gradient
+ * CONV_COPY_ROWS) are one asynchronous copy to shared memory, with zeros where a tap sees no data.  Tiles are
+ * copied CONV_STAGES - 1 steps ahead.  Their lines are rows and columns with terms side by side; for weights
+ * places with channels side by side.  For forward and data a phase before lays out the weights as tiles read
+ * them, with zeros where rows or terms are none.
  *
  * Weights: blocks share the places; each adds what it has every CONV_FLUSH places to partial results
  * of its own in f32, which a second phase adds in order. */
 
 /* Of a tile. */
-#define CONV_TK (CONV_HALF ? 32 : 16)
-#define CONV_PARTS_N (CONV_TN * CONV_TK / 256) /* elements of each thread */
-#define CONV_PARTS_M (CONV_TM * CONV_TK / 256)
-#define CONV_RUN (CONV_PARTS_N < CONV_UNIT ? CONV_PARTS_N : CONV_UNIT) /* of them in one unit */
+#define CONV_SIZE ((int)sizeof(CONV_T))
+#define CONV_CHUNK16 (16 / CONV_SIZE) /* elements of 16 bytes */
+#define CONV_TK (64 / CONV_SIZE)
 #define CONV_ACC (CONV_TM * CONV_TN / 256)
-#define CONV_LINE_M (CONV_TM + 4)
-#define CONV_LINE_N (CONV_TN + 4)
-#define CONV_BYTES_M (CONV_HALF ? CONV_TM * 64 : CONV_LINE_M * 64)
-#define CONV_BYTES (CONV_BYTES_M + (CONV_HALF ? CONV_TN * 64 : CONV_LINE_N * 64))
-
-/* CONV_RUN channels of a place as a tap sees it, those behind the last as zeros. */
-FN void AT(gather)(const CONV_T *__restrict__ x, const AT(Place) *p, const AT(Place) *tap, int channel,
-                   CONV_T *v)
-{
-    const ConvWindow w = CONV_WINDOW;
-    bool inside = p->inside && tap->inside;
-    UNROLL
-    for (int d = 0; d < 3; d++)
-        inside &= (unsigned)(p->at[d] + tap->at[d]) < (unsigned)(CONV_DATA ? w.out[d] : w.in[d]);
-    const CONV_T *from = x + (p->offset + tap->offset + channel * CONV_PLANE);
-    UNROLL
-    for (int c = 0; c < CONV_RUN; c++) {
-        bool is = inside && (CONV_CHANNELS % CONV_UNIT == 0 || channel + c < CONV_CHANNELS);
-        v[c] = is ? from[c * CONV_PLANE] : 0;
-    }
-}
+#define CONV_PADDED (CONV_KIND == 2 && !CONV_HALF ? 4 : 0) /* elements behind a line */
+#define CONV_LINE_M (CONV_TM + CONV_PADDED)
+#define CONV_LINE_N (CONV_TN + CONV_PADDED)
+#define CONV_BYTES_M (CONV_LINE_M * 64)
+#define CONV_BYTES (CONV_BYTES_M + CONV_LINE_N * 64)
 
 #ifdef __CUDACC__
+#define CONV_UNROLL_1 _Pragma("unroll 1")
 #define CONV_UNROLL_2 _Pragma("unroll 2")
 #else
+#define CONV_UNROLL_1
 #define CONV_UNROLL_2
 #endif
 
 /* ---- tiles in shared memory ------------------------------------------------------------------ */
+
+/* n elements, or zeros. */
+#define CONV_COPIES(n)                                                                                       \
+    FN void AT(copy_##n)(unsigned char *to, const CONV_T *from, const CONV_T *none, bool is)                 \
+    {                                                                                                        \
+        int bytes = is ? n * CONV_SIZE : 0;                                                                  \
+        from = is ? from : none;                                                                             \
+        if (n * CONV_SIZE == 16)                                                                             \
+            copy_async_16(to, from, bytes);                                                                  \
+        else if (n * CONV_SIZE == 8)                                                                         \
+            copy_async_8(to, from, bytes);                                                                   \
+        else if (n * CONV_SIZE == 4)                                                                         \
+            copy_async_4(to, from, bytes);                                                                   \
+        else                                                                                                 \
+            *(CONV_T *)to = is ? *from : 0;                                                                  \
+    }
+CONV_COPIES(1)
+CONV_COPIES(2)
+CONV_COPIES(4)
+CONV_COPIES(8)
+#define CONV_COPY_OF_(n) AT(copy_##n)
+#define CONV_COPY_OF(n) CONV_COPY_OF_(n)
 
 /* Lines of 16-byte chunks, exchanged so that neither 8 lines' equal chunks nor a line's meet in a bank. */
 FN int AT(chunk_at)(int line, int chunk, int chunks)
@@ -59,8 +67,15 @@ FN int AT(chunk_at)(int line, int chunk, int chunks)
     return (line * chunks + chunk / g * g + (chunk % g ^ line / (8 / g) % g)) * 16;
 }
 
-/* Accumulator e of a thread: its row and column in the tile.  CONV_SIDE of them are side by side. */
-#define CONV_SIDE (CONV_HALF ? 2 : 4)
+/* Element of a line: of terms, or of `length` channels. */
+FN int AT(element_at)(int line, int e, int length)
+{
+    if (CONV_PADDED)
+        return (line * (length + CONV_PADDED) + e) * CONV_SIZE;
+    return AT(chunk_at)(line, e / CONV_CHUNK16, length / CONV_CHUNK16) + e % CONV_CHUNK16 * CONV_SIZE;
+}
+
+/* Accumulator e of a thread: its row and column in the tile. */
 #define CONV_WARPS_M (CONV_TM < 64 ? 1 : 2)
 #define CONV_WM (CONV_TM / CONV_WARPS_M) /* of a warp */
 #define CONV_WN (CONV_TN * CONV_WARPS_M / 8)
@@ -70,46 +85,26 @@ FN int AT(chunk_at)(int line, int chunk, int chunks)
 #define CONV_WARP ((int)threadIdx.x / 32)
 #define CONV_LANE ((int)threadIdx.x % 32)
 
-FN int AT(row)(int e)
+FN int AT(row)(int e, int thread)
 {
     if (CONV_HALF)
-        return CONV_WARP % CONV_WARPS_M * CONV_WM + e / 4 / (CONV_WN / 8) * 16 + e % 4 / 2 * 8 +
-               CONV_LANE / 4;
+        return thread / 32 % CONV_WARPS_M * CONV_WM + e / 4 / (CONV_WN / 8) * 16 + e % 4 / 2 * 8 +
+               thread % 32 / 4;
     int i = e / CONV_RN;
-    return i / CONV_SIDE_M * 16 * CONV_SIDE_M + (int)threadIdx.x / 16 * CONV_SIDE_M + i % CONV_SIDE_M;
+    if (CONV_KIND != 2)
+        return i * 16 + thread / 16;
+    return i / CONV_SIDE_M * 16 * CONV_SIDE_M + thread / 16 * CONV_SIDE_M + i % CONV_SIDE_M;
 }
 
-FN int AT(column)(int e)
+FN int AT(column)(int e, int thread)
 {
     if (CONV_HALF)
-        return CONV_WARP / CONV_WARPS_M * CONV_WN + e / 4 % (CONV_WN / 8) * 8 + CONV_LANE % 4 * 2 + e % 2;
+        return thread / 32 / CONV_WARPS_M * CONV_WN + e / 4 % (CONV_WN / 8) * 8 + thread % 4 * 2 + e % 2;
     int j = e % CONV_RN;
-    return j / 4 * 64 + (int)threadIdx.x % 16 * 4 + j % 4;
+    return CONV_KIND != 2 ? j * 16 + thread % 16 : j / 4 * 64 + thread % 16 * 4 + j % 4;
 }
 
 #if CONV_HALF
-/* n elements of a line from `first` on. */
-FN void AT(put)(unsigned char *tile, int line, int first, int length, const CONV_T *v, int n)
-{
-    if (n % 8 == 0) {
-        UNROLL
-        for (int i = 0; i < n; i += 8) {
-            ConvChunk c;
-            UNROLL
-            for (int j = 0; j < 4; j++)
-                c.v[j] = v[i + 2 * j] | (uint32_t)v[i + 2 * j + 1] << 16;
-            *(ConvChunk *)(tile + AT(chunk_at)(line, (first + i) / 8, length / 8)) = c;
-        }
-        return;
-    }
-    UNROLL
-    for (int i = 0; i < n; i += 2) {
-        int at = AT(chunk_at)(line, (first + i) / 8, length / 8) + (first + i) % 8 * 2;
-        *(uint32_t *)(tile + at) = v[i] | (uint32_t)v[i + 1] << 16;
-    }
-}
-
-/* Lines are rows and columns, or places. */
 FN void AT(multiply)(const unsigned char *tile, float *acc)
 {
     uint32_t m = shared_at(tile), n = m + CONV_BYTES_M;
@@ -129,7 +124,7 @@ FN void AT(multiply)(const unsigned char *tile, float *acc)
         UNROLL
         for (int i = 0; i < CONV_WM / 16; i++) {
             int row = CONV_WARP % CONV_WARPS_M * CONV_WM + i * 16;
-            if (CONV_KIND == 2 && CONV_COPY == 0)
+            if (CONV_KIND == 2)
                 ldmatrix_trans(a, m + (uint32_t)AT(chunk_at)(k * 16 + half * 8 + low, row / 8 + pair,
                                                              CONV_TM / 8));
             else
@@ -143,21 +138,8 @@ FN void AT(multiply)(const unsigned char *tile, float *acc)
         }
     }
 }
-#else
-FN void AT(put)(unsigned char *tile, int line, int first, int length, const CONV_T *v, int n)
-{
-    float *to = (float *)tile + line * (length + 4) + first;
-    UNROLL
-    for (int i = 0; i < n && n % 4 == 0; i += 4) {
-        ConvQuad q = {{v[i], v[i + 1], v[i + 2], v[i + 3]}};
-        *(ConvQuad *)(to + i) = q;
-    }
-    UNROLL
-    for (int i = 0; i < n && n % 4 != 0; i++)
-        to[i] = v[i];
-}
-
-/* Lines are terms. */
+#elif CONV_KIND == 2
+/* Lines are places. */
 FN void AT(multiply)(const unsigned char *tile, float *acc)
 {
     const float *m = (const float *)tile + threadIdx.x / 16 * CONV_SIDE_M;
@@ -177,219 +159,209 @@ FN void AT(multiply)(const unsigned char *tile, float *acc)
             acc[e] = fmaf(a[e / CONV_RN], b[e % CONV_RN / 4].v[e % 4], acc[e]);
     }
 }
+#else
+/* Lines have the terms of a row or column. */
+FN void AT(multiply)(const unsigned char *tile, float *acc)
+{
+    int row = (int)threadIdx.x / 16, column = (int)threadIdx.x % 16;
+    CONV_UNROLL_1
+    for (int k = 0; k < 4; k++) {
+        ConvQuad b[CONV_RN];
+        UNROLL
+        for (int j = 0; j < CONV_RN; j++)
+            b[j] = *(const ConvQuad *)(tile + CONV_BYTES_M + AT(chunk_at)(j * 16 + column, k, 4));
+        UNROLL
+        for (int i = 0; i < CONV_RM; i++) {
+            ConvQuad a = *(const ConvQuad *)(tile + AT(chunk_at)(i * 16 + row, k, 4));
+            UNROLL
+            for (int j = 0; j < CONV_RN; j++)
+                UNROLL
+            for (int t = 0; t < 4; t++)
+                acc[i * CONV_RN + j] = fmaf(a.v[t], b[j].v[t], acc[i * CONV_RN + j]);
+        }
+    }
+}
 #endif
 
 #if CONV_KIND == 2
 /* ---- gradient of the weights ----------------------------------------------------------------- */
 
-#define CONV_COLUMNS (CONV_BLOCKS * CONV_TAPS * CONV_UNIT)
+#define CONV_COLUMNS (CONV_TAPS * CONV_CHANNELS)
 #define CONV_COLUMN_TILES ((CONV_COLUMNS + CONV_TN - 1) / CONV_TN)
-#define CONV_ALL_COLUMNS (CONV_COLUMN_TILES * CONV_TN)
+/* Copies of a line, and lines at a time. */
+#define CONV_PARTS_M (CONV_TM / CONV_COPY_ROWS)
+#define CONV_PARTS_N (CONV_TN / CONV_COPY)
+#define CONV_STEP_M (256 / CONV_PARTS_M)
+#define CONV_STEP_N (256 / CONV_PARTS_N)
 
-/* What is gathered of one step. */
-typedef struct {
-    CONV_T m[CONV_PARTS_M], n[CONV_PARTS_N];
-} AT(Step);
-
-#if CONV_COPY
-#define CONV_PIECES (32 / CONV_COPY) /* of a line */
-
-/* A tile of the result's gradient: lines are rows. */
-FN void AT(copy_rows)(unsigned char *tile, const CONV_T *dy, int place, int end, int row)
+/* Places from `place` on: of the result's gradient from `row`, of the data as `tap` sees it. */
+FN void AT(copy_step)(unsigned char *tile, const CONV_T *x, const CONV_T *dy, int place, int end, int row,
+                      const AT(Place) * tap, int channel)
 {
+    int in = (int)threadIdx.x % CONV_PARTS_M * CONV_COPY_ROWS, line = (int)threadIdx.x / CONV_PARTS_M;
+    bool is = CONV_ROWS % CONV_TM == 0 || row + in < CONV_ROWS;
     UNROLL
-    for (int i = 0; i < CONV_TM * CONV_PIECES; i += 256) {
-        int c = i + (int)threadIdx.x, line = c / CONV_PIECES, in = c % CONV_PIECES * CONV_COPY;
-        int p = place + in;
-        bool is = p < end && (CONV_ROWS % CONV_TM == 0 || row + line < CONV_ROWS);
-        const CONV_T *from = dy + (CONV_INDEX)(p / CONV_OUT_PLANE) * (int)P19 * CONV_OUT_PLANE +
-                             ((row + line) * CONV_OUT_PLANE + p % CONV_OUT_PLANE);
-        if (c < CONV_TM * CONV_PIECES)
-            CONV_ASYNC(tile + AT(chunk_at)(line, in / 8, 4) + in % 8 * 2, is ? from : dy,
-                       is ? CONV_COPY * 2 : 0);
+    for (int i = 0; i < CONV_TK; i += CONV_STEP_M)
+        if (CONV_STEP_M <= CONV_TK || line < CONV_TK)
+            CONV_COPY_OF(CONV_COPY_ROWS)
+            (tile + AT(element_at)(line + i, in, CONV_TM),
+             dy + (CONV_INDEX)(place + line + i) * (int)P19 + row + in, dy, is && place + line + i < end);
+    in = (int)threadIdx.x % CONV_PARTS_N * CONV_COPY;
+    line = (int)threadIdx.x / CONV_PARTS_N;
+    UNROLL
+    for (int i = 0; i < CONV_TK; i += CONV_STEP_N) {
+        AT(Place) p = AT(place)(place + line + i, end);
+        CONV_COPY_OF(CONV_COPY)
+        (tile + CONV_BYTES_M + AT(element_at)(line + i, in, CONV_TN), x + (p.offset + tap->offset + channel),
+         x, AT(sees)(&p, tap));
     }
     copy_commit();
 }
-#endif
 
-/* Channels of the result's gradient from `row` on at a place. */
-FN void AT(gather_rows)(const CONV_T *__restrict__ dy, int place, int end, int row, CONV_T *v)
-{
-    const CONV_T *from = dy + (CONV_INDEX)(place / CONV_OUT_PLANE) * (int)P19 * CONV_OUT_PLANE +
-                         (row * CONV_OUT_PLANE + place % CONV_OUT_PLANE);
-    UNROLL
-    for (int i = 0; i < CONV_PARTS_M; i++) {
-        bool is = place < end && (CONV_ROWS % CONV_TM == 0 || row + i < CONV_ROWS);
-        v[i] = is ? from[i * CONV_OUT_PLANE] : 0;
-    }
-}
-
-FN void AT(fetch)(AT(Step) *s, const CONV_T *x, const CONV_T *dy, int place, int end, int row, int column)
-{
-    ConvTaps taps = AT(taps)(0);
-    AT(Place) p = AT(place)(place, end);
-    if (CONV_COPY == 0)
-        AT(gather_rows)(dy, place, end, row, s->m);
-    UNROLL
-    for (int i = 0; i < CONV_PARTS_N; i += CONV_RUN) {
-        int block;
-        AT(Place) tap = AT(tap)(&taps, (column + i) / CONV_UNIT, &block);
-        AT(gather)(x, &p, &tap, block * CONV_UNIT + (column + i) % CONV_UNIT, s->n + i);
-    }
-}
-
-/* To this thread's own places of the partial results; the first time nothing is there. */
+/* To the partial results, as threads have them, four at a time; the first time nothing is there. */
 FN void AT(flush)(float *part, float *acc, bool first)
 {
     UNROLL
-    for (int e = 0; e < CONV_ACC; e += CONV_SIDE) {
-        float *to = part + AT(row)(e) * CONV_ALL_COLUMNS + AT(column)(e);
-#if CONV_HALF
-        ConvPair v = {{acc[e], acc[e + 1]}}, old = {{0, 0}};
-        ConvPair *at = (ConvPair *)to;
-#else
-        ConvQuad v = {{acc[e], acc[e + 1], acc[e + 2], acc[e + 3]}}, old = {{0, 0, 0, 0}};
-        ConvQuad *at = (ConvQuad *)to;
-#endif
+    for (int e = 0; e < CONV_ACC; e += 4) {
+        ConvQuad *to = (ConvQuad *)part + (e / 4 * 256 + (int)threadIdx.x), old = {{0, 0, 0, 0}}, v;
         if (!first)
-            old = *at;
+            old = *to;
         UNROLL
-        for (int i = 0; i < CONV_SIDE; i++) {
-            v.v[i] = old.v[i] + v.v[i];
+        for (int i = 0; i < 4; i++) {
+            v.v[i] = old.v[i] + acc[e + i];
             acc[e + i] = 0;
         }
-        *at = v;
+        *to = v;
     }
 }
 
 FN void AT(partial)(const CONV_T *x, const CONV_T *dy, float *part, unsigned char *shared)
 {
-    int b = (int)blockIdx.x, tid = (int)threadIdx.x;
-    int row = b % CONV_ROW_TILES * CONV_TM, column = b / CONV_ROW_TILES % CONV_COLUMN_TILES * CONV_TN;
+    int b = (int)blockIdx.x, row = b % CONV_ROW_TILES * CONV_TM;
+    int column = b / CONV_ROW_TILES % CONV_COLUMN_TILES * CONV_TN;
     int group = b / (CONV_ROW_TILES * CONV_COLUMN_TILES) % CONV_GROUPS;
     int split = b / (CONV_ROW_TILES * CONV_COLUMN_TILES * CONV_GROUPS);
     int begin = split * CONV_CHUNK, all = AT(all_places)();
     int end = begin + CONV_CHUNK < all ? begin + CONV_CHUNK : all;
-    int line = tid % CONV_TK, m = tid / CONV_TK * CONV_PARTS_M, n = tid / CONV_TK * CONV_PARTS_N;
+    int own = column + (int)threadIdx.x % CONV_PARTS_N * CONV_COPY, buffer = 0;
+    ConvTaps taps = AT(taps)(0);
+    AT(Place) tap = AT(tap)(&taps, own / CONV_CHANNELS);
     float acc[CONV_ACC];
-    AT(Step) s;
     UNROLL
     for (int e = 0; e < CONV_ACC; e++)
         acc[e] = 0;
-    x += (int64_t)group * CONV_CHANNELS * CONV_PLANE;
-    dy += (int64_t)group * CONV_ROWS * CONV_OUT_PLANE;
-    part += ((int64_t)(split * CONV_GROUPS + group) * CONV_ALL_ROWS + row) * CONV_ALL_COLUMNS + column;
-#if CONV_COPY
-    AT(copy_rows)(shared, dy, begin, end, row);
-#endif
-    AT(fetch)(&s, x, dy, begin + line, end, row + m, column + n);
-    for (int at = begin, buffer = 0; at < end; at += CONV_TK, buffer ^= 1) {
-        unsigned char *tile = shared + buffer * CONV_BYTES;
-        if (CONV_COPY == 0)
-            AT(put)(tile, line, m, CONV_TM, s.m, CONV_PARTS_M);
-        AT(put)(tile + CONV_BYTES_M, line, n, CONV_TN, s.n, CONV_PARTS_N);
-#if CONV_COPY
-        copy_wait(0);
-#endif
+    x += group * CONV_CHANNELS;
+    dy += group * CONV_ROWS;
+    part += (int64_t)b * CONV_TM * CONV_TN;
+    for (int s = 0; s < CONV_STAGES - 1; s++)
+        AT(copy_step)
+        (shared + s * CONV_BYTES, x, dy, begin + s * CONV_TK, end, row, &tap, own % CONV_CHANNELS);
+    for (int at = begin; at < end; at += CONV_TK) {
+        int ahead = buffer == 0 ? CONV_STAGES - 1 : buffer - 1;
+        copy_wait(CONV_STAGES - 2);
         __syncthreads();
-#if CONV_COPY
-        AT(copy_rows)(shared + (buffer ^ 1) * CONV_BYTES, dy, at + CONV_TK, end, row);
-#endif
-        AT(fetch)(&s, x, dy, at + CONV_TK + line, end, row + m, column + n);
-        AT(multiply)(tile, acc);
+        AT(copy_step)
+        (shared + ahead * CONV_BYTES, x, dy, at + (CONV_STAGES - 1) * CONV_TK, end, row, &tap,
+         own % CONV_CHANNELS);
+        AT(multiply)(shared + buffer * CONV_BYTES, acc);
+        buffer = buffer == CONV_STAGES - 1 ? 0 : buffer + 1;
         if ((at + CONV_TK - begin) % CONV_FLUSH == 0 || at + CONV_TK >= end)
             AT(flush)(part, acc, at < begin + CONV_FLUSH);
     }
+    copy_wait(0);
 }
 
 /* Partial results added in order, to where the graph has them. */
 FN void AT(sum)(const float *__restrict__ part, CONV_Y *dw)
 {
-    int n = CONV_GROUPS * CONV_ROWS * CONV_COLUMNS;
+    int tiles = CONV_ROW_TILES * CONV_COLUMN_TILES * CONV_GROUPS, n = tiles * (CONV_ACC / 4 * 256);
     for (int i = (int)(blockIdx.x * 256 + threadIdx.x); i < n; i += (int)gridDim.x * 256) {
-        int column = i % CONV_COLUMNS, row = i / CONV_COLUMNS % CONV_ROWS;
-        int group = i / (CONV_COLUMNS * CONV_ROWS), unit = column / CONV_UNIT;
-        int channel = unit / CONV_TAPS * CONV_UNIT + column % CONV_UNIT;
-        int64_t at = ((int64_t)group * CONV_ALL_ROWS + row) * CONV_ALL_COLUMNS + column;
-        float v = 0;
-        if (channel >= CONV_CHANNELS)
-            continue;
-        for (int s = 0; s < CONV_SPLITS; s++)
-            v += part[at + (int64_t)s * CONV_GROUPS * CONV_ALL_ROWS * CONV_ALL_COLUMNS];
-        at = ((int64_t)(group * CONV_ROWS + row) * CONV_CHANNELS + channel) * CONV_TAPS + unit % CONV_TAPS;
-        CONV_STORE(dw, at, v);
+        int thread = i % 256, e = i / 256 % (CONV_ACC / 4) * 4, b = i / (CONV_ACC / 4 * 256);
+        int row = b % CONV_ROW_TILES * CONV_TM, column = b / CONV_ROW_TILES % CONV_COLUMN_TILES * CONV_TN;
+        int group = b / (CONV_ROW_TILES * CONV_COLUMN_TILES);
+        ConvQuad v = {{0, 0, 0, 0}};
+        for (int s = 0; s < CONV_SPLITS; s++) {
+            ConvQuad p = ((const ConvQuad *)part)[i + (int64_t)s * n];
+            UNROLL
+            for (int j = 0; j < 4; j++)
+                v.v[j] += p.v[j];
+        }
+        UNROLL
+        for (int j = 0; j < 4; j++) {
+            int r = row + AT(row)(e + j, thread), c = column + AT(column)(e + j, thread);
+            int64_t pair = (int64_t)(group * CONV_ROWS + r) * CONV_CHANNELS + c % CONV_CHANNELS;
+            if (r < CONV_ROWS && c < CONV_COLUMNS)
+                CONV_STORE(dw, pair * CONV_TAPS + c / CONV_CHANNELS, v.v[j]);
+        }
     }
 }
 #else
 /* ---- forward and gradient of the data -------------------------------------------------------- */
 
 #define CONV_COLUMN_TILES ((AT(all_places)() + CONV_TN - 1) / CONV_TN)
-#define CONV_CHUNKS (CONV_TM * CONV_TK * (int)sizeof(CONV_T) / 16)  /* of a tile of weights */
 
-/* Element of the weights: as they are, forward of this row, term and residue. */
-FN void AT(pack)(const CONV_T *__restrict__ w, CONV_T *packed)
+/* Where the weights have this term of a row; -1: nowhere. */
+FN int64_t AT(weight_at)(const ConvTaps *t, int group, int row, int term)
 {
-    int64_t n = (int64_t)CONV_RESIDUES * CONV_GROUPS * CONV_ALL_ROWS * CONV_DEPTH;
     const ConvWindow win = CONV_WINDOW;
     const int jump[3] = {CONV_JUMP};
-    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n; i += (int64_t)gridDim.x * 256) {
-        int in = (int)(i % (CONV_ALL_ROWS * CONV_DEPTH)), of = (int)(i / (CONV_ALL_ROWS * CONV_DEPTH));
-        int row = CONV_HALF ? in / CONV_DEPTH : in % CONV_ALL_ROWS;
-        int term = CONV_HALF ? in % CONV_DEPTH : in / CONV_ALL_ROWS, group = of % CONV_GROUPS;
+    int tap = term / CONV_CHANNELS, channel = term % CONV_CHANNELS;
+    if (tap >= t->count || row >= CONV_ROWS)
+        return -1;
+    int k2 = t->first[2] + tap % t->n[2] * (CONV_DATA ? jump[2] : 1);
+    int k1 = t->first[1] + tap / t->n[2] % t->n[1] * (CONV_DATA ? jump[1] : 1);
+    int k0 = t->first[0] + tap / (t->n[2] * t->n[1]) * (CONV_DATA ? jump[0] : 1);
+    int out = CONV_DATA ? channel : row, from = CONV_DATA ? row : channel; /* channels of y, of x */
+    int64_t at = ((int64_t)group * P21 + out) * P20 + from;
+    return ((at * win.kernel[0] + k0) * win.kernel[1] + k1) * win.kernel[2] + k2;
+}
+
+/* Rows of terms, for each residue and group. */
+FN void AT(pack)(const CONV_T *__restrict__ w, CONV_T *packed)
+{
+    int n = CONV_RESIDUES * CONV_GROUPS * CONV_ALL_ROWS * (CONV_DEPTH / CONV_CHUNK16);
+    for (int i = (int)blockIdx.x * 256 + (int)threadIdx.x; i < n; i += (int)gridDim.x * 256) {
+        int term = i % (CONV_DEPTH / CONV_CHUNK16) * CONV_CHUNK16, line = i / (CONV_DEPTH / CONV_CHUNK16);
+        int of = line / CONV_ALL_ROWS;
         ConvTaps t = AT(taps)(of / CONV_GROUPS);
-        int unit = term / CONV_UNIT, channel = CONV_CHANNELS, k[3] = {0, 0, 0};
-        if (t.count > 0) {
-            int tap = unit % t.count;
-            channel = unit / t.count * CONV_UNIT + term % CONV_UNIT;
-            k[2] = t.first[2] + tap % t.n[2] * (CONV_DATA ? jump[2] : 1);
-            k[1] = t.first[1] + tap / t.n[2] % t.n[1] * (CONV_DATA ? jump[1] : 1);
-            k[0] = t.first[0] + tap / (t.n[2] * t.n[1]) * (CONV_DATA ? jump[0] : 1);
+        ALIGNED_16 CONV_T v[CONV_CHUNK16];
+        UNROLL
+        for (int e = 0; e < CONV_CHUNK16; e++) {
+            int64_t at = AT(weight_at)(&t, of % CONV_GROUPS, line % CONV_ALL_ROWS, term + e);
+            v[e] = at >= 0 ? w[at] : 0;
         }
-        int out = CONV_DATA ? channel : row, from = CONV_DATA ? row : channel; /* channels of y, of x */
-        int64_t at = ((int64_t)group * P21 + out) * P20 + from;
-        at = ((at * win.kernel[0] + k[0]) * win.kernel[1] + k[1]) * win.kernel[2] + k[2];
-        packed[i] = row < CONV_ROWS && channel < CONV_CHANNELS ? w[at] : 0;
+        copy_16(packed + (int64_t)i * CONV_CHUNK16, v);
     }
 }
 
-/* The packed weights of a step; a tile has lines of chunks. */
-#define CONV_IN_LINE (CONV_HALF ? 4 : CONV_TM / 4)
+/* Copies of a line, lines at a time, and of a thread. */
+#define CONV_PARTS (CONV_TK / CONV_COPY)
+#define CONV_STEP (256 / CONV_PARTS)
+#define CONV_LINES (CONV_TN / CONV_STEP)
+#define CONV_KNOWN (CONV_LINES <= 4 ? CONV_LINES : 1) /* places that a thread keeps in mind */
 
-FN void AT(copy_weights)(unsigned char *tile, const CONV_T *packed, int step)
+FN void AT(copy_step)(unsigned char *tile, const CONV_T *x, const CONV_T *packed, const ConvTaps *t,
+                      const AT(Place) * known, int column, int step)
 {
     UNROLL
-    for (int i = 0; i < CONV_CHUNKS; i += 256) {
-        int c = i + (int)threadIdx.x, line = c / CONV_IN_LINE, in = c % CONV_IN_LINE;
-        int at = CONV_HALF ? AT(chunk_at)(line, in, 4) : line * CONV_LINE_M * 4 + in * 16;
-        const CONV_T *from = CONV_HALF ? packed + line * CONV_DEPTH + step * CONV_TK + in * 8
-                                       : packed + (step * CONV_TK + line) * CONV_ALL_ROWS + in * 4;
-        if (CONV_CHUNKS % 256 == 0 || c < CONV_CHUNKS)
-            copy_async_16(tile + at, from, 16);
+    for (int i = 0; i < CONV_TM * 4; i += 256) {
+        int line = (i + (int)threadIdx.x) / 4, in = (int)threadIdx.x % 4;
+        if (CONV_TM % 64 == 0 || line < CONV_TM)
+            copy_async_16(tile + AT(chunk_at)(line, in, 4),
+                          packed + line * CONV_DEPTH + step * CONV_TK + in * CONV_CHUNK16, 16);
     }
-    copy_commit();
-}
-
-FN void AT(fetch)(const CONV_T *x, const AT(Place) *p, const ConvTaps *t, int step, CONV_T *v)
-{
-    int column = (int)threadIdx.x / CONV_TN * CONV_PARTS_N;
+    int in = (int)threadIdx.x % CONV_PARTS * CONV_COPY, line = (int)threadIdx.x / CONV_PARTS;
+    int term = step * CONV_TK + in, channel = term % CONV_CHANNELS;
+    AT(Place) tap = AT(tap)(t, term / CONV_CHANNELS);
     UNROLL
-    for (int i = 0; i < CONV_PARTS_N; i += CONV_RUN) {
-        int block;
-        AT(Place) tap = AT(tap)(t, (step * CONV_TK + column + i) / CONV_UNIT, &block);
-        AT(gather)(x, p, &tap, block * CONV_UNIT + (column + i) % CONV_UNIT, v + i);
+    for (int i = 0; i < CONV_LINES; i++) {
+        AT(Place)
+        p = CONV_KNOWN == CONV_LINES ? known[i % CONV_KNOWN]
+                                     : AT(place)(column + line + i * CONV_STEP, AT(all_places)());
+        CONV_COPY_OF(CONV_COPY)
+        (tile + CONV_BYTES_M + AT(element_at)(line + i * CONV_STEP, in, CONV_TK),
+         x + (p.offset + tap.offset + channel), x, AT(sees)(&p, &tap));
     }
-}
-
-FN void AT(put_columns)(unsigned char *tile, const CONV_T *v)
-{
-    int column = (int)threadIdx.x / CONV_TN * CONV_PARTS_N, place = (int)threadIdx.x % CONV_TN;
-    if (CONV_HALF) {
-        AT(put)(tile + CONV_BYTES_M, place, column, 32, v, CONV_PARTS_N);
-        return;
-    }
-    UNROLL
-    for (int i = 0; i < CONV_PARTS_N; i++)
-        AT(put)(tile + CONV_BYTES_M, column + i, place, CONV_TN, v + i, 1);
 }
 
 /* A place of a residue in the image that is made; -1: there is none. */
@@ -417,8 +389,9 @@ typedef struct __attribute__((aligned(sizeof(CONV_Y) * CONV_WIDE))) {
 } AT(Wide);
 
 #define CONV_STAGE_M (CONV_TM < 64 ? CONV_TM : 64)
+#define CONV_STAGE_LINE (CONV_STAGE_M + 4)
 
-/* Through shared memory, so that a warp writes along rows: CONV_WIDE places at a time. */
+/* Through shared memory, so that a place's channels are written side by side, CONV_WIDE at a time. */
 FN void AT(store)(const float *acc, const CONV_T *bias, CONV_Y *y, int row, int place, int residue,
                   unsigned char *shared)
 {
@@ -427,24 +400,22 @@ FN void AT(store)(const float *acc, const CONV_T *bias, CONV_Y *y, int row, int 
         __syncthreads();
         UNROLL
         for (int e = 0; e < CONV_ACC; e++) {
-            int at = AT(row)(e) - pass;
+            int at = AT(row)(e, (int)threadIdx.x) - pass;
             if (at >= 0 && at < CONV_STAGE_M)
-                stage[at * CONV_LINE_N + AT(column)(e)] = acc[e];
+                stage[AT(column)(e, (int)threadIdx.x) * CONV_STAGE_LINE + at] = acc[e];
         }
         __syncthreads();
         for (int i = (int)threadIdx.x * CONV_WIDE; i < CONV_STAGE_M * CONV_TN; i += 256 * CONV_WIDE) {
-            int r = row + pass + i / CONV_TN, p = place + i % CONV_TN, at = AT(target)(p, residue);
-            const float *from = stage + i / CONV_TN * CONV_LINE_N + i % CONV_TN;
-            if (at < 0 || r >= CONV_ROWS)
-                continue;
-            float add = CONV_BIAS ? CONV_LOAD(bias, r) : 0;
-            CONV_Y *to = y + (int64_t)(p / AT(places)()) * CONV_GROUPS * CONV_ROWS * CONV_OUT_PLANE +
-                         ((int64_t)r * CONV_OUT_PLANE + at);
+            int r = pass + i % CONV_STAGE_M, p = place + i / CONV_STAGE_M, at = AT(target)(p, residue);
+            const float *from = stage + i / CONV_STAGE_M * CONV_STAGE_LINE + i % CONV_STAGE_M;
+            CONV_INDEX to = (CONV_INDEX)(p / AT(places)()) * CONV_OUT_PLANE + at;
             AT(Wide) v;
+            if (at < 0 || row + r >= CONV_ROWS)
+                continue;
             UNROLL
             for (int j = 0; j < CONV_WIDE; j++)
-                CONV_STORE(v.v, j, from[j] + add);
-            *(AT(Wide) *)to = v;
+                CONV_STORE(v.v, j, from[j] + (CONV_BIAS ? CONV_LOAD(bias, row + r + j) : 0));
+            *(AT(Wide) *)(y + (to * (CONV_GROUPS * CONV_ROWS) + row + r)) = v;
         }
     }
 }
@@ -454,34 +425,35 @@ FN void AT(product)(const CONV_T *x, const CONV_T *packed, const CONV_T *bias, C
 {
     int b = (int)blockIdx.x, residue = b / CONV_ROW_TILES % CONV_RESIDUES, row = b % CONV_ROW_TILES * CONV_TM;
     int column = b / (CONV_ROW_TILES * CONV_RESIDUES) % CONV_COLUMN_TILES * CONV_TN;
-    int group = b / (CONV_ROW_TILES * CONV_RESIDUES) / CONV_COLUMN_TILES;
+    int group = b / (CONV_ROW_TILES * CONV_RESIDUES) / CONV_COLUMN_TILES, buffer = 0;
     ConvTaps t = AT(taps)(residue);
-    AT(Place) p = AT(place)(column + (int)threadIdx.x % CONV_TN, AT(all_places)());
-    int steps = (CONV_BLOCKS * t.count * CONV_UNIT + CONV_TK - 1) / CONV_TK;
+    AT(Place) known[CONV_KNOWN];
+    int steps = (t.count * CONV_CHANNELS + CONV_TK - 1) / CONV_TK;
     float acc[CONV_ACC];
-    CONV_T v[CONV_PARTS_N];
     UNROLL
     for (int e = 0; e < CONV_ACC; e++)
         acc[e] = 0;
-    x += (int64_t)group * CONV_CHANNELS * CONV_PLANE;
-    packed += (int64_t)(residue * CONV_GROUPS + group) * CONV_ALL_ROWS * CONV_DEPTH +
-              row * (CONV_HALF ? CONV_DEPTH : 1);
-    if (steps > 0) {
-        AT(copy_weights)(shared, packed, 0);
-        AT(fetch)(x, &p, &t, 0, v);
+    UNROLL
+    for (int i = 0; i < CONV_KNOWN; i++)
+        known[i] = AT(place)(column + (int)threadIdx.x / CONV_PARTS + i * CONV_STEP, AT(all_places)());
+    x += group * CONV_CHANNELS;
+    packed += ((int64_t)(residue * CONV_GROUPS + group) * CONV_ALL_ROWS + row) * CONV_DEPTH;
+    for (int s = 0; s < CONV_STAGES - 1; s++) {
+        if (s < steps)
+            AT(copy_step)(shared + s * CONV_BYTES, x, packed, &t, known, column, s);
+        copy_commit();
     }
-    for (int i = 0; i < steps; i++) {
-        unsigned char *tile = shared + i % 2 * CONV_BYTES;
-        AT(put_columns)(tile, v);
-        copy_wait(0);
+    for (int s = 0; s < steps; s++) {
+        int ahead = buffer == 0 ? CONV_STAGES - 1 : buffer - 1;
+        copy_wait(CONV_STAGES - 2);
         __syncthreads();
-        if (i + 1 < steps) {
-            AT(copy_weights)(shared + (i + 1) % 2 * CONV_BYTES, packed, i + 1);
-            AT(fetch)(x, &p, &t, i + 1, v);
-        }
-        AT(multiply)(tile, acc);
+        if (s + CONV_STAGES - 1 < steps)
+            AT(copy_step)(shared + ahead * CONV_BYTES, x, packed, &t, known, column, s + CONV_STAGES - 1);
+        copy_commit();
+        AT(multiply)(shared + buffer * CONV_BYTES, acc);
+        buffer = buffer == CONV_STAGES - 1 ? 0 : buffer + 1;
     }
-    AT(store)(acc, bias + (CONV_BIAS ? group * CONV_ROWS : 0),
-              y + (int64_t)group * CONV_ROWS * CONV_OUT_PLANE, row, column, residue, shared);
+    AT(store)
+    (acc, bias + (CONV_BIAS ? group * CONV_ROWS : 0), y + group * CONV_ROWS, row, column, residue, shared);
 }
 #endif

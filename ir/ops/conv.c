@@ -13,20 +13,35 @@ static const AttrDef conv_attrs[] = {
     ATTR(ConvAttrs, strides, AT_INTS, 0),   ATTR(ConvAttrs, pads, AT_INTS, 0),
     ATTR(ConvAttrs, dilations, AT_INTS, 0), ATTR(ConvAttrs, group, AT_I64, 1),
     ATTR(ConvAttrs, shape, AT_INTS, 0),     ATTR(ConvAttrs, out, AT_DTYPE, DT_NONE),
-    ATTR(ConvAttrs, tf32, AT_I64, 0),
+    ATTR(ConvAttrs, tf32, AT_I64, 0),       ATTR(ConvAttrs, channels_last, AT_I64, 0),
 };
 
 /* ---- inference ----------------------------------------------------------------------- */
 
+/* The dimension of x's channels. */
+static int channel_dim(const Node *n, const Type *x)
+{
+    return ((const ConvAttrs *)n->attr)->channels_last ? x->rank - 1 : 1;
+}
+
+/* t with dimension `from` moved to `to`. */
+static Type moved_dim(Type t, int from, int to)
+{
+    int64_t v = t.dim[from];
+    for (int i = from; i != to; i += to > from ? 1 : -1)
+        t.dim[i] = t.dim[to > from ? i + 1 : i - 1];
+    t.dim[to] = v;
+    return t;
+}
+
 /* Shape of y for x and w, checked. */
-static bool conv_shape(const Node *n, const Type *x, const Type *w, Window *win, Type *y,
-                       Diag *d)
+static bool conv_shape(const Node *n, const Type *data, const Type *w, Window *win, Type *y, Diag *d)
 {
     const ConvAttrs *at = n->attr;
-    int sp = x->rank - 2;
-    if (w->rank != x->rank || sp < 1)
-        return fail(d, "%s: data of rank %d, weights of rank %d", node_def(n)->name,
-                    x->rank, w->rank);
+    int sp = data->rank - 2;
+    if (w->rank != data->rank || sp < 1)
+        return fail(d, "%s: data of rank %d, weights of rank %d", node_def(n)->name, data->rank, w->rank);
+    Type first = moved_dim(*data, channel_dim(n, data), 1), *x = &first;
     Ints kernel = {.n = sp};
     memcpy(kernel.v, w->dim + 2, (size_t)sp * sizeof *kernel.v);
     TRY(window_make(win, n, x,
@@ -45,6 +60,7 @@ static bool conv_shape(const Node *n, const Type *x, const Type *w, Window *win,
         y->dim[2 + i] = room < 0 ? 0 : room / win->stride[k] + 1;
     }
     window_set_out(win, sp, y->dim + 2);
+    *y = moved_dim(*y, 1, channel_dim(n, y));
     return true;
 }
 
@@ -63,9 +79,8 @@ static bool conv_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     Window win;
     TRY(same_float(g, n, d));
     TRY(conv_shape(n, in_type(g, n, 0), in_type(g, n, 1), &win, out, d));
-    if (has_in(n, 2) &&
-        (in_type(g, n, 2)->rank != 1 || in_type(g, n, 2)->dim[0] != out->dim[1]))
-        return fail(d, "conv: bias must have %lld elements", (long long)out->dim[1]);
+    if (has_in(n, 2) && (in_type(g, n, 2)->rank != 1 || in_type(g, n, 2)->dim[0] != in_type(g, n, 1)->dim[0]))
+        return fail(d, "conv: bias must have %lld elements", (long long)in_type(g, n, 1)->dim[0]);
     return sum_infer(n, ((const ConvAttrs *)n->attr)->out, out, d);
 }
 
@@ -91,15 +106,19 @@ static bool conv_bwd_weights_infer(const Graph *g, const Node *n, Type *out, Dia
 
 /* ---- kernels ----------------------------------------------------------------------- */
 
-/* Parameters 0..17: the window; 18 C, 19 M, 20 C/group, 21 M/group, 22 N.
- * Output o of a row reads column o * stride + at, with at = k * dilation - pad. */
+/* Parameters 0..17: the window; 18 C, 19 M, 20 C/group, 21 M/group, 22 N; 23: channels last.
+ * Output o of a row reads column o * stride + at, with at = k * dilation - pad.  Places of a channel of x are
+ * XP elements apart, channels of a place XC; those of the result YP and YC. */
 
 /* clang-format off */
 KERNEL(conv,
     const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
     const int64_t C = p[18], M = p[19], CG = p[20];
+    const int64_t XP = p[23] ? C : 1, XC = p[23] ? 1 : D * H * W;
+    const int64_t YP = p[23] ? M : 1, YC = p[23] ? 1 : OD * OH * OW;
     const int64_t oh = i % OH, od = i / OH % OD, m = i / (OH * OD) % M;
     const int64_t n = i / (OH * OD * M);
+    const int64_t to = n * M * OD * OH * OW + m * YC + (od * OH + oh) * OW * YP;
     for (int64_t first = 0; first < OW; first += 32) {
         const int64_t last = FMIN(OW, first + 32);
         REAL acc[32];
@@ -114,7 +133,7 @@ KERNEL(conv,
                     const int64_t y = oh * p[10] + kh * p[16] - p[13];
                     if (y < 0 || y >= H)
                         continue;
-                    const int64_t row = ((n * C + m / p[21] * CG + c) * D + z) * H + y;
+                    const int64_t row = n * C * D * H * W + (m / p[21] * CG + c) * XC + (z * H + y) * W * XP;
                     const int64_t wrow = ((m * CG + c) * p[6] + kd) * p[7] + kh;
                     for (int64_t kw = 0; kw < p[8]; kw++) {
                         const int64_t at = kw * p[17] - p[14];
@@ -122,20 +141,23 @@ KERNEL(conv,
                         const int64_t hi = FMIN(last, W > at ? (W - at + S - 1) / S : 0);
                         const REAL w = F(1, wrow * p[8] + kw);
                         for (int64_t o = lo; o < hi; o++)
-                            acc[o - first] += w * F(0, row * W + at + o * S);
+                            acc[o - first] += w * F(0, row + (at + o * S) * XP);
                     }
                 }
             }
         for (int64_t o = first; o < last; o++)
-            SETF(2, i * OW + o, acc[o - first]);
+            SETF(2, to + o * YP, acc[o - first]);
     }
 )
 
 KERNEL(conv_bias,
     const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
     const int64_t C = p[18], M = p[19], CG = p[20];
+    const int64_t XP = p[23] ? C : 1, XC = p[23] ? 1 : D * H * W;
+    const int64_t YP = p[23] ? M : 1, YC = p[23] ? 1 : OD * OH * OW;
     const int64_t oh = i % OH, od = i / OH % OD, m = i / (OH * OD) % M;
     const int64_t n = i / (OH * OD * M);
+    const int64_t to = n * M * OD * OH * OW + m * YC + (od * OH + oh) * OW * YP;
     for (int64_t first = 0; first < OW; first += 32) {
         const int64_t last = FMIN(OW, first + 32);
         REAL acc[32];
@@ -150,7 +172,7 @@ KERNEL(conv_bias,
                     const int64_t y = oh * p[10] + kh * p[16] - p[13];
                     if (y < 0 || y >= H)
                         continue;
-                    const int64_t row = ((n * C + m / p[21] * CG + c) * D + z) * H + y;
+                    const int64_t row = n * C * D * H * W + (m / p[21] * CG + c) * XC + (z * H + y) * W * XP;
                     const int64_t wrow = ((m * CG + c) * p[6] + kd) * p[7] + kh;
                     for (int64_t kw = 0; kw < p[8]; kw++) {
                         const int64_t at = kw * p[17] - p[14];
@@ -158,19 +180,22 @@ KERNEL(conv_bias,
                         const int64_t hi = FMIN(last, W > at ? (W - at + S - 1) / S : 0);
                         const REAL w = F(1, wrow * p[8] + kw);
                         for (int64_t o = lo; o < hi; o++)
-                            acc[o - first] += w * F(0, row * W + at + o * S);
+                            acc[o - first] += w * F(0, row + (at + o * S) * XP);
                     }
                 }
             }
         for (int64_t o = first; o < last; o++)
-            SETF(3, i * OW + o, acc[o - first]);
+            SETF(3, to + o * YP, acc[o - first]);
     }
 )
 
 KERNEL(conv_bwd_data,
     const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
     const int64_t C = p[18], M = p[19], CG = p[20], MG = p[21];
+    const int64_t XP = p[23] ? C : 1, XC = p[23] ? 1 : D * H * W;
+    const int64_t YP = p[23] ? M : 1, YC = p[23] ? 1 : OD * OH * OW;
     const int64_t y = i % H, z = i / H % D, c = i / (H * D) % C, n = i / (H * D * C);
+    const int64_t to = n * C * D * H * W + c * XC + (z * H + y) * W * XP;
     for (int64_t first = 0; first < W; first += 32) {
         const int64_t last = FMIN(W, first + 32);
         REAL acc[32];
@@ -185,7 +210,8 @@ KERNEL(conv_bwd_data,
                     const int64_t sy = y + p[13] - kh * p[16];
                     if (sy < 0 || sy % p[10] || sy / p[10] >= OH)
                         continue;
-                    const int64_t row = ((n * M + m) * OD + sz / p[9]) * OH + sy / p[10];
+                    const int64_t line = sz / p[9] * OH + sy / p[10];
+                    const int64_t row = n * M * OD * OH * OW + m * YC + line * OW * YP;
                     const int64_t wrow = ((m * CG + c % CG) * p[6] + kd) * p[7] + kh;
                     for (int64_t kw = 0; kw < p[8]; kw++) {
                         const int64_t at = kw * p[17] - p[14];
@@ -194,18 +220,20 @@ KERNEL(conv_bwd_data,
                             FMIN(OW, last > at ? (last - at + S - 1) / S : 0);
                         const REAL w = F(1, wrow * p[8] + kw);
                         for (int64_t o = lo; o < hi; o++)
-                            acc[o * S + at - first] += w * F(0, row * OW + o);
+                            acc[o * S + at - first] += w * F(0, row + o * YP);
                     }
                 }
             }
         for (int64_t x = first; x < last; x++)
-            SETF(2, i * W + x, acc[x - first]);
+            SETF(2, to + x * XP, acc[x - first]);
     }
 )
 
 KERNEL(conv_bwd_weights,
     const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
     const int64_t C = p[18], M = p[19], CG = p[20];
+    const int64_t XP = p[23] ? C : 1, XC = p[23] ? 1 : D * H * W;
+    const int64_t YP = p[23] ? M : 1, YC = p[23] ? 1 : OD * OH * OW;
     const int64_t m = i / CG, c = m / p[21] * CG + i % CG;
     for (int64_t k = 0; k < p[6] * p[7] * p[8]; k++) {
         const int64_t kw = k % p[8], kh = k / p[8] % p[7], kd = k / (p[8] * p[7]);
@@ -224,14 +252,14 @@ KERNEL(conv_bwd_weights,
                     const int64_t y = oh * p[10] + kh * p[16] - p[13];
                     if (y < 0 || y >= H)
                         continue;
-                    const int64_t row = (((n * C + c) * D + z) * H + y) * W + at;
-                    const int64_t grow = (((n * M + m) * OD + od) * OH + oh) * OW;
+                    const int64_t row = n * C * D * H * W + c * XC + ((z * H + y) * W + at) * XP;
+                    const int64_t grow = n * M * OD * OH * OW + m * YC + (od * OH + oh) * OW * YP;
                     int64_t o = lo;
                     for (; o + 8 <= hi; o += 8)
                         for (int64_t j = 0; j < 8; j++)
-                            lane[j] += F(1, grow + o + j) * F(0, row + (o + j) * S);
+                            lane[j] += F(1, grow + (o + j) * YP) * F(0, row + (o + j) * S * XP);
                     for (; o < hi; o++)
-                        lane[0] += F(1, grow + o) * F(0, row + o * S);
+                        lane[0] += F(1, grow + o * YP) * F(0, row + o * S * XP);
                 }
             }
         for (int64_t j = 4; j > 0; j /= 2)
@@ -252,31 +280,36 @@ static bool conv_setup(Kernel *k, const Node *n, const Type *x, const Type *w, L
     int64_t group = ((const ConvAttrs *)n->attr)->group;
     k->tf32 = ((const ConvAttrs *)n->attr)->tf32 != 0;
     window_params(k, &win);
-    k_param(k, x->dim[1]);
+    k_param(k, x->dim[channel_dim(n, x)]);
     k_param(k, w->dim[0]);
     k_param(k, w->dim[1]);
     k_param(k, w->dim[0] / group);
     k_param(k, x->dim[0]);
+    k_param(k, ((const ConvAttrs *)n->attr)->channels_last != 0);
     k->flops = 2.0 * (double)type_count(&y) * (double)dims_product(w, 1, w->rank);
     if (x->dt != DT_F64)
         k->lib = lib;
     return true;
 }
 
-/* One item per row along the last dimension. */
-static int64_t rows_of(const Type *t) { return dims_product(t, 0, t->rank - 1); }
+/* One item per row of a channel along the last spatial dimension. */
+static int64_t rows_of(const Node *n, const Type *t)
+{
+    Type first = moved_dim(*t, channel_dim(n, t), 1);
+    return dims_product(&first, 0, first.rank - 1);
+}
 
 static bool conv_lower(Kernel *k, const Graph *g, const Node *n)
 {
     TRY(conv_setup(k, n, in_type(g, n, 0), in_type(g, n, 1), LIB_CONV));
-    k_body(k, n->nin > 2 ? &conv_bias_body : &conv_body, rows_of(out_type(g, n, 0)));
+    k_body(k, n->nin > 2 ? &conv_bias_body : &conv_body, rows_of(n, out_type(g, n, 0)));
     return true;
 }
 
 static bool conv_bwd_data_lower(Kernel *k, const Graph *g, const Node *n)
 {
     TRY(conv_setup(k, n, out_type(g, n, 0), in_type(g, n, 1), LIB_CONV_BWD_DATA));
-    k_body(k, &conv_bwd_data_body, rows_of(out_type(g, n, 0)));
+    k_body(k, &conv_bwd_data_body, rows_of(n, out_type(g, n, 0)));
     return true;
 }
 
@@ -296,7 +329,7 @@ static bool conv_bwd_weights_split(const Graph *g, const Node *n, SplitBy by, Sp
     const Type *x = in_type(g, n, 0), *w = out_type(g, n, 0);
     if (by == SPLIT_ROWS) {
         axis->extent = w->dim[0];
-        axis->in[1] = 1;
+        axis->in[1] = channel_dim(n, x);
         return ((const ConvAttrs *)n->attr)->group == 1;
     }
     *axis = (SplitAxis){.extent = x->dim[0], .param = PARAM_IMAGES};
@@ -331,7 +364,7 @@ static bool all_are(const Ints *v, int64_t value)
 /* A window of one position on one image: each side is a matrix of channels by places. */
 static bool is_product(const ConvAttrs *at, const Type *x, const Type *w)
 {
-    return at->group == 1 && x->dim[0] == 1 && dims_product(w, 2, w->rank) == 1 &&
+    return !at->channels_last && at->group == 1 && x->dim[0] == 1 && dims_product(w, 2, w->rank) == 1 &&
            all_are(&at->strides, 1) && all_are(&at->pads, 0);
 }
 
@@ -366,9 +399,10 @@ static bool conv_grad(Grad *gr, const Node *n)
     if (grad_wants(gr, n, 1))
         grad_add(gr, w, weights_gradient(gr, n, x, dy, w));
     if (has_in(n, 2) && grad_wants(gr, n, 2)) {
-        uint32_t all = (1u << val_type(gr->g, dy)->rank) - 1;
+        const Type *t = val_type(gr->g, dy);
+        uint32_t axes = ((1u << t->rank) - 1) & ~(1u << channel_dim(n, t));
         dy = build_cast(gr->g, dy, grad_type(gr->g, n->in[2]));
-        grad_add(gr, n->in[2], build_reduce(gr->g, OP_reduce_sum, dy, all & ~2u, false));
+        grad_add(gr, n->in[2], build_reduce(gr->g, OP_reduce_sum, dy, axes, false));
     }
     return true;
 }

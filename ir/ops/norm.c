@@ -264,13 +264,20 @@ const OpDef op_rms_norm_bwd = {.name = "rms_norm_bwd", .min_in = 3, .max_in = 4,
 
 /* ---- batch_norm x, scale, bias -> y, mean, var, rstd -------------------------------------- */
 
-/* All dimensions but the channel, number 1. */
-static uint32_t batch_axes(const Type *t) { return ((1u << t->rank) - 1) & ~2u; }
+static const AttrDef batch_attrs[] = {ATTR(NormAttrs, axis, AT_I64, 1), ATTR(NormAttrs, eps, AT_F64, 1e-5)};
 
-static int load_channel(Kernel *k, int operand)
+static int channel_axis(const Node *n) { return (int)((const NormAttrs *)n->attr)->axis; }
+
+/* All dimensions but the channel. */
+static uint32_t batch_axes(const Node *n, const Type *t)
+{
+    return ((1u << t->rank) - 1) & ~(1u << channel_axis(n));
+}
+
+static int load_channel(Kernel *k, const Node *n, int operand)
 {
     int64_t stride[K_DIMS] = {0};
-    stride[1] = 1;
+    stride[channel_axis(n)] = 1;
     return k_load_at(k, operand, 0, stride);
 }
 
@@ -281,7 +288,8 @@ static bool channels_valid(const Graph *g, const Node *n, int data, int count, i
     const Type *x = in_type(g, n, data);
     if (x->rank < 2 || !dtype_is_float(x->dt))
         return fail(d, "%s: data of rank %d, %s", node_def(n)->name, x->rank, dtype_name[x->dt]);
-    *c = type_make(dtype_sum(x->dt), 1, &x->dim[1]);
+    TRY(axis_valid(n, channel_axis(n), x->rank, d));
+    *c = type_make(dtype_sum(x->dt), 1, &x->dim[channel_axis(n)]);
     for (int i = data + 1; i <= data + count; i++) {
         bool given = i <= data + count - stats && in_type(g, n, i)->dt == x->dt;
         Type want = given ? type_with(*c, x->dt) : *c;
@@ -301,13 +309,13 @@ static bool batch_norm_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 static bool batch_norm_lower(Kernel *k, const Graph *g, const Node *n)
 {
     const Type *t = in_type(g, n, 0);
-    uint32_t axes = batch_axes(t);
+    uint32_t axes = batch_axes(n, t);
     int64_t count = masked_count(t, axes);
     k_space(k, t, axes);
     int x = k_load(k, 0, t), mean = mean_of(k, x, count), c = SUB(x, mean);
     int var = mean_of(k, MUL(c, c), count);
     int rstd = rstd_of(k, var, ((const NormAttrs *)n->attr)->eps);
-    k_store(k, 3, ADD(MUL(MUL(c, rstd), load_channel(k, 1)), load_channel(k, 2)));
+    k_store(k, 3, ADD(MUL(MUL(c, rstd), load_channel(k, n, 1)), load_channel(k, n, 2)));
     k_store_keep(k, 4, mean, axes);
     k_store_keep(k, 5, var, axes);
     k_store_keep(k, 6, rstd, axes);
@@ -327,10 +335,16 @@ static bool batch_norm_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_batch_norm = {.name = "batch_norm", .min_in = 3, .max_in = 3, .nout = 4,
+const OpDef op_batch_norm = {.name = "batch_norm",
+                             .min_in = 3,
+                             .max_in = 3,
+                             .nout = 4,
                              .wide_in = 1 << 1 | 1 << 2,
-                             .attrs = norm_attrs, .nattrs = 2, .attr_size = sizeof(NormAttrs),
-                             .infer = batch_norm_infer, .grad = batch_norm_grad,
+                             .attrs = batch_attrs,
+                             .nattrs = 2,
+                             .attr_size = sizeof(NormAttrs),
+                             .infer = batch_norm_infer,
+                             .grad = batch_norm_grad,
                              .lower = batch_norm_lower};
 
 /* batch_norm_bwd dy, x, scale, mean, rstd -> dx, dscale, dbias */
@@ -345,19 +359,24 @@ static bool batch_norm_bwd_infer(const Graph *g, const Node *n, Type *out, Diag 
 static bool batch_norm_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 {
     const Type *t = in_type(g, n, 1);
-    uint32_t axes = batch_axes(t);
+    uint32_t axes = batch_axes(n, t);
     int inv = (k_space(k, t, axes), k_const(k, KT_REAL, 1.0 / (double)masked_count(t, axes)));
-    int dy = k_load(k, 0, t), x = k_load(k, 1, t), rstd = load_channel(k, 4);
-    int xhat = MUL(SUB(x, load_channel(k, 3)), rstd);
+    int dy = k_load(k, 0, t), x = k_load(k, 1, t), rstd = load_channel(k, n, 4);
+    int xhat = MUL(SUB(x, load_channel(k, n, 3)), rstd);
     int s1 = k_reduce(k, K_SUM, dy), s2 = k_reduce(k, K_SUM, MUL(dy, xhat));
     int centered = SUB(SUB(dy, MUL(s1, inv)), MUL(xhat, MUL(s2, inv)));
-    k_store(k, 5, MUL(MUL(load_channel(k, 2), rstd), centered));
+    k_store(k, 5, MUL(MUL(load_channel(k, n, 2), rstd), centered));
     k_store_keep(k, 6, s2, axes);
     k_store_keep(k, 7, s1, axes);
     return true;
 }
 
-const OpDef op_batch_norm_bwd = {.name = "batch_norm_bwd", .min_in = 5, .max_in = 5, .nout = 3,
-                                 .attrs = norm_attrs, .nattrs = 2,
+const OpDef op_batch_norm_bwd = {.name = "batch_norm_bwd",
+                                 .min_in = 5,
+                                 .max_in = 5,
+                                 .nout = 3,
+                                 .attrs = batch_attrs,
+                                 .nattrs = 2,
                                  .attr_size = sizeof(NormAttrs),
-                                 .infer = batch_norm_bwd_infer, .lower = batch_norm_bwd_lower};
+                                 .infer = batch_norm_bwd_infer,
+                                 .lower = batch_norm_bwd_lower};

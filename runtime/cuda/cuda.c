@@ -282,6 +282,7 @@ static bool cuda_read(void *device, int64_t at, void *to, int64_t bytes, Diag *d
 
 const DeviceOps cuda_device = {.name = "cuda",
                                .numbered = true,
+                               .channels_last = true,
                                .info = cuda_info,
                                .complete = cuda_complete,
                                .about = cuda_about,

@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#define UNROLL
+
 #define FN static inline __attribute__((unused))
 #define GLOBAL
 #define OPERANDS(n, name) void *const *name /* the fakes take what lies there */

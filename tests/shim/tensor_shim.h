@@ -3,7 +3,6 @@
 #define CKC_TENSOR_SHIM_H
 #include "cuda_shim.h"
 
-#define UNROLL
 #define ROLLED
 
 /* Of dynamic shared memory, which is all that the shim has an address of. */

@@ -1,0 +1,191 @@
+/* cuda_pool.c -- bodies that leave the last dimension alone, or small rows of it: pools of channels-last data
+ * (prelude/pool.h), and what is copied into zeros (pad, slice_bwd): 16 bytes of the result for each thread.
+ */
+#include "cuda_int.h"
+
+enum { WIDE_BYTES = 16, MOST = INT32_MAX / 2 };
+
+static bool is_body(const Kernel *k, const char *name) { return k->body && strcmp(k->body->name, name) == 0; }
+
+/* Elements of a row of n that are accessed together. */
+static int64_t width_of(const Kernel *k, int64_t n)
+{
+    int64_t size = dtype_size[k->operand[0]], width = k->unaligned ? 1 : WIDE_BYTES / size;
+    while (n % width)
+        width /= 2;
+    return width;
+}
+
+/* ---- pools ---------------------------------------------------------------------------------------- */
+
+typedef enum { MAX_POOL, MAX_POOL_BWD, AVG_POOL, AVG_POOL_BWD, NO_POOL } Pool;
+
+static Pool pool_of(const Kernel *k)
+{
+    static const char *const name[] = {"max_pool", "max_pool_bwd", "avg_pool", "avg_pool_bwd"};
+    Pool p = MAX_POOL;
+    while (p < NO_POOL && !is_body(k, name[p]))
+        p++;
+    return p;
+}
+
+static bool makes_data(Pool p) { return p == MAX_POOL_BWD || p == AVG_POOL_BWD; }
+
+static int64_t planes(const Kernel *k, Pool p)
+{
+    return p == MAX_POOL_BWD   ? k->items
+           : p == AVG_POOL_BWD ? k->items / (k->p[0] * k->p[1])
+                               : k->items / (k->p[3] * k->p[4]);
+}
+
+/* Places that are made, in all planes. */
+static int64_t places(const Kernel *k, Pool p)
+{
+    return planes(k, p) * (makes_data(p) ? k->p[0] * k->p[1] : k->p[3] * k->p[4]);
+}
+
+/* The window along the last dimension is one position of as many. */
+bool cuda_is_pool(const Kernel *k)
+{
+    Pool p = pool_of(k);
+    if (p == NO_POOL || k->items == 0)
+        return false;
+    for (int i = 0; i < 6; i++)
+        if (k->p[i] == 0)
+            return false;
+    return k->p[8] == 1 && k->p[11] == 1 && k->p[14] == 0 && k->p[2] == k->p[5] && places(k, p) < MOST;
+}
+
+CudaLaunch pool_launch(const Kernel *k)
+{
+    return one_phase(blocks_for(places(k, pool_of(k)) * (k->p[2] / width_of(k, k->p[2])), FLAT_THREADS),
+                     FLAT_THREADS);
+}
+
+static void define(Printer *pr, const char *name, const char *value)
+{
+    LINE("#undef %s", name);
+    LINE("#define %s %s", name, value);
+}
+
+void pool_prelude(Printer *pr, const Kernel *k)
+{
+    char value[NAME_LEN];
+    Pool p = pool_of(k);
+    bool far = planes(k, p) * k->p[0] * k->p[1] * k->p[2] >= MOST || places(k, p) * k->p[2] >= MOST;
+    text_parameters(&pr->w, k, k->np);
+    snprintf(value, sizeof value, "%d", (int)p);
+    define(pr, "POOL_KIND", value);
+    snprintf(value, sizeof value, "%d", (int)width_of(k, k->p[2]));
+    define(pr, "POOL_WIDTH", value);
+    define(pr, "POOL_T", text_element(k->operand[0]));
+    define(pr, "POOL_INDEX", far ? "int64_t" : "int");
+    snprintf(value, sizeof value, "LD_%s", dtype_name[k->operand[0]]);
+    define(pr, "POOL_LOAD", value);
+    LINE("#undef AT");
+    LINE("#define AT(of) %s_##of", pr->name);
+    text_prelude(pr->w.f, prelude_pool);
+}
+
+void pool_kernel(Printer *pr, const Kernel *k)
+{
+    Pool p = pool_of(k);
+    int64_t width = width_of(k, k->p[2]), chunks = k->p[2] / width;
+    int out = p == MAX_POOL_BWD ? 2 : 1, rows = makes_data(p) ? 1 : 4;
+    LINE("const POOL_INDEX i = (POOL_INDEX)blockIdx.x * %d + threadIdx.x;", FLAT_THREADS);
+    LINE("if (i >= %" PRId64 ")", places(k, p) * chunks);
+    LINE("    return;");
+    LINE("const int c = (int)(i %% %" PRId64 "), at = (int)(i / %" PRId64 ");", chunks, chunks);
+    LINE("const int y = at %% %" PRId64 ", z = at / %" PRId64 " %% %" PRId64 ";", k->p[rows], k->p[rows],
+         k->p[rows - 1]);
+    LINE("REAL v[POOL_WIDTH] = {0};");
+    LINE("%s_Some to;", pr->name);
+    LINE("%s_make(p0, %s%s / %" PRId64 ", z, y, c, v);", pr->name, out == 2 ? "p1, " : "", "at",
+         k->p[rows] * k->p[rows - 1]);
+    LINE("for (int e = 0; e < POOL_WIDTH; e++)");
+    LINE("    ST_%s(to.v, e, v[e]);", dtype_name[k->operand[out]]);
+    LINE("*(%s_Some *)(p%d + i * POOL_WIDTH) = to;", pr->name, out);
+}
+
+/* ---- into zeros ----------------------------------------------------------------------------------- */
+
+/* Along a dimension: element start + step * i of the result is element i of the operand. */
+typedef struct {
+    int64_t out, in, start, step;
+} Along;
+
+static int along_of(const Kernel *k, Along *a)
+{
+    int rank = is_body(k, "pad") ? (int)k->p[0] + 1 : (int)k->p[0];
+    for (int d = 0; d < rank; d++) {
+        const int64_t *p = is_body(k, "pad") ? d < rank - 1 ? k->p + 6 + 3 * d : k->p + 3 : k->p + 1 + 4 * d;
+        a[d] = is_body(k, "pad") ? (Along){p[2], p[1], p[0], 1} : (Along){p[0], p[3], p[1], p[2]};
+    }
+    return rank;
+}
+
+static int64_t elements(const Along *a, int rank)
+{
+    int64_t n = 1;
+    for (int d = 0; d < rank; d++)
+        n *= a[d].out;
+    return n;
+}
+
+bool cuda_is_pad(const Kernel *k)
+{
+    Along a[MAX_RANK];
+    bool zeros = is_body(k, "pad") && k->p[1] == 0 && k->q[0] == 0;
+    if ((!zeros && !is_body(k, "slice_bwd")) || k->items == 0)
+        return false;
+    int rank = along_of(k, a);
+    int64_t all = elements(a, rank);
+    return all > 0 && all < MOST;
+}
+
+CudaLaunch pad_launch(const Kernel *k)
+{
+    Along a[MAX_RANK];
+    int64_t last = a[along_of(k, a) - 1].out;
+    return one_phase(blocks_for(k->items * (last / width_of(k, last)), FLAT_THREADS), FLAT_THREADS);
+}
+
+void pad_kernel(Printer *pr, const Kernel *k)
+{
+    Along a[MAX_RANK];
+    int last = along_of(k, a) - 1, size = dtype_size[k->operand[0]];
+    int64_t width = width_of(k, a[last].out), chunks = a[last].out / width, scale = 1;
+    bool whole = a[last].in == a[last].out && a[last].start == 0 && a[last].step == 1;
+    const char *type = text_element(k->operand[0]);
+    LINE("const int i = (int)blockIdx.x * %d + (int)threadIdx.x;", FLAT_THREADS);
+    LINE("if (i >= %" PRId64 ")", k->items * chunks);
+    LINE("    return;");
+    LINE("const int first = (int)(i %% %" PRId64 " * %" PRId64 ");", chunks, width);
+    LINE("int row = (int)(i / %" PRId64 "), from = 0, at;", chunks);
+    LINE("bool inside = true;");
+    for (int d = last - 1; d >= 0; d--) {
+        LINE("at = row %% (int)%" PRId64 " - (int)%" PRId64 ";", a[d].out, a[d].start);
+        LINE("row /= (int)%" PRId64 ";", a[d].out);
+        LINE("inside &= at %% (int)%" PRId64 " == 0 && at / (int)%" PRId64 " >= 0 && at / (int)%" PRId64
+             " < (int)%" PRId64 ";",
+             a[d].step, a[d].step, a[d].step, a[d].in);
+        LINE("from += at / (int)%" PRId64 " * (int)%" PRId64 ";", a[d].step, scale);
+        scale *= a[d].in;
+    }
+    LINE("ALIGNED_16 %s u[%" PRId64 "] = {0};", type, width);
+    if (whole) {
+        LINE("if (inside)");
+        LINE("    wide_copy(u, p0 + ((int64_t)from * %" PRId64 " + first), %" PRId64 ");", a[last].in,
+             width * size);
+    } else {
+        LINE("#pragma unroll");
+        OPEN("for (int e = 0; e < %" PRId64 "; e++)", width);
+        LINE("at = first + e - (int)%" PRId64 ";", a[last].start);
+        LINE("if (inside && at %% (int)%" PRId64 " == 0 && at / (int)%" PRId64 " >= 0 && at / (int)%" PRId64
+             " < (int)%" PRId64 ")",
+             a[last].step, a[last].step, a[last].step, a[last].in);
+        LINE("    u[e] = p0[(int64_t)from * %" PRId64 " + at / (int)%" PRId64 "];", a[last].in, a[last].step);
+        CLOSE();
+    }
+    LINE("wide_copy(p1 + (int64_t)i * %" PRId64 ", u, %" PRId64 ");", width, width * size);
+}

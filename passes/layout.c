@@ -1,0 +1,377 @@
+/* layout.c -- channels-last: for devices whose convolutions read and write [N, s..., C].
+ *
+ * A sweep over the forward graph.  Convolutions are rewritten to take and make channels-last values, and what
+ * stands between them follows: pointwise operators, norms, pools, concatenations, whatever has a form with
+ * its axes renumbered.  A value in the other order is made when somebody asks for it, once: transposes remain
+ * where images come in and where the channels' order matters (a flatten before the classifier), and those
+ * that meet one of the model's own cancel (passes/simplify.c).
+ *
+ * Runs before autodiff: the gradient of a transpose is a transpose, so the backward graph has the same order.
+ * Parameters stay as they are in the file; a convolution's kernel reads them so, and makes their gradients
+ * so.  A 1x1 convolution is a plain product, [N s..., C] by [C, M], of any number of images. */
+#include "../ir/attrs.h"
+#include "passes.h"
+#include <string.h>
+
+typedef struct {
+    Graph *g;
+    Val *last;  /* per value at the start: channels-last, {0}: not made */
+    Val *plain; /* likewise: as the graph had it; {0}: it is not made, `last` is */
+    uint32_t n;
+} Layout;
+
+/* ---- orders of dimensions ------------------------------------------------------------------------ */
+
+/* Dimension d of [N, C, s...] in [N, s..., C]. */
+static int place(int d, int rank) { return d == 0 ? 0 : d == 1 ? rank - 1 : d - 1; }
+
+static void moved_ints(int64_t *v, int rank)
+{
+    int64_t old[MAX_RANK];
+    memcpy(old, v, (size_t)rank * sizeof *v);
+    for (int d = 0; d < rank; d++)
+        v[place(d, rank)] = old[d];
+}
+
+/* To channels-last, or back.  Where only extents of 1 move it is a view. */
+static Val move_channels(Graph *g, Val v, bool back)
+{
+    Type t = *val_type(g, v);
+    int perm[MAX_RANK];
+    int64_t spatial = 1, channels = t.dim[back ? t.rank - 1 : 1];
+    for (int d = 0; d < t.rank; d++) {
+        perm[back ? d : place(d, t.rank)] = back ? place(d, t.rank) : d;
+        spatial *= d > 0 ? t.dim[d] : 1;
+    }
+    if (channels != 1 && spatial != channels)
+        return build_transpose(g, v, perm);
+    Type old = t;
+    for (int d = 0; d < t.rank; d++)
+        t.dim[d] = old.dim[perm[d]];
+    return build_reshape(g, v, t.rank, t.dim);
+}
+
+static Val as_plain(Layout *x, Val v)
+{
+    if (!x->plain[v.i].i && x->last[v.i].i)
+        x->plain[v.i] = move_channels(x->g, x->last[v.i], true);
+    return x->plain[v.i];
+}
+
+/* v of a rank that broadcasts to `rank`. */
+static Val as_last(Layout *x, Val v, int rank)
+{
+    Graph *g = x->g;
+    const Type *t = val_type(g, v);
+    if (type_count(t) == 1 && t->rank < rank)
+        return as_plain(x, v);
+    if (t->rank == rank && x->last[v.i].i)
+        return x->last[v.i];
+    Type full = {.dt = t->dt, .rank = rank};
+    for (int d = 0; d < rank; d++)
+        full.dim[d] = d < rank - t->rank ? 1 : t->dim[d - (rank - t->rank)];
+    Val moved = move_channels(g, build_reshape(g, as_plain(x, v), rank, full.dim), false);
+    if (val_type(g, v)->rank == rank)
+        x->last[v.i] = moved;
+    return moved;
+}
+
+/* ---- convolutions -------------------------------------------------------------------------------- */
+
+static bool all_are(const int64_t *v, int n, int64_t value)
+{
+    bool same = true;
+    for (int i = 0; i < n; i++)
+        same &= v[i] == value;
+    return same;
+}
+
+/* A window of one position on every place: rows of channels by a matrix. */
+static bool is_product(const Node *n, const Type *w)
+{
+    const ConvAttrs *at = n->attr;
+    return n->op == OP_conv && at->group == 1 && all_are(w->dim + 2, w->rank - 2, 1) &&
+           all_are(at->strides.v, at->strides.n, 1) && all_are(at->pads.v, at->pads.n, 0);
+}
+
+static Val product(Graph *g, const Node *n, Val data, Val weights)
+{
+    const ConvAttrs *at = n->attr;
+    Type x = *val_type(g, data);
+    const Type w = *val_type(g, weights);
+    int64_t rows = x.dim[x.rank - 1] ? type_count(&x) / x.dim[x.rank - 1] : 0;
+    Val in[] = {build_reshape(g, data, 2, (int64_t[]){rows, w.dim[1]}),
+                build_reshape(g, weights, 2, (int64_t[]){w.dim[0], w.dim[1]})};
+    Val y = build(g, OP_matmul, n->name, 2, in, &(MatmulAttrs){.tb = 1, .out = at->out, .tf32 = at->tf32});
+    x.dim[x.rank - 1] = w.dim[0];
+    y = build_reshape(g, y, x.rank, x.dim);
+    return n->nin > 2 && n->in[2].i ? build2(g, OP_add, y, n->in[2]) : y;
+}
+
+static Val pad_dim(Graph *g, Val v, int dim, int64_t more)
+{
+    int rank = val_type(g, v)->rank;
+    PadAttrs at = {.before.n = rank, .after.n = rank};
+    at.after.v[dim] = more;
+    return build(g, OP_pad, NULL, 1, &v, &at);
+}
+
+/* Channels of zeros so that a place's can be copied 8 bytes at a time: the three of an image are four. */
+static void pad_channels(Graph *g, const Node *n, Val *data, Val *weights)
+{
+    enum { UNIT = 4, COPY = 8 };
+    const Type *x = val_type(g, *data);
+    int64_t c = x->dim[x->rank - 1], more = (UNIT - c % UNIT) % UNIT;
+    if (n->op != OP_conv || ((const ConvAttrs *)n->attr)->group > 1 || c == 1 ||
+        c * dtype_size[x->dt] % COPY == 0)
+        return;
+    *data = pad_dim(g, *data, x->rank - 1, more);
+    *weights = pad_dim(g, *weights, 1, more);
+}
+
+static Val convolution(Layout *x, const Node *n, Val *in)
+{
+    Graph *g = x->g;
+    ConvAttrs at = *(const ConvAttrs *)n->attr;
+    in[0] = as_last(x, n->in[0], val_type(g, n->in[0])->rank);
+    if (is_product(n, val_type(g, in[1])))
+        return product(g, &(Node){.name = n->name, .attr = n->attr, .nin = n->nin, .in = in}, in[0], in[1]);
+    pad_channels(g, n, &in[0], &in[1]);
+    at.channels_last = 1;
+    if (at.shape.n)
+        moved_ints(at.shape.v, at.shape.n);
+    return build(g, n->op, n->name, n->nin, in, &at);
+}
+
+/* ---- what follows -------------------------------------------------------------------------------- */
+
+static void append(Ints *v, int at, int64_t value)
+{
+    memmove(v->v + at + 1, v->v + at, (size_t)(v->n - at) * sizeof *v->v);
+    v->v[at] = value;
+    v->n++;
+}
+
+/* The channels are one more dimension of the window, of one position: [N, 1, s..., C]. */
+static Val pool(Layout *x, const Node *n)
+{
+    Graph *g = x->g;
+    PoolAttrs at = *(const PoolAttrs *)n->attr;
+    Val v = as_last(x, n->in[0], val_type(g, n->in[0])->rank);
+    Type t = *val_type(g, v);
+    int spatial = t.rank - 2;
+    int64_t dim[MAX_RANK] = {t.dim[0], 1};
+    memcpy(dim + 2, t.dim + 1, (size_t)(spatial + 1) * sizeof *dim);
+    append(&at.kernel, spatial, 1);
+    append(&at.strides, spatial, 1);
+    append(&at.dilations, spatial, 1);
+    append(&at.pads, 2 * spatial, 0);
+    append(&at.pads, spatial, 0);
+    append(&at.out, spatial, dim[spatial + 2]);
+    v = build_reshape(g, v, t.rank + 1, dim);
+    v = build(g, n->op, n->name, 1, &v, &at);
+    memcpy(t.dim + 1, at.out.v, (size_t)(spatial + 1) * sizeof *dim);
+    return build_reshape(g, v, t.rank, t.dim);
+}
+
+/* A view that leaves images and channels alone. */
+static Val merged(Layout *x, const Node *n)
+{
+    Type t = *val_type(x->g, n->out[0]);
+    Val v = as_last(x, n->in[0], val_type(x->g, n->in[0])->rank);
+    moved_ints(t.dim, t.rank);
+    return build_reshape(x->g, v, t.rank, t.dim);
+}
+
+/* Is it the transpose that the sweep itself makes, or the one that takes it back? */
+static bool moves_channels(const Node *n, bool back)
+{
+    const Ints *perm = &((const TransposeAttrs *)n->attr)->perm;
+    bool same = n->op == OP_transpose && perm->n > 2;
+    for (int d = 0; d < perm->n && same; d++)
+        same = perm->v[back ? d : place(d, perm->n)] == (back ? place(d, perm->n) : d);
+    return same;
+}
+
+/* Attributes of n that name dimensions, renumbered. */
+static void renumber(const Node *n, int rank, void *attr)
+{
+    SliceAttrs *slice = attr;
+    PadAttrs *pad = attr;
+    ReduceAttrs *reduce = attr;
+    int64_t *axis = node_whole(&(Node){.op = n->op, .attr = attr}, "axis");
+    if (axis)
+        *axis = place((int)*axis, rank);
+    if (n->op == OP_slice) {
+        moved_ints(slice->start.v, rank);
+        moved_ints(slice->step.v, rank);
+        moved_ints(slice->size.v, rank);
+    } else if (n->op == OP_pad) {
+        moved_ints(pad->before.v, rank);
+        moved_ints(pad->after.v, rank);
+    } else if (node_def(n)->attrs && n->op >= OP_reduce_sum && n->op <= OP_reduce_prod) {
+        uint32_t axes = 0;
+        for (int i = 0; i < reduce->axes.n; i++)
+            axes |= 1u << place((int)reduce->axes.v[i], rank);
+        reduce->axes.n = 0;
+        for (int d = 0; d < rank; d++)
+            if (axes >> d & 1)
+                reduce->axes.v[reduce->axes.n++] = d;
+    }
+}
+
+/* n with `moved` operands channels-last and its dimensions renumbered. */
+static Val renumbered(Layout *x, const Node *n, int rank, int moved, Val *in, Val *out)
+{
+    Graph *g = x->g;
+    void *attr = node_def(n)->attr_size ? arena_alloc(g->arena, 1, node_def(n)->attr_size) : NULL;
+    if (attr)
+        memcpy(attr, n->attr, node_def(n)->attr_size);
+    for (int i = 0; i < moved; i++)
+        in[i] = as_last(x, n->in[i], rank);
+    renumber(n, rank, attr);
+    build_n(g, n->op, n->name, n->nin, in, attr, node_def(n)->nout, out);
+    return out[0];
+}
+
+/* Reductions to [N, C] or without channels: dimensions that are left are in the same order. */
+static bool keeps_order(const Node *n, int rank)
+{
+    const ReduceAttrs *at = n->attr;
+    uint32_t axes = 0, spatial = ((1u << rank) - 1) & ~3u;
+    for (int i = 0; i < at->axes.n; i++)
+        axes |= 1u << at->axes.v[i];
+    return axes & 2 || (axes & spatial) == spatial;
+}
+
+/* ---- the sweep ----------------------------------------------------------------------------------- */
+
+typedef enum { STAYS, FOLLOWS, ORDERLESS } Kind; /* ORDERLESS: its results are the same either way */
+
+/* Does n stand behind a channels-last value, and can it take it? */
+static Kind kind_of(const Layout *x, const Node *n)
+{
+    const Graph *g = x->g;
+    const Type *t = n->nin && n->in[0].i ? val_type(g, n->in[0]) : NULL, *y = val_type(g, n->out[0]);
+    bool any = false;
+    for (int i = 0; i < n->nin; i++)
+        any |= x->last[n->in[i].i].i && val_type(g, n->in[i])->rank == y->rank;
+    if (n->op == OP_conv || n->op == OP_conv_bwd_data)
+        return FOLLOWS;
+    if (node_def(n)->traits & OPT_POINTWISE)
+        return any ? FOLLOWS : STAYS;
+    if (n->op == OP_transpose && y->rank > 3 && moves_channels(n, true))
+        return FOLLOWS;
+    if (!t || !x->last[n->in[0].i].i)
+        return n->op == OP_concat && any ? FOLLOWS : STAYS;
+    switch (n->op) {
+    case OP_batch_norm:
+    case OP_concat:
+    case OP_slice:
+    case OP_pad:
+    case OP_resample:
+    case OP_softmax:
+    case OP_log_softmax:
+        return FOLLOWS;
+    case OP_max_pool:
+    case OP_avg_pool:
+        return t->rank < 5 ? FOLLOWS : STAYS;
+    case OP_transpose:
+        return moves_channels(n, false) ? ORDERLESS : STAYS;
+    case OP_reshape:
+        return y->rank > 2 && y->dim[0] == t->dim[0] && y->dim[1] == t->dim[1] ? FOLLOWS : STAYS;
+    case OP_reduce_sum:
+    case OP_reduce_max:
+    case OP_reduce_min:
+    case OP_reduce_prod:
+        return ((const ReduceAttrs *)n->attr)->keepdims ? FOLLOWS
+               : keeps_order(n, t->rank)                ? ORDERLESS
+                                                        : STAYS;
+    case OP_cross_entropy:
+        return ((const AxisAttrs *)n->attr)->axis == 1 ? ORDERLESS : STAYS;
+    default:
+        return STAYS;
+    }
+}
+
+static Val rewritten(Layout *x, const Node *n, Val *in, Val *out)
+{
+    int rank = val_type(x->g, n->nin ? n->in[0] : n->out[0])->rank;
+    if (n->op == OP_conv || n->op == OP_conv_bwd_data)
+        return convolution(x, n, in);
+    if (n->op == OP_max_pool || n->op == OP_avg_pool)
+        return pool(x, n);
+    if (n->op == OP_reshape)
+        return merged(x, n);
+    if (n->op == OP_transpose)
+        return moves_channels(n, false) ? x->last[n->in[0].i] : as_plain(x, n->in[0]);
+    bool all = node_def(n)->traits & OPT_POINTWISE || n->op == OP_concat;
+    rank = all ? val_type(x->g, n->out[0])->rank : rank;
+    return renumbered(x, n, rank, all ? n->nin : 1, in, out);
+}
+
+static void visit(Layout *x, NodeId id)
+{
+    Graph *g = x->g;
+    const Node n = g->nodes[id.i];
+    Kind kind = kind_of(x, &n);
+    Val *in = NEW(g->arena, Val, n.nin + 1), out[MAX_OUT] = {{0}};
+    bool all = node_def(&n)->traits & OPT_POINTWISE || n.op == OP_concat;
+    for (int i = all && kind != STAYS ? n.nin : kind != STAYS; i < n.nin; i++)
+        in[i] = n.in[i].i ? as_plain(x, n.in[i]) : n.in[i];
+    if (kind == STAYS) {
+        memcpy(g->nodes[id.i].in, in, (size_t)n.nin * sizeof *in);
+        for (int i = 0; i < n.nout; i++)
+            x->plain[n.out[i].i] = n.out[i];
+        g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
+        g->order[g->norder++] = id;
+        return;
+    }
+    out[0] = rewritten(x, &n, in, out);
+    for (int i = 0; i < n.nout; i++)
+        (i == 0 && kind == FOLLOWS ? x->last : x->plain)[n.out[i].i] = out[i];
+}
+
+/* What survives the step, under its name. */
+static Val at_end(Layout *x, Val v)
+{
+    Graph *g = x->g;
+    if (v.i >= x->n)
+        return v;
+    Val now = as_plain(x, v);
+    if (now.i != v.i) {
+        const char *name = g->vals[v.i].name;
+        graph_rename(g, v, arena_printf(g->arena, "%s.was", name));
+        graph_rename(g, now, name);
+    }
+    return now;
+}
+
+bool pass_layout(Graph *g, PassCtx *cx)
+{
+    Layout x = {.g = g, .n = g->nvals};
+    uint32_t n = g->norder;
+    bool any = false;
+    for (uint32_t k = 0; k < n; k++)
+        any |= g->nodes[g->order[k].i].op == OP_conv || g->nodes[g->order[k].i].op == OP_conv_bwd_data;
+    if (!cx->opt->channels_last || !any)
+        return true;
+    x.last = NEW(cx->tmp, Val, x.n);
+    x.plain = NEW(cx->tmp, Val, x.n);
+    for (uint32_t i = 1; i < x.n; i++)
+        x.plain[i].i = g->vals[i].kind == VAL_TEMP ? 0 : i;
+    NodeId *order = NEW(cx->tmp, NodeId, n + 1);
+    memcpy(order, g->order, n * sizeof *order);
+    g->norder = 0;
+    for (uint32_t k = 0; k < n && !g->diag->failed; k++)
+        visit(&x, order[k]);
+    for (uint32_t i = 0; i < g->nout && !g->diag->failed; i++) {
+        Val v = g->out[i];
+        g->out[i] = at_end(&x, v);
+        cx->info->loss = v.i == cx->info->loss.i ? g->out[i] : cx->info->loss;
+    }
+    for (uint32_t i = 0; i < g->nupdate && !g->diag->failed; i++)
+        g->update[i].value = at_end(&x, g->update[i].value);
+    cx->changed = true;
+    return !g->diag->failed;
+}
