@@ -8,8 +8,7 @@
 #include "cuda_int.h"
 
 enum { WIDE_BYTES = 16, MAX_WIDTH = 8, DRAW = 4 };
-enum { MANY_SUMS = 80, MOST_SUMS = 104 }; /* of columns, in the registers of a thread: of 8 each, of fewer */
-
+enum { MANY_VALUES = 88, MOST_VALUES = 104 }; /* of columns, in the registers of a thread: of 8 each, of fewer */
 
 static bool is_access(const KInst *in) { return in->kind == K_LOAD || in->kind == K_STORE; }
 
@@ -83,11 +82,14 @@ static int64_t score(const Sched *s, const Vector *v)
     return sum;
 }
 
-static int reductions(const Sched *s, int pass)
+/* What a thread has of a column in a pass: sums, and what it reads of each once. */
+static int column_values(const Sched *s, int pass)
 {
     int n = 0;
-    for (uint32_t i = 0; i < s->n; i++)
-        n += cuda_reduces_at(s, i, pass);
+    for (uint32_t i = 0; i < s->n; i++) {
+        bool once = s->live[i] && s->ins[i].kind == K_LOAD && (s->dep[i] >> s->vec & 1) && !(s->dep[i] & s->red);
+        n += cuda_reduces_at(s, i, pass) || once;
+    }
     return n;
 }
 
@@ -104,7 +106,7 @@ static int widest(const Sched *s)
     }
     int most = MAX_WIDTH;
     for (int pass = 0; pass <= s->last && s->kind == SCHED_COLUMN; pass++)
-        while (most > 1 && most * reductions(s, pass) > (most == MAX_WIDTH ? MANY_SUMS : MOST_SUMS))
+        while (most > 1 && most * column_values(s, pass) > (most == MAX_WIDTH ? MANY_VALUES : MOST_VALUES))
             most /= 2;
     return width < most ? width : most;
 }
