@@ -88,7 +88,8 @@ static void choose_tile(Conv *c)
         int64_t n = tiles_of(c, tile[i].m, tile[i].n);
         int64_t waves = c->kind == WEIGHTS ? n : ceil_div(n, BLOCKS) * BLOCKS;
         double time = (double)(waves * tile[i].m * tile[i].n) * tile[i].time;
-        if (best > 0 && time >= best)
+        bool registers = c->half || tile[i].m * tile[i].n <= 128 * 64;
+        if (!registers || (best > 0 && time >= best))
             continue;
         best = time;
         c->tm = tile[i].m;

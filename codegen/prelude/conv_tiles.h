@@ -28,14 +28,6 @@
 #define CONV_BYTES_M (CONV_LINE_M * 64)
 #define CONV_BYTES (CONV_BYTES_M + CONV_LINE_N * 64)
 
-#ifdef __CUDACC__
-#define CONV_UNROLL_1 _Pragma("unroll 1")
-#define CONV_UNROLL_2 _Pragma("unroll 2")
-#else
-#define CONV_UNROLL_1
-#define CONV_UNROLL_2
-#endif
-
 /* ---- tiles in shared memory ------------------------------------------------------------------ */
 
 /* n elements, or zeros. */
@@ -144,7 +136,7 @@ FN void AT(multiply)(const unsigned char *tile, float *acc)
 {
     const float *m = (const float *)tile + threadIdx.x / 16 * CONV_SIDE_M;
     const float *n = (const float *)(tile + CONV_BYTES_M) + threadIdx.x % 16 * 4;
-    CONV_UNROLL_2 /* more would not fit the registers */
+    ROLLED /* more would not fit the registers */
     for (int k = 0; k < CONV_TK; k++) {
         float a[CONV_RM];
         ConvQuad b[CONV_RN / 4];
@@ -164,7 +156,7 @@ FN void AT(multiply)(const unsigned char *tile, float *acc)
 FN void AT(multiply)(const unsigned char *tile, float *acc)
 {
     int row = (int)threadIdx.x / 16, column = (int)threadIdx.x % 16;
-    CONV_UNROLL_1
+    ROLLED /* more would not fit the registers */
     for (int k = 0; k < 4; k++) {
         ConvQuad b[CONV_RN];
         UNROLL
@@ -174,10 +166,9 @@ FN void AT(multiply)(const unsigned char *tile, float *acc)
         for (int i = 0; i < CONV_RM; i++) {
             ConvQuad a = *(const ConvQuad *)(tile + AT(chunk_at)(i * 16 + row, k, 4));
             UNROLL
-            for (int j = 0; j < CONV_RN; j++)
-                UNROLL
-            for (int t = 0; t < 4; t++)
-                acc[i * CONV_RN + j] = fmaf(a.v[t], b[j].v[t], acc[i * CONV_RN + j]);
+            for (int e = 0; e < CONV_RN * 4; e++)
+                acc[i * CONV_RN + e % CONV_RN] =
+                    fmaf(a.v[e / CONV_RN], b[e % CONV_RN].v[e / CONV_RN], acc[i * CONV_RN + e % CONV_RN]);
         }
     }
 }
