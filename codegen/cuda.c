@@ -17,7 +17,9 @@
 #include "cuda_conv.h"
 #include "cuda_int.h"
 
-enum { MAX_BLOCKS = 65536 };
+/* PROCESSOR_THREADS have 128 registers each: blocks of so many are to fit a processor.  Where nothing is said
+ * the compiler spills rather than to have one block less. */
+enum { MAX_BLOCKS = 65536, PROCESSOR_THREADS = 512 };
 
 /* Bodies that have a text of their own here. */
 typedef struct {
@@ -261,7 +263,8 @@ static void signature(Printer *pr, const Kernel *k, const bool *stored)
     }
     /* One text, one launch: functions are found by their text. */
     LINE("/* %u blocks */", pr->launch.grid * (k->calls > 1 ? (unsigned)k->calls : 1));
-    fprintf(pr->w.f, "GLOBAL void __launch_bounds__(%u) %s(", pr->launch.block,
+    unsigned threads = pr->launch.block, blocks = threads < PROCESSOR_THREADS ? PROCESSOR_THREADS / threads : 1;
+    fprintf(pr->w.f, "GLOBAL void __launch_bounds__(%u, %u) %s(", threads, blocks,
             cuda_phase_name(pr->name, pr->phase, name));
     if (k->calls > 1)
         fprintf(pr->w.f, "OPERANDS(%d, all)", k->calls * k->noperands);

@@ -281,8 +281,8 @@ static void begin(Printer *pr)
              pr->parts.per);
     else
         LINE("const %s from = 0, end = %" PRId64 ";", index, s->nred);
-    LINE("const %s most = %s%" PRId64 ", to = end < most ? end : most;", index,
-         whole_tiles(pr) ? "" : "!inside ? 0 : ", s->nred);
+    LINE("const %s to = %send < %" PRId64 " ? end : %" PRId64 ";", index,
+         whole_tiles(pr) ? "" : "!inside ? from : ", s->nred, s->nred);
 }
 
 void column_kernel(Printer *pr)

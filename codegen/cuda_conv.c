@@ -165,7 +165,7 @@ static bool conv_of(Conv *c, const Kernel *k)
         c->wide = widest(k, c->groups, c->kind == WEIGHTS ? dtype_size[c->dt] : dtype_size[c->out]);
         c->copy = c->copy_rows = widest(k, c->groups, dtype_size[c->dt]);
         choose_lanes(c);
-        choose_split(c, slices_of(c), 8 * THREADS);
+        choose_split(c, slices_of(c), 8 * (THREADS / c->lanes));
     } else {
         choose_tile(c);
         choose_split(c, c->tiles, 256);

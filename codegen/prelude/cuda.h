@@ -23,6 +23,7 @@ typedef unsigned long long uint64_t;
 #pragma nv_diag_suppress 177 /* functions and indices that these kernels do not need */
 #define FN static __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 #define GLOBAL extern "C" __global__
 /* An argument of n pointers, by value. */
 template <int n> struct Operands {

@@ -74,7 +74,9 @@ FN void AT(make)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL 
 #elif POOL_KIND == 1
 FN void AT(make)(const POOL_T *x, const POOL_T *dy, POOL_INDEX plane, int z, int y, int c, REAL *out)
 {
-    for (int k = (int)(P6 * P7) - 1; k >= 0; k--) {
+    ROLLED /* each looks at a whole window */
+        for (int k = (int)(P6 * P7) - 1; k >= 0; k--)
+    {
         int od = AT(window)(z, 0, k / (int)P7), oh = AT(window)(y, 1, k % (int)P7), tap[POOL_WIDTH];
         REAL best[POOL_WIDTH];
         if (od < 0 || oh < 0)

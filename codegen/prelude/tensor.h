@@ -6,7 +6,6 @@
  *   B  16 x 8   b0 rows 2t, 2t + 1, column g   b1 rows + 8
  *   C  16 x 8   c0, c1 row g, columns 2t, 2t + 1   c2, c3 row g + 8 */
 #ifdef __CUDACC__
-#define ROLLED _Pragma("unroll 1")
 
 /* Where p lies in shared memory. */
 FN uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define UNROLL
+#define ROLLED
 
 #define FN static inline __attribute__((unused))
 #define GLOBAL

@@ -3,8 +3,6 @@
 #define CKC_TENSOR_SHIM_H
 #include "cuda_shim.h"
 
-#define ROLLED
-
 /* Of dynamic shared memory, which is all that the shim has an address of. */
 FN uint32_t shared_at(const void *p) { return (uint32_t)((const unsigned char *)p - shim->shared); }
 
