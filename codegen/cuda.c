@@ -263,7 +263,8 @@ static void signature(Printer *pr, const Kernel *k, const bool *stored)
     }
     /* One text, one launch: functions are found by their text. */
     LINE("/* %u blocks */", pr->launch.grid * (k->calls > 1 ? (unsigned)k->calls : 1));
-    unsigned threads = pr->launch.block, blocks = threads < PROCESSOR_THREADS ? PROCESSOR_THREADS / threads : 1;
+    unsigned threads = pr->launch.block,
+             blocks = threads < PROCESSOR_THREADS ? PROCESSOR_THREADS / threads : 1;
     fprintf(pr->w.f, "GLOBAL void __launch_bounds__(%u, %u) %s(", threads, blocks,
             cuda_phase_name(pr->name, pr->phase, name));
     if (k->calls > 1)

@@ -8,7 +8,8 @@
 #include "cuda_int.h"
 
 enum { WIDE_BYTES = 16, MAX_WIDTH = 8, DRAW = 4 };
-enum { MANY_VALUES = 88, MOST_VALUES = 104 }; /* of columns, in the registers of a thread: of 8 each, of fewer */
+/* Values of columns in the registers of a thread: of 8 columns, of fewer. */
+enum { MANY_VALUES = 88, MOST_VALUES = 104 };
 
 static bool is_access(const KInst *in) { return in->kind == K_LOAD || in->kind == K_STORE; }
 
@@ -87,7 +88,8 @@ static int column_values(const Sched *s, int pass)
 {
     int n = 0;
     for (uint32_t i = 0; i < s->n; i++) {
-        bool once = s->live[i] && s->ins[i].kind == K_LOAD && (s->dep[i] >> s->vec & 1) && !(s->dep[i] & s->red);
+        bool column = (s->dep[i] >> s->vec & 1) && !(s->dep[i] & s->red);
+        bool once = s->live[i] && s->ins[i].kind == K_LOAD && column;
         n += cuda_reduces_at(s, i, pass) || once;
     }
     return n;

@@ -74,7 +74,7 @@ FN void AT(partial)(const CONV_T *__restrict__ x, const CONV_T *__restrict__ dy,
     int begin = split * CONV_CHUNK, all = AT(all_places)();
     int end = begin + CONV_CHUNK < all ? begin + CONV_CHUNK : all;
     for (int first = 0; first < CONV_TAPS; first += CONV_SUMS) {
-        float acc[CONV_SUMS][CONV_COPY];
+        ALIGNED_16 float acc[CONV_SUMS][CONV_COPY];
         UNROLL
         for (int i = 0; i < CONV_SUMS * CONV_COPY; i++)
             acc[i / CONV_COPY][i % CONV_COPY] = 0;
@@ -85,21 +85,29 @@ FN void AT(partial)(const CONV_T *__restrict__ x, const CONV_T *__restrict__ dy,
             column_sum_float(acc[i], (float *)shared, CONV_COPY, CONV_LANES);
             if ((int)threadIdx.x >= CONV_LANES || pair >= CONV_PAIRS || first + i >= CONV_TAPS)
                 continue;
-            UNROLL
-            for (int e = 0; e < CONV_COPY; e++)
-                part[((int64_t)split * CONV_TAPS + first + i) * CONV_PAIRS + pair + e] = acc[i][e];
+            float *to = part + (((int64_t)split * CONV_TAPS + first + i) * CONV_PAIRS + pair);
+            wide_copy(to, acc[i], CONV_COPY * (int)sizeof(float));
         }
     }
 }
 
+#define CONV_SIDE (CONV_PAIRS % 4 == 0 ? 4 : 1)
+
 FN void AT(sum)(const float *__restrict__ part, CONV_Y *dw)
 {
     int n = CONV_PAIRS * CONV_TAPS;
-    for (int i = (int)(blockIdx.x * 256 + threadIdx.x); i < n; i += (int)gridDim.x * 256) {
-        float v = 0;
-        for (int s = 0; s < CONV_SPLITS; s++)
-            v += part[(int64_t)s * n + i];
-        CONV_STORE(dw, i % CONV_PAIRS * CONV_TAPS + i / CONV_PAIRS, v);
+    for (int i = (int)(blockIdx.x * 256 + threadIdx.x) * CONV_SIDE; i < n;
+         i += (int)gridDim.x * 256 * CONV_SIDE) {
+        ALIGNED_16 float v[CONV_SIDE] = {0}, p[CONV_SIDE];
+        for (int s = 0; s < CONV_SPLITS; s++) {
+            wide_copy(p, part + ((int64_t)s * n + i), CONV_SIDE * (int)sizeof(float));
+            UNROLL
+            for (int e = 0; e < CONV_SIDE; e++)
+                v[e] += p[e];
+        }
+        UNROLL
+        for (int e = 0; e < CONV_SIDE; e++)
+            CONV_STORE(dw, (i + e) % CONV_PAIRS * CONV_TAPS + i / CONV_PAIRS, v[e]);
     }
 }
 #else

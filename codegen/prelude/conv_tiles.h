@@ -30,27 +30,20 @@
 
 /* ---- tiles in shared memory ------------------------------------------------------------------ */
 
-/* n elements, or zeros. */
-#define CONV_COPIES(n)                                                                                       \
-    FN void AT(copy_##n)(unsigned char *to, const CONV_T *from, const CONV_T *none, bool is)                 \
-    {                                                                                                        \
-        int bytes = is ? n * CONV_SIZE : 0;                                                                  \
-        from = is ? from : none;                                                                             \
-        if (n * CONV_SIZE == 16)                                                                             \
-            copy_async_16(to, from, bytes);                                                                  \
-        else if (n * CONV_SIZE == 8)                                                                         \
-            copy_async_8(to, from, bytes);                                                                   \
-        else if (n * CONV_SIZE == 4)                                                                         \
-            copy_async_4(to, from, bytes);                                                                   \
-        else                                                                                                 \
-            *(CONV_T *)to = is ? *from : 0;                                                                  \
-    }
-CONV_COPIES(1)
-CONV_COPIES(2)
-CONV_COPIES(4)
-CONV_COPIES(8)
-#define CONV_COPY_OF_(n) AT(copy_##n)
-#define CONV_COPY_OF(n) CONV_COPY_OF_(n)
+/* n elements to shared memory, or zeros. */
+FN void AT(copy)(unsigned char *to, const CONV_T *from, bool is, const CONV_T *some, int n)
+{
+    int bytes = is ? n * CONV_SIZE : 0;
+    from = is ? from : some;
+    if (n * CONV_SIZE == 16)
+        copy_async_16(to, from, bytes);
+    else if (n * CONV_SIZE == 8)
+        copy_async_8(to, from, bytes);
+    else if (n * CONV_SIZE == 4)
+        copy_async_4(to, from, bytes);
+    else
+        *(CONV_T *)to = is ? *from : 0;
+}
 
 /* Lines of 16-byte chunks, exchanged so that neither 8 lines' equal chunks nor a line's meet in a bank. */
 FN int AT(chunk_at)(int line, int chunk, int chunks)
@@ -136,8 +129,8 @@ FN void AT(multiply)(const unsigned char *tile, float *acc)
 {
     const float *m = (const float *)tile + threadIdx.x / 16 * CONV_SIDE_M;
     const float *n = (const float *)(tile + CONV_BYTES_M) + threadIdx.x % 16 * 4;
-    ROLLED /* more would not fit the registers */
-    for (int k = 0; k < CONV_TK; k++) {
+    ROLLED
+    for (int k = 0; k < CONV_TK; k++) { /* unrolled it would not fit the registers */
         float a[CONV_RM];
         ConvQuad b[CONV_RN / 4];
         UNROLL
@@ -156,8 +149,8 @@ FN void AT(multiply)(const unsigned char *tile, float *acc)
 FN void AT(multiply)(const unsigned char *tile, float *acc)
 {
     int row = (int)threadIdx.x / 16, column = (int)threadIdx.x % 16;
-    ROLLED /* more would not fit the registers */
-    for (int k = 0; k < 4; k++) {
+    ROLLED
+    for (int k = 0; k < 4; k++) { /* likewise */
         ConvQuad b[CONV_RN];
         UNROLL
         for (int j = 0; j < CONV_RN; j++)
@@ -185,28 +178,30 @@ FN void AT(multiply)(const unsigned char *tile, float *acc)
 #define CONV_STEP_M (256 / CONV_PARTS_M)
 #define CONV_STEP_N (256 / CONV_PARTS_N)
 
-/* Places from `place` on: of the result's gradient from `row`, of the data as `tap` sees it. */
-FN void AT(copy_step)(unsigned char *tile, const CONV_T *x, const CONV_T *dy, int place, int end, int row,
-                      const AT(Place) * tap, int channel)
+/* Of the result's gradient, places from `place` on and rows from `row` on. */
+FN void AT(copy_rows)(unsigned char *tile, const CONV_T *dy, int place, int end, int row)
 {
     int in = (int)threadIdx.x % CONV_PARTS_M * CONV_COPY_ROWS, line = (int)threadIdx.x / CONV_PARTS_M;
     bool is = CONV_ROWS % CONV_TM == 0 || row + in < CONV_ROWS;
     UNROLL
-    for (int i = 0; i < CONV_TK; i += CONV_STEP_M)
+    for (int i = 0; i < CONV_TK; i += CONV_STEP_M) {
+        int p = place + line + i;
+        unsigned char *to = tile + AT(element_at)(line + i, in, CONV_TM);
         if (CONV_STEP_M <= CONV_TK || line < CONV_TK)
-            CONV_COPY_OF(CONV_COPY_ROWS)
-            (tile + AT(element_at)(line + i, in, CONV_TM),
-             dy + (CONV_INDEX)(place + line + i) * (int)P19 + row + in, dy, is && place + line + i < end);
-    in = (int)threadIdx.x % CONV_PARTS_N * CONV_COPY;
-    line = (int)threadIdx.x / CONV_PARTS_N;
+            AT(copy)(to, dy + ((CONV_INDEX)p * (int)P19 + row + in), is && p < end, dy, CONV_COPY_ROWS);
+    }
+}
+
+/* Of the data, what a tap sees from there. */
+FN void AT(copy_columns)(unsigned char *tile, const CONV_T *x, int place, int end, const AT(Place) * tap)
+{
+    int in = (int)threadIdx.x % CONV_PARTS_N * CONV_COPY, line = (int)threadIdx.x / CONV_PARTS_N;
     UNROLL
     for (int i = 0; i < CONV_TK; i += CONV_STEP_N) {
         AT(Place) p = AT(place)(place + line + i, end);
-        CONV_COPY_OF(CONV_COPY)
-        (tile + CONV_BYTES_M + AT(element_at)(line + i, in, CONV_TN), x + (p.offset + tap->offset + channel),
-         x, AT(sees)(&p, tap));
+        unsigned char *to = tile + CONV_BYTES_M + AT(element_at)(line + i, in, CONV_TN);
+        AT(copy)(to, x + (p.offset + tap->offset), AT(sees)(&p, tap), x, CONV_COPY);
     }
-    copy_commit();
 }
 
 /* To the partial results, as threads have them, four at a time; the first time nothing is there. */
@@ -241,19 +236,21 @@ FN void AT(partial)(const CONV_T *x, const CONV_T *dy, float *part, unsigned cha
     UNROLL
     for (int e = 0; e < CONV_ACC; e++)
         acc[e] = 0;
-    x += group * CONV_CHANNELS;
+    x += group * CONV_CHANNELS + own % CONV_CHANNELS;
     dy += group * CONV_ROWS;
     part += (int64_t)b * CONV_TM * CONV_TN;
-    for (int s = 0; s < CONV_STAGES - 1; s++)
-        AT(copy_step)
-        (shared + s * CONV_BYTES, x, dy, begin + s * CONV_TK, end, row, &tap, own % CONV_CHANNELS);
+    for (int s = 0; s < CONV_STAGES - 1; s++) {
+        AT(copy_rows)(shared + s * CONV_BYTES, dy, begin + s * CONV_TK, end, row);
+        AT(copy_columns)(shared + s * CONV_BYTES, x, begin + s * CONV_TK, end, &tap);
+        copy_commit();
+    }
     for (int at = begin; at < end; at += CONV_TK) {
-        int ahead = buffer == 0 ? CONV_STAGES - 1 : buffer - 1;
+        int ahead = buffer == 0 ? CONV_STAGES - 1 : buffer - 1, next = at + (CONV_STAGES - 1) * CONV_TK;
         copy_wait(CONV_STAGES - 2);
         __syncthreads();
-        AT(copy_step)
-        (shared + ahead * CONV_BYTES, x, dy, at + (CONV_STAGES - 1) * CONV_TK, end, row, &tap,
-         own % CONV_CHANNELS);
+        AT(copy_rows)(shared + ahead * CONV_BYTES, dy, next, end, row);
+        AT(copy_columns)(shared + ahead * CONV_BYTES, x, next, end, &tap);
+        copy_commit();
         AT(multiply)(shared + buffer * CONV_BYTES, acc);
         buffer = buffer == CONV_STAGES - 1 ? 0 : buffer + 1;
         if ((at + CONV_TK - begin) % CONV_FLUSH == 0 || at + CONV_TK >= end)
@@ -349,9 +346,8 @@ FN void AT(copy_step)(unsigned char *tile, const CONV_T *x, const CONV_T *packed
         AT(Place)
         p = CONV_KNOWN == CONV_LINES ? known[i % CONV_KNOWN]
                                      : AT(place)(column + line + i * CONV_STEP, AT(all_places)());
-        CONV_COPY_OF(CONV_COPY)
-        (tile + CONV_BYTES_M + AT(element_at)(line + i * CONV_STEP, in, CONV_TK),
-         x + (p.offset + tap.offset + channel), x, AT(sees)(&p, &tap));
+        unsigned char *to = tile + CONV_BYTES_M + AT(element_at)(line + i * CONV_STEP, in, CONV_TK);
+        AT(copy)(to, x + (p.offset + tap.offset + channel), AT(sees)(&p, &tap), x, CONV_COPY);
     }
 }
 
@@ -444,7 +440,7 @@ FN void AT(product)(const CONV_T *x, const CONV_T *packed, const CONV_T *bias, C
         AT(multiply)(shared + buffer * CONV_BYTES, acc);
         buffer = buffer == CONV_STAGES - 1 ? 0 : buffer + 1;
     }
-    AT(store)
-    (acc, bias + (CONV_BIAS ? group * CONV_ROWS : 0), y + group * CONV_ROWS, row, column, residue, shared);
+    bias += CONV_BIAS ? group * CONV_ROWS : 0;
+    AT(store)(acc, bias, y + group * CONV_ROWS, row, column, residue, shared);
 }
 #endif
