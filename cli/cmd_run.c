@@ -6,13 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The one it was planned for; --device may say which of several. */
 static bool find_device(Options *o, const Plan *p)
 {
-    o->ops = device_here(p->device, &o->ordinal);
-    return o->ops ||
-           fail_status(&o->diag, EXIT_DEVICE,
-                       "is a schedule for the device '%s', which is not here: plan the model "
-                       "without --device", p->device);
+    int ordinal;
+    const DeviceOps *of = device_here(p->device, &ordinal);
+    if (o->step.device && o->ops != of)
+        return fail(&o->diag, "is a schedule for the device '%s': --device %s is another", p->device,
+                    o->step.device->name);
+    o->ordinal = o->step.device ? o->ordinal : ordinal;
+    o->ops = of;
+    return of || fail_status(&o->diag, EXIT_DEVICE,
+                             "is a schedule for the device '%s', which is not here: plan the model "
+                             "without --device",
+                             p->device);
 }
 
 static bool read_plan(Job *j, Plan *p)

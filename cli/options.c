@@ -432,11 +432,6 @@ static const Row rows[] = {
     CALL(BUDGET, "budget", 'b', "SIZE", parse_budget,
          "Bytes of everything a step holds (40GB = 40e9, 40GiB = 40*2^30), or a percentage of "
          "what it takes with everything stored; default: no limit"),
-    CALL(BUDGET, "device", 0, "NAME|FILE", parse_device,
-         "cuda: an NVIDIA GPU, cuda:1 the second; or, with --steps 0, plan for a device that is not there: "
-         "one of ckc devices, or a text file like those in devices/; default: cuda where it is found with "
-         "all it "
-         "runs with, else cpu, this machine"),
     CALL(BUDGET, "offload", 0, "WHICH", parse_offload,
          "auto: values go to the host's memory and return where that is faster than to compute them again, "
          "on devices that have a link to it (default); no; or only: nothing is recomputed"),
@@ -459,6 +454,10 @@ static const Row rows[] = {
     TEXT_OF(BUDGET, "instance", 0, "FILE.dag", step.instance, "Write the planning problem for ckc solve"),
 
     TITLE(RUN | EVAL, "Run:"),
+    CALL(BUDGET | RUN, "device", 0, "NAME|FILE", parse_device,
+         "cuda: an NVIDIA GPU, cuda:1 the second; or, with --steps 0, plan for a device that is not there: "
+         "one of ckc devices, or a text file like those in devices/; default: cuda where it is found with "
+         "all it runs with, else cpu, this machine; of a schedule, the device it was planned for"),
     INTEGER_OF(RUN, "steps", 'n', steps, 0, 1e15, "Training steps (default 1; 0: plan only)"),
     TEXT_OF(RUN | EVAL, "data", 'd', "FILE|DIR", data,
             "npz, npy, TensorProto, ONNX test folder, or any text for a model of bytes; default: "

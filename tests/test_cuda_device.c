@@ -161,8 +161,10 @@ START_TEST(example_trains)
     setenv("FAKE_CUDA_SEED", "7", 1);
     train("--save b.safetensors --check");
     same_file("a.safetensors", "b.safetensors");
-    succeeds("run m.ckc/step.ckp --steps 3 --quiet --save c.safetensors");
+    succeeds("run m.ckc/step.ckp --device cuda:0 --steps 3 --quiet --save c.safetensors");
     same_file("a.safetensors", "c.safetensors");
+    ckc_fails("", "run m.ckc/step.ckp --device cuda:1", 4, "there is no device 1");
+    ckc_fails("", "run m.ckc/step.ckp --device cpu", 1, "is a schedule for the device 'cuda': --device cpu");
     train("--accumulate 2 --profile --save d.safetensors");
     succeeds("run m.ckc/step.ckp --steps 3 --quiet --cache other --save e.safetensors");
     same_file("d.safetensors", "e.safetensors");
