@@ -119,7 +119,7 @@ static int64_t widest(const Kernel *k, int64_t channels, int64_t bytes)
 /* Depthwise weights of a slice of the channels lie in shared memory. */
 static void choose_lanes(Conv *c)
 {
-    int64_t size = dtype_size[c->dt], made = c->groups * c->rows * (c->kind == WEIGHTS ? c->channels : 1);
+    int64_t size = sizeof(float), made = c->groups * c->rows * (c->kind == WEIGHTS ? c->channels : 1);
     c->copy = c->rows * c->channels > 1 ? 1 : c->copy < c->wide ? c->copy : c->wide;
     c->copy = c->kind == WEIGHTS && c->copy_rows < c->copy ? c->copy_rows : c->copy;
     for (c->lanes = 1; c->lanes < WARP && c->lanes * c->copy < made;)

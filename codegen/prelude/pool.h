@@ -6,7 +6,6 @@
 typedef struct __attribute__((aligned(sizeof(POOL_T) * POOL_WIDTH))) {
     POOL_T v[POOL_WIDTH];
 } AT(Some);
-/* Where the windows of a place begin, or the windows that see it. */
 #define POOL_CHUNKS ((int)(P2 / POOL_WIDTH))
 #define POOL_EACH(e) UNROLL for (int e = 0; e < POOL_WIDTH; e++)
 
