@@ -46,7 +46,7 @@ static void print_gemms(Emit *e, const Launch *c, const Gemms *s)
         Gemm g = gemm_call(s, i, at);
         fprintf(e->f, "    ok = ok && ckc_gemm(c, %" PRIu32, share_gemm(e, &g));
         for (int o = 0; o < GEMM_OPERANDS; o++)
-            fprintf(e->f, ", %" PRId64, o == GEMM_C && !g.adds ? -1 : c->op[s->operand[o]].at + at[o]);
+            fprintf(e->f, ", %" PRId64, gemm_has(&g, (GemmOperand)o) ? c->op[s->operand[o]].at + at[o] : -1);
         fprintf(e->f, ");\n");
     }
 }
@@ -141,8 +141,8 @@ static void print_gemm_table(Emit *e)
     fprintf(e->f, "\nstatic const CkcGemm ckc_gemms[] = {\n");
     for (uint32_t i = 0; i < e->ngemm; i++) {
         const Gemm *s = &e->gemm[i];
-        fprintf(e->f, "    {\"%s\", \"%s\", %d, %d, %d, %d", dtype_name[s->in], dtype_name[s->out], s->tf32,
-                s->adds, s->ta, s->tb);
+        fprintf(e->f, "    {\"%s\", \"%s\", %d, %d, %d, %d, %d, %d", dtype_name[s->in], dtype_name[s->out],
+                s->tf32, s->adds, s->bias, s->gelu, s->ta, s->tb);
         const int64_t size[] = {s->m, s->n, s->k, s->lda, s->ldb, s->ldy, s->batch, s->sa, s->sb, s->sy};
         for (size_t k = 0; k < sizeof size / sizeof *size; k++)
             fprintf(e->f, ", %" PRId64, size[k]);

@@ -7,7 +7,8 @@
 /* Another dimension of the calls, inside of those there are; one with the last where all operands allow. */
 static void add_dim(Gemms *s, int64_t extent, int64_t a, int64_t b, int64_t y)
 {
-    const int64_t stride[GEMM_OPERANDS] = {[GEMM_A] = a, [GEMM_B] = b, [GEMM_Y] = y, [GEMM_C] = y};
+    const int64_t stride[GEMM_OPERANDS] = {
+        [GEMM_A] = a, [GEMM_B] = b, [GEMM_Y] = y, [GEMM_C] = y, [GEMM_X] = y};
     bool merges = s->rank > 0;
     if (extent == 1)
         return;
@@ -72,8 +73,12 @@ static void describe_matmul(Gemms *s, const LibDesc *of)
     g->k = a->dim[a->rank - (g->ta ? 2 : 1)];
     g->lda = a->dim[a->rank - 1];
     g->ldb = b->dim[b->rank - 1];
+    g->bias = of->nin > 3 && of->in[3].dt != DT_NONE;
     s->operand[GEMM_B] = 1;
     s->operand[GEMM_C] = 2;
+    s->operand[GEMM_BIAS] = 3;
+    g->gelu = of->gelu != 0;
+    s->operand[GEMM_X] = of->nin + 1;
     for (int d = 0; d < y->rank - 2; d++)
         add_dim(s, y->dim[d], batch_stride(a, y->rank, d), batch_stride(b, y->rank, d),
                 batch_stride(y, y->rank, d));
@@ -201,6 +206,8 @@ Gemm gemm_call(const Gemms *s, int64_t i, int64_t at[GEMM_OPERANDS])
 int64_t gemm_bytes(const Gemm *g, GemmOperand operand)
 {
     int64_t rows = g->m, cols = g->n, ld = g->ldy, stride = g->sy;
+    if (operand == GEMM_BIAS)
+        return g->n * dtype_size[g->out];
     if (operand == GEMM_A) {
         rows = g->ta ? g->k : g->m;
         cols = g->ta ? g->m : g->k;

@@ -1,8 +1,9 @@
 /* gemm.h -- matrix products as a BLAS library has to know them: plain data, no graph.
  *
- * y[batch][m][n] = op(a) op(b) [+ c], all row-major.  A convolution with a window of one position is such a
- * product, too: W X of every image.  One operation is one call or several of the same description: batches
- * that are not one stride apart, and sums over images, each of which is added to those before. */
+ * y[batch][m][n] = op(a) op(b) [+ c] [+ bias[n]], or gelu_tanh of that, which is stored beside it, all
+ * row-major.  A convolution with a window of one position is such a product, too: W X of every image.  One
+ * operation is one call or several of the same description: batches that are not one stride apart, and sums
+ * over images, each of which is added to those before. */
 #ifndef CKC_GEMM_H
 #define CKC_GEMM_H
 
@@ -13,15 +14,19 @@
 typedef struct {
     DType in, out; /* of the factors; of y and c.  Sums are in dtype_sum(in) */
     int tf32;      /* f32 factors may be rounded to 10 bits of fraction */
-    int adds, ta, tb;
+    int adds, bias, gelu, ta, tb; /* gelu: y is gelu_tanh(x), where x is the sum */
     int64_t m, n, k, lda, ldb, ldy, batch, sa, sb, sy;
 } Gemm;
 
-typedef enum { GEMM_A, GEMM_B, GEMM_Y, GEMM_C, GEMM_OPERANDS } GemmOperand;
+typedef enum { GEMM_A, GEMM_B, GEMM_Y, GEMM_C, GEMM_BIAS, GEMM_X, GEMM_OPERANDS } GemmOperand;
+static inline bool gemm_has(const Gemm *g, GemmOperand o)
+{
+    return o <= GEMM_Y || (o == GEMM_C && g->adds) || (o == GEMM_BIAS && g->bias) || (o == GEMM_X && g->gelu);
+}
 
 typedef struct {
     Gemm g;
-    int operand[GEMM_OPERANDS]; /* of the launch; what C is matters only where g adds */
+    int operand[GEMM_OPERANDS]; /* of the launch; of those that there are */
     bool sums;                  /* calls but the first add to y */
     int rank;                   /* of the calls, from the outside in: */
     int64_t extent[MAX_RANK], stride[MAX_RANK][GEMM_OPERANDS];

@@ -552,6 +552,7 @@ const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, A
         const MatmulAttrs *at = n->attr;
         d->matmul = (MatmulAttrs){.ta = at->ta, .tb = at->tb, .tf32 = at->tf32};
         d->rows = d->out.rank == 2 ? k->items : 0;
+        d->gelu = n->op == OP_matmul_gelu;
         return d;
     }
     const ConvAttrs *at = n->attr;

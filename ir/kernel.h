@@ -64,7 +64,8 @@ enum { ATTENTION_PHASE = 36 }; /* its parameter: 0 forward, 1 backward, 2 gradie
 typedef enum {
     LIB_NONE,
     LIB_MATMUL,
-    LIB_MATMUL_ADD, /* the third operand is added, and may be the result's memory */
+    LIB_MATMUL_ADD, /* the third operand is added, and may be the result's memory; the fourth is a row that is
+                     */
     LIB_CONV,
     LIB_CONV_BWD_DATA,
     LIB_CONV_BWD_WEIGHTS,
@@ -74,13 +75,14 @@ typedef enum {
 /* A product or convolution as a library has to know it, without the graph: operands as in attrs.h.
  * Unused bytes are zero, so that descriptions compare as memory. */
 typedef struct {
-    LibOp op;   /* LIB_MATMUL with a third operand adds it */
+    LibOp op; /* LIB_MATMUL with a third operand adds it, and a fourth to each row */
     int nin;
-    Type in[3]; /* dt DT_NONE: absent (bias; what a product is added to) */
+    Type in[4]; /* dt DT_NONE: absent (bias; what a product is added to) */
     Type out;
     MatmulAttrs matmul;
     ConvAttrs conv;
     int64_t rows; /* of the result of LIB_MATMUL (2-D) or LIB_CONV_BWD_WEIGHTS to make, 0: all */
+    int64_t gelu; /* LIB_MATMUL: the result is gelu_tanh of a second one, the sum */
     double flops;
 } LibDesc;
 

@@ -156,6 +156,8 @@ bool pass_optimize(Graph *g, PassCtx *cx);
 bool pass_simplify(Graph *g, PassCtx *cx);
 bool pass_fuse(Graph *g, PassCtx *cx);
 bool pass_head(Graph *g, PassCtx *cx);
+bool pass_epilogue(Graph *g, PassCtx *cx);
+bool pass_activate(Graph *g, PassCtx *cx);
 bool pass_inline(Graph *g, PassCtx *cx);
 bool pass_split(Graph *g, PassCtx *cx);
 bool pass_cost(Graph *g, PassCtx *cx);

@@ -143,8 +143,12 @@ static void matmul(Sample *s)
     Type y = batch;
     y.dim[y.rank++] = m;
     y.dim[y.rank++] = n;
-    if (s->op == OP_matmul_add)
+    if (s->op == OP_matmul_add || (s->op == OP_matmul_bias && sample_chance(s, 50)))
         sample_reals(s, y, -1, 1);
+    else if (s->op == OP_matmul_bias || s->op == OP_matmul_gelu)
+        s->in[s->nin++] = (Val){0};
+    if (s->op == OP_matmul_bias || s->op == OP_matmul_gelu)
+        sample_reals(s, type_make(s->dt, 1, &n), -1, 1);
     sample_build(s, &at);
 }
 
@@ -379,6 +383,8 @@ SampleFn *const sample_rows[OP_COUNT] = {
     [OP_reduce_prod] = reduce,
     [OP_matmul] = matmul,
     [OP_matmul_add] = matmul,
+    [OP_matmul_bias] = matmul,
+    [OP_matmul_gelu] = matmul,
     [OP_attention] = attention,
     [OP_attention_grad] = attention,
     [OP_attention_packed_grad] = attention,

@@ -276,7 +276,7 @@ double random_kernel_tolerance(const RandomKernel *r)
 bool tensor_close(const Tensor *want, const Tensor *got, double tol, char msg[256])
 {
     tol = want->type.dt == DT_F32 && tol < 1e-6 ? 1e-6 : tol;
-    tol = want->type.dt == DT_BF16 ? 0.008 : want->type.dt == DT_F16 ? 0.001 : tol;
+    tol = fmax(tol, want->type.dt == DT_BF16 ? 0.008 : want->type.dt == DT_F16 ? 0.001 : 0);
     tol = dtype_is_float(want->type.dt) ? tol : 0;
     for (int64_t i = 0; i < type_count(&want->type); i++) {
         double w = tensor_f(want, i), x = tensor_f(got, i);

@@ -27,10 +27,18 @@ static const Case cases[] = {
     {AB("f16[7,5]", "f16[7,3]") "  %y: f32[5,3] = matmul %a, %b {ta=1, out=f32}\n", 1},
     /* added to; not in place, as the interpreter keeps its operands */
     {AB("f32[7,5]", "f32[7,3]") "  input %c: f32[5,3]\n  %y: f32[5,3] = matmul_add %a, %b, %c {ta=1}\n", 1},
-    {AB("bf16[5,7]", "bf16[3,7]")
-     "  input %c: f32[5,3]\n  %y: f32[5,3] = matmul_add %a, %b, %c {tb=1, out=f32}\n", 1},
+    {AB("bf16[5,7]",
+        "bf16[3,7]") "  input %c: f32[5,3]\n  %y: f32[5,3] = matmul_add %a, %b, %c {tb=1, out=f32}\n",
+     1},
     /* batches: one stride; rows of one product; shared on either side; those that are several calls */
     {AB("f32[4,5,7]", "f32[4,7,3]") "  %y: f32[4,5,3] = matmul %a, %b\n", 1},
+    {AB("f32[7,5]", "f32[7,3]") "  input %r: f32[3]\n  %y: f32[5,3] = matmul_bias %a, %b, _, %r {ta=1}\n", 1},
+    {AB("bf16[2,5,7]", "bf16[3,7]") "  input %c: f32[2,5,3]\n  input %r: f32[3]\n"
+                                    "  %y: f32[2,5,3] = matmul_bias %a, %b, %c, %r {tb=1, out=f32}\n",
+     1},
+    {AB("f32[2,5,7]",
+        "f32[7,3]") "  input %r: f32[3]\n  %y: f32[2,5,3], %x: f32[2,5,3] = matmul_gelu %a, %b, _, %r\n",
+     1},
     {AB("f32[2,3,5,7]", "f32[7,3]") "  %y: f32[2,3,5,3] = matmul %a, %b\n", 1},
     {AB("f32[2,3,7,5]", "f32[7,3]") "  %y: f32[2,3,5,3] = matmul %a, %b {ta=1}\n", 1},
     {AB("f32[5,7]", "f32[2,3,7,4]") "  %y: f32[2,3,5,4] = matmul %a, %b\n", 1},
@@ -38,8 +46,9 @@ static const Case cases[] = {
     {AB("f32[2,4,5,7]", "f32[2,1,3,7]") "  %y: f32[2,4,5,3] = matmul %a, %b {tb=1}\n", 1},
     {AB("f32[2,4,7,5]", "f32[2,1,3,7]") "  %y: f32[2,4,5,3] = matmul %a, %b {ta=1, tb=1}\n", 2},
     {AB("f32[3,1,2,5,7]", "f32[3,4,2,7,3]") "  %y: f32[3,4,2,5,3] = matmul %a, %b\n", 6},
-    {AB("f32[2,1,5,7]", "f32[1,3,7,4]")
-     "  input %c: f32[2,3,5,4]\n  %y: f32[2,3,5,4] = matmul_add %a, %b, %c\n", 2},
+    {AB("f32[2,1,5,7]",
+        "f32[1,3,7,4]") "  input %c: f32[2,3,5,4]\n  %y: f32[2,3,5,4] = matmul_add %a, %b, %c\n",
+     2},
     /* blocks of rows and of terms, the last of them smaller */
     {AB("f32[7,5]", "f32[5,3]") "  %y: f32[7,3] = matmul %a, %b split rows 3\n", 3},
     {AB("bf16[5,7]", "bf16[5,3]") "  %y: f32[7,3] = matmul %a, %b {ta=1, out=f32} split rows 3\n", 3},
@@ -48,21 +57,27 @@ static const Case cases[] = {
     {AB("f32[3,4,5,2]", "f32[6,4,1,1]") "  %y: f32[3,6,5,2] = conv %a, %b {" PLANE "}\n", 1},
     {AB("bf16[3,4,5,2]", "bf16[6,4,1,1]") "  %y: bf16[3,6,5,2] = conv %a, %b {" PLANE "}\n", 1},
     {AB("f32[3,6,5,2]", "f32[6,4,1,1]") "  %y: f32[3,4,5,2] = conv_bwd_data %a, %b {" PLANE
-     ", shape=[3,4,5,2]}\n", 1},
+                                        ", shape=[3,4,5,2]}\n",
+     1},
     {AB("f32[3,4,5]", "f32[3,6,5]") "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "}\n", 3},
-    {AB("bf16[3,4,2,2,3]", "bf16[3,6,2,2,3]")
-     "  %y: f32[6,4,1,1,1] = conv_bwd_weights %a, %b {" SPACE ", shape=[6,4,1,1,1], out=f32}\n", 3},
-    {AB("f32[3,4,5]", "f32[3,6,5]")
-     "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "} split rows 4\n", 6},
-    {AB("f32[5,4,5]", "f32[5,6,5]")
-     "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "} split sum 2\n", 5},
+    {AB("bf16[3,4,2,2,3]", "bf16[3,6,2,2,3]") "  %y: f32[6,4,1,1,1] = conv_bwd_weights %a, %b {" SPACE
+                                              ", shape=[6,4,1,1,1], out=f32}\n",
+     3},
+    {AB("f32[3,4,5]", "f32[3,6,5]") "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT
+                                    "} split rows 4\n",
+     6},
+    {AB("f32[5,4,5]", "f32[5,6,5]") "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT
+                                    "} split sum 2\n",
+     5},
     /* one place: images are rows */
     {AB("f32[9,4,1,1]", "f32[6,4,1,1]") "  %y: f32[9,6,1,1] = conv %a, %b {" PLANE "}\n", 1},
     {AB("f32[9,6,1,1]", "f32[6,4,1,1]") "  %y: f32[9,4,1,1] = conv_bwd_data %a, %b {" PLANE
-     ", shape=[9,4,1,1]}\n", 1},
+                                        ", shape=[9,4,1,1]}\n",
+     1},
     {AB("bf16[9,4,1]", "bf16[9,6,1]") "  %y: bf16[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "}\n", 1},
-    {AB("f32[9,4,1]", "f32[9,6,1]")
-     "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "} split rows 4\n", 2},
+    {AB("f32[9,4,1]", "f32[9,6,1]") "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT
+                                    "} split rows 4\n",
+     2},
     /* none */
     {AB("f32[9,4,5]", "f32[9,6,5]") "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "}\n", 0},
     {AB("f32[3,4,5]", "f32[6,4,1]") "  input %c: f32[6]\n  %y: f32[3,6,5] = conv %a, %b, %c {" LINE "}\n", 0},
@@ -85,10 +100,13 @@ static void multiply(const Gemm *g, char *const base[GEMM_OPERANDS], const int64
             for (int64_t j = 0; j < g->n; j++) {
                 int64_t y = b * g->sy + i * g->ldy + j;
                 double sum = g->adds ? tensor_f(&t[GEMM_C], y) : 0;
+                sum += g->bias ? tensor_f(&t[GEMM_BIAS], j) : 0;
                 for (int64_t k = 0; k < g->k; k++)
                     sum += tensor_f(&t[GEMM_A], b * g->sa + (g->ta ? k * g->lda + i : i * g->lda + k)) *
                            tensor_f(&t[GEMM_B], b * g->sb + (g->tb ? j * g->ldb + k : k * g->ldb + j));
-                tensor_set_f(&t[GEMM_Y], y, sum);
+                if (g->gelu)
+                    tensor_set_f(&t[GEMM_X], y, sum);
+                tensor_set_f(&t[GEMM_Y], y, g->gelu ? op_table[OP_gelu_tanh]->expr.f(sum, 0, 0, 0, 0) : sum);
             }
 }
 
@@ -111,6 +129,8 @@ static void run_launch(Run *r, const Launch *l, const Kernel *k)
     char *base[8];
     Tensor op[8];
     for (int i = 0; i < l->nop; i++) {
+        if (l->op[i].base < 0)
+            continue;
         bool workspace = l->op[i].base == r->c->nread + r->c->nwrite;
         base[i] = (workspace ? r->workspace : r->operand[l->op[i].base]) + l->op[i].at;
         op[i] = (Tensor){type_scalar(k->operand[i]), base[i]};
@@ -123,7 +143,9 @@ static void run_launch(Run *r, const Launch *l, const Kernel *k)
         int64_t at[GEMM_OPERANDS];
         char *of[GEMM_OPERANDS] = {0};
         Gemm g = gemm_call(&s, i, at);
-        for (int o = 0; o < GEMM_OPERANDS - !g.adds; o++) {
+        for (int o = 0; o < GEMM_OPERANDS; o++) {
+            if (!gemm_has(&g, (GemmOperand)o))
+                continue;
             of[o] = base[s.operand[o]];
             check_inside(&g, (GemmOperand)o, &l->op[s.operand[o]], at[o]);
         }

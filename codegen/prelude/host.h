@@ -41,7 +41,7 @@ typedef struct {
  * in elements, 0: shared. */
 typedef struct {
     const char *in, *out; /* types of a and b; of y and c */
-    int tf32, adds, ta, tb;
+    int tf32, adds, bias, gelu, ta, tb;
     int64_t m, n, k, lda, ldb, ldy, batch, stride_a, stride_b, stride_y;
 } CkcGemm;
 
@@ -49,7 +49,7 @@ typedef struct {
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t a, b, y;
     cublasLtMatmulAlgo_t algo;
-    bool f64, adds;
+    bool f64, adds, gelu;
 } CkcGemmPlan;
 
 typedef struct {
@@ -121,20 +121,46 @@ static cudaDataType_t ckc_type(const char *name)
                                        : CUDA_R_32F;
 }
 
+static bool ckc_set(Ckc *c, const CkcGemmPlan *g, cublasLtMatmulDescAttributes_t attr, const void *v,
+                    size_t n)
+{
+    return ckc_check(c, cublasLtMatmulDescSetAttribute(g->op, attr, v, n), "an epilogue");
+}
+
+static bool ckc_places(Ckc *c, const CkcGemmPlan *g, const void *bias, void *sum)
+{
+    return ckc_set(c, g, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias) &&
+           (!g->gelu || ckc_set(c, g, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &sum, sizeof sum));
+}
+
+static bool ckc_epilogue(Ckc *c, const CkcGemmPlan *g, const CkcGemm *s)
+{
+    cublasLtEpilogue_t epilogue = s->gelu ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    return ckc_set(c, g, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
+           (!s->gelu || (ckc_set(c, g, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s->ldy, sizeof s->ldy) &&
+                         ckc_set(c, g, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &s->stride_y,
+                                 sizeof s->stride_y))) &&
+           ckc_places(c, g, c->arena, c->arena);
+}
+
 static bool ckc_gemm_desc(Ckc *c, CkcGemmPlan *g, const CkcGemm *s)
 {
     cublasOperation_t first = s->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t second = s->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
-    return ckc_check(c, cublasLtMatmulDescCreate(&g->op,
-                                                 g->f64    ? CUBLAS_COMPUTE_64F
-                                                 : s->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                           : CUBLAS_COMPUTE_32F,
-                                                 g->f64 ? CUDA_R_64F : CUDA_R_32F),
+    return ckc_check(c,
+                     cublasLtMatmulDescCreate(&g->op,
+                                              g->f64    ? CUBLAS_COMPUTE_64F
+                                              : s->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                        : CUBLAS_COMPUTE_32F,
+                                              g->f64 ? CUDA_R_64F : CUDA_R_32F),
                      "cublasLtMatmulDescCreate") &&
-           ckc_check(c, cublasLtMatmulDescSetAttribute(g->op, CUBLASLT_MATMUL_DESC_TRANSA, &first,
-                                                       sizeof first), "transposition") &&
-           ckc_check(c, cublasLtMatmulDescSetAttribute(g->op, CUBLASLT_MATMUL_DESC_TRANSB,
-                                                       &second, sizeof second), "transposition");
+           ckc_check(c,
+                     cublasLtMatmulDescSetAttribute(g->op, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first),
+                     "transposition") &&
+           ckc_check(
+               c, cublasLtMatmulDescSetAttribute(g->op, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second),
+               "transposition") &&
+           (!s->bias || ckc_epilogue(c, g, s));
 }
 
 /* Row-major a b is column-major b a: cuBLAS's first operand is our second. */
@@ -143,6 +169,7 @@ static bool ckc_gemm_plan(Ckc *c, const CkcGemm *s)
     CkcGemmPlan *g = &c->gemm[c->ngemm++];
     g->f64 = strcmp(s->in, "f64") == 0;
     g->adds = s->adds;
+    g->gelu = s->gelu;
     return ckc_gemm_desc(c, g, s) &&
            ckc_layout(c, &g->b, ckc_type(s->in), s->tb ? s->k : s->n, s->tb ? s->n : s->k, s->ldb,
                       s->batch, s->stride_b) &&
@@ -152,10 +179,14 @@ static bool ckc_gemm_plan(Ckc *c, const CkcGemm *s)
            ckc_choose(c, g);
 }
 
-/* add: what is added, -1: nothing */
-static inline bool ckc_gemm(Ckc *c, int index, int64_t a, int64_t b, int64_t y, int64_t add)
+/* add, bias: what is added to the product, and to its rows; sum: where that is stored of which y is a
+ * function; -1: nothing, nowhere */
+static inline bool ckc_gemm(Ckc *c, int index, int64_t a, int64_t b, int64_t y, int64_t add, int64_t bias,
+                            int64_t sum)
 {
     const CkcGemmPlan *g = &c->gemm[index];
+    if (bias >= 0 && !ckc_places(c, g, c->arena + bias, c->arena + (sum < 0 ? y : sum)))
+        return false;
     const float one = 1, beta = g->adds;
     const double one64 = 1, beta64 = g->adds;
     return ckc_check(c, cublasLtMatmul(c->lt, g->op, g->f64 ? (const void *)&one64 : &one,

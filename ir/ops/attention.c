@@ -74,7 +74,7 @@ bool attention_packs(const AttentionAttrs *at, int64_t heads)
     bool packs = at->packed.n == 6 && heads <= MOST && g > 0 && g <= (heads - 1) / 2;
     const int64_t n[] = {packs ? heads - 2 * g : 0, g, g};
     for (int i = 0; i < 3 && packs; i++)
-        packs = part[2 * i] >= 0 && part[2 * i] < heads && part[2 * i + 1] > 0;
+        packs = part[2 * i] >= 0 && part[2 * i] < heads && part[2 * i + 1] > 0 && part[2 * i + 1] <= heads;
     for (int64_t h = 0; h < heads && packs; h++) {
         int uses = 0;
         for (int i = 0; i < 3; i++) {

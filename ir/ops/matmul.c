@@ -34,6 +34,21 @@ static bool matmul_add_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     return matmul_infer(g, n, out, d) && operand_is(g, n, 2, out, d);
 }
 
+enum { C = 2, BIAS };
+
+static bool matmul_bias_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    if (n->nin != BIAS + 1 || !has_in(n, BIAS))
+        return fail(d, "matmul_bias: there is no bias");
+    TRY(matmul_infer(g, n, out, d));
+    for (int i = 1; i < n->nout; i++)
+        out[i] = out[0];
+    if (n->op == OP_matmul_gelu && has_in(n, C))
+        return fail(d, "matmul_gelu: nothing is added but a bias");
+    Type row = type_make(out->dt, 1, &out->dim[out->rank - 1]);
+    return operand_is(g, n, BIAS, &row, d) && (!has_in(n, C) || operand_is(g, n, C, out, d));
+}
+
 /* Row i of the result.  p = m, n, k, strides of a (m, k) and b (k, n), batch rank, then per
  * batch dimension extent and strides of a and b. */
 KERNEL(matmul, {
@@ -75,9 +90,60 @@ KERNEL(matmul_add, {
     }
 })
 
+/* The same with a row that is added, too; a parameter more says whether there is a third operand. */
+KERNEL(matmul_bias, {
+    int64_t row = i % p[0];
+    int64_t rest = i / p[0];
+    int64_t at_a = row * p[3];
+    int64_t at_b = 0;
+    for (int64_t d = p[7] - 1; d >= 0; d--) {
+        int64_t j = rest % p[3 * d + 8];
+        rest /= p[3 * d + 8];
+        at_a += j * p[3 * d + 9];
+        at_b += j * p[3 * d + 10];
+    }
+    for (int64_t c = 0; c < p[1]; c++) {
+        REAL sum = 0;
+        for (int64_t k = 0; k < p[2]; k++)
+            sum += F(0, at_a + k * p[4]) * F(1, at_b + k * p[5] + c * p[6]);
+        if (p[8 + 3 * p[7]])
+            sum += F(2, i * p[1] + c);
+        SETF(4, i * p[1] + c, sum + F(3, c));
+    }
+})
+
+/* And both a function of the sum and the sum. */
+KERNEL(matmul_gelu, {
+    int64_t row = i % p[0];
+    int64_t rest = i / p[0];
+    int64_t at_a = row * p[3];
+    int64_t at_b = 0;
+    for (int64_t d = p[7] - 1; d >= 0; d--) {
+        int64_t j = rest % p[3 * d + 8];
+        rest /= p[3 * d + 8];
+        at_a += j * p[3 * d + 9];
+        at_b += j * p[3 * d + 10];
+    }
+    for (int64_t c = 0; c < p[1]; c++) {
+        REAL sum = F(3, c);
+        for (int64_t k = 0; k < p[2]; k++)
+            sum += F(0, at_a + k * p[4]) * F(1, at_b + k * p[5] + c * p[6]);
+        const REAL cube = R(0.044715) * sum * sum * sum;
+        SETF(4, i * p[1] + c, R(0.5) * sum * (1 + TANH(R(0.79788456080286536) * (sum + cube))));
+        SETF(5, i * p[1] + c, sum);
+    }
+})
+
+static const Body *body_of(Op op)
+{
+    return op == OP_matmul        ? &matmul_body
+           : op == OP_matmul_add  ? &matmul_add_body
+           : op == OP_matmul_bias ? &matmul_bias_body
+                                  : &matmul_gelu_body;
+}
+
 static bool matmul_lower(Kernel *k, const Graph *g, const Node *n)
 {
-    bool adds = n->op == OP_matmul_add;
     const MatmulAttrs *at = n->attr;
     const Type *a = in_type(g, n, 0), *b = in_type(g, n, 1), *y = out_type(g, n, 0);
     int64_t m = y->dim[y->rank - 2], c = y->dim[y->rank - 1];
@@ -95,9 +161,11 @@ static bool matmul_lower(Kernel *k, const Graph *g, const Node *n)
         k_param(k, da < 0 || a->dim[da] == 1 ? 0 : sa[da]);
         k_param(k, db < 0 || b->dim[db] == 1 ? 0 : sb[db]);
     }
-    k_body(k, adds ? &matmul_add_body : &matmul_body, c ? type_count(y) / c : 0);
+    if (n->op == OP_matmul_bias)
+        k_param(k, has_in(n, C));
+    k_body(k, body_of(n->op), c ? type_count(y) / c : 0);
     k->flops = 2.0 * (double)type_count(y) * (double)inner;
-    k->lib = adds ? LIB_MATMUL_ADD : LIB_MATMUL;
+    k->lib = n->op == OP_matmul ? LIB_MATMUL : LIB_MATMUL_ADD;
     k->tf32 = at->tf32 != 0;
     return true;
 }
@@ -153,3 +221,23 @@ const OpDef op_matmul_add = {.name = "matmul_add", .min_in = 3, .max_in = 3, .no
                              .attrs = matmul_attrs, .nattrs = COUNT(matmul_attrs),
                          .attr_size = sizeof(MatmulAttrs),
                              .infer = matmul_add_infer, .lower = matmul_lower};
+
+const OpDef op_matmul_bias = {.name = "matmul_bias",
+                              .min_in = 2,
+                              .max_in = BIAS + 1,
+                              .nout = 1,
+                              .attrs = matmul_attrs,
+                              .nattrs = COUNT(matmul_attrs),
+                              .attr_size = sizeof(MatmulAttrs),
+                              .infer = matmul_bias_infer,
+                              .lower = matmul_lower};
+
+const OpDef op_matmul_gelu = {.name = "matmul_gelu",
+                              .min_in = 2,
+                              .max_in = BIAS + 1,
+                              .nout = 2,
+                              .attrs = matmul_attrs,
+                              .nattrs = COUNT(matmul_attrs),
+                              .attr_size = sizeof(MatmulAttrs),
+                              .infer = matmul_bias_infer,
+                              .lower = matmul_lower};

@@ -18,7 +18,7 @@ typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct _nvrtcProgram *nvrtcProgram;
 typedef int cublasStatus_t, cublasComputeType_t, cublasOperation_t, cudaDataType, cudaDataType_t,
     libraryPropertyType, cublasLtMatmulDescAttributes_t, cublasLtMatrixLayoutAttribute_t,
-    cublasLtMatmulPreferenceAttributes_t;
+    cublasLtMatmulPreferenceAttributes_t, cublasLtEpilogue_t;
 typedef struct cublasLtContext *cublasLtHandle_t;
 typedef struct LtMatmulDesc *cublasLtMatmulDesc_t;
 typedef struct LtMatrixLayout *cublasLtMatrixLayout_t;

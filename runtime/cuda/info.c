@@ -120,6 +120,7 @@ bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
     out->memory = (int64_t)memory;
     out->cache = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
     out->capability = cuda_capability(cu, device);
+    out->epilogues = 1;
     out->processors = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     out->threads = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
     return true;

@@ -36,7 +36,8 @@ static void add_call(Products *p, uint32_t *cap, const Launch *l, const Gemms *s
         p->of[i].g = g;
     }
     for (int o = 0; o < GEMM_OPERANDS; o++) {
-        int align = o == GEMM_C && !g.adds ? ALIGN_MOST : alignment(l->op[s->operand[o]].at + at[o]);
+        bool there = gemm_has(&g, (GemmOperand)o);
+        int align = there ? alignment(l->op[s->operand[o]].at + at[o]) : ALIGN_MOST;
         int *known = &p->of[i].align[o];
         *known = *known == 0 || align < *known ? align : *known;
     }
@@ -117,12 +118,39 @@ static bool make_op(Routine *r, const CublasLt *lt, const Gemm *g, Diag *d)
                "cublasLtMatmulDescSetAttribute", d);
 }
 
+static bool set(const Routine *r, const CublasLt *lt, cublasLtMatmulDescAttributes_t attr, const void *v,
+                size_t n, Diag *d)
+{
+    return lt_ok(lt->cublasLtMatmulDescSetAttribute(r->op, attr, v, n), "cublasLtMatmulDescSetAttribute", d);
+}
+
+static bool set_places(const Routine *r, const CublasLt *lt, CUdeviceptr bias, CUdeviceptr x, Diag *d)
+{
+    const void *pointer = (const void *)(uintptr_t)bias;
+    void *result = (void *)(uintptr_t)x;
+    return set(r, lt, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &pointer, sizeof pointer, d) &&
+           (!r->gelu || set(r, lt, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &result, sizeof result, d));
+}
+
+/* Algorithms are asked for with some places, as aligned as they will be. */
+static bool make_epilogue(const Routine *r, const CublasLt *lt, const Product *p, Diag *d)
+{
+    const Gemm *g = &p->g;
+    cublasLtEpilogue_t epilogue = g->gelu ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    return !g->bias ||
+           (set(r, lt, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, d) &&
+            (!g->gelu ||
+             (set(r, lt, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &g->ldy, sizeof g->ldy, d) &&
+              set(r, lt, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &g->sy, sizeof g->sy, d))) &&
+            set_places(r, lt, (CUdeviceptr)p->align[GEMM_BIAS], (CUdeviceptr)p->align[GEMM_X], d));
+}
+
 bool routine_make(Routine *r, const ProductLibrary *l, const Product *p, Diag *d)
 {
     const Gemm *g = &p->g;
     const CublasLt *lt = l->lt;
-    *r = (Routine){.sum = dtype_sum(g->in), .adds = g->adds};
-    return make_op(r, lt, g, d) &&
+    *r = (Routine){.sum = dtype_sum(g->in), .adds = g->adds, .bias = g->bias, .gelu = g->gelu};
+    return make_op(r, lt, g, d) && make_epilogue(r, lt, p, d) &&
            make_layout(lt, &r->layout[GEMM_A], g->in, g->ta ? g->k : g->m, g->ta ? g->m : g->k, g->lda,
                        g->batch, g->sa, d) &&
            make_layout(lt, &r->layout[GEMM_B], g->in, g->tb ? g->n : g->k, g->tb ? g->k : g->n, g->ldb,
@@ -200,6 +228,7 @@ bool routine_run(const Routine *r, const ProductLibrary *l, const CUdeviceptr at
     const double one64 = 1, beta64 = r->adds;
     bool f64 = r->sum == DT_F64;
     const void *of[GEMM_OPERANDS];
+    TRY(!r->bias || set_places(r, l->lt, at[GEMM_BIAS], at[GEMM_X], d));
     for (int o = 0; o < GEMM_OPERANDS; o++)
         of[o] = (const void *)(uintptr_t)at[o == GEMM_C && !r->adds ? GEMM_Y : o];
     return lt_ok(l->lt->cublasLtMatmul(l->handle, r->op, f64 ? (const void *)&one64 : &one, of[GEMM_B],

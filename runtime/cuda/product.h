@@ -49,7 +49,7 @@ typedef struct {
     cublasLtMatrixLayout_t layout[GEMM_C]; /* of A, B, Y; C has Y's */
     ProductAlgo algo;
     DType sum; /* what alpha and beta are */
-    bool adds;
+    bool adds, bias, gelu;
 } Routine;
 
 bool routine_make(Routine *r, const ProductLibrary *l, const Product *p, Diag *d);
@@ -59,7 +59,7 @@ int routine_algos(const Routine *r, const ProductLibrary *l, const Product *p, i
                   ProductAlgo *out, int most);
 /* Does the library take it, within its workspace? */
 bool routine_takes(const Routine *r, const ProductLibrary *l, const ProductAlgo *algo);
-/* at: by GemmOperand; C only where it adds. */
+/* at: by GemmOperand; only those that there are. */
 bool routine_run(const Routine *r, const ProductLibrary *l, const CUdeviceptr at[GEMM_OPERANDS],
                  CUdeviceptr workspace, CUstream stream, Diag *d);
 

@@ -9,6 +9,7 @@
  *   FAKE_CUBLASLT=13.1.0   the version
  *   FAKE_CUBLASLT_SLOW=02  the algorithms that take long: those */
 #include "gpu.h"
+#include <math.h>
 #include <unistd.h>
 
 struct cublasLtContext {
@@ -18,6 +19,10 @@ struct LtMatmulDesc {
     cublasComputeType_t compute;
     cudaDataType_t scale;
     cublasOperation_t op[2];
+    cublasLtEpilogue_t epilogue;
+    const void *bias;
+    void *aux;
+    int64_t aux_ld, aux_stride;
 };
 struct LtMatrixLayout {
     cudaDataType_t type;
@@ -33,6 +38,7 @@ struct LtMatmulPreference {
 #define LT(name, ...) EXPORT cublasStatus_t name(__VA_ARGS__);
 #include "runtime/cuda/symbols.def"
 
+enum { NO_EPILOGUE = 1 }; /* CUBLASLT_EPILOGUE_DEFAULT */
 enum { NOT_INITIALIZED = 1, INVALID = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
 
 static void version(int v[3])
@@ -76,19 +82,32 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeTy
                                         cudaDataType_t scale)
 {
     *d = new_object(sizeof **d);
-    **d = (struct LtMatmulDesc){compute, scale, {CUBLAS_OP_N, CUBLAS_OP_N}};
+    **d = (struct LtMatmulDesc){.compute = compute, .scale = scale, .epilogue = NO_EPILOGUE};
     return 0;
 }
+
+static bool has_gelu(const struct LtMatmulDesc *d) { return d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS; }
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d) { return free_object(d); }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t attr,
                                               const void *v, size_t n)
 {
-    if (attr < CUBLASLT_MATMUL_DESC_TRANSA || attr > CUBLASLT_MATMUL_DESC_TRANSB || n != sizeof *d->op)
+    if (attr == CUBLASLT_MATMUL_DESC_EPILOGUE && n == sizeof d->epilogue)
+        memcpy(&d->epilogue, v, n);
+    else if (attr == CUBLASLT_MATMUL_DESC_BIAS_POINTER && n == sizeof d->bias)
+        memcpy(&d->bias, v, n);
+    else if (attr == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER && n == sizeof d->aux)
+        memcpy(&d->aux, v, n);
+    else if (attr == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD && n == sizeof d->aux_ld)
+        memcpy(&d->aux_ld, v, n);
+    else if (attr == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE && n == sizeof d->aux_stride)
+        memcpy(&d->aux_stride, v, n);
+    else if (attr >= CUBLASLT_MATMUL_DESC_TRANSA && attr <= CUBLASLT_MATMUL_DESC_TRANSB && n == sizeof *d->op)
+        memcpy(&d->op[attr - CUBLASLT_MATMUL_DESC_TRANSA], v, n);
+    else
         return INVALID;
-    memcpy(&d->op[attr - CUBLASLT_MATMUL_DESC_TRANSA], v, n);
-    return 0;
+    return d->epilogue == NO_EPILOGUE || d->epilogue == CUBLASLT_EPILOGUE_BIAS || has_gelu(d) ? 0 : INVALID;
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType type, uint64_t rows,
@@ -172,6 +191,8 @@ static bool describe(Problem *p, cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t
     return types_fit(p) && p->k == (int64_t)(op->op[1] ? b->cols : b->rows) && p->m == (int64_t)d->rows &&
            p->n == (int64_t)d->cols && c->rows == d->rows && c->cols == d->cols && p->m && p->n && p->k &&
            a->batch == d->batch && b->batch == d->batch && c->batch == d->batch &&
+           (op->epilogue == NO_EPILOGUE || op->bias) &&
+           (!has_gelu(op) || (op->aux && op->aux_ld >= p->m && op->aux_ld % 8 == 0)) &&
            (d->batch == 1 || d->stride >= (p->n - 1) * d->ld + p->m);
 }
 
@@ -356,6 +377,14 @@ static void multiply(const Call *c, const double *x, const double *y, int64_t t,
                 double add = load(c->c, p->c.type, at);
                 v = sum == CUDA_R_64F ? v + add : (double)((float)v + (float)add);
             }
+            if (p->op.epilogue != NO_EPILOGUE) {
+                double add = load(p->op.bias, p->d.type, i);
+                v = sum == CUDA_R_64F ? v + add : (double)((float)v + (float)add);
+            }
+            if (has_gelu(&p->op)) {
+                store(p->op.aux, p->d.type, t * p->op.aux_stride + j * p->op.aux_ld + i, v);
+                v = 0.5 * v * (1 + tanh(0.79788456080286536 * (v + 0.044715 * v * v * v)));
+            }
             store(c->d, p->d.type, at, v);
         }
 }
@@ -408,6 +437,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const
     check_operand(d, ld, algo->data[ALIGN]);
     if (call.beta != 0)
         check_operand(c, lc, algo->data[ALIGN]);
+    if (has_gelu(op))
+        check_operand(
+            op->aux,
+            &(struct LtMatrixLayout){ld->type, ld->rows, ld->cols, op->aux_ld, op->aux_stride, ld->batch},
+            16);
+    if (op->epilogue != NO_EPILOGUE)
+        check_operand(op->bias, &(struct LtMatrixLayout){ld->type, ld->rows, 1, (int64_t)ld->rows, 0, 1}, 1);
     enqueue_call(stream, run_product, memcpy(malloc(sizeof call), &call, sizeof call));
     return gpu.lost ? EXECUTION_FAILED : 0;
 }

@@ -24,7 +24,17 @@ enum {
     CUBLAS_COMPUTE_32F_FAST_TF32 = 77
 };
 enum { CUBLASLT_REDUCTION_SCHEME_NONE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2 };
-enum { CUBLASLT_MATMUL_DESC_TRANSA = 3, CUBLASLT_MATMUL_DESC_TRANSB };
+enum {
+    CUBLASLT_MATMUL_DESC_TRANSA = 3,
+    CUBLASLT_MATMUL_DESC_TRANSB,
+    CUBLASLT_MATMUL_DESC_EPILOGUE = 7,
+    CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11,
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE
+};
+typedef int cublasLtMatmulDescAttributes_t;
+typedef enum { CUBLASLT_EPILOGUE_BIAS = 4, CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 164 } cublasLtEpilogue_t;
 enum { CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET };
 typedef enum {
     CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,
@@ -43,6 +53,10 @@ typedef struct {
 } *cublasLtMatrixLayout_t;
 typedef struct {
     cublasOperation_t transa, transb;
+    cublasLtEpilogue_t epilogue;
+    const void *bias;
+    void *aux;
+    int64_t aux_ld, aux_stride;
 } *cublasLtMatmulDesc_t;
 typedef struct {
     int chosen;
@@ -134,7 +148,29 @@ FN int cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, int compute, cudaDataTy
 }
 FN int cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, int attr, const void *v, size_t n)
 {
-    memcpy(attr == CUBLASLT_MATMUL_DESC_TRANSA ? &d->transa : &d->transb, v, n);
+    switch (attr) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        memcpy(&d->transa, v, n);
+        break;
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        memcpy(&d->transb, v, n);
+        break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        memcpy(&d->epilogue, v, n);
+        break;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        memcpy(&d->bias, v, n);
+        break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        memcpy(&d->aux, v, n);
+        break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        memcpy(&d->aux_ld, v, n);
+        break;
+    default:
+        memcpy(&d->aux_stride, v, n);
+        break;
+    }
     return 0;
 }
 FN int cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d) { free(d); return 0; }
@@ -190,6 +226,12 @@ FN int cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const void *al
                                      (d->transa ? i * la->ld + k : k * la->ld + i)) *
                            fake_load(b, lb->type, t * lb->stride +
                                      (d->transb ? k * lb->ld + j : j * lb->ld + k));
+                if (d->epilogue)
+                    sum += fake_load(d->bias, ly->type, i);
+                if (d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+                    fake_store(d->aux, ly->type, t * d->aux_stride + j * d->aux_ld + i, sum);
+                    sum = 0.5 * sum * (1 + tanh(0.79788456080286536 * (sum + 0.044715 * sum * sum * sum)));
+                }
                 fake_store(y, ly->type, t * ly->stride + j * ly->ld + i, sum);
             }
     return 0;

@@ -1,0 +1,233 @@
+/* epilogue.c -- what is done to a result element by element joins the operator that makes it, on devices
+ * whose operators have epilogues: products add a row (a bias) and a matrix (a residual, or another gradient),
+ * gradients of attention are stored in the 16 bits in which they are read.
+ *
+ * The result goes through memory once instead of two or three times.  A product that is added to wider
+ * numbers is not rounded before that.  Products that may be split later stay as they are. */
+#include "../ir/attrs.h"
+#include "rewrite.h"
+
+static Val none(void) { return (Val){0}; }
+
+static bool is_product(const Node *n)
+{
+    return n && (n->op == OP_matmul || (n->op == OP_matmul_bias && !n->in[2].i)) && !n->group;
+}
+
+enum { NEAR = 16 };
+
+/* Is n one of the last nodes so far, behind which no parameter was updated?  It may read one. */
+static bool is_near(const Graph *g, const Node *n)
+{
+    for (uint32_t k = g->norder; k > 0 && g->norder - k < NEAR; k--) {
+        const Node *last = &g->nodes[g->order[k - 1].i];
+        if (last->out[0].i == n->out[0].i)
+            return true;
+        if (node_def(last)->traits & OPT_ONCE)
+            return false;
+    }
+    return false;
+}
+
+static bool widens(const Graph *g, const Node *n)
+{
+    DType from = val_type(g, n->in[0])->dt, to = val_type(g, n->out[0])->dt;
+    return n->op == OP_cast && dtype_is_float(from) && dtype_is_float(to) &&
+           dtype_size[from] < dtype_size[to];
+}
+
+/* The product that v is, read here alone, behind views and (casts) casts to a wider type; NULL: it is none.
+ */
+static const Node *product_behind(const Rewrite *rw, Val v, bool casts)
+{
+    const Graph *g = rw->g;
+    const Node *n = graph_def(g, v);
+    while (n && rewrite_once(rw, v) && (n->op == OP_reshape || (casts && widens(g, n)))) {
+        v = n->in[0];
+        n = graph_def(g, v);
+    }
+    return is_product(n) && rewrite_once(rw, v) && node_split_rows(g, n) == SPLIT_NONE && is_near(g, n)
+               ? n
+               : NULL;
+}
+
+/* Is v one row for all rows of t? */
+static bool is_row(const Graph *g, Val v, const Type *t)
+{
+    const Type *b = val_type(g, v);
+    return b->dt == t->dt && t->dt != DT_F64 && b->rank >= 1 && b->rank <= t->rank && t->rank > 1 &&
+           b->dim[b->rank - 1] == t->dim[t->rank - 1] && type_count(b) == b->dim[b->rank - 1];
+}
+
+/* a b + bias */
+static Val rule_bias(Rewrite *rw, const Node *n)
+{
+    Graph *g = rw->g;
+    for (int i = 0; n->op == OP_add && i < 2; i++) {
+        const Node *p = product_behind(rw, n->in[i], false);
+        const Type *t = val_type(g, n->out[0]), *y = p ? val_type(g, p->out[0]) : NULL;
+        if (!p || p->op != OP_matmul || !is_row(g, n->in[1 - i], t) || !is_row(g, n->in[1 - i], y) ||
+            type_count(t) != type_count(y))
+            continue;
+        Val in[] = {p->in[0], p->in[1], none(), build_reshape(g, n->in[1 - i], 1, &t->dim[t->rank - 1])};
+        return build_reshape(g, build(g, OP_matmul_bias, n->name, 4, in, p->attr), t->rank, t->dim);
+    }
+    return none();
+}
+
+/* v in type dt: what it is a narrowing cast of, where that has it. */
+static Val widened(Graph *g, Val v, DType dt)
+{
+    const Node *n = graph_def(g, v);
+    bool narrowed = n && n->op == OP_cast && val_type(g, n->in[0])->dt == dt;
+    return narrowed ? n->in[0] : build_cast(g, v, dt);
+}
+
+/* c + (a b [+ bias]) */
+static Val rule_add(Rewrite *rw, const Node *n)
+{
+    Graph *g = rw->g;
+    const Type *t = val_type(g, n->out[0]);
+    for (int i = 0; n->op == OP_add && i < 2; i++) {
+        const Node *p = product_behind(rw, n->in[i], true);
+        if (!p || !type_equal(t, val_type(g, n->in[1 - i])) ||
+            type_count(t) != type_count(val_type(g, p->out[0])))
+            continue;
+        Type y = *val_type(g, p->out[0]);
+        if (t->dt != y.dt && t->dt != dtype_sum(val_type(g, p->in[0])->dt))
+            continue;
+        MatmulAttrs at = *(const MatmulAttrs *)p->attr;
+        at.out = t->dt == val_type(g, p->in[0])->dt ? DT_NONE : t->dt;
+        Val in[] = {p->in[0], p->in[1], build_reshape(g, n->in[1 - i], y.rank, y.dim),
+                    p->op == OP_matmul_bias ? widened(g, p->in[3], t->dt) : none()};
+        bool bias = in[3].i != 0;
+        Val v = build(g, bias ? OP_matmul_bias : OP_matmul_add, n->name, bias ? 4 : 3, in, &at);
+        return build_reshape(g, v, t->rank, t->dim);
+    }
+    return none();
+}
+
+/* ---- gradients of attention ---------------------------------------------------------------------- */
+
+typedef struct {
+    Val *as;     /* per value: what takes its place */
+    bool *other; /* per value: read by something else than a cast to 16 bits */
+} Narrow;
+
+static bool is_narrowing(const Graph *g, const Node *n)
+{
+    return n->op == OP_cast && dtype_is_half(val_type(g, n->out[0])->dt);
+}
+
+static void find_others(const Graph *g, Narrow *x)
+{
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        for (int i = 0; i < n->nin; i++)
+            x->other[n->in[i].i] |= !is_narrowing(g, n);
+    }
+    for (uint32_t i = 0; i < g->nout; i++)
+        x->other[g->out[i].i] = true;
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        x->other[g->update[i].value.i] = true;
+}
+
+/* Results of a node that is made in the type of its operand q. */
+static void narrow(Graph *g, const Node *n, Narrow *x)
+{
+    AttentionAttrs *at = n->attr;
+    DType half = val_type(g, n->in[1])->dt;
+    bool all = dtype_is_half(half) && at->out == DT_NONE;
+    for (int i = 0; i < n->nout; i++)
+        all &= !x->other[n->out[i].i];
+    if (!all)
+        return;
+    at->out = half;
+    for (int i = 0; i < n->nout; i++)
+        g->vals[n->out[i].i].type.dt = half;
+}
+
+static bool narrow_gradients(Graph *g, Arena *tmp)
+{
+    Narrow x = {NEW(tmp, Val, g->nvals), NEW(tmp, bool, g->nvals)};
+    bool any = false;
+    find_others(g, &x);
+    for (uint32_t k = 0; k < g->norder; k++) {
+        Node *n = &g->nodes[g->order[k].i];
+        for (int i = 0; i < n->nin; i++)
+            n->in[i] = x.as[n->in[i].i].i ? x.as[n->in[i].i] : n->in[i];
+        if (n->op == OP_attention_grad || n->op == OP_attention_packed_grad)
+            narrow(g, n, &x);
+        if (is_narrowing(g, n) && type_equal(val_type(g, n->in[0]), val_type(g, n->out[0]))) {
+            x.as[n->out[0].i] = n->in[0];
+            any = true;
+        }
+    }
+    for (uint32_t i = 0; i < g->nout; i++)
+        g->out[i] = x.as[g->out[i].i].i ? x.as[g->out[i].i] : g->out[i];
+    for (uint32_t i = 0; i < g->nupdate; i++) {
+        Val *v = &g->update[i].value;
+        *v = x.as[v->i].i ? x.as[v->i] : *v;
+    }
+    graph_dce(g, tmp);
+    return any;
+}
+
+bool pass_epilogue(Graph *g, PassCtx *cx)
+{
+    static Rule *const rules[] = {rule_bias, rule_add, NULL};
+    if (!step_device(cx->opt)->epilogues)
+        return true;
+    cx->changed |= narrow_gradients(g, cx->tmp);
+    return rewrite_run(g, cx->tmp, rules, false, &cx->changed);
+}
+
+/* ---- activations --------------------------------------------------------------------------------- */
+
+enum { AUX_UNIT = 8 }; /* a library stores what the activation is of in rows of so many elements */
+
+/* Is it a product in 16 bits with a bias alone, whose rows lie one behind the other? */
+static bool takes_activation(const Graph *g, const Node *n)
+{
+    const Type *y = n ? val_type(g, n->out[0]) : NULL;
+    return n && n->op == OP_matmul_bias && !n->in[2].i && !n->group && dtype_is_half(y->dt) &&
+           !((const MatmulAttrs *)n->attr)->ta && val_type(g, n->in[1])->rank == 2 &&
+           y->dim[y->rank - 1] % AUX_UNIT == 0;
+}
+
+/* The product makes both, and the activation becomes a view of its first result. */
+static void join(Graph *g, NodeId product, NodeId activation)
+{
+    Val x = g->nodes[product.i].out[0], of = g->nodes[activation.i].out[0];
+    Val y = graph_value(g, g->vals[of.i].name, *val_type(g, x), VAL_TEMP);
+    Node *p = &g->nodes[product.i], *a = &g->nodes[activation.i];
+    g->vals[y.i].def = product;
+    p->op = OP_matmul_gelu;
+    p->nout = 2;
+    p->out = NEW(g->arena, Val, 2);
+    p->out[0] = y;
+    p->out[1] = x;
+    ShapeAttrs *shape = NEW(g->arena, ShapeAttrs, 1);
+    const Type *t = val_type(g, of);
+    shape->shape.n = t->rank;
+    for (int i = 0; i < t->rank; i++)
+        shape->shape.v[i] = t->dim[i];
+    a->op = OP_reshape;
+    a->attr = shape;
+    a->in[0] = y;
+}
+
+/* Behind inline and split: backward computes the activation again from what it is of.  The first in order is
+ * the forward's. */
+bool pass_activate(Graph *g, PassCtx *cx)
+{
+    for (uint32_t k = 0; k < g->norder && step_device(cx->opt)->epilogues; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        Val x = n->op == OP_gelu_tanh && !n->group ? graph_root(g, n->in[0]) : (Val){0};
+        if (!x.i || !takes_activation(g, graph_def(g, x)))
+            continue;
+        join(g, g->vals[x.i].def, g->order[k]);
+        cx->changed = true;
+    }
+    return true;
+}
