@@ -122,7 +122,10 @@ static void add_error(const Tensor *got, const Tensor *want, const Tensor *grad,
 
 static Tensor gradient_of(const TestStep *s, uint32_t trained)
 {
-    return exec_tensor(s->exec, graph_root(&s->g, s->g.out[s->g.nout - s->info.ntrained + trained]));
+    Diag d = {0};
+    Val v = graph_root(&s->g, s->g.out[s->g.nout - s->info.ntrained + trained]);
+    ck_assert_msg(exec_read(s->exec, v, &d), "%s", d.msg);
+    return exec_tensor(s->exec, v);
 }
 
 /* What trains is what PyTorch trains, less what the exporter has folded away. */
@@ -243,7 +246,8 @@ void oracle_check_gradients(const Oracle *o, const char *file, bool f64)
     step_free(&s);
 }
 
-double oracle_gradient_error(const Oracle *o, const char *file, PrecisionKind precision)
+double oracle_gradient_error(const Oracle *o, const char *file, PrecisionKind precision,
+                             const DeviceOps *device)
 {
     TestStep s;
     double loss;
@@ -251,6 +255,7 @@ double oracle_gradient_error(const Oracle *o, const char *file, PrecisionKind pr
     s.opt.keep_grads = true;
     s.opt.optim = OPTIM_SGD; /* fp16 scales the loss for an optimizer only */
     s.opt.precision = precision;
+    s.device = device;
     compile(o, &s, file);
     step_run(&s, o->data, 1, &loss);
     double error = gradient_error(o, &s);

@@ -31,8 +31,10 @@ void oracle_options(const Oracle *o, const char *file, StepOptions *opt, char pa
  * the network is ill-conditioned: constants of the file are single).  Without PyTorch's numbers: in
  * double precision, differences of losses within 1e-6. */
 void oracle_check_gradients(const Oracle *o, const char *file, bool f64);
-/* Of the gradients of the first step, over the norm of those in double precision. */
-double oracle_gradient_error(const Oracle *o, const char *file, PrecisionKind precision);
+/* Of the gradients of the first step, over the norm of those in double precision.  device: NULL: this
+ * processor. */
+double oracle_gradient_error(const Oracle *o, const char *file, PrecisionKind precision,
+                             const DeviceOps *device);
 /* Running statistics after a step; losses and parameters along five, in double precision within
  * 1e-6 of PyTorch's.  In single precision each of the five steps, within 1e-4 of the gradients'
  * norm (a chaotic network's first: 1e-2), against one in double precision from the same weights. */

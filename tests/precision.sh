@@ -1,18 +1,21 @@
 #!/bin/sh
 # precision.sh [TYPE...] -- the example's decoder trained for 200 steps in f32 and in each type (default: bf16 fp16):
-# the mean loss of the last 20 steps may differ by 1 %.  CKC: which ckc; STEPS, BIND, THREADS: other sizes.
+# the mean loss of the last 20 steps may differ by 1 %.  CKC: which ckc; STEPS, BIND, THREADS: other sizes; DEVICE:
+# another than this processor, as with CKC_CUDA_PATH=build/release/fake_cuda DEVICE=cuda BIND=batch=2,seq=32.
 set -eu
 cd "$(dirname "$0")/.."
 ckc=${CKC:-build/release/ckc}
 steps=${STEPS:-200}
+where=${DEVICE:+--device $DEVICE}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT INT TERM
 cat README.md ir/*.h ir/*.c passes/*.c >"$dir/text.txt"
 
 # TYPE: its losses, then the summary's lines about memory and time
 train() {
+    # shellcheck disable=SC2086 # words
     "$ckc" examples/decoder/model.onnx --bind "${BIND:-batch=8,seq=64}" --init normal:0.02 --data "$dir/text.txt" \
-        --precision "$1" --steps "$steps" --threads "${THREADS:-1}" --output "$dir/$1" >"$dir/$1.txt"
+        --precision "$1" --steps "$steps" ${where:---threads ${THREADS:-1}} --output "$dir/$1" >"$dir/$1.txt"
     grep -E '^(device|memory|time|loss)' "$dir/$1.txt"
 }
 

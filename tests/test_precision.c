@@ -1,6 +1,7 @@
 /* test_precision.c -- mixed precision: PyTorch autocast's error, fp16's loss scale, what is summed in f32. */
 #include "tests.h"
 #include "command.h"
+#include "on_cuda.h"
 #include "oracle.h"
 #include <stdlib.h>
 #include <string.h>
@@ -30,11 +31,10 @@ static double autocast_error(const char *name, PrecisionKind kind)
     return e;
 }
 
-/* No further from float64 than 1.2 times what PyTorch's own mixed precision is. */
-START_TEST(gradients_as_autocast)
+static void check_as_autocast(int i, PrecisionKind kind, const DeviceOps *device)
 {
     Oracle o;
-    const char *path = network[_i / 2], *name = strrchr(path, '/') + 1;
+    const char *path = network[i], *name = strrchr(path, '/') + 1;
     bool ours = strncmp(path, "tests/", 6) == 0;
     char here[4200];
     snprintf(here, sizeof here, "%s/%s", CKC_SOURCE_DIR, path);
@@ -42,11 +42,27 @@ START_TEST(gradients_as_autocast)
     if (!dir)
         return;
     oracle_open(&o, dir);
-    double want = autocast_error(name, halves[_i % 2]);
-    double got = oracle_gradient_error(&o, ours ? "model.onnx" : "model_static.onnx", halves[_i % 2]);
-    printf("%-24s %s: gradient error %.3g, autocast %.3g\n", name, precision_name[halves[_i % 2]], got, want);
+    double want = autocast_error(name, kind);
+    double got = oracle_gradient_error(&o, ours ? "model.onnx" : "model_static.onnx", kind, device);
+    printf("%-24s %s%s: gradient error %.3g, autocast %.3g\n", name, precision_name[kind],
+           device ? " on cuda" : "", got, want);
     ck_assert_double_le(got, 1.2 * want + 1e-6);
     oracle_close(&o);
+}
+
+/* No further from float64 than 1.2 times what PyTorch's own mixed precision is. */
+START_TEST(gradients_as_autocast) { check_as_autocast(_i / 2, halves[_i % 2], NULL); }
+END_TEST
+
+/* One with attention and one with convolutions; CKC_LONG=1: all. */
+START_TEST(gradients_as_autocast_on_cuda)
+{
+    const char *path = network[_i / 2];
+    bool some = strstr(path, "sdpa_gpt") || strstr(path, "autoencoder");
+    if (getenv("CKC_LONG") || (some && _i % 2 == 0))
+        check_as_autocast(_i / 2, halves[_i % 2], &cuda_device);
+    else
+        skipped("16 bits on the fake GPU, of two networks only: CKC_LONG=1");
 }
 END_TEST
 
@@ -141,7 +157,7 @@ END_TEST
 static const OnnxBind batch[] = {{"batch", 16}};
 
 /* Parameters and the optimizer's state, not the scale's own. */
-static uint64_t weights_digest(const TestStep *s)
+static uint64_t weights_digest(TestStep *s)
 {
     uint64_t h = 0;
     for (uint32_t i = 0; i < s->info.ntrained; i++) {
@@ -149,6 +165,7 @@ static uint64_t weights_digest(const TestStep *s)
         const Val v[] = {t->param, t->state[0], t->state[1]};
         for (int k = 0; k < 3 && v[k].i; k++) {
             Tensor x = exec_tensor(s->exec, v[k]);
+            ck_assert(exec_read(s->exec, v[k], &s->diag));
             ck_assert_int_eq(x.type.dt, DT_F32);
             h = XXH64(x.data, (size_t)type_bytes(&x.type), h);
         }
@@ -156,14 +173,15 @@ static uint64_t weights_digest(const TestStep *s)
     return h;
 }
 
-static double scale_of(const TestStep *s)
+static double scale_of(TestStep *s)
 {
+    ck_assert(exec_read(s->exec, s->info.scale, &s->diag));
     Tensor t = exec_tensor(s->exec, s->info.scale);
     return tensor_f(&t, 0);
 }
 
 /* Far too large a scale: steps change nothing and halve it, until one is made; then it grows again. */
-START_TEST(overflow_recovers)
+static void check_overflow(int variant, const DeviceOps *device)
 {
     static const OptimKind kinds[] = {OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM};
     const double first = 0x1p27;
@@ -171,11 +189,12 @@ START_TEST(overflow_recovers)
     double loss, scale = first;
     int skipped = 0, made = 0, grown = 0;
     step_init(&s);
+    s.device = device;
     s.opt.import.bind = batch;
     s.opt.import.nbind = 1;
-    s.opt.optim = kinds[_i % 4];
+    s.opt.optim = kinds[variant % 4];
     s.opt.weight_decay = 0.1;
-    s.opt.clip_norm = _i / 4 ? 1 : 0;
+    s.opt.clip_norm = variant / 4 ? 1 : 0;
     s.opt.precision = PRECISION_FP16;
     s.opt.loss_scale = first;
     s.opt.scale_steps = 3;
@@ -197,6 +216,11 @@ START_TEST(overflow_recovers)
     ck_assert_int_gt(grown, 2);
     step_free(&s);
 }
+
+START_TEST(overflow_recovers) { check_overflow(_i, NULL); }
+END_TEST
+
+START_TEST(overflow_recovers_on_cuda) { check_overflow(_i, &cuda_device); }
 END_TEST
 
 /* As its user sees it: said in every step, the run goes on; weights are saved as the model has them. */
@@ -243,6 +267,11 @@ Suite *suite_precision(void)
     suite_add_tcase(s, c);
     c = tcase_create("scale");
     tcase_add_loop_test(c, overflow_recovers, 0, 8);
+    suite_add_tcase(s, c);
+    c = tcase_create("cuda");
+    tcase_add_unchecked_fixture(c, use_cuda, leave_cuda);
+    tcase_add_loop_test(c, gradients_as_autocast_on_cuda, 0, 2 * NNETWORKS);
+    tcase_add_loop_test(c, overflow_recovers_on_cuda, 4, getenv("CKC_LONG") ? 8 : 5);
     suite_add_tcase(s, c);
     c = tcase_create("command");
     tcase_add_unchecked_fixture(c, make_cache, remove_cache);
