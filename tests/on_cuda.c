@@ -11,11 +11,14 @@ void use_cuda(void)
         unsetenv("CKC_CUDA_PATH");
     else
         setenv("CKC_CUDA_PATH", CKC_FAKE_CUDA, 1);
+    if (getenv("CKC_LONG"))
+        setenv("FAKE_CUDA_SHADOW", "1", 1);
 }
 
 void leave_cuda(void)
 {
     setenv("CKC_CUDA_PATH", "", 1);
+    unsetenv("FAKE_CUDA_SHADOW");
     remove_cache();
 }
 

@@ -13,7 +13,7 @@ void check_on_cuda(const char *path, const StepOptions *opt, const Init *init, D
                    double tolerance);
 
 /* Test fixtures: ckc finds the libraries of fake_cuda/, or with CKC_GPU the GPU that is here; a cache of its
- * own. */
+ * own.  CKC_LONG=1: all accesses of kernels to memory are looked at. */
 void use_cuda(void);
 void leave_cuda(void);
 #endif

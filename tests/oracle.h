@@ -13,7 +13,8 @@ typedef struct {
     DataFile *data;
     bool judged;  /* else there are inputs only: the network has dropout */
     bool half;    /* computes in 16 bits */
-    bool chaotic; /* PyTorch's own gradient in single precision is off by more than 1e-4 */
+    double single_error; /* of PyTorch's own gradient in single precision */
+    bool chaotic;        /* which is more than 1e-4 */
     OnnxBind batch;
     OnnxTie tie[MAX_TIES]; /* that the exporter has cut */
     const char *freeze[MAX_FROZEN]; /* float tensors that are no parameters in PyTorch */

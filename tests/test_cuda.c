@@ -475,13 +475,12 @@ static void add_norm(Batch *b, int64_t rows, int64_t columns, uint32_t red)
     c->got = placed(b, c, c->want);
 }
 
-/* Each of them; a dozen where there is little time. */
-/* Each that the kernels come to, or every step-th; their number. */
+/* Each that the kernels come to, or every step-th, is taken away in turn: how often that is seen. */
 static int barriers_are_missed(Batch *b, int step)
 {
     static ShimState state = {.present = is_present};
     static Site site[MOST_SITES];
-    int some = 0;
+    int come = 0, seen = 0;
     batch_print(b);
     int n = number_barriers(&b->source, site);
     write_shim_source(b, "k.c");
@@ -490,12 +489,15 @@ static int barriers_are_missed(Batch *b, int step)
         ck_assert_msg(run_text(&b->c[c], dl, &state, b->func[c], (uint64_t)c + 1), "%s: %s", b->c[c].label,
                       state.error);
     for (int i = 0; i < n; i++)
-        if (reached[i] && some++ % step == 0)
+        if (reached[i] && come++ % step == 0) {
             ck_assert_msg(caught(b, dl, &state, site, i), "nobody misses barrier %d, of kernel %d", i,
                           site[i].func);
+            seen++;
+        }
+    printf("%d of %d barriers, commits and waits taken away in turn: all missed\n", seen, come);
     shim_unload(dl);
     batch_free(b);
-    return some;
+    return seen;
 }
 
 START_TEST(missing_barriers_are_seen)
@@ -512,7 +514,7 @@ START_TEST(missing_barriers_are_seen)
     add_norm(&b, 16000, 16, 1);
     add_convolutions(&b, DT_F32, 0);
     add_convolutions(&b, DT_BF16, 0);
-    ck_assert_int_gt(barriers_are_missed(&b, getenv("CKC_LONG") ? 1 : 4), 10);
+    ck_assert_int_ge(barriers_are_missed(&b, getenv("CKC_LONG") ? 1 : 4), getenv("CKC_LONG") ? 35 : 10);
 }
 END_TEST
 

@@ -79,7 +79,8 @@ START_TEST(budgets)
 }
 END_TEST
 
-/* On the CUDA device. */
+/* On the CUDA device.  Two gradients in single precision may part by as much as four times what PyTorch's own
+ * is off from double precision (EfficientNet's: 1.3e-5 of the norm). */
 START_TEST(on_cuda)
 {
     Oracle o;
@@ -92,7 +93,7 @@ START_TEST(on_cuda)
         oracle_options(&o, "model.onnx", &s.opt, path);
     s.opt.optim = OPTIM_MOMENTUM;
     s.opt.momentum = 0.9;
-    check_on_cuda(path, &s.opt, NULL, o.data, o.half ? 2e-2 : 1e-5);
+    check_on_cuda(path, &s.opt, NULL, o.data, o.half ? 2e-2 : fmax(1e-5, 4 * o.single_error));
     oracle_close(&o);
 }
 END_TEST
