@@ -269,6 +269,19 @@ START_TEST(the_fastest_is_taken)
 }
 END_TEST
 
+/* A library without algorithms for them is not asked: products have no epilogues then. */
+START_TEST(without_epilogues)
+{
+    train("");
+    ck_assert_int_gt(count_lines("m.ckc/step.ckp", "= matmul_bias "), 0);
+    setenv("FAKE_CUBLASLT_PLAIN", "1", 1);
+    train("");
+    ck_assert_int_eq(count_lines("m.ckc/step.ckp", "= matmul_bias "), 0);
+    ck_assert_int_gt(count_lines("m.ckc/step.ckp", " choice=cublaslt:"), 0);
+    unsetenv("FAKE_CUBLASLT_PLAIN");
+}
+END_TEST
+
 /* Products are text then, and what says so is the device's name; a plan with products needs it. */
 START_TEST(without_cublaslt)
 {
@@ -431,6 +444,7 @@ Suite *suite_cuda_device(void)
         tcase_add_test(t, nvrtc_makes_machine_code);
         tcase_add_test(t, algorithms_are_pinned);
         tcase_add_test(t, the_fastest_is_taken);
+        tcase_add_test(t, without_epilogues);
         tcase_add_test(t, without_cublaslt);
     }
     tcase_add_test(t, example_trains);

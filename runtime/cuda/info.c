@@ -1,5 +1,6 @@
 /* info.c -- what a GPU says of itself, as a device to plan for. */
 #include "cuda.h"
+#include "product.h"
 #include <ctype.h>
 #include <string.h>
 
@@ -100,6 +101,23 @@ static bool estimate(const CudaDriver *cu, CUdevice device, int64_t memory, Devi
 
 enum { LEAST_CAPABILITY = 80 }; /* what kernels are written for */
 
+/* Asked once a process; of a GPU that cannot be asked now its file is believed. */
+static int64_t find_epilogues(int ordinal, int64_t by_file)
+{
+    enum { DEVICES = 64 };
+    static int8_t known[DEVICES]; /* 1: no, 2: yes */
+    Diag none = {0};
+    CudaContext on = {0};
+    ProductLibrary lib = {0};
+    int8_t *is = &known[ordinal % DEVICES];
+    if (!*is && cuda_context_open(&on, ordinal, &none) && products_open(&lib, on.cu, on.device, &none) &&
+        lib.lt)
+        *is = products_have_epilogues(&lib) ? 2 : 1;
+    products_close(&lib);
+    cuda_context_close(&on);
+    return *is ? *is - 1 : by_file;
+}
+
 bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
 {
     char name[128] = "";
@@ -120,7 +138,7 @@ bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
     out->memory = (int64_t)memory;
     out->cache = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
     out->capability = cuda_capability(cu, device);
-    out->epilogues = 1;
+    out->epilogues = find_epilogues(ordinal, out->epilogues);
     out->processors = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     out->threads = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
     return true;

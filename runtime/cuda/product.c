@@ -213,6 +213,41 @@ int routine_algos(const Routine *r, const ProductLibrary *l, const Product *p, i
     return kept;
 }
 
+bool products_have_epilogues(const ProductLibrary *l)
+{
+    enum { SIDE = 256, ALIGN = 16, ROOM = 4 << 20 };
+    static const struct {
+        DType in, out;
+        int adds, gelu;
+    } kind[] = {{DT_F32, DT_F32, 1, 0},   {DT_BF16, DT_BF16, 0, 0}, {DT_BF16, DT_F32, 1, 0},
+                {DT_BF16, DT_BF16, 0, 1}, {DT_F16, DT_F16, 0, 0},   {DT_F16, DT_F32, 1, 0},
+                {DT_F16, DT_F16, 0, 1}};
+    bool all = l->lt != NULL;
+    for (size_t i = 0; i < sizeof kind / sizeof *kind && all; i++) {
+        Routine r;
+        ProductAlgo algo;
+        Diag none = {0};
+        Product p = {.g = {.in = kind[i].in,
+                           .out = kind[i].out,
+                           .adds = kind[i].adds,
+                           .bias = 1,
+                           .gelu = kind[i].gelu,
+                           .tb = 1,
+                           .m = SIDE,
+                           .n = SIDE,
+                           .k = SIDE,
+                           .lda = SIDE,
+                           .ldb = SIDE,
+                           .ldy = SIDE,
+                           .batch = 1}};
+        for (int o = 0; o < GEMM_OPERANDS; o++)
+            p.align[o] = ALIGN;
+        all = routine_make(&r, l, &p, &none) && routine_algos(&r, l, &p, ROOM, &algo, 1) == 1;
+        routine_free(&r, l);
+    }
+    return all;
+}
+
 bool routine_takes(const Routine *r, const ProductLibrary *l, const ProductAlgo *algo)
 {
     cublasLtMatmulHeuristicResult_t result;

@@ -42,6 +42,8 @@ typedef struct {
 /* NULL lt: it is not here. */
 bool products_open(ProductLibrary *l, const CudaDriver *cu, CUdevice device, Diag *d);
 void products_close(ProductLibrary *l);
+/* Has it algorithms for products with the epilogues of passes/epilogue.c?  One of each kind is asked for. */
+bool products_have_epilogues(const ProductLibrary *l);
 
 /* What a product runs through. */
 typedef struct {

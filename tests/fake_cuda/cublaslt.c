@@ -259,6 +259,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     *n = 0;
     if (!h || !describe(&p, op, a, b, c, d))
         return INVALID;
+    if (*setting("FAKE_CUBLASLT_PLAIN") && op->epilogue != NO_EPILOGUE)
+        return NOT_SUPPORTED;
     for (uint64_t i = 0; i < ALGOS && *n < want; i++) {
         cublasLtMatmulAlgo_t algo = algo_of(p.k >= LONG ? ALGOS - 1 - i : i);
         bool ok = takes(&p, &algo) && workspace_of(&p, &algo) <= pref->workspace;
