@@ -146,6 +146,16 @@ void k_store_at(Kernel *k, int operand, int v, int64_t offset, const int64_t *st
         __VA_ARGS__                                                                          \
     }                                                                                        \
     static const Body id##_body = {#id, #__VA_ARGS__, id##_ref};
+/* Behind a head that several texts share, a macro of statements without F, SETF, REAL and functions. */
+#define KERNEL_HEAD(...) #__VA_ARGS__
+#define KERNEL_HEAD_TEXT(...) KERNEL_HEAD(__VA_ARGS__)
+#define KERNEL_BEHIND(id, head, ...)                                                                         \
+    static void id##_ref(int64_t i, const int64_t *p, const double *q, Tensor *t)                            \
+    {                                                                                                        \
+        (void)i, (void)p, (void)q, (void)t;                                                                  \
+        head __VA_ARGS__                                                                                     \
+    }                                                                                                        \
+    static const Body id##_body = {#id, "{ " KERNEL_HEAD_TEXT(head) " " #__VA_ARGS__ " }", id##_ref};
 void k_body(Kernel *k, const Body *b, int64_t items);
 static inline void k_param(Kernel *k, int64_t v) { k->p[k->np++] = v; }
 

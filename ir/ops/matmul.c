@@ -51,17 +51,19 @@ static bool matmul_bias_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 
 /* Row i of the result.  p = m, n, k, strides of a (m, k) and b (k, n), batch rank, then per
  * batch dimension extent and strides of a and b. */
-KERNEL(matmul, {
-    int64_t row = i % p[0];
-    int64_t rest = i / p[0];
-    int64_t at_a = row * p[3];
-    int64_t at_b = 0;
-    for (int64_t d = p[7] - 1; d >= 0; d--) {
-        int64_t j = rest % p[3 * d + 8];
-        rest /= p[3 * d + 8];
-        at_a += j * p[3 * d + 9];
-        at_b += j * p[3 * d + 10];
+#define MATMUL_ROW                                                                                           \
+    int64_t row = i % p[0];                                                                                  \
+    int64_t rest = i / p[0];                                                                                 \
+    int64_t at_a = row * p[3];                                                                               \
+    int64_t at_b = 0;                                                                                        \
+    for (int64_t d = p[7] - 1; d >= 0; d--) {                                                                \
+        int64_t j = rest % p[3 * d + 8];                                                                     \
+        rest /= p[3 * d + 8];                                                                                \
+        at_a += j * p[3 * d + 9];                                                                            \
+        at_b += j * p[3 * d + 10];                                                                           \
     }
+
+KERNEL_BEHIND(matmul, MATMUL_ROW, {
     for (int64_t c = 0; c < p[1]; c++) {
         REAL sum = 0;
         for (int64_t k = 0; k < p[2]; k++)
@@ -71,17 +73,7 @@ KERNEL(matmul, {
 })
 
 /* The same, added to the third operand. */
-KERNEL(matmul_add, {
-    int64_t row = i % p[0];
-    int64_t rest = i / p[0];
-    int64_t at_a = row * p[3];
-    int64_t at_b = 0;
-    for (int64_t d = p[7] - 1; d >= 0; d--) {
-        int64_t j = rest % p[3 * d + 8];
-        rest /= p[3 * d + 8];
-        at_a += j * p[3 * d + 9];
-        at_b += j * p[3 * d + 10];
-    }
+KERNEL_BEHIND(matmul_add, MATMUL_ROW, {
     for (int64_t c = 0; c < p[1]; c++) {
         REAL sum = F(2, i * p[1] + c);
         for (int64_t k = 0; k < p[2]; k++)
@@ -91,17 +83,7 @@ KERNEL(matmul_add, {
 })
 
 /* The same with a row that is added, too; a parameter more says whether there is a third operand. */
-KERNEL(matmul_bias, {
-    int64_t row = i % p[0];
-    int64_t rest = i / p[0];
-    int64_t at_a = row * p[3];
-    int64_t at_b = 0;
-    for (int64_t d = p[7] - 1; d >= 0; d--) {
-        int64_t j = rest % p[3 * d + 8];
-        rest /= p[3 * d + 8];
-        at_a += j * p[3 * d + 9];
-        at_b += j * p[3 * d + 10];
-    }
+KERNEL_BEHIND(matmul_bias, MATMUL_ROW, {
     for (int64_t c = 0; c < p[1]; c++) {
         REAL sum = 0;
         for (int64_t k = 0; k < p[2]; k++)
@@ -113,17 +95,7 @@ KERNEL(matmul_bias, {
 })
 
 /* And both a function of the sum and the sum. */
-KERNEL(matmul_gelu, {
-    int64_t row = i % p[0];
-    int64_t rest = i / p[0];
-    int64_t at_a = row * p[3];
-    int64_t at_b = 0;
-    for (int64_t d = p[7] - 1; d >= 0; d--) {
-        int64_t j = rest % p[3 * d + 8];
-        rest /= p[3 * d + 8];
-        at_a += j * p[3 * d + 9];
-        at_b += j * p[3 * d + 10];
-    }
+KERNEL_BEHIND(matmul_gelu, MATMUL_ROW, {
     for (int64_t c = 0; c < p[1]; c++) {
         REAL sum = F(3, c);
         for (int64_t k = 0; k < p[2]; k++)
