@@ -83,21 +83,9 @@ CudaBatch *cuda_batches(const Program *p, uint32_t nmicro, uint32_t nstep, Arena
 bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d);
 
 /* Sources pasted in front of kernels, as lines ending with NULL (embedded at build time). */
-extern const char *const prelude_philox[],
-    *const prelude_math[],
-        *const prelude_c[],
-            *const prelude_cuda[],
-                *const prelude_gather[],
-                    *const prelude_tensor[],
-                        *const prelude_host[],
-                            *const prelude_main[],
-                                *const prelude_attention[],
-                                    *const prelude_conv[],
-                                        *const prelude_conv_tiles[],
-                                            *const prelude_conv_direct[],
-                                                *const prelude_pool[],
-                                                    *const prelude_attention_tile[],
-                                                        *const prelude_attention_forward[],
-                                                            *const prelude_attention_backward[];
+typedef const char *const Prelude[];
+extern Prelude prelude_philox, prelude_math, prelude_c, prelude_cuda, prelude_gather, prelude_tensor,
+    prelude_host, prelude_main, prelude_attention, prelude_conv, prelude_conv_tiles, prelude_conv_direct,
+    prelude_pool, prelude_attention_tile, prelude_attention_forward, prelude_attention_backward;
 
 #endif

@@ -45,8 +45,7 @@ typedef struct {
     double launch_ns;             /* of each kernel of a step, beside its work */
     int64_t processors, threads;  /* and threads of each */
     int64_t capability;           /* of an NVIDIA GPU: 90 is 9.0; 0: it is none */
-    int64_t
-        epilogues; /* do its products add rows and matrices, and its attention round (passes/epilogue.c)? */
+    int64_t epilogues;            /* products add rows and matrices, attention rounds (passes/epilogue.c) */
     /* From which sizes on the passes split.  They decide the graph, and with it the bits. */
     int64_t head_bytes;           /* logits: in blocks of rows (passes/split_head.c) */
     int64_t head_rows;            /* at least, of a block */

@@ -64,8 +64,7 @@ enum { ATTENTION_PHASE = 36 }; /* its parameter: 0 forward, 1 backward, 2 gradie
 typedef enum {
     LIB_NONE,
     LIB_MATMUL,
-    LIB_MATMUL_ADD, /* the third operand is added, and may be the result's memory; the fourth is a row that is
-                     */
+    LIB_MATMUL_ADD, /* a third operand is added, whose memory may be the result's, and a fourth to each row */
     LIB_CONV,
     LIB_CONV_BWD_DATA,
     LIB_CONV_BWD_WEIGHTS,

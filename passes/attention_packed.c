@@ -5,8 +5,6 @@
  * value: no slices, and no concatenation of gradients. */
 #include "attention_form.h"
 
-static Val none(void) { return (Val){0}; }
-
 /* Batch, heads, rows and size of operand i. */
 static View operand(const Rewrite *rw, const Node *n, int i)
 {

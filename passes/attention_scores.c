@@ -9,8 +9,6 @@
 #include "attention_form.h"
 #include <math.h>
 
-static Val none(void) { return (Val){0}; }
-
 static const double hides = -1e30; /* a number as low hides: no score added to it changes it */
 
 /* t with leading extents of 1, or those before the heads joined, as batch, heads, rows, columns. */

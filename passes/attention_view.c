@@ -117,14 +117,6 @@ static View through(const Node *n, const View *w, const Type *shape)
     return view_transposed(w, perm);
 }
 
-/* A cast to a float type that holds all values of v's. */
-static bool is_widening(const Rewrite *rw, const Node *n)
-{
-    DType from = val_type(rw->g, n->in[0])->dt, to = val_type(rw->g, n->out[0])->dt;
-    return n->op == OP_cast && dtype_is_float(from) && dtype_is_float(to) &&
-           dtype_size[from] < dtype_size[to];
-}
-
 static View followed(const Rewrite *rw, Val v, bool parts, int depth)
 {
     const Node *n = graph_def(rw->g, v);
@@ -133,7 +125,7 @@ static View followed(const Rewrite *rw, Val v, bool parts, int depth)
     if (x.i && !type_same_shape(val_type(rw->g, x), val_type(rw->g, v)))
         x.i = 0;
     bool moves = n && (n->op == OP_transpose || n->op == OP_reshape || n->op == OP_expand ||
-                       (parts && n->op == OP_slice) || is_widening(rw, n));
+                       (parts && n->op == OP_slice) || node_widens(rw->g, n));
     if (!x.i && (!moves || depth >= 2 * FORM_DEPTH))
         return dense(rw, v);
     View w = followed(rw, x.i ? x : n->in[0], parts, depth + 1);

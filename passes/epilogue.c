@@ -7,8 +7,6 @@
 #include "../ir/attrs.h"
 #include "rewrite.h"
 
-static Val none(void) { return (Val){0}; }
-
 static bool is_product(const Node *n)
 {
     return n && (n->op == OP_matmul || (n->op == OP_matmul_bias && !n->in[2].i)) && !n->group;
@@ -29,20 +27,13 @@ static bool is_near(const Graph *g, const Node *n)
     return false;
 }
 
-static bool widens(const Graph *g, const Node *n)
-{
-    DType from = val_type(g, n->in[0])->dt, to = val_type(g, n->out[0])->dt;
-    return n->op == OP_cast && dtype_is_float(from) && dtype_is_float(to) &&
-           dtype_size[from] < dtype_size[to];
-}
-
 /* The product that v is, read here alone, behind views and (casts) casts to a wider type; NULL: it is none.
  */
 static const Node *product_behind(const Rewrite *rw, Val v, bool casts)
 {
     const Graph *g = rw->g;
     const Node *n = graph_def(g, v);
-    while (n && rewrite_once(rw, v) && (n->op == OP_reshape || (casts && widens(g, n)))) {
+    while (n && rewrite_once(rw, v) && (n->op == OP_reshape || (casts && node_widens(g, n)))) {
         v = n->in[0];
         n = graph_def(g, v);
     }

@@ -9,8 +9,5 @@ int64_t factor_bytes(const StepOptions *o); /* from which size on a factor of a 
 /* Position of the loss in order; norder: there is none. */
 uint32_t loss_position(const Graph *g, const StepInfo *info);
 
-/* A cast of floats to a wider type: what it reads takes less memory than what it makes. */
-bool node_widens(const Graph *g, const Node *n);
-
 static inline bool is_view(const Node *n) { return node_def(n)->traits & OPT_VIEW; }
 #endif

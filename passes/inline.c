@@ -104,12 +104,6 @@ static bool reads_rows(const Node *n)
     return reads;
 }
 
-bool node_widens(const Graph *g, const Node *n)
-{
-    DType from = n->nin ? val_type(g, n->in[0])->dt : DT_NONE, to = val_type(g, n->out[0])->dt;
-    return n->op == OP_cast && dtype_is_float(from) && dtype_size[from] < dtype_size[to];
-}
-
 static bool is_pointwise(const Node *n) { return node_def(n)->traits & OPT_POINTWISE; }
 
 /* Is v stored for the backward phase anyway, or made of what is? */

@@ -180,4 +180,14 @@ const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Aren
 /* What nobody reads leaves the order. */
 void graph_dce(Graph *g, Arena *tmp);
 
+/* ---- nodes that several passes look for ------------------------------------------------- */
+
+/* A cast of floats to a wider float type, which holds all their values. */
+static inline bool node_widens(const Graph *g, const Node *n)
+{
+    DType from = n->op == OP_cast ? val_type(g, n->in[0])->dt : DT_NONE, to = val_type(g, n->out[0])->dt;
+    return n->op == OP_cast && dtype_is_float(from) && dtype_is_float(to) &&
+           dtype_size[from] < dtype_size[to];
+}
+
 #endif

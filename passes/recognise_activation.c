@@ -5,8 +5,6 @@
 #include "recognise.h"
 #include <math.h>
 
-static Val none(void) { return (Val){0}; }
-
 static DType type_of(const Rewrite *rw, Val v) { return val_type(rw->g, v)->dt; }
 
 static bool is_float(const Rewrite *rw, const Node *n)

@@ -5,8 +5,6 @@
  * rotation of queries and keys makes no rotated copy. */
 #include "recognise.h"
 
-static Val none(void) { return (Val){0}; }
-
 /* v = sum of e over one axis, kept: the axis, else -1. */
 static int64_t summed_axis(const Rewrite *rw, Val v, Val e)
 {

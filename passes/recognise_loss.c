@@ -4,8 +4,6 @@
  * from one.  cross_entropy keeps no probabilities: its gradient needs the logits only. */
 #include "recognise.h"
 
-static Val none(void) { return (Val){0}; }
-
 /* Minus cross-entropy of logits x and target t (any shape of the right count). */
 static Val minus_cross_entropy(Rewrite *rw, const Node *n, Val x, Val t, int64_t axis)
 {

@@ -8,8 +8,6 @@
  * channel, and the norm moves to the common refinement of both views. */
 #include "recognise.h"
 
-static Val none(void) { return (Val){0}; }
-
 /* ---- mean and deviation -------------------------------------------------------------- */
 
 static const Node *skip_reshape(const Rewrite *rw, Val *v)

@@ -10,8 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-static Val none(void) { return (Val){0}; }
-
 /* ---- operands ------------------------------------------------------------------------------- */
 
 typedef struct {

@@ -12,6 +12,7 @@ typedef struct {
     uint32_t nuses;
 } Rewrite;
 typedef Val Rule(Rewrite *rw, const Node *n);
+static inline Val none(void) { return (Val){0}; } /* the rule does not fit; an absent operand */
 
 /* Sweep until nothing changes (at most 8 times); sets *changed. */
 bool rewrite_run(Graph *g, Arena *tmp, Rule *const *rules, bool cse, bool *changed);

@@ -6,8 +6,6 @@
 #include "rewrite.h"
 #include <string.h>
 
-static Val none(void) { return (Val){0}; }
-
 static Val rule_copy(Rewrite *rw, const Node *n)
 {
     (void)rw;

@@ -111,14 +111,19 @@ static bool conv_bwd_weights_infer(const Graph *g, const Node *n, Type *out, Dia
  * XP elements apart, channels of a place XC; those of the result YP and YC. */
 
 /* clang-format off */
-KERNEL(conv,
-    const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
-    const int64_t C = p[18], M = p[19], CG = p[20];
-    const int64_t XP = p[23] ? C : 1, XC = p[23] ? 1 : D * H * W;
+#define CONV_SIZES \
+    const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11]; \
+    const int64_t C = p[18], M = p[19], CG = p[20]; \
+    const int64_t XP = p[23] ? C : 1, XC = p[23] ? 1 : D * H * W; \
     const int64_t YP = p[23] ? M : 1, YC = p[23] ? 1 : OD * OH * OW;
-    const int64_t oh = i % OH, od = i / OH % OD, m = i / (OH * OD) % M;
-    const int64_t n = i / (OH * OD * M);
+/* Of an item of the result, a row of a channel. */
+#define CONV_RESULT \
+    CONV_SIZES \
+    const int64_t oh = i % OH, od = i / OH % OD, m = i / (OH * OD) % M; \
+    const int64_t n = i / (OH * OD * M); \
     const int64_t to = n * M * OD * OH * OW + m * YC + (od * OH + oh) * OW * YP;
+
+KERNEL_BEHIND(conv, CONV_RESULT,
     for (int64_t first = 0; first < OW; first += 32) {
         const int64_t last = FMIN(OW, first + 32);
         REAL acc[32];
@@ -150,14 +155,7 @@ KERNEL(conv,
     }
 )
 
-KERNEL(conv_bias,
-    const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
-    const int64_t C = p[18], M = p[19], CG = p[20];
-    const int64_t XP = p[23] ? C : 1, XC = p[23] ? 1 : D * H * W;
-    const int64_t YP = p[23] ? M : 1, YC = p[23] ? 1 : OD * OH * OW;
-    const int64_t oh = i % OH, od = i / OH % OD, m = i / (OH * OD) % M;
-    const int64_t n = i / (OH * OD * M);
-    const int64_t to = n * M * OD * OH * OW + m * YC + (od * OH + oh) * OW * YP;
+KERNEL_BEHIND(conv_bias, CONV_RESULT,
     for (int64_t first = 0; first < OW; first += 32) {
         const int64_t last = FMIN(OW, first + 32);
         REAL acc[32];
@@ -189,11 +187,8 @@ KERNEL(conv_bias,
     }
 )
 
-KERNEL(conv_bwd_data,
-    const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
-    const int64_t C = p[18], M = p[19], CG = p[20], MG = p[21];
-    const int64_t XP = p[23] ? C : 1, XC = p[23] ? 1 : D * H * W;
-    const int64_t YP = p[23] ? M : 1, YC = p[23] ? 1 : OD * OH * OW;
+KERNEL_BEHIND(conv_bwd_data, CONV_SIZES,
+    const int64_t MG = p[21];
     const int64_t y = i % H, z = i / H % D, c = i / (H * D) % C, n = i / (H * D * C);
     const int64_t to = n * C * D * H * W + c * XC + (z * H + y) * W * XP;
     for (int64_t first = 0; first < W; first += 32) {
@@ -229,11 +224,7 @@ KERNEL(conv_bwd_data,
     }
 )
 
-KERNEL(conv_bwd_weights,
-    const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
-    const int64_t C = p[18], M = p[19], CG = p[20];
-    const int64_t XP = p[23] ? C : 1, XC = p[23] ? 1 : D * H * W;
-    const int64_t YP = p[23] ? M : 1, YC = p[23] ? 1 : OD * OH * OW;
+KERNEL_BEHIND(conv_bwd_weights, CONV_SIZES,
     const int64_t m = i / CG, c = m / p[21] * CG + i % CG;
     for (int64_t k = 0; k < p[6] * p[7] * p[8]; k++) {
         const int64_t kw = k % p[8], kh = k / p[8] % p[7], kd = k / (p[8] * p[7]);
