@@ -75,6 +75,7 @@ static void add_trial(Choice *c, int64_t k, const Job *j, bool planned)
     Trial t = {.k = k, .why = planned ? NULL : arena_printf(a, "%s", c->o->diag.msg)};
     if (planned) {
         t.ns = j->plan->predicted_ns;
+        t.base_ns = j->plan->base_ns;
         t.bytes = j->plan->arena_bytes;
         t.recomputed = j->info.nrecomputed;
     }
@@ -98,11 +99,13 @@ static StepOptions options_for(const Choice *c, int64_t k)
     return s;
 }
 
-/* The data, which are the same, go to the one that stays. */
+/* The data and the validation, which are the same, go to the one that stays. */
 static void drop(Job *j, Job *stays)
 {
     stays->data = stays->data ? stays->data : j->data;
+    stays->val = stays->val ? stays->val : j->val;
     j->data = NULL;
+    j->val = NULL;
     job_free(j);
     free(j);
 }

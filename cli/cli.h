@@ -4,6 +4,7 @@
 
 #include "ir/file.h"
 #include "passes/passes.h"
+#include "runtime/checkpoint.h"
 #include "runtime/device.h"
 #include "message.h"
 #include <jansson.h>
@@ -11,7 +12,10 @@
 
 /* ---- options.c -------------------------------------------------------------------------- */
 
+typedef struct Subcommand Subcommand;
+
 typedef struct {
+    const Subcommand *command;
     Arena arena;
     Diag diag;
     const char *path;        /* the model, schedule, graph or instance */
@@ -27,6 +31,7 @@ typedef struct {
     const char *save[4];     /* --save FILE, by suffix */
     int nsave;
     const char *grads;       /* --grads FILE.npz */
+    const char *metrics;     /* --metrics FILE.jsonl */
     const char *output;      /* --output DIR; NULL: MODEL.ckc beside the model */
     const char *disable;     /* passes left out */
     const char *dump;        /* print the graph after this pass */
@@ -35,36 +40,57 @@ typedef struct {
     const char *const *allow; /* --allow-path DIR, each */
     int nallow;
     bool accumulate_auto;    /* --accumulate auto */
-    const char *batch;       /* auto:SYMBOL; NULL: the one there is */
+    const char *batch;       /* auto:SYMBOL, --batch SYMBOL=; NULL: the one there is */
     int64_t steps;           /* -1: not said */
+    const char *weights;     /* --weights FILE; NULL: those of the model */
+    const char *val;         /* --val FILE; NULL: none */
+    int64_t val_every;       /* steps; 0: once an epoch */
+    int64_t beside;          /* bytes that its forward pass takes on the device */
+    int64_t epochs;          /* 0: not said */
+    int schedule;            /* LrShape; -1: not said */
+    int64_t warmup;          /* -1: not said */
+    double min_lr;           /* NaN: not said */
+    const char *checkpoint;  /* --checkpoint DIR; NULL: none */
+    int64_t every;           /* steps between them; 0: not said */
     int64_t record;          /* steps whose inputs go beside the text for a GPU; 0: none */
     double rtol, atol;       /* NaN: not said */
     const char *budget;      /* ckc solve: as given; so the next two */
     bool min_budget;
     int64_t pareto;          /* 0: not said */
     int64_t capacity, align, max_steps; /* ckc pack; 0: not said */
-    bool quiet, memory, json, time_passes, check, profile, cuda, list, suite, reference, training, seed_given,
-        rechoose;
+    const char *shell;                  /* ckc help --completion */
+    const char *const *policies;        /* ckc compare --policy NAME, each */
+    int npolicies;
+    int64_t budgets;                  /* ckc sweep; 0: not said */
+    int64_t batches_from, batches_to; /* --batch; to 0: not said */
+    bool quiet, memory, json, time_passes, check, profile, cuda, onnx, torch, list, suite, reference,
+        training, seed_given, rechoose, resume, shuffle, man, measure;
 } Options;
 
-/* Which groups of options a command has. */
+/* Which groups of options a command has, and which rows the short page shows. */
 enum {
-    OPTIONS_MODEL = 1 << 0,  /* --bind --init --train ... */
-    OPTIONS_STEP = 1 << 1,   /* --loss --optimizer ... */
-    OPTIONS_BUDGET = 1 << 2, /* --budget --time ... */
-    OPTIONS_RUN = 1 << 3,    /* --steps --data --save --lr ... */
-    OPTIONS_OUTPUT = 1 << 4, /* --output --emit */
-    OPTIONS_DEBUG = 1 << 5,  /* --dump --time-passes */
-    OPTIONS_EVAL = 1 << 6,   /* --expect --suite ... */
-    OPTIONS_OPT = 1 << 7,    /* --passes --list */
-    OPTIONS_JSON = 1 << 8,   /* --json alone */
-    OPTIONS_SOLVE = 1 << 9,  /* ckc solve, all of it */
-    OPTIONS_PACK = 1 << 10,  /* ckc pack, all of it */
+    OPTIONS_MODEL = 1 << 0,    /* --bind --init --train ... */
+    OPTIONS_STEP = 1 << 1,     /* --loss --optimizer ... */
+    OPTIONS_BUDGET = 1 << 2,   /* --budget --policy ... */
+    OPTIONS_RUN = 1 << 3,      /* --steps --save --lr ... */
+    OPTIONS_OUTPUT = 1 << 4,   /* --output --emit */
+    OPTIONS_DEBUG = 1 << 5,    /* --dump --time-passes */
+    OPTIONS_EVAL = 1 << 6,     /* --expect --suite ... */
+    OPTIONS_OPT = 1 << 7,      /* --passes --list */
+    OPTIONS_JSON = 1 << 8,     /* --json alone */
+    OPTIONS_SOLVE = 1 << 9,    /* ckc solve, all of it */
+    OPTIONS_PACK = 1 << 10,    /* ckc pack, all of it */
+    OPTIONS_DATA = 1 << 11,    /* --data --seed --threads ... */
+    OPTIONS_TRAIN = 1 << 12,   /* what ckc train alone has */
+    OPTIONS_HELP = 1 << 13,    /* ckc help */
+    OPTIONS_OFTEN = 1 << 14,   /* of a row: people need it */
+    OPTIONS_SEARCH = 1 << 15,  /* --time --offload ... */
+    OPTIONS_COMPARE = 1 << 16, /* ckc compare */
+    OPTIONS_SWEEP = 1 << 17,   /* ckc sweep */
 };
 
-/* Parse the command line; false with a message in o->diag.  --help and --version do not return. */
-bool options_parse(Options *o, unsigned groups, const char *args_doc, const char *doc, int argc,
-                   char **argv);
+/* Parse the command line; false with a message in o->diag.  -h, --help and --version do not return. */
+bool options_parse(Options *o, const Subcommand *c, int argc, char **argv);
 void options_free(Options *o);
 bool parse_bytes(const char *text, int64_t *bytes); /* "40GB", "1.5GiB", "1000" */
 
@@ -77,15 +103,70 @@ void signals_defer(void);
 extern volatile sig_atomic_t signal_caught;
 const char *signal_name(int sig);
 
-/* ---- commands: exit status ---------------------------------------------------------------- */
+/* ---- commands.c: the table of commands ----------------------------------------------------- */
 
-int cmd_train(int argc, char **argv);
-int cmd_run(int argc, char **argv);
-int cmd_opt(int argc, char **argv);
-int cmd_eval(int argc, char **argv);
-int cmd_solve(int argc, char **argv);
-int cmd_pack(int argc, char **argv);
-int cmd_devices(int argc, char **argv);
+struct Subcommand {
+    const char *name, *args, *brief; /* what is its argument; one line on it */
+    unsigned groups;                 /* OPTIONS_* */
+    int (*run)(Options *o);          /* its exit status */
+    const char *about, *examples;    /* of the long page: a paragraph; lines as they are printed */
+};
+
+extern const Subcommand commands[];               /* the last has no name */
+const Subcommand *command_find(const char *name); /* NULL: there is none */
+/* Its exit status.  argv[0] is not looked at. */
+int command_run(const Subcommand *c, int argc, char **argv);
+bool command_unknown(const char *name, Diag *d); /* false, with the nearest */
+
+int cmd_plan(Options *o);
+int cmd_train(Options *o);
+int cmd_run(Options *o);
+int cmd_opt(Options *o);
+int cmd_eval(Options *o);
+int cmd_solve(Options *o);
+int cmd_pack(Options *o);
+int cmd_devices(Options *o);
+int cmd_compare(Options *o);
+int cmd_sweep(Options *o);
+int solve_compare(Options *o); /* of an instance */
+int cmd_help(Options *o);
+
+/* What is done with a model wherever a step of it is planned: the device, and an option that would change
+ * nothing is a mistake. */
+bool step_check(Options *o);
+
+/* ---- policies.c: ways to plan beside each other ---------------------------------------------- */
+
+typedef struct {
+    const char *policy;
+    const char *why;           /* there is no plan; else NULL */
+    int64_t activations, peak; /* bytes at the largest step: of values, of everything */
+    int64_t redone;            /* kernels that run again */
+    double cost, measured;     /* NAN: not measured */
+    bool fits;
+} PolicyRow;
+
+typedef struct {
+    const char *path;
+    int64_t budget, whole; /* bytes; those of everything stored */
+    double base, bound;    /* cost without recomputation; of every schedule within the budget, 0: not known */
+    bool in_ms, measured;  /* costs are predicted milliseconds; some were measured, too */
+    double others;         /* share of the processors that other processes used meanwhile, at most */
+    PolicyRow *row;
+    uint32_t n;
+} PolicyTable;
+
+/* The rows that o asks for: names only. */
+void policy_rows(Options *o, PolicyTable *t);
+void policies_print(FILE *f, const PolicyTable *t);
+void policies_json(const PolicyTable *t);
+
+/* ---- help.c, man.c, completion.c: what the tables say, in at most 80 columns ---------------- */
+
+void help_short(FILE *f, const Subcommand *c); /* one screen */
+void help_long(FILE *f, const Subcommand *c);
+void man_print(FILE *f);
+void completion_print(FILE *f, const char *shell);
 
 /* ---- job.c: from a model to a plan that runs ------------------------------------------------ */
 
@@ -100,15 +181,19 @@ typedef struct {
     FileMap map;
 } JobFile;
 
+typedef struct Validation Validation;
+typedef struct StepLog StepLog;
+
 /* A number of micro-batches that was tried, and the plan there was for it. */
 typedef struct {
-    int64_t k, ns, bytes;
+    int64_t k, ns, base_ns, bytes; /* base: without recomputation */
     uint32_t recomputed; /* steps that run again */
     const char *why;     /* there was none; else NULL */
 } Trial;
 
-typedef struct {
+typedef struct Job {
     Options *o;
+    const struct Job *of; /* it is a fork; NULL: it has files and profile of its own */
     Arena arena, tmp;
     Graph graph;
     OnnxModel *model;
@@ -118,11 +203,23 @@ typedef struct {
     const DeviceOps *planner; /* who says what commands cost; NULL: nobody */
     void *profile;     /* of it */
     DataFile *data;
+    DataFile *weights; /* of --weights */
     StepInfo info;
     Plan *plan;        /* of the pipeline, or read from a schedule */
     Executor *exec;
     TrainResult result;
-    int64_t steps;     /* training steps run */
+    int64_t steps; /* training steps, those before --resume included */
+    Feed *feed;
+    Validation *val;
+    StepLog *log;
+    int64_t epoch, step_rows; /* rows of the data, and of a step */
+    Checkpoints checkpoints;
+    RunKeys keys;
+    double checkpoint_seconds; /* when the last one was written */
+    bool checkpoint_due, val_due;
+    double *val_loss; /* after each of val_step */
+    int64_t *val_step;
+    uint32_t nval, cval_loss, cval_step;
     const char *folder; /* written */
     JobOutput *output; /* of the model */
     uint32_t noutput;
@@ -135,21 +232,53 @@ typedef struct {
     const char *blame; /* the file a failure is about: its name goes before the message */
 } Job;
 
-/* Open model and data, run the pipeline. */
+/* Open model and data, run the pipeline: job_prepare up to remat, job_finish from there on. */
 bool job_plan(Job *j, const PassRun *how);
+bool job_prepare(Job *j, const PassRun *how);
+bool job_finish(Job *j, const PassRun *how);
+/* Of a prepared one: can be finished with other options of the plan.  It ends before `of`, whose files and
+ * profile it uses.  malloc'ed, to be freed after job_free. */
+Job *job_fork(const Job *of);
 /* Likewise; with --accumulate auto *j becomes the job of the best number of micro-batches, also on failure.
  * *j is malloc'ed. */
 bool job_plan_best(Job **j, const PassRun *how);
 void job_remark(Job *j, const char *text);
-/* Values before the first step, and the inputs of the first o->record steps, to files. */
-bool job_record(Job *j, FILE *values, FILE *inputs);
 /* Open the executor: weights are at their initial values. */
 bool job_open(Job *j);
-/* Open it and train for o->steps. */
-bool job_train(Job *j);
 /* The exit status of a command; an error, or that steps were left out after a signal, is said. */
 int job_status(const Job *j, bool ok);
+void job_close(Job *j); /* what ran, so that it may be opened again */
 void job_free(Job *j);
+
+/* ---- steplog.c: what a run tells while it goes on ------------------------------------------------- */
+
+/* first: steps that were made before; what --metrics has of later ones goes. */
+bool steplog_open(Job *j, const LrSchedule *schedule, int64_t first);
+void steplog_listen(const StepLog *l, TrainOptions *to);
+void steplog_validation(StepLog *l, int64_t step, double loss);
+/* False: --metrics could not be written.  Last, as nothing else depends on it. */
+bool steplog_close(Job *j);
+
+/* ---- validation.c: --val ------------------------------------------------------------------------- */
+
+/* Before the training step is planned: of a budget it takes its part. */
+bool validation_plan(Job *j, const PassRun *how);
+bool validation_open(Job *j);         /* when all is planned */
+void validation_close(Validation *v); /* NULL is fine */
+/* The mean loss of all rows with the weights of x. */
+bool validation_run(Validation *v, Executor *x, double *loss, Diag *d);
+const Job *validation_job(const Validation *v);
+
+/* ---- training.c: steps of a job ----------------------------------------------------------------- */
+
+/* What the command line says of the run, over what a schedule recorded. */
+bool training_defaults(Job *j);
+/* Of --checkpoint, --every and --resume, early: what needs no plan. */
+bool training_check(Options *o);
+/* Values before the first step, and the inputs of the first o->record steps, to files. */
+bool job_record(Job *j, FILE *values, FILE *inputs);
+/* Open the executor and train up to step o->steps. */
+bool job_train(Job *j);
 
 /* ---- files.c: what a schedule refers to --------------------------------------------------------- */
 
@@ -161,10 +290,17 @@ bool files_open(Job *j);
 void files_loaded(Job *j); /* the executor has them: gives the memory of the mappings back */
 void files_close(Job *j);
 
+/* ---- weights.c: --weights ----------------------------------------------------------------------- */
+
+/* The values of a graph that was just imported, or read, are those of o->weights. */
+bool weights_give(Job *j);
+
 /* ---- output.c: files ------------------------------------------------------------------------- */
 
 /* Try early that files can be written where they are wanted. */
 bool output_check(Job *j);
+/* Of a plan: can it be written as --emit says? */
+bool output_translates(Job *j);
 /* A step has run; false: the weights to be saved are not finite. */
 bool output_finite(Job *j);
 /* step.ckp, consts.bin, kernels.c, kernels.cu, report.json. */
@@ -177,10 +313,15 @@ bool output_grads(Job *j);
 void report_print(const Job *j, FILE *f);
 char *report_json(const Job *j);  /* malloc'd text */
 const char *bytes_str(int64_t bytes, char buf[32]);
+/* The types that products read, and of the parameters, where these are others: "bf16 (weights f32)". */
+const char *precision_of(const Graph *g, char buf[64]);
 
 /* ---- memory.c: of a planned job ------------------------------------------------------------------ */
 
 void memory_print(const Job *j, FILE *f); /* by layer, and what holds the peak */
 void memory_json(const Job *j, json_t *report);
+/* Rows of the first input that is fed, and its elements if they are indices: samples and tokens of a batch.
+ * 0: unknown. */
+void batch_size(const Job *j, int64_t *samples, int64_t *tokens);
 
 #endif

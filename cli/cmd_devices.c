@@ -1,6 +1,7 @@
 /* cmd_devices.c -- `ckc devices [FILE]`: this machine, the devices that plans can be made for
  * (--device NAME), and one of the user's. */
 #include "cli.h"
+#include "ir/mem.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,10 +54,10 @@ static const char *tera(const DeviceInfo *d, DType dt, char buf[16])
     return buf;
 }
 
-static void print_device(const DeviceInfo *d)
+static void print_device(FILE *f, const DeviceInfo *d)
 {
     char memory[32], reserved[32], rate[3][16];
-    print_line(stdout, "%-10s %11s %10s %7s %7s %7s %9.5g GB/s %7.3g us  %s", d->name,
+    print_line(f, "%-8s %9s %8s %5s %4s %4s %6.5g %3.3g  %s", d->name,
                d->memory ? bytes_str(d->memory, memory) : "-", bytes_str(d->reserved, reserved),
                tera(d, DT_F64, rate[0]), tera(d, DT_F32, rate[1]), tera(d, DT_BF16, rate[2]),
                d->memory_bandwidth, d->launch_ns / 1000, d->title);
@@ -120,34 +121,36 @@ static void print_json(const List *l)
     json_decref(all);
 }
 
+static void print_list(const List *l)
+{
+    enum { TITLE = 9 };
+    char *text;
+    size_t size;
+    FILE *f = mem_stream(&text, &size);
+    fprintf(f, "%-8s %9s %8s %5s %4s %4s %6s %3s\n", "device", "memory", "reserved", "f64", "f32", "bf16",
+            "GB/s", "us");
+    for (uint32_t i = 0; i < l->n; i++)
+        print_device(f, &l->d[i]);
+    fputs("f64, f32, bf16: TFLOP/s of products; GB/s: of memory; us: a launch.  Peaks, as vendors state "
+          "them; of cpu a "
+          "first guess: its kernels are measured.\n",
+          f);
+    for (uint32_t i = 0; i < l->nline; i++)
+        print_line(f, "%s", l->line[i]);
+    mem_stream_end(f);
+    print_lines(stdout, text, TITLE);
+    free(text);
+}
+
 static bool list(Options *o)
 {
     List l = {.o = o};
     TRY(collect(&l));
-    if (o->json) {
+    if (o->json)
         print_json(&l);
-        return true;
-    }
-    printf("%-10s %11s %10s %7s %7s %7s %14s %10s\n", "device", "memory", "reserved", "f64", "f32", "bf16",
-           "bandwidth", "launch");
-    for (uint32_t i = 0; i < l.n; i++)
-        print_device(&l.d[i]);
-    puts("f64, f32, bf16: TFLOP/s of products.  Peaks, as vendors state them; of cpu a first "
-         "guess: its kernels are measured.");
-    for (uint32_t i = 0; i < l.nline; i++)
-        print_line(stdout, "%s", l.line[i]);
+    else
+        print_list(&l);
     return true;
 }
 
-int cmd_devices(int argc, char **argv)
-{
-    Options o;
-    bool ok = options_parse(&o, OPTIONS_JSON, "[FILE]",
-                            "List this machine and the devices that plans can be made for "
-                            "(ckc MODEL.onnx --device NAME --steps 0), with FILE one more.",
-                            argc, argv) &&
-              list(&o);
-    int status = ok ? EXIT_OK : report_error(&o.diag, NULL);
-    options_free(&o);
-    return status;
-}
+int cmd_devices(Options *o) { return list(o) ? EXIT_OK : report_error(&o->diag, NULL); }

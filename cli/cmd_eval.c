@@ -134,7 +134,7 @@ static bool evaluate_reference(Job *j, Tensor *out)
     int64_t rng[2] = {j->plan->run.seed, 1};
     void **data = NEW(&j->arena, void *, g->nvals);
     TRY(job_open(j)); /* for weights and inputs as the first step has them */
-    Feed *f = feed_open(g, &own, j->data, j->plan->run.seed, &j->o->diag);
+    Feed *f = feed_open(g, &own, j->data, FEED_FILE, j->plan->run.seed, &j->o->diag);
     if (!f)
         return false;
     bool fed = feed_step(f, j->exec, 1, &j->o->diag);
@@ -247,16 +247,11 @@ static bool run_suite(Options *o)
     return ok && !s.count[ONNX_FAILED];
 }
 
-int cmd_eval(int argc, char **argv)
+int cmd_eval(Options *o)
 {
-    Options o;
-    Job j = {.o = &o};
-    bool ok = options_parse(&o, OPTIONS_EVAL | OPTIONS_MODEL | OPTIONS_DEBUG, "MODEL.onnx|FOLDER",
-                            "Run a model forward and compare its outputs.", argc, argv) &&
-              (o.path || fail(&o.diag, "no model given"));
-    ok = ok && (o.suite ? run_suite(&o) : evaluate(&j));
+    Job j = {.o = o};
+    bool ok = (o->path || fail(&o->diag, "no model given")) && (o->suite ? run_suite(o) : evaluate(&j));
     int status = job_status(&j, ok);
     job_free(&j);
-    options_free(&o);
     return status;
 }

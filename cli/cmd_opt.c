@@ -62,23 +62,15 @@ static bool run(Options *o, Arena *a)
     return true;
 }
 
-int cmd_opt(int argc, char **argv)
+int cmd_opt(Options *o)
 {
-    Options o;
     Arena a = {0};
-    int status = EXIT_OK;
-    bool ok = options_parse(
-        &o, OPTIONS_OPT | OPTIONS_STEP | OPTIONS_BUDGET | OPTIONS_DEBUG, "GRAPH.ckg|SCHEDULE.ckp",
-        "Run passes on a graph in text form and print it; check and print a schedule.", argc, argv);
-    if (ok && o.list)
+    bool ok = true;
+    if (o->list)
         list_passes();
-    else if (ok && !o.path)
-        ok = fail(&o.diag, "no graph given");
-    else if (ok)
-        ok = run(&o, &a);
-    if (!ok)
-        status = report_error(&o.diag, o.path);
+    else
+        ok = (o->path || fail(&o->diag, "no graph given")) && run(o, &a);
+    int status = ok ? EXIT_OK : report_error(&o->diag, o->path);
     arena_free(&a);
-    options_free(&o);
     return status;
 }

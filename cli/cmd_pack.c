@@ -279,23 +279,18 @@ static bool pack(Options *o, Table *t, PackResult *r)
     return !o->output || !r->fits || write_table(t, o->output, d);
 }
 
-int cmd_pack(int argc, char **argv)
+int cmd_pack(Options *o)
 {
-    Options o;
     Table table = {0};
     PackResult result = {0};
-    bool ok = options_parse(&o, OPTIONS_PACK, "FILE.csv",
-                            "Place buffers with known lifetimes in one arena, as small as can be.", argc,
-                            argv) &&
-              (o.path || fail(&o.diag, "no file given")) && pack(&o, &table, &result);
+    bool ok = (o->path || fail(&o->diag, "no file given")) && pack(o, &table, &result);
     int status = result.fits ? EXIT_OK : EXIT_INFEASIBLE;
     if (!ok)
-        status = report_error(&o.diag, NULL);
-    else if (o.json)
-        print_json(&o, &table, &result);
+        status = report_error(&o->diag, NULL);
+    else if (o->json)
+        print_json(o, &table, &result);
     else
-        print_text(&o, &table, &result);
+        print_text(o, &table, &result);
     free_table(&table);
-    options_free(&o);
     return status;
 }

@@ -47,7 +47,7 @@ static bool override(Job *j, Plan *p)
     if (!o->init_text && p->run.init)
         TRY(init_parse(p->run.init, &o->init, &o->diag));
     p->run.init = o->init_text ? o->init_text : p->run.init;
-    return files_open(j);
+    return training_defaults(j) && files_open(j) && weights_give(j);
 }
 
 static bool finish(Job *j)
@@ -60,23 +60,18 @@ static bool finish(Job *j)
     } else if (!j->o->quiet) {
         report_print(j, stdout);
     }
-    return true;
+    return steplog_close(j);
 }
 
-int cmd_run(int argc, char **argv)
+int cmd_run(Options *o)
 {
-    Options o;
     Plan p = {0};
-    Job j = {.o = &o, .plan = &p, .in_schedule = true};
-    bool ok = options_parse(&o, OPTIONS_RUN, "SCHEDULE.ckp",
-                            "Execute a saved schedule; what is not given is as in the run that "
-                            "wrote it.", argc, argv) &&
-              (o.path || fail(&o.diag, "no schedule given")) &&
-              (o.steps || !o.nsave || fail(&o.diag, "--save needs a step to have run"));
+    Job j = {.o = o, .plan = &p, .in_schedule = true};
+    bool ok = (o->path || fail(&o->diag, "no schedule given")) &&
+              (o->steps || !o->nsave || fail(&o->diag, "--save needs a step to have run"));
     ok = ok && output_check(&j) && read_plan(&j, &p) && override(&j, &p) && job_train(&j) &&
          finish(&j);
     int status = job_status(&j, ok);
     job_free(&j);
-    options_free(&o);
     return status;
 }

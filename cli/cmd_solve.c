@@ -180,30 +180,59 @@ static int run_pareto(Solve *job)
     return status;
 }
 
+/* A table is the same on every machine, unless a time is said. */
+enum { MOVES = 1000000 };
+
+static RematOptions search_options(const Solve *job)
+{
+    RematOptions o = options_of(job);
+    o.time_limit_s = job->o->step.time_limit;
+    o.max_moves = o.max_moves || o.time_limit_s > 0 ? o.max_moves : MOVES;
+    return o;
+}
+
+/* The search's, too. */
+static bool fill_row(Solve *job, PolicyTable *t, PolicyRow *row)
+{
+    RematResult r;
+    RematOptions o = search_options(job);
+    bool search = strcmp(row->policy, "ckc") == 0;
+    TRY(search ? remat_solve(&job->inst, &o, &r, job->err)
+               : remat_named_policy(&job->inst, row->policy, job->budget, &r, job->err));
+    row->activations = r.peak - job->inst.persistent;
+    row->peak = r.peak;
+    row->redone = r.n - job->inst.nops;
+    row->cost = (double)r.cost;
+    row->fits = r.feasible;
+    if (r.feasible && (double)r.lower_bound > t->bound)
+        t->bound = (double)r.lower_bound;
+    remat_result_free(&r);
+    return true;
+}
+
 static int run_policies(Solve *job)
 {
-    bool all = strcmp(job->o->step.policy, "all") == 0;
-    json_t *list = json_array();
-    for (int i = 0; all && remat_policies[i]; i++) {
-        RematResult r;
-        if (!remat_named_policy(&job->inst, remat_policies[i], job->budget, &r, job->err))
+    RematBound bound;
+    PolicyTable t = {.path = job->o->path,
+                     .budget = job->budget,
+                     .base = (double)job->base_cost,
+                     .whole = job->inst.whole > 0 ? job->inst.whole : job->input_peak};
+    policy_rows(job->o, &t);
+    if (!remat_bound(&job->inst, job->budget, 0, 0, &bound, job->err))
+        return bad(job);
+    t.bound = bound.infeasible ? 0 : (double)bound.cost;
+    for (uint32_t i = 0; i < t.n; i++)
+        if (!fill_row(job, &t, &t.row[i]))
             return bad(job);
-        if (job->o->json) {
-            json_t *j = result_json(job, &r, job->budget);
-            json_object_set_new(j, "policy", json_string(remat_policies[i]));
-            json_array_append_new(list, j);
-        } else {
-            printf("%-14s cost +%9.4f %%  peak %8.3f %%  %s\n", remat_policies[i],
-                   over_base(job, r.cost), of_peak(job, r.peak),
-                   r.feasible ? "fits" : "over budget");
-        }
-        remat_result_free(&r);
-    }
-    if (all && job->o->json)
-        json_print(list, 9);
-    json_decref(list);
-    if (all)
-        return EXIT_SUCCESS;
+    if (job->o->json)
+        policies_json(&t);
+    else
+        policies_print(stdout, &t);
+    return EXIT_OK;
+}
+
+static int run_policy(Solve *job)
+{
     RematResult r;
     if (!remat_named_policy(&job->inst, job->o->step.policy, job->budget, &r, job->err))
         return bad(job);
@@ -222,21 +251,23 @@ static bool read_instance(Solve *job)
     return find_budget(job) || fail(&o->diag, "bad budget '%.100s'", o->budget);
 }
 
-int cmd_solve(int argc, char **argv)
+int cmd_solve(Options *o)
 {
-    Options o;
-    Solve job = {.o = &o};
+    Solve job = {.o = o};
     int status;
-    bool ok = options_parse(&o, OPTIONS_SOLVE, "INSTANCE.dag",
-                            "Find the cheapest schedule within a memory budget.", argc, argv) &&
-              read_instance(&job);
-    if (!ok)
+    if (!read_instance(&job))
         status = bad(&job);
-    else if (o.step.policy)
-        status = run_policies(&job);
+    else if (o->step.policy)
+        status = strcmp(o->step.policy, "all") == 0 ? run_policies(&job) : run_policy(&job);
     else
-        status = o.pareto ? run_pareto(&job) : run_solve(&job);
+        status = o->pareto ? run_pareto(&job) : run_solve(&job);
     remat_free(&job.inst);
-    options_free(&o);
     return status;
+}
+
+int solve_compare(Options *o)
+{
+    o->budget = o->budget ? o->budget : "50%";
+    o->step.policy = "all";
+    return cmd_solve(o);
 }

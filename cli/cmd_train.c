@@ -1,4 +1,4 @@
-/* cmd_train.c -- `ckc MODEL.onnx --budget SIZE`: the main job.
+/* cmd_train.c -- `ckc MODEL.onnx --budget SIZE`: the main job; `ckc plan` is the same without a step.
  *
  * Plan, run, and only when all went well write: the weights and gradients that were asked for, then
  * MODEL.ckc/ with the schedule, its kernels and the report. */
@@ -34,6 +34,16 @@ static bool check_options(Options *o)
         return fail(d, "--beta1, --beta2 and --eps belong to --optimizer adam or adamw");
     if (s->optim != OPTIM_MOMENTUM && (!isnan(s->momentum) || s->nesterov))
         return fail(d, "--momentum and --nesterov belong to --optimizer momentum");
+    if ((s->nno_decay || s->no_decay_auto) && !(s->weight_decay > 0) &&
+        !(isnan(s->weight_decay) && s->optim == OPTIM_ADAMW))
+        return fail(d, "--no-decay needs a --weight-decay");
+    if (o->val && (s->optim == OPTIM_NONE || s->loss == LOSS_NONE))
+        return fail(d, "--val needs a loss and an optimizer");
+    if (o->val_every && !o->val)
+        return fail(d, "--val-every needs --val");
+    if (o->onnx && (o->accumulate_auto || s->accumulate > 1))
+        return fail_status(d, EXIT_UNSUPPORTED,
+                           "--emit onnx: steps in micro-batches are not translated; leave out --accumulate");
     if (s->optim == OPTIM_NONE && (o->accumulate_auto || s->accumulate > 1 || s->clip_norm > 0))
         return fail(d, "--accumulate and --clip-norm need an optimizer");
     if (o->accumulate_auto && s->least_bytes)
@@ -47,8 +57,7 @@ static bool check_options(Options *o)
     if (o->steps == 0 && (o->nsave || o->grads))
         return fail(d, "--save and --grads need a step to have run");
     if (!o->ops && o->steps != 0)
-        return fail(d, "--device %s is not this machine: add --steps 0 to plan for it",
-                    s->device->name);
+        return fail(d, "--device %s is not this machine: ckc plan plans for it", s->device->name);
     if (!(o->ops && o->ops->threads) && s->threads)
         return fail(d, "--threads belongs to this machine, not to --device %s", s->device->name);
     if (o->grads && s->loss == LOSS_NONE)
@@ -112,31 +121,30 @@ static bool write_all(Job *j)
     return ok;
 }
 
-int cmd_train(int argc, char **argv)
+bool step_check(Options *o)
 {
-    Options o;
-    Job *j = mem_new(1, sizeof *j);
-    j->o = &o;
-    unsigned groups = OPTIONS_MODEL | OPTIONS_STEP | OPTIONS_BUDGET | OPTIONS_RUN |
-                      OPTIONS_OUTPUT | OPTIONS_DEBUG;
-    bool ok = options_parse(&o, groups, "MODEL.onnx",
-                            "Train an ONNX model within a memory budget: plan, generate and run "
-                            "its training step.\vOther commands: ckc run SCHEDULE.ckp, ckc eval "
-                            "MODEL.onnx, ckc opt GRAPH.ckg, ckc solve, ckc pack, ckc devices; each "
-                            "has --help.\n"
-                            "Exit status: 0 done, 1 bad input or usage, 2 unsupported operators, "
-                            "3 budget infeasible, 4 device or runtime failure (a full disk, a loss "
-                            "that is not finite), 130, 143 or 129 ended by SIGINT, SIGTERM or SIGHUP, "
-                            "the step finished and saved.",
-                            argc, argv) &&
-              find_device(&o) && check_options(&o) && output_check(j);
+    TRY(find_device(o) && check_options(o));
     /* Validation.  Gradients are those of training. */
-    o.step.import.inference = o.step.optim == OPTIM_NONE && !o.grads && !o.training;
-    PassRun how = {.disable = o.disable, .dump = o.dump, .time = o.time_passes};
-    ok = ok && job_plan_best(&j, &how) && job_train(j) && write_all(j);
+    o->step.import.inference = o->step.optim == OPTIM_NONE && !o->grads && !o->training;
+    return true;
+}
+
+int cmd_train(Options *o)
+{
+    Job *j = mem_new(1, sizeof *j);
+    j->o = o;
+    bool ok = step_check(o) && output_check(j);
+    PassRun how = {.disable = o->disable, .dump = o->dump, .time = o->time_passes};
+    ok = ok && validation_plan(j, &how) && job_plan_best(&j, &how) && output_translates(j) && job_train(j) &&
+         write_all(j) && steplog_close(j);
     int status = job_status(j, ok);
     job_free(j);
     free(j);
-    options_free(&o);
     return status;
+}
+
+int cmd_plan(Options *o)
+{
+    o->steps = 0;
+    return cmd_train(o);
 }

@@ -1,11 +1,9 @@
 /* job.c -- from a model file to a training step that has run. */
 #include "cli.h"
+#include "ir/mem.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { LEARN_STEPS = 5 }; /* fewer say little */
-static const double LEARN_OFF = 0.1, LEARN_OTHERS = 0.1;
 
 void job_remark(Job *j, const char *text)
 {
@@ -53,7 +51,7 @@ static bool open_data(Job *j)
     return true;
 }
 
-static double learning_rate(const StepOptions *o)
+static double default_lr(const StepOptions *o)
 {
     bool sgd = o->optim == OPTIM_SGD || o->optim == OPTIM_MOMENTUM;
     return !isnan(o->lr) ? o->lr : sgd ? 1e-2 : 1e-3;
@@ -69,17 +67,21 @@ static void remember_outputs(Job *j)
         j->output[i] = (JobOutput){g->vals[g->out[i].i].name, *val_type(g, g->out[i])};
 }
 
-/* The importer runs first, alone: what it finds is needed for reports. */
-static bool run_passes(Job *j, const PassRun *how)
+/* Some passes of the pipeline, or all but some. */
+static bool run_passes(Job *j, const PassRun *how, const char *only, const char *without)
 {
     Options *o = j->o;
     PassCtx cx = {.diag = &o->diag, .tmp = &j->tmp, .opt = &o->step, .info = &j->info,
                   .note = remark, .user = j};
-    PassRun rest = *how, bind = {.only = "bind", .dump = how->dump, .time = how->time};
-    rest.disable = how->disable ? arena_printf(&j->arena, "bind,%s", how->disable) : "bind";
-    TRY(passes_run(&j->graph, &cx, &bind));
-    remember_outputs(j);
-    return passes_run(&j->graph, &cx, &rest);
+    PassRun run = *how;
+    run.only = only;
+    run.disable = !without       ? how->disable
+                  : how->disable ? arena_printf(&j->arena, "%s,%s", without, how->disable)
+                                 : without;
+    j->blame = o->path;
+    TRY(passes_run(&j->graph, &cx, &run));
+    j->blame = NULL;
+    return true;
 }
 
 /* Not beside what else writes there. */
@@ -99,6 +101,13 @@ static bool open_profile(Job *j)
     return true;
 }
 
+/* Bytes of the device for the step; 0: any. */
+static int64_t room_left(const Options *o)
+{
+    int64_t room = device_room(&o->device);
+    return room > o->beside ? room - o->beside : room > 0;
+}
+
 /* One that is here is asked; of another there is what its file says. */
 static bool ask_device(Job *j)
 {
@@ -108,7 +117,7 @@ static bool ask_device(Job *j)
         job_remark(j, o->unused);
     TRY(!o->ops || o->ops->info(o->ordinal, &o->device, &o->arena, &o->diag));
     s->device = &o->device;
-    s->memory = o->ops && o->steps == 0 ? 0 : device_room(&o->device);
+    s->memory = o->ops && o->steps == 0 ? 0 : room_left(o);
     j->planner = o->ops ? o->ops : device_planner(&o->device);
     if (o->ops && !s->threads && o->ops->threads)
         s->threads = (int)o->device.processors;
@@ -122,7 +131,7 @@ static bool ask_device(Job *j)
     return true;
 }
 
-bool job_plan(Job *j, const PassRun *how)
+bool job_prepare(Job *j, const PassRun *how)
 {
     Options *o = j->o;
     double start = clock_seconds();
@@ -134,35 +143,42 @@ bool job_plan(Job *j, const PassRun *how)
     onnx_allow(j->model, o->allow, o->nallow);
     o->step.model = j->model;
     o->step.import.weightless = o->steps == 0 && !o->record;
-    TRY(ask_device(j));
-    j->blame = o->path;
-    TRY(run_passes(j, how));
-    j->blame = NULL;
-    j->plan = &j->info.plan;
-    j->plan->model = o->path;
-    j->plan->run = (RunDefaults){learning_rate(&o->step), (int64_t)o->step.seed, o->init_text,
-                                 o->data};
+    TRY(ask_device(j) && run_passes(j, how, "bind", NULL)); /* alone: what it finds is needed for reports */
+    remember_outputs(j);
+    TRY(weights_give(j) && run_passes(j, how, NULL, "bind,remat,plan"));
+    j->info.plan.model = o->path;
     j->plan_seconds = clock_seconds() - start;
-    return hash_file(o->path, &j->plan->model_hash, &o->diag);
+    return hash_file(o->path, &j->info.plan.model_hash, &o->diag);
 }
 
-/* At most about twenty lines for any number of steps. */
-static void show_step(void *user, int64_t step, double loss, double seconds)
+bool job_finish(Job *j, const PassRun *how)
 {
-    const Job *j = user;
-    int64_t n = j->steps, every = (n + 19) / 20;
-    if (step == 1 || step == n || step % every == 0) {
-        printf("step %-6lld loss %-12.6g %8.1f ms\n", (long long)step, loss, 1e3 * seconds);
-        fflush(stdout);
-    }
+    Options *o = j->o;
+    double start = clock_seconds();
+    TRY(run_passes(j, how, "remat,plan", NULL));
+    j->plan = &j->info.plan;
+    j->plan->run = (RunDefaults){
+        .lr = default_lr(&o->step), .seed = (int64_t)o->step.seed, .init = o->init_text, .data = o->data};
+    TRY(training_defaults(j));
+    j->plan_seconds += clock_seconds() - start;
+    return true;
 }
 
-static void show_skipped(void *user, int64_t step, double scale)
+bool job_plan(Job *j, const PassRun *how) { return job_prepare(j, how) && job_finish(j, how); }
+
+Job *job_fork(const Job *of)
 {
-    (void)user;
-    printf("step %-6lld skipped: its gradients overflow in fp16; the loss scale is now %g\n", (long long)step,
-           scale);
-    fflush(stdout);
+    Job *j = mem_new(1, sizeof *j);
+    *j = *of;
+    j->of = of;
+    j->arena = j->tmp = (Arena){0};
+    j->remark = NULL;
+    j->nremark = j->cremark = 0;
+    j->graph = graph_copy(&of->graph, &j->arena);
+    if (of->info.cost)
+        j->info.cost = memcpy(NEW(&j->arena, StepCost, of->graph.nnodes), of->info.cost,
+                              of->graph.nnodes * sizeof *of->info.cost);
+    return j;
 }
 
 bool job_open(Job *j)
@@ -188,114 +204,50 @@ bool job_open(Job *j)
     return true;
 }
 
-/* Kernels measured alone can mislead: on a busy machine, or where memory is slower in place.  A
- * run that took clearly another time than predicted teaches the profile, unless it was the run
- * that was disturbed. */
-static bool learn(Job *j)
-{
-    const Plan *p = j->plan;
-    const Graph *g = p->g;
-    double off = 1e9 * j->result.median / (double)p->predicted_ns - 1;
-    if (!j->profile || !j->planner->learn || j->result.steps < LEARN_STEPS || p->predicted_ns <= 0 ||
-        fabs(off) < LEARN_OFF)
-        return true;
-    const char *more = off > 0 ? "more" : "less";
-    if (j->result.others > LEARN_OTHERS) {
-        remark(j, arena_printf(&j->arena, "steps took %.0f %% %s time than predicted while others "
-                               "used %.0f %% of the processors", 100 * fabs(off), more,
-                               100 * j->result.others));
-        return true;
-    }
-    NodeId *first = NEW(&j->arena, NodeId, p->nstep + 1);
-    double *seconds = NEW(&j->arena, double, p->nstep + 1);
-    uint32_t n = 0;
-    for (uint32_t s = 0; s < p->nstep; s++) {
-        NodeId id = g->order[p->step[s].first];
-        if (g->nodes[id.i].candidate == 0) { /* times are those of the first way to run a step */
-            seconds[n] = j->result.seconds[s];
-            first[n++] = graph_original(g, id);
-        }
-    }
-    remark(j, arena_printf(&j->arena, "steps took %.0f %% %s time than predicted: the next plan "
-                           "is made with this run's times", 100 * fabs(off), more));
-    return j->planner->learn(j->profile, first, seconds, n, &j->o->diag);
-}
-
-static TrainOptions train_options(Job *j, int64_t steps)
-{
-    const RunDefaults *run = &j->plan->run;
-    return (TrainOptions){.steps = steps,
-                          .lr = run->lr,
-                          .seed = run->seed,
-                          .data = j->data,
-                          .inputs = step_inputs(j->plan->g),
-                          .user = j};
-}
-
-bool job_record(Job *j, FILE *values, FILE *inputs)
-{
-    Options *o = j->o;
-    ExecOptions xo = {.device = &record_device,
-                      .init = o->init_text ? &o->init : NULL,
-                      .seed = j->plan->run.seed,
-                      .record_values = values,
-                      .record_inputs = inputs};
-    TrainOptions to = train_options(j, o->record);
-    TrainResult result = {0};
-    Executor *x = exec_open(j->plan, &xo, &o->diag);
-    bool ok = x && train_run(x, &to, &result, &o->diag);
-    train_result_free(&result);
-    exec_close(x);
-    return ok;
-}
-
-bool job_train(Job *j)
-{
-    Options *o = j->o;
-    const RunDefaults *run = &j->plan->run;
-    j->steps = o->steps < 0 ? 1 : o->steps;
-    if (j->steps == 0)
-        return true;
-    TRY(job_open(j));
-    bool talk = !o->quiet && !o->json && j->steps > 1;
-    TrainOptions to = train_options(j, j->steps);
-    to.each = talk ? show_step : NULL;
-    to.skipped = talk ? show_skipped : NULL;
-    to.finite = !o->step.import.forward_only;
-    to.stop = &signal_caught;
-    j->blame = run->data ? run->data : o->path;
-    signals_defer();
-    if (talk)
-        progress_end();
-    else
-        progress(&o->step.progress, "running %lld step%s", (long long)j->steps, j->steps > 1 ? "s" : "");
-    TRY(train_run(j->exec, &to, &j->result, &o->diag));
-    j->blame = NULL;
-    return learn(j);
-}
-
 int job_status(const Job *j, bool ok)
 {
     if (!ok)
         return report_error(&j->o->diag, j->blame);
     progress_end();
-    if (!signal_caught || j->result.steps == j->steps)
+    int64_t made = j->result.first + j->result.steps;
+    if (!signal_caught || made == j->steps)
         return EXIT_OK;
-    fprintf(stderr, "ckc: %s: stopped after step %lld of %lld; what was asked for is written\n",
-            signal_name(signal_caught), (long long)j->result.steps, (long long)j->steps);
+    fprintf(stderr, "ckc: %s: stopped after step %lld of %lld; what was asked for is written%s\n",
+            signal_name(signal_caught), (long long)made, (long long)j->steps,
+            j->o->checkpoint ? "; --resume goes on" : "");
     return 128 + signal_caught;
 }
 
-void job_free(Job *j)
+void job_close(Job *j)
 {
     train_result_free(&j->result);
+    j->result = (TrainResult){0};
+    steplog_close(j);
     exec_close(j->exec);
+    j->exec = NULL;
+    feed_close(j->feed);
+    j->feed = NULL;
+}
+
+/* With its forks. */
+static void close_shared(Job *j)
+{
+    validation_close(j->val);
     if (j->profile)
         j->planner->profile_close(j->profile);
     kernel_cache_close(&j->cache);
     onnx_close(j->model);
     data_close(j->data);
+    data_close(j->weights);
     files_close(j);
+}
+
+void job_free(Job *j)
+{
+    job_close(j);
+    checkpoints_close(&j->checkpoints);
+    if (!j->of)
+        close_shared(j);
     arena_free(&j->tmp);
     arena_free(&j->arena);
 }

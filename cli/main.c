@@ -6,18 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-} commands[] = {
-    {"run", cmd_run},     /* execute a saved schedule */
-    {"eval", cmd_eval},   /* forward only: compare with expected outputs */
-    {"opt", cmd_opt},     /* run passes on the text form of a graph */
-    {"solve", cmd_solve}, /* rematerialization on instance files */
-    {"pack", cmd_pack},   /* memory allocation on instance files */
-    {"devices", cmd_devices}, /* that plans can be made for */
-};
+#include <unistd.h>
 
 static void *new_bytes(size_t n) { return mem_new(n, 1); }
 static void no_memory(void) { out_of_memory(0); }
@@ -34,19 +23,29 @@ static void set_up_memory(void)
     json_set_alloc_funcs(new_bytes, free);
 }
 
+/* An argument that is no file cannot have been meant as one, unless it looks like one. */
+static bool is_word(const char *arg) { return *arg != '-' && !strpbrk(arg, "./") && access(arg, F_OK) != 0; }
+
+static bool says_json(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--json") == 0)
+            return true;
+    return false;
+}
+
 int main(int argc, char **argv)
 {
-    static char name[32] = "ckc";
     spin_bounded(argv);
     process_begin();
     set_up_memory();
-    for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
-        if (strcmp(argv[1], commands[i].name) == 0) {
-            snprintf(name, sizeof name, "ckc %s", commands[i].name);
-            argv[1] = name;
-            return commands[i].run(argc - 1, argv + 1);
-        }
-    if (argc > 0)
-        argv[0] = name; /* in front of getopt's messages */
-    return cmd_train(argc, argv);
+    if (says_json(argc, argv))
+        report_errors_as_json();
+    const Subcommand *c = argc > 1 ? command_find(argv[1]) : NULL;
+    if (c)
+        return command_run(c, argc - 1, argv + 1);
+    Diag d = {0};
+    if (argc > 1 && is_word(argv[1]) && !command_unknown(argv[1], &d))
+        return report_error(&d, NULL);
+    return command_run(command_find("train"), argc, argv);
 }

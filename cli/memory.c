@@ -52,20 +52,15 @@ static const char *value_name(const Job *j, const PeakHeld *h)
     return h->val.i ? j->plan->g->vals[h->val.i].name : "(workspace)";
 }
 
-/* What the step's first input has as its rows, and elements if they are indices: samples
- * and tokens of a batch.  0: unknown. */
-static void batch_size(const Job *j, int64_t *samples, int64_t *tokens)
+void batch_size(const Job *j, int64_t *samples, int64_t *tokens)
 {
     const Graph *g = j->plan->g;
-    *samples = *tokens = 0;
-    for (uint32_t v = 1; v < g->nvals && !*samples; v++) {
-        const Type *t = val_type(g, (Val){v});
-        if (g->vals[v].kind != VAL_INPUT || t->rank == 0 || v == j->info.rng.i ||
-            v == j->info.target.i || j->plan->offset[v] < 0)
-            continue;
-        *samples = t->dim[0];
-        *tokens = !dtype_is_float(t->dt) && t->rank == 2 ? type_count(t) : 0;
-    }
+    StepInputs own = step_inputs(g);
+    Val v = feed_first(g, &own);
+    const Type *t = val_type(g, v);
+    bool rows = v.i && t->rank > 0;
+    *samples = rows ? t->dim[0] : 0;
+    *tokens = rows && !dtype_is_float(t->dt) && t->rank == 2 ? type_count(t) : 0;
 }
 
 /* Bytes that come with the batch: all but parameters, gradients and state. */

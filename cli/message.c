@@ -34,10 +34,8 @@ static int columns(const char *s, size_t n)
     return c;
 }
 
-/* A line in words, wrapped at the width; what follows is indented. */
-static void wrap(FILE *f, const char *s, size_t n, int width, int indent)
+void print_words(FILE *f, const char *s, size_t n, int at, int width, int indent)
 {
-    int at = 0;
     for (size_t i = 0; i < n;) {
         size_t word = i;
         while (word < n && s[word] == ' ')
@@ -62,7 +60,7 @@ static void print_wrapped(FILE *f, const char *s, int width)
     for (int row = 0;; row++) {
         size_t n = strcspn(s, "\t\n");
         fputs(row ? "  " : "", f);
-        wrap(f, s, n, row ? width - 2 : width, row ? 6 : 4);
+        print_words(f, s, n, 0, row ? width - 2 : width, row ? 6 : 4);
         fputc('\n', f);
         if (!s[n])
             return;
@@ -84,15 +82,44 @@ void message_print(FILE *f, const char *text, int width)
     free(shown);
 }
 
+static bool errors_as_json;
+
+void report_errors_as_json(void) { errors_as_json = true; }
+
+static void error_json(const char *text, const char *file, int status)
+{
+    json_t *o = json_pack("{s:o, s:o, s:i}", "error", json_text(text), "file",
+                          file ? json_text(file) : json_null(), "status", status);
+    json_print(o, 17);
+    json_decref(o);
+}
+
 int report_error(const Diag *d, const char *file)
 {
     bool named = !file || strncmp(d->msg, file, strlen(file)) == 0;
     char text[2 * sizeof d->msg];
     progress_end();
     snprintf(text, sizeof text, "ckc: %.4000s%s%s", named ? "" : file, named ? "" : ": ", d->msg);
+    int status = d->status ? d->status : EXIT_BAD_INPUT;
     if (*d->msg)
-        message_print(stderr, text, terminal_width());
-    return d->status ? d->status : EXIT_BAD_INPUT;
+        message_print(stderr, text, stream_width(stderr));
+    if (*d->msg && errors_as_json)
+        error_json(d->msg, file, status);
+    return status;
+}
+
+void print_lines(FILE *f, const char *text, int indent)
+{
+    int width = stream_width(f);
+    for (const char *line = text; *line; line += line[0] == '\n') {
+        size_t n = strcspn(line, "\n");
+        if (width > 0)
+            print_words(f, line, n, 0, width - 1, indent);
+        else
+            fwrite(line, 1, n, f);
+        fputc('\n', f);
+        line += n;
+    }
 }
 
 /* ---- summaries ------------------------------------------------------------------------------- */

@@ -46,13 +46,15 @@ static const char *relative_path(Arena *a, const char *from, const char *path)
     return rel;
 }
 
-enum { CONSTS, SCHEDULE, KERNELS, REPORT, CUDA, WEIGHTS, DATA, NFILES };
-static const char *const file_name[NFILES + 1] = {"consts.bin", "step.ckp",    "kernels.c", "report.json",
-                                                  "kernels.cu", "weights.bin", "data.bin",  NULL};
+enum { CONSTS, SCHEDULE, KERNELS, REPORT, CUDA, WEIGHTS, DATA, ONNX, ONNX_DATA, TORCH, NFILES };
+static const char *const file_name[NFILES + 1] = {"consts.bin",     "step.ckp",    "kernels.c", "report.json",
+                                                  "kernels.cu",     "weights.bin", "data.bin",  "step.onnx",
+                                                  "step.onnx.data", "policy.py",   NULL};
 
 bool output_check(Job *j)
 {
     Options *o = j->o;
+    TRY(training_check(o));
     if (!j->in_schedule)
         TRY(folder_try(folder_of(j), file_name, &o->diag));
     for (int i = 0; i < o->nsave; i++)
@@ -160,10 +162,40 @@ static bool write_kernels(Job *j, NewFile *f)
 
 /* ---- the folder ---------------------------------------------------------------------------------- */
 
-static bool write_files(Job *j, const NewFolder *folder, const char *report, NewFile *f, int n)
+static bool first_value(void *user, Val v, Tensor *t, Diag *d)
+{
+    const Job *j = user;
+    ExecOptions o = {.init = j->o->init_text ? &j->o->init : NULL, .seed = j->plan->run.seed};
+    return initial_value(j->plan->g, v, &o, t, d);
+}
+
+static bool write_onnx(Job *j, NewFile *model, NewFile *data)
+{
+    uint32_t grads = j->o->step.keep_grads ? j->info.ntrained : 0;
+    OnnxStep how = {.noutputs = j->plan->g->nout - grads,
+                    .value = data ? first_value : NULL,
+                    .user = j,
+                    .data = data,
+                    .data_name = file_name[ONNX_DATA]};
+    return codegen_onnx(model ? model->f : NULL, j->plan, &how, &j->o->diag);
+}
+
+bool output_translates(Job *j) { return !j->o->onnx || write_onnx(j, NULL, NULL); }
+
+/* Is the file of that number among those that are written? */
+static bool is_wanted(const Options *o, int i)
+{
+    return i == TORCH                    ? o->torch
+           : i == ONNX || i == ONNX_DATA ? o->onnx
+           : i == WEIGHTS || i == DATA   ? o->cuda && o->record
+                                         : i != CUDA || o->cuda;
+}
+
+static bool write_files(Job *j, const NewFolder *folder, const char *report, NewFile *f)
 {
     Plan p = *j->plan;
-    TRY(n <= WEIGHTS || job_record(j, f[WEIGHTS].f, f[DATA].f));
+    TRY(!f[WEIGHTS].f || job_record(j, f[WEIGHTS].f, f[DATA].f));
+    TRY(!f[ONNX].f || write_onnx(j, &f[ONNX], &f[ONNX_DATA]));
     p.model = p.model ? relative_path(&j->arena, folder->path, p.model) : NULL;
     p.run.data = p.run.data ? relative_path(&j->arena, folder->path, p.run.data) : NULL;
     TRY(relate_paths(j, &p, folder->path));
@@ -174,7 +206,9 @@ static bool write_files(Job *j, const NewFolder *folder, const char *report, New
         TRY(file_record(j, &p, p.run.data, NULL));
     plan_print(&p, f[SCHEDULE].f);
     TRY(write_kernels(j, &f[KERNELS]));
-    if (n > CUDA)
+    if (f[TORCH].f)
+        codegen_torch(f[TORCH].f, j->plan);
+    if (f[CUDA].f)
         TRY(codegen_cuda_schedule(f[CUDA].f, j->plan, &j->o->diag));
     fprintf(f[REPORT].f, "%s\n", report);
     return true;
@@ -185,16 +219,16 @@ bool output_folder(Job *j, const char *report)
     Diag *d = &j->o->diag;
     NewFile f[NFILES] = {{0}};
     NewFolder folder;
-    int n = !j->o->cuda ? CUDA : j->o->record ? NFILES : WEIGHTS;
     j->folder = folder_of(j);
     TRY(folder_create(&folder, j->folder, file_name, d));
     bool ok = true;
-    for (int i = 0; i < n; i++)
-        ok = ok && folder_file(&folder, file_name[i], &f[i], d);
-    ok = ok && write_files(j, &folder, report, f, n);
-    if (ok && f[CONSTS].size == 0)
-        file_abandon(&f[CONSTS]);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < NFILES && ok; i++)
+        ok = !is_wanted(j->o, i) || folder_file(&folder, file_name[i], &f[i], d);
+    ok = ok && write_files(j, &folder, report, f);
+    for (int i = 0; i < NFILES; i++)
+        if (ok && f[i].f && (i == CONSTS || i == ONNX_DATA) && f[i].size == 0)
+            file_abandon(&f[i]);
+    for (int i = 0; i < NFILES; i++)
         if (ok && f[i].f)
             ok = file_commit(&f[i], d);
         else
@@ -275,15 +309,16 @@ static bool all_finite(const Tensor *t)
 bool output_finite(Job *j)
 {
     const Graph *g = j->plan->g;
-    for (uint32_t i = 0; i < g->nupdate && j->o->nsave && j->exec; i++) {
+    bool kept = j->o->nsave || j->o->checkpoint;
+    for (uint32_t i = 0; i < g->nupdate && kept && j->exec; i++) {
         Val v = g->update[i].state;
         TRY(exec_read(j->exec, v, &j->o->diag));
         Tensor t = exec_tensor(j->exec, v);
         if (is_weight(&g->vals[v.i]) && !all_finite(&t))
             return fail_status(&j->o->diag, EXIT_DEVICE,
                                "'%s' is not finite after step %lld, though the loss was: nothing is "
-                               "written; try a smaller --lr, or --clip-norm", graph_model_name(g, v),
-                               (long long)j->result.steps);
+                               "written; try a smaller --lr, or --clip-norm",
+                               graph_model_name(g, v), (long long)(j->result.first + j->result.steps));
     }
     return true;
 }
@@ -307,7 +342,7 @@ static bool save_safetensors(Job *j, const char *path)
     NamedTensor *v = NEW(&j->arena, NamedTensor, n + 1);
     for (int i = 0; i < n; i++)
         v[i] = (NamedTensor){s[i].name, s[i].tensor};
-    return safetensors_write(path, n, v, &j->o->diag);
+    return safetensors_write(path, NULL, n, v, &j->o->diag);
 }
 
 bool output_weights(Job *j)

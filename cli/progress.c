@@ -6,6 +6,7 @@
 #include "message.h"
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -22,18 +23,18 @@ static struct {
     double start;
 } line = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
 
-int terminal_width(void)
+int stream_width(FILE *f)
 {
     struct winsize w;
-    if (!isatty(STDERR_FILENO))
+    if (!isatty(fileno(f)))
         return 0;
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col >= 20 ? w.ws_col : 80;
+    return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col >= 20 ? w.ws_col : 80;
 }
 
 static void show(void)
 {
     char text[256];
-    int width = terminal_width() - 1;
+    int width = stream_width(stderr) - 1;
     int n = snprintf(text, sizeof text, "ckc: %s (%.0f s)", line.text, clock_seconds() - line.start);
     n = n < (int)sizeof text ? n : (int)sizeof text - 1;
     n = n < width ? n : width;
@@ -91,6 +92,18 @@ static bool start_thread(void)
     bool ok = pthread_create(&line.thread, NULL, show_lines, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return ok;
+}
+
+void progress_print(const char *fmt, ...)
+{
+    va_list ap;
+    pthread_mutex_lock(&line.lock);
+    erase();
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    fflush(stdout);
+    pthread_mutex_unlock(&line.lock);
 }
 
 Progress progress_begin(bool quiet)

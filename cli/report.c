@@ -251,8 +251,7 @@ static void name_types(const bool has[DT_COUNT], char buf[32])
             n += (size_t)snprintf(buf + n, 32 - n, "%s%s", n ? "+" : "", dtype_name[dt]);
 }
 
-/* The types that products read, and of the parameters, where these are others: "bf16 (weights f32)". */
-static const char *precision_of(const Graph *g, char buf[64])
+const char *precision_of(const Graph *g, char buf[64])
 {
     bool reads[DT_COUNT] = {0}, holds[DT_COUNT] = {0}, any = false;
     char products[32], weights[32];
@@ -387,13 +386,26 @@ static void print_losses(const TrainResult *r, FILE *f)
     if (r->steps == 1)
         fprintf(f, "loss        %.9g\n", r->loss[0]);
     else
-        fprintf(f, "loss        %.6g at step 1, %.6g at step %" PRId64 "\n", r->loss[0],
-                r->loss[r->steps - 1], r->steps);
+        fprintf(f, "loss        %.6g at step %" PRId64 ", %.6g at step %" PRId64 "\n", r->loss[0],
+                r->first + 1, r->loss[r->steps - 1], r->first + r->steps);
 }
 
-void report_print(const Job *j, FILE *f)
+static void print_validation(const Job *j, FILE *f)
 {
-    progress_end();
+    char bytes[32];
+    if (!j->val)
+        return;
+    const Job *v = validation_job(j->val);
+    for (uint32_t i = 0; i < v->nremark; i++)
+        print_line(f, "note        %s", v->remark[i]);
+    fprintf(f, "validation  %s beside the step", bytes_str(v->plan->arena_bytes, bytes));
+    if (j->nval)
+        fprintf(f, "; loss %.6g after step %" PRId64, j->val_loss[j->nval - 1], j->val_step[j->nval - 1]);
+    fputc('\n', f);
+}
+
+static void print_summary(const Job *j, FILE *f)
+{
     if (j->in_schedule)
         print_schedule(j, f);
     else
@@ -408,8 +420,22 @@ void report_print(const Job *j, FILE *f)
     print_repeats(j->plan, f);
     print_copies(j->plan, f);
     print_losses(&j->result, f);
+    print_validation(j, f);
     if (j->folder)
         print_line(f, "wrote       %s/", j->folder);
+}
+
+void report_print(const Job *j, FILE *f)
+{
+    enum { LABEL = 12 };
+    char *summary;
+    size_t size;
+    FILE *m = mem_stream(&summary, &size);
+    print_summary(j, m);
+    mem_stream_end(m);
+    progress_end();
+    print_lines(f, summary, LABEL);
+    free(summary);
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
@@ -508,6 +534,15 @@ static json_t *losses_json(const TrainResult *r)
     return a;
 }
 
+static json_t *validation_json(const Job *j)
+{
+    json_t *a = json_array();
+    for (uint32_t i = 0; i < j->nval; i++)
+        json_array_append_new(
+            a, json_pack("{s:I, s:o}", "step", (json_int_t)j->val_step[i], "loss", real(j->val_loss[i])));
+    return a;
+}
+
 static json_t *profile_json(const Job *j)
 {
     const Plan *p = j->plan;
@@ -595,7 +630,10 @@ char *report_json(const Job *j)
     }
     set(o, "notes", notes_json(j, false));
     set(o, "resident_bytes", json_integer(resident_bytes()));
+    set(o, "resumed", j->o->resume ? json_integer(r->first) : json_null());
     set(o, "losses", losses_json(r));
+    set(o, "val_losses", validation_json(j));
+    set(o, "val_bytes", j->val ? json_integer(validation_job(j->val)->plan->arena_bytes) : json_null());
     set(o, "loss_scale", r->scale > 0 ? json_real(r->scale) : json_null());
     set(o, "skipped_steps", json_integer(r->skipped));
     set(o, "measured_ms", r->steps ? real(1e3 * j->result.median) : json_null());

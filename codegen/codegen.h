@@ -7,6 +7,7 @@
 #ifndef CKC_CODEGEN_H
 #define CKC_CODEGEN_H
 
+#include "../ir/file.h"
 #include "../ir/program.h"
 
 /* Errors stay in the file: ferror(). */
@@ -23,6 +24,25 @@ void kernel_print_keyless_c(const Kernel *k, FILE *f);
 /* Prelude and the distinct kernels among k[0..n), named ck_0, ck_1, ...: kernel i runs as
  * ck_<func_of_kernel[i]>.  Returns the number of functions. */
 int codegen_c(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
+
+/* ---- ONNX (onnx.c) ---------------------------------------------------------------------------- */
+
+typedef struct {
+    uint32_t noutputs; /* of the graph's outputs, the loss and the model's; gradients follow */
+    /* The value before the first step into t->data. */
+    bool (*value)(void *user, Val v, Tensor *t, Diag *d);
+    void *user;
+    NewFile *data; /* receives what is large; the model names it data_name */
+    const char *data_name;
+} OnnxStep;
+
+/* The step as a model; in f only if it went well.  f and `value` NULL: can it be?  EXIT_UNSUPPORTED: an
+ * operator has no translation. One batch: of a plan in micro-batches what it says is not what the step does.
+ */
+bool codegen_onnx(FILE *f, const Plan *p, const OnnxStep *how, Diag *d);
+
+/* A policy of torch.utils.checkpoint, as a Python file (torch.c). */
+void codegen_torch(FILE *f, const Plan *p);
 
 /* ---- CUDA C (cuda.c) ------------------------------------------------------------------
  *

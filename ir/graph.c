@@ -179,6 +179,27 @@ Node *graph_node(Graph *g, Op op, int nin, const Val *in, int nout, const Val *o
     return n;
 }
 
+static void *copy_array(Arena *a, const void *from, uint32_t n, uint32_t *cap, size_t size)
+{
+    *cap = n + 1;
+    void *to = arena_alloc(a, *cap, size);
+    return n ? memcpy(to, from, n * size) : to;
+}
+
+Graph graph_copy(const Graph *g, Arena *a)
+{
+    Graph c = *g;
+    c.arena = a;
+    c.vals = copy_array(a, g->vals, g->nvals, &c.cvals, sizeof *g->vals);
+    c.nodes = copy_array(a, g->nodes, g->nnodes, &c.cnodes, sizeof *g->nodes);
+    c.order = copy_array(a, g->order, g->norder, &c.corder, sizeof *g->order);
+    c.out = copy_array(a, g->out, g->nout, &c.cout, sizeof *g->out);
+    c.update = copy_array(a, g->update, g->nupdate, &c.cupdate, sizeof *g->update);
+    if (g->cnames)
+        c.names = memcpy(NEW(a, uint32_t, g->cnames), g->names, g->cnames * sizeof *g->names);
+    return c;
+}
+
 NodeId graph_clone_node(Graph *g, NodeId id, const Val *subst)
 {
     Node old = g->nodes[id.i];

@@ -137,6 +137,9 @@ typedef enum {
 } ValKind;
 extern const char *const val_kind_name[VAL_KIND_COUNT];
 
+/* Where a value's bytes lie. */
+typedef enum { SPACE_DEVICE, SPACE_HOST, SPACES } Space;
+
 /* A name that the model's file has for a value; several are tied. */
 typedef struct ModelName {
     const char *name;
@@ -150,6 +153,7 @@ typedef struct {
     Type type;
     NodeId def;       /* VAL_TEMP only */
     ValKind kind;
+    Space space;      /* of a state: in the host's it is read by fetch, and written by offload */
     const void *data; /* CONST, and PARAM/STATE with an initial value; NULL: zeros (STATE) or --init */
     const char *file; /* where data lies, if it is a mapped file: path and byte offset; else NULL */
     int64_t offset;
@@ -212,14 +216,16 @@ static inline Node *graph_def(const Graph *g, Val v)
 {
     return g->vals[v.i].def.i ? &g->nodes[g->vals[v.i].def.i] : NULL;
 }
+/* A graph that can be changed while g stays: only what changes in place is copied, into a, which is its
+ * arena. */
+Graph graph_copy(const Graph *g, Arena *a);
 /* Number of scheduled uses per value (outputs and updates count), allocated in a. */
 uint32_t *graph_uses(const Graph *g, Arena *a);
-/* Where a value's bytes lie: in the host's memory those of `offload`, all others in the device's. */
-typedef enum { SPACE_DEVICE, SPACE_HOST, SPACES } Space;
+/* Results of `offload` are in the host's memory. */
 static inline Space val_space(const Graph *g, Val v)
 {
     const Node *n = graph_def(g, v);
-    return n && n->op == OP_offload ? SPACE_HOST : SPACE_DEVICE;
+    return n && n->op == OP_offload ? SPACE_HOST : g->vals[v.i].space;
 }
 Val  graph_root(const Graph *g, Val v); /* the value whose bytes v is: v, or what a chain of views views */
 bool graph_is_const(const Graph *g, Val v);             /* CONST with data */
@@ -287,6 +293,7 @@ typedef struct {
 
 typedef struct Grad Grad;     /* below */
 typedef struct Kernel Kernel; /* kernel.h */
+typedef struct OnnxNodes OnnxNodes; /* onnx/nodes.h */
 
 /* What evaluating an expression costs, cheapest first: the most costly thing it calls. */
 typedef enum {
@@ -323,6 +330,8 @@ typedef struct {
     /* Describe the computation (kernel.h): the one description that is interpreted as the
      * reference evaluation, printed as C and printed as CUDA. */
     bool (*lower)(Kernel *k, const Graph *g, const Node *n);
+    /* As standard operators of ONNX (onnx/nodes.h); NULL: as the kernel says, if it is no text. */
+    bool (*onnx)(OnnxNodes *o, const Graph *g, const Node *n);
     /* The axis of SPLIT_ROWS or SPLIT_SUM; operands are whole, params -1 where it is not set.  NULL, false:
      * it cannot be split so. */
     bool (*split)(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis);

@@ -1,7 +1,8 @@
 /* parse.c -- recursive-descent reader for the text form.
  *
  *   graph   = "graph" "{" { source | node | update | output } "}"
- *   source  = ("input" | "param" | "state" | "const") name ":" type [ names ] [ data ]
+ *   source  = ("input" | "param" | "state" | "const") name ":" type [ "host" ] [ names ]
+ *             [ data ]
  *   names   = "as" string [ "transposed" ] { "," string [ "transposed" ] }
  *   data    = "@" string integer | "=" "{" [ number { "," number } ] "}"
  *   node    = def { "," def } "=" op [ use { "," use } ] [ attrs ] [ "#" integer ]
@@ -141,7 +142,10 @@ static bool model_names(P *p, Val v)
 static bool source(P *p, ValKind kind)
 {
     Val v = {0};
-    TRY(lex_expect(&p->lex, "%") && def(p, kind, &v) && model_names(p, v));
+    TRY(lex_expect(&p->lex, "%") && def(p, kind, &v));
+    if (kind == VAL_STATE && lex_accept(&p->lex, "host"))
+        p->g->vals[v.i].space = SPACE_HOST;
+    TRY(model_names(p, v));
     return source_data(p, &p->g->vals[v.i]);
 }
 

@@ -33,6 +33,10 @@ typedef struct {
     double lr;
     int64_t seed;
     const char *init, *data; /* --init and --data; NULL: none */
+    const char *schedule;    /* of the learning rate; NULL: it is constant */
+    int64_t warmup;          /* steps in which it rises */
+    double min_lr;
+    const char *order; /* of the data: "shuffled"; NULL: as in the file */
 } RunDefaults;
 
 /* A file that a schedule refers to, and the hash (XXH64) of its content. */

@@ -60,6 +60,10 @@ static const Header header_table[] = {
     RANGE("seed", run.seed, H_I64, INT64_MIN, INT64_MAX),
     FIELD("init", run.init, H_STRING),
     FIELD("data", run.data, H_STRING),
+    FIELD("schedule", run.schedule, H_STRING),
+    FIELD("warmup", run.warmup, H_I64),
+    FIELD("min_lr", run.min_lr, H_F64),
+    FIELD("order", run.order, H_STRING),
     {0},
 };
 

@@ -113,6 +113,7 @@ static void print_source(const Value *v, FILE *f)
 {
     fprintf(f, "  %s %%%s: ", val_kind_name[v->kind], v->name);
     print_type(&v->type, f);
+    fputs(v->space == SPACE_HOST ? " host" : "", f);
     print_model_names(v->in_model, f);
     if (v->file) {
         fputs(" @", f);

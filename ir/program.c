@@ -27,6 +27,12 @@ static bool check_places(const Plan *p, Diag *d)
         if (p->offset[v] >= 0 && !inside(p, val_space(p->g, (Val){v}), p->offset[v],
                                          type_bytes(&p->g->vals[v].type)))
             return fail(d, "plan: %%%s lies outside the arena", p->g->vals[v].name);
+    for (uint32_t i = 0; i < p->g->nupdate; i++) {
+        Update u = p->g->update[i];
+        if (val_space(p->g, u.state) == SPACE_HOST && p->offset[u.state.i] != p->offset[u.value.i])
+            return fail(d, "plan: %%%s lies in the host's memory, and is not updated where it lies",
+                        p->g->vals[u.state.i].name);
+    }
     for (uint32_t s = 0; s < p->nstep; s++)
         if (p->step[s].scratch > 0 && !inside(p, SPACE_DEVICE, p->step[s].scratch_offset, p->step[s].scratch))
             return fail(d, "plan: the scratch of step %" PRIu32 " lies outside the arena", s);

@@ -56,7 +56,7 @@ static bool verify_overwrites(const Graph *g, Arena *a, Diag *d)
                 return fail(d, "%s reads %%%s after its update", node_def(n)->name,
                             name_of(g, n->in[i]));
         for (int i = 0; i < n->nout; i++)
-            if (op_table[n->op]->traits & OPT_ONCE)
+            if (op_table[n->op]->traits & OPT_ONCE || n->op == OP_offload)
                 gone[state_of[n->out[i].i]] = state_of[n->out[i].i] != 0;
     }
     return true;
@@ -70,7 +70,7 @@ static bool verify_split(const Graph *g, const Node *n, Diag *d)
     return fail(d, "%s cannot be split by %s", node_def(n)->name, split_name[n->split.by]);
 }
 
-/* What lies in the host's memory is for fetch alone. */
+/* What lies in the host's memory is for fetch alone; a state there is updated there. */
 static bool verify_spaces(const Graph *g, Diag *d)
 {
     for (uint32_t k = 0; k < g->norder; k++) {
@@ -80,11 +80,12 @@ static bool verify_spaces(const Graph *g, Diag *d)
                 return fail(d, "%s reads %%%s, which lies in the %s memory", node_def(n)->name,
                             name_of(g, n->in[i]), n->op == OP_fetch ? "device's" : "host's");
     }
-    for (uint32_t i = 0; i < g->nout + g->nupdate; i++) {
-        Val v = i < g->nout ? g->out[i] : g->update[i - g->nout].value;
-        if (val_space(g, v) == SPACE_HOST)
-            return fail(d, "%%%s lies in the host's memory, and is an output or an update", name_of(g, v));
-    }
+    for (uint32_t i = 0; i < g->nout; i++)
+        if (val_space(g, g->out[i]) == SPACE_HOST)
+            return fail(d, "%%%s lies in the host's memory, and is an output", name_of(g, g->out[i]));
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        if (val_space(g, g->update[i].state) != val_space(g, g->update[i].value))
+            return fail(d, "update of %%%s from the other memory", name_of(g, g->update[i].state));
     return true;
 }
 

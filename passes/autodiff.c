@@ -3,7 +3,7 @@
 #include "passes.h"
 #include <fnmatch.h>
 
-static bool glob_any(const char *const *globs, int n, const char *name)
+bool glob_any(const char *const *globs, int n, const char *name)
 {
     for (int i = 0; i < n; i++)
         if (fnmatch(globs[i], name, 0) == 0)
@@ -71,7 +71,8 @@ bool pass_autodiff(Graph *g, PassCtx *cx)
     Val *params = NEW(cx->tmp, Val, g->nvals), *grad = NEW(cx->tmp, Val, g->nvals);
     uint32_t n = 0;
     TRY(check_globs(g, cx, "--train", cx->opt->train, cx->opt->ntrain) &&
-        check_globs(g, cx, "--freeze", cx->opt->freeze, cx->opt->nfreeze));
+        check_globs(g, cx, "--freeze", cx->opt->freeze, cx->opt->nfreeze) &&
+        check_globs(g, cx, "--no-decay", cx->opt->no_decay, cx->opt->nno_decay));
     for (uint32_t i = 1; i < g->nvals; i++)
         if (g->vals[i].kind == VAL_PARAM && dtype_is_float(g->vals[i].type.dt) &&
             is_trained(cx->opt, g->vals[i].name))

@@ -37,7 +37,7 @@ static bool fits_machine(const Plan *p, PassCtx *cx, int64_t budget)
                        "recomputes more%s%s",
                        (long long)need, step_device(o)->title, (long long)o->memory,
                        floor > o->memory ? " but what lives through a step alone is too much" : "",
-                       o->cost ? "; --steps 0 plans for another machine" : "");
+                       o->cost ? "; ckc plan plans for another machine" : "");
 }
 
 /* Times decide the plan where memory is short, or another order of things was asked for, and which plan of

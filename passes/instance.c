@@ -78,6 +78,20 @@ static void add_candidates(Make *m, const StepCost *c, RematOp *op)
         alt[op->nalt++] = (RematAlt){c->c[k].ns, align_up(c->c[k].scratch, m->align)};
 }
 
+/* A copy of a state takes the kernels beside it little time. */
+static void add_lane(const Make *m, const HostLink *link, const Command *c, RematOp *op)
+{
+    Op copy = command_node(c)->op;
+    if (copy != OP_fetch && copy != OP_offload)
+        return;
+    op->lane = copy == OP_fetch ? REMAT_IN : REMAT_OUT;
+    op->link = op->cost;
+    op->cost = copy_beside_ns(link, type_bytes(val_type(m->g, c->vals[0])));
+    op->once = true;
+    op->staged = align_up(type_bytes(val_type(m->g, c->vals[0])), m->align);
+    m->in->inst.values[op->lane == REMAT_IN ? op->out[0] : op->in[0]].bytes = 0;
+}
+
 static void make_op(Make *m, const StepInfo *info, const Command *c, uint32_t s)
 {
     Graph *g = m->g;
@@ -125,6 +139,7 @@ static void make_op(Make *m, const StepInfo *info, const Command *c, uint32_t s)
     op->out = outs;
     add_inplace(m, op, c, in_pos, out_pos);
     add_candidates(m, info->cost ? &info->cost[c->nodes[0].i] : &unknown, op);
+    add_lane(m, &info->link, c, op);
     arena_free(&tmp);
 }
 
@@ -267,9 +282,9 @@ static Overlapped overlap(const Instance *in, Schedule s, Arena *a)
     if (s.alt)
         memcpy(alt, s.alt, (size_t)s.n);
     memset(o.first, -1, (size_t)s.n * sizeof *o.first);
-    if (in->inst.nfetch == 0)
+    if (!in->copies)
         return o;
-    remat_overlap(&in->inst, op, alt, s.n, offload);
+    remat_overlap(&in->inst, op, alt, s.n, in->room, offload);
     for (int32_t k = s.n; k-- > 0;)
         if (offload[k] >= 0) {
             o.next[op[k]] = o.first[offload[k]];
@@ -523,13 +538,14 @@ bool instance_make(Graph *g, StepInfo *info, bool any_bits, Arena *a, Instance *
     }
     for (uint32_t i = 1; i < nvals; i++) { /* every source that something reads */
         bool state = g->vals[i].kind == VAL_PARAM || g->vals[i].kind == VAL_STATE;
-        if (is_source(g, (Val){i}) && (m.nreaders[i] || state))
+        if (is_source(g, (Val){i}) && (m.nreaders[i] || state) && g->vals[i].space == SPACE_DEVICE)
             in->inst.persistent += align_up(type_bytes(&g->vals[i].type), info->align);
     }
     add_barriers(&m);
     attach_views(&m);
     NodeId loss = g->vals[graph_root(g, info->loss).i].def;
     in->inst.loss = loss.i ? in->op_of_node[loss.i] : -1;
+    instance_layers(g, in, a);
     TRY(instance_add_moves(g, in, info, c, d));
     base_variants(in, c);
     return true;

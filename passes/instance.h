@@ -39,6 +39,8 @@ typedef struct {
     Move **moves;          /* per step: of its results; NULL: they are not fetched */
     uint32_t *nmoves;
     Val *fetched;          /* per value: the one that it is a copy of, fetched; {0}: none */
+    bool copies;           /* there are some beside kernels: fetches, or those of states */
+    int64_t room;          /* bytes for states that are staged, among the persistent ones */
     bool any_bits;         /* candidates with other bits are kernel choices as well */
 } Instance;
 
@@ -46,8 +48,27 @@ typedef struct {
  * nodes that do it, in no order yet. */
 bool instance_make(Graph *g, StepInfo *info, bool any_bits, Arena *a, Instance *in, Diag *d);
 
+/* States in the host's memory. */
+typedef struct {
+    int64_t bytes, room; /* of all; for those that are on the device at a time */
+    int64_t beside_ns;   /* what their copies cost the kernels beside them */
+} Staging;
+/* Those of about so many bytes, evenly over all updates, go there: each is fetched for its update, and
+ * offloaded behind it (offload.c). */
+Staging graph_offload_states(Graph *g, StepInfo *info, int64_t bytes, Arena *tmp);
+/* Their bytes with which a step may take the least time: by the bound on the cost of schedules for what the
+ * others leave within the budget, and by the copies, which run beside all that follows the loss.  all: that
+ * may be there; fits: none need. */
+bool choose_states_bytes(const Graph *g, PassCtx *cx, int64_t budget, int64_t *moved, int64_t *all,
+                         bool *fits);
 /* For each step of an instance that has no moves yet (offload.c). */
 bool instance_add_moves(Graph *g, Instance *in, StepInfo *info, const Command *c, Diag *d);
+
+/* The layers of its forward operators, by the names of modules (layers.c). */
+void instance_layers(const Graph *g, Instance *in, Arena *tmp);
+/* The scope of the module that v is computed in, "h.3.attn", or v's own; "": not known.  Allocated in a
+ * (peak.c). */
+const char *value_scope(const Graph *g, Val v, Arena *a);
 
 /* A schedule of its operators: steps in order, and their kernel choices. */
 typedef struct {

@@ -67,11 +67,18 @@ static Scalars scalars_for(Graph *g, PassCtx *cx, const Common *c, DType dt)
 /* Of an update, if the last two, scale and apply, are absent or given. */
 static int operands(Val scale, Val apply, int all) { return apply.i ? all : scale.i ? all - 1 : all - 2; }
 
+/* Weight decay of a parameter. */
+static double decay_of(const Graph *g, const StepOptions *o, Val param, double dflt)
+{
+    const Value *v = &g->vals[param.i];
+    bool none = (o->no_decay_auto && v->type.rank < 2) || glob_any(o->no_decay, o->nno_decay, v->name);
+    return none ? 0 : or_default(o->weight_decay, dflt);
+}
+
 static bool update_adam(Graph *g, const StepOptions *o, Trained *t, const Scalars *s)
 {
-    AdamAttrs at = {or_default(o->beta1, 0.9), or_default(o->beta2, 0.999),
-                    or_default(o->eps, 1e-8),
-                    or_default(o->weight_decay, o->optim == OPTIM_ADAMW ? 0.01 : 0)};
+    AdamAttrs at = {or_default(o->beta1, 0.9), or_default(o->beta2, 0.999), or_default(o->eps, 1e-8),
+                    decay_of(g, o, t->param, o->optim == OPTIM_ADAMW ? 0.01 : 0)};
     Val grad = t->grad, scale = s->scale, out[3];
     if (o->optim == OPTIM_ADAM && at.weight_decay != 0) { /* L2 form: decay through the gradient */
         Val wd = build_scalar(g, val_type(g, grad)->dt, at.weight_decay);
@@ -94,8 +101,9 @@ static bool update_adam(Graph *g, const StepOptions *o, Trained *t, const Scalar
 
 static bool update_sgd(Graph *g, const StepOptions *o, Trained *t, const Scalars *s)
 {
-    SgdAttrs at = {.momentum = or_default(o->momentum, 0.9), .nesterov = o->nesterov,
-                   .weight_decay = or_default(o->weight_decay, 0)};
+    SgdAttrs at = {.momentum = or_default(o->momentum, 0.9),
+                   .nesterov = o->nesterov,
+                   .weight_decay = decay_of(g, o, t->param, 0)};
     Val out[2];
     if (o->optim == OPTIM_SGD) {
         Val in[] = {t->param, t->grad, s->lr, s->scale, s->apply};

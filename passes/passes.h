@@ -29,8 +29,9 @@ typedef struct {
     OptimKind optim;
     double lr, momentum, beta1, beta2, eps, weight_decay; /* NaN: the optimizer's default */
     bool nesterov;
-    const char *const *train, *const *freeze; /* globs over parameter names */
-    int ntrain, nfreeze;
+    const char *const *train, *const *freeze, *const *no_decay; /* globs over parameter names */
+    int ntrain, nfreeze, nno_decay;
+    bool no_decay_auto;      /* nor do those of less than two dimensions decay */
     bool keep_grads;         /* gradients are outputs (--grads) */
     int64_t accumulate;      /* micro-batches of a step, their gradients averaged; 0 = 1 */
     double loss_scale;       /* that fp16 starts with; 0: 65536 */
@@ -49,6 +50,7 @@ typedef struct {
     int64_t max_moves;       /* deterministic limit for remat, 0 = default */
     double gap;
     const char *policy;      /* a named policy plans instead of the search; NULL: the search */
+    bool policy_anyway;      /* its plan is made where it misses the budget, too */
     const char *instance;    /* write the rematerialization problem to this file; NULL: do not */
     OffloadKind offload;     /* to the host's memory, where the device has a link to it */
     int64_t host_bytes;      /* that may be there; 0: any number */
@@ -176,6 +178,9 @@ typedef struct {
 
 /* Everything held at p->peak_step, the largest first.  Allocated in a. */
 const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Arena *a);
+
+/* Does one of the globs match the name? */
+bool glob_any(const char *const *globs, int n, const char *name);
 
 /* What nobody reads leaves the order. */
 void graph_dce(Graph *g, Arena *tmp);

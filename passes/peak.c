@@ -4,6 +4,7 @@
  * the last that reads it; sources always.  Values that share their bytes at the peak count once. */
 #include "instance.h"
 #include "ir/mem.h"
+#include "ir/module.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,32 +34,6 @@ static int larger_first(const void *a, const void *b)
 
 /* ---- layers -------------------------------------------------------------------------------- */
 
-static bool is_number(const char *s, size_t n)
-{
-    return n > 0 && strspn(s, "0123456789") >= n;
-}
-
-/* The scope in a name such as "h.3.attn.c_proj.weight" or "/h/h.3/attn/MatMul": up to the part behind
- * the first number, "h.3.attn"; without a number all but the last part. */
-static const char *scope_of(const char *name, Arena *a)
-{
-    const char *from = name + strspn(name, "/."), *last = "";
-    char *scope = NEW(a, char, strlen(name) + 2);
-    size_t end = 0, n, before = 0;
-    bool numbered = false, done = false;
-    for (; !done && from[n = strcspn(from, "/.")]; from += n + 1) { /* the last part is no scope */
-        bool again = n == before && strncmp(from, last, n) == 0;
-        last = from;
-        before = n;
-        if (again)
-            continue;
-        end += (size_t)sprintf(scope + end, "%s%.*s", end ? "." : "", (int)n, from);
-        done = numbered;
-        numbered |= is_number(from, n);
-    }
-    return scope;
-}
-
 /* Per value: the parameter whose gradient or state it is, or itself. */
 static Val *find_params(const Graph *g, const StepInfo *info, Arena *a)
 {
@@ -73,11 +48,11 @@ static Val *find_params(const Graph *g, const StepInfo *info, Arena *a)
     return param;
 }
 
-static const char *layer_of(const Graph *g, Val v, Arena *a)
+const char *value_scope(const Graph *g, Val v, Arena *a)
 {
     const Node *n = v.i ? graph_def(g, v) : NULL;
     const char *name = n ? n->name : v.i ? g->vals[v.i].name : NULL;
-    return name ? scope_of(name, a) : "";
+    return name ? module_path(name, true, a) : "";
 }
 
 /* ---- held at the peak ------------------------------------------------------------------------ */
@@ -106,7 +81,7 @@ const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Aren
             held[(*n)++] = held[i];
     const Val *param = find_params(g, info, a);
     for (uint32_t i = 0; i < *n; i++)
-        held[i].layer = layer_of(g, param[held[i].val.i], a);
+        held[i].layer = value_scope(g, param[held[i].val.i], a);
     return held;
 }
 

@@ -1,7 +1,7 @@
 /* plan.c -- a place in one arena for every byte of the schedule.
  *
- * Sources (parameters, state, data, constants) live through every step and lie at the bottom, at
- * places that do not depend on the schedule.  Computed values become buffers with lifetimes;
+ * Sources (parameters, state, data, constants) live through every step and lie at the bottom of their
+ * memory, at places that do not depend on the schedule.  Computed values become buffers with lifetimes;
  * a result that may take over a dying operand shares its buffer, an update shares its state's.
  * Library working memory is a buffer of one step.  passes/plan/pack.c assigns the offsets. */
 #include "instance.h"
@@ -40,7 +40,8 @@ static const Type *copy_type(const Place *pl, uint32_t v)
     return val_type(pl->s->g, pl->s->of[v]);
 }
 
-static int64_t place_sources(Place *pl)
+/* Returns their bytes. */
+static int64_t place_sources(Place *pl, Space space)
 {
     const Graph *g = pl->s->g;
     int64_t at = 0;
@@ -48,7 +49,7 @@ static int64_t place_sources(Place *pl)
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
         for (uint32_t v = 1; v < g->nvals; v++) {
             bool keeps = g->vals[v].kind == VAL_PARAM || g->vals[v].kind == VAL_STATE;
-            if (g->vals[v].kind != order[k] || (pl->life[v].last < 0 && !keeps))
+            if (g->vals[v].kind != order[k] || g->vals[v].space != space || (pl->life[v].last < 0 && !keeps))
                 continue;
             pl->offset[v] = at;
             at += align_up(type_bytes(&g->vals[v].type), pl->info->align);
@@ -197,14 +198,19 @@ static bool pack(Place *pl, int64_t base, int64_t budget, PackEffort effort, Are
     return true;
 }
 
-/* What is offloaded, in the host's memory: there is more of it, so that a quick search will do. */
-static bool pack_host(Place *pl, int64_t *bytes)
+/* What is offloaded, in the host's memory above `base`: there is more of it, so that a quick search will do.
+ * A state's new value replaces it. */
+static bool pack_host(Place *pl, int64_t base, int64_t *bytes)
 {
     PackBuffer *b = NEW(pl->tmp, PackBuffer, pl->s->nvals);
     uint32_t *of = NEW(pl->tmp, uint32_t, pl->s->nvals);
     int32_t n = 0;
     for (uint32_t v = 1; v < pl->s->nvals; v++)
         if (val_space(pl->s->g, pl->s->of[v]) == SPACE_HOST && pl->life[v].first >= 0) {
+            if (pl->target[v].i) {
+                pl->offset[v] = pl->offset[pl->target[v].i];
+                continue;
+            }
             b[n] = (PackBuffer){align_up(type_bytes(copy_type(pl, v)), pl->info->align),
                                 pl->life[v].first, pl->life[v].last + 1, -1};
             of[n++] = v;
@@ -212,14 +218,14 @@ static bool pack_host(Place *pl, int64_t *bytes)
     char err[PACK_ERR_SIZE];
     PackResult result;
     PackOptions opt = {.align = align_up(1, pl->info->align), .seed = 1, .max_steps = steps_of[PACK_QUICK]};
-    *bytes = 0;
+    *bytes = base;
     if (n == 0)
         return true;
     if (!pack_solve(b, n, &opt, &result, err))
         return fail(pl->d, "plan: %s", err);
     for (int32_t i = 0; i < n; i++)
-        pl->offset[of[i]] = b[i].offset;
-    *bytes = result.arena;
+        pl->offset[of[i]] = base + b[i].offset;
+    *bytes = base + result.arena;
     return true;
 }
 
@@ -239,9 +245,9 @@ static bool place(Place *pl, int64_t budget, PackEffort effort, ArenaSize *size)
     memset(pl->buffer, -1, s->nvals * sizeof *pl->buffer);
     for (uint32_t i = 0; i < g->nupdate; i++)
         pl->target[s->final[graph_root(g, g->update[i].value).i].i] = g->update[i].state;
-    int64_t base = place_sources(pl);
+    int64_t base = place_sources(pl, SPACE_DEVICE), host = place_sources(pl, SPACE_HOST);
     make_buffers(pl);
-    return pack(pl, base, budget, effort, size) && pack_host(pl, &size->host);
+    return pack(pl, base, budget, effort, size) && pack_host(pl, host, &size->host);
 }
 
 bool sequence_place(const Sequence *s, StepInfo *info, int64_t budget, PackEffort effort, ArenaSize *size,
@@ -294,7 +300,7 @@ static void account(const Place *pl, Plan *p)
     int32_t peak = (int32_t)p->peak_step;
     for (uint32_t v = 1; v < p->g->nvals; v++) {
         int64_t bytes = align_up(type_bytes(&p->g->vals[v].type), p->align);
-        if (p->g->vals[v].kind != VAL_TEMP && p->offset[v] >= 0)
+        if (p->g->vals[v].kind != VAL_TEMP && p->offset[v] >= 0 && p->g->vals[v].space == SPACE_DEVICE)
             p->mem[kind[v]] += bytes;
     }
     for (uint32_t i = 0; i < pl->nbuf; i++) {

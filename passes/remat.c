@@ -20,6 +20,7 @@ typedef struct {
     Schedule chosen;    /* what the graph gets; no operators: it stays as it is */
     double time_share; /* of --time, for the search at hand */
     int64_t bound;    /* on the cost of schedules within the budget tried last */
+    int64_t staying;  /* bytes of states that could be in the host's memory as well */
     int64_t limit_ns; /* a step that takes no longer is good enough; 0: the cheapest is wanted */
 } Remat;
 
@@ -312,7 +313,7 @@ static const char *other_choices(Remat *r)
     *info = given;
     return ok && any.size.arena < given.plan.min_feasible_bytes
                ? arena_printf(r->cx->tmp, ", with --choices budget %lld bytes",
-                              (long long)any.size.arena)
+                              (long long)(any.size.arena + step_device(r->cx->opt)->reserved))
                : "";
 }
 
@@ -372,7 +373,7 @@ static int64_t waits(Remat *r, const RematResult *s)
     uint8_t *alt = NEW(r->cx->tmp, uint8_t, s->n + 1);
     memcpy(seq, s->seq, (size_t)s->n * sizeof *seq);
     memcpy(alt, s->alt, (size_t)s->n);
-    return r->in.inst.nfetch ? remat_overlap(&r->in.inst, seq, alt, s->n, offload) : 0;
+    return r->in.copies ? remat_overlap(&r->in.inst, seq, alt, s->n, r->in.room, offload) : 0;
 }
 
 /* Is a schedule far from the bound that one without fetches could be better? */
@@ -503,22 +504,12 @@ static bool search_overhead(Remat *r, double overhead)
 
 /* ---- the pass ----------------------------------------------------------------------------------- */
 
-/* A graph with nodes and an order of its own, allocated in a. */
-static Graph copy_nodes(const Graph *g, Arena *a)
-{
-    Graph copy = *g;
-    copy.arena = a;
-    copy.nodes = memcpy(NEW(a, Node, g->nnodes), g->nodes, g->nnodes * sizeof *g->nodes);
-    copy.order = memcpy(NEW(a, NodeId, g->norder + 1), g->order, g->norder * sizeof *g->order);
-    return copy;
-}
-
 /* The step that keeps everything has its gradients whole and its activations stored.  blocks: the
  * plan as it is. */
 static bool place_whole(const Graph *split, const StepInfo *info, const Plan *blocks, Plan *p,
                         PassCtx *cx)
 {
-    Graph g = copy_nodes(split, cx->tmp);
+    Graph g = graph_copy(split, cx->tmp);
     StepInfo whole = *info;
     if (info->cost) {
         whole.cost = NEW(cx->tmp, StepCost, g.nnodes);
@@ -529,7 +520,7 @@ static bool place_whole(const Graph *split, const StepInfo *info, const Plan *bl
            plan_place(&g, &whole, 0, PACK_LONG, p, cx->tmp, cx->diag);
 }
 
-/* A policy is asked for less while its arena is too large and still shrinks. */
+/* A policy is asked for less while its arena is too large and still shrinks; the last answer stays. */
 static bool follow_policy(Remat *r, int64_t budget)
 {
     int64_t ask = budget > 0 ? budget : INT64_MAX, least = INT64_MAX;
@@ -543,7 +534,8 @@ static bool follow_policy(Remat *r, int64_t budget)
         ask -= least - budget;
     }
     least = r->size.arena < least ? r->size.arena : least;
-    return fail_status(r->cx->diag, EXIT_INFEASIBLE,
+    return r->cx->opt->policy_anyway ||
+           fail_status(r->cx->diag, EXIT_INFEASIBLE,
                        "budget of %lld bytes cannot be met by policy %s: it takes %lld bytes",
                        (long long)budget, r->cx->opt->policy, (long long)least);
 }
@@ -583,6 +575,99 @@ static bool budget_exceeds_reserved(const StepOptions *o, Diag *d)
                        (long long)o->budget, device->title, (long long)device->reserved);
 }
 
+/* ---- states in the host's memory ------------------------------------------------------------------ */
+
+/* The bound is for all that could have been planned: as if all states took no bytes. */
+static bool relax_bound(Remat *r, int64_t budget)
+{
+    char err[REMAT_ERR];
+    RematBound b;
+    Plan *p = &r->cx->info->plan;
+    if (r->staying == 0)
+        return true;
+    if (!remat_bound(&r->in.inst, budget + r->staying + r->in.room, 0, 0, &b, err))
+        return remat_failed(r, err);
+    p->bound_ns = step_ns(r, b.cost) < p->bound_ns ? step_ns(r, b.cost) : p->bound_ns;
+    return true;
+}
+
+/* A schedule with so many bytes of states in the host's memory. */
+static bool schedule_with(Remat *r, const Plan *whole, int64_t budget, bool fits, int64_t moved)
+{
+    PassCtx *cx = r->cx;
+    const StepOptions *o = cx->opt;
+    Staging s = {0};
+    if (moved > 0)
+        s = graph_offload_states(r->g, cx->info, moved, cx->tmp);
+    TRY(instance_make(r->g, cx->info, o->any_bits, cx->tmp, &r->in, cx->diag));
+    r->in.room = s.room;
+    if (r->in.inst.host > 0) /* 0 would be any number */
+        r->in.inst.host = r->in.inst.host > s.bytes ? r->in.inst.host - s.bytes : 1;
+    r->in.inst.persistent += s.room;
+    r->in.inst.whole = whole->arena_bytes;
+    if (o->instance)
+        TRY(write_instance(r));
+    if (fits && tight(r->size) && !o->policy)
+        return true;
+    TRY(find_schedule(r, budget, fits) && relax_bound(r, budget));
+    if (r->chosen.n)
+        instance_apply(r->g, &r->in, r->chosen, cx->tmp);
+    cx->changed = r->chosen.n > 0;
+    return true;
+}
+
+/* What is planned with some of the states in the host's memory. */
+typedef struct {
+    Graph g;
+    StepInfo info;
+    Diag diag;
+    int64_t ns; /* predicted, with all waits; INT64_MAX: there is no plan */
+} Moved;
+
+static bool try_moved(const Remat *given, const Plan *whole, int64_t budget, int64_t moved, int64_t all,
+                      Moved *m)
+{
+    PassCtx cx = *given->cx;
+    Remat r = *given;
+    Plan p;
+    *m = (Moved){.g = graph_copy(given->g, given->g->arena), .info = *cx.info, .ns = INT64_MAX};
+    cx.info = &m->info;
+    cx.diag = m->g.diag = &m->diag;
+    r.g = &m->g;
+    r.cx = &cx;
+    r.staying = all - moved;
+    if (!schedule_with(&r, whole, budget, false, moved) ||
+        !plan_place(&m->g, &m->info, 0, PACK_QUICK, &p, cx.tmp, cx.diag))
+        return m->diag.status == EXIT_INFEASIBLE;
+    m->ns = p.predicted_ns;
+    return true;
+}
+
+/* With those that promise the least time, or none; where no schedule is found, more of them may go. */
+static bool schedule_moving(const Remat *given, const Plan *whole, int64_t budget)
+{
+    enum { MORE = 4 }; /* a part of all */
+    int64_t moved, all;
+    bool fits;
+    Moved best, other;
+    TRY(choose_states_bytes(given->g, given->cx, budget, &moved, &all, &fits));
+    bool ok = try_moved(given, whole, budget, fits ? 0 : moved, all, &best);
+    if (ok && fits && moved > 0) {
+        ok = try_moved(given, whole, budget, moved, all, &other);
+        best = other.ns < best.ns ? other : best;
+    }
+    while (ok && best.ns == INT64_MAX && moved < all) {
+        moved = moved + all / MORE < all ? moved + all / MORE : all;
+        ok = try_moved(given, whole, budget, moved, all, &best);
+    }
+    *given->cx->diag = best.diag;
+    *given->cx->info = best.info;
+    *given->g = best.g;
+    given->g->diag = given->cx->diag;
+    given->cx->changed = true;
+    return best.ns < INT64_MAX;
+}
+
 bool pass_remat(Graph *g, PassCtx *cx)
 {
     StepInfo *info = cx->info;
@@ -608,15 +693,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
         return true;
     if (!fits && o->limit_ns > 0 && info->plan.base_ns >= o->limit_ns)
         return unwanted(&r, "without recomputation it takes longer already");
-    TRY(instance_make(g, info, o->any_bits, cx->tmp, &r.in, cx->diag));
-    r.in.inst.whole = whole.arena_bytes;
-    if (o->instance)
-        TRY(write_instance(&r));
-    if (fits && tight(r.size) && !o->policy)
-        return true;
-    TRY(find_schedule(&r, budget, fits));
-    if (r.chosen.n)
-        instance_apply(g, &r.in, r.chosen, cx->tmp);
-    cx->changed = r.chosen.n > 0;
-    return true;
+    if (fits || o->policy || o->least_bytes || o->limit_ns > 0 || info->link.bandwidth <= 0)
+        return schedule_with(&r, &whole, budget, fits, 0);
+    return schedule_moving(&r, &whole, budget);
 }

@@ -13,6 +13,16 @@ typedef struct {
     int64_t bytes;
 } Small;
 
+static bool fetches_state(const Graph *g, const Node *n)
+{
+    bool fetches = false;
+    for (int i = 0; i < n->nin && !fetches; i++) {
+        const Node *def = graph_def(g, n->in[i]);
+        fetches = def && def->op == OP_fetch;
+    }
+    return fetches;
+}
+
 static int by_bytes(const void *a, const void *b)
 {
     const Small *x = a, *y = b;
@@ -34,7 +44,7 @@ bool updates_last(Graph *g, Arena *tmp)
             continue;
         int64_t bytes = type_bytes(val_type(g, node->out[0]));
         all += bytes;
-        if (!node->group)
+        if (!node->group && !fetches_state(g, node))
             u[nupdate++] = (Small){k, bytes};
     }
     qsort(u, nupdate, sizeof *u, by_bytes);

@@ -1,7 +1,7 @@
 /* data.c -- data files: what kind of file it is, the list of entries, decoding at first use.
  *
- * Files are mapped; an entry is decoded when it is first asked for, and where its elements lie
- * aligned in a type of the IR the tensor is the mapping itself: nothing is copied. */
+ * Files are mapped; an entry is decoded when it is first asked for, and where its elements have a type of
+ * the IR the tensor is the mapping itself: nothing is copied.  Who needs rows copies them out of it. */
 #include "data_int.h"
 #include "ir/mem.h"
 #define XXH_INLINE_ALL
@@ -72,16 +72,24 @@ static int64_t load_int(const uint8_t *p, Elem e)
     uint64_t v = 0;
     memcpy(&v, p, (size_t)e.size);
     int shift = 64 - 8 * e.size;
+    if (e.kind == 'b')
+        return v != 0;
     return e.kind == 'i' ? (int64_t)(v << shift) >> shift : (int64_t)v;
+}
+
+/* Does a tensor hold them as the file does? */
+static bool is_native(const Type *t, Elem elem)
+{
+    int size = dtype_size[t->dt];
+    return elem.size == size && elem.kind != 'b' && !(elem.kind == 'u' && size == 8);
 }
 
 bool data_elements(DataFile *f, Entry *e, Elem elem, const uint8_t *bytes, Diag *d)
 {
     const Type *t = &e->tensor.type;
     int64_t n = type_count(t);
-    int size = dtype_size[t->dt];
-    bool native = elem.size == size && elem.kind != 'b' && !(elem.kind == 'u' && size == 8);
-    if (native && (uintptr_t)bytes % (uintptr_t)size == 0) {
+    e->decoded = true;
+    if (is_native(t, elem)) {                      /* which need not be aligned */
         e->tensor.data = (void *)(uintptr_t)bytes; /* read-only by contract */
         return true;
     }
@@ -89,10 +97,6 @@ bool data_elements(DataFile *f, Entry *e, Elem elem, const uint8_t *bytes, Diag 
     if (!own)
         return false;
     e->tensor.data = own;
-    if (native) {
-        memcpy(own, bytes, (size_t)type_bytes(t));
-        return true;
-    }
     for (int64_t i = 0; i < n; i++) {
         int64_t v = load_int(bytes + i * elem.size, elem);
         if (elem.kind == 'u' && v < 0)
@@ -161,6 +165,12 @@ static bool open_npz(DataFile *f, const char *path, Diag *d)
     return m && npz_entries(f, m, d);
 }
 
+static bool open_safetensors(DataFile *f, const char *path, Diag *d)
+{
+    const FileMap *m = map_one(f, path, d);
+    return m && safetensors_entries(f, m, d);
+}
+
 static bool open_text(DataFile *f, const char *path, Diag *d)
 {
     const FileMap *m = map_one(f, path, d);
@@ -207,6 +217,8 @@ static bool open_any(DataFile *f, const char *path, Diag *d)
         return open_npy(f, path, d);
     if (has_suffix(path, ".pb"))
         return open_pb(f, path, d);
+    if (has_suffix(path, ".safetensors"))
+        return open_safetensors(f, path, d);
     return open_text(f, path, d);
 }
 
@@ -250,6 +262,7 @@ void data_close(DataFile *f)
         free(f->owned[i]);
     for (uint32_t i = 0; i < f->nmap; i++)
         file_unmap(&f->map[i]);
+    json_decref(f->meta);
     arena_free(&f->arena);
     free(f);
 }
@@ -272,17 +285,61 @@ int data_find(const DataFile *f, const char *name)
     return i ? (int)*i : -1;
 }
 
+static bool locate(DataFile *f, Entry *e, Diag *d)
+{
+    const uint8_t *p;
+    if (e->decoded || e->raw)
+        return true;
+    TRY(npz_bytes(f, e, &p, d));
+    if (!e->elem.size)
+        return npy_locate(f, e, p, e->size, d);
+    e->raw = p;
+    return true;
+}
+
 bool data_tensor(DataFile *f, int k, Tensor *t, Diag *d)
 {
     Entry *e = &f->entry[k];
-    const uint8_t *p;
-    if (!e->decoded) {
-        TRY(npz_bytes(f, e, &p, d));
-        TRY(npy_decode(f, e, p, e->size, d));
-        e->decoded = true;
-    }
+    TRY(locate(f, e, d) && (e->decoded || data_elements(f, e, e->elem, e->raw, d)));
     *t = e->tensor;
     return true;
+}
+
+bool data_shape(DataFile *f, int k, Type *t, Diag *d)
+{
+    Entry *e = &f->entry[k];
+    Tensor checked;
+    TRY(locate(f, e, d));
+    *t = e->tensor.type;
+    return e->decoded || e->elem.kind != 'u' || e->elem.size < 8 || data_tensor(f, k, &checked, d);
+}
+
+static void copy_elements(Tensor *to, int64_t at, const Tensor *from, int64_t first, int64_t n)
+{
+    size_t size = (size_t)dtype_size[to->type.dt];
+    if (to->type.dt == from->type.dt) {
+        if (n)
+            memcpy((char *)to->data + (size_t)at * size, (const char *)from->data + (size_t)first * size,
+                   (size_t)n * size);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (dtype_is_float(to->type.dt))
+            tensor_set_f(to, at + i, tensor_f(from, first + i));
+        else
+            tensor_set_i(to, at + i, tensor_i(from, first + i));
+}
+
+void data_copy(const DataFile *f, int k, int64_t first, int64_t n, Tensor *to, int64_t at)
+{
+    const Entry *e = &f->entry[k];
+    if (e->decoded || is_native(&e->tensor.type, e->elem)) {
+        Tensor from = {e->tensor.type, e->decoded ? e->tensor.data : (void *)(uintptr_t)e->raw};
+        copy_elements(to, at, &from, first, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        tensor_set_i(to, at + i, load_int(e->raw + (first + i) * e->elem.size, e->elem));
 }
 
 bool data_get(DataFile *f, const char *name, Tensor *t, Diag *d)
@@ -296,6 +353,17 @@ bool data_get(DataFile *f, const char *name, Tensor *t, Diag *d)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
                                  f->entry[i].name);
     return fail(d, "%s: no array '%s'; there are: %s", f->path, name, list);
+}
+
+const char *data_meta(const DataFile *f, const char *key)
+{
+    return json_string_value(json_object_get(f->meta, key));
+}
+
+int64_t data_offset(const DataFile *f, const void *data)
+{
+    uintptr_t at = (uintptr_t)data, from = f->nmap == 1 ? (uintptr_t)f->map[0].data : at + 1;
+    return at >= from && at - from < f->map[0].size ? (int64_t)(at - from) : -1;
 }
 
 int64_t data_text_bytes(const DataFile *f)

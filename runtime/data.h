@@ -3,6 +3,7 @@
  *   x.npz       arrays by name, stored or deflated, zip64; never pickles
  *   x.npy       one array, named after the file
  *   x.pb        one ONNX TensorProto, under its own name or the file's
+ *   x.safetensors  tensors by name, and strings about them
  *   folder/     ONNX's test_data_set layout: every .pb and .npy in it (input_0.pb, ...)
  *   other       bytes as tokens: one u8 tensor, the data of a byte-level language model
  *
@@ -24,10 +25,22 @@ int data_count(const DataFile *f);
 const char *data_name(const DataFile *f, int k);
 /* Index of an entry by its name, or by its file's name in a folder ("input_0"); -1: none. */
 int data_find(const DataFile *f, const char *name);
-/* Entry k, decoded at its first use.  The data is read-only and lives until data_close(). */
+/* Entry k, decoded at its first use.  The data is read-only, need not be aligned, and lives until
+ * data_close(). */
 bool data_tensor(DataFile *f, int k, Tensor *t, Diag *d);
+/* Of entry k, whose elements are not decoded for it. */
+bool data_shape(DataFile *f, int k, Type *t, Diag *d);
+/* Elements [first, first + n) of an entry whose shape is known into out[at..at+n), converted; floats to
+ * floats, integers to integers. */
+void data_copy(const DataFile *f, int k, int64_t first, int64_t n, Tensor *out, int64_t at);
 /* data_find + data_tensor; the message lists what there is. */
 bool data_get(DataFile *f, const char *name, Tensor *t, Diag *d);
+
+/* Of the strings in a safetensors file; NULL: not there. */
+const char *data_meta(const DataFile *f, const char *key);
+
+/* Where in the only file data lie that data_tensor() gave; -1: they do not lie there as they are. */
+int64_t data_offset(const DataFile *f, const void *data);
 
 /* Language-model text: its length in bytes, -1 if the file is not text. */
 int64_t data_text_bytes(const DataFile *f);

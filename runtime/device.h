@@ -43,10 +43,11 @@ typedef struct DeviceOps {
     bool (*begin)(void *x, Diag *d);
     bool (*end)(void *x, int64_t at, int64_t bytes, Diag *d);
     bool (*finish)(void *x, void *result, int64_t bytes, double *seconds, Diag *d);
-    /* The arena as the host addresses it; NULL where it cannot, and bytes are copied: */
-    char *(*map)(void *x);
-    bool (*write)(void *x, int64_t at, const void *from, int64_t bytes, Diag *d);
-    bool (*read)(void *x, int64_t at, void *to, int64_t bytes, Diag *d);
+    /* A space as the host addresses it; NULL where it cannot, and bytes are copied behind what has been run:
+     */
+    char *(*map)(void *x, Space space);
+    bool (*write)(void *x, Space space, int64_t at, const void *from, int64_t bytes, Diag *d);
+    bool (*read)(void *x, Space space, int64_t at, void *to, int64_t bytes, Diag *d);
 } DeviceOps;
 
 extern const DeviceOps cpu_device;

@@ -11,7 +11,7 @@ struct Executor {
     const DeviceOps *ops;
     void *on; /* the device's own */
     const Plan *plan;
-    char *map;   /* NULL: the host has copies */
+    char *map[SPACES]; /* NULL: the host has copies */
     void **copy; /* per value, made when it is asked for */
     uint32_t ncopy;
     Val loss;              /* of what is in flight */
@@ -45,13 +45,13 @@ const DeviceOps *device_here(const char *name, int *ordinal)
 
 const DeviceOps *device_planner(const DeviceInfo *d) { return d->capability > 0 ? &cuda_device : NULL; }
 
-/* In the device's memory; -1: it has none there. */
+/* In its space; -1: it has no memory. */
 static int64_t place(const Executor *x, Val v)
 {
-    const Graph *g = x->plan->g;
-    bool there = v.i && val_space(g, v) == SPACE_DEVICE;
-    return there ? x->plan->offset[graph_root(g, v).i] : -1;
+    return v.i ? x->plan->offset[graph_root(x->plan->g, v).i] : -1;
 }
+
+static bool is_mapped(const Executor *x) { return x->map[SPACE_DEVICE]; }
 
 Tensor exec_tensor(const Executor *x, Val v)
 {
@@ -59,27 +59,29 @@ Tensor exec_tensor(const Executor *x, Val v)
     int64_t at = place(x, v);
     if (at < 0)
         return t;
-    if (!x->map && !x->copy[v.i])
+    if (!is_mapped(x) && !x->copy[v.i])
         x->copy[v.i] = mem_new((size_t)type_bytes(&t.type) + 1, 1);
-    t.data = x->map ? x->map + at : x->copy[v.i];
+    t.data = is_mapped(x) ? x->map[val_space(x->plan->g, v)] + at : x->copy[v.i];
     return t;
 }
 
 bool exec_write(Executor *x, Val v, Diag *d)
 {
-    Tensor t = x->map ? (Tensor){0} : exec_tensor(x, v);
-    return !t.data || x->ops->write(x->on, place(x, v), t.data, type_bytes(&t.type), d);
+    Tensor t = is_mapped(x) ? (Tensor){0} : exec_tensor(x, v);
+    return !t.data ||
+           x->ops->write(x->on, val_space(x->plan->g, v), place(x, v), t.data, type_bytes(&t.type), d);
 }
 
 bool exec_read(Executor *x, Val v, Diag *d)
 {
-    Tensor t = x->map ? (Tensor){0} : exec_tensor(x, v);
-    return !t.data || x->ops->read(x->on, place(x, v), t.data, type_bytes(&t.type), d);
+    Tensor t = is_mapped(x) ? (Tensor){0} : exec_tensor(x, v);
+    return !t.data ||
+           x->ops->read(x->on, val_space(x->plan->g, v), place(x, v), t.data, type_bytes(&t.type), d);
 }
 
 static void drop_copy(Executor *x, Val v)
 {
-    if (!x->map) {
+    if (!is_mapped(x)) {
         free(x->copy[v.i]);
         x->copy[v.i] = NULL;
     }
@@ -105,8 +107,9 @@ Executor *exec_open(const Plan *p, const ExecOptions *opt, Diag *d)
     x->ops = opt->device ? opt->device : devices_here[0];
     x->plan = p;
     x->on = x->ops->open(p, opt, d);
-    x->map = x->on && x->ops->map ? x->ops->map(x->on) : NULL;
-    x->ncopy = x->map ? 0 : p->g->nvals;
+    for (Space s = 0; s < SPACES && x->on && x->ops->map; s++)
+        x->map[s] = x->ops->map(x->on, s);
+    x->ncopy = is_mapped(x) ? 0 : p->g->nvals;
     x->copy = mem_new(x->ncopy + 1, sizeof *x->copy);
     if (x->on && load_values(x, opt, d))
         return x;

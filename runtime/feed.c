@@ -4,7 +4,6 @@
  * through views, slices and conversions, takes that operand's range: data is checked
  * against it and random data drawn from it. */
 #include "runtime_int.h"
-#include "../ir/attrs.h"
 #include "../ir/philox.h"
 #include <inttypes.h>
 #include <math.h>
@@ -17,7 +16,8 @@ typedef struct {
     int position; /* among the model's inputs */
     IndexRange range;
     FeedKind kind;
-    Tensor data; /* FEED_ROWS: the array */
+    int entry; /* FEED_ROWS: the array, and its type */
+    Type type;
     int64_t rows,
         period;    /* rows of a batch; of the array (all of them in every batch if equal) */
     int64_t shift; /* FEED_TEXT: 0 tokens, 1 targets */
@@ -27,76 +27,20 @@ struct Feed {
     Arena arena;
     const Graph *g;
     DataFile *data;
+    FeedOrder order;
     int64_t seed;
     Input *input;
     int n;
     int64_t window, text_rows; /* FEED_TEXT: tokens in a row, rows */
 };
 
+/* That lie one behind the other in the text. */
+static int64_t text_windows(const Feed *f)
+{
+    return f->window ? (data_text_bytes(f->data) - 1) / f->window : 1;
+}
+
 /* ---- what the graph expects -------------------------------------------- */
-
-static bool is_input(const Graph *g, Val v, Type want)
-{
-    return v.i && g->vals[v.i].kind == VAL_INPUT && type_equal(val_type(g, v), &want);
-}
-
-StepInputs step_inputs(const Graph *g)
-{
-    StepInputs s = {graph_find(g, "lr"), graph_find(g, "step"), graph_find(g, "rng"),
-                    graph_find(g, "micro_batch"), graph_find(g, "loss_scale")};
-    Type scalar = type_scalar(DT_F32);
-    if (!is_input(g, s.lr, type_scalar(DT_F64)))
-        s.lr.i = 0;
-    if (!is_input(g, s.step, type_scalar(DT_I64)))
-        s.step.i = 0;
-    if (!is_input(g, s.rng, type_make(DT_I64, 1, (int64_t[]){2})))
-        s.rng.i = 0;
-    if (!is_input(g, s.micro, type_scalar(DT_I64)))
-        s.micro.i = 0;
-    if (s.scale.i && (g->vals[s.scale.i].kind != VAL_STATE || !type_equal(val_type(g, s.scale), &scalar)))
-        s.scale.i = 0;
-    return s;
-}
-
-IndexRange index_range(const Graph *g, const Node *n, int operand)
-{
-    switch (n->op) {
-    case OP_gather:
-    case OP_gather_elements:
-    case OP_scatter_elements:
-        if (operand == 1)
-            return (IndexRange){
-                .limit = val_type(g, n->in[0])->dim[((const AxisAttrs *)n->attr)->axis],
-                .negative = true};
-        break;
-    case OP_gather_bwd:
-        if (operand == 1) {
-            const GatherBwdAttrs *at = n->attr;
-            return (IndexRange){.limit = at->shape.v[at->axis], .negative = true};
-        }
-        break;
-    case OP_cross_entropy:
-    case OP_cross_entropy_bwd:
-        if (operand == (n->op == OP_cross_entropy ? 1 : 2)) {
-            const CrossEntropyAttrs *at = n->attr;
-            return (IndexRange){.limit = val_type(g, n->in[operand - 1])->dim[at->axis],
-                                .ignore = at->ignore,
-                                .has_ignore = at->has_ignore != 0,
-                                .target = true};
-        }
-        break;
-    default:
-        break;
-    }
-    return (IndexRange){0};
-}
-
-static bool keeps_indices(const Graph *g, const Node *n)
-{
-    return (n->op == OP_reshape || n->op == OP_transpose || n->op == OP_expand ||
-            n->op == OP_slice || n->op == OP_cast || n->op == OP_copy) &&
-           !dtype_is_float(val_type(g, n->out[0])->dt);
-}
 
 /* The range of each integer input: of the first operand it selects with. */
 static void find_ranges(Feed *f)
@@ -154,7 +98,7 @@ static bool same_tail(const Type *x, int a, const Type *y, int b)
 
 static bool match_shape(Input *in, const char *name, const Type *want, Diag *d)
 {
-    const Type *t = &in->data.type;
+    const Type *t = &in->type;
     char a[160], b[160];
     in->rows = in->period = 1;
     if (!compatible(t, want))
@@ -179,21 +123,28 @@ static bool match_shape(Input *in, const char *name, const Type *want, Diag *d)
     return true;
 }
 
-static bool check_values(const Input *in, const char *name, Diag *d)
+static bool check_value(const Input *in, const char *name, const Tensor *t, int64_t k, int64_t i, Diag *d)
 {
     const IndexRange *r = &in->range;
-    int64_t n = type_count(&in->data.type);
-    bool real = dtype_is_float(in->data.type.dt);
-    int64_t low = r->negative ? -r->limit : 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (real && isnan(tensor_f(&in->data, i)))
-            return fail(d, "%s: element %" PRId64 " is NaN", name, i);
-        int64_t v = real || !r->limit ? 0 : tensor_i(&in->data, i);
-        if (r->limit && (v < low || v >= r->limit) && !(r->has_ignore && v == r->ignore))
-            return fail(d,
-                        "%s: element %" PRId64 " is %" PRId64 ", outside [%" PRId64
-                        ", %" PRId64 ")",
-                        name, i, v, low, r->limit);
+    if (dtype_is_float(t->type.dt))
+        return !isnan(tensor_f(t, k)) || fail(d, "%s: element %" PRId64 " is NaN", name, i);
+    int64_t v = tensor_i(t, k), low = r->negative ? -r->limit : 0;
+    return !r->limit || (v >= low && v < r->limit) || (r->has_ignore && v == r->ignore) ||
+           fail(d, "%s: element %" PRId64 " is %" PRId64 ", outside [%" PRId64 ", %" PRId64 ")", name, i, v,
+                low, r->limit);
+}
+
+static bool check_values(const Feed *f, const Input *in, const char *name, Diag *d)
+{
+    enum { BLOCK = 1024 };
+    double room[BLOCK];
+    const int64_t size = BLOCK, n = type_count(&in->type);
+    Tensor block = {type_make(dtype_is_float(in->type.dt) ? DT_F64 : DT_I64, 1, &size), room};
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t m = n - at < BLOCK ? n - at : BLOCK;
+        data_copy(f->data, in->entry, at, m, &block, 0);
+        for (int64_t k = 0; k < m; k++)
+            TRY(check_value(in, name, &block, k, at + k, d));
     }
     return true;
 }
@@ -213,12 +164,40 @@ static bool bind_array(Feed *f, int k, Diag *d)
 {
     Input *in = &f->input[k];
     const char *name = graph_model_name(f->g, in->v);
-    int e = find_entry(f, name, in->position);
-    if (e < 0)
-        return data_get(f->data, name, &in->data, d); /* lists what there is */
+    Tensor none;
+    in->entry = find_entry(f, name, in->position);
+    if (in->entry < 0)
+        return data_get(f->data, name, &none, d); /* lists what there is */
     in->kind = FEED_ROWS;
-    return data_tensor(f->data, e, &in->data, d) &&
-           match_shape(in, name, val_type(f->g, in->v), d) && check_values(in, name, d);
+    return data_shape(f->data, in->entry, &in->type, d) && match_shape(in, name, val_type(f->g, in->v), d) &&
+           check_values(f, in, name, d);
+}
+
+static bool is_cut(const Input *in) { return in->kind == FEED_ROWS && in->period != in->rows; }
+
+/* NULL: there is none. */
+static const Input *first_cut(const Feed *f)
+{
+    for (int k = 0; k < f->n; k++)
+        if (is_cut(&f->input[k]))
+            return &f->input[k];
+    return NULL;
+}
+
+/* In another order than the file's, rows that belong together are those of one number. */
+static bool check_order(const Feed *f, Diag *d)
+{
+    const Input *first = first_cut(f);
+    if (f->order == FEED_SHUFFLED && !first)
+        return fail(d, "--shuffle: %s",
+                    f->text_rows ? "windows of a text are drawn at random without it"
+                                 : "there is no more data than one batch");
+    for (int k = 0; k < f->n && f->order != FEED_FILE; k++)
+        if (is_cut(&f->input[k]) && f->input[k].rows != first->rows)
+            return fail(
+                d, "%s has %" PRId64 " rows in a batch, %s %" PRId64 ": they come in the file's order only",
+                f->g->vals[first->v.i].name, first->rows, f->g->vals[f->input[k].v.i].name, f->input[k].rows);
+    return true;
 }
 
 /* Arrays that are cut into batches go through the data together. */
@@ -227,7 +206,7 @@ static bool check_rows(const Feed *f, Diag *d)
     const Input *first = NULL;
     for (int k = 0; k < f->n; k++) {
         const Input *in = &f->input[k];
-        if (in->kind != FEED_ROWS || in->period == in->rows)
+        if (!is_cut(in))
             continue;
         if (first && in->period * first->rows != first->period * in->rows)
             return fail(d, "%s has %" PRId64 " rows and %s %" PRId64,
@@ -235,8 +214,52 @@ static bool check_rows(const Feed *f, Diag *d)
                         f->g->vals[in->v.i].name, in->period);
         first = in;
     }
-    return true;
+    return check_order(f, d);
 }
+
+void feed_size(const Feed *f, int64_t *rows, int64_t *batch)
+{
+    const Input *cut = first_cut(f);
+    *rows = *batch = 1;
+    if (cut) {
+        *rows = cut->period;
+        *batch = cut->rows;
+    } else if (f->text_rows) {
+        *rows = text_windows(f);
+        *batch = f->text_rows;
+    }
+}
+
+/* Rows of the data that a batch has, each as often as another. */
+typedef struct {
+    int64_t first, count;
+} Part;
+
+static int64_t largest_divisor(int64_t n, int64_t most)
+{
+    int64_t d = most < n ? most : n;
+    while (d > 0 && n % d)
+        d--;
+    return d;
+}
+
+/* Whole batches, then what is left of the rows in numbers that divide a batch. */
+static Part part_of(const Feed *f, int64_t step)
+{
+    int64_t rows, batch, k = step - 1;
+    feed_size(f, &rows, &batch);
+    int64_t whole = rows / batch;
+    if (k < whole)
+        return (Part){k * batch, batch};
+    Part p = {whole * batch, largest_divisor(batch, rows % batch)};
+    for (; k > whole && p.count; k--) {
+        p.first += p.count;
+        p.count = largest_divisor(batch, rows - p.first);
+    }
+    return p;
+}
+
+int64_t feed_count(const Feed *f, int64_t step) { return part_of(f, step).count; }
 
 /* ---- text -------------------------------------------------------------- */
 
@@ -288,6 +311,10 @@ static bool check_text(const Feed *f, Diag *d)
 /* Where row `row` of a step begins: a pure function of (seed, step, row). */
 static int64_t text_offset(const Feed *f, int64_t step, int64_t row)
 {
+    if (f->order == FEED_ONCE) {
+        Part p = part_of(f, step);
+        return (p.first + row % p.count) * f->window;
+    }
     PhiloxWords w = philox_draw(f->seed, 0x7465787473, step, row);
     uint64_t places = (uint64_t)(data_text_bytes(f->data) - f->window);
     return (int64_t)(((uint64_t)w.w0 << 32 | w.w1) % places);
@@ -295,18 +322,33 @@ static int64_t text_offset(const Feed *f, int64_t step, int64_t row)
 
 /* ---- the interface ----------------------------------------------------- */
 
-Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, int64_t seed,
-                Diag *d)
+static bool is_fed(const Graph *g, const StepInputs *own, uint32_t v)
+{
+    return g->vals[v].kind == VAL_INPUT && v != own->lr.i && v != own->step.i && v != own->rng.i &&
+           v != own->micro.i;
+}
+
+Val feed_first(const Graph *g, const StepInputs *own)
+{
+    Arena tmp = {0};
+    const bool *read = values_read(g, &tmp);
+    uint32_t v = 1;
+    while (v < g->nvals && !(is_fed(g, own, v) && read[v]))
+        v++;
+    arena_free(&tmp);
+    return (Val){v < g->nvals ? v : 0};
+}
+
+Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, FeedOrder order, int64_t seed, Diag *d)
 {
     Arena arena = {0};
     Feed *f = NEW(&arena, Feed, 1);
-    *f = (Feed){.arena = arena, .g = g, .data = data, .seed = seed};
+    *f = (Feed){.arena = arena, .g = g, .data = data, .order = order, .seed = seed};
     f->input = NEW(&f->arena, Input, g->nvals);
     const bool *read = values_read(g, &f->arena);
     int position = 0;
     for (uint32_t v = 1; v < g->nvals; v++) {
-        if (g->vals[v].kind != VAL_INPUT || v == own->lr.i || v == own->step.i ||
-            v == own->rng.i || v == own->micro.i)
+        if (!is_fed(g, own, v))
             continue;
         if (read[v])
             f->input[f->n++] = (Input){.v = {v}, .position = position};
@@ -333,31 +375,21 @@ void feed_close(Feed *f)
     arena_free(&arena);
 }
 
-/* n elements, converted where the types differ. */
-static void copy_elements(Tensor *to, int64_t at, const Tensor *from, int64_t first,
-                          int64_t n)
+/* The batch-th batch of the data: batches of an array end where it has been read `rows` times, and start
+ * anew. */
+static void feed_rows(const Feed *f, const Input *in, Tensor *t, int64_t batch)
 {
-    size_t size = (size_t)dtype_size[to->type.dt];
-    if (to->type.dt == from->type.dt) {
-        if (n)
-            memcpy((char *)to->data + (size_t)at * size,
-                   (const char *)from->data + (size_t)first * size, (size_t)n * size);
-        return;
+    int64_t each = type_count(&in->type) / (in->period ? in->period : 1);
+    int64_t first = (batch - 1) % in->period * in->rows, before = (batch - 1) / in->period * in->rows;
+    Part part = f->order == FEED_ONCE ? part_of(f, batch) : (Part){0};
+    for (int64_t i = 0; i < in->rows; i++) {
+        int64_t row = (first + i) % in->period, epoch = before + (first + i) / in->period;
+        if (f->order == FEED_SHUFFLED && is_cut(in))
+            row = shuffled(f->seed, epoch, in->period, row);
+        if (f->order == FEED_ONCE && is_cut(in))
+            row = part.first + i % part.count;
+        data_copy(f->data, in->entry, row * each, each, t, i * each);
     }
-    for (int64_t i = 0; i < n; i++)
-        if (dtype_is_float(to->type.dt))
-            tensor_set_f(to, at + i, tensor_f(from, first + i));
-        else
-            tensor_set_i(to, at + i, tensor_i(from, first + i));
-}
-
-/* The batch-th batch of the data. */
-static void feed_rows(const Input *in, Tensor *t, int64_t batch)
-{
-    int64_t each = type_count(&in->data.type) / (in->period ? in->period : 1);
-    int64_t row = (batch - 1) % in->period * (in->rows % in->period) % in->period;
-    for (int64_t i = 0; i < in->rows; i++, row = (row + 1) % in->period)
-        copy_elements(t, i * each, &in->data, row * each, each);
 }
 
 /* The first element that a micro-batch has of an input's random numbers: inputs with as many rows as the
@@ -382,7 +414,7 @@ bool feed_micro(Feed *f, Executor *x, int64_t step, int64_t micro, int64_t of, D
         if (!t.data)
             continue;
         if (in->kind == FEED_ROWS)
-            feed_rows(in, &t, (step - 1) * of + micro + 1);
+            feed_rows(f, in, &t, (step - 1) * of + micro + 1);
         else if (in->kind == FEED_TEXT)
             for (int64_t r = 0; r < f->text_rows; r++)
                 data_text_window(f->data, text_offset(f, step, micro * f->text_rows + r) + in->shift,

@@ -131,7 +131,7 @@ static const uint8_t *transposed(DataFile *f, const Entry *e, const uint8_t *in,
     return out;
 }
 
-bool npy_decode(DataFile *f, Entry *e, const uint8_t *p, uint64_t size, Diag *d)
+bool npy_locate(DataFile *f, Entry *e, const uint8_t *p, uint64_t size, Diag *d)
 {
     if (size < 10 || memcmp(p, "\x93NUMPY", 6) != 0)
         return fail(d, "%s: not a numpy array", e->where);
@@ -152,10 +152,11 @@ bool npy_decode(DataFile *f, Entry *e, const uint8_t *p, uint64_t size, Diag *d)
     if (h.rank > MAX_RANK)
         return fail(d, "%s: more than %d dimensions", e->where, MAX_RANK);
     TRY(data_type(e, &e->tensor.type, elem, h.rank, h.dim, size - fixed - len, d));
-    const uint8_t *bytes = p + fixed + len;
+    e->elem = elem;
+    e->raw = p + fixed + len;
     if (h.fortran && h.rank > 1)
-        bytes = transposed(f, e, bytes, (size_t)elem.size, d);
-    return bytes && data_elements(f, e, elem, bytes, d);
+        e->raw = transposed(f, e, e->raw, (size_t)elem.size, d);
+    return e->raw != NULL;
 }
 
 size_t npy_header(char buf[NPY_HEADER_MAX], const Type *t)

@@ -35,9 +35,10 @@ static bool add(FILE *f, int64_t at, const void *from, int64_t bytes, Diag *d)
            fail_status(d, EXIT_DEVICE, "cannot write what a run reads: %s", strerror(errno));
 }
 
-static bool record_write(void *on, int64_t at, const void *from, int64_t bytes, Diag *d)
+static bool record_write(void *on, Space space, int64_t at, const void *from, int64_t bytes, Diag *d)
 {
     const Record *x = on;
+    (void)space; /* the device's: --emit cuda does not offload */
     return add(is_input(x->plan, at) ? x->inputs : x->values, at, from, bytes, d);
 }
 
@@ -48,9 +49,9 @@ static bool record_run(void *on, bool rest, double *seconds, Diag *d)
     return rest || add(x->inputs, -1, "", 0, d);
 }
 
-static bool record_read(void *on, int64_t at, void *to, int64_t bytes, Diag *d)
+static bool record_read(void *on, Space space, int64_t at, void *to, int64_t bytes, Diag *d)
 {
-    (void)on, (void)at, (void)d;
+    (void)on, (void)space, (void)at, (void)d;
     memset(to, 0, (size_t)bytes);
     return true;
 }

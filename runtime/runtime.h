@@ -72,7 +72,7 @@ bool exec_read(Executor *x, Val v, Diag *d);
 const Plan *exec_plan(const Executor *x);
 int64_t exec_arena_bytes(const Executor *x); /* of the allocation */
 
-/* ---- feed.c: inputs of a step ------------------------------------------ */
+/* ---- inputs.c, feed.c: inputs of a step --------------------------------- */
 
 /* Inputs the runtime itself makes, and the state that it watches; {0}: the graph has none. */
 typedef struct {
@@ -84,23 +84,51 @@ typedef struct {
 } StepInputs;
 StepInputs step_inputs(const Graph *g); /* by name, kind and type */
 
+/* The first of its other inputs that is read; {0}: there is none. */
+Val feed_first(const Graph *g, const StepInputs *own);
+
 typedef struct Feed Feed;
+
+typedef enum {
+    FEED_FILE,     /* rows as they come; windows of text anywhere */
+    FEED_SHUFFLED, /* rows in another order every epoch, which follows from the seed */
+    FEED_ONCE      /* every row once, windows of text one behind the other: see feed_count() */
+} FeedOrder;
 
 /* Match entries of a data file (NULL: random data) to the graph's other inputs, by name, then
  * as input/NAME, then as input_K in order.  An array with the input's shape is used as it is;
  * one that only has more rows is cut into consecutive batches, starting again at its end; one
- * with a further leading dimension has one batch per entry, or several.  Text gives windows at random
- * offsets to the inputs that are looked up (tokens) and, one byte later, to the targets.
+ * with a further leading dimension has one batch per entry, or several.  Text gives windows to the
+ * inputs that are looked up (tokens) and, one byte later, to the targets.
  * Integers convert to integers, floats to floats.  Everything is checked here: names, shapes,
  * NaNs, indices and class targets in range. */
-Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, int64_t seed,
+Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, FeedOrder order, int64_t seed,
                 Diag *d);
-void feed_close(Feed *f);
+void feed_close(Feed *f); /* NULL is fine */
+/* Rows of an epoch, and of a batch; windows of text count as rows.  Equal where all batches are the same. */
+void feed_size(const Feed *f, int64_t *rows, int64_t *batch);
+/* Of FEED_ONCE: rows of the data that a step has, each as often as another, so that the mean of a batch is
+ * theirs; 0: all were in the steps before. */
+int64_t feed_count(const Feed *f, int64_t step);
 /* Write all data inputs for a step (from 1) into the arena. */
 bool feed_step(Feed *f, Executor *x, int64_t step, Diag *d);
 /* For micro-batch `micro` (from 0) of `of`: together they are the rows of a batch that is so many times as
  * large, be they from files, text or random. */
 bool feed_micro(Feed *f, Executor *x, int64_t step, int64_t micro, int64_t of, Diag *d);
+
+/* ---- lr.c: learning rates -------------------------------------------------- */
+
+typedef enum { LR_CONSTANT, LR_COSINE, LR_LINEAR } LrShape;
+extern const char *const lr_shape_name[]; /* "constant", ..., NULL */
+
+/* Of `steps` steps the first `warmup` rise to the peak, peak * step / warmup; then the shape falls from it
+ * to `least`, which step steps + 1 would have. */
+typedef struct {
+    LrShape shape;
+    int64_t warmup, steps;
+    double least;
+} LrSchedule;
+double learning_rate(double peak, const LrSchedule *s, int64_t step); /* from 1 */
 
 /* ---- train.c: the loop ------------------------------------------------- */
 
@@ -108,11 +136,16 @@ typedef struct {
     int64_t steps;
     int64_t first; /* steps done before (the counter starts at first + 1) */
     double lr;
-    int64_t seed; /* of dropout, random data, text windows */
+    LrSchedule schedule; /* {0}: lr in all steps */
+    int64_t seed;        /* of dropout, and as that of the feed */
     StepInputs inputs;
-    DataFile *data; /* NULL: the same random batch every step */
+    Feed *feed; /* NULL: the same random batch every step */
     void (*each)(void *user, int64_t step, double loss, double seconds); /* or NULL */
     void (*skipped)(void *user, int64_t step, double scale); /* a step that changed nothing; or NULL */
+    /* Between steps, when none runs and values may be read: behind those that `pauses` is true for, and the
+     * last; both or neither NULL. */
+    bool (*pauses)(void *user, int64_t step);
+    bool (*pause)(void *user, int64_t step, bool last, Diag *d);
     void *user;
     bool finite; /* a loss that is not ends the run: an error, EXIT_DEVICE */
     const volatile sig_atomic_t *stop; /* not 0: the step that runs is the last; or NULL */
@@ -120,7 +153,8 @@ typedef struct {
 
 typedef struct {
     double *loss; /* per step, NaN if the graph has none; owned, see train_result_free */
-    int64_t steps;
+    int64_t first;    /* as in the options */
+    int64_t steps;    /* that were made behind those */
     int64_t skipped;  /* of them, as gradients overflowed: weights and optimizer state unchanged */
     double scale;     /* of the loss after the last; 0: it has none */
     double median;    /* seconds per step, without feeding; the first, which finds

@@ -15,7 +15,7 @@ ProcessorTime processor_time(void);
 /* Share of all processors that others have used since then; 0 if the system does not tell. */
 double others_since(const ProcessorTime *from);
 
-/* ---- feed.c ------------------------------------------------------------ */
+/* ---- inputs.c ---------------------------------------------------------- */
 
 /* What an integer operand selects from: indices are in [0, limit), and from -limit where
  * `negative`; ignore: one further value, where has_ignore.  limit 0: it is no index. */
@@ -24,5 +24,12 @@ typedef struct {
     bool negative, has_ignore, target;
 } IndexRange;
 IndexRange index_range(const Graph *g, const Node *n, int operand);
+/* Does n hand indices on as they are? */
+bool keeps_indices(const Graph *g, const Node *n);
+
+/* ---- shuffle.c --------------------------------------------------------- */
+
+/* Element i of a random order of 0 .. n - 1, n < 2^62, which follows from seed and epoch. */
+int64_t shuffled(int64_t seed, int64_t epoch, int64_t n, int64_t i);
 
 #endif

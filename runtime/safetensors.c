@@ -1,13 +1,17 @@
 /* safetensors.c -- the safetensors format: the length of a JSON header in 8 bytes, the header
- * { name: { dtype, shape, data_offsets } }, then the tensors without gaps.  Wide elements come
- * first, so that every tensor lies aligned to its elements; otherwise in the order given. */
+ * { name: { dtype, shape, data_offsets } }, then the tensors without gaps.  The name __metadata__ is of an
+ * object of strings.  Wide elements come first, so that every tensor lies aligned to its elements; otherwise
+ * in the order given. */
+#include "data_int.h"
 #include "weights.h"
-#include "ir/file.h"
 #include "ir/mem.h"
 #include "ir/utf8.h"
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const char METADATA[] = "__metadata__";
+
+/* ---- writing ------------------------------------------------------------------------------ */
 
 /* Numbers of the tensors in file order; free() it. */
 static int *file_order(int n, const NamedTensor *v)
@@ -42,11 +46,21 @@ static void add_entry(json_t *all, const char *name, json_t *e)
     json_decref(e);
 }
 
+static void add_metadata(json_t *all, const char *const *meta)
+{
+    json_t *o = json_object();
+    for (; *meta; meta += 2)
+        add_entry(o, meta[0], json_string(meta[1]));
+    json_object_set_new(all, METADATA, o);
+}
+
 /* The header, padded with spaces to a multiple of 8 bytes; free() it. */
-static char *header(int n, const NamedTensor *v, const int *order, size_t *len)
+static char *header(const char *const *meta, int n, const NamedTensor *v, const int *order, size_t *len)
 {
     json_t *all = json_object();
     int64_t offset = 0;
+    if (meta)
+        add_metadata(all, meta);
     for (int i = 0; i < n; i++) {
         const Type *t = &v[order[i]].tensor.type;
         add_entry(all, v[order[i]].name, entry(t, offset));
@@ -76,13 +90,97 @@ static bool write_file(const char *path, int n, const NamedTensor *v, const int 
     return file_commit(&out, d);
 }
 
-bool safetensors_write(const char *path, int n, const NamedTensor *v, Diag *d)
+bool safetensors_write(const char *path, const char *const *meta, int n, const NamedTensor *v, Diag *d)
 {
     size_t len;
     int *order = file_order(n, v);
-    char *text = header(n, v, order, &len);
+    char *text = header(meta, n, v, order, &len);
     bool ok = write_file(path, n, v, order, text, len, d);
     free(text);
     free(order);
+    return ok;
+}
+
+/* ---- reading ------------------------------------------------------------------------------ */
+
+enum { LENGTH = 8, HEADER_MOST = 100000000 }; /* bytes; the format's own limit */
+
+/* kind 0: not a type that is read */
+static Elem element(const char *dtype)
+{
+    static const struct {
+        const char *name;
+        Elem elem;
+    } types[] = {{"F64", {'f', 8}}, {"F32", {'f', 4}}, {"F16", {'f', 2}}, {"BF16", {'B', 2}},
+                 {"I64", {'i', 8}}, {"I32", {'i', 4}}, {"I16", {'i', 2}}, {"I8", {'i', 1}},
+                 {"U64", {'u', 8}}, {"U32", {'u', 4}}, {"U16", {'u', 2}}, {"U8", {'u', 1}},
+                 {"BOOL", {'b', 1}}};
+    for (size_t i = 0; dtype && i < sizeof types / sizeof *types; i++)
+        if (strcmp(dtype, types[i].name) == 0)
+            return types[i].elem;
+    return (Elem){0};
+}
+
+/* Up to n numbers from 0 on; their count, or -1: it is something else. */
+static int numbers(const json_t *a, uint64_t *v, int n)
+{
+    int count = json_is_array(a) && json_array_size(a) <= (size_t)n ? (int)json_array_size(a) : -1;
+    for (int i = 0; i < count; i++) {
+        const json_t *k = json_array_get(a, (size_t)i);
+        if (!json_is_integer(k) || json_integer_value(k) < 0)
+            return -1;
+        v[i] = (uint64_t)json_integer_value(k);
+    }
+    return count;
+}
+
+/* One tensor whose bytes are among the n at p; *end: where they end. */
+static bool read_entry(DataFile *f, const FileMap *m, const char *name, const json_t *o, const uint8_t *p,
+                       uint64_t n, uint64_t *end, Diag *d)
+{
+    uint64_t dim[MAX_RANK], at[2];
+    Entry *e = data_add(f, name, strlen(name), m);
+    const char *dtype = json_string_value(json_object_get(o, "dtype"));
+    int rank = numbers(json_object_get(o, "shape"), dim, MAX_RANK);
+    if (!dtype || rank < 0 || numbers(json_object_get(o, "data_offsets"), at, 2) != 2)
+        return fail(d, "%s: not a tensor of up to %d dimensions", e->where, MAX_RANK);
+    e->elem = element(dtype);
+    if (!e->elem.kind)
+        return fail(d, "%s: elements of type %.16s are not read", e->where, dtype);
+    if (at[0] > at[1] || at[1] > n)
+        return fail(d, "%s: the file is too short, or its header is damaged", e->where);
+    e->bytes = p + at[0];
+    e->stored = e->size = at[1] - at[0];
+    *end = at[1];
+    return data_type(e, &e->tensor.type, e->elem, rank, dim, e->size, d);
+}
+
+static bool read_entries(DataFile *f, const FileMap *m, const json_t *all, uint64_t len, Diag *d)
+{
+    uint64_t size = m->size - LENGTH - len, last = 0, end;
+    const char *name;
+    json_t *o;
+    json_object_foreach((json_t *)(uintptr_t)all, name, o)
+    {
+        if (strcmp(name, METADATA) == 0)
+            continue;
+        TRY(read_entry(f, m, name, o, m->data + LENGTH + len, size, &end, d));
+        last = end > last ? end : last;
+    }
+    return last == size ||
+           fail(d, "%s: has %llu bytes behind its tensors", f->path, (unsigned long long)(size - last));
+}
+
+bool safetensors_entries(DataFile *f, const FileMap *m, Diag *d)
+{
+    uint64_t len = 0;
+    if (m->size >= LENGTH)
+        memcpy(&len, m->data, LENGTH);
+    bool fits = m->size >= LENGTH && len <= m->size - LENGTH && len <= HEADER_MOST;
+    json_t *all = fits ? json_loadb((const char *)m->data + LENGTH, len, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    bool ok = json_is_object(all) ? read_entries(f, m, all, len, d)
+                                  : fail(d, "%s: not a safetensors file, or truncated", f->path);
+    f->meta = ok ? json_incref(json_object_get(all, METADATA)) : NULL;
+    json_decref(all);
     return ok;
 }

@@ -99,6 +99,5 @@ bool tensorpb_decode(DataFile *f, Entry *e, Diag *d)
         bytes = own;
     }
     TRY(data_type(e, &e->tensor.type, k->elem, t.rank, t.dim, have, d));
-    e->decoded = true;
     return data_elements(f, e, k->elem, bytes, d);
 }

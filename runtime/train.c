@@ -11,7 +11,7 @@ static bool set_scalars(Executor *x, const TrainOptions *o, int64_t step, int64_
     Tensor lr = exec_tensor(x, in->lr), count = exec_tensor(x, in->step);
     Tensor rng = exec_tensor(x, in->rng), part = exec_tensor(x, in->micro);
     if (lr.data)
-        tensor_set_f(&lr, 0, o->lr);
+        tensor_set_f(&lr, 0, learning_rate(o->lr, &o->schedule, step));
     if (count.data)
         tensor_set_i(&count, 0, step);
     if (rng.data) {
@@ -141,20 +141,40 @@ static bool finish_batch(Batches *b, Diag *d)
     return ++b->finished % b->micro != 0 || finish_step(b, i, d);
 }
 
+static bool finish_all(Batches *b, Diag *d)
+{
+    while (b->finished < b->begun)
+        TRY(finish_batch(b, d));
+    return true;
+}
+
+/* Behind a batch that was begun; *more: there are others to begin. */
+static bool go_on(Batches *b, bool *more, Diag *d)
+{
+    const TrainOptions *o = b->o;
+    int64_t step = o->first + b->begun / b->micro;
+    *more = b->begun < o->steps * b->micro;
+    if (b->begun % b->micro)
+        return true;
+    *more = *more && !(o->stop && *o->stop);
+    if (!o->pause || (*more && !o->pauses(o->user, step)))
+        return true;
+    return finish_all(b, d) && o->pause(o->user, step, !*more, d);
+}
+
 /* While a batch runs the next one is prepared, but where its loss decides on what follows. */
 static bool run_steps(Batches *b, Diag *d)
 {
     const TrainOptions *o = b->o;
     int flight = o->inputs.scale.i ? 1 : exec_flight(b->x);
     TRY(read_scale(b->x, o, &b->r->scale, d));
-    while (b->begun < o->steps * b->micro && !(o->stop && *o->stop && b->begun && b->begun % b->micro == 0)) {
+    for (bool more = o->steps > 0; more;) {
         TRY(begin_batch(b, d));
         if (b->begun - b->finished == flight)
             TRY(finish_batch(b, d));
+        TRY(go_on(b, &more, d));
     }
-    while (b->finished < b->begun)
-        TRY(finish_batch(b, d));
-    return true;
+    return finish_all(b, d);
 }
 
 bool train_run(Executor *x, const TrainOptions *o, TrainResult *r, Diag *d)
@@ -162,19 +182,20 @@ bool train_run(Executor *x, const TrainOptions *o, TrainResult *r, Diag *d)
     const Plan *p = exec_plan(x);
     size_t n = (size_t)(o->steps > 0 ? o->steps : 0) + 1;
     double *seconds = mem_new(n, sizeof *seconds);
-    *r = (TrainResult){.loss = mem_new(n, sizeof *r->loss),
+    *r = (TrainResult){.first = o->first,
+                       .loss = mem_new(n, sizeof *r->loss),
                        .seconds = mem_new(p->nstep + 1, sizeof *r->seconds)};
-    Feed *feed = feed_open(p->g, &o->inputs, o->data, o->seed, d);
+    Feed *random = o->feed ? NULL : feed_open(p->g, &o->inputs, NULL, FEED_FILE, o->seed, d);
     ProcessorTime start = processor_time();
     Batches all = {.x = x,
-                   .feed = feed,
+                   .feed = random ? random : o->feed,
                    .o = o,
                    .r = r,
                    .seconds = seconds,
                    .micro = p->accumulate > 1 ? p->accumulate : 1};
-    bool ok = feed && run_steps(&all, d);
+    bool ok = all.feed && run_steps(&all, d);
     r->others = others_since(&start);
-    feed_close(feed);
+    feed_close(random);
     r->median = ok ? median(seconds, r->steps) : 0;
     if (ok)
         scale_to(r->seconds, p, r->median);

@@ -35,7 +35,8 @@ void random_fill(Tensor *t, const char *name, int64_t limit, int64_t seed, int64
 
 /* ---- safetensors.c ---------------------------------------------------------- */
 
-/* Write tensors as .safetensors, atomically; names are kept. */
-bool safetensors_write(const char *path, int n, const NamedTensor *v, Diag *d);
+/* Write tensors as .safetensors, atomically; names are kept.  meta: keys, each with its value behind it, and
+ * NULL; or NULL: none. */
+bool safetensors_write(const char *path, const char *const *meta, int n, const NamedTensor *v, Diag *d);
 
 #endif

@@ -2,7 +2,10 @@
 # kills.sh [N] -- kill ckc (SIGKILL) at N random moments of planning, training and saving, 200 if not
 # given.  After each: every file is the old or the new one, those of the output folder all old or all
 # new; the schedule runs and gives the bits it should; and the next run leaves no temporary file.  Two
-# runs that differ in every file take turns.  CKC names the command.
+# runs that differ in every file take turns.
+#
+# Then a run with --checkpoint is killed at a quarter as many moments, and resumed each time, at one budget or another or from
+# its schedule: it ends with the weights of one that nobody disturbed.  CKC names the command.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 ckc=${CKC:-$here/build/release/ckc}
@@ -10,23 +13,23 @@ kills=${1:-200}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir"
-export XDG_CACHE_HOME="$dir/cache"
+export XDG_CACHE_HOME="$dir/cache" CKC_CUDA_PATH="$(dirname "$ckc")/fake_cuda"
 mkdir cache a b out
 
 train() { # a|b [folder]: everything that can be written
     case $1 in
-    a) set -- "${2:-$1}" --bind batch=4 --optimizer momentum --emit cuda ;;
-    b) set -- "${2:-$1}" --bind batch=8 ;;
+    a) set -- "${2:-$1}" --bind batch=4 --optimizer momentum --device cuda --emit cuda ;;
+    b) set -- "${2:-$1}" --bind batch=8 --device cpu --threads 1 ;;
     esac
     to=$1
     shift
-    exec "$ckc" "$here/examples/mlp/model.onnx" "$@" --threads 1 --steps 3 --quiet --output "$to/p" \
+    exec "$ckc" "$here/examples/mlp/model.onnx" "$@" --steps 3 --quiet --output "$to/p" \
         --save "$to/w.safetensors" --save "$to/w.onnx" --grads "$to/g.npz"
 }
 
-cold() { # a|b
+cold() {
     XDG_CACHE_HOME="$dir/cold"
-    train "$1" x
+    train b x # a GPU's algorithms are chosen by times, which are measured anew
 }
 
 again() { exec "$ckc" run out/p/step.ckp --steps 3 --quiet --save out/w.safetensors; }
@@ -91,9 +94,9 @@ while [ $((i = i + 1)) -le "$kills" ]; do
     5) # before there are compiled kernels
         rm -rf cold x
         mkdir cold x
-        killed $((at * 5)) cold $next
-        (cold $next)
-        cmp -s x/w.safetensors $next/w.safetensors || fail "x/w.safetensors"
+        killed $((at * 5)) cold
+        (cold)
+        cmp -s x/w.safetensors b/w.safetensors || fail "x/w.safetensors"
         check_clean cold x
         ;;
     *) killed "$at" train $next out ;;
@@ -102,6 +105,38 @@ while [ $((i = i + 1)) -le "$kills" ]; do
     [ $is = $was ] || new=$((new + 1))
     (train $is out)
     check_files
-    check_clean a b out cache
+    check_clean a b out
 done
-echo "$kills kills, $ended after the end; $new times the new files were there: all old or all new, nothing left behind"
+echo "$kills kills of runs that save, $ended after the end; $new times the new files were there: all old or all new, nothing left behind"
+
+# ---- checkpoints
+
+steps=4000 kills=$(((kills + 3) / 4)) ended=0 i=0 runs=0
+model="$here/examples/mlp/model.onnx --bind batch=4 --threads 1 --quiet --output k/p --steps $steps"
+
+goes_on() { # by number
+    set -- $(($1 % 3))
+    case $1 in
+    0) exec "$ckc" $model --checkpoint k/c --every 1 --resume --save k/w.safetensors ;;
+    1) exec "$ckc" $model --checkpoint k/c --every 7 --resume --save k/w.safetensors --budget 64kB ;;
+    2) exec "$ckc" run k/p/step.ckp --quiet --steps $steps --checkpoint k/c --every 3 --resume --save k/w.safetensors ;;
+    esac
+}
+
+check_run() { # which has ended
+    cmp k/w.safetensors k/want.safetensors || fail "a run that was resumed has other weights"
+    check_clean k
+    rm -r k/c k/w.safetensors
+    runs=$((runs + 1))
+}
+
+mkdir k
+"$ckc" $model --save k/want.safetensors
+while [ $((i = i + 1)) -le "$kills" ]; do
+    killed "$(random 700)" goes_on $i
+    [ "$(find k/c -name '*.safetensors' 2>/dev/null | wc -l)" -le 3 ] || fail "old checkpoints stay"
+    [ ! -e k/w.safetensors ] || check_run
+done
+(goes_on 0)
+check_run
+echo "$kills kills of runs that are resumed, $ended after the end; $runs runs with the weights of an undisturbed one"

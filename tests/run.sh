@@ -42,6 +42,8 @@ seed_corpora() {
         --dump fuse --output $corpus/mlp.ckc --instance $corpus/fuzz_solve/mlp.dag 2>$corpus/fuzz_parse/mlp.ckg
     ./build/dev/ckc examples/mlp/model.onnx --bind batch=64 --steps 0 --quiet --device tests/fuzz/small.txt \
         --dump fuse --output $corpus/split.ckc 2>$corpus/fuzz_parse/split.ckg
+    ./build/dev/ckc run $corpus/mlp.ckc/step.ckp --quiet --save $corpus/w.safetensors
+    { printf 's'; cat $corpus/w.safetensors; } >$corpus/fuzz_data/w.safetensors
     cp $corpus/fuzz_parse/*.ckg $corpus/fuzz_passes
     cp tests/fuzz/seeds/fuzz_passes/* $corpus/fuzz_parse
     cp $corpus/mlp.ckc/step.ckp $corpus/fuzz_plan/mlp.ckp

@@ -119,9 +119,10 @@ static void train_on(Source from, Trained3 *r, int64_t micro, double clip, Optim
     ck_assert_msg(step_compile_text(&s, text, &init), "%s", s.diag.msg);
     check_peak(&s);
     DataFile *data = from == RANDOM ? NULL : (from == TEXT ? make_text : make_data)(path, &s.diag);
-    TrainOptions o = {.steps = STEPS, .lr = 0.01, .seed = 7, .data = data,
-                      .inputs = step_inputs(&s.g)};
-    ck_assert_msg(train_run(s.exec, &o, &result, &s.diag), "%s", s.diag.msg);
+    TrainOptions o = {.steps = STEPS, .lr = 0.01, .seed = 7, .inputs = step_inputs(&s.g)};
+    o.feed = feed_open(&s.g, &o.inputs, data, FEED_FILE, o.seed, &s.diag);
+    ck_assert_msg(o.feed && train_run(s.exec, &o, &result, &s.diag), "%s", s.diag.msg);
+    feed_close(o.feed);
     memcpy(r->loss, result.loss, sizeof r->loss);
     Tensor count = exec_tensor(s.exec, graph_find(&s.g, "count"));
     ck_assert_double_eq(tensor_f(&count, 0), (double)(STEPS * micro));

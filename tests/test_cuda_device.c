@@ -170,6 +170,9 @@ START_TEST(example_trains)
     train("--accumulate 2 --profile --save d.safetensors");
     succeeds("run m.ckc/step.ckp --steps 3 --quiet --cache other --save e.safetensors");
     same_file("d.safetensors", "e.safetensors");
+    succeeds("run m.ckc/step.ckp --steps 2 --quiet --checkpoint c");
+    succeeds("run m.ckc/step.ckp --steps 3 --quiet --checkpoint c --resume --save f.safetensors");
+    same_file("d.safetensors", "f.safetensors");
 }
 END_TEST
 
@@ -214,6 +217,28 @@ START_TEST(batches_follow_each_other)
         json_decref(cpu);
         json_decref(gpu);
     }
+}
+END_TEST
+
+static double last_validation(void)
+{
+    json_t *report = read_json("m.ckc/report.json"), *val = json_object_get(report, "val_losses");
+    double loss = json_real_value(json_object_get(json_array_get(val, json_array_size(val) - 1), "loss"));
+    json_decref(report);
+    return loss;
+}
+
+/* A second step on the GPU, between those of training. */
+START_TEST(validation_beside_training)
+{
+    write_batches("rows.npz");
+    const char *args = "--data rows.npz --epochs 2 --shuffle";
+    succeeds(format("%s --device cuda %s --save a.safetensors", mlp, args));
+    succeeds(format("%s --device cuda %s --val rows.npz --val-every 3 --save b.safetensors", mlp, args));
+    same_file("a.safetensors", "b.safetensors");
+    double gpu = last_validation();
+    succeeds(format("%s --device cpu %s --val rows.npz", mlp, args));
+    ck_assert_double_eq_tol(gpu, last_validation(), 1e-4 * gpu);
 }
 END_TEST
 
@@ -428,6 +453,50 @@ START_TEST(one_weight)
 }
 END_TEST
 
+static bool plan_wide(TestStep *s, int64_t arena)
+{
+    static const char wide[] =
+        "graph {\n  input %x: f32[8,192]\n  param %v: f32[192,192]\n  param %w: f32[192,192]\n"
+        "  %a: f32[8,192] = matmul %x, %v\n  %b: f32[8,192] = gelu %a\n  %c: f32[8,192] = matmul %b, %w\n"
+        "  %d: f32[8,192] = mul %c, %c\n  %l: f32[] = reduce_sum %d {axes=[0,1], keepdims=0}\n  output "
+        "%l\n}\n";
+    step_init(s);
+    s->device = &cuda_device;
+    ck_assert_msg(cuda_device.info(0, &s->info_of, &s->arena, &s->diag), "%s", s->diag.msg);
+    s->opt.budget = arena ? arena + s->info_of.reserved : 0;
+    return step_compile_text(s, wide, &(Init){INIT_NORMAL, 0.1});
+}
+
+/* The optimizer's states go to the host's memory where nothing else fits, and are read from there. */
+START_TEST(states_in_host_memory)
+{
+    TestStep s;
+    double want[3], loss[3];
+    int states = 0;
+    ck_assert_msg(plan_wide(&s, 0), "%s", s.diag.msg);
+    step_run(&s, NULL, 3, want);
+    uint64_t digest = step_digest(&s);
+    int64_t keep = s.info.plan.arena_bytes;
+    step_free(&s);
+    ck_assert(!plan_wide(&s, 1)); /* one byte: what is the least? */
+    int64_t least = s.info.plan.min_feasible_bytes;
+    step_free(&s);
+    ck_assert_int_lt(least, keep - 2 * 192 * 192 * 4);
+    for (int seed = 1; seed < 4; seed++) {
+        setenv("FAKE_CUDA_SEED", (const char *[]){"3", "5", "7"}[seed - 1], 1);
+        ck_assert_msg(plan_wide(&s, least), "%s", s.diag.msg);
+        for (uint32_t v = 1; v < s.g.nvals; v++)
+            states += s.g.vals[v].kind == VAL_STATE && s.g.vals[v].space == SPACE_HOST;
+        step_run(&s, NULL, 3, loss);
+        ck_assert(step_digest(&s) == digest);
+        ck_assert(memcmp(loss, want, sizeof want) == 0);
+        step_free(&s);
+    }
+    unsetenv("FAKE_CUDA_SEED");
+    ck_assert_int_gt(states, 0);
+}
+END_TEST
+
 Suite *suite_cuda_device(void)
 {
     Suite *s = suite_create("cuda_device");
@@ -449,7 +518,9 @@ Suite *suite_cuda_device(void)
     }
     tcase_add_test(t, example_trains);
     tcase_add_test(t, batches_follow_each_other);
+    tcase_add_test(t, validation_beside_training);
     tcase_add_test(t, one_weight);
+    tcase_add_test(t, states_in_host_memory);
     tcase_add_test(t, tf32_products);
     tcase_add_loop_test(t, products_in_blocks, 0, 2);
     tcase_add_loop_test(t, networks_give_the_same_bits, 0, NETWORKS);

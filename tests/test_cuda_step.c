@@ -26,7 +26,7 @@ static bool launch_fibers(const void *kernel, void **arg, unsigned grid, unsigne
 static void make_inputs(TestStep *s)
 {
     StepInputs own = step_inputs(&s->g);
-    Feed *feed = feed_open(&s->g, &own, NULL, 5, &s->diag);
+    Feed *feed = feed_open(&s->g, &own, NULL, FEED_FILE, 5, &s->diag);
     ck_assert_msg(feed != NULL, "%s", s->diag.msg);
     ck_assert(feed_step(feed, s->exec, 1, &s->diag));
     feed_close(feed);

@@ -229,7 +229,15 @@ static void expect_npy(const char *text, const void *data, size_t size, const Ty
     size_t n = make_npy(npy, text, data, size);
     write_bytes("a.npy", npy, n);
     DataFile *f = data_open("a.npy", &d);
-    ck_assert(f && data_get(f, "a", &t, &d));
+    double room[6];
+    Type shape;
+    Tensor part = {type_make(dtype_is_float(type->dt) ? DT_F64 : DT_I64, 1, (int64_t[]){6}), room};
+    ck_assert(f && data_shape(f, 0, &shape, &d) && type_equal(&shape, type));
+    for (int64_t i = 0; i < type_count(type); i++) { /* one by one, in other places */
+        data_copy(f, 0, i, 1, &part, 5 - i);
+        ck_assert_double_eq(tensor_f(&part, 5 - i), want[i]);
+    }
+    ck_assert(data_get(f, "a", &t, &d));
     ck_assert(type_equal(&t.type, type));
     for (int64_t i = 0; i < type_count(type); i++)
         ck_assert_double_eq(tensor_f(&t, i), want[i]);
@@ -434,7 +442,7 @@ START_TEST(safetensors_bytes)
                         {"x", {type_scalar(DT_F32), x}}};
     Diag d = {0};
     FileMap m;
-    ck_assert(safetensors_write("a.st", 2, v, &d));
+    ck_assert(safetensors_write("a.st", NULL, 2, v, &d));
     ck_assert(file_map(&m, "a.st", &d));
     static const char header[] =
         "{\"x\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},"
@@ -456,11 +464,68 @@ START_TEST(safetensors_names)
     NamedTensor v = {"\xff\n", {type_scalar(DT_F32), x}};
     Diag d = {0};
     FileMap m;
-    ck_assert(safetensors_write("a.st", 1, &v, &d));
+    ck_assert(safetensors_write("a.st", NULL, 1, &v, &d));
     ck_assert(file_map(&m, "a.st", &d));
     static const char header[] = "{\"\\\\xff\\\\x0a\":{";
     ck_assert_mem_eq(m.data + 8, header, sizeof header - 1);
     file_unmap(&m);
+}
+END_TEST
+
+/* What is written is read, with what is said about it. */
+START_TEST(safetensors_round_trip)
+{
+    NamedTensor v[NARRAYS];
+    Diag d = {0};
+    make_arrays(v);
+    ck_assert(safetensors_write("a.safetensors", (const char *const[]){"step", "7", "of", "\"x\"", NULL},
+                                NARRAYS, v, &d));
+    expect_arrays("a.safetensors", v, NARRAYS);
+    DataFile *f = data_open("a.safetensors", &d);
+    ck_assert_str_eq(data_meta(f, "step"), "7");
+    ck_assert_str_eq(data_meta(f, "of"), "\"x\"");
+    ck_assert_ptr_null(data_meta(f, "none"));
+    data_close(f);
+}
+END_TEST
+
+static void write_safetensors(const char *path, const char *header, size_t bytes)
+{
+    char file[512] = {0};
+    uint64_t n = strlen(header);
+    memcpy(file, &n, sizeof n);
+    memcpy(file + sizeof n, header, n);
+    write_bytes(path, file, sizeof n + n + bytes);
+}
+
+START_TEST(safetensors_hostile)
+{
+    static const struct {
+        const char *header;
+        size_t bytes;
+        const char *says;
+    } cases[] = {
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 7, "too short"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9, "1 bytes behind"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8, "too short"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8, "not a tensor"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8, "shape needs 12 bytes"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, "dimensions"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,8]}}", 8,
+         "too large"},
+        {"{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, "F8_E4M3"},
+        {"{\"a\":[1]}", 0, "not a tensor"},
+        {"{\"a\":{\"dtype\":\"F32\"", 0, "not a safetensors file"},
+        {"[]", 0, "not a safetensors file"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_safetensors("h.safetensors", cases[i].header, cases[i].bytes);
+        expect_error("h.safetensors", cases[i].says);
+    }
+    write_bytes("h.safetensors", "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10);
+    expect_error("h.safetensors", "not a safetensors file");
+    write_bytes("h.safetensors", "1234567", 7);
+    expect_error("h.safetensors", "not a safetensors file");
 }
 END_TEST
 
@@ -480,6 +545,8 @@ Suite *suite_data(void)
     tcase_add_test(tc, text_windows);
     tcase_add_test(tc, safetensors_bytes);
     tcase_add_test(tc, safetensors_names);
+    tcase_add_test(tc, safetensors_round_trip);
+    tcase_add_test(tc, safetensors_hostile);
     suite_add_tcase(s, tc);
     tc = tcase_create("values");
     tcase_add_test(tc, init_rules);

@@ -402,8 +402,7 @@ START_TEST(commands)
 {
     write_text("toy.txt", good);
     write_text("bad.txt", "device toy \"a\"\nmemory 1 apple\n");
-    ckc_refuses(MLP "--device toy.txt", 1,
-                "--device toy is not this machine: add --steps 0");
+    ckc_refuses(MLP "--device toy.txt", 1, "--device toy is not this machine: ckc plan");
     ckc_refuses(MLP "--device toy.txt --steps 0 --threads 2", 1,
                 "--threads belongs to this machine");
     ckc_refuses(MLP "--device h20 --steps 0", 1, "did you mean 'h200'?");

@@ -320,9 +320,10 @@ static const char near_host[] = "device near \"little memory, and the host is no
                                 "memory 1 GB\nmemory_bandwidth 100 GB/s\n"
                                 "launch 100 ns\nvector f32 1 GFLOP/s\n";
 
+static int64_t micro_batches;
+
 /* bandwidth: of the link, GB/s = bytes/ns; 0: nothing is offloaded. */
-static void plan_near_host(TestStep *s, DeviceInfo *device, const Network *m, int64_t budget,
-                           double bandwidth)
+static bool try_near_host(TestStep *s, DeviceInfo *device, const Network *m, int64_t budget, double bandwidth)
 {
     static OnnxBind bind[2];
     char path[4200];
@@ -334,13 +335,20 @@ static void plan_near_host(TestStep *s, DeviceInfo *device, const Network *m, in
     s->opt.budget = budget;
     s->opt.offload = bandwidth == 0 ? OFFLOAD_NO : OFFLOAD_AUTO;
     s->opt.max_moves = 30000;
+    s->opt.accumulate = micro_batches;
     s->opt.device = device;
     graph_init(&s->g, &s->arena, &s->diag);
     ck_assert(device_parse(device, near_host, &s->arena, &s->diag));
     device->host_link = bandwidth;
     s->opt.model = s->model = onnx_open(path, &s->diag);
     PassCtx cx = {.diag = &s->diag, .tmp = &s->tmp, .opt = &s->opt, .info = &s->info};
-    ck_assert_msg(s->model && passes_run(&s->g, &cx, &(PassRun){0}), "%s", s->diag.msg);
+    return s->model && passes_run(&s->g, &cx, &(PassRun){0});
+}
+
+static void plan_near_host(TestStep *s, DeviceInfo *device, const Network *m, int64_t budget,
+                           double bandwidth)
+{
+    ck_assert_msg(try_near_host(s, device, m, budget, bandwidth), "%s", s->diag.msg);
 }
 
 static int count_nodes(const Graph *g, Op op)
@@ -351,12 +359,12 @@ static int count_nodes(const Graph *g, Op op)
     return n;
 }
 
-static uint64_t run_on_fake(TestStep *s, int order, double *loss)
+static uint64_t run_on_fake(TestStep *s, int order, int steps, double *loss)
 {
     s->exec = exec_open(&s->info.plan, &(ExecOptions){.device = &fake_device, .seed = 1, .check = true,
                         .init = &network_init, .lane_order = order}, &s->diag);
     ck_assert_msg(s->exec != NULL, "%s", s->diag.msg);
-    step_run(s, NULL, 1, loss);
+    step_run(s, NULL, steps, loss);
     uint64_t digest = step_digest(s);
     exec_close(s->exec);
     s->exec = NULL;
@@ -374,7 +382,7 @@ START_TEST(values_are_fetched_instead_of_recomputed)
     Program pr;
     double want, loss;
     plan_near_host(&s, &device, m, 0, 20);
-    uint64_t digest = run_on_fake(&s, 0, &want);
+    uint64_t digest = run_on_fake(&s, 0, 1, &want);
     ck_assert_int_eq(count_nodes(&s.g, OP_fetch), 0);
     int64_t keep = s.info.plan.arena_bytes, activations = s.info.plan.mem[MEM_ACTIVATION];
     step_free(&s);
@@ -390,12 +398,59 @@ START_TEST(values_are_fetched_instead_of_recomputed)
     ck_assert_int_lt(s.info.plan.arena_bytes, keep);
     ck_assert_int_ge(s.info.plan.predicted_ns, s.info.plan.base_ns);
     for (int order = 0; order < 3; order++) {
-        ck_assert(run_on_fake(&s, order, &loss) == digest);
+        ck_assert(run_on_fake(&s, order, 1, &loss) == digest);
         ck_assert(loss == want);
     }
     ck_assert(program_make(&pr, &s.info.plan, &s.arena, &d) && program_verify(&pr, &d));
     check_text(&s.info.plan, &pr, &s.arena);
     printf("%-30s %u recomputed, %d values fetched, same bits\n", m->path, s.info.nrecomputed, fetched);
+    step_free(&s);
+}
+END_TEST
+
+static int states_in_host_memory(const Graph *g)
+{
+    int n = 0;
+    for (uint32_t v = 1; v < g->nvals; v++)
+        n += g->vals[v].kind == VAL_STATE && g->vals[v].space == SPACE_HOST;
+    return n;
+}
+
+/* Where recomputing everything is not enough, the optimizer's states are in the host's memory: with the same
+ * bits after two steps in any order of lanes, of micro-batches, too, and as text. */
+START_TEST(states_are_in_host_memory_where_nothing_else_fits)
+{
+    const Network *m = &networks[0];
+    DeviceInfo device;
+    TestStep s;
+    Diag d = {0};
+    Program pr;
+    double want[2], loss[2];
+    micro_batches = _i ? 3 : 0;
+    plan_near_host(&s, &device, m, 0, 1);
+    ck_assert_int_eq(states_in_host_memory(&s.g), 0);
+    uint64_t digest = run_on_fake(&s, 0, 2, want);
+    int64_t optimizer = s.info.plan.mem[MEM_OPTIMIZER];
+    step_free(&s);
+    ck_assert(!try_near_host(&s, &device, m, 1, 0)); /* one byte: what is the least without a link? */
+    int64_t budget = s.info.plan.min_feasible_bytes - optimizer / 8;
+    step_free(&s);
+    plan_near_host(&s, &device, m, budget, 1);
+    int states = states_in_host_memory(&s.g);
+    ck_assert_int_gt(states, 0);
+    ck_assert_int_le(s.info.plan.arena_bytes, budget);
+    ck_assert_int_le(s.info.plan.mem[MEM_OPTIMIZER], optimizer * 3 / 4);
+    for (int order = 0; order < 3; order++) {
+        ck_assert(run_on_fake(&s, order, 2, loss) == digest);
+        ck_assert(loss[0] == want[0] && loss[1] == want[1]);
+    }
+    ck_assert(program_make(&pr, &s.info.plan, &s.arena, &d) && program_verify(&pr, &d));
+    check_text(&s.info.plan, &pr, &s.arena);
+    for (uint32_t i = 0; i < s.g.nupdate; i++) /* elsewhere than where it is read */
+        if (val_space(&s.g, s.g.update[i].state) == SPACE_HOST)
+            s.info.plan.offset[s.g.update[i].state.i] += s.info.plan.align;
+    ck_assert(!program_make(&pr, &s.info.plan, &s.arena, &d));
+    printf("%-30s %d states in the host's memory, same bits\n", m->path, states);
     step_free(&s);
 }
 END_TEST
@@ -436,6 +491,7 @@ Suite *suite_fake(void)
     suite_add_tcase(s, c);
     c = tcase_create("host link");
     tcase_add_test(c, values_are_fetched_instead_of_recomputed);
+    tcase_add_loop_test(c, states_are_in_host_memory_where_nothing_else_fits, 0, 2);
     tcase_add_test(c, no_link_is_worse_than_none);
     suite_add_tcase(s, c);
     return s;

@@ -117,7 +117,7 @@ START_TEST(field_beyond_any_saved_model)
 {
     Save s = {.n = 0};
     Buf b = {.n = 0};
-    put_bytes(&s, &b, "", (size_t)UINT32_MAX + 2);
+    put_bytes(&s.a, &b, "", (size_t)UINT32_MAX + 2);
 }
 END_TEST
 

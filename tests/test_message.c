@@ -160,6 +160,24 @@ START_TEST(quiet_is_silent)
 }
 END_TEST
 
+/* Lines of a summary and of the list of devices are wrapped, what follows under its own column. */
+START_TEST(summaries_as_wide_as_the_terminal)
+{
+    static const char *const pages[] = {"devices", "plan " MLP " --bind batch=4 --device h200 --output x"};
+    for (int i = 0; i < 2; i++) {
+        int status;
+        char *out = on_terminal(pages[i], &status), *last = out;
+        ck_assert_int_eq(status, 0);
+        for (char *at = out; (at = strstr(at, "\r\033[K")) != NULL;)
+            last = at += 4; /* behind the line of progress */
+        ck_assert_msg(strstr(last, i ? "\n            " : "\n         ") != NULL, "%s", last);
+        for (char *line = strtok(last, "\r\n"); line; line = strtok(NULL, "\r\n"))
+            ck_assert_msg(strlen(line) < 60, "'%s'", line);
+        free(out);
+    }
+}
+END_TEST
+
 /* ---- memory of the machine ------------------------------------------------------------------- */
 
 static bool default_costs(void *user, const Command *c, uint32_t n, StepCost *out, Diag *d)
@@ -190,7 +208,7 @@ static void planned_within(int64_t memory, int64_t budget, bool fits)
     ck_assert_msg(ok == fits, "%lld bytes of memory: %s", (long long)memory, d.msg);
     if (!fits) {
         ck_assert_int_eq(d.status, EXIT_DEVICE);
-        ck_assert_msg(strstr(d.msg, "--steps 0") != NULL, "%s", d.msg);
+        ck_assert_msg(strstr(d.msg, "ckc plan") != NULL, "%s", d.msg);
     }
     arena_free(&tmp);
     arena_free(&a);
@@ -224,6 +242,7 @@ Suite *suite_message(void)
     tcase_add_test(t, planning_is_not_silent);
     tcase_add_test(t, progress_goes_on);
     tcase_add_test(t, quiet_is_silent);
+    tcase_add_test(t, summaries_as_wide_as_the_terminal);
     suite_add_tcase(s, t);
     return s;
 }

@@ -488,7 +488,7 @@ START_TEST(copies_overlap_within_the_peak)
     uint8_t alt[8] = {0};
     int64_t cost, before, after;
     ck_assert(remat_evaluate(&inst, seq, 8, alt, &cost, &before, err));
-    ck_assert_int_eq(remat_overlap(&inst, seq, alt, 8, offload), 0);
+    ck_assert_int_eq(remat_overlap(&inst, seq, alt, 8, 0, offload), 0);
     ck_assert_msg(remat_evaluate(&inst, seq, 8, alt, &cost, &after, err), "%s", err);
     ck_assert_int_le(after, before);
     ck_assert_int_eq(seq[4], 7); /* before the operator that takes 50 */
@@ -499,7 +499,30 @@ START_TEST(copies_overlap_within_the_peak)
     inst = parse("0 5 10\n1 30 40 0\n2 9 10 0 1\n3 90 10 2 1\n4 50 10 3\n5 20 20 4 1\n"
                  "6 1 1 5 ; keep\nlink 90\nfetch 1 1 60\n"); /* 60 beside 50 and the 1 it costs them */
     memcpy(seq, (int32_t[]){0, 1, 2, 3, 4, 7, 5, 6}, sizeof seq);
-    ck_assert_int_eq(remat_overlap(&inst, seq, alt, 8, offload), 9);
+    ck_assert_int_eq(remat_overlap(&inst, seq, alt, 8, 0, offload), 9);
+    remat_free(&inst);
+}
+END_TEST
+
+/* What is staged: the update goes where its gradient is made, the copy in begins as much earlier as it takes,
+ * and the copy out ends before the room is somebody else's. */
+START_TEST(staged_copies_run_beside_operators)
+{
+    RematInstance inst =
+        parse("0 5 10\n1 9 4 0\n2 1 0\n3 1 0 1 2\n4 1 0 3\n5 50 10 0\n6 50 10 5\n7 1 1 6 ; keep\n");
+    int32_t seq[] = {0, 2, 1, 5, 6, 3, 4, 7}, offload[8], want[] = {0, 2, 1, 3, 5, 6, 4, 7};
+    uint8_t alt[8] = {0};
+    int64_t cost, peak;
+    inst.ops[2].lane = REMAT_IN;
+    inst.ops[4].lane = REMAT_OUT;
+    inst.ops[2].link = 8;
+    inst.ops[4].link = 80;
+    inst.ops[2].staged = inst.ops[4].staged = 100;
+    ck_assert_int_eq(remat_overlap(&inst, seq, alt, 8, 200, offload), 0);
+    ck_assert_msg(remat_evaluate(&inst, seq, 8, alt, &cost, &peak, err), "%s", err);
+    ck_assert_int_eq(peak, 20);
+    ck_assert_msg(memcmp(seq, want, sizeof seq) == 0, "%d %d %d %d %d %d %d %d", seq[0], seq[1], seq[2],
+                  seq[3], seq[4], seq[5], seq[6], seq[7]);
     remat_free(&inst);
 }
 END_TEST
@@ -595,6 +618,7 @@ Suite *suite_remat(void)
     tcase_add_test(t, instances_are_written_as_they_are_read);
     tcase_add_test(t, fetches_are_operators);
     tcase_add_test(t, copies_overlap_within_the_peak);
+    tcase_add_test(t, staged_copies_run_beside_operators);
     tcase_add_test(t, least_budget_is_met);
     tcase_add_test(t, revolve_policy_is_near_the_closed_form);
     tcase_add_test(t, training_graphs_are_solved_to_the_optimum);

@@ -330,7 +330,7 @@ START_TEST(batches_wrap)
                        {"target", {type_make(DT_I32, 1, (int64_t[]){5}), target}}};
     char path[64];
     DataFile *data = data_of(2, v, path, &f.d);
-    Feed *feed = feed_open(&f.g, &(StepInputs){0}, data, 0, &f.d);
+    Feed *feed = feed_open(&f.g, &(StepInputs){0}, data, FEED_FILE, 0, &f.d);
     ck_assert_msg(feed != NULL, "%s", f.d.msg);
     Tensor tx = exec_tensor(x, named(&f.g, "x")),
            ty = exec_tensor(x, named(&f.g, "target"));
@@ -377,7 +377,7 @@ START_TEST(bad_data)
         char path[64];
         Diag d = {0};
         DataFile *data = data_of(2, v, path, &d);
-        ck_assert_ptr_null(feed_open(&f.g, &(StepInputs){0}, data, 0, &d));
+        ck_assert_ptr_null(feed_open(&f.g, &(StepInputs){0}, data, FEED_FILE, 0, &d));
         ck_assert_msg(strstr(d.msg, cases[i].want) != NULL, "'%s' lacks '%s'", d.msg,
                       cases[i].want);
         ck_assert_ptr_null(strchr(d.msg, '\n'));
@@ -413,7 +413,7 @@ START_TEST(text_windows)
     Executor *x = exec_open(p, &(ExecOptions){.init = &init}, &f.d);
     DataFile *data = data_open(path, &f.d);
     ck_assert_msg(x && data, "%s", f.d.msg);
-    Feed *feed = feed_open(&f.g, &(StepInputs){0}, data, 7, &f.d);
+    Feed *feed = feed_open(&f.g, &(StepInputs){0}, data, FEED_FILE, 7, &f.d);
     ck_assert_msg(feed != NULL, "%s", f.d.msg);
     Tensor idx = exec_tensor(x, named(&f.g, "idx")),
            t = exec_tensor(x, named(&f.g, "target"));
@@ -442,7 +442,7 @@ START_TEST(random_is_in_range)
     Fixture f;
     Plan *p = plan_text(&f, classifier);
     Executor *x = exec_open(p, &(ExecOptions){0}, &f.d);
-    Feed *feed = feed_open(&f.g, &(StepInputs){0}, NULL, 1, &f.d);
+    Feed *feed = feed_open(&f.g, &(StepInputs){0}, NULL, FEED_FILE, 1, &f.d);
     ck_assert_msg(x && feed, "%s", f.d.msg);
     ck_assert(feed_step(feed, x, 1, &f.d));
     Tensor t = exec_tensor(x, named(&f.g, "target"));

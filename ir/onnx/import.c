@@ -134,19 +134,23 @@ static void pass_on_data_type(OnnxNode *n)
             set_data_type(n->x, n->out[i], type);
 }
 
-/* What the importer built carries the ONNX node's name, its results the file's value
- * names. */
-static void name_results(OnnxNode *n, uint32_t first_node, uint32_t first_value)
+/* What the importer built carries the ONNX node's name, with the module's path in front of one that has no
+ * path itself; its results the file's value names. */
+static void name_results(OnnxNode *n, const char *module, uint32_t first_node, uint32_t first_value)
 {
+    const char *name = n->name;
+    if (module && *name != '/' && n->g->nnodes > first_node)
+        name = arena_printf(n->x->a, "%s/%s", module, name);
     for (uint32_t i = first_node; i < n->g->nnodes; i++)
         if (!n->g->nodes[i].name)
-            n->g->nodes[i].name = n->name;
+            n->g->nodes[i].name = name;
     for (int i = 0; i < n->nout; i++)
         if (has_out(n, i) && n->out[i].i >= first_value && n->out[i].i < n->g->nvals)
             graph_rename(n->g, n->out[i], n->proto->output[i]);
 }
 
-static bool import_node(Import *x, const Onnx__NodeProto *p)
+/* module: the path of what it is part of; NULL: not known. */
+static bool import_node(Import *x, const Onnx__NodeProto *p, const char *module)
 {
     OnnxNode n = {.x = x,
                   .g = x->g,
@@ -184,7 +188,7 @@ static bool import_node(Import *x, const Onnx__NodeProto *p)
     }
     if (ok) {
         pass_on_data_type(&n);
-        name_results(&n, nodes, values);
+        name_results(&n, module, nodes, values);
     }
     for (int i = 0; i < n.nout; i++)
         if (has_out(&n, i))
@@ -261,7 +265,9 @@ static bool import_with_needs(Sorter *s, uint32_t i)
             s->stack[s->top++] = need;
             continue;
         }
-        TRY(import_node(s->x, s->node[i]));
+        const OnnxModel *m = s->x->m;
+        bool recorded = s->node == m->proto->graph->node && m->record;
+        TRY(import_node(s->x, s->node[i], recorded ? m->record[i].scope : NULL));
         s->state[i] = DONE;
         s->top--;
     }
@@ -373,6 +379,7 @@ static bool import_model(Import *x)
     x->depth = 1;
     TRY(restore_ties(x));
     merged_report(x);
+    read_records(x->m);
     TRY(import_nodes(x, gp->n_node, gp->node));
     TRY(import_outputs(x, gp));
     TRY(report_refusals(x));

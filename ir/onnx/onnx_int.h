@@ -74,6 +74,7 @@ struct OnnxModel {
     uint32_t nnotes, cnotes;
     Signature *signature;
     struct Merged *merged;
+    const struct Record *record;                    /* read_records() */
     enum { DRAWS_UNKNOWN, DRAWS, DRAWS_NOT } draws; /* does a node draw random numbers? */
     const char **input; /* that have no initializer */
     uint32_t ninput;
@@ -219,13 +220,13 @@ const Declared *declared_symbol(const Signature *s, const char *symbol);
 
 /* ---- records.c: what PyTorch's exporters say of each node ---------------- */
 
-typedef struct {
+typedef struct Record {
     const Declared *param[8]; /* that the call it comes from reads: the first of them */
     int nparam;
     const char *scope; /* path of the module, NULL: not known */
 } Record;
 
-/* Per node of the main graph; NULL: the file's nodes are not those of the model. */
+/* Per node of the main graph, read once; NULL: the file's nodes are not those of the model. */
 const Record *read_records(OnnxModel *m);
 
 /* ---- merged.c: initializers that stand for several parameters ------------ */

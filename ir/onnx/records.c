@@ -71,7 +71,7 @@ static void read_entry(OnnxModel *m, Record *r, const WireField *entry)
 }
 
 /* From the mapped file: protobuf-c has not kept them. */
-const Record *read_records(OnnxModel *m)
+static const Record *records_of(OnnxModel *m)
 {
     const Onnx__GraphProto *gp = m->proto->graph;
     Record *record = NEW(&m->arena, Record, gp->n_node + 1);
@@ -97,4 +97,11 @@ const Record *read_records(OnnxModel *m)
         i++;
     }
     return i == gp->n_node ? record : NULL;
+}
+
+const Record *read_records(OnnxModel *m)
+{
+    if (!m->record)
+        m->record = records_of(m);
+    return m->record;
 }

@@ -29,54 +29,10 @@ static void rope_add(Save *s, Rope *r, const void *data, size_t size)
     r->piece[r->n++] = (Piece){data, size};
 }
 
-void put_bytes(Save *s, Buf *b, const void *data, size_t size)
-{
-    if (size >= INT32_MAX - b->n) /* such a model could not be written */
-        out_of_memory(size);
-    b->p = arena_grow(&s->a, b->p, b->n + (uint32_t)size, &b->cap, 1);
-    memcpy(b->p + b->n, data, size);
-    b->n += (uint32_t)size;
-}
-
-static void put_varint(Save *s, Buf *b, uint64_t v)
-{
-    uint8_t byte[10];
-    size_t n = 0;
-    for (; v >= 0x80; v >>= 7)
-        byte[n++] = (uint8_t)(v | 0x80);
-    byte[n++] = (uint8_t)v;
-    put_bytes(s, b, byte, n);
-}
-
-void put_number(Save *s, Buf *b, uint32_t field, uint64_t v)
-{
-    put_varint(s, b, field << 3 | WIRE_VARINT);
-    put_varint(s, b, v);
-}
-
-static void put_header(Save *s, Buf *b, uint32_t field, size_t size)
-{
-    put_varint(s, b, field << 3 | WIRE_BYTES);
-    put_varint(s, b, size);
-}
-
-void put_string(Save *s, Buf *b, uint32_t field, const char *text)
-{
-    put_header(s, b, field, strlen(text));
-    put_bytes(s, b, text, strlen(text));
-}
-
-void put_message(Save *s, Buf *b, uint32_t field, const Buf *message)
-{
-    put_header(s, b, field, message->n);
-    if (message->n)
-        put_bytes(s, b, message->p, message->n);
-}
-
 static void rope_message(Save *s, uint32_t field, const Buf *head, const void *data, size_t size)
 {
     Buf b = {0};
-    put_header(s, &b, field, head->n + size);
+    put_header(&s->a, &b, field, head->n + size);
     rope_add(s, &s->graph, b.p, b.n);
     rope_add(s, &s->graph, head->p, head->n);
     if (size)
@@ -154,14 +110,6 @@ static int32_t input_elem(const WireField *info)
 
 /* ---- values ------------------------------------------------------------------------------ */
 
-static int32_t onnx_elem(DType dt)
-{
-    static const uint8_t elem[DT_COUNT] = {[DT_F32] = 1, [DT_U8] = 2,   [DT_I32] = 6,
-                                           [DT_I64] = 7, [DT_BOOL] = 9, [DT_F16] = 10,
-                                           [DT_F64] = 11, [DT_BF16] = 16};
-    return elem[dt];
-}
-
 /* The elements of a target in the type of the file. */
 static bool elements(Save *s, Target *t, const void **data, size_t *size)
 {
@@ -203,24 +151,13 @@ static bool same_shape(Save *s, const Target *t, const WireField *proto)
 }
 
 /* Append elements to the external file, and the reference to it to the tensor's head. */
-static bool put_external(Save *s, Buf *head, const void *data, size_t size)
+static bool spill_elements(Save *s, Buf *head, const void *data, size_t size)
 {
     const char *slash = strrchr(s->data_path, '/');
     if (!s->data.f)
         TRY(file_create(&s->data, s->data_path, s->d));
     file_pad(&s->data, EXTERNAL_ALIGN);
-    const char *entry[3][2] = {
-        {"location", slash ? slash + 1 : s->data_path},
-        {"offset", arena_printf(&s->a, "%lld", (long long)s->data.size)},
-        {"length", arena_printf(&s->a, "%zu", size)},
-    };
-    for (int i = 0; i < 3; i++) {
-        Buf b = {0};
-        put_string(s, &b, ENTRY_KEY, entry[i][0]);
-        put_string(s, &b, ENTRY_VALUE, entry[i][1]);
-        put_message(s, head, TENSOR_EXTERNAL, &b);
-    }
-    put_number(s, head, TENSOR_LOCATION, 1);
+    put_external(&s->a, head, slash ? slash + 1 : s->data_path, s->data.size, size);
     file_write(&s->data, data, size);
     return true;
 }
@@ -229,10 +166,10 @@ static bool put_external(Save *s, Buf *head, const void *data, size_t size)
 static bool write_tensor(Save *s, Buf *head, const void *data, size_t size, bool external)
 {
     if (external) {
-        TRY(put_external(s, head, data, size));
+        TRY(spill_elements(s, head, data, size));
         size = 0;
     } else {
-        put_header(s, head, TENSOR_RAW, size);
+        put_header(&s->a, head, TENSOR_RAW, size);
     }
     rope_message(s, GRAPH_INITIALIZER, head, data, size);
     return true;
@@ -245,7 +182,7 @@ static Buf head_of(Save *s, const WireField *proto)
     WireField f;
     while (wire_next(&w, &f))
         if (f.number > 31 || !(element_fields >> f.number & 1))
-            put_bytes(s, &head, f.start, (size_t)(w.p - f.start));
+            put_bytes(&s->a, &head, f.start, (size_t)(w.p - f.start));
     return head;
 }
 
@@ -303,19 +240,9 @@ static bool initializer(Save *s, const WireField *proto, size_t whole)
 /* ValueInfoProto of a target, for models that list initializers as inputs. */
 static void put_input(Save *s, const Target *t)
 {
-    const Type *type = &t->v->tensor.type;
-    Buf shape = {0}, tensor = {0}, kind = {0}, info = {0};
-    for (int i = 0; i < type->rank; i++) {
-        Buf dim = {0};
-        put_number(s, &dim, DIM_VALUE, (uint64_t)type->dim[i]);
-        put_message(s, &shape, SHAPE_DIM, &dim);
-    }
-    put_number(s, &tensor, TENSOR_TYPE_ELEM, (uint64_t)t->elem);
-    put_message(s, &tensor, TENSOR_TYPE_SHAPE, &shape);
-    put_message(s, &kind, TYPE_TENSOR, &tensor);
-    put_string(s, &info, INFO_NAME, t->v->name);
-    put_message(s, &info, INFO_TYPE, &kind);
-    rope_message(s, GRAPH_INPUT, &info, NULL, 0);
+    Buf input = {0};
+    put_value_info(&s->a, &input, GRAPH_INPUT, t->v->name, t->elem, &t->v->tensor.type);
+    rope_add(s, &s->graph, input.p, input.n);
 }
 
 /* An initializer that the file does not have yet. */
@@ -327,9 +254,9 @@ static bool new_initializer(Save *s, Target *t)
     Buf head = {0};
     TRY(elements(s, t, &data, &size));
     for (int i = 0; i < type->rank; i++)
-        put_number(s, &head, TENSOR_DIMS, (uint64_t)type->dim[i]);
-    put_number(s, &head, TENSOR_TYPE, (uint64_t)t->elem);
-    put_string(s, &head, TENSOR_NAME, t->v->name);
+        put_number(&s->a, &head, TENSOR_DIMS, (uint64_t)type->dim[i]);
+    put_number(&s->a, &head, TENSOR_TYPE, (uint64_t)t->elem);
+    put_string(&s->a, &head, TENSOR_NAME, t->v->name);
     t->placed = true;
     return write_tensor(s, &head, data, size, s->spill);
 }
@@ -411,7 +338,7 @@ static bool rewrite_model(Save *s, const WireField *graph)
     while (wire_next(&w, &f)) {
         b = (Buf){0};
         if (f.start == graph->start) {
-            put_header(s, &b, MODEL_GRAPH, s->graph.bytes);
+            put_header(&s->a, &b, MODEL_GRAPH, s->graph.bytes);
             rope_add(s, &s->model, b.p, b.n);
             for (uint32_t i = 0; i < s->graph.n; i++)
                 rope_add(s, &s->model, s->graph.piece[i].data, s->graph.piece[i].size);
@@ -457,7 +384,7 @@ static void choose_data(Save *s)
     for (int i = 0; i < 2; i++) {
         Buf location = {0};
         const char *slash = strrchr(name[i], '/');
-        put_string(s, &location, ENTRY_VALUE, slash ? slash + 1 : name[i]);
+        put_string(&s->a, &location, ENTRY_VALUE, slash ? slash + 1 : name[i]);
         if (old.data && memmem(old.data, old.size, location.p, location.n))
             s->old_data = name[i];
     }

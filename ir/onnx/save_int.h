@@ -4,21 +4,8 @@
 
 #include "onnx_int.h"
 #include "protobuf.h"
+#include "put.h"
 #include "save.h"
-
-enum { /* field numbers, onnx.proto */
-    MODEL_IR_VERSION = 1, MODEL_GRAPH = 7, MODEL_FUNCTION = 25,
-    GRAPH_NODE = 1, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11,
-    NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_OP = 4, NODE_ATTRIBUTE = 5,
-    ATTR_NAME = 1, ATTR_INT = 3, ATTR_GRAPH = 6, ATTR_GRAPHS = 11, ATTR_TYPE = 20,
-    FUNCTION_NODE = 7,
-    TENSOR_DIMS = 1, TENSOR_TYPE = 2, TENSOR_NAME = 8, TENSOR_RAW = 9, TENSOR_EXTERNAL = 13,
-    TENSOR_LOCATION = 14,
-    INFO_NAME = 1, INFO_TYPE = 2, TYPE_TENSOR = 1, TENSOR_TYPE_ELEM = 1, TENSOR_TYPE_SHAPE = 2,
-    SHAPE_DIM = 1, DIM_VALUE = 1,
-    ENTRY_KEY = 1, ENTRY_VALUE = 2,
-    EXTERNAL_ALIGN = 4096, /* so that readers can map each tensor */
-};
 
 typedef struct {
     const uint8_t *data;
@@ -30,11 +17,6 @@ typedef struct {
     uint32_t n, cap;
     size_t bytes;
 } Rope;
-
-typedef struct {
-    uint8_t *p;
-    uint32_t n, cap;
-} Buf;
 
 typedef struct {
     const SaveValue *v;
@@ -62,10 +44,6 @@ typedef struct {
 
 /* ---- save.c ---------------------------------------------------------------------------- */
 
-void put_bytes(Save *s, Buf *b, const void *data, size_t size);
-void put_number(Save *s, Buf *b, uint32_t field, uint64_t v);
-void put_string(Save *s, Buf *b, uint32_t field, const char *text);
-void put_message(Save *s, Buf *b, uint32_t field, const Buf *message);
 Target *target_of(const Save *s, const WireField *name); /* named so; NULL: none */
 
 /* ---- save_node.c: nodes with other operands, or as they are when nothing trains ---------- */

@@ -89,8 +89,8 @@ static void put_attribute(Save *s, Buf *out, const WireField *proto,
             put_body(s, &b, &f, GRAPH_NODE, a->graphs[k]->n_node, a->graphs[k]->node, opset);
             k++;
         } else
-            put_bytes(s, &b, f.start, (size_t)(w.p - f.start));
-    put_message(s, out, NODE_ATTRIBUTE, &b);
+            put_bytes(&s->a, &b, f.start, (size_t)(w.p - f.start));
+    put_message(&s->a, out, NODE_ATTRIBUTE, &b);
 }
 
 /* Does the inference form leave the attribute out, or set it itself? */
@@ -103,19 +103,19 @@ static bool is_dropped(const Onnx__AttributeProto *a, const NodeForm *form)
 static void put_flag(Save *s, Buf *node, const char *name)
 {
     Buf a = {0};
-    put_string(s, &a, ATTR_NAME, name);
-    put_number(s, &a, ATTR_INT, 1);
-    put_number(s, &a, ATTR_TYPE, 2);
-    put_message(s, node, NODE_ATTRIBUTE, &a);
+    put_string(&s->a, &a, ATTR_NAME, name);
+    put_number(&s->a, &a, ATTR_INT, 1);
+    put_number(&s->a, &a, ATTR_TYPE, 2);
+    put_message(&s->a, node, NODE_ATTRIBUTE, &a);
 }
 
 static void put_identity(Save *s, Buf *out, uint32_t field, const char *from, const char *to)
 {
     Buf b = {0};
-    put_string(s, &b, NODE_INPUT, from);
-    put_string(s, &b, NODE_OUTPUT, to);
-    put_string(s, &b, NODE_OP, "Identity");
-    put_message(s, out, field, &b);
+    put_string(&s->a, &b, NODE_INPUT, from);
+    put_string(&s->a, &b, NODE_OUTPUT, to);
+    put_string(&s->a, &b, NODE_OP, "Identity");
+    put_message(&s->a, out, field, &b);
 }
 
 static void put_node(Save *s, Buf *out, uint32_t field, const WireField *proto, const Place *at)
@@ -134,24 +134,24 @@ static void put_node(Save *s, Buf *out, uint32_t field, const WireField *proto, 
             bool stays = form.identity_of >= 0 ? in == form.identity_of : in < form.ninput;
             name = own_name(s, at, in++);
             if (stays && name)
-                put_string(s, &b, NODE_INPUT, name);
+                put_string(&s->a, &b, NODE_INPUT, name);
             else if (stays)
-                put_bytes(s, &b, f.start, whole);
+                put_bytes(&s->a, &b, f.start, whole);
         } else if (f.number == NODE_OP && form.identity_of >= 0) {
-            put_string(s, &b, NODE_OP, "Identity");
+            put_string(&s->a, &b, NODE_OP, "Identity");
         } else if (f.number == NODE_ATTRIBUTE && k < p->n_attribute) {
             const Onnx__AttributeProto *a = p->attribute[k++];
             if (!is_dropped(a, &form))
                 put_attribute(s, &b, &f, a, at->opset);
         } else if (!(f.number == NODE_OUTPUT && results++ >= form.noutput)) {
-            put_bytes(s, &b, f.start, whole);
+            put_bytes(&s->a, &b, f.start, whole);
         }
     }
     if ((name = own_name(s, at, in))) /* a bias that was left out */
-        put_string(s, &b, NODE_INPUT, name);
+        put_string(&s->a, &b, NODE_INPUT, name);
     if (form.is_test)
         put_flag(s, &b, "is_test");
-    put_message(s, out, field, &b);
+    put_message(&s->a, out, field, &b);
     for (int i = form.noutput; i < (int)p->n_output && p->n_input == 5; i++)
         if (*pb(p->output[i])) /* statistics of a batch norm: those given */
             put_identity(s, out, field, p->input[i & 1 ? 3 : 4], p->output[i]);
@@ -171,9 +171,9 @@ static void put_body(Save *s, Buf *out, const WireField *body, uint32_t node_fie
         if (at.p && node_changes(s, &at))
             put_node(s, &b, node_field, &f, &at);
         else
-            put_bytes(s, &b, f.start, (size_t)(w.p - f.start));
+            put_bytes(&s->a, &b, f.start, (size_t)(w.p - f.start));
     }
-    put_message(s, out, body->number, &b);
+    put_message(&s->a, out, body->number, &b);
 }
 
 bool put_changed_node(Save *s, Buf *b, const WireField *proto, uint32_t index)

@@ -12,7 +12,7 @@
  *
  * and dropout multiplies p in dv, and dp, by keep / (1 - p_drop).  The bodies below are one row,
  * column or element per item; CPUs run the blocked routine of codegen/prelude/attention.h. */
-#include "common.h"
+#include "attention.h"
 #include "../kernel_math.h"
 
 const int attention_place[ATTENTION_LAYOUTS][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {1, 2, 0, 3}};
@@ -136,10 +136,6 @@ static Type result_type(const AttentionAttrs *at, const Shape *s, DType dt)
 {
     return operand_type(at, 3, dt, (int64_t[]){s->batch, s->heads, s->rows, s->size});
 }
-
-/* Operands: of the forward, and of both backward operators. */
-enum { Q, K, V, MASK, BIAS, SINK, RNG, NIN };
-enum { B_DO, B_Q, B_K, B_V, B_O, B_TOP, B_INV, B_MASK, B_BIAS, B_RNG, B_NIN };
 
 static bool attention_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -394,12 +390,20 @@ static bool attention_gradient(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_attention = {.name = "attention", .min_in = V + 1, .max_in = NIN, .nout = 3,
-                            .traits = OPT_RANDOM, .in = IN_HALF, .wide_in = 1 << BIAS | 1 << SINK,
+const OpDef op_attention = {.name = "attention",
+                            .min_in = V + 1,
+                            .max_in = NIN,
+                            .nout = 3,
+                            .traits = OPT_RANDOM,
+                            .in = IN_HALF,
+                            .wide_in = 1 << BIAS | 1 << SINK,
                             .attrs = attention_attrs,
                             .nattrs = COUNT(attention_attrs),
-                            .attr_size = sizeof(AttentionAttrs), .infer = attention_infer,
-                            .grad = attention_gradient, .lower = attention_lower};
+                            .attr_size = sizeof(AttentionAttrs),
+                            .infer = attention_infer,
+                            .grad = attention_gradient,
+                            .onnx = attention_onnx,
+                            .lower = attention_lower};
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
@@ -539,11 +543,17 @@ static bool attention_bias_grad_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_attention_grad = {.name = "attention_grad", .min_in = B_INV + 1, .max_in = B_NIN,
-                                 .nout = 3, .traits = OPT_RANDOM, .attrs = attention_attrs,
+const OpDef op_attention_grad = {.name = "attention_grad",
+                                 .min_in = B_INV + 1,
+                                 .max_in = B_NIN,
+                                 .nout = 3,
+                                 .traits = OPT_RANDOM,
+                                 .attrs = attention_attrs,
                                  .nattrs = COUNT(attention_attrs),
                                  .attr_size = sizeof(AttentionAttrs),
-                                 .infer = attention_grad_infer, .lower = attention_grad_lower};
+                                 .infer = attention_grad_infer,
+                                 .onnx = attention_grad_onnx,
+                                 .lower = attention_grad_lower};
 const OpDef op_attention_packed_grad = {.name = "attention_packed_grad",
                                         .min_in = B_INV + 1,
                                         .max_in = B_NIN,
@@ -553,9 +563,16 @@ const OpDef op_attention_packed_grad = {.name = "attention_packed_grad",
                                         .nattrs = COUNT(attention_attrs),
                                         .attr_size = sizeof(AttentionAttrs),
                                         .infer = attention_grad_infer,
+                                        .onnx = attention_grad_onnx,
                                         .lower = attention_grad_lower};
-const OpDef op_attention_bias_grad = {
-    .name = "attention_bias_grad", .min_in = B_INV + 1, .max_in = B_NIN, .nout = 1,
-    .traits = OPT_RANDOM, .attrs = attention_attrs, .nattrs = COUNT(attention_attrs),
-    .attr_size = sizeof(AttentionAttrs), .infer = attention_bias_grad_infer,
-    .lower = attention_bias_grad_lower};
+const OpDef op_attention_bias_grad = {.name = "attention_bias_grad",
+                                      .min_in = B_INV + 1,
+                                      .max_in = B_NIN,
+                                      .nout = 1,
+                                      .traits = OPT_RANDOM,
+                                      .attrs = attention_attrs,
+                                      .nattrs = COUNT(attention_attrs),
+                                      .attr_size = sizeof(AttentionAttrs),
+                                      .infer = attention_bias_grad_infer,
+                                      .onnx = attention_grad_onnx,
+                                      .lower = attention_bias_grad_lower};

@@ -3,6 +3,7 @@
 #define CKC_OPS_COMMON_H
 #include "../attrs.h"
 #include "../kernel.h"
+#include "../onnx/nodes.h"
 
 #define OP(name) extern const OpDef op_##name;
 #include "../ops.def"

@@ -312,6 +312,81 @@ static bool conv_bwd_weights_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+/* ---- as standard operators -------------------------------------------------------------- */
+
+/* Channels to the front, or behind the places again. */
+static OnnxVal layout_onnx(OnnxNodes *o, const Node *n, OnnxVal v, int rank, bool front)
+{
+    int perm[MAX_RANK];
+    bool last = ((const ConvAttrs *)n->attr)->channels_last != 0;
+    for (int i = 0; i < rank; i++)
+        perm[i] = !last || i == 0 ? i : front ? (i == 1 ? rank - 1 : i - 1) : i == rank - 1 ? 1 : i + 1;
+    return onnx_transpose(o, v, rank, perm);
+}
+
+static void window_onnx(OnnxNodes *o, const Ints *strides, const Ints *dilations, int64_t group)
+{
+    onnx_attr_ints(o, "strides", strides->v, strides->n);
+    onnx_attr_ints(o, "dilations", dilations->v, dilations->n);
+    onnx_attr(o, "group", group);
+}
+
+static bool conv_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const ConvAttrs *at = n->attr;
+    int rank = in_type(g, n, 0)->rank;
+    OnnxVal x = layout_onnx(o, n, onnx_in(o, 0), rank, true);
+    OnnxVal y = onnx_op3(o, "Conv", x, onnx_in(o, 1), onnx_in(o, 2));
+    window_onnx(o, &at->strides, &at->dilations, at->group);
+    onnx_attr_ints(o, "pads", at->pads.v, at->pads.n);
+    onnx_out(o, 0, layout_onnx(o, n, y, rank, false));
+    return true;
+}
+
+static bool conv_bwd_data_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const ConvAttrs *at = n->attr;
+    const Type *y = in_type(g, n, 0), *w = in_type(g, n, 1);
+    int rank = y->rank;
+    Type gt = moved_dim(*y, channel_dim(n, y), 1), xt = moved_dim(*out_type(g, n, 0), channel_dim(n, y), 1);
+    OnnxVal dy = layout_onnx(o, n, onnx_in(o, 0), rank, true);
+    OnnxVal x = onnx_op2(o, "ConvTranspose", dy, onnx_in(o, 1));
+    window_onnx(o, &at->strides, &at->dilations, at->group);
+    onnx_spread(o, rank - 2, gt.dim + 2, xt.dim + 2, w->dim + 2, at->strides.v, at->dilations.v, at->pads.v);
+    onnx_out(o, 0, layout_onnx(o, n, x, rank, false));
+    return true;
+}
+
+/* The gradient is a convolution whose channels are the images: x as [C/group, group * N, ..] by dy as
+ * [M, N, ..], strides and dilations exchanged.  -> [C/group, M, k..], of which the last may be too many. */
+static bool conv_bwd_weights_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const ConvAttrs *at = n->attr;
+    const Type *w = out_type(g, n, 0);
+    int rank = w->rank, sp = rank - 2, swap[MAX_RANK], perm[MAX_RANK + 1];
+    Type x = moved_dim(*in_type(g, n, 0), channel_dim(n, in_type(g, n, 0)), 1);
+    int64_t group = at->group, dim[MAX_RANK + 1] = {x.dim[0], group, w->dim[1]};
+    for (int i = 0; i < rank; i++) {
+        swap[i] = i < 2 ? 1 - i : i;
+        perm[i + 1] = i + 1;
+    }
+    memcpy(dim + 3, x.dim + 2, (size_t)sp * sizeof *dim);
+    perm[0] = 2, perm[1] = 1, perm[2] = 0;
+    OnnxVal images = onnx_reshape(o, layout_onnx(o, n, onnx_in(o, 0), rank, true), rank + 1, dim);
+    images = onnx_transpose(o, images, rank + 1, perm);
+    dim[0] = w->dim[1], dim[1] = group * x.dim[0];
+    memcpy(dim + 2, x.dim + 2, (size_t)sp * sizeof *dim);
+    images = onnx_reshape(o, images, rank, dim);
+    OnnxVal dy = layout_onnx(o, n, onnx_in(o, 1), rank, true);
+    OnnxVal dw = onnx_op2(o, "Conv", images, onnx_transpose(o, dy, rank, swap));
+    window_onnx(o, &at->dilations, &at->strides, group);
+    onnx_attr_ints(o, "pads", at->pads.v, at->pads.n);
+    for (int i = 2; i < rank; i++)
+        dw = onnx_slice(o, dw, i, 0, w->dim[i], 1);
+    onnx_out(o, 0, onnx_transpose(o, dw, rank, swap));
+    return true;
+}
+
 enum { PARAM_IMAGES = 22 };
 
 /* Rows: output channels. */
@@ -418,18 +493,19 @@ static bool conv_bwd_weights_grad(Grad *gr, const Node *n)
     return true;
 }
 
-#define CONV_OP(id, most, splits)                                                                  \
-    const OpDef op_##id = {.name = #id,                                                    \
-                           .min_in = 2,                                                    \
-                           .max_in = most,                                                 \
-                           .nout = 1,                                                      \
-                           .in = IN_HALF,                                                  \
-                           .attrs = conv_attrs,                                            \
-                           .nattrs = COUNT(conv_attrs),                                    \
-                           .attr_size = sizeof(ConvAttrs),                                 \
-                           .infer = id##_infer,                                            \
-                           .grad = id##_grad,                                              \
-                           .lower = id##_lower,                                            \
+#define CONV_OP(id, most, splits)                                                                            \
+    const OpDef op_##id = {.name = #id,                                                                      \
+                           .min_in = 2,                                                                      \
+                           .max_in = most,                                                                   \
+                           .nout = 1,                                                                        \
+                           .in = IN_HALF,                                                                    \
+                           .attrs = conv_attrs,                                                              \
+                           .nattrs = COUNT(conv_attrs),                                                      \
+                           .attr_size = sizeof(ConvAttrs),                                                   \
+                           .infer = id##_infer,                                                              \
+                           .grad = id##_grad,                                                                \
+                           .lower = id##_lower,                                                              \
+                           .onnx = id##_onnx,                                                                \
                            .split = splits}
 CONV_OP(conv, 3, NULL);
 CONV_OP(conv_bwd_data, 2, NULL);

@@ -90,6 +90,24 @@ static bool gather_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+/* Indices as ONNX has them. */
+static OnnxVal index_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    OnnxVal i = onnx_in(o, 1);
+    return in_type(g, n, 1)->dt == DT_U8 ? onnx_cast(o, i, DT_I64) : i;
+}
+
+static bool axis_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    bool nd = n->op == OP_gather_nd;
+    const char *op = nd ? "GatherND" : n->op == OP_gather ? "Gather" : "GatherElements";
+    OnnxVal index = index_onnx(o, g, n), y;
+    y = onnx_op2(o, op, onnx_in(o, 0), nd ? onnx_cast(o, index, DT_I64) : index);
+    onnx_attr(o, nd ? "batch_dims" : "axis", axis_of(n));
+    onnx_out(o, 0, y);
+    return true;
+}
+
 /* Sums of many small terms: accumulated in f32 when the operands are narrower. */
 static Val wide(Graph *g, Val v)
 {
@@ -115,6 +133,7 @@ const OpDef op_gather = {.name = "gather",
                          .attr_size = sizeof(AxisAttrs),
                          .infer = gather_infer,
                          .grad = gather_grad,
+                         .onnx = axis_onnx,
                          .lower = gather_lower};
 
 static bool gather_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -148,6 +167,26 @@ static bool gather_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+/* Rows are added to zeros where the axis is the first; the gradient is [outer, indices, inner]. */
+static bool gather_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const Type *x = out_type(g, n, 0);
+    int axis = (int)((const GatherBwdAttrs *)n->attr)->axis, swap[] = {1, 0, 2};
+    int64_t count = type_count(in_type(g, n, 1)), outer = dims_product(x, 0, axis);
+    int64_t inner = dims_product(x, axis + 1, x->rank);
+    OnnxVal dy = onnx_reshape(o, onnx_in(o, 0), 3, (int64_t[]){outer, count, inner});
+    OnnxVal index = onnx_cast(o, index_onnx(o, g, n), DT_I64);
+    index = onnx_reshape(o, index, 2, (int64_t[]){count, 1});
+    dy =
+        outer > 1 ? onnx_transpose(o, dy, 3, swap) : onnx_reshape(o, dy, 3, (int64_t[]){count, outer, inner});
+    OnnxVal zeros = onnx_zeros(o, onnx_type(o, dy), 3, (int64_t[]){x->dim[axis], outer, inner});
+    OnnxVal dx = onnx_op3(o, "ScatterND", zeros, index, dy);
+    onnx_attr_text(o, "reduction", "add");
+    dx = outer > 1 ? onnx_transpose(o, dx, 3, swap) : dx;
+    onnx_out(o, 0, onnx_reshape(o, dx, x->rank, x->dim));
+    return true;
+}
+
 static bool gather_bwd_grad(Grad *gr, const Node *n)
 {
     AxisAttrs at = {((const GatherBwdAttrs *)n->attr)->axis};
@@ -167,6 +206,7 @@ const OpDef op_gather_bwd = {.name = "gather_bwd",
                              .attr_size = sizeof(GatherBwdAttrs),
                              .infer = gather_bwd_infer,
                              .grad = gather_bwd_grad,
+                             .onnx = gather_bwd_onnx,
                              .lower = gather_bwd_lower};
 
 /* ---- gather_elements x, i: x at i's coordinates, the one along axis replaced by i ---- */
@@ -243,16 +283,17 @@ static bool scatter_grad(Grad *gr, const Node *n)
     return true;
 }
 
-#define GATHER_OP(id)                                                                      \
-    const OpDef op_##id = {.name = #id,                                                    \
-                           .min_in = 2,                                                    \
-                           .max_in = 2,                                                    \
-                           .nout = 1,                                                      \
-                           .attrs = axis_attrs,                                            \
-                           .nattrs = 1,                                                    \
-                           .attr_size = sizeof(AxisAttrs),                                 \
-                           .infer = id##_infer,                                            \
-                           .grad = scatter_grad,                                           \
+#define GATHER_OP(id)                                                                                        \
+    const OpDef op_##id = {.name = #id,                                                                      \
+                           .min_in = 2,                                                                      \
+                           .max_in = 2,                                                                      \
+                           .nout = 1,                                                                        \
+                           .attrs = axis_attrs,                                                              \
+                           .nattrs = 1,                                                                      \
+                           .attr_size = sizeof(AxisAttrs),                                                   \
+                           .infer = id##_infer,                                                              \
+                           .grad = scatter_grad,                                                             \
+                           .onnx = axis_onnx,                                                                \
                            .lower = id##_lower}
 GATHER_OP(gather_elements);
 

@@ -142,6 +142,38 @@ static bool matmul_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+static OnnxVal turned(OnnxNodes *o, OnnxVal v, int rank, bool turns)
+{
+    int perm[MAX_RANK];
+    for (int i = 0; i < rank; i++)
+        perm[i] = !turns || i < rank - 2 ? i : 2 * rank - 3 - i;
+    return onnx_transpose(o, v, rank, perm);
+}
+
+static bool matmul_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const MatmulAttrs *at = n->attr;
+    const Type *a = in_type(g, n, 0), *b = in_type(g, n, 1);
+    OnnxVal y, c = onnx_in(o, C), bias = onnx_in(o, BIAS);
+    if (a->rank == 2 && b->rank == 2) {
+        y = onnx_op3(o, "Gemm", onnx_in(o, 0), onnx_in(o, 1), c.i ? c : bias);
+        onnx_attr(o, "transA", at->ta);
+        onnx_attr(o, "transB", at->tb);
+    } else {
+        OnnxVal left = turned(o, onnx_in(o, 0), a->rank, at->ta);
+        y = onnx_op2(o, "MatMul", left, turned(o, onnx_in(o, 1), b->rank, at->tb));
+        y = c.i ? onnx_op2(o, "Add", y, c) : y;
+    }
+    if (bias.i && (c.i || a->rank > 2 || b->rank > 2))
+        y = onnx_op2(o, "Add", y, bias);
+    if (n->op == OP_matmul_gelu) {
+        onnx_out(o, 1, y);
+        y = onnx_expr(o, OP_gelu_tanh, y);
+    }
+    onnx_out(o, 0, y);
+    return true;
+}
+
 enum { PARAM_TERMS = 2 };
 
 static bool matmul_split(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis)
@@ -182,17 +214,30 @@ static bool matmul_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_matmul = {.name = "matmul", .min_in = 2, .max_in = 2, .nout = 1,
+const OpDef op_matmul = {.name = "matmul",
+                         .min_in = 2,
+                         .max_in = 2,
+                         .nout = 1,
                          .in = IN_HALF,
-                         .attrs = matmul_attrs, .nattrs = COUNT(matmul_attrs),
+                         .attrs = matmul_attrs,
+                         .nattrs = COUNT(matmul_attrs),
                          .attr_size = sizeof(MatmulAttrs),
-                         .infer = matmul_infer, .grad = matmul_grad, .lower = matmul_lower,
+                         .infer = matmul_infer,
+                         .grad = matmul_grad,
+                         .onnx = matmul_onnx,
+                         .lower = matmul_lower,
                          .split = matmul_split};
 
-const OpDef op_matmul_add = {.name = "matmul_add", .min_in = 3, .max_in = 3, .nout = 1,
-                             .attrs = matmul_attrs, .nattrs = COUNT(matmul_attrs),
-                         .attr_size = sizeof(MatmulAttrs),
-                             .infer = matmul_add_infer, .lower = matmul_lower};
+const OpDef op_matmul_add = {.name = "matmul_add",
+                             .min_in = 3,
+                             .max_in = 3,
+                             .nout = 1,
+                             .attrs = matmul_attrs,
+                             .nattrs = COUNT(matmul_attrs),
+                             .attr_size = sizeof(MatmulAttrs),
+                             .infer = matmul_add_infer,
+                             .onnx = matmul_onnx,
+                             .lower = matmul_lower};
 
 const OpDef op_matmul_bias = {.name = "matmul_bias",
                               .min_in = 2,
@@ -202,6 +247,7 @@ const OpDef op_matmul_bias = {.name = "matmul_bias",
                               .nattrs = COUNT(matmul_attrs),
                               .attr_size = sizeof(MatmulAttrs),
                               .infer = matmul_bias_infer,
+                              .onnx = matmul_onnx,
                               .lower = matmul_lower};
 
 const OpDef op_matmul_gelu = {.name = "matmul_gelu",
@@ -212,4 +258,5 @@ const OpDef op_matmul_gelu = {.name = "matmul_gelu",
                               .nattrs = COUNT(matmul_attrs),
                               .attr_size = sizeof(MatmulAttrs),
                               .infer = matmul_bias_infer,
+                              .onnx = matmul_onnx,
                               .lower = matmul_lower};

@@ -264,6 +264,108 @@ static bool max_pool_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     return pool_setup(k, n, x);
 }
 
+/* ---- as standard operators -------------------------------------------------------------- */
+
+/* Attributes of the last node, a pooling of x; false: its extents are not what the operator would have. */
+static bool window_onnx(OnnxNodes *o, const Node *n, const Type *x)
+{
+    const PoolAttrs *at = n->attr;
+    int64_t up = 0;
+    int sp = at->kernel.n;
+    for (int i = 0; i < sp; i++) {
+        int64_t room = x->dim[2 + i] + at->pads.v[i] + at->pads.v[sp + i] -
+                       at->dilations.v[i] * (at->kernel.v[i] - 1) - 1;
+        up |= at->out.v[i] != room / at->strides.v[i] + 1;
+    }
+    onnx_attr_ints(o, "kernel_shape", at->kernel.v, sp);
+    onnx_attr_ints(o, "strides", at->strides.v, sp);
+    onnx_attr_ints(o, "pads", at->pads.v, 2 * sp);
+    onnx_attr_ints(o, "dilations", at->dilations.v, sp);
+    onnx_attr(o, "ceil_mode", up);
+    for (int i = 0; i < sp && up; i++) {
+        int64_t room = x->dim[2 + i] + at->pads.v[i] + at->pads.v[sp + i] -
+                       at->dilations.v[i] * (at->kernel.v[i] - 1) - 1;
+        if (at->out.v[i] != (room + at->strides.v[i] - 1) / at->strides.v[i] + 1)
+            return onnx_refuse(o, "its extents are rounded down here and up there");
+    }
+    return true;
+}
+
+static bool max_pool_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    OnnxVal y = onnx_op1(o, "MaxPool", onnx_in(o, 0));
+    TRY(window_onnx(o, n, in_type(g, n, 0)));
+    onnx_out(o, 0, y);
+    return true;
+}
+
+/* Where each maximum was, counted in all of x. */
+static bool max_pool_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const Type *x = in_type(g, n, 0);
+    int64_t count = type_count(x), flat = -1;
+    onnx_op1(o, "MaxPool", onnx_in(o, 0));
+    TRY(window_onnx(o, n, x));
+    OnnxVal index = onnx_second(o, DT_I64), dy = onnx_in(o, 1);
+    OnnxVal dx = onnx_op3(o, "ScatterElements", onnx_zeros(o, onnx_type(o, dy), 1, &count),
+                          onnx_reshape(o, index, 1, &flat), onnx_reshape(o, dy, 1, &flat));
+    onnx_attr_text(o, "reduction", "add");
+    onnx_out(o, 0, onnx_reshape(o, dx, x->rank, x->dim));
+    return true;
+}
+
+static bool avg_pool_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    OnnxVal y = onnx_op1(o, "AveragePool", onnx_in(o, 0));
+    TRY(window_onnx(o, n, in_type(g, n, 0)));
+    onnx_attr(o, "count_include_pad", ((const PoolAttrs *)n->attr)->include_pad);
+    onnx_out(o, 0, y);
+    return true;
+}
+
+/* Window positions of each result that count, along spatial dimension d. */
+static Tensor counts(OnnxNodes *o, const PoolAttrs *at, const Type *x, int d, DType dt)
+{
+    int64_t n = at->out.v[d], dim[MAX_RANK] = {1, 1, 1, 1, 1}, sp = at->kernel.n;
+    dim[2 + d] = n;
+    Tensor t = {type_make(dt, x->rank, dim), arena_alloc(onnx_arena(o), (size_t)n + 1, sizeof(double))};
+    int64_t low = at->include_pad ? -at->pads.v[d] : 0;
+    int64_t high = x->dim[2 + d] + (at->include_pad ? at->pads.v[sp + d] : 0);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t c = 0;
+        for (int64_t k = 0; k < at->kernel.v[d]; k++) {
+            int64_t p = i * at->strides.v[d] + k * at->dilations.v[d] - at->pads.v[d];
+            c += p >= low && p < high;
+        }
+        tensor_set_f(&t, i, (double)(c ? c : 1));
+    }
+    return t;
+}
+
+/* Each result's share, spread by a transposed convolution of ones. */
+static bool avg_pool_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const PoolAttrs *at = n->attr;
+    const Type *x = out_type(g, n, 0);
+    OnnxVal dy = onnx_in(o, 0);
+    DType dt = onnx_type(o, dy);
+    int64_t ones[MAX_RANK] = {x->dim[1], 1};
+    memcpy(ones + 2, at->kernel.v, (size_t)at->kernel.n * sizeof *ones);
+    for (int d = 0; d < at->kernel.n; d++) {
+        Tensor t = counts(o, at, x, d, dt);
+        dy = onnx_op2(o, "Div", dy, onnx_table(o, &t));
+    }
+    OnnxVal w = onnx_expand(o, onnx_scalar(o, dt, 1), x->rank, ones);
+    OnnxVal dx = onnx_op2(o, "ConvTranspose", dy, w);
+    onnx_attr_ints(o, "strides", at->strides.v, at->strides.n);
+    onnx_attr_ints(o, "dilations", at->dilations.v, at->dilations.n);
+    onnx_attr(o, "group", x->dim[1]);
+    onnx_spread(o, at->kernel.n, at->out.v, x->dim + 2, at->kernel.v, at->strides.v, at->dilations.v,
+                at->pads.v);
+    onnx_out(o, 0, dx);
+    return true;
+}
+
 /* Images of the data, the gradient and the result. */
 static bool max_pool_bwd_split(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis)
 {
@@ -306,17 +408,18 @@ static bool avg_pool_bwd_grad(Grad *gr, const Node *n)
     return true;
 }
 
-#define POOL_OP(id, n, infer_fn, grad_fn, splits)                                            \
-    const OpDef op_##id = {.name = #id,                                                    \
-                           .min_in = n,                                                    \
-                           .max_in = n,                                                    \
-                           .nout = 1,                                                      \
-                           .attrs = pool_attrs,                                            \
-                           .nattrs = COUNT(pool_attrs),                                    \
-                           .attr_size = sizeof(PoolAttrs),                                 \
-                           .infer = infer_fn,                                              \
-                           .grad = grad_fn,                                                \
-                           .lower = id##_lower,                                            \
+#define POOL_OP(id, n, infer_fn, grad_fn, splits)                                                            \
+    const OpDef op_##id = {.name = #id,                                                                      \
+                           .min_in = n,                                                                      \
+                           .max_in = n,                                                                      \
+                           .nout = 1,                                                                        \
+                           .attrs = pool_attrs,                                                              \
+                           .nattrs = COUNT(pool_attrs),                                                      \
+                           .attr_size = sizeof(PoolAttrs),                                                   \
+                           .infer = infer_fn,                                                                \
+                           .grad = grad_fn,                                                                  \
+                           .lower = id##_lower,                                                              \
+                           .onnx = id##_onnx,                                                                \
                            .split = splits}
 POOL_OP(max_pool, 1, pool_infer, max_pool_grad, NULL);
 POOL_OP(max_pool_bwd, 2, max_pool_bwd_infer, NULL, max_pool_bwd_split);

@@ -63,6 +63,26 @@ static bool resample_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+/* Rows gathered by the table, those that it has none for with weight 0, and summed over its columns. */
+static bool resample_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const Type *x = in_type(g, n, 0), *table = in_type(g, n, 1);
+    int axis = (int)((const AxisAttrs *)n->attr)->axis;
+    OnnxVal v = onnx_in(o, 0), index = onnx_cast(o, onnx_in(o, 1), DT_I64), none = onnx_scalar(o, DT_I64, 0);
+    DType dt = onnx_type(o, v);
+    OnnxVal there = onnx_op(o, "GreaterOrEqual", DT_BOOL, 2, (OnnxVal[]){index, none});
+    OnnxVal w = onnx_cast(o, onnx_in(o, 2), dt);
+    w = onnx_op(o, "Where", dt, 3, (OnnxVal[]){there, w, onnx_scalar(o, dt, 0)});
+    int64_t dim[MAX_RANK + 2] = {table->dim[0], table->dim[1]};
+    for (int i = axis + 1; i < x->rank; i++)
+        dim[i - axis + 1] = 1;
+    w = onnx_reshape(o, w, x->rank - axis + 1, dim);
+    OnnxVal rows = onnx_op2(o, "Gather", v, onnx_op2(o, "Max", index, none));
+    onnx_attr(o, "axis", axis);
+    onnx_out(o, 0, onnx_reduced(o, "ReduceSum", onnx_op2(o, "Mul", rows, w), 1u << (axis + 1), false));
+    return true;
+}
+
 /* ---- the transpose ------------------------------------------------------------------- */
 
 /* Entries per input element; returns the largest. */
@@ -122,4 +142,5 @@ const OpDef op_resample = {.name = "resample",
                            .attr_size = sizeof(AxisAttrs),
                            .infer = resample_infer,
                            .grad = resample_grad,
+                           .onnx = resample_onnx,
                            .lower = resample_lower};

@@ -70,6 +70,17 @@ static bool cumsum_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+static bool cumsum_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const CumsumAttrs *at = n->attr;
+    (void)g;
+    OnnxVal y = onnx_op2(o, "CumSum", onnx_in(o, 0), onnx_scalar(o, DT_I64, (double)at->axis));
+    onnx_attr(o, "exclusive", at->exclusive);
+    onnx_attr(o, "reverse", at->reverse);
+    onnx_out(o, 0, y);
+    return true;
+}
+
 static bool cumsum_grad(Grad *gr, const Node *n)
 {
     CumsumAttrs at = *(const CumsumAttrs *)n->attr;
@@ -89,7 +100,8 @@ const OpDef op_cumsum = {.name = "cumsum",
                          .attr_size = sizeof(CumsumAttrs),
                          .infer = cumsum_infer,
                          .grad = cumsum_grad,
-                         .lower = cumsum_lower};
+                         .lower = cumsum_lower,
+                         .onnx = cumsum_onnx};
 
 /* ---- argmax, argmin x ---------------------------------------------------------------- */
 
@@ -221,6 +233,17 @@ static bool topk_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+static bool topk_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const TopkAttrs *at = n->attr;
+    (void)g;
+    onnx_op2(o, "TopK", onnx_in(o, 0), onnx_ints(o, &at->k, 1));
+    onnx_attr(o, "axis", at->axis);
+    onnx_attr(o, "largest", at->largest);
+    onnx_out(o, 0, onnx_second(o, DT_I64));
+    return true;
+}
+
 const OpDef op_topk = {.name = "topk",
                        .min_in = 1,
                        .max_in = 1,
@@ -230,7 +253,8 @@ const OpDef op_topk = {.name = "topk",
                        .nattrs = COUNT(topk_attrs),
                        .attr_size = sizeof(TopkAttrs),
                        .infer = topk_infer,
-                       .lower = topk_lower};
+                       .lower = topk_lower,
+                       .onnx = topk_onnx};
 
 /* ---- trilu x: the last two dimensions' triangle on one side of diagonal k ------------ */
 

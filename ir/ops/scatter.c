@@ -278,16 +278,35 @@ static bool scatter_grad(Grad *gr, const Node *n)
     return true;
 }
 
-#define SCATTER_OP(id)                                                                     \
-    const OpDef op_##id = {.name = #id,                                                    \
-                           .min_in = 3,                                                    \
-                           .max_in = 3,                                                    \
-                           .nout = 1,                                                      \
-                           .attrs = scatter_attrs,                                         \
-                           .nattrs = 2,                                                    \
-                           .attr_size = sizeof(ScatterAttrs),                              \
-                           .infer = id##_infer,                                            \
-                           .grad = scatter_grad,                                              \
+static bool scatter_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    static const char *const how[] = {"none", "add", "mul", "max", "min"};
+    const ScatterAttrs *at = n->attr;
+    bool nd = n->op == OP_scatter_nd;
+    OnnxVal index = onnx_in(o, 1);
+    (void)g;
+    if (nd && at->axis)
+        return onnx_refuse(o, "ScatterND has no batch dimensions");
+    OnnxVal y = onnx_op3(o, nd ? "ScatterND" : "ScatterElements", onnx_in(o, 0), onnx_cast(o, index, DT_I64),
+                         onnx_in(o, 2));
+    if (!nd)
+        onnx_attr(o, "axis", at->axis);
+    onnx_attr_text(o, "reduction", how[at->reduction]);
+    onnx_out(o, 0, y);
+    return true;
+}
+
+#define SCATTER_OP(id)                                                                                       \
+    const OpDef op_##id = {.name = #id,                                                                      \
+                           .min_in = 3,                                                                      \
+                           .max_in = 3,                                                                      \
+                           .nout = 1,                                                                        \
+                           .attrs = scatter_attrs,                                                           \
+                           .nattrs = 2,                                                                      \
+                           .attr_size = sizeof(ScatterAttrs),                                                \
+                           .infer = id##_infer,                                                              \
+                           .grad = scatter_grad,                                                             \
+                           .onnx = scatter_onnx,                                                             \
                            .lower = id##_lower}
 SCATTER_OP(scatter_elements);
 SCATTER_OP(scatter_nd);

@@ -45,14 +45,43 @@ static bool reshape_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_accumulated = {.name = "accumulated", .min_in = 1, .max_in = 1, .nout = 1,
-                              .traits = OPT_VIEW, .infer = accumulated_infer,
-                              .grad = reshape_grad, .lower = reshape_lower};
+static bool view_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const Type *t = out_type(g, n, 0);
+    onnx_out(o, 0, onnx_reshape(o, onnx_in(o, 0), t->rank, t->dim));
+    return true;
+}
 
-const OpDef op_reshape = {.name = "reshape", .min_in = 1, .max_in = 1, .nout = 1,
-                          .traits = OPT_VIEW, .attrs = shape_attrs, .nattrs = 1,
-                          .attr_size = sizeof(ShapeAttrs), .infer = reshape_infer,
-                          .grad = reshape_grad, .lower = reshape_lower};
+/* In ONNX a value is where it is. */
+static bool same_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    (void)g, (void)n;
+    onnx_out(o, 0, onnx_op1(o, "Identity", onnx_in(o, 0)));
+    return true;
+}
+
+const OpDef op_accumulated = {.name = "accumulated",
+                              .min_in = 1,
+                              .max_in = 1,
+                              .nout = 1,
+                              .traits = OPT_VIEW,
+                              .infer = accumulated_infer,
+                              .grad = reshape_grad,
+                              .lower = reshape_lower,
+                              .onnx = same_onnx};
+
+const OpDef op_reshape = {.name = "reshape",
+                          .min_in = 1,
+                          .max_in = 1,
+                          .nout = 1,
+                          .traits = OPT_VIEW,
+                          .attrs = shape_attrs,
+                          .nattrs = 1,
+                          .attr_size = sizeof(ShapeAttrs),
+                          .infer = reshape_infer,
+                          .grad = reshape_grad,
+                          .lower = reshape_lower,
+                          .onnx = view_onnx};
 
 /* ---- transpose x {perm} ------------------------------------------------------------- */
 
@@ -88,6 +117,16 @@ static bool transpose_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+static bool transpose_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const TransposeAttrs *at = n->attr;
+    int perm[MAX_RANK];
+    for (int i = 0; i < at->perm.n; i++)
+        perm[i] = (int)at->perm.v[i];
+    onnx_out(o, 0, onnx_transpose(o, onnx_in(o, 0), in_type(g, n, 0)->rank, perm));
+    return true;
+}
+
 static bool transpose_grad(Grad *gr, const Node *n)
 {
     const TransposeAttrs *at = n->attr;
@@ -98,10 +137,17 @@ static bool transpose_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_transpose = {.name = "transpose", .min_in = 1, .max_in = 1, .nout = 1,
-                            .attrs = transpose_attrs, .nattrs = 1,
-                            .attr_size = sizeof(TransposeAttrs), .infer = transpose_infer,
-                            .grad = transpose_grad, .lower = transpose_lower};
+const OpDef op_transpose = {.name = "transpose",
+                            .min_in = 1,
+                            .max_in = 1,
+                            .nout = 1,
+                            .attrs = transpose_attrs,
+                            .nattrs = 1,
+                            .attr_size = sizeof(TransposeAttrs),
+                            .infer = transpose_infer,
+                            .grad = transpose_grad,
+                            .lower = transpose_lower,
+                            .onnx = transpose_onnx};
 
 /* ---- expand x {shape}: numpy broadcast_to ---------------------------------------------- */
 
@@ -122,15 +168,30 @@ static bool expand_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+static bool expand_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const Type *t = out_type(g, n, 0);
+    onnx_out(o, 0, onnx_expand(o, onnx_in(o, 0), t->rank, t->dim));
+    return true;
+}
+
 static bool expand_grad(Grad *gr, const Node *n)
 {
     grad_add(gr, n->in[0], grad_out(gr, n, 0)); /* grad_add sums the broadcast back */
     return true;
 }
 
-const OpDef op_expand = {.name = "expand", .min_in = 1, .max_in = 1, .nout = 1,
-                         .attrs = shape_attrs, .nattrs = 1, .attr_size = sizeof(ShapeAttrs),
-                         .infer = expand_infer, .grad = expand_grad, .lower = expand_lower};
+const OpDef op_expand = {.name = "expand",
+                         .min_in = 1,
+                         .max_in = 1,
+                         .nout = 1,
+                         .attrs = shape_attrs,
+                         .nattrs = 1,
+                         .attr_size = sizeof(ShapeAttrs),
+                         .infer = expand_infer,
+                         .grad = expand_grad,
+                         .lower = expand_lower,
+                         .onnx = expand_onnx};
 
 /* ---- slice x {start, step, size}; slice_bwd g: zeros of `size` with g put there ---------- */
 
@@ -182,6 +243,20 @@ static bool slice_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+/* Extents that are whole are left alone. */
+static bool slice_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const SliceAttrs *at = n->attr;
+    OnnxVal v = onnx_in(o, 0);
+    for (int i = 0; i < at->start.n; i++) {
+        int64_t step = at->step.v[i], end = at->start.v[i] + at->size.v[i] * step;
+        if (at->size.v[i] != in_type(g, n, 0)->dim[i] || step != 1)
+            v = onnx_slice(o, v, i, at->start.v[i], end < 0 ? -INT32_MAX : end, step);
+    }
+    onnx_out(o, 0, v);
+    return true;
+}
+
 static bool slice_grad(Grad *gr, const Node *n)
 {
     SliceAttrs at = *(const SliceAttrs *)n->attr;
@@ -192,9 +267,17 @@ static bool slice_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_slice = {.name = "slice", .min_in = 1, .max_in = 1, .nout = 1,
-                        .attrs = slice_attrs, .nattrs = 3, .attr_size = sizeof(SliceAttrs),
-                        .infer = slice_infer, .grad = slice_grad, .lower = slice_lower};
+const OpDef op_slice = {.name = "slice",
+                        .min_in = 1,
+                        .max_in = 1,
+                        .nout = 1,
+                        .attrs = slice_attrs,
+                        .nattrs = 3,
+                        .attr_size = sizeof(SliceAttrs),
+                        .infer = slice_infer,
+                        .grad = slice_grad,
+                        .lower = slice_lower,
+                        .onnx = slice_onnx};
 
 static bool slice_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -252,9 +335,51 @@ static bool slice_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_slice_bwd = {.name = "slice_bwd", .min_in = 1, .max_in = 1, .nout = 1,
-                            .attrs = slice_attrs, .nattrs = 3, .attr_size = sizeof(SliceAttrs),
-                            .infer = slice_bwd_infer, .lower = slice_bwd_lower};
+/* The part at its elements along one axis of zeros. */
+static OnnxVal spread_onnx(OnnxNodes *o, const SliceAttrs *at, int axis, OnnxVal v, Type *t)
+{
+    int64_t n = t->dim[axis], dim[MAX_RANK] = {0}, *index = NEW(onnx_arena(o), int64_t, n + 1);
+    for (int64_t j = 0; j < n; j++)
+        index[j] = at->start.v[axis] + j * at->step.v[axis];
+    for (int i = 0; i < t->rank; i++)
+        dim[i] = i == axis ? n : 1;
+    OnnxVal at_axis = onnx_table(o, &(Tensor){type_make(DT_I64, t->rank, dim), index});
+    at_axis = onnx_expand(o, at_axis, t->rank, t->dim);
+    t->dim[axis] = at->size.v[axis];
+    OnnxVal r = onnx_op3(o, "ScatterElements", onnx_zeros(o, onnx_type(o, v), t->rank, t->dim), at_axis, v);
+    onnx_attr(o, "axis", axis);
+    return r;
+}
+
+static bool slice_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const SliceAttrs *at = n->attr;
+    Type t = *in_type(g, n, 0);
+    OnnxVal v = onnx_in(o, 0);
+    int64_t pad[2 * MAX_RANK] = {0};
+    bool pads = false;
+    for (int i = 0; i < t.rank; i++)
+        if (at->step.v[i] != 1) {
+            v = spread_onnx(o, at, i, v, &t);
+        } else {
+            pad[i] = at->start.v[i];
+            pad[t.rank + i] = at->size.v[i] - at->start.v[i] - t.dim[i];
+            pads |= pad[i] || pad[t.rank + i];
+        }
+    onnx_out(o, 0, pads ? onnx_op2(o, "Pad", v, onnx_ints(o, pad, 2 * t.rank)) : v);
+    return true;
+}
+
+const OpDef op_slice_bwd = {.name = "slice_bwd",
+                            .min_in = 1,
+                            .max_in = 1,
+                            .nout = 1,
+                            .attrs = slice_attrs,
+                            .nattrs = 3,
+                            .attr_size = sizeof(SliceAttrs),
+                            .infer = slice_bwd_infer,
+                            .lower = slice_bwd_lower,
+                            .onnx = slice_bwd_onnx};
 
 /* ---- concat x... {axis} ------------------------------------------------------------------- */
 
@@ -330,6 +455,18 @@ static bool concat_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+static bool concat_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    (void)g;
+    OnnxVal *in = NEW(onnx_arena(o), OnnxVal, n->nin + 1);
+    for (int i = 0; i < n->nin; i++)
+        in[i] = onnx_in(o, i);
+    OnnxVal r = onnx_op(o, "Concat", onnx_type(o, in[0]), n->nin, in);
+    onnx_attr(o, "axis", ((const AxisAttrs *)n->attr)->axis);
+    onnx_out(o, 0, r);
+    return true;
+}
+
 static bool concat_grad(Grad *gr, const Node *n)
 {
     int axis = (int)((const AxisAttrs *)n->attr)->axis;
@@ -344,9 +481,17 @@ static bool concat_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_concat = {.name = "concat", .min_in = 1, .max_in = -1, .nout = 1,
-                         .attrs = axis_attrs, .nattrs = 1, .attr_size = sizeof(AxisAttrs),
-                         .infer = concat_infer, .grad = concat_grad, .lower = concat_lower};
+const OpDef op_concat = {.name = "concat",
+                         .min_in = 1,
+                         .max_in = -1,
+                         .nout = 1,
+                         .attrs = axis_attrs,
+                         .nattrs = 1,
+                         .attr_size = sizeof(AxisAttrs),
+                         .infer = concat_infer,
+                         .grad = concat_grad,
+                         .lower = concat_lower,
+                         .onnx = concat_onnx};
 
 /* ---- offload x, fetch x: a copy in the host's memory, and one of that ---------------------------
  * Values are in the device's memory but for results of offload, which only fetch reads. */
@@ -374,11 +519,22 @@ static bool move_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_offload = {.name = "offload", .min_in = 1, .max_in = 1, .nout = 1,
-                          .infer = accumulated_infer, .grad = move_grad,
-                          .lower = move_lower};
-const OpDef op_fetch = {.name = "fetch", .min_in = 1, .max_in = 1, .nout = 1,
-                        .infer = accumulated_infer, .grad = move_grad, .lower = move_lower};
+const OpDef op_offload = {.name = "offload",
+                          .min_in = 1,
+                          .max_in = 1,
+                          .nout = 1,
+                          .infer = accumulated_infer,
+                          .grad = move_grad,
+                          .lower = move_lower,
+                          .onnx = same_onnx};
+const OpDef op_fetch = {.name = "fetch",
+                        .min_in = 1,
+                        .max_in = 1,
+                        .nout = 1,
+                        .infer = accumulated_infer,
+                        .grad = move_grad,
+                        .lower = move_lower,
+                        .onnx = same_onnx};
 
 /* ---- pad x {before, after, mode, value} ----------------------------------------------------- */
 
@@ -472,6 +628,21 @@ static bool pad_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+static bool pad_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    static const char *const mode[] = {"constant", "reflect", "edge", "wrap"};
+    const PadAttrs *at = n->attr;
+    int64_t pad[2 * MAX_RANK];
+    int rank = in_type(g, n, 0)->rank;
+    OnnxVal v = onnx_in(o, 0);
+    memcpy(pad, at->before.v, (size_t)rank * sizeof *pad);
+    memcpy(pad + rank, at->after.v, (size_t)rank * sizeof *pad);
+    v = onnx_op3(o, "Pad", v, onnx_ints(o, pad, 2 * rank), onnx_scalar(o, onnx_type(o, v), at->value));
+    onnx_attr_text(o, "mode", mode[at->mode]);
+    onnx_out(o, 0, v);
+    return true;
+}
+
 /* The element of n that position j copies. */
 static int64_t padded_from(int64_t mode, int64_t j, int64_t n)
 {
@@ -511,6 +682,14 @@ static bool pad_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_pad = {.name = "pad", .min_in = 1, .max_in = 1, .nout = 1, .attrs = pad_attrs,
-                      .nattrs = 4, .attr_size = sizeof(PadAttrs), .infer = pad_infer,
-                      .grad = pad_grad, .lower = pad_lower};
+const OpDef op_pad = {.name = "pad",
+                      .min_in = 1,
+                      .max_in = 1,
+                      .nout = 1,
+                      .attrs = pad_attrs,
+                      .nattrs = 4,
+                      .attr_size = sizeof(PadAttrs),
+                      .infer = pad_infer,
+                      .grad = pad_grad,
+                      .lower = pad_lower,
+                      .onnx = pad_onnx};

@@ -151,9 +151,6 @@ bool remat_check(const RematInstance *inst, char err[REMAT_ERR])
         return false;
     if (!check_values(inst, ws, err))
         return false;
-    for (int32_t i = 0; i < inst->nops && inst->block; i++)
-        if (inst->block[i] < 0 || inst->block[i] >= inst->nops)
-            return rm_fail(err, "operator %d: block %d is out of range", i, inst->block[i]);
     int32_t *mark = RM_NEW(int32_t, inst->nvalues);
     int32_t *producer = RM_NEW(int32_t, inst->nvalues);
     memset(producer, -1, sizeof *producer * (size_t)inst->nvalues);

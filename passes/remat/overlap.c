@@ -1,11 +1,12 @@
-/* overlap.c -- copies beside kernels: a fetch begins as much earlier as its copy takes, and what is
- * offloaded stays as much longer, as far as no step gets more bytes than the largest has.
+/* overlap.c -- copies beside kernels: one that comes in begins as much earlier as it takes, and what goes out
+ * stays as much longer, as far as no step gets more bytes than the largest has. What is staged has room of
+ * its own, half of it for each direction.
  *
- * The search places a fetch in front of its reader and counts the bytes of what is offloaded as free when
- * nobody reads them: then kernels would wait for every copy. Each direction is a lane in which copies
- * run one behind the other. Fetches from the last to the first: each is to end when its reader runs and
- * before the next begins. Offloads from the first to the last: each begins when it can. O(executions +
- * the sum of the distances). */
+ * The search places a copy that comes in in front of its reader, one that goes out behind its writer, and
+ * counts the bytes of what is offloaded as free when nobody reads them: then kernels would wait for every
+ * copy. Each direction is a lane in which copies run one behind the other. Those that come in from the last
+ * to the first: each is to end when its reader runs and before the next begins. Those that go out from the
+ * first to the last: each begins when it can. O(executions + the sum of the distances). */
 #include "remat_int.h"
 
 #include <stdlib.h>
@@ -15,14 +16,21 @@ typedef struct {
     const RematInstance *inst;
     int32_t *seq, n;
     uint8_t *alt;
-    int64_t *bytes, *start; /* of a step; start: of the kernels, without waits */
-    int64_t peak;
+    int64_t *bytes, *staged, *start; /* of a step; start: of the kernels, without waits */
+    int64_t most, room;              /* bytes and staged ones that a step may have */
 } Overlap;
 
 static int32_t origin(const Overlap *o, int32_t op)
 {
     return op < o->inst->nops ? op : o->inst->ops[op].fetch_of;
 }
+
+static bool comes_in(const Overlap *o, int32_t op)
+{
+    return op >= o->inst->nops || o->inst->ops[op].lane == REMAT_IN;
+}
+
+static bool goes_out(const Overlap *o, int32_t op) { return o->inst->ops[op].lane == REMAT_OUT; }
 
 static int64_t copied_bytes(const Overlap *o, int32_t op)
 {
@@ -40,7 +48,7 @@ static bool reads(const RematOp *o, int32_t value)
     return false;
 }
 
-/* Does this operator read what the fetch makes, or make it? */
+/* Does this operator read what the copy makes, or make it? */
 static bool meets(const Overlap *o, int32_t op, int32_t fetch)
 {
     bool met = origin(o, op) == origin(o, fetch);
@@ -52,27 +60,38 @@ static bool meets(const Overlap *o, int32_t op, int32_t fetch)
 static void measure(Overlap *o)
 {
     char err[REMAT_ERR];
+    int64_t staged = 0;
     remat_profile(o->inst, o->seq, o->n, o->alt, o->bytes, err);
-    o->peak = 0;
     for (int32_t k = 0; k < o->n; k++) {
         const RematOp *op = &o->inst->ops[o->seq[k]];
         int64_t cost = o->alt && o->alt[k] ? op->alt[o->alt[k] - 1].cost : op->cost;
         o->start[k + 1] = o->start[k] + cost;
-        o->peak = o->bytes[k] > o->peak ? o->bytes[k] : o->peak;
+        o->most = o->bytes[k] > o->most ? o->bytes[k] : o->most;
+        staged += comes_in(o, o->seq[k]) ? op->staged : 0;
+        o->staged[k] = staged;
+        staged -= goes_out(o, o->seq[k]) ? op->staged : 0;
     }
 }
 
-/* ---- fetches ------------------------------------------------------------------------- */
+/* May step k have so many more? */
+static bool has_room(const Overlap *o, int32_t k, int64_t bytes, int64_t staged, int64_t room)
+{
+    return o->bytes[k] + bytes <= o->most && (staged == 0 || o->staged[k] + staged <= room);
+}
+
+/* ---- in --------------------------------------------------------------------------------- */
 
 /* The execution at `from` goes to the earlier place `to`, and its copies are there from then on. */
 static void put_before(Overlap *o, bool *done, int32_t from, int32_t to, int64_t bytes)
 {
     int32_t op = o->seq[from];
+    int64_t staged = o->inst->ops[op].staged, level = from > to ? o->staged[to] + staged : o->staged[to];
     uint8_t alt = o->alt[from];
     size_t n = (size_t)(from - to);
     int64_t here = from > to ? o->bytes[to] + bytes : o->bytes[to];
     for (int32_t k = from; k > to; k--) {
         o->bytes[k] = o->bytes[k - 1] + bytes;
+        o->staged[k] = o->staged[k - 1] + staged;
         o->start[k] = o->start[k - 1];
     }
     memmove(o->seq + to + 1, o->seq + to, n * sizeof *o->seq);
@@ -81,22 +100,23 @@ static void put_before(Overlap *o, bool *done, int32_t from, int32_t to, int64_t
     o->seq[to] = op;
     o->alt[to] = alt;
     o->bytes[to] = here;
+    o->staged[to] = level;
     done[to] = true;
 }
 
-static void advance_fetches(Overlap *o)
+static void advance_copies(Overlap *o)
 {
     bool *done = RM_NEW(bool, o->n + 1);
     int64_t next = INT64_MAX; /* when the lane is taken again */
-    for (int32_t at = o->n - 1; at >= 0; at -= o->seq[at] < o->inst->nops || done[at]) {
-        if (o->seq[at] < o->inst->nops || done[at])
+    for (int32_t at = o->n - 1; at >= 0; at -= !comes_in(o, o->seq[at]) || done[at]) {
+        if (!comes_in(o, o->seq[at]) || done[at])
             continue;
-        int64_t bytes = copied_bytes(o, o->seq[at]);
+        int64_t bytes = copied_bytes(o, o->seq[at]), staged = o->inst->ops[o->seq[at]].staged;
         int64_t end = o->start[at] < next ? o->start[at] : next;
         int64_t begin = end - o->inst->ops[o->seq[at]].link;
         int32_t to = at;
         while (to > 0 && o->start[to] > begin && !meets(o, o->seq[to - 1], o->seq[at]) &&
-               o->bytes[to - 1] + bytes <= o->peak)
+               has_room(o, to - 1, bytes, staged, o->room / 2))
             to--;
         next = o->start[to] > begin ? o->start[to] : begin;
         put_before(o, done, at, to, bytes);
@@ -104,7 +124,45 @@ static void advance_fetches(Overlap *o)
     free(done);
 }
 
-/* ---- offloads ------------------------------------------------------------------------ */
+/* ---- out ----------------------------------------------------------------------------- */
+
+/* The execution at `from` goes to the later place `to`, and what it reads is there until then. */
+static void put_behind(Overlap *o, int32_t from, int32_t to)
+{
+    int32_t op = o->seq[from];
+    int64_t staged = o->inst->ops[op].staged;
+    uint8_t alt = o->alt[from];
+    size_t n = (size_t)(to - from);
+    for (int32_t k = from; k < to; k++) {
+        o->bytes[k] = o->bytes[k + 1];
+        o->staged[k] = o->staged[k + 1] + staged;
+        o->start[k] = o->start[k + 1];
+    }
+    memmove(o->seq + from, o->seq + from + 1, n * sizeof *o->seq);
+    memmove(o->alt + from, o->alt + from + 1, n);
+    o->seq[to] = op;
+    o->alt[to] = alt;
+}
+
+/* Copies out that are operators. */
+static void delay_copies(Overlap *o)
+{
+    bool *done = RM_NEW(bool, o->inst->nops + 1);
+    int64_t lane = 0;
+    for (int32_t at = 0; at < o->n; at++) {
+        int32_t op = o->seq[at], to = at;
+        if (op >= o->inst->nops || !goes_out(o, op) || done[op])
+            continue;
+        lane = (lane > o->start[at] ? lane : o->start[at]) + o->inst->ops[op].link;
+        while (to + 1 < o->n && o->start[to + 1] < lane &&
+               has_room(o, to + 1, 0, o->inst->ops[op].staged, o->room))
+            to++;
+        done[op] = true;
+        if (to > at)
+            put_behind(o, at--, to);
+    }
+    free(done);
+}
 
 static void find_fetched(const Overlap *o, bool *fetched)
 {
@@ -135,7 +193,7 @@ static int32_t delay_offload(Overlap *o, int32_t k, int64_t *ready)
         int64_t more = 0;
         for (int32_t i = 0; i < op->nout; i++)
             more += until[i] < at + 1 ? o->inst->values[op->out[i]].bytes : 0;
-        if (o->bytes[at + 1] + more > o->peak) {
+        if (o->bytes[at + 1] + more > o->most) {
             *ready = o->start[at + 1];
             break;
         }
@@ -154,6 +212,8 @@ static void delay_offloads(Overlap *o, int32_t *offload, const int64_t *link)
     for (int32_t k = 0; k < o->n; k++) {
         int32_t op = o->seq[k];
         offload[k] = -1;
+        if (goes_out(o, op))
+            lane = (lane > o->start[k] ? lane : o->start[k]) + o->inst->ops[op].link;
         if (op >= o->inst->nops || !fetched[op] || ran[op])
             continue;
         ran[op] = true;
@@ -171,15 +231,22 @@ static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 typedef struct {
     int64_t now, out, in; /* ends of what ran last: kernels, copies */
     int64_t left;         /* when all bytes are free that were left so far */
-    int64_t *ready, *away; /* per value: the end of its fetch; per operator: of its offload */
+    int64_t *ready, *away; /* per value: when it is there; per operator: the end of its offload */
     int64_t *leaves;       /* per execution: when the bytes are free that it may be the first to get */
 } Lanes;
 
-static void run_fetch(Lanes *l, const RematOp *op)
+static void run_in(Lanes *l, const RematOp *op, int64_t away)
 {
-    l->in = later(later(l->in, l->now), later(l->left, l->away[op->fetch_of])) + op->link;
+    l->in = later(later(l->in, l->now), later(l->left, away)) + op->link;
     for (int32_t i = 0; i < op->nout; i++)
         l->ready[op->out[i]] = l->in;
+}
+
+/* The bytes it reads are free when it has ended. */
+static void run_out(Lanes *l, const RematOp *op, int32_t k)
+{
+    l->out = later(l->out, l->ready[op->in[0]]) + op->link;
+    l->leaves[k + 1] = later(l->leaves[k + 1], l->out);
 }
 
 static void run_operator(const Overlap *o, Lanes *l, int32_t k, int32_t offload, int64_t link)
@@ -189,7 +256,7 @@ static void run_operator(const Overlap *o, Lanes *l, int32_t k, int32_t offload,
     for (int32_t i = 0; i < op->nin; i++)
         l->now = later(l->now, l->ready[op->in[i]]);
     for (int32_t i = 0; i < op->nout; i++)
-        l->ready[op->out[i]] = 0;
+        l->ready[op->out[i]] = l->now + o->start[k + 1] - o->start[k];
     if (offload < 0)
         return;
     l->away[o->seq[k]] = l->out = later(l->out, l->now + o->start[k + 1] - o->start[k]) + link;
@@ -203,8 +270,11 @@ static int64_t waits(const Overlap *o, const int32_t *offload, const int64_t *li
                .leaves = RM_NEW(int64_t, o->n + 2)};
     for (int32_t k = 0; k < o->n; k++) {
         l.left = later(l.left, l.leaves[k]);
-        if (o->seq[k] >= o->inst->nops)
-            run_fetch(&l, &o->inst->ops[o->seq[k]]);
+        const RematOp *op = &o->inst->ops[o->seq[k]];
+        if (comes_in(o, o->seq[k]))
+            run_in(&l, op, o->seq[k] < o->inst->nops ? 0 : l.away[op->fetch_of]);
+        else if (goes_out(o, o->seq[k]))
+            run_out(&l, op, k);
         else
             run_operator(o, &l, k, offload[k], link[o->seq[k]]);
         l.now += o->start[k + 1] - o->start[k];
@@ -215,19 +285,30 @@ static int64_t waits(const Overlap *o, const int32_t *offload, const int64_t *li
     return l.now - (o->start[o->n] - o->start[0]);
 }
 
-int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, int32_t *offload)
+int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, int64_t room,
+                      int32_t *offload)
 {
-    Overlap o = {.inst = inst, .seq = seq, .n = n, .alt = alt, .bytes = RM_NEW(int64_t, n + 1),
+    Overlap o = {.inst = inst,
+                 .seq = seq,
+                 .n = n,
+                 .alt = alt,
+                 .room = room,
+                 .bytes = RM_NEW(int64_t, n + 1),
+                 .staged = RM_NEW(int64_t, n + 1),
                  .start = RM_NEW(int64_t, n + 1)};
     int64_t *link = RM_NEW(int64_t, inst->nops + 1);
     for (int32_t k = inst->nops; k < inst->nops + inst->nfetch; k++)
         link[inst->ops[k].fetch_of] = inst->ops[k].link;
+    rm_hoist(inst, seq, alt, n);
     measure(&o);
-    advance_fetches(&o);
+    advance_copies(&o);
+    measure(&o);
+    delay_copies(&o);
     measure(&o);
     delay_offloads(&o, offload, link);
     int64_t late = waits(&o, offload, link);
     free(o.bytes);
+    free(o.staged);
     free(o.start);
     free(link);
     return late;

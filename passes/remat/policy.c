@@ -4,40 +4,22 @@
  * The forward pass is everything up to the loss (given, or the step of the input order
  * after which most bytes are alive); its blocks are given or lie between articulation
  * values (one value carries nearly everything across). Most policies choose which forward values
- * to keep for the backward pass; replay() runs the input order, makes a dropped value
- * again, with what it needs, before its first backward reader, and keeps it to its last
- * reader. Revolve also chooses anew while it runs, and DTR is the eviction sweep with its
- * own rule.
+ * to keep for the backward pass, some by segments of blocks; replay() runs the input order, makes a dropped
+ * value again, with what it needs, before its first backward reader, and keeps it to its last reader. Revolve
+ * also chooses anew while it runs, and DTR is the eviction sweep with its own rule.
  *
  * Chen et al. 2016 (sqrt and greedy), Griewank and Walther 2000 (revolve), Kirisame et al.
- * 2021 (DTR), PyTorch's activation_memory_budget (knapsack), Korthikanti et al. 2022
- * (selective). */
-#include "solve.h"
+ * 2021 (DTR), PyTorch's activation_memory_budget (knapsack), Korthikanti et al. 2022 and PyTorch's
+ * policies that save products (selective). */
+#include "policy.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *const remat_policies[] = {"keep-all",  "recompute-all", "every-2",   "every-4",
-                                      "chen-sqrt", "chen-greedy",   "selective", "revolve",
-                                      "dtr",       "knapsack",      NULL};
-
-typedef struct {
-    const Problem *p;
-    int64_t budget;
-    RematResult *result; /* the best schedule so far */
-    int32_t loss;
-    int32_t *block; /* per forward op */
-    int32_t nblocks;
-    bool *again; /* per op: may run in the backward pass */
-    bool *saved; /* per value: read by the backward pass */
-    bool *keep;  /* per value */
-    /* replay */
-    bool *held;   /* per value: the newest copy may still be read */
-    bool *wanted; /* per op */
-    int32_t *closure, nclosure;
-    Seq out;
-} Policy;
+const char *const remat_policies[] = {"keep-all",  "recompute-all", "every-2",   "every-4", "ratio=0.25",
+                                      "chen-sqrt", "chen-greedy",   "selective", "greedy",  "knapsack",
+                                      "revolve",   "dtr",           NULL};
 
 /* ---- the forward pass and its blocks ------------------------------------------------- */
 
@@ -65,7 +47,7 @@ static int32_t find_loss(const Problem *p)
 }
 
 /* Last forward reader of a value, or its producer. */
-static int32_t last_forward(const Policy *y, int32_t v)
+int32_t policy_last_forward(const Policy *y, int32_t v)
 {
     const Problem *p = y->p;
     int32_t last = p->producer[v];
@@ -73,6 +55,23 @@ static int32_t last_forward(const Policy *y, int32_t v)
         if (p->readers.at[k] <= y->loss && p->readers.at[k] > last)
             last = p->readers.at[k];
     return last;
+}
+
+/* By the layers that are said; false: none is.  What is in none is a block, too. */
+static bool take_layers(Policy *y)
+{
+    int32_t last = 0;
+    for (int32_t i = 0; i <= y->loss; i++) {
+        int32_t now = y->p->inst->ops[i].layer;
+        if (i == 0 || now != last) {
+            y->layer[y->nblocks] = now > 0 ? y->nlayers : -1;
+            y->nlayers += now > 0;
+            y->nblocks++;
+        }
+        last = now;
+        y->block[i] = y->nblocks - 1;
+    }
+    return y->nlayers > 0;
 }
 
 /* A block ends behind op i where one value carries everything across: the others made so far
@@ -83,22 +82,32 @@ static void find_blocks(Policy *y)
     int64_t *open = RM_NEW(int64_t, y->loss + 2), *largest = RM_NEW(int64_t, y->loss + 2);
     int32_t block = 0;
     for (int32_t v = 0; v < p->nvals; v++)
-        for (int32_t i = p->producer[v]; i <= y->loss && i < last_forward(y, v); i++) {
+        for (int32_t i = p->producer[v]; i <= y->loss && i < policy_last_forward(y, v); i++) {
             open[i] += p->bytes[v];
             largest[i] = p->bytes[v] > largest[i] ? p->bytes[v] : largest[i];
         }
     for (int32_t i = 0; i <= y->loss; i++) {
-        y->block[i] = p->inst->block ? p->inst->block[i] : block;
+        y->block[i] = block;
         block += open[i] - largest[i] <= largest[i] / 4;
-        y->nblocks = y->block[i] >= y->nblocks ? y->block[i] + 1 : y->nblocks;
+        y->nblocks = y->block[i] + 1;
+        y->layer[y->block[i]] = y->block[i];
     }
+    y->nlayers = y->nblocks;
     free(open);
     free(largest);
 }
 
+static bool drops(const Policy *y, int32_t op)
+{
+    bool any = false;
+    for (int32_t k = y->p->out.first[op]; k < y->p->out.first[op + 1]; k++)
+        any |= !y->keep[y->p->out.at[k]];
+    return any;
+}
+
 /* Which forward operators may run again in the backward pass: not those that may be needed, for
- * a backward reader of their values or of values made from them, only behind their barrier. */
-static void find_again(Policy *y)
+ * a backward reader of their values or of values made from them again, only behind their barrier. */
+void policy_find_again(Policy *y)
 {
     const Problem *p = y->p;
     int32_t *needed = RM_NEW(int32_t, y->loss + 1); /* per op: until when */
@@ -107,7 +116,8 @@ static void find_again(Policy *y)
         for (int32_t k = p->out.first[u]; k < p->out.first[u + 1]; k++) {
             int32_t v = p->out.at[k];
             for (int32_t j = p->readers.first[v]; j < p->readers.first[v + 1]; j++) {
-                int32_t r = p->readers.at[j], at = r > y->loss ? r : needed[r];
+                int32_t r = p->readers.at[j];
+                int32_t at = r > y->loss ? r : y->again[r] && drops(y, r) ? needed[r] : 0;
                 needed[u] = at > needed[u] ? at : needed[u];
             }
         }
@@ -123,6 +133,7 @@ static void policy_init(Policy *y, const Problem *p, int64_t budget)
     bool given = p->inst->loss >= 0 && p->inst->loss < p->nops;
     *y = (Policy){.p = p, .budget = budget, .loss = given ? p->inst->loss : find_loss(p)};
     y->block = RM_NEW(int32_t, p->nops);
+    y->layer = RM_NEW(int32_t, p->nops);
     y->again = RM_NEW(bool, p->nops);
     y->saved = RM_NEW(bool, p->nvals);
     y->keep = RM_NEW(bool, p->nvals);
@@ -135,22 +146,20 @@ static void policy_init(Policy *y, const Problem *p, int64_t budget)
         for (int32_t k = p->readers.first[v]; k < p->readers.first[v + 1]; k++)
             y->saved[v] |= forward && p->readers.at[k] > y->loss;
     }
-    find_blocks(y);
-    find_again(y);
+    if (!take_layers(y))
+        find_blocks(y);
+    policy_find_again(y);
 }
 
 static void policy_free(Policy *y)
 {
-    void *all[] = {y->block, y->again,  y->saved,   y->keep,
+    void *all[] = {y->layer, y->block,  y->again,   y->saved, y->keep,
                    y->held,  y->wanted, y->closure, y->out.op};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
 
-static bool can_drop(const Policy *y, int32_t v)
-{
-    return y->again[y->p->producer[v]];
-}
+bool policy_can_drop(const Policy *y, int32_t v) { return y->again[y->p->producer[v]]; }
 
 /* ---- replay -------------------------------------------------------------------------- */
 
@@ -173,7 +182,7 @@ static int by_number(const void *a, const void *b)
 }
 
 /* Runs op after everything it misses. */
-static void run_with_missing(Policy *y, int32_t op)
+void policy_run(Policy *y, int32_t op)
 {
     const Problem *p = y->p;
     y->nclosure = 0;
@@ -196,106 +205,165 @@ static void run_with_missing(Policy *y, int32_t op)
 static void hold_kept(Policy *y)
 {
     for (int32_t v = 0; v < y->p->nvals; v++)
-        y->held[v] = y->held[v] && (y->keep[v] || !can_drop(y, v));
+        y->held[v] = y->held[v] && (y->keep[v] || !policy_can_drop(y, v));
 }
 
-static void offer(const Policy *y)
-{
-    result_offer(y->result, y->p, &y->out, y->budget);
-}
+void policy_offer(const Policy *y) { result_offer(y->result, y->p, &y->out, y->budget); }
 
 /* Makes the schedule that keeps y->keep, and offers it. */
 static void replay(Policy *y)
 {
     const Problem *p = y->p;
     y->out.n = 0;
+    policy_find_again(y);
     memset(y->held, 0, sizeof *y->held * (size_t)p->nvals);
     for (int32_t i = 0; i < p->nops; i++) {
-        run_with_missing(y, i);
+        policy_run(y, i);
         if (i == y->loss)
             hold_kept(y);
     }
-    offer(y);
+    policy_offer(y);
 }
 
-/* ---- checkpoints at block borders ---------------------------------------------------- */
+/* ---- segments of layers: what is made in one is made again there --------------------- */
 
-/* Keeps the values that cross from a block into the next one after blocks marked as
- * borders. */
-static void keep_borders(Policy *y, const bool *border)
+enum { STORED = -1 }; /* what is in no segment */
+
+static int32_t segment_of(const Policy *y, const int32_t *segment, int32_t op)
+{
+    int32_t layer = y->layer[y->block[op]];
+    return layer < 0 ? STORED : segment[layer];
+}
+
+/* Of a segment only what crosses into a later one is kept, of all else everything.  segment: per layer,
+ * rising. */
+static void keep_segments(Policy *y, const int32_t *segment)
 {
     const Problem *p = y->p;
     for (int32_t v = 0; v < p->nvals; v++) {
         int32_t op = p->producer[v];
         if (op > y->loss)
             continue;
-        y->keep[v] = false;
-        for (int32_t b = y->block[op], to = y->block[last_forward(y, v)]; b < to; b++)
-            y->keep[v] |= border[b];
+        int32_t in = segment_of(y, segment, op);
+        y->keep[v] = in == STORED || segment_of(y, segment, policy_last_forward(y, v)) != in;
     }
 }
 
-/* Every `every`-th block ends with a checkpoint. */
-static void checkpoint_every(Policy *y, int32_t every)
+static void segments_of(Policy *y, int32_t every)
 {
-    bool *border = RM_NEW(bool, y->nblocks);
-    for (int32_t b = every - 1; b < y->nblocks; b += every)
-        border[b] = true;
-    keep_borders(y, border);
-    free(border);
-}
-
-static void policy_keep_all(Policy *y)
-{
+    int32_t *segment = RM_NEW(int32_t, y->nlayers + 1);
+    for (int32_t b = 0; b < y->nlayers; b++)
+        segment[b] = b / every;
+    keep_segments(y, segment);
+    free(segment);
     replay(y);
 }
 
-static void policy_recompute_all(Policy *y)
+static bool policy_keep_all(Policy *y, const char *rest)
 {
-    checkpoint_every(y, 1);
     replay(y);
+    return !*rest;
 }
 
-static void policy_every_2(Policy *y)
+static bool policy_recompute_all(Policy *y, const char *rest)
 {
-    checkpoint_every(y, 2);
-    replay(y);
+    segments_of(y, 1);
+    return !*rest;
 }
 
-static void policy_every_4(Policy *y)
+/* A number from 1 on at *text, which is moved behind it; 0: there is none. */
+static int32_t read_number(const char **text)
 {
-    checkpoint_every(y, 4);
-    replay(y);
+    char *end;
+    long n = **text >= '0' && **text <= '9' ? strtol(*text, &end, 10) : 0;
+    if (n < 1 || n > INT32_MAX)
+        return 0;
+    *text = end;
+    return (int32_t)n;
 }
 
-static void policy_chen_sqrt(Policy *y)
+static bool policy_every(Policy *y, const char *rest)
 {
-    int32_t every = (int32_t)lround(sqrt(y->nblocks));
-    checkpoint_every(y, every > 0 ? every : 1);
+    int32_t every = read_number(&rest);
+    if (!every || *rest)
+        return false;
+    segments_of(y, every);
+    return true;
+}
+
+/* "1-2,4": blocks from 1 on, rising; the others are stored. */
+static bool policy_segments(Policy *y, const char *rest)
+{
+    int32_t *segment = RM_NEW(int32_t, y->nlayers + 1), last = 0;
+    bool ok = true, more = true;
+    for (int32_t b = 0; b < y->nlayers; b++)
+        segment[b] = STORED;
+    for (int32_t n = 0; ok && more; n++) {
+        int32_t from = read_number(&rest), to = *rest == '-' ? (rest++, read_number(&rest)) : from;
+        ok = from > last && to >= from && to <= y->nlayers;
+        for (int32_t b = from; ok && b <= to; b++)
+            segment[b - 1] = n;
+        last = to;
+        more = *rest == ',';
+        rest += more;
+    }
+    ok = ok && !*rest;
+    if (ok) {
+        keep_segments(y, segment);
+        replay(y);
+    }
+    free(segment);
+    return ok;
+}
+
+/* A share of the blocks, evenly spread, each by itself: the first of every four at 0.25. */
+static bool policy_ratio(Policy *y, const char *rest)
+{
+    char *end;
+    double ratio = strtod(rest, &end);
+    if (end == rest || *end || !(ratio >= 0 && ratio <= 1))
+        return false;
+    int32_t *segment = RM_NEW(int32_t, y->nlayers + 1);
+    for (int32_t b = 0; b < y->nlayers; b++) {
+        bool wrapped = b == 0 ? ratio > 0 : floor(b * ratio) > floor((b - 1) * ratio);
+        segment[b] = wrapped ? b : STORED;
+    }
+    keep_segments(y, segment);
+    free(segment);
     replay(y);
+    return true;
+}
+
+static bool policy_chen_sqrt(Policy *y, const char *rest)
+{
+    int32_t every = (int32_t)lround(sqrt(y->nlayers));
+    segments_of(y, every > 0 ? every : 1);
+    return !*rest;
 }
 
 /* Chen's algorithm 3: a checkpoint wherever the bytes since the last one exceed `most`. */
 static void checkpoint_greedy(Policy *y, int64_t most)
 {
     const Problem *p = y->p;
-    bool *border = RM_NEW(bool, y->nblocks);
+    int32_t *segment = RM_NEW(int32_t, y->nlayers + 1), n = 0;
     int64_t sum = 0;
     for (int32_t i = 0; i <= y->loss; i++) {
+        if (y->layer[y->block[i]] >= 0)
+            segment[y->layer[y->block[i]]] = n;
         for (int32_t k = p->out.first[i]; k < p->out.first[i + 1]; k++)
             sum += p->bytes[p->out.at[k]];
         if (sum > most && (i == y->loss || y->block[i + 1] != y->block[i])) {
-            border[y->block[i]] = true;
+            n++;
             sum = 0;
         }
     }
-    keep_borders(y, border);
-    free(border);
+    keep_segments(y, segment);
+    free(segment);
 }
 
 /* The largest segment size of a geometric series that fits the budget, or the one of the
  * least peak. */
-static void policy_chen_greedy(Policy *y)
+static bool policy_chen_greedy(Policy *y, const char *rest)
 {
     int64_t total = 0;
     for (int32_t v = 0; v < y->p->nvals; v++)
@@ -305,6 +373,7 @@ static void policy_chen_greedy(Policy *y)
         checkpoint_greedy(y, (int64_t)most);
         replay(y);
     } while ((most /= 1.25) > (double)total / 2048);
+    return !*rest;
 }
 
 /* ---- choosing among the saved values ------------------------------------------------- */
@@ -328,7 +397,7 @@ static int32_t rate_saved(const Policy *y, Rated *list)
     const Problem *p = y->p;
     int32_t n = 0;
     for (int32_t v = 0; v < p->nvals; v++)
-        if (y->saved[v] && can_drop(y, v))
+        if (y->saved[v] && policy_can_drop(y, v))
             list[n++] = (Rated){
                 (double)p->bytes[v] / ((double)p->cost[p->producer[v]] + 1e-6), v};
     qsort(list, (size_t)n, sizeof *list, by_rate);
@@ -346,7 +415,7 @@ static void drop_first(Policy *y, const Rated *list, int32_t n, int32_t count)
 
 /* Drops by bytes per second of recomputation until the schedule fits; the peak is not
  * monotone, so all prefixes of a grid are tried and the first that fits is taken. */
-static void policy_selective(Policy *y)
+static bool policy_greedy(Policy *y, const char *rest)
 {
     Rated *list = RM_NEW(Rated, y->p->nvals);
     int32_t n = rate_saved(y, list), stride = n / 256 + 1;
@@ -355,6 +424,27 @@ static void policy_selective(Policy *y)
         replay(y);
     }
     free(list);
+    return !*rest;
+}
+
+/* Keeps what is dear to make again, read by the backward pass or not: fewer bytes per cost than the forward
+ * pass makes on the whole, which products do.  Norms, activations, dropout and attention's scores run again.
+ */
+static bool policy_selective(Policy *y, const char *rest)
+{
+    const Problem *p = y->p;
+    double bytes = 0, cost = 0;
+    for (int32_t i = 0; i <= y->loss; i++) {
+        cost += (double)p->cost[i];
+        for (int32_t k = p->out.first[i]; k < p->out.first[i + 1]; k++)
+            bytes += (double)p->bytes[p->out.at[k]];
+    }
+    for (int32_t v = 0; v < p->nvals; v++) {
+        int32_t op = p->producer[v];
+        y->keep[v] = op > y->loss || (double)p->bytes[v] * cost <= bytes * (double)p->cost[op];
+    }
+    replay(y);
+    return !*rest;
 }
 
 enum { KNAPSACK_UNITS = 1000 };
@@ -389,7 +479,7 @@ static void knapsack(Policy *y, const Rated *list, int32_t n, int32_t units)
 }
 
 /* PyTorch's ratio, from 1 downwards until the schedule fits. */
-static void policy_knapsack(Policy *y)
+static bool policy_knapsack(Policy *y, const char *rest)
 {
     Rated *list = RM_NEW(Rated, y->p->nvals);
     int32_t n = rate_saved(y, list);
@@ -399,151 +489,88 @@ static void policy_knapsack(Policy *y)
         replay(y);
     }
     free(list);
-}
-
-/* ---- revolve ------------------------------------------------------------------------- */
-
-/* (n over k), capped. */
-static int64_t binomial(int32_t n, int32_t k)
-{
-    double x = 1;
-    for (int32_t i = 1; i <= k; i++)
-        x = x * (n - k + i) / i;
-    return x < 1e15 ? (int64_t)llround(x) : (int64_t)1000000000000000;
-}
-
-/* How far to advance before the next checkpoint when `length` blocks are to be reversed
- * with `slots` checkpoints, the one at the start among them: with r the least number such
- * that binomial(slots + r, slots) >= length. */
-static int32_t revolve_hop(int32_t length, int32_t slots)
-{
-    int32_t r = 1;
-    while (binomial(slots + r, slots) < length)
-        r++;
-    int64_t hop = binomial(slots + r - 1, slots),
-            other = length - binomial(slots + r - 2, slots - 1);
-    hop = hop < other ? hop : other;
-    return hop < 1 ? 1 : hop < length ? (int32_t)hop : length - 1;
-}
-
-/* The backward pass reads block k: hold checkpoints on the way from the nearest one.
- * stored[b]: the border behind block b is held. */
-static void revolve_plan(Policy *y, bool *stored, int32_t k, int32_t slots)
-{
-    int32_t at = k - 1, used = 0;
-    for (int32_t b = 0; b < k; b++)
-        used += stored[b];
-    while (at >= 0 && !stored[at])
-        at--;
-    for (int32_t b = k; b < y->nblocks; b++)
-        stored[b] = false;
-    while (k - at > 1 && used < slots) {
-        at += revolve_hop(k - at, slots - used + 1);
-        if (at >= k)
-            break;
-        stored[at] = true;
-        used++;
-    }
-}
-
-/* Only what crosses a stored border, or belongs to block k, may still be read. */
-static void revolve_hold(Policy *y, const bool *stored, int32_t k)
-{
-    const Problem *p = y->p;
-    for (int32_t v = 0; v < p->nvals; v++) {
-        int32_t op = p->producer[v];
-        if (!y->held[v] || !can_drop(y, v) || y->block[op] == k)
-            continue;
-        bool held = false;
-        for (int32_t b = y->block[op], to = y->block[last_forward(y, v)]; b < to && !held;
-             b++)
-            held = stored[b];
-        y->held[v] = held;
-    }
-}
-
-/* The last block whose values op reads, -1 = none. */
-static int32_t block_read(const Policy *y, int32_t op)
-{
-    const Problem *p = y->p;
-    int32_t last = -1;
-    for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++) {
-        int32_t u = p->producer[p->in.at[k]];
-        if (u <= y->loss && y->block[u] > last)
-            last = y->block[u];
-    }
-    return last;
-}
-
-static void revolve(Policy *y, int32_t slots)
-{
-    const Problem *p = y->p;
-    bool *stored = RM_NEW(bool, y->nblocks + 1);
-    int32_t current = y->nblocks;
-    y->out.n = 0;
-    memset(y->held, 0, sizeof *y->held * (size_t)p->nvals);
-    revolve_plan(y, stored, y->nblocks - 1, slots);
-    for (int32_t i = 0; i < p->nops; i++) {
-        int32_t k = i > y->loss ? block_read(y, i) : -1;
-        if (k >= 0 && k < current) {
-            current = k;
-            revolve_plan(y, stored, k, slots);
-        }
-        run_with_missing(y, i);
-        if (i >= y->loss)
-            revolve_hold(y, stored, current < y->nblocks ? current : y->nblocks - 1);
-    }
-    offer(y);
-    free(stored);
-}
-
-/* As many checkpoints as fit. */
-static void policy_revolve(Policy *y)
-{
-    for (int32_t slots = y->nblocks; slots >= 1;
-         slots = slots > 32 ? slots * 3 / 4 : slots - 1)
-        revolve(y, slots);
+    return !*rest;
 }
 
 /* ---- DTR ----------------------------------------------------------------------------- */
 
-static void policy_dtr(Policy *y)
+static bool policy_dtr(Policy *y, const char *rest)
 {
     int32_t *order = RM_NEW(int32_t, y->p->nops);
     for (int32_t i = 0; i < y->p->nops; i++)
         order[i] = i;
     if (evict_sweep(y->p, order, y->budget, EVICT_DTR, &y->out))
-        offer(y);
+        policy_offer(y);
     else
         replay(y); /* out of memory: show what keeping everything needs */
     free(order);
+    return !*rest;
+}
+
+/* ---- by name ------------------------------------------------------------------------- */
+
+/* What follows the name is the policy's own; false: it is not what it should be. */
+static const struct {
+    const char *name;
+    bool (*run)(Policy *y, const char *rest);
+} policies[] = {
+    {"keep-all", policy_keep_all},
+    {"recompute-all", policy_recompute_all},
+    {"every-", policy_every},
+    {"segments=", policy_segments},
+    {"ratio=", policy_ratio},
+    {"chen-sqrt", policy_chen_sqrt},
+    {"chen-greedy", policy_chen_greedy},
+    {"selective", policy_selective},
+    {"greedy", policy_greedy},
+    {"knapsack", policy_knapsack},
+    {"revolve", policy_revolve},
+    {"dtr", policy_dtr},
+};
+enum { NPOLICIES = sizeof policies / sizeof *policies };
+
+/* Its place; NPOLICIES: there is none. */
+static size_t find_policy(const char *name, const char **rest)
+{
+    for (size_t i = 0; i < NPOLICIES; i++) {
+        size_t n = strlen(policies[i].name);
+        *rest = name + n;
+        bool open = strchr("-=", policies[i].name[n - 1]) != NULL;
+        if (open ? strncmp(name, policies[i].name, n) == 0 && **rest : strcmp(name, policies[i].name) == 0)
+            return i;
+    }
+    return NPOLICIES;
+}
+
+bool remat_is_policy(const char *name)
+{
+    const char *rest;
+    return find_policy(name, &rest) < NPOLICIES;
 }
 
 bool remat_named_policy(const RematInstance *inst, const char *name, int64_t budget,
                         RematResult *result, char err[REMAT_ERR])
 {
-    static void (*const run[])(Policy *) = {
-        policy_keep_all,  policy_recompute_all, policy_every_2,   policy_every_4,
-        policy_chen_sqrt, policy_chen_greedy,   policy_selective, policy_revolve,
-        policy_dtr,       policy_knapsack};
     Problem p;
     Policy y;
+    const char *rest;
+    size_t i = find_policy(name, &rest);
     *result = (RematResult){.budget = budget};
-    int32_t i = 0;
-    while (remat_policies[i] && strcmp(remat_policies[i], name))
-        i++;
-    if (!remat_policies[i])
+    if (i == NPOLICIES)
         return rm_fail(err, "no policy is called '%.100s'", name);
     if (!problem_init(&p, inst, err))
         return false;
     double start = clock_seconds();
     policy_init(&y, &p, budget);
     y.result = result;
-    run[i](&y);
+    bool ok = policies[i].run(&y, rest);
     result->lower_bound = p.base_cost;
     result->min_budget_bound = bound_least_budget(&p);
     result->seconds = clock_seconds() - start;
+    ok = ok ||
+         rm_fail(err, "policy '%.100s' does not suit %d layers: every-2, ratio=0.25 or segments=1-2,4 do",
+                 name, y.nlayers);
     policy_free(&y);
     problem_free(&p);
-    return true;
+    return ok;
 }

@@ -21,6 +21,7 @@ typedef struct {
     int64_t id, cost, ws;
     int32_t line;
     bool once;
+    int64_t layer;
     Ref *in, *inplace, *before;
     int64_t *out; /* bytes */
     int32_t *keep; /* outputs */
@@ -173,6 +174,9 @@ static bool read_field(Reader *r, Record *rec)
         return read_keep(r, rec);
     if (take_word(r, "once"))
         return rec->once = true;
+    if (take_word(r, "layer="))
+        return read_number(r, "layer", &rec->layer) &&
+               (rec->layer <= INT32_MAX || reader_fail(r, r->line, "%s", "a layer has a smaller number"));
     if (take_word(r, "alt="))
         return read_alt(r, rec);
     if (take_word(r, "out=")) {
@@ -583,6 +587,7 @@ static bool build_instance(Reader *r, const int32_t *number, RematInstance *inst
                                       .in = in,
                                       .out = out,
                                       .once = rec->once,
+                                      .layer = (int32_t)rec->layer,
                                       .ninplace = rec->ninplace,
                                       .inplace = inplace,
                                       .nalt = rec->nalt,

@@ -50,11 +50,15 @@ typedef struct {
     int32_t out, in; /* positions in the operator's own lists */
 } RematInPlace;
 
+/* Beside what an operator runs: a copy has a lane for its direction. */
+typedef enum { REMAT_KERNEL, REMAT_IN, REMAT_OUT } RematLane;
+
 typedef struct {
     int64_t cost, workspace; /* kernel choice 0 */
     int32_t nin, nout;
     const int32_t *in, *out; /* values, each once per list; one producer each */
     bool once;               /* must not run a second time */
+    int32_t layer;           /* of the model, rising from 1 on, for policies; 0: in none */
     int32_t ninplace;        /* at most 64 */
     const RematInPlace *inplace;
     int32_t nalt;
@@ -62,7 +66,10 @@ typedef struct {
     int32_t nbarrier;
     const int32_t *barrier; /* operators that must not run once this one has run */
     int32_t fetch_of;       /* of a fetch: the operator whose outputs it makes */
-    int64_t link;           /* of a fetch: what it takes of the instance's */
+    int64_t link;           /* of a fetch: what it takes of the instance's; of a copy: its time */
+    RematLane lane;         /* of an operator that runs once; a fetch is a copy in */
+    int64_t staged; /* of a copy that is an operator: the bytes of what it copies, which are there from
+                     * the copy in to the copy out, and not among those of the values */
 } RematOp;
 
 /* The order of ops is a valid topological order and respects the barriers. Behind them are
@@ -74,7 +81,6 @@ typedef struct {
     RematValue *values;
     int64_t persistent;   /* bytes that are always there: parameters, optimizer state */
     int32_t loss;         /* last forward operator, -1 = unknown (for policies) */
-    const int32_t *block; /* layer of each operator, below nops, or NULL */
     void *memory;         /* owned storage when made by remat_read */
     int64_t whole;        /* what percentages of a budget are of; 0: the input order's peak */
     int32_t nfetch;
@@ -96,10 +102,10 @@ bool remat_check(const RematInstance *inst, char err[REMAT_ERR]);
  *     ws=N            workspace
  *     keep[=K]        output K (0 when not said) lives to the end
  *     once            never run again
- *     out=N           a further output of N bytes
- *     inplace=ID[.K][:J]  output J (0 when not said) may take over that input
- *     alt=COST,WS     a further kernel choice
- *     before=ID       barrier: ID must not run after this
+ *     layer=N         of the model, from 1 on; policies store what is in none.  Where nothing is said, layers
+ * end where one value carries all across out=N           a further output of N bytes inplace=ID[.K][:J]
+ * output J (0 when not said) may take over that input alt=COST,WS     a further kernel choice before=ID
+ * barrier: ID must not run after this
  *
  * A line "whole N" says what percentages of a budget are of (0: of the input order's peak).
  * An input ID.K is output K of operator ID. A line "persistent N" sets the persistent
@@ -217,11 +223,13 @@ void remat_repack_order(const RematInstance *inst, int32_t *seq, uint8_t *alt, i
 
 /* ---- copies beside kernels (overlap.c) ------------------------------------------------- */
 
-/* Moves the fetches of a schedule (a valid one) to where their copies are in time, and says where what is
- * offloaded is no longer held: offload[k] is the step behind which that is so of what the operator at k
- * makes, -1 where it is not fetched. The link's unit is that of costs. The peak does not rise. Returns how
- * long operators wait for copies all the same, roughly. */
-int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, int32_t *offload);
+/* Moves the copies of a schedule (a valid one), fetches among them, to where they are in time, and says where
+ * what is offloaded is no longer held: offload[k] is the step behind which that is so of what the operator at
+ * k makes, -1 where it is not fetched. The link's unit is that of costs. The peak does not rise, and staged
+ * are at most `room` bytes, or what one operator has. Returns how long operators wait for copies all the
+ * same, roughly. */
+int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, int64_t room,
+                      int32_t *offload);
 
 /* ---- bounds (bound.c, bound_stage.c) ------------------------------------------------- */
 
@@ -241,10 +249,13 @@ bool remat_bound(const RematInstance *inst, int64_t budget, int effort, double s
 
 /* ---- named policies (policy.c) ------------------------------------------------------- */
 
-/* keep-all, recompute-all, every-2, every-4, chen-sqrt, chen-greedy, selective, revolve,
- * dtr, knapsack: NULL terminated. A policy's schedule may miss the budget: feasible says
- * so. */
-extern const char *const remat_policies[];
+/* A policy by its name. keep-all and recompute-all are the ends; by layers: every-N (segments of N),
+ * segments=1-2,4 (these, counted from 1; the others are stored), ratio=F (a share of them, each by itself),
+ * chen-sqrt; for the budget: chen-greedy, greedy (bytes per cost), knapsack (PyTorch's), revolve, dtr;
+ * selective (what is cheaper than on the whole, whatever the budget). A policy's schedule may miss the
+ * budget: feasible says so. */
+extern const char *const remat_policies[]; /* those that are usually compared; NULL terminated */
+bool remat_is_policy(const char *name);
 bool remat_named_policy(const RematInstance *inst, const char *name, int64_t budget,
                         RematResult *result, char err[REMAT_ERR]);
 #endif

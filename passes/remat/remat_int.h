@@ -106,6 +106,12 @@ void seq_free(Seq *s);
 void seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt,
                  int64_t *cost, int64_t *peak);
 
+/* ---- order (hoist.c) ----------------------------------------------------------------- */
+
+/* Moves what ends in copies out (RematOp.lane) to earlier places in a valid schedule; the peak does not rise.
+ */
+void rm_hoist(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n);
+
 /* Pairs of o->inplace are tried in order: do those applied so far (bits) leave both buffers of
  * pair k alone? */
 static inline bool inplace_free(const RematOp *o, int32_t k, uint64_t applied)

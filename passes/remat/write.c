@@ -43,6 +43,8 @@ static void write_fields(FILE *f, const RematInstance *inst, const RematOp *o,
     write_outputs(f, inst, o);
     if (o->once)
         fprintf(f, " once");
+    if (o->layer > 0)
+        fprintf(f, " layer=%d", o->layer);
     for (int32_t k = 0; k < o->ninplace; k++) {
         fprintf(f, " inplace=");
         write_value(f, n, o->in[o->inplace[k].in]);

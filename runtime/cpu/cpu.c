@@ -242,7 +242,7 @@ static bool cpu_run(void *device, bool rest, double *seconds, Diag *d)
     return ok;
 }
 
-static char *cpu_map(void *device) { return ((Cpu *)device)->memory[SPACE_DEVICE]; }
+static char *cpu_map(void *device, Space space) { return ((Cpu *)device)->memory[space]; }
 
 const DeviceOps cpu_device = {.name = "cpu", .threads = true, .info = cpu_info, .choose = profile_cost,
                               .times = profile_times, .profile_open = profile_open,

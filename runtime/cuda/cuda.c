@@ -8,6 +8,7 @@
 #include "ir/program.h"
 #include "runtime/device.h"
 #include <inttypes.h>
+#include <string.h>
 
 typedef struct {
     const Plan *plan;
@@ -266,15 +267,25 @@ static bool cuda_finish(void *device, void *result, int64_t bytes, double *secon
 
 /* ---- memory ------------------------------------------------------------------------------------- */
 
-static bool cuda_write(void *device, int64_t at, const void *from, int64_t bytes, Diag *d)
+static bool cuda_write(void *device, Space space, int64_t at, const void *from, int64_t bytes, Diag *d)
 {
     Cuda *x = device;
+    if (space == SPACE_HOST) {
+        TRY(CALL(cuStreamSynchronize, x->stream[LANE_COMPUTE]));
+        memcpy((char *)x->host + at, from, (size_t)bytes);
+        return true;
+    }
     return bytes == 0 || stage_write(&x->stage, x->memory + (CUdeviceptr)at, from, bytes, d);
 }
 
-static bool cuda_read(void *device, int64_t at, void *to, int64_t bytes, Diag *d)
+static bool cuda_read(void *device, Space space, int64_t at, void *to, int64_t bytes, Diag *d)
 {
     Cuda *x = device;
+    if (space == SPACE_HOST) {
+        TRY(CALL(cuStreamSynchronize, x->stream[LANE_COMPUTE]));
+        memcpy(to, (const char *)x->host + at, (size_t)bytes);
+        return true;
+    }
     return bytes == 0 || (CALL(cuMemcpyDtoHAsync_v2, to, x->memory + (CUdeviceptr)at, (size_t)bytes,
                                x->stream[LANE_COMPUTE]) &&
                           CALL(cuStreamSynchronize, x->stream[LANE_COMPUTE]));

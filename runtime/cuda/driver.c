@@ -19,7 +19,7 @@ typedef struct {
 static const Library driver_library = {
     "NVIDIA driver",
     {"libcuda.so.1"},
-    "--device h200 --steps 0 plans for a GPU, --emit cuda prints its kernels"};
+    "ckc plan --device h200 plans for a GPU, --emit cuda prints its kernels"};
 static const Library nvrtc_library = {
     "NVRTC",
     {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"},

@@ -163,27 +163,28 @@ static bool fake_run(void *device, bool rest, double *seconds, Diag *d)
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-static bool inside(const Fake *x, int64_t at, int64_t bytes)
+static bool inside(const Fake *x, Space space, int64_t at, int64_t bytes)
 {
-    return at >= 0 && at <= x->plan->arena_bytes && bytes <= x->plan->arena_bytes - at;
+    return at >= 0 && at <= x->program.bytes[space] && bytes <= x->program.bytes[space] - at;
 }
 
-static bool fake_write(void *device, int64_t at, const void *from, int64_t bytes, Diag *d)
+static bool fake_write(void *device, Space space, int64_t at, const void *from, int64_t bytes, Diag *d)
 {
     Fake *x = device;
-    if (!inside(x, at, bytes))
+    if (!inside(x, space, at, bytes))
         return fail_status(d, EXIT_DEVICE, "a value that is written leaves the arena");
-    memcpy(x->memory[SPACE_DEVICE] + at, from, (size_t)bytes);
-    memset(x->written[SPACE_DEVICE] + at, true, (size_t)bytes);
+    memcpy(x->memory[space] + at, from, (size_t)bytes);
+    memset(x->written[space] + at, true, (size_t)bytes);
     return true;
 }
 
-static bool fake_read(void *device, int64_t at, void *to, int64_t bytes, Diag *d)
+static bool fake_read(void *device, Space space, int64_t at, void *to, int64_t bytes, Diag *d)
 {
     Fake *x = device;
-    if (!inside(x, at, bytes) || !all_written(x, &(Slice){.at = at, .bytes = bytes}))
+    if (!inside(x, space, at, bytes) ||
+        !all_written(x, &(Slice){.base = (int)space, .at = at, .bytes = bytes}))
         return fail_status(d, EXIT_DEVICE, "a value that is read was not written");
-    memcpy(to, x->memory[SPACE_DEVICE] + at, (size_t)bytes);
+    memcpy(to, x->memory[space] + at, (size_t)bytes);
     return true;
 }
 

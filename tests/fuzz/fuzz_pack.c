@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *argv[] = {(char *)"ckc pack", (char *)(uintptr_t)path, (char *)"--steps=2000",
                     (char *)(size % 2 ? "--align=64" : "--align=1"), NULL};
     fuzz_quiet();
-    cmd_pack(4, argv);
+    command_run(command_find("pack"), 4, argv);
     return 0;
 }
 

@@ -6,7 +6,7 @@ static void solve(const char *path, const char *how, const char *value)
 {
     char *argv[] = {(char *)"ckc solve", (char *)(uintptr_t)path, (char *)"--budget=70%",
                     (char *)(uintptr_t)how, (char *)(uintptr_t)value, NULL};
-    cmd_solve(5, argv);
+    command_run(command_find("solve"), 5, argv);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

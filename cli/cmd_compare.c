@@ -1,0 +1,146 @@
+/* cmd_compare.c -- `ckc compare MODEL.onnx --budget SIZE`: the same step planned by every named policy and by
+ * the search.  The passes up to the plan run once; each plan is a fork of that job. */
+#include "option.h"
+#include "ir/mem.h"
+#include "passes/remat/remat.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS = 3, STEPS = 3 }; /* measured; the first of the steps does not count */
+
+typedef struct {
+    Options *o;
+    Job *base, **job; /* per row */
+    PolicyTable table;
+} Compare;
+
+/* What a plan says of itself. */
+static void fill_row(PolicyRow *r, const Job *j)
+{
+    const Plan *p = j->plan;
+    r->activations = p->mem[MEM_ACTIVATION];
+    r->peak = p->arena_bytes + p->reserved;
+    r->redone = j->info.nrecomputed;
+    r->cost = 1e-6 * (double)p->predicted_ns;
+    r->fits = r->peak <= p->budget;
+}
+
+/* What is known without a plan, too; then the budget is still that of the arena. */
+static void fill_table(PolicyTable *t, const Job *j, bool planned)
+{
+    const Plan *p = &j->info.plan;
+    int64_t reserved = step_device(&j->o->step)->reserved;
+    t->budget = p->budget + (planned ? 0 : reserved);
+    t->whole = p->keep_all_bytes + reserved;
+    t->base = 1e-6 * (double)p->base_ns;
+}
+
+/* Without what is held at the peak, which comes behind a tab. */
+static const char *reason(Options *o)
+{
+    size_t n = strcspn(o->diag.msg, "\t\n");
+    return arena_strndup(&o->arena, o->diag.msg, n && o->diag.msg[n - 1] == ':' ? n - 1 : n);
+}
+
+/* There may be none, which is no failure of the command. */
+static bool plan_row(Compare *c, uint32_t i)
+{
+    Options *o = c->o;
+    PolicyRow *r = &c->table.row[i];
+    bool search = strcmp(r->policy, "ckc") == 0;
+    Job *j = c->job[i] = job_fork(c->base);
+    o->step.policy = search ? NULL : r->policy;
+    o->step.policy_anyway = true;
+    bool planned = job_finish(j, &(PassRun){0});
+    fill_table(&c->table, j, planned);
+    if (planned) {
+        fill_row(r, j);
+        if (search)
+            c->table.bound = 1e-6 * (double)j->plan->bound_ns;
+        return true;
+    }
+    if (o->diag.status != EXIT_INFEASIBLE)
+        return false;
+    r->why = reason(o);
+    o->diag = (Diag){0};
+    return true;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* A round of steps by each plan that fits, so that a slow minute of the machine is everybody's. */
+static bool measure(Compare *c)
+{
+    double *seconds = NEW(&c->o->arena, double, c->table.n *ROUNDS);
+    c->o->quiet = true;
+    c->o->steps = STEPS;
+    for (int round = 0; round < ROUNDS; round++)
+        for (uint32_t i = 0; i < c->table.n && !signal_caught; i++) {
+            Job *j = c->job[i];
+            if (!c->table.row[i].fits)
+                continue;
+            TRY(job_train(j));
+            seconds[i * ROUNDS + (uint32_t)round] = j->result.median;
+            c->table.others = fmax(c->table.others, j->result.others);
+            job_close(j);
+        }
+    for (uint32_t i = 0; i < c->table.n; i++)
+        if (c->table.row[i].fits && !signal_caught) {
+            qsort(&seconds[i * ROUNDS], ROUNDS, sizeof *seconds, ascending);
+            c->table.row[i].measured = 1e3 * seconds[i * ROUNDS + ROUNDS / 2];
+        }
+    return true;
+}
+
+static bool prepare(Compare *c)
+{
+    Options *o = c->o;
+    if (o->measure && !o->ops)
+        return fail(&o->diag, "--measure: --device %s is not this machine", o->step.device->name);
+    o->steps = o->measure ? STEPS : 0;
+    TRY(step_check(o) && parse_budget(o, o->budget ? o->budget : "50%"));
+    o->step.policy = "keep-all"; /* its times decide */
+    return job_prepare(c->base, &(PassRun){0});
+}
+
+static bool compare(Compare *c)
+{
+    TRY(prepare(c));
+    policy_rows(c->o, &c->table);
+    c->job = NEW(&c->o->arena, Job *, c->table.n);
+    for (uint32_t i = 0; i < c->table.n; i++)
+        TRY(plan_row(c, i));
+    TRY(!c->o->measure || measure(c));
+    progress_end();
+    if (c->o->json)
+        policies_json(&c->table);
+    else
+        policies_print(stdout, &c->table);
+    return true;
+}
+
+static void free_job(Job *j)
+{
+    if (j)
+        job_free(j);
+    free(j);
+}
+
+int cmd_compare(Options *o)
+{
+    if (o->path && has_suffix(o->path, ".dag"))
+        return solve_compare(o);
+    Compare c = {.o = o, .base = mem_new(1, sizeof *c.base)};
+    c.table = (PolicyTable){.path = o->path, .in_ms = true, .measured = o->measure};
+    c.base->o = o;
+    int status = job_status(c.base, compare(&c));
+    for (uint32_t i = 0; i < c.table.n; i++)
+        free_job(c.job[i]);
+    free_job(c.base);
+    return status;
+}

@@ -1,0 +1,190 @@
+/* steplog.c -- what a run tells while it goes on: a line now and then, on a terminal what is being done and
+ * how long it will take, and --metrics.
+ *
+ * Metrics are JSON objects, one on a line, flushed at once.  A run that goes on from a checkpoint keeps the
+ * lines up to it: those behind it it writes again. */
+#include "cli.h"
+#include "ir/mem.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct StepLog {
+    Job *j;
+    LrSchedule schedule;
+    FILE *metrics; /* NULL: none */
+    int error;     /* errno of the first write that failed */
+    bool talks;
+    int64_t samples, tokens; /* of a step; 0: not known */
+    int64_t first;           /* step that the rate counts from, -1: none is behind us */
+    double start;
+    double val; /* the last validation loss, NaN: none */
+};
+
+/* ---- metrics -------------------------------------------------------------------------------------- */
+
+static json_t *real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+
+/* Takes o over. */
+static void write_metrics(StepLog *l, json_t *o)
+{
+    char *text = l->metrics ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    if (text && (fprintf(l->metrics, "%s\n", text) < 0 || fflush(l->metrics) != 0) && !l->error)
+        l->error = errno ? errno : EIO;
+    free(text);
+    json_decref(o);
+}
+
+static void step_metrics(StepLog *l, int64_t step, double loss, double seconds)
+{
+    double lr = learning_rate(l->j->plan->run.lr, &l->schedule, step);
+    json_t *o = json_pack("{s:I, s:o, s:o, s:o}", "step", (json_int_t)step, "loss", real(loss), "lr",
+                          real(lr), "seconds", real(seconds));
+    if (l->samples)
+        json_object_set_new(o, "samples_per_second", real((double)l->samples / seconds));
+    write_metrics(l, o);
+}
+
+/* The step of a line; INT64_MAX: it is no line of ours, or a part of one. */
+static int64_t step_of(const char *line)
+{
+    json_t *o = json_loads(line, 0, NULL), *step = json_object_get(o, "step");
+    int64_t v = json_is_integer(step) && strchr(line, '\n') ? json_integer_value(step) : INT64_MAX;
+    json_decref(o);
+    return v;
+}
+
+/* Lines up to step `first` stay. */
+static bool keep_lines(const char *path, int64_t first, Diag *d)
+{
+    NewFile out;
+    char *line = NULL;
+    size_t room = 0;
+    FILE *in = fopen(path, "re");
+    if (!in)
+        return errno == ENOENT || fail(d, "%s: %s", path, strerror(errno));
+    bool ok = file_create(&out, path, d);
+    while (ok && getline(&line, &room, in) > 0)
+        if (step_of(line) <= first)
+            file_write(&out, line, strlen(line));
+    free(line);
+    fclose(in);
+    return ok && file_commit(&out, d);
+}
+
+static bool open_metrics(StepLog *l, int64_t first)
+{
+    const Options *o = l->j->o;
+    Diag *d = &l->j->o->diag;
+    if (!o->metrics)
+        return true;
+    if (first > 0)
+        TRY(keep_lines(o->metrics, first, d));
+    l->metrics = fopen(o->metrics, first > 0 ? "ae" : "we");
+    return l->metrics || fail(d, "%s: %s", o->metrics, strerror(errno));
+}
+
+/* ---- the terminal ----------------------------------------------------------------------------------- */
+
+static void show_time(char text[64], double seconds)
+{
+    int64_t s = (int64_t)(seconds + 0.5), h = s / 3600, m = s / 60 % 60;
+    if (h)
+        snprintf(text, 64, "%" PRId64 " h %02d min left", h, (int)m);
+    else if (m)
+        snprintf(text, 64, "%d min %02d s left", (int)m, (int)(s % 60));
+    else
+        snprintf(text, 64, "%d s left", (int)s);
+}
+
+/* By the clock, so that the data, validation and checkpoints count. */
+static void show_progress(StepLog *l, int64_t step, double loss)
+{
+    const Job *j = l->j;
+    char rate[64] = "", left[64] = "", val[40] = "";
+    double seconds = clock_seconds() - l->start;
+    int64_t done = l->first < 0 ? 0 : step - l->first;
+    if (done > 0 && l->samples)
+        snprintf(rate, sizeof rate, ", %.3g %s/s",
+                 (double)((l->tokens ? l->tokens : l->samples) * done) / seconds,
+                 l->tokens ? "tokens" : "samples");
+    if (!isnan(l->val))
+        snprintf(val, sizeof val, ", val %.4g", l->val);
+    if (done > 0)
+        show_time(left, seconds / (double)done * (double)(j->steps - step));
+    progress(&j->o->step.progress, "step %" PRId64 " of %" PRId64 ", loss %.4g%s%s%s%s", step, j->steps, loss,
+             val, rate, *left ? ", " : "", left);
+}
+
+/* ---- what happens ------------------------------------------------------------------------------------- */
+
+/* At most about twenty lines for any number of steps. */
+static void log_step(void *user, int64_t step, double loss, double seconds)
+{
+    StepLog *l = ((Job *)user)->log;
+    int64_t n = l->j->steps, every = (n + 19) / 20;
+    if (l->metrics)
+        step_metrics(l, step, loss, seconds);
+    if (l->talks && (step == 1 || step == n || step % every == 0))
+        progress_print("step %-6" PRId64 " loss %-12.6g %8.1f ms\n", step, loss, 1e3 * seconds);
+    show_progress(l, step, loss);
+    if (l->first < 0) { /* the first finds caches cold */
+        l->first = step;
+        l->start = clock_seconds();
+    }
+}
+
+static void log_skipped(void *user, int64_t step, double scale)
+{
+    StepLog *l = ((Job *)user)->log;
+    write_metrics(
+        l, json_pack("{s:I, s:b, s:o}", "step", (json_int_t)step, "skipped", 1, "loss_scale", real(scale)));
+    if (l->talks)
+        progress_print("step %-6" PRId64
+                       " skipped: its gradients overflow in fp16; the loss scale is now %g\n",
+                       step, scale);
+}
+
+void steplog_validation(StepLog *l, int64_t step, double loss)
+{
+    write_metrics(l, json_pack("{s:I, s:o}", "step", (json_int_t)step, "val_loss", real(loss)));
+    l->val = loss;
+    if (l->talks)
+        progress_print("step %-6" PRId64 " val loss %.6g\n", step, loss);
+}
+
+/* ---- one run ------------------------------------------------------------------------------------------- */
+
+bool steplog_open(Job *j, const LrSchedule *schedule, int64_t first)
+{
+    StepLog *l = j->log = mem_new(1, sizeof *l);
+    int64_t micro = j->plan->accumulate > 1 ? j->plan->accumulate : 1;
+    *l = (StepLog){.j = j, .schedule = *schedule, .first = -1, .val = NAN};
+    l->talks = !j->o->quiet && !j->o->json && j->steps > 1;
+    batch_size(j, &l->samples, &l->tokens);
+    l->samples *= micro;
+    l->tokens *= micro;
+    return open_metrics(l, first);
+}
+
+void steplog_listen(const StepLog *l, TrainOptions *to)
+{
+    bool shows = l->j->o->step.progress.say != NULL;
+    to->each = l->talks || l->metrics || shows ? log_step : NULL;
+    to->skipped = l->talks || l->metrics ? log_skipped : NULL;
+}
+
+bool steplog_close(Job *j)
+{
+    StepLog *l = j->log;
+    if (!l)
+        return true;
+    if (l->metrics && fclose(l->metrics) != 0 && !l->error)
+        l->error = errno;
+    int error = l->error;
+    free(l);
+    j->log = NULL;
+    return !error || fail_status(&j->o->diag, EXIT_DEVICE, "%s: %s", j->o->metrics, strerror(error));
+}

@@ -1,0 +1,384 @@
+/* sweep_batch.c -- `ckc sweep MODEL.onnx --batch A..B --budget SIZE`: is a larger batch, which recomputes to
+ * fit, faster than a smaller one, which need not?
+ *
+ * Every power of two is planned as one batch that recomputes, as micro-batches of it and, where the device
+ * has a link, with values in the host's memory.  The largest batch that fits is found by halving, and beside
+ * the fastest one those between it and its neighbours are tried. */
+#include "option.h"
+#include "ir/mem.h"
+#include "sweep.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ONE, MICRO, HOST, WAYS };
+static const char *const way_key[WAYS] = {"one_batch", "micro_batches", "offload"};
+static const char *const way_name[WAYS] = {"in one batch", "in micro-batches", "with the host's memory"};
+
+typedef struct {
+    bool fits;
+    int64_t ns, base_ns, peak, k; /* per step; k: micro-batches */
+    uint32_t redone, moved;
+} Way;
+
+typedef struct {
+    int64_t batch;
+    Way way[WAYS];
+} Point;
+
+typedef struct {
+    Options *o;
+    StepOptions given;
+    const char *symbol;
+    Point *point; /* rising batches */
+    uint32_t n, cap;
+    bool host;
+    int64_t fail; /* the least batch that is known not to fit; 0: none */
+} Sweep;
+
+static double rate(const Point *p, int way) { return 1e9 * (double)p->batch / (double)p->way[way].ns; }
+
+/* Which ways to look at: one batch that keeps everything, one that does not, any. */
+typedef enum { KEPT, REDONE, ANY } Which;
+
+static bool is(const Point *p, int way, Which which)
+{
+    const Way *w = &p->way[way];
+    return w->fits && (which == ANY || (way == ONE && (w->redone > 0) == (which == REDONE)));
+}
+
+/* ---- plans -------------------------------------------------------------------------------------- */
+
+/* The first dimension of the inputs, unless it is named. */
+static bool find_symbol(Sweep *s)
+{
+    Options *o = s->o;
+    OnnxModel *m = onnx_open(o->path, &o->diag);
+    TRY(m);
+    s->symbol = o->batch;
+    for (uint32_t k = 0; !o->batch && onnx_input_name(m, k); k++) {
+        const char *symbol = onnx_input_batch(m, k, &o->arena);
+        if (s->symbol && symbol && strcmp(symbol, s->symbol) != 0)
+            diag_set(&o->diag, "--batch: which is the batch, %s or %s?  Say --batch %s=1..64", s->symbol,
+                     symbol, s->symbol);
+        if (!s->symbol && symbol)
+            s->symbol = arena_strndup(&o->arena, symbol, strlen(symbol));
+    }
+    onnx_close(m);
+    for (int i = 0; s->symbol && i < o->step.import.nbind; i++)
+        if (strcmp(o->step.import.bind[i].symbol, s->symbol) == 0)
+            diag_set(&o->diag, "--batch: --bind says how large %s is: leave it out there", s->symbol);
+    return !o->diag.failed &&
+           (s->symbol || fail(&o->diag, "--batch: the first dimension of no input is a symbol"));
+}
+
+static void bind_batch(Sweep *s, int64_t batch)
+{
+    Options *o = s->o;
+    o->step = s->given;
+    OnnxOptions *im = &o->step.import;
+    OnnxBind *b = NEW(&o->arena, OnnxBind, im->nbind + 1);
+    for (int i = 0; i < im->nbind; i++)
+        b[i] = im->bind[i];
+    b[im->nbind++] = (OnnxBind){s->symbol, batch};
+    im->bind = b;
+}
+
+static Way way_of(const Job *j)
+{
+    const Plan *p = j->plan;
+    return (Way){.fits = true,
+                 .ns = p->predicted_ns,
+                 .base_ns = p->base_ns,
+                 .peak = p->arena_bytes + p->reserved,
+                 .k = p->accumulate > 1 ? p->accumulate : 1,
+                 .redone = j->info.nrecomputed,
+                 .moved = j->info.nfetched};
+}
+
+static void free_job(Job *j)
+{
+    job_free(j);
+    free(j);
+}
+
+/* One batch, and micro-batches of it if those are faster.  That there is no plan is no failure. */
+static bool plan_alone(Sweep *s, Point *p)
+{
+    Options *o = s->o;
+    Job *j = mem_new(1, sizeof *j);
+    j->o = o;
+    bind_batch(s, p->batch);
+    o->step.offload = OFFLOAD_NO;
+    o->accumulate_auto = o->step.optim != OPTIM_NONE;
+    o->batch = s->symbol;
+    bool planned = job_plan_best(&j, &(PassRun){0});
+    const Trial *one = j->trial;
+    if (planned) {
+        Way w = way_of(j);
+        if (w.k == 1)
+            p->way[ONE] = w;
+        else
+            p->way[MICRO] = w;
+        if (w.k > 1 && one && !one->why)
+            p->way[ONE] = (Way){.fits = true,
+                                .ns = one->ns,
+                                .base_ns = one->base_ns,
+                                .k = 1,
+                                .redone = one->recomputed,
+                                .peak = one->bytes + step_device(&o->step)->reserved};
+    }
+    o->accumulate_auto = false;
+    free_job(j);
+    return planned || o->diag.status == EXIT_INFEASIBLE;
+}
+
+static bool plan_host(Sweep *s, Point *p)
+{
+    Options *o = s->o;
+    Job *j = mem_new(1, sizeof *j);
+    j->o = o;
+    bind_batch(s, p->batch);
+    bool planned = job_plan(j, &(PassRun){0});
+    if (planned && j->info.nfetched)
+        p->way[HOST] = way_of(j);
+    free_job(j);
+    return planned || o->diag.status == EXIT_INFEASIBLE;
+}
+
+static const Point *find_point(const Sweep *s, int64_t batch)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->point[i].batch == batch)
+            return &s->point[i];
+    return NULL;
+}
+
+static bool fits(const Point *p) { return p->way[ONE].fits || p->way[HOST].fits; }
+
+/* Plans a batch, and puts it among the others. */
+static bool try_batch(Sweep *s, int64_t batch)
+{
+    Point p = {.batch = batch};
+    if (find_point(s, batch))
+        return true;
+    TRY(plan_alone(s, &p));
+    s->o->diag = (Diag){0};
+    TRY(!s->host || plan_host(s, &p));
+    s->o->diag = (Diag){0};
+    if (!fits(&p) && (!s->fail || batch < s->fail))
+        s->fail = batch;
+    s->point = arena_grow(&s->o->arena, s->point, s->n, &s->cap, sizeof *s->point);
+    uint32_t i = s->n++;
+    for (; i > 0 && s->point[i - 1].batch > batch; i--)
+        s->point[i] = s->point[i - 1];
+    s->point[i] = p;
+    return true;
+}
+
+/* ---- which batches ------------------------------------------------------------------------------ */
+
+static const Point *largest(const Sweep *s)
+{
+    const Point *p = NULL;
+    for (uint32_t i = 0; i < s->n; i++)
+        p = fits(&s->point[i]) ? &s->point[i] : p;
+    return p;
+}
+
+/* NULL: there is none.  *way: by which. */
+static const Point *fastest(const Sweep *s, Which which, int *way)
+{
+    const Point *best = NULL;
+    for (uint32_t i = 0; i < s->n; i++)
+        for (int w = 0; w < WAYS; w++) {
+            const Point *p = &s->point[i];
+            if (!is(p, w, which) || (best && rate(p, w) <= rate(best, *way)))
+                continue;
+            best = p;
+            *way = w;
+        }
+    return best;
+}
+
+static bool try_powers(Sweep *s)
+{
+    int64_t from = s->o->batches_from, to = s->o->batches_to;
+    for (int64_t b = from; b <= to && !s->fail;) {
+        TRY(try_batch(s, b));
+        int64_t next = 1;
+        while (next <= b)
+            next *= 2;
+        b = b < to && next > to ? to : next;
+    }
+    return true;
+}
+
+/* Between the largest that fits and the least that does not, to a sixteenth. */
+static bool try_largest(Sweep *s)
+{
+    const Point *p;
+    while (s->fail && (p = largest(s)) && s->fail - p->batch > 1 + p->batch / 16)
+        TRY(try_batch(s, p->batch + (s->fail - p->batch) / 2));
+    return true;
+}
+
+static bool try_beside_fastest(Sweep *s)
+{
+    int way;
+    const Point *p = fastest(s, ANY, &way);
+    if (!p)
+        return true;
+    int64_t at = p->batch, below = p > s->point ? p[-1].batch : at,
+            above = p < s->point + s->n - 1 ? p[1].batch : at;
+    return try_batch(s, below + (at - below) / 2) && try_batch(s, at + (above - at) / 2);
+}
+
+/* ---- what is said ------------------------------------------------------------------------------- */
+
+/* "5408", "0.4321" */
+static const char *rate_str(double v, char buf[16])
+{
+    snprintf(buf, 16, v < 1000 ? "%.4g" : "%.0f", v);
+    return buf;
+}
+
+static const char *pays(const Sweep *s, const Point *more, const Point *kept)
+{
+    char a[16], share[16];
+    double part = rate(more, ONE) / rate(kept, ONE) - 1;
+    sweep_percent(part, share);
+    return arena_printf(&s->o->arena,
+                        "Recomputing for a larger batch %s: batch %" PRId64
+                        " makes %s samples/s, %s %s batch %" PRId64 ", the fastest that keeps everything.",
+                        part > 0 ? "pays" : "does not pay", more->batch, rate_str(rate(more, ONE), a), share,
+                        part > 0 ? "over" : "against", kept->batch);
+}
+
+/* Whether to recompute for a larger batch, in a sentence; and what is faster still. */
+static const char *verdict(const Sweep *s)
+{
+    Arena *a = &s->o->arena;
+    int way = ONE;
+    char text[16];
+    const Point *best = fastest(s, ANY, &way);
+    if (!best)
+        return "No batch of these fits.";
+    const char *told =
+        arena_printf(a, "Fastest%s: batch %" PRId64 " %s, %s samples/s.", way == ONE ? "" : " of all",
+                     best->batch, way_name[way], rate_str(rate(best, way), text));
+    const Point *more = fastest(s, REDONE, &(int){ONE}), *kept = fastest(s, KEPT, &(int){ONE});
+    const char *first = !more  ? "Nothing has to be recomputed."
+                        : kept ? pays(s, more, kept)
+                               : "No batch fits without recomputation.";
+    return more && kept && way == ONE ? first : arena_printf(a, "%s %s", first, told);
+}
+
+static void print_rate(FILE *f, const Point *p, int way)
+{
+    char text[16];
+    fprintf(f, " %11s", p->way[way].fits ? rate_str(rate(p, way), text) : "-");
+}
+
+static void print_row(FILE *f, const Sweep *s, const Point *p, const Point *best)
+{
+    char bytes[32], share[16];
+    const Way *w = &p->way[ONE];
+    fprintf(f, "%c%7" PRId64, p == best ? '*' : ' ', p->batch);
+    print_rate(f, p, ONE);
+    if (w->fits)
+        fprintf(f, " %10s %6u %10s",
+                sweep_percent(w->base_ns ? (double)w->ns / (double)w->base_ns - 1 : 0, share), w->redone,
+                bytes_str(w->peak, bytes));
+    else
+        fprintf(f, " %10s %6s %10s", "-", "-", "-");
+    print_rate(f, p, MICRO);
+    if (p->way[MICRO].fits)
+        fprintf(f, " %4" PRId64, p->way[MICRO].k);
+    else
+        fprintf(f, " %4s", "-");
+    if (s->host)
+        print_rate(f, p, HOST);
+    fputc('\n', f);
+}
+
+static void print_points(FILE *f, const Sweep *s)
+{
+    char bytes[32];
+    int way = ONE;
+    const Point *best = fastest(s, ANY, &way), *most = largest(s);
+    print_line(f, "%s", s->o->path);
+    fprintf(f, "budget %s; samples/s as predicted\n\n", bytes_str(s->given.budget, bytes));
+    fprintf(f, "%8s %11s %10s %6s %10s %11s %4s%s\n", "batch", "one batch", "overhead", "redone", "peak",
+            "micro", "k", s->host ? "        host" : "");
+    for (uint32_t i = 0; i < s->n; i++)
+        print_row(f, s, &s->point[i], best);
+    fprintf(f, "\nmicro: in k micro-batches, where those are faster or one batch does not fit\n");
+    if (most)
+        fprintf(f, "largest batch that fits: %" PRId64 "%s\n", most->batch,
+                s->fail ? "" : ", and larger ones were not tried");
+    const char *text = verdict(s);
+    print_words(f, text, strlen(text), 0, 79, 0);
+    fputc('\n', f);
+}
+
+static json_t *way_json(const Point *p, int way)
+{
+    const Way *w = &p->way[way];
+    if (!w->fits)
+        return json_null();
+    return json_pack("{s:f, s:f, s:f, s:I, s:i, s:i, s:I}", "samples_per_second", rate(p, way),
+                     "predicted_ms", sweep_ms(w->ns), "overhead",
+                     w->base_ns ? (double)w->ns / (double)w->base_ns - 1 : 0.0, "peak_bytes",
+                     (json_int_t)w->peak, "redone", (int)w->redone, "fetched", (int)w->moved, "accumulate",
+                     (json_int_t)w->k);
+}
+
+static void print_json(const Sweep *s)
+{
+    json_t *points = json_array();
+    int way = ONE;
+    const Point *best = fastest(s, ANY, &way), *most = largest(s);
+    for (uint32_t i = 0; i < s->n; i++) {
+        json_t *p = json_pack("{s:I}", "batch", (json_int_t)s->point[i].batch);
+        for (int w = 0; w < WAYS; w++)
+            json_object_set_new(p, way_key[w], way_json(&s->point[i], w));
+        json_array_append_new(points, p);
+    }
+    json_t *o =
+        json_pack("{s:o, s:I, s:s, s:o, s:I, s:s?, s:I, s:s}", "model", json_text(s->o->path), "budget_bytes",
+                  (json_int_t)s->given.budget, "symbol", s->symbol, "points", points, "best_batch",
+                  (json_int_t)(best ? best->batch : 0), "best_way", best ? way_key[way] : NULL,
+                  "largest_batch", (json_int_t)(most ? most->batch : 0), "verdict", verdict(s));
+    json_print(o, 9);
+    json_decref(o);
+}
+
+/* A device that is planned for has a memory. */
+static bool find_budget(Options *o)
+{
+    const DeviceInfo *d = o->step.device;
+    if (!o->budget && !o->ops && d && d->memory > 0) {
+        o->step.budget = d->memory;
+        return true;
+    }
+    if (!o->budget)
+        return fail(&o->diag, "--batch needs --budget SIZE");
+    TRY(parse_budget(o, o->budget));
+    return o->step.budget > 0 ||
+           fail(&o->diag, "--budget: %s is another size for each batch: say it in bytes, 40GB", o->budget);
+}
+
+bool sweep_batches(Options *o)
+{
+    TRY(find_budget(o));
+    Sweep s = {.o = o, .given = o->step};
+    s.host = step_device(&o->step)->host_link > 0 && o->step.offload != OFFLOAD_NO;
+    TRY(find_symbol(&s) && try_powers(&s) && try_largest(&s) && try_beside_fastest(&s));
+    progress_end();
+    if (o->json)
+        print_json(&s);
+    else
+        print_points(stdout, &s);
+    return true;
+}

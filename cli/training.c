@@ -1,0 +1,372 @@
+/* training.c -- the steps of a job: what is shown of them, checkpoints between them. */
+#include "cli.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { LEARN_STEPS = 5 }; /* fewer say little */
+static const double LEARN_OFF = 0.1, LEARN_OTHERS = 0.1;
+enum { CHECKPOINT_SECONDS = 600 }; /* between those of a run without --every */
+
+/* ---- what the run is --------------------------------------------------------------------------------- */
+
+static bool is_shape(const char *name, LrShape *shape)
+{
+    int k = 0;
+    while (lr_shape_name[k] && strcmp(lr_shape_name[k], name ? name : "constant") != 0)
+        k++;
+    *shape = (LrShape)k;
+    return lr_shape_name[k] != NULL;
+}
+
+static bool check_schedule(const RunDefaults *r, bool least, Diag *d)
+{
+    LrShape shape;
+    if (!is_shape(r->schedule, &shape))
+        return fail(d, "the schedule's learning rate is '%s': this version does not know it", r->schedule);
+    if (shape == LR_CONSTANT && least)
+        return fail(d, "--min-lr belongs to --schedule cosine or linear");
+    return r->min_lr <= r->lr || fail(d, "--min-lr %g is above the learning rate, %g", r->min_lr, r->lr);
+}
+
+bool training_defaults(Job *j)
+{
+    const Options *o = j->o;
+    RunDefaults *r = &j->plan->run;
+    r->schedule = o->schedule >= 0 ? lr_shape_name[o->schedule] : r->schedule;
+    r->warmup = o->warmup >= 0 ? o->warmup : r->warmup;
+    r->min_lr = isnan(o->min_lr) ? r->min_lr : o->min_lr;
+    r->order = o->shuffle ? "shuffled" : r->order;
+    return check_schedule(r, !isnan(o->min_lr), &j->o->diag);
+}
+
+static LrSchedule lr_schedule(const Job *j)
+{
+    const RunDefaults *r = &j->plan->run;
+    LrSchedule s = {.warmup = r->warmup, .least = r->min_lr, .steps = j->steps};
+    is_shape(r->schedule, &s.shape);
+    return s;
+}
+
+static bool open_feed(Job *j)
+{
+    const Plan *p = j->plan;
+    StepInputs own = step_inputs(p->g);
+    FeedOrder order = p->run.order ? FEED_SHUFFLED : FEED_FILE;
+    j->blame = p->run.data;
+    j->feed = j->feed ? j->feed : feed_open(p->g, &own, j->data, order, p->run.seed, &j->o->diag);
+    TRY(j->feed);
+    j->blame = NULL;
+    return true;
+}
+
+/* The data say how long an epoch is. */
+static bool count_steps(Job *j)
+{
+    const Options *o = j->o;
+    const Plan *p = j->plan;
+    int64_t batch;
+    j->steps = o->steps < 0 ? 1 : o->steps;
+    if (j->steps == 0)
+        return true;
+    TRY(open_feed(j));
+    feed_size(j->feed, &j->epoch, &batch);
+    j->step_rows = batch * (p->accumulate > 1 ? p->accumulate : 1);
+    if (o->epochs && !j->data)
+        return fail(&j->o->diag, "--epochs needs --data");
+    if (o->epochs)
+        j->steps = o->epochs * j->epoch / j->step_rows;
+    return j->steps > 0 || fail(&j->o->diag, "--epochs: the data has %" PRId64 " rows, a step takes %" PRId64,
+                                j->epoch, j->step_rows);
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------------------ */
+
+/* To start anew beside the checkpoints of another run would leave it open which of them --resume means. */
+static bool check_new(const Options *o, const Checkpoints *c, Diag *d)
+{
+    int64_t step = checkpoints_newest(c);
+    return o->resume || !step ||
+           fail(d,
+                "%s: has a checkpoint of step %" PRId64 ": --resume goes on from it; or name another folder",
+                o->checkpoint, step);
+}
+
+static bool check_data(Options *o)
+{
+    Diag *d = &o->diag;
+    if (o->epochs && o->steps >= 0)
+        return fail(d, "--epochs takes the place of --steps");
+    return o->data || o->command->run == cmd_run || !(o->epochs || o->shuffle) ||
+           fail(d, "%s needs --data", o->epochs ? "--epochs" : "--shuffle");
+}
+
+bool training_check(Options *o)
+{
+    Diag *d = &o->diag;
+    Checkpoints c;
+    TRY(check_data(o));
+    if (o->metrics && o->steps == 0)
+        return fail(d, "--metrics needs a step to run");
+    TRY(!o->metrics || file_try(o->metrics, d));
+    if (!o->checkpoint)
+        return !(o->every || o->resume) || fail(d, "--every and --resume need --checkpoint DIR");
+    if (o->steps == 0)
+        return fail(d, "--checkpoint needs a step to run");
+    TRY(checkpoints_open(&c, o->checkpoint, d));
+    bool ok = check_new(o, &c, d) && file_try(arena_printf(&o->arena, "%s/try", o->checkpoint), d);
+    checkpoints_close(&c);
+    return ok;
+}
+
+/* The operator that updates parameters. */
+static const char *update_of(const Graph *g)
+{
+    for (uint32_t k = 0; k < g->norder; k++)
+        if (node_def(&g->nodes[g->order[k].i])->traits & OPT_ONCE)
+            return node_def(&g->nodes[g->order[k].i])->name;
+    return NULL;
+}
+
+/* Rows of a step as they come from the data: of its first input, in all micro-batches. */
+static const char *batch_of(Job *j)
+{
+    char text[160];
+    const Plan *p = j->plan;
+    StepInputs own = step_inputs(p->g);
+    Val first = feed_first(p->g, &own);
+    if (!first.i)
+        return "none";
+    Type t = *val_type(p->g, first);
+    if (t.rank)
+        t.dim[0] *= p->accumulate > 1 ? p->accumulate : 1;
+    type_str(&t, text);
+    return arena_strndup(&j->arena, text, strlen(text));
+}
+
+static const char *hash_text(Job *j, uint64_t hash) { return arena_printf(&j->arena, "%016" PRIx64, hash); }
+
+/* Of the weights that do not train, whatever their order. */
+static bool hash_frozen(Job *j, uint64_t *hash)
+{
+    const Graph *g = j->plan->g;
+    bool *trains = NEW(&j->arena, bool, g->nvals);
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        trains[g->update[i].state.i] = true;
+    *hash = 0;
+    for (uint32_t i = 1; i < g->nvals; i++) {
+        if (g->vals[i].kind != VAL_PARAM || trains[i])
+            continue;
+        TRY(exec_read(j->exec, (Val){i}, &j->o->diag));
+        Tensor t = exec_tensor(j->exec, (Val){i});
+        const char *name = graph_model_name(g, (Val){i});
+        *hash += t.data ? XXH64(t.data, (size_t)type_bytes(&t.type), XXH64(name, strlen(name), 0)) : 0;
+    }
+    return true;
+}
+
+/* What must not change when a run goes on; its learning rate, decay and number of steps may. */
+static bool find_keys(Job *j)
+{
+    uint64_t frozen;
+    const Plan *p = j->plan;
+    char precision[64];
+    precision_of(p->g, precision);
+    TRY(hash_frozen(j, &frozen));
+    const char *const keys[] = {"optimizer", update_of(p->g),
+                                "precision", arena_strndup(&j->arena, precision, strlen(precision)),
+                                "seed",      arena_printf(&j->arena, "%" PRId64, p->run.seed),
+                                "init",      p->run.init ? p->run.init : "none",
+                                "batch",     batch_of(j),
+                                "data",      j->data ? hash_text(j, data_hash(j->data)) : "none",
+                                "model",     hash_text(j, p->model_hash),
+                                NULL};
+    const char **all = arena_alloc(&j->arena, 1, sizeof keys);
+    memcpy(all, keys, sizeof keys);
+    j->keys = all;
+    return true;
+}
+
+/* An epoch ends in the step that takes its last row. */
+static bool ends_epoch(const Job *j, int64_t step)
+{
+    return j->data && step * j->step_rows / j->epoch > (step - 1) * j->step_rows / j->epoch;
+}
+
+static bool work_due(void *user, int64_t step)
+{
+    Job *j = user;
+    const Options *o = j->o;
+    double since = clock_seconds() - j->checkpoint_seconds;
+    j->checkpoint_due = o->checkpoint && (o->every ? step % o->every == 0 : since > CHECKPOINT_SECONDS);
+    j->val_due = j->val && (o->val_every ? step % o->val_every == 0 : ends_epoch(j, step));
+    return j->checkpoint_due || j->val_due;
+}
+
+static bool validate(Job *j, int64_t step, Diag *d)
+{
+    double loss;
+    progress(&j->o->step.progress, "step %" PRId64 " of %" PRId64 ", validating", step, j->steps);
+    TRY(validation_run(j->val, j->exec, &loss, d));
+    j->val_loss = arena_grow(&j->arena, j->val_loss, j->nval, &j->cval_loss, sizeof *j->val_loss);
+    j->val_step = arena_grow(&j->arena, j->val_step, j->nval, &j->cval_step, sizeof *j->val_step);
+    j->val_loss[j->nval] = loss;
+    j->val_step[j->nval++] = step;
+    steplog_validation(j->log, step, loss);
+    return true;
+}
+
+static bool do_work(Job *j, int64_t step, bool last, Diag *d)
+{
+    const Options *o = j->o;
+    if (j->val && (j->val_due || last))
+        TRY(validate(j, step, d));
+    if (!o->checkpoint || !(j->checkpoint_due || last))
+        return true;
+    TRY(output_finite(j) && checkpoint_write(&j->checkpoints, j->exec, step, j->keys, d));
+    j->checkpoint_seconds = clock_seconds();
+    return true;
+}
+
+static bool between_steps(void *user, int64_t step, bool last, Diag *d)
+{
+    Job *j = user;
+    const char *blame = j->blame; /* no failure here is about the data */
+    j->blame = NULL;
+    TRY(do_work(j, step, last, d));
+    j->blame = blame;
+    return true;
+}
+
+static bool resume(Job *j, int64_t *first)
+{
+    const char *damaged;
+    Diag *d = &j->o->diag;
+    TRY(checkpoint_read(&j->checkpoints, j->exec, j->keys, first, &damaged, &j->arena, d));
+    if (damaged)
+        job_remark(
+            j, arena_printf(&j->arena, "%s is damaged: the run goes on from step %" PRId64, damaged, *first));
+    if (*first == j->steps)
+        job_remark(j, arena_printf(&j->arena, "%s: all %" PRId64 " steps were made before", j->o->checkpoint,
+                                   *first));
+    if (*first > j->steps)
+        return fail(d, "%s: is at step %" PRId64 " already: --steps %" PRId64 " is less", j->o->checkpoint,
+                    *first, j->steps);
+    return *first < j->steps || !j->o->grads ||
+           fail(d, "%s: is at step %" PRId64 " already: there is no step left for --grads", j->o->checkpoint,
+                *first);
+}
+
+/* *first: steps that are done already. */
+static bool begin_checkpoints(Job *j, int64_t *first)
+{
+    Options *o = j->o;
+    Diag *d = &o->diag;
+    *first = 0;
+    if (!o->checkpoint)
+        return true;
+    if (!update_of(j->plan->g))
+        return fail(d, "--checkpoint: this step trains nothing");
+    TRY(checkpoints_open(&j->checkpoints, o->checkpoint, d) && check_new(o, &j->checkpoints, d) &&
+        find_keys(j));
+    j->checkpoint_seconds = clock_seconds();
+    return !o->resume || resume(j, first);
+}
+
+/* ---- the profile -------------------------------------------------------------------------------------- */
+
+/* Kernels measured alone can mislead: on a busy machine, or where memory is slower in place.  A
+ * run that took clearly another time than predicted teaches the profile, unless it was the run
+ * that was disturbed. */
+static bool learn(Job *j)
+{
+    const Plan *p = j->plan;
+    const Graph *g = p->g;
+    double off = 1e9 * j->result.median / (double)p->predicted_ns - 1;
+    if (!j->profile || !j->planner->learn || j->result.steps < LEARN_STEPS || p->predicted_ns <= 0 ||
+        fabs(off) < LEARN_OFF)
+        return true;
+    const char *more = off > 0 ? "more" : "less";
+    if (j->result.others > LEARN_OTHERS) {
+        job_remark(j, arena_printf(&j->arena,
+                                   "steps took %.0f %% %s time than predicted while others "
+                                   "used %.0f %% of the processors",
+                                   100 * fabs(off), more, 100 * j->result.others));
+        return true;
+    }
+    NodeId *first = NEW(&j->arena, NodeId, p->nstep + 1);
+    double *seconds = NEW(&j->arena, double, p->nstep + 1);
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < p->nstep; s++) {
+        NodeId id = g->order[p->step[s].first];
+        if (g->nodes[id.i].candidate == 0) { /* times are those of the first way to run a step */
+            seconds[n] = j->result.seconds[s];
+            first[n++] = graph_original(g, id);
+        }
+    }
+    job_remark(j, arena_printf(&j->arena,
+                               "steps took %.0f %% %s time than predicted: the next plan "
+                               "is made with this run's times",
+                               100 * fabs(off), more));
+    return j->planner->learn(j->profile, first, seconds, n, &j->o->diag);
+}
+
+/* ---- running ------------------------------------------------------------------------------------------ */
+
+static TrainOptions train_options(Job *j, int64_t steps)
+{
+    const RunDefaults *run = &j->plan->run;
+    return (TrainOptions){.steps = steps,
+                          .lr = run->lr,
+                          .seed = run->seed,
+                          .schedule = lr_schedule(j),
+                          .feed = j->feed,
+                          .inputs = step_inputs(j->plan->g),
+                          .user = j};
+}
+
+bool job_record(Job *j, FILE *values, FILE *inputs)
+{
+    Options *o = j->o;
+    TRY(open_feed(j));
+    ExecOptions xo = {.device = &record_device,
+                      .init = o->init_text ? &o->init : NULL,
+                      .seed = j->plan->run.seed,
+                      .record_values = values,
+                      .record_inputs = inputs};
+    TrainOptions to = train_options(j, o->record);
+    to.schedule.steps = o->record;
+    TrainResult result = {0};
+    Executor *x = exec_open(j->plan, &xo, &o->diag);
+    bool ok = x && train_run(x, &to, &result, &o->diag);
+    train_result_free(&result);
+    exec_close(x);
+    return ok;
+}
+
+bool job_train(Job *j)
+{
+    Options *o = j->o;
+    const RunDefaults *run = &j->plan->run;
+    int64_t first;
+    TRY(count_steps(j));
+    if (j->steps == 0)
+        return true;
+    TRY(job_open(j) && validation_open(j) && begin_checkpoints(j, &first));
+    bool pauses = o->checkpoint || j->val;
+    TrainOptions to = train_options(j, j->steps - first);
+    TRY(steplog_open(j, &to.schedule, first));
+    steplog_listen(j->log, &to);
+    to.first = first;
+    to.pauses = pauses ? work_due : NULL;
+    to.pause = pauses ? between_steps : NULL;
+    to.finite = !o->step.import.forward_only;
+    to.stop = &signal_caught;
+    j->blame = run->data ? run->data : o->path;
+    signals_defer();
+    progress(&o->step.progress, "running %lld step%s", (long long)j->steps, j->steps > 1 ? "s" : "");
+    TRY(train_run(j->exec, &to, &j->result, &o->diag));
+    j->blame = NULL;
+    return learn(j);
+}

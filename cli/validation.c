@@ -1,0 +1,154 @@
+/* validation.c -- --val: the loss on other data between steps.
+ *
+ * The forward pass is planned as a step of its own, of the network in its inference form, in memory of its
+ * own beside the training step's; its weights are copied there when it runs. */
+#include "cli.h"
+#include "ir/mem.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct Validation {
+    Options o; /* of the training, with what differs */
+    Job job;
+    int64_t steps;
+};
+
+static void set_options(Options *v, const Options *o)
+{
+    *v = *o;
+    v->diag = (Diag){0};
+    v->arena = (Arena){0};
+    v->data = o->val;
+    v->nsave = 0;
+    v->grads = v->checkpoint = v->dump = v->step.instance = v->step.policy = NULL;
+    v->accumulate_auto = v->step.keep_grads = v->step.least_bytes = v->cuda = v->time_passes = false;
+    v->schedule = -1;
+    v->warmup = -1;
+    v->min_lr = NAN;
+    v->shuffle = false;
+    v->record = v->step.accumulate = v->step.budget = 0;
+    v->step.budget_fraction = v->step.clip_norm = 0;
+    v->step.optim = OPTIM_NONE;
+    v->step.import.inference = !o->training;
+}
+
+static bool has_loss(const Graph *g)
+{
+    const Type *t = g->nout ? val_type(g, g->out[0]) : NULL;
+    return t && dtype_is_float(t->dt) && type_count(t) == 1;
+}
+
+static bool open_data(Validation *v)
+{
+    Job *j = &v->job;
+    const Plan *p = j->plan;
+    StepInputs own = step_inputs(p->g);
+    j->blame = v->o.data;
+    TRY((j->feed = feed_open(p->g, &own, j->data, FEED_ONCE, p->run.seed, &v->o.diag)) != NULL);
+    while (feed_count(j->feed, v->steps + 1))
+        v->steps++;
+    return true;
+}
+
+static bool plan_validation(Validation *v, const PassRun *how)
+{
+    Job *j = &v->job;
+    PassRun quiet = {.disable = how->disable};
+    TRY(job_plan(j, &quiet));
+    if (!has_loss(j->plan->g))
+        return fail(&v->o.diag, "--val: the model has no loss to evaluate");
+    TRY(open_data(v));
+    j->blame = NULL;
+    return true;
+}
+
+/* Of the budget, validation takes its part first. */
+static bool share_budget(Options *o, const Validation *v)
+{
+    int64_t bytes = o->beside = v->job.plan->arena_bytes;
+    if (!o->step.budget)
+        return true;
+    o->step.budget -= bytes;
+    return o->step.budget > 0 ||
+           fail_status(&o->diag, EXIT_INFEASIBLE,
+                       "--val: the forward pass alone takes %" PRId64 " bytes of the budget", bytes);
+}
+
+/* What went wrong there, the training job tells. */
+static bool hand_over(Job *j, bool ok)
+{
+    Validation *v = j->val;
+    if (ok)
+        return true;
+    j->o->diag = v->o.diag;
+    j->blame = v->job.blame;
+    return false;
+}
+
+bool validation_plan(Job *j, const PassRun *how)
+{
+    Options *o = j->o;
+    if (!o->val)
+        return true;
+    Validation *v = j->val = mem_new(1, sizeof *v);
+    set_options(&v->o, o);
+    v->job.o = &v->o;
+    return hand_over(j, plan_validation(v, how)) && share_budget(o, v);
+}
+
+bool validation_open(Job *j) { return !j->val || hand_over(j, job_open(&j->val->job)); }
+
+void validation_close(Validation *v)
+{
+    if (!v)
+        return;
+    job_free(&v->job);
+    options_free(&v->o);
+    free(v);
+}
+
+/* The value of the same name and type; {0}: the forward pass does not read it. */
+static Val find_same(const Graph *g, const Graph *of, Val v)
+{
+    Val same = graph_find(g, of->vals[v.i].name);
+    return same.i && type_equal(val_type(g, same), val_type(of, v)) ? same : (Val){0};
+}
+
+/* What training changes of the model. */
+static bool copy_weights(Validation *v, Executor *from, Diag *d)
+{
+    const Graph *g = exec_plan(from)->g, *to = v->job.plan->g;
+    for (uint32_t i = 0; i < g->nupdate; i++) {
+        Val x = g->update[i].state, y = find_same(to, g, x);
+        Tensor t = y.i && g->vals[x.i].in_model ? exec_tensor(v->job.exec, y) : (Tensor){.data = NULL};
+        if (!t.data)
+            continue;
+        TRY(exec_read(from, x, d));
+        memcpy(t.data, exec_tensor(from, x).data, (size_t)type_bytes(&t.type));
+        TRY(exec_write(v->job.exec, y, d));
+    }
+    return true;
+}
+
+bool validation_run(Validation *v, Executor *from, double *loss, Diag *d)
+{
+    TrainResult r;
+    TrainOptions to = {.steps = v->steps,
+                       .seed = v->job.plan->run.seed,
+                       .feed = v->job.feed,
+                       .inputs = step_inputs(v->job.plan->g)};
+    TRY(copy_weights(v, from, d) && train_run(v->job.exec, &to, &r, d));
+    double sum = 0, rows = 0;
+    for (int64_t i = 0; i < r.steps; i++) {
+        double n = (double)feed_count(v->job.feed, i + 1);
+        sum += n * r.loss[i];
+        rows += n;
+    }
+    *loss = sum / rows;
+    train_result_free(&r);
+    return true;
+}
+
+const Job *validation_job(const Validation *v) { return &v->job; }

@@ -1,0 +1,138 @@
+/* weights.c -- --weights FILE: parameters and running statistics from a file instead of the model, by name.
+ *
+ * What is of the same type stays where it lies, and a schedule refers to it there.  Everything the model
+ * has must be in the file, and what else is in it must not be floats: a name that is spelt otherwise is
+ * more likely than one that is not meant. */
+#include "cli.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const Options *o;
+    DataFile *f;
+    bool *used; /* per tensor of the file */
+    Graph *g;
+    Diag *d;
+} Given;
+
+/* Of the value's shape, and no wider. */
+static bool fits(const Type *t, const Type *want)
+{
+    return type_same_shape(t, want) && dtype_is_float(t->dt) == dtype_is_float(want->dt) &&
+           dtype_size[t->dt] <= dtype_size[want->dt];
+}
+
+static Tensor widen(Arena *a, const Tensor *t, DType dt)
+{
+    Tensor wide = {type_with(t->type, dt),
+                   arena_alloc(a, (size_t)type_count(&t->type) + 1, (size_t)dtype_size[dt])};
+    for (int64_t i = 0, n = type_count(&t->type); i < n; i++)
+        tensor_set_f(&wide, i, tensor_f(t, i));
+    return wide;
+}
+
+/* The tensor of one of a value's names; data NULL: the file does not have that name. */
+static bool find(Given *x, const Value *v, const ModelName *m, Tensor *out)
+{
+    char is[160], want[160];
+    Tensor t;
+    int k = data_find(x->f, m->name);
+    *out = (Tensor){.data = NULL};
+    if (k < 0)
+        return true;
+    x->used[k] = true;
+    TRY(data_tensor(x->f, k, &t, x->d));
+    if (!fits(&t.type, &v->type))
+        return fail(x->d, "%s: '%s' is %s, in the model %s", x->o->weights, m->name, type_str(&t.type, is),
+                    type_str(&v->type, want));
+    *out = t.type.dt == v->type.dt ? t : widen(x->g->arena, &t, v->type.dt);
+    return true;
+}
+
+static bool in_model(const Given *x, const char *name)
+{
+    for (uint32_t i = 1; i < x->g->nvals; i++)
+        for (const ModelName *m = x->g->vals[i].in_model; m; m = m->next)
+            if (strcmp(m->name, name) == 0)
+                return true;
+    return false;
+}
+
+static bool missing(Given *x, const Value *v)
+{
+    char hint[NEAREST_HINT];
+    Nearest near;
+    nearest_init(&near, v->in_model->name);
+    for (int k = 0; k < data_count(x->f); k++)
+        if (!in_model(x, data_name(x->f, k)))
+            nearest_try(&near, data_name(x->f, k));
+    return fail(x->d, "%s: has no '%s'%s", x->o->weights, v->in_model->name, nearest_hint(&near, hint));
+}
+
+static bool is_same(const Value *v, const Tensor *t)
+{
+    return v->data && memcmp(v->data, t->data, (size_t)type_bytes(&v->type)) == 0;
+}
+
+/* All names of a value mean the same bytes.  Constants the importer has computed with: they stay. */
+static bool give(Given *x, Value *v)
+{
+    Tensor t = {.data = NULL}, next;
+    for (const ModelName *m = v->in_model; m; m = m->next) {
+        if (m->transposed) /* a copy of the exporter's */
+            continue;
+        TRY(find(x, v, m, &next));
+        if (t.data && next.data && memcmp(t.data, next.data, (size_t)type_bytes(&v->type)) != 0)
+            return fail(x->d, "%s: '%s' and '%s' are one weight in the model, but differ there",
+                        x->o->weights, v->in_model->name, m->name);
+        t = t.data ? t : next;
+    }
+    if (v->kind == VAL_CONST)
+        return !t.data || is_same(v, &t) ||
+               fail(x->d,
+                    "%s: '%s' is a constant of the model, which has other values: --train '%s' makes it a "
+                    "weight",
+                    x->o->weights, v->in_model->name, v->in_model->name);
+    if (!t.data)
+        return missing(x, v);
+    v->data = t.data;
+    v->offset = data_offset(x->f, t.data);
+    v->file = v->offset >= 0 ? x->o->weights : NULL;
+    return true;
+}
+
+static bool check_unused(Given *x)
+{
+    char hint[NEAREST_HINT];
+    Tensor t;
+    for (int k = 0; k < data_count(x->f); k++) {
+        TRY(data_tensor(x->f, k, &t, x->d));
+        if (x->used[k] || !dtype_is_float(t.type.dt))
+            continue;
+        Nearest near;
+        nearest_init(&near, data_name(x->f, k));
+        for (uint32_t i = 1; i < x->g->nvals; i++)
+            for (const ModelName *m = x->g->vals[i].in_model; m; m = m->next)
+                nearest_try(&near, m->name);
+        return fail(x->d, "%s: the model has no '%s'%s", x->o->weights, data_name(x->f, k),
+                    nearest_hint(&near, hint));
+    }
+    return true;
+}
+
+bool weights_give(Job *j)
+{
+    Options *o = j->o;
+    if (!o->weights)
+        return true;
+    j->blame = NULL;
+    TRY(j->weights || (j->weights = data_open(o->weights, &o->diag)) != NULL);
+    Given x = {o, j->weights, NEW(&j->arena, bool, data_count(j->weights) + 1),
+               j->plan ? j->plan->g : &j->graph, &o->diag};
+    for (uint32_t i = 1; i < x.g->nvals; i++) {
+        Value *v = &x.g->vals[i];
+        if (v->in_model && v->kind != VAL_INPUT && v->kind != VAL_TEMP)
+            TRY(give(&x, v));
+    }
+    return check_unused(&x);
+}

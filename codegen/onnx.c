@@ -1,0 +1,276 @@
+/* onnx.c -- the step of a plan as an ONNX model of standard operators (--emit onnx).
+ *
+ * Inputs are the data, lr, the step's number, and all that lives across steps: parameters, optimizer state,
+ * running statistics, each with its initial value as the default.  Outputs are the loss, the model's
+ * outputs and, as NAME.next, what the step makes of each of the latter: a caller feeds them back.  Nodes
+ * stand in the order of the schedule; what is recomputed is a node of its own, and values that were moved
+ * to the host are where they are. */
+#include "../ir/names.h"
+#include "../ir/onnx/nodes.h"
+#include "codegen.h"
+#include <inttypes.h>
+#include <string.h>
+
+enum { INLINE_BYTES = 1024, DATA_ALIGN = 64 }; /* larger values lie in the file of data */
+
+typedef enum { ROLE_NONE, ROLE_FORWARD, ROLE_BACKWARD, ROLE_OPTIMIZER } Role;
+
+static const char doc[] =
+    "A training step as ckc planned it. Names of nodes begin with fwd/, bwd/ or opt/, and with re/ where a "
+    "value is computed again. Feed every output NAME.next back as the input NAME. Recomputed nodes equal "
+    "earlier "
+    "ones on purpose: run it without common-subexpression elimination (onnxruntime: "
+    "SessionOptions.graph_optimization_level = ORT_DISABLE_ALL), else they are merged and more is kept.";
+
+typedef struct {
+    const Plan *p;
+    const Graph *g;
+    Arena *a;
+    OnnxNodes *o;
+    const OnnxStep *how;
+    Diag *d;
+    const char **name; /* per source: its input */
+    Role *role;        /* per node */
+    uint32_t *step;    /* per place in order */
+    uint32_t *last;    /* per value: step of its last reader */
+    NameMap runs;      /* label of a computation: the latest step that ran it */
+    uint32_t *again;   /* per place in order: the next step that computes the same, 0: none */
+    Buf graph;
+} Writer;
+
+/* ---- what a node is part of ---------------------------------------------------------------------------- */
+
+/* Nodes that the wanted values depend on, and have no role yet, have this one. */
+static void give_role(Writer *w, bool *wanted, Role role)
+{
+    const Graph *g = w->g;
+    for (uint32_t k = g->norder; k-- > 0;) {
+        const Node *n = &g->nodes[g->order[k].i];
+        Role *r = &w->role[g->order[k].i];
+        bool is = false;
+        for (int i = 0; i < n->nout; i++)
+            is |= wanted[n->out[i].i];
+        for (int i = 0; i < n->nin && is; i++)
+            wanted[n->in[i].i] = true;
+        if (is && !*r)
+            *r = role;
+    }
+}
+
+/* The operator that updates a parameter: its operand 1 is the gradient. */
+static bool is_update(const Node *n) { return (node_def(n)->traits & OPT_ONCE) != 0; }
+
+static void give_roles(Writer *w)
+{
+    const Graph *g = w->g;
+    bool *loss = NEW(w->a, bool, g->nvals), *gradient = NEW(w->a, bool, g->nvals);
+    bool *update = NEW(w->a, bool, g->nvals), *rest = NEW(w->a, bool, g->nvals);
+    w->role = NEW(w->a, Role, g->nnodes);
+    for (uint32_t i = 0; i < g->nout; i++)
+        (i < w->how->noutputs ? loss : gradient)[g->out[i].i] = true;
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        if (is_update(n))
+            gradient[n->in[1].i] = update[n->out[0].i] = true;
+        for (int i = 0; i < n->nout; i++)
+            rest[n->out[i].i] = true;
+    }
+    give_role(w, loss, ROLE_FORWARD);
+    give_role(w, gradient, ROLE_BACKWARD);
+    give_role(w, update, ROLE_OPTIMIZER);
+    give_role(w, rest, ROLE_FORWARD); /* running statistics */
+}
+
+/* ---- when a value is read, and computed again ------------------------------------------------------------
+ */
+
+static const char *label(const Graph *g, const Node *n)
+{
+    return n->remat ? n->remat : g->vals[n->out[0].i].name;
+}
+
+static void find_steps(Writer *w)
+{
+    const Graph *g = w->g;
+    NameMap latest = name_map(w->a);
+    uint32_t s = 0;
+    w->step = NEW(w->a, uint32_t, g->norder + 1);
+    w->again = NEW(w->a, uint32_t, g->norder + 1);
+    w->last = NEW(w->a, uint32_t, g->nvals + 1);
+    for (uint32_t k = 0; k < g->norder; k++) {
+        while (s + 1 < w->p->nstep && w->p->step[s + 1].first <= k)
+            s++;
+        w->step[k] = s;
+    }
+    for (uint32_t k = g->norder; k-- > 0;) {
+        const Node *n = &g->nodes[g->order[k].i];
+        bool view = (node_def(n)->traits & OPT_VIEW) != 0;
+        uint32_t read = view && w->last[n->out[0].i] > w->step[k] ? w->last[n->out[0].i] : w->step[k];
+        for (int i = 0; i < n->nin; i++)
+            w->last[n->in[i].i] = read > w->last[n->in[i].i] ? read : w->last[n->in[i].i];
+        const uint32_t *next = name_get(&latest, label(g, n));
+        w->again[k] = next ? *next : 0;
+        name_put(&latest, label(g, n), w->step[k]);
+    }
+}
+
+/* ---- nodes
+ * -------------------------------------------------------------------------------------------------- */
+
+static int64_t result_bytes(const Writer *w, const Node *n)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < n->nout; i++)
+        bytes += w->p->offset[n->out[i].i] >= 0 ? type_bytes(val_type(w->g, n->out[i])) : 0;
+    return bytes;
+}
+
+static const char *why(const Writer *w, uint32_t k, const uint32_t *before)
+{
+    const Node *n = &w->g->nodes[w->g->order[k].i];
+    if (before)
+        return arena_printf(w->a, "computed again: not kept since step %u", *before);
+    if (n->op == OP_offload || n->op == OP_fetch)
+        return "moved to the host's memory, or back";
+    if (w->again[k])
+        return arena_printf(w->a, "not kept: computed again in step %u", w->again[k]);
+    return arena_printf(w->a, "kept until step %u", w->last[n->out[0].i]);
+}
+
+/* Pairs of key and value. */
+static const char *const *metadata(const Writer *w, uint32_t k, const uint32_t *before)
+{
+    const Node *n = &w->g->nodes[w->g->order[k].i];
+    const Step *s = &w->p->step[w->step[k]];
+    double seconds = w->p->nstep && s->first == k ? (double)s->cost_ns * 1e-9 : 0;
+    const char **m = NEW(w->a, const char *, 9);
+    m[0] = "step", m[1] = arena_printf(w->a, "%u", w->step[k]);
+    m[2] = "bytes", m[3] = arena_printf(w->a, "%" PRId64, result_bytes(w, n));
+    m[4] = "seconds", m[5] = arena_printf(w->a, "%.9f", seconds); /* of the step, at its first node */
+    m[6] = "why", m[7] = why(w, k, before);
+    return m;
+}
+
+static bool write_nodes(Writer *w)
+{
+    static const char *const prefix[] = {"", "fwd", "bwd", "opt"};
+    const Graph *g = w->g;
+    w->runs = name_map(w->a);
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        const uint32_t *before = name_get(&w->runs, label(g, n));
+        const char *own = n->name && *n->name ? n->name : g->vals[n->out[0].i].name;
+        const char *name = arena_printf(w->a, "%s/%s", before ? "re" : prefix[w->role[g->order[k].i]],
+                                        own + strspn(own, "/"));
+        TRY(onnx_translate(w->o, n, name, metadata(w, k, before)));
+        name_put(&w->runs, label(g, n), w->step[k]);
+    }
+    return true;
+}
+
+/* ---- inputs and outputs
+ * ----------------------------------------------------------------------------------------- */
+
+static const char *wanted_name(const Graph *g, Val v)
+{
+    const ModelName *m = g->vals[v.i].in_model;
+    return m && !m->transposed ? m->name : g->vals[v.i].name;
+}
+
+static bool write_value(Writer *w, Val v)
+{
+    Tensor t = {*val_type(w->g, v), NULL};
+    size_t bytes = (size_t)type_bytes(&t.type);
+    NewFile *data = w->how->data;
+    Buf b = {0};
+    t.data = arena_alloc(w->a, bytes + 1, 1);
+    TRY(w->how->value(w->how->user, v, &t, w->d));
+    for (int i = 0; i < t.type.rank; i++)
+        put_number(w->a, &b, TENSOR_DIMS, (uint64_t)t.type.dim[i]);
+    put_number(w->a, &b, TENSOR_TYPE, (uint64_t)onnx_elem(t.type.dt));
+    put_string(w->a, &b, TENSOR_NAME, w->name[v.i]);
+    if (bytes <= INLINE_BYTES) {
+        put_header(w->a, &b, TENSOR_RAW, bytes);
+        put_bytes(w->a, &b, t.data, bytes);
+    } else {
+        file_pad(data, DATA_ALIGN);
+        put_external(w->a, &b, w->how->data_name, data->size, bytes);
+        file_write(data, t.data, bytes);
+    }
+    put_message(w->a, &w->graph, GRAPH_INITIALIZER, &b);
+    return true;
+}
+
+/* Frozen weights and constants are no inputs. */
+static bool write_sources(Writer *w)
+{
+    const Graph *g = w->g;
+    const bool *source = graph_sources(g, w->a);
+    bool *changes = NEW(w->a, bool, g->nvals);
+    w->name = NEW(w->a, const char *, g->nvals + 1);
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        changes[g->update[i].state.i] = true;
+    for (uint32_t i = 1; i < g->nvals; i++) {
+        const Value *v = &g->vals[i];
+        if (!source[i] || v->kind == VAL_TEMP)
+            continue;
+        w->name[i] = onnx_source(w->o, (Val){i}, wanted_name(g, (Val){i}));
+        if (v->kind == VAL_INPUT || changes[i])
+            put_value_info(w->a, &w->graph, GRAPH_INPUT, w->name[i], onnx_elem(v->type.dt), &v->type);
+        TRY(v->kind == VAL_INPUT || !w->how->value || write_value(w, (Val){i}));
+    }
+    return true;
+}
+
+static void write_output(Writer *w, Val v, const char *want)
+{
+    const Type *t = val_type(w->g, v);
+    const char *name = onnx_result(w->o, v, want);
+    put_value_info(w->a, &w->graph, GRAPH_OUTPUT, name, onnx_elem(t->dt), t);
+}
+
+static void write_outputs(Writer *w)
+{
+    const Graph *g = w->g;
+    for (uint32_t i = 0; i < g->nout; i++)
+        write_output(w, g->out[i], i == 0 ? "loss" : g->vals[g->out[i].i].name);
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        write_output(w, g->update[i].value, arena_printf(w->a, "%s.next", w->name[g->update[i].state.i]));
+}
+
+/* ---- the model
+ * ------------------------------------------------------------------------------------------------------ */
+
+static void write_model(Writer *w, FILE *f)
+{
+    Buf m = {0}, set = {0};
+    put_number(w->a, &m, MODEL_IR_VERSION, ONNX_IR);
+    put_string(w->a, &m, MODEL_PRODUCER, "ckc");
+    put_string(w->a, &m, MODEL_VERSION, CKC_VERSION);
+    put_string(w->a, &m, MODEL_DOC, doc);
+    put_string(w->a, &set, OPSET_DOMAIN, "");
+    put_number(w->a, &set, OPSET_VERSION, ONNX_OPSET);
+    put_message(w->a, &m, MODEL_OPSET, &set);
+    put_header(w->a, &m, MODEL_GRAPH, w->graph.n);
+    fwrite(m.p, 1, m.n, f);
+    fwrite(w->graph.p, 1, w->graph.n, f);
+}
+
+bool codegen_onnx(FILE *f, const Plan *p, const OnnxStep *how, Diag *d)
+{
+    Arena a = {0};
+    Writer w = {.p = p, .g = p->g, .a = &a, .how = how, .d = d};
+    w.o = onnx_nodes(&a, p->g, d);
+    give_roles(&w);
+    find_steps(&w);
+    put_string(&a, &w.graph, GRAPH_NAME, "training_step");
+    onnx_reserve(w.o, "loss"); /* the model may have a value of that name */
+    bool ok = write_sources(&w) && write_nodes(&w);
+    if (ok && f) {
+        write_outputs(&w);
+        onnx_put(w.o, &w.graph);
+        write_model(&w, f);
+    }
+    arena_free(&a);
+    return ok;
+}

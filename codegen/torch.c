@@ -1,0 +1,263 @@
+/* torch.c -- what a plan keeps, as a selective-checkpoint policy for the PyTorch model (--emit torch).
+ *
+ * A block (the modules under a numbered path, "h.3") of which the plan recomputes something becomes a region
+ * of torch.utils.checkpoint; in it the results of the operators are saved that the plan keeps until the
+ * backward pass, told apart by module path and kind, as PyTorch knows no finer name.  What has no counterpart
+ * stands in the file as comments. */
+#include "../ir/module.h"
+#include "../ir/names.h"
+#include "codegen.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const char *block, *path, *kind;
+    int64_t kept, again; /* bytes of results */
+    int nkept, nagain;
+} Group;
+
+typedef struct {
+    const Plan *p;
+    Arena *a;
+    Group *group;
+    uint32_t n, cap;
+    int64_t moved, elsewhere; /* bytes that were moved to the host; recomputed outside of any block */
+} Policy;
+
+/* Kinds that the policy can tell apart by the names of PyTorch's operators. */
+static const char *kind_of(Op op)
+{
+    switch (op) {
+    case OP_matmul:
+    case OP_matmul_add:
+    case OP_matmul_bias:
+    case OP_matmul_gelu:
+        return "matmul";
+    case OP_conv:
+    case OP_conv_bwd_data:
+        return "conv";
+    case OP_attention:
+        return "attention";
+    case OP_layer_norm:
+    case OP_rms_norm:
+    case OP_batch_norm:
+        return "norm";
+    default:
+        return "other";
+    }
+}
+
+static Group *group_of(Policy *y, const Node *n)
+{
+    const char *path = n->name ? module_path(n->name, false, y->a) : "";
+    Group g = {module_block(path, y->a), path, kind_of(n->op), 0, 0, 0, 0};
+    for (uint32_t i = 0; i < y->n; i++)
+        if (strcmp(y->group[i].path, g.path) == 0 && strcmp(y->group[i].kind, g.kind) == 0)
+            return &y->group[i];
+    y->group = arena_grow(y->a, y->group, y->n, &y->cap, sizeof *y->group);
+    y->group[y->n] = g;
+    return &y->group[y->n++];
+}
+
+/* Per place in order: is it at or before the node that makes the loss, and no recomputation? */
+static uint32_t forward_end(const Graph *g)
+{
+    uint32_t end = 0;
+    for (uint32_t k = 0; k < g->norder; k++)
+        for (int i = 0; i < g->nodes[g->order[k].i].nout; i++)
+            end = g->nout && g->nodes[g->order[k].i].out[i].i == g->out[0].i ? k : end;
+    return end;
+}
+
+/* Is a value, or a view of it, read behind the loss? */
+static bool *read_behind(const Graph *g, uint32_t loss, Arena *a)
+{
+    bool *read = NEW(a, bool, g->nvals);
+    for (uint32_t k = g->norder; k-- > 0;) {
+        const Node *n = &g->nodes[g->order[k].i];
+        bool view = (node_def(n)->traits & OPT_VIEW) != 0;
+        for (int i = 0; i < n->nin; i++)
+            read[n->in[i].i] |= k > loss || (view && read[n->out[0].i]);
+    }
+    return read;
+}
+
+static void count(Policy *y, const Node *n, bool again)
+{
+    Group *g = group_of(y, n);
+    int64_t bytes = type_bytes(val_type(y->p->g, n->out[0]));
+    *(again ? &g->again : &g->kept) += bytes;
+    *(again ? &g->nagain : &g->nkept) += 1;
+    if (again && !*g->block)
+        y->elsewhere += bytes;
+}
+
+static void gather(Policy *y)
+{
+    const Graph *g = y->p->g;
+    uint32_t loss = forward_end(g);
+    const bool *read = read_behind(g, loss, y->a);
+    NameMap runs = name_map(y->a);
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        const char *label = n->remat ? n->remat : g->vals[n->out[0].i].name;
+        bool view = (node_def(n)->traits & OPT_VIEW) != 0, first = name_add(&runs, label, k);
+        if (n->op == OP_offload)
+            y->moved += type_bytes(val_type(g, n->out[0]));
+        else if (!first && !view)
+            count(y, n, true);
+        else if (k <= loss && !view && read[n->out[0].i] && y->p->offset[n->out[0].i] >= 0)
+            count(y, n, false);
+    }
+}
+
+static int by_path(const void *a, const void *b)
+{
+    const Group *x = a, *y = b;
+    int order = strcmp(x->path, y->path);
+    return order ? order : strcmp(x->kind, y->kind);
+}
+
+/* ---- Python -------------------------------------------------------------------------------------------- */
+
+/* Names come from the model's file. */
+static void print_text(FILE *f, const char *s)
+{
+    fputc('"', f);
+    for (; *s; s++)
+        if (*s == '"' || *s == '\\' || (unsigned char)*s < 0x20)
+            fprintf(f, "\\x%02x", (unsigned char)*s);
+        else
+            fputc(*s, f);
+    fputc('"', f);
+}
+
+static const char head[] = "# What ckc's plan keeps and computes again, for torch.utils.checkpoint: "
+                           "apply(model), then train as before.\n"
+                           "#\n"
+                           "# A block of which something is computed again is a checkpoint; in it SAVE lists "
+                           "what is kept, by module and\n"
+                           "# kind of operator.  Not carried over:\n"
+                           "#   - the order of recomputations, and which of several results of one kind in a "
+                           "module: the first decides\n"
+                           "#   - the inputs of a block are always kept, and a block is computed again as a "
+                           "whole up to its last need\n"
+                           "#   - batch norms in a block update their running statistics twice a step\n";
+
+static const char tail[] =
+    "\n\n"
+    "def kind_of(op):\n"
+    "    name = str(op)\n"
+    "    for kind, words in (('conv', ('convolution',)), ('attention', ('attention',)), ('norm', "
+    "('norm',)),\n"
+    "                        ('matmul', ('mm', 'matmul', 'linear'))):\n"
+    "        if any(word in name for word in words):\n"
+    "            return kind\n"
+    "    return 'other'\n"
+    "\n\n"
+    "def apply(model):\n"
+    "    \"\"\"Make checkpoints of the blocks of BLOCKS that model has; returns those it lacks.\"\"\"\n"
+    "    stack, missing = [''], []\n"
+    "\n"
+    "    def policy(ctx, op, *args, **kwargs):\n"
+    "        saved = kind_of(op) in SAVE.get(stack[-1], ())\n"
+    "        return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE\n"
+    "\n"
+    "    def inside(path, forward):\n"
+    "        def run(*args, **kwargs):\n"
+    "            stack.append(path)\n"
+    "            try:\n"
+    "                return forward(*args, **kwargs)\n"
+    "            finally:\n"
+    "                stack.pop()\n"
+    "        return run\n"
+    "\n"
+    "    for path, module in model.named_modules():\n"
+    "        module.forward = inside(path, module.forward)\n"
+    "    for path in BLOCKS:\n"
+    "        try:\n"
+    "            block = model.get_submodule(path)\n"
+    "        except AttributeError:\n"
+    "            missing.append(path)\n"
+    "            continue\n"
+    "        block.forward = functools.partial(\n"
+    "            checkpoint, block.forward, use_reentrant=False,\n"
+    "            context_fn=functools.partial(create_selective_checkpoint_contexts, policy))\n"
+    "    return missing\n";
+
+static bool recomputes(const Policy *y, const char *block)
+{
+    bool some = false;
+    for (uint32_t i = 0; i < y->n && *block; i++)
+        some |= y->group[i].nagain > 0 && strcmp(y->group[i].block, block) == 0;
+    return some;
+}
+
+static void print_blocks(FILE *f, const Policy *y)
+{
+    const char *last = "";
+    fprintf(f, "BLOCKS = [\n");
+    for (uint32_t i = 0; i < y->n; i++) {
+        const char *block = y->group[i].block;
+        if (strcmp(block, last) != 0 && recomputes(y, block)) {
+            fprintf(f, "    ");
+            print_text(f, block);
+            fprintf(f, ",\n");
+        }
+        last = block;
+    }
+    fprintf(f, "]\n");
+}
+
+static void print_saved(FILE *f, const Policy *y)
+{
+    const char *open = NULL;
+    fprintf(f, "\nSAVE = {\n");
+    for (uint32_t i = 0; i < y->n; i++) {
+        const Group *g = &y->group[i];
+        if (!recomputes(y, g->block))
+            continue;
+        if (g->nkept && g->kept >= g->again) {
+            bool more = open && strcmp(open, g->path) == 0;
+            fprintf(f, more ? ", " : open ? "},\n    " : "    ");
+            if (!more) {
+                print_text(f, g->path);
+                fprintf(f, ": {");
+            }
+            print_text(f, g->kind);
+            open = g->path;
+        }
+    }
+    fprintf(f, open ? "},\n}\n" : "}\n");
+}
+
+/* What decided, a line for each module and kind of operator. */
+static void print_comments(FILE *f, const Policy *y)
+{
+    if (y->moved)
+        fprintf(f, "#   - %" PRId64 " bytes that the plan moves to the host's memory\n", y->moved);
+    if (y->elsewhere)
+        fprintf(f, "#   - %" PRId64 " bytes computed again that are part of no numbered block\n",
+                y->elsewhere);
+    if (y->p->accumulate > 1)
+        fprintf(f, "#   - the %" PRId64 " micro-batches of a step\n", y->p->accumulate);
+    fprintf(f, "import functools\n\n"
+               "from torch.utils.checkpoint import (CheckpointPolicy, checkpoint,\n"
+               "                                    create_selective_checkpoint_contexts)\n\n");
+}
+
+void codegen_torch(FILE *f, const Plan *p)
+{
+    Arena a = {0};
+    Policy y = {.p = p, .a = &a};
+    gather(&y);
+    if (y.n)
+        qsort(y.group, y.n, sizeof *y.group, by_path);
+    fputs(head, f);
+    print_comments(f, &y);
+    print_blocks(f, &y);
+    print_saved(f, &y);
+    fputs(tail, f);
+    arena_free(&a);
+}

@@ -1,0 +1,268 @@
+/* checkpoint.c -- state of a run to files and back. */
+#include "checkpoint.h"
+#include "ir/file.h"
+#include "ir/mem.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { KEEP = 2 };
+#define PREFIX "step-"
+#define SUFFIX ".safetensors"
+
+/* ---- the folder ------------------------------------------------------------------------------- */
+
+bool checkpoints_open(Checkpoints *c, const char *folder, Diag *d)
+{
+    *c = (Checkpoints){.lock = -1};
+    bool made = mkdir(folder, 0777) == 0;
+    int fd = made || errno == EEXIST ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return fail(d, "%s: %s", folder, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) { /* elsewhere there are no locks */
+        close(fd);
+        return fail(d, "%s: another run writes its checkpoints there", folder);
+    }
+    *c = (Checkpoints){mem_strdup(folder), fd, made};
+    return true;
+}
+
+void checkpoints_close(Checkpoints *c)
+{
+    if (!c->folder)
+        return;
+    if (c->made)
+        rmdir(c->folder); /* which fails where there is a file */
+    close(c->lock);
+    free(c->folder);
+    *c = (Checkpoints){0};
+}
+
+static bool give_name(const Checkpoints *c, const char *from, const char *to, Diag *d)
+{
+    int error = file_rename(from, to, 0);
+    if (!error)
+        error = file_sync_folder(c->folder);
+    return !error || fail_status(d, EXIT_DEVICE, "%s: %s", to, strerror(error));
+}
+
+static const char *file_of(const Checkpoints *c, int64_t step, Arena *a)
+{
+    return arena_printf(a, "%s/" PREFIX "%" PRId64 SUFFIX, c->folder, step);
+}
+
+/* The step in a file's name; 0: it is none of ours. */
+static int64_t step_of(const char *name)
+{
+    size_t n = strlen(PREFIX), digits = strspn(name + (strncmp(name, PREFIX, n) == 0 ? n : 0), "0123456789");
+    if (strncmp(name, PREFIX, n) != 0 || digits == 0 || digits > 18 || name[n] == '0' ||
+        strcmp(name + n + digits, SUFFIX) != 0)
+        return 0;
+    return strtoll(name + n, NULL, 10);
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+/* Steps of all, the newest first, and a 0. */
+static const int64_t *list(const Checkpoints *c, Arena *a)
+{
+    int64_t *step = NULL;
+    uint32_t n = 0, cap = 0;
+    DIR *dir = opendir(c->folder);
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
+        step = arena_grow(a, step, n, &cap, sizeof *step);
+        step[n] = step_of(e->d_name);
+        n += step[n] > 0;
+    }
+    if (dir)
+        closedir(dir);
+    step = arena_grow(a, step, n, &cap, sizeof *step);
+    step[n] = 0;
+    qsort(step, n, sizeof *step, newest_first);
+    return step;
+}
+
+int64_t checkpoints_newest(const Checkpoints *c)
+{
+    Arena a = {0};
+    int64_t step = list(c, &a)[0];
+    arena_free(&a);
+    return step;
+}
+
+/* What is left behind by a removal that fails, the next one tries again. */
+static void remove_old(const Checkpoints *c, int64_t step, Arena *a)
+{
+    int kept = 0;
+    for (const int64_t *s = list(c, a); *s; s++)
+        if (*s <= step && kept++ >= KEEP)
+            unlink(file_of(c, *s, a));
+}
+
+/* ---- state ------------------------------------------------------------------------------------ */
+
+typedef struct {
+    Val v;
+    const char *name;
+} State;
+
+/* Per value: is it a sum over micro-batches?  The first of a step overwrites what is in it. */
+static const bool *find_sums(const Graph *g, Arena *a)
+{
+    bool *summed = NEW(a, bool, g->nvals), *sum = NEW(a, bool, g->nvals);
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        if (n->op == OP_accumulated)
+            summed[graph_root(g, n->in[0]).i] = true;
+    }
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        sum[g->update[i].state.i] = summed[graph_root(g, g->update[i].value).i];
+    return sum;
+}
+
+/* What a step leaves to the next one. */
+static const State *find_state(const Graph *g, uint32_t *n, Arena *a)
+{
+    State *s = NEW(a, State, g->nupdate + 1);
+    const bool *sum = find_sums(g, a);
+    *n = 0;
+    for (uint32_t i = 0; i < g->nupdate; i++) {
+        Val v = g->update[i].state;
+        if (!sum[v.i])
+            s[(*n)++] = (State){v, graph_model_name(g, v)};
+    }
+    return s;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------ */
+
+static const char *const *with_step(RunKeys keys, int64_t step, Arena *a)
+{
+    int n = 0;
+    while (keys[n])
+        n++;
+    const char **all = NEW(a, const char *, n + 3);
+    all[0] = "step";
+    all[1] = arena_printf(a, "%" PRId64, step);
+    memcpy(all + 2, keys, (size_t)n * sizeof *keys);
+    return all;
+}
+
+static bool write_state(const Checkpoints *c, Executor *x, int64_t step, RunKeys keys, Arena *a, Diag *d)
+{
+    uint32_t n;
+    const State *s = find_state(exec_plan(x)->g, &n, a);
+    NamedTensor *t = NEW(a, NamedTensor, n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        TRY(exec_read(x, s[i].v, d));
+        t[i] = (NamedTensor){s[i].name, exec_tensor(x, s[i].v)};
+    }
+    /* Under one name for all steps, so that the next one finds what a killed process left of it. */
+    const char *new = arena_printf(a, "%s/new" SUFFIX, c->folder);
+    TRY(safetensors_write(new, with_step(keys, step, a), (int)n, t, d));
+    TRY(give_name(c, new, file_of(c, step, a), d));
+    remove_old(c, step, a);
+    return true;
+}
+
+bool checkpoint_write(const Checkpoints *c, Executor *x, int64_t step, RunKeys keys, Diag *d)
+{
+    Arena a = {0};
+    bool ok = write_state(c, x, step, keys, &a, d);
+    arena_free(&a);
+    return ok;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------- */
+
+static bool check_keys(const char *path, const DataFile *f, RunKeys keys, Diag *d)
+{
+    for (; *keys; keys += 2) {
+        const char *was = data_meta(f, keys[0]);
+        if (!was)
+            return fail(d, "%s: is no checkpoint: it does not say its %s", path, keys[0]);
+        if (strcmp(was, keys[1]) != 0)
+            return fail(d, "%s: was made with %s %s, this run has %s", path, keys[0], was, keys[1]);
+    }
+    return true;
+}
+
+static bool known(const State *s, uint32_t n, const char *name)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(s[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static bool check_shapes(const char *path, DataFile *f, const Graph *g, const State *s, uint32_t n, Diag *d)
+{
+    char was[160], now[160];
+    Tensor t;
+    for (uint32_t i = 0; i < n; i++) {
+        int k = data_find(f, s[i].name);
+        if (k < 0)
+            return fail(d, "%s: is of another model or optimizer: it has no '%s'", path, s[i].name);
+        TRY(data_tensor(f, k, &t, d));
+        if (!type_equal(&t.type, val_type(g, s[i].v)))
+            return fail(d, "%s: '%s' is %s there, %s in this model", path, s[i].name, type_str(&t.type, was),
+                        type_str(val_type(g, s[i].v), now));
+    }
+    for (int k = 0; k < data_count(f); k++)
+        if (!known(s, n, data_name(f, k)))
+            return fail(d, "%s: is of another model or optimizer: it has '%s', this run does not", path,
+                        data_name(f, k));
+    return true;
+}
+
+static bool load_state(DataFile *f, Executor *x, const State *s, uint32_t n, Diag *d)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        Tensor from, to = exec_tensor(x, s[i].v);
+        TRY(data_tensor(f, data_find(f, s[i].name), &from, d));
+        if (to.data)
+            memcpy(to.data, from.data, (size_t)type_bytes(&to.type));
+        TRY(exec_write(x, s[i].v, d));
+    }
+    return true;
+}
+
+/* All is checked before the first value changes. */
+static bool read_state(const char *path, DataFile *f, Executor *x, RunKeys keys, Arena *a, Diag *d)
+{
+    uint32_t n;
+    const Graph *g = exec_plan(x)->g;
+    const State *s = find_state(g, &n, a);
+    return check_shapes(path, f, g, s, n, d) && check_keys(path, f, keys, d) && load_state(f, x, s, n, d);
+}
+
+bool checkpoint_read(const Checkpoints *c, Executor *x, RunKeys keys, int64_t *step, const char **damaged,
+                     Arena *a, Diag *d)
+{
+    Diag first = {0};
+    *damaged = NULL;
+    for (const int64_t *s = list(c, a); (*step = *s) != 0; s++) {
+        Diag why = {0};
+        const char *path = file_of(c, *s, a);
+        DataFile *f = data_open(path, &why);
+        if (f) {
+            bool ok = read_state(path, f, x, keys, a, d);
+            data_close(f);
+            return ok;
+        }
+        if (!*damaged)
+            first = why;
+        *damaged = *damaged ? *damaged : path;
+    }
+    return !*damaged || fail_status(d, first.status, "%s", first.msg);
+}

@@ -1,0 +1,185 @@
+/* test_compare.c -- ckc compare: named policies and the search beside each other. */
+#include "tests.h"
+#include "command.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx"
+#define TRACE CKC_SOURCE_DIR "/examples/trace4/trace4.dag"
+
+static double number(json_t *row, const char *key)
+{
+    json_t *v = json_object_get(row, key);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+/* The rows of a comparison. */
+static json_t *compare(const char *args)
+{
+    ckc_accepts(format("compare %s --json", args));
+    return read_json("out");
+}
+
+static json_t *row_of(json_t *table, size_t i)
+{
+    json_t *row = json_array_get(json_object_get(table, "policies"), i);
+    ck_assert_ptr_nonnull(row);
+    return row;
+}
+
+/* What was counted by hand (examples/trace4/README.md). */
+START_TEST(four_layers_by_hand)
+{
+    static const struct {
+        const char *policy;
+        int peak, redone;
+    } trace[] = {{"keep-all", 18, 0},     {"every-1", 9, 4},        {"every-2", 11, 4},
+                 {"segments=1-2", 11, 2}, {"segments=1,2,3", 9, 3}, {"segments=1,3", 12, 2},
+                 {"segments=1-4", 18, 4}};
+    enum { N = sizeof trace / sizeof *trace };
+    char args[600] = TRACE;
+    for (int i = 0; i < N; i++)
+        strcat(strcat(args, " --policy "), trace[i].policy);
+    json_t *table = compare(strcat(args, " --policy ckc --moves 10000"));
+    for (size_t i = 0; i < N; i++) {
+        json_t *row = row_of(table, i);
+        ck_assert_str_eq(json_string_value(json_object_get(row, "policy")), trace[i].policy);
+        ck_assert_int_eq((int)number(row, "peak_bytes"), trace[i].peak);
+        ck_assert_int_eq((int)number(row, "redone"), trace[i].redone);
+        ck_assert_int_eq((int)number(row, "cost"), 12 + trace[i].redone);
+        ck_assert(json_is_true(json_object_get(row, "fits")) == (trace[i].peak <= 9));
+    }
+    json_t *ckc = row_of(table, N);
+    ck_assert_int_eq((int)number(ckc, "peak_bytes"), 9);
+    ck_assert_int_eq((int)number(ckc, "cost"), 15);
+    ck_assert(number(ckc, "gap") == 0);
+    json_decref(table);
+}
+END_TEST
+
+/* Layers that are said: two of two operators. */
+START_TEST(layers_by_field)
+{
+    char *text = read_text(TRACE), *to = NULL;
+    size_t size;
+    FILE *f = open_memstream(&to, &size);
+    for (const char *line = text; *line; line += strcspn(line, "\n") + 1) {
+        int n = (int)strcspn(line, "\n#"), layer = *line >= '1' && *line <= '4' ? (*line - '1') / 2 + 1 : 0;
+        fprintf(f, "%.*s", n, line);
+        fprintf(f, layer ? " layer=%d\n" : "\n", layer);
+    }
+    fclose(f);
+    write_text("two.dag", to);
+    json_t *table = compare("two.dag --policy every-1 --policy segments=2");
+    ck_assert_int_eq((int)number(row_of(table, 0), "peak_bytes"), 11);
+    ck_assert_int_eq((int)number(row_of(table, 1), "redone"), 2);
+    ckc_refuses("compare two.dag --policy segments=3", 1, "does not suit 2 layers");
+    json_decref(table);
+    free(text);
+    free(to);
+}
+END_TEST
+
+/* Eight blocks with a number; what is in front of them and behind is in no layer. */
+START_TEST(layers_by_name)
+{
+    const char *args = "compare " CKC_SOURCE_DIR
+                       "/examples/resnet18/model.onnx --bind batch=2 --device h200 --policy segments=%s";
+    ckc_accepts(format(args, "1-8"));
+    ckc_refuses(format(args, "1-9"), 1, "does not suit 8 layers");
+}
+END_TEST
+
+START_TEST(table_is_narrow)
+{
+    ckc_accepts("compare " TRACE " --budget 60% --moves 10000");
+    char *text = read_text("out");
+    for (const char *line = strchr(text, '\n') + 1; *line; line += strcspn(line, "\n") + 1)
+        ck_assert_msg(strcspn(line, "\n") < 80, "%.90s", line);
+    ckc_accepts("solve " TRACE " --budget 60% --policy all --moves 10000");
+    char *same = read_text("out");
+    ck_assert_str_eq(text, same);
+    free(text);
+    free(same);
+}
+END_TEST
+
+/* Plans of one prepared job do not see each other. */
+START_TEST(plans_are_apart)
+{
+    json_t *table = compare(MLP " --bind batch=256 --device fake --budget 85% --policy every-2 --policy ckc "
+                                "--policy keep-all --policy every-2 --policy ckc");
+    ck_assert(json_equal(row_of(table, 0), row_of(table, 3)));
+    ck_assert(json_equal(row_of(table, 1), row_of(table, 4)));
+    json_t *ckc = row_of(table, 1), *all = row_of(table, 2);
+    ck_assert(number(ckc, "redone") > 0 && number(all, "redone") == 0);
+    ck_assert(number(ckc, "predicted_ms") > number(all, "predicted_ms"));
+    ck_assert(number(ckc, "predicted_ms") >= number(table, "bound_ms"));
+    ck_assert(number(ckc, "peak_bytes") <= number(table, "budget_bytes"));
+    ckc_accepts("plan " MLP " --bind batch=256 --device fake --budget 85% -o m.ckc");
+    json_t *report = read_json("m.ckc/report.json");
+    ck_assert(number(report, "arena_bytes") + number(report, "reserved_bytes") == number(ckc, "peak_bytes"));
+    ck_assert(fabs(number(report, "predicted_ms") / number(ckc, "predicted_ms") - 1) < 1e-6);
+    json_decref(report);
+    json_decref(table);
+}
+END_TEST
+
+START_TEST(what_fits_is_measured)
+{
+    json_t *table =
+        compare(MLP " --bind batch=8 --device cpu --budget 100% --measure --policy ckc --policy dtr");
+    for (size_t i = 0; i < 2; i++)
+        ck_assert(number(row_of(table, i), "measured_ms") > 0);
+    json_decref(table);
+    ckc_refuses("compare " MLP " --bind batch=8 --device h200 --measure", 1, "--measure");
+}
+END_TEST
+
+/* A budget that nothing meets has a row, too: the reason. */
+START_TEST(no_plan_is_a_row)
+{
+    json_t *table = compare(MLP " --bind batch=8 --device fake --budget 100% --policy ckc");
+    ck_assert(json_is_true(json_object_get(row_of(table, 0), "fits")));
+    json_decref(table);
+    table = compare(MLP " --bind batch=8 --device fake --budget 40% --policy ckc");
+    ck_assert_ptr_nonnull(
+        strstr(json_string_value(json_object_get(row_of(table, 0), "reason")), "cannot be met"));
+    json_decref(table);
+}
+END_TEST
+
+START_TEST(policies_that_are_none)
+{
+    ckc_refuses("compare " TRACE " --policy every-0", 1, "every-0");
+    ckc_refuses("compare " TRACE " --policy every-", 1, "none of keep-all");
+    ckc_refuses("compare " TRACE " --policy segments=2-1", 1, "does not suit 4 layers");
+    ckc_refuses("compare " TRACE " --policy segments=1,1", 1, "does not suit 4 layers");
+    ckc_refuses("compare " TRACE " --policy segments=1-5", 1, "does not suit 4 layers");
+    ckc_refuses("compare " TRACE " --policy ratio=2", 1, "does not suit");
+    ckc_refuses("compare " TRACE " --policy ratio=x", 1, "does not suit");
+    ckc_refuses("compare " MLP " --bind batch=8 --policy sleective", 1, "did you mean 'selective'?");
+    ckc_refuses("compare", 1, "no model");
+    ckc_refuses("compare missing.dag", 1, "missing.dag");
+}
+END_TEST
+
+Suite *suite_compare(void)
+{
+    Suite *s = suite_create("compare");
+    TCase *t = tcase_create("tables");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_add_unchecked_fixture(t, make_cache, remove_cache);
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, four_layers_by_hand);
+    tcase_add_test(t, layers_by_field);
+    tcase_add_test(t, layers_by_name);
+    tcase_add_test(t, table_is_narrow);
+    tcase_add_test(t, plans_are_apart);
+    tcase_add_test(t, what_fits_is_measured);
+    tcase_add_test(t, no_plan_is_a_row);
+    tcase_add_test(t, policies_that_are_none);
+    suite_add_tcase(s, t);
+    return s;
+}

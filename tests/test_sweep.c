@@ -1,0 +1,115 @@
+/* test_sweep.c -- ckc sweep: many budgets, many batches. */
+#include "tests.h"
+#include "command.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx"
+
+static json_t *sweep(const char *args)
+{
+    ckc_accepts(format("sweep " MLP " --device fake --moves 5000 --json %s", args));
+    return read_json("out");
+}
+
+static double number(json_t *o, const char *key)
+{
+    json_t *v = json_object_get(o, key);
+    ck_assert_msg(json_is_number(v), "no number '%s'", key);
+    return json_number_value(v);
+}
+
+START_TEST(less_memory_is_never_faster)
+{
+    json_t *s = sweep("--bind batch=64 --budgets 5"), *points = json_object_get(s, "points");
+    ck_assert_uint_eq(json_array_size(points), 5);
+    ck_assert(number(json_array_get(points, 0), "budget_bytes") == number(s, "keep_all_bytes"));
+    ck_assert(number(json_array_get(points, 0), "overhead") == 0);
+    for (size_t i = 0; i < 5; i++) {
+        json_t *p = json_array_get(points, i), *more = json_array_get(points, i ? i - 1 : 0);
+        ck_assert(number(p, "peak_bytes") <= number(p, "budget_bytes"));
+        ck_assert(number(p, "predicted_ms") >= number(more, "predicted_ms"));
+        ck_assert(number(p, "bound_ms") >= number(more, "bound_ms"));
+        ck_assert(number(p, "predicted_ms") >= number(p, "bound_ms") * (1 - 1e-9));
+    }
+    json_t *last = json_array_get(points, 4);
+    ck_assert(number(last, "redone") > 0);
+    /* The least there is: one byte less is refused. */
+    long long least = (long long)number(last, "budget_bytes");
+    ckc_refuses(
+        format("plan " MLP " --device fake --moves 5000 --bind batch=64 --budget %lldB", least - 1000), 3,
+        "cannot be met");
+    json_decref(s);
+}
+END_TEST
+
+static json_t *point_of(json_t *s, int batch)
+{
+    size_t i;
+    json_t *p;
+    json_array_foreach(json_object_get(s, "points"), i, p) if ((int)number(p, "batch") == batch) return p;
+    ck_abort_msg("no batch %d", batch);
+}
+
+START_TEST(larger_batches)
+{
+    json_t *s = sweep("--batch 4..64 --budget 65kB --offload no");
+    int largest = (int)number(s, "largest_batch");
+    ck_assert_int_gt(largest, 16);
+    ck_assert_int_lt(largest, 32);
+    json_t *four = json_object_get(point_of(s, 4), "one_batch"),
+           *most = json_object_get(point_of(s, largest), "one_batch");
+    ck_assert(number(four, "redone") == 0 && number(most, "redone") > 0);
+    ck_assert(number(most, "peak_bytes") <= 65000);
+    ck_assert(json_is_null(json_object_get(point_of(s, 32), "one_batch")));
+    ck_assert(fabs(number(four, "samples_per_second") * number(four, "predicted_ms") / 4000 - 1) < 1e-6);
+    ck_assert_str_eq(json_string_value(json_object_get(s, "symbol")), "batch");
+    const char *verdict = json_string_value(json_object_get(s, "verdict"));
+    ck_assert_msg(strncmp(verdict, "Recomputing for a larger batch pays: batch ", 43) == 0, "%s", verdict);
+    json_decref(s);
+}
+END_TEST
+
+START_TEST(nothing_to_recompute)
+{
+    json_t *s = sweep("--batch 4..8 --budget 100MB");
+    ck_assert_int_eq((int)number(s, "best_batch"), 8);
+    ck_assert(
+        strncmp(json_string_value(json_object_get(s, "verdict")), "Nothing has to be recomputed.", 29) == 0);
+    json_decref(s);
+    ckc_accepts("sweep " MLP " --device fake --batch 4..8 --budget 100MB");
+    char *text = read_text("out");
+    for (const char *line = strchr(text, '\n') + 1; *line; line += strcspn(line, "\n") + 1)
+        ck_assert_msg(strcspn(line, "\n") <= 80, "%.90s", line);
+    free(text);
+}
+END_TEST
+
+START_TEST(what_is_no_sweep)
+{
+    ckc_refuses("sweep " MLP " --batch 4..8", 1, "needs --budget");
+    ckc_refuses("sweep " MLP " --batch 8..4 --budget 1MB", 1, "FROM..TO");
+    ckc_refuses("sweep " MLP " --batch 8 --budget 1MB", 1, "FROM..TO");
+    ckc_refuses("sweep " MLP " --batch 4..8 --budget 50%", 1, "in bytes");
+    ckc_refuses("sweep " MLP " --batch 4..8 --budgets 3 --budget 1MB", 1, "two sweeps");
+    ckc_refuses("sweep " MLP " --budget 1MB", 1, "--batch");
+    ckc_refuses("sweep " MLP " --bind batch=4 --batch 4..8 --budget 1MB", 1, "leave it out");
+    ckc_refuses("sweep", 1, "no model");
+}
+END_TEST
+
+Suite *suite_sweep(void)
+{
+    Suite *s = suite_create("sweep");
+    TCase *t = tcase_create("sweeps");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_add_unchecked_fixture(t, make_cache, remove_cache);
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, less_memory_is_never_faster);
+    tcase_add_test(t, larger_batches);
+    tcase_add_test(t, nothing_to_recompute);
+    tcase_add_test(t, what_is_no_sweep);
+    suite_add_tcase(s, t);
+    return s;
+}

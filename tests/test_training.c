@@ -1,0 +1,301 @@
+/* test_training.c -- what a training run is made of beside its steps: epochs and their order, validation,
+ * learning rates that change, parameters without decay. */
+#include "tests.h"
+#include "command.h"
+#include "runtime/runtime_int.h"
+#include "step.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MODEL "'" CKC_SOURCE_DIR "/examples/mlp/model.onnx' "
+#define MLP MODEL "--bind batch=4 --threads 1 -o p "
+
+/* ---- the order of rows ------------------------------------------------------------------------------- */
+
+START_TEST(shuffled_is_a_permutation)
+{
+    static const int64_t size[] = {1, 2, 3, 7, 64, 1000, 4097};
+    for (size_t k = 0; k < sizeof size / sizeof *size; k++) {
+        bool seen[5000] = {0};
+        for (int64_t i = 0; i < size[k]; i++) {
+            int64_t v = shuffled(1, 0, size[k], i);
+            ck_assert(v >= 0 && v < size[k] && !seen[v]);
+            seen[v] = true;
+        }
+    }
+    int same_epoch = 0, same_seed = 0, fixed = 0;
+    for (int64_t i = 0; i < 1000; i++) {
+        same_epoch += shuffled(1, 0, 1000, i) == shuffled(1, 1, 1000, i);
+        same_seed += shuffled(1, 0, 1000, i) == shuffled(2, 0, 1000, i);
+        fixed += shuffled(1, 0, 1000, i) == i;
+    }
+    ck_assert(same_epoch < 10 && same_seed < 10 && fixed < 10); /* 1 is to be expected */
+    ck_assert_int_lt(shuffled(1, 5, (int64_t)1 << 40, 12345), (int64_t)1 << 40);
+}
+END_TEST
+
+/* Of three numbers all six orders, each as often as another. */
+START_TEST(all_orders)
+{
+    enum { EPOCHS = 6000 };
+    int count[27] = {0};
+    for (int64_t e = 0; e < EPOCHS; e++)
+        count[9 * shuffled(3, e, 3, 0) + 3 * shuffled(3, e, 3, 1) + shuffled(3, e, 3, 2)]++;
+    int orders = 0;
+    for (int i = 0; i < 27; i++) {
+        orders += count[i] > 0;
+        ck_assert(count[i] == 0 || abs(count[i] - EPOCHS / 6) < 150);
+    }
+    ck_assert_int_eq(orders, 6);
+}
+END_TEST
+
+static const char *const network = "graph {\n"
+                                   "  input %x: f32[2,3]\n"
+                                   "  param %w: f32[3,1] = {1, 2, 3}\n"
+                                   "  %y: f32[2,1] = matmul %x, %w\n"
+                                   "  %loss: f32[] = reduce_sum %y {axes=[0,1], keepdims=0}\n"
+                                   "  output %loss\n"
+                                   "}\n";
+
+static DataFile *rows_of(int64_t n)
+{
+    float rows[16][3];
+    Diag d = {0};
+    for (int i = 0; i < 16 * 3; i++)
+        rows[i / 3][i % 3] = (float)(i / 3);
+    NamedTensor v = {"x", {type_make(DT_F32, 2, (int64_t[]){n, 3}), rows}};
+    ck_assert_msg(npz_write("d.npz", 1, &v, &d), "%s", d.msg);
+    DataFile *f = data_open("d.npz", &d);
+    ck_assert_msg(f != NULL, "%s", d.msg);
+    return f;
+}
+
+/* Batches of two rows of five: every row once an epoch, also where a batch has rows of two of them; as one
+ * batch or as two micro-batches. */
+START_TEST(an_epoch_has_every_row)
+{
+    enum { ROWS = 5, EPOCHS = 4, STEPS = ROWS * EPOCHS / 4 };
+    TestStep s;
+    step_init(&s);
+    s.opt.optim = OPTIM_SGD;
+    ck_assert_msg(step_compile_text(&s, network, NULL), "%s", s.diag.msg);
+    DataFile *data = rows_of(ROWS);
+    StepInputs own = step_inputs(&s.g);
+    Feed *f = feed_open(&s.g, &own, data, FEED_SHUFFLED, 4, &s.diag);
+    ck_assert_msg(f != NULL, "%s", s.diag.msg);
+    Tensor x = exec_tensor(s.exec, graph_find(&s.g, "x"));
+    int64_t rows, batch, seen[ROWS * EPOCHS];
+    feed_size(f, &rows, &batch);
+    ck_assert(rows == ROWS && batch == 2);
+    for (int k = 0, n = 0; k < STEPS; k++)
+        for (int micro = 0; micro < 2; micro++) {
+            ck_assert(feed_micro(f, s.exec, k + 1, micro, 2, &s.diag));
+            seen[n++] = tensor_i(&x, 0);
+            seen[n++] = tensor_i(&x, 3);
+        }
+    int moved = 0;
+    for (int e = 0; e < EPOCHS; e++) {
+        int sum = 0;
+        for (int i = 0; i < ROWS; i++) {
+            sum |= 1 << seen[e * ROWS + i];
+            moved += seen[e * ROWS + i] != i;
+        }
+        ck_assert_int_eq(sum, (1 << ROWS) - 1);
+    }
+    ck_assert_int_gt(moved, ROWS);
+    feed_close(f);
+    data_close(data);
+    step_free(&s);
+}
+END_TEST
+
+/* Whole batches, then numbers that divide a batch. */
+START_TEST(every_row_once)
+{
+    static const int64_t count[] = {2, 2, 1, 0, 0};
+    TestStep s;
+    step_init(&s);
+    s.opt.optim = OPTIM_SGD;
+    ck_assert_msg(step_compile_text(&s, network, NULL), "%s", s.diag.msg);
+    DataFile *data = rows_of(5);
+    StepInputs own = step_inputs(&s.g);
+    Feed *f = feed_open(&s.g, &own, data, FEED_ONCE, 4, &s.diag);
+    ck_assert_msg(f != NULL, "%s", s.diag.msg);
+    Tensor x = exec_tensor(s.exec, graph_find(&s.g, "x"));
+    for (int64_t i = 0; i < 5; i++)
+        ck_assert_int_eq(feed_count(f, i + 1), count[i]);
+    for (int64_t i = 0; i < 3; i++) {
+        ck_assert(feed_step(f, s.exec, i + 1, &s.diag));
+        ck_assert_int_eq(tensor_i(&x, 0), 2 * i);
+        ck_assert_int_eq(tensor_i(&x, 3), i < 2 ? 2 * i + 1 : 4);
+    }
+    feed_close(f);
+    data_close(data);
+    step_free(&s);
+}
+END_TEST
+
+/* ---- the learning rate --------------------------------------------------------------------------------- */
+
+START_TEST(learning_rates)
+{
+    LrSchedule none = {.steps = 10}, cosine = {LR_COSINE, 4, 12, 0.1}, linear = {LR_LINEAR, 0, 4, 0};
+    ck_assert_double_eq(learning_rate(0.5, &none, 1), 0.5);
+    ck_assert_double_eq(learning_rate(0.5, &none, 99), 0.5);
+    ck_assert_double_eq(learning_rate(1, &cosine, 1), 0.25);
+    ck_assert_double_eq(learning_rate(1, &cosine, 4), 1);
+    ck_assert_double_eq(learning_rate(1, &cosine, 5), 1);
+    ck_assert_double_eq_tol(learning_rate(1, &cosine, 9), 0.55, 1e-15);
+    ck_assert_double_eq_tol(learning_rate(1, &cosine, 12), 0.1 + 0.45 * (1 + cos(M_PI * 7 / 8)), 1e-15);
+    ck_assert_double_eq(learning_rate(1, &cosine, 13), 0.1);
+    for (int i = 1; i <= 4; i++)
+        ck_assert_double_eq(learning_rate(8, &linear, i), 8 - 2 * (i - 1));
+}
+END_TEST
+
+/* ---- as users run it ----------------------------------------------------------------------------------- */
+
+static void write_data(const char *path, int64_t rows, int salt)
+{
+    float x[40][16];
+    int64_t target[40];
+    for (int i = 0; i < 40 * 16; i++)
+        x[i / 16][i % 16] = (float)((i * 37 + salt) % 23) / 23;
+    for (int i = 0; i < 40; i++)
+        target[i] = (i * 7 + salt) % 10;
+    NamedTensor v[] = {{"x", {type_make(DT_F32, 2, (int64_t[]){rows, 16}), x}},
+                       {"target", {type_make(DT_I64, 1, &rows), target}}};
+    Diag d = {0};
+    ck_assert_msg(npz_write(path, 2, v, &d), "%s", d.msg);
+}
+
+static json_t *member(const char *key)
+{
+    json_t *all = read_json("out"), *v = json_incref(json_object_get(all, key));
+    json_decref(all);
+    return v;
+}
+
+#define RUN                                                                                                  \
+    MLP "--data a.npz --shuffle --epochs 2 --lr 0.01 --schedule cosine --warmup 3 --min-lr 0.001 "           \
+        "--no-decay auto "
+
+/* The mean of what an evaluation of the saved model says of every row; training does not notice. */
+START_TEST(validation)
+{
+    write_data("a.npz", 20, 1);
+    write_data("b.npz", 11, 2); /* two batches of four, two rows and one */
+    ckc_accepts(RUN "--val b.npz --budget 1MB --json --save w.onnx --save w.safetensors");
+    json_t *val = member("val_losses"), *losses;
+    ck_assert_uint_eq(json_array_size(val), 2);
+    ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(val, 0), "step")), 5);
+    ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(val, 1), "step")), 10);
+    double got = json_real_value(json_object_get(json_array_get(val, 1), "loss"));
+    ck_assert_int_lt(json_number("out", "budget_bytes"), 1000000); /* of which validation has its part */
+    ckc_accepts("w.onnx --bind batch=1 --threads 1 -o q --data b.npz --optimizer none --steps 11 --json");
+    losses = member("losses");
+    double want = 0;
+    for (size_t i = 0; i < 11; i++)
+        want += json_real_value(json_array_get(losses, i)) / 11;
+    ck_assert_double_eq_tol(got, want, 1e-6 * want);
+    ckc_accepts(RUN "--quiet --save v.safetensors");
+    same_file("w.safetensors", "v.safetensors");
+    ckc_accepts("run p/step.ckp --quiet --epochs 2 --save v.safetensors"); /* the schedule knows the rest */
+    same_file("w.safetensors", "v.safetensors");
+    ckc_prints(RUN "--val b.npz --val-every 4", "step 8      val loss");
+    json_decref(val);
+    json_decref(losses);
+}
+END_TEST
+
+static double number(const char *line, const char *key)
+{
+    json_t *o = json_loads(line, 0, NULL);
+    double v = json_number_value(json_object_get(o, key));
+    json_decref(o);
+    return v;
+}
+
+START_TEST(metrics)
+{
+    char line[300];
+    write_data("a.npz", 20, 1);
+    ckc_accepts(RUN "--quiet --val a.npz --metrics m.jsonl");
+    FILE *f = fopen("m.jsonl", "r");
+    for (int i = 1; i <= 10; i++) {
+        LrSchedule s = {LR_COSINE, 3, 10, 0.001};
+        ck_assert_ptr_nonnull(fgets(line, sizeof line, f));
+        ck_assert_double_eq(number(line, "step"), i);
+        ck_assert_double_eq(number(line, "lr"), learning_rate(0.01, &s, i));
+        ck_assert(number(line, "loss") > 0 && number(line, "samples_per_second") > 0);
+        if (i % 5)
+            continue;
+        ck_assert_ptr_nonnull(fgets(line, sizeof line, f));
+        ck_assert_double_eq(number(line, "step"), i);
+        ck_assert(number(line, "val_loss") > 0);
+    }
+    ck_assert_ptr_null(fgets(line, sizeof line, f));
+    fclose(f);
+    ckc_fails("", MLP "--quiet --steps 2 --save w.safetensors --metrics /dev/full", 4,
+              "/dev/full: No space left");
+    ck_assert_int_eq(access("w.safetensors", R_OK), 0); /* what was trained is there */
+    ckc_fails("", MLP "--quiet --metrics /proc/m.jsonl", 1, "/proc/m.jsonl");
+    ckc_fails("", MLP "--quiet --steps 0 --metrics m.jsonl", 1, "--metrics needs a step");
+}
+END_TEST
+
+START_TEST(no_decay)
+{
+    ckc_accepts(MLP "--quiet --no-decay auto"); /* four biases, three of them of norms, and three scales */
+    ck_assert_int_eq(shell("test $(grep -c '= adamw.*{weight_decay=0}' p/step.ckp) = 7"), 0);
+    ckc_accepts(MLP "--quiet --optimizer sgd --weight-decay 0.5 --no-decay '*.weight'");
+    ck_assert_int_eq(shell("test $(grep -c '= sgd.*weight_decay=0.5}' p/step.ckp) = 5"), 0);
+    ckc_refuses(MLP "--no-decay '*.wight'", 1, "did you mean");
+    ckc_refuses(MLP "--no-decay auto --optimizer sgd", 1, "--weight-decay");
+    ckc_refuses(MLP "--no-decay auto --weight-decay 0", 1, "--weight-decay");
+}
+END_TEST
+
+START_TEST(what_would_do_nothing)
+{
+    write_data("a.npz", 20, 1);
+    write_data("one.npz", 4, 1);
+    write_text("t.txt", "text");
+    ckc_fails("", MLP "--epochs 2", 1, "--epochs needs --data");
+    ckc_fails("", MLP "--shuffle", 1, "--shuffle needs --data");
+    ckc_fails("", MLP "--data a.npz --epochs 2 --steps 3", 1, "--steps");
+    ckc_fails("", MLP "--data one.npz --shuffle", 1, "no more data than one batch");
+    ckc_fails("", MLP "--min-lr 1e-5", 1, "--schedule");
+    ckc_fails("", MLP "--schedule cosine --lr 1e-5 --min-lr 1e-3", 1, "above");
+    ckc_fails("", MLP "--schedule cosin", 1, "cosine");
+    ckc_fails("", MLP "--val-every 3", 1, "--val");
+    ckc_fails("", MLP "--val a.npz --optimizer none", 1, "--val");
+    ckc_fails("", MLP "--val none.npz", 1, "none.npz: No such file");
+    ckc_fails("", MLP "--val a.npz --budget 1kB", 3, "--val: the forward pass alone takes");
+    ckc_accepts(MLP "--quiet");
+    ckc_fails("", "run p/step.ckp --epochs 2", 1, "--epochs needs --data");
+}
+END_TEST
+
+Suite *suite_training(void)
+{
+    Suite *s = suite_create("training");
+    TCase *c = tcase_create("training");
+    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
+    tcase_add_checked_fixture(c, make_folder, remove_folder);
+    tcase_set_timeout(c, 120);
+    tcase_add_test(c, shuffled_is_a_permutation);
+    tcase_add_test(c, all_orders);
+    tcase_add_test(c, an_epoch_has_every_row);
+    tcase_add_test(c, every_row_once);
+    tcase_add_test(c, learning_rates);
+    tcase_add_test(c, validation);
+    tcase_add_test(c, metrics);
+    tcase_add_test(c, no_decay);
+    tcase_add_test(c, what_would_do_nothing);
+    suite_add_tcase(s, c);
+    return s;
+}

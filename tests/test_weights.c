@@ -1,0 +1,105 @@
+/* test_weights.c -- --weights: training starts from a file's weights as from a model that holds them; names
+ * and shapes that do not match are said with what was meant. */
+#include "tests.h"
+#include "command.h"
+#include "ir/ir.h"
+#include "runtime/weights.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MODEL "'" CKC_SOURCE_DIR "/examples/mlp/model.onnx' "
+#define MLP MODEL "--bind batch=4 --threads 1 --quiet -o p "
+
+START_TEST(as_from_the_model)
+{
+    ckc_accepts(MLP "--steps 3 --save a.safetensors --save a.onnx");
+    ckc_accepts("a.onnx --bind batch=4 --threads 1 --quiet -o q --steps 3 --save b.safetensors");
+    ckc_accepts(MLP "--weights a.safetensors --steps 3 --save c.safetensors");
+    same_file("b.safetensors", "c.safetensors");
+    ckc_accepts("run p/step.ckp --quiet --steps 3 --save d.safetensors"); /* where they lie */
+    same_file("b.safetensors", "d.safetensors");
+    ckc_accepts("run q/step.ckp --quiet --weights a.safetensors --steps 3 --save d.safetensors");
+    same_file("b.safetensors", "d.safetensors");
+    ckc_accepts("eval a.onnx --bind batch=4");
+    char *want = read_text("out");
+    ckc_prints("eval " MODEL "--bind batch=4 --weights a.safetensors", want);
+    free(want);
+    ck_assert_int_eq(shell("mv p/../a.safetensors x.safetensors"), 0);
+    ckc_fails("", "run p/step.ckp --quiet", 1, "a.safetensors: No such file");
+}
+END_TEST
+
+enum { MOST = 20 };
+
+/* The file again with tensor `at` changed: its type, its name, or one more of another name. */
+static void write_changed(const char *path, int at, DType dt, const char *name, bool more)
+{
+    NamedTensor v[MOST];
+    Diag d = {0};
+    DataFile *f = data_open("a.safetensors", &d);
+    ck_assert_msg(f != NULL, "%s", d.msg);
+    int n = data_count(f);
+    ck_assert_int_lt(n, MOST);
+    for (int k = 0; k < n; k++) {
+        v[k].name = data_name(f, k);
+        ck_assert(data_tensor(f, k, &v[k].tensor, &d));
+    }
+    Tensor t = v[at].tensor, to = {type_with(t.type, dt), calloc((size_t)type_count(&t.type), 8)};
+    for (int64_t i = 0; i < type_count(&t.type); i++)
+        tensor_set_f(&to, i, tensor_f(&t, i));
+    v[more ? n : at] = (NamedTensor){name, to};
+    ck_assert_msg(safetensors_write(path, NULL, n + more, v, &d), "%s", d.msg);
+    free(to.data);
+    data_close(f);
+}
+
+START_TEST(names_and_types)
+{
+    ckc_accepts(MLP "--steps 1 --save a.safetensors");
+    write_changed("x.safetensors", 1, DT_F32, "0.biass", false);
+    ckc_fails("", MLP "--weights x.safetensors", 1, "has no '0.bias'; did you mean '0.biass'?");
+    write_changed("x.safetensors", 1, DT_F32, "0.biass", true);
+    ckc_fails("", MLP "--weights x.safetensors", 1, "the model has no '0.biass'; did you mean '0.bias'?");
+    write_changed("x.safetensors", 1, DT_F64, "0.bias", false);
+    ckc_fails("", MLP "--weights x.safetensors", 1, "'0.bias' is f64[48], in the model f32[48]");
+    write_changed("x.safetensors", 1, DT_F32, "0.weight", false);
+    ckc_fails("", MLP "--weights x.safetensors", 1, "'0.weight' is f32[48], in the model f32[48,16]");
+    write_changed("x.safetensors", 1, DT_I64, "counter", true); /* no weight: of no matter */
+    ckc_accepts(MLP "--weights x.safetensors");
+    ckc_fails("", MLP "--weights none.safetensors", 1, "none.safetensors: No such file");
+    ckc_fails("", "run p/step.ckp --weights p/step.ckp", 1, "");
+}
+END_TEST
+
+/* A bfloat16 has the value that the f32 gets. */
+START_TEST(half_is_widened)
+{
+    ckc_accepts(MLP "--steps 1 --save a.safetensors");
+    write_changed("h.safetensors", 0, DT_BF16, "0.weight", false);
+    ckc_accepts(MLP "--weights h.safetensors --lr 0 --weight-decay 0 --save b.safetensors");
+    Diag d = {0};
+    DataFile *a = data_open("a.safetensors", &d), *b = data_open("b.safetensors", &d);
+    Tensor x, y;
+    ck_assert(data_get(a, "0.weight", &x, &d) && data_get(b, "0.weight", &y, &d));
+    ck_assert_int_eq(y.type.dt, DT_F32);
+    for (int64_t i = 0; i < type_count(&x.type); i++)
+        ck_assert_float_eq((float)tensor_f(&y, i), bf16_to_f32(f32_to_bf16((float)tensor_f(&x, i))));
+    data_close(a);
+    data_close(b);
+}
+END_TEST
+
+Suite *suite_weights(void)
+{
+    Suite *s = suite_create("weights");
+    TCase *c = tcase_create("weights");
+    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
+    tcase_add_checked_fixture(c, make_folder, remove_folder);
+    tcase_set_timeout(c, 120);
+    tcase_add_test(c, as_from_the_model);
+    tcase_add_test(c, names_and_types);
+    tcase_add_test(c, half_is_widened);
+    suite_add_tcase(s, c);
+    return s;
+}
