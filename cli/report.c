@@ -1,6 +1,7 @@
 /* report.c -- what a run tells: a summary to read, and JSON with stable keys (README). */
 #include "cli.h"
 #include "ir/mem.h"
+#include "ir/uses.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -51,23 +52,6 @@ typedef struct {
     uint32_t times;
 } Repeat;
 
-static void label_of(const Graph *g, const Plan *p, uint32_t s, char label[80])
-{
-    *label = 0;
-    for (uint32_t k = 0; k < p->step[s].count; k++) {
-        const char *op = node_def(&g->nodes[g->order[p->step[s].first + k].i])->name;
-        size_t n = strlen(label);
-        if (!strstr(label, op) && n + strlen(op) + 2 < 80)
-            snprintf(label + n, 80 - n, "%s%s", n ? "+" : "", op);
-    }
-}
-
-static bool is_copy(const Plan *p, uint32_t s)
-{
-    Op op = p->g->nodes[p->g->order[p->step[s].first].i].op;
-    return op == OP_offload || op == OP_fetch;
-}
-
 static int64_t bytes_of(const Plan *p, uint32_t s)
 {
     int64_t bytes = 0;
@@ -97,9 +81,9 @@ static Repeat *find_repeats(const Plan *p, uint32_t *n, uint32_t *steps)
     *n = *steps = 0;
     for (uint32_t s = 0; s < p->nstep; s++) {
         char label[80];
-        if (original[s] == s || is_copy(p, s))
+        if (original[s] == s || step_copies(p, s))
             continue;
-        label_of(p->g, p, s, label);
+        step_label(p, s, label, sizeof label);
         uint32_t k = 0;
         while (k < *n && strcmp(r[k].label, label) != 0)
             k++;
@@ -166,8 +150,8 @@ static Copies count_copies(const Plan *p)
 {
     Copies c = {0};
     for (uint32_t s = 0; s < p->nstep; s++) {
-        bool fetch = is_copy(p, s) && p->g->nodes[p->g->order[p->step[s].first].i].op == OP_fetch;
-        c.out += is_copy(p, s) && !fetch;
+        bool fetch = step_copies(p, s) && p->g->nodes[p->g->order[p->step[s].first].i].op == OP_fetch;
+        c.out += step_copies(p, s) && !fetch;
         c.in += fetch;
         c.fetched += fetch ? bytes_of(p, s) : 0;
     }
@@ -190,7 +174,7 @@ static void print_repeats(const Plan *p, FILE *f)
     Repeat *r = find_repeats(p, &n, &steps);
     uint32_t copies = 0;
     for (uint32_t s = 0; s < p->nstep; s++)
-        copies += is_copy(p, s);
+        copies += step_copies(p, s);
     fprintf(f, "recomputed  %u of %u kernels%s\n", steps, p->nstep - steps - copies,
             steps ? "; most time in" : "");
     for (uint32_t i = 0; i < n && i < TOP; i++)
@@ -214,7 +198,7 @@ static void print_time(const Job *j, FILE *f)
     Timed *t = sort_steps(j);
     for (uint32_t i = 0; i < p->nstep && i < 2 * TOP; i++) {
         char label[80];
-        label_of(p->g, p, t[i].step, label);
+        step_label(p, t[i].step, label, sizeof label);
         fprintf(f, "  step %-6u %-44s %9.3f ms, predicted %9.3f ms\n", t[i].step, label,
                 1e3 * t[i].seconds, ms(p->step[t[i].step].cost_ns));
     }
@@ -549,7 +533,7 @@ static json_t *profile_json(const Job *j)
     json_t *a = json_array();
     for (uint32_t s = 0; s < p->nstep && j->result.seconds; s++) {
         char label[80];
-        label_of(p->g, p, s, label);
+        step_label(p, s, label, sizeof label);
         json_t *o = json_object();
         set(o, "kernel", json_text(label));
         set(o, "predicted_ms", real(ms(p->step[s].cost_ns)));

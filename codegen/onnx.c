@@ -5,15 +5,13 @@
  * outputs and, as NAME.next, what the step makes of each of the latter: a caller feeds them back.  Nodes
  * stand in the order of the schedule; what is recomputed is a node of its own, and values that were moved
  * to the host are where they are. */
-#include "../ir/names.h"
 #include "../ir/onnx/nodes.h"
+#include "../ir/uses.h"
 #include "codegen.h"
 #include <inttypes.h>
 #include <string.h>
 
 enum { INLINE_BYTES = 1024, DATA_ALIGN = 64 }; /* larger values lie in the file of data */
-
-typedef enum { ROLE_NONE, ROLE_FORWARD, ROLE_BACKWARD, ROLE_OPTIMIZER } Role;
 
 static const char doc[] =
     "A training step as ckc planned it. Names of nodes begin with fwd/, bwd/ or opt/, and with re/ where a "
@@ -30,92 +28,12 @@ typedef struct {
     const OnnxStep *how;
     Diag *d;
     const char **name; /* per source: its input */
-    Role *role;        /* per node */
-    uint32_t *step;    /* per place in order */
-    uint32_t *last;    /* per value: step of its last reader */
-    NameMap runs;      /* label of a computation: the latest step that ran it */
-    uint32_t *again;   /* per place in order: the next step that computes the same, 0: none */
+    const Phase *phase; /* per node */
+    PlanUses uses;
     Buf graph;
 } Writer;
 
-/* ---- what a node is part of ---------------------------------------------------------------------------- */
-
-/* Nodes that the wanted values depend on, and have no role yet, have this one. */
-static void give_role(Writer *w, bool *wanted, Role role)
-{
-    const Graph *g = w->g;
-    for (uint32_t k = g->norder; k-- > 0;) {
-        const Node *n = &g->nodes[g->order[k].i];
-        Role *r = &w->role[g->order[k].i];
-        bool is = false;
-        for (int i = 0; i < n->nout; i++)
-            is |= wanted[n->out[i].i];
-        for (int i = 0; i < n->nin && is; i++)
-            wanted[n->in[i].i] = true;
-        if (is && !*r)
-            *r = role;
-    }
-}
-
-/* The operator that updates a parameter: its operand 1 is the gradient. */
-static bool is_update(const Node *n) { return (node_def(n)->traits & OPT_ONCE) != 0; }
-
-static void give_roles(Writer *w)
-{
-    const Graph *g = w->g;
-    bool *loss = NEW(w->a, bool, g->nvals), *gradient = NEW(w->a, bool, g->nvals);
-    bool *update = NEW(w->a, bool, g->nvals), *rest = NEW(w->a, bool, g->nvals);
-    w->role = NEW(w->a, Role, g->nnodes);
-    for (uint32_t i = 0; i < g->nout; i++)
-        (i < w->how->noutputs ? loss : gradient)[g->out[i].i] = true;
-    for (uint32_t k = 0; k < g->norder; k++) {
-        const Node *n = &g->nodes[g->order[k].i];
-        if (is_update(n))
-            gradient[n->in[1].i] = update[n->out[0].i] = true;
-        for (int i = 0; i < n->nout; i++)
-            rest[n->out[i].i] = true;
-    }
-    give_role(w, loss, ROLE_FORWARD);
-    give_role(w, gradient, ROLE_BACKWARD);
-    give_role(w, update, ROLE_OPTIMIZER);
-    give_role(w, rest, ROLE_FORWARD); /* running statistics */
-}
-
-/* ---- when a value is read, and computed again ------------------------------------------------------------
- */
-
-static const char *label(const Graph *g, const Node *n)
-{
-    return n->remat ? n->remat : g->vals[n->out[0].i].name;
-}
-
-static void find_steps(Writer *w)
-{
-    const Graph *g = w->g;
-    NameMap latest = name_map(w->a);
-    uint32_t s = 0;
-    w->step = NEW(w->a, uint32_t, g->norder + 1);
-    w->again = NEW(w->a, uint32_t, g->norder + 1);
-    w->last = NEW(w->a, uint32_t, g->nvals + 1);
-    for (uint32_t k = 0; k < g->norder; k++) {
-        while (s + 1 < w->p->nstep && w->p->step[s + 1].first <= k)
-            s++;
-        w->step[k] = s;
-    }
-    for (uint32_t k = g->norder; k-- > 0;) {
-        const Node *n = &g->nodes[g->order[k].i];
-        bool view = (node_def(n)->traits & OPT_VIEW) != 0;
-        uint32_t read = view && w->last[n->out[0].i] > w->step[k] ? w->last[n->out[0].i] : w->step[k];
-        for (int i = 0; i < n->nin; i++)
-            w->last[n->in[i].i] = read > w->last[n->in[i].i] ? read : w->last[n->in[i].i];
-        const uint32_t *next = name_get(&latest, label(g, n));
-        w->again[k] = next ? *next : 0;
-        name_put(&latest, label(g, n), w->step[k]);
-    }
-}
-
-/* ---- nodes
- * -------------------------------------------------------------------------------------------------- */
+/* ---- nodes -------------------------------------------------------------------------------------------- */
 
 static int64_t result_bytes(const Writer *w, const Node *n)
 {
@@ -125,29 +43,31 @@ static int64_t result_bytes(const Writer *w, const Node *n)
     return bytes;
 }
 
-static const char *why(const Writer *w, uint32_t k, const uint32_t *before)
+static const char *why(const Writer *w, uint32_t k)
 {
     const Node *n = &w->g->nodes[w->g->order[k].i];
-    if (before)
-        return arena_printf(w->a, "computed again: not kept since step %u", *before);
+    const PlanUses *u = &w->uses;
+    uint32_t last = u->last[n->out[0].i];
+    if (u->before[k] != NEVER)
+        return arena_printf(w->a, "computed again: not kept since step %u", u->before[k]);
     if (n->op == OP_offload || n->op == OP_fetch)
         return "moved to the host's memory, or back";
-    if (w->again[k])
-        return arena_printf(w->a, "not kept: computed again in step %u", w->again[k]);
-    return arena_printf(w->a, "kept until step %u", w->last[n->out[0].i]);
+    if (u->again[k] != NEVER)
+        return arena_printf(w->a, "not kept: computed again in step %u", u->again[k]);
+    return last != NEVER ? arena_printf(w->a, "kept until step %u", last) : "a result of the step";
 }
 
 /* Pairs of key and value. */
-static const char *const *metadata(const Writer *w, uint32_t k, const uint32_t *before)
+static const char *const *metadata(const Writer *w, uint32_t k)
 {
     const Node *n = &w->g->nodes[w->g->order[k].i];
-    const Step *s = &w->p->step[w->step[k]];
+    const Step *s = &w->p->step[w->uses.step[k]];
     double seconds = w->p->nstep && s->first == k ? (double)s->cost_ns * 1e-9 : 0;
     const char **m = NEW(w->a, const char *, 9);
-    m[0] = "step", m[1] = arena_printf(w->a, "%u", w->step[k]);
+    m[0] = "step", m[1] = arena_printf(w->a, "%u", w->uses.step[k]);
     m[2] = "bytes", m[3] = arena_printf(w->a, "%" PRId64, result_bytes(w, n));
     m[4] = "seconds", m[5] = arena_printf(w->a, "%.9f", seconds); /* of the step, at its first node */
-    m[6] = "why", m[7] = why(w, k, before);
+    m[6] = "why", m[7] = why(w, k);
     return m;
 }
 
@@ -155,21 +75,18 @@ static bool write_nodes(Writer *w)
 {
     static const char *const prefix[] = {"", "fwd", "bwd", "opt"};
     const Graph *g = w->g;
-    w->runs = name_map(w->a);
     for (uint32_t k = 0; k < g->norder; k++) {
         const Node *n = &g->nodes[g->order[k].i];
-        const uint32_t *before = name_get(&w->runs, label(g, n));
+        bool again = w->uses.before[k] != NEVER;
         const char *own = n->name && *n->name ? n->name : g->vals[n->out[0].i].name;
-        const char *name = arena_printf(w->a, "%s/%s", before ? "re" : prefix[w->role[g->order[k].i]],
+        const char *name = arena_printf(w->a, "%s/%s", again ? "re" : prefix[w->phase[g->order[k].i]],
                                         own + strspn(own, "/"));
-        TRY(onnx_translate(w->o, n, name, metadata(w, k, before)));
-        name_put(&w->runs, label(g, n), w->step[k]);
+        TRY(onnx_translate(w->o, n, name, metadata(w, k)));
     }
     return true;
 }
 
-/* ---- inputs and outputs
- * ----------------------------------------------------------------------------------------- */
+/* ---- inputs and outputs ------------------------------------------------------------------------------- */
 
 static const char *wanted_name(const Graph *g, Val v)
 {
@@ -238,8 +155,7 @@ static void write_outputs(Writer *w)
         write_output(w, g->update[i].value, arena_printf(w->a, "%s.next", w->name[g->update[i].state.i]));
 }
 
-/* ---- the model
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- the model ---------------------------------------------------------------------------------------- */
 
 static void write_model(Writer *w, FILE *f)
 {
@@ -261,8 +177,8 @@ bool codegen_onnx(FILE *f, const Plan *p, const OnnxStep *how, Diag *d)
     Arena a = {0};
     Writer w = {.p = p, .g = p->g, .a = &a, .how = how, .d = d};
     w.o = onnx_nodes(&a, p->g, d);
-    give_roles(&w);
-    find_steps(&w);
+    w.phase = node_phases(p->g, how->noutputs, &a);
+    w.uses = plan_uses(p, &a);
     put_string(&a, &w.graph, GRAPH_NAME, "training_step");
     onnx_reserve(w.o, "loss"); /* the model may have a value of that name */
     bool ok = write_sources(&w) && write_nodes(&w);

@@ -5,7 +5,7 @@
  * backward pass, told apart by module path and kind, as PyTorch knows no finer name.  What has no counterpart
  * stands in the file as comments. */
 #include "../ir/module.h"
-#include "../ir/names.h"
+#include "../ir/uses.h"
 #include "codegen.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -60,29 +60,6 @@ static Group *group_of(Policy *y, const Node *n)
     return &y->group[y->n++];
 }
 
-/* Per place in order: is it at or before the node that makes the loss, and no recomputation? */
-static uint32_t forward_end(const Graph *g)
-{
-    uint32_t end = 0;
-    for (uint32_t k = 0; k < g->norder; k++)
-        for (int i = 0; i < g->nodes[g->order[k].i].nout; i++)
-            end = g->nout && g->nodes[g->order[k].i].out[i].i == g->out[0].i ? k : end;
-    return end;
-}
-
-/* Is a value, or a view of it, read behind the loss? */
-static bool *read_behind(const Graph *g, uint32_t loss, Arena *a)
-{
-    bool *read = NEW(a, bool, g->nvals);
-    for (uint32_t k = g->norder; k-- > 0;) {
-        const Node *n = &g->nodes[g->order[k].i];
-        bool view = (node_def(n)->traits & OPT_VIEW) != 0;
-        for (int i = 0; i < n->nin; i++)
-            read[n->in[i].i] |= k > loss || (view && read[n->out[0].i]);
-    }
-    return read;
-}
-
 static void count(Policy *y, const Node *n, bool again)
 {
     Group *g = group_of(y, n);
@@ -96,18 +73,16 @@ static void count(Policy *y, const Node *n, bool again)
 static void gather(Policy *y)
 {
     const Graph *g = y->p->g;
-    uint32_t loss = forward_end(g);
-    const bool *read = read_behind(g, loss, y->a);
-    NameMap runs = name_map(y->a);
+    PlanUses u = plan_uses(y->p, y->a);
     for (uint32_t k = 0; k < g->norder; k++) {
         const Node *n = &g->nodes[g->order[k].i];
-        const char *label = n->remat ? n->remat : g->vals[n->out[0].i].name;
-        bool view = (node_def(n)->traits & OPT_VIEW) != 0, first = name_add(&runs, label, k);
+        uint32_t last = u.last[n->out[0].i];
+        bool view = (node_def(n)->traits & OPT_VIEW) != 0, behind = last != NEVER && last > u.loss;
         if (n->op == OP_offload)
             y->moved += type_bytes(val_type(g, n->out[0]));
-        else if (!first && !view)
+        else if (u.before[k] != NEVER && !view)
             count(y, n, true);
-        else if (k <= loss && !view && read[n->out[0].i] && y->p->offset[n->out[0].i] >= 0)
+        else if (u.step[k] <= u.loss && !view && behind && y->p->offset[n->out[0].i] >= 0)
             count(y, n, false);
     }
 }
