@@ -1,4 +1,4 @@
-/* report.c -- what a run tells: a summary to read, and JSON with stable keys (README). */
+/* report.c -- what a run tells: a summary to read, and JSON with stable keys (docs/formats.md). */
 #include "cli.h"
 #include "ir/mem.h"
 #include "ir/uses.h"
