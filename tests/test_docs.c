@@ -1,0 +1,153 @@
+/* test_docs.c -- what README.md, docs/ and the walk-throughs of examples/ say of links, commands, options,
+ * files and report.json is so. */
+#include "tests.h"
+#include "cli/cli.h"
+#include "command.h"
+#include "markdown.h"
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Every file that people read; what is wrong in them is the failure's text. */
+START_TEST(documents)
+{
+    static const char *const pattern[] = {"README.md", "docs/*.md", "examples/*/README.md"};
+    char *faults;
+    size_t size;
+    Markdown m = {.root = CKC_SOURCE_DIR, .faults = open_memstream(&faults, &size)};
+    markdown_begin(&m);
+    for (size_t i = 0; i < sizeof pattern / sizeof *pattern; i++) {
+        glob_t found;
+        ck_assert_int_eq(glob(format("%s/%s", m.root, pattern[i]), 0, NULL, &found), 0);
+        for (size_t k = 0; k < found.gl_pathc; k++)
+            markdown_check(&m, found.gl_pathv[k] + strlen(m.root) + 1);
+        globfree(&found);
+    }
+    fclose(m.faults);
+    printf("docs: %d links, %d commands, %d files looked up\n", m.links, m.commands, m.names);
+    ck_assert_msg(m.nfault == 0, "%s", faults);
+    ck_assert_int_gt(m.links, 20);
+    ck_assert_int_gt(m.commands, 100);
+    ck_assert_int_gt(m.names, 100);
+    free(faults);
+    arena_free(&m.arena);
+}
+END_TEST
+
+/* Each is found, by its line, and nothing else is. */
+static const struct {
+    const char *text, *says; /* NULL: nothing is wrong */
+} planted[] = {
+    {"# A `b`: c_d, e-f\n\n[x](#a-b-c_d-e-f), [y](docs/y.md#two-words)\n", NULL},
+    {"one\n[x](docs/none.md)\n", "README.md:2: link to docs/none.md: there is no docs/none.md"},
+    {"[x](docs/y.md#three)", "README.md:1: link to docs/y.md#three: no such heading"},
+    {"[a\nb](#none)", "README.md:2: link to #none: no such heading in README.md"},
+    {"```\n# no heading\n```\n\n[x](#no-heading)", "README.md:5: link to #no-heading"},
+    {"    ckc plan m.onnx --budget 50% \\\n        --device h200\n", NULL},
+    {"text\n\n    $ ckc plan m.onnx --bugdet 50%\n",
+     "README.md:3: ckc plan: ckc plan has no option '--bugdet'"},
+    {"```\n$ ckc m.onnx \\\n    --steps many\n```\n",
+     "README.md:2: ckc m.onnx: --steps: 'many' is not a number"},
+    {"    $ ckc m.onnx 2>&1 | grep x && build/release/ckc sovle a.dag\n",
+     "README.md:1: ckc sovle: no such command"},
+    {"    $ ckc solve a.dag --policy 'chen-sqrt' >out; ckc solve a.dag --polcy x\n", "no option '--polcy'"},
+    {"    $ ckc plan ir/none.onnx\n", "README.md:1: there is no ir/none.onnx"},
+    {"    $ ckc compare a.dag\n    ckc     8 B\n\n    ckc pack a.csv # ckc nothing\n", NULL},
+    {"`ckc sweep --budgets\nN`, `ckc COMMAND --help`, `--no-decay GLOB,...`, `ckc [train] M --lr=X`", NULL},
+    {"x\ny `ckc sweep --budget-list N`", "README.md:2: sweep has no option --budget-list"},
+    {"`--emitt onnx`", "README.md:1: ckc has no option --emitt"},
+    {"`--seed` `--lr X --wramup N`", "README.md:1: ckc has no option --wramup"},
+    {"`ckc plann M`", "README.md:1: ckc plann: no such command"},
+    {"`ir/y.c`, `y.c`, `ir/*.c`, `*.h`, `ir/`, (ir/y.c, `none.x`, ir/y.c.", NULL},
+    {"a\nb\nc ir/z.c:", "README.md:3: there is no ir/z.c"},
+    {"`z.c`", "README.md:1: there is no z.c"},
+    {"`ir/*.def`", "README.md:1: there is no ir/*.def"},
+    {"(see ir/none)", "README.md:1: there is no ir/none"},
+};
+
+START_TEST(faults_are_found)
+{
+    ck_assert_int_eq(shell("mkdir docs ir && touch ir/y.c ir/y.h && printf '# Two words\\n' >docs/y.md"), 0);
+    write_text("README.md", planted[_i].text);
+    char *faults;
+    size_t size;
+    Markdown m = {.root = folder_path(), .faults = open_memstream(&faults, &size)};
+    markdown_begin(&m);
+    markdown_check(&m, "README.md");
+    fclose(m.faults);
+    const char *says = planted[_i].says;
+    ck_assert_msg(m.nfault == (says != NULL), "%s\n%s", planted[_i].text, faults);
+    ck_assert_msg(!says || strstr(faults, says), "'%s' does not say '%s'", faults, says);
+    free(faults);
+    arena_free(&m.arena);
+}
+END_TEST
+
+/* What people read first fits, and begins with what they can run. */
+START_TEST(front_page)
+{
+    char *text = read_text(CKC_SOURCE_DIR "/README.md");
+    int lines = 0;
+    for (const char *s = text; *s; s++)
+        lines += *s == '\n';
+    ck_assert_int_le(lines, 120);
+    ck_assert(strstr(text, "\n    ./examples/quickstart.sh ") != NULL);
+    ck_assert(strstr(text, "\n    ./tests/run.sh ") != NULL);
+    free(text);
+}
+END_TEST
+
+START_TEST(guide_has_every_command)
+{
+    char *text = read_text(CKC_SOURCE_DIR "/docs/guide.md");
+    for (const Subcommand *c = commands; c->name; c++)
+        if (strcmp(c->name, "train") != 0) /* it needs no name */
+            ck_assert_msg(strstr(text, format("`ckc %s ", c->name)) ||
+                              strstr(text, format("`ckc %s`", c->name)),
+                          "%s", c->name);
+    free(text);
+}
+END_TEST
+
+/* The section's tables have a row for each key, and for no other. */
+START_TEST(report_keys)
+{
+    ckc_accepts(CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=4 --profile -o m.ckc");
+    json_t *report = read_json("m.ckc/report.json");
+    char *text = read_text(CKC_SOURCE_DIR "/docs/formats.md");
+    char *from = strstr(text, "\n## report.json\n"), *end = from ? strstr(from + 1, "\n## ") : NULL;
+    ck_assert(end != NULL);
+    *end = 0;
+    const char *key;
+    json_t *value;
+    json_object_foreach(report, key, value)
+        ck_assert_msg(strstr(from, format("`%s`", key)) != NULL, "docs/formats.md does not have '%s'", key);
+    for (char *row = strstr(from, "\n| `"); row; row = strstr(row + 1, "\n| `"))
+        for (char *s = row + 3, *stop = strstr(s, " |"); *s == '`' && s < stop;) {
+            size_t n = strcspn(s + 1, "`");
+            char name[64];
+            snprintf(name, sizeof name, "%.*s", (int)n, s + 1);
+            ck_assert_msg(json_object_get(report, name) != NULL, "report.json has no '%s'", name);
+            s += n + 2;
+            s += strspn(s, ", ");
+        }
+    json_decref(report);
+    free(text);
+}
+END_TEST
+
+Suite *suite_docs(void)
+{
+    Suite *s = suite_create("docs");
+    TCase *all = tcase_create("all");
+    tcase_add_checked_fixture(all, make_folder, remove_folder);
+    tcase_add_unchecked_fixture(all, make_cache, remove_cache);
+    tcase_set_timeout(all, 60);
+    tcase_add_test(all, documents);
+    tcase_add_loop_test(all, faults_are_found, 0, sizeof planted / sizeof *planted);
+    tcase_add_test(all, front_page);
+    tcase_add_test(all, guide_has_every_command);
+    tcase_add_test(all, report_keys);
+    suite_add_tcase(s, all);
+    return s;
+}
