@@ -137,20 +137,27 @@ bool program_make(Program *out, const Plan *p, Arena *a, Diag *d)
     return true;
 }
 
-int64_t program_ns(const Program *p, const int64_t *step_ns, uint32_t from, uint32_t to)
+int64_t program_ns(const Program *p, const int64_t *step_ns, uint32_t from, uint32_t to, StepTime *times)
 {
     int64_t *end = mem_new((size_t)p->l.n + 1, sizeof *end), lane[LANES] = {0}, all = 0;
     for (uint32_t s = from; s < to; s++) {
         uint32_t first = p->first[s], n = p->first[s + 1] - first;
+        int64_t kernels = lane[LANE_COMPUTE];
+        StepTime time = {kernels, kernels, LANE_COMPUTE};
         for (uint32_t i = first; i < first + n; i++) {
             const Launch *l = &p->l.launch[i];
             int64_t *now = &lane[l->lane];
             for (int w = 0; w < l->nwait; w++)
                 *now = end[l->wait[w]] > *now ? end[l->wait[w]] : *now;
+            if (i == first)
+                time = (StepTime){*now, *now, l->lane};
             *now += step_ns[s] / n + (i == first ? step_ns[s] % n : 0);
             end[i] = *now;
+            time.end = *now;
             all = *now > all ? *now : all;
         }
+        if (times)
+            times[s] = time;
     }
     free(end);
     return all;

@@ -70,8 +70,14 @@ void program_add_waits(Program *p); /* so that it is; program_make does */
 /* Lowers every step of a plan.  Everything lies within the arena of the plan, or it fails.  Allocated in
  * a; refers to the plan's graph for messages only. */
 bool program_make(Program *out, const Plan *p, Arena *a, Diag *d);
+typedef struct {
+    int64_t begin, end; /* ns */
+    Lane lane;
+} StepTime;
+
 /* ns until steps [from, to) of a plan have ended that begin with nothing in flight: lanes run beside each
- * other, but for waits.  step_ns: of every step in its lane. */
-int64_t program_ns(const Program *p, const int64_t *step_ns, uint32_t from, uint32_t to);
+ * other, but for waits.  step_ns: of every step in its lane.  times: when each of them runs, by its number in
+ * the plan; may be NULL. */
+int64_t program_ns(const Program *p, const int64_t *step_ns, uint32_t from, uint32_t to, StepTime *times);
 
 #endif

@@ -104,6 +104,9 @@ bool updates_last(Graph *g, Arena *tmp);
 bool graph_join_blocks(Graph *g, const StepInfo *info, StepCost *cost, Arena *tmp);
 /* What the bytes of every value are for, as Plan.mem counts them (plan.c).  Allocated in a. */
 MemKind *plan_kinds(const Graph *g, const StepInfo *info, Arena *a);
+/* plan_lives of a plan whose commands and lifetimes are known (timeline.c). */
+Life *lives_of(const Plan *p, const StepInfo *info, const Command *c, const Lifetime *life, uint32_t *n,
+               Arena *a);
 /* One line: bytes by kind, and the largest values that are held at the peak.  Allocated in a. */
 const char *plan_describe_peak(const Plan *p, const StepInfo *info, Arena *a);
 #endif

@@ -3,7 +3,7 @@
 #define CKC_PASSES_H
 #include "../ir/device.h"
 #include "../ir/onnx/onnx.h"
-#include "../ir/plan.h"
+#include "../ir/program.h"
 
 typedef enum { LOSS_AUTO, LOSS_CE, LOSS_MSE, LOSS_BCE, LOSS_L1, LOSS_NONE } LossKind;
 extern const char *const loss_name[]; /* "auto", "ce", ..., NULL */
@@ -97,6 +97,14 @@ static inline int64_t copy_beside_ns(const HostLink *l, int64_t bytes)
     return (int64_t)((double)bytes * l->byte_ns + l->copy_ns);
 }
 
+/* Bytes of the arena that each step of a plan holds, and of the host's memory (timeline.c). */
+typedef struct {
+    uint32_t n;                 /* steps */
+    int64_t (*held)[MEM_KINDS]; /* per step */
+    int64_t *host;              /* per step */
+    int64_t *ns; /* per step, and one more: when it begins, as predicted; NULL: not asked for */
+} MemCurve;
+
 /* What the passes found; lives in the graph's arena. */
 typedef struct {
     Val loss, target, lr, step, rng; /* {0}: not present */
@@ -111,6 +119,7 @@ typedef struct {
     uint32_t first_inlined; /* nodes from this one on were made by pass inline */
     StepCost *cost;    /* per node id: of the step that starts with it, before remat */
     Plan plan;
+    MemCurve keep_all;            /* of the plan that recomputes nothing; n = 0: not known */
     const struct Packing *packed; /* plan.c's, the latest first */
     uint32_t nrecomputed;        /* steps that run again */
     uint32_t nfetched;           /* whose results are fetched instead */
@@ -165,6 +174,27 @@ bool pass_split(Graph *g, PassCtx *cx);
 bool pass_cost(Graph *g, PassCtx *cx);
 bool pass_remat(Graph *g, PassCtx *cx);
 bool pass_plan(Graph *g, PassCtx *cx);
+
+/* ---- timeline.c: who has which bytes when -------------------------------------------------- */
+
+typedef struct {
+    Val val;             /* {0}: the workspace of step `first` */
+    uint32_t first, end; /* steps [first, end) */
+    int64_t bytes, at;   /* as the memory gives them out */
+    MemKind kind;
+    Space space; /* of `at` */
+} Life;
+
+/* Lives in one memory do not overlap, and those in the arena add up to what the plan holds: at
+ * p->peak_step to p->live_bytes.  Allocated in a; so below. */
+Life *plan_lives(const Plan *p, const StepInfo *info, uint32_t *n, Arena *a);
+MemCurve lives_curve(const Plan *p, const Life *life, uint32_t n, Arena *a); /* without ns */
+MemCurve plan_curve(const Plan *p, const StepInfo *info, Arena *a);          /* with it */
+uint32_t curve_peak(const MemCurve *c); /* the first step that holds the most */
+int64_t mem_sum(const int64_t mem[MEM_KINDS]);
+/* When each step runs once as predicted, a micro-batch before the update; copies beside kernels, as far as
+ * these do not wait for them. */
+StepTime *plan_clock(const Plan *p, Arena *a);
 
 /* ---- peak.c: what holds the bytes at the peak ------------------------------------------- */
 

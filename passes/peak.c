@@ -1,7 +1,4 @@
-/* peak.c -- what holds the bytes at the peak of a plan, for messages.
- *
- * Lifetimes are read off the plan itself: a computed value is held from the step that makes it to
- * the last that reads it; sources always.  Values that share their bytes at the peak count once. */
+/* peak.c -- what holds the bytes at the peak of a plan, for messages. */
 #include "instance.h"
 #include "ir/mem.h"
 #include "ir/module.h"
@@ -12,16 +9,7 @@ enum { SHOWN = 4 };
 
 typedef PeakHeld Held;
 
-static const Lifetime *lifetimes(const Plan *p, Arena *a)
-{
-    const Command *c = plan_commands(p, a, NULL);
-    if (!c)
-        abort(); /* the plan was made of them */
-    Sequence s = sequence_of_plan(p, c, a);
-    return sequence_lifetimes(&s, a);
-}
-
-/* In order of size; of equal bytes in one place the first counts. */
+/* In order of size. */
 static int larger_first(const void *a, const void *b)
 {
     const Held *x = a, *y = b;
@@ -60,25 +48,16 @@ const char *value_scope(const Graph *g, Val v, Arena *a)
 const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Arena *a)
 {
     const Graph *g = p->g;
-    int32_t peak = (int32_t)p->peak_step;
-    const Lifetime *life = lifetimes(p, a);
-    const MemKind *kind = plan_kinds(g, info, a);
-    Held *held = NEW(a, Held, g->nvals + 1);
-    uint32_t all = 0;
-    for (uint32_t v = 1; v < g->nvals; v++) {
-        bool source = g->vals[v].kind != VAL_TEMP;
-        bool here = source || (life[v].first >= 0 && life[v].first <= peak && life[v].last >= peak);
-        if (here && p->offset[v] >= 0 && val_space(g, (Val){v}) == SPACE_DEVICE)
-            held[all++] = (Held){{v}, type_bytes(&g->vals[v].type), p->offset[v], kind[v], NULL};
-    }
-    const Step *s = &p->step[peak];
-    if (s->scratch)
-        held[all++] = (Held){{0}, s->scratch, s->scratch_offset, MEM_WORKSPACE, NULL};
-    qsort(held, all, sizeof *held, larger_first);
+    uint32_t all;
+    const Life *life = plan_lives(p, info, &all, a);
+    Held *held = NEW(a, Held, all + 1);
     *n = 0;
-    for (uint32_t i = 0; i < all; i++)
-        if (*n == 0 || held[*n - 1].at != held[i].at || held[*n - 1].bytes != held[i].bytes)
-            held[(*n)++] = held[i];
+    for (const Life *l = life; l < life + all; l++) {
+        int64_t bytes = l->val.i ? type_bytes(val_type(g, l->val)) : p->step[l->first].scratch;
+        if (l->space == SPACE_DEVICE && l->first <= p->peak_step && p->peak_step < l->end)
+            held[(*n)++] = (Held){l->val, bytes, l->at, l->kind, NULL};
+    }
+    qsort(held, *n, sizeof *held, larger_first);
     const Val *param = find_params(g, info, a);
     for (uint32_t i = 0; i < *n; i++)
         held[i].layer = value_scope(g, param[held[i].val.i], a);

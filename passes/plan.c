@@ -281,34 +281,13 @@ MemKind *plan_kinds(const Graph *g, const StepInfo *info, Arena *a)
 }
 
 /* Bytes by kind at the step with the largest load. */
-static void account(const Place *pl, Plan *p)
+static void account(const Place *pl, const Command *c, Plan *p)
 {
-    uint32_t n = p->nstep;
-    int64_t *load = NEW(pl->tmp, int64_t, n + 2), level = 0, top = -1;
-    MemKind *kind = plan_kinds(p->g, pl->info, pl->tmp);
-    for (uint32_t i = 0; i < pl->nbuf; i++) {
-        load[pl->buf[i].lower] += pl->buf[i].bytes;
-        load[pl->buf[i].upper < (int32_t)n ? pl->buf[i].upper : (int32_t)n] -= pl->buf[i].bytes;
-    }
-    for (uint32_t s = 0; s < n; s++) {
-        level += load[s];
-        if (level > top) {
-            top = level;
-            p->peak_step = s;
-        }
-    }
-    int32_t peak = (int32_t)p->peak_step;
-    for (uint32_t v = 1; v < p->g->nvals; v++) {
-        int64_t bytes = align_up(type_bytes(&p->g->vals[v].type), p->align);
-        if (p->g->vals[v].kind != VAL_TEMP && p->offset[v] >= 0 && p->g->vals[v].space == SPACE_DEVICE)
-            p->mem[kind[v]] += bytes;
-    }
-    for (uint32_t i = 0; i < pl->nbuf; i++) {
-        if (pl->buf[i].lower > peak || pl->buf[i].upper <= peak)
-            continue;
-        int32_t v = pl->occupant[i];
-        p->mem[v > 0 ? kind[v] : MEM_WORKSPACE] += pl->buf[i].bytes;
-    }
+    uint32_t n;
+    const Life *life = lives_of(p, pl->info, c, pl->life, &n, pl->tmp);
+    MemCurve curve = lives_curve(p, life, n, pl->tmp);
+    p->peak_step = curve_peak(&curve);
+    memcpy(p->mem, curve.held[p->peak_step], sizeof p->mem);
 }
 
 /* What is known of a step's time and workspace: of the step it repeats; NULL: nothing. */
@@ -357,8 +336,8 @@ static bool predict_lanes(Plan *p, const HostLink *link, Arena *tmp, Diag *d)
         beside += beside_ns(p, link, s) * plan_times(p, s);
     }
     int64_t batches = p->accumulate > 1 ? p->accumulate : 1;
-    p->predicted_ns = program_ns(&program, ns, 0, p->nmicro) * batches +
-                      program_ns(&program, ns, p->nmicro, p->nstep) + beside;
+    p->predicted_ns = program_ns(&program, ns, 0, p->nmicro, NULL) * batches +
+                      program_ns(&program, ns, p->nmicro, p->nstep, NULL) + beside;
     return true;
 }
 
@@ -381,7 +360,7 @@ bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Pla
     p->host_bytes = size.host;
     p->live_bytes = size.live;
     keep_places(p, &pl, g->arena);
-    account(&pl, p);
+    account(&pl, c, p);
     return p->host_bytes == 0 || predict_lanes(p, &info->link, tmp, d);
 }
 

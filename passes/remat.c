@@ -504,8 +504,7 @@ static bool search_overhead(Remat *r, double overhead)
 
 /* ---- the pass ----------------------------------------------------------------------------------- */
 
-/* The step that keeps everything has its gradients whole and its activations stored.  blocks: the
- * plan as it is. */
+/* The step that keeps everything: gradients whole, activations stored.  blocks: the plan as it is. */
 static bool place_whole(const Graph *split, const StepInfo *info, const Plan *blocks, Plan *p,
                         PassCtx *cx)
 {
@@ -516,8 +515,10 @@ static bool place_whole(const Graph *split, const StepInfo *info, const Plan *bl
         memcpy(whole.cost, info->cost, g.nnodes * sizeof *whole.cost);
     }
     *p = *blocks;
-    return !graph_join_blocks(&g, info, whole.cost, cx->tmp) ||
-           plan_place(&g, &whole, 0, PACK_LONG, p, cx->tmp, cx->diag);
+    if (graph_join_blocks(&g, info, whole.cost, cx->tmp))
+        TRY(plan_place(&g, &whole, 0, PACK_LONG, p, cx->tmp, cx->diag));
+    cx->info->keep_all = plan_curve(p, &whole, split->arena);
+    return true;
 }
 
 /* A policy is asked for less while its arena is too large and still shrinks; the last answer stays. */
