@@ -63,6 +63,7 @@ typedef struct {
     int npolicies;
     int64_t budgets;                  /* ckc sweep; 0: not said */
     int64_t batches_from, batches_to; /* --batch; to 0: not said */
+    const char *value, *node;         /* ckc explain */
     bool quiet, memory, json, time_passes, check, profile, cuda, onnx, torch, list, suite, reference,
         training, seed_given, rechoose, resume, shuffle, man, measure;
 } Options;
@@ -87,6 +88,8 @@ enum {
     OPTIONS_SEARCH = 1 << 15,  /* --time --offload ... */
     OPTIONS_COMPARE = 1 << 16, /* ckc compare */
     OPTIONS_SWEEP = 1 << 17,   /* ckc sweep */
+    OPTIONS_EXPLAIN = 1 << 18, /* ckc explain */
+    OPTIONS_OOM = 1 << 19,     /* ckc oom */
 };
 
 /* Parse the command line; false with a message in o->diag.  -h, --help and --version do not return. */
@@ -128,6 +131,8 @@ int cmd_pack(Options *o);
 int cmd_devices(Options *o);
 int cmd_compare(Options *o);
 int cmd_sweep(Options *o);
+int cmd_explain(Options *o);
+int cmd_oom(Options *o);
 int solve_compare(Options *o); /* of an instance */
 int cmd_help(Options *o);
 

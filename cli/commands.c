@@ -55,6 +55,23 @@ const Subcommand commands[] = {
      "  ckc sweep model.onnx --bind batch=8,seq=128 --budgets 12\n"
      "  ckc sweep model.onnx --bind seq=128 --batch 1..256 --budget 40GB\n"
      "  ckc sweep model.onnx --bind seq=1024 --batch 1..512 --device h200 --json\n"},
+    {"explain", "MODEL.onnx", "Tell what a plan does with every value, and why",
+     OPTIONS_MODEL | OPTIONS_STEP | OPTIONS_BUDGET | OPTIONS_SEARCH | OPTIONS_DATA | OPTIONS_EXPLAIN |
+         OPTIONS_JSON,
+     cmd_explain,
+     "Plans a step as ckc plan does, and tells what holds the peak, by module; what is kept, computed again "
+     "and moved, with the bytes that frees and the time it takes; and what more memory would be worth.",
+     "  ckc explain model.onnx --bind batch=8 --budget 50%\n"
+     "  ckc explain model.onnx --bind batch=8 --budget 50% --node 'h.3.*'\n"
+     "  ckc explain model.onnx --bind batch=8 --budget 50% --value attn_probs\n"},
+    {"oom", "MODEL.onnx", "Tell what makes a step fit that runs out of memory",
+     OPTIONS_MODEL | OPTIONS_STEP | OPTIONS_SEARCH | OPTIONS_DATA | OPTIONS_OOM | OPTIONS_JSON, cmd_oom,
+     "Shows what a step takes with everything stored, and plans what makes it fit: recomputation, the host's "
+     "memory, micro-batches, 16-bit products, other optimizers, a smaller batch; each with its peak and "
+     "time, "
+     "those first that change nothing of the training.",
+     "  ckc oom model.onnx --bind batch=64,seq=1024 --device h200\n"
+     "  ckc oom model.onnx --bind batch=64 --budget 8GB\n"},
     {"solve", "INSTANCE.dag", "Solve a rematerialization instance", OPTIONS_SOLVE, cmd_solve,
      "Finds the cheapest schedule of a graph of operators within a memory budget: the solver alone, on "
      "instances as "

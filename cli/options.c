@@ -63,6 +63,8 @@ enum {
     SEARCH = OPTIONS_SEARCH,
     COMPARE = OPTIONS_COMPARE,
     SWEEP = OPTIONS_SWEEP,
+    EXPLAIN = OPTIONS_EXPLAIN,
+    OOM = OPTIONS_OOM,
     HELP = OPTIONS_HELP,
     OFTEN = OPTIONS_OFTEN,
 };
@@ -213,10 +215,10 @@ const Row option_rows[] = {
     IS(OPT | OFTEN, "list", 'l', list, "List the passes"),
 
     TITLED("Many plans:"),
-    TEXT_OF(COMPARE | SWEEP | OFTEN, "budget", 'b', "SIZE", budget,
+    TEXT_OF(COMPARE | SWEEP | OOM | OFTEN, "budget", 'b', "SIZE", budget,
             "Most memory of a step, such as 40GB or 50% (of an instance: bytes or a percentage; default: to "
             "compare "
-            "50%, to sweep the memory of a --device that is not here)"),
+            "50%, else the memory of a --device that is not here)"),
     CALL_NAMED(
         COMPARE | OFTEN, "policy", "NAME", remat_policies, parse_compared,
         "Compare this one; repeatable: those named are compared, in their order, the search is called ckc; "
@@ -228,6 +230,12 @@ const Row option_rows[] = {
          "symbols "
          "are the first dimension of an input)"),
     IS(COMPARE | OFTEN, "measure", 0, measure, "Run the plans that fit, in turns, and show the median step"),
+
+    TITLED("What to explain:"),
+    TEXT_OF(EXPLAIN | OFTEN, "value", 0, "NAME", value,
+            "One value: where it is made and read, and what becomes of it meanwhile"),
+    TEXT_OF(EXPLAIN | OFTEN, "node", 0, "GLOB", node,
+            "All results of the nodes, or modules, of such names, h.3.attn or 'h.3.*'"),
 
     TITLED("Search:"),
     TEXT_OF(SOLVE | OFTEN, "budget", 'b', "BYTES|%", budget,
@@ -265,7 +273,7 @@ const Row option_rows[] = {
                "of standard operators; torch: as well policy.py, what is kept, for torch.utils.checkpoint"),
     IS(OUTPUT | RUN | EVAL | JSON | SOLVE | PACK, "json", 0, json, "Print the report, or the error, as JSON"),
     IS(OUTPUT | RUN | EVAL, "quiet", 'q', quiet, "Print nothing but errors"),
-    TEXT_OF(OUTPUT | RUN | EVAL | COMPARE | SWEEP, "cache", 0, "DIR", cache,
+    TEXT_OF(OUTPUT | RUN | EVAL | COMPARE | SWEEP | EXPLAIN | OOM, "cache", 0, "DIR", cache,
             "Compiled kernels and measured costs (default ~/.cache/ckc)"),
 
     TITLED("Looking inside:"),

@@ -169,10 +169,15 @@ static bool first_value(void *user, Val v, Tensor *t, Diag *d)
     return initial_value(j->plan->g, v, &o, t, d);
 }
 
+/* Outputs of the plan that are no gradients. */
+static uint32_t results_of(const Job *j)
+{
+    return j->plan->g->nout - (j->o->step.keep_grads ? j->info.ntrained : 0);
+}
+
 static bool write_onnx(Job *j, NewFile *model, NewFile *data)
 {
-    uint32_t grads = j->o->step.keep_grads ? j->info.ntrained : 0;
-    OnnxStep how = {.noutputs = j->plan->g->nout - grads,
+    OnnxStep how = {.noutputs = results_of(j),
                     .value = data ? first_value : NULL,
                     .user = j,
                     .data = data,
@@ -207,7 +212,7 @@ static bool write_files(Job *j, const NewFolder *folder, const char *report, New
     plan_print(&p, f[SCHEDULE].f);
     TRY(write_kernels(j, &f[KERNELS]));
     if (f[TORCH].f)
-        codegen_torch(f[TORCH].f, j->plan);
+        codegen_torch(f[TORCH].f, j->plan, results_of(j));
     if (f[CUDA].f)
         TRY(codegen_cuda_schedule(f[CUDA].f, j->plan, &j->o->diag));
     fprintf(f[REPORT].f, "%s\n", report);

@@ -236,8 +236,7 @@ static bool try_beside_fastest(Sweep *s)
 
 /* ---- what is said ------------------------------------------------------------------------------- */
 
-/* "5408", "0.4321" */
-static const char *rate_str(double v, char buf[16])
+const char *sweep_rate(double v, char buf[16])
 {
     snprintf(buf, 16, v < 1000 ? "%.4g" : "%.0f", v);
     return buf;
@@ -251,8 +250,8 @@ static const char *pays(const Sweep *s, const Point *more, const Point *kept)
     return arena_printf(&s->o->arena,
                         "Recomputing for a larger batch %s: batch %" PRId64
                         " makes %s samples/s, %s %s batch %" PRId64 ", the fastest that keeps everything.",
-                        part > 0 ? "pays" : "does not pay", more->batch, rate_str(rate(more, ONE), a), share,
-                        part > 0 ? "over" : "against", kept->batch);
+                        part > 0 ? "pays" : "does not pay", more->batch, sweep_rate(rate(more, ONE), a),
+                        share, part > 0 ? "over" : "against", kept->batch);
 }
 
 /* Whether to recompute for a larger batch, in a sentence; and what is faster still. */
@@ -266,7 +265,7 @@ static const char *verdict(const Sweep *s)
         return "No batch of these fits.";
     const char *told =
         arena_printf(a, "Fastest%s: batch %" PRId64 " %s, %s samples/s.", way == ONE ? "" : " of all",
-                     best->batch, way_name[way], rate_str(rate(best, way), text));
+                     best->batch, way_name[way], sweep_rate(rate(best, way), text));
     const Point *more = fastest(s, REDONE, &(int){ONE}), *kept = fastest(s, KEPT, &(int){ONE});
     const char *first = !more  ? "Nothing has to be recomputed."
                         : kept ? pays(s, more, kept)
@@ -277,7 +276,7 @@ static const char *verdict(const Sweep *s)
 static void print_rate(FILE *f, const Point *p, int way)
 {
     char text[16];
-    fprintf(f, " %11s", p->way[way].fits ? rate_str(rate(p, way), text) : "-");
+    fprintf(f, " %11s", p->way[way].fits ? sweep_rate(rate(p, way), text) : "-");
 }
 
 static void print_row(FILE *f, const Sweep *s, const Point *p, const Point *best)

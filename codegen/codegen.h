@@ -41,8 +41,9 @@ typedef struct {
  */
 bool codegen_onnx(FILE *f, const Plan *p, const OnnxStep *how, Diag *d);
 
-/* A policy of torch.utils.checkpoint, as a Python file (torch.c). */
-void codegen_torch(FILE *f, const Plan *p);
+/* A policy of torch.utils.checkpoint, as a Python file (torch.c).  The first `results` outputs are no
+ * gradients. */
+void codegen_torch(FILE *f, const Plan *p, uint32_t results);
 
 /* ---- CUDA C (cuda.c) ------------------------------------------------------------------
  *

@@ -28,7 +28,6 @@ typedef struct {
     const OnnxStep *how;
     Diag *d;
     const char **name; /* per source: its input */
-    const Phase *phase; /* per node */
     PlanUses uses;
     Buf graph;
 } Writer;
@@ -79,7 +78,7 @@ static bool write_nodes(Writer *w)
         const Node *n = &g->nodes[g->order[k].i];
         bool again = w->uses.before[k] != NEVER;
         const char *own = n->name && *n->name ? n->name : g->vals[n->out[0].i].name;
-        const char *name = arena_printf(w->a, "%s/%s", again ? "re" : prefix[w->phase[g->order[k].i]],
+        const char *name = arena_printf(w->a, "%s/%s", again ? "re" : prefix[w->uses.phase[g->order[k].i]],
                                         own + strspn(own, "/"));
         TRY(onnx_translate(w->o, n, name, metadata(w, k)));
     }
@@ -177,8 +176,7 @@ bool codegen_onnx(FILE *f, const Plan *p, const OnnxStep *how, Diag *d)
     Arena a = {0};
     Writer w = {.p = p, .g = p->g, .a = &a, .how = how, .d = d};
     w.o = onnx_nodes(&a, p->g, d);
-    w.phase = node_phases(p->g, how->noutputs, &a);
-    w.uses = plan_uses(p, &a);
+    w.uses = plan_uses(p, how->noutputs, &a);
     put_string(&a, &w.graph, GRAPH_NAME, "training_step");
     onnx_reserve(w.o, "loss"); /* the model may have a value of that name */
     bool ok = write_sources(&w) && write_nodes(&w);

@@ -19,6 +19,7 @@ typedef struct {
 
 typedef struct {
     const Plan *p;
+    uint32_t results; /* outputs that are no gradients */
     Arena *a;
     Group *group;
     uint32_t n, cap;
@@ -73,16 +74,15 @@ static void count(Policy *y, const Node *n, bool again)
 static void gather(Policy *y)
 {
     const Graph *g = y->p->g;
-    PlanUses u = plan_uses(y->p, y->a);
+    PlanUses u = plan_uses(y->p, y->results, y->a);
     for (uint32_t k = 0; k < g->norder; k++) {
         const Node *n = &g->nodes[g->order[k].i];
-        uint32_t last = u.last[n->out[0].i];
-        bool view = (node_def(n)->traits & OPT_VIEW) != 0, behind = last != NEVER && last > u.loss;
+        bool view = (node_def(n)->traits & OPT_VIEW) != 0, forward = u.phase[g->order[k].i] == PHASE_FORWARD;
         if (n->op == OP_offload)
             y->moved += type_bytes(val_type(g, n->out[0]));
         else if (u.before[k] != NEVER && !view)
             count(y, n, true);
-        else if (u.step[k] <= u.loss && !view && behind && y->p->offset[n->out[0].i] >= 0)
+        else if (forward && !view && u.behind[n->out[0].i] != NEVER && y->p->offset[n->out[0].i] >= 0)
             count(y, n, false);
     }
 }
@@ -222,10 +222,10 @@ static void print_comments(FILE *f, const Policy *y)
                "                                    create_selective_checkpoint_contexts)\n\n");
 }
 
-void codegen_torch(FILE *f, const Plan *p)
+void codegen_torch(FILE *f, const Plan *p, uint32_t results)
 {
     Arena a = {0};
-    Policy y = {.p = p, .a = &a};
+    Policy y = {.p = p, .results = results, .a = &a};
     gather(&y);
     if (y.n)
         qsort(y.group, y.n, sizeof *y.group, by_path);

@@ -25,7 +25,7 @@ static void give_phase(const Graph *g, bool *wanted, Phase is, Phase *phase)
     }
 }
 
-Phase *node_phases(const Graph *g, uint32_t results, Arena *a)
+static Phase *node_phases(const Graph *g, uint32_t results, Arena *a)
 {
     bool *loss = NEW(a, bool, g->nvals), *gradient = NEW(a, bool, g->nvals);
     bool *update = NEW(a, bool, g->nvals), *rest = NEW(a, bool, g->nvals);
@@ -59,26 +59,33 @@ static uint32_t *filled(uint32_t n, Arena *a)
     return memset(NEW(a, uint32_t, n + 1), 0xff, (n + 1) * sizeof(uint32_t));
 }
 
+static uint32_t later(uint32_t a, uint32_t b) { return a == NEVER || (b != NEVER && b > a) ? b : a; }
+static uint32_t earlier(uint32_t a, uint32_t b) { return b < a ? b : a; }
+
+/* A view is read when what it shows is. */
 static void find_reads(const Graph *g, PlanUses *u)
 {
     for (uint32_t k = g->norder; k-- > 0;) {
         const Node *n = node_at(g, k);
-        uint32_t by_views = node_def(n)->traits & OPT_VIEW ? u->last[n->out[0].i] : NEVER;
-        uint32_t read = by_views != NEVER && by_views > u->step[k] ? by_views : u->step[k];
+        bool view = node_def(n)->traits & OPT_VIEW, copy = n->op == OP_offload || n->op == OP_fetch;
+        bool behind = !copy && u->phase[g->order[k].i] != PHASE_FORWARD;
         for (int i = 0; i < n->nin; i++) {
-            uint32_t *last = &u->last[n->in[i].i];
-            *last = *last == NEVER || read > *last ? read : *last;
+            uint32_t *last = &u->last[n->in[i].i], *first = &u->behind[n->in[i].i];
+            *last = later(*last, view ? u->last[n->out[0].i] : u->step[k]);
+            *first = earlier(*first, view ? u->behind[n->out[0].i] : behind ? u->step[k] : NEVER);
         }
     }
 }
 
-PlanUses plan_uses(const Plan *p, Arena *a)
+PlanUses plan_uses(const Plan *p, uint32_t results, Arena *a)
 {
     const Graph *g = p->g;
     PlanUses u = {.step = filled(g->norder, a),
                   .before = filled(g->norder, a),
                   .again = filled(g->norder, a),
-                  .last = filled(g->nvals, a)};
+                  .last = filled(g->nvals, a),
+                  .behind = filled(g->nvals, a),
+                  .phase = node_phases(g, results, a)};
     NameMap latest = name_map(a); /* what is computed: the place that did last */
     for (uint32_t k = 0, s = 0; k < g->norder; k++) {
         const Node *n = node_at(g, k);
@@ -91,11 +98,19 @@ PlanUses plan_uses(const Plan *p, Arena *a)
             u.again[*before] = s;
         }
         name_put(&latest, computes(g, n), k);
-        for (int i = 0; i < n->nout; i++)
-            u.loss = g->nout && n->out[i].i == g->out[0].i ? s : u.loss;
     }
     find_reads(g, &u);
     return u;
+}
+
+Phase step_phase(const Plan *p, const PlanUses *u, uint32_t s)
+{
+    Phase phase = PHASE_NONE;
+    for (uint32_t k = 0; k < p->step[s].count; k++) {
+        Phase is = u->phase[p->g->order[p->step[s].first + k].i];
+        phase = is > phase ? is : phase;
+    }
+    return phase;
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------
@@ -135,6 +150,7 @@ static void add_life(Fates *f, Fate *to, uint32_t s, Val v)
     else
         to->again = s < to->again ? s : to->again;
     to->last = last > to->last ? last : to->last;
+    to->behind = earlier(to->behind, f->u->behind[v.i]);
     to->at_peak |= s <= f->p->peak_step && f->p->peak_step <= last;
 }
 
@@ -145,7 +161,7 @@ static void add_computed(Fates *f, uint32_t s)
     bool first = f->original[s] == s;
     int64_t most = -1;
     if (first)
-        *to = (Fate){.step = s, .until = s, .last = s, .again = NEVER};
+        *to = (Fate){.step = s, .until = s, .last = s, .again = NEVER, .behind = NEVER};
     else {
         to->redone++;
         to->redone_ns += f->p->step[s].cost_ns;

@@ -1,0 +1,349 @@
+/* cmd_oom.c -- `ckc oom MODEL.onnx --device NAME --bind batch=N`: a step that does not fit, and what makes it
+ * fit, best first.
+ *
+ * First comes what changes nothing of the training: to recompute, to use the host's memory, micro-batches.
+ * Then 16-bit products, optimizers with less state, a smaller batch.  Each is planned within the budget. */
+#include "option.h"
+#include "ir/mem.h"
+#include "sweep.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What of the training is another, in the order in which people accept it. */
+typedef enum { NOTHING, LAST_BITS, ROUNDING, OPTIMIZER, BATCH } Changes;
+static const char *const changes_text[] = {"nothing", "last bits", "rounding", "optimizer", "batch"};
+
+typedef struct {
+    const char *name, *how; /* options that are added */
+    Changes changes;
+    const char *why;            /* there is no plan; else NULL */
+    int64_t peak, ns, k, batch; /* k: micro-batches; rows of a step, 0: not known */
+    uint32_t redone, moved;
+} Way;
+
+typedef struct {
+    Options *o;
+    StepOptions given;
+    const char *budget, *symbol; /* as an option's value; of the batch, NULL: not known */
+    int64_t bytes, batch;
+    Way whole; /* everything stored */
+    int64_t mem[MEM_KINDS];
+    Way *way;
+    uint32_t n, cap;
+} Oom;
+
+static bool fits(const Oom *m, const Way *w) { return !w->why && w->peak <= m->bytes; }
+
+/* ---- plans -------------------------------------------------------------------------------------- */
+
+static Way way_of(const Job *j)
+{
+    const Plan *p = j->plan;
+    int64_t samples, tokens, k = p->accumulate > 1 ? p->accumulate : 1;
+    batch_size(j, &samples, &tokens);
+    return (Way){.peak = p->arena_bytes + p->reserved,
+                 .ns = p->predicted_ns,
+                 .k = k,
+                 .batch = samples * k,
+                 .redone = j->info.nrecomputed,
+                 .moved = j->info.nfetched};
+}
+
+static Way no_way(const Oom *m, const Job *j)
+{
+    char bytes[32];
+    int64_t least = j->info.plan.min_feasible_bytes;
+    return (Way){.why = !least ? "does not fit"
+                               : arena_printf(&m->o->arena, "does not fit: takes %s",
+                                              bytes_str(least + step_device(&m->given)->reserved, bytes))};
+}
+
+/* With everything stored, whatever it takes, its bytes by kind into mem; or within the budget, in
+ * micro-batches as well.  That there is no plan is no failure. */
+typedef enum { STORED, WITHIN, MICRO } Plans;
+
+static bool plan(Oom *m, const StepOptions *s, Plans kind, Way *w, int64_t mem[MEM_KINDS])
+{
+    Options *o = m->o;
+    Job *j = mem_new(1, sizeof *j);
+    j->o = o;
+    o->step = *s;
+    o->step.budget = m->bytes;
+    o->step.policy = kind == STORED ? "keep-all" : NULL;
+    o->step.policy_anyway = kind == STORED;
+    o->accumulate_auto = kind == MICRO;
+    o->batch = kind == MICRO ? m->symbol : NULL;
+    bool planned = job_plan_best(&j, &(PassRun){0});
+    *w = planned ? way_of(j) : no_way(m, j);
+    if (mem && planned)
+        memcpy(mem, j->plan->mem, sizeof j->plan->mem);
+    o->accumulate_auto = false;
+    job_free(j);
+    free(j);
+    bool ok = planned || o->diag.status == EXIT_INFEASIBLE;
+    o->diag = ok ? (Diag){0} : o->diag;
+    return ok;
+}
+
+static void add(Oom *m, const char *name, Changes changes, const char *how, Way w)
+{
+    w.name = name;
+    w.changes = changes;
+    w.how = how;
+    m->way = arena_grow(&m->o->arena, m->way, m->n, &m->cap, sizeof *m->way);
+    m->way[m->n++] = w;
+}
+
+/* Recomputation alone, and with the host's memory where that is used. */
+static bool try_same(Oom *m)
+{
+    bool link = step_device(&m->given)->host_link > 0 && m->given.offload != OFFLOAD_NO;
+    StepOptions s = m->given;
+    Way w;
+    s.offload = OFFLOAD_NO;
+    TRY(plan(m, &s, WITHIN, &w, NULL));
+    add(m, "recompute", NOTHING, link ? "--offload no" : "", w);
+    if (!link)
+        return true;
+    TRY(plan(m, &m->given, WITHIN, &w, NULL));
+    if (w.why || w.moved)
+        add(m, "recompute, offload", NOTHING, "", w);
+    return true;
+}
+
+static bool trains(const Oom *m) { return m->given.optim != OPTIM_NONE && m->given.loss != LOSS_NONE; }
+
+static bool try_micro(Oom *m)
+{
+    Way w;
+    if (!m->symbol || m->batch < 2 || !trains(m) || m->given.accumulate > 1)
+        return true;
+    TRY(plan(m, &m->given, MICRO, &w, NULL));
+    if (w.why || w.k > 1)
+        add(m, "micro-batches", LAST_BITS, "--accumulate auto", w);
+    return true;
+}
+
+/* Within the budget, in micro-batches where it has to be. */
+static bool try_other(Oom *m, const StepOptions *s, const char *name, Changes changes, const char *how)
+{
+    Way w;
+    TRY(plan(m, s, WITHIN, &w, NULL));
+    if (w.why && m->symbol && m->batch > 1 && trains(m) && m->given.accumulate < 2) {
+        TRY(plan(m, s, MICRO, &w, NULL));
+        how = arena_printf(&m->o->arena, "%s --accumulate auto", how);
+    }
+    add(m, name, changes, how, w);
+    return true;
+}
+
+static bool try_changes(Oom *m)
+{
+    StepOptions s = m->given;
+    s.precision = PRECISION_BF16;
+    if (m->given.precision == PRECISION_F32 || m->given.precision == PRECISION_TF32)
+        TRY(try_other(m, &s, "bf16", ROUNDING, "--precision bf16"));
+    s = m->given;
+    bool adam = s.optim == OPTIM_ADAMW || s.optim == OPTIM_ADAM;
+    s.beta1 = s.beta2 = s.eps = s.weight_decay = NAN;
+    s.nno_decay = 0;
+    s.no_decay_auto = false;
+    s.optim = OPTIM_MOMENTUM;
+    TRY(!adam || try_other(m, &s, "momentum", OPTIMIZER, "--optimizer momentum"));
+    s.optim = OPTIM_SGD;
+    s.momentum = NAN;
+    s.nesterov = false;
+    return !trains(m) || m->given.optim == OPTIM_SGD || try_other(m, &s, "sgd", OPTIMIZER, "--optimizer sgd");
+}
+
+static StepOptions with_batch(const Oom *m, int64_t batch)
+{
+    StepOptions s = m->given;
+    int n = s.import.nbind;
+    OnnxBind *b = memcpy(NEW(&m->o->arena, OnnxBind, n), s.import.bind, (size_t)n * sizeof *b);
+    for (int i = 0; i < n; i++)
+        b[i].value = strcmp(b[i].symbol, m->symbol) == 0 ? batch : b[i].value;
+    s.import.bind = b;
+    return s;
+}
+
+/* The largest that fits with everything stored: bytes grow with the batch, nearly in proportion. */
+static bool try_smaller(Oom *m)
+{
+    Way w = m->whole;
+    int64_t low = 0, high = m->batch; /* fits; does not */
+    if (!m->symbol)
+        return true;
+    Way best = {.why = "a batch of one does not fit either"};
+    while (high - low > 1 + low / 16) {
+        int64_t try = low + (high - low) / 2;
+        StepOptions s = with_batch(m, try);
+        TRY(plan(m, &s, STORED, &w, NULL));
+        if (fits(m, &w))
+            best = w;
+        *(fits(m, &w) ? &low : &high) = try;
+    }
+    add(m, "smaller batch", BATCH,
+        low ? arena_printf(&m->o->arena, "--bind %s=%" PRId64 ",...", m->symbol, low) : "", best);
+    return true;
+}
+
+/* ---- what is asked --------------------------------------------------------------------------------- */
+
+/* The bound first dimension of the inputs, if that is one. */
+static bool find_batch(Oom *m)
+{
+    Options *o = m->o;
+    const OnnxOptions *im = &m->given.import;
+    OnnxModel *model = onnx_open(o->path, &o->diag);
+    bool one = true;
+    TRY(model);
+    for (uint32_t k = 0; onnx_input_name(model, k); k++) {
+        const char *symbol = onnx_input_batch(model, k, &o->arena);
+        for (int i = 0; symbol && i < im->nbind; i++)
+            if (strcmp(im->bind[i].symbol, symbol) == 0) {
+                one &= !m->symbol || strcmp(m->symbol, symbol) == 0;
+                m->symbol = im->bind[i].symbol;
+                m->batch = im->bind[i].value;
+            }
+    }
+    onnx_close(model);
+    m->symbol = one ? m->symbol : NULL;
+    return true;
+}
+
+/* The memory of a device, unless a size is given. */
+static bool find_budget(Oom *m)
+{
+    Options *o = m->o;
+    int64_t memory = o->step.device ? o->device.memory : 0;
+    if (!o->budget && memory <= 0)
+        return fail(&o->diag, "ckc oom needs --budget SIZE, or a --device whose memory is known");
+    TRY(!o->budget || parse_budget(o, o->budget));
+    m->budget = o->budget ? o->budget : arena_printf(&o->arena, "%" PRId64 "B", memory);
+    m->bytes = o->budget ? o->step.budget : memory;
+    return m->bytes > 0 || fail(&o->diag, "--budget: %s of what?  Say it in bytes, 40GB", o->budget);
+}
+
+static int best_first(const void *a, const void *b)
+{
+    const Way *x = a, *y = b;
+    if (!x->why != !y->why)
+        return x->why ? 1 : -1;
+    if (x->changes != y->changes)
+        return x->changes < y->changes ? -1 : 1;
+    double left = (double)x->ns * (double)y->batch, right = (double)y->ns * (double)x->batch;
+    return left != right ? (left < right ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+/* ---- what is said ---------------------------------------------------------------------------------- */
+
+static double rate(const Way *w) { return w->ns > 0 ? 1e9 * (double)w->batch / (double)w->ns : 0; }
+
+static void print_way(FILE *f, const Oom *m, const Way *w, uint32_t place)
+{
+    char peak[32], text[16];
+    if (w->why) {
+        print_line(f, "-  %-22s %s", w->name, w->why);
+        return;
+    }
+    print_line(f, "%" PRIu32 "  %-22s %10s %9.4g ms %10s  %s", place, w->name, bytes_str(w->peak, peak),
+               1e-6 * (double)w->ns, sweep_rate(rate(w), text), changes_text[w->changes]);
+    print_line(f, "   --budget %s%s%s", m->budget, *w->how ? " " : "", w->how);
+}
+
+static void print_head(FILE *f, const Oom *m)
+{
+    char a[32], b[32], c[32];
+    int64_t over = m->whole.peak - m->bytes;
+    print_line(f, "%s", m->o->path);
+    print_line(f, "%s: %s with everything stored, %s %s than there is (%s)", step_device(&m->given)->name,
+               bytes_str(m->whole.peak, a), bytes_str(over > 0 ? over : -over, b), over > 0 ? "more" : "less",
+               bytes_str(m->bytes, c));
+    for (int k = 0; k < MEM_KINDS; k++)
+        if (m->mem[k])
+            fprintf(f, "  %11s  %s\n", bytes_str(m->mem[k], a), mem_kind_name[k]);
+    if (step_device(&m->given)->reserved)
+        fprintf(f, "  %11s  driver and libraries\n", bytes_str(step_device(&m->given)->reserved, a));
+}
+
+static void print(FILE *f, const Oom *m)
+{
+    print_head(f, m);
+    if (fits(m, &m->whole)) {
+        fprintf(f, "\nIt fits: %.4g ms predicted, nothing has to be done.\n", 1e-6 * (double)m->whole.ns);
+        return;
+    }
+    fprintf(f, "\n%-25s %10s %12s %10s  %s\n", "what to do", "peak", "predicted", "samples/s", "changes");
+    for (uint32_t i = 0; i < m->n; i++)
+        print_way(f, m, &m->way[i], i + 1);
+    fputs(m->way[0].why ? "\nNothing of this fits: the step needs another device.\n"
+                        : "\npredicted: of a step; below each: the options to add\n",
+          f);
+}
+
+static json_t *way_json(const Oom *m, const Way *w)
+{
+    if (w->why)
+        return json_pack("{s:s, s:b, s:o}", "name", w->name, "fits", false, "reason", json_text(w->why));
+    return json_pack(
+        "{s:s, s:b, s:s, s:o, s:I, s:f, s:f, s:I, s:i, s:i}", "name", w->name, "fits", fits(m, w), "changes",
+        changes_text[w->changes], "options",
+        json_text(arena_printf(&m->o->arena, "--budget %s%s%s", m->budget, *w->how ? " " : "", w->how)),
+        "peak_bytes", (json_int_t)w->peak, "predicted_ms", 1e-6 * (double)w->ns, "samples_per_second",
+        rate(w), "accumulate", (json_int_t)w->k, "redone", (int)w->redone, "fetched", (int)w->moved);
+}
+
+static void print_json(const Oom *m)
+{
+    json_t *ways = json_array(), *mem = json_object();
+    for (uint32_t i = 0; i < m->n; i++)
+        json_array_append_new(ways, way_json(m, &m->way[i]));
+    for (int k = 0; k < MEM_KINDS; k++)
+        json_object_set_new(mem, mem_kind_name[k], json_integer(m->mem[k]));
+    json_t *o =
+        json_pack("{s:o, s:I, s:I, s:f, s:o, s:b, s:o}", "model", json_text(m->o->path), "budget_bytes",
+                  (json_int_t)m->bytes, "keep_all_bytes", (json_int_t)m->whole.peak, "keep_all_ms",
+                  1e-6 * (double)m->whole.ns, "memory", mem, "fits", fits(m, &m->whole), "ways", ways);
+    json_print(o, 9);
+    json_decref(o);
+}
+
+/* ---- the command -------------------------------------------------------------------------------------- */
+
+static bool find_ways(Oom *m)
+{
+    Options *o = m->o;
+    o->steps = 0;
+    TRY(step_check(o) && find_budget(m));
+    m->given = o->step;
+    if (o->accumulate_auto)
+        return fail(&o->diag, "--accumulate auto is among what is tried anyway");
+    TRY(find_batch(m) && plan(m, &m->given, STORED, &m->whole, m->mem));
+    if (m->whole.why)
+        return fail_status(&o->diag, EXIT_INFEASIBLE, "%s", m->whole.why);
+    return fits(m, &m->whole) || (try_same(m) && try_micro(m) && try_changes(m) && try_smaller(m));
+}
+
+static bool oom(Oom *m)
+{
+    TRY(find_ways(m));
+    if (m->n)
+        qsort(m->way, m->n, sizeof *m->way, best_first);
+    progress_end();
+    if (m->o->json)
+        print_json(m);
+    else
+        print(stdout, m);
+    return true;
+}
+
+int cmd_oom(Options *o)
+{
+    Oom m = {.o = o};
+    if (!oom(&m))
+        return report_error(&o->diag, o->path);
+    return fits(&m, &m.whole) || !m.way[0].why ? EXIT_OK : EXIT_INFEASIBLE;
+}

@@ -1,0 +1,170 @@
+/* test_explain.c -- ckc explain and ckc oom. */
+#include "tests.h"
+#include "command.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx"
+#define STEP MLP " --bind batch=64 --device fake --moves 5000 "
+
+static double number(json_t *o, const char *key)
+{
+    json_t *v = json_object_get(o, key);
+    ck_assert_msg(json_is_number(v), "no number '%s'", key);
+    return json_number_value(v);
+}
+
+static const char *string(json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    ck_assert_msg(s, "no text '%s'", key);
+    return s;
+}
+
+static void narrow(const char *path)
+{
+    char *text = read_text(path);
+    const char *line = text + strcspn(text, "\n");
+    for (; *line; line += strcspn(line, "\n"))
+        ck_assert_msg(strcspn(++line, "\n") <= 80, "%.90s", line);
+    free(text);
+}
+
+/* ---- ckc explain ------------------------------------------------------------------------------- */
+
+/* What is kept, redone and moved adds up to what there is, and is what the report counts. */
+START_TEST(every_result_has_a_fate)
+{
+    ckc_accepts("plan " STEP "--budget 75% --offload no --json -o p");
+    json_t *plan = read_json("out");
+    ckc_accepts("explain " STEP "--budget 75% --offload no --json");
+    json_t *e = read_json("out"), *results = json_object_get(e, "results"), *r;
+    double redone = 0, bytes = 0, paid = 0, kept = 0;
+    size_t i;
+    json_array_foreach(results, i, r)
+    {
+        redone += number(r, "redone");
+        bytes += number(r, "bytes");
+        paid += number(r, "paid_ms");
+        kept += strcmp(string(r, "decision"), "kept") == 0;
+        ck_assert(number(r, "until") >= number(r, "made") && number(r, "last") >= number(r, "until"));
+        json_t *again = json_object_get(r, "again");
+        ck_assert((number(r, "redone") > 0) == json_is_integer(again));
+        ck_assert(!json_is_integer(again) || json_integer_value(again) > number(r, "until"));
+        ck_assert(json_is_null(json_object_get(r, "why")) == (number(r, "redone") > 0));
+    }
+    json_t *k = json_object_get(e, "kept"), *d = json_object_get(e, "redone");
+    ck_assert(redone > 0 && redone == number(plan, "recomputed_steps"));
+    ck_assert(kept > 0 && kept == number(k, "kernels"));
+    ck_assert(bytes == number(k, "bytes") + number(d, "bytes"));
+    ck_assert_double_eq_tol(paid, number(d, "paid_ms"), 1e-9);
+    ck_assert_double_eq_tol(paid, number(plan, "predicted_ms") - number(plan, "keep_all_ms"), 1e-3);
+    json_t *more = json_object_get(e, "more");
+    ck_assert(number(more, "predicted_ms") <= number(e, "predicted_ms") && number(more, "ms_per_gib") >= 0);
+    json_decref(plan);
+    json_decref(e);
+}
+END_TEST
+
+START_TEST(one_value_and_one_module)
+{
+    ckc_prints("explain " STEP "--budget 75% --offload no --value 4.weight", "always there, at byte");
+    ckc_accepts("explain " STEP "--budget 75% --offload no --json");
+    json_t *e = read_json("out"), *r = json_array_get(json_object_get(e, "results"), 0);
+    ck_assert_str_eq(string(r, "decision"), "redone");
+    ckc_accepts(format("explain " STEP "--budget 75%% --offload no --value '%s'", string(r, "value")));
+    char *text = read_text("out");
+    ck_assert(strstr(text, format("made        step %d, ", (int)number(r, "made"))));
+    ck_assert(strstr(
+        text, format("there again from step %d to %d", (int)number(r, "again"), (int)number(r, "last"))));
+    free(text);
+    ckc_prints("explain " STEP "--budget 75% --offload no --node 4", "of 4\n");
+    json_decref(e);
+    ckc_refuses("explain " STEP "--value nothing.of.it", 1, "no value of that name");
+    ckc_refuses("explain " STEP "--node 44", 1, "such a name");
+    ckc_refuses("explain " STEP "--accumulate auto", 1, "--accumulate");
+    ckc_refuses("explain " STEP "--budget 1kB", 3, "cannot be met");
+}
+END_TEST
+
+START_TEST(nothing_is_computed_again)
+{
+    ckc_accepts("explain " STEP);
+    narrow("out");
+    ckc_accepts("explain " STEP "--json");
+    json_t *e = read_json("out"), *r;
+    size_t i;
+    ck_assert_uint_gt(json_array_size(json_object_get(e, "results")), 3);
+    json_array_foreach(json_object_get(e, "results"), i, r) ck_assert_str_eq(string(r, "decision"), "kept");
+    ck_assert(json_is_null(json_object_get(e, "more")));
+    json_decref(e);
+}
+END_TEST
+
+/* ---- ckc oom ------------------------------------------------------------------------------------ */
+
+START_TEST(what_is_first_fits)
+{
+    ckc_accepts("oom " STEP "--budget 90kB");
+    narrow("out");
+    ckc_accepts("oom " STEP "--budget 90kB --json");
+    json_t *o = read_json("out"), *ways = json_object_get(o, "ways"), *w;
+    ck_assert(!json_is_true(json_object_get(o, "fits")));
+    ck_assert(number(o, "keep_all_bytes") > 90000);
+    size_t i, n = 0;
+    json_array_foreach(ways, i, w)
+    {
+        if (!json_is_true(json_object_get(w, "fits")))
+            continue;
+        n++;
+        const char *bind = strstr(string(w, "options"), "--bind") ? "" : "--bind batch=64";
+        const char *options = string(w, "options");
+        char *same = strdup(options), *more = strstr(same, ",...");
+        if (more)
+            *more = 0;
+        ckc_accepts(format("plan " MLP " --device fake --moves 5000 %s %s --json -o p", bind, same));
+        json_t *plan = read_json("out");
+        ck_assert(number(plan, "arena_bytes") + number(plan, "reserved_bytes") <= 90000);
+        ck_assert(number(plan, "arena_bytes") + number(plan, "reserved_bytes") == number(w, "peak_bytes"));
+        ck_assert_double_eq_tol(number(plan, "predicted_ms"), number(w, "predicted_ms"), 1e-6);
+        json_decref(plan);
+        free(same);
+    }
+    ck_assert_uint_ge(n, 5);
+    w = json_array_get(ways, 0);
+    ck_assert_str_eq(string(w, "changes"), "nothing");
+    ckc_accepts(format("train " STEP "%s --steps 2 -o p -q", string(w, "options")));
+    json_decref(o);
+}
+END_TEST
+
+START_TEST(what_cannot_fit)
+{
+    ck_assert_int_eq(ckc("oom " STEP "--budget 5kB"), 3);
+    char *text = read_text("out");
+    ck_assert(strstr(text, "Nothing of this fits") && strstr(text, "does not fit: takes"));
+    free(text);
+    ckc_prints("oom " STEP "--budget 1MB", "It fits: ");
+    ckc_prints("oom " MLP " --bind batch=64 --device h200", "It fits: ");
+    ckc_refuses("oom " MLP " --bind batch=64", 1, "needs --budget");
+    ckc_refuses("oom " STEP "--budget 50%", 1, "in bytes");
+    ckc_refuses("oom " STEP "--budget 90kB --accumulate auto", 1, "anyway");
+    ckc_refuses("oom", 1, "no model");
+}
+END_TEST
+
+Suite *suite_explain(void)
+{
+    Suite *s = suite_create("explain");
+    TCase *t = tcase_create("why");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_add_unchecked_fixture(t, make_cache, remove_cache);
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, every_result_has_a_fate);
+    tcase_add_test(t, one_value_and_one_module);
+    tcase_add_test(t, nothing_is_computed_again);
+    tcase_add_test(t, what_is_first_fits);
+    tcase_add_test(t, what_cannot_fit);
+    suite_add_tcase(s, t);
+    return s;
+}
