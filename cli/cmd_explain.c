@@ -194,7 +194,7 @@ static void print_head(FILE *f, const Explain *x)
     fprintf(f, "; %.4g ms predicted", explain_ms(p->predicted_ns));
     if (p->base_ns)
         fprintf(f, ", %+.2f %%", 100 * ((double)p->predicted_ns / (double)p->base_ns - 1));
-    fputs("\n\n", f);
+    fputc('\n', f);
 }
 
 static void print_totals(FILE *f, const Explain *x)
@@ -301,6 +301,7 @@ static void print(const Explain *x)
     FILE *f = mem_stream(&text, &size);
     print_head(f, x);
     if (all) {
+        fputc('\n', f);
         memory_print(x->job, f);
         print_totals(f, x);
     }
@@ -374,12 +375,12 @@ static bool check_node(const Explain *x)
 {
     char hint[NEAREST_HINT];
     Nearest near;
-    nearest_init(&near, x->o->node);
-    for (uint32_t i = 0; i < x->n; i++) {
+    for (uint32_t i = 0; i < x->n; i++)
         if (chosen(x, &x->result[i]))
             return true;
+    nearest_init(&near, x->o->node);
+    for (uint32_t i = 0; i < x->n; i++)
         nearest_try(&near, x->result[i].module);
-    }
     return fail(&x->o->diag,
                 "--node %s: no result that the backward pass reads is of a node or module of such a name%s",
                 x->o->node, nearest_hint(&near, hint));

@@ -24,7 +24,6 @@ const Subcommand commands[] = {
      "is the same bit for bit at every budget; only time changes.",
      "  ckc model.onnx --bind batch=8,seq=128 --budget 40GB\n"
      "  ckc model.onnx --budget 50% --steps 1000 --data train.npz --save out.onnx\n"
-     "  ckc model.onnx --budget 80% --optimizer sgd --lr 0.1 --save out.safetensors\n"
      "  ckc model.onnx --data a.npz --val b.npz --epochs 9 --checkpoint run --resume\n"},
     {"run", "SCHEDULE.ckp", "Execute a saved schedule: the same bits", OPTIONS_DATA | OPTIONS_RUN, cmd_run,
      "Executes a schedule that plan or train wrote; what is not given is as in the run that wrote it.",
