@@ -20,7 +20,8 @@ typedef struct {
     Changes changes;
     const char *why;            /* there is no plan; else NULL */
     int64_t peak, ns, k, batch; /* k: micro-batches; rows of a step, 0: not known */
-    uint32_t redone, moved;
+    int64_t host;               /* bytes in the host's memory */
+    uint32_t redone;
 } Way;
 
 typedef struct {
@@ -48,7 +49,7 @@ static Way way_of(const Job *j)
                  .k = k,
                  .batch = samples * k,
                  .redone = j->info.nrecomputed,
-                 .moved = j->info.nfetched};
+                 .host = p->host_bytes};
 }
 
 static Way no_way(const Oom *m, const Job *j)
@@ -108,7 +109,7 @@ static bool try_same(Oom *m)
     if (!link)
         return true;
     TRY(plan(m, &m->given, WITHIN, &w, NULL));
-    if (w.why || w.moved)
+    if (w.why || w.host)
         add(m, "recompute, offload", NOTHING, "", w);
     return true;
 }
@@ -289,11 +290,11 @@ static json_t *way_json(const Oom *m, const Way *w)
     if (w->why)
         return json_pack("{s:s, s:b, s:o}", "name", w->name, "fits", false, "reason", json_text(w->why));
     return json_pack(
-        "{s:s, s:b, s:s, s:o, s:I, s:f, s:f, s:I, s:i, s:i}", "name", w->name, "fits", fits(m, w), "changes",
+        "{s:s, s:b, s:s, s:o, s:I, s:f, s:f, s:I, s:i, s:I}", "name", w->name, "fits", fits(m, w), "changes",
         changes_text[w->changes], "options",
         json_text(arena_printf(&m->o->arena, "--budget %s%s%s", m->budget, *w->how ? " " : "", w->how)),
         "peak_bytes", (json_int_t)w->peak, "predicted_ms", 1e-6 * (double)w->ns, "samples_per_second",
-        rate(w), "accumulate", (json_int_t)w->k, "redone", (int)w->redone, "fetched", (int)w->moved);
+        rate(w), "accumulate", (json_int_t)w->k, "redone", (int)w->redone, "host_bytes", (json_int_t)w->host);
 }
 
 static void print_json(const Oom *m)

@@ -140,7 +140,7 @@ static bool plan_host(Sweep *s, Point *p)
     j->o = o;
     bind_batch(s, p->batch);
     bool planned = job_plan(j, &(PassRun){0});
-    if (planned && j->info.nfetched)
+    if (planned && j->plan->host_bytes)
         p->way[HOST] = way_of(j);
     free_job(j);
     return planned || o->diag.status == EXIT_INFEASIBLE;
