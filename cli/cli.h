@@ -90,10 +90,15 @@ enum {
     OPTIONS_SWEEP = 1 << 17,   /* ckc sweep */
     OPTIONS_EXPLAIN = 1 << 18, /* ckc explain */
     OPTIONS_OOM = 1 << 19,     /* ckc oom */
+    OPTIONS_LIBRARY = 1 << 20, /* of OPTIONS_RUN: what the functions of ckc.h take, too */
 };
 
 /* Parse the command line; false with a message in o->diag.  -h, --help and --version do not return. */
 bool options_parse(Options *o, const Subcommand *c, int argc, char **argv);
+/* Without a command line: the defaults, then one by one "NAME=VALUE" or "NAME", texts that last as long as
+ * o; false with a message in o->diag. */
+void options_init(Options *o, const Subcommand *c);
+bool options_set(Options *o, const char *option);
 void options_free(Options *o);
 bool parse_bytes(const char *text, int64_t *bytes); /* "40GB", "1.5GiB", "1000" */
 
@@ -214,6 +219,7 @@ typedef struct Job {
     Executor *exec;
     TrainResult result;
     int64_t steps; /* training steps, those before --resume included */
+    int64_t done;  /* that are behind it */
     Feed *feed;
     Validation *val;
     StepLog *log;
@@ -279,11 +285,25 @@ const Job *validation_job(const Validation *v);
 /* What the command line says of the run, over what a schedule recorded. */
 bool training_defaults(Job *j);
 /* Of --checkpoint, --every and --resume, early: what needs no plan. */
-bool training_check(Options *o);
+bool training_check(const Job *j);
 /* Values before the first step, and the inputs of the first o->record steps, to files. */
 bool job_record(Job *j, FILE *values, FILE *inputs);
-/* Open the executor and train up to step o->steps. */
+/* Its feed, opened unless it is. */
+bool job_feed(Job *j);
+/* Its feed, and how many steps o asks for: j->steps. */
+bool job_count(Job *j);
+/* Open the executor, at the initial values, or where --resume goes on: j->done steps are behind it. */
+bool job_begin(Job *j);
+/* For n steps from there. */
+TrainOptions job_options(Job *j, int64_t n);
+bool job_checkpoint(Job *j, int64_t step, Diag *d);
+/* All of this, up to step j->steps; the first signal ends it behind the step that runs. */
 bool job_train(Job *j);
+
+/* ---- schedule.c ----------------------------------------------------------------------------------- */
+
+/* Of a job that is in_schedule, whose options name it: the plan, and what o says instead of it. */
+bool job_read(Job *j);
 
 /* ---- files.c: what a schedule refers to --------------------------------------------------------- */
 
@@ -311,6 +331,9 @@ bool output_finite(Job *j);
 /* step.ckp, consts.bin, kernels.c, kernels.cu, report.json. */
 bool output_folder(Job *j, const char *report);
 bool output_weights(Job *j);
+bool value_is_weight(const Value *v); /* of the model's file */
+/* The elements of one, in memory of the run or of j->tmp. */
+bool output_weight(Job *j, Val v, Tensor *t);
 bool output_grads(Job *j);
 
 /* ---- report.c ---------------------------------------------------------------------------------- */

@@ -94,17 +94,32 @@ static void error_json(const char *text, const char *file, int status)
     json_decref(o);
 }
 
-int report_error(const Diag *d, const char *file)
+/* Behind the name of its file, which it may begin with already. */
+static char *error_text(const char *before, const Diag *d, const char *file)
 {
     bool named = !file || strncmp(d->msg, file, strlen(file)) == 0;
-    char text[2 * sizeof d->msg];
+    return mem_printf("%s%s%s%s", before, named ? "" : file, named ? "" : ": ", d->msg);
+}
+
+char *error_line(const Diag *d, const char *file)
+{
+    char *text = error_text("", d, file), *shown = text_escape(text, is_break);
+    for (char *end = shown; (end = strpbrk(end, "\t\n")) != NULL;)
+        *end = ' ';
+    free(text);
+    return shown;
+}
+
+int report_error(const Diag *d, const char *file)
+{
     progress_end();
-    snprintf(text, sizeof text, "ckc: %.4000s%s%s", named ? "" : file, named ? "" : ": ", d->msg);
+    char *text = error_text("ckc: ", d, file);
     int status = d->status ? d->status : EXIT_BAD_INPUT;
     if (*d->msg)
         message_print(stderr, text, stream_width(stderr));
     if (*d->msg && errors_as_json)
         error_json(d->msg, file, status);
+    free(text);
     return status;
 }
 

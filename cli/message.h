@@ -25,6 +25,8 @@ json_t *json_text(const char *text); /* escaped where it is not UTF-8 */
 void print_words(FILE *f, const char *s, size_t n, int at, int width, int indent);
 /* A message: one line, or wrapped at the width with its table's rows on lines of their own. */
 void message_print(FILE *f, const char *text, int width);
+/* The message of an error, with the file's name unless NULL: one line, escaped.  malloc'ed. */
+char *error_line(const Diag *d, const char *file);
 /* A message on standard error, with the file's name unless NULL; the exit status d stands for. */
 int report_error(const Diag *d, const char *file);
 /* From now on errors are an object on standard output as well, so that it always holds one JSON text. */

@@ -67,16 +67,17 @@ enum {
     OOM = OPTIONS_OOM,
     HELP = OPTIONS_HELP,
     OFTEN = OPTIONS_OFTEN,
+    LIBRARY = OPTIONS_LIBRARY,
 };
 
 const Row option_rows[] = {
     TITLED("Model:"),
     CALL(MODEL | OFTEN, "bind", 0, "SYMBOL=SIZE,...", parse_bind,
          "Sizes of symbolic dimensions, batch=8,seq=128; INPUT.K names a dimension that has no symbol"),
-    CALL(MODEL | RUN, "init", 0, "RULE", parse_init,
+    CALL(MODEL | RUN | LIBRARY, "init", 0, "RULE", parse_init,
          "Initial values of parameters exported without: normal[:DEVIATION], xavier, kaiming"),
     TEXT_OF(
-        MODEL | RUN, "weights", 0, "FILE", weights,
+        MODEL | RUN | LIBRARY, "weights", 0, "FILE", weights,
         "Start from these weights, under the model's names: .safetensors or .npz; 16-bit floats are widened"),
     CALL(STEP, "train", 0, "GLOB,...", parse_train, "Train these tensors, whatever the rule says"),
     CALL(STEP, "freeze", 0, "GLOB,...", parse_freeze, "Do not train these"),
@@ -101,15 +102,15 @@ const Row option_rows[] = {
         "they are"),
     REAL_OF(STEP, "loss-scale", 0, step.loss_scale, 1e-30, 1e30,
             "Loss scale that --precision fp16 starts with (default 65536); halved when gradients overflow"),
-    REAL_OF(STEP | RUN | OFTEN, "lr", 0, step.lr, 0, 1e9,
+    REAL_OF(STEP | RUN | LIBRARY | OFTEN, "lr", 0, step.lr, 0, 1e9,
             "Learning rate (default 0.001; sgd and momentum 0.01)"),
     CHOICE_OF(
-        RUN, "schedule", "KIND", schedule, lr_shape_name,
+        RUN | LIBRARY, "schedule", "KIND", schedule, lr_shape_name,
         "How the learning rate falls: constant, cosine or linear (default constant: it does not), from --lr "
         "to --min-lr in --steps"),
-    INTEGER_OF(RUN, "warmup", 0, warmup, 0, 1e15,
+    INTEGER_OF(RUN | LIBRARY, "warmup", 0, warmup, 0, 1e15,
                "Steps in which the learning rate rises to --lr (default 0)"),
-    REAL_OF(RUN, "min-lr", 0, min_lr, 0, 1e9, "Where --schedule cosine or linear ends (default 0)"),
+    REAL_OF(RUN | LIBRARY, "min-lr", 0, min_lr, 0, 1e9, "Where --schedule cosine or linear ends (default 0)"),
     REAL_OF(STEP, "momentum", 0, step.momentum, 0, 1e9, "Factor of momentum (default 0.9)"),
     REAL_OF(STEP, "beta1", 0, step.beta1, 0, 1, "Decay of adam's and adamw's first moment (default 0.9)"),
     REAL_OF(STEP, "beta2", 0, step.beta2, 0, 1, "Decay of their second moment (default 0.999)"),
@@ -157,13 +158,15 @@ const Row option_rows[] = {
 
     TITLED("Run:"),
     CALL(
-        SEARCH | RUN | OFTEN, "device", 0, "NAME|FILE", parse_device,
+        SEARCH | RUN | LIBRARY | OFTEN, "device", 0, "NAME|FILE", parse_device,
         "Device, one of ckc devices (cuda: an NVIDIA GPU, cuda:1 the second; cpu: this machine; others, or a "
         "text file like those in devices/, can be planned for; default: cuda where it is found with "
         "all it runs with, else cpu; of a schedule, the device it was planned for)"),
-    INTEGER_OF(RUN | OFTEN, "steps", 'n', steps, 0, 1e15, "Training steps (default 1; 0: none is run)"),
-    INTEGER_OF(RUN, "epochs", 0, epochs, 1, 1e9, "Instead of --steps: how often the data is gone through"),
-    IS(RUN, "shuffle", 0, shuffle,
+    INTEGER_OF(RUN | LIBRARY | OFTEN, "steps", 'n', steps, 0, 1e15,
+               "Training steps (default 1; 0: none is run)"),
+    INTEGER_OF(RUN | LIBRARY, "epochs", 0, epochs, 1, 1e9,
+               "Instead of --steps: how often the data is gone through"),
+    IS(RUN | LIBRARY, "shuffle", 0, shuffle,
        "Take the rows of --data in another order every epoch, which follows from --seed (default: as they "
        "come; "
        "windows of a text are always drawn at random)"),
@@ -171,11 +174,11 @@ const Row option_rows[] = {
             "Data to validate on (after every epoch and at the end: the mean loss, where nothing drops and "
             "statistics are the running ones)"),
     INTEGER_OF(TRAIN, "val-every", 0, val_every, 1, 1e15, "Evaluate it every N steps instead"),
-    TEXT_OF(RUN | OFTEN, "checkpoint", 0, "DIR", checkpoint,
+    TEXT_OF(RUN | LIBRARY | OFTEN, "checkpoint", 0, "DIR", checkpoint,
             "Folder of what a run needs to go on (weights, optimizer state, step; written --every N "
             "steps, at the end, and when a signal ends the run; the last two are kept)"),
     INTEGER_OF(RUN, "every", 0, every, 1, 1e15, "Steps between checkpoints (default: those of 10 minutes)"),
-    IS(RUN | OFTEN, "resume", 0, resume,
+    IS(RUN | LIBRARY | OFTEN, "resume", 0, resume,
        "Go on from the newest checkpoint; with the bits of a run that was never interrupted, up to step "
        "--steps; from the start where there is none"),
     TEXT_OF(DATA | OFTEN, "data", 'd', "FILE|DIR", data,
@@ -194,11 +197,11 @@ const Row option_rows[] = {
          "Write the last step's loss, outputs and every gradient under its parameter's name"),
     CALL(DATA, "threads", 'j', "N", parse_threads, "Threads (default: all cores)"),
     CALL(DATA, "seed", 0, "N", parse_seed, "Seed of initial values, dropout and random data (default 1)"),
-    IS(RUN | EVAL, "training", 0, training,
+    IS(RUN | EVAL | LIBRARY, "training", 0, training,
        "Evaluate as the model is written, and save .onnx so: dropout drops, batch statistics"),
     IS(RUN, "check", 0, check, "Fill dead memory with NaNs: shows a plan that frees too early"),
     IS(OUTPUT, "memory", 0, memory, "Print memory by layer, and what holds the peak"),
-    IS(RUN, "rechoose", 0, rechoose,
+    IS(RUN | LIBRARY, "rechoose", 0, rechoose,
        "Where a schedule is pinned to algorithms of a library that is here in another version: take others"),
     IS(RUN, "profile", 0, profile, "Time every step of the plan; the slowest are listed"),
 
@@ -273,7 +276,7 @@ const Row option_rows[] = {
                "of standard operators; torch: as well policy.py, what is kept, for torch.utils.checkpoint"),
     IS(OUTPUT | RUN | EVAL | JSON | SOLVE | PACK, "json", 0, json, "Print the report, or the error, as JSON"),
     IS(OUTPUT | RUN | EVAL, "quiet", 'q', quiet, "Print nothing but errors"),
-    TEXT_OF(OUTPUT | RUN | EVAL | COMPARE | SWEEP | EXPLAIN | OOM, "cache", 0, "DIR", cache,
+    TEXT_OF(OUTPUT | RUN | EVAL | COMPARE | SWEEP | EXPLAIN | OOM | LIBRARY, "cache", 0, "DIR", cache,
             "Compiled kernels and measured costs (default ~/.cache/ckc)"),
 
     TITLED("Looking inside:"),
@@ -400,10 +403,8 @@ static bool take_option(Options *o, const Subcommand *c, int key)
     exit(EXIT_OK);
 }
 
-bool options_parse(Options *o, const Subcommand *c, int argc, char **argv)
+void options_init(Options *o, const Subcommand *c)
 {
-    struct option table[NROWS + 3];
-    char letters[2 * NROWS + 4];
     *o = (Options){.command = c,
                    .ops = devices_here[0],
                    .steps = -1,
@@ -414,6 +415,13 @@ bool options_parse(Options *o, const Subcommand *c, int argc, char **argv)
                    .atol = NAN};
     o->step = (StepOptions){
         .lr = NAN, .momentum = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .weight_decay = NAN, .seed = 1};
+}
+
+bool options_parse(Options *o, const Subcommand *c, int argc, char **argv)
+{
+    struct option table[NROWS + 3];
+    char letters[2 * NROWS + 4];
+    options_init(o, c);
     list_options(c->groups, table, letters);
     optind = 0; /* anew */
     opterr = 0;
@@ -425,6 +433,27 @@ bool options_parse(Options *o, const Subcommand *c, int argc, char **argv)
     o->path = argv[optind];
     return optind + 1 >= argc ||
            fail(&o->diag, "one file at a time: '%s' and '%s'", o->path, argv[optind + 1]);
+}
+
+bool options_set(Options *o, const char *option)
+{
+    char hint[NEAREST_HINT];
+    Nearest near;
+    const Row *r = option_rows, *found = NULL;
+    size_t n = strcspn(option, "=");
+    const char *name = arena_strndup(&o->arena, option, n);
+    nearest_init(&near, name);
+    for (; r < option_rows + NROWS; r++)
+        if (r->groups & o->command->groups) {
+            nearest_try(&near, r->name);
+            found = strcmp(r->name, name) == 0 ? r : found;
+        }
+    nearest_hint(&near, hint);
+    if (!found)
+        return fail(&o->diag, "%s has no option '%s'%s", o->command->name, name, hint);
+    if (!option[n] != !found->arg)
+        return bad_option(o, o->command, found->arg ? ':' : '?', key_of(found), option);
+    return set_option(o, found, option[n] ? option + n + 1 : NULL);
 }
 
 void options_free(Options *o) { arena_free(&o->arena); }

@@ -54,7 +54,7 @@ static const char *const file_name[NFILES + 1] = {"consts.bin",     "step.ckp", 
 bool output_check(Job *j)
 {
     Options *o = j->o;
-    TRY(training_check(o));
+    TRY(training_check(j));
     if (!j->in_schedule)
         TRY(folder_try(folder_of(j), file_name, &o->diag));
     for (int i = 0; i < o->nsave; i++)
@@ -86,9 +86,8 @@ static bool uniform(const Loose *l)
 }
 
 /* One place for every value; filled tensors of one number share the largest. */
-static void write_constants(Job *j, NewFile *f)
+static void write_constants(Job *j, Graph *g, NewFile *f)
 {
-    Graph *g = j->plan->g;
     bool *source = graph_sources(g, &j->tmp);
     uint32_t n = 0, nshared = 0;
     Loose *l = NEW(&j->tmp, Loose, g->nvals), *shared = NEW(&j->tmp, Loose, g->nvals);
@@ -122,7 +121,7 @@ static void write_constants(Job *j, NewFile *f)
 /* Files of values, as the schedule in its folder sees them, with their hashes. */
 static bool relate_paths(Job *j, Plan *p, const char *folder)
 {
-    Graph *g = j->plan->g;
+    Graph *g = p->g;
     const char *last = NULL, *rel = NULL;
     for (uint32_t i = 1; i < g->nvals; i++) {
         Value *v = &g->vals[i];
@@ -199,12 +198,15 @@ static bool is_wanted(const Options *o, int i)
 static bool write_files(Job *j, const NewFolder *folder, const char *report, NewFile *f)
 {
     Plan p = *j->plan;
+    Graph g = *p.g; /* in which values lie elsewhere */
+    g.vals = memcpy(NEW(&j->arena, Value, g.nvals), g.vals, g.nvals * sizeof *g.vals);
+    p.g = &g;
     TRY(!f[WEIGHTS].f || job_record(j, f[WEIGHTS].f, f[DATA].f));
     TRY(!f[ONNX].f || write_onnx(j, &f[ONNX], &f[ONNX_DATA]));
     p.model = p.model ? relative_path(&j->arena, folder->path, p.model) : NULL;
     p.run.data = p.run.data ? relative_path(&j->arena, folder->path, p.run.data) : NULL;
     TRY(relate_paths(j, &p, folder->path));
-    write_constants(j, &f[CONSTS]);
+    write_constants(j, &g, &f[CONSTS]);
     if (f[CONSTS].size && fflush(f[CONSTS].f) == 0)
         TRY(file_record(j, &p, "consts.bin", f[CONSTS].temp.path));
     if (p.run.data)
@@ -246,18 +248,15 @@ bool output_folder(Job *j, const char *report)
 
 /* ---- weights and gradients ---------------------------------------------------------------------- */
 
-/* Tensors of the model's file: parameters, running statistics, what is frozen. */
-static bool is_weight(const Value *v)
-{
-    return v->in_model && v->kind != VAL_INPUT && v->kind != VAL_TEMP;
-}
+/* Parameters, running statistics, what is frozen. */
+bool value_is_weight(const Value *v) { return v->in_model && v->kind != VAL_INPUT && v->kind != VAL_TEMP; }
 
 static Tensor transposed(Job *j, const Tensor *t)
 {
     int64_t rows = t->type.dim[1], columns = t->type.dim[0];
     size_t size = (size_t)dtype_size[t->type.dt];
     Tensor r = {type_make(t->type.dt, 2, (int64_t[]){rows, columns}),
-                arena_alloc(&j->arena, (size_t)type_bytes(&t->type) + 1, 1)};
+                arena_alloc(&j->tmp, (size_t)type_bytes(&t->type) + 1, 1)};
     for (int64_t i = 0; i < rows * columns; i++)
         memcpy((char *)r.data + (size_t)i * size,
                (const char *)t->data + (size_t)(i % columns * rows + i / columns) * size, size);
@@ -265,12 +264,12 @@ static Tensor transposed(Job *j, const Tensor *t)
 }
 
 /* Constants that nothing reads have no memory in the run. */
-static bool weight_tensor(Job *j, Val v, Tensor *t)
+bool output_weight(Job *j, Val v, Tensor *t)
 {
     *t = exec_tensor(j->exec, v);
     if (t->data)
         return exec_read(j->exec, v, &j->o->diag);
-    t->data = arena_alloc(&j->arena, (size_t)type_bytes(&t->type) + 1, 1);
+    t->data = arena_alloc(&j->tmp, (size_t)type_bytes(&t->type) + 1, 1);
     return initial_value(j->plan->g, v, &(ExecOptions){0}, t, &j->o->diag);
 }
 
@@ -279,7 +278,7 @@ static bool add_weight(Job *j, Val v, bool copies, SaveValue *s, int *n)
 {
     const ModelName *first = j->plan->g->vals[v.i].in_model;
     Tensor t;
-    TRY(weight_tensor(j, v, &t));
+    TRY(output_weight(j, v, &t));
     for (const ModelName *m = first; m; m = m->next)
         if (copies || !m->transposed)
             s[(*n)++] = (SaveValue){m->name, m->transposed ? transposed(j, &t) : t, m != first};
@@ -294,9 +293,9 @@ static bool gather_weights(Job *j, bool copy, SaveValue **s, int *n)
     for (uint32_t i = 1; i < g->nvals; i++)
         for (const ModelName *m = g->vals[i].in_model; m; m = m->next)
             count++;
-    *s = NEW(&j->arena, SaveValue, count + 1);
+    *s = NEW(&j->tmp, SaveValue, count + 1);
     for (uint32_t i = 1; i < g->nvals; i++)
-        if (is_weight(&g->vals[i]) && !(copy && g->vals[i].kind == VAL_CONST))
+        if (value_is_weight(&g->vals[i]) && !(copy && g->vals[i].kind == VAL_CONST))
             TRY(add_weight(j, (Val){i}, copy, *s, n));
     return true;
 }
@@ -319,7 +318,7 @@ bool output_finite(Job *j)
         Val v = g->update[i].state;
         TRY(exec_read(j->exec, v, &j->o->diag));
         Tensor t = exec_tensor(j->exec, v);
-        if (is_weight(&g->vals[v.i]) && !all_finite(&t))
+        if (value_is_weight(&g->vals[v.i]) && !all_finite(&t))
             return fail_status(&j->o->diag, EXIT_DEVICE,
                                "'%s' is not finite after step %lld, though the loss was: nothing is "
                                "written; try a smaller --lr, or --clip-norm",
@@ -344,7 +343,7 @@ static bool save_safetensors(Job *j, const char *path)
     SaveValue *s;
     int n;
     TRY(gather_weights(j, false, &s, &n));
-    NamedTensor *v = NEW(&j->arena, NamedTensor, n + 1);
+    NamedTensor *v = NEW(&j->tmp, NamedTensor, n + 1);
     for (int i = 0; i < n; i++)
         v[i] = (NamedTensor){s[i].name, s[i].tensor};
     return safetensors_write(path, NULL, n, v, &j->o->diag);
@@ -354,7 +353,9 @@ bool output_weights(Job *j)
 {
     for (int i = 0; i < j->o->nsave; i++) {
         const char *path = j->o->save[i];
-        TRY(has_suffix(path, ".onnx") ? save_onnx(j, path) : save_safetensors(j, path));
+        bool ok = has_suffix(path, ".onnx") ? save_onnx(j, path) : save_safetensors(j, path);
+        arena_free(&j->tmp);
+        TRY(ok);
     }
     return true;
 }

@@ -49,7 +49,7 @@ static LrSchedule lr_schedule(const Job *j)
     return s;
 }
 
-static bool open_feed(Job *j)
+bool job_feed(Job *j)
 {
     const Plan *p = j->plan;
     StepInputs own = step_inputs(p->g);
@@ -62,7 +62,7 @@ static bool open_feed(Job *j)
 }
 
 /* The data say how long an epoch is. */
-static bool count_steps(Job *j)
+bool job_count(Job *j)
 {
     const Options *o = j->o;
     const Plan *p = j->plan;
@@ -70,7 +70,7 @@ static bool count_steps(Job *j)
     j->steps = o->steps < 0 ? 1 : o->steps;
     if (j->steps == 0)
         return true;
-    TRY(open_feed(j));
+    TRY(job_feed(j));
     feed_size(j->feed, &j->epoch, &batch);
     j->step_rows = batch * (p->accumulate > 1 ? p->accumulate : 1);
     if (o->epochs && !j->data)
@@ -93,20 +93,22 @@ static bool check_new(const Options *o, const Checkpoints *c, Diag *d)
                 o->checkpoint, step);
 }
 
-static bool check_data(Options *o)
+static bool check_data(const Job *j)
 {
-    Diag *d = &o->diag;
+    const Options *o = j->o;
+    Diag *d = &j->o->diag;
     if (o->epochs && o->steps >= 0)
         return fail(d, "--epochs takes the place of --steps");
-    return o->data || o->command->run == cmd_run || !(o->epochs || o->shuffle) ||
+    return o->data || j->in_schedule || !(o->epochs || o->shuffle) ||
            fail(d, "%s needs --data", o->epochs ? "--epochs" : "--shuffle");
 }
 
-bool training_check(Options *o)
+bool training_check(const Job *j)
 {
+    Options *o = j->o;
     Diag *d = &o->diag;
     Checkpoints c;
-    TRY(check_data(o));
+    TRY(check_data(j));
     if (o->metrics && o->steps == 0)
         return fail(d, "--metrics needs a step to run");
     TRY(!o->metrics || file_try(o->metrics, d));
@@ -217,16 +219,19 @@ static bool validate(Job *j, int64_t step, Diag *d)
     return true;
 }
 
+bool job_checkpoint(Job *j, int64_t step, Diag *d)
+{
+    TRY(output_finite(j) && checkpoint_write(&j->checkpoints, j->exec, step, j->keys, d));
+    j->checkpoint_seconds = clock_seconds();
+    return true;
+}
+
 static bool do_work(Job *j, int64_t step, bool last, Diag *d)
 {
     const Options *o = j->o;
     if (j->val && (j->val_due || last))
         TRY(validate(j, step, d));
-    if (!o->checkpoint || !(j->checkpoint_due || last))
-        return true;
-    TRY(output_finite(j) && checkpoint_write(&j->checkpoints, j->exec, step, j->keys, d));
-    j->checkpoint_seconds = clock_seconds();
-    return true;
+    return !o->checkpoint || !(j->checkpoint_due || last) || job_checkpoint(j, step, d);
 }
 
 static bool between_steps(void *user, int64_t step, bool last, Diag *d)
@@ -239,31 +244,22 @@ static bool between_steps(void *user, int64_t step, bool last, Diag *d)
     return true;
 }
 
-static bool resume(Job *j, int64_t *first)
+static bool resume(Job *j)
 {
     const char *damaged;
     Diag *d = &j->o->diag;
-    TRY(checkpoint_read(&j->checkpoints, j->exec, j->keys, first, &damaged, &j->arena, d));
+    TRY(checkpoint_read(&j->checkpoints, j->exec, j->keys, &j->done, &damaged, &j->arena, d));
     if (damaged)
-        job_remark(
-            j, arena_printf(&j->arena, "%s is damaged: the run goes on from step %" PRId64, damaged, *first));
-    if (*first == j->steps)
-        job_remark(j, arena_printf(&j->arena, "%s: all %" PRId64 " steps were made before", j->o->checkpoint,
-                                   *first));
-    if (*first > j->steps)
-        return fail(d, "%s: is at step %" PRId64 " already: --steps %" PRId64 " is less", j->o->checkpoint,
-                    *first, j->steps);
-    return *first < j->steps || !j->o->grads ||
-           fail(d, "%s: is at step %" PRId64 " already: there is no step left for --grads", j->o->checkpoint,
-                *first);
+        job_remark(j, arena_printf(&j->arena, "%s is damaged: the run goes on from step %" PRId64, damaged,
+                                   j->done));
+    return true;
 }
 
-/* *first: steps that are done already. */
-static bool begin_checkpoints(Job *j, int64_t *first)
+static bool begin_checkpoints(Job *j)
 {
     Options *o = j->o;
     Diag *d = &o->diag;
-    *first = 0;
+    j->done = 0;
     if (!o->checkpoint)
         return true;
     if (!update_of(j->plan->g))
@@ -271,7 +267,7 @@ static bool begin_checkpoints(Job *j, int64_t *first)
     TRY(checkpoints_open(&j->checkpoints, o->checkpoint, d) && check_new(o, &j->checkpoints, d) &&
         find_keys(j));
     j->checkpoint_seconds = clock_seconds();
-    return !o->resume || resume(j, first);
+    return !o->resume || resume(j);
 }
 
 /* ---- the profile -------------------------------------------------------------------------------------- */
@@ -314,10 +310,11 @@ static bool learn(Job *j)
 
 /* ---- running ------------------------------------------------------------------------------------------ */
 
-static TrainOptions train_options(Job *j, int64_t steps)
+TrainOptions job_options(Job *j, int64_t steps)
 {
     const RunDefaults *run = &j->plan->run;
     return (TrainOptions){.steps = steps,
+                          .first = j->done,
                           .lr = run->lr,
                           .seed = run->seed,
                           .schedule = lr_schedule(j),
@@ -329,13 +326,13 @@ static TrainOptions train_options(Job *j, int64_t steps)
 bool job_record(Job *j, FILE *values, FILE *inputs)
 {
     Options *o = j->o;
-    TRY(open_feed(j));
+    TRY(job_feed(j));
     ExecOptions xo = {.device = &record_device,
                       .init = o->init_text ? &o->init : NULL,
                       .seed = j->plan->run.seed,
                       .record_values = values,
                       .record_inputs = inputs};
-    TrainOptions to = train_options(j, o->record);
+    TrainOptions to = job_options(j, o->record);
     to.schedule.steps = o->record;
     TrainResult result = {0};
     Executor *x = exec_open(j->plan, &xo, &o->diag);
@@ -345,20 +342,36 @@ bool job_record(Job *j, FILE *values, FILE *inputs)
     return ok;
 }
 
+/* A checkpoint may be of a later step than the run is to come to. */
+static bool check_left(Job *j)
+{
+    const Options *o = j->o;
+    Diag *d = &j->o->diag;
+    if (j->done && j->done == j->steps)
+        job_remark(
+            j, arena_printf(&j->arena, "%s: all %" PRId64 " steps were made before", o->checkpoint, j->done));
+    if (j->done > j->steps)
+        return fail(d, "%s: is at step %" PRId64 " already: --steps %" PRId64 " is less", o->checkpoint,
+                    j->done, j->steps);
+    return j->done < j->steps || !o->grads ||
+           fail(d, "%s: is at step %" PRId64 " already: there is no step left for --grads", o->checkpoint,
+                j->done);
+}
+
+bool job_begin(Job *j) { return job_open(j) && validation_open(j) && begin_checkpoints(j); }
+
 bool job_train(Job *j)
 {
     Options *o = j->o;
     const RunDefaults *run = &j->plan->run;
-    int64_t first;
-    TRY(count_steps(j));
+    TRY(job_count(j));
     if (j->steps == 0)
         return true;
-    TRY(job_open(j) && validation_open(j) && begin_checkpoints(j, &first));
+    TRY(job_begin(j) && check_left(j));
     bool pauses = o->checkpoint || j->val;
-    TrainOptions to = train_options(j, j->steps - first);
-    TRY(steplog_open(j, &to.schedule, first));
+    TrainOptions to = job_options(j, j->steps - j->done);
+    TRY(steplog_open(j, &to.schedule, j->done));
     steplog_listen(j->log, &to);
-    to.first = first;
     to.pauses = pauses ? work_due : NULL;
     to.pause = pauses ? between_steps : NULL;
     to.finite = !o->step.import.forward_only;

@@ -2,17 +2,35 @@
 #include "mem.h"
 #include "file.h"
 #include <errno.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
+static _Thread_local jmp_buf *guard; /* of mem_try; NULL: there is none */
+
 _Noreturn void out_of_memory(size_t bytes)
 {
+    if (guard)
+        longjmp(*guard, 1);
     temp_remove_all();
     if (bytes)
         fprintf(stderr, "ckc: out of memory: there are no %zu bytes more\n", bytes);
     else
         fprintf(stderr, "ckc: out of memory\n");
     exit(EXIT_DEVICE);
+}
+
+bool mem_try(void (*work)(void *), void *arg)
+{
+    jmp_buf here, *outer = guard;
+    if (setjmp(here) != 0) {
+        guard = outer;
+        return false;
+    }
+    guard = &here;
+    work(arg);
+    guard = outer;
+    return true;
 }
 
 void *mem_new(size_t n, size_t size)

@@ -1,9 +1,11 @@
 /* mem.h -- memory that is there: an allocation that fails ends the program in order, with a line on
- * standard error, no temporary file left behind, and exit status 4. */
+ * standard error, no temporary file left behind, and exit status 4; or mem_try(),
+ * in the library. */
 #ifndef CKC_MEM_H
 #define CKC_MEM_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -23,5 +25,9 @@ void mem_stream_end(FILE *f);
 
 /* What ends the program; bytes: asked for, 0: not known. */
 _Noreturn void out_of_memory(size_t bytes);
+
+/* Do this; false: an allocation in it failed, there it ended, and the program goes on.  What it had not yet
+ * handed over is lost. */
+bool mem_try(void (*work)(void *), void *arg);
 
 #endif

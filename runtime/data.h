@@ -18,6 +18,12 @@
 typedef struct DataFile DataFile;
 
 DataFile *data_open(const char *path, Diag *d); /* NULL: failed */
+/* Arrays in memory instead of a file; names and elements are the caller's and last as long. */
+typedef struct {
+    const char *name;
+    Tensor tensor;
+} NamedTensor;
+DataFile *data_memory(int n, const NamedTensor *v);
 void data_close(DataFile *f);                   /* and every tensor it gave out; NULL: nothing */
 
 uint64_t data_hash(const DataFile *f); /* of the bytes of all files */
@@ -49,10 +55,6 @@ void data_text_window(const DataFile *f, int64_t offset, int64_t n, Tensor *out,
 
 /* Write arrays to an .npz, atomically: stored, aligned to 64 bytes in the file, the same bytes
  * for the same arrays.  bf16 is written as ml_dtypes does: <V2. */
-typedef struct {
-    const char *name;
-    Tensor tensor;
-} NamedTensor;
 bool npz_write(const char *path, int n, const NamedTensor *v, Diag *d);
 
 #endif

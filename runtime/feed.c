@@ -217,6 +217,8 @@ static bool check_rows(const Feed *f, Diag *d)
     return check_order(f, d);
 }
 
+Val feed_input(const Feed *f, int k) { return k >= 0 && k < f->n ? f->input[k].v : (Val){0}; }
+
 void feed_size(const Feed *f, int64_t *rows, int64_t *batch)
 {
     const Input *cut = first_cut(f);

@@ -17,6 +17,12 @@
 /* Call first in main: bounds how long threads spin (restarts the program once). */
 void spin_bounded(char **argv);
 
+/* ---- cpu/pages.c ------------------------------------------------------------------------ */
+
+/* The floating-point mode of the calling thread for those that work with it, too: runs leave them with
+ * denormals as zero. */
+void fp_leave(void);
+
 /* ---- exec.c: the executor ----------------------------------------------- */
 
 typedef struct {
@@ -105,6 +111,7 @@ typedef enum {
 Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, FeedOrder order, int64_t seed,
                 Diag *d);
 void feed_close(Feed *f); /* NULL is fine */
+Val feed_input(const Feed *f, int k); /* that it writes, in their order; {0}: there are no more */
 /* Rows of an epoch, and of a batch; windows of text count as rows.  Equal where all batches are the same. */
 void feed_size(const Feed *f, int64_t *rows, int64_t *batch);
 /* Of FEED_ONCE: rows of the data that a step has, each as often as another, so that the mean of a batch is

@@ -8,6 +8,7 @@
  * frequent at first and thorough later. With several threads each runs the round with its
  * own random numbers, and the best result (the lowest thread among equals) starts the next.
  * Nothing but the moment of stopping depends on time. */
+#include "ir/mem.h"
 #include "solve.h"
 
 #include <pthread.h>
@@ -146,15 +147,23 @@ typedef struct {
     Cooling cooling;
     bool restart; /* from the input order instead of the best schedule */
     int64_t patience; /* when not 0: the budget is to be met, whatever the cost */
+    bool no_memory;   /* it ended there */
 } Round;
 
-static void *run_round(void *arg)
+static void run_round(void *arg)
 {
     Round *r = arg;
     if (r->patience > 0)
         search_reach(r->search, r->moves, r->patience, r->cooling, r->s->deadline);
     else
         search_run(r->search, r->moves, r->cooling, r->target, r->s->deadline);
+}
+
+/* On any thread: that there is no memory is said when all have ended. */
+static void *run_worker(void *arg)
+{
+    Round *r = arg;
+    r->no_memory = !mem_try(run_round, r);
     return NULL;
 }
 
@@ -174,16 +183,19 @@ static void run_workers(Solver *s, int64_t limit, Round round)
         each[i] = round;
         each[i].s = s;
         each[i].search = w;
-        started[i] = i > 0 && pthread_create(&thread[i], NULL, run_round, &each[i]) == 0;
+        started[i] = i > 0 && pthread_create(&thread[i], NULL, run_worker, &each[i]) == 0;
     }
     for (int i = 0; i < s->nworkers; i++)
         if (!started[i])
-            run_round(&each[i]);
+            run_worker(&each[i]);
     for (int i = 1; i < s->nworkers; i++)
         if (started[i])
             pthread_join(thread[i], NULL);
-    for (int i = 0; i < s->nworkers; i++)
+    for (int i = 0; i < s->nworkers; i++) {
+        if (each[i].no_memory)
+            out_of_memory(0);
         s->spent += s->worker[i].moves;
+    }
 }
 
 /* The least peak that eviction sweeps over this order come down to, by bisection. */

@@ -96,3 +96,10 @@ unsigned fp_flush(int threads)
 }
 
 void fp_restore(unsigned mode) { mode_set(mode); }
+
+void fp_leave(void)
+{
+    unsigned mode = mode_get();
+#pragma omp parallel
+    mode_set(mode);
+}

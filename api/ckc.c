@@ -1,0 +1,534 @@
+/* ckc.c -- the functions of ckc.h, on what the commands are made of (cli/).
+ *
+ * What may fail is a Work, which call() runs as a library has to: numbers are written with a point, memory
+ * that is not there is an error, and threads of the caller are left as they were found. */
+#include "ckc.h"
+#include "cli/option.h"
+#include "ir/mem.h"
+#include "ir/names.h"
+#include <inttypes.h>
+#include <locale.h>
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SAME(ours, its) _Static_assert((int)(ours) == (int)(its), #ours)
+SAME(CKC_F32, DT_F32);
+SAME(CKC_F64, DT_F64);
+SAME(CKC_BF16, DT_BF16);
+SAME(CKC_F16, DT_F16);
+SAME(CKC_I64, DT_I64);
+SAME(CKC_I32, DT_I32);
+SAME(CKC_U8, DT_U8);
+SAME(CKC_BOOL, DT_BOOL);
+SAME(CKC_BOOL, DT_COUNT - 1);
+SAME(CKC_MAX_RANK, MAX_RANK);
+SAME(CKC_OK, EXIT_OK);
+SAME(CKC_BAD_INPUT, EXIT_BAD_INPUT);
+SAME(CKC_UNSUPPORTED, EXIT_UNSUPPORTED);
+SAME(CKC_INFEASIBLE, EXIT_INFEASIBLE);
+SAME(CKC_DEVICE, EXIT_DEVICE);
+
+struct ckc_session {
+    Options o;
+    Arena arena; /* of what is below, besides the job */
+    Job *job;
+    bool planned, open;
+    bool lost; /* there was no memory in the middle of something */
+    ckc_info info;
+    Val *input;
+    ckc_tensor *weight;
+    Val *weight_of; /* the values; one may have several names */
+    int ninput, nweight;
+    NameMap weight_at;
+};
+
+static const Subcommand plan_options = {
+    .name = "ckc_plan",
+    .groups = OPTIONS_MODEL | OPTIONS_STEP | OPTIONS_BUDGET | OPTIONS_SEARCH | OPTIONS_DATA | OPTIONS_LIBRARY,
+};
+static const Subcommand open_options = {.name = "ckc_open", .groups = OPTIONS_DATA | OPTIONS_LIBRARY};
+
+/* ---- calls --------------------------------------------------------------------------------------- */
+
+typedef bool Work(ckc_session *s, void *given);
+
+typedef struct {
+    ckc_session *s;
+    Work *work;
+    void *given;
+    bool ok;
+} Call;
+
+static void run_call(void *arg)
+{
+    Call *c = arg;
+    c->ok = c->work(c->s, c->given);
+}
+
+/* False: it failed, or there was no memory for it. */
+static bool guarded(Work *work, ckc_session *s, void *given)
+{
+    Call c = {s, work, given, false};
+    s->lost |= !mem_try(run_call, &c);
+    return c.ok && !s->lost;
+}
+
+/* Of the budget that was refused; 0: not known. */
+static int64_t least_bytes(const ckc_session *s)
+{
+    if (s->o.diag.status != EXIT_INFEASIBLE || !s->job || s->o.accumulate_auto)
+        return 0;
+    int64_t arena = s->job->info.plan.min_feasible_bytes;
+    return arena > 0 ? arena + step_device(&s->o.step)->reserved : 0;
+}
+
+static bool describe(ckc_session *s, void *error)
+{
+    ckc_error *e = error;
+    char *line = error_line(&s->o.diag, s->job ? s->job->blame : NULL);
+    snprintf(e->message, sizeof e->message, "%s", line);
+    free(line);
+    e->status = s->o.diag.status ? s->o.diag.status : EXIT_BAD_INPUT;
+    e->least_bytes = least_bytes(s);
+    return true;
+}
+
+static int fail_with(ckc_session *s, ckc_error *e)
+{
+    ckc_error own;
+    e = e ? e : &own;
+    *e = (ckc_error){.status = CKC_DEVICE, .message = "out of memory"};
+    if (!s->lost)
+        guarded(describe, s, e);
+    return e->status;
+}
+
+/* Numbers in files and options have a point, whatever the locale. */
+static int call(ckc_session *s, Work *work, void *given, ckc_error *e)
+{
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = uselocale(c);
+    int threads = omp_get_max_threads(), status = CKC_OK;
+    s->o.diag = (Diag){0};
+    if (s->job)
+        s->job->blame = NULL;
+    if (s->lost ? !fail_status(&s->o.diag, EXIT_DEVICE, "there was no memory before: free the session")
+                : !guarded(work, s, given))
+        status = fail_with(s, e);
+    else if (e)
+        *e = (ckc_error){.status = CKC_OK};
+    fp_leave();
+    omp_set_num_threads(threads);
+    uselocale(before);
+    if (c)
+        freelocale(c);
+    return status;
+}
+
+/* ---- sessions ------------------------------------------------------------------------------------ */
+
+const char *ckc_version(void) { return CKC_VERSION; }
+
+typedef struct {
+    const char *path;
+    const char *const *options;
+    const Subcommand *takes;
+    bool is_schedule;
+} Source;
+
+static bool take_options(Options *o, const Source *from)
+{
+    options_init(o, from->takes);
+    o->quiet = true;
+    if (!from->path)
+        return fail(&o->diag, "%s: no file is named", o->command->name);
+    o->path = arena_strndup(&o->arena, from->path, strlen(from->path));
+    for (const char *const *text = from->options; text && *text; text++)
+        TRY(options_set(o, arena_strndup(&o->arena, *text, strlen(*text))));
+    return true;
+}
+
+/* Of what falls with the steps it has to be known how many there are. */
+static bool check_length(const Job *j)
+{
+    const Options *o = j->o;
+    bool falls = j->plan->run.schedule && strcmp(j->plan->run.schedule, lr_shape_name[LR_CONSTANT]) != 0;
+    return !falls || o->steps >= 0 || o->epochs ||
+           fail(&j->o->diag, "--schedule %s needs --steps or --epochs", j->plan->run.schedule);
+}
+
+static ckc_tensor describe_value(const Graph *g, Val v, const char *name)
+{
+    const Type *t = val_type(g, v);
+    ckc_tensor out = {.name = name, .type = (int)t->dt, .rank = t->rank};
+    memcpy(out.dim, t->dim, (size_t)t->rank * sizeof *t->dim);
+    return out;
+}
+
+/* As --save writes them: the exporter's transposed copies are no names of their own. */
+static void list_weights(ckc_session *s)
+{
+    const Graph *g = s->job->plan->g;
+    uint32_t ctensor = 0, cvalue = 0;
+    s->weight_at = name_map(&s->arena);
+    for (uint32_t i = 1; i < g->nvals; i++)
+        for (const ModelName *m = value_is_weight(&g->vals[i]) ? g->vals[i].in_model : NULL; m; m = m->next) {
+            if (m->transposed || !name_add(&s->weight_at, m->name, (uint32_t)s->nweight))
+                continue;
+            uint32_t n = (uint32_t)s->nweight++;
+            s->weight = arena_grow(&s->arena, s->weight, n, &ctensor, sizeof *s->weight);
+            s->weight_of = arena_grow(&s->arena, s->weight_of, n, &cvalue, sizeof *s->weight_of);
+            s->weight[n] = describe_value(g, (Val){i}, m->name);
+            s->weight_of[n] = (Val){i};
+        }
+}
+
+static void list_inputs(ckc_session *s)
+{
+    uint32_t cap = 0;
+    for (Val v; (v = feed_input(s->job->feed, s->ninput)).i; s->ninput++) {
+        s->input = arena_grow(&s->arena, s->input, (uint32_t)s->ninput, &cap, sizeof *s->input);
+        s->input[s->ninput] = v;
+    }
+}
+
+static double seconds(int64_t ns) { return ns > 0 ? 1e-9 * (double)ns : 0; }
+
+/* Kernels that run again. */
+static int64_t count_recomputed(const Plan *p, Arena *a)
+{
+    const uint32_t *original = plan_originals(p, a);
+    int64_t n = 0;
+    for (uint32_t i = 0; i < p->nstep; i++)
+        n += original[i] != i;
+    return n;
+}
+
+static void set_info(ckc_session *s)
+{
+    const Plan *p = s->job->plan;
+    s->info = (ckc_info){
+        .arena_bytes = p->arena_bytes,
+        .host_bytes = p->host_bytes,
+        .budget_bytes = p->budget,
+        .keep_all_bytes = p->keep_all_bytes,
+        .least_bytes = p->min_feasible_bytes,
+        .seconds = seconds(p->predicted_ns),
+        .base_seconds = seconds(p->base_ns),
+        .bound_seconds = seconds(p->bound_ns),
+        .kernels = p->nstep,
+        .recomputed = count_recomputed(p, &s->arena),
+        .micro_batches = p->accumulate > 1 ? p->accumulate : 1,
+        .steps = s->job->steps,
+    };
+}
+
+static bool open_once(ckc_session *s)
+{
+    Job *j = s->job;
+    if (s->open)
+        return true;
+    if (s->o.steps == 0)
+        return fail(&s->o.diag, "was planned with --steps 0: nothing can be run");
+    s->open = job_begin(j);
+    if (!s->open) {
+        exec_close(j->exec);
+        j->exec = NULL;
+        checkpoints_close(&j->checkpoints);
+    }
+    return s->open;
+}
+
+static bool make_job(ckc_session *s, bool is_schedule)
+{
+    Options *o = &s->o;
+    PassRun how = {0};
+    Job *j = s->job = mem_new(1, sizeof *j);
+    *j = (Job){.o = o, .in_schedule = is_schedule};
+    TRY((is_schedule || step_check(o)) && training_check(j));
+    return is_schedule ? job_read(j) : job_plan_best(&s->job, &how);
+}
+
+static bool make_session(ckc_session *s, void *given)
+{
+    const Source *from = given;
+    TRY(take_options(&s->o, from) && make_job(s, from->is_schedule));
+    TRY(check_length(s->job) && job_feed(s->job) && job_count(s->job));
+    s->planned = true;
+    list_inputs(s);
+    list_weights(s);
+    set_info(s);
+    return !s->o.checkpoint || open_once(s);
+}
+
+static ckc_session *new_session(Source *from, ckc_error *e)
+{
+    ckc_session *s = calloc(1, sizeof *s);
+    if (!s) {
+        if (e)
+            *e = (ckc_error){.status = CKC_DEVICE, .message = "out of memory"};
+        return NULL;
+    }
+    if (call(s, make_session, from, e) == CKC_OK)
+        return s;
+    ckc_free(s);
+    return NULL;
+}
+
+ckc_session *ckc_plan(const char *model, const char *const *options, ckc_error *e)
+{
+    return new_session(&(Source){model, options, &plan_options, false}, e);
+}
+
+ckc_session *ckc_open(const char *schedule, const char *const *options, ckc_error *e)
+{
+    return new_session(&(Source){schedule, options, &open_options, true}, e);
+}
+
+/* Where memory ran out in the middle of planning, nobody knows what is whole: that stays. */
+void ckc_free(ckc_session *s)
+{
+    if (!s)
+        return;
+    if (s->job && (s->planned || !s->lost)) {
+        job_free(s->job);
+        free(s->job);
+    }
+    arena_free(&s->arena);
+    options_free(&s->o);
+    free(s);
+}
+
+/* ---- what was planned ------------------------------------------------------------------------------ */
+
+const ckc_info *ckc_get_info(const ckc_session *s) { return &s->info; }
+
+const char *ckc_note(const ckc_session *s, int k)
+{
+    return k >= 0 && (uint32_t)k < s->job->nremark ? s->job->remark[k] : NULL;
+}
+
+static bool write_schedule(ckc_session *s, void *folder)
+{
+    Job *j = s->job;
+    if (j->in_schedule)
+        return fail_status(&s->o.diag, EXIT_UNSUPPORTED, "is a schedule already: it is not written again");
+    s->o.output = arena_strndup(&s->o.arena, folder, strlen(folder));
+    char *report = report_json(j);
+    if (!report)
+        out_of_memory(0);
+    bool ok = output_folder(j, report);
+    free(report);
+    return ok;
+}
+
+int ckc_write_schedule(ckc_session *s, const char *folder, ckc_error *e)
+{
+    return call(s, write_schedule, (void *)(uintptr_t)folder, e);
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------------ */
+
+int ckc_input(const ckc_session *s, int k, ckc_tensor *t)
+{
+    const Graph *g = s->job->plan->g;
+    if (k < 0 || k >= s->ninput)
+        return 0;
+    *t = describe_value(g, s->input[k], graph_model_name(g, s->input[k]));
+    return 1;
+}
+
+int ckc_weight(const ckc_session *s, int k, ckc_tensor *t)
+{
+    if (k < 0 || k >= s->nweight)
+        return 0;
+    *t = s->weight[k];
+    return 1;
+}
+
+/* False: it has no such type. */
+static bool type_of(const ckc_tensor *t, Type *type)
+{
+    int64_t count = 1;
+    bool ok = t->type > DT_NONE && t->type < DT_COUNT && t->rank >= 0 && t->rank <= MAX_RANK;
+    for (int i = 0; ok && i < t->rank; i++)
+        ok = t->dim[i] >= 0 && !__builtin_mul_overflow(count, t->dim[i] ? t->dim[i] : 1, &count) &&
+             count <= MAX_ELEMENTS;
+    if (ok)
+        *type = type_make((DType)t->type, t->rank, t->dim);
+    return ok;
+}
+
+size_t ckc_tensor_bytes(const ckc_tensor *t)
+{
+    Type type;
+    return type_of(t, &type) ? (size_t)type_bytes(&type) : 0;
+}
+
+/* ---- training ----------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t steps, made;
+    const ckc_tensor *arrays;
+    int n;
+    double *loss;
+} Training;
+
+static void each_step(void *user, int64_t step, double loss, double time)
+{
+    Training *t = user;
+    (void)step, (void)time;
+    if (t->loss)
+        t->loss[t->made] = loss;
+    t->made++;
+}
+
+static bool check_array(const ckc_tensor *a, int k, Tensor *t, Diag *d)
+{
+    if (!a->name)
+        return fail(d, "array %d has no name", k);
+    if (!type_of(a, &t->type))
+        return fail(d, "%s: the array has no type, rank and shape that there are", a->name);
+    t->data = (void *)(uintptr_t)a->data;
+    return t->data || type_count(&t->type) == 0 || fail(d, "%s: the array has no data", a->name);
+}
+
+/* With those arrays in the place of a file. */
+static Feed *open_arrays(ckc_session *s, const Training *t, DataFile **data)
+{
+    const Plan *p = s->job->plan;
+    Diag *d = &s->o.diag;
+    StepInputs own = step_inputs(p->g);
+    NamedTensor *v = mem_new((size_t)t->n, sizeof *v);
+    bool ok = true;
+    for (int k = 0; k < t->n && ok; k++) {
+        v[k].name = t->arrays[k].name;
+        ok = check_array(&t->arrays[k], k, &v[k].tensor, d);
+    }
+    *data = ok ? data_memory(t->n, v) : NULL;
+    free(v);
+    return ok ? feed_open(p->g, &own, *data, FEED_FILE, p->run.seed, d) : NULL;
+}
+
+static bool run_steps(ckc_session *s, Training *t, Feed *feed)
+{
+    Job *j = s->job;
+    TrainOptions to = job_options(j, t->steps);
+    to.feed = feed;
+    to.finite = true;
+    to.each = each_step;
+    to.user = t;
+    train_result_free(&j->result);
+    bool ok = train_run(j->exec, &to, &j->result, &s->o.diag);
+    j->done += t->made;
+    return ok;
+}
+
+static bool train(ckc_session *s, void *given)
+{
+    Training *t = given;
+    DataFile *data = NULL;
+    if (t->steps < 0 || t->n < 0 || (t->n && !t->arrays))
+        return fail(&s->o.diag, "ckc_train: %" PRId64 " steps, %d arrays", t->steps, t->n);
+    Feed *given_feed = t->n ? open_arrays(s, t, &data) : NULL;
+    bool ok = (given_feed || !t->n) && open_once(s) &&
+              (t->steps == 0 || run_steps(s, t, given_feed ? given_feed : s->job->feed));
+    feed_close(given_feed);
+    data_close(data);
+    return ok;
+}
+
+int ckc_train(ckc_session *s, int64_t steps, const ckc_tensor *arrays, int n, double *loss, ckc_error *e)
+{
+    return call(s, train, &(Training){.steps = steps, .arrays = arrays, .n = n, .loss = loss}, e);
+}
+
+int64_t ckc_steps(const ckc_session *s) { return s->job->done; }
+
+/* ---- weights ------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *name;
+    void *to;
+    const void *from;
+    size_t bytes;
+} Elements;
+
+static bool find_weight(ckc_session *s, const Elements *x, Val *v)
+{
+    char hint[NEAREST_HINT];
+    Nearest near;
+    const uint32_t *k = name_get(&s->weight_at, x->name);
+    if (!k) {
+        nearest_init(&near, x->name);
+        for (int i = 0; i < s->nweight; i++)
+            nearest_try(&near, s->weight[i].name);
+        return fail(&s->o.diag, "the model has no weight '%s'%s", x->name, nearest_hint(&near, hint));
+    }
+    size_t bytes = ckc_tensor_bytes(&s->weight[*k]);
+    *v = s->weight_of[*k];
+    return x->bytes == bytes ||
+           fail(&s->o.diag, "%s has %zu bytes, the caller says %zu", x->name, bytes, x->bytes);
+}
+
+static bool read_weight(ckc_session *s, void *given)
+{
+    const Elements *x = given;
+    Val v;
+    Tensor t;
+    TRY(find_weight(s, x, &v) && open_once(s) && output_weight(s->job, v, &t));
+    memcpy(x->to, t.data, x->bytes);
+    arena_free(&s->job->tmp);
+    return true;
+}
+
+static bool write_weight(ckc_session *s, void *given)
+{
+    const Elements *x = given;
+    const Graph *g = s->job->plan->g;
+    Val v;
+    TRY(find_weight(s, x, &v) && open_once(s));
+    Tensor t = exec_tensor(s->job->exec, v);
+    if (!t.data || g->vals[v.i].kind == VAL_CONST)
+        return fail(&s->o.diag, "%s is a constant of the step: --train '%s' makes it a weight", x->name,
+                    x->name);
+    memcpy(t.data, x->from, x->bytes);
+    return exec_write(s->job->exec, v, &s->o.diag);
+}
+
+int ckc_read(ckc_session *s, const char *name, void *to, size_t bytes, ckc_error *e)
+{
+    return call(s, read_weight, &(Elements){.name = name, .to = to, .bytes = bytes}, e);
+}
+
+int ckc_write(ckc_session *s, const char *name, const void *from, size_t bytes, ckc_error *e)
+{
+    return call(s, write_weight, &(Elements){.name = name, .from = from, .bytes = bytes}, e);
+}
+
+static bool save(ckc_session *s, void *path)
+{
+    Options *o = &s->o;
+    o->nsave = 0;
+    bool ok = parse_save(o, path) && open_once(s) && output_finite(s->job) && output_weights(s->job);
+    o->nsave = 0;
+    return ok;
+}
+
+int ckc_save(ckc_session *s, const char *path, ckc_error *e)
+{
+    return call(s, save, (void *)(uintptr_t)path, e);
+}
+
+static bool write_checkpoint(ckc_session *s, void *unused)
+{
+    (void)unused;
+    if (!s->o.checkpoint)
+        return fail(&s->o.diag, "the session has no --checkpoint");
+    TRY(open_once(s));
+    return s->job->done ? job_checkpoint(s->job, s->job->done, &s->o.diag)
+                        : fail(&s->o.diag, "%s: no step has been made", s->o.checkpoint);
+}
+
+int ckc_checkpoint(ckc_session *s, ckc_error *e) { return call(s, write_checkpoint, NULL, e); }
