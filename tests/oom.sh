@@ -1,14 +1,16 @@
 #!/bin/sh
-# oom.sh [CKC_OOM [FIRST [STEP]]] -- in SQLite's manner: ckc_oom's n-th allocation fails, for n = FIRST,
+# oom.sh [CKC_OOM [FIRST [STEP [CKC_OOM_API]]]] -- in SQLite's manner: ckc_oom's n-th allocation fails, for n = FIRST,
 # FIRST + STEP, ... (default 1, 1) until none is left to fail.  Each time through import, plan, run and
 # save, through what `run` and `eval` do, and with an empty cache, where kernels are compiled: one line, exit
-# status 4, no report of a sanitizer, every output absent or whole, no temporary file in the cache.
+# status 4, no report of a sanitizer, every output absent or whole, no temporary file in the cache.  Of a
+# program with the library (tests/oom/api.c): it goes on.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
 bin=${1:-$root/build/dev/ckc_oom}
 first=${2:-1}
 step=${3:-1}
+api=${4:-$root/build/dev/ckc_oom_api}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -61,8 +63,28 @@ loop() { # name, folder of the whole outputs, arguments of ckc; run in the folde
     [ "$bad" -eq 0 ] && [ "$n" -lt 1000000 ]
 }
 
+library() {
+    "$api" "$root/examples/mlp/model.onnx" >/dev/null # fills the cache
+    n=$first
+    bad=0
+    while :; do
+        status=0
+        ASAN_OPTIONS=detect_leaks=0 CKC_FAIL_AT=$n CKC_FAIL_COUNT=$work/count timeout 120 "$api" \
+            "$root/examples/mlp/model.onnx" >out 2>err || status=$?
+        [ "$status" -eq 0 ] && [ "$n" -gt "$(cat count)" ] && break
+        if [ "$status" -ne 0 ] || [ -s err ] || ! grep -q 'memory' out; then
+            echo "library: allocation $n: exit status $status: $(cat out) $(head -c 2000 err)"
+            bad=$((bad + 1))
+        fi
+        n=$((n + step))
+    done
+    echo "library: $(cat count) allocations, every ${step}. failed, $bad wrong"
+    [ "$bad" -eq 0 ]
+}
+
 failed=0
 cold=
+library || failed=1
 save="--quiet --threads 1 --save w.onnx --save w.safetensors"
 plan="$save --moves 1000 -o m.ckc"
 conv="$root/tests/data/oom/conv.onnx"
