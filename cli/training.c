@@ -376,6 +376,7 @@ bool job_train(Job *j)
     to.pause = pauses ? between_steps : NULL;
     to.finite = !o->step.import.forward_only;
     to.stop = &signal_caught;
+    to.others = true;
     j->blame = run->data ? run->data : o->path;
     signals_defer();
     progress(&o->step.progress, "running %lld step%s", (long long)j->steps, j->steps > 1 ? "s" : "");

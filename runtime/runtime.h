@@ -154,6 +154,7 @@ typedef struct {
     bool (*pauses)(void *user, int64_t step);
     bool (*pause)(void *user, int64_t step, bool last, Diag *d);
     void *user;
+    bool others; /* of the result is wanted */
     bool finite; /* a loss that is not ends the run: an error, EXIT_DEVICE */
     const volatile sig_atomic_t *stop; /* not 0: the step that runs is the last; or NULL */
 } TrainOptions;
@@ -168,7 +169,7 @@ typedef struct {
                        * caches and threads cold, counts only if it is alone */
     double *seconds;  /* per plan step: its least time, scaled so that all sum to the median
                        * (what disturbed one run of a kernel counts nowhere); owned */
-    double others;    /* share of all processors that other processes used meanwhile */
+    double others;    /* share of all processors that other processes used meanwhile; 0: not asked for */
 } TrainResult;
 
 bool train_run(Executor *x, const TrainOptions *opt, TrainResult *r, Diag *d);

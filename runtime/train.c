@@ -186,7 +186,7 @@ bool train_run(Executor *x, const TrainOptions *o, TrainResult *r, Diag *d)
                        .loss = mem_new(n, sizeof *r->loss),
                        .seconds = mem_new(p->nstep + 1, sizeof *r->seconds)};
     Feed *random = o->feed ? NULL : feed_open(p->g, &o->inputs, NULL, FEED_FILE, o->seed, d);
-    ProcessorTime start = processor_time();
+    ProcessorTime start = o->others ? processor_time() : (ProcessorTime){0};
     Batches all = {.x = x,
                    .feed = random ? random : o->feed,
                    .o = o,
@@ -194,7 +194,7 @@ bool train_run(Executor *x, const TrainOptions *o, TrainResult *r, Diag *d)
                    .seconds = seconds,
                    .micro = p->accumulate > 1 ? p->accumulate : 1};
     bool ok = all.feed && run_steps(&all, d);
-    r->others = others_since(&start);
+    r->others = o->others ? others_since(&start) : 0;
     feed_close(random);
     r->median = ok ? median(seconds, r->steps) : 0;
     if (ok)

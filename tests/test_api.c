@@ -175,6 +175,29 @@ START_TEST(same_bits_of_random_data)
 }
 END_TEST
 
+/* Where values are copies of the device's. */
+START_TEST(same_bits_on_a_gpu)
+{
+    float bias[10], again[10];
+    setenv("CKC_CUDA_PATH", CKC_FAKE_CUDA, 1);
+    ck_assert_int_eq(ckc("train '" MODEL "' --bind batch=4 --device cuda --quiet -o p --steps 3 --data d.npz "
+                         "--save a.safetensors"),
+                     0);
+    ckc_session *s = ckc_plan(MODEL, (const char *[]){"bind=batch=4", "device=cuda", NULL}, NULL);
+    ck_assert_ptr_nonnull(s);
+    OK(ckc_train(s, 2, data, 2, NULL, &e_));
+    OK(ckc_read(s, "8.bias", bias, sizeof bias, &e_));
+    OK(ckc_write(s, "8.bias", (float[10]){0}, sizeof bias, &e_));
+    OK(ckc_read(s, "8.bias", again, sizeof again, &e_));
+    ck_assert_float_eq(again[7], 0);
+    OK(ckc_write(s, "8.bias", bias, sizeof bias, &e_));
+    OK(ckc_train(s, 1, data, 2, NULL, &e_));
+    OK(ckc_save(s, "b.safetensors", &e_));
+    ckc_free(s);
+    same_file("a.safetensors", "b.safetensors");
+}
+END_TEST
+
 /* Written by the command and by the library, whenever; and opened. */
 START_TEST(schedules)
 {
@@ -601,6 +624,7 @@ Suite *suite_api(void)
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, same_bits, 0, sizeof ways / sizeof *ways);
     tcase_add_test(c, same_bits_of_random_data);
+    tcase_add_test(c, same_bits_on_a_gpu);
     tcase_add_test(c, schedules);
     tcase_add_test(c, checkpoints);
     tcase_add_test(c, numbers);
