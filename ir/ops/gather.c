@@ -167,22 +167,21 @@ static bool gather_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* Rows are added to zeros where the axis is the first; the gradient is [outer, indices, inner]. */
+/* Added to zeros [outer, rows, inner], the gradient being [outer, indices, inner].  ScatterND would need no
+ * index for each element; onnxruntime runs it on several threads at once, and loses terms where indices are
+ * equal. */
 static bool gather_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
     const Type *x = out_type(g, n, 0);
-    int axis = (int)((const GatherBwdAttrs *)n->attr)->axis, swap[] = {1, 0, 2};
+    int axis = (int)((const GatherBwdAttrs *)n->attr)->axis;
     int64_t count = type_count(in_type(g, n, 1)), outer = dims_product(x, 0, axis);
-    int64_t inner = dims_product(x, axis + 1, x->rank);
-    OnnxVal dy = onnx_reshape(o, onnx_in(o, 0), 3, (int64_t[]){outer, count, inner});
-    OnnxVal index = onnx_cast(o, index_onnx(o, g, n), DT_I64);
-    index = onnx_reshape(o, index, 2, (int64_t[]){count, 1});
-    dy =
-        outer > 1 ? onnx_transpose(o, dy, 3, swap) : onnx_reshape(o, dy, 3, (int64_t[]){count, outer, inner});
-    OnnxVal zeros = onnx_zeros(o, onnx_type(o, dy), 3, (int64_t[]){x->dim[axis], outer, inner});
-    OnnxVal dx = onnx_op3(o, "ScatterND", zeros, index, dy);
+    int64_t inner = dims_product(x, axis + 1, x->rank), dims[] = {outer, count, inner};
+    OnnxVal dy = onnx_reshape(o, onnx_in(o, 0), 3, dims);
+    OnnxVal index = onnx_reshape(o, index_onnx(o, g, n), 3, (int64_t[]){1, count, 1});
+    OnnxVal zeros = onnx_zeros(o, onnx_type(o, dy), 3, (int64_t[]){outer, x->dim[axis], inner});
+    OnnxVal dx = onnx_op3(o, "ScatterElements", zeros, onnx_expand(o, index, 3, dims), dy);
+    onnx_attr(o, "axis", 1);
     onnx_attr_text(o, "reduction", "add");
-    dx = outer > 1 ? onnx_transpose(o, dx, 3, swap) : dx;
     onnx_out(o, 0, onnx_reshape(o, dx, x->rank, x->dim));
     return true;
 }

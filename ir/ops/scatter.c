@@ -278,21 +278,58 @@ static bool scatter_grad(Grad *gr, const Node *n)
     return true;
 }
 
+static const char *const reduction_name[] = {"none", "add", "mul", "max", "min"};
+
+static OnnxVal scatter_elements(OnnxNodes *o, OnnxVal x, OnnxVal index, OnnxVal updates, int64_t axis,
+                                int64_t how)
+{
+    OnnxVal y = onnx_op3(o, "ScatterElements", x, index, updates);
+    onnx_attr(o, "axis", axis);
+    onnx_attr_text(o, "reduction", reduction_name[how]);
+    return y;
+}
+
+/* The row of x, [rows, inner], that each tuple names. */
+static OnnxVal rows_onnx(OnnxNodes *o, const Type *x, int64_t count, int tuple)
+{
+    int64_t stride[MAX_RANK], step = 1;
+    for (int i = tuple; i-- > 0; step *= x->dim[i])
+        stride[i] = step;
+    OnnxVal index = onnx_reshape(o, onnx_cast(o, onnx_in(o, 1), DT_I64), 2, (int64_t[]){count, tuple});
+    OnnxVal behind = onnx_op2(o, "Add", index, onnx_ints(o, x->dim, tuple));
+    OnnxVal less = onnx_op(o, "Less", DT_BOOL, 2, (OnnxVal[]){index, onnx_scalar(o, DT_I64, 0)});
+    index = onnx_op(o, "Where", DT_I64, 3, (OnnxVal[]){less, behind, index});
+    return onnx_reduced(o, "ReduceSum", onnx_op2(o, "Mul", index, onnx_ints(o, stride, tuple)), 2, true);
+}
+
+/* Equal indices make ScatterND lose terms in onnxruntime, whose threads do not wait for each other. */
+static OnnxVal scatter_rows(OnnxNodes *o, const Graph *g, const Node *n, int64_t how)
+{
+    const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1);
+    int tuple = (int)ix->dim[ix->rank - 1];
+    int64_t count = dims_product(ix, 0, ix->rank - 1), inner = dims_product(x, tuple, x->rank);
+    int64_t dims[] = {count, inner}, rows[] = {dims_product(x, 0, tuple), inner};
+    OnnxVal index = onnx_expand(o, rows_onnx(o, x, count, tuple), 2, dims);
+    OnnxVal y = scatter_elements(o, onnx_reshape(o, onnx_in(o, 0), 2, rows), index,
+                                 onnx_reshape(o, onnx_in(o, 2), 2, dims), 0, how);
+    return onnx_reshape(o, y, x->rank, x->dim);
+}
+
 static bool scatter_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
-    static const char *const how[] = {"none", "add", "mul", "max", "min"};
     const ScatterAttrs *at = n->attr;
     bool nd = n->op == OP_scatter_nd;
-    OnnxVal index = onnx_in(o, 1);
-    (void)g;
     if (nd && at->axis)
         return onnx_refuse(o, "ScatterND has no batch dimensions");
-    OnnxVal y = onnx_op3(o, nd ? "ScatterND" : "ScatterElements", onnx_in(o, 0), onnx_cast(o, index, DT_I64),
-                         onnx_in(o, 2));
     if (!nd)
-        onnx_attr(o, "axis", at->axis);
-    onnx_attr_text(o, "reduction", how[at->reduction]);
-    onnx_out(o, 0, y);
+        onnx_out(o, 0,
+                 scatter_elements(o, onnx_in(o, 0), onnx_cast(o, onnx_in(o, 1), DT_I64), onnx_in(o, 2),
+                                  at->axis, at->reduction));
+    else if (at->reduction)
+        onnx_out(o, 0, scatter_rows(o, g, n, at->reduction));
+    else
+        onnx_out(o, 0,
+                 onnx_op3(o, "ScatterND", onnx_in(o, 0), onnx_cast(o, onnx_in(o, 1), DT_I64), onnx_in(o, 2)));
     return true;
 }
 
