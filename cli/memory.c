@@ -69,6 +69,16 @@ static int64_t batch_bytes(const Plan *p)
     return p->mem[MEM_DATA] + p->mem[MEM_ACTIVATION] + p->mem[MEM_WORKSPACE];
 }
 
+/* Live bytes over the time of a step, as predicted. */
+static int64_t average_bytes(const Job *j, Arena *a)
+{
+    MemCurve c = plan_curve(j->plan, &j->info, a);
+    double area = 0;
+    for (uint32_t s = 0; s < c.n; s++)
+        area += (double)mem_sum(c.held[s]) * (double)(c.ns[s + 1] - c.ns[s]);
+    return c.n && c.ns[c.n] ? (int64_t)(area / (double)c.ns[c.n]) : 0;
+}
+
 void memory_print(const Job *j, FILE *f)
 {
     Arena a = {0};
@@ -96,6 +106,9 @@ void memory_print(const Job *j, FILE *f)
     if (tokens)
         fprintf(f, "; per token %s", bytes_str(all / tokens, b[0]));
     fputs(samples ? "\n" : "", f);
+    int64_t average = average_bytes(j, &a), live = j->plan->live_bytes;
+    fprintf(f, "on average  %s over the step, %.1f %% of the %s at the peak\n", bytes_str(average, b[0]),
+            live ? 100 * (double)average / (double)live : 0, bytes_str(live, b[1]));
     arena_free(&a);
 }
 
@@ -148,5 +161,6 @@ void memory_json(const Job *j, json_t *report)
     int64_t all = batch_bytes(j->plan);
     set(report, "bytes_per_sample", samples ? json_integer(all / samples) : json_null());
     set(report, "bytes_per_token", tokens ? json_integer(all / tokens) : json_null());
+    set(report, "average_bytes", json_integer(average_bytes(j, &a)));
     arena_free(&a);
 }

@@ -188,6 +188,15 @@ static bool is_page(const char *word)
     return strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "--version") == 0;
 }
 
+/* Of `for NAME in WORD...`: what the first round makes of a word. */
+static char *first_round(Markdown *m, char *const *loop, char *word)
+{
+    char *at = *loop ? strstr(word, arena_printf(&m->arena, "$%s", loop[1])) : NULL;
+    if (!at)
+        return word;
+    return arena_printf(&m->arena, "%.*s%s%s", (int)(at - word), word, loop[3], at + 1 + strlen(loop[1]));
+}
+
 /* By the parser itself. */
 static void check_words(Markdown *m, int argc, char **argv)
 {
@@ -202,7 +211,7 @@ static void check_words(Markdown *m, int argc, char **argv)
             return;
     Options o;
     if (!options_parse(&o, c ? c : command_find("train"), argc - !!c, argv + !!c))
-        fault(m, "ckc %s: %s", argc > 1 ? argv[1] : "", o.diag.msg);
+        fault(m, "ckc %s: %s", c ? c->name : "train", o.diag.msg);
     else if (o.path && is_path(o.path) && !strstr(o.path, ".ckc/"))
         check_file(m, o.path);
     options_free(&o);
@@ -211,14 +220,18 @@ static void check_words(Markdown *m, int argc, char **argv)
 /* A line of the shell: the commands in it that are ckc's. */
 static void check_commands(Markdown *m, const char *line)
 {
+    char *loop[4] = {0};
     while (*line) {
         char *argv[MAX_WORDS + 1];
         int argc = 0;
         for (char *word; argc < MAX_WORDS && (word = next_word(m, &line)) != NULL;)
-            argv[argc++] = word;
+            argv[argc++] = first_round(m, loop, word);
         argv[argc] = NULL;
-        if (argc && is_ckc(argv[0]))
-            check_words(m, argc, argv);
+        if (argc >= 4 && strcmp(argv[0], "for") == 0)
+            memcpy(loop, argv, sizeof loop);
+        int skip = argc && strcmp(argv[0], "do") == 0;
+        if (argc > skip && is_ckc(argv[skip]))
+            check_words(m, argc - skip, argv + skip);
         if (*line == '#')
             return;
         line += strcspn(line, "|;&"); /* behind a redirection */

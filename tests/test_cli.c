@@ -335,6 +335,22 @@ START_TEST(report)
 }
 END_TEST
 
+/* Below the peak, and what recomputes holds less all the time. */
+START_TEST(average)
+{
+    int64_t bytes[2];
+    for (int k = 0; k < 2; k++) {
+        ckc_prints(format("plan " MLP " --bind batch=16384 --device h200 --memory -o m.ckc --policy %s",
+                          k ? "selective" : "keep-all"),
+                   "on average  ");
+        bytes[k] = json_number("m.ckc/report.json", "average_bytes");
+        ck_assert_int_gt(bytes[k], 0);
+        ck_assert_int_lt(bytes[k], json_number("m.ckc/report.json", "live_bytes"));
+    }
+    ck_assert_int_lt(bytes[1], bytes[0]);
+}
+END_TEST
+
 /* The more time, the fewer bytes; never more time than allowed, and always the same bits. */
 START_TEST(overhead)
 {
@@ -624,6 +640,7 @@ Suite *suite_cli(void)
     tcase_add_test(c, data);
     tcase_add_test(c, schedules);
     tcase_add_test(c, report);
+    tcase_add_test(c, average);
     tcase_add_test(c, same_bits);
     tcase_add_test(c, saves_all_state);
     tcase_add_test(c, inference);
