@@ -315,11 +315,9 @@ static bool write_schedule(ckc_session *s, void *folder)
     if (j->in_schedule)
         return fail_status(&s->o.diag, EXIT_UNSUPPORTED, "is a schedule already: it is not written again");
     s->o.output = arena_strndup(&s->o.arena, folder, strlen(folder));
-    char *report = report_json(j);
-    if (!report)
-        out_of_memory(0);
+    json_t *report = report_json(j);
     bool ok = output_folder(j, report);
-    free(report);
+    json_decref(report);
     return ok;
 }
 

@@ -33,6 +33,8 @@ typedef struct {
     const char *grads;       /* --grads FILE.npz */
     const char *metrics;     /* --metrics FILE.jsonl */
     const char *output;      /* --output DIR; NULL: MODEL.ckc beside the model */
+    const char *plot;        /* --plot FILE.svg|FILE.png; NULL: none */
+    const char *trace;       /* --trace FILE.json; NULL: none */
     const char *disable;     /* passes left out */
     const char *dump;        /* print the graph after this pass */
     const char *passes;      /* ckc opt */
@@ -328,8 +330,8 @@ bool output_check(Job *j);
 bool output_translates(Job *j);
 /* A step has run; false: the weights to be saved are not finite. */
 bool output_finite(Job *j);
-/* step.ckp, consts.bin, kernels.c, kernels.cu, report.json. */
-bool output_folder(Job *j, const char *report);
+/* step.ckp, consts.bin, kernels.c, kernels.cu, report.json, report.html. */
+bool output_folder(Job *j, const json_t *report);
 bool output_weights(Job *j);
 bool value_is_weight(const Value *v); /* of the model's file */
 /* The elements of one, in memory of the run or of j->tmp. */
@@ -339,7 +341,8 @@ bool output_grads(Job *j);
 /* ---- report.c ---------------------------------------------------------------------------------- */
 
 void report_print(const Job *j, FILE *f);
-char *report_json(const Job *j);  /* malloc'd text */
+json_t *report_json(const Job *j);
+void report_write(const json_t *report, FILE *f);
 const char *bytes_str(int64_t bytes, char buf[32]);
 /* The types that products read, and of the parameters, where these are others: "bf16 (weights f32)". */
 const char *precision_of(const Graph *g, char buf[64]);

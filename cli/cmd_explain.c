@@ -1,7 +1,6 @@
 /* cmd_explain.c -- `ckc explain MODEL.onnx --budget SIZE`: what a plan does with every value, and why. */
 #include "explain.h"
 #include "ir/mem.h"
-#include "ir/module.h"
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -24,18 +23,6 @@ double explain_rate(const Result *r) { return r->ns > 0 ? 1e6 * (double)r->fate-
 
 Decision explain_decision(const Fate *f) { return f->fetched ? MOVED : f->redone ? REDONE : KEPT; }
 
-const char *explain_module(const Explain *x, uint32_t s)
-{
-    const Graph *g = x->job->plan->g;
-    const Step *step = &x->job->plan->step[s];
-    for (uint32_t k = 0; k < step->count; k++) {
-        const Node *n = &g->nodes[g->order[step->first + k].i];
-        if (n->name && *n->name)
-            return module_path(n->name, false, &x->job->arena);
-    }
-    return "";
-}
-
 static Result make_result(Explain *x, const Fate *f)
 {
     enum { LABEL = 60 };
@@ -44,7 +31,7 @@ static Result make_result(Explain *x, const Fate *f)
     step_label(p, f->step, label, LABEL);
     return (Result){.fate = f,
                     .decision = explain_decision(f),
-                    .module = explain_module(x, f->step),
+                    .module = step_module(p, f->step, &x->job->arena),
                     .kernel = label,
                     .ns = f->redone ? f->redone_ns / f->redone : p->step[f->step].cost_ns};
 }

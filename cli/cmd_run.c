@@ -6,9 +6,9 @@ static bool finish(Job *j)
 {
     TRY(output_finite(j) && output_weights(j));
     if (j->o->json) {
-        char *json = report_json(j);
-        puts(json);
-        free(json);
+        json_t *report = report_json(j);
+        report_write(report, stdout);
+        json_decref(report);
     } else if (!j->o->quiet) {
         report_print(j, stdout);
     }

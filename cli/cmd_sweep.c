@@ -4,13 +4,14 @@
  * Budgets are evenly spaced from everything stored down to the least that works, and planned from there up: a
  * plan that a smaller budget found stands in where the search for a larger one finds nothing faster. */
 #include "sweep.h"
+#include "plot.h"
 #include "ir/mem.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { POINTS = 8, BAR = 10 };
+enum { POINTS = 8, BAR = 10, LABELLED = 12 /* points of a picture */ };
 
 typedef struct {
     int64_t budget, peak, ns, bound; /* bytes with what the device reserves; per step */
@@ -157,6 +158,42 @@ static void print_json(const Sweep *s)
     json_decref(o);
 }
 
+/* The frontier: what less memory costs. */
+static bool draw(const Sweep *s)
+{
+    Arena *a = &s->o->arena;
+    char b[2][32];
+    Series line[2] = {{{PAINT_SOFT, "least of any schedule (lower bound)", true, true}, NULL, s->n, NULL},
+                      {{PAINT_KIND + MEM_ACTIVATION, "predicted", true, false}, NULL, s->n, NULL}};
+    double most = 0;
+    for (int k = 0; k < 2; k++) {
+        line[k].at = NEW(a, PlotPoint, s->n);
+        for (uint32_t i = 0; i < s->n; i++) {
+            const Point *p = &s->point[i];
+            double percent = 100 * over(s, k ? p->ns : p->bound);
+            line[k].at[i] = (PlotPoint){(double)p->budget, percent};
+            most = fmax(most, percent);
+        }
+    }
+    line[1].label = s->n <= LABELLED ? NEW(a, const char *, s->n) : NULL;
+    for (uint32_t i = 0; i < s->n && line[1].label; i++)
+        line[1].label[i] = arena_printf(a, "%.3g %%", line[1].at[i].y);
+    const char *text = arena_printf(a, "everything stored %s, %s a step; least budget %s",
+                                    bytes_str(s->point[0].budget, b[0]),
+                                    unit_text(a, UNIT_NS, (double)s->base_ns, (double)s->base_ns),
+                                    bytes_str(s->point[s->n - 1].budget, b[1]));
+    const Picture *p = plot_series(a, arena_printf(a, "%s: what less memory costs", s->o->path), text,
+                                   (Axis){.low = (double)s->point[s->n - 1].budget,
+                                          .high = (double)s->point[0].budget,
+                                          .unit = UNIT_BYTES,
+                                          .label = "budget"},
+                                   (Axis){.high = most > 0 ? 1.08 * most : 1,
+                                          .unit = UNIT_PERCENT,
+                                          .label = "longer than without recomputation"},
+                                   line, 2);
+    return picture_write(p, s->o->plot, &s->o->diag);
+}
+
 static bool sweep_budgets(Options *o, Job *base)
 {
     Sweep s = {.o = o, .base = base, .n = o->budgets ? (uint32_t)o->budgets : POINTS};
@@ -166,6 +203,7 @@ static bool sweep_budgets(Options *o, Job *base)
     o->step.policy = NULL;
     TRY(sweep_points(&s));
     progress_end();
+    TRY(!o->plot || draw(&s));
     if (o->json)
         print_json(&s);
     else
@@ -176,7 +214,7 @@ static bool sweep_budgets(Options *o, Job *base)
 static bool check(Options *o)
 {
     o->steps = 0;
-    TRY(step_check(o));
+    TRY(step_check(o) && (!o->plot || file_try(o->plot, &o->diag)));
     if (o->accumulate_auto)
         return fail(&o->diag, "--accumulate auto is what --batch tries anyway");
     if (o->batches_to && o->budgets)

@@ -2,7 +2,7 @@
  *
  * Plan, run, and only when all went well write: the weights and gradients that were asked for, then
  * MODEL.ckc/ with the schedule, its kernels and the report. */
-#include "cli.h"
+#include "plot.h"
 #include "ir/mem.h"
 #include <math.h>
 #include <stdlib.h>
@@ -109,15 +109,17 @@ static bool find_device(Options *o)
 static bool write_all(Job *j)
 {
     TRY(output_finite(j));
-    char *json = report_json(j);
+    json_t *report = report_json(j);
     bool ok = output_weights(j);
     ok &= output_grads(j);
-    ok &= output_folder(j, json);
+    ok &= plot_write(j);
+    ok &= trace_write(j);
+    ok &= output_folder(j, report);
     if (ok && j->o->json)
-        puts(json);
+        report_write(report, stdout);
     else if (ok && !j->o->quiet)
         report_print(j, stdout);
-    free(json);
+    json_decref(report);
     return ok;
 }
 

@@ -49,8 +49,6 @@ static inline double explain_ms(int64_t ns) { return 1e-6 * (double)ns; }
 double explain_rate(const Result *r);
 
 Decision explain_decision(const Fate *f);
-/* The module of a step, by its first node with a name; "": not known. */
-const char *explain_module(const Explain *x, uint32_t s);
 
 /* explain_value.c: --value.  False: there is none of that name. */
 bool explain_value(const Explain *x);

@@ -79,7 +79,7 @@ static void print_fate(FILE *f, const Explain *x, const Fate *to)
     enum { LABEL = 60 };
     char label[LABEL], bytes[32];
     const Plan *p = x->job->plan;
-    const char *module = explain_module(x, to->step);
+    const char *module = step_module(p, to->step, &x->job->arena);
     step_label(p, to->step, label, LABEL);
     print_line(f, "made        step %" PRIu32 ", %s%s%s; %.3g ms, results of %s", to->step, label,
                *module ? " of " : "", module, explain_ms(p->step[to->step].cost_ns),

@@ -51,6 +51,7 @@ bool parse_host_memory(Options *o, const char *text);
 bool parse_init(Options *o, const char *text);
 bool parse_no_decay(Options *o, const char *text);
 bool parse_only(Options *o, const char *text);
+bool parse_plot(Options *o, const char *text);
 bool parse_overhead(Options *o, const char *text);
 bool parse_policy(Options *o, const char *text);
 bool parse_save(Options *o, const char *text);

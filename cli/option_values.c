@@ -2,6 +2,7 @@
  * nothing has been started. */
 #include "option.h"
 #include "passes/remat/remat.h"
+#include "picture.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -273,6 +274,12 @@ bool parse_save(Options *o, const char *text)
         return fail(&o->diag, "--save: given too often");
     o->save[o->nsave++] = text;
     return true;
+}
+
+bool parse_plot(Options *o, const char *text)
+{
+    o->plot = text;
+    return picture_suffix(text) || fail(&o->diag, "--plot: '%s' ends in neither .svg nor .png", text);
 }
 
 bool parse_accumulate(Options *o, const char *text)

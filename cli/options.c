@@ -274,6 +274,14 @@ const Row option_rows[] = {
                "weights.bin and the data.bin of --steps; 10; 0: neither; onnx: as well step.onnx, the step "
                "as a model "
                "of standard operators; torch: as well policy.py, what is kept, for torch.utils.checkpoint"),
+    CALL(OUTPUT | SWEEP, "plot", 0, "FILE", parse_plot,
+         "Draw the memory over the step, or the sweep, as .svg or .png (beside everything stored and the "
+         "budget; "
+         "of a sweep: overhead by budget, samples/s by batch)"),
+    TEXT_OF(OUTPUT, "trace", 0, "FILE.json", trace,
+            "Write the step for Perfetto and chrome://tracing (kernels and copies as predicted, with "
+            "--profile as "
+            "measured, and the bytes by kind)"),
     IS(OUTPUT | RUN | EVAL | JSON | SOLVE | PACK, "json", 0, json, "Print the report, or the error, as JSON"),
     IS(OUTPUT | RUN | EVAL, "quiet", 'q', quiet, "Print nothing but errors"),
     TEXT_OF(OUTPUT | RUN | EVAL | COMPARE | SWEEP | EXPLAIN | OOM | LIBRARY, "cache", 0, "DIR", cache,

@@ -3,7 +3,7 @@
  * All files of the folder are complete beside their places before the first takes its name.  The
  * schedule refers to weights where they lie, by paths relative to the folder; what lies in no file
  * goes to consts.bin. */
-#include "cli.h"
+#include "page.h"
 #include "codegen/codegen.h"
 #include "ir/file.h"
 #include "ir/mem.h"
@@ -46,10 +46,10 @@ static const char *relative_path(Arena *a, const char *from, const char *path)
     return rel;
 }
 
-enum { CONSTS, SCHEDULE, KERNELS, REPORT, CUDA, WEIGHTS, DATA, ONNX, ONNX_DATA, TORCH, NFILES };
-static const char *const file_name[NFILES + 1] = {"consts.bin",     "step.ckp",    "kernels.c", "report.json",
-                                                  "kernels.cu",     "weights.bin", "data.bin",  "step.onnx",
-                                                  "step.onnx.data", "policy.py",   NULL};
+enum { CONSTS, SCHEDULE, KERNELS, REPORT, PAGE, CUDA, WEIGHTS, DATA, ONNX, ONNX_DATA, TORCH, NFILES };
+static const char *const file_name[NFILES + 1] = {
+    "consts.bin",  "step.ckp", "kernels.c", "report.json",    "report.html", "kernels.cu",
+    "weights.bin", "data.bin", "step.onnx", "step.onnx.data", "policy.py",   NULL};
 
 bool output_check(Job *j)
 {
@@ -59,7 +59,8 @@ bool output_check(Job *j)
         TRY(folder_try(folder_of(j), file_name, &o->diag));
     for (int i = 0; i < o->nsave; i++)
         TRY(file_try(o->save[i], &o->diag));
-    return (!o->grads || file_try(o->grads, &o->diag)) &&
+    return (!o->grads || file_try(o->grads, &o->diag)) && (!o->plot || file_try(o->plot, &o->diag)) &&
+           (!o->trace || file_try(o->trace, &o->diag)) &&
            (!o->step.instance || file_try(o->step.instance, &o->diag));
 }
 
@@ -195,7 +196,7 @@ static bool is_wanted(const Options *o, int i)
                                          : i != CUDA || o->cuda;
 }
 
-static bool write_files(Job *j, const NewFolder *folder, const char *report, NewFile *f)
+static bool write_files(Job *j, const NewFolder *folder, const json_t *report, NewFile *f)
 {
     Plan p = *j->plan;
     Graph g = *p.g; /* in which values lie elsewhere */
@@ -217,11 +218,12 @@ static bool write_files(Job *j, const NewFolder *folder, const char *report, New
         codegen_torch(f[TORCH].f, j->plan, results_of(j));
     if (f[CUDA].f)
         TRY(codegen_cuda_schedule(f[CUDA].f, j->plan, &j->o->diag));
-    fprintf(f[REPORT].f, "%s\n", report);
+    report_write(report, f[REPORT].f);
+    page_write(j, report, f[PAGE].f);
     return true;
 }
 
-bool output_folder(Job *j, const char *report)
+bool output_folder(Job *j, const json_t *report)
 {
     Diag *d = &j->o->diag;
     NewFile f[NFILES] = {{0}};

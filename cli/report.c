@@ -594,7 +594,7 @@ static void set_plan(json_t *o, const Plan *p)
     set(o, "data", text(p->run.data));
 }
 
-char *report_json(const Job *j)
+json_t *report_json(const Job *j)
 {
     json_t *o = json_object();
     const TrainResult *r = &j->result;
@@ -623,7 +623,11 @@ char *report_json(const Job *j)
     set(o, "measured_ms", r->steps ? real(1e3 * j->result.median) : json_null());
     if (j->o->profile && r->seconds)
         set(o, "profile", profile_json(j));
-    char *s = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    json_decref(o);
-    return s;
+    return o;
+}
+
+void report_write(const json_t *report, FILE *f)
+{
+    json_dumpf(report, f, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    fputc('\n', f);
 }

@@ -6,6 +6,7 @@
  * the fastest one those between it and its neighbours are tried. */
 #include "option.h"
 #include "ir/mem.h"
+#include "plot.h"
 #include "sweep.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -368,6 +369,40 @@ static bool find_budget(Options *o)
            fail(&o->diag, "--budget: %s is another size for each batch: say it in bytes, 40GB", o->budget);
 }
 
+static Series draw_way(const Sweep *s, int way, Paint paint, const char *name)
+{
+    Series line = {{paint, name, true, false}, NEW(&s->o->arena, PlotPoint, s->n + 1), 0, NULL};
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->point[i].way[way].fits)
+            line.at[line.n++] = (PlotPoint){(double)s->point[i].batch, rate(&s->point[i], way)};
+    return line;
+}
+
+static bool draw(const Sweep *s)
+{
+    static const Paint paint[WAYS] = {PAINT_KIND + MEM_ACTIVATION, PAINT_AGAIN, PAINT_COPY};
+    Arena *a = &s->o->arena;
+    char bytes[32];
+    int way = ONE;
+    Series line[WAYS];
+    uint32_t n = 0;
+    const Point *best = fastest(s, ANY, &way), *most = largest(s);
+    if (!best)
+        return fail_status(&s->o->diag, EXIT_INFEASIBLE, "--plot: no batch of these fits, nothing to draw");
+    for (int w = 0; w < WAYS; w++) {
+        line[n] = draw_way(s, w, paint[w], way_name[w]);
+        n += line[n].n > 0;
+    }
+    double top = rate(best, way), low = (double)s->point[0].batch, high = (double)most->batch;
+    const Picture *p =
+        plot_series(a, arena_printf(a, "%s: samples/s by batch", s->o->path),
+                    arena_printf(a, "budget %s; largest batch that fits: %" PRId64 "; fastest: %" PRId64,
+                                 bytes_str(s->given.budget, bytes), most->batch, best->batch),
+                    (Axis){.low = low, .high = high > low ? high : 2 * low, .log2 = true, .label = "batch"},
+                    (Axis){.high = 1.08 * top, .label = "samples/s, as predicted"}, line, n);
+    return picture_write(p, s->o->plot, &s->o->diag);
+}
+
 bool sweep_batches(Options *o)
 {
     TRY(find_budget(o));
@@ -375,6 +410,7 @@ bool sweep_batches(Options *o)
     s.host = step_device(&o->step)->host_link > 0 && o->step.offload != OFFLOAD_NO;
     TRY(find_symbol(&s) && try_powers(&s) && try_largest(&s) && try_beside_fastest(&s));
     progress_end();
+    TRY(!o->plot || draw(&s));
     if (o->json)
         print_json(&s);
     else

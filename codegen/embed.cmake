@@ -1,12 +1,12 @@
-# embed.cmake -- turns a source file into a C array of lines: cmake -DIN= -DOUT= -DNAME= -P
+# embed.cmake -- turns a source file into a C array of lines: cmake -DIN= -DOUT= -DNAME= -DHEADER= -P
 # Parts that follow another in the generated unit do without their includes.
 file(READ ${IN} text)
-if(NAME STREQUAL philox OR NAME STREQUAL math)
+if(NAME STREQUAL prelude_philox OR NAME STREQUAL prelude_math)
   string(REGEX REPLACE "#include [^\n]*\n" "" text "${text}")
 endif()
 string(REPLACE "\\" "\\\\" text "${text}")
 string(REPLACE "\"" "\\\"" text "${text}")
 string(REPLACE "\n" "\\n\",\n\"" text "${text}")
 get_filename_component(source ${IN} NAME)
-file(WRITE ${OUT} "/* from ${source} */\n#include \"codegen/codegen.h\"\n"
-     "const char *const prelude_${NAME}[] = {\n\"${text}\", NULL};\n")
+file(WRITE ${OUT} "/* from ${source} */\n#include \"${HEADER}\"\n"
+     "const char *const ${NAME}[] = {\n\"${text}\", NULL};\n")

@@ -1,5 +1,6 @@
 /* uses.c -- what the nodes of a plan are for, and what becomes of their results. */
 #include "uses.h"
+#include "module.h"
 #include "names.h"
 #include <string.h>
 
@@ -120,6 +121,16 @@ bool step_copies(const Plan *p, uint32_t s)
 {
     Op op = node_at(p->g, p->step[s].first)->op;
     return op == OP_offload || op == OP_fetch;
+}
+
+const char *step_module(const Plan *p, uint32_t s, Arena *a)
+{
+    for (uint32_t k = 0; k < p->step[s].count; k++) {
+        const Node *n = node_at(p->g, p->step[s].first + k);
+        if (n->name && *n->name)
+            return module_path(n->name, false, a);
+    }
+    return "";
 }
 
 void step_label(const Plan *p, uint32_t s, char *label, size_t room)

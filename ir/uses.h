@@ -47,6 +47,8 @@ Fate *plan_fates(const Plan *p, const PlanUses *u, uint32_t *n, Arena *a);
 
 /* Is it copied between the device's and the host's memory there? */
 bool step_copies(const Plan *p, uint32_t s);
+/* The path of the module that a step is part of, "h.3.attn"; "": not known.  Allocated in a. */
+const char *step_module(const Plan *p, uint32_t s, Arena *a);
 /* The operators of a step, "add+gelu", as far as there is room. */
 void step_label(const Plan *p, uint32_t s, char *label, size_t room);
 

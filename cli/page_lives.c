@@ -1,0 +1,167 @@
+/* page_lives.c -- bars of a page: when the largest results of the forward phase are in memory. */
+#include "ir/mem.h"
+#include "page.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = 40, WIDTH = 1000 }; /* of bars, their units */
+
+typedef struct {
+    const Job *j;
+    const MemoryPlot *m;
+    const Life *life; /* by what they are lives of, then by time */
+    const char **of;  /* per value: what its bytes were computed as first */
+    uint32_t n;
+    FILE *f;
+} Bars;
+
+/* What was fetched is what was offloaded; a recomputation carries the name of what it repeats. */
+static const char *computed_as(const Graph *g, Val v)
+{
+    for (;;) {
+        const Node *n = graph_def(g, v);
+        if (!n)
+            return g->vals[v.i].name;
+        if (n->op != OP_fetch && n->op != OP_offload)
+            return n->remat && n->out[0].i == v.i ? n->remat : g->vals[v.i].name;
+        v = graph_root(g, n->in[0]);
+    }
+}
+
+static int larger_first(const void *a, const void *b)
+{
+    const Fate *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return (x->step > y->step) - (x->step < y->step);
+}
+
+static int earlier_first(const void *a, const void *b)
+{
+    const Fate *x = a, *y = b;
+    return (x->step > y->step) - (x->step < y->step);
+}
+
+/* Those that are read behind the forward phase, the largest, in the order in which they are computed. */
+static uint32_t choose(const Job *j, Fate **out, Arena *a)
+{
+    uint32_t n, kept = 0;
+    const Plan *p = j->plan;
+    PlanUses u = plan_uses(p, p->g->nout - (j->o->step.keep_grads ? j->info.ntrained : 0), a);
+    Fate *fate = plan_fates(p, &u, &n, a);
+    for (uint32_t i = 0; i < n; i++)
+        if (step_phase(p, &u, fate[i].step) == PHASE_FORWARD && fate[i].behind != NEVER && fate[i].bytes > 0)
+            fate[kept++] = fate[i];
+    qsort(fate, kept, sizeof *fate, larger_first);
+    kept = kept < ROWS ? kept : ROWS;
+    while (kept && fate[kept - 1].bytes < fate[0].bytes / 1000)
+        kept--;
+    qsort(fate, kept, sizeof *fate, earlier_first);
+    *out = fate;
+    return kept;
+}
+
+static double position(const Bars *b, uint32_t s)
+{
+    return b->m->time > 0 ? WIDTH * (double)b->m->own.ns[s] / b->m->time : 0;
+}
+
+static void put_bar(const Bars *b, const Life *l, Paint paint)
+{
+    double from = position(b, l->first), to = position(b, l->end);
+    bool host = l->space == SPACE_HOST;
+    fprintf(b->f, "<rect class=\"f-%s\" x=\"%.1f\" width=\"%.1f\" y=\"%d\" height=\"%d\"/>",
+            paint_color[paint].name, from, to - from > 3 ? to - from : 3, host ? 5 : 0, host ? 2 : 12);
+}
+
+/* All lives of the same, in the colour of how each came to be. */
+static void put_bars(const Bars *b, const Fate *fate)
+{
+    const Graph *g = b->j->plan->g;
+    const char *name = computed_as(g, fate->val);
+    fprintf(b->f, "<svg class=\"bar\" viewBox=\"0 0 %d 12\" preserveAspectRatio=\"none\">", WIDTH);
+    for (uint32_t i = 0; i < b->n; i++) {
+        const Life *l = &b->life[i];
+        const Node *n = l->val.i ? graph_def(g, l->val) : NULL;
+        if (!n || strcmp(b->of[l->val.i], name) != 0)
+            continue;
+        bool copied = n->op == OP_fetch || l->space == SPACE_HOST;
+        put_bar(b, l, copied ? PAINT_COPY : n->remat ? PAINT_AGAIN : PAINT_KIND + MEM_ACTIVATION);
+    }
+    fputs("</svg>\n", b->f);
+}
+
+/* Of the modules' paths, whole names that all begin with. */
+static size_t common_path(const Plan *p, const Fate *fate, uint32_t n, Arena *a)
+{
+    const char *path = n ? step_module(p, fate[0].step, a) : "";
+    size_t common = strlen(path);
+    for (uint32_t i = 1; i < n; i++) {
+        const char *other = step_module(p, fate[i].step, a);
+        size_t same = 0;
+        while (*other && same < common && path[same] == other[same])
+            same++;
+        common = *other ? same : common;
+    }
+    while (common && path[common - 1] != '.')
+        common--;
+    return common;
+}
+
+static void put_fate(const Bars *b, const Fate *fate, size_t common, Arena *a)
+{
+    enum { LABEL = 60 };
+    char label[LABEL], bytes[32];
+    const Plan *p = b->j->plan;
+    const char *module = step_module(p, fate->step, a);
+    step_label(p, fate->step, label, LABEL);
+    fputs("<div class=\"life\"><span class=\"name\" title=\"", b->f);
+    print_xml(b->f, p->g->vals[fate->val.i].name);
+    fputs("\">", b->f);
+    print_xml(b->f, *module ? module + common : "");
+    fprintf(b->f, "%s<b>%s</b></span><span class=\"what\">%s", *module ? " " : "", label,
+            bytes_str(fate->bytes, bytes));
+    if (fate->redone)
+        fprintf(b->f, ", again %u\xc3\x97", fate->redone);
+    else if (fate->fetched)
+        fprintf(b->f, ", moved");
+    fputs("</span>", b->f);
+    put_bars(b, fate);
+    fputs("</div>\n", b->f);
+}
+
+static void put_key(FILE *f, Paint paint, const char *text)
+{
+    fprintf(f,
+            "<span class=\"key\"><svg viewBox=\"0 0 14 10\"><rect class=\"f-%s\" width=\"14\" height=\"10\"/>"
+            "</svg>%s</span>\n",
+            paint_color[paint].name, text);
+}
+
+void page_lives(const Job *j, const MemoryPlot *m, FILE *f)
+{
+    Arena a = {0};
+    Fate *fate;
+    const Graph *g = j->plan->g;
+    Bars b = {.j = j, .m = m, .f = f, .of = NEW(&a, const char *, g->nvals)};
+    b.life = plan_lives(j->plan, &j->info, &b.n, &a);
+    for (uint32_t v = 1; v < g->nvals; v++)
+        b.of[v] = computed_as(g, (Val){v});
+    uint32_t n = choose(j, &fate, &a);
+    if (n) {
+        fputs("<section><h2>Kept for the backward pass</h2>\n<p>The largest results of the forward pass that "
+              "are read behind it, and when they are in memory.</p>\n<p>",
+              f);
+        put_key(f, PAINT_KIND + MEM_ACTIVATION, "stored");
+        if (j->info.nrecomputed)
+            put_key(f, PAINT_AGAIN, "computed again");
+        if (j->plan->host_bytes)
+            put_key(f, PAINT_COPY, "fetched; thin: in the host's memory");
+        fputs("</p>\n<div class=\"lives\">\n", f);
+        size_t common = common_path(j->plan, fate, n, &a);
+        for (uint32_t i = 0; i < n; i++)
+            put_fate(&b, &fate[i], common, &a);
+        fputs("</div></section>\n", f);
+    }
+    arena_free(&a);
+}

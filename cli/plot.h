@@ -1,0 +1,79 @@
+/* plot.h -- diagrams: axes with ticks, legends, and those that ckc draws. */
+#ifndef CKC_PLOT_H
+#define CKC_PLOT_H
+
+#include "cli.h"
+#include "ir/uses.h"
+#include "picture.h"
+
+/* ---- plot.c: what diagrams have in common ---------------------------------------------------------- */
+
+/* Units of ticks: 2^10 is never one. */
+typedef enum { UNIT_NONE, UNIT_BYTES, UNIT_NS, UNIT_PERCENT } TickUnit;
+
+typedef struct {
+    double low, high; /* what lies at the ends */
+    TickUnit unit;
+    bool log2;         /* ticks are powers of 2 */
+    const char *label; /* NULL: none */
+} Axis;
+
+typedef struct {
+    Picture *p;
+    double left, right, top, bottom; /* pixels of the plane between the axes */
+    Axis x, y;
+} Plot;
+
+enum { PLOT_WIDTH = 880, PLOT_HEIGHT = 460 }; /* of --plot */
+
+/* An empty picture, with its title above the plane, cut to fit, if it is `headed`. */
+Plot plot_begin(Arena *a, double width, double height, bool headed, const char *title);
+/* Below the last one; the plane begins beneath. */
+void plot_line(Plot *t, const char *text);
+typedef struct {
+    Paint paint;
+    const char *name;
+    bool line, dashed; /* a line, no area */
+} LegendEntry;
+void plot_legend(Plot *t, const LegendEntry *entry, uint32_t n);
+/* Grid, ticks and labels; then the plane is where it stays. */
+void plot_axes(Plot *t, Axis x, Axis y);
+double plot_x(const Plot *t, double v);
+double plot_y(const Plot *t, double v);
+/* A number with its unit, as a reader of all of them from 0 to `most` takes it. */
+const char *unit_text(Arena *a, TickUnit unit, double v, double most);
+
+typedef struct {
+    LegendEntry name;
+    PlotPoint *at; /* in the axes' numbers */
+    uint32_t n;
+    const char **label; /* of each; NULL: none */
+} Series;
+/* Lines through dots, of PLOT_WIDTH and PLOT_HEIGHT; text: numbers below the title. */
+Picture *plot_series(Arena *a, const char *title, const char *text, Axis x, Axis y, const Series *s,
+                     uint32_t n);
+
+/* ---- plot_memory.c: the bytes of a planned job over the step ---------------------------------------- */
+
+/* Per step: in which colour it is told of, PAINT_FORWARD to PAINT_COPY. */
+Paint *step_paints(const Job *j, Arena *a);
+typedef struct {
+    Plot t;
+    const Plan *p;
+    MemCurve own, all;                   /* of the plan; of everything stored */
+    bool other;                          /* these differ */
+    uint32_t columns;                    /* that the plane is cut into */
+    const uint32_t *own_step, *all_step; /* per column: the step that is shown; NEVER: none */
+    double time;                         /* at the right end */
+    Arena *a;
+} MemoryPlot;
+/* headed: with a title, and the numbers that are on a page already. */
+MemoryPlot plot_memory(const Job *j, double width, double height, bool headed, Arena *a);
+bool plot_write(const Job *j); /* --plot */
+
+/* ---- trace.c --------------------------------------------------------------------------------------------
+ */
+
+bool trace_write(const Job *j); /* --trace */
+
+#endif
