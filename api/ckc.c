@@ -41,6 +41,8 @@ struct ckc_session {
     ckc_tensor *weight;
     Val *weight_of; /* the values; one may have several names */
     int ninput, nweight;
+    const char **note; /* escaped */
+    uint32_t nnote, cnote;
     NameMap weight_at;
 };
 
@@ -54,6 +56,17 @@ static const Subcommand open_options = {.name = "ckc_open", .groups = OPTIONS_DA
 
 typedef bool Work(ckc_session *s, void *given);
 
+/* What there is to remark since the last call. */
+static void take_notes(ckc_session *s)
+{
+    for (; s->job && s->nnote < s->job->nremark; s->nnote++) {
+        char *shown = text_escape(s->job->remark[s->nnote], NULL);
+        s->note = arena_grow(&s->arena, s->note, s->nnote, &s->cnote, sizeof *s->note);
+        s->note[s->nnote] = arena_strndup(&s->arena, shown, strlen(shown));
+        free(shown);
+    }
+}
+
 typedef struct {
     ckc_session *s;
     Work *work;
@@ -65,6 +78,7 @@ static void run_call(void *arg)
 {
     Call *c = arg;
     c->ok = c->work(c->s, c->given);
+    take_notes(c->s);
 }
 
 /* False: it failed, or there was no memory for it. */
@@ -306,7 +320,7 @@ const ckc_info *ckc_get_info(const ckc_session *s) { return &s->info; }
 
 const char *ckc_note(const ckc_session *s, int k)
 {
-    return k >= 0 && (uint32_t)k < s->job->nremark ? s->job->remark[k] : NULL;
+    return k >= 0 && (uint32_t)k < s->nnote ? s->note[k] : NULL;
 }
 
 static bool write_schedule(ckc_session *s, void *folder)

@@ -209,6 +209,7 @@ typedef struct Job {
     Arena arena, tmp;
     Graph graph;
     OnnxModel *model;
+    const char *model_path; /* NULL: a schedule does not say */
     KernelCache cache;
     JobFile *file;
     uint32_t nfile, cfile;
@@ -314,6 +315,7 @@ bool hash_file(const char *path, uint64_t *hash, Diag *d);
 bool file_record(Job *j, Plan *p, const char *name, const char *path);
 /* Of a schedule that was read: values get the bytes of their files, and j->data is opened. */
 bool files_open(Job *j);
+bool files_model(Job *j);  /* may the model that it names be read? */
 void files_loaded(Job *j); /* the executor has them: gives the memory of the mappings back */
 void files_close(Job *j);
 

@@ -144,17 +144,16 @@ static bool open_data(Job *j)
     return said || data_hash(j->data) == hash || changed(p->run.data, ": --data FILE names another", d);
 }
 
+bool files_model(Job *j) { return !j->plan->model || find_file(j, j->plan->model); }
+
 bool files_open(Job *j)
 {
     Plan *p = j->plan;
     bool copied = false;
     for (int i = 0; i < j->o->nsave; i++)
         copied |= has_suffix(j->o->save[i], ".onnx");
-    if (copied && p->model && !find_file(j, p->model))
-        return false;
-    TRY(open_values(j) && open_data(j));
-    p->model = p->model ? in_folder(j, p->model) : NULL;
-    return true;
+    j->model_path = p->model ? in_folder(j, p->model) : NULL;
+    return (!copied || files_model(j)) && open_values(j) && open_data(j);
 }
 
 void files_loaded(Job *j)

@@ -146,7 +146,7 @@ bool job_prepare(Job *j, const PassRun *how)
     TRY(ask_device(j) && run_passes(j, how, "bind", NULL)); /* alone: what it finds is needed for reports */
     remember_outputs(j);
     TRY(weights_give(j) && run_passes(j, how, NULL, "bind,remat,plan"));
-    j->info.plan.model = o->path;
+    j->info.plan.model = j->model_path = o->path;
     j->plan_seconds = clock_seconds() - start;
     return hash_file(o->path, &j->info.plan.model_hash, &o->diag);
 }

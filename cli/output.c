@@ -334,7 +334,8 @@ static bool save_onnx(Job *j, const char *path)
     SaveValue *s;
     int n;
     TRY(gather_weights(j, true, &s, &n));
-    if (!j->model && !(j->model = onnx_open(j->plan->model ? j->plan->model : "", &j->o->diag)))
+    TRY(!j->in_schedule || files_model(j));
+    if (!j->model && !(j->model = onnx_open(j->model_path ? j->model_path : "", &j->o->diag)))
         return false;
     onnx_allow(j->model, j->o->allow, j->o->nallow);
     return onnx_save(j->model, path, n, s, !j->o->training, &j->o->diag);

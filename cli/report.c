@@ -293,7 +293,7 @@ static const char *data_used(const char *data)
 static void print_schedule(const Job *j, FILE *f)
 {
     const RunDefaults *r = &j->plan->run;
-    print_line(f, "schedule    %s, from %s", j->o->path, j->plan->model ? j->plan->model : "a graph");
+    print_line(f, "schedule    %s, from %s", j->o->path, j->model_path ? j->model_path : "a graph");
     print_line(f, "step        lr %g, seed %lld; data: %s", r->lr, (long long)r->seed,
                data_used(r->data));
 }
@@ -343,7 +343,7 @@ static void print_model(const Job *j, FILE *f)
         elements += type_count(val_type(j->plan->g, j->info.trained[i].param));
     for (uint32_t i = 0; i < nnotes; i++)
         frozen += note[i].kind == ONNX_FROZEN;
-    print_line(f, "model       %s", j->plan->model);
+    print_line(f, "model       %s", j->model_path);
     for (uint32_t i = 0; i < j->info.ntrained && i < 3; i++)
         names = arena_printf(&a, "%s%s%s", names, i ? ", " : ": ",
                              graph_model_name(j->plan->g, j->info.trained[i].param));
@@ -559,11 +559,12 @@ static json_t *trials_json(const Job *j)
     return a;
 }
 
-static void set_plan(json_t *o, const Plan *p)
+static void set_plan(json_t *o, const Job *j)
 {
     char hash[20];
+    const Plan *p = j->plan;
     snprintf(hash, sizeof hash, "%016" PRIx64, p->model_hash);
-    set(o, "model", text(p->model));
+    set(o, "model", text(j->model_path));
     set(o, "model_hash", json_string(hash));
     set(o, "reserved_bytes", json_integer(p->reserved));
     set(o, "budget_bytes", p->budget ? json_integer(p->budget) : json_null());
@@ -599,7 +600,7 @@ json_t *report_json(const Job *j)
     json_t *o = json_object();
     const TrainResult *r = &j->result;
     set(o, "version", json_string(CKC_VERSION));
-    set_plan(o, j->plan);
+    set_plan(o, j);
     if (!j->in_schedule) {
         set(o, "loss", json_string(loss_name[j->o->step.loss]));
         set(o, "optimizer", json_string(optim_name[j->o->step.optim]));

@@ -230,6 +230,24 @@ START_TEST(schedules)
 }
 END_TEST
 
+/* Who wrote a schedule does not decide which file is read, to be saved again. */
+START_TEST(schedule_of_another_model)
+{
+    ckc_error e;
+    ckc_accepts(TRAIN "--save w.safetensors");
+    ckc_accepts("plan '" MODEL "' --bind batch=4 --threads 1 --weights w.safetensors --quiet -o p");
+    ck_assert_int_eq(shell("cp '" MODEL "' other.onnx; echo >>other.onnx; "
+                           "sed -i 's|^  model \"[^\"]*|  model \"../other.onnx|' p/step.ckp"),
+                     0);
+    ckc_session *s = ckc_open("p/step.ckp", NULL, &e);
+    ck_assert_msg(s != NULL, "%s", e.message);
+    OK(ckc_save(s, "a.safetensors", &e_));
+    ck_assert_int_eq(ckc_save(s, "a.onnx", &e), CKC_BAD_INPUT);
+    is_error(&e, CKC_BAD_INPUT, "other.onnx: is not the file the schedule was made with");
+    ckc_free(s);
+}
+END_TEST
+
 START_TEST(checkpoints)
 {
     ckc_error e;
@@ -626,6 +644,7 @@ Suite *suite_api(void)
     tcase_add_test(c, same_bits_of_random_data);
     tcase_add_test(c, same_bits_on_a_gpu);
     tcase_add_test(c, schedules);
+    tcase_add_test(c, schedule_of_another_model);
     tcase_add_test(c, checkpoints);
     tcase_add_test(c, numbers);
     tcase_add_test(c, tensors);
