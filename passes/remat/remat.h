@@ -102,11 +102,13 @@ bool remat_check(const RematInstance *inst, char err[REMAT_ERR]);
  *     ws=N            workspace
  *     keep[=K]        output K (0 when not said) lives to the end
  *     once            never run again
- *     layer=N         of the model, from 1 on; policies store what is in none.  Where nothing is said, layers
- * end where one value carries all across out=N           a further output of N bytes inplace=ID[.K][:J]
- * output J (0 when not said) may take over that input alt=COST,WS     a further kernel choice before=ID
- * barrier: ID must not run after this
+ *     layer=N         of the model, from 1 on; policies store what is in none
+ *     out=N           a further output of N bytes
+ *     inplace=ID[.K][:J]  output J (0 when not said) may take over that input
+ *     alt=COST,WS     a further kernel choice
+ *     before=ID       barrier: ID must not run after this
  *
+ * Where no line says a layer, layers end where one value carries everything across.
  * A line "whole N" says what percentages of a budget are of (0: of the input order's peak).
  * An input ID.K is output K of operator ID. A line "persistent N" sets the persistent
  * bytes, a line "loss ID" names the last forward operator. A line "fetch ID COST LINK" says that the
