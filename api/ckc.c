@@ -52,7 +52,7 @@ static const Subcommand plan_options = {
 };
 static const Subcommand open_options = {.name = "ckc_open", .groups = OPTIONS_DATA | OPTIONS_LIBRARY};
 
-/* ---- calls --------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------------- */
 
 typedef bool Work(ckc_session *s, void *given);
 
@@ -140,7 +140,7 @@ static int call(ckc_session *s, Work *work, void *given, ckc_error *e)
     return status;
 }
 
-/* ---- sessions ------------------------------------------------------------------------------------ */
+/* ---- sessions -------------------------------------------------------------------------------------- */
 
 const char *ckc_version(void) { return CKC_VERSION; }
 
@@ -340,7 +340,7 @@ int ckc_write_schedule(ckc_session *s, const char *folder, ckc_error *e)
     return call(s, write_schedule, (void *)(uintptr_t)folder, e);
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------------ */
+/* ---- tensors --------------------------------------------------------------------------------------- */
 
 int ckc_input(const ckc_session *s, int k, ckc_tensor *t)
 {
@@ -378,7 +378,7 @@ size_t ckc_tensor_bytes(const ckc_tensor *t)
     return type_of(t, &type) ? (size_t)type_bytes(&type) : 0;
 }
 
-/* ---- training ----------------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------------- */
 
 typedef struct {
     int64_t steps, made;
@@ -458,7 +458,7 @@ int ckc_train(ckc_session *s, int64_t steps, const ckc_tensor *arrays, int n, do
 
 int64_t ckc_steps(const ckc_session *s) { return s->job->done; }
 
-/* ---- weights ------------------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------------- */
 
 typedef struct {
     const char *name;

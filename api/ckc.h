@@ -6,7 +6,7 @@
  *
  * Errors are values: what fails returns a status that is not CKC_OK, or NULL, and describes itself in the
  * ckc_error, if that is not NULL.  Nothing is printed, no signal is taken, the process is not ended, and the
- * locale does not matter.
+ * locale does not matter.  The C compiler is run as a child process.
  *
  * Threads: sessions are independent of each other; each may be used by any thread, but by one at a time.  A
  * step runs on as many threads as the option "threads" says, of the OpenMP runtime.
@@ -27,7 +27,7 @@ extern "C" {
 
 typedef struct ckc_session ckc_session;
 
-/* ---- errors ------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------------- */
 
 /* As the exit statuses of the command. */
 enum {
@@ -46,7 +46,7 @@ typedef struct ckc_error {
                           * on the command line, --budget */
 } ckc_error;
 
-/* ---- sessions ------------------------------------------------------------------------------------- */
+/* ---- sessions -------------------------------------------------------------------------------------- */
 
 /* "0.1" */
 CKC_API const char *ckc_version(void);
@@ -69,7 +69,7 @@ CKC_API ckc_session *ckc_open(const char *schedule, const char *const *options, 
 
 CKC_API void ckc_free(ckc_session *s); /* NULL is fine */
 
-/* ---- what was planned ------------------------------------------------------------------------------- */
+/* ---- what was planned ------------------------------------------------------------------------------ */
 
 /* Bytes and seconds of a step; later versions have more behind them. */
 typedef struct ckc_info {
@@ -93,10 +93,10 @@ CKC_API const ckc_info *ckc_get_info(const ckc_session *s);
 CKC_API const char *ckc_note(const ckc_session *s, int k);
 
 /* The schedule with its kernels and report.json into a folder, as ckc plan --output does; of a session of
- * ckc_plan(), before its first step. */
+ * ckc_plan(), at any time: it is of the step, not of the weights. */
 CKC_API int ckc_write_schedule(ckc_session *s, const char *folder, ckc_error *error);
 
-/* ---- tensors ---------------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------------- */
 
 enum { CKC_F32 = 1, CKC_F64, CKC_BF16, CKC_F16, CKC_I64, CKC_I32, CKC_U8, CKC_BOOL };
 enum { CKC_MAX_RANK = 8 };
@@ -119,7 +119,7 @@ CKC_API int ckc_weight(const ckc_session *s, int k, ckc_tensor *t);
 /* The bytes of all elements. */
 CKC_API size_t ckc_tensor_bytes(const ckc_tensor *t);
 
-/* ---- training --------------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------------- */
 
 /* Make `steps` steps.  loss: NULL, or room for the loss of each (NaN where the step has none); a failure
  * leaves those behind it as they were.  Every input is taken from the n arrays, by its name, as from a file
@@ -137,7 +137,7 @@ CKC_API int ckc_train(ckc_session *s, int64_t steps, const ckc_tensor *arrays, i
 /* Steps that are behind the session, those before a checkpoint it went on from included. */
 CKC_API int64_t ckc_steps(const ckc_session *s);
 
-/* ---- weights ------------------------------------------------------------------------------------------ */
+/* ---- weights --------------------------------------------------------------------------------------- */
 
 /* The elements of a weight, as they are between two steps; bytes must be those of the tensor. */
 CKC_API int ckc_read(ckc_session *s, const char *name, void *to, size_t bytes, ckc_error *error);

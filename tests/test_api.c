@@ -9,6 +9,7 @@
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -18,7 +19,7 @@
 #define TRAIN "train '" MODEL "' --bind batch=4 --threads 1 --quiet -o p "
 enum { ROWS = 11, WIDTH = 16, MOST = 12 };
 
-/* ---- what is trained on ------------------------------------------------------------------------------ */
+/* ---- what is trained on ---------------------------------------------------------------------------- */
 
 static float x[ROWS][WIDTH];
 static int64_t target[ROWS];
@@ -38,7 +39,7 @@ static void make_data(void)
     ck_assert_msg(npz_write("d.npz", 2, v, &d), "%s", d.msg);
 }
 
-/* ---- calls -------------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------------- */
 
 static const char *texts[MOST + 3];
 
@@ -96,8 +97,7 @@ static void refuses(const char *model, const char *words, int status, const char
     ck_assert_ptr_null(ckc_plan(model, options(words), NULL));
 }
 
-/* ---- the same bits ---------------------------------------------------------------------------------------
- */
+/* ---- the same bits ---------------------------------------------------------------------------------- */
 
 /* The losses that --metrics has. */
 static void same_losses(const double *loss, int n)
@@ -273,8 +273,7 @@ START_TEST(checkpoints)
 }
 END_TEST
 
-/* ---- what is planned
- * --------------------------------------------------------------------------------------- */
+/* ---- what is planned ------------------------------------------------------------------------------- */
 
 START_TEST(numbers)
 {
@@ -331,8 +330,7 @@ START_TEST(tensors)
 }
 END_TEST
 
-/* ---- weights
- * ------------------------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------------- */
 
 /* All of a session to another. */
 static void hand_over(ckc_session *from, ckc_session *to)
@@ -403,8 +401,7 @@ START_TEST(weights_are_read)
 }
 END_TEST
 
-/* ---- errors
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- errors ---------------------------------------------------------------------------------------- */
 
 /* Nothing is printed meanwhile. */
 static void begin_silence(void)
@@ -512,8 +509,7 @@ START_TEST(arrays_that_are_wrong)
 }
 END_TEST
 
-/* ---- in the caller's process
- * ---------------------------------------------------------------------------------------- */
+/* ---- in the caller's process ----------------------------------------------------------------------- */
 
 static void train_steps(ckc_session *s, int n)
 {
@@ -615,8 +611,19 @@ START_TEST(locale_with_a_comma)
 }
 END_TEST
 
-/* ---- what is installed
- * ---------------------------------------------------------------------------------------------- */
+/* Nobody learns how a compiler ended. */
+START_TEST(children_that_others_reap)
+{
+    signal(SIGCHLD, SIG_IGN);
+    ckc_session *s = plan("cache=empty");
+    OK(ckc_train(s, 1, data, 2, NULL, &e_));
+    ckc_free(s);
+    ck_assert_int_gt(files_like("empty/*.so"), 0);
+    signal(SIGCHLD, SIG_DFL);
+}
+END_TEST
+
+/* ---- what is installed ----------------------------------------------------------------------------- */
 
 /* Moved after it was installed, and used from outside of the tree. */
 START_TEST(installed)
@@ -657,6 +664,7 @@ Suite *suite_api(void)
     tcase_add_test(c, sessions_on_threads);
     tcase_add_test(c, threads_are_left_as_they_were);
     tcase_add_test(c, locale_with_a_comma);
+    tcase_add_test(c, children_that_others_reap);
     tcase_add_test(c, installed);
     suite_add_tcase(s, c);
     return s;

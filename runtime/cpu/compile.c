@@ -94,13 +94,24 @@ static void hash_prelude(XXH3_state_t *h)
     free(text);
 }
 
+/* Did it end with status 0?  Where the program has its children reaped by others (SIGCHLD is ignored) nobody
+ * knows: what it was to make is looked at anyway. */
+static bool ended_well(pid_t pid)
+{
+    int st = 0;
+    pid_t got;
+    while ((got = waitpid(pid, &st, 0)) < 0 && errno == EINTR)
+        ;
+    return got < 0 || (WIFEXITED(st) && WEXITSTATUS(st) == 0);
+}
+
 /* What "cc --version" says, malloc'ed; NULL: there is no compiler. */
 static char *ask_compiler(void)
 {
     char *argv[] = {"cc", "--version", NULL}, *text = NULL;
     posix_spawn_file_actions_t io;
     size_t size = 0;
-    int end[2], st = 0;
+    int end[2];
     pid_t pid;
     if (pipe2(end, O_CLOEXEC) != 0)
         return NULL;
@@ -117,7 +128,7 @@ static char *ask_compiler(void)
     if (f)
         fclose(f);
     if (ok)
-        ok = waitpid(pid, &st, 0) == pid && WIFEXITED(st) && WEXITSTATUS(st) == 0;
+        ok = ended_well(pid);
     if (ok)
         return text;
     free(text);
@@ -208,10 +219,7 @@ static void first_error(FILE *f, char *line, int size)
 static bool finish(pid_t pid, const char *dir, const char *log, Diag *d)
 {
     char path[PATH_MAX + 32], line[1024] = "";
-    int st = 0;
-    while (waitpid(pid, &st, 0) < 0 && errno == EINTR)
-        ;
-    if (WIFEXITED(st) && WEXITSTATUS(st) == 0)
+    if (ended_well(pid))
         return true;
     snprintf(path, sizeof path, "%s/%s", dir, log);
     FILE *f = fopen(path, "r");
