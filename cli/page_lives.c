@@ -1,10 +1,10 @@
 /* page_lives.c -- bars of a page: when the largest results of the forward phase are in memory. */
-#include "ir/mem.h"
+#include "ir/names.h"
 #include "page.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 40, WIDTH = 1000 }; /* of bars, their units */
+enum { ROWS = 40, WIDTH = 1000 /* of bars, their units */, LABEL = 60 };
 
 typedef struct {
     const Job *j;
@@ -28,6 +28,13 @@ static const char *computed_as(const Graph *g, Val v)
     }
 }
 
+static const char *kernel_of(const Plan *p, uint32_t s, Arena *a)
+{
+    char *label = NEW(a, char, LABEL);
+    step_label(p, s, label, LABEL);
+    return label;
+}
+
 static int larger_first(const void *a, const void *b)
 {
     const Fate *x = a, *y = b;
@@ -42,22 +49,53 @@ static int earlier_first(const void *a, const void *b)
     return (x->step > y->step) - (x->step < y->step);
 }
 
+/* A model of many equal layers is shown by some of them: of each operator as many as leave room for the
+ * others, evenly. */
+static uint32_t thin(const Plan *p, Fate *fate, uint32_t n, Arena *a)
+{
+    enum { LEAST = 4 };
+    uint32_t(*count)[2] = arena_alloc(a, n + 1, sizeof *count), kept = 0; /* all; seen */
+    NameMap number = name_map(a);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t *known = name_get(&number, kernel_of(p, fate[i].step, a));
+        uint32_t kind = known ? *known : number.n;
+        if (!known)
+            name_put(&number, kernel_of(p, fate[i].step, a), kind);
+        count[kind][0]++;
+    }
+    uint32_t most = number.n && ROWS / number.n > LEAST ? ROWS / number.n : LEAST;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t *of = count[*name_get(&number, kernel_of(p, fate[i].step, a))];
+        uint64_t before = (uint64_t)of[1] * most / of[0], behind = (uint64_t)(of[1] + 1) * most / of[0];
+        of[1]++;
+        if (of[0] <= most || behind > before)
+            fate[kept++] = fate[i];
+    }
+    return kept;
+}
+
 /* Those that are read behind the forward phase, the largest, in the order in which they are computed. */
 static uint32_t choose(const Job *j, Fate **out, Arena *a)
 {
     uint32_t n, kept = 0;
+    int64_t largest = 0;
     const Plan *p = j->plan;
     PlanUses u = plan_uses(p, p->g->nout - (j->o->step.keep_grads ? j->info.ntrained : 0), a);
-    Fate *fate = plan_fates(p, &u, &n, a);
+    Fate *fate = *out = plan_fates(p, &u, &n, a);
     for (uint32_t i = 0; i < n; i++)
-        if (step_phase(p, &u, fate[i].step) == PHASE_FORWARD && fate[i].behind != NEVER && fate[i].bytes > 0)
+        if (step_phase(p, &u, fate[i].step) == PHASE_FORWARD && fate[i].behind != NEVER) {
+            largest = fate[i].bytes > largest ? fate[i].bytes : largest;
             fate[kept++] = fate[i];
+        }
+    n = kept;
+    kept = 0;
+    for (uint32_t i = 0; i < n; i++) /* what is hardly seen is not shown */
+        if (fate[i].bytes > largest / 1000)
+            fate[kept++] = fate[i];
+    kept = thin(p, fate, kept, a);
     qsort(fate, kept, sizeof *fate, larger_first);
     kept = kept < ROWS ? kept : ROWS;
-    while (kept && fate[kept - 1].bytes < fate[0].bytes / 1000)
-        kept--;
     qsort(fate, kept, sizeof *fate, earlier_first);
-    *out = fate;
     return kept;
 }
 
@@ -94,11 +132,15 @@ static void put_bars(const Bars *b, const Fate *fate)
 /* Of the modules' paths, whole names that all begin with. */
 static size_t common_path(const Plan *p, const Fate *fate, uint32_t n, Arena *a)
 {
-    const char *path = n ? step_module(p, fate[0].step, a) : "";
-    size_t common = strlen(path);
-    for (uint32_t i = 1; i < n; i++) {
+    const char *path = "";
+    size_t common = 0;
+    for (uint32_t i = 0; i < n; i++) {
         const char *other = step_module(p, fate[i].step, a);
         size_t same = 0;
+        if (!*path) {
+            path = other;
+            common = strlen(path);
+        }
         while (*other && same < common && path[same] == other[same])
             same++;
         common = *other ? same : common;
@@ -110,11 +152,9 @@ static size_t common_path(const Plan *p, const Fate *fate, uint32_t n, Arena *a)
 
 static void put_fate(const Bars *b, const Fate *fate, size_t common, Arena *a)
 {
-    enum { LABEL = 60 };
-    char label[LABEL], bytes[32];
+    char bytes[32];
     const Plan *p = b->j->plan;
-    const char *module = step_module(p, fate->step, a);
-    step_label(p, fate->step, label, LABEL);
+    const char *module = step_module(p, fate->step, a), *label = kernel_of(p, fate->step, a);
     fputs("<div class=\"life\"><span class=\"name\" title=\"", b->f);
     print_xml(b->f, p->g->vals[fate->val.i].name);
     fputs("\">", b->f);
@@ -149,13 +189,13 @@ void page_lives(const Job *j, const MemoryPlot *m, FILE *f)
         b.of[v] = computed_as(g, (Val){v});
     uint32_t n = choose(j, &fate, &a);
     if (n) {
-        fputs("<section><h2>Kept for the backward pass</h2>\n<p>The largest results of the forward pass that "
-              "are read behind it, and when they are in memory.</p>\n<p>",
+        fputs("<section><h2>Kept for the backward pass</h2>\n<p>Large results of the forward pass that are "
+              "read behind it, and when they are in memory; of many alike some.</p>\n<p>",
               f);
         put_key(f, PAINT_KIND + MEM_ACTIVATION, "stored");
         if (j->info.nrecomputed)
             put_key(f, PAINT_AGAIN, "computed again");
-        if (j->plan->host_bytes)
+        if (j->info.nfetched)
             put_key(f, PAINT_COPY, "fetched; thin: in the host's memory");
         fputs("</p>\n<div class=\"lives\">\n", f);
         size_t common = common_path(j->plan, fate, n, &a);

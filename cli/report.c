@@ -406,7 +406,7 @@ static void print_summary(const Job *j, FILE *f)
     print_losses(&j->result, f);
     print_validation(j, f);
     if (j->folder)
-        print_line(f, "wrote       %s/", j->folder);
+        print_line(f, "wrote       %s/, with report.html to look at", j->folder);
 }
 
 void report_print(const Job *j, FILE *f)
