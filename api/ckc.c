@@ -109,35 +109,36 @@ static bool describe(ckc_session *s, void *error)
     return true;
 }
 
-static int fail_with(ckc_session *s, ckc_error *e)
-{
-    ckc_error own;
-    e = e ? e : &own;
-    *e = (ckc_error){.status = CKC_DEVICE, .message = "out of memory"};
-    if (!s->lost)
-        guarded(describe, s, e);
-    return e->status;
-}
+static const ckc_error no_memory = {.status = CKC_DEVICE, .message = "out of memory"};
+static const ckc_error unusable = {
+    .status = CKC_DEVICE,
+    .message = "there was no memory in the middle of an earlier call: the session can only be freed"};
 
 /* Numbers in files and options have a point, whatever the locale. */
-static int call(ckc_session *s, Work *work, void *given, ckc_error *e)
+static ckc_error run_in_c_locale(ckc_session *s, Work *work, void *given)
 {
+    ckc_error e = {.status = CKC_OK};
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = uselocale(c);
-    int threads = omp_get_max_threads(), status = CKC_OK;
-    s->o.diag = (Diag){0};
-    if (s->job)
-        s->job->blame = NULL;
-    if (s->lost ? !fail_status(&s->o.diag, EXIT_DEVICE, "there was no memory before: free the session")
-                : !guarded(work, s, given))
-        status = fail_with(s, e);
-    else if (e)
-        *e = (ckc_error){.status = CKC_OK};
-    fp_leave();
-    omp_set_num_threads(threads);
+    if (!guarded(work, s, given) && (s->lost || !guarded(describe, s, &e)))
+        e = no_memory;
     uselocale(before);
     if (c)
         freelocale(c);
-    return status;
+    return e;
+}
+
+static int call(ckc_session *s, Work *work, void *given, ckc_error *error)
+{
+    int threads = omp_get_max_threads();
+    s->o.diag = (Diag){0};
+    if (s->job)
+        s->job->blame = NULL;
+    ckc_error e = s->lost ? unusable : run_in_c_locale(s, work, given);
+    fp_leave();
+    omp_set_num_threads(threads);
+    if (error)
+        *error = e;
+    return e.status;
 }
 
 /* ---- sessions -------------------------------------------------------------------------------------- */
@@ -281,7 +282,7 @@ static ckc_session *new_session(Source *from, ckc_error *e)
     ckc_session *s = calloc(1, sizeof *s);
     if (!s) {
         if (e)
-            *e = (ckc_error){.status = CKC_DEVICE, .message = "out of memory"};
+            *e = no_memory;
         return NULL;
     }
     if (call(s, make_session, from, e) == CKC_OK)

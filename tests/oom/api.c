@@ -5,6 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* It is as good as before, or says what is left to do with it. */
+static void check_lost(ckc_session *s)
+{
+    ckc_error e;
+    if (ckc_train(s, 1, NULL, 0, NULL, &e) != CKC_OK &&
+        (e.status != CKC_DEVICE || !strstr(e.message, "can only be freed")))
+        exit(EXIT_FAILURE);
+}
+
 static int work(const char *model, ckc_error *e)
 {
     static const char *const options[] = {"bind=batch=64", "budget=90%", "threads=1", "moves=1000", NULL};
@@ -18,6 +27,8 @@ static int work(const char *model, ckc_error *e)
              ckc_write(s, "8.bias", bias, sizeof bias, e) == CKC_OK &&
              ckc_save(s, "api.safetensors", e) == CKC_OK && ckc_save(s, "api.onnx", e) == CKC_OK &&
              ckc_write_schedule(s, "api.ckc", e) == CKC_OK;
+    if (s && !ok)
+        check_lost(s);
     ckc_free(s);
     s = ok ? ckc_open("api.ckc/step.ckp", NULL, e) : NULL;
     ok = s && ckc_train(s, 1, NULL, 0, NULL, e) == CKC_OK;
