@@ -81,6 +81,8 @@ START_TEST(usage)
     ckc_refuses(MLP " --loss hinge", 1, "mse");
     ckc_refuses(MLP " --optimizer lion", 1, "adamw");
     ckc_refuses(MLP " --init random", 1, "init");
+    ckc_refuses(CKC_SOURCE_DIR "/examples/decoder/model.onnx --bind batch=1,seq=257", 1,
+                "index 256 is outside 256");
     ckc_refuses(MLP " --emit ptx", 1, "cuda");
     ckc_refuses(MLP " --dump nothing", 1, "nothing");
     ckc_refuses(MLP " --save weights.bin", 1, ".safetensors");

@@ -3,17 +3,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Where the indices are known; a sequence longer than the table of positions is found so. */
+static bool indices_inside(OnnxNode *n, int64_t extent)
+{
+    Tensor t;
+    if (!graph_is_const(n->g, n->in[1]))
+        return true;
+    TRY(static_tensor(n, 1, &t));
+    for (int64_t k = 0, count = type_count(&t.type); k < count; k++) {
+        int64_t i = tensor_i(&t, k);
+        if (i < -extent || i >= extent)
+            return fail(n->x->d, "index %lld is outside %lld", (long long)i, (long long)extent);
+    }
+    return true;
+}
+
 static bool import_gather(OnnxNode *n)
 {
     Graph *g = n->g;
     const Type *t = in_type(n, 0), *ti = in_type(n, 1);
     int64_t axis;
     TRY(axis_in(n, attr_int(n, "axis", 0), t->rank, &axis));
+    TRY(indices_inside(n, t->dim[axis]));
     if (graph_is_const(g, n->in[1]) && ti->rank == 0) { /* one element: a slice */
         int64_t i, extent = t->dim[axis];
         TRY(static_int(n, 1, &i));
-        if (i < -extent || i >= extent)
-            return fail(n->x->d, "index %lld is outside %lld", (long long)i, (long long)extent);
         Val cut = build_slice(g, n->in[0], (int)axis, i < 0 ? i + extent : i, 1);
         Ints dim = {0};
         for (int k = 0; k < t->rank; k++)
