@@ -182,15 +182,14 @@ static bool draw(const Sweep *s)
                                     bytes_str(s->point[0].budget, b[0]),
                                     unit_text(a, UNIT_NS, (double)s->base_ns, (double)s->base_ns),
                                     bytes_str(s->point[s->n - 1].budget, b[1]));
-    const Picture *p = plot_series(a, arena_printf(a, "%s: what less memory costs", s->o->path), text,
-                                   (Axis){.low = (double)s->point[s->n - 1].budget,
-                                          .high = (double)s->point[0].budget,
-                                          .unit = UNIT_BYTES,
-                                          .label = "budget"},
-                                   (Axis){.high = most > 0 ? 1.08 * most : 1,
-                                          .unit = UNIT_PERCENT,
-                                          .label = "longer than without recomputation"},
-                                   line, 2);
+    const Picture *p = plot_table(
+        a, arena_printf(a, "%s: what less memory costs", s->o->path), text,
+        (Axis){.low = (double)s->point[s->n - 1].budget,
+               .high = (double)s->point[0].budget,
+               .unit = UNIT_BYTES,
+               .label = "budget"},
+        (Axis){.high = 1.08 * most, .unit = UNIT_PERCENT, .label = "longer than without recomputation"}, line,
+        2);
     return picture_write(p, s->o->plot, &s->o->diag);
 }
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NARROW_WIDTH = 360, NARROW_HEIGHT = 340, HEIGHT = 400, ROWS = 40, LABEL = 60 };
+enum { NARROW_HEIGHT = 340, HEIGHT = 400, ROWS = 40, LABEL = 60 };
 
 static double percent(int64_t ns, int64_t base)
 {
@@ -314,6 +314,7 @@ void page_write(const Job *j, const json_t *report, FILE *f)
     MemoryPlot wide = plot_memory(j, PLOT_WIDTH, HEIGHT, false, &a);
     put_head(j, report, f, &a);
     put_memory(j, &wide, f, &a);
+    page_loss(j, f);
     put_kinds(j->plan, f);
     page_lives(j, &wide, f);
     put_recomputed(report, f);

@@ -25,6 +25,12 @@ typedef struct {
 /* The objects in `rows`, at most `most` of them; a script may sort them by a column. */
 void page_table(FILE *f, const json_t *rows, const Column *column, int ncolumns, size_t most);
 
+/* ---- page_loss.c --------------------------------------------------------------------------------------- */
+
+enum { NARROW_WIDTH = 360 }; /* of pictures for phones */
+/* Where there was more than a step. */
+void page_loss(const Job *j, FILE *f);
+
 /* ---- page_lives.c: when values have bytes ------------------------------------------------------------- */
 
 /* The largest results of the forward phase that are read behind it, over the time of the step. */

@@ -21,13 +21,12 @@ static int power_of(TickUnit unit, double most)
 
 const char *unit_text(Arena *a, TickUnit unit, double v, double most)
 {
+    if (unit == UNIT_NONE)
+        return arena_printf(a, "%.6g", fabs(v) < 1e-9 * most ? 0 : v);
     int k = power_of(unit, most);
     double scaled = v / pow(1000, k);
-    const char *name = unit == UNIT_BYTES     ? byte_unit[k]
-                       : unit == UNIT_NS      ? time_unit[k]
-                       : unit == UNIT_PERCENT ? "%"
-                                              : "";
-    return arena_printf(a, "%.4g%s%s", fabs(scaled) < 1e-9 ? 0 : scaled, *name ? " " : "", name);
+    const char *name = unit == UNIT_BYTES ? byte_unit[k] : unit == UNIT_NS ? time_unit[k] : "%";
+    return arena_printf(a, "%.4g %s", fabs(scaled) < 1e-9 ? 0 : scaled, name);
 }
 
 /* Between ticks: 1, 2, 2.5 or 5 times a power of ten, at most n of them. */
@@ -161,19 +160,27 @@ static void draw_x(const Plot *t, const Tick *tick, int n)
                      t->x.label);
 }
 
+/* Ends that are apart: all points may be one. */
+static Axis widened(Axis a)
+{
+    if (!(a.high > a.low))
+        a.high = a.low > 0 ? 2 * a.low : a.low + 1;
+    return a;
+}
+
 void plot_axes(Plot *t, Axis x, Axis y)
 {
     Tick at[TICKS];
     Arena *a = t->p->a;
-    t->x = x;
-    t->y = y;
+    t->x = widened(x);
+    t->y = widened(y);
     if (y.label) {
         picture_text(t->p, PAINT_SOFT, t->left, t->top + small, ALIGN_LEFT, small, y.label);
         t->top += line_height;
     }
     t->top += 6;
     t->bottom -= x.label ? 32 : 14;
-    int n = make_ticks(a, &y, (t->bottom - t->top) / 40, at);
+    int n = make_ticks(a, &t->y, (t->bottom - t->top) / 40, at);
     double widest = 0;
     for (int i = 0; i < n; i++)
         widest = fmax(widest, text_width(small, at[i].text));
@@ -183,29 +190,40 @@ void plot_axes(Plot *t, Axis x, Axis y)
         picture_line(t->p, PAINT_GRID, 1, false, (PlotPoint[]){{t->left, level}, {t->right, level}}, 2);
         picture_text(t->p, PAINT_SOFT, t->left - 8, level + 0.36 * small, ALIGN_RIGHT, small, at[i].text);
     }
-    draw_x(t, at, make_ticks(a, &x, (t->right - t->left) / 80, at));
+    draw_x(t, at, make_ticks(a, &t->x, (t->right - t->left) / 80, at));
 }
 
-Picture *plot_series(Arena *a, const char *title, const char *text, Axis x, Axis y, const Series *s,
-                     uint32_t n)
+static void draw_series(const Plot *t, const Series *s)
 {
-    Plot t = plot_begin(a, PLOT_WIDTH, PLOT_HEIGHT, true, title);
-    LegendEntry *names = NEW(a, LegendEntry, n + 1);
-    plot_line(&t, text);
+    enum { DOTS = 64 };
+    PlotPoint *at = NEW(t->p->a, PlotPoint, s->n + 1);
+    for (uint32_t i = 0; i < s->n; i++)
+        at[i] = (PlotPoint){plot_x(t, s->at[i].x), plot_y(t, s->at[i].y)};
+    if (s->n > 1)
+        picture_line(t->p, s->name.paint, 2, s->name.dashed, at, s->n);
+    for (uint32_t i = 0; i < s->n && s->n <= DOTS && !s->name.dashed; i++)
+        picture_dot(t->p, s->name.paint, at[i].x, at[i].y, 3.5);
+    for (uint32_t i = 0; i < s->n && s->label; i++)
+        picture_text(t->p, PAINT_SOFT, at[i].x + 6, at[i].y - 8,
+                     at[i].x + 60 > t->right ? ALIGN_RIGHT : ALIGN_LEFT, small, s->label[i]);
+}
+
+void plot_series(Plot *t, Axis x, Axis y, const Series *s, uint32_t n)
+{
+    LegendEntry *names = NEW(t->p->a, LegendEntry, n + 1);
     for (uint32_t i = 0; i < n; i++)
         names[i] = s[i].name;
-    plot_legend(&t, names, n);
-    plot_axes(&t, x, y);
-    for (; n-- > 0; s++) {
-        PlotPoint *at = NEW(a, PlotPoint, s->n + 1);
-        for (uint32_t i = 0; i < s->n; i++)
-            at[i] = (PlotPoint){plot_x(&t, s->at[i].x), plot_y(&t, s->at[i].y)};
-        picture_line(t.p, s->name.paint, 2, s->name.dashed, at, s->n);
-        for (uint32_t i = 0; i < s->n && !s->name.dashed; i++)
-            picture_dot(t.p, s->name.paint, at[i].x, at[i].y, 3.5);
-        for (uint32_t i = 0; i < s->n && s->label; i++)
-            picture_text(t.p, PAINT_SOFT, at[i].x + 6, at[i].y - 8,
-                         at[i].x + 60 > t.right ? ALIGN_RIGHT : ALIGN_LEFT, small, s->label[i]);
-    }
+    plot_legend(t, names, n);
+    plot_axes(t, x, y);
+    for (uint32_t i = 0; i < n; i++)
+        draw_series(t, &s[i]);
+}
+
+Picture *plot_table(Arena *a, const char *title, const char *text, Axis x, Axis y, const Series *s,
+                    uint32_t n)
+{
+    Plot t = plot_begin(a, PLOT_WIDTH, PLOT_HEIGHT, true, title);
+    plot_line(&t, text);
+    plot_series(&t, x, y, s, n);
     return t.p;
 }

@@ -49,9 +49,11 @@ typedef struct {
     uint32_t n;
     const char **label; /* of each; NULL: none */
 } Series;
-/* Lines through dots, of PLOT_WIDTH and PLOT_HEIGHT; text: numbers below the title. */
-Picture *plot_series(Arena *a, const char *title, const char *text, Axis x, Axis y, const Series *s,
-                     uint32_t n);
+/* Lines through dots, where those are few enough, into a picture that was begun. */
+void plot_series(Plot *t, Axis x, Axis y, const Series *s, uint32_t n);
+/* All of it, of PLOT_WIDTH and PLOT_HEIGHT; text: numbers below the title. */
+Picture *plot_table(Arena *a, const char *title, const char *text, Axis x, Axis y, const Series *s,
+                    uint32_t n);
 
 /* ---- plot_memory.c: the bytes of a planned job over the step ---------------------------------------- */
 

@@ -225,9 +225,8 @@ static Axis time_axis(Drawing *d)
     }
     d->time = (double)d->own.ns[d->own.n];
     d->time = fmax(d->time, (double)d->all.ns[d->all.n]);
-    return (Axis){.high = fmax(1, d->time),
-                  .unit = timed ? UNIT_NS : UNIT_NONE,
-                  .label = timed ? "predicted time" : "kernels"};
+    return (Axis){
+        .high = d->time, .unit = timed ? UNIT_NS : UNIT_NONE, .label = timed ? "predicted time" : "kernels"};
 }
 
 MemoryPlot plot_memory(const Job *j, double width, double height, bool headed, Arena *a)
@@ -250,7 +249,7 @@ MemoryPlot plot_memory(const Job *j, double width, double height, bool headed, A
     bool far = budget > most + most / 2; /* it would flatten what is to be seen */
     most = budget > most && !far ? budget : most;
     Axis time = time_axis(&d);
-    plot_axes(&d.t, time, (Axis){.high = 1.06 * (double)(most > 0 ? most : 1), .unit = UNIT_BYTES});
+    plot_axes(&d.t, time, (Axis){.high = 1.06 * (double)most, .unit = UNIT_BYTES});
     d.columns = (uint32_t)((d.t.right - d.t.left) / column);
     draw_stack(&d);
     draw_band(&d, paint, PAINT_FORWARD, PAINT_AGAIN, d.t.top - 2 * band, band);

@@ -395,11 +395,11 @@ static bool draw(const Sweep *s)
     }
     double top = rate(best, way), low = (double)s->point[0].batch, high = (double)most->batch;
     const Picture *p =
-        plot_series(a, arena_printf(a, "%s: samples/s by batch", s->o->path),
-                    arena_printf(a, "budget %s; largest batch that fits: %" PRId64 "; fastest: %" PRId64,
-                                 bytes_str(s->given.budget, bytes), most->batch, best->batch),
-                    (Axis){.low = low, .high = high > low ? high : 2 * low, .log2 = true, .label = "batch"},
-                    (Axis){.high = 1.08 * top, .label = "samples/s, as predicted"}, line, n);
+        plot_table(a, arena_printf(a, "%s: samples/s by batch", s->o->path),
+                   arena_printf(a, "budget %s; largest batch that fits: %" PRId64 "; fastest: %" PRId64,
+                                bytes_str(s->given.budget, bytes), most->batch, best->batch),
+                   (Axis){.low = low, .high = high, .log2 = true, .label = "batch"},
+                   (Axis){.high = 1.08 * top, .label = "samples/s, as predicted"}, line, n);
     return picture_write(p, s->o->plot, &s->o->diag);
 }
 

@@ -77,6 +77,7 @@ START_TEST(page_has_the_numbers)
     bool again = json_integer_value(json_object_get(report, "recomputed_steps")) > 0;
     ck_assert(again == (strstr(page, "<h2>Computed again</h2>") != NULL));
     ck_assert((_i == 4) == (strstr(page, ">measured</th>") != NULL));
+    ck_assert((_i == 4) == (strstr(page, "<h2>Loss</h2>") != NULL));
     free(page);
     json_decref(report);
 }
@@ -124,6 +125,22 @@ START_TEST(plots)
                 "/examples/mlp/model.onnx --moves 5000 --device fake --budget 1GB --batch "
                 "4..32 --plot s.png");
     check_png("s.png", PAINT_KIND + MEM_ACTIVATION);
+}
+END_TEST
+
+/* A single point; nothing to draw. */
+START_TEST(few_points)
+{
+    static const char sweep[] =
+        "sweep " CKC_SOURCE_DIR "/examples/mlp/model.onnx --device fake --batch 8..8 ";
+    ckc_accepts(format("%s --budget 1GB --plot s.svg", sweep));
+    check_xml("s.svg");
+    char *svg = read_text("s.svg");
+    ck_assert(!strstr(svg, "nan") && !strstr(svg, "inf") && strstr(svg, ">8<") && strstr(svg, ">16<"));
+    free(svg);
+    ckc_fails("", format("%s --budget 1kB --plot t.svg", sweep), 3,
+              "no batch of these fits, nothing to draw");
+    ck_assert_int_eq(files_like("t.svg"), 0);
 }
 END_TEST
 
@@ -307,6 +324,7 @@ Suite *suite_picture(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_loop_test(t, page_has_the_numbers, 0, 5);
     tcase_add_test(t, plots);
+    tcase_add_test(t, few_points);
     tcase_add_test(t, pixels);
     tcase_add_test(t, letters);
     tcase_add_loop_test(t, traces, 0, 4);
