@@ -276,6 +276,7 @@ static void check_span(Markdown *m, const char *span)
         check_mention(m, span);
         return;
     }
+    span += strncmp(span, "./", 2) == 0 ? 2 : 0;
     char *word = arena_strndup(&m->arena, span, strcspn(span, " \n"));
     if (is_path(word) || is_source(word))
         check_file(m, word);

@@ -62,6 +62,8 @@ static const struct {
     {"`--seed` `--lr X --wramup N`", "README.md:1: ckc has no option --wramup"},
     {"`ckc plann M`", "README.md:1: ckc plann: no such command"},
     {"`ir/y.c`, `y.c`, `ir/*.c`, `*.h`, `ir/`, (ir/y.c, `none.x`, ir/y.c.", NULL},
+    {"`./ir/y.c x`, `./y.c`", NULL},
+    {"`./ir/z.c x`", "README.md:1: there is no ir/z.c"},
     {"a\nb\nc ir/z.c:", "README.md:3: there is no ir/z.c"},
     {"`z.c`", "README.md:1: there is no z.c"},
     {"`ir/*.def`", "README.md:1: there is no ir/*.def"},
