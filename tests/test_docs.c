@@ -141,6 +141,30 @@ START_TEST(report_keys)
 }
 END_TEST
 
+/* The hand trace as it is printed now. */
+START_TEST(output_is_current)
+{
+    ckc_accepts("compare " CKC_SOURCE_DIR "/examples/trace4/trace4.dag --policy keep-all --policy every-1 "
+                "--policy every-2 --policy segments=1-2 --policy segments=1,2,3 --policy segments=1,3 "
+                "--policy segments=1-4 --policy ckc");
+    char *out = read_text("out"), *rest;
+    char *trace = read_text(CKC_SOURCE_DIR "/examples/trace4/README.md");
+    char *concepts = read_text(CKC_SOURCE_DIR "/docs/concepts.md");
+    int rows = 0;
+    for (char *line = strtok_r(out, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        if (!strstr(line, " B ") || strncmp(line, "budget", 6) == 0)
+            continue;
+        ck_assert_msg(strstr(trace, line) != NULL, "examples/trace4/README.md does not have '%s'", line);
+        ck_assert_msg(strstr(concepts, line) != NULL, "docs/concepts.md does not have '%s'", line);
+        rows++;
+    }
+    ck_assert_int_eq(rows, 8);
+    free(out);
+    free(trace);
+    free(concepts);
+}
+END_TEST
+
 Suite *suite_docs(void)
 {
     Suite *s = suite_create("docs");
@@ -153,6 +177,7 @@ Suite *suite_docs(void)
     tcase_add_test(all, front_page);
     tcase_add_test(all, guide_has_every_command);
     tcase_add_test(all, report_keys);
+    tcase_add_test(all, output_is_current);
     suite_add_tcase(s, all);
     return s;
 }
