@@ -273,6 +273,19 @@ Val build_concat(Graph *g, int n, const Val *v, int axis)
     return n == 1 ? v[0] : build(g, OP_concat, NULL, n, v, &(AxisAttrs){axis});
 }
 
+/* In parts: kernels take a limited number of operands. */
+Val build_concat_many(Graph *g, int n, const Val *v, int axis)
+{
+    enum { PART = 32 };
+    if (n <= PART)
+        return build_concat(g, n, v, axis);
+    int parts = (n + PART - 1) / PART;
+    Val *part = NEW(g->arena, Val, parts);
+    for (int i = 0; i < parts; i++)
+        part[i] = build_concat(g, n - i * PART < PART ? n - i * PART : PART, v + i * PART, axis);
+    return build_concat_many(g, parts, part, axis);
+}
+
 Val build_matmul(Graph *g, Val a, Val b, bool ta, bool tb)
 {
     return build(g, OP_matmul, NULL, 2, (Val[]){a, b}, &(MatmulAttrs){.ta = ta, .tb = tb});

@@ -166,6 +166,7 @@ bool pass_autodiff(Graph *g, PassCtx *cx);
 bool pass_optimize(Graph *g, PassCtx *cx);
 bool pass_simplify(Graph *g, PassCtx *cx);
 bool pass_fuse(Graph *g, PassCtx *cx);
+bool pass_stack(Graph *g, PassCtx *cx);
 bool pass_head(Graph *g, PassCtx *cx);
 bool pass_epilogue(Graph *g, PassCtx *cx);
 bool pass_activate(Graph *g, PassCtx *cx);

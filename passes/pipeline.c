@@ -13,6 +13,8 @@ const Pass pipeline[] = {
     {"autodiff", "append the backward graph", pass_autodiff},
     {"optimize", "append the optimizer, each update right behind its gradient", pass_optimize},
     {"simplify", "algebra, common subexpressions, dead code", pass_simplify},
+    {"stack", "sums of products, such as a recurrent weight's gradient, as one of stacked factors",
+     pass_stack},
     {"head", "cross-entropy of large logits in blocks of rows, with its product and gradients", pass_head},
     {"epilogue", "biases, residuals and casts join the products and attention that they follow",
      pass_epilogue},

@@ -117,8 +117,7 @@ static Val apply_rules(Sweep *s, Rule *const *rules, uint32_t id)
     return (Val){0};
 }
 
-/* v takes the place of old, and its name: dumps stay readable and outputs can be named. */
-static void take_name(Graph *g, Val old, Val v)
+void rewrite_name(Graph *g, Val old, Val v)
 {
     const char *name = g->vals[old.i].name;
     graph_rename(g, old, arena_printf(g->arena, "%s.was", name));
@@ -139,7 +138,7 @@ static void replace_outputs(Sweep *s)
     for (uint32_t i = 0; i < g->nout; i++) {
         Val old = g->out[i], v = mapped(s, old);
         if (v.i != old.i && v.i < s->nsubst && g->vals[v.i].kind == VAL_TEMP && !is_output(g, v))
-            take_name(g, old, v);
+            rewrite_name(g, old, v);
         g->out[i] = v;
     }
 }
@@ -154,7 +153,7 @@ static void visit(Sweep *s, Rule *const *rules, bool cse, NodeId id)
     if (v.i) {
         Val old = g->nodes[id.i].out[0];
         if (v.i >= s->nsubst)
-            take_name(g, old, v);
+            rewrite_name(g, old, v);
         s->subst[old.i] = v;
         s->changed = true;
         return;

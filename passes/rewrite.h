@@ -21,5 +21,7 @@ bool rewrite_run(Graph *g, Arena *tmp, Rule *const *rules, bool cse, bool *chang
 const Node *rewrite_def(const Rewrite *rw, Val v, Op op);  /* v's node if it is op, else NULL */
 uint32_t rewrite_uses(const Rewrite *rw, Val v); /* at the start of the sweep; UINT32_MAX: newer */
 bool rewrite_once(const Rewrite *rw, Val v);               /* v has one use */
+/* v takes the place of old, and its name: dumps stay readable and outputs can be named. */
+void rewrite_name(Graph *g, Val old, Val v);
 bool rewrite_scalar(const Rewrite *rw, Val v, double *x);  /* one constant value everywhere */
 #endif

@@ -91,7 +91,7 @@ static bool stack(OnnxNode *n, const Onnx__ValueInfoProto *declared, int64_t tri
             if (!part[t].i)
                 return refuse(n, "results that cannot be stacked");
         }
-        *out = concat_many(n->g, (int)trips, part, 0);
+        *out = build_concat_many(n->g, (int)trips, part, 0);
         return out->i;
     }
     const Onnx__TypeProto *p = declared->type;

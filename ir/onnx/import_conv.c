@@ -264,7 +264,7 @@ static Val unfold(OnnxNode *n, Val x, const PoolAttrs *at, int64_t fill_value)
         dim.v[dim.n++] = 1;
         part[p] = reshape_ints(g, build(g, OP_slice, NULL, 1, &padded, &s), &dim);
     }
-    return concat_many(g, (int)positions, part, t.rank);
+    return build_concat_many(g, (int)positions, part, t.rank);
 }
 
 static bool import_average_pool(OnnxNode *n)

@@ -1,14 +1,12 @@
 /* import_rnn.c -- RNN, GRU and LSTM, unrolled over time.
  *
  * The product of all steps' input with W is one matrix product; a step adds the product of
- * the state with R and applies the gates.  The backward direction walks time from the end.
+ * the state with R, one for all gates, and applies these.  The backward direction walks time from the end.
  * With sequence lengths a step beyond a sequence's end keeps its state and gives zeros,
  * which is right in both directions. */
 #include "onnx_int.h"
 #include <math.h>
 #include <string.h>
-
-enum { MAX_GATES = 4 };
 
 typedef struct {
     OnnxNode *n;
@@ -25,9 +23,10 @@ typedef struct {
 typedef struct {
     int k;
     bool backward;
-    Val xw[MAX_GATES]; /* [steps, batch, hidden]: x W^T (+ biases) by gate */
-    Val r[MAX_GATES];  /* [hidden, hidden] */
-    Val rb[MAX_GATES]; /* bias kept apart (GRU), or none */
+    Val xw;            /* [steps, batch, gates * hidden]: x W^T + biases */
+    Val r;             /* [gates * hidden, hidden] */
+    Val rb;            /* [hidden]: recurrent bias of the last gate, kept apart (GRU), or none */
+    Val hr;            /* of a step: the state's product with the gates that read it */
     Val peep[3];       /* [hidden] */
     int f[3];          /* activation functions: positions in the attribute */
     Val h, c;          /* [batch, hidden] */
@@ -121,34 +120,34 @@ static Val state_of(const Rnn *r, int operand, int k)
     return build_expand(r->g, zero, 2, (int64_t[]){r->batch, r->hidden});
 }
 
-static Val rows(const Rnn *r, Val v, int block)
+static Val rows(const Rnn *r, Val v, int first, int count)
 {
-    return build_slice(r->g, v, 0, block * r->hidden, r->hidden);
+    return build_slice(r->g, v, 0, first * r->hidden, count * r->hidden);
 }
 
-/* Weights by gate.  A gate listed in `apart` keeps the bias of the recurrent product. */
-static bool read_direction(const Rnn *r, Direction *d, uint32_t apart)
+/* W's bias and the recurrent one, which the last gate of a GRU keeps apart. */
+static Val biases(const Rnn *r, Direction *d, Val b, bool apart)
+{
+    Graph *g = r->g;
+    int joined = r->gates - apart;
+    Val sum = build2(g, OP_add, rows(r, b, 0, joined), rows(r, b, r->gates, joined));
+    if (!apart)
+        return sum;
+    d->rb = rows(r, b, r->gates + joined, 1);
+    return build_concat(g, 2, (Val[]){sum, rows(r, b, joined, 1)}, 0);
+}
+
+static bool read_direction(const Rnn *r, Direction *d, bool apart)
 {
     OnnxNode *n = r->n;
     Graph *g = r->g;
-    Val w = of_direction(g, n->in[1], d->k), rec = of_direction(g, n->in[2], d->k);
-    Val b = has_in(n, 3) ? of_direction(g, n->in[3], d->k) : (Val){0};
-    Val xw = build_matmul(g, r->x, w, false, true);
-    for (int i = 0; i < r->gates; i++) {
-        d->xw[i] = build_slice(g, xw, 2, i * r->hidden, r->hidden);
-        d->r[i] = rows(r, rec, i);
-        if (!b.i)
-            continue;
-        Val wb = rows(r, b, i), rb = rows(r, b, r->gates + i);
-        if (apart >> i & 1)
-            d->rb[i] = rb;
-        else
-            wb = build2(g, OP_add, wb, rb);
-        d->xw[i] = build2(g, OP_add, d->xw[i], wb);
-    }
+    d->xw = build_matmul(g, r->x, of_direction(g, n->in[1], d->k), false, true);
+    d->r = of_direction(g, n->in[2], d->k);
+    if (has_in(n, 3))
+        d->xw = build2(g, OP_add, d->xw, biases(r, d, of_direction(g, n->in[3], d->k), apart));
     d->h = state_of(r, 5, d->k);
     d->y = NEW(n->x->a, Val, r->steps + 1);
-    return d->xw[0].i && d->r[0].i && d->h.i;
+    return d->xw.i && d->r.i && d->h.i;
 }
 
 static bool read_rnn(OnnxNode *n, int gates, int nact, const char *const *dflt, Rnn *r)
@@ -192,17 +191,27 @@ static bool read_rnn(OnnxNode *n, int gates, int nact, const char *const *dflt, 
 
 /* ---- time --------------------------------------------------------------- */
 
-static Val at_step(const Rnn *r, Val v, int64_t t)
+/* The state's product with the first so many gates' weights. */
+static Val recurrent(const Rnn *r, const Direction *d, int gates, Val h)
 {
-    return build_reshape(r->g, build_slice(r->g, v, 0, t, 1), 2,
-                         (int64_t[]){r->batch, r->hidden});
+    return build_matmul(r->g, h, gates < r->gates ? rows(r, d->r, 0, gates) : d->r, false, true);
+}
+
+static Val part(const Rnn *r, Val v, int gate)
+{
+    return build_slice(r->g, v, 1, gate * r->hidden, r->hidden);
+}
+
+static Val input_part(const Rnn *r, const Direction *d, int gate, int64_t t)
+{
+    Val v = build_slice(r->g, d->xw, 0, t, 1);
+    return part(r, build_reshape(r->g, v, 2, (int64_t[]){r->batch, r->gates * r->hidden}), gate);
 }
 
 /* x W^T + h R^T of one gate. */
-static Val gate(const Rnn *r, const Direction *d, int i, int64_t t, Val h)
+static Val gate(const Rnn *r, const Direction *d, int i, int64_t t)
 {
-    return build2(r->g, OP_add, at_step(r, d->xw[i], t),
-                  build_matmul(r->g, h, d->r[i], false, true));
+    return build2(r->g, OP_add, input_part(r, d, i, t), part(r, d->hr, i));
 }
 
 typedef void Step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c);
@@ -247,12 +256,12 @@ static Val all_steps(const Rnn *r, const Direction *d)
         for (int k = 0; k < r->dirs; k++)
             y[t * r->dirs + k] =
                 build_reshape(r->g, d[k].y[t], 3, (int64_t[]){1, r->batch, r->hidden});
-    Val all = concat_many(r->g, (int)(r->steps * r->dirs), y, 0);
+    Val all = build_concat_many(r->g, (int)(r->steps * r->dirs), y, 0);
     all = build_reshape(r->g, all, 4, (int64_t[]){r->steps, r->dirs, r->batch, r->hidden});
     return r->batch_first ? build_transpose(r->g, all, (int[]){2, 0, 1, 3}) : all;
 }
 
-static bool unroll(Rnn *r, uint32_t apart, int nact, Step *step)
+static bool unroll(Rnn *r, bool apart, int nact, Step *step)
 {
     OnnxNode *n = r->n;
     Direction d[2] = {{0}};
@@ -267,7 +276,7 @@ static bool unroll(Rnn *r, uint32_t apart, int nact, Step *step)
             d[k].c = state_of(r, 6, k);
             Val p = has_in(n, 7) ? of_direction(r->g, n->in[7], k) : (Val){0};
             for (int i = 0; i < 3 && p.i; i++)
-                d[k].peep[i] = rows(r, p, i);
+                d[k].peep[i] = rows(r, p, i, 1);
         }
         TRY(run_direction(r, &d[k], step));
     }
@@ -290,7 +299,8 @@ static const char *const lstm_act[] = {"Sigmoid", "Tanh", "Tanh",
 static void rnn_step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c)
 {
     (void)c;
-    *h = activate(r, d->f[0], rnn_act, gate(r, d, 0, t, *h));
+    d->hr = recurrent(r, d, 1, *h);
+    *h = activate(r, d->f[0], rnn_act, gate(r, d, 0, t));
 }
 
 /* Gates z, r, h. */
@@ -298,18 +308,17 @@ static void gru_step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c)
 {
     (void)c;
     Graph *g = r->g;
-    Val z = activate(r, d->f[0], gru_act, gate(r, d, 0, t, *h));
-    Val reset = activate(r, d->f[0], gru_act, gate(r, d, 1, t, *h)), in;
-    if (attr_int(r->n, "linear_before_reset", 0)) {
-        in = build_matmul(g, *h, d->r[2], false, true);
-        in = d->rb[2].i ? build2(g, OP_add, in, d->rb[2]) : in;
-        in = build2(g, OP_mul, reset, in);
-    } else {
-        in = build_matmul(g, build2(g, OP_mul, reset, *h), d->r[2], false, true);
-        in = d->rb[2].i ? build2(g, OP_add, in, d->rb[2]) : in;
-    }
-    Val fresh =
-        activate(r, d->f[1], gru_act, build2(g, OP_add, at_step(r, d->xw[2], t), in));
+    bool linear = attr_int(r->n, "linear_before_reset", 0) != 0;
+    d->hr = recurrent(r, d, linear ? 3 : 2, *h);
+    Val z = activate(r, d->f[0], gru_act, gate(r, d, 0, t));
+    Val reset = activate(r, d->f[0], gru_act, gate(r, d, 1, t)), in;
+    if (linear)
+        in = part(r, d->hr, 2);
+    else
+        in = build_matmul(g, build2(g, OP_mul, reset, *h), rows(r, d->r, 2, 1), false, true);
+    in = d->rb.i ? build2(g, OP_add, in, d->rb) : in;
+    in = linear ? build2(g, OP_mul, reset, in) : in;
+    Val fresh = activate(r, d->f[1], gru_act, build2(g, OP_add, input_part(r, d, 2, t), in));
     /* (1-z) fresh + z h = fresh + z (h - fresh) */
     *h = build2(g, OP_add, fresh, build2(g, OP_mul, z, build2(g, OP_sub, *h, fresh)));
 }
@@ -323,16 +332,14 @@ static Val peeped(const Rnn *r, Val x, Val peep, Val c)
 static void lstm_step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c)
 {
     Graph *g = r->g;
-    Val in =
-        activate(r, d->f[0], lstm_act, peeped(r, gate(r, d, 0, t, *h), d->peep[0], *c));
+    d->hr = recurrent(r, d, 4, *h);
+    Val in = activate(r, d->f[0], lstm_act, peeped(r, gate(r, d, 0, t), d->peep[0], *c));
     Val forget = attr_int(r->n, "input_forget", 0)
                      ? build2(g, OP_sub, scalar_like(g, in, 1), in)
-                     : activate(r, d->f[0], lstm_act,
-                                peeped(r, gate(r, d, 2, t, *h), d->peep[2], *c));
-    Val fresh = activate(r, d->f[1], lstm_act, gate(r, d, 3, t, *h));
+                     : activate(r, d->f[0], lstm_act, peeped(r, gate(r, d, 2, t), d->peep[2], *c));
+    Val fresh = activate(r, d->f[1], lstm_act, gate(r, d, 3, t));
     *c = build2(g, OP_add, build2(g, OP_mul, forget, *c), build2(g, OP_mul, in, fresh));
-    Val out =
-        activate(r, d->f[0], lstm_act, peeped(r, gate(r, d, 1, t, *h), d->peep[1], *c));
+    Val out = activate(r, d->f[0], lstm_act, peeped(r, gate(r, d, 1, t), d->peep[1], *c));
     Rnn unclipped = *r;
     unclipped.clip = 0;
     *h = build2(g, OP_mul, out, activate(&unclipped, d->f[2], lstm_act, *c));
@@ -341,19 +348,19 @@ static void lstm_step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c)
 static bool import_rnn(OnnxNode *n)
 {
     Rnn r;
-    return read_rnn(n, 1, 1, rnn_act, &r) && unroll(&r, 0, 1, rnn_step);
+    return read_rnn(n, 1, 1, rnn_act, &r) && unroll(&r, false, 1, rnn_step);
 }
 
 static bool import_gru(OnnxNode *n)
 {
     Rnn r;
-    return read_rnn(n, 3, 2, gru_act, &r) && unroll(&r, 1 << 2, 2, gru_step);
+    return read_rnn(n, 3, 2, gru_act, &r) && unroll(&r, true, 2, gru_step);
 }
 
 static bool import_lstm(OnnxNode *n)
 {
     Rnn r;
-    return read_rnn(n, 4, 3, lstm_act, &r) && unroll(&r, 0, 3, lstm_step);
+    return read_rnn(n, 4, 3, lstm_act, &r) && unroll(&r, false, 3, lstm_step);
 }
 
 const OnnxOp onnx_rnn[] = {

@@ -136,7 +136,7 @@ static bool concat_from_sequence(OnnxNode *n)
             dim.v[d] = d == axis ? 1 : t->dim[k++];
         s.v[i] = reshape_ints(n->g, s.v[i], &dim);
     }
-    n->out[0] = concat_many(n->g, s.n, s.v, (int)axis);
+    n->out[0] = build_concat_many(n->g, s.n, s.v, (int)axis);
     return n->out[0].i;
 }
 

@@ -137,7 +137,7 @@ static bool import_concat(OnnxNode *n)
 {
     int64_t axis;
     TRY(axis_in(n, attr_int(n, "axis", 1), in_type(n, 0)->rank, &axis));
-    n->out[0] = concat_many(n->g, n->nin, n->in, (int)axis);
+    n->out[0] = build_concat_many(n->g, n->nin, n->in, (int)axis);
     return n->out[0].i;
 }
 

@@ -88,7 +88,7 @@ static bool import_linear_attention(OnnxNode *n)
                                (int64_t[]){a.batch, 1, qh * dv});
         TRY(out[t].i);
     }
-    n->out[0] = build_cast(g, concat_many(g, (int)a.steps, out, 1), in_type(n, 0)->dt);
+    n->out[0] = build_cast(g, build_concat_many(g, (int)a.steps, out, 1), in_type(n, 0)->dt);
     n->out[1] = build_cast(g, s, in_type(n, has_in(n, 3) ? 3 : 0)->dt);
     return n->out[0].i;
 }

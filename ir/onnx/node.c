@@ -368,20 +368,6 @@ Val narrow(OnnxNode *n, Val v, int32_t data_type)
     return wide;
 }
 
-/* In parts: kernels take a limited number of operands. */
-Val concat_many(Graph *g, int n, const Val *v, int axis)
-{
-    enum { PART = 32 };
-    if (n <= PART)
-        return build_concat(g, n, v, axis);
-    int parts = (n + PART - 1) / PART;
-    Val *part = NEW(g->arena, Val, parts);
-    for (int i = 0; i < parts; i++)
-        part[i] =
-            build_concat(g, n - i * PART < PART ? n - i * PART : PART, v + i * PART, axis);
-    return concat_many(g, parts, part, axis);
-}
-
 /* A new dimension in front of (or behind) the axis, expanded and merged. */
 static Val repeat(Graph *g, Val a, int axis, int64_t times, bool behind)
 {

@@ -395,7 +395,6 @@ Val along_axis(Graph *g, Val a, int axis, int rank);
 /* Every index of an axis `times` times in a row (whole: the whole axis again and again). */
 Val repeat_each(Graph *g, Val a, int axis, int64_t times);
 Val repeat_whole(Graph *g, Val a, int axis, int64_t times);
-Val concat_many(Graph *g, int n, const Val *v, int axis);
 Val iota(Graph *g, int64_t n);                      /* i64: 0 1 2 ... */
 Val negative_wraps(Graph *g, Val index, int64_t n); /* python's negative indices */
 Val narrow(OnnxNode *n, Val v, int32_t data_type);  /* convert to an ONNX element type */
