@@ -10,6 +10,7 @@ trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/bin"
 ln -s "$ckc" "$folder/bin/ckc"
 PATH=$folder/bin:$PATH
+export XDG_CACHE_HOME=$folder # a cache of its own: times are those of this run
 cd "$folder"
 for model in decoder mlp resnet18; do ln -s "$examples/$model/model.onnx" $model.onnx; done
 ln -s "$examples/trace4/trace4.dag" .
