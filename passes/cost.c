@@ -36,7 +36,8 @@ static bool fits_machine(const Plan *p, PassCtx *cx, int64_t budget)
                        "a step holds at least %lld bytes, and %s has %lld: a smaller --budget "
                        "recomputes more%s%s",
                        (long long)need, step_device(o)->title, (long long)o->memory,
-                       floor > o->memory ? " but what lives through a step alone is too much" : "",
+                       floor > o->memory ? " but what lives through a step alone is too much"
+                                         : "; ckc oom finds what fits",
                        o->cost ? "; ckc plan plans for another machine" : "");
 }
 

@@ -30,7 +30,8 @@ START_TEST(paths_in_names)
 }
 END_TEST
 
-#define BLOCKS CKC_SOURCE_DIR "/tests/data/blocks.onnx --device cpu --optimizer sgd "
+#define BLOCKS                                                                                               \
+    CKC_SOURCE_DIR "/tests/data/blocks.onnx --device fake --offload no --moves 20000 --optimizer sgd "
 
 /* torch.export's names have no path: it is in the records of nodes. */
 START_TEST(activations_have_modules)

@@ -5,7 +5,7 @@
 
 START_TEST(allocations_may_fail)
 {
-    ck_assert_int_eq(shell("'" CKC_SOURCE_DIR "/tests/oom.sh' '" CKC_OOM_BINARY "' 5 149 '" CKC_OOM_API "'"),
+    ck_assert_int_eq(shell("'" CKC_SOURCE_DIR "/tests/oom.sh' '" CKC_OOM_BINARY "' 5 997 '" CKC_OOM_API "'"),
                      0);
 }
 END_TEST
