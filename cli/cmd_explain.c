@@ -96,11 +96,23 @@ static void add(Total *t, const Fate *f)
     t->ns += f->redone_ns;
 }
 
+/* Copies run beside the kernels. */
+static void find_times(Explain *x)
+{
+    const Plan *p = x->job->plan;
+    for (uint32_t s = 0; s < p->nstep; s++) {
+        int64_t ns = step_copies(p, s) ? 0 : p->step[s].cost_ns * plan_times(p, s);
+        bool again = x->uses.before[p->step[s].first] != NEVER;
+        *(again ? &x->again_ns : &x->phase_ns[step_phase(p, &x->uses, s)]) += ns;
+    }
+}
+
 static void find_results(Explain *x)
 {
     Job *j = x->job;
     uint32_t n;
     x->uses = plan_uses(j->plan, j->plan->g->nout, &j->arena);
+    find_times(x);
     const Fate *f = plan_fates(j->plan, &x->uses, &n, &j->arena);
     x->fate = f;
     x->nfate = n;
@@ -181,6 +193,19 @@ static void print_head(FILE *f, const Explain *x)
     fprintf(f, "; %.4g ms predicted", explain_ms(p->predicted_ns));
     if (p->base_ns)
         fprintf(f, ", %+.2f %%", 100 * ((double)p->predicted_ns / (double)p->base_ns - 1));
+    fputc('\n', f);
+}
+
+static void print_times(FILE *f, const Explain *x)
+{
+    const int64_t *ns = x->phase_ns;
+    fprintf(f, "forward %.4g ms, backward %.4g ms", explain_ms(ns[PHASE_FORWARD]),
+            explain_ms(ns[PHASE_BACKWARD]));
+    if (ns[PHASE_FORWARD])
+        fprintf(f, " (%.3g times)", (double)ns[PHASE_BACKWARD] / (double)ns[PHASE_FORWARD]);
+    fprintf(f, ", updates %.4g ms", explain_ms(ns[PHASE_UPDATE]));
+    if (x->again_ns)
+        fprintf(f, "; again %.4g ms", explain_ms(x->again_ns));
     fputc('\n', f);
 }
 
@@ -287,6 +312,7 @@ static void print(const Explain *x)
     size_t size;
     FILE *f = mem_stream(&text, &size);
     print_head(f, x);
+    print_times(f, x);
     if (all) {
         fputc('\n', f);
         memory_print(x->job, f);
@@ -347,6 +373,10 @@ static void print_json(const Explain *x)
     memory_json(x->job, o);
     for (int d = 0; d < DECISIONS; d++)
         json_object_set_new(o, decision_name[d], total_json(&x->total[d]));
+    json_object_set_new(o, "forward_ms", json_real(explain_ms(x->phase_ns[PHASE_FORWARD])));
+    json_object_set_new(o, "backward_ms", json_real(explain_ms(x->phase_ns[PHASE_BACKWARD])));
+    json_object_set_new(o, "update_ms", json_real(explain_ms(x->phase_ns[PHASE_UPDATE])));
+    json_object_set_new(o, "again_ms", json_real(explain_ms(x->again_ns)));
     json_object_set_new(o, "host_state_bytes", json_integer(x->state_bytes));
     json_object_set_new(o, "results", results);
     json_object_set_new(o, "more", other_json(x, &x->more));

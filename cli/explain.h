@@ -41,6 +41,7 @@ typedef struct {
     uint32_t n;
     Total total[DECISIONS], why[WHYS];
     Other more, less;
+    int64_t phase_ns[PHASE_UPDATE + 1], again_ns; /* predicted, without what is computed again; that */
     int64_t state_bytes; /* of optimizer states in the host's memory */
 } Explain;
 

@@ -303,7 +303,13 @@ text <<'END'
 ### A third more time?
 
 A backward pass is about two forward passes, so that redoing all is at most a third of a step, and less where
-products need not be redone for anything. The overhead of one redo of every layer, in three networks:
+products need not be redone for anything. The two passes here, from kernels measured one by one:
+END
+for model in "decoder.onnx --bind batch=8,seq=128" "resnet18.onnx --bind batch=16" "mlp.onnx --bind batch=16384"; do
+    show "ckc explain $model --device cpu | sed -n 3p"
+done
+text <<'END'
+The overhead of one redo of every layer, predicted:
 END
 for model in "$plan" "resnet18.onnx --bind batch=256 --device h200 --offload no" "mlp.onnx --bind batch=65536 --device h200 --offload no"; do
     show "ckc compare $model --policy keep-all --policy every-1 | sed -n 4,6p"

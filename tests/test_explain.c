@@ -59,6 +59,10 @@ START_TEST(every_result_has_a_fate)
     ck_assert(bytes == number(k, "bytes") + number(d, "bytes"));
     ck_assert_double_eq_tol(paid, number(d, "paid_ms"), 1e-9);
     ck_assert_double_eq_tol(paid, number(plan, "predicted_ms") - number(plan, "keep_all_ms"), 1e-3);
+    ck_assert_double_eq_tol(number(e, "again_ms"), paid, 1e-9);
+    ck_assert(number(e, "forward_ms") > 0 && number(e, "backward_ms") > 0 && number(e, "update_ms") > 0);
+    ck_assert_double_eq_tol(number(e, "forward_ms") + number(e, "backward_ms") + number(e, "update_ms"),
+                            number(e, "keep_all_ms"), 1e-3);
     json_t *more = json_object_get(e, "more");
     ck_assert(number(more, "predicted_ms") <= number(e, "predicted_ms") && number(more, "ms_per_gib") >= 0);
     json_decref(plan);
