@@ -102,8 +102,9 @@ static void find_times(Explain *x)
     const Plan *p = x->job->plan;
     for (uint32_t s = 0; s < p->nstep; s++) {
         int64_t ns = step_copies(p, s) ? 0 : p->step[s].cost_ns * plan_times(p, s);
-        bool again = x->uses.before[p->step[s].first] != NEVER;
-        *(again ? &x->again_ns : &x->phase_ns[step_phase(p, &x->uses, s)]) += ns;
+        uint32_t first = p->step[s].first; /* an update that joins its weight's product is backward */
+        bool again = x->uses.before[first] != NEVER;
+        *(again ? &x->again_ns : &x->phase_ns[x->uses.phase[p->g->order[first].i]]) += ns;
     }
 }
 
@@ -410,7 +411,10 @@ static bool explain(Explain *x, Job *base)
     TRY(step_check(o));
     if (o->accumulate_auto)
         return fail(&o->diag, "ckc explain is of one plan: give --accumulate a number");
+    const char *policy = o->step.policy;
+    o->step.policy = policy ? policy : "keep-all"; /* times are what is told: all kernels are measured well */
     TRY(job_prepare(base, &(PassRun){0}));
+    o->step.policy = policy;
     x->job = job_fork(base);
     TRY(job_finish(x->job, &(PassRun){0}));
     find_results(x);
