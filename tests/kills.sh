@@ -46,9 +46,10 @@ random() { # below $1
 
 either() { cmp -s "out/$1" "a/$1" || cmp -s "out/$1" "b/$1" || fail "out/$1 is neither old nor new"; }
 
-same_folder() { # a|b: also its report, which has times in it; not what the next run removes
-    diff -r -x report.json -x .ckc-temporary -x '*.0.tmp' out/p "$1/p" >/dev/null &&
-        grep -q "$(grep '"optimizer"' "$1/p/report.json")" out/p/report.json
+same_folder() { # a|b: also its reports, which have times in them; not what the next run removes
+    diff -r -x report.json -x report.html -x .ckc-temporary -x '*.0.tmp' out/p "$1/p" >/dev/null &&
+        grep -q "$(grep '"optimizer"' "$1/p/report.json")" out/p/report.json &&
+        grep -q "$(grep -o 'A training step: [a-z]*' "$1/p/report.html")" out/p/report.html
 }
 
 check_files() {
