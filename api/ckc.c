@@ -259,8 +259,8 @@ static bool make_job(ckc_session *s, bool is_schedule)
 {
     Options *o = &s->o;
     PassRun how = {0};
-    Job *j = s->job = mem_new(1, sizeof *j);
-    *j = (Job){.o = o, .in_schedule = is_schedule};
+    Job *j = s->job = job_new(o);
+    j->in_schedule = is_schedule;
     TRY((is_schedule || step_check(o)) && training_check(j));
     return is_schedule ? job_read(j) : job_plan_best(&s->job, &how);
 }
@@ -306,10 +306,8 @@ void ckc_free(ckc_session *s)
 {
     if (!s)
         return;
-    if (s->job && (s->planned || !s->lost)) {
+    if (s->planned || !s->lost)
         job_free(s->job);
-        free(s->job);
-    }
     arena_free(&s->arena);
     options_free(&s->o);
     free(s);

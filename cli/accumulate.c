@@ -3,10 +3,10 @@
  *
  * A batch in k parts holds a k-th of its activations and reads the weights k times: where that costs
  * less than recomputing, the batch is cut, and what is still too much is recomputed.  One batch is
- * planned first; if it recomputes, the further divisors of the batch are, unless they take longer
- * already without recomputation, until one recomputes nothing and is no faster (caches like smaller
- * parts).  The least predicted time is chosen: it is never above that of recomputation alone (k = 1)
- * or of micro-batches alone (those k that recompute nothing). */
+ * planned first; if it recomputes, the further divisors of the batch are, unless they take longer by a
+ * bound already, until one recomputes nothing and is no faster (caches like smaller parts).  The least
+ * predicted time is chosen: it is never above that of recomputation alone (k = 1) or of micro-batches alone
+ * (those k that recompute nothing). */
 #include "cli.h"
 #include "ir/mem.h"
 #include <inttypes.h>
@@ -80,7 +80,10 @@ static void add_trial(Choice *c, int64_t k, const Job *j, bool planned)
         t.recomputed = j->info.nrecomputed;
     }
     c->trial = arena_grow(a, c->trial, c->ntrial, &c->ctrial, sizeof *c->trial);
-    c->trial[c->ntrial++] = t;
+    uint32_t i = c->ntrial++;
+    for (; i > 0 && c->trial[i - 1].k > k; i--)
+        c->trial[i] = c->trial[i - 1];
+    c->trial[i] = t;
 }
 
 /* The whole batch's options, for k micro-batches that are to take less time than the best. */
@@ -99,6 +102,10 @@ static StepOptions options_for(const Choice *c, int64_t k)
     return s;
 }
 
+typedef struct {
+    bool planned, better, recomputed;
+} Tried;
+
 /* The data and the validation, which are the same, go to the one that stays. */
 static void drop(Job *j, Job *stays)
 {
@@ -107,7 +114,6 @@ static void drop(Job *j, Job *stays)
     j->data = NULL;
     j->val = NULL;
     job_free(j);
-    free(j);
 }
 
 /* The fewest values that a batch norm's statistics are taken over; 0: there is none. */
@@ -134,19 +140,22 @@ static bool plan_micro(Choice *c, Job *j)
            fail_status(&c->o->diag, EXIT_INFEASIBLE, "a batch norm would have one value in a micro-batch");
 }
 
-/* Of k micro-batches.  enough: nothing is recomputed and nothing gained, and more of them would only
- * read the weights more often.  False: the device failed; that there is no such plan is no failure. */
-static bool try_micro(Choice *c, int64_t k, bool *enough)
+/* Of k micro-batches; alone: without recomputation.  False: the device failed; that there is no such plan is
+ * no failure. */
+static bool try_micro(Choice *c, int64_t k, bool alone, Tried *tried)
 {
     Options *o = c->o;
-    Job *j = mem_new(1, sizeof *j);
-    *j = (Job){.o = o, .data = c->best->data};
+    Job *j = job_new(o);
+    j->data = c->best->data;
     StepOptions s = options_for(c, k), before = o->step;
+    if (alone)
+        s.limit_ns = 1;
     o->step = s;
     bool planned = plan_micro(c, j);
     bool better = planned && (!c->planned || j->plan->predicted_ns < c->best->plan->predicted_ns);
-    add_trial(c, k, j, planned);
-    *enough = planned && !better && !j->info.nrecomputed;
+    if (planned || !alone)
+        add_trial(c, k, j, planned);
+    *tried = (Tried){.planned = planned, .better = better, .recomputed = j->info.nrecomputed > 0};
     if (better) {
         drop(c->best, j);
         c->best = j;
@@ -172,13 +181,27 @@ static void mention(Choice *c)
                                        ? ", and batch norms take the statistics of each" : ""));
 }
 
+/* The fewest that recompute nothing come first: there is no search for them, and those that others are faster
+ * than need none.  Behind them it is enough when nothing is recomputed and nothing gained: more would only
+ * read the weights more often. */
 static bool try_all(Choice *c)
 {
-    int64_t whole = c->batch->value;
+    int64_t whole = c->batch->value, alone = 0;
     bool enough = c->planned && !c->best->info.nrecomputed;
-    for (int64_t k = 2; k <= whole && !enough; k++)
-        if (whole % k == 0)
-            TRY(try_micro(c, k, &enough));
+    Tried t;
+    for (int64_t k = 2; k <= whole && !enough && !alone; k++)
+        if (whole % k == 0) {
+            TRY(try_micro(c, k, true, &t));
+            alone = t.planned ? k : 0;
+        }
+    for (int64_t k = 2; k <= whole && !enough; k++) {
+        if (k == alone)
+            enough = c->best->plan->accumulate != k;
+        else if (whole % k == 0) {
+            TRY(try_micro(c, k, false, &t));
+            enough = t.planned && !t.better && !t.recomputed;
+        }
+    }
     return true;
 }
 

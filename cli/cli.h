@@ -140,7 +140,8 @@ int cmd_compare(Options *o);
 int cmd_sweep(Options *o);
 int cmd_explain(Options *o);
 int cmd_oom(Options *o);
-int solve_compare(Options *o); /* of an instance */
+int solve_compare(Options *o);  /* of an instance */
+bool sweep_batches(Options *o); /* ckc sweep --batch */
 int cmd_help(Options *o);
 
 /* What is done with a model wherever a step of it is planned: the device, and an option that would change
@@ -195,6 +196,7 @@ typedef struct {
 
 typedef struct Validation Validation;
 typedef struct StepLog StepLog;
+typedef struct SweepResult SweepResult;
 
 /* A number of micro-batches that was tried, and the plan there was for it. */
 typedef struct {
@@ -240,21 +242,24 @@ typedef struct Job {
     char **remark;     /* of the passes */
     uint32_t nremark, cremark;
     double plan_seconds;
+    double others;     /* share of the processors that others used while kernels were measured */
     Trial *trial;      /* --accumulate auto: one batch first */
     uint32_t ntrial;
     bool in_schedule;  /* the plan was read, not made */
+    const SweepResult *sweep; /* whose plan it is; NULL: none's */
     const char *blame; /* the file a failure is about: its name goes before the message */
 } Job;
 
+Job *job_new(Options *o);
 /* Open model and data, run the pipeline: job_prepare up to remat, job_finish from there on. */
 bool job_plan(Job *j, const PassRun *how);
 bool job_prepare(Job *j, const PassRun *how);
 bool job_finish(Job *j, const PassRun *how);
 /* Of a prepared one: can be finished with other options of the plan.  It ends before `of`, whose files and
- * profile it uses.  malloc'ed, to be freed after job_free. */
+ * profile it uses. */
 Job *job_fork(const Job *of);
 /* Likewise; with --accumulate auto *j becomes the job of the best number of micro-batches, also on failure.
- * *j is malloc'ed. */
+ */
 bool job_plan_best(Job **j, const PassRun *how);
 void job_remark(Job *j, const char *text);
 /* Open the executor: weights are at their initial values. */
@@ -262,7 +267,7 @@ bool job_open(Job *j);
 /* The exit status of a command; an error, or that steps were left out after a signal, is said. */
 int job_status(const Job *j, bool ok);
 void job_close(Job *j); /* what ran, so that it may be opened again */
-void job_free(Job *j);
+void job_free(Job *j);  /* NULL is fine */
 
 /* ---- steplog.c: what a run tells while it goes on ------------------------------------------------- */
 
@@ -340,12 +345,21 @@ bool value_is_weight(const Value *v); /* of the model's file */
 bool output_weight(Job *j, Val v, Tensor *t);
 bool output_grads(Job *j);
 
+/* ---- numbers.c ---------------------------------------------------------------------------------- */
+
+const char *bytes_str(int64_t bytes, char buf[32]);
+const char *percent_str(double part, char buf[16]); /* 0.0123: "+1.23 %" */
+const char *rate_str(double v, char buf[16]);       /* per second: "5408", "0.4321" */
+double ns_ms(int64_t ns);
+/* A line about kernels that were measured, where other processes used more than a tenth of the processors. */
+void others_print(FILE *f, double share);
+double part_over(int64_t ns, int64_t base); /* 0.5: half as much again; 0 if there is no base */
+
 /* ---- report.c ---------------------------------------------------------------------------------- */
 
 void report_print(const Job *j, FILE *f);
 json_t *report_json(const Job *j);
 void report_write(const json_t *report, FILE *f);
-const char *bytes_str(int64_t bytes, char buf[32]);
 /* The types that products read, and of the parameters, where these are others: "bf16 (weights f32)". */
 const char *precision_of(const Graph *g, char buf[64]);
 

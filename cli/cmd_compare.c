@@ -22,7 +22,7 @@ static void fill_row(PolicyRow *r, const Job *j)
     r->activations = p->mem[MEM_ACTIVATION];
     r->peak = p->arena_bytes + p->reserved;
     r->redone = j->info.nrecomputed;
-    r->cost = 1e-6 * (double)p->predicted_ns;
+    r->cost = ns_ms(p->predicted_ns);
     r->fits = r->peak <= p->budget;
 }
 
@@ -33,7 +33,7 @@ static void fill_table(PolicyTable *t, const Job *j, bool planned)
     int64_t reserved = step_device(&j->o->step)->reserved;
     t->budget = p->budget + (planned ? 0 : reserved);
     t->whole = p->keep_all_bytes + reserved;
-    t->base = 1e-6 * (double)p->base_ns;
+    t->base = ns_ms(p->base_ns);
 }
 
 /* Without what is held at the peak, which comes behind a tab. */
@@ -57,7 +57,7 @@ static bool plan_row(Compare *c, uint32_t i)
     if (planned) {
         fill_row(r, j);
         if (search)
-            c->table.bound = 1e-6 * (double)j->plan->bound_ns;
+            c->table.bound = ns_ms(j->plan->bound_ns);
         return true;
     }
     if (o->diag.status != EXIT_INFEASIBLE)
@@ -124,23 +124,15 @@ static bool compare(Compare *c)
     return true;
 }
 
-static void free_job(Job *j)
-{
-    if (j)
-        job_free(j);
-    free(j);
-}
-
 int cmd_compare(Options *o)
 {
     if (o->path && has_suffix(o->path, ".dag"))
         return solve_compare(o);
-    Compare c = {.o = o, .base = mem_new(1, sizeof *c.base)};
+    Compare c = {.o = o, .base = job_new(o)};
     c.table = (PolicyTable){.path = o->path, .in_ms = true, .measured = o->measure};
-    c.base->o = o;
     int status = job_status(c.base, compare(&c));
     for (uint32_t i = 0; i < c.table.n; i++)
-        free_job(c.job[i]);
-    free_job(c.base);
+        job_free(c.job[i]);
+    job_free(c.base);
     return status;
 }

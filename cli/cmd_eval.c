@@ -249,9 +249,9 @@ static bool run_suite(Options *o)
 
 int cmd_eval(Options *o)
 {
-    Job j = {.o = o};
-    bool ok = (o->path || fail(&o->diag, "no model given")) && (o->suite ? run_suite(o) : evaluate(&j));
-    int status = job_status(&j, ok);
-    job_free(&j);
+    Job *j = job_new(o);
+    bool ok = (o->path || fail(&o->diag, "no model given")) && (o->suite ? run_suite(o) : evaluate(j));
+    int status = job_status(j, ok);
+    job_free(j);
     return status;
 }

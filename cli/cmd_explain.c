@@ -158,7 +158,6 @@ static bool plan_other(const Explain *x, Job *base, int64_t budget, Other *other
     if (planned && (budget > p->budget) == (other->ns > p->predicted_ns))
         other->ns = p->predicted_ns;
     job_free(j);
-    free(j);
     bool ok = planned || o->diag.status == EXIT_INFEASIBLE;
     o->diag = ok ? (Diag){0} : o->diag;
     return ok;
@@ -177,7 +176,7 @@ static bool find_price(Explain *x, Job *base)
 static double price(const Explain *x, const Other *other)
 {
     const Plan *p = x->job->plan;
-    return explain_ms(p->predicted_ns - other->ns) / (double)(other->bytes - p->budget);
+    return ns_ms(p->predicted_ns - other->ns) / (double)(other->bytes - p->budget);
 }
 
 /* ---- text ------------------------------------------------------------------------------------------- */
@@ -191,7 +190,7 @@ static void print_head(FILE *f, const Explain *x)
             bytes_str(p->keep_all_bytes + p->reserved, b));
     if (p->budget)
         fprintf(f, ", budget %s", bytes_str(p->budget, a));
-    fprintf(f, "; %.4g ms predicted", explain_ms(p->predicted_ns));
+    fprintf(f, "; %.4g ms predicted", ns_ms(p->predicted_ns));
     if (p->base_ns)
         fprintf(f, ", %+.2f %%", 100 * ((double)p->predicted_ns / (double)p->base_ns - 1));
     fputc('\n', f);
@@ -200,13 +199,12 @@ static void print_head(FILE *f, const Explain *x)
 static void print_times(FILE *f, const Explain *x)
 {
     const int64_t *ns = x->phase_ns;
-    fprintf(f, "forward %.4g ms, backward %.4g ms", explain_ms(ns[PHASE_FORWARD]),
-            explain_ms(ns[PHASE_BACKWARD]));
+    fprintf(f, "forward %.4g ms, backward %.4g ms", ns_ms(ns[PHASE_FORWARD]), ns_ms(ns[PHASE_BACKWARD]));
     if (ns[PHASE_FORWARD])
         fprintf(f, " (%.3g times)", (double)ns[PHASE_BACKWARD] / (double)ns[PHASE_FORWARD]);
-    fprintf(f, ", updates %.4g ms", explain_ms(ns[PHASE_UPDATE]));
+    fprintf(f, ", updates %.4g ms", ns_ms(ns[PHASE_UPDATE]));
     if (x->again_ns)
-        fprintf(f, "; again %.4g ms", explain_ms(x->again_ns));
+        fprintf(f, "; again %.4g ms", ns_ms(x->again_ns));
     fputc('\n', f);
 }
 
@@ -221,7 +219,7 @@ static void print_totals(FILE *f, const Explain *x)
             continue;
         fprintf(f, "  %11s  %s, of %" PRIu32 " kernels", bytes_str(t->bytes, bytes), text[d], t->n);
         if (t->ns)
-            fprintf(f, ", in %.4g ms", explain_ms(t->ns));
+            fprintf(f, ", in %.4g ms", ns_ms(t->ns));
         fputc('\n', f);
     }
     if (x->state_bytes)
@@ -236,7 +234,7 @@ static void print_result(FILE *f, const Explain *x, const Result *r)
         snprintf(again, sizeof again, "%" PRIu32, r->fate->again);
     step_label(x->job->plan, r->fate->step, kernel, ROOM);
     print_line(f, "%-6s %10s %8.3g %7.4g %5" PRIu32 " %5" PRIu32 " %5s  %s%s%s", decision_name[r->decision],
-               bytes_str(r->fate->bytes, bytes), explain_ms(r->ns), explain_rate(r) / 1e6, r->fate->step,
+               bytes_str(r->fate->bytes, bytes), ns_ms(r->ns), explain_rate(r) / 1e6, r->fate->step,
                r->fate->until, again, kernel, *r->module ? " of " : "", r->module);
 }
 
@@ -290,7 +288,7 @@ static void print_other(FILE *f, const Explain *x, const Other *other, const cha
     int unit = part >> 26 ? 2 : part >> 16 ? 1 : 0;
     fprintf(f, "  %s %s: ", bytes_str(part, bytes), word);
     if (other->known)
-        fprintf(f, "%.4g ms, %+.2f %%; %.3g ms for a %s\n", explain_ms(other->ns),
+        fprintf(f, "%.4g ms, %+.2f %%; %.3g ms for a %s\n", ns_ms(other->ns),
                 100 * ((double)other->ns / (double)p->predicted_ns - 1),
                 price(x, other) * (double)(INT64_C(1) << (10 * (unit + 1))), name[unit]);
     else
@@ -340,16 +338,16 @@ static json_t *result_json(const Explain *x, const Result *r)
     return json_pack(
         "{s:s, s:o, s:o, s:s, s:I, s:f, s:f, s:i, s:i, s:o, s:i, s:i, s:i, s:I, s:b, s:s?}", "decision",
         decision_name[r->decision], "value", json_text(x->job->plan->g->vals[f->val.i].name), "module",
-        json_text(r->module), "kernel", r->kernel, "bytes", (json_int_t)f->bytes, "ms_again",
-        explain_ms(r->ns), "paid_ms", explain_ms(f->redone_ns), "made", (int)f->step, "until", (int)f->until,
-        "again", step_json(f->again), "last", (int)f->last, "redone", (int)f->redone, "fetched",
-        (int)f->fetched, "moved_bytes", (json_int_t)f->moved_bytes, "at_peak", f->at_peak, "why", why);
+        json_text(r->module), "kernel", r->kernel, "bytes", (json_int_t)f->bytes, "ms_again", ns_ms(r->ns),
+        "paid_ms", ns_ms(f->redone_ns), "made", (int)f->step, "until", (int)f->until, "again",
+        step_json(f->again), "last", (int)f->last, "redone", (int)f->redone, "fetched", (int)f->fetched,
+        "moved_bytes", (json_int_t)f->moved_bytes, "at_peak", f->at_peak, "why", why);
 }
 
 static json_t *total_json(const Total *t)
 {
     return json_pack("{s:i, s:I, s:f}", "kernels", (int)t->n, "bytes", (json_int_t)t->bytes, "paid_ms",
-                     explain_ms(t->ns));
+                     ns_ms(t->ns));
 }
 
 static json_t *other_json(const Explain *x, const Other *other)
@@ -357,7 +355,7 @@ static json_t *other_json(const Explain *x, const Other *other)
     if (!other->known)
         return json_null();
     return json_pack("{s:I, s:f, s:f}", "budget_bytes", (json_int_t)other->bytes, "predicted_ms",
-                     explain_ms(other->ns), "ms_per_gib", price(x, other) * (double)(1 << 30));
+                     ns_ms(other->ns), "ms_per_gib", price(x, other) * (double)(1 << 30));
 }
 
 static void print_json(const Explain *x)
@@ -370,14 +368,14 @@ static void print_json(const Explain *x)
     json_t *o = json_pack("{s:o, s:I, s:I, s:I, s:f, s:f}", "model", json_text(x->o->path), "budget_bytes",
                           (json_int_t)p->budget, "peak_bytes", (json_int_t)(p->arena_bytes + p->reserved),
                           "keep_all_bytes", (json_int_t)(p->keep_all_bytes + p->reserved), "predicted_ms",
-                          explain_ms(p->predicted_ns), "keep_all_ms", explain_ms(p->base_ns));
+                          ns_ms(p->predicted_ns), "keep_all_ms", ns_ms(p->base_ns));
     memory_json(x->job, o);
     for (int d = 0; d < DECISIONS; d++)
         json_object_set_new(o, decision_name[d], total_json(&x->total[d]));
-    json_object_set_new(o, "forward_ms", json_real(explain_ms(x->phase_ns[PHASE_FORWARD])));
-    json_object_set_new(o, "backward_ms", json_real(explain_ms(x->phase_ns[PHASE_BACKWARD])));
-    json_object_set_new(o, "update_ms", json_real(explain_ms(x->phase_ns[PHASE_UPDATE])));
-    json_object_set_new(o, "again_ms", json_real(explain_ms(x->again_ns)));
+    json_object_set_new(o, "forward_ms", json_real(ns_ms(x->phase_ns[PHASE_FORWARD])));
+    json_object_set_new(o, "backward_ms", json_real(ns_ms(x->phase_ns[PHASE_BACKWARD])));
+    json_object_set_new(o, "update_ms", json_real(ns_ms(x->phase_ns[PHASE_UPDATE])));
+    json_object_set_new(o, "again_ms", json_real(ns_ms(x->again_ns)));
     json_object_set_new(o, "host_state_bytes", json_integer(x->state_bytes));
     json_object_set_new(o, "results", results);
     json_object_set_new(o, "more", other_json(x, &x->more));
@@ -433,13 +431,9 @@ static bool explain(Explain *x, Job *base)
 int cmd_explain(Options *o)
 {
     Explain x = {.o = o};
-    Job *base = mem_new(1, sizeof *base);
-    base->o = o;
+    Job *base = job_new(o);
     int status = job_status(base, explain(&x, base));
-    if (x.job)
-        job_free(x.job);
-    free(x.job);
+    job_free(x.job);
     job_free(base);
-    free(base);
     return status;
 }

@@ -5,7 +5,6 @@
  * Then 16-bit products, optimizers with less state, a smaller batch.  Each is planned within the budget. */
 #include "option.h"
 #include "ir/mem.h"
-#include "sweep.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -68,8 +67,7 @@ typedef enum { STORED, WITHIN, MICRO } Plans;
 static bool plan(Oom *m, const StepOptions *s, Plans kind, Way *w, int64_t mem[MEM_KINDS])
 {
     Options *o = m->o;
-    Job *j = mem_new(1, sizeof *j);
-    j->o = o;
+    Job *j = job_new(o);
     o->step = *s;
     o->step.budget = m->bytes;
     o->step.policy = kind == STORED ? "keep-all" : NULL;
@@ -82,7 +80,6 @@ static bool plan(Oom *m, const StepOptions *s, Plans kind, Way *w, int64_t mem[M
         memcpy(mem, j->plan->mem, sizeof j->plan->mem);
     o->accumulate_auto = false;
     job_free(j);
-    free(j);
     bool ok = planned || o->diag.status == EXIT_INFEASIBLE;
     o->diag = ok ? (Diag){0} : o->diag;
     return ok;
@@ -170,7 +167,7 @@ static StepOptions with_batch(const Oom *m, int64_t batch)
     return s;
 }
 
-/* The largest that fits with everything stored: bytes grow with the batch, nearly in proportion. */
+/* The largest that fits with everything stored, to a sixteenth. */
 static bool try_smaller(Oom *m)
 {
     Way w = m->whole;
@@ -215,19 +212,6 @@ static bool find_batch(Oom *m)
     return true;
 }
 
-/* The memory of a device, unless a size is given. */
-static bool find_budget(Oom *m)
-{
-    Options *o = m->o;
-    int64_t memory = o->step.device ? o->device.memory : 0;
-    if (!o->budget && memory <= 0)
-        return fail(&o->diag, "ckc oom needs --budget SIZE, or a --device whose memory is known");
-    TRY(!o->budget || parse_budget(o, o->budget));
-    m->budget = o->budget ? o->budget : arena_printf(&o->arena, "%" PRId64 "B", memory);
-    m->bytes = o->budget ? o->step.budget : memory;
-    return m->bytes > 0 || fail(&o->diag, "--budget: %s of what?  Say it in bytes, 40GB", o->budget);
-}
-
 static int best_first(const void *a, const void *b)
 {
     const Way *x = a, *y = b;
@@ -251,7 +235,7 @@ static void print_way(FILE *f, const Oom *m, const Way *w, uint32_t place)
         return;
     }
     print_line(f, "%" PRIu32 "  %-22s %10s %9.4g ms %10s  %s", place, w->name, bytes_str(w->peak, peak),
-               1e-6 * (double)w->ns, sweep_rate(rate(w), text), changes_text[w->changes]);
+               ns_ms(w->ns), rate_str(rate(w), text), changes_text[w->changes]);
     print_line(f, "   --budget %s%s%s", m->budget, *w->how ? " " : "", w->how);
 }
 
@@ -274,7 +258,7 @@ static void print(FILE *f, const Oom *m)
 {
     print_head(f, m);
     if (fits(m, &m->whole)) {
-        fprintf(f, "\nIt fits: %.4g ms predicted, nothing has to be done.\n", 1e-6 * (double)m->whole.ns);
+        fprintf(f, "\nIt fits: %.4g ms predicted, nothing has to be done.\n", ns_ms(m->whole.ns));
         return;
     }
     fprintf(f, "\n%-25s %10s %12s %10s  %s\n", "what to do", "peak", "predicted", "samples/s", "changes");
@@ -293,8 +277,8 @@ static json_t *way_json(const Oom *m, const Way *w)
         "{s:s, s:b, s:s, s:o, s:I, s:f, s:f, s:I, s:i, s:I}", "name", w->name, "fits", fits(m, w), "changes",
         changes_text[w->changes], "options",
         json_text(arena_printf(&m->o->arena, "--budget %s%s%s", m->budget, *w->how ? " " : "", w->how)),
-        "peak_bytes", (json_int_t)w->peak, "predicted_ms", 1e-6 * (double)w->ns, "samples_per_second",
-        rate(w), "accumulate", (json_int_t)w->k, "redone", (int)w->redone, "host_bytes", (json_int_t)w->host);
+        "peak_bytes", (json_int_t)w->peak, "predicted_ms", ns_ms(w->ns), "samples_per_second", rate(w),
+        "accumulate", (json_int_t)w->k, "redone", (int)w->redone, "host_bytes", (json_int_t)w->host);
 }
 
 static void print_json(const Oom *m)
@@ -307,7 +291,7 @@ static void print_json(const Oom *m)
     json_t *o =
         json_pack("{s:o, s:I, s:I, s:f, s:o, s:b, s:o}", "model", json_text(m->o->path), "budget_bytes",
                   (json_int_t)m->bytes, "keep_all_bytes", (json_int_t)m->whole.peak, "keep_all_ms",
-                  1e-6 * (double)m->whole.ns, "memory", mem, "fits", fits(m, &m->whole), "ways", ways);
+                  ns_ms(m->whole.ns), "memory", mem, "fits", fits(m, &m->whole), "ways", ways);
     json_print(o, 9);
     json_decref(o);
 }
@@ -318,8 +302,10 @@ static bool find_ways(Oom *m)
 {
     Options *o = m->o;
     o->steps = 0;
-    TRY(step_check(o) && find_budget(m));
+    TRY(step_check(o) && budget_bytes(o, "ckc oom"));
     m->given = o->step;
+    m->bytes = o->step.budget;
+    m->budget = o->budget ? o->budget : arena_printf(&o->arena, "%" PRId64 "B", m->bytes);
     if (o->accumulate_auto)
         return fail(&o->diag, "--accumulate auto is among what is tried anyway");
     TRY(find_batch(m) && plan(m, &m->given, STORED, &m->whole, m->mem));

@@ -17,11 +17,12 @@ static bool finish(Job *j)
 
 int cmd_run(Options *o)
 {
-    Job j = {.o = o, .in_schedule = true};
+    Job *j = job_new(o);
+    j->in_schedule = true;
     bool ok = (o->path || fail(&o->diag, "no schedule given")) &&
               (o->steps || !o->nsave || fail(&o->diag, "--save needs a step to have run"));
-    ok = ok && output_check(&j) && job_read(&j) && job_train(&j) && finish(&j);
-    int status = job_status(&j, ok);
-    job_free(&j);
+    ok = ok && output_check(j) && job_read(j) && job_train(j) && finish(j);
+    int status = job_status(j, ok);
+    job_free(j);
     return status;
 }

@@ -3,7 +3,7 @@
  *
  * Budgets are evenly spaced from everything stored down to the least that works, and planned from there up: a
  * plan that a smaller budget found stands in where the search for a larger one finds nothing faster. */
-#include "sweep.h"
+#include "option.h"
 #include "plot.h"
 #include "ir/mem.h"
 #include <math.h>
@@ -16,6 +16,7 @@ enum { POINTS = 8, BAR = 10, LABELLED = 12 /* points of a picture */ };
 typedef struct {
     int64_t budget, peak, ns, bound; /* bytes with what the device reserves; per step */
     uint32_t redone, moved;
+    Job *job; /* --output: of this plan */
 } Point;
 
 typedef struct {
@@ -24,20 +25,11 @@ typedef struct {
     Point *point; /* falling budgets */
     uint32_t n;
     int64_t base_ns, whole;
+    Job **made; /* those of all points */
+    uint32_t nmade;
 } Sweep;
 
-double sweep_ms(int64_t ns) { return 1e-6 * (double)ns; }
-
-const char *sweep_percent(double part, char buf[16])
-{
-    snprintf(buf, 16, "%+.2f %%", 100 * part);
-    return buf;
-}
-
-static double over(const Sweep *s, int64_t ns)
-{
-    return s->base_ns > 0 ? (double)ns / (double)s->base_ns - 1 : 0;
-}
+static double over(const Sweep *s, int64_t ns) { return part_over(ns, s->base_ns); }
 
 /* ---- the points --------------------------------------------------------------------------------- */
 
@@ -61,8 +53,10 @@ static bool plan(Sweep *s, int64_t budget, Point *p, bool *found)
         *p = (Point){.budget = q->min_feasible_bytes};
     s->base_ns = q->base_ns;
     s->whole = q->keep_all_bytes;
-    job_free(j);
-    free(j);
+    if (*found && o->output)
+        p->job = s->made[s->nmade++] = j;
+    else
+        job_free(j);
     return *found || o->diag.status == EXIT_INFEASIBLE;
 }
 
@@ -128,8 +122,8 @@ static void print_points(FILE *f, const Sweep *s)
     for (uint32_t i = 0; i < s->n; i++) {
         const Point *p = &s->point[i];
         fprintf(f, "%10s %5.1f %% %10s %8.4g ms %9s %9s %6u%s", bytes_str(p->budget, a),
-                100 * (double)p->budget / whole, bytes_str(p->peak, b), sweep_ms(p->ns),
-                sweep_percent(over(s, p->ns), c), sweep_percent(over(s, p->bound), d), p->redone,
+                100 * (double)p->budget / whole, bytes_str(p->peak, b), ns_ms(p->ns),
+                percent_str(over(s, p->ns), c), percent_str(over(s, p->bound), d), p->redone,
                 bars ? "  " : "");
         if (bars && most > 0)
             print_bar(f, over(s, p->ns) / most);
@@ -137,34 +131,33 @@ static void print_points(FILE *f, const Sweep *s)
     }
     fprintf(f, "\noverhead, bound: predicted time, and the least of any schedule within the\n"
                "budget, over that without recomputation; redone: kernels that run again\n");
+    others_print(f, s->base->others);
 }
 
-static void print_json(const Sweep *s)
+static json_t *points_json(const Sweep *s)
 {
     json_t *points = json_array();
     for (uint32_t i = 0; i < s->n; i++) {
         const Point *p = &s->point[i];
-        json_array_append_new(points,
-                              json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:i, s:i}", "budget_bytes",
-                                        (json_int_t)p->budget, "peak_bytes", (json_int_t)p->peak,
-                                        "predicted_ms", sweep_ms(p->ns), "bound_ms", sweep_ms(p->bound),
-                                        "overhead", over(s, p->ns), "lower_bound", over(s, p->bound),
-                                        "redone", (int)p->redone, "fetched", (int)p->moved));
+        json_array_append_new(points, json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:i, s:i}", "budget_bytes",
+                                                (json_int_t)p->budget, "peak_bytes", (json_int_t)p->peak,
+                                                "predicted_ms", ns_ms(p->ns), "bound_ms", ns_ms(p->bound),
+                                                "overhead", over(s, p->ns), "lower_bound", over(s, p->bound),
+                                                "redone", (int)p->redone, "fetched", (int)p->moved));
     }
-    json_t *o =
-        json_pack("{s:o, s:I, s:f, s:o}", "model", json_text(s->o->path), "keep_all_bytes",
-                  (json_int_t)s->point[0].budget, "keep_all_ms", sweep_ms(s->base_ns), "points", points);
-    json_print(o, 9);
-    json_decref(o);
+    return json_pack("{s:o, s:I, s:f, s:f, s:o}", "model", json_text(s->o->path), "keep_all_bytes",
+                     (json_int_t)s->point[0].budget, "keep_all_ms", ns_ms(s->base_ns), "others",
+                     s->base->others, "points", points);
 }
 
 /* The frontier: what less memory costs. */
-static bool draw(const Sweep *s)
+static Diagram draw(const Sweep *s, const Point *chosen)
 {
     Arena *a = &s->o->arena;
     char b[2][32];
-    Series line[2] = {{{PAINT_SOFT, "least of any schedule (lower bound)", true, true}, NULL, s->n, NULL},
-                      {{PAINT_KIND + MEM_ACTIVATION, "predicted", true, false}, NULL, s->n, NULL}};
+    Series *line = NEW(a, Series, 3);
+    line[0] = (Series){{PAINT_SOFT, "least of any schedule (lower bound)", true, true}, NULL, s->n, NULL};
+    line[1] = (Series){{PAINT_KIND + MEM_ACTIVATION, "predicted", true, false}, NULL, s->n, NULL};
     double most = 0;
     for (int k = 0; k < 2; k++) {
         line[k].at = NEW(a, PlotPoint, s->n);
@@ -182,38 +175,86 @@ static bool draw(const Sweep *s)
                                     bytes_str(s->point[0].budget, b[0]),
                                     unit_text(a, UNIT_NS, (double)s->base_ns, (double)s->base_ns),
                                     bytes_str(s->point[s->n - 1].budget, b[1]));
-    const Picture *p = plot_table(
-        a, arena_printf(a, "%s: what less memory costs", s->o->path), text,
-        (Axis){.low = (double)s->point[s->n - 1].budget,
-               .high = (double)s->point[0].budget,
-               .unit = UNIT_BYTES,
-               .label = "budget"},
-        (Axis){.high = 1.08 * most, .unit = UNIT_PERCENT, .label = "longer than without recomputation"}, line,
-        2);
-    return picture_write(p, s->o->plot, &s->o->diag);
+    if (s->o->output)
+        line[2] = plot_mark(a, (double)chosen->budget, 100 * over(s, chosen->ns));
+    Axis budgets = {.low = (double)s->point[s->n - 1].budget,
+                    .high = (double)s->point[0].budget,
+                    .unit = UNIT_BYTES,
+                    .label = "budget"};
+    Axis times = {.high = 1.08 * most, .unit = UNIT_PERCENT, .label = "longer than without recomputation"};
+    return (Diagram){arena_printf(a, "%s: what less memory costs", s->o->path),
+                     text,
+                     budgets,
+                     times,
+                     line,
+                     s->o->output ? 3 : 2};
+}
+
+/* The one that saves the largest part of the bytes for its part of the time. */
+static const Point *choose(const Sweep *s)
+{
+    const Point *first = &s->point[0], *last = &s->point[s->n - 1], *best = first;
+    double most = 0, bytes = (double)(first->budget - last->budget), ns = (double)(last->ns - first->ns);
+    for (const Point *p = first; p <= last && bytes > 0; p++) {
+        double gain =
+            (double)(first->budget - p->budget) / bytes - (ns > 0 ? (double)(p->ns - first->ns) / ns : 0);
+        if (gain > most) {
+            most = gain;
+            best = p;
+        }
+    }
+    return best;
+}
+
+bool sweep_output(Job *j, const SweepResult *r)
+{
+    j->sweep = r;
+    json_t *report = report_json(j);
+    bool ok = output_folder(j, report);
+    json_decref(report);
+    if (ok && !j->o->json)
+        print_line(stdout, "wrote %s/, with report.html to look at: %s", j->folder, r->shown);
+    return ok;
+}
+
+static bool write_results(const Sweep *s)
+{
+    char bytes[32];
+    Options *o = s->o;
+    const Point *p = choose(s);
+    SweepResult r = {draw(s, p), points_json(s),
+                     arena_printf(&o->arena, "the plan for %s", bytes_str(p->budget, bytes)), false};
+    bool ok = !o->plot || picture_write(plot_diagram(&o->arena, &r.diagram), o->plot, &o->diag);
+    if (ok && o->json)
+        json_print(r.json, 9);
+    else if (ok)
+        print_points(stdout, s);
+    ok = ok && (!o->output || sweep_output(p->job, &r));
+    json_decref(r.json);
+    return ok;
 }
 
 static bool sweep_budgets(Options *o, Job *base)
 {
     Sweep s = {.o = o, .base = base, .n = o->budgets ? (uint32_t)o->budgets : POINTS};
     s.point = NEW(&o->arena, Point, s.n);
+    s.made = NEW(&o->arena, Job *, s.n);
     o->step.policy = "keep-all"; /* times decide */
     TRY(job_prepare(base, &(PassRun){0}));
     o->step.policy = NULL;
-    TRY(sweep_points(&s));
+    bool ok = sweep_points(&s);
     progress_end();
-    TRY(!o->plot || draw(&s));
-    if (o->json)
-        print_json(&s);
-    else
-        print_points(stdout, &s);
-    return true;
+    ok = ok && write_results(&s);
+    for (uint32_t i = 0; i < s.nmade; i++)
+        job_free(s.made[i]);
+    return ok;
 }
 
-static bool check(Options *o)
+static bool check(Job *j)
 {
+    Options *o = j->o;
     o->steps = 0;
-    TRY(step_check(o) && (!o->plot || file_try(o->plot, &o->diag)));
+    TRY(step_check(o) && (o->output ? output_check(j) : !o->plot || file_try(o->plot, &o->diag)));
     if (o->accumulate_auto)
         return fail(&o->diag, "--accumulate auto is what --batch tries anyway");
     if (o->batches_to && o->budgets)
@@ -224,11 +265,9 @@ static bool check(Options *o)
 
 int cmd_sweep(Options *o)
 {
-    Job *j = mem_new(1, sizeof *j);
-    j->o = o;
-    bool ok = check(o) && (o->batches_to ? sweep_batches(o) : sweep_budgets(o, j));
+    Job *j = job_new(o);
+    bool ok = check(j) && (o->batches_to ? sweep_batches(o) : sweep_budgets(o, j));
     int status = job_status(j, ok);
     job_free(j);
-    free(j);
     return status;
 }

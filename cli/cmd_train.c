@@ -133,15 +133,13 @@ bool step_check(Options *o)
 
 int cmd_train(Options *o)
 {
-    Job *j = mem_new(1, sizeof *j);
-    j->o = o;
+    Job *j = job_new(o);
     bool ok = step_check(o) && output_check(j);
     PassRun how = {.disable = o->disable, .dump = o->dump, .time = o->time_passes};
     ok = ok && validation_plan(j, &how) && job_plan_best(&j, &how) && output_translates(j) && job_train(j) &&
          write_all(j) && steplog_close(j);
     int status = job_status(j, ok);
     job_free(j);
-    free(j);
     return status;
 }
 

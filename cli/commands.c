@@ -51,7 +51,7 @@ const Subcommand commands[] = {
      "it shows what a larger batch brings within one budget, in one batch that recomputes, in micro-batches "
      "and with the "
      "host's memory, and says whether recomputing for it pays.",
-     "  ckc sweep model.onnx --bind batch=8,seq=128 --budgets 12\n"
+     "  ckc sweep model.onnx --bind batch=8,seq=128 --budgets 12 -o sweep\n"
      "  ckc sweep model.onnx --bind seq=128 --batch 1..256 --budget 40GB\n"
      "  ckc sweep model.onnx --bind seq=1024 --batch 1..512 --device h200 --json\n"},
     {"explain", "MODEL.onnx", "Tell what a plan does with every value, and why",

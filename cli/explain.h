@@ -45,7 +45,6 @@ typedef struct {
     int64_t state_bytes; /* of optimizer states in the host's memory */
 } Explain;
 
-static inline double explain_ms(int64_t ns) { return 1e-6 * (double)ns; }
 /* Bytes per millisecond; 0: it takes no time. */
 double explain_rate(const Result *r);
 

@@ -82,8 +82,7 @@ static void print_fate(FILE *f, const Explain *x, const Fate *to)
     const char *module = step_module(p, to->step, &x->job->arena);
     step_label(p, to->step, label, LABEL);
     print_line(f, "made        step %" PRIu32 ", %s%s%s; %.3g ms, results of %s", to->step, label,
-               *module ? " of " : "", module, explain_ms(p->step[to->step].cost_ns),
-               bytes_str(to->bytes, bytes));
+               *module ? " of " : "", module, ns_ms(p->step[to->step].cost_ns), bytes_str(to->bytes, bytes));
     Decision d = explain_decision(to);
     fprintf(f, "decision    %s", decision_name[d]);
     if (to->again == NEVER)
@@ -93,7 +92,7 @@ static void print_fate(FILE *f, const Explain *x, const Fate *to)
                 to->until, to->again, to->last);
     if (to->redone)
         fprintf(f, "            computed again %" PRIu32 " times, %.3g ms in all\n", to->redone,
-                explain_ms(to->redone_ns));
+                ns_ms(to->redone_ns));
     if (to->moved_bytes)
         fprintf(f, "            copied to the host's memory and back %" PRIu32 " times, %s in all\n",
                 to->fetched, bytes_str(to->moved_bytes, bytes));

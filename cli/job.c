@@ -1,9 +1,19 @@
 /* job.c -- from a model file to a training step that has run. */
 #include "cli.h"
 #include "ir/mem.h"
+#include "runtime/runtime_int.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+Job *job_new(Options *o)
+{
+    Job *j = mem_new(1, sizeof *j);
+    j->o = o;
+    return j;
+}
+
+static const double MEASURES = 0.3; /* seconds: what is planned faster found its costs in the cache */
 
 void job_remark(Job *j, const char *text)
 {
@@ -118,6 +128,7 @@ static bool ask_device(Job *j)
     TRY(!o->ops || o->ops->info(o->ordinal, &o->device, &o->arena, &o->diag));
     s->device = &o->device;
     s->memory = o->ops && o->steps == 0 ? 0 : room_left(o);
+    s->memory_limits = !o->ops;
     j->planner = o->ops ? o->ops : device_planner(&o->device);
     if (o->ops && !s->threads && o->ops->threads)
         s->threads = (int)o->device.processors;
@@ -135,6 +146,7 @@ bool job_prepare(Job *j, const PassRun *how)
 {
     Options *o = j->o;
     double start = clock_seconds();
+    ProcessorTime before = processor_time();
     begin_progress(o, &o->step.progress);
     graph_init(&j->graph, &j->arena, &o->diag);
     TRY(open_data(j));
@@ -148,6 +160,7 @@ bool job_prepare(Job *j, const PassRun *how)
     TRY(weights_give(j) && run_passes(j, how, NULL, "bind,remat,plan"));
     j->info.plan.model = j->model_path = o->path;
     j->plan_seconds = clock_seconds() - start;
+    j->others = o->step.times && j->plan_seconds > MEASURES ? others_since(&before) : 0;
     return hash_file(o->path, &j->info.plan.model_hash, &o->diag);
 }
 
@@ -244,10 +257,13 @@ static void close_shared(Job *j)
 
 void job_free(Job *j)
 {
+    if (!j)
+        return;
     job_close(j);
     checkpoints_close(&j->checkpoints);
     if (!j->of)
         close_shared(j);
     arena_free(&j->tmp);
     arena_free(&j->arena);
+    free(j);
 }

@@ -38,6 +38,9 @@ bool parse_allow(Options *o, const char *text);
 bool parse_batches(Options *o, const char *text);
 bool parse_bind(Options *o, const char *text);
 bool parse_budget(Options *o, const char *text);
+/* Into step.budget what --budget, which may be no share here, says in bytes; without it the memory of a
+ * device that is named.  what: the command that needs one. */
+bool budget_bytes(Options *o, const char *what);
 bool parse_choices(Options *o, const char *text);
 bool parse_compared(Options *o, const char *text);
 bool parse_device(Options *o, const char *text);

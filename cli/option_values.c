@@ -100,6 +100,16 @@ bool parse_budget(Options *o, const char *text)
     return fail(&o->diag, "--budget: '%s' is no size such as 40GB, 512MiB, 1000000 or 50%%", text);
 }
 
+bool budget_bytes(Options *o, const char *what)
+{
+    int64_t memory = o->step.device ? o->device.memory : 0;
+    if (!o->budget && memory <= 0)
+        return fail(&o->diag, "%s needs --budget SIZE, or a --device whose memory is known", what);
+    o->step.budget = memory;
+    TRY(!o->budget || parse_budget(o, o->budget));
+    return o->step.budget > 0 || fail(&o->diag, "--budget: %s of what?  Say it in bytes, 40GB", o->budget);
+}
+
 bool parse_choices(Options *o, const char *text)
 {
     int k = 0;

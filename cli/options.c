@@ -267,6 +267,9 @@ const Row option_rows[] = {
     TITLED("Output:"),
     TEXT_OF(OUTPUT | OFTEN, "output", 'o', "DIR", output,
             "Folder of what is written (step.ckp, kernels, report; default MODEL.ckc beside the model)"),
+    TEXT_OF(
+        SWEEP | OFTEN, "output", 'o', "DIR", output,
+        "Write report.html with the sweep, and the plan of its best point as ckc plan does, to this folder"),
     CALL_NAMED(OUTPUT, "emit", "TARGET", emit_name, parse_emit,
                "What is written beside the schedule: c (default), its kernels; cuda: as well kernels.cu, a "
                "program for "

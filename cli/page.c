@@ -5,12 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NARROW_HEIGHT = 340, HEIGHT = 400, ROWS = 40, LABEL = 60 };
-
-static double percent(int64_t ns, int64_t base)
-{
-    return base > 0 ? 100 * ((double)ns / (double)base - 1) : 0;
-}
+enum { NARROW_HEIGHT = 380, HEIGHT = 400, ROWS = 40, LABEL = 60 };
 
 static void put_lines(FILE *f, const char *const *line)
 {
@@ -47,14 +42,15 @@ static void put_time_tiles(const Job *j, const json_t *report, FILE *f, Arena *a
     const Plan *p = j->plan;
     const TrainResult *r = &j->result;
     double most = (double)p->predicted_ns;
+    char share[2][16];
     long long again = json_integer_value(json_object_get(report, "recomputed_steps"));
     put_tile(f, "Predicted time of a step", unit_text(a, UNIT_NS, most, most),
              r->steps
                  ? arena_printf(a, "measured %s", unit_text(a, UNIT_NS, 1e9 * r->median, 1e9 * r->median))
                  : "not run");
     put_tile(f, p->host_bytes ? "For recomputation and copies" : "For recomputation",
-             arena_printf(a, "%+.2f %%", percent(p->predicted_ns, p->base_ns)),
-             arena_printf(a, "lower bound %+.2f %%", percent(p->bound_ns, p->base_ns)));
+             percent_str(part_over(p->predicted_ns, p->base_ns), share[0]),
+             arena_printf(a, "lower bound %s", percent_str(part_over(p->bound_ns, p->base_ns), share[1])));
     put_tile(f, "Kernels computed again", arena_printf(a, "%lld", again),
              arena_printf(a, "%u steps in all", p->nstep));
     if (r->steps && isfinite(r->loss[0]))
@@ -313,6 +309,7 @@ void page_write(const Job *j, const json_t *report, FILE *f)
     Arena a = {0};
     MemoryPlot wide = plot_memory(j, PLOT_WIDTH, HEIGHT, false, &a);
     put_head(j, report, f, &a);
+    page_sweep(j, f);
     put_memory(j, &wide, f, &a);
     page_loss(j, f);
     put_kinds(j->plan, f);

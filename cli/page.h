@@ -31,6 +31,11 @@ enum { NARROW_WIDTH = 360 }; /* of pictures for phones */
 /* Where there was more than a step. */
 void page_loss(const Job *j, FILE *f);
 
+/* ---- page_sweep.c -------------------------------------------------------------------------------------- */
+
+/* Where the plan is one of many. */
+void page_sweep(const Job *j, FILE *f);
+
 /* ---- page_lives.c: when values have bytes ------------------------------------------------------------- */
 
 /* The largest results of the forward phase that are read behind it, over the time of the step. */

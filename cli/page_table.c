@@ -14,7 +14,7 @@ static void put_number(FILE *f, const Column *c, double v)
     else if (c->unit == UNIT_PERCENT)
         fprintf(f, "%.1f %%", v);
     else
-        fprintf(f, "%.0f", v);
+        fprintf(f, v < 1000 && v != floor(v) ? "%.4g" : "%.0f", v);
     fputs("</td>", f);
 }
 

@@ -61,7 +61,7 @@ Plot plot_begin(Arena *a, double width, double height, bool headed, const char *
     *p = (Picture){.a = a, .width = width, .height = height, .title = title};
     picture_rect(p, PAINT_SURFACE, 0, 0, width, height);
     if (!headed)
-        return (Plot){.p = p, .left = 2, .right = width - 2, .top = 2, .bottom = height - 6};
+        return (Plot){.p = p, .left = 2, .right = width - 6, .top = 2, .bottom = height - 6};
     picture_text(p, PAINT_INK, margin, margin + size, ALIGN_LEFT, size,
                  fit(a, size, title, width - 2 * margin));
     return (Plot){
@@ -204,7 +204,7 @@ static void draw_series(const Plot *t, const Series *s)
     for (uint32_t i = 0; i < s->n && s->n <= DOTS && !s->name.dashed; i++)
         picture_dot(t->p, s->name.paint, at[i].x, at[i].y, 3.5);
     for (uint32_t i = 0; i < s->n && s->label; i++)
-        picture_text(t->p, PAINT_SOFT, at[i].x + 6, at[i].y - 8,
+        picture_text(t->p, PAINT_SOFT, at[i].x + 4, at[i].y - 8,
                      at[i].x + 60 > t->right ? ALIGN_RIGHT : ALIGN_LEFT, small, s->label[i]);
 }
 
@@ -219,11 +219,17 @@ void plot_series(Plot *t, Axis x, Axis y, const Series *s, uint32_t n)
         draw_series(t, &s[i]);
 }
 
-Picture *plot_table(Arena *a, const char *title, const char *text, Axis x, Axis y, const Series *s,
-                    uint32_t n)
+Series plot_mark(Arena *a, double x, double y)
 {
-    Plot t = plot_begin(a, PLOT_WIDTH, PLOT_HEIGHT, true, title);
-    plot_line(&t, text);
-    plot_series(&t, x, y, s, n);
+    Series s = {{PAINT_LIMIT, "the plan of this report", true, false}, NEW(a, PlotPoint, 1), 1, NULL};
+    s.at[0] = (PlotPoint){x, y};
+    return s;
+}
+
+Picture *plot_diagram(Arena *a, const Diagram *d)
+{
+    Plot t = plot_begin(a, PLOT_WIDTH, PLOT_HEIGHT, true, d->title);
+    plot_line(&t, d->text);
+    plot_series(&t, d->x, d->y, d->line, d->n);
     return t.p;
 }

@@ -51,9 +51,28 @@ typedef struct {
 } Series;
 /* Lines through dots, where those are few enough, into a picture that was begun. */
 void plot_series(Plot *t, Axis x, Axis y, const Series *s, uint32_t n);
-/* All of it, of PLOT_WIDTH and PLOT_HEIGHT; text: numbers below the title. */
-Picture *plot_table(Arena *a, const char *title, const char *text, Axis x, Axis y, const Series *s,
-                    uint32_t n);
+/* Where a report's plan is among the others. */
+Series plot_mark(Arena *a, double x, double y);
+typedef struct {
+    const char *title, *text; /* text: numbers below the title */
+    Axis x, y;
+    const Series *line;
+    uint32_t n;
+} Diagram;
+/* All of it, of PLOT_WIDTH and PLOT_HEIGHT. */
+Picture *plot_diagram(Arena *a, const Diagram *d);
+
+/* ---- cmd_sweep.c, sweep_batch.c -------------------------------------------------------------------- */
+
+/* What a sweep found, for the report of one of its plans. */
+struct SweepResult {
+    Diagram diagram;
+    json_t *json;      /* what --json prints */
+    const char *shown; /* which plan that is */
+    bool batches;      /* else budgets */
+};
+/* --output: the folder of that plan. */
+bool sweep_output(Job *j, const SweepResult *r);
 
 /* ---- plot_memory.c: the bytes of a planned job over the step ---------------------------------------- */
 

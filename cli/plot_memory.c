@@ -85,16 +85,10 @@ static void draw_all(Drawing *d)
         picture_line(d->t.p, PAINT_INK, 1.5, false, out, stairs(d, level, out));
 }
 
-/* Of the arena: without what driver and libraries take. */
 static void draw_budget(Drawing *d, int64_t budget)
 {
-    char bytes[2][32];
     double y = plot_y(&d->t, (double)budget);
-    const char *text = arena_printf(d->a, "budget %s", bytes_str(d->p->budget, bytes[0]));
-    if (d->p->reserved)
-        text = arena_printf(d->a, "%s less %s", text, bytes_str(d->p->reserved, bytes[1]));
     picture_line(d->t.p, PAINT_LIMIT, 1.5, true, (PlotPoint[]){{d->t.left, y}, {d->t.right, y}}, 2);
-    picture_text(d->t.p, PAINT_LIMIT, d->t.right - 4, y - 6, ALIGN_RIGHT, 12, text);
 }
 
 /* ---- what is computed when ------------------------------------------------------------------------------
@@ -178,8 +172,18 @@ static void write_numbers(Drawing *d)
                            bytes_str(p->keep_all_bytes, b[3]), budget, time, micro));
 }
 
+/* Of the arena: without what driver and libraries take. */
+static LegendEntry name_budget(Drawing *d)
+{
+    char bytes[2][32];
+    const char *text = arena_printf(d->a, "budget %s", bytes_str(d->p->budget, bytes[0]));
+    if (d->p->reserved)
+        text = arena_printf(d->a, "%s less %s", text, bytes_str(d->p->reserved, bytes[1]));
+    return (LegendEntry){PAINT_LIMIT, text, true, true};
+}
+
 /* What is too little to be seen is not in the legend. */
-static void write_legend(Drawing *d, const Paint *paint)
+static void write_legend(Drawing *d, const Paint *paint, bool budget)
 {
     LegendEntry e[MEM_KINDS + 8];
     uint32_t n = 0;
@@ -195,6 +199,8 @@ static void write_legend(Drawing *d, const Paint *paint)
             e[n++] = (LegendEntry){PAINT_KIND + stacked[i], mem_kind_name[stacked[i]], false, false};
     if (d->other)
         e[n++] = (LegendEntry){PAINT_INK, "everything stored", true, false};
+    if (budget)
+        e[n++] = name_budget(d);
     plot_legend(&d->t, e, n);
     static const LegendEntry phases[] = {{PAINT_FORWARD, "forward", false, false},
                                          {PAINT_BACKWARD, "backward", false, false},
@@ -244,10 +250,10 @@ MemoryPlot plot_memory(const Job *j, double width, double height, bool headed, A
         plot_begin(a, width, height, headed, arena_printf(a, "%s: memory over a training step", j->o->path));
     if (headed)
         write_numbers(&d);
-    write_legend(&d, paint);
+    bool near = budget > 0 && budget <= most + most / 2; /* else it would flatten what is to be seen */
+    write_legend(&d, paint, near);
     d.t.top += 2 * band;
-    bool far = budget > most + most / 2; /* it would flatten what is to be seen */
-    most = budget > most && !far ? budget : most;
+    most = budget > most && near ? budget : most;
     Axis time = time_axis(&d);
     plot_axes(&d.t, time, (Axis){.high = 1.06 * (double)most, .unit = UNIT_BYTES});
     d.columns = (uint32_t)((d.t.right - d.t.left) / column);
@@ -255,7 +261,7 @@ MemoryPlot plot_memory(const Job *j, double width, double height, bool headed, A
     draw_band(&d, paint, PAINT_FORWARD, PAINT_AGAIN, d.t.top - 2 * band, band);
     draw_band(&d, paint, PAINT_COPY, PAINT_COPY, d.t.top - band + 1, band / 2);
     draw_all(&d);
-    if (budget > 0 && !far)
+    if (near)
         draw_budget(&d, budget);
     return d;
 }

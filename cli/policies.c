@@ -27,12 +27,6 @@ void policy_rows(Options *o, PolicyTable *t)
 
 /* ---- text --------------------------------------------------------------------------------------- */
 
-static const char *percent(double part, char buf[16])
-{
-    snprintf(buf, 16, "%+.2f %%", 100 * part);
-    return buf;
-}
-
 static const char *cost_str(const PolicyTable *t, double cost, char buf[32])
 {
     if (isnan(cost))
@@ -60,10 +54,10 @@ static void print_row(FILE *f, const PolicyTable *t, const PolicyRow *r)
         return;
     }
     const char *third =
-        t->measured ? cost_str(t, r->measured, cost[1]) : percent(over(r->cost, t->base), share[0]);
+        t->measured ? cost_str(t, r->measured, cost[1]) : percent_str(over(r->cost, t->base), share[0]);
     fprintf(f, " %10s %10s %6lld %11s %9s %8s %4s\n", bytes_str(r->activations, bytes[0]),
             bytes_str(r->peak, bytes[1]), (long long)r->redone, cost_str(t, r->cost, cost[0]), third,
-            has_gap(t, r) ? percent(gap(t, r), share[1]) : "-", r->fits ? "yes" : "no");
+            has_gap(t, r) ? percent_str(gap(t, r), share[1]) : "-", r->fits ? "yes" : "no");
 }
 
 void policies_print(FILE *f, const PolicyTable *t)
@@ -80,8 +74,7 @@ void policies_print(FILE *f, const PolicyTable *t)
     fputs("\nactivation, peak: bytes at the largest step, the latter of everything;\n"
           "redone: kernels that run again; gap: above the lower bound for the budget\n",
           f);
-    if (t->others > 0.1)
-        fprintf(f, "measured while others used up to %.0f %% of the processors\n", 100 * t->others);
+    others_print(f, t->others);
     for (uint32_t i = 0; i < t->n; i++)
         if (t->row[i].why) {
             fprintf(f, "%s: ", t->row[i].policy);

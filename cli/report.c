@@ -1,5 +1,5 @@
 /* report.c -- what a run tells: a summary to read, and JSON with stable keys (docs/formats.md). */
-#include "cli.h"
+#include "plot.h"
 #include "ir/mem.h"
 #include "ir/uses.h"
 #include <inttypes.h>
@@ -9,26 +9,6 @@
 #include <string.h>
 
 enum { TOP = 6 };
-
-const char *bytes_str(int64_t bytes, char buf[32])
-{
-    static const char *const unit[] = {"B", "kB", "MB", "GB", "TB"};
-    double v = (double)bytes;
-    int k = 0;
-    while (v >= 1000 && k < 4) {
-        v /= 1000;
-        k++;
-    }
-    snprintf(buf, 32, k ? "%.2f %s" : "%.0f %s", v, unit[k]);
-    return buf;
-}
-
-static double ms(int64_t ns) { return 1e-6 * (double)ns; }
-
-static double over(int64_t ns, int64_t base)
-{
-    return base > 0 ? (double)ns / (double)base - 1 : 0;
-}
 
 /* The process's largest resident set, arena and all; 0: unknown. */
 static int64_t resident_bytes(void)
@@ -178,7 +158,7 @@ static void print_repeats(const Plan *p, FILE *f)
     fprintf(f, "recomputed  %u of %u kernels%s\n", steps, p->nstep - steps - copies,
             steps ? "; most time in" : "");
     for (uint32_t i = 0; i < n && i < TOP; i++)
-        fprintf(f, "  %4u x %-44s %9.2f ms %11s\n", r[i].times, r[i].label, ms(r[i].ns),
+        fprintf(f, "  %4u x %-44s %9.2f ms %11s\n", r[i].times, r[i].label, ns_ms(r[i].ns),
                 bytes_str(r[i].bytes, buf));
     free(r);
 }
@@ -187,8 +167,8 @@ static void print_time(const Job *j, FILE *f)
 {
     const Plan *p = j->plan;
     fprintf(f, "time        predicted %.4g ms, %+.2f %% for recomputation%s (lower bound %+.2f %%)",
-            ms(p->predicted_ns), 100 * over(p->predicted_ns, p->base_ns), p->host_bytes ? " and copies" : "",
-            100 * over(p->bound_ns, p->base_ns));
+            ns_ms(p->predicted_ns), 100 * part_over(p->predicted_ns, p->base_ns),
+            p->host_bytes ? " and copies" : "", 100 * part_over(p->bound_ns, p->base_ns));
     if (j->result.steps)
         fprintf(f, "; measured %.4g ms%s", 1e3 * j->result.median,
                 j->result.steps == 1 ? " (one step, cold)" : "");
@@ -199,8 +179,8 @@ static void print_time(const Job *j, FILE *f)
     for (uint32_t i = 0; i < p->nstep && i < 2 * TOP; i++) {
         char label[80];
         step_label(p, t[i].step, label, sizeof label);
-        fprintf(f, "  step %-6u %-44s %9.3f ms, predicted %9.3f ms\n", t[i].step, label,
-                1e3 * t[i].seconds, ms(p->step[t[i].step].cost_ns));
+        fprintf(f, "  step %-6u %-44s %9.3f ms, predicted %9.3f ms\n", t[i].step, label, 1e3 * t[i].seconds,
+                ns_ms(p->step[t[i].step].cost_ns));
     }
     free(t);
 }
@@ -313,7 +293,7 @@ static const Trial *find_alone(const Job *j)
 static void print_alone(const Trial *t, FILE *f)
 {
     if (t && !t->why)
-        fprintf(f, "predicted %.4g ms", ms(t->ns));
+        fprintf(f, "predicted %.4g ms", ns_ms(t->ns));
     else
         fputs("over the budget", f);
 }
@@ -491,7 +471,7 @@ static void set_repeats(json_t *o, const Plan *p)
         json_t *e = json_object();
         set(e, "kernel", json_text(r[i].label));
         set(e, "times", json_integer(r[i].times));
-        set(e, "predicted_ms", real(ms(r[i].ns)));
+        set(e, "predicted_ms", real(ns_ms(r[i].ns)));
         set(e, "bytes", json_integer(r[i].bytes));
         json_array_append_new(a, e);
     }
@@ -536,7 +516,7 @@ static json_t *profile_json(const Job *j)
         step_label(p, s, label, sizeof label);
         json_t *o = json_object();
         set(o, "kernel", json_text(label));
-        set(o, "predicted_ms", real(ms(p->step[s].cost_ns)));
+        set(o, "predicted_ms", real(ns_ms(p->step[s].cost_ns)));
         set(o, "measured_ms", real(1e3 * j->result.seconds[s]));
         json_array_append_new(a, o);
     }
@@ -550,7 +530,7 @@ static json_t *trials_json(const Job *j)
         const Trial *t = &j->trial[i];
         json_t *o = json_object();
         set(o, "accumulate", json_integer(t->k));
-        set(o, "predicted_ms", t->why ? json_null() : real(ms(t->ns)));
+        set(o, "predicted_ms", t->why ? json_null() : real(ns_ms(t->ns)));
         set(o, "arena_bytes", t->why ? json_null() : json_integer(t->bytes));
         set(o, "recomputed_steps", t->why ? json_null() : json_integer(t->recomputed));
         set(o, "reason", text(t->why));
@@ -575,11 +555,11 @@ static void set_plan(json_t *o, const Job *j)
         p->min_feasible_bytes ? json_integer(p->min_feasible_bytes) : json_null());
     set(o, "memory", kinds_json(p->mem));
     set(o, "keep_all_memory", kinds_json(p->keep_all_mem));
-    set(o, "predicted_ms", real(ms(p->predicted_ns)));
-    set(o, "keep_all_ms", real(ms(p->base_ns)));
-    set(o, "bound_ms", real(ms(p->bound_ns)));
-    set(o, "overhead", real(over(p->predicted_ns, p->base_ns)));
-    set(o, "lower_bound", real(over(p->bound_ns, p->base_ns)));
+    set(o, "predicted_ms", real(ns_ms(p->predicted_ns)));
+    set(o, "keep_all_ms", real(ns_ms(p->base_ns)));
+    set(o, "bound_ms", real(ns_ms(p->bound_ns)));
+    set(o, "overhead", real(part_over(p->predicted_ns, p->base_ns)));
+    set(o, "lower_bound", real(part_over(p->bound_ns, p->base_ns)));
     set_repeats(o, p);
     set_copies(o, p);
     set(o, "accumulate", json_integer(p->accumulate > 1 ? p->accumulate : 1));
@@ -624,6 +604,7 @@ json_t *report_json(const Job *j)
     set(o, "measured_ms", r->steps ? real(1e3 * j->result.median) : json_null());
     if (j->o->profile && r->seconds)
         set(o, "profile", profile_json(j));
+    set(o, "sweep", j->sweep ? json_incref(j->sweep->json) : json_null());
     return o;
 }
 

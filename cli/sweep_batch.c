@@ -7,8 +7,8 @@
 #include "option.h"
 #include "ir/mem.h"
 #include "plot.h"
-#include "sweep.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +34,11 @@ typedef struct {
     Point *point; /* rising batches */
     uint32_t n, cap;
     bool host;
+    double others; /* share of the processors that other processes used while kernels were measured */
     int64_t fail; /* the least batch that is known not to fit; 0: none */
+    Job *best;    /* --output: of the fastest plan */
+    Point best_point;
+    int best_way;
 } Sweep;
 
 static double rate(const Point *p, int way) { return 1e9 * (double)p->batch / (double)p->way[way].ns; }
@@ -77,6 +81,7 @@ static void bind_batch(Sweep *s, int64_t batch)
 {
     Options *o = s->o;
     o->step = s->given;
+    o->step.compared = true;
     OnnxOptions *im = &o->step.import;
     OnnxBind *b = NEW(&o->arena, OnnxBind, im->nbind + 1);
     for (int i = 0; i < im->nbind; i++)
@@ -97,24 +102,34 @@ static Way way_of(const Job *j)
                  .moved = j->info.nfetched};
 }
 
-static void free_job(Job *j)
+/* Whose plan is the fastest of all stays, as long as it is. */
+static void keep_or_free(Sweep *s, Job *j, const Point *p, int way)
 {
-    job_free(j);
-    free(j);
+    bool kept = s->o->output && p->way[way].fits;
+    if (kept && s->best) {
+        double more = rate(p, way) - rate(&s->best_point, s->best_way);
+        kept = more > 0 || (more >= 0 && p->batch < s->best_point.batch);
+    }
+    job_free(kept ? s->best : j);
+    if (kept) {
+        s->best = j;
+        s->best_point = *p;
+        s->best_way = way;
+    }
 }
 
 /* One batch, and micro-batches of it if those are faster.  That there is no plan is no failure. */
 static bool plan_alone(Sweep *s, Point *p)
 {
     Options *o = s->o;
-    Job *j = mem_new(1, sizeof *j);
-    j->o = o;
+    Job *j = job_new(o);
     bind_batch(s, p->batch);
     o->step.offload = OFFLOAD_NO;
     o->accumulate_auto = o->step.optim != OPTIM_NONE;
     o->batch = s->symbol;
     bool planned = job_plan_best(&j, &(PassRun){0});
     const Trial *one = j->trial;
+    s->others = fmax(s->others, j->others);
     if (planned) {
         Way w = way_of(j);
         if (w.k == 1)
@@ -130,20 +145,19 @@ static bool plan_alone(Sweep *s, Point *p)
                                 .peak = one->bytes + step_device(&o->step)->reserved};
     }
     o->accumulate_auto = false;
-    free_job(j);
+    keep_or_free(s, j, p, p->way[MICRO].fits ? MICRO : ONE);
     return planned || o->diag.status == EXIT_INFEASIBLE;
 }
 
 static bool plan_host(Sweep *s, Point *p)
 {
     Options *o = s->o;
-    Job *j = mem_new(1, sizeof *j);
-    j->o = o;
+    Job *j = job_new(o);
     bind_batch(s, p->batch);
     bool planned = job_plan(j, &(PassRun){0});
     if (planned && j->plan->host_bytes)
         p->way[HOST] = way_of(j);
-    free_job(j);
+    keep_or_free(s, j, p, HOST);
     return planned || o->diag.status == EXIT_INFEASIBLE;
 }
 
@@ -215,12 +229,18 @@ static bool try_powers(Sweep *s)
     return true;
 }
 
-/* Between the largest that fits and the least that does not, to a sixteenth. */
+/* Between the largest that fits and the least that does not, to a sixteenth.  Those are far from the fastest,
+ * and whether they fit takes no long search. */
 static bool try_largest(Sweep *s)
 {
+    enum { MOVES = 200000 };
     const Point *p;
+    StepOptions *o = &s->given;
+    bool limited = o->max_moves || o->time_limit > 0;
+    o->max_moves = limited ? o->max_moves : MOVES;
     while (s->fail && (p = largest(s)) && s->fail - p->batch > 1 + p->batch / 16)
         TRY(try_batch(s, p->batch + (s->fail - p->batch) / 2));
+    o->max_moves = limited ? o->max_moves : 0;
     return true;
 }
 
@@ -237,22 +257,16 @@ static bool try_beside_fastest(Sweep *s)
 
 /* ---- what is said ------------------------------------------------------------------------------- */
 
-const char *sweep_rate(double v, char buf[16])
-{
-    snprintf(buf, 16, v < 1000 ? "%.4g" : "%.0f", v);
-    return buf;
-}
-
 static const char *pays(const Sweep *s, const Point *more, const Point *kept)
 {
     char a[16], share[16];
     double part = rate(more, ONE) / rate(kept, ONE) - 1;
-    sweep_percent(part, share);
+    percent_str(part, share);
     return arena_printf(&s->o->arena,
                         "Recomputing for a larger batch %s: batch %" PRId64
                         " makes %s samples/s, %s %s batch %" PRId64 ", the fastest that keeps everything.",
-                        part > 0 ? "pays" : "does not pay", more->batch, sweep_rate(rate(more, ONE), a),
-                        share, part > 0 ? "over" : "against", kept->batch);
+                        part > 0 ? "pays" : "does not pay", more->batch, rate_str(rate(more, ONE), a), share,
+                        part > 0 ? "over" : "against", kept->batch);
 }
 
 /* Whether to recompute for a larger batch, in a sentence; and what is faster still. */
@@ -266,7 +280,7 @@ static const char *verdict(const Sweep *s)
         return "No batch of these fits.";
     const char *told =
         arena_printf(a, "Fastest%s: batch %" PRId64 " %s, %s samples/s.", way == ONE ? "" : " of all",
-                     best->batch, way_name[way], sweep_rate(rate(best, way), text));
+                     best->batch, way_name[way], rate_str(rate(best, way), text));
     const Point *more = fastest(s, REDONE, &(int){ONE}), *kept = fastest(s, KEPT, &(int){ONE});
     const char *first = !more  ? "Nothing has to be recomputed."
                         : kept ? pays(s, more, kept)
@@ -277,7 +291,7 @@ static const char *verdict(const Sweep *s)
 static void print_rate(FILE *f, const Point *p, int way)
 {
     char text[16];
-    fprintf(f, " %11s", p->way[way].fits ? sweep_rate(rate(p, way), text) : "-");
+    fprintf(f, " %11s", p->way[way].fits ? rate_str(rate(p, way), text) : "-");
 }
 
 static void print_row(FILE *f, const Sweep *s, const Point *p, const Point *best)
@@ -287,8 +301,7 @@ static void print_row(FILE *f, const Sweep *s, const Point *p, const Point *best
     fprintf(f, "%c%7" PRId64, p == best ? '*' : ' ', p->batch);
     print_rate(f, p, ONE);
     if (w->fits)
-        fprintf(f, " %10s %6u %10s",
-                sweep_percent(w->base_ns ? (double)w->ns / (double)w->base_ns - 1 : 0, share), w->redone,
+        fprintf(f, " %10s %6u %10s", percent_str(part_over(w->ns, w->base_ns), share), w->redone,
                 bytes_str(w->peak, bytes));
     else
         fprintf(f, " %10s %6s %10s", "-", "-", "-");
@@ -317,6 +330,7 @@ static void print_points(FILE *f, const Sweep *s)
     if (most)
         fprintf(f, "largest batch that fits: %" PRId64 "%s\n", most->batch,
                 s->fail ? "" : ", and larger ones were not tried");
+    others_print(f, s->others);
     const char *text = verdict(s);
     print_words(f, text, strlen(text), 0, 79, 0);
     fputc('\n', f);
@@ -328,13 +342,12 @@ static json_t *way_json(const Point *p, int way)
     if (!w->fits)
         return json_null();
     return json_pack("{s:f, s:f, s:f, s:I, s:i, s:i, s:I}", "samples_per_second", rate(p, way),
-                     "predicted_ms", sweep_ms(w->ns), "overhead",
-                     w->base_ns ? (double)w->ns / (double)w->base_ns - 1 : 0.0, "peak_bytes",
+                     "predicted_ms", ns_ms(w->ns), "overhead", part_over(w->ns, w->base_ns), "peak_bytes",
                      (json_int_t)w->peak, "redone", (int)w->redone, "fetched", (int)w->moved, "accumulate",
                      (json_int_t)w->k);
 }
 
-static void print_json(const Sweep *s)
+static json_t *points_json(const Sweep *s)
 {
     json_t *points = json_array();
     int way = ONE;
@@ -345,28 +358,11 @@ static void print_json(const Sweep *s)
             json_object_set_new(p, way_key[w], way_json(&s->point[i], w));
         json_array_append_new(points, p);
     }
-    json_t *o =
-        json_pack("{s:o, s:I, s:s, s:o, s:I, s:s?, s:I, s:s}", "model", json_text(s->o->path), "budget_bytes",
-                  (json_int_t)s->given.budget, "symbol", s->symbol, "points", points, "best_batch",
-                  (json_int_t)(best ? best->batch : 0), "best_way", best ? way_key[way] : NULL,
-                  "largest_batch", (json_int_t)(most ? most->batch : 0), "verdict", verdict(s));
-    json_print(o, 9);
-    json_decref(o);
-}
-
-/* A device that is planned for has a memory. */
-static bool find_budget(Options *o)
-{
-    const DeviceInfo *d = o->step.device;
-    if (!o->budget && !o->ops && d && d->memory > 0) {
-        o->step.budget = d->memory;
-        return true;
-    }
-    if (!o->budget)
-        return fail(&o->diag, "--batch needs --budget SIZE");
-    TRY(parse_budget(o, o->budget));
-    return o->step.budget > 0 ||
-           fail(&o->diag, "--budget: %s is another size for each batch: say it in bytes, 40GB", o->budget);
+    return json_pack("{s:o, s:I, s:f, s:s, s:o, s:I, s:s?, s:I, s:s}", "model", json_text(s->o->path),
+                     "budget_bytes", (json_int_t)s->given.budget, "others", s->others, "symbol", s->symbol,
+                     "points", points, "best_batch", (json_int_t)(best ? best->batch : 0), "best_way",
+                     best ? way_key[way] : NULL, "largest_batch", (json_int_t)(most ? most->batch : 0),
+                     "verdict", verdict(s));
 }
 
 static Series draw_way(const Sweep *s, int way, Paint paint, const char *name)
@@ -378,42 +374,61 @@ static Series draw_way(const Sweep *s, int way, Paint paint, const char *name)
     return line;
 }
 
-static bool draw(const Sweep *s)
+static Diagram draw(const Sweep *s, const Point *best, int way)
 {
     static const Paint paint[WAYS] = {PAINT_KIND + MEM_ACTIVATION, PAINT_AGAIN, PAINT_COPY};
     Arena *a = &s->o->arena;
     char bytes[32];
-    int way = ONE;
-    Series line[WAYS];
+    Series *line = NEW(a, Series, WAYS + 1);
     uint32_t n = 0;
-    const Point *best = fastest(s, ANY, &way), *most = largest(s);
-    if (!best)
-        return fail_status(&s->o->diag, EXIT_INFEASIBLE, "--plot: no batch of these fits, nothing to draw");
     for (int w = 0; w < WAYS; w++) {
         line[n] = draw_way(s, w, paint[w], way_name[w]);
         n += line[n].n > 0;
     }
-    double top = rate(best, way), low = (double)s->point[0].batch, high = (double)most->batch;
-    const Picture *p =
-        plot_table(a, arena_printf(a, "%s: samples/s by batch", s->o->path),
-                   arena_printf(a, "budget %s; largest batch that fits: %" PRId64 "; fastest: %" PRId64,
-                                bytes_str(s->given.budget, bytes), most->batch, best->batch),
-                   (Axis){.low = low, .high = high, .log2 = true, .label = "batch"},
-                   (Axis){.high = 1.08 * top, .label = "samples/s, as predicted"}, line, n);
-    return picture_write(p, s->o->plot, &s->o->diag);
+    if (s->o->output)
+        line[n++] = plot_mark(a, (double)best->batch, rate(best, way));
+    int64_t most = largest(s)->batch;
+    return (Diagram){arena_printf(a, "%s: samples/s by batch", s->o->path),
+                     arena_printf(a, "budget %s; largest batch that fits: %" PRId64 "; fastest: %" PRId64,
+                                  bytes_str(s->given.budget, bytes), most, best->batch),
+                     {.low = (double)s->point[0].batch, .high = (double)most, .log2 = true, .label = "batch"},
+                     {.high = 1.08 * rate(best, way), .label = "samples/s, as predicted"},
+                     line,
+                     n};
+}
+
+/* Files are of the best point. */
+static bool write_files(const Sweep *s, json_t *json)
+{
+    int way = ONE;
+    Options *o = s->o;
+    const Point *best = fastest(s, ANY, &way);
+    if (!o->plot && !o->output)
+        return true;
+    if (!best)
+        return fail_status(&o->diag, EXIT_INFEASIBLE, "no batch of these fits: there is nothing for %s",
+                           o->output ? "--output" : "--plot to draw");
+    SweepResult r = {draw(s, best, way), json,
+                     arena_printf(&o->arena, "the plan of batch %" PRId64 " %s", best->batch, way_name[way]),
+                     true};
+    return (!o->plot || picture_write(plot_diagram(&o->arena, &r.diagram), o->plot, &o->diag)) &&
+           (!o->output || sweep_output(s->best, &r));
 }
 
 bool sweep_batches(Options *o)
 {
-    TRY(find_budget(o));
+    TRY(budget_bytes(o, "ckc sweep --batch"));
     Sweep s = {.o = o, .given = o->step};
     s.host = step_device(&o->step)->host_link > 0 && o->step.offload != OFFLOAD_NO;
-    TRY(find_symbol(&s) && try_powers(&s) && try_largest(&s) && try_beside_fastest(&s));
+    bool ok = find_symbol(&s) && try_powers(&s) && try_largest(&s) && try_beside_fastest(&s);
     progress_end();
-    TRY(!o->plot || draw(&s));
-    if (o->json)
-        print_json(&s);
-    else
+    json_t *json = ok ? points_json(&s) : NULL;
+    if (ok && o->json)
+        json_print(json, 9);
+    else if (ok)
         print_points(stdout, &s);
-    return true;
+    ok = ok && write_files(&s, json);
+    json_decref(json);
+    job_free(s.best);
+    return ok;
 }

@@ -219,9 +219,31 @@ static bool validate(Job *j, int64_t step, Diag *d)
     return true;
 }
 
+/* The run ends where a checkpoint cannot be written: the weights may have another place, --save's. */
+static bool end_run(Job *j, int64_t step, Diag *d)
+{
+    Arena *a = &j->arena;
+    Options *o = j->o;
+    Diag why = *d;
+    int64_t last = checkpoints_newest(&j->checkpoints);
+    const char *kept = "", *before = "there is no earlier checkpoint";
+    *d = o->diag = (Diag){0};
+    if (last)
+        before = arena_printf(a, "make room, and --resume goes on from step %" PRId64, last);
+    if (o->nsave && output_weights(j))
+        kept = "; the weights are written as --save says";
+    else if (o->nsave)
+        kept = arena_printf(a, "; nor can the weights be saved: %.500s", o->diag.msg);
+    *d = (Diag){0};
+    return fail_status(d, why.status, "%.3000s: the run ends behind step %" PRId64 "; %s%s", why.msg, step,
+                       before, kept);
+}
+
 bool job_checkpoint(Job *j, int64_t step, Diag *d)
 {
-    TRY(output_finite(j) && checkpoint_write(&j->checkpoints, j->exec, step, j->keys, d));
+    TRY(output_finite(j));
+    if (!checkpoint_write(&j->checkpoints, j->exec, step, j->keys, d))
+        return end_run(j, step, d);
     j->checkpoint_seconds = clock_seconds();
     return true;
 }

@@ -11,7 +11,7 @@
 
 struct Validation {
     Options o; /* of the training, with what differs */
-    Job job;
+    Job *job;
     int64_t steps;
 };
 
@@ -42,7 +42,7 @@ static bool has_loss(const Graph *g)
 
 static bool open_data(Validation *v)
 {
-    Job *j = &v->job;
+    Job *j = v->job;
     const Plan *p = j->plan;
     StepInputs own = step_inputs(p->g);
     j->blame = v->o.data;
@@ -54,7 +54,7 @@ static bool open_data(Validation *v)
 
 static bool plan_validation(Validation *v, const PassRun *how)
 {
-    Job *j = &v->job;
+    Job *j = v->job;
     PassRun quiet = {.disable = how->disable};
     TRY(job_plan(j, &quiet));
     if (!has_loss(j->plan->g))
@@ -67,7 +67,7 @@ static bool plan_validation(Validation *v, const PassRun *how)
 /* Of the budget, validation takes its part first. */
 static bool share_budget(Options *o, const Validation *v)
 {
-    int64_t bytes = o->beside = v->job.plan->arena_bytes;
+    int64_t bytes = o->beside = v->job->plan->arena_bytes;
     if (!o->step.budget)
         return true;
     o->step.budget -= bytes;
@@ -83,7 +83,7 @@ static bool hand_over(Job *j, bool ok)
     if (ok)
         return true;
     j->o->diag = v->o.diag;
-    j->blame = v->job.blame;
+    j->blame = v->job->blame;
     return false;
 }
 
@@ -94,17 +94,17 @@ bool validation_plan(Job *j, const PassRun *how)
         return true;
     Validation *v = j->val = mem_new(1, sizeof *v);
     set_options(&v->o, o);
-    v->job.o = &v->o;
+    v->job = job_new(&v->o);
     return hand_over(j, plan_validation(v, how)) && share_budget(o, v);
 }
 
-bool validation_open(Job *j) { return !j->val || hand_over(j, job_open(&j->val->job)); }
+bool validation_open(Job *j) { return !j->val || hand_over(j, job_open(j->val->job)); }
 
 void validation_close(Validation *v)
 {
     if (!v)
         return;
-    job_free(&v->job);
+    job_free(v->job);
     options_free(&v->o);
     free(v);
 }
@@ -119,15 +119,15 @@ static Val find_same(const Graph *g, const Graph *of, Val v)
 /* What training changes of the model. */
 static bool copy_weights(Validation *v, Executor *from, Diag *d)
 {
-    const Graph *g = exec_plan(from)->g, *to = v->job.plan->g;
+    const Graph *g = exec_plan(from)->g, *to = v->job->plan->g;
     for (uint32_t i = 0; i < g->nupdate; i++) {
         Val x = g->update[i].state, y = find_same(to, g, x);
-        Tensor t = y.i && g->vals[x.i].in_model ? exec_tensor(v->job.exec, y) : (Tensor){.data = NULL};
+        Tensor t = y.i && g->vals[x.i].in_model ? exec_tensor(v->job->exec, y) : (Tensor){.data = NULL};
         if (!t.data)
             continue;
         TRY(exec_read(from, x, d));
         memcpy(t.data, exec_tensor(from, x).data, (size_t)type_bytes(&t.type));
-        TRY(exec_write(v->job.exec, y, d));
+        TRY(exec_write(v->job->exec, y, d));
     }
     return true;
 }
@@ -136,13 +136,13 @@ bool validation_run(Validation *v, Executor *from, double *loss, Diag *d)
 {
     TrainResult r;
     TrainOptions to = {.steps = v->steps,
-                       .seed = v->job.plan->run.seed,
-                       .feed = v->job.feed,
-                       .inputs = step_inputs(v->job.plan->g)};
-    TRY(copy_weights(v, from, d) && train_run(v->job.exec, &to, &r, d));
+                       .seed = v->job->plan->run.seed,
+                       .feed = v->job->feed,
+                       .inputs = step_inputs(v->job->plan->g)};
+    TRY(copy_weights(v, from, d) && train_run(v->job->exec, &to, &r, d));
     double sum = 0, rows = 0;
     for (int64_t i = 0; i < r.steps; i++) {
-        double n = (double)feed_count(v->job.feed, i + 1);
+        double n = (double)feed_count(v->job->feed, i + 1);
         sum += n * r.loss[i];
         rows += n;
     }
@@ -151,4 +151,4 @@ bool validation_run(Validation *v, Executor *from, double *loss, Diag *d)
     return true;
 }
 
-const Job *validation_job(const Validation *v) { return &v->job; }
+const Job *validation_job(const Validation *v) { return v->job; }

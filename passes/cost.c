@@ -21,24 +21,37 @@ static void keep_costs(const Graph *g, PassCtx *cx, const Command *c, uint32_t n
 }
 
 /* Bytes that every plan has: what lives through the step; the live bytes of the step as it is, where
- * nothing is recomputed; or the budget, which is used where it is less.  Memory that is not there
- * is said before any kernel is measured. */
+ * nothing is recomputed, unless that is planned for; or the budget, which is used where it is less.  Memory
+ * that is not there is said before any kernel is measured. */
 static bool fits_machine(const Plan *p, PassCtx *cx, int64_t budget)
 {
     const StepOptions *o = cx->opt;
     int64_t floor = p->mem[MEM_PARAM] + p->mem[MEM_OPTIMIZER] + p->mem[MEM_STATE] + p->mem[MEM_DATA];
-    int64_t whole = o->least_bytes ? 0 : p->live_bytes;
+    int64_t whole = o->least_bytes || o->memory_limits ? 0 : p->live_bytes;
     int64_t need = budget > 0 && budget < whole ? budget : whole;
     need = need > floor ? need : floor;
     if (o->memory <= 0 || need <= o->memory)
         return true;
     return fail_status(cx->diag, EXIT_DEVICE,
-                       "a step holds at least %lld bytes, and %s has %lld: a smaller --budget "
-                       "recomputes more%s%s",
+                       "a step holds at least %lld bytes, and %s has %lld: %s; ckc oom finds what fits%s",
                        (long long)need, step_device(o)->title, (long long)o->memory,
-                       floor > o->memory ? " but what lives through a step alone is too much"
-                                         : "; ckc oom finds what fits",
+                       floor > o->memory ? "what lives through a step alone is too much"
+                                         : "a smaller --budget recomputes more",
                        o->cost ? "; ckc plan plans for another machine" : "");
+}
+
+int64_t memory_as_budget(const PassCtx *cx, int64_t whole)
+{
+    const StepOptions *o = cx->opt;
+    if (!o->memory_limits || o->budget_fraction > 0 || o->policy || o->least_bytes || o->memory <= 0 ||
+        whole <= o->memory)
+        return 0;
+    if (cx->note)
+        cx->note(cx->user, arena_printf(cx->tmp,
+                                        "a step that recomputes nothing takes %lld bytes, and %s has "
+                                        "%lld: planned within its memory",
+                                        (long long)whole, step_device(o)->title, (long long)o->memory));
+    return o->memory;
 }
 
 /* Times decide the plan where memory is short, or another order of things was asked for, and which plan of

@@ -388,13 +388,27 @@ static void repeat_cast(Inline *x, NodeId id)
     }
 }
 
-static void emit(const Inline *x, NodeId id)
+static void append(Graph *g, uint32_t node)
 {
-    Graph *g = x->g;
-    for (uint32_t c = x->place[id.i].before; c; c = x->place[c].after)
-        emit(x, (NodeId){c});
     g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
-    g->order[g->norder++] = id;
+    g->order[g->norder++] = (NodeId){node};
+}
+
+/* The node behind those that stand in front of it, and they likewise.  open: room for all nodes. */
+static void emit(const Inline *x, uint32_t node, uint32_t *open)
+{
+    const Place *place = x->place;
+    uint32_t n = 0;
+    for (;;) {
+        for (; place[node].before; node = place[node].before)
+            open[n++] = node;
+        append(x->g, node);
+        for (; n > 0 && !place[node].after; append(x->g, node))
+            node = open[--n];
+        if (n == 0)
+            return;
+        node = place[node].after;
+    }
 }
 
 bool pass_inline(Graph *g, PassCtx *cx)
@@ -419,8 +433,9 @@ bool pass_inline(Graph *g, PassCtx *cx)
         if (node_widens(g, &g->nodes[order[k].i]) && !g->nodes[order[k].i].group)
             repeat_cast(&x, order[k]);
     g->norder = 0;
+    uint32_t *open = NEW(tmp, uint32_t, g->nnodes);
     for (uint32_t k = 0; k < n; k++)
-        emit(&x, order[k]);
+        emit(&x, order[k].i, open);
     graph_dce(g, tmp);
     cx->changed = true;
     return true;

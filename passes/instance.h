@@ -48,6 +48,13 @@ typedef struct {
  * nodes that do it, in no order yet. */
 bool instance_make(Graph *g, StepInfo *info, bool any_bits, Arena *a, Instance *in, Diag *d);
 
+/* The budget where none was given: bytes of a device that is planned for, if a step of so many bytes is
+ * too much for it; else 0 (cost.c). */
+int64_t memory_as_budget(const PassCtx *cx, int64_t whole);
+
+/* What there is for copies to the host's memory, and what is wanted (offload.c). */
+HostLink step_link(const StepOptions *o);
+
 /* States in the host's memory. */
 typedef struct {
     int64_t bytes, room; /* of all; for those that are on the device at a time */
@@ -96,6 +103,9 @@ bool sequence_place(const Sequence *s, StepInfo *info, int64_t budget, PackEffor
 /* Likewise for the graph as it stands: fills p, allocated in g's arena. */
 bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Plan *p, Arena *tmp,
                 Diag *d);
+/* The step that keeps everything: gradients whole, activations stored; its curve goes to cx->info.  blocks:
+ * the plan as it is. */
+bool plan_place_whole(const Graph *split, const StepInfo *info, const Plan *blocks, Plan *p, PassCtx *cx);
 /* Puts small updates, a little of all bytes that are updated, at the end, by size (update_order.c).  False:
  * they were there. */
 bool updates_last(Graph *g, Arena *tmp);

@@ -13,6 +13,15 @@
 
 const char *const offload_name[] = {"auto", "no", "only", NULL};
 
+/* Copies and kernels share the device's memory. */
+HostLink step_link(const StepOptions *o)
+{
+    const DeviceInfo *d = step_device(o);
+    return (HostLink){o->offload == OFFLOAD_NO ? 0 : d->host_link,
+                      1 / (d->memory_bandwidth * d->memory_efficiency), d->launch_ns, o->host_bytes,
+                      o->offload == OFFLOAD_ONLY};
+}
+
 /* A node that is in no order yet; its result. */
 static NodeId detached(Graph *g, Op op, Val v)
 {

@@ -47,6 +47,7 @@ typedef struct {
     bool any_bits;           /* candidates with other bits may be chosen to meet the budget */
     double time_limit;       /* seconds for remat, 0 = default */
     int64_t limit_ns;        /* one of several plans: it recomputes only to take less; 0: it is alone */
+    bool compared;           /* one of many: no time goes into the smallest arena, or what a refusal says */
     int64_t max_moves;       /* deterministic limit for remat, 0 = default */
     double gap;
     const char *policy;      /* a named policy plans instead of the search; NULL: the search */
@@ -64,6 +65,7 @@ typedef struct {
     TimesFn *times;          /* NULL: the answers have their times from the start */
     void *cost_user;
     int64_t memory;          /* bytes the device has for the step, 0 = any: more is refused */
+    bool memory_limits;      /* no: without a budget it is one */
     Progress progress;
 } StepOptions;
 

@@ -403,3 +403,18 @@ bool pass_plan(Graph *g, PassCtx *cx)
     info->plan = p;
     return plan_verify(&info->plan, cx->diag);
 }
+
+bool plan_place_whole(const Graph *split, const StepInfo *info, const Plan *blocks, Plan *p, PassCtx *cx)
+{
+    Graph g = graph_copy(split, cx->tmp);
+    StepInfo whole = *info;
+    if (info->cost) {
+        whole.cost = NEW(cx->tmp, StepCost, g.nnodes);
+        memcpy(whole.cost, info->cost, g.nnodes * sizeof *whole.cost);
+    }
+    *p = *blocks;
+    if (graph_join_blocks(&g, info, whole.cost, cx->tmp))
+        TRY(plan_place(&g, &whole, 0, PACK_LONG, p, cx->tmp, cx->diag));
+    cx->info->keep_all = plan_curve(p, &whole, split->arena);
+    return true;
+}

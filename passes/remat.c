@@ -20,6 +20,7 @@ typedef struct {
     Schedule chosen;    /* what the graph gets; no operators: it stays as it is */
     double time_share; /* of --time, for the search at hand */
     int64_t bound;    /* on the cost of schedules within the budget tried last */
+    int64_t peak;     /* the least of that search */
     int64_t staying;  /* bytes of states that could be in the host's memory as well */
     int64_t limit_ns; /* a step that takes no longer is good enough; 0: the cheapest is wanted */
 } Remat;
@@ -120,7 +121,8 @@ static bool repack(Remat *r, RematResult *s, int64_t budget, PackEffort effort)
 /* A schedule that stays is packed with more effort than one that was tried. */
 static bool commit(Remat *r, RematResult *s, int64_t budget)
 {
-    return try_schedule(r, s, budget, PACK_LONG) && repack(r, s, budget, PACK_LONGEST);
+    return try_schedule(r, s, budget, PACK_LONG) &&
+           (r->cx->opt->compared || repack(r, s, budget, PACK_LONGEST));
 }
 
 static void choose(Remat *r, const RematResult *s)
@@ -174,6 +176,7 @@ static bool attempt(Remat *r, int64_t live, int nth, const RematResult *start, i
         return remat_failed(r, err);
     r->cx->info->solve_seconds += res->seconds;
     r->bound = live < budget ? r->bound : res->lower_bound;
+    r->peak = res->peak;
     res->lower_bound = r->bound;
     return !res->feasible ||
            (try_schedule(r, res, budget, PACK_QUICK) && repack(r, res, budget, PACK_LONG));
@@ -274,15 +277,20 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
     return ok && (!best->feasible || try_schedule(r, best, budget, PACK_LONG));
 }
 
-/* The least arena that is known to work; least: its schedule, or one to go on from. */
-static bool least_arena(Remat *r, RematResult *least)
+/* The least arena that is known to work; least: its schedule, or one to go on from.  goal: bytes that are
+ * small enough, and those above which live bytes are not packed; 0: none. */
+static bool least_arena(Remat *r, int64_t goal, RematResult *least)
 {
     bool found;
     TRY(find_least(r, least, &found));
+    if (goal && least->peak > goal) {
+        r->size = (ArenaSize){.arena = least->peak, .live = least->peak};
+        return true;
+    }
     if (!found)
         return true;
-    TRY(try_schedule(r, least, 0, PACK_QUICK) && repack(r, least, 0, PACK_LONG) &&
-        commit(r, least, 0));
+    TRY(try_schedule(r, least, goal, PACK_QUICK) && repack(r, least, goal, PACK_LONG) &&
+        commit(r, least, goal));
     r->cx->info->plan.min_feasible_bytes = r->size.arena;
     return true;
 }
@@ -307,8 +315,8 @@ static const char *other_choices(Remat *r)
     RematResult least = {0};
     if (!has_other_bits(r))
         return "";
-    bool ok = instance_make(r->g, info, true, r->cx->tmp, &any.in, r->cx->diag) &&
-              least_arena(&any, &least);
+    bool ok =
+        instance_make(r->g, info, true, r->cx->tmp, &any.in, r->cx->diag) && least_arena(&any, 0, &least);
     remat_result_free(&least);
     *info = given;
     return ok && any.size.arena < given.plan.min_feasible_bytes
@@ -323,21 +331,17 @@ static bool infeasible(Remat *r, const RematResult *least, int64_t budget)
     Plan p;
     StepInfo *info = r->cx->info;
     int64_t reserved = step_device(r->cx->opt)->reserved;
+    if (r->cx->opt->compared)
+        return fail_status(r->cx->diag, EXIT_INFEASIBLE, "the budget cannot be met");
     const char *choices = other_choices(r);
     instance_apply(r->g, &r->in, schedule_of(least), r->cx->tmp);
     TRY(plan_place(r->g, info, 0, PACK_QUICK, &p, r->cx->tmp, r->cx->diag));
     return fail_status(r->cx->diag, EXIT_INFEASIBLE,
                        "budget of %lld bytes cannot be met: the smallest known to be feasible is "
-                       "%lld bytes%s:\t%s",
-                       (long long)(budget + reserved),
-                       (long long)(info->plan.min_feasible_bytes + reserved), choices,
+                       "%lld bytes%s%s:\t%s",
+                       (long long)(budget + reserved), (long long)(info->plan.min_feasible_bytes + reserved),
+                       choices, budget == r->cx->opt->memory ? " (ckc oom finds what fits)" : "",
                        plan_describe_peak(&p, info, r->cx->tmp));
-}
-
-/* Another plan is cheaper, or must do: why this one is not made. */
-static bool unwanted(const Remat *r, const char *why)
-{
-    return fail_status(r->cx->diag, EXIT_INFEASIBLE, "%s", why);
 }
 
 /* The least arena, found without looking at the budget, so that the one that is said is met when it
@@ -347,9 +351,10 @@ static bool unwanted(const Remat *r, const char *why)
 static bool try_minimum(Remat *r, int64_t budget)
 {
     RematResult least = {0}, best = {0};
-    bool ok = least_arena(r, &least);
-    if (ok && r->size.arena > budget && budget >= least.min_budget_bound)
-        ok = least_arena(r, &least);
+    int64_t goal = r->cx->opt->compared ? budget : 0;
+    bool ok = least_arena(r, goal, &least);
+    if (ok && r->size.arena > budget && budget >= least.min_budget_bound && !goal)
+        ok = least_arena(r, goal, &least);
     if (ok && r->size.arena > budget && r->size.live <= budget)
         ok = commit(r, &least, budget);
     int64_t arena = r->size.arena;
@@ -412,19 +417,39 @@ static bool try_less_link(Remat *r, int64_t budget, RematResult *best)
     return ok && (!other || try_schedule(r, best, budget, PACK_LONG));
 }
 
+/* One of several plans is not searched for where the bound says that there is none, or none that is faster
+ * than another. */
+static bool worth_searching(Remat *r, int64_t budget)
+{
+    char err[REMAT_ERR];
+    RematBound b;
+    const StepOptions *o = r->cx->opt;
+    if (!o->compared && !o->limit_ns)
+        return true;
+    if (!remat_bound(&r->in.inst, budget, 0, 0, &b, err))
+        return remat_failed(r, err);
+    if (b.infeasible)
+        return fail_status(r->cx->diag, EXIT_INFEASIBLE, "no schedule is within the budget");
+    return !o->limit_ns || step_ns(r, b.cost) < o->limit_ns ||
+           fail_status(r->cx->diag, EXIT_INFEASIBLE, "within the budget it takes longer");
+}
+
 static bool search(Remat *r, int64_t budget)
 {
     RematResult best = {0};
+    TRY(worth_searching(r, budget));
     r->time_share = r->in.inst.nfetch ? 0.5 : 1; /* the rest is for other shares of the link */
     bool ok = try_budgets(r, budget, NULL, &best) && try_less_link(r, budget, &best);
     r->time_share = 1;
     bool found = best.feasible;
+    if (ok && !found && r->cx->opt->compared && r->peak > budget + budget / 20)
+        return fail_status(r->cx->diag, EXIT_INFEASIBLE, "no schedule was found near the budget");
     ok = ok && (!found || commit(r, &best, budget));
     if (found)
         record(r, &best);
     remat_result_free(&best);
     if (ok && !found && r->cx->opt->limit_ns > 0)
-        return unwanted(r, "no schedule was found within the budget");
+        return fail_status(r->cx->diag, EXIT_INFEASIBLE, "no schedule was found within the budget");
     return ok && (found || try_minimum(r, budget));
 }
 
@@ -504,23 +529,6 @@ static bool search_overhead(Remat *r, double overhead)
 
 /* ---- the pass ----------------------------------------------------------------------------------- */
 
-/* The step that keeps everything: gradients whole, activations stored.  blocks: the plan as it is. */
-static bool place_whole(const Graph *split, const StepInfo *info, const Plan *blocks, Plan *p,
-                        PassCtx *cx)
-{
-    Graph g = graph_copy(split, cx->tmp);
-    StepInfo whole = *info;
-    if (info->cost) {
-        whole.cost = NEW(cx->tmp, StepCost, g.nnodes);
-        memcpy(whole.cost, info->cost, g.nnodes * sizeof *whole.cost);
-    }
-    *p = *blocks;
-    if (graph_join_blocks(&g, info, whole.cost, cx->tmp))
-        TRY(plan_place(&g, &whole, 0, PACK_LONG, p, cx->tmp, cx->diag));
-    cx->info->keep_all = plan_curve(p, &whole, split->arena);
-    return true;
-}
-
 /* A policy is asked for less while its arena is too large and still shrinks; the last answer stays. */
 static bool follow_policy(Remat *r, int64_t budget)
 {
@@ -556,15 +564,6 @@ static bool find_schedule(Remat *r, int64_t budget, bool fits)
            : fits           ? repack_whole(r, budget)
            : o->least_bytes ? search_overhead(r, o->overhead)
                             : search(r, budget);
-}
-
-/* Copies and kernels share the device's memory. */
-static HostLink host_link(const StepOptions *o)
-{
-    const DeviceInfo *d = step_device(o);
-    return (HostLink){o->offload == OFFLOAD_NO ? 0 : d->host_link,
-                      1 / (d->memory_bandwidth * d->memory_efficiency), d->launch_ns, o->host_bytes,
-                      o->offload == OFFLOAD_ONLY};
 }
 
 static bool budget_exceeds_reserved(const StepOptions *o, Diag *d)
@@ -647,7 +646,7 @@ static bool try_moved(const Remat *given, const Plan *whole, int64_t budget, int
 /* With those that promise the least time, or none; where no schedule is found, more of them may go. */
 static bool schedule_moving(const Remat *given, const Plan *whole, int64_t budget)
 {
-    enum { MORE = 4 }; /* a part of all */
+    const int parts = given->cx->opt->compared ? 1 : 4;
     int64_t moved, all;
     bool fits;
     Moved best, other;
@@ -658,7 +657,7 @@ static bool schedule_moving(const Remat *given, const Plan *whole, int64_t budge
         best = other.ns < best.ns ? other : best;
     }
     while (ok && best.ns == INT64_MAX && moved < all) {
-        moved = moved + all / MORE < all ? moved + all / MORE : all;
+        moved = moved + all / parts < all ? moved + all / parts : all;
         ok = try_moved(given, whole, budget, moved, all, &best);
     }
     *given->cx->diag = best.diag;
@@ -676,15 +675,15 @@ bool pass_remat(Graph *g, PassCtx *cx)
     Remat r = {.g = g, .cx = cx, .time_share = 1};
     Plan kept, whole;
     if (!o->least_bytes) /* that search has a limit on time, and does not know waits */
-        info->link = host_link(o);
+        info->link = step_link(o);
     TRY(plan_place(g, info, 0, PACK_LONG, &kept, cx->tmp, cx->diag) &&
-        place_whole(g, info, &kept, &whole, cx));
+        plan_place_whole(g, info, &kept, &whole, cx));
     r.size = (ArenaSize){.arena = kept.arena_bytes, .live = kept.live_bytes};
     info->plan.keep_all_bytes = whole.arena_bytes;
     memcpy(info->plan.keep_all_mem, whole.mem, sizeof whole.mem);
     info->plan.base_ns = kept.predicted_ns;
     info->plan.bound_ns = kept.predicted_ns;
-    int64_t budget = step_budget(o);
+    int64_t budget = o->budget ? step_budget(o) : memory_as_budget(cx, kept.arena_bytes);
     TRY(budget_exceeds_reserved(o, cx->diag));
     if (o->budget_fraction > 0)
         budget = (int64_t)fmax(1, o->budget_fraction * (double)whole.arena_bytes); /* 0: none */
@@ -693,7 +692,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
     if (fits && tight(r.size) && !o->policy && !o->instance)
         return true;
     if (!fits && o->limit_ns > 0 && info->plan.base_ns >= o->limit_ns)
-        return unwanted(&r, "without recomputation it takes longer already");
+        return fail_status(cx->diag, EXIT_INFEASIBLE, "without recomputation it takes longer already");
     if (fits || o->policy || o->least_bytes || o->limit_ns > 0 || info->link.bandwidth <= 0)
         return schedule_with(&r, &whole, budget, fits, 0);
     return schedule_moving(&r, &whole, budget);

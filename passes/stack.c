@@ -13,8 +13,10 @@ enum { LEAST = 4 }; /* terms that are worth it */
 typedef struct {
     const Graph *g;
     const uint32_t *uses; /* per value */
-    Val *left, *right, *rest;
-    int n, nrest;
+    Val *open;            /* still to be looked at, the next one last */
+    Val *left, *right;    /* factors, in order */
+    Val *rest;            /* terms that are no such products */
+    uint32_t n, nrest;
 } Terms;
 
 static bool is_sum(const Terms *t, Val v)
@@ -36,46 +38,35 @@ static bool is_product(const Terms *t, Val v)
            a->dim[1] * b->dim[1] > 2 * a->dim[0] * (a->dim[1] + b->dim[1]);
 }
 
-static int count_products(const Terms *t, Val v)
+/* The terms of the sum that the node ends, in order. */
+static void collect(Terms *t, const Node *end)
 {
-    const Node *n = graph_def(t->g, v);
-    return is_sum(t, v) ? count_products(t, n->in[0]) + count_products(t, n->in[1]) : is_product(t, v);
-}
-
-/* The terms of v, in order; nrest counts those that are no such products. */
-static void collect(Terms *t, Val v)
-{
-    const Node *n = graph_def(t->g, v);
-    if (is_sum(t, v)) {
-        collect(t, n->in[0]);
-        collect(t, n->in[1]);
-    } else if (is_product(t, v)) {
-        t->left[t->n] = n->in[0];
-        t->right[t->n++] = n->in[1];
-    } else {
-        t->rest[t->nrest++] = v;
+    uint32_t n = 0;
+    t->n = t->nrest = 0;
+    t->open[n++] = end->in[1];
+    t->open[n++] = end->in[0];
+    while (n > 0) {
+        Val v = t->open[--n];
+        const Node *def = graph_def(t->g, v);
+        if (is_sum(t, v)) {
+            t->open[n++] = def->in[1];
+            t->open[n++] = def->in[0];
+        } else if (is_product(t, v)) {
+            t->left[t->n] = def->in[0];
+            t->right[t->n++] = def->in[1];
+        } else {
+            t->rest[t->nrest++] = v;
+        }
     }
 }
 
-static int count_terms(const Terms *t, Val v)
+/* In the place of that sum. */
+static Val stacked(Graph *g, const Terms *t)
 {
-    const Node *n = graph_def(t->g, v);
-    return is_sum(t, v) ? count_terms(t, n->in[0]) + count_terms(t, n->in[1]) : 1;
-}
-
-/* In the place of the sum that the node ends. */
-static Val stacked(Graph *g, Terms t, const Node *n, Arena *tmp)
-{
-    int terms = count_terms(&t, n->in[0]) + count_terms(&t, n->in[1]);
-    t.left = NEW(tmp, Val, terms);
-    t.right = NEW(tmp, Val, terms);
-    t.rest = NEW(tmp, Val, terms);
-    collect(&t, n->in[0]);
-    collect(&t, n->in[1]);
-    Val sum = build_matmul(g, build_concat_many(g, t.n, t.left, 0), build_concat_many(g, t.n, t.right, 0),
-                           true, false);
-    for (int i = 0; i < t.nrest; i++)
-        sum = build(g, OP_add, NULL, 2, (Val[]){sum, t.rest[i]}, NULL);
+    Val sum = build_matmul(g, build_concat_many(g, (int)t->n, t->left, 0),
+                           build_concat_many(g, (int)t->n, t->right, 0), true, false);
+    for (uint32_t i = 0; i < t->nrest; i++)
+        sum = build(g, OP_add, NULL, 2, (Val[]){sum, t->rest[i]}, NULL);
     return sum;
 }
 
@@ -92,11 +83,14 @@ static bool *find_inner(const Graph *g, const Terms *t, Arena *tmp)
     return inner;
 }
 
-static bool ends_sum(const Terms *t, const bool *inner, const Node *n)
+/* Then its terms are in t. */
+static bool ends_sum(Terms *t, const bool *inner, const Node *n)
 {
-    return n->op == OP_add && !inner[n->out[0].i] &&
-           type_equal(val_type(t->g, n->in[0]), val_type(t->g, n->in[1])) &&
-           count_products(t, n->in[0]) + count_products(t, n->in[1]) >= LEAST;
+    if (n->op != OP_add || inner[n->out[0].i] ||
+        !type_equal(val_type(t->g, n->in[0]), val_type(t->g, n->in[1])))
+        return false;
+    collect(t, n);
+    return t->n >= LEAST;
 }
 
 bool pass_stack(Graph *g, PassCtx *cx)
@@ -104,6 +98,10 @@ bool pass_stack(Graph *g, PassCtx *cx)
     uint32_t n = g->norder, nvals = g->nvals;
     NodeId *old = memcpy(NEW(cx->tmp, NodeId, n + 1), g->order, n * sizeof *old);
     Terms t = {.g = g, .uses = graph_uses(g, cx->tmp)};
+    t.open = NEW(cx->tmp, Val, n + 2);
+    t.left = NEW(cx->tmp, Val, n + 2);
+    t.right = NEW(cx->tmp, Val, n + 2);
+    t.rest = NEW(cx->tmp, Val, n + 2);
     const bool *inner = find_inner(g, &t, cx->tmp);
     Val *as = NEW(cx->tmp, Val, nvals);
     g->norder = 0;
@@ -113,7 +111,7 @@ bool pass_stack(Graph *g, PassCtx *cx)
             node->in[i] = as[node->in[i].i].i ? as[node->in[i].i] : node->in[i];
         if (ends_sum(&t, inner, node)) {
             Val out = node->out[0];
-            as[out.i] = stacked(g, t, node, cx->tmp);
+            as[out.i] = stacked(g, &t);
             rewrite_name(g, out, as[out.i]);
             cx->changed = true;
         } else {

@@ -80,6 +80,9 @@ summary() {
              END { printf "%d%%: Checks: %d, Failures: %d, Errors: %d\n", 100 * (n - f - e) / n, n, f, e }'
 }
 
+# Suites share the processors, so that threads do not spin; few frames of where memory was allocated are enough.
+export OMP_WAIT_POLICY=passive ASAN_OPTIONS="malloc_context_size=6${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
+
 if [ $# -gt 0 ]; then # one of each's
     "$@"
     exit

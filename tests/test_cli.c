@@ -219,6 +219,23 @@ START_TEST(unsupported)
 }
 END_TEST
 
+#define RESNET CKC_SOURCE_DIR "/examples/resnet18/model.onnx --moves 2000 --device l4 -o m.ckc --quiet "
+START_TEST(device_as_budget)
+{
+    const int64_t memory = 24152899584;
+    ckc_accepts("plan " RESNET "--bind batch=23500");
+    ck_assert_int_eq(json_number("m.ckc/report.json", "budget_bytes"), memory);
+    ck_assert_int_le(json_number("m.ckc/report.json", "arena_bytes"),
+                     memory - json_number("m.ckc/report.json", "reserved_bytes"));
+    ck_assert_int_eq(
+        shell("grep -q 'recomputes nothing takes .* planned within its memory' m.ckc/report.json"), 0);
+    ckc_accepts("plan " RESNET "--bind batch=16");
+    ck_assert_int_ne(shell("grep -q 'planned within' m.ckc/report.json"), 0);
+    ckc_fails("", "plan " RESNET "--bind batch=65536 --offload no", 3, "(ckc oom finds what fits)");
+    ckc_fails("", "plan " RESNET "--bind batch=9000000", 4, "too much; ckc oom finds what fits");
+}
+END_TEST
+
 START_TEST(budgets)
 {
     ckc_refuses(MLP " --bind batch=4 --output x --moves 100000 --budget 10B", 3,
@@ -635,6 +652,7 @@ Suite *suite_cli(void)
     tcase_add_test(c, external_data_is_hashed);
     tcase_add_test(c, names_reach_no_source);
     tcase_add_test(c, unsupported);
+    tcase_add_test(c, device_as_budget);
     tcase_add_test(c, budgets);
     tcase_add_test(c, overhead);
     tcase_add_test(c, accumulate_auto);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/cpu/cpu.h"
 #include "runtime/cpu/onednn.h"
 
 typedef struct {
@@ -140,29 +141,113 @@ static const Case cases[] = {
     {.op = LIB_MATMUL, .dt = DT_F32, .ra = 3, .rb = 2, .a = {3, 7, 16}, .b = {16, 9}},
     {.op = LIB_MATMUL, .dt = DT_F32, .ta = true, .ra = 3, .rb = 2, .a = {3, 16, 7}, .b = {16, 9}},
     {.op = LIB_MATMUL, .dt = DT_F32, .ra = 2, .rb = 3, .a = {7, 16}, .b = {3, 16, 9}},
-    {.op = LIB_MATMUL, .dt = DT_F32, .tb = true, .ra = 4, .rb = 4, .a = {2, 3, 16, 8},
-     .b = {2, 3, 16, 8}},
-    {.op = LIB_MATMUL, .dt = DT_F32, .ta = true, .ra = 4, .rb = 4, .a = {2, 1, 16, 8},
-     .b = {1, 3, 16, 5}},
+    {.op = LIB_MATMUL, .dt = DT_F32, .tb = true, .ra = 4, .rb = 4, .a = {2, 3, 16, 8}, .b = {2, 3, 16, 8}},
+    {.op = LIB_MATMUL, .dt = DT_F32, .ta = true, .ra = 4, .rb = 4, .a = {2, 1, 16, 8}, .b = {1, 3, 16, 5}},
     {.op = LIB_MATMUL, .dt = DT_F32, .ra = 4, .rb = 3, .a = {2, 3, 16, 8}, .b = {3, 8, 5}},
     {.op = LIB_MATMUL, .dt = DT_F32, .ra = 2, .rb = 2, .a = {1, 40}, .b = {40, 1}},
     {.op = LIB_MATMUL, .dt = DT_BF16, .ra = 2, .rb = 2, .a = {32, 64}, .b = {64, 48}},
-    {.op = LIB_MATMUL, .dt = DT_BF16, .out_dt = DT_F32, .tb = true, .ra = 3, .rb = 3,
-     .a = {2, 17, 40}, .b = {2, 19, 40}},
-    {.op = LIB_CONV, .dt = DT_F32, .ra = 4, .rb = 4, .a = {2, 3, 9, 8}, .b = {5, 3, 3, 3},
-     .pads = {1, 1, 1, 1}, .bias = true},
-    {.op = LIB_CONV, .dt = DT_F32, .ra = 4, .rb = 4, .a = {2, 16, 14, 14}, .b = {32, 16, 3, 3},
+    {.op = LIB_MATMUL,
+     .dt = DT_BF16,
+     .out_dt = DT_F32,
+     .tb = true,
+     .ra = 3,
+     .rb = 3,
+     .a = {2, 17, 40},
+     .b = {2, 19, 40}},
+    {.op = LIB_CONV,
+     .dt = DT_F32,
+     .ra = 4,
+     .rb = 4,
+     .a = {2, 3, 9, 8},
+     .b = {5, 3, 3, 3},
+     .pads = {1, 1, 1, 1},
+     .bias = true},
+    {.op = LIB_CONV,
+     .dt = DT_F32,
+     .ra = 4,
+     .rb = 4,
+     .a = {2, 16, 14, 14},
+     .b = {32, 16, 3, 3},
      .pads = {1, 1, 1, 1}},
-    {.op = LIB_CONV, .dt = DT_F32, .ra = 4, .rb = 4, .a = {2, 4, 10, 11}, .b = {6, 2, 3, 2},
-     .group = 2, .strides = {2, 1}, .pads = {0, 1, 2, 0}, .dilations = {1, 2}},
-    {.op = LIB_CONV, .dt = DT_F32, .ra = 4, .rb = 4, .a = {2, 8, 10, 10}, .b = {8, 1, 3, 3},
-     .group = 8, .strides = {2, 2}, .pads = {1, 1, 1, 1}},
-    {.op = LIB_CONV, .dt = DT_F32, .ra = 3, .rb = 3, .a = {2, 4, 20}, .b = {6, 4, 5},
-     .strides = {3}, .pads = {2, 2}, .bias = true},
-    {.op = LIB_CONV, .dt = DT_F32, .ra = 4, .rb = 4, .a = {1, 16, 6, 6}, .b = {16, 16, 1, 1},
+    {.op = LIB_CONV,
+     .dt = DT_F32,
+     .ra = 4,
+     .rb = 4,
+     .a = {2, 4, 10, 11},
+     .b = {6, 2, 3, 2},
+     .group = 2,
+     .strides = {2, 1},
+     .pads = {0, 1, 2, 0},
+     .dilations = {1, 2}},
+    {.op = LIB_CONV,
+     .dt = DT_F32,
+     .ra = 4,
+     .rb = 4,
+     .a = {2, 8, 10, 10},
+     .b = {8, 1, 3, 3},
+     .group = 8,
+     .strides = {2, 2},
+     .pads = {1, 1, 1, 1}},
+    {.op = LIB_CONV,
+     .dt = DT_F32,
+     .ra = 4,
+     .rb = 4,
+     .a = {2, 4, 37, 21},
+     .b = {8, 1, 7, 5},
+     .group = 4,
+     .pads = {3, 0, 2, 4},
+     .dilations = {2, 3}}, /* two channels of each, more than a band */
+    {.op = LIB_CONV,
+     .dt = DT_F32,
+     .ra = 4,
+     .rb = 4,
+     .a = {3, 5, 40, 38},
+     .b = {5, 1, 2, 3},
+     .group = 5,
+     .strides = {1, 3},
+     .pads = {0, 4, 0, 2},
+     .dilations = {1, 2}},
+    {.op = LIB_CONV,
+     .dt = DT_F32,
+     .ra = 3,
+     .rb = 3,
+     .a = {3, 6, 50},
+     .b = {6, 1, 4},
+     .group = 6,
+     .strides = {2},
+     .pads = {3, 1}},
+    {.op = LIB_CONV,
+     .dt = DT_BF16,
+     .ra = 4,
+     .rb = 4,
+     .a = {2, 16, 9, 19},
+     .b = {16, 1, 3, 3},
+     .group = 16,
+     .pads = {1, 1, 1, 1}},
+    {.op = LIB_CONV,
+     .dt = DT_F32,
+     .ra = 3,
+     .rb = 3,
+     .a = {2, 4, 20},
+     .b = {6, 4, 5},
+     .strides = {3},
+     .pads = {2, 2},
+     .bias = true},
+    {.op = LIB_CONV,
+     .dt = DT_F32,
+     .ra = 4,
+     .rb = 4,
+     .a = {1, 16, 6, 6},
+     .b = {16, 16, 1, 1},
      .strides = {2, 2}},
-    {.op = LIB_CONV, .dt = DT_BF16, .ra = 4, .rb = 4, .a = {2, 16, 9, 9}, .b = {16, 16, 3, 3},
-     .pads = {1, 1, 1, 1}, .bias = true},
+    {.op = LIB_CONV,
+     .dt = DT_BF16,
+     .ra = 4,
+     .rb = 4,
+     .a = {2, 16, 9, 9},
+     .b = {16, 16, 3, 3},
+     .pads = {1, 1, 1, 1},
+     .bias = true},
 };
 enum { NCASES = sizeof cases / sizeof *cases };
 
@@ -445,6 +530,30 @@ START_TEST(test_rule)
 }
 END_TEST
 
+/* Of products: the library's, unless rows of the second factor are whole pages apart, but no power of two. */
+START_TEST(products_that_are_ours)
+{
+    static const Case c[] = {{.ra = 2, .rb = 2, .a = {32, 64}, .b = {64, 768}},
+                             {.ra = 2, .rb = 2, .a = {32, 64}, .b = {64, 4096}},
+                             {.ra = 2, .rb = 2, .a = {32, 64}, .b = {3072, 64}, .tb = true},
+                             {.ra = 2, .rb = 2, .a = {32, 64}, .b = {64, 3072}},
+                             {.ra = 2, .rb = 2, .a = {64, 32}, .b = {64, 5120}, .ta = true}};
+    static const DnnlChoice want[] = {DNNL_PLAIN, DNNL_PLAIN, DNNL_PLAIN, DNNL_OWN, DNNL_OWN};
+    if (!use_isa(2))
+        return;
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        Case f32 = c[i];
+        Diag d = {0};
+        DnnlDesc desc = {.of.op = LIB_MATMUL};
+        f32.dt = DT_F32;
+        fill_matmul(&desc, &f32);
+        DnnlOp *op = choose_routine(&desc, &d);
+        ck_assert(op && desc.choice == want[i]);
+        dnnl_free(op);
+    }
+}
+END_TEST
+
 START_TEST(test_unsupported)
 {
     static const Case refused[] = {
@@ -487,6 +596,7 @@ Suite *suite_onednn(void)
     tcase_add_loop_test(tc, parts_have_the_same_bits, 0, NSHAPES * TEST_ISAS);
     tcase_add_loop_test(tc, blocks_and_threads_have_the_same_bits, 0, NCASES * TEST_ISAS);
     tcase_add_test(tc, test_rule);
+    tcase_add_test(tc, products_that_are_ours);
     tcase_add_test(tc, test_unsupported);
     tcase_add_test(tc, choices_are_text);
     suite_add_tcase(s, tc);

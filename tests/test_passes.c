@@ -278,6 +278,33 @@ START_TEST(without_a_pass)
 }
 END_TEST
 
+/* ---- chains of any length ------------------------------------------------------------ */
+
+static const char *const chains[] = {"add %y, %b", "tanh %y"};
+
+/* Passes do not call themselves for each node of a chain: it may be longer than there is stack. */
+START_TEST(long_chain)
+{
+    enum { LENGTH = 60000 };
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    fprintf(f, "graph {\n input %%x: f32[2,2]\n param %%w: f32[2,2]\n param %%b: f32[2,2]\n"
+               " %%y0: f32[2,2] = matmul %%x, %%w\n");
+    for (int i = 0; i < LENGTH; i++) {
+        const char *at = strchr(chains[_i], 'y') + 1;
+        fprintf(f, " %%y%d: f32[2,2] = %.*s%d%s\n", i + 1, (int)(at - chains[_i]), chains[_i], i, at);
+    }
+    fprintf(f, " output %%y%d\n}\n# >>> loss,autodiff,optimize,simplify,stack,inline loss=mse\n", LENGTH);
+    fclose(f);
+    Golden s;
+    ck_assert_msg(golden_parse(&s, text, false) && golden_run(&s, text, false), "%s", s.diag.msg);
+    ck_assert_uint_gt(s.g.norder, LENGTH / 100);
+    golden_free(&s);
+    free(text);
+}
+END_TEST
+
 /* ---- order of passes ----------------------------------------------------------------- */
 
 START_TEST(every_pass_is_found)
@@ -303,6 +330,7 @@ Suite *suite_passes(void)
     tcase_add_loop_test(t, recognised_models, 0, (int)(sizeof models / sizeof *models));
     tcase_add_loop_test(t, loss_values, LOSS_CE, LOSS_NONE);
     tcase_add_loop_test(t, without_a_pass, 0, 6);
+    tcase_add_loop_test(t, long_chain, 0, (int)(sizeof chains / sizeof *chains));
     tcase_add_test(t, every_pass_is_found);
     suite_add_tcase(s, t);
     return s;

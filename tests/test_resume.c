@@ -197,10 +197,18 @@ END_TEST
 START_TEST(full_disk)
 {
     ckc_accepts(MLP "--steps 2 " KEPT);
-    ckc_fails("ulimit -f 40;", "run p/step.ckp --quiet --steps 4 --resume " KEPT, 4,
-              "c/new.safetensors: File too large");
+    ckc_fails(
+        "ulimit -f 40;", "run p/step.ckp --quiet --steps 4 --resume --save kept.safetensors " KEPT, 4,
+        "c/new.safetensors: File too large: the run ends behind step 4; make room, and --resume goes on "
+        "from step 2; the weights are written as --save says");
     ck_assert_int_eq(files_in("c"), 1);
-    ckc_accepts("run p/step.ckp --quiet --steps 4 --resume " KEPT);
+    ckc_fails("ulimit -f 4;", "run p/step.ckp --quiet --steps 4 --resume --save w.safetensors " KEPT, 4,
+              "nor can the weights be saved: w.safetensors: File too large");
+    ck_assert_int_eq(files_in("c") + files_like("w*"), 1);
+    ckc_fails("ulimit -f 40;", "run p/step.ckp --quiet --steps 4 --checkpoint n", 4,
+              "there is no earlier checkpoint");
+    ckc_accepts("run p/step.ckp --quiet --steps 4 --resume --save w.safetensors " KEPT);
+    same_file("kept.safetensors", "w.safetensors");
 }
 END_TEST
 

@@ -1,4 +1,5 @@
 /* test_sweep.c -- ckc sweep: many budgets, many batches. */
+#include "cli/cli.h"
 #include "tests.h"
 #include "command.h"
 #include <math.h>
@@ -86,6 +87,28 @@ START_TEST(nothing_to_recompute)
 }
 END_TEST
 
+/* That others used the processors is said where kernels were measured. */
+START_TEST(busy_machine)
+{
+    char *text;
+    size_t size;
+    for (int busy = 0; busy < 2; busy++) {
+        FILE *f = open_memstream(&text, &size);
+        others_print(f, busy ? 0.344 : 0.05);
+        fclose(f);
+        ck_assert_str_eq(text, busy ? "measured while others used up to 34 % of the processors\n" : "");
+        free(text);
+    }
+    ckc_accepts("sweep " MLP " --device cpu --moves 5000 --json --bind batch=64 --budgets 2");
+    json_t *s = read_json("out");
+    ck_assert(number(s, "others") >= 0 && number(s, "others") <= 1);
+    json_decref(s);
+    s = sweep("--bind batch=64 --budgets 2");
+    ck_assert(number(s, "others") == 0); /* nothing was measured */
+    json_decref(s);
+}
+END_TEST
+
 START_TEST(what_is_no_sweep)
 {
     ckc_refuses("sweep " MLP " --batch 4..8", 1, "needs --budget");
@@ -109,6 +132,7 @@ Suite *suite_sweep(void)
     tcase_add_test(t, less_memory_is_never_faster);
     tcase_add_test(t, larger_batches);
     tcase_add_test(t, nothing_to_recompute);
+    tcase_add_test(t, busy_machine);
     tcase_add_test(t, what_is_no_sweep);
     suite_add_tcase(s, t);
     return s;

@@ -364,6 +364,37 @@ static bool make_attr(dnnl_primitive_attr_t *attr, const Problem *p)
     return ok;
 }
 
+unsigned dnnl_isa(void) { return (unsigned)dnnl_get_effective_cpu_isa(); }
+
+static bool has_isa(unsigned need) { return (dnnl_isa() & need) == need; }
+
+bool dnnl_wide_bf16(void) { return has_isa(dnnl_cpu_isa_avx512_core_bf16); }
+
+bool dnnl_fast_bf16(void)
+{
+#ifdef __x86_64__
+    return has_isa(dnnl_cpu_isa_avx512_core_amx) || (dnnl_wide_bf16() && __builtin_cpu_is("amd"));
+#else
+    return false;
+#endif
+}
+
+/* Convolutions reorder their tensors anyway: they compute in f32 where the library's instructions for 16 bits
+ * are no faster. */
+static bool widens(const Problem *p)
+{
+    return p->op != LIB_MATMUL && dtype_is_half(p->slot[SRC].dt) && !dnnl_fast_bf16();
+}
+
+/* The tensor as the routine has it. */
+static Layout inside(const Problem *p, int slot)
+{
+    Layout l = p->slot[slot];
+    if (widens(p) && dtype_is_half(l.dt))
+        l.dt = DT_F32;
+    return l;
+}
+
 /* Describe the problem to the library and make the operation. */
 static Result make_problem(DnnlOp *op, const Problem *p)
 {
@@ -372,7 +403,8 @@ static Result make_problem(DnnlOp *op, const Problem *p)
     bool ok = true;
     for (int i = 0; i < SLOTS; i++) {
         ok &= md_make(&plain[i], &p->slot[i], false);
-        ok &= md_make(&asked[i], &p->slot[i], layout_any(p, i));
+        Layout in = inside(p, i);
+        ok &= md_make(&asked[i], &in, layout_any(p, i));
         ref[i] = MD_REF(asked[i]);
     }
     dnnl_primitive_attr_t attr = NULL;
@@ -393,12 +425,6 @@ static Result make_problem(DnnlOp *op, const Problem *p)
     }
     return result;
 }
-
-unsigned dnnl_isa(void) { return (unsigned)dnnl_get_effective_cpu_isa(); }
-
-static bool has_isa(unsigned need) { return (dnnl_isa() & need) == need; }
-
-bool dnnl_wide_bf16(void) { return has_isa(dnnl_cpu_isa_avx512_core_bf16); }
 
 int dnnl_vector_bytes(void)
 {
@@ -424,7 +450,9 @@ DnnlOp *dnnl_make(const DnnlDesc *desc, Diag *d)
         return NULL;
     DnnlOp *op = mem_new(1, sizeof *op);
     Result result = FAILED;
-    if (op && p.choice == DNNL_OWN)
+    if (widens(&p) && p.choice == DNNL_PLAIN)
+        result = NONE;
+    else if (op && p.choice == DNNL_OWN)
         result = make_own(op, &p);
     else if (op && !dnnl_engine_create(&op->engine, dnnl_cpu, 0) &&
         !dnnl_stream_create(&op->stream, op->engine, dnnl_stream_default_flags))

@@ -10,7 +10,8 @@
  * added to the result: always in the same order, whatever the threads and blocks.
  *
  * Elements of 16 bits are widened as they are packed; a result of 16 bits is summed in scratch, in f32. */
-#include "problem.h"
+#include "depthwise.h"
+#include "pack.h"
 #include "ir/mem.h"
 #include "codegen/prelude/c.h"
 #include "ir/philox.h"
@@ -21,15 +22,16 @@
 #include <string.h>
 
 enum {
-    BLOCK_TERMS = 256, BLOCK_ROWS = 96, BLOCK_COLUMNS = 512, /* of factors in scratch */
-    MAX_ROWS = 12, MAX_COLUMNS = 32,                         /* of a panel */
-    DIGITS = 4,      /* of a column or term of a convolution: channel or image, position */
-    WINDOW = 3,      /* dimensions of an image */
+    BLOCK_TERMS = 256,
+    BLOCK_ROWS = 96,
+    BLOCK_COLUMNS = 1024, /* of factors in scratch */
+    MAX_ROWS = 12,        /* of a panel */
     BATCH = LAYOUT_DIMS,
-    LEAST_ROWS = 24,                                         /* of a block, where it is made small */
-    FEW_ROWS = 3, FEW_COLUMNS = 64, /* that are not worth packing the other factor for */
-    HALF_BLOCKS = 4, /* of rows of a result that is summed in scratch */
-    UNITS = 4        /* blocks of the result per thread that even their work out */
+    LEAST_ROWS = 24, /* of a block, where it is made small */
+    FEW_ROWS = 3,
+    FEW_COLUMNS = 64, /* that are not worth packing the other factor for */
+    HALF_BLOCKS = 4,  /* of rows of a result that is summed in scratch */
+    UNITS = 4         /* blocks of the result per thread that even their work out */
 };
 
 /* ---- panels in registers ----------------------------------------------------------------------- */
@@ -38,30 +40,25 @@ enum {
 typedef void PanelFn(int64_t terms, const float *a, const float *b, int64_t every, float *c,
                      int64_t stride, bool add);
 
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 /* Compiled with -ffp-contract=fast (CMakeLists.txt), and without checks, which take longer.  Panels lie term
- * by term: ROWS elements of a, lanes * VECTORS of b. */
-#define PANEL(name, isa, lanes, ROWS, VECTORS)                                                      \
-    typedef float name##_v __attribute__((vector_size(4 * lanes), aligned(4)));                    \
-    __attribute__((no_sanitize("address", "undefined"))) isa                                       \
-    static void name(int64_t terms, const float *a, const float *b, int64_t every, float *c,      \
-                     int64_t stride, bool add)                                                     \
-    {                                                                                              \
-        name##_v sum[ROWS][VECTORS] = {{{0}}};                                                     \
-        for (int64_t k = 0; k < terms; k++, a += ROWS, b += every)                                 \
-            UNROLL for (int i = 0; i < ROWS; i++)                                                  \
-                UNROLL for (int v = 0; v < VECTORS; v++)                                           \
-                    sum[i][v] += a[i] * ((const name##_v *)(const void *)b)[v];                    \
-        UNROLL for (int i = 0; i < ROWS; i++)                                                      \
-            UNROLL for (int v = 0; v < VECTORS; v++) {                                             \
-                name##_v *at = (name##_v *)(void *)(c + i * stride) + v;                           \
-                *at = add ? *at + sum[i][v] : sum[i][v];                                           \
-            }                                                                                      \
+ * by term: ROWS elements of a, lanes * VECTORS of b.  The result is fetched from memory meanwhile. */
+#define PANEL(name, isa, lanes, ROWS, VECTORS)                                                               \
+    typedef float name##_v __attribute__((vector_size(4 * lanes), aligned(4)));                              \
+    __attribute__((no_sanitize("address", "undefined"))) isa static void name(                               \
+        int64_t terms, const float *a, const float *b, int64_t every, float *c, int64_t stride, bool add)    \
+    {                                                                                                        \
+        name##_v sum[ROWS][VECTORS] = {{{0}}};                                                               \
+        for (int i = 0; i < ROWS; i++)                                                                       \
+            for (int v = 0; v < VECTORS; v++)                                                                \
+                __builtin_prefetch(c + i * stride + v * lanes, 1);                                           \
+        for (int64_t k = 0; k < terms; k++, a += ROWS, b += every)                                           \
+            UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int v = 0; v < VECTORS; v++) sum[i][v] +=      \
+                a[i] * ((const name##_v *)(const void *)b)[v];                                               \
+        UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int v = 0; v < VECTORS; v++)                       \
+        {                                                                                                    \
+            name##_v *at = (name##_v *)(void *)(c + i * stride) + v;                                         \
+            *at = add ? *at + sum[i][v] : sum[i][v];                                                         \
+        }                                                                                                    \
     }
 
 PANEL(panel_16, , 4, 6, 2)
@@ -75,24 +72,17 @@ PANEL(panel_64, __attribute__((target("avx512f"))), 16, 12, 2)
 
 /* ---- description --------------------------------------------------------------------------------- */
 
-/* A factor by lanes (rows of A, columns of B) and terms.  Either the element of a lane and a term lies
- * at the sum of their strides; or the digits 1.. are positions in an image, as steps that add up to
- * steps of `each`; what lies between them or outside is 0. */
-typedef struct {
-    int64_t lane[DIGITS], term[DIGITS];   /* strides */
-    int64_t lanes[DIGITS], terms[DIGITS]; /* extents */
-    bool window;
-    int64_t pad[WINDOW], each[WINDOW], size[WINDOW], stride[WINDOW];
-} Factor;
-
 struct Product {
     int a, b, c; /* slots */
     Factor fa, fb;
     int64_t rows, columns, terms, row_stride;
     int64_t batch[BATCH], step[3][BATCH], nbatch; /* of a, b, c */
-    bool bias, few;
+    bool bias, few, is_depthwise;
+    Depthwise depthwise;
     DType in, out;
     PanelFn *panel;
+    PackFn *pack;
+    NarrowFn *narrow;
     int mr, nr, threads;
     int64_t block_rows, block_columns, block_terms;
     int64_t shared, members;                 /* that have a in common; of a block */
@@ -234,7 +224,6 @@ static int64_t count(const int64_t extent[DIGITS])
     return extent[0] * extent[1] * extent[2] * extent[3];
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 /* Blocks, and units of them that keep all threads at work.  A block of columns is one of a member of
@@ -281,6 +270,10 @@ Product *product_make(const Problem *q, int vector, int threads)
     Product *p = mem_new(1, sizeof *p);
     if (!p)
         return NULL;
+    p->threads = threads;
+    p->is_depthwise = depthwise_describe(&p->depthwise, q, vector, threads);
+    if (p->is_depthwise)
+        return p;
     p->nbatch = 1;
     int64_t *extent[] = {p->fa.lanes, p->fa.terms, p->fb.lanes, p->fb.terms};
     for (int i = 0; i < 4; i++)
@@ -297,7 +290,8 @@ Product *product_make(const Problem *q, int vector, int threads)
     p->panel = vector == 64 ? panel_64 : vector == 32 ? panel_32 : panel_16;
     p->mr = vector == 64 ? 12 : 6;
     p->nr = vector == 64 ? 32 : vector == 32 ? 16 : 8;
-    p->threads = threads;
+    p->pack = pack_function(p->in, vector);
+    p->narrow = narrow_function(p->out, vector);
     set_blocks(p, q->parts);
     p->few = has_few_rows(p);
     return p;
@@ -307,88 +301,16 @@ void product_free(Product *p) { free(p); }
 
 static int64_t thread_floats(const Product *p)
 {
+    if (p->is_depthwise)
+        return depthwise_floats(&p->depthwise);
     int64_t columns = p->members * p->block_columns;
     int64_t result = dtype_is_half(p->out) ? p->unit_rows * columns : 0;
-    return round_up(p->block_terms * (p->block_rows + columns) + result, 16);
+    return round_up(p->block_terms * (p->block_rows + columns) + PACK_SPARE + result, 16);
 }
 
 int64_t product_scratch(const Product *p)
 {
     return p->few ? 0 : p->threads * thread_floats(p) * (int64_t)sizeof(float);
-}
-
-/* ---- packing --------------------------------------------------------------------------------------- */
-
-typedef struct {
-    int64_t digit[DIGITS];
-} Count;
-
-static Count count_from(int64_t i, const int64_t extent[DIGITS])
-{
-    Count c;
-    for (int d = DIGITS - 1; d >= 0; d--) {
-        c.digit[d] = i % extent[d];
-        i /= extent[d];
-    }
-    return c;
-}
-
-static void count_on(Count *c, const int64_t extent[DIGITS], int64_t by)
-{
-    c->digit[DIGITS - 1] += by;
-    for (int d = DIGITS - 1; d > 0 && c->digit[d] >= extent[d]; d--) {
-        c->digit[d] -= extent[d];
-        c->digit[d - 1]++;
-    }
-}
-
-static int64_t dot(const Count *c, const int64_t stride[DIGITS])
-{
-    int64_t sum = 0;
-    for (int d = 0; d < DIGITS; d++)
-        sum += c->digit[d] * stride[d];
-    return sum;
-}
-
-typedef float Four __attribute__((vector_size(16), aligned(4)));
-
-static void clear_rest(float *to, int n, int width, int64_t terms)
-{
-    for (int64_t t = 0; n < width && t < terms; t++)
-        memset(to + t * width + n, 0, (size_t)(width - n) * sizeof *to);
-}
-
-/* A factor with a window: along the last digit of lanes or terms, whichever is longer, positions
- * advance by one step.  The elements of such a run, `every` apart in the panel. */
-typedef struct {
-    int64_t n, by;
-    int every;
-} Run;
-
-static float as_is(float x) { return x; }
-
-#define PACK(name) name##_f32
-#define ELEMENT float
-#define WIDEN as_is
-#include "pack.h"
-#undef PACK
-#undef ELEMENT
-#undef WIDEN
-#define PACK(name) name##_bf16
-#define ELEMENT uint16_t
-#define WIDEN bf16_load
-#include "pack.h"
-#undef PACK
-#undef WIDEN
-#define PACK(name) name##_f16
-#define WIDEN f16_load
-#include "pack.h"
-
-static void pack(DType dt, const Factor *f, const void *from, int64_t lane, int64_t n, int width,
-                 int64_t first, int64_t terms, float *to)
-{
-    (dt == DT_F32 ? pack_f32 : dt == DT_BF16 ? pack_bf16 : pack_f16)(f, from, lane, n, width, first, terms,
-                                                                     to);
 }
 
 /* ---- running ---------------------------------------------------------------------------------------- */
@@ -497,9 +419,7 @@ static void store_sums(const Product *p, const Unit *u, const Member *m, const S
 {
     for (int64_t i = 0; i < u->rows && dtype_is_half(p->out); i++) {
         uint16_t *to = (uint16_t *)(void *)m->c + (u->row + i) * p->row_stride + u->column;
-        const float *from = s->at + i * s->stride;
-        for (int64_t j = 0; j < u->columns; j++)
-            to[j] = p->out == DT_BF16 ? bf16_store(from[j]) : f16_store(from[j]);
+        p->narrow(to, s->at + i * s->stride, u->columns);
     }
 }
 
@@ -508,7 +428,7 @@ static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool
     Unit u = find_unit(p, unit);
     Member m[BLOCK_COLUMNS];
     Sums sums[BLOCK_COLUMNS];
-    float *a = scratch, *b = scratch + p->block_terms * p->block_rows;
+    float *a = scratch, *b = scratch + p->block_terms * p->block_rows + PACK_SPARE;
     float *c = b + p->block_terms * p->members * p->block_columns;
     for (int64_t i = 0; i < u.members; i++) {
         m[i] = find_member(p, at, u.member + i);
@@ -518,10 +438,10 @@ static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool
     for (int64_t k = 0; k < p->terms; k += p->block_terms) {
         int64_t terms = least(p->block_terms, p->terms - k), each = round_up(u.columns, p->nr) * terms;
         for (int64_t i = 0; i < u.members; i++)
-            pack(p->in, &p->fb, m[i].b, u.column, u.columns, p->nr, k, terms, b + i * each);
+            p->pack(&p->fb, m[i].b, u.column, u.columns, p->nr, k, terms, b + i * each);
         for (int64_t r = 0; r < u.rows; r += p->block_rows) {
             int64_t n = least(p->block_rows, u.rows - r);
-            pack(p->in, &p->fa, m[0].a, u.row + r, n, p->mr, k, terms, a);
+            p->pack(&p->fa, m[0].a, u.row + r, n, p->mr, k, terms, a);
             for (int64_t i = 0; i < u.members; i++)
                 multiply(p, terms, a, b + i * each, sums[i].at + r * sums[i].stride, sums[i].stride, n,
                          u.columns, add || p->bias || k > 0);
@@ -532,6 +452,8 @@ static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool
 }
 
 /* ---- few rows: factor b is read as it lies ----------------------------------------------------------- */
+
+typedef float Four __attribute__((vector_size(16), aligned(4)));
 
 static float dot_of(const float *a, int64_t step, const float *b, int64_t n)
 {
@@ -592,6 +514,10 @@ static void run_few_rows(const Product *p, char *const at[SLOTS], bool add)
 
 void product_run(const Product *p, char *const at[SLOTS], bool add, void *scratch)
 {
+    if (p->is_depthwise) {
+        depthwise_run(&p->depthwise, at, add, scratch);
+        return;
+    }
     if (p->few) {
         run_few_rows(p, at, add);
         return;

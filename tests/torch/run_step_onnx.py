@@ -48,7 +48,7 @@ def random_data(path, steps, file, seed):
         rows = [shape[0] * steps] + shape[1:]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(t.elem_type)
         arrays[i.name] = (rng.standard_normal(rows) if dtype.kind == "f" else
-                          rng.integers(0, 4, rows)).astype(dtype)
+                          rng.integers(0, 2, rows)).astype(dtype)
     np.savez(file, **arrays)
 
 

@@ -1,0 +1,184 @@
+/* pack_panels.h -- panels of a product's factors (product.c), which includes this for each type of element
+ * and each width of vectors: ELEMENT, as WIDEN makes a float of one and NARROW one of a float; PACK(name)
+ * names the functions, compiled for the instructions ISA.  Numbers are moved and widened only, so that all
+ * widths give the same. */
+
+typedef float PACK(Lanes) __attribute__((vector_size(4 * LANES), aligned(4)));
+
+ISA static inline PACK(Lanes) PACK(load)(const ELEMENT *from)
+{
+    float v[LANES];
+    for (int i = 0; i < LANES; i++)
+        v[i] = WIDEN(from[i]);
+    PACK(Lanes) all;
+    memcpy(&all, v, sizeof all);
+    return all;
+}
+
+ISA static inline void PACK(copy)(float *to, const ELEMENT *from, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        *(PACK(Lanes) *)(void *)(to + i) = PACK(load)(from + i);
+    for (; i + 4 <= n; i += 4) {
+        float v[4] = {WIDEN(from[i]), WIDEN(from[i + 1]), WIDEN(from[i + 2]), WIDEN(from[i + 3])};
+        memcpy(to + i, v, sizeof v);
+    }
+    for (; i < n; i++)
+        to[i] = WIDEN(from[i]);
+}
+
+ISA static void PACK(narrow)(void *to, const float *from, int64_t n)
+{
+    ELEMENT *at = to;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            at[i + j] = NARROW(from[i + j]);
+    for (; i < n; i++)
+        at[i] = NARROW(from[i]);
+}
+
+/* Swaps the h-th bit of the places in vectors with that of their numbers. */
+#define SWAP(h)                                                                                              \
+    UNROLL for (int i = 0; i < LANES; i++) if (h < LANES && !(i & h))                                        \
+    {                                                                                                        \
+        PACK(Lanes) a = r[i], b = r[(i + h) % LANES];                                                        \
+        r[i] = __builtin_shufflevector(a, b, ALL_LANES(FROM_LOW, h));                                        \
+        r[(i + h) % LANES] = __builtin_shufflevector(a, b, ALL_LANES(FROM_HIGH, h));                         \
+    }
+
+/* LANES lanes of LANES terms each, as they lie, to so many terms, `width` apart, of LANES lanes. */
+ISA static void PACK(turn)(const ELEMENT *from, const int64_t *at, float *to, int64_t width)
+{
+    PACK(Lanes) r[LANES];
+    UNROLL for (int i = 0; i < LANES; i++) r[i] = PACK(load)(from + at[i]);
+    SWAP(1)
+    SWAP(2)
+    SWAP(4)
+    SWAP(8)
+    UNROLL for (int i = 0; i < LANES; i++) * (PACK(Lanes) *)(void *)(to + i * width) = r[i];
+}
+#undef SWAP
+
+/* Lanes that are rows of consecutive terms; `at` has as many as vectors hold.  Stores may reach into what is
+ * packed next: the next term, whose first lanes therefore come last, or PACK_SPARE elements behind the last
+ * panel. */
+ISA static void PACK(pack_turned)(const ELEMENT *from, const int64_t *at, int n, int64_t terms, int width,
+                                  float *to)
+{
+    int64_t t = 0;
+    for (; t + LANES <= terms; t += LANES)
+        for (int i = (n - 1) / LANES * LANES; i >= 0; i -= LANES)
+            PACK(turn)(from + t, at + i, to + t * width + i, width);
+    for (; t < terms; t++)
+        for (int i = 0; i < n; i++)
+            to[t * width + i] = WIDEN(from[at[i] + t]);
+}
+
+/* Terms of n lanes at these places, one `stride` behind the other. */
+ISA static void PACK(pack_run)(const ELEMENT *from, const int64_t *at, int n, bool dense, int64_t stride,
+                               int64_t terms, int width, float *to)
+{
+    if (!dense && stride == 1) {
+        PACK(pack_turned)(from, at, n, terms, width, to);
+        return;
+    }
+    for (int64_t t = 0; t < terms; t++, from += stride, to += width) {
+        for (int64_t i = 0; dense && i < n; i += LINE / (int64_t)sizeof *from)
+            __builtin_prefetch(from + at[0] + AHEAD * stride + i);
+        if (dense)
+            PACK(copy)(to, from + at[0], n);
+        for (int i = 0; !dense && i < n; i++)
+            to[i] = WIDEN(from[at[i]]);
+    }
+}
+
+/* A panel of `width` lanes, n of them there, of a factor without window. */
+ISA static void PACK(pack_plain)(const Factor *f, const ELEMENT *from, int64_t lane, int n, int width,
+                                 int64_t first, int64_t terms, float *to)
+{
+    int64_t at[MAX_COLUMNS];
+    bool dense = true;
+    Count c = count_from(lane, f->lanes);
+    for (int i = 0; i < MAX_COLUMNS; i++) {
+        at[i] = i < n ? dot(&c, f->lane) : at[n - 1];
+        dense &= i >= n || at[i] == at[0] + i;
+        if (i < n)
+            count_on(&c, f->lanes, 1);
+    }
+    c = count_from(first, f->terms);
+    for (int64_t k = 0, run; k < terms; k += run) {
+        run = least(terms - k, f->terms[DIGITS - 1] - c.digit[DIGITS - 1]);
+        PACK(pack_run)
+        (from + dot(&c, f->term), at, n, dense, f->term[DIGITS - 1], run, width, to + k * width);
+        count_on(&c, f->terms, run);
+    }
+    clear_rest(to, n, width, terms);
+}
+
+/* pos: of the first in the image. */
+ISA static void PACK(gather)(const Factor *f, const Run *r, const ELEMENT *from, const int64_t pos[WINDOW],
+                             float *to)
+{
+    const int last = WINDOW - 1;
+    bool inside = true;
+    for (int d = 0; d < last; d++) {
+        inside &= pos[d] >= 0 && pos[d] % f->each[d] == 0 && pos[d] / f->each[d] < f->size[d];
+        from += pos[d] / f->each[d] * f->stride[d];
+    }
+    int64_t q = pos[last], size = inside ? f->size[last] * f->each[last] : 0, i = 0;
+    for (; i < r->n && !(q >= 0 && q < size); i++, q += r->by)
+        to[i * r->every] = 0;
+    if (i < r->n && f->each[last] == 1 && r->by > 0) {
+        int64_t end = least(r->n, i + (size - q + r->by - 1) / r->by), by = r->by * f->stride[last];
+        from += q * f->stride[last];
+        if (by == 1 && r->every == 1) {
+            PACK(copy)(to + i, from, end - i);
+            i = end;
+        }
+        for (; i < end; i++, from += by)
+            to[i * r->every] = WIDEN(*from);
+        q = size;
+    }
+    for (; i < r->n; i++, q += r->by) {
+        bool there = q >= 0 && q < size && q % f->each[last] == 0;
+        to[i * r->every] = there ? WIDEN(from[q / f->each[last] * f->stride[last]]) : 0;
+    }
+}
+
+/* Either way: the outer one of lanes and terms is walked one by one, the inner one in runs. */
+ISA static void PACK(pack_window)(const Factor *f, const ELEMENT *from, int64_t lane, int n, int width,
+                                  int64_t first, int64_t terms, float *to)
+{
+    bool by_terms = f->terms[DIGITS - 1] > f->lanes[DIGITS - 1];
+    const int64_t *in_n = by_terms ? f->terms : f->lanes, *in = by_terms ? f->term : f->lane;
+    const int64_t *out_n = by_terms ? f->lanes : f->terms, *out = by_terms ? f->lane : f->term;
+    int64_t inner = by_terms ? terms : n, outer = by_terms ? n : terms;
+    int in_every = by_terms ? width : 1, out_every = by_terms ? 1 : width;
+    Count o = count_from(by_terms ? lane : first, out_n);
+    Count start = count_from(by_terms ? first : lane, in_n);
+    for (int64_t k = 0; k < outer; k++, count_on(&o, out_n, 1)) {
+        Count c = start;
+        for (int64_t i = 0, pos[WINDOW]; i < inner;) {
+            Run r = {least(inner - i, in_n[DIGITS - 1] - c.digit[DIGITS - 1]), in[DIGITS - 1], in_every};
+            for (int d = 0; d < WINDOW; d++)
+                pos[d] = o.digit[d + 1] * out[d + 1] + c.digit[d + 1] * in[d + 1] - f->pad[d];
+            PACK(gather)
+            (f, &r, from + o.digit[0] * out[0] + c.digit[0] * in[0], pos, to + k * out_every + i * in_every);
+            count_on(&c, in_n, r.n);
+            i += r.n;
+        }
+    }
+    clear_rest(to, n, width, terms);
+}
+
+/* Panels of `width` of the lanes [lane, lane + n), one behind the other. */
+ISA static void PACK(pack)(const Factor *f, const void *at, int64_t lane, int64_t n, int width, int64_t first,
+                           int64_t terms, float *to)
+{
+    const ELEMENT *from = at;
+    for (int64_t i = 0; i < n; i += width, to += width * terms)
+        (f->window ? PACK(pack_window) : PACK(pack_plain))(f, from, lane + i, (int)least(width, n - i), width,
+                                                           first, terms, to);
+}

@@ -1,0 +1,34 @@
+/* pack_types.h -- pack_panels.h for the types of elements: LANES, ISA, ALL_LANES and NAMED are those of a
+ * width. */
+#define PACK(name) NAMED(name, f32)
+#define ELEMENT float
+#define WIDEN as_is
+#define NARROW as_is
+#include "pack_panels.h"
+#undef PACK
+#undef ELEMENT
+#undef WIDEN
+#undef NARROW
+
+#define PACK(name) NAMED(name, bf16)
+#define ELEMENT uint16_t
+#define WIDEN bf16_load
+#define NARROW bf16_store
+#include "pack_panels.h"
+#undef PACK
+#undef WIDEN
+#undef NARROW
+
+#define PACK(name) NAMED(name, f16)
+#define WIDEN f16_load
+#define NARROW f16_store
+#include "pack_panels.h"
+#undef PACK
+#undef ELEMENT
+#undef WIDEN
+#undef NARROW
+
+#undef LANES
+#undef ISA
+#undef ALL_LANES
+#undef NAMED
