@@ -301,8 +301,12 @@ START_TEST(memory)
     ck_assert(!plan(&t));
     ck_assert_int_eq(t.diag.status, EXIT_DEVICE);
     ck_assert_ptr_nonnull(
-        strstr(t.diag.msg, "and a \"toy\" has 16384: a smaller --budget recomputes more"));
+        strstr(t.diag.msg, "and a \"toy\" has 16384: what lives through a step alone is too much"));
     ck_assert_ptr_null(strstr(t.diag.msg, "--steps"));
+    free_toy(&t);
+    t = (Toy){.opt.memory = 65536};
+    ck_assert(!plan(&t));
+    ck_assert_ptr_nonnull(strstr(t.diag.msg, "and a \"toy\" has 65536: a smaller --budget recomputes more"));
     free_toy(&t);
 }
 END_TEST
