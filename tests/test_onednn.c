@@ -537,8 +537,9 @@ START_TEST(products_that_are_ours)
                              {.ra = 2, .rb = 2, .a = {32, 64}, .b = {64, 4096}},
                              {.ra = 2, .rb = 2, .a = {32, 64}, .b = {3072, 64}, .tb = true},
                              {.ra = 2, .rb = 2, .a = {32, 64}, .b = {64, 3072}},
-                             {.ra = 2, .rb = 2, .a = {64, 32}, .b = {64, 5120}, .ta = true}};
-    static const DnnlChoice want[] = {DNNL_PLAIN, DNNL_PLAIN, DNNL_PLAIN, DNNL_OWN, DNNL_OWN};
+                             {.ra = 2, .rb = 2, .a = {64, 32}, .b = {64, 5120}, .ta = true},
+                             {.ra = 2, .rb = 2, .a = {8, 64}, .b = {64, 3072}}};
+    static const DnnlChoice want[] = {DNNL_PLAIN, DNNL_PLAIN, DNNL_PLAIN, DNNL_OWN, DNNL_OWN, DNNL_PLAIN};
     if (!use_isa(2))
         return;
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {

@@ -22,6 +22,8 @@
 
 enum {
     PAGE = 4096,
+    HALF_ROWS = 64,
+    SAME_SETS_ROWS = 32,
     FEW_IMAGES = 2,
     TILE = 4,
     WINOGRAD_CHANNELS = 64,
@@ -59,18 +61,22 @@ static bool is_depthwise_gradient(const LibDesc *d, const Type *w)
     return d->op == LIB_CONV_BWD_WEIGHTS && d->conv.group > 1 && w->dim[1] == 1 && w->rank <= 4;
 }
 
-/* Rows of the second factor are whole pages apart: the library, which copies them only where their number is
- * a power of two, is half as fast then (768 x 3072 with AVX-512). */
-static bool in_same_sets(const LibDesc *d)
+/* Of products: rows of 16 bits that are no faster than f32; or rows of the second factor that are whole pages
+ * apart, which the library copies only where their number is a power of two, and is half as fast otherwise
+ * (768 x 3072 with AVX-512).  Packing must be worth it for the rows there are. */
+static bool own_is_faster(const LibDesc *d)
 {
-    int64_t n = d->in[1].dim[d->in[1].rank - 1];
-    return !d->matmul.tb && n * dtype_size[d->in[1].dt] % PAGE == 0 && (n & (n - 1)) != 0;
+    const Type *b = &d->in[1], *c = &d->out;
+    int64_t n = b->dim[b->rank - 1], rows = c->dim[c->rank - 2];
+    if (dtype_is_half(d->in[0].dt))
+        return !dnnl_fast_bf16() && rows >= HALF_ROWS;
+    return !d->matmul.tb && n * dtype_size[b->dt] % PAGE == 0 && (n & (n - 1)) != 0 && rows >= SAME_SETS_ROWS;
 }
 
 static DnnlChoice preferred(const LibDesc *d)
 {
     if (d->op == LIB_MATMUL)
-        return in_same_sets(d) || (dtype_is_half(d->in[0].dt) && !dnnl_fast_bf16()) ? DNNL_OWN : DNNL_PLAIN;
+        return own_is_faster(d) ? DNNL_OWN : DNNL_PLAIN;
     const Type *w = d->op == LIB_CONV_BWD_WEIGHTS ? &d->out : &d->in[1];
     const Type *y = d->op == LIB_CONV               ? &d->out
                     : d->op == LIB_CONV_BWD_WEIGHTS ? &d->in[1]
