@@ -146,6 +146,9 @@ static const Case cases[] = {
     {.op = LIB_MATMUL, .dt = DT_F32, .ra = 4, .rb = 3, .a = {2, 3, 16, 8}, .b = {3, 8, 5}},
     {.op = LIB_MATMUL, .dt = DT_F32, .ra = 2, .rb = 2, .a = {1, 40}, .b = {40, 1}},
     {.op = LIB_MATMUL, .dt = DT_BF16, .ra = 2, .rb = 2, .a = {32, 64}, .b = {64, 48}},
+    {.op = LIB_MATMUL, .dt = DT_BF16, .ra = 2, .rb = 2, .a = {13, 700}, .b = {700, 70}},
+    {.op = LIB_MATMUL, .dt = DT_BF16, .ta = true, .ra = 2, .rb = 2, .a = {75, 29}, .b = {75, 64}},
+    {.op = LIB_MATMUL, .dt = DT_BF16, .ra = 3, .rb = 3, .a = {3, 7, 9}, .b = {3, 9, 33}},
     {.op = LIB_MATMUL,
      .dt = DT_BF16,
      .out_dt = DT_F32,
@@ -248,6 +251,21 @@ static const Case cases[] = {
      .b = {16, 16, 3, 3},
      .pads = {1, 1, 1, 1},
      .bias = true},
+    {.op = LIB_CONV,
+     .dt = DT_BF16,
+     .out_dt = DT_F32,
+     .ra = 4,
+     .rb = 4,
+     .a = {2, 16, 9, 14},
+     .b = {32, 16, 3, 3},
+     .pads = {1, 1, 1, 1}},
+    {.op = LIB_CONV,
+     .dt = DT_BF16,
+     .out_dt = DT_F32,
+     .ra = 4,
+     .rb = 4,
+     .a = {2, 16, 7, 8},
+     .b = {40, 16, 1, 1}},
 };
 enum { NCASES = sizeof cases / sizeof *cases };
 
@@ -295,6 +313,8 @@ static void fill_conv(DnnlDesc *d, const Case *c, LibOp op)
     d->of.in[0] = op == LIB_CONV_BWD_DATA ? y : x;
     d->of.in[1] = op == LIB_CONV_BWD_WEIGHTS ? y : w;
     d->of.out = op == LIB_CONV ? y : op == LIB_CONV_BWD_DATA ? x : w;
+    if (op == LIB_CONV_BWD_WEIGHTS && c->out_dt)
+        d->of.out.dt = c->out_dt;
 }
 
 static void run_once(DnnlOp *op, const Tensor *t, Tensor *out)
@@ -555,6 +575,23 @@ START_TEST(products_that_are_ours)
 }
 END_TEST
 
+/* Of 16-bit factors the library makes them, too. */
+START_TEST(weight_gradients_in_f32)
+{
+    const Case *c = &cases[NCASES - 2];
+    DnnlDesc desc = {.choice = DNNL_BLOCKED};
+    Diag d = {0};
+    if (!dnnl_wide_bf16())
+        return skipped("no routines for 16-bit types on this processor: generated kernels run");
+    desc.of.op = LIB_CONV_BWD_WEIGHTS;
+    fill_conv(&desc, c, LIB_CONV_BWD_WEIGHTS);
+    ck_assert_int_eq(desc.of.out.dt, DT_F32);
+    DnnlOp *op = dnnl_make(&desc, &d);
+    ck_assert_ptr_nonnull(op);
+    dnnl_free(op);
+}
+END_TEST
+
 START_TEST(test_unsupported)
 {
     static const Case refused[] = {
@@ -598,6 +635,7 @@ Suite *suite_onednn(void)
     tcase_add_loop_test(tc, blocks_and_threads_have_the_same_bits, 0, NCASES * TEST_ISAS);
     tcase_add_test(tc, test_rule);
     tcase_add_test(tc, products_that_are_ours);
+    tcase_add_test(tc, weight_gradients_in_f32);
     tcase_add_test(tc, test_unsupported);
     tcase_add_test(tc, choices_are_text);
     suite_add_tcase(s, tc);

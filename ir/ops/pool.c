@@ -69,32 +69,40 @@ KERNEL(max_pool,
     const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
     const int64_t oh = i % OH, od = i / OH % OD, plane = i / (OH * OD);
     for (int64_t first = 0; first < OW; first += 32) {
-        const int64_t last = FMIN(OW, first + 32);
+        const int64_t n = FMIN(OW - first, 32), span = (n - 1) * S + (p[8] - 1) * p[17] + 1;
         REAL acc[32];
         for (int64_t o = 0; o < 32; o++)
             acc[o] = -INF_;
-        for (int64_t kd = 0; kd < p[6]; kd++) {
-            const int64_t z = od * p[9] + kd * p[15] - p[12];
-            if (z < 0 || z >= D)
-                continue;
-            for (int64_t kh = 0; kh < p[7]; kh++) {
-                const int64_t y = oh * p[10] + kh * p[16] - p[13];
-                if (y < 0 || y >= H)
+        for (int64_t c0 = 0; c0 < span; c0 += 128) { /* columns: down the window, then along it */
+            const int64_t x0 = first * S - p[14] + c0, m = FMIN(span - c0, 128);
+            REAL column[128];
+            for (int64_t c = 0; c < 128; c++)
+                column[c] = -INF_;
+            for (int64_t kd = 0; kd < p[6]; kd++) {
+                const int64_t z = od * p[9] + kd * p[15] - p[12];
+                if (z < 0 || z >= D)
                     continue;
-                for (int64_t kw = 0; kw < p[8]; kw++) {
-                    const int64_t at = kw * p[17] - p[14];
-                    const int64_t lo = FMAX(first, at < 0 ? (S - 1 - at) / S : 0);
-                    const int64_t hi = FMIN(last, W > at ? (W - at + S - 1) / S : 0);
-                    const int64_t row = ((plane * D + z) * H + y) * W + at;
-                    for (int64_t o = lo; o < hi; o++) {
-                        const REAL v = F(0, row + o * S);
-                        acc[o - first] = FMAX(v, acc[o - first]);
+                for (int64_t kh = 0; kh < p[7]; kh++) {
+                    const int64_t y = oh * p[10] + kh * p[16] - p[13];
+                    const int64_t row = ((plane * D + z) * H + y) * W + x0;
+                    if (y < 0 || y >= H)
+                        continue;
+                    for (int64_t c = FMAX(0, -x0); c < FMIN(m, W - x0); c++) {
+                        const REAL v = F(0, row + c);
+                        column[c] = FMAX(v, column[c]);
                     }
                 }
             }
+            for (int64_t kw = 0; kw < p[8]; kw++) {
+                const int64_t at = kw * p[17] - c0;
+                const int64_t lo = at < 0 ? (S - 1 - at) / S : 0;
+                const int64_t hi = FMIN(n, m > at ? (m - at + S - 1) / S : 0);
+                for (int64_t o = lo; o < hi; o++)
+                    acc[o] = FMAX(column[o * S + at], acc[o]);
+            }
         }
-        for (int64_t o = first; o < last; o++)
-            SETF(1, i * OW + o, acc[o - first]);
+        for (int64_t o = 0; o < n; o++)
+            SETF(1, i * OW + first + o, acc[o]);
     }
 )
 
@@ -106,36 +114,55 @@ KERNEL(max_pool_bwd,
     for (int64_t r = 0; r < OD * OH; r++)
         for (int64_t first = 0; first < OW; first += 32) {
             const int64_t z0 = r / OH * p[9] - p[12], y0 = r % OH * p[10] - p[13];
-            const int64_t last = FMIN(OW, first + 32);
+            const int64_t n = FMIN(OW - first, 32), span = (n - 1) * S + (p[8] - 1) * p[17] + 1;
             REAL best[32];
             int32_t tap[32]; /* which position of the window, -1: none yet */
             for (int64_t o = 0; o < 32; o++) {
                 best[o] = 0;
                 tap[o] = -1;
             }
-            for (int64_t k = 0; k < p[6] * p[7] * p[8]; k++) {
-                const int64_t z = z0 + k / (p[7] * p[8]) * p[15];
-                const int64_t y = y0 + k / p[8] % p[7] * p[16];
-                const int64_t at = k % p[8] * p[17] - p[14];
-                const int64_t row = plane + (z * H + y) * W + at;
-                if (z < 0 || z >= D || y < 0 || y >= H)
-                    continue;
-                const int64_t lo = FMAX(first, at < 0 ? (S - 1 - at) / S : 0);
-                const int64_t hi = FMIN(last, W > at ? (W - at + S - 1) / S : 0);
-                for (int64_t o = lo; o < hi; o++) {
-                    const REAL v = F(0, row + o * S), b = best[o - first];
-                    const int more = (tap[o - first] < 0) | (!(v <= b) & (b == b));
-                    best[o - first] = more ? v : b;
-                    tap[o - first] = more ? (int32_t)k : tap[o - first];
+            for (int64_t c0 = 0; c0 < span; c0 += 128) {
+                const int64_t x0 = first * S - p[14] + c0, m = FMIN(span - c0, 128);
+                REAL column[128];
+                int32_t top[128]; /* which row of the window, -1: none */
+                for (int64_t c = 0; c < 128; c++) {
+                    column[c] = 0;
+                    top[c] = -1;
+                }
+                for (int64_t k = 0; k < p[6] * p[7]; k++) {
+                    const int64_t z = z0 + k / p[7] * p[15], y = y0 + k % p[7] * p[16];
+                    const int64_t row = plane + (z * H + y) * W + x0;
+                    if (z < 0 || z >= D || y < 0 || y >= H)
+                        continue;
+                    for (int64_t c = FMAX(0, -x0); c < FMIN(m, W - x0); c++) {
+                        const REAL v = F(0, row + c), b = column[c];
+                        const int more = (top[c] < 0) | (!(v <= b) & (b == b));
+                        column[c] = more ? v : b;
+                        top[c] = more ? (int32_t)k : top[c];
+                    }
+                }
+                for (int64_t kw = 0; kw < p[8]; kw++) {
+                    const int64_t at = kw * p[17] - c0;
+                    const int64_t lo = at < 0 ? (S - 1 - at) / S : 0;
+                    const int64_t hi = FMIN(n, m > at ? (m - at + S - 1) / S : 0);
+                    for (int64_t o = lo; o < hi; o++) {
+                        const REAL v = column[o * S + at], b = best[o];
+                        const int32_t down = top[o * S + at], had = tap[o];
+                        const int32_t k = down * (int32_t)p[8] + (int32_t)kw;
+                        const int same = (v == b) | ((v != v) & (b != b)), larger = !(v <= b) & (b == b);
+                        const int more = (down >= 0) & ((had < 0) | larger | (same & (k < had)));
+                        best[o] = more ? v : b;
+                        tap[o] = more ? k : had;
+                    }
                 }
             }
-            for (int64_t o = first; o < last; o++) {
-                const int64_t k = tap[o - first], x = o * S + k % p[8] * p[17] - p[14];
+            for (int64_t o = 0; o < n; o++) {
+                const int64_t k = tap[o], x = (first + o) * S + k % p[8] * p[17] - p[14];
                 const int64_t z = z0 + k / (p[7] * p[8]) * p[15];
                 const int64_t y = y0 + k / p[8] % p[7] * p[16];
                 const int64_t j = plane + (z * H + y) * W + x;
                 if (k >= 0)
-                    SETF(2, j, F(2, j) + F(1, (i * OD * OH + r) * OW + o));
+                    SETF(2, j, F(2, j) + F(1, (i * OD * OH + r) * OW + first + o));
             }
         }
 )

@@ -201,6 +201,37 @@ struct DnnlOp {
     char impl[64];
 };
 
+unsigned dnnl_isa(void) { return (unsigned)dnnl_get_effective_cpu_isa(); }
+
+static bool has_isa(unsigned need) { return (dnnl_isa() & need) == need; }
+
+bool dnnl_wide_bf16(void) { return has_isa(dnnl_cpu_isa_avx512_core_bf16); }
+
+bool dnnl_fast_bf16(void)
+{
+#ifdef __x86_64__
+    return has_isa(dnnl_cpu_isa_avx512_core_amx) || (dnnl_wide_bf16() && __builtin_cpu_is("amd"));
+#else
+    return false;
+#endif
+}
+
+/* Convolutions reorder their tensors anyway: they compute in f32 where the library's instructions for 16 bits
+ * are no faster. */
+static bool widens(const Problem *p)
+{
+    return p->op != LIB_MATMUL && dtype_is_half(p->slot[SRC].dt) && !dnnl_fast_bf16();
+}
+
+/* The tensor as the routine has it. */
+static Layout inside(const Problem *p, int slot)
+{
+    Layout l = p->slot[slot];
+    if (widens(p) && dtype_is_half(l.dt))
+        l.dt = DT_F32;
+    return l;
+}
+
 static dnnl_alg_kind_t algorithm(const Problem *p)
 {
     return p->choice == DNNL_WINOGRAD ? dnnl_convolution_winograd : dnnl_convolution_direct;
@@ -214,13 +245,31 @@ static bool layout_any(const Problem *p, int slot)
     return p->op != LIB_MATMUL || slot == WEIGHTS;
 }
 
+/* Of the forward operation, which has its weights in the type of its source: their gradient may be wider. */
+static dnnl_primitive_desc_t describe_forward(const Problem *p, MdRef md[SLOTS], dnnl_primitive_attr_t attr,
+                                              dnnl_engine_t engine)
+{
+    dnnl_primitive_desc_t pd = NULL;
+    MdRef forward[SLOTS];
+    Md weights;
+    Layout w = inside(p, WEIGHTS);
+    memcpy(forward, md, sizeof forward);
+    w.dt = inside(p, SRC).dt;
+    bool ok = md_make(&weights, &w, layout_any(p, WEIGHTS));
+    forward[WEIGHTS] = MD_REF(weights);
+    if (!ok || pd_make(&pd, p, LIB_CONV, algorithm(p), forward, attr, engine, NULL))
+        pd = NULL;
+    md_free(&weights);
+    return pd;
+}
+
 /* The primitive's description; NULL: there is no such routine. */
 static dnnl_primitive_desc_t describe_primitive(const Problem *p, MdRef md[SLOTS],
                                                 dnnl_primitive_attr_t attr, dnnl_engine_t engine)
 {
     dnnl_primitive_desc_t pd = NULL, hint = NULL;
     bool backward = p->op == LIB_CONV_BWD_DATA || p->op == LIB_CONV_BWD_WEIGHTS;
-    if (backward && pd_make(&hint, p, LIB_CONV, algorithm(p), md, attr, engine, NULL))
+    if (backward && !(hint = describe_forward(p, md, attr, engine)))
         return NULL;
     if (pd_make(&pd, p, p->op, algorithm(p), md, attr, engine, hint))
         pd = NULL;
@@ -364,37 +413,6 @@ static bool make_attr(dnnl_primitive_attr_t *attr, const Problem *p)
     return ok;
 }
 
-unsigned dnnl_isa(void) { return (unsigned)dnnl_get_effective_cpu_isa(); }
-
-static bool has_isa(unsigned need) { return (dnnl_isa() & need) == need; }
-
-bool dnnl_wide_bf16(void) { return has_isa(dnnl_cpu_isa_avx512_core_bf16); }
-
-bool dnnl_fast_bf16(void)
-{
-#ifdef __x86_64__
-    return has_isa(dnnl_cpu_isa_avx512_core_amx) || (dnnl_wide_bf16() && __builtin_cpu_is("amd"));
-#else
-    return false;
-#endif
-}
-
-/* Convolutions reorder their tensors anyway: they compute in f32 where the library's instructions for 16 bits
- * are no faster. */
-static bool widens(const Problem *p)
-{
-    return p->op != LIB_MATMUL && dtype_is_half(p->slot[SRC].dt) && !dnnl_fast_bf16();
-}
-
-/* The tensor as the routine has it. */
-static Layout inside(const Problem *p, int slot)
-{
-    Layout l = p->slot[slot];
-    if (widens(p) && dtype_is_half(l.dt))
-        l.dt = DT_F32;
-    return l;
-}
-
 /* Describe the problem to the library and make the operation. */
 static Result make_problem(DnnlOp *op, const Problem *p)
 {
@@ -433,7 +451,7 @@ int dnnl_vector_bytes(void)
 
 static Result make_own(DnnlOp *op, const Problem *p)
 {
-    op->own = product_make(p, dnnl_vector_bytes(), omp_get_max_threads());
+    op->own = product_make(p, dnnl_vector_bytes(), dnnl_fast_bf16(), omp_get_max_threads());
     if (!op->own)
         return NONE;
     op->added = p->added;

@@ -94,3 +94,84 @@ static float as_is(float x) { return x; }
 PackFn *pack_function(DType dt, int vector) { return OF_WIDTH(pack); }
 
 NarrowFn *narrow_function(DType dt, int vector) { return OF_WIDTH(narrow); }
+
+/* ---- pairs of bf16 ------------------------------------------------------------------------------ */
+
+bool pack_joins(const Factor *f, Factor *joined)
+{
+    const int last = DIGITS - 1;
+    if (f->window || f->term[last] != 1 || f->terms[last] % 2)
+        return false;
+    *joined = *f;
+    joined->terms[last] /= 2;
+    for (int d = 0; d < DIGITS; d++) {
+        if (f->lane[d] % 2 || (d < last && f->term[d] % 2))
+            return false;
+        joined->lane[d] /= 2;
+        joined->term[d] = d < last ? f->term[d] / 2 : 1;
+    }
+    return true;
+}
+
+#ifdef __x86_64__
+#define PAIRS_ISA __attribute__((target("avx512f")))
+#else
+#define PAIRS_ISA
+#endif
+enum { PAIR_LANES = 4 };
+typedef uint32_t Wide __attribute__((vector_size(4 * PAIR_LANES), aligned(4), may_alias));
+typedef uint16_t Narrow __attribute__((vector_size(2 * PAIR_LANES), aligned(2), may_alias));
+
+/* A panel that is widened. */
+PAIRS_ISA static void pair_widened(const float *panel, int width, int64_t terms, float *to)
+{
+    int64_t row = width / PAIR_LANES;
+    const Wide *from = (const Wide *)(const void *)panel;
+    Wide *pair = (Wide *)(void *)to;
+    for (int64_t k = 0; k + 1 < terms; k += 2, from += 2 * row, pair += row)
+        for (int64_t i = 0; i < row; i++)
+            pair[i] = from[i] >> 16 | (from[row + i] & 0xffff0000);
+    for (int64_t i = 0; i < row && terms % 2; i++)
+        pair[i] = from[i] >> 16;
+}
+
+static bool is_dense(const Factor *f, int64_t lane, int64_t n)
+{
+    const int last = DIGITS - 1;
+    return !f->window && f->lane[last] == 1 && lane % f->lanes[last] + n <= f->lanes[last];
+}
+
+/* A panel whose lanes lie together. */
+PAIRS_ISA static void pair_dense(const Factor *f, const uint16_t *from, int64_t lane, int width,
+                                 int64_t first, int64_t terms, float *to)
+{
+    const int last = DIGITS - 1;
+    Count l = count_from(lane, f->lanes), c = count_from(first, f->terms);
+    const uint16_t *odd, *even = from += dot(&l, f->lane);
+    Wide *pair = (Wide *)(void *)to;
+    for (int64_t k = 0; k < terms; k += 2) {
+        even = from + dot(&c, f->term);
+        count_on(&c, f->terms, 1);
+        odd = c.digit[last] ? even + f->term[last] : from + dot(&c, f->term);
+        count_on(&c, f->terms, 1);
+        for (int64_t i = 0; i < width; i += PAIR_LANES, pair++) {
+            *pair = __builtin_convertvector(*(const Narrow *)(const void *)(even + i), Wide);
+            if (k + 1 < terms)
+                *pair |= __builtin_convertvector(*(const Narrow *)(const void *)(odd + i), Wide) << 16;
+        }
+    }
+}
+
+void pack_pairs(const Factor *f, const void *at, int64_t lane, int64_t n, int width, int64_t first,
+                int64_t terms, float *to, float *widened)
+{
+    PackFn *pack = pack_function(DT_BF16, 64);
+    for (int64_t i = 0; i < n; i += width, to += width * ((terms + 1) / 2)) {
+        if (n - i >= width && is_dense(f, lane + i, width)) {
+            pair_dense(f, at, lane + i, width, first, terms, to);
+        } else {
+            pack(f, at, lane + i, least(width, n - i), width, first, terms, widened);
+            pair_widened(widened, width, terms, to);
+        }
+    }
+}

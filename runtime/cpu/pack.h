@@ -38,6 +38,15 @@ typedef void PackFn(const Factor *f, const void *at, int64_t lane, int64_t n, in
 /* For elements of f32, bf16 or f16, which become f32; vector: bytes, 16, 32 (AVX2) or 64 (AVX-512). */
 PackFn *pack_function(DType dt, int vector);
 
+/* Panels of two terms of bf16 in each 32 bits, the first in the low ones, for AVX-512; terms: of the factor,
+ * of which a panel has half as many, rounded up.  widened: scratch for width * terms + PACK_SPARE elements.
+ */
+void pack_pairs(const Factor *f, const void *at, int64_t lane, int64_t n, int width, int64_t first,
+                int64_t terms, float *to, float *widened);
+
+/* Whether two terms of a factor of 16-bit elements always lie together; then it has elements of 32 bits. */
+bool pack_joins(const Factor *f, Factor *joined);
+
 /* n sums as elements of a type. */
 typedef void NarrowFn(void *to, const float *from, int64_t n);
 NarrowFn *narrow_function(DType dt, int vector);

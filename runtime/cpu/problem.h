@@ -37,8 +37,9 @@ int64_t problem_part_stride(const Problem *p, int slot);
  * in the same order, in terms of PRODUCT_TERMS. */
 typedef struct Product Product;
 
-/* NULL: out of memory.  vector: bytes, 16, 32 (with FMA) or 64 (AVX-512). */
-Product *product_make(const Problem *p, int vector, int threads);
+/* NULL: out of memory.  vector: bytes, 16, 32 (with FMA) or 64 (AVX-512).  pairs: of bf16 are multiplied at
+ * once (AVX512_BF16). */
+Product *product_make(const Problem *p, int vector, bool pairs, int threads);
 void product_free(Product *p); /* NULL is fine */
 int64_t product_scratch(const Product *p); /* bytes */
 /* at: the tensors by slot.  add: to what is there; a bias is added in any case. */

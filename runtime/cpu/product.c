@@ -9,7 +9,8 @@
  * registers multiplies two panels.  Every element is summed over BLOCK_TERMS terms in registers, then
  * added to the result: always in the same order, whatever the threads and blocks.
  *
- * Elements of 16 bits are widened as they are packed; a result of 16 bits is summed in scratch, in f32. */
+ * Elements of 16 bits are widened as they are packed; a result of 16 bits is summed in scratch, in f32. Where
+ * the processor multiplies pairs of bf16 as fast as one f32, panels hold two terms in each 32 bits. */
 #include "depthwise.h"
 #include "pack.h"
 #include "ir/mem.h"
@@ -17,6 +18,9 @@
 #include "ir/philox.h"
 #include "codegen/prelude/math.h"
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,13 +40,14 @@ enum {
 
 /* ---- panels in registers ----------------------------------------------------------------------- */
 
-/* b: elements from one term to the next; stride: of the result's rows. */
+/* Terms: pairs of them in panels of pairs.  b: elements from one term to the next; stride: of the result's
+ * rows. */
 typedef void PanelFn(int64_t terms, const float *a, const float *b, int64_t every, float *c,
                      int64_t stride, bool add);
 
 /* Compiled with -ffp-contract=fast (CMakeLists.txt), and without checks, which take longer.  Panels lie term
  * by term: ROWS elements of a, lanes * VECTORS of b.  The result is fetched from memory meanwhile. */
-#define PANEL(name, isa, lanes, ROWS, VECTORS)                                                               \
+#define PANEL(name, isa, lanes, ROWS, VECTORS, ADD_PRODUCT)                                                  \
     typedef float name##_v __attribute__((vector_size(4 * lanes), aligned(4)));                              \
     __attribute__((no_sanitize("address", "undefined"))) isa static void name(                               \
         int64_t terms, const float *a, const float *b, int64_t every, float *c, int64_t stride, bool add)    \
@@ -52,8 +57,8 @@ typedef void PanelFn(int64_t terms, const float *a, const float *b, int64_t ever
             for (int v = 0; v < VECTORS; v++)                                                                \
                 __builtin_prefetch(c + i * stride + v * lanes, 1);                                           \
         for (int64_t k = 0; k < terms; k++, a += ROWS, b += every)                                           \
-            UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int v = 0; v < VECTORS; v++) sum[i][v] +=      \
-                a[i] * ((const name##_v *)(const void *)b)[v];                                               \
+            UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int v = 0; v < VECTORS; v++)                   \
+                ADD_PRODUCT(sum[i][v], a[i], ((const name##_v *)(const void *)b)[v]);                        \
         UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int v = 0; v < VECTORS; v++)                       \
         {                                                                                                    \
             name##_v *at = (name##_v *)(void *)(c + i * stride) + v;                                         \
@@ -61,13 +66,19 @@ typedef void PanelFn(int64_t terms, const float *a, const float *b, int64_t ever
         }                                                                                                    \
     }
 
-PANEL(panel_16, , 4, 6, 2)
+#define ADD_PRODUCT(sum, a, b) (sum) += (a) * (b)
+#define ADD_PAIRS(sum, a, b)                                                                                 \
+    (sum) = (panel_pairs_v)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)_mm512_set1_ps(a), (__m512bh)(b))
+
+PANEL(panel_16, , 4, 6, 2, ADD_PRODUCT)
 #ifdef __x86_64__
-PANEL(panel_32, __attribute__((target("avx2,fma"))), 8, 6, 2)
-PANEL(panel_64, __attribute__((target("avx512f"))), 16, 12, 2)
+PANEL(panel_32, __attribute__((target("avx2,fma"))), 8, 6, 2, ADD_PRODUCT)
+PANEL(panel_64, __attribute__((target("avx512f"))), 16, 12, 2, ADD_PRODUCT)
+PANEL(panel_pairs, __attribute__((target("avx512f,avx512bf16"))), 16, 12, 2, ADD_PAIRS)
 #else
 #define panel_32 panel_16
 #define panel_64 panel_16
+#define panel_pairs panel_16
 #endif
 
 /* ---- description --------------------------------------------------------------------------------- */
@@ -78,6 +89,9 @@ struct Product {
     int64_t rows, columns, terms, row_stride;
     int64_t batch[BATCH], step[3][BATCH], nbatch; /* of a, b, c */
     bool bias, few, is_depthwise;
+    bool pairs, joins[2]; /* of a, b */
+    Factor joined[2];
+    PackFn *pack_joined;
     Depthwise depthwise;
     DType in, out;
     PanelFn *panel;
@@ -239,7 +253,7 @@ static void set_blocks(Product *p, int64_t parts)
     int64_t columns = round_up(p->columns, p->nr), rows = round_up(p->rows, p->mr) / p->mr;
     p->shared = p->batch[inner] && !p->step[0][inner] ? p->batch[inner] : 1;
     p->members = columns < most_columns ? least(p->shared, most_columns / columns) : 1;
-    p->block_terms = least(p->terms, BLOCK_TERMS);
+    p->block_terms = least(p->terms, p->pairs ? 2 * BLOCK_TERMS : BLOCK_TERMS);
     p->block_columns = least(columns, most_columns);
     p->block_rows = least(rows * p->mr, most_rows);
     p->ncolumns = (p->columns + p->block_columns - 1) / p->block_columns;
@@ -265,7 +279,15 @@ static bool has_few_rows(const Product *p)
            (b->lane[DIGITS - 1] == 1 || b->term[DIGITS - 1] == 1);
 }
 
-Product *product_make(const Problem *q, int vector, int threads)
+static bool even(const int64_t step[BATCH])
+{
+    for (int i = 0; i < BATCH; i++)
+        if (step[i] % 2)
+            return false;
+    return true;
+}
+
+Product *product_make(const Problem *q, int vector, bool pairs, int threads)
 {
     Product *p = mem_new(1, sizeof *p);
     if (!p)
@@ -287,10 +309,14 @@ Product *product_make(const Problem *q, int vector, int threads)
         merge_digits(f->lanes, f->lane);
         merge_digits(f->terms, f->term);
     }
-    p->panel = vector == 64 ? panel_64 : vector == 32 ? panel_32 : panel_16;
+    p->pairs = pairs && vector == 64 && p->in == DT_BF16;
+    p->panel = p->pairs ? panel_pairs : vector == 64 ? panel_64 : vector == 32 ? panel_32 : panel_16;
     p->mr = vector == 64 ? 12 : 6;
     p->nr = vector == 64 ? 32 : vector == 32 ? 16 : 8;
+    p->joins[0] = p->pairs && even(p->step[0]) && pack_joins(&p->fa, &p->joined[0]);
+    p->joins[1] = p->pairs && even(p->step[1]) && pack_joins(&p->fb, &p->joined[1]);
     p->pack = pack_function(p->in, vector);
+    p->pack_joined = pack_function(DT_F32, vector);
     p->narrow = narrow_function(p->out, vector);
     set_blocks(p, q->parts);
     p->few = has_few_rows(p);
@@ -299,13 +325,18 @@ Product *product_make(const Problem *q, int vector, int threads)
 
 void product_free(Product *p) { free(p); }
 
+/* Of a panel, for each lane. */
+static int64_t panel_depth(const Product *p, int64_t terms) { return p->pairs ? (terms + 1) / 2 : terms; }
+
 static int64_t thread_floats(const Product *p)
 {
     if (p->is_depthwise)
         return depthwise_floats(&p->depthwise);
     int64_t columns = p->members * p->block_columns;
     int64_t result = dtype_is_half(p->out) ? p->unit_rows * columns : 0;
-    return round_up(p->block_terms * (p->block_rows + columns) + PACK_SPARE + result, 16);
+    int64_t widened = p->pairs ? p->block_terms * p->nr : 0;
+    return round_up(
+        panel_depth(p, p->block_terms) * (p->block_rows + columns) + PACK_SPARE + widened + result, 16);
 }
 
 int64_t product_scratch(const Product *p)
@@ -327,7 +358,7 @@ static void multiply_edge(const Product *p, int64_t terms, const float *a, const
         }
 }
 
-/* Packed blocks of this many rows and columns. */
+/* Packed blocks of this many rows and columns; terms: of panels. */
 static void multiply(const Product *p, int64_t terms, const float *a, const float *b, float *c,
                      int64_t stride, int64_t rows, int64_t columns, bool add)
 {
@@ -423,27 +454,44 @@ static void store_sums(const Product *p, const Unit *u, const Member *m, const S
     }
 }
 
+/* Panels of n lanes of a factor. */
+static void pack(const Product *p, bool of_b, const char *at, int64_t lane, int64_t n, int64_t first,
+                 int64_t terms, float *to, float *widened)
+{
+    const Factor *f = of_b ? &p->fb : &p->fa;
+    int width = of_b ? p->nr : p->mr;
+    if (!p->pairs)
+        p->pack(f, at, lane, n, width, first, terms, to);
+    else if (p->joins[of_b])
+        p->pack_joined(&p->joined[of_b], at, lane, n, width, first / 2, terms / 2, to);
+    else
+        pack_pairs(f, at, lane, n, width, first, terms, to, widened);
+}
+
 static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool add, float *scratch)
 {
     Unit u = find_unit(p, unit);
     Member m[BLOCK_COLUMNS];
     Sums sums[BLOCK_COLUMNS];
-    float *a = scratch, *b = scratch + p->block_terms * p->block_rows + PACK_SPARE;
-    float *c = b + p->block_terms * p->members * p->block_columns;
+    int64_t most = panel_depth(p, p->block_terms);
+    float *b = scratch, *a = b + most * p->members * p->block_columns;
+    float *widened = a + most * p->block_rows,
+          *c = widened + (p->pairs ? p->block_terms * p->nr : 0) + PACK_SPARE;
     for (int64_t i = 0; i < u.members; i++) {
         m[i] = find_member(p, at, u.member + i);
         sums[i] = open_sums(p, &u, &m[i], c + i * p->unit_rows * p->block_columns);
         fill_sums(p, &u, &m[i], &sums[i], add);
     }
     for (int64_t k = 0; k < p->terms; k += p->block_terms) {
-        int64_t terms = least(p->block_terms, p->terms - k), each = round_up(u.columns, p->nr) * terms;
+        int64_t terms = least(p->block_terms, p->terms - k), depth = panel_depth(p, terms);
+        int64_t each = round_up(u.columns, p->nr) * depth;
         for (int64_t i = 0; i < u.members; i++)
-            p->pack(&p->fb, m[i].b, u.column, u.columns, p->nr, k, terms, b + i * each);
+            pack(p, true, m[i].b, u.column, u.columns, k, terms, b + i * each, widened);
         for (int64_t r = 0; r < u.rows; r += p->block_rows) {
             int64_t n = least(p->block_rows, u.rows - r);
-            p->pack(&p->fa, m[0].a, u.row + r, n, p->mr, k, terms, a);
+            pack(p, false, m[0].a, u.row + r, n, k, terms, a, widened);
             for (int64_t i = 0; i < u.members; i++)
-                multiply(p, terms, a, b + i * each, sums[i].at + r * sums[i].stride, sums[i].stride, n,
+                multiply(p, depth, a, b + i * each, sums[i].at + r * sums[i].stride, sums[i].stride, n,
                          u.columns, add || p->bias || k > 0);
         }
     }
