@@ -97,7 +97,8 @@ static DnnlChoice preferred(const LibDesc *d)
     return worth ? DNNL_WINOGRAD : DNNL_BLOCKED;
 }
 
-/* Bytes of the operands, as they are computed with, and half again: blocks round channels up. */
+/* Bytes of the operands in f32, and half again: blocks round channels up; in 16 bits the library has copies
+ * of its own besides, more with each thread. */
 static int64_t own_cap(const LibDesc *d)
 {
     if (d->op == LIB_MATMUL)
@@ -105,7 +106,7 @@ static int64_t own_cap(const LibDesc *d)
     int64_t n = type_bytes(&d->out);
     for (int i = 0; i < d->nin; i++)
         n += d->in[i].dt == DT_NONE ? 0 : type_bytes(&d->in[i]);
-    return (n + n / 2) * (dtype_is_half(d->in[0].dt) && !dnnl_fast_bf16() ? 2 : 1);
+    return (n + n / 2) * (dtype_is_half(d->in[0].dt) ? 2 : 1);
 }
 
 static DnnlOp *make(DnnlDesc *desc, DnnlChoice choice, Diag *d)
