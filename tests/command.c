@@ -47,13 +47,27 @@ void remove_folder(void)
 
 const char *folder_path(void) { return folder; }
 
-void make_cache(void)
+void make_empty_cache(void)
 {
     make(cache);
     setenv("XDG_CACHE_HOME", cache, 1);
 }
 
-void remove_cache(void) { remove_tree(cache); }
+void make_cache(void)
+{
+    const char *shared = getenv("CKC_TEST_CACHE");
+    if (shared)
+        setenv("XDG_CACHE_HOME", shared, 1);
+    else
+        make_empty_cache();
+}
+
+void remove_cache(void)
+{
+    if (cache[0])
+        remove_tree(cache);
+    cache[0] = 0;
+}
 
 int files_in(const char *path)
 {

@@ -14,8 +14,10 @@
 void make_folder(void);
 void remove_folder(void);
 const char *folder_path(void); /* absolute */
-/* Unchecked fixture: the tests of a case share a cache that starts empty. */
+/* Unchecked fixtures: the tests of a case share a cache that starts empty, or for make_cache() that of all
+ * suites of a run, if the environment names it in CKC_TEST_CACHE. */
 void make_cache(void);
+void make_empty_cache(void);
 void remove_cache(void);
 
 int files_in(const char *folder); /* all entries */

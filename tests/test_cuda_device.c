@@ -497,6 +497,49 @@ START_TEST(states_in_host_memory)
 }
 END_TEST
 
+static int run_without_wait(int i)
+{
+    return shell(format("FAKE_CUDA_DROP=%d '%s' run p/step.ckp --quiet --steps 3 >out 2>err", i, ckc_binary));
+}
+
+static int number_in(const char *file, const char *after)
+{
+    char *text = read_text(file);
+    const char *at = strstr(text, after);
+    ck_assert_msg(at != NULL, "%s", text);
+    int n = atoi(at + strlen(after));
+    free(text);
+    return n;
+}
+
+/* Each wait of a stream for another left out in turn: of a step that is enqueued, then of one that is
+ * captured. The first and the last of each are those for whole streams, which others may imply. */
+START_TEST(missing_waits_are_seen)
+{
+    enum { WHOLE = 2, MANY = 1000 };
+    const char *plan =
+        CKC_SOURCE_DIR "/tests/data/zoo/sdpa_gpt_dynamo/model.onnx --bind batch=32 --device cuda "
+                       "--offload only --steps 0 --quiet --output p --budget %lldB";
+    int seen = 0, tried = 0, step = getenv("CKC_LONG") ? 1 : 25;
+    setenv("FAKE_CUDA_SHADOW", "1", 1);
+    ck_assert_int_eq(ckc(format(plan, 4200000LL)), 3); /* 4 MiB are reserved */
+    ck_assert_int_eq(ckc(format(plan, (long long)number_in("err", "feasible is "))), 0);
+    ck_assert_int_eq(run_without_wait(MANY), 0);
+    int waits = number_in("err", "fake cuda: "), half = waits / 2;
+    for (int i = 1; i <= waits; i += step) {
+        int at = (i - 1) % half;
+        if (at < WHOLE || at >= half - WHOLE)
+            continue;
+        tried++;
+        seen += run_without_wait(i) != 0;
+        ck_assert_msg(seen == tried, "nobody misses wait %d of %d", i, waits);
+        ck_assert_int_eq(shell("grep -q 'fake cuda: .*of another stream' err"), 0);
+    }
+    printf("%d of %d waits between streams left out in turn: all missed\n", seen, waits);
+    ck_assert_int_ge(seen, 100 / step);
+}
+END_TEST
+
 Suite *suite_cuda_device(void)
 {
     Suite *s = suite_create("cuda_device");
@@ -525,5 +568,12 @@ Suite *suite_cuda_device(void)
     tcase_add_loop_test(t, products_in_blocks, 0, 2);
     tcase_add_loop_test(t, networks_give_the_same_bits, 0, NETWORKS);
     suite_add_tcase(s, t);
+    if (!getenv("CKC_GPU")) {
+        t = tcase_create("waits");
+        tcase_add_unchecked_fixture(t, use_cuda, leave_cuda);
+        tcase_add_checked_fixture(t, make_folder, remove_folder);
+        tcase_add_test(t, missing_waits_are_seen);
+        suite_add_tcase(s, t);
+    }
     return s;
 }

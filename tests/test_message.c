@@ -236,7 +236,7 @@ Suite *suite_message(void)
     tcase_add_test(t, what_no_memory_holds_is_refused_early);
     suite_add_tcase(s, t);
     t = tcase_create("terminal");
-    tcase_add_unchecked_fixture(t, make_cache, remove_cache);
+    tcase_add_unchecked_fixture(t, make_empty_cache, remove_cache);
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_set_timeout(t, 120);
     tcase_add_test(t, planning_is_not_silent);

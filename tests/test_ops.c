@@ -454,6 +454,7 @@ Suite *suite_ops(void)
     tcase_add_test(c, reals_become_integers);
     suite_add_tcase(s, c);
     c = tcase_create("hostile");
+    tcase_set_timeout(c, 120); /* no loop is as long as an attribute says */
     tcase_add_test(c, hostile);
     suite_add_tcase(s, c);
     return s;

@@ -69,14 +69,15 @@ KERNEL(max_pool,
     const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
     const int64_t oh = i % OH, od = i / OH % OD, plane = i / (OH * OD);
     for (int64_t first = 0; first < OW; first += 32) {
-        const int64_t n = FMIN(OW - first, 32), span = (n - 1) * S + (p[8] - 1) * p[17] + 1;
+        const int64_t n = FMIN(OW - first, 32), from = first * S - p[14];
+        const int64_t end = FMIN((n - 1) * S + (p[8] - 1) * p[17] + 1, W - from);
         REAL acc[32];
-        for (int64_t o = 0; o < 32; o++)
+        for (int64_t o = 0; o < n; o++)
             acc[o] = -INF_;
-        for (int64_t c0 = 0; c0 < span; c0 += 128) { /* columns: down the window, then along it */
-            const int64_t x0 = first * S - p[14] + c0, m = FMIN(span - c0, 128);
+        for (int64_t c0 = FMAX(0, -from); c0 < end; c0 += 128) { /* columns: down the window, then along it */
+            const int64_t x0 = from + c0, m = FMIN(end - c0, 128);
             REAL column[128];
-            for (int64_t c = 0; c < 128; c++)
+            for (int64_t c = 0; c < m; c++)
                 column[c] = -INF_;
             for (int64_t kd = 0; kd < p[6]; kd++) {
                 const int64_t z = od * p[9] + kd * p[15] - p[12];
@@ -87,7 +88,7 @@ KERNEL(max_pool,
                     const int64_t row = ((plane * D + z) * H + y) * W + x0;
                     if (y < 0 || y >= H)
                         continue;
-                    for (int64_t c = FMAX(0, -x0); c < FMIN(m, W - x0); c++) {
+                    for (int64_t c = 0; c < m; c++) {
                         const REAL v = F(0, row + c);
                         column[c] = FMAX(v, column[c]);
                     }
@@ -114,18 +115,19 @@ KERNEL(max_pool_bwd,
     for (int64_t r = 0; r < OD * OH; r++)
         for (int64_t first = 0; first < OW; first += 32) {
             const int64_t z0 = r / OH * p[9] - p[12], y0 = r % OH * p[10] - p[13];
-            const int64_t n = FMIN(OW - first, 32), span = (n - 1) * S + (p[8] - 1) * p[17] + 1;
+            const int64_t n = FMIN(OW - first, 32), from = first * S - p[14];
+            const int64_t end = FMIN((n - 1) * S + (p[8] - 1) * p[17] + 1, W - from);
             REAL best[32];
             int32_t tap[32]; /* which position of the window, -1: none yet */
-            for (int64_t o = 0; o < 32; o++) {
+            for (int64_t o = 0; o < n; o++) {
                 best[o] = 0;
                 tap[o] = -1;
             }
-            for (int64_t c0 = 0; c0 < span; c0 += 128) {
-                const int64_t x0 = first * S - p[14] + c0, m = FMIN(span - c0, 128);
+            for (int64_t c0 = FMAX(0, -from); c0 < end; c0 += 128) {
+                const int64_t x0 = from + c0, m = FMIN(end - c0, 128);
                 REAL column[128];
                 int32_t top[128]; /* which row of the window, -1: none */
-                for (int64_t c = 0; c < 128; c++) {
+                for (int64_t c = 0; c < m; c++) {
                     column[c] = 0;
                     top[c] = -1;
                 }
@@ -134,7 +136,7 @@ KERNEL(max_pool_bwd,
                     const int64_t row = plane + (z * H + y) * W + x0;
                     if (z < 0 || z >= D || y < 0 || y >= H)
                         continue;
-                    for (int64_t c = FMAX(0, -x0); c < FMIN(m, W - x0); c++) {
+                    for (int64_t c = 0; c < m; c++) {
                         const REAL v = F(0, row + c), b = column[c];
                         const int more = (top[c] < 0) | (!(v <= b) & (b == b));
                         column[c] = more ? v : b;

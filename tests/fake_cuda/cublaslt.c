@@ -280,6 +280,7 @@ typedef struct {
     int id, splits;
     const char *a, *b, *c;
     char *d, *partial;
+    size_t workspace; /* bytes */
     double beta;
 } Call;
 
@@ -391,10 +392,37 @@ static void multiply(const Call *c, const double *x, const double *y, int64_t t,
         }
 }
 
+static void touch(const void *at, const struct LtMatrixLayout *l, bool write)
+{
+    for (int64_t t = 0; t < l->batch; t++)
+        for (int64_t j = 0; j < (int64_t)l->cols; j++)
+            check_access((const char *)at + (size_t)(t * l->stride + j * l->ld) * size_of(l->type),
+                         (size_t)l->rows * size_of(l->type), write);
+}
+
+static void touch_all(const Call *c)
+{
+    const Problem *p = &c->p;
+    touch(c->a, &p->a, false);
+    touch(c->b, &p->b, false);
+    if (c->beta != 0)
+        touch(c->c, &p->c, false);
+    if (p->op.epilogue != NO_EPILOGUE)
+        check_access(p->op.bias, (size_t)p->m * size_of(p->d.type), false);
+    if (has_gelu(&p->op))
+        touch(p->op.aux,
+              &(struct LtMatrixLayout){p->d.type, p->d.rows, p->d.cols, p->op.aux_ld, p->op.aux_stride,
+                                       p->d.batch},
+              true);
+    check_access(c->partial, c->workspace, true);
+    touch(c->d, &p->d, true);
+}
+
 static void run_product(void *work)
 {
     const Call *c = work;
     const Problem *p = &c->p;
+    touch_all(c);
     if (strchr(setting("FAKE_CUBLASLT_SLOW"), '0' + c->id))
         usleep(3000);
     for (int64_t t = 0; t < p->d.batch; t++) {
@@ -429,7 +457,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const
     call.id = (int)algo->data[ID];
     call.splits = (int)algo->data[SPLITS];
     call.beta = load(beta, op->scale, 0);
-    size_t need = workspace_of(&call.p, algo);
+    size_t need = call.workspace = workspace_of(&call.p, algo);
     if (load(alpha, op->scale, 0) != 1 || (call.beta != 0 && call.beta != 1))
         return INVALID;
     if (bytes < need || (need && ((uintptr_t)workspace % 256 || !block_at(workspace, need))))

@@ -8,7 +8,9 @@
  *   FAKE_CUDA_NAME, FAKE_CUDA_MEMORY          of the GPU; its bytes
  *   FAKE_CUDA_CAPABILITY                      80 or 90: whose tensor cores it has
  *   FAKE_CUDA_OTHERS                          bytes that others have of it
- *   FAKE_CUDA_SEED                            of the order of streams; 0: as issued */
+ *   FAKE_CUDA_SEED                            of the order of streams; 0: as issued
+ *   FAKE_CUDA_DROP                            the number, from 1, of the wait for an event that is left out
+ */
 #include "gpu.h"
 #include "shim/shadow.h"
 #include <dlfcn.h>
@@ -145,13 +147,21 @@ static void free_all(void)
     for (Work *w = gpu.work, *next; w; w = next) {
         next = w->all;
         free(w->staged);
+        free(w->seen);
         free(w);
     }
+    for (Clock *c = gpu.host, *next; c; c = next) {
+        next = c->all;
+        free(c);
+    }
+    shadow_forget_work();
     for (struct CUfunc_st *f = gpu.function, *next; f; f = next) {
         next = f->all;
         free(f);
     }
     gpu.work = NULL;
+    gpu.host = NULL;
+    gpu.streams = gpu.waits = 0;
     gpu.function = NULL;
     gpu.launched = false;
     gpu.launches = 0;
@@ -167,6 +177,8 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
         violation("memory is left behind");
     if (gpu.objects)
         violation("streams, events or modules are left behind");
+    if ((unsigned)atoi(setting("FAKE_CUDA_DROP")) > gpu.waits)
+        fprintf(stderr, "fake cuda: %u waits\n", gpu.waits);
     free_all();
     return 0;
 }
@@ -206,8 +218,7 @@ static char *new_block(size_t bytes, bool device)
     memset(base + ZONE + bytes, 0xA5, ZONE);
     *b = (Block){base + ZONE, bytes, device, gpu.block};
     gpu.block = b;
-    if (device)
-        shadow_add(b->at, bytes, SHADOW_GLOBAL);
+    shadow_add(b->at, bytes, device ? SHADOW_GLOBAL : SHADOW_HOST);
     return b->at;
 }
 

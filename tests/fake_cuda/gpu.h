@@ -12,14 +12,22 @@
 #include "runtime/cuda/symbols.def"
 
 enum { INVALID_VALUE = 1, NOT_FOUND = 500, NOT_READY = 600, LAUNCH_FAILED = 719, LOST_AFTER = 2 };
-enum { SHARED = 48 << 10, ZONE = 256, MEMORY = 256 << 20, ARGS = FIBER_ARGS };
+enum { SHARED = 48 << 10, ZONE = 256, MEMORY = 256 << 20, ARGS = FIBER_ARGS, STREAMS = 128 };
 
 typedef enum { KERNEL, CALL, COPY, FILL, RECORD, WAIT, GRAPH } Kind;
+
+/* How much work of each stream has ended, for all that follows to see. */
+typedef struct Clock {
+    uint32_t of[STREAMS];
+    struct Clock *all;
+} Clock;
 
 typedef struct Work {
     Kind kind;
     bool done;
     double when;
+    const Clock *host; /* what the host had waited for when it was enqueued */
+    Clock *seen;       /* by a RECORD; owned */
     const FakeKernel *of;
     const void *kernel;
     ShimState *shim;
@@ -38,6 +46,8 @@ struct CUstream_st {
     Work **work;
     size_t next, n, cap, before; /* before: of them are not captured */
     CUgraph capture;             /* what is enqueued goes there */
+    unsigned number;             /* below STREAMS */
+    Clock clock;                 /* of what has run */
     struct CUstream_st *all;
 };
 /* What was captured of each stream. */
@@ -79,6 +89,8 @@ typedef struct {
     int launches;
     size_t used;
     int objects; /* streams, events and modules */
+    unsigned streams, waits; /* numbers given; cuStreamWaitEvent called */
+    Clock *host;             /* the last, of all */
     uint64_t random;
     Block *block;
     Work *work;
@@ -92,6 +104,8 @@ const char *setting(const char *name); /* of the environment; "" if it has none 
 bool mode(const char *name);           /* is FAKE_CUDA that? */
 /* What a library runs; staged is malloc'ed. */
 void enqueue_call(CUstream s, void (*call)(void *), void *staged);
+/* Work that runs accesses memory: a violation if that is a race with work of another stream. */
+void check_access(const void *at, size_t bytes, bool write);
 void check_context(void);
 void check_step(const char *what);                   /* what must not be done in a step */
 void check_zones(void);                              /* around everything that is allocated */

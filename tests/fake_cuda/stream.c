@@ -10,12 +10,49 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* ---- clocks ------------------------------------------------------------------------------------- */
+
+static unsigned new_number(void)
+{
+    if (gpu.streams == STREAMS)
+        violation("too many streams and graphs for the clocks of a test");
+    return gpu.streams++;
+}
+
+static void join(Clock *c, const Clock *with)
+{
+    for (unsigned i = 0; with && i < gpu.streams; i++)
+        c->of[i] = with->of[i] > c->of[i] ? with->of[i] : c->of[i];
+}
+
+static Clock *copy_of(const Clock *c)
+{
+    return c ? memcpy(malloc(sizeof *c), c, sizeof *c) : calloc(1, sizeof *c);
+}
+
+/* The host has waited for that: what it enqueues from now on comes after it. */
+static void host_saw(const Clock *c)
+{
+    Clock *next = copy_of(gpu.host);
+    join(next, c);
+    next->all = gpu.host;
+    gpu.host = next;
+}
+
+void check_access(const void *at, size_t bytes, bool write)
+{
+    if (!shadow_touch(at, bytes, write))
+        violation(write ? "what is written is used by work of another stream that is not waited for"
+                        : "what is read is written by work of another stream that is not waited for");
+}
+
 /* ---- streams and events ------------------------------------------------------------------------- */
 
 CUresult cuStreamCreate(CUstream *s, unsigned flags)
 {
     check_step("a stream is made in a step");
     *s = calloc(1, sizeof **s);
+    (*s)->number = new_number();
     (*s)->all = gpu.stream;
     gpu.stream = *s;
     gpu.objects++;
@@ -60,6 +97,7 @@ static Work *enqueue(CUstream s, Kind kind)
     Work *w = calloc(1, sizeof *w);
     w->kind = kind;
     w->captured = s->capture;
+    w->host = s->capture ? NULL : gpu.host;
     w->all = gpu.work;
     gpu.work = w;
     if (s->n == s->cap) {
@@ -87,6 +125,8 @@ CUresult cuEventRecord(CUevent e, CUstream s)
 /* A stream that waits for a captured event is captured as well. */
 CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags)
 {
+    if (++gpu.waits == (unsigned)atoi(setting("FAKE_CUDA_DROP")))
+        return 0;
     CUgraph in = e->last ? e->last->captured : NULL;
     if (s->capture && s->capture != in)
         violation("what is captured waits for what is not");
@@ -135,6 +175,7 @@ static bool joined(CUstream s)
 static CUstream take_part(CUstream s, CUstream next)
 {
     CUstream part = calloc(1, sizeof *part);
+    part->number = new_number();
     part->n = s->n - s->before;
     part->work = calloc(part->n + 1, sizeof *part->work);
     memcpy(part->work, s->work + s->before, part->n * sizeof *part->work);
@@ -234,28 +275,46 @@ static void run_call(const Work *w)
 
 static void run_copy(const CUDA_MEMCPY2D *c)
 {
-    for (size_t i = 0; i < c->Height; i++)
-        memmove((char *)pointer(c->dstDevice) + i * c->dstPitch,
-                (char *)pointer(c->srcDevice) + i * c->srcPitch, c->WidthInBytes);
+    for (size_t i = 0; i < c->Height; i++) {
+        char *to = (char *)pointer(c->dstDevice) + i * c->dstPitch;
+        const char *from = (char *)pointer(c->srcDevice) + i * c->srcPitch;
+        check_access(from, c->WidthInBytes, false);
+        check_access(to, c->WidthInBytes, true);
+        memmove(to, from, c->WidthInBytes);
+    }
+}
+
+static void run_fill(const CUDA_MEMCPY2D *c)
+{
+    check_access(pointer(c->dstDevice), c->WidthInBytes, true);
+    memset(pointer(c->dstDevice), (int)c->Height, c->WidthInBytes);
 }
 
 static void run_one(CUstream list, CUstream wanted);
 
-static void run_graph(CUgraphExec exec)
+static void run_graph(CUgraphExec exec, CUstream in)
 {
     size_t left = 0;
     for (CUstream s = exec->part; s; s = s->all) {
         s->next = 0;
+        join(&s->clock, &in->clock);
         left += s->n;
         for (size_t i = 0; i < s->n; i++)
             s->work[i]->done = false;
     }
     while (left-- > 0)
         run_one(exec->part, NULL);
+    for (CUstream s = exec->part; s; s = s->all)
+        join(&in->clock, &s->clock);
 }
 
-static void run(Work *w)
+static void run(Work *w, CUstream s)
 {
+    join(&s->clock, w->host);
+    if (w->kind == WAIT && w->target)
+        join(&s->clock, w->target->seen);
+    s->clock.of[s->number]++;
+    shadow_work(s->number, s->clock.of);
     if (w->kind == KERNEL && !gpu.lost)
         run_kernel(w);
     else if (w->kind == CALL && !gpu.lost)
@@ -263,9 +322,13 @@ static void run(Work *w)
     else if (w->kind == COPY)
         run_copy(&w->copy);
     else if (w->kind == FILL)
-        memset(pointer(w->copy.dstDevice), (int)w->copy.Height, w->copy.WidthInBytes);
+        run_fill(&w->copy);
     else if (w->kind == GRAPH)
-        run_graph(w->graph);
+        run_graph(w->graph, s);
+    else if (w->kind == RECORD) {
+        free(w->seen);
+        w->seen = copy_of(&s->clock);
+    }
     w->when = now();
     w->done = true;
 }
@@ -288,7 +351,7 @@ static void run_one(CUstream list, CUstream wanted)
         chosen = wanted;
     if (!chosen)
         violation("streams wait for each other");
-    run(chosen->work[chosen->next++]);
+    run(chosen->work[chosen->next++], chosen);
 }
 
 CUresult cuStreamSynchronize(CUstream s)
@@ -298,6 +361,7 @@ CUresult cuStreamSynchronize(CUstream s)
         violation("what is captured is waited for");
     while (s->next < s->n)
         run_one(gpu.stream, s);
+    host_saw(&s->clock);
     check_zones();
     return gpu.lost ? LAUNCH_FAILED : 0;
 }
@@ -307,6 +371,7 @@ CUresult cuEventSynchronize(CUevent e)
     check_context();
     while (e->last && !e->last->done)
         run_one(gpu.stream, e->stream);
+    host_saw(e->last ? e->last->seen : NULL);
     check_zones();
     return gpu.lost ? LAUNCH_FAILED : 0;
 }

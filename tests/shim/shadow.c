@@ -1,5 +1,6 @@
 /* shadow.c -- a cell for every 2 bytes: who wrote them last and who read them, and when.  Time goes on at
- * every barrier, block and launch; single bytes share cells and are not looked at for races. */
+ * every barrier, block, launch and piece of work; single bytes share cells and are not looked at for races.
+ */
 #include "shadow.h"
 #include "warp.h"
 #include <stdint.h>
@@ -13,6 +14,8 @@ enum { MOST = 1024, GRAIN = 2, WARPS = 32 };
 typedef struct {
     uint32_t written, read; /* when; 0: never */
     uint32_t read_before;   /* by another block, that is; the last time */
+    uint32_t
+        read_beside; /* by work of another stream that did not come before what reads now; the last time */
     uint16_t writer, reader; /* threads, or SEVERAL ... */
     uint16_t writer_syncs, reader_syncs; /* how often the warp had met */
 } Cell;
@@ -92,6 +95,58 @@ void shadow_block(void) { block_start = ++now; }
 void shadow_barrier(void) { now++; }
 void shadow_warp(unsigned warp) { syncs[warp]++; }
 
+/* ---- work of streams ---------------------------------------------------------------------------- */
+
+/* From `start` to the next one's: the number-th of its stream. */
+typedef struct {
+    uint32_t start, number;
+    unsigned stream;
+} Piece;
+
+static Piece *piece; /* all that came, in the order in which they ran */
+static size_t npiece, room;
+static const uint32_t *clock_now; /* of the present one */
+static const Piece *asked;        /* the last that came_before() was asked for, and what it said */
+static bool said;
+
+void shadow_work(unsigned stream, const uint32_t *clock)
+{
+    if (npiece == room) {
+        room = 2 * room + 1024;
+        piece = realloc(piece, room * sizeof *piece);
+    }
+    launch_start = block_start = ++now;
+    piece[npiece++] = (Piece){now, clock[stream], stream};
+    clock_now = clock;
+    asked = NULL;
+}
+
+void shadow_forget_work(void)
+{
+    free(piece);
+    piece = NULL;
+    npiece = room = 0;
+    clock_now = NULL;
+    asked = NULL;
+}
+
+/* Has what was done then ended before the present piece of work begins? */
+static bool came_before(uint32_t when)
+{
+    if (npiece == 0 || when < piece[0].start || when >= piece[npiece - 1].start)
+        return true;
+    if (!asked || when < asked->start || when >= asked[1].start) {
+        size_t low = 0, high = npiece - 1;
+        while (high - low > 1) {
+            size_t mid = (low + high) / 2;
+            *(when < piece[mid].start ? &high : &low) = mid;
+        }
+        asked = &piece[low];
+        said = asked->number <= clock_now[asked->stream];
+    }
+    return said;
+}
+
 /* ---- accesses ----------------------------------------------------------------------------------- */
 
 static const Range *range_of(const char *p)
@@ -110,6 +165,12 @@ static bool unordered(uint32_t when, uint16_t who, uint16_t meetings, unsigned t
     if (when != now || who == thread)
         return false;
     return who == SEVERAL || (who & ~MATES) / 32 != (int)thread / 32 || meetings == syncs[thread / 32];
+}
+
+/* With work of another stream; shared memory is a launch's own. */
+static bool streams_race(const Cell *c, bool write)
+{
+    return !came_before(c->written) || (write && (!came_before(c->read) || !came_before(c->read_beside)));
 }
 
 static bool races(const Cell *c, bool write, unsigned thread, bool shared)
@@ -138,6 +199,8 @@ static void note(Cell *c, bool write, unsigned thread)
     }
     if (c->read >= launch_start && c->read < block_start)
         c->read_before = c->read;
+    if (!came_before(c->read))
+        c->read_beside = c->read;
     if (c->read != now)
         c->reader = t;
     else if (c->reader == SEVERAL || (c->reader & ~MATES) / 32 != t / 32)
@@ -158,7 +221,7 @@ void shadow_access(const void *at, size_t bytes, bool write, unsigned thread, un
         fiber_fault("thread %u of block %u: an access is not aligned", thread, block);
         return;
     }
-    if (!r || (size_t)(p - r->at) + bytes > r->bytes) {
+    if (!r || r->kind == SHADOW_HOST || (size_t)(p - r->at) + bytes > r->bytes) {
         fiber_fault("thread %u of block %u: %s outside of memory", thread, block, write ? "written" : "read");
         return;
     }
@@ -166,12 +229,29 @@ void shadow_access(const void *at, size_t bytes, bool write, unsigned thread, un
         return;
     for (size_t i = (size_t)(p - r->at) / GRAIN; i < ((size_t)(p - r->at) + bytes) / GRAIN; i++) {
         Cell *c = &r->cell[i];
+        if (r->kind != SHADOW_SHARED && streams_race(c, write))
+            fiber_fault("thread %u of block %u: a race for global memory with work of another stream", thread,
+                        block);
         if (races(c, write, thread, r->kind == SHADOW_SHARED))
             fiber_fault("thread %u of block %u: a race for %s memory with %s", thread, block,
                         r->kind == SHADOW_SHARED ? "shared" : "global",
                         c->writer == PENDING ? "a copy" : "another thread");
         note(c, write, thread);
     }
+}
+
+bool shadow_touch(const void *at, size_t bytes, bool write)
+{
+    const Range *r = nrange ? range_of(at) : NULL;
+    if (!r || !r->cell)
+        return true;
+    size_t from = (size_t)((const char *)at - r->at);
+    for (size_t i = from / GRAIN; i < (from + bytes + GRAIN - 1) / GRAIN; i++) {
+        if (streams_race(&r->cell[i], write))
+            return false;
+        note(&r->cell[i], write, 0);
+    }
+    return true;
 }
 
 static Cell *cell_at(const void *at)

@@ -2,13 +2,14 @@
  * race with another thread.
  *
  * The text is compiled with -fsanitize=thread, whose calls end here (shadow_hooks.h) and not in a library.
- * Threads of a block are ordered by barriers, those of a warp by __syncwarp as well, blocks by nothing. */
+ * Threads of a block are ordered by barriers, those of a warp by __syncwarp as well, blocks by nothing; work
+ * of several streams by what their clocks say (Lamport's, a vector of them as Fidge and Mattern have it). */
 #ifndef CKC_SHADOW_H
 #define CKC_SHADOW_H
 #include "cuda_shim.h"
 #undef FN
 
-typedef enum { SHADOW_GLOBAL, SHADOW_SHARED, SHADOW_IGNORED } ShadowKind;
+typedef enum { SHADOW_GLOBAL, SHADOW_SHARED, SHADOW_HOST, SHADOW_IGNORED } ShadowKind;
 
 /* Memory that kernels may use.  While there is none, nothing is looked at. */
 void shadow_add(const void *at, size_t bytes, ShadowKind kind);
@@ -17,6 +18,13 @@ bool shadow_used(void);
 /* What belongs to an object of generated text (ShimMemory), loaded and about to go. */
 void shadow_add_object(const ShimMemory *m);
 void shadow_remove_object(const ShimMemory *m);
+
+/* Kernels, copies and calls of libraries that follow belong to work of that stream, which begins when
+ * clock[k] pieces of work of stream k have ended, its own included; streams are numbered from 0. */
+void shadow_work(unsigned stream, const uint32_t *clock);
+/* What is not a kernel accesses memory: false if that is a race with work of another stream. */
+bool shadow_touch(const void *at, size_t bytes, bool write);
+void shadow_forget_work(void); /* no memory is left */
 
 /* ---- for fiber.c */
 
