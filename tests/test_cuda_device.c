@@ -520,12 +520,13 @@ START_TEST(missing_waits_are_seen)
     const char *plan =
         CKC_SOURCE_DIR "/tests/data/zoo/sdpa_gpt_dynamo/model.onnx --bind batch=32 --device cuda "
                        "--offload only --steps 0 --quiet --output p --budget %lldB";
-    int seen = 0, tried = 0, step = getenv("CKC_LONG") ? 1 : 25;
-    setenv("FAKE_CUDA_SHADOW", "1", 1);
+    int seen = 0, tried = 0;
     ck_assert_int_eq(ckc(format(plan, 4200000LL)), 3); /* 4 MiB are reserved */
     ck_assert_int_eq(ckc(format(plan, (long long)number_in("err", "feasible is "))), 0);
+    setenv("FAKE_CUDA_SHADOW", "1", 1);
     ck_assert_int_eq(run_without_wait(MANY), 0);
-    int waits = number_in("err", "fake cuda: "), half = waits / 2;
+    int waits = number_in("err", "fake cuda: "), half = waits / 2, step = getenv("CKC_LONG") ? 1 : waits / 5;
+    ck_assert_int_ge(half, 4 * WHOLE);
     for (int i = 1; i <= waits; i += step) {
         int at = (i - 1) % half;
         if (at < WHOLE || at >= half - WHOLE)
@@ -536,7 +537,7 @@ START_TEST(missing_waits_are_seen)
         ck_assert_int_eq(shell("grep -q 'fake cuda: .*of another stream' err"), 0);
     }
     printf("%d of %d waits between streams left out in turn: all missed\n", seen, waits);
-    ck_assert_int_ge(seen, 100 / step);
+    ck_assert_int_ge(seen, 3);
 }
 END_TEST
 

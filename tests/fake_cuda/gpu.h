@@ -25,7 +25,7 @@ typedef struct Clock {
 typedef struct Work {
     Kind kind;
     bool done;
-    double when;
+    double when, seconds; /* seconds: of a call */
     const Clock *host; /* what the host had waited for when it was enqueued */
     Clock *seen;       /* by a RECORD; owned */
     const FakeKernel *of;
@@ -87,6 +87,7 @@ typedef struct {
     bool launched; /* in a step: nothing is allocated any more */
     bool lost;
     int launches;
+    double now; /* seconds */
     size_t used;
     int objects; /* streams, events and modules */
     unsigned streams, waits; /* numbers given; cuStreamWaitEvent called */
@@ -102,8 +103,8 @@ extern Gpu gpu;
 void violation(const char *what);      /* ends the process */
 const char *setting(const char *name); /* of the environment; "" if it has none */
 bool mode(const char *name);           /* is FAKE_CUDA that? */
-/* What a library runs; staged is malloc'ed. */
-void enqueue_call(CUstream s, void (*call)(void *), void *staged);
+/* What a library runs, in so much time of the GPU; staged is malloc'ed. */
+void enqueue_call(CUstream s, void (*call)(void *), void *staged, double seconds);
 /* Work that runs accesses memory: a violation if that is a race with work of another stream. */
 void check_access(const void *at, size_t bytes, bool write);
 void check_context(void);

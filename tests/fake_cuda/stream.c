@@ -1,14 +1,7 @@
-/* stream.c -- the fake driver's streams, events and graphs, and what is enqueued in them. */
+/* stream.c -- the fake driver's streams, events and graphs, and what is enqueued in them.  Events tell the
+ * time that an imagined GPU would take, the same on every machine: plans made of it are the same, too. */
 #include "gpu.h"
 #include "shim/shadow.h"
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- clocks ------------------------------------------------------------------------------------- */
 
@@ -107,10 +100,11 @@ static Work *enqueue(CUstream s, Kind kind)
     return s->work[s->n++] = w;
 }
 
-void enqueue_call(CUstream s, void (*call)(void *), void *staged)
+void enqueue_call(CUstream s, void (*call)(void *), void *staged, double seconds)
 {
     Work *w = enqueue(s, CALL);
     w->call = call;
+    w->seconds = seconds;
     w->staged = staged;
     gpu.launched = true;
 }
@@ -308,6 +302,19 @@ static void run_graph(CUgraphExec exec, CUstream in)
         join(&in->clock, &s->clock);
 }
 
+static double seconds_of(const Work *w)
+{
+    const double start = 2e-6, thread = 1e-7, byte = 1e-10;
+    const double rows = w->kind == COPY ? (double)w->copy.Height : 1;
+    switch (w->kind) {
+    case KERNEL: return start + thread * w->grid * w->block;
+    case CALL: return start + w->seconds;
+    case COPY:
+    case FILL: return start + byte * (double)w->copy.WidthInBytes * rows;
+    default: return 0;
+    }
+}
+
 static void run(Work *w, CUstream s)
 {
     join(&s->clock, w->host);
@@ -329,7 +336,7 @@ static void run(Work *w, CUstream s)
         free(w->seen);
         w->seen = copy_of(&s->clock);
     }
-    w->when = now();
+    w->when = gpu.now += seconds_of(w);
     w->done = true;
 }
 
