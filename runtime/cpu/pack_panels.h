@@ -1,17 +1,18 @@
 /* pack_panels.h -- panels of a product's factors (product.c), which includes this for each type of element
- * and each width of vectors: ELEMENT, as WIDEN makes a float of one and NARROW one of a float; PACK(name)
+ * and each width of vectors: ELEMENT, as WIDEN makes a float of one, WIDEN_LANES a vector of many, and NARROW one of a float; PACK(name)
  * names the functions, compiled for the instructions ISA.  Numbers are moved and widened only, so that all
  * widths give the same. */
 
 typedef float PACK(Lanes) __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef uint32_t PACK(Words) __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef uint16_t PACK(Halves) __attribute__((vector_size(2 * LANES), aligned(2)));
 
-ISA static inline PACK(Lanes) PACK(load)(const ELEMENT *from)
+/* Not by way of memory: what is written there in parts is long in coming back as a whole. */
+ISA static inline PACK(Lanes) PACK(widen)(const ELEMENT *from)
 {
-    float v[LANES];
-    for (int i = 0; i < LANES; i++)
-        v[i] = WIDEN(from[i]);
     PACK(Lanes) all;
-    memcpy(&all, v, sizeof all);
+    for (int i = 0; i < LANES; i++)
+        all[i] = WIDEN(from[i]);
     return all;
 }
 
@@ -19,7 +20,7 @@ ISA static inline void PACK(copy)(float *to, const ELEMENT *from, int64_t n)
 {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
-        *(PACK(Lanes) *)(void *)(to + i) = PACK(load)(from + i);
+        *(PACK(Lanes) *)(void *)(to + i) = WIDEN_LANES(from + i);
     for (; i + 4 <= n; i += 4) {
         float v[4] = {WIDEN(from[i]), WIDEN(from[i + 1]), WIDEN(from[i + 2]), WIDEN(from[i + 3])};
         memcpy(to + i, v, sizeof v);
@@ -52,7 +53,7 @@ ISA static void PACK(narrow)(void *to, const float *from, int64_t n)
 ISA static void PACK(turn)(const ELEMENT *from, const int64_t *at, float *to, int64_t width)
 {
     PACK(Lanes) r[LANES];
-    UNROLL for (int i = 0; i < LANES; i++) r[i] = PACK(load)(from + at[i]);
+    UNROLL for (int i = 0; i < LANES; i++) r[i] = WIDEN_LANES(from + at[i]);
     SWAP(1)
     SWAP(2)
     SWAP(4)

@@ -32,6 +32,7 @@ enum {
     MAX_ROWS = 12,        /* of a panel */
     BATCH = LAYOUT_DIMS,
     LEAST_ROWS = 24, /* of a block, where it is made small */
+    LEAST_COLUMNS = 128, /* likewise */
     FEW_ROWS = 3,
     FEW_COLUMNS = 64, /* that are not worth packing the other factor for */
     HALF_BLOCKS = 4,  /* of rows of a result that is summed in scratch */
@@ -240,6 +241,28 @@ static int64_t count(const int64_t extent[DIGITS])
 
 static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
+/* Into how many units of rows, so that all threads have as much to do. */
+static int64_t cuts_of(const Product *p, int64_t rows, int64_t units)
+{
+    int64_t cuts = 1;
+    while (cuts < rows && cuts * units % p->threads != 0 && cuts * units < UNITS * p->threads)
+        cuts++;
+    return cuts;
+}
+
+/* Blocks of columns, of at most so many, with which the least is packed: factor a once for each of them,
+ * factor b once for each unit of rows. */
+static int64_t blocks_of_columns(const Product *p, int64_t rows, int64_t columns, int64_t most)
+{
+    int64_t first = (columns + most - 1) / most, best = first, least_packed = INT64_MAX;
+    for (int64_t n = first; n == first || (n < first + p->threads && n * LEAST_COLUMNS <= columns); n++) {
+        int64_t packed = n * rows * p->mr + cuts_of(p, rows, p->nbatch * n) * columns;
+        best = packed < least_packed ? n : best;
+        least_packed = least(packed, least_packed);
+    }
+    return best;
+}
+
 /* Blocks, and units of them that keep all threads at work.  A block of columns is one of a member of
  * the batch, or all those of a few members that have factor a in common. */
 static void set_blocks(Product *p, int64_t parts)
@@ -254,14 +277,13 @@ static void set_blocks(Product *p, int64_t parts)
     p->shared = p->batch[inner] && !p->step[0][inner] ? p->batch[inner] : 1;
     p->members = columns < most_columns ? least(p->shared, most_columns / columns) : 1;
     p->block_terms = least(p->terms, p->pairs ? 2 * BLOCK_TERMS : BLOCK_TERMS);
-    p->block_columns = least(columns, most_columns);
-    p->block_rows = least(rows * p->mr, most_rows);
+    int64_t n = p->shared > 1 ? 1 : blocks_of_columns(p, rows, columns, most_columns);
+    p->block_columns = least(round_up((columns + n - 1) / n, p->nr), most_columns);
     p->ncolumns = (p->columns + p->block_columns - 1) / p->block_columns;
     int64_t sets = p->nbatch / p->shared * ((p->shared + p->members - 1) / p->members);
-    int64_t units = sets * p->ncolumns, cuts = 1;
-    while (cuts < rows && cuts * units % p->threads != 0 && cuts * units < UNITS * p->threads)
-        cuts++;
+    int64_t units = sets * p->ncolumns, cuts = cuts_of(p, rows, units);
     p->unit_rows = (rows + cuts - 1) / cuts * p->mr;
+    p->block_rows = least(p->unit_rows, most_rows);
     if (dtype_is_half(p->out)) /* in scratch */
         p->unit_rows = least(p->unit_rows, HALF_BLOCKS * p->block_rows);
     p->nrows = (p->rows + p->unit_rows - 1) / p->unit_rows;
