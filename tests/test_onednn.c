@@ -176,6 +176,14 @@ static const Case cases[] = {
      .dt = DT_F32,
      .ra = 4,
      .rb = 4,
+     .a = {3, 13, 31, 22},
+     .b = {29, 13, 3, 3},
+     .pads = {0, 2, 2, 0},
+     .bias = true}, /* tiles over all edges, more than a block; more rows than a group */
+    {.op = LIB_CONV,
+     .dt = DT_F32,
+     .ra = 4,
+     .rb = 4,
      .a = {2, 4, 10, 11},
      .b = {6, 2, 3, 2},
      .group = 2,
@@ -511,6 +519,35 @@ START_TEST(blocks_and_threads_have_the_same_bits)
 }
 END_TEST
 
+/* Our own Winograd, where the library has none: any number of threads, and of images at a time. */
+START_TEST(tiles_have_the_same_bits)
+{
+    Case c = shapes[0];
+    Tensor want, got;
+    if (!use_isa(_i))
+        return;
+    c.dt = DT_F32;
+    c.ra = c.rb = 4;
+    for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA; op++) {
+        DnnlDesc d = {.of.op = op, .choice = DNNL_WINOGRAD};
+        fill_conv(&d, &c, op);
+        omp_set_num_threads(1);
+        bool made = result_of(&d, 0, &want);
+        ck_assert_int_eq(made, dnnl_vector_bytes() > 16);
+        if (!made)
+            continue;
+        for (int threads = 2; threads <= 3; threads++) {
+            omp_set_num_threads(threads);
+            d.images = threads;
+            ck_assert(result_of(&d, 0, &got));
+            ck_assert_mem_eq(want.data, got.data, (size_t)type_bytes(&d.of.out));
+            free(got.data);
+        }
+        free(want.data);
+    }
+}
+END_TEST
+
 static int64_t scratch_bytes(DnnlDesc *d, int64_t images)
 {
     Diag diag = {0};
@@ -633,6 +670,7 @@ Suite *suite_onednn(void)
     tcase_add_loop_test(tc, test_pieces, 0, NCASES * TEST_ISAS);
     tcase_add_loop_test(tc, parts_have_the_same_bits, 0, NSHAPES * TEST_ISAS);
     tcase_add_loop_test(tc, blocks_and_threads_have_the_same_bits, 0, NCASES * TEST_ISAS);
+    tcase_add_loop_test(tc, tiles_have_the_same_bits, 0, 2); /* without and with AVX2 */
     tcase_add_test(tc, test_rule);
     tcase_add_test(tc, products_that_are_ours);
     tcase_add_test(tc, weight_gradients_in_f32);

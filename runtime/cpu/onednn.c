@@ -457,7 +457,7 @@ static Result make_own(DnnlOp *op, const Problem *p)
     op->added = p->added;
     op->scratch_bytes = product_scratch(op->own);
     name_slots(op, p);
-    snprintf(op->impl, sizeof op->impl, "own");
+    snprintf(op->impl, sizeof op->impl, p->choice == DNNL_WINOGRAD ? "own winograd" : "own");
     return MADE;
 }
 
@@ -473,8 +473,11 @@ DnnlOp *dnnl_make(const DnnlDesc *desc, Diag *d)
     else if (op && p.choice == DNNL_OWN)
         result = make_own(op, &p);
     else if (op && !dnnl_engine_create(&op->engine, dnnl_cpu, 0) &&
-        !dnnl_stream_create(&op->stream, op->engine, dnnl_stream_default_flags))
+        !dnnl_stream_create(&op->stream, op->engine, dnnl_stream_default_flags)) {
         result = make_problem(op, &p);
+        if (result == NONE && p.choice == DNNL_WINOGRAD)
+            result = make_own(op, &p);
+    }
     if (result == MADE)
         return op;
     if (result == FAILED)

@@ -1,7 +1,7 @@
 /* pack_panels.h -- panels of a product's factors (product.c), which includes this for each type of element
- * and each width of vectors: ELEMENT, as WIDEN makes a float of one, WIDEN_LANES a vector of many, and NARROW one of a float; PACK(name)
- * names the functions, compiled for the instructions ISA.  Numbers are moved and widened only, so that all
- * widths give the same. */
+ * and each width of vectors: ELEMENT, as WIDEN makes a float of one, WIDEN_LANES a vector of as many as it
+ * has, and NARROW one of a float; PACK(name) names the functions, compiled for the instructions ISA.  Numbers
+ * are moved and widened only, so that all widths give the same. */
 
 typedef float PACK(Lanes) __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint32_t PACK(Words) __attribute__((vector_size(4 * LANES), aligned(4)));

@@ -13,14 +13,13 @@
  * the processor multiplies pairs of bf16 as fast as one f32, panels hold two terms in each 32 bits. */
 #include "depthwise.h"
 #include "pack.h"
+#include "panel.h"
+#include "winograd.h"
 #include "ir/mem.h"
 #include "codegen/prelude/c.h"
 #include "ir/philox.h"
 #include "codegen/prelude/math.h"
 
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +28,6 @@ enum {
     BLOCK_TERMS = 256,
     BLOCK_ROWS = 96,
     BLOCK_COLUMNS = 1024, /* of factors in scratch */
-    MAX_ROWS = 12,        /* of a panel */
     BATCH = LAYOUT_DIMS,
     LEAST_ROWS = 24, /* of a block, where it is made small */
     LEAST_COLUMNS = 128, /* likewise */
@@ -39,49 +37,6 @@ enum {
     UNITS = 4         /* blocks of the result per thread that even their work out */
 };
 
-/* ---- panels in registers ----------------------------------------------------------------------- */
-
-/* Terms: pairs of them in panels of pairs.  b: elements from one term to the next; stride: of the result's
- * rows. */
-typedef void PanelFn(int64_t terms, const float *a, const float *b, int64_t every, float *c,
-                     int64_t stride, bool add);
-
-/* Compiled with -ffp-contract=fast (CMakeLists.txt), and without checks, which take longer.  Panels lie term
- * by term: ROWS elements of a, lanes * VECTORS of b.  The result is fetched from memory meanwhile. */
-#define PANEL(name, isa, lanes, ROWS, VECTORS, ADD_PRODUCT)                                                  \
-    typedef float name##_v __attribute__((vector_size(4 * lanes), aligned(4)));                              \
-    __attribute__((no_sanitize("address", "undefined"))) isa static void name(                               \
-        int64_t terms, const float *a, const float *b, int64_t every, float *c, int64_t stride, bool add)    \
-    {                                                                                                        \
-        name##_v sum[ROWS][VECTORS] = {{{0}}};                                                               \
-        for (int i = 0; i < ROWS; i++)                                                                       \
-            for (int v = 0; v < VECTORS; v++)                                                                \
-                __builtin_prefetch(c + i * stride + v * lanes, 1);                                           \
-        for (int64_t k = 0; k < terms; k++, a += ROWS, b += every)                                           \
-            UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int v = 0; v < VECTORS; v++)                   \
-                ADD_PRODUCT(sum[i][v], a[i], ((const name##_v *)(const void *)b)[v]);                        \
-        UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int v = 0; v < VECTORS; v++)                       \
-        {                                                                                                    \
-            name##_v *at = (name##_v *)(void *)(c + i * stride) + v;                                         \
-            *at = add ? *at + sum[i][v] : sum[i][v];                                                         \
-        }                                                                                                    \
-    }
-
-#define ADD_PRODUCT(sum, a, b) (sum) += (a) * (b)
-#define ADD_PAIRS(sum, a, b)                                                                                 \
-    (sum) = (panel_pairs_v)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)_mm512_set1_ps(a), (__m512bh)(b))
-
-PANEL(panel_16, , 4, 6, 2, ADD_PRODUCT)
-#ifdef __x86_64__
-PANEL(panel_32, __attribute__((target("avx2,fma"))), 8, 6, 2, ADD_PRODUCT)
-PANEL(panel_64, __attribute__((target("avx512f"))), 16, 12, 2, ADD_PRODUCT)
-PANEL(panel_pairs, __attribute__((target("avx512f,avx512bf16"))), 16, 12, 2, ADD_PAIRS)
-#else
-#define panel_32 panel_16
-#define panel_64 panel_16
-#define panel_pairs panel_16
-#endif
-
 /* ---- description --------------------------------------------------------------------------------- */
 
 struct Product {
@@ -89,11 +44,12 @@ struct Product {
     Factor fa, fb;
     int64_t rows, columns, terms, row_stride;
     int64_t batch[BATCH], step[3][BATCH], nbatch; /* of a, b, c */
-    bool bias, few, is_depthwise;
+    bool bias, few, is_depthwise, is_winograd;
     bool pairs, joins[2]; /* of a, b */
     Factor joined[2];
     PackFn *pack_joined;
     Depthwise depthwise;
+    Winograd winograd;
     DType in, out;
     PanelFn *panel;
     PackFn *pack;
@@ -315,8 +271,13 @@ Product *product_make(const Problem *q, int vector, bool pairs, int threads)
     if (!p)
         return NULL;
     p->threads = threads;
-    p->is_depthwise = depthwise_describe(&p->depthwise, q, vector, threads);
-    if (p->is_depthwise)
+    p->is_winograd = q->choice == DNNL_WINOGRAD;
+    if (p->is_winograd && !winograd_describe(&p->winograd, q, vector, threads)) {
+        free(p);
+        return NULL;
+    }
+    p->is_depthwise = !p->is_winograd && depthwise_describe(&p->depthwise, q, vector, threads);
+    if (p->is_depthwise || p->is_winograd)
         return p;
     p->nbatch = 1;
     int64_t *extent[] = {p->fa.lanes, p->fa.terms, p->fb.lanes, p->fb.terms};
@@ -332,9 +293,10 @@ Product *product_make(const Problem *q, int vector, bool pairs, int threads)
         merge_digits(f->terms, f->term);
     }
     p->pairs = pairs && vector == 64 && p->in == DT_BF16;
-    p->panel = p->pairs ? panel_pairs : vector == 64 ? panel_64 : vector == 32 ? panel_32 : panel_16;
-    p->mr = vector == 64 ? 12 : 6;
-    p->nr = vector == 64 ? 32 : vector == 32 ? 16 : 8;
+    Panel panel = panel_of(vector, p->pairs);
+    p->panel = panel.multiply;
+    p->mr = panel.rows;
+    p->nr = panel.columns;
     p->joins[0] = p->pairs && even(p->step[0]) && pack_joins(&p->fa, &p->joined[0]);
     p->joins[1] = p->pairs && even(p->step[1]) && pack_joins(&p->fb, &p->joined[1]);
     p->pack = pack_function(p->in, vector);
@@ -363,6 +325,8 @@ static int64_t thread_floats(const Product *p)
 
 int64_t product_scratch(const Product *p)
 {
+    if (p->is_winograd)
+        return winograd_floats(&p->winograd) * (int64_t)sizeof(float);
     return p->few ? 0 : p->threads * thread_floats(p) * (int64_t)sizeof(float);
 }
 
@@ -371,7 +335,7 @@ int64_t product_scratch(const Product *p)
 static void multiply_edge(const Product *p, int64_t terms, const float *a, const float *b, float *c,
                           int64_t stride, int64_t rows, int64_t columns, bool add)
 {
-    float whole[MAX_ROWS * MAX_COLUMNS];
+    float whole[PANEL_ROWS * MAX_COLUMNS];
     p->panel(terms, a, b, p->nr, whole, p->nr, false);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
@@ -584,6 +548,10 @@ static void run_few_rows(const Product *p, char *const at[SLOTS], bool add)
 
 void product_run(const Product *p, char *const at[SLOTS], bool add, void *scratch)
 {
+    if (p->is_winograd) {
+        winograd_run(&p->winograd, at, scratch);
+        return;
+    }
     if (p->is_depthwise) {
         depthwise_run(&p->depthwise, at, add, scratch);
         return;

@@ -1,0 +1,24 @@
+/* panel.h -- two packed panels of a product multiplied in vector registers. */
+#ifndef CKC_PANEL_H
+#define CKC_PANEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { PANEL_ROWS = 12 /* at most */ };
+
+/* Panels lie term by term: `rows` elements of a, `columns` of b, those `every` elements from one term to the
+ * next; of pairs, terms counts these.  c, whose rows are a stride apart, is the sum over all terms, in their
+ * order, or that is added to it. */
+typedef void PanelFn(int64_t terms, const float *a, const float *b, int64_t every, float *c,
+                     int64_t stride, bool add);
+
+typedef struct {
+    PanelFn *multiply;
+    int rows, columns;
+} Panel;
+
+/* For vectors of so many bytes: 16, 32 (AVX2) or 64 (AVX-512). */
+Panel panel_of(int vector, bool pairs);
+
+#endif
