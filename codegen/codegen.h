@@ -49,7 +49,8 @@ void codegen_torch(FILE *f, const Plan *p, uint32_t results);
  *
  * A kernel is one or several __global__ functions, its phases, launched one behind the other: NAME,
  * NAME_1, NAME_2 and so on.  Each takes the operands' pointers in kernel order and, where there is one, the
- * workspace behind them; then the keys of random draws, int64_t, so that layers share one text. */
+ * workspace behind them; then keys, int64_t, in which kernels of one text differ: those of random draws, and
+ * how many elements there are where a pointwise kernel walks all its operands alike. */
 
 /* Printed once, before the first kernel: all of it, or what k[0..n) need. */
 void codegen_prelude_cuda(FILE *f);
@@ -57,7 +58,8 @@ void codegen_shared_cuda(FILE *f, const Kernel *const *k, int n);
 void kernel_print_cuda(const Kernel *k, const char *name, FILE *f);
 int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
 
-/* A kernel of several calls takes a table of all their operands by value (prelude/cuda.h). */
+/* A kernel of several calls takes a table of their operands and keys by value (prelude/cuda.h), and has one
+ * key, the blocks of a call. */
 enum { CUDA_PHASES = 4, CUDA_KEYS = 64, CUDA_NAME = 80, CUDA_WORKSPACE_ALIGN = 256, CUDA_TABLE = 500 };
 
 typedef struct {
@@ -81,7 +83,7 @@ CudaAccesses kernel_cuda_accesses(const Kernel *k);
 /* Is it a product, convolution or attention whose items are computed one by one? */
 bool kernel_cuda_is_scalar(const Kernel *k);
 bool kernel_cuda_is_point(const Kernel *k); /* pointwise, chunk by chunk: it may have several calls */
-/* The keys of its random draws, NULL: only their number, at most CUDA_KEYS. */
+/* Its keys, NULL: only their number, at most CUDA_KEYS. */
 int kernel_cuda_keys(const Kernel *k, int64_t *key);
 /* The function of a phase of kernel `name`. */
 const char *cuda_phase_name(const char *name, int phase, char buf[CUDA_NAME]);

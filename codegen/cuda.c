@@ -56,12 +56,19 @@ static CudaLaunch body_launch(const Kernel *k)
     return one_phase(n < MAX_BLOCKS ? n : MAX_BLOCKS, threads);
 }
 
+/* Pointwise kernels that walk all operands alike are one but for how far. */
+static bool is_counted(const Sched *s) { return s->kind == SCHED_POINT && s->rank == 1; }
+
 /* The schedule of a DAG, how it is vectorised, and its launch.  Arrays live in a. */
 static void analyse(Printer *pr, Sched *s, const Kernel *k, Arena *a)
 {
     sched_make(s, k, INT64_MAX, a);
     pr->s = s;
     vector_make(&pr->v, s, a);
+    pr->counted = is_counted(s);
+    strcpy(pr->limit, "n");
+    if (!pr->counted)
+        snprintf(pr->limit, sizeof pr->limit, "%" PRId64, (pr->v.flat ? s->nitem : 1) * s->extent[s->vec]);
     pr->mark = NEW(a, bool, s->n + 1);
     pr->need = NEW(a, bool, s->n + 1);
     pr->parts = (Parts){.n = 1, .at = NEW(a, int64_t, s->n + 1)};
@@ -125,16 +132,37 @@ bool kernel_cuda_is_scalar(const Kernel *k)
     return matrix && k->body && !cuda_conv_has(k) && !cuda_attention_has(k);
 }
 
-int kernel_cuda_keys(const Kernel *k, int64_t *key)
+/* What is put behind key[0..n), NULL: nothing. */
+static int add_key(int64_t *key, int n, int64_t value)
 {
+    if (key)
+        key[n] = value;
+    return n + 1;
+}
+
+/* Of a call. */
+static int call_keys(const Kernel *k, int64_t *key)
+{
+    Arena a = {0};
+    Sched s;
     int n = cuda_attention_keys(k, key);
     for (uint32_t i = 0; i < k->nins; i++)
-        if (text_is_draw(&k->ins[i])) {
-            if (key)
-                key[n] = (int64_t)k->ins[i].al;
-            n++;
-        }
+        if (text_is_draw(&k->ins[i]))
+            n = add_key(key, n, (int64_t)k->ins[i].al);
+    if (k->body)
+        return n;
+    sched_make(&s, k, 0, &a);
+    if (is_counted(&s))
+        n = add_key(key, n, s.extent[s.vec]);
+    arena_free(&a);
     return n;
+}
+
+int kernel_cuda_keys(const Kernel *k, int64_t *key)
+{
+    if (k->calls <= 1)
+        return call_keys(k, key);
+    return add_key(key, 0, kernel_cuda_launch(k).phase[0].grid / (unsigned)k->calls);
 }
 
 const char *cuda_phase_name(const char *name, int phase, char buf[CUDA_NAME])
@@ -240,18 +268,20 @@ static void operand_type(Printer *pr, const Kernel *k, int i, const bool *stored
     fprintf(pr->w.f, "%s%s *", stored[i] ? "" : "const ", type);
 }
 
-/* Of several calls: which is this block's, and its operands. */
+/* Of several calls: which is this block's, its operands and keys. */
 static void take_operands(Printer *pr, const Kernel *k, const bool *stored)
 {
-    LINE("const unsigned block = blockIdx.x %% %u, call = blockIdx.x / %u;", pr->launch.grid,
-         pr->launch.grid);
+    int nkey = call_keys(k, NULL), n = k->noperands + nkey;
+    LINE("const unsigned block = blockIdx.x %% (unsigned)blocks, call = blockIdx.x / (unsigned)blocks;");
     for (int i = 0; i < k->noperands; i++) {
         fputs("    ", pr->w.f);
         operand_type(pr, k, i, stored);
         fprintf(pr->w.f, "p%d = (", i);
         operand_type(pr, k, i, stored);
-        fprintf(pr->w.f, ")OPERAND(all, call * %d + %d);\n", k->noperands, i);
+        fprintf(pr->w.f, ")OPERAND(all, call * %d + %d);\n", n, i);
     }
+    for (int i = 0; i < nkey; i++)
+        LINE("const int64_t key%d = (int64_t)OPERAND(all, call * %d + %d);", i, n, k->noperands + i);
 }
 
 static void signature(Printer *pr, const Kernel *k, const bool *stored)
@@ -261,21 +291,19 @@ static void signature(Printer *pr, const Kernel *k, const bool *stored)
         CudaAccesses n = vector_accesses(&pr->v, pr->s);
         LINE("/* along rows: %d accesses of 16 bytes, %d narrower */", n.wide, n.narrow);
     }
-    /* One text, one launch: functions are found by their text. */
-    LINE("/* %u blocks */", pr->launch.grid * (k->calls > 1 ? (unsigned)k->calls : 1));
-    unsigned threads = pr->launch.block,
+    unsigned threads = pr->counted ? FLAT_THREADS : pr->launch.block,
              blocks = threads < PROCESSOR_THREADS ? PROCESSOR_THREADS / threads : 1;
     fprintf(pr->w.f, "GLOBAL void __launch_bounds__(%u, %u) %s(", threads, blocks,
             cuda_phase_name(pr->name, pr->phase, name));
     if (k->calls > 1)
-        fprintf(pr->w.f, "OPERANDS(%d, all)", k->calls * k->noperands);
+        fprintf(pr->w.f, "OPERANDS(%d, all), int64_t blocks", CUDA_TABLE);
     for (int i = 0; i < k->noperands && k->calls <= 1; i++) {
         fputs(i ? ", " : "", pr->w.f);
         operand_type(pr, k, i, stored);
         fprintf(pr->w.f, "p%d", i);
     }
     fputs(pr->launches.workspace ? ", unsigned char *workspace" : "", pr->w.f);
-    for (int i = 0; i < kernel_cuda_keys(k, NULL); i++)
+    for (int i = 0; i < call_keys(k, NULL) && k->calls <= 1; i++)
         fprintf(pr->w.f, ", int64_t key%d", i);
     fputs(")\n", pr->w.f);
 }
@@ -314,6 +342,8 @@ static void print_dag(Printer *pr, const Kernel *k)
         text_block(&pr->w);
         if (k->calls > 1)
             take_operands(pr, k, stored);
+        if (pr->counted)
+            LINE("const %s n = (%s)key%d;", pr->w.index, pr->w.index, call_keys(k, NULL) - 1);
         (s.kind == SCHED_POINT ? point_kernel : s.kind == SCHED_ROW ? row_kernel : column_kernel)(pr);
         CLOSE();
     }

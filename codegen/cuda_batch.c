@@ -1,8 +1,8 @@
 /* cuda_batch.c -- calls of one small kernel that stand together and are independent, as one launch.
  *
- * The updates of a network's biases and norms are some hundred calls of a few kernels, each of which takes as
- * long as its launch.  The launch of a batch has a table of all their operands as its argument, and so many
- * times the blocks. */
+ * The updates of a network's biases and norms, and copies in 16 bits, are some hundred calls of a few
+ * kernels, each of which takes as long as its launch.  The launch of a batch has a table of their operands
+ * and keys, such as sizes, as its argument, and so many times the blocks of the largest. */
 #include "codegen.h"
 #include "ir/mem.h"
 #include "text.h"
@@ -20,7 +20,7 @@ static bool joins(const Program *p, uint32_t step)
     const Kernel *k = p->l.kernel[l->kernel];
     CudaLaunch c = kernel_cuda_launch(k);
     return !k->body && c.n == 1 && c.workspace == 0 && c.phase[0].grid <= MOST_BLOCKS &&
-           kernel_cuda_keys(k, NULL) == 0 && kernel_cuda_is_point(k);
+           kernel_cuda_keys(k, NULL) <= CUDA_KEYS && kernel_cuda_is_point(k);
 }
 
 static bool meet(const Slice *a, const Slice *b)
@@ -39,12 +39,17 @@ static bool conflict(const Launch *a, const Launch *b)
     return false;
 }
 
+static const Kernel *kernel_of(const Program *p, uint32_t step)
+{
+    return p->l.kernel[p->l.launch[p->first[step]].kernel];
+}
+
 static char *text_of(const Program *p, uint32_t step)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *f = mem_stream(&text, &size);
-    kernel_print_cuda(p->l.kernel[p->l.launch[p->first[step]].kernel], "K", f);
+    kernel_print_cuda(kernel_of(p, step), "K", f);
     mem_stream_end(f);
     return text;
 }
@@ -52,8 +57,8 @@ static char *text_of(const Program *p, uint32_t step)
 /* Steps [from, to) that are calls like the first, and independent. */
 static uint32_t extent(const Program *p, uint32_t from, uint32_t end)
 {
-    const Launch *l = &p->l.launch[p->first[from]];
-    uint32_t most = CUDA_TABLE / (uint32_t)l->nop, to = from + 1;
+    const Kernel *k = kernel_of(p, from);
+    uint32_t most = CUDA_TABLE / (uint32_t)(k->noperands + kernel_cuda_keys(k, NULL)), to = from + 1;
     char *text = text_of(p, from);
     for (bool same = true; to < end && to - from < most && joins(p, to); to += same) {
         const Launch *next = &p->l.launch[p->first[to]];
@@ -69,6 +74,22 @@ static uint32_t extent(const Program *p, uint32_t from, uint32_t end)
     return to;
 }
 
+static int64_t threads(const Kernel *k)
+{
+    CudaPhase l = kernel_cuda_launch(k).phase[0];
+    return (int64_t)l.grid * l.block;
+}
+
+/* Of steps [from, to). */
+static const Kernel *largest(const Program *p, uint32_t from, uint32_t to)
+{
+    const Kernel *k = kernel_of(p, from);
+    for (uint32_t s = from + 1; s < to; s++)
+        if (threads(kernel_of(p, s)) > threads(k))
+            k = kernel_of(p, s);
+    return k;
+}
+
 /* Steps [from, to) run one behind the other. */
 static void find(const Program *p, uint32_t from, uint32_t to, CudaBatch *out, Arena *a)
 {
@@ -77,7 +98,7 @@ static void find(const Program *p, uint32_t from, uint32_t to, CudaBatch *out, A
         if (end - s < 2)
             continue;
         Kernel *k = NEW(a, Kernel, 1);
-        *k = *p->l.kernel[p->l.launch[p->first[s]].kernel];
+        *k = *largest(p, s, end);
         k->calls = (int)(end - s);
         out[p->first[s]].kernel = k;
         for (uint32_t i = s; i < end; i++)

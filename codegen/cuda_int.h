@@ -50,6 +50,8 @@ typedef struct {
     const char *name;
     const Sched *s;
     Vector v;
+    bool counted;   /* how many elements there are is an argument, n: a text for all sizes */
+    char limit[24]; /* of the index of a chunk's elements: a number or n */
     Rows rows;
     Columns columns;
     Parts parts;

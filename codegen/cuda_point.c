@@ -90,7 +90,10 @@ static void unpack_chunk(Printer *pr)
 static void skip_unless(Printer *pr, const char *chunk, int chunks, const char *how)
 {
     int64_t work = chunks_of_space(pr->s, &pr->v);
-    if ((int64_t)pr->launch.grid * pr->launch.block * chunks > work) {
+    if (pr->counted) {
+        LINE("if (%s * %d >= n)", chunk, pr->v.width);
+        LINE("    %s;", how);
+    } else if ((int64_t)pr->launch.grid * pr->launch.block * chunks > work) {
         LINE("if (%s >= %" PRId64 ")", chunk, work);
         LINE("    %s;", how);
     }
@@ -102,7 +105,7 @@ static void open_chunk(Printer *pr, int chunks)
     if (chunks > 1) {
         LINE("#pragma unroll");
         OPEN("for (int c = 0; c < %d; c++)", chunks);
-        LINE("const %s q = first + c * %u;", index, pr->launch.block);
+        LINE("const %s q = first + c * (%s)blockDim.x;", index, index);
         skip_unless(pr, "q", chunks, "continue");
     } else {
         text_block(&pr->w);
@@ -143,8 +146,8 @@ static void chunks_kernel(Printer *pr)
     for (uint32_t i = 0; i < s->n; i++)
         held[i] = pr->v.wide[i] && s->ins[i].kind == K_LOAD;
     pr->rows.held = chunks > 1 ? held : NULL;
-    LINE("const %s first = (%s)%s * %u + threadIdx.x;", pr->w.index, pr->w.index,
-         s->k->calls > 1 ? "block" : "blockIdx.x", pr->launch.block * (unsigned)chunks);
+    LINE("const %s first = (%s)%s * (%d * blockDim.x) + threadIdx.x;", pr->w.index, pr->w.index,
+         s->k->calls > 1 ? "block" : "blockIdx.x", chunks);
     if (chunks == 1) /* and reads nothing that a thread with a chunk may write */
         skip_unless(pr, "first", 1, "return");
     for (uint32_t i = 0; i < s->n; i++)

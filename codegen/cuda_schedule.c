@@ -71,16 +71,43 @@ static void print_offsets(Emit *e, const Launch *c)
         fprintf(e->f, "%" PRId64 ", ", c->op[i].base < 0 ? -1 : c->op[i].at);
 }
 
+/* Returns their number. */
+static int print_keys(Emit *e, const Kernel *k)
+{
+    int64_t key[CUDA_KEYS];
+    int n = kernel_cuda_keys(k, key);
+    for (int i = 0; i < n; i++)
+        fprintf(e->f, "%" PRId64 ", ", key[i]);
+    return n;
+}
+
+static double megabytes(const Launch *l)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < l->nop; i++)
+        sum += l->op[i].base < 0 ? 0 : l->op[i].bytes;
+    return 1e-6 * (double)sum;
+}
+
 static void print_batch(Emit *e, uint32_t launch)
 {
+    const Launch *call = &e->program.l.launch[launch];
     const Kernel *k = e->batch[launch].kernel;
     CudaPhase l = kernel_cuda_launch(k).phase[0];
-    fprintf(e->f, "    { /* %d calls */\n        static const int64_t at[] = {", k->calls);
+    double mb = 0;
+    int nkey = 0;
     for (int c = 0; c < k->calls; c++)
-        print_offsets(e, &e->program.l.launch[launch + (uint32_t)c]);
+        mb += megabytes(&call[c]);
+    fprintf(e->f, "    { /* %d calls, %.6g MB */\n        static const int64_t at[] = {", k->calls, mb);
+    for (int c = 0; c < k->calls; c++)
+        print_offsets(e, &call[c]);
+    fprintf(e->f, "0}, key[] = {");
+    for (int c = 0; c < k->calls; c++)
+        nkey = print_keys(e, e->program.l.kernel[call[c].kernel]);
     fprintf(e->f,
-            "0};\n        ok = ok && ckc_launch_table(c, (const void *)ck_%d, %u, %u, at, %d);\n    }\n",
-            e->func[launch], l.grid, l.block, k->calls * k->noperands);
+            "0};\n        ok = ok && ckc_launch_table(c, (const void *)ck_%d, %u, %u, at, %d, key, %d, %d);\n"
+            "    }\n",
+            e->func[launch], l.grid, l.block, k->noperands, nkey, k->calls);
 }
 
 static void print_kernel(Emit *e, uint32_t launch)
@@ -89,14 +116,11 @@ static void print_kernel(Emit *e, uint32_t launch)
     const Kernel *k = e->program.l.kernel[c->kernel];
     CudaLaunch l = kernel_cuda_launch(k);
     char name[CUDA_NAME], phase[CUDA_NAME];
-    int64_t key[CUDA_KEYS];
-    int nkey = kernel_cuda_keys(k, key);
-    fprintf(e->f, "    { /* %.6g MFLOP%s */\n        static const int64_t at[] = {", k->flops * 1e-6,
-            kernel_cuda_is_scalar(k) ? ", scalar" : "");
+    fprintf(e->f, "    { /* %.6g MFLOP, %.6g MB%s */\n        static const int64_t at[] = {", k->flops * 1e-6,
+            megabytes(c), kernel_cuda_is_scalar(k) ? ", scalar" : "");
     print_offsets(e, c);
     fprintf(e->f, "%" PRId64 "}, key[] = {", cuda_workspace_at(c, &l));
-    for (int i = 0; i < nkey; i++)
-        fprintf(e->f, "%" PRId64 ", ", key[i]);
+    int nkey = print_keys(e, k);
     fprintf(e->f, "0};\n");
     snprintf(name, sizeof name, "ck_%d", e->func[launch]);
     for (int i = 0; i < l.n; i++)

@@ -167,8 +167,6 @@ CudaAccesses vector_accesses(const Vector *v, const Sched *s)
 
 /* ---- text --------------------------------------------------------------------------------------- */
 
-static int64_t limit(const Printer *pr) { return pr->v.flat ? points(pr->s) : pr->s->extent[pr->s->vec]; }
-
 static void position(const Printer *pr, const KInst *in, char *buf, size_t size)
 {
     if (!pr->v.flat)
@@ -192,8 +190,8 @@ static void copy_chunk(Printer *pr, const char *to, const char *from)
     if (!pr->v.edges)
         LINE("wide_copy(%s, %s, %d * sizeof *(%s));", to, from, pr->v.width, from);
     else
-        LINE("EDGE_COPY(%s, %s, %d, %s, %" PRId64 " - j);", to, from, pr->v.width,
-             pr->v.phase < 0 ? "0" : "-j", limit(pr));
+        LINE("EDGE_COPY(%s, %s, %d, %s, %s - j);", to, from, pr->v.width, pr->v.phase < 0 ? "0" : "-j",
+             pr->limit);
 }
 
 void chunk_load(Printer *pr, uint32_t i, const char *at)
@@ -224,8 +222,7 @@ void chunk_open(Printer *pr)
         OPEN("for (int e = 0; e < %d; e++)", pr->v.width);
     }
     if (pr->v.edges)
-        LINE(pr->v.phase < 0 ? "if (j + e >= %" PRId64 ")" : "if (j + e < 0 || j + e >= %" PRId64 ")",
-             limit(pr));
+        LINE(pr->v.phase < 0 ? "if (j + e >= %s)" : "if (j + e < 0 || j + e >= %s)", pr->limit);
     if (pr->v.edges)
         LINE("    continue;");
     if (pr->v.flat) {

@@ -90,7 +90,7 @@ struct Kernel {
     int noperands;
     DType *operand; /* element type by operand; DT_NONE: absent */
     bool unaligned; /* operands may begin at any of their elements; else at 16 bytes */
-    int calls;      /* of the kernel in one launch, over a table of their operands (CUDA); 0 and 1: one */
+    int calls;      /* in one launch, over a table of their operands (CUDA), this the largest; 0 and 1: one */
     /* DAG */
     int rank;
     int64_t extent[K_DIMS];

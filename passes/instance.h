@@ -106,9 +106,9 @@ bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Pla
 /* The step that keeps everything: gradients whole, activations stored; its curve goes to cx->info.  blocks:
  * the plan as it is. */
 bool plan_place_whole(const Graph *split, const StepInfo *info, const Plan *blocks, Plan *p, PassCtx *cx);
-/* Puts small updates, a little of all bytes that are updated, at the end, by size (update_order.c).  False:
- * they were there. */
-bool updates_last(Graph *g, Arena *tmp);
+/* Puts small copies of parameters in 16 bits at the start and small updates at the end, a little of all bytes
+ * of each, by size (small_order.c).  False: they were there. */
+bool small_apart(Graph *g, Arena *tmp);
 /* Weight gradients in blocks (split.c) are whole again, and read their factors from memory.  cost: of the
  * steps by their first node; may be NULL.  False: there were none. */
 bool graph_join_blocks(Graph *g, const StepInfo *info, StepCost *cost, Arena *tmp);

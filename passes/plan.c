@@ -364,18 +364,19 @@ bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Pla
     return p->host_bytes == 0 || predict_lanes(p, &info->link, tmp, d);
 }
 
-/* The plan for an NVIDIA GPU with small updates last, if the budget is met all the same. */
-static bool place_updates_last(Graph *g, PassCtx *cx, Plan *p)
+/* The plan for an NVIDIA GPU with small copies first and small updates last, if the budget is met all the
+ * same. */
+static bool place_small_apart(Graph *g, PassCtx *cx, Plan *p)
 {
-    Plan last;
+    Plan apart;
     int64_t budget = cx->info->plan.budget;
     NodeId *order = NEW(cx->tmp, NodeId, g->norder + 1);
     memcpy(order, g->order, g->norder * sizeof *order);
-    if (step_device(cx->opt)->capability <= 0 || !updates_last(g, cx->tmp))
+    if (step_device(cx->opt)->capability <= 0 || !small_apart(g, cx->tmp))
         return true;
-    TRY(plan_place(g, cx->info, budget, PACK_LONG, &last, cx->tmp, cx->diag));
-    if (budget <= 0 || last.arena_bytes <= budget)
-        *p = last;
+    TRY(plan_place(g, cx->info, budget, PACK_LONG, &apart, cx->tmp, cx->diag));
+    if (budget <= 0 || apart.arena_bytes <= budget)
+        *p = apart;
     else
         memcpy(g->order, order, g->norder * sizeof *order);
     return true;
@@ -386,7 +387,7 @@ bool pass_plan(Graph *g, PassCtx *cx)
     StepInfo *info = cx->info;
     Plan p;
     TRY(plan_place(g, info, info->plan.budget, PACK_LONG, &p, cx->tmp, cx->diag) &&
-        place_updates_last(g, cx, &p));
+        place_small_apart(g, cx, &p));
     p.reserved = step_device(cx->opt)->reserved;
     p.budget = info->plan.budget > 0 ? info->plan.budget + p.reserved : 0;
     p.base_ns = info->plan.base_ns ? info->plan.base_ns : p.predicted_ns;

@@ -350,8 +350,8 @@ START_TEST(keys_share_a_text)
 }
 END_TEST
 
-/* Calls of one text that stand together are one launch of a GPU, as long as none touches what another writes;
- * not across the end of a micro-batch. */
+/* Calls of one text that stand together, of any size, are one launch of a GPU, as long as none touches what
+ * another writes; not across the end of a micro-batch. */
 START_TEST(independent_calls_are_one_launch)
 {
     static const uint32_t want[][4] = {{2, 0, 1, 1}, {1, 2, 0, 1}};
@@ -365,11 +365,11 @@ START_TEST(independent_calls_are_one_launch)
     ck_assert_msg(graph_parse(&g,
                               "graph {\n"
                               "  input %x: f32[64]\n"
-                              "  input %y: f32[64]\n"
+                              "  input %y: f32[640]\n"
                               "  %a: f32[64] = relu %x\n"
-                              "  %b: f32[64] = relu %y\n"
+                              "  %b: f32[640] = relu %y\n"
                               "  %c: f32[64] = relu %a\n"
-                              "  %d: f32[64] = tanh %y\n"
+                              "  %d: f32[640] = tanh %y\n"
                               "  output %b\n"
                               "  output %c\n"
                               "  output %d\n"
@@ -382,7 +382,10 @@ START_TEST(independent_calls_are_one_launch)
         for (int i = 0; i < 4; i++)
             ck_assert_uint_eq(batch[i].calls, want[first][i]);
         ck_assert_int_eq(batch[first].kernel->calls, 2);
-        ck_assert_uint_eq(kernel_cuda_launch(batch[first].kernel).phase[0].grid, 2);
+        int64_t blocks;
+        ck_assert_uint_eq(kernel_cuda_launch(batch[first].kernel).phase[0].grid, 2 * 3);
+        ck_assert_int_eq(kernel_cuda_keys(batch[first].kernel, &blocks), 1);
+        ck_assert_int_eq(blocks, 3);
     }
     arena_free(&a);
 }

@@ -203,6 +203,30 @@ START_TEST(emitted_program_trains)
 }
 END_TEST
 
+static int count_of(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *s = text; (s = strstr(s, what)) != NULL; s += strlen(what))
+        n++;
+    return n;
+}
+
+/* Weights and biases of all sizes are copied to 16 bits by one kernel, small ones in one launch; they are
+ * updated likewise. */
+START_TEST(few_kernels_and_launches)
+{
+    ckc_accepts(CKC_SOURCE_DIR "/examples/decoder/model.onnx --bind batch=32,seq=256 --precision bf16 "
+                               "--device h200 --steps 0 --emit cuda --quiet --output g");
+    char *text = read_text("g/kernels.cu");
+    int n = count_of(text, "ok = ok && ckc_"), steps = (int)json_number("g/report.json", "steps");
+    ck_assert_int_gt(steps, 100);
+    ck_assert_int_le(n, steps + steps / 20);
+    ck_assert_int_le(count_of(text, "\n/* kernel ck_"), 40);
+    ck_assert_int_gt(count_of(text, "ckc_launch_table(c, "), 0);
+    free(text);
+}
+END_TEST
+
 /* The same file with the real headers, where there is a CUDA compiler. */
 START_TEST(whole_step_compiles_with_nvcc)
 {
@@ -224,6 +248,7 @@ Suite *suite_cuda_step(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_loop_test(t, whole_step_matches_executor, 0, 8);
     tcase_add_loop_test(t, emitted_program_trains, 0, 2);
+    tcase_add_test(t, few_kernels_and_launches);
     tcase_add_test(t, whole_step_compiles_with_nvcc);
     suite_add_tcase(s, t);
     return s;

@@ -217,19 +217,24 @@ static inline bool ckc_launch(Ckc *c, const void *kernel, unsigned grid, unsigne
     return ckc_check(c, cudaLaunchKernel(kernel, g, b, arg, shared, c->stream), "cudaLaunchKernel");
 }
 
-/* Of several calls: at has the offsets of all their operands. */
+/* Of several calls: nop offsets and nkey keys of each. */
 static inline bool ckc_launch_table(Ckc *c, const void *kernel, unsigned grid, unsigned block,
-                                    const int64_t *at, int n)
+                                    const int64_t *at, int nop, const int64_t *key, int nkey, int calls)
 {
-    void *operand[CKC_MAX_TABLE] = {0}, *table = operand, *arg[CKC_MAX_ARGS];
+    void *operand[CKC_MAX_TABLE] = {0}, **table = operand, *arg[CKC_MAX_ARGS];
+    int64_t blocks = grid / (unsigned)calls;
     dim3 g = {grid, 1, 1}, b = {block, 1, 1};
-    for (int i = 0; i < n; i++)
-        operand[i] = at[i] < 0 ? NULL : c->arena + at[i];
-    for (int i = 0; i < CKC_MAX_ARGS; i++)
+    for (int i = 0; i < calls; i++) {
+        for (int o = 0; o < nop; o++, at++)
+            operand[i * (nop + nkey) + o] = *at < 0 ? NULL : c->arena + *at;
+        memcpy(&operand[i * (nop + nkey) + nop], &key[i * nkey], nkey * sizeof *key);
+    }
+    for (int i = 1; i < CKC_MAX_ARGS; i++)
+        arg[i] = &blocks;
 #ifdef __CUDACC__
-        arg[i] = table; /* by value */
+    arg[0] = table; /* by value */
 #else
-        arg[i] = &table;
+    arg[0] = &table;
 #endif
     return ckc_check(c, cudaLaunchKernel(kernel, g, b, arg, 0, c->stream), "cudaLaunchKernel");
 }

@@ -144,10 +144,10 @@ static void *find(void *on, const KernelCache *c, const KernelKey *key, const Ke
     if (!module)
         return NULL;
     CudaKernel *found = NEW(x->arena, CudaKernel, 1);
-    found->launch = kernel_cuda_launch(k);
+    CudaLaunch l = kernel_cuda_launch(k);
     CUresult r = 0;
-    for (int i = 0; i < found->launch.n && r == 0; i++)
-        r = find_phase(x, module, cuda_phase_name(name, i, phase), &found->launch.phase[i], &found->fn[i]);
+    for (int i = 0; i < l.n && r == 0; i++)
+        r = find_phase(x, module, cuda_phase_name(name, i, phase), &l.phase[i], &found->fn[i]);
     if (r != 0)
         x->cu->cuGetErrorString(r, &x->why);
     return r == 0 ? found : NULL;

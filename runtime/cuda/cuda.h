@@ -58,12 +58,12 @@ bool stage_finish(Staging *s, void *result, int64_t bytes, double *seconds, Diag
 /* ---- compile.c ---------------------------------------------------------------------------------- */
 
 typedef struct {
-    CudaLaunch launch;
     CUfunction fn[CUDA_PHASES];
 } CudaKernel;
 
-/* Functions of kernels, out[i] of k[i], in the current context, from the cache (NULL: the user's).  They can
- * be launched until the objects are given back, also of a load that failed.  Allocated in a. */
+/* Functions of kernels, out[i] of k[i], one for all of a text, in the current context, from the cache (NULL:
+ * the user's).  They can be launched until the objects are given back, also of a load that failed.  Allocated
+ * in a. */
 bool cuda_kernels_load(const CudaDriver *cu, CUdevice device, const KernelCache *cache,
                        const Kernel *const *k, int n, const CudaKernel **out, KernelObjects *o, Arena *a,
                        Diag *d);

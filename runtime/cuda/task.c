@@ -138,21 +138,41 @@ static const Kernel *kernel_of(const TaskInput *in, uint32_t launch)
     return in->batch ? in->batch[launch].kernel : in->l->kernel[in->l->launch[launch].kernel];
 }
 
+static CUdeviceptr *bind_operands(const TaskInput *in, const Launch *l, CUdeviceptr *to)
+{
+    for (int i = 0; i < l->nop; i++)
+        *to++ = address(in, &l->op[i]);
+    return to;
+}
+
+/* Operands and keys of the calls of a batch. */
+static void bind_table(const TaskInput *in, uint32_t launch, CUdeviceptr *to)
+{
+    int64_t key[CUDA_KEYS];
+    for (const Launch *l = &in->l->launch[launch], *end = l + calls_of(in, launch); l < end; l++) {
+        to = bind_operands(in, l, to);
+        int n = kernel_cuda_keys(in->l->kernel[l->kernel], key);
+        for (int i = 0; i < n; i++)
+            *to++ = (CUdeviceptr)key[i];
+    }
+}
+
 static Task bind(const TaskInput *in, uint32_t launch, Arena *a)
 {
     const Launch *l = &in->l->launch[launch];
-    uint32_t calls = calls_of(in, launch);
-    Task task = {.l = l, .op = NEW(a, CUdeviceptr, calls * (uint32_t)l->nop + 1)};
-    for (uint32_t c = 0; c < calls; c++)
-        for (int i = 0; i < l->nop; i++)
-            task.op[c * (uint32_t)l->nop + (uint32_t)i] = address(in, &l[c].op[i]);
+    bool one = calls_of(in, launch) <= 1;
+    Task task = {.l = l, .op = NEW(a, CUdeviceptr, one ? l->nop + 1 : CUDA_TABLE)};
+    if (one)
+        bind_operands(in, l, task.op);
+    else
+        bind_table(in, launch, task.op);
     return task;
 }
 
 /* Operands, the workspace where there is one, keys. */
 static void **bind_arguments(const Task *task, const Kernel *k, Arena *a)
 {
-    int n = k->calls > 1 ? 1 : task->l->nop + (task->kernel->launch.workspace > 0);
+    int n = k->calls > 1 ? 1 : task->l->nop + (task->launch.workspace > 0);
     int nkey = kernel_cuda_keys(k, NULL);
     int64_t *key = NEW(a, int64_t, nkey + 1);
     void **arg = NEW(a, void *, n + nkey + 1);
@@ -172,15 +192,12 @@ static bool no_workspace(Diag *d)
 }
 
 /* Workspace is the step's, aligned; after what a loop has of it. */
-static bool bind_workspace(const TaskInput *in, Task *task, const CudaKernel *k, Diag *d)
+static bool bind_workspace(const TaskInput *in, Task *task, Diag *d)
 {
-    CudaLaunch of = {.workspace = 0};
+    CudaLaunch of = task->launch;
     for (int64_t i = 0; i < task->ncall; i++)
         if (task->call[i].routine->algo.workspace > of.workspace)
             of.workspace = task->call[i].routine->algo.workspace;
-    if (k)
-        of = k->launch;
-    task->kernel = k;
     if (!cuda_workspace_fits(task->l, &of))
         return no_workspace(d);
     if (of.workspace)
@@ -204,9 +221,13 @@ static bool bind_kernels(Tasks *t, const TaskInput *in, Arena *a, Diag *d)
         }
     TRY(cuda_kernels_load(t->cu, t->device, in->cache, text, nrun, kernel, &t->modules, a, d));
     for (uint32_t i = 0; i < n; i++) {
-        TRY(bind_workspace(in, &t->task[i], which[i] ? kernel[which[i] - 1] : NULL, d));
-        if (which[i])
-            t->task[i].arg = bind_arguments(&t->task[i], kernel_of(in, i), a);
+        Task *task = &t->task[i];
+        if (which[i]) {
+            task->kernel = kernel[which[i] - 1];
+            task->launch = kernel_cuda_launch(kernel_of(in, i));
+            task->arg = bind_arguments(task, kernel_of(in, i), a);
+        }
+        TRY(bind_workspace(in, task, d));
     }
     return true;
 }
@@ -260,8 +281,8 @@ bool task_run(const Tasks *t, const Task *task, CUstream stream, Diag *d)
         TRY(copy_rows(t, task, &task->l->copy[i], stream, d));
     for (int64_t i = 0; i < task->ncall; i++)
         TRY(routine_run(task->call[i].routine, t->lib, task->call[i].at, task->workspace, stream, d));
-    for (int i = 0; task->kernel && i < task->kernel->launch.n; i++) {
-        const CudaPhase *p = &task->kernel->launch.phase[i];
+    for (int i = 0; i < task->launch.n; i++) {
+        const CudaPhase *p = &task->launch.phase[i];
         TRY(CALL(cuLaunchKernel, task->kernel->fn[i], p->grid, 1, 1, p->block, 1, 1, p->shared, stream,
                  task->arg, NULL));
     }

@@ -13,9 +13,10 @@ typedef struct {
 /* Copies, or products, or else a kernel. */
 typedef struct {
     const Launch *l;
-    CUdeviceptr *op; /* and the workspace; of a batch those of all its launches */
-    void **arg;      /* of a kernel: to those, and to its keys; of a batch to the table */
+    CUdeviceptr *op; /* and the workspace; of a batch the table of all its calls */
+    void **arg;      /* of a kernel: to those, or to the table, and to its keys */
     const CudaKernel *kernel;
+    CudaLaunch launch; /* of the kernel */
     const ProductCall *call;
     int64_t ncall;
     CUdeviceptr workspace; /* of products */

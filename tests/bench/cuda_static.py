@@ -4,10 +4,12 @@
     cuda_static.py [--arch sm_90,sm_80] [--disasm NVDISASM] [--all] kernels.cu...
 
 The files are those of ckc MODEL --device h200 --steps 0 --emit cuda.  Compiles with NVRTC (libnvrtc.so.13) as the
-runtime does and disassembles the machine code with nvdisasm (pip install nvidia-cuda-nvdisasm).  Prints one line
-per kernel that is remarkable (--all: of every one), sums, and what must not be: products, convolutions and
-attention of 1 MFLOP and more whose items are computed one by one.  An access is what one instruction moves per
-thread; narrow ones that a kernel guards (edges of rows) are counted as well.  Development only."""
+runtime does and disassembles the machine code with nvdisasm (pip install nvidia-cuda-nvdisasm).  Prints what must
+not be: spills, a stack, more than 128 registers (attention: 255), products, convolutions and attention of 1 MFLOP and
+more whose items are computed one by one, launches that move 1 MB and more with fewer blocks than an H200 has
+processors; then a table of all files.  --all: a line per kernel.  "Along rows" counts what the printer says of
+generated kernels' contiguous rows; of the machine code all accesses count, what one instruction moves per thread,
+also narrow ones that a kernel guards (edges of rows).  Development only."""
 import argparse, collections, ctypes, os, re, subprocess, sys, tempfile
 
 
@@ -82,28 +84,83 @@ def kernel_of(function):
 
 
 def launches(source):
-    """{kernel: {n, blocks, threads, shared, mflop, what}} of the schedule, and its scalar launches"""
-    out, scalar, what, mflop = {}, collections.Counter(), "", 0.0
+    """[{what, mflop, mb, scalar, phases: [(function, blocks, threads, shared)]}] of the schedule"""
+    out, what = [], ""
     for line in source.splitlines():
         if m := re.match(r"    /\* \d+: (.*) \*/$", line):
             what = m.group(1)
-        elif m := re.match(r"    \{ /\* (\S+) MFLOP(, scalar)? \*/$", line):
-            mflop = float(m.group(1))
-            if m.group(2) and mflop >= 1:
-                scalar[mflop, what] += 1
-        elif m := re.search(r"ckc_launch_table\(c, \(const void \*\)(\w+), (\d+), (\d+), ", line):
-            out[m.group(1)] = dict(n=1, mflop=0.0, what=what, blocks=int(m.group(2)), threads=int(m.group(3)), shared=0)
-        elif m := re.search(r"ckc_launch\(c, \(const void \*\)(\w+), (\d+), (\d+), (\d+), ", line):
-            of = out.setdefault(m.group(1), dict(n=0, mflop=mflop, what=what))
-            of.update(n=of["n"] + 1, blocks=int(m.group(2)), threads=int(m.group(3)), shared=int(m.group(4)))
-    return out, scalar
+        elif m := re.match(r"    \{ /\* (?:\d+ calls|(\S+) MFLOP), (\S+) MB(, scalar)? \*/$", line):
+            out.append(dict(what=what, mflop=float(m.group(1) or 0), mb=float(m.group(2)), scalar=bool(m.group(3)),
+                            phases=[]))
+        elif m := re.search(r"ckc_launch(_table)?\(c, \(const void \*\)(\w+), (\d+), (\d+), (\d+)?", line):
+            shared = 0 if m.group(1) else int(m.group(5))
+            out[-1]["phases"].append((m.group(2), int(m.group(3)), int(m.group(4)), shared))
+    return out
 
 
-def launch_line(of):
+def blocks_of(launch):
+    """of its largest phase"""
+    return max(blocks for _, blocks, _, _ in launch["phases"])
+
+
+def describe(function, runs):
+    of = [(r, p) for r in runs for p in r["phases"] if p[0] == function]
     if not of:
         return ""
-    return (f"{of['n']:3d} x {of['blocks']:6d} blocks of {of['threads']:4d}, {of['shared']:6d} bytes shared, "
-            f"{of['mflop']:8.6g} MFLOP ")
+    r, (_, blocks, threads, shared) = of[-1]
+    return (f"{len(of):3d} x {blocks:6d} blocks of {threads:4d}, {shared:6d} bytes shared, {r['mflop']:8.6g} MFLOP "
+            f"{r['what'][:60]}")
+
+
+def along_rows(source):
+    """accesses along contiguous rows in generated kernels: of 16 bytes, and narrower ones"""
+    found = re.findall(r"/\* along rows: (\d+) accesses of 16 bytes, (\d+) narrower \*/", source)
+    return sum(int(w) for w, _ in found), sum(int(n) for _, n in found)
+
+
+def listing(title, rows):
+    print(f"  {title}: {len(rows) or 'none'}")
+    for text, n in collections.Counter(rows).most_common():
+        print(f"    {n:3d} x {text}")
+
+
+def check_schedule(runs, wide, narrow):
+    """What holds on every GPU."""
+    print(f"  along rows {wide} of {wide + narrow} accesses are of 16 bytes")
+    listing("scalar products, convolutions, attention of 1 MFLOP and more",
+            [f"{r['mflop']:12.6g} MFLOP {r['what']}" for r in runs if r["scalar"] and r["mflop"] >= 1])
+    listing("launches that move 1 MB and more with fewer than 132 blocks",
+            [f"{r['phases'][0][0]} {r['mb']:8.6g} MB, {blocks_of(r):3d} blocks: {r['what']}" for r in runs
+             if r["mb"] >= 1 and blocks_of(r) < 132])
+
+
+def check_code(arg, source, arch, runs):
+    """Returns (most registers, of attention, functions that spill or have a stack)."""
+    bodies = dict(re.findall(r"/\* kernel (\w+) \*/\n(.*?)(?=/\* kernel |\Z)", source, re.S))
+    log, cubin = compile_(arg.rtc, source.encode(), arch)
+    res, acc = resources(log), accesses(arg.disasm, cubin)
+    total, most, spills, lack = collections.Counter(), [0, 0], 0, []
+    for name in sorted(res, key=lambda n: [int(x) for x in re.findall(r"\d+", n)]):
+        body = bodies.get(kernel_of(name), "")
+        if arg.skip and re.search(arg.skip, body):
+            continue
+        r, a = res[name], acc.get(name, collections.Counter())
+        is_attention = "#define A_PART" in body
+        if is_attention and "#define A_BYTES 2" in body and not a["mma"]:
+            lack.append(name)
+        total.update({k: v for k, v in a.items() if k != "mma"})
+        most[is_attention] = max(most[is_attention], r["registers"])
+        bad = r["spill"] or r["stack"] or r["registers"] > (255 if is_attention else 128)
+        spills += bool(r["spill"] or r["stack"])
+        if arg.all or bad:
+            narrow = sum(v for k, v in a.items() if k not in (16, "mma"))
+            print(f"  {name:10s} {arch} {r['registers']:4d} registers {r['stack']:5d} stack {r['spill']:5d} spilled "
+                  f"{a[16]:3d} x 16 bytes, {narrow:3d} narrower, {a['mma']:3d} mma {describe(name, runs)}")
+    n = sum(total.values())
+    print(f"  {arch}: {len(res)} functions, at most {most[0]} registers, attention {most[1]}, {spills} with spills or "
+          f"stack; {100 * total[16] / max(n, 1):.1f} % of all {n} accesses are 16 bytes wide {dict(total)}; "
+          f"attention in 16 bits without tensor cores: {lack or 'none'}")
+    return most[0], most[1], spills
 
 
 def main():
@@ -114,44 +171,23 @@ def main():
     ap.add_argument("--skip", default="", help="kernels whose text matches this are left out")
     ap.add_argument("file", nargs="+")
     arg = ap.parse_args()
-    rtc = nvrtc()
+    arg.rtc = nvrtc()
+    table = []
     for path in arg.file:
-        source = open(path, "rb").read()
-        bodies = dict(re.findall(r"/\* kernel (\w+) \*/\n(.*?)(?=/\* kernel |\Z)", source.decode(), re.S))
-        runs, scalar = launches(source.decode())
-        for arch in arg.arch.split(","):
-            log, cubin = compile_(rtc, source, arch)
-            res, acc = resources(log), accesses(arg.disasm, cubin)
-            total, worst = collections.Counter(), 0
-            bad = collections.Counter()
-            for name in sorted(res, key=lambda n: [int(x) for x in re.findall(r"\d+", n)]):
-                body = bodies.get(kernel_of(name), "")
-                if arg.skip and re.search(arg.skip, body):
-                    continue
-                r, a = res[name], acc.get(name, collections.Counter())
-                total.update({k: v for k, v in a.items() if k != "mma"})
-                worst = max(worst, r["registers"])
-                narrow = sum(v for k, v in a.items() if k not in (16, "mma"))
-                for what, is_bad in (("registers > 128", r["registers"] > 128), ("spills", r["spill"]),
-                                     ("stack", r["stack"])):
-                    bad[what] += bool(is_bad)
-                if arg.all or r["registers"] > 128 or r["spill"] or r["stack"]:
-                    print(f"{name:12s} {arch} {r['registers']:4d} registers {r['stack']:5d} stack {r['spill']:5d} "
-                          f"spilled  {launch_line(runs.get(name))}{a[16]:3d} x 16 bytes, {narrow:3d} narrower "
-                          f"{dict(a)} {runs.get(name, {}).get('what', '')[:60]}")
-            n = sum(total.values())
-            print(f"{path} {arch}: {len(res)} kernels, {100 * total[16] / max(n, 1):.1f} % of {n} accesses are 16 bytes "
-                  f"wide {dict(total)}; at most {worst} registers; {dict(bad)}")
-        most = collections.Counter()  # blocks of a kernel's largest phase
-        for n, r in runs.items():
-            most[kernel_of(n)] = max(most[kernel_of(n)], r["blocks"])
-        few = [n for n, r in runs.items() if n == kernel_of(n) and most[n] < 132 and r["mflop"] >= 100]
-        print(f"{path}: {sum(r['n'] for r in runs.values())} launches of {len(runs)} functions; kernels of 100 MFLOP "
-              f"and more on fewer than 132 blocks: {few or 'none'}")
-        print(f"{path}: scalar products, convolutions, attention of 1 MFLOP and more: {sum(scalar.values()) or 'none'}")
-        for (mflop, what), n in sorted(scalar.items(), reverse=True):
-            print(f"    {n:3d} x {mflop:12.6g} MFLOP {what}")
-
+        source = open(path).read()
+        runs, (wide, narrow) = launches(source), along_rows(source)
+        kernels = {kernel_of(p[0]) for r in runs for p in r["phases"]}
+        print(f"{path}: {sum(len(r['phases']) for r in runs)} launches of {len(kernels)} kernels")
+        check_schedule(runs, wide, narrow)
+        most = [check_code(arg, source, arch, runs) for arch in arg.arch.split(",")]
+        table.append((path, len(kernels), max(m[0] for m in most), max(m[1] for m in most), sum(m[2] for m in most),
+                      f"{100 * wide / max(wide + narrow, 1):.1f} %",
+                      sum(r["mb"] >= 1 and blocks_of(r) < 132 for r in runs),
+                      sum(r["scalar"] and r["mflop"] >= 1 for r in runs)))
+    print("\n| step | kernels | registers | of attention | with spills | 16 bytes | few blocks | scalar |")
+    print("|---|---|---|---|---|---|---|---|")
+    for row in table:
+        print("| " + " | ".join(map(str, row)) + " |")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ typedef struct {
     const char *name;
     int params, pointers, block; /* what it takes, pointers first; threads at most */
     int waits;         /* its threads wait for each other */
-    int table;         /* pointers of its one parameter, a table; 0: it has none */
+    int table;         /* pointers and numbers of its first parameter, a table; 0: it has none */
 } FakeKernel;
 
 #endif

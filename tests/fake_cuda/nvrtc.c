@@ -70,8 +70,9 @@ static void write_kernel(FILE *f, const char *at)
         return;
     const char *end = strstr(at, "\n}\n"), *close = strchr(strchr(at, '(') + 1, '(');
     int table = 0;
-    sscanf(close, "(OPERANDS(%d", &table);
-    for (; *close != ')' && !table; close++) {
+    if (sscanf(close, "(OPERANDS(%d", &table) == 1)
+        close = strchr(close, ')') + 1;
+    for (; *close != ')'; close++) {
         n += *close == ',';
         pointers += *close == '*';
     }

@@ -392,14 +392,15 @@ static void check_operand(const void *at)
         violation("an operand of a kernel lies outside of the device's memory");
 }
 
-/* Arguments are taken by value, a table too. */
+/* Arguments are taken by value, a table too, in which there are small numbers beside pointers. */
 static void take_table(Work *w, void *table)
 {
     size_t n = (size_t)w->of->table;
     void **own = w->staged = w->arg[0] = malloc(n * sizeof *own);
     memcpy(own, table, n * sizeof *own);
     for (size_t i = 0; i < n; i++)
-        check_operand(own[i]);
+        if ((uintptr_t)own[i] > UINT32_MAX)
+            check_operand(own[i]);
 }
 
 CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
@@ -419,7 +420,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     gpu.launched = true;
     if (f->of->table)
         take_table(w, arg[0]);
-    for (int i = 0; i < f->of->params && !f->of->table; i++) {
+    for (int i = f->of->table > 0; i < f->of->params; i++) {
         w->arg[i] = *(void **)arg[i];
         if (i < f->of->pointers)
             check_operand(w->arg[i]);
