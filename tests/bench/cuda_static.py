@@ -6,10 +6,12 @@
 The files are those of ckc MODEL --device h200 --steps 0 --emit cuda.  Compiles with NVRTC (libnvrtc.so.13) as the
 runtime does and disassembles the machine code with nvdisasm (pip install nvidia-cuda-nvdisasm).  Prints what must
 not be: spills, a stack, more than 128 registers (attention: 255), products, convolutions and attention of 1 MFLOP and
-more whose items are computed one by one, launches that move 1 MB and more with fewer blocks than an H200 has
-processors; then a table of all files.  --all: a line per kernel.  "Along rows" counts what the printer says of
-generated kernels' contiguous rows; of the machine code all accesses count, what one instruction moves per thread,
-also narrow ones that a kernel guards (edges of rows).  Development only."""
+more whose items are computed one by one, launches whose operands are 1 MB and more with fewer blocks than an H200 has
+processors (a slice reads little of a large value); then a table of all files.  --all: a line per kernel.
+
+"Along rows" counts what the printer says of generated kernels' contiguous rows; of the machine code all accesses
+count, what one instruction moves per thread, also narrow ones that a kernel guards (edges of rows).  Development
+only."""
 import argparse, collections, ctypes, os, re, subprocess, sys, tempfile
 
 
@@ -129,7 +131,7 @@ def check_schedule(runs, wide, narrow):
     print(f"  along rows {wide} of {wide + narrow} accesses are of 16 bytes")
     listing("scalar products, convolutions, attention of 1 MFLOP and more",
             [f"{r['mflop']:12.6g} MFLOP {r['what']}" for r in runs if r["scalar"] and r["mflop"] >= 1])
-    listing("launches that move 1 MB and more with fewer than 132 blocks",
+    listing("launches with operands of 1 MB and more and fewer than 132 blocks (slices read a part)",
             [f"{r['phases'][0][0]} {r['mb']:8.6g} MB, {blocks_of(r):3d} blocks: {r['what']}" for r in runs
              if r["mb"] >= 1 and blocks_of(r) < 132])
 
@@ -180,12 +182,13 @@ def main():
         print(f"{path}: {sum(len(r['phases']) for r in runs)} launches of {len(kernels)} kernels")
         check_schedule(runs, wide, narrow)
         most = [check_code(arg, source, arch, runs) for arch in arg.arch.split(",")]
-        table.append((path, len(kernels), max(m[0] for m in most), max(m[1] for m in most), sum(m[2] for m in most),
+        table.append((path, len(kernels), sum(len(r["phases"]) for r in runs), max(m[0] for m in most),
+                      max(m[1] for m in most), sum(m[2] for m in most),
                       f"{100 * wide / max(wide + narrow, 1):.1f} %",
                       sum(r["mb"] >= 1 and blocks_of(r) < 132 for r in runs),
                       sum(r["scalar"] and r["mflop"] >= 1 for r in runs)))
-    print("\n| step | kernels | registers | of attention | with spills | 16 bytes | few blocks | scalar |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("\n| step | kernels | launches | registers | of attention | with spills | 16 bytes | few blocks | scalar |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for row in table:
         print("| " + " | ".join(map(str, row)) + " |")
 
