@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Static figures of generated CUDA kernels: registers, stack, spills, launches, and how wide they access memory.
 
-    cuda_static.py [--arch sm_90,sm_80] [--disasm NVDISASM] [--all] kernels.cu...
+    cuda_static.py [--arch sm_90a,sm_80] [--disasm NVDISASM] [--all] kernels.cu...
 
-The files are those of ckc MODEL --device h200 --steps 0 --emit cuda.  Compiles with NVRTC (libnvrtc.so.13) as the
+The files are those of ckc MODEL --device h200 --steps 0 --emit cuda: with products of warpgroups (wgmma) they are
+for sm_90a alone.  Compiles with NVRTC (libnvrtc.so.13) as the
 runtime does and disassembles the machine code with nvdisasm (pip install nvidia-cuda-nvdisasm).  Prints one line
 per kernel that is remarkable (--all: of every one), sums, and what must not be: products, convolutions and
 attention of 1 MFLOP and more whose items are computed one by one.  An access is what one instruction moves per
@@ -55,7 +56,7 @@ def resources(log):
 
 
 def accesses(disasm, cubin):
-    """{kernel: Counter of bytes per global access, and 'mma'}"""
+    """{kernel: Counter of bytes per global access, and 'mma' and 'wgmma'}"""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as f:
         f.write(cubin)
         f.flush()
@@ -71,8 +72,8 @@ def accesses(disasm, cubin):
             width = 16 if "128" in part else 8 if "64" in part else 2 if {"U16", "S16"} & set(part) else \
                 1 if {"U8", "S8"} & set(part) else 4
             now[width] += 1
-        if now is not None and re.search(r"\b[HIDQ]MMA\b|\bHGMMA\b", line):
-            now["mma"] += 1
+        if now is not None and (m := re.search(r"\b(?:[HIDQ]MMA|HGMMA)\b", line)):
+            now["wgmma" if m.group() == "HGMMA" else "mma"] += 1
     return out
 
 
@@ -108,7 +109,7 @@ def launch_line(of):
 
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument("--arch", default="sm_80,sm_90")
+    ap.add_argument("--arch", help="else sm_80 and sm_90, or sm_90a where a file needs it")
     ap.add_argument("--disasm", default=os.environ.get("NVDISASM", "nvdisasm"))
     ap.add_argument("--all", action="store_true")
     ap.add_argument("--skip", default="", help="kernels whose text matches this are left out")
@@ -119,7 +120,8 @@ def main():
         source = open(path, "rb").read()
         bodies = dict(re.findall(r"/\* kernel (\w+) \*/\n(.*?)(?=/\* kernel |\Z)", source.decode(), re.S))
         runs, scalar = launches(source.decode())
-        for arch in arg.arch.split(","):
+        default = "sm_90a" if b"wgmma.mma_async" in source else "sm_80,sm_90"
+        for arch in (arg.arch or default).split(","):
             log, cubin = compile_(rtc, source, arch)
             res, acc = resources(log), accesses(arg.disasm, cubin)
             total, worst = collections.Counter(), 0
@@ -129,9 +131,9 @@ def main():
                 if arg.skip and re.search(arg.skip, body):
                     continue
                 r, a = res[name], acc.get(name, collections.Counter())
-                total.update({k: v for k, v in a.items() if k != "mma"})
+                total.update({k: v for k, v in a.items() if k not in ("mma", "wgmma")})
                 worst = max(worst, r["registers"])
-                narrow = sum(v for k, v in a.items() if k not in (16, "mma"))
+                narrow = sum(v for k, v in a.items() if k not in (16, "mma", "wgmma"))
                 for what, is_bad in (("registers > 128", r["registers"] > 128), ("spills", r["spill"]),
                                      ("stack", r["stack"])):
                     bad[what] += bool(is_bad)
