@@ -61,8 +61,8 @@ static bool is_plain(const Kernel *k)
 }
 
 /* Products of warpgroups are for plain scores in 16 bits (no bias, sinks or cap) without a mask, of aligned
- * heads of 33 to 64 or 97 to 128 elements, with rows for the tiles; not for gradients with dropout in the larger
- * ones, which would need a few registers more than there are.  All others multiply warp by warp. */
+ * heads of 33 to 64 or 97 to 128 elements, with rows for the tiles; not for gradients with dropout in the
+ * larger ones, which would need a few registers more than there are.  All others multiply warp by warp. */
 bool cuda_attention_has_wgmma(const Kernel *k)
 {
     enum { FEW = 32 };

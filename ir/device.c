@@ -9,7 +9,8 @@
 #include <string.h>
 
 const char *const unit_name[UNIT_COUNT] = {
-    "vector", "matrix", "attention", "attention_grad", "wgmma_attention", "wgmma_attention_grad", "convolution"};
+    "vector", "matrix", "attention", "attention_grad", "wgmma_attention", "wgmma_attention_grad",
+    "convolution"};
 
 /* Two cores with AVX-512, measured: in-cache rates are higher, cold ones lower. */
 #define EVERY_TYPE(rate) {0, rate, rate, rate, rate, rate, rate, rate, rate}

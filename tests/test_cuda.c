@@ -140,8 +140,15 @@ static Type plain_type(const Plain *x, DType dt, int64_t heads, int64_t rows)
 static void add_wgmma(Batch *b, Op op, const Plain *x, int number)
 {
     Sample s = {.seed = (uint64_t)number, .dt = x->dt, .op = op};
-    AttentionAttrs at = {.scale = 0.25, .fill = -INFINITY, .p = x->drop, .key = 7, .causal = x->causal,
-                         .diagonal = x->diagonal, .window = x->window, .guard = 1, .layout = {.n = 4}};
+    AttentionAttrs at = {.scale = 0.25,
+                         .fill = -INFINITY,
+                         .p = x->drop,
+                         .key = 7,
+                         .causal = x->causal,
+                         .diagonal = x->diagonal,
+                         .window = x->window,
+                         .guard = 1,
+                         .layout = {.n = 4}};
     Type q = plain_type(x, x->dt, x->heads, x->rows), k = plain_type(x, x->dt, x->groups, x->cols);
     Type line = type_make(DT_F32, 3, (int64_t[]){2, x->heads, x->rows});
     for (int i = 0; i < 4; i++)
@@ -502,7 +509,7 @@ typedef struct {
 
 static const char *next_barrier(const char *at)
 {
-    static const char *const call[] = {"__syncthreads()", "copy_wait(",    "copy_commit()", "fence_async()",
+    static const char *const call[] = {"__syncthreads()", "copy_wait(",     "copy_commit()", "fence_async()",
                                        "wgmma_fence()",   "wgmma_commit()", "wgmma_wait("};
     const char *first = NULL;
     for (size_t i = 0; i < sizeof call / sizeof *call; i++) {

@@ -10,8 +10,8 @@
  * where lane = 4 g + t.  Sums of a row need shuffles between four lanes, no memory; scores as the left factor
  * of a second product stay where they are.  In 16 bits products run on tensor cores, in f32 as sums of fmaf
  * in the same layout.  Rows in shared memory are 16 bytes further apart than they are long, against conflicts
- * of banks.  A_WGMMA: four warps multiply together, beside what they do until they finish (wgmma.h); A_M is 1,
- * rows are whole, and tiles lie as its factors do.
+ * of banks.  A_WGMMA: four warps multiply together, beside what they do until they finish (wgmma.h); A_M is
+ * 1, rows are whole, and tiles lie as its factors do.
  *
  * A_BYTES of an element of q, k, v, o, do in memory, whose type gradients may have, too; A_D columns: A_SIZE
  * rounded up to 32, zeros behind. A_WHOLE, A_EVEN: rows are of whole 16 bytes, of pairs of elements, and

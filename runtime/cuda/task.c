@@ -84,8 +84,8 @@ static bool takes_wgmma(const TaskInput *in, uint32_t step, Diag *d)
         ++*in->rechosen;
     return is || in->rechosen ||
            fail_status(d, EXIT_DEVICE,
-                       "plan: step %" PRIu32 " is pinned to '%s', which this GPU or the kernel does not have: "
-                       "plan the model again, or --rechoose takes other kernels, with other bits",
+                       "plan: step %" PRIu32 " is pinned to '%s', which this GPU or the kernel does not have:"
+                       " plan the model again, or --rechoose takes other kernels, with other bits",
                        step, cuda_wgmma);
 }
 

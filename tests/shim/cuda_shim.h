@@ -49,8 +49,8 @@ typedef struct {
     float c[4];
 } WarpMma;
 
-/* Of a warp's 16 rows of a warpgroup's product 64 x n: c has n / 2 elements; its left factor is in registers, or
- * the matrix a.  Of a wait n groups may be left. */
+/* Of a warp's 16 rows of a warpgroup's product 64 x n: c has n / 2 elements; its left factor is in registers,
+ * or the matrix a.  Of a wait n groups may be left. */
 typedef struct {
     float *c;
     int n;

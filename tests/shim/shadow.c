@@ -35,7 +35,8 @@ static const char *stack;
 static size_t stack_bytes;
 static uint32_t now = 1, block_start, launch_start;
 static uint16_t syncs[WARPS];
-static uint32_t fences, fenced[LANES * WARPS]; /* fence.proxy.async of all threads; a thread's last one's number */
+/* fence.proxy.async: how many there were; the number of each thread's last one. */
+static uint32_t fences, fenced[LANES * WARPS];
 
 static size_t cell_bytes(size_t bytes) { return (bytes / GRAIN + 1) * sizeof(Cell); }
 

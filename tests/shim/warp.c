@@ -167,8 +167,8 @@ static void mma(Lane *lane, bool half, int capability)
     tile_set(a, b, 8, half);
     for (int l = 0; l < LANES; l++)
         for (int i = 0; i < 4; i++)
-            lane[l].out.c[i] = tile_add(lane[l].in.mma.c[i], l / 4 + 8 * (i >> 1), l % 4 * 2 + (i & 1),
-                                        capability);
+            lane[l].out.c[i] =
+                tile_add(lane[l].in.mma.c[i], l / 4 + 8 * (i >> 1), l % 4 * 2 + (i & 1), capability);
 }
 
 void warp_run(Lane lane[32], const unsigned char *shared, unsigned shared_bytes, int capability)

@@ -68,16 +68,17 @@ static bool decode(Factor *f, uint64_t d, int first, int rows, bool by_k)
 
 static int chunks(const Factor *f) { return f->rows * K / CHUNK; }
 
-/* Chunk i: the first element's row and k, and its place; the elements follow each other along k, or by_k along
- * the rows.  The swizzle is one of addresses: their bits from 7 on are added to those from 4 on. */
+/* Chunk i: the first element's row and k, and its place; the elements follow each other along k, or by_k
+ * along the rows.  The swizzle is one of addresses: their bits from 7 on are added to those from 4 on. */
 static uint32_t chunk_at(const Factor *f, int i, int *row, int *k)
 {
     const uint32_t across = f->width / 2;
     *row = f->by_k ? i / K * CHUNK : i / 2;
     *k = f->by_k ? i % K : i % 2 * CHUNK;
     const uint32_t r = (uint32_t)(f->first + *row), c = (uint32_t)*k;
-    uint32_t at = f->at + (f->by_k ? r / across * f->lead + r % across * 2 + c % 8 * f->width + c / 8 * f->stride
-                                   : r / 8 * f->stride + r % 8 * f->width + c * 2);
+    const uint32_t in = f->by_k ? r / across * f->lead + r % across * 2 + c % 8 * f->width + c / 8 * f->stride
+                                : r / 8 * f->stride + r % 8 * f->width + c * 2;
+    const uint32_t at = f->at + in;
     return at ^ (at >> 7 & (f->width / 16 - 1)) << 4;
 }
 
