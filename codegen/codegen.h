@@ -93,6 +93,14 @@ const char *cuda_phase_name(const char *name, int phase, char buf[CUDA_NAME]);
 int64_t cuda_workspace_at(const Launch *l, const CudaLaunch *of);
 bool cuda_workspace_fits(const Launch *l, const CudaLaunch *of);
 
+/* Attention may multiply in warpgroups where the GPU does, and where there is such a text: then that is the
+ * choice of its step (Step.choice), and of its kernel. */
+enum { CUDA_WGMMA_CAPABILITY = 90 }; /* sm_90a's alone */
+extern const char cuda_wgmma[];      /* "wgmma" */
+bool kernel_cuda_has_wgmma(const Kernel *k);
+/* As steps' choices have it, in place of kernels that are there. */
+void cuda_choose_wgmma(Launches *l, const uint32_t *first, const Plan *p);
+
 /* cuda_batch.c: launches of a Program that are calls of one kernel, as one. */
 typedef struct {
     uint32_t calls;       /* this launch and those behind it; 0: it is one of an earlier launch's */
@@ -109,6 +117,7 @@ bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d);
 typedef const char *const Prelude[];
 extern Prelude prelude_philox, prelude_math, prelude_c, prelude_cuda, prelude_gather, prelude_tensor,
     prelude_host, prelude_main, prelude_attention, prelude_conv, prelude_conv_tiles, prelude_conv_direct,
-    prelude_pool, prelude_attention_tile, prelude_attention_forward, prelude_attention_backward;
+    prelude_pool, prelude_attention_tile, prelude_attention_forward, prelude_attention_backward,
+    prelude_wgmma;
 
 #endif

@@ -396,7 +396,26 @@ void kernel_print_cuda(const Kernel *k, const char *name, FILE *f)
         (k->body ? print_body : print_dag)(pr, k);
 }
 
-static void prelude(FILE *f, bool gather, bool tensor)
+const char cuda_wgmma[] = "wgmma";
+
+bool kernel_cuda_has_wgmma(const Kernel *k) { return cuda_attention_has_wgmma(k); }
+
+void cuda_choose_wgmma(Launches *l, const uint32_t *first, const Plan *p)
+{
+    for (uint32_t s = 0; s < p->nstep; s++)
+        for (uint32_t i = first[s]; i < first[s + 1]; i++) {
+            const Kernel **k = &l->kernel[l->launch[i].kernel];
+            if (l->launch[i].copy || !p->step[s].choice || strcmp(p->step[s].choice, cuda_wgmma) != 0 ||
+                !kernel_cuda_has_wgmma(*k))
+                continue;
+            Kernel *chosen = NEW(l->arena, Kernel, 1);
+            *chosen = **k;
+            chosen->wgmma = true;
+            *k = chosen;
+        }
+}
+
+static void prelude(FILE *f, bool gather, bool tensor, bool wgmma)
 {
     text_prelude(f, prelude_cuda);
     text_prelude(f, prelude_philox);
@@ -405,21 +424,24 @@ static void prelude(FILE *f, bool gather, bool tensor)
         text_prelude(f, prelude_gather);
     if (tensor)
         text_prelude(f, prelude_tensor);
+    if (wgmma)
+        text_prelude(f, prelude_wgmma);
 }
 
-void codegen_prelude_cuda(FILE *f) { prelude(f, true, true); }
+void codegen_prelude_cuda(FILE *f) { prelude(f, true, true, true); }
 
 /* Does its text call functions of prelude/tensor.h? */
 static bool uses_tensor(const Kernel *k) { return cuda_conv_has(k) || cuda_attention_has(k); }
 
 void codegen_shared_cuda(FILE *f, const Kernel *const *k, int n)
 {
-    bool gather = false, tensor = false;
+    bool gather = false, tensor = false, wgmma = false;
     for (int i = 0; i < n; i++) {
         gather |= cuda_is_gather_sum(k[i]);
         tensor |= uses_tensor(k[i]);
+        wgmma |= k[i]->wgmma;
     }
-    prelude(f, gather, tensor);
+    prelude(f, gather, tensor, wgmma);
 }
 
 int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel)

@@ -1,7 +1,8 @@
 /* cuda_attention.c -- phases, tiles and launches of attention on a GPU.
  *
  * Tiles are as large as registers (255 a thread without spills) and shared memory (163 KiB of a block on an
- * A100) allow, with two blocks or more to a multiprocessor where they can; smaller where rows are few. */
+ * A100) allow, with two blocks or more to a multiprocessor where they can; smaller where rows are few.  Where
+ * products are those of warpgroups a block is one or two of them. */
 #include "cuda_attention.h"
 #include <inttypes.h>
 #include <math.h>
@@ -42,6 +43,12 @@ int cuda_attention_keys(const Kernel *k, int64_t *key)
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
 
+static int columns_of(const Kernel *k)
+{
+    int step = k->p[SIZE] > 4 * COLUMNS ? 2 * COLUMNS : COLUMNS;
+    return (int)((k->p[SIZE] + step - 1) / step * step);
+}
+
 static bool is_limited(const int64_t *p) { return p[RIGHT] < p[COLS] - 1 || p[LEFT] < p[ROWS] - 1; }
 
 /* Are scores nothing but scaled products, or -inf? */
@@ -51,6 +58,27 @@ static bool is_plain(const Kernel *k)
     bool hides = p[MASK] || is_limited(p);
     return is_half(k) && !p[BIAS] && !p[SINK] && k->q[CAP] == 0 && k->q[SCALE] > 0 &&
            (!hides || k->q[FILL] == -INFINITY);
+}
+
+/* Products of warpgroups are for plain scores in 16 bits (no bias, sinks or cap) without a mask, of aligned
+ * heads of 33 to 64 or 97 to 128 elements, with rows for the tiles; not for gradients with dropout in the
+ * larger ones, which would need a few registers more than there are.  All others multiply warp by warp. */
+bool cuda_attention_has_wgmma(const Kernel *k)
+{
+    enum { FEW = 32 };
+    const int64_t *p = k->p;
+    if (!cuda_attention_has(k) || p[ATTENTION_PHASE] == BIAS_OF)
+        return false;
+    int columns = columns_of(k);
+    bool fits = columns == 64 || (columns == 128 && !(p[ATTENTION_PHASE] && p[DROPOUT]));
+    return is_plain(k) && !p[MASK] && fits && !k->unaligned && p[SIZE] % 8 == 0 && p[ROWS] > FEW &&
+           p[COLS] > FEW;
+}
+
+/* Two warpgroups share what they walk over where registers of both allow two blocks. */
+static Tiles group_tiles(int columns)
+{
+    return columns > 64 ? (Tiles){columns, 64, 64, 4, 1} : (Tiles){columns, 128, 64, 8, 1};
 }
 
 /* A thread holds own / warps rows of results, and of scores and slopes against the other tile; what is done
@@ -87,9 +115,10 @@ static Tiles wide_tiles(Part part, int columns)
 static Tiles tiles_for(const Kernel *k, Part part)
 {
     int64_t own = k->p[part == KEYS ? COLS : ROWS], other = k->p[part == KEYS ? ROWS : COLS];
-    int step = k->p[SIZE] > 4 * COLUMNS ? 2 * COLUMNS : COLUMNS;
-    int columns = (int)((k->p[SIZE] + step - 1) / step * step);
-    Tiles t = is_half(k) ? half_tiles(k, part, columns) : wide_tiles(part, columns);
+    int columns = columns_of(k);
+    Tiles t = k->wgmma     ? group_tiles(columns)
+              : is_half(k) ? half_tiles(k, part, columns)
+                           : wide_tiles(part, columns);
     for (; t.own > ROW_TILE && own <= t.own / 2; t.own /= 2)
         t.warps = (int)limit(t.warps, t.own / 2 / ROW_TILE);
     while (t.other > ROW_TILE && other <= t.other / 2)
@@ -115,10 +144,12 @@ static int64_t grid_of(const Kernel *k, Part part, const Tiles *t)
 
 static int64_t shared_of(const Kernel *k, Part part, const Tiles *t)
 {
-    int bytes = is_half(k) ? 2 : 4, row = t->columns * bytes + 16;
+    int bytes = is_half(k) ? 2 : 4, row = t->columns * bytes + (k->wgmma ? 0 : 16);
     switch (part) {
     case FORWARD: return row * (t->own + 2 * t->other);
-    case KEYS: return row * 2 * t->own + STAGES * t->other * (2 * row + 3 * (int)sizeof(float));
+    case KEYS:
+        return row * 2 * t->own +
+               STAGES * align_up(t->other * (2 * row + 3 * (int)sizeof(float)), k->wgmma ? 1024 : 16);
     case QUERIES: return row * 2 * (t->own + STAGES * t->other);
     default:
         return row * 2 * (t->own + t->other);
@@ -180,6 +211,7 @@ static void definitions(const Writer *w, const Kernel *k, Part part)
     define(w, "A_BYTES", is_half(k) ? 2 : 4);
     define(w, "A_WHOLE", !k->unaligned && k->p[SIZE] * (is_half(k) ? 2 : 4) % 16 == 0);
     define(w, "A_EVEN", !k->unaligned && k->p[SIZE] % 2 == 0);
+    define(w, "A_WGMMA", k->wgmma);
     define(w, "A_D", t.columns);
     define(w, "A_OWN", t.own);
     define(w, "A_OTHER", t.other);

@@ -301,7 +301,10 @@ bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d)
     Emit e = {.p = p, .f = f, .d = d};
     if (p->host_bytes)
         return fail_status(d, EXIT_UNSUPPORTED, "CUDA: copies to the host's memory are not printed");
-    bool ok = program_make(&e.program, p, &e.a, d) && print_texts(&e);
+    bool ok = program_make(&e.program, p, &e.a, d);
+    if (ok)
+        cuda_choose_wgmma(&e.program.l, e.program.first, p);
+    ok = ok && print_texts(&e);
     if (ok) {
         text_prelude(f, prelude_host);
         print_functions(&e);

@@ -8,7 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-const char *const unit_name[UNIT_COUNT] = {"vector", "matrix", "attention", "attention_grad", "convolution"};
+const char *const unit_name[UNIT_COUNT] = {
+    "vector", "matrix", "attention", "attention_grad", "wgmma_attention", "wgmma_attention_grad",
+    "convolution"};
 
 /* Two cores with AVX-512, measured: in-cache rates are higher, cold ones lower. */
 #define EVERY_TYPE(rate) {0, rate, rate, rate, rate, rate, rate, rate, rate}
@@ -29,11 +31,20 @@ const DeviceInfo device_cpu = {
 
 /* ---- roofline ------------------------------------------------------------------------------- */
 
+static Unit attention_unit(const DeviceInfo *d, const Kernel *k)
+{
+    bool grad = k->p[ATTENTION_PHASE] != 0;
+    Unit wgmma = grad ? UNIT_WGMMA_ATTENTION_GRAD : UNIT_WGMMA_ATTENTION;
+    if (k->wgmma && d->flops[wgmma][k->operand[0]] > 0)
+        return wgmma;
+    return grad ? UNIT_ATTENTION_GRAD : UNIT_ATTENTION;
+}
+
 /* A convolution that is a product is one. */
-static Unit unit_of(const Kernel *k, const LibDesc *lib)
+static Unit unit_of(const DeviceInfo *d, const Kernel *k, const LibDesc *lib)
 {
     if (k->native == NATIVE_ATTENTION)
-        return k->p[ATTENTION_PHASE] ? UNIT_ATTENTION_GRAD : UNIT_ATTENTION;
+        return attention_unit(d, k);
     if (k->lib == LIB_CONV || k->lib == LIB_CONV_BWD_DATA || k->lib == LIB_CONV_BWD_WEIGHTS)
         return gemm_describe(&(Gemms){0}, lib) ? UNIT_MATRIX : UNIT_CONVOLUTION;
     return k->lib == LIB_NONE || k->lib == LIB_COPY ? UNIT_VECTOR : UNIT_MATRIX;
@@ -42,7 +53,7 @@ static Unit unit_of(const Kernel *k, const LibDesc *lib)
 /* Of the type of its factors; pointwise arithmetic is in f32, or f64 (kernel.h). */
 static double rate_of(const DeviceInfo *d, const Kernel *k, const LibDesc *lib)
 {
-    Unit unit = unit_of(k, lib);
+    Unit unit = unit_of(d, k, lib);
     DType dt = DT_F32;
     for (int i = 0; i < k->noperands && unit == UNIT_VECTOR; i++)
         dt = k->operand[i] == DT_F64 ? DT_F64 : dt;

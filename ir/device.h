@@ -5,13 +5,14 @@
  *
  *   device = "device" name string { key value unit }    name: as --device and schedules have it
  *   key    = kind dtype | "matrix" "tf32" | a word of `properties` in device.c
- *   kind   = "vector" | "matrix" | "attention" | "attention_grad" | "convolution"
+ *   kind   = "vector" | "matrix" | "attention" | "attention_grad" | "wgmma_attention" |
+ *            "wgmma_attention_grad" | "convolution"
  *   unit   = B kB MB GB TB KiB MiB GiB | GB/s TB/s | GFLOP/s TFLOP/s PFLOP/s | ns us | % | none
  *
  * A '#' begins a comment.  Rates of `vector` and `matrix` are peaks as vendors state them; the efficiencies
- * say what share of them good kernels reach.  Those of other kinds are what their
- * kernels reach; where none is said it is a matrix rate.  Required are memory, memory_bandwidth, launch and
- * `vector f32`. */
+ * say what share of them good kernels reach.  Those of other kinds are what their kernels reach; where none
+ * is said it is a matrix rate, of attention in warpgroups (wgmma) attention's.  Required are memory,
+ * memory_bandwidth, launch and `vector f32`. */
 #ifndef CKC_DEVICE_H
 #define CKC_DEVICE_H
 
@@ -23,6 +24,8 @@ typedef enum {
     UNIT_MATRIX,
     UNIT_ATTENTION,
     UNIT_ATTENTION_GRAD,
+    UNIT_WGMMA_ATTENTION, /* where that is the kernel's choice */
+    UNIT_WGMMA_ATTENTION_GRAD,
     UNIT_CONVOLUTION,
     UNIT_COUNT
 } Unit;

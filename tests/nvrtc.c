@@ -21,19 +21,24 @@ bool nvrtc_open(Nvrtc *n)
     return n->create && n->compile && n->log_size && n->log && n->cubin_size && n->destroy;
 }
 
-void nvrtc_compiles(const Nvrtc *n, const char *source, const char *arch)
+char *nvrtc_report(const Nvrtc *n, const char *source, const char *arch)
 {
-    const char *const option[] = {arch, "--fmad=false"};
+    const char *const option[] = {arch, "--fmad=false", "--ptxas-options=-v"};
     void *prog = NULL;
     size_t size = 0;
     ck_assert_int_eq(n->create(&prog, source, "kernels.cu", 0, NULL, NULL), 0);
-    int status = n->compile(prog, 2, option);
+    int status = n->compile(prog, 3, option);
     n->log_size(prog, &size);
     char *log = calloc(size + 1, 1);
     n->log(prog, log);
     ck_assert_msg(status == 0, "%s: %.2000s", arch, log);
-    free(log);
     n->cubin_size(prog, &size);
     ck_assert_uint_gt(size, 0);
     n->destroy(&prog);
+    return log;
+}
+
+void nvrtc_compiles(const Nvrtc *n, const char *source, const char *arch)
+{
+    free(nvrtc_report(n, source, arch));
 }

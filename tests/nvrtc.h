@@ -16,6 +16,8 @@ typedef struct {
 } Nvrtc;
 
 bool nvrtc_open(Nvrtc *n); /* false: it is not there */
+/* What it says of registers and the like; malloc'ed. */
+char *nvrtc_report(const Nvrtc *n, const char *source, const char *arch);
 /* Ends the test where it does not take the source.  arch: its option. */
 void nvrtc_compiles(const Nvrtc *n, const char *source, const char *arch);
 #endif

@@ -119,6 +119,82 @@ static void add_attention(Batch *b, Op op, DType dt, int trial, int size)
     sample_free(&s);
 }
 
+/* Attention that may multiply in warpgroups, and does. */
+typedef struct {
+    DType dt;
+    int64_t size, rows, cols, heads, groups, causal, diagonal, window;
+    double drop;
+    int layout;
+} Plain;
+
+static Type plain_type(const Plain *x, DType dt, int64_t heads, int64_t rows)
+{
+    const int *place = attention_place[x->layout];
+    int64_t dim[4] = {[3] = x->size};
+    dim[place[0]] = 2;
+    dim[place[1]] = heads;
+    dim[place[2]] = rows;
+    return type_make(dt, 4, dim);
+}
+
+static void add_wgmma(Batch *b, Op op, const Plain *x, int number)
+{
+    Sample s = {.seed = (uint64_t)number, .dt = x->dt, .op = op};
+    AttentionAttrs at = {.scale = 0.25,
+                         .fill = -INFINITY,
+                         .p = x->drop,
+                         .key = 7,
+                         .causal = x->causal,
+                         .diagonal = x->diagonal,
+                         .window = x->window,
+                         .guard = 1,
+                         .layout = {.n = 4}};
+    Type q = plain_type(x, x->dt, x->heads, x->rows), k = plain_type(x, x->dt, x->groups, x->cols);
+    Type line = type_make(DT_F32, 3, (int64_t[]){2, x->heads, x->rows});
+    for (int i = 0; i < 4; i++)
+        at.layout.v[i] = x->layout;
+    graph_init(&s.g, &s.arena, &s.diag);
+    if (op != OP_attention)
+        sample_reals(&s, q, -1, 1);
+    sample_reals(&s, q, -1, 1);
+    sample_reals(&s, k, -1, 1);
+    sample_reals(&s, k, -1, 1);
+    if (op != OP_attention) {
+        sample_reals(&s, q, -1, 1);
+        sample_reals(&s, line, 1, 2);
+        sample_reals(&s, line, 0.01, 0.05);
+    }
+    s.nin += op == OP_attention ? 3 : 2; /* neither mask nor bias nor sinks */
+    if (x->drop > 0)
+        sample_ints(&s, type_make(DT_I64, 1, (int64_t[]){2}), 1, 1000);
+    else
+        s.nin++;
+    sample_build(&s, &at);
+    add_sample(b, &s, number);
+    sample_free(&s);
+    Kernel *made = &b->c[b->n - 1].k;
+    ck_assert(kernel_cuda_has_wgmma(made));
+    made->wgmma = true;
+}
+
+/* Edges in rows and columns, one and two warpgroups, both widths of panels. */
+static const Plain plain[] = {
+    {DT_BF16, 64, 150, 150, 2, 1, 1, 0, 0, 0, 0}, {DT_BF16, 128, 100, 100, 1, 1, 1, 0, 0, 0, 1},
+    {DT_F16, 64, 70, 130, 1, 1, 0, 0, 0, 0.3, 2}, {DT_BF16, 64, 131, 131, 1, 1, 1, 0, 40, 0.1, 1},
+    {DT_F16, 120, 40, 72, 2, 1, 1, 32, 0, 0, 0},  {DT_BF16, 48, 200, 66, 1, 1, 0, 0, 0, 0, 1},
+    {DT_F16, 128, 66, 66, 1, 1, 1, 0, 0, 0.2, 0},
+};
+enum { PLAIN = sizeof plain / sizeof *plain };
+
+static void add_wgmmas(Batch *b, int n)
+{
+    for (int i = 0; i < n; i++) {
+        add_wgmma(b, OP_attention, &plain[i], i);
+        if (plain[i].size <= 64 || plain[i].drop == 0)
+            add_wgmma(b, OP_attention_grad, &plain[i], i);
+    }
+}
+
 /* Sums of so many rows by an index of which `most` (percent) are one, and some none. */
 static void add_gather_sum(Batch *b, DType dt, int64_t outer, int rows, int64_t count, int64_t inner,
                            int most)
@@ -221,6 +297,32 @@ START_TEST(text_compiles_with_nvrtc)
     if (getenv("CKC_LONG")) /* of the second, which takes as long, test_cuda_step.c compiles a step */
         nvrtc_compiles(&n, b.source, "--gpu-architecture=sm_90");
     batch_free(&b); /* the library stays: its C++ runtime keeps memory of its own */
+}
+END_TEST
+
+/* Without a register too many, and without products one by one. */
+START_TEST(warpgroups_compile_with_nvrtc)
+{
+    Nvrtc n = {0};
+    static Batch b;
+    if (!nvrtc_open(&n)) {
+        skipped("libnvrtc is not there");
+        return;
+    }
+    add_wgmmas(&b, PLAIN);
+    batch_print(&b);
+    char *log = nvrtc_report(&n, b.source, "--gpu-architecture=sm_90a");
+    int functions = 0, clean = 0;
+    for (const char *at = log; (at = strstr(at, "bytes stack frame")); at++)
+        functions++;
+    for (const char *at = log;
+         (at = strstr(at, "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads")); at++)
+        clean++;
+    ck_assert_int_ge(functions, 3 * PLAIN - 2);
+    ck_assert_msg(clean == functions, "%.2000s", log);
+    ck_assert_msg(!strstr(log, "serialized"), "%.2000s", log);
+    free(log);
+    batch_free(&b);
 }
 END_TEST
 
@@ -366,6 +468,21 @@ START_TEST(attention_matches_reference)
 }
 END_TEST
 
+START_TEST(warpgroups_match_reference)
+{
+    static Batch b;
+    static ShimState state = {.capability = 90};
+    add_wgmmas(&b, PLAIN);
+    batch_print(&b);
+    write_shim_source(&b, "k.c");
+    void *dl = shim_load(&state, true);
+    for (int i = 0; i < b.n; i++)
+        run_case(&b.c[i], dl, &state, b.func[i], (uint64_t)i + 1);
+    shim_unload(dl);
+    batch_free(&b);
+}
+END_TEST
+
 START_TEST(convolutions_match_reference)
 {
     static Batch b;
@@ -392,7 +509,8 @@ typedef struct {
 
 static const char *next_barrier(const char *at)
 {
-    static const char *const call[] = {"__syncthreads()", "copy_wait(", "copy_commit()"};
+    static const char *const call[] = {"__syncthreads()", "copy_wait(",     "copy_commit()", "fence_async()",
+                                       "wgmma_fence()",   "wgmma_commit()", "wgmma_wait("};
     const char *first = NULL;
     for (size_t i = 0; i < sizeof call / sizeof *call; i++) {
         const char *found = strstr(at, call[i]);
@@ -531,6 +649,15 @@ START_TEST(attention_misses_its_barriers)
 }
 END_TEST
 
+/* And their fences, commits and waits of products. */
+START_TEST(warpgroups_miss_theirs)
+{
+    static Batch b;
+    add_wgmmas(&b, getenv("CKC_LONG") ? PLAIN : 1);
+    ck_assert_int_ge(barriers_are_missed(&b, 1), 30);
+}
+END_TEST
+
 Suite *suite_cuda(void)
 {
     Suite *s = suite_create("cuda");
@@ -542,6 +669,9 @@ Suite *suite_cuda(void)
     tcase_add_test(t, missing_barriers_are_seen);
     tcase_add_test(t, attention_matches_reference);
     tcase_add_test(t, attention_misses_its_barriers);
+    tcase_add_test(t, warpgroups_compile_with_nvrtc);
+    tcase_add_test(t, warpgroups_match_reference);
+    tcase_add_test(t, warpgroups_miss_theirs);
     suite_add_tcase(s, t);
     return s;
 }

@@ -307,6 +307,24 @@ START_TEST(without_epilogues)
 }
 END_TEST
 
+/* Attention in warpgroups is a choice of the plan, recomputations included; a GPU without them refuses it. */
+START_TEST(warpgroups_are_pinned)
+{
+    const char *args = CKC_SOURCE_DIR "/examples/decoder/model.onnx --bind batch=1 --bind seq=40 --quiet "
+                                      "--init normal:0.02 --precision bf16 --device cuda --steps 1 -o w.ckc";
+    setenv("FAKE_CUDA_CAPABILITY", "90", 1);
+    succeeds(format("%s --save a.safetensors", args));
+    ck_assert_int_eq(count_lines("w.ckc/step.ckp", " choice=wgmma "), 12);
+    succeeds(format("%s --policy recompute-all --save b.safetensors", args));
+    ck_assert_int_eq(count_lines("w.ckc/step.ckp", " choice=wgmma .* recompute of "), 6);
+    same_file("a.safetensors", "b.safetensors");
+    setenv("FAKE_CUDA_CAPABILITY", "80", 1);
+    ck_assert_int_eq(shell("sed 's/choice=cublaslt[^ ]*/choice=-/' w.ckc/step.ckp >w.ckc/text.ckp"), 0);
+    ckc_fails("", "run w.ckc/text.ckp --steps 1 --quiet", 4, "is pinned to 'wgmma', which this GPU");
+    unsetenv("FAKE_CUDA_CAPABILITY");
+}
+END_TEST
+
 /* Products are text then, and what says so is the device's name; a plan with products needs it. */
 START_TEST(without_cublaslt)
 {
@@ -556,6 +574,7 @@ Suite *suite_cuda_device(void)
         tcase_add_test(t, what_fails_says_why);
         tcase_add_test(t, nvrtc_makes_machine_code);
         tcase_add_test(t, algorithms_are_pinned);
+        tcase_add_test(t, warpgroups_are_pinned);
         tcase_add_test(t, the_fastest_is_taken);
         tcase_add_test(t, without_epilogues);
         tcase_add_test(t, without_cublaslt);

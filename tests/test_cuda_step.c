@@ -236,7 +236,7 @@ START_TEST(whole_step_compiles_with_nvcc)
         return;
     }
     emit_step(&s, CKC_SOURCE_DIR "/examples/mlp/model.onnx", "k.c", 0, 0, PRECISION_F32);
-    ck_assert_int_eq(shell("nvcc -x cu -arch=sm_90 --fmad=false k.c -lcublasLt -o k"), 0);
+    ck_assert_int_eq(shell("nvcc -x cu -arch=sm_90a --fmad=false k.c -lcublasLt -o k"), 0);
     step_free(&s);
 }
 END_TEST

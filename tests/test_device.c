@@ -509,6 +509,23 @@ START_TEST(listing)
 }
 END_TEST
 
+/* Attention of a plan and of its program multiplies in warpgroups where a GPU has them, in 16 bits. */
+START_TEST(warpgroups)
+{
+    static const struct {
+        const char *how;
+        int n; /* of 6 attentions and their gradients */
+    } plan[] = {{"h200 --precision bf16", 12}, {"a100 --precision bf16", 0}, {"h200", 0}};
+    for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) {
+        ckc_accepts(format(CKC_SOURCE_DIR "/examples/decoder/model.onnx --bind batch=1,seq=64 --steps 0 "
+                                          "--quiet -o d --emit cuda --device %s", plan[i].how));
+        ck_assert_int_eq(shell(format("test $(grep -c ' choice=wgmma ' d/step.ckp) = %d", plan[i].n)), 0);
+        ck_assert_int_eq(shell("grep -q 'define A_WGMMA 1' d/kernels.cu") == 0, plan[i].n > 0);
+        ck_assert_int_eq(shell("grep -q wgmma.mma_async d/kernels.cu") == 0, plan[i].n > 0);
+    }
+}
+END_TEST
+
 Suite *suite_device(void)
 {
     Suite *s = suite_create("device");
@@ -535,6 +552,7 @@ Suite *suite_device(void)
     tcase_add_test(c, budget_holds_what_is_reserved);
     tcase_add_test(c, asks_nobody);
     tcase_add_test(c, listing);
+    tcase_add_test(c, warpgroups);
     suite_add_tcase(s, c);
     return s;
 }

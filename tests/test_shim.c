@@ -2,6 +2,7 @@
  * land when they are waited for. */
 #include "tests.h"
 #include "shim/fiber.h"
+#include "shim/shadow.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -223,6 +224,136 @@ START_TEST(copies_land_when_they_are_waited_for)
 }
 END_TEST
 
+/* ---- products of warpgroups ---------------------------------------------------------------------- */
+
+enum { SIDE = 64, STEP = 16, RIGHT_AT = 8192, GROUP_BYTES = 16384 };
+
+typedef struct {
+    unsigned width; /* of the swizzle, bytes */
+    bool left;      /* a in registers, b as it is; else both from memory, b transposed */
+    enum { GOOD, UNFENCED, NO_COMMIT, NO_WAIT, APART, TOUCHED, WRITTEN, HIDDEN } how;
+} GroupCase;
+
+/* Bytes from the first element of a matrix of so many rows to one of it. */
+static unsigned swizzled(unsigned width, unsigned rows, unsigned r, unsigned c)
+{
+    unsigned panel = c / (width / 2), chunk = c % (width / 2) / 8, line = (panel * rows + r) * width;
+    return line + (chunk ^ (line / 128 % (width / 16))) * 16 + c % 8 * 2;
+}
+
+static uint64_t descriptor(unsigned width, unsigned rows, unsigned at)
+{
+    uint64_t mode = width == 128 ? 1 : width == 64 ? 2 : 3;
+    return at / 16 | (uint64_t)(rows * width / 16) << 16 | (uint64_t)(8 * width / 16) << 32 | mode << 62;
+}
+
+static float left_value(unsigned r, unsigned k) { return (float)((r * 7 + k * 3) % 23) - 9; }
+static float right_value(unsigned k, unsigned c) { return (float)((c * 5 + k * 11) % 19) - 8; }
+
+static void put(unsigned at, float x)
+{
+    uint16_t v = (uint16_t)bf16_bits(x);
+    state.access(state.shared + at, sizeof v, true);
+    memcpy(state.shared + at, &v, sizeof v);
+}
+
+static void fill(const GroupCase *x)
+{
+    for (unsigned i = state.thread.x; i < SIDE * STEP; i += 128) {
+        const unsigned n = i / STEP, k = i % STEP;
+        put(swizzled(x->width, SIDE, n, k), left_value(n, k));
+        put(RIGHT_AT + (x->left ? swizzled(x->width, STEP, k, n) : swizzled(x->width, SIDE, n, k)),
+            right_value(k, n));
+    }
+    if (x->how != HIDDEN)
+        state.fence();
+    state.barrier();
+}
+
+static void wait_for(int groups)
+{
+    WarpWgmma in = {.n = groups};
+    state.warp(WARP_WGMMA_WAIT, &in, sizeof in, NULL, 0);
+}
+
+/* arg[0] = a b, 64 x 64 */
+static void warpgroup(void *const *arg)
+{
+    const GroupCase *x = arg[1];
+    const unsigned t = state.thread.x, g = t / 32 * 16 + t % 32 / 4, k = t % 4 * 2;
+    float c[SIDE / 2];
+    fill(x);
+    WarpWgmma in = {.c = c, .n = SIDE, .in_registers = x->left, .b = descriptor(x->width, SIDE, RIGHT_AT)};
+    in.a = x->left ? 0 : descriptor(x->width, SIDE, 0);
+    if (x->left)
+        in.b = descriptor(x->width, STEP, RIGHT_AT);
+    for (unsigned i = 0; i < 8 && x->left; i++) {
+        const unsigned row = g + 8 * (i >> 1 & 1), column = k + (i & 1) + 8 * (i >> 2);
+        in.left[i / 2] |= bf16_bits(left_value(row, column)) << 16 * (i & 1);
+    }
+    if (x->how == APART && t / 32 == 3)
+        in.a += 64;
+    if (x->how != UNFENCED)
+        state.warp(WARP_WGMMA_FENCE, NULL, 0, NULL, 0);
+    state.warp(WARP_WGMMA, &in, sizeof in, NULL, 0);
+    if (x->how != NO_COMMIT)
+        state.warp(WARP_WGMMA_COMMIT, NULL, 0, NULL, 0);
+    wait_for(1);
+    ck_assert(isnan(c[0]) && isnan(c[SIDE / 2 - 1]));
+    if (x->how == TOUCHED)
+        state.access(&c[3], sizeof *c, false);
+    if (x->how == WRITTEN && t == 0)
+        put(RIGHT_AT, 0);
+    if (x->how != NO_WAIT)
+        wait_for(0);
+    for (unsigned i = 0; i < SIDE / 2 && x->how == GOOD; i++)
+        ((float *)arg[0])[(g + 8 * (i >> 1 & 1)) * SIDE + i / 4 * 8 + k + (i & 1)] = c[i];
+}
+
+static bool launch_group(float *got, const GroupCase *x)
+{
+    void *arg[] = {got, (void *)(uintptr_t)x};
+    state.capability = 90;
+    return fiber_launch(&state, warpgroup, arg, 1, 128, GROUP_BYTES, 5);
+}
+
+START_TEST(warpgroups_multiply_what_lies_swizzled)
+{
+    static float got[SIDE * SIDE];
+    for (unsigned i = 0; i < 6; i++) {
+        const GroupCase x = {32u << i / 2, i % 2, GOOD};
+        ck_assert_msg(launch_group(got, &x), "%s", state.error);
+        for (unsigned at = 0; at < SIDE * SIDE; at++) {
+            float want = 0;
+            for (unsigned k = 0; k < STEP; k++)
+                want += left_value(at / SIDE, k) * right_value(k, at % SIDE);
+            ck_assert_msg(got[at] == want, "%u: %u: %g, not %g", i, at, (double)got[at], (double)want);
+        }
+    }
+}
+END_TEST
+
+START_TEST(warpgroups_wait_for_their_products)
+{
+    static const char *const why[] = {[UNFENCED] = "a product of registers without a fence",
+                                      [NO_COMMIT] = "nobody waits for a product",
+                                      [NO_WAIT] = "nobody waits for a product",
+                                      [APART] = "warps of a warpgroup do not do the same",
+                                      [TOUCHED] = "a product is not waited for",
+                                      [WRITTEN] = "a race for shared memory with a product",
+                                      [HIDDEN] = "a product reads what no fence shows it"};
+    static float got[SIDE * SIDE];
+    shadow_add(got, sizeof got, SHADOW_GLOBAL);
+    GroupCase x = {128, false, GOOD};
+    ck_assert_msg(launch_group(got, &x), "%s", state.error);
+    for (x.how = UNFENCED; x.how <= HIDDEN; x.how++) {
+        ck_assert(!launch_group(got, &x));
+        ck_assert_msg(strstr(state.error, why[x.how]), "%s", state.error);
+    }
+    shadow_remove(got);
+}
+END_TEST
+
 Suite *suite_shim(void)
 {
     Suite *s = suite_create("shim");
@@ -231,6 +362,8 @@ Suite *suite_shim(void)
     tcase_add_test(t, fragments_are_where_they_belong);
     tcase_add_test(t, sums_are_cut_as_on_the_device);
     tcase_add_test(t, copies_land_when_they_are_waited_for);
+    tcase_add_test(t, warpgroups_multiply_what_lies_swizzled);
+    tcase_add_test(t, warpgroups_wait_for_their_products);
     suite_add_tcase(s, t);
     return s;
 }

@@ -99,7 +99,7 @@ typedef struct {
 FN AT(Stage) AT(stage)(unsigned char *shared, int j)
 {
     AT(Stage) s;
-    const int bytes = 2 * A_TILE * A_BYTES + 3 * A_OTHER * 4;
+    const int bytes = (2 * A_TILE * A_BYTES + 3 * A_OTHER * 4 + A_ALIGN - 1) / A_ALIGN * A_ALIGN;
     shared += 2 * A_OWN * A_PITCH * A_BYTES + j % 2 * bytes;
     s.q = (A_T *)shared;
     s.g = s.q + A_TILE;
@@ -135,6 +135,8 @@ FN void AT(tile)(AT(Sums) *w, AT(Stage) x, const A_T *k, const A_T *v, int colum
     float s[A_M][A_N][4], t[A_M][A_N][4], base[2 * A_N], delta[2 * A_N], inv[2 * A_N];
     AT(meet)(s, k, x.q);
     AT(meet)(t, v, x.g);
+    AT(finish)(&s[0][0][0], A_N * 4);
+    AT(finish)(&t[0][0][0], A_N * 4);
     UNROLL
     for (int n = 0; n < A_N; n++) {
         copy_8(base + 2 * n, x.base + AT(theirs)(n, 0));
@@ -145,6 +147,8 @@ FN void AT(tile)(AT(Sums) *w, AT(Stage) x, const A_T *k, const A_T *v, int colum
     AT(slopes)(s, t, base, delta, inv, op, at);
     AT(gather)(w->dv, s, x.g + column);
     AT(gather)(w->dk, t, x.q + column);
+    AT(finish)(&w->dv[0][0][0], A_OUT / 2);
+    AT(finish)(&w->dk[0][0][0], A_OUT / 2);
 }
 
 /* The tile of queries number j, of those in the range of each head that shares the keys. */
@@ -169,6 +173,7 @@ FN void AT(all_tiles)(AT(Sums) *w, void *const *op, AT(Place) at, unsigned char 
     for (int j = 0; j < n; j++) {
         AT(Place) next = at;
         copy_wait(0);
+        AT(publish)();
         __syncthreads();
         if (j + 1 < n) {
             AT(go_to)(&next, head, begin, end, j + 1);
@@ -221,8 +226,11 @@ FN void AT(tile)(float dq[A_M][A_OUT / 8][4], const AT(Stats) *w, const A_T *q, 
     float s[A_M][A_N][4], t[A_M][A_N][4];
     AT(meet)(s, q, k);
     AT(meet)(t, g, k + A_TILE);
+    AT(finish)(&s[0][0][0], A_N * 4);
+    AT(finish)(&t[0][0][0], A_N * 4);
     AT(slopes)(s, t, w->base, w->delta, w->inv, op, at);
     AT(gather)(dq, t, k + column);
+    AT(finish)(&dq[0][0][0], A_OUT / 2);
 }
 
 /* k and, behind it, v. */
@@ -261,6 +269,7 @@ FN void AT(run)(void *const *op, unsigned char *shared)
     for (int j = begin; j < end; j++) {
         at.other = j * A_OTHER;
         copy_wait(0);
+        AT(publish)();
         __syncthreads();
         if (j + 1 < end)
             AT(issue)(k + (j + 1 - begin) % 2 * 2 * A_TILE, op, at, j + 1);

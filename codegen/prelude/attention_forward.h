@@ -76,11 +76,14 @@ FN void AT(walk)(AT(Rows) *w, void *const *op, AT(Place) at, const A_T *q, A_T *
         uint32_t hidden[A_M];
         at.other = j * A_OTHER;
         copy_wait(0);
+        AT(publish)();
         __syncthreads();
         AT(load)(v, v0, P16, at.other, A_COLS, A_OTHER);
         copy_commit();
         AT(meet)(s, q, k);
+        AT(finish)(&s[0][0][0], A_N * 4);
         copy_wait(0);
+        AT(publish)();
         __syncthreads();
         if (j + 1 < end) {
             AT(load)(k, k0, P13, at.other + A_OTHER, A_COLS, A_OTHER);
@@ -91,6 +94,7 @@ FN void AT(walk)(AT(Rows) *w, void *const *op, AT(Place) at, const A_T *q, A_T *
         if (A_DROP)
             AT(drop)(s, op, at);
         AT(gather)(w->out, s, v);
+        AT(finish)(&w->out[0][0][0], A_OUT / 2);
     }
 }
 

@@ -10,7 +10,8 @@
  * where lane = 4 g + t.  Sums of a row need shuffles between four lanes, no memory; scores as the left factor
  * of a second product stay where they are.  In 16 bits products run on tensor cores, in f32 as sums of fmaf
  * in the same layout.  Rows in shared memory are 16 bytes further apart than they are long, against conflicts
- * of banks.
+ * of banks.  A_WGMMA: four warps multiply together, beside what they do until they finish (wgmma.h); A_M is
+ * 1, rows are whole, and tiles lie as its factors do.
  *
  * A_BYTES of an element of q, k, v, o, do in memory, whose type gradients may have, too; A_D columns: A_SIZE
  * rounded up to 32, zeros behind. A_WHOLE, A_EVEN: rows are of whole 16 bytes, of pairs of elements, and
@@ -44,7 +45,8 @@
 #define A_THREADS (A_WARPS * 32)
 #define A_M (A_OWN / A_WARPS / 16)
 #define A_N (A_OTHER / 8)
-#define A_PITCH (A_D + 16 / A_BYTES)
+#define A_PITCH (A_WGMMA ? A_D : A_D + 16 / A_BYTES)
+#define A_ALIGN (A_WGMMA ? 1024 : 16) /* of tiles */
 #define A_TILE (A_OTHER * A_PITCH)
 #define A_OUT (A_D / A_SPLIT) /* columns of the result that a block makes */
 #define A_CHUNKS (A_D * A_BYTES % 128 == 0 ? 8 : 4) /* of 16 bytes, that threads of one row copy at a time */
@@ -102,6 +104,12 @@ FN int64_t AT(o)(AT(Place) at) { return at.b * P17 + at.h * P18; }
 FN int AT(mine)(int m, int i) { return (A_WARP * A_M + m) * 16 + A_LANE / 4 + 8 * (i >> 1); }
 FN int AT(theirs)(int n, int i) { return 8 * n + A_LANE % 4 * 2 + (i & 1); }
 
+/* Where elements c, a multiple of 8, and on of row r lie in a tile of n rows. */
+FN int AT(cell)(int n, int r, int c)
+{
+    return A_WGMMA ? c / 64 * 64 * n + r * 64 + ((c ^ r * 8) & 56) : r * A_PITCH + c;
+}
+
 /* n of `rows` rows of x, from `first` on, to shared memory; zeros for those that there are not. */
 FN void AT(load)(A_T *to, const A_T *x, int64_t stride, int first, int rows, int n)
 {
@@ -115,7 +123,7 @@ FN void AT(load)(A_T *to, const A_T *x, int64_t stride, int first, int rows, int
         for (int i = 0; i < A_D; i += A_CHUNKS * wide) {
             const int c = c0 + i, inside = first + r < rows && (A_SIZE == A_D || c < A_SIZE);
             if (n % step == 0 || r < n)
-                copy_async_16(to + r * A_PITCH + c, inside ? x + (int64_t)(first + r) * stride + c : x,
+                copy_async_16(to + AT(cell)(n, r, c), inside ? x + (int64_t)(first + r) * stride + c : x,
                               inside ? 16 : 0);
         }
     }
@@ -124,6 +132,14 @@ FN void AT(load)(A_T *to, const A_T *x, int64_t stride, int first, int rows, int
         const int r = i / A_D, c = i % A_D, inside = first + r < rows && c < A_SIZE;
         to[r * A_PITCH + c] = inside ? x[(int64_t)(first + r) * stride + c] : (A_T)0;
     }
+#endif
+}
+
+/* What was copied is there for products as well, behind the next barrier. */
+FN void AT(publish)(void)
+{
+#if A_WGMMA
+    fence_async();
 #endif
 }
 
@@ -136,7 +152,48 @@ FN void AT(clear)(float *x, int n)
         x[i] = 0;
 }
 
-#if A_BYTES == 2
+#if A_WGMMA
+#define A_BY(how, n) CAT(CAT(how, A_TYPE), CAT(_n, n))
+/* In units of descriptors: 16 columns further in a tile of so many rows; a warpgroup's own rows. */
+#define A_STEP(k, rows) (uint64_t)(((k) / 64 * (rows) * 128 + (k) % 64 * 2) / 16)
+#define A_OWN_STEP (uint64_t)(__shfl_sync(A_ALL, A_WARP / 4, 0) * 64 * 128 / 16)
+
+/* s = own rows times rows of the other side. */
+FN void AT(meet)(float s[A_M][A_N][4], const A_T *own, const A_T *other)
+{
+    const uint64_t a = wgmma_matrix(own, A_OWN) + A_OWN_STEP, b = wgmma_matrix(other, A_OTHER);
+    wgmma_hold(&s[0][0][0], A_N * 4);
+    wgmma_fence();
+    UNROLL
+    for (int k = 0; k < A_D; k += 16)
+        A_BY(wgmma_, A_OTHER)(&s[0][0][0], a + A_STEP(k, A_OWN), b + A_STEP(k, A_OTHER), k > 0);
+    wgmma_commit();
+}
+
+/* x += s times the other side. */
+FN void AT(gather)(float x[A_M][A_OUT / 8][4], float s[A_M][A_N][4], const A_T *other)
+{
+    const uint64_t b = wgmma_matrix(other, A_OTHER), step = 16 * 128 / 16;
+    uint32_t a[A_N / 2][4];
+    UNROLL
+    for (int i = 0; i < A_N * 2; i++)
+        a[i / 4][i % 4] = CAT(pack_, A_TYPE)(s[0][i / 2][i % 2 * 2], s[0][i / 2][i % 2 * 2 + 1]);
+    wgmma_hold(&x[0][0][0], A_OUT / 2);
+    wgmma_hold_left(&a[0][0], A_N * 2);
+    wgmma_fence();
+    UNROLL
+    for (int n = 0; n < A_N / 2; n++)
+        A_BY(wgmma_left_, A_D)(&x[0][0][0], a[n], b + (uint64_t)n * step);
+    wgmma_commit();
+}
+
+/* All products are done, x of n elements among them. */
+FN void AT(finish)(float *x, int n)
+{
+    wgmma_wait(0);
+    wgmma_hold(x, n);
+}
+#elif A_BYTES == 2
 /* s = own rows times rows of the other side. */
 FN void AT(meet)(float s[A_M][A_N][4], const A_T *own, const A_T *other)
 {
@@ -232,6 +289,9 @@ FN void AT(gather)(float x[A_M][A_OUT / 8][4], float s[A_M][A_N][4], const A_T *
         }
     }
 }
+#endif
+#if !A_WGMMA
+FN void AT(finish)(float *x, int n) { (void)x, (void)n; }
 #endif
 
 /* ---- scores ------------------------------------------------------------------------------------- */

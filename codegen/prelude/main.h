@@ -1,4 +1,4 @@
-/* ---- a program that trains: nvcc -x cu -arch=sm_90 --fmad=false kernels.cu -lcublasLt -o step ------------
+/* ---- a program that trains: nvcc -x cu -arch=sm_90a --fmad=false kernels.cu -lcublasLt -o step ------------
  *
  *   ./step weights.bin data.bin
  *

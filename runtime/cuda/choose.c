@@ -3,7 +3,8 @@
  * Products are cuBLASLt's.  Where the GPU is here the library is asked for algorithms, each distinct product
  * once, and the one that is taken is part of the plan's choice: the fastest, where times are known
  * (measure.c), else the library's first.  Of a GPU that is not here the plan has the workspace that NVIDIA
- * recommends. Everything else, and products for which there is no algorithm or no library, is its text. */
+ * recommends.  Everything else, and products for which there is no algorithm or no library, is its text;
+ * attention has two, and which of them is the plan's choice as well. */
 #include "ir/mem.h"
 #include "profile.h"
 #include <math.h>
@@ -178,9 +179,10 @@ static int64_t workspace_bytes(const Command *c, const Asked *q, const ProductAl
 
 static Candidate candidate(CudaProfile *p, const Command *c, const Asked *q, const ProductAlgo *algo)
 {
-    const char *choice = q->products.n == 0 ? NULL
-                         : p->on.cu         ? product_choice(&p->lib, algo, q->products.n, &p->round)
-                                            : product_unpinned;
+    const char *choice = c->k.wgmma           ? cuda_wgmma
+                         : q->products.n == 0 ? NULL
+                         : p->on.cu           ? product_choice(&p->lib, algo, q->products.n, &p->round)
+                                              : product_unpinned;
     return (Candidate){choice, workspace_bytes(c, q, algo), -1};
 }
 
@@ -218,6 +220,8 @@ static bool answer(CudaProfile *p, Item *it, StepCost *out, Diag *d)
         it->entry = profile_measures(p) ? command_entry(p, it->c, &q, it->choice) : 0;
         double ns = profile_ns(p, it->entry);
         out->measured = ns >= 0;
+        if (ns < 0 && it->c->k.wgmma)
+            ns = device_ns(p->opt.device, it->c);
         out->c[0].ns = (int64_t)ns;
         less.ns = ns < 0 ? -1 : (int64_t)(ns + q.slower);
         if (less.scratch < out->c[0].scratch)
@@ -234,10 +238,23 @@ bool profile_answer(CudaProfile *p, StepCost *out, Diag *d)
     return true;
 }
 
+/* Attention multiplies in warpgroups wherever it can. */
+static Command *with_wgmma(const CudaProfile *p, const Command *c, uint32_t n, Arena *a)
+{
+    bool can = p->opt.device && p->opt.device->capability == CUDA_WGMMA_CAPABILITY;
+    Command *out = NEW(a, Command, n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = c[i];
+        out[i].k.wgmma = can && !c[i].loop && !c[i].copy && kernel_cuda_has_wgmma(&c[i].k);
+    }
+    return out;
+}
+
 bool cuda_choose(void *user, const Command *c, uint32_t n, StepCost *out, Diag *d)
 {
     CudaProfile *p = user;
     arena_free(&p->round);
+    c = with_wgmma(p, c, n, &p->round);
     p->item = NEW(&p->round, Item, n + 1);
     for (p->nitem = 0; p->nitem < n; p->nitem++)
         p->item[p->nitem] = (Item){.c = &c[p->nitem], .first = c[p->nitem].nodes[0]};

@@ -192,7 +192,9 @@ bool cuda_kernels_load(const CudaDriver *cu, CUdevice device, const KernelCache 
 {
     Compiler x = {.cu = cu, .rtc = cuda_nvrtc(cu, d), .objects = o, .arena = a};
     TRY(x.rtc);
-    snprintf(x.arch, sizeof x.arch, "--gpu-architecture=sm_%d", cuda_capability(cu, device));
+    int capability = cuda_capability(cu, device);
+    snprintf(x.arch, sizeof x.arch, "--gpu-architecture=sm_%d%s", capability,
+             capability == CUDA_WGMMA_CAPABILITY ? "a" : "");
     o->of = mem_new(2 * (size_t)n + 1, sizeof *o->of);
     o->n = 0;
     if (n == 0 || cache)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Static figures of generated CUDA kernels: registers, stack, spills, launches, and how wide they access memory.
 
-    cuda_static.py [--arch sm_90,sm_80] [--disasm NVDISASM] [--all] kernels.cu...
+    cuda_static.py [--arch sm_90a,sm_80] [--disasm NVDISASM] [--all] kernels.cu...
 
-The files are those of ckc MODEL --device h200 --steps 0 --emit cuda.  Compiles with NVRTC (libnvrtc.so.13) as the
-runtime does and disassembles the machine code with nvdisasm (pip install nvidia-cuda-nvdisasm).  Prints what must
+The files are those of ckc MODEL --device h200 --steps 0 --emit cuda; with products of warpgroups (wgmma) they are for
+sm_90a alone.  Compiles with NVRTC (libnvrtc.so.13) as the runtime does and disassembles the machine code with nvdisasm (pip install nvidia-cuda-nvdisasm).  Prints what must
 not be: spills, a stack, more than 128 registers (attention: 255), products, convolutions and attention of 1 MFLOP and
 more whose items are computed one by one, launches whose operands are 1 MB and more with fewer blocks than an H200 has
 processors (a slice reads little of a large value); then a table of all files.  --all: a line per kernel.
@@ -59,7 +59,7 @@ def resources(log):
 
 
 def accesses(disasm, cubin):
-    """{kernel: Counter of bytes per global access, and 'mma'}"""
+    """{kernel: Counter of bytes per global access, and 'mma', of warps or warpgroups}"""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as f:
         f.write(cubin)
         f.flush()
@@ -167,7 +167,7 @@ def check_code(arg, source, arch, runs):
 
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument("--arch", default="sm_80,sm_90")
+    ap.add_argument("--arch", help="else sm_80 and sm_90, or sm_90a where a file needs it")
     ap.add_argument("--disasm", default=os.environ.get("NVDISASM", "nvdisasm"))
     ap.add_argument("--all", action="store_true")
     ap.add_argument("--skip", default="", help="kernels whose text matches this are left out")
@@ -181,7 +181,8 @@ def main():
         kernels = {kernel_of(p[0]) for r in runs for p in r["phases"]}
         print(f"{path}: {sum(len(r['phases']) for r in runs)} launches of {len(kernels)} kernels")
         check_schedule(runs, wide, narrow)
-        most = [check_code(arg, source, arch, runs) for arch in arg.arch.split(",")]
+        default = "sm_90a" if "wgmma.mma_async" in source else "sm_80,sm_90"
+        most = [check_code(arg, source, arch, runs) for arch in (arg.arch or default).split(",")]
         table.append((path, len(kernels), sum(len(r["phases"]) for r in runs), max(m[0] for m in most),
                       max(m[1] for m in most), sum(m[2] for m in most),
                       f"{100 * wide / max(wide + narrow, 1):.1f} %",

@@ -34,7 +34,11 @@ typedef enum {
     WARP_LDMATRIX,
     WARP_LDMATRIX_TRANS,
     WARP_MMA_BF16,
-    WARP_MMA_F16
+    WARP_MMA_F16,
+    WARP_WGMMA, /* and what follows: wgmma.c */
+    WARP_WGMMA_FENCE,
+    WARP_WGMMA_COMMIT,
+    WARP_WGMMA_WAIT
 } WarpOp;
 typedef struct {
     uint64_t value;
@@ -44,6 +48,16 @@ typedef struct {
     uint32_t a[4], b[2];
     float c[4];
 } WarpMma;
+
+/* Of a warp's 16 rows of a warpgroup's product 64 x n: c has n / 2 elements; its left factor is in registers,
+ * or the matrix a.  Of a wait n groups may be left. */
+typedef struct {
+    float *c;
+    int n;
+    bool f16, adds, in_registers;
+    uint32_t left[4];
+    uint64_t a, b;
+} WarpWgmma;
 
 /* Of an object of generated text: all of it, and its __shared__ variables. */
 typedef struct {
@@ -58,6 +72,7 @@ typedef struct {
     void (*copy)(void *to, const void *from, int bytes, int from_bytes); /* cp.async */
     void (*copy_commit)(void);
     void (*copy_wait)(int groups);
+    void (*fence)(void); /* fence.proxy.async */
     void (*access)(const void *at, size_t bytes, bool write); /* shadow_hooks.h; 0 bytes: not aligned */
     bool (*present)(int barrier); /* of a text whose barriers have numbers */
     int capability; /* whose tensor cores these are: 80 or 90 */

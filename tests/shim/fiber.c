@@ -7,7 +7,7 @@
  * (warp.c) go on, then a full block at a barrier. */
 #include "fiber.h"
 #include "shadow.h"
-#include "warp.h"
+#include "wgmma.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +93,8 @@ static void warp(WarpOp op, const void *in, size_t bytes, void *out, size_t out_
 /* Which every thread reads, of its index and the like, is no memory of the kernel. */
 static void access(const void *at, size_t bytes, bool write)
 {
+    if (wgmma_holds(current, at, bytes))
+        fiber_fault("thread %u of block %u: a product is not waited for", state->thread.x, state->block.x);
     if ((size_t)((const char *)at - (const char *)state) >= sizeof *state)
         shadow_access(at, bytes, write, state->thread.x, state->block.x);
 }
@@ -119,6 +121,8 @@ static void copy(void *to, const void *from, int bytes, int from_bytes)
 }
 
 static void copy_commit(void) { fiber[current].groups++; }
+
+static void fence(void) { shadow_fence(current); }
 
 static void land(const Copy *c)
 {
@@ -184,6 +188,10 @@ static void run_together(unsigned w)
     const Lane *l = &lane[w * LANES];
     if (l->op == WARP_SYNC)
         shadow_warp(w);
+    if (l->op >= WARP_WGMMA) {
+        wgmma_run(w, l, shared_memory, shared_bytes, state);
+        return;
+    }
     for (unsigned i = 0; i < LANES && (l->op == WARP_LDMATRIX || l->op == WARP_LDMATRIX_TRANS); i++)
         shadow_access(shared_memory + l[i].in.address, ROW, false, w * LANES + i, state->block.x);
     warp_run(&lane[w * LANES], shared_memory, shared_bytes, state->capability);
@@ -275,8 +283,10 @@ static bool run_block(uint64_t *seed)
                 resume(order[i]);
         for (unsigned t = 0; t < threads; t++)
             done += fiber[t].wait == DONE;
-        if (done == threads)
+        if (done == threads) {
+            wgmma_end(threads / LANES);
             return !*state->error;
+        }
         if (!release())
             fiber_fault("threads are stuck");
         if (*state->error)
@@ -317,6 +327,7 @@ bool fiber_launch(ShimState *st, void (*body)(void *const *), void *const *arg, 
     st->copy = copy;
     st->copy_commit = copy_commit;
     st->copy_wait = copy_wait;
+    st->fence = fence;
     *st->error = '\0';
     shadow_launch(stacks, (size_t)MAX_BLOCK * STACK);
     if (shadow_used())
@@ -325,6 +336,7 @@ bool fiber_launch(ShimState *st, void (*body)(void *const *), void *const *arg, 
     for (unsigned b = 0; b < grid && ok; b++) {
         st->block.x = b;
         shadow_block();
+        wgmma_block();
         memset(shared_memory, 0xFF, shared);
         ok = run_block(&seed);
     }
@@ -369,6 +381,7 @@ bool thread_launch_kernel(ShimState *st, const void *kernel, void *const *operan
     st->grid_dim.x = grid;
     st->access = access;
     *st->error = '\0';
+    wgmma_block();
     shadow_launch((char *)__builtin_frame_address(0) - DEEP, DEEP);
     for (unsigned b = 0; b < grid; b++) {
         st->block.x = seed & 1 ? grid - 1 - b : b;

@@ -9,7 +9,7 @@
 
 /* Of a cell: several warps; others of the thread's warp as well; a copy that has not landed. */
 enum { SEVERAL = 0xFFFF, MATES = 0x4000, PENDING = 0xFFFE };
-enum { MOST = 1024, GRAIN = 2, WARPS = 32 };
+enum { MOST = 1024, GRAIN = 2, WARPS = 32, LANES = 32 };
 
 typedef struct {
     uint32_t written, read; /* when; 0: never */
@@ -18,6 +18,8 @@ typedef struct {
         read_beside; /* by work of another stream that did not come before what reads now; the last time */
     uint16_t writer, reader; /* threads, or SEVERAL ... */
     uint16_t writer_syncs, reader_syncs; /* how often the warp had met */
+    uint16_t held;      /* by so many products of warpgroups, which have still to read it */
+    uint32_t fences;    /* that there had been when it was written */
 } Cell;
 
 typedef struct {
@@ -33,6 +35,8 @@ static const char *stack;
 static size_t stack_bytes;
 static uint32_t now = 1, block_start, launch_start;
 static uint16_t syncs[WARPS];
+/* fence.proxy.async: how many there were; the number of each thread's last one. */
+static uint32_t fences, fenced[LANES * WARPS];
 
 static size_t cell_bytes(size_t bytes) { return (bytes / GRAIN + 1) * sizeof(Cell); }
 
@@ -94,6 +98,7 @@ void shadow_launch(const void *stacks, size_t bytes)
 void shadow_block(void) { block_start = ++now; }
 void shadow_barrier(void) { now++; }
 void shadow_warp(unsigned warp) { syncs[warp]++; }
+void shadow_fence(unsigned thread) { fenced[thread] = ++fences; }
 
 /* ---- work of streams ---------------------------------------------------------------------------- */
 
@@ -183,6 +188,8 @@ static bool races(const Cell *c, bool write, unsigned thread, bool shared)
         return true;
     if (!write)
         return false;
+    if (c->held)
+        return true;
     if (!shared && (c->read_before >= launch_start || (c->read >= launch_start && c->read < block_start)))
         return true;
     return unordered(c->read, c->reader, c->reader_syncs, thread);
@@ -193,6 +200,7 @@ static void note(Cell *c, bool write, unsigned thread)
     const uint16_t t = (uint16_t)thread, s = syncs[thread / 32];
     if (write) {
         c->written = now;
+        c->fences = fences;
         c->writer = t;
         c->writer_syncs = s;
         return;
@@ -235,7 +243,7 @@ void shadow_access(const void *at, size_t bytes, bool write, unsigned thread, un
         if (races(c, write, thread, r->kind == SHADOW_SHARED))
             fiber_fault("thread %u of block %u: a race for %s memory with %s", thread, block,
                         r->kind == SHADOW_SHARED ? "shared" : "global",
-                        c->writer == PENDING ? "a copy" : "another thread");
+                        c->writer == PENDING ? "a copy" : c->held ? "a product" : "another thread");
         note(c, write, thread);
     }
 }
@@ -258,6 +266,18 @@ static Cell *cell_at(const void *at)
 {
     const Range *r = nrange ? range_of(at) : NULL;
     return r && r->cell ? &r->cell[(size_t)((const char *)at - r->at) / GRAIN] : NULL;
+}
+
+void shadow_product(const void *at, size_t bytes, unsigned thread, unsigned block, int hold)
+{
+    Cell *c = cell_at(at);
+    shadow_access(at, bytes, false, thread, block);
+    for (size_t i = 0; c && i < bytes / GRAIN; i++) {
+        if (c[i].written >= block_start && c[i].writer < LANES * WARPS &&
+            fenced[c[i].writer] <= c[i].fences)
+            fiber_fault("thread %u of block %u: a product reads what no fence shows it", thread, block);
+        c[i].held = (uint16_t)(c[i].held + hold);
+    }
 }
 
 void shadow_pending(const void *at, size_t bytes)

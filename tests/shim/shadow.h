@@ -33,6 +33,10 @@ void shadow_block(void);                              /* begins */
 void shadow_barrier(void);                            /* all threads of the block have come */
 void shadow_warp(unsigned warp);                      /* all lanes of the warp have come */
 void shadow_access(const void *at, size_t bytes, bool write, unsigned thread, unsigned block);
+/* A product of a warpgroup, whose lane that thread is, is to read it later (hold 1), which nobody may write
+ * to until it has (-1).  It sees what a fence of the thread that wrote it was behind. */
+void shadow_product(const void *at, size_t bytes, unsigned thread, unsigned block, int hold);
+void shadow_fence(unsigned thread); /* fence.proxy.async */
 /* A copy of the thread is to land there, which nobody may touch until it has. */
 void shadow_pending(const void *at, size_t bytes);
 void shadow_landed(const void *at, size_t bytes, unsigned thread);

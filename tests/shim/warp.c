@@ -114,53 +114,61 @@ static float add_products(float c, const Term *a, const Term *b, int n, Format f
     return cut_to_f32(s, most - fraction);
 }
 
-typedef struct {
-    Term a[16][16], b[8][16]; /* b by column */
-    uint16_t raw_a[16][16], raw_b[8][16];
-    bool special;
-} Fragments;
+static struct {
+    Term a[16][16], b[256][16];
+    const uint16_t (*raw_a)[16], (*raw_b)[16];
+    Format f;
+    bool special; /* an infinity or NaN is somewhere */
+} tile;
 
-static void gather_fragments(Fragments *x, const Lane *lane, Format f)
+void tile_set(const uint16_t (*a)[16], const uint16_t (*b)[16], int columns, bool half)
 {
-    x->special = false;
-    for (int l = 0; l < LANES; l++) {
-        const int g = l / 4, t = l % 4 * 2;
-        for (int i = 0; i < 8; i++)
-            x->raw_a[g + 8 * (i >> 1 & 1)][t + (i & 1) + 8 * (i >> 2)] =
-                (uint16_t)(lane[l].in.mma.a[i / 2] >> 16 * (i & 1));
-        for (int i = 0; i < 4; i++)
-            x->raw_b[g][t + (i & 1) + 8 * (i >> 1)] = (uint16_t)(lane[l].in.mma.b[i / 2] >> 16 * (i & 1));
-    }
+    tile.raw_a = a;
+    tile.raw_b = b;
+    tile.f = half ? f16 : bf16;
+    tile.special = false;
     for (int k = 0; k < 16; k++) {
         for (int r = 0; r < 16; r++)
-            x->a[r][k] = decode(x->raw_a[r][k], f, 16, &x->special);
-        for (int c = 0; c < 8; c++)
-            x->b[c][k] = decode(x->raw_b[c][k], f, 16, &x->special);
+            tile.a[r][k] = decode(a[r][k], tile.f, 16, &tile.special);
+        for (int c = 0; c < columns; c++)
+            tile.b[c][k] = decode(b[c][k], tile.f, 16, &tile.special);
     }
 }
 
-/* With an infinity or NaN somewhere. */
-static float special_sum(const Fragments *x, int row, int column, float c, Format f)
+static float special_sum(int row, int column, float c)
 {
     double sum = c;
     for (int k = 0; k < 16; k++)
-        sum += (double)value_of(x->raw_a[row][k], f) * value_of(x->raw_b[column][k], f);
+        sum += (double)value_of(tile.raw_a[row][k], tile.f) * value_of(tile.raw_b[column][k], tile.f);
     return (float)sum;
 }
 
-static void mma(Lane *lane, Format f, int capability)
+float tile_add(float c, int row, int column, int capability)
 {
-    Fragments x;
     const int step = capability >= 90 ? 16 : 8, fraction = capability >= 90 ? 25 : 24;
-    gather_fragments(&x, lane, f);
+    if (tile.special)
+        return special_sum(row, column, c);
+    for (int k = 0; k < 16; k += step)
+        c = add_products(c, tile.a[row] + k, tile.b[column] + k, step, tile.f, fraction);
+    return c;
+}
+
+static void mma(Lane *lane, bool half, int capability)
+{
+    uint16_t a[16][16], b[8][16];
+    for (int l = 0; l < LANES; l++) {
+        const int g = l / 4, t = l % 4 * 2;
+        for (int i = 0; i < 8; i++)
+            a[g + 8 * (i >> 1 & 1)][t + (i & 1) + 8 * (i >> 2)] =
+                (uint16_t)(lane[l].in.mma.a[i / 2] >> 16 * (i & 1));
+        for (int i = 0; i < 4; i++)
+            b[g][t + (i & 1) + 8 * (i >> 1)] = (uint16_t)(lane[l].in.mma.b[i / 2] >> 16 * (i & 1));
+    }
+    tile_set(a, b, 8, half);
     for (int l = 0; l < LANES; l++)
-        for (int i = 0; i < 4; i++) {
-            const int row = l / 4 + 8 * (i >> 1), column = l % 4 * 2 + (i & 1);
-            float c = lane[l].in.mma.c[i];
-            for (int k = 0; k < 16 && !x.special; k += step)
-                c = add_products(c, x.a[row] + k, x.b[column] + k, step, f, fraction);
-            lane[l].out.c[i] = x.special ? special_sum(&x, row, column, c, f) : c;
-        }
+        for (int i = 0; i < 4; i++)
+            lane[l].out.c[i] =
+                tile_add(lane[l].in.mma.c[i], l / 4 + 8 * (i >> 1), l % 4 * 2 + (i & 1), capability);
 }
 
 void warp_run(Lane lane[32], const unsigned char *shared, unsigned shared_bytes, int capability)
@@ -171,5 +179,5 @@ void warp_run(Lane lane[32], const unsigned char *shared, unsigned shared_bytes,
     else if (op == WARP_LDMATRIX || op == WARP_LDMATRIX_TRANS)
         ldmatrix(lane, op == WARP_LDMATRIX_TRANS, shared, shared_bytes);
     else if (op != WARP_SYNC)
-        mma(lane, op == WARP_MMA_BF16 ? bf16 : f16, capability);
+        mma(lane, op == WARP_MMA_F16, capability);
 }
