@@ -117,9 +117,9 @@ typedef struct ckc_tensor {
 CKC_API int ckc_input(const ckc_session *s, int k, ckc_tensor *t);
 CKC_API int ckc_weight(const ckc_session *s, int k, ckc_tensor *t);
 
-/* What a step leaves to be read, likewise.  With the option "grads": the model's outputs under their names, but
- * the one that is the loss, and the gradients, each under the name of its parameter; they take memory up to the
- * end of the step, within the budget.  Without it: the outputs of a step that has no loss; with
+/* What a step leaves to be read, likewise.  With the option "grads": the model's outputs under their names,
+ * but the one that is the loss, and the gradients, each under the name of its parameter; they take memory up
+ * to the end of the step, within the budget.  Without it: the outputs of a step that has no loss; with
  * "optimizer=none" and "loss=none" that is the network in its inference form. */
 CKC_API int ckc_output(const ckc_session *s, int k, ckc_tensor *t);
 CKC_API int ckc_gradient(const ckc_session *s, int k, ckc_tensor *t);
@@ -143,8 +143,8 @@ CKC_API int ckc_train(ckc_session *s, int64_t steps, const ckc_tensor *arrays, i
                       ckc_error *error);
 
 /* Called behind every step of ckc_train(), with its number, loss (NaN: it has none) and seconds (without the
- * data).  What is not 0 ends ckc_train() with CKC_OK: no further step begins, but on a GPU one may be running.
- * The session may not be used within.  To use it between steps, make one at a time. */
+ * data).  What is not 0 ends ckc_train() with CKC_OK: no further step begins, but on a GPU one may be
+ * running.  The session may not be used within.  To use it between steps, make one at a time. */
 typedef int ckc_step_fn(void *user, int64_t step, double loss, double seconds);
 CKC_API void ckc_on_step(ckc_session *s, ckc_step_fn *f, void *user); /* f NULL: none */
 

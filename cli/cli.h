@@ -370,6 +370,7 @@ json_t *report_json(const Job *j);
 void report_write(const json_t *report, FILE *f);
 /* The types that products read, and of the parameters, where these are others: "bf16 (weights f32)". */
 const char *precision_of(const Graph *g, char buf[64]);
+const char *loss_used(const Job *j);
 
 /* ---- memory.c: of a planned job ------------------------------------------------------------------ */
 

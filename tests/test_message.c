@@ -174,10 +174,30 @@ END_TEST
 START_TEST(quiet_is_silent)
 {
     int status;
-    char *out = on_terminal(MLP " --bind batch=4 --steps 0 --output x --budget 100% -q --time 1", 60, &status);
+    char *out = on_terminal(MLP " --bind batch=4 --steps 0 -o x --budget 100% -q --time 1", 60, &status);
     ck_assert_int_eq(status, 0);
     ck_assert_str_eq(out, "");
     free(out);
+}
+END_TEST
+
+/* What is printed where nothing is planned. */
+START_TEST(tables_fit_80_columns)
+{
+    static const char *const pages[] = {"opt --list", "devices",
+                                        "eval " MLP " --bind batch=4",
+                                        "solve " CKC_SOURCE_DIR "/examples/trace4/trace4.dag --budget 50%",
+                                        "solve " CKC_SOURCE_DIR "/examples/trace4/trace4.dag --budget 1"};
+    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
+        int status;
+        char *out = on_terminal(pages[i], 80, &status), *last = out;
+        for (char *at = out; (at = strstr(at, "\r\033[K")) != NULL;)
+            last = at += 4;
+        for (char *line = strtok(last, "\r\n"); line; line = strtok(NULL, "\r\n"))
+            ck_assert_msg(strlen(line) <= 80, "ckc %s: '%s'", pages[i], line);
+        ck_assert_msg(!strstr(last, "\033"), "ckc %s: %s", pages[i], last);
+        free(out);
+    }
 }
 END_TEST
 
@@ -264,6 +284,7 @@ Suite *suite_message(void)
     tcase_add_test(t, progress_of_a_run);
     tcase_add_test(t, progress_goes_on);
     tcase_add_test(t, quiet_is_silent);
+    tcase_add_test(t, tables_fit_80_columns);
     tcase_add_test(t, summaries_as_wide_as_the_terminal);
     suite_add_tcase(s, t);
     return s;
