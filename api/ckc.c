@@ -30,20 +30,33 @@ SAME(CKC_UNSUPPORTED, EXIT_UNSUPPORTED);
 SAME(CKC_INFEASIBLE, EXIT_INFEASIBLE);
 SAME(CKC_DEVICE, EXIT_DEVICE);
 
+/* Tensors with names. */
+typedef struct {
+    const char *what;
+    ckc_tensor *tensor;
+    Val *of; /* the values; one may have several names */
+    int n;
+    uint32_t ctensor, cof;
+    NameMap at;
+} List;
+
 struct ckc_session {
     Options o;
     Arena arena; /* of what is below, besides the job */
     Job *job;
     bool planned, open;
+    bool made; /* a step, so that there are results of it */
     bool lost; /* there was no memory in the middle of something */
     ckc_info info;
     Val *input;
-    ckc_tensor *weight;
-    Val *weight_of; /* the values; one may have several names */
-    int ninput, nweight;
+    int ninput;
+    List weight, output, gradient;
     const char **note; /* escaped */
     uint32_t nnote, cnote;
-    NameMap weight_at;
+    ckc_step_fn *on_step;
+    void *user;
+    locale_t locale; /* of who calls; so its threads */
+    int threads;
 };
 
 static const Subcommand plan_options = {
@@ -118,24 +131,31 @@ static const ckc_error unusable = {
 static ckc_error run_in_c_locale(ckc_session *s, Work *work, void *given)
 {
     ckc_error e = {.status = CKC_OK};
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = uselocale(c);
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    s->locale = uselocale(c);
     if (!guarded(work, s, given) && (s->lost || !guarded(describe, s, &e)))
         e = no_memory;
-    uselocale(before);
+    uselocale(s->locale);
     if (c)
         freelocale(c);
     return e;
 }
 
+/* As they were. */
+static void leave_threads(const ckc_session *s)
+{
+    fp_leave();
+    omp_set_num_threads(s->threads);
+}
+
 static int call(ckc_session *s, Work *work, void *given, ckc_error *error)
 {
-    int threads = omp_get_max_threads();
+    s->threads = omp_get_max_threads();
     s->o.diag = (Diag){0};
     if (s->job)
         s->job->blame = NULL;
     ckc_error e = s->lost ? unusable : run_in_c_locale(s, work, given);
-    fp_leave();
-    omp_set_num_threads(threads);
+    leave_threads(s);
     if (error)
         *error = e;
     return e.status;
@@ -160,7 +180,10 @@ static bool take_options(Options *o, const Source *from)
         return fail(&o->diag, "%s: no file is named", o->command->name);
     o->path = arena_strndup(&o->arena, from->path, strlen(from->path));
     for (const char *const *text = from->options; text && *text; text++)
-        TRY(options_set(o, arena_strndup(&o->arena, *text, strlen(*text))));
+        if (!from->is_schedule && strcmp(*text, "grads") == 0)
+            o->step.keep_grads = true; /* the command has a file for them */
+        else
+            TRY(options_set(o, arena_strndup(&o->arena, *text, strlen(*text))));
     return true;
 }
 
@@ -181,22 +204,46 @@ static ckc_tensor describe_value(const Graph *g, Val v, const char *name)
     return out;
 }
 
+/* A name that is there already is of what came first. */
+static void list_add(ckc_session *s, List *l, Val v, const char *name)
+{
+    if (!name_add(&l->at, name, (uint32_t)l->n))
+        return;
+    uint32_t n = (uint32_t)l->n++;
+    l->tensor = arena_grow(&s->arena, l->tensor, n, &l->ctensor, sizeof *l->tensor);
+    l->of = arena_grow(&s->arena, l->of, n, &l->cof, sizeof *l->of);
+    l->tensor[n] = describe_value(s->job->plan->g, v, name);
+    l->of[n] = v;
+}
+
+static int list_get(const List *l, int k, ckc_tensor *t)
+{
+    if (k < 0 || k >= l->n)
+        return 0;
+    *t = l->tensor[k];
+    return 1;
+}
+
 /* As --save writes them: the exporter's transposed copies are no names of their own. */
 static void list_weights(ckc_session *s)
 {
     const Graph *g = s->job->plan->g;
-    uint32_t ctensor = 0, cvalue = 0;
-    s->weight_at = name_map(&s->arena);
+    s->weight = (List){.what = "weight", .at = name_map(&s->arena)};
     for (uint32_t i = 1; i < g->nvals; i++)
-        for (const ModelName *m = value_is_weight(&g->vals[i]) ? g->vals[i].in_model : NULL; m; m = m->next) {
-            if (m->transposed || !name_add(&s->weight_at, m->name, (uint32_t)s->nweight))
-                continue;
-            uint32_t n = (uint32_t)s->nweight++;
-            s->weight = arena_grow(&s->arena, s->weight, n, &ctensor, sizeof *s->weight);
-            s->weight_of = arena_grow(&s->arena, s->weight_of, n, &cvalue, sizeof *s->weight_of);
-            s->weight[n] = describe_value(g, (Val){i}, m->name);
-            s->weight_of[n] = (Val){i};
-        }
+        for (const ModelName *m = value_is_weight(&g->vals[i]) ? g->vals[i].in_model : NULL; m; m = m->next)
+            if (!m->transposed)
+                list_add(s, &s->weight, (Val){i}, m->name);
+}
+
+/* What the plan keeps to the end of a step. */
+static void list_results(ckc_session *s)
+{
+    const Graph *g = s->job->plan->g;
+    Results r = output_results(s->job);
+    s->output = (List){.what = "output", .at = name_map(&s->arena)};
+    s->gradient = (List){.what = "gradient", .at = name_map(&s->arena)};
+    for (uint32_t i = r.loss; i < g->nout; i++)
+        list_add(s, i < r.gradients ? &s->output : &s->gradient, g->out[i], r.name[i]);
 }
 
 static void list_inputs(ckc_session *s)
@@ -273,6 +320,7 @@ static bool make_session(ckc_session *s, void *given)
     s->planned = true;
     list_inputs(s);
     list_weights(s);
+    list_results(s);
     set_info(s);
     return !s->o.checkpoint || open_once(s);
 }
@@ -350,13 +398,9 @@ int ckc_input(const ckc_session *s, int k, ckc_tensor *t)
     return 1;
 }
 
-int ckc_weight(const ckc_session *s, int k, ckc_tensor *t)
-{
-    if (k < 0 || k >= s->nweight)
-        return 0;
-    *t = s->weight[k];
-    return 1;
-}
+int ckc_weight(const ckc_session *s, int k, ckc_tensor *t) { return list_get(&s->weight, k, t); }
+int ckc_output(const ckc_session *s, int k, ckc_tensor *t) { return list_get(&s->output, k, t); }
+int ckc_gradient(const ckc_session *s, int k, ckc_tensor *t) { return list_get(&s->gradient, k, t); }
 
 /* False: it has no such type. */
 static bool type_of(const ckc_tensor *t, Type *type)
@@ -380,19 +424,38 @@ size_t ckc_tensor_bytes(const ckc_tensor *t)
 /* ---- training -------------------------------------------------------------------------------------- */
 
 typedef struct {
+    ckc_session *s;
     int64_t steps, made;
     const ckc_tensor *arrays;
     int n;
     double *loss;
+    volatile sig_atomic_t stop;
 } Training;
+
+/* As if there were no call of ours around it. */
+static bool tell_step(ckc_session *s, int64_t step, double loss, double time)
+{
+    leave_threads(s);
+    locale_t c = uselocale(s->locale);
+    bool stop = s->on_step(s->user, step, loss, time) != 0;
+    uselocale(c);
+    return stop;
+}
 
 static void each_step(void *user, int64_t step, double loss, double time)
 {
     Training *t = user;
-    (void)step, (void)time;
     if (t->loss)
         t->loss[t->made] = loss;
     t->made++;
+    if (t->s->on_step && tell_step(t->s, step, loss, time))
+        t->stop = 1;
+}
+
+void ckc_on_step(ckc_session *s, ckc_step_fn *f, void *user)
+{
+    s->on_step = f;
+    s->user = user;
 }
 
 static bool check_array(const ckc_tensor *a, int k, Tensor *t, Diag *d)
@@ -430,9 +493,11 @@ static bool run_steps(ckc_session *s, Training *t, Feed *feed)
     to.finite = true;
     to.each = each_step;
     to.user = t;
+    to.stop = &t->stop;
     train_result_free(&j->result);
     bool ok = train_run(j->exec, &to, &j->result, &s->o.diag);
     j->done += t->made;
+    s->made |= t->made > 0;
     return ok;
 }
 
@@ -452,12 +517,12 @@ static bool train(ckc_session *s, void *given)
 
 int ckc_train(ckc_session *s, int64_t steps, const ckc_tensor *arrays, int n, double *loss, ckc_error *e)
 {
-    return call(s, train, &(Training){.steps = steps, .arrays = arrays, .n = n, .loss = loss}, e);
+    return call(s, train, &(Training){.s = s, .steps = steps, .arrays = arrays, .n = n, .loss = loss}, e);
 }
 
 int64_t ckc_steps(const ckc_session *s) { return s->job->done; }
 
-/* ---- weights --------------------------------------------------------------------------------------- */
+/* ---- weights and results --------------------------------------------------------------------------- */
 
 typedef struct {
     const char *name;
@@ -466,19 +531,20 @@ typedef struct {
     size_t bytes;
 } Elements;
 
-static bool find_weight(ckc_session *s, const Elements *x, Val *v)
+static bool find(ckc_session *s, const List *l, const Elements *x, Val *v)
 {
     char hint[NEAREST_HINT];
     Nearest near;
-    const uint32_t *k = name_get(&s->weight_at, x->name);
+    const uint32_t *k = name_get(&l->at, x->name);
     if (!k) {
         nearest_init(&near, x->name);
-        for (int i = 0; i < s->nweight; i++)
-            nearest_try(&near, s->weight[i].name);
-        return fail(&s->o.diag, "the model has no weight '%s'%s", x->name, nearest_hint(&near, hint));
+        for (int i = 0; i < l->n; i++)
+            nearest_try(&near, l->tensor[i].name);
+        return fail(&s->o.diag, "the %s has no %s '%s'%s", l == &s->weight ? "model" : "step", l->what,
+                    x->name, nearest_hint(&near, hint));
     }
-    size_t bytes = ckc_tensor_bytes(&s->weight[*k]);
-    *v = s->weight_of[*k];
+    size_t bytes = ckc_tensor_bytes(&l->tensor[*k]);
+    *v = l->of[*k];
     return x->bytes == bytes ||
            fail(&s->o.diag, "%s has %zu bytes, the caller says %zu", x->name, bytes, x->bytes);
 }
@@ -488,18 +554,34 @@ static bool read_weight(ckc_session *s, void *given)
     const Elements *x = given;
     Val v;
     Tensor t;
-    TRY(find_weight(s, x, &v) && open_once(s) && output_weight(s->job, v, &t));
+    TRY(find(s, &s->weight, x, &v) && open_once(s) && output_weight(s->job, v, &t));
     memcpy(x->to, t.data, x->bytes);
     arena_free(&s->job->tmp);
     return true;
 }
+
+static bool read_result(ckc_session *s, const List *l, const Elements *x)
+{
+    Val v;
+    if (!s->o.step.keep_grads && l->n == 0)
+        return fail(&s->o.diag, "the session keeps no %s: it was planned without the option grads", l->what);
+    TRY(find(s, l, x, &v));
+    if (!s->made)
+        return fail(&s->o.diag, "%s: no step has been made", x->name);
+    TRY(exec_read(s->job->exec, v, &s->o.diag));
+    memcpy(x->to, exec_tensor(s->job->exec, v).data, x->bytes);
+    return true;
+}
+
+static bool read_output(ckc_session *s, void *given) { return read_result(s, &s->output, given); }
+static bool read_gradient(ckc_session *s, void *given) { return read_result(s, &s->gradient, given); }
 
 static bool write_weight(ckc_session *s, void *given)
 {
     const Elements *x = given;
     const Graph *g = s->job->plan->g;
     Val v;
-    TRY(find_weight(s, x, &v) && open_once(s));
+    TRY(find(s, &s->weight, x, &v) && open_once(s));
     Tensor t = exec_tensor(s->job->exec, v);
     if (!t.data || g->vals[v.i].kind == VAL_CONST)
         return fail(&s->o.diag, "%s is a constant of the step: --train '%s' makes it a weight", x->name,
@@ -511,6 +593,16 @@ static bool write_weight(ckc_session *s, void *given)
 int ckc_read(ckc_session *s, const char *name, void *to, size_t bytes, ckc_error *e)
 {
     return call(s, read_weight, &(Elements){.name = name, .to = to, .bytes = bytes}, e);
+}
+
+int ckc_read_output(ckc_session *s, const char *name, void *to, size_t bytes, ckc_error *e)
+{
+    return call(s, read_output, &(Elements){.name = name, .to = to, .bytes = bytes}, e);
+}
+
+int ckc_read_gradient(ckc_session *s, const char *name, void *to, size_t bytes, ckc_error *e)
+{
+    return call(s, read_gradient, &(Elements){.name = name, .to = to, .bytes = bytes}, e);
 }
 
 int ckc_write(ckc_session *s, const char *name, const void *from, size_t bytes, ckc_error *e)

@@ -54,10 +54,11 @@ CKC_API const char *ckc_version(void);
 /* Plan a training step of an ONNX model.  options: NULL, or texts "NAME=VALUE", or "NAME" of those without a
  * value, and NULL behind the last: "budget=50%", "bind=batch=8", "optimizer=sgd", "nesterov".  They are those
  * of ckc plan (ckc help plan) but for what is printed and written, and of ckc train lr, schedule, warmup,
- * min-lr, steps, epochs, shuffle, training, checkpoint and resume.  Of these
+ * min-lr, steps, epochs, shuffle, training, checkpoint and resume; grads is the library's own.  Of these
  *   steps, epochs        say how long a schedule of the learning rate lasts: ckc_train() makes any number
  *   steps=0              plans alone: weights need not have values, and a device need not be here
  *   checkpoint, resume   see ckc_checkpoint()
+ *   grads                see ckc_output()
  * What is planned is found in seconds to minutes, the measured times of kernels and the compiled ones are
  * kept in a cache, as by the command.  The model's file must stay as it is while there is the session.
  * NULL: failed. */
@@ -116,6 +117,13 @@ typedef struct ckc_tensor {
 CKC_API int ckc_input(const ckc_session *s, int k, ckc_tensor *t);
 CKC_API int ckc_weight(const ckc_session *s, int k, ckc_tensor *t);
 
+/* What a step leaves to be read, likewise.  With the option "grads": the model's outputs under their names,
+ * but the one that is the loss, and the gradients, each under the name of its parameter; they take memory up
+ * to the end of the step, within the budget.  Without it: the outputs of a step that has no loss; with
+ * "optimizer=none" and "loss=none" that is the network in its inference form. */
+CKC_API int ckc_output(const ckc_session *s, int k, ckc_tensor *t);
+CKC_API int ckc_gradient(const ckc_session *s, int k, ckc_tensor *t);
+
 /* The bytes of all elements. */
 CKC_API size_t ckc_tensor_bytes(const ckc_tensor *t);
 
@@ -134,15 +142,26 @@ CKC_API size_t ckc_tensor_bytes(const ckc_tensor *t);
 CKC_API int ckc_train(ckc_session *s, int64_t steps, const ckc_tensor *arrays, int n, double *loss,
                       ckc_error *error);
 
+/* Called behind every step of ckc_train(), with its number, loss (NaN: it has none) and seconds (without the
+ * data).  What is not 0 ends ckc_train() with CKC_OK: no further step begins, but on a GPU one may be
+ * running.  The session may not be used within.  To use it between steps, make one at a time. */
+typedef int ckc_step_fn(void *user, int64_t step, double loss, double seconds);
+CKC_API void ckc_on_step(ckc_session *s, ckc_step_fn *f, void *user); /* f NULL: none */
+
 /* Steps that are behind the session, those before a checkpoint it went on from included. */
 CKC_API int64_t ckc_steps(const ckc_session *s);
 
-/* ---- weights --------------------------------------------------------------------------------------- */
+/* ---- weights and results --------------------------------------------------------------------------- */
 
 /* The elements of a weight, as they are between two steps; bytes must be those of the tensor. */
 CKC_API int ckc_read(ckc_session *s, const char *name, void *to, size_t bytes, ckc_error *error);
 /* Others in their place.  Optimizer state stays; what the step holds as a constant cannot be written. */
 CKC_API int ckc_write(ckc_session *s, const char *name, const void *from, size_t bytes, ckc_error *error);
+
+/* An output or a gradient of the last step.  Of one in micro-batches outputs are those of the last of them,
+ * gradients the mean of all; without the scale of the loss, and not yet clipped. */
+CKC_API int ckc_read_output(ckc_session *s, const char *name, void *to, size_t bytes, ckc_error *error);
+CKC_API int ckc_read_gradient(ckc_session *s, const char *name, void *to, size_t bytes, ckc_error *error);
 
 /* All weights to a file, as --save does: .onnx, a copy of the model, or .safetensors.  Weights that are not
  * finite are not written.  The file is complete or as it was before. */

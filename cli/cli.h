@@ -343,6 +343,14 @@ bool output_weights(Job *j);
 bool value_is_weight(const Value *v); /* of the model's file */
 /* The elements of one, in memory of the run or of j->tmp. */
 bool output_weight(Job *j, Val v, Tensor *t);
+
+/* Names of the plan's outputs: the loss, those of the model, the parameters whose gradients they are. */
+typedef struct {
+    const char **name;
+    uint32_t loss;      /* 1: the first is the loss, 0: there is none */
+    uint32_t gradients; /* the first of them */
+} Results;
+Results output_results(Job *j);
 bool output_grads(Job *j);
 
 /* ---- numbers.c ---------------------------------------------------------------------------------- */
@@ -362,6 +370,7 @@ json_t *report_json(const Job *j);
 void report_write(const json_t *report, FILE *f);
 /* The types that products read, and of the parameters, where these are others: "bf16 (weights f32)". */
 const char *precision_of(const Graph *g, char buf[64]);
+const char *loss_used(const Job *j);
 
 /* ---- memory.c: of a planned job ------------------------------------------------------------------ */
 

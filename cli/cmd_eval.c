@@ -97,7 +97,7 @@ static json_t *output_json(const char *name, const Tensor *t, bool print)
         sum += v;
     }
     if (print)
-        print_line(stdout, "%-24s %-20s min %-12.6g mean %-12.6g max %.6g", name,
+        print_line(stdout, "%-18s %-14s min %-9.4g mean %-9.4g max %.4g", name,
                    type_str(&t->type, type), low, sum / (double)n, high);
     json_t *o = json_pack("{s:o, s:s}", "name", json_text(name), "type", type_str(&t->type, type));
     if (n && isfinite(sum)) {

@@ -9,8 +9,12 @@
 
 static void list_passes(void)
 {
-    for (const Pass *p = pipeline; p->name; p++)
-        printf("%-13s %s\n", p->name, p->doc);
+    enum { INDENT = 14, WIDTH = 79 };
+    for (const Pass *p = pipeline; p->name; p++) {
+        printf("%-*s", INDENT, p->name);
+        print_words(stdout, p->doc, strlen(p->doc), INDENT, WIDTH, INDENT);
+        putchar('\n');
+    }
 }
 
 /* The whole file with a 0 behind it, in a. */

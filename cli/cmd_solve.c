@@ -78,23 +78,28 @@ static double of_peak(const Solve *job, int64_t bytes)
     return job->input_peak ? 100 * (double)bytes / (double)job->input_peak : 0;
 }
 
+static char *result_text(const Solve *job, const RematResult *r, int64_t budget)
+{
+    if (!r->feasible)
+        return mem_printf("budget %" PRId64 " (%.2f %%): %s; least peak found %" PRId64
+                          " (%.3f %%), none below %" PRId64 " (%.3f %%)\n",
+                          budget, of_peak(job, budget),
+                          r->proved_infeasible ? "infeasible" : "no schedule found", r->min_budget,
+                          of_peak(job, r->min_budget), r->min_budget_bound,
+                          of_peak(job, r->min_budget_bound));
+    return mem_printf("budget %" PRId64 " (%.2f %%): cost %" PRId64
+                      " (+%.4f %%), bound +%.4f %%, gap %.4f %%%s, peak %" PRId64
+                      " (%.3f %%), %d steps, %.2f s\n",
+                      budget, of_peak(job, budget), r->cost, over_base(job, r->cost),
+                      over_base(job, r->lower_bound), gap_of(r), r->proved_optimal ? " (optimal)" : "",
+                      r->peak, of_peak(job, r->peak), r->n, r->seconds);
+}
+
 static void print_result(const Solve *job, const RematResult *r, int64_t budget)
 {
-    if (!r->feasible) {
-        printf("budget %" PRId64 " (%.2f %%): %s; least peak found %" PRId64
-               " (%.3f %%), none below %" PRId64 " (%.3f %%)\n",
-               budget, of_peak(job, budget),
-               r->proved_infeasible ? "infeasible" : "no schedule found", r->min_budget,
-               of_peak(job, r->min_budget), r->min_budget_bound,
-               of_peak(job, r->min_budget_bound));
-        return;
-    }
-    printf("budget %" PRId64 " (%.2f %%): cost %" PRId64
-           " (+%.4f %%), bound +%.4f %%, gap %.4f %%%s, peak %" PRId64
-           " (%.3f %%), %d steps, %.2f s\n",
-           budget, of_peak(job, budget), r->cost, over_base(job, r->cost),
-           over_base(job, r->lower_bound), gap_of(r), r->proved_optimal ? " (optimal)" : "",
-           r->peak, of_peak(job, r->peak), r->n, r->seconds);
+    char *text = result_text(job, r, budget);
+    print_lines(stdout, text, 4);
+    free(text);
 }
 
 static bool write_schedule(Solve *job, const RematResult *r)

@@ -60,7 +60,7 @@ static bool check_options(Options *o)
         return fail(d, "--device %s is not this machine: ckc plan plans for it", s->device->name);
     if (!(o->ops && o->ops->threads) && s->threads)
         return fail(d, "--threads belongs to this machine, not to --device %s", s->device->name);
-    if (o->grads && s->loss == LOSS_NONE)
+    if (s->keep_grads && s->loss == LOSS_NONE)
         return fail(d, "--grads needs a loss");
     return check_offload(o);
 }
@@ -127,7 +127,7 @@ bool step_check(Options *o)
 {
     TRY(find_device(o) && check_options(o));
     /* Validation.  Gradients are those of training. */
-    o->step.import.inference = o->step.optim == OPTIM_NONE && !o->grads && !o->training;
+    o->step.import.inference = o->step.optim == OPTIM_NONE && !o->step.keep_grads && !o->training;
     return true;
 }
 

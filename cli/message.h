@@ -15,6 +15,7 @@
 Progress progress_begin(bool quiet);
 /* On standard output, while the line goes on. */
 void progress_print(const char *fmt, ...) PRINTF(1, 2);
+int progress_room(void);   /* columns of its text */
 void progress_end(void);   /* and it is gone; nothing else may be printed before */
 int stream_width(FILE *f); /* columns; 0: it is no terminal */
 

@@ -363,23 +363,28 @@ bool output_weights(Job *j)
     return true;
 }
 
-/* Outputs follow the loss; the one the loss was is not repeated. */
-static int name_outputs(const Job *j, NamedTensor *v)
+static bool is_number(const Type *t) { return dtype_is_float(t->dt) && type_count(t) == 1; }
+
+/* Outputs follow the loss; the one the loss was is not repeated.  A schedule has names of its own. */
+Results output_results(Job *j)
 {
     const Graph *g = j->plan->g;
-    uint32_t have = g->nout - 1 - j->info.ntrained;
-    bool dropped = have < j->noutput;
-    int n = 0;
-    for (uint32_t i = 0; i < j->noutput && (uint32_t)n < have; i++) {
-        const Type *t = &j->output[i].type;
-        if (dropped && dtype_is_float(t->dt) && type_count(t) == 1) {
+    Results r = {.name = NEW(&j->arena, const char *, g->nout + 1), .gradients = results_of(j)};
+    r.loss = j->info.loss.i || (j->in_schedule && g->nout && is_number(val_type(g, g->out[0])));
+    uint32_t n = r.loss;
+    bool dropped = r.gradients - n < j->noutput;
+    if (r.loss)
+        r.name[0] = "loss";
+    for (uint32_t i = 0; i < j->noutput && n < r.gradients; i++)
+        if (dropped && is_number(&j->output[i].type))
             dropped = false;
-            continue;
-        }
-        v[n] = (NamedTensor){j->output[i].name, exec_tensor(j->exec, g->out[1 + n])};
-        n++;
-    }
-    return n;
+        else
+            r.name[n++] = j->output[i].name;
+    for (; n < r.gradients; n++)
+        r.name[n] = graph_model_name(g, g->out[n]);
+    for (; n < g->nout; n++)
+        r.name[n] = graph_model_name(g, j->info.trained[n - r.gradients].param);
+    return r;
 }
 
 bool output_grads(Job *j)
@@ -387,15 +392,11 @@ bool output_grads(Job *j)
     const Graph *g = j->plan->g;
     if (!j->o->grads)
         return true;
-    NamedTensor *v = NEW(&j->arena, NamedTensor, g->nout + j->info.ntrained + 1);
-    int n = 1;
-    for (uint32_t i = 0; i < g->nout; i++)
+    Results r = output_results(j);
+    NamedTensor *v = NEW(&j->arena, NamedTensor, g->nout + 1);
+    for (uint32_t i = 0; i < g->nout; i++) {
         TRY(exec_read(j->exec, g->out[i], &j->o->diag));
-    v[0] = (NamedTensor){"loss", exec_tensor(j->exec, g->out[0])};
-    n += name_outputs(j, v + 1);
-    for (uint32_t i = 0; i < j->info.ntrained; i++) {
-        Val grad = g->out[g->nout - j->info.ntrained + i];
-        v[n++] = (NamedTensor){graph_model_name(g, j->info.trained[i].param), exec_tensor(j->exec, grad)};
+        v[i] = (NamedTensor){r.name[i], exec_tensor(j->exec, g->out[i])};
     }
-    return npz_write(j->o->grads, n, v, &j->o->diag);
+    return npz_write(j->o->grads, (int)g->nout, v, &j->o->diag);
 }

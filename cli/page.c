@@ -77,8 +77,8 @@ static void put_head(const Job *j, const json_t *report, FILE *f, Arena *a)
     fputs("</style>\n</head>\n<body>\n<header><h1>", f);
     print_xml(f, j->o->path);
     fputs("</h1>\n<p class=\"sub\">", f);
-    print_xml(f, arena_printf(a, "A training step: %s, %s, on %s in %s", optim_name[j->o->step.optim],
-                              loss_name[j->o->step.loss], p->device ? p->device : "cpu",
+    print_xml(f, arena_printf(a, "A training step: %s, loss %s, on %s in %s", optim_name[j->o->step.optim],
+                              loss_used(j), p->device ? p->device : "cpu",
                               precision_of(p->g, precision)));
     if (p->accumulate > 1)
         fprintf(f, ", %lld micro-batches", (long long)p->accumulate);

@@ -91,8 +91,7 @@ static void draw_budget(Drawing *d, int64_t budget)
     picture_line(d->t.p, PAINT_LIMIT, 1.5, true, (PlotPoint[]){{d->t.left, y}, {d->t.right, y}}, 2);
 }
 
-/* ---- what is computed when ------------------------------------------------------------------------------
- */
+/* ---- what is computed when ------------------------------------------------------------------------- */
 
 Paint *step_paints(const Job *j, Arena *a)
 {
@@ -111,7 +110,8 @@ Paint *step_paints(const Job *j, Arena *a)
 
 typedef double Shares[PAINTS];
 
-/* Parts of the columns' time, of steps of these colours. */
+/* Parts of the columns' time, of steps of these colours.  What runs again counts more, so that it is seen
+ * where it is short: it is what the picture is about. */
 static Shares *column_shares(const Drawing *d, const Paint *paint, Paint from, Paint to)
 {
     Shares *share = arena_alloc(d->a, d->columns + 1, sizeof *share);
@@ -122,7 +122,7 @@ static Shares *column_shares(const Drawing *d, const Paint *paint, Paint from, P
         double at = scale * (double)(copy ? time[s].begin : d->own.ns[s]);
         double end = scale * (double)(copy ? time[s].end : d->own.ns[s + 1]);
         for (uint32_t k = (uint32_t)at; k < end && k < d->columns && from <= paint[s] && paint[s] <= to; k++)
-            share[k][paint[s]] += fmin(end, k + 1) - fmax(at, k);
+            share[k][paint[s]] += (paint[s] == PAINT_AGAIN ? 10 : 1) * (fmin(end, k + 1) - fmax(at, k));
     }
     return share;
 }
@@ -146,8 +146,7 @@ static void draw_band(Drawing *d, const Paint *paint, Paint from, Paint to, doub
     }
 }
 
-/* ---- around it
- * ---------------------------------------------------------------------------------------------- */
+/* ---- around it ------------------------------------------------------------------------------------- */
 
 static void write_numbers(Drawing *d)
 {

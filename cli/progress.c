@@ -31,14 +31,18 @@ int stream_width(FILE *f)
     return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col >= 20 ? w.ws_col : 80;
 }
 
+static const char prefix[] = "ckc: ";
+
+int progress_room(void) { return stream_width(stderr) - (int)sizeof prefix; }
+
+/* How long it has taken, where there is room for it. */
 static void show(void)
 {
-    char text[256];
+    char text[256], since[32];
     int width = stream_width(stderr) - 1;
-    int n = snprintf(text, sizeof text, "ckc: %s (%.0f s)", line.text, clock_seconds() - line.start);
-    n = n < (int)sizeof text ? n : (int)sizeof text - 1;
-    n = n < width ? n : width;
-    fprintf(stderr, "\r%.*s\033[K", n, text);
+    int n = snprintf(text, sizeof text, "%s%s", prefix, line.text);
+    int m = snprintf(since, sizeof since, " (%.0f s)", clock_seconds() - line.start);
+    fprintf(stderr, "\r%.*s%s\033[K", width, text, n + m <= width ? since : "");
     fflush(stderr);
     line.shown = true;
 }

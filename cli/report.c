@@ -311,6 +311,13 @@ static void print_trials(const Job *j, FILE *f)
     fputc('\n', f);
 }
 
+/* Where it was to be found, what it is. */
+const char *loss_used(const Job *j)
+{
+    int kind = j->o->step.loss;
+    return kind != LOSS_AUTO ? loss_name[kind] : j->info.target.i ? loss_name[LOSS_CE] : "of the model";
+}
+
 static void print_model(const Job *j, FILE *f)
 {
     const StepOptions *o = &j->o->step;
@@ -330,8 +337,8 @@ static void print_model(const Job *j, FILE *f)
     print_line(f, "trains      %u tensors, %" PRId64 " elements%s%s; %u frozen", j->info.ntrained,
                elements, names, j->info.ntrained > 3 ? ", ..." : "", frozen);
     arena_free(&a);
-    print_line(f, "step        loss %s, %s, lr %g; data: %s", loss_name[o->loss],
-               optim_name[o->optim], j->plan->run.lr, data_used(j->o->data));
+    print_line(f, "step        loss %s, %s, lr %g; data: %s", loss_used(j), optim_name[o->optim],
+               j->plan->run.lr, data_used(j->o->data));
     if (j->plan->accumulate > 1)
         fprintf(f, "            %" PRId64 " micro-batches a step: gradients are added up, the loss is "
                 "their mean\n", j->plan->accumulate);
@@ -582,7 +589,7 @@ json_t *report_json(const Job *j)
     set(o, "version", json_string(CKC_VERSION));
     set_plan(o, j);
     if (!j->in_schedule) {
-        set(o, "loss", json_string(loss_name[j->o->step.loss]));
+        set(o, "loss", json_string(loss_used(j)));
         set(o, "optimizer", json_string(optim_name[j->o->step.optim]));
         double clip = j->o->step.clip_norm;
         set(o, "clip_norm", clip > 0 ? json_real(clip) : json_null());

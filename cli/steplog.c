@@ -88,34 +88,49 @@ static bool open_metrics(StepLog *l, int64_t first)
 
 /* ---- the terminal ----------------------------------------------------------------------------------- */
 
-static void show_time(char text[64], double seconds)
+static void print_left(char text[64], double seconds)
 {
-    int64_t s = (int64_t)(seconds + 0.5), h = s / 3600, m = s / 60 % 60;
+    int64_t s = (int64_t)(seconds + 0.5), h = s / 3600;
+    int m = (int)(s / 60 % 60), rest = (int)(s % 60);
     if (h)
-        snprintf(text, 64, "%" PRId64 " h %02d min left", h, (int)m);
+        snprintf(text, 64, ", %" PRId64 ":%02d:%02d left", h, m, rest);
     else if (m)
-        snprintf(text, 64, "%d min %02d s left", (int)m, (int)(s % 60));
+        snprintf(text, 64, ", %d:%02d left", m, rest);
     else
-        snprintf(text, 64, "%d s left", (int)s);
+        snprintf(text, 64, ", %d s left", rest);
+}
+
+enum { BAR = 20 }; /* cells */
+
+/* As long as the line has room for. */
+static void print_bar(char text[2 * BAR + 4], int room, double part)
+{
+    static const char full[] = "====================", empty[] = "                    ";
+    int cells = room - 3 < BAR ? room - 3 : BAR, done = (int)(part * cells);
+    *text = 0;
+    if (cells >= BAR / 4)
+        snprintf(text, 2 * BAR + 4, "[%.*s%.*s] ", done, full, cells - done, empty);
 }
 
 /* By the clock, so that the data, validation and checkpoints count. */
 static void show_progress(StepLog *l, int64_t step, double loss)
 {
     const Job *j = l->j;
-    char rate[64] = "", left[64] = "", val[40] = "";
+    char rate[64] = "", left[64] = "", val[40] = "", number[16], bar[2 * BAR + 4], text[256];
     double seconds = clock_seconds() - l->start;
     int64_t done = l->first < 0 ? 0 : step - l->first;
     if (done > 0 && l->samples)
-        snprintf(rate, sizeof rate, ", %.3g %s/s",
-                 (double)((l->tokens ? l->tokens : l->samples) * done) / seconds,
+        snprintf(rate, sizeof rate, ", %s %s/s",
+                 rate_str((double)((l->tokens ? l->tokens : l->samples) * done) / seconds, number),
                  l->tokens ? "tokens" : "samples");
     if (!isnan(l->val))
         snprintf(val, sizeof val, ", val %.4g", l->val);
     if (done > 0)
-        show_time(left, seconds / (double)done * (double)(j->steps - step));
-    progress(&j->o->step.progress, "step %" PRId64 " of %" PRId64 ", loss %.4g%s%s%s%s", step, j->steps, loss,
-             val, rate, *left ? ", " : "", left);
+        print_left(left, seconds / (double)done * (double)(j->steps - step));
+    int n = snprintf(text, sizeof text, "%" PRId64 "/%" PRId64 ", loss %.4g%s%s%s", step, j->steps, loss, val,
+                     rate, left);
+    print_bar(bar, progress_room() - n, (double)step / (double)j->steps);
+    progress(&j->o->step.progress, "%s%s", bar, text);
 }
 
 /* ---- what happens ------------------------------------------------------------------------------------- */

@@ -32,7 +32,13 @@ static void add(Trace *t, int64_t ns, json_t *json)
     t->n++;
 }
 
-static double us(int64_t ns) { return 1e-3 * (double)ns; }
+/* Perfetto cuts times to whole nanoseconds, and drops an event that begins before the last of its thread has
+ * ended: what 1.001 would make 1000 of is 1.001001. */
+static double us(int64_t ns)
+{
+    double t = (double)ns / 1000;
+    return (int64_t)(1000 * t) == ns ? t : t + 1e-6;
+}
 
 /* Of a process or a thread; before all that happens. */
 static void add_name(Trace *t, const char *what, int process, int thread, const char *name)
@@ -144,7 +150,7 @@ static void write_events(Trace *t, FILE *f)
                   "arena_bytes", (json_int_t)t->p->arena_bytes, "predicted_ns",
                   (json_int_t)t->p->predicted_ns, "micro_batches", (json_int_t)plan_times(t->p, 0));
     qsort(t->event, t->n, sizeof *t->event, earlier_first);
-    fputs("{\"displayTimeUnit\":\"ms\",\"otherData\":", f);
+    fputs("{\"otherData\":", f);
     json_dumpf(other, f, JSON_COMPACT);
     fputs(",\"traceEvents\":[", f);
     for (uint32_t i = 0; i < t->n; i++) {

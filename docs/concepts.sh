@@ -5,6 +5,7 @@
 set -eu
 ckc=$(realpath "${1:-build/release/ckc}")
 examples=$(realpath examples)
+pictures=$(realpath docs/pictures)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/bin"
@@ -317,7 +318,11 @@ done
 text <<'END'
 Between nothing and all the curve is flat at first, and steep only where little is left to drop:
 END
-show "ckc sweep $plan --budgets 8 | sed -n 3,11p"
+show "ckc sweep $plan --budgets 8 --plot frontier.svg | sed -n 3,11p"
+cp frontier.svg "$pictures"
+text <<'END'
+![Overhead by budget: predicted, and the least of any schedule](pictures/frontier.svg)
+END
 
 # 10, 15
 text <<'END'
@@ -426,6 +431,11 @@ Sometimes it is faster, sometimes it is not; nobody has to guess. Micro-batches 
 memory another. Here recomputing makes an eightfold batch fit, and hardly pays:
 END
 show "ckc sweep decoder.onnx --bind seq=256 --batch 1..256 --device h200 --budget 3GB"
+text <<'END'
+On a processor small batches are about as fast a sample as large ones, and recomputing for a larger one loses;
+in micro-batches nothing is lost. The perceptron on one thread of this machine, from kernels measured one by one:
+END
+show "ckc sweep mlp.onnx --batch 64..2048 --device cpu --threads 1 --budget 1MB | sed '/^micro:/,/^largest/d'"
 
 # 27
 text <<'END'

@@ -1,8 +1,8 @@
 /* test_api.c -- ckc.h: the bits of the command with the same options, errors as values, sessions beside each
  * other, and what is installed. */
 #include "tests.h"
-#include "api/ckc.h"
 #include "command.h"
+#include "session.h"
 #include "runtime/data.h"
 #include <fcntl.h>
 #include <locale.h>
@@ -15,56 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MODEL CKC_SOURCE_DIR "/examples/mlp/model.onnx"
-#define TRAIN "train '" MODEL "' --bind batch=4 --threads 1 --quiet -o p "
-enum { ROWS = 11, WIDTH = 16, MOST = 12 };
-
-/* ---- what is trained on ---------------------------------------------------------------------------- */
-
-static float x[ROWS][WIDTH];
-static int64_t target[ROWS];
-static const ckc_tensor data[] = {{"x", CKC_F32, 2, {ROWS, WIDTH}, x},
-                                  {"target", CKC_I64, 1, {ROWS}, target}};
-static const ckc_tensor batch[] = {{"x", CKC_F32, 2, {4, WIDTH}, x}, {"target", CKC_I64, 1, {4}, target}};
-
-static void make_data(void)
-{
-    for (int i = 0; i < ROWS * WIDTH; i++)
-        x[i / WIDTH][i % WIDTH] = (float)(i * 37 % 23) / 23 - 0.5F;
-    for (int i = 0; i < ROWS; i++)
-        target[i] = i * 7 % 10;
-    NamedTensor v[] = {{"x", {type_make(DT_F32, 2, data[0].dim), x}},
-                       {"target", {type_make(DT_I64, 1, data[1].dim), target}}};
-    Diag d = {0};
-    ck_assert_msg(npz_write("d.npz", 2, v, &d), "%s", d.msg);
-}
-
 /* ---- calls ----------------------------------------------------------------------------------------- */
-
-static const char *texts[MOST + 3];
-
-/* Of words "budget=50% nesterov", beside the batch and one thread. */
-static const char *const *options(const char *words)
-{
-    static char room[400];
-    int n = 0;
-    texts[n++] = "bind=batch=4";
-    texts[n++] = "threads=1";
-    snprintf(room, sizeof room, "%s", words);
-    for (char *w = strtok(room, " "); w; w = strtok(NULL, " "))
-        texts[n++] = w;
-    texts[n] = NULL;
-    return texts;
-}
-
-static ckc_session *plan(const char *words)
-{
-    ckc_error e;
-    ckc_session *s = ckc_plan(MODEL, options(words), &e);
-    ck_assert_msg(s != NULL, "%s: %s", words, e.message);
-    ck_assert_int_eq(e.status, CKC_OK);
-    return s;
-}
 
 /* The least budget of the step with those options, in bytes. */
 static int64_t least_budget(const char *words)
@@ -73,20 +24,6 @@ static int64_t least_budget(const char *words)
     ck_assert_ptr_null(ckc_plan(MODEL, options(format("%s budget=20kB moves=10000", words)), &e));
     ck_assert_int_gt(e.least_bytes, 20000);
     return e.least_bytes;
-}
-
-#define OK(call)                                                                                             \
-    do {                                                                                                     \
-        ckc_error e_;                                                                                        \
-        ck_assert_msg((call) == CKC_OK, "%s", e_.message);                                                   \
-    } while (0)
-
-/* `says` is in the message, which is one line. */
-static void is_error(const ckc_error *e, int status, const char *says)
-{
-    ck_assert_msg(e->status == status, "status %d, wanted %d: %s", e->status, status, e->message);
-    ck_assert_msg(strstr(e->message, says) != NULL, "'%s' does not say '%s'", e->message, says);
-    ck_assert_msg(!strpbrk(e->message, "\n\t\033"), "not one line: %s", e->message);
 }
 
 static void refuses(const char *model, const char *words, int status, const char *says)
@@ -118,22 +55,6 @@ static void same_losses(const double *loss, int n)
 static const char *const ways[] = {"", "policy=recompute-all",
                                    "optimizer=momentum nesterov lr=0.05 schedule=cosine warmup=2 steps=5",
                                    "accumulate=2 clip-norm=1 seed=7", "precision=fp16 loss-scale=1e12"};
-
-/* "a=b c" -> "--a b --c" */
-static const char *command_line(const char *words)
-{
-    static char line[400];
-    char *end = line;
-    *line = 0;
-    for (const char *w = words; *w; w += strspn(w, " ")) {
-        size_t n = strcspn(w, " "), name = strcspn(w, "= ");
-        bool valued = name < n;
-        end += sprintf(end, "--%.*s%s%.*s ", (int)name, w, valued ? " " : "",
-                       valued ? (int)(n - name - 1) : 0, w + name + valued);
-        w += n;
-    }
-    return line;
-}
 
 /* Of a file, of arrays, in one call or several. */
 START_TEST(same_bits)
@@ -563,16 +484,6 @@ START_TEST(sessions_on_threads)
     }
 }
 END_TEST
-
-/* 2^-130 is no number where denormals are zero. */
-static bool has_denormals(void)
-{
-    volatile float least = 0x1p-126F;
-    int n = 0;
-#pragma omp parallel reduction(+ : n)
-    n += least / 16 > 0;
-    return n == omp_get_max_threads();
-}
 
 START_TEST(threads_are_left_as_they_were)
 {

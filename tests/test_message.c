@@ -96,10 +96,10 @@ END_TEST
 
 /* ---- on a terminal -------------------------------------------------------------------------- */
 
-/* All that "ckc ARGS" writes on a terminal of 60 columns; the caller frees it. */
-static char *on_terminal(const char *args, int *status)
+/* All that "ckc ARGS" writes on a terminal; the caller frees it. */
+static char *on_terminal(const char *args, unsigned short columns, int *status)
 {
-    struct winsize size = {.ws_row = 24, .ws_col = 60};
+    struct winsize size = {.ws_row = 24, .ws_col = columns};
     char command[2048], *out = calloc(1, 1 << 20);
     int fd, st;
     snprintf(command, sizeof command, "exec '%s' %s", ckc_binary, args);
@@ -122,7 +122,7 @@ static char *on_terminal(const char *args, int *status)
 START_TEST(planning_is_not_silent)
 {
     int status;
-    char *out = on_terminal(MLP " --bind batch=4 --steps 0 --output x --budget 10B --time 1.2", &status);
+    char *out = on_terminal(MLP " --bind batch=4 --steps 0 --output x --budget 10B --time 1.2", 60, &status);
     ck_assert_msg(status == 3, "status %d: %s", status, out);
     /* which phases last long enough to be shown depends on the machine */
     ck_assert_msg(strstr(out, "\rckc: compiling ") || strstr(out, "\rckc: measuring ") ||
@@ -133,6 +133,27 @@ START_TEST(planning_is_not_silent)
     for (char *line = strtok(last + 4, "\r\n"); line; line = strtok(NULL, "\r\n"))
         ck_assert_msg(strlen(line) < 60, "'%s'", line);
     free(out);
+}
+END_TEST
+
+/* How far a run is, with a bar where there is room, and all that is said of it. */
+START_TEST(progress_of_a_run)
+{
+    int status;
+    for (unsigned short columns = 80; columns >= 60; columns -= 20) {
+        char *out = on_terminal(MLP " --bind batch=64 --threads 1 --steps 4000 --output x", columns, &status);
+        bool said = false, bar = false;
+        ck_assert_msg(status == 0, "%s", out);
+        for (char *line = strtok(out, "\r\n"); line; line = strtok(NULL, "\r\n")) {
+            if (!strstr(line, "/4000, loss "))
+                continue;
+            ck_assert_msg(strcspn(line, "\033") < columns, "'%s'", line);
+            bar |= strncmp(line, "ckc: [", 6) == 0 && strstr(line, "] ");
+            said |= strstr(line, " samples/s, ") && strstr(line, " left");
+        }
+        ck_assert_msg(said && (bar || columns < 80), "%d columns", columns);
+        free(out);
+    }
 }
 END_TEST
 
@@ -153,10 +174,30 @@ END_TEST
 START_TEST(quiet_is_silent)
 {
     int status;
-    char *out = on_terminal(MLP " --bind batch=4 --steps 0 --output x --budget 100% -q --time 1", &status);
+    char *out = on_terminal(MLP " --bind batch=4 --steps 0 -o x --budget 100% -q --time 1", 60, &status);
     ck_assert_int_eq(status, 0);
     ck_assert_str_eq(out, "");
     free(out);
+}
+END_TEST
+
+/* What is printed where nothing is planned. */
+START_TEST(tables_fit_80_columns)
+{
+    static const char *const pages[] = {"opt --list", "devices",
+                                        "eval " MLP " --bind batch=4",
+                                        "solve " CKC_SOURCE_DIR "/examples/trace4/trace4.dag --budget 50%",
+                                        "solve " CKC_SOURCE_DIR "/examples/trace4/trace4.dag --budget 1"};
+    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
+        int status;
+        char *out = on_terminal(pages[i], 80, &status), *last = out;
+        for (char *at = out; (at = strstr(at, "\r\033[K")) != NULL;)
+            last = at += 4;
+        for (char *line = strtok(last, "\r\n"); line; line = strtok(NULL, "\r\n"))
+            ck_assert_msg(strlen(line) <= 80, "ckc %s: '%s'", pages[i], line);
+        ck_assert_msg(!strstr(last, "\033"), "ckc %s: %s", pages[i], last);
+        free(out);
+    }
 }
 END_TEST
 
@@ -166,7 +207,7 @@ START_TEST(summaries_as_wide_as_the_terminal)
     static const char *const pages[] = {"devices", "plan " MLP " --bind batch=4 --device h200 --output x"};
     for (int i = 0; i < 2; i++) {
         int status;
-        char *out = on_terminal(pages[i], &status), *last = out;
+        char *out = on_terminal(pages[i], 60, &status), *last = out;
         ck_assert_int_eq(status, 0);
         for (char *at = out; (at = strstr(at, "\r\033[K")) != NULL;)
             last = at += 4; /* behind the line of progress */
@@ -240,8 +281,10 @@ Suite *suite_message(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_set_timeout(t, 120);
     tcase_add_test(t, planning_is_not_silent);
+    tcase_add_test(t, progress_of_a_run);
     tcase_add_test(t, progress_goes_on);
     tcase_add_test(t, quiet_is_silent);
+    tcase_add_test(t, tables_fit_80_columns);
     tcase_add_test(t, summaries_as_wide_as_the_terminal);
     suite_add_tcase(s, t);
     return s;

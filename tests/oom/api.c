@@ -16,7 +16,8 @@ static void check_lost(ckc_session *s)
 
 static int work(const char *model, ckc_error *e)
 {
-    static const char *const options[] = {"bind=batch=64", "budget=90%", "threads=1", "moves=1000", NULL};
+    static const char *const options[] = {"bind=batch=64", "budget=90%", "threads=1", "moves=1000", "grads",
+                                          NULL};
     static float x[64][16], bias[10];
     static const int64_t target[64] = {3, 1, 4, 1, 5, 9, 2, 6};
     const ckc_tensor arrays[] = {{"x", CKC_F32, 2, {64, 16}, x}, {"target", CKC_I64, 1, {64}, target}};
@@ -25,6 +26,7 @@ static int work(const char *model, ckc_error *e)
              ckc_train(s, 1, NULL, 0, NULL, e) == CKC_OK &&
              ckc_read(s, "8.bias", bias, sizeof bias, e) == CKC_OK &&
              ckc_write(s, "8.bias", bias, sizeof bias, e) == CKC_OK &&
+             ckc_read_gradient(s, "8.bias", bias, sizeof bias, e) == CKC_OK &&
              ckc_save(s, "api.safetensors", e) == CKC_OK && ckc_save(s, "api.onnx", e) == CKC_OK &&
              ckc_write_schedule(s, "api.ckc", e) == CKC_OK;
     if (s && !ok)

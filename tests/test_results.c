@@ -1,0 +1,195 @@
+/* test_results.c -- ckc.h: outputs and gradients of a step, and who is told of every step. */
+#include "tests.h"
+#include "command.h"
+#include "session.h"
+#include "runtime/data.h"
+#include <locale.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int Describe(const ckc_session *s, int k, ckc_tensor *t);
+typedef int Read(ckc_session *s, const char *name, void *to, size_t bytes, ckc_error *e);
+
+/* All of a kind are the arrays of the file, bit for bit; how many there are. */
+static int same_arrays(ckc_session *s, Describe *describe, Read *read, const char *file)
+{
+    Diag d = {0};
+    Tensor t;
+    ckc_tensor own;
+    int n = 0;
+    DataFile *f = data_open(file, &d);
+    ck_assert_msg(f != NULL, "%s", d.msg);
+    for (; describe(s, n, &own); n++) {
+        size_t bytes = ckc_tensor_bytes(&own);
+        char *room = malloc(bytes);
+        OK(read(s, own.name, room, bytes, &e_));
+        ck_assert_msg(data_get(f, own.name, &t, &d), "%s", d.msg);
+        ck_assert_int_eq(own.rank, t.type.rank);
+        ck_assert_uint_eq(bytes, (size_t)type_bytes(&t.type));
+        ck_assert_msg(memcmp(room, t.data, bytes) == 0, "%s is not the file's", own.name);
+        free(room);
+    }
+    ck_assert_int_eq(describe(s, -1, &own), 0);
+    data_close(f);
+    return n;
+}
+
+static const char *const ways[] = {"", "policy=recompute-all", "accumulate=2 clip-norm=0.1", "precision=fp16",
+                                   "optimizer=none"};
+
+/* What --grads writes. */
+START_TEST(results_of_the_command)
+{
+    ckc_accepts(format(TRAIN "--steps 3 --data d.npz --grads g.npz %s", command_line(ways[_i])));
+    ckc_session *s = plan(format("grads %s", ways[_i]));
+    OK(ckc_train(s, 3, data, 2, NULL, &e_));
+    ck_assert_int_eq(same_arrays(s, ckc_output, ckc_read_output, "g.npz"), 1);
+    ck_assert_int_eq(same_arrays(s, ckc_gradient, ckc_read_gradient, "g.npz"), 10);
+    ckc_free(s);
+}
+END_TEST
+
+/* A step as SGD makes it is the gradient. */
+START_TEST(gradients_move_weights)
+{
+    float before[10], gradient[10], after[10];
+    ckc_session *s = plan("grads optimizer=sgd lr=0.5");
+    OK(ckc_read(s, "8.bias", before, sizeof before, &e_));
+    OK(ckc_train(s, 1, batch, 2, NULL, &e_));
+    OK(ckc_read_gradient(s, "8.bias", gradient, sizeof gradient, &e_));
+    OK(ckc_read(s, "8.bias", after, sizeof after, &e_));
+    for (int i = 0; i < 10; i++)
+        ck_assert_float_eq_tol(after[i], before[i] - 0.5F * gradient[i], 1e-7F);
+    ck_assert_float_ne(before[3], after[3]);
+    ckc_free(s);
+}
+END_TEST
+
+/* A network that was trained predicts, planned and of a schedule. */
+START_TEST(predictions)
+{
+    ckc_error e;
+    float logits[2][4][10];
+    ckc_session *s = plan("lr=0.1");
+    OK(ckc_train(s, 5, data, 2, NULL, &e_));
+    OK(ckc_save(s, "a.safetensors", &e_));
+    OK(ckc_save(s, "a.onnx", &e_));
+    ckc_free(s);
+    s = plan("optimizer=none loss=none weights=a.safetensors");
+    OK(ckc_write_schedule(s, "q", &e_));
+    for (int opened = 0; opened < 2; opened++) {
+        ckc_tensor t;
+        ck_assert_int_eq(ckc_output(s, 0, &t), 1);
+        ck_assert_str_eq(t.name, "logits");
+        ck_assert_int_eq(ckc_output(s, 1, &t), 0);
+        ck_assert_int_eq(ckc_gradient(s, 0, &t), 0);
+        OK(ckc_train(s, 1, batch, 1, NULL, &e_));
+        OK(ckc_read_output(s, "logits", logits[opened], sizeof *logits, &e_));
+        ckc_free(s);
+        s = opened ? NULL : ckc_open("q/step.ckp", NULL, &e);
+        ck_assert_msg(opened || s, "%s", e.message);
+    }
+    ck_assert_mem_eq(logits[0], logits[1], sizeof *logits);
+    Diag d = {0};
+    NamedTensor in = {"x", {type_make(DT_F32, 2, batch[0].dim), x}};
+    NamedTensor out = {"logits", {type_make(DT_F32, 2, (int64_t[]){4, 10}), logits}};
+    ck_assert(npz_write("in.npz", 1, &in, &d) && npz_write("out.npz", 1, &out, &d));
+    ckc_accepts("eval a.onnx --bind batch=4 --data in.npz --expect out.npz");
+    logits[0][2][7] += 1;
+    ck_assert(npz_write("out.npz", 1, &out, &d));
+    ckc_fails("", "eval a.onnx --bind batch=4 --data in.npz --expect out.npz", 1, "");
+}
+END_TEST
+
+static void refuses(ckc_session *s, Read *read, const char *name, size_t bytes, const char *says)
+{
+    ckc_error e;
+    float room[40];
+    ck_assert_int_eq(read(s, name, room, bytes, &e), CKC_BAD_INPUT);
+    is_error(&e, CKC_BAD_INPUT, says);
+}
+
+START_TEST(results_that_are_not_there)
+{
+    ckc_error e;
+    ckc_session *s = plan("");
+    OK(ckc_train(s, 1, data, 2, NULL, &e_));
+    refuses(s, ckc_read_output, "logits", 160, "keeps no output: it was planned without the option grads");
+    refuses(s, ckc_read_gradient, "8.bias", 40, "keeps no gradient");
+    OK(ckc_write_schedule(s, "q", &e_));
+    ckc_free(s);
+    s = plan("grads");
+    refuses(s, ckc_read_output, "logits", 160, "logits: no step has been made");
+    OK(ckc_train(s, 0, NULL, 0, NULL, &e_));
+    refuses(s, ckc_read_gradient, "8.bias", 40, "8.bias: no step has been made");
+    refuses(s, ckc_read_gradient, "8.bais", 40, "the step has no gradient '8.bais'; did you mean '8.bias'?");
+    refuses(s, ckc_read_output, "8.bias", 40, "the step has no output '8.bias'");
+    refuses(s, ckc_read_gradient, "8.bias", 44, "8.bias has 40 bytes, the caller says 44");
+    ckc_free(s);
+    ck_assert_ptr_null(ckc_plan(MODEL, options("grads loss=none optimizer=none"), &e));
+    is_error(&e, CKC_BAD_INPUT, "--grads needs a loss");
+    ck_assert_ptr_null(ckc_open("q/step.ckp", (const char *[]){"grads", NULL}, &e));
+    is_error(&e, CKC_BAD_INPUT, "ckc_open has no option 'grads'");
+}
+END_TEST
+
+/* ---- who is told -------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t last, end; /* the step at which it is enough */
+    double loss[5];
+} Told;
+
+static int tell(void *user, int64_t step, double loss, double seconds)
+{
+    Told *t = user;
+    ck_assert_int_eq(step, ++t->last);
+    ck_assert(seconds > 0);
+    ck_assert(has_denormals());
+    ck_assert_int_eq(omp_get_max_threads(), 3);
+    ck_assert(uselocale((locale_t)0) == LC_GLOBAL_LOCALE);
+    t->loss[step - 1] = loss;
+    return step == t->end;
+}
+
+/* A run that is ended goes on as if it had not been. */
+START_TEST(steps_are_told)
+{
+    double loss[5];
+    Told t = {.end = 3};
+    ckc_accepts(TRAIN "--steps 5 --data d.npz --save a.safetensors");
+    omp_set_num_threads(3);
+    ckc_session *s = plan("");
+    ckc_on_step(s, tell, &t);
+    OK(ckc_train(s, 5, data, 2, loss, &e_));
+    ck_assert_int_eq(ckc_steps(s), 3);
+    ck_assert_int_eq(t.last, 3);
+    OK(ckc_train(s, 1, data, 2, loss + 3, &e_));
+    ck_assert_int_eq(t.last, 4);
+    ck_assert_mem_eq(loss, t.loss, 4 * sizeof *loss);
+    ckc_on_step(s, NULL, NULL);
+    OK(ckc_train(s, 1, data, 2, NULL, &e_));
+    ck_assert_int_eq(t.last, 4);
+    OK(ckc_save(s, "b.safetensors", &e_));
+    ckc_free(s);
+    same_file("a.safetensors", "b.safetensors");
+}
+END_TEST
+
+Suite *suite_results(void)
+{
+    Suite *s = suite_create("results");
+    TCase *c = tcase_create("results");
+    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
+    tcase_add_checked_fixture(c, make_folder, remove_folder);
+    tcase_add_checked_fixture(c, make_data, NULL);
+    tcase_set_timeout(c, 120);
+    tcase_add_loop_test(c, results_of_the_command, 0, sizeof ways / sizeof *ways);
+    tcase_add_test(c, gradients_move_weights);
+    tcase_add_test(c, predictions);
+    tcase_add_test(c, results_that_are_not_there);
+    tcase_add_test(c, steps_are_told);
+    suite_add_tcase(s, c);
+    return s;
+}
