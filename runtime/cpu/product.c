@@ -235,11 +235,11 @@ static void set_blocks(Product *p, int64_t parts)
     p->block_terms = least(p->terms, p->pairs ? 2 * BLOCK_TERMS : BLOCK_TERMS);
     int64_t n = p->shared > 1 ? 1 : blocks_of_columns(p, rows, columns, most_columns);
     p->block_columns = least(round_up((columns + n - 1) / n, p->nr), most_columns);
+    p->block_rows = least(rows * p->mr, most_rows);
     p->ncolumns = (p->columns + p->block_columns - 1) / p->block_columns;
     int64_t sets = p->nbatch / p->shared * ((p->shared + p->members - 1) / p->members);
     int64_t units = sets * p->ncolumns, cuts = cuts_of(p, rows, units);
     p->unit_rows = (rows + cuts - 1) / cuts * p->mr;
-    p->block_rows = least(p->unit_rows, most_rows);
     if (dtype_is_half(p->out)) /* in scratch */
         p->unit_rows = least(p->unit_rows, HALF_BLOCKS * p->block_rows);
     p->nrows = (p->rows + p->unit_rows - 1) / p->unit_rows;
