@@ -159,6 +159,7 @@ static const Property properties[] = {
     WHOLE_OF(threads, COUNT),
     WHOLE_OF(capability, COUNT),
     WHOLE_OF(epilogues, COUNT),
+    WHOLE_OF(panel_columns, COUNT),
     WHOLE_OF(head_bytes, BYTES),
     WHOLE_OF(head_rows, COUNT),
     WHOLE_OF(update_bytes, BYTES),

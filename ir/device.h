@@ -49,6 +49,7 @@ typedef struct {
     int64_t processors, threads;  /* and threads of each */
     int64_t capability;           /* of an NVIDIA GPU: 90 is 9.0; 0: it is none */
     int64_t epilogues;            /* products add rows and matrices, attention rounds (passes/epilogue.c) */
+    int64_t panel_columns;        /* of factors that products read as they multiply them (passes/panels.c) */
     /* From which sizes on the passes split.  They decide the graph, and with it the bits. */
     int64_t head_bytes;           /* logits: in blocks of rows (passes/split_head.c) */
     int64_t head_rows;            /* at least, of a block */

@@ -164,8 +164,9 @@ static bool types_fit(const LibDesc *of)
 bool gemm_describe(Gemms *s, const LibDesc *of)
 {
     memset(s, 0, sizeof *s);
-    if (!of || of->nin < 2 || !types_fit(of) || type_count(&of->out) == 0 || type_count(&of->in[0]) == 0 ||
-        type_count(&of->in[1]) == 0 || (of->op != LIB_MATMUL && !has_point_window(of)))
+    if (!of || of->nin < 2 || of->panels || !types_fit(of) || type_count(&of->out) == 0 ||
+        type_count(&of->in[0]) == 0 || type_count(&of->in[1]) == 0 ||
+        (of->op != LIB_MATMUL && !has_point_window(of)))
         return false;
     s->g.in = of->in[0].dt;
     s->g.out = of->out.dt;

@@ -549,8 +549,11 @@ const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, A
     d->out = *val_type(g, n->out[0]);
     d->flops = k->flops;
     if (d->op == LIB_MATMUL) {
-        const MatmulAttrs *at = n->attr;
-        d->matmul = (MatmulAttrs){.ta = at->ta, .tb = at->tb, .tf32 = at->tf32};
+        d->panels = n->op == OP_matmul_panels;
+        if (!d->panels) {
+            const MatmulAttrs *at = n->attr;
+            d->matmul = (MatmulAttrs){.ta = at->ta, .tb = at->tb, .tf32 = at->tf32};
+        }
         d->rows = d->out.rank == 2 ? k->items : 0;
         d->gelu = n->op == OP_matmul_gelu;
         return d;

@@ -82,6 +82,7 @@ typedef struct {
     ConvAttrs conv;
     int64_t rows; /* of the result of LIB_MATMUL (2-D) or LIB_CONV_BWD_WEIGHTS to make, 0: all */
     int64_t gelu; /* LIB_MATMUL: the result is gelu_tanh of a second one, the sum */
+    int64_t panels; /* LIB_MATMUL: the second operand is that of matmul_panels */
     double flops;
 } LibDesc;
 

@@ -173,6 +173,7 @@ bool pass_head(Graph *g, PassCtx *cx);
 bool pass_epilogue(Graph *g, PassCtx *cx);
 bool pass_activate(Graph *g, PassCtx *cx);
 bool pass_inline(Graph *g, PassCtx *cx);
+bool pass_panels(Graph *g, PassCtx *cx);
 bool pass_split(Graph *g, PassCtx *cx);
 bool pass_cost(Graph *g, PassCtx *cx);
 bool pass_remat(Graph *g, PassCtx *cx);

@@ -21,6 +21,8 @@ const Pass pipeline[] = {
     {"inline", "cheap forward values recomputed inside the backward kernels that read them", pass_inline},
     {"split", "weight gradients in blocks, with what makes their factors or with their updates", pass_split},
     {"activate", "activations join the products in front of them", pass_activate},
+    {"panels", "a matrix that many small products read, such as a recurrent weight, packed once for them",
+     pass_panels},
     {"fuse", "group pointwise and row operators into kernels", pass_fuse},
     {"cost", "seconds and workspace of every kernel, measured or by roofline", pass_cost},
     {"remat", "order and recompute until the budget holds", pass_remat},

@@ -29,7 +29,7 @@ static bool matmul_input_first(const MatmulAttrs *at, int operand)
 static bool input_first(const Graph *g, Val param)
 {
     Val v = param;
-    bool swapped = false;
+    bool swapped = false, by_rows = false; /* panels of a matrix that is read by rows (passes/panels.c) */
     for (uint32_t i = 0; i < g->norder; i++) {
         const Node *n = &g->nodes[g->order[i].i];
         int k = 0;
@@ -37,12 +37,16 @@ static bool input_first(const Graph *g, Val param)
             k++;
         if (k == n->nin)
             continue;
-        if (n->op == OP_transpose)
+        if (n->op == OP_transpose) {
             swapped ^= val_type(g, v)->rank == 2;
+            by_rows = ((const TransposeAttrs *)n->attr)->perm.v[0] == 1;
+        }
         if (n->op == OP_transpose || n->op == OP_reshape || n->op == OP_cast)
             v = n->out[0];
         else if (n->op == OP_matmul)
             return matmul_input_first(n->attr, k) != swapped;
+        else if (n->op == OP_matmul_panels)
+            return k == 1 && by_rows != swapped;
         else if (n->op == OP_conv_bwd_data)
             return k == 1;
         else

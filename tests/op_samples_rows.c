@@ -152,6 +152,14 @@ static void matmul(Sample *s)
     sample_build(s, &at);
 }
 
+static void matmul_panels(Sample *s)
+{
+    int64_t k = sample_extent(s);
+    sample_reals(s, type_make(s->dt, 2, (int64_t[]){sample_extent(s), k}), -1, 1);
+    sample_reals(s, type_make(s->dt, 3, (int64_t[]){sample_extent(s), k, sample_extent(s)}), -1, 1);
+    sample_build(s, NULL);
+}
+
 static void rows(Sample *s)
 {
     Type t = sample_shape(s, 1, 4);
@@ -385,6 +393,7 @@ SampleFn *const sample_rows[OP_COUNT] = {
     [OP_matmul_add] = matmul,
     [OP_matmul_bias] = matmul,
     [OP_matmul_gelu] = matmul,
+    [OP_matmul_panels] = matmul_panels,
     [OP_attention] = attention,
     [OP_attention_grad] = attention,
     [OP_attention_packed_grad] = attention,

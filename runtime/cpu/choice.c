@@ -69,6 +69,8 @@ static bool own_is_faster(const LibDesc *d)
 {
     const Type *b = &d->in[1], *c = &d->out;
     int64_t n = b->dim[b->rank - 1], rows = c->dim[c->rank - 2];
+    if (d->panels)
+        return true;
     if (dtype_is_half(d->in[0].dt))
         return !dnnl_fast_bf16() && rows >= HALF_ROWS;
     return !d->matmul.tb && n * dtype_size[b->dt] % PAGE == 0 && (n & (n - 1)) != 0 && rows >= SAME_SETS_ROWS;

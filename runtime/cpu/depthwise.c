@@ -41,8 +41,6 @@ ADD_TAPS(add_taps_64, __attribute__((target("avx512f"))), 16)
 #define add_taps_64 add_taps_16
 #endif
 
-static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
 static Axis axis(const Problem *q, int from, int64_t extent, int64_t taps, int64_t positions)
 {
     return (Axis){extent, taps, q->strides[from], q->dilates[from] + 1, q->pad_begin[from], positions};

@@ -1,5 +1,7 @@
 /* here.c -- this machine as a device. */
 #include "cpu.h"
+#include "onednn.h"
+#include "panel.h"
 #include <omp.h>
 
 bool cpu_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
@@ -10,5 +12,6 @@ bool cpu_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
     out->processors = omp_get_num_procs();
     out->threads = 1;
     out->cache = cache_bytes();
+    out->panel_columns = panel_of(dnnl_vector_bytes(), false).columns;
     return true;
 }

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PANEL_ROWS = 12 /* at most */ };
+enum { PANEL_ROWS = 12 /* at most */, FEW_PANEL_ROWS = 4 };
 
 /* Panels lie term by term: `rows` elements of a, `columns` of b, those `every` elements from one term to the
  * next; of pairs, terms counts these.  c, whose rows are a stride apart, is the sum over all terms, in their
@@ -14,7 +14,7 @@ typedef void PanelFn(int64_t terms, const float *a, const float *b, int64_t ever
                      int64_t stride, bool add);
 
 typedef struct {
-    PanelFn *multiply;
+    PanelFn *multiply, *multiply_few; /* all rows of a; the first FEW_PANEL_ROWS of them */
     int rows, columns;
 } Panel;
 

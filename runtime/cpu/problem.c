@@ -58,11 +58,12 @@ static void merge_batch(Layout *l, int batch, bool rows)
 static void describe_matmul(Problem *p, const LibDesc *d)
 {
     const Type *a = &d->in[0], *b = &d->in[1];
-    int batch = (a->rank > b->rank ? a->rank : b->rank) - 2;
+    int batch = d->panels ? 0 : (a->rank > b->rank ? a->rank : b->rank) - 2;
     Layout *la = &p->slot[SRC], *lb = &p->slot[WEIGHTS], *lc = &p->slot[DST];
     *la = layout_matrix(a, d->matmul.ta, batch);
-    *lb = layout_matrix(b, d->matmul.tb, batch);
+    *lb = d->panels ? layout_plain(b) : layout_matrix(b, d->matmul.tb, batch);
     *lc = layout_matrix(&d->out, false, batch);
+    p->panels = d->panels;
     if (batch == 0 && d->rows)
         la->dim[0] = lc->dim[0] = d->rows;
     if (d->nin > 2 && d->in[2].dt != DT_NONE)
@@ -233,7 +234,8 @@ bool problem_describe(Problem *p, const DnnlDesc *d)
 {
     *p = (Problem){.op = d->of.op, .choice = d->choice, .batch = 1, .images = 1, .parts = 1};
     bool conv = d->of.op != LIB_MATMUL;
-    if (d->of.op == LIB_NONE || (!conv && d->choice == DNNL_WINOGRAD) || !types_fit(&d->of))
+    if (d->of.op == LIB_NONE || (!conv && d->choice == DNNL_WINOGRAD) ||
+        (d->of.panels && d->choice != DNNL_OWN) || !types_fit(&d->of))
         return false;
     for (int i = 0; i <= d->of.nin; i++) {
         const Type *t = i < d->of.nin ? &d->of.in[i] : &d->of.out;

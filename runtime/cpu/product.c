@@ -51,7 +51,8 @@ struct Product {
     Depthwise depthwise;
     Winograd winograd;
     DType in, out;
-    PanelFn *panel;
+    Panel panel;
+    bool in_panels; /* factor b lies as it is multiplied */
     PackFn *pack;
     NarrowFn *narrow;
     int mr, nr, threads;
@@ -89,9 +90,14 @@ static void describe_matmul(Product *p, const Problem *q)
     p->fa.lanes[0] = p->rows;
     p->fa.lane[0] = a->stride[r - 2];
     p->fa.term[0] = a->stride[r - 1];
+    int last = b->rank - 1;
     p->fb.lanes[0] = c->dim[r - 1];
-    p->fb.lane[0] = b->stride[r - 1];
-    p->fb.term[0] = b->stride[r - 2];
+    p->fb.lane[0] = b->stride[last];
+    p->fb.term[0] = b->stride[last - 1];
+    if (q->panels) {
+        p->fb.lanes[0] = b->dim[0], p->fb.lanes[1] = b->dim[last];
+        p->fb.lane[0] = b->stride[0], p->fb.lane[1] = b->stride[last];
+    }
     for (int i = 0; i < r - 2; i++)
         if (c->dim[i] > 1)
             batch_over(p, c->dim[i], a->dim[i] > 1 ? a->stride[i] : 0,
@@ -195,8 +201,6 @@ static int64_t count(const int64_t extent[DIGITS])
     return extent[0] * extent[1] * extent[2] * extent[3];
 }
 
-static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
 /* Into how many units of rows, so that all threads have as much to do. */
 static int64_t cuts_of(const Product *p, int64_t rows, int64_t units)
 {
@@ -293,10 +297,10 @@ Product *product_make(const Problem *q, int vector, bool pairs, int threads)
         merge_digits(f->terms, f->term);
     }
     p->pairs = pairs && vector == 64 && p->in == DT_BF16;
-    Panel panel = panel_of(vector, p->pairs);
-    p->panel = panel.multiply;
-    p->mr = panel.rows;
-    p->nr = panel.columns;
+    p->panel = panel_of(vector, p->pairs);
+    p->mr = p->panel.rows;
+    p->nr = p->panel.columns;
+    p->in_panels = q->panels && p->in == DT_F32 && p->fb.lanes[DIGITS - 1] == p->nr;
     p->joins[0] = p->pairs && even(p->step[0]) && pack_joins(&p->fa, &p->joined[0]);
     p->joins[1] = p->pairs && even(p->step[1]) && pack_joins(&p->fb, &p->joined[1]);
     p->pack = pack_function(p->in, vector);
@@ -316,11 +320,11 @@ static int64_t thread_floats(const Product *p)
 {
     if (p->is_depthwise)
         return depthwise_floats(&p->depthwise);
-    int64_t columns = p->members * p->block_columns;
+    int64_t columns = p->members * p->block_columns, packed = p->in_panels ? 0 : columns;
     int64_t result = dtype_is_half(p->out) ? p->unit_rows * columns : 0;
     int64_t widened = p->pairs ? p->block_terms * p->nr : 0;
     return round_up(
-        panel_depth(p, p->block_terms) * (p->block_rows + columns) + PACK_SPARE + widened + result, 16);
+        panel_depth(p, p->block_terms) * (p->block_rows + packed) + PACK_SPARE + widened + result, 16);
 }
 
 int64_t product_scratch(const Product *p)
@@ -336,7 +340,8 @@ static void multiply_edge(const Product *p, int64_t terms, const float *a, const
                           int64_t stride, int64_t rows, int64_t columns, bool add)
 {
     float whole[PANEL_ROWS * MAX_COLUMNS];
-    p->panel(terms, a, b, p->nr, whole, p->nr, false);
+    PanelFn *of = rows <= FEW_PANEL_ROWS ? p->panel.multiply_few : p->panel.multiply;
+    of(terms, a, b, p->nr, whole, p->nr, false);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
             float *at = c + i * stride + j, sum = whole[i * p->nr + j];
@@ -344,19 +349,22 @@ static void multiply_edge(const Product *p, int64_t terms, const float *a, const
         }
 }
 
-/* Packed blocks of this many rows and columns; terms: of panels. */
-static void multiply(const Product *p, int64_t terms, const float *a, const float *b, float *c,
+/* Packed blocks of this many rows and columns; terms: of panels; next: elements from one panel of b to the
+ * next. */
+static void multiply(const Product *p, int64_t terms, const float *a, const float *b, int64_t next, float *c,
                      int64_t stride, int64_t rows, int64_t columns, bool add)
 {
-    for (int64_t j = 0; j < columns; j += p->nr)
+    for (int64_t j = 0; j < columns; j += p->nr, b += next)
         for (int64_t i = 0; i < rows; i += p->mr) {
-            const float *pa = a + i * terms, *pb = b + j * terms;
+            const float *pa = a + i * terms;
             float *at = c + i * stride + j;
             if (i + p->mr <= rows && j + p->nr <= columns)
-                p->panel(terms, pa, pb, p->nr, at, stride, add);
+                p->panel.multiply(terms, pa, b, p->nr, at, stride, add);
+            else if (i + FEW_PANEL_ROWS == rows && j + p->nr <= columns)
+                p->panel.multiply_few(terms, pa, b, p->nr, at, stride, add);
             else
-                multiply_edge(p, terms, pa, pb, at, stride, least(p->mr, rows - i),
-                              least(p->nr, columns - j), add);
+                multiply_edge(p, terms, pa, b, at, stride, least(p->mr, rows - i), least(p->nr, columns - j),
+                              add);
         }
 }
 
@@ -454,13 +462,19 @@ static void pack(const Product *p, bool of_b, const char *at, int64_t lane, int6
         pack_pairs(f, at, lane, n, width, first, terms, to, widened);
 }
 
+/* Where factor b lies in panels, from a column and a term on. */
+static const float *panels_in(const Product *p, const Member *m, int64_t column, int64_t term)
+{
+    return (const float *)(const void *)m->b + column * p->terms + term * p->nr;
+}
+
 static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool add, float *scratch)
 {
     Unit u = find_unit(p, unit);
     Member m[BLOCK_COLUMNS];
     Sums sums[BLOCK_COLUMNS];
     int64_t most = panel_depth(p, p->block_terms);
-    float *b = scratch, *a = b + most * p->members * p->block_columns;
+    float *b = scratch, *a = b + (p->in_panels ? 0 : most * p->members * p->block_columns);
     float *widened = a + most * p->block_rows,
           *c = widened + (p->pairs ? p->block_terms * p->nr : 0) + PACK_SPARE;
     for (int64_t i = 0; i < u.members; i++) {
@@ -470,15 +484,16 @@ static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool
     }
     for (int64_t k = 0; k < p->terms; k += p->block_terms) {
         int64_t terms = least(p->block_terms, p->terms - k), depth = panel_depth(p, terms);
-        int64_t each = round_up(u.columns, p->nr) * depth;
-        for (int64_t i = 0; i < u.members; i++)
+        int64_t each = round_up(u.columns, p->nr) * depth, next = p->nr * (p->in_panels ? p->terms : depth);
+        const float *panels = p->in_panels ? panels_in(p, &m[0], u.column, k) : b;
+        for (int64_t i = 0; i < u.members && !p->in_panels; i++)
             pack(p, true, m[i].b, u.column, u.columns, k, terms, b + i * each, widened);
         for (int64_t r = 0; r < u.rows; r += p->block_rows) {
             int64_t n = least(p->block_rows, u.rows - r);
             pack(p, false, m[0].a, u.row + r, n, k, terms, a, widened);
             for (int64_t i = 0; i < u.members; i++)
-                multiply(p, depth, a, b + i * each, sums[i].at + r * sums[i].stride, sums[i].stride, n,
-                         u.columns, add || p->bias || k > 0);
+                multiply(p, depth, a, panels + i * each, next, sums[i].at + r * sums[i].stride,
+                         sums[i].stride, n, u.columns, add || p->bias || k > 0);
         }
     }
     for (int64_t i = 0; i < u.members; i++)

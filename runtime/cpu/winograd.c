@@ -32,8 +32,6 @@ enum {
 typedef float V __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef float Four __attribute__((vector_size(16), aligned(4)));
 
-static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
 /* ---- description --------------------------------------------------------------------------------- */
 
 static bool is_3x3(const Problem *q)

@@ -1,0 +1,74 @@
+/* panels.c -- a matrix that many small products read is packed once, as the device multiplies it.
+ *
+ * A recurrent weight is read in every time step, by a product of as many rows as there are sequences: packing
+ * it each time takes about as long as multiplying.  Here it is a value of its own, [n / p, k, p], which
+ * the planner keeps or makes again like any other; forward and backward, which read the weight and its
+ * transpose, have one each. */
+#include "../ir/attrs.h"
+#include "rewrite.h"
+#include <string.h>
+
+enum {
+    MOST_ROWS = 64,
+    LEAST = 4 /* products that are worth it */
+};
+
+/* Per value: products that read it as it lies and transposed, and its panels for them. */
+typedef struct {
+    uint32_t products[2];
+    Val panels[2];
+} Factor;
+
+/* a times b or its transpose in f32, b whole panels wide. */
+static bool is_small_product(const Graph *g, const Node *n, int64_t columns)
+{
+    const MatmulAttrs *at = n->attr;
+    if (n->op != OP_matmul || n->group || at->ta || at->out || node_split_rows(g, n) != SPLIT_NONE)
+        return false;
+    const Type *a = val_type(g, n->in[0]), *b = val_type(g, n->in[1]), *y = val_type(g, n->out[0]);
+    return a->rank == 2 && b->rank == 2 && y->dt == DT_F32 && y->dim[0] <= MOST_ROWS &&
+           y->dim[1] % columns == 0 && type_count(b) > 0;
+}
+
+static Val packed(Graph *g, Val b, bool transposed, int64_t columns)
+{
+    const Type t = *val_type(g, b);
+    if (transposed) { /* [n, k] */
+        Val v = build_reshape(g, b, 3, (int64_t[]){t.dim[0] / columns, columns, t.dim[1]});
+        return build_transpose(g, v, (int[]){0, 2, 1});
+    }
+    Val v = build_reshape(g, b, 3, (int64_t[]){t.dim[0], t.dim[1] / columns, columns});
+    return build_transpose(g, v, (int[]){1, 0, 2});
+}
+
+bool pass_panels(Graph *g, PassCtx *cx)
+{
+    int64_t columns = step_device(cx->opt)->panel_columns;
+    if (columns <= 0)
+        return true;
+    uint32_t n = g->norder;
+    NodeId *old = memcpy(NEW(cx->tmp, NodeId, n + 1), g->order, n * sizeof *old);
+    Factor *factor = NEW(cx->tmp, Factor, g->nvals);
+    for (uint32_t k = 0; k < n; k++) {
+        const Node *node = &g->nodes[old[k].i];
+        if (is_small_product(g, node, columns))
+            factor[node->in[1].i].products[((const MatmulAttrs *)node->attr)->tb != 0]++;
+    }
+    g->norder = 0;
+    for (uint32_t k = 0; k < n && !g->diag->failed; k++) {
+        const Node node = g->nodes[old[k].i];
+        bool transposed = node.op == OP_matmul && ((const MatmulAttrs *)node.attr)->tb;
+        Factor *f = node.op == OP_matmul ? &factor[node.in[1].i] : NULL;
+        if (f && f->products[transposed] >= LEAST && is_small_product(g, &node, columns)) {
+            if (!f->panels[transposed].i)
+                f->panels[transposed] = packed(g, node.in[1], transposed, columns);
+            g->nodes[old[k].i].op = OP_matmul_panels;
+            g->nodes[old[k].i].attr = NULL;
+            g->nodes[old[k].i].in[1] = f->panels[transposed];
+            cx->changed = true;
+        }
+        g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
+        g->order[g->norder++] = old[k];
+    }
+    return !g->diag->failed;
+}
