@@ -528,12 +528,17 @@ START_TEST(tiles_have_the_same_bits)
         return;
     c.dt = DT_F32;
     c.ra = c.rb = 4;
-    for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA; op++) {
+    for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_WEIGHTS; op++) {
+        bool of_weights = op == LIB_CONV_BWD_WEIGHTS;
         DnnlDesc d = {.of.op = op, .choice = DNNL_WINOGRAD};
+        c.a[0] = of_weights ? 9 : 3; /* two blocks of tiles */
         fill_conv(&d, &c, op);
+        if (of_weights)
+            check_desc(&d);
+        d.choice = DNNL_WINOGRAD;
         omp_set_num_threads(1);
         bool made = result_of(&d, 0, &want);
-        ck_assert_int_eq(made, dnnl_vector_bytes() > 16);
+        ck_assert_int_eq(made, of_weights ? dnnl_vector_bytes() == 32 : dnnl_vector_bytes() > 16);
         if (!made)
             continue;
         for (int threads = 2; threads <= 3; threads++) {

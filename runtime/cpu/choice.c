@@ -9,9 +9,8 @@
  *   1x1 convolutions     our product: about as fast as blocked layouts, without their copies
  *   gradients of large weights from one image or two    ours, likewise
  *   gradients of depthwise weights    ours: the library takes up to 80 times as long (7x7)
- *   3x3, stride 1        Winograd halves the time (ours without AVX-512: 0.55 to 0.7 of it, no gradients of
- *                        weights), where there are channels to fill
- *                        vectors with and enough tiles for each transformed weight
+ *   3x3, stride 1        Winograd halves the time (ours without AVX-512: 0.5 to 0.7 of it), where there are
+ *                        channels to fill vectors with and enough tiles for each transformed weight
  *   other convolutions   blocked layouts, faster in spite of the copies
  *
  * Working memory that is large against the operands would decide how small a budget can be met,

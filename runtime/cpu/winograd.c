@@ -5,32 +5,18 @@
  *
  * Vectors hold eight tiles.  Scratch has the transformed weights as panels of rows, and of each thread the
  * transformed tiles of a block as panels of columns and the products of a few panels of rows. */
-#include "winograd.h"
-#include "pack.h"
+#include "winograd_tile.h"
 
 #include <omp.h>
 #include <string.h>
 
 enum {
-    SIDE = 6,
-    PLACES = SIDE * SIDE,
-    TILE = 4,
-    WINDOW_SIDE = 3,
-    LANES = 8,
     FEW_CHANNELS = 128,
     BLOCK_FEW = 96, /* tiles, of few channels */
     BLOCK_MANY = 64,
+    BLOCK_TERMS = 128, /* tiles, of gradients of weights */
     GROUP_ROWS = 24
 };
-
-#ifdef __x86_64__
-#define ISA __attribute__((target("avx2,fma"), no_sanitize("address", "undefined")))
-#else
-#define ISA __attribute__((no_sanitize("address", "undefined")))
-#endif
-
-typedef float V __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef float Four __attribute__((vector_size(16), aligned(4)));
 
 /* ---- description --------------------------------------------------------------------------------- */
 
@@ -48,32 +34,33 @@ static bool is_3x3(const Problem *q)
 
 bool winograd_describe(Winograd *w, const Problem *q, int vector, int threads)
 {
-    bool forward = q->op == LIB_CONV;
-    if (vector < (int)sizeof(V) || q->parts > 1 || !(forward || q->op == LIB_CONV_BWD_DATA) || !is_3x3(q))
+    bool forward = q->op != LIB_CONV_BWD_DATA, of_weights = q->op == LIB_CONV_BWD_WEIGHTS;
+    if (vector < (int)sizeof(V) || q->parts > 1 || !is_3x3(q) || (of_weights && vector > (int)sizeof(V)))
         return false;
     *w = (Winograd){.src = forward ? SRC : DST, .dst = forward ? DST : SRC, .flip = !forward};
+    w->of_weights = of_weights;
     const Layout *x = &q->slot[w->src], *y = &q->slot[w->dst], *k = &q->slot[WEIGHTS];
-    w->images = q->batch;
     w->in = x->dim[1];
     w->out = y->dim[1];
-    w->height = x->dim[2];
-    w->width = x->dim[3];
-    w->rows = y->dim[2];
-    w->columns = y->dim[3];
-    w->pad_y = forward ? q->pad_begin[0] : WINDOW_SIDE - 1 - q->pad_begin[0];
-    w->pad_x = forward ? q->pad_begin[1] : WINDOW_SIDE - 1 - q->pad_begin[1];
-    memcpy(w->from, x->stride, sizeof w->from);
-    memcpy(w->to, y->stride, sizeof w->to);
+    w->from.height = x->dim[2];
+    w->from.width = x->dim[3];
+    w->to.height = y->dim[2];
+    w->to.width = y->dim[3];
+    w->from.pad_y = forward ? q->pad_begin[0] : WINDOW_SIDE - 1 - q->pad_begin[0];
+    w->from.pad_x = forward ? q->pad_begin[1] : WINDOW_SIDE - 1 - q->pad_begin[1];
+    memcpy(w->from.stride, x->stride, sizeof w->from.stride);
+    memcpy(w->to.stride, y->stride, sizeof w->to.stride);
     w->of_out = k->stride[forward ? 0 : 1];
     w->of_in = k->stride[forward ? 1 : 0];
     w->bias = q->slot[BIAS].rank > 0;
-    w->down = (w->rows + TILE - 1) / TILE;
-    w->across = (w->columns + TILE - 1) / TILE;
-    w->tiles = w->images * w->down * w->across;
+    w->down = (w->to.height + TILE - 1) / TILE;
+    w->across = (w->to.width + TILE - 1) / TILE;
+    w->tiles = q->batch * w->down * w->across;
     w->panel = panel_of(vector, false);
     w->threads = threads;
     int64_t most = w->in > FEW_CHANNELS ? BLOCK_MANY : BLOCK_FEW;
-    w->block = round_up(least(most, (w->tiles + threads - 1) / threads), w->panel.columns);
+    w->block = of_weights ? least(BLOCK_TERMS, w->tiles)
+                          : round_up(least(most, (w->tiles + threads - 1) / threads), w->panel.columns);
     w->groups = GROUP_ROWS / w->panel.rows;
     return x->stride[3] == 1 && y->stride[3] == 1;
 }
@@ -82,9 +69,16 @@ static int64_t panels(const Winograd *w) { return (w->out + w->panel.rows - 1) /
 
 static int64_t weight_floats(const Winograd *w) { return PLACES * panels(w) * w->panel.rows * w->in; }
 
-static int64_t thread_floats(const Winograd *w) { return PLACES * w->block * (w->in + GROUP_ROWS); }
+/* From place to place, of transformed tiles and of products. */
+static int64_t tile_place(const Winograd *w) { return place_floats(w->block * w->in); }
+static int64_t product_place(const Winograd *w) { return place_floats(w->block * GROUP_ROWS); }
 
-int64_t winograd_floats(const Winograd *w) { return weight_floats(w) + w->threads * thread_floats(w); }
+static int64_t thread_floats(const Winograd *w) { return PLACES * (tile_place(w) + product_place(w)); }
+
+int64_t winograd_floats(const Winograd *w)
+{
+    return w->of_weights ? winograd_weights_floats(w) : weight_floats(w) + w->threads * thread_floats(w);
+}
 
 /* ---- transforms of eight at a time --------------------------------------------------------------- */
 
@@ -98,17 +92,6 @@ ISA static inline void of_window(V o[SIDE], const V g[WINDOW_SIDE])
     o[3] = c + d;
     o[4] = c - d;
     o[5] = g[2];
-}
-
-ISA static inline void of_tile(V o[SIDE], const V d[SIDE])
-{
-    const V a = d[4] - 4 * d[2], b = d[3] - 4 * d[1], c = d[4] - d[2], e = 2 * (d[3] - d[1]);
-    o[0] = 4 * d[0] - 5 * d[2] + d[4];
-    o[1] = a + b;
-    o[2] = a - b;
-    o[3] = c + e;
-    o[4] = c - e;
-    o[5] = 4 * d[1] - 5 * d[3] + d[5];
 }
 
 ISA static inline void to_result(V o[TILE], const V m[SIDE])
@@ -148,86 +131,6 @@ ISA static void transform_weights(const Winograd *w, const float *from, int64_t 
 
 /* ---- tiles --------------------------------------------------------------------------------------- */
 
-/* What there is of a tile: its place in an image and that in memory of the first channel; the rows [top,
- * bottom) and columns [left, right) of it that lie in the image, and in memory where that is all of it. */
-typedef struct {
-    int64_t at;
-    int top, bottom, left, right;
-    bool whole;
-} Tile;
-
-static int clamp(int64_t n) { return n < 0 ? 0 : n > SIDE ? SIDE : (int)n; }
-
-static Tile find_tile(const Winograd *w, int64_t t)
-{
-    int64_t image = t / (w->down * w->across), y = t / w->across % w->down * TILE - w->pad_y,
-            x = t % w->across * TILE - w->pad_x;
-    Tile tile = {image * w->from[0] + y * w->from[2] + x, clamp(-y), clamp(w->height - y),
-                 clamp(-x),                               clamp(w->width - x), false};
-    if (t >= w->tiles)
-        tile.bottom = 0;
-    tile.whole = tile.top == 0 && tile.bottom == SIDE && tile.left == 0 && tile.right == SIDE;
-    return tile;
-}
-
-/* Where a tile of a channel begins; one that reaches over the edge of its image is copied, zeros around. */
-typedef struct {
-    const float *at;
-    int64_t pitch;
-    float edge[SIDE * SIDE];
-} Source;
-
-static void find_source(const Winograd *w, const Tile *tile, const float *channel, Source *s)
-{
-    s->at = s->edge;
-    s->pitch = SIDE;
-    if (tile->whole) {
-        s->at = channel + tile->at;
-        s->pitch = w->from[2];
-        return;
-    }
-    memset(s->edge, 0, sizeof s->edge);
-    for (int i = tile->top; i < tile->bottom; i++)
-        for (int j = tile->left; j < tile->right; j++)
-            s->edge[i * SIDE + j] = channel[tile->at + i * w->from[2] + j];
-}
-
-ISA static inline void turn(Four r[4])
-{
-    const Four a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5),
-               b = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5),
-               c = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7),
-               d = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
-    r[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
-    r[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
-    r[2] = __builtin_shufflevector(c, d, 0, 1, 4, 5);
-    r[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
-}
-
-ISA static inline V both(Four low, Four high)
-{
-    return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
-}
-
-/* A row of eight tiles: a vector for each column. */
-ISA static inline void load_row(const Source tile[LANES], int row, V d[SIDE])
-{
-    Four left[LANES], right[LANES];
-    for (int t = 0; t < LANES; t++) {
-        const float *at = tile[t].at + row * tile[t].pitch;
-        left[t] = *(const Four *)(const void *)at;
-        right[t] = *(const Four *)(const void *)(at + SIDE - 4);
-    }
-    turn(left);
-    turn(left + 4);
-    turn(right);
-    turn(right + 4);
-    for (int j = 0; j < 4; j++)
-        d[j] = both(left[j], left[4 + j]);
-    for (int j = 4; j < SIDE; j++)
-        d[j] = both(right[j - 2], right[4 + j - 2]);
-}
-
 /* Eight tiles of one channel; to: the first of their places, a panel of columns for each. */
 ISA static void transform_tiles(const Source tile[LANES], float *to, int64_t place)
 {
@@ -249,13 +152,13 @@ static void transform_block(const Winograd *w, const float *from, int64_t first,
 {
     Tile tile[LANES];
     Source source[LANES];
-    int64_t columns = w->panel.columns, place = w->in * w->block;
+    int64_t columns = w->panel.columns, place = tile_place(w);
     for (int64_t t = 0; t < w->block; t += LANES) {
         for (int i = 0; i < LANES; i++)
-            tile[i] = find_tile(w, first + t + i);
+            tile[i] = find_tile(w, &w->from, SIDE, first + t + i);
         for (int64_t c = 0; c < w->in; c++) {
             for (int i = 0; i < LANES; i++)
-                find_source(w, &tile[i], from + c * w->from[1], &source[i]);
+                find_source(&w->from, &tile[i], from + c * w->from.stride[1], &source[i]);
             transform_tiles(source, to + (t / columns * w->in + c) * columns + t % columns, place);
         }
     }
@@ -266,9 +169,9 @@ static void transform_block(const Winograd *w, const float *from, int64_t first,
 static void store_tile(const Winograd *w, float *to, int64_t t, int64_t channel, const Four y[TILE])
 {
     int64_t image = t / (w->down * w->across), row = t / w->across % w->down * TILE,
-            column = t % w->across * TILE, n = least(TILE, w->columns - column);
-    float *at = to + image * w->to[0] + channel * w->to[1] + row * w->to[2] + column;
-    for (int64_t i = 0; i < least(TILE, w->rows - row); i++, at += w->to[2])
+            column = t % w->across * TILE, n = least(TILE, w->to.width - column);
+    float *at = to + image * w->to.stride[0] + channel * w->to.stride[1] + row * w->to.stride[2] + column;
+    for (int64_t i = 0; i < least(TILE, w->to.height - row); i++, at += w->to.stride[2])
         for (int64_t j = 0; j < n; j++)
             at[j] = y[i][j];
 }
@@ -319,8 +222,8 @@ static void multiply(const Winograd *w, const float *weights, const float *tiles
         for (int64_t t = 0; t < w->block; t += columns)
             for (int64_t i = 0; i < n; i++)
                 w->panel.multiply(w->in, weights + (p * panels(w) + panel + i) * w->in * rows,
-                                  tiles + (p * w->block + t) * w->in, columns,
-                                  to + (p * GROUP_ROWS + i * rows) * w->block + t, w->block, false);
+                                  tiles + p * tile_place(w) + t * w->in, columns,
+                                  to + p * product_place(w) + i * rows * w->block + t, w->block, false);
 }
 
 static void run_block(const Winograd *w, char *const at[SLOTS], const float *weights, int64_t first,
@@ -328,14 +231,14 @@ static void run_block(const Winograd *w, char *const at[SLOTS], const float *wei
 {
     const float *from = (const float *)(const void *)at[w->src];
     const float *bias = (const float *)(const void *)at[BIAS];
-    float *to = (float *)(void *)at[w->dst], *product = scratch + PLACES * w->block * w->in;
+    float *to = (float *)(void *)at[w->dst], *product = scratch + PLACES * tile_place(w);
     transform_block(w, from, first, scratch);
     for (int64_t p = 0; p < panels(w); p += w->groups) {
         int64_t channel = p * w->panel.rows, n = least(GROUP_ROWS, w->out - channel);
         multiply(w, weights, scratch, p, least(w->groups, panels(w) - p), product);
         for (int64_t i = 0; i < n; i++)
             for (int64_t t = 0; t < w->block && first + t < w->tiles; t += LANES)
-                store_tiles(w, product + i * w->block + t, GROUP_ROWS * w->block, to, first + t, channel + i,
+                store_tiles(w, product + i * w->block + t, product_place(w), to, first + t, channel + i,
                             w->bias ? bias[channel + i] : 0);
     }
 }
@@ -344,6 +247,10 @@ void winograd_run(const Winograd *w, char *const at[SLOTS], float *scratch)
 {
     const float *from = (const float *)(const void *)at[WEIGHTS];
     float *threads = scratch + weight_floats(w);
+    if (w->of_weights) {
+        winograd_weights_run(w, at, scratch);
+        return;
+    }
 #pragma omp parallel num_threads(w->threads)
     {
 #pragma omp for schedule(static)

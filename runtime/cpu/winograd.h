@@ -1,4 +1,4 @@
-/* winograd.h -- 3x3 convolutions and their data gradients with a quarter of the multiplications, for
+/* winograd.h -- 3x3 convolutions and their gradients with a quarter of the multiplications, for
  * processors where the library has no such routine. */
 #ifndef CKC_WINOGRAD_H
 #define CKC_WINOGRAD_H
@@ -6,16 +6,22 @@
 #include "panel.h"
 #include "problem.h"
 
-/* A convolution of stride 1, as it is computed: a data gradient is one of the result's gradient with weights
- * that are turned, `flip`. */
+/* Rows and columns of each channel of each image, and how they lie. */
 typedef struct {
-    int src, dst;                                  /* slots */
-    int64_t images, in, out, height, width;        /* channels; of what is read */
-    int64_t rows, columns, pad_y, pad_x;           /* of the result */
-    int64_t from[3], to[3], of_out, of_in;         /* strides: image, channel, row; of weights */
-    bool flip, bias;
-    int64_t down, across, tiles;                   /* of an image; of all */
-    int64_t block, groups;                         /* tiles that a thread has at a time; panels of rows */
+    int64_t height, width, stride[3]; /* from image, channel and row to the next */
+    int64_t pad_y, pad_x;             /* in front of them */
+} Images;
+
+/* A convolution of stride 1, as it is computed: a data gradient is one of the result's gradient with weights
+ * that are turned, `flip`; of a gradient of weights, `of_weights`, src and dst are the forward's. */
+typedef struct {
+    int src, dst; /* slots */
+    int64_t in, out; /* channels */
+    Images from, to;
+    int64_t of_out, of_in; /* strides of weights, from channel to channel */
+    bool flip, bias, of_weights;
+    int64_t down, across, tiles; /* of an image; of all */
+    int64_t block, groups;       /* tiles at a time; panels of rows */
     Panel panel;
     int threads;
 } Winograd;
@@ -25,5 +31,9 @@ bool winograd_describe(Winograd *w, const Problem *q, int vector, int threads);
 int64_t winograd_floats(const Winograd *w); /* of scratch, of all threads */
 /* Bits do not depend on the number of threads. */
 void winograd_run(const Winograd *w, char *const at[SLOTS], float *scratch);
+
+/* winograd_weights.c: likewise, of gradients of weights. */
+int64_t winograd_weights_floats(const Winograd *w);
+void winograd_weights_run(const Winograd *w, char *const at[SLOTS], float *scratch);
 
 #endif

@@ -1,0 +1,130 @@
+/* winograd_tile.h -- tiles of images, and transforms of eight at a time: winograd.c, winograd_weights.c. */
+#ifndef CKC_WINOGRAD_TILE_H
+#define CKC_WINOGRAD_TILE_H
+
+#include "pack.h"
+#include "winograd.h"
+#include <string.h>
+
+enum {
+    SIDE = 6, /* of a tile that is read */
+    PLACES = SIDE * SIDE,
+    TILE = 4, /* of the result */
+    WINDOW_SIDE = 3,
+    LANES = 8,
+    LINE_FLOATS = 16 /* of the cache */
+};
+
+/* Floats from one of the 36 places to the next, each of which has n: an odd number of lines, so
+ * that they are not all in a few sets of the cache. */
+static inline int64_t place_floats(int64_t n)
+{
+    return round_up(n, 2 * LINE_FLOATS) + LINE_FLOATS;
+}
+
+#ifdef __x86_64__
+#define ISA __attribute__((target("avx2,fma"), no_sanitize("address", "undefined")))
+#else
+#define ISA __attribute__((no_sanitize("address", "undefined")))
+#endif
+
+typedef float V __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef float Four __attribute__((vector_size(16), aligned(4)));
+
+ISA static inline void of_tile(V o[SIDE], const V d[SIDE])
+{
+    const V a = d[4] - 4 * d[2], b = d[3] - 4 * d[1], c = d[4] - d[2], e = 2 * (d[3] - d[1]);
+    o[0] = 4 * d[0] - 5 * d[2] + d[4];
+    o[1] = a + b;
+    o[2] = a - b;
+    o[3] = c + e;
+    o[4] = c - e;
+    o[5] = 4 * d[1] - 5 * d[3] + d[5];
+}
+
+/* What there is of a tile: its place in an image and that in memory of the first channel; the rows [top,
+ * bottom) and columns [left, right) of it that lie in the image, and in memory where that is all of it. */
+typedef struct {
+    int64_t at;
+    int top, bottom, left, right;
+    bool whole;
+} Tile;
+
+static inline int between(int64_t n, int most) { return n < 0 ? 0 : n > most ? most : (int)n; }
+
+/* Tile t, of so many rows and columns; behind the last one there is nothing. */
+static inline Tile find_tile(const Winograd *w, const Images *of, int side, int64_t t)
+{
+    int64_t image = t / (w->down * w->across), y = t / w->across % w->down * TILE - of->pad_y,
+            x = t % w->across * TILE - of->pad_x;
+    Tile tile = {.at = image * of->stride[0] + y * of->stride[2] + x,
+                 .top = between(-y, side),
+                 .bottom = t < w->tiles ? between(of->height - y, side) : 0,
+                 .left = between(-x, side),
+                 .right = between(of->width - x, side)};
+    tile.whole = tile.top == 0 && tile.bottom == side && tile.left == 0 && tile.right == side;
+    return tile;
+}
+
+/* Where a tile of a channel begins; one that reaches over the edge of its image is copied, zeros around. */
+typedef struct {
+    const float *at;
+    int64_t pitch;
+    float edge[SIDE * SIDE];
+} Source;
+
+static inline void find_source(const Images *of, const Tile *tile, const float *channel, Source *s)
+{
+    s->at = s->edge;
+    s->pitch = SIDE;
+    if (tile->whole) {
+        s->at = channel + tile->at;
+        s->pitch = of->stride[2];
+        return;
+    }
+    memset(s->edge, 0, sizeof s->edge);
+    for (int i = tile->top; i < tile->bottom; i++)
+        for (int j = tile->left; j < tile->right; j++)
+            s->edge[i * SIDE + j] = channel[tile->at + i * of->stride[2] + j];
+}
+
+ISA static inline void turn(Four r[4])
+{
+    const Four a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5),
+               b = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5),
+               c = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7),
+               d = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+    r[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+    r[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    r[2] = __builtin_shufflevector(c, d, 0, 1, 4, 5);
+    r[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
+}
+
+ISA static inline V both(Four low, Four high)
+{
+    return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
+}
+
+/* Four columns from one on of a row of eight tiles: a vector for each. */
+ISA static inline void load_four(const Source tile[LANES], int row, int column, V d[4])
+{
+    Four r[LANES];
+    for (int t = 0; t < LANES; t++)
+        r[t] = *(const Four *)(const void *)(tile[t].at + row * tile[t].pitch + column);
+    turn(r);
+    turn(r + 4);
+    for (int j = 0; j < 4; j++)
+        d[j] = both(r[j], r[4 + j]);
+}
+
+/* All of its columns. */
+ISA static inline void load_row(const Source tile[LANES], int row, V d[SIDE])
+{
+    V right[4];
+    load_four(tile, row, 0, d);
+    load_four(tile, row, SIDE - 4, right);
+    d[4] = right[2];
+    d[5] = right[3];
+}
+
+#endif
