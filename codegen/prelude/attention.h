@@ -31,8 +31,16 @@
 #define A_HIDES P38 /* HIDES_ALL .. of ir/attrs.h */
 #ifdef __AVX512F__
 #define A_BYTES 64
+#define A_PANEL 8 /* rows of a product, two vectors each, for which there are registers */
+#define A_IN_REGISTER(v) (void)0
 #else
 #define A_BYTES 32
+#define A_PANEL 6
+#ifdef __AVX2__ /* and not read from memory for each row */
+#define A_IN_REGISTER(v) __asm__("" : "+x"(v))
+#else
+#define A_IN_REGISTER(v) (void)0
+#endif
 #endif
 #define A_LANES (A_BYTES / (int)sizeof(REAL))
 #define A_WIDE ((A_SIZE + A_LANES - 1) / A_LANES * A_LANES) /* a row behind zeros */
@@ -67,25 +75,42 @@ FN AT(Vec) AT(fma)(AT(Vec) a, AT(Vec) b, AT(Vec) c)
 #endif
 }
 
-/* Eight rows and nv vectors of a product, in registers. */
+/* So many rows and nv vectors of a product, in registers. */
 FN void AT(panel)(REAL *c, int64_t nc, const REAL *a, int64_t ra, int64_t ka, const REAL *b,
-                  int64_t nb, int64_t k, int add, int nv)
+                  int64_t nb, int64_t k, int add, int rows, int nv)
 {
-    AT(Vec) acc[8][2];
-    for (int x = 0; x < 8; x++)
+    AT(Vec) acc[A_PANEL][2];
+    for (int x = 0; x < rows; x++)
         for (int y = 0; y < nv; y++)
             acc[x][y] = add ? *(const AT(Vec) *)(c + x * nc + y * A_LANES) : (AT(Vec)){0};
     for (int64_t i = 0; i < k; i++) {
         AT(Vec) v[2];
-        for (int y = 0; y < nv; y++)
+        for (int y = 0; y < nv; y++) {
             v[y] = *(const AT(Vec) *)(b + i * nb + y * A_LANES);
-        for (int x = 0; x < 8; x++)
+            A_IN_REGISTER(v[y]);
+        }
+        for (int x = 0; x < rows; x++)
             for (int y = 0; y < nv; y++)
                 acc[x][y] = AT(fma)(a[x * ra + i * ka] - (AT(Vec)){0}, v[y], acc[x][y]);
     }
-    for (int x = 0; x < 8; x++)
+    for (int x = 0; x < rows; x++)
         for (int y = 0; y < nv; y++)
             *(AT(Vec) *)(c + x * nc + y * A_LANES) = acc[x][y];
+}
+
+/* m rows of nv vectors. */
+FN void AT(panels)(REAL *c, int64_t nc, const REAL *a, int64_t ra, int64_t ka, const REAL *b,
+                   int64_t nb, int64_t m, int64_t k, int add, int nv)
+{
+    int64_t i = 0;
+    for (; i + A_PANEL <= m; i += A_PANEL)
+        AT(panel)(c + i * nc, nc, a + i * ra, ra, ka, b, nb, k, add, A_PANEL, nv);
+    if (A_PANEL % 8 && m - i >= 4) {
+        AT(panel)(c + i * nc, nc, a + i * ra, ra, ka, b, nb, k, add, 4, nv);
+        i += 4;
+    }
+    if (A_PANEL % 8 && i < m)
+        AT(panel)(c + i * nc, nc, a + i * ra, ra, ka, b, nb, k, add, 2, nv);
 }
 
 /* c[m][n] = (add ? c : 0) + sum over k of a[m * ra + k * ka] * b[k * nb + n]; m a multiple of 8, n
@@ -94,12 +119,9 @@ FN void AT(product)(REAL *c, int64_t nc, const REAL *a, int64_t ra, int64_t ka, 
                     int64_t nb, int64_t m, int64_t n, int64_t k, int add)
 {
     for (int64_t j = 0; j + 2 * A_LANES <= n; j += 2 * A_LANES)
-        for (int64_t i = 0; i < m; i += 8)
-            AT(panel)(c + i * nc + j, nc, a + i * ra, ra, ka, b + j, nb, k, add, 2);
+        AT(panels)(c + j, nc, a, ra, ka, b + j, nb, m, k, add, 2);
     if (n % (2 * A_LANES))
-        for (int64_t i = 0; i < m; i += 8)
-            AT(panel)(c + i * nc + n - A_LANES, nc, a + i * ra, ra, ka, b + n - A_LANES, nb, k, add,
-                      1);
+        AT(panels)(c + n - A_LANES, nc, a, ra, ka, b + n - A_LANES, nb, m, k, add, 1);
 }
 
 /* t[SIZE][A_R] = factor * (n rows of x, transposed), zeros behind them. */
@@ -403,8 +425,9 @@ FN void AT(open_rows)(AT(Rows) *w, void *const *op, AT(Place) at)
         w->dq[i] = 0;
     for (int64_t r = 0; r < A_R; r++) {
         REAL lane[16] = {0};
-        for (int64_t d = 0; d < A_SIZE && r < at.nr; d++)
-            lane[d % 16] += A_LD(g, r * P19 + d) * A_LD(o, r * P19 + d);
+        for (int64_t d = 0; d < A_SIZE && r < at.nr; d += 16)
+            for (int64_t l = 0; l < A_MIN(16, A_SIZE - d); l++)
+                lane[l] += A_LD(g, r * P19 + d + l) * A_LD(o, r * P19 + d + l);
         TREE(ADD, lane, 16);
         w->delta[r] = lane[0];
         w->top[r] = r < at.nr ? ((const REAL *)op[5])[line + r] : 0;

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { LINE = 64 /* of a cache */, AHEAD = 16 /* terms */ };
+enum { LINE = 64 /* of a cache */, AHEAD = 16 /* terms */, DENSE_LANES = 48 };
 
 typedef struct {
     int64_t digit[DIGITS];
@@ -38,6 +38,13 @@ static int64_t dot(const Count *c, const int64_t stride[DIGITS])
     for (int d = 0; d < DIGITS; d++)
         sum += c->digit[d] * stride[d];
     return sum;
+}
+
+/* Of n lanes, how many from the first on lie together. */
+static int64_t dense_lanes(const Factor *f, int64_t lane, int64_t n)
+{
+    const int last = DIGITS - 1;
+    return !f->window && f->lane[last] == 1 ? least(n, f->lanes[last] - lane % f->lanes[last]) : 0;
 }
 
 static void clear_rest(float *to, int n, int width, int64_t terms)
@@ -135,12 +142,6 @@ PAIRS_ISA static void pair_widened(const float *panel, int width, int64_t terms,
         pair[i] = from[i] >> 16;
 }
 
-static bool is_dense(const Factor *f, int64_t lane, int64_t n)
-{
-    const int last = DIGITS - 1;
-    return !f->window && f->lane[last] == 1 && lane % f->lanes[last] + n <= f->lanes[last];
-}
-
 /* A panel whose lanes lie together. */
 PAIRS_ISA static void pair_dense(const Factor *f, const uint16_t *from, int64_t lane, int width,
                                  int64_t first, int64_t terms, float *to)
@@ -167,7 +168,7 @@ void pack_pairs(const Factor *f, const void *at, int64_t lane, int64_t n, int wi
 {
     PackFn *pack = pack_function(DT_BF16, 64);
     for (int64_t i = 0; i < n; i += width, to += width * ((terms + 1) / 2)) {
-        if (n - i >= width && is_dense(f, lane + i, width)) {
+        if (dense_lanes(f, lane + i, n - i) >= width) {
             pair_dense(f, at, lane + i, width, first, terms, to);
         } else {
             pack(f, at, lane + i, least(width, n - i), width, first, terms, widened);

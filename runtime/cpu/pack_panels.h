@@ -21,7 +21,8 @@ ISA static inline void PACK(copy)(float *to, const ELEMENT *from, int64_t n)
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
         *(PACK(Lanes) *)(void *)(to + i) = WIDEN_LANES(from + i);
-    for (; i + 4 <= n; i += 4) {
+    for (; i < n && n >= 4; i += 4) {
+        i = least(i, n - 4);
         float v[4] = {WIDEN(from[i]), WIDEN(from[i + 1]), WIDEN(from[i + 2]), WIDEN(from[i + 3])};
         memcpy(to + i, v, sizeof v);
     }
@@ -64,25 +65,29 @@ ISA static void PACK(turn)(const ELEMENT *from, const int64_t *at, float *to, in
 
 /* Lanes that are rows of consecutive terms; `at` has as many as vectors hold.  Stores may reach into what is
  * packed next: the next term, whose first lanes therefore come last, or PACK_SPARE elements behind the last
- * panel. */
-ISA static void PACK(pack_turned)(const ELEMENT *from, const int64_t *at, int n, int64_t terms, int width,
-                                  float *to)
+ * panel.  The next panel's lanes, `ahead` of these, are fetched meanwhile: too short for the processor to see
+ * that they go on. */
+ISA static void PACK(pack_turned)(const ELEMENT *from, const int64_t *at, int n, int64_t ahead, int64_t terms,
+                                  int width, float *to)
 {
     int64_t t = 0;
-    for (; t + LANES <= terms; t += LANES)
+    for (; t + LANES <= terms; t += LANES) {
+        for (int i = 0; i < n && t * (int64_t)sizeof *from % LINE == 0; i++)
+            __builtin_prefetch(from + t + at[i] + ahead);
         for (int i = (n - 1) / LANES * LANES; i >= 0; i -= LANES)
             PACK(turn)(from + t, at + i, to + t * width + i, width);
+    }
     for (; t < terms; t++)
         for (int i = 0; i < n; i++)
             to[t * width + i] = WIDEN(from[at[i] + t]);
 }
 
 /* Terms of n lanes at these places, one `stride` behind the other. */
-ISA static void PACK(pack_run)(const ELEMENT *from, const int64_t *at, int n, bool dense, int64_t stride,
-                               int64_t terms, int width, float *to)
+ISA static void PACK(pack_run)(const ELEMENT *from, const int64_t *at, int n, int64_t ahead, bool dense,
+                               int64_t stride, int64_t terms, int width, float *to)
 {
     if (!dense && stride == 1) {
-        PACK(pack_turned)(from, at, n, terms, width, to);
+        PACK(pack_turned)(from, at, n, ahead, terms, width, to);
         return;
     }
     for (int64_t t = 0; t < terms; t++, from += stride, to += width) {
@@ -92,6 +97,25 @@ ISA static void PACK(pack_run)(const ELEMENT *from, const int64_t *at, int n, bo
             PACK(copy)(to, from + at[0], n);
         for (int i = 0; !dense && i < n; i++)
             to[i] = WIDEN(from[at[i]]);
+    }
+}
+
+/* Panels of lanes that lie together, term by term: narrower than a line of the cache, each would fetch lines
+ * that its neighbours fetch again. */
+ISA static void PACK(pack_dense)(const Factor *f, const ELEMENT *from, int64_t lane, int64_t panels,
+                                 int width, int64_t first, int64_t terms, float *to)
+{
+    const int last = DIGITS - 1;
+    Count l = count_from(lane, f->lanes), c = count_from(first, f->terms);
+    for (int64_t k = 0, run; k < terms; k += run, count_on(&c, f->terms, run)) {
+        const ELEMENT *at = from + dot(&l, f->lane) + dot(&c, f->term);
+        run = least(terms - k, f->terms[last] - c.digit[last]);
+        for (int64_t t = k; t < k + run; t++, at += f->term[last]) {
+            for (int64_t i = 0; i < panels * width; i += LINE / (int64_t)sizeof *from)
+                __builtin_prefetch(at + AHEAD * f->term[last] + i);
+            for (int64_t i = 0; i < panels; i++)
+                PACK(copy)(to + (i * terms + t) * width, at + i * width, width);
+        }
     }
 }
 
@@ -112,7 +136,8 @@ ISA static void PACK(pack_plain)(const Factor *f, const ELEMENT *from, int64_t l
     for (int64_t k = 0, run; k < terms; k += run) {
         run = least(terms - k, f->terms[DIGITS - 1] - c.digit[DIGITS - 1]);
         PACK(pack_run)
-        (from + dot(&c, f->term), at, n, dense, f->term[DIGITS - 1], run, width, to + k * width);
+        (from + dot(&c, f->term), at, n, width * f->lane[DIGITS - 1], dense, f->term[DIGITS - 1], run, width,
+         to + k * width);
         count_on(&c, f->terms, run);
     }
     clear_rest(to, n, width, terms);
@@ -179,7 +204,13 @@ ISA static void PACK(pack)(const Factor *f, const void *at, int64_t lane, int64_
                            int64_t terms, float *to)
 {
     const ELEMENT *from = at;
-    for (int64_t i = 0; i < n; i += width, to += width * terms)
-        (f->window ? PACK(pack_window) : PACK(pack_plain))(f, from, lane + i, (int)least(width, n - i), width,
-                                                           first, terms, to);
+    for (int64_t i = 0, panels = 1; i < n; i += panels * width, to += panels * width * terms) {
+        panels = width < DENSE_LANES ? dense_lanes(f, lane + i, least(n - i, DENSE_LANES)) / width : 0;
+        if (panels > 0)
+            PACK(pack_dense)(f, from, lane + i, panels, width, first, terms, to);
+        else
+            (f->window ? PACK(pack_window) : PACK(pack_plain))(f, from, lane + i, (int)least(width, n - i),
+                                                               width, first, terms, to);
+        panels = panels > 0 ? panels : 1;
+    }
 }
