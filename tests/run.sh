@@ -100,7 +100,7 @@ mkdir build/tests
 # A kernel is compiled once for all suites, whose caches start empty otherwise.
 export CKC_TEST_CACHE="$PWD/build/tests/cache" XDG_CACHE_HOME="$PWD/build/tests/cache"
 failed=0
-sed -n 's/SUITE(\(.*\))/\1/p' tests/suites.def | tac | each suite || failed=1
+sed -n 's/^SUITE(\(.*\))/\1/p' tests/suites.def | each suite || failed=1
 check_format || failed=1
 skips
 summary

@@ -270,12 +270,15 @@ static void set_ranks(PackSearch *s, int priority, int32_t jitter, uint64_t seed
 
 static void enqueue(PackSearch *s, const Item *it)
 {
-    for (int32_t c = it->first; c <= it->last; c++) {
-        if (!s->queued[c]) {
-            s->queued[c] = true;
-            s->queue[s->waiting++] = c;
+    bool *queued = s->queued;
+    int32_t *queue = s->queue, waiting = s->waiting;
+    for (int32_t c = it->first, last = it->last; c <= last; c++) {
+        if (!queued[c]) {
+            queued[c] = true;
+            queue[waiting++] = c;
         }
     }
+    s->waiting = waiting;
 }
 
 /* Raises lowest[i], to be undone by rewind_to(), and queues its sections. */
@@ -313,24 +316,27 @@ static void take_steps(PackSearch *s, int64_t steps)
  * onto one that can, if `lifting`. */
 static bool look_at(PackSearch *s, int32_t c, bool lifting)
 {
-    int64_t floor = INT64_MAX, next = INT64_MAX, highest = s->capacity - s->rest[c];
-    bool lift = false;
-    for (int32_t k = s->start[c]; k < s->start[c + 1]; k++) {
-        const Item *it = &s->item[s->member[k]];
+    const int32_t *members = s->member + s->start[c];
+    const Item *item = s->item;
+    int32_t n = s->start[c + 1] - s->start[c];
+    int64_t floor = INT64_MAX, next = INT64_MAX, highest = s->capacity - s->rest[c], top = INT64_MIN;
+    for (int32_t k = 0; k < n; k++) {
+        const Item *it = item + members[k];
         if (!it->placed) {
-            int64_t end = it->lowest + it->size;
-            floor = it->lowest < floor ? it->lowest : floor;
+            int64_t lowest = it->lowest, end = lowest + it->size;
+            floor = lowest < floor ? lowest : floor;
+            top = lowest > top ? lowest : top;
             next = end < next ? end : next;
-            lift = lift || (lifting && it->lowest > highest);
         }
     }
     if (s->rest[c] && floor > highest) {
         return false;
     }
-    for (int32_t k = s->start[c]; lift && k < s->start[c + 1]; k++) {
-        const Item *it = &s->item[s->member[k]];
+    bool lift = lifting && top > highest;
+    for (int32_t k = 0; lift && k < n; k++) {
+        const Item *it = item + members[k];
         if (!it->placed && it->lowest > highest && it->lowest < next) {
-            raise_lowest(s, s->member[k], next);
+            raise_lowest(s, members[k], next);
         }
     }
     return true;

@@ -5,6 +5,7 @@
 #include "warp.h"
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 /* Of a cell: several warps; others of the thread's warp as well; a copy that has not landed. */
@@ -111,8 +112,13 @@ typedef struct {
 static Piece *piece; /* all that came, in the order in which they ran */
 static size_t npiece, room;
 static const uint32_t *clock_now; /* of the present one */
-static const Piece *asked;        /* the last that came_before() was asked for, and what it said */
-static bool said;
+/* The last pieces that came_before() was asked for, and what it said: cells side by side were mostly used by
+ * the same ones. */
+typedef enum { WRITTEN, READ, READ_BESIDE, TIMES } Time;
+static struct {
+    const Piece *piece;
+    bool before;
+} asked[TIMES];
 
 void shadow_work(unsigned stream, const uint32_t *clock)
 {
@@ -123,7 +129,7 @@ void shadow_work(unsigned stream, const uint32_t *clock)
     launch_start = block_start = ++now;
     piece[npiece++] = (Piece){now, clock[stream], stream};
     clock_now = clock;
-    asked = NULL;
+    memset(asked, 0, sizeof asked);
 }
 
 void shadow_forget_work(void)
@@ -132,24 +138,25 @@ void shadow_forget_work(void)
     piece = NULL;
     npiece = room = 0;
     clock_now = NULL;
-    asked = NULL;
+    memset(asked, 0, sizeof asked);
 }
 
 /* Has what was done then ended before the present piece of work begins? */
-static bool came_before(uint32_t when)
+static bool came_before(uint32_t when, Time of)
 {
     if (npiece == 0 || when < piece[0].start || when >= piece[npiece - 1].start)
         return true;
-    if (!asked || when < asked->start || when >= asked[1].start) {
+    const Piece *p = asked[of].piece;
+    if (!p || when < p->start || when >= p[1].start) {
         size_t low = 0, high = npiece - 1;
         while (high - low > 1) {
             size_t mid = (low + high) / 2;
             *(when < piece[mid].start ? &high : &low) = mid;
         }
-        asked = &piece[low];
-        said = asked->number <= clock_now[asked->stream];
+        p = asked[of].piece = &piece[low];
+        asked[of].before = p->number <= clock_now[p->stream];
     }
-    return said;
+    return asked[of].before;
 }
 
 /* ---- accesses ----------------------------------------------------------------------------------- */
@@ -175,7 +182,8 @@ static bool unordered(uint32_t when, uint16_t who, uint16_t meetings, unsigned t
 /* With work of another stream; shared memory is a launch's own. */
 static bool streams_race(const Cell *c, bool write)
 {
-    return !came_before(c->written) || (write && (!came_before(c->read) || !came_before(c->read_beside)));
+    return !came_before(c->written, WRITTEN) ||
+           (write && (!came_before(c->read, READ) || !came_before(c->read_beside, READ_BESIDE)));
 }
 
 static bool races(const Cell *c, bool write, unsigned thread, bool shared)
@@ -207,7 +215,7 @@ static void note(Cell *c, bool write, unsigned thread)
     }
     if (c->read >= launch_start && c->read < block_start)
         c->read_before = c->read;
-    if (!came_before(c->read))
+    if (!came_before(c->read, READ))
         c->read_beside = c->read;
     if (c->read != now)
         c->reader = t;
