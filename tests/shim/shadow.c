@@ -5,6 +5,7 @@
 #include "warp.h"
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 /* Of a cell: several warps; others of the thread's warp as well; a copy that has not landed. */
@@ -111,8 +112,11 @@ typedef struct {
 static Piece *piece; /* all that came, in the order in which they ran */
 static size_t npiece, room;
 static const uint32_t *clock_now; /* of the present one */
-static const Piece *asked;        /* the last that came_before() was asked for, and what it said */
-static bool said;
+enum { WRITTEN, READ, READ_BESIDE, MEMOS };
+static struct {
+    const Piece *asked; /* the last that came_before() was asked for, and what it said */
+    bool said;
+} memo[MEMOS];
 
 void shadow_work(unsigned stream, const uint32_t *clock)
 {
@@ -123,7 +127,7 @@ void shadow_work(unsigned stream, const uint32_t *clock)
     launch_start = block_start = ++now;
     piece[npiece++] = (Piece){now, clock[stream], stream};
     clock_now = clock;
-    asked = NULL;
+    memset(memo, 0, sizeof memo);
 }
 
 void shadow_forget_work(void)
@@ -132,12 +136,14 @@ void shadow_forget_work(void)
     piece = NULL;
     npiece = room = 0;
     clock_now = NULL;
-    asked = NULL;
+    memset(memo, 0, sizeof memo);
 }
 
-/* Has what was done then ended before the present piece of work begins? */
-static bool came_before(uint32_t when)
+/* Has what was done then ended before the present piece of work begins?  Of neighbours it was often done in
+ * one piece: `of` says which neighbours. */
+static bool came_before(uint32_t when, int of)
 {
+    const Piece *asked = memo[of].asked;
     if (npiece == 0 || when < piece[0].start || when >= piece[npiece - 1].start)
         return true;
     if (!asked || when < asked->start || when >= asked[1].start) {
@@ -146,10 +152,10 @@ static bool came_before(uint32_t when)
             size_t mid = (low + high) / 2;
             *(when < piece[mid].start ? &high : &low) = mid;
         }
-        asked = &piece[low];
-        said = asked->number <= clock_now[asked->stream];
+        asked = memo[of].asked = &piece[low];
+        memo[of].said = asked->number <= clock_now[asked->stream];
     }
-    return said;
+    return memo[of].said;
 }
 
 /* ---- accesses ----------------------------------------------------------------------------------- */
@@ -175,7 +181,8 @@ static bool unordered(uint32_t when, uint16_t who, uint16_t meetings, unsigned t
 /* With work of another stream; shared memory is a launch's own. */
 static bool streams_race(const Cell *c, bool write)
 {
-    return !came_before(c->written) || (write && (!came_before(c->read) || !came_before(c->read_beside)));
+    return !came_before(c->written, WRITTEN) ||
+           (write && (!came_before(c->read, READ) || !came_before(c->read_beside, READ_BESIDE)));
 }
 
 static bool races(const Cell *c, bool write, unsigned thread, bool shared)
@@ -207,7 +214,7 @@ static void note(Cell *c, bool write, unsigned thread)
     }
     if (c->read >= launch_start && c->read < block_start)
         c->read_before = c->read;
-    if (!came_before(c->read))
+    if (!came_before(c->read, READ))
         c->read_beside = c->read;
     if (c->read != now)
         c->reader = t;
