@@ -20,6 +20,7 @@ import copy
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from functools import partial
@@ -56,6 +57,9 @@ ALSO = {
                 "bert_mask", "bart", "hf_vit", "timm_vit", "gemma3", "gpt2_f16", "falcon_alibi"),
     "opset24": ("llama", "gpt2"),
 }
+
+
+LIMIT = 600  # seconds that an export may take
 
 
 def variants_of(name):
@@ -253,7 +257,6 @@ def export_model(out, name, variants):
     if not name.endswith("_fresh"):
         perturb(net)
     judge = make_judge(name, net, inputs, target, kind)
-    print(f"{name}:", flush=True)
     for variant in variants:
         start = time.time()
         folder = os.path.join(out, f"{name}_{variant}")
@@ -263,6 +266,22 @@ def export_model(out, name, variants):
             result = f"FAILED: {type(e).__name__}: {' '.join(str(e).split())[:200]}"
             shutil.rmtree(folder)
         print(f"  {variant:<16} {result} ({time.time() - start:.1f} s)", flush=True)
+
+
+def apart(function, *args):
+    """function(*args) in a process of its own, as exporters also crash and hang; how it was killed, "" if not."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(LIMIT)
+        try:
+            function(*args)
+        except Exception as e:
+            print(f"  FAILED: {type(e).__name__}: {' '.join(str(e).split())[:300]}")
+        sys.stdout.flush()
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    return signal.strsignal(os.WTERMSIG(status)) if os.WIFSIGNALED(status) else ""
 
 
 def main():
@@ -276,11 +295,12 @@ def main():
         sys.exit(f"unknown model {sorted(unknown)}; known: {' '.join(MODELS)}")
     for name in args.models:
         variants = args.variants.split(",") if args.variants else variants_of(name)
-        try:
-            export_model(args.out, name, variants)
-        except Exception as e:
-            print(f"{name}: FAILED: {type(e).__name__}: {' '.join(str(e).split())[:300]}",
-                  flush=True)
+        print(f"{name}:", flush=True)
+        for variant in variants:
+            killed = apart(export_model, args.out, name, [variant])
+            if killed:
+                print(f"  {variant:<16} FAILED: the exporter's process ended: {killed}", flush=True)
+                shutil.rmtree(os.path.join(args.out, f"{name}_{variant}"), ignore_errors=True)
 
 
 if __name__ == "__main__":
