@@ -355,22 +355,28 @@ static Lanes *beside(const double *x, int64_t m, int64_t k)
     return panel;
 }
 
-/* x of all rows with one y, each sum a chain in the type of sums. */
-static void dots(const Call *c, const double *x, const Lanes *panel, const double *y, int64_t from, int64_t to,
-                 double *out)
+enum { COLUMNS = 4 };
+
+/* x of all rows with COLUMNS of y, or as many as there are, each sum a chain in the type of sums. */
+static void dots(const Call *c, const double *x, const Lanes *panel, const double *const y[COLUMNS],
+                 int64_t from, int64_t to, double *const out[COLUMNS])
 {
     const Problem *p = &c->p;
-    for (int64_t i = 0; p->op.scale == CUDA_R_64F && i < p->m; i++) {
-        out[i] = 0;
-        for (int64_t k = from; k < to; k++)
-            out[i] += x[i * p->k + k] * y[k];
-    }
+    for (int64_t i = 0; p->op.scale == CUDA_R_64F && i < p->m; i++)
+        for (int j = 0; j < COLUMNS; j++) {
+            double sum = 0;
+            for (int64_t k = from; k < to; k++)
+                sum += x[i * p->k + k] * y[j][k];
+            out[j][i] = sum;
+        }
     for (int64_t i = 0; p->op.scale != CUDA_R_64F && i < p->m; i += LANES) {
-        Lanes sum = {0};
+        Lanes sum[COLUMNS] = {0};
         for (int64_t k = from; k < to; k++)
-            sum += panel[i / LANES * p->k + k] * (float)y[k];
-        for (int64_t l = 0; l < LANES && i + l < p->m; l++)
-            out[i + l] = (double)sum[l];
+            for (int j = 0; j < COLUMNS; j++)
+                sum[j] += panel[i / LANES * p->k + k] * (float)y[j][k];
+        for (int j = 0; j < COLUMNS; j++)
+            for (int64_t l = 0; l < LANES && i + l < p->m; l++)
+                out[j][i + l] = (double)sum[j][l];
     }
 }
 
@@ -380,13 +386,19 @@ static void multiply(const Call *c, const double *x, const Lanes *panel, const d
     const Problem *p = &c->p;
     int64_t from = p->k * s / c->splits, to = p->k * (s + 1) / c->splits;
     cudaDataType_t sum = p->op.scale;
-    double *column = malloc((size_t)p->m * sizeof *column);
+    double *column[COLUMNS] = {malloc((size_t)(COLUMNS * p->m) * sizeof *column[0])};
+    for (int j = 1; j < COLUMNS; j++)
+        column[j] = column[j - 1] + p->m;
     for (int64_t j = 0; j < p->n; j++) {
-        dots(c, x, panel, y + j * p->k, from, to, column);
+        const double *of[COLUMNS]; /* the last column again where there are no more */
+        for (int64_t o = 0; o < COLUMNS; o++)
+            of[o] = y + (j + o < p->n ? j + o : p->n - 1) * p->k;
+        if (j % COLUMNS == 0)
+            dots(c, x, panel, of, from, to, column);
         for (int64_t i = 0; i < p->m; i++) {
             int64_t at = t * p->d.stride + j * p->d.ld + i;
             int64_t part = (t * p->n + j) * p->m + i, all = p->m * p->n * p->d.batch;
-            double v = column[i];
+            double v = column[j % COLUMNS][i];
             if (s + 1 < c->splits) {
                 store(c->partial, sum, s * all + part, v);
                 continue;
@@ -410,7 +422,7 @@ static void multiply(const Call *c, const double *x, const Lanes *panel, const d
             store(c->d, p->d.type, at, v);
         }
     }
-    free(column);
+    free(column[0]);
 }
 
 static void touch(const void *at, const struct LtMatrixLayout *l, bool write)

@@ -19,6 +19,7 @@ import contextlib
 import copy
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -59,7 +60,7 @@ ALSO = {
 }
 
 
-LIMIT = 600  # seconds that an export may take
+LIMIT = 600  # seconds of a processor that an export may take
 
 
 def variants_of(name):
@@ -273,7 +274,7 @@ def apart(function, *args):
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
-        signal.alarm(LIMIT)
+        resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
         try:
             function(*args)
         except Exception as e:
