@@ -19,9 +19,7 @@ import contextlib
 import copy
 import json
 import os
-import resource
 import shutil
-import signal
 import sys
 import time
 from functools import partial
@@ -40,7 +38,7 @@ from torch.utils._pytree import tree_map
 import oracle
 from export_zoo import under_file_names
 from model_table import MODELS
-from oracle import cast_inputs, match_initializers, perturb
+from oracle import apart, cast_inputs, match_initializers, perturb
 
 VARIANTS = {
     "default": dict(exporter="dynamo", optimize=True),
@@ -58,9 +56,6 @@ ALSO = {
                 "bert_mask", "bart", "hf_vit", "timm_vit", "gemma3", "gpt2_f16", "falcon_alibi"),
     "opset24": ("llama", "gpt2"),
 }
-
-
-LIMIT = 600  # seconds of a processor that an export may take
 
 
 def variants_of(name):
@@ -267,22 +262,6 @@ def export_model(out, name, variants):
             result = f"FAILED: {type(e).__name__}: {' '.join(str(e).split())[:200]}"
             shutil.rmtree(folder)
         print(f"  {variant:<16} {result} ({time.time() - start:.1f} s)", flush=True)
-
-
-def apart(function, *args):
-    """function(*args) in a process of its own, as exporters also crash and hang; how it was killed, "" if not."""
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
-        try:
-            function(*args)
-        except Exception as e:
-            print(f"  FAILED: {type(e).__name__}: {' '.join(str(e).split())[:300]}")
-        sys.stdout.flush()
-        os._exit(0)
-    status = os.waitpid(child, 0)[1]
-    return signal.strsignal(os.WTERMSIG(status)) if os.WIFSIGNALED(status) else ""
 
 
 def main():
