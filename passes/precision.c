@@ -1,10 +1,12 @@
 /* precision.c -- mixed precision: casts by operator class, where torch.autocast has them.
  *
  * Products (OpDef.in) read 16 bits and add in f32; what overflows or loses digits is f32; all else follows
- * its widest operand, where parameters, constants and single numbers do not count.  Only f32 values take
- * part.  Parameters stay as they are, f32 masters: a value has one copy in 16 bits, made in front of its
- * first reader and read by forward and backward, so that a parameter's is made once in a step.  A view or
- * transpose is cast as what it shows, so that copies are made of parameters themselves.
+ * its widest operand, where constants, single numbers and parameters of one axis (biases, scales of channels)
+ * do not count.  A larger parameter does: a table of positions makes f32 of the sum that runs through all
+ * layers of a vision transformer.  Only f32 values take part.  Parameters stay as they are, f32 masters: a
+ * value has one copy in 16 bits, made in front of its first reader and read by forward and backward, so that
+ * a parameter's is made once in a step.  A view or transpose is cast as what it shows, so that copies are
+ * made of parameters themselves.
  *
  * Runs before autodiff: the gradient of a cast is a cast, and parameters' gradients arrive in f32 because
  * they are sums (grad_type).  Inside a kernel a cast costs nothing and rounds nothing. */
@@ -13,12 +15,15 @@
 
 const char *const precision_name[] = {"f32", "tf32", "bf16", "fp16", NULL};
 
+/* What a value depends on: on inputs, on constants alone, on them and parameters. */
+typedef enum { ON_INPUTS, ON_CONSTANTS, ON_PARAMETERS } Source;
+
 typedef struct {
     Graph *g;
     DType half;
-    Val *as[2];  /* per value at the start: as it is cast to half, to f32; {0}: not yet */
-    DType *was;  /* per value at the start: its type then */
-    bool *given; /* likewise: depends on parameters and constants alone */
+    Val *as[2];     /* per value at the start: as it is cast to half, to f32; {0}: not yet */
+    DType *was;     /* per value at the start: its type then */
+    Source *source; /* likewise */
     uint32_t n;
 } Precision;
 
@@ -50,6 +55,16 @@ static Val as_type(Precision *x, Val v, DType dt)
     return *known;
 }
 
+/* Does v take the type of what it is applied to? */
+static bool follows(const Precision *x, Val v)
+{
+    const Type *t = val_type(x->g, v);
+    int axes = 0;
+    for (int i = 0; i < t->rank; i++)
+        axes += t->dim[i] != 1;
+    return axes == 0 || x->source[v.i] == ON_CONSTANTS || (x->source[v.i] == ON_PARAMETERS && axes == 1);
+}
+
 /* What n computes in; DT_NONE: what its operands are. */
 static DType computes_in(const Precision *x, const Node *n)
 {
@@ -58,17 +73,26 @@ static DType computes_in(const Precision *x, const Node *n)
     DType found = DT_NONE;
     for (int i = 0; i < n->nin; i++) {
         const Type *t = val_type(g, n->in[i]);
-        bool counts = in != IN_WIDEST || (!x->given[n->in[i].i] && type_count(t) != 1);
         if (!n->in[i].i || node_def(n)->wide_in >> i & 1)
             continue;
         if (t->dt == x->half && found == DT_NONE)
             found = x->half;
-        else if (t->dt == DT_F32 && counts)
+        else if (t->dt == DT_F32 && (in != IN_WIDEST || !follows(x, n->in[i])))
             found = DT_F32;
     }
     if (found == DT_NONE || in == IN_WIDEST)
         return found;
     return in == IN_HALF ? x->half : DT_F32;
+}
+
+static Source source_of(const Precision *x, const Node *n)
+{
+    Source s = n->nin && !(node_def(n)->traits & OPT_RANDOM) ? ON_CONSTANTS : ON_INPUTS;
+    for (int i = 0; i < n->nin && s != ON_INPUTS; i++) {
+        Source in = x->source[n->in[i].i];
+        s = in == ON_CONSTANTS ? s : in;
+    }
+    return s;
 }
 
 static bool convert(Precision *x, NodeId id)
@@ -77,16 +101,14 @@ static bool convert(Precision *x, NodeId id)
     Node n = g->nodes[id.i]; /* its operands are one array with the node's */
     DType dt = computes_in(x, &n);
     Type out[MAX_OUT] = {{0}};
-    bool given = n.nin > 0 && !(node_def(&n)->traits & OPT_RANDOM);
-    for (int i = 0; i < n.nin; i++)
-        given &= x->given[n.in[i].i];
+    Source source = source_of(x, &n);
     for (int i = 0; i < n.nin && dt != DT_NONE; i++)
         if (n.in[i].i && !(node_def(&n)->wide_in >> i & 1))
             n.in[i] = as_type(x, n.in[i], dt);
     if (g->diag->failed || (dt != DT_NONE && !node_def(&n)->infer(g, &n, out, g->diag)))
         return false;
     for (int i = 0; i < n.nout; i++) {
-        x->given[n.out[i].i] = given;
+        x->source[n.out[i].i] = source;
         if (dt != DT_NONE)
             g->vals[n.out[i].i].type = out[i];
     }
@@ -126,14 +148,16 @@ static void open(Precision *x, Arena *tmp)
     const Graph *g = x->g;
     x->n = g->nvals;
     x->was = NEW(tmp, DType, x->n);
-    x->given = NEW(tmp, bool, x->n);
+    x->source = NEW(tmp, Source, x->n);
     for (int i = 0; i < 2; i++)
         x->as[i] = NEW(tmp, Val, x->n);
-    x->given[0] = true; /* an absent operand */
+    x->source[0] = ON_CONSTANTS; /* an absent operand */
     for (uint32_t i = 1; i < x->n; i++) {
         ValKind kind = g->vals[i].kind;
         x->was[i] = g->vals[i].type.dt;
-        x->given[i] = kind == VAL_PARAM || kind == VAL_CONST || kind == VAL_STATE;
+        x->source[i] = kind == VAL_PARAM                         ? ON_PARAMETERS
+                       : kind == VAL_CONST || kind == VAL_STATE ? ON_CONSTANTS
+                                                                : ON_INPUTS;
     }
 }
 

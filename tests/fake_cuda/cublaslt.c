@@ -342,31 +342,63 @@ static double *pack(const Call *c, const char *at, const struct LtMatrixLayout *
     return x;
 }
 
-static double dot(const Call *c, const double *x, const double *y, int64_t from, int64_t to)
+enum { LANES = 16 };
+typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)))); /* so many rows' chains at once */
+
+/* The m rows of k beside each other, LANES at a time. */
+static Lanes *beside(const double *x, int64_t m, int64_t k)
 {
-    if (c->p.op.scale == CUDA_R_64F) {
-        double sum = 0;
+    Lanes *panel = aligned_alloc(sizeof *panel, (size_t)((m + LANES - 1) / LANES * k) * sizeof *panel);
+    for (int64_t i = 0; i < (m + LANES - 1) / LANES * LANES; i++)
+        for (int64_t j = 0; j < k; j++)
+            panel[i / LANES * k + j][i % LANES] = i < m ? (float)x[i * k + j] : 0;
+    return panel;
+}
+
+enum { COLUMNS = 4 };
+
+/* x of all rows with COLUMNS of y, or as many as there are, each sum a chain in the type of sums. */
+static void dots(const Call *c, const double *x, const Lanes *panel, const double *const y[COLUMNS],
+                 int64_t from, int64_t to, double *const out[COLUMNS])
+{
+    const Problem *p = &c->p;
+    for (int64_t i = 0; p->op.scale == CUDA_R_64F && i < p->m; i++)
+        for (int j = 0; j < COLUMNS; j++) {
+            double sum = 0;
+            for (int64_t k = from; k < to; k++)
+                sum += x[i * p->k + k] * y[j][k];
+            out[j][i] = sum;
+        }
+    for (int64_t i = 0; p->op.scale != CUDA_R_64F && i < p->m; i += LANES) {
+        Lanes sum[COLUMNS] = {0};
         for (int64_t k = from; k < to; k++)
-            sum += x[k] * y[k];
-        return sum;
+            for (int j = 0; j < COLUMNS; j++)
+                sum[j] += panel[i / LANES * p->k + k] * (float)y[j][k];
+        for (int j = 0; j < COLUMNS; j++)
+            for (int64_t l = 0; l < LANES && i + l < p->m; l++)
+                out[j][i + l] = (double)sum[j][l];
     }
-    float sum = 0;
-    for (int64_t k = from; k < to; k++)
-        sum += (float)x[k] * (float)y[k];
-    return (double)sum;
 }
 
 /* Part s of all sums, to the result or to the workspace. */
-static void multiply(const Call *c, const double *x, const double *y, int64_t t, int s)
+static void multiply(const Call *c, const double *x, const Lanes *panel, const double *y, int64_t t, int s)
 {
     const Problem *p = &c->p;
     int64_t from = p->k * s / c->splits, to = p->k * (s + 1) / c->splits;
     cudaDataType_t sum = p->op.scale;
-    for (int64_t j = 0; j < p->n; j++)
+    double *column[COLUMNS] = {malloc((size_t)(COLUMNS * p->m) * sizeof *column[0])};
+    for (int j = 1; j < COLUMNS; j++)
+        column[j] = column[j - 1] + p->m;
+    for (int64_t j = 0; j < p->n; j++) {
+        const double *of[COLUMNS]; /* the last column again where there are no more */
+        for (int64_t o = 0; o < COLUMNS; o++)
+            of[o] = y + (j + o < p->n ? j + o : p->n - 1) * p->k;
+        if (j % COLUMNS == 0)
+            dots(c, x, panel, of, from, to, column);
         for (int64_t i = 0; i < p->m; i++) {
             int64_t at = t * p->d.stride + j * p->d.ld + i;
             int64_t part = (t * p->n + j) * p->m + i, all = p->m * p->n * p->d.batch;
-            double v = dot(c, x + i * p->k, y + j * p->k, from, to);
+            double v = column[j % COLUMNS][i];
             if (s + 1 < c->splits) {
                 store(c->partial, sum, s * all + part, v);
                 continue;
@@ -389,6 +421,8 @@ static void multiply(const Call *c, const double *x, const double *y, int64_t t,
             }
             store(c->d, p->d.type, at, v);
         }
+    }
+    free(column[0]);
 }
 
 static void touch(const void *at, const struct LtMatrixLayout *l, bool write)
@@ -425,8 +459,10 @@ static void run_product(void *work)
     for (int64_t t = 0; t < p->d.batch; t++) {
         double *x = pack(c, c->a, &p->a, p->op.op[0], p->m, t),
                *y = pack(c, c->b, &p->b, !p->op.op[1], p->n, t);
+        Lanes *panel = beside(x, p->m, p->k);
         for (int s = 0; s < c->splits; s++)
-            multiply(c, x, y, t, s);
+            multiply(c, x, panel, y, t, s);
+        free(panel);
         free(x);
         free(y);
     }

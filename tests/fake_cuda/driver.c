@@ -10,6 +10,7 @@
  *   FAKE_CUDA_OTHERS                          bytes that others have of it
  *   FAKE_CUDA_SEED                            of the order of streams; 0: as issued
  *   FAKE_CUDA_DROP                            the number, from 1, of the wait for an event that is left out
+ *   FAKE_CUDA_FAST=1                          nobody looks for races of streams: for long runs
  */
 #include "gpu.h"
 #include "shim/shadow.h"

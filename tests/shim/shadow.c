@@ -44,7 +44,7 @@ static size_t cell_bytes(size_t bytes) { return (bytes / GRAIN + 1) * sizeof(Cel
 void shadow_add(const void *at, size_t bytes, ShadowKind kind)
 {
     Range r = {at, bytes, kind, NULL};
-    if (bytes == 0)
+    if (bytes == 0 || getenv("FAKE_CUDA_FAST"))
         return;
     if (kind != SHADOW_IGNORED)
         r.cell = mmap(NULL, cell_bytes(bytes), PROT_READ | PROT_WRITE,

@@ -38,7 +38,7 @@ from torch.utils._pytree import tree_map
 import oracle
 from export_zoo import under_file_names
 from model_table import MODELS
-from oracle import cast_inputs, match_initializers, perturb
+from oracle import apart, cast_inputs, match_initializers, perturb
 
 VARIANTS = {
     "default": dict(exporter="dynamo", optimize=True),
@@ -253,7 +253,6 @@ def export_model(out, name, variants):
     if not name.endswith("_fresh"):
         perturb(net)
     judge = make_judge(name, net, inputs, target, kind)
-    print(f"{name}:", flush=True)
     for variant in variants:
         start = time.time()
         folder = os.path.join(out, f"{name}_{variant}")
@@ -276,11 +275,12 @@ def main():
         sys.exit(f"unknown model {sorted(unknown)}; known: {' '.join(MODELS)}")
     for name in args.models:
         variants = args.variants.split(",") if args.variants else variants_of(name)
-        try:
-            export_model(args.out, name, variants)
-        except Exception as e:
-            print(f"{name}: FAILED: {type(e).__name__}: {' '.join(str(e).split())[:300]}",
-                  flush=True)
+        print(f"{name}:", flush=True)
+        for variant in variants:
+            killed = apart(export_model, args.out, name, [variant])
+            if killed:
+                print(f"  {variant:<16} FAILED: the exporter's process ended: {killed}", flush=True)
+                shutil.rmtree(os.path.join(args.out, f"{name}_{variant}"), ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import time
 import numpy as np
 import torch
 
-from oracle import export, forward_difference, make_oracle, match_initializers, perturb
+from oracle import apart, export, forward_difference, make_oracle, match_initializers, perturb
 from zoo_models import ZOO
 
 VARIANTS = {
@@ -79,14 +79,14 @@ def export_variant(out, name, variant, net, inputs, target, kind, arrays, meta):
             f"{'-' if difference is None else format(difference, '.0e')}")
 
 
-def export_model(out, name):
+def export_model(out, name, variants):
     torch.manual_seed(1)
     net, inputs, target, kind = ZOO[name]()
     perturb(net.train())
     arrays, meta = make_oracle(name, net, inputs, target, kind)
     print(f"{name}: {meta['params']} parameters, float32 gradient error "
-          f"{meta['grad_f32_vs_f64_err_over_global_grad_norm']:.1e}")
-    for variant in variants_of(name):
+          f"{meta['grad_f32_vs_f64_err_over_global_grad_norm']:.1e}", flush=True)
+    for variant in variants:
         start = time.time()
         try:
             result = export_variant(out, name, variant, net, inputs, target, kind,
@@ -106,7 +106,10 @@ def main():
         sys.exit(f"unknown model {sorted(unknown)}; known: {' '.join(ZOO)}")
     torch.set_num_threads(2)
     for name in args.models:
-        export_model(args.out, name)
+        for variant in variants_of(name):
+            killed = apart(export_model, args.out, name, [variant])
+            if killed:
+                print(f"  {variant:<16} FAILED: the exporter's process ended: {killed}", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,10 @@ import copy
 import inspect
 import io
 import logging
+import os
+import resource
+import signal
+import sys
 import warnings
 
 import numpy as np
@@ -33,6 +37,7 @@ LOSS_TEXT = {
     "mse": "mean squared error, mean over all elements",
 }
 STEPS = 5
+LIMIT = 600  # seconds of a processor that an export may take
 
 
 def loss_of(kind, output, target):
@@ -257,3 +262,19 @@ def forward_difference(path, inputs, output):
         return float(np.abs(session.run(None, feed)[0] - output).max())
     except Exception:  # e.g. BatchNormalization in training form on the CPU provider
         return None
+
+
+def apart(function, *args):
+    """function(*args) in a process of its own, as exporters also crash and hang; how it was killed, "" if not."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
+        try:
+            function(*args)
+        except Exception as e:
+            print(f"  FAILED: {type(e).__name__}: {' '.join(str(e).split())[:300]}")
+        sys.stdout.flush()
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    return signal.strsignal(os.WTERMSIG(status)) if os.WIFSIGNALED(status) else ""
