@@ -552,7 +552,9 @@ const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, A
         const MatmulAttrs *at = n->attr;
         d->matmul = (MatmulAttrs){.ta = at->ta, .tb = at->tb, .tf32 = at->tf32};
         d->rows = d->out.rank == 2 ? k->items : 0;
-        d->gelu = n->op == OP_matmul_gelu;
+        d->gelu = n->op == OP_matmul_gelu       ? GELU_OF_SUM
+                  : n->op == OP_matmul_gelu_bwd ? GELU_BWD
+                                                : GELU_NONE;
         return d;
     }
     const ConvAttrs *at = n->attr;

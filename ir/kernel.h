@@ -71,6 +71,10 @@ typedef enum {
     LIB_COPY, /* strided copies; every back end has it, so its body carries no text */
 } LibOp;
 
+/* What the result of a product has of GELU, in its tanh form: it is gelu(x), where x, a second result, is the
+ * sum; or it is the sum times gelu'(x), where x is the third operand. */
+typedef enum { GELU_NONE, GELU_OF_SUM, GELU_BWD } GeluOf;
+
 /* A product or convolution as a library has to know it, without the graph: operands as in attrs.h.
  * Unused bytes are zero, so that descriptions compare as memory. */
 typedef struct {
@@ -81,7 +85,7 @@ typedef struct {
     MatmulAttrs matmul;
     ConvAttrs conv;
     int64_t rows; /* of the result of LIB_MATMUL (2-D) or LIB_CONV_BWD_WEIGHTS to make, 0: all */
-    int64_t gelu; /* LIB_MATMUL: the result is gelu_tanh of a second one, the sum */
+    int64_t gelu; /* LIB_MATMUL: a GeluOf */
     double flops;
 } LibDesc;
 
