@@ -33,6 +33,7 @@ typedef enum {
     K_INDEX, /* offset + sum stride[d]*index[d], as an integer */
     K_EXPR,  /* expr applied to arg[0..nin) with attributes al, be */
     K_SUM, K_MAX, K_MIN, K_PROD, /* arg[0] reduced over the red dimensions */
+    K_COLUMN_SUM, /* arg[0] summed over all others; a store alone reads it (column_sums.c) */
     K_STORE, /* arg[0] to operand */
 } KKind;
 
@@ -234,6 +235,18 @@ int64_t command_launch_count(const Command *c, int64_t blocks); /* of so many bl
  * live_out says. */
 bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
                  const Val *also, int nalso, Diag *d);
+
+/* ---- column_sums.c ------------------------------------------------------------ */
+
+bool kernel_has_column_sums(const Kernel *k);
+/* Of two kernels in one space, one that reduces rows and one that sums columns, the latter's sums become
+ * K_COLUMN_SUM; false: they are others. */
+bool kernels_meet_in_columns(Kernel *a, Kernel *b);
+enum { KERNEL_PARTS = 3 };
+/* The kernels without K_COLUMN_SUM that do the same one behind the other, on k's operands; k itself, if it
+ * has none.  Allocated in a; returns their number. */
+int kernel_apart(const Kernel *k, Kernel part[KERNEL_PARTS], Arena *a);
+bool kernel_comes_apart(const Kernel *k); /* are there such? */
 
 /* ---- split.c ------------------------------------------------------------------ */
 

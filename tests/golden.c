@@ -73,6 +73,8 @@ static void set_option(Golden *s, char *option)
         s->opt.factor_bytes = atoll(value);
     else if (strcmp(option, "epilogues") == 0)
         s->device = device_cpu, s->device.epilogues = atoll(value), s->opt.device = &s->device;
+    else if (strcmp(option, "capability") == 0)
+        s->device = device_cpu, s->device.capability = atoll(value), s->opt.device = &s->device;
     else if (strcmp(option, "train") == 0)
         s->train = value, s->opt.train = &s->train, s->opt.ntrain = 1;
     else if (strcmp(option, "freeze") == 0)
