@@ -187,7 +187,7 @@ static void local_keys(Printer *pr)
 }
 
 /* void NAME(operands), or NAME(operands, keys) where keys are no literals. */
-static void print_dag(Printer *pr, const Kernel *k)
+static void print_one(Printer *pr, const Kernel *k)
 {
     Arena a = {0};
     Sched s;
@@ -209,6 +209,30 @@ static void print_dag(Printer *pr, const Kernel *k)
     else
         whole_items(pr);
     CLOSE();
+    arena_free(&a);
+}
+
+/* Rows and columns that are reduced in one kernel: a function each, and one that calls them. */
+static void print_dag(Printer *pr, const Kernel *k)
+{
+    Arena a = {0};
+    Kernel part[KERNEL_PARTS];
+    int n = kernel_apart(k, part, &a);
+    const char *keys = pr->w.keys ? ", const int64_t *key" : "";
+    for (int i = 0; i < n; i++) {
+        Printer one = {.w = pr->w, .name = n > 1 ? arena_printf(&a, "%s_%d", pr->name, i) : pr->name};
+        if (n > 1 && pr->w.keys)
+            LINE("void %s(void *const *op%s);", one.name, keys);
+        print_one(&one, &part[i]);
+    }
+    if (n > 1) {
+        LINE("void %s(void *const *op%s);", pr->name, keys);
+        LINE("void %s(void *const *op%s)", pr->name, keys);
+        text_block(&pr->w);
+        for (int i = 0; i < n; i++)
+            LINE("%s_%d(op%s);", pr->name, i, pr->w.keys ? ", key" : "");
+        CLOSE();
+    }
     arena_free(&a);
 }
 

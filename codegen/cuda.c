@@ -5,6 +5,7 @@
  *   cuda_vector.c   how threads take the innermost dimension, 16 bytes at a time
  *   cuda_point.c    pointwise: some chunks a thread; tiles where an operand is transposed
  *   cuda_row.c      the innermost dimension is reduced: rows in registers
+ *   cuda_sums.c     columns that are summed beside it
  *   cuda_column.c   it is parallel, others are reduced
  *   cuda_parts.c    reductions in phases, where blocks have parts of the reduced points
  *   cuda_gather.c   rows by index, and sums of rows by index
@@ -205,7 +206,7 @@ void cuda_name_of(const void *ctx, int v, char buf[NAME_LEN])
         snprintf(buf, NAME_LEN, "v%d", v);
 }
 
-bool cuda_is_plain(const KInst *in) { return in->kind != K_STORE && !sched_is_reduce(in); }
+bool cuda_is_plain(const KInst *in) { return in->kind < K_SUM; }
 
 bool cuda_reduces_at(const Sched *s, uint32_t i, int pass)
 {
@@ -252,7 +253,7 @@ void cuda_shared_parts(Printer *pr, unsigned n)
     const Sched *s = pr->s;
     bool real = false, whole = false;
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && sched_is_reduce(&s->ins[i]))
+        if (s->live[i] && (sched_is_reduce(&s->ins[i]) || s->ins[i].kind == K_COLUMN_SUM))
             *(s->ins[i].type == KT_REAL ? &real : &whole) = true;
     if (real)
         LINE("__shared__ REAL part[%u];", n);

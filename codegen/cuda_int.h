@@ -32,6 +32,8 @@ typedef struct {
     bool *held;      /* per instruction: a load that several passes need */
     bool *kept;      /* one that is in shared memory from its first pass on */
     int64_t *at;     /* where */
+    int sums;        /* sums of columns beside it: blocks have several rows, one behind the other */
+    int64_t turns;   /* so many; else 1 */
 } Rows;
 
 typedef struct {
@@ -81,7 +83,7 @@ static inline unsigned blocks_for(int64_t work, int64_t per_block)
 /* ---- cuda.c ------------------------------------------------------------------------------------- */
 
 NameFn cuda_name_of; /* ctx: a Printer */
-bool cuda_is_plain(const KInst *in); /* neither a store nor a reduction */
+bool cuda_is_plain(const KInst *in); /* neither a store nor a sum or other reduction */
 bool cuda_reduces_at(const Sched *s, uint32_t i, int pass);
 const char *cuda_reduction(const KInst *in);           /* "sum" */
 void cuda_shared_parts(Printer *pr, unsigned n);       /* memory for n partial results */
@@ -124,6 +126,13 @@ void point_kernel(Printer *pr);
 void rows_make(Rows *r, const Sched *s, const Vector *v, Arena *a); /* arrays live in a */
 CudaLaunch row_launch(Printer *pr); /* and its parts */
 void row_kernel(Printer *pr);
+/* cuda_sums.c: launches of rows and of what joins their sums; text in front of the rows, of an element of a
+ * chunk, behind the rows, of the second launch. */
+CudaLaunch sums_launch(Printer *pr);
+void sums_start(Printer *pr);
+void sums_add(Printer *pr);
+void sums_store(Printer *pr);
+void sums_kernel(Printer *pr);
 CudaLaunch column_launch(Printer *pr);
 void column_kernel(Printer *pr);
 

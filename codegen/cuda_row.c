@@ -7,8 +7,8 @@
 #include "ir/mem.h"
 #include <stdlib.h>
 
-enum { HELD_BYTES = 128, HELD_ELEMENTS = 32, MAX_LANES = 512, MANY_INSTS = 64, UNROLL = 4,
-       SHARED_MOST = 100 << 10 };
+enum { HELD_BYTES = 128, HELD_WITH_SUMS = 320, HELD_ELEMENTS = 32, MAX_LANES = 512, MANY_INSTS = 64,
+       UNROLL = 4, SHARED_MOST = 100 << 10 };
 
 static bool along_row(const Sched *s, uint32_t i) { return s->dep[i] >> s->vec & 1; }
 
@@ -17,6 +17,7 @@ static int64_t held_bytes(Rows *r, const Sched *s, Arena *a)
 {
     int *passes = NEW(a, int, s->n + 1);
     bool *mark = NEW(a, bool, s->n + 1);
+    bool has_sums = kernel_has_column_sums(s->k);
     int64_t bytes = 0;
     for (int pass = 0; pass <= s->last; pass++) {
         memset(mark, 0, s->n * sizeof *mark);
@@ -25,10 +26,13 @@ static int64_t held_bytes(Rows *r, const Sched *s, Arena *a)
             passes[i] += mark[i];
     }
     for (uint32_t i = 0; i < s->n; i++) {
-        r->held[i] = s->ins[i].kind == K_LOAD && along_row(s, i) && passes[i] > 1;
+        r->held[i] = s->ins[i].kind == K_LOAD && along_row(s, i) && passes[i] > 1 &&
+                     (!has_sums || (s->dep[i] & ~s->red)); /* what all rows share is in a cache */
         r->kept[i] = r->held[i];
         bytes += r->held[i] ? dtype_size[s->k->operand[s->ins[i].operand]] : 0;
-        bytes += s->saved[i] ? (s->ins[i].type == KT_INT || s->f64 ? 8 : 4) : 0;
+        bool sums = s->live[i] && s->ins[i].kind == K_COLUMN_SUM;
+        bytes += s->saved[i] || sums ? (s->ins[i].type == KT_INT || s->f64 ? 8 : 4) : 0;
+        r->sums += sums;
     }
     return bytes;
 }
@@ -36,13 +40,13 @@ static int64_t held_bytes(Rows *r, const Sched *s, Arena *a)
 void rows_make(Rows *r, const Sched *s, const Vector *v, Arena *a)
 {
     int64_t n = s->extent[s->vec], outer = n ? s->nred / n : 0;
-    *r = (Rows){.lanes = 1, .held = NEW(a, bool, s->n + 1), .kept = NEW(a, bool, s->n + 1),
+    *r = (Rows){.lanes = 1, .turns = 1, .held = NEW(a, bool, s->n + 1), .kept = NEW(a, bool, s->n + 1),
                 .at = NEW(a, int64_t, s->n + 1)};
     r->along = ceil_div(n + (v->phase >= 0 ? v->width - 1 : 0), v->width);
     r->along = r->along ? r->along : 1;
     r->all = n ? outer * r->along : 0;
     int64_t bytes = held_bytes(r, s, a), most = HELD_ELEMENTS / (s->n > MANY_INSTS ? 2 : 1) / v->width;
-    while (most > 1 && most * v->width * bytes > HELD_BYTES)
+    while (most > 1 && most * v->width * bytes > (r->sums ? HELD_WITH_SUMS : HELD_BYTES))
         most /= 2;
     while (r->lanes < WARP && r->lanes < r->all)
         r->lanes *= 2;
@@ -50,7 +54,7 @@ void rows_make(Rows *r, const Sched *s, const Vector *v, Arena *a)
            (r->lanes * most < r->all || (r->lanes < r->all && s->nitem * r->lanes < BLOCKS * FLAT_THREADS)))
         r->lanes *= 2;
     r->chunks = (int)ceil_div(r->all, r->lanes);
-    r->chunks = r->chunks > most ? 0 : r->chunks ? r->chunks : 1;
+    r->chunks = r->chunks > most && !r->sums ? 0 : r->chunks ? r->chunks : 1;
     memset(r->chunks ? r->kept : r->held, 0, s->n * sizeof *r->held);
 }
 
@@ -73,6 +77,8 @@ CudaLaunch row_launch(Printer *pr)
 {
     const Sched *s = pr->s;
     Rows *r = &pr->rows;
+    if (r->sums)
+        return sums_launch(pr);
     unsigned lanes = (unsigned)r->lanes, threads = lanes > FLAT_THREADS ? lanes : FLAT_THREADS;
     while (threads > lanes && threads > WARP && s->nitem * lanes / threads < BLOCKS)
         threads /= 2;
@@ -93,7 +99,10 @@ CudaLaunch row_launch(Printer *pr)
 
 /* Rows of a block; not all of them need be there. */
 static int64_t rows_of_block(const Printer *pr) { return pr->launch.block / (unsigned)pr->rows.lanes; }
-static bool whole_blocks(const Printer *pr) { return pr->s->nitem % rows_of_block(pr) == 0; }
+static bool whole_blocks(const Printer *pr)
+{
+    return pr->s->nitem % (rows_of_block(pr) * pr->rows.turns) == 0;
+}
 
 static void begin_row(Printer *pr)
 {
@@ -107,7 +116,11 @@ static void begin_row(Printer *pr)
         LINE("const %s from = slice * %" PRId64 ", end = from + %" PRId64 ";", index, pr->parts.per,
              pr->parts.per);
         LINE("const %s to = end < %" PRId64 " ? end : %" PRId64 ";", index, pr->rows.all, pr->rows.all);
-    } else if (rows == 1)
+    } else if (pr->rows.turns > 1)
+        LINE("const %s lane = threadIdx.x %% %d, row = ((%s)blockIdx.x * %" PRId64 " + turn) * %" PRId64
+             " + threadIdx.x / %d;",
+             index, pr->rows.lanes, index, pr->rows.turns, rows, pr->rows.lanes);
+    else if (rows == 1)
         LINE("const %s lane = threadIdx.x, row = blockIdx.x;", index);
     else
         LINE("const %s lane = threadIdx.x %% %d, row = (%s)blockIdx.x * %" PRId64 " + threadIdx.x / %d;",
@@ -209,6 +222,8 @@ static void element(Printer *pr, int pass)
         cuda_name_of(pr, s->ins[i].arg[0], v);
         text_accumulate(&pr->w, &s->ins[i], acc, v);
     }
+    if (pass == s->last)
+        sums_add(pr);
     for (uint32_t i = 0; i < s->n; i++)
         if (pr->mark[i] && s->ins[i].kind == K_STORE)
             chunk_store(pr, i);
@@ -331,17 +346,9 @@ static void reduced_stores(Printer *pr)
     CLOSE();
 }
 
-void row_kernel(Printer *pr)
+static void row_text(Printer *pr)
 {
     const Sched *s = pr->s;
-    if (s->nitem == 0) {
-        LINE("return;");
-        return;
-    }
-    parts_need(pr);
-    if (pr->launch.shared)
-        LINE("SHARED_BYTES(kept);");
-    cuda_shared_parts(pr, pr->launch.block / WARP);
     begin_row(pr);
     cuda_free_values(pr, 0);
     load_row(pr);
@@ -358,4 +365,32 @@ void row_kernel(Printer *pr)
         cuda_free_values(pr, pass + 1);
     }
     reduced_stores(pr);
+}
+
+void row_kernel(Printer *pr)
+{
+    bool sums = pr->rows.sums > 0;
+    if (sums && pr->phase == 1) {
+        sums_kernel(pr);
+        return;
+    }
+    if (pr->s->nitem == 0) {
+        LINE("return;");
+        return;
+    }
+    parts_need(pr);
+    if (pr->launch.shared)
+        LINE("SHARED_BYTES(kept);");
+    cuda_shared_parts(pr, sums ? pr->launch.block * (unsigned)pr->v.width : pr->launch.block / WARP);
+    if (sums)
+        sums_start(pr);
+    if (pr->rows.turns > 1) {
+        LINE("#pragma unroll 1");
+        OPEN("for (int turn = 0; turn < %" PRId64 "; turn++)", pr->rows.turns);
+    }
+    row_text(pr);
+    if (pr->rows.turns > 1)
+        CLOSE();
+    if (sums)
+        sums_store(pr);
 }

@@ -65,7 +65,7 @@ static void mark_wide(const Sched *s, Vector *v)
     for (uint32_t i = 0; i < s->n; i++) {
         const KInst *in = &s->ins[i];
         v->wide[i] = v->width > 1 && s->live[i] && is_draw_of_four(s, v, i, from);
-        if (v->width < 2 || !s->live[i] || !is_access(in))
+        if (v->width < 2 || !s->live[i] || !is_access(in) || sched_is_column_store(s, i))
             continue;
         int64_t most = WIDE_BYTES / size_of(s, in), n = v->width < most ? v->width : most;
         v->wide[i] = contiguous(s, in, v->flat) && round_positions(s, in, from, n, v->flat);
@@ -134,7 +134,8 @@ static void try_width(Vector *best, const Sched *s, int width, Arena *a)
         v.edges = points(s) % width != 0;
         try_vector(best, s, v, a);
     }
-    for (uint32_t i = 0; i < s->n && s->kind == SCHED_ROW && n >= 2 * width; i++)
+    bool anywhere = s->kind == SCHED_ROW && !kernel_has_column_sums(s->k); /* whose columns stay a thread's */
+    for (uint32_t i = 0; i < s->n && anywhere && n >= 2 * width; i++)
         if (s->live[i] && is_access(&s->ins[i]) && contiguous(s, &s->ins[i], false) &&
             !round_positions(s, &s->ins[i], NULL, width, false)) {
             v = (Vector){.width = width, .edges = true, .phase = (int)i};
@@ -155,7 +156,7 @@ CudaAccesses vector_accesses(const Vector *v, const Sched *s)
     for (uint32_t i = 0; i < s->n; i++) {
         const KInst *in = &s->ins[i];
         bool staged = sched_is_staged(s, i);
-        if (!s->live[i] || !is_access(in) ||
+        if (!s->live[i] || !is_access(in) || sched_is_column_store(s, i) ||
             !(staged || contiguous(s, in, false) || contiguous(s, in, v->flat)))
             continue;
         int width = staged ? staged_width(s, i) : v->wide[i] ? v->width : 1;

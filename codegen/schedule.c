@@ -96,6 +96,8 @@ static void find_levels(Sched *s)
             if (s->level[in->arg[a]] > s->level[i])
                 s->level[i] = s->level[in->arg[a]];
         }
+        if (in->kind == K_COLUMN_SUM)
+            s->dep[i] &= s->red;
         if (sched_is_reduce(in)) {
             s->level[i]++;
             s->dep[i] &= ~s->red;
@@ -152,7 +154,7 @@ static void find_saved(Sched *s, int64_t row_buffer, bool *costly)
     for (uint32_t i = 0; i < s->n; i++) {
         const KInst *in = &s->ins[i];
         int pass = sched_is_reduce(in) ? s->level[i] - 1 : s->level[i];
-        if (in->kind == K_STORE && s->scope[i] == SCOPE_VECTOR)
+        if ((in->kind == K_STORE && s->scope[i] == SCOPE_VECTOR) || in->kind == K_COLUMN_SUM)
             pass = s->last;
         costly[i] = sched_is_heavy(in);
         for (int a = 0; a < sched_nargs(in) && s->live[i]; a++) {
@@ -221,7 +223,9 @@ bool sched_is_root(const Sched *s, uint32_t i, int pass)
     if (sched_is_reduce(in))
         return s->level[i] == pass + 1;
     bool walks = !s->red || (s->dep[i] & s->red);
-    return in->kind == K_STORE && walks && pass == s->last;
+    if (in->kind == K_COLUMN_SUM)
+        return pass == s->last;
+    return in->kind == K_STORE && !sched_is_column_store(s, i) && walks && pass == s->last;
 }
 
 /* Walk back from the roots, stopping at values that are at hand: reductions, item and column

@@ -52,6 +52,11 @@ static inline bool sched_is_reduce(const KInst *in)
 {
     return in->kind >= K_SUM && in->kind <= K_PROD;
 }
+/* What is stored of a sum of columns, behind all rows. */
+static inline bool sched_is_column_store(const Sched *s, uint32_t i)
+{
+    return s->ins[i].kind == K_STORE && s->ins[s->ins[i].arg[0]].kind == K_COLUMN_SUM;
+}
 /* A load that runs along the tile dimension: its tile is copied to near memory first. */
 bool sched_is_staged(const Sched *s, uint32_t i);
 /* The full-space stores and reductions of pass p: what its loop must compute. */

@@ -35,6 +35,7 @@ static const char *kind_of(Op op)
     case OP_matmul_bias:
     case OP_matmul_gelu:
     case OP_matmul_panels:
+    case OP_matmul_gelu_bwd:
         return "matmul";
     case OP_conv:
     case OP_conv_bwd_data:

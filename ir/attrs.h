@@ -23,6 +23,7 @@ typedef struct { int64_t ta, tb, out, tf32; } MatmulAttrs;
 /* matmul_add a, b, c: c + the product of a and b, in place of c where it is last read.
  * matmul_bias a, b, [c], bias: the same, and `bias`, of the result's type, is added to each of its rows.
  * matmul_gelu a, b, _, bias -> y, x: x as matmul_bias has it, y = gelu_tanh(x) before x is rounded.
+ * matmul_gelu_bwd a, b, x: the product, before it is rounded, times the derivative of gelu_tanh at x.
  * matmul_panels a, b: a [m,k] times the matrix whose columns lie in panels, b [n / p, k, p]: column j is
  * b[j / p, :, j % p]. */
 

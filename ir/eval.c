@@ -198,11 +198,14 @@ static void run_dag(const Kernel *k, Tensor *t)
 
 void kernel_run_ref(const Kernel *k, Tensor *t)
 {
+    Arena a = {0};
+    Kernel part[KERNEL_PARTS];
     if (k->body)
         for (int64_t i = 0; i < k->items; i++)
             k->body->ref(i, k->p, k->q, t);
-    else
-        run_dag(k, t);
+    for (int i = 0, n = k->body ? 0 : kernel_apart(k, part, &a); i < n; i++)
+        run_dag(&part[i], t);
+    arena_free(&a);
 }
 
 void launch_run_ref(const Launch *l, const Kernel *k, Tensor *op)

@@ -67,7 +67,8 @@ static void describe_matmul(Gemms *s, const LibDesc *of)
     Gemm *g = &s->g;
     g->ta = of->matmul.ta != 0;
     g->tb = of->matmul.tb != 0;
-    g->adds = of->nin > 2 && of->in[2].dt != DT_NONE;
+    g->gelu = (int)of->gelu;
+    g->adds = of->nin > 2 && of->in[2].dt != DT_NONE && g->gelu != GELU_BWD;
     g->m = of->rows ? of->rows : y->dim[y->rank - 2];
     g->n = g->ldy = y->dim[y->rank - 1];
     g->k = a->dim[a->rank - (g->ta ? 2 : 1)];
@@ -77,8 +78,7 @@ static void describe_matmul(Gemms *s, const LibDesc *of)
     s->operand[GEMM_B] = 1;
     s->operand[GEMM_C] = 2;
     s->operand[GEMM_BIAS] = 3;
-    g->gelu = of->gelu != 0;
-    s->operand[GEMM_X] = of->nin + 1;
+    s->operand[GEMM_X] = g->gelu == GELU_BWD ? 2 : of->nin + 1;
     for (int d = 0; d < y->rank - 2; d++)
         add_dim(s, y->dim[d], batch_stride(a, y->rank, d), batch_stride(b, y->rank, d),
                 batch_stride(y, y->rank, d));

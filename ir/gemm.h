@@ -1,9 +1,9 @@
 /* gemm.h -- matrix products as a BLAS library has to know them: plain data, no graph.
  *
- * y[batch][m][n] = op(a) op(b) [+ c] [+ bias[n]], or gelu_tanh of that, which is stored beside it, all
- * row-major.  A convolution with a window of one position is such a product, too: W X of every image.  One
- * operation is one call or several of the same description: batches that are not one stride apart, and sums
- * over images, each of which is added to those before. */
+ * y[batch][m][n] = op(a) op(b) [+ c] [+ bias[n]], or gelu_tanh of that, which is stored beside it, or the
+ * product times its derivative at x, all row-major.  A convolution with a window of one position is such a
+ * product, too: W X of every image.  One operation is one call or several of the same description: batches
+ * that are not one stride apart, and sums over images, each of which is added to those before. */
 #ifndef CKC_GEMM_H
 #define CKC_GEMM_H
 
@@ -14,7 +14,7 @@
 typedef struct {
     DType in, out; /* of the factors; of y and c.  Sums are in dtype_sum(in) */
     int tf32;      /* f32 factors may be rounded to 10 bits of fraction */
-    int adds, bias, gelu, ta, tb; /* gelu: y is gelu_tanh(x), where x is the sum */
+    int adds, bias, gelu, ta, tb; /* gelu: a GeluOf, where x lies as y does */
     int64_t m, n, k, lda, ldb, ldy, batch, sa, sb, sy;
 } Gemm;
 

@@ -290,7 +290,7 @@ static bool unify(Kernel *a, Kernel *b)
     }
     TRY(refine(a, b));
     if (a->red && b->red && a->red != b->red)
-        return false;
+        return kernels_meet_in_columns(a, b);
     a->red = b->red = a->red | b->red;
     return true;
 }
@@ -411,7 +411,8 @@ static bool merge_append(Merge *m, const Kernel *part, const Node *n)
                 return false;
             int w = m->write_of[in.operand];
             if (in.kind == K_LOAD && w >= 0) { /* made in this group: no memory between */
-                if (!same_map(m->k, &in, &m->k->ins[w]))
+                if (!same_map(m->k, &in, &m->k->ins[w]) ||
+                    m->k->ins[m->k->ins[w].arg[0]].kind == K_COLUMN_SUM)
                     return false;
                 map[i] = m->k->ins[w].arg[0];
                 continue;
@@ -555,7 +556,9 @@ const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, A
             d->matmul = (MatmulAttrs){.ta = at->ta, .tb = at->tb, .tf32 = at->tf32};
         }
         d->rows = d->out.rank == 2 ? k->items : 0;
-        d->gelu = n->op == OP_matmul_gelu;
+        d->gelu = n->op == OP_matmul_gelu       ? GELU_OF_SUM
+                  : n->op == OP_matmul_gelu_bwd ? GELU_BWD
+                                                : GELU_NONE;
         return d;
     }
     const ConvAttrs *at = n->attr;
@@ -646,7 +649,7 @@ static bool merge_nodes(Command *c, Arena *tmp, Live live, Diag *d)
             return d ? fail(d, "%s does not fit its kernel group", node_def(node)->name) : false;
     }
     merge_finish(&m, live, c);
-    return true;
+    return kernel_comes_apart(k) || (d && fail(d, "sums of columns wait for what is not stored"));
 }
 
 bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,

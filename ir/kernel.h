@@ -33,6 +33,7 @@ typedef enum {
     K_INDEX, /* offset + sum stride[d]*index[d], as an integer */
     K_EXPR,  /* expr applied to arg[0..nin) with attributes al, be */
     K_SUM, K_MAX, K_MIN, K_PROD, /* arg[0] reduced over the red dimensions */
+    K_COLUMN_SUM, /* arg[0] summed over all others; a store alone reads it (column_sums.c) */
     K_STORE, /* arg[0] to operand */
 } KKind;
 
@@ -71,6 +72,10 @@ typedef enum {
     LIB_COPY, /* strided copies; every back end has it, so its body carries no text */
 } LibOp;
 
+/* What the result of a product has of GELU, in its tanh form: it is gelu(x), where x, a second result, is the
+ * sum; or it is the sum times gelu'(x), where x is the third operand. */
+typedef enum { GELU_NONE, GELU_OF_SUM, GELU_BWD } GeluOf;
+
 /* A product or convolution as a library has to know it, without the graph: operands as in attrs.h.
  * Unused bytes are zero, so that descriptions compare as memory. */
 typedef struct {
@@ -81,7 +86,7 @@ typedef struct {
     MatmulAttrs matmul;
     ConvAttrs conv;
     int64_t rows; /* of the result of LIB_MATMUL (2-D) or LIB_CONV_BWD_WEIGHTS to make, 0: all */
-    int64_t gelu; /* LIB_MATMUL: the result is gelu_tanh of a second one, the sum */
+    int64_t gelu; /* LIB_MATMUL: a GeluOf */
     int64_t panels; /* LIB_MATMUL: the second operand is that of matmul_panels */
     double flops;
 } LibDesc;
@@ -231,6 +236,18 @@ int64_t command_launch_count(const Command *c, int64_t blocks); /* of so many bl
  * live_out says. */
 bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
                  const Val *also, int nalso, Diag *d);
+
+/* ---- column_sums.c ------------------------------------------------------------ */
+
+bool kernel_has_column_sums(const Kernel *k);
+/* Of two kernels in one space, one that reduces rows and one that sums columns, the latter's sums become
+ * K_COLUMN_SUM; false: they are others. */
+bool kernels_meet_in_columns(Kernel *a, Kernel *b);
+enum { KERNEL_PARTS = 3 };
+/* The kernels without K_COLUMN_SUM that do the same one behind the other, on k's operands; k itself, if it
+ * has none.  Allocated in a; returns their number. */
+int kernel_apart(const Kernel *k, Kernel part[KERNEL_PARTS], Arena *a);
+bool kernel_comes_apart(const Kernel *k); /* are there such? */
 
 /* ---- split.c ------------------------------------------------------------------ */
 

@@ -154,7 +154,8 @@ static bool fused_stage(Lowering *x, int first, int end, Diag *d)
         return true;
     const Val *also = read_by_others(x, first, end, &n);
     return lower_fused(&c, x->a, x->g, x->c->nodes + first, end - first, x->live_out, also, n, d) &&
-           !c.k.body && !c.k.lib && c.k.nins > 0 && add_stage(x, &c, NULL, NULL);
+           !c.k.body && !c.k.lib && c.k.nins > 0 && !kernel_has_column_sums(&c.k) &&
+           add_stage(x, &c, NULL, NULL);
 }
 
 static bool make_stages(Lowering *x, Diag *d)

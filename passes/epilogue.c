@@ -1,11 +1,14 @@
 /* epilogue.c -- what is done to a result element by element joins the operator that makes it, on devices
  * whose operators have epilogues: products add a row (a bias) and a matrix (a residual, or another gradient),
- * gradients of attention are stored in the 16 bits in which they are read.
+ * gradients of attention are stored in the 16 bits in which they are read; a GELU is its product's second
+ * result, and the gradient of one is made by the product that makes the gradient of its result.
  *
  * The result goes through memory once instead of two or three times.  A product that is added to wider
  * numbers is not rounded before that.  Products that may be split later stay as they are. */
 #include "../ir/attrs.h"
+#include "fuse.h"
 #include "rewrite.h"
+#include <string.h>
 
 static bool is_product(const Node *n)
 {
@@ -177,13 +180,32 @@ bool pass_epilogue(Graph *g, PassCtx *cx)
 
 enum { AUX_UNIT = 8 }; /* a library stores what the activation is of in rows of so many elements */
 
-/* Is it a product in 16 bits with a bias alone, whose rows lie one behind the other? */
+/* Is it a product in 16 bits whose rows lie one behind the other? */
+static bool has_rows(const Graph *g, const Node *n)
+{
+    const Type *y = val_type(g, n->out[0]);
+    return !n->group && dtype_is_half(y->dt) && !((const MatmulAttrs *)n->attr)->ta &&
+           val_type(g, n->in[1])->rank == 2 && y->dim[y->rank - 1] % AUX_UNIT == 0;
+}
+
+/* Is it one with a bias alone? */
 static bool takes_activation(const Graph *g, const Node *n)
 {
-    const Type *y = n ? val_type(g, n->out[0]) : NULL;
-    return n && n->op == OP_matmul_bias && !n->in[2].i && !n->group && dtype_is_half(y->dt) &&
-           !((const MatmulAttrs *)n->attr)->ta && val_type(g, n->in[1])->rank == 2 &&
-           y->dim[y->rank - 1] % AUX_UNIT == 0;
+    return n && n->op == OP_matmul_bias && !n->in[2].i && has_rows(g, n);
+}
+
+/* n, of one result, becomes a view of v. */
+static void become_view(Graph *g, Node *n, Val v)
+{
+    ShapeAttrs *shape = NEW(g->arena, ShapeAttrs, 1);
+    const Type *t = val_type(g, n->out[0]);
+    shape->shape.n = t->rank;
+    for (int i = 0; i < t->rank; i++)
+        shape->shape.v[i] = t->dim[i];
+    n->op = OP_reshape;
+    n->attr = shape;
+    n->nin = 1;
+    n->in[0] = v;
 }
 
 /* The product makes both, and the activation becomes a view of its first result. */
@@ -198,27 +220,62 @@ static void join(Graph *g, NodeId product, NodeId activation)
     p->out = NEW(g->arena, Val, 2);
     p->out[0] = y;
     p->out[1] = x;
-    ShapeAttrs *shape = NEW(g->arena, ShapeAttrs, 1);
-    const Type *t = val_type(g, of);
-    shape->shape.n = t->rank;
-    for (int i = 0; i < t->rank; i++)
-        shape->shape.v[i] = t->dim[i];
-    a->op = OP_reshape;
-    a->attr = shape;
-    a->in[0] = y;
+    become_view(g, a, y);
+}
+
+/* The product that the gradient of an activation multiplies, read there alone; {0}: there is none. */
+static NodeId product_of_gradient(const Graph *g, const Node *n, const uint32_t *uses)
+{
+    Val dy = n->in[0];
+    while (uses[dy.i] == 1 && graph_def(g, dy) && is_view(graph_def(g, dy)))
+        dy = graph_def(g, dy)->in[0];
+    const Node *p = graph_def(g, dy);
+    return uses[dy.i] == 1 && p && p->op == OP_matmul && has_rows(g, p) ? g->vals[dy.i].def : (NodeId){0};
+}
+
+/* What v shows as a value of type t; {0}: as none. */
+static Val shown_as(const Graph *g, Val v, const Type *t)
+{
+    const Node *n;
+    while (!type_equal(val_type(g, v), t) && (n = graph_def(g, v)) && is_view(n))
+        v = n->in[0];
+    return type_equal(val_type(g, v), t) ? v : (Val){0};
+}
+
+/* The product makes the gradient, which becomes a view of its result. */
+static bool join_gradient(Graph *g, NodeId gradient, const uint32_t *uses, const uint32_t *at)
+{
+    Node *n = &g->nodes[gradient.i];
+    NodeId product = product_of_gradient(g, n, uses);
+    Node *p = &g->nodes[product.i];
+    Val x = product.i ? shown_as(g, n->in[1], val_type(g, p->out[0])) : (Val){0};
+    if (!x.i || at[g->vals[x.i].def.i] > at[product.i])
+        return false;
+    Val in[] = {p->in[0], p->in[1], x};
+    p->op = OP_matmul_gelu_bwd;
+    p->nin = 3;
+    p->in = NEW(g->arena, Val, 3);
+    memcpy(p->in, in, sizeof in);
+    become_view(g, n, p->out[0]);
+    return true;
 }
 
 /* Behind inline and split: backward computes the activation again from what it is of.  The first in order is
  * the forward's. */
 bool pass_activate(Graph *g, PassCtx *cx)
 {
+    uint32_t *at = NEW(cx->tmp, uint32_t, g->nnodes + 1), *uses = graph_uses(g, cx->tmp);
+    for (uint32_t k = 0; k < g->norder; k++)
+        at[g->order[k].i] = k + 1;
     for (uint32_t k = 0; k < g->norder && step_device(cx->opt)->epilogues; k++) {
         const Node *n = &g->nodes[g->order[k].i];
         Val x = n->op == OP_gelu_tanh && !n->group ? graph_root(g, n->in[0]) : (Val){0};
-        if (!x.i || !takes_activation(g, graph_def(g, x)))
-            continue;
-        join(g, g->vals[x.i].def, g->order[k]);
-        cx->changed = true;
+        if (x.i && takes_activation(g, graph_def(g, x))) {
+            join(g, g->vals[x.i].def, g->order[k]);
+            cx->changed = true;
+        }
+        if (n->op == OP_gelu_tanh_bwd && !n->group)
+            cx->changed |= join_gradient(g, g->order[k], uses, at);
     }
     return true;
 }

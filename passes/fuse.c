@@ -5,7 +5,8 @@
  * and backward never share a kernel, which would keep a value across the loss that nobody asked to
  * keep.  In the forward phase a producer joins only if nobody else needs its result: a value that
  * is stored anyway is a place where rematerialization can start.  In the backward phase,
- * reductions of one large operand join although neither needs the other.
+ * reductions of one large operand join although neither needs the other, and on a GPU sums of columns
+ * join what reduces the same rows (ir/column_sums.c).
  * Groups are fixed before rematerialization, so every budget runs the same kernels. */
 #include "fuse.h"
 #include <stdlib.h>
@@ -30,6 +31,9 @@ typedef struct {
 } Fuse;
 
 static const Node *at(const Fuse *f, uint32_t pos) { return &f->g->nodes[f->g->order[pos].i]; }
+
+/* Why nodes are to be one kernel. */
+typedef enum { PRODUCERS, SIBLINGS, COLUMNS } Reason;
 
 /* Does the kernel store nothing but reductions? */
 static bool only_reductions(const Kernel *k)
@@ -178,7 +182,7 @@ static bool one_of_rows(const Fuse *f, const uint32_t *set, int n)
 }
 
 /* One kernel?  And in the forward phase: is every value between members internal? */
-static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, bool siblings)
+static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, Reason why)
 {
     Arena a = {0};
     NodeId ids[MAX_NODES];
@@ -199,8 +203,8 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, bo
     }
     Command c;
     ok = ok && lower(&c, &a, f->g, ids, n, live, NULL) && c.nread + c.nwrite <= MAX_OPERANDS &&
-         c.k.nins <= MAX_INSTRUCTIONS && (!siblings || only_reductions(&c.k)) &&
-         !(c.k.red && has_concat(f, set, n));
+         c.k.nins <= MAX_INSTRUCTIONS && (why != SIBLINGS || only_reductions(&c.k)) &&
+         kernel_has_column_sums(&c.k) == (why == COLUMNS) && !(c.k.red && has_concat(f, set, n));
     for (int i = 0; i < n; i++)
         for (int o = 0; o < at(f, set[i])->nout; o++)
             live[at(f, set[i])->out[o].i] = false;
@@ -218,7 +222,7 @@ static void join(Fuse *f, const uint32_t *set, int n)
 }
 
 /* Make one unit of those of pos and q, if that is possible. */
-static void try_union(Fuse *f, uint32_t pos, uint32_t q, const bool *ends, bool siblings)
+static void try_union(Fuse *f, uint32_t pos, uint32_t q, const bool *ends, Reason why)
 {
     uint32_t span = pos > f->unit[q] ? pos - f->unit[q] : f->unit[q] - pos;
     if (f->unit[q] == f->unit[pos] || span > MAX_SPAN || (q <= f->loss) != (pos <= f->loss) ||
@@ -230,7 +234,7 @@ static void try_union(Fuse *f, uint32_t pos, uint32_t q, const bool *ends, bool 
     if (m > MAX_NODES)
         return;
     qsort(set, (size_t)m, sizeof *set, by_position);
-    if (updates_alone(f, set, m) && one_of_rows(f, set, m) && acceptable(f, set, m, ends, siblings) &&
+    if (updates_alone(f, set, m) && one_of_rows(f, set, m) && acceptable(f, set, m, ends, why) &&
         !makes_cycle(f, set, m))
         join(f, set, m);
 }
@@ -244,7 +248,7 @@ static void try_join(Fuse *f, uint32_t pos, const bool *can, const bool *ends)
             for (int i = 0; i < at(f, member[k])->nin; i++) {
                 int64_t q = producer(f, at(f, member[k])->in[i]);
                 if (q >= 0 && can[q])
-                    try_union(f, pos, (uint32_t)q, ends, false);
+                    try_union(f, pos, (uint32_t)q, ends, PRODUCERS);
             }
 }
 
@@ -266,7 +270,25 @@ static void try_siblings(Fuse *f, uint32_t pos, const bool *can, const bool *end
             bool large = type_count(val_type(f->g, r)) >= type_count(val_type(f->g, x));
             for (const uint32_t *u = f->users[r.i]; large && u && *u; u++)
                 if (can[*u - 1] && *u - 1 < pos)
-                    try_union(f, pos, *u - 1, ends, true);
+                    try_union(f, pos, *u - 1, ends, SIBLINGS);
+        }
+}
+
+/* Sums of columns join the kernel that reduces the rows they read, or that makes them. */
+static void try_columns(Fuse *f, uint32_t pos, const bool *can, const bool *ends)
+{
+    uint32_t member[MAX_NODES + 2];
+    int n = collect(f, f->unit[pos], member, 0);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < at(f, member[i])->nin; k++) {
+            Val r = graph_root(f->g, at(f, member[i])->in[k]), x = at(f, pos)->in[0];
+            int64_t q = producer(f, r);
+            bool large = type_count(val_type(f->g, r)) >= type_count(val_type(f->g, x));
+            if (large && q >= 0 && can[q])
+                try_union(f, pos, (uint32_t)q, ends, COLUMNS);
+            for (const uint32_t *u = f->users[r.i]; large && u && *u; u++)
+                if (can[*u - 1])
+                    try_union(f, pos, *u - 1, ends, COLUMNS);
         }
 }
 
@@ -449,6 +471,9 @@ bool pass_fuse(Graph *g, PassCtx *cx)
     for (uint32_t p = f.loss + 1; p < n; p++)
         if (can[p] && shrinks(&f, p))
             try_siblings(&f, p, can, ends);
+    for (uint32_t p = f.loss + 1; p < n && step_device(cx->opt)->capability > 0; p++)
+        if (can[p] && shrinks(&f, p))
+            try_columns(&f, p, can, ends);
     adopt_views(&f);
     number_groups(&f);
     reorder(&f);

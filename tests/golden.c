@@ -75,6 +75,8 @@ static void set_option(Golden *s, char *option)
         s->device = device_cpu, s->device.epilogues = atoll(value), s->opt.device = &s->device;
     else if (strcmp(option, "panel_columns") == 0)
         s->device = device_cpu, s->device.panel_columns = atoll(value), s->opt.device = &s->device;
+    else if (strcmp(option, "capability") == 0)
+        s->device = device_cpu, s->device.capability = atoll(value), s->opt.device = &s->device;
     else if (strcmp(option, "train") == 0)
         s->train = value, s->opt.train = &s->train, s->opt.ntrain = 1;
     else if (strcmp(option, "freeze") == 0)

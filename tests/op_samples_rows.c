@@ -143,7 +143,8 @@ static void matmul(Sample *s)
     Type y = batch;
     y.dim[y.rank++] = m;
     y.dim[y.rank++] = n;
-    if (s->op == OP_matmul_add || (s->op == OP_matmul_bias && sample_chance(s, 50)))
+    if (s->op == OP_matmul_add || s->op == OP_matmul_gelu_bwd ||
+        (s->op == OP_matmul_bias && sample_chance(s, 50)))
         sample_reals(s, y, -1, 1);
     else if (s->op == OP_matmul_bias || s->op == OP_matmul_gelu)
         s->in[s->nin++] = (Val){0};
@@ -394,6 +395,7 @@ SampleFn *const sample_rows[OP_COUNT] = {
     [OP_matmul_bias] = matmul,
     [OP_matmul_gelu] = matmul,
     [OP_matmul_panels] = matmul_panels,
+    [OP_matmul_gelu_bwd] = matmul,
     [OP_attention] = attention,
     [OP_attention_grad] = attention,
     [OP_attention_packed_grad] = attention,

@@ -212,6 +212,32 @@ static void store_reduced(Gen *g, int v)
     k_store_keep(g->k, operand(g, t), v, g->k->red);
 }
 
+static bool is_stored(const Kernel *k, int v)
+{
+    bool stored = false;
+    for (uint32_t i = 0; i < k->nins; i++)
+        stored |= k->ins[i].kind == K_STORE && k->ins[i].arg[0] == v;
+    return stored;
+}
+
+/* Of columns, beside reduced rows; what waits for a reduction is stored, as it is. */
+static void column_sum(Gen *g)
+{
+    Kernel *k = g->k;
+    int last = k->rank - 1, v = real(g);
+    Type t = {g->f64 ? DT_F64 : DT_F32, k->rank, {0}};
+    double rows = 1;
+    for (int d = 0; d < last; d++)
+        rows *= (double)k->extent[d];
+    if (is_stored(k, v))
+        return;
+    memcpy(t.dim, k->extent, sizeof t.dim);
+    k_store(k, operand(g, t), v);
+    v = k_op(k, OP_mul, v, k_const(k, KT_REAL, rows > 0 ? 1 / rows : 1), 0);
+    Type row = type_make(t.dt, 1, &k->extent[last]);
+    k_store_keep(k, operand(g, row), k_reduce(k, K_COLUMN_SUM, v), (1u << last) - 1);
+}
+
 void random_kernel(RandomKernel *r, Arena *a, uint64_t seed, bool large)
 {
     *r = (RandomKernel){.seed = seed};
@@ -245,6 +271,9 @@ void random_kernel(RandomKernel *r, Arena *a, uint64_t seed, bool large)
         store_full(&g, real(&g));
     if (g.nwhole && pick(&g, 2))
         store_full(&g, g.whole[g.nwhole - 1]);
+    bool rows = r->k.rank > 1 && r->k.red == 1u << (r->k.rank - 1) && r->k.extent[r->k.rank - 1] <= 4096;
+    for (int i = 0; i < 2 && rows && r->k.noperands < RANDOM_OPERANDS - 1; i++)
+        column_sum(&g);
 }
 
 Tensor *random_kernel_data(const RandomKernel *r, Arena *a)

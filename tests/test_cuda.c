@@ -572,22 +572,25 @@ static bool caught(const Batch *b, void *dl, ShimState *state, const Site *site,
     return !ok;
 }
 
-/* Rows or columns less their mean, over their deviation. */
-static void add_norm(Batch *b, int64_t rows, int64_t columns, uint32_t red)
+/* Rows or columns less their mean, over their deviation; of rows as well the sums of columns. */
+static void add_norm(Batch *b, int64_t rows, int64_t columns, uint32_t red, bool sums)
 {
-    Kernel k = {.arena = &b->a, .noperands = 2, .operand = NEW(&b->a, DType, 2)};
+    Kernel k = {.arena = &b->a, .noperands = sums ? 3 : 2, .operand = NEW(&b->a, DType, 3)};
     Type t = type_make(DT_F32, 2, (int64_t[]){rows, columns});
-    k.operand[0] = k.operand[1] = DT_F32;
+    k.operand[0] = k.operand[1] = k.operand[2] = DT_F32;
     k_space(&k, &t, red);
     int x = k_load(&k, 0, &t), n = k_const(&k, KT_REAL, (double)(red & 1 ? rows : columns));
     int less = k_op(&k, OP_sub, x, k_op(&k, OP_div, k_reduce(&k, K_SUM, x), n, 0), 0);
     int square = k_op(&k, OP_div, k_reduce(&k, K_SUM, k_op(&k, OP_mul, less, less, 0)), n, 0);
-    k_store(&k, 1, k_op(&k, OP_div, less, k_op(&k, OP_sqrt, square, 0, 0), 0));
+    int y = k_op(&k, OP_div, less, k_op(&k, OP_sqrt, square, 0, 0), 0);
+    k_store(&k, 1, y);
+    if (sums)
+        k_store_keep(&k, 2, k_reduce(&k, K_COLUMN_SUM, y), 1);
     Case *c = batch_add(b, "norm", (int)red, &k);
     c->tol = 2e-5;
-    c->want = NEW(&b->a, Tensor, 2);
-    for (int i = 0; i < 2; i++)
-        c->want[i] = (Tensor){t, NEW(&b->a, float, type_count(&t))};
+    c->want = NEW(&b->a, Tensor, 3);
+    for (int i = 0; i < k.noperands; i++)
+        c->want[i] = (Tensor){i < 2 ? t : type_make(DT_F32, 1, &columns), NEW(&b->a, float, type_count(&t))};
     for (int64_t i = 0; i < type_count(&t); i++)
         tensor_set_f(&c->want[0], i, (double)(i * 7919 % 1000) / 1000);
     c->got = placed(b, c, c->want);
@@ -626,10 +629,11 @@ START_TEST(missing_barriers_are_seen)
         for (int trial = 0; trial < 4; trial++)
             add_operator(&b, of[i], trial);
     add_gather_sum(&b, DT_F32, 1, 1500, 200, 40, 30);
-    add_norm(&b, 3, 4000, 2);
-    add_norm(&b, 700, 40, 1);
-    add_norm(&b, 2, 130000, 2);
-    add_norm(&b, 16000, 16, 1);
+    add_norm(&b, 3, 4000, 2, false);
+    add_norm(&b, 700, 40, 1, false);
+    add_norm(&b, 2, 130000, 2, false);
+    add_norm(&b, 16000, 16, 1, false);
+    add_norm(&b, 600, 300, 2, true);
     add_convolutions(&b, DT_F32, 0);
     add_convolutions(&b, DT_BF16, 0);
     ck_assert_int_ge(barriers_are_missed(&b, getenv("CKC_LONG") ? 1 : 4), getenv("CKC_LONG") ? 35 : 10);

@@ -7,6 +7,7 @@
 #include "random_kernel.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/data.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -455,6 +456,49 @@ START_TEST(products_in_blocks)
 }
 END_TEST
 
+/* Both GELUs are their products' epilogues, whose operands and results lie as the library wants them;
+ * gradients are those of this processor, which rounds a product before it multiplies it. */
+START_TEST(activations_are_epilogues)
+{
+    static const char text[] =
+        "graph {\n  input %x: f32[8,24]\n  param %v: f32[24,40]\n  param %r: f32[40]\n"
+        "  param %w: f32[40,8]\n  %a: f32[8,40] = matmul %x, %v\n  %b: f32[8,40] = add %a, %r\n"
+        "  %g: f32[8,40] = gelu_tanh %b\n  %c: f32[8,8] = matmul %g, %w\n  %d: f32[8,8] = mul %c, %c\n"
+        "  %l: f32[] = reduce_sum %d {axes=[0,1], keepdims=0}\n  output %l\n}\n";
+    double loss[2], gradient[2][24 * 40];
+    setenv("FAKE_CUDA_SHADOW", "1", 1);
+    for (int i = 0; i < 2; i++) {
+        TestStep s;
+        int found[OP_COUNT] = {0};
+        step_init(&s);
+        s.device = i ? &cuda_device : NULL;
+        s.opt.precision = PRECISION_BF16;
+        s.opt.keep_grads = true;
+        ck_assert_msg(step_compile_text(&s, text, &(Init){INIT_NORMAL, 0.5}), "%s", s.diag.msg);
+        step_run(&s, NULL, 1, &loss[i]);
+        for (uint32_t k = 0; k < s.g.norder; k++)
+            found[s.g.nodes[s.g.order[k].i].op]++;
+        ck_assert_int_eq(found[OP_matmul_gelu], i);
+        ck_assert_int_eq(found[OP_matmul_gelu_bwd], i);
+        for (uint32_t o = 1; o < s.g.nout; o++) {
+            Tensor t = exec_tensor(s.exec, s.g.out[o]);
+            ck_assert(exec_read(s.exec, s.g.out[o], &s.diag));
+            for (int64_t e = 0; t.data && type_count(&t.type) == 24 * 40 && e < 24 * 40; e++)
+                gradient[i][e] = tensor_f(&t, e);
+        }
+        step_free(&s);
+    }
+    double most = 0, off = 0;
+    ck_assert_double_eq_tol(loss[0], loss[1], 5e-3 * fabs(loss[0]));
+    for (int e = 0; e < 24 * 40; e++) {
+        most = fmax(most, fabs(gradient[0][e]));
+        off = fmax(off, fabs(gradient[0][e] - gradient[1][e]));
+    }
+    ck_assert_double_gt(most, 0.1);
+    ck_assert_double_le(off, 0.02 * most);
+}
+END_TEST
+
 /* One weight, which its thread updates in place: what the others of the block read is not that weight. */
 START_TEST(one_weight)
 {
@@ -582,6 +626,7 @@ Suite *suite_cuda_device(void)
     tcase_add_test(t, example_trains);
     tcase_add_test(t, batches_follow_each_other);
     tcase_add_test(t, validation_beside_training);
+    tcase_add_test(t, activations_are_epilogues);
     tcase_add_test(t, one_weight);
     tcase_add_test(t, states_in_host_memory);
     tcase_add_test(t, tf32_products);

@@ -39,6 +39,9 @@ static const Case cases[] = {
     {AB("f32[2,5,7]",
         "f32[7,3]") "  input %r: f32[3]\n  %y: f32[2,5,3], %x: f32[2,5,3] = matmul_gelu %a, %b, _, %r\n",
      1},
+    {AB("f32[2,5,7]",
+        "f32[7,3]") "  input %c: f32[2,5,3]\n  %y: f32[2,5,3] = matmul_gelu_bwd %a, %b, %c\n",
+     1},
     {AB("f32[2,3,5,7]", "f32[7,3]") "  %y: f32[2,3,5,3] = matmul %a, %b\n", 1},
     {AB("f32[2,3,7,5]", "f32[7,3]") "  %y: f32[2,3,5,3] = matmul %a, %b {ta=1}\n", 1},
     {AB("f32[5,7]", "f32[2,3,7,4]") "  %y: f32[2,3,5,4] = matmul %a, %b\n", 1},
@@ -104,9 +107,13 @@ static void multiply(const Gemm *g, char *const base[GEMM_OPERANDS], const int64
                 for (int64_t k = 0; k < g->k; k++)
                     sum += tensor_f(&t[GEMM_A], b * g->sa + (g->ta ? k * g->lda + i : i * g->lda + k)) *
                            tensor_f(&t[GEMM_B], b * g->sb + (g->tb ? j * g->ldb + k : k * g->ldb + j));
-                if (g->gelu)
+                if (g->gelu == GELU_OF_SUM) {
                     tensor_set_f(&t[GEMM_X], y, sum);
-                tensor_set_f(&t[GEMM_Y], y, g->gelu ? op_table[OP_gelu_tanh]->expr.f(sum, 0, 0, 0, 0) : sum);
+                    sum = op_table[OP_gelu_tanh]->expr.f(sum, 0, 0, 0, 0);
+                } else if (g->gelu == GELU_BWD) {
+                    sum = op_table[OP_gelu_tanh_bwd]->expr.f(sum, tensor_f(&t[GEMM_X], y), 0, 0, 0);
+                }
+                tensor_set_f(&t[GEMM_Y], y, sum);
             }
 }
 

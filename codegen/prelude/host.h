@@ -38,7 +38,7 @@ typedef struct {
 } CkcValue;
 
 /* y[batch][m][n] = op(a) op(b) [+ c], row-major, c as y; leading dimensions and strides between batches
- * in elements, 0: shared. */
+ * in elements, 0: shared.  gelu: 1 y is GELU of the sum, 2 the product times its derivative. */
 typedef struct {
     const char *in, *out; /* types of a and b; of y and c */
     int tf32, adds, bias, gelu, ta, tb;
@@ -49,7 +49,8 @@ typedef struct {
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t a, b, y;
     cublasLtMatmulAlgo_t algo;
-    bool f64, adds, gelu;
+    bool f64, adds, bias;
+    int gelu;
 } CkcGemmPlan;
 
 typedef struct {
@@ -129,13 +130,15 @@ static bool ckc_set(Ckc *c, const CkcGemmPlan *g, cublasLtMatmulDescAttributes_t
 
 static bool ckc_places(Ckc *c, const CkcGemmPlan *g, const void *bias, void *sum)
 {
-    return ckc_set(c, g, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias) &&
+    return (!g->bias || ckc_set(c, g, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias)) &&
            (!g->gelu || ckc_set(c, g, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &sum, sizeof sum));
 }
 
 static bool ckc_epilogue(Ckc *c, const CkcGemmPlan *g, const CkcGemm *s)
 {
-    cublasLtEpilogue_t epilogue = s->gelu ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    cublasLtEpilogue_t epilogue = s->gelu == 2 ? CUBLASLT_EPILOGUE_DGELU
+                                  : s->gelu    ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                                               : CUBLASLT_EPILOGUE_BIAS;
     return ckc_set(c, g, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
            (!s->gelu || (ckc_set(c, g, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s->ldy, sizeof s->ldy) &&
                          ckc_set(c, g, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &s->stride_y,
@@ -160,7 +163,7 @@ static bool ckc_gemm_desc(Ckc *c, CkcGemmPlan *g, const CkcGemm *s)
            ckc_check(
                c, cublasLtMatmulDescSetAttribute(g->op, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second),
                "transposition") &&
-           (!s->bias || ckc_epilogue(c, g, s));
+           (!(s->bias || s->gelu) || ckc_epilogue(c, g, s));
 }
 
 /* Row-major a b is column-major b a: cuBLAS's first operand is our second. */
@@ -169,6 +172,7 @@ static bool ckc_gemm_plan(Ckc *c, const CkcGemm *s)
     CkcGemmPlan *g = &c->gemm[c->ngemm++];
     g->f64 = strcmp(s->in, "f64") == 0;
     g->adds = s->adds;
+    g->bias = s->bias;
     g->gelu = s->gelu;
     return ckc_gemm_desc(c, g, s) &&
            ckc_layout(c, &g->b, ckc_type(s->in), s->tb ? s->k : s->n, s->tb ? s->n : s->k, s->ldb,
@@ -179,13 +183,13 @@ static bool ckc_gemm_plan(Ckc *c, const CkcGemm *s)
            ckc_choose(c, g);
 }
 
-/* add, bias: what is added to the product, and to its rows; sum: where that is stored of which y is a
- * function; -1: nothing, nowhere */
+/* add, bias: what is added to the product, and to its rows; sum: where that is stored, or read, of which y is
+ * a function; -1: nothing, nowhere */
 static inline bool ckc_gemm(Ckc *c, int index, int64_t a, int64_t b, int64_t y, int64_t add, int64_t bias,
                             int64_t sum)
 {
     const CkcGemmPlan *g = &c->gemm[index];
-    if (bias >= 0 && !ckc_places(c, g, c->arena + bias, c->arena + (sum < 0 ? y : sum)))
+    if (!ckc_places(c, g, c->arena + (bias < 0 ? y : bias), c->arena + (sum < 0 ? y : sum)))
         return false;
     const float one = 1, beta = g->adds;
     const double one64 = 1, beta64 = g->adds;

@@ -245,11 +245,11 @@ void onnx_spread(OnnxNodes *o, int n, const int64_t *from, const int64_t *to, co
     onnx_attr_ints(o, "output_padding", more, n);
 }
 
-OnnxVal onnx_expr(OnnxNodes *o, Op pointwise, OnnxVal a)
+OnnxVal onnx_expr(OnnxNodes *o, Op pointwise, OnnxVal a, OnnxVal b)
 {
-    ExprValue out = {0}, arg = {.v = a, .class = X_REAL};
+    ExprValue out = {0}, arg[] = {{.v = a, .class = X_REAL}, {.v = b, .class = X_REAL}};
     DType real = onnx_type(o, a);
-    if (!expr_translate(o, &op_table[pointwise]->expr, &arg, 0, 0, real, &out))
+    if (!expr_translate(o, &op_table[pointwise]->expr, arg, 0, 0, real, &out))
         return (OnnxVal){0};
     return expr_tensor(o, out, X_REAL, real);
 }

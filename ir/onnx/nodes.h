@@ -62,8 +62,8 @@ OnnxVal onnx_zeros(OnnxNodes *o, DType dt, int rank, const int64_t *dim);
 /* Draws (ops/random.c): of i64 tensors that broadcast; nodes_random.c. */
 OnnxVal onnx_uniform(OnnxNodes *o, OnnxVal seed, int64_t key, OnnxVal step, OnnxVal index, DType real);
 OnnxVal onnx_normal(OnnxNodes *o, OnnxVal seed, int64_t key, OnnxVal step, OnnxVal index, DType real);
-/* An expression of kernels; `all` operands are of one type. */
-OnnxVal onnx_expr(OnnxNodes *o, Op pointwise, OnnxVal a);
+/* An expression of kernels, of one or two operands of one type. */
+OnnxVal onnx_expr(OnnxNodes *o, Op pointwise, OnnxVal a, OnnxVal b);
 Arena *onnx_arena(OnnxNodes *o); /* for tables */
 /* Attributes pads and output_padding of the last node, a ConvTranspose, that takes n extents `from` to `to`.
  */

@@ -106,12 +106,26 @@ KERNEL_BEHIND(matmul_gelu, MATMUL_ROW, {
     }
 })
 
+/* The product times a derivative. */
+KERNEL_BEHIND(matmul_gelu_bwd, MATMUL_ROW, {
+    for (int64_t c = 0; c < p[1]; c++) {
+        REAL sum = 0;
+        for (int64_t k = 0; k < p[2]; k++)
+            sum += F(0, at_a + k * p[4]) * F(1, at_b + k * p[5] + c * p[6]);
+        const REAL x = F(2, i * p[1] + c);
+        const REAL th = TANH(R(0.79788456080286536) * (x + R(0.044715) * x * x * x));
+        const REAL slope = R(0.79788456080286536) * (1 + R(0.134145) * x * x);
+        SETF(3, i * p[1] + c, sum * (R(0.5) * (1 + th) + R(0.5) * x * (1 - th * th) * slope));
+    }
+})
+
 static const Body *body_of(Op op)
 {
     return op == OP_matmul        ? &matmul_body
            : op == OP_matmul_add  ? &matmul_add_body
            : op == OP_matmul_bias ? &matmul_bias_body
-                                  : &matmul_gelu_body;
+           : op == OP_matmul_gelu ? &matmul_gelu_body
+                                  : &matmul_gelu_bwd_body;
 }
 
 static bool matmul_lower(Kernel *k, const Graph *g, const Node *n)
@@ -137,7 +151,7 @@ static bool matmul_lower(Kernel *k, const Graph *g, const Node *n)
         k_param(k, has_in(n, C));
     k_body(k, body_of(n->op), c ? type_count(y) / c : 0);
     k->flops = 2.0 * (double)type_count(y) * (double)inner;
-    k->lib = n->op == OP_matmul ? LIB_MATMUL : LIB_MATMUL_ADD;
+    k->lib = n->op == OP_matmul || n->op == OP_matmul_gelu_bwd ? LIB_MATMUL : LIB_MATMUL_ADD;
     k->tf32 = at->tf32 != 0;
     return true;
 }
@@ -154,7 +168,8 @@ static bool matmul_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
     const MatmulAttrs *at = n->attr;
     const Type *a = in_type(g, n, 0), *b = in_type(g, n, 1);
-    OnnxVal y, c = onnx_in(o, C), bias = onnx_in(o, BIAS);
+    bool bwd = n->op == OP_matmul_gelu_bwd; /* whose third operand is not added */
+    OnnxVal y, c = bwd ? (OnnxVal){0} : onnx_in(o, C), bias = onnx_in(o, BIAS);
     if (a->rank == 2 && b->rank == 2) {
         y = onnx_op3(o, "Gemm", onnx_in(o, 0), onnx_in(o, 1), c.i ? c : bias);
         onnx_attr(o, "transA", at->ta);
@@ -168,8 +183,9 @@ static bool matmul_onnx(OnnxNodes *o, const Graph *g, const Node *n)
         y = onnx_op2(o, "Add", y, bias);
     if (n->op == OP_matmul_gelu) {
         onnx_out(o, 1, y);
-        y = onnx_expr(o, OP_gelu_tanh, y);
+        y = onnx_expr(o, OP_gelu_tanh, y, (OnnxVal){0});
     }
+    y = bwd ? onnx_expr(o, OP_gelu_tanh_bwd, y, onnx_in(o, C)) : y;
     onnx_out(o, 0, y);
     return true;
 }
@@ -260,3 +276,14 @@ const OpDef op_matmul_gelu = {.name = "matmul_gelu",
                               .infer = matmul_bias_infer,
                               .onnx = matmul_onnx,
                               .lower = matmul_lower};
+
+const OpDef op_matmul_gelu_bwd = {.name = "matmul_gelu_bwd",
+                                  .min_in = 3,
+                                  .max_in = 3,
+                                  .nout = 1,
+                                  .attrs = matmul_attrs,
+                                  .nattrs = COUNT(matmul_attrs),
+                                  .attr_size = sizeof(MatmulAttrs),
+                                  .infer = matmul_add_infer,
+                                  .onnx = matmul_onnx,
+                                  .lower = matmul_lower};

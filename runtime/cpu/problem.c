@@ -219,8 +219,8 @@ static bool fits_library(const Problem *p)
 static bool types_fit(const LibDesc *d)
 {
     DType dt = d->in[0].dt;
-    if (d->nin > 3)
-        return false; /* a row that is added */
+    if (d->nin > 3 || d->gelu)
+        return false; /* a row that is added, an activation */
     for (int i = 0; i < d->nin; i++) {
         DType want = i == 2 && d->op == LIB_MATMUL ? d->out.dt : dt;
         if (d->in[i].dt != DT_NONE && d->in[i].dt != want)

@@ -126,18 +126,20 @@ static bool set(const Routine *r, const CublasLt *lt, cublasLtMatmulDescAttribut
 
 static bool set_places(const Routine *r, const CublasLt *lt, CUdeviceptr bias, CUdeviceptr x, Diag *d)
 {
-    const void *pointer = (const void *)(uintptr_t)bias;
-    void *result = (void *)(uintptr_t)x;
-    return set(r, lt, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &pointer, sizeof pointer, d) &&
-           (!r->gelu || set(r, lt, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &result, sizeof result, d));
+    const void *row = (const void *)(uintptr_t)bias;
+    void *aux = (void *)(uintptr_t)x;
+    return (!r->bias || set(r, lt, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &row, sizeof row, d)) &&
+           (!r->gelu || set(r, lt, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux, d));
 }
 
 /* Algorithms are asked for with some places, as aligned as they will be. */
 static bool make_epilogue(const Routine *r, const CublasLt *lt, const Product *p, Diag *d)
 {
     const Gemm *g = &p->g;
-    cublasLtEpilogue_t epilogue = g->gelu ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_BIAS;
-    return !g->bias ||
+    cublasLtEpilogue_t epilogue = g->gelu == GELU_BWD ? CUBLASLT_EPILOGUE_DGELU
+                                  : g->gelu           ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                                                      : CUBLASLT_EPILOGUE_BIAS;
+    return !(g->bias || g->gelu) ||
            (set(r, lt, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, d) &&
             (!g->gelu ||
              (set(r, lt, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &g->ldy, sizeof g->ldy, d) &&
@@ -149,7 +151,7 @@ bool routine_make(Routine *r, const ProductLibrary *l, const Product *p, Diag *d
 {
     const Gemm *g = &p->g;
     const CublasLt *lt = l->lt;
-    *r = (Routine){.sum = dtype_sum(g->in), .adds = g->adds, .bias = g->bias, .gelu = g->gelu};
+    *r = (Routine){.sum = dtype_sum(g->in), .adds = g->adds, .bias = g->bias, .gelu = (GeluOf)g->gelu};
     return make_op(r, lt, g, d) && make_epilogue(r, lt, p, d) &&
            make_layout(lt, &r->layout[GEMM_A], g->in, g->ta ? g->k : g->m, g->ta ? g->m : g->k, g->lda,
                        g->batch, g->sa, d) &&
@@ -218,10 +220,13 @@ bool products_have_epilogues(const ProductLibrary *l)
     enum { SIDE = 256, ALIGN = 16, ROOM = 4 << 20 };
     static const struct {
         DType in, out;
-        int adds, gelu;
-    } kind[] = {{DT_F32, DT_F32, 1, 0},   {DT_BF16, DT_BF16, 0, 0}, {DT_BF16, DT_F32, 1, 0},
-                {DT_BF16, DT_BF16, 0, 1}, {DT_F16, DT_F16, 0, 0},   {DT_F16, DT_F32, 1, 0},
-                {DT_F16, DT_F16, 0, 1}};
+        int adds;
+        GeluOf gelu;
+    } kind[] = {{DT_F32, DT_F32, 1, GELU_NONE},   {DT_BF16, DT_BF16, 0, GELU_NONE},
+                {DT_BF16, DT_F32, 1, GELU_NONE},  {DT_BF16, DT_BF16, 0, GELU_OF_SUM},
+                {DT_BF16, DT_BF16, 0, GELU_BWD},  {DT_F16, DT_F16, 0, GELU_NONE},
+                {DT_F16, DT_F32, 1, GELU_NONE},   {DT_F16, DT_F16, 0, GELU_OF_SUM},
+                {DT_F16, DT_F16, 0, GELU_BWD}};
     bool all = l->lt != NULL;
     for (size_t i = 0; i < sizeof kind / sizeof *kind && all; i++) {
         Routine r;
@@ -230,7 +235,7 @@ bool products_have_epilogues(const ProductLibrary *l)
         Product p = {.g = {.in = kind[i].in,
                            .out = kind[i].out,
                            .adds = kind[i].adds,
-                           .bias = 1,
+                           .bias = kind[i].gelu != GELU_BWD,
                            .gelu = kind[i].gelu,
                            .tb = 1,
                            .m = SIDE,
@@ -263,7 +268,7 @@ bool routine_run(const Routine *r, const ProductLibrary *l, const CUdeviceptr at
     const double one64 = 1, beta64 = r->adds;
     bool f64 = r->sum == DT_F64;
     const void *of[GEMM_OPERANDS];
-    TRY(!r->bias || set_places(r, l->lt, at[GEMM_BIAS], at[GEMM_X], d));
+    TRY(set_places(r, l->lt, at[GEMM_BIAS], at[GEMM_X], d));
     for (int o = 0; o < GEMM_OPERANDS; o++)
         of[o] = (const void *)(uintptr_t)at[o == GEMM_C && !r->adds ? GEMM_Y : o];
     return lt_ok(l->lt->cublasLtMatmul(l->handle, r->op, f64 ? (const void *)&one64 : &one, of[GEMM_B],

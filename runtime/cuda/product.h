@@ -51,7 +51,8 @@ typedef struct {
     cublasLtMatrixLayout_t layout[GEMM_C]; /* of A, B, Y; C has Y's */
     ProductAlgo algo;
     DType sum; /* what alpha and beta are */
-    bool adds, bias, gelu;
+    bool adds, bias;
+    GeluOf gelu;
 } Routine;
 
 bool routine_make(Routine *r, const ProductLibrary *l, const Product *p, Diag *d);

@@ -85,7 +85,15 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeTy
     return 0;
 }
 
-static bool has_gelu(const struct LtMatmulDesc *d) { return d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS; }
+static bool has_bias(const struct LtMatmulDesc *d)
+{
+    return d->epilogue == CUBLASLT_EPILOGUE_BIAS || d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+static bool is_dgelu(const struct LtMatmulDesc *d) { return d->epilogue == CUBLASLT_EPILOGUE_DGELU; }
+static bool has_aux(const struct LtMatmulDesc *d)
+{
+    return d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || is_dgelu(d);
+}
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d) { return free_object(d); }
 
@@ -106,7 +114,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMa
         memcpy(&d->op[attr - CUBLASLT_MATMUL_DESC_TRANSA], v, n);
     else
         return INVALID;
-    return d->epilogue == NO_EPILOGUE || d->epilogue == CUBLASLT_EPILOGUE_BIAS || has_gelu(d) ? 0 : INVALID;
+    return d->epilogue == NO_EPILOGUE || has_bias(d) || has_aux(d) ? 0 : INVALID;
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType type, uint64_t rows,
@@ -190,8 +198,8 @@ static bool describe(Problem *p, cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t
     return types_fit(p) && p->k == (int64_t)(op->op[1] ? b->cols : b->rows) && p->m == (int64_t)d->rows &&
            p->n == (int64_t)d->cols && c->rows == d->rows && c->cols == d->cols && p->m && p->n && p->k &&
            a->batch == d->batch && b->batch == d->batch && c->batch == d->batch &&
-           (op->epilogue == NO_EPILOGUE || op->bias) &&
-           (!has_gelu(op) || (op->aux && op->aux_ld >= p->m && op->aux_ld % 8 == 0)) &&
+           (!has_bias(op) || op->bias) &&
+           (!has_aux(op) || (op->aux && op->aux_ld >= p->m && op->aux_ld % 8 == 0)) &&
            (d->batch == 1 || d->stride >= (p->n - 1) * d->ld + p->m);
 }
 
@@ -380,6 +388,13 @@ static void dots(const Call *c, const double *x, const Lanes *panel, const doubl
     }
 }
 
+/* The derivative of GELU in its tanh form. */
+static double gelu_slope(double x)
+{
+    double t = tanh(0.79788456080286536 * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.79788456080286536 * (1 + 0.134145 * x * x);
+}
+
 /* Part s of all sums, to the result or to the workspace. */
 static void multiply(const Call *c, const double *x, const Lanes *panel, const double *y, int64_t t, int s)
 {
@@ -411,12 +426,15 @@ static void multiply(const Call *c, const double *x, const Lanes *panel, const d
                 double add = load(c->c, p->c.type, at);
                 v = sum == CUDA_R_64F ? v + add : (double)((float)v + (float)add);
             }
-            if (p->op.epilogue != NO_EPILOGUE) {
+            if (has_bias(&p->op)) {
                 double add = load(p->op.bias, p->d.type, i);
                 v = sum == CUDA_R_64F ? v + add : (double)((float)v + (float)add);
             }
-            if (has_gelu(&p->op)) {
-                store(p->op.aux, p->d.type, t * p->op.aux_stride + j * p->op.aux_ld + i, v);
+            int64_t aux = t * p->op.aux_stride + j * p->op.aux_ld + i;
+            if (is_dgelu(&p->op))
+                v *= gelu_slope(load(p->op.aux, p->d.type, aux));
+            else if (has_aux(&p->op)) {
+                store(p->op.aux, p->d.type, aux, v);
                 v = 0.5 * v * (1 + tanh(0.79788456080286536 * (v + 0.044715 * v * v * v)));
             }
             store(c->d, p->d.type, at, v);
@@ -440,13 +458,13 @@ static void touch_all(const Call *c)
     touch(c->b, &p->b, false);
     if (c->beta != 0)
         touch(c->c, &p->c, false);
-    if (p->op.epilogue != NO_EPILOGUE)
+    if (has_bias(&p->op))
         check_access(p->op.bias, (size_t)p->m * size_of(p->d.type), false);
-    if (has_gelu(&p->op))
+    if (has_aux(&p->op))
         touch(p->op.aux,
               &(struct LtMatrixLayout){p->d.type, p->d.rows, p->d.cols, p->op.aux_ld, p->op.aux_stride,
                                        p->d.batch},
-              true);
+              !is_dgelu(&p->op));
     check_access(c->partial, c->workspace, true);
     touch(c->d, &p->d, true);
 }
@@ -507,12 +525,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const
     check_operand(d, ld, algo->data[ALIGN]);
     if (call.beta != 0)
         check_operand(c, lc, algo->data[ALIGN]);
-    if (has_gelu(op))
+    if (has_aux(op))
         check_operand(
             op->aux,
             &(struct LtMatrixLayout){ld->type, ld->rows, ld->cols, op->aux_ld, op->aux_stride, ld->batch},
             16);
-    if (op->epilogue != NO_EPILOGUE)
+    if (has_bias(op))
         check_operand(op->bias, &(struct LtMatrixLayout){ld->type, ld->rows, 1, (int64_t)ld->rows, 0, 1}, 1);
     enqueue_call(stream, run_product, memcpy(malloc(sizeof call), &call, sizeof call), seconds_of(&call));
     return gpu.lost ? EXECUTION_FAILED : 0;

@@ -34,7 +34,11 @@ enum {
     CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE
 };
 typedef int cublasLtMatmulDescAttributes_t;
-typedef enum { CUBLASLT_EPILOGUE_BIAS = 4, CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 164 } cublasLtEpilogue_t;
+typedef enum {
+    CUBLASLT_EPILOGUE_BIAS = 4,
+    CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 164,
+    CUBLASLT_EPILOGUE_DGELU = 192
+} cublasLtEpilogue_t;
 enum { CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET };
 typedef enum {
     CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,
@@ -226,10 +230,17 @@ FN int cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const void *al
                                      (d->transa ? i * la->ld + k : k * la->ld + i)) *
                            fake_load(b, lb->type, t * lb->stride +
                                      (d->transb ? k * lb->ld + j : j * lb->ld + k));
-                if (d->epilogue)
+                int64_t aux = t * d->aux_stride + j * d->aux_ld + i;
+                if (d->epilogue && d->epilogue != CUBLASLT_EPILOGUE_DGELU)
                     sum += fake_load(d->bias, ly->type, i);
+                if (d->epilogue == CUBLASLT_EPILOGUE_DGELU) {
+                    double x = fake_load(d->aux, ly->type, aux);
+                    double th = tanh(0.79788456080286536 * (x + 0.044715 * x * x * x));
+                    sum *= 0.5 * (1 + th) +
+                           0.5 * x * (1 - th * th) * 0.79788456080286536 * (1 + 0.134145 * x * x);
+                }
                 if (d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
-                    fake_store(d->aux, ly->type, t * d->aux_stride + j * d->aux_ld + i, sum);
+                    fake_store(d->aux, ly->type, aux, sum);
                     sum = 0.5 * sum * (1 + tanh(0.79788456080286536 * (sum + 0.044715 * sum * sum * sum)));
                 }
                 fake_store(y, ly->type, t * ly->stride + j * ly->ld + i, sum);

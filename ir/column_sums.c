@@ -1,0 +1,176 @@
+/* column_sums.c -- kernels that reduce rows and sum columns while they read both once.
+ *
+ * The gradient of a norm reduces rows; those of its scale and bias, and of a bias in front of it, sum columns
+ * of what it reads and of what it makes.  As one description, rows are reduced and K_COLUMN_SUM goes over the
+ * other dimensions; nothing but a store reads one.  A GPU runs that as it stands.  Elsewhere it is kernels of
+ * one kind each: sums of what is read, then rows, which may be written over it, then sums of what they have
+ * stored. */
+#include "kernel.h"
+
+enum { LONGEST_ROW = 4096 }; /* whose sums a GPU's threads have in registers */
+
+static bool reduces(const KInst *in) { return in->kind >= K_SUM && in->kind <= K_PROD; }
+static int nargs(const KInst *in) { return in->kind == K_EXPR ? in->expr->nin : in->kind >= K_SUM; }
+
+bool kernel_has_column_sums(const Kernel *k)
+{
+    bool has = false;
+    for (uint32_t i = 0; i < k->nins; i++)
+        has |= k->ins[i].kind == K_COLUMN_SUM;
+    return has;
+}
+
+static bool reduces_rows(const Kernel *k)
+{
+    return k->rank > 0 && k->red == 1u << (k->rank - 1) && k->extent[k->rank - 1] <= LONGEST_ROW;
+}
+
+/* Reductions are sums of reals, which are stored as they are. */
+static bool only_sums(const Kernel *k)
+{
+    for (uint32_t i = 0; i < k->nins; i++) {
+        const KInst *in = &k->ins[i];
+        if (reduces(in) && (in->kind != K_SUM || in->type != KT_REAL))
+            return false;
+        for (int a = 0; a < nargs(in); a++)
+            if (reduces(&k->ins[in->arg[a]]) && in->kind != K_STORE)
+                return false;
+    }
+    return true;
+}
+
+bool kernels_meet_in_columns(Kernel *a, Kernel *b)
+{
+    Kernel *rows = reduces_rows(a) ? a : b, *columns = rows == a ? b : a;
+    if (!reduces_rows(rows) || (rows->red ^ columns->red) != (1u << rows->rank) - 1 || !only_sums(columns))
+        return false;
+    for (uint32_t i = 0; i < columns->nins; i++)
+        if (reduces(&columns->ins[i]))
+            columns->ins[i].kind = K_COLUMN_SUM;
+    columns->red = rows->red;
+    return true;
+}
+
+/* ---- apart ------------------------------------------------------------------------------------------- */
+
+static bool is_column_store(const Kernel *k, const KInst *in)
+{
+    return in->kind == K_STORE && k->ins[in->arg[0]].kind == K_COLUMN_SUM;
+}
+
+/* The store of all elements of a value; NULL: it is not stored. */
+static const KInst *store_of(const Kernel *k, int v)
+{
+    for (uint32_t i = 0; i < k->nins; i++)
+        if (k->ins[i].kind == K_STORE && k->ins[i].arg[0] == v && k->ins[i].stride[k->rank - 1] != 0)
+            return &k->ins[i];
+    return NULL;
+}
+
+/* Per instruction: does it wait for a reduction? */
+static bool *find_behind(const Kernel *k, Arena *a)
+{
+    bool *behind = NEW(a, bool, k->nins + 1);
+    for (uint32_t i = 0; i < k->nins; i++) {
+        behind[i] = reduces(&k->ins[i]);
+        for (int arg = 0; arg < nargs(&k->ins[i]); arg++)
+            behind[i] |= behind[k->ins[i].arg[arg]];
+    }
+    return behind;
+}
+
+/* What value v is made of becomes loads of what is stored; false: some of it is not. */
+static bool load_stored(const Kernel *k, Kernel *part, int v)
+{
+    const KInst *in = &k->ins[v], *st = store_of(k, v);
+    if (st) {
+        part->ins[v] = *st;
+        part->ins[v].kind = K_LOAD;
+        part->ins[v].type = in->type;
+        return true;
+    }
+    bool ok = in->kind == K_EXPR || in->kind == K_CONST || in->kind == K_INDEX;
+    for (int a = 0; a < nargs(in) && ok; a++)
+        ok = load_stored(k, part, in->arg[a]);
+    return ok;
+}
+
+static Kernel copy_kernel(const Kernel *k, Arena *a)
+{
+    Kernel part = *k;
+    part.arena = a;
+    part.flops = 0;
+    part.ins = NEW(a, KInst, k->nins + 1);
+    for (uint32_t i = 0; i < k->nins; i++)
+        part.ins[i] = k->ins[i];
+    return part;
+}
+
+/* What no store needs any more is a constant; draws stay, which are numbered. */
+static void drop_others(Kernel *k, const bool *store, Arena *a)
+{
+    bool *keep = NEW(a, bool, k->nins + 1);
+    for (uint32_t i = k->nins; i-- > 0;) {
+        KInst *in = &k->ins[i];
+        keep[i] |= in->kind == K_STORE && store[i];
+        for (int arg = 0; arg < nargs(in) && keep[i]; arg++)
+            keep[in->arg[arg]] = true;
+        if (!keep[i] && !(in->kind == K_EXPR && in->expr->cost >= EXPR_UNIFORM))
+            *in = (KInst){.kind = K_CONST, .type = in->type};
+    }
+}
+
+/* The columns' sums that wait for a reduction, or those that do not. */
+static bool column_part(const Kernel *k, const bool *behind, bool waits, Kernel *out, Arena *a)
+{
+    bool *store = NEW(a, bool, k->nins + 1), any = false;
+    *out = copy_kernel(k, a);
+    for (uint32_t i = 0; i < k->nins; i++) {
+        store[i] = is_column_store(k, &k->ins[i]) && behind[i] == waits;
+        any |= store[i];
+        if (store[i])
+            out->ins[k->ins[i].arg[0]].kind = K_SUM;
+        if (store[i] && waits)
+            (void)load_stored(k, out, k->ins[k->ins[i].arg[0]].arg[0]);
+    }
+    out->red = ((1u << k->rank) - 1) & ~k->red;
+    drop_others(out, store, a);
+    return any;
+}
+
+static bool row_part(const Kernel *k, Kernel *out, Arena *a)
+{
+    bool *store = NEW(a, bool, k->nins + 1), any = false;
+    *out = copy_kernel(k, a);
+    for (uint32_t i = 0; i < k->nins; i++) {
+        store[i] = k->ins[i].kind == K_STORE && !is_column_store(k, &k->ins[i]);
+        any |= store[i];
+    }
+    drop_others(out, store, a);
+    return any;
+}
+
+int kernel_apart(const Kernel *k, Kernel part[KERNEL_PARTS], Arena *a)
+{
+    int n = 0;
+    if (!kernel_has_column_sums(k)) {
+        part[0] = *k;
+        return 1;
+    }
+    const bool *behind = find_behind(k, a);
+    n += column_part(k, behind, false, &part[n], a);
+    n += row_part(k, &part[n], a);
+    n += column_part(k, behind, true, &part[n], a);
+    return n;
+}
+
+bool kernel_comes_apart(const Kernel *k)
+{
+    Arena a = {0};
+    bool *behind = find_behind(k, &a), ok = true;
+    Kernel part = copy_kernel(k, &a);
+    for (uint32_t i = 0; i < k->nins && ok; i++)
+        ok = k->ins[i].kind != K_COLUMN_SUM || !behind[i] || load_stored(k, &part, k->ins[i].arg[0]);
+    arena_free(&a);
+    return ok;
+}
