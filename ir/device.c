@@ -89,10 +89,17 @@ static bool seen_before(const Command *c, int i)
     return k < i;
 }
 
+/* Bytes that stages of a loop write for each other, if that is more than the cache holds. */
+static double handed_on(const DeviceInfo *d, const Command *c)
+{
+    int64_t bytes = c->loop && d->cache > 0 ? command_workspace_bytes(c) : 0;
+    return bytes > d->cache ? 2 * (double)bytes * (double)command_blocks(c) : 0;
+}
+
 /* Where no link is known, as if the host's memory were the device's. */
 static double move_ns(const DeviceInfo *d, const Command *c)
 {
-    double all = 0, host = 0;
+    double all = handed_on(d, c), host = 0;
     for (int i = 0; i < c->nread + c->nwrite; i++)
         if (c->vals[i].i && !seen_before(c, i)) {
             double bytes = (double)type_bytes(val_type(c->g, c->vals[i]));

@@ -5,7 +5,7 @@
  *   sum    a factor of DeviceInfo.factor_bytes or more that pass inline recomputes (or that has a window's
  *          layouts to rearrange) comes in blocks of rows, with its prologue.  A block is BLOCK_FACTORS times
  *          that of both factors, or twice what the product writes if that is more: each further block
- *          writes it anew.
+ *          writes it anew.  A single block that the cache does not hold is none.
  *   rows   a gradient of DeviceInfo.update_bytes or more that goes into one update, directly or through
  *          pointwise operators, has them as its epilogue: it has no memory but for a block, which is half
  *          that size, or a sixteenth of the gradient if that is more.  Gradients that someone else reads,
@@ -90,6 +90,14 @@ static bool has_window(const Node *n, const Type *w)
     return window;
 }
 
+/* One block that does not is as slow to make as the factor, which remat can make again where there is no room
+ * for it. */
+static bool stays_in_cache(const SplitPass *x, int64_t bytes)
+{
+    int64_t cache = step_device(x->opt)->cache;
+    return cache <= 0 || bytes <= cache;
+}
+
 /* The product, the last of made + 1 nodes, in blocks with those in front of it, if they are a loop. */
 static bool split_factors(const SplitPass *x, const NodeId *id, uint32_t made)
 {
@@ -100,7 +108,8 @@ static bool split_factors(const SplitPass *x, const NodeId *id, uint32_t made)
     if (!made && !(several && has_window(n, val_type(x->g, n->out[0]))))
         return false;
     n->split = (Split){by, rows};
-    if (made < MAX_UNIT && loop_bytes(x, id, made + 1) >= 0)
+    int64_t buffers = made < MAX_UNIT ? loop_bytes(x, id, made + 1) : -1;
+    if (buffers >= 0 && (several || stays_in_cache(x, buffers)))
         return true;
     n->split = (Split){0};
     return false;
