@@ -38,7 +38,11 @@ CudaLaunch column_launch(Printer *pr)
     while (threads < WARP || (threads < most && threads / (unsigned)lanes < s->nred))
         threads *= 2;
     pr->columns.lanes = lanes;
-    return parts_launch(pr, s->nitem * tiles(pr), threads, s->nred, threads / (unsigned)lanes);
+    int64_t blocks = s->nitem * tiles(pr);
+    while (threads > WARP && threads > (unsigned)lanes &&
+           parts_are_few(pr, blocks, s->nred, threads / (unsigned)lanes))
+        threads /= 2;
+    return parts_launch(pr, blocks, threads, s->nred, threads / (unsigned)lanes);
 }
 
 /* ---- values of columns -------------------------------------------------------------------------- */

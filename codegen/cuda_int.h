@@ -113,6 +113,8 @@ void chunk_end(Printer *pr, const bool *mark);
 /* Launches of so many blocks, or of parts where they are few and there is much to do: of `points`, at least
  * `least` each. */
 CudaLaunch parts_launch(Printer *pr, int64_t blocks, unsigned threads, int64_t points, int64_t least);
+/* Would those leave processors without work, and do smaller parts not? */
+bool parts_are_few(const Printer *pr, int64_t blocks, int64_t points, int64_t least);
 int64_t parts_of_phase(const Printer *pr); /* 1: a block has everything, or only joins */
 void parts_need(Printer *pr);
 /* Is what the pass that was printed reduces for another phase to join? */

@@ -56,14 +56,24 @@ static int64_t lay_out(Printer *pr, int64_t columns)
     return at;
 }
 
+static bool wants_parts(const Printer *pr, int64_t blocks)
+{
+    return blocks > 0 && blocks < LEAST_BLOCKS && bytes_moved(pr->s) >= LEAST_BYTES;
+}
+
+bool parts_are_few(const Printer *pr, int64_t blocks, int64_t points, int64_t least)
+{
+    return wants_parts(pr, blocks) && points / least * blocks < LEAST_BLOCKS &&
+           points * blocks >= LEAST_BLOCKS;
+}
+
 CudaLaunch parts_launch(Printer *pr, int64_t blocks, unsigned threads, int64_t points, int64_t least)
 {
     const Sched *s = pr->s;
     CudaLaunch l = one_phase(blocks_for(blocks, 1), threads);
     int phases = s->last + 1 + reduces_last(s);
     pr->parts.n = 1;
-    if (blocks == 0 || blocks >= LEAST_BLOCKS || bytes_moved(s) < LEAST_BYTES || phases > CUDA_PHASES ||
-        points < 2 * least)
+    if (!wants_parts(pr, blocks) || phases > CUDA_PHASES || points < 2 * least)
         return l;
     int64_t n = ceil_div(BLOCKS, blocks), most = points / least;
     /* Who walks over the points joins first: that is to be little beside the walk. */
