@@ -446,6 +446,19 @@ START_TEST(shim_runs_match_reference)
 }
 END_TEST
 
+/* Once each, on an H100's shim. */
+static void run_cases(Batch *b)
+{
+    static ShimState state = {.capability = 90};
+    batch_print(b);
+    write_shim_source(b, "k.c");
+    void *dl = shim_load(&state, true);
+    for (int i = 0; i < b->n; i++)
+        run_case(&b->c[i], dl, &state, b->func[i], (uint64_t)i + 1);
+    shim_unload(dl);
+    batch_free(b);
+}
+
 /* Attention in heads of all sizes, with the limits, masks, biases, sinks and dropout that come. */
 START_TEST(attention_matches_reference)
 {
@@ -454,32 +467,18 @@ START_TEST(attention_matches_reference)
     static const int size[] = {24, 32, 64, 90, 96, 128, 160, 192, 256};
     static const DType dt[] = {DT_BF16, DT_F32, DT_F16};
     static Batch b;
-    static ShimState state = {.capability = 90};
     for (int i = 0; i < (int)(sizeof size / sizeof *size); i++)
         for (int j = 0; j < 4; j++)
             add_attention(&b, of[j], dt[i % 4 ? 0 : 1 + i / 4 % 2], i, size[i]);
-    batch_print(&b);
-    write_shim_source(&b, "k.c");
-    void *dl = shim_load(&state, true);
-    for (int i = 0; i < b.n; i++)
-        run_case(&b.c[i], dl, &state, b.func[i], (uint64_t)i + 1);
-    shim_unload(dl);
-    batch_free(&b);
+    run_cases(&b);
 }
 END_TEST
 
 START_TEST(warpgroups_match_reference)
 {
     static Batch b;
-    static ShimState state = {.capability = 90};
     add_wgmmas(&b, PLAIN);
-    batch_print(&b);
-    write_shim_source(&b, "k.c");
-    void *dl = shim_load(&state, true);
-    for (int i = 0; i < b.n; i++)
-        run_case(&b.c[i], dl, &state, b.func[i], (uint64_t)i + 1);
-    shim_unload(dl);
-    batch_free(&b);
+    run_cases(&b);
 }
 END_TEST
 

@@ -108,7 +108,7 @@ ISA static inline void to_result(V o[TILE], const V m[SIDE])
 /* Of one channel of the result, and so many that are read. */
 ISA static void transform_weights(const Winograd *w, const float *from, int64_t out, int64_t first, float *to)
 {
-    V g[WINDOW_SIDE][WINDOW_SIDE] = {{{0}}}, half[WINDOW_SIDE][SIDE], column[WINDOW_SIDE], u[SIDE];
+    V g[WINDOW_SIDE][WINDOW_SIDE] = {{{0}}}, half[WINDOW_SIDE][SIDE], u[SIDE][SIDE];
     int64_t n = least(LANES, w->in - first), rows = w->panel.rows;
     for (int64_t c = 0; c < n; c++) {
         const float *at = from + out * w->of_out + (first + c) * w->of_in;
@@ -117,15 +117,11 @@ ISA static void transform_weights(const Winograd *w, const float *from, int64_t 
     }
     for (int i = 0; i < WINDOW_SIDE; i++)
         of_window(half[i], g[i]);
-    for (int x = 0; x < SIDE; x++) {
-        for (int i = 0; i < WINDOW_SIDE; i++)
-            column[i] = half[i][x];
-        of_window(u, column);
-        for (int y = 0; y < SIDE; y++) {
-            float *at = to + (((y * SIDE + x) * panels(w) + out / rows) * w->in + first) * rows + out % rows;
-            for (int64_t c = 0; c < n; c++)
-                at[c * rows] = u[y][c];
-        }
+    transform_columns(of_window, WINDOW_SIDE, half, u);
+    for (int p = 0; p < PLACES; p++) {
+        float *at = to + ((p * panels(w) + out / rows) * w->in + first) * rows + out % rows;
+        for (int64_t c = 0; c < n; c++)
+            at[c * rows] = u[p / SIDE][p % SIDE][c];
     }
 }
 
@@ -134,18 +130,10 @@ ISA static void transform_weights(const Winograd *w, const float *from, int64_t 
 /* Eight tiles of one channel; to: the first of their places, a panel of columns for each. */
 ISA static void transform_tiles(const Source tile[LANES], float *to, int64_t place)
 {
-    V d[SIDE], half[SIDE][SIDE], column[SIDE], v[SIDE];
-    for (int i = 0; i < SIDE; i++) {
-        load_row(tile, i, d);
-        of_tile(half[i], d);
-    }
-    for (int x = 0; x < SIDE; x++) {
-        for (int i = 0; i < SIDE; i++)
-            column[i] = half[i][x];
-        of_tile(v, column);
-        for (int y = 0; y < SIDE; y++)
-            *(V *)(void *)(to + (y * SIDE + x) * place) = v[y];
-    }
+    V v[SIDE][SIDE];
+    transform_tile(tile, v);
+    for (int p = 0; p < PLACES; p++)
+        *(V *)(void *)(to + p * place) = v[p / SIDE][p % SIDE];
 }
 
 static void transform_block(const Winograd *w, const float *from, int64_t first, float *to)

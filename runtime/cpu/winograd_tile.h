@@ -127,4 +127,29 @@ ISA static inline void load_row(const Source tile[LANES], int row, V d[SIDE])
     d[5] = right[3];
 }
 
+/* Columns of rows that are transformed, n of them, as rows were. */
+ISA static inline void transform_columns(void of(V o[SIDE], const V *d), int n, V half[][SIDE],
+                                         V v[SIDE][SIDE])
+{
+    V column[SIDE], o[SIDE];
+    for (int x = 0; x < SIDE; x++) {
+        for (int i = 0; i < n; i++)
+            column[i] = half[i][x];
+        of(o, column);
+        for (int i = 0; i < SIDE; i++)
+            v[i][x] = o[i];
+    }
+}
+
+/* v: of each of the 36 places. */
+ISA static inline void transform_tile(const Source tile[LANES], V v[SIDE][SIDE])
+{
+    V d[SIDE], half[SIDE][SIDE];
+    for (int i = 0; i < SIDE; i++) {
+        load_row(tile, i, d);
+        of_tile(half[i], d);
+    }
+    transform_columns(of_tile, SIDE, half, v);
+}
+
 #endif

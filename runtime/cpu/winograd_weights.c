@@ -66,34 +66,12 @@ static void find_channels(const Images *of, const Tile *tile, const float *from,
 
 ISA static void transform_result(const Source channel[LANES], V v[SIDE][SIDE])
 {
-    V y[TILE], half[TILE][SIDE], column[TILE], o[SIDE];
+    V y[TILE], half[TILE][SIDE];
     for (int i = 0; i < TILE; i++) {
         load_four(channel, i, 0, y);
         of_result(half[i], y);
     }
-    for (int x = 0; x < SIDE; x++) {
-        for (int i = 0; i < TILE; i++)
-            column[i] = half[i][x];
-        of_result(o, column);
-        for (int i = 0; i < SIDE; i++)
-            v[i][x] = o[i];
-    }
-}
-
-ISA static void transform_source(const Source channel[LANES], V v[SIDE][SIDE])
-{
-    V d[SIDE], half[SIDE][SIDE], column[SIDE], o[SIDE];
-    for (int i = 0; i < SIDE; i++) {
-        load_row(channel, i, d);
-        of_tile(half[i], d);
-    }
-    for (int x = 0; x < SIDE; x++) {
-        for (int i = 0; i < SIDE; i++)
-            column[i] = half[i][x];
-        of_tile(o, column);
-        for (int i = 0; i < SIDE; i++)
-            v[i][x] = o[i];
-    }
+    transform_columns(of_result, TILE, half, v);
 }
 
 /* ---- a block of tiles -------------------------------------------------------------------------------- */
@@ -128,7 +106,7 @@ ISA static void transform_right(const Winograd *w, const Scratch *s, const float
     for (int64_t c = 0; c < s->columns; c += LANES) {
         float *to = s->right + c / width * width * w->block + t * width + c % width;
         find_channels(&w->from, &tile, from + c * w->from.stride[1], w->in - c, source);
-        transform_source(source, v);
+        transform_tile(source, v);
         for (int p = 0; p < PLACES; p++)
             *(V *)(void *)(to + p * s->next_right) = v[p / SIDE][p % SIDE];
     }
