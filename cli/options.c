@@ -134,16 +134,15 @@ const Row option_rows[] = {
         SEARCH, "offload", "WHICH", step.offload, offload_name,
         "Values and states in the host's memory: auto, where to fetch them back is faster than to compute "
         "them again, or nothing else fits, on devices that have a link to it (default); no; or only: nothing "
-        "is "
-        "recomputed"),
+        "is recomputed"),
     CALL(SEARCH, "host-memory", 0, "SIZE", parse_host_memory,
          "Most bytes of the host's memory; default: as many as it takes"),
     CALL_NAMED(SEARCH, "choices", "WHICH", choices_name, parse_choices,
                "Algorithms, fixed or budget (fixed, the default: the same, and the same bits, at every "
                "budget; budget: others too)"),
     CALL(BUDGET, "overhead", 0, "PERCENT", parse_overhead,
-         "Instead of --budget: the least bytes for a step that is predicted to take at most this much "
-         "longer than without recomputation, such as 2%"),
+         "Instead of --budget: the least bytes for a step that is predicted to take at most this much longer "
+         "than without recomputation, such as 2%"),
     REAL_OF(SEARCH, "time", 0, step.time_limit, 0.001, 1e9,
             "Seconds to search for a better plan, instead of moves"),
     INTEGER_OF(SEARCH, "moves", 0, step.max_moves, 1, 1e18,
@@ -160,31 +159,29 @@ const Row option_rows[] = {
     CALL(
         SEARCH | RUN | LIBRARY | OFTEN, "device", 0, "NAME|FILE", parse_device,
         "Device, one of ckc devices (cuda: an NVIDIA GPU, cuda:1 the second; cpu: this machine; others, or a "
-        "text file like those in devices/, can be planned for; default: cuda where it is found with "
-        "all it runs with, else cpu; of a schedule, the device it was planned for)"),
+        "text file like those in devices/, can be planned for; default: cuda where it is found with all it "
+        "runs with, else cpu; of a schedule, the device it was planned for)"),
     INTEGER_OF(RUN | LIBRARY | OFTEN, "steps", 'n', steps, 0, 1e15,
                "Training steps (default 1; 0: none is run)"),
     INTEGER_OF(RUN | LIBRARY, "epochs", 0, epochs, 1, 1e9,
                "Instead of --steps: how often the data is gone through"),
     IS(RUN | LIBRARY, "shuffle", 0, shuffle,
        "Take the rows of --data in another order every epoch, which follows from --seed (default: as they "
-       "come; "
-       "windows of a text are always drawn at random)"),
+       "come; windows of a text are always drawn at random)"),
     TEXT_OF(TRAIN | OFTEN, "val", 0, "FILE|DIR", val,
             "Data to validate on (after every epoch and at the end: the mean loss, where nothing drops and "
             "statistics are the running ones)"),
     INTEGER_OF(TRAIN, "val-every", 0, val_every, 1, 1e15, "Evaluate it every N steps instead"),
     TEXT_OF(RUN | LIBRARY | OFTEN, "checkpoint", 0, "DIR", checkpoint,
-            "Folder of what a run needs to go on (weights, optimizer state, step; written --every N "
-            "steps, at the end, and when a signal ends the run; the last two are kept)"),
+            "Folder of what a run needs to go on (weights, optimizer state, step; written --every N steps, "
+            "at the end, and when a signal ends the run; the last two are kept)"),
     INTEGER_OF(RUN, "every", 0, every, 1, 1e15, "Steps between checkpoints (default: those of 10 minutes)"),
     IS(RUN | LIBRARY | OFTEN, "resume", 0, resume,
        "Go on from the newest checkpoint; with the bits of a run that was never interrupted, up to step "
        "--steps; from the start where there is none"),
     TEXT_OF(DATA | OFTEN, "data", 'd', "FILE|DIR", data,
             "Inputs and targets, npz or text (npz, npy, TensorProto, ONNX test folder, or any text for a "
-            "model of "
-            "bytes; default: random inputs in valid ranges)"),
+            "model of bytes; default: random inputs in valid ranges)"),
     CALL(DATA, "allow-path", 0, "DIR", parse_allow,
          "Files that the model or the schedule names may lie in this folder, too; repeatable"),
     CALL(RUN | OFTEN, "save", 's', "FILE", parse_save,
@@ -220,8 +217,7 @@ const Row option_rows[] = {
     TITLED("Many plans:"),
     TEXT_OF(COMPARE | SWEEP | OOM | OFTEN, "budget", 'b', "SIZE", budget,
             "Most memory of a step, such as 40GB or 50% (of an instance: bytes or a percentage; default: to "
-            "compare "
-            "50%, else the memory of a --device that is not here)"),
+            "compare 50%, else the memory of a --device that is not here)"),
     CALL_NAMED(
         COMPARE | OFTEN, "policy", "NAME", remat_policies, parse_compared,
         "Compare this one; repeatable: those named are compared, in their order, the search is called ckc; "
@@ -230,8 +226,7 @@ const Row option_rows[] = {
                "Budgets from everything stored down to the least that works (default 8)"),
     CALL(SWEEP | OFTEN, "batch", 0, "A..B", parse_batches,
          "Batches from A to B within --budget (powers of two, and some between; SYMBOL=A..B where several "
-         "symbols "
-         "are the first dimension of an input)"),
+         "symbols are the first dimension of an input)"),
     IS(COMPARE | OFTEN, "measure", 0, measure, "Run the plans that fit, in turns, and show the median step"),
 
     TITLED("What to explain:"),
@@ -272,19 +267,15 @@ const Row option_rows[] = {
         "Write report.html with the sweep, and the plan of its best point as ckc plan does, to this folder"),
     CALL_NAMED(OUTPUT, "emit", "TARGET", emit_name, parse_emit,
                "What is written beside the schedule: c (default), its kernels; cuda: as well kernels.cu, a "
-               "program for "
-               "nvcc that trains, with "
-               "weights.bin and the data.bin of --steps; 10; 0: neither; onnx: as well step.onnx, the step "
-               "as a model "
-               "of standard operators; torch: as well policy.py, what is kept, for torch.utils.checkpoint"),
+               "program for nvcc that trains, with weights.bin and the data.bin of --steps; 10; 0: neither; "
+               "onnx: as well step.onnx, the step as a model of standard operators; torch: as well "
+               "policy.py, what is kept, for torch.utils.checkpoint"),
     CALL(OUTPUT | SWEEP, "plot", 0, "FILE", parse_plot,
          "Draw the memory over the step, or the sweep, as .svg or .png (beside everything stored and the "
-         "budget; "
-         "of a sweep: overhead by budget, samples/s by batch)"),
+         "budget; of a sweep: overhead by budget, samples/s by batch)"),
     TEXT_OF(OUTPUT, "trace", 0, "FILE.json", trace,
             "Write the step for Perfetto and chrome://tracing (kernels and copies as predicted, with "
-            "--profile as "
-            "measured, and the bytes by kind)"),
+            "--profile as measured, and the bytes by kind)"),
     IS(OUTPUT | RUN | EVAL | JSON | SOLVE | PACK, "json", 0, json, "Print the report, or the error, as JSON"),
     IS(OUTPUT | RUN | EVAL, "quiet", 'q', quiet, "Print nothing but errors"),
     TEXT_OF(OUTPUT | RUN | EVAL | COMPARE | SWEEP | EXPLAIN | OOM | LIBRARY, "cache", 0, "DIR", cache,

@@ -47,7 +47,7 @@ static void whole_items(Printer *pr)
     for (int pass = 0; pass <= s->last; pass++) {
         c_run_pass(pr, pass);
         for (uint32_t i = 0; i < s->n && s->kind == SCHED_ROW; i++)
-            if (s->live[i] && sched_is_reduce(&s->ins[i]) && s->level[i] == pass + 1)
+            if (s->live[i] && k_reduces(&s->ins[i]) && s->level[i] == pass + 1)
                 LINE("const %s v%u = a%u[0];", text_type(&s->ins[i]), i, i);
         c_item_values(pr, pass + 1);
         if (s->kind == SCHED_COLUMN)
@@ -64,7 +64,7 @@ static void known_results(Printer *pr, int pass)
     c_item_values(pr, 0);
     for (int level = 1; level <= pass; level++) {
         for (uint32_t i = 0; i < s->n; i++) {
-            if (!s->live[i] || !sched_is_reduce(&s->ins[i]) || s->level[i] != level)
+            if (!s->live[i] || !k_reduces(&s->ins[i]) || s->level[i] != level)
                 continue;
             const char *type = text_type(&s->ins[i]);
             if (s->kind == SCHED_ROW)
@@ -91,7 +91,7 @@ static void join_chunks(Printer *pr, int pass)
     const Sched *s = pr->s;
     open_work(pr, "item", pr->items);
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!s->live[i] || !sched_is_reduce(&s->ins[i]) || s->level[i] != pass + 1)
+        if (!s->live[i] || !k_reduces(&s->ins[i]) || s->level[i] != pass + 1)
             continue;
         char acc[NAME_LEN], part[NAME_LEN];
         snprintf(acc, sizeof acc, "r%u[item * %" PRId64 " + c]", i, pr->width);
@@ -122,7 +122,7 @@ static void chunk_pass(Printer *pr, int pass)
     known_results(pr, pass);
     c_run_pass(pr, pass);
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!s->live[i] || !sched_is_reduce(&s->ins[i]) || s->level[i] != pass + 1)
+        if (!s->live[i] || !k_reduces(&s->ins[i]) || s->level[i] != pass + 1)
             continue;
         LINE("for (int c = 0; c < %" PRId64 "; c++)", pr->width);
         LINE("    s%u[work * %" PRId64 " + c] = a%u[c];", i, pr->width, i);
@@ -137,7 +137,7 @@ static void chunked_items(Printer *pr)
 {
     const Sched *s = pr->s;
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && sched_is_reduce(&s->ins[i]))
+        if (s->live[i] && k_reduces(&s->ins[i]))
             LINE("%s s%u[%" PRId64 "], r%u[%" PRId64 "];", text_type(&s->ins[i]), i,
                  pr->items * pr->chunks * pr->width, i, pr->items * pr->width);
     if (pr->parallel)

@@ -18,9 +18,9 @@ static void c_name(const void *ctx, int v, char buf[NAME_LEN])
     bool vector = pr->here == SCOPE_VECTOR || pr->here == SCOPE_COLUMN;
     if (in->kind == K_CONST)
         text_const(in, buf);
-    else if (sched_is_reduce(in) && s->kind == SCHED_COLUMN && vector)
+    else if (k_reduces(in) && s->kind == SCHED_COLUMN && vector)
         snprintf(buf, NAME_LEN, "a%d[c]", v);
-    else if (s->scope[v] == SCOPE_COLUMN && !sched_is_reduce(in) &&
+    else if (s->scope[v] == SCOPE_COLUMN && !k_reduces(in) &&
              !(pr->here == SCOPE_COLUMN && s->level[v] == pr->column_level))
         snprintf(buf, NAME_LEN, "t%d[c]", v);
     else if (s->saved[v] && !pr->mark[v])
@@ -58,7 +58,7 @@ static void value(Printer *pr, uint32_t i)
 
 static bool is_plain(const KInst *in)
 {
-    return in->kind != K_STORE && !sched_is_reduce(in);
+    return in->kind != K_STORE && !k_reduces(in);
 }
 
 /* ---- one item --------------------------------------------------------------------------------- */
@@ -133,7 +133,7 @@ void c_column_values(Printer *pr, int level)
         pr->mark[i] |= mine;
         any |= mine;
         bool inner = mine || (s->scope[i] == SCOPE_VECTOR && s->level[i] == 0);
-        for (int a = 0; a < sched_nargs(&s->ins[i]) && pr->mark[i] && inner; a++)
+        for (int a = 0; a < k_nargs(&s->ins[i]) && pr->mark[i] && inner; a++)
             pr->mark[s->ins[i].arg[a]] = true;
         if (mine)
             LINE("%s t%u[%" PRId64 "];", text_type(&s->ins[i]), i, pr->width);
@@ -252,7 +252,7 @@ static bool begin_pass(Printer *pr, int pass)
     bool reduces = false;
     for (uint32_t i = 0; i < s->n; i++) {
         const KInst *in = &s->ins[i];
-        if (!s->live[i] || !sched_is_reduce(in) || s->level[i] != pass + 1)
+        if (!s->live[i] || !k_reduces(in) || s->level[i] != pass + 1)
             continue;
         int64_t n = s->kind == SCHED_ROW ? pr->lanes : pr->width;
         LINE("%s a%u[%" PRId64 "];", text_type(in), i, n);
@@ -293,7 +293,7 @@ void c_run_pass(Printer *pr, int pass)
     while (loops-- > 0)
         CLOSE();
     for (uint32_t i = 0; i < s->n && s->kind == SCHED_ROW; i++)
-        if (s->live[i] && sched_is_reduce(&s->ins[i]) && s->level[i] == pass + 1)
+        if (s->live[i] && k_reduces(&s->ins[i]) && s->level[i] == pass + 1)
             LINE("TREE(%s, a%u, %d);", tree_op(&s->ins[i]), i, pr->lanes);
 }
 
@@ -313,7 +313,7 @@ void c_item_stores(Printer *pr)
         column |= mine;
         pr->mark[i] |= mine;
         bool inner = mine || (s->scope[i] == SCOPE_VECTOR && s->level[i] == 0);
-        for (int a = 0; a < sched_nargs(&s->ins[i]) && pr->mark[i] && inner; a++)
+        for (int a = 0; a < k_nargs(&s->ins[i]) && pr->mark[i] && inner; a++)
             pr->mark[s->ins[i].arg[a]] = true;
     }
     if (column) {

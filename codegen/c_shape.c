@@ -22,7 +22,7 @@ static int count_reductions(const Sched *s)
 {
     int n = 0;
     for (uint32_t i = 0; i < s->n; i++)
-        n += s->live[i] && sched_is_reduce(&s->ins[i]);
+        n += s->live[i] && k_reduces(&s->ins[i]);
     return n;
 }
 

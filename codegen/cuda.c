@@ -210,7 +210,7 @@ bool cuda_is_plain(const KInst *in) { return in->kind < K_SUM; }
 
 bool cuda_reduces_at(const Sched *s, uint32_t i, int pass)
 {
-    return s->live[i] && sched_is_reduce(&s->ins[i]) && s->level[i] == pass + 1;
+    return s->live[i] && k_reduces(&s->ins[i]) && s->level[i] == pass + 1;
 }
 
 const char *cuda_reduction(const KInst *in)
@@ -253,7 +253,7 @@ void cuda_shared_parts(Printer *pr, unsigned n)
     const Sched *s = pr->s;
     bool real = false, whole = false;
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && (sched_is_reduce(&s->ins[i]) || s->ins[i].kind == K_COLUMN_SUM))
+        if (s->live[i] && (k_reduces(&s->ins[i]) || s->ins[i].kind == K_COLUMN_SUM))
             *(s->ins[i].type == KT_REAL ? &real : &whole) = true;
     if (real)
         LINE("__shared__ REAL part[%u];", n);

@@ -47,7 +47,7 @@ static int64_t lay_out(Printer *pr, int64_t columns)
     const Sched *s = pr->s;
     int64_t at = 0;
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!s->live[i] || !sched_is_reduce(&s->ins[i]))
+        if (!s->live[i] || !k_reduces(&s->ins[i]))
             continue;
         pr->parts.at[i] = at;
         at += s->nitem * pr->parts.n * columns * (s->f64 || s->ins[i].type == KT_INT ? 8 : 4);
@@ -102,8 +102,8 @@ void parts_need(Printer *pr)
         pr->need[i] = whole ? s->live[i]
                             : sched_is_root(s, i, pr->phase) || (ends && cuda_is_reduced_store(s, i));
     for (uint32_t i = s->n; i-- > 0 && !whole;) {
-        bool joined = sched_is_reduce(&s->ins[i]) && s->level[i] <= pr->phase;
-        for (int a = 0; a < sched_nargs(&s->ins[i]) && pr->need[i] && !joined; a++)
+        bool joined = k_reduces(&s->ins[i]) && s->level[i] <= pr->phase;
+        for (int a = 0; a < k_nargs(&s->ins[i]) && pr->need[i] && !joined; a++)
             pr->need[s->ins[i].arg[a]] = true;
     }
 }

@@ -5,11 +5,6 @@
 #include <assert.h>
 #include <string.h>
 
-int sched_nargs(const KInst *in)
-{
-    return in->kind == K_EXPR ? in->expr->nin : in->kind >= K_SUM;
-}
-
 /* ---- dimensions ----------------------------------------------------------------- */
 
 static bool addresses(const KInst *in)
@@ -74,10 +69,10 @@ static void share_values(Sched *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         KInst *in = &s->ins[i];
-        for (int a = 0; a < sched_nargs(in); a++)
-            while (!s->red && sched_is_reduce(&s->ins[in->arg[a]]))
+        for (int a = 0; a < k_nargs(in); a++)
+            while (!s->red && k_reduces(&s->ins[in->arg[a]]))
                 in->arg[a] = s->ins[in->arg[a]].arg[0];
-        for (int a = 0; a < sched_nargs(in); a++)
+        for (int a = 0; a < k_nargs(in); a++)
             for (uint32_t j = 0; j < (uint32_t)in->arg[a]; j++)
                 if (same_value(s, &s->ins[j], &s->ins[in->arg[a]]))
                     in->arg[a] = (int)j;
@@ -91,14 +86,14 @@ static void find_levels(Sched *s)
         for (int d = 0; d < s->rank && addresses(in); d++)
             if (in->stride[d])
                 s->dep[i] |= 1u << d;
-        for (int a = 0; a < sched_nargs(in); a++) {
+        for (int a = 0; a < k_nargs(in); a++) {
             s->dep[i] |= s->dep[in->arg[a]];
             if (s->level[in->arg[a]] > s->level[i])
                 s->level[i] = s->level[in->arg[a]];
         }
         if (in->kind == K_COLUMN_SUM)
             s->dep[i] &= s->red;
-        if (sched_is_reduce(in)) {
+        if (k_reduces(in)) {
             s->level[i]++;
             s->dep[i] &= ~s->red;
             if (s->kind == SCHED_COLUMN) /* every column has its accumulator */
@@ -111,7 +106,7 @@ static void find_live(Sched *s)
 {
     for (uint32_t i = s->n; i-- > 0;) {
         s->live[i] |= s->ins[i].kind == K_STORE;
-        for (int a = 0; a < sched_nargs(&s->ins[i]) && s->live[i]; a++)
+        for (int a = 0; a < k_nargs(&s->ins[i]) && s->live[i]; a++)
             s->live[s->ins[i].arg[a]] = true;
     }
 }
@@ -153,11 +148,11 @@ static void find_saved(Sched *s, int64_t row_buffer, bool *costly)
         return;
     for (uint32_t i = 0; i < s->n; i++) {
         const KInst *in = &s->ins[i];
-        int pass = sched_is_reduce(in) ? s->level[i] - 1 : s->level[i];
+        int pass = k_reduces(in) ? s->level[i] - 1 : s->level[i];
         if ((in->kind == K_STORE && s->scope[i] == SCOPE_VECTOR) || in->kind == K_COLUMN_SUM)
             pass = s->last;
         costly[i] = sched_is_heavy(in);
-        for (int a = 0; a < sched_nargs(in) && s->live[i]; a++) {
+        for (int a = 0; a < k_nargs(in) && s->live[i]; a++) {
             int v = in->arg[a];
             if (s->scope[v] != SCOPE_VECTOR || !costly[v])
                 continue;
@@ -197,8 +192,8 @@ void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
         else if (d != s->vec)
             s->nitem *= s->extent[d];
     for (uint32_t i = 0; i < s->n; i++) {
-        bool walks = sched_is_reduce(&s->ins[i]) || (s->dep[i] & s->red);
-        int pass = s->level[i] - sched_is_reduce(&s->ins[i]);
+        bool walks = k_reduces(&s->ins[i]) || (s->dep[i] & s->red);
+        int pass = s->level[i] - k_reduces(&s->ins[i]);
         s->scope[i] = scope_of(s, i);
         if (walks && s->live[i] && pass > s->last)
             s->last = pass;
@@ -220,7 +215,7 @@ bool sched_is_root(const Sched *s, uint32_t i, int pass)
     const KInst *in = &s->ins[i];
     if (!s->live[i])
         return false;
-    if (sched_is_reduce(in))
+    if (k_reduces(in))
         return s->level[i] == pass + 1;
     bool walks = !s->red || (s->dep[i] & s->red);
     if (in->kind == K_COLUMN_SUM)
@@ -237,11 +232,11 @@ void sched_vector_set(const Sched *s, int pass, bool *mark)
         bool root = sched_is_root(s, i, pass);
         bool keep = s->saved[i] && s->level[i] == pass;
         mark[i] |= root || keep;
-        bool at_hand = !root && (sched_is_reduce(in) || s->scope[i] == SCOPE_ITEM ||
+        bool at_hand = !root && (k_reduces(in) || s->scope[i] == SCOPE_ITEM ||
                                  s->scope[i] == SCOPE_COLUMN ||
                                  (s->saved[i] && s->level[i] < pass));
         mark[i] &= !at_hand;
-        for (int a = 0; a < sched_nargs(in) && mark[i]; a++)
+        for (int a = 0; a < k_nargs(in) && mark[i]; a++)
             mark[in->arg[a]] = true;
     }
 }

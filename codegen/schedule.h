@@ -46,12 +46,7 @@ typedef struct {
 
 /* Arrays live in a.  row_buffer: longest row (elements) of which heavy values are saved. */
 void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a);
-int sched_nargs(const KInst *in);
 bool sched_is_heavy(const KInst *in); /* worth storing if needed again */
-static inline bool sched_is_reduce(const KInst *in)
-{
-    return in->kind >= K_SUM && in->kind <= K_PROD;
-}
 /* What is stored of a sum of columns, behind all rows. */
 static inline bool sched_is_column_store(const Sched *s, uint32_t i)
 {

@@ -9,9 +9,6 @@
 
 enum { LONGEST_ROW = 4096 }; /* whose sums a GPU's threads have in registers */
 
-static bool reduces(const KInst *in) { return in->kind >= K_SUM && in->kind <= K_PROD; }
-static int nargs(const KInst *in) { return in->kind == K_EXPR ? in->expr->nin : in->kind >= K_SUM; }
-
 bool kernel_has_column_sums(const Kernel *k)
 {
     bool has = false;
@@ -30,10 +27,10 @@ static bool only_sums(const Kernel *k)
 {
     for (uint32_t i = 0; i < k->nins; i++) {
         const KInst *in = &k->ins[i];
-        if (reduces(in) && (in->kind != K_SUM || in->type != KT_REAL))
+        if (k_reduces(in) && (in->kind != K_SUM || in->type != KT_REAL))
             return false;
-        for (int a = 0; a < nargs(in); a++)
-            if (reduces(&k->ins[in->arg[a]]) && in->kind != K_STORE)
+        for (int a = 0; a < k_nargs(in); a++)
+            if (k_reduces(&k->ins[in->arg[a]]) && in->kind != K_STORE)
                 return false;
     }
     return true;
@@ -45,7 +42,7 @@ bool kernels_meet_in_columns(Kernel *a, Kernel *b)
     if (!reduces_rows(rows) || (rows->red ^ columns->red) != (1u << rows->rank) - 1 || !only_sums(columns))
         return false;
     for (uint32_t i = 0; i < columns->nins; i++)
-        if (reduces(&columns->ins[i]))
+        if (k_reduces(&columns->ins[i]))
             columns->ins[i].kind = K_COLUMN_SUM;
     columns->red = rows->red;
     return true;
@@ -72,8 +69,8 @@ static bool *find_behind(const Kernel *k, Arena *a)
 {
     bool *behind = NEW(a, bool, k->nins + 1);
     for (uint32_t i = 0; i < k->nins; i++) {
-        behind[i] = reduces(&k->ins[i]);
-        for (int arg = 0; arg < nargs(&k->ins[i]); arg++)
+        behind[i] = k_reduces(&k->ins[i]);
+        for (int arg = 0; arg < k_nargs(&k->ins[i]); arg++)
             behind[i] |= behind[k->ins[i].arg[arg]];
     }
     return behind;
@@ -90,7 +87,7 @@ static bool load_stored(const Kernel *k, Kernel *part, int v)
         return true;
     }
     bool ok = in->kind == K_EXPR || in->kind == K_CONST || in->kind == K_INDEX;
-    for (int a = 0; a < nargs(in) && ok; a++)
+    for (int a = 0; a < k_nargs(in) && ok; a++)
         ok = load_stored(k, part, in->arg[a]);
     return ok;
 }
@@ -113,7 +110,7 @@ static void drop_others(Kernel *k, const bool *store, Arena *a)
     for (uint32_t i = k->nins; i-- > 0;) {
         KInst *in = &k->ins[i];
         keep[i] |= in->kind == K_STORE && store[i];
-        for (int arg = 0; arg < nargs(in) && keep[i]; arg++)
+        for (int arg = 0; arg < k_nargs(in) && keep[i]; arg++)
             keep[in->arg[arg]] = true;
         if (!keep[i] && !(in->kind == K_EXPR && in->expr->cost >= EXPR_UNIFORM))
             *in = (KInst){.kind = K_CONST, .type = in->type};

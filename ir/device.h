@@ -43,8 +43,9 @@ typedef struct {
     double memory_bandwidth;      /* bytes per ns: 1 is 1 GB/s */
     double memory_efficiency;     /* share of that, in (0, 1] */
     int64_t cache;                /* bytes of the last level */
-    double cache_bandwidth;       /* bytes per ns */
-    double host_link, network;    /* bytes per ns in one direction: to the host, to another */
+    double cache_bandwidth;       /* bytes per ns; shown, but no cost is made of it so far */
+    double host_link;             /* bytes per ns in one direction, to the host */
+    double network;               /* likewise, to another device; shown only */
     double launch_ns;             /* of each kernel of a step, beside its work */
     int64_t processors, threads;  /* and threads of each */
     int64_t capability;           /* of an NVIDIA GPU: 90 is 9.0; 0: it is none */

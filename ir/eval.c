@@ -18,20 +18,15 @@ typedef struct {
     int64_t index[K_DIMS];
 } Interp;
 
-static int nargs(const KInst *in)
-{
-    return in->kind == K_EXPR ? in->expr->nin : in->kind >= K_SUM;
-}
-
 static int levels(Interp *x)
 {
     int top = 0;
     for (uint32_t i = 0; i < x->k->nins; i++) {
         const KInst *in = &x->k->ins[i];
-        for (int a = 0; a < nargs(in); a++)
+        for (int a = 0; a < k_nargs(in); a++)
             if (x->level[in->arg[a]] > x->level[i])
                 x->level[i] = x->level[in->arg[a]];
-        if (in->kind >= K_SUM && in->kind <= K_PROD)
+        if (k_reduces(in))
             x->level[i]++;
         top = x->level[i] > top ? x->level[i] : top;
     }
@@ -182,7 +177,7 @@ static void run_dag(const Kernel *k, Tensor *t)
     bool nothing = empty(k, all & ~k->red), no_rows = empty(k, k->red);
     while (!nothing) {
         for (uint32_t i = 0; i < k->nins; i++)
-            if (k->ins[i].kind >= K_SUM && k->ins[i].kind <= K_PROD)
+            if (k_reduces(&k->ins[i]))
                 x.val[i] = reduce_start(&k->ins[i]);
         if (no_rows)
             store_uniform(&x, last);

@@ -199,7 +199,7 @@ static void squeeze(Kernel *k)
     if (k->red)
         return;
     for (uint32_t i = 0; i < k->nins; i++) /* nothing left to reduce: reductions are copies */
-        if (k->ins[i].kind >= K_SUM && k->ins[i].kind <= K_PROD) {
+        if (k_reduces(&k->ins[i])) {
             k->ins[i].expr = &op_table[OP_copy]->expr;
             k->ins[i].kind = K_EXPR;
         }
@@ -401,8 +401,7 @@ static bool merge_append(Merge *m, const Kernel *part, const Node *n)
     int *map = NEW(m->k->arena, int, part->nins + 1);
     for (uint32_t i = 0; i < part->nins; i++) {
         KInst in = part->ins[i];
-        int nargs = in.kind == K_EXPR ? in.expr->nin : in.kind >= K_SUM;
-        for (int a = 0; a < nargs; a++)
+        for (int a = 0; a < k_nargs(&in); a++)
             in.arg[a] = map[in.arg[a]];
         if (in.kind == K_LOAD || in.kind == K_STORE) {
             Val v = in.operand < n->nin ? n->in[in.operand] : n->out[in.operand - n->nin];
@@ -484,8 +483,7 @@ static void merge_finish(Merge *m, Live live, Command *c)
     for (uint32_t i = k->nins; i-- > 0;) { /* sweep dead instructions with the dead stores */
         KInst *in = &k->ins[i];
         keep[i] |= in->kind == K_STORE && is_live(live, m->vals[in->operand]);
-        int nargs = in->kind == K_EXPR ? in->expr->nin : in->kind >= K_SUM;
-        for (int a = 0; a < nargs && keep[i]; a++)
+        for (int a = 0; a < k_nargs(in) && keep[i]; a++)
             keep[in->arg[a]] = true;
         if (keep[i] && in->kind == K_LOAD)
             read[in->operand] = true;
@@ -507,8 +505,7 @@ static void merge_finish(Merge *m, Live live, Command *c)
         if (!keep[i])
             continue;
         KInst in = k->ins[i];
-        int nargs = in.kind == K_EXPR ? in.expr->nin : in.kind >= K_SUM;
-        for (int a = 0; a < nargs; a++)
+        for (int a = 0; a < k_nargs(&in); a++)
             in.arg[a] = imap[in.arg[a]];
         if (in.kind == K_LOAD || in.kind == K_STORE)
             in.operand = map[in.operand];

@@ -48,6 +48,8 @@ typedef struct {
     int operand;
     int64_t offset, stride[K_DIMS]; /* elements */
 } KInst;
+static inline int k_nargs(const KInst *in) { return in->kind == K_EXPR ? in->expr->nin : in->kind >= K_SUM; }
+static inline bool k_reduces(const KInst *in) { return in->kind >= K_SUM && in->kind <= K_PROD; }
 
 /* Reference form of a BODY kernel: item i, integer parameters p, operands t. */
 typedef void BodyFn(int64_t i, const int64_t *p, const double *q, Tensor *t);

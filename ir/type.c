@@ -187,13 +187,27 @@ int64_t tensor_i(const Tensor *t, int64_t i)
     }
 }
 
+/* A float from which rounding v to 16 bits gives what v itself would: toward zero, and odd where v is none
+ * (Boldo and Melquiond, "When double rounding is odd", 2005). */
+static float rounded_to_odd(double v)
+{
+    float f = (float)v;
+    if ((double)f == v || isnan(v))
+        return f;
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    u = (u - (fabs((double)f) > fabs(v))) | 1;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
 void tensor_set_f(Tensor *t, int64_t i, double v)
 {
     switch (t->type.dt) {
     case DT_F32: ((float *)t->data)[i] = (float)v; break;
     case DT_F64: ((double *)t->data)[i] = v; break;
-    case DT_BF16: ((uint16_t *)t->data)[i] = f32_to_bf16((float)v); break;
-    case DT_F16: ((uint16_t *)t->data)[i] = f32_to_f16((float)v); break;
+    case DT_BF16: ((uint16_t *)t->data)[i] = f32_to_bf16(rounded_to_odd(v)); break;
+    case DT_F16: ((uint16_t *)t->data)[i] = f32_to_f16(rounded_to_odd(v)); break;
     case DT_BOOL: ((uint8_t *)t->data)[i] = v != 0; break;
     default: tensor_set_i(t, i, int_of(v)); break;
     }

@@ -183,6 +183,30 @@ START_TEST(half_precision)
 }
 END_TEST
 
+/* Just beside the middle of two neighbours, which is what a float would have made of it. */
+START_TEST(half_precision_is_rounded_once)
+{
+    static const struct {
+        DType dt;
+        double v;
+        uint16_t bits;
+    } c[] = {
+        {DT_BF16, 1 + 0x1p-8 + 0x1p-40, 0x3f81}, {DT_BF16, 1 + 0x3p-8 - 0x1p-40, 0x3f81},
+        {DT_BF16, -1 - 0x1p-8 - 0x1p-40, 0xbf81}, {DT_BF16, 1 + 0x1p-8, 0x3f80},
+        {DT_BF16, 0x1p-150, 0}, {DT_BF16, 0x1.fp127 * 16, 0x7f80},
+        {DT_F16, 1 + 0x1p-11 + 0x1p-40, 0x3c01}, {DT_F16, 1 + 0x3p-11 - 0x1p-40, 0x3c01},
+        {DT_F16, 0x1p-25 + 0x1p-60, 1}, {DT_F16, 0x1p-25, 0}, {DT_F16, -65520 + 0x1p-20, 0xfbff},
+        {DT_F16, 65520, 0x7c00},
+    };
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        uint16_t bits;
+        Tensor t = {.type = type_make(c[i].dt, 0, NULL), .data = &bits};
+        tensor_set_f(&t, 0, c[i].v);
+        ck_assert_uint_eq(bits, c[i].bits);
+    }
+}
+END_TEST
+
 Suite *suite_ir(void)
 {
     Suite *s = suite_create("ir");
@@ -194,6 +218,7 @@ Suite *suite_ir(void)
     tcase_add_test(c, folding);
     tcase_add_test(c, folding_of_what_repeats);
     tcase_add_test(c, half_precision);
+    tcase_add_test(c, half_precision_is_rounded_once);
     suite_add_tcase(s, c);
     return s;
 }

@@ -1,11 +1,11 @@
 /* ---- host side: what the schedule at the end of this file is made of ------------------------------
  *
  *   static Ckc c;
- *   ckc_open(&c, arena, workspace, workspace_bytes, stream);      once: cuBLASLt, algorithms pinned
+ *   ckc_open(&c, arena, workspace, workspace_bytes, stream);   once: cuBLASLt, algorithms pinned
  *   ... fill parameters, state and constants, then per step the inputs, at ckc_value[].offset
- *   ckc_micro(&c);                                                 a micro-batch, in order on the stream
- *   ckc_rest(&c);                                                  behind the last of a step: the update, if
- * it is not a part of the only one ckc_close(&c);
+ *   ckc_micro(&c);   a micro-batch, in order on the stream
+ *   ckc_rest(&c);    after the last micro-batch of a step: the update, unless it is in ckc_micro
+ *   ckc_close(&c);
  *
  * arena: ckc_arena_bytes of device memory, 256-byte aligned; a step uses no other but the
  * workspace, which is the caller's so that matrix products are reproducible.  Everything is

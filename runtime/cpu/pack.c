@@ -125,16 +125,26 @@ bool pack_joins(const Factor *f, Factor *joined)
 #else
 #define PAIRS_ISA
 #endif
-enum { PAIR_LANES = 4 };
-typedef uint32_t Wide __attribute__((vector_size(4 * PAIR_LANES), aligned(4), may_alias));
-typedef uint16_t Narrow __attribute__((vector_size(2 * PAIR_LANES), aligned(2), may_alias));
+/* n lanes of an even term and of the odd one behind it, NULL: 0. */
+#define JOIN(n)                                                                                              \
+    typedef uint32_t Words##n __attribute__((vector_size(4 * n), aligned(4), may_alias));                    \
+    typedef uint16_t Halves##n __attribute__((vector_size(2 * n), aligned(2), may_alias));                   \
+    PAIRS_ISA static inline void join##n(const uint16_t *even, const uint16_t *odd, void *to)                \
+    {                                                                                                        \
+        Words##n pair = __builtin_convertvector(*(const Halves##n *)(const void *)even, Words##n);           \
+        if (odd)                                                                                             \
+            pair |= __builtin_convertvector(*(const Halves##n *)(const void *)odd, Words##n) << 16;          \
+        *(Words##n *)to = pair;                                                                              \
+    }
+JOIN(4)
+JOIN(16)
 
 /* A panel that is widened. */
 PAIRS_ISA static void pair_widened(const float *panel, int width, int64_t terms, float *to)
 {
-    int64_t row = width / PAIR_LANES;
-    const Wide *from = (const Wide *)(const void *)panel;
-    Wide *pair = (Wide *)(void *)to;
+    int64_t row = width / 4;
+    const Words4 *from = (const Words4 *)(const void *)panel;
+    Words4 *pair = (Words4 *)(void *)to;
     for (int64_t k = 0; k + 1 < terms; k += 2, from += 2 * row, pair += row)
         for (int64_t i = 0; i < row; i++)
             pair[i] = from[i] >> 16 | (from[row + i] & 0xffff0000);
@@ -148,18 +158,18 @@ PAIRS_ISA static void pair_dense(const Factor *f, const uint16_t *from, int64_t 
 {
     const int last = DIGITS - 1;
     Count l = count_from(lane, f->lanes), c = count_from(first, f->terms);
-    const uint16_t *odd, *even = from += dot(&l, f->lane);
-    Wide *pair = (Wide *)(void *)to;
-    for (int64_t k = 0; k < terms; k += 2) {
-        even = from + dot(&c, f->term);
+    from += dot(&l, f->lane);
+    for (int64_t k = 0; k < terms; k += 2, to += width) {
+        const uint16_t *even = from + dot(&c, f->term), *odd = NULL;
         count_on(&c, f->terms, 1);
-        odd = c.digit[last] ? even + f->term[last] : from + dot(&c, f->term);
+        if (k + 1 < terms)
+            odd = c.digit[last] ? even + f->term[last] : from + dot(&c, f->term);
         count_on(&c, f->terms, 1);
-        for (int64_t i = 0; i < width; i += PAIR_LANES, pair++) {
-            *pair = __builtin_convertvector(*(const Narrow *)(const void *)(even + i), Wide);
-            if (k + 1 < terms)
-                *pair |= __builtin_convertvector(*(const Narrow *)(const void *)(odd + i), Wide) << 16;
-        }
+        int i = 0;
+        for (; i + 16 <= width; i += 16)
+            join16(even + i, odd ? odd + i : NULL, to + i);
+        for (; i < width; i += 4)
+            join4(even + i, odd ? odd + i : NULL, to + i);
     }
 }
 

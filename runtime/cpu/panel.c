@@ -7,34 +7,56 @@
 #endif
 
 /* Compiled with -ffp-contract=fast (CMakeLists.txt), and without checks, which take longer.  The result is
- * fetched from memory meanwhile. */
-#define PANEL(name, isa, lanes, WIDTH, ROWS, VECTORS, ADD_PRODUCT)                                           \
-    typedef float name##_v __attribute__((vector_size(4 * lanes), aligned(4)));                              \
+ * fetched from memory meanwhile.  STORE puts a vector of sums to `at`. */
+#define PANEL(name, isa, lanes, WIDTH, ROWS, VECTORS, ADD_PRODUCT, ELEMENT, STORE)                           \
     __attribute__((no_sanitize("address", "undefined"))) isa static void name(                               \
-        int64_t terms, const float *a, const float *b, int64_t every, float *c, int64_t stride, bool add)    \
+        int64_t terms, const float *a, const float *b, int64_t every, ELEMENT *c, int64_t stride, bool add)  \
     {                                                                                                        \
-        name##_v sum[ROWS][VECTORS] = {{{0}}};                                                               \
+        Floats##lanes sum[ROWS][VECTORS] = {{{0}}};                                                          \
+        (void)add;                                                                                           \
         for (int i = 0; i < ROWS; i++)                                                                       \
             for (int v = 0; v < VECTORS; v++)                                                                \
                 __builtin_prefetch(c + i * stride + v * lanes, 1);                                           \
         for (int64_t k = 0; k < terms; k++, a += WIDTH, b += every)                                          \
             UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int v = 0; v < VECTORS; v++)                   \
-                ADD_PRODUCT(sum[i][v], a[i], ((const name##_v *)(const void *)b)[v]);                        \
+                ADD_PRODUCT(sum[i][v], a[i], ((const Floats##lanes *)(const void *)b)[v]);                   \
         UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int v = 0; v < VECTORS; v++)                       \
-        {                                                                                                    \
-            name##_v *at = (name##_v *)(void *)(c + i * stride) + v;                                         \
-            *at = add ? *at + sum[i][v] : sum[i][v];                                                         \
-        }                                                                                                    \
+            STORE(c + i * stride + v * lanes, sum[i][v], add, lanes);                                        \
     }
+
+#define VECTORS_OF(lanes)                                                                                    \
+    typedef float Floats##lanes __attribute__((vector_size(4 * lanes), aligned(4)));                         \
+    typedef uint32_t Words##lanes __attribute__((vector_size(4 * lanes)));                                   \
+    typedef uint16_t Halves##lanes __attribute__((vector_size(2 * lanes), aligned(2)));
+VECTORS_OF(4)
+VECTORS_OF(8)
+VECTORS_OF(16)
 
 #define ADD_PRODUCT(sum, a, b) (sum) += (a) * (b)
 #define ADD_PAIRS(sum, a, b)                                                                                 \
-    (sum) = (panel_pairs_v)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)_mm512_set1_ps(a), (__m512bh)(b))
+    (sum) = (Floats16)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)_mm512_set1_ps(a), (__m512bh)(b))
+
+#define STORE_FLOATS(to, sum, add, lanes)                                                                    \
+    do {                                                                                                     \
+        Floats##lanes *at_ = (Floats##lanes *)(void *)(to);                                                  \
+        *at_ = (add) ? *at_ + (sum) : (sum);                                                                 \
+    } while (0)
+/* As bf16_store() does. */
+#define STORE_BF16(to, sum, add, lanes)                                                                      \
+    do {                                                                                                     \
+        Words##lanes bits_ = (Words##lanes)(sum), high_ = bits_ >> 16;                                       \
+        Words##lanes near_ = (bits_ + 0x7FFF + (high_ & 1)) >> 16, nan_ = (Words##lanes)((sum) != (sum));    \
+        *(Halves##lanes *)(void *)(to) =                                                                     \
+            __builtin_convertvector((near_ & ~nan_) | ((high_ | 0x40) & nan_), Halves##lanes);               \
+    } while (0)
 
 #define PANELS(name, isa, lanes, WIDTH, ADD_PRODUCT)                                                         \
-    PANEL(name, isa, lanes, WIDTH, WIDTH, 2, ADD_PRODUCT)                                                    \
-    PANEL(name##_few, isa, lanes, WIDTH, FEW_PANEL_ROWS, 2, ADD_PRODUCT)                                     \
-    static const Panel name##s = {name, name##_few, WIDTH, 2 * lanes};
+    PANEL(name, isa, lanes, WIDTH, WIDTH, 2, ADD_PRODUCT, float, STORE_FLOATS)                               \
+    PANEL(name##_few, isa, lanes, WIDTH, FEW_PANEL_ROWS, 2, ADD_PRODUCT, float, STORE_FLOATS)                \
+    PANEL(name##_bf16, isa, lanes, WIDTH, WIDTH, 2, ADD_PRODUCT, uint16_t, STORE_BF16)                       \
+    PANEL(name##_few_bf16, isa, lanes, WIDTH, FEW_PANEL_ROWS, 2, ADD_PRODUCT, uint16_t, STORE_BF16)          \
+    static const Panel name##s = {name,           name##_few, name##_bf16,                                  \
+                                  name##_few_bf16, WIDTH,      2 * lanes};
 
 PANELS(panel_16, , 4, 6, ADD_PRODUCT)
 #ifdef __x86_64__

@@ -43,6 +43,7 @@ struct Product {
     int a, b, c; /* slots */
     Factor fa, fb;
     int64_t rows, columns, terms, row_stride;
+    int64_t image_columns, image_stride; /* columns of one image; from one's result to the next one's */
     int64_t batch[BATCH], step[3][BATCH], nbatch; /* of a, b, c */
     bool bias, few, is_depthwise, is_winograd;
     bool pairs, joins[2]; /* of a, b */
@@ -53,6 +54,7 @@ struct Product {
     DType in, out;
     Panel panel;
     bool in_panels; /* factor b lies as it is multiplied */
+    bool rounds; /* sums are complete, and rounded to bf16, as soon as they are made */
     PackFn *pack;
     NarrowFn *narrow;
     int mr, nr, threads;
@@ -71,6 +73,11 @@ static void batch_over(Product *p, int64_t n, int64_t a, int64_t b, int64_t c)
     p->step[1][d] = b;
     p->step[2][d] = c;
     p->nbatch *= n;
+}
+
+static int64_t count(const int64_t extent[DIGITS])
+{
+    return extent[0] * extent[1] * extent[2] * extent[3];
 }
 
 static void set_ones(int64_t v[DIGITS])
@@ -146,6 +153,19 @@ static void describe_position(Product *p, const Problem *q, int i, int from, con
               weights ? stride : forward ? dilate : -dilate);
 }
 
+/* The images of a batch side by side, where it makes panels fewer by a twentieth, else one by one. */
+static void add_images(Product *p, int64_t n, int64_t step, int64_t result_step)
+{
+    int64_t columns = count(p->fb.lanes), apart = n * round_up(columns, p->nr);
+    if (p->rows <= FEW_ROWS || 20 * round_up(n * columns, p->nr) > 19 * apart) {
+        batch_over(p, n, 0, step, result_step);
+        return;
+    }
+    p->fb.lanes[0] = n;
+    p->fb.lane[0] = step;
+    p->image_stride = result_step;
+}
+
 static void describe_conv(Product *p, const Problem *q)
 {
     const Layout *x = &q->slot[SRC], *w = &q->slot[WEIGHTS], *y = &q->slot[DST];
@@ -176,7 +196,7 @@ static void describe_conv(Product *p, const Problem *q)
         batch_over(p, w->dim[0], w->stride[0], image->dim[1] / w->dim[0] * image->stride[1],
                    result->dim[1] / w->dim[0] * result->stride[1]);
     if (!weights && x->dim[0] > 1)
-        batch_over(p, x->dim[0], 0, image->stride[0], result->stride[0]);
+        add_images(p, x->dim[0], image->stride[0], result->stride[0]);
 }
 
 /* Digits as few as say the same, at the end. */
@@ -194,11 +214,6 @@ static void merge_digits(int64_t extent[DIGITS], int64_t stride[DIGITS])
             stride[to] = step;
         }
     }
-}
-
-static int64_t count(const int64_t extent[DIGITS])
-{
-    return extent[0] * extent[1] * extent[2] * extent[3];
 }
 
 /* Into how many units of rows, so that all threads have as much to do. */
@@ -284,22 +299,23 @@ Product *product_make(const Problem *q, int vector, bool pairs, int threads)
     if (p->is_depthwise || p->is_winograd)
         return p;
     p->nbatch = 1;
-    int64_t *extent[] = {p->fa.lanes, p->fa.terms, p->fb.lanes, p->fb.terms};
-    for (int i = 0; i < 4; i++)
-        set_ones(extent[i]);
-    (q->op == LIB_MATMUL ? describe_matmul : describe_conv)(p, q);
-    p->in = q->slot[p->a].dt;
-    p->out = q->slot[p->c].dt;
-    p->terms = count(p->fb.terms);
-    p->columns = count(p->fb.lanes);
-    for (Factor *f = &p->fa; f <= &p->fb && !f->window; f++) {
-        merge_digits(f->lanes, f->lane);
-        merge_digits(f->terms, f->term);
-    }
+    p->in = q->slot[q->op == LIB_CONV_BWD_DATA ? DST : SRC].dt;
     p->pairs = pairs && vector == 64 && p->in == DT_BF16;
     p->panel = panel_of(vector, p->pairs);
     p->mr = p->panel.rows;
     p->nr = p->panel.columns;
+    int64_t *extent[] = {p->fa.lanes, p->fa.terms, p->fb.lanes, p->fb.terms};
+    for (int i = 0; i < 4; i++)
+        set_ones(extent[i]);
+    (q->op == LIB_MATMUL ? describe_matmul : describe_conv)(p, q);
+    p->out = q->slot[p->c].dt;
+    p->terms = count(p->fb.terms);
+    p->columns = count(p->fb.lanes);
+    p->image_columns = p->image_stride ? p->columns / p->fb.lanes[0] : p->columns;
+    for (Factor *f = &p->fa; f <= &p->fb && !f->window; f++) {
+        merge_digits(f->lanes, f->lane);
+        merge_digits(f->terms, f->term);
+    }
     p->in_panels = q->panels && p->in == DT_F32 && p->fb.lanes[DIGITS - 1] == p->nr;
     p->joins[0] = p->pairs && even(p->step[0]) && pack_joins(&p->fa, &p->joined[0]);
     p->joins[1] = p->pairs && even(p->step[1]) && pack_joins(&p->fb, &p->joined[1]);
@@ -307,6 +323,7 @@ Product *product_make(const Problem *q, int vector, bool pairs, int threads)
     p->pack_joined = pack_function(DT_F32, vector);
     p->narrow = narrow_function(p->out, vector);
     set_blocks(p, q->parts);
+    p->rounds = p->out == DT_BF16 && p->terms <= p->block_terms && !p->bias && q->added == 0;
     p->few = has_few_rows(p);
     return p;
 }
@@ -321,7 +338,7 @@ static int64_t thread_floats(const Product *p)
     if (p->is_depthwise)
         return depthwise_floats(&p->depthwise);
     int64_t columns = p->members * p->block_columns, packed = p->in_panels ? 0 : columns;
-    int64_t result = dtype_is_half(p->out) ? p->unit_rows * columns : 0;
+    int64_t result = dtype_is_half(p->out) && !p->rounds ? p->unit_rows * columns : 0;
     int64_t widened = p->pairs ? p->block_terms * p->nr : 0;
     return round_up(
         panel_depth(p, p->block_terms) * (p->block_rows + packed) + PACK_SPARE + widened + result, 16);
@@ -336,35 +353,69 @@ int64_t product_scratch(const Product *p)
 
 /* ---- running ---------------------------------------------------------------------------------------- */
 
-static void multiply_edge(const Product *p, int64_t terms, const float *a, const float *b, float *c,
-                          int64_t stride, int64_t rows, int64_t columns, bool add)
+/* Where a unit of a member's result is summed: there, from its `first` column on, or in scratch; `half`:
+ * rounded to bf16.  Images are image_stride apart, each with so many columns. */
+typedef struct {
+    float *at;
+    uint16_t *half;
+    int64_t stride, first, image_columns, image_stride;
+} Sums;
+
+/* From a row and column of the unit on; *n: columns from there that lie together. */
+static Sums sums_from(const Sums *s, int64_t row, int64_t column, int64_t *n)
+{
+    int64_t image = (s->first + column) / s->image_columns, inside = (s->first + column) % s->image_columns;
+    int64_t from = row * s->stride + image * s->image_stride + inside;
+    *n = s->image_columns - inside;
+    return (Sums){s->at ? s->at + from : NULL, s->half ? s->half + from : NULL, s->stride, 0, *n, 0};
+}
+
+/* A tile of which not all is wanted, or that is of several images. */
+static void multiply_edge(const Product *p, int64_t terms, const float *a, const float *b, const Sums *to,
+                          int64_t row, int64_t rows, int64_t column, int64_t columns, bool add)
 {
     float whole[PANEL_ROWS * MAX_COLUMNS];
     PanelFn *of = rows <= FEW_PANEL_ROWS ? p->panel.multiply_few : p->panel.multiply;
     of(terms, a, b, p->nr, whole, p->nr, false);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++) {
-            float *at = c + i * stride + j, sum = whole[i * p->nr + j];
-            *at = add ? *at + sum : sum;
-        }
+    for (int64_t j = 0, n; j < columns; j += n) {
+        Sums part = sums_from(to, row, column + j, &n);
+        n = least(n, columns - j);
+        for (int64_t i = 0; i < rows && part.half; i++)
+            p->narrow(part.half + i * part.stride, whole + i * p->nr + j, n);
+        for (int64_t i = 0; i < rows && part.at; i++)
+            for (int64_t k = 0; k < n; k++) {
+                float *at = part.at + i * part.stride + k, sum = whole[i * p->nr + j + k];
+                *at = add ? *at + sum : sum;
+            }
+    }
+}
+
+/* All rows of a panel of a, or the first few of them. */
+static void multiply_panels(const Product *p, int64_t terms, const float *a, const float *b, const Sums *to,
+                            bool few, bool add)
+{
+    const Panel *of = &p->panel;
+    if (to->half)
+        (few ? of->multiply_few_bf16 : of->multiply_bf16)(terms, a, b, p->nr, to->half, to->stride, add);
+    else
+        (few ? of->multiply_few : of->multiply)(terms, a, b, p->nr, to->at, to->stride, add);
 }
 
 /* Packed blocks of this many rows and columns; terms: of panels; next: elements from one panel of b to the
  * next. */
-static void multiply(const Product *p, int64_t terms, const float *a, const float *b, int64_t next, float *c,
-                     int64_t stride, int64_t rows, int64_t columns, bool add)
+static void multiply(const Product *p, int64_t terms, const float *a, const float *b, int64_t next,
+                     const Sums *to, int64_t row, int64_t rows, int64_t columns, bool add)
 {
-    for (int64_t j = 0; j < columns; j += p->nr, b += next)
+    for (int64_t j = 0, together; j < columns; j += p->nr, b += next)
         for (int64_t i = 0; i < rows; i += p->mr) {
             const float *pa = a + i * terms;
-            float *at = c + i * stride + j;
-            if (i + p->mr <= rows && j + p->nr <= columns)
-                p->panel.multiply(terms, pa, b, p->nr, at, stride, add);
-            else if (i + FEW_PANEL_ROWS == rows && j + p->nr <= columns)
-                p->panel.multiply_few(terms, pa, b, p->nr, at, stride, add);
+            Sums tile = sums_from(to, row + i, j, &together);
+            bool few = i + FEW_PANEL_ROWS == rows;
+            if ((few || i + p->mr <= rows) && p->nr <= least(together, columns - j))
+                multiply_panels(p, terms, pa, b, &tile, few, add);
             else
-                multiply_edge(p, terms, pa, b, at, stride, least(p->mr, rows - i), least(p->nr, columns - j),
-                              add);
+                multiply_edge(p, terms, pa, b, to, row + i, least(p->mr, rows - i), j,
+                              least(p->nr, columns - j), add);
         }
 }
 
@@ -408,12 +459,6 @@ static Unit find_unit(const Product *p, int64_t i)
     return u;
 }
 
-/* Where a unit of a member's result is summed: there, or in scratch. */
-typedef struct {
-    float *at;
-    int64_t stride;
-} Sums;
-
 static float widened(DType dt, const void *at, int64_t i)
 {
     return dt == DT_F32    ? ((const float *)at)[i]
@@ -423,10 +468,22 @@ static float widened(DType dt, const void *at, int64_t i)
 
 static Sums open_sums(const Product *p, const Unit *u, const Member *m, float *scratch)
 {
-    int64_t first = u->row * p->row_stride + u->column;
-    if (dtype_is_half(p->out))
-        return (Sums){scratch, p->block_columns};
-    return (Sums){(float *)(void *)m->c + first, p->row_stride};
+    if (dtype_is_half(p->out) && !p->rounds)
+        return (Sums){scratch, NULL, p->block_columns, 0, p->block_columns, 0};
+    Sums s = {NULL, NULL, p->row_stride, u->column, p->image_columns, p->image_stride};
+    if (p->rounds)
+        s.half = (uint16_t *)(void *)m->c + u->row * p->row_stride;
+    else
+        s.at = (float *)(void *)m->c + u->row * p->row_stride;
+    return s;
+}
+
+/* Element (row, column) of a member's result, and how many lie together from there on. */
+static int64_t place_of(const Product *p, int64_t row, int64_t column, int64_t *together)
+{
+    int64_t inside = column % p->image_columns;
+    *together = p->image_columns - inside;
+    return row * p->row_stride + column / p->image_columns * p->image_stride + inside;
 }
 
 /* What the product is added to: the bias, or what is there. */
@@ -434,18 +491,23 @@ static void fill_sums(const Product *p, const Unit *u, const Member *m, const Su
 {
     bool half = dtype_is_half(p->out);
     for (int64_t i = 0; i < u->rows && (p->bias || (add && half)); i++)
-        for (int64_t j = 0; j < u->columns; j++)
-            s->at[i * s->stride + j] =
-                p->bias ? widened(p->in, m->bias, u->row + i)
-                        : widened(p->out, m->c, (u->row + i) * p->row_stride + u->column + j);
+        for (int64_t j = 0, n; j < u->columns; j += n) {
+            int64_t from = place_of(p, u->row + i, u->column + j, &n);
+            Sums to = sums_from(s, i, j, &n);
+            n = least(n, u->columns - j);
+            for (int64_t k = 0; k < n; k++)
+                to.at[k] = p->bias ? widened(p->in, m->bias, u->row + i) : widened(p->out, m->c, from + k);
+        }
 }
 
 static void store_sums(const Product *p, const Unit *u, const Member *m, const Sums *s)
 {
-    for (int64_t i = 0; i < u->rows && dtype_is_half(p->out); i++) {
-        uint16_t *to = (uint16_t *)(void *)m->c + (u->row + i) * p->row_stride + u->column;
-        p->narrow(to, s->at + i * s->stride, u->columns);
-    }
+    for (int64_t i = 0; i < u->rows && dtype_is_half(p->out) && !p->rounds; i++)
+        for (int64_t j = 0, n; j < u->columns; j += n) {
+            int64_t to = place_of(p, u->row + i, u->column + j, &n);
+            n = least(n, u->columns - j);
+            p->narrow((uint16_t *)(void *)m->c + to, s->at + i * s->stride + j, n);
+        }
 }
 
 /* Panels of n lanes of a factor. */
@@ -492,8 +554,8 @@ static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool
             int64_t n = least(p->block_rows, u.rows - r);
             pack(p, false, m[0].a, u.row + r, n, k, terms, a, widened);
             for (int64_t i = 0; i < u.members; i++)
-                multiply(p, depth, a, panels + i * each, next, sums[i].at + r * sums[i].stride,
-                         sums[i].stride, n, u.columns, add || p->bias || k > 0);
+                multiply(p, depth, a, panels + i * each, next, &sums[i], r, n, u.columns,
+                         add || p->bias || k > 0);
         }
     }
     for (int64_t i = 0; i < u.members; i++)
