@@ -10,6 +10,7 @@
 #include "../attrs.h"
 #include "../file.h"
 #include "../names.h"
+#include "data_type.h"
 #include "onnx.h"
 #include "onnx.pb-c.h"
 
@@ -106,12 +107,6 @@ typedef struct {
     int64_t offset;   /* bytes */
 } OnnxTensor;
 
-DType onnx_dtype(int32_t data_type); /* native type that holds it; DT_NONE: none does */
-const char *onnx_dtype_name(int32_t data_type);
-int32_t onnx_data_type(DType dt); /* that has this native type as its own */
-int data_type_size(int32_t data_type); /* bytes in a file; 0: not supported */
-bool data_type_is_signed(int32_t data_type);
-bool data_type_is_widened(int32_t data_type);
 bool tensor_is_uniform(const Tensor *t); /* all elements the same */
 bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d);
 bool tensor_type_of(const Onnx__TensorProto *p, Type *t, Diag *d);
