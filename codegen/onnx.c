@@ -103,7 +103,7 @@ static bool write_value(Writer *w, Val v)
     TRY(w->how->value(w->how->user, v, &t, w->d));
     for (int i = 0; i < t.type.rank; i++)
         put_number(w->a, &b, TENSOR_DIMS, (uint64_t)t.type.dim[i]);
-    put_number(w->a, &b, TENSOR_TYPE, (uint64_t)onnx_elem(t.type.dt));
+    put_number(w->a, &b, TENSOR_TYPE, (uint64_t)onnx_data_type(t.type.dt));
     put_string(w->a, &b, TENSOR_NAME, w->name[v.i]);
     if (bytes <= INLINE_BYTES) {
         put_header(w->a, &b, TENSOR_RAW, bytes);
@@ -132,7 +132,7 @@ static bool write_sources(Writer *w)
             continue;
         w->name[i] = onnx_source(w->o, (Val){i}, wanted_name(g, (Val){i}));
         if (v->kind == VAL_INPUT || changes[i])
-            put_value_info(w->a, &w->graph, GRAPH_INPUT, w->name[i], onnx_elem(v->type.dt), &v->type);
+            put_value_info(w->a, &w->graph, GRAPH_INPUT, w->name[i], onnx_data_type(v->type.dt), &v->type);
         TRY(v->kind == VAL_INPUT || !w->how->value || write_value(w, (Val){i}));
     }
     return true;
@@ -142,7 +142,7 @@ static void write_output(Writer *w, Val v, const char *want)
 {
     const Type *t = val_type(w->g, v);
     const char *name = onnx_result(w->o, v, want);
-    put_value_info(w->a, &w->graph, GRAPH_OUTPUT, name, onnx_elem(t->dt), t);
+    put_value_info(w->a, &w->graph, GRAPH_OUTPUT, name, onnx_data_type(t->dt), t);
 }
 
 static void write_outputs(Writer *w)

@@ -112,6 +112,70 @@ START_TEST(two_free_dimensions)
 }
 END_TEST
 
+/* Each type has one field for its elements; what stands in another is not counted, nor read. */
+START_TEST(elements_in_another_field)
+{
+    Arena a = {0};
+    Builder b;
+    static int64_t one[] = {1};
+    static uint64_t many[] = {1, 2, 3};
+    static int32_t small[] = {1, 2, 3};
+    static float real[] = {1, 2, 3};
+    for (int k = 0; k < 3; k++) {
+        start_relu(&b, &a);
+        Onnx__TensorProto *t = add_tensor(&b, "w", 1, (int64_t[]){3}, k == 2 ? real : NULL);
+        t->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+        if (k == 0) {
+            t->int64_data = one, t->n_int64_data = 1;
+            t->uint64_data = many, t->n_uint64_data = 3;
+        } else if (k == 1) {
+            t->int32_data = small, t->n_int32_data = 3;
+        }
+        static const char *const field[] = {"uint64_data", "int32_data", "float_data"};
+        refused(&b, &a, format("tensor 'w': elements of type int64 in %s, they must be in raw_data or "
+                               "int64_data", field[k]));
+    }
+    start_relu(&b, &a);
+    Onnx__TensorProto *t = add_tensor(&b, "w", 1, (int64_t[]){3}, NULL);
+    t->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+    t->int64_data = one, t->n_int64_data = 1;
+    refused(&b, &a, "tensor 'w' of 3 int64 has 8 bytes of data, not 24");
+    arena_free(&a);
+}
+END_TEST
+
+/* Types narrower than the numbers of their field, and those that are widened. */
+START_TEST(elements_that_are_not_raw)
+{
+    static const struct {
+        int type;
+        int64_t want[3];
+    } all[] = {{2, {1, 255, 0}}, {3, {1, -1, 0}},  {4, {1, 65535, 256}}, {5, {1, -1, 256}},
+               {6, {1, -1, 256}}, {9, {1, 1, 0}}};
+    static int32_t small[] = {1, -1, 256};
+    static uint64_t large[] = {1, UINT32_MAX, 256};
+    Arena a = {0};
+    Builder b;
+    for (size_t k = 0; k <= sizeof all / sizeof *all; k++) {
+        bool wide = k == sizeof all / sizeof *all;
+        start_relu(&b, &a);
+        Onnx__TensorProto *t = add_tensor(&b, "w", 1, (int64_t[]){3}, NULL);
+        t->data_type = wide ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT32 : all[k].type;
+        if (wide)
+            t->uint64_data = large, t->n_uint64_data = 3;
+        else
+            t->int32_data = small, t->n_int32_data = 3;
+        Imported r = import_file(save(&b, &a, "typed.onnx"));
+        ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+        Tensor got = graph_tensor(&r.g, graph_find(&r.g, "w"));
+        for (int i = 0; i < 3; i++)
+            ck_assert_int_eq(tensor_i(&got, i), wide ? (int64_t)large[i] : all[k].want[i]);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* A sparse file may hold it. */
 START_TEST(field_beyond_any_saved_model)
 {
@@ -384,6 +448,8 @@ Suite *suite_hostile(void)
     tcase_add_test(t, dimensions_beyond_any_machine);
     tcase_add_test(t, the_library_gets_no_large_dimension);
     tcase_add_test(t, two_free_dimensions);
+    tcase_add_test(t, elements_in_another_field);
+    tcase_add_test(t, elements_that_are_not_raw);
     tcase_add_exit_test(t, field_beyond_any_saved_model, EXIT_DEVICE);
     tcase_add_test(t, names_are_unique);
     tcase_add_test(t, initializer_without_a_name);

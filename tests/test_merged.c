@@ -87,6 +87,30 @@ START_TEST(records_tell_parameters_apart)
 }
 END_TEST
 
+/* The size of a bias that was left out is computed before the weights are looked at. */
+START_TEST(bias_of_impossible_weights)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 17);
+    add_value(&b, &a, "x", FLOAT, "1133", true);
+    add_value(&b, &a, "y", FLOAT, "1133", false);
+    add_tensor(&b, "up.weight", 4, (int64_t[]){1, INT64_MIN, 1, 1}, NULL);
+    Onnx__NodeProto *n = node(&b, &a, "ConvTranspose", "x up.weight", "y",
+                              "%y = conv(args = (%x, %p_up_w, %p_up_b))", NULL);
+    Onnx__AttributeProto *group = add_attr(&b, n, "group");
+    group->has_i = true;
+    group->i = 2;
+    sign(&b, &a, "\n# inputs\np_up_w: PARAMETER target='up.weight'\np_up_b: PARAMETER target='up.bias'\n"
+                 "x: USER_INPUT\n");
+    Imported r = import_file(save(&b, &a, "merged.onnx"));
+    ck_assert(!build_graph(&r, &(OnnxOptions){.untie = true}));
+    ck_assert_msg(strstr(r.d.msg, "tensor 'up.weight' has impossible dimensions"), "%s", r.d.msg);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* What was told apart is apart in the saved file, too, without options. */
 START_TEST(saved_apart)
 {
@@ -313,6 +337,7 @@ Suite *suite_merged(void)
     TCase *t = tcase_create("import");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, records_tell_parameters_apart);
+    tcase_add_test(t, bias_of_impossible_weights);
     tcase_add_test(t, saved_apart);
     tcase_add_test(t, scopes_tell_apart_what_is_uniform);
     tcase_add_test(t, one_name_is_one_weight);

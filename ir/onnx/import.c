@@ -94,6 +94,8 @@ static bool resolve_inputs(OnnxNode *n, bool *poisoned)
 
 static bool import_one(OnnxNode *n, bool poisoned)
 {
+    if (!n->nout)
+        return refuse(n, "it has no results");
     const OnnxOp *op = onnx_op_find(n->domain, n->op);
     const Onnx__FunctionProto *f = op ? NULL : find_function(n->x, n);
     if (!op && !f)

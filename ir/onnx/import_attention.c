@@ -13,6 +13,8 @@ typedef struct {
     DType dt;
     Val q, k, v; /* [batch, heads, sequence, size] */
     int64_t batch, heads, rows, columns, past;
+    int64_t left, right; /* keys before and behind its own that a query may attend; -1: all */
+    DType precision;     /* of the softmax */
 } Attention;
 
 /* [batch, sequence, heads * size] to [batch, heads, sequence, size] */
@@ -59,8 +61,7 @@ static Val allowed_by_position(const Attention *a)
 {
     Graph *g = a->g;
     OnnxNode *n = a->n;
-    int64_t left = attr_int(n, "left_window_size", -1),
-            right = attr_int(n, "right_window_size", -1);
+    int64_t left = a->left, right = a->right;
     bool causal = attr_int(n, "is_causal", 0) != 0;
     Val row = along_axis(g, iota(g, a->rows), 2, 4),
         key = along_axis(g, iota(g, a->columns), 3, 4);
@@ -111,7 +112,7 @@ static Val bias_of(const Attention *a)
 static Val guard_rows(const Attention *a, Val prob, Val bias)
 {
     Graph *g = a->g;
-    if (!has_in(a->n, 3) && !has_in(a->n, 6) && attr_int(a->n, "left_window_size", -1) < 0)
+    if (!has_in(a->n, 3) && !has_in(a->n, 6) && a->left < 0)
         return prob; /* every query attends at least its own position */
     Val top =
         build_reduce(g, OP_reduce_max, bias, 1u << (val_type(g, bias)->rank - 1), true);
@@ -131,8 +132,7 @@ static bool with_cache(OnnxNode *n, Val *kv, int past, int present)
 static Val probabilities(Attention *a, Val scores, Val bias)
 {
     Graph *g = a->g;
-    int64_t precision = attr_int(a->n, "softmax_precision", 0);
-    Val x = precision ? build_cast(g, scores, onnx_dtype((int32_t)precision)) : scores;
+    Val x = build_cast(g, scores, a->precision);
     Val p = build_cast(g, build(g, OP_softmax, NULL, 1, &x, &(AxisAttrs){3}), a->dt);
     return bias.i ? guard_rows(a, p, bias) : p;
 }
@@ -140,10 +140,16 @@ static Val probabilities(Attention *a, Val scores, Val bias)
 static bool read_attention(OnnxNode *n, Attention *a)
 {
     Graph *g = n->g;
-    *a = (Attention){n, g, in_type(n, 0)->dt, n->in[0], n->in[1], n->in[2], 0, 0, 0, 0, 0};
-    TRY(split_heads(n, &a->q, attr_int(n, "q_num_heads", 0)));
-    TRY(split_heads(n, &a->k, attr_int(n, "kv_num_heads", 0)));
-    TRY(split_heads(n, &a->v, attr_int(n, "kv_num_heads", 0)));
+    int64_t heads, shared;
+    int32_t precision;
+    *a = (Attention){.n = n, .g = g, .dt = in_type(n, 0)->dt, .q = n->in[0], .k = n->in[1], .v = n->in[2]};
+    TRY(attr_int_in(n, "q_num_heads", 0, 1, MAX_HEADS, &heads));
+    TRY(attr_int_in(n, "kv_num_heads", 0, 1, MAX_HEADS, &shared));
+    TRY(attr_int_in(n, "left_window_size", -1, -1, MAX_ELEMENTS, &a->left));
+    TRY(attr_int_in(n, "right_window_size", -1, -1, MAX_ELEMENTS, &a->right));
+    TRY(attr_data_type(n, "softmax_precision", 0, &precision));
+    a->precision = precision ? onnx_dtype(precision) : a->dt;
+    TRY(split_heads(n, &a->q, heads) && split_heads(n, &a->k, shared) && split_heads(n, &a->v, shared));
     a->past = has_in(n, 4) ? in_type(n, 4)->dim[2] : 0;
     TRY(with_cache(n, &a->k, 4, 1) && with_cache(n, &a->v, 5, 2));
     const Type *q = val_type(g, a->q), *k = val_type(g, a->k);
@@ -252,15 +258,18 @@ static bool import_rotary_embedding(OnnxNode *n)
 {
     Graph *g = n->g;
     Type t = *in_type(n, 0);
-    int64_t heads = attr_int(n, "num_heads", 0),
-            dim = attr_int(n, "rotary_embedding_dim", 0);
+    int64_t heads, dim;
+    TRY(attr_int_in(n, "num_heads", 0, 0, MAX_HEADS, &heads));
     bool four = t.rank == 4;
     if (!four && (t.rank != 3 || heads < 1 || t.dim[2] % heads))
         return fail(n->x->d, "num_heads %lld does not fit the input", (long long)heads);
     Val x = four ? n->in[0]
                  : build_reshape(g, n->in[0], 4,
                                  (int64_t[]){t.dim[0], t.dim[1], heads, t.dim[2] / heads});
-    int64_t half = (dim ? dim : val_type(g, x)->dim[3]) / 2;
+    TRY(x.i);
+    int64_t size = val_type(g, x)->dim[3];
+    TRY(attr_int_in(n, "rotary_embedding_dim", 0, 0, size, &dim));
+    int64_t half = (dim ? dim : size) / 2;
     Val cosine = table(n, 1, half), sine = table(n, 2, half);
     TRY(cosine.i && sine.i);
     Val y = build_rotary(g, x, four, cosine, sine, attr_int(n, "interleaved", 0) != 0);

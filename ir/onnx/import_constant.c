@@ -16,7 +16,7 @@ static Val numbers(OnnxNode *n, DType dt, const void *data, size_t count, bool l
 static bool import_constant_node(OnnxNode *n)
 {
     const Onnx__AttributeProto *a;
-    const char *name = n->nout ? pb(n->proto->output[0]) : "";
+    const char *name = pb(n->proto->output[0]);
     if ((a = attr_find(n, "value")) && a->t) {
         n->out[0] = import_constant(n->x, name, a->t);
         TRY(n->out[0].i);
@@ -80,6 +80,15 @@ static bool import_constant_of_shape(OnnxNode *n)
     return true;
 }
 
+/* From start to limit by delta, however far apart they are. */
+static double whole_steps(int64_t start, int64_t limit, int64_t delta)
+{
+    uint64_t span = delta > 0 ? (uint64_t)limit - (uint64_t)start : (uint64_t)start - (uint64_t)limit;
+    uint64_t by = delta > 0 ? (uint64_t)delta : -(uint64_t)delta;
+    bool ahead = delta > 0 ? start < limit : start > limit;
+    return by && ahead ? (double)((span - 1) / by + 1) : 0;
+}
+
 static bool import_range(OnnxNode *n)
 {
     Tensor t[3];
@@ -90,18 +99,21 @@ static bool import_range(OnnxNode *n)
     }
     double start = tensor_f(&t[0], 0), limit = tensor_f(&t[1], 0),
            delta = tensor_f(&t[2], 0);
-    double steps = ceil((limit - start) / delta);
+    double steps = dtype_is_float(t[0].type.dt)
+                       ? ceil((limit - start) / delta)
+                       : whole_steps(tensor_i(&t[0], 0), tensor_i(&t[1], 0), tensor_i(&t[2], 0));
     if (delta == 0 || !isfinite(steps) || steps > 1e9)
         return fail(n->x->d, "from %g to %g by %g", start, limit, delta);
     int64_t count = steps > 0 ? (int64_t)steps : 0;
     Type type = type_make(t[0].type.dt, 1, &count);
     TRY(small_enough(n, &type));
     Tensor r = {type, arena_alloc(n->x->a, (size_t)type_bytes(&type) + 1, 1)};
+    uint64_t first = (uint64_t)tensor_i(&t[0], 0), step = (uint64_t)tensor_i(&t[2], 0);
     for (int64_t i = 0; i < count; i++) {
         if (dtype_is_float(type.dt))
             tensor_set_f(&r, i, start + (double)i * delta);
         else
-            tensor_set_i(&r, i, tensor_i(&t[0], 0) + i * tensor_i(&t[2], 0));
+            tensor_set_i(&r, i, (int64_t)(first + (uint64_t)i * step));
     }
     n->out[0] = graph_const(n->g, "range", type, r.data);
     return true;
@@ -111,14 +123,16 @@ static bool import_eye_like(OnnxNode *n)
 {
     Graph *g = n->g;
     const Type t = *in_type(n, 0);
-    int64_t dtype = attr_int(n, "dtype", 0);
-    DType dt = dtype ? onnx_dtype((int32_t)dtype) : t.dt;
-    if (t.rank != 2 || dt == DT_NONE)
-        return refuse(n, "element type or rank of the result");
+    int32_t dtype;
+    int64_t k;
+    TRY(attr_data_type(n, "dtype", 0, &dtype));
+    TRY(attr_int_in(n, "k", 0, -MAX_ELEMENTS, MAX_ELEMENTS, &k));
+    if (t.rank != 2)
+        return refuse(n, "a result of rank %d", t.rank);
     Val row = along_axis(g, iota(g, t.dim[0]), 0, 2);
     Val column = along_axis(g, iota(g, t.dim[1]), 1, 2);
-    row = add_scalar(g, row, (double)attr_int(n, "k", 0));
-    n->out[0] = build_cast(g, build2(g, OP_equal, row, column), dt);
+    row = add_scalar(g, row, (double)k);
+    n->out[0] = build_cast(g, build2(g, OP_equal, row, column), dtype ? onnx_dtype(dtype) : t.dt);
     return n->out[0].i;
 }
 

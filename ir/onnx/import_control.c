@@ -94,14 +94,12 @@ static bool stack(OnnxNode *n, const Onnx__ValueInfoProto *declared, int64_t tri
         *out = build_concat_many(n->g, (int)trips, part, 0);
         return out->i;
     }
-    const Onnx__TypeProto *p = declared->type;
-    if (!p || p->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ||
-        !p->tensor_type->shape || p->tensor_type->shape->n_dim >= MAX_RANK)
+    Type each, all;
+    if (!declared_type(declared, &each) || each.rank == MAX_RANK)
         return refuse(n, "the loop body never runs and its result has no declared shape");
-    Type t = {.dt = onnx_dtype(p->tensor_type->elem_type), .rank = 1};
-    for (size_t i = 0; i < p->tensor_type->shape->n_dim; i++)
-        t.dim[t.rank++] = p->tensor_type->shape->dim[i]->dim_value;
-    *out = graph_const(n->g, "empty", t, NULL);
+    all = (Type){.dt = each.dt, .rank = each.rank + 1};
+    memcpy(all.dim + 1, each.dim, (size_t)each.rank * sizeof *each.dim);
+    *out = graph_const(n->g, "empty", all, NULL);
     return true;
 }
 
@@ -164,30 +162,20 @@ typedef struct {
     Ints in_axis, in_back, out_axis, out_back;
 } Scan;
 
-static void default_to(Ints *v, int n, int64_t value)
-{
-    for (int i = v->n; i < n && i < MAX_INTS; i++)
-        v->v[i] = value;
-    v->n = n;
-}
-
 static bool read_scan(OnnxNode *n, int nin, Scan *s)
 {
-    s->scans = (int)attr_int(n, "num_scan_inputs", 0);
+    int64_t scans;
+    TRY(attr_needed(n, "num_scan_inputs") && attr_int_in(n, "num_scan_inputs", 0, 1, MAX_INTS, &scans));
+    s->scans = (int)scans;
     s->states = nin - s->scans;
     s->results = (int)s->body->n_output - s->states;
-    if (s->scans < 1 || s->states < 0 || s->results < 0 || s->scans > MAX_INTS ||
-        s->results > MAX_INTS)
+    if (s->states < 0 || s->results < 0 || s->results > MAX_INTS)
         return fail(n->x->d, "num_scan_inputs does not fit the operands");
-    attr_ints(n, "scan_input_axes", &s->in_axis);
-    attr_ints(n, n->opset < 9 ? "directions" : "scan_input_directions", &s->in_back);
-    attr_ints(n, "scan_output_axes", &s->out_axis);
-    attr_ints(n, "scan_output_directions", &s->out_back);
-    default_to(&s->in_axis, s->scans, 0);
-    default_to(&s->in_back, s->scans, 0);
-    default_to(&s->out_axis, s->results, 0);
-    default_to(&s->out_back, s->results, 0);
-    return true;
+    const char *backwards = n->opset < 9 ? "directions" : "scan_input_directions";
+    TRY(attr_ints_in(n, "scan_input_axes", s->scans, 0, -MAX_RANK, MAX_RANK - 1, &s->in_axis));
+    TRY(attr_ints_in(n, backwards, s->scans, 0, 0, 1, &s->in_back));
+    TRY(attr_ints_in(n, "scan_output_axes", s->results, 0, -MAX_RANK, MAX_RANK - 1, &s->out_axis));
+    return attr_ints_in(n, "scan_output_directions", s->results, 0, 0, 1, &s->out_back);
 }
 
 /* Element t of v along the axis, without that dimension. */
@@ -201,13 +189,14 @@ static Val element(Graph *g, Val v, int axis, int64_t t)
     return reshape_ints(g, build_slice(g, v, axis, t, 1), &dim);
 }
 
-static Val first_to(OnnxNode *n, Val v, int64_t axis)
+static bool first_to(OnnxNode *n, Val *v, int64_t axis)
 {
-    int perm[MAX_RANK], rank = val_type(n->g, v)->rank;
-    axis += axis < 0 ? rank : 0;
+    int perm[MAX_RANK], rank = val_type(n->g, *v)->rank;
+    TRY(axis_in(n, axis, rank, &axis));
     for (int i = 0; i < rank; i++)
         perm[i] = i < axis ? i + 1 : i == axis ? 0 : i;
-    return axis > 0 && axis < rank ? build_transpose(n->g, v, perm) : v;
+    *v = build_transpose(n->g, *v, perm);
+    return v->i;
 }
 
 static bool scan_once(OnnxNode *n, const Scan *s, const Val *operand, Val *result)
@@ -243,7 +232,7 @@ static bool scan_once(OnnxNode *n, const Scan *s, const Val *operand, Val *resul
     for (int k = 0; k < s->results; k++) {
         Val *y = &result[s->states + k];
         TRY(stack(n, s->body->output[s->states + k], trips, part + k * trips, y));
-        *y = first_to(n, *y, s->out_axis.v[k]);
+        TRY(first_to(n, y, s->out_axis.v[k]));
     }
     return true;
 }

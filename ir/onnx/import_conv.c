@@ -9,38 +9,35 @@ typedef struct {
     Ints kernel, strides, pads, dilations, out;
 } Window;
 
-static void fill(Ints *v, int n, int64_t value)
+static bool kernel_of_weights(OnnxNode *n, const Type *w, Ints *kernel)
 {
-    for (int i = v->n; i < n; i++)
-        v->v[i] = value;
-    v->n = n;
+    int spatial = in_type(n, 0)->rank - 2;
+    kernel->n = spatial;
+    if (w->rank != spatial + 2)
+        return fail(n->x->d, "weights of rank %d for data of rank %d", w->rank, spatial + 2);
+    for (int i = 0; i < spatial; i++) {
+        kernel->v[i] = w->dim[2 + i];
+        if (kernel->v[i] < 1 || kernel->v[i] > INT32_MAX)
+            return fail(n->x->d, "a kernel of %lld elements along dimension %d", (long long)kernel->v[i],
+                        2 + i);
+    }
+    return true;
 }
 
-static bool read_window(OnnxNode *n, const Ints *kernel, Window *w)
+/* The kernel is that of the weights, or an attribute if they are NULL. */
+static bool read_window(OnnxNode *n, const Type *weights, Window *w)
 {
     w->n = in_type(n, 0)->rank - 2;
-    w->kernel = *kernel;
-    attr_ints(n, "strides", &w->strides);
-    attr_ints(n, "pads", &w->pads);
-    attr_ints(n, "dilations", &w->dilations);
     if (w->n < 1 || w->n > 3)
         return refuse(n, "%d spatial dimensions, 1 to 3 are supported", w->n);
-    if (w->kernel.n != w->n || (w->strides.n && w->strides.n != w->n) ||
-        (w->pads.n && w->pads.n != 2 * w->n) || (w->dilations.n && w->dilations.n != w->n))
-        return fail(n->x->d, "kernel, strides, pads and dilations do not fit %d dimensions",
-                    w->n);
-    fill(&w->strides, w->n, 1);
-    fill(&w->dilations, w->n, 1);
-    fill(&w->pads, 2 * w->n, 0);
-    for (int i = 0; i < w->n; i++)
-        if (w->kernel.v[i] < 1 || w->strides.v[i] < 1 || w->dilations.v[i] < 1 ||
-            w->kernel.v[i] > INT32_MAX || w->strides.v[i] > INT32_MAX ||
-            w->dilations.v[i] > INT32_MAX)
-            return fail(n->x->d, "kernel, strides and dilations must be positive");
-    for (int i = 0; i < 2 * w->n; i++)
-        if (w->pads.v[i] < -INT32_MAX || w->pads.v[i] > INT32_MAX)
-            return fail(n->x->d, "pad %lld", (long long)w->pads.v[i]);
-    return true;
+    if (weights)
+        TRY(kernel_of_weights(n, weights, &w->kernel));
+    else
+        TRY(attr_needed(n, "kernel_shape") &&
+            attr_ints_in(n, "kernel_shape", w->n, 0, 1, INT32_MAX, &w->kernel));
+    return attr_ints_in(n, "strides", w->n, 1, 1, MAX_STEP, &w->strides) &&
+           attr_ints_in(n, "dilations", w->n, 1, 1, MAX_STEP, &w->dilations) &&
+           attr_ints_in(n, "pads", 2 * w->n, 0, -INT32_MAX, INT32_MAX, &w->pads);
 }
 
 static int64_t reach(const Window *w, int i)
@@ -78,19 +75,10 @@ static bool place_window(OnnxNode *n, Window *w, bool ceil_mode)
     return true;
 }
 
-static Ints kernel_of_weights(const Type *w)
-{
-    Ints k = {.n = w->rank - 2};
-    for (int i = 0; i < k.n; i++)
-        k.v[i] = w->dim[2 + i];
-    return k;
-}
-
 bool read_conv(OnnxNode *n, int weights, ConvAttrs *at)
 {
     Window w;
-    Ints kernel = kernel_of_weights(in_type(n, weights));
-    TRY(read_window(n, &kernel, &w));
+    TRY(read_window(n, in_type(n, weights), &w));
     TRY(place_window(n, &w, false));
     for (int i = 0; i < 2 * w.n; i++)
         if (w.pads.v[i] < 0)
@@ -117,17 +105,19 @@ static bool import_conv_transpose(OnnxNode *n)
 {
     Window w;
     const Type *x = in_type(n, 0), *weight = in_type(n, 1);
-    Ints kernel = kernel_of_weights(weight), extra, shape;
-    TRY(read_window(n, &kernel, &w));
-    attr_ints(n, "output_padding", &extra);
-    bool has_shape = attr_ints(n, "output_shape", &shape);
-    fill(&extra, w.n, 0);
-    if (has_shape && shape.n == w.n + 2)
+    Ints extra, shape;
+    int64_t group;
+    bool has_shape = has_attr(n, "output_shape");
+    TRY(read_window(n, weight, &w));
+    TRY(attr_int_in(n, "group", 1, 1, weight->dim[0], &group));
+    TRY(attr_ints_in(n, "output_padding", w.n, 0, 0, INT32_MAX, &extra));
+    TRY(attr_ints(n, "output_shape", &shape));
+    TRY(attr_ints_in(n, "output_shape", shape.n == w.n + 2 ? w.n + 2 : w.n, 0, 0, MAX_ELEMENTS, &shape));
+    if (shape.n == w.n + 2)
         memmove(shape.v, shape.v + 2, (size_t)w.n * sizeof *shape.v);
     const char *mode = attr_str(n, "auto_pad", "NOTSET");
     bool same = strncmp(mode, "SAME_", 5) == 0;
-    ConvAttrs at = {
-        .strides = w.strides, .dilations = w.dilations, .group = attr_int(n, "group", 1)};
+    ConvAttrs at = {.strides = w.strides, .dilations = w.dilations, .group = group};
     at.shape = ints_of(x);
     at.shape.v[1] = weight->dim[1] * at.group;
     at.pads.n = 2 * w.n;
@@ -174,9 +164,7 @@ static bool import_conv_transpose(OnnxNode *n)
 static bool read_pool(OnnxNode *n, PoolAttrs *at)
 {
     Window w;
-    Ints kernel;
-    attr_ints(n, "kernel_shape", &kernel);
-    TRY(read_window(n, &kernel, &w));
+    TRY(read_window(n, NULL, &w));
     TRY(place_window(n, &w, attr_int(n, "ceil_mode", 0) != 0));
     *at = (PoolAttrs){.kernel = w.kernel,
                       .strides = w.strides,
@@ -229,6 +217,7 @@ static bool import_max_pool(OnnxNode *n)
 /* x[N,C,s...] to [N,C,out...,window]: one strided slice per position in the window. */
 static Val unfold(OnnxNode *n, Val x, const PoolAttrs *at, int64_t fill_value)
 {
+    enum { MOST_POSITIONS = 4096 };
     Graph *g = n->g;
     const Type t = *val_type(g, x);
     int sp = t.rank - 2;
@@ -240,15 +229,15 @@ static Val unfold(OnnxNode *n, Val x, const PoolAttrs *at, int64_t fill_value)
         int64_t after = need - at->pads.v[i] - t.dim[2 + i];
         pad.before.v[2 + i] = at->pads.v[i];
         pad.after.v[2 + i] = after > 0 ? after : 0;
+        if (at->kernel.v[i] > MOST_POSITIONS / positions) {
+            refuse(n, "indices of so large a window");
+            return (Val){0};
+        }
         positions *= at->kernel.v[i];
     }
     if (fill_value == INT64_MIN)
         pad.value = dtype_is_float(t.dt) ? -__builtin_inf() : (double)INT32_MIN;
     Val padded = build(g, OP_pad, NULL, 1, &x, &pad);
-    if (positions > 4096 || t.rank == MAX_RANK) {
-        refuse(n, "indices of so large a window");
-        return (Val){0};
-    }
     Val *part = NEW(n->x->a, Val, positions);
     for (int64_t p = 0; p < positions; p++) {
         SliceAttrs s = {.start.n = t.rank, .step.n = t.rank, .size = ints_of(&t)};

@@ -199,9 +199,9 @@ static bool import_max_roi_pool(OnnxNode *n)
     const Type x = *in_type(n, 0), r = *in_type(n, 1);
     double scale = attr_float(n, "spatial_scale", 1);
     Ints out;
-    if (x.rank != 4 || r.rank != 2 || r.dim[1] != 5 || !attr_ints(n, "pooled_shape", &out) ||
-        out.n != 2 || out.v[0] < 1 || out.v[1] < 1)
-        return fail(n->x->d, "rois must be [n, 5], pooled_shape two extents");
+    TRY(attr_needed(n, "pooled_shape") && attr_ints_in(n, "pooled_shape", 2, 0, 1, MAX_STEP, &out));
+    if (x.rank != 4 || r.rank != 2 || r.dim[1] != 5)
+        return fail(n->x->d, "rois must be [n, 5]");
     Val at[4], batch = build_cast(g, build_slice(g, n->in[1], 1, 0, 1), DT_I64);
     for (int i = 0; i < 4; i++) /* halves are rounded up */
         at[i] = one(g, OP_floor,
@@ -225,6 +225,8 @@ static bool import_max_roi_pool(OnnxNode *n)
  * A convolution whose window positions are moved by offsets that are data: the moved pixels
  * are sampled to columns [N, C * kernel, out] and multiplied by the weights. */
 
+enum { MOST_OFFSET_GROUPS = 64 };
+
 typedef struct {
     int64_t batch, channels, kernel, points, groups;
     int64_t kh, kw, oh, ow, stride[2], pad[2], dilation[2];
@@ -236,24 +238,24 @@ static bool read_deform(OnnxNode *n, Deform *f)
     Ints stride, pads, dilation;
     if (x->rank != 4 || w->rank != 4 || offset->rank != 4)
         return refuse(n, "other than two spatial dimensions");
-    bool s = attr_ints(n, "strides", &stride), p = attr_ints(n, "pads", &pads);
-    bool d = attr_ints(n, "dilations", &dilation);
+    TRY(attr_ints_in(n, "strides", 2, 1, 1, MAX_STEP, &stride));
+    TRY(attr_ints_in(n, "pads", 4, 0, -INT32_MAX, INT32_MAX, &pads));
+    TRY(attr_ints_in(n, "dilations", 2, 1, 1, MAX_STEP, &dilation));
     *f = (Deform){.batch = x->dim[0],
                   .channels = x->dim[1],
                   .kernel = w->dim[2] * w->dim[3],
-                  .groups = attr_int(n, "offset_group", 1),
                   .kh = w->dim[2],
                   .kw = w->dim[3],
                   .oh = offset->dim[2],
                   .ow = offset->dim[3]};
     f->points = f->oh * f->ow;
+    TRY(attr_int_in(n, "offset_group", 1, 1, MOST_OFFSET_GROUPS, &f->groups));
     for (int i = 0; i < 2; i++) {
-        f->stride[i] = s && stride.n == 2 ? stride.v[i] : 1;
-        f->pad[i] = p && pads.n == 4 ? pads.v[i] : 0;
-        f->dilation[i] = d && dilation.n == 2 ? dilation.v[i] : 1;
+        f->stride[i] = stride.v[i];
+        f->pad[i] = pads.v[i];
+        f->dilation[i] = dilation.v[i];
     }
-    return (f->groups > 0 && f->channels % f->groups == 0 &&
-            offset->dim[1] == 2 * f->groups * f->kernel) ||
+    return (f->channels % f->groups == 0 && offset->dim[1] == 2 * f->groups * f->kernel) ||
            fail(n->x->d, "offsets do not fit the weights");
 }
 
@@ -277,13 +279,11 @@ static bool import_deform_conv(OnnxNode *n)
     Deform f = {0};
     TRY(read_deform(n, &f));
     const Type x = *in_type(n, 0), w = *in_type(n, 1);
-    int64_t per = f.channels / f.groups, group = attr_int(n, "group", 1),
-            taps = f.kernel * f.points;
-    if (group < 1 || w.dim[0] % group || w.dim[1] * group != f.channels || taps > 1 << 26)
+    int64_t per = f.channels / f.groups, taps = f.kernel * f.points, group;
+    TRY(attr_int_in(n, "group", 1, 1, f.channels, &group));
+    if (w.dim[0] % group || f.channels % group || w.dim[1] != f.channels / group || taps > 1 << 26)
         return fail(n->x->d, "group %lld does not fit the weights", (long long)group);
-    Val column[64], base[2] = {window_positions(n, &f, 0), window_positions(n, &f, 1)};
-    if (f.groups > 64)
-        return refuse(n, "%lld offset groups", (long long)f.groups);
+    Val column[MOST_OFFSET_GROUPS], base[2] = {window_positions(n, &f, 0), window_positions(n, &f, 1)};
     Val offset = build_reshape(g, n->in[2], 5,
                                (int64_t[]){f.batch, f.groups, f.kernel, 2, f.points});
     Sampler s = {SAMPLE_LINEAR, OUTSIDE_ZERO, false, true, 2, {x.dim[2], x.dim[3]}};
@@ -329,26 +329,25 @@ static bool import_col2im(OnnxNode *n)
     int k = image.n;
     if (x.rank != 3 || block.n != k || k < 1 || k > 3)
         return refuse(n, "%d spatial dimensions", k);
-    attr_ints(n, "strides", &at.strides);
-    attr_ints(n, "pads", &at.pads);
-    attr_ints(n, "dilations", &at.dilations);
+    TRY(shape_valid(n, &image));
+    TRY(attr_ints_in(n, "strides", k, 1, 1, MAX_STEP, &at.strides));
+    TRY(attr_ints_in(n, "pads", 2 * k, 0, 0, INT32_MAX, &at.pads));
+    TRY(attr_ints_in(n, "dilations", k, 1, 1, MAX_STEP, &at.dilations));
     int64_t size = 1, blocks = 1;
     Ints out = {.n = k + 2, .v = {x.dim[0]}}, w = {.n = k + 2, .v = {0, 1}};
     for (int i = 0; i < k; i++) {
-        at.strides.v[i] = at.strides.n ? at.strides.v[i] : 1;
-        at.dilations.v[i] = at.dilations.n ? at.dilations.v[i] : 1;
-        int64_t pads = at.pads.n ? at.pads.v[i] + at.pads.v[k + i] : 0;
-        if (block.v[i] < 1 || block.v[i] > 4096 || at.strides.v[i] < 1 ||
-            at.dilations.v[i] < 1)
-            return fail(n->x->d, "block shape or strides");
-        int64_t room = image.v[i] + pads - at.dilations.v[i] * (block.v[i] - 1) - 1;
+        if (block.v[i] < 1 || block.v[i] > 4096)
+            return fail(n->x->d, "blocks of %lld elements along dimension %d", (long long)block.v[i], i);
+        int64_t room =
+            image.v[i] + at.pads.v[i] + at.pads.v[k + i] - at.dilations.v[i] * (block.v[i] - 1) - 1;
         size *= w.v[2 + i] = block.v[i];
-        blocks *= out.v[2 + i] = room < 0 ? 0 : room / at.strides.v[i] + 1;
+        out.v[2 + i] = room < 0 ? 0 : room / at.strides.v[i] + 1;
     }
+    TRY(shape_valid(n, &out));
+    for (int i = 0; i < k; i++)
+        blocks *= out.v[2 + i];
     if (size > 4096 || x.dim[1] % size || blocks != x.dim[2])
         return fail(n->x->d, "the input does not consist of such blocks");
-    at.strides.n = at.dilations.n = k;
-    at.pads.n = 2 * k;
     at.group = x.dim[1] / size;
     at.shape = (Ints){.n = k + 2, .v = {x.dim[0], at.group}};
     memcpy(&at.shape.v[2], image.v, (size_t)k * sizeof *image.v);
@@ -369,7 +368,8 @@ static bool import_center_crop_pad(OnnxNode *n)
     const Type t = *in_type(n, 0);
     Ints shape, axes;
     TRY(static_ints(n, 1, &shape) && shape_valid(n, &shape));
-    bool given = attr_ints(n, "axes", &axes);
+    bool given = has_attr(n, "axes");
+    TRY(attr_ints(n, "axes", &axes));
     if (shape.n != (given ? axes.n : t.rank))
         return fail(n->x->d, "%d extents for rank %d", shape.n, t.rank);
     PadAttrs pad = {.before.n = t.rank, .after.n = t.rank};
@@ -395,16 +395,14 @@ static bool import_max_unpool(OnnxNode *n)
     Graph *g = n->g;
     const Type x = *in_type(n, 0);
     Ints kernel, strides, pads, out = ints_of(&x);
-    attr_ints(n, "kernel_shape", &kernel);
-    attr_ints(n, "strides", &strides);
-    attr_ints(n, "pads", &pads);
     int sp = x.rank - 2;
-    if (sp < 1 || kernel.n != sp || (strides.n && strides.n != sp) ||
-        (pads.n && pads.n != 2 * sp))
-        return fail(n->x->d, "kernel, strides and pads do not fit the input");
+    if (sp < 1)
+        return fail(n->x->d, "data of rank %d", x.rank);
+    TRY(attr_needed(n, "kernel_shape") && attr_ints_in(n, "kernel_shape", sp, 0, 1, INT32_MAX, &kernel));
+    TRY(attr_ints_in(n, "strides", sp, 1, 1, MAX_STEP, &strides));
+    TRY(attr_ints_in(n, "pads", 2 * sp, 0, -INT32_MAX, INT32_MAX, &pads));
     for (int i = 0; i < sp; i++)
-        out.v[2 + i] = (x.dim[2 + i] - 1) * (strides.n ? strides.v[i] : 1) + kernel.v[i] -
-                       (pads.n ? pads.v[i] + pads.v[sp + i] : 0);
+        out.v[2 + i] = (x.dim[2 + i] - 1) * strides.v[i] + kernel.v[i] - pads.v[i] - pads.v[sp + i];
     TRY(shape_valid(n, &out));
     Type natural = type_make(x.dt, out.n, out.v); /* indices count in this shape */
     int64_t total = type_count(&natural), count = type_count(&x);

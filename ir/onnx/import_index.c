@@ -112,8 +112,7 @@ static bool import_top_k(OnnxNode *n)
 {
     const Type *t = in_type(n, 0);
     TopkAttrs at = {.k = attr_int(n, "k", 0), .largest = attr_int(n, "largest", 1) != 0};
-    if (n->opset >= 10)
-        TRY(static_int(n, 1, &at.k));
+    TRY(n->opset >= 10 ? static_int(n, 1, &at.k) : attr_needed(n, "k"));
     TRY(axis_in(n, attr_int(n, "axis", -1), t->rank, &at.axis));
     Val index = build(n->g, OP_topk, NULL, 1, n->in, &at);
     n->out[0] = build(n->g, OP_gather_elements, NULL, 2, (Val[]){n->in[0], index},

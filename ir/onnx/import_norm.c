@@ -235,9 +235,10 @@ static Val per_channel(OnnxNode *n, int k, int64_t groups)
 
 static bool import_group_norm(OnnxNode *n)
 {
-    int64_t groups = attr_int(n, "num_groups", 0);
+    int64_t groups;
     const Type *t = in_type(n, 0);
-    if (t->rank < 3 || groups < 1 || t->dim[1] % groups)
+    TRY(attr_needed(n, "num_groups") && attr_int_in(n, "num_groups", 0, 1, MAX_STEP, &groups));
+    if (t->rank < 3 || t->dim[1] % groups)
         return fail(n->x->d, "%lld groups do not divide the channels", (long long)groups);
     Val x = normalize_groups(n, groups, attr_float(n, "epsilon", 1e-5));
     n->out[0] = affine(n->g, x, per_channel(n, 1, groups), per_channel(n, 2, groups));
@@ -248,7 +249,8 @@ static bool import_mean_variance(OnnxNode *n)
 {
     Graph *g = n->g;
     Ints axes;
-    if (!attr_ints(n, "axes", &axes))
+    TRY(attr_ints(n, "axes", &axes));
+    if (!has_attr(n, "axes"))
         axes = (Ints){3, {0, 2, 3}};
     for (int i = 0; i < axes.n; i++)
         TRY(axis_in(n, axes.v[i], in_type(n, 0)->rank, &axes.v[i]));
@@ -283,10 +285,11 @@ static bool import_lrn(OnnxNode *n)
 {
     Graph *g = n->g;
     const Type t = *in_type(n, 0);
-    int64_t size = attr_int(n, "size", 0);
+    int64_t size;
+    TRY(attr_needed(n, "size") && attr_int_in(n, "size", 0, 1, 256, &size));
     double alpha = attr_float(n, "alpha", 1e-4), beta = attr_float(n, "beta", 0.75);
-    if (t.rank < 2 || size < 1 || size > 256)
-        return refuse(n, "size %lld", (long long)size);
+    if (t.rank < 2)
+        return refuse(n, "data of rank %d", t.rank);
     int64_t rest = 1, channels = t.dim[1];
     for (int i = 2; i < t.rank; i++)
         rest *= t.dim[i];

@@ -26,8 +26,12 @@ static bool unary(OnnxNode *n)
 static Val legacy_broadcast(OnnxNode *n, Val b)
 {
     const Type *ta = in_type(n, 0), *tb = val_type(n->g, b);
-    int64_t axis = attr_int(n, "axis", ta->rank - tb->rank), dim[MAX_RANK];
-    if (n->opset >= 7 || !attr_int(n, "broadcast", 0) || axis < 0 || tb->rank > ta->rank)
+    int64_t axis, dim[MAX_RANK];
+    if (n->opset >= 7 || !attr_int(n, "broadcast", 0) || tb->rank > ta->rank)
+        return b;
+    if (!attr_int_in(n, "axis", ta->rank - tb->rank, -MAX_RANK, ta->rank, &axis))
+        return (Val){0};
+    if (axis < 0)
         return b;
     int rank = ta->rank - (int)axis;
     for (int i = 0; i < rank; i++)
@@ -151,10 +155,12 @@ static bool import_where(OnnxNode *n)
 
 static bool import_cast(OnnxNode *n)
 {
-    const Onnx__AttributeProto *to = attr_find(n, "to");
-    if (!to || to->s.data)
-        return refuse(n, "attribute 'to' must be an element type");
-    n->out[0] = narrow(n, n->in[0], (int32_t)to->i);
+    int32_t to;
+    TRY(attr_needed(n, "to"));
+    if (attr_find(n, "to")->s.data)
+        return refuse(n, "attribute 'to' must be a number: convert the model to a newer opset");
+    TRY(attr_data_type(n, "to", 0, &to));
+    n->out[0] = narrow(n, n->in[0], to);
     return n->out[0].i;
 }
 
@@ -197,6 +203,7 @@ static bool import_bitshift(OnnxNode *n)
     enum { WIDTH = 64 };
     Graph *g = n->g;
     bool left = attr_is(n, "direction", "", "LEFT");
+    TRY(attr_needed(n, "direction"));
     int32_t own = data_type_of(n, 0), type = own ? own : onnx_data_type(in_type(n, 0)->dt);
     bool keeps_sign = !left && data_type_is_signed(type);
     int bits = keeps_sign ? 8 * data_type_size(type) : WIDTH;

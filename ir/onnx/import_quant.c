@@ -41,7 +41,9 @@ static bool saturate(OnnxNode *n, Val x, Val zero_point, int32_t type)
 static Val spread(OnnxNode *n, int k, int64_t axis)
 {
     const Type *x = in_type(n, 0), *s = in_type(n, k);
-    int64_t block = attr_int(n, "block_size", 0);
+    int64_t block;
+    if (!attr_int_in(n, "block_size", 0, 0, MAX_STEP, &block))
+        return (Val){0};
     if (s->rank == 1 && s->dim[0] != 1)
         return along_axis(n->g, n->in[k], (int)axis, x->rank);
     if (block > 0 && s->rank == x->rank) {
@@ -65,8 +67,10 @@ static bool import_quantize(OnnxNode *n)
 {
     Graph *g = n->g;
     int64_t axis;
-    int32_t type =
-        has_in(n, 2) ? quantized_type(n, 2) : (int32_t)attr_int(n, "output_dtype", 0);
+    int32_t type;
+    TRY(attr_data_type(n, "output_dtype", 0, &type));
+    if (has_in(n, 2))
+        type = quantized_type(n, 2);
     TRY(read_axis(n, &axis));
     Val scale = spread(n, 1, axis), zero = has_in(n, 2) ? spread(n, 2, axis) : (Val){0};
     Val x = build_cast(g, n->in[0], val_type(g, scale)->dt);

@@ -54,16 +54,16 @@ static bool import_dropout(OnnxNode *n)
 
 static bool random_type(OnnxNode *n, DType dflt, Type *t)
 {
-    int64_t dtype = attr_int(n, "dtype", 0);
-    t->dt = dtype ? onnx_dtype((int32_t)dtype) : dflt;
-    return dtype_is_float(t->dt) ||
-           refuse(n, "element type %s", onnx_dtype_name((int32_t)dtype));
+    int32_t dtype;
+    TRY(attr_data_type(n, "dtype", 0, &dtype));
+    t->dt = dtype ? onnx_dtype(dtype) : dflt;
+    return dtype_is_float(t->dt) || refuse(n, "element type %s", onnx_dtype_name(dtype));
 }
 
 static bool random_tensor(OnnxNode *n, Op op, double first, double second)
 {
     Ints shape;
-    attr_ints(n, "shape", &shape);
+    TRY((n->nin || attr_needed(n, "shape")) && attr_ints(n, "shape", &shape));
     TRY(shape_valid(n, &shape));
     Type t = n->nin ? *in_type(n, 0) : type_make(DT_F32, shape.n, shape.v);
     TRY(random_type(n, t.dt, &t));
@@ -83,11 +83,12 @@ static bool import_normal(OnnxNode *n)
 
 static bool import_bernoulli(OnnxNode *n)
 {
-    int64_t dtype = attr_int(n, "dtype", 0);
+    int32_t dtype;
+    TRY(attr_data_type(n, "dtype", 0, &dtype));
     const Type t = *in_type(n, 0);
     Val u = draw(n, OP_uniform, &t, 0, 1);
     Val hit = build2(n->g, OP_less, u, n->in[0]);
-    n->out[0] = build_cast(n->g, hit, dtype ? onnx_dtype((int32_t)dtype) : t.dt);
+    n->out[0] = build_cast(n->g, hit, dtype ? onnx_dtype(dtype) : t.dt);
     return n->out[0].i;
 }
 
@@ -96,7 +97,10 @@ static bool import_multinomial(OnnxNode *n)
 {
     Graph *g = n->g;
     const Type *x = in_type(n, 0);
-    int64_t samples = attr_int(n, "sample_size", 1);
+    int32_t dtype;
+    int64_t samples;
+    TRY(attr_int_in(n, "sample_size", 1, 1, MAX_ELEMENTS, &samples));
+    TRY(attr_data_type(n, "dtype", ONNX__TENSOR_PROTO__DATA_TYPE__INT32, &dtype));
     if (x->rank != 2)
         return fail(n->x->d, "input must be [batch, classes]");
     int64_t batch = x->dim[0], classes = x->dim[1];
@@ -106,7 +110,7 @@ static bool import_multinomial(OnnxNode *n)
     Val logit = build_reshape(g, n->in[0], 3, (int64_t[]){batch, 1, classes});
     Val sum = build2(g, OP_add, noise, logit);
     Val best = build(g, OP_argmax, NULL, 1, &sum, &(ArgAttrs){.axis = 2});
-    n->out[0] = build_cast(g, best, onnx_dtype((int32_t)attr_int(n, "dtype", 6)));
+    n->out[0] = build_cast(g, best, onnx_dtype(dtype));
     return n->out[0].i;
 }
 

@@ -175,7 +175,7 @@ static bool import_cumprod(OnnxNode *n)
     int64_t extent = t.dim[axis], first = attr_int(n, "exclusive", 0) ? 1 : 0;
     PadAttrs pad = {.before.n = t.rank, .after.n = t.rank, .value = 1};
     Val y = n->in[0];
-    for (int64_t by = first ? 1 : 1, shifted = first; by < extent || shifted;) {
+    for (int64_t by = 1, shifted = first; by < extent || shifted;) {
         int64_t cut = by < extent ? by : extent;
         Val kept = build_slice(g, y, (int)axis, reverse ? cut : 0, extent - cut);
         pad.before.v[axis] = reverse ? 0 : cut;

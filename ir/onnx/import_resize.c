@@ -223,7 +223,8 @@ static bool read_mode(OnnxNode *n, Interpolation *p)
 static bool read_axes(OnnxNode *n, Ints *axes)
 {
     int rank = in_type(n, 0)->rank;
-    if (!attr_ints(n, "axes", axes)) {
+    TRY(attr_ints(n, "axes", axes));
+    if (!has_attr(n, "axes")) {
         axes->n = rank;
         for (int i = 0; i < rank; i++)
             axes->v[i] = i;
@@ -251,24 +252,32 @@ static void start_axes(const Type *t, Axis *axis)
         axis[i] = (Axis){t->dim[i], t->dim[i], 1, 0, 1};
 }
 
+static bool set_extent(OnnxNode *n, Axis *a, double scale, double out)
+{
+    if (!(scale >= 0 && out >= 0 && out < 1e9))
+        return fail(n->x->d, "scale %g of an extent of %lld", scale, (long long)a->in);
+    a->scale = scale;
+    a->out = (int64_t)out;
+    return true;
+}
+
 static bool set_scale(OnnxNode *n, Axis *a, double scale)
 {
     /* in single precision, in which 1.4 is stored: 5 become 7 */
     double out = floor((float)((double)a->in * (a->end - a->start) * scale));
-    if (!(scale > 0) || !(out >= 0 && out < 1e9))
-        return fail(n->x->d, "scale %g", scale);
-    a->scale = scale;
-    a->out = (int64_t)out;
-    return true;
+    return set_extent(n, a, scale > 0 ? scale : -1, out);
 }
 
 /* The sizes operand, under the policy for the aspect ratio. */
 static bool set_sizes(OnnxNode *n, const Ints *axes, const Ints *sizes, Axis *axis)
 {
     const char *policy = attr_str(n, "keep_aspect_ratio_policy", "stretch");
+    bool stretch = strcmp(policy, "stretch") == 0;
     double common = 0;
     for (int i = 0; i < axes->n; i++) {
         Axis *a = &axis[axes->v[i]];
+        if (a->in < 1 && !stretch)
+            return fail(n->x->d, "dimension %lld is empty", (long long)axes->v[i]);
         if (sizes->v[i] < 0 || sizes->v[i] > 1000000000)
             return fail(n->x->d, "size %lld", (long long)sizes->v[i]);
         a->out = sizes->v[i];
@@ -277,10 +286,9 @@ static bool set_sizes(OnnxNode *n, const Ints *axes, const Ints *sizes, Axis *ax
         if (i == 0 || (larger ? a->scale < common : a->scale > common))
             common = a->scale;
     }
-    for (int i = 0; i < axes->n && strcmp(policy, "stretch") != 0; i++) {
+    for (int i = 0; i < axes->n && !stretch; i++) {
         Axis *a = &axis[axes->v[i]];
-        a->scale = common;
-        a->out = (int64_t)floor(common * (double)a->in + 0.5);
+        TRY(set_extent(n, a, common, floor(common * (double)a->in + 0.5)));
     }
     return true;
 }
@@ -327,11 +335,12 @@ static bool import_upsample(OnnxNode *n)
     const Onnx__AttributeProto *a = attr_find(n, "scales");
     if (n->opset >= 9)
         TRY(floats_of(n, 1, rank, scale));
-    for (int i = 0; i < rank; i++) {
-        if (n->opset < 9)
-            scale[i] = a && i < (int)a->n_floats ? (double)a->floats[i] : 1;
-        TRY(set_scale(n, &axis[i], scale[i]));
-    }
+    else
+        TRY(attr_needed(n, "scales"));
+    if (n->opset < 9 && a->n_floats != (size_t)rank)
+        return fail(n->x->d, "attribute 'scales' has %zu numbers, not %d", a->n_floats, rank);
+    for (int i = 0; i < rank; i++)
+        TRY(set_scale(n, &axis[i], n->opset < 9 ? (double)a->floats[i] : scale[i]));
     return resize(n, &p, axis);
 }
 

@@ -47,14 +47,14 @@ static bool split_to_sequence(OnnxNode *n)
     int64_t extent = t.dim[axis], part = given && !list ? tensor_i(&sizes, 0) : 1;
     if (!list && part < 1)
         return fail(n->x->d, "parts of %lld elements", (long long)part);
-    int64_t count = list ? type_count(&sizes.type) : (extent + part - 1) / part;
+    int64_t count = list ? type_count(&sizes.type) : extent / part + (extent % part != 0);
     if (count > 65536)
         return refuse(n, "%lld parts", (long long)count);
     Val *v = NEW(n->x->a, Val, count + 1);
     for (int64_t i = 0; i < count; i++) {
         int64_t size = list ? tensor_i(&sizes, i) : part;
-        size = !list && start + size > extent ? extent - start : size;
-        if (size < 0 || start + size > extent)
+        size = !list && size > extent - start ? extent - start : size;
+        if (size < 0 || size > extent - start)
             return fail(n->x->d, "parts do not fit %lld elements", (long long)extent);
         v[i] = build_slice(n->g, n->in[0], (int)axis, start, size);
         Ints dim = {0};

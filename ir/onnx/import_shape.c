@@ -33,7 +33,7 @@ static bool import_reshape(OnnxNode *n)
     const Type *t = in_type(n, 0);
     Ints shape;
     if (n->opset < 5)
-        attr_ints(n, "shape", &shape);
+        TRY(attr_needed(n, "shape") && attr_ints(n, "shape", &shape));
     else
         TRY(static_ints(n, 1, &shape));
     int64_t known = 1, free_dim = -1;
@@ -64,7 +64,8 @@ static bool import_flatten(OnnxNode *n)
 {
     const Type *t = in_type(n, 0);
     int64_t axis = attr_int(n, "axis", 1), dim[2] = {1, 1};
-    axis += axis < 0 ? t->rank : 0;
+    if (axis != t->rank) /* then everything is in front of it */
+        TRY(axis_in(n, axis, t->rank, &axis));
     for (int i = 0; i < t->rank; i++)
         dim[i >= axis] *= t->dim[i];
     n->out[0] = build_reshape(n->g, n->in[0], 2, dim);
@@ -76,7 +77,8 @@ static bool import_transpose(OnnxNode *n)
     int rank = in_type(n, 0)->rank, perm[MAX_RANK];
     uint32_t seen = 0;
     Ints p;
-    bool given = attr_ints(n, "perm", &p);
+    bool given = has_attr(n, "perm");
+    TRY(attr_ints(n, "perm", &p));
     if (given && p.n != rank)
         return fail(n->x->d, "perm has %d entries for rank %d", p.n, rank);
     for (int i = 0; i < rank; i++) {
@@ -116,7 +118,7 @@ static bool import_unsqueeze(OnnxNode *n)
     const Type *t = in_type(n, 0);
     Ints axes, out = {0};
     if (n->opset < 13)
-        attr_ints(n, "axes", &axes);
+        TRY(attr_needed(n, "axes") && attr_ints(n, "axes", &axes));
     else
         TRY(static_ints(n, 1, &axes));
     out.n = t->rank + axes.n;
@@ -136,6 +138,7 @@ static bool import_unsqueeze(OnnxNode *n)
 static bool import_concat(OnnxNode *n)
 {
     int64_t axis;
+    TRY(n->opset < 4 || attr_needed(n, "axis"));
     TRY(axis_in(n, attr_int(n, "axis", 1), in_type(n, 0)->rank, &axis));
     n->out[0] = build_concat_many(n->g, n->nin, n->in, (int)axis);
     return n->out[0].i;
@@ -196,9 +199,9 @@ static bool import_slice(OnnxNode *n)
     const Type *t = in_type(n, 0);
     Ints start, end, axes = {0}, step = {0};
     if (n->opset < 10) {
-        attr_ints(n, "starts", &start);
-        attr_ints(n, "ends", &end);
-        attr_ints(n, "axes", &axes);
+        TRY(attr_needed(n, "starts") && attr_ints(n, "starts", &start));
+        TRY(attr_needed(n, "ends") && attr_ints(n, "ends", &end));
+        TRY(attr_ints(n, "axes", &axes));
     } else {
         TRY(static_ints(n, 1, &start) && static_ints(n, 2, &end));
         TRY(!has_in(n, 3) || static_ints(n, 3, &axes));
@@ -293,8 +296,9 @@ static int64_t pad_mode(const OnnxNode *n)
 static bool read_pads(OnnxNode *n, Ints *pads, double *value)
 {
     *value = n->opset < 11 ? attr_float(n, "value", 0) : 0;
+    const char *name = n->opset < 2 ? "paddings" : "pads";
     if (n->opset < 11)
-        return attr_ints(n, n->opset < 2 ? "paddings" : "pads", pads);
+        return attr_needed(n, name) && attr_ints(n, name, pads);
     TRY(static_ints(n, 1, pads));
     return !has_in(n, 2) || static_float(n, 2, value);
 }

@@ -167,7 +167,8 @@ static bool import_stft(OnnxNode *n)
 
 static bool output_type(OnnxNode *n, DType *dt)
 {
-    int32_t type = (int32_t)attr_int(n, "output_datatype", ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT);
+    int32_t type;
+    TRY(attr_data_type(n, "output_datatype", ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, &type));
     *dt = onnx_dtype(type);
     return dtype_is_float(*dt) || refuse(n, "element type %s", onnx_dtype_name(type));
 }

@@ -57,11 +57,13 @@ static Val next_state(const Linear *a, Val s, int64_t t, bool delta)
 static bool import_linear_attention(OnnxNode *n)
 {
     Graph *g = n->g;
-    int64_t qh = attr_int(n, "q_num_heads", 0), kh = attr_int(n, "kv_num_heads", 0);
+    int64_t qh, kh;
+    TRY(attr_needed(n, "q_num_heads") && attr_int_in(n, "q_num_heads", 0, 1, MAX_HEADS, &qh));
+    TRY(attr_needed(n, "kv_num_heads") && attr_int_in(n, "kv_num_heads", 0, 1, MAX_HEADS, &kh));
     const char *rule = attr_str(n, "update_rule", "gated_delta");
     bool gated = strstr(rule, "gated") != NULL, delta = strstr(rule, "delta") != NULL;
     Linear a = {.g = g};
-    if (kh < 1 || qh % kh)
+    if (qh % kh)
         return fail(n->x->d, "%lld query heads for %lld", (long long)qh, (long long)kh);
     TRY(unpack(n, 0, qh, &a.q) && unpack(n, 1, kh, &a.k) && unpack(n, 2, kh, &a.v));
     TRY(!gated || unpack(n, 4, kh, &a.decay));

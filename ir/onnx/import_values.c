@@ -147,6 +147,26 @@ static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *in
     return tensor ? in->type->tensor_type : NULL;
 }
 
+static bool is_symbolic(const Onnx__ValueInfoProto *in)
+{
+    const Onnx__TypeProto__Tensor *p = tensor_type(in);
+    for (size_t k = 0; p && p->shape && k < p->shape->n_dim; k++)
+        if (p->shape->dim[k]->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
+            return true;
+    return false;
+}
+
+bool declared_type(const Onnx__ValueInfoProto *v, Type *t)
+{
+    const Onnx__TypeProto__Tensor *p = tensor_type(v);
+    if (!p || !p->shape || p->shape->n_dim > MAX_RANK || is_symbolic(v))
+        return false;
+    *t = (Type){.dt = onnx_dtype(p->elem_type), .rank = (int)p->shape->n_dim};
+    for (int k = 0; k < t->rank; k++)
+        t->dim[k] = p->shape->dim[k]->dim_value;
+    return type_valid(t);
+}
+
 static void bind_dim(Binder *b, const char *input, int k,
                      const Onnx__TensorShapeProto__Dimension *dim, int64_t *value)
 {
@@ -229,16 +249,6 @@ static bool report_unbound(Binder *b)
                     b->unbound[0].symbol, b->nunbound > 1 ? ",..." : "",
                     unused ? " (no input has a dimension " : "", unused ? unused : "", unused ? ")" : "");
     return !unused || no_such_symbol(b, unused);
-}
-
-static bool is_symbolic(const Onnx__ValueInfoProto *in)
-{
-    const Onnx__TypeProto__Tensor *p = tensor_type(in);
-    for (size_t k = 0; p && p->shape && k < p->shape->n_dim; k++)
-        if (p->shape->dim[k]->value_case !=
-            ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
-            return true;
-    return false;
 }
 
 static bool is_named_data(const OnnxOptions *opt, const char *name)

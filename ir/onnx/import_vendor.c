@@ -187,10 +187,10 @@ static bool attend_heads(OnnxNode *n, const Heads *h)
 static bool attend(OnnxNode *n, Val q, Val k, Val v, Val bias, bool causal)
 {
     Graph *g = n->g;
-    int64_t heads = attr_int(n, "num_heads", 0);
+    int64_t heads;
+    TRY(attr_needed(n, "num_heads") && attr_int_in(n, "num_heads", 0, 1, MAX_HEADS, &heads));
     const Type *tq = val_type(g, q), *tv = val_type(g, v);
-    if (heads < 1 || tq->rank != 3 || tv->rank != 3 || tq->dim[2] % heads ||
-        tv->dim[2] % heads)
+    if (tq->rank != 3 || tv->rank != 3 || tq->dim[2] % heads || tv->dim[2] % heads)
         return refuse(n, "%lld heads of this packing", (long long)heads);
     return attend_heads(n, &(Heads){heads_first(g, q, heads), heads_first(g, k, heads),
                                     heads_first(g, v, heads), bias, causal, -1});
@@ -229,14 +229,15 @@ static bool import_attention(OnnxNode *n)
     all = plus(g, all, has_in(n, 2) ? n->in[2] : (Val){0});
     TRY(all.i);
     const Type *t = val_type(g, all);
-    if (t->rank != 3 || (!attr_ints(n, "qkv_hidden_sizes", &sizes) && t->dim[2] % 3))
+    bool given = has_attr(n, "qkv_hidden_sizes");
+    if (t->rank != 3 || (!given && t->dim[2] % 3))
         return refuse(n, "this packing of query, key and value");
+    TRY(attr_ints_in(n, "qkv_hidden_sizes", 3, t->dim[2] / 3, 0, t->dim[2], &sizes));
     int64_t start = 0;
     for (int i = 0; i < 3; i++) {
-        int64_t size = sizes.n == 3 ? sizes.v[i] : t->dim[2] / 3;
-        part[i] = build_slice(g, all, 2, start, size);
+        part[i] = build_slice(g, all, 2, start, sizes.v[i]);
         TRY(part[i].i);
-        start += size;
+        start += sizes.v[i];
     }
     return attend(n, part[0], part[1], part[2], bias,
                   attr_int(n, "unidirectional", 0) != 0);
@@ -284,7 +285,8 @@ static bool import_ms_rotary_embedding(OnnxNode *n)
     const Type t = *in_type(n, 0), *c = in_type(n, 2);
     if (attr_int(n, "is_packed_batching", 0) || attr_float(n, "scale", 1) != 1 || c->rank != 2)
         return refuse(n, "packed batches or a scale");
-    int64_t heads = attr_int(n, "num_heads", 0);
+    int64_t heads;
+    TRY(attr_int_in(n, "num_heads", 0, 0, MAX_HEADS, &heads));
     bool four = t.rank == 4;
     if (!four && heads == 0 && t.rank == 3 && c->dim[1] > 0)
         heads = t.dim[2] / (2 * c->dim[1]);
@@ -308,7 +310,7 @@ static bool grouped_operands(OnnxNode *n, int64_t heads, int64_t shared, Heads *
     Graph *g = n->g;
     const Type *t = in_type(n, 0);
     Val part[3] = {n->in[0], n->in[1], n->in[2]};
-    if (heads < 1 || shared < 1 || heads % shared || t->rank != 3)
+    if (heads % shared || t->rank != 3)
         return refuse(n, "%lld heads over %lld", (long long)heads, (long long)shared);
     if (!has_in(n, 1)) {
         int64_t all = heads + 2 * shared, size = t->dim[2] / all;
@@ -333,10 +335,11 @@ static bool grouped_operands(OnnxNode *n, int64_t heads, int64_t shared, Heads *
 static bool import_group_query_attention(OnnxNode *n)
 {
     Graph *g = n->g;
-    int64_t heads = attr_int(n, "num_heads", 0), shared = attr_int(n, "kv_num_heads", 0);
-    Heads h = {.bias = has_in(n, 10) ? n->in[10] : (Val){0},
-               .causal = true,
-               .window = attr_int(n, "local_window_size", -1)};
+    int64_t heads, shared;
+    Heads h = {.bias = has_in(n, 10) ? n->in[10] : (Val){0}, .causal = true};
+    TRY(attr_needed(n, "num_heads") && attr_int_in(n, "num_heads", 0, 1, MAX_HEADS, &heads));
+    TRY(attr_needed(n, "kv_num_heads") && attr_int_in(n, "kv_num_heads", 0, 1, MAX_HEADS, &shared));
+    TRY(attr_int_in(n, "local_window_size", -1, -1, MAX_ELEMENTS, &h.window));
     if ((has_in(n, 3) && in_type(n, 3)->dim[2] > 0) || has_out(n, 3))
         return refuse(n, "past state");
     if (has_in(n, 11) || attr_int(n, "smooth_softmax", 0) > 0)

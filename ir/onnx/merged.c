@@ -285,7 +285,7 @@ static int64_t bias_count(const Onnx__NodeProto *p, const Onnx__TensorProto *w)
         return w->dims[0];
     bool transposed = w->n_dims > 2 && strcmp(op, "ConvTranspose") == 0;
     int64_t groups = transposed ? int_attribute(p, "group", 1) : 0;
-    return transposed && groups > 0 && w->dims[1] <= INT32_MAX / groups
+    return transposed && groups > 0 && w->dims[1] > 0 && w->dims[1] <= INT32_MAX / groups
                ? w->dims[1] * groups
                : 0;
 }

@@ -65,16 +65,56 @@ bool attr_is(const OnnxNode *n, const char *name, const char *dflt, const char *
     return strcmp(attr_str(n, name, dflt), want) == 0;
 }
 
-bool attr_ints(const OnnxNode *n, const char *name, Ints *v)
+bool attr_needed(OnnxNode *n, const char *name)
+{
+    return has_attr(n, name) || fail(n->x->d, "attribute '%s' is missing", name);
+}
+
+bool attr_int_in(OnnxNode *n, const char *name, int64_t dflt, int64_t min, int64_t max, int64_t *v)
+{
+    *v = attr_int(n, name, dflt);
+    if (has_attr(n, name) && (*v < min || *v > max))
+        return fail(n->x->d, "attribute '%s' is %lld, not %lld to %lld", name, (long long)*v, (long long)min,
+                    (long long)max);
+    return true;
+}
+
+bool attr_ints(OnnxNode *n, const char *name, Ints *v)
 {
     const Onnx__AttributeProto *a = attr_find(n, name);
     *v = (Ints){0};
-    if (!a || a->n_ints > MAX_INTS)
-        return false;
+    if (!a)
+        return true;
+    if (a->n_ints > MAX_INTS)
+        return fail(n->x->d, "attribute '%s' has %zu numbers, at most %d are supported", name, a->n_ints,
+                    MAX_INTS);
     v->n = (int)a->n_ints;
     for (int i = 0; i < v->n; i++)
         v->v[i] = a->ints[i];
     return true;
+}
+
+bool attr_ints_in(OnnxNode *n, const char *name, int count, int64_t dflt, int64_t min, int64_t max, Ints *v)
+{
+    TRY(attr_ints(n, name, v));
+    if (v->n && v->n != count)
+        return fail(n->x->d, "attribute '%s' has %d numbers, not %d", name, v->n, count);
+    for (int i = 0; i < v->n; i++)
+        if (v->v[i] < min || v->v[i] > max)
+            return fail(n->x->d, "attribute '%s' has %lld, not %lld to %lld", name, (long long)v->v[i],
+                        (long long)min, (long long)max);
+    for (; v->n < count; v->n++)
+        v->v[v->n] = dflt;
+    return true;
+}
+
+bool attr_data_type(OnnxNode *n, const char *name, int32_t dflt, int32_t *v)
+{
+    int64_t type = attr_int(n, name, dflt);
+    *v = type > 0 && type <= INT32_MAX ? (int32_t)type : 0;
+    return type == dflt || onnx_dtype(*v) != DT_NONE ||
+           refuse(n, "attribute '%s' is %lld: element type %s is not supported", name, (long long)type,
+                  onnx_dtype_name(*v));
 }
 
 /* ---- compile-time operands ---------------------------------------------- */
@@ -209,10 +249,12 @@ bool axis_in(OnnxNode *n, int64_t axis, int rank, int64_t *out)
 bool node_axes(OnnxNode *n, int since, int k, int rank, Ints *axes, bool *given)
 {
     *axes = (Ints){0};
-    if (n->opset < since)
-        *given = attr_ints(n, "axes", axes);
-    else if ((*given = has_in(n, k)))
+    if (n->opset < since) {
+        *given = has_attr(n, "axes");
+        TRY(attr_ints(n, "axes", axes));
+    } else if ((*given = has_in(n, k))) {
         TRY(static_ints(n, k, axes));
+    }
     for (int i = 0; i < axes->n; i++)
         TRY(axis_in(n, axes->v[i], rank, &axes->v[i]));
     return true;
@@ -335,10 +377,6 @@ Val narrow(OnnxNode *n, Val v, int32_t data_type)
     DType dt = onnx_dtype(data_type);
     Graph *g = n->g;
     int64_t span = 0, low = 0;
-    if (dt == DT_NONE) {
-        refuse(n, "element type %s is not supported", onnx_dtype_name(data_type));
-        return (Val){0};
-    }
     switch (data_type) {
     case ONNX__TENSOR_PROTO__DATA_TYPE__INT8:
         span = 1 << 8, low = -(1 << 7);

@@ -13,7 +13,7 @@ OnnxNodes *onnx_nodes(Arena *a, const Graph *g, Diag *d)
     o->reserved = name_map(a);
     o->of = NEW(a, OnnxVal, g->nvals + 1);
     o->tensor = arena_grow(a, NULL, 0, &o->ctensor, sizeof *o->tensor);
-    o->tensor[o->ntensor++] = (OnnxTensor){.name = ""};
+    o->tensor[o->ntensor++] = (EmittedTensor){.name = ""};
     return o;
 }
 
@@ -48,7 +48,7 @@ void onnx_reserve(OnnxNodes *o, const char *name)
 static OnnxVal new_tensor(OnnxNodes *o, DType dt)
 {
     o->tensor = arena_grow(o->a, o->tensor, o->ntensor, &o->ctensor, sizeof *o->tensor);
-    o->tensor[o->ntensor] = (OnnxTensor){.dt = dt, .made_for = o->translations};
+    o->tensor[o->ntensor] = (EmittedTensor){.dt = dt, .made_for = o->translations};
     return (OnnxVal){o->ntensor++};
 }
 
@@ -65,7 +65,7 @@ DType onnx_type(const OnnxNodes *o, OnnxVal v) { return o->tensor[v.i].dt; }
 
 OnnxVal onnx_op(OnnxNodes *o, const char *op, DType dt, int nin, const OnnxVal *in)
 {
-    OnnxNode n = {.op = op, .nin = nin, .nout = 1, .metadata = o->metadata};
+    EmittedNode n = {.op = op, .nin = nin, .nout = 1, .metadata = o->metadata};
     n.in = NEW(o->a, OnnxVal, nin + 1);
     memcpy(n.in, in, (size_t)nin * sizeof *in);
     while (n.nin > 0 && !n.in[n.nin - 1].i)
@@ -80,7 +80,7 @@ OnnxVal onnx_op(OnnxNodes *o, const char *op, DType dt, int nin, const OnnxVal *
 
 OnnxVal onnx_second(OnnxNodes *o, DType dt)
 {
-    OnnxNode *n = &o->node[o->nnode - 1];
+    EmittedNode *n = &o->node[o->nnode - 1];
     return n->out[n->nout++] = new_tensor(o, dt);
 }
 
@@ -137,7 +137,7 @@ OnnxVal onnx_table(OnnxNodes *o, const Tensor *t)
             return o->constant[i].v;
     char *data = NEW(o->a, char, bytes + 1);
     memcpy(data, t->data, bytes);
-    OnnxConst c = {new_tensor(o, t->type.dt), t->type, data};
+    EmittedConst c = {new_tensor(o, t->type.dt), t->type, data};
     o->tensor[c.v.i].made_for = 0;
     o->tensor[c.v.i].name = new_name(o, &o->names, "const");
     o->constant = arena_grow(o->a, o->constant, o->nconstant, &o->cconstant, sizeof *o->constant);
@@ -170,7 +170,7 @@ OnnxVal onnx_cast(OnnxNodes *o, OnnxVal v, DType dt)
     if (onnx_type(o, v) == dt)
         return v;
     OnnxVal r = onnx_op(o, "Cast", dt, 1, &v);
-    onnx_attr(o, "to", onnx_elem(dt));
+    onnx_attr(o, "to", onnx_data_type(dt));
     return r;
 }
 
@@ -269,7 +269,7 @@ void onnx_out(OnnxNodes *o, int k, OnnxVal v)
 {
     Val to = o->n->out[k];
     OnnxVal own = onnx_cast(o, v, val_type(o->g, to)->dt);
-    OnnxTensor *t = &o->tensor[own.i];
+    EmittedTensor *t = &o->tensor[own.i];
     if (t->made_for == o->translations && !t->name)
         t->name = new_name(o, &o->names, o->g->vals[to.i].name);
     o->of[to.i] = own;
@@ -305,7 +305,7 @@ const char *onnx_result(OnnxNodes *o, Val v, const char *want)
 /* ---- protobuf
  * ------------------------------------------------------------------------------------------------ */
 
-static void put_node(OnnxNodes *o, Buf *graph, const OnnxNode *n)
+static void put_node(OnnxNodes *o, Buf *graph, const EmittedNode *n)
 {
     Buf b = {0};
     for (int i = 0; i < n->nin; i++)
@@ -324,13 +324,13 @@ static void put_node(OnnxNodes *o, Buf *graph, const OnnxNode *n)
     put_message(o->a, graph, GRAPH_NODE, &b);
 }
 
-static void put_constant(OnnxNodes *o, Buf *graph, const OnnxConst *c)
+static void put_constant(OnnxNodes *o, Buf *graph, const EmittedConst *c)
 {
     Buf b = {0};
     size_t bytes = (size_t)type_bytes(&c->type);
     for (int i = 0; i < c->type.rank; i++)
         put_number(o->a, &b, TENSOR_DIMS, (uint64_t)c->type.dim[i]);
-    put_number(o->a, &b, TENSOR_TYPE, (uint64_t)onnx_elem(c->type.dt));
+    put_number(o->a, &b, TENSOR_TYPE, (uint64_t)onnx_data_type(c->type.dt));
     put_string(o->a, &b, TENSOR_NAME, o->tensor[c->v.i].name);
     put_header(o->a, &b, TENSOR_RAW, bytes);
     put_bytes(o->a, &b, c->data, bytes);

@@ -8,6 +8,7 @@
 #define CKC_ONNX_NODES_H
 
 #include "../kernel.h"
+#include "data_type.h"
 #include "put.h"
 
 enum { ONNX_OPSET = 20, ONNX_IR = 10 }; /* node metadata are of IR version 10 */

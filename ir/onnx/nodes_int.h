@@ -10,7 +10,7 @@ typedef struct {
     DType dt;
     uint32_t made_for; /* count of translations when it was made; 0: a source */
     bool result;       /* of the model: the name stays */
-} OnnxTensor;
+} EmittedTensor;
 
 typedef struct {
     const char *op, *name;
@@ -18,13 +18,13 @@ typedef struct {
     int nin, nout;
     Buf attr;
     const char *const *metadata; /* of the first node of a translation; NULL: none */
-} OnnxNode;
+} EmittedNode;
 
 typedef struct {
     OnnxVal v;
     Type type;
     const void *data;
-} OnnxConst;
+} EmittedConst;
 
 struct OnnxNodes {
     Arena *a;
@@ -35,11 +35,11 @@ struct OnnxNodes {
     const char *const *metadata;
     uint32_t translations;
     OnnxVal *of; /* per value of the graph */
-    OnnxTensor *tensor;
+    EmittedTensor *tensor;
     uint32_t ntensor, ctensor;
-    OnnxNode *node;
+    EmittedNode *node;
     uint32_t nnode, cnode;
-    OnnxConst *constant;
+    EmittedConst *constant;
     uint32_t nconstant, cconstant;
     NameMap names, node_names, reserved;
 };

@@ -10,6 +10,7 @@
 #include "../attrs.h"
 #include "../file.h"
 #include "../names.h"
+#include "data_type.h"
 #include "onnx.h"
 #include "onnx.pb-c.h"
 
@@ -27,6 +28,8 @@ enum {
     MAX_FOLDED = 1 << 30,    /* bytes of a constant computed while importing */
     MAX_FOLD_DEPTH = 4000,   /* nodes in a row that it is computed by */
     MAX_BIAS = 1 << 24,      /* elements of a bias that --untie restores */
+    MAX_STEP = 1 << 22,      /* strides, dilations, blocks: times a dimension they are within 64 bits */
+    MAX_HEADS = 1 << 20,     /* of attention */
 };
 
 /* ---- wire.c ------------------------------------------------------------- */
@@ -106,12 +109,6 @@ typedef struct {
     int64_t offset;   /* bytes */
 } OnnxTensor;
 
-DType onnx_dtype(int32_t data_type); /* native type that holds it; DT_NONE: none does */
-const char *onnx_dtype_name(int32_t data_type);
-int32_t onnx_data_type(DType dt); /* that has this native type as its own */
-int data_type_size(int32_t data_type); /* bytes in a file; 0: not supported */
-bool data_type_is_signed(int32_t data_type);
-bool data_type_is_widened(int32_t data_type);
 bool tensor_is_uniform(const Tensor *t); /* all elements the same */
 bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d);
 bool tensor_type_of(const Onnx__TensorProto *p, Type *t, Diag *d);
@@ -207,6 +204,8 @@ bool import_initializers(Import *x, const Onnx__GraphProto *gp);
 bool import_inputs(Import *x, const Onnx__GraphProto *gp);
 Val import_constant(Import *x, const char *name, const Onnx__TensorProto *t);
 void set_data_type(Import *x, Val v, int32_t data_type);
+/* The type that a value is declared to have; false: none, or one that depends on symbols. */
+bool declared_type(const Onnx__ValueInfoProto *v, Type *t);
 /* Under this name the value stands in the file, and is saved. */
 void name_value(Import *x, Val v, const char *name);
 void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...)
@@ -341,7 +340,15 @@ int64_t attr_int(const OnnxNode *n, const char *name, int64_t dflt);
 double attr_float(const OnnxNode *n, const char *name, double dflt);
 const char *attr_str(const OnnxNode *n, const char *name, const char *dflt);
 bool attr_is(const OnnxNode *n, const char *name, const char *dflt, const char *want);
-bool attr_ints(const OnnxNode *n, const char *name, Ints *v); /* false: absent */
+static inline bool has_attr(const OnnxNode *n, const char *name) { return attr_find(n, name) != NULL; }
+/* These refuse the node and name the attribute: one that is missing, an integer out of bounds, a list
+ * that is too long for Ints (absent: an empty one), a list that has other than count numbers or one out of
+ * bounds, an element type that is not supported.  What dflt gives where it is absent is not checked. */
+bool attr_needed(OnnxNode *n, const char *name);
+bool attr_int_in(OnnxNode *n, const char *name, int64_t dflt, int64_t min, int64_t max, int64_t *v);
+bool attr_ints(OnnxNode *n, const char *name, Ints *v);
+bool attr_ints_in(OnnxNode *n, const char *name, int count, int64_t dflt, int64_t min, int64_t max, Ints *v);
+bool attr_data_type(OnnxNode *n, const char *name, int32_t dflt, int32_t *v);
 static inline bool has_in(const OnnxNode *n, int k) { return k < n->nin && n->in[k].i; }
 static inline bool has_out(const OnnxNode *n, int k)
 {

@@ -60,13 +60,6 @@ void put_float(Arena *a, Buf *b, uint32_t field, float v)
     put_bytes(a, b, byte, sizeof byte);
 }
 
-int32_t onnx_elem(DType dt)
-{
-    static const uint8_t elem[DT_COUNT] = {[DT_F32] = 1,  [DT_U8] = 2,   [DT_I32] = 6,  [DT_I64] = 7,
-                                           [DT_BOOL] = 9, [DT_F16] = 10, [DT_F64] = 11, [DT_BF16] = 16};
-    return elem[dt];
-}
-
 void put_value_info(Arena *a, Buf *b, uint32_t field, const char *name, int32_t elem, const Type *type)
 {
     Buf shape = {0}, tensor = {0}, kind = {0}, info = {0};

@@ -38,8 +38,13 @@ enum { /* field numbers, onnx.proto */
        FUNCTION_NODE = 7,
        TENSOR_DIMS = 1,
        TENSOR_TYPE = 2,
+       TENSOR_FLOAT_DATA = 4,
+       TENSOR_INT32_DATA = 5,
+       TENSOR_INT64_DATA = 7,
        TENSOR_NAME = 8,
        TENSOR_RAW = 9,
+       TENSOR_DOUBLE_DATA = 10,
+       TENSOR_UINT64_DATA = 11,
        TENSOR_EXTERNAL = 13,
        TENSOR_LOCATION = 14,
        INFO_NAME = 1,
@@ -68,7 +73,6 @@ void put_header(Arena *a, Buf *b, uint32_t field, size_t size); /* of so many by
 void put_string(Arena *a, Buf *b, uint32_t field, const char *text);
 void put_message(Arena *a, Buf *b, uint32_t field, const Buf *message);
 
-int32_t onnx_elem(DType dt); /* TensorProto.DataType; 0: none */
 void put_value_info(Arena *a, Buf *b, uint32_t field, const char *name, int32_t elem, const Type *type);
 /* The elements of a TensorProto lie in another file. */
 void put_external(Arena *a, Buf *tensor, const char *location, int64_t offset, size_t bytes);

@@ -117,8 +117,8 @@ static bool elements(Save *s, Target *t, const void **data, size_t *size)
     DType dt = t->elem ? onnx_dtype(t->elem) : from->type.dt;
     *data = from->data;
     *size = (size_t)type_bytes(&from->type);
-    t->elem = t->elem ? t->elem : onnx_elem(dt);
-    if (onnx_elem(dt) != t->elem || (dt != from->type.dt && !(dtype_is_float(dt) &&
+    t->elem = t->elem ? t->elem : onnx_data_type(dt);
+    if (onnx_data_type(dt) != t->elem || (dt != from->type.dt && !(dtype_is_float(dt) &&
                                                               dtype_is_float(from->type.dt))))
         return fail(s->d, "'%s' is %s in the model and cannot be replaced by %s", t->v->name,
                     onnx_dtype_name(t->elem), dtype_name[from->type.dt]);

@@ -1,72 +1,11 @@
 /* tensor.c -- TensorProto to tensors: raw, typed and external data of every element type.
  *
- * Types without a native counterpart are widened to one that holds their values (i8, i16,
- * u16 to i32; u32, u64 to i64).  Raw data of native types is referenced where it lies. */
+ * Data of native types is referenced where it lies. */
 #include "../within.h"
 #include "onnx_int.h"
+#include "put.h"
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct {
-    const char *name;
-    DType dt;
-    int8_t size; /* bytes in raw data; 0: not supported */
-    bool is_signed;
-} DataType;
-
-static const DataType data_types[] = {
-    [1] = {"float", DT_F32, 4, true},
-    [2] = {"uint8", DT_U8, 1, false},
-    [3] = {"int8", DT_I32, 1, true},
-    [4] = {"uint16", DT_I32, 2, false},
-    [5] = {"int16", DT_I32, 2, true},
-    [6] = {"int32", DT_I32, 4, true},
-    [7] = {"int64", DT_I64, 8, true},
-    [8] = {"string", DT_NONE, 0, false},
-    [9] = {"bool", DT_BOOL, 1, false},
-    [10] = {"float16", DT_F16, 2, true},
-    [11] = {"double", DT_F64, 8, true},
-    [12] = {"uint32", DT_I64, 4, false},
-    [13] = {"uint64", DT_I64, 8, false},
-    [14] = {"complex64", DT_NONE, 0, false},
-    [15] = {"complex128", DT_NONE, 0, false},
-    [16] = {"bfloat16", DT_BF16, 2, true},
-    [17] = {"float8e4m3fn", DT_NONE, 0, false},
-    [18] = {"float8e4m3fnuz", DT_NONE, 0, false},
-    [19] = {"float8e5m2", DT_NONE, 0, false},
-    [20] = {"float8e5m2fnuz", DT_NONE, 0, false},
-    [21] = {"uint4", DT_NONE, 0, false},
-    [22] = {"int4", DT_NONE, 0, false},
-    [23] = {"float4e2m1", DT_NONE, 0, false},
-    [24] = {"float8e8m0", DT_NONE, 0, false},
-    [25] = {"uint2", DT_NONE, 0, false},
-    [26] = {"int2", DT_NONE, 0, false},
-};
-
-static const DataType *data_type(int32_t t)
-{
-    static const DataType unknown = {"unknown", DT_NONE, 0, false};
-    bool known = t > 0 && t < (int32_t)(sizeof data_types / sizeof data_types[0]);
-    return known ? &data_types[t] : &unknown;
-}
-
-DType onnx_dtype(int32_t t) { return data_type(t)->dt; }
-const char *onnx_dtype_name(int32_t t) { return data_type(t)->name; }
-int data_type_size(int32_t t) { return data_type(t)->size; }
-bool data_type_is_signed(int32_t t) { return data_type(t)->is_signed; }
-bool data_type_is_widened(int32_t t)
-{
-    return (data_type(t)->size && data_type(t)->size != dtype_size[data_type(t)->dt]) ||
-           t == ONNX__TENSOR_PROTO__DATA_TYPE__UINT64;
-}
-
-int32_t onnx_data_type(DType dt)
-{
-    int32_t t = (int32_t)(sizeof data_types / sizeof data_types[0]);
-    while (--t > 0 && (data_types[t].dt != dt || data_type_is_widened(t)))
-        ;
-    return t;
-}
 
 static bool shape_of(const Onnx__TensorProto *p, DType dt, Type *t, Diag *d)
 {
@@ -134,62 +73,57 @@ static int64_t raw_int(const uint8_t *p, int size, bool is_signed, int64_t i)
     return is_signed ? (int64_t)(v << shift) >> shift : (int64_t)v;
 }
 
-static bool load_raw(OnnxModel *m, const Onnx__TensorProto *p, const DataType *type,
-                     OnnxTensor *out, Diag *d)
+/* A field of TensorProto that holds elements which are not raw. */
+typedef struct {
+    const char *name;
+    const void *data;
+    size_t n;
+    size_t size; /* bytes of a number in it */
+    uint8_t number;
+} TypedField;
+
+enum { TYPED_FIELDS = 5 };
+
+static void typed_fields(const Onnx__TensorProto *p, TypedField field[TYPED_FIELDS])
 {
-    const uint8_t *data = NULL;
-    uint64_t size = 0;
-    TRY(raw_place(m, p, out, &data, &size, d));
-    int64_t count = type_count(&out->t.type);
-    if (size != (uint64_t)(count * type->size))
-        return fail(d, "tensor '%s' of %lld %s has %llu bytes of data", pb(p->name),
-                    (long long)count, type->name, (unsigned long long)size);
-    out->t.data = (void *)(uintptr_t)data;
-    if (type->size == dtype_size[type->dt])
-        return true;
-    out->file = NULL; /* widened */
-    out->t.data = arena_alloc(&m->arena, (size_t)type_bytes(&out->t.type) + 1, 1);
-    for (int64_t i = 0; i < count; i++)
-        tensor_set_i(&out->t, i, raw_int(data, type->size, type->is_signed, i));
-    return true;
+    const TypedField all[TYPED_FIELDS] = {
+        {"float_data", p->float_data, p->n_float_data, sizeof *p->float_data, TENSOR_FLOAT_DATA},
+        {"int32_data", p->int32_data, p->n_int32_data, sizeof *p->int32_data, TENSOR_INT32_DATA},
+        {"int64_data", p->int64_data, p->n_int64_data, sizeof *p->int64_data, TENSOR_INT64_DATA},
+        {"double_data", p->double_data, p->n_double_data, sizeof *p->double_data, TENSOR_DOUBLE_DATA},
+        {"uint64_data", p->uint64_data, p->n_uint64_data, sizeof *p->uint64_data, TENSOR_UINT64_DATA},
+    };
+    memcpy(field, all, sizeof all);
 }
 
-static bool load_typed(OnnxModel *m, const Onnx__TensorProto *p, const DataType *type,
-                       OnnxTensor *out, Diag *d)
+/* The elements of the field that has those of this type, as raw data would have them: the low bytes of
+ * each number.  Other fields must be empty. */
+static bool typed_data(OnnxModel *m, const Onnx__TensorProto *p, const DataType *type, const uint8_t **data,
+                       uint64_t *size, Diag *d)
 {
-    size_t have = type->dt == DT_F32   ? p->n_float_data
-                  : type->dt == DT_F64 ? p->n_double_data
-                  : p->n_uint64_data   ? p->n_uint64_data
-                  : p->n_int64_data    ? p->n_int64_data
-                                       : p->n_int32_data;
-    int64_t count = type_count(&out->t.type);
-    if (have != (uint64_t)count)
-        return fail(d, "tensor '%s' of %lld %s has %zu elements of data", pb(p->name),
-                    (long long)count, type->name, have);
-    Tensor *t = &out->t;
-    if (type->dt == DT_F32 || type->dt == DT_F64 ||
-        (type->dt == DT_I64 && p->n_int64_data)) {
-        t->data = type->dt == DT_F32   ? (void *)p->float_data
-                  : type->dt == DT_F64 ? (void *)p->double_data
-                                       : (void *)p->int64_data;
+    TypedField field[TYPED_FIELDS];
+    typed_fields(p, field);
+    const TypedField *own = field;
+    while (own->number != type->field)
+        own++;
+    for (const TypedField *f = field; f < field + TYPED_FIELDS; f++)
+        if (f != own && f->n)
+            return fail(d, "tensor '%s': elements of type %s in %s, they must be in raw_data or %s",
+                        pb(p->name), type->name, f->name, own->name);
+    *data = own->data;
+    *size = (uint64_t)own->n * type->size;
+    if (own->size == type->size)
         return true;
-    }
-    t->data = arena_alloc(&m->arena, (size_t)type_bytes(&t->type) + 1, 1);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t v = p->n_uint64_data  ? (int64_t)p->uint64_data[i]
-                    : p->n_int64_data ? p->int64_data[i]
-                                      : p->int32_data[i];
-        if (type->dt == DT_F16 || type->dt == DT_BF16)
-            ((uint16_t *)t->data)[i] = (uint16_t)v; /* bit patterns */
-        else
-            tensor_set_i(t, i, v);
-    }
+    uint8_t *packed = arena_alloc(&m->arena, own->n + 1, type->size);
+    for (size_t i = 0; i < own->n; i++)
+        memcpy(packed + i * type->size, (const char *)own->data + i * own->size, type->size);
+    *data = packed;
     return true;
 }
 
 bool tensor_type_of(const Onnx__TensorProto *p, Type *t, Diag *d)
 {
-    const DataType *type = data_type(p->data_type);
+    const DataType *type = data_type_info(p->data_type);
     if (!type->size)
         return fail_status(d, EXIT_UNSUPPORTED,
                            "tensor '%s': element type %s is not supported", pb(p->name),
@@ -206,12 +140,27 @@ const char *tensor_lacks(OnnxModel *m, const Onnx__TensorProto *p)
 
 bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d)
 {
-    const DataType *type = data_type(p->data_type);
+    const DataType *type = data_type_info(p->data_type);
+    const uint8_t *data = NULL;
+    uint64_t size = 0;
+    bool external = p->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
     *out = (OnnxTensor){0};
     TRY(tensor_type_of(p, &out->t.type, d));
-    if (p->has_raw_data || p->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL)
-        return load_raw(m, p, type, out, d);
-    return load_typed(m, p, type, out, d);
+    TRY(external || p->has_raw_data ? raw_place(m, p, out, &data, &size, d)
+                                    : typed_data(m, p, type, &data, &size, d));
+    int64_t count = type_count(&out->t.type);
+    if (size != (uint64_t)count * type->size)
+        return fail(d, "tensor '%s' of %lld %s has %llu bytes of data, not %llu", pb(p->name),
+                    (long long)count, type->name, (unsigned long long)size,
+                    (unsigned long long)count * type->size);
+    out->t.data = (void *)(uintptr_t)data;
+    if (type->size == dtype_size[type->dt] && type->dt != DT_BOOL)
+        return true;
+    out->file = NULL; /* widened, or made 0 and 1 */
+    out->t.data = arena_alloc(&m->arena, (size_t)type_bytes(&out->t.type) + 1, 1);
+    for (int64_t i = 0; i < count; i++)
+        tensor_set_i(&out->t, i, raw_int(data, type->size, data_type_is_signed(p->data_type), i));
+    return true;
 }
 
 bool tensor_is_uniform(const Tensor *t)

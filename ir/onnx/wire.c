@@ -11,6 +11,7 @@
 #include "../mem.h"
 #include "onnx_int.h"
 #include "protobuf.h"
+#include "put.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,7 +83,6 @@ static const Layout layout[M_COUNT] = {
     [M_FUNCTION] = {F(1) | F(4) | F(5) | F(6) | F(7) | F(9) | F(10) | F(11),
                     {{7, M_NODE}, {9, M_LEAF}, {11, M_ATTRIBUTE}}},
 };
-enum { TENSOR_RAW_DATA = 9 };
 
 typedef struct {
     const uint8_t *start; /* of the file */
@@ -124,7 +124,7 @@ static bool walk(Walk *w, Message m, const uint8_t *data, size_t size);
 static bool delimited(Walk *w, Message m, const WireField *f)
 {
     int sub = sub_message(m, f->number);
-    bool raw = m == M_TENSOR && f->number == TENSOR_RAW_DATA;
+    bool raw = m == M_TENSOR && f->number == TENSOR_RAW;
     uint64_t place[2] = {(uint64_t)(f->data - w->start), f->size};
     size_t n = raw ? sizeof place : f->size;
     uint8_t length[LENGTH_BYTES];

@@ -72,6 +72,25 @@ static char *any_name(Mutator *x)
     return (char *)"";
 }
 
+static bool change_value(Mutator *x, Onnx__ValueInfoProto *v)
+{
+    Onnx__TypeProto__Tensor *t =
+        v->type && v->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? v->type->tensor_type : NULL;
+    if (!t || pick(x, 6) == 0)
+        return v->name = any_name(x), true;
+    if (!t->shape || !t->shape->n_dim || pick(x, 4) == 0)
+        return t->elem_type = (int32_t)pick(x, 27), true;
+    Onnx__TensorShapeProto__Dimension *d = t->shape->dim[pick(x, t->shape->n_dim)];
+    bool symbol = pick(x, 4) == 0;
+    d->value_case = symbol ? ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM
+                           : ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+    if (symbol)
+        d->dim_param = (char *)"batch";
+    else
+        d->dim_value = number(x, 2);
+    return true;
+}
+
 static bool change_attribute(Mutator *x, Onnx__AttributeProto *a)
 {
     if (a->n_ints && pick(x, 4))
@@ -82,6 +101,8 @@ static bool change_attribute(Mutator *x, Onnx__AttributeProto *a)
         a->floats[pick(x, a->n_floats)] = (float)number(x, 1);
     else if (a->has_f)
         a->f = pick(x, 4) ? (float)number(x, 1) : (float)(0.0 / (pick(x, 2) - 0.0));
+    else if (a->g && a->g->n_output && pick(x, 4) == 0)
+        return change_value(x, a->g->output[pick(x, a->g->n_output)]);
     else if (a->g && a->g->n_node)
         x->g = a->g; /* go on inside the body */
     else
@@ -92,7 +113,7 @@ static bool change_attribute(Mutator *x, Onnx__AttributeProto *a)
 static bool change_node(Mutator *x, Onnx__NodeProto *n)
 {
     const Onnx__NodeProto *other = any_node(x);
-    switch (pick(x, 7)) {
+    switch (pick(x, 8)) {
     case 0: n->op_type = other->op_type; n->domain = other->domain; return true;
     case 1:
         if (n->n_input)
@@ -108,6 +129,7 @@ static bool change_node(Mutator *x, Onnx__NodeProto *n)
         n->input[n->n_input++] = any_name(x);
         return true;
     case 5: n->attribute = other->attribute; n->n_attribute = other->n_attribute; return true;
+    case 6: n->n_output = pick(x, n->n_output + 1); return true;
     default: return n->n_attribute > 0 && change_attribute(x, n->attribute[pick(x, n->n_attribute)]);
     }
 }
@@ -144,22 +166,12 @@ static bool change_tensor(Mutator *x, Onnx__TensorProto *t)
         else if (t->has_raw_data && t->raw_data.len)
             t->raw_data.data[pick(x, t->raw_data.len)] = (uint8_t)pick(x, 256);
         return true;
+    case 4: /* elements in another field, or in two */
+        t->n_uint64_data = t->n_dims ? (size_t)t->dims[0] & 63 : 1;
+        t->uint64_data = arena_alloc(&x->a, t->n_uint64_data + 1, sizeof *t->uint64_data);
+        return true;
     default: return t->n_dims && (t->dims[pick(x, t->n_dims)] = number(x, 1), true);
     }
-}
-
-static bool change_value(Mutator *x, Onnx__ValueInfoProto *v)
-{
-    Onnx__TypeProto__Tensor *t =
-        v->type && v->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? v->type->tensor_type : NULL;
-    if (!t || pick(x, 6) == 0)
-        return v->name = any_name(x), true;
-    if (!t->shape || !t->shape->n_dim || pick(x, 4) == 0)
-        return t->elem_type = (int32_t)pick(x, 27), true;
-    Onnx__TensorShapeProto__Dimension *d = t->shape->dim[pick(x, t->shape->n_dim)];
-    d->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
-    d->dim_value = number(x, 2);
-    return true;
 }
 
 static bool change_model(Mutator *x)

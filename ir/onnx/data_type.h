@@ -1,0 +1,24 @@
+/* data_type.h -- ONNX's element types, by TensorProto.DataType. */
+#ifndef CKC_ONNX_DATA_TYPE_H
+#define CKC_ONNX_DATA_TYPE_H
+
+#include "../ir.h"
+
+typedef struct {
+    const char *name;
+    DType dt;      /* native type that holds its values; DT_NONE: not supported */
+    uint8_t size;  /* bytes of an element in raw data; 0: not supported */
+    char kind;     /* 'f' float, 'B' bfloat16, 'i' signed, 'u' unsigned, 'b' bool */
+    uint8_t field; /* of TensorProto that holds elements which are not raw */
+} DataType;
+
+const DataType *data_type_info(int32_t data_type); /* of an unknown type: not supported */
+
+DType onnx_dtype(int32_t data_type); /* native type that holds it; DT_NONE: none does */
+const char *onnx_dtype_name(int32_t data_type);
+int32_t onnx_data_type(DType dt); /* that has this native type as its own; 0: none */
+int data_type_size(int32_t data_type);
+bool data_type_is_signed(int32_t data_type);
+bool data_type_is_widened(int32_t data_type);
+
+#endif

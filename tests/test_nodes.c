@@ -1,0 +1,311 @@
+/* test_nodes.c -- nodes of a model that no importer can take, and numbers of theirs that are out of range:
+ * each is refused by name, with the reason. */
+#include "tests.h"
+
+#include <string.h>
+
+#include "command.h"
+#include "imported.h"
+#include "onnx_builder.h"
+
+enum { INT64 = 7 };
+#define LARGEST "9223372036854775807" /* INT64_MAX */
+
+/* y = op(in): one node; operands and results are added by the caller. */
+static Onnx__NodeProto *start_op(Builder *b, Arena *a, int opset, const char *op, const char *in)
+{
+    start(b, opset);
+    add_value(b, a, "y", FLOAT, "", false);
+    return add_node(b, a, op, in, "y");
+}
+
+static void add_int(Builder *b, Onnx__NodeProto *n, const char *name, int64_t v)
+{
+    Onnx__AttributeProto *a = add_attr(b, n, name);
+    a->has_i = true;
+    a->i = v;
+}
+
+static void add_ints(Builder *b, Onnx__NodeProto *n, const char *name, size_t count, const int64_t *v)
+{
+    Onnx__AttributeProto *a = add_attr(b, n, name);
+    a->n_ints = count;
+    a->ints = (int64_t *)(uintptr_t)v;
+}
+
+/* An initializer; rank 0 if there is one number of rank 0. */
+static void add_numbers(Builder *b, const char *name, int rank, size_t count, const int64_t *v)
+{
+    Onnx__TensorProto *t = add_tensor(b, name, rank, (int64_t[]){(int64_t)count}, NULL);
+    t->data_type = INT64;
+    t->int64_data = (int64_t *)(uintptr_t)v;
+    t->n_int64_data = count;
+}
+
+static void refused(Builder *b, Arena *a, const char *part)
+{
+    Imported r = import_file(save(b, a, "nodes.onnx"));
+    ck_assert_msg(r.ok, "%s", r.d.msg);
+    ck_assert_msg(!build_graph(&r, &(OnnxOptions){0}), "%s: accepted", part);
+    ck_assert_msg(strstr(r.d.msg, "node 'node") && strstr(r.d.msg, part), "%s: %s", part, r.d.msg);
+    release(&r);
+}
+
+/* The integers that value y has when the model is imported. */
+static void computed(Builder *b, Arena *a, int count, const int64_t *want)
+{
+    Imported r = import_file(save(b, a, "nodes.onnx"));
+    ck_assert_msg(r.ok && build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    Tensor t = graph_tensor(&r.g, r.g.out[0]);
+    ck_assert_int_eq(type_count(&t.type), count);
+    for (int i = 0; i < count; i++)
+        ck_assert_int_eq(tensor_i(&t, i), want[i]);
+    release(&r);
+}
+
+/* ---- results ------------------------------------------------------------ */
+
+START_TEST(nodes_have_results)
+{
+    Arena a = {0};
+    Builder b;
+    static const int64_t shape[] = {2};
+    static float w[] = {1, 2};
+    static const char *const op[] = {"Split", "Identity", "ConstantOfShape"};
+    for (int k = 0; k < 3; k++) {
+        start_op(&b, &a, 17, "Relu", "x");
+        add_value(&b, &a, "x", FLOAT, "2", true);
+        add_numbers(&b, "s", 1, 1, shape);
+        add_tensor(&b, "w", 1, shape, w);
+        Onnx__NodeProto *n = add_node(&b, &a, op[k], k == 2 ? "s" : "w", "z");
+        n->n_output = 0;
+        refused(&b, &a, "it has no results");
+    }
+    arena_free(&a);
+}
+END_TEST
+
+/* Without a single iteration a stacked result is as its declaration says. */
+static void start_empty_loop(Builder *b, Arena *a, Builder *body, int type, const char *dims)
+{
+    static const int64_t none[] = {0};
+    start(body, 17);
+    add_value(body, a, "i", INT64, "", true);
+    add_value(body, a, "go", 9, "", true);
+    add_value(body, a, "go", 9, "", false);
+    add_value(body, a, "z", type, dims, false);
+    add_node(body, a, "Identity", "x", "z");
+    Onnx__NodeProto *n = start_op(b, a, 17, "Loop", "trips _");
+    add_value(b, a, "x", FLOAT, "2", true);
+    add_numbers(b, "trips", 0, 1, none);
+    add_attr(b, n, "body")->g = &body->graph;
+}
+
+START_TEST(loops_that_never_run)
+{
+    Arena a = {0};
+    Builder b, body;
+    start_empty_loop(&b, &a, &body, INT64, "2");
+    computed(&b, &a, 0, NULL);
+    static const char why[] = "its result has no declared shape";
+    start_empty_loop(&b, &a, &body, FLOAT, "N");
+    refused(&b, &a, why);
+    start_empty_loop(&b, &a, &body, FLOAT, "2");
+    body.dim[3][0].dim_value = -5;
+    refused(&b, &a, why);
+    start_empty_loop(&b, &a, &body, FLOAT, "22");
+    body.dim[3][0].dim_value = body.dim[3][1].dim_value = (int64_t)1 << 39;
+    refused(&b, &a, why);
+    start_empty_loop(&b, &a, &body, 8, "2");
+    refused(&b, &a, why);
+    arena_free(&a);
+}
+END_TEST
+
+/* ---- attributes --------------------------------------------------------- */
+
+/* One node: its operands are x, w, o, floats of these dimensions (w of MaxUnpool: indices), s and t: [3 3]
+ * and [2 2].  attr has n numbers, or one; `one` is another attribute, of value 1. */
+typedef struct {
+    int opset;
+    const char *op, *in, *x, *w, *o, *one, *attr;
+    int n;
+    int64_t v[18];
+    const char *part; /* of the message */
+} Case;
+
+static void attribute_refused(const Case *c)
+{
+    Arena a = {0};
+    Builder b;
+    static const int64_t three[] = {3, 3}, two[] = {2, 2};
+    bool unpool = strcmp(c->op, "MaxUnpool") == 0;
+    Onnx__NodeProto *n = start_op(&b, &a, c->opset, c->op, c->in);
+    add_value(&b, &a, "x", FLOAT, c->x, true);
+    if (c->w)
+        add_value(&b, &a, "w", unpool ? INT64 : FLOAT, c->w, true);
+    if (c->o)
+        add_value(&b, &a, "o", FLOAT, c->o, true);
+    add_numbers(&b, "s", 1, 2, three);
+    add_numbers(&b, "t", 1, 2, two);
+    if (unpool)
+        add_ints(&b, n, "kernel_shape", 2, two);
+    if (c->one)
+        add_int(&b, n, c->one, 1);
+    if (c->n > 1)
+        add_ints(&b, n, c->attr, (size_t)c->n, c->v);
+    else if (c->n == 1)
+        add_int(&b, n, c->attr, c->v[0]);
+    refused(&b, &a, c->part);
+    arena_free(&a);
+}
+
+START_TEST(attributes_have_ranges)
+{
+    static const Case all[] = {
+        {17, "ConvTranspose", "x w", "1133", "1922", 0, 0, "group", 1, {INT64_MAX},
+         "attribute 'group' is " LARGEST ", not 1 to 1"},
+        {17, "ConvTranspose", "x w", "1133", "1122", 0, 0, "strides", 2, {INT64_MAX, 1},
+         "attribute 'strides' has " LARGEST ", not 1 to 4194304"},
+        {17, "ConvTranspose", "x w", "1133", "1122", 0, 0, "output_padding", 2, {1, INT64_MAX},
+         "attribute 'output_padding' has " LARGEST ", not 0 to"},
+        {17, "ConvTranspose", "x w", "1133", "1122", 0, 0, "output_padding", 3, {1, 1, 1},
+         "attribute 'output_padding' has 3 numbers, not 2"},
+        {17, "ConvTranspose", "x w", "1133", "1122", 0, 0, "output_shape", 2, {INT64_MIN, 1},
+         "attribute 'output_shape' has -9223372036854775808, not 0 to"},
+        {17, "Conv", "x w", "1133", "1122", 0, 0, "dilations", 2, {INT64_MAX, 1},
+         "attribute 'dilations' has " LARGEST ", not 1 to"},
+        {19, "DeformConv", "x w o", "1133", "1122", "1822", 0, "strides", 2, {INT64_MAX, 1},
+         "attribute 'strides' has " LARGEST ", not 1 to"},
+        {19, "DeformConv", "x w o", "1133", "1122", "1822", 0, "pads", 4, {INT64_MIN, 0, 0, 0},
+         "attribute 'pads' has -9223372036854775808, not"},
+        {19, "DeformConv", "x w o", "1133", "1922", "1822", 0, "group", 1, {INT64_MAX},
+         "attribute 'group' is " LARGEST ", not 1 to 1"},
+        {18, "Col2Im", "x s t", "144", 0, 0, 0, "dilations", 2, {INT64_MAX, 1},
+         "attribute 'dilations' has " LARGEST ", not 1 to"},
+        {18, "Col2Im", "x s t", "144", 0, 0, 0, "pads", 4, {INT64_MAX, 0, 1, 0},
+         "attribute 'pads' has " LARGEST ", not 0 to"},
+        {18, "Col2Im", "x s t", "144", 0, 0, 0, "pads", 2, {0, 0},
+         "attribute 'pads' has 2 numbers, not 4"},
+        {17, "MaxUnpool", "x w", "1122", "1122", 0, 0, "strides", 2, {INT64_MAX, 1},
+         "attribute 'strides' has " LARGEST ", not 1 to"},
+        {17, "MaxUnpool", "x w", "1122", "1122", 0, 0, "pads", 4, {INT64_MAX, 0, 1, 0},
+         "attribute 'pads' has " LARGEST ", not"},
+        {6, "Add", "x w", "23", "3", 0, "broadcast", "axis", 1, {(int64_t)1 << 31},
+         "attribute 'axis' is 2147483648, not -8 to 2"},
+        {21, "GroupNormalization", "x w w", "303", "0", 0, 0, "num_groups", 1, {INT64_MAX},
+         "attribute 'num_groups' is " LARGEST ", not 1 to"},
+        {24, "RotaryEmbedding", "x w w", "2332", "231", 0, 0, "rotary_embedding_dim", 1, {-2},
+         "attribute 'rotary_embedding_dim' is -2, not 0 to 2"},
+        {21, "DequantizeLinear", "x w", "22", "22", 0, 0, "block_size", 1, {INT64_MAX},
+         "attribute 'block_size' is " LARGEST ", not 0 to"},
+        {17, "Multinomial", "x", "22", 0, 0, 0, "sample_size", 1, {INT64_MIN},
+         "attribute 'sample_size' is -9223372036854775808, not 1 to"},
+        {13, "Cast", "x", "2", 0, 0, 0, "to", 1, {((int64_t)1 << 32) + 1},
+         "attribute 'to' is 4294967297: element type unknown is not supported"},
+        {17, "Bernoulli", "x", "2", 0, 0, 0, "dtype", 1, {99},
+         "attribute 'dtype' is 99: element type unknown is not supported"},
+        {17, "EyeLike", "x", "22", 0, 0, 0, "dtype", 1, {8}, "attribute 'dtype' is 8: element type string"},
+        {17, "Flatten", "x", "23", 0, 0, 0, "axis", 1, {3}, "axis 3 is outside rank 2"},
+        {17, "Flatten", "x", "23", 0, 0, 0, "axis", 1, {-3}, "axis -3 is outside rank 2"},
+        {17, "Transpose", "x", "23", 0, 0, 0, "perm", 17, {1, 0},
+         "attribute 'perm' has 17 numbers, at most 16 are supported"},
+        {11, "ReduceSum", "x", "23", 0, 0, 0, "axes", 17, {0},
+         "attribute 'axes' has 17 numbers, at most 16 are supported"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        attribute_refused(&all[i]);
+}
+END_TEST
+
+START_TEST(attributes_that_are_needed)
+{
+    static const Case all[] = {
+        {10, "Pad", "x", "23", 0, 0, 0, 0, 0, {0}, "attribute 'pads' is missing"},
+        {1, "Pad", "x", "23", 0, 0, 0, 0, 0, {0}, "attribute 'paddings' is missing"},
+        {4, "Reshape", "x", "23", 0, 0, 0, 0, 0, {0}, "attribute 'shape' is missing"},
+        {11, "Unsqueeze", "x", "23", 0, 0, 0, 0, 0, {0}, "attribute 'axes' is missing"},
+        {9, "Slice", "x", "23", 0, 0, 0, 0, 0, {0}, "attribute 'starts' is missing"},
+        {9, "TopK", "x", "23", 0, 0, 0, 0, 0, {0}, "attribute 'k' is missing"},
+        {7, "Upsample", "x", "1133", 0, 0, 0, 0, 0, {0}, "attribute 'scales' is missing"},
+        {17, "Concat", "x x", "23", 0, 0, 0, 0, 0, {0}, "attribute 'axis' is missing"},
+        {17, "Cast", "x", "23", 0, 0, 0, 0, 0, {0}, "attribute 'to' is missing"},
+        {17, "MaxPool", "x", "1133", 0, 0, 0, 0, 0, {0}, "attribute 'kernel_shape' is missing"},
+        {17, "MaxRoiPool", "x w", "1133", "15", 0, 0, 0, 0, {0}, "attribute 'pooled_shape' is missing"},
+        {17, "LRN", "x", "1133", 0, 0, 0, 0, 0, {0}, "attribute 'size' is missing"},
+        {17, "RandomNormal", "", "2", 0, 0, 0, 0, 0, {0}, "attribute 'shape' is missing"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        attribute_refused(&all[i]);
+}
+END_TEST
+
+/* ---- operands ----------------------------------------------------------- */
+
+START_TEST(ranges_across_all_integers)
+{
+    static const int64_t start[] = {INT64_MIN}, limit[] = {INT64_MAX}, step[] = {(int64_t)1 << 62};
+    Arena a = {0};
+    Builder b;
+    start_op(&b, &a, 17, "Range", "from to by");
+    add_numbers(&b, "from", 0, 1, start);
+    add_numbers(&b, "to", 0, 1, limit);
+    add_numbers(&b, "by", 0, 1, step);
+    computed(&b, &a, 4, (int64_t[]){INT64_MIN, -step[0], 0, step[0]});
+    arena_free(&a);
+}
+END_TEST
+
+/* It has no scale that the others could have as well. */
+START_TEST(extents_of_an_empty_image)
+{
+    static const int64_t sizes[] = {0, 1, 3, 3};
+    Arena a = {0};
+    Builder b;
+    Onnx__NodeProto *n = start_op(&b, &a, 18, "Resize", "x _ _ sizes");
+    add_value(&b, &a, "x", FLOAT, "0133", true);
+    add_numbers(&b, "sizes", 1, 4, sizes);
+    Onnx__AttributeProto *policy = add_attr(&b, n, "keep_aspect_ratio_policy");
+    policy->has_s = true;
+    policy->s = (ProtobufCBinaryData){10, (uint8_t *)(uintptr_t)"not_larger"};
+    refused(&b, &a, "dimension 0 is empty");
+    arena_free(&a);
+}
+END_TEST
+
+/* A part that is larger than all there is, and two that are so together. */
+START_TEST(parts_of_a_sequence)
+{
+    static const int64_t one[] = {INT64_MAX}, two[] = {1, INT64_MAX};
+    Arena a = {0};
+    Builder b;
+    start_op(&b, &a, 17, "SequenceLength", "parts");
+    add_node(&b, &a, "SplitToSequence", "x size", "parts");
+    add_value(&b, &a, "x", FLOAT, "4", true);
+    add_numbers(&b, "size", 0, 1, one);
+    computed(&b, &a, 1, (int64_t[]){1});
+    start_op(&b, &a, 17, "SequenceLength", "parts");
+    add_node(&b, &a, "SplitToSequence", "x size", "parts");
+    add_value(&b, &a, "x", FLOAT, "4", true);
+    add_numbers(&b, "size", 1, 2, two);
+    refused(&b, &a, "parts do not fit 4 elements");
+    arena_free(&a);
+}
+END_TEST
+
+Suite *suite_nodes(void)
+{
+    Suite *s = suite_create("nodes");
+    TCase *t = tcase_create("nodes");
+    tcase_set_timeout(t, 60);
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_add_test(t, nodes_have_results);
+    tcase_add_test(t, loops_that_never_run);
+    tcase_add_test(t, attributes_have_ranges);
+    tcase_add_test(t, attributes_that_are_needed);
+    tcase_add_test(t, ranges_across_all_integers);
+    tcase_add_test(t, extents_of_an_empty_image);
+    tcase_add_test(t, parts_of_a_sequence);
+    suite_add_tcase(s, t);
+    return s;
+}
