@@ -7,13 +7,12 @@
 #endif
 
 /* Compiled with -ffp-contract=fast (CMakeLists.txt), and without checks, which take longer.  The result is
- * fetched from memory meanwhile.  STORE puts a vector of sums to `at`. */
-#define PANEL(name, isa, lanes, WIDTH, ROWS, VECTORS, ADD_PRODUCT, ELEMENT, STORE)                           \
+ * fetched from memory meanwhile.  STORE puts a vector of a row's sums there, with what is added to them. */
+#define PANEL(name, isa, lanes, WIDTH, ROWS, VECTORS, ADD_PRODUCT, ELEMENT, ADDED, STORE)                    \
     __attribute__((no_sanitize("address", "undefined"))) isa static void name(                               \
-        int64_t terms, const float *a, const float *b, int64_t every, ELEMENT *c, int64_t stride, bool add)  \
+        int64_t terms, const float *a, const float *b, int64_t every, ELEMENT *c, int64_t stride, ADDED add) \
     {                                                                                                        \
         Floats##lanes sum[ROWS][VECTORS] = {{{0}}};                                                          \
-        (void)add;                                                                                           \
         for (int i = 0; i < ROWS; i++)                                                                       \
             for (int v = 0; v < VECTORS; v++)                                                                \
                 __builtin_prefetch(c + i * stride + v * lanes, 1);                                           \
@@ -21,7 +20,7 @@
             UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int v = 0; v < VECTORS; v++)                   \
                 ADD_PRODUCT(sum[i][v], a[i], ((const Floats##lanes *)(const void *)b)[v]);                   \
         UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int v = 0; v < VECTORS; v++)                       \
-            STORE(c + i * stride + v * lanes, sum[i][v], add, lanes);                                        \
+            STORE(c + i * stride + v * lanes, sum[i][v], add, i, lanes);                                     \
     }
 
 #define VECTORS_OF(lanes)                                                                                    \
@@ -36,25 +35,27 @@ VECTORS_OF(16)
 #define ADD_PAIRS(sum, a, b)                                                                                 \
     (sum) = (Floats16)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)_mm512_set1_ps(a), (__m512bh)(b))
 
-#define STORE_FLOATS(to, sum, add, lanes)                                                                    \
+#define STORE_FLOATS(to, sum, add, row, lanes)                                                               \
     do {                                                                                                     \
         Floats##lanes *at_ = (Floats##lanes *)(void *)(to);                                                  \
         *at_ = (add) ? *at_ + (sum) : (sum);                                                                 \
     } while (0)
 /* As bf16_store() does. */
-#define STORE_BF16(to, sum, add, lanes)                                                                      \
+#define STORE_BF16(to, sum, add, row, lanes)                                                                 \
     do {                                                                                                     \
-        Words##lanes bits_ = (Words##lanes)(sum), high_ = bits_ >> 16;                                       \
-        Words##lanes near_ = (bits_ + 0x7FFF + (high_ & 1)) >> 16, nan_ = (Words##lanes)((sum) != (sum));    \
+        Floats##lanes all_ = (add) ? (add)[row] + (sum) : (sum);                                             \
+        Words##lanes bits_ = (Words##lanes)all_, high_ = bits_ >> 16;                                        \
+        Words##lanes near_ = (bits_ + 0x7FFF + (high_ & 1)) >> 16, nan_ = (Words##lanes)(all_ != all_);      \
         *(Halves##lanes *)(void *)(to) =                                                                     \
             __builtin_convertvector((near_ & ~nan_) | ((high_ | 0x40) & nan_), Halves##lanes);               \
     } while (0)
 
 #define PANELS(name, isa, lanes, WIDTH, ADD_PRODUCT)                                                         \
-    PANEL(name, isa, lanes, WIDTH, WIDTH, 2, ADD_PRODUCT, float, STORE_FLOATS)                               \
-    PANEL(name##_few, isa, lanes, WIDTH, FEW_PANEL_ROWS, 2, ADD_PRODUCT, float, STORE_FLOATS)                \
-    PANEL(name##_bf16, isa, lanes, WIDTH, WIDTH, 2, ADD_PRODUCT, uint16_t, STORE_BF16)                       \
-    PANEL(name##_few_bf16, isa, lanes, WIDTH, FEW_PANEL_ROWS, 2, ADD_PRODUCT, uint16_t, STORE_BF16)          \
+    PANEL(name, isa, lanes, WIDTH, WIDTH, 2, ADD_PRODUCT, float, bool, STORE_FLOATS)                         \
+    PANEL(name##_few, isa, lanes, WIDTH, FEW_PANEL_ROWS, 2, ADD_PRODUCT, float, bool, STORE_FLOATS)          \
+    PANEL(name##_bf16, isa, lanes, WIDTH, WIDTH, 2, ADD_PRODUCT, uint16_t, const float *, STORE_BF16)        \
+    PANEL(name##_few_bf16, isa, lanes, WIDTH, FEW_PANEL_ROWS, 2, ADD_PRODUCT, uint16_t, const float *,       \
+          STORE_BF16)                                                                                        \
     static const Panel name##s = {name,           name##_few, name##_bf16,                                  \
                                   name##_few_bf16, WIDTH,      2 * lanes};
 

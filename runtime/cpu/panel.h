@@ -9,11 +9,11 @@ enum { PANEL_ROWS = 12 /* at most */, FEW_PANEL_ROWS = 4 };
 
 /* Panels lie term by term: `rows` elements of a, `columns` of b, those `every` elements from one term to the
  * next; of pairs, terms counts these.  c, whose rows are a stride apart, is the sum over all terms, in their
- * order, or that is added to it; rounded to bf16 it is not added. */
+ * order, or that is added to it; rounded to bf16 it is that and a bias of each row, NULL: none. */
 typedef void PanelFn(int64_t terms, const float *a, const float *b, int64_t every, float *c,
                      int64_t stride, bool add);
 typedef void PanelBf16Fn(int64_t terms, const float *a, const float *b, int64_t every, uint16_t *c,
-                         int64_t stride, bool add);
+                         int64_t stride, const float *bias);
 
 typedef struct {
     PanelFn *multiply, *multiply_few; /* all rows of a; the first FEW_PANEL_ROWS of them */

@@ -323,7 +323,7 @@ Product *product_make(const Problem *q, int vector, bool pairs, int threads)
     p->pack_joined = pack_function(DT_F32, vector);
     p->narrow = narrow_function(p->out, vector);
     set_blocks(p, q->parts);
-    p->rounds = p->out == DT_BF16 && p->terms <= p->block_terms && !p->bias && q->added == 0;
+    p->rounds = p->out == DT_BF16 && p->terms <= p->block_terms && q->added == 0;
     p->few = has_few_rows(p);
     return p;
 }
@@ -338,7 +338,7 @@ static int64_t thread_floats(const Product *p)
     if (p->is_depthwise)
         return depthwise_floats(&p->depthwise);
     int64_t columns = p->members * p->block_columns, packed = p->in_panels ? 0 : columns;
-    int64_t result = dtype_is_half(p->out) && !p->rounds ? p->unit_rows * columns : 0;
+    int64_t result = p->rounds ? p->unit_rows : dtype_is_half(p->out) ? p->unit_rows * columns : 0;
     int64_t widened = p->pairs ? p->block_terms * p->nr : 0;
     return round_up(
         panel_depth(p, p->block_terms) * (p->block_rows + packed) + PACK_SPARE + widened + result, 16);
@@ -354,10 +354,12 @@ int64_t product_scratch(const Product *p)
 /* ---- running ---------------------------------------------------------------------------------------- */
 
 /* Where a unit of a member's result is summed: there, from its `first` column on, or in scratch; `half`:
- * rounded to bf16.  Images are image_stride apart, each with so many columns. */
+ * rounded to bf16, with a bias of each row, NULL: none.  Images are image_stride apart, each with so many
+ * columns. */
 typedef struct {
     float *at;
     uint16_t *half;
+    const float *bias;
     int64_t stride, first, image_columns, image_stride;
 } Sums;
 
@@ -367,7 +369,11 @@ static Sums sums_from(const Sums *s, int64_t row, int64_t column, int64_t *n)
     int64_t image = (s->first + column) / s->image_columns, inside = (s->first + column) % s->image_columns;
     int64_t from = row * s->stride + image * s->image_stride + inside;
     *n = s->image_columns - inside;
-    return (Sums){s->at ? s->at + from : NULL, s->half ? s->half + from : NULL, s->stride, 0, *n, 0};
+    return (Sums){.at = s->at ? s->at + from : NULL,
+                  .half = s->half ? s->half + from : NULL,
+                  .bias = s->bias ? s->bias + row : NULL,
+                  .stride = s->stride,
+                  .image_columns = *n};
 }
 
 /* A tile of which not all is wanted, or that is of several images. */
@@ -380,8 +386,11 @@ static void multiply_edge(const Product *p, int64_t terms, const float *a, const
     for (int64_t j = 0, n; j < columns; j += n) {
         Sums part = sums_from(to, row, column + j, &n);
         n = least(n, columns - j);
-        for (int64_t i = 0; i < rows && part.half; i++)
+        for (int64_t i = 0; i < rows && part.half; i++) {
+            for (int64_t k = 0; k < n && part.bias; k++)
+                whole[i * p->nr + j + k] += part.bias[i];
             p->narrow(part.half + i * part.stride, whole + i * p->nr + j, n);
+        }
         for (int64_t i = 0; i < rows && part.at; i++)
             for (int64_t k = 0; k < n; k++) {
                 float *at = part.at + i * part.stride + k, sum = whole[i * p->nr + j + k];
@@ -396,7 +405,7 @@ static void multiply_panels(const Product *p, int64_t terms, const float *a, con
 {
     const Panel *of = &p->panel;
     if (to->half)
-        (few ? of->multiply_few_bf16 : of->multiply_bf16)(terms, a, b, p->nr, to->half, to->stride, add);
+        (few ? of->multiply_few_bf16 : of->multiply_bf16)(terms, a, b, p->nr, to->half, to->stride, to->bias);
     else
         (few ? of->multiply_few : of->multiply)(terms, a, b, p->nr, to->at, to->stride, add);
 }
@@ -469,11 +478,17 @@ static float widened(DType dt, const void *at, int64_t i)
 static Sums open_sums(const Product *p, const Unit *u, const Member *m, float *scratch)
 {
     if (dtype_is_half(p->out) && !p->rounds)
-        return (Sums){scratch, NULL, p->block_columns, 0, p->block_columns, 0};
-    Sums s = {NULL, NULL, p->row_stride, u->column, p->image_columns, p->image_stride};
-    if (p->rounds)
+        return (Sums){.at = scratch, .stride = p->block_columns, .image_columns = p->block_columns};
+    Sums s = {.stride = p->row_stride,
+              .first = u->column,
+              .image_columns = p->image_columns,
+              .image_stride = p->image_stride};
+    for (int64_t i = 0; i < u->rows && p->rounds && p->bias; i++)
+        scratch[i] = widened(p->in, m->bias, u->row + i);
+    if (p->rounds) {
         s.half = (uint16_t *)(void *)m->c + u->row * p->row_stride;
-    else
+        s.bias = p->bias ? scratch : NULL;
+    } else
         s.at = (float *)(void *)m->c + u->row * p->row_stride;
     return s;
 }
@@ -490,7 +505,7 @@ static int64_t place_of(const Product *p, int64_t row, int64_t column, int64_t *
 static void fill_sums(const Product *p, const Unit *u, const Member *m, const Sums *s, bool add)
 {
     bool half = dtype_is_half(p->out);
-    for (int64_t i = 0; i < u->rows && (p->bias || (add && half)); i++)
+    for (int64_t i = 0; i < u->rows && !p->rounds && (p->bias || (add && half)); i++)
         for (int64_t j = 0, n; j < u->columns; j += n) {
             int64_t from = place_of(p, u->row + i, u->column + j, &n);
             Sums to = sums_from(s, i, j, &n);
@@ -541,7 +556,7 @@ static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool
           *c = widened + (p->pairs ? p->block_terms * p->nr : 0) + PACK_SPARE;
     for (int64_t i = 0; i < u.members; i++) {
         m[i] = find_member(p, at, u.member + i);
-        sums[i] = open_sums(p, &u, &m[i], c + i * p->unit_rows * p->block_columns);
+        sums[i] = open_sums(p, &u, &m[i], p->rounds ? c : c + i * p->unit_rows * p->block_columns);
         fill_sums(p, &u, &m[i], &sums[i], add);
     }
     for (int64_t k = 0; k < p->terms; k += p->block_terms) {
