@@ -15,6 +15,7 @@
 #include "gpu.h"
 #include "shim/shadow.h"
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 Gpu gpu;
@@ -54,8 +55,13 @@ static size_t memory_left(void)
 
 /* ---- the device --------------------------------------------------------------------------------- */
 
+static atomic_int inits;
+EXPORT int fake_cuda_inits(void); /* how often it was called */
+int fake_cuda_inits(void) { return inits; }
+
 CUresult cuInit(unsigned flags)
 {
+    inits++;
     return flags ? INVALID_VALUE : mode("no_device") ? CUDA_ERROR_NO_DEVICE : 0;
 }
 
