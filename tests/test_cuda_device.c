@@ -186,6 +186,28 @@ START_TEST(what_fails_says_why)
 }
 END_TEST
 
+/* A kernel's first launch, which loads it, says nothing of the others. */
+START_TEST(times_are_those_of_warm_runs)
+{
+    TestStep s;
+    step_init(&s);
+    s.device = &cuda_device;
+    ck_assert_msg(step_plan(&s, CKC_SOURCE_DIR "/tests/data/oom/conv.onnx", NULL), "%s", s.diag.msg);
+    ck_assert_msg(step_open(&s, NULL), "%s", s.diag.msg);
+    double *seconds = calloc(s.info.plan.nstep, sizeof *seconds), sum = 0;
+    setenv("FAKE_CUDA_LATE", "1", 1);
+    for (int i = 0; i < 3; i++)
+        ck_assert_msg(exec_step(s.exec, seconds, &s.diag), "%s", s.diag.msg);
+    unsetenv("FAKE_CUDA_LATE");
+    for (uint32_t i = 0; i < s.info.plan.nstep; i++)
+        sum += seconds[i];
+    ck_assert_double_gt(sum, 0);
+    ck_assert_double_lt(sum, 1);
+    free(seconds);
+    step_free(&s);
+}
+END_TEST
+
 /* ---- the example, as users run it --------------------------------------------------------------- */
 
 /* On standard error are warnings of the address sanitizer, which does not know fibers. */
@@ -663,6 +685,7 @@ Suite *suite_cuda_device(void)
         tcase_add_unchecked_fixture(t, use_cuda, leave_cuda);
         tcase_add_test(t, driver_that_fails);
         tcase_add_test(t, threads_find_libraries_once);
+        tcase_add_test(t, times_are_those_of_warm_runs);
         suite_add_tcase(s, t);
     }
     t = tcase_create("fake");
