@@ -351,6 +351,36 @@ START_TEST(batches_wrap)
 }
 END_TEST
 
+/* A leading dimension of 1 is one batch, which every step takes. */
+START_TEST(one_batch)
+{
+    Fixture f;
+    Plan *p = plan_text(&f, classifier);
+    Executor *x = exec_open(p, &(ExecOptions){0}, &f.d);
+    ck_assert_msg(x != NULL, "%s", f.d.msg);
+    float rows[2][3] = {{0, 1, 2}, {3, 4, 5}};
+    int32_t target[2] = {2, 1};
+    NamedTensor v[] = {{"x", {type_make(DT_F32, 3, (int64_t[]){1, 2, 3}), rows}},
+                       {"target", {type_make(DT_I32, 2, (int64_t[]){1, 2}), target}}};
+    char path[64];
+    DataFile *data = data_of(2, v, path, &f.d);
+    Feed *feed = feed_open(&f.g, &(StepInputs){0}, data, FEED_FILE, 0, &f.d);
+    ck_assert_msg(feed != NULL, "%s", f.d.msg);
+    Tensor tx = exec_tensor(x, named(&f.g, "x")), ty = exec_tensor(x, named(&f.g, "target"));
+    for (int s = 0; s < 2; s++) {
+        tensor_set_f(&tx, 5, 0);
+        ck_assert(feed_step(feed, x, s + 1, &f.d));
+        ck_assert_double_eq(tensor_f(&tx, 5), 5);
+        ck_assert_int_eq(tensor_i(&ty, 0), 2);
+    }
+    feed_close(feed);
+    data_close(data);
+    unlink(path);
+    exec_close(x);
+    fixture_free(&f);
+}
+END_TEST
+
 START_TEST(bad_data)
 {
     static const struct {
@@ -594,6 +624,7 @@ Suite *suite_runtime(void)
     t = tcase_create("feed");
     tcase_add_test(t, batches_wrap);
     tcase_add_test(t, bad_data);
+    tcase_add_test(t, one_batch);
     tcase_add_test(t, text_windows);
     tcase_add_test(t, random_is_in_range);
     suite_add_tcase(s, t);
