@@ -118,18 +118,16 @@ static char *ask_compiler(void)
     posix_spawn_file_actions_init(&io);
     posix_spawn_file_actions_adddup2(&io, end[1], 1);
     posix_spawn_file_actions_addopen(&io, 2, "/dev/null", O_WRONLY, 0);
-    bool ok = posix_spawnp(&pid, argv[0], &io, NULL, argv, environ) == 0;
+    bool started = posix_spawnp(&pid, argv[0], &io, NULL, argv, environ) == 0;
     posix_spawn_file_actions_destroy(&io);
     close(end[1]);
     FILE *f = fdopen(end[0], "r");
     if (!f)
         close(end[0]);
-    ok = ok && f && getdelim(&text, &size, '\0', f) > 0;
+    bool ok = started && f && getdelim(&text, &size, '\0', f) > 0;
     if (f)
         fclose(f);
-    if (ok)
-        ok = ended_well(pid);
-    if (ok)
+    if (started && ended_well(pid) && ok)
         return text;
     free(text);
     return NULL;
