@@ -470,10 +470,10 @@ DnnlOp *dnnl_make(const DnnlDesc *desc, Diag *d)
     Result result = FAILED;
     if (widens(&p) && p.choice == DNNL_PLAIN)
         result = NONE;
-    else if (op && p.choice == DNNL_OWN)
+    else if (p.choice == DNNL_OWN)
         result = make_own(op, &p);
-    else if (op && !dnnl_engine_create(&op->engine, dnnl_cpu, 0) &&
-        !dnnl_stream_create(&op->stream, op->engine, dnnl_stream_default_flags)) {
+    else if (!dnnl_engine_create(&op->engine, dnnl_cpu, 0) &&
+             !dnnl_stream_create(&op->stream, op->engine, dnnl_stream_default_flags)) {
         result = make_problem(op, &p);
         if (result == NONE && p.choice == DNNL_WINOGRAD)
             result = make_own(op, &p);
