@@ -7,9 +7,7 @@
 #include "random_kernel.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/data.h"
-#include <dlfcn.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -96,52 +94,6 @@ START_TEST(devices)
     device_is("NVIDIA L40S", "NVIDIA L40S (estimated)", 512);
     device_is("", "Fake GPU (estimated)", 512);
     ckc_prints("devices", "cuda:0: 4294967296 bytes free, driver for CUDA 13.0, NVRTC 13.0, cuBLASLt 13.0.0");
-}
-END_TEST
-
-/* NULL: it is not open in this process. */
-static void *open_driver(void) { return dlopen(CKC_FAKE_CUDA "/libcuda.so.1", RTLD_NOW | RTLD_NOLOAD); }
-
-/* A driver that does not start is closed, and may start later. */
-START_TEST(driver_that_fails)
-{
-    Diag d = {0};
-    setenv("FAKE_CUDA", "no_device", 1);
-    ck_assert_ptr_null(cuda_driver(&d));
-    ck_assert_int_eq(d.status, EXIT_DEVICE);
-    ck_assert_ptr_null(open_driver());
-    unsetenv("FAKE_CUDA");
-    ck_assert_ptr_nonnull(cuda_driver(&(Diag){0}));
-}
-END_TEST
-
-static pthread_barrier_t together;
-
-static void *find_libraries(void *unused)
-{
-    (void)unused;
-    Diag d = {0};
-    pthread_barrier_wait(&together);
-    const CudaDriver *cu = cuda_driver(&d);
-    return cu && cuda_nvrtc(cu, &d) && cuda_cublaslt(cu, &d) ? NULL : strdup(d.msg);
-}
-
-START_TEST(threads_find_libraries_once)
-{
-    enum { THREADS = 8 };
-    pthread_t thread[THREADS];
-    int (*inits)(void);
-    pthread_barrier_init(&together, NULL, THREADS);
-    for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_create(&thread[i], NULL, find_libraries, NULL), 0);
-    for (int i = 0; i < THREADS; i++) {
-        void *says;
-        pthread_join(thread[i], &says);
-        ck_assert_msg(!says, "%s", (char *)says);
-    }
-    pthread_barrier_destroy(&together);
-    *(void **)&inits = dlsym(open_driver(), "fake_cuda_inits");
-    ck_assert_int_eq(inits(), 1);
 }
 END_TEST
 
@@ -678,20 +630,13 @@ Suite *suite_cuda_device(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, declarations_are_the_toolkits);
     suite_add_tcase(s, t);
-    if (!getenv("CKC_GPU")) {
-        t = tcase_create("libraries");
-        tcase_add_unchecked_fixture(t, use_cuda, leave_cuda);
-        tcase_add_test(t, driver_that_fails);
-        tcase_add_test(t, threads_find_libraries_once);
-        tcase_add_test(t, times_are_those_of_warm_runs);
-        suite_add_tcase(s, t);
-    }
     t = tcase_create("fake");
     tcase_add_unchecked_fixture(t, use_cuda, leave_cuda);
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     if (!getenv("CKC_GPU")) {
         tcase_add_test(t, devices);
         tcase_add_test(t, what_fails_says_why);
+        tcase_add_test(t, times_are_those_of_warm_runs);
         tcase_add_test(t, nvrtc_makes_machine_code);
         tcase_add_test(t, algorithms_are_pinned);
         tcase_add_test(t, warpgroups_are_pinned);

@@ -239,8 +239,8 @@ static bool take_times(const Cuda *x, uint32_t from, uint32_t to, double *second
     return true;
 }
 
-/* The first time launch by launch, which loads what is loaded late; once more where times are wanted, which are
- * then of a warm run; from then on as one graph, which costs the host a call and runs beside it. */
+/* The first time launch by launch, which loads what is loaded late; once more where times are wanted, so that
+ * they are of a warm run; from then on as one graph, which costs the host a call and runs beside it. */
 static bool cuda_run(void *device, bool rest, double *seconds, Diag *d)
 {
     Cuda *x = device;
