@@ -57,9 +57,9 @@ bool exec_micro(Executor *x, double *seconds, Diag *d);
 bool exec_rest(Executor *x, double *seconds, Diag *d);
 
 /* Around the parts of a step whose loss v (one float; {0}: there is none) is wanted: exec_begin, the parts,
- * exec_end.  Later exec_finish gives, for the earliest that has none, the loss (NaN) and the seconds it took.
- * As many as exec_flight says may be between: on a device that runs beside the host what is done meanwhile,
- * the next inputs for one, costs no time. */
+ * exec_end.  Later exec_finish returns the loss (NaN if none) and the seconds of the oldest such run that is
+ * unfinished; at most exec_flight() of them may be in flight: on a device that runs beside the host what is
+ * done meanwhile, such as preparing the next inputs, costs no time. */
 bool exec_begin(Executor *x, Diag *d);
 bool exec_end(Executor *x, Val v, Diag *d);
 bool exec_finish(Executor *x, double *loss, double *seconds, Diag *d);
