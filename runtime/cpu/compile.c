@@ -44,7 +44,7 @@ enum { NFLAGS = sizeof flags / sizeof *flags };
 static const char *vector_flag(void)
 {
 #ifdef __x86_64__
-    switch (dnnl_vector_bytes()) {
+    switch (onednn_vector_bytes()) {
     case 64:
         return "-mprefer-vector-width=512";
     case 32:
@@ -166,7 +166,7 @@ uint64_t compiler_identity(const KernelCache *c)
     for (int i = 0; i < NFLAGS; i++)
         XXH3_128bits_update(h, flags[i], strlen(flags[i]) + 1);
     XXH3_128bits_update(h, vector_flag(), strlen(vector_flag()) + 1);
-    XXH3_128bits_update(h, &(unsigned){dnnl_isa()}, sizeof(unsigned));
+    XXH3_128bits_update(h, &(unsigned){onednn_isa()}, sizeof(unsigned));
     char *version = compiler_version(c);
     if (version)
         XXH3_128bits_update(h, version, strlen(version));
