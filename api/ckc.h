@@ -90,7 +90,7 @@ typedef struct ckc_info {
 
 CKC_API const ckc_info *ckc_get_info(const ckc_session *s);
 
-/* What planning and opening have to remark, from k = 0; NULL: there is no more. */
+/* Remarks from planning and opening, indexed from k = 0; NULL past the last. */
 CKC_API const char *ckc_note(const ckc_session *s, int k);
 
 /* The schedule with its kernels and report.json into a folder, as ckc plan --output does; of a session of

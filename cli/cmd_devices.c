@@ -22,8 +22,8 @@ static json_t *rates_json(const DeviceInfo *d, Unit unit)
 static json_t *device_json(const DeviceInfo *d)
 {
     json_t *o = json_object();
-    json_object_set_new(o, "name", json_text(d->name));
-    json_object_set_new(o, "title", json_text(d->title));
+    json_object_set_new(o, "name", text_json(d->name));
+    json_object_set_new(o, "title", text_json(d->title));
     json_object_set_new(o, "memory_bytes", known_whole(d->memory));
     json_object_set_new(o, "reserved_bytes", json_integer(d->reserved));
     for (int u = 0; u < UNIT_COUNT; u++)

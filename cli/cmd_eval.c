@@ -99,7 +99,7 @@ static json_t *output_json(const char *name, const Tensor *t, bool print)
     if (print)
         print_line(stdout, "%-18s %-14s min %-9.4g mean %-9.4g max %.4g", name,
                    type_str(&t->type, type), low, sum / (double)n, high);
-    json_t *o = json_pack("{s:o, s:s}", "name", json_text(name), "type", type_str(&t->type, type));
+    json_t *o = json_pack("{s:o, s:s}", "name", text_json(name), "type", type_str(&t->type, type));
     if (n && isfinite(sum)) {
         json_object_set_new(o, "min", json_real(low));
         json_object_set_new(o, "mean", json_real(sum / (double)n));
@@ -117,7 +117,7 @@ static void show_outputs(const Job *j, const Tensor *out)
         print_line(stdout, "note: %s", j->remark[i]);
     for (uint32_t k = 0; k < j->plan->g->nout; k++)
         json_array_append_new(all, output_json(onnx_output_name(j->model, k), &out[k], print));
-    json_t *o = json_pack("{s:o, s:o, s:b}", "model", json_text(j->o->path), "outputs", all, "compared",
+    json_t *o = json_pack("{s:o, s:o, s:b}", "model", text_json(j->o->path), "outputs", all, "compared",
                           j->o->expect != NULL);
     if (j->o->json)
         json_print(o, 17);
@@ -196,8 +196,8 @@ static void check_folder(Suite *s, const char *folder)
     s->count[v]++;
     if (!s->o->json && !s->o->quiet && v != ONNX_PASSED)
         print_line(stdout, "%-8s %s: %s", verdict_name[v], folder, why.msg);
-    json_array_append_new(s->models, json_pack("{s:o, s:s, s:o}", "folder", json_text(folder), "verdict",
-                                               verdict_name[v], "reason", json_text(why.msg)));
+    json_array_append_new(s->models, json_pack("{s:o, s:s, s:o}", "folder", text_json(folder), "verdict",
+                                               verdict_name[v], "reason", text_json(why.msg)));
 }
 
 static int visible(const struct dirent *e) { return e->d_name[0] != '.'; }

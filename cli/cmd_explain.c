@@ -337,8 +337,8 @@ static json_t *result_json(const Explain *x, const Result *r)
     const char *why = r->decision == KEPT ? why_text[r->why] : NULL;
     return json_pack(
         "{s:s, s:o, s:o, s:s, s:I, s:f, s:f, s:i, s:i, s:o, s:i, s:i, s:i, s:I, s:b, s:s?}", "decision",
-        decision_name[r->decision], "value", json_text(x->job->plan->g->vals[f->val.i].name), "module",
-        json_text(r->module), "kernel", r->kernel, "bytes", (json_int_t)f->bytes, "ms_again", ns_ms(r->ns),
+        decision_name[r->decision], "value", text_json(x->job->plan->g->vals[f->val.i].name), "module",
+        text_json(r->module), "kernel", r->kernel, "bytes", (json_int_t)f->bytes, "ms_again", ns_ms(r->ns),
         "paid_ms", ns_ms(f->redone_ns), "made", (int)f->step, "until", (int)f->until, "again",
         step_json(f->again), "last", (int)f->last, "redone", (int)f->redone, "fetched", (int)f->fetched,
         "moved_bytes", (json_int_t)f->moved_bytes, "at_peak", f->at_peak, "why", why);
@@ -365,7 +365,7 @@ static void print_json(const Explain *x)
     for (uint32_t i = 0; i < x->n; i++)
         if (chosen(x, &x->result[i]))
             json_array_append_new(results, result_json(x, &x->result[i]));
-    json_t *o = json_pack("{s:o, s:I, s:I, s:I, s:f, s:f}", "model", json_text(x->o->path), "budget_bytes",
+    json_t *o = json_pack("{s:o, s:I, s:I, s:I, s:f, s:f}", "model", text_json(x->o->path), "budget_bytes",
                           (json_int_t)p->budget, "peak_bytes", (json_int_t)(p->arena_bytes + p->reserved),
                           "keep_all_bytes", (json_int_t)(p->keep_all_bytes + p->reserved), "predicted_ms",
                           ns_ms(p->predicted_ns), "keep_all_ms", ns_ms(p->base_ns));

@@ -272,11 +272,11 @@ static void print(FILE *f, const Oom *m)
 static json_t *way_json(const Oom *m, const Way *w)
 {
     if (w->why)
-        return json_pack("{s:s, s:b, s:o}", "name", w->name, "fits", false, "reason", json_text(w->why));
+        return json_pack("{s:s, s:b, s:o}", "name", w->name, "fits", false, "reason", text_json(w->why));
     return json_pack(
         "{s:s, s:b, s:s, s:o, s:I, s:f, s:f, s:I, s:i, s:I}", "name", w->name, "fits", fits(m, w), "changes",
         changes_text[w->changes], "options",
-        json_text(arena_printf(&m->o->arena, "--budget %s%s%s", m->budget, *w->how ? " " : "", w->how)),
+        text_json(arena_printf(&m->o->arena, "--budget %s%s%s", m->budget, *w->how ? " " : "", w->how)),
         "peak_bytes", (json_int_t)w->peak, "predicted_ms", ns_ms(w->ns), "samples_per_second", rate(w),
         "accumulate", (json_int_t)w->k, "redone", (int)w->redone, "host_bytes", (json_int_t)w->host);
 }
@@ -289,7 +289,7 @@ static void print_json(const Oom *m)
     for (int k = 0; k < MEM_KINDS; k++)
         json_object_set_new(mem, mem_kind_name[k], json_integer(m->mem[k]));
     json_t *o =
-        json_pack("{s:o, s:I, s:I, s:f, s:o, s:b, s:o}", "model", json_text(m->o->path), "budget_bytes",
+        json_pack("{s:o, s:I, s:I, s:f, s:o, s:b, s:o}", "model", text_json(m->o->path), "budget_bytes",
                   (json_int_t)m->bytes, "keep_all_bytes", (json_int_t)m->whole.peak, "keep_all_ms",
                   ns_ms(m->whole.ns), "memory", mem, "fits", fits(m, &m->whole), "ways", ways);
     json_print(o, 9);

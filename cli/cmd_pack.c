@@ -257,7 +257,7 @@ static void print_text(const Options *o, const Table *t, const PackResult *r)
 static void print_json(const Options *o, const Table *t, const PackResult *r)
 {
     json_t *j = json_pack(
-        "{s:o, s:i, s:I, s:I, s:I, s:f, s:I, s:b, s:I, s:f}", "file", json_text(o->path), "buffers",
+        "{s:o, s:i, s:I, s:I, s:I, s:f, s:I, s:b, s:I, s:f}", "file", text_json(o->path), "buffers",
         (int)t->n, "arena", (json_int_t)r->arena, "max_load", (json_int_t)r->max_load,
         "bound", (json_int_t)r->bound, "over_max_load_percent",
         percent_over(r->arena, r->max_load), "capacity", (json_int_t)o->capacity,

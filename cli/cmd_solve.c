@@ -60,7 +60,7 @@ static json_t *result_json(const Solve *job, const RematResult *r, int64_t budge
     json_t *j = json_pack(
         "{s:o, s:I, s:b, s:I, s:f, s:I, s:I, s:f, s:b, s:b, s:I, s:I, s:i, s:I, s:f, s:f, "
         "s:I, s:I, s:o}",
-        "instance", json_text(job->o->path), "budget", (json_int_t)budget, "feasible", r->feasible,
+        "instance", text_json(job->o->path), "budget", (json_int_t)budget, "feasible", r->feasible,
         "cost", (json_int_t)r->cost, "increase_percent", over_base(job, r->cost), "peak",
         (json_int_t)r->peak, "bound", (json_int_t)r->lower_bound, "gap_percent",
         gap_of(r), "proved_optimal", r->proved_optimal, "proved_infeasible",

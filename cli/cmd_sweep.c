@@ -145,7 +145,7 @@ static json_t *points_json(const Sweep *s)
                                                 "overhead", over(s, p->ns), "lower_bound", over(s, p->bound),
                                                 "redone", (int)p->redone, "fetched", (int)p->moved));
     }
-    return json_pack("{s:o, s:I, s:f, s:f, s:o}", "model", json_text(s->o->path), "keep_all_bytes",
+    return json_pack("{s:o, s:I, s:f, s:f, s:o}", "model", text_json(s->o->path), "keep_all_bytes",
                      (json_int_t)s->point[0].budget, "keep_all_ms", ns_ms(s->base_ns), "others",
                      s->base->others, "points", points);
 }

@@ -114,19 +114,17 @@ void memory_print(const Job *j, FILE *f)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void set(json_t *o, const char *key, json_t *v) { json_object_set_new(o, key, v); }
-
 static json_t *layers_json(const Layer *l, uint32_t n)
 {
     json_t *a = json_array();
     for (uint32_t i = 0; i < n; i++) {
         json_t *o = json_object();
-        set(o, "layer", json_text(l[i].name));
-        set(o, "bytes", json_integer(l[i].bytes));
+        object_put(o, "layer", text_json(l[i].name));
+        object_put(o, "bytes", json_integer(l[i].bytes));
         for (int k = 0; k < MEM_KINDS; k++)
             if (l[i].kind[k])
-                set(o, mem_kind_name[k], json_integer(l[i].kind[k]));
-        json_array_append_new(a, o);
+                object_put(o, mem_kind_name[k], json_integer(l[i].kind[k]));
+        array_put(a, o);
     }
     return a;
 }
@@ -136,11 +134,11 @@ static json_t *values_json(const Job *j, const PeakHeld *held, uint32_t n)
     json_t *a = json_array();
     for (uint32_t i = 0; i < n; i++) {
         json_t *o = json_object();
-        set(o, "name", json_text(value_name(j, &held[i])));
-        set(o, "kind", json_string(mem_kind_name[held[i].kind]));
-        set(o, "layer", json_text(held[i].layer));
-        set(o, "bytes", json_integer(held[i].bytes));
-        json_array_append_new(a, o);
+        object_put(o, "name", text_json(value_name(j, &held[i])));
+        object_put(o, "kind", json_string(mem_kind_name[held[i].kind]));
+        object_put(o, "layer", text_json(held[i].layer));
+        object_put(o, "bytes", json_integer(held[i].bytes));
+        array_put(a, o);
     }
     return a;
 }
@@ -153,14 +151,14 @@ void memory_json(const Job *j, json_t *report)
     const PeakHeld *held = plan_peak(j->plan, &j->info, &n, &a);
     const Layer *l = by_layer(held, n, &nlayers, &a);
     json_t *peak = json_object();
-    set(peak, "step", json_integer(j->plan->peak_step));
-    set(peak, "layers", layers_json(l, nlayers));
-    set(peak, "values", values_json(j, held, n));
-    set(report, "peak", peak);
+    object_put(peak, "step", json_integer(j->plan->peak_step));
+    object_put(peak, "layers", layers_json(l, nlayers));
+    object_put(peak, "values", values_json(j, held, n));
+    object_put(report, "peak", peak);
     batch_size(j, &samples, &tokens);
     int64_t all = batch_bytes(j->plan);
-    set(report, "bytes_per_sample", samples ? json_integer(all / samples) : json_null());
-    set(report, "bytes_per_token", tokens ? json_integer(all / tokens) : json_null());
-    set(report, "average_bytes", json_integer(average_bytes(j, &a)));
+    object_put(report, "bytes_per_sample", samples ? json_integer(all / samples) : json_null());
+    object_put(report, "bytes_per_token", tokens ? json_integer(all / tokens) : json_null());
+    object_put(report, "average_bytes", json_integer(average_bytes(j, &a)));
     arena_free(&a);
 }

@@ -10,17 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-json_t *json_text(const char *text)
-{
-    json_t *s = json_string(text); /* JSON has its own escapes for control characters */
-    if (s)
-        return s;
-    char *shown = text_escape(text, NULL);
-    s = json_string(shown);
-    free(shown);
-    return s;
-}
-
 /* ---- messages ------------------------------------------------------------------------------ */
 
 static bool is_break(const char *at) { return *at == '\t' || strncmp(at, "\n  ", 3) == 0; }
@@ -88,8 +77,8 @@ void report_errors_as_json(void) { errors_as_json = true; }
 
 static void error_json(const char *text, const char *file, int status)
 {
-    json_t *o = json_pack("{s:o, s:o, s:i}", "error", json_text(text), "file",
-                          file ? json_text(file) : json_null(), "status", status);
+    json_t *o = json_pack("{s:o, s:o, s:i}", "error", text_json(text), "file",
+                          file ? text_json(file) : json_null(), "status", status);
     json_print(o, 17);
     json_decref(o);
 }

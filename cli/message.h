@@ -3,9 +3,9 @@
 #define CKC_MESSAGE_H
 
 #include "ir/ir.h"
+#include "ir/json.h"
 #include "ir/progress.h"
 #include "ir/utf8.h"
-#include <jansson.h>
 #include <stdio.h>
 
 /* ---- progress.c --------------------------------------------------------------------------- */
@@ -21,7 +21,6 @@ int stream_width(FILE *f); /* columns; 0: it is no terminal */
 
 /* ---- message.c: text for people, with nothing raw in it that came from a file ------------------- */
 
-json_t *json_text(const char *text); /* escaped where it is not UTF-8 */
 /* Words from column `at` on, wrapped at the width; further lines are indented. */
 void print_words(FILE *f, const char *s, size_t n, int at, int width, int indent);
 /* A message: one line, or wrapped at the width with its table's rows on lines of their own. */

@@ -111,12 +111,11 @@ static json_t *column_json(const MemoryPlot *m, const Paint *paint, uint32_t k, 
         module = step_module(m->p, s, a);
         phase = paint[s] == PAINT_AGAIN ? "computed again: " : "";
     }
-    json_array_append_new(at, json_integer(s == NEVER ? -1 : (json_int_t)s));
-    json_array_append_new(
-        at, json_text(arena_printf(a, "%s%s%s%s", phase, label, *module ? " of " : "", module)));
-    json_array_append_new(at, json_integer(other == NEVER ? -1 : mem_sum(m->all.held[other])));
+    array_put(at, json_integer(s == NEVER ? -1 : (json_int_t)s));
+    array_put(at, text_json(arena_printf(a, "%s%s%s%s", phase, label, *module ? " of " : "", module)));
+    array_put(at, json_integer(other == NEVER ? -1 : mem_sum(m->all.held[other])));
     for (int i = 0; i < MEM_KINDS; i++)
-        json_array_append_new(at, json_integer(s == NEVER ? 0 : m->own.held[s][i]));
+        array_put(at, json_integer(s == NEVER ? 0 : m->own.held[s][i]));
     return at;
 }
 
@@ -126,14 +125,14 @@ static void put_curve(const Job *j, const MemoryPlot *m, FILE *f, Arena *a)
     json_t *o = json_object(), *kinds = json_array(), *at = json_array();
     const Paint *paint = step_paints(j, a);
     for (int i = 0; i < MEM_KINDS; i++)
-        json_array_append_new(kinds, json_string(mem_kind_name[i]));
+        array_put(kinds, json_string(mem_kind_name[i]));
     for (uint32_t k = 0; k < m->columns; k++)
-        json_array_append_new(at, column_json(m, paint, k, a));
-    json_object_set_new(o, "kinds", kinds);
-    json_object_set_new(o, "at", at);
-    char *text = json_dumps(o, JSON_COMPACT);
+        array_put(at, column_json(m, paint, k, a));
+    object_put(o, "kinds", kinds);
+    object_put(o, "at", at);
+    char *text = dump_json(o, JSON_COMPACT);
     fputs("<script type=\"application/json\" id=\"curve\">", f);
-    for (const char *s = text ? text : "null"; *s; s++)
+    for (const char *s = text; *s; s++)
         if (*s == '<')
             fputs("\\u003c", f);
         else
@@ -169,9 +168,8 @@ static void put_kinds(const Plan *p, FILE *f)
     json_t *rows = json_array();
     for (int k = 0; k < MEM_KINDS; k++)
         if (p->mem[k] || p->keep_all_mem[k])
-            json_array_append_new(rows, json_pack("{s:s, s:I, s:I}", "kind", mem_kind_name[k], "stored",
-                                                  (json_int_t)p->keep_all_mem[k], "planned",
-                                                  (json_int_t)p->mem[k]));
+            array_put(rows, json_pack("{s:s, s:I, s:I}", "kind", mem_kind_name[k], "stored",
+                                      (json_int_t)p->keep_all_mem[k], "planned", (json_int_t)p->mem[k]));
     put_title(f, "At the peak", "Bytes by kind where each of the two holds the most.");
     page_table(f, rows, column, 3, MEM_KINDS);
     fputs("</section>\n", f);
@@ -219,7 +217,7 @@ static void put_peak(const json_t *report, FILE *f)
 
 static void add_to(json_t *row, const char *key, double v)
 {
-    json_object_set_new(row, key, json_real(json_number_value(json_object_get(row, key)) + v));
+    object_put(row, key, json_real(json_number_value(json_object_get(row, key)) + v));
 }
 
 static int slower_first(const void *a, const void *b)
@@ -241,9 +239,9 @@ static json_t *sum_operators(const Job *j)
         char label[LABEL];
         double times = (double)plan_times(p, s), ns = times * (double)p->step[s].cost_ns;
         step_label(p, s, label, sizeof label);
-        if (!json_object_get(by, label))
-            json_object_set_new(by, label, json_pack("{s:s}", "kernel", label));
         row = json_object_get(by, label);
+        if (!row)
+            object_put(by, label, row = json_pack("{s:s}", "kernel", label));
         add_to(row, "runs", times);
         add_to(row, "ns", ns);
         add_to(row, "again", original[s] != s && !step_copies(p, s) ? ns : 0);
@@ -256,7 +254,7 @@ static json_t *sum_operators(const Job *j)
     json_object_foreach(by, key, row) sorted[k++] = row;
     qsort(sorted, n, sizeof *sorted, slower_first);
     for (k = 0; k < n; k++)
-        json_array_append(rows, sorted[k]);
+        array_put(rows, json_incref(sorted[k]));
     free(sorted);
     json_decref(by);
     arena_free(&a);

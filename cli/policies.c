@@ -89,7 +89,7 @@ static json_t *number(double v) { return isnan(v) ? json_null() : json_real(v); 
 static json_t *row_json(const PolicyTable *t, const PolicyRow *r)
 {
     if (r->why)
-        return json_pack("{s:s, s:b, s:o}", "policy", r->policy, "fits", false, "reason", json_text(r->why));
+        return json_pack("{s:s, s:b, s:o}", "policy", r->policy, "fits", false, "reason", text_json(r->why));
     return json_pack("{s:s, s:I, s:I, s:I, s:f, s:o, s:f, s:o, s:b}", "policy", r->policy, "activation_bytes",
                      (json_int_t)r->activations, "peak_bytes", (json_int_t)r->peak, "redone",
                      (json_int_t)r->redone, t->in_ms ? "predicted_ms" : "cost", r->cost, "measured_ms",
@@ -102,7 +102,7 @@ void policies_json(const PolicyTable *t)
     json_t *rows = json_array();
     for (uint32_t i = 0; i < t->n; i++)
         json_array_append_new(rows, row_json(t, &t->row[i]));
-    json_t *o = json_pack("{s:o, s:I, s:I, s:f, s:f, s:f, s:o}", "file", json_text(t->path), "budget_bytes",
+    json_t *o = json_pack("{s:o, s:I, s:I, s:f, s:f, s:f, s:o}", "file", text_json(t->path), "budget_bytes",
                           (json_int_t)t->budget, "keep_all_bytes", (json_int_t)t->whole,
                           t->in_ms ? "keep_all_ms" : "base_cost", t->base, t->in_ms ? "bound_ms" : "bound",
                           t->bound, "others", t->others, "policies", rows);

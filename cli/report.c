@@ -412,15 +412,13 @@ void report_print(const Job *j, FILE *f)
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
 static json_t *real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
-static json_t *text(const char *s) { return s ? json_text(s) : json_null(); }
-
-static void set(json_t *o, const char *key, json_t *v) { json_object_set_new(o, key, v); }
+static json_t *text(const char *s) { return s ? text_json(s) : json_null(); }
 
 static json_t *kinds_json(const int64_t *mem)
 {
     json_t *o = json_object();
     for (int k = 0; k < MEM_KINDS; k++)
-        set(o, mem_kind_name[k], json_integer(mem[k]));
+        object_put(o, mem_kind_name[k], json_integer(mem[k]));
     return o;
 }
 
@@ -428,7 +426,7 @@ static json_t *shape_json(const Type *t)
 {
     json_t *a = json_array();
     for (int i = 0; i < t->rank; i++)
-        json_array_append_new(a, json_integer(t->dim[i]));
+        array_put(a, json_integer(t->dim[i]));
     return a;
 }
 
@@ -439,10 +437,10 @@ static json_t *trainable_json(const Job *j)
         Val v = j->info.trained[i].param;
         const Type *t = val_type(j->plan->g, v);
         json_t *o = json_object();
-        set(o, "name", json_text(graph_model_name(j->plan->g, v)));
-        set(o, "dtype", json_string(dtype_name[t->dt]));
-        set(o, "shape", shape_json(t));
-        json_array_append_new(a, o);
+        object_put(o, "name", text_json(graph_model_name(j->plan->g, v)));
+        object_put(o, "dtype", json_string(dtype_name[t->dt]));
+        object_put(o, "shape", shape_json(t));
+        array_put(a, o);
     }
     return a;
 }
@@ -456,15 +454,15 @@ static json_t *notes_json(const Job *j, bool frozen)
         if (note[i].kind == ONNX_TRAINED || (note[i].kind == ONNX_FROZEN) != frozen)
             continue;
         json_t *o = json_object();
-        set(o, "name", text(note[i].name));
-        set(o, "reason", text(note[i].text));
-        json_array_append_new(a, o);
+        object_put(o, "name", text(note[i].name));
+        object_put(o, "reason", text(note[i].text));
+        array_put(a, o);
     }
     for (uint32_t i = 0; i < j->nremark && !frozen; i++) {
         json_t *o = json_object();
-        set(o, "name", json_null());
-        set(o, "reason", text(j->remark[i]));
-        json_array_append_new(a, o);
+        object_put(o, "name", json_null());
+        object_put(o, "reason", text(j->remark[i]));
+        array_put(a, o);
     }
     return a;
 }
@@ -476,32 +474,32 @@ static void set_repeats(json_t *o, const Plan *p)
     json_t *a = json_array();
     for (uint32_t i = 0; i < n; i++) {
         json_t *e = json_object();
-        set(e, "kernel", json_text(r[i].label));
-        set(e, "times", json_integer(r[i].times));
-        set(e, "predicted_ms", real(ns_ms(r[i].ns)));
-        set(e, "bytes", json_integer(r[i].bytes));
-        json_array_append_new(a, e);
+        object_put(e, "kernel", text_json(r[i].label));
+        object_put(e, "times", json_integer(r[i].times));
+        object_put(e, "predicted_ms", real(ns_ms(r[i].ns)));
+        object_put(e, "bytes", json_integer(r[i].bytes));
+        array_put(a, e);
     }
     free(r);
-    set(o, "steps", json_integer(p->nstep));
-    set(o, "recomputed_steps", json_integer(steps));
-    set(o, "recomputed", a);
+    object_put(o, "steps", json_integer(p->nstep));
+    object_put(o, "recomputed_steps", json_integer(steps));
+    object_put(o, "recomputed", a);
 }
 
 static void set_copies(json_t *o, const Plan *p)
 {
     Copies c = count_copies(p);
-    set(o, "offloaded", json_integer(c.out));
-    set(o, "fetched", json_integer(c.in));
-    set(o, "fetched_bytes", json_integer(c.fetched));
-    set(o, "host_bytes", json_integer(p->host_bytes));
+    object_put(o, "offloaded", json_integer(c.out));
+    object_put(o, "fetched", json_integer(c.in));
+    object_put(o, "fetched_bytes", json_integer(c.fetched));
+    object_put(o, "host_bytes", json_integer(p->host_bytes));
 }
 
 static json_t *losses_json(const TrainResult *r)
 {
     json_t *a = json_array();
     for (int64_t i = 0; i < r->steps; i++)
-        json_array_append_new(a, real(r->loss[i]));
+        array_put(a, real(r->loss[i]));
     return a;
 }
 
@@ -509,8 +507,8 @@ static json_t *validation_json(const Job *j)
 {
     json_t *a = json_array();
     for (uint32_t i = 0; i < j->nval; i++)
-        json_array_append_new(
-            a, json_pack("{s:I, s:o}", "step", (json_int_t)j->val_step[i], "loss", real(j->val_loss[i])));
+        array_put(a,
+                  json_pack("{s:I, s:o}", "step", (json_int_t)j->val_step[i], "loss", real(j->val_loss[i])));
     return a;
 }
 
@@ -522,10 +520,10 @@ static json_t *profile_json(const Job *j)
         char label[80];
         step_label(p, s, label, sizeof label);
         json_t *o = json_object();
-        set(o, "kernel", json_text(label));
-        set(o, "predicted_ms", real(ns_ms(p->step[s].cost_ns)));
-        set(o, "measured_ms", real(1e3 * j->result.seconds[s]));
-        json_array_append_new(a, o);
+        object_put(o, "kernel", text_json(label));
+        object_put(o, "predicted_ms", real(ns_ms(p->step[s].cost_ns)));
+        object_put(o, "measured_ms", real(1e3 * j->result.seconds[s]));
+        array_put(a, o);
     }
     return a;
 }
@@ -536,12 +534,12 @@ static json_t *trials_json(const Job *j)
     for (uint32_t i = 0; i < j->ntrial; i++) {
         const Trial *t = &j->trial[i];
         json_t *o = json_object();
-        set(o, "accumulate", json_integer(t->k));
-        set(o, "predicted_ms", t->why ? json_null() : real(ns_ms(t->ns)));
-        set(o, "arena_bytes", t->why ? json_null() : json_integer(t->bytes));
-        set(o, "recomputed_steps", t->why ? json_null() : json_integer(t->recomputed));
-        set(o, "reason", text(t->why));
-        json_array_append_new(a, o);
+        object_put(o, "accumulate", json_integer(t->k));
+        object_put(o, "predicted_ms", t->why ? json_null() : real(ns_ms(t->ns)));
+        object_put(o, "arena_bytes", t->why ? json_null() : json_integer(t->bytes));
+        object_put(o, "recomputed_steps", t->why ? json_null() : json_integer(t->recomputed));
+        object_put(o, "reason", text(t->why));
+        array_put(a, o);
     }
     return a;
 }
@@ -551,72 +549,74 @@ static void set_plan(json_t *o, const Job *j)
     char hash[20];
     const Plan *p = j->plan;
     snprintf(hash, sizeof hash, "%016" PRIx64, p->model_hash);
-    set(o, "model", text(j->model_path));
-    set(o, "model_hash", json_string(hash));
-    set(o, "reserved_bytes", json_integer(p->reserved));
-    set(o, "budget_bytes", p->budget ? json_integer(p->budget) : json_null());
-    set(o, "arena_bytes", json_integer(p->arena_bytes));
-    set(o, "live_bytes", json_integer(p->live_bytes));
-    set(o, "keep_all_bytes", json_integer(p->keep_all_bytes));
-    set(o, "min_feasible_bytes",
-        p->min_feasible_bytes ? json_integer(p->min_feasible_bytes) : json_null());
-    set(o, "memory", kinds_json(p->mem));
-    set(o, "keep_all_memory", kinds_json(p->keep_all_mem));
-    set(o, "predicted_ms", real(ns_ms(p->predicted_ns)));
-    set(o, "keep_all_ms", real(ns_ms(p->base_ns)));
-    set(o, "bound_ms", real(ns_ms(p->bound_ns)));
-    set(o, "overhead", real(part_over(p->predicted_ns, p->base_ns)));
-    set(o, "lower_bound", real(part_over(p->bound_ns, p->base_ns)));
+    object_put(o, "model", text(j->model_path));
+    object_put(o, "model_hash", json_string(hash));
+    object_put(o, "reserved_bytes", json_integer(p->reserved));
+    object_put(o, "budget_bytes", p->budget ? json_integer(p->budget) : json_null());
+    object_put(o, "arena_bytes", json_integer(p->arena_bytes));
+    object_put(o, "live_bytes", json_integer(p->live_bytes));
+    object_put(o, "keep_all_bytes", json_integer(p->keep_all_bytes));
+    object_put(o, "min_feasible_bytes",
+               p->min_feasible_bytes ? json_integer(p->min_feasible_bytes) : json_null());
+    object_put(o, "memory", kinds_json(p->mem));
+    object_put(o, "keep_all_memory", kinds_json(p->keep_all_mem));
+    object_put(o, "predicted_ms", real(ns_ms(p->predicted_ns)));
+    object_put(o, "keep_all_ms", real(ns_ms(p->base_ns)));
+    object_put(o, "bound_ms", real(ns_ms(p->bound_ns)));
+    object_put(o, "overhead", real(part_over(p->predicted_ns, p->base_ns)));
+    object_put(o, "lower_bound", real(part_over(p->bound_ns, p->base_ns)));
     set_repeats(o, p);
     set_copies(o, p);
-    set(o, "accumulate", json_integer(p->accumulate > 1 ? p->accumulate : 1));
+    object_put(o, "accumulate", json_integer(p->accumulate > 1 ? p->accumulate : 1));
     double share = measured_share(p);
     char precision[64];
-    set(o, "device", text(device_of(p)));
-    set(o, "precision", text(precision_of(p->g, precision)));
-    set(o, "measured_share", share >= 0 ? json_real(share) : json_null());
-    set(o, "threads", p->threads ? json_integer(p->threads) : json_null());
-    set(o, "lr", real(p->run.lr));
-    set(o, "seed", json_integer(p->run.seed));
-    set(o, "init", text(p->run.init));
-    set(o, "data", text(p->run.data));
+    object_put(o, "device", text(device_of(p)));
+    object_put(o, "precision", text(precision_of(p->g, precision)));
+    object_put(o, "measured_share", share >= 0 ? json_real(share) : json_null());
+    object_put(o, "threads", p->threads ? json_integer(p->threads) : json_null());
+    object_put(o, "lr", real(p->run.lr));
+    object_put(o, "seed", json_integer(p->run.seed));
+    object_put(o, "init", text(p->run.init));
+    object_put(o, "data", text(p->run.data));
 }
 
 json_t *report_json(const Job *j)
 {
     json_t *o = json_object();
     const TrainResult *r = &j->result;
-    set(o, "version", json_string(CKC_VERSION));
+    object_put(o, "version", json_string(CKC_VERSION));
     set_plan(o, j);
     if (!j->in_schedule) {
-        set(o, "loss", json_string(loss_used(j)));
-        set(o, "optimizer", json_string(optim_name[j->o->step.optim]));
+        object_put(o, "loss", json_string(loss_used(j)));
+        object_put(o, "optimizer", json_string(optim_name[j->o->step.optim]));
         double clip = j->o->step.clip_norm;
-        set(o, "clip_norm", clip > 0 ? json_real(clip) : json_null());
-        set(o, "accumulate_tried", j->ntrial ? trials_json(j) : json_null());
-        set(o, "trainable", trainable_json(j));
-        set(o, "frozen", notes_json(j, true));
+        object_put(o, "clip_norm", clip > 0 ? json_real(clip) : json_null());
+        object_put(o, "accumulate_tried", j->ntrial ? trials_json(j) : json_null());
+        object_put(o, "trainable", trainable_json(j));
+        object_put(o, "frozen", notes_json(j, true));
         memory_json(j, o);
-        set(o, "plan_seconds", real(j->plan_seconds));
-        set(o, "solve_seconds", real(j->info.solve_seconds));
+        object_put(o, "plan_seconds", real(j->plan_seconds));
+        object_put(o, "solve_seconds", real(j->info.solve_seconds));
     }
-    set(o, "notes", notes_json(j, false));
-    set(o, "resident_bytes", json_integer(resident_bytes()));
-    set(o, "resumed", j->o->resume ? json_integer(r->first) : json_null());
-    set(o, "losses", losses_json(r));
-    set(o, "val_losses", validation_json(j));
-    set(o, "val_bytes", j->val ? json_integer(validation_job(j->val)->plan->arena_bytes) : json_null());
-    set(o, "loss_scale", r->scale > 0 ? json_real(r->scale) : json_null());
-    set(o, "skipped_steps", json_integer(r->skipped));
-    set(o, "measured_ms", r->steps ? real(1e3 * j->result.median) : json_null());
+    object_put(o, "notes", notes_json(j, false));
+    object_put(o, "resident_bytes", json_integer(resident_bytes()));
+    object_put(o, "resumed", j->o->resume ? json_integer(r->first) : json_null());
+    object_put(o, "losses", losses_json(r));
+    object_put(o, "val_losses", validation_json(j));
+    object_put(o, "val_bytes",
+               j->val ? json_integer(validation_job(j->val)->plan->arena_bytes) : json_null());
+    object_put(o, "loss_scale", r->scale > 0 ? json_real(r->scale) : json_null());
+    object_put(o, "skipped_steps", json_integer(r->skipped));
+    object_put(o, "measured_ms", r->steps ? real(1e3 * j->result.median) : json_null());
     if (j->o->profile && r->seconds)
-        set(o, "profile", profile_json(j));
-    set(o, "sweep", j->sweep ? json_incref(j->sweep->json) : json_null());
+        object_put(o, "profile", profile_json(j));
+    object_put(o, "sweep", j->sweep ? json_incref(j->sweep->json) : json_null());
     return o;
 }
 
 void report_write(const json_t *report, FILE *f)
 {
-    json_dumpf(report, f, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    fputc('\n', f);
+    char *text = dump_json(report, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    fprintf(f, "%s\n", text);
+    free(text);
 }

@@ -30,7 +30,7 @@ static json_t *real(double v) { return isfinite(v) ? json_real(v) : json_null();
 /* Takes o over. */
 static void write_metrics(StepLog *l, json_t *o)
 {
-    char *text = l->metrics ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    char *text = l->metrics ? dump_json(o, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     if (text && (fprintf(l->metrics, "%s\n", text) < 0 || fflush(l->metrics) != 0) && !l->error)
         l->error = errno ? errno : EIO;
     free(text);

@@ -358,7 +358,7 @@ static json_t *points_json(const Sweep *s)
             json_object_set_new(p, way_key[w], way_json(&s->point[i], w));
         json_array_append_new(points, p);
     }
-    return json_pack("{s:o, s:I, s:f, s:s, s:o, s:I, s:s?, s:I, s:s}", "model", json_text(s->o->path),
+    return json_pack("{s:o, s:I, s:f, s:s, s:o, s:I, s:s?, s:I, s:s}", "model", text_json(s->o->path),
                      "budget_bytes", (json_int_t)s->given.budget, "others", s->others, "symbol", s->symbol,
                      "points", points, "best_batch", (json_int_t)(best ? best->batch : 0), "best_way",
                      best ? way_key[way] : NULL, "largest_batch", (json_int_t)(most ? most->batch : 0),

@@ -65,11 +65,11 @@ static void add_step(Trace *t, int process, int thread, uint32_t s, int64_t begi
     Val result = g->nodes[g->order[t->p->step[s].first].i].out[0];
     step_label(t->p, s, label, LABEL);
     json_t *args = json_pack("{s:i, s:o, s:o, s:f, s:I}", "step", (int)s, "result",
-                             json_text(g->vals[result.i].name), "module", json_text(module), "predicted_us",
+                             text_json(g->vals[result.i].name), "module", text_json(module), "predicted_us",
                              us(t->p->step[s].cost_ns), "times", (json_int_t)plan_times(t->p, s));
     add(t, begin,
         json_pack("{s:s, s:o, s:s, s:i, s:i, s:f, s:f, s:o}", "ph", "X", "name",
-                  json_text(arena_printf(&t->a, "%s%s%s", label, *module ? " " : "", module)), "cat",
+                  text_json(arena_printf(&t->a, "%s%s%s", label, *module ? " " : "", module)), "cat",
                   category(t->paint[s]), "pid", process, "tid", thread, "ts", us(begin), "dur", us(ns),
                   "args", args));
 }
@@ -146,7 +146,7 @@ static int earlier_first(const void *a, const void *b)
 static void write_events(Trace *t, FILE *f)
 {
     json_t *other =
-        json_pack("{s:s, s:o, s:I, s:I, s:I}", "version", CKC_VERSION, "model", json_text(t->j->o->path),
+        json_pack("{s:s, s:o, s:I, s:I, s:I}", "version", CKC_VERSION, "model", text_json(t->j->o->path),
                   "arena_bytes", (json_int_t)t->p->arena_bytes, "predicted_ns",
                   (json_int_t)t->p->predicted_ns, "micro_batches", (json_int_t)plan_times(t->p, 0));
     qsort(t->event, t->n, sizeof *t->event, earlier_first);

@@ -183,6 +183,7 @@ static bool find_keys(Job *j)
                                 "batch",     batch_of(j),
                                 "data",      j->data ? hash_text(j, data_hash(j->data)) : "none",
                                 "model",     hash_text(j, p->model_hash),
+                                "frozen weights", hash_text(j, frozen),
                                 NULL};
     const char **all = arena_alloc(&j->arena, 1, sizeof keys);
     memcpy(all, keys, sizeof keys);

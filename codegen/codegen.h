@@ -37,8 +37,7 @@ typedef struct {
 } OnnxStep;
 
 /* The step as a model; in f only if it went well.  f and `value` NULL: can it be?  EXIT_UNSUPPORTED: an
- * operator has no translation. One batch: of a plan in micro-batches what it says is not what the step does.
- */
+ * operator has no translation.  Covers a single batch only; a plan with micro-batches is not represented. */
 bool codegen_onnx(FILE *f, const Plan *p, const OnnxStep *how, Diag *d);
 
 /* A policy of torch.utils.checkpoint, as a Python file (torch.c).  The first `results` outputs are no

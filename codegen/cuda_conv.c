@@ -2,6 +2,7 @@
  */
 #include "cuda_int.h"
 #include "cuda_conv.h"
+#include "ir/integer.h"
 
 enum {
     THREADS = 256,
@@ -31,8 +32,6 @@ typedef struct {
     int64_t copy, copy_rows; /* and read: of what is gathered, of the result's gradient */
     int64_t lanes;           /* direct: threads along the channels */
 } Conv;
-
-static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
 
 /* ---- shape -------------------------------------------------------------------------------- */
 

@@ -59,7 +59,7 @@ static void drop_repeats(Tensor *t, int d)
     t->type.dim[d] = 1;
 }
 
-/* The least constant that v is when it broadcasts, {0}: there is none. */
+/* The smallest constant that broadcasts to v, or {0}. */
 static Val least_constant(Graph *g, Val v)
 {
     const Node *n = graph_def(g, v);
@@ -82,8 +82,8 @@ static Val least_constant(Graph *g, Val v)
     return v;
 }
 
-/* A pointwise result that is too large for a constant, as one that broadcasts to it (masks for a batch); {0}:
- * it is none. */
+/* Folds a pointwise operator whose result is too large to store by folding a smaller constant that broadcasts
+ * to it (masks of a batch); {0} if that is impossible. */
 static Val fold_repeated(Graph *g, Op op, int nin, const Val *in, const void *attr, const Type *type)
 {
     Val least[3], out = {0};

@@ -191,7 +191,7 @@ static void run_dag(const Kernel *k, Tensor *t)
     arena_free(&a);
 }
 
-void kernel_run_ref(const Kernel *k, Tensor *t)
+static void run_kernel(const Kernel *k, Tensor *t)
 {
     Arena a = {0};
     Kernel part[KERNEL_PARTS];
@@ -206,7 +206,7 @@ void kernel_run_ref(const Kernel *k, Tensor *t)
 void launch_run_ref(const Launch *l, const Kernel *k, Tensor *op)
 {
     if (!l->copy)
-        kernel_run_ref(k, op);
+        run_kernel(k, op);
     for (int i = 0; i < l->ncopy; i++) {
         const CopyRows *c = &l->copy[i];
         const char *from = op[c->operand].data;
@@ -214,28 +214,6 @@ void launch_run_ref(const Launch *l, const Kernel *k, Tensor *op)
         for (int64_t row = 0; row < c->rows && c->bytes > 0; row++)
             memcpy(to + row * c->stride, from + row * c->bytes, (size_t)c->bytes);
     }
-}
-
-void command_run_ref(const Command *c, Tensor *t)
-{
-    Arena a = {0};
-    Launches l = {.arena = &a};
-    command_launches(c, &l);
-    char *workspace = NEW(&a, char, command_workspace_bytes(c) + 1);
-    for (uint32_t i = 0; i < l.n; i++) {
-        const Launch *launch = &l.launch[i];
-        const Kernel *k = launch->copy ? NULL : l.kernel[launch->kernel];
-        Tensor *op = NEW(&a, Tensor, launch->nop + 1);
-        for (int o = 0; o < launch->nop; o++) {
-            const Slice *s = &launch->op[o];
-            if (s->base < 0)
-                continue;
-            char *base = s->base == c->nread + c->nwrite ? workspace : t[s->base].data;
-            op[o] = (Tensor){type_scalar(k ? k->operand[o] : DT_NONE), base + s->at};
-        }
-        launch_run_ref(launch, k, op);
-    }
-    arena_free(&a);
 }
 
 bool node_eval(const Graph *g, const Node *n, const Tensor *in, Tensor *out, Diag *d)
@@ -250,7 +228,7 @@ bool node_eval(const Graph *g, const Node *n, const Tensor *in, Tensor *out, Dia
         t[n->nin + i] = out[i];
     bool ok = node_def(n)->lower && node_def(n)->lower(&k, g, n);
     if (ok)
-        kernel_run_ref(&k, t);
+        run_kernel(&k, t);
     arena_free(&a);
     return ok || fail(d, "%s cannot be evaluated", node_def(n)->name);
 }

@@ -266,8 +266,4 @@ Kernel stage_kernel(const Loop *l, const Stage *s, const Kernel *k, int64_t rows
 const LibDesc *stage_routine(const Loop *l, const Stage *s, const LibDesc *lib, int64_t rows, Arena *a);
 bool loop_inplace(const Command *c, int read, int write); /* command_inplace() of a loop */
 
-/* Interpret in double precision: a kernel that is no loop, or what a command runs; t: its operands. */
-void kernel_run_ref(const Kernel *k, Tensor *t);
-void command_run_ref(const Command *c, Tensor *t);
-
 #endif

@@ -1,6 +1,5 @@
-/* mem.h -- memory that is there: an allocation that fails ends the program in order, with a line on
- * standard error, no temporary file left behind, and exit status 4; or mem_try(),
- * in the library. */
+/* mem.h -- checked allocation: on failure the program exits cleanly (no temporary file is left) with status 4
+ * and one line on standard error; inside mem_try(), as in the library, that returns instead. */
 #ifndef CKC_MEM_H
 #define CKC_MEM_H
 

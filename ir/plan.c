@@ -1,5 +1,6 @@
 /* plan.c -- queries on plans: steps, live-out values, the independent verifier. */
 #include "plan.h"
+#include "integer.h"
 #include "spans.h"
 #include "mem.h"
 #include <stdlib.h>
@@ -10,8 +11,7 @@ const char *const mem_kind_name[MEM_KINDS] = {
 
 int64_t align_up(int64_t bytes, int64_t align)
 {
-    align = align ? align : ARENA_ALIGN;
-    return (bytes + align - 1) / align * align;
+    return round_up(bytes, align ? align : ARENA_ALIGN);
 }
 
 /* Where the kernel that the node at k is part of ends: nodes of a group that stand together are one. */
@@ -48,24 +48,33 @@ static bool *live_out(const Graph *g, Arena *a)
     return live;
 }
 
+bool *graph_accumulated(const Graph *g, Arena *a)
+{
+    bool *accumulated = NEW(a, bool, g->norder + 1), *value = NEW(a, bool, g->nvals);
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        accumulated[k] = n->op == OP_accumulated;
+        for (int i = 0; i < n->nin; i++)
+            accumulated[k] |= value[n->in[i].i];
+        for (int i = 0; i < n->nout; i++)
+            value[n->out[i].i] = accumulated[k];
+    }
+    return accumulated;
+}
+
 /* The first step that depends on an accumulated value. */
 static uint32_t find_micro(const Plan *p)
 {
     Arena a = {0};
     const Graph *g = p->g;
-    bool *accumulated = NEW(&a, bool, g->nvals);
+    const bool *accumulated = graph_accumulated(g, &a);
     uint32_t first = p->nstep;
     for (uint32_t s = 0, k = 0; k < g->norder && first == p->nstep; k++) {
         const Node *n = &g->nodes[g->order[k].i];
-        bool after = n->op == OP_accumulated;
-        for (int i = 0; i < n->nin; i++)
-            after |= accumulated[n->in[i].i];
-        for (int i = 0; i < n->nout; i++)
-            accumulated[n->out[i].i] = after;
         while (s < p->nstep && p->step[s].first + p->step[s].count <= k)
             s++;
         bool view = node_def(n)->traits & OPT_VIEW; /* it may stand in the kernel that makes it */
-        if (after && !view && s < p->nstep)
+        if (accumulated[k] && !view && s < p->nstep)
             first = s;
     }
     arena_free(&a);

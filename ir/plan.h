@@ -81,6 +81,8 @@ int64_t align_up(int64_t bytes, int64_t align);
 Command *plan_commands(const Plan *p, Arena *a, Diag *d);
 /* Cut order into steps by group, and steps into micro-batch and update; views are no steps. */
 void plan_cut(Plan *p, Arena *a);
+/* Per place in the order: does the node depend on a sum over micro-batches?  Allocated in a. */
+bool *graph_accumulated(const Graph *g, Arena *a);
 /* Per step: the first one that computes the same; itself unless it is a recomputation.  Allocated
  * in a. */
 uint32_t *plan_originals(const Plan *p, Arena *a);

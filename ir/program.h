@@ -29,7 +29,7 @@ typedef struct {
     int stage;            /* of a loop */
     int nop;
     const Slice *op;      /* operands of the kernel; of a library routine the last is written */
-    Slice workspace;      /* of a library routine; of a Program its bytes, else as many as it says */
+    Slice workspace;      /* of a library routine: what it has in a Program, else the bytes it asks for */
     Lane lane;
     uint32_t wait[LANES - 1]; /* launches of other lanes that end before this one begins */
     int nwait;

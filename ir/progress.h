@@ -1,4 +1,4 @@
-/* progress.h -- what is being done, said to who waits.
+/* progress.h -- the progress line shown to the user.
  *
  * A line that replaces the one before; who shows it decides how often.  Nothing may depend on it. */
 #ifndef CKC_PROGRESS_H

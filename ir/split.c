@@ -351,7 +351,7 @@ static void number_values(Lowering *x)
         }
 }
 
-/* A sum that nobody reads outside would be none of the values that are numbered. */
+/* A sum that is not read outside has no value number, so that it cannot be a result. */
 static bool sums_are_results(const Lowering *x)
 {
     for (int i = 0; i < x->n; i++)

@@ -16,7 +16,7 @@ typedef struct {
     uint32_t *before; /* per place: the step that computed the same last; NEVER */
     uint32_t *again;  /* per place: the one that computes it next; NEVER */
     uint32_t *last;   /* per value: the last step that reads it, or a view of it; NEVER */
-    uint32_t *behind; /* per value: the first that is not of the forward phase, likewise */
+    uint32_t *behind; /* per value: its first reader outside the forward phase; NEVER */
 } PlanUses;
 
 /* What the loss and the model's other outputs depend on is forward, what gradients depend on besides is

@@ -54,8 +54,8 @@ int64_t memory_as_budget(const PassCtx *cx, int64_t whole)
     return o->memory;
 }
 
-/* Times decide the plan where memory is short, or another order of things was asked for, and which plan of
- * several.  Where they do not, they are only for the prediction. */
+/* Times matter to the plan only when memory is short, when another plan than the usual was asked for (a
+ * policy, the least memory, a limit on time), or when the problem is written to a file; else they predict. */
 static Times worth(const Plan *p, const StepOptions *o, int64_t budget)
 {
     bool decide = o->policy || o->instance || o->least_bytes || o->limit_ns > 0 ||

@@ -407,21 +407,6 @@ static void find_users(Fuse *f)
         }
 }
 
-/* What depends on an accumulated value. */
-static bool *find_accumulated(const Graph *g, Arena *a)
-{
-    bool *accumulated = NEW(a, bool, g->norder + 1), *value = NEW(a, bool, g->nvals);
-    for (uint32_t p = 0; p < g->norder; p++) {
-        const Node *n = &g->nodes[g->order[p].i];
-        accumulated[p] = n->op == OP_accumulated;
-        for (int i = 0; i < n->nin; i++)
-            accumulated[p] |= value[n->in[i].i];
-        for (int i = 0; i < n->nout; i++)
-            value[n->out[i].i] = accumulated[p];
-    }
-    return accumulated;
-}
-
 uint32_t loss_position(const Graph *g, const StepInfo *info)
 {
     NodeId loss = g->vals[graph_root(g, info->loss).i].def;
@@ -448,7 +433,7 @@ bool pass_fuse(Graph *g, PassCtx *cx)
 {
     uint32_t n = g->norder;
     Fuse f = {.g = g, .tmp = cx->tmp, .loss = loss_position(g, cx->info),
-              .accumulated = find_accumulated(g, cx->tmp),
+              .accumulated = graph_accumulated(g, cx->tmp),
               .pos = NEW(cx->tmp, uint32_t, g->nnodes + 1),
               .unit = NEW(cx->tmp, uint32_t, n + 1), .next = NEW(cx->tmp, uint32_t, n + 1),
               .last = NEW(cx->tmp, uint32_t, n + 1), .mark = NEW(cx->tmp, uint32_t, n + 1),

@@ -63,9 +63,10 @@ typedef struct {
 /* Those of about so many bytes, evenly over all updates, go there: each is fetched for its update, and
  * offloaded behind it (offload.c). */
 Staging graph_offload_states(Graph *g, StepInfo *info, int64_t bytes, Arena *tmp);
-/* Their bytes with which a step may take the least time: by the bound on the cost of schedules for what the
- * others leave within the budget, and by the copies, which run beside all that follows the loss.  all: that
- * may be there; fits: none need. */
+/* *moved: how many bytes of states in the host's memory give the least predicted time of a step, by the bound
+ * on the cost of schedules within the budget that is left, and by the copies, which run beside everything
+ * behind the loss.  *all: the most bytes of states that the host's memory takes.  *fits: the bound finds no
+ * reason why the step could not fit the budget with all states on the device. */
 bool choose_states_bytes(const Graph *g, PassCtx *cx, int64_t budget, int64_t *moved, int64_t *all,
                          bool *fits);
 /* For each step of an instance that has no moves yet (offload.c). */

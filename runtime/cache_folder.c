@@ -198,9 +198,9 @@ static char *read_all(int fd, const struct stat *st)
     size_t size = (size_t)st->st_size, n = 0;
     char *text = mem_new(size + 1, 1);
     ssize_t got = 1;
-    while (text && n < size && (got = read(fd, text + n, size - n)) > 0)
+    while (n < size && (got = read(fd, text + n, size - n)) > 0)
         n += (size_t)got;
-    if (text && n == size) {
+    if (n == size) {
         text[n] = '\0';
         return text;
     }
@@ -293,11 +293,14 @@ bool cache_file_write(const CacheFolder *c, const char *name, const char *text, 
     TRY(cache_folder_scratch(c, &dir, d));
     snprintf(from, sizeof from, "%s/file", dir.path);
     FILE *f = fopen(from, "wx");
-    bool ok = f && fputs(text, f) >= 0;
-    ok = f && fclose(f) == 0 && ok;
-    if (!ok)
-        diag_set(d, "cannot write %s: %s", from, strerror(errno));
-    ok = ok && cache_file_seal(from, d);
+    bool written = f && fputs(text, f) >= 0;
+    int error = errno;
+    if (f && fclose(f) != 0 && written) {
+        written = false;
+        error = errno;
+    }
+    bool ok = written ? cache_file_seal(from, d)
+                      : fail_status(d, EXIT_DEVICE, "cannot write %s: %s", from, strerror(error));
     if (ok && (!file_path(c, name, to) || rename(from, to) != 0))
         ok = fail_status(d, EXIT_DEVICE, "cannot write %s/%s: %s", c->path, name, strerror(errno));
     temp_remove(&dir);

@@ -34,7 +34,8 @@ typedef struct DeviceOps {
     void *(*open)(const Plan *p, const ExecOptions *o, Diag *d);
     void (*close)(void *x);
     /* The steps of a micro-batch or, with `rest`, those behind them, then the updates that are not in
-     * place.  seconds: NULL, or per plan step its least time so far (0: none), which is kept up. */
+     * place.  seconds: NULL, or per plan step its least time so far (0: none), which is kept up: by every
+     * run, or by the first two, of which the second is warm. */
     bool (*run)(void *x, bool rest, double *seconds, Diag *d);
     /* Where runs go on beside the host; all three NULL: they have ended when run returns.  Around the runs
      * whose result, at most 8 bytes, is wanted: begin, and end, which copies it behind them.  Two may be

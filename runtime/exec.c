@@ -139,11 +139,6 @@ bool exec_rest(Executor *x, double *seconds, Diag *d)
     return x->plan->nmicro == x->plan->nstep || x->ops->run(x->on, true, seconds, d);
 }
 
-bool exec_step(Executor *x, double *seconds, Diag *d)
-{
-    return exec_micro(x, seconds, d) && exec_rest(x, seconds, d);
-}
-
 /* ---- runs beside the host ------------------------------------------------------------------------ */
 
 int exec_flight(const Executor *x) { return x->ops->begin ? 2 : 1; }
@@ -176,5 +171,3 @@ bool exec_finish(Executor *x, double *loss, double *seconds, Diag *d)
 }
 
 const Plan *exec_plan(const Executor *x) { return x->plan; }
-
-int64_t exec_arena_bytes(const Executor *x) { return x->plan->arena_bytes; }

@@ -106,6 +106,7 @@ static bool match_shape(Input *in, const char *name, const Type *want, Diag *d)
                     type_str(want, b));
     if (type_same_shape(t, want))
         return true;
+    in->period = 0;
     if (t->rank == want->rank + 1 && same_tail(t, 1, want, 0)) {
         in->period = t->dim[0];
     } else if (t->rank == want->rank + 1 && want->rank > 0 && want->dim[0] > 0 &&
@@ -117,7 +118,7 @@ static bool match_shape(Input *in, const char *name, const Type *want, Diag *d)
         in->rows = want->dim[0];
         in->period = t->dim[0];
     }
-    if (in->period <= 1 || in->period < in->rows)
+    if (in->period < in->rows)
         return fail(d, "%s: the data is %s, the model wants %s", name, type_str(t, a),
                     type_str(want, b));
     return true;

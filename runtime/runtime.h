@@ -50,19 +50,16 @@ typedef struct Executor Executor;
 Executor *exec_open(const Plan *p, const ExecOptions *opt, Diag *d);
 void exec_close(Executor *x); /* NULL is fine */
 
-/* Every step of the plan once, then the updates that are not in place.  Denormals are zero.
- * seconds: NULL, or per plan step its least time so far (0: none), which is kept up. */
-bool exec_step(Executor *x, double *seconds, Diag *d);
-
-/* A step in parts: one micro-batch, to be repeated with other inputs, then the rest, which
- * updates the parameters.  Without micro-batches (plan.h) the rest is nothing. */
+/* A training step: one micro-batch, to be repeated with other inputs, then the rest, which updates the
+ * parameters.  Without micro-batches (plan.h) the rest is nothing.  Denormals are zero.
+ * seconds: NULL, or per plan step its least time so far (0: none), which is kept up (device.h). */
 bool exec_micro(Executor *x, double *seconds, Diag *d);
 bool exec_rest(Executor *x, double *seconds, Diag *d);
 
 /* Around the parts of a step whose loss v (one float; {0}: there is none) is wanted: exec_begin, the parts,
- * exec_end.  Later exec_finish gives, for the earliest that has none, the loss (NaN) and the seconds it took.
- * As many as exec_flight says may be between: on a device that runs beside the host what is done meanwhile,
- * the next inputs for one, costs no time. */
+ * exec_end.  Later exec_finish returns the loss (NaN if none) and the seconds of the oldest such run that is
+ * unfinished; at most exec_flight() of them may be in flight: on a device that runs beside the host what is
+ * done meanwhile, such as preparing the next inputs, costs no time. */
 bool exec_begin(Executor *x, Diag *d);
 bool exec_end(Executor *x, Val v, Diag *d);
 bool exec_finish(Executor *x, double *loss, double *seconds, Diag *d);
@@ -70,13 +67,12 @@ int exec_flight(const Executor *x);
 
 /* A value as the host addresses it; data is NULL if it has no memory.  Where the device's memory is the
  * host's, this is it: valid while the value is live (parameters, state, graph outputs: between steps;
- * inputs: until exec_step).  Otherwise it is a copy, which lasts until exec_close, and goes to the
+ * inputs: until exec_micro).  Otherwise it is a copy, which lasts until exec_close, and goes to the
  * device and comes from there by the two functions below, which do nothing where it is no copy. */
 Tensor exec_tensor(const Executor *x, Val v);
 bool exec_write(Executor *x, Val v, Diag *d);
 bool exec_read(Executor *x, Val v, Diag *d);
 const Plan *exec_plan(const Executor *x);
-int64_t exec_arena_bytes(const Executor *x); /* of the allocation */
 
 /* ---- inputs.c, feed.c: inputs of a step --------------------------------- */
 

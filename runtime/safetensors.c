@@ -4,8 +4,8 @@
  * in the order given. */
 #include "data_int.h"
 #include "weights.h"
+#include "ir/json.h"
 #include "ir/mem.h"
-#include "ir/utf8.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,29 +29,23 @@ static json_t *entry(const Type *t, int64_t offset)
     static const char *const name[DT_COUNT] = {
         [DT_F32] = "F32", [DT_F64] = "F64", [DT_BF16] = "BF16", [DT_F16] = "F16",
         [DT_I64] = "I64", [DT_I32] = "I32", [DT_U8] = "U8",     [DT_BOOL] = "BOOL"};
-    json_t *shape = json_array();
+    json_t *e = json_object(), *shape = json_array(), *offsets = json_array();
     for (int i = 0; i < t->rank; i++)
-        json_array_append_new(shape, json_integer(t->dim[i]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", name[t->dt], "shape", shape, "data_offsets",
-                     (json_int_t)offset, (json_int_t)(offset + type_bytes(t)));
+        array_put(shape, json_integer(t->dim[i]));
+    array_put(offsets, json_integer(offset));
+    array_put(offsets, json_integer(offset + type_bytes(t)));
+    object_put(e, "dtype", text_json(name[t->dt]));
+    object_put(e, "shape", shape);
+    object_put(e, "data_offsets", offsets);
+    return e;
 }
 
-static void add_entry(json_t *all, const char *name, json_t *e)
-{
-    if (json_object_set(all, name, e) != 0) { /* a name that is not UTF-8 */
-        char *shown = text_escape(name, NULL);
-        json_object_set(all, shown, e);
-        free(shown);
-    }
-    json_decref(e);
-}
-
-static void add_metadata(json_t *all, const char *const *meta)
+static json_t *metadata(const char *const *meta)
 {
     json_t *o = json_object();
     for (; *meta; meta += 2)
-        add_entry(o, meta[0], json_string(meta[1]));
-    json_object_set_new(all, METADATA, o);
+        object_put(o, meta[0], text_json(meta[1]));
+    return o;
 }
 
 /* The header, padded with spaces to a multiple of 8 bytes; free() it. */
@@ -60,13 +54,13 @@ static char *header(const char *const *meta, int n, const NamedTensor *v, const 
     json_t *all = json_object();
     int64_t offset = 0;
     if (meta)
-        add_metadata(all, meta);
+        object_put(all, METADATA, metadata(meta));
     for (int i = 0; i < n; i++) {
         const Type *t = &v[order[i]].tensor.type;
-        add_entry(all, v[order[i]].name, entry(t, offset));
+        object_put(all, v[order[i]].name, entry(t, offset));
         offset += type_bytes(t);
     }
-    char *text = json_dumps(all, JSON_COMPACT);
+    char *text = dump_json(all, JSON_COMPACT);
     size_t size = strlen(text);
     *len = (size + 7) / 8 * 8;
     text = mem_grow(text, *len, 1);

@@ -10,6 +10,7 @@
  * the environment rewrites what is expected. */
 #ifndef CKC_TESTS_GOLDEN_H
 #define CKC_TESTS_GOLDEN_H
+#include "ir/kernel.h"
 #include "passes/passes.h"
 
 typedef struct {
@@ -35,4 +36,6 @@ void golden_check(const char *path);
 /* Values given to a source: the same for the same name, element and element type. */
 void **golden_data(const Graph *g, Arena *a);
 char *golden_read(const char *path);
+/* What a command runs, interpreted in double precision; t: its operands. */
+void command_interpret(const Command *c, Tensor *t);
 #endif

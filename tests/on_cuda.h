@@ -3,7 +3,7 @@
 #define CKC_TESTS_ON_CUDA_H
 #include "step.h"
 
-/* Gradients of a step as the processor's from the same weights and data; then the same bits after two steps
+/* Gradients of a step as the processor's from the same weights and data; then the same bits after three steps
  * at 100, 75 and 50 % of the memory (or what is the least), in five orders of streams.
  *
  * The device's libraries are those of CKC_CUDA_PATH.  opt: import, loss and what does not train; init: of

@@ -33,6 +33,7 @@ bool step_compile_text(TestStep *s, const char *text, const Init *init);
 void step_free(TestStep *s);
 char *plan_text(const Plan *p); /* printed; free() it */
 
+bool exec_step(Executor *x, double *seconds, Diag *d); /* without micro-batches: exec_micro, exec_rest */
 /* Run n more steps on the entries of data ("input/NAME", "target"), or n on random data when NULL. */
 void step_run(TestStep *s, DataFile *data, int64_t n, double *loss);
 /* A digest of parameters, state, and outputs (loss and, with keep_grads, gradients). */

@@ -3,10 +3,14 @@
 #include "tests.h"
 #include "command.h"
 #include "ir/file.h"
+#include "runtime/cpu/cpu.h"
 #include "runtime/kernel_cache.h"
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -172,6 +176,25 @@ START_TEST(files)
 }
 END_TEST
 
+/* As on a full disk. */
+START_TEST(files_too_large)
+{
+    static char text[100000];
+    CacheFolder c;
+    Diag d = {0};
+    char why[PATH_MAX + 128];
+    memset(text, 'x', sizeof text - 1);
+    ck_assert(cache_folder_open(&c, "c", why, &d));
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){50000, 50000}), 0);
+    ck_assert(!cache_file_write(&c, "x", text, &d));
+    ck_assert_int_eq(d.status, EXIT_DEVICE);
+    ck_assert_msg(strstr(d.msg, "File too large") != NULL, "%s", d.msg);
+    ck_assert_int_eq(files_like("c/*"), 0);
+    cache_folder_close(&c);
+}
+END_TEST
+
 /* ---- ckc ---------------------------------------------------------------------------------- */
 
 /* What is altered is made again: objects silently, measured costs with a note. */
@@ -222,6 +245,20 @@ START_TEST(without_compiler)
     char *loss = train("", "");
     trains_alike("PATH=/nowhere;", loss, NULL);
     free(loss);
+}
+END_TEST
+
+/* One that says nothing of itself has ended, too. */
+START_TEST(silent_compiler)
+{
+    KernelCache c;
+    Diag d = {0};
+    ck_assert_int_eq(shell("mkdir bin && echo '#!/bin/sh' >bin/cc && chmod 755 bin/cc"), 0);
+    ck_assert_msg(kernel_cache_open(&c, "c", &d), "%s", d.msg);
+    setenv("PATH", format("%s/bin", folder_path()), 1);
+    compiler_identity(&c);
+    ck_assert_int_eq(waitpid(-1, NULL, 0), -1);
+    kernel_cache_close(&c);
 }
 END_TEST
 
@@ -363,9 +400,11 @@ Suite *suite_cache(void)
     tcase_add_test(c, folders);
     tcase_add_test(c, homeless);
     tcase_add_test(c, files);
+    tcase_add_test(c, files_too_large);
     tcase_add_test(c, damaged);
     tcase_add_test(c, planted);
     tcase_add_test(c, without_compiler);
+    tcase_add_test(c, silent_compiler);
     tcase_add_test(c, instructions_are_in_the_keys);
     tcase_add_test(c, odd_names);
     tcase_add_test(c, files_outside);

@@ -178,7 +178,7 @@ START_TEST(random_kernels_match_reference)
             op[o] = got[o].data;
             op1[o] = once[o].data;
         }
-        kernel_run_ref(&r->k, want);
+        launch_run_ref(&(Launch){0}, &r->k, want);
         omp_set_num_threads(2);
         fn(op);
         omp_set_num_threads(1);

@@ -420,7 +420,7 @@ static double tolerance(const Case *c, int operand)
 static void run_case(Case *c, void *dl, ShimState *state, int func, uint64_t seed)
 {
     char msg[256];
-    kernel_run_ref(&c->k, c->want);
+    launch_run_ref(&(Launch){0}, &c->k, c->want);
     ck_assert_msg(run_text(c, dl, state, func, seed), "%s: %s", c->label, state->error);
     for (int o = 0; o < c->k.noperands; o++)
         ck_assert_msg(tensor_close(&c->want[o], &c->got[o], tolerance(c, o), msg), "%s operand %d: %s",

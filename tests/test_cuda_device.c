@@ -138,6 +138,26 @@ START_TEST(what_fails_says_why)
 }
 END_TEST
 
+/* A kernel's first launch, which loads it, says nothing of the others. */
+START_TEST(times_are_those_of_warm_runs)
+{
+    TestStep s;
+    step_init(&s);
+    s.device = &cuda_device;
+    ck_assert_msg(step_compile(&s, CKC_SOURCE_DIR "/tests/data/oom/conv.onnx", NULL), "%s", s.diag.msg);
+    double *seconds = calloc(s.info.plan.nstep, sizeof *seconds), sum = 0;
+    setenv("FAKE_CUDA_LATE", "1", 1);
+    for (int i = 0; i < 3; i++)
+        ck_assert_msg(exec_step(s.exec, seconds, &s.diag), "%s", s.diag.msg);
+    unsetenv("FAKE_CUDA_LATE");
+    for (uint32_t i = 0; i < s.info.plan.nstep; i++)
+        sum += seconds[i];
+    ck_assert_msg(sum > 0 && sum < 1, "%g s", sum);
+    free(seconds);
+    step_free(&s);
+}
+END_TEST
+
 /* ---- the example, as users run it --------------------------------------------------------------- */
 
 /* On standard error are warnings of the address sanitizer, which does not know fibers. */
@@ -616,6 +636,7 @@ Suite *suite_cuda_device(void)
     if (!getenv("CKC_GPU")) {
         tcase_add_test(t, devices);
         tcase_add_test(t, what_fails_says_why);
+        tcase_add_test(t, times_are_those_of_warm_runs);
         tcase_add_test(t, nvrtc_makes_machine_code);
         tcase_add_test(t, algorithms_are_pinned);
         tcase_add_test(t, warpgroups_are_pinned);

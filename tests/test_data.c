@@ -464,9 +464,9 @@ START_TEST(safetensors_names)
     NamedTensor v = {"\xff\n", {type_scalar(DT_F32), x}};
     Diag d = {0};
     FileMap m;
-    ck_assert(safetensors_write("a.st", NULL, 1, &v, &d));
+    ck_assert(safetensors_write("a.st", (const char *const[]){"of", "\xfe", NULL}, 1, &v, &d));
     ck_assert(file_map(&m, "a.st", &d));
-    static const char header[] = "{\"\\\\xff\\\\x0a\":{";
+    static const char header[] = "{\"__metadata__\":{\"of\":\"\\\\xfe\"},\"\\\\xff\\\\x0a\":{";
     ck_assert_mem_eq(m.data + 8, header, sizeof header - 1);
     file_unmap(&m);
 }

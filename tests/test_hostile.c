@@ -85,11 +85,11 @@ START_TEST(the_library_gets_no_large_dimension)
     for (int k = 0; k < 3; k++) {
         int64_t m = 4, n = 4, c = 4;
         *(k == 0 ? &m : k == 1 ? &n : &c) = (int64_t)1 << 32;
-        DnnlDesc desc = {.of.op = LIB_MATMUL, .of.nin = 2, .choice = DNNL_PLAIN};
+        DnnlDesc desc = {.of.op = LIB_MATMUL, .of.nin = 2, .choice = ONEDNN_PLAIN};
         desc.of.in[0] = type_make(DT_F32, 2, (int64_t[]){m, c});
         desc.of.in[1] = type_make(DT_F32, 2, (int64_t[]){c, n});
         desc.of.out = type_make(DT_F32, 2, (int64_t[]){m, n});
-        ck_assert_ptr_null(dnnl_make(&desc, &d));
+        ck_assert_ptr_null(onednn_make(&desc, &d));
         ck_assert(!d.failed);
     }
 }

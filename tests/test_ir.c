@@ -1,5 +1,6 @@
 /* test_ir.c -- arenas, graphs, text form, verifier, reference evaluation, kernel merging. */
 #include "tests.h"
+#include "golden.h"
 #include "ir/attrs.h"
 #include "ir/kernel.h"
 #include <stdlib.h>
@@ -100,7 +101,7 @@ static void check_group(const char *text)
         t[i] = (Tensor){g.vals[c.vals[i].i].type, data[c.vals[i].i]};
     Type ot = g.vals[g.out[0].i].type;
     t[c.nread] = (Tensor){ot, NEW(&a, char, type_bytes(&ot) + 1)};
-    command_run_ref(&c, t);
+    command_interpret(&c, t);
     Tensor want = {ot, data[g.out[0].i]};
     for (int64_t j = 0; j < type_count(&ot); j++)
         ck_assert_double_eq_tol(tensor_f(&t[c.nread], j), tensor_f(&want, j), 1e-5);

@@ -338,11 +338,11 @@ static void fill_conv(DnnlDesc *d, const Case *c, LibOp op)
 static void run_once(DnnlOp *op, const Tensor *t, Tensor *out)
 {
     Diag diag = {0};
-    size_t bytes = ((size_t)dnnl_scratch_bytes(op) + 64) / 64 * 64;
+    size_t bytes = ((size_t)onednn_scratch_bytes(op) + 64) / 64 * 64;
     void *scratch = aligned_alloc(64, bytes);
     memset(scratch, 0xff, bytes); /* NaN: what is used must be written first */
     const void *in[3] = {t[0].data, t[1].data, t[2].data};
-    ck_assert_msg(dnnl_run(op, in, out->data, scratch, &diag), "%s", diag.msg);
+    ck_assert_msg(onednn_run(op, in, out->data, scratch, &diag), "%s", diag.msg);
     free(scratch);
 }
 
@@ -364,7 +364,7 @@ static void compare(const DnnlDesc *d, DnnlOp *op, const Tensor *t, const double
     double limit = largest(want, n) * (d->of.out.dt == DT_BF16 ? 1e-2 : 5e-6);
     for (int64_t i = 0; i < n; i++) /* an assertion that holds is a message, too: none for each element */
         if (!(fabs(tensor_f(&a, i) - want[i]) <= limit))
-            ck_abort_msg("%s %s: [%lld] %g, not %g", dnnl_choice_text(d), dnnl_impl(op), (long long)i,
+            ck_abort_msg("%s %s: [%lld] %g, not %g", onednn_choice_text(d), onednn_impl(op), (long long)i,
                          tensor_f(&a, i), want[i]);
     free(a.data);
     free(b.data);
@@ -379,15 +379,15 @@ static int check_desc(DnnlDesc *d)
         t[i] = tensor_random(d->of.in[i], 17u + (uint32_t)i);
     double *want = calloc((size_t)type_count(&d->of.out), sizeof *want);
     (d->of.op == LIB_MATMUL ? ref_matmul : ref_conv)(d, t, want);
-    for (int choice = 0; choice < DNNL_CHOICES; choice++) {
+    for (int choice = 0; choice < ONEDNN_CHOICES; choice++) {
         Diag diag = {0};
         d->choice = (DnnlChoice)choice;
-        DnnlOp *op = dnnl_make(d, &diag);
+        DnnlOp *op = onednn_make(d, &diag);
         ck_assert_msg(!diag.failed, "%s", diag.msg);
         if (op)
             compare(d, op, t, want);
         made += op != NULL;
-        dnnl_free(op);
+        onednn_free(op);
     }
     free(want);
     for (int i = 0; i < d->of.nin; i++)
@@ -408,7 +408,7 @@ START_TEST(test_against_loops)
         else
             fill_conv(&d, c, op);
         int made = check_desc(&d);
-        if (made == 0 && c->dt == DT_BF16 && !dnnl_wide_bf16())
+        if (made == 0 && c->dt == DT_BF16 && !onednn_wide_bf16())
             skipped("no routines for 16-bit types on this processor: generated kernels run");
         else
             ck_assert_int_gt(made, 0);
@@ -438,7 +438,7 @@ static bool result_of(DnnlDesc *d, int64_t parts, Tensor *out)
 {
     Diag diag = {0};
     d->parts = parts;
-    DnnlOp *op = dnnl_make(d, &diag);
+    DnnlOp *op = onednn_make(d, &diag);
     ck_assert_msg(!diag.failed, "%s", diag.msg);
     if (!op)
         return false;
@@ -449,7 +449,7 @@ static bool result_of(DnnlDesc *d, int64_t parts, Tensor *out)
     run_once(op, t, out);
     for (int i = 0; i < d->of.nin; i++)
         free(t[i].data);
-    dnnl_free(op);
+    onednn_free(op);
     return true;
 }
 
@@ -460,11 +460,11 @@ static int compare_parts(DnnlDesc *d)
     int made = 0;
     if (!result_of(d, 0, &whole))
         return 0;
-    for (int64_t parts = 2; parts <= DNNL_MAX_PARTS; parts *= 2) {
+    for (int64_t parts = 2; parts <= ONEDNN_MAX_PARTS; parts *= 2) {
         if (!result_of(d, parts, &out))
             continue;
         ck_assert_msg(memcmp(whole.data, out.data, (size_t)type_bytes(&d->of.out)) == 0,
-                      "%s: other bits in %lld parts", dnnl_choice_text(d), (long long)parts);
+                      "%s: other bits in %lld parts", onednn_choice_text(d), (long long)parts);
         free(out.data);
         made++;
     }
@@ -495,7 +495,7 @@ START_TEST(parts_have_the_same_bits)
     c.ra = c.rb = 4;
     for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA; op++)
         for (int64_t images = 0; images <= 2; images += 2) {
-            DnnlDesc d = {.of.op = op, .images = images, .choice = DNNL_BLOCKED};
+            DnnlDesc d = {.of.op = op, .images = images, .choice = ONEDNN_BLOCKED};
             fill_conv(&d, &c, op);
             made += compare_parts(&d);
         }
@@ -511,7 +511,7 @@ START_TEST(blocks_and_threads_have_the_same_bits)
         return;
     LibOp last = c->op == LIB_MATMUL ? LIB_MATMUL : LIB_CONV_BWD_WEIGHTS;
     for (LibOp op = c->op; op <= last; op++) {
-        DnnlDesc d = {.of.op = op, .choice = DNNL_OWN};
+        DnnlDesc d = {.of.op = op, .choice = ONEDNN_OWN};
         if (op == LIB_MATMUL)
             fill_matmul(&d, c);
         else
@@ -540,15 +540,15 @@ START_TEST(tiles_have_the_same_bits)
     c.ra = c.rb = 4;
     for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_WEIGHTS; op++) {
         bool of_weights = op == LIB_CONV_BWD_WEIGHTS;
-        DnnlDesc d = {.of.op = op, .choice = DNNL_WINOGRAD};
+        DnnlDesc d = {.of.op = op, .choice = ONEDNN_WINOGRAD};
         c.a[0] = of_weights ? 9 : 3; /* two blocks of tiles */
         fill_conv(&d, &c, op);
         if (of_weights)
             check_desc(&d);
-        d.choice = DNNL_WINOGRAD;
+        d.choice = ONEDNN_WINOGRAD;
         omp_set_num_threads(1);
         bool made = result_of(&d, 0, &want);
-        ck_assert_int_eq(made, of_weights ? dnnl_vector_bytes() == 32 : dnnl_vector_bytes() > 16);
+        ck_assert_int_eq(made, of_weights ? onednn_vector_bytes() == 32 : onednn_vector_bytes() > 16);
         if (!made)
             continue;
         for (int threads = 2; threads <= 3; threads++) {
@@ -567,11 +567,11 @@ static int64_t scratch_bytes(DnnlDesc *d, int64_t images)
 {
     Diag diag = {0};
     d->images = images;
-    d->choice = DNNL_BLOCKED;
-    DnnlOp *op = dnnl_make(d, &diag);
+    d->choice = ONEDNN_BLOCKED;
+    DnnlOp *op = onednn_make(d, &diag);
     ck_assert_ptr_nonnull(op);
-    int64_t bytes = dnnl_scratch_bytes(op);
-    dnnl_free(op);
+    int64_t bytes = onednn_scratch_bytes(op);
+    onednn_free(op);
     return bytes;
 }
 
@@ -611,7 +611,8 @@ START_TEST(products_that_are_ours)
                              {.ra = 2, .rb = 2, .a = {32, 64}, .b = {64, 3072}},
                              {.ra = 2, .rb = 2, .a = {64, 32}, .b = {64, 5120}, .ta = true},
                              {.ra = 2, .rb = 2, .a = {8, 64}, .b = {64, 3072}}};
-    static const DnnlChoice want[] = {DNNL_PLAIN, DNNL_PLAIN, DNNL_PLAIN, DNNL_OWN, DNNL_OWN, DNNL_PLAIN};
+    static const DnnlChoice want[] = {ONEDNN_PLAIN, ONEDNN_PLAIN, ONEDNN_PLAIN,
+                                      ONEDNN_OWN,   ONEDNN_OWN,   ONEDNN_PLAIN};
     if (!use_isa(2))
         return;
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
@@ -622,7 +623,7 @@ START_TEST(products_that_are_ours)
         fill_matmul(&desc, &f32);
         DnnlOp *op = choose_routine(&desc, &d);
         ck_assert(op && desc.choice == want[i]);
-        dnnl_free(op);
+        onednn_free(op);
     }
 }
 END_TEST
@@ -632,16 +633,16 @@ START_TEST(weight_gradients_in_f32)
 {
     static const Case c = {.dt = DT_BF16, .out_dt = DT_F32, .ra = 4, .rb = 4, .a = {2, 16, 9, 14},
                            .b = {32, 16, 3, 3}, .pads = {1, 1, 1, 1}};
-    DnnlDesc desc = {.choice = DNNL_BLOCKED};
+    DnnlDesc desc = {.choice = ONEDNN_BLOCKED};
     Diag d = {0};
-    if (!dnnl_wide_bf16())
+    if (!onednn_wide_bf16())
         return skipped("no routines for 16-bit types on this processor: generated kernels run");
     desc.of.op = LIB_CONV_BWD_WEIGHTS;
     fill_conv(&desc, &c, LIB_CONV_BWD_WEIGHTS);
     ck_assert_int_eq(desc.of.out.dt, DT_F32);
-    DnnlOp *op = dnnl_make(&desc, &d);
+    DnnlOp *op = onednn_make(&desc, &d);
     ck_assert_ptr_nonnull(op);
-    dnnl_free(op);
+    onednn_free(op);
 }
 END_TEST
 
@@ -655,7 +656,7 @@ START_TEST(test_unsupported)
         DnnlDesc d = {.of.op = LIB_MATMUL};
         Diag diag = {0};
         fill_matmul(&d, &refused[i]);
-        ck_assert_ptr_null(dnnl_make(&d, &diag));
+        ck_assert_ptr_null(onednn_make(&d, &diag));
         ck_assert(!diag.failed);
     }
 }
@@ -664,17 +665,17 @@ END_TEST
 /* Schedules have it as text. */
 START_TEST(choices_are_text)
 {
-    for (int choice = 0; choice < DNNL_CHOICES; choice++)
-        for (int64_t parts = 1; parts <= DNNL_MAX_PARTS; parts *= 2) {
+    for (int choice = 0; choice < ONEDNN_CHOICES; choice++)
+        for (int64_t parts = 1; parts <= ONEDNN_MAX_PARTS; parts *= 2) {
             DnnlDesc d = {.parts = parts > 1 ? parts : 0, .choice = (DnnlChoice)choice}, again = {0};
-            ck_assert(dnnl_choice_parse(&again, dnnl_choice_text(&d)));
+            ck_assert(onednn_choice_parse(&again, onednn_choice_text(&d)));
             ck_assert_int_eq(again.choice, d.choice);
             ck_assert_int_eq(again.parts, d.parts);
         }
-    ck_assert_str_eq(dnnl_choice_text(&(DnnlDesc){.parts = 4, .choice = DNNL_OWN}), "own/4");
+    ck_assert_str_eq(onednn_choice_text(&(DnnlDesc){.parts = 4, .choice = ONEDNN_OWN}), "own/4");
     static const char *const none[] = {"", "wave", "own/", "own/3", "own/32", "OWN", "own/4 ", "/4"};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
-        ck_assert(!dnnl_choice_parse(&(DnnlDesc){0}, none[i]));
+        ck_assert(!onednn_choice_parse(&(DnnlDesc){0}, none[i]));
 }
 END_TEST
 

@@ -37,13 +37,13 @@ static void multiply(int64_t m, int64_t columns, const float *a, const float *b,
     omp_set_num_threads(threads);
     DnnlOp *op = choose_routine(&d, &diag);
     ck_assert_ptr_nonnull(op);
-    ck_assert_int_eq(d.choice, DNNL_OWN);
-    size_t bytes = ((size_t)dnnl_scratch_bytes(op) + 64) / 64 * 64;
+    ck_assert_int_eq(d.choice, ONEDNN_OWN);
+    size_t bytes = ((size_t)onednn_scratch_bytes(op) + 64) / 64 * 64;
     void *scratch = aligned_alloc(64, bytes);
     memset(scratch, 0xff, bytes); /* NaN: what is used must be written first */
-    ck_assert_msg(dnnl_run(op, (const void *[]){a, b}, y, scratch, &diag), "%s", diag.msg);
+    ck_assert_msg(onednn_run(op, (const void *[]){a, b}, y, scratch, &diag), "%s", diag.msg);
     free(scratch);
-    dnnl_free(op);
+    onednn_free(op);
 }
 
 static void check_close(int64_t m, const float *a, const float *b, const float *y)

@@ -179,6 +179,19 @@ START_TEST(other_runs)
 }
 END_TEST
 
+/* Those that train come from the checkpoint, the others from where they came before. */
+START_TEST(other_frozen_weights)
+{
+    ckc_accepts(MLP "--steps 2 --save w.safetensors");
+    ckc_accepts(MLP "--steps 2 --freeze '0.*' " KEPT);
+    ckc_fails("", MLP "--steps 4 --freeze '0.*' --weights w.safetensors --resume " KEPT, 1,
+              "was made with frozen weights ");
+    ckc_accepts(MLP "--steps 4 --freeze '0.*' --budget 64kB --resume " KEPT);
+    ckc_accepts(MLP "--steps 2 --checkpoint d");
+    ckc_accepts(MLP "--steps 4 --weights w.safetensors --resume --checkpoint d");
+}
+END_TEST
+
 START_TEST(damaged)
 {
     ckc_accepts(MLP "--steps 4 --every 2 --save a.safetensors " KEPT);
@@ -237,6 +250,7 @@ Suite *suite_resume(void)
     tcase_add_test(c, two_runs);
     tcase_add_test(c, options);
     tcase_add_test(c, other_runs);
+    tcase_add_test(c, other_frozen_weights);
     tcase_add_test(c, damaged);
     tcase_add_test(c, full_disk);
     tcase_add_test(c, weights_not_finite);

@@ -4,6 +4,7 @@
 #include "command.h"
 #include "passes/passes.h"
 #include "runtime/cpu/cpu.h"
+#include "step.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ typedef struct {
     StepInfo info;
 } Fixture;
 
-static Plan *plan_text(Fixture *f, const char *text)
+static Plan *plan_of(Fixture *f, const char *text)
 {
     *f = (Fixture){0};
     graph_init(&f->g, &f->arena, &f->d);
@@ -107,11 +108,10 @@ static const char *const graphs[] = {
 START_TEST(executor_matches_reference)
 {
     Fixture f;
-    Plan *p = plan_text(&f, graphs[_i]);
+    Plan *p = plan_of(&f, graphs[_i]);
     ExecOptions opt = {.check = true};
     Executor *x = exec_open(p, &opt, &f.d);
     ck_assert_msg(x != NULL, "%s", f.d.msg);
-    ck_assert_int_eq(exec_arena_bytes(x), p->arena_bytes);
     void **data = NEW(&f.arena, void *, f.g.nvals);
     for (uint32_t v = 1; v < f.g.nvals; v++) {
         Tensor t = exec_tensor(x, (Val){v});
@@ -138,7 +138,7 @@ END_TEST
 START_TEST(updates)
 {
     Fixture f;
-    Plan *p = plan_text(&f, "graph {\n"
+    Plan *p = plan_of(&f, "graph {\n"
                             "  input %lr: f64[]\n"
                             "  input %step: i64[]\n"
                             "  state %n: f32[2]\n"
@@ -175,7 +175,7 @@ END_TEST
 START_TEST(check_mode_poisons)
 {
     Fixture f;
-    Plan *p = plan_text(&f, "graph {\n"
+    Plan *p = plan_of(&f, "graph {\n"
                             "  input %x: f32[64]\n"
                             "  %a: f32[64] = exp %x\n"
                             "  %t: f32[64] = transpose %a {perm=[0]}\n"
@@ -205,7 +205,7 @@ static bool is_denormal_kept(void)
 START_TEST(denormals_are_zero)
 {
     Fixture f;
-    Plan *p = plan_text(&f, "graph {\n  input %x: f32[2]\n  const %h: f32[2] = {0.5, 0.5}\n"
+    Plan *p = plan_of(&f, "graph {\n  input %x: f32[2]\n  const %h: f32[2] = {0.5, 0.5}\n"
                             "  %y: f32[2] = mul %x, %h\n  output %y\n}\n");
     Executor *x = exec_open(p, &(ExecOptions){0}, &f.d);
     ck_assert_msg(x != NULL, "%s", f.d.msg);
@@ -233,7 +233,7 @@ static void refuses_choice(Plan *p, const char *choice, const char *says)
 START_TEST(bad_plans)
 {
     Fixture f;
-    Plan *p = plan_text(&f, graphs[0]);
+    Plan *p = plan_of(&f, graphs[0]);
     int64_t *at = &p->offset[named(&f.g, "w").i], good = *at;
     static const int64_t bad[] = {INT64_MAX - 8, 1 << 30};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -258,7 +258,7 @@ END_TEST
 START_TEST(recomputed_by_the_same_routine)
 {
     Fixture f;
-    Plan *p = plan_text(&f, "graph {\n  input %x: f32[64,64]\n  input %w: f32[64,64]\n"
+    Plan *p = plan_of(&f, "graph {\n  input %x: f32[64,64]\n  input %w: f32[64,64]\n"
                             "  %h: f32[64,64] = matmul %x, %w\n  %a: f32[64,64] = relu %h\n"
                             "  %r: f32[64,64] = matmul %x, %w remat %h\n  %y: f32[64,64] = add %a, %r\n"
                             "  output %y\n}\n");
@@ -277,7 +277,7 @@ END_TEST
 START_TEST(missing_values)
 {
     Fixture f;
-    Plan *p = plan_text(&f, "graph {\n  input %x: f32[2,8]\n  param %w: f32[8,4]\n"
+    Plan *p = plan_of(&f, "graph {\n  input %x: f32[2,8]\n  param %w: f32[8,4]\n"
                             "  %y: f32[2,4] = matmul %x, %w\n  output %y\n}\n");
     ck_assert_ptr_null(exec_open(p, &(ExecOptions){0}, &f.d));
     ck_assert_ptr_nonnull(strstr(f.d.msg, "--init"));
@@ -319,7 +319,7 @@ static DataFile *data_of(int n, const NamedTensor *v, char path[64], Diag *d)
 START_TEST(batches_wrap)
 {
     Fixture f;
-    Plan *p = plan_text(&f, classifier);
+    Plan *p = plan_of(&f, classifier);
     Executor *x = exec_open(p, &(ExecOptions){0}, &f.d);
     ck_assert_msg(x != NULL, "%s", f.d.msg);
     float rows[5][3];
@@ -351,6 +351,36 @@ START_TEST(batches_wrap)
 }
 END_TEST
 
+/* A leading dimension of 1 is one batch, which every step takes. */
+START_TEST(one_batch)
+{
+    Fixture f;
+    Plan *p = plan_of(&f, classifier);
+    Executor *x = exec_open(p, &(ExecOptions){0}, &f.d);
+    ck_assert_msg(x != NULL, "%s", f.d.msg);
+    float rows[2][3] = {{0, 1, 2}, {3, 4, 5}};
+    int32_t target[2] = {2, 1};
+    NamedTensor v[] = {{"x", {type_make(DT_F32, 3, (int64_t[]){1, 2, 3}), rows}},
+                       {"target", {type_make(DT_I32, 2, (int64_t[]){1, 2}), target}}};
+    char path[64];
+    DataFile *data = data_of(2, v, path, &f.d);
+    Feed *feed = feed_open(&f.g, &(StepInputs){0}, data, FEED_FILE, 0, &f.d);
+    ck_assert_msg(feed != NULL, "%s", f.d.msg);
+    Tensor tx = exec_tensor(x, named(&f.g, "x")), ty = exec_tensor(x, named(&f.g, "target"));
+    for (int s = 0; s < 2; s++) {
+        tensor_set_f(&tx, 5, 0);
+        ck_assert(feed_step(feed, x, s + 1, &f.d));
+        ck_assert_double_eq(tensor_f(&tx, 5), 5);
+        ck_assert_int_eq(tensor_i(&ty, 0), 2);
+    }
+    feed_close(feed);
+    data_close(data);
+    unlink(path);
+    exec_close(x);
+    fixture_free(&f);
+}
+END_TEST
+
 START_TEST(bad_data)
 {
     static const struct {
@@ -368,7 +398,7 @@ START_TEST(bad_data)
         {{2, 3}, 2, 0, 0, "label", "target"},
     };
     Fixture f;
-    plan_text(&f, classifier);
+    plan_of(&f, classifier);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         float x[12] = {cases[i].x};
         int64_t t[6] = {cases[i].t};
@@ -392,7 +422,7 @@ START_TEST(text_windows)
 {
     Fixture f;
     Plan *p =
-        plan_text(&f, "graph {\n"
+        plan_of(&f, "graph {\n"
                       "  input %idx: i64[3,8]\n"
                       "  input %target: i64[24]\n"
                       "  param %w: f32[128,128]\n"
@@ -440,7 +470,7 @@ END_TEST
 START_TEST(random_is_in_range)
 {
     Fixture f;
-    Plan *p = plan_text(&f, classifier);
+    Plan *p = plan_of(&f, classifier);
     Executor *x = exec_open(p, &(ExecOptions){0}, &f.d);
     Feed *feed = feed_open(&f.g, &(StepInputs){0}, NULL, FEED_FILE, 1, &f.d);
     ck_assert_msg(x && feed, "%s", f.d.msg);
@@ -594,6 +624,7 @@ Suite *suite_runtime(void)
     t = tcase_create("feed");
     tcase_add_test(t, batches_wrap);
     tcase_add_test(t, bad_data);
+    tcase_add_test(t, one_batch);
     tcase_add_test(t, text_windows);
     tcase_add_test(t, random_is_in_range);
     suite_add_tcase(s, t);

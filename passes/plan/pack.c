@@ -14,6 +14,7 @@
  * place between that and the best arena in turn.
  */
 #include "pack_internal.h"
+#include "ir/integer.h"
 #include "ir/mem.h"
 #include "ir/progress.h"
 
@@ -122,21 +123,6 @@ static bool check_fixed(const PackBuffer *buffers, int32_t n, char *err)
     bool ok = pack_verify(fixed, n, INT64_MAX, why);
     free(fixed);
     return ok || fail(err, "fixed %.200s", why);
-}
-
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t r = a % b;
-        a = b;
-        b = r;
-    }
-    return a;
-}
-
-static int64_t round_up(int64_t value, int64_t unit)
-{
-    return (value + unit - 1) / unit * unit;
 }
 
 static void choose_unit(Problem *p)

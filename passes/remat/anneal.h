@@ -13,7 +13,7 @@ struct Search {
     double cap;           /* no accepted move ends above this cost */
     int32_t left;         /* runs that the move at hand may still add */
     bool coin_flips;      /* as in Cooling */
-    bool sparing;         /* relieve passes over what is too dear */
+    bool sparing;         /* relieve skips candidates above the cost limit, cap */
     int32_t least;        /* search_reach: the least peak, that of best */
     int32_t *live_out, nlive_out; /* values that stay to the end */
     int64_t moves;

@@ -167,12 +167,13 @@ static void *run_worker(void *arg)
     return NULL;
 }
 
-/* One round on all workers under the same limit. */
+/* One round on all workers under the same limit.  What allocates is done before the first thread starts: it
+ * may not return. */
 static void run_workers(Solver *s, int64_t limit, Round round)
 {
     pthread_t thread[REMAT_MAX_THREADS];
     Round each[REMAT_MAX_THREADS];
-    bool started[REMAT_MAX_THREADS];
+    bool started[REMAT_MAX_THREADS] = {false};
     for (int i = 0; i < s->nworkers; i++) {
         Search *w = &s->worker[i];
         state_set_budget(&w->state, limit);
@@ -183,8 +184,9 @@ static void run_workers(Solver *s, int64_t limit, Round round)
         each[i] = round;
         each[i].s = s;
         each[i].search = w;
-        started[i] = i > 0 && pthread_create(&thread[i], NULL, run_worker, &each[i]) == 0;
     }
+    for (int i = 1; i < s->nworkers; i++)
+        started[i] = pthread_create(&thread[i], NULL, run_worker, &each[i]) == 0;
     for (int i = 0; i < s->nworkers; i++)
         if (!started[i])
             run_worker(&each[i]);

@@ -8,6 +8,7 @@
  * slots carry -HOLE and so never count. Everything is exact in integers, so taking a
  * change back restores the state bit by bit. */
 #include "state.h"
+#include "ir/integer.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -607,16 +608,6 @@ void state_respread(State *st)
 }
 
 /* ---- allocation ---------------------------------------------------------------------- */
-
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t t = a % b;
-        a = b;
-        b = t;
-    }
-    return a;
-}
 
 /* Also the shift with which the penalties of a block add up within int32. */
 static int64_t choose_quantum(const Problem *p, int32_t *shift)

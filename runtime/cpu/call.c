@@ -32,7 +32,7 @@ static bool run(const Call *c, Diag *d)
     }
     void *out = c->op[c->nop - 1];
     if (c->lib)
-        return dnnl_run(c->lib, (const void *const *)c->op, out, c->workspace, d);
+        return onednn_run(c->lib, (const void *const *)c->op, out, c->workspace, d);
     for (int i = 0; i < c->ncopy; i++)
         copy_rows(&c->copy[i], c->op[c->copy[i].operand], out);
     return true;

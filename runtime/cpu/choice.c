@@ -71,14 +71,14 @@ static bool own_is_faster(const LibDesc *d)
     if (d->panels)
         return true;
     if (dtype_is_half(d->in[0].dt))
-        return !dnnl_fast_bf16() && rows >= HALF_ROWS;
+        return !onednn_fast_bf16() && rows >= HALF_ROWS;
     return !d->matmul.tb && n * dtype_size[b->dt] % PAGE == 0 && (n & (n - 1)) != 0 && rows >= SAME_SETS_ROWS;
 }
 
 static DnnlChoice preferred(const LibDesc *d)
 {
     if (d->op == LIB_MATMUL)
-        return own_is_faster(d) ? DNNL_OWN : DNNL_PLAIN;
+        return own_is_faster(d) ? ONEDNN_OWN : ONEDNN_PLAIN;
     const Type *w = d->op == LIB_CONV_BWD_WEIGHTS ? &d->out : &d->in[1];
     const Type *y = d->op == LIB_CONV               ? &d->out
                     : d->op == LIB_CONV_BWD_WEIGHTS ? &d->in[1]
@@ -86,17 +86,17 @@ static DnnlChoice preferred(const LibDesc *d)
     bool dense = d->conv.group == 1 && all(&d->conv.strides, MAX_INTS, 1) &&
                  all(&d->conv.dilations, MAX_INTS, 1);
     if ((dense && kernel_is(w, 1)) || is_depthwise_gradient(d, w))
-        return DNNL_OWN;
+        return ONEDNN_OWN;
     if (weights_prevail(d, w, y))
-        return d->op == LIB_CONV_BWD_WEIGHTS ? DNNL_OWN : DNNL_BLOCKED;
+        return d->op == LIB_CONV_BWD_WEIGHTS ? ONEDNN_OWN : ONEDNN_BLOCKED;
     if (!dense || w->rank != 4 || !kernel_is(w, 3))
-        return DNNL_BLOCKED;
+        return ONEDNN_BLOCKED;
     int64_t rows = d->rows ? d->rows : w->dim[0], tiles = y->dim[0];
     int64_t low = rows < w->dim[1] ? rows : w->dim[1], high = rows < w->dim[1] ? w->dim[1] : rows;
     for (int i = 2; i < 4; i++)
         tiles *= (y->dim[i] + TILE - 1) / TILE;
     bool worth = low >= WINOGRAD_CHANNELS && tiles >= WINOGRAD_TILES && tiles >= high / 4;
-    return worth ? DNNL_WINOGRAD : DNNL_BLOCKED;
+    return worth ? ONEDNN_WINOGRAD : ONEDNN_BLOCKED;
 }
 
 /* Bytes of the operands in f32, and half again: blocks round channels up; in 16 bits the library has copies
@@ -114,7 +114,7 @@ static int64_t own_cap(const LibDesc *d)
 static DnnlOp *make(DnnlDesc *desc, DnnlChoice choice, Diag *d)
 {
     desc->choice = choice;
-    return dnnl_make(desc, d);
+    return onednn_make(desc, d);
 }
 
 /* In this order, unless one needs less working memory than one in front of it that is over its cap; a
@@ -122,18 +122,18 @@ static DnnlOp *make(DnnlDesc *desc, DnnlChoice choice, Diag *d)
 DnnlOp *choose_routine(DnnlDesc *desc, Diag *d)
 {
     static const DnnlChoice order[][3] = {
-        [DNNL_PLAIN] = {DNNL_PLAIN, DNNL_OWN, DNNL_BLOCKED},
-        [DNNL_BLOCKED] = {DNNL_BLOCKED, DNNL_PLAIN, DNNL_OWN},
-        [DNNL_WINOGRAD] = {DNNL_BLOCKED, DNNL_PLAIN, DNNL_OWN},
-        [DNNL_OWN] = {DNNL_OWN, DNNL_BLOCKED, DNNL_PLAIN},
+        [ONEDNN_PLAIN] = {ONEDNN_PLAIN, ONEDNN_OWN, ONEDNN_BLOCKED},
+        [ONEDNN_BLOCKED] = {ONEDNN_BLOCKED, ONEDNN_PLAIN, ONEDNN_OWN},
+        [ONEDNN_WINOGRAD] = {ONEDNN_BLOCKED, ONEDNN_PLAIN, ONEDNN_OWN},
+        [ONEDNN_OWN] = {ONEDNN_OWN, ONEDNN_BLOCKED, ONEDNN_PLAIN},
     };
     const DnnlChoice *next = order[preferred(&desc->of)];
     DnnlChoice best = *next;
     DnnlOp *op = NULL;
-    for (int i = 0; i < 3 && !d->failed && (!op || dnnl_scratch_bytes(op) > own_cap(&desc->of)); i++) {
+    for (int i = 0; i < 3 && !d->failed && (!op || onednn_scratch_bytes(op) > own_cap(&desc->of)); i++) {
         DnnlOp *other = make(desc, next[i], d);
-        bool better = other && (!op || dnnl_scratch_bytes(other) < dnnl_scratch_bytes(op));
-        dnnl_free(better ? op : other);
+        bool better = other && (!op || onednn_scratch_bytes(other) < onednn_scratch_bytes(op));
+        onednn_free(better ? op : other);
         op = better ? other : op;
         best = better ? next[i] : best;
     }
@@ -143,12 +143,12 @@ DnnlOp *choose_routine(DnnlDesc *desc, Diag *d)
 
 DnnlOp *choose_faster(DnnlDesc *desc, int64_t room, Diag *d)
 {
-    if (preferred(&desc->of) != DNNL_WINOGRAD)
+    if (preferred(&desc->of) != ONEDNN_WINOGRAD)
         return NULL;
-    DnnlOp *op = make(desc, DNNL_WINOGRAD, d);
-    if (op && dnnl_scratch_bytes(op) <= room)
+    DnnlOp *op = make(desc, ONEDNN_WINOGRAD, d);
+    if (op && onednn_scratch_bytes(op) <= room)
         return op;
-    dnnl_free(op);
+    onednn_free(op);
     return NULL;
 }
 
@@ -170,14 +170,14 @@ static int64_t add_candidate(Candidates *c, int64_t most, double ns)
 {
     StepCost *cost = c->cost;
     bool same = c->desc.parts > 1;
-    DnnlOp *op = dnnl_make(&c->desc, c->d);
-    int64_t bytes = op ? dnnl_scratch_bytes(op) : INT64_MAX;
-    if (bytes <= most && (!same || strcmp(dnnl_impl(op), c->impl) == 0)) {
-        cost->c[cost->n++] = (Candidate){dnnl_choice_text(&c->desc), bytes, (int64_t)ns};
+    DnnlOp *op = onednn_make(&c->desc, c->d);
+    int64_t bytes = op ? onednn_scratch_bytes(op) : INT64_MAX;
+    if (bytes <= most && (!same || strcmp(onednn_impl(op), c->impl) == 0)) {
+        cost->c[cost->n++] = (Candidate){onednn_choice_text(&c->desc), bytes, (int64_t)ns};
         cost->same += same;
         most = bytes;
     }
-    dnnl_free(op);
+    onednn_free(op);
     return most;
 }
 
@@ -185,28 +185,28 @@ static int64_t add_candidate(Candidates *c, int64_t most, double ns)
 static void add_routines(Candidates *c, const DnnlDesc *desc, int64_t most)
 {
     double in = (double)type_bytes(&desc->of.in[0]) / reorder_bytes_per_ns;
-    int64_t parts = desc->choice == DNNL_WINOGRAD ? 1 : DNNL_MAX_PARTS; /* it adds in other orders */
+    int64_t parts = desc->choice == ONEDNN_WINOGRAD ? 1 : ONEDNN_MAX_PARTS; /* it adds in other orders */
     for (c->desc.parts = 2; c->desc.parts <= parts; c->desc.parts *= 2)
         most = add_candidate(c, most - most / 8, (double)(c->desc.parts - 1) * (in + part_ns));
     c->desc.parts = 0;
-    for (int choice = 0; choice < DNNL_CHOICES; choice++) {
+    for (int choice = 0; choice < ONEDNN_CHOICES; choice++) {
         c->desc.choice = (DnnlChoice)choice;
         if (c->desc.choice != desc->choice)
             most = add_candidate(c, most - most / 8, 0);
     }
 }
 
-_Static_assert(1 + 4 + (DNNL_CHOICES - 1) + 1 <= MAX_CANDIDATES && DNNL_MAX_PARTS == 1 << 4,
+_Static_assert(1 + 4 + (ONEDNN_CHOICES - 1) + 1 <= MAX_CANDIDATES && ONEDNN_MAX_PARTS == 1 << 4,
                "room for the first, parts of it, others, and the text");
 
 void find_candidates(const DnnlDesc *desc, const DnnlOp *op, StepCost *cost, Diag *d)
 {
-    Candidates c = {*desc, dnnl_impl(op), cost, d};
-    int64_t most = dnnl_scratch_bytes(op);
-    *cost = (StepCost){.c = {{dnnl_choice_text(desc), most, 0}}, .n = 1, .same = 1};
+    Candidates c = {*desc, onednn_impl(op), cost, d};
+    int64_t most = onednn_scratch_bytes(op);
+    *cost = (StepCost){.c = {{onednn_choice_text(desc), most, 0}}, .n = 1, .same = 1};
     if (most < WORTH_BYTES)
         return;
-    if (desc->of.op != LIB_MATMUL || desc->choice == DNNL_OWN)
+    if (desc->of.op != LIB_MATMUL || desc->choice == ONEDNN_OWN)
         add_routines(&c, desc, most);
     if (cost->c[cost->n - 1].scratch >= WORTH_BYTES) /* the kernel's text has none */
         cost->c[cost->n++] = (Candidate){NULL, 0, 0};

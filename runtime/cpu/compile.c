@@ -44,7 +44,7 @@ enum { NFLAGS = sizeof flags / sizeof *flags };
 static const char *vector_flag(void)
 {
 #ifdef __x86_64__
-    switch (dnnl_vector_bytes()) {
+    switch (onednn_vector_bytes()) {
     case 64:
         return "-mprefer-vector-width=512";
     case 32:
@@ -118,18 +118,16 @@ static char *ask_compiler(void)
     posix_spawn_file_actions_init(&io);
     posix_spawn_file_actions_adddup2(&io, end[1], 1);
     posix_spawn_file_actions_addopen(&io, 2, "/dev/null", O_WRONLY, 0);
-    bool ok = posix_spawnp(&pid, argv[0], &io, NULL, argv, environ) == 0;
+    bool started = posix_spawnp(&pid, argv[0], &io, NULL, argv, environ) == 0;
     posix_spawn_file_actions_destroy(&io);
     close(end[1]);
     FILE *f = fdopen(end[0], "r");
     if (!f)
         close(end[0]);
-    ok = ok && f && getdelim(&text, &size, '\0', f) > 0;
+    bool ok = started && f && getdelim(&text, &size, '\0', f) > 0;
     if (f)
         fclose(f);
-    if (ok)
-        ok = ended_well(pid);
-    if (ok)
+    if (started && ended_well(pid) && ok)
         return text;
     free(text);
     return NULL;
@@ -168,7 +166,7 @@ uint64_t compiler_identity(const KernelCache *c)
     for (int i = 0; i < NFLAGS; i++)
         XXH3_128bits_update(h, flags[i], strlen(flags[i]) + 1);
     XXH3_128bits_update(h, vector_flag(), strlen(vector_flag()) + 1);
-    XXH3_128bits_update(h, &(unsigned){dnnl_isa()}, sizeof(unsigned));
+    XXH3_128bits_update(h, &(unsigned){onednn_isa()}, sizeof(unsigned));
     char *version = compiler_version(c);
     if (version)
         XXH3_128bits_update(h, version, strlen(version));

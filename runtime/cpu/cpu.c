@@ -34,7 +34,7 @@ static DnnlOp *share_lib(Cpu *x, const DnnlDesc *desc, Diag *d)
     for (uint32_t i = 0; i < x->nlib; i++)
         if (memcmp(&x->desc[i], desc, sizeof *desc) == 0)
             return x->lib[i];
-    DnnlOp *op = dnnl_make(desc, d);
+    DnnlOp *op = onednn_make(desc, d);
     x->lib = arena_grow(&x->arena, x->lib, x->nlib, &x->clib, sizeof *x->lib);
     x->desc = arena_grow(&x->arena, x->desc, x->nlib, &x->cdesc, sizeof *x->desc);
     x->lib[x->nlib] = op;
@@ -55,7 +55,7 @@ static bool has_scratch(const Step *s, const Command *of, int64_t bytes, Diag *d
 static bool no_routine(uint32_t s, const Step *step, const Command *of, Diag *d)
 {
     DnnlDesc desc;
-    bool known = dnnl_choice_parse(&desc, step->choice);
+    bool known = onednn_choice_parse(&desc, step->choice);
     return fail_status(d, EXIT_DEVICE,
                        "plan: step %" PRIu32 ", %s: there is no routine '%s' %s: plan the model again "
                        "on this processor", s, node_def(command_node(of))->name, step->choice,
@@ -78,7 +78,7 @@ static bool choice_of(const Command *c, int stage, const char *list, DnnlDesc *d
     memcpy(one, list, n);
     one[n] = 0;
     *text = strcmp(one, "-") == 0;
-    return *text || dnnl_choice_parse(desc, one);
+    return *text || onednn_choice_parse(desc, one);
 }
 
 /* The products of all blocks but the last are alike, and have the schedule's routine. */
@@ -101,7 +101,7 @@ static bool bind_routines(Cpu *x, uint32_t s, const Program *pr, Arena *tmp, Dia
         if (d->failed || (!x->call[i].lib && !bound[l->stage]))
             return d->failed ? false : no_routine(s, step, of, d);
         any = bound[l->stage] = true; /* another block's may have none, in planning as here */
-        int64_t bytes = x->call[i].lib ? dnnl_scratch_bytes(x->call[i].lib) : 0;
+        int64_t bytes = x->call[i].lib ? onednn_scratch_bytes(x->call[i].lib) : 0;
         most = bytes > most ? bytes : most;
     }
     return (any || no_routine(s, step, of, d)) &&
@@ -115,7 +115,7 @@ static bool same_bits(const char *a, const char *b)
     if (!a || !b)
         return a == b;
     return strcmp(a, b) == 0 ||
-           (dnnl_choice_parse(&x, a) && dnnl_choice_parse(&y, b) && x.choice == y.choice);
+           (onednn_choice_parse(&x, a) && onednn_choice_parse(&y, b) && x.choice == y.choice);
 }
 
 static bool check_recomputed(const Plan *p, Arena *tmp, Diag *d)
@@ -156,7 +156,7 @@ static void cpu_close(void *device)
 {
     Cpu *x = device;
     for (uint32_t i = 0; i < x->nlib; i++)
-        dnnl_free(x->lib[i]);
+        onednn_free(x->lib[i]);
     kernels_unload(&x->objects);
     for (int i = 0; i < SPACES; i++)
         pages_free(x->memory[i], x->bytes[i]);

@@ -22,10 +22,10 @@
 enum { SCRATCH_ALIGN = 64 };
 
 #define IN_PARTS(n) {"plain" n, "blocked" n, "winograd" n, "own" n}
-static const char *const choice_text[][DNNL_CHOICES] = {IN_PARTS(""), IN_PARTS("/2"), IN_PARTS("/4"),
-                                                        IN_PARTS("/8"), IN_PARTS("/16")};
+static const char *const choice_text[][ONEDNN_CHOICES] = {IN_PARTS(""), IN_PARTS("/2"), IN_PARTS("/4"),
+                                                          IN_PARTS("/8"), IN_PARTS("/16")};
 enum { NPARTS = sizeof choice_text / sizeof *choice_text };
-_Static_assert(1 << (NPARTS - 1) == DNNL_MAX_PARTS, "a row for each number of parts");
+_Static_assert(1 << (NPARTS - 1) == ONEDNN_MAX_PARTS, "a row for each number of parts");
 
 static dnnl_data_type_t element(DType dt)
 {
@@ -35,7 +35,7 @@ static dnnl_data_type_t element(DType dt)
                            : dnnl_data_type_undef;
 }
 
-const char *dnnl_choice_text(const DnnlDesc *desc)
+const char *onednn_choice_text(const DnnlDesc *desc)
 {
     int log2 = 0;
     while (2 << log2 <= desc->parts)
@@ -43,10 +43,10 @@ const char *dnnl_choice_text(const DnnlDesc *desc)
     return choice_text[log2][desc->choice];
 }
 
-bool dnnl_choice_parse(DnnlDesc *desc, const char *text)
+bool onednn_choice_parse(DnnlDesc *desc, const char *text)
 {
     for (int log2 = 0; log2 < NPARTS; log2++)
-        for (int choice = 0; choice < DNNL_CHOICES; choice++)
+        for (int choice = 0; choice < ONEDNN_CHOICES; choice++)
             if (strcmp(choice_text[log2][choice], text) == 0) {
                 desc->choice = (DnnlChoice)choice;
                 desc->parts = log2 ? 1 << log2 : 0;
@@ -201,16 +201,16 @@ struct DnnlOp {
     char impl[64];
 };
 
-unsigned dnnl_isa(void) { return (unsigned)dnnl_get_effective_cpu_isa(); }
+unsigned onednn_isa(void) { return (unsigned)dnnl_get_effective_cpu_isa(); }
 
-static bool has_isa(unsigned need) { return (dnnl_isa() & need) == need; }
+static bool has_isa(unsigned need) { return (onednn_isa() & need) == need; }
 
-bool dnnl_wide_bf16(void) { return has_isa(dnnl_cpu_isa_avx512_core_bf16); }
+bool onednn_wide_bf16(void) { return has_isa(dnnl_cpu_isa_avx512_core_bf16); }
 
-bool dnnl_fast_bf16(void)
+bool onednn_fast_bf16(void)
 {
 #ifdef __x86_64__
-    return has_isa(dnnl_cpu_isa_avx512_core_amx) || (dnnl_wide_bf16() && __builtin_cpu_is("amd"));
+    return has_isa(dnnl_cpu_isa_avx512_core_amx) || (onednn_wide_bf16() && __builtin_cpu_is("amd"));
 #else
     return false;
 #endif
@@ -220,7 +220,7 @@ bool dnnl_fast_bf16(void)
  * are no faster. */
 static bool widens(const Problem *p)
 {
-    return p->op != LIB_MATMUL && dtype_is_half(p->slot[SRC].dt) && !dnnl_fast_bf16();
+    return p->op != LIB_MATMUL && dtype_is_half(p->slot[SRC].dt) && !onednn_fast_bf16();
 }
 
 /* The tensor as the routine has it. */
@@ -234,13 +234,13 @@ static Layout inside(const Problem *p, int slot)
 
 static dnnl_alg_kind_t algorithm(const Problem *p)
 {
-    return p->choice == DNNL_WINOGRAD ? dnnl_convolution_winograd : dnnl_convolution_direct;
+    return p->choice == ONEDNN_WINOGRAD ? dnnl_convolution_winograd : dnnl_convolution_direct;
 }
 
 /* Which layouts are left to the library. */
 static bool layout_any(const Problem *p, int slot)
 {
-    if (p->choice == DNNL_PLAIN || slot == BIAS)
+    if (p->choice == ONEDNN_PLAIN || slot == BIAS)
         return false;
     return p->op != LIB_MATMUL || slot == WEIGHTS;
 }
@@ -388,8 +388,8 @@ static Result make_op(DnnlOp *op, const Problem *p, dnnl_primitive_desc_t pd, Md
             return FAILED;
         reordered |= op->slot[i].reorder != NULL;
     }
-    if ((p->choice == DNNL_BLOCKED || p->parts > 1) && !reordered)
-        return NONE; /* that is DNNL_PLAIN; there is nothing that parts make less */
+    if ((p->choice == ONEDNN_BLOCKED || p->parts > 1) && !reordered)
+        return NONE; /* that is ONEDNN_PLAIN; there is nothing that parts make less */
     MdRef work = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     op->work_offset = reserve(op, dnnl_memory_desc_get_size(work));
     if (dnnl_memory_create(&op->work, work, op->engine, DNNL_MEMORY_NONE) ||
@@ -444,46 +444,45 @@ static Result make_problem(DnnlOp *op, const Problem *p)
     return result;
 }
 
-int dnnl_vector_bytes(void)
+int onednn_vector_bytes(void)
 {
     return has_isa(dnnl_cpu_isa_avx512_core) ? 64 : has_isa(dnnl_cpu_isa_avx2) ? 32 : 16;
 }
 
 static Result make_own(DnnlOp *op, const Problem *p)
 {
-    op->own = product_make(p, dnnl_vector_bytes(), dnnl_fast_bf16(), omp_get_max_threads());
+    op->own = product_make(p, onednn_vector_bytes(), onednn_fast_bf16(), omp_get_max_threads());
     if (!op->own)
         return NONE;
     op->added = p->added;
     op->scratch_bytes = product_scratch(op->own);
     name_slots(op, p);
-    snprintf(op->impl, sizeof op->impl, p->choice == DNNL_WINOGRAD ? "own winograd" : "own");
+    snprintf(op->impl, sizeof op->impl, p->choice == ONEDNN_WINOGRAD ? "own winograd" : "own");
     return MADE;
 }
 
-DnnlOp *dnnl_make(const DnnlDesc *desc, Diag *d)
+DnnlOp *onednn_make(const DnnlDesc *desc, Diag *d)
 {
     Problem p;
     if (!problem_describe(&p, desc))
         return NULL;
     DnnlOp *op = mem_new(1, sizeof *op);
     Result result = FAILED;
-    if (widens(&p) && p.choice == DNNL_PLAIN)
+    if (widens(&p) && p.choice == ONEDNN_PLAIN)
         result = NONE;
-    else if (op && p.choice == DNNL_OWN)
+    else if (p.choice == ONEDNN_OWN)
         result = make_own(op, &p);
-    else if (op && !dnnl_engine_create(&op->engine, dnnl_cpu, 0) &&
-        !dnnl_stream_create(&op->stream, op->engine, dnnl_stream_default_flags)) {
+    else if (!dnnl_engine_create(&op->engine, dnnl_cpu, 0) &&
+             !dnnl_stream_create(&op->stream, op->engine, dnnl_stream_default_flags)) {
         result = make_problem(op, &p);
-        if (result == NONE && p.choice == DNNL_WINOGRAD)
+        if (result == NONE && p.choice == ONEDNN_WINOGRAD)
             result = make_own(op, &p);
     }
     if (result == MADE)
         return op;
     if (result == FAILED)
-        fail_status(d, EXIT_DEVICE, "oneDNN: cannot create a primitive (%s)",
-                    dnnl_choice_text(desc));
-    dnnl_free(op);
+        fail_status(d, EXIT_DEVICE, "oneDNN: cannot create a primitive (%s)", onednn_choice_text(desc));
+    onednn_free(op);
     return NULL;
 }
 
@@ -497,7 +496,7 @@ static void free_slot(Slot *s)
         dnnl_memory_destroy(s->outside);
 }
 
-void dnnl_free(DnnlOp *op)
+void onednn_free(DnnlOp *op)
 {
     if (!op)
         return;
@@ -515,16 +514,9 @@ void dnnl_free(DnnlOp *op)
     free(op);
 }
 
-int64_t dnnl_scratch_bytes(const DnnlOp *op)
-{
-    return op->scratch_bytes;
-}
+int64_t onednn_scratch_bytes(const DnnlOp *op) { return op->scratch_bytes; }
 
-const char *dnnl_impl(const DnnlOp *op)
-{
-    return op->impl;
-}
-
+const char *onednn_impl(const DnnlOp *op) { return op->impl; }
 
 /* ---- running --------------------------------------------------------------------- */
 
@@ -584,7 +576,7 @@ static dnnl_status_t run_blocks(DnnlOp *op, char *const at[SLOTS])
     return status ? status : dnnl_stream_wait(op->stream);
 }
 
-bool dnnl_run(DnnlOp *op, const void *const *in, void *out, void *scratch, Diag *d)
+bool onednn_run(DnnlOp *op, const void *const *in, void *out, void *scratch, Diag *d)
 {
     char *base = scratch, *at[SLOTS] = {0};
     dnnl_status_t status = dnnl_success;

@@ -16,11 +16,11 @@
 #include "ir/kernel.h"
 
 typedef enum {
-    DNNL_PLAIN,    /* every tensor as it lies */
-    DNNL_BLOCKED,  /* operands reordered to the layouts the library likes best */
-    DNNL_WINOGRAD, /* convolution only: fewer multiplications, about 5 times the rounding error */
-    DNNL_OWN,      /* f32: our own product (product.c), every tensor as it lies */
-    DNNL_CHOICES
+    ONEDNN_PLAIN,    /* every tensor as it lies */
+    ONEDNN_BLOCKED,  /* operands reordered to the layouts the library likes best */
+    ONEDNN_WINOGRAD, /* convolution only: fewer multiplications, about 5 times the rounding error */
+    ONEDNN_OWN,      /* f32: our own product (product.c), every tensor as it lies */
+    ONEDNN_CHOICES
 } DnnlChoice;
 
 /* One operation and the way it is made.  Unused bytes are zero. */
@@ -28,34 +28,34 @@ typedef struct {
     LibDesc of;
     int64_t images; /* that a convolution may reorder at a time (not of weights), 0: by rule */
     int64_t parts;  /* the channels of a convolution's result (not of weights) are made in, or fractions
-                     * of the usual blocks of DNNL_OWN: a power of 2, 0: one */
+                     * of the usual blocks of ONEDNN_OWN: a power of 2, 0: one */
     DnnlChoice choice;
 } DnnlDesc;
 
 typedef struct DnnlOp DnnlOp;
 
 /* Choice and parts as schedules have them (Step.choice): "blocked", "own/4".  It is static. */
-enum { DNNL_MAX_PARTS = 16 };
-const char *dnnl_choice_text(const DnnlDesc *desc);
-bool dnnl_choice_parse(DnnlDesc *desc, const char *text); /* false: it is none */
+enum { ONEDNN_MAX_PARTS = 16 };
+const char *onednn_choice_text(const DnnlDesc *desc);
+bool onednn_choice_parse(DnnlDesc *desc, const char *text); /* false: it is none */
 
 /* NULL without a message: the library has no fast routine for it (element type, empty tensors),
  * or the choice would be the same as a simpler one; NULL with a message: it failed.  Takes
  * 0.2-0.5 ms: create once.  Uses the number of OpenMP threads of this moment; run with the same. */
-DnnlOp *dnnl_make(const DnnlDesc *desc, Diag *d);
-void dnnl_free(DnnlOp *op); /* NULL is fine */
-int64_t dnnl_scratch_bytes(const DnnlOp *op);
-const char *dnnl_impl(const DnnlOp *op); /* the library's name of the routine */
+DnnlOp *onednn_make(const DnnlDesc *desc, Diag *d);
+void onednn_free(DnnlOp *op); /* NULL is fine */
+int64_t onednn_scratch_bytes(const DnnlOp *op);
+const char *onednn_impl(const DnnlOp *op); /* the library's name of the routine */
 /* The instructions that the library uses here: of the processor, or what ONEDNN_MAX_CPU_ISA allows.  Our
  * own products and generated kernels keep to vectors as wide.  The set is one number, for keys. */
-unsigned dnnl_isa(void);
-int dnnl_vector_bytes(void); /* 64 with AVX-512, 32 with AVX2, 16 */
-bool dnnl_wide_bf16(void);   /* 16-bit instructions of AVX-512 */
+unsigned onednn_isa(void);
+int onednn_vector_bytes(void); /* 64 with AVX-512, 32 with AVX2, 16 */
+bool onednn_wide_bf16(void);   /* 16-bit instructions of AVX-512 */
 /* Those, where products in bf16 are faster than in f32: with AMX, and AMD's.  Others make half as many. */
-bool dnnl_fast_bf16(void);
+bool onednn_fast_bf16(void);
 
 /* in[k]: operand k (an absent bias is not looked at); scratch: 64-byte aligned.  One run of an
  * op at a time.  What a product is added to may be at `out`, otherwise it is copied there. */
-bool dnnl_run(DnnlOp *op, const void *const *in, void *out, void *scratch, Diag *d);
+bool onednn_run(DnnlOp *op, const void *const *in, void *out, void *scratch, Diag *d);
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef CKC_PACK_H
 #define CKC_PACK_H
 
+#include "ir/integer.h"
 #include "ir/ir.h"
 
 enum {
@@ -19,7 +20,6 @@ enum {
 #endif
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 /* A factor by lanes (rows of A, columns of B) and terms.  Either the element of a lane and a term lies
  * at the sum of their strides; or the digits 1.. are positions in an image, as steps that add up to

@@ -116,7 +116,7 @@ static int64_t block_images(const Problem *p)
 {
     int64_t image = (layout_bytes(&p->slot[SRC]) + layout_bytes(&p->slot[DST])) / p->batch;
     int64_t fill = BLOCK_WEIGHTS * layout_bytes(&p->slot[WEIGHTS]);
-    if (p->choice == DNNL_WINOGRAD)
+    if (p->choice == ONEDNN_WINOGRAD)
         fill *= WINOGRAD_WEIGHTS;
     if (fill < BLOCK_BYTES)
         fill = BLOCK_BYTES;
@@ -132,7 +132,7 @@ static int64_t block_images(const Problem *p)
 static void cut_batch(Problem *p, int64_t images)
 {
     p->batch = p->images = p->slot[SRC].dim[0];
-    if (p->choice == DNNL_PLAIN || p->choice == DNNL_OWN || p->op == LIB_CONV_BWD_WEIGHTS)
+    if (p->choice == ONEDNN_PLAIN || p->choice == ONEDNN_OWN || p->op == LIB_CONV_BWD_WEIGHTS)
         return;
     p->images = images ? images : block_images(p);
     p->slot[SRC].dim[0] = p->slot[DST].dim[0] = p->images;
@@ -179,7 +179,7 @@ static int part_dim(const Problem *p, int slot)
 int64_t problem_part_stride(const Problem *p, int slot)
 {
     const Layout *l = &p->slot[slot];
-    int dim = p->parts > 1 && p->choice != DNNL_OWN && l->rank ? part_dim(p, slot) : -1;
+    int dim = p->parts > 1 && p->choice != ONEDNN_OWN && l->rank ? part_dim(p, slot) : -1;
     return dim < 0 ? 0 : l->dim[dim] * l->stride[dim];
 }
 
@@ -234,8 +234,8 @@ bool problem_describe(Problem *p, const DnnlDesc *d)
 {
     *p = (Problem){.op = d->of.op, .choice = d->choice, .batch = 1, .images = 1, .parts = 1};
     bool conv = d->of.op != LIB_MATMUL;
-    if (d->of.op == LIB_NONE || (!conv && d->choice == DNNL_WINOGRAD) ||
-        (d->of.panels && d->choice != DNNL_OWN) || !types_fit(&d->of))
+    if (d->of.op == LIB_NONE || (!conv && d->choice == ONEDNN_WINOGRAD) ||
+        (d->of.panels && d->choice != ONEDNN_OWN) || !types_fit(&d->of))
         return false;
     for (int i = 0; i <= d->of.nin; i++) {
         const Type *t = i < d->of.nin ? &d->of.in[i] : &d->of.out;
@@ -251,7 +251,7 @@ bool problem_describe(Problem *p, const DnnlDesc *d)
         cut_batch(p, d->images);
     if (!fits_library(p))
         return false;
-    if (d->parts > 1 && d->choice == DNNL_OWN)
+    if (d->parts > 1 && d->choice == ONEDNN_OWN)
         p->parts = d->parts;
-    return d->parts <= 1 || d->choice == DNNL_OWN || (conv && cut_channels(p, d->parts));
+    return d->parts <= 1 || d->choice == ONEDNN_OWN || (conv && cut_channels(p, d->parts));
 }

@@ -38,8 +38,8 @@ int64_t problem_part_stride(const Problem *p, int slot);
  * in the same order, in terms of PRODUCT_TERMS. */
 typedef struct Product Product;
 
-/* NULL: out of memory.  vector: bytes, 16, 32 (with FMA) or 64 (AVX-512).  pairs: of bf16 are multiplied at
- * once (AVX512_BF16). */
+/* NULL: p->choice is Winograd's algorithm, which is not for this one.  vector: bytes, 16, 32 (with FMA) or 64
+ * (AVX-512).  pairs: of bf16 are multiplied at once (AVX512_BF16). */
 Product *product_make(const Problem *p, int vector, bool pairs, int threads);
 void product_free(Product *p); /* NULL is fine */
 int64_t product_scratch(const Product *p); /* bytes */

@@ -287,10 +287,8 @@ static bool even(const int64_t step[BATCH])
 Product *product_make(const Problem *q, int vector, bool pairs, int threads)
 {
     Product *p = mem_new(1, sizeof *p);
-    if (!p)
-        return NULL;
     p->threads = threads;
-    p->is_winograd = q->choice == DNNL_WINOGRAD;
+    p->is_winograd = q->choice == ONEDNN_WINOGRAD;
     if (p->is_winograd && !winograd_describe(&p->winograd, q, vector, threads)) {
         free(p);
         return NULL;

@@ -64,14 +64,14 @@ void *profile_open(const ProfileOptions *opt, Diag *d)
 static void free_others(Item *it)
 {
     for (uint32_t i = 0; i < it->nother; i++)
-        dnnl_free(it->other[i]);
+        onednn_free(it->other[i]);
     it->nother = 0;
 }
 
 static void close_round(Profile *p)
 {
     for (uint32_t i = 0; i < p->nroutine; i++)
-        dnnl_free(p->routine[i].op);
+        onednn_free(p->routine[i].op);
     for (uint32_t i = 0; i < p->nitem; i++)
         free_others(&p->item[i]);
     arena_free(&p->arena);
@@ -126,7 +126,7 @@ static DnnlOp *other_routine(Profile *p, Item *it, const DnnlDesc *desc, Diag *d
     it->desc = arena_grow(&p->arena, it->desc, i, &it->cdesc, sizeof *it->desc);
     it->other = arena_grow(&p->arena, it->other, i, &it->cother, sizeof *it->other);
     it->desc[it->nother] = *desc;
-    return it->other[it->nother++] = dnnl_make(desc, d);
+    return it->other[it->nother++] = onednn_make(desc, d);
 }
 
 /* The products of all blocks get the algorithm that is right for a full one. */
@@ -196,7 +196,7 @@ static bool find_faster(Profile *p, Diag *d)
         DnnlOp *op = r->by_rows ? NULL : choose_faster(&desc, (most - r->others) / 6 * ROOM_SIXTHS, d);
         if (!op)
             continue;
-        dnnl_free(r->op);
+        onednn_free(r->op);
         r->op = op;
         r->choice = desc.choice;
         find_candidates(&desc, op, &r->ways, d);
@@ -230,7 +230,7 @@ static int64_t item_scratch(const Item *it)
 {
     int64_t most = 0;
     for (uint32_t i = 0; i < it->l.n; i++) {
-        int64_t bytes = it->call[i].lib ? dnnl_scratch_bytes(it->call[i].lib) : 0;
+        int64_t bytes = it->call[i].lib ? onednn_scratch_bytes(it->call[i].lib) : 0;
         most = bytes > most ? bytes : most;
     }
     return command_workspace_bytes(it->of) + most;
@@ -488,7 +488,7 @@ static const char *loop_choices(Profile *p, const Item *it)
             continue;
         any |= r && r->op;
         all = arena_printf(&p->arena, "%s%s%s", all, *all ? "," : "",
-                           r && r->op ? dnnl_choice_text(&(DnnlDesc){.choice = r->choice}) : "-");
+                           r && r->op ? onednn_choice_text(&(DnnlDesc){.choice = r->choice}) : "-");
     }
     return any ? all : NULL;
 }

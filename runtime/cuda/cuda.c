@@ -24,8 +24,8 @@ typedef struct {
     const CudaBatch *batch; /* as the launches of the program */
     Tasks tasks;            /* likewise */
     CUevent *done;        /* likewise; NULL: no other lane waits for it */
-    bool ran[2];          /* of a micro-batch, of the rest */
-    CUgraphExec graph[2]; /* likewise, from the second time on */
+    int eager[2];         /* runs so far that were issued launch by launch: of a micro-batch, of the rest */
+    CUgraphExec graph[2]; /* likewise, of those behind them */
     CUevent *timed;       /* per plan step, and one more: when the compute lane comes to it */
 } Cuda;
 
@@ -239,17 +239,17 @@ static bool take_times(const Cuda *x, uint32_t from, uint32_t to, double *second
     return true;
 }
 
-/* The first time step by step, which is timed and loads what is loaded late; from then on as one graph, which
- * costs the host a call and runs beside it. */
+/* The first time launch by launch, which loads what is loaded late; once more where times are wanted, so that
+ * they are of a warm run; from then on as one graph, which costs the host a call and runs beside it. */
 static bool cuda_run(void *device, bool rest, double *seconds, Diag *d)
 {
     Cuda *x = device;
     const Plan *p = x->plan;
     CUstream stream = x->stream[LANE_COMPUTE];
     TRY(rest || stage_turn(&x->stage, d));
-    if (x->ran[rest])
+    if (x->eager[rest] >= (seconds ? 2 : 1))
         return (x->graph[rest] || capture(x, rest, d)) && CALL(cuGraphLaunch, x->graph[rest], stream);
-    x->ran[rest] = true;
+    x->eager[rest]++;
     return enqueue_run(x, rest, true, d) && CALL(cuStreamSynchronize, stream) &&
            (!seconds || take_times(x, rest ? p->nmicro : 0, rest ? p->nstep : p->nmicro, seconds, d));
 }

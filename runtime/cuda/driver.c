@@ -5,6 +5,7 @@
 #include <glob.h>
 #include <limits.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -41,6 +42,9 @@ static const struct {
               {NULL, "/usr/lib/python3*/*-packages/nvidia/*/lib/"}};
 static const char searched[] =
     "the loader's folders, /usr/local/cuda/lib64, nvidia/*/lib of Python's packages";
+
+/* Held while one of the three is looked for, so that threads find it once. */
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 
 /* May this open library be used? */
 typedef bool Accept(void *dl, void *user);
@@ -118,11 +122,8 @@ bool cuda_ok(const CudaDriver *cu, CUresult r, const char *call, Diag *d)
     return fail_status(d, EXIT_DEVICE, "cuda: %s: %s (error %d)", call, text ? text : "unknown", r);
 }
 
-static bool load_driver(CudaDriver *cu, Diag *d)
+static bool start_driver(void *dl, CudaDriver *cu, Diag *d)
 {
-    void *dl = open_library(&driver_library, any, NULL);
-    if (!dl)
-        return missing(&driver_library, d);
 #define CU(name, ...)                                                                                        \
     if (!(*(void **)&cu->name = dlsym(dl, #name)))                                                           \
         return lacks(&driver_library, #name, d);
@@ -130,14 +131,26 @@ static bool load_driver(CudaDriver *cu, Diag *d)
     return CUDA_CALL(cu, cuInit, 0) && CUDA_CALL(cu, cuDriverGetVersion, &cu->version);
 }
 
+static bool load_driver(CudaDriver *cu, Diag *d)
+{
+    void *dl = open_library(&driver_library, any, NULL);
+    if (!dl)
+        return missing(&driver_library, d);
+    bool ok = start_driver(dl, cu, d);
+    if (!ok)
+        dlclose(dl);
+    return ok;
+}
+
 const CudaDriver *cuda_driver(Diag *d)
 {
     static CudaDriver cu;
-    if (cu.version == 0 && !load_driver(&cu, d)) {
-        cu.version = 0;
-        return NULL;
-    }
-    return &cu;
+    static bool loaded;
+    pthread_mutex_lock(&loading);
+    bool ok = loaded || load_driver(&cu, d);
+    loaded = ok;
+    pthread_mutex_unlock(&loading);
+    return ok ? &cu : NULL;
 }
 
 /* ---- libraries for a driver --------------------------------------------------------------------- */
@@ -207,8 +220,11 @@ const Nvrtc *cuda_nvrtc(const CudaDriver *cu, Diag *d)
 {
     static Nvrtc rtc;
     static bool loaded;
-    loaded = loaded || load_for(cu, &nvrtc_library, (Search){.table = &rtc, .load = load_nvrtc}, d);
-    return loaded ? &rtc : NULL;
+    pthread_mutex_lock(&loading);
+    bool ok = loaded || load_for(cu, &nvrtc_library, (Search){.table = &rtc, .load = load_nvrtc}, d);
+    loaded = ok;
+    pthread_mutex_unlock(&loading);
+    return ok ? &rtc : NULL;
 }
 
 static bool load_cublaslt(void *dl, void *table, int *major, int *minor, const char **lacking)
@@ -232,6 +248,9 @@ const CublasLt *cuda_cublaslt(const CudaDriver *cu, Diag *d)
 {
     static CublasLt lt;
     static bool loaded;
-    loaded = loaded || load_for(cu, &cublaslt_library, (Search){.table = &lt, .load = load_cublaslt}, d);
-    return loaded ? &lt : NULL;
+    pthread_mutex_lock(&loading);
+    bool ok = loaded || load_for(cu, &cublaslt_library, (Search){.table = &lt, .load = load_cublaslt}, d);
+    loaded = ok;
+    pthread_mutex_unlock(&loading);
+    return ok ? &lt : NULL;
 }

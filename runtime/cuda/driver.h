@@ -76,9 +76,9 @@ typedef struct {
     int version; /* 130200 is 13.2.0 */
 } CublasLt;
 
-/* Loaded once.  Where CKC_CUDA_PATH is set they are looked for in that folder alone ("": not at all); else
- * where the loader looks, in /usr/local/cuda, and in the packages of a Python.  NULL: a message of one line
- * (EXIT_DEVICE) says what is missing, where it was looked for and what works without. */
+/* Loaded once; any thread may ask.  Where CKC_CUDA_PATH is set they are looked for in that folder alone ("":
+ * not at all); else where the loader looks, in /usr/local/cuda, and in the packages of a Python.  NULL: a
+ * message of one line (EXIT_DEVICE) says what is missing, where it was looked for and what works without. */
 const CudaDriver *cuda_driver(Diag *d);
 /* One that compiles for the driver: not newer than it. */
 const Nvrtc *cuda_nvrtc(const CudaDriver *cu, Diag *d);

@@ -2,6 +2,7 @@
 #include "cuda.h"
 #include "product.h"
 #include <ctype.h>
+#include <stdatomic.h>
 #include <string.h>
 
 bool cuda_device_get(const CudaDriver *cu, int ordinal, CUdevice *device, Diag *d)
@@ -101,21 +102,22 @@ static bool estimate(const CudaDriver *cu, CUdevice device, int64_t memory, Devi
 
 enum { LEAST_CAPABILITY = 80 }; /* what kernels are written for */
 
-/* Asked once a process; of a GPU that cannot be asked now its file is believed. */
+/* Asked once a process (threads that come at the same time may all ask, and hear the same); of a GPU that
+ * cannot be asked now its file is believed. */
 static int64_t find_epilogues(int ordinal, int64_t by_file)
 {
     enum { DEVICES = 64 };
-    static int8_t known[DEVICES]; /* 1: no, 2: yes */
+    static _Atomic int8_t known[DEVICES]; /* 1: no, 2: yes */
     Diag none = {0};
     CudaContext on = {0};
     ProductLibrary lib = {0};
-    int8_t *is = &known[ordinal % DEVICES];
-    if (!*is && cuda_context_open(&on, ordinal, &none) && products_open(&lib, on.cu, on.device, &none) &&
+    int8_t is = known[ordinal % DEVICES];
+    if (!is && cuda_context_open(&on, ordinal, &none) && products_open(&lib, on.cu, on.device, &none) &&
         lib.lt)
-        *is = products_have_epilogues(&lib) ? 2 : 1;
+        known[ordinal % DEVICES] = is = products_have_epilogues(&lib) ? 2 : 1;
     products_close(&lib);
     cuda_context_close(&on);
-    return *is ? *is - 1 : by_file;
+    return is ? is - 1 : by_file;
 }
 
 bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)

@@ -10,11 +10,13 @@
  *   FAKE_CUDA_OTHERS                          bytes that others have of it
  *   FAKE_CUDA_SEED                            of the order of streams; 0: as issued
  *   FAKE_CUDA_DROP                            the number, from 1, of the wait for an event that is left out
+ *   FAKE_CUDA_LATE=1                          a kernel's first launch takes a second more: it is loaded
  *   FAKE_CUDA_FAST=1                          nobody looks for races of streams: for long runs
  */
 #include "gpu.h"
 #include "shim/shadow.h"
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 Gpu gpu;
@@ -54,8 +56,13 @@ static size_t memory_left(void)
 
 /* ---- the device --------------------------------------------------------------------------------- */
 
+static atomic_int inits;
+EXPORT int fake_cuda_inits(void); /* how often it was called */
+int fake_cuda_inits(void) { return inits; }
+
 CUresult cuInit(unsigned flags)
 {
+    inits++;
     return flags ? INVALID_VALUE : mode("no_device") ? CUDA_ERROR_NO_DEVICE : 0;
 }
 
@@ -325,7 +332,7 @@ CUresult cuModuleGetFunction(CUfunction *fn, CUmodule m, const char *name)
 {
     char of[128];
     snprintf(of, sizeof of, "fake_%s", name);
-    struct CUfunc_st f = {dlsym(m->dl, name), dlsym(m->dl, of), &m->shim, SHARED, gpu.function};
+    struct CUfunc_st f = {dlsym(m->dl, name), dlsym(m->dl, of), &m->shim, SHARED, gpu.function, false};
     if (!f.kernel || !f.of)
         return INVALID_VALUE;
     *fn = gpu.function = memcpy(malloc(sizeof f), &f, sizeof f);

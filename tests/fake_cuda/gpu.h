@@ -32,6 +32,7 @@ typedef struct Work {
     const void *kernel;
     ShimState *shim;
     unsigned grid, block, shared;
+    bool first; /* launch of its function */
     void *arg[ARGS];
     CUDA_MEMCPY2D copy;
     void (*call)(void *staged);
@@ -72,6 +73,7 @@ struct CUfunc_st {
     ShimState *shim;
     unsigned shared; /* bytes it may have */
     struct CUfunc_st *all;
+    bool launched;
 };
 
 /* Memory of the device, or pinned of the host. */

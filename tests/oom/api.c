@@ -1,6 +1,7 @@
 /* api.c -- what a program does with ckc.h, in which one allocation fails (alloc.c): that is an error of the
  * call, and the same is possible in the same process afterwards.  Exit status 1: it was something else. */
 #include "api/ckc.h"
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,7 @@ static int work(const char *model, ckc_error *e)
 int main(int argc, char **argv)
 {
     ckc_error e = {0};
+    json_set_alloc_funcs(malloc, free); /* jansson's fail, too */
     if (argc != 2)
         return EXIT_FAILURE;
     if (!work(argv[1], &e)) {

@@ -1,0 +1,21 @@
+/* integer.h -- small functions of integers. */
+#ifndef CKC_INTEGER_H
+#define CKC_INTEGER_H
+
+#include <stdint.h>
+
+/* The greatest common divisor of two numbers from 0 on; of 0 and n it is n. */
+static inline int64_t gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* The least multiple of unit from n on, n >= 0. */
+static inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+#endif

@@ -1,0 +1,66 @@
+/* test_cuda_libraries.c -- NVIDIA's libraries as runtime/cuda/driver.c finds them, those of fake_cuda/. */
+#include "tests.h"
+#include "on_cuda.h"
+#include "runtime/cuda/driver.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* NULL: it is not open in this process. */
+static void *open_driver(void) { return dlopen(CKC_FAKE_CUDA "/libcuda.so.1", RTLD_NOW | RTLD_NOLOAD); }
+
+/* A driver that does not start is closed, and may start later. */
+START_TEST(driver_that_fails)
+{
+    Diag d = {0};
+    setenv("FAKE_CUDA", "no_device", 1);
+    ck_assert_ptr_null(cuda_driver(&d));
+    ck_assert_int_eq(d.status, EXIT_DEVICE);
+    ck_assert_ptr_null(open_driver());
+    unsetenv("FAKE_CUDA");
+    ck_assert_ptr_nonnull(cuda_driver(&(Diag){0}));
+}
+END_TEST
+
+static pthread_barrier_t together;
+
+static void *find_libraries(void *unused)
+{
+    (void)unused;
+    Diag d = {0};
+    pthread_barrier_wait(&together);
+    const CudaDriver *cu = cuda_driver(&d);
+    return cu && cuda_nvrtc(cu, &d) && cuda_cublaslt(cu, &d) ? NULL : strdup(d.msg);
+}
+
+START_TEST(threads_find_libraries_once)
+{
+    enum { THREADS = 8 };
+    pthread_t thread[THREADS];
+    int (*inits)(void);
+    pthread_barrier_init(&together, NULL, THREADS);
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, find_libraries, NULL), 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *says;
+        pthread_join(thread[i], &says);
+        ck_assert_msg(!says, "%s", (char *)says);
+    }
+    *(void **)&inits = dlsym(open_driver(), "fake_cuda_inits");
+    ck_assert_int_eq(inits(), 1);
+}
+END_TEST
+
+Suite *suite_cuda_libraries(void)
+{
+    Suite *s = suite_create("cuda_libraries");
+    TCase *t = tcase_create("libraries");
+    if (!getenv("CKC_GPU")) {
+        tcase_add_unchecked_fixture(t, use_cuda, leave_cuda);
+        tcase_add_test(t, driver_that_fails);
+        tcase_add_test(t, threads_find_libraries_once);
+    }
+    suite_add_tcase(s, t);
+    return s;
+}
