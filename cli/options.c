@@ -267,9 +267,9 @@ const Row option_rows[] = {
         "Write report.html with the sweep, and the plan of its best point as ckc plan does, to this folder"),
     CALL_NAMED(OUTPUT, "emit", "TARGET", emit_name, parse_emit,
                "What is written beside the schedule: c (default), its kernels; cuda: as well kernels.cu, a "
-               "program for nvcc that trains, with weights.bin and the data.bin of --steps; 10; 0: neither; "
-               "onnx: as well step.onnx, the step as a model of standard operators; torch: as well "
-               "policy.py, what is kept, for torch.utils.checkpoint"),
+               "program for nvcc that trains, with weights.bin and, for --steps steps (10 unless given), "
+               "data.bin, for 0 neither; onnx: as well step.onnx, the step as a model of standard operators; "
+               "torch: as well policy.py, what is kept, for torch.utils.checkpoint"),
     CALL(OUTPUT | SWEEP, "plot", 0, "FILE", parse_plot,
          "Draw the memory over the step, or the sweep, as .svg or .png (beside everything stored and the "
          "budget; of a sweep: overhead by budget, samples/s by batch)"),
