@@ -59,10 +59,9 @@ typedef struct {
 } Body;
 
 /* The same computation written by hand in C for the vectors of a CPU: all items at once, for f32
- * and f64.  A source in codegen/prelude, which sees parameters as P0.. and Q0.., but the last
+ * and f64.  A source in codegen/prelude, which sees parameters as macros (attention_kernel.h), but the last
  * integer as an argument: a key, so that layers of one shape share one compiled text. */
 typedef enum { NATIVE_NONE, NATIVE_ATTENTION } NativeText;
-enum { ATTENTION_PHASE = 36 }; /* its parameter: 0 forward, 1 backward, 2 gradient of the bias */
 
 typedef enum {
     LIB_NONE,
@@ -164,6 +163,15 @@ void k_store_at(Kernel *k, int operand, int v, int64_t offset, const int64_t *st
         head __VA_ARGS__                                                                                     \
     }                                                                                                        \
     static const Body id##_body = {#id, "{ " KERNEL_HEAD_TEXT(head) " " #__VA_ARGS__ " }", id##_ref};
+/* And with names of parameters: `names`, a macro, declares in the text enumerators that are declared here. */
+#define KERNEL_NAMED(id, names, head, ...)                                                                   \
+    static void id##_ref(int64_t i, const int64_t *p, const double *q, Tensor *t)                            \
+    {                                                                                                        \
+        (void)i, (void)p, (void)q, (void)t;                                                                  \
+        head __VA_ARGS__                                                                                     \
+    }                                                                                                        \
+    static const Body id##_body = {                                                                          \
+        #id, "{ " KERNEL_HEAD_TEXT(names) " " KERNEL_HEAD_TEXT(head) " " #__VA_ARGS__ " }", id##_ref};
 void k_body(Kernel *k, const Body *b, int64_t items);
 static inline void k_param(Kernel *k, int64_t v) { k->p[k->np++] = v; }
 
@@ -242,14 +250,15 @@ bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int 
 /* ---- column_sums.c ------------------------------------------------------------ */
 
 bool kernel_has_column_sums(const Kernel *k);
-/* Of two kernels in one space, one that reduces rows and one that sums columns, the latter's sums become
- * K_COLUMN_SUM; false: they are others. */
-bool kernels_meet_in_columns(Kernel *a, Kernel *b);
+/* So that two kernels in one space, one that reduces rows and one that sums columns, can be merged: the
+ * latter's sums become K_COLUMN_SUM.  False: they are no such two. */
+bool kernels_join_columns(Kernel *a, Kernel *b);
 enum { KERNEL_PARTS = 3 };
-/* The kernels without K_COLUMN_SUM that do the same one behind the other, on k's operands; k itself, if it
- * has none.  Allocated in a; returns their number. */
-int kernel_apart(const Kernel *k, Kernel part[KERNEL_PARTS], Arena *a);
-bool kernel_comes_apart(const Kernel *k); /* are there such? */
+/* Splits a kernel that has K_COLUMN_SUM into ones that have none and do the same if they run one after the
+ * other, on k's operands; any other kernel is its own only part.  Allocated in a; returns their number. */
+int kernel_split_columns(const Kernel *k, Kernel part[KERNEL_PARTS], Arena *a);
+/* False: a sum of columns needs a value that depends on a reduction and is not stored. */
+bool kernel_can_split_columns(const Kernel *k);
 
 /* ---- split.c ------------------------------------------------------------------ */
 
