@@ -4,17 +4,15 @@
  * A100) allow, with two blocks or more to a multiprocessor where they can; smaller where rows are few.  Where
  * products are those of warpgroups a block is one or two of them. */
 #include "cuda_attention.h"
+#include "attention_text.h"
+#include "ir/attention_kernel.h"
 #include <inttypes.h>
 #include <math.h>
 
-/* Phases as prelude/attention_tile.h numbers them. */
+/* Launches of a kernel: gradients of q, of k and v, of the bias. */
 typedef enum { FORWARD, QUERIES, KEYS, BIASES } Part;
-enum { ROW_TILE = 16, BACKWARD_OF = 1, BIAS_OF = 2, WARP = 32, COLUMNS = 32, STAGES = 2, GRADIENT = 10 };
-
-/* Parameters of the kernel (ir/ops/attention.c). */
-enum { BATCH, HEADS, GROUPS, ROWS, COLS, SIZE, RIGHT, LEFT, MASK = 20, BIAS = 25, EXTENTS = 30,
-       SINK = 34, DROPOUT };
-enum { SCALE, FILL, DROP, CAP = 4 };
+static const char *const part_name[] = {"A_FORWARD", "A_QUERIES", "A_KEYS", "A_BIASES"};
+enum { ROW_TILE = 16, WARP = 32, COLUMNS = 32, STAGES = 2, GRADIENT = 10 };
 
 typedef struct {
     int columns;                  /* of the padded rows */
@@ -30,14 +28,15 @@ bool cuda_attention_has(const Kernel *k)
     const int64_t *p = k->p;
     if (k->native != NATIVE_ATTENTION || !(is_half(k) || k->operand[0] == DT_F32))
         return false;
-    return p[ATTENTION_PHASE] != BIAS_OF || (p[EXTENTS + 2] == p[ROWS] && p[EXTENTS + 3] == p[COLS]);
+    return p[P_PHASE] != PHASE_BIAS ||
+           (p[P_BIAS_EXTENT_ROW] == p[P_ROWS] && p[P_BIAS_EXTENT_COL] == p[P_COLS]);
 }
 
 int cuda_attention_keys(const Kernel *k, int64_t *key)
 {
-    bool has = cuda_attention_has(k) && k->p[DROPOUT];
+    bool has = cuda_attention_has(k) && k->p[P_DROPOUT];
     if (has && key)
-        *key = k->p[k->np - 1];
+        *key = k->p[P_KEY];
     return has;
 }
 
@@ -45,19 +44,19 @@ int cuda_attention_keys(const Kernel *k, int64_t *key)
 
 static int columns_of(const Kernel *k)
 {
-    int step = k->p[SIZE] > 4 * COLUMNS ? 2 * COLUMNS : COLUMNS;
-    return (int)((k->p[SIZE] + step - 1) / step * step);
+    int step = k->p[P_SIZE] > 4 * COLUMNS ? 2 * COLUMNS : COLUMNS;
+    return (int)((k->p[P_SIZE] + step - 1) / step * step);
 }
 
-static bool is_limited(const int64_t *p) { return p[RIGHT] < p[COLS] - 1 || p[LEFT] < p[ROWS] - 1; }
+static bool is_limited(const int64_t *p) { return p[P_RIGHT] < p[P_COLS] - 1 || p[P_LEFT] < p[P_ROWS] - 1; }
 
 /* Are scores nothing but scaled products, or -inf? */
 static bool is_plain(const Kernel *k)
 {
     const int64_t *p = k->p;
-    bool hides = p[MASK] || is_limited(p);
-    return is_half(k) && !p[BIAS] && !p[SINK] && k->q[CAP] == 0 && k->q[SCALE] > 0 &&
-           (!hides || k->q[FILL] == -INFINITY);
+    bool hides = p[P_MASK] || is_limited(p);
+    return is_half(k) && !p[P_BIAS] && !p[P_SINK] && k->q[Q_CAP] == 0 && k->q[Q_SCALE] > 0 &&
+           (!hides || k->q[Q_FILL] == -INFINITY);
 }
 
 /* Products of warpgroups are for plain scores in 16 bits (no bias, sinks or cap) without a mask, of aligned
@@ -67,12 +66,12 @@ bool cuda_attention_has_wgmma(const Kernel *k)
 {
     enum { FEW = 32 };
     const int64_t *p = k->p;
-    if (!cuda_attention_has(k) || p[ATTENTION_PHASE] == BIAS_OF)
+    if (!cuda_attention_has(k) || p[P_PHASE] == PHASE_BIAS)
         return false;
     int columns = columns_of(k);
-    bool fits = columns == 64 || (columns == 128 && !(p[ATTENTION_PHASE] && p[DROPOUT]));
-    return is_plain(k) && !p[MASK] && fits && !k->unaligned && p[SIZE] % 8 == 0 && p[ROWS] > FEW &&
-           p[COLS] > FEW;
+    bool fits = columns == 64 || (columns == 128 && !(p[P_PHASE] != PHASE_FORWARD && p[P_DROPOUT]));
+    return is_plain(k) && !p[P_MASK] && fits && !k->unaligned && p[P_SIZE] % 8 == 0 && p[P_ROWS] > FEW &&
+           p[P_COLS] > FEW;
 }
 
 /* Two warpgroups share what they walk over where registers of both allow two blocks. */
@@ -85,8 +84,8 @@ static Tiles group_tiles(int columns)
  * to scores takes registers as well. */
 static Tiles half_tiles(const Kernel *k, Part part, int columns)
 {
-    bool wide = columns >= 128, drop = k->p[DROPOUT];
-    bool simple = is_plain(k) || (k->q[CAP] == 0 && !k->p[BIAS] && !(wide && (drop || k->p[MASK])));
+    bool wide = columns >= 128, drop = k->p[P_DROPOUT];
+    bool simple = is_plain(k) || (k->q[Q_CAP] == 0 && !k->p[P_BIAS] && !(wide && (drop || k->p[P_MASK])));
     int other = wide ? simple ? 32 : 16 : simple ? 64 : 32, split = columns > 128 ? simple ? 2 : 4 : 1;
     switch (part) {
     case FORWARD: return (Tiles){columns, columns <= 64 && simple && !drop ? 128 : 64, 64, 4, 1};
@@ -114,7 +113,7 @@ static Tiles wide_tiles(Part part, int columns)
 /* Half the rows, and warps, while that holds all that there are. */
 static Tiles tiles_for(const Kernel *k, Part part)
 {
-    int64_t own = k->p[part == KEYS ? COLS : ROWS], other = k->p[part == KEYS ? ROWS : COLS];
+    int64_t own = k->p[part == KEYS ? P_COLS : P_ROWS], other = k->p[part == KEYS ? P_ROWS : P_COLS];
     int columns = columns_of(k);
     Tiles t = k->wgmma     ? group_tiles(columns)
               : is_half(k) ? half_tiles(k, part, columns)
@@ -128,17 +127,17 @@ static Tiles tiles_for(const Kernel *k, Part part)
 
 /* ---- launches ------------------------------------------------------------------------------- */
 
-static int64_t lines(const Kernel *k) { return k->p[BATCH] * k->p[HEADS] * k->p[ROWS]; }
+static int64_t lines(const Kernel *k) { return k->p[P_BATCH] * k->p[P_HEADS] * k->p[P_ROWS]; }
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int64_t grid_of(const Kernel *k, Part part, const Tiles *t)
 {
-    const int64_t *p = k->p, rows = ceil_div(p[ROWS], t->own);
+    const int64_t *p = k->p, rows = ceil_div(p[P_ROWS], t->own);
     switch (part) {
-    case KEYS: return p[BATCH] * p[GROUPS] * ceil_div(p[COLS], t->own) * t->split;
-    case BIASES: return p[EXTENTS] * p[EXTENTS + 1] * rows * ceil_div(p[COLS], t->other);
-    default: return p[BATCH] * p[HEADS] * rows * t->split;
+    case KEYS: return p[P_BATCH] * p[P_GROUPS] * ceil_div(p[P_COLS], t->own) * t->split;
+    case BIASES: return p[P_BIAS_EXTENT_BATCH] * p[P_BIAS_EXTENT_HEAD] * rows * ceil_div(p[P_COLS], t->other);
+    default: return p[P_BATCH] * p[P_HEADS] * rows * t->split;
     }
 }
 
@@ -166,11 +165,12 @@ static CudaPhase phase_of(const Kernel *k, Part part)
 /* The parts of a kernel in order; their number. */
 static int parts_of(const Kernel *k, Part part[CUDA_PHASES])
 {
-    static const Part order[][2] = {{FORWARD}, {QUERIES, KEYS}, {BIASES}};
-    int64_t kind = k->p[ATTENTION_PHASE];
-    int n = kind == BACKWARD_OF ? 2 : 1;
+    static const Part order[][2] = {
+        [PHASE_FORWARD] = {FORWARD}, [PHASE_BACKWARD] = {QUERIES, KEYS}, [PHASE_BIAS] = {BIASES}};
+    int64_t phase = k->p[P_PHASE];
+    int n = phase == PHASE_BACKWARD ? 2 : 1;
     for (int i = 0; i < n; i++)
-        part[i] = order[kind][i];
+        part[i] = order[phase][i];
     return n;
 }
 
@@ -189,28 +189,25 @@ CudaLaunch cuda_attention_launch(const Kernel *k)
 static void define(const Writer *w, const char *name, int64_t value)
 {
     text_line(w, "#undef %s", name);
-    text_line(w, "#define %s %" PRId64, name, value);
-}
-
-static void define_type(const Writer *w, const Kernel *k, const char *name, int operand)
-{
-    text_line(w, "#undef %s", name);
-    text_line(w, "#define %s %s", name,
-              dtype_name[k->operand[operand] == DT_NONE ? DT_F32 : k->operand[operand]]);
+    text_line(w, value < 0 ? "#define %s (%" PRId64 ")" : "#define %s %" PRId64, name, value);
 }
 
 static void definitions(const Writer *w, const Kernel *k, Part part)
 {
     Tiles t = tiles_for(k, part);
-    text_parameters(w, k, k->np - 1); /* the key is an argument */
-    define_type(w, k, "A_TYPE", 0);
-    define_type(w, k, "A_BIAS_TYPE", part == FORWARD ? 4 : 8);
-    define_type(w, k, "A_SINK_TYPE", part == FORWARD ? 5 : 0);
-    define_type(w, k, "A_GRADIENT_TYPE", part == FORWARD ? 0 : GRADIENT);
+    attention_macros(w, k);
+    attention_type(w, k, "A_GRADIENT_TYPE", part == FORWARD ? 0 : GRADIENT);
+    define(w, "A_ROWS", k->p[P_ROWS]); /* these count in int, 32 bits */
+    define(w, "A_COLS", k->p[P_COLS]);
+    define(w, "A_SIZE", k->p[P_SIZE]);
+    define(w, "A_RIGHT", k->p[P_RIGHT]);
+    define(w, "A_LEFT", k->p[P_LEFT]);
+    for (Part i = FORWARD; i <= BIASES; i++)
+        define(w, part_name[i], i);
     define(w, "A_PART", part);
     define(w, "A_BYTES", is_half(k) ? 2 : 4);
-    define(w, "A_WHOLE", !k->unaligned && k->p[SIZE] * (is_half(k) ? 2 : 4) % 16 == 0);
-    define(w, "A_EVEN", !k->unaligned && k->p[SIZE] % 2 == 0);
+    define(w, "A_WHOLE", !k->unaligned && k->p[P_SIZE] * (is_half(k) ? 2 : 4) % 16 == 0);
+    define(w, "A_EVEN", !k->unaligned && k->p[P_SIZE] % 2 == 0);
     define(w, "A_WGMMA", k->wgmma);
     define(w, "A_D", t.columns);
     define(w, "A_OWN", t.own);
@@ -218,8 +215,8 @@ static void definitions(const Writer *w, const Kernel *k, Part part)
     define(w, "A_WARPS", t.warps);
     define(w, "A_SPLIT", t.split);
     define(w, "A_PLAIN", is_plain(k));
-    define(w, "A_CAP", k->q[CAP] > 0);
-    define(w, "A_DROPPED", (int64_t)ceil((double)(float)k->q[DROP] * (1 << 24)));
+    define(w, "A_CAPPED", k->q[Q_CAP] > 0);
+    define(w, "A_DROPPED", (int64_t)ceil((double)(float)k->q[Q_DROP_BELOW] * (1 << 24)));
 }
 
 /* Without being told that one block is enough ptxas aims at 128 registers, which tiles that do more to scores
@@ -243,12 +240,12 @@ static void print_part(Writer *w, const Kernel *k, const char *name, Part part, 
     fprintf(w->f, "GLOBAL void __launch_bounds__(%u%s) %s(", phase.block, least_blocks(k, part), name);
     for (int i = 0; i < n; i++)
         fprintf(w->f, "%svoid *p%d", i ? ", " : "", i);
-    fputs(k->p[DROPOUT] ? ", int64_t key0)\n" : ")\n", w->f);
+    fputs(k->p[P_DROPOUT] ? ", int64_t key0)\n" : ")\n", w->f);
     text_block(w);
     fputs("    void *const op[] = {", w->f);
     for (int i = 0; i < n; i++)
         fprintf(w->f, "%sp%d", i ? ", " : "", i);
-    fputs(k->p[DROPOUT] ? ", (void *)key0};\n" : "};\n", w->f);
+    fputs(k->p[P_DROPOUT] ? ", (void *)key0};\n" : "};\n", w->f);
 
     text_line(w, "SHARED_BYTES(shared);");
     text_line(w, "AT(run)(op, shared);");

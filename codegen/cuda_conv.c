@@ -309,7 +309,7 @@ void cuda_conv_print(Writer *w, const Kernel *k, const char *name)
 {
     Conv c;
     conv_of(&c, k);
-    text_parameters(w, k, k->np);
+    text_parameters(w, k);
     define_conv(w, &c);
     text_line(w, "#undef AT");
     text_line(w, "#define AT(of) %s_##of", name);

@@ -73,7 +73,7 @@ void pool_prelude(Printer *pr, const Kernel *k)
     char value[NAME_LEN];
     Pool p = pool_of(k);
     bool far = planes(k, p) * k->p[0] * k->p[1] * k->p[2] >= MOST || places(k, p) * k->p[2] >= MOST;
-    text_parameters(&pr->w, k, k->np);
+    text_parameters(&pr->w, k);
     snprintf(value, sizeof value, "%d", (int)p);
     define(pr, "POOL_KIND", value);
     snprintf(value, sizeof value, "%d", (int)width_of(k, k->p[2]));

@@ -1,5 +1,7 @@
 /* shared.c -- functions that several kernels call, see shared.h. */
 #include "shared.h"
+#include "attention_text.h"
+#include "ir/attention_kernel.h"
 #include "ir/mem.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,28 +16,14 @@ static bool is_f64(const Kernel *k) { return k->operand[0] == DT_F64; }
 bool native_has(const Kernel *k)
 {
     return k->native == NATIVE_ATTENTION &&
-           (k->p[ATTENTION_PHASE] == 0 || !dtype_is_half(k->operand[k->noperands - 1]));
-}
-
-/* Of attention's operands: its bias is the fourth behind q in forward as in backward. */
-static void define_types(Writer *w, const Kernel *k)
-{
-    bool forward = k->p[ATTENTION_PHASE] == 0;
-    int of[] = {0, forward ? 4 : 8, forward ? 5 : -1};
-    static const char *const name[] = {"A_TYPE", "A_BIAS_TYPE", "A_SINK_TYPE"};
-    for (int i = 0; i < 3; i++) {
-        DType dt = of[i] < 0 || k->operand[of[i]] == DT_NONE ? DT_F32 : k->operand[of[i]];
-        text_line(w, "#undef %s", name[i]);
-        text_line(w, "#define %s %s", name[i], dtype_name[dt]);
-    }
+           (k->p[P_PHASE] == PHASE_FORWARD || !dtype_is_half(k->operand[k->noperands - 1]));
 }
 
 void native_print(Writer *w, const Kernel *k, const char *name)
 {
     text_line(w, "#undef REAL");
     text_line(w, "#define REAL %s", is_f64(k) ? "double" : "float");
-    text_parameters(w, k, k->np - 1);
-    define_types(w, k);
+    attention_macros(w, k);
     text_line(w, "#undef AT");
     text_line(w, "#define AT(name) %s_##name", name);
     text_prelude(w->f, prelude_attention);
@@ -105,7 +93,7 @@ void shared_print_call(const Writer *w, const Kernel *k, const char *name, Print
     text_line(w, "{");
     text_line(w, "    static const int64_t key[] = {");
     if (native_has(k))
-        print_key(w, k->p[k->np - 1]);
+        print_key(w, k->p[P_KEY]);
     for (uint32_t i = 0; i < k->nins && !native_has(k); i++)
         if (text_is_draw(&k->ins[i]))
             print_key(w, (int64_t)k->ins[i].al);

@@ -362,18 +362,32 @@ void text_body(Writer *w, const Kernel *k, const char *name, const char *qualifi
     text_close(w);
 }
 
-void text_parameters(const Writer *w, const Kernel *k, int np)
+void text_integer(const Writer *w, const char *name, int64_t v)
 {
-    char v[NAME_LEN];
-    for (int i = 0; i < np; i++) {
-        integer(k->p[i], v);
-        text_line(w, "#undef P%d", i);
-        text_line(w, "#define P%d %s", i, v);
+    char value[NAME_LEN];
+    integer(v, value);
+    text_line(w, "#undef %s", name);
+    text_line(w, "#define %s %s", name, value);
+}
+
+void text_real(const Writer *w, const char *name, double v)
+{
+    char value[NAME_LEN];
+    real(v, value);
+    text_line(w, "#undef %s", name);
+    text_line(w, "#define %s %s", name, value);
+}
+
+void text_parameters(const Writer *w, const Kernel *k)
+{
+    char name[NAME_LEN];
+    for (int i = 0; i < k->np; i++) {
+        snprintf(name, sizeof name, "P%d", i);
+        text_integer(w, name, k->p[i]);
     }
     for (int i = 0; i < (int)(sizeof k->q / sizeof *k->q); i++) {
-        real(k->q[i], v);
-        text_line(w, "#undef Q%d", i);
-        text_line(w, "#define Q%d %s", i, v);
+        snprintf(name, sizeof name, "Q%d", i);
+        text_real(w, name, k->q[i]);
     }
 }
 

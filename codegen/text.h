@@ -45,8 +45,11 @@ void text_body(Writer *w, const Kernel *k, const char *name, const char *qualifi
 /* A call of it; operand i is written before, i, after: "op[", "]". */
 void text_body_call(const Writer *w, const Kernel *k, const char *name, const char *before,
                     const char *after, const char *item);
-/* The first np integer parameters of a body kernel as macros P0.., its reals as Q0.. */
-void text_parameters(const Writer *w, const Kernel *k, int np);
+/* A number as a macro, in place of one of that name. */
+void text_integer(const Writer *w, const char *name, int64_t v);
+void text_real(const Writer *w, const char *name, double v);
+/* The integer parameters of a body kernel as macros P0.., its reals as Q0.. */
+void text_parameters(const Writer *w, const Kernel *k);
 void text_prelude(FILE *f, const char *const *lines);
 /* Print the distinct kernels with `print`, see codegen_c. */
 int text_distinct(FILE *f, const Kernel *const *k, int n, int *func_of_kernel,

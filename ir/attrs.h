@@ -30,13 +30,14 @@ typedef struct { int64_t ta, tb, out, tf32; } MatmulAttrs;
 /* attention q, k, v, [mask], [bias], [sink], [rng] -> o, top, inv: softmax(scores) v per batch and
  * head, the score matrix never stored.  Scores are scale * q k^T, where cap > 0 cap * tanh(that /
  * cap), plus the bias (like the sink of q's type, or that of its sums).  Where the mask (bool) is set or
- * the position is beyond the limits they are hidden: `fill` replaces score and bias, is added, or replaces
+ * the position is beyond the limits they are masked: `fill` replaces score and bias, is added, or replaces
  * the score to which the bias is added (hides).  Both broadcast to [batch, heads, rows, columns].
  * top and inv: the largest score of each row and 1 / sum(exp(score - top)), [batch, heads, rows],
  * of the type of sums.  sink: one more score of each head's rows, whose value is 0.
  * k and v may have fewer heads: each serves a run of query heads.
  * causal: row r sees columns <= r + diagonal; window > 0: and > r + diagonal - window.
- * guard: a row gives 0 instead of NaN if all its scores are -inf (2), or for any reason (1).
+ * guard: a row gives 0 instead of NaN if all its scores are -inf (GUARD_UNSEEN), or for any reason
+ * (GUARD_NAN).
  * rng: dropout of probability p on the softmax, element (batch, head, row, column) of key `key`.
  * layout of q, k, v, o (none: all 0): 0 [batch, heads, rows, size], 1 [batch, rows, heads, size],
  * 2 [rows, batch, heads, size].
@@ -52,8 +53,13 @@ typedef struct {
     int64_t hides, causal, diagonal, window, guard, key, groups, out;
     Ints layout, packed;
 } AttentionAttrs;
-enum { HIDES_ALL, HIDES_ADDED, HIDES_SCORE };
-enum { ATTENTION_SIZE = 256, ATTENTION_LAYOUTS = 3 }; /* largest size of a head */
+/* Macros: the texts of kernels have their values, too (attention_kernel.h). */
+#define ATTENTION_HIDES HIDES_ALL, HIDES_ADDED, HIDES_SCORE
+#define ATTENTION_GUARDS GUARD_NONE, GUARD_NAN, GUARD_UNSEEN
+#define ATTENTION_SIZE 256 /* of a head, at most */
+enum { ATTENTION_HIDES };
+enum { ATTENTION_GUARDS };
+enum { ATTENTION_LAYOUTS = 3 };
 /* Dimension of batch, head, row and size in a layout. */
 extern const int attention_place[ATTENTION_LAYOUTS][4];
 /* Has each of `heads` heads of a packed value one use? */

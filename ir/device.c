@@ -1,5 +1,6 @@
 /* device.c -- devices from text, and the one roofline. */
 #include "device.h"
+#include "attention_kernel.h"
 #include "gemm.h"
 #include "file.h"
 #include "lex.h"
@@ -33,7 +34,7 @@ const DeviceInfo device_cpu = {
 
 static Unit attention_unit(const DeviceInfo *d, const Kernel *k)
 {
-    bool grad = k->p[ATTENTION_PHASE] != 0;
+    bool grad = k->p[P_PHASE] != PHASE_FORWARD;
     Unit wgmma = grad ? UNIT_WGMMA_ATTENTION_GRAD : UNIT_WGMMA_ATTENTION;
     if (k->wgmma && d->flops[wgmma][k->operand[0]] > 0)
         return wgmma;

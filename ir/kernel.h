@@ -59,10 +59,9 @@ typedef struct {
 } Body;
 
 /* The same computation written by hand in C for the vectors of a CPU: all items at once, for f32
- * and f64.  A source in codegen/prelude, which sees parameters as P0.. and Q0.., but the last
+ * and f64.  A source in codegen/prelude, which sees parameters as macros (attention_kernel.h), but the last
  * integer as an argument: a key, so that layers of one shape share one compiled text. */
 typedef enum { NATIVE_NONE, NATIVE_ATTENTION } NativeText;
-enum { ATTENTION_PHASE = 36 }; /* its parameter: 0 forward, 1 backward, 2 gradient of the bias */
 
 typedef enum {
     LIB_NONE,
@@ -164,6 +163,15 @@ void k_store_at(Kernel *k, int operand, int v, int64_t offset, const int64_t *st
         head __VA_ARGS__                                                                                     \
     }                                                                                                        \
     static const Body id##_body = {#id, "{ " KERNEL_HEAD_TEXT(head) " " #__VA_ARGS__ " }", id##_ref};
+/* And with names of parameters: `names`, a macro, declares in the text enumerators that are declared here. */
+#define KERNEL_NAMED(id, names, head, ...)                                                                   \
+    static void id##_ref(int64_t i, const int64_t *p, const double *q, Tensor *t)                            \
+    {                                                                                                        \
+        (void)i, (void)p, (void)q, (void)t;                                                                  \
+        head __VA_ARGS__                                                                                     \
+    }                                                                                                        \
+    static const Body id##_body = {                                                                          \
+        #id, "{ " KERNEL_HEAD_TEXT(names) " " KERNEL_HEAD_TEXT(head) " " #__VA_ARGS__ " }", id##_ref};
 void k_body(Kernel *k, const Body *b, int64_t items);
 static inline void k_param(Kernel *k, int64_t v) { k->p[k->np++] = v; }
 

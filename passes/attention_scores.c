@@ -487,9 +487,9 @@ static Val guarded(const Rewrite *rw, Form *f, Val v)
     if (rewrite_scalar(rw, n->in[0], &x) && x == 0)
         return n->in[2];
     if (nan && nan->in[0].i == n->in[2].i && rewrite_uses(rw, n->in[2]) == 2)
-        f->at.guard = 1;
+        f->at.guard = GUARD_NAN;
     else if (max && at->axes.n == 1 && at->axes.v[0] == val_type(rw->g, max->in[0])->rank - 1)
-        f->guarded = max->in[0], f->at.guard = 2;
+        f->guarded = max->in[0], f->at.guard = GUARD_UNSEEN;
     else
         return none();
     return n->in[2];
@@ -532,7 +532,7 @@ Val form_weights(const Rewrite *rw, Form *f, Val p)
                                                                                      : none();
         }
         Val y = f->at.guard ? none() : guarded(rw, f, p);
-        uses = f->at.guard == 1 && y.i ? 2 : 1;
+        uses = f->at.guard == GUARD_NAN && y.i ? 2 : 1;
         if (!y.i && (n->op == OP_reshape || is_float_cast(rw, n) ||
                  (n->op == OP_dropout && take_dropout(f, n)) ||
                  (n->op == OP_slice && !f->cut && (f->cut = is_cut(rw, n)))))

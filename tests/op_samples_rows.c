@@ -268,13 +268,13 @@ static void attention(Sample *s)
     int64_t rows = large ? 70 : sample_extent(s), cols = large ? 67 : sample_extent(s);
     int64_t size = s->size ? s->size : sample_extent(s);
     AttentionAttrs at = {.scale = sample_real(s, 0.2, 1) / (s->size > 32 ? 4 : 1),
-                         .hides = sample_int(s, 0, 2),
+                         .hides = sample_int(s, HIDES_ALL, HIDES_SCORE),
                          .p = 0.3,
                          .key = sample_int(s, 1, 99),
                          .causal = sample_chance(s, 40),
                          .diagonal = sample_int(s, 0, 3),
                          .cap = sample_chance(s, 30) ? 0.8 : 0,
-                         .guard = sample_int(s, 0, 2),
+                         .guard = sample_int(s, GUARD_NONE, GUARD_UNSEEN),
                          .window = sample_chance(s, 30) ? large ? 9 : 2 : 0,
                          .fill = -2};
     Type t[4];

@@ -4,6 +4,7 @@
 #include "command.h"
 #include "codegen/codegen.h"
 #include "conv_samples.h"
+#include "ir/attention_kernel.h"
 #include "op_samples_int.h"
 #include "nvrtc.h"
 #include "random_kernel.h"
@@ -147,7 +148,7 @@ static void add_wgmma(Batch *b, Op op, const Plain *x, int number)
                          .causal = x->causal,
                          .diagonal = x->diagonal,
                          .window = x->window,
-                         .guard = 1,
+                         .guard = GUARD_NAN,
                          .layout = {.n = 4}};
     Type q = plain_type(x, x->dt, x->heads, x->rows), k = plain_type(x, x->dt, x->groups, x->cols);
     Type line = type_make(DT_F32, 3, (int64_t[]){2, x->heads, x->rows});
@@ -412,7 +413,7 @@ static double largest(const Tensor *t)
 static double tolerance(const Case *c, int operand)
 {
     const Kernel *k = &c->k;
-    bool half = k->native == NATIVE_ATTENTION && k->operand[0] != DT_F32 && k->p[ATTENTION_PHASE] == 1;
+    bool half = k->native == NATIVE_ATTENTION && k->operand[0] != DT_F32 && k->p[P_PHASE] == PHASE_BACKWARD;
     double rounds = dtype_is_half(k->operand[operand]) ? 0x1p-8 : 0; /* both of them to 16 bits */
     return half && operand > 9 ? fmax(0x1p-11, (0x1p-7 + rounds) * largest(&c->want[operand])) : c->tol;
 }

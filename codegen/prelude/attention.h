@@ -1,7 +1,7 @@
 /* attention.h -- attention in blocks for the vectors of a CPU; pasted in front of its kernel, whose
- * parameters are P0.. and Q0.. (ir/ops/attention.c) and whose functions are AT(name).  The key of
- * dropout is an argument.  A_TYPE, A_BIAS_TYPE and A_SINK_TYPE are the types in memory of q, k, v, o and do,
- * of the bias and of the sinks; 16-bit ones are widened block by block.  Gradients are REAL.
+ * parameters are A_BATCH.. and A_SCALE.. (ir/attention_kernel.h) and whose functions are AT(name).  The key
+ * of dropout is an argument.  A_TYPE, A_BIAS_TYPE and A_SINK_TYPE are the types in memory of q, k, v, o and
+ * do, of the bias and of the sinks; 16-bit ones are widened block by block.  Gradients are REAL.
  *
  * Blocks of 64 rows of q meet blocks of 64 rows of k.  Scores lie transposed, [column][row]: sums and
  * maxima over columns run in vectors of rows, and all five products have one form, a matrix of
@@ -15,20 +15,8 @@
 #include <immintrin.h>
 #endif
 
-#define A_HEADS P1
-#define A_GROUPS P2
-#define A_ROWS P3
-#define A_COLS P4
-#define A_SIZE P5
-#define A_RIGHT P6 /* row r sees the columns r - A_LEFT to r + A_RIGHT */
-#define A_LEFT P7
 #define A_LIMITED (A_RIGHT < A_COLS - 1 || A_LEFT < A_ROWS - 1)
-#define A_MASK P20
-#define A_BIAS P25
-#define A_SINK P34
-#define A_DROP P35
-#define A_CAPPED (Q4 > 0)
-#define A_HIDES P38 /* HIDES_ALL .. of ir/attrs.h */
+#define A_CAPPED (A_CAP > 0)
 #ifdef __AVX512F__
 #define A_BYTES 64
 #define A_PANEL 8 /* rows of a product, two vectors each, for which there are registers */
@@ -180,7 +168,8 @@ typedef struct {
 
 FN int AT(hidden)(const void *mask, AT(Place) at, int64_t c, int64_t r)
 {
-    return ((const uint8_t *)mask)[at.b * P21 + at.h * P22 + (at.r0 + r) * P23 + (at.c0 + c) * P24];
+    return ((const uint8_t *)mask)[at.b * A_MASK_BATCH + at.h * A_MASK_HEAD + (at.r0 + r) * A_MASK_ROW +
+                                   (at.c0 + c) * A_MASK_COL];
 }
 
 FN int AT(within)(AT(Place) at, int64_t c, int64_t r)
@@ -220,35 +209,35 @@ FN void AT(scores)(REAL *s, REAL *slope, const void *mask, const void *bias, AT(
     for (int64_t c = 0; c < at.nc && A_CAPPED; c++) {
 #pragma omp simd
         for (int64_t r = 0; r < A_R; r++) {
-            const REAL t = TANH(s[c * A_R + r] / Q4);
-            s[c * A_R + r] = Q4 * t;
+            const REAL t = TANH(s[c * A_R + r] / A_CAP);
+            s[c * A_R + r] = A_CAP * t;
             if (slope)
                 slope[c * A_R + r] = 1 - t * t;
         }
     }
-    if (A_HIDES == 2)
-        AT(hide)(s, mask, at, 0, Q1);
+    if (A_HIDES == A_HIDES_SCORE)
+        AT(hide)(s, mask, at, 0, A_FILL);
     const A_MEMORY(A_BIAS_TYPE) *added = bias;
     if (A_BIAS)
-        added += at.b * P26 + at.h * P27 + at.r0 * P28 + at.c0 * P29;
+        added += at.b * A_BIAS_BATCH + at.h * A_BIAS_HEAD + at.r0 * A_BIAS_ROW + at.c0 * A_BIAS_COL;
     for (int64_t c = 0; c < at.nc && A_BIAS; c++)
         for (int64_t r = 0; r < at.nr; r++)
-            s[c * A_R + r] += R(CAT(LD_, A_BIAS_TYPE)(added, r * P28 + c * P29));
-    if (A_HIDES != 2)
-        AT(hide)(s, mask, at, A_HIDES, Q1);
+            s[c * A_R + r] += R(CAT(LD_, A_BIAS_TYPE)(added, r * A_BIAS_ROW + c * A_BIAS_COL));
+    if (A_HIDES != A_HIDES_SCORE)
+        AT(hide)(s, mask, at, A_HIDES == A_HIDES_ADDED, A_FILL);
 }
 
 /* Does `fill` count in some row, because all scores of the row are as low? */
 FN int AT(filled)(const REAL *top, int64_t nr)
 {
-    int low = Q1 > R(-1e30);
-    for (int64_t r = 0; r < nr && Q1 > -INF_; r++)
-        low |= top[r] < Q1 / 2;
+    int low = A_FILL > R(-1e30);
+    for (int64_t r = 0; r < nr && A_FILL > -INF_; r++)
+        low |= top[r] < A_FILL / 2;
     return low;
 }
 
-#if A_DROP
-#define A_KEEP(bits) (R(bits) * R(5.9604644775390625e-8) >= Q2 ? Q3 : R(0))
+#if A_DROPOUT
+#define A_KEEP(bits) (R(bits) * R(5.9604644775390625e-8) >= A_DROP_BELOW ? A_KEEP_FACTOR : R(0))
 
 /* keep[column][row]: the factors of dropout.  A draw serves four consecutive columns. */
 FN void AT(kept)(REAL *keep, const int64_t *rng, AT(Place) at)
@@ -316,7 +305,7 @@ FN void AT(exponentials)(REAL *s, int64_t nc, REAL *top, REAL *sum, REAL *acc)
             acc[r * A_WIDE + d] *= shrink[r];
 }
 
-#if P36 == 0
+#if A_PHASE == A_PHASE_FORWARD
 typedef struct {
     A_TILE(q, A_SIZE * A_R); /* transposed */
     A_TILE(acc, A_R * A_WIDE);
@@ -330,15 +319,15 @@ FN void AT(forward_block)(AT(Sums) *w, void *const *op, AT(Place) at)
     A_TILE(room_k, A_C * A_WIDE);
     A_TILE(room_v, A_C * A_WIDE);
     const int64_t g = at.h / (A_HEADS / A_GROUPS);
-    const A_T *k0 = (const A_T *)op[1] + P40 + at.b * P11 + g * P12 + at.c0 * P13;
-    const A_T *v0 = (const A_T *)op[2] + P41 + at.b * P14 + g * P15 + at.c0 * P16;
+    const A_T *k0 = (const A_T *)op[1] + A_K_FIRST + at.b * A_K_BATCH + g * A_K_HEAD + at.c0 * A_K_ROW;
+    const A_T *v0 = (const A_T *)op[2] + A_V_FIRST + at.b * A_V_BATCH + g * A_V_HEAD + at.c0 * A_V_ROW;
     int64_t nk, nv;
-    const REAL *k = AT(block)(room_k, k0, P13, at.nc, A_C, &nk);
-    const REAL *v = AT(block)(room_v, v0, P16, at.nc, A_C, &nv);
+    const REAL *k = AT(block)(room_k, k0, A_K_ROW, at.nc, A_C, &nk);
+    const REAL *v = AT(block)(room_v, v0, A_V_ROW, at.nc, A_C, &nv);
     AT(product)(s, A_R, k, nk, 1, w->q, A_R, (at.nc + 7) / 8 * 8, A_R, A_SIZE, 0);
     AT(scores)(s, 0, op[3], op[4], at);
     AT(exponentials)(s, at.nc, w->top, w->sum, w->acc);
-#if A_DROP
+#if A_DROPOUT
     A_TILE(keep, A_C * A_R);
     AT(kept)(keep, op[6], at);
     for (int64_t i = 0; i < at.nc * A_R; i++)
@@ -360,8 +349,8 @@ FN void AT(forward_blocks)(AT(Sums) *w, void *const *op, AT(Place) at, int seen)
 FN void AT(forward_rows)(void *const *op, AT(Place) at)
 {
     AT(Sums) w;
-    const A_T *q0 = (const A_T *)op[0] + P39 + at.b * P8 + at.h * P9 + at.r0 * P10;
-    AT(transposed)(w.q, q0, P10, at.nr, Q0);
+    const A_T *q0 = (const A_T *)op[0] + A_Q_FIRST + at.b * A_Q_BATCH + at.h * A_Q_HEAD + at.r0 * A_Q_ROW;
+    AT(transposed)(w.q, q0, A_Q_ROW, at.nr, A_SCALE);
     for (int64_t r = 0; r < A_R; r++) {
         w.top[r] = A_SINK ? R(CAT(LD_, A_SINK_TYPE)((const A_MEMORY(A_SINK_TYPE) *)op[5], at.h)) : -INF_;
         w.sum[r] = A_SINK;
@@ -372,13 +361,14 @@ FN void AT(forward_rows)(void *const *op, AT(Place) at)
     if (A_LIMITED && AT(filled)(w.top, at.nr))
         AT(forward_blocks)(&w, op, at, 0);
     const int64_t line = (at.b * A_HEADS + at.h) * A_ROWS + at.r0;
-    A_T *o = (A_T *)op[7] + at.b * P17 + at.h * P18 + at.r0 * P19;
+    A_T *o = (A_T *)op[7] + at.b * A_O_BATCH + at.h * A_O_HEAD + at.r0 * A_O_ROW;
     for (int64_t r = 0; r < at.nr; r++) {
-        const int zero = P37 == 2 ? w.sum[r] == 0 : P37 && !(w.sum[r] > 0);
+        const int zero = A_GUARD == A_GUARD_UNSEEN ? w.sum[r] == 0
+                                                   : A_GUARD != A_GUARD_NONE && !(w.sum[r] > 0);
         ((REAL *)op[8])[line + r] = w.top[r];
         ((REAL *)op[9])[line + r] = zero ? R(0) : 1 / w.sum[r];
         for (int64_t d = 0; d < A_SIZE; d++)
-            CAT(ST_, A_TYPE)(o, r * P19 + d, zero ? R(0) : w.acc[r * A_WIDE + d] / w.sum[r]);
+            CAT(ST_, A_TYPE)(o, r * A_O_ROW + d, zero ? R(0) : w.acc[r * A_WIDE + d] / w.sum[r]);
     }
 }
 
@@ -386,7 +376,7 @@ static void AT(run)(void *const *op, int64_t key)
 {
     const int64_t blocks = (A_ROWS + A_R - 1) / A_R;
 #pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < P0 * A_HEADS * blocks; i++) {
+    for (int64_t i = 0; i < A_BATCH * A_HEADS * blocks; i++) {
         AT(Place) at = {.b = i / blocks / A_HEADS, .h = i / blocks % A_HEADS,
                         .r0 = i % blocks * A_R, .key = key};
         at.nr = A_MIN(A_R, A_ROWS - at.r0);
@@ -413,21 +403,21 @@ typedef struct {
 
 FN void AT(open_rows)(AT(Rows) *w, void *const *op, AT(Place) at)
 {
-    const int64_t o_at = at.b * P17 + at.h * P18 + at.r0 * P19;
+    const int64_t o_at = at.b * A_O_BATCH + at.h * A_O_HEAD + at.r0 * A_O_ROW;
     const int64_t line = (at.b * A_HEADS + at.h) * A_ROWS + at.r0;
-    const A_T *q = (const A_T *)op[1] + P39 + at.b * P8 + at.h * P9 + at.r0 * P10;
+    const A_T *q = (const A_T *)op[1] + A_Q_FIRST + at.b * A_Q_BATCH + at.h * A_Q_HEAD + at.r0 * A_Q_ROW;
     const A_T *g = (const A_T *)op[0] + o_at, *o = (const A_T *)op[4] + o_at;
-    AT(transposed)(w->q, q, P10, at.nr, Q0);
-    AT(transposed)(w->g, g, P19, at.nr, R(1));
-    w->q_rows = AT(block)(w->room_q, q, P10, at.nr, A_R, &w->nq);
-    w->g_rows = AT(block)(w->room_g, g, P19, at.nr, A_R, &w->ng);
+    AT(transposed)(w->q, q, A_Q_ROW, at.nr, A_SCALE);
+    AT(transposed)(w->g, g, A_O_ROW, at.nr, R(1));
+    w->q_rows = AT(block)(w->room_q, q, A_Q_ROW, at.nr, A_R, &w->nq);
+    w->g_rows = AT(block)(w->room_g, g, A_O_ROW, at.nr, A_R, &w->ng);
     for (int64_t i = 0; i < A_R * A_WIDE; i++)
         w->dq[i] = 0;
     for (int64_t r = 0; r < A_R; r++) {
         REAL lane[16] = {0};
         for (int64_t d = 0; d < A_SIZE && r < at.nr; d += 16)
             for (int64_t l = 0; l < A_MIN(16, A_SIZE - d); l++)
-                lane[l] += A_LD(g, r * P19 + d + l) * A_LD(o, r * P19 + d + l);
+                lane[l] += A_LD(g, r * A_O_ROW + d + l) * A_LD(o, r * A_O_ROW + d + l);
         TREE(ADD, lane, 16);
         w->delta[r] = lane[0];
         w->top[r] = r < at.nr ? ((const REAL *)op[5])[line + r] : 0;
@@ -438,8 +428,8 @@ FN void AT(open_rows)(AT(Rows) *w, void *const *op, AT(Place) at)
 /* p -> s, ds -> t, of scores with all that was done to them; slope: of the scores by scale * q k. */
 FN void AT(slopes)(REAL *s, REAL *t, REAL *slope, const AT(Rows) *w, void *const *op, AT(Place) at)
 {
-    A_TILE(keep, A_DROP ? A_C * A_R : 1);
-#if A_DROP
+    A_TILE(keep, A_DROPOUT ? A_C * A_R : 1);
+#if A_DROPOUT
     AT(kept)(keep, op[9], at);
 #endif
     AT(scores)(s, slope, op[7], op[8], at);
@@ -448,7 +438,7 @@ FN void AT(slopes)(REAL *s, REAL *t, REAL *slope, const AT(Rows) *w, void *const
         for (int64_t r = 0; r < A_R; r++) {
             const int64_t i = c * A_R + r;
             const REAL e = EXP(s[i] - w->top[r]) * w->inv[r], p = w->inv[r] == 0 ? R(0) : e;
-            const REAL k = A_DROP ? keep[i] : R(1);
+            const REAL k = A_DROPOUT ? keep[i] : R(1);
             s[i] = p * k;
             t[i] = p * (k * t[i] - w->delta[r]);
         }
@@ -466,9 +456,13 @@ FN void AT(block_slopes)(REAL *s, REAL *t, REAL *slope, const REAL *k, int64_t n
 }
 
 #define A_KEYS(room, n)                                                                                      \
-    AT(block)(room, (const A_T *)op[2] + P40 + at.b * P11 + g * P12 + at.c0 * P13, P13, at.nc, A_C, n)
+    AT(block)                                                                                                \
+    (room, (const A_T *)op[2] + A_K_FIRST + at.b * A_K_BATCH + g * A_K_HEAD + at.c0 * A_K_ROW, A_K_ROW,      \
+     at.nc, A_C, n)
 #define A_VALUES(room, n)                                                                                    \
-    AT(block)(room, (const A_T *)op[3] + P41 + at.b * P14 + g * P15 + at.c0 * P16, P16, at.nc, A_C, n)
+    AT(block)                                                                                                \
+    (room, (const A_T *)op[3] + A_V_FIRST + at.b * A_V_BATCH + g * A_V_HEAD + at.c0 * A_V_ROW, A_V_ROW,      \
+     at.nc, A_C, n)
 
 /* Does the block add nothing to the gradients? */
 FN int AT(skipped)(const AT(Rows) *w, AT(Place) at)
@@ -476,10 +470,10 @@ FN int AT(skipped)(const AT(Rows) *w, AT(Place) at)
     return A_LIMITED && AT(beyond)(at) && !AT(filled)(w->top, at.nr);
 }
 
-#if P36 == 1
-#define A_DQ ((REAL *)op[10] + P39)
-#define A_DK ((REAL *)op[P42 ? 10 : 11] + P40)
-#define A_DV ((REAL *)op[P42 ? 10 : 12] + P41)
+#if A_PHASE == A_PHASE_BACKWARD
+#define A_DQ ((REAL *)op[10] + A_Q_FIRST)
+#define A_DK ((REAL *)op[A_PACKED ? 10 : 11] + A_K_FIRST)
+#define A_DV ((REAL *)op[A_PACKED ? 10 : 12] + A_V_FIRST)
 
 FN void AT(backward_block)(AT(Rows) *w, void *const *op, AT(Place) at)
 {
@@ -493,16 +487,16 @@ FN void AT(backward_block)(AT(Rows) *w, void *const *op, AT(Place) at)
     const REAL *k = A_KEYS(room_k, &nk), *v = A_VALUES(room_v, &nv);
     AT(block_slopes)(s, t, slope, k, nk, v, nv, w, op, at);
     for (int64_t i = 0; i < at.nc * A_R; i++)
-        t[i] *= A_CAPPED ? Q0 * slope[i] : Q0;
-    if (A_HIDES != 1)
+        t[i] *= A_CAPPED ? A_SCALE * slope[i] : A_SCALE;
+    if (A_HIDES != A_HIDES_ADDED)
         AT(hide)(t, op[7], at, 0, 0);
     for (int64_t i = at.nc * A_R; i < (at.nc + 7) / 8 * 8 * A_R; i++)
         s[i] = t[i] = 0;
     AT(product)(w->dq, A_WIDE, t, 1, A_R, k, nk, A_R, A_WIDE, at.nc, 1);
-    REAL *dv = A_DV + at.b * P14 + g * P15 + at.c0 * P16;
-    REAL *dk = A_DK + at.b * P11 + g * P12 + at.c0 * P13;
-    AT(accumulate)(dv, P16, s, w->g_rows, w->ng, at.nc, room_v);
-    AT(accumulate)(dk, P13, t, w->q_rows, w->nq, at.nc, room_k);
+    REAL *dv = A_DV + at.b * A_V_BATCH + g * A_V_HEAD + at.c0 * A_V_ROW;
+    REAL *dk = A_DK + at.b * A_K_BATCH + g * A_K_HEAD + at.c0 * A_K_ROW;
+    AT(accumulate)(dv, A_V_ROW, s, w->g_rows, w->ng, at.nc, room_v);
+    AT(accumulate)(dk, A_K_ROW, t, w->q_rows, w->nq, at.nc, room_k);
 }
 
 FN void AT(clear)(REAL *x, int64_t stride)
@@ -517,8 +511,8 @@ FN void AT(backward_head)(void *const *op, int64_t b, int64_t g, int64_t key)
 {
     AT(Rows) w;
     AT(Place) at = {.b = b, .key = key};
-    AT(clear)(A_DK + b * P11 + g * P12, P13);
-    AT(clear)(A_DV + b * P14 + g * P15, P16);
+    AT(clear)(A_DK + b * A_K_BATCH + g * A_K_HEAD, A_K_ROW);
+    AT(clear)(A_DV + b * A_V_BATCH + g * A_V_HEAD, A_V_ROW);
     for (at.h = g * (A_HEADS / A_GROUPS); at.h < (g + 1) * (A_HEADS / A_GROUPS); at.h++)
         for (at.r0 = 0; at.r0 < A_ROWS; at.r0 += A_R) {
             at.nr = A_MIN(A_R, A_ROWS - at.r0);
@@ -528,17 +522,17 @@ FN void AT(backward_head)(void *const *op, int64_t b, int64_t g, int64_t key)
                 if (!AT(skipped)(&w, at))
                     AT(backward_block)(&w, op, at);
             }
-            REAL *dq = A_DQ + at.b * P8 + at.h * P9 + at.r0 * P10;
+            REAL *dq = A_DQ + at.b * A_Q_BATCH + at.h * A_Q_HEAD + at.r0 * A_Q_ROW;
             for (int64_t r = 0; r < at.nr; r++)
                 for (int64_t d = 0; d < A_SIZE; d++)
-                    dq[r * P10 + d] = w.dq[r * A_WIDE + d];
+                    dq[r * A_Q_ROW + d] = w.dq[r * A_WIDE + d];
         }
 }
 
 static void AT(run)(void *const *op, int64_t key)
 {
 #pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < P0 * A_GROUPS; i++)
+    for (int64_t i = 0; i < A_BATCH * A_GROUPS; i++)
         AT(backward_head)(op, i / A_GROUPS, i % A_GROUPS, key);
 }
 #else
@@ -555,12 +549,13 @@ FN void AT(bias_block)(const AT(Rows) *w, void *const *op, AT(Place) at)
     int64_t nk, nv;
     const REAL *k = A_KEYS(room_k, &nk), *v = A_VALUES(room_v, &nv);
     AT(block_slopes)(s, t, 0, k, nk, v, nv, w, op, at);
-    if (A_HIDES == 0)
+    if (A_HIDES == A_HIDES_ALL)
         AT(hide)(t, op[7], at, 0, 0);
-    REAL *db = (REAL *)op[10] + at.b * P26 + at.h * P27 + at.r0 * P28 + at.c0 * P29;
+    REAL *db = (REAL *)op[10];
+    db += at.b * A_BIAS_BATCH + at.h * A_BIAS_HEAD + at.r0 * A_BIAS_ROW + at.c0 * A_BIAS_COL;
     for (int64_t r = 0; r < at.nr; r++)
         for (int64_t c = 0; c < at.nc; c++)
-            db[r * P28 + c * P29] += t[c * A_R + r];
+            db[r * A_BIAS_ROW + c * A_BIAS_COL] += t[c * A_R + r];
 }
 
 /* The rows of a block, of one batch and head. */
@@ -579,12 +574,13 @@ FN void AT(bias_rows)(void *const *op, AT(Place) at)
 /* Rows r0.. of the bias of a batch and head, or all of what they stand for. */
 FN void AT(bias_part)(void *const *op, int64_t b0, int64_t h0, int64_t r0, int64_t key)
 {
-    REAL *db = (REAL *)op[10] + b0 * P26 + h0 * P27;
-    const int64_t b1 = P30 > 1 ? b0 + 1 : P0, h1 = P31 > 1 ? h0 + 1 : A_HEADS;
-    const int64_t r1 = P32 > 1 ? A_MIN(r0 + A_R, A_ROWS) : A_ROWS;
-    for (int64_t r = r0; r < A_MIN(r0 + A_R, P32); r++)
-        for (int64_t c = 0; c < P33; c++)
-            db[r * P28 + c * P29] = 0;
+    REAL *db = (REAL *)op[10] + b0 * A_BIAS_BATCH + h0 * A_BIAS_HEAD;
+    const int64_t b1 = A_BIAS_EXTENT_BATCH > 1 ? b0 + 1 : A_BATCH;
+    const int64_t h1 = A_BIAS_EXTENT_HEAD > 1 ? h0 + 1 : A_HEADS;
+    const int64_t r1 = A_BIAS_EXTENT_ROW > 1 ? A_MIN(r0 + A_R, A_ROWS) : A_ROWS;
+    for (int64_t r = r0; r < A_MIN(r0 + A_R, A_BIAS_EXTENT_ROW); r++)
+        for (int64_t c = 0; c < A_BIAS_EXTENT_COL; c++)
+            db[r * A_BIAS_ROW + c * A_BIAS_COL] = 0;
     AT(Place) at = {.key = key};
     for (at.b = b0; at.b < b1; at.b++)
         for (at.h = h0; at.h < h1; at.h++)
@@ -594,10 +590,10 @@ FN void AT(bias_part)(void *const *op, int64_t b0, int64_t h0, int64_t r0, int64
 
 static void AT(run)(void *const *op, int64_t key)
 {
-    const int64_t blocks = (P32 + A_R - 1) / A_R;
+    const int64_t blocks = (A_BIAS_EXTENT_ROW + A_R - 1) / A_R, heads = A_BIAS_EXTENT_HEAD;
 #pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < P30 * P31 * blocks; i++)
-        AT(bias_part)(op, i / blocks / P31, i / blocks % P31, i % blocks * A_R, key);
+    for (int64_t i = 0; i < A_BIAS_EXTENT_BATCH * heads * blocks; i++)
+        AT(bias_part)(op, i / blocks / heads, i / blocks % heads, i % blocks * A_R, key);
 }
 #endif
 #endif

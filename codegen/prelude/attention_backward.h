@@ -7,7 +7,7 @@ FN void AT(slopes)(float s[A_M][A_N][4], float t[A_M][A_N][4], const float *base
                    const float *inv, void *const *op, AT(Place) at)
 {
     uint32_t hidden[A_M], kept[A_M];
-#if A_CAP
+#if A_CAPPED
     float slope[A_M][A_N][4];
 #else
     float (*slope)[A_N][4] = s;
@@ -20,11 +20,12 @@ FN void AT(slopes)(float s[A_M][A_N][4], float t[A_M][A_N][4], const float *base
         for (int j = 0; j < 4 * A_N; j++) {
             const int n = j / 4, i = j % 4, r = A_PART == A_KEYS ? 2 * n + i % 2 : 2 * m + i / 2;
             const float e = AT(power)(s[m][n][i], base[r]), p = A_PLAIN ? e : e * inv[r];
-            const int keep = !A_DROP || (kept[m] >> j & 1);
-            float ds = p * ((keep ? A_DROP ? t[m][n][i] * Q3 : t[m][n][i] : 0) - delta[r]);
-            if (A_CAP && A_PART != A_BIASES)
+            const int keep = !A_DROPOUT || (kept[m] >> j & 1);
+            float ds = p * ((keep ? A_DROPOUT ? t[m][n][i] * A_KEEP_FACTOR : t[m][n][i] : 0) - delta[r]);
+            if (A_CAPPED && A_PART != A_BIASES)
                 ds *= slope[m][n][i];
-            if (A_FILLS && (A_PART == A_BIASES ? A_HIDES == 0 : A_HIDES != 1) && (hidden[m] >> j & 1))
+            if (A_FILLS && (A_PART == A_BIASES ? A_HIDES == A_HIDES_ALL : A_HIDES != A_HIDES_ADDED) &&
+                (hidden[m] >> j & 1))
                 ds = 0;
             s[m][n][i] = keep ? p : 0;
             t[m][n][i] = ds;
@@ -36,7 +37,7 @@ FN int AT(any_low)(const float *top, int begin, int end)
 {
     int low = 0;
     for (int r = begin + (int)threadIdx.x; r < end; r += A_THREADS)
-        low |= top[r] < Q1 / 2;
+        low |= top[r] < A_FILL / 2;
     return __syncthreads_or(low);
 }
 
@@ -81,7 +82,7 @@ FN void AT(stats)(AT(Stats) *w, void *const *op, AT(Place) at)
     UNROLL
     for (int j = 0; j < 2 * A_M; j++) {
         const int r = at.own + AT(mine)(j / 2, j % 2 * 2), row = r < A_ROWS ? r : 0;
-        const int64_t line = AT(line)(at) + row, from = AT(o)(at) + row * P19;
+        const int64_t line = AT(line)(at) + row, from = AT(o)(at) + row * A_O_ROW;
         w->inv[j] = A_OP_INV[line];
         w->base[j] = AT(base)(A_OP_TOP[line], w->inv[j]);
         w->delta[j] = AT(delta)(A_OP_O + from, A_OP_DO + from);
@@ -112,8 +113,8 @@ FN AT(Stage) AT(stage)(unsigned char *shared, int j)
 FN void AT(issue)(AT(Stage) s, void *const *op, AT(Place) at)
 {
     const int64_t line = AT(line)(at);
-    AT(load)(s.q, AT(q)(op, at), P10, at.other, A_ROWS, A_OTHER);
-    AT(load)(s.g, A_OP_DO + AT(o)(at), P19, at.other, A_ROWS, A_OTHER);
+    AT(load)(s.q, AT(q)(op, at), A_Q_ROW, at.other, A_ROWS, A_OTHER);
+    AT(load)(s.g, A_OP_DO + AT(o)(at), A_O_ROW, at.other, A_ROWS, A_OTHER);
     for (int i = (int)threadIdx.x; i < A_OTHER; i += A_THREADS) {
         const int inside = at.other + i < A_ROWS;
         const int64_t from = line + (inside ? at.other + i : 0);
@@ -163,8 +164,8 @@ FN void AT(all_tiles)(AT(Sums) *w, void *const *op, AT(Place) at, unsigned char 
 {
     A_T *k = (A_T *)shared, *v = k + A_OWN * A_PITCH;
     const int share = (int)(A_HEADS / A_GROUPS), head = at.h, n = (end - begin) * share;
-    AT(load)(k, AT(k)(op, at), P13, at.own, A_COLS, A_OWN);
-    AT(load)(v, AT(v)(op, at), P16, at.own, A_COLS, A_OWN);
+    AT(load)(k, AT(k)(op, at), A_K_ROW, at.own, A_COLS, A_OWN);
+    AT(load)(v, AT(v)(op, at), A_V_ROW, at.own, A_COLS, A_OWN);
     if (n > 0) {
         AT(go_to)(&at, head, begin, end, 0);
         AT(issue)(AT(stage)(shared, 0), op, at);
@@ -201,8 +202,9 @@ FN void AT(run)(void *const *op, unsigned char *shared)
     AT(clear)(&w.dv[0][0][0], A_M * A_OUT / 2);
     AT(all_tiles)(&w, op, at, shared, part * A_OUT, begin, end);
     const int64_t g = at.h / share;
-    AT(put_rows)(A_OP_DK + at.b * P11 + g * P12, P13, part * A_OUT, Q0, w.dk, at, A_COLS);
-    AT(put_rows)(A_OP_DV + at.b * P14 + g * P15, P16, part * A_OUT, A_DROP ? Q3 : 1, w.dv, at, A_COLS);
+    AT(put_rows)(A_OP_DK + at.b * A_K_BATCH + g * A_K_HEAD, A_K_ROW, part * A_OUT, A_SCALE, w.dk, at, A_COLS);
+    AT(put_rows)(A_OP_DV + at.b * A_V_BATCH + g * A_V_HEAD, A_V_ROW, part * A_OUT,
+                 A_DROPOUT ? A_KEEP_FACTOR : 1, w.dv, at, A_COLS);
 }
 #endif
 
@@ -236,8 +238,8 @@ FN void AT(tile)(float dq[A_M][A_OUT / 8][4], const AT(Stats) *w, const A_T *q, 
 /* k and, behind it, v. */
 FN void AT(issue)(A_T *k, void *const *op, AT(Place) at, int tile)
 {
-    AT(load)(k, AT(k)(op, at), P13, tile * A_OTHER, A_COLS, A_OTHER);
-    AT(load)(k + A_TILE, AT(v)(op, at), P16, tile * A_OTHER, A_COLS, A_OTHER);
+    AT(load)(k, AT(k)(op, at), A_K_ROW, tile * A_OTHER, A_COLS, A_OTHER);
+    AT(load)(k + A_TILE, AT(v)(op, at), A_V_ROW, tile * A_OTHER, A_COLS, A_OTHER);
     copy_commit();
 }
 
@@ -257,8 +259,8 @@ FN void AT(run)(void *const *op, unsigned char *shared)
         begin = 0;
         end = (A_COLS + A_OTHER - 1) / A_OTHER;
     }
-    AT(load)(q, AT(q)(op, at), P10, at.own, A_ROWS, A_OWN);
-    AT(load)(g, A_OP_DO + AT(o)(at), P19, at.own, A_ROWS, A_OWN);
+    AT(load)(q, AT(q)(op, at), A_Q_ROW, at.own, A_ROWS, A_OWN);
+    AT(load)(g, A_OP_DO + AT(o)(at), A_O_ROW, at.own, A_ROWS, A_OWN);
     AT(stats)(&w, op, at);
     if (part == 0)
         AT(leave)(&w, op, at);
@@ -275,7 +277,8 @@ FN void AT(run)(void *const *op, unsigned char *shared)
             AT(issue)(k + (j + 1 - begin) % 2 * 2 * A_TILE, op, at, j + 1);
         AT(tile)(dq, &w, q, g, k + (j - begin) % 2 * 2 * A_TILE, part * A_OUT, op, at);
     }
-    AT(put_rows)(A_OP_DQ + at.b * P8 + at.h * P9, P10, part * A_OUT, Q0, dq, at, A_ROWS);
+    AT(put_rows)(A_OP_DQ + at.b * A_Q_BATCH + at.h * A_Q_HEAD, A_Q_ROW, part * A_OUT, A_SCALE, dq, at,
+                 A_ROWS);
 }
 #endif
 
@@ -287,10 +290,10 @@ FN void AT(add)(float db[A_M][A_N][4], void *const *op, unsigned char *shared, A
     float s[A_M][A_N][4], t[A_M][A_N][4];
     AT(Stats) w;
     __syncthreads();
-    AT(load)(q, AT(q)(op, at), P10, at.own, A_ROWS, A_OWN);
-    AT(load)(g, A_OP_DO + AT(o)(at), P19, at.own, A_ROWS, A_OWN);
-    AT(load)(k, AT(k)(op, at), P13, at.other, A_COLS, A_OTHER);
-    AT(load)(v, AT(v)(op, at), P16, at.other, A_COLS, A_OTHER);
+    AT(load)(q, AT(q)(op, at), A_Q_ROW, at.own, A_ROWS, A_OWN);
+    AT(load)(g, A_OP_DO + AT(o)(at), A_O_ROW, at.own, A_ROWS, A_OWN);
+    AT(load)(k, AT(k)(op, at), A_K_ROW, at.other, A_COLS, A_OTHER);
+    AT(load)(v, AT(v)(op, at), A_V_ROW, at.other, A_COLS, A_OTHER);
     copy_commit();
     AT(stats)(&w, op, at);
     copy_wait(0);
@@ -307,14 +310,15 @@ FN void AT(add)(float db[A_M][A_N][4], void *const *op, unsigned char *shared, A
 FN void AT(run)(void *const *op, unsigned char *shared)
 {
     const int down = (A_ROWS + A_OWN - 1) / A_OWN, across = (A_COLS + A_OTHER - 1) / A_OTHER;
-    const int part = (int)blockIdx.x / across / down, b0 = part / (int)P31, h0 = part % (int)P31;
+    const int part = (int)blockIdx.x / across / down, heads = (int)A_BIAS_EXTENT_HEAD;
+    const int b0 = part / heads, h0 = part % heads;
     AT(Place) at = {b0, h0, (int)blockIdx.x / across % down * A_OWN, (int)blockIdx.x % across * A_OTHER};
     float db[A_M][A_N][4];
     AT(clear)(&db[0][0][0], A_M * A_N * 4);
     ROLLED
-    for (at.b = b0; at.b < (P30 > 1 ? b0 + 1 : (int)P0); at.b++) {
+    for (at.b = b0; at.b < (A_BIAS_EXTENT_BATCH > 1 ? b0 + 1 : (int)A_BATCH); at.b++) {
         ROLLED
-        for (at.h = h0; at.h < (P31 > 1 ? h0 + 1 : (int)A_HEADS); at.h++)
+        for (at.h = h0; at.h < (A_BIAS_EXTENT_HEAD > 1 ? h0 + 1 : (int)A_HEADS); at.h++)
             AT(add)(db, op, shared, at);
     }
     UNROLL
@@ -323,7 +327,8 @@ FN void AT(run)(void *const *op, unsigned char *shared)
         for (int j = 0; j < 4 * A_N; j++) {
             const int r = at.own + AT(mine)(m, j % 4), c = at.other + AT(theirs)(j / 4, j % 4);
             if (r < A_ROWS && c < A_COLS)
-                ((float *)op[10])[b0 * P26 + h0 * P27 + r * P28 + c * P29] = db[m][j / 4][j % 4];
+                ((float *)op[10])[b0 * A_BIAS_BATCH + h0 * A_BIAS_HEAD + r * A_BIAS_ROW + c * A_BIAS_COL] =
+                    db[m][j / 4][j % 4];
         }
 }
 #endif

@@ -68,7 +68,7 @@ FN void AT(walk)(AT(Rows) *w, void *const *op, AT(Place) at, const A_T *q, A_T *
     const A_T *k0 = AT(k)(op, at), *v0 = AT(v)(op, at);
     if (begin >= end)
         return;
-    AT(load)(k, k0, P13, begin * A_OTHER, A_COLS, A_OTHER);
+    AT(load)(k, k0, A_K_ROW, begin * A_OTHER, A_COLS, A_OTHER);
     copy_commit();
     ROLLED
     for (int j = begin; j < end; j++) {
@@ -78,7 +78,7 @@ FN void AT(walk)(AT(Rows) *w, void *const *op, AT(Place) at, const A_T *q, A_T *
         copy_wait(0);
         AT(publish)();
         __syncthreads();
-        AT(load)(v, v0, P16, at.other, A_COLS, A_OTHER);
+        AT(load)(v, v0, A_V_ROW, at.other, A_COLS, A_OTHER);
         copy_commit();
         AT(meet)(s, q, k);
         AT(finish)(&s[0][0][0], A_N * 4);
@@ -86,12 +86,12 @@ FN void AT(walk)(AT(Rows) *w, void *const *op, AT(Place) at, const A_T *q, A_T *
         AT(publish)();
         __syncthreads();
         if (j + 1 < end) {
-            AT(load)(k, k0, P13, at.other + A_OTHER, A_COLS, A_OTHER);
+            AT(load)(k, k0, A_K_ROW, at.other + A_OTHER, A_COLS, A_OTHER);
             copy_commit();
         }
         AT(score)(s, s, hidden, op, at);
         AT(weigh)(w, s);
-        if (A_DROP)
+        if (A_DROPOUT)
             AT(drop)(s, op, at);
         AT(gather)(w->out, s, v);
         AT(finish)(&w->out[0][0][0], A_OUT / 2);
@@ -104,7 +104,7 @@ FN int AT(any_low)(const AT(Rows) *w)
     int low = 0;
     UNROLL
     for (int j = 0; j < 2 * A_M; j++)
-        low |= w->top[j / 2][j % 2] < Q1 / 2;
+        low |= w->top[j / 2][j % 2] < A_FILL / 2;
     return __syncthreads_or(low);
 }
 
@@ -120,10 +120,11 @@ FN void AT(close)(AT(Rows) *w, void *const *op, AT(Place) at)
     UNROLL
     for (int j = 0; j < 2 * A_M; j++) {
         const int m = j / 2, i = j % 2 * 2, r = at.own + AT(mine)(m, i);
-        const float sum = AT(row_sum)(w->sum[m][j % 2]), inv = 1 / sum, factor = A_DROP ? Q3 * inv : inv;
-        const int zero = P37 == 2 ? sum == 0 : P37 && !(sum > 0);
+        const float sum = AT(row_sum)(w->sum[m][j % 2]), inv = 1 / sum;
+        const float factor = A_DROPOUT ? A_KEEP_FACTOR * inv : inv;
+        const int zero = A_GUARD == A_GUARD_UNSEEN ? sum == 0 : A_GUARD != A_GUARD_NONE && !(sum > 0);
         if (r < A_ROWS && A_LANE % 4 == 0) {
-            ((float *)op[8])[AT(line)(at) + r] = A_PLAIN ? w->top[m][j % 2] * Q0 : w->top[m][j % 2];
+            ((float *)op[8])[AT(line)(at) + r] = A_PLAIN ? w->top[m][j % 2] * A_SCALE : w->top[m][j % 2];
             ((float *)op[9])[AT(line)(at) + r] = zero ? 0 : inv;
         }
         UNROLL
@@ -131,7 +132,7 @@ FN void AT(close)(AT(Rows) *w, void *const *op, AT(Place) at)
             const float *x = w->out[m][d] + i;
             if (r < A_ROWS)
                 A_PUT(A_TYPE)
-                (o, r * P19, AT(theirs)(d, 0), zero ? 0 : x[0] * factor, zero ? 0 : x[1] * factor);
+                (o, r * A_O_ROW, AT(theirs)(d, 0), zero ? 0 : x[0] * factor, zero ? 0 : x[1] * factor);
         }
     }
 }
@@ -146,7 +147,7 @@ FN void AT(run)(void *const *op, unsigned char *shared)
     int begin, end;
     AT(open)(&w, op, at);
     AT(range)(at.own, &begin, &end);
-    AT(load)(q, AT(q)(op, at), P10, at.own, A_ROWS, A_OWN);
+    AT(load)(q, AT(q)(op, at), A_Q_ROW, at.own, A_ROWS, A_OWN);
     ROLLED
     for (int part = 0; part < 3; part++) {
         AT(walk)(&w, op, at, q, k, v, part == 0 ? begin : part == 1 ? 0 : end,

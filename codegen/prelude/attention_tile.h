@@ -1,5 +1,5 @@
 /* attention_tile.h -- attention in tiles for the warps of a GPU; pasted in front of each phase of its kernel,
- * whose parameters are P0.. and Q0.. (ir/ops/attention.c) and whose functions are AT(name).
+ * whose parameters are A_BATCH.. and A_SCALE.. (ir/attention_kernel.h) and whose functions are AT(name).
  *
  * A block of threads owns A_OWN rows of one side, queries or (A_KEYS) keys, of one batch and head, and walks
  * over the other side in tiles of A_OTHER rows that cp.async brings to shared memory.  A warp works on A_M
@@ -13,33 +13,18 @@
  * of banks.  A_WGMMA: four warps multiply together, beside what they do until they finish (wgmma.h); A_M is
  * 1, rows are whole, and tiles lie as its factors do.
  *
+ * A_PART is the phase: A_FORWARD, or gradients of q (A_QUERIES), of k and v (A_KEYS), of the bias (A_BIASES).
+ *
  * A_BYTES of an element of q, k, v, o, do in memory, whose type gradients may have, too; A_D columns: A_SIZE
  * rounded up to 32, zeros behind. A_WHOLE, A_EVEN: rows are of whole 16 bytes, of pairs of elements, and
  * aligned to that. A_PLAIN: exp(scale q k - top) is one fmaf and ex2, as nothing else makes the scores; top
  * is in units of the products until the end.  Deterministic: each result is written by one thread, in a fixed
  * order of sums. */
-#define A_FORWARD 0
-#define A_QUERIES 1 /* gradients of q */
-#define A_KEYS 2    /* of k and v */
-#define A_BIASES 3  /* of the bias */
-
-#define A_HEADS P1
-#define A_GROUPS P2
-#define A_ROWS ((int)P3)
-#define A_COLS ((int)P4)
-#define A_SIZE ((int)P5)
-#define A_RIGHT ((int)P6) /* row r sees the columns r - A_LEFT to r + A_RIGHT */
-#define A_LEFT ((int)P7)
-#define A_LIMITED (P6 < P4 - 1 || P7 < P3 - 1)
-#define A_MASK P20
-#define A_BIAS P25
-#define A_SINK P34
-#define A_DROP P35
-#define A_HIDES P38 /* HIDES_ALL .. of ir/attrs.h */
+#define A_LIMITED (A_RIGHT < A_COLS - 1 || A_LEFT < A_ROWS - 1)
 /* Scores may be hidden by a number; only -inf is sure to leave no weight.  One above -1e30 counts in every
  * row, a lower one in those whose scores are all as low. */
-#define A_FILLS ((A_MASK || A_LIMITED) && Q1 > -INF_)
-#define A_COUNTS (A_FILLS && Q1 > R(-1e30))
+#define A_FILLS ((A_MASK || A_LIMITED) && A_FILL > -INF_)
+#define A_COUNTS (A_FILLS && A_FILL > R(-1e30))
 #define A_LOW (A_LIMITED && A_FILLS && !A_COUNTS)
 
 #define A_THREADS (A_WARPS * 32)
@@ -59,15 +44,15 @@
 #define A_LANE ((int)threadIdx.x & 31)
 #define A_WARP ((int)threadIdx.x >> 5)
 #define A_ALL 0xffffffffu
-#define A_UNIT (Q0 * 1.4426950408889634f) /* of A_PLAIN's exponents of 2 */
+#define A_UNIT (A_SCALE * 1.4426950408889634f) /* of A_PLAIN's exponents of 2 */
 
 /* ---- operands ----------------------------------------------------------------------------------- */
 
 #define A_IN(T, forward, backward) ((const T *)op[A_PART == A_FORWARD ? (forward) : (backward)])
 #define A_OP_DO ((const A_T *)op[0])
-#define A_OP_Q (A_IN(A_T, 0, 1) + P39)
-#define A_OP_K (A_IN(A_T, 1, 2) + P40)
-#define A_OP_V (A_IN(A_T, 2, 3) + P41)
+#define A_OP_Q (A_IN(A_T, 0, 1) + A_Q_FIRST)
+#define A_OP_K (A_IN(A_T, 1, 2) + A_K_FIRST)
+#define A_OP_V (A_IN(A_T, 2, 3) + A_V_FIRST)
 #define A_OP_O ((const A_T *)op[4])
 #define A_OP_TOP ((const float *)op[5])
 #define A_OP_INV ((const float *)op[6])
@@ -75,12 +60,12 @@
 #define A_OP_BIAS A_IN(A_MEMORY(A_BIAS_TYPE), 4, 8)
 #define A_OP_RNG A_IN(int64_t, 6, 9)
 #define A_G A_MEMORY(A_GRADIENT_TYPE)
-#define A_OP_DQ ((A_G *)op[10] + P39)
-#define A_OP_DK ((A_G *)op[P42 ? 10 : 11] + P40)
-#define A_OP_DV ((A_G *)op[P42 ? 10 : 12] + P41)
+#define A_OP_DQ ((A_G *)op[10] + A_Q_FIRST)
+#define A_OP_DK ((A_G *)op[A_PACKED ? 10 : 11] + A_K_FIRST)
+#define A_OP_DV ((A_G *)op[A_PACKED ? 10 : 12] + A_V_FIRST)
 /* Of each row: do o, and what its scores are compared with (AT(base)). */
-#define A_LINES (P0 * P1 * P3)
-#define A_OP_DELTA ((float *)op[P42 ? 11 : 13])
+#define A_LINES (A_BATCH * A_HEADS * A_ROWS)
+#define A_OP_DELTA ((float *)op[A_PACKED ? 11 : 13])
 #define A_OP_BASE (A_OP_DELTA + A_LINES)
 
 typedef struct {
@@ -89,16 +74,16 @@ typedef struct {
 } AT(Place);
 
 FN int64_t AT(line)(AT(Place) at) { return ((int64_t)at.b * A_HEADS + at.h) * A_ROWS; }
-FN const A_T *AT(q)(void *const *op, AT(Place) at) { return A_OP_Q + at.b * P8 + at.h * P9; }
+FN const A_T *AT(q)(void *const *op, AT(Place) at) { return A_OP_Q + at.b * A_Q_BATCH + at.h * A_Q_HEAD; }
 FN const A_T *AT(k)(void *const *op, AT(Place) at)
 {
-    return A_OP_K + at.b * P11 + at.h / (A_HEADS / A_GROUPS) * P12;
+    return A_OP_K + at.b * A_K_BATCH + at.h / (A_HEADS / A_GROUPS) * A_K_HEAD;
 }
 FN const A_T *AT(v)(void *const *op, AT(Place) at)
 {
-    return A_OP_V + at.b * P14 + at.h / (A_HEADS / A_GROUPS) * P15;
+    return A_OP_V + at.b * A_V_BATCH + at.h / (A_HEADS / A_GROUPS) * A_V_HEAD;
 }
-FN int64_t AT(o)(AT(Place) at) { return at.b * P17 + at.h * P18; }
+FN int64_t AT(o)(AT(Place) at) { return at.b * A_O_BATCH + at.h * A_O_HEAD; }
 
 /* Own row of x[m][.][i] in the block; row or column of x[.][n][i] of the other side in the tile. */
 FN int AT(mine)(int m, int i) { return (A_WARP * A_M + m) * 16 + A_LANE / 4 + 8 * (i >> 1); }
@@ -325,9 +310,9 @@ FN void AT(score)(float s[A_M][A_N][4], float slope[A_M][A_N][4], uint32_t hidde
     const uint8_t *mask = A_OP_MASK;
     const A_MEMORY(A_BIAS_TYPE) *bias = A_OP_BIAS;
     if (A_MASK)
-        mask += at.b * P21 + at.h * P22 + r0 * P23 + c0 * P24;
+        mask += at.b * A_MASK_BATCH + at.h * A_MASK_HEAD + r0 * A_MASK_ROW + c0 * A_MASK_COL;
     if (A_BIAS)
-        bias += at.b * P26 + at.h * P27 + r0 * P28 + c0 * P29;
+        bias += at.b * A_BIAS_BATCH + at.h * A_BIAS_HEAD + r0 * A_BIAS_ROW + c0 * A_BIAS_COL;
     UNROLL
     for (int m = 0; m < A_M; m++) {
         hidden[m] = 0;
@@ -336,21 +321,21 @@ FN void AT(score)(float s[A_M][A_N][4], float slope[A_M][A_N][4], uint32_t hidde
             const int n = j / 4, i = j % 4, down = A_DOWN(m, n, i), across = A_ACROSS(m, n, i);
             const int r = r0 + down, c = c0 + across;
             const int inside = r < A_ROWS && c < A_COLS;
-            float x = A_PLAIN ? s[m][n][i] : s[m][n][i] * Q0;
+            float x = A_PLAIN ? s[m][n][i] : s[m][n][i] * A_SCALE;
             int hide = A_LIMITED && edge && (c > r + A_RIGHT || c < r - A_LEFT);
-#if A_CAP
-            x = TANH(x / Q4);
+#if A_CAPPED
+            x = TANH(x / A_CAP);
             slope[m][n][i] = 1 - x * x;
-            x *= Q4;
+            x *= A_CAP;
 #endif
             if (A_MASK && inside)
-                hide |= mask[down * P23 + across * P24];
-            if (hide && A_HIDES == 2)
-                x = Q1;
+                hide |= mask[down * A_MASK_ROW + across * A_MASK_COL];
+            if (hide && A_HIDES == A_HIDES_SCORE)
+                x = A_FILL;
             if (A_BIAS && inside)
-                x += (float)CAT(LD_, A_BIAS_TYPE)(bias, down * P28 + across * P29);
-            if (hide && A_HIDES < 2)
-                x = A_HIDES ? x + Q1 : Q1;
+                x += (float)CAT(LD_, A_BIAS_TYPE)(bias, down * A_BIAS_ROW + across * A_BIAS_COL);
+            if (hide && A_HIDES != A_HIDES_SCORE)
+                x = A_HIDES == A_HIDES_ADDED ? x + A_FILL : A_FILL;
             s[m][n][i] = edge && c >= A_COLS ? -INF_ : x;
             hidden[m] |= (uint32_t)(hide != 0) << j;
         }
@@ -385,7 +370,7 @@ FN void AT(range)(int own, int *begin, int *end)
 
 /* ---- dropout ------------------------------------------------------------------------------------ */
 
-#if A_DROP
+#if A_DROPOUT
 /* Bits e of four elements, from `index` (a multiple of 4) on, that are kept. */
 FN uint32_t AT(draw)(const int64_t *rng, int64_t key, int64_t index)
 {
@@ -399,7 +384,7 @@ FN uint32_t AT(draw)(const int64_t *rng, int64_t key, int64_t index)
 FN uint32_t AT(kept_of)(const int64_t *rng, int64_t key, AT(Place) at, int m)
 {
     uint32_t kept = 0;
-#if P4 % 4 == 0
+#if A_COLS % 4 == 0
     const int g = A_LANE / 4, t = A_LANE % 4, e = A_PART == A_KEYS ? g & 3 : t & 1;
     const int64_t line = AT(line)(at);
     uint32_t drawn = 0;
@@ -434,7 +419,7 @@ FN void AT(kept)(uint32_t kept[A_M], void *const *op, AT(Place) at)
 {
     UNROLL
     for (int m = 0; m < A_M; m++)
-#if A_DROP
+#if A_DROPOUT
         kept[m] = AT(kept_of)(A_OP_RNG, A_KEY, at, m);
 #else
         kept[m] = A_ALL;

@@ -13,6 +13,7 @@
  * and dropout multiplies p in dv, and dp, by keep / (1 - p_drop).  The bodies below are one row,
  * column or element per item; CPUs run the blocked routine of codegen/prelude/attention.h. */
 #include "attention.h"
+#include "../attention_kernel.h"
 #include "../kernel_math.h"
 
 const int attention_place[ATTENTION_LAYOUTS][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {1, 2, 0, 3}};
@@ -106,7 +107,7 @@ static bool shape_of(const Graph *g, const Node *n, int first, int mask, Shape *
     const AttentionAttrs *at = n->attr;
     const Type *q = in_type(g, n, first), *k = in_type(g, n, first + 1);
     if (at->hides < HIDES_ALL || at->hides > HIDES_SCORE)
-        return fail(d, "%s: no such way to hide", node_def(n)->name);
+        return fail(d, "%s: no such way to mask", node_def(n)->name);
     if (n->nin != node_def(n)->max_in || (at->layout.n != 0 && at->layout.n != 4))
         return fail(d, "%s: operands or layouts are missing", node_def(n)->name);
     for (int i = 0; i < at->layout.n; i++)
@@ -189,16 +190,7 @@ static bool attention_bias_grad_infer(const Graph *g, const Node *n, Type *out, 
     return backward_shape(g, n, &s, d);
 }
 
-/* ---- parameters of the kernels ------------------------------------------------------------
- *
- * p  0 batch, heads, groups, rows, columns, size
- *    6 row r sees the columns r - p[7] to r + p[6]
- *    8 strides (batch, head, row) of q, 11 k, 14 v, 17 o
- *   20 mask?   21 its strides (batch, head, row, column)   25 bias?   26 its strides, 30 extents
- *   34 sinks?  35 dropout?  36 0 forward, 1 backward, 2 gradient of the bias
- *   37 0 instead of NaN: 1 always, 2 if nothing is seen   38 hides   39 first elements of q, k, v
- *   42 gradients in one result?   43 key of dropout
- * q  0 scale, fill, drop below, factor of what is kept, cap */
+/* ---- parameters of the kernels ------------------------------------------------------------ */
 
 /* From one to the next in memory: batch, head, row. */
 static int64_t stride_of(const AttentionAttrs *at, int operand, const Type *t, int i)
@@ -208,121 +200,148 @@ static int64_t stride_of(const AttentionAttrs *at, int operand, const Type *t, i
     return stride[attention_place[layout_of(at, operand)][i]];
 }
 
-static void operand_strides(Kernel *k, const AttentionAttrs *at, int operand, const Type *t)
+/* Of an operand of batches, heads and rows. */
+static void set_strides(int64_t to[3], const AttentionAttrs *at, int operand, const Type *t)
 {
     for (int i = 0; i < 3; i++)
-        k_param(k, stride_of(at, operand, t, i) * (i == 1 && operand < 3 ? packed_of(at, operand, 1) : 1));
+        to[i] = stride_of(at, operand, t, i) * (i == 1 && operand < 3 ? packed_of(at, operand, 1) : 1);
 }
 
-static void score_strides(Kernel *k, const Graph *g, const Node *n, int operand, bool extents)
+/* Of an operand that broadcasts to the scores; 1 and 0 for dimensions that it has not. */
+static void set_broadcast(int64_t stride[4], int64_t dim[4], const Type *t)
 {
-    const Type *t = has_in(n, operand) ? in_type(g, n, operand) : NULL;
-    int64_t stride[MAX_RANK] = {0}, dim[4];
-    if (t)
-        type_strides(t, stride);
-    k_param(k, t != NULL);
+    int64_t own[MAX_RANK];
+    type_strides(t, own);
     for (int i = 0; i < 4; i++) {
-        int own = t ? i - (4 - t->rank) : -1;
-        dim[i] = own < 0 ? 1 : t->dim[own];
-        k_param(k, own < 0 || t->dim[own] == 1 ? 0 : stride[own]);
+        int d = i - (4 - t->rank);
+        dim[i] = d < 0 ? 1 : t->dim[d];
+        stride[i] = dim[i] == 1 ? 0 : own[d];
     }
-    for (int i = 0; i < 4 && extents; i++)
-        k_param(k, dim[i]);
 }
 
 /* Column c is seen by row r if r - left <= c <= r + right. */
-static void limits(Kernel *k, const AttentionAttrs *at, const Shape *s)
+static void set_limits(Kernel *k, const AttentionAttrs *at, const Shape *s)
 {
-    int64_t reach = s->rows + s->cols, right = at->diagonal, left;
+    int64_t reach = s->rows + s->cols, right = at->diagonal;
     right = right > reach ? reach : right < -reach ? -reach : right;
-    left = at->window > 0 && at->window <= 2 * reach ? at->window - 1 - right : reach;
-    k_param(k, at->causal ? right : reach);
-    k_param(k, left);
+    k->p[P_RIGHT] = at->causal ? right : reach;
+    k->p[P_LEFT] = at->window > 0 && at->window <= 2 * reach ? at->window - 1 - right : reach;
+}
+
+static void set_operands(Kernel *k, const Graph *g, const Node *n, int first, int mask, const Shape *s)
+{
+    static const int strides[] = {P_Q_BATCH, P_K_BATCH, P_V_BATCH};
+    static const int start[] = {P_Q_FIRST, P_K_FIRST, P_V_FIRST};
+    const AttentionAttrs *at = n->attr;
+    Type o = result_type(at, s, DT_F32);
+    int64_t dim[4];
+    for (int i = 0; i < 3; i++) {
+        const Type *t = in_type(g, n, first + i);
+        set_strides(&k->p[strides[i]], at, i, t);
+        k->p[start[i]] = packed_of(at, i, 0) * stride_of(at, i, t, 1);
+    }
+    set_strides(&k->p[P_O_BATCH], at, 3, &o);
+    k->p[P_MASK] = has_in(n, mask);
+    if (k->p[P_MASK])
+        set_broadcast(&k->p[P_MASK_BATCH], dim, in_type(g, n, mask));
+    k->p[P_BIAS] = has_in(n, mask + 1);
+    if (k->p[P_BIAS])
+        set_broadcast(&k->p[P_BIAS_BATCH], &k->p[P_BIAS_EXTENT_BATCH], in_type(g, n, mask + 1));
 }
 
 static bool parameters(Kernel *k, const Graph *g, const Node *n, int first, int mask, Shape *s)
 {
     const AttentionAttrs *at = n->attr;
     TRY(shape_of(g, n, first, mask, s, g->diag));
-    const int64_t head[] = {s->batch, s->heads, s->groups, s->rows, s->cols, s->size};
-    for (size_t i = 0; i < COUNT(head); i++)
-        k_param(k, head[i]);
-    limits(k, at, s);
-    for (int i = 0; i < 3; i++)
-        operand_strides(k, at, i, in_type(g, n, first + i));
-    Type o = result_type(at, s, DT_F32);
-    operand_strides(k, at, 3, &o);
-    score_strides(k, g, n, mask, false);
-    score_strides(k, g, n, mask + 1, true);
-    k_param(k, n->op == OP_attention && has_in(n, SINK));
-    k_param(k, has_in(n, n->nin - 1));
-    k_param(k, n->op == OP_attention ? 0 : n->op == OP_attention_bias_grad ? 2 : 1);
-    k_param(k, at->guard);
-    k_param(k, at->hides);
-    for (int i = 0; i < 3; i++)
-        k_param(k, packed_of(at, i, 0) * stride_of(at, i, in_type(g, n, first + i), 1));
-    k_param(k, at->packed.n > 0);
-    k_param(k, at->key);
     k->native = NATIVE_ATTENTION;
-    k->q[0] = at->scale;
-    k->q[1] = at->fill;
-    k->q[2] = at->p;
-    k->q[3] = at->p < 1 ? 1 / (1 - at->p) : 0;
-    k->q[4] = at->cap;
+    k->np = P_COUNT;
+    k->p[P_BATCH] = s->batch;
+    k->p[P_HEADS] = s->heads;
+    k->p[P_GROUPS] = s->groups;
+    k->p[P_ROWS] = s->rows;
+    k->p[P_COLS] = s->cols;
+    k->p[P_SIZE] = s->size;
+    set_limits(k, at, s);
+    set_operands(k, g, n, first, mask, s);
+    k->p[P_SINK] = n->op == OP_attention && has_in(n, SINK);
+    k->p[P_DROPOUT] = has_in(n, n->nin - 1);
+    k->p[P_PHASE] = n->op == OP_attention             ? PHASE_FORWARD
+                    : n->op == OP_attention_bias_grad ? PHASE_BIAS
+                                                      : PHASE_BACKWARD;
+    k->p[P_GUARD] = at->guard;
+    k->p[P_HIDES] = at->hides;
+    k->p[P_PACKED] = at->packed.n > 0;
+    k->p[P_KEY] = at->key;
+    k->q[Q_SCALE] = at->scale;
+    k->q[Q_FILL] = at->fill;
+    k->q[Q_CAP] = at->cap;
+    k->q[Q_DROP_BELOW] = at->p;
+    k->q[Q_KEEP_FACTOR] = at->p < 1 ? 1 / (1 - at->p) : 0;
     return true;
 }
+
+/* What all bodies read; share: heads of q that share one of k and v. */
+/* clang-format off */
+#define ATTENTION_EXTENTS \
+    enum { LARGEST = ATTENTION_SIZE }; \
+    const int64_t heads = p[P_HEADS], rows = p[P_ROWS], cols = p[P_COLS], size = p[P_SIZE]; \
+    const int64_t share = heads / p[P_GROUPS];
+/* clang-format on */
 
 /* ---- forward ------------------------------------------------------------------------------- */
 
 /* Row i of the result: q, k, v, mask, bias, sink, rng -> o, top, inv. */
-KERNEL(attention, {
-    const int64_t r = i % p[3];
-    const int64_t h = i / p[3] % p[1];
-    const int64_t b = i / p[3] / p[1];
-    const int64_t q0 = p[39] + b * p[8] + h * p[9] + r * p[10];
-    const int64_t k0 = p[40] + b * p[11] + h / (p[1] / p[2]) * p[12];
-    const int64_t v0 = p[41] + b * p[14] + h / (p[1] / p[2]) * p[15];
-    const int64_t o0 = b * p[17] + h * p[18] + r * p[19];
-    REAL acc[256];
+KERNEL_NAMED(attention, ATTENTION_NAMES, ATTENTION_EXTENTS, {
+    const int64_t r = i % rows;
+    const int64_t h = i / rows % heads;
+    const int64_t b = i / rows / heads;
+    const int64_t q0 = p[P_Q_FIRST] + b * p[P_Q_BATCH] + h * p[P_Q_HEAD] + r * p[P_Q_ROW];
+    const int64_t k0 = p[P_K_FIRST] + b * p[P_K_BATCH] + h / share * p[P_K_HEAD];
+    const int64_t v0 = p[P_V_FIRST] + b * p[P_V_BATCH] + h / share * p[P_V_HEAD];
+    const int64_t o0 = b * p[P_O_BATCH] + h * p[P_O_HEAD] + r * p[P_O_ROW];
+    REAL acc[LARGEST];
     REAL top = -INF_;
     REAL sum = 0;
-    if (p[34]) {
+    if (p[P_SINK]) {
         top = F(5, h);
         sum = 1;
     }
-    for (int64_t d = 0; d < p[5]; d++)
+    for (int64_t d = 0; d < size; d++)
         acc[d] = 0;
-    for (int64_t c = 0; c < p[4]; c++) {
+    for (int64_t c = 0; c < cols; c++) {
         REAL s = 0;
-        for (int64_t d = 0; d < p[5]; d++)
-            s += q[0] * F(0, q0 + d) * F(1, k0 + c * p[13] + d);
-        if (q[4] > 0)
-            s = q[4] * TANH(s / q[4]);
-        int hidden = c > r + p[6] || c < r - p[7];
-        if (p[20])
-            hidden |= I(3, b * p[21] + h * p[22] + r * p[23] + c * p[24]) != 0;
-        if (hidden && p[38] == 2)
-            s = q[1];
-        if (p[25])
-            s += F(4, b * p[26] + h * p[27] + r * p[28] + c * p[29]);
-        if (hidden && p[38] < 2)
-            s = p[38] ? s + q[1] : q[1];
+        for (int64_t d = 0; d < size; d++)
+            s += q[Q_SCALE] * F(0, q0 + d) * F(1, k0 + c * p[P_K_ROW] + d);
+        if (q[Q_CAP] > 0)
+            s = q[Q_CAP] * TANH(s / q[Q_CAP]);
+        int masked = c > r + p[P_RIGHT] || c < r - p[P_LEFT];
+        if (p[P_MASK])
+            masked |=
+                I(3, b * p[P_MASK_BATCH] + h * p[P_MASK_HEAD] + r * p[P_MASK_ROW] + c * p[P_MASK_COL]) != 0;
+        if (masked && p[P_HIDES] == HIDES_SCORE)
+            s = q[Q_FILL];
+        if (p[P_BIAS])
+            s += F(4, b * p[P_BIAS_BATCH] + h * p[P_BIAS_HEAD] + r * p[P_BIAS_ROW] + c * p[P_BIAS_COL]);
+        if (masked && p[P_HIDES] != HIDES_SCORE)
+            s = p[P_HIDES] == HIDES_ADDED ? s + q[Q_FILL] : q[Q_FILL];
         if (s > top) {
             const REAL shrink = EXP(top - s);
-            for (int64_t d = 0; d < p[5]; d++)
+            for (int64_t d = 0; d < size; d++)
                 acc[d] *= shrink;
             sum *= shrink;
             top = s;
         }
         REAL e = s == -INF_ ? R(0) : EXP(s - top);
         sum += e;
-        if (p[35])
-            e *= PHILOX_UNIFORM(I(6, 0), p[43], I(6, 1), i * p[4] + c) >= q[2] ? q[3] : R(0);
-        for (int64_t d = 0; d < p[5]; d++)
-            acc[d] += e * F(2, v0 + c * p[16] + d);
+        if (p[P_DROPOUT])
+            e *= PHILOX_UNIFORM(I(6, 0), p[P_KEY], I(6, 1), i * cols + c) >= q[Q_DROP_BELOW]
+                     ? q[Q_KEEP_FACTOR]
+                     : R(0);
+        for (int64_t d = 0; d < size; d++)
+            acc[d] += e * F(2, v0 + c * p[P_V_ROW] + d);
     }
-    const int zero = p[37] == 2 ? sum == 0 : p[37] && !(sum > 0);
-    for (int64_t d = 0; d < p[5]; d++)
+    const int zero = p[P_GUARD] == GUARD_UNSEEN ? sum == 0 : p[P_GUARD] != GUARD_NONE && !(sum > 0);
+    for (int64_t d = 0; d < size; d++)
         SETF(7, o0 + d, zero ? R(0) : acc[d] / sum);
     SETF(8, i, top);
     SETF(9, i, zero ? R(0) : R(1) / sum);
@@ -330,7 +349,7 @@ KERNEL(attention, {
 
 static double products(const Kernel *k, const Shape *s, int n)
 {
-    double seen = k->p[6] < s->cols ? 0.5 : 1, window = (double)(k->p[6] + k->p[7] + 1);
+    double seen = k->p[P_RIGHT] < s->cols ? 0.5 : 1, window = (double)(k->p[P_RIGHT] + k->p[P_LEFT] + 1);
     if (window < seen * (double)s->cols)
         seen = window / (double)s->cols;
     return seen * n * 2.0 * (double)(s->batch * s->heads) * (double)(s->rows * s->cols * s->size);
@@ -409,72 +428,74 @@ const OpDef op_attention = {.name = "attention",
 
 /* do, q, k, v, o, top, inv, mask, bias, rng -> dq, dk, dv, or all in one.  Items are the rows of dq, then
  * those of dk and dv: each walks the other side once, and over all query heads that share it. */
-KERNEL(attention_grad, {
-    const int64_t nq = p[0] * p[1] * p[3];
+KERNEL_NAMED(attention_grad, ATTENTION_NAMES, ATTENTION_EXTENTS, {
+    const int64_t nq = p[P_BATCH] * heads * rows;
     const int64_t row = i < nq;
     const int64_t j = row ? i : i - nq;
-    const int64_t mine = row ? j % p[3] : j % p[4];
-    const int64_t part = row ? j / p[3] : j / p[4];
-    const int64_t share = p[1] / p[2];
-    const int64_t b = row ? part / p[1] : part / p[2];
-    const int64_t head = row ? part % p[1] : part % p[2] * share;
-    const int64_t k0 = p[40] + b * p[11] + head / share * p[12];
-    const int64_t v0 = p[41] + b * p[14] + head / share * p[15];
-    REAL a[256];
-    REAL z[256];
-    for (int64_t d = 0; d < p[5]; d++)
+    const int64_t mine = row ? j % rows : j % cols;
+    const int64_t part = row ? j / rows : j / cols;
+    const int64_t b = row ? part / heads : part / p[P_GROUPS];
+    const int64_t head = row ? part % heads : part % p[P_GROUPS] * share;
+    const int64_t k0 = p[P_K_FIRST] + b * p[P_K_BATCH] + head / share * p[P_K_HEAD];
+    const int64_t v0 = p[P_V_FIRST] + b * p[P_V_BATCH] + head / share * p[P_V_HEAD];
+    REAL a[LARGEST];
+    REAL z[LARGEST];
+    for (int64_t d = 0; d < size; d++)
         a[d] = z[d] = 0;
     for (int64_t h = head; h < head + (row ? 1 : share); h++)
-        for (int64_t other = 0; other < (row ? p[4] : p[3]); other++) {
+        for (int64_t other = 0; other < (row ? cols : rows); other++) {
             const int64_t r = row ? mine : other;
             const int64_t c = row ? other : mine;
-            const int64_t q0 = p[39] + b * p[8] + h * p[9] + r * p[10];
-            const int64_t o0 = b * p[17] + h * p[18] + r * p[19];
-            const int64_t line = (b * p[1] + h) * p[3] + r;
+            const int64_t q0 = p[P_Q_FIRST] + b * p[P_Q_BATCH] + h * p[P_Q_HEAD] + r * p[P_Q_ROW];
+            const int64_t o0 = b * p[P_O_BATCH] + h * p[P_O_HEAD] + r * p[P_O_ROW];
+            const int64_t line = (b * heads + h) * rows + r;
             REAL s = 0;
             REAL dp = 0;
             REAL delta = 0;
-            for (int64_t d = 0; d < p[5]; d++) {
-                s += q[0] * F(1, q0 + d) * F(2, k0 + c * p[13] + d);
-                dp += F(0, o0 + d) * F(3, v0 + c * p[16] + d);
+            for (int64_t d = 0; d < size; d++) {
+                s += q[Q_SCALE] * F(1, q0 + d) * F(2, k0 + c * p[P_K_ROW] + d);
+                dp += F(0, o0 + d) * F(3, v0 + c * p[P_V_ROW] + d);
                 delta += F(0, o0 + d) * F(4, o0 + d);
             }
-            REAL slope = q[0];
-            if (q[4] > 0) {
-                s = TANH(s / q[4]);
-                slope = q[0] * (1 - s * s);
-                s = q[4] * s;
+            REAL slope = q[Q_SCALE];
+            if (q[Q_CAP] > 0) {
+                s = TANH(s / q[Q_CAP]);
+                slope = q[Q_SCALE] * (1 - s * s);
+                s = q[Q_CAP] * s;
             }
-            int hidden = c > r + p[6] || c < r - p[7];
-            if (p[20])
-                hidden |= I(7, b * p[21] + h * p[22] + r * p[23] + c * p[24]) != 0;
-            if (hidden && p[38] == 2)
-                s = q[1];
-            if (p[25])
-                s += F(8, b * p[26] + h * p[27] + r * p[28] + c * p[29]);
-            if (hidden && p[38] < 2)
-                s = p[38] ? s + q[1] : q[1];
-            if (hidden && p[38] != 1)
+            int masked = c > r + p[P_RIGHT] || c < r - p[P_LEFT];
+            if (p[P_MASK])
+                masked |= I(7, b * p[P_MASK_BATCH] + h * p[P_MASK_HEAD] + r * p[P_MASK_ROW] +
+                          c * p[P_MASK_COL]) != 0;
+            if (masked && p[P_HIDES] == HIDES_SCORE)
+                s = q[Q_FILL];
+            if (p[P_BIAS])
+                s += F(8, b * p[P_BIAS_BATCH] + h * p[P_BIAS_HEAD] + r * p[P_BIAS_ROW] + c * p[P_BIAS_COL]);
+            if (masked && p[P_HIDES] != HIDES_SCORE)
+                s = p[P_HIDES] == HIDES_ADDED ? s + q[Q_FILL] : q[Q_FILL];
+            if (masked && p[P_HIDES] != HIDES_ADDED)
                 slope = 0;
             const REAL e = F(6, line) == 0 ? R(0) : EXP(s - F(5, line)) * F(6, line);
             REAL keep = 1;
-            if (p[35])
-                keep = PHILOX_UNIFORM(I(9, 0), p[43], I(9, 1), line * p[4] + c) >= q[2] ? q[3] : R(0);
+            if (p[P_DROPOUT])
+                keep = PHILOX_UNIFORM(I(9, 0), p[P_KEY], I(9, 1), line * cols + c) >= q[Q_DROP_BELOW]
+                       ? q[Q_KEEP_FACTOR]
+                       : R(0);
             const REAL ds = slope == 0 ? R(0) : slope * e * (keep * dp - delta);
-            for (int64_t d = 0; d < p[5]; d++) {
-                a[d] += ds * (row ? F(2, k0 + c * p[13] + d) : F(1, q0 + d));
+            for (int64_t d = 0; d < size; d++) {
+                a[d] += ds * (row ? F(2, k0 + c * p[P_K_ROW] + d) : F(1, q0 + d));
                 z[d] += keep * e * F(0, o0 + d);
             }
         }
-    for (int64_t d = 0; d < p[5]; d++)
+    for (int64_t d = 0; d < size; d++)
         if (row) {
-            SETF(10, p[39] + b * p[8] + head * p[9] + mine * p[10] + d, a[d]);
-        } else if (p[42]) {
-            SETF(10, k0 + mine * p[13] + d, a[d]);
-            SETF(10, v0 + mine * p[16] + d, z[d]);
+            SETF(10, p[P_Q_FIRST] + b * p[P_Q_BATCH] + head * p[P_Q_HEAD] + mine * p[P_Q_ROW] + d, a[d]);
+        } else if (p[P_PACKED]) {
+            SETF(10, k0 + mine * p[P_K_ROW] + d, a[d]);
+            SETF(10, v0 + mine * p[P_V_ROW] + d, z[d]);
         } else {
-            SETF(11, k0 + mine * p[13] + d, a[d]);
-            SETF(12, v0 + mine * p[16] + d, z[d]);
+            SETF(11, k0 + mine * p[P_K_ROW] + d, a[d]);
+            SETF(12, v0 + mine * p[P_V_ROW] + d, z[d]);
         }
 })
 
@@ -489,46 +510,53 @@ static bool attention_grad_lower(Kernel *k, const Graph *g, const Node *n)
 }
 
 /* The same operands -> dbias.  Element i is the sum over all scores that it was added to. */
-KERNEL(attention_bias_grad, {
-    const int64_t first[4] = {i / p[33] / p[32] / p[31], i / p[33] / p[32] % p[31],
-                              i / p[33] % p[32], i % p[33]};
+KERNEL_NAMED(attention_bias_grad, ATTENTION_NAMES, ATTENTION_EXTENTS, {
+    const int64_t nh = p[P_BIAS_EXTENT_HEAD];
+    const int64_t nr = p[P_BIAS_EXTENT_ROW];
+    const int64_t nc = p[P_BIAS_EXTENT_COL];
+    const int64_t first[4] = {i / nc / nr / nh, i / nc / nr % nh, i / nc % nr, i % nc};
+    const int64_t all[4] = {p[P_BATCH], heads, rows, cols};
     int64_t end[4];
     REAL sum = 0;
     for (int64_t j = 0; j < 4; j++)
-        end[j] = p[30 + j] > 1 ? first[j] + 1 : j == 2 ? p[3] : j == 3 ? p[4] : p[j];
+        end[j] = p[P_BIAS_EXTENT_BATCH + j] > 1 ? first[j] + 1 : all[j];
     for (int64_t b = first[0]; b < end[0]; b++)
         for (int64_t h = first[1]; h < end[1]; h++)
             for (int64_t r = first[2]; r < end[2]; r++)
                 for (int64_t c = first[3]; c < end[3]; c++) {
-                    const int64_t g = h / (p[1] / p[2]);
-                    const int64_t q0 = p[39] + b * p[8] + h * p[9] + r * p[10];
-                    const int64_t k0 = p[40] + b * p[11] + g * p[12] + c * p[13];
-                    const int64_t v0 = p[41] + b * p[14] + g * p[15] + c * p[16];
-                    const int64_t o0 = b * p[17] + h * p[18] + r * p[19];
-                    const int64_t line = (b * p[1] + h) * p[3] + r;
+                    const int64_t g = h / share;
+                    const int64_t q0 = p[P_Q_FIRST] + b * p[P_Q_BATCH] + h * p[P_Q_HEAD] + r * p[P_Q_ROW];
+                    const int64_t k0 = p[P_K_FIRST] + b * p[P_K_BATCH] + g * p[P_K_HEAD] + c * p[P_K_ROW];
+                    const int64_t v0 = p[P_V_FIRST] + b * p[P_V_BATCH] + g * p[P_V_HEAD] + c * p[P_V_ROW];
+                    const int64_t o0 = b * p[P_O_BATCH] + h * p[P_O_HEAD] + r * p[P_O_ROW];
+                    const int64_t line = (b * heads + h) * rows + r;
                     REAL s = 0;
                     REAL dp = 0;
                     REAL delta = 0;
-                    for (int64_t d = 0; d < p[5]; d++) {
-                        s += q[0] * F(1, q0 + d) * F(2, k0 + d);
+                    for (int64_t d = 0; d < size; d++) {
+                        s += q[Q_SCALE] * F(1, q0 + d) * F(2, k0 + d);
                         dp += F(0, o0 + d) * F(3, v0 + d);
                         delta += F(0, o0 + d) * F(4, o0 + d);
                     }
-                    if (q[4] > 0)
-                        s = q[4] * TANH(s / q[4]);
-                    int hidden = c > r + p[6] || c < r - p[7];
-                    if (p[20])
-                        hidden |= I(7, b * p[21] + h * p[22] + r * p[23] + c * p[24]) != 0;
-                    if (hidden && p[38] == 2)
-                        s = q[1];
-                    s += F(8, b * p[26] + h * p[27] + r * p[28] + c * p[29]);
-                    if (hidden && p[38] < 2)
-                        s = p[38] ? s + q[1] : q[1];
+                    if (q[Q_CAP] > 0)
+                        s = q[Q_CAP] * TANH(s / q[Q_CAP]);
+                    int masked = c > r + p[P_RIGHT] || c < r - p[P_LEFT];
+                    if (p[P_MASK])
+                        masked |= I(7, b * p[P_MASK_BATCH] + h * p[P_MASK_HEAD] + r * p[P_MASK_ROW] +
+                          c * p[P_MASK_COL]) != 0;
+                    if (masked && p[P_HIDES] == HIDES_SCORE)
+                        s = q[Q_FILL];
+                    s += F(8, b * p[P_BIAS_BATCH] + h * p[P_BIAS_HEAD] + r * p[P_BIAS_ROW] +
+                               c * p[P_BIAS_COL]);
+                    if (masked && p[P_HIDES] != HIDES_SCORE)
+                        s = p[P_HIDES] == HIDES_ADDED ? s + q[Q_FILL] : q[Q_FILL];
                     const REAL e = F(6, line) == 0 ? R(0) : EXP(s - F(5, line)) * F(6, line);
                     REAL keep = 1;
-                    if (p[35])
-                        keep = PHILOX_UNIFORM(I(9, 0), p[43], I(9, 1), line * p[4] + c) >= q[2] ? q[3] : R(0);
-                    if (!hidden || p[38] > 0)
+                    if (p[P_DROPOUT])
+                        keep = PHILOX_UNIFORM(I(9, 0), p[P_KEY], I(9, 1), line * cols + c) >= q[Q_DROP_BELOW]
+                       ? q[Q_KEEP_FACTOR]
+                       : R(0);
+                    if (!masked || p[P_HIDES] != HIDES_ALL)
                         sum += e * (keep * dp - delta);
                 }
     SETF(10, i, sum);
