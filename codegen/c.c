@@ -217,7 +217,7 @@ static void print_dag(Printer *pr, const Kernel *k)
 {
     Arena a = {0};
     Kernel part[KERNEL_PARTS];
-    int n = kernel_apart(k, part, &a);
+    int n = kernel_split_columns(k, part, &a);
     const char *keys = pr->w.keys ? ", const int64_t *key" : "";
     for (int i = 0; i < n; i++) {
         Printer one = {.w = pr->w, .name = n > 1 ? arena_printf(&a, "%s_%d", pr->name, i) : pr->name};

@@ -1,10 +1,13 @@
 /* column_sums.c -- kernels that reduce rows and sum columns while they read both once.
  *
  * The gradient of a norm reduces rows; those of its scale and bias, and of a bias in front of it, sum columns
- * of what it reads and of what it makes.  As one description, rows are reduced and K_COLUMN_SUM goes over the
- * other dimensions; nothing but a store reads one.  A GPU runs that as it stands.  Elsewhere it is kernels of
- * one kind each: sums of what is read, then rows, which may be written over it, then sums of what they have
- * stored. */
+ * of what it reads and of what it makes.  As one kernel, rows are reduced and K_COLUMN_SUM goes over the
+ * other dimensions; nothing but a store reads one.  A GPU runs that as it stands.  For a CPU, and for the
+ * interpreter, it is split into up to three kernels, which run one after the other and have no K_COLUMN_SUM:
+ *
+ *   1. the sums of columns of what is read;
+ *   2. the reductions of rows and what is made of them, which may be written over what is read;
+ *   3. the sums of columns of what is made of reductions, loaded from where kernel 2 has stored it. */
 #include "kernel.h"
 
 enum { LONGEST_ROW = 4096 }; /* whose sums a GPU's threads have in registers */
@@ -36,7 +39,7 @@ static bool only_sums(const Kernel *k)
     return true;
 }
 
-bool kernels_meet_in_columns(Kernel *a, Kernel *b)
+bool kernels_join_columns(Kernel *a, Kernel *b)
 {
     Kernel *rows = reduces_rows(a) ? a : b, *columns = rows == a ? b : a;
     if (!reduces_rows(rows) || (rows->red ^ columns->red) != (1u << rows->rank) - 1 || !only_sums(columns))
@@ -48,7 +51,7 @@ bool kernels_meet_in_columns(Kernel *a, Kernel *b)
     return true;
 }
 
-/* ---- apart ------------------------------------------------------------------------------------------- */
+/* ---- splitting --------------------------------------------------------------------------------------- */
 
 static bool is_column_store(const Kernel *k, const KInst *in)
 {
@@ -64,19 +67,19 @@ static const KInst *store_of(const Kernel *k, int v)
     return NULL;
 }
 
-/* Per instruction: does it wait for a reduction? */
-static bool *find_behind(const Kernel *k, Arena *a)
+/* Per instruction: does its value depend on a reduction of rows? */
+static bool *find_reduced(const Kernel *k, Arena *a)
 {
-    bool *behind = NEW(a, bool, k->nins + 1);
+    bool *reduced = NEW(a, bool, k->nins + 1);
     for (uint32_t i = 0; i < k->nins; i++) {
-        behind[i] = k_reduces(&k->ins[i]);
+        reduced[i] = k_reduces(&k->ins[i]);
         for (int arg = 0; arg < k_nargs(&k->ins[i]); arg++)
-            behind[i] |= behind[k->ins[i].arg[arg]];
+            reduced[i] |= reduced[k->ins[i].arg[arg]];
     }
-    return behind;
+    return reduced;
 }
 
-/* What value v is made of becomes loads of what is stored; false: some of it is not. */
+/* In `part`, v is computed from loads of what k stores; false: k does not store all that v needs. */
 static bool load_stored(const Kernel *k, Kernel *part, int v)
 {
     const KInst *in = &k->ins[v], *st = store_of(k, v);
@@ -103,8 +106,9 @@ static Kernel copy_kernel(const Kernel *k, Arena *a)
     return part;
 }
 
-/* What no store needs any more is a constant; draws stay, which are numbered. */
-static void drop_others(Kernel *k, const bool *store, Arena *a)
+/* Instructions that none of the marked stores needs become constants, unmarked stores too; random draws stay,
+ * because their keys are numbered in order. */
+static void keep_stores(Kernel *k, const bool *store, Arena *a)
 {
     bool *keep = NEW(a, bool, k->nins + 1);
     for (uint32_t i = k->nins; i-- > 0;) {
@@ -117,24 +121,25 @@ static void drop_others(Kernel *k, const bool *store, Arena *a)
     }
 }
 
-/* The columns' sums that wait for a reduction, or those that do not. */
-static bool column_part(const Kernel *k, const bool *behind, bool waits, Kernel *out, Arena *a)
+/* Kernel 1 (late: false) or 3 (true) of those above, in *out; false: it has nothing to do. */
+static bool column_part(const Kernel *k, const bool *reduced, bool late, Kernel *out, Arena *a)
 {
     bool *store = NEW(a, bool, k->nins + 1), any = false;
     *out = copy_kernel(k, a);
     for (uint32_t i = 0; i < k->nins; i++) {
-        store[i] = is_column_store(k, &k->ins[i]) && behind[i] == waits;
+        store[i] = is_column_store(k, &k->ins[i]) && reduced[i] == late;
         any |= store[i];
         if (store[i])
             out->ins[k->ins[i].arg[0]].kind = K_SUM;
-        if (store[i] && waits)
+        if (store[i] && late)
             (void)load_stored(k, out, k->ins[k->ins[i].arg[0]].arg[0]);
     }
     out->red = ((1u << k->rank) - 1) & ~k->red;
-    drop_others(out, store, a);
+    keep_stores(out, store, a);
     return any;
 }
 
+/* Likewise kernel 2. */
 static bool row_part(const Kernel *k, Kernel *out, Arena *a)
 {
     bool *store = NEW(a, bool, k->nins + 1), any = false;
@@ -143,31 +148,31 @@ static bool row_part(const Kernel *k, Kernel *out, Arena *a)
         store[i] = k->ins[i].kind == K_STORE && !is_column_store(k, &k->ins[i]);
         any |= store[i];
     }
-    drop_others(out, store, a);
+    keep_stores(out, store, a);
     return any;
 }
 
-int kernel_apart(const Kernel *k, Kernel part[KERNEL_PARTS], Arena *a)
+int kernel_split_columns(const Kernel *k, Kernel part[KERNEL_PARTS], Arena *a)
 {
     int n = 0;
     if (!kernel_has_column_sums(k)) {
         part[0] = *k;
         return 1;
     }
-    const bool *behind = find_behind(k, a);
-    n += column_part(k, behind, false, &part[n], a);
+    const bool *reduced = find_reduced(k, a);
+    n += column_part(k, reduced, false, &part[n], a);
     n += row_part(k, &part[n], a);
-    n += column_part(k, behind, true, &part[n], a);
+    n += column_part(k, reduced, true, &part[n], a);
     return n;
 }
 
-bool kernel_comes_apart(const Kernel *k)
+bool kernel_can_split_columns(const Kernel *k)
 {
     Arena a = {0};
-    bool *behind = find_behind(k, &a), ok = true;
+    bool *reduced = find_reduced(k, &a), ok = true;
     Kernel part = copy_kernel(k, &a);
     for (uint32_t i = 0; i < k->nins && ok; i++)
-        ok = k->ins[i].kind != K_COLUMN_SUM || !behind[i] || load_stored(k, &part, k->ins[i].arg[0]);
+        ok = k->ins[i].kind != K_COLUMN_SUM || !reduced[i] || load_stored(k, &part, k->ins[i].arg[0]);
     arena_free(&a);
     return ok;
 }

@@ -290,7 +290,7 @@ static bool unify(Kernel *a, Kernel *b)
     }
     TRY(refine(a, b));
     if (a->red && b->red && a->red != b->red)
-        return kernels_meet_in_columns(a, b);
+        return kernels_join_columns(a, b);
     a->red = b->red = a->red | b->red;
     return true;
 }
@@ -646,7 +646,7 @@ static bool merge_nodes(Command *c, Arena *tmp, Live live, Diag *d)
             return d ? fail(d, "%s does not fit its kernel group", node_def(node)->name) : false;
     }
     merge_finish(&m, live, c);
-    return kernel_comes_apart(k) || (d && fail(d, "sums of columns wait for what is not stored"));
+    return kernel_can_split_columns(k) || (d && fail(d, "sums of columns wait for what is not stored"));
 }
 
 bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,

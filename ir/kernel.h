@@ -250,14 +250,15 @@ bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int 
 /* ---- column_sums.c ------------------------------------------------------------ */
 
 bool kernel_has_column_sums(const Kernel *k);
-/* Of two kernels in one space, one that reduces rows and one that sums columns, the latter's sums become
- * K_COLUMN_SUM; false: they are others. */
-bool kernels_meet_in_columns(Kernel *a, Kernel *b);
+/* So that two kernels in one space, one that reduces rows and one that sums columns, can be merged: the
+ * latter's sums become K_COLUMN_SUM.  False: they are no such two. */
+bool kernels_join_columns(Kernel *a, Kernel *b);
 enum { KERNEL_PARTS = 3 };
-/* The kernels without K_COLUMN_SUM that do the same one behind the other, on k's operands; k itself, if it
- * has none.  Allocated in a; returns their number. */
-int kernel_apart(const Kernel *k, Kernel part[KERNEL_PARTS], Arena *a);
-bool kernel_comes_apart(const Kernel *k); /* are there such? */
+/* Splits a kernel that has K_COLUMN_SUM into ones that have none and do the same if they run one after the
+ * other, on k's operands; any other kernel is its own only part.  Allocated in a; returns their number. */
+int kernel_split_columns(const Kernel *k, Kernel part[KERNEL_PARTS], Arena *a);
+/* False: a sum of columns needs a value that depends on a reduction and is not stored. */
+bool kernel_can_split_columns(const Kernel *k);
 
 /* ---- split.c ------------------------------------------------------------------ */
 
