@@ -9,7 +9,7 @@
 #include "attention_form.h"
 #include <math.h>
 
-static const double hides = -1e30; /* a number as low hides: no score added to it changes it */
+static const double hides = -1e30; /* a number as low masks: no score added to it changes it */
 
 /* t with leading extents of 1, or those before the heads joined, as batch, heads, rows, columns. */
 static Type four(const Type *t)
@@ -67,7 +67,7 @@ Val form_as_scores(Rewrite *rw, const Form *f, Val v, const Type *level)
 
 /* ---- conditions ------------------------------------------------------------------------------- */
 
-/* Is a bool constant that hides where it is not `seen` a limit: row r sees the columns r - left to
+/* Is a bool constant that masks where it is not `seen` a limit: row r sees the columns r - left to
  * r + right?  Limits of f->shape's extents are none. */
 static bool is_limit(const Rewrite *rw, const Form *f, Val cond, bool seen, Hide *h)
 {
@@ -104,7 +104,7 @@ static bool add_hide(Rewrite *rw, Form *f, Hide h, const Type *level)
     if (isfinite(f->least) && h.fill <= f->least)
         h = (Hide){.cond = h.cond, .seen = h.seen, .set = true, .fill = f->least};
     if (rewrite_scalar(rw, h.cond, &same) && (same != 0) == h.seen)
-        return true; /* hides nothing */
+        return true; /* masks nothing */
     if (is_limit(rw, f, h.cond, h.seen, &h))
         h.cond = none();
     else if (!(h.cond = form_as_scores(rw, f, h.cond, level)).i)
@@ -135,7 +135,7 @@ static bool add_condition(Rewrite *rw, Form *f, Hide h, const Type *level, int d
 
 /* ---- what is added ---------------------------------------------------------------------------- */
 
-/* A constant of zeros and one number that hides: as a condition, else {0}. */
+/* A constant of zeros and one number that masks: as a condition, else {0}. */
 static Val as_condition(Rewrite *rw, Val v, double *fill)
 {
     Tensor t = graph_tensor(rw->g, v);
@@ -285,7 +285,7 @@ static bool walk_mul(Walk *w, const Node *n, int depth)
     return false;
 }
 
-/* max(x, c) with a number that hides: what is added below is no less, where it hides the score is c. */
+/* max(x, c) with a number that masks: what is added below is no less, where it masks the score is c. */
 static bool walk_max(Walk *w, const Node *n, int depth)
 {
     double c;
@@ -354,7 +354,7 @@ static void limit(Form *f, int64_t right, int64_t left)
     at->window = no_limit(f, left) ? 0 : right + left < 0 ? -1 : right + left + 1;
 }
 
-/* One hide joins the mask. */
+/* One more condition joins the mask, or the limits. */
 static bool join(Rewrite *rw, Form *f, const Hide *h)
 {
     if (!h->cond.i) {
@@ -395,8 +395,8 @@ static const Hide *main_hide(const Form *f)
     return best;
 }
 
-/* Are there limits only, within which every row sees something, and is a bias none that hides?
- * Then any number that hides is as good as -inf. */
+/* Are there limits only, within which every row sees something, and is a bias none that masks?
+ * Then any number that masks is as good as -inf. */
 static bool join_limits(Rewrite *rw, Form *f)
 {
     AttentionAttrs keep = f->at;

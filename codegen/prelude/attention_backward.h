@@ -32,7 +32,7 @@ FN void AT(slopes)(float s[A_M][A_N][4], float t[A_M][A_N][4], const float *base
         }
 }
 
-/* Is a row so low that what is hidden counts in it? */
+/* Is a row so low that masked scores count in it? */
 FN int AT(any_low)(const float *top, int begin, int end)
 {
     int low = 0;

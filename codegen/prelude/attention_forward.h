@@ -98,7 +98,7 @@ FN void AT(walk)(AT(Rows) *w, void *const *op, AT(Place) at, const A_T *q, A_T *
     }
 }
 
-/* Is a row of the block so low that what is hidden counts in it? */
+/* Is a row of the block so low that masked scores count in it? */
 FN int AT(any_low)(const AT(Rows) *w)
 {
     int low = 0;

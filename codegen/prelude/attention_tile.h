@@ -21,7 +21,7 @@
  * is in units of the products until the end.  Deterministic: each result is written by one thread, in a fixed
  * order of sums. */
 #define A_LIMITED (A_RIGHT < A_COLS - 1 || A_LEFT < A_ROWS - 1)
-/* Scores may be hidden by a number; only -inf is sure to leave no weight.  One above -1e30 counts in every
+/* Scores may be masked by a number; only -inf is sure to leave no weight.  One above -1e30 counts in every
  * row, a lower one in those whose scores are all as low. */
 #define A_FILLS ((A_MASK || A_LIMITED) && A_FILL > -INF_)
 #define A_COUNTS (A_FILLS && A_FILL > R(-1e30))
@@ -302,7 +302,7 @@ FN int AT(edge)(AT(Place) at)
 }
 
 /* s, products of q and k, becomes scores (A_PLAIN: but for their factor).  slope: their derivative by scale
- * times the products, where that is not 1.  Bit 4 n + i of hidden[m]: the score is. */
+ * times the products, where that is not 1.  Bit 4 n + i of hidden[m]: the score is masked. */
 FN void AT(score)(float s[A_M][A_N][4], float slope[A_M][A_N][4], uint32_t hidden[A_M], void *const *op,
                   AT(Place) at)
 {

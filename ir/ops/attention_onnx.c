@@ -11,7 +11,7 @@ typedef struct {
     DType dt; /* of arithmetic */
     int64_t batch, heads, groups, rows, cols, size;
     OnnxVal q, k, v; /* [batch, heads, rows or cols, size] */
-    OnnxVal hidden;  /* bool, broadcasts to the scores; 0: nothing is */
+    OnnxVal hidden;  /* bool, broadcasts to the scores: which ones are masked; 0: none */
     OnnxVal slope;   /* of the cap: 1 - tanh^2; 0: there is none */
     OnnxVal keep;    /* factors of dropout; 0: there is none */
 } Attention;
