@@ -68,16 +68,17 @@ static bool avg_pool_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d
 KERNEL(max_pool,
     const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
     const int64_t oh = i % OH, od = i / OH % OD, plane = i / (OH * OD);
+    const int near = 31 * S + (p[8] - 1) * p[17] < 128; /* 32 windows lie in as many columns */
     for (int64_t first = 0; first < OW; first += 32) {
         const int64_t n = FMIN(OW - first, 32), from = first * S - p[14];
         const int64_t end = FMIN((n - 1) * S + (p[8] - 1) * p[17] + 1, W - from);
         REAL acc[32];
-        for (int64_t o = 0; o < n; o++)
+        for (int64_t o = 0; o < 32; o++)
             acc[o] = -INF_;
-        for (int64_t c0 = FMAX(0, -from); c0 < end; c0 += 128) { /* columns: down the window, then along it */
+        for (int64_t c0 = near ? 0 : FMAX(0, -from); c0 < end; c0 += 128) { /* down, then along the window */
             const int64_t x0 = from + c0, m = FMIN(end - c0, 128);
             REAL column[128];
-            for (int64_t c = 0; c < m; c++)
+            for (int64_t c = 0; c < 128; c++)
                 column[c] = -INF_;
             for (int64_t kd = 0; kd < p[6]; kd++) {
                 const int64_t z = od * p[9] + kd * p[15] - p[12];
@@ -88,7 +89,7 @@ KERNEL(max_pool,
                     const int64_t row = ((plane * D + z) * H + y) * W + x0;
                     if (y < 0 || y >= H)
                         continue;
-                    for (int64_t c = 0; c < m; c++) {
+                    for (int64_t c = FMAX(0, -x0); c < m; c++) {
                         const REAL v = F(0, row + c);
                         column[c] = FMAX(v, column[c]);
                     }
@@ -96,8 +97,8 @@ KERNEL(max_pool,
             }
             for (int64_t kw = 0; kw < p[8]; kw++) {
                 const int64_t at = kw * p[17] - c0;
-                const int64_t lo = at < 0 ? (S - 1 - at) / S : 0;
-                const int64_t hi = FMIN(n, m > at ? (m - at + S - 1) / S : 0);
+                const int64_t lo = near || at >= 0 ? 0 : (S - 1 - at) / S;
+                const int64_t hi = near ? 32 : FMIN(n, m > at ? (m - at + S - 1) / S : 0);
                 for (int64_t o = lo; o < hi; o++)
                     acc[o] = FMAX(column[o * S + at], acc[o]);
             }
@@ -110,6 +111,7 @@ KERNEL(max_pool,
 KERNEL(max_pool_bwd,
     const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
     const int64_t plane = i * D * H * W;
+    const int near = 31 * S + (p[8] - 1) * p[17] < 128; /* 32 windows lie in as many columns */
     for (int64_t j = 0; j < D * H * W; j++)
         SETF(2, plane + j, 0);
     for (int64_t r = 0; r < OD * OH; r++)
@@ -119,15 +121,15 @@ KERNEL(max_pool_bwd,
             const int64_t end = FMIN((n - 1) * S + (p[8] - 1) * p[17] + 1, W - from);
             REAL best[32];
             int32_t tap[32]; /* which position of the window, -1: none yet */
-            for (int64_t o = 0; o < n; o++) {
+            for (int64_t o = 0; o < 32; o++) {
                 best[o] = 0;
                 tap[o] = -1;
             }
-            for (int64_t c0 = FMAX(0, -from); c0 < end; c0 += 128) {
+            for (int64_t c0 = near ? 0 : FMAX(0, -from); c0 < end; c0 += 128) {
                 const int64_t x0 = from + c0, m = FMIN(end - c0, 128);
                 REAL column[128];
                 int32_t top[128]; /* which row of the window, -1: none */
-                for (int64_t c = 0; c < m; c++) {
+                for (int64_t c = 0; c < 128; c++) {
                     column[c] = 0;
                     top[c] = -1;
                 }
@@ -136,7 +138,7 @@ KERNEL(max_pool_bwd,
                     const int64_t row = plane + (z * H + y) * W + x0;
                     if (z < 0 || z >= D || y < 0 || y >= H)
                         continue;
-                    for (int64_t c = 0; c < m; c++) {
+                    for (int64_t c = FMAX(0, -x0); c < m; c++) {
                         const REAL v = F(0, row + c), b = column[c];
                         const int more = (top[c] < 0) | (!(v <= b) & (b == b));
                         column[c] = more ? v : b;
@@ -145,8 +147,8 @@ KERNEL(max_pool_bwd,
                 }
                 for (int64_t kw = 0; kw < p[8]; kw++) {
                     const int64_t at = kw * p[17] - c0;
-                    const int64_t lo = at < 0 ? (S - 1 - at) / S : 0;
-                    const int64_t hi = FMIN(n, m > at ? (m - at + S - 1) / S : 0);
+                    const int64_t lo = near || at >= 0 ? 0 : (S - 1 - at) / S;
+                    const int64_t hi = near ? 32 : FMIN(n, m > at ? (m - at + S - 1) / S : 0);
                     for (int64_t o = lo; o < hi; o++) {
                         const REAL v = column[o * S + at], b = best[o];
                         const int32_t down = top[o * S + at], had = tap[o];
@@ -158,12 +160,15 @@ KERNEL(max_pool_bwd,
                     }
                 }
             }
+            int64_t place[32]; /* of the position in x */
+            for (int32_t o = 0; o < 32; o++) {
+                const int32_t k = tap[o], kw = k % (int32_t)p[8], kh = k / (int32_t)p[8] % (int32_t)p[7];
+                const int64_t z = z0 + k / (int32_t)(p[7] * p[8]) * p[15], y = y0 + kh * p[16];
+                place[o] = plane + (z * H + y) * W + from + o * S + kw * p[17];
+            }
             for (int64_t o = 0; o < n; o++) {
-                const int64_t k = tap[o], x = (first + o) * S + k % p[8] * p[17] - p[14];
-                const int64_t z = z0 + k / (p[7] * p[8]) * p[15];
-                const int64_t y = y0 + k / p[8] % p[7] * p[16];
-                const int64_t j = plane + (z * H + y) * W + x;
-                if (k >= 0)
+                const int64_t j = place[o];
+                if (tap[o] >= 0)
                     SETF(2, j, F(2, j) + F(1, (i * OD * OH + r) * OW + first + o));
             }
         }
