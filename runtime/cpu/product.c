@@ -9,8 +9,10 @@
  * registers multiplies two panels.  Every element is summed over BLOCK_TERMS terms in registers, then
  * added to the result: always in the same order, whatever the threads and blocks.
  *
- * Elements of 16 bits are widened as they are packed; a result of 16 bits is summed in scratch, in f32. Where
- * the processor multiplies pairs of bf16 as fast as one f32, panels hold two terms in each 32 bits. */
+ * Elements of 16 bits are widened as they are packed; a result of 16 bits is summed in scratch, in f32, but
+ * one of bf16 whose terms are all in one block is rounded in registers.  Where the processor multiplies pairs
+ * of bf16 as fast as one f32, panels hold two terms in each 32 bits.  Images with few positions stand side by
+ * side, so that panels are full. */
 #include "depthwise.h"
 #include "pack.h"
 #include "panel.h"
