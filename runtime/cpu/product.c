@@ -353,27 +353,38 @@ int64_t product_scratch(const Product *p)
 
 /* ---- running ---------------------------------------------------------------------------------------- */
 
-/* Where a unit of a member's result is summed: there, from its `first` column on, or in scratch; `half`:
- * rounded to bf16, with a bias of each row, NULL: none.  Images are image_stride apart, each with so many
- * columns. */
+/* Element (row, column) of a member's result; *n: columns from there that lie together. */
+static int64_t place_of(const Product *p, int64_t row, int64_t column, int64_t *n)
+{
+    int64_t inside = column % p->image_columns;
+    *n = p->image_columns - inside;
+    return row * p->row_stride + column / p->image_columns * p->image_stride + inside;
+}
+
+/* Where a unit of a member's result, from (row, column) on, is summed: in it (one of these two is set; half:
+ * rounded to bf16, with a bias of each row, NULL: none), or in scratch, whose rows are so many floats. */
 typedef struct {
     float *at;
     uint16_t *half;
     const float *bias;
-    int64_t stride, first, image_columns, image_stride;
+    int64_t row, column, scratch;
 } Sums;
 
-/* From a row and column of the unit on; *n: columns from there that lie together. */
-static Sums sums_from(const Sums *s, int64_t row, int64_t column, int64_t *n)
+/* A tile of them. */
+typedef struct {
+    float *at;
+    uint16_t *half;
+    const float *bias;
+    int64_t stride, together; /* columns */
+} Tile;
+
+static Tile tile_at(const Product *p, const Sums *s, int64_t row, int64_t column)
 {
-    int64_t image = (s->first + column) / s->image_columns, inside = (s->first + column) % s->image_columns;
-    int64_t from = row * s->stride + image * s->image_stride + inside;
-    *n = s->image_columns - inside;
-    return (Sums){.at = s->at ? s->at + from : NULL,
-                  .half = s->half ? s->half + from : NULL,
-                  .bias = s->bias ? s->bias + row : NULL,
-                  .stride = s->stride,
-                  .image_columns = *n};
+    if (s->scratch)
+        return (Tile){s->at + row * s->scratch + column, NULL, NULL, s->scratch, s->scratch - column};
+    int64_t n, from = place_of(p, s->row + row, s->column + column, &n);
+    return (Tile){s->at ? s->at + from : NULL, s->half ? s->half + from : NULL,
+                  s->bias ? s->bias + row : NULL, p->row_stride, n};
 }
 
 /* A tile of which not all is wanted, or that is of several images. */
@@ -384,8 +395,8 @@ static void multiply_edge(const Product *p, int64_t terms, const float *a, const
     PanelFn *of = rows <= FEW_PANEL_ROWS ? p->panel.multiply_few : p->panel.multiply;
     of(terms, a, b, p->nr, whole, p->nr, false);
     for (int64_t j = 0, n; j < columns; j += n) {
-        Sums part = sums_from(to, row, column + j, &n);
-        n = least(n, columns - j);
+        Tile part = tile_at(p, to, row, column + j);
+        n = least(part.together, columns - j);
         for (int64_t i = 0; i < rows && part.half; i++) {
             for (int64_t k = 0; k < n && part.bias; k++)
                 whole[i * p->nr + j + k] += part.bias[i];
@@ -400,7 +411,7 @@ static void multiply_edge(const Product *p, int64_t terms, const float *a, const
 }
 
 /* All rows of a panel of a, or the first few of them. */
-static void multiply_panels(const Product *p, int64_t terms, const float *a, const float *b, const Sums *to,
+static void multiply_panels(const Product *p, int64_t terms, const float *a, const float *b, const Tile *to,
                             bool few, bool add)
 {
     const Panel *of = &p->panel;
@@ -415,12 +426,12 @@ static void multiply_panels(const Product *p, int64_t terms, const float *a, con
 static void multiply(const Product *p, int64_t terms, const float *a, const float *b, int64_t next,
                      const Sums *to, int64_t row, int64_t rows, int64_t columns, bool add)
 {
-    for (int64_t j = 0, together; j < columns; j += p->nr, b += next)
+    for (int64_t j = 0; j < columns; j += p->nr, b += next)
         for (int64_t i = 0; i < rows; i += p->mr) {
             const float *pa = a + i * terms;
-            Sums tile = sums_from(to, row + i, j, &together);
+            Tile tile = tile_at(p, to, row + i, j);
             bool few = i + FEW_PANEL_ROWS == rows;
-            if ((few || i + p->mr <= rows) && p->nr <= least(together, columns - j))
+            if ((few || i + p->mr <= rows) && p->nr <= least(tile.together, columns - j))
                 multiply_panels(p, terms, pa, b, &tile, few, add);
             else
                 multiply_edge(p, terms, pa, b, to, row + i, least(p->mr, rows - i), j,
@@ -475,53 +486,46 @@ static float widened(DType dt, const void *at, int64_t i)
                            : f16_load(((const uint16_t *)at)[i]);
 }
 
+static bool in_scratch(const Product *p) { return dtype_is_half(p->out) && !p->rounds; }
+
 static Sums open_sums(const Product *p, const Unit *u, const Member *m, float *scratch)
 {
-    if (dtype_is_half(p->out) && !p->rounds)
-        return (Sums){.at = scratch, .stride = p->block_columns, .image_columns = p->block_columns};
-    Sums s = {.stride = p->row_stride,
-              .first = u->column,
-              .image_columns = p->image_columns,
-              .image_stride = p->image_stride};
-    for (int64_t i = 0; i < u->rows && p->rounds && p->bias; i++)
-        scratch[i] = widened(p->in, m->bias, u->row + i);
-    if (p->rounds) {
-        s.half = (uint16_t *)(void *)m->c + u->row * p->row_stride;
+    Sums s = {.row = u->row, .column = u->column};
+    if (in_scratch(p)) {
+        s.at = scratch;
+        s.scratch = p->block_columns;
+    } else if (p->rounds) {
+        for (int64_t i = 0; i < u->rows && p->bias; i++)
+            scratch[i] = widened(p->in, m->bias, u->row + i);
+        s.half = (uint16_t *)(void *)m->c;
         s.bias = p->bias ? scratch : NULL;
-    } else
-        s.at = (float *)(void *)m->c + u->row * p->row_stride;
+    } else {
+        s.at = (float *)(void *)m->c;
+    }
     return s;
-}
-
-/* Element (row, column) of a member's result, and how many lie together from there on. */
-static int64_t place_of(const Product *p, int64_t row, int64_t column, int64_t *together)
-{
-    int64_t inside = column % p->image_columns;
-    *together = p->image_columns - inside;
-    return row * p->row_stride + column / p->image_columns * p->image_stride + inside;
 }
 
 /* What the product is added to: the bias, or what is there. */
 static void fill_sums(const Product *p, const Unit *u, const Member *m, const Sums *s, bool add)
 {
-    bool half = dtype_is_half(p->out);
-    for (int64_t i = 0; i < u->rows && !p->rounds && (p->bias || (add && half)); i++)
+    bool fills = !p->rounds && (p->bias || (add && in_scratch(p)));
+    for (int64_t i = 0; i < u->rows && fills; i++)
         for (int64_t j = 0, n; j < u->columns; j += n) {
             int64_t from = place_of(p, u->row + i, u->column + j, &n);
-            Sums to = sums_from(s, i, j, &n);
+            float *to = tile_at(p, s, i, j).at;
             n = least(n, u->columns - j);
             for (int64_t k = 0; k < n; k++)
-                to.at[k] = p->bias ? widened(p->in, m->bias, u->row + i) : widened(p->out, m->c, from + k);
+                to[k] = p->bias ? widened(p->in, m->bias, u->row + i) : widened(p->out, m->c, from + k);
         }
 }
 
 static void store_sums(const Product *p, const Unit *u, const Member *m, const Sums *s)
 {
-    for (int64_t i = 0; i < u->rows && dtype_is_half(p->out) && !p->rounds; i++)
+    for (int64_t i = 0; i < u->rows && in_scratch(p); i++)
         for (int64_t j = 0, n; j < u->columns; j += n) {
             int64_t to = place_of(p, u->row + i, u->column + j, &n);
             n = least(n, u->columns - j);
-            p->narrow((uint16_t *)(void *)m->c + to, s->at + i * s->stride + j, n);
+            p->narrow((uint16_t *)(void *)m->c + to, tile_at(p, s, i, j).at, n);
         }
 }
 
@@ -556,7 +560,7 @@ static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool
           *c = widened + (p->pairs ? p->block_terms * p->nr : 0) + PACK_SPARE;
     for (int64_t i = 0; i < u.members; i++) {
         m[i] = find_member(p, at, u.member + i);
-        sums[i] = open_sums(p, &u, &m[i], p->rounds ? c : c + i * p->unit_rows * p->block_columns);
+        sums[i] = open_sums(p, &u, &m[i], in_scratch(p) ? c + i * p->unit_rows * p->block_columns : c);
         fill_sums(p, &u, &m[i], &sums[i], add);
     }
     for (int64_t k = 0; k < p->terms; k += p->block_terms) {

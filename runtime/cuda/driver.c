@@ -147,8 +147,7 @@ const CudaDriver *cuda_driver(Diag *d)
     static CudaDriver cu;
     static bool loaded;
     pthread_mutex_lock(&loading);
-    bool ok = loaded || load_driver(&cu, d);
-    loaded = ok;
+    bool ok = loaded = loaded || load_driver(&cu, d);
     pthread_mutex_unlock(&loading);
     return ok ? &cu : NULL;
 }
@@ -189,6 +188,14 @@ static bool load_for(const CudaDriver *cu, const Library *l, Search s, Diag *d)
     return s.lacking ? lacks(l, s.lacking, d) : missing(l, d);
 }
 
+static bool load_once(bool *loaded, const CudaDriver *cu, const Library *l, Search s, Diag *d)
+{
+    pthread_mutex_lock(&loading);
+    bool ok = *loaded = *loaded || load_for(cu, l, s, d);
+    pthread_mutex_unlock(&loading);
+    return ok;
+}
+
 /* A new version at the same place is another. */
 static uint64_t file_hash(const void *function)
 {
@@ -220,10 +227,7 @@ const Nvrtc *cuda_nvrtc(const CudaDriver *cu, Diag *d)
 {
     static Nvrtc rtc;
     static bool loaded;
-    pthread_mutex_lock(&loading);
-    bool ok = loaded || load_for(cu, &nvrtc_library, (Search){.table = &rtc, .load = load_nvrtc}, d);
-    loaded = ok;
-    pthread_mutex_unlock(&loading);
+    bool ok = load_once(&loaded, cu, &nvrtc_library, (Search){.table = &rtc, .load = load_nvrtc}, d);
     return ok ? &rtc : NULL;
 }
 
@@ -248,9 +252,6 @@ const CublasLt *cuda_cublaslt(const CudaDriver *cu, Diag *d)
 {
     static CublasLt lt;
     static bool loaded;
-    pthread_mutex_lock(&loading);
-    bool ok = loaded || load_for(cu, &cublaslt_library, (Search){.table = &lt, .load = load_cublaslt}, d);
-    loaded = ok;
-    pthread_mutex_unlock(&loading);
+    bool ok = load_once(&loaded, cu, &cublaslt_library, (Search){.table = &lt, .load = load_cublaslt}, d);
     return ok ? &lt : NULL;
 }
