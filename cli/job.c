@@ -134,7 +134,7 @@ static bool ask_device(Job *j)
         s->threads = (int)o->device.processors;
     if (!j->planner)
         return true;
-    s->channels_last = j->planner->channels_last;
+    s->channels_last = j->planner->channels_last ? j->planner->channels_last() : 0;
     TRY(!j->planner->profile_open || open_profile(j));
     s->cost = j->planner->choose;
     s->times = o->ops ? j->planner->times : NULL;

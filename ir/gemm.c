@@ -106,8 +106,9 @@ static int64_t places(const Type *t)
 static bool has_point_window(const LibDesc *of)
 {
     const Type *w = of->op == LIB_CONV_BWD_WEIGHTS ? &of->out : &of->in[1];
-    return of->conv.group == 1 && places(w) == 1 && all_are(&of->conv.strides, 1) &&
-           all_are(&of->conv.pads, 0) && (of->op != LIB_CONV || of->in[2].dt == DT_NONE);
+    return of->conv.group == 1 && !of->conv.channels_last && places(w) == 1 &&
+           all_are(&of->conv.strides, 1) && all_are(&of->conv.pads, 0) &&
+           (of->op != LIB_CONV || of->in[2].dt == DT_NONE);
 }
 
 /* Images of one place are rows of channels: Y = X W^T, dX = dY W, dW = dY^T X. */

@@ -535,8 +535,7 @@ static void copy_ints(Ints *to, const Ints *from)
 
 const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, Arena *a)
 {
-    bool product = k->lib == LIB_MATMUL || k->lib == LIB_MATMUL_ADD;
-    if (k->lib == LIB_NONE || k->lib == LIB_COPY || (!product && ((const ConvAttrs *)n->attr)->channels_last))
+    if (k->lib == LIB_NONE || k->lib == LIB_COPY)
         return NULL;
     LibDesc *d = NEW(a, LibDesc, 1);
     d->op = k->lib == LIB_MATMUL_ADD ? LIB_MATMUL : k->lib;
@@ -565,6 +564,7 @@ const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, A
     copy_ints(&d->conv.shape, &at->shape);
     d->conv.group = at->group;
     d->conv.tf32 = at->tf32;
+    d->conv.channels_last = at->channels_last;
     if (k->lib == LIB_CONV_BWD_WEIGHTS && d->out.dim[1]) /* an item: one pair of channels */
         d->rows = k->items / d->out.dim[1];
     return d;

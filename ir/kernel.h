@@ -230,8 +230,7 @@ static inline const Node *command_node(const Command *c) { return &c->g->nodes[c
  * used only inside the group is no operand.  live_out: value is read outside.  Allocated in a. */
 bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
            Diag *d);
-/* Of a kernel that names a routine and is one node's: the description, else NULL; no library here takes
- * channels-last convolutions.  Allocated in a. */
+/* Of a kernel that names a routine and is one node's: the description, else NULL.  Allocated in a. */
 const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, Arena *a);
 /* May `write` take over the memory of `read` (same bytes, element for element)? */
 bool kernel_inplace(const Kernel *k, int read, int write);

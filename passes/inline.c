@@ -15,7 +15,7 @@
 #include "fuse.h"
 #include <string.h>
 
-enum { READERS_MAX = 4, FACTOR_READERS_MAX = 12, SMALL_PART = 8, MADE_DEPTH = 3 };
+enum { READERS_MAX = 3, SMALL_PART = 8, MADE_DEPTH = 3 };
 
 typedef struct {
     uint32_t before; /* clones to run in front of it, as a list through `after` */
@@ -208,20 +208,18 @@ static HowRead how_read(const Inline *x, const Node *n, NodeId reader)
 static bool can_inline(const Inline *x, const Node *n)
 {
     Val v = n->out[0];
-    int readers = 0, most = READERS_MAX;
+    int readers = 0;
     bool gain = is_norm(n);
     if (!(is_pointwise(n) || is_norm(n) || n->op == OP_slice || n->op == OP_concat) ||
         (node_def(n)->traits & OPT_RANDOM) || x->ends[v.i])
         return false;
     for (uint32_t e = x->head[v.i]; e; e = x->reader[e].next, readers++) {
         HowRead how = how_read(x, n, x->reader[e].node);
-        if (how == READ_STORED || readers == FACTOR_READERS_MAX)
+        if (how == READ_STORED || readers == READERS_MAX)
             return false;
         gain |= how >= READ_PROLOGUE;
-        if (how == READ_FACTOR || x->place[x->reader[e].node.i].prologue)
-            most = FACTOR_READERS_MAX;
     }
-    return readers > 0 && readers <= most && worth_inlining(x, n, gain);
+    return readers > 0 && worth_inlining(x, n, gain);
 }
 
 /* ---- clones ------------------------------------------------------------------------------------ */

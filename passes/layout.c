@@ -15,6 +15,7 @@
 
 typedef struct {
     Graph *g;
+    int unit;   /* bytes that a place's channels are a multiple of */
     Val *last;  /* per value at the start: channels-last, {0}: not made */
     Val *plain; /* likewise: as the graph had it; {0}: it is not made, `last` is */
     uint32_t n;
@@ -116,14 +117,13 @@ static Val pad_dim(Graph *g, Val v, int dim, int64_t more)
     return build(g, OP_pad, NULL, 1, &v, &at);
 }
 
-/* Channels of zeros so that a place's can be copied 8 bytes at a time: the three of an image are four. */
-static void pad_channels(Graph *g, const Node *n, Val *data, Val *weights)
+/* Channels of zeros, up to a multiple of `bytes`.  An image of one channel stays. */
+static void pad_channels(Graph *g, const Node *n, int bytes, Val *data, Val *weights)
 {
-    enum { UNIT = 4, COPY = 8 };
     const Type *x = val_type(g, *data);
-    int64_t c = x->dim[x->rank - 1], more = (UNIT - c % UNIT) % UNIT;
-    if (n->op != OP_conv || ((const ConvAttrs *)n->attr)->group > 1 || c == 1 ||
-        c * dtype_size[x->dt] % COPY == 0)
+    int64_t size = dtype_size[x->dt], unit = bytes > size ? bytes / size : 1, c = x->dim[x->rank - 1];
+    int64_t more = (unit - c % unit) % unit;
+    if (n->op != OP_conv || ((const ConvAttrs *)n->attr)->group > 1 || c == 1 || more == 0)
         return;
     *data = pad_dim(g, *data, x->rank - 1, more);
     *weights = pad_dim(g, *weights, 1, more);
@@ -136,7 +136,7 @@ static Val convolution(Layout *x, const Node *n, Val *in)
     in[0] = as_last(x, n->in[0], val_type(g, n->in[0])->rank);
     if (is_product(n, val_type(g, in[1])))
         return product(g, &(Node){.name = n->name, .attr = n->attr, .nin = n->nin, .in = in}, in[0], in[1]);
-    pad_channels(g, n, &in[0], &in[1]);
+    pad_channels(g, n, x->unit, &in[0], &in[1]);
     at.channels_last = 1;
     if (at.shape.n)
         moved_ints(at.shape.v, at.shape.n);
@@ -349,7 +349,7 @@ static Val at_end(Layout *x, Val v)
 
 bool pass_layout(Graph *g, PassCtx *cx)
 {
-    Layout x = {.g = g, .n = g->nvals};
+    Layout x = {.g = g, .unit = cx->opt->channels_last, .n = g->nvals};
     uint32_t n = g->norder;
     bool any = false;
     for (uint32_t k = 0; k < n; k++)

@@ -59,7 +59,7 @@ typedef struct {
     uint64_t seed;
     int threads;
     const DeviceInfo *device; /* the plan is for; NULL: device_cpu */
-    bool channels_last;       /* its convolutions take and make [N, s..., C] */
+    int channels_last;        /* as DeviceOps has it (runtime/device.h) */
     CostFn *cost;            /* the device's answer (runtime/device.h), NULL: the roofline of one that is not
                               * here */
     TimesFn *times;          /* NULL: the answers have their times from the start */

@@ -9,7 +9,9 @@ typedef struct DeviceOps {
     const char *name; /* of --device, and in schedules */
     bool numbered;    /* there may be several: cuda:1 is the second */
     bool threads;     /* a run takes a number of them */
-    bool channels_last; /* its convolutions take and make [N, s..., C] (passes/layout.c) */
+    /* Its convolutions take and make [N, s..., C], where a place's channels are a multiple of so many bytes
+     * (passes/layout.c); 0 or NULL: [N, C, s...]. */
+    int (*channels_last)(void);
     /* What it is; refers to memory of a.  False: it is not here. */
     bool (*info)(int ordinal, DeviceInfo *out, Arena *a, Diag *d);
     /* Is everything found that steps run with?  Then a run may choose the device by itself.  NULL: no. */

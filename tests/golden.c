@@ -61,7 +61,7 @@ static void set_option(Golden *s, char *option)
     else if (strcmp(option, "precision") == 0)
         s->opt.precision = (PrecisionKind)row_of(precision_name, value);
     else if (strcmp(option, "channels_last") == 0)
-        s->opt.channels_last = true;
+        s->opt.channels_last = atoi(value);
     else if (strcmp(option, "budget") == 0)
         s->opt.budget = atoll(value);
     else if (strcmp(option, "grads") == 0)

@@ -40,7 +40,7 @@ static bool ask_device(TestStep *s)
                 &s->diag));
     s->opt.cost = s->choose ? s->choose : ops->choose;
     s->opt.cost_user = s->profile;
-    s->opt.channels_last = ops->channels_last;
+    s->opt.channels_last = ops->channels_last ? ops->channels_last() : 0;
     return true;
 }
 

@@ -1,5 +1,7 @@
 /* test_onednn.c -- every choice of the library against plain loops in double precision, and the
  * same bits on every run. */
+#include "lib_reference.h"
+#include "step.h"
 #include "tests.h"
 
 #include <math.h>
@@ -35,101 +37,6 @@ static Tensor tensor_random(Type t, uint32_t seed)
         tensor_set_f(&r, i, (double)(seed >> 8) / (1 << 23) - 1);
     }
     return r;
-}
-
-/* ---- reference ------------------------------------------------------------------- */
-
-static int64_t batch_offset(const Type *t, const Type *out, int64_t i)
-{
-    int64_t offset = 0, stride = t->dim[t->rank - 1] * t->dim[t->rank - 2];
-    for (int k = out->rank - 3; k >= 0; k--) {
-        int64_t index = i % out->dim[k];
-        i /= out->dim[k];
-        int own = k - (out->rank - t->rank);
-        if (own >= 0) {
-            offset += t->dim[own] > 1 ? index * stride : 0;
-            stride *= t->dim[own];
-        }
-    }
-    return offset;
-}
-
-static void ref_matmul(const DnnlDesc *d, const Tensor *t, double *out)
-{
-    const Type *a = &d->of.in[0], *b = &d->of.in[1], *c = &d->of.out;
-    int64_t m = c->dim[c->rank - 2], n = c->dim[c->rank - 1];
-    int64_t k = a->dim[a->rank - (d->of.matmul.ta ? 2 : 1)];
-    for (int64_t i = 0; i < type_count(c); i++) {
-        int64_t batch = i / (m * n), row = i / n % m, col = i % n;
-        int64_t oa = batch_offset(a, c, batch), ob = batch_offset(b, c, batch);
-        double s = 0;
-        for (int64_t j = 0; j < k; j++)
-            s += tensor_f(&t[0], oa + (d->of.matmul.ta ? j * m + row : row * k + j)) *
-                 tensor_f(&t[1], ob + (d->of.matmul.tb ? col * k + j : j * n + col));
-        out[i] = s;
-    }
-}
-
-/* Visit every product x[xi] * w[wi] of dst[yi] in the forward convolution. */
-static void each_product(const Type *x, const Type *w, const Type *y, const ConvAttrs *c,
-                         void (*visit)(void *u, int64_t xi, int64_t wi, int64_t yi), void *u)
-{
-    int sp = x->rank - 2;
-    int64_t mg = y->dim[1] / c->group, taps = type_count(w) / w->dim[0];
-    for (int64_t yi = 0; yi < type_count(y); yi++) {
-        int64_t pos[3] = {0}, rest = yi;
-        for (int k = sp - 1; k >= 0; k--) {
-            pos[k] = rest % y->dim[k + 2];
-            rest /= y->dim[k + 2];
-        }
-        int64_t m = rest % y->dim[1], image = rest / y->dim[1];
-        for (int64_t tap = 0; tap < taps; tap++) {
-            int64_t left = tap, xi = 0, stride = 1;
-            bool inside = true;
-            for (int k = sp - 1; k >= 0; k--) {
-                int64_t at = pos[k] * c->strides.v[k] - c->pads.v[k] +
-                             left % w->dim[k + 2] * c->dilations.v[k];
-                left /= w->dim[k + 2];
-                inside &= at >= 0 && at < x->dim[k + 2];
-                xi += at * stride;
-                stride *= x->dim[k + 2];
-            }
-            xi += (image * x->dim[1] + m / mg * w->dim[1] + left) * stride;
-            if (inside)
-                visit(u, xi, m * taps + tap, yi);
-        }
-    }
-}
-
-typedef struct {
-    LibOp op;
-    const Tensor *t;
-    double *out;
-} RefConv;
-
-static void add_product(void *u, int64_t xi, int64_t wi, int64_t yi)
-{
-    RefConv *r = u;
-    if (r->op == LIB_CONV)
-        r->out[yi] += tensor_f(&r->t[0], xi) * tensor_f(&r->t[1], wi);
-    else if (r->op == LIB_CONV_BWD_DATA)
-        r->out[xi] += tensor_f(&r->t[0], yi) * tensor_f(&r->t[1], wi);
-    else
-        r->out[wi] += tensor_f(&r->t[0], xi) * tensor_f(&r->t[1], yi);
-}
-
-static void ref_conv(const DnnlDesc *d, const Tensor *t, double *out)
-{
-    const Type *x = &d->of.in[0], *w = &d->of.in[1], *y = &d->of.out;
-    if (d->of.op == LIB_CONV_BWD_DATA)
-        x = &d->of.out, y = &d->of.in[0];
-    if (d->of.op == LIB_CONV_BWD_WEIGHTS)
-        w = &d->of.out, y = &d->of.in[1];
-    int64_t plane = type_count(y) / y->dim[0] / y->dim[1];
-    memset(out, 0, sizeof *out * (size_t)type_count(&d->of.out));
-    for (int64_t i = 0; d->of.nin > 2 && i < type_count(y); i++)
-        out[i] = tensor_f(&t[2], i / plane % y->dim[1]);
-    each_product(x, w, y, &d->of.conv, add_product, &(RefConv){d->of.op, t, out});
 }
 
 /* ---- cases ------------------------------------------------------------------------ */
@@ -370,15 +277,10 @@ static void compare(const DnnlDesc *d, DnnlOp *op, const Tensor *t, const double
     free(b.data);
 }
 
-/* All choices of one operation; returns how many there are. */
-static int check_desc(DnnlDesc *d)
+/* Returns how many there are. */
+static int check_choices(DnnlDesc *d, const Tensor *t, const double *want)
 {
-    Tensor t[3] = {{.data = NULL}};
     int made = 0;
-    for (int i = 0; i < d->of.nin; i++)
-        t[i] = tensor_random(d->of.in[i], 17u + (uint32_t)i);
-    double *want = calloc((size_t)type_count(&d->of.out), sizeof *want);
-    (d->of.op == LIB_MATMUL ? ref_matmul : ref_conv)(d, t, want);
     for (int choice = 0; choice < ONEDNN_CHOICES; choice++) {
         Diag diag = {0};
         d->choice = (DnnlChoice)choice;
@@ -389,10 +291,73 @@ static int check_desc(DnnlDesc *d)
         made += op != NULL;
         onednn_free(op);
     }
+    return made;
+}
+
+/* Where element i of [N, C, s...] is in [N, s..., C]. */
+static int64_t place_last(const Type *t, int64_t i)
+{
+    int64_t places = type_count(t) / (t->dim[0] * t->dim[1]), image = i / (t->dim[1] * places);
+    return (image * places + i % places) * t->dim[1] + i / places % t->dim[1];
+}
+
+static Type type_last(Type t)
+{
+    Type last = t;
+    for (int i = 1; i < t.rank; i++)
+        last.dim[i] = t.dim[i == t.rank - 1 ? 1 : i + 1];
+    return last;
+}
+
+static Tensor tensor_last(const Tensor *t)
+{
+    Tensor last = tensor_new(type_last(t->type));
+    for (int64_t i = 0; i < type_count(&t->type); i++)
+        tensor_set_f(&last, place_last(&t->type, i), tensor_f(t, i));
+    return last;
+}
+
+/* The same convolution of channels-last images. */
+static DnnlDesc on_last(DnnlDesc d)
+{
+    bool of_weights = d.of.op == LIB_CONV_BWD_WEIGHTS;
+    Type *result = of_weights ? &d.of.in[1] : &d.of.out;
+    d.of.conv.channels_last = 1;
+    d.of.in[0] = type_last(d.of.in[0]);
+    *result = type_last(*result);
+    return d;
+}
+
+static int check_last(const DnnlDesc *d, const Tensor *t, const double *want)
+{
+    int64_t n = type_count(&d->of.out);
+    double *moved = malloc((size_t)n * sizeof *moved);
+    bool of_weights = d->of.op == LIB_CONV_BWD_WEIGHTS;
+    Tensor in[3] = {tensor_last(&t[0]), of_weights ? tensor_last(&t[1]) : t[1], t[2]};
+    DnnlDesc last = on_last(*d);
+    for (int64_t i = 0; i < n; i++)
+        moved[of_weights ? i : place_last(&d->of.out, i)] = want[i];
+    int made = check_choices(&last, in, moved);
+    for (int i = 0; i <= of_weights; i++)
+        free(in[i].data);
+    free(moved);
+    return made;
+}
+
+/* All choices of one operation; returns how many there are, of convolutions at least in either layout. */
+static int check_desc(DnnlDesc *d)
+{
+    Tensor t[3] = {{.data = NULL}};
+    bool product = d->of.op == LIB_MATMUL;
+    for (int i = 0; i < d->of.nin; i++)
+        t[i] = tensor_random(d->of.in[i], 17u + (uint32_t)i);
+    double *want = calloc((size_t)type_count(&d->of.out), sizeof *want);
+    (product ? reference_matmul : reference_conv)(&d->of, t, want);
+    int made = check_choices(d, t, want), last = product ? made : check_last(d, t, want);
     free(want);
     for (int i = 0; i < d->of.nin; i++)
         free(t[i].data);
-    return made;
+    return last < made ? last : made;
 }
 
 START_TEST(test_against_loops)
@@ -495,9 +460,12 @@ START_TEST(parts_have_the_same_bits)
     c.ra = c.rb = 4;
     for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA; op++)
         for (int64_t images = 0; images <= 2; images += 2) {
-            DnnlDesc d = {.of.op = op, .images = images, .choice = ONEDNN_BLOCKED};
+            DnnlDesc d = {.of.op = op, .images = images, .choice = ONEDNN_BLOCKED}, last;
             fill_conv(&d, &c, op);
             made += compare_parts(&d);
+            last = on_last(d);
+            last.choice = ONEDNN_PLAIN;
+            made += compare_parts(&last);
         }
     ck_assert(made > 0 || _i / NSHAPES == 0);
 }
@@ -646,6 +614,38 @@ START_TEST(weight_gradients_in_f32)
 }
 END_TEST
 
+/* With AVX-512 networks are channels-last, their windows of one position products. */
+START_TEST(layout_by_instructions)
+{
+    static const char text[] = "graph {\n"
+                               "  input %x: f32[2,8,6,6]\n"
+                               "  param %w: f32[16,8,3,3]\n  param %v: f32[4,16,1,1]\n"
+                               "  %c: f32[2,16,6,6] = conv %x, %w {strides=[1,1], pads=[1,1,1,1], "
+                               "dilations=[1,1]}\n"
+                               "  %r: f32[2,16,6,6] = relu %c\n"
+                               "  %d: f32[2,4,6,6] = conv %r, %v {strides=[1,1], pads=[0,0,0,0], "
+                               "dilations=[1,1]}\n"
+                               "  %q: f32[2,4,6,6] = square %d\n"
+                               "  %l: f32[] = reduce_sum %q {axes=[0,1,2,3], keepdims=0}\n"
+                               "  output %l\n}\n";
+    int convolutions = 0, last = 0;
+    TestStep s;
+    if (!use_isa(1 + _i))
+        return;
+    step_init(&s);
+    ck_assert_msg(step_compile_text(&s, text, &(Init){INIT_NORMAL, 0.2}), "%s", s.diag.msg);
+    for (uint32_t k = 0; k < s.g.norder; k++) {
+        const Node *n = &s.g.nodes[s.g.order[k].i];
+        bool is = n->op == OP_conv || n->op == OP_conv_bwd_data || n->op == OP_conv_bwd_weights;
+        convolutions += is;
+        last += is && ((const ConvAttrs *)n->attr)->channels_last;
+    }
+    ck_assert_int_eq(convolutions, _i ? 2 : 5);
+    ck_assert_int_eq(last, _i ? 2 : 0);
+    step_free(&s);
+}
+END_TEST
+
 START_TEST(test_unsupported)
 {
     static const Case refused[] = {
@@ -691,6 +691,7 @@ Suite *suite_onednn(void)
     tcase_add_test(tc, test_rule);
     tcase_add_test(tc, products_that_are_ours);
     tcase_add_test(tc, weight_gradients_in_f32);
+    tcase_add_loop_test(tc, layout_by_instructions, 0, 2); /* AVX2, AVX-512 */
     tcase_add_test(tc, test_unsupported);
     tcase_add_test(tc, choices_are_text);
     suite_add_tcase(s, tc);

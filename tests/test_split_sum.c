@@ -13,7 +13,7 @@ typedef struct {
 } Case;
 
 static const Case cases[] = {
-    /* a residual block, a skip over pooling, a strided 1x1 window: batch norm, relu, sum, concatenation
+    /* a residual block, pooling beside it, a strided 1x1 window: batch norm, relu, sum, concatenation
      * and every other position are recomputed */
     {"graph {\n"
      "  input %x: f32[7,3,8,8]\n"
@@ -28,7 +28,7 @@ static const Case cases[] = {
      "  %n2: f32[7,4,8,8], %m2: f32[4], %v2: f32[4], %r2: f32[4] = batch_norm %c2, %s2, %b2\n"
      "  %a2: f32[7,4,8,8] = add %n2, %c1\n"
      "  %y2: f32[7,4,8,8] = relu %a2\n"
-     "  %p: f32[7,4,4,4] = max_pool %y2 {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1],"
+     "  %p: f32[7,4,4,4] = max_pool %y1 {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1],"
      " out=[4,4]}\n"
      "  %d: f32[7,8,4,4] = conv %p, %w3 {strides=[1,1], pads=[0,0,0,0], dilations=[1,1]}\n"
      "  %e: f32[7,8,4,4] = conv %y2, %w6 {strides=[2,2], pads=[0,0,0,0], dilations=[1,1]}\n"

@@ -12,6 +12,7 @@
  *   3x3, stride 1        Winograd halves the time (ours without AVX-512: 0.5 to 0.7 of it), where there are
  *                        channels to fill vectors with and enough tiles for each transformed weight
  *   other convolutions   blocked layouts, faster in spite of the copies
+ *   channels-last ones   as the images lie, where they are not Winograd's
  *
  * Working memory that is large against the operands would decide how small a budget can be met,
  * above all where a batch is reordered as a whole (gradients of weights).
@@ -75,28 +76,48 @@ static bool own_is_faster(const LibDesc *d)
     return !d->matmul.tb && n * dtype_size[b->dt] % PAGE == 0 && (n & (n - 1)) != 0 && rows >= SAME_SETS_ROWS;
 }
 
+/* Weights and result of a convolution, as the forward one has them. */
+static const Type *weights_of(const LibDesc *d)
+{
+    return d->op == LIB_CONV_BWD_WEIGHTS ? &d->out : &d->in[1];
+}
+
+static const Type *result_of(const LibDesc *d)
+{
+    return d->op == LIB_CONV ? &d->out : &d->in[d->op == LIB_CONV_BWD_WEIGHTS];
+}
+
+/* A window over all channels, at every position. */
+static bool is_dense(const LibDesc *d, int64_t window)
+{
+    return d->conv.group == 1 && all(&d->conv.strides, MAX_INTS, 1) &&
+           all(&d->conv.dilations, MAX_INTS, 1) && kernel_is(weights_of(d), window);
+}
+
 static DnnlChoice preferred(const LibDesc *d)
 {
     if (d->op == LIB_MATMUL)
         return own_is_faster(d) ? ONEDNN_OWN : ONEDNN_PLAIN;
-    const Type *w = d->op == LIB_CONV_BWD_WEIGHTS ? &d->out : &d->in[1];
-    const Type *y = d->op == LIB_CONV               ? &d->out
-                    : d->op == LIB_CONV_BWD_WEIGHTS ? &d->in[1]
-                                                    : &d->in[0];
-    bool dense = d->conv.group == 1 && all(&d->conv.strides, MAX_INTS, 1) &&
-                 all(&d->conv.dilations, MAX_INTS, 1);
-    if ((dense && kernel_is(w, 1)) || is_depthwise_gradient(d, w))
+    const Type *w = weights_of(d), *y = result_of(d);
+    if (is_depthwise_gradient(d, w))
         return ONEDNN_OWN;
-    if (weights_prevail(d, w, y))
-        return d->op == LIB_CONV_BWD_WEIGHTS ? ONEDNN_OWN : ONEDNN_BLOCKED;
-    if (!dense || w->rank != 4 || !kernel_is(w, 3))
-        return ONEDNN_BLOCKED;
+    if (d->conv.channels_last)
+        return ONEDNN_PLAIN;
+    bool own = is_dense(d, 1) || (d->op == LIB_CONV_BWD_WEIGHTS && weights_prevail(d, w, y));
+    return own ? ONEDNN_OWN : ONEDNN_BLOCKED;
+}
+
+static bool suits_winograd(const LibDesc *d)
+{
+    const Type *w = weights_of(d), *y = result_of(d);
+    bool last = d->conv.channels_last != 0;
+    if (d->op == LIB_MATMUL || w->rank != 4 || !is_dense(d, 3) || weights_prevail(d, w, y))
+        return false;
     int64_t rows = d->rows ? d->rows : w->dim[0], tiles = y->dim[0];
     int64_t low = rows < w->dim[1] ? rows : w->dim[1], high = rows < w->dim[1] ? w->dim[1] : rows;
     for (int i = 2; i < 4; i++)
-        tiles *= (y->dim[i] + TILE - 1) / TILE;
-    bool worth = low >= WINOGRAD_CHANNELS && tiles >= WINOGRAD_TILES && tiles >= high / 4;
-    return worth ? ONEDNN_WINOGRAD : ONEDNN_BLOCKED;
+        tiles *= (y->dim[last ? i - 1 : i] + TILE - 1) / TILE;
+    return low >= WINOGRAD_CHANNELS && tiles >= WINOGRAD_TILES && tiles >= high / 4;
 }
 
 /* Bytes of the operands in f32, and half again: blocks round channels up; in 16 bits the library has copies
@@ -121,13 +142,15 @@ static DnnlOp *make(DnnlDesc *desc, DnnlChoice choice, Diag *d)
  * product of matrices is the same for any number of its rows. */
 DnnlOp *choose_routine(DnnlDesc *desc, Diag *d)
 {
-    static const DnnlChoice order[][3] = {
-        [ONEDNN_PLAIN] = {ONEDNN_PLAIN, ONEDNN_OWN, ONEDNN_BLOCKED},
-        [ONEDNN_BLOCKED] = {ONEDNN_BLOCKED, ONEDNN_PLAIN, ONEDNN_OWN},
-        [ONEDNN_WINOGRAD] = {ONEDNN_BLOCKED, ONEDNN_PLAIN, ONEDNN_OWN},
-        [ONEDNN_OWN] = {ONEDNN_OWN, ONEDNN_BLOCKED, ONEDNN_PLAIN},
+    enum { PRODUCT, CONVOLUTION };
+    static const DnnlChoice order[][ONEDNN_CHOICES][3] = {
+        [PRODUCT] = {[ONEDNN_PLAIN] = {ONEDNN_PLAIN, ONEDNN_OWN, ONEDNN_BLOCKED},
+                     [ONEDNN_OWN] = {ONEDNN_OWN, ONEDNN_BLOCKED, ONEDNN_PLAIN}},
+        [CONVOLUTION] = {[ONEDNN_PLAIN] = {ONEDNN_PLAIN, ONEDNN_BLOCKED, ONEDNN_OWN},
+                         [ONEDNN_BLOCKED] = {ONEDNN_BLOCKED, ONEDNN_PLAIN, ONEDNN_OWN},
+                         [ONEDNN_OWN] = {ONEDNN_OWN, ONEDNN_BLOCKED, ONEDNN_PLAIN}},
     };
-    const DnnlChoice *next = order[preferred(&desc->of)];
+    const DnnlChoice *next = order[desc->of.op == LIB_MATMUL ? PRODUCT : CONVOLUTION][preferred(&desc->of)];
     DnnlChoice best = *next;
     DnnlOp *op = NULL;
     for (int i = 0; i < 3 && !d->failed && (!op || onednn_scratch_bytes(op) > own_cap(&desc->of)); i++) {
@@ -143,7 +166,7 @@ DnnlOp *choose_routine(DnnlDesc *desc, Diag *d)
 
 DnnlOp *choose_faster(DnnlDesc *desc, int64_t room, Diag *d)
 {
-    if (preferred(&desc->of) != ONEDNN_WINOGRAD)
+    if (!suits_winograd(&desc->of))
         return NULL;
     DnnlOp *op = make(desc, ONEDNN_WINOGRAD, d);
     if (op && onednn_scratch_bytes(op) <= room)

@@ -223,12 +223,25 @@ static bool widens(const Problem *p)
     return p->op != LIB_MATMUL && dtype_is_half(p->slot[SRC].dt) && !onednn_fast_bf16();
 }
 
+/* Dimensions behind each other, in the order of their numbers or with the channels behind the places. */
+static void pack_layout(Layout *l, bool channels_last)
+{
+    int64_t stride = channels_last ? l->dim[1] : 1;
+    for (int i = l->rank - 1; i >= 0; i--) {
+        bool inner = channels_last && i == 1;
+        l->stride[i] = inner ? 1 : stride;
+        stride *= inner ? 1 : l->dim[i];
+    }
+}
+
 /* The tensor as the routine has it. */
 static Layout inside(const Problem *p, int slot)
 {
     Layout l = p->slot[slot];
     if (widens(p) && dtype_is_half(l.dt))
         l.dt = DT_F32;
+    if (p->channels_last && (slot == SRC || slot == DST))
+        pack_layout(&l, true);
     return l;
 }
 
@@ -240,9 +253,9 @@ static dnnl_alg_kind_t algorithm(const Problem *p)
 /* Which layouts are left to the library. */
 static bool layout_any(const Problem *p, int slot)
 {
-    if (p->choice == ONEDNN_PLAIN || slot == BIAS)
-        return false;
-    return p->op != LIB_MATMUL || slot == WEIGHTS;
+    if (p->op == LIB_MATMUL || p->choice == ONEDNN_PLAIN)
+        return slot == WEIGHTS && (p->op != LIB_MATMUL || p->choice == ONEDNN_BLOCKED);
+    return slot != BIAS;
 }
 
 /* Of the forward operation, which has its weights in the type of its source: their gradient may be wider. */
@@ -449,14 +462,44 @@ int onednn_vector_bytes(void)
     return has_isa(dnnl_cpu_isa_avx512_core) ? 64 : has_isa(dnnl_cpu_isa_avx2) ? 32 : 16;
 }
 
+static bool open_engine(DnnlOp *op)
+{
+    return op->stream || (!dnnl_engine_create(&op->engine, dnnl_cpu, 0) &&
+                          !dnnl_stream_create(&op->stream, op->engine, dnnl_stream_default_flags));
+}
+
+/* Our own routine gets a tensor, of all images, in another layout. */
+static bool move_slot(DnnlOp *op, const Problem *p, int slot, const Layout *inner)
+{
+    Md out = {0}, in = {0};
+    Layout outer = p->slot[slot];
+    outer.dim[0] = inner->dim[0];
+    bool ok = md_make(&out, &outer, false) && md_make(&in, inner, false) &&
+              make_slot(op, &op->slot[slot], MD_REF(out), MD_REF(in), NULL);
+    md_free(&out);
+    md_free(&in);
+    return ok;
+}
+
+/* Ours reads images in either order, and makes them as [N, C, s...]. */
 static Result make_own(DnnlOp *op, const Problem *p)
 {
-    op->own = product_make(p, onednn_vector_bytes(), onednn_fast_bf16(), omp_get_max_threads());
+    Problem q = *p;
+    bool move = p->channels_last && p->op != LIB_CONV_BWD_WEIGHTS;
+    for (int i = SRC; i <= DST && move; i += DST - SRC) {
+        q.slot[i].dim[0] = p->batch;
+        pack_layout(&q.slot[i], false);
+    }
+    op->own = product_make(&q, onednn_vector_bytes(), onednn_fast_bf16(), omp_get_max_threads());
     if (!op->own)
         return NONE;
     op->added = p->added;
-    op->scratch_bytes = product_scratch(op->own);
+    op->batch = op->images = op->parts = 1;
     name_slots(op, p);
+    if (move && !(open_engine(op) && move_slot(op, p, SRC, &q.slot[SRC]) &&
+                  move_slot(op, p, DST, &q.slot[DST])))
+        return FAILED;
+    op->work_offset = reserve(op, (size_t)product_scratch(op->own));
     snprintf(op->impl, sizeof op->impl, p->choice == ONEDNN_WINOGRAD ? "own winograd" : "own");
     return MADE;
 }
@@ -472,8 +515,7 @@ DnnlOp *onednn_make(const DnnlDesc *desc, Diag *d)
         result = NONE;
     else if (p.choice == ONEDNN_OWN)
         result = make_own(op, &p);
-    else if (!dnnl_engine_create(&op->engine, dnnl_cpu, 0) &&
-             !dnnl_stream_create(&op->stream, op->engine, dnnl_stream_default_flags)) {
+    else if (open_engine(op)) {
         result = make_problem(op, &p);
         if (result == NONE && p.choice == ONEDNN_WINOGRAD)
             result = make_own(op, &p);
@@ -576,6 +618,24 @@ static dnnl_status_t run_blocks(DnnlOp *op, char *const at[SLOTS])
     return status ? status : dnnl_stream_wait(op->stream);
 }
 
+/* Our own routine, on the images as it has them. */
+static dnnl_status_t run_own(DnnlOp *op, char *const at[SLOTS], void *scratch)
+{
+    char *inside[SLOTS];
+    dnnl_status_t status = dnnl_success;
+    for (int i = 0; i < SLOTS; i++) {
+        const Slot *s = &op->slot[i];
+        inside[i] = s->reorder ? (char *)scratch + s->offset : at[i];
+        if (s->reorder)
+            status |= dnnl_memory_set_data_handle(s->outside, at[i]);
+    }
+    if (!status)
+        status = run_reorders(op, true, 0, 0);
+    if (!status)
+        product_run(op->own, inside, op->added > 0, (char *)scratch + op->work_offset);
+    return status ? status : run_reorders(op, false, 0, 0);
+}
+
 bool onednn_run(DnnlOp *op, const void *const *in, void *out, void *scratch, Diag *d)
 {
     char *base = scratch, *at[SLOTS] = {0};
@@ -589,12 +649,9 @@ bool onednn_run(DnnlOp *op, const void *const *in, void *out, void *scratch, Dia
     }
     if (op->added > 0 && in[2] != out)
         memcpy(out, in[2], (size_t)op->added);
-    if (op->own) {
-        product_run(op->own, at, op->added > 0, scratch);
-        return true;
-    }
-    status |= dnnl_memory_set_data_handle(op->work, base ? base + op->work_offset : NULL);
+    if (!op->own)
+        status |= dnnl_memory_set_data_handle(op->work, base ? base + op->work_offset : NULL);
     if (!status)
-        status = run_blocks(op, at);
+        status = op->own ? run_own(op, at, base) : run_blocks(op, at);
     return !status || fail_status(d, EXIT_DEVICE, "oneDNN: %s failed (%d)", op->impl, status);
 }

@@ -1,11 +1,11 @@
 /* onednn.h -- matrix products and convolutions, by oneDNN or, where its routines allocate memory or
  * there are none, by our own (product.c).
  *
- * Tensors are plain row-major outside.  Inside, a choice of algorithm may reorder them into
- * blocked layouts; such copies, and oneDNN's own working memory, live in scratch that the caller
- * provides, so that they are planned like every other buffer.  Nothing is allocated by a run.
- * Convolutions reorder a few images at a time, a rule on shapes says how many; only gradients of
- * weights, which are sums over the batch, take all at once.
+ * Tensors are plain row-major outside, images of convolutions in either order of dimensions.  Inside, a
+ * choice of algorithm may reorder them into blocked layouts; such copies, and oneDNN's own working memory,
+ * live in scratch that the caller provides, so that they are planned like every other buffer.  Nothing is
+ * allocated by a run.  Convolutions reorder a few images at a time, a rule on shapes says how many; only
+ * gradients of weights, which are sums over the batch, take all at once.
  *
  * The same operation with the same choice and number of threads gives the same bits every time;
  * different choices add in different orders, so a choice belongs to the signature of an operator,
@@ -16,7 +16,7 @@
 #include "ir/kernel.h"
 
 typedef enum {
-    ONEDNN_PLAIN,    /* every tensor as it lies */
+    ONEDNN_PLAIN,    /* every tensor as it lies, but the weights of a convolution */
     ONEDNN_BLOCKED,  /* operands reordered to the layouts the library likes best */
     ONEDNN_WINOGRAD, /* convolution only: fewer multiplications, about 5 times the rounding error */
     ONEDNN_OWN,      /* f32: our own product (product.c), every tensor as it lies */

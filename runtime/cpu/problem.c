@@ -22,6 +22,18 @@ static Layout layout_plain(const Type *t)
     return l;
 }
 
+/* Of a convolution: dimensions are [N, C, s...] in either order of memory. */
+static Layout layout_images(const Type *t, bool channels_last)
+{
+    Layout plain = layout_plain(t), l = plain;
+    for (int i = 1; channels_last && i < t->rank; i++) {
+        int from = i == 1 ? t->rank - 1 : i - 1;
+        l.dim[i] = plain.dim[from];
+        l.stride[i] = plain.stride[from];
+    }
+    return l;
+}
+
 /* A matrix operand with `batch` leading dimensions, missing ones of extent 1. */
 static Layout layout_matrix(const Type *t, bool transposed, int batch)
 {
@@ -145,9 +157,10 @@ static void describe_conv(Problem *p, const LibDesc *d)
     const Type *dst = d->op == LIB_CONV               ? &d->out
                       : d->op == LIB_CONV_BWD_WEIGHTS ? &d->in[1]
                                                       : &d->in[0];
-    p->slot[SRC] = layout_plain(src);
+    p->channels_last = d->conv.channels_last != 0;
+    p->slot[SRC] = layout_images(src, p->channels_last);
     p->slot[WEIGHTS] = layout_plain(weights);
-    p->slot[DST] = layout_plain(dst);
+    p->slot[DST] = layout_images(dst, p->channels_last);
     if (d->rows)
         p->slot[WEIGHTS].dim[0] = p->slot[DST].dim[1] = d->rows;
     if (d->op == LIB_CONV && d->nin > 2 && d->in[2].dt != DT_NONE)

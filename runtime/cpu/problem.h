@@ -20,6 +20,7 @@ typedef struct {
     Layout slot[SLOTS];
     int64_t strides[LAYOUT_DIMS], dilates[LAYOUT_DIMS]; /* dilates: 0 = dense */
     int64_t pad_begin[LAYOUT_DIMS], pad_end[LAYOUT_DIMS];
+    bool channels_last; /* images lie as [N, s..., C] */
     bool panels;   /* WEIGHTS of a product are [columns / p, terms, p] */
     int64_t added; /* bytes of what a product is added to; 0: nothing */
     int64_t batch, images; /* in all, and in the slots; of a product one */
