@@ -8,7 +8,8 @@
  *                        no faster than we do in f32
  *   1x1 convolutions     our product: about as fast as blocked layouts, without their copies
  *   gradients of large weights from one image or two    ours, likewise
- *   gradients of depthwise weights    ours: the library takes up to 80 times as long (7x7)
+ *   gradients of depthwise weights    ours: the library takes up to 80 times as long (7x7); of windows up to
+ *                        3x3 on channels-last images a third of ours
  *   3x3, stride 1        Winograd halves the time (ours without AVX-512: 0.5 to 0.7 of it), where there are
  *                        channels to fill vectors with and enough tiles for each transformed weight
  *   other convolutions   blocked layouts, faster in spite of the copies
@@ -27,6 +28,8 @@ enum {
     SAME_SETS_ROWS = 32,
     FEW_IMAGES = 2,
     TILE = 4,
+    VECTOR = 16,
+    SMALL_WINDOW = 3,
     WINOGRAD_CHANNELS = 64,
     WINOGRAD_TILES = 128,
     WORTH_BYTES = 64 << 10 /* of workspace, less than which is not worth another way */
@@ -60,6 +63,15 @@ static bool weights_prevail(const LibDesc *d, const Type *w, const Type *y)
 static bool is_depthwise_gradient(const LibDesc *d, const Type *w)
 {
     return d->op == LIB_CONV_BWD_WEIGHTS && d->conv.group > 1 && w->dim[1] == 1 && w->rank <= 4;
+}
+
+/* The library has a routine for such windows of channels in whole vectors. */
+static bool is_small_window(const Type *w)
+{
+    bool small = w->dim[0] % VECTOR == 0;
+    for (int i = 2; i < w->rank; i++)
+        small &= w->dim[i] <= SMALL_WINDOW;
+    return small;
 }
 
 /* Of products: rows of 16 bits that are no faster than f32; or rows of the second factor that are whole pages
@@ -99,9 +111,10 @@ static DnnlChoice preferred(const LibDesc *d)
     if (d->op == LIB_MATMUL)
         return own_is_faster(d) ? ONEDNN_OWN : ONEDNN_PLAIN;
     const Type *w = weights_of(d), *y = result_of(d);
+    bool last = d->conv.channels_last != 0;
     if (is_depthwise_gradient(d, w))
-        return ONEDNN_OWN;
-    if (d->conv.channels_last)
+        return last && is_small_window(w) ? ONEDNN_PLAIN : ONEDNN_OWN;
+    if (last)
         return ONEDNN_PLAIN;
     bool own = is_dense(d, 1) || (d->op == LIB_CONV_BWD_WEIGHTS && weights_prevail(d, w, y));
     return own ? ONEDNN_OWN : ONEDNN_BLOCKED;

@@ -2,7 +2,8 @@
  * images and positions p of result's gradient[c][p] * image[c][p * stride + t * dilation - pad].
  *
  * Of a channel a band of rows lies in scratch.  There each tap is an offset, so that a few taps are summed at
- * once in LANES sums each, over the band's positions; bands are added up, at the end the lanes. */
+ * once in LANES sums each, over the band's positions; bands are added up, at the end the lanes.  Where images
+ * are channels-last, the lanes are channels: a position has a `unit` of them. */
 #include "depthwise.h"
 #include "pack.h"
 #include "codegen/prelude/c.h"
@@ -12,7 +13,7 @@
 #include <omp.h>
 #include <string.h>
 
-enum { LANES = 16, TAPS = 5 /* at once */, BAND = 16 /* rows */ };
+enum { LANES = 16, TAPS = 5 /* at once */, BAND = 16 /* rows */, BAND_LAST = 8 /* of channels-last images */ };
 
 /* Compiled as panels are (product.c). */
 #define ADD_TAPS(name, isa, width)                                                                           \
@@ -67,8 +68,10 @@ bool depthwise_describe(Depthwise *d, const Problem *q, int vector, int threads)
     d->weight[0] = w->stride[1];
     d->weight[1] = flat ? 0 : w->stride[row + 1];
     d->weight[2] = w->stride[column + 1];
-    d->band = d->y.positions > BAND ? BAND : d->y.positions > 0 ? d->y.positions : 1;
-    d->columns = round_up(d->x.positions, LANES);
+    d->unit = q->channels_last && d->each == 1 ? LANES : 1;
+    int64_t band = least(d->y.positions, d->unit > 1 ? BAND_LAST : BAND);
+    d->band = band > 0 ? band : 1;
+    d->columns = d->unit > 1 ? d->x.positions : round_up(d->x.positions, LANES);
     d->phase = d->columns + (window(&d->x) - 1) / d->x.stride + 1;
     d->row = d->phase * d->x.stride;
     d->taps = round_up(d->y.taps * d->x.taps, TAPS);
@@ -81,7 +84,7 @@ static int64_t band_rows(const Depthwise *d) { return (d->band - 1) * d->y.strid
 
 int64_t depthwise_floats(const Depthwise *d)
 {
-    return round_up(band_rows(d) * d->row + d->band * d->columns + d->taps * LANES, LANES);
+    return round_up((band_rows(d) * d->row + d->band * d->columns) * d->unit + d->taps * LANES, LANES);
 }
 
 static float element(DType dt, const char *base, int64_t i)
@@ -91,23 +94,39 @@ static float element(DType dt, const char *base, int64_t i)
                            : f16_load(((const uint16_t *)(const void *)base)[i]);
 }
 
-/* n elements, `every` apart there and here. */
+/* n elements, `every` apart there. */
 static void copy_row(DType dt, const char *base, int64_t from, int64_t every, int64_t n, float *to)
 {
     if (dt == DT_F32 && every == 1)
         memcpy(to, (const float *)(const void *)base + from, (size_t)n * sizeof *to);
+    else if (dt == DT_BF16 && every == 1)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = bf16_load(((const uint16_t *)(const void *)base)[from + i]);
     else
         for (int64_t i = 0; i < n; i++)
             to[i] = element(dt, base, from + i * every);
 }
 
+/* n positions, `every` apart there, of a channel or, behind each other, of so many channels. */
+static void copy_positions(const Depthwise *d, const char *base, int64_t from, int64_t every, int64_t n,
+                           int64_t channels, float *to)
+{
+    if (d->unit == 1)
+        copy_row(d->in, base, from, every, n, to);
+    for (int64_t i = 0; i < n && d->unit > 1; i++, from += every, to += d->unit) {
+        copy_row(d->in, base, from, 1, channels, to);
+        for (int64_t c = channels; c < d->unit; c++)
+            to[c] = 0;
+    }
+}
+
 /* Rows of the image with its padding from `first` on. */
 static void copy_image(const Depthwise *d, const char *base, int64_t at, int64_t first, int64_t rows,
-                       float *to)
+                       int64_t channels, float *to)
 {
     const Axis *x = &d->x;
-    memset(to, 0, (size_t)(rows * d->row) * sizeof *to);
-    for (int64_t r = 0; r < rows; r++, to += d->row) {
+    memset(to, 0, (size_t)(rows * d->row * d->unit) * sizeof *to);
+    for (int64_t r = 0; r < rows; r++, to += d->row * d->unit) {
         int64_t row = first + r - d->y.pad;
         if (row < 0 || row >= d->y.extent)
             continue;
@@ -116,25 +135,26 @@ static void copy_image(const Depthwise *d, const char *base, int64_t at, int64_t
             int64_t column = p + k * x->stride - x->pad;
             int64_t n = column < x->extent ? (x->extent - column + x->stride - 1) / x->stride : 0;
             n = least(n, d->phase - k);
-            if (n > 0)
-                copy_row(d->in, base, at + row * d->image[2] + column * d->image[3], x->stride * d->image[3],
-                         n, to + p * d->phase + k);
+            copy_positions(d, base, at + row * d->image[2] + column * d->image[3], x->stride * d->image[3], n,
+                           channels, to + (p * d->phase + k) * d->unit);
         }
     }
 }
 
-static void copy_result(const Depthwise *d, const char *base, int64_t at, int64_t rows, float *to)
+static void copy_result(const Depthwise *d, const char *base, int64_t at, int64_t rows, int64_t channels,
+                        float *to)
 {
-    for (int64_t r = 0; r < rows; r++, to += d->columns) {
-        copy_row(d->in, base, at + r * d->result[2], d->result[3], d->x.positions, to);
-        memset(to + d->x.positions, 0, (size_t)(d->columns - d->x.positions) * sizeof *to);
+    int64_t n = d->x.positions;
+    for (int64_t r = 0; r < rows; r++, to += d->columns * d->unit) {
+        copy_positions(d, base, at + r * d->result[2], d->result[3], n, channels, to);
+        memset(to + n * d->unit, 0, (size_t)((d->columns - n) * d->unit) * sizeof *to);
     }
 }
 
 static int64_t tap_offset(const Depthwise *d, int64_t tap)
 {
     int64_t row = tap / d->x.taps * d->y.dilation, column = tap % d->x.taps * d->x.dilation;
-    return row * d->row + column % d->x.stride * d->phase + column / d->x.stride;
+    return (row * d->row + column % d->x.stride * d->phase + column / d->x.stride) * d->unit;
 }
 
 static void add_band(const Depthwise *d, const float *image, const float *result, int64_t rows, float *sum)
@@ -143,44 +163,54 @@ static void add_band(const Depthwise *d, const float *image, const float *result
     for (int64_t t = 0; t < d->taps; t += TAPS) {
         for (int k = 0; k < TAPS; k++)
             offset[k] = tap_offset(d, least(t + k, taps - 1));
-        d->add_taps(image, d->y.stride * d->row, result, rows, d->columns, offset, sum + t * LANES);
+        d->add_taps(image, d->y.stride * d->row * d->unit, result, rows, d->columns * d->unit, offset,
+                    sum + t * LANES);
     }
 }
 
-static void store(const Depthwise *d, char *base, int64_t i, float *lane, bool add)
+static void store(const Depthwise *d, char *base, int64_t i, float sum, bool add)
 {
-    for (int h = LANES / 2; h > 0; h /= 2)
-        for (int k = 0; k < h; k++)
-            lane[k] += lane[k + h];
-    float sum = add ? element(d->out, base, i) + lane[0] : lane[0];
+    sum = add ? element(d->out, base, i) + sum : sum;
     if (d->out == DT_F32)
         ((float *)(void *)base)[i] = sum;
     else
         ((uint16_t *)(void *)base)[i] = d->out == DT_BF16 ? bf16_store(sum) : f16_store(sum);
 }
 
-static void run_channel(const Depthwise *d, char *const at[SLOTS], int64_t channel, bool add, float *scratch)
+/* The sums of tap t: of so many channels, or of one in all lanes. */
+static void store_tap(const Depthwise *d, char *base, int64_t channel, int64_t channels, int64_t t,
+                      float *lane, bool add)
 {
-    float *image = scratch, *result = image + band_rows(d) * d->row, *sum = result + d->band * d->columns;
+    int64_t to = channel * d->weight[0] + t / d->x.taps * d->weight[1] + t % d->x.taps * d->weight[2];
+    for (int h = LANES / 2; h > 0 && d->unit == 1; h /= 2)
+        for (int k = 0; k < h; k++)
+            lane[k] += lane[k + h];
+    for (int64_t c = 0; c < channels; c++)
+        store(d, base, to + c * d->weight[0], lane[c], add);
+}
+
+static void run_channels(const Depthwise *d, char *const at[SLOTS], int64_t channel, bool add, float *scratch)
+{
+    float *image = scratch, *result = image + band_rows(d) * d->row * d->unit;
+    float *sum = result + d->band * d->columns * d->unit;
+    int64_t channels = least(d->unit, d->channels - channel);
     memset(sum, 0, (size_t)(d->taps * LANES) * sizeof *sum);
     for (int64_t n = 0; n < d->images; n++)
         for (int64_t r = 0; r < d->y.positions; r += d->band) {
             int64_t rows = least(d->band, d->y.positions - r);
             copy_image(d, at[SRC], n * d->image[0] + channel / d->each * d->image[1], r * d->y.stride,
-                       (rows - 1) * d->y.stride + window(&d->y), image);
+                       (rows - 1) * d->y.stride + window(&d->y), channels, image);
             copy_result(d, at[DST], n * d->result[0] + channel * d->result[1] + r * d->result[2], rows,
-                        result);
+                        channels, result);
             add_band(d, image, result, rows, sum);
         }
     for (int64_t t = 0; t < d->y.taps * d->x.taps; t++)
-        store(d, at[WEIGHTS],
-              channel * d->weight[0] + t / d->x.taps * d->weight[1] + t % d->x.taps * d->weight[2],
-              sum + t * LANES, add);
+        store_tap(d, at[WEIGHTS], channel, channels, t, sum + t * LANES, add);
 }
 
 void depthwise_run(const Depthwise *d, char *const at[SLOTS], bool add, float *scratch)
 {
-#pragma omp parallel for schedule(static) num_threads(d->threads) if (d->channels > 1)
-    for (int64_t c = 0; c < d->channels; c++)
-        run_channel(d, at, c, add, scratch + omp_get_thread_num() * depthwise_floats(d));
+#pragma omp parallel for schedule(static) num_threads(d->threads) if (d->channels > d->unit)
+    for (int64_t c = 0; c < d->channels; c += d->unit)
+        run_channels(d, at, c, add, scratch + omp_get_thread_num() * depthwise_floats(d));
 }

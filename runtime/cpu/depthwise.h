@@ -20,7 +20,8 @@ typedef struct {
     int64_t channels, each, images;         /* of the result; per channel of the image */
     int64_t image[4], result[4], weight[3]; /* strides: image, channel, row, column; channel, row, column */
     DType in, out;
-    int64_t band, phase, row, columns, taps; /* elements, as they lie in scratch; taps: with what fills up */
+    int64_t band, phase, row, columns, taps; /* positions, as they lie in scratch; taps: with what fills up */
+    int64_t unit;                            /* channels of a position, behind each other there */
     TapsFn *add_taps;
     int threads;
 } Depthwise;
