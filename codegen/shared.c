@@ -26,6 +26,7 @@ void native_print(Writer *w, const Kernel *k, const char *name)
     attention_macros(w, k);
     text_line(w, "#undef AT");
     text_line(w, "#define AT(name) %s_##name", name);
+    text_prelude(w->f, prelude_attention_product);
     text_prelude(w->f, prelude_attention);
     text_line(w, "void %s(void *const *op, const int64_t *key) { AT(run)(op, *key); }", name);
 }

@@ -1,7 +1,9 @@
 /* attention.h -- attention in blocks for the vectors of a CPU; pasted in front of its kernel, whose
  * parameters are A_BATCH.. and A_SCALE.. (ir/attention_kernel.h) and whose functions are AT(name).  The key
  * of dropout is an argument.  A_TYPE, A_BIAS_TYPE and A_SINK_TYPE are the types in memory of q, k, v, o and
- * do, of the bias and of the sinks; 16-bit ones are widened block by block.  Gradients are REAL.
+ * do, of the bias and of the sinks; 16-bit ones are widened block by block.  Gradients are REAL.  Where
+ * factors are pairs of bf16 (attention_product.h), probabilities and slopes of scores are rounded to them,
+ * the sums are not.
  *
  * Blocks of 64 rows of q meet blocks of 64 rows of k.  Scores lie transposed, [column][row]: sums and
  * maxima over columns run in vectors of rows, and all five products have one form, a matrix of
@@ -11,158 +13,14 @@
  * A block of rows (forward), a head of k and v (backward) or rows of the bias are worked on by one
  * thread, in a fixed order: the number of threads does not matter.  Memory of a thread: some 10 blocks on its
  * stack. */
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
-
 #define A_LIMITED (A_RIGHT < A_COLS - 1 || A_LEFT < A_ROWS - 1)
 #define A_CAPPED (A_CAP > 0)
-#ifdef __AVX512F__
-#define A_BYTES 64
-#define A_PANEL 8 /* rows of a product, two vectors each, for which there are registers */
-#define A_IN_REGISTER(v) (void)0
-#else
-#define A_BYTES 32
-#define A_PANEL 6
-#ifdef __AVX2__ /* and not read from memory for each row */
-#define A_IN_REGISTER(v) __asm__("" : "+x"(v))
-#else
-#define A_IN_REGISTER(v) (void)0
-#endif
-#endif
-#define A_LANES (A_BYTES / (int)sizeof(REAL))
-#define A_WIDE ((A_SIZE + A_LANES - 1) / A_LANES * A_LANES) /* a row behind zeros */
-#define A_R (A_ROWS <= 32 ? 32 : 64)                        /* rows of a block */
-#define A_C (A_COLS <= 32 ? 32 : 64)                        /* columns of a block */
-#define A_MEMORY_f32 float
-#define A_MEMORY_f64 double
-#define A_MEMORY_bf16 uint16_t
-#define A_MEMORY_f16 uint16_t
-#define A_MEMORY(type) CAT(A_MEMORY_, type)
-#define A_T A_MEMORY(A_TYPE)
-#define A_LD(p, i) R(CAT(LD_, A_TYPE)(p, i))
-#define A_TILE(name, n) REAL name[n] __attribute__((aligned(64)))
-#define A_MIN(a, b) ((a) < (b) ? (a) : (b))
-
-typedef REAL AT(Vec) __attribute__((vector_size(A_BYTES), aligned(sizeof(REAL)), may_alias));
-
-FN AT(Vec) AT(fma)(AT(Vec) a, AT(Vec) b, AT(Vec) c)
-{
-#if defined(__AVX512F__)
-    return sizeof(REAL) == 4
-               ? (AT(Vec))_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c)
-               : (AT(Vec))_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
-#elif defined(__FMA__)
-    return sizeof(REAL) == 4
-               ? (AT(Vec))_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c)
-               : (AT(Vec))_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
-#else
-    for (int l = 0; l < A_LANES; l++)
-        a[l] = FMA(a[l], b[l], c[l]);
-    return a;
-#endif
-}
-
-/* So many rows and nv vectors of a product, in registers. */
-FN void AT(panel)(REAL *c, int64_t nc, const REAL *a, int64_t ra, int64_t ka, const REAL *b,
-                  int64_t nb, int64_t k, int add, int rows, int nv)
-{
-    AT(Vec) acc[A_PANEL][2];
-    for (int x = 0; x < rows; x++)
-        for (int y = 0; y < nv; y++)
-            acc[x][y] = add ? *(const AT(Vec) *)(c + x * nc + y * A_LANES) : (AT(Vec)){0};
-    for (int64_t i = 0; i < k; i++) {
-        AT(Vec) v[2];
-        for (int y = 0; y < nv; y++) {
-            v[y] = *(const AT(Vec) *)(b + i * nb + y * A_LANES);
-            A_IN_REGISTER(v[y]);
-        }
-        for (int x = 0; x < rows; x++)
-            for (int y = 0; y < nv; y++)
-                acc[x][y] = AT(fma)(a[x * ra + i * ka] - (AT(Vec)){0}, v[y], acc[x][y]);
-    }
-    for (int x = 0; x < rows; x++)
-        for (int y = 0; y < nv; y++)
-            *(AT(Vec) *)(c + x * nc + y * A_LANES) = acc[x][y];
-}
-
-/* m rows of nv vectors. */
-FN void AT(panels)(REAL *c, int64_t nc, const REAL *a, int64_t ra, int64_t ka, const REAL *b,
-                   int64_t nb, int64_t m, int64_t k, int add, int nv)
-{
-    int64_t i = 0;
-    for (; i + A_PANEL <= m; i += A_PANEL)
-        AT(panel)(c + i * nc, nc, a + i * ra, ra, ka, b, nb, k, add, A_PANEL, nv);
-    if (A_PANEL % 8 && m - i >= 4) {
-        AT(panel)(c + i * nc, nc, a + i * ra, ra, ka, b, nb, k, add, 4, nv);
-        i += 4;
-    }
-    if (A_PANEL % 8 && i < m)
-        AT(panel)(c + i * nc, nc, a + i * ra, ra, ka, b, nb, k, add, 2, nv);
-}
-
-/* c[m][n] = (add ? c : 0) + sum over k of a[m * ra + k * ka] * b[k * nb + n]; m a multiple of 8, n
- * of the lanes. */
-FN void AT(product)(REAL *c, int64_t nc, const REAL *a, int64_t ra, int64_t ka, const REAL *b,
-                    int64_t nb, int64_t m, int64_t n, int64_t k, int add)
-{
-    for (int64_t j = 0; j + 2 * A_LANES <= n; j += 2 * A_LANES)
-        AT(panels)(c + j, nc, a, ra, ka, b + j, nb, m, k, add, 2);
-    if (n % (2 * A_LANES))
-        AT(panels)(c + n - A_LANES, nc, a, ra, ka, b + n - A_LANES, nb, m, k, add, 1);
-}
-
-/* t[SIZE][A_R] = factor * (n rows of x, transposed), zeros behind them. */
-FN void AT(transposed)(REAL *t, const A_T *x, int64_t stride, int64_t n, REAL factor)
-{
-    if (n < A_R)
-        for (int64_t i = 0; i < A_SIZE * A_R; i++)
-            t[i] = 0;
-    for (int64_t d = 0; d < A_SIZE; d++) {
-#pragma omp simd
-        for (int64_t r = 0; r < n; r++)
-            t[d * A_R + r] = factor * A_LD(x, r * stride + d);
-    }
-}
-
-/* n rows of x as a block of `whole` rows of A_WIDE: as they lie, or in `room` with zeros around. */
-FN const REAL *AT(block)(REAL *room, const A_T *x, int64_t stride, int64_t n, int64_t whole,
-                         int64_t *next)
-{
-    *next = stride;
-    if (n == whole && A_SIZE == A_WIDE && sizeof(A_T) == sizeof(REAL))
-        return (const REAL *)x;
-    *next = A_WIDE;
-    for (int64_t r = 0; r < whole; r++)
-        for (int64_t d = 0; d < A_WIDE; d++)
-            room[r * A_WIDE + d] = r < n && d < A_SIZE ? A_LD(x, r * stride + d) : 0;
-    return room;
-}
-
-/* x (n rows) += the first rows of a block of products that had no room there. */
-FN void AT(add_rows)(REAL *x, int64_t stride, const REAL *block, int64_t n)
-{
-    for (int64_t r = 0; r < n; r++)
-        for (int64_t d = 0; d < A_SIZE; d++)
-            x[r * stride + d] += block[r * A_WIDE + d];
-}
-
-/* x (n rows, accumulated) += a [A_C][A_R] times b [A_R][A_WIDE] */
-FN void AT(accumulate)(REAL *x, int64_t stride, const REAL *a, const REAL *b, int64_t nb, int64_t n,
-                       REAL *room)
-{
-    if (n == A_C && A_SIZE == A_WIDE) {
-        AT(product)(x, stride, a, A_R, 1, b, nb, A_C, A_WIDE, A_R, 1);
-        return;
-    }
-    AT(product)(room, A_WIDE, a, A_R, 1, b, nb, (n + 7) / 8 * 8, A_WIDE, A_R, 0);
-    AT(add_rows)(x, stride, room, n);
-}
 
 /* ---- scores ------------------------------------------------------------------------------- */
 
 typedef struct {
     int64_t b, h, r0, nr, c0, nc; /* batch, head; first row and column, and how many */
+    int64_t wr;                   /* rows in whole vectors */
     int64_t key;                  /* of dropout */
 } AT(Place);
 
@@ -175,6 +33,12 @@ FN int AT(hidden)(const void *mask, AT(Place) at, int64_t c, int64_t r)
 FN int AT(within)(AT(Place) at, int64_t c, int64_t r)
 {
     return at.c0 + c <= at.r0 + r + A_RIGHT && at.c0 + c >= at.r0 + r - A_LEFT;
+}
+
+FN void AT(set_rows)(AT(Place) *at)
+{
+    at->nr = A_MIN(A_R, A_ROWS - at->r0);
+    at->wr = (at->nr + 15) / 16 * 16;
 }
 
 /* Is a part of the block beyond the limits?  All of it? */
@@ -193,7 +57,7 @@ FN int AT(beyond)(AT(Place) at)
 FN void AT(hide)(REAL *x, const void *mask, AT(Place) at, int keep, REAL to)
 {
     for (int64_t c = 0; c < at.nc && A_LIMITED && AT(limited)(at); c++)
-        for (int64_t r = 0; r < A_R; r++)
+        for (int64_t r = 0; r < at.wr; r++)
             x[c * A_R + r] = AT(within)(at, c, r) ? x[c * A_R + r]
                              : keep                  ? x[c * A_R + r] + to
                                                      : to;
@@ -203,12 +67,16 @@ FN void AT(hide)(REAL *x, const void *mask, AT(Place) at, int keep, REAL to)
                 x[c * A_R + r] = keep ? x[c * A_R + r] + to : to;
 }
 
-/* s[column][row], scale * q k, becomes scores; slope (may be NULL): their derivative by that. */
+/* s[column][row], scale * q k or, of pairs, q k, becomes scores; slope (may be NULL): their derivative by
+ * that. */
 FN void AT(scores)(REAL *s, REAL *slope, const void *mask, const void *bias, AT(Place) at)
 {
+    for (int64_t c = 0; c < at.nc && A_PAIRS; c++)
+        for (int64_t r = 0; r < at.wr; r++)
+            s[c * A_R + r] *= A_SCALE;
     for (int64_t c = 0; c < at.nc && A_CAPPED; c++) {
 #pragma omp simd
-        for (int64_t r = 0; r < A_R; r++) {
+        for (int64_t r = 0; r < at.wr; r++) {
             const REAL t = TANH(s[c * A_R + r] / A_CAP);
             s[c * A_R + r] = A_CAP * t;
             if (slope)
@@ -248,7 +116,7 @@ FN void AT(kept)(REAL *keep, const int64_t *rng, AT(Place) at)
 #if A_COLS % 4 == 0
     for (int64_t c = 0; c < at.nc; c += 4) {
 #pragma omp simd
-        for (int64_t r = 0; r < A_R; r++) {
+        for (int64_t r = 0; r < at.wr; r++) {
             uint64_t i = (uint64_t)((row + r) * A_COLS + at.c0 + c) >> 2;
             uint64_t c0 = i & low, c1 = i >> 32, c2 = t & low, c3 = t >> 32;
             uint64_t k0 = (s ^ (s >> 32)) & low, k1 = (k ^ (k >> 32)) & low;
@@ -261,7 +129,7 @@ FN void AT(kept)(REAL *keep, const int64_t *rng, AT(Place) at)
     }
 #else
     int32_t bits[A_C + 6];
-    for (int64_t r = 0; r < A_R; r++) {
+    for (int64_t r = 0; r < at.wr; r++) {
         int64_t first = (row + r) * A_COLS + at.c0;
         philox_fill(bits, at.nc, rng[0], at.key, rng[1], first);
         for (int64_t c = 0; c < at.nc; c++)
@@ -274,18 +142,18 @@ FN void AT(kept)(REAL *keep, const int64_t *rng, AT(Place) at)
 /* ---- forward ------------------------------------------------------------------------------- */
 
 /* s becomes exp(s - top); the maximum, the sum and what is accumulated so far follow. */
-FN void AT(exponentials)(REAL *s, int64_t nc, REAL *top, REAL *sum, REAL *acc)
+FN void AT(exponentials)(REAL *s, int64_t nc, int64_t wr, REAL *top, REAL *sum, REAL *acc)
 {
     A_TILE(base, A_R);
     A_TILE(part, A_R);
     A_TILE(shrink, A_R);
-    for (int64_t r = 0; r < A_R; r++)
+    for (int64_t r = 0; r < wr; r++)
         part[r] = top[r];
     for (int64_t c = 0; c < nc; c++)
-        for (int64_t r = 0; r < A_R; r++)
+        for (int64_t r = 0; r < wr; r++)
             part[r] = s[c * A_R + r] > part[r] ? s[c * A_R + r] : part[r];
 #pragma omp simd
-    for (int64_t r = 0; r < A_R; r++) {
+    for (int64_t r = 0; r < wr; r++) {
         base[r] = part[r] == -INF_ ? R(0) : part[r]; /* nothing seen yet */
         shrink[r] = EXP(top[r] - base[r]);
         top[r] = part[r];
@@ -293,21 +161,21 @@ FN void AT(exponentials)(REAL *s, int64_t nc, REAL *top, REAL *sum, REAL *acc)
     }
     for (int64_t c = 0; c < nc; c++) {
 #pragma omp simd
-        for (int64_t r = 0; r < A_R; r++) {
+        for (int64_t r = 0; r < wr; r++) {
             s[c * A_R + r] = EXP(s[c * A_R + r] - base[r]);
             part[r] += s[c * A_R + r];
         }
     }
-    for (int64_t r = 0; r < A_R; r++)
+    for (int64_t r = 0; r < wr; r++)
         sum[r] = sum[r] * shrink[r] + part[r];
-    for (int64_t r = 0; r < A_R; r++)
+    for (int64_t r = 0; r < wr; r++)
         for (int64_t d = 0; d < A_WIDE; d++)
             acc[r * A_WIDE + d] *= shrink[r];
 }
 
 #if A_PHASE == A_PHASE_FORWARD
 typedef struct {
-    A_TILE(q, A_SIZE * A_R); /* transposed */
+    A_FACTOR(q, A_TERMS(A_SIZE) * A_R); /* transposed */
     A_TILE(acc, A_R * A_WIDE);
     A_TILE(top, A_R);
     A_TILE(sum, A_R);
@@ -316,24 +184,26 @@ typedef struct {
 FN void AT(forward_block)(AT(Sums) *w, void *const *op, AT(Place) at)
 {
     A_TILE(s, A_C * A_R);
-    A_TILE(room_k, A_C * A_WIDE);
-    A_TILE(room_v, A_C * A_WIDE);
+    A_FACTOR(room_k, A_C * A_WIDE);
+    A_FACTOR(room_v, A_C * A_WIDE);
+    A_FACTOR(room_s, A_PAIRS ? A_C * A_R / 2 : 1);
     const int64_t g = at.h / (A_HEADS / A_GROUPS);
     const A_T *k0 = (const A_T *)op[1] + A_K_FIRST + at.b * A_K_BATCH + g * A_K_HEAD + at.c0 * A_K_ROW;
     const A_T *v0 = (const A_T *)op[2] + A_V_FIRST + at.b * A_V_BATCH + g * A_V_HEAD + at.c0 * A_V_ROW;
     int64_t nk, nv;
-    const REAL *k = AT(block)(room_k, k0, A_K_ROW, at.nc, A_C, &nk);
-    const REAL *v = AT(block)(room_v, v0, A_V_ROW, at.nc, A_C, &nv);
-    AT(product)(s, A_R, k, nk, 1, w->q, A_R, (at.nc + 7) / 8 * 8, A_R, A_SIZE, 0);
+    const A_F *k = AT(block)(room_k, k0, A_K_ROW, at.nc, A_C, &nk);
+    const A_F *v = AT(stacked)(room_v, v0, A_V_ROW, at.nc, A_C, &nv);
+    AT(product)(s, A_R, k, nk, 1, w->q, A_R, (at.nc + 7) / 8 * 8, at.wr, A_TERMS(A_SIZE), 0);
     AT(scores)(s, 0, op[3], op[4], at);
-    AT(exponentials)(s, at.nc, w->top, w->sum, w->acc);
+    AT(exponentials)(s, at.nc, at.wr, w->top, w->sum, w->acc);
 #if A_DROPOUT
     A_TILE(keep, A_C * A_R);
     AT(kept)(keep, op[6], at);
     for (int64_t i = 0; i < at.nc * A_R; i++)
         s[i] *= keep[i];
 #endif
-    AT(product)(w->acc, A_WIDE, s, 1, A_R, v, nv, A_R, A_WIDE, at.nc, 1);
+    AT(product)(w->acc, A_WIDE, AT(by_columns)(room_s, s, at.nc, at.wr), 1, A_R, v, nv, at.wr, A_WIDE,
+                A_TERMS(at.nc), 1);
 }
 
 /* The blocks of columns that the rows see, or those they do not. */
@@ -379,7 +249,7 @@ static void AT(run)(void *const *op, int64_t key)
     for (int64_t i = 0; i < A_BATCH * A_HEADS * blocks; i++) {
         AT(Place) at = {.b = i / blocks / A_HEADS, .h = i / blocks % A_HEADS,
                         .r0 = i % blocks * A_R, .key = key};
-        at.nr = A_MIN(A_R, A_ROWS - at.r0);
+        AT(set_rows)(&at);
         AT(forward_rows)(op, at);
     }
 }
@@ -389,15 +259,15 @@ static void AT(run)(void *const *op, int64_t key)
 
 /* What the rows of a block know. */
 typedef struct {
-    A_TILE(q, A_SIZE * A_R); /* transposed */
-    A_TILE(g, A_SIZE * A_R); /* do, transposed */
-    A_TILE(room_q, A_R * A_WIDE);
-    A_TILE(room_g, A_R * A_WIDE);
+    A_FACTOR(q, A_TERMS(A_SIZE) * A_R); /* transposed */
+    A_FACTOR(g, A_TERMS(A_SIZE) * A_R); /* do, transposed */
+    A_FACTOR(room_q, A_TERMS(A_R) * A_WIDE);
+    A_FACTOR(room_g, A_TERMS(A_R) * A_WIDE);
     A_TILE(dq, A_R * A_WIDE);
     A_TILE(top, A_R);
     A_TILE(inv, A_R);
     A_TILE(delta, A_R);
-    const REAL *q_rows, *g_rows;
+    const A_F *q_rows, *g_rows;
     int64_t nq, ng;
 } AT(Rows);
 
@@ -409,8 +279,8 @@ FN void AT(open_rows)(AT(Rows) *w, void *const *op, AT(Place) at)
     const A_T *g = (const A_T *)op[0] + o_at, *o = (const A_T *)op[4] + o_at;
     AT(transposed)(w->q, q, A_Q_ROW, at.nr, A_SCALE);
     AT(transposed)(w->g, g, A_O_ROW, at.nr, R(1));
-    w->q_rows = AT(block)(w->room_q, q, A_Q_ROW, at.nr, A_R, &w->nq);
-    w->g_rows = AT(block)(w->room_g, g, A_O_ROW, at.nr, A_R, &w->ng);
+    w->q_rows = AT(stacked)(w->room_q, q, A_Q_ROW, at.nr, A_R, &w->nq);
+    w->g_rows = AT(stacked)(w->room_g, g, A_O_ROW, at.nr, A_R, &w->ng);
     for (int64_t i = 0; i < A_R * A_WIDE; i++)
         w->dq[i] = 0;
     for (int64_t r = 0; r < A_R; r++) {
@@ -435,7 +305,7 @@ FN void AT(slopes)(REAL *s, REAL *t, REAL *slope, const AT(Rows) *w, void *const
     AT(scores)(s, slope, op[7], op[8], at);
     for (int64_t c = 0; c < at.nc; c++) {
 #pragma omp simd
-        for (int64_t r = 0; r < A_R; r++) {
+        for (int64_t r = 0; r < at.wr; r++) {
             const int64_t i = c * A_R + r;
             const REAL e = EXP(s[i] - w->top[r]) * w->inv[r], p = w->inv[r] == 0 ? R(0) : e;
             const REAL k = A_DROPOUT ? keep[i] : R(1);
@@ -446,17 +316,17 @@ FN void AT(slopes)(REAL *s, REAL *t, REAL *slope, const AT(Rows) *w, void *const
 }
 
 /* Scores and do v of a block, then their slopes. */
-FN void AT(block_slopes)(REAL *s, REAL *t, REAL *slope, const REAL *k, int64_t nk, const REAL *v,
+FN void AT(block_slopes)(REAL *s, REAL *t, REAL *slope, const A_F *k, int64_t nk, const A_F *v,
                          int64_t nv, const AT(Rows) *w, void *const *op, AT(Place) at)
 {
     const int64_t m = (at.nc + 7) / 8 * 8;
-    AT(product)(s, A_R, k, nk, 1, w->q, A_R, m, A_R, A_SIZE, 0);
-    AT(product)(t, A_R, v, nv, 1, w->g, A_R, m, A_R, A_SIZE, 0);
+    AT(product)(s, A_R, k, nk, 1, w->q, A_R, m, at.wr, A_TERMS(A_SIZE), 0);
+    AT(product)(t, A_R, v, nv, 1, w->g, A_R, m, at.wr, A_TERMS(A_SIZE), 0);
     AT(slopes)(s, t, slope, w, op, at);
 }
 
-#define A_KEYS(room, n)                                                                                      \
-    AT(block)                                                                                                \
+#define A_KEYS(form, room, n)                                                                                \
+    AT(form)                                                                                                 \
     (room, (const A_T *)op[2] + A_K_FIRST + at.b * A_K_BATCH + g * A_K_HEAD + at.c0 * A_K_ROW, A_K_ROW,      \
      at.nc, A_C, n)
 #define A_VALUES(room, n)                                                                                    \
@@ -480,23 +350,29 @@ FN void AT(backward_block)(AT(Rows) *w, void *const *op, AT(Place) at)
     A_TILE(s, A_C * A_R);
     A_TILE(t, A_C * A_R);
     A_TILE(slope, A_CAPPED ? A_C * A_R : 1);
-    A_TILE(room_k, A_C * A_WIDE);
-    A_TILE(room_v, A_C * A_WIDE);
-    const int64_t g = at.h / (A_HEADS / A_GROUPS);
+    A_TILE(room, A_C * A_WIDE);
+    A_FACTOR(room_k, A_C * A_WIDE);
+    A_FACTOR(room_v, A_C * A_WIDE);
+    A_FACTOR(room_s, A_PAIRS ? A_C * A_R / 2 : 1);
+    const int64_t g = at.h / (A_HEADS / A_GROUPS), m = (at.nc + 7) / 8 * 8;
     int64_t nk, nv;
-    const REAL *k = A_KEYS(room_k, &nk), *v = A_VALUES(room_v, &nv);
+    const A_F *k = A_KEYS(block, room_k, &nk), *v = A_VALUES(room_v, &nv);
     AT(block_slopes)(s, t, slope, k, nk, v, nv, w, op, at);
-    for (int64_t i = 0; i < at.nc * A_R; i++)
-        t[i] *= A_CAPPED ? A_SCALE * slope[i] : A_SCALE;
+    for (int64_t c = 0; c < at.nc; c++)
+        for (int64_t r = 0; r < at.wr; r++)
+            t[c * A_R + r] *= A_CAPPED ? A_SCALE * slope[c * A_R + r] : A_SCALE;
     if (A_HIDES != A_HIDES_ADDED)
         AT(hide)(t, op[7], at, 0, 0);
-    for (int64_t i = at.nc * A_R; i < (at.nc + 7) / 8 * 8 * A_R; i++)
+    for (int64_t i = at.nc * A_R; i < m * A_R; i++)
         s[i] = t[i] = 0;
-    AT(product)(w->dq, A_WIDE, t, 1, A_R, k, nk, A_R, A_WIDE, at.nc, 1);
+    if (A_PAIRS)
+        k = A_KEYS(stacked, room_k, &nk);
+    AT(product)(w->dq, A_WIDE, AT(by_columns)(room_s, t, at.nc, at.wr), 1, A_R, k, nk, at.wr, A_WIDE,
+                A_TERMS(at.nc), 1);
     REAL *dv = A_DV + at.b * A_V_BATCH + g * A_V_HEAD + at.c0 * A_V_ROW;
     REAL *dk = A_DK + at.b * A_K_BATCH + g * A_K_HEAD + at.c0 * A_K_ROW;
-    AT(accumulate)(dv, A_V_ROW, s, w->g_rows, w->ng, at.nc, room_v);
-    AT(accumulate)(dk, A_K_ROW, t, w->q_rows, w->nq, at.nc, room_k);
+    AT(accumulate)(dv, A_V_ROW, AT(by_rows)(room_s, s, m, at.wr), w->g_rows, w->ng, at.nc, at.wr, room);
+    AT(accumulate)(dk, A_K_ROW, AT(by_rows)(room_s, t, m, at.wr), w->q_rows, w->nq, at.nc, at.wr, room);
 }
 
 FN void AT(clear)(REAL *x, int64_t stride)
@@ -515,7 +391,7 @@ FN void AT(backward_head)(void *const *op, int64_t b, int64_t g, int64_t key)
     AT(clear)(A_DV + b * A_V_BATCH + g * A_V_HEAD, A_V_ROW);
     for (at.h = g * (A_HEADS / A_GROUPS); at.h < (g + 1) * (A_HEADS / A_GROUPS); at.h++)
         for (at.r0 = 0; at.r0 < A_ROWS; at.r0 += A_R) {
-            at.nr = A_MIN(A_R, A_ROWS - at.r0);
+            AT(set_rows)(&at);
             AT(open_rows)(&w, op, at);
             for (at.c0 = 0; at.c0 < A_COLS; at.c0 += A_C) {
                 at.nc = A_MIN(A_C, A_COLS - at.c0);
@@ -543,11 +419,11 @@ FN void AT(bias_block)(const AT(Rows) *w, void *const *op, AT(Place) at)
 {
     A_TILE(s, A_C * A_R);
     A_TILE(t, A_C * A_R);
-    A_TILE(room_k, A_C * A_WIDE);
-    A_TILE(room_v, A_C * A_WIDE);
+    A_FACTOR(room_k, A_C * A_WIDE);
+    A_FACTOR(room_v, A_C * A_WIDE);
     const int64_t g = at.h / (A_HEADS / A_GROUPS);
     int64_t nk, nv;
-    const REAL *k = A_KEYS(room_k, &nk), *v = A_VALUES(room_v, &nv);
+    const A_F *k = A_KEYS(block, room_k, &nk), *v = A_VALUES(room_v, &nv);
     AT(block_slopes)(s, t, 0, k, nk, v, nv, w, op, at);
     if (A_HIDES == A_HIDES_ALL)
         AT(hide)(t, op[7], at, 0, 0);
@@ -562,7 +438,7 @@ FN void AT(bias_block)(const AT(Rows) *w, void *const *op, AT(Place) at)
 FN void AT(bias_rows)(void *const *op, AT(Place) at)
 {
     AT(Rows) w;
-    at.nr = A_MIN(A_R, A_ROWS - at.r0);
+    AT(set_rows)(&at);
     AT(open_rows)(&w, op, at);
     for (at.c0 = 0; at.c0 < A_COLS; at.c0 += A_C) {
         at.nc = A_MIN(A_C, A_COLS - at.c0);

@@ -57,6 +57,16 @@ static const char *vector_flag(void)
 #endif
 }
 
+/* bf16 is multiplied in pairs where that is faster (attention.h). */
+static const char *pairs_flag(void)
+{
+#ifdef __x86_64__
+    return onednn_fast_bf16() ? "-mavx512bf16" : "-mno-avx512bf16";
+#else
+    return "-march=native";
+#endif
+}
+
 extern char **environ;
 
 /* ---- files ---------------------------------------------------------------------------------------- */
@@ -166,6 +176,7 @@ uint64_t compiler_identity(const KernelCache *c)
     for (int i = 0; i < NFLAGS; i++)
         XXH3_128bits_update(h, flags[i], strlen(flags[i]) + 1);
     XXH3_128bits_update(h, vector_flag(), strlen(vector_flag()) + 1);
+    XXH3_128bits_update(h, pairs_flag(), strlen(pairs_flag()) + 1);
     XXH3_128bits_update(h, &(unsigned){onednn_isa()}, sizeof(unsigned));
     char *version = compiler_version(c);
     if (version)
@@ -242,6 +253,7 @@ static bool compile_parts(const char *dir, int parts, Diag *d)
         for (int k = 0; k < NFLAGS; k++)
             argv[n++] = (char *)(uintptr_t)flags[k];
         argv[n++] = (char *)(uintptr_t)vector_flag();
+        argv[n++] = (char *)(uintptr_t)pairs_flag();
         snprintf(in, sizeof in, "%d.c", i);
         snprintf(out, sizeof out, "%d.o", i);
         snprintf(log[i], sizeof log[i], "%d.log", i);

@@ -13,7 +13,7 @@
 #include <omp.h>
 #include <string.h>
 
-enum { LANES = 16, TAPS = 5 /* at once */, BAND = 16 /* rows */, BAND_LAST = 8 /* of channels-last images */ };
+enum { LANES = 16, TAPS = 5 /* at once */, BAND = 16 /* rows */, BAND_LAST = 8 };
 
 /* Compiled as panels are (product.c). */
 #define ADD_TAPS(name, isa, width)                                                                           \
