@@ -135,6 +135,7 @@ static bool ask_device(Job *j)
     if (!j->planner)
         return true;
     s->channels_last = j->planner->channels_last ? j->planner->channels_last() : 0;
+    s->either_order = j->planner->either_order;
     TRY(!j->planner->profile_open || open_profile(j));
     s->cost = j->planner->choose;
     s->times = o->ops ? j->planner->times : NULL;

@@ -246,6 +246,8 @@ static bool keeps_order(const Node *n, int rank)
 
 /* ---- the sweep ----------------------------------------------------------------------------------- */
 
+static bool is_convolution(const Node *n) { return n->op == OP_conv || n->op == OP_conv_bwd_data; }
+
 typedef enum { STAYS, FOLLOWS, ORDERLESS } Kind; /* ORDERLESS: its results are the same either way */
 
 /* Does n stand behind a channels-last value, and can it take it? */
@@ -256,7 +258,7 @@ static Kind kind_of(const Layout *x, const Node *n)
     bool any = false;
     for (int i = 0; i < n->nin; i++)
         any |= x->last[n->in[i].i].i && val_type(g, n->in[i])->rank == y->rank;
-    if (n->op == OP_conv || n->op == OP_conv_bwd_data)
+    if (is_convolution(n))
         return FOLLOWS;
     if (node_def(n)->traits & OPT_POINTWISE)
         return any ? FOLLOWS : STAYS;
@@ -297,7 +299,7 @@ static Kind kind_of(const Layout *x, const Node *n)
 static Val rewritten(Layout *x, const Node *n, Val *in, Val *out)
 {
     int rank = val_type(x->g, n->nin ? n->in[0] : n->out[0])->rank;
-    if (n->op == OP_conv || n->op == OP_conv_bwd_data)
+    if (is_convolution(n))
         return convolution(x, n, in);
     if (n->op == OP_max_pool || n->op == OP_avg_pool)
         return pool(x, n);
@@ -332,6 +334,57 @@ static void visit(Layout *x, NodeId id)
         (i == 0 && kind == FOLLOWS ? x->last : x->plain)[n.out[i].i] = out[i];
 }
 
+/* ---- is it worth it? ----------------------------------------------------------------------------- */
+
+/* Where a device has convolutions of either order: at most this part of their images may be transposed. */
+enum { TRANSPOSED_PART = 8 };
+
+static int64_t bytes_of(const Graph *g, Val v) { return type_bytes(val_type(g, v)); }
+
+/* Has the sweep made v in the order of `made`?  Otherwise it does: bytes that are transposed. */
+static int64_t bytes_moved(const Graph *g, Val *made, Val v)
+{
+    int64_t bytes = made[v.i].i || !v.i ? 0 : bytes_of(g, v);
+    made[v.i] = v;
+    return bytes;
+}
+
+/* The sweep without its changes: what it would transpose of node n's operands. */
+static int64_t transposed_by(Layout *x, const Node *n)
+{
+    Kind kind = kind_of(x, n);
+    bool all = node_def(n)->traits & OPT_POINTWISE || n->op == OP_concat;
+    bool back = n->op == OP_transpose && kind == FOLLOWS; /* the model's own */
+    int64_t bytes = 0;
+    for (int i = 0; i < n->nin; i++)
+        bytes += bytes_moved(x->g, kind != STAYS && !back && (all || i == 0) ? x->last : x->plain, n->in[i]);
+    for (int i = 0; i < n->nout; i++)
+        (i == 0 && kind == FOLLOWS ? x->last : x->plain)[n->out[i].i] = n->out[i];
+    return bytes;
+}
+
+static void start(Layout *x, Arena *tmp)
+{
+    x->last = NEW(tmp, Val, x->n);
+    x->plain = NEW(tmp, Val, x->n);
+    for (uint32_t i = 1; i < x->n; i++)
+        x->plain[i].i = x->g->vals[i].kind == VAL_TEMP ? 0 : i;
+}
+
+static bool is_worth_it(const Graph *g, const PassCtx *cx, Layout x)
+{
+    int64_t transposed = 0, images = 0;
+    start(&x, cx->tmp);
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        transposed += transposed_by(&x, n);
+        images += is_convolution(n) ? bytes_of(g, n->in[0]) + bytes_of(g, n->out[0]) : 0;
+    }
+    return images > 0 && (!cx->opt->either_order || transposed <= images / TRANSPOSED_PART);
+}
+
+/* ---- the pass ------------------------------------------------------------------------------------ */
+
 /* What survives the step, under its name. */
 static Val at_end(Layout *x, Val v)
 {
@@ -351,15 +404,9 @@ bool pass_layout(Graph *g, PassCtx *cx)
 {
     Layout x = {.g = g, .unit = cx->opt->channels_last, .n = g->nvals};
     uint32_t n = g->norder;
-    bool any = false;
-    for (uint32_t k = 0; k < n; k++)
-        any |= g->nodes[g->order[k].i].op == OP_conv || g->nodes[g->order[k].i].op == OP_conv_bwd_data;
-    if (!cx->opt->channels_last || !any)
+    if (!cx->opt->channels_last || !is_worth_it(g, cx, x))
         return true;
-    x.last = NEW(cx->tmp, Val, x.n);
-    x.plain = NEW(cx->tmp, Val, x.n);
-    for (uint32_t i = 1; i < x.n; i++)
-        x.plain[i].i = g->vals[i].kind == VAL_TEMP ? 0 : i;
+    start(&x, cx->tmp);
     NodeId *order = NEW(cx->tmp, NodeId, n + 1);
     memcpy(order, g->order, n * sizeof *order);
     g->norder = 0;

@@ -60,6 +60,7 @@ typedef struct {
     int threads;
     const DeviceInfo *device; /* the plan is for; NULL: device_cpu */
     int channels_last;        /* as DeviceOps has it (runtime/device.h) */
+    bool either_order;        /* likewise */
     CostFn *cost;            /* the device's answer (runtime/device.h), NULL: the roofline of one that is not
                               * here */
     TimesFn *times;          /* NULL: the answers have their times from the start */

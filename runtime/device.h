@@ -12,6 +12,7 @@ typedef struct DeviceOps {
     /* Its convolutions take and make [N, s..., C], where a place's channels are a multiple of so many bytes
      * (passes/layout.c); 0 or NULL: [N, C, s...]. */
     int (*channels_last)(void);
+    bool either_order; /* or [N, C, s...] of a network where much stands between them that is not */
     /* What it is; refers to memory of a.  False: it is not here. */
     bool (*info)(int ordinal, DeviceInfo *out, Arena *a, Diag *d);
     /* Is everything found that steps run with?  Then a run may choose the device by itself.  NULL: no. */

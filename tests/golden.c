@@ -62,6 +62,8 @@ static void set_option(Golden *s, char *option)
         s->opt.precision = (PrecisionKind)row_of(precision_name, value);
     else if (strcmp(option, "channels_last") == 0)
         s->opt.channels_last = atoi(value);
+    else if (strcmp(option, "either_order") == 0)
+        s->opt.either_order = true;
     else if (strcmp(option, "budget") == 0)
         s->opt.budget = atoll(value);
     else if (strcmp(option, "grads") == 0)

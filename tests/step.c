@@ -41,6 +41,7 @@ static bool ask_device(TestStep *s)
     s->opt.cost = s->choose ? s->choose : ops->choose;
     s->opt.cost_user = s->profile;
     s->opt.channels_last = ops->channels_last ? ops->channels_last() : 0;
+    s->opt.either_order = ops->either_order;
     return true;
 }
 

@@ -618,8 +618,8 @@ END_TEST
 START_TEST(layout_by_instructions)
 {
     static const char text[] = "graph {\n"
-                               "  input %x: f32[2,8,6,6]\n"
-                               "  param %w: f32[16,8,3,3]\n  param %v: f32[4,16,1,1]\n"
+                               "  input %x: f32[2,2,6,6]\n"
+                               "  param %w: f32[16,2,3,3]\n  param %v: f32[4,16,1,1]\n"
                                "  %c: f32[2,16,6,6] = conv %x, %w {strides=[1,1], pads=[1,1,1,1], "
                                "dilations=[1,1]}\n"
                                "  %r: f32[2,16,6,6] = relu %c\n"

@@ -248,7 +248,7 @@ static char *cpu_map(void *device, Space space) { return ((Cpu *)device)->memory
 static int cpu_channels_last(void) { return onednn_vector_bytes() >= 64; }
 
 const DeviceOps cpu_device = {.name = "cpu", .threads = true, .channels_last = cpu_channels_last,
-                              .info = cpu_info, .choose = profile_cost,
+                              .either_order = true, .info = cpu_info, .choose = profile_cost,
                               .times = profile_times, .profile_open = profile_open,
                               .profile_close = profile_close, .learn = profile_learn, .open = cpu_open,
                               .close = cpu_close, .run = cpu_run, .map = cpu_map};
