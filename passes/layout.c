@@ -4,7 +4,8 @@
  * stands between them follows: pointwise operators, norms, pools, concatenations, whatever has a form with
  * its axes renumbered.  A value in the other order is made when somebody asks for it, once: transposes remain
  * where images come in and where the channels' order matters (a flatten before the classifier), and those
- * that meet one of the model's own cancel (passes/simplify.c).
+ * that meet one of the model's own cancel (passes/simplify.c).  Where too many would remain, and the device
+ * has convolutions of either order, the graph stays as it is.
  *
  * Runs before autodiff: the gradient of a transpose is a transpose, so the backward graph has the same order.
  * Parameters stay as they are in the file; a convolution's kernel reads them so, and makes their gradients
