@@ -297,6 +297,21 @@ static Kind kind_of(const Layout *x, const Node *n)
     }
 }
 
+static bool takes_all(const Node *n) { return node_def(n)->traits & OPT_POINTWISE || n->op == OP_concat; }
+
+/* Operands that n takes channels-last, the first ones; the model's own transpose takes none. */
+static int operands_last(const Node *n, Kind kind)
+{
+    bool none = kind == STAYS || (n->op == OP_transpose && kind == FOLLOWS);
+    return none ? 0 : takes_all(n) ? n->nin : 1;
+}
+
+/* Where result i is kept. */
+static Val *kept_in(const Layout *x, Kind kind, int i)
+{
+    return i == 0 && kind == FOLLOWS ? x->last : x->plain;
+}
+
 static Val rewritten(Layout *x, const Node *n, Val *in, Val *out)
 {
     int rank = val_type(x->g, n->nin ? n->in[0] : n->out[0])->rank;
@@ -307,10 +322,9 @@ static Val rewritten(Layout *x, const Node *n, Val *in, Val *out)
     if (n->op == OP_reshape)
         return merged(x, n);
     if (n->op == OP_transpose)
-        return moves_channels(n, false) ? x->last[n->in[0].i] : as_plain(x, n->in[0]);
-    bool all = node_def(n)->traits & OPT_POINTWISE || n->op == OP_concat;
-    rank = all ? val_type(x->g, n->out[0])->rank : rank;
-    return renumbered(x, n, rank, all ? n->nin : 1, in, out);
+        return moves_channels(n, false) ? x->last[n->in[0].i] : in[0];
+    rank = takes_all(n) ? val_type(x->g, n->out[0])->rank : rank;
+    return renumbered(x, n, rank, takes_all(n) ? n->nin : 1, in, out);
 }
 
 static void visit(Layout *x, NodeId id)
@@ -319,8 +333,7 @@ static void visit(Layout *x, NodeId id)
     const Node n = g->nodes[id.i];
     Kind kind = kind_of(x, &n);
     Val *in = NEW(g->arena, Val, n.nin + 1), out[MAX_OUT] = {{0}};
-    bool all = node_def(&n)->traits & OPT_POINTWISE || n.op == OP_concat;
-    for (int i = all && kind != STAYS ? n.nin : kind != STAYS; i < n.nin; i++)
+    for (int i = operands_last(&n, kind); i < n.nin; i++)
         in[i] = n.in[i].i ? as_plain(x, n.in[i]) : n.in[i];
     if (kind == STAYS) {
         memcpy(g->nodes[id.i].in, in, (size_t)n.nin * sizeof *in);
@@ -332,7 +345,7 @@ static void visit(Layout *x, NodeId id)
     }
     out[0] = rewritten(x, &n, in, out);
     for (int i = 0; i < n.nout; i++)
-        (i == 0 && kind == FOLLOWS ? x->last : x->plain)[n.out[i].i] = out[i];
+        kept_in(x, kind, i)[n.out[i].i] = out[i];
 }
 
 /* ---- is it worth it? ----------------------------------------------------------------------------- */
@@ -354,13 +367,11 @@ static int64_t bytes_moved(const Graph *g, Val *made, Val v)
 static int64_t transposed_by(Layout *x, const Node *n)
 {
     Kind kind = kind_of(x, n);
-    bool all = node_def(n)->traits & OPT_POINTWISE || n->op == OP_concat;
-    bool back = n->op == OP_transpose && kind == FOLLOWS; /* the model's own */
     int64_t bytes = 0;
     for (int i = 0; i < n->nin; i++)
-        bytes += bytes_moved(x->g, kind != STAYS && !back && (all || i == 0) ? x->last : x->plain, n->in[i]);
+        bytes += bytes_moved(x->g, i < operands_last(n, kind) ? x->last : x->plain, n->in[i]);
     for (int i = 0; i < n->nout; i++)
-        (i == 0 && kind == FOLLOWS ? x->last : x->plain)[n->out[i].i] = n->out[i];
+        kept_in(x, kind, i)[n->out[i].i] = n->out[i];
     return bytes;
 }
 

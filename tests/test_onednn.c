@@ -1,6 +1,7 @@
 /* test_onednn.c -- every choice of the library against plain loops in double precision, and the
  * same bits on every run. */
 #include "lib_reference.h"
+#include "op_samples_int.h"
 #include "step.h"
 #include "tests.h"
 
@@ -301,17 +302,9 @@ static int64_t place_last(const Type *t, int64_t i)
     return (image * places + i % places) * t->dim[1] + i / places % t->dim[1];
 }
 
-static Type type_last(Type t)
-{
-    Type last = t;
-    for (int i = 1; i < t.rank; i++)
-        last.dim[i] = t.dim[i == t.rank - 1 ? 1 : i + 1];
-    return last;
-}
-
 static Tensor tensor_last(const Tensor *t)
 {
-    Tensor last = tensor_new(type_last(t->type));
+    Tensor last = tensor_new(sample_channels_last(t->type));
     for (int64_t i = 0; i < type_count(&t->type); i++)
         tensor_set_f(&last, place_last(&t->type, i), tensor_f(t, i));
     return last;
@@ -323,8 +316,8 @@ static DnnlDesc on_last(DnnlDesc d)
     bool of_weights = d.of.op == LIB_CONV_BWD_WEIGHTS;
     Type *result = of_weights ? &d.of.in[1] : &d.of.out;
     d.of.conv.channels_last = 1;
-    d.of.in[0] = type_last(d.of.in[0]);
-    *result = type_last(*result);
+    d.of.in[0] = sample_channels_last(d.of.in[0]);
+    *result = sample_channels_last(*result);
     return d;
 }
 

@@ -1,7 +1,7 @@
 /* attention_product.h -- products of blocks of attention on a CPU (attention.h), and their factors.
  *
  * c[m][n] (+)= a[m][k] b[k][n], of b in vectors, of a element by element.  Factors are REAL or, where the
- * processor multiplies those (A_PAIRS), pairs of bf16, of two terms that follow each other. */
+ * processor multiplies those as fast (A_PAIRS), pairs of bf16, of two terms that follow each other. */
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
@@ -39,7 +39,7 @@
 #undef A_PAIRS
 #undef A_F
 #undef A_TERMS
-#if CAT(A_PAIRED_, A_TYPE) && CAT(A_PAIRED_, REAL) && defined(__AVX512BF16__)
+#if CAT(A_PAIRED_, A_TYPE) && CAT(A_PAIRED_, REAL) && BF16_PAIRS && defined(__AVX512BF16__)
 #define A_PAIRS 1
 #define A_F uint32_t /* two terms, the first in the lower half */
 #define A_TERMS(n) (((n) + 1) / 2)
@@ -141,8 +141,7 @@ FN void AT(transposed)(A_F *t, const A_T *x, int64_t stride, int64_t n, REAL fac
     for (int64_t d = 0; d < A_SIZE; d += 2) {
 #pragma omp simd
         for (int64_t r = 0; r < n; r++)
-            t[d / 2 * A_R + r] =
-                A_PAIR(x[r * stride + d], d + 1 < A_SIZE ? x[r * stride + A_MIN(d + 1, A_SIZE - 1)] : 0);
+            t[d / 2 * A_R + r] = A_PAIR(x[r * stride + d], d + 1 < A_SIZE ? x[r * stride + d + 1] : 0);
     }
 }
 

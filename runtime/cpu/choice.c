@@ -20,6 +20,7 @@
  * Such a choice gives way to one with less; Winograd's is granted where the schedule needs as
  * much memory elsewhere.  The rule cannot follow the budget, since the algorithm decides the bits. */
 #include "cpu.h"
+#include "problem.h"
 #include <string.h>
 
 enum {
@@ -54,7 +55,7 @@ static bool kernel_is(const Type *w, int64_t size)
 /* More weights than images. */
 static bool weights_prevail(const LibDesc *d, const Type *w, const Type *y)
 {
-    const Type *x = d->op == LIB_CONV_BWD_DATA ? &d->out : &d->in[0];
+    const Type *x = problem_type(d, SRC);
     return d->conv.group == 1 && y->dim[0] <= FEW_IMAGES &&
            type_bytes(w) > type_bytes(x) + type_bytes(y);
 }
@@ -88,29 +89,18 @@ static bool own_is_faster(const LibDesc *d)
     return !d->matmul.tb && n * dtype_size[b->dt] % PAGE == 0 && (n & (n - 1)) != 0 && rows >= SAME_SETS_ROWS;
 }
 
-/* Weights and result of a convolution, as the forward one has them. */
-static const Type *weights_of(const LibDesc *d)
-{
-    return d->op == LIB_CONV_BWD_WEIGHTS ? &d->out : &d->in[1];
-}
-
-static const Type *result_of(const LibDesc *d)
-{
-    return d->op == LIB_CONV ? &d->out : &d->in[d->op == LIB_CONV_BWD_WEIGHTS];
-}
-
 /* A window over all channels, at every position. */
 static bool is_dense(const LibDesc *d, int64_t window)
 {
     return d->conv.group == 1 && all(&d->conv.strides, MAX_INTS, 1) &&
-           all(&d->conv.dilations, MAX_INTS, 1) && kernel_is(weights_of(d), window);
+           all(&d->conv.dilations, MAX_INTS, 1) && kernel_is(problem_type(d, WEIGHTS), window);
 }
 
 static DnnlChoice preferred(const LibDesc *d)
 {
     if (d->op == LIB_MATMUL)
         return own_is_faster(d) ? ONEDNN_OWN : ONEDNN_PLAIN;
-    const Type *w = weights_of(d), *y = result_of(d);
+    const Type *w = problem_type(d, WEIGHTS), *y = problem_type(d, DST);
     bool last = d->conv.channels_last != 0;
     if (is_depthwise_gradient(d, w))
         return last && is_small_window(w) ? ONEDNN_PLAIN : ONEDNN_OWN;
@@ -122,7 +112,7 @@ static DnnlChoice preferred(const LibDesc *d)
 
 static bool suits_winograd(const LibDesc *d)
 {
-    const Type *w = weights_of(d), *y = result_of(d);
+    const Type *w = problem_type(d, WEIGHTS), *y = problem_type(d, DST);
     bool last = d->conv.channels_last != 0;
     if (d->op == LIB_MATMUL || w->rank != 4 || !is_dense(d, 3) || weights_prevail(d, w, y))
         return false;

@@ -57,15 +57,8 @@ static const char *vector_flag(void)
 #endif
 }
 
-/* bf16 is multiplied in pairs where that is faster (attention.h). */
-static const char *pairs_flag(void)
-{
-#ifdef __x86_64__
-    return onednn_fast_bf16() ? "-mavx512bf16" : "-mno-avx512bf16";
-#else
-    return "-march=native";
-#endif
-}
+/* May kernels multiply bf16 in pairs (attention_product.h)?  Where that is faster. */
+static const char *pairs_flag(void) { return onednn_fast_bf16() ? "-DBF16_PAIRS=1" : "-DBF16_PAIRS=0"; }
 
 extern char **environ;
 

@@ -107,17 +107,15 @@ static void copy_row(DType dt, const char *base, int64_t from, int64_t every, in
             to[i] = element(dt, base, from + i * every);
 }
 
-/* n positions, `every` apart there, of a channel or, behind each other, of so many channels. */
+/* n positions, `every` apart there, of a channel or, behind each other, of so many channels:
+ * lanes without one are summed as they are, and not stored. */
 static void copy_positions(const Depthwise *d, const char *base, int64_t from, int64_t every, int64_t n,
                            int64_t channels, float *to)
 {
     if (d->unit == 1)
         copy_row(d->in, base, from, every, n, to);
-    for (int64_t i = 0; i < n && d->unit > 1; i++, from += every, to += d->unit) {
-        copy_row(d->in, base, from, 1, channels, to);
-        for (int64_t c = channels; c < d->unit; c++)
-            to[c] = 0;
-    }
+    for (int64_t i = 0; i < n && d->unit > 1; i++)
+        copy_row(d->in, base, from + i * every, 1, channels, to + i * d->unit);
 }
 
 /* Rows of the image with its padding from `first` on. */
@@ -135,8 +133,9 @@ static void copy_image(const Depthwise *d, const char *base, int64_t at, int64_t
             int64_t column = p + k * x->stride - x->pad;
             int64_t n = column < x->extent ? (x->extent - column + x->stride - 1) / x->stride : 0;
             n = least(n, d->phase - k);
-            copy_positions(d, base, at + row * d->image[2] + column * d->image[3], x->stride * d->image[3], n,
-                           channels, to + (p * d->phase + k) * d->unit);
+            if (n > 0)
+                copy_positions(d, base, at + row * d->image[2] + column * d->image[3],
+                               x->stride * d->image[3], n, channels, to + (p * d->phase + k) * d->unit);
         }
     }
 }

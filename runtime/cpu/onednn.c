@@ -253,9 +253,8 @@ static dnnl_alg_kind_t algorithm(const Problem *p)
 /* Which layouts are left to the library. */
 static bool layout_any(const Problem *p, int slot)
 {
-    if (p->op == LIB_MATMUL || p->choice == ONEDNN_PLAIN)
-        return slot == WEIGHTS && (p->op != LIB_MATMUL || p->choice == ONEDNN_BLOCKED);
-    return slot != BIAS;
+    bool product = p->op == LIB_MATMUL, plain = p->choice == ONEDNN_PLAIN;
+    return slot == WEIGHTS ? !(product && plain) : slot != BIAS && !product && !plain;
 }
 
 /* Of the forward operation, which has its weights in the type of its source: their gradient may be wider. */
@@ -341,30 +340,21 @@ static bool make_slot(DnnlOp *op, Slot *s, MdRef plain, MdRef inner, dnnl_primit
            make_reorder(op, s, plain, inner, attr);
 }
 
-/* Arguments and operand numbers of the slots, by operation. */
+/* Arguments of the slots, by operation, and their operands. */
 static void name_slots(DnnlOp *op, const Problem *p)
 {
-    static const struct {
-        int arg, operand;
-    } table[][SLOTS] = {
-        [LIB_MATMUL] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_WEIGHTS, 1}, {0, 0}, {DNNL_ARG_DST, -1}},
-        [LIB_CONV] = {{DNNL_ARG_SRC, 0},
-                      {DNNL_ARG_WEIGHTS, 1},
-                      {DNNL_ARG_BIAS, 2},
-                      {DNNL_ARG_DST, -1}},
-        [LIB_CONV_BWD_DATA] = {{DNNL_ARG_DIFF_SRC, -1},
-                               {DNNL_ARG_WEIGHTS, 1},
-                               {0, 0},
-                               {DNNL_ARG_DIFF_DST, 0}},
-        [LIB_CONV_BWD_WEIGHTS] = {{DNNL_ARG_SRC, 0},
-                                  {DNNL_ARG_DIFF_WEIGHTS, -1},
-                                  {0, 0},
-                                  {DNNL_ARG_DIFF_DST, 1}},
+    static const int arg[][SLOTS] = {
+        [LIB_MATMUL] = {[SRC] = DNNL_ARG_SRC, [WEIGHTS] = DNNL_ARG_WEIGHTS, [DST] = DNNL_ARG_DST},
+        [LIB_CONV] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST},
+        [LIB_CONV_BWD_DATA] = {[SRC] = DNNL_ARG_DIFF_SRC, [WEIGHTS] = DNNL_ARG_WEIGHTS,
+                               [DST] = DNNL_ARG_DIFF_DST},
+        [LIB_CONV_BWD_WEIGHTS] = {[SRC] = DNNL_ARG_SRC, [WEIGHTS] = DNNL_ARG_DIFF_WEIGHTS,
+                                  [DST] = DNNL_ARG_DIFF_DST},
     };
     for (int i = 0; i < SLOTS; i++) {
         const Layout *l = &p->slot[i];
-        op->slot[i].arg = l->rank ? table[p->op][i].arg : 0;
-        op->slot[i].operand = table[p->op][i].operand;
+        op->slot[i].arg = l->rank ? arg[p->op][i] : 0;
+        op->slot[i].operand = problem_operand(p->op, i);
         if (i == SRC || i == DST)
             op->slot[i].image_bytes = l->stride[0] * dtype_size[l->dt];
         op->slot[i].part_bytes = problem_part_stride(p, i) * dtype_size[l->dt];

@@ -19,7 +19,8 @@ typedef enum {
     ONEDNN_PLAIN,    /* every tensor as it lies, but the weights of a convolution */
     ONEDNN_BLOCKED,  /* operands reordered to the layouts the library likes best */
     ONEDNN_WINOGRAD, /* convolution only: fewer multiplications, about 5 times the rounding error */
-    ONEDNN_OWN,      /* f32: our own product (product.c), every tensor as it lies */
+    ONEDNN_OWN,      /* our own (product.c): every tensor as it lies, but images where it makes some as
+                      * [N, s..., C]: reordered */
     ONEDNN_CHOICES
 } DnnlChoice;
 

@@ -150,24 +150,36 @@ static void cut_batch(Problem *p, int64_t images)
     p->slot[SRC].dim[0] = p->slot[DST].dim[0] = p->images;
 }
 
+int problem_operand(LibOp op, int slot)
+{
+    static const int operand[][SLOTS] = {
+        [LIB_MATMUL] = {[SRC] = 0, [WEIGHTS] = 1, [DST] = -1},
+        [LIB_CONV] = {[SRC] = 0, [WEIGHTS] = 1, [BIAS] = 2, [DST] = -1},
+        [LIB_CONV_BWD_DATA] = {[SRC] = -1, [WEIGHTS] = 1, [DST] = 0},
+        [LIB_CONV_BWD_WEIGHTS] = {[SRC] = 0, [WEIGHTS] = -1, [DST] = 1},
+    };
+    return operand[op][slot];
+}
+
+const Type *problem_type(const LibDesc *d, int slot)
+{
+    int operand = problem_operand(d->op, slot);
+    return operand < 0 ? &d->out : &d->in[operand];
+}
+
 static void describe_conv(Problem *p, const LibDesc *d)
 {
-    const Type *src = d->op == LIB_CONV_BWD_DATA ? &d->out : &d->in[0];
-    const Type *weights = d->op == LIB_CONV_BWD_WEIGHTS ? &d->out : &d->in[1];
-    const Type *dst = d->op == LIB_CONV               ? &d->out
-                      : d->op == LIB_CONV_BWD_WEIGHTS ? &d->in[1]
-                                                      : &d->in[0];
     p->channels_last = d->conv.channels_last != 0;
-    p->slot[SRC] = layout_images(src, p->channels_last);
-    p->slot[WEIGHTS] = layout_plain(weights);
-    p->slot[DST] = layout_images(dst, p->channels_last);
+    p->slot[SRC] = layout_images(problem_type(d, SRC), p->channels_last);
+    p->slot[WEIGHTS] = layout_plain(problem_type(d, WEIGHTS));
+    p->slot[DST] = layout_images(problem_type(d, DST), p->channels_last);
     if (d->rows)
         p->slot[WEIGHTS].dim[0] = p->slot[DST].dim[1] = d->rows;
     if (d->op == LIB_CONV && d->nin > 2 && d->in[2].dt != DT_NONE)
         p->slot[BIAS] = layout_plain(&d->in[2]);
     if (d->conv.group > 1)
         split_groups(&p->slot[WEIGHTS], d->conv.group);
-    int spatial = src->rank - 2;
+    int spatial = p->slot[SRC].rank - 2;
     for (int i = 0; i < spatial; i++) {
         p->strides[i] = attr_or(&d->conv.strides, i, 1);
         p->dilates[i] = attr_or(&d->conv.dilations, i, 1) - 1;

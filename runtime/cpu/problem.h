@@ -30,6 +30,9 @@ typedef struct {
 
 /* false: none of ours, or no such parts. */
 bool problem_describe(Problem *p, const DnnlDesc *d);
+/* Which operand is in a slot that the operation has; -1: its result. */
+int problem_operand(LibOp op, int slot);
+const Type *problem_type(const LibDesc *d, int slot);
 /* Elements from one part to the next of a tensor of a convolution; 0: all parts see the same. */
 int64_t problem_part_stride(const Problem *p, int slot);
 
