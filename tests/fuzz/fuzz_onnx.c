@@ -59,17 +59,19 @@ static Onnx__NodeProto *any_node(Mutator *x)
     return x->g->n_node ? x->g->node[pick(x, x->g->n_node)] : NULL;
 }
 
-/* A name that stands somewhere in the graph. */
+/* A name that stands somewhere in the graph.  Never NULL, as a model's input without one has it: such a
+ * string cannot stand in a list. */
 static char *any_name(Mutator *x)
 {
     const Onnx__NodeProto *n = any_node(x);
+    char *name = NULL;
     if (n && n->n_input && pick(x, 2))
-        return n->input[pick(x, n->n_input)];
-    if (n && n->n_output)
-        return n->output[pick(x, n->n_output)];
-    if (x->g->n_input)
-        return x->g->input[pick(x, x->g->n_input)]->name;
-    return (char *)"";
+        name = n->input[pick(x, n->n_input)];
+    else if (n && n->n_output)
+        name = n->output[pick(x, n->n_output)];
+    else if (x->g->n_input)
+        name = x->g->input[pick(x, x->g->n_input)]->name;
+    return name ? name : (char *)"";
 }
 
 static bool change_value(Mutator *x, Onnx__ValueInfoProto *v)
