@@ -76,7 +76,7 @@ FN float log_float(float x)
 FN float log1p_float(float x)
 {
     float u = 1.0f + x, r = log_float(u) + (x - (u - 1.0f)) / u;
-    return u > 0.0f && u < INFINITY ? r : log_float(u);
+    return (u > 0.0f) & (u < INFINITY) ? r : log_float(u);
 }
 
 FN float tanh_float(float x)
@@ -283,10 +283,31 @@ FN double fma_double(double x, double y, double z) { return fma(x, y, z); }
 
 /* ---- types with their own rule ------------------------------------------------------------------ */
 
-FN float max_float(float x, float y) { return x > y || x != x ? x : y; }
-FN float min_float(float x, float y) { return x < y || x != x ? x : y; }
-FN double max_double(double x, double y) { return x > y || x != x ? x : y; }
-FN double min_double(double x, double y) { return x < y || x != x ? x : y; }
+/* A condition each, here and in ir/ops: of && and || branches may be left where vectors are wanted. */
+FN float max_float(float x, float y)
+{
+    float m = x > y ? x : y;
+    return x != x ? x : m;
+}
+
+FN float min_float(float x, float y)
+{
+    float m = x < y ? x : y;
+    return x != x ? x : m;
+}
+
+FN double max_double(double x, double y)
+{
+    double m = x > y ? x : y;
+    return x != x ? x : m;
+}
+
+FN double min_double(double x, double y)
+{
+    double m = x < y ? x : y;
+    return x != x ? x : m;
+}
+
 FN int64_t max_int(int64_t x, int64_t y) { return x > y ? x : y; }
 FN int64_t min_int(int64_t x, int64_t y) { return x < y ? x : y; }
 
