@@ -1,14 +1,14 @@
-/* depthwise.c -- gradients of the weights of depthwise convolutions: of channel c and tap t the sum over
+/* depthwise.c -- depthwise convolutions; those of images and data: depthwise_planes.c.
+ *
+ * Gradients of the weights: of channel c and tap t the sum over
  * images and positions p of result's gradient[c][p] * image[c][p * stride + t * dilation - pad].
  *
  * Of a channel a band of rows lies in scratch.  There each tap is an offset, so that a few taps are summed at
  * once in LANES sums each, over the band's positions; bands are added up, at the end the lanes.  Where images
  * are channels-last, the lanes are channels: a position has a `unit` of them. */
 #include "depthwise.h"
+#include "element.h"
 #include "pack.h"
-#include "codegen/prelude/c.h"
-#include "ir/philox.h"
-#include "codegen/prelude/math.h"
 
 #include <omp.h>
 #include <string.h>
@@ -53,11 +53,16 @@ bool depthwise_describe(Depthwise *d, const Problem *q, int vector, int threads)
 {
     const Layout *x = &q->slot[SRC], *w = &q->slot[WEIGHTS], *y = &q->slot[DST];
     int flat = x->rank == 3, row = 2 - flat, column = 3 - flat; /* of the image; in weights one behind */
-    if (q->op != LIB_CONV_BWD_WEIGHTS || x->rank > 4 || w->rank != x->rank + 1 || w->dim[2] != 1 ||
-        w->dim[0] != x->dim[1])
+    if (x->rank > 4 || w->rank != x->rank + 1 || w->dim[2] != 1 || w->dim[0] != x->dim[1])
         return false;
-    *d =
-        (Depthwise){.channels = y->dim[1], .each = w->dim[1], .images = x->dim[0], .in = x->dt, .out = w->dt};
+    *d = (Depthwise){.of_planes = q->op != LIB_CONV_BWD_WEIGHTS};
+    if (d->of_planes)
+        return planes_describe(&d->planes, q, vector, threads);
+    d->channels = y->dim[1];
+    d->each = w->dim[1];
+    d->images = x->dim[0];
+    d->in = x->dt;
+    d->out = w->dt;
     d->x = axis(q, column - 2, x->dim[column], w->dim[column + 1], y->dim[column]);
     d->y = flat ? (Axis){1, 1, 1, 1, 0, 1} : axis(q, 0, x->dim[row], w->dim[row + 1], y->dim[row]);
     for (int i = 0; i < 4; i++) {
@@ -84,27 +89,9 @@ static int64_t band_rows(const Depthwise *d) { return (d->band - 1) * d->y.strid
 
 int64_t depthwise_floats(const Depthwise *d)
 {
+    if (d->of_planes)
+        return planes_floats(&d->planes);
     return round_up((band_rows(d) * d->row + d->band * d->columns) * d->unit + d->taps * LANES, LANES);
-}
-
-static float element(DType dt, const char *base, int64_t i)
-{
-    return dt == DT_F32    ? ((const float *)(const void *)base)[i]
-           : dt == DT_BF16 ? bf16_load(((const uint16_t *)(const void *)base)[i])
-                           : f16_load(((const uint16_t *)(const void *)base)[i]);
-}
-
-/* n elements, `every` apart there. */
-static void copy_row(DType dt, const char *base, int64_t from, int64_t every, int64_t n, float *to)
-{
-    if (dt == DT_F32 && every == 1)
-        memcpy(to, (const float *)(const void *)base + from, (size_t)n * sizeof *to);
-    else if (dt == DT_BF16 && every == 1)
-        for (int64_t i = 0; i < n; i++)
-            to[i] = bf16_load(((const uint16_t *)(const void *)base)[from + i]);
-    else
-        for (int64_t i = 0; i < n; i++)
-            to[i] = element(dt, base, from + i * every);
 }
 
 /* n positions, `every` apart there, of a channel or, behind each other, of so many channels:
@@ -113,9 +100,9 @@ static void copy_positions(const Depthwise *d, const char *base, int64_t from, i
                            int64_t channels, float *to)
 {
     if (d->unit == 1)
-        copy_row(d->in, base, from, every, n, to);
+        elements_load(d->in, base, from, every, n, to);
     for (int64_t i = 0; i < n && d->unit > 1; i++)
-        copy_row(d->in, base, from + i * every, 1, channels, to + i * d->unit);
+        elements_load(d->in, base, from + i * every, 1, channels, to + i * d->unit);
 }
 
 /* Rows of the image with its padding from `first` on. */
@@ -169,11 +156,7 @@ static void add_band(const Depthwise *d, const float *image, const float *result
 
 static void store(const Depthwise *d, char *base, int64_t i, float sum, bool add)
 {
-    sum = add ? element(d->out, base, i) + sum : sum;
-    if (d->out == DT_F32)
-        ((float *)(void *)base)[i] = sum;
-    else
-        ((uint16_t *)(void *)base)[i] = d->out == DT_BF16 ? bf16_store(sum) : f16_store(sum);
+    element_store(d->out, base, i, add ? element_load(d->out, base, i) + sum : sum);
 }
 
 /* The sums of tap t: of so many channels, or of one in all lanes. */
@@ -209,6 +192,10 @@ static void run_channels(const Depthwise *d, char *const at[SLOTS], int64_t chan
 
 void depthwise_run(const Depthwise *d, char *const at[SLOTS], bool add, float *scratch)
 {
+    if (d->of_planes) {
+        planes_run(&d->planes, at, scratch);
+        return;
+    }
 #pragma omp parallel for schedule(static) num_threads(d->threads) if (d->channels > d->unit)
     for (int64_t c = 0; c < d->channels; c += d->unit)
         run_channels(d, at, c, add, scratch + omp_get_thread_num() * depthwise_floats(d));

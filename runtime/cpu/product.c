@@ -14,13 +14,11 @@
  * of bf16 as fast as one f32, panels hold two terms in each 32 bits.  Images with few positions stand side by
  * side, so that panels are full. */
 #include "depthwise.h"
+#include "element.h"
 #include "pack.h"
 #include "panel.h"
 #include "winograd.h"
 #include "ir/mem.h"
-#include "codegen/prelude/c.h"
-#include "ir/philox.h"
-#include "codegen/prelude/math.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -479,13 +477,6 @@ static Unit find_unit(const Product *p, int64_t i)
     return u;
 }
 
-static float widened(DType dt, const void *at, int64_t i)
-{
-    return dt == DT_F32    ? ((const float *)at)[i]
-           : dt == DT_BF16 ? bf16_load(((const uint16_t *)at)[i])
-                           : f16_load(((const uint16_t *)at)[i]);
-}
-
 static bool in_scratch(const Product *p) { return dtype_is_half(p->out) && !p->rounds; }
 
 static Sums open_sums(const Product *p, const Unit *u, const Member *m, float *scratch)
@@ -496,7 +487,7 @@ static Sums open_sums(const Product *p, const Unit *u, const Member *m, float *s
         s.scratch = p->block_columns;
     } else if (p->rounds) {
         for (int64_t i = 0; i < u->rows && p->bias; i++)
-            scratch[i] = widened(p->in, m->bias, u->row + i);
+            scratch[i] = element_load(p->in, m->bias, u->row + i);
         s.half = (uint16_t *)(void *)m->c;
         s.bias = p->bias ? scratch : NULL;
     } else {
@@ -515,7 +506,8 @@ static void fill_sums(const Product *p, const Unit *u, const Member *m, const Su
             float *to = tile_at(p, s, i, j).at;
             n = least(n, u->columns - j);
             for (int64_t k = 0; k < n; k++)
-                to[k] = p->bias ? widened(p->in, m->bias, u->row + i) : widened(p->out, m->c, from + k);
+                to[k] =
+                    p->bias ? element_load(p->in, m->bias, u->row + i) : element_load(p->out, m->c, from + k);
         }
 }
 

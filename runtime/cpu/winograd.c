@@ -27,8 +27,6 @@ static bool is_3x3(const Problem *q)
                 w->dim[3] == WINDOW_SIDE;
     for (int i = 0; i < 2; i++)
         fits = fits && q->strides[i] == 1 && q->dilates[i] == 0 && q->pad_begin[i] < WINDOW_SIDE;
-    for (int s = 0; s < SLOTS; s++)
-        fits = fits && (q->slot[s].rank == 0 || q->slot[s].dt == DT_F32);
     return fits && q->added == 0;
 }
 
@@ -40,6 +38,8 @@ bool winograd_describe(Winograd *w, const Problem *q, int vector, int threads)
     *w = (Winograd){.src = forward ? SRC : DST, .dst = forward ? DST : SRC, .flip = !forward};
     w->of_weights = of_weights;
     const Layout *x = &q->slot[w->src], *y = &q->slot[w->dst], *k = &q->slot[WEIGHTS];
+    w->read = x->dt;
+    w->made = of_weights ? k->dt : y->dt;
     w->in = x->dim[1];
     w->out = y->dim[1];
     w->from.height = x->dim[2];
@@ -106,14 +106,14 @@ ISA static inline void to_result(V o[TILE], const V m[SIDE])
 /* ---- weights ------------------------------------------------------------------------------------- */
 
 /* Of one channel of the result, and so many that are read. */
-ISA static void transform_weights(const Winograd *w, const float *from, int64_t out, int64_t first, float *to)
+ISA static void transform_weights(const Winograd *w, const void *from, int64_t out, int64_t first, float *to)
 {
     V g[WINDOW_SIDE][WINDOW_SIDE] = {{{0}}}, half[WINDOW_SIDE][SIDE], u[SIDE][SIDE];
     int64_t n = least(LANES, w->in - first), rows = w->panel.rows;
     for (int64_t c = 0; c < n; c++) {
-        const float *at = from + out * w->of_out + (first + c) * w->of_in;
+        int64_t at = out * w->of_out + (first + c) * w->of_in;
         for (int i = 0; i < 9; i++)
-            g[i / 3][i % 3][c] = at[w->flip ? 8 - i : i];
+            g[i / 3][i % 3][c] = element_load(w->read, from, at + (w->flip ? 8 - i : i));
     }
     for (int i = 0; i < WINDOW_SIDE; i++)
         of_window(half[i], g[i]);
@@ -128,44 +128,44 @@ ISA static void transform_weights(const Winograd *w, const float *from, int64_t 
 /* ---- tiles --------------------------------------------------------------------------------------- */
 
 /* Eight tiles of one channel; to: the first of their places, a panel of columns for each. */
-ISA static void transform_tiles(const Source tile[LANES], float *to, int64_t place)
+ISA static void transform_tiles(const Source tile[LANES], float *to, int64_t place, DType dt)
 {
     V v[SIDE][SIDE];
-    transform_tile(tile, v);
+    FOR_TYPE(dt, transform_tile, tile, v);
     for (int p = 0; p < PLACES; p++)
         *(V *)(void *)(to + p * place) = v[p / SIDE][p % SIDE];
 }
 
-static void transform_block(const Winograd *w, const float *from, int64_t first, float *to)
+static void transform_block(const Winograd *w, const char *from, int64_t first, float *to)
 {
     Tile tile[LANES];
     Source source[LANES];
     int64_t columns = w->panel.columns, place = tile_place(w);
+    int64_t channel = w->from.stride[1] * dtype_size[w->read];
     for (int64_t t = 0; t < w->block; t += LANES) {
         for (int i = 0; i < LANES; i++)
             tile[i] = find_tile(w, &w->from, SIDE, first + t + i);
         for (int64_t c = 0; c < w->in; c++) {
             for (int i = 0; i < LANES; i++)
-                find_source(&w->from, &tile[i], from + c * w->from.stride[1], &source[i]);
-            transform_tiles(source, to + (t / columns * w->in + c) * columns + t % columns, place);
+                FOR_TYPE(w->read, find_source, &w->from, &tile[i], from + c * channel, &source[i]);
+            transform_tiles(source, to + (t / columns * w->in + c) * columns + t % columns, place, w->read);
         }
     }
 }
 
 /* ---- results ------------------------------------------------------------------------------------- */
 
-static void store_tile(const Winograd *w, float *to, int64_t t, int64_t channel, const Four y[TILE])
+ISA static void store_tile(const Winograd *w, char *to, int64_t t, int64_t channel, const Four y[TILE])
 {
     int64_t image = t / (w->down * w->across), row = t / w->across % w->down * TILE,
             column = t % w->across * TILE, n = least(TILE, w->to.width - column);
-    float *at = to + image * w->to.stride[0] + channel * w->to.stride[1] + row * w->to.stride[2] + column;
+    int64_t at = image * w->to.stride[0] + channel * w->to.stride[1] + row * w->to.stride[2] + column;
     for (int64_t i = 0; i < least(TILE, w->to.height - row); i++, at += w->to.stride[2])
-        for (int64_t j = 0; j < n; j++)
-            at[j] = y[i][j];
+        FOR_TYPE(w->made, store, to + at * dtype_size[w->made], y[i], n);
 }
 
 /* Eight tiles of one channel from their products. */
-ISA static void store_tiles(const Winograd *w, const float *from, int64_t place, float *to, int64_t first,
+ISA static void store_tiles(const Winograd *w, const float *from, int64_t place, char *to, int64_t first,
                             int64_t channel, float bias)
 {
     V m[SIDE], half[SIDE][TILE], column[SIDE], y[TILE][TILE], o[TILE];
@@ -217,23 +217,22 @@ static void multiply(const Winograd *w, const float *weights, const float *tiles
 static void run_block(const Winograd *w, char *const at[SLOTS], const float *weights, int64_t first,
                       float *scratch)
 {
-    const float *from = (const float *)(const void *)at[w->src];
-    const float *bias = (const float *)(const void *)at[BIAS];
-    float *to = (float *)(void *)at[w->dst], *product = scratch + PLACES * tile_place(w);
-    transform_block(w, from, first, scratch);
+    float *product = scratch + PLACES * tile_place(w), bias = 0;
+    transform_block(w, at[w->src], first, scratch);
     for (int64_t p = 0; p < panels(w); p += w->groups) {
         int64_t channel = p * w->panel.rows, n = least(GROUP_ROWS, w->out - channel);
         multiply(w, weights, scratch, p, least(w->groups, panels(w) - p), product);
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < n; i++) {
+            bias = w->bias ? element_load(w->read, at[BIAS], channel + i) : 0;
             for (int64_t t = 0; t < w->block && first + t < w->tiles; t += LANES)
-                store_tiles(w, product + i * w->block + t, product_place(w), to, first + t, channel + i,
-                            w->bias ? bias[channel + i] : 0);
+                store_tiles(w, product + i * w->block + t, product_place(w), at[w->dst], first + t,
+                            channel + i, bias);
+        }
     }
 }
 
 void winograd_run(const Winograd *w, char *const at[SLOTS], float *scratch)
 {
-    const float *from = (const float *)(const void *)at[WEIGHTS];
     float *threads = scratch + weight_floats(w);
     if (w->of_weights) {
         winograd_weights_run(w, at, scratch);
@@ -244,7 +243,7 @@ void winograd_run(const Winograd *w, char *const at[SLOTS], float *scratch)
 #pragma omp for schedule(static)
         for (int64_t k = 0; k < w->out; k++)
             for (int64_t c = 0; c < w->in; c += LANES)
-                transform_weights(w, from, k, c, scratch);
+                transform_weights(w, at[WEIGHTS], k, c, scratch);
 #pragma omp for schedule(static)
         for (int64_t t = 0; t < w->tiles; t += w->block)
             run_block(w, at, scratch, t, threads + omp_get_thread_num() * thread_floats(w));

@@ -20,6 +20,7 @@ typedef struct {
     Images from, to;
     int64_t of_out, of_in; /* strides of weights, from channel to channel */
     bool flip, bias, of_weights;
+    DType read, made; /* types: of operands, of the result */
     int64_t down, across, tiles; /* of an image; of all */
     int64_t block, groups;       /* tiles at a time; panels of rows */
     Panel panel;

@@ -1,7 +1,9 @@
-/* winograd_tile.h -- tiles of images, and transforms of eight at a time: winograd.c, winograd_weights.c. */
+/* winograd_tile.h -- tiles of images, and transforms of eight at a time: winograd.c, winograd_weights.c.
+ * Elements are widened as vectors are loaded; functions of a DType are compiled for each. */
 #ifndef CKC_WINOGRAD_TILE_H
 #define CKC_WINOGRAD_TILE_H
 
+#include "element.h"
 #include "pack.h"
 #include "winograd.h"
 #include <string.h>
@@ -27,9 +29,18 @@ static inline int64_t place_floats(int64_t n)
 #else
 #define ISA __attribute__((no_sanitize("address", "undefined")))
 #endif
+#define ALWAYS __attribute__((always_inline))
 
 typedef float V __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef float Four __attribute__((vector_size(16), aligned(4)));
+typedef uint32_t Words __attribute__((vector_size(16), aligned(4)));
+typedef uint16_t Halves __attribute__((vector_size(8), aligned(2)));
+
+/* One of three calls, whose last argument is the constant type. */
+#define FOR_TYPE(dt, function, ...)                                                                          \
+    ((dt) == DT_F32    ? function(__VA_ARGS__, DT_F32)                                                       \
+     : (dt) == DT_BF16 ? function(__VA_ARGS__, DT_BF16)                                                      \
+                       : function(__VA_ARGS__, DT_F16))
 
 ISA static inline void of_tile(V o[SIDE], const V d[SIDE])
 {
@@ -68,24 +79,54 @@ static inline Tile find_tile(const Winograd *w, const Images *of, int side, int6
 
 /* Where a tile of a channel begins; one that reaches over the edge of its image is copied, zeros around. */
 typedef struct {
-    const float *at;
-    int64_t pitch;
+    const char *at;
+    int64_t pitch; /* elements */
     float edge[SIDE * SIDE];
 } Source;
 
-static inline void find_source(const Images *of, const Tile *tile, const float *channel, Source *s)
+ALWAYS static inline void find_source(const Images *of, const Tile *tile, const char *channel, Source *s,
+                                      DType dt)
 {
-    s->at = s->edge;
-    s->pitch = SIDE;
-    if (tile->whole) {
-        s->at = channel + tile->at;
-        s->pitch = of->stride[2];
+    const size_t size = dt == DT_F32 ? sizeof(float) : sizeof(uint16_t);
+    const char *from = channel + tile->at * (int64_t)size;
+    s->at = tile->whole ? from : (const char *)s->edge;
+    s->pitch = tile->whole ? of->stride[2] : SIDE;
+    if (tile->whole)
         return;
-    }
     memset(s->edge, 0, sizeof s->edge);
     for (int i = tile->top; i < tile->bottom; i++)
         for (int j = tile->left; j < tile->right; j++)
-            s->edge[i * SIDE + j] = channel[tile->at + i * of->stride[2] + j];
+            memcpy((char *)s->edge + (size_t)(i * SIDE + j) * size,
+                   from + (i * of->stride[2] + j) * (int64_t)size, size);
+}
+
+/* Four elements as they lie. */
+ISA ALWAYS static inline Four load(const char *at, DType dt)
+{
+    if (dt == DT_F32)
+        return *(const Four *)(const void *)at;
+    if (dt == DT_BF16)
+        return (Four)(__builtin_convertvector(*(const Halves *)(const void *)at, Words) << 16);
+    const uint16_t *h = (const uint16_t *)(const void *)at;
+    return (Four){f16_load(h[0]), f16_load(h[1]), f16_load(h[2]), f16_load(h[3])};
+}
+
+/* The first n of four. */
+ISA ALWAYS static inline void store(char *at, Four x, int64_t n, DType dt)
+{
+    if (dt == DT_F32) {
+        memcpy(at, &x, (size_t)n * sizeof(float));
+        return;
+    }
+    Halves half;
+    if (dt == DT_BF16) { /* bf16_store() */
+        const Words bits = (Words)x, nan = (Words)(x != x);
+        const Words rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+        half = __builtin_convertvector((nan & (bits >> 16 | 0x40)) | (~nan & rounded), Halves);
+    } else {
+        half = (Halves){f16_store(x[0]), f16_store(x[1]), f16_store(x[2]), f16_store(x[3])};
+    }
+    memcpy(at, &half, (size_t)n * sizeof(uint16_t));
 }
 
 ISA static inline void turn(Four r[4])
@@ -106,11 +147,12 @@ ISA static inline V both(Four low, Four high)
 }
 
 /* Four columns from one on of a row of eight tiles: a vector for each. */
-ISA static inline void load_four(const Source tile[LANES], int row, int column, V d[4])
+ISA ALWAYS static inline void load_four(const Source tile[LANES], int row, int column, V d[4], DType dt)
 {
+    const int64_t size = dt == DT_F32 ? sizeof(float) : sizeof(uint16_t);
     Four r[LANES];
     for (int t = 0; t < LANES; t++)
-        r[t] = *(const Four *)(const void *)(tile[t].at + row * tile[t].pitch + column);
+        r[t] = load(tile[t].at + (row * tile[t].pitch + column) * size, dt);
     turn(r);
     turn(r + 4);
     for (int j = 0; j < 4; j++)
@@ -118,11 +160,11 @@ ISA static inline void load_four(const Source tile[LANES], int row, int column, 
 }
 
 /* All of its columns. */
-ISA static inline void load_row(const Source tile[LANES], int row, V d[SIDE])
+ISA ALWAYS static inline void load_row(const Source tile[LANES], int row, V d[SIDE], DType dt)
 {
     V right[4];
-    load_four(tile, row, 0, d);
-    load_four(tile, row, SIDE - 4, right);
+    load_four(tile, row, 0, d, dt);
+    load_four(tile, row, SIDE - 4, right, dt);
     d[4] = right[2];
     d[5] = right[3];
 }
@@ -142,11 +184,11 @@ ISA static inline void transform_columns(void of(V o[SIDE], const V *d), int n, 
 }
 
 /* v: of each of the 36 places. */
-ISA static inline void transform_tile(const Source tile[LANES], V v[SIDE][SIDE])
+ISA ALWAYS static inline void transform_tile(const Source tile[LANES], V v[SIDE][SIDE], DType dt)
 {
     V d[SIDE], half[SIDE][SIDE];
     for (int i = 0; i < SIDE; i++) {
-        load_row(tile, i, d);
+        load_row(tile, i, d, dt);
         of_tile(half[i], d);
     }
     transform_columns(of_tile, SIDE, half, v);

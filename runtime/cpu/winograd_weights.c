@@ -56,19 +56,19 @@ ISA static inline void to_window(V o[WINDOW_SIDE], const V m[SIDE])
 }
 
 /* A tile of eight channels, of which there are n. */
-static void find_channels(const Images *of, const Tile *tile, const float *from, int64_t n,
-                          Source source[LANES])
+ALWAYS static inline void find_channels(const Images *of, const Tile *tile, const char *from, int64_t n,
+                                        Source source[LANES], DType dt)
 {
     static const Tile nothing;
     for (int64_t c = 0; c < LANES; c++)
-        find_source(of, c < n ? tile : &nothing, from + c * of->stride[1], &source[c]);
+        find_source(of, c < n ? tile : &nothing, from + c * of->stride[1] * dtype_size[dt], &source[c], dt);
 }
 
-ISA static void transform_result(const Source channel[LANES], V v[SIDE][SIDE])
+ISA ALWAYS static inline void transform_result(const Source channel[LANES], V v[SIDE][SIDE], DType dt)
 {
     V y[TILE], half[TILE][SIDE];
     for (int i = 0; i < TILE; i++) {
-        load_four(channel, i, 0, y);
+        load_four(channel, i, 0, y, dt);
         of_result(half[i], y);
     }
     transform_columns(of_result, TILE, half, v);
@@ -77,17 +77,17 @@ ISA static void transform_result(const Source channel[LANES], V v[SIDE][SIDE])
 /* ---- a block of tiles -------------------------------------------------------------------------------- */
 
 /* Tile t of the block, all channels, as term t of its panels. */
-ISA static void transform_left(const Winograd *w, const Scratch *s, const float *from, int64_t first,
+ISA static void transform_left(const Winograd *w, const Scratch *s, const char *from, int64_t first,
                                int64_t t)
 {
     Tile tile = find_tile(w, &w->to, TILE, first + t);
     Source source[LANES];
     V v[SIDE][SIDE];
-    int64_t width = w->panel.rows;
+    int64_t width = w->panel.rows, channel = w->to.stride[1] * dtype_size[w->read];
     for (int64_t k = 0; k < s->rows; k += LANES) {
         int64_t n = least(LANES, s->rows - k);
-        find_channels(&w->to, &tile, from + k * w->to.stride[1], w->out - k, source);
-        transform_result(source, v);
+        FOR_TYPE(w->read, find_channels, &w->to, &tile, from + k * channel, w->out - k, source);
+        FOR_TYPE(w->read, transform_result, source, v);
         for (int64_t i = 0; i < n; i++) {
             float *to = s->left + (k + i) / width * width * w->block + t * width + (k + i) % width;
             for (int p = 0; p < PLACES; p++)
@@ -96,17 +96,17 @@ ISA static void transform_left(const Winograd *w, const Scratch *s, const float 
     }
 }
 
-ISA static void transform_right(const Winograd *w, const Scratch *s, const float *from, int64_t first,
-                               int64_t t)
+ISA static void transform_right(const Winograd *w, const Scratch *s, const char *from, int64_t first,
+                                int64_t t)
 {
     Tile tile = find_tile(w, &w->from, SIDE, first + t);
     Source source[LANES];
     V v[SIDE][SIDE];
-    int64_t width = w->panel.columns;
+    int64_t width = w->panel.columns, channel = w->from.stride[1] * dtype_size[w->read];
     for (int64_t c = 0; c < s->columns; c += LANES) {
         float *to = s->right + c / width * width * w->block + t * width + c % width;
-        find_channels(&w->from, &tile, from + c * w->from.stride[1], w->in - c, source);
-        transform_tile(source, v);
+        FOR_TYPE(w->read, find_channels, &w->from, &tile, from + c * channel, w->in - c, source);
+        FOR_TYPE(w->read, transform_tile, source, v);
         for (int p = 0; p < PLACES; p++)
             *(V *)(void *)(to + p * s->next_right) = v[p / SIDE][p % SIDE];
     }
@@ -126,7 +126,7 @@ static void multiply(const Winograd *w, const Scratch *s, int64_t place, int64_t
 /* ---- running ----------------------------------------------------------------------------------------- */
 
 /* The windows between channel k of the result and n others. */
-ISA static void store_windows(const Winograd *w, const Scratch *s, int64_t k, int64_t c, int64_t n, float *to)
+ISA static void store_windows(const Winograd *w, const Scratch *s, int64_t k, int64_t c, int64_t n, void *to)
 {
     V m[SIDE], half[SIDE][WINDOW_SIDE], column[SIDE], o[WINDOW_SIDE];
     const float *from = s->sums + k * s->columns + c;
@@ -141,14 +141,12 @@ ISA static void store_windows(const Winograd *w, const Scratch *s, int64_t k, in
         to_window(o, column);
         for (int y = 0; y < WINDOW_SIDE; y++)
             for (int64_t i = 0; i < n; i++)
-                to[k * w->of_out + (c + i) * w->of_in + y * WINDOW_SIDE + x] = o[y][i];
+                element_store(w->made, to, k * w->of_out + (c + i) * w->of_in + y * WINDOW_SIDE + x, o[y][i]);
     }
 }
 
 void winograd_weights_run(const Winograd *w, char *const at[SLOTS], float *scratch)
 {
-    const float *x = (const float *)(const void *)at[w->src], *dy = (const float *)(const void *)at[w->dst];
-    float *to = (float *)(void *)at[WEIGHTS];
     Scratch s = scratch_of(w, scratch);
     int64_t rows = w->groups * w->panel.rows, parts = (s.rows + rows - 1) / rows;
 #pragma omp parallel num_threads(w->threads)
@@ -157,8 +155,8 @@ void winograd_weights_run(const Winograd *w, char *const at[SLOTS], float *scrat
             int64_t n = least(w->block, w->tiles - first);
 #pragma omp for schedule(static)
             for (int64_t t = 0; t < n; t++) {
-                transform_left(w, &s, dy, first, t);
-                transform_right(w, &s, x, first, t);
+                transform_left(w, &s, at[w->dst], first, t);
+                transform_right(w, &s, at[w->src], first, t);
             }
 #pragma omp for schedule(static)
             for (int64_t i = 0; i < PLACES * parts; i++)
@@ -167,6 +165,6 @@ void winograd_weights_run(const Winograd *w, char *const at[SLOTS], float *scrat
 #pragma omp for schedule(static)
         for (int64_t k = 0; k < w->out; k++)
             for (int64_t c = 0; c < w->in; c += LANES)
-                store_windows(w, &s, k, c, least(LANES, w->in - c), to);
+                store_windows(w, &s, k, c, least(LANES, w->in - c), at[WEIGHTS]);
     }
 }
