@@ -93,6 +93,9 @@ static const Case cases[] = {
      .pads = {2, 1, 2, 1}, .bias = true}, /* planes in several bands, of what is read and of what is made */
     {CONV(DT_F32, 4), .a = {2, 3, 5, 6}, .b = {3, 1, 2, 2}, .group = 3, .strides = {3, 4},
      .pads = {3, 2, 3, 4}}, /* positions of no tap, and of none but zeros */
+    {CONV(DT_BF16, 3), .a = {3, 6, 50}, .b = {40, 6, 4}, .strides = {2}, .pads = {1, 1}},
+    {CONV(DT_BF16, 3), .a = {4, 32, 10}, .b = {16, 32, 3}, .strides = {2}, .pads = {1, 0}},
+    {CONV(DT_F32, 4), .a = {2, 5, 9, 9}, .b = {6, 5, 2, 2}, .pads = {0, 0, 1, 1}}, /* nothing in front */
     {CONV(DT_F16, 4), .a = {2, 16, 9, 9}, .b = {16, 16, 3, 3}, .bias = true},
     {CONV(DT_F16, 4), .a = {2, 6, 9, 19}, .b = {6, 1, 3, 3}, .group = 6},
 };

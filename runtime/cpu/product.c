@@ -13,11 +13,8 @@
  * one of bf16 whose terms are all in one block is rounded in registers.  Where the processor multiplies pairs
  * of bf16 as fast as one f32, panels hold two terms in each 32 bits.  Images with few positions stand side by
  * side, so that panels are full. */
-#include "depthwise.h"
+#include "product_int.h"
 #include "element.h"
-#include "pack.h"
-#include "panel.h"
-#include "winograd.h"
 #include "ir/mem.h"
 
 #include <omp.h>
@@ -28,193 +25,14 @@ enum {
     BLOCK_TERMS = 256,
     BLOCK_ROWS = 96,
     BLOCK_COLUMNS = 1024, /* of factors in scratch */
-    BATCH = LAYOUT_DIMS,
     LEAST_ROWS = 24, /* of a block, where it is made small */
     LEAST_COLUMNS = 128, /* likewise */
-    FEW_ROWS = 3,
-    FEW_COLUMNS = 64, /* that are not worth packing the other factor for */
+    FEW_COLUMNS = 64, /* of a row */
     HALF_BLOCKS = 4,  /* of rows of a result that is summed in scratch */
     UNITS = 4         /* blocks of the result per thread that even their work out */
 };
 
 /* ---- description --------------------------------------------------------------------------------- */
-
-struct Product {
-    int a, b, c; /* slots */
-    Factor fa, fb;
-    int64_t rows, columns, terms, row_stride;
-    int64_t image_columns, image_stride; /* columns of one image; from one's result to the next one's */
-    int64_t batch[BATCH], step[3][BATCH], nbatch; /* of a, b, c */
-    bool bias, few, is_depthwise, is_winograd;
-    bool pairs, joins[2]; /* of a, b */
-    Factor joined[2];
-    PackFn *pack_joined;
-    Depthwise depthwise;
-    Winograd winograd;
-    DType in, out;
-    Panel panel;
-    bool in_panels; /* factor b lies as it is multiplied */
-    bool rounds; /* sums are complete, and rounded to bf16, as soon as they are made */
-    PackFn *pack;
-    NarrowFn *narrow;
-    int mr, nr, threads;
-    int64_t block_rows, block_columns, block_terms;
-    int64_t shared, members;                 /* that have a in common; of a block */
-    int64_t unit_rows, nrows, ncolumns, units;
-};
-
-static void batch_over(Product *p, int64_t n, int64_t a, int64_t b, int64_t c)
-{
-    int d = 0;
-    while (p->batch[d])
-        d++;
-    p->batch[d] = n;
-    p->step[0][d] = a;
-    p->step[1][d] = b;
-    p->step[2][d] = c;
-    p->nbatch *= n;
-}
-
-static int64_t count(const int64_t extent[DIGITS])
-{
-    return extent[0] * extent[1] * extent[2] * extent[3];
-}
-
-static void set_ones(int64_t v[DIGITS])
-{
-    for (int i = 0; i < DIGITS; i++)
-        v[i] = 1;
-}
-
-static void describe_matmul(Product *p, const Problem *q)
-{
-    const Layout *a = &q->slot[SRC], *b = &q->slot[WEIGHTS], *c = &q->slot[DST];
-    int r = c->rank;
-    p->a = SRC, p->b = WEIGHTS, p->c = DST;
-    p->rows = c->dim[r - 2];
-    p->row_stride = c->stride[r - 2];
-    p->fa.terms[0] = p->fb.terms[0] = a->dim[r - 1];
-    p->fa.lanes[0] = p->rows;
-    p->fa.lane[0] = a->stride[r - 2];
-    p->fa.term[0] = a->stride[r - 1];
-    int last = b->rank - 1;
-    p->fb.lanes[0] = c->dim[r - 1];
-    p->fb.lane[0] = b->stride[last];
-    p->fb.term[0] = b->stride[last - 1];
-    if (q->panels) {
-        p->fb.lanes[0] = b->dim[0], p->fb.lanes[1] = b->dim[last];
-        p->fb.lane[0] = b->stride[0], p->fb.lane[1] = b->stride[last];
-    }
-    for (int i = 0; i < r - 2; i++)
-        if (c->dim[i] > 1)
-            batch_over(p, c->dim[i], a->dim[i] > 1 ? a->stride[i] : 0,
-                       b->dim[i] > 1 ? b->stride[i] : 0, c->stride[i]);
-}
-
-/* The image a factor is gathered from.  Dimensions stand at the end. */
-static void set_image(Factor *f, const Problem *q, const Layout *image)
-{
-    int first = WINDOW + 2 - image->rank;
-    for (int i = 0; i < WINDOW; i++) {
-        int from = i - first;
-        f->each[i] = f->size[i] = 1;
-        if (from < 0)
-            continue;
-        f->pad[i] = q->pad_begin[from];
-        f->size[i] = image->dim[from + 2];
-        f->stride[i] = image->stride[from + 2];
-        f->window |= q->slot[SRC].dim[from + 2] != q->slot[DST].dim[from + 2] ||
-                     q->strides[from] > 1 || f->pad[i] != 0;
-    }
-}
-
-/* One dimension of it: steps of positions by column and by term, or strides where there is no window. */
-static void set_steps(Factor *f, const Problem *q, int i, int from, int64_t column, int64_t term)
-{
-    f->lane[i + 1] = f->window ? column : f->stride[i];
-    f->term[i + 1] = f->window ? term : f->stride[i];
-    if (q->op == LIB_CONV_BWD_DATA) {
-        f->pad[i] = -q->pad_begin[from];
-        f->each[i] = q->strides[from];
-    }
-}
-
-/* Position i of columns and terms, dimension `from` of the tensors. */
-static void describe_position(Product *p, const Problem *q, int i, int from, const int64_t *window,
-                              const int64_t *window_stride)
-{
-    const Layout *x = &q->slot[SRC], *y = &q->slot[DST];
-    bool forward = q->op == LIB_CONV, weights = q->op == LIB_CONV_BWD_WEIGHTS;
-    int64_t dilate = q->dilates[from] + 1, stride = q->strides[from];
-    p->fb.lanes[i + 1] = weights ? window[from] : (forward ? y : x)->dim[from + 2];
-    p->fa.terms[i + 1] = p->fb.terms[i + 1] = weights ? y->dim[from + 2] : window[from];
-    p->fa.term[i + 1] = weights ? y->stride[from + 2] : window_stride[from];
-    set_steps(&p->fb, q, i, from, weights ? dilate : forward ? stride : 1,
-              weights ? stride : forward ? dilate : -dilate);
-}
-
-/* The images of a batch side by side, where it makes panels fewer by a twentieth, else one by one. */
-static void add_images(Product *p, int64_t n, int64_t step, int64_t result_step)
-{
-    int64_t columns = count(p->fb.lanes), apart = n * round_up(columns, p->nr);
-    if (p->rows <= FEW_ROWS || 20 * round_up(n * columns, p->nr) > 19 * apart) {
-        batch_over(p, n, 0, step, result_step);
-        return;
-    }
-    p->fb.lanes[0] = n;
-    p->fb.lane[0] = step;
-    p->image_stride = result_step;
-}
-
-static void describe_conv(Product *p, const Problem *q)
-{
-    const Layout *x = &q->slot[SRC], *w = &q->slot[WEIGHTS], *y = &q->slot[DST];
-    int grouped = w->rank - x->rank, first = WINDOW + 2 - x->rank;
-    const int64_t *wd = w->dim + grouped, *ws = w->stride + grouped;
-    bool forward = q->op == LIB_CONV, weights = q->op == LIB_CONV_BWD_WEIGHTS;
-    const Layout *image = q->op == LIB_CONV_BWD_DATA ? y : x, *result = forward ? y : x;
-    p->a = weights ? DST : WEIGHTS;
-    p->b = q->op == LIB_CONV_BWD_DATA ? DST : SRC;
-    p->c = weights ? WEIGHTS : forward ? DST : SRC;
-    p->rows = forward || weights ? wd[0] : wd[1];
-    p->row_stride = weights ? ws[0] : result->stride[1];
-    p->bias = q->slot[BIAS].rank > 0;
-    p->fa.lanes[0] = p->rows;
-    p->fa.lane[0] = weights ? y->stride[1] : forward ? ws[0] : ws[1];
-    p->fa.terms[0] = p->fb.terms[0] = weights ? y->dim[0] : forward ? wd[1] : wd[0];
-    p->fa.term[0] = weights ? y->stride[0] : forward ? ws[1] : ws[0];
-    p->fb.term[0] = weights ? x->stride[0] : image->stride[1];
-    p->fb.lanes[0] = weights ? wd[1] : 1;
-    p->fb.lane[0] = weights ? x->stride[1] : 0;
-    set_image(&p->fb, q, image);
-    for (int i = first; i < WINDOW; i++)
-        describe_position(p, q, i, i - first, wd + 2, ws + 2);
-    if (grouped && weights)
-        batch_over(p, w->dim[0], y->dim[1] / w->dim[0] * y->stride[1],
-                   x->dim[1] / w->dim[0] * x->stride[1], w->stride[0]);
-    else if (grouped)
-        batch_over(p, w->dim[0], w->stride[0], image->dim[1] / w->dim[0] * image->stride[1],
-                   result->dim[1] / w->dim[0] * result->stride[1]);
-    if (!weights && x->dim[0] > 1)
-        add_images(p, x->dim[0], image->stride[0], result->stride[0]);
-}
-
-/* Digits as few as say the same, at the end. */
-static void merge_digits(int64_t extent[DIGITS], int64_t stride[DIGITS])
-{
-    int to = DIGITS;
-    for (int d = DIGITS - 1; d >= 0; d--) {
-        int64_t n = extent[d], step = stride[d];
-        extent[d] = 1;
-        stride[d] = 0;
-        if (to < DIGITS && step == extent[to] * stride[to]) {
-            extent[to] *= n;
-        } else if (n > 1) {
-            extent[--to] = n;
-            stride[to] = step;
-        }
-    }
-}
 
 /* Into how many units of rows, so that all threads have as much to do. */
 static int64_t cuts_of(const Product *p, int64_t rows, int64_t units)
@@ -259,20 +77,20 @@ static void set_blocks(Product *p, int64_t parts)
     int64_t sets = p->nbatch / p->shared * ((p->shared + p->members - 1) / p->members);
     int64_t units = sets * p->ncolumns, cuts = cuts_of(p, rows, units);
     p->unit_rows = (rows + cuts - 1) / cuts * p->mr;
-    if (dtype_is_half(p->out)) /* in scratch */
+    if (p->is_phase || dtype_is_half(p->out)) /* in scratch */
         p->unit_rows = least(p->unit_rows, HALF_BLOCKS * p->block_rows);
     p->nrows = (p->rows + p->unit_rows - 1) / p->unit_rows;
     p->units = units * p->nrows;
 }
 
-static bool one_digit(const int64_t extent[DIGITS]) { return extent[DIGITS - 1] == count(extent); }
+static bool one_digit(const int64_t extent[DIGITS]) { return extent[DIGITS - 1] == digits_count(extent); }
 
 /* Few rows, and all of both factors in one digit, b's columns or terms dense. */
 static bool has_few_rows(const Product *p)
 {
     const Factor *b = &p->fb;
-    return p->rows <= FEW_ROWS && p->in == DT_F32 && !b->window && !p->bias && one_digit(b->lanes) &&
-           one_digit(b->terms) && one_digit(p->fa.terms) &&
+    return p->rows <= FEW_ROWS && p->in == DT_F32 && !p->is_phase && !b->window && !p->bias &&
+           one_digit(b->lanes) && one_digit(b->terms) && one_digit(p->fa.terms) &&
            (b->lane[DIGITS - 1] == 1 || b->term[DIGITS - 1] == 1);
 }
 
@@ -282,6 +100,70 @@ static bool even(const int64_t step[BATCH])
         if (step[i] % 2)
             return false;
     return true;
+}
+
+/* offset: of the tensors of a phase, NULL: of all. */
+static Product *make_product(const Problem *q, const int64_t *offset, int vector, bool pairs, int threads)
+{
+    Product *p = mem_new(1, sizeof *p);
+    p->threads = threads;
+    p->is_phase = offset != NULL;
+    p->in = q->slot[q->op == LIB_CONV_BWD_DATA ? DST : SRC].dt;
+    p->pairs = pairs && vector == 64 && p->in == DT_BF16;
+    p->panel = panel_of(vector, p->pairs);
+    p->mr = p->panel.rows;
+    p->nr = p->panel.columns;
+    product_describe(p, q);
+    for (int i = 0; i < SLOTS && offset; i++)
+        p->offset[i] = offset[i];
+    p->in_panels = q->panels && p->in == DT_F32 && p->fb.lanes[DIGITS - 1] == p->nr;
+    p->joins[0] = p->pairs && even(p->step[0]) && pack_joins(&p->fa, &p->joined[0]);
+    p->joins[1] = p->pairs && even(p->step[1]) && pack_joins(&p->fb, &p->joined[1]);
+    p->pack = pack_function(p->in, vector);
+    p->pack_joined = pack_function(DT_F32, vector);
+    p->narrow = narrow_function(p->out, vector);
+    set_blocks(p, q->parts);
+    p->rounds = p->out == DT_BF16 && !p->is_phase && p->terms <= p->block_terms && q->added == 0;
+    p->few = has_few_rows(p);
+    return p;
+}
+
+/* Products of the phases, one behind the other. */
+static Product *make_phases(const Problem *q, int vector, bool pairs, int threads)
+{
+    int spatial = q->slot[SRC].rank - 2;
+    int64_t phases = 1, made = 0;
+    Product *first = NULL;
+    for (int i = 0; i < spatial; i++)
+        phases *= q->strides[i];
+    for (int64_t f = 0; f < phases; f++) {
+        Problem one = *q;
+        int64_t offset[SLOTS] = {0}, phase = f;
+        bool any = true;
+        for (int i = spatial - 1; i >= 0; i--) {
+            any = product_cut_phase(&one, offset, i, phase % q->strides[i]) && any;
+            phase /= q->strides[i];
+        }
+        if (!any)
+            continue;
+        Product *p = make_product(&one, offset, vector, pairs, threads);
+        p->next = first;
+        first = p;
+        made++;
+    }
+    if (first && made < phases)
+        first->cleared = q->slot[SRC].dim[0] * q->slot[SRC].stride[0] * dtype_size[first->out];
+    return first;
+}
+
+static bool has_phases(const Problem *q)
+{
+    bool strides = false, dilates = false;
+    for (int i = 0; i < q->slot[SRC].rank - 2 && q->op == LIB_CONV_BWD_DATA; i++) {
+        strides |= q->strides[i] > 1;
+        dilates |= q->dilates[i] > 0;
+    }
+    return strides && !dilates;
 }
 
 Product *product_make(const Problem *q, int vector, bool pairs, int threads)
@@ -296,37 +178,20 @@ Product *product_make(const Problem *q, int vector, bool pairs, int threads)
     p->is_depthwise = !p->is_winograd && depthwise_describe(&p->depthwise, q, vector, threads);
     if (p->is_depthwise || p->is_winograd)
         return p;
-    p->nbatch = 1;
-    p->in = q->slot[q->op == LIB_CONV_BWD_DATA ? DST : SRC].dt;
-    p->pairs = pairs && vector == 64 && p->in == DT_BF16;
-    p->panel = panel_of(vector, p->pairs);
-    p->mr = p->panel.rows;
-    p->nr = p->panel.columns;
-    int64_t *extent[] = {p->fa.lanes, p->fa.terms, p->fb.lanes, p->fb.terms};
-    for (int i = 0; i < 4; i++)
-        set_ones(extent[i]);
-    (q->op == LIB_MATMUL ? describe_matmul : describe_conv)(p, q);
-    p->out = q->slot[p->c].dt;
-    p->terms = count(p->fb.terms);
-    p->columns = count(p->fb.lanes);
-    p->image_columns = p->image_stride ? p->columns / p->fb.lanes[0] : p->columns;
-    for (Factor *f = &p->fa; f <= &p->fb && !f->window; f++) {
-        merge_digits(f->lanes, f->lane);
-        merge_digits(f->terms, f->term);
-    }
-    p->in_panels = q->panels && p->in == DT_F32 && p->fb.lanes[DIGITS - 1] == p->nr;
-    p->joins[0] = p->pairs && even(p->step[0]) && pack_joins(&p->fa, &p->joined[0]);
-    p->joins[1] = p->pairs && even(p->step[1]) && pack_joins(&p->fb, &p->joined[1]);
-    p->pack = pack_function(p->in, vector);
-    p->pack_joined = pack_function(DT_F32, vector);
-    p->narrow = narrow_function(p->out, vector);
-    set_blocks(p, q->parts);
-    p->rounds = p->out == DT_BF16 && p->terms <= p->block_terms && q->added == 0;
-    p->few = has_few_rows(p);
-    return p;
+    free(p);
+    p = has_phases(q) ? make_phases(q, vector, pairs, threads) : NULL;
+    return p ? p : make_product(q, NULL, vector, pairs, threads);
 }
 
-void product_free(Product *p) { free(p); }
+void product_free(Product *p)
+{
+    for (Product *next; p; p = next) {
+        next = p->next;
+        free(p);
+    }
+}
+
+static bool in_scratch(const Product *p) { return p->is_phase || (dtype_is_half(p->out) && !p->rounds); }
 
 /* Of a panel, for each lane. */
 static int64_t panel_depth(const Product *p, int64_t terms) { return p->pairs ? (terms + 1) / 2 : terms; }
@@ -336,7 +201,7 @@ static int64_t thread_floats(const Product *p)
     if (p->is_depthwise)
         return depthwise_floats(&p->depthwise);
     int64_t columns = p->members * p->block_columns, packed = p->in_panels ? 0 : columns;
-    int64_t result = p->rounds ? p->unit_rows : dtype_is_half(p->out) ? p->unit_rows * columns : 0;
+    int64_t result = p->rounds ? p->unit_rows : in_scratch(p) ? p->unit_rows * columns : 0;
     int64_t widened = p->pairs ? p->block_terms * p->nr : 0;
     return round_up(
         panel_depth(p, p->block_terms) * (p->block_rows + packed) + PACK_SPARE + widened + result, 16);
@@ -346,17 +211,26 @@ int64_t product_scratch(const Product *p)
 {
     if (p->is_winograd)
         return winograd_floats(&p->winograd) * (int64_t)sizeof(float);
-    return p->few ? 0 : p->threads * thread_floats(p) * (int64_t)sizeof(float);
+    int64_t most = 0;
+    for (; p && !p->few; p = p->next)
+        most = p->threads * thread_floats(p) > most ? p->threads * thread_floats(p) : most;
+    return most * (int64_t)sizeof(float);
 }
 
 /* ---- running ---------------------------------------------------------------------------------------- */
 
-/* Element (row, column) of a member's result; *n: columns from there that lie together. */
+/* Element (row, column) of a member's result; *n: columns from there that lie together, of a phase evenly. */
 static int64_t place_of(const Product *p, int64_t row, int64_t column, int64_t *n)
 {
     int64_t inside = column % p->image_columns;
+    int64_t at = row * p->row_stride + column / p->image_columns * p->image_stride;
     *n = p->image_columns - inside;
-    return row * p->row_stride + column / p->image_columns * p->image_stride + inside;
+    if (!p->is_phase)
+        return at + inside;
+    *n = p->extent[WINDOW - 1] - inside % p->extent[WINDOW - 1];
+    for (int i = WINDOW - 1; i >= 0; inside /= p->extent[i--])
+        at += inside % p->extent[i] * p->place[i];
+    return at;
 }
 
 /* Where a unit of a member's result, from (row, column) on, is summed: in it (one of these two is set; half:
@@ -456,8 +330,9 @@ static Member find_member(const Product *p, char *const at[SLOTS], int64_t i)
         i /= p->batch[d];
     }
     int64_t in = dtype_size[p->in], out = dtype_size[p->out];
-    return (Member){at[p->a] + offset[0] * in, at[p->b] + offset[1] * in,
-                    p->bias ? at[BIAS] + group * p->rows * in : NULL, at[p->c] + offset[2] * out};
+    return (Member){at[p->a] + (p->offset[p->a] + offset[0]) * in, at[p->b] + offset[1] * in,
+                    p->bias ? at[BIAS] + group * p->rows * in : NULL,
+                    at[p->c] + (p->offset[p->c] + offset[2]) * out};
 }
 
 /* Rows and columns of some members of the batch that have factor a in common. */
@@ -476,8 +351,6 @@ static Unit find_unit(const Product *p, int64_t i)
     u.columns = least(p->block_columns, p->columns - u.column);
     return u;
 }
-
-static bool in_scratch(const Product *p) { return dtype_is_half(p->out) && !p->rounds; }
 
 static Sums open_sums(const Product *p, const Unit *u, const Member *m, float *scratch)
 {
@@ -517,7 +390,10 @@ static void store_sums(const Product *p, const Unit *u, const Member *m, const S
         for (int64_t j = 0, n; j < u->columns; j += n) {
             int64_t to = place_of(p, u->row + i, u->column + j, &n);
             n = least(n, u->columns - j);
-            p->narrow((uint16_t *)(void *)m->c + to, tile_at(p, s, i, j).at, n);
+            if (p->is_phase)
+                elements_store(p->out, m->c, to, p->place[WINDOW - 1], n, tile_at(p, s, i, j).at);
+            else
+                p->narrow((uint16_t *)(void *)m->c + to, tile_at(p, s, i, j).at, n);
         }
 }
 
@@ -648,7 +524,10 @@ void product_run(const Product *p, char *const at[SLOTS], bool add, void *scratc
         run_few_rows(p, at, add);
         return;
     }
+    memset(at[p->c], 0, (size_t)p->cleared);
+    for (; p; p = p->next) {
 #pragma omp parallel for schedule(static) num_threads(p->threads) if (p->units > 1)
-    for (int64_t i = 0; i < p->units; i++)
-        run_unit(p, at, i, add, (float *)scratch + omp_get_thread_num() * thread_floats(p));
+        for (int64_t i = 0; i < p->units; i++)
+            run_unit(p, at, i, add, (float *)scratch + omp_get_thread_num() * thread_floats(p));
+    }
 }
