@@ -34,7 +34,7 @@ typedef struct {
     int64_t read[4], made[4], weight[3];  /* strides: image, channel, row, column; channel, row, column */
     DType in, out;
     int64_t band, columns, phase, row; /* rows of a phase at a time; as they lie in scratch */
-    PlaneFn *sum[3];                   /* in 1, 2, 4 vectors of a row */
+    PlaneFn *sum[4];                   /* in 1, 2, 4, 8 vectors of a row */
     NarrowFn *narrow;
     int threads;
 } Planes;

@@ -37,14 +37,17 @@ typedef float Lanes __attribute__((vector_size(4 * LANES), aligned(4)));
 SUM_TAPS(sum_1, , MOST_ROWS, 1)
 SUM_TAPS(sum_2, , MOST_ROWS / 2, 2)
 SUM_TAPS(sum_4, , MOST_ROWS / 4, 4)
+SUM_TAPS(sum_8, , MOST_ROWS / 8, 8)
 #ifdef __x86_64__
 SUM_TAPS(sum_1_avx2, __attribute__((target("avx2,fma"))), MOST_ROWS, 1)
 SUM_TAPS(sum_2_avx2, __attribute__((target("avx2,fma"))), MOST_ROWS / 2, 2)
 SUM_TAPS(sum_4_avx2, __attribute__((target("avx2,fma"))), MOST_ROWS / 4, 4)
+SUM_TAPS(sum_8_avx2, __attribute__((target("avx2,fma"))), MOST_ROWS / 8, 8)
 #else
 #define sum_1_avx2 sum_1
 #define sum_2_avx2 sum_2
 #define sum_4_avx2 sum_4
+#define sum_8_avx2 sum_8
 #endif
 
 /* ---- description --------------------------------------------------------------------------------- */
@@ -101,7 +104,8 @@ bool planes_describe(Planes *p, const Problem *q, int vector, int threads)
     p->row = p->phase * p->x.stride;
     int64_t band = BAND_FLOATS / (p->row * p->y.stride) - p->y.reach;
     p->band = least(round_up(band > MOST_ROWS ? band : MOST_ROWS, MOST_ROWS), p->y.positions);
-    PlaneFn *const sum[][3] = {{sum_1, sum_2, sum_4}, {sum_1_avx2, sum_2_avx2, sum_4_avx2}};
+    PlaneFn *const sum[][4] = {{sum_1, sum_2, sum_4, sum_8},
+                               {sum_1_avx2, sum_2_avx2, sum_4_avx2, sum_8_avx2}};
     memcpy(p->sum, sum[vector >= (int)sizeof(Lanes)], sizeof p->sum);
     p->narrow = narrow_function(p->out, vector);
     p->threads = threads;
@@ -111,7 +115,7 @@ bool planes_describe(Planes *p, const Problem *q, int vector, int threads)
 /* Rows of what is read that so many of a phase need, and those that a block of rows has behind them. */
 static int64_t rows_read(const Planes *p, int64_t rows) { return (rows + p->y.reach) * p->y.stride; }
 
-static int64_t rows_made(const Planes *p) { return round_up(p->band, MOST_ROWS); }
+static int64_t rows_made(const Planes *p) { return p->band == 1 ? 1 : round_up(p->band, MOST_ROWS); }
 
 static int64_t read_floats(const Planes *p)
 {
@@ -179,14 +183,14 @@ static void copy_rows(const Planes *p, const char *plane, int64_t first, int64_t
 static void sum_band(const Planes *p, const float *x, const int64_t *offset, const float *weight,
                      int64_t taps, int64_t rows, float bias, float *y)
 {
-    int64_t step = p->row * p->y.stride;
-    for (int64_t j = 0, vectors; j < p->columns; j += vectors * LANES) {
-        int64_t left = (p->columns - j) / LANES;
-        vectors = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        int64_t few = MOST_ROWS / vectors;
-        for (int64_t r = 0; r < rows; r += few)
-            p->sum[vectors / 2](x + r * step + j, step, offset, weight, taps, y + r * p->columns + j,
-                                p->columns, bias);
+    bool single = p->band == 1; /* then all rows of a block are that one */
+    int64_t x_row = single ? 0 : p->row * p->y.stride, y_row = single ? 0 : p->columns;
+    for (int64_t j = 0, left; j < p->columns; j = p->columns - left * LANES) {
+        left = (p->columns - j) / LANES;
+        int log2 = rows == 1 && left >= 8 ? 3 : left >= 4 ? 2 : left >= 2 ? 1 : 0;
+        for (int64_t r = 0; r < rows; r += MOST_ROWS >> log2)
+            p->sum[log2](x + r * x_row + j, x_row, offset, weight, taps, y + r * y_row + j, y_row, bias);
+        left -= 1 << log2;
     }
 }
 
