@@ -33,7 +33,10 @@ static bool is_3x3(const Problem *q)
 bool winograd_describe(Winograd *w, const Problem *q, int vector, int threads)
 {
     bool forward = q->op != LIB_CONV_BWD_DATA, of_weights = q->op == LIB_CONV_BWD_WEIGHTS;
-    if (vector < (int)sizeof(V) || q->parts > 1 || !is_3x3(q) || (of_weights && vector > (int)sizeof(V)))
+    bool half = dtype_is_half(q->slot[SRC].dt) || dtype_is_half(q->slot[DST].dt);
+    if (vector < (int)sizeof(V) || q->parts > 1 || !is_3x3(q))
+        return false;
+    if (vector > (int)sizeof(V) && (of_weights || half)) /* the library is faster */
         return false;
     *w = (Winograd){.src = forward ? SRC : DST, .dst = forward ? DST : SRC, .flip = !forward};
     w->of_weights = of_weights;
