@@ -1,7 +1,7 @@
 /* nodes_expr.c -- the text of a pointwise expression as nodes of standard operators.
  *
  * The texts are C (ops/unary.def), of which this reads what they use:
- *   choice = or ["?" choice ":" choice]     or = and {"||" and}      and = equal {"&&" equal}
+ *   choice = or ["?" choice ":" choice]     or = and {("||"|"|") and}      and = equal {("&&"|"&") equal}
  *   equal = order {("=="|"!=") order}       order = sum {("<"|">"|"<="|">=") sum}
  *   sum = product {("+"|"-") product}       product = unary {("*"|"/") unary}
  *   unary = ["-"] primary                   primary = number | name | NAME "(" choice {"," choice} ")"
@@ -326,7 +326,7 @@ static ExprValue equal(Reader *r)
 static ExprValue and (Reader * r)
 {
     ExprValue x = equal(r);
-    while (accept(r, "&&"))
+    while (accept(r, "&&") || accept(r, "&")) /* of conditions: the same */
         x = logical(r, "And", x, equal(r));
     return x;
 }
@@ -334,7 +334,7 @@ static ExprValue and (Reader * r)
 static ExprValue or (Reader * r)
 {
     ExprValue x = and(r);
-    while (accept(r, "||"))
+    while (accept(r, "||") || accept(r, "|"))
         x = logical(r, "Or", x, and(r));
     return x;
 }
