@@ -96,6 +96,7 @@ static const Case cases[] = {
     {CONV(DT_BF16, 3), .a = {3, 6, 50}, .b = {40, 6, 4}, .strides = {2}, .pads = {1, 1}},
     {CONV(DT_BF16, 3), .a = {4, 32, 10}, .b = {16, 32, 3}, .strides = {2}, .pads = {1, 0}},
     {CONV(DT_F32, 4), .a = {2, 5, 9, 9}, .b = {6, 5, 2, 2}, .pads = {0, 0, 1, 1}}, /* nothing in front */
+    {CONV(DT_F32, 4), .a = {1, 3, 9, 9}, .b = {4, 3, 2, 2}, .strides = {4096, 1 << 22}}, /* many phases */
     {CONV(DT_F16, 4), .a = {2, 16, 9, 9}, .b = {16, 16, 3, 3}, .bias = true},
     {CONV(DT_F16, 4), .a = {2, 6, 9, 19}, .b = {6, 1, 3, 3}, .group = 6},
 };

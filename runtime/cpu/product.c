@@ -29,6 +29,7 @@ enum {
     LEAST_COLUMNS = 128, /* likewise */
     FEW_COLUMNS = 64, /* of a row */
     HALF_BLOCKS = 4,  /* of rows of a result that is summed in scratch */
+    MOST_PHASES = 64, /* worth a product each */
     UNITS = 4         /* blocks of the result per thread that even their work out */
 };
 
@@ -158,12 +159,13 @@ static Product *make_phases(const Problem *q, int vector, bool pairs, int thread
 
 static bool has_phases(const Problem *q)
 {
-    bool strides = false, dilates = false;
+    int64_t phases = 1;
+    bool dilates = false;
     for (int i = 0; i < q->slot[SRC].rank - 2 && q->op == LIB_CONV_BWD_DATA; i++) {
-        strides |= q->strides[i] > 1;
+        phases = least(phases * q->strides[i], MOST_PHASES + 1);
         dilates |= q->dilates[i] > 0;
     }
-    return strides && !dilates;
+    return phases > 1 && phases <= MOST_PHASES && !dilates;
 }
 
 Product *product_make(const Problem *q, int vector, bool pairs, int threads)
