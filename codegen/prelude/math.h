@@ -284,29 +284,16 @@ FN double fma_double(double x, double y, double z) { return fma(x, y, z); }
 /* ---- types with their own rule ------------------------------------------------------------------ */
 
 /* A condition each, here and in ir/ops: of && and || branches may be left where vectors are wanted. */
-FN float max_float(float x, float y)
-{
-    float m = x > y ? x : y;
-    return x != x ? x : m;
-}
-
-FN float min_float(float x, float y)
-{
-    float m = x < y ? x : y;
-    return x != x ? x : m;
-}
-
-FN double max_double(double x, double y)
-{
-    double m = x > y ? x : y;
-    return x != x ? x : m;
-}
-
-FN double min_double(double x, double y)
-{
-    double m = x < y ? x : y;
-    return x != x ? x : m;
-}
+#define EXTREMUM(name, type, beyond)                                                         \
+    FN type name(type x, type y)                                                             \
+    {                                                                                        \
+        type m = x beyond y ? x : y;                                                         \
+        return x != x ? x : m;                                                               \
+    }
+EXTREMUM(max_float, float, >)
+EXTREMUM(min_float, float, <)
+EXTREMUM(max_double, double, >)
+EXTREMUM(min_double, double, <)
 
 FN int64_t max_int(int64_t x, int64_t y) { return x > y ? x : y; }
 FN int64_t min_int(int64_t x, int64_t y) { return x < y ? x : y; }
