@@ -284,16 +284,9 @@ void kernel_print_keyless_c(const Kernel *k, FILE *f)
         kernel_print_c(k, "K", f);
 }
 
-/* GCC makes one branch of two conditions on a value (relu of what relu_bwd compares), and then finds no
- * vectors: loads of 16 bits have no masks in AVX2. */
-static const char no_branches[] = "#if defined __GNUC__ && !defined __clang__\n"
-                                  "#pragma GCC optimize(\"no-thread-jumps\")\n"
-                                  "#endif\n";
-
 void codegen_prelude_c(FILE *f)
 {
     text_prelude(f, prelude_c);
-    fputs(no_branches, f);
     text_prelude(f, prelude_philox);
     text_prelude(f, prelude_math);
 }

@@ -79,6 +79,7 @@ static inline int64_t min_int(int64_t x, int64_t y)
 {
     return x < y ? x : y;
 }
+#define PICK(c, x, y) ((c) ? (x) : (y))
 #define FMAX(x, y) _Generic((x) + (y), double: max_real, default: max_int)(x, y)
 #define FMIN(x, y) _Generic((x) + (y), double: min_real, default: min_int)(x, y)
 

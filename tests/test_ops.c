@@ -416,7 +416,7 @@ END_TEST
 static ExprCost cost_of(const char *text)
 {
     static const char *const plain[] = {"FLOOR", "CEIL", "RINT", "TRUNC", "FABS", "FMAX", "FMIN", "ISNAN",
-                                        "ISINF", "DIV", "BITOP", "R"};
+                                        "ISINF", "DIV", "BITOP", "PICK", "R"};
     ExprCost cost = EXPR_ARITH;
     for (const char *p = text; *p; p++) {
         char word[32];

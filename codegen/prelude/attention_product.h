@@ -152,10 +152,15 @@ FN const A_F *AT(block)(A_F *room, const A_T *x, int64_t stride, int64_t n, int6
     if (n == whole && A_SIZE % 2 == 0 && stride % 2 == 0 && (uintptr_t)x % sizeof(A_F) == 0)
         return (const A_F *)x;
     *next = A_TERMS(A_SIZE);
-    for (int64_t r = 0; r < whole; r++)
-        for (int64_t d = 0; d < A_SIZE; d += 2)
-            room[r * A_TERMS(A_SIZE) + d / 2] =
-                r < n ? A_PAIR(x[r * stride + d], d + 1 < A_SIZE ? x[r * stride + d + 1] : 0) : 0;
+    for (int64_t r = 0; r < n; r++) {
+        A_F *to = room + r * A_TERMS(A_SIZE);
+        for (int64_t d = 0; d + 1 < A_SIZE; d += 2)
+            to[d / 2] = A_PAIR(x[r * stride + d], x[r * stride + d + 1]);
+        if (A_SIZE % 2)
+            to[A_SIZE / 2] = A_PAIR(x[r * stride + A_SIZE - 1], 0);
+    }
+    for (int64_t i = n * A_TERMS(A_SIZE); i < whole * A_TERMS(A_SIZE); i++)
+        room[i] = 0;
     return room;
 }
 
@@ -222,9 +227,14 @@ FN const REAL *AT(block)(REAL *room, const A_T *x, int64_t stride, int64_t n, in
     if (n == whole && A_SIZE == A_WIDE && sizeof(A_T) == sizeof(REAL))
         return (const REAL *)x;
     *next = A_WIDE;
-    for (int64_t r = 0; r < whole; r++)
-        for (int64_t d = 0; d < A_WIDE; d++)
-            room[r * A_WIDE + d] = r < n && d < A_SIZE ? A_LD(x, r * stride + d) : 0;
+    for (int64_t r = 0; r < n; r++) {
+        for (int64_t d = 0; d < A_SIZE; d++)
+            room[r * A_WIDE + d] = A_LD(x, r * stride + d);
+        for (int64_t d = A_SIZE; d < A_WIDE; d++)
+            room[r * A_WIDE + d] = 0;
+    }
+    for (int64_t i = n * A_WIDE; i < whole * A_WIDE; i++)
+        room[i] = 0;
     return room;
 }
 

@@ -17,6 +17,22 @@ FN double double_of_bits(uint64_t u) { union { uint64_t u; double f; } x = {u}; 
 #define BY_TYPE(name, x, y)                                                                  \
     _Generic((x) + (y), float: name##float, double: name##double, default: name##int)(x, y)
 
+/* c ? x : y of numbers that are both at hand, without a branch: GCC joins branches on one value (relu, then
+ * its gradient), and where they end up around loads it has no vectors, or wrong ones (its bug 114375). */
+FN float pick_float(int c, float x, float y)
+{
+    const uint32_t mask = -(uint32_t)(c != 0);
+    return float_of_bits((bits_of_float(x) & mask) | (bits_of_float(y) & ~mask));
+}
+FN double pick_double(int c, double x, double y)
+{
+    const uint64_t mask = -(uint64_t)(c != 0);
+    return double_of_bits((bits_of_double(x) & mask) | (bits_of_double(y) & ~mask));
+}
+FN int64_t pick_int(int c, int64_t x, int64_t y) { return c ? x : y; }
+#define PICK(c, x, y)                                                                        \
+    _Generic((x) + (y), float: pick_float, double: pick_double, default: pick_int)(c, x, y)
+
 #define INT_OF(x)                                                                            \
     _Generic((x), float: int_of_float, double: int_of_double, default: int_of_int)(x)
 

@@ -38,6 +38,8 @@ FN float float_of_bits(uint32_t u) { return __uint_as_float(u); }
 FN uint64_t bits_of_double(double f) { return (uint64_t)__double_as_longlong(f); }
 FN double double_of_bits(uint64_t u) { return __longlong_as_double((int64_t)u); }
 
+#define PICK(c, x, y) ((c) ? (x) : (y))
+
 /* BY_TYPE(max_, x, y) calls max_float, max_double or max_int after the usual conversions. */
 template <class T> struct Arith {
     typedef int64_t type;

@@ -225,6 +225,16 @@ static ExprValue draw(Reader *r, bool normal)
     return tensor((normal ? onnx_normal : onnx_uniform)(r->o, seed, key, step, index, r->real), X_REAL);
 }
 
+/* PICK(condition, x, y) */
+static ExprValue picked(Reader *r)
+{
+    ExprValue condition = choice(r);
+    expect(r, ",");
+    ExprValue x = choice(r);
+    expect(r, ",");
+    return chosen(r, condition, x, choice(r));
+}
+
 static ExprValue named(Reader *r)
 {
     char name[32] = "";
@@ -235,8 +245,12 @@ static ExprValue named(Reader *r)
     r->p += n;
     if (accept(r, "(")) {
         bool bits = strcmp(name, "BITOP") == 0, draws = strncmp(name, "PHILOX_", 7) == 0;
-        ExprValue x = bits ? bit_operation(r) : draws ? draw(r, name[7] == 'N') : choice(r);
-        if (!bits && !draws)
+        bool picks = strcmp(name, "PICK") == 0;
+        ExprValue x = bits    ? bit_operation(r)
+                      : draws ? draw(r, name[7] == 'N')
+                      : picks ? picked(r)
+                              : choice(r);
+        if (!bits && !draws && !picks)
             x = accept(r, ",") ? binary_function(r, name, x, choice(r)) : unary_function(r, name, x);
         expect(r, ")");
         return x;

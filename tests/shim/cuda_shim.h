@@ -128,6 +128,7 @@ FN uint32_t shim_ballot(bool on)
 #define __ballot_sync(all, on) shim_ballot(on)
 FN int __popc(uint32_t v) { return __builtin_popcount(v); }
 
+#define PICK(c, x, y) ((c) ? (x) : (y))
 #define BY_TYPE(name, x, y)                                                                  \
     _Generic((x) + (y), float: name##float, double: name##double, default: name##int)(x, y)
 #define INT_OF(x)                                                                            \
