@@ -207,10 +207,12 @@ static bool has_isa(unsigned need) { return (onednn_isa() & need) == need; }
 
 bool onednn_wide_bf16(void) { return has_isa(dnnl_cpu_isa_avx512_core_bf16); }
 
+bool onednn_has_amx(void) { return has_isa(dnnl_cpu_isa_avx512_core_amx); }
+
 bool onednn_fast_bf16(void)
 {
 #ifdef __x86_64__
-    return has_isa(dnnl_cpu_isa_avx512_core_amx) || (onednn_wide_bf16() && __builtin_cpu_is("amd"));
+    return onednn_has_amx() || (onednn_wide_bf16() && __builtin_cpu_is("amd"));
 #else
     return false;
 #endif
@@ -471,16 +473,20 @@ static bool move_slot(DnnlOp *op, const Problem *p, int slot, const Layout *inne
     return ok;
 }
 
-/* Ours reads images in either order, and makes them as [N, C, s...]. */
+/* Ours reads images in either order, and makes them as [N, C, s...], but for tiles of channels-last ones. */
 static Result make_own(DnnlOp *op, const Problem *p)
 {
     Problem q = *p;
-    bool move = p->channels_last && p->op != LIB_CONV_BWD_WEIGHTS;
+    int vector = onednn_vector_bytes(), threads = omp_get_max_threads();
+    if (p->choice == ONEDNN_WINOGRAD)
+        op->own = product_make(p, vector, onednn_fast_bf16(), threads);
+    bool move = !op->own && p->channels_last && p->op != LIB_CONV_BWD_WEIGHTS;
     for (int i = SRC; i <= DST && move; i += DST - SRC) {
         q.slot[i].dim[0] = p->batch;
         pack_layout(&q.slot[i], false);
     }
-    op->own = product_make(&q, onednn_vector_bytes(), onednn_fast_bf16(), omp_get_max_threads());
+    if (!op->own)
+        op->own = product_make(&q, vector, onednn_fast_bf16(), threads);
     if (!op->own)
         return NONE;
     op->added = p->added;
@@ -500,14 +506,15 @@ DnnlOp *onednn_make(const DnnlDesc *desc, Diag *d)
     if (!problem_describe(&p, desc))
         return NULL;
     DnnlOp *op = mem_new(1, sizeof *op);
+    bool winograd = p.choice == ONEDNN_WINOGRAD;
     Result result = FAILED;
     if (widens(&p) && p.choice == ONEDNN_PLAIN)
         result = NONE;
-    else if (p.choice == ONEDNN_OWN)
+    else if (p.choice == ONEDNN_OWN || (winograd && p.channels_last))
         result = make_own(op, &p);
     else if (open_engine(op)) {
         result = make_problem(op, &p);
-        if (result == NONE && p.choice == ONEDNN_WINOGRAD)
+        if (result == NONE && winograd)
             result = make_own(op, &p);
     }
     if (result == MADE)

@@ -54,6 +54,7 @@ int onednn_vector_bytes(void); /* 64 with AVX-512, 32 with AVX2, 16 */
 bool onednn_wide_bf16(void);   /* 16-bit instructions of AVX-512 */
 /* Those, where products in bf16 are faster than in f32: with AMX, and AMD's.  Others make half as many. */
 bool onednn_fast_bf16(void);
+bool onednn_has_amx(void);
 
 /* in[k]: operand k (an absent bias is not looked at); scratch: 64-byte aligned.  One run of an
  * op at a time.  What a product is added to may be at `out`, otherwise it is copied there. */

@@ -64,27 +64,21 @@ typedef struct {
 
 static float as_is(float x) { return x; }
 
-/* A shuffle of vectors a and b: the lanes of a without bit h, behind each those of b; the others likewise. */
-#define FROM_LOW(h, i) ((i) & (h) ? LANES + (i) - (h) : (i))
-#define FROM_HIGH(h, i) (((i) & (h) ? LANES + (i) : (i) + (h)) % (2 * LANES))
-#define LANES_4(F, h, i) F(h, i), F(h, (i) + 1), F(h, (i) + 2), F(h, (i) + 3)
-#define LANES_16(F, h) LANES_4(F, h, 0), LANES_4(F, h, 4), LANES_4(F, h, 8), LANES_4(F, h, 12)
-
 #define ISA
 #define LANES 4
-#define ALL_LANES(F, h) LANES_4(F, h, 0)
+#define ALL_LANES ALL_4
 #define NAMED(name, type) name##_##type##_16
 #include "pack_types.h"
 
 #ifdef __x86_64__
 #define ISA __attribute__((target("avx2")))
 #define LANES 8
-#define ALL_LANES(F, h) LANES_4(F, h, 0), LANES_4(F, h, 4)
+#define ALL_LANES ALL_8
 #define NAMED(name, type) name##_##type##_32
 #include "pack_types.h"
 #define ISA __attribute__((target("avx512f")))
 #define LANES 16
-#define ALL_LANES(F, h) LANES_16(F, h)
+#define ALL_LANES ALL_16
 #define NAMED(name, type) name##_##type##_64
 #include "pack_types.h"
 #endif

@@ -5,6 +5,7 @@
 
 #include "ir/integer.h"
 #include "ir/ir.h"
+#include "turn.h"
 
 enum {
     DIGITS = 4,       /* of a column or term of a convolution: channel or image, position */
@@ -12,12 +13,6 @@ enum {
     MAX_COLUMNS = 32, /* of a panel */
     PACK_SPARE = 16   /* elements that may be written behind panels no multiple of a vector wide */
 };
-
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 

@@ -41,27 +41,14 @@ ISA static void PACK(narrow)(void *to, const float *from, int64_t n)
         at[i] = NARROW(from[i]);
 }
 
-/* Swaps the h-th bit of the places in vectors with that of their numbers. */
-#define SWAP(h)                                                                                              \
-    UNROLL for (int i = 0; i < LANES; i++) if (h < LANES && !(i & h))                                        \
-    {                                                                                                        \
-        PACK(Lanes) a = r[i], b = r[(i + h) % LANES];                                                        \
-        r[i] = __builtin_shufflevector(a, b, ALL_LANES(FROM_LOW, h));                                        \
-        r[(i + h) % LANES] = __builtin_shufflevector(a, b, ALL_LANES(FROM_HIGH, h));                         \
-    }
-
 /* LANES lanes of LANES terms each, as they lie, to so many terms, `width` apart, of LANES lanes. */
 ISA static void PACK(turn)(const ELEMENT *from, const int64_t *at, float *to, int64_t width)
 {
     PACK(Lanes) r[LANES];
     UNROLL for (int i = 0; i < LANES; i++) r[i] = WIDEN_LANES(from + at[i]);
-    SWAP(1)
-    SWAP(2)
-    SWAP(4)
-    SWAP(8)
+    TURN(PACK(Lanes), r, LANES, ALL_LANES)
     UNROLL for (int i = 0; i < LANES; i++) * (PACK(Lanes) *)(void *)(to + i * width) = r[i];
 }
-#undef SWAP
 
 /* Lanes that are rows of consecutive terms; `at` has as many as vectors hold.  Stores may reach into what is
  * packed next: the next term, whose first lanes therefore come last, or PACK_SPARE elements behind the last

@@ -36,9 +36,10 @@ bool winograd_describe(Winograd *w, const Problem *q, int vector, int threads)
     bool half = dtype_is_half(q->slot[SRC].dt) || dtype_is_half(q->slot[DST].dt);
     if (vector < (int)sizeof(V) || q->parts > 1 || !is_3x3(q))
         return false;
-    if (vector > (int)sizeof(V) && (of_weights || half)) /* the library is faster */
+    bool last = q->channels_last && vector == 64 && q->slot[SRC].dt != DT_F16 && q->slot[DST].dt != DT_F16;
+    if (vector > (int)sizeof(V) && !last && (of_weights || half)) /* the library is faster */
         return false;
-    *w = (Winograd){.src = forward ? SRC : DST, .dst = forward ? DST : SRC, .flip = !forward};
+    *w = (Winograd){.src = forward ? SRC : DST, .dst = forward ? DST : SRC, .flip = !forward, .last = last};
     w->of_weights = of_weights;
     const Layout *x = &q->slot[w->src], *y = &q->slot[w->dst], *k = &q->slot[WEIGHTS];
     w->read = x->dt;
@@ -65,7 +66,10 @@ bool winograd_describe(Winograd *w, const Problem *q, int vector, int threads)
     w->block = of_weights ? least(BLOCK_TERMS, w->tiles)
                           : round_up(least(most, (w->tiles + threads - 1) / threads), w->panel.columns);
     w->groups = GROUP_ROWS / w->panel.rows;
-    return x->stride[3] == 1 && y->stride[3] == 1;
+    if (last)
+        winograd_last_cut(w);
+    int inner = last ? 1 : 3;
+    return x->stride[inner] == 1 && y->stride[inner] == 1;
 }
 
 static int64_t panels(const Winograd *w) { return (w->out + w->panel.rows - 1) / w->panel.rows; }
@@ -80,30 +84,9 @@ static int64_t thread_floats(const Winograd *w) { return PLACES * (tile_place(w)
 
 int64_t winograd_floats(const Winograd *w)
 {
+    if (w->last)
+        return winograd_last_floats(w);
     return w->of_weights ? winograd_weights_floats(w) : weight_floats(w) + w->threads * thread_floats(w);
-}
-
-/* ---- transforms of eight at a time --------------------------------------------------------------- */
-
-ISA static inline void of_window(V o[SIDE], const V g[WINDOW_SIDE])
-{
-    const V ends = g[0] + g[2], a = ends * (-1.f / 6), b = g[1] * (1.f / 6);
-    const V c = g[0] * (1.f / 24) + g[2] * (1.f / 6), d = g[1] * (1.f / 12);
-    o[0] = g[0] * 0.25f;
-    o[1] = a - b;
-    o[2] = a + b;
-    o[3] = c + d;
-    o[4] = c - d;
-    o[5] = g[2];
-}
-
-ISA static inline void to_result(V o[TILE], const V m[SIDE])
-{
-    const V a = m[1] + m[2], b = m[1] - m[2], c = m[3] + m[4], d = m[3] - m[4];
-    o[0] = m[0] + a + c;
-    o[1] = b + 2 * d;
-    o[2] = a + 4 * c;
-    o[3] = b + 8 * d + m[5];
 }
 
 /* ---- weights ------------------------------------------------------------------------------------- */
@@ -237,8 +220,8 @@ static void run_block(const Winograd *w, char *const at[SLOTS], const float *wei
 void winograd_run(const Winograd *w, char *const at[SLOTS], float *scratch)
 {
     float *threads = scratch + weight_floats(w);
-    if (w->of_weights) {
-        winograd_weights_run(w, at, scratch);
+    if (w->last || w->of_weights) {
+        (w->last ? winograd_last_run : winograd_weights_run)(w, at, scratch);
         return;
     }
 #pragma omp parallel num_threads(w->threads)

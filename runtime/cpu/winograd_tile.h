@@ -19,10 +19,7 @@ enum {
 
 /* Floats from one of the 36 places to the next, each of which has n: an odd number of lines, so
  * that they are not all in a few sets of the cache. */
-static inline int64_t place_floats(int64_t n)
-{
-    return round_up(n, 2 * LINE_FLOATS) + LINE_FLOATS;
-}
+static inline int64_t place_floats(int64_t n) { return round_up(n, 2 * LINE_FLOATS) + LINE_FLOATS; }
 
 #ifdef __x86_64__
 #define ISA __attribute__((target("avx2,fma"), no_sanitize("address", "undefined")))
@@ -42,16 +39,57 @@ typedef uint16_t Halves __attribute__((vector_size(8), aligned(2)));
      : (dt) == DT_BF16 ? function(__VA_ARGS__, DT_BF16)                                                      \
                        : function(__VA_ARGS__, DT_F16))
 
-ISA static inline void of_tile(V o[SIDE], const V d[SIDE])
-{
-    const V a = d[4] - 4 * d[2], b = d[3] - 4 * d[1], c = d[4] - d[2], e = 2 * (d[3] - d[1]);
-    o[0] = 4 * d[0] - 5 * d[2] + d[4];
-    o[1] = a + b;
-    o[2] = a - b;
-    o[3] = c + e;
-    o[4] = c - e;
-    o[5] = 4 * d[1] - 5 * d[3] + d[5];
-}
+/* One-dimensional transforms of a type of vectors: to the six places of a tile that is read, of a tile of the
+ * result and of a window, and from there to such a tile and to a window. */
+#define TRANSFORMS(V, ISA, of_tile, of_result, of_window, to_result, to_window)                              \
+    ISA static inline void of_tile(V o[SIDE], const V *x)                                                    \
+    {                                                                                                        \
+        const V a = x[4] - 4 * x[2], b = x[3] - 4 * x[1], c = x[4] - x[2], d = 2 * (x[3] - x[1]);            \
+        o[0] = 4 * x[0] - 5 * x[2] + x[4];                                                                   \
+        o[1] = a + b;                                                                                        \
+        o[2] = a - b;                                                                                        \
+        o[3] = c + d;                                                                                        \
+        o[4] = c - d;                                                                                        \
+        o[5] = 4 * x[1] - 5 * x[3] + x[5];                                                                   \
+    }                                                                                                        \
+    ISA static inline void of_result(V o[SIDE], const V *y)                                                  \
+    {                                                                                                        \
+        const V a = y[0] + y[2], b = y[1] + y[3], c = y[0] + 4 * y[2], d = 2 * y[1] + 8 * y[3];              \
+        o[0] = y[0];                                                                                         \
+        o[1] = a + b;                                                                                        \
+        o[2] = a - b;                                                                                        \
+        o[3] = c + d;                                                                                        \
+        o[4] = c - d;                                                                                        \
+        o[5] = y[3];                                                                                         \
+    }                                                                                                        \
+    ISA static inline void of_window(V o[SIDE], const V *g)                                                  \
+    {                                                                                                        \
+        const V a = (g[0] + g[2]) * (-1.f / 6), b = g[1] * (1.f / 6);                                        \
+        const V c = g[0] * (1.f / 24) + g[2] * (1.f / 6), d = g[1] * (1.f / 12);                             \
+        o[0] = g[0] * 0.25f;                                                                                 \
+        o[1] = a - b;                                                                                        \
+        o[2] = a + b;                                                                                        \
+        o[3] = c + d;                                                                                        \
+        o[4] = c - d;                                                                                        \
+        o[5] = g[2];                                                                                         \
+    }                                                                                                        \
+    ISA static inline void to_result(V o[TILE], const V *m)                                                  \
+    {                                                                                                        \
+        const V a = m[1] + m[2], b = m[1] - m[2], c = m[3] + m[4], d = m[3] - m[4];                          \
+        o[0] = m[0] + a + c;                                                                                 \
+        o[1] = b + 2 * d;                                                                                    \
+        o[2] = a + 4 * c;                                                                                    \
+        o[3] = b + 8 * d + m[5];                                                                             \
+    }                                                                                                        \
+    ISA static inline void to_window(V o[WINDOW_SIDE], const V *m)                                           \
+    {                                                                                                        \
+        const V a = (m[1] + m[2]) * (1.f / 6), b = m[2] - m[1], c = m[3] + m[4], d = m[3] - m[4];            \
+        o[0] = m[0] * 0.25f - a + c * (1.f / 24);                                                            \
+        o[1] = b * (1.f / 6) + d * (1.f / 12);                                                               \
+        o[2] = c * (1.f / 6) - a + m[5];                                                                     \
+    }
+
+TRANSFORMS(V, ISA, of_tile, of_result, of_window, to_result, to_window)
 
 /* What there is of a tile: its place in an image and that in memory of the first channel; the rows [top,
  * bottom) and columns [left, right) of it that lie in the image, and in memory where that is all of it. */
@@ -68,7 +106,7 @@ static inline Tile find_tile(const Winograd *w, const Images *of, int side, int6
 {
     int64_t image = t / (w->down * w->across), y = t / w->across % w->down * TILE - of->pad_y,
             x = t % w->across * TILE - of->pad_x;
-    Tile tile = {.at = image * of->stride[0] + y * of->stride[2] + x,
+    Tile tile = {.at = image * of->stride[0] + y * of->stride[2] + x * of->stride[3],
                  .top = between(-y, side),
                  .bottom = t < w->tiles ? between(of->height - y, side) : 0,
                  .left = between(-x, side),

@@ -36,25 +36,6 @@ int64_t winograd_weights_floats(const Winograd *w)
 
 /* ---- transforms of eight at a time --------------------------------------------------------------- */
 
-ISA static inline void of_result(V o[SIDE], const V y[TILE])
-{
-    const V a = y[0] + y[2], b = y[1] + y[3], c = y[0] + 4 * y[2], d = 2 * y[1] + 8 * y[3];
-    o[0] = y[0];
-    o[1] = a + b;
-    o[2] = a - b;
-    o[3] = c + d;
-    o[4] = c - d;
-    o[5] = y[3];
-}
-
-ISA static inline void to_window(V o[WINDOW_SIDE], const V m[SIDE])
-{
-    const V a = (m[1] + m[2]) * (1.f / 6), b = m[2] - m[1], c = m[3] + m[4], d = m[3] - m[4];
-    o[0] = m[0] * 0.25f - a + c * (1.f / 24);
-    o[1] = b * (1.f / 6) + d * (1.f / 12);
-    o[2] = c * (1.f / 6) - a + m[5];
-}
-
 /* A tile of eight channels, of which there are n. */
 ALWAYS static inline void find_channels(const Images *of, const Tile *tile, const char *from, int64_t n,
                                         Source source[LANES], DType dt)

@@ -1,0 +1,34 @@
+/* turn.h -- as many vectors as each has floats, transposed in registers. */
+#ifndef CKC_TURN_H
+#define CKC_TURN_H
+
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* Lane i of the lower and of the higher of two vectors whose numbers differ in bit h. */
+#define FROM_LOW(lanes, h, i) ((i) & (h) ? (lanes) + (i) - (h) : (i))
+#define FROM_HIGH(lanes, h, i) (((i) & (h) ? (lanes) + (i) : (i) + (h)) % (2 * (lanes)))
+#define LANES_4(F, lanes, h, i)                                                                              \
+    F(lanes, h, i), F(lanes, h, (i) + 1), F(lanes, h, (i) + 2), F(lanes, h, (i) + 3)
+#define ALL_4(F, h) LANES_4(F, 4, h, 0)
+#define ALL_8(F, h) LANES_4(F, 8, h, 0), LANES_4(F, 8, h, 4)
+#define ALL_16(F, h) LANES_4(F, 16, h, 0), LANES_4(F, 16, h, 4), LANES_4(F, 16, h, 8), LANES_4(F, 16, h, 12)
+
+/* Swaps that bit of the places in the vectors r, of so many lanes, with that of their numbers. */
+#define SWAP(V, r, lanes, ALL, h)                                                                            \
+    UNROLL for (int i = 0; i < (lanes); i++) if ((h) < (lanes) && !(i & (h)))                                \
+    {                                                                                                        \
+        const V a_ = r[i], b_ = r[(i + (h)) % (lanes)];                                                      \
+        r[i] = __builtin_shufflevector(a_, b_, ALL(FROM_LOW, h));                                            \
+        r[(i + (h)) % (lanes)] = __builtin_shufflevector(a_, b_, ALL(FROM_HIGH, h));                         \
+    }
+#define TURN(V, r, lanes, ALL)                                                                               \
+    SWAP(V, r, lanes, ALL, 1)                                                                                \
+    SWAP(V, r, lanes, ALL, 2)                                                                                \
+    SWAP(V, r, lanes, ALL, 4)                                                                                \
+    SWAP(V, r, lanes, ALL, 8)
+
+#endif

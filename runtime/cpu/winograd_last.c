@@ -1,0 +1,457 @@
+/* winograd_last.c -- F(4x4, 3x3) (winograd.c) on images whose channels lie together, with AVX-512.
+ *
+ * Vectors hold sixteen channels of a tile, as images have them.  Transformed tiles are, at each of the 36
+ * places, groups of sixteen channels of all tiles of a block: the rows of the products of convolutions and of
+ * data gradients, whose other factor is the weights as panels of columns; both factors of gradients of
+ * weights, which are summed over tiles.
+ *
+ * Scratch of the former: the weights, and of each thread a block and its products.  Of the latter: the sums,
+ * and a block of each factor. */
+#include "winograd_tile.h"
+
+#include <omp.h>
+
+enum {
+    WINDOW_TAPS = WINDOW_SIDE * WINDOW_SIDE,
+    GROUP = 16, /* channels */
+    PANEL_GROUPS = 2,
+    PANEL_COLUMNS = PANEL_GROUPS * GROUP,
+    TILE_ROWS = 12, /* of a product, in registers */
+    FEW_TILE_ROWS = 4,
+    CHANNEL_ROWS = 8,
+    BLOCK_BYTES = 512 << 10, /* of tiles, in the second level of the cache: few channels */
+    LEAST_BLOCK = 48,        /* for each of which the weights are read */
+    MOST_BLOCK = 96,
+    TERMS_BYTES = 5 << 20, /* in the third */
+    LEAST_TERMS = 128,
+    MOST_TERMS = 512
+};
+
+#ifdef __x86_64__
+#define WIDE __attribute__((target("avx512f,avx512bw,avx512vl"), no_sanitize("address", "undefined")))
+#else
+#define WIDE __attribute__((no_sanitize("address", "undefined")))
+#endif
+
+typedef float G __attribute__((vector_size(4 * GROUP), aligned(4)));
+typedef uint32_t GWords __attribute__((vector_size(4 * GROUP)));
+typedef uint16_t GHalves __attribute__((vector_size(2 * GROUP), aligned(2)));
+
+static int64_t groups_of(int64_t channels) { return (channels + GROUP - 1) / GROUP; }
+static int64_t panels_of(int64_t channels) { return (channels + PANEL_COLUMNS - 1) / PANEL_COLUMNS; }
+
+/* ---- description --------------------------------------------------------------------------------- */
+
+static int64_t clamp(int64_t n, int64_t low, int64_t high) { return n < low ? low : least(n, high); }
+
+void winograd_last_cut(Winograd *w)
+{
+    int64_t read = groups_of(w->in), made = groups_of(w->out), tile = PLACES * GROUP * sizeof(float);
+    int64_t most = clamp(BLOCK_BYTES / (read * tile), LEAST_BLOCK, MOST_BLOCK);
+    int64_t blocks = round_up((w->tiles + most - 1) / most, w->threads);
+    int64_t terms = clamp(TERMS_BYTES / ((read + made) * tile), LEAST_TERMS, MOST_TERMS);
+    w->block =
+        w->of_weights ? least(terms, w->tiles) : round_up((w->tiles + blocks - 1) / blocks, FEW_TILE_ROWS);
+}
+
+/* From place to place: of a block's tiles, the weights, a block's products, sums. */
+static int64_t tiles_place(const Winograd *w, int64_t groups)
+{
+    return place_floats(w->block * groups * GROUP);
+}
+static int64_t weights_place(const Winograd *w)
+{
+    return place_floats(panels_of(w->out) * PANEL_COLUMNS * groups_of(w->in) * GROUP);
+}
+static int64_t product_place(const Winograd *w) { return place_floats(w->block * PANEL_COLUMNS); }
+static int64_t sums_columns(const Winograd *w) { return panels_of(w->in) * PANEL_COLUMNS; }
+static int64_t sums_place(const Winograd *w)
+{
+    return place_floats(groups_of(w->out) * GROUP * sums_columns(w));
+}
+
+static int64_t thread_floats(const Winograd *w)
+{
+    return PLACES * (tiles_place(w, groups_of(w->in)) + product_place(w));
+}
+
+int64_t winograd_last_floats(const Winograd *w)
+{
+    if (!w->of_weights)
+        return PLACES * weights_place(w) + w->threads * thread_floats(w);
+    int64_t right = PANEL_GROUPS * panels_of(w->in);
+    return PLACES * (sums_place(w) + tiles_place(w, groups_of(w->out)) + tiles_place(w, right));
+}
+
+/* ---- sixteen channels ---------------------------------------------------------------------------- */
+
+/* The first n of them; the others are 0. */
+WIDE ALWAYS static inline G load_group(const char *at, int64_t n, DType dt)
+{
+    if (dt == DT_F32) {
+        if (n >= GROUP)
+            return *(const G *)(const void *)at;
+        G part = {0};
+        memcpy(&part, at, (size_t)n * sizeof(float));
+        return part;
+    }
+    GHalves half = {0};
+    memcpy(&half, at, (size_t)least(n, GROUP) * sizeof(uint16_t));
+    return (G)(__builtin_convertvector(half, GWords) << 16);
+}
+
+WIDE ALWAYS static inline void store_group(char *at, G x, int64_t n, DType dt)
+{
+    if (dt == DT_F32 && n >= GROUP) {
+        *(G *)(void *)at = x;
+    } else if (dt == DT_F32) {
+        memcpy(at, &x, (size_t)n * sizeof(float));
+    } else { /* bf16_store() */
+        const GWords bits = (GWords)x, nan = (GWords)(x != x);
+        const GWords rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+        GHalves half = __builtin_convertvector((nan & (bits >> 16 | 0x40)) | (~nan & rounded), GHalves);
+        memcpy(at, &half, (size_t)least(n, GROUP) * sizeof(uint16_t));
+    }
+}
+
+#define OF_TYPE(dt, function, ...)                                                                           \
+    ((dt) == DT_F32 ? function(__VA_ARGS__, DT_F32) : function(__VA_ARGS__, DT_BF16))
+
+TRANSFORMS(G, WIDE ALWAYS, tile_to_places, result_to_places, window_to_places, places_to_result,
+           places_to_window)
+
+/* ---- tiles --------------------------------------------------------------------------------------- */
+
+/* Where the positions of a tile lie; those outside of the image are those of zeros, for all channels. */
+typedef struct {
+    const char *at[SIDE][SIDE];
+    int64_t mask[SIDE][SIDE]; /* of a channel's offset: all or nothing */
+    int64_t ahead;            /* bytes to the next tile */
+} Positions;
+
+static const char zeros[GROUP * sizeof(float)];
+
+static void find_positions(const Winograd *w, const Images *of, int side, const char *from, int64_t t,
+                           Positions *p)
+{
+    const Tile tile = find_tile(w, of, side, t);
+    const int64_t size = dtype_size[w->read];
+    p->ahead = TILE * of->stride[3] * size;
+    for (int i = 0; i < side; i++)
+        for (int j = 0; j < side; j++) {
+            bool inside = i >= tile.top && i < tile.bottom && j >= tile.left && j < tile.right;
+            int64_t at = tile.at + i * of->stride[2] + j * of->stride[3];
+            p->at[i][j] = inside ? from + at * size : zeros;
+            p->mask[i][j] = inside ? -1 : 0;
+        }
+}
+
+/* Functions that transform `side` rows and columns of a group to its places. */
+#define TRANSFORM(name, SIDE_, to_places)                                                                    \
+    WIDE ALWAYS static inline void name(const Positions *p, int64_t offset, int64_t n, float *to,            \
+                                        int64_t place, DType dt)                                             \
+    {                                                                                                        \
+        G half[SIDE_][SIDE];                                                                                 \
+        for (int i = 0; i < SIDE_; i++) {                                                                    \
+            G d[SIDE_];                                                                                      \
+            UNROLL for (int j = 0; j < SIDE_; j++) d[j] =                                                    \
+                load_group(p->at[i][j] + (offset & p->mask[i][j]), n, dt);                                   \
+            UNROLL for (int j = SIDE_ - TILE; j < SIDE_; j++)                                                \
+                __builtin_prefetch(p->at[i][j] + offset + p->ahead);                                         \
+            to_places(half[i], d);                                                                           \
+        }                                                                                                    \
+        for (int x = 0; x < SIDE; x++, to += place) {                                                        \
+            G column[SIDE_], o[SIDE];                                                                        \
+            UNROLL for (int i = 0; i < SIDE_; i++) column[i] = half[i][x];                                   \
+            to_places(o, column);                                                                            \
+            UNROLL for (int i = 0; i < SIDE; i++) * (G *)(void *)(to + i * SIDE * place) = o[i];             \
+        }                                                                                                    \
+    }
+TRANSFORM(transform_read, SIDE, tile_to_places)
+TRANSFORM(transform_made, TILE, result_to_places)
+
+/* Tile t as the block's tile b, all channels in so many groups. */
+WIDE ALWAYS static inline void put_read(const Winograd *w, const char *from, int64_t t, int64_t b,
+                                        int64_t groups, float *to, DType dt)
+{
+    Positions p;
+    find_positions(w, &w->from, SIDE, from, t, &p);
+    for (int64_t g = 0; g < groups; g++) {
+        int64_t n = w->in - g * GROUP;
+        float *at = to + (g * w->block + b) * GROUP;
+        if (n >= GROUP)
+            transform_read(&p, g * GROUP * dtype_size[dt], GROUP, at, tiles_place(w, groups), dt);
+        else
+            transform_read(&p, g * GROUP * dtype_size[dt], n < 0 ? 0 : n, at, tiles_place(w, groups), dt);
+    }
+}
+
+WIDE ALWAYS static inline void put_made(const Winograd *w, const char *from, int64_t t, int64_t b,
+                                        int64_t groups, float *to, DType dt)
+{
+    Positions p;
+    find_positions(w, &w->to, TILE, from, t, &p);
+    for (int64_t g = 0; g < groups; g++) {
+        int64_t n = w->out - g * GROUP;
+        float *at = to + (g * w->block + b) * GROUP;
+        if (n >= GROUP)
+            transform_made(&p, g * GROUP * dtype_size[dt], GROUP, at, tiles_place(w, groups), dt);
+        else
+            transform_made(&p, g * GROUP * dtype_size[dt], n, at, tiles_place(w, groups), dt);
+    }
+}
+
+WIDE static void read_tile(const Winograd *w, const char *from, int64_t t, int64_t b, int64_t groups,
+                           float *to)
+{
+    OF_TYPE(w->read, put_read, w, from, t, b, groups, to);
+}
+
+WIDE static void made_tile(const Winograd *w, const char *from, int64_t t, int64_t b, int64_t groups,
+                           float *to)
+{
+    OF_TYPE(w->read, put_made, w, from, t, b, groups, to);
+}
+
+/* ---- products ------------------------------------------------------------------------------------ */
+
+/* Rows of tiles times a panel of weights, over all groups of channels. */
+#define MULTIPLY_TILES(name, ROWS)                                                                           \
+    WIDE static void name(int64_t groups, const float *a, int64_t next, const float *b, float *c)            \
+    {                                                                                                        \
+        G sum[ROWS][PANEL_GROUPS] = {{{0}}};                                                                 \
+        for (int64_t g = 0; g < groups; g++, a += next)                                                      \
+            for (int64_t k = 0; k < GROUP; k++, b += PANEL_COLUMNS)                                          \
+                UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int v = 0; v < PANEL_GROUPS; v++)          \
+                    sum[i][v] += a[i * GROUP + k] * ((const G *)(const void *)b)[v];                         \
+        UNROLL for (int i = 0; i < ROWS; i++)                                                                \
+            UNROLL for (int v = 0; v < PANEL_GROUPS; v++)((G *)(void *)c)[i * PANEL_GROUPS + v] = sum[i][v]; \
+    }
+MULTIPLY_TILES(multiply_tiles, TILE_ROWS)
+MULTIPLY_TILES(multiply_few, FEW_TILE_ROWS)
+
+/* Rows of channels of the result's gradient times two groups of those read, over n tiles. */
+WIDE static void multiply_channels(int64_t n, const float *a, const float *b, int64_t next, float *c,
+                                   int64_t stride, bool add)
+{
+    G sum[CHANNEL_ROWS][PANEL_GROUPS] = {{{0}}};
+    for (int64_t k = 0; k < n; k++, a += GROUP, b += GROUP)
+        UNROLL for (int i = 0; i < CHANNEL_ROWS; i++) UNROLL for (int v = 0; v < PANEL_GROUPS; v++)
+            sum[i][v] += a[i] * *(const G *)(const void *)(b + v * next);
+    UNROLL for (int i = 0; i < CHANNEL_ROWS; i++) UNROLL for (int v = 0; v < PANEL_GROUPS; v++)
+    {
+        G *at = (G *)(void *)(c + i * stride + v * GROUP);
+        *at = add ? *at + sum[i][v] : sum[i][v];
+    }
+}
+
+/* ---- convolutions and gradients of data ------------------------------------------------------------ */
+
+/* Windows of a group of channels of the result and of those read: [read][position], vectors of the result's.
+ */
+WIDE ALWAYS static inline void load_windows(const Winograd *w, const char *from, int64_t made, int64_t read,
+                                            G windows[GROUP * WINDOW_TAPS], DType dt)
+{
+    const int64_t size = dt == DT_F32 ? sizeof(float) : sizeof(uint16_t);
+    const bool whole = made + GROUP <= w->out && read + GROUP <= w->in;
+    G r[GROUP];
+    from += (made * w->of_out + read * w->of_in) * size;
+    if (whole && w->of_in == WINDOW_TAPS) {
+        for (int64_t k = 0; k < WINDOW_TAPS; k++) {
+            UNROLL for (int i = 0; i < GROUP; i++) r[i] =
+                load_group(from + (i * w->of_out + k * GROUP) * size, GROUP, dt);
+            TURN(G, r, GROUP, ALL_16)
+            UNROLL for (int i = 0; i < GROUP; i++) windows[k * GROUP + i] = r[i];
+        }
+    } else if (whole && w->of_out == WINDOW_TAPS) {
+        for (int64_t k = 0; k < GROUP; k++) {
+            UNROLL for (int i = 0; i < GROUP; i++) r[i] = load_group(
+                from + (k * w->of_in + i * WINDOW_TAPS) * size, i < GROUP - 1 ? GROUP : WINDOW_TAPS, dt);
+            TURN(G, r, GROUP, ALL_16)
+            UNROLL for (int i = 0; i < WINDOW_TAPS; i++) windows[k * WINDOW_TAPS + i] = r[i];
+        }
+    } else {
+        memset(windows, 0, GROUP * WINDOW_TAPS * sizeof *windows);
+        for (int64_t i = 0; i < least(GROUP, w->out - made); i++)
+            for (int64_t k = 0; k < least(GROUP, w->in - read); k++)
+                for (int64_t p = 0; p < WINDOW_TAPS; p++)
+                    windows[k * WINDOW_TAPS + p][i] =
+                        element_load(dt, from, i * w->of_out + k * w->of_in + p);
+    }
+}
+
+/* Of such groups. */
+WIDE static void transform_weights(const Winograd *w, const void *from, int64_t group, int64_t read,
+                                   float *to)
+{
+    G windows[GROUP * WINDOW_TAPS];
+    OF_TYPE(w->read, load_windows, w, from, group * GROUP, read, windows);
+    to += (group / PANEL_GROUPS * groups_of(w->in) * GROUP + read) * PANEL_COLUMNS +
+          group % PANEL_GROUPS * GROUP;
+    for (const G *at = windows; at < windows + GROUP * WINDOW_TAPS; at += WINDOW_TAPS, to += PANEL_COLUMNS) {
+        G g[WINDOW_SIDE], half[WINDOW_SIDE][SIDE];
+        UNROLL for (int i = 0; i < WINDOW_SIDE; i++)
+        {
+            UNROLL for (int j = 0; j < WINDOW_SIDE; j++) g[j] =
+                at[w->flip ? WINDOW_TAPS - 1 - i * WINDOW_SIDE - j : i * WINDOW_SIDE + j];
+            window_to_places(half[i], g);
+        }
+        UNROLL for (int x = 0; x < SIDE; x++)
+        {
+            G column[WINDOW_SIDE], o[SIDE];
+            UNROLL for (int i = 0; i < WINDOW_SIDE; i++) column[i] = half[i][x];
+            window_to_places(o, column);
+            UNROLL for (int i = 0; i < SIDE; i++) * (G *)(void *)(to + (i * SIDE + x) * weights_place(w)) =
+                o[i];
+        }
+    }
+}
+
+/* A panel of the products of n tiles. */
+static void multiply_block(const Winograd *w, const float *weights, const float *tiles, int64_t panel,
+                           int64_t n, float *to)
+{
+    int64_t groups = groups_of(w->in);
+    for (int64_t p = 0; p < PLACES; p++) {
+        const float *a = tiles + p * tiles_place(w, groups);
+        const float *b = weights + p * weights_place(w) + panel * groups * GROUP * PANEL_COLUMNS;
+        float *c = to + p * product_place(w);
+        int64_t t = 0;
+        for (; t + TILE_ROWS <= n; t += TILE_ROWS)
+            multiply_tiles(groups, a + t * GROUP, w->block * GROUP, b, c + t * PANEL_COLUMNS);
+        for (; t < n; t += FEW_TILE_ROWS)
+            multiply_few(groups, a + t * GROUP, w->block * GROUP, b, c + t * PANEL_COLUMNS);
+    }
+}
+
+/* n channels of a tile of the result from their products. */
+WIDE ALWAYS static inline void store_result(const Winograd *w, const float *from, int64_t place, char *to,
+                                            int rows, int columns, int64_t n, G bias, DType dt)
+{
+    const int64_t size = dt == DT_F32 ? sizeof(float) : sizeof(uint16_t);
+    const int64_t row = w->to.stride[2] * size, column = w->to.stride[3] * size;
+    G half[SIDE][TILE];
+    for (int i = 0; i < SIDE; i++, from += SIDE * place) {
+        G m[SIDE];
+        UNROLL for (int j = 0; j < SIDE; j++) m[j] = *(const G *)(const void *)(from + j * place);
+        places_to_result(half[i], m);
+    }
+    for (int x = 0; x < columns; x++, to += column) {
+        G m[SIDE], o[TILE];
+        UNROLL for (int i = 0; i < SIDE; i++) m[i] = half[i][x];
+        places_to_result(o, m);
+        UNROLL for (int i = 0; i < TILE; i++) if (i < rows) store_group(to + i * row, o[i] + bias, n, dt);
+    }
+}
+
+WIDE ALWAYS static inline void store_block(const Winograd *w, const float *from, int64_t panel, int64_t first,
+                                           int64_t n, const void *bias, char *to, DType dt)
+{
+    const int64_t size = dt == DT_F32 ? sizeof(float) : sizeof(uint16_t);
+    for (int64_t g = 0; g < PANEL_GROUPS; g++) {
+        int64_t channel = (panel * PANEL_GROUPS + g) * GROUP, channels = least(GROUP, w->out - channel);
+        G added = {0};
+        for (int64_t c = 0; c < channels && bias; c++)
+            added[c] = element_load(w->read, bias, channel + c);
+        for (int64_t t = 0; t < n && channels > 0; t++) {
+            Tile tile = find_tile(w, &w->to, TILE, first + t);
+            char *at = to + (tile.at + channel) * size;
+            const float *product = from + t * PANEL_COLUMNS + g * GROUP;
+            if (tile.whole && channels == GROUP)
+                store_result(w, product, product_place(w), at, TILE, TILE, GROUP, added, dt);
+            else
+                store_result(w, product, product_place(w), at, tile.bottom, tile.right, channels, added, dt);
+        }
+    }
+}
+
+WIDE static void run_block(const Winograd *w, char *const at[SLOTS], const float *weights, int64_t first,
+                           float *scratch)
+{
+    int64_t groups = groups_of(w->in), n = least(w->block, w->tiles - first);
+    float *product = scratch + PLACES * tiles_place(w, groups);
+    for (int64_t t = 0; t < round_up(n, FEW_TILE_ROWS); t++)
+        read_tile(w, at[w->src], first + t, t, groups, scratch);
+    for (int64_t p = 0; p < panels_of(w->out); p++) {
+        multiply_block(w, weights, scratch, p, round_up(n, FEW_TILE_ROWS), product);
+        OF_TYPE(w->made, store_block, w, product, p, first, n, w->bias ? at[BIAS] : NULL, at[w->dst]);
+    }
+}
+
+static void run_images(const Winograd *w, char *const at[SLOTS], float *scratch)
+{
+    float *threads = scratch + PLACES * weights_place(w);
+#pragma omp parallel num_threads(w->threads)
+    {
+#pragma omp for schedule(static)
+        for (int64_t k = 0; k < PANEL_GROUPS * panels_of(w->out); k++)
+            for (int64_t c = 0; c < groups_of(w->in); c++)
+                transform_weights(w, at[WEIGHTS], k, c * GROUP, scratch);
+#pragma omp for schedule(static)
+        for (int64_t t = 0; t < w->tiles; t += w->block)
+            run_block(w, at, scratch, t, threads + omp_get_thread_num() * thread_floats(w));
+    }
+}
+
+/* ---- gradients of weights -------------------------------------------------------------------------- */
+
+/* The windows between channel k of the result and a group of others. */
+WIDE static void store_windows(const Winograd *w, const float *sums, int64_t k, int64_t c, void *to)
+{
+    G half[SIDE][WINDOW_SIDE];
+    const float *from = sums + k * sums_columns(w) + c;
+    UNROLL for (int i = 0; i < SIDE; i++)
+    {
+        G m[SIDE];
+        UNROLL for (int j = 0; j < SIDE; j++) m[j] =
+            *(const G *)(const void *)(from + (i * SIDE + j) * sums_place(w));
+        places_to_window(half[i], m);
+    }
+    for (int x = 0; x < WINDOW_SIDE; x++) {
+        G column[SIDE], o[WINDOW_SIDE];
+        for (int i = 0; i < SIDE; i++)
+            column[i] = half[i][x];
+        places_to_window(o, column);
+        for (int y = 0; y < WINDOW_SIDE; y++)
+            for (int64_t i = 0; i < least(GROUP, w->in - c); i++)
+                element_store(w->made, to, k * w->of_out + (c + i) * w->of_in + y * WINDOW_SIDE + x, o[y][i]);
+    }
+}
+
+static void run_weights(const Winograd *w, char *const at[SLOTS], float *sums)
+{
+    const int64_t rows = groups_of(w->out), columns = PANEL_GROUPS * panels_of(w->in);
+    const int64_t left_place = tiles_place(w, rows), right_place = tiles_place(w, columns);
+    float *left = sums + PLACES * sums_place(w), *right = left + PLACES * left_place;
+#pragma omp parallel num_threads(w->threads)
+    {
+        for (int64_t first = 0; first < w->tiles; first += w->block) {
+            int64_t n = least(w->block, w->tiles - first);
+#pragma omp for schedule(static)
+            for (int64_t t = 0; t < n; t++) {
+                made_tile(w, at[w->dst], first + t, t, rows, left);
+                read_tile(w, at[w->src], first + t, t, columns, right);
+            }
+#pragma omp for schedule(static)
+            for (int64_t i = 0; i < PLACES * rows; i++) {
+                int64_t p = i / rows, k = i % rows;
+                for (int64_t c = 0; c < columns; c += PANEL_GROUPS)
+                    for (int64_t r = 0; r < GROUP; r += CHANNEL_ROWS)
+                        multiply_channels(n, left + p * left_place + k * w->block * GROUP + r,
+                                          right + p * right_place + c * w->block * GROUP, w->block * GROUP,
+                                          sums + p * sums_place(w) + (k * GROUP + r) * sums_columns(w) +
+                                              c * GROUP,
+                                          sums_columns(w), first > 0);
+            }
+        }
+#pragma omp for schedule(static)
+        for (int64_t k = 0; k < w->out; k++)
+            for (int64_t c = 0; c < w->in; c += GROUP)
+                store_windows(w, sums, k, c, at[WEIGHTS]);
+    }
+}
+
+void winograd_last_run(const Winograd *w, char *const at[SLOTS], float *scratch)
+{
+    (w->of_weights ? run_weights : run_images)(w, at, scratch);
+}
