@@ -129,9 +129,9 @@ static Suits suits(const LibDesc *d)
 {
     if (!d->conv.channels_last || onednn_vector_bytes() < 64)
         return (Suits){64, INT64_MAX, 128, 4};
-    if (!dtype_is_half(d->in[0].dt) || !onednn_fast_bf16())
-        return (Suits){32, INT64_MAX, 32, 16};
-    return (Suits){32, onednn_has_amx() ? 0 : 256, 64, 2};
+    bool fast = dtype_is_half(d->in[0].dt) && onednn_fast_bf16();
+    int64_t high = fast && onednn_has_amx() ? 0 : fast && d->op == LIB_CONV_BWD_WEIGHTS ? 128 : INT64_MAX;
+    return (Suits){32, high, 32, 16};
 }
 
 static bool suits_winograd(const LibDesc *d)

@@ -250,16 +250,26 @@ static void sign_texts(const Item *it, XXH3_state_t *h)
     }
 }
 
+/* With what tells another version's routine from this one's. */
+static void sign_routine(const Routine *r, XXH3_state_t *h)
+{
+    XXH3_128bits_update(h, &r->of, sizeof r->of);
+    XXH3_128bits_update(h, &r->choice, sizeof r->choice);
+    if (r->op) {
+        int64_t scratch = onednn_scratch_bytes(r->op);
+        XXH3_128bits_update(h, onednn_impl(r->op), strlen(onednn_impl(r->op)));
+        XXH3_128bits_update(h, &scratch, sizeof scratch);
+    }
+}
+
 static void sign(Profile *p, Item *it)
 {
     XXH3_state_t state, *h = &state;
     XXH3_128bits_reset(h);
     sign_texts(it, h);
     for (int i = 0; i < it->nroutine; i++)
-        if (it->routine[i] >= 0) {
-            XXH3_128bits_update(h, &p->routine[it->routine[i]].of, sizeof(LibDesc));
-            XXH3_128bits_update(h, &p->routine[it->routine[i]].choice, sizeof(DnnlChoice));
-        }
+        if (it->routine[i] >= 0)
+            sign_routine(&p->routine[it->routine[i]], h);
     int64_t block = it->of->loop ? it->of->loop->block : 0;
     XXH3_128bits_update(h, &block, sizeof block);
     XXH3_128bits_update(h, &p->opt.threads, sizeof p->opt.threads);

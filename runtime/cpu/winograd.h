@@ -18,11 +18,13 @@ typedef struct {
     int src, dst;    /* slots */
     int64_t in, out; /* channels */
     Images from, to;
-    int64_t of_out, of_in;             /* strides of weights, from channel to channel */
-    bool flip, bias, of_weights, last; /* last: channels lie together (winograd_last.c) */
-    DType read, made;                  /* types: of operands, of the result */
-    int64_t down, across, tiles;       /* of an image; of all */
-    int64_t block, groups;             /* tiles at a time; panels of rows */
+    int64_t of_out, of_in; /* strides of weights, from channel to channel */
+    bool flip, bias, of_weights;
+    bool last,
+        by_panels; /* channels lie together; all tiles at a time, weights panel by panel: winograd_last.c */
+    DType read, made;            /* types: of operands, of the result */
+    int64_t down, across, tiles; /* of an image; of all */
+    int64_t block, groups;       /* tiles at a time; panels of rows */
     Panel panel;
     int threads;
 } Winograd;

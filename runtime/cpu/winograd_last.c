@@ -6,7 +6,8 @@
  * weights, which are summed over tiles.
  *
  * Scratch of the former: the weights, and of each thread a block and its products.  Of the latter: the sums,
- * and a block of each factor. */
+ * and a block of each factor.  Where there are fewer tiles than channels all tiles lie there instead, and
+ * threads have a panel of the weights, or of the sums, at a time. */
 #include "winograd_tile.h"
 
 #include <omp.h>
@@ -24,7 +25,8 @@ enum {
     MOST_BLOCK = 96,
     TERMS_BYTES = 5 << 20, /* in the third */
     LEAST_TERMS = 128,
-    MOST_TERMS = 512
+    MOST_TERMS = 512,
+    SUM_TERMS = 64
 };
 
 #ifdef __x86_64__
@@ -44,44 +46,79 @@ static int64_t panels_of(int64_t channels) { return (channels + PANEL_COLUMNS - 
 
 static int64_t clamp(int64_t n, int64_t low, int64_t high) { return n < low ? low : least(n, high); }
 
+/* By panels or by blocks: what takes less.  The latter's sums are those of blocks; no number of threads may
+ * decide. */
 void winograd_last_cut(Winograd *w)
 {
     int64_t read = groups_of(w->in), made = groups_of(w->out), tile = PLACES * GROUP * sizeof(float);
     int64_t most = clamp(BLOCK_BYTES / (read * tile), LEAST_BLOCK, MOST_BLOCK);
     int64_t blocks = round_up((w->tiles + most - 1) / most, w->threads);
-    int64_t terms = clamp(TERMS_BYTES / ((read + made) * tile), LEAST_TERMS, MOST_TERMS);
-    w->block =
-        w->of_weights ? least(terms, w->tiles) : round_up((w->tiles + blocks - 1) / blocks, FEW_TILE_ROWS);
+    int64_t terms = least(clamp(TERMS_BYTES / ((read + made) * tile), LEAST_TERMS, MOST_TERMS), w->tiles);
+    int64_t all = round_up(w->tiles, FEW_TILE_ROWS);
+    w->by_panels =
+        w->of_weights ? (w->tiles - terms) * (read + made) <= read * made * GROUP : all <= made * GROUP;
+    w->block = w->by_panels    ? all
+               : w->of_weights ? terms
+                               : round_up((w->tiles + blocks - 1) / blocks, FEW_TILE_ROWS);
 }
 
-/* From place to place: of a block's tiles, the weights, a block's products, sums. */
+/* Floats from place to place: of tiles, weights, products and sums. */
 static int64_t tiles_place(const Winograd *w, int64_t groups)
 {
     return place_floats(w->block * groups * GROUP);
 }
+
+static int64_t panel_floats(const Winograd *w) { return PANEL_COLUMNS * groups_of(w->in) * GROUP; }
+
 static int64_t weights_place(const Winograd *w)
 {
-    return place_floats(panels_of(w->out) * PANEL_COLUMNS * groups_of(w->in) * GROUP);
+    return place_floats(panel_floats(w) * (w->by_panels ? 1 : panels_of(w->out)));
 }
-static int64_t product_place(const Winograd *w) { return place_floats(w->block * PANEL_COLUMNS); }
+
+static int64_t product_place(const Winograd *w)
+{
+    return place_floats(least(w->block, MOST_BLOCK) * PANEL_COLUMNS);
+}
+
 static int64_t sums_columns(const Winograd *w) { return panels_of(w->in) * PANEL_COLUMNS; }
+
 static int64_t sums_place(const Winograd *w)
 {
-    return place_floats(groups_of(w->out) * GROUP * sums_columns(w));
+    return place_floats(sums_columns(w) * GROUP * (w->by_panels ? 1 : groups_of(w->out)));
+}
+
+/* What all threads share, and what each has. */
+typedef struct {
+    int64_t left, right; /* tiles: of the result's gradient, or none; of what is read */
+    int64_t factor;      /* weights, or sums */
+    int64_t product;
+} Parts;
+
+static Parts parts_of(const Winograd *w)
+{
+    Parts p = {.right = tiles_place(w, groups_of(w->in)), .factor = weights_place(w)};
+    p.product = product_place(w);
+    if (w->of_weights)
+        p = (Parts){tiles_place(w, groups_of(w->out)), tiles_place(w, PANEL_GROUPS * panels_of(w->in)),
+                    sums_place(w), 0};
+    return p;
 }
 
 static int64_t thread_floats(const Winograd *w)
 {
-    return PLACES * (tiles_place(w, groups_of(w->in)) + product_place(w));
+    Parts p = parts_of(w);
+    return PLACES * (w->by_panels ? p.factor + p.product : w->of_weights ? 0 : p.right + p.product);
 }
 
-int64_t winograd_last_floats(const Winograd *w)
+static int64_t shared_floats(const Winograd *w)
 {
-    if (!w->of_weights)
-        return PLACES * weights_place(w) + w->threads * thread_floats(w);
-    int64_t right = PANEL_GROUPS * panels_of(w->in);
-    return PLACES * (sums_place(w) + tiles_place(w, groups_of(w->out)) + tiles_place(w, right));
+    Parts p = parts_of(w);
+    return PLACES * (w->by_panels    ? p.left + p.right
+                     : w->of_weights ? p.left + p.right + p.factor
+                                     : p.factor);
 }
+
+int64_t winograd_last_floats(const Winograd *w) { return shared_floats(w) + w->threads * thread_floats(w); }
 
 /* ---- sixteen channels ---------------------------------------------------------------------------- */
 
@@ -280,14 +317,13 @@ WIDE ALWAYS static inline void load_windows(const Winograd *w, const char *from,
     }
 }
 
-/* Of such groups. */
+/* Of such groups; to: their panel. */
 WIDE static void transform_weights(const Winograd *w, const void *from, int64_t group, int64_t read,
                                    float *to)
 {
     G windows[GROUP * WINDOW_TAPS];
     OF_TYPE(w->read, load_windows, w, from, group * GROUP, read, windows);
-    to += (group / PANEL_GROUPS * groups_of(w->in) * GROUP + read) * PANEL_COLUMNS +
-          group % PANEL_GROUPS * GROUP;
+    to += read * PANEL_COLUMNS + group % PANEL_GROUPS * GROUP;
     for (const G *at = windows; at < windows + GROUP * WINDOW_TAPS; at += WINDOW_TAPS, to += PANEL_COLUMNS) {
         G g[WINDOW_SIDE], half[WINDOW_SIDE][SIDE];
         UNROLL for (int i = 0; i < WINDOW_SIDE; i++)
@@ -307,20 +343,18 @@ WIDE static void transform_weights(const Winograd *w, const void *from, int64_t 
     }
 }
 
-/* A panel of the products of n tiles. */
-static void multiply_block(const Winograd *w, const float *weights, const float *tiles, int64_t panel,
-                           int64_t n, float *to)
+/* The products of n tiles and a panel. */
+static void multiply_panel(const Winograd *w, const float *weights, const float *tiles, int64_t n, float *to)
 {
-    int64_t groups = groups_of(w->in);
+    int64_t groups = groups_of(w->in), next = w->block * GROUP;
     for (int64_t p = 0; p < PLACES; p++) {
-        const float *a = tiles + p * tiles_place(w, groups);
-        const float *b = weights + p * weights_place(w) + panel * groups * GROUP * PANEL_COLUMNS;
+        const float *a = tiles + p * tiles_place(w, groups), *b = weights + p * weights_place(w);
         float *c = to + p * product_place(w);
         int64_t t = 0;
         for (; t + TILE_ROWS <= n; t += TILE_ROWS)
-            multiply_tiles(groups, a + t * GROUP, w->block * GROUP, b, c + t * PANEL_COLUMNS);
+            multiply_tiles(groups, a + t * GROUP, next, b, c + t * PANEL_COLUMNS);
         for (; t < n; t += FEW_TILE_ROWS)
-            multiply_few(groups, a + t * GROUP, w->block * GROUP, b, c + t * PANEL_COLUMNS);
+            multiply_few(groups, a + t * GROUP, next, b, c + t * PANEL_COLUMNS);
     }
 }
 
@@ -344,7 +378,7 @@ WIDE ALWAYS static inline void store_result(const Winograd *w, const float *from
     }
 }
 
-WIDE ALWAYS static inline void store_block(const Winograd *w, const float *from, int64_t panel, int64_t first,
+WIDE ALWAYS static inline void store_panel(const Winograd *w, const float *from, int64_t panel, int64_t first,
                                            int64_t n, const void *bias, char *to, DType dt)
 {
     const int64_t size = dt == DT_F32 ? sizeof(float) : sizeof(uint16_t);
@@ -365,46 +399,71 @@ WIDE ALWAYS static inline void store_block(const Winograd *w, const float *from,
     }
 }
 
-WIDE static void run_block(const Winograd *w, char *const at[SLOTS], const float *weights, int64_t first,
-                           float *scratch)
+WIDE static void run_panel(const Winograd *w, char *const at[SLOTS], const float *weights, const float *tiles,
+                           int64_t panel, int64_t first, int64_t n, float *product)
 {
-    int64_t groups = groups_of(w->in), n = least(w->block, w->tiles - first);
-    float *product = scratch + PLACES * tiles_place(w, groups);
-    for (int64_t t = 0; t < round_up(n, FEW_TILE_ROWS); t++)
-        read_tile(w, at[w->src], first + t, t, groups, scratch);
-    for (int64_t p = 0; p < panels_of(w->out); p++) {
-        multiply_block(w, weights, scratch, p, round_up(n, FEW_TILE_ROWS), product);
-        OF_TYPE(w->made, store_block, w, product, p, first, n, w->bias ? at[BIAS] : NULL, at[w->dst]);
-    }
+    multiply_panel(w, weights, tiles, round_up(n, FEW_TILE_ROWS), product);
+    OF_TYPE(w->made, store_panel, w, product, panel, first, n, w->bias ? at[BIAS] : NULL, at[w->dst]);
 }
 
-static void run_images(const Winograd *w, char *const at[SLOTS], float *scratch)
+static void run_block(const Winograd *w, char *const at[SLOTS], const float *weights, int64_t first,
+                      float *scratch)
 {
-    float *threads = scratch + PLACES * weights_place(w);
+    int64_t groups = groups_of(w->in), n = least(w->block, w->tiles - first);
+    for (int64_t t = 0; t < round_up(n, FEW_TILE_ROWS); t++)
+        read_tile(w, at[w->src], first + t, t, groups, scratch);
+    for (int64_t p = 0; p < panels_of(w->out); p++)
+        run_panel(w, at, weights + p * panel_floats(w), scratch, p, first, n,
+                  scratch + PLACES * tiles_place(w, groups));
+}
+
+static void weights_panel(const Winograd *w, const void *from, int64_t panel, float *to)
+{
+    for (int64_t k = panel * PANEL_GROUPS; k < (panel + 1) * PANEL_GROUPS; k++)
+        for (int64_t c = 0; c < groups_of(w->in); c++)
+            transform_weights(w, from, k, c * GROUP, to);
+}
+
+static void run_images(const Winograd *w, char *const at[SLOTS], float *weights, float *threads)
+{
 #pragma omp parallel num_threads(w->threads)
     {
 #pragma omp for schedule(static)
-        for (int64_t k = 0; k < PANEL_GROUPS * panels_of(w->out); k++)
-            for (int64_t c = 0; c < groups_of(w->in); c++)
-                transform_weights(w, at[WEIGHTS], k, c * GROUP, scratch);
+        for (int64_t p = 0; p < panels_of(w->out); p++)
+            weights_panel(w, at[WEIGHTS], p, weights + p * panel_floats(w));
 #pragma omp for schedule(static)
         for (int64_t t = 0; t < w->tiles; t += w->block)
-            run_block(w, at, scratch, t, threads + omp_get_thread_num() * thread_floats(w));
+            run_block(w, at, weights, t, threads + omp_get_thread_num() * thread_floats(w));
+    }
+}
+
+static void run_images_by_panels(const Winograd *w, char *const at[SLOTS], float *tiles, float *threads)
+{
+#pragma omp parallel num_threads(w->threads)
+    {
+        float *weights = threads + omp_get_thread_num() * thread_floats(w);
+#pragma omp for schedule(static)
+        for (int64_t t = 0; t < w->block; t++)
+            read_tile(w, at[w->src], t, t, groups_of(w->in), tiles);
+#pragma omp for schedule(static)
+        for (int64_t p = 0; p < panels_of(w->out); p++) {
+            weights_panel(w, at[WEIGHTS], p, weights);
+            for (int64_t t = 0; t < w->tiles; t += MOST_BLOCK)
+                run_panel(w, at, weights, tiles + t * GROUP, p, t, least(MOST_BLOCK, w->tiles - t),
+                          weights + PLACES * weights_place(w));
+        }
     }
 }
 
 /* ---- gradients of weights -------------------------------------------------------------------------- */
 
-/* The windows between channel k of the result and a group of others. */
-WIDE static void store_windows(const Winograd *w, const float *sums, int64_t k, int64_t c, void *to)
+/* The windows between channel k of the result and a group of others, from their sums. */
+WIDE static void store_windows(const Winograd *w, const float *from, int64_t k, int64_t c, void *to)
 {
     G half[SIDE][WINDOW_SIDE];
-    const float *from = sums + k * sums_columns(w) + c;
-    UNROLL for (int i = 0; i < SIDE; i++)
-    {
+    for (int i = 0; i < SIDE; i++, from += SIDE * sums_place(w)) {
         G m[SIDE];
-        UNROLL for (int j = 0; j < SIDE; j++) m[j] =
-            *(const G *)(const void *)(from + (i * SIDE + j) * sums_place(w));
+        UNROLL for (int j = 0; j < SIDE; j++) m[j] = *(const G *)(const void *)(from + j * sums_place(w));
         places_to_window(half[i], m);
     }
     for (int x = 0; x < WINDOW_SIDE; x++) {
@@ -418,11 +477,33 @@ WIDE static void store_windows(const Winograd *w, const float *sums, int64_t k, 
     }
 }
 
-static void run_weights(const Winograd *w, char *const at[SLOTS], float *sums)
+/* The windows of group k of channels of the result's gradient, from its sums. */
+static void store_group_windows(const Winograd *w, const float *sums, int64_t k, void *to)
 {
+    for (int64_t r = 0; r < least(GROUP, w->out - k * GROUP); r++)
+        for (int64_t c = 0; c < w->in; c += GROUP)
+            store_windows(w, sums + r * sums_columns(w) + c, k * GROUP + r, c, to);
+}
+
+/* Its sums at a place over n tiles, some of them at a time: long sums in registers are less exact. */
+static void sum_group(const Winograd *w, const float *left, const float *right, int64_t n, float *sums,
+                      bool add)
+{
+    int64_t next = w->block * GROUP;
+    for (int64_t t = 0; t < n; t += SUM_TERMS)
+        for (int64_t c = 0; c < sums_columns(w); c += PANEL_COLUMNS)
+            for (int64_t r = 0; r < GROUP; r += CHANNEL_ROWS)
+                multiply_channels(least(SUM_TERMS, n - t), left + t * GROUP + r,
+                                  right + c / GROUP * next + t * GROUP, next, sums + r * sums_columns(w) + c,
+                                  sums_columns(w), add || t > 0);
+}
+
+static void run_weights(const Winograd *w, char *const at[SLOTS], float *shared, float *threads)
+{
+    const Parts parts = parts_of(w);
     const int64_t rows = groups_of(w->out), columns = PANEL_GROUPS * panels_of(w->in);
-    const int64_t left_place = tiles_place(w, rows), right_place = tiles_place(w, columns);
-    float *left = sums + PLACES * sums_place(w), *right = left + PLACES * left_place;
+    const int64_t next = w->block * GROUP, row = GROUP * sums_columns(w);
+    float *left = shared, *right = left + PLACES * parts.left, *sums = right + PLACES * parts.right;
 #pragma omp parallel num_threads(w->threads)
     {
         for (int64_t first = 0; first < w->tiles; first += w->block) {
@@ -433,25 +514,26 @@ static void run_weights(const Winograd *w, char *const at[SLOTS], float *sums)
                 read_tile(w, at[w->src], first + t, t, columns, right);
             }
 #pragma omp for schedule(static)
-            for (int64_t i = 0; i < PLACES * rows; i++) {
+            for (int64_t i = 0; i < PLACES * rows * !w->by_panels; i++) {
                 int64_t p = i / rows, k = i % rows;
-                for (int64_t c = 0; c < columns; c += PANEL_GROUPS)
-                    for (int64_t r = 0; r < GROUP; r += CHANNEL_ROWS)
-                        multiply_channels(n, left + p * left_place + k * w->block * GROUP + r,
-                                          right + p * right_place + c * w->block * GROUP, w->block * GROUP,
-                                          sums + p * sums_place(w) + (k * GROUP + r) * sums_columns(w) +
-                                              c * GROUP,
-                                          sums_columns(w), first > 0);
+                sum_group(w, left + p * parts.left + k * next, right + p * parts.right, n,
+                          sums + p * parts.factor + k * row, first > 0);
             }
         }
+        float *own = threads + omp_get_thread_num() * thread_floats(w);
 #pragma omp for schedule(static)
-        for (int64_t k = 0; k < w->out; k++)
-            for (int64_t c = 0; c < w->in; c += GROUP)
-                store_windows(w, sums, k, c, at[WEIGHTS]);
+        for (int64_t k = 0; k < rows; k++) {
+            for (int64_t p = 0; p < PLACES * w->by_panels; p++)
+                sum_group(w, left + p * parts.left + k * next, right + p * parts.right, w->tiles,
+                          own + p * parts.factor, false);
+            store_group_windows(w, w->by_panels ? own : sums + k * row, k, at[WEIGHTS]);
+        }
     }
 }
 
 void winograd_last_run(const Winograd *w, char *const at[SLOTS], float *scratch)
 {
-    (w->of_weights ? run_weights : run_images)(w, at, scratch);
+    (w->of_weights  ? run_weights
+     : w->by_panels ? run_images_by_panels
+                    : run_images)(w, at, scratch, scratch + shared_floats(w));
 }
