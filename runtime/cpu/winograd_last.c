@@ -207,48 +207,29 @@ static void find_positions(const Winograd *w, const Images *of, int side, const 
 TRANSFORM(transform_read, SIDE, tile_to_places)
 TRANSFORM(transform_made, TILE, result_to_places)
 
-/* Tile t as the block's tile b, all channels in so many groups. */
-WIDE ALWAYS static inline void put_read(const Winograd *w, const char *from, int64_t t, int64_t b,
-                                        int64_t groups, float *to, DType dt)
-{
-    Positions p;
-    find_positions(w, &w->from, SIDE, from, t, &p);
-    for (int64_t g = 0; g < groups; g++) {
-        int64_t n = w->in - g * GROUP;
-        float *at = to + (g * w->block + b) * GROUP;
-        if (n >= GROUP)
-            transform_read(&p, g * GROUP * dtype_size[dt], GROUP, at, tiles_place(w, groups), dt);
-        else
-            transform_read(&p, g * GROUP * dtype_size[dt], n < 0 ? 0 : n, at, tiles_place(w, groups), dt);
+/* Functions that transform tile t of images as the block's tile b, all channels in so many groups. */
+#define TILE_OF(name, of, channels, side, transform)                                                         \
+    WIDE ALWAYS static inline void name##_as(const Winograd *w, const char *from, int64_t t, int64_t b,      \
+                                             int64_t groups, float *to, DType dt)                            \
+    {                                                                                                        \
+        const int64_t place = tiles_place(w, groups);                                                        \
+        Positions p;                                                                                         \
+        find_positions(w, &w->of, side, from, t, &p);                                                        \
+        to += b * GROUP;                                                                                     \
+        for (int64_t c = 0; c < groups * GROUP; c += GROUP, to += w->block * GROUP) {                        \
+            if (c + GROUP <= w->channels)                                                                    \
+                transform(&p, c *dtype_size[dt], GROUP, to, place, dt);                                      \
+            else                                                                                             \
+                transform(&p, c *dtype_size[dt], c < w->channels ? w->channels - c : 0, to, place, dt);      \
+        }                                                                                                    \
+    }                                                                                                        \
+    WIDE static void name(const Winograd *w, const char *from, int64_t t, int64_t b, int64_t groups,         \
+                          float *to)                                                                         \
+    {                                                                                                        \
+        OF_TYPE(w->read, name##_as, w, from, t, b, groups, to);                                              \
     }
-}
-
-WIDE ALWAYS static inline void put_made(const Winograd *w, const char *from, int64_t t, int64_t b,
-                                        int64_t groups, float *to, DType dt)
-{
-    Positions p;
-    find_positions(w, &w->to, TILE, from, t, &p);
-    for (int64_t g = 0; g < groups; g++) {
-        int64_t n = w->out - g * GROUP;
-        float *at = to + (g * w->block + b) * GROUP;
-        if (n >= GROUP)
-            transform_made(&p, g * GROUP * dtype_size[dt], GROUP, at, tiles_place(w, groups), dt);
-        else
-            transform_made(&p, g * GROUP * dtype_size[dt], n, at, tiles_place(w, groups), dt);
-    }
-}
-
-WIDE static void read_tile(const Winograd *w, const char *from, int64_t t, int64_t b, int64_t groups,
-                           float *to)
-{
-    OF_TYPE(w->read, put_read, w, from, t, b, groups, to);
-}
-
-WIDE static void made_tile(const Winograd *w, const char *from, int64_t t, int64_t b, int64_t groups,
-                           float *to)
-{
-    OF_TYPE(w->read, put_made, w, from, t, b, groups, to);
-}
+TILE_OF(read_tile, from, in, SIDE, transform_read)
+TILE_OF(made_tile, to, out, TILE, transform_made)
 
 /* ---- products ------------------------------------------------------------------------------------ */
 
