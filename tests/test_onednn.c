@@ -372,6 +372,38 @@ START_TEST(parts_have_the_same_bits)
 }
 END_TEST
 
+/* What a plan may take for another, of sums long enough for the library to cut. */
+START_TEST(candidates_have_the_same_bits)
+{
+    Case c = {CONV(DT_F32, 4), .a = {4, 512, 3, 3}, .b = {256, 512, 3, 3}, .pads = {1, 1, 1, 1}};
+    c.dt = _i % 2 ? DT_BF16 : DT_F32;
+    if (!use_isa(_i / 2))
+        return;
+    for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA; op++) {
+        DnnlDesc rows = {.of.op = op, .choice = ONEDNN_PLAIN};
+        Diag diag = {0};
+        StepCost cost;
+        fill_conv(&rows, &c, op);
+        DnnlDesc d = on_last(rows);
+        DnnlOp *whole = onednn_make(&d, &diag);
+        if (!whole)
+            continue;
+        find_candidates(&d, whole, &cost, &diag);
+        onednn_free(whole);
+        Tensor want, got;
+        ck_assert(result_of(&d, 0, &want));
+        for (int i = 1; i < cost.same; i++) {
+            ck_assert(onednn_choice_parse(&d, cost.c[i].choice));
+            ck_assert(result_of(&d, d.parts, &got));
+            ck_assert_msg(memcmp(want.data, got.data, (size_t)type_bytes(&d.of.out)) == 0, "%s: other bits",
+                          cost.c[i].choice);
+            free(got.data);
+        }
+        free(want.data);
+    }
+}
+END_TEST
+
 /* Our products: any blocks, any number of threads. */
 START_TEST(blocks_and_threads_have_the_same_bits)
 {
@@ -647,6 +679,7 @@ Suite *suite_onednn(void)
     tcase_add_loop_test(tc, test_against_loops, 0, NCASES * TEST_ISAS);
     tcase_add_loop_test(tc, test_pieces, 0, NCASES * TEST_ISAS);
     tcase_add_loop_test(tc, parts_have_the_same_bits, 0, NSHAPES * TEST_ISAS);
+    tcase_add_loop_test(tc, candidates_have_the_same_bits, 0, 2 * TEST_ISAS);
     tcase_add_loop_test(tc, blocks_and_threads_have_the_same_bits, 0, NCASES * TEST_ISAS);
     tcase_add_loop_test(tc, tiles_have_the_same_bits, 0, TEST_ISAS);
     tcase_add_loop_test(tc, tiles_in_chunks, 0, TEST_ISAS);

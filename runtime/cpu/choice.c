@@ -216,6 +216,10 @@ typedef struct {
     Diag *d;
 } Candidates;
 
+/* Does a routine of the library, made for a part of the result's channels, add in the order of the whole?
+ * Blocks of sums of its batch-reduced products depend on how many there are. */
+static bool adds_in_parts(const char *impl) { return strncmp(impl, "brg", 3) != 0; }
+
 /* Another candidate, if its workspace is at most `most` bytes: what it has. */
 static int64_t add_candidate(Candidates *c, int64_t most, double ns)
 {
@@ -236,7 +240,8 @@ static int64_t add_candidate(Candidates *c, int64_t most, double ns)
 static void add_routines(Candidates *c, const DnnlDesc *desc, int64_t most)
 {
     double in = (double)type_bytes(&desc->of.in[0]) / reorder_bytes_per_ns;
-    int64_t parts = desc->choice == ONEDNN_WINOGRAD ? 1 : ONEDNN_MAX_PARTS; /* it adds in other orders */
+    bool alike = desc->choice != ONEDNN_WINOGRAD && adds_in_parts(c->impl);
+    int64_t parts = alike ? ONEDNN_MAX_PARTS : 1;
     for (c->desc.parts = 2; c->desc.parts <= parts; c->desc.parts *= 2)
         most = add_candidate(c, most - most / 8, (double)(c->desc.parts - 1) * (in + part_ns));
     c->desc.parts = 0;
