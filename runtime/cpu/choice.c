@@ -10,13 +10,14 @@
  *   gradients of large weights from one image or two    ours, likewise
  *   gradients of depthwise weights    ours: the library takes up to 80 times as long (7x7); of windows up to
  *                        3x3 on channels-last images a third of ours
- *   3x3, stride 1        Winograd halves the time (ours without AVX-512: 0.5 to 0.7 of it; ours on
- * channels-last images with AVX-512: 0.3 to 0.7, in bf16, which it widens, 0.5 to 0.9), where there are
- * channels to fill vectors with and enough tiles for each transformed weight depthwise ones       ours
- * without AVX-512: a quarter faster than blocked layouts with their copies 16 bits without AVX-512    ours:
- * the library copies one element at a time (convolutions took 3 to 10 times as long) other convolutions
- * blocked layouts, faster in spite of the copies channels-last ones   as the images lie, where they are not
- * Winograd's
+ *   3x3, stride 1        Winograd halves the time (ours without AVX-512: 0.5 to 0.7 of it; on channels-last
+ *                        images with it: 0.3 to 0.7, in bf16, which is widened, 0.5 to 0.9), where there are
+ *                        channels to fill vectors with and enough tiles for each transformed weight
+ *   depthwise ones       ours without AVX-512: a quarter faster than blocked layouts with their copies
+ *   16 bits without AVX-512    ours: the library copies one element at a time (convolutions took 3 to 10
+ *                        times as long)
+ *   other convolutions   blocked layouts, faster in spite of the copies
+ *   channels-last ones   as the images lie, where they are not Winograd's
  *
  * Working memory that is large against the operands would decide how small a budget can be met,
  * above all where a batch is reordered as a whole (gradients of weights).
@@ -57,7 +58,8 @@ static bool kernel_is(const Type *w, int64_t size)
 static bool weights_prevail(const LibDesc *d, const Type *w, const Type *y)
 {
     const Type *x = problem_type(d, SRC);
-    return d->conv.group == 1 && y->dim[0] <= FEW_IMAGES && type_bytes(w) > type_bytes(x) + type_bytes(y);
+    return d->conv.group == 1 && y->dim[0] <= FEW_IMAGES &&
+           type_bytes(w) > type_bytes(x) + type_bytes(y);
 }
 
 /* One channel is read per group, and one made where the data's gradient sums over them. */
@@ -93,8 +95,8 @@ static bool own_is_faster(const LibDesc *d)
 /* A window over all channels, at every position. */
 static bool is_dense(const LibDesc *d, int64_t window)
 {
-    return d->conv.group == 1 && all(&d->conv.strides, MAX_INTS, 1) && all(&d->conv.dilations, MAX_INTS, 1) &&
-           kernel_is(problem_type(d, WEIGHTS), window);
+    return d->conv.group == 1 && all(&d->conv.strides, MAX_INTS, 1) &&
+           all(&d->conv.dilations, MAX_INTS, 1) && kernel_is(problem_type(d, WEIGHTS), window);
 }
 
 /* The library has no vectors for what it would have to copy. */
@@ -130,8 +132,9 @@ static Suits suits(const LibDesc *d)
     if (!d->conv.channels_last || onednn_vector_bytes() < 64)
         return (Suits){64, INT64_MAX, 128, 4};
     bool fast = dtype_is_half(d->in[0].dt) && onednn_fast_bf16();
-    int64_t high = fast && onednn_has_amx() ? 0 : fast && d->op == LIB_CONV_BWD_WEIGHTS ? 128 : INT64_MAX;
-    return (Suits){32, high, 32, 16};
+    if (fast && onednn_has_amx())
+        return (Suits){.high = 0};
+    return (Suits){32, fast && d->op == LIB_CONV_BWD_WEIGHTS ? 128 : INT64_MAX, 32, 16};
 }
 
 static bool suits_winograd(const LibDesc *d)
@@ -145,7 +148,7 @@ static bool suits_winograd(const LibDesc *d)
     for (int i = 2; i < 4; i++)
         tiles *= (y->dim[last ? i - 1 : i] + TILE - 1) / TILE;
     Suits s = suits(d);
-    return low >= s.low && high <= s.high && tiles >= s.tiles && tiles >= high / s.each;
+    return low >= s.low && high <= s.high && tiles >= s.tiles && tiles * s.each >= high;
 }
 
 /* Bytes of the operands in f32, and half again: blocks round channels up; in 16 bits the library has copies
@@ -271,8 +274,7 @@ void find_candidates(const DnnlDesc *desc, const DnnlOp *op, StepCost *cost, Dia
 void candidate_times(StepCost *cost, int64_t ns)
 {
     for (int i = 0; i < cost->n; i++)
-        cost->c[i].ns = ns < 0 ? -1
-                        : i < cost->same
-                            ? ns + cost->c[i].ns
-                            : (int64_t)((cost->c[i].choice ? other_time : text_time) * (double)ns);
+        cost->c[i].ns = ns < 0           ? -1
+                        : i < cost->same ? ns + cost->c[i].ns
+                        : (int64_t)((cost->c[i].choice ? other_time : text_time) * (double)ns);
 }

@@ -5,7 +5,7 @@
 
 #include "ir/integer.h"
 #include "ir/ir.h"
-#include "turn.h"
+#include "vectors.h"
 
 enum {
     DIGITS = 4,       /* of a column or term of a convolution: channel or image, position */

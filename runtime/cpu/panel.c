@@ -40,14 +40,11 @@ VECTORS_OF(16)
         Floats##lanes *at_ = (Floats##lanes *)(void *)(to);                                                  \
         *at_ = (add) ? *at_ + (sum) : (sum);                                                                 \
     } while (0)
-/* As bf16_store() does. */
 #define STORE_BF16(to, sum, add, row, lanes)                                                                 \
     do {                                                                                                     \
-        Floats##lanes all_ = (add) ? (add)[row] + (sum) : (sum);                                             \
-        Words##lanes bits_ = (Words##lanes)all_, high_ = bits_ >> 16;                                        \
-        Words##lanes near_ = (bits_ + 0x7FFF + (high_ & 1)) >> 16, nan_ = (Words##lanes)(all_ != all_);      \
+        const Floats##lanes all_ = (add) ? (add)[row] + (sum) : (sum);                                       \
         *(Halves##lanes *)(void *)(to) =                                                                     \
-            __builtin_convertvector((near_ & ~nan_) | ((high_ | 0x40) & nan_), Halves##lanes);               \
+            __builtin_convertvector(BF16_WORDS(Words##lanes, all_), Halves##lanes);                          \
     } while (0)
 
 #define PANELS(name, isa, lanes, WIDTH, ADD_PRODUCT)                                                         \

@@ -15,14 +15,13 @@ typedef struct {
 /* A convolution of stride 1, as it is computed: a data gradient is one of the result's gradient with weights
  * that are turned, `flip`; of a gradient of weights, `of_weights`, src and dst are the forward's. */
 typedef struct {
-    int src, dst;    /* slots */
+    int src, dst; /* slots */
     int64_t in, out; /* channels */
     Images from, to;
     int64_t of_out, of_in; /* strides of weights, from channel to channel */
     bool flip, bias, of_weights;
-    bool last,
-        by_panels; /* channels lie together; all tiles at a time, weights panel by panel: winograd_last.c */
-    DType read, made;            /* types: of operands, of the result */
+    bool last, by_panels; /* winograd_last.c: channels lie together; all tiles at a time */
+    DType read, made; /* types: of operands, of the result */
     int64_t down, across, tiles; /* of an image; of all */
     int64_t block, groups;       /* tiles at a time; panels of rows */
     Panel panel;

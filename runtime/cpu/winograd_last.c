@@ -26,7 +26,7 @@ enum {
     TERMS_BYTES = 5 << 20, /* in the third */
     LEAST_TERMS = 128,
     MOST_TERMS = 512,
-    SUM_TERMS = 64
+    SUM_TERMS = 64 /* in registers */
 };
 
 #ifdef __x86_64__
@@ -143,10 +143,8 @@ WIDE ALWAYS static inline void store_group(char *at, G x, int64_t n, DType dt)
         *(G *)(void *)at = x;
     } else if (dt == DT_F32) {
         memcpy(at, &x, (size_t)n * sizeof(float));
-    } else { /* bf16_store() */
-        const GWords bits = (GWords)x, nan = (GWords)(x != x);
-        const GWords rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
-        GHalves half = __builtin_convertvector((nan & (bits >> 16 | 0x40)) | (~nan & rounded), GHalves);
+    } else {
+        GHalves half = __builtin_convertvector(BF16_WORDS(GWords, x), GHalves);
         memcpy(at, &half, (size_t)least(n, GROUP) * sizeof(uint16_t));
     }
 }
@@ -218,9 +216,9 @@ TRANSFORM(transform_made, TILE, result_to_places)
         to += b * GROUP;                                                                                     \
         for (int64_t c = 0; c < groups * GROUP; c += GROUP, to += w->block * GROUP) {                        \
             if (c + GROUP <= w->channels)                                                                    \
-                transform(&p, c *dtype_size[dt], GROUP, to, place, dt);                                      \
+                transform(&p, c * dtype_size[dt], GROUP, to, place, dt);                                     \
             else                                                                                             \
-                transform(&p, c *dtype_size[dt], c < w->channels ? w->channels - c : 0, to, place, dt);      \
+                transform(&p, c * dtype_size[dt], c < w->channels ? w->channels - c : 0, to, place, dt);     \
         }                                                                                                    \
     }                                                                                                        \
     WIDE static void name(const Winograd *w, const char *from, int64_t t, int64_t b, int64_t groups,         \
@@ -466,7 +464,8 @@ static void store_group_windows(const Winograd *w, const float *sums, int64_t k,
             store_windows(w, sums + r * sums_columns(w) + c, k * GROUP + r, c, to);
 }
 
-/* Its sums at a place over n tiles, some of them at a time: long sums in registers are less exact. */
+/* Sums of a group of channels of the result's gradient at a place, over n tiles, some of them at a time: long
+ * sums in registers are less exact. */
 static void sum_group(const Winograd *w, const float *left, const float *right, int64_t n, float *sums,
                       bool add)
 {
@@ -479,6 +478,7 @@ static void sum_group(const Winograd *w, const float *left, const float *right, 
                                   sums_columns(w), add || t > 0);
 }
 
+/* Blocks of tiles are summed by all threads, at each place; all tiles by each, groups of channels. */
 static void run_weights(const Winograd *w, char *const at[SLOTS], float *shared, float *threads)
 {
     const Parts parts = parts_of(w);
@@ -487,6 +487,7 @@ static void run_weights(const Winograd *w, char *const at[SLOTS], float *shared,
     float *left = shared, *right = left + PLACES * parts.left, *sums = right + PLACES * parts.right;
 #pragma omp parallel num_threads(w->threads)
     {
+        float *own = threads + omp_get_thread_num() * thread_floats(w);
         for (int64_t first = 0; first < w->tiles; first += w->block) {
             int64_t n = least(w->block, w->tiles - first);
 #pragma omp for schedule(static)
@@ -494,20 +495,22 @@ static void run_weights(const Winograd *w, char *const at[SLOTS], float *shared,
                 made_tile(w, at[w->dst], first + t, t, rows, left);
                 read_tile(w, at[w->src], first + t, t, columns, right);
             }
+            if (w->by_panels)
+                break;
 #pragma omp for schedule(static)
-            for (int64_t i = 0; i < PLACES * rows * !w->by_panels; i++) {
+            for (int64_t i = 0; i < PLACES * rows; i++) {
                 int64_t p = i / rows, k = i % rows;
                 sum_group(w, left + p * parts.left + k * next, right + p * parts.right, n,
                           sums + p * parts.factor + k * row, first > 0);
             }
         }
-        float *own = threads + omp_get_thread_num() * thread_floats(w);
 #pragma omp for schedule(static)
         for (int64_t k = 0; k < rows; k++) {
-            for (int64_t p = 0; p < PLACES * w->by_panels; p++)
+            float *of_group = w->by_panels ? own : sums + k * row;
+            for (int64_t p = 0; p < PLACES && w->by_panels; p++)
                 sum_group(w, left + p * parts.left + k * next, right + p * parts.right, w->tiles,
-                          own + p * parts.factor, false);
-            store_group_windows(w, w->by_panels ? own : sums + k * row, k, at[WEIGHTS]);
+                          of_group + p * parts.factor, false);
+            store_group_windows(w, of_group, k, at[WEIGHTS]);
         }
     }
 }

@@ -19,7 +19,10 @@ enum {
 
 /* Floats from one of the 36 places to the next, each of which has n: an odd number of lines, so
  * that they are not all in a few sets of the cache. */
-static inline int64_t place_floats(int64_t n) { return round_up(n, 2 * LINE_FLOATS) + LINE_FLOATS; }
+static inline int64_t place_floats(int64_t n)
+{
+    return round_up(n, 2 * LINE_FLOATS) + LINE_FLOATS;
+}
 
 #ifdef __x86_64__
 #define ISA __attribute__((target("avx2,fma"), no_sanitize("address", "undefined")))
@@ -157,10 +160,8 @@ ISA ALWAYS static inline void store(char *at, Four x, int64_t n, DType dt)
         return;
     }
     Halves half;
-    if (dt == DT_BF16) { /* bf16_store() */
-        const Words bits = (Words)x, nan = (Words)(x != x);
-        const Words rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
-        half = __builtin_convertvector((nan & (bits >> 16 | 0x40)) | (~nan & rounded), Halves);
+    if (dt == DT_BF16) {
+        half = __builtin_convertvector(BF16_WORDS(Words, x), Halves);
     } else {
         half = (Halves){f16_store(x[0]), f16_store(x[1]), f16_store(x[2]), f16_store(x[3])};
     }

@@ -1,12 +1,17 @@
-/* turn.h -- as many vectors as each has floats, transposed in registers. */
-#ifndef CKC_TURN_H
-#define CKC_TURN_H
+/* vectors.h -- what is done with vectors of any number of lanes, whose types are given. */
+#ifndef CKC_VECTORS_H
+#define CKC_VECTORS_H
 
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
+
+/* Floats as bf16 in the lower halves of words, rounded as bf16_store() does. */
+#define BF16_WORDS(Words, x)                                                                                 \
+    (((Words)((x) != (x)) & ((Words)(x) >> 16 | 0x40)) |                                                     \
+     (~(Words)((x) != (x)) & (((Words)(x) + 0x7FFF + ((Words)(x) >> 16 & 1)) >> 16)))
 
 /* Lane i of the lower and of the higher of two vectors whose numbers differ in bit h. */
 #define FROM_LOW(lanes, h, i) ((i) & (h) ? (lanes) + (i) - (h) : (i))
@@ -17,7 +22,8 @@
 #define ALL_8(F, h) LANES_4(F, 8, h, 0), LANES_4(F, 8, h, 4)
 #define ALL_16(F, h) LANES_4(F, 16, h, 0), LANES_4(F, 16, h, 4), LANES_4(F, 16, h, 8), LANES_4(F, 16, h, 12)
 
-/* Swaps that bit of the places in the vectors r, of so many lanes, with that of their numbers. */
+/* As many vectors r as each has lanes, transposed.  SWAP: a bit of the places in vectors with that of their
+ * numbers. */
 #define SWAP(V, r, lanes, ALL, h)                                                                            \
     UNROLL for (int i = 0; i < (lanes); i++) if ((h) < (lanes) && !(i & (h)))                                \
     {                                                                                                        \
