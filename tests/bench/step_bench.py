@@ -375,6 +375,8 @@ def main():
     if args.saved:
         with open(args.saved) as f:
             saved = json.load(f)
+        if args.rows:
+            saved["records"] = [r for r in saved["records"] if r["row"] in args.rows.split(",")]
     else:
         saved = measure(args)
     results = Results(saved["records"], saved["machine"]["cpu_time"])
