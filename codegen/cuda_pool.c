@@ -33,7 +33,7 @@ static bool makes_data(Pool p) { return p == MAX_POOL_BWD || p == AVG_POOL_BWD; 
 
 static int64_t planes(const Kernel *k, Pool p)
 {
-    return p == MAX_POOL_BWD   ? k->items
+    return p == MAX_POOL_BWD   ? k->items / k->p[24]
            : p == AVG_POOL_BWD ? k->items / (k->p[0] * k->p[1])
                                : k->items / (k->p[3] * k->p[4]);
 }

@@ -5,7 +5,8 @@
  *   sum    a factor of DeviceInfo.factor_bytes or more that pass inline recomputes (or that has a window's
  *          layouts to rearrange) comes in blocks of rows, with its prologue.  A block is BLOCK_FACTORS times
  *          that of both factors, or twice what the product writes if that is more: each further block
- *          writes it anew.  A single block that the cache does not hold is none.
+ *          writes it anew.  A single block that the cache does not hold is none.  Pooling's gradient adds
+ *          nothing up, and its blocks are as small as they may be, of images.
  *   rows   a gradient of DeviceInfo.update_bytes or more that goes into one update, directly or through
  *          pointwise operators, has them as its epilogue: it has no memory but for a block, which is half
  *          that size, or a sixteenth of the gradient if that is more.  Gradients that someone else reads,
@@ -72,8 +73,9 @@ static void make_group(Graph *g, const NodeId *id, uint32_t n)
 static int64_t factor_rows(const SplitPass *x, const Node *n, SplitBy by)
 {
     const Graph *g = x->g;
-    int64_t bytes = 0, target = factor_bytes(x->opt) * BLOCK_FACTORS;
-    int64_t out = by == SPLIT_SUM ? 2 * type_bytes(val_type(g, n->out[0])) : 0;
+    bool sum = by == SPLIT_SUM;
+    int64_t bytes = 0, target = factor_bytes(x->opt) * (sum ? BLOCK_FACTORS : 1);
+    int64_t out = sum ? 2 * type_bytes(val_type(g, n->out[0])) : 0;
     int64_t rows = val_type(g, n->in[0])->dim[0];
     for (int i = 0; i < 2; i++)
         bytes += type_bytes(val_type(g, n->in[i]));

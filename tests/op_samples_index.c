@@ -74,13 +74,14 @@ static void pool(Sample *s)
               .dim = {sample_int(s, 1, 2), sample_int(s, 1, 3)}},
          y = x;
     bool far = sp == 1 && sample_chance(s, 40); /* windows that lie too far apart to be taken together */
+    bool parts = sp > 1 && sample_chance(s, 30); /* of planes that are long enough */
     if (far)
         at.strides.v[0] = sample_int(s, 4, 7);
     for (int i = 0; i < sp; i++) {
         int64_t reach = at.dilations.v[i] * (at.kernel.v[i] - 1) + 1;
         if (at.kernel.v[i] == 1) /* no window wholly in the padding */
             at.pads.v[i] = at.pads.v[sp + i] = 0;
-        x.dim[2 + i] = reach + sample_int(s, 0, far ? 250 : sp == 1 ? 40 : 4);
+        x.dim[2 + i] = reach + sample_int(s, 0, far ? 250 : parts && i == 0 ? 90 : sp == 1 ? 40 : 4);
         int64_t n = windows(x.dim[2 + i], at.pads.v[i] + at.pads.v[sp + i], at.kernel.v[i],
                             at.strides.v[i], at.dilations.v[i]);
         n += n * at.strides.v[i] - at.pads.v[i] < x.dim[2 + i]; /* ceil_mode: leans out */

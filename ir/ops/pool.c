@@ -62,7 +62,8 @@ static bool avg_pool_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d
 /* ---- kernels ----------------------------------------------------------------------- */
 
 /* Parameters 0..17: the window.  Averages divide by the number of window positions in
- * [p[18+d], p[21+d]) along each dimension d: the data, or the data and its padding. */
+ * [p[18+d], p[21+d]) along each dimension d: the data, or the data and its padding.  max_pool_bwd's
+ * planes come in p[24] parts of p[25] rows. */
 
 /* clang-format off */
 KERNEL(max_pool,
@@ -110,13 +111,15 @@ KERNEL(max_pool,
 
 KERNEL(max_pool_bwd,
     const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
-    const int64_t plane = i * D * H * W;
+    const int64_t image = i / p[24], plane = image * D * H * W;
+    const int64_t begin = i % p[24] * p[25], stop = FMIN(begin + p[25], D * H); /* rows of the plane */
     const int near = 31 * S + (p[8] - 1) * p[17] < 128; /* 32 windows lie in as many columns */
-    for (int64_t j = 0; j < D * H * W; j++)
+    for (int64_t j = begin * W; j < stop * W; j++)
         SETF(2, plane + j, 0);
-    for (int64_t r = 0; r < OD * OH; r++)
-        for (int64_t first = 0; first < OW; first += 32) {
-            const int64_t z0 = r / OH * p[9] - p[12], y0 = r % OH * p[10] - p[13];
+    for (int64_t r = 0; r < OD * OH; r++) {
+        const int64_t z0 = r / OH * p[9] - p[12], y0 = r % OH * p[10] - p[13], up = z0 * H + y0;
+        const int elsewhere = up >= stop || up + (p[6] - 1) * p[15] * H + (p[7] - 1) * p[16] < begin;
+        for (int64_t first = 0; first < OW && !elsewhere; first += 32) {
             const int64_t n = FMIN(OW - first, 32), from = first * S - p[14];
             const int64_t end = FMIN((n - 1) * S + (p[8] - 1) * p[17] + 1, W - from);
             REAL best[32];
@@ -168,10 +171,11 @@ KERNEL(max_pool_bwd,
             }
             for (int64_t o = 0; o < n; o++) {
                 const int64_t j = place[o];
-                if (tap[o] >= 0)
-                    SETF(2, j, F(2, j) + F(1, (i * OD * OH + r) * OW + first + o));
+                if (tap[o] >= 0 && j >= plane + begin * W && j < plane + stop * W)
+                    SETF(2, j, F(2, j) + F(1, (image * OD * OH + r) * OW + first + o));
             }
         }
+    }
 )
 
 KERNEL(avg_pool,
@@ -293,9 +297,18 @@ static bool max_pool_lower(Kernel *k, const Graph *g, const Node *n)
 
 static bool max_pool_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 {
+    enum { PLANES = 64, WINDOWS = 8 }; /* that are enough for all threads; high, at least, that a part is */
     const Type *x = in_type(g, n, 0);
-    k_body(k, &max_pool_bwd_body, x->dim[0] * x->dim[1]);
-    return pool_setup(k, n, x);
+    TRY(pool_setup(k, n, x));
+    int d = k->p[0] > 1 ? 0 : 1; /* the dimension that is cut */
+    int64_t planes = x->dim[0] * x->dim[1], parts = 1;
+    int64_t high = WINDOWS * ((k->p[6 + d] - 1) * k->p[15 + d] + 1);
+    while (planes < PLANES && k->p[d] >= 2 * parts * high)
+        parts *= 2;
+    k_param(k, parts);
+    k_param(k, (k->p[d] + parts - 1) / parts * (d == 0 ? k->p[1] : 1));
+    k_body(k, &max_pool_bwd_body, planes * parts);
+    return true;
 }
 
 /* ---- as standard operators -------------------------------------------------------------- */
