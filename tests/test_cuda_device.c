@@ -623,6 +623,19 @@ START_TEST(missing_waits_are_seen)
 }
 END_TEST
 
+/* What a plan pins and says; races are looked for in all other tests. */
+static void use_fast_cuda(void)
+{
+    use_cuda();
+    setenv("FAKE_CUDA_FAST", "1", 1);
+}
+
+static void leave_fast_cuda(void)
+{
+    unsetenv("FAKE_CUDA_FAST");
+    leave_cuda();
+}
+
 Suite *suite_cuda_device(void)
 {
     Suite *s = suite_create("cuda_device");
@@ -630,10 +643,10 @@ Suite *suite_cuda_device(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, declarations_are_the_toolkits);
     suite_add_tcase(s, t);
-    t = tcase_create("fake");
-    tcase_add_unchecked_fixture(t, use_cuda, leave_cuda);
-    tcase_add_checked_fixture(t, make_folder, remove_folder);
     if (!getenv("CKC_GPU")) {
+        t = tcase_create("choices");
+        tcase_add_unchecked_fixture(t, use_fast_cuda, leave_fast_cuda);
+        tcase_add_checked_fixture(t, make_folder, remove_folder);
         tcase_add_test(t, devices);
         tcase_add_test(t, what_fails_says_why);
         tcase_add_test(t, times_are_those_of_warm_runs);
@@ -643,7 +656,11 @@ Suite *suite_cuda_device(void)
         tcase_add_test(t, the_fastest_is_taken);
         tcase_add_test(t, without_epilogues);
         tcase_add_test(t, without_cublaslt);
+        suite_add_tcase(s, t);
     }
+    t = tcase_create("fake");
+    tcase_add_unchecked_fixture(t, use_cuda, leave_cuda);
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, example_trains);
     tcase_add_test(t, batches_follow_each_other);
     tcase_add_test(t, validation_beside_training);
