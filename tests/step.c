@@ -185,7 +185,6 @@ static bool compile_within(TestStep *s, const char *path, const OnnxOptions *imp
     s->opt.precision = precision;
     s->opt.import = *import;
     s->opt.budget = budget;
-    s->opt.max_moves = 100000; /* any plan will do */
     return step_compile(s, path, init);
 }
 
