@@ -176,3 +176,17 @@ bool kernel_can_split_columns(const Kernel *k)
     arena_free(&a);
     return ok;
 }
+
+int kernel_summed(const Kernel *k, const Val *vals, Val *summed)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < k->nins; i++) {
+        const KInst *in = &k->ins[i];
+        bool sums = false;
+        for (uint32_t j = i + 1; j < k->nins && in->kind == K_STORE; j++)
+            sums |= k->ins[j].kind == K_COLUMN_SUM && k->ins[j].arg[0] == in->arg[0];
+        if (sums)
+            summed[n++] = vals[in->operand];
+    }
+    return n;
+}

@@ -464,6 +464,7 @@ typedef struct {
     const bool *out; /* per value */
     const Val *also;
     int nalso;
+    bool summed; /* what sums of columns read is among them */
 } Live;
 
 static bool is_live(Live l, Val v)
@@ -517,6 +518,16 @@ static void merge_finish(Merge *m, Live live, Command *c)
     k->operand = dt;
     c->vals = vals;
     follow_store(k);
+}
+
+/* And what sums of columns read. */
+static Live with_summed(const Merge *m, Live live, Arena *a)
+{
+    Val *also = NEW(a, Val, (uint32_t)live.nalso + m->k->nins + 1);
+    int n = kernel_summed(m->k, m->vals, also);
+    for (int i = 0; i < live.nalso; i++)
+        also[n++] = live.also[i];
+    return (Live){live.out, also, n, true};
 }
 
 static bool lower_node(Kernel *k, Arena *a, const Graph *g, const Node *n, Diag *d)
@@ -645,8 +656,12 @@ static bool merge_nodes(Command *c, Arena *tmp, Live live, Diag *d)
         if (!(node_def(node)->traits & OPT_VIEW) && !merge_part(&m, &part[i], node))
             return d ? fail(d, "%s does not fit its kernel group", node_def(node)->name) : false;
     }
+    Live fuller = with_summed(&m, live, tmp);
     merge_finish(&m, live, c);
-    return kernel_can_split_columns(k) || (d && fail(d, "sums of columns wait for what is not stored"));
+    if (kernel_can_split_columns(k) || !d)
+        return kernel_can_split_columns(k);
+    return live.summed ? fail(d, "sums of columns wait for what is not stored")
+                       : merge_nodes(c, tmp, fuller, d); /* sums that are made again alone */
 }
 
 bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
@@ -659,7 +674,7 @@ bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int 
     if (ok && n == 1 && (c->k.body || c->k.lib))
         whole_node(c, a, g, first);
     else
-        ok = ok && merge_nodes(c, &tmp, (Live){live_out, also, nalso}, d);
+        ok = ok && merge_nodes(c, &tmp, (Live){live_out, also, nalso, false}, d);
     if (ok)
         move_command(c, a);
     arena_free(&tmp);

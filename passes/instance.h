@@ -63,12 +63,25 @@ typedef struct {
 /* Those of about so many bytes, evenly over all updates, go there: each is fetched for its update, and
  * offloaded behind it (offload.c). */
 Staging graph_offload_states(Graph *g, StepInfo *info, int64_t bytes, Arena *tmp);
-/* *moved: how many bytes of states in the host's memory give the least predicted time of a step, by the bound
- * on the cost of schedules within the budget that is left, and by the copies, which run beside everything
- * behind the loss.  *all: the most bytes of states that the host's memory takes.  *fits: the bound finds no
- * reason why the step could not fit the budget with all states on the device. */
-bool choose_states_bytes(const Graph *g, PassCtx *cx, int64_t budget, int64_t *moved, int64_t *all,
-                         bool *fits);
+typedef struct {
+    int64_t moved; /* bytes in the host's memory that give the least predicted time of a step: by the bound on
+                    * the cost of schedules within the budget that is left, and by the copies, which run
+                    * beside everything behind the loss */
+    int64_t ns;    /* that time: no plan is known to take as little */
+    int64_t all;   /* the most bytes that the host's memory takes */
+    int64_t part;  /* a difference in bytes that matters */
+    bool fits;     /* the bound finds no reason why all could not stay on the device */
+    /* What was planned: */
+    int64_t best_ns;      /* INT64_MAX: nothing yet */
+    int64_t least, none;  /* the fewest bytes with a plan; the most, below those, without */
+    int halves;
+} StatesAway;
+bool choose_states_away(const Graph *g, PassCtx *cx, int64_t budget, StatesAway *away);
+/* How many bytes to try next; -1: that is enough.  First none, if all could stay, and those that promise the
+ * least time; more where no plan is found, fewer again between where one is found and where not; and a little
+ * more where a plan takes far longer than promised, for as long as that helps.  ns: of the plan with `moved`
+ * bytes, INT64_MAX: there is none.  once: one plan is enough. */
+int64_t next_states_away(StatesAway *away, int64_t moved, int64_t ns, bool once);
 /* For each step of an instance that has no moves yet (offload.c). */
 bool instance_add_moves(Graph *g, Instance *in, StepInfo *info, const Command *c, Diag *d);
 

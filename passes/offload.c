@@ -322,22 +322,21 @@ Staging graph_offload_states(Graph *g, StepInfo *info, int64_t bytes, Arena *tmp
     return away;
 }
 
-bool choose_states_bytes(const Graph *g, PassCtx *cx, int64_t budget, int64_t *moved, int64_t *all,
-                         bool *fits)
+bool choose_states_away(const Graph *g, PassCtx *cx, int64_t budget, StatesAway *away)
 {
     enum { PARTS = 16, WORTH = 100 }; /* a small gain is worth no copies */
     const double BESIDE = 0.5;        /* share of the time in which copies run: updates are where they are */
     StepInfo info = *cx->info;
     Instance in;
     char err[REMAT_ERR];
-    int64_t before = 0, least = INT64_MAX;
+    int64_t before = 0, least = INT64_MAX, batches = cx->info->accumulate > 1 ? cx->info->accumulate : 1;
     Graph kept = graph_copy(g, cx->tmp), without = graph_copy(g, cx->tmp);
     Staging s = graph_offload_states(&without, &info, INT64_MAX, cx->tmp);
     double bandwidth = info.link.bandwidth;
     int64_t cap = info.link.bytes;
-    *moved = 0;
-    *all = cap && s.bytes > cap ? cap : s.bytes;
-    *fits = s.bytes == 0;
+    int64_t all = cap && s.bytes > cap ? cap : s.bytes;
+    *away = (StatesAway){.all = all, .part = all / PARTS, .fits = s.bytes == 0, .best_ns = INT64_MAX,
+                         .least = INT64_MAX, .none = -1};
     info = *cx->info;
     info.link.bandwidth = 0;
     TRY(s.bytes == 0 || instance_make(&kept, &info, false, cx->tmp, &in, cx->diag));
@@ -345,17 +344,39 @@ bool choose_states_bytes(const Graph *g, PassCtx *cx, int64_t budget, int64_t *m
         before += in.inst.ops[i].cost;
     for (int i = 0; s.bytes && i <= PARTS; i++) {
         RematBound b;
-        int64_t part = *all / PARTS * i;
+        int64_t part = away->part * i;
         if (!remat_bound(&in.inst, budget + part - (i ? s.room : 0), 0, 0, &b, err))
             return fail(cx->diag, "rematerialization: %s", err);
-        *fits |= i == 0 && !b.infeasible;
+        away->fits |= i == 0 && !b.infeasible;
         double copied = (double)before + (double)part / bandwidth / BESIDE;
         double beside = (double)s.beside_ns * (double)part / (double)s.bytes;
         int64_t ns = (int64_t)(fmax((double)b.cost, copied) + beside);
-        if (b.infeasible || ns >= least - (*moved == 0 ? least / WORTH : 0))
+        if (b.infeasible || ns >= least - (away->moved == 0 ? least / WORTH : 0))
             continue;
-        *moved = part;
+        away->moved = part;
         least = ns;
+        away->ns = ns * batches + in.tail_ns;
     }
     return true;
+}
+
+int64_t next_states_away(StatesAway *a, int64_t moved, int64_t ns, bool once)
+{
+    enum { QUARTERS = 4, HALVES = 2, FAR = 10 };
+    bool found = ns < INT64_MAX, better = ns < a->best_ns;
+    int64_t next = -1;
+    a->best_ns = better ? ns : a->best_ns;
+    a->least = found && moved < a->least ? moved : a->least;
+    a->none = found ? a->none : moved;
+    if (moved == 0 && a->fits && a->moved > 0)
+        next = a->moved;
+    else if (a->best_ns == INT64_MAX)
+        next = moved < a->all ? moved + (once ? a->all : a->all / QUARTERS) : -1;
+    else if (once || a->moved == 0)
+        next = -1;
+    else if (a->none >= 0)
+        next = a->least - a->none > a->part && a->halves++ < HALVES ? a->none + (a->least - a->none) / 2 : -1;
+    else if (better && a->best_ns - a->ns > a->ns / FAR && moved < a->all)
+        next = moved + a->part;
+    return next < a->all ? next : a->all;
 }

@@ -643,29 +643,24 @@ static bool try_moved(const Remat *given, const Plan *whole, int64_t budget, int
     return true;
 }
 
-/* With those that promise the least time, or none; where no schedule is found, more of them may go. */
 static bool schedule_moving(const Remat *given, const Plan *whole, int64_t budget)
 {
-    const int parts = given->cx->opt->compared ? 1 : 4;
-    int64_t moved, all;
-    bool fits;
-    Moved best, other;
-    TRY(choose_states_bytes(given->g, given->cx, budget, &moved, &all, &fits));
-    bool ok = try_moved(given, whole, budget, fits ? 0 : moved, all, &best);
-    if (ok && fits && moved > 0) {
-        ok = try_moved(given, whole, budget, moved, all, &other);
-        best = other.ns < best.ns ? other : best;
-    }
-    while (ok && best.ns == INT64_MAX && moved < all) {
-        moved = moved + all / parts < all ? moved + all / parts : all;
-        ok = try_moved(given, whole, budget, moved, all, &best);
+    StatesAway away;
+    Moved best = {.ns = INT64_MAX}, tried;
+    bool ok = true;
+    TRY(choose_states_away(given->g, given->cx, budget, &away));
+    for (int64_t moved = away.fits ? 0 : away.moved; ok && moved >= 0;) {
+        ok = try_moved(given, whole, budget, moved, away.all, &tried);
+        bool better = !ok || best.ns == INT64_MAX || tried.ns < best.ns;
+        best = better ? tried : best;
+        moved = next_states_away(&away, moved, tried.ns, given->cx->opt->compared);
     }
     *given->cx->diag = best.diag;
     *given->cx->info = best.info;
     *given->g = best.g;
     given->g->diag = given->cx->diag;
     given->cx->changed = true;
-    return best.ns < INT64_MAX;
+    return ok && best.ns < INT64_MAX;
 }
 
 bool pass_remat(Graph *g, PassCtx *cx)

@@ -5,6 +5,7 @@
 #include "tests.h"
 #include "ir/program.h"
 #include "networks.h"
+#include "passes/instance.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -483,6 +484,39 @@ START_TEST(no_link_is_worse_than_none)
 }
 END_TEST
 
+/* How many states go to the host's memory, where plans take these times; none with fewer than `least`. */
+static int64_t settled(bool fits, int64_t moved, int64_t ns, const int64_t *times, int64_t least, int *plans)
+{
+    StatesAway a = {.moved = moved, .ns = ns, .all = 16, .part = 1, .fits = fits, .best_ns = INT64_MAX,
+                    .least = INT64_MAX, .none = -1};
+    int64_t best = -1;
+    *plans = 0;
+    for (int64_t m = fits ? 0 : moved; m >= 0; ++*plans) {
+        int64_t took = m < least ? INT64_MAX : times[m];
+        best = took < a.best_ns ? m : best;
+        m = next_states_away(&a, m, took, false);
+    }
+    return best;
+}
+
+START_TEST(states_away_settle)
+{
+    static const int64_t hilly[17] = {163, 163, 163, 204, 208, 167, 173, 172, 172,
+                                      180, 193, 236, 247, 260, 254, 292, 275};
+    int plans;
+    ck_assert_int_eq(settled(false, 4, 160, hilly, 3, &plans), 5); /* far from what was promised */
+    ck_assert_int_eq(plans, 2);
+    ck_assert_int_eq(settled(false, 7, 180, hilly, 10, &plans), 10); /* none, one, none, one */
+    ck_assert_int_eq(plans, 4);
+    ck_assert_int_eq(settled(true, 2, 160, hilly, 0, &plans), 0);
+    ck_assert_int_eq(plans, 2);
+    ck_assert_int_eq(settled(true, 0, 160, hilly, 0, &plans), 0);
+    ck_assert_int_eq(plans, 1);
+    ck_assert_int_eq(settled(false, 15, 100, hilly, 17, &plans), -1); /* there is no plan */
+    ck_assert_int_eq(plans, 2);
+}
+END_TEST
+
 Suite *suite_fake(void)
 {
     Suite *s = suite_create("fake");
@@ -495,6 +529,7 @@ Suite *suite_fake(void)
     tcase_add_test(c, values_are_fetched_instead_of_recomputed);
     tcase_add_loop_test(c, states_are_in_host_memory_where_nothing_else_fits, 0, 2);
     tcase_add_test(c, no_link_is_worse_than_none);
+    tcase_add_test(c, states_away_settle);
     suite_add_tcase(s, c);
     return s;
 }
