@@ -658,10 +658,10 @@ static bool merge_nodes(Command *c, Arena *tmp, Live live, Diag *d)
     }
     Live fuller = with_summed(&m, live, tmp);
     merge_finish(&m, live, c);
-    if (kernel_can_split_columns(k) || !d)
-        return kernel_can_split_columns(k);
-    return live.summed ? fail(d, "sums of columns wait for what is not stored")
-                       : merge_nodes(c, tmp, fuller, d); /* sums that are made again alone */
+    bool ok = kernel_can_split_columns(k);
+    if (!ok && !live.summed)
+        return merge_nodes(c, tmp, fuller, d); /* sums that are made again alone */
+    return ok || (d && fail(d, "sums of columns wait for what is not stored"));
 }
 
 bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,

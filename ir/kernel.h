@@ -242,7 +242,7 @@ int64_t command_blocks(const Command *c); /* 1: it is no loop */
 int64_t command_launch_count(const Command *c, int64_t blocks); /* of so many blocks */
 
 /* lower() of nodes of which none is split, or of one alone as a whole; `also` is stored besides what
- * live_out says. */
+ * live_out says.  So is what a sum of columns waits for (column_sums.c), whoever reads it. */
 bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
                  const Val *also, int nalso, Diag *d);
 

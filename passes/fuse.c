@@ -205,6 +205,8 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, Re
     ok = ok && lower(&c, &a, f->g, ids, n, live, NULL) && c.nread + c.nwrite <= MAX_OPERANDS &&
          c.k.nins <= MAX_INSTRUCTIONS && (why != SIBLINGS || only_reductions(&c.k)) &&
          kernel_has_column_sums(&c.k) == (why == COLUMNS) && !(c.k.red && has_concat(f, set, n));
+    for (int i = 0; ok && i < c.nwrite; i++) /* nothing is stored for the sake of one kernel */
+        ok = live[c.vals[c.nread + i].i];
     for (int i = 0; i < n; i++)
         for (int o = 0; o < at(f, set[i])->nout; o++)
             live[at(f, set[i])->out[o].i] = false;
