@@ -177,16 +177,15 @@ bool kernel_can_split_columns(const Kernel *k)
     return ok;
 }
 
-int kernel_summed(const Kernel *k, const Val *vals, Val *summed)
+int kernel_awaited(const Kernel *k, const Val *vals, Val *awaited)
 {
+    Arena a = {0};
+    const bool *reduced = find_reduced(k, &a);
     int n = 0;
-    for (uint32_t i = 0; i < k->nins; i++) {
-        const KInst *in = &k->ins[i];
-        bool sums = false;
-        for (uint32_t j = i + 1; j < k->nins && in->kind == K_STORE; j++)
-            sums |= k->ins[j].kind == K_COLUMN_SUM && k->ins[j].arg[0] == in->arg[0];
-        if (sums)
-            summed[n++] = vals[in->operand];
-    }
+    for (uint32_t i = 0; i < k->nins; i++)
+        for (uint32_t j = 0; j < i && k->ins[i].kind == K_COLUMN_SUM && reduced[k->ins[i].arg[0]]; j++)
+            if (k->ins[j].kind == K_STORE && k->ins[j].arg[0] == k->ins[i].arg[0])
+                awaited[n++] = vals[k->ins[j].operand];
+    arena_free(&a);
     return n;
 }

@@ -464,7 +464,7 @@ typedef struct {
     const bool *out; /* per value */
     const Val *also;
     int nalso;
-    bool summed; /* what sums of columns read is among them */
+    bool awaited; /* what sums of columns wait for is among them */
 } Live;
 
 static bool is_live(Live l, Val v)
@@ -520,11 +520,11 @@ static void merge_finish(Merge *m, Live live, Command *c)
     follow_store(k);
 }
 
-/* And what sums of columns read. */
-static Live with_summed(const Merge *m, Live live, Arena *a)
+/* And what sums of columns wait for. */
+static Live with_awaited(const Merge *m, Live live, Arena *a)
 {
     Val *also = NEW(a, Val, (uint32_t)live.nalso + m->k->nins + 1);
-    int n = kernel_summed(m->k, m->vals, also);
+    int n = kernel_awaited(m->k, m->vals, also);
     for (int i = 0; i < live.nalso; i++)
         also[n++] = live.also[i];
     return (Live){live.out, also, n, true};
@@ -656,10 +656,10 @@ static bool merge_nodes(Command *c, Arena *tmp, Live live, Diag *d)
         if (!(node_def(node)->traits & OPT_VIEW) && !merge_part(&m, &part[i], node))
             return d ? fail(d, "%s does not fit its kernel group", node_def(node)->name) : false;
     }
-    Live fuller = with_summed(&m, live, tmp);
+    Live fuller = with_awaited(&m, live, tmp);
     merge_finish(&m, live, c);
     bool ok = kernel_can_split_columns(k);
-    if (!ok && !live.summed)
+    if (!ok && !live.awaited)
         return merge_nodes(c, tmp, fuller, d); /* sums that are made again alone */
     return ok || (d && fail(d, "sums of columns wait for what is not stored"));
 }

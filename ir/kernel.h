@@ -258,9 +258,9 @@ enum { KERNEL_PARTS = 3 };
 int kernel_split_columns(const Kernel *k, Kernel part[KERNEL_PARTS], Arena *a);
 /* False: a sum of columns needs a value that depends on a reduction and is not stored. */
 bool kernel_can_split_columns(const Kernel *k);
-/* The values that are stored and that sums of columns read, at most one per instruction, into summed; vals:
- * of the operands.  Returns their number. */
-int kernel_summed(const Kernel *k, const Val *vals, Val *summed);
+/* The stored values that depend on a reduction and that sums of columns read, at most one per instruction,
+ * into awaited; vals: of the operands.  Returns their number. */
+int kernel_awaited(const Kernel *k, const Val *vals, Val *awaited);
 
 /* ---- split.c ------------------------------------------------------------------ */
 

@@ -509,7 +509,8 @@ static void base_variants(Instance *in, const Command *c)
 
 bool instance_make(Graph *g, StepInfo *info, bool any_bits, Arena *a, Instance *in, Diag *d)
 {
-    *in = (Instance){.cut = {.g = g}, .cost = info->cost, .any_bits = any_bits, .arena = a};
+    *in = (Instance){.cut = {.g = g}, .cost = info->cost, .any_bits = any_bits, .arena = a,
+                     .batches = info->accumulate > 1 ? info->accumulate : 1};
     plan_cut(&in->cut, a);
     const Command *c = plan_commands(&in->cut, a, d);
     TRY(c);

@@ -35,7 +35,7 @@ typedef struct {
     uint32_t nfree;
     uint32_t nops, tail;   /* the instance is a micro-batch: steps from nops on, nodes from
                             * order[tail] on run after all of them, as they stand */
-    int64_t tail_ns;
+    int64_t batches, tail_ns; /* micro-batches of a step; what the rest takes */
     Move **moves;          /* per step: of its results; NULL: they are not fetched */
     uint32_t *nmoves;
     Val *fetched;          /* per value: the one that it is a copy of, fetched; {0}: none */
@@ -82,6 +82,9 @@ bool choose_states_away(const Graph *g, PassCtx *cx, int64_t budget, StatesAway 
  * more where a plan takes far longer than promised, for as long as that helps.  ns: of the plan with `moved`
  * bytes, INT64_MAX: there is none.  once: one plan is enough. */
 int64_t next_states_away(StatesAway *away, int64_t moved, int64_t ns, bool once);
+/* Nanoseconds of a step whose micro-batches take this many each, and the other way round. */
+static inline int64_t step_ns(const Instance *in, int64_t ns) { return ns * in->batches + in->tail_ns; }
+static inline int64_t micro_ns(const Instance *in, int64_t ns) { return (ns - in->tail_ns) / in->batches; }
 /* For each step of an instance that has no moves yet (offload.c). */
 bool instance_add_moves(Graph *g, Instance *in, StepInfo *info, const Command *c, Diag *d);
 

@@ -329,7 +329,7 @@ bool choose_states_away(const Graph *g, PassCtx *cx, int64_t budget, StatesAway 
     StepInfo info = *cx->info;
     Instance in;
     char err[REMAT_ERR];
-    int64_t before = 0, least = INT64_MAX, batches = cx->info->accumulate > 1 ? cx->info->accumulate : 1;
+    int64_t before = 0, least = INT64_MAX;
     Graph kept = graph_copy(g, cx->tmp), without = graph_copy(g, cx->tmp);
     Staging s = graph_offload_states(&without, &info, INT64_MAX, cx->tmp);
     double bandwidth = info.link.bandwidth;
@@ -355,7 +355,7 @@ bool choose_states_away(const Graph *g, PassCtx *cx, int64_t budget, StatesAway 
             continue;
         away->moved = part;
         least = ns;
-        away->ns = ns * batches + in.tail_ns;
+        away->ns = step_ns(&in, ns);
     }
     return true;
 }

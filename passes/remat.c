@@ -25,16 +25,6 @@ typedef struct {
     int64_t limit_ns; /* a step that takes no longer is good enough; 0: the cheapest is wanted */
 } Remat;
 
-/* Micro-batches of a step. */
-static int64_t batches(const Remat *r)
-{
-    return r->cx->info->accumulate > 1 ? r->cx->info->accumulate : 1;
-}
-
-/* Nanoseconds of a step whose micro-batches take this many each, and the other way round. */
-static int64_t step_ns(const Remat *r, int64_t micro) { return micro * batches(r) + r->in.tail_ns; }
-static int64_t micro_ns(const Remat *r, int64_t step) { return (step - r->in.tail_ns) / batches(r); }
-
 /* How far a search is; of the passes' several, each has its own line. */
 static void tell(void *user, const RematPoint *best, int64_t bound, double done)
 {
@@ -46,15 +36,15 @@ static void tell(void *user, const RematPoint *best, int64_t bound, double done)
         progress(p, "search: no schedule within the budget yet, at most %.0f s left", left);
     else
         progress(p, "search: +%.1f %%, bound +%.1f %%, at most %.0f s left",
-                 100 * ((double)step_ns(r, best->cost) / base - 1),
-                 100 * ((double)step_ns(r, bound) / base - 1), left);
+                 100 * ((double)step_ns(&r->in, best->cost) / base - 1),
+                 100 * ((double)step_ns(&r->in, bound) / base - 1), left);
 }
 
 static RematOptions options(const Remat *r, int64_t budget)
 {
     const StepOptions *o = r->cx->opt;
     RematOptions opt = remat_defaults(budget);
-    opt.enough = r->limit_ns ? micro_ns(r, r->limit_ns) : 0;
+    opt.enough = r->limit_ns ? micro_ns(&r->in, r->limit_ns) : 0;
     opt.time_limit_s = o->time_limit;
     opt.max_moves = o->max_moves ? o->max_moves : o->time_limit > 0 ? 0 : DEFAULT_MOVES;
     opt.seed = 1; /* --seed is for the model's randomness: the plan does not depend on it */
@@ -150,7 +140,7 @@ static bool repack_whole(Remat *r, int64_t budget)
 static void record(Remat *r, const RematResult *res)
 {
     StepInfo *info = r->cx->info;
-    info->plan.bound_ns = step_ns(r, res->lower_bound);
+    info->plan.bound_ns = step_ns(&r->in, res->lower_bound);
     info->nrecomputed = (uint32_t)(res->n - r->in.inst.nops);
     for (int32_t k = 0; k < res->n; k++)
         info->nfetched += res->seq[k] >= r->in.inst.nops;
@@ -264,7 +254,7 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
             *keeps = res;
         if (better)
             remat_result_free(&tried);
-        bool enough = fits && step_ns(r, best->cost) <= r->limit_ns;
+        bool enough = fits && step_ns(&r->in, best->cost) <= r->limit_ns;
         bool full = r->size.live >= budget - budget / 50;
         if (enough || (fits && (full || tight(r->size))) || (!found && ask == budget))
             break;
@@ -430,7 +420,7 @@ static bool worth_searching(Remat *r, int64_t budget)
         return remat_failed(r, err);
     if (b.infeasible)
         return fail_status(r->cx->diag, EXIT_INFEASIBLE, "no schedule is within the budget");
-    return !o->limit_ns || step_ns(r, b.cost) < o->limit_ns ||
+    return !o->limit_ns || step_ns(&r->in, b.cost) < o->limit_ns ||
            fail_status(r->cx->diag, EXIT_INFEASIBLE, "within the budget it takes longer");
 }
 
@@ -486,7 +476,7 @@ static bool probe(Remat *r, int64_t live, double share, RematResult *res, double
         return remat_failed(r, err);
     r->cx->info->solve_seconds += res->seconds;
     *spent = fmin(share, moves > 0 ? (double)res->moves / moves : res->seconds / seconds);
-    *found = res->feasible && step_ns(r, res->cost) <= r->limit_ns;
+    *found = res->feasible && step_ns(&r->in, res->cost) <= r->limit_ns;
     return true;
 }
 
@@ -517,7 +507,8 @@ static bool search_overhead(Remat *r, double overhead)
     int64_t whole = r->size.arena, low = 0;
     RematResult best = {0};
     r->limit_ns = (int64_t)((1 + overhead) * (double)r->cx->info->plan.base_ns);
-    bool ok = bound_budget(r, micro_ns(r, r->limit_ns), whole, &low) && search_live(r, low, whole, &best);
+    int64_t limit = micro_ns(&r->in, r->limit_ns);
+    bool ok = bound_budget(r, limit, whole, &low) && search_live(r, low, whole, &best);
     ok = ok && (!best.feasible || commit(r, &best, 0));
     bool less = ok && best.feasible && r->size.arena < whole; /* else nothing is known to take less */
     r->cx->info->plan.budget = less ? r->size.arena : whole;
@@ -587,7 +578,7 @@ static bool relax_bound(Remat *r, int64_t budget)
         return true;
     if (!remat_bound(&r->in.inst, budget + r->staying + r->in.room, 0, 0, &b, err))
         return remat_failed(r, err);
-    p->bound_ns = step_ns(r, b.cost) < p->bound_ns ? step_ns(r, b.cost) : p->bound_ns;
+    p->bound_ns = step_ns(&r->in, b.cost) < p->bound_ns ? step_ns(&r->in, b.cost) : p->bound_ns;
     return true;
 }
 
