@@ -8,6 +8,9 @@
 
 #define LIMIT(x, lo, hi) ((x) < (lo) ? (lo) : (x) > (hi) ? (hi) : (x)) /* NaN passes */
 
+/* One comparison; two in a row would be made one condition, of ten instructions. */
+FN float at_most(float x, float hi) { return x > hi ? hi : x; }
+
 /* x = k ln2 + r with |r| <= ln2/2; k is read from the low bits of a sum with 1.5 * 2^23. */
 typedef struct {
     float r;
@@ -23,32 +26,32 @@ FN SplitF split_exp(float x)
     return s;
 }
 
-/* e^r - 1 on the reduced range. */
+/* e^r - 1 on the reduced range.  Polynomials here are in pairs of terms (Estrin's scheme): of the loops' time
+ * most is waiting for the step before. */
 FN float expm1_reduced(float r)
 {
-    float p = fmaf(1.98919813e-4f, r, 1.39345419e-3f);
-    p = fmaf(p, r, 8.33331002e-3f);
-    p = fmaf(p, r, 4.16664568e-2f);
-    p = fmaf(p, r, 1.66666667e-1f);
-    p = fmaf(p, r, 5.00000001e-1f);
-    return fmaf(p, r * r, r);
+    float s = r * r, p = fmaf(1.98919813e-4f, r, 1.39345419e-3f), q = fmaf(8.33331002e-3f, r, 4.16664568e-2f);
+    p = fmaf(fmaf(p, s, q), s, fmaf(1.66666667e-1f, r, 5.00000001e-1f));
+    return fmaf(p, s, r);
 }
 
-FN float power_of_two(int32_t k) { return float_of_bits((uint32_t)(k + 127) << 23); }
+FN float power_of_two(int32_t k) { return float_of_bits(((uint32_t)k + 127u) << 23); }
 
 /* Two factors of 2^(k/2), so that overflow and denormal results round once. */
 FN float exp_float(float x)
 {
-    SplitF s = split_exp(LIMIT(x, -104.0f, 89.0f));
+    SplitF s = split_exp(at_most(x, 89.0f));
     int32_t h = s.k >> 1;
-    return (1.0f + expm1_reduced(s.r)) * power_of_two(h) * power_of_two(s.k - h);
+    float y = (1.0f + expm1_reduced(s.r)) * power_of_two(h) * power_of_two(s.k - h);
+    return x < -104.0f ? 0.0f : y;
 }
 
 FN float expm1_float(float x)
 {
-    SplitF s = split_exp(LIMIT(x, -25.0f, 89.0f));
-    float half = power_of_two(s.k - 1);
-    return 2.0f * fmaf(expm1_reduced(s.r), half, half - 0.5f);
+    SplitF s = split_exp(at_most(x, 89.0f));
+    float half = power_of_two((int32_t)((uint32_t)s.k - 1u));
+    float y = 2.0f * fmaf(expm1_reduced(s.r), half, half - 0.5f);
+    return x < -25.0f ? -1.0f : y;
 }
 
 /* x = m 2^e with m near 1: log x = e ln2 + log m. */
@@ -81,28 +84,25 @@ FN float log1p_float(float x)
 
 FN float tanh_float(float x)
 {
-    float a = fabsf(x), t = expm1_float(2.0f * LIMIT(a, 0.0f, 10.0f));
+    float a = fabsf(x), t = expm1_float(2.0f * at_most(a, 10.0f));
     return copysignf(t / (t + 2.0f), x);
 }
 
 /* Below 1 an odd polynomial, above 1 - exp(-q(|x|)). */
 FN float erf_float(float x)
 {
-    float t = LIMIT(fabsf(x), 0.0f, 4.0f), s = t * t;
+    float t = at_most(fabsf(x), 4.0f), s = t * t;
     float p = fmaf(7.875875063e-5f, s, -8.016864287e-4f);
     p = fmaf(p, s, 5.189087423e-3f);
     p = fmaf(p, s, -2.685421201e-2f);
     p = fmaf(p, s, 1.128359472e-1f);
     p = fmaf(p, s, -3.761262667e-1f);
     p = fmaf(p, s, 1.28379166e-1f);
-    float q = fmaf(1.327236181e-5f, t, -3.169370225e-4f);
-    q = fmaf(q, t, 3.432351381e-3f);
-    q = fmaf(q, t, -2.260477224e-2f);
-    q = fmaf(q, t, 1.032811176e-1f);
-    q = fmaf(q, t, 6.391412576e-1f);
-    q = fmaf(q, t, 1.125893652f);
-    q = fmaf(q, t, 7.658977797e-4f);
-    float small = fmaf(p, t, t), large = 1.0f - exp_float(-q);
+    float q = fmaf(fmaf(1.327236181e-5f, t, -3.169370225e-4f), s, fmaf(3.432351381e-3f, t, -2.260477224e-2f));
+    q = fmaf(q, s * s,
+             fmaf(fmaf(1.032811176e-1f, t, 6.391412576e-1f), s, fmaf(1.125893652f, t, 7.658977797e-4f)));
+    SplitF e = split_exp(-q); /* of [-17, 0]: neither limit nor denormal */
+    float small = fmaf(p, t, t), large = 1.0f - (1.0f + expm1_reduced(e.r)) * power_of_two(e.k);
     return copysignf(t < 1.0f ? small : large, x);
 }
 
