@@ -10,7 +10,7 @@
  *   gradients of large weights from one image or two    ours, likewise
  *   gradients of depthwise weights    ours: the library takes up to 80 times as long (7x7); of windows up to
  *                        3x3 on channels-last images a third of ours
- *   3x3, stride 1        Winograd halves the time (ours without AVX-512: 0.5 to 0.7 of it; on channels-last
+ *   3x3, stride 1        Winograd halves the time (ours without AVX-512: 0.4 to 0.55 of it; on channels-last
  *                        images with it: 0.3 to 0.7, in bf16, which is widened, 0.5 to 0.9), where there are
  *                        channels to fill vectors with and enough tiles for each transformed weight
  *   depthwise ones       ours without AVX-512: a quarter faster than blocked layouts with their copies
@@ -130,7 +130,7 @@ typedef struct {
 static Suits suits(const LibDesc *d)
 {
     if (!d->conv.channels_last || onednn_vector_bytes() < 64)
-        return (Suits){64, INT64_MAX, 128, 4};
+        return (Suits){32, INT64_MAX, 32, 16};
     bool fast = dtype_is_half(d->in[0].dt) && onednn_fast_bf16();
     if (fast && onednn_has_amx())
         return (Suits){.high = 0};

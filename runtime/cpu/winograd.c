@@ -4,7 +4,8 @@
  * result.
  *
  * Vectors hold eight tiles.  Scratch has the transformed weights as panels of rows, and of each thread the
- * transformed tiles of a block as panels of columns and the products of a few panels of rows. */
+ * transformed tiles of a block as panels of columns and the products of a few panels of rows.  Where there
+ * are fewer tiles than channels all tiles lie there instead, and threads have a few panels of the weights. */
 #include "winograd_tile.h"
 
 #include <omp.h>
@@ -12,10 +13,11 @@
 
 enum {
     FEW_CHANNELS = 128,
-    BLOCK_FEW = 96, /* tiles, of few channels */
+    BLOCK_FEW = 32, /* tiles, of few channels */
     BLOCK_MANY = 64,
-    BLOCK_TERMS = 128, /* tiles, of gradients of weights */
-    GROUP_ROWS = 24
+    SPOTS = 64, /* tiles whose places are known at a time */
+    GROUP_ROWS = 24,
+    FEW_ROWS = 6 /* which divides those of panels */
 };
 
 /* ---- description --------------------------------------------------------------------------------- */
@@ -28,6 +30,15 @@ static bool is_3x3(const Problem *q)
     for (int i = 0; i < 2; i++)
         fits = fits && q->strides[i] == 1 && q->dilates[i] == 0 && q->pad_begin[i] < WINDOW_SIDE;
     return fits && q->added == 0;
+}
+
+static void cut(Winograd *w)
+{
+    int64_t most = w->in > FEW_CHANNELS ? BLOCK_MANY : BLOCK_FEW, all = round_up(w->tiles, w->panel.columns);
+    w->by_panels = all <= w->out;
+    w->block = w->by_panels
+                   ? all
+                   : round_up(least(most, (w->tiles + w->threads - 1) / w->threads), w->panel.columns);
 }
 
 bool winograd_describe(Winograd *w, const Problem *q, int vector, int threads)
@@ -62,53 +73,63 @@ bool winograd_describe(Winograd *w, const Problem *q, int vector, int threads)
     w->tiles = q->batch * w->down * w->across;
     w->panel = panel_of(vector, false);
     w->threads = threads;
-    int64_t most = w->in > FEW_CHANNELS ? BLOCK_MANY : BLOCK_FEW;
-    w->block = of_weights ? least(BLOCK_TERMS, w->tiles)
-                          : round_up(least(most, (w->tiles + threads - 1) / threads), w->panel.columns);
     w->groups = GROUP_ROWS / w->panel.rows;
-    if (last)
-        winograd_last_cut(w);
+    (last ? winograd_last_cut : of_weights ? winograd_weights_cut : cut)(w);
     int inner = last ? 1 : 3;
     return x->stride[inner] == 1 && y->stride[inner] == 1;
 }
 
 static int64_t panels(const Winograd *w) { return (w->out + w->panel.rows - 1) / w->panel.rows; }
 
-static int64_t weight_floats(const Winograd *w) { return PLACES * panels(w) * w->panel.rows * w->in; }
+/* Of weights, at a time. */
+static int64_t panels_held(const Winograd *w) { return w->by_panels ? w->groups : panels(w); }
+
+static int64_t weight_floats(const Winograd *w)
+{
+    return PLACES * panels_held(w) * w->panel.rows * w->in;
+}
 
 /* From place to place, of transformed tiles and of products. */
 static int64_t tile_place(const Winograd *w) { return place_floats(w->block * w->in); }
 static int64_t product_place(const Winograd *w) { return place_floats(w->block * GROUP_ROWS); }
 
-static int64_t thread_floats(const Winograd *w) { return PLACES * (tile_place(w) + product_place(w)); }
+static int64_t shared_floats(const Winograd *w)
+{
+    return w->by_panels ? PLACES * tile_place(w) : weight_floats(w);
+}
+
+static int64_t thread_floats(const Winograd *w)
+{
+    return (w->by_panels ? weight_floats(w) : PLACES * tile_place(w)) + PLACES * product_place(w);
+}
 
 int64_t winograd_floats(const Winograd *w)
 {
     if (w->last)
         return winograd_last_floats(w);
-    return w->of_weights ? winograd_weights_floats(w) : weight_floats(w) + w->threads * thread_floats(w);
+    return w->of_weights ? winograd_weights_floats(w) : shared_floats(w) + w->threads * thread_floats(w);
 }
 
 /* ---- weights ------------------------------------------------------------------------------------- */
 
-/* Of one channel of the result, and so many that are read. */
-ISA static void transform_weights(const Winograd *w, const void *from, int64_t out, int64_t first, float *to)
+/* Of one channel that is read, and a few of the result: a part of a panel of rows.  first: of those in
+ * scratch. */
+ISA static void transform_weights(const Winograd *w, const void *from, int64_t first, int64_t out, int64_t in,
+                                  float *to)
 {
     V g[WINDOW_SIDE][WINDOW_SIDE] = {{{0}}}, half[WINDOW_SIDE][SIDE], u[SIDE][SIDE];
-    int64_t n = least(LANES, w->in - first), rows = w->panel.rows;
-    for (int64_t c = 0; c < n; c++) {
-        int64_t at = out * w->of_out + (first + c) * w->of_in;
+    int64_t n = least(FEW_ROWS, w->out - out), rows = w->panel.rows;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t at = (out + k) * w->of_out + in * w->of_in;
         for (int i = 0; i < 9; i++)
-            g[i / 3][i % 3][c] = element_load(w->read, from, at + (w->flip ? 8 - i : i));
+            g[i / 3][i % 3][k] = element_load(w->read, from, at + (w->flip ? 8 - i : i));
     }
     for (int i = 0; i < WINDOW_SIDE; i++)
         of_window(half[i], g[i]);
     transform_columns(of_window, WINDOW_SIDE, half, u);
-    for (int p = 0; p < PLACES; p++) {
-        float *at = to + ((p * panels(w) + out / rows) * w->in + first) * rows + out % rows;
-        for (int64_t c = 0; c < n; c++)
-            at[c * rows] = u[p / SIDE][p % SIDE][c];
-    }
+    to += ((out - first) / rows * w->in + in) * rows + out % rows;
+    for (int p = 0; p < PLACES; p++, to += panels_held(w) * w->in * rows)
+        memcpy(to, &u[p / SIDE][p % SIDE], FEW_ROWS * sizeof(float));
 }
 
 /* ---- tiles --------------------------------------------------------------------------------------- */
@@ -118,120 +139,174 @@ ISA static void transform_tiles(const Source tile[LANES], float *to, int64_t pla
 {
     V v[SIDE][SIDE];
     FOR_TYPE(dt, transform_tile, tile, v);
-    for (int p = 0; p < PLACES; p++)
-        *(V *)(void *)(to + p * place) = v[p / SIDE][p % SIDE];
+    for (int i = 0; i < SIDE; i++)
+        UNROLL for (int x = 0; x < SIDE; x++, to += place) *(V *)(void *)to = v[i][x];
 }
 
-static void transform_block(const Winograd *w, const char *from, int64_t first, float *to)
+/* Eight tiles of a block, all channels; t: the first of them in it. */
+ISA static void transform_eight(const Winograd *w, const char *from, int64_t first, int64_t t, float *to)
 {
     Tile tile[LANES];
     Source source[LANES];
     int64_t columns = w->panel.columns, place = tile_place(w);
     int64_t channel = w->from.stride[1] * dtype_size[w->read];
-    for (int64_t t = 0; t < w->block; t += LANES) {
+    for (int i = 0; i < LANES; i++)
+        tile[i] = find_tile(w, &w->from, SIDE, first + t + i);
+    for (int64_t c = 0; c < w->in; c++) {
         for (int i = 0; i < LANES; i++)
-            tile[i] = find_tile(w, &w->from, SIDE, first + t + i);
-        for (int64_t c = 0; c < w->in; c++) {
-            for (int i = 0; i < LANES; i++)
-                FOR_TYPE(w->read, find_source, &w->from, &tile[i], from + c * channel, &source[i]);
-            transform_tiles(source, to + (t / columns * w->in + c) * columns + t % columns, place, w->read);
-        }
+            FOR_TYPE(w->read, find_source, &w->from, &tile[i], from + c * channel, &source[i]);
+        transform_tiles(source, to + (t / columns * w->in + c) * columns + t % columns, place, w->read);
     }
 }
 
 /* ---- results ------------------------------------------------------------------------------------- */
 
-ISA static void store_tile(const Winograd *w, char *to, int64_t t, int64_t channel, const Four y[TILE])
+/* Where a tile of the first channel lies, and how much of it is in the image. */
+typedef struct {
+    int64_t at, rows, columns;
+} Spot;
+
+static Spot find_spot(const Winograd *w, int64_t t)
 {
     int64_t image = t / (w->down * w->across), row = t / w->across % w->down * TILE,
-            column = t % w->across * TILE, n = least(TILE, w->to.width - column);
-    int64_t at = image * w->to.stride[0] + channel * w->to.stride[1] + row * w->to.stride[2] + column;
-    for (int64_t i = 0; i < least(TILE, w->to.height - row); i++, at += w->to.stride[2])
-        FOR_TYPE(w->made, store, to + at * dtype_size[w->made], y[i], n);
+            column = t % w->across * TILE;
+    return (Spot){image * w->to.stride[0] + row * w->to.stride[2] + column,
+                  t < w->tiles ? least(TILE, w->to.height - row) : 0, least(TILE, w->to.width - column)};
+}
+
+ISA ALWAYS static inline void store_tile(const Winograd *w, char *to, const Spot *spot, const Four y[TILE])
+{
+    const int64_t size = dtype_size[w->made], pitch = w->to.stride[2] * size;
+    to += spot->at * size;
+    if (w->made == DT_F32 && spot->rows == TILE && spot->columns == TILE) {
+        UNROLL for (int i = 0; i < TILE; i++) * (Four *)(void *)(to + i * pitch) = y[i];
+        return;
+    }
+    for (int64_t i = 0; i < spot->rows; i++)
+        FOR_TYPE(w->made, store, to + i * pitch, y[i], spot->columns);
 }
 
 /* Eight tiles of one channel from their products. */
-ISA static void store_tiles(const Winograd *w, const float *from, int64_t place, char *to, int64_t first,
-                            int64_t channel, float bias)
+ISA static void store_tiles(const Winograd *w, const float *from, int64_t place, char *to,
+                            const Spot spot[LANES], float bias)
 {
-    V m[SIDE], half[SIDE][TILE], column[SIDE], y[TILE][TILE], o[TILE];
+    V half[SIDE][TILE];
+    Four row[LANES][TILE]; /* of each tile */
     for (int i = 0; i < SIDE; i++) {
-        for (int j = 0; j < SIDE; j++)
-            m[j] = *(const V *)(const void *)(from + (i * SIDE + j) * place);
+        V m[SIDE];
+        UNROLL for (int j = 0; j < SIDE; j++) m[j] =
+            *(const V *)(const void *)(from + (i * SIDE + j) * place);
         to_result(half[i], m);
     }
-    for (int x = 0; x < TILE; x++) {
-        for (int i = 0; i < SIDE; i++)
-            column[i] = half[i][x];
+    V y[TILE][TILE];
+    UNROLL for (int x = 0; x < TILE; x++)
+    {
+        V column[SIDE], o[TILE];
+        UNROLL for (int i = 0; i < SIDE; i++) column[i] = half[i][x];
         to_result(o, column);
-        for (int i = 0; i < TILE; i++)
-            y[i][x] = o[i] + bias;
+        UNROLL for (int i = 0; i < TILE; i++) y[i][x] = o[i] + bias;
     }
-    Four row[LANES][TILE]; /* of each tile */
-    for (int i = 0; i < TILE; i++) {
+    UNROLL for (int i = 0; i < TILE; i++)
+    {
         Four low[4], high[4];
-        for (int x = 0; x < TILE; x++) {
+        UNROLL for (int x = 0; x < TILE; x++)
+        {
             low[x] = __builtin_shufflevector(y[i][x], y[i][x], 0, 1, 2, 3);
             high[x] = __builtin_shufflevector(y[i][x], y[i][x], 4, 5, 6, 7);
         }
         turn(low);
         turn(high);
-        for (int t = 0; t < 4; t++) {
+        UNROLL for (int t = 0; t < 4; t++)
+        {
             row[t][i] = low[t];
             row[4 + t][i] = high[t];
         }
     }
-    for (int64_t t = 0; t < least(LANES, w->tiles - first); t++)
-        store_tile(w, to, first + t, channel, row[t]);
+    for (int t = 0; t < LANES; t++)
+        store_tile(w, to, &spot[t], row[t]);
 }
 
 /* ---- running ------------------------------------------------------------------------------------- */
 
-/* Rows of a few panels at all places, of the tiles of a block. */
-static void multiply(const Winograd *w, const float *weights, const float *tiles, int64_t panel, int64_t n,
-                     float *to)
+/* Rows of n panels at all places, of the tiles of a block. */
+static void multiply(const Winograd *w, const float *weights, const float *tiles, int64_t n, float *to)
 {
     int64_t rows = w->panel.rows, columns = w->panel.columns;
     for (int64_t p = 0; p < PLACES; p++)
         for (int64_t t = 0; t < w->block; t += columns)
             for (int64_t i = 0; i < n; i++)
-                w->panel.multiply(w->in, weights + (p * panels(w) + panel + i) * w->in * rows,
+                w->panel.multiply(w->in, weights + (p * panels_held(w) + i) * w->in * rows,
                                   tiles + p * tile_place(w) + t * w->in, columns,
                                   to + p * product_place(w) + i * rows * w->block + t, w->block, false);
 }
 
-static void run_block(const Winograd *w, char *const at[SLOTS], const float *weights, int64_t first,
-                      float *scratch)
+/* What a few panels make of a block: channels of the result from a panel's on. */
+static void run_panels(const Winograd *w, char *const at[SLOTS], int64_t panel, const float *weights,
+                       const float *tiles, int64_t first, float *product)
 {
-    float *product = scratch + PLACES * tile_place(w), bias = 0;
-    transform_block(w, at[w->src], first, scratch);
-    for (int64_t p = 0; p < panels(w); p += w->groups) {
-        int64_t channel = p * w->panel.rows, n = least(GROUP_ROWS, w->out - channel);
-        multiply(w, weights, scratch, p, least(w->groups, panels(w) - p), product);
+    const int64_t of_channel = w->to.stride[1] * dtype_size[w->made], channel = panel * w->panel.rows;
+    const int64_t n = least(GROUP_ROWS, w->out - channel);
+    multiply(w, weights, tiles, least(w->groups, panels(w) - panel), product);
+    for (int64_t from = 0; from < w->block; from += SPOTS) {
+        int64_t some = least(SPOTS, w->block - from);
+        Spot spot[SPOTS];
+        for (int64_t t = 0; t < some; t++)
+            spot[t] = find_spot(w, first + from + t);
         for (int64_t i = 0; i < n; i++) {
-            bias = w->bias ? element_load(w->read, at[BIAS], channel + i) : 0;
-            for (int64_t t = 0; t < w->block && first + t < w->tiles; t += LANES)
-                store_tiles(w, product + i * w->block + t, product_place(w), at[w->dst], first + t,
-                            channel + i, bias);
+            float bias = w->bias ? element_load(w->read, at[BIAS], channel + i) : 0;
+            for (int64_t t = 0; t < some && first + from + t < w->tiles; t += LANES)
+                store_tiles(w, product + i * w->block + from + t, product_place(w),
+                            at[w->dst] + (channel + i) * of_channel, spot + t, bias);
+        }
+    }
+}
+
+static void run_by_blocks(const Winograd *w, char *const at[SLOTS], float *weights, float *threads)
+{
+#pragma omp parallel num_threads(w->threads)
+    {
+        float *own = threads + omp_get_thread_num() * thread_floats(w);
+#pragma omp for schedule(static)
+        for (int64_t k = 0; k < w->out; k += FEW_ROWS)
+            for (int64_t c = 0; c < w->in; c++)
+                transform_weights(w, at[WEIGHTS], 0, k, c, weights);
+#pragma omp for schedule(static)
+        for (int64_t first = 0; first < w->tiles; first += w->block) {
+            for (int64_t t = 0; t < w->block; t += LANES)
+                transform_eight(w, at[w->src], first, t, own);
+            for (int64_t p = 0; p < panels(w); p += w->groups)
+                run_panels(w, at, p, weights + p * w->in * w->panel.rows, own, first,
+                           own + PLACES * tile_place(w));
+        }
+    }
+}
+
+static void run_by_panels(const Winograd *w, char *const at[SLOTS], float *tiles, float *threads)
+{
+    const int64_t rows = w->groups * w->panel.rows;
+#pragma omp parallel num_threads(w->threads)
+    {
+        float *own = threads + omp_get_thread_num() * thread_floats(w);
+#pragma omp for schedule(static)
+        for (int64_t t = 0; t < w->block; t += LANES)
+            transform_eight(w, at[w->src], 0, t, tiles);
+#pragma omp for schedule(static)
+        for (int64_t p = 0; p < panels(w); p += w->groups) {
+            int64_t first = p * w->panel.rows;
+            for (int64_t k = first; k < least(first + rows, w->out); k += FEW_ROWS)
+                for (int64_t c = 0; c < w->in; c++)
+                    transform_weights(w, at[WEIGHTS], first, k, c, own);
+            run_panels(w, at, p, own, tiles, 0, own + weight_floats(w));
         }
     }
 }
 
 void winograd_run(const Winograd *w, char *const at[SLOTS], float *scratch)
 {
-    float *threads = scratch + weight_floats(w);
-    if (w->last || w->of_weights) {
-        (w->last ? winograd_last_run : winograd_weights_run)(w, at, scratch);
-        return;
-    }
-#pragma omp parallel num_threads(w->threads)
-    {
-#pragma omp for schedule(static)
-        for (int64_t k = 0; k < w->out; k++)
-            for (int64_t c = 0; c < w->in; c += LANES)
-                transform_weights(w, at[WEIGHTS], k, c, scratch);
-#pragma omp for schedule(static)
-        for (int64_t t = 0; t < w->tiles; t += w->block)
-            run_block(w, at, scratch, t, threads + omp_get_thread_num() * thread_floats(w));
-    }
+    if (w->last)
+        winograd_last_run(w, at, scratch);
+    else if (w->of_weights)
+        winograd_weights_run(w, at, scratch);
+    else
+        (w->by_panels ? run_by_panels : run_by_blocks)(w, at, scratch, scratch + shared_floats(w));
 }

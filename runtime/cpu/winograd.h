@@ -20,7 +20,7 @@ typedef struct {
     Images from, to;
     int64_t of_out, of_in; /* strides of weights, from channel to channel */
     bool flip, bias, of_weights;
-    bool last, by_panels; /* winograd_last.c: channels lie together; all tiles at a time */
+    bool last, by_panels; /* channels lie together: winograd_last.c; all tiles at a time */
     DType read, made; /* types: of operands, of the result */
     int64_t down, across, tiles; /* of an image; of all */
     int64_t block, groups;       /* tiles at a time; panels of rows */
@@ -34,7 +34,8 @@ int64_t winograd_floats(const Winograd *w); /* of scratch, of all threads */
 /* Bits do not depend on the number of threads. */
 void winograd_run(const Winograd *w, char *const at[SLOTS], float *scratch);
 
-/* winograd_weights.c: likewise, of gradients of weights. */
+/* winograd_weights.c: likewise, of gradients of weights.  Sets the number of tiles at a time. */
+void winograd_weights_cut(Winograd *w);
 int64_t winograd_weights_floats(const Winograd *w);
 void winograd_weights_run(const Winograd *w, char *const at[SLOTS], float *scratch);
 

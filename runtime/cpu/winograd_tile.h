@@ -8,6 +8,10 @@
 #include "winograd.h"
 #include <string.h>
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 enum {
     SIDE = 6, /* of a tile that is read */
     PLACES = SIDE * SIDE,
@@ -92,7 +96,7 @@ typedef uint16_t Halves __attribute__((vector_size(8), aligned(2)));
         o[2] = c * (1.f / 6) - a + m[5];                                                                     \
     }
 
-TRANSFORMS(V, ISA, of_tile, of_result, of_window, to_result, to_window)
+TRANSFORMS(V, ISA ALWAYS, of_tile, of_result, of_window, to_result, to_window)
 
 /* What there is of a tile: its place in an image and that in memory of the first channel; the rows [top,
  * bottom) and columns [left, right) of it that lie in the image, and in memory where that is all of it. */
@@ -122,23 +126,45 @@ static inline Tile find_tile(const Winograd *w, const Images *of, int side, int6
 typedef struct {
     const char *at;
     int64_t pitch; /* elements */
-    float edge[SIDE * SIDE];
+    float edge[SIDE * LANES];
 } Source;
 
-ALWAYS static inline void find_source(const Images *of, const Tile *tile, const char *channel, Source *s,
-                                      DType dt)
+/* A row of which the columns [left, right) are in the image. */
+ISA ALWAYS static inline void copy_row(const char *from, int left, int right, float *to, DType dt)
+{
+#ifdef __x86_64__
+    static const int32_t ones[3 * LANES] = {[LANES] = -1, -1, -1, -1, -1, -1, -1, -1};
+    if (dt == DT_F32) {
+        const __m256i behind = _mm256_loadu_si256((const __m256i *)(const void *)(ones + LANES - left)),
+                      before = _mm256_loadu_si256((const __m256i *)(const void *)(ones + 2 * LANES - right));
+        const __m256 row =
+            _mm256_maskload_ps((const float *)(const void *)from, _mm256_and_si256(behind, before));
+        _mm256_storeu_ps(to, row);
+        return;
+    }
+#endif
+    const size_t size = dt == DT_F32 ? sizeof(float) : sizeof(uint16_t);
+    *(V *)(void *)to = (V){0};
+    for (int j = left; j < right; j++)
+        memcpy((char *)to + (size_t)j * size, from + (size_t)j * size, size);
+}
+
+ISA ALWAYS static inline void find_source(const Images *of, const Tile *tile, const char *channel, Source *s,
+                                          DType dt)
 {
     const size_t size = dt == DT_F32 ? sizeof(float) : sizeof(uint16_t);
     const char *from = channel + tile->at * (int64_t)size;
     s->at = tile->whole ? from : (const char *)s->edge;
-    s->pitch = tile->whole ? of->stride[2] : SIDE;
+    s->pitch = tile->whole ? of->stride[2] : LANES * (int64_t)(sizeof(float) / size);
     if (tile->whole)
         return;
-    memset(s->edge, 0, sizeof s->edge);
-    for (int i = tile->top; i < tile->bottom; i++)
-        for (int j = tile->left; j < tile->right; j++)
-            memcpy((char *)s->edge + (size_t)(i * SIDE + j) * size,
-                   from + (i * of->stride[2] + j) * (int64_t)size, size);
+    for (int i = 0; i < SIDE; i++) {
+        float *to = s->edge + i * LANES;
+        if (i >= tile->top && i < tile->bottom)
+            copy_row(from + i * of->stride[2] * (int64_t)size, tile->left, tile->right, to, dt);
+        else
+            *(V *)(void *)to = (V){0};
+    }
 }
 
 /* Four elements as they lie. */
@@ -190,12 +216,11 @@ ISA ALWAYS static inline void load_four(const Source tile[LANES], int row, int c
 {
     const int64_t size = dt == DT_F32 ? sizeof(float) : sizeof(uint16_t);
     Four r[LANES];
-    for (int t = 0; t < LANES; t++)
-        r[t] = load(tile[t].at + (row * tile[t].pitch + column) * size, dt);
+    UNROLL for (int t = 0; t < LANES; t++) r[t] =
+        load(tile[t].at + (row * tile[t].pitch + column) * size, dt);
     turn(r);
     turn(r + 4);
-    for (int j = 0; j < 4; j++)
-        d[j] = both(r[j], r[4 + j]);
+    UNROLL for (int j = 0; j < 4; j++) d[j] = both(r[j], r[4 + j]);
 }
 
 /* All of its columns. */
@@ -209,24 +234,23 @@ ISA ALWAYS static inline void load_row(const Source tile[LANES], int row, V d[SI
 }
 
 /* Columns of rows that are transformed, n of them, as rows were. */
-ISA static inline void transform_columns(void of(V o[SIDE], const V *d), int n, V half[][SIDE],
-                                         V v[SIDE][SIDE])
+ISA ALWAYS static inline void transform_columns(void of(V o[SIDE], const V *d), int n, V half[][SIDE],
+                                                V v[SIDE][SIDE])
 {
-    V column[SIDE], o[SIDE];
     for (int x = 0; x < SIDE; x++) {
-        for (int i = 0; i < n; i++)
-            column[i] = half[i][x];
+        V column[SIDE], o[SIDE];
+        UNROLL for (int i = 0; i < n; i++) column[i] = half[i][x];
         of(o, column);
-        for (int i = 0; i < SIDE; i++)
-            v[i][x] = o[i];
+        UNROLL for (int i = 0; i < SIDE; i++) v[i][x] = o[i];
     }
 }
 
 /* v: of each of the 36 places. */
 ISA ALWAYS static inline void transform_tile(const Source tile[LANES], V v[SIDE][SIDE], DType dt)
 {
-    V d[SIDE], half[SIDE][SIDE];
+    V half[SIDE][SIDE];
     for (int i = 0; i < SIDE; i++) {
+        V d[SIDE];
         load_row(tile, i, d, dt);
         of_tile(half[i], d);
     }
