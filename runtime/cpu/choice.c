@@ -34,6 +34,10 @@ enum {
     FEW_IMAGES = 2,
     TILE = 4,
     VECTOR = 16,
+    LEAST_CHANNELS = 32, /* of Winograd's algorithm */
+    FEW_CHANNELS = 128,
+    LEAST_TILES = 32,
+    TILE_CHANNELS = 16, /* for which there is a tile, at least */
     SMALL_WINDOW = 3,
     WORTH_BYTES = 64 << 10 /* of workspace, less than which is not worth another way */
 };
@@ -121,20 +125,12 @@ static DnnlChoice preferred(const LibDesc *d)
     return own ? ONEDNN_OWN : ONEDNN_BLOCKED;
 }
 
-/* What Winograd's algorithm wants: channels, at least and at most, and tiles, of which there is one for so
- * many channels. */
-typedef struct {
-    int64_t low, high, tiles, each;
-} Suits;
-
-static Suits suits(const LibDesc *d)
+/* Channels that Winograd's algorithm is faster with, at most. */
+static int64_t most_channels(const LibDesc *d)
 {
-    if (!d->conv.channels_last || onednn_vector_bytes() < 64)
-        return (Suits){32, INT64_MAX, 32, 16};
-    bool fast = dtype_is_half(d->in[0].dt) && onednn_fast_bf16();
-    if (fast && onednn_has_amx())
-        return (Suits){.high = 0};
-    return (Suits){32, fast && d->op == LIB_CONV_BWD_WEIGHTS ? 128 : INT64_MAX, 32, 16};
+    if (!dtype_is_half(d->in[0].dt) || !onednn_fast_bf16())
+        return INT64_MAX;
+    return onednn_has_amx() ? 0 : d->op == LIB_CONV_BWD_WEIGHTS ? FEW_CHANNELS : INT64_MAX;
 }
 
 static bool suits_winograd(const LibDesc *d)
@@ -147,8 +143,8 @@ static bool suits_winograd(const LibDesc *d)
     int64_t low = rows < w->dim[1] ? rows : w->dim[1], high = rows < w->dim[1] ? w->dim[1] : rows;
     for (int i = 2; i < 4; i++)
         tiles *= (y->dim[last ? i - 1 : i] + TILE - 1) / TILE;
-    Suits s = suits(d);
-    return low >= s.low && high <= s.high && tiles >= s.tiles && tiles * s.each >= high;
+    return low >= LEAST_CHANNELS && high <= most_channels(d) && tiles >= LEAST_TILES &&
+           tiles * TILE_CHANNELS >= high;
 }
 
 /* Bytes of the operands in f32, and half again: blocks round channels up; in 16 bits the library has copies
