@@ -112,20 +112,49 @@ int64_t winograd_floats(const Winograd *w)
 
 /* ---- weights ------------------------------------------------------------------------------------- */
 
-/* Of one channel that is read, and a few of the result: a part of a panel of rows.  first: of those in
- * scratch. */
+/* Windows of a channel that is read and n of the result, which are the lanes. */
+ISA ALWAYS static inline void load_windows(const Winograd *w, const void *from, int64_t at, int64_t n,
+                                           V g[WINDOW_SIDE * WINDOW_SIDE])
+{
+    Four low[LANES], high[LANES];
+    float last[LANES];
+    for (int i = 0; i < WINDOW_SIDE * WINDOW_SIDE && w->read != DT_F32; i++)
+        for (int64_t k = 0; k < LANES; k++)
+            g[i][k] = k < n ? element_load(w->read, from, at + k * w->of_out + i) : 0;
+    if (w->read != DT_F32)
+        return;
+    UNROLL for (int k = 0; k < LANES; k++)
+    {
+        static const float zeros[WINDOW_SIDE * WINDOW_SIDE];
+        const float *window = k < n ? (const float *)from + at + k * w->of_out : zeros;
+        low[k] = *(const Four *)(const void *)window;
+        high[k] = *(const Four *)(const void *)(window + 4);
+        last[k] = window[8];
+    }
+    turn(low);
+    turn(low + 4);
+    turn(high);
+    turn(high + 4);
+    UNROLL for (int i = 0; i < 4; i++)
+    {
+        g[i] = both(low[i], low[4 + i]);
+        g[4 + i] = both(high[i], high[4 + i]);
+    }
+    g[8] = *(const V *)(const void *)last;
+}
+
+/* A part of a panel of rows.  first: of those in scratch. */
 ISA static void transform_weights(const Winograd *w, const void *from, int64_t first, int64_t out, int64_t in,
                                   float *to)
 {
-    V g[WINDOW_SIDE][WINDOW_SIDE] = {{{0}}}, half[WINDOW_SIDE][SIDE], u[SIDE][SIDE];
-    int64_t n = least(FEW_ROWS, w->out - out), rows = w->panel.rows;
-    for (int64_t k = 0; k < n; k++) {
-        int64_t at = (out + k) * w->of_out + in * w->of_in;
-        for (int i = 0; i < 9; i++)
-            g[i / 3][i % 3][k] = element_load(w->read, from, at + (w->flip ? 8 - i : i));
+    V g[WINDOW_SIDE * WINDOW_SIDE], half[WINDOW_SIDE][SIDE], u[SIDE][SIDE];
+    int64_t rows = w->panel.rows;
+    load_windows(w, from, out * w->of_out + in * w->of_in, least(FEW_ROWS, w->out - out), g);
+    for (int i = 0; i < WINDOW_SIDE; i++) {
+        V row[WINDOW_SIDE];
+        UNROLL for (int j = 0; j < WINDOW_SIDE; j++) row[j] = g[w->flip ? 8 - 3 * i - j : 3 * i + j];
+        of_window(half[i], row);
     }
-    for (int i = 0; i < WINDOW_SIDE; i++)
-        of_window(half[i], g[i]);
     transform_columns(of_window, WINDOW_SIDE, half, u);
     to += ((out - first) / rows * w->in + in) * rows + out % rows;
     for (int p = 0; p < PLACES; p++, to += panels_held(w) * w->in * rows)
