@@ -207,12 +207,11 @@ ISA ALWAYS static inline void store_tile(const Winograd *w, char *to, const Spot
 {
     const int64_t size = dtype_size[w->made], pitch = w->to.stride[2] * size;
     to += spot->at * size;
-    if (w->made == DT_F32 && spot->rows == TILE && spot->columns == TILE) {
-        UNROLL for (int i = 0; i < TILE; i++) * (Four *)(void *)(to + i * pitch) = y[i];
-        return;
-    }
-    for (int64_t i = 0; i < spot->rows; i++)
-        FOR_TYPE(w->made, store, to + i * pitch, y[i], spot->columns);
+    if (spot->rows == TILE && spot->columns == TILE)
+        UNROLL for (int i = 0; i < TILE; i++) FOR_TYPE(w->made, store, to + i * pitch, y[i], TILE);
+    else
+        for (int64_t i = 0; i < spot->rows; i++)
+            FOR_TYPE(w->made, store, to + i * pitch, y[i], spot->columns);
 }
 
 /* Eight tiles of one channel from their products. */
