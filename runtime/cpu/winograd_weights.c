@@ -54,7 +54,7 @@ int64_t winograd_weights_floats(const Winograd *w)
 
 /* A tile of eight channels, of which there are n. */
 ISA ALWAYS static inline void find_channels(const Images *of, const Tile *tile, const char *from, int64_t n,
-                                        Source source[LANES], DType dt)
+                                            Source source[LANES], DType dt)
 {
     static const Tile nothing;
     for (int64_t c = 0; c < LANES; c++)
