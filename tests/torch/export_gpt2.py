@@ -23,11 +23,13 @@ class Logits(torch.nn.Module):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("path")
-    for name, default in ("layers", 48), ("width", 1600), ("heads", 25), ("batch", 8), ("length", 1024):
+    for name, default in ("layers", 48), ("width", 1600), ("heads", 25), ("batch", 8), ("length", 1024), \
+            ("vocabulary", 50257):
         p.add_argument("--" + name, type=int, default=default)
     p.add_argument("--bf16", action="store_true")
     a = p.parse_args()
-    config = transformers.GPT2Config(n_layer=a.layers, n_embd=a.width, n_head=a.heads, n_positions=a.length)
+    config = transformers.GPT2Config(n_layer=a.layers, n_embd=a.width, n_head=a.heads, n_positions=a.length,
+                                     vocab_size=a.vocabulary)
     config._attn_implementation = "eager"
     torch.set_default_dtype(torch.bfloat16 if a.bf16 else torch.float32)
     with FakeTensorMode(allow_non_fake_inputs=True):
