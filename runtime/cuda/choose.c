@@ -26,6 +26,7 @@ static void open_times(CudaProfile *p)
     fprintf(f, "%s %s %d", p->opt.device->title, p->lib.pin, p->on.cu->version);
     mem_stream_end(f);
     table_open(&p->table, p->opt.cache, XXH3_64bits(text, size));
+    algos_open(p, XXH3_64bits(text, size));
     free(text);
 }
 
@@ -56,61 +57,6 @@ void *cuda_profile_open(const ProfileOptions *o, Diag *d)
     return p;
 }
 
-/* ---- algorithms --------------------------------------------------------------------------------- */
-
-static uint32_t algo_entry(CudaProfile *p, const Product *of, const ProductAlgo *algo)
-{
-    XXH3_state_t h;
-    XXH3_128bits_reset(&h);
-    XXH3_128bits_update(&h, of, sizeof *of);
-    XXH3_128bits_update(&h, algo, sizeof *algo);
-    return table_find(&p->table, XXH3_128bits_digest(&h));
-}
-
-/* The library's first ones, and its first without workspace. */
-static bool ask(CudaProfile *p, Known *k, Diag *d)
-{
-    Routine r;
-    bool ok = routine_make(&r, &p->lib, &k->of, d);
-    k->n = ok ? routine_algos(&r, &p->lib, &k->of, p->workspace, k->algo, KNOWN_ALGOS - 1) : 0;
-    bool least = ok && routine_algos(&r, &p->lib, &k->of, 0, &k->algo[k->n], 1) == 1;
-    for (int i = 0; i < k->n && least; i++)
-        least = memcmp(&k->algo[i], &k->algo[k->n], sizeof *k->algo) != 0;
-    k->n += least;
-    for (int i = 0; i < k->n && profile_measures(p); i++)
-        k->entry[i] = algo_entry(p, &k->of, &k->algo[i]);
-    routine_free(&r, &p->lib);
-    return ok;
-}
-
-const Known *profile_known(CudaProfile *p, const Product *of, Diag *d)
-{
-    uint32_t i = 0;
-    while (i < p->nknown && memcmp(&p->known[i].of, of, sizeof *of) != 0)
-        i++;
-    if (i < p->nknown)
-        return &p->known[i];
-    p->known = arena_grow(&p->arena, p->known, p->nknown, &p->cknown, sizeof *p->known);
-    p->known[i].of = *of;
-    if (!ask(p, &p->known[i], d))
-        return NULL;
-    p->nknown++;
-    return &p->known[i];
-}
-
-/* The fastest within that workspace, the first where times are not known; -1: none. */
-static int fastest(const CudaProfile *p, const Known *k, int64_t workspace)
-{
-    int best = -1;
-    for (int i = 0; i < k->n; i++) {
-        double ns = profile_ns(p, k->entry[i]);
-        if (k->algo[i].workspace <= workspace &&
-            (best < 0 || (ns >= 0 && ns < profile_ns(p, k->entry[best]))))
-            best = i;
-    }
-    return best;
-}
-
 /* ---- commands ----------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -122,15 +68,15 @@ typedef struct {
 
 static bool ask_product(CudaProfile *p, Asked *q, uint32_t i, Diag *d)
 {
-    const Known *k = profile_known(p, &q->products.of[i], d);
+    const Known *k = algos_of(p, &q->products.of[i], d);
     TRY(k);
-    int first = fastest(p, k, p->workspace), least = fastest(p, k, 0);
+    int first = algos_fastest(k, p->workspace), least = algos_fastest(k, 0);
     if (first < 0)
         return true;
     least = least < 0 ? first : least;
     q->first[i] = k->algo[first];
     q->least[i] = k->algo[least];
-    q->slower += fmax(0, profile_ns(p, k->entry[least]) - profile_ns(p, k->entry[first]));
+    q->slower += fmax(0, k->ns[least] - k->ns[first]);
     return true;
 }
 

@@ -72,7 +72,7 @@ static bool bench_ns(const Bench *b, Run *run, void *what, double *ns, Diag *d)
 /* ---- algorithms --------------------------------------------------------------------------------- */
 
 typedef struct {
-    const Known *k;
+    Known *k;
     int algo;
     const ProductLibrary *lib;
     Routine r;
@@ -101,10 +101,10 @@ static uint32_t unknown_algos(const CudaProfile *p, AlgoRun *run, int64_t *bytes
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->nknown; i++)
-        for (int a = 0; a < p->known[i].n && p->known[i].n > 1; a++) {
+        for (int a = 0; a < p->known[i].n && p->known[i].n > 1 && !p->known[i].kept; a++) {
             AlgoRun x = {.k = &p->known[i], .algo = a, .lib = &p->lib};
             int64_t need = place_algo(&x, 0);
-            if (profile_ns(p, x.k->entry[a]) >= 0 || !has_room(p, need))
+            if (x.k->ns[a] >= 0 || !has_room(p, need))
                 continue;
             *bytes = need > *bytes ? need : *bytes;
             run[n++] = x;
@@ -127,7 +127,7 @@ static bool measure_algos(CudaProfile *p, const Progress *pr, Diag *d)
     for (uint32_t i = 0; i < n && ok; i++) {
         progress(pr, "measuring %u of %u algorithms of products", i + 1, n);
         place_algo(&run[i], b.memory);
-        ok = bench_ns(&b, run_algo, &run[i], &p->table.entry[run[i].k->entry[run[i].algo]].ns, d);
+        ok = bench_ns(&b, run_algo, &run[i], &run[i].k->ns[run[i].algo], d);
     }
     bench_close(&b);
     for (uint32_t i = 0; i < n; i++)
@@ -257,8 +257,8 @@ bool cuda_times(void *user, Times worth, const Progress *pr, StepCost *out, Diag
     if (!profile_measures(p))
         return profile_answer(p, out, d);
     bool compiles = cuda_nvrtc(p->on.cu, &(Diag){0}) != NULL; /* it is missed when the plan is to run */
-    return measure_algos(p, pr, d) && profile_answer(p, out, d) && (!compiles || measure_items(p, pr, d)) &&
-           table_write(&p->table, d) && profile_answer(p, out, d);
+    return measure_algos(p, pr, d) && algos_keep(p, d) && profile_answer(p, out, d) &&
+           (!compiles || measure_items(p, pr, d)) && table_write(&p->table, d) && profile_answer(p, out, d);
 }
 
 /* Steps come in the order of the items: from where the last was found. */

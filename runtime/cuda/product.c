@@ -194,6 +194,27 @@ static bool prefer(const CublasLt *lt, cublasLtMatmulPreference_t pref, const Pr
     return ok;
 }
 
+static bool bytes_of_algo(const Routine *r, const ProductLibrary *l, const cublasLtMatmulAlgo_t *algo,
+                          int64_t *bytes)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    TRY(l->lt->cublasLtMatmulAlgoCheck(l->handle, r->op, r->layout[GEMM_B], r->layout[GEMM_A],
+                                       r->layout[GEMM_Y], r->layout[GEMM_Y], algo, &result) == 0);
+    *bytes = (int64_t)result.workspaceSize;
+    return true;
+}
+
+/* The larger of what the heuristic and the check of an algorithm say that it needs. */
+static bool check_algo(const Routine *r, const ProductLibrary *l,
+                       const cublasLtMatmulHeuristicResult_t *found, int64_t workspace, ProductAlgo *out)
+{
+    int64_t bytes;
+    TRY(bytes_of_algo(r, l, &found->algo, &bytes));
+    *out = (ProductAlgo){found->algo, (int64_t)found->workspaceSize};
+    out->workspace = bytes > out->workspace ? bytes : out->workspace;
+    return out->workspace <= workspace;
+}
+
 int routine_algos(const Routine *r, const ProductLibrary *l, const Product *p, int64_t workspace,
                   ProductAlgo *out, int most)
 {
@@ -209,8 +230,7 @@ int routine_algos(const Routine *r, const ProductLibrary *l, const Product *p, i
                                               &n) != 0)
         n = 0;
     for (int i = 0; i < n; i++)
-        if (found[i].state == 0 && (int64_t)found[i].workspaceSize <= workspace)
-            out[kept++] = (ProductAlgo){found[i].algo, (int64_t)found[i].workspaceSize};
+        kept += found[i].state == 0 && check_algo(r, l, &found[i], workspace, &out[kept]);
     l->lt->cublasLtMatmulPreferenceDestroy(pref);
     return kept;
 }
@@ -255,10 +275,8 @@ bool products_have_epilogues(const ProductLibrary *l)
 
 bool routine_takes(const Routine *r, const ProductLibrary *l, const ProductAlgo *algo)
 {
-    cublasLtMatmulHeuristicResult_t result;
-    return l->lt->cublasLtMatmulAlgoCheck(l->handle, r->op, r->layout[GEMM_B], r->layout[GEMM_A],
-                                          r->layout[GEMM_Y], r->layout[GEMM_Y], &algo->algo, &result) == 0 &&
-           (int64_t)result.workspaceSize <= algo->workspace;
+    int64_t bytes;
+    return bytes_of_algo(r, l, &algo->algo, &bytes) && bytes <= algo->workspace;
 }
 
 bool routine_run(const Routine *r, const ProductLibrary *l, const CUdeviceptr at[GEMM_OPERANDS],
@@ -285,7 +303,7 @@ const char product_unpinned[] = "cublaslt";
 enum { WORDS = 8 };
 
 /* "1f.20003.0.1+33554432": words without the zeros at their end, and the workspace. */
-static const char *algo_text(const ProductAlgo *algo, Arena *a)
+const char *product_algo_text(const ProductAlgo *algo, Arena *a)
 {
     const char *text = "";
     int n = WORDS;
@@ -304,12 +322,12 @@ const char *product_choice(const ProductLibrary *l, const ProductAlgo *algo, uin
     bool any = false;
     for (uint32_t i = 0; i < n; i++) {
         any |= algo[i].workspace >= 0;
-        text = arena_printf(a, "%s%s%s", text, i ? "," : "", algo_text(&algo[i], a));
+        text = arena_printf(a, "%s%s%s", text, i ? "," : "", product_algo_text(&algo[i], a));
     }
     return any ? text : NULL;
 }
 
-static bool parse_algo(const char **s, ProductAlgo *out)
+bool product_algo_parse(const char **s, ProductAlgo *out)
 {
     char *end;
     *out = (ProductAlgo){.workspace = -1};
@@ -343,6 +361,6 @@ bool product_parse(const ProductLibrary *l, const char *choice, uint32_t n, Prod
     TRY(l->lt && strncmp(choice, head, length) == 0);
     choice += length;
     for (uint32_t i = 0; i < n; i++)
-        TRY((i == 0 || *choice++ == ',') && parse_algo(&choice, &out[i]));
+        TRY((i == 0 || *choice++ == ',') && product_algo_parse(&choice, &out[i]));
     return *choice == '\0';
 }

@@ -70,6 +70,9 @@ bool routine_run(const Routine *r, const ProductLibrary *l, const CUdeviceptr at
  * algorithm for each of a command's products, "-" for one that runs as text.  NULL if all do. */
 extern const char product_unpinned[]; /* "cublaslt" */
 const char *product_choice(const ProductLibrary *l, const ProductAlgo *algo, uint32_t n, Arena *a);
+/* The part of one product: text in hexadecimal, "-" for one that runs as text; *s moves behind it. */
+const char *product_algo_text(const ProductAlgo *algo, Arena *a);
+bool product_algo_parse(const char **s, ProductAlgo *out);
 /* The algorithms of n products from a choice, NULL: all run as text.  False: it is none that is pinned to
  * this library. */
 bool product_parse(const ProductLibrary *l, const char *choice, uint32_t n, ProductAlgo *out);

@@ -6,15 +6,25 @@
 #include "product.h"
 #include "runtime/times.h"
 
-enum { KNOWN_ALGOS = 8 };
+enum { KNOWN_ALGOS = 8, KEPT_ALGOS = 2 };
 
-/* A distinct product, and the library's algorithms for it in its order, those without workspace last. */
+/* A distinct product, and the library's algorithms for it in its order, those without workspace last; or,
+ * where they have been timed, in this process or before, the fastest, then the fastest without workspace. */
 typedef struct {
     Product of;
     ProductAlgo algo[KNOWN_ALGOS];
-    uint32_t entry[KNOWN_ALGOS]; /* of their times */
+    double ns[KNOWN_ALGOS]; /* < 0: not timed */
     int n;
+    bool kept;
 } Known;
+
+/* Of a product that was known. */
+typedef struct {
+    XXH128_hash_t key;
+    ProductAlgo algo[KEPT_ALGOS];
+    double ns[KEPT_ALGOS];
+    int n;
+} Kept;
 
 /* A command of the last round, with what it runs through. */
 typedef struct {
@@ -34,6 +44,9 @@ typedef struct {
     Arena arena;
     Known *known;
     uint32_t nknown, cknown;
+    Kept *kept;
+    uint32_t nkept, ckept;
+    char algos[40]; /* the file of those in the cache */
     Arena round;
     Item *item;
     uint32_t nitem;
@@ -49,8 +62,19 @@ static inline double profile_ns(const CudaProfile *p, uint32_t entry)
 {
     return profile_measures(p) ? p->table.entry[entry].ns : -1;
 }
-const Known *profile_known(CudaProfile *p, const Product *of,
-                           Diag *d); /* asked for if it is new; NULL: failed */
+/* ---- algos.c ------------------------------------------------------------------------------------ */
+
+/* Those of devices of that hash, where there is a cache. */
+void algos_open(CudaProfile *p, uint64_t of);
+/* Asked for if it is new; NULL: failed. */
+const Known *algos_of(CudaProfile *p, const Product *of, Diag *d);
+/* The fastest within that workspace, the first where times are not known; -1: none. */
+int algos_fastest(const Known *k, int64_t workspace);
+/* What is timed is chosen from now on. */
+bool algos_keep(CudaProfile *p, Diag *d);
+
+/* ---- choose.c ----------------------------------------------------------------------------------- */
+
 /* The answers for the items, which choose again as times have it. */
 bool profile_answer(CudaProfile *p, StepCost *out, Diag *d);
 
