@@ -73,6 +73,7 @@ static void analyse(Printer *pr, Sched *s, const Kernel *k, Arena *a)
     pr->mark = NEW(a, bool, s->n + 1);
     pr->need = NEW(a, bool, s->n + 1);
     pr->parts = (Parts){.n = 1, .at = NEW(a, int64_t, s->n + 1)};
+    pr->rows.held = NEW(a, bool, s->n + 1);
     if (s->kind == SCHED_ROW)
         rows_make(&pr->rows, s, &pr->v, a);
     pr->launches = s->kind == SCHED_POINT ? point_launch(s, &pr->v)

@@ -113,6 +113,11 @@ static bool walks(const Printer *pr, uint32_t i)
     return pr->mark[i] && cuda_is_plain(&pr->s->ins[i]) && (pr->s->dep[i] & pr->s->red);
 }
 
+static bool loads_chunk(const Printer *pr, uint32_t i)
+{
+    return walks(pr, i) && pr->s->ins[i].kind == K_LOAD && pr->v.wide[i];
+}
+
 static void row_of_chunks(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
@@ -122,7 +127,7 @@ static void row_of_chunks(Printer *pr, int pass)
         if (walks(pr, i) && !in_chunk(s, i))
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     for (uint32_t i = 0; i < s->n; i++)
-        if (walks(pr, i) && s->ins[i].kind == K_LOAD && pr->v.wide[i]) {
+        if (loads_chunk(pr, i) && !pr->rows.held[i]) {
             chunk_declare(pr, i, 0);
             chunk_load(pr, i, "");
         }
@@ -143,6 +148,14 @@ static void row_of_chunks(Printer *pr, int pass)
     chunk_end(pr, pr->mark);
 }
 
+static bool stores_rows(const Printer *pr)
+{
+    for (uint32_t i = 0; i < pr->s->n; i++)
+        if (pr->mark[i] && pr->s->ins[i].kind == K_STORE && (pr->s->dep[i] & pr->s->red))
+            return true;
+    return false;
+}
+
 /* Rows that a thread loads before it adds: that so many bytes are on their way to it. */
 static int rows_in_flight(const Printer *pr)
 {
@@ -151,23 +164,69 @@ static int rows_in_flight(const Printer *pr)
     for (uint32_t i = 0; i < s->n; i++)
         if (walks(pr, i) && s->ins[i].kind == K_LOAD && in_chunk(s, i))
             bytes += pr->v.width * dtype_size[s->k->operand[s->ins[i].operand]];
-    return bytes == 0 || bytes >= FLIGHT_BYTES ? 1 : FLIGHT_BYTES / bytes;
+    /* One or two operands leave registers for more. */
+    int most = stores_rows(pr) && bytes <= FLIGHT_BYTES / 2 ? 2 * FLIGHT_BYTES : FLIGHT_BYTES;
+    return bytes == 0 || bytes >= most ? 1 : most / bytes;
+}
+
+/* Row c of so many, which is r here and need not be there. */
+static void open_row(Printer *pr, int many, int64_t rows)
+{
+    LINE("#pragma unroll");
+    OPEN("for (int c = 0; c < %d; c++)", many);
+    LINE("const %s r = first + c * %" PRId64 ";", pr->w.index, rows);
+    LINE("if (r >= to)");
+    LINE("    continue;");
+}
+
+/* What is stored may lie where the next rows are read: the compiler does not read them before. */
+static void load_rows(Printer *pr, int many, int64_t rows)
+{
+    const Sched *s = pr->s;
+    for (uint32_t i = 0; i < s->n; i++) {
+        pr->rows.held[i] = loads_chunk(pr, i);
+        if (pr->rows.held[i])
+            chunk_declare(pr, i, many);
+    }
+    open_row(pr, many, rows);
+    text_unpack(&pr->w, s, "r", s->red);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (pr->rows.held[i])
+            chunk_load(pr, i, "[c]");
+    CLOSE();
+}
+
+static void walk_rows(Printer *pr, int pass)
+{
+    const char *index = pr->w.index;
+    int64_t rows = pr->launch.block / (unsigned)pr->columns.lanes;
+    int many = rows_in_flight(pr);
+    if (many == 1 || !stores_rows(pr)) {
+        LINE("#pragma unroll %d", many);
+        OPEN("for (%s r = from + threadIdx.x / %d; r < to; r += %" PRId64 ")", index, pr->columns.lanes, rows);
+        row_of_chunks(pr, pass);
+        CLOSE();
+        return;
+    }
+    OPEN("for (%s first = from + threadIdx.x / %d; first < to; first += %" PRId64 ")", index,
+         pr->columns.lanes, many * rows);
+    load_rows(pr, many, rows);
+    open_row(pr, many, rows);
+    row_of_chunks(pr, pass);
+    CLOSE();
+    CLOSE();
+    memset(pr->rows.held, 0, pr->s->n * sizeof *pr->rows.held);
 }
 
 static void run_pass(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
-    const char *index = pr->w.index;
-    int64_t rows = pr->launch.block / (unsigned)pr->columns.lanes;
     for (uint32_t i = 0; i < s->n; i++)
         if (cuda_reduces_at(s, i, pass))
             start(pr, i);
     memset(pr->mark, 0, s->n * sizeof *pr->mark);
     sched_vector_set(s, pass, pr->mark);
-    LINE("#pragma unroll %d", rows_in_flight(pr));
-    OPEN("for (%s r = from + threadIdx.x / %d; r < to; r += %" PRId64 ")", index, pr->columns.lanes, rows);
-    row_of_chunks(pr, pass);
-    CLOSE();
+    walk_rows(pr, pass);
     for (uint32_t i = 0; i < s->n; i++)
         if (cuda_reduces_at(s, i, pass))
             join(pr, i);

@@ -7,24 +7,30 @@
 #include "ir/mem.h"
 #include <stdlib.h>
 
-enum { HELD_BYTES = 128, HELD_WITH_SUMS = 320, HELD_ELEMENTS = 32, MAX_LANES = 512, MANY_INSTS = 64,
+enum { HELD_BYTES = 128, HELD_WITH_SUMS = 320, HELD_AND_AHEAD = 352, HELD_ELEMENTS = 32, MAX_LANES = 512, MANY_INSTS = 64,
        UNROLL = 4, SHARED_MOST = 100 << 10 };
 
 static bool along_row(const Sched *s, uint32_t i) { return s->dep[i] >> s->vec & 1; }
 
-/* Bytes per element of what is kept from one pass to another. */
-static int64_t held_bytes(Rows *r, const Sched *s, Arena *a)
+/* Per instruction, in how many passes it is; allocated in a. */
+static int *count_passes(const Sched *s, Arena *a)
 {
     int *passes = NEW(a, int, s->n + 1);
     bool *mark = NEW(a, bool, s->n + 1);
-    bool has_sums = kernel_has_column_sums(s->k);
-    int64_t bytes = 0;
     for (int pass = 0; pass <= s->last; pass++) {
         memset(mark, 0, s->n * sizeof *mark);
         sched_vector_set(s, pass, mark);
         for (uint32_t i = 0; i < s->n; i++)
             passes[i] += mark[i];
     }
+    return passes;
+}
+
+/* Bytes per element of what is kept from one pass to another. */
+static int64_t held_bytes(Rows *r, const Sched *s, const int *passes)
+{
+    bool has_sums = kernel_has_column_sums(s->k);
+    int64_t bytes = 0;
     for (uint32_t i = 0; i < s->n; i++) {
         r->held[i] = s->ins[i].kind == K_LOAD && along_row(s, i) && passes[i] > 1 &&
                      (!has_sums || (s->dep[i] & ~s->red)); /* what all rows share is in a cache */
@@ -37,15 +43,30 @@ static int64_t held_bytes(Rows *r, const Sched *s, Arena *a)
     return bytes;
 }
 
+/* What is read once, behind a reduction, is read before it with the rest, where there are registers for it:
+ * blocks that sum columns are too few to hide the second wait. */
+static void hold_ahead(Rows *r, const Sched *s, const int *passes, int64_t elements, int64_t bytes)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        int64_t size = s->ins[i].kind == K_LOAD ? dtype_size[s->k->operand[s->ins[i].operand]] : 0;
+        if (!size || !along_row(s, i) || passes[i] != 1 || !(s->dep[i] & ~s->red) ||
+            (bytes + size) * elements > HELD_AND_AHEAD)
+            continue;
+        r->held[i] = true;
+        bytes += size;
+    }
+}
+
 void rows_make(Rows *r, const Sched *s, const Vector *v, Arena *a)
 {
+    const int *passes = count_passes(s, a);
     int64_t n = s->extent[s->vec], outer = n ? s->nred / n : 0;
     *r = (Rows){.lanes = 1, .turns = 1, .held = NEW(a, bool, s->n + 1), .kept = NEW(a, bool, s->n + 1),
                 .at = NEW(a, int64_t, s->n + 1)};
     r->along = ceil_div(n + (v->phase >= 0 ? v->width - 1 : 0), v->width);
     r->along = r->along ? r->along : 1;
     r->all = n ? outer * r->along : 0;
-    int64_t bytes = held_bytes(r, s, a), most = HELD_ELEMENTS / (s->n > MANY_INSTS ? 2 : 1) / v->width;
+    int64_t bytes = held_bytes(r, s, passes), most = HELD_ELEMENTS / (s->n > MANY_INSTS ? 2 : 1) / v->width;
     while (most > 1 && most * v->width * bytes > (r->sums ? HELD_WITH_SUMS : HELD_BYTES))
         most /= 2;
     while (r->lanes < WARP && r->lanes < r->all)
@@ -56,6 +77,8 @@ void rows_make(Rows *r, const Sched *s, const Vector *v, Arena *a)
     r->chunks = (int)ceil_div(r->all, r->lanes);
     r->chunks = r->chunks > most && !r->sums ? 0 : r->chunks ? r->chunks : 1;
     memset(r->chunks ? r->kept : r->held, 0, s->n * sizeof *r->held);
+    if (r->sums)
+        hold_ahead(r, s, passes, r->chunks * v->width, bytes);
 }
 
 /* Bytes of shared memory for what is kept there, while there is room. */
