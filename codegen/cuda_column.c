@@ -18,7 +18,7 @@ static int narrowest(const Sched *s)
     int size = 8;
     for (uint32_t i = 0; i < s->n; i++) {
         const KInst *in = &s->ins[i];
-        if (in->kind != K_LOAD || !s->live[i] || !(s->dep[i] & s->red) || !in_chunk(s, i))
+        if (in->kind != K_LOAD || !s->shaping[i] || !(s->dep[i] & s->red) || !in_chunk(s, i))
             continue;
         int own = dtype_size[s->k->operand[in->operand]];
         size = own < size ? own : size;
@@ -34,7 +34,7 @@ CudaLaunch column_launch(Printer *pr)
     while (lanes < WARP && lanes < piece && lanes < chunks)
         lanes *= 2;
     /* Twice as many have at most 128 registers each. */
-    unsigned threads = (unsigned)lanes, most = FLAT_THREADS * (s->n > MANY_INSTS ? 2 : 1);
+    unsigned threads = (unsigned)lanes, most = FLAT_THREADS * (cuda_shaping_count(s) > MANY_INSTS ? 2 : 1);
     while (threads < WARP || (threads < most && threads / (unsigned)lanes < s->nred))
         threads *= 2;
     pr->columns.lanes = lanes;
@@ -203,7 +203,8 @@ static void walk_rows(Printer *pr, int pass)
     int many = rows_in_flight(pr);
     if (many == 1 || !stores_rows(pr)) {
         LINE("#pragma unroll %d", many);
-        OPEN("for (%s r = from + threadIdx.x / %d; r < to; r += %" PRId64 ")", index, pr->columns.lanes, rows);
+        OPEN("for (%s r = from + threadIdx.x / %d; r < to; r += %" PRId64 ")", index, pr->columns.lanes,
+             rows);
         row_of_chunks(pr, pass);
         CLOSE();
         return;

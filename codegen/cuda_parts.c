@@ -8,13 +8,13 @@
 
 enum { LEAST_BYTES = 1000000, LEAST_BLOCKS = BLOCKS / 2 };
 
-/* Bytes that all accesses of the kernel touch. */
-static int64_t bytes_moved(const Sched *s)
+/* Bytes that reductions read. */
+static int64_t bytes_read(const Sched *s)
 {
     int64_t sum = 0;
     for (uint32_t i = 0; i < s->n; i++) {
         const KInst *in = &s->ins[i];
-        if (!s->live[i] || (in->kind != K_LOAD && in->kind != K_STORE))
+        if (!s->shaping[i] || in->kind != K_LOAD)
             continue;
         int64_t n = dtype_size[s->k->operand[in->operand]];
         for (int d = 0; d < s->rank; d++)
@@ -29,14 +29,6 @@ static bool reduces_last(const Sched *s)
 {
     for (uint32_t i = 0; i < s->n; i++)
         if (cuda_reduces_at(s, i, s->last))
-            return true;
-    return false;
-}
-
-static bool stores_last(const Sched *s)
-{
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->ins[i].kind == K_STORE && (s->dep[i] & s->red))
             return true;
     return false;
 }
@@ -58,7 +50,7 @@ static int64_t lay_out(Printer *pr, int64_t columns)
 
 static bool wants_parts(const Printer *pr, int64_t blocks)
 {
-    return blocks > 0 && blocks < LEAST_BLOCKS && bytes_moved(pr->s) >= LEAST_BYTES;
+    return blocks > 0 && blocks < LEAST_BLOCKS && bytes_read(pr->s) >= LEAST_BYTES;
 }
 
 bool parts_are_few(const Printer *pr, int64_t blocks, int64_t points, int64_t least)
@@ -76,8 +68,8 @@ CudaLaunch parts_launch(Printer *pr, int64_t blocks, unsigned threads, int64_t p
     if (!wants_parts(pr, blocks) || phases > CUDA_PHASES || points < 2 * least)
         return l;
     int64_t n = ceil_div(BLOCKS, blocks), most = points / least;
-    /* Who walks over the points joins first: that is to be little beside the walk. */
-    for (int64_t i = n; (s->last > 0 || stores_last(s)) && i > 1 && points / i < 4 * i; i--)
+    /* Who walks over the points again joins first: that is to be little beside the walk. */
+    for (int64_t i = n; i > 1 && points / i < 4 * i; i--)
         n = blocks * i >= LEAST_BLOCKS ? i : n;
     pr->parts.n = n < most ? n : most;
     pr->parts.per = ceil_div(points, pr->parts.n);

@@ -7,8 +7,8 @@
 #include "ir/mem.h"
 #include <stdlib.h>
 
-enum { HELD_BYTES = 128, HELD_WITH_SUMS = 320, HELD_AND_AHEAD = 352, HELD_ELEMENTS = 32, MAX_LANES = 512, MANY_INSTS = 64,
-       UNROLL = 4, SHARED_MOST = 100 << 10 };
+enum { HELD_BYTES = 128, HELD_ELEMENTS = 32, HELD_WITH_SUMS = 16, HELD_AND_AHEAD = 352, MAX_LANES = 512,
+       MANY_INSTS = 64, UNROLL = 4, SHARED_MOST = 100 << 10 };
 
 static bool along_row(const Sched *s, uint32_t i) { return s->dep[i] >> s->vec & 1; }
 
@@ -26,21 +26,53 @@ static int *count_passes(const Sched *s, Arena *a)
     return passes;
 }
 
-/* Bytes per element of what is kept from one pass to another. */
-static int64_t held_bytes(Rows *r, const Sched *s, const int *passes)
+static int64_t load_bytes(const Sched *s, uint32_t i)
 {
-    bool has_sums = kernel_has_column_sums(s->k);
+    return s->ins[i].kind == K_LOAD ? dtype_size[s->k->operand[s->ins[i].operand]] : 0;
+}
+
+static int64_t value_bytes(const Sched *s, uint32_t i)
+{
+    return s->ins[i].type == KT_INT || s->f64 ? 8 : 4;
+}
+
+/* What all rows share is in a cache. */
+static bool is_rows_own(const Sched *s, uint32_t i)
+{
+    return along_row(s, i) && (!kernel_has_column_sums(s->k) || (s->dep[i] & ~s->red));
+}
+
+/* What is kept from one pass to another; returns bytes per element. */
+static int64_t hold(Rows *r, const Sched *s, const int *passes)
+{
     int64_t bytes = 0;
     for (uint32_t i = 0; i < s->n; i++) {
-        r->held[i] = s->ins[i].kind == K_LOAD && along_row(s, i) && passes[i] > 1 &&
-                     (!has_sums || (s->dep[i] & ~s->red)); /* what all rows share is in a cache */
+        r->held[i] = s->ins[i].kind == K_LOAD && passes[i] > 1 && is_rows_own(s, i);
         r->kept[i] = r->held[i];
-        bytes += r->held[i] ? dtype_size[s->k->operand[s->ins[i].operand]] : 0;
         bool sums = s->live[i] && s->ins[i].kind == K_COLUMN_SUM;
-        bytes += s->saved[i] || sums ? (s->ins[i].type == KT_INT || s->f64 ? 8 : 4) : 0;
+        bytes += (r->held[i] ? load_bytes(s, i) : 0) + (s->saved[i] || sums ? value_bytes(s, i) : 0);
         r->sums += sums;
     }
     return bytes;
+}
+
+/* Elements of a row that a thread has at most, by what its reductions read of it, as if all of that were
+ * needed again. */
+static int64_t most_elements(const Sched *s)
+{
+    int64_t bytes = 0, most = HELD_ELEMENTS / (cuda_shaping_count(s) > MANY_INSTS ? 2 : 1);
+    int loads = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        bool own = s->shaping[i] && along_row(s, i) && (s->dep[i] & ~s->red);
+        bool load = own && s->ins[i].kind == K_LOAD;
+        loads += load;
+        bytes += load ? load_bytes(s, i) : own && sched_is_heavy(&s->ins[i]) ? value_bytes(s, i) : 0;
+    }
+    if (loads > 1 && most > HELD_WITH_SUMS) /* a gradient: room for sums of columns */
+        most = HELD_WITH_SUMS;
+    while (most > 1 && most * bytes > HELD_BYTES)
+        most /= 2;
+    return most;
 }
 
 /* What is read once, behind a reduction, is read before it with the rest, where there are registers for it:
@@ -48,7 +80,7 @@ static int64_t held_bytes(Rows *r, const Sched *s, const int *passes)
 static void hold_ahead(Rows *r, const Sched *s, const int *passes, int64_t elements, int64_t bytes)
 {
     for (uint32_t i = 0; i < s->n; i++) {
-        int64_t size = s->ins[i].kind == K_LOAD ? dtype_size[s->k->operand[s->ins[i].operand]] : 0;
+        int64_t size = load_bytes(s, i);
         if (!size || !along_row(s, i) || passes[i] != 1 || !(s->dep[i] & ~s->red) ||
             (bytes + size) * elements > HELD_AND_AHEAD)
             continue;
@@ -66,9 +98,8 @@ void rows_make(Rows *r, const Sched *s, const Vector *v, Arena *a)
     r->along = ceil_div(n + (v->phase >= 0 ? v->width - 1 : 0), v->width);
     r->along = r->along ? r->along : 1;
     r->all = n ? outer * r->along : 0;
-    int64_t bytes = held_bytes(r, s, passes), most = HELD_ELEMENTS / (s->n > MANY_INSTS ? 2 : 1) / v->width;
-    while (most > 1 && most * v->width * bytes > (r->sums ? HELD_WITH_SUMS : HELD_BYTES))
-        most /= 2;
+    int64_t bytes = hold(r, s, passes), most = most_elements(s) / v->width;
+    most = most ? most : 1;
     while (r->lanes < WARP && r->lanes < r->all)
         r->lanes *= 2;
     while (r->lanes < MAX_LANES &&

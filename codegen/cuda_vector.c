@@ -72,12 +72,13 @@ static void mark_wide(const Sched *s, Vector *v)
     }
 }
 
-/* Bytes per access, over those that could be wide. */
+/* Bytes per access, over those that could be wide and that may decide. */
 static int64_t score(const Sched *s, const Vector *v)
 {
     int64_t sum = 0;
     for (uint32_t i = 0; i < s->n; i++) {
-        int64_t size = is_access(&s->ins[i]) ? size_of(s, &s->ins[i]) : 0, chunk = v->width * size;
+        bool counts = s->shaping[i] && is_access(&s->ins[i]);
+        int64_t size = counts ? size_of(s, &s->ins[i]) : 0, chunk = v->width * size;
         sum += v->wide[i] ? (chunk < WIDE_BYTES ? chunk : WIDE_BYTES) : size;
     }
     return sum;
@@ -89,7 +90,7 @@ static int column_values(const Sched *s, int pass)
     int n = 0;
     for (uint32_t i = 0; i < s->n; i++) {
         bool column = (s->dep[i] >> s->vec & 1) && !(s->dep[i] & s->red);
-        bool once = s->live[i] && s->ins[i].kind == K_LOAD && column;
+        bool once = s->shaping[i] && s->ins[i].kind == K_LOAD && column;
         n += cuda_reduces_at(s, i, pass) || once;
     }
     return n;
@@ -100,9 +101,9 @@ static int widest(const Sched *s)
     int width = 1;
     for (uint32_t i = 0; i < s->n; i++) {
         const KInst *in = &s->ins[i];
-        bool draw = s->live[i] && in->kind == K_EXPR && in->expr->cost == EXPR_UNIFORM;
+        bool draw = s->shaping[i] && in->kind == K_EXPR && in->expr->cost == EXPR_UNIFORM;
         int64_t most = draw ? DRAW : 1;
-        if (is_access(in) && s->live[i] && (contiguous(s, in, false) || (!s->red && row_major(s, in))))
+        if (is_access(in) && s->shaping[i] && (contiguous(s, in, false) || (!s->red && row_major(s, in))))
             most = WIDE_BYTES / size_of(s, in);
         width = most > width ? (int)most : width;
     }
@@ -136,7 +137,7 @@ static void try_width(Vector *best, const Sched *s, int width, Arena *a)
     }
     bool anywhere = s->kind == SCHED_ROW && !kernel_has_column_sums(s->k); /* whose columns stay a thread's */
     for (uint32_t i = 0; i < s->n && anywhere && n >= 2 * width; i++)
-        if (s->live[i] && is_access(&s->ins[i]) && contiguous(s, &s->ins[i], false) &&
+        if (s->shaping[i] && is_access(&s->ins[i]) && contiguous(s, &s->ins[i], false) &&
             !round_positions(s, &s->ins[i], NULL, width, false)) {
             v = (Vector){.width = width, .edges = true, .phase = (int)i};
             try_vector(best, s, v, a);

@@ -111,6 +111,19 @@ static void find_live(Sched *s)
     }
 }
 
+static void find_shaping(Sched *s)
+{
+    bool any = false;
+    for (uint32_t i = s->n; i-- > 0;) {
+        bool reduces = s->live[i] && k_reduces(&s->ins[i]);
+        any |= reduces;
+        for (int a = 0; a < k_nargs(&s->ins[i]) && (reduces || s->shaping[i]); a++)
+            s->shaping[s->ins[i].arg[a]] = true;
+    }
+    if (!any)
+        memcpy(s->shaping, s->live, s->n * sizeof *s->shaping);
+}
+
 /* The dimension along which an operand that strides along the vector dimension is contiguous. */
 static int find_tile(const Sched *s)
 {
@@ -175,6 +188,7 @@ void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
     s->dep = NEW(a, uint32_t, k->nins + 1);
     s->scope = NEW(a, Scope, k->nins + 1);
     s->live = NEW(a, bool, k->nins + 1);
+    s->shaping = NEW(a, bool, k->nins + 1);
     s->saved = NEW(a, bool, k->nins + 1);
     for (int i = 0; i < k->noperands; i++)
         s->f64 |= k->operand[i] == DT_F64;
@@ -185,6 +199,7 @@ void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
     s->tile = find_tile(s);
     find_levels(s);
     find_live(s);
+    find_shaping(s);
     s->nitem = s->nred = 1;
     for (int d = 0; d < s->rank; d++)
         if (s->red >> d & 1)

@@ -40,6 +40,9 @@ typedef struct {
     uint32_t *dep;           /* per instruction: bits of the dimensions it changes with */
     Scope *scope;            /* per instruction */
     bool *live, *saved;      /* reaches a store; kept in the row buffer between passes */
+    bool *shaping;           /* what a kernel's shape may depend on where its sums' order does: what reaches a
+                              * reduction, sums of columns beside it apart; the other results of a group are
+                              * not made by all of its executions.  Without reductions: live */
     int last;                /* last pass over the reduced dimensions */
     int64_t nitem, nred;     /* parallel points without the vector dimension; reduced points */
 } Sched;

@@ -692,5 +692,5 @@ bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, con
 
 bool command_inplace(const Command *c, int read, int write)
 {
-    return c->loop ? loop_inplace(c, read, write) : kernel_inplace(&c->k, read, write);
+    return c->loop ? loop_inplace(c, read, write) : kernel_takes_over(&c->k, read, write);
 }

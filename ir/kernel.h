@@ -232,8 +232,16 @@ bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, con
            Diag *d);
 /* Of a kernel that names a routine and is one node's: the description, else NULL.  Allocated in a. */
 const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, Arena *a);
-/* May `write` take over the memory of `read` (same bytes, element for element)? */
+/* Can `write` be in the memory of `read` (same bytes, element for element)? */
 bool kernel_inplace(const Kernel *k, int read, int write);
+/* May a plan decide so, as it makes no difference to the bits?  A sum that is added to a product of 16-bit
+ * factors is always where it is, or never: cuBLASLt (13.1, on an H200) has other bits in place, with the same
+ * algorithm. */
+static inline bool kernel_takes_over(const Kernel *k, int read, int write)
+{
+    bool apart = k->lib == LIB_MATMUL_ADD && read == 2 && dtype_size[k->operand[0]] <= 2;
+    return !apart && kernel_inplace(k, read, write);
+}
 /* Likewise of a command. */
 bool command_inplace(const Command *c, int read, int write);
 /* Bytes of a loop's own buffers, without the library's workspace; 0: it is no loop. */

@@ -430,7 +430,7 @@ bool loop_inplace(const Command *c, int read, int write)
             reads++;
             for (int w = s->nread; w < s->k.noperands; w++)
                 ok |= s->operand[w] == write && !s->split && s->row_bytes[r] == s->row_bytes[w] &&
-                      !s->rows_apart[r] && !s->rows_apart[w] && kernel_inplace(&s->k, r, w);
+                      !s->rows_apart[r] && !s->rows_apart[w] && kernel_takes_over(&s->k, r, w);
         }
     }
     return ok && reads == 1;

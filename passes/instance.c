@@ -99,6 +99,8 @@ static void make_op(Make *m, const StepInfo *info, const Command *c, uint32_t s)
     Arena tmp = {0};
     RematOp *op = &inst->ops[s];
     static const StepCost unknown = {.c = {{.ns = 1}}, .n = 1, .same = 1};
+    /* Made again for some of its results, it would add up columns in another order. */
+    op->once = kernel_has_column_sums(&c->k);
     for (int i = 0; i < c->n; i++) {
         op->once |= (node_def(&g->nodes[c->nodes[i].i])->traits & OPT_ONCE) != 0;
         m->in->op_of_node[c->nodes[i].i] = (int32_t)s;

@@ -398,6 +398,26 @@ static double gelu_slope(double x)
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.79788456080286536 * (1 + 0.134145 * x * x);
 }
 
+static double add_as(cudaDataType_t type, double v, double add)
+{
+    return type == CUDA_R_64F ? v + add : (double)((float)v + (float)add);
+}
+
+/* C and the bias, in an order that depends on where C is for factors of 16 bits: as a GPU does. */
+static double add_rest(const Call *c, int64_t i, int64_t at, double v)
+{
+    const Problem *p = &c->p;
+    bool half = p->a.type == CUDA_R_16F || p->a.type == CUDA_R_16BF, apart = half && c->c != c->d;
+    double bias = has_bias(&p->op) ? load(p->op.bias, p->d.type, i) : 0;
+    if (apart && has_bias(&p->op))
+        v = add_as(p->op.scale, v, bias);
+    if (c->beta != 0)
+        v = add_as(p->op.scale, v, load(c->c, p->c.type, at));
+    if (!apart && has_bias(&p->op))
+        v = add_as(p->op.scale, v, bias);
+    return v;
+}
+
 /* Part s of all sums, to the result or to the workspace. */
 static void multiply(const Call *c, const double *x, const Lanes *panel, const double *y, int64_t t, int s)
 {
@@ -425,14 +445,7 @@ static void multiply(const Call *c, const double *x, const Lanes *panel, const d
                 double other = load(c->partial, sum, o * all + part);
                 v = sum == CUDA_R_64F ? v + other : (double)((float)v + (float)other);
             }
-            if (c->beta != 0) {
-                double add = load(c->c, p->c.type, at);
-                v = sum == CUDA_R_64F ? v + add : (double)((float)v + (float)add);
-            }
-            if (has_bias(&p->op)) {
-                double add = load(p->op.bias, p->d.type, i);
-                v = sum == CUDA_R_64F ? v + add : (double)((float)v + (float)add);
-            }
+            v = add_rest(c, i, at, v);
             int64_t aux = t * p->op.aux_stride + j * p->op.aux_ld + i;
             if (is_dgelu(&p->op))
                 v *= gelu_slope(load(p->op.aux, p->d.type, aux));
