@@ -6,7 +6,7 @@
  * to walk over behind the last reduction, one more phase only joins and stores. */
 #include "cuda_int.h"
 
-enum { LEAST_BYTES = 1000000, LEAST_BLOCKS = BLOCKS / 2 };
+enum { LEAST_BYTES = 1000000, LEAST_BLOCKS = BLOCKS / 2, FEW_INSTS = 4 };
 
 /* Bytes that reductions read. */
 static int64_t bytes_read(const Sched *s)
@@ -67,7 +67,9 @@ CudaLaunch parts_launch(Printer *pr, int64_t blocks, unsigned threads, int64_t p
     pr->parts.n = 1;
     if (!wants_parts(pr, blocks) || phases > CUDA_PHASES || points < 2 * least)
         return l;
-    int64_t n = ceil_div(BLOCKS, blocks), most = points / least;
+    /* No more than run at once; of kernels that compute little twice as many do. */
+    int64_t aim = cuda_shaping_count(s) <= FEW_INSTS ? 2 * BLOCKS : BLOCKS;
+    int64_t n = aim / blocks, most = points / least;
     /* Who walks over the points again joins first: that is to be little beside the walk. */
     for (int64_t i = n; i > 1 && points / i < 4 * i; i--)
         n = blocks * i >= LEAST_BLOCKS ? i : n;

@@ -253,10 +253,10 @@ static void or_else(int64_t *v, int64_t otherwise) { *v = *v > 0 ? *v : otherwis
 /* What the text leaves open.  Splitting costs launches and makes products smaller, which fill a
  * large device less; what is below a thousandth of the memory hardly decides a peak.  A block of
  * logits has 6 k n operations a row, k n weights are read twice and their gradient is read and
- * written: with 10 rows for each operation per byte, that takes about a tenth of a block's time. */
+ * written: with 20 rows for each operation per byte, that takes about a twentieth of a block's time. */
 static void fill(DeviceInfo *d)
 {
-    enum { PART = 1024, ROWS = 10, ROW_UNIT = 256 };
+    enum { PART = 1024, ROWS = 20, ROW_UNIT = 256 };
     d->compute_efficiency = d->compute_efficiency > 0 ? d->compute_efficiency : 1;
     d->memory_efficiency = d->memory_efficiency > 0 ? d->memory_efficiency : 1;
     double best = d->flops[UNIT_VECTOR][DT_F32];
