@@ -44,6 +44,23 @@ static int64_t places(const Kernel *k, Pool p)
     return planes(k, p) * (makes_data(p) ? k->p[0] * k->p[1] : k->p[3] * k->p[4]);
 }
 
+/* Positions along a dimension, 0 or 1, that a thread makes: those that share windows. */
+static int64_t patch(const Kernel *k, Pool p, int d)
+{
+    enum { MOST_POSITIONS = 2 };
+    return p == MAX_POOL_BWD && k->p[9 + d] <= MOST_POSITIONS ? k->p[9 + d] : 1;
+}
+
+static int64_t patches_along(const Kernel *k, Pool p, int d)
+{
+    return ceil_div(makes_data(p) ? k->p[d] : k->p[3 + d], patch(k, p, d));
+}
+
+static int64_t threads_of(const Kernel *k, Pool p)
+{
+    return planes(k, p) * patches_along(k, p, 0) * patches_along(k, p, 1) * (k->p[2] / width_of(k, k->p[2]));
+}
+
 /* The window along the last dimension is one position of as many. */
 bool cuda_is_pool(const Kernel *k)
 {
@@ -58,8 +75,7 @@ bool cuda_is_pool(const Kernel *k)
 
 CudaLaunch pool_launch(const Kernel *k)
 {
-    return one_phase(blocks_for(places(k, pool_of(k)) * (k->p[2] / width_of(k, k->p[2])), FLAT_THREADS),
-                     FLAT_THREADS);
+    return one_phase(blocks_for(threads_of(k, pool_of(k)), FLAT_THREADS), FLAT_THREADS);
 }
 
 static void define(Printer *pr, const char *name, const char *value)
@@ -78,6 +94,10 @@ void pool_prelude(Printer *pr, const Kernel *k)
     define(pr, "POOL_KIND", value);
     snprintf(value, sizeof value, "%d", (int)width_of(k, k->p[2]));
     define(pr, "POOL_WIDTH", value);
+    snprintf(value, sizeof value, "%d", (int)patch(k, p, 0));
+    define(pr, "POOL_DOWN", value);
+    snprintf(value, sizeof value, "%d", (int)patch(k, p, 1));
+    define(pr, "POOL_ACROSS", value);
     define(pr, "POOL_T", text_element(k->operand[0]));
     define(pr, "POOL_INDEX", far ? "int64_t" : "int");
     snprintf(value, sizeof value, "LD_%s", dtype_name[k->operand[0]]);
@@ -87,24 +107,50 @@ void pool_prelude(Printer *pr, const Kernel *k)
     text_prelude(pr->w.f, prelude_pool);
 }
 
+static void store_one(Printer *pr, const Kernel *k, int out, const char *from, const char *at)
+{
+    LINE("for (int e = 0; e < POOL_WIDTH; e++)");
+    LINE("    ST_%s(to.v, e, %s[e]);", dtype_name[k->operand[out]], from);
+    LINE("*(%s_Some *)(p%d + (%s) * POOL_WIDTH) = to;", pr->name, out, at);
+}
+
+/* Those of a patch that are there. */
+static void store_patch(Printer *pr, const Kernel *k, int out, int64_t chunks)
+{
+    LINE("#pragma unroll");
+    OPEN("for (int n = 0; n < POOL_DOWN * POOL_ACROSS; n++)");
+    LINE("const int z1 = z + n / POOL_ACROSS, y1 = y + n %% POOL_ACROSS;");
+    OPEN("if (z1 < %" PRId64 " && y1 < %" PRId64 ")", k->p[0], k->p[1]);
+    char at[160];
+    snprintf(at, sizeof at, "((plane * %" PRId64 " + z1) * %" PRId64 " + y1) * %" PRId64 " + c", k->p[0],
+             k->p[1], chunks);
+    store_one(pr, k, out, "v[n]", at);
+    CLOSE();
+    CLOSE();
+}
+
 void pool_kernel(Printer *pr, const Kernel *k)
 {
     Pool p = pool_of(k);
-    int64_t width = width_of(k, k->p[2]), chunks = k->p[2] / width;
-    int out = p == MAX_POOL_BWD ? 2 : 1, rows = makes_data(p) ? 1 : 4;
+    int64_t chunks = k->p[2] / width_of(k, k->p[2]);
+    int64_t down = patches_along(k, p, 0), across = patches_along(k, p, 1);
     LINE("const POOL_INDEX i = (POOL_INDEX)blockIdx.x * %d + threadIdx.x;", FLAT_THREADS);
-    LINE("if (i >= %" PRId64 ")", places(k, p) * chunks);
+    LINE("if (i >= %" PRId64 ")", threads_of(k, p));
     LINE("    return;");
     LINE("const int c = (int)(i %% %" PRId64 "), at = (int)(i / %" PRId64 ");", chunks, chunks);
-    LINE("const int y = at %% %" PRId64 ", z = at / %" PRId64 " %% %" PRId64 ";", k->p[rows], k->p[rows],
-         k->p[rows - 1]);
-    LINE("REAL v[POOL_WIDTH] = {0};");
+    LINE("const int y = at %% %" PRId64 " * POOL_ACROSS, z = at / %" PRId64 " %% %" PRId64 " * POOL_DOWN;",
+         across, across, down);
+    LINE("const POOL_INDEX plane = at / %" PRId64 ";", down * across);
     LINE("%s_Some to;", pr->name);
-    LINE("%s_make(p0, %s%s / %" PRId64 ", z, y, c, v);", pr->name, out == 2 ? "p1, " : "", "at",
-         k->p[rows] * k->p[rows - 1]);
-    LINE("for (int e = 0; e < POOL_WIDTH; e++)");
-    LINE("    ST_%s(to.v, e, v[e]);", dtype_name[k->operand[out]]);
-    LINE("*(%s_Some *)(p%d + i * POOL_WIDTH) = to;", pr->name, out);
+    if (p == MAX_POOL_BWD) {
+        LINE("REAL v[POOL_DOWN * POOL_ACROSS][POOL_WIDTH] = {{0}};");
+        LINE("%s_make(p0, p1, plane, z, y, c, v);", pr->name);
+        store_patch(pr, k, 2, chunks);
+        return;
+    }
+    LINE("REAL v[POOL_WIDTH] = {0};");
+    LINE("%s_make(p0, plane, z, y, c, v);", pr->name);
+    store_one(pr, k, 1, "v", "i");
 }
 
 /* ---- into zeros ----------------------------------------------------------------------------------- */

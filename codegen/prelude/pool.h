@@ -20,13 +20,6 @@ FN int AT(position)(int at, int d, int k)
     return d ? at * (int)P10 - (int)P13 + k * (int)P16 : at * (int)P9 - (int)P12 + k * (int)P15;
 }
 
-/* The window whose position k is `at`, -1: none. */
-FN int AT(window)(int at, int d, int k)
-{
-    int from = d ? at + (int)P13 - k * (int)P16 : at + (int)P12 - k * (int)P15, s = (int)(d ? P10 : P9);
-    return from >= 0 && from % s == 0 && from / s < (int)(d ? P4 : P3) ? from / s : -1;
-}
-
 #if POOL_KIND < 2 /* max_pool_bwd, max_pool */
 /* The first position of the largest value in a window, per channel, and that value; -1: it sees nothing. */
 FN void AT(largest)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL *best, int *tap)
@@ -71,18 +64,45 @@ FN void AT(make)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL 
     POOL_EACH(e) out[e] = tap[e] < 0 ? -INF_ : out[e];
 }
 #elif POOL_KIND == 1
-FN void AT(make)(const POOL_T *x, const POOL_T *dy, POOL_INDEX plane, int z, int y, int c, REAL *out)
+/* First and last window that a row of positions can be in, along dimension d. */
+FN int AT(first_window)(int at, int d)
 {
-    ROLLED /* each looks at a whole window */
-        for (int k = (int)(P6 * P7) - 1; k >= 0; k--)
-    {
-        int od = AT(window)(z, 0, k / (int)P7), oh = AT(window)(y, 1, k % (int)P7), tap[POOL_WIDTH];
-        REAL best[POOL_WIDTH];
-        if (od < 0 || oh < 0)
-            continue;
-        AT(largest)(x, plane, od, oh, c, best, tap);
-        AT(Some) g = *AT(at)(dy, plane, od, oh, (int)P3, (int)P4, c);
-        POOL_EACH(e) out[e] += tap[e] == k ? POOL_LOAD(g.v, e) : 0;
+    const int reach = at + (int)(d ? P13 : P12) - (int)(d ? (P7 - 1) * P16 : (P6 - 1) * P15);
+    const int s = (int)(d ? P10 : P9);
+    return reach <= 0 ? 0 : (reach + s - 1) / s;
+}
+FN int AT(last_window)(int at, int d)
+{
+    const int last = (at + (int)(d ? P13 : P12)) / (int)(d ? P10 : P9), all = (int)(d ? P4 : P3);
+    return last < all ? last : all - 1;
+}
+
+/* The position of the window that `at` is, along dimension d; -1: none. */
+FN int AT(tap)(int at, int window, int d)
+{
+    const int far = at - AT(position)(window, d, 0), step = (int)(d ? P16 : P15);
+    return far >= 0 && far % step == 0 && far / step < (int)(d ? P7 : P6) ? far / step : -1;
+}
+
+/* POOL_DOWN times POOL_ACROSS positions from (z, y) on: each window that they share is looked at once. */
+FN void AT(make)(const POOL_T *x, const POOL_T *dy, POOL_INDEX plane, int z, int y, int c,
+                 REAL out[POOL_DOWN * POOL_ACROSS][POOL_WIDTH])
+{
+    ROLLED
+    for (int od = AT(first_window)(z, 0); od <= AT(last_window)(z + POOL_DOWN - 1, 0); od++) {
+        ROLLED
+        for (int oh = AT(first_window)(y, 1); oh <= AT(last_window)(y + POOL_ACROSS - 1, 1); oh++) {
+            int tap[POOL_WIDTH];
+            REAL best[POOL_WIDTH];
+            AT(largest)(x, plane, od, oh, c, best, tap);
+            AT(Some) g = *AT(at)(dy, plane, od, oh, (int)P3, (int)P4, c);
+            UNROLL
+            for (int n = 0; n < POOL_DOWN * POOL_ACROSS; n++) {
+                const int k0 = AT(tap)(z + n / POOL_ACROSS, od, 0), k1 = AT(tap)(y + n % POOL_ACROSS, oh, 1);
+                const int k = k0 < 0 || k1 < 0 ? -2 : k0 * (int)P7 + k1;
+                POOL_EACH(e) out[n][e] += tap[e] == k ? POOL_LOAD(g.v, e) : 0;
+            }
+        }
     }
 }
 #elif POOL_KIND == 2
@@ -99,6 +119,13 @@ FN void AT(make)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL 
     POOL_EACH(e) out[e] = n > 0 ? out[e] / R(n) : R(0);
 }
 #else
+/* The window whose position k is `at`, -1: none. */
+FN int AT(window)(int at, int d, int k)
+{
+    int from = d ? at + (int)P13 - k * (int)P16 : at + (int)P12 - k * (int)P15, s = (int)(d ? P10 : P9);
+    return from >= 0 && from % s == 0 && from / s < (int)(d ? P4 : P3) ? from / s : -1;
+}
+
 FN void AT(make)(const POOL_T *dy, POOL_INDEX plane, int z, int y, int c, REAL *out)
 {
     for (int k = 0; k < (int)(P6 * P7); k++) {
