@@ -391,6 +391,57 @@ START_TEST(independent_calls_are_one_launch)
 }
 END_TEST
 
+/* The number behind a text. */
+static int number_behind(const char *in, const char *text)
+{
+    const char *at = strstr(in, text);
+    ck_assert_msg(at != NULL, "no '%s' in:\n%s", text, in);
+    return atoi(at + strlen(text));
+}
+
+/* A norm that is made again for its statistics adds up in the same order, though nothing narrow is stored. */
+START_TEST(order_of_sums_follows_from_what_they_read)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    int width[2], lanes[2];
+    graph_init(&g, &a, &d);
+    ck_assert_msg(graph_parse(&g,
+                              "graph {\n"
+                              "  input %x: f32[96,768]\n"
+                              "  input %w: f32[768]\n"
+                              "  input %b: f32[768]\n"
+                              "  %y: f32[96,768], %mean: f32[96,1], %rstd: f32[96,1] = "
+                              "layer_norm %x, %w, %b {axis=1}\n"
+                              "  %h: bf16[96,768] = cast %y\n"
+                              "  output %h\n"
+                              "  output %mean\n"
+                              "  output %rstd\n"
+                              "}\n",
+                              &d),
+                  "%s", d.msg);
+    bool *live = NEW(&a, bool, g.nvals);
+    live[g.out[1].i] = live[g.out[2].i] = true;
+    for (int all = 0; all < 2; all++) {
+        Command c;
+        char *text = NULL;
+        size_t size = 0;
+        live[g.out[0].i] = all;
+        ck_assert_msg(lower(&c, &a, &g, g.order, all ? 2 : 1, live, &d), "%s", d.msg);
+        FILE *f = open_memstream(&text, &size);
+        kernel_print_cuda(&c.k, "k", f);
+        fclose(f);
+        width[all] = number_behind(text, "j = q * ");
+        lanes[all] = number_behind(text, "JOIN_THREADS(row, sum, REAL, a2, part, ");
+        free(text);
+    }
+    ck_assert_int_eq(width[0], width[1]);
+    ck_assert_int_eq(lanes[0], lanes[1]);
+    arena_free(&a);
+}
+END_TEST
+
 /* The second time only the new kernel is compiled, and a broken object again. */
 START_TEST(kernels_are_compiled_once)
 {
@@ -443,6 +494,7 @@ Suite *suite_codegen(void)
     tcase_add_loop_test(t, instructions_are_limited, 0, TEST_ISAS);
     tcase_add_test(t, keys_share_a_text);
     tcase_add_test(t, independent_calls_are_one_launch);
+    tcase_add_test(t, order_of_sums_follows_from_what_they_read);
     tcase_add_test(t, kernels_are_compiled_once);
     suite_add_tcase(s, t);
     return s;
