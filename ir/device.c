@@ -97,10 +97,74 @@ static double handed_on(const DeviceInfo *d, const Command *c)
     return bytes > d->cache ? 2 * (double)bytes * (double)command_blocks(c) : 0;
 }
 
+/* Does an access or a value change along the reduced dimensions?  Per instruction; allocated in a. */
+static bool *walking(const Kernel *k, Arena *a)
+{
+    bool *walks = NEW(a, bool, k->nins + 1);
+    for (uint32_t i = 0; i < k->nins; i++) {
+        const KInst *in = &k->ins[i];
+        for (int d = 0; d < k->rank; d++)
+            walks[i] |= k->extent[d] > 1 && (k->red >> d & 1) && in->stride[d] != 0;
+        for (int n = 0; n < k_nargs(in) && !k_reduces(in); n++)
+            walks[i] |= walks[in->arg[n]];
+        walks[i] &= !k_reduces(in);
+    }
+    return walks;
+}
+
+/* In how many passes over the reduced dimensions each instruction is: what a reduction waits for is in the
+ * pass of those before it, what is stored in the last.  Allocated in a. */
+static int *count_passes(const Kernel *k, Arena *a)
+{
+    const bool *walks = walking(k, a);
+    int *level = NEW(a, int, k->nins + 1), *passes = NEW(a, int, k->nins + 1), last = 0;
+    for (uint32_t i = 0; i < k->nins; i++) {
+        for (int n = 0; n < k_nargs(&k->ins[i]); n++) {
+            int arg = k->ins[i].arg[n], behind = level[arg] + k_reduces(&k->ins[arg]);
+            level[i] = behind > level[i] ? behind : level[i];
+        }
+        last = level[i] > last ? level[i] : last;
+    }
+    for (int pass = 0; pass <= last; pass++) {
+        bool *mark = NEW(a, bool, k->nins + 1);
+        for (uint32_t i = k->nins; i-- > 0;) {
+            mark[i] |= k_reduces(&k->ins[i]) ? level[i] == pass
+                                             : k->ins[i].kind == K_STORE && walks[i] && pass == last;
+            passes[i] += mark[i];
+            for (int n = 0; n < k_nargs(&k->ins[i]) && mark[i]; n++)
+                mark[k->ins[i].arg[n]] |= walks[k->ins[i].arg[n]];
+        }
+    }
+    return passes;
+}
+
+/* Bytes that reductions of columns read more than once, as the cache does not hold them. */
+static double read_again(const DeviceInfo *d, const Command *c)
+{
+    const Kernel *k = &c->k;
+    int inner = k->rank - 1;
+    while (inner > 0 && k->extent[inner] == 1)
+        inner--;
+    if (c->loop || k->body || k->lib || !k->red || k->red >> inner & 1 || d->cache <= 0)
+        return 0;
+    Arena a = {0};
+    double bytes = 0;
+    int *most = NEW(&a, int, k->noperands + 1), *passes = count_passes(k, &a);
+    for (uint32_t i = 0; i < k->nins; i++)
+        if (k->ins[i].kind == K_LOAD && passes[i] > most[k->ins[i].operand])
+            most[k->ins[i].operand] = passes[i];
+    for (int i = 0; i < c->nread; i++) {
+        int64_t all = most[i] > 1 ? type_bytes(val_type(c->g, c->vals[i])) : 0;
+        bytes += all > d->cache ? (double)all * (most[i] - 1) : 0;
+    }
+    arena_free(&a);
+    return bytes;
+}
+
 /* Where no link is known, as if the host's memory were the device's. */
 static double move_ns(const DeviceInfo *d, const Command *c)
 {
-    double all = handed_on(d, c), host = 0;
+    double all = handed_on(d, c) + read_again(d, c), host = 0;
     for (int i = 0; i < c->nread + c->nwrite; i++)
         if (c->vals[i].i && !seen_before(c, i)) {
             double bytes = (double)type_bytes(val_type(c->g, c->vals[i]));

@@ -219,6 +219,32 @@ START_TEST(host_link)
 }
 END_TEST
 
+/* What columns are normalized over is read for the mean, for the variance, and to be normalized; for both
+ * sums of its gradient, and once more.  Sums of rows lie in registers, and small values in the cache. */
+START_TEST(columns_are_read_again)
+{
+    static const char graph[] =
+        "graph {\n  input %x: f32[1000000,64]\n  input %s: f32[64]\n  input %b: f32[64]\n"
+        "  input %m: f32[64]\n  input %r: f32[64]\n  input %z: f32[10000,64]\n"
+        "  %y: f32[1000000,64], %a: f32[64], %v: f32[64], %c: f32[64] = batch_norm %x, %s, %b {axis=1}\n"
+        "  %d: f32[1000000,64], %e: f32[64], %f: f32[64] = batch_norm_bwd %y, %x, %s, %m, %r {axis=1}\n"
+        "  %l: f32[1000000,64], %g: f32[1000000,1], %h: f32[1000000,1] = layer_norm %d, %s, %b {axis=1}\n"
+        "  %w: f32[10000,64], %i: f32[64], %j: f32[64], %k: f32[64] = batch_norm %z, %s, %b {axis=1}\n"
+        "  output %l\n  output %w\n}\n";
+    static const int64_t values[] = {4, 5, 2}; /* of 256 MB, read and written */
+    Toy t = {0};
+    ck_assert_msg(device_find(&t.device, "h200", &t.arena, &t.diag), "%s", t.diag.msg);
+    ck_assert_msg(plan_graph(&t, graph), "%s", t.diag.msg);
+    const Step *s = t.info.plan.step;
+    double value = 256e6 / (t.device.memory_bandwidth * t.device.memory_efficiency);
+    for (int i = 0; i < 3; i++)
+        ck_assert_double_eq_tol((double)s[i].cost_ns, (double)values[i] * value,
+                                0.04 * value + t.device.launch_ns);
+    ck_assert_double_eq_tol((double)s[3].cost_ns, 0.02 * value, 0.01 * value + t.device.launch_ns);
+    free_toy(&t);
+}
+END_TEST
+
 static void parse(const char *s, Toy *t)
 {
     graph_init(&t->g, &t->arena, &t->diag);
@@ -537,6 +563,7 @@ Suite *suite_device(void)
     c = tcase_create("plans");
     tcase_add_test(c, roofline);
     tcase_add_test(c, host_link);
+    tcase_add_test(c, columns_are_read_again);
     tcase_add_test(c, schedule);
     tcase_add_test(c, alignment);
     tcase_add_test(c, memory);
