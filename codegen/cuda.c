@@ -209,14 +209,6 @@ void cuda_name_of(const void *ctx, int v, char buf[NAME_LEN])
 
 bool cuda_is_plain(const KInst *in) { return in->kind < K_SUM; }
 
-int cuda_shaping_count(const Sched *s)
-{
-    int n = 0;
-    for (uint32_t i = 0; i < s->n; i++)
-        n += s->shaping[i];
-    return n;
-}
-
 bool cuda_reduces_at(const Sched *s, uint32_t i, int pass)
 {
     return s->live[i] && k_reduces(&s->ins[i]) && s->level[i] == pass + 1;

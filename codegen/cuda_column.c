@@ -34,7 +34,7 @@ CudaLaunch column_launch(Printer *pr)
     while (lanes < WARP && lanes < piece && lanes < chunks)
         lanes *= 2;
     /* Twice as many have at most 128 registers each. */
-    unsigned threads = (unsigned)lanes, most = FLAT_THREADS * (cuda_shaping_count(s) > MANY_INSTS ? 2 : 1);
+    unsigned threads = (unsigned)lanes, most = FLAT_THREADS * (s->nshaping > MANY_INSTS ? 2 : 1);
     while (threads < WARP || (threads < most && threads / (unsigned)lanes < s->nred))
         threads *= 2;
     pr->columns.lanes = lanes;

@@ -85,7 +85,6 @@ static inline unsigned blocks_for(int64_t work, int64_t per_block)
 NameFn cuda_name_of; /* ctx: a Printer */
 bool cuda_is_plain(const KInst *in); /* neither a store nor a sum or other reduction */
 bool cuda_reduces_at(const Sched *s, uint32_t i, int pass);
-int cuda_shaping_count(const Sched *s); /* instructions that may decide on the shape */
 const char *cuda_reduction(const KInst *in);           /* "sum" */
 void cuda_shared_parts(Printer *pr, unsigned n);       /* memory for n partial results */
 /* Values that no reduced dimension changes: those that `level` reductions make known. */

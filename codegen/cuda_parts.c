@@ -68,7 +68,7 @@ CudaLaunch parts_launch(Printer *pr, int64_t blocks, unsigned threads, int64_t p
     if (!wants_parts(pr, blocks) || phases > CUDA_PHASES || points < 2 * least)
         return l;
     /* No more than run at once; of kernels that compute little twice as many do. */
-    int64_t aim = cuda_shaping_count(s) <= FEW_INSTS ? 2 * BLOCKS : BLOCKS;
+    int64_t aim = s->nshaping <= FEW_INSTS ? 2 * BLOCKS : BLOCKS;
     int64_t n = aim / blocks, most = points / least;
     /* Who walks over the points again joins first: that is to be little beside the walk. */
     for (int64_t i = n; i > 1 && points / i < 4 * i; i--)

@@ -107,25 +107,20 @@ void pool_prelude(Printer *pr, const Kernel *k)
     text_prelude(pr->w.f, prelude_pool);
 }
 
-static void store_one(Printer *pr, const Kernel *k, int out, const char *from, const char *at)
-{
-    LINE("for (int e = 0; e < POOL_WIDTH; e++)");
-    LINE("    ST_%s(to.v, e, %s[e]);", dtype_name[k->operand[out]], from);
-    LINE("*(%s_Some *)(p%d + (%s) * POOL_WIDTH) = to;", pr->name, out, at);
-}
-
 /* Those of a patch that are there. */
-static void store_patch(Printer *pr, const Kernel *k, int out, int64_t chunks)
+static void store_patch(Printer *pr, const Kernel *k, int out, const int64_t *extent, int64_t chunks)
 {
     LINE("#pragma unroll");
     OPEN("for (int n = 0; n < POOL_DOWN * POOL_ACROSS; n++)");
     LINE("const int z1 = z + n / POOL_ACROSS, y1 = y + n %% POOL_ACROSS;");
-    OPEN("if (z1 < %" PRId64 " && y1 < %" PRId64 ")", k->p[0], k->p[1]);
-    char at[160];
-    snprintf(at, sizeof at, "((plane * %" PRId64 " + z1) * %" PRId64 " + y1) * %" PRId64 " + c", k->p[0],
-             k->p[1], chunks);
-    store_one(pr, k, out, "v[n]", at);
-    CLOSE();
+    LINE("if (z1 >= %" PRId64 " || y1 >= %" PRId64 ")", extent[0], extent[1]);
+    LINE("    continue;");
+    LINE("%s_Some to;", pr->name);
+    LINE("for (int e = 0; e < POOL_WIDTH; e++)");
+    LINE("    ST_%s(to.v, e, v[n][e]);", dtype_name[k->operand[out]]);
+    LINE("*(%s_Some *)(p%d + (((plane * %" PRId64 " + z1) * %" PRId64 " + y1) * %" PRId64
+         " + c) * POOL_WIDTH) = to;",
+         pr->name, out, extent[0], extent[1], chunks);
     CLOSE();
 }
 
@@ -141,16 +136,9 @@ void pool_kernel(Printer *pr, const Kernel *k)
     LINE("const int y = at %% %" PRId64 " * POOL_ACROSS, z = at / %" PRId64 " %% %" PRId64 " * POOL_DOWN;",
          across, across, down);
     LINE("const POOL_INDEX plane = at / %" PRId64 ";", down * across);
-    LINE("%s_Some to;", pr->name);
-    if (p == MAX_POOL_BWD) {
-        LINE("REAL v[POOL_DOWN * POOL_ACROSS][POOL_WIDTH] = {{0}};");
-        LINE("%s_make(p0, p1, plane, z, y, c, v);", pr->name);
-        store_patch(pr, k, 2, chunks);
-        return;
-    }
-    LINE("REAL v[POOL_WIDTH] = {0};");
-    LINE("%s_make(p0, plane, z, y, c, v);", pr->name);
-    store_one(pr, k, 1, "v", "i");
+    LINE("REAL v[POOL_DOWN * POOL_ACROSS][POOL_WIDTH] = {{0}};");
+    LINE("%s_make(p0, %splane, z, y, c, v);", pr->name, p == MAX_POOL_BWD ? "p1, " : "");
+    store_patch(pr, k, p == MAX_POOL_BWD ? 2 : 1, makes_data(p) ? k->p : k->p + 3, chunks);
 }
 
 /* ---- into zeros ----------------------------------------------------------------------------------- */

@@ -60,7 +60,7 @@ static int64_t hold(Rows *r, const Sched *s, const int *passes)
  * needed again. */
 static int64_t most_elements(const Sched *s)
 {
-    int64_t bytes = 0, most = HELD_ELEMENTS / (cuda_shaping_count(s) > MANY_INSTS ? 2 : 1);
+    int64_t bytes = 0, most = HELD_ELEMENTS / (s->nshaping > MANY_INSTS ? 2 : 1);
     int loads = 0;
     for (uint32_t i = 0; i < s->n; i++) {
         bool own = s->shaping[i] && along_row(s, i) && (s->dep[i] & ~s->red);
@@ -81,11 +81,10 @@ static void hold_ahead(Rows *r, const Sched *s, const int *passes, int64_t eleme
 {
     for (uint32_t i = 0; i < s->n; i++) {
         int64_t size = load_bytes(s, i);
-        if (!size || !along_row(s, i) || passes[i] != 1 || !(s->dep[i] & ~s->red) ||
-            (bytes + size) * elements > HELD_AND_AHEAD)
-            continue;
-        r->held[i] = true;
-        bytes += size;
+        if (size && is_rows_own(s, i) && passes[i] == 1 && (bytes + size) * elements <= HELD_AND_AHEAD) {
+            r->held[i] = true;
+            bytes += size;
+        }
     }
 }
 

@@ -122,6 +122,9 @@ static void find_shaping(Sched *s)
     }
     if (!any)
         memcpy(s->shaping, s->live, s->n * sizeof *s->shaping);
+    s->nshaping = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        s->nshaping += s->shaping[i];
 }
 
 /* The dimension along which an operand that strides along the vector dimension is contiguous. */

@@ -43,6 +43,7 @@ typedef struct {
     bool *shaping;           /* what a kernel's shape may depend on where its sums' order does: what reaches a
                               * reduction, sums of columns beside it apart; the other results of a group are
                               * not made by all of its executions.  Without reductions: live */
+    int nshaping;            /* so many */
     int last;                /* last pass over the reduced dimensions */
     int64_t nitem, nred;     /* parallel points without the vector dimension; reduced points */
 } Sched;

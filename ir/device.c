@@ -112,27 +112,20 @@ static bool *walking(const Kernel *k, Arena *a)
     return walks;
 }
 
-/* In how many passes over the reduced dimensions each instruction is: what a reduction waits for is in the
- * pass of those before it, what is stored in the last.  Allocated in a. */
+/* In how many passes over the reduced dimensions each instruction is: those of reductions, and the last one,
+ * where what changes along them is stored.  Allocated in a. */
 static int *count_passes(const Kernel *k, Arena *a)
 {
     const bool *walks = walking(k, a);
-    int *level = NEW(a, int, k->nins + 1), *passes = NEW(a, int, k->nins + 1), last = 0;
-    for (uint32_t i = 0; i < k->nins; i++) {
-        for (int n = 0; n < k_nargs(&k->ins[i]); n++) {
-            int arg = k->ins[i].arg[n], behind = level[arg] + k_reduces(&k->ins[arg]);
-            level[i] = behind > level[i] ? behind : level[i];
-        }
-        last = level[i] > last ? level[i] : last;
-    }
+    int *level = NEW(a, int, k->nins + 1), *passes = NEW(a, int, k->nins + 1), last = kernel_levels(k, level);
     for (int pass = 0; pass <= last; pass++) {
         bool *mark = NEW(a, bool, k->nins + 1);
         for (uint32_t i = k->nins; i-- > 0;) {
-            mark[i] |= k_reduces(&k->ins[i]) ? level[i] == pass
-                                             : k->ins[i].kind == K_STORE && walks[i] && pass == last;
+            const KInst *in = &k->ins[i];
+            mark[i] |= k_reduces(in) ? level[i] == pass + 1 : in->kind == K_STORE && walks[i] && pass == last;
             passes[i] += mark[i];
-            for (int n = 0; n < k_nargs(&k->ins[i]) && mark[i]; n++)
-                mark[k->ins[i].arg[n]] |= walks[k->ins[i].arg[n]];
+            for (int n = 0; n < k_nargs(in) && mark[i]; n++)
+                mark[in->arg[n]] |= walks[in->arg[n]];
         }
     }
     return passes;

@@ -13,22 +13,22 @@ typedef struct {
 typedef struct {
     const Kernel *k;
     Tensor *t;
-    int *level;      /* per instruction: reductions below it */
+    int *level;      /* per instruction: kernel_levels() */
     Scalar *val;     /* per instruction: current value */
     int64_t index[K_DIMS];
 } Interp;
 
-static int levels(Interp *x)
+int kernel_levels(const Kernel *k, int *level)
 {
     int top = 0;
-    for (uint32_t i = 0; i < x->k->nins; i++) {
-        const KInst *in = &x->k->ins[i];
+    for (uint32_t i = 0; i < k->nins; i++) {
+        const KInst *in = &k->ins[i];
+        level[i] = 0;
         for (int a = 0; a < k_nargs(in); a++)
-            if (x->level[in->arg[a]] > x->level[i])
-                x->level[i] = x->level[in->arg[a]];
-        if (k_reduces(in))
-            x->level[i]++;
-        top = x->level[i] > top ? x->level[i] : top;
+            if (level[in->arg[a]] > level[i])
+                level[i] = level[in->arg[a]];
+        level[i] += k_reduces(in);
+        top = level[i] > top ? level[i] : top;
     }
     return top;
 }
@@ -172,7 +172,7 @@ static void run_dag(const Kernel *k, Tensor *t)
 {
     Arena a = {0};
     Interp x = {k, t, NEW(&a, int, k->nins + 1), NEW(&a, Scalar, k->nins + 1), {0}};
-    int last = levels(&x);
+    int last = kernel_levels(k, x.level);
     uint32_t all = (1u << k->rank) - 1;
     bool nothing = empty(k, all & ~k->red), no_rows = empty(k, k->red);
     while (!nothing) {

@@ -232,6 +232,10 @@ bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, con
            Diag *d);
 /* Of a kernel that names a routine and is one node's: the description, else NULL.  Allocated in a. */
 const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, Arena *a);
+/* Per instruction of a DAG, how many reductions one after the other it takes, itself included (eval.c);
+ * returns the most: so many passes over the reduced dimensions, and one more where something is stored along
+ * them. */
+int kernel_levels(const Kernel *k, int *level);
 /* Can `write` be in the memory of `read` (same bytes, element for element)? */
 bool kernel_inplace(const Kernel *k, int read, int write);
 /* May a plan decide so, as it makes no difference to the bits?  A sum that is added to a product of 16-bit

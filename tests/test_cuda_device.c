@@ -284,6 +284,11 @@ START_TEST(algorithms_are_pinned)
     unsetenv("FAKE_CUBLASLT_SLOW");
     ck_assert_int_eq(count_lines("m.ckc/step.ckp", " choice=cublaslt:130000.80.4:"), 8);
     ck_assert_int_eq(count_lines("m.ckc/step.ckp", " choice=cublaslt:[^ ]*+[1-9]"), 8); /* in two parts */
+    setenv("FAKE_CUBLASLT_MORE", "0123", 1); /* as real ones do */
+    train("--cache more");
+    succeeds(run);
+    unsetenv("FAKE_CUBLASLT_MORE");
+    train("--cache pinned");
     setenv("FAKE_CUBLASLT", "13.1.0", 1);
     ckc_fails("", run, 4, "is pinned to 'cublaslt:130000.80.4:");
     ckc_fails("", run, 4,

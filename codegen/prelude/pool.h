@@ -57,11 +57,11 @@ FN int AT(counted)(int at, int d)
 #endif
 
 #if POOL_KIND == 0
-FN void AT(make)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL *out)
+FN void AT(make)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL out[1][POOL_WIDTH])
 {
     int tap[POOL_WIDTH];
-    AT(largest)(x, plane, od, oh, c, out, tap);
-    POOL_EACH(e) out[e] = tap[e] < 0 ? -INF_ : out[e];
+    AT(largest)(x, plane, od, oh, c, *out, tap);
+    POOL_EACH(e) (*out)[e] = tap[e] < 0 ? -INF_ : (*out)[e];
 }
 #elif POOL_KIND == 1
 /* First and last window that a row of positions can be in, along dimension d. */
@@ -106,7 +106,7 @@ FN void AT(make)(const POOL_T *x, const POOL_T *dy, POOL_INDEX plane, int z, int
     }
 }
 #elif POOL_KIND == 2
-FN void AT(make)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL *out)
+FN void AT(make)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL out[1][POOL_WIDTH])
 {
     const int n = AT(counted)(od, 0) * AT(counted)(oh, 1);
     for (int k = 0; k < (int)(P6 * P7); k++) {
@@ -114,9 +114,9 @@ FN void AT(make)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL 
         if (z < 0 || z >= (int)P0 || y < 0 || y >= (int)P1)
             continue;
         AT(Some) s = *AT(at)(x, plane, z, y, (int)P0, (int)P1, c);
-        POOL_EACH(e) out[e] += POOL_LOAD(s.v, e);
+        POOL_EACH(e) (*out)[e] += POOL_LOAD(s.v, e);
     }
-    POOL_EACH(e) out[e] = n > 0 ? out[e] / R(n) : R(0);
+    POOL_EACH(e) (*out)[e] = n > 0 ? (*out)[e] / R(n) : R(0);
 }
 #else
 /* The window whose position k is `at`, -1: none. */
@@ -126,7 +126,7 @@ FN int AT(window)(int at, int d, int k)
     return from >= 0 && from % s == 0 && from / s < (int)(d ? P4 : P3) ? from / s : -1;
 }
 
-FN void AT(make)(const POOL_T *dy, POOL_INDEX plane, int z, int y, int c, REAL *out)
+FN void AT(make)(const POOL_T *dy, POOL_INDEX plane, int z, int y, int c, REAL out[1][POOL_WIDTH])
 {
     for (int k = 0; k < (int)(P6 * P7); k++) {
         int od = AT(window)(z, 0, k / (int)P7), oh = AT(window)(y, 1, k % (int)P7);
@@ -134,7 +134,7 @@ FN void AT(make)(const POOL_T *dy, POOL_INDEX plane, int z, int y, int c, REAL *
             continue;
         const REAL n = R(AT(counted)(od, 0) * AT(counted)(oh, 1));
         AT(Some) g = *AT(at)(dy, plane, od, oh, (int)P3, (int)P4, c);
-        POOL_EACH(e) out[e] += POOL_LOAD(g.v, e) / n;
+        POOL_EACH(e) (*out)[e] += POOL_LOAD(g.v, e) / n;
     }
 }
 #endif

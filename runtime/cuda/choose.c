@@ -1,10 +1,10 @@
 /* choose.c -- what commands run through on an NVIDIA GPU, and what they need beside their operands.
  *
- * Products are cuBLASLt's.  Where the GPU is here the library is asked for algorithms, each distinct product
- * once, and the one that is taken is part of the plan's choice: the fastest, where times are known
- * (measure.c), else the library's first.  Of a GPU that is not here the plan has the workspace that NVIDIA
- * recommends.  Everything else, and products for which there is no algorithm or no library, is its text;
- * attention has two, and which of them is the plan's choice as well. */
+ * Products are cuBLASLt's.  Where the GPU is here each has an algorithm (algos.c), which is part of the
+ * plan's choice: the fastest, where times are known (measure.c), else the library's first.  Of a GPU that is
+ * not here the plan has the workspace that NVIDIA recommends.  Everything else, and products for which there
+ * is no algorithm or no library, is its text; attention has two, and which of them is the plan's choice as
+ * well. */
 #include "ir/mem.h"
 #include "profile.h"
 #include <math.h>
@@ -25,8 +25,9 @@ static void open_times(CudaProfile *p)
     codegen_prelude_cuda(f);
     fprintf(f, "%s %s %d", p->opt.device->title, p->lib.pin, p->on.cu->version);
     mem_stream_end(f);
-    table_open(&p->table, p->opt.cache, XXH3_64bits(text, size));
-    algos_open(p, XXH3_64bits(text, size));
+    uint64_t of = XXH3_64bits(text, size);
+    table_open(&p->table, p->opt.cache, of);
+    algos_open(p, of);
     free(text);
 }
 

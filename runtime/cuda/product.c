@@ -223,13 +223,12 @@ int routine_algos(const Routine *r, const ProductLibrary *l, const Product *p, i
     int n = 0, kept = 0;
     if (l->lt->cublasLtMatmulPreferenceCreate(&pref) != 0)
         return 0;
-    most = most < PRODUCT_ALGOS ? most : PRODUCT_ALGOS;
     if (!prefer(l->lt, pref, p, (uint64_t)workspace) ||
         l->lt->cublasLtMatmulAlgoGetHeuristic(l->handle, r->op, r->layout[GEMM_B], r->layout[GEMM_A],
-                                              r->layout[GEMM_Y], r->layout[GEMM_Y], pref, most, found,
-                                              &n) != 0)
+                                              r->layout[GEMM_Y], r->layout[GEMM_Y], pref, PRODUCT_ALGOS,
+                                              found, &n) != 0)
         n = 0;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && kept < most; i++)
         kept += found[i].state == 0 && check_algo(r, l, &found[i], workspace, &out[kept]);
     l->lt->cublasLtMatmulPreferenceDestroy(pref);
     return kept;

@@ -57,7 +57,8 @@ typedef struct {
 
 bool routine_make(Routine *r, const ProductLibrary *l, const Product *p, Diag *d);
 void routine_free(Routine *r, const ProductLibrary *l); /* also of one that failed */
-/* Up to `most` algorithms within that workspace, in the library's order; deterministic ones alone. */
+/* Up to `most` algorithms within that workspace, in the library's order; deterministic ones alone, and those
+ * that its own check takes as well. */
 int routine_algos(const Routine *r, const ProductLibrary *l, const Product *p, int64_t workspace,
                   ProductAlgo *out, int most);
 /* Does the library take it, within its workspace? */

@@ -6,25 +6,19 @@
 #include "product.h"
 #include "runtime/times.h"
 
-enum { KNOWN_ALGOS = 8, KEPT_ALGOS = 2 };
+enum { KNOWN_ALGOS = 8 };
 
-/* A distinct product, and the library's algorithms for it in its order, those without workspace last; or,
- * where they have been timed, in this process or before, the fastest, then the fastest without workspace. */
-typedef struct {
-    Product of;
-    ProductAlgo algo[KNOWN_ALGOS];
-    double ns[KNOWN_ALGOS]; /* < 0: not timed */
-    int n;
-    bool kept;
-} Known;
-
-/* Of a product that was known. */
+/* A distinct product, by the hash of its description, and the library's algorithms for it in its order, those
+ * without workspace last.  Kept: they have been timed, in this process or before, and are the fastest, then
+ * the fastest without workspace where that is another. */
 typedef struct {
     XXH128_hash_t key;
-    ProductAlgo algo[KEPT_ALGOS];
-    double ns[KEPT_ALGOS];
+    Product of; /* where it was asked for in this process */
+    bool asked, kept;
     int n;
-} Kept;
+    ProductAlgo algo[KNOWN_ALGOS];
+    double ns[KNOWN_ALGOS]; /* < 0: not timed */
+} Known;
 
 /* A command of the last round, with what it runs through. */
 typedef struct {
@@ -44,9 +38,7 @@ typedef struct {
     Arena arena;
     Known *known;
     uint32_t nknown, cknown;
-    Kept *kept;
-    uint32_t nkept, ckept;
-    char algos[40]; /* the file of those in the cache */
+    char algos[40]; /* the file of the kept ones in the cache */
     Arena round;
     Item *item;
     uint32_t nitem;
@@ -62,6 +54,7 @@ static inline double profile_ns(const CudaProfile *p, uint32_t entry)
 {
     return profile_measures(p) ? p->table.entry[entry].ns : -1;
 }
+
 /* ---- algos.c ------------------------------------------------------------------------------------ */
 
 /* Those of devices of that hash, where there is a cache. */
