@@ -11,6 +11,7 @@
 #include "ir/mem.h"
 #include "solve.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,9 +244,12 @@ static void reach_budget(Solver *s)
     }
 }
 
+static const double LEAST_SECONDS = 0.1;
+
 /* A part of what is left of the time for a better bound, more if that can be the end of it.
  * It takes time, not moves: without a time limit it comes last, so that it cannot decide
- * when the search stops, and takes at most as long as the search. */
+ * when the search stops, and takes at most as long as the search, or as small instances take
+ * to the end even on a busy machine: theirs are the same every time. */
 static void raise_bound(Solver *s)
 {
     const RematOptions *o = s->options;
@@ -253,7 +257,7 @@ static void raise_bound(Solver *s)
     bool near = (double)(r->cost - r->lower_bound) < 0.02 * (double)r->lower_bound;
     double now = clock_seconds();
     double seconds =
-        s->deadline > 0 ? (s->deadline - now) / (near ? 4 : 12) : now - s->start;
+        s->deadline > 0 ? (s->deadline - now) / (near ? 4 : 12) : fmax(now - s->start, LEAST_SECONDS);
     RematBound bound = {.cost = r->lower_bound, .node = -1};
     if (!o->rough_bound)
         bound_stages(s->p, o->budget, now + seconds, r->cost, &bound);
