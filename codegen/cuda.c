@@ -400,7 +400,7 @@ void kernel_print_cuda(const Kernel *k, const char *name, FILE *f)
 
 const char cuda_wgmma[] = "wgmma";
 
-bool kernel_cuda_has_wgmma(const Kernel *k) { return cuda_attention_has_wgmma(k); }
+bool kernel_cuda_has_wgmma(const Kernel *k) { return cuda_attention_has_wgmma(k) || cuda_conv_has_wgmma(k); }
 
 void cuda_choose_wgmma(Launches *l, const uint32_t *first, const Plan *p)
 {

@@ -10,6 +10,9 @@ enum {
     WIDE_BYTES = 16,
     SLICE_BYTES = 32 << 10,
     FLUSH = 4096,
+    WHOLE = 64, /* places of a part: steps */
+    WAVES = 3,
+    WGMMA_ROWS = 64, /* of a tile at least */
     FLAT_BLOCKS = 8 * 132,
     LIMIT = 1 << 30
 };
@@ -17,7 +20,7 @@ typedef enum { FORWARD, DATA, WEIGHTS } Kind;
 
 typedef struct {
     Kind kind;
-    bool half, direct, bias;
+    bool half, direct, bias, wgmma;
     bool far; /* positions do not fit 32 bits */
     DType dt, out;
     int64_t jump[3];                /* taps that meet places of one residue are so far apart */
@@ -75,18 +78,20 @@ static int64_t tiles_of(const Conv *c, int64_t tm, int64_t tn)
     return ceil_div(c->rows, tm) * ceil_div(columns_of(c), tn) * c->groups * c->residues;
 }
 
-/* Times relative to that of an element in the largest tile; blocks run in waves. */
+/* Times relative to that of an element in the largest tile, the second those of warpgroups, which have three
+ * (by what they read of shared memory); blocks run in waves. */
 static void choose_tile(Conv *c)
 {
     static const struct {
         int64_t m, n;
-        double time;
-    } tile[] = {{128, 128, 1}, {128, 64, 1.2}, {64, 128, 1.2}, {64, 64, 1.5}, {32, 128, 2}, {16, 128, 3}};
+        double time, wgmma;
+    } tile[] = {{128, 128, 1, 1}, {128, 64, 1.2, 1.4}, {64, 128, 1.2, 1.4},
+                {64, 64, 1.5, 0}, {32, 128, 2, 0},     {16, 128, 3, 0}};
     double best = 0;
-    for (size_t i = 0; i < sizeof tile / sizeof *tile; i++) {
+    for (size_t i = 0; i < (c->wgmma ? 3 : sizeof tile / sizeof *tile); i++) {
         int64_t n = tiles_of(c, tile[i].m, tile[i].n);
         int64_t waves = c->kind == WEIGHTS ? n : ceil_div(n, BLOCKS) * BLOCKS;
-        double time = (double)(waves * tile[i].m * tile[i].n) * tile[i].time;
+        double time = (double)(waves * tile[i].m * tile[i].n) * (c->wgmma ? tile[i].wgmma : tile[i].time);
         bool registers = c->half || tile[i].m * tile[i].n <= 128 * 64;
         if (!registers || (best > 0 && time >= best))
             continue;
@@ -97,13 +102,32 @@ static void choose_tile(Conv *c)
     }
 }
 
-/* Parts of the places so that all blocks together are BLOCKS, none of them with little. */
-static void choose_split(Conv *c, int64_t blocks, int64_t least)
+static void split_places(Conv *c, int64_t n)
 {
-    int64_t n = ceil_div(BLOCKS, blocks), most = ceil_div(c->places, least);
-    n = n < most ? n : most;
-    c->chunk = ceil_div(ceil_div(c->places, n), 32) * 32;
+    c->chunk = ceil_div(ceil_div(c->places, n), WHOLE) * WHOLE;
     c->splits = ceil_div(c->places, c->chunk);
+}
+
+/* Parts of the places so that all slices' blocks together are BLOCKS, none of them with little. */
+static void split_slices(Conv *c, int64_t slices, int64_t least)
+{
+    int64_t n = ceil_div(BLOCKS, slices), most = ceil_div(c->places, least);
+    split_places(c, n < most ? n : most);
+}
+
+/* Parts of the places with which tiles are done first.  Blocks run in waves of BLOCKS, and each writes what
+ * it has in the time of so many places, which bounds the parts; so does the workspace, that of WAVES. */
+static void split_tiles(Conv *c)
+{
+    int64_t best = 0, parts = 1, written = c->wgmma ? 512 : c->half ? 256 : 32;
+    for (int64_t n = 1; n == 1 || (n * written <= c->places && n * c->tiles <= WAVES * BLOCKS); n++) {
+        int64_t time = ceil_div(c->tiles * n, BLOCKS) * (ceil_div(c->places, n) + written);
+        if (best > 0 && time >= best)
+            continue;
+        best = time;
+        parts = n;
+    }
+    split_places(c, parts);
 }
 
 /* Channels of a group that are accessed together, in elements of so many bytes. */
@@ -128,7 +152,9 @@ static void choose_lanes(Conv *c)
         c->lanes /= 2;
 }
 
-static int64_t term_step(const Conv *c) { return c->half ? 32 : 16; }
+/* Bytes of a line of a tile. */
+static int64_t line_bytes(const Conv *c) { return c->wgmma ? 128 : 64; }
+static int64_t term_step(const Conv *c) { return line_bytes(c) / dtype_size[c->dt]; }
 static int64_t depth_of(const Conv *c) { return ceil_div(c->terms, term_step(c)) * term_step(c); }
 static int64_t all_rows(const Conv *c) { return ceil_div(c->rows, c->tm) * c->tm; }
 static int64_t packed_elements(const Conv *c) { return c->residues * c->groups * all_rows(c) * depth_of(c); }
@@ -139,7 +165,8 @@ static int64_t slices_of(const Conv *c)
 
 static bool conv_of(Conv *c, const Kernel *k)
 {
-    *c = (Conv){.kind = k->lib == LIB_CONV ? FORWARD : k->lib == LIB_CONV_BWD_DATA ? DATA : WEIGHTS};
+    *c = (Conv){.kind = k->lib == LIB_CONV ? FORWARD : k->lib == LIB_CONV_BWD_DATA ? DATA : WEIGHTS,
+                .wgmma = k->wgmma};
     if (k->lib < LIB_CONV || k->lib > LIB_CONV_BWD_WEIGHTS || k->operand[0] == DT_F64 || k->p[20] == 0 ||
         !k->p[23])
         return false;
@@ -164,10 +191,10 @@ static bool conv_of(Conv *c, const Kernel *k)
         c->wide = widest(k, c->groups, c->kind == WEIGHTS ? dtype_size[c->dt] : dtype_size[c->out]);
         c->copy = c->copy_rows = widest(k, c->groups, dtype_size[c->dt]);
         choose_lanes(c);
-        choose_split(c, slices_of(c), 8 * (THREADS / c->lanes));
+        split_slices(c, slices_of(c), 8 * (THREADS / c->lanes));
     } else {
         choose_tile(c);
-        choose_split(c, c->tiles, 256);
+        split_tiles(c);
     }
     return c->direct || c->kind == WEIGHTS || packed_elements(c) < LIMIT;
 }
@@ -176,6 +203,25 @@ bool cuda_conv_has(const Kernel *k)
 {
     Conv c;
     return conv_of(&c, k);
+}
+
+/* A window of one position that moves by one is a product of the library. */
+static bool is_product(const Conv *c, const Kernel *k)
+{
+    bool moves = false;
+    for (int d = 0; d < 3; d++)
+        moves |= k->p[9 + d] > 1 || k->p[12 + d] > 0;
+    return c->taps == 1 && !moves && c->groups == 1;
+}
+
+/* Channels 16 bytes at a time, and more than half of a tile's rows. */
+bool cuda_conv_has_wgmma(const Kernel *k)
+{
+    Conv c;
+    if (!conv_of(&c, k) || !c.half || c.direct || is_product(&c, k))
+        return false;
+    int64_t wide = WIDE_BYTES / dtype_size[c.dt];
+    return c.rows > WGMMA_ROWS / 2 && c.copy == wide && (c.kind != WEIGHTS || c.copy_rows == wide);
 }
 
 /* ---- launches ----------------------------------------------------------------------------- */
@@ -190,7 +236,7 @@ static CudaPhase flat(int64_t work)
 static unsigned shared_bytes(const Conv *c)
 {
     int64_t padding = c->kind == WEIGHTS && !c->half ? 8 : 0, stage = c->tm < 64 ? c->tm : 64;
-    int64_t buffers = STAGES * 64 * (c->tm + c->tn + padding), out = (stage + 4) * c->tn * 4;
+    int64_t buffers = STAGES * line_bytes(c) * (c->tm + c->tn + padding), out = (stage + 4) * c->tn * 4;
     return (unsigned)(c->kind != WEIGHTS && out > buffers ? out : buffers);
 }
 
@@ -251,6 +297,7 @@ static void define_conv(const Writer *w, const Conv *c)
         const char *name;
         int64_t v;
     } number[] = {{"CONV_KIND", c->kind},     {"CONV_HALF", c->half},
+                  {"CONV_WGMMA", c->wgmma},
                   {"CONV_BIAS", c->bias},     {"CONV_ROWS", c->rows},
                   {"CONV_COPY", c->copy},     {"CONV_TM", c->tm},
                   {"CONV_TN", c->tn},         {"CONV_DEPTH", depth_of(c)},
@@ -267,7 +314,12 @@ static void define_conv(const Writer *w, const Conv *c)
     define_name(w, "CONV_LOAD", "LD_", dtype_name[c->dt]);
     define_name(w, "CONV_STORE", "ST_", dtype_name[c->out]);
     define_name(w, "CONV_INDEX", "", c->far ? "int64_t" : "int");
-    define_name(w, "CONV_MMA", "mma_", dtype_name[c->dt]);
+    text_line(w, "#undef CONV_MMA");
+    if (c->wgmma)
+        text_line(w, "#define CONV_MMA wgmma_%s%s_n%d", c->kind == WEIGHTS ? "turned_" : "",
+                  dtype_name[c->dt], c->tm == WGMMA_ROWS ? (int)c->tn / 2 : (int)c->tn);
+    else
+        text_line(w, "#define CONV_MMA mma_%s", dtype_name[c->dt]);
 }
 
 /* "GLOBAL void ... NAME(operands, workspace) { SHARED_BYTES; call; }" */

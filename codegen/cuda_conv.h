@@ -5,6 +5,8 @@
 #include "text.h"
 
 bool cuda_conv_has(const Kernel *k);
+/* Is there a text whose products are those of warpgroups (prelude/wgmma.h)?  Kernel.wgmma asks for it. */
+bool cuda_conv_has_wgmma(const Kernel *k);
 /* Of kernels that it has. */
 CudaLaunch cuda_conv_launch(const Kernel *k);
 void cuda_conv_print(Writer *w, const Kernel *k, const char *name);

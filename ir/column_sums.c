@@ -20,9 +20,11 @@ bool kernel_has_column_sums(const Kernel *k)
     return has;
 }
 
+/* A row of one element is not reduced: its kernel is pointwise. */
 static bool reduces_rows(const Kernel *k)
 {
-    return k->rank > 0 && k->red == 1u << (k->rank - 1) && k->extent[k->rank - 1] <= LONGEST_ROW;
+    int64_t row = k->rank > 0 ? k->extent[k->rank - 1] : 0;
+    return row > 1 && row <= LONGEST_ROW && k->red == 1u << (k->rank - 1);
 }
 
 /* Reductions are sums of reals, which are stored as they are. */

@@ -34,6 +34,11 @@ static const Shape shapes[] = {
     {1, 48, 48, 48, FLAT(6, 5, 1, 2, 1)}, /* in several rounds of taps */
     {1, 64, 64, 1, FLAT(16, 3, 1, 1, 1)}, /* channels of a tap in whole steps */
     {5, 4, 4, 1, FLAT(60, 1, 1, 0, 1)},   /* sums over so many places that parts are flushed */
+    /* 64 rows and 128 in products of warpgroups */
+    {1, 64, 48, 1, FLAT(11, 3, 2, 1, 1)}, /* residues */
+    {2, 40, 200, 1, FLAT(9, 1, 2, 0, 1)}, /* one position */
+    {1, 128, 256, 2, FLAT(6, 3, 1, 2, 2)}, /* groups */
+    {3, 72, 136, 1, FLAT(7, 2, 1, 1, 1)}, /* steps across taps, rows behind the last tile's */
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 

@@ -271,7 +271,8 @@ void random_kernel(RandomKernel *r, Arena *a, uint64_t seed, bool large)
         store_full(&g, real(&g));
     if (g.nwhole && pick(&g, 2))
         store_full(&g, g.whole[g.nwhole - 1]);
-    bool rows = r->k.rank > 1 && r->k.red == 1u << (r->k.rank - 1) && r->k.extent[r->k.rank - 1] <= 4096;
+    int64_t row = r->k.rank > 1 ? r->k.extent[r->k.rank - 1] : 0;
+    bool rows = row > 1 && row <= 4096 && r->k.red == 1u << (r->k.rank - 1);
     for (int i = 0; i < 2 && rows && r->k.noperands < RANDOM_OPERANDS - 1; i++)
         column_sum(&g);
 }

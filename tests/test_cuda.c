@@ -244,15 +244,31 @@ static void add_pools(Batch *b, int64_t channels)
     }
 }
 
+static const Op conv_op[] = {OP_conv, OP_conv_bwd_data, OP_conv_bwd_weights};
+
 static void add_convolutions(Batch *b, DType dt, int which)
 {
-    static const Op op[] = {OP_conv, OP_conv_bwd_data, OP_conv_bwd_weights};
     for (int i = 0; i < 3; i++) {
         Sample s;
-        conv_sample(&s, op[i], dt, which);
+        conv_sample(&s, conv_op[i], dt, which);
         add_sample(b, &s, which);
         sample_free(&s);
     }
+}
+/* Those that may multiply in warpgroups, from the first-th on every step-th, in both types of 16 bits. */
+static int add_wgmma_convolutions(Batch *b, int first, int step)
+{
+    int n = 0;
+    for (int i = 3 * first; i < 3 * conv_samples(); i++) {
+        Sample s;
+        conv_sample(&s, conv_op[i % 3], n / step % 2 ? DT_F16 : DT_BF16, i / 3);
+        add_sample(b, &s, i / 3);
+        sample_free(&s);
+        Kernel *made = &b->c[b->n - 1].k;
+        made->wgmma = kernel_cuda_has_wgmma(made);
+        b->n -= !made->wgmma || n++ % step != 0;
+    }
+    return n;
 }
 
 static void batch_print(Batch *b)
@@ -311,6 +327,7 @@ START_TEST(warpgroups_compile_with_nvrtc)
         return;
     }
     add_wgmmas(&b, PLAIN);
+    int convolutions = add_wgmma_convolutions(&b, 0, 1);
     batch_print(&b);
     char *log = nvrtc_report(&n, b.source, "--gpu-architecture=sm_90a");
     int functions = 0, clean = 0;
@@ -319,7 +336,7 @@ START_TEST(warpgroups_compile_with_nvrtc)
     for (const char *at = log;
          (at = strstr(at, "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads")); at++)
         clean++;
-    ck_assert_int_ge(functions, 3 * PLAIN - 2);
+    ck_assert_int_ge(functions, 3 * PLAIN - 2 + 2 * convolutions);
     ck_assert_msg(clean == functions, "%.2000s", log);
     ck_assert_msg(!strstr(log, "serialized"), "%.2000s", log);
     free(log);
@@ -479,6 +496,7 @@ START_TEST(warpgroups_match_reference)
 {
     static Batch b;
     add_wgmmas(&b, PLAIN);
+    ck_assert_int_ge(add_wgmma_convolutions(&b, 0, getenv("CKC_LONG") ? 1 : 2), 14);
     run_cases(&b);
 }
 END_TEST
@@ -658,6 +676,7 @@ START_TEST(warpgroups_miss_theirs)
 {
     static Batch b;
     add_wgmmas(&b, getenv("CKC_LONG") ? PLAIN : 1);
+    add_wgmma_convolutions(&b, conv_samples() - 1, 1);
     ck_assert_int_ge(barriers_are_missed(&b, 1), 30);
 }
 END_TEST

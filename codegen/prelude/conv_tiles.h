@@ -12,7 +12,8 @@
  * CONV_COPY_ROWS) are one asynchronous copy to shared memory, with zeros where a tap sees no data.  Tiles are
  * copied CONV_STAGES - 1 steps ahead.  Their lines are rows and columns with terms side by side; for weights
  * places with channels side by side.  For forward and data a phase before lays out the weights as tiles read
- * them, with zeros where rows or terms are none.
+ * them, with zeros where rows or terms are none.  CONV_WGMMA: four warps multiply together (wgmma.h), each of
+ * the two warpgroups 64 of 128 rows, or half of the columns where there are 64, and tiles lie as its factors.
  *
  * Weights: blocks share the places; each adds what it has every CONV_FLUSH places to partial results
  * of its own in f32, which a second phase adds in order. */
@@ -20,13 +21,15 @@
 /* Of a tile. */
 #define CONV_SIZE ((int)sizeof(CONV_T))
 #define CONV_CHUNK16 (16 / CONV_SIZE) /* elements of 16 bytes */
-#define CONV_TK (64 / CONV_SIZE)
+#define CONV_LINE_BYTES (CONV_WGMMA ? 128 : 64) /* of terms */
+#define CONV_LINE_CHUNKS (CONV_LINE_BYTES / 16)
+#define CONV_TK (CONV_LINE_BYTES / CONV_SIZE)
 #define CONV_ACC (CONV_TM * CONV_TN / 256)
 #define CONV_PADDED (CONV_KIND == 2 && !CONV_HALF ? 4 : 0) /* elements behind a line */
 #define CONV_LINE_M (CONV_TM + CONV_PADDED)
 #define CONV_LINE_N (CONV_TN + CONV_PADDED)
-#define CONV_BYTES_M (CONV_LINE_M * 64)
-#define CONV_BYTES (CONV_BYTES_M + CONV_LINE_N * 64)
+#define CONV_BYTES_M (CONV_LINE_M * CONV_LINE_BYTES)
+#define CONV_BYTES (CONV_BYTES_M + CONV_LINE_N * CONV_LINE_BYTES)
 
 /* ---- tiles in shared memory ------------------------------------------------------------------ */
 
@@ -45,10 +48,13 @@ FN void AT(copy)(unsigned char *to, const CONV_T *from, bool is, const CONV_T *s
         *(CONV_T *)to = is ? *from : 0;
 }
 
-/* Lines of 16-byte chunks, exchanged so that neither 8 lines' equal chunks nor a line's meet in a bank. */
+/* Lines of 16-byte chunks, exchanged so that neither 8 lines' equal chunks nor a line's meet in a bank.  Of
+ * warpgroups: panels of 8 chunks of all lines, one behind the other. */
 FN int AT(chunk_at)(int line, int chunk, int chunks)
 {
     int g = chunks < 8 ? chunks : 8;
+    if (CONV_WGMMA)
+        return (chunk / 8 * CONV_TK * 8 + line * 8 + (chunk % 8 ^ line % 8)) * 16;
     return (line * chunks + chunk / g * g + (chunk % g ^ line / (8 / g) % g)) * 16;
 }
 
@@ -61,7 +67,7 @@ FN int AT(element_at)(int line, int e, int length)
 }
 
 /* Accumulator e of a thread: its row and column in the tile. */
-#define CONV_WARPS_M (CONV_TM < 64 ? 1 : 2)
+#define CONV_WARPS_M (CONV_WGMMA ? CONV_TM / 16 : CONV_TM < 64 ? 1 : 2)
 #define CONV_WM (CONV_TM / CONV_WARPS_M) /* of a warp */
 #define CONV_WN (CONV_TN * CONV_WARPS_M / 8)
 #define CONV_RM (CONV_TM / 16) /* of a thread */
@@ -89,7 +95,26 @@ FN int AT(column)(int e, int thread)
     return CONV_KIND != 2 ? j * 16 + thread % 16 : j / 4 * 64 + thread % 16 * 4 + j % 4;
 }
 
-#if CONV_HALF
+#if CONV_WGMMA
+/* In units of descriptors: 16 terms further, 64 rows or columns further. */
+#define CONV_NEXT ((CONV_KIND == 2 ? 16 * 128 : 32) / 16)
+#define CONV_PANEL (64 * 128 / 16)
+
+FN void AT(multiply)(const unsigned char *tile, float *acc)
+{
+    const uint64_t group = (uint64_t)__shfl_sync(0xffffffffu, CONV_WARP / 4, 0);
+    const uint64_t m = wgmma_matrix(tile, CONV_TK) + (CONV_TM == 128 ? group * CONV_PANEL : 0);
+    const uint64_t n = wgmma_matrix(tile + CONV_BYTES_M, CONV_TK) + (CONV_TM == 64 ? group * CONV_PANEL : 0);
+    wgmma_hold(acc, CONV_ACC);
+    wgmma_fence();
+    UNROLL
+    for (uint64_t k = 0; k < 4; k++)
+        CONV_MMA(acc, m + k * CONV_NEXT, n + k * CONV_NEXT, 1);
+    wgmma_commit();
+    wgmma_wait(0);
+    wgmma_hold(acc, CONV_ACC);
+}
+#elif CONV_HALF
 FN void AT(multiply)(const unsigned char *tile, float *acc)
 {
     uint32_t m = shared_at(tile), n = m + CONV_BYTES_M;
@@ -167,10 +192,21 @@ FN void AT(multiply)(const unsigned char *tile, float *acc)
 }
 #endif
 
+/* The next step's copies are there for all threads, and its products. */
+FN void AT(arrive)(void)
+{
+    copy_wait(CONV_STAGES - 2);
+#if CONV_WGMMA
+    fence_async();
+#endif
+    __syncthreads();
+}
+
 #if CONV_KIND == 2
 /* ---- gradient of the weights ----------------------------------------------------------------- */
 
 #define CONV_COLUMNS (CONV_TAPS * CONV_CHANNELS)
+#undef CONV_COLUMN_TILES
 #define CONV_COLUMN_TILES ((CONV_COLUMNS + CONV_TN - 1) / CONV_TN)
 /* Copies of a line, and lines at a time. */
 #define CONV_PARTS_M (CONV_TM / CONV_COPY_ROWS)
@@ -246,8 +282,7 @@ FN void AT(partial)(const CONV_T *x, const CONV_T *dy, float *part, unsigned cha
     }
     for (int at = begin; at < end; at += CONV_TK) {
         int ahead = buffer == 0 ? CONV_STAGES - 1 : buffer - 1, next = at + (CONV_STAGES - 1) * CONV_TK;
-        copy_wait(CONV_STAGES - 2);
-        __syncthreads();
+        AT(arrive)();
         AT(copy_rows)(shared + ahead * CONV_BYTES, dy, next, end, row);
         AT(copy_columns)(shared + ahead * CONV_BYTES, x, next, end, &tap);
         copy_commit();
@@ -286,6 +321,7 @@ FN void AT(sum)(const float *__restrict__ part, CONV_Y *dw)
 #else
 /* ---- forward and gradient of the data -------------------------------------------------------- */
 
+#undef CONV_COLUMN_TILES
 #define CONV_COLUMN_TILES ((AT(all_places)() + CONV_TN - 1) / CONV_TN)
 
 /* Where the weights have this term of a row; -1: nowhere. */
@@ -332,10 +368,10 @@ FN void AT(copy_step)(unsigned char *tile, const CONV_T *x, const CONV_T *packed
                       const AT(Place) * known, int column, int step)
 {
     UNROLL
-    for (int i = 0; i < CONV_TM * 4; i += 256) {
-        int line = (i + (int)threadIdx.x) / 4, in = (int)threadIdx.x % 4;
+    for (int i = 0; i < CONV_TM * CONV_LINE_CHUNKS; i += 256) {
+        int line = (i + (int)threadIdx.x) / CONV_LINE_CHUNKS, in = (int)threadIdx.x % CONV_LINE_CHUNKS;
         if (CONV_TM % 64 == 0 || line < CONV_TM)
-            copy_async_16(tile + AT(chunk_at)(line, in, 4),
+            copy_async_16(tile + AT(chunk_at)(line, in, CONV_LINE_CHUNKS),
                           packed + line * CONV_DEPTH + step * CONV_TK + in * CONV_CHUNK16, 16);
     }
     int in = (int)threadIdx.x % CONV_PARTS * CONV_COPY, line = (int)threadIdx.x / CONV_PARTS;
@@ -432,8 +468,7 @@ FN void AT(product)(const CONV_T *x, const CONV_T *packed, const CONV_T *bias, C
     }
     for (int s = 0; s < steps; s++) {
         int ahead = buffer == 0 ? CONV_STAGES - 1 : buffer - 1;
-        copy_wait(CONV_STAGES - 2);
-        __syncthreads();
+        AT(arrive)();
         if (s + CONV_STAGES - 1 < steps)
             AT(copy_step)(shared + ahead * CONV_BYTES, x, packed, &t, known, column, s + CONV_STAGES - 1);
         copy_commit();

@@ -38,8 +38,8 @@ FN void wgmma_hold_left(uint32_t *a, int n)
         asm volatile("" : "+r"(a[i]) : : "memory");
 }
 
-/* c = or += a b, 64 x n: _bf16_n64, of descriptors, b by its rows, that is transposed; _left_bf16_n64, of
- * registers and b as it is. */
+/* c = or += a b, 64 x n: _bf16_n64, of descriptors, b by its rows, that is transposed; _turned_bf16_n64,
+ * likewise, but a is transposed and b is not; _left_bf16_n64, of registers and b as it is. */
 #define W4(c, i) "+f"((c)[i]), "+f"((c)[(i) + 1]), "+f"((c)[(i) + 2]), "+f"((c)[(i) + 3])
 #define W16(c, i) W4(c, i), W4(c, (i) + 4), W4(c, (i) + 8), W4(c, (i) + 12)
 #define W32(c) W16(c, 0), W16(c, 16)
@@ -52,14 +52,17 @@ FN void wgmma_hold_left(uint32_t *a, int n)
     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"                       \
     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                       \
     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
-#define WGMMA(T, N, C, I0, I1, I2, I3, I4, I5)                                               \
-    FN void wgmma_##T##_n##N(float *c, uint64_t a, uint64_t b, int adds)                     \
+#define WGMMA_SHARED(NAME, T, N, C, I0, I1, I2, TURNED)                                      \
+    FN void NAME(float *c, uint64_t a, uint64_t b, int adds)                                 \
     {                                                                                        \
         asm volatile("{.reg .pred p; setp.ne.b32 p, " I2 ", 0; "                             \
                      "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " "         \
-                     C##_LIST ", " I0 ", " I1 ", p, 1, 1, 0, 0;}"                            \
+                     C##_LIST ", " I0 ", " I1 ", p, 1, 1, " TURNED ";}"                      \
                      : C(c) : "l"(a), "l"(b), "r"(adds) : "memory");                         \
-    }                                                                                        \
+    }
+#define WGMMA(T, N, C, I0, I1, I2, I3, I4, I5)                                               \
+    WGMMA_SHARED(wgmma_##T##_n##N, T, N, C, I0, I1, I2, "0, 0")                              \
+    WGMMA_SHARED(wgmma_turned_##T##_n##N, T, N, C, I0, I1, I2, "1, 1")                       \
     FN void wgmma_left_##T##_n##N(float *c, const uint32_t a[4], uint64_t b)                 \
     {                                                                                        \
         asm volatile("{.reg .pred p; setp.ne.b32 p, " I5 ", 0; "                             \

@@ -50,11 +50,11 @@ typedef struct {
 } WarpMma;
 
 /* Of a warp's 16 rows of a warpgroup's product 64 x n: c has n / 2 elements; its left factor is in registers,
- * or the matrix a.  Of a wait n groups may be left. */
+ * or the matrix a; turned: a is transposed, and b is not.  Of a wait n groups may be left. */
 typedef struct {
     float *c;
     int n;
-    bool f16, adds, in_registers;
+    bool f16, adds, in_registers, turned;
     uint32_t left[4];
     uint64_t a, b;
 } WarpWgmma;

@@ -156,6 +156,8 @@ static void entry(void)
 {
     for (;;) {
         run_body(run_arg);
+        if (fiber[current].ncopy)
+            fiber_fault("a thread ends before its copies");
         wait_for(DONE);
     }
 }

@@ -113,12 +113,12 @@ static void read_factor(const Factor *f, uint16_t (*to)[K], const unsigned char 
 /* Of a product, for a warp; false: it has no left one there. */
 static bool left_factor(Factor *f, const WarpWgmma *of, unsigned w)
 {
-    return !of->in_registers && decode(f, of->a, (int)(w % GROUP) * 16, 16, false);
+    return !of->in_registers && decode(f, of->a, (int)(w % GROUP) * 16, 16, of->turned);
 }
 
 static bool right_factor(Factor *f, const WarpWgmma *of)
 {
-    return decode(f, of->b, 0, of->n, of->in_registers);
+    return decode(f, of->b, 0, of->n, of->in_registers || of->turned);
 }
 
 /* ---- products ----------------------------------------------------------------------------------- */
@@ -143,7 +143,7 @@ static int result_of(Warp *w, const Lane *lane)
 static bool same(const WarpWgmma *x, const WarpWgmma *y)
 {
     return x->n == y->n && x->f16 == y->f16 && x->adds == y->adds && x->in_registers == y->in_registers &&
-           x->a == y->a && x->b == y->b;
+           x->turned == y->turned && x->a == y->a && x->b == y->b;
 }
 
 static bool begins(const Warp *w, const Lane *lane)

@@ -14,12 +14,16 @@ FN void wgmma_wait(int n)
 FN void wgmma_hold(float *c, int n) { (void)c, (void)n; }
 FN void wgmma_hold_left(uint32_t *a, int n) { (void)a, (void)n; }
 
-#define WGMMA(T, N, F16)                                                                     \
-    FN void wgmma_##T##_n##N(float *c, uint64_t a, uint64_t b, int adds)                     \
+#define WGMMA_SHARED(NAME, N, F16, TURNED)                                                   \
+    FN void NAME(float *c, uint64_t a, uint64_t b, int adds)                                 \
     {                                                                                        \
-        WarpWgmma in = {.c = c, .n = N, .f16 = F16, .adds = adds != 0, .a = a, .b = b};      \
+        WarpWgmma in = {.c = c, .n = N, .f16 = F16, .adds = adds != 0, .turned = TURNED,     \
+                        .a = a, .b = b};                                                     \
         shim->warp(WARP_WGMMA, &in, sizeof in, NULL, 0);                                     \
-    }                                                                                        \
+    }
+#define WGMMA(T, N, F16)                                                                     \
+    WGMMA_SHARED(wgmma_##T##_n##N, N, F16, false)                                            \
+    WGMMA_SHARED(wgmma_turned_##T##_n##N, N, F16, true)                                      \
     FN void wgmma_left_##T##_n##N(float *c, const uint32_t a[4], uint64_t b)                 \
     {                                                                                        \
         WarpWgmma in = {.c = c, .n = N, .f16 = F16, .adds = true, .in_registers = true,      \
