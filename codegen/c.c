@@ -191,7 +191,7 @@ static void print_one(Printer *pr, const Kernel *k)
 {
     Arena a = {0};
     Sched s;
-    sched_make(&s, k, ROW_BUFFER, &a);
+    sched_make(&s, kernel_without_deviations(k, &a), ROW_BUFFER, &a);
     pr->s = &s;
     pr->mark = NEW(&a, bool, s.n + 1);
     c_choose_loops(pr);

@@ -64,6 +64,8 @@ static bool is_counted(const Sched *s) { return s->kind == SCHED_POINT && s->ran
 static void analyse(Printer *pr, Sched *s, const Kernel *k, Arena *a)
 {
     sched_make(s, k, INT64_MAX, a);
+    if (s->kind != SCHED_COLUMN)
+        sched_make(s, k = kernel_without_deviations(k, a), INT64_MAX, a);
     pr->s = s;
     vector_make(&pr->v, s, a);
     pr->counted = is_counted(s);

@@ -83,15 +83,108 @@ static void free_values(Printer *pr, int level)
     CLOSE();
 }
 
+/* ---- deviations -----------------------------------------------------------------------------------
+ * c<i> is a sum of squared deviations from a mean, m<i>: of a thread's rows, of a part's, of all.  To join
+ * such sums, each grows by its n rows times the square of how far its mean is from that of all (Chan, Golub,
+ * LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979, section 2).  Of
+ * its own rows a thread sums up how far they are from the first one, first<i>. */
+
+static bool deviates(const Printer *pr, uint32_t i) { return pr->s->ins[i].kind == K_DEVIATION; }
+
+static void each_element(Printer *pr)
+{
+    LINE("#pragma unroll");
+    OPEN("for (int e = 0; e < %d; e++)", pr->v.width);
+}
+
+static void join_sums(Printer *pr, const char *sums)
+{
+    LINE("JOIN_THREADS(column, sum, REAL, %s, part, %d, %d);", sums, pr->v.width, pr->columns.lanes);
+}
+
+static void start_deviation(Printer *pr, uint32_t i)
+{
+    LINE("ALIGNED_16 REAL m%u[%d], first%u[%d];", i, pr->v.width, i, pr->v.width);
+    each_element(pr);
+    LINE("m%u[e] = first%u[e] = 0;", i, i);
+    CLOSE();
+}
+
+static void add_deviation(Printer *pr, uint32_t i, const char *v)
+{
+    LINE("first%u[e] = r == from + (int)threadIdx.x / %d ? %s : first%u[e];", i, pr->columns.lanes, v, i);
+    LINE("const REAL far%u = %s - first%u[e];", i, v, i);
+    LINE("m%u[e] += far%u;", i, i);
+    LINE("c%u[e] = FMA(far%u, far%u, c%u[e]);", i, i, i, i);
+}
+
+/* Of the thread's n rows, from sums of how far they are from first<i>. */
+static void close_deviation(Printer *pr, uint32_t i)
+{
+    int64_t rows = pr->launch.block / (unsigned)pr->columns.lanes;
+    LINE("const REAL n%u = (REAL)((to - from - (int)threadIdx.x / %d + %" PRId64 ") / %" PRId64 ");", i,
+         pr->columns.lanes, rows - 1, rows);
+    each_element(pr);
+    LINE("const REAL far%u = m%u[e] / (n%u > 0 ? n%u : 1);", i, i, i, i);
+    LINE("c%u[e] = FMAX(FMA(-far%u, m%u[e], c%u[e]), R(0));", i, i, i, i);
+    LINE("m%u[e] = first%u[e] + far%u;", i, i, i);
+    CLOSE();
+}
+
+/* all%u: n times the mean, of what is joined. */
+static void begin_means(Printer *pr, uint32_t i)
+{
+    LINE("ALIGNED_16 REAL all%u[%d];", i, pr->v.width);
+    each_element(pr);
+    LINE("all%u[e] = 0;", i);
+    CLOSE();
+}
+
+static void join_means(Printer *pr, uint32_t i, const char *rows)
+{
+    char sums[NAME_LEN];
+    snprintf(sums, sizeof sums, "all%u", i);
+    join_sums(pr, sums);
+    each_element(pr);
+    LINE("all%u[e] /= %s;", i, rows);
+    CLOSE();
+}
+
+/* c<i> and mean m of n rows, to those of all. */
+static void move_mean(Printer *pr, uint32_t i, const char *m, const char *n)
+{
+    LINE("const REAL far%u = %s - all%u[e];", i, m, i);
+    LINE("c%u[e] = FMA(%s * far%u, far%u, c%u[e]);", i, n, i, i, i);
+}
+
+static void join_deviation(Printer *pr, uint32_t i)
+{
+    char name[NAME_LEN], n[NAME_LEN];
+    snprintf(n, sizeof n, "n%u", i);
+    close_deviation(pr, i);
+    begin_means(pr, i);
+    each_element(pr);
+    LINE("all%u[e] = n%u * m%u[e];", i, i, i);
+    CLOSE();
+    join_means(pr, i, "(REAL)(to - from)");
+    each_element(pr);
+    snprintf(name, sizeof name, "m%u[e]", i);
+    move_mean(pr, i, name, n);
+    LINE("m%u[e] = all%u[e];", i, i);
+    CLOSE();
+    snprintf(name, sizeof name, "c%u", i);
+    join_sums(pr, name);
+}
+
 /* ---- passes ------------------------------------------------------------------------------------- */
 
 static void start(Printer *pr, uint32_t i)
 {
     const KInst *in = &pr->s->ins[i];
     LINE("ALIGNED_16 %s c%u[%d];", text_type(in), i, pr->v.width);
-    LINE("#pragma unroll");
-    LINE("for (int e = 0; e < %d; e++)", pr->v.width);
-    LINE("    c%u[e] = %s;", i, text_start(in));
+    each_element(pr);
+    LINE("c%u[e] = %s;", i, text_start(in));
+    CLOSE();
 }
 
 static void accumulate(Printer *pr, uint32_t i, const char *v)
@@ -104,8 +197,11 @@ static void accumulate(Printer *pr, uint32_t i, const char *v)
 static void join(Printer *pr, uint32_t i)
 {
     const KInst *in = &pr->s->ins[i];
-    LINE("JOIN_THREADS(column, %s, %s, c%u, %s, %d, %d);", cuda_reduction(in), text_type(in), i,
-         in->type == KT_REAL ? "part" : "part_int", pr->v.width, pr->columns.lanes);
+    if (deviates(pr, i))
+        join_deviation(pr, i);
+    else
+        LINE("JOIN_THREADS(column, %s, %s, c%u, %s, %d, %d);", cuda_reduction(in), text_type(in), i,
+             in->type == KT_REAL ? "part" : "part_int", pr->v.width, pr->columns.lanes);
 }
 
 static bool walks(const Printer *pr, uint32_t i)
@@ -139,7 +235,7 @@ static void row_of_chunks(Printer *pr, int pass)
     for (uint32_t i = 0; i < s->n; i++)
         if (cuda_reduces_at(s, i, pass)) {
             cuda_name_of(pr, s->ins[i].arg[0], v);
-            accumulate(pr, i, v);
+            deviates(pr, i) ? add_deviation(pr, i, v) : accumulate(pr, i, v);
         }
     for (uint32_t i = 0; i < s->n; i++)
         if (pr->mark[i] && s->ins[i].kind == K_STORE)
@@ -223,8 +319,11 @@ static void run_pass(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
     for (uint32_t i = 0; i < s->n; i++)
-        if (cuda_reduces_at(s, i, pass))
+        if (cuda_reduces_at(s, i, pass)) {
             start(pr, i);
+            if (deviates(pr, i))
+                start_deviation(pr, i);
+        }
     memset(pr->mark, 0, s->n * sizeof *pr->mark);
     sched_vector_set(s, pass, pr->mark);
     walk_rows(pr, pass);
@@ -235,11 +334,13 @@ static void run_pass(Printer *pr, int pass)
 
 /* ---- parts -------------------------------------------------------------------------------------- */
 
-static void partial_address(const Printer *pr, uint32_t i, const char *part, char buf[256])
+/* which: 0, or 1 for the mean of a deviation. */
+static void partial_address(const Printer *pr, uint32_t i, int which, const char *part, char buf[256])
 {
     snprintf(buf, 256,
              "(%s *)(workspace + %" PRId64 ") + ((int64_t)item * %" PRId64 " + %s) * %" PRId64 " + j",
-             text_type(&pr->s->ins[i]), pr->parts.at[i], pr->parts.n, part, pr->s->extent[pr->s->vec]);
+             text_type(&pr->s->ins[i]), pr->parts.at[i] + which * parts_bytes(pr, i), pr->parts.n, part,
+             pr->s->extent[pr->s->vec]);
 }
 
 static void store_partials(Printer *pr, int pass)
@@ -249,8 +350,11 @@ static void store_partials(Printer *pr, int pass)
     OPEN(whole_tiles(pr) ? "if (threadIdx.x < %d)" : "if (threadIdx.x < %d && inside)", pr->columns.lanes);
     for (uint32_t i = 0; i < s->n; i++)
         if (cuda_reduces_at(s, i, pass)) {
-            partial_address(pr, i, "slice", at);
-            LINE("wide_copy(%s, c%u, %d * sizeof(%s));", at, i, pr->v.width, text_type(&s->ins[i]));
+            for (int m = 0; m <= deviates(pr, i); m++) {
+                partial_address(pr, i, m, "slice", at);
+                LINE("wide_copy(%s, %c%u, %d * sizeof(%s));", at, m ? 'm' : 'c', i, pr->v.width,
+                     text_type(&s->ins[i]));
+            }
         }
     CLOSE();
 }
@@ -295,25 +399,72 @@ static void stores_of(Printer *pr, uint32_t r)
     column_stores(pr);
 }
 
+/* Over this thread's partial results: u<which>. */
+static void open_partials(Printer *pr)
+{
+    OPEN("for (int q = threadIdx.x / %d; q < %" PRId64 "; q += %" PRId64 ")", pr->columns.lanes, pr->parts.n,
+         (int64_t)pr->launch.block / pr->columns.lanes);
+}
+
+static void load_partial(Printer *pr, uint32_t i, int which)
+{
+    char at[256];
+    LINE("ALIGNED_16 %s u%d[%d];", text_type(&pr->s->ins[i]), which, pr->v.width);
+    partial_address(pr, i, which, "q", at);
+    LINE("wide_copy(u%d, %s, %d * sizeof *u%d);", which, at, pr->v.width, which);
+}
+
+static void rows_of_partial(Printer *pr)
+{
+    int64_t last = pr->s->nred - (pr->parts.n - 1) * pr->parts.per;
+    LINE("const REAL n = q == %" PRId64 " ? %" PRId64 " : %" PRId64 ";", pr->parts.n - 1, last,
+         pr->parts.per);
+}
+
+static void join_deviations(Printer *pr, uint32_t i)
+{
+    char name[NAME_LEN];
+    begin_means(pr, i);
+    open_partials(pr);
+    load_partial(pr, i, 1);
+    rows_of_partial(pr);
+    each_element(pr);
+    LINE("all%u[e] = FMA(n, u1[e], all%u[e]);", i, i);
+    CLOSE();
+    CLOSE();
+    snprintf(name, sizeof name, "R(%" PRId64 ")", pr->s->nred);
+    join_means(pr, i, name);
+    open_partials(pr);
+    load_partial(pr, i, 0);
+    load_partial(pr, i, 1);
+    rows_of_partial(pr);
+    each_element(pr);
+    LINE("c%u[e] += u0[e];", i);
+    move_mean(pr, i, "u1[e]", "n");
+    CLOSE();
+    CLOSE();
+    snprintf(name, sizeof name, "c%u", i);
+    join_sums(pr, name);
+}
+
 static void join_partials(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
-    char at[256];
     for (uint32_t i = 0; i < s->n; i++) {
         if (!cuda_reduces_at(s, i, pass) || !pr->need[i])
             continue;
         start(pr, i);
-        OPEN("for (int q = threadIdx.x / %d; q < %" PRId64 "; q += %" PRId64 ")", pr->columns.lanes,
-             pr->parts.n, (int64_t)pr->launch.block / pr->columns.lanes);
-        LINE("ALIGNED_16 %s u[%d];", text_type(&s->ins[i]), pr->v.width);
-        partial_address(pr, i, "q", at);
-        LINE("wide_copy(u, %s, %d * sizeof *u);", at, pr->v.width);
-        LINE("#pragma unroll");
-        OPEN("for (int e = 0; e < %d; e++)", pr->v.width);
-        accumulate(pr, i, "u[e]");
-        CLOSE();
-        CLOSE();
-        join(pr, i);
+        if (deviates(pr, i)) {
+            join_deviations(pr, i);
+        } else {
+            open_partials(pr);
+            load_partial(pr, i, 0);
+            each_element(pr);
+            accumulate(pr, i, "u0[e]");
+            CLOSE();
+            CLOSE();
+            join(pr, i);
+        }
         stores_of(pr, i);
     }
 }

@@ -116,6 +116,7 @@ CudaLaunch parts_launch(Printer *pr, int64_t blocks, unsigned threads, int64_t p
 /* Would those leave processors without work, and do smaller parts not? */
 bool parts_are_few(const Printer *pr, int64_t blocks, int64_t points, int64_t least);
 int64_t parts_of_phase(const Printer *pr); /* 1: a block has everything, or only joins */
+int64_t parts_bytes(const Printer *pr, uint32_t i); /* of a reduction's partial results in the workspace */
 void parts_need(Printer *pr);
 /* Is what the pass that was printed reduces for another phase to join? */
 bool parts_wait(const Printer *pr);

@@ -33,8 +33,16 @@ static bool reduces_last(const Sched *s)
     return false;
 }
 
-/* Where each reduction has its partial results, one per column, item and part. */
-static int64_t lay_out(Printer *pr, int64_t columns)
+int64_t parts_bytes(const Printer *pr, uint32_t i)
+{
+    const Sched *s = pr->s;
+    int64_t columns = s->kind == SCHED_COLUMN ? s->extent[s->vec] : 1;
+    int64_t bytes = s->nitem * pr->parts.n * columns * (s->f64 || s->ins[i].type == KT_INT ? 8 : 4);
+    return align_up(bytes, CUDA_WORKSPACE_ALIGN);
+}
+
+/* Where each reduction has its partial results, one per column, item and part; a deviation has means, too. */
+static int64_t lay_out(Printer *pr)
 {
     const Sched *s = pr->s;
     int64_t at = 0;
@@ -42,8 +50,7 @@ static int64_t lay_out(Printer *pr, int64_t columns)
         if (!s->live[i] || !k_reduces(&s->ins[i]))
             continue;
         pr->parts.at[i] = at;
-        at += s->nitem * pr->parts.n * columns * (s->f64 || s->ins[i].type == KT_INT ? 8 : 4);
-        at = align_up(at, CUDA_WORKSPACE_ALIGN);
+        at += parts_bytes(pr, i) * (s->ins[i].kind == K_DEVIATION ? 2 : 1);
     }
     return at;
 }
@@ -59,6 +66,14 @@ bool parts_are_few(const Printer *pr, int64_t blocks, int64_t points, int64_t le
            points * blocks >= LEAST_BLOCKS;
 }
 
+static bool computes_little(const Sched *s)
+{
+    bool little = s->nshaping <= FEW_INSTS;
+    for (uint32_t i = 0; i < s->n; i++)
+        little &= !s->live[i] || s->ins[i].kind != K_DEVIATION;
+    return little;
+}
+
 CudaLaunch parts_launch(Printer *pr, int64_t blocks, unsigned threads, int64_t points, int64_t least)
 {
     const Sched *s = pr->s;
@@ -68,7 +83,7 @@ CudaLaunch parts_launch(Printer *pr, int64_t blocks, unsigned threads, int64_t p
     if (!wants_parts(pr, blocks) || phases > CUDA_PHASES || points < 2 * least)
         return l;
     /* No more than run at once; of kernels that compute little twice as many do. */
-    int64_t aim = s->nshaping <= FEW_INSTS ? 2 * BLOCKS : BLOCKS;
+    int64_t aim = computes_little(s) ? 2 * BLOCKS : BLOCKS;
     int64_t n = aim / blocks, most = points / least;
     /* Who walks over the points again joins first: that is to be little beside the walk. */
     for (int64_t i = n; i > 1 && points / i < 4 * i; i--)
@@ -79,7 +94,7 @@ CudaLaunch parts_launch(Printer *pr, int64_t blocks, unsigned threads, int64_t p
     l.n = phases;
     for (int p = 0; p < phases; p++)
         l.phase[p] = (CudaPhase){blocks_for(blocks * (p <= s->last ? pr->parts.n : 1), 1), threads, 0};
-    l.workspace = lay_out(pr, s->kind == SCHED_COLUMN ? s->extent[s->vec] : 1);
+    l.workspace = lay_out(pr);
     return l;
 }
 

@@ -198,7 +198,8 @@ static void run_kernel(const Kernel *k, Tensor *t)
     if (k->body)
         for (int64_t i = 0; i < k->items; i++)
             k->body->ref(i, k->p, k->q, t);
-    for (int i = 0, n = k->body ? 0 : kernel_split_columns(k, part, &a); i < n; i++)
+    int n = k->body ? 0 : kernel_split_columns(kernel_without_deviations(k, &a), part, &a);
+    for (int i = 0; i < n; i++)
         run_dag(&part[i], t);
     arena_free(&a);
 }

@@ -199,7 +199,9 @@ static void squeeze(Kernel *k)
     if (k->red)
         return;
     for (uint32_t i = 0; i < k->nins; i++) /* nothing left to reduce: reductions are copies */
-        if (k_reduces(&k->ins[i])) {
+        if (k->ins[i].kind == K_DEVIATION) {
+            k->ins[i] = (KInst){.kind = K_CONST, .type = KT_REAL};
+        } else if (k_reduces(&k->ins[i])) {
             k->ins[i].expr = &op_table[OP_copy]->expr;
             k->ins[i].kind = K_EXPR;
         }

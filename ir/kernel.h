@@ -3,8 +3,8 @@
  * An operator's `lower` hook fills a Kernel in one of two forms:
  *
  *  DAG   a scalar SSA program over an iteration space.  Dimensions whose bit is set in `red` are
- *        reduced; the others are parallel.  Loads and stores are affine in the space.  K_SUM,
- *        K_MAX, K_MIN and K_PROD reduce an instruction over all red dimensions; what depends on a
+ *        reduced; the others are parallel.  Loads and stores are affine in the space.  K_SUM to
+ *        K_DEVIATION reduce an instruction over all red dimensions; what depends on a
  *        reduction runs in a later pass over the space.  Pointwise kernels have red == 0.
  *        Softmax, norms, losses, optimizers and their gradients are a few lines each, and nodes
  *        of one fusion group concatenate (lower).
@@ -33,6 +33,7 @@ typedef enum {
     K_INDEX, /* offset + sum stride[d]*index[d], as an integer */
     K_EXPR,  /* expr applied to arg[0..nin) with attributes al, be */
     K_SUM, K_MAX, K_MIN, K_PROD, /* arg[0] reduced over the red dimensions */
+    K_DEVIATION, /* likewise: the sum of the squares of what arg[0] is less its mean (deviations.c) */
     K_COLUMN_SUM, /* arg[0] summed over all others; a store alone reads it (column_sums.c) */
     K_STORE, /* arg[0] to operand */
 } KKind;
@@ -49,7 +50,7 @@ typedef struct {
     int64_t offset, stride[K_DIMS]; /* elements */
 } KInst;
 static inline int k_nargs(const KInst *in) { return in->kind == K_EXPR ? in->expr->nin : in->kind >= K_SUM; }
-static inline bool k_reduces(const KInst *in) { return in->kind >= K_SUM && in->kind <= K_PROD; }
+static inline bool k_reduces(const KInst *in) { return in->kind >= K_SUM && in->kind <= K_DEVIATION; }
 
 /* Reference form of a BODY kernel: item i, integer parameters p, operands t. */
 typedef void BodyFn(int64_t i, const int64_t *p, const double *q, Tensor *t);
@@ -257,6 +258,11 @@ int64_t command_launch_count(const Command *c, int64_t blocks); /* of so many bl
  * live_out says.  So is what a sum of columns waits for (column_sums.c), whoever reads it. */
 bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
                  const Val *also, int nalso, Diag *d);
+
+/* ---- deviations.c ------------------------------------------------------------- */
+
+/* The same without K_DEVIATION, allocated in a; k itself if it has none. */
+const Kernel *kernel_without_deviations(const Kernel *k, Arena *a);
 
 /* ---- column_sums.c ------------------------------------------------------------ */
 

@@ -174,21 +174,22 @@ static void draw(Gen *g)
 /* Sums are brought back to the size of their terms. */
 static void reduction(Gen *g)
 {
-    static const KKind kind[] = {K_SUM, K_SUM, K_MAX, K_MIN};
+    static const KKind kind[] = {K_SUM, K_SUM, K_MAX, K_MIN, K_SUM, K_DEVIATION};
     double count = 1;
     for (int d = 0; d < g->k->rank; d++)
         if (g->k->red >> d & 1)
             count *= (double)g->k->extent[d];
-    int which = pick(g, 5), v;
+    int which = pick(g, 6), v;
     if (which == 4 && g->nwhole) {
         v = k_reduce(g->k, kind[pick(g, 4)], g->whole[pick(g, g->nwhole)]);
         g->reduced[g->nreduced++] = v;
         g->whole[g->nwhole++] = v;
         return;
     }
-    KKind kd = kind[which % 4];
+    KKind kd = kind[which];
     v = k_reduce(g->k, kd, real(g));
-    int scale = k_const(g->k, KT_REAL, kd == K_SUM && count > 0 ? 1 / count : 1);
+    bool sums = kd == K_SUM || kd == K_DEVIATION;
+    int scale = k_const(g->k, KT_REAL, sums && count > 0 ? 1 / count : 1);
     v = k_op(g->k, OP_mul, v, scale, 0);
     g->reduced[g->nreduced++] = v;
     g->real[g->nreal++] = v;

@@ -221,6 +221,7 @@ static bool instruction(Walk *s, const KInst *in, Inst *out)
 
 bool kernel_translate(OnnxNodes *o, const Kernel *k)
 {
+    k = kernel_without_deviations(k, o->a);
     Walk s = {o, k, DT_F32, NEW(o->a, Inst, k->nins + 1)};
     for (int i = 0; i < k->noperands; i++)
         s.real = k->operand[i] == DT_F64 ? DT_F64 : s.real;

@@ -313,7 +313,7 @@ static bool batch_norm_lower(Kernel *k, const Graph *g, const Node *n)
     int64_t count = masked_count(t, axes);
     k_space(k, t, axes);
     int x = k_load(k, 0, t), mean = mean_of(k, x, count), c = SUB(x, mean);
-    int var = mean_of(k, MUL(c, c), count);
+    int var = MUL(k_reduce(k, K_DEVIATION, x), k_const(k, KT_REAL, 1.0 / (double)count));
     int rstd = rstd_of(k, var, ((const NormAttrs *)n->attr)->eps);
     k_store(k, 3, ADD(MUL(MUL(c, rstd), load_channel(k, n, 1)), load_channel(k, n, 2)));
     k_store_keep(k, 4, mean, axes);
