@@ -87,16 +87,14 @@ static void unpack_chunk(Printer *pr)
     text_unpack(&pr->w, s, "item", ((1u << s->rank) - 1) & ~(1u << s->vec));
 }
 
-static void skip_unless(Printer *pr, const char *chunk, int chunks, const char *how)
+/* A call in a batch has as many blocks as the largest: the bound is never left out. */
+static void skip_unless(Printer *pr, const char *chunk, const char *how)
 {
-    int64_t work = chunks_of_space(pr->s, &pr->v);
-    if (pr->counted) {
+    if (pr->counted)
         LINE("if (%s * %d >= n)", chunk, pr->v.width);
-        LINE("    %s;", how);
-    } else if ((int64_t)pr->launch.grid * pr->launch.block * chunks > work) {
-        LINE("if (%s >= %" PRId64 ")", chunk, work);
-        LINE("    %s;", how);
-    }
+    else
+        LINE("if (%s >= %" PRId64 ")", chunk, chunks_of_space(pr->s, &pr->v));
+    LINE("    %s;", how);
 }
 
 static void open_chunk(Printer *pr, int chunks)
@@ -106,7 +104,7 @@ static void open_chunk(Printer *pr, int chunks)
         LINE("#pragma unroll");
         OPEN("for (int c = 0; c < %d; c++)", chunks);
         LINE("const %s q = first + c * (%s)blockDim.x;", index, index);
-        skip_unless(pr, "q", chunks, "continue");
+        skip_unless(pr, "q", "continue");
     } else {
         text_block(&pr->w);
         LINE("const %s q = first;", index);
@@ -149,7 +147,7 @@ static void chunks_kernel(Printer *pr)
     LINE("const %s first = (%s)%s * (%d * blockDim.x) + threadIdx.x;", pr->w.index, pr->w.index,
          s->k->calls > 1 ? "block" : "blockIdx.x", chunks);
     if (chunks == 1) /* and reads nothing that a thread with a chunk may write */
-        skip_unless(pr, "first", 1, "return");
+        skip_unless(pr, "first", "return");
     for (uint32_t i = 0; i < s->n; i++)
         if (s->live[i] && cuda_is_plain(&s->ins[i]) && !s->dep[i])
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);

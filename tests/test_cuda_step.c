@@ -227,6 +227,34 @@ START_TEST(few_kernels_and_launches)
 }
 END_TEST
 
+/* Rows of 384 and one that is added to each, as rotary embeddings have it for heads of queries and keys. */
+static char *add_rows(int64_t rows)
+{
+    Arena a = {0};
+    DType f32[] = {DT_F32, DT_F32, DT_F32};
+    Kernel k = {.arena = &a, .noperands = 3, .operand = f32};
+    Type x = type_make(DT_F32, 2, (int64_t[]){rows, 384}), row = type_make(DT_F32, 1, &x.dim[1]);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    k_space(&k, &x, 0);
+    k_store(&k, 2, k_op(&k, OP_add, k_load(&k, 0, &x), k_load(&k, 1, &row), 0));
+    kernel_print_cuda(&k, "k", f);
+    fclose(f);
+    arena_free(&a);
+    return text;
+}
+
+/* Kernels of one text may be calls of one launch, which has the blocks of the largest for each of them. */
+START_TEST(calls_stay_in_their_operands)
+{
+    char *few = add_rows(2), *many = add_rows(4);
+    ck_assert_str_ne(few, many);
+    free(few);
+    free(many);
+}
+END_TEST
+
 /* The same file with the real headers, where there is a CUDA compiler. */
 START_TEST(whole_step_compiles_with_nvcc)
 {
@@ -249,6 +277,7 @@ Suite *suite_cuda_step(void)
     tcase_add_loop_test(t, whole_step_matches_executor, 0, 8);
     tcase_add_loop_test(t, emitted_program_trains, 0, 2);
     tcase_add_test(t, few_kernels_and_launches);
+    tcase_add_test(t, calls_stay_in_their_operands);
     tcase_add_test(t, whole_step_compiles_with_nvcc);
     suite_add_tcase(s, t);
     return s;
