@@ -78,8 +78,8 @@ static int64_t tiles_of(const Conv *c, int64_t tm, int64_t tn)
     return ceil_div(c->rows, tm) * ceil_div(columns_of(c), tn) * c->groups * c->residues;
 }
 
-/* Times relative to that of an element in the largest tile, the second those of warpgroups, which have three
- * (by what they read of shared memory); blocks run in waves. */
+/* Times relative to that of an element in the largest tile; of warpgroups by what they read of shared memory,
+ * 0: they do not have it.  Blocks run in waves. */
 static void choose_tile(Conv *c)
 {
     static const struct {
@@ -88,12 +88,13 @@ static void choose_tile(Conv *c)
     } tile[] = {{128, 128, 1, 1}, {128, 64, 1.2, 1.4}, {64, 128, 1.2, 1.4},
                 {64, 64, 1.5, 0}, {32, 128, 2, 0},     {16, 128, 3, 0}};
     double best = 0;
-    for (size_t i = 0; i < (c->wgmma ? 3 : sizeof tile / sizeof *tile); i++) {
+    for (size_t i = 0; i < sizeof tile / sizeof *tile; i++) {
+        double each = c->wgmma ? tile[i].wgmma : tile[i].time;
         int64_t n = tiles_of(c, tile[i].m, tile[i].n);
         int64_t waves = c->kind == WEIGHTS ? n : ceil_div(n, BLOCKS) * BLOCKS;
-        double time = (double)(waves * tile[i].m * tile[i].n) * (c->wgmma ? tile[i].wgmma : tile[i].time);
+        double time = (double)(waves * tile[i].m * tile[i].n) * each;
         bool registers = c->half || tile[i].m * tile[i].n <= 128 * 64;
-        if (!registers || (best > 0 && time >= best))
+        if (each == 0 || !registers || (best > 0 && time >= best))
             continue;
         best = time;
         c->tm = tile[i].m;

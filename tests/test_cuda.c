@@ -599,8 +599,8 @@ static void add_norm(Batch *b, int64_t rows, int64_t columns, uint32_t red, bool
     k_space(&k, &t, red);
     int x = k_load(&k, 0, &t), n = k_const(&k, KT_REAL, (double)(red & 1 ? rows : columns));
     int less = k_op(&k, OP_sub, x, k_op(&k, OP_div, k_reduce(&k, K_SUM, x), n, 0), 0);
-    int square = k_op(&k, OP_mul, less, less, 0), way = red & 1 ? K_DEVIATION : K_SUM;
-    square = k_reduce(&k, (KKind)way, red & 1 ? x : square);
+    int square = red & 1 ? x : k_op(&k, OP_mul, less, less, 0);
+    square = k_reduce(&k, red & 1 ? K_DEVIATION : K_SUM, square);
     int y = k_op(&k, OP_div, less, k_op(&k, OP_sqrt, k_op(&k, OP_div, square, n, 0), 0, 0), 0);
     k_store(&k, 1, y);
     if (sums)
