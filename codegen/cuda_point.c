@@ -41,31 +41,59 @@ int staged_width(const Sched *s, uint32_t i)
     return width;
 }
 
-static int64_t items_of_tiles(const Sched *s, int tile)
+/* A tile's elements along the result's rows, and along those of what is staged; between columns of the latter
+ * are `pad` more, for threads side by side to be in different banks. */
+typedef struct {
+    int across, down, pad;
+} Tile;
+
+static int64_t items_of_tiles(const Sched *s, Tile t)
 {
     if (s->nitem * s->extent[s->vec] == 0)
         return 0;
-    return s->nitem / s->extent[s->tile] * ceil_div(s->extent[s->tile], tile) *
-           ceil_div(s->extent[s->vec], tile);
+    return s->nitem / s->extent[s->tile] * ceil_div(s->extent[s->tile], t.down) *
+           ceil_div(s->extent[s->vec], t.across);
+}
+
+/* Of so many elements in a square, or less where a side is shorter than the square's and more of the other:
+ * images of three channels. */
+static Tile tile_of_side(const Sched *s, int side, int width, int staged)
+{
+    enum { SHORTEST = 4 };
+    Tile t = {side, side, 1};
+    while (t.across > SHORTEST && t.across > width && t.across / 2 >= s->extent[s->vec] &&
+           2 * t.down <= FLAT_THREADS * staged)
+        t.across /= 2, t.down *= 2;
+    while (t.down > SHORTEST && t.down > staged && t.down / 2 >= s->extent[s->tile] &&
+           2 * t.across <= FLAT_THREADS * width)
+        t.down /= 2, t.across *= 2;
+    t.pad = t.across < WARP ? WARP / t.across : 1;
+    return t;
 }
 
 /* Large where 16 bytes are 8 elements and there are many tiles. */
-static int tile_size(const Sched *s, const Vector *v)
+static Tile tile_of(const Sched *s, const Vector *v)
 {
     int64_t shared = 0;
     bool large = v->width == LARGE_WIDTH;
+    int staged = LARGE_WIDTH;
     for (uint32_t i = 0; i < s->n; i++)
         if (sched_is_staged(s, i)) {
-            large |= staged_width(s, i) == LARGE_WIDTH;
+            int width = staged_width(s, i);
+            large |= width == LARGE_WIDTH;
+            staged = width < staged ? width : staged;
             shared += LARGE_TILE * (LARGE_TILE + 1) * dtype_size[s->k->operand[s->ins[i].operand]];
         }
-    return large && shared <= SHARED_MOST && items_of_tiles(s, LARGE_TILE) >= BLOCKS ? LARGE_TILE : TILE;
+    Tile t = tile_of_side(s, LARGE_TILE, v->width, staged);
+    return large && shared <= SHARED_MOST && items_of_tiles(s, t) >= BLOCKS
+               ? t
+               : tile_of_side(s, TILE, v->width, staged);
 }
 
 CudaLaunch point_launch(const Sched *s, const Vector *v)
 {
     if (s->tile >= 0)
-        return one_phase(blocks_for(items_of_tiles(s, tile_size(s, v)), 1), FLAT_THREADS);
+        return one_phase(blocks_for(items_of_tiles(s, tile_of(s, v)), 1), FLAT_THREADS);
     int64_t work = ceil_div(chunks_of_space(s, v), chunks_in_flight(s, v));
     unsigned threads = FLAT_THREADS;
     while (threads > 2 * WARP && work / threads < BLOCKS)
@@ -171,12 +199,13 @@ static void chunks_kernel(Printer *pr)
 
 /* ---- tiles -------------------------------------------------------------------------------------- */
 
-/* Loop of a tile: its rows along dimension d; in each a thread has `width` elements of dimension w from j. */
-static void open_tile(Printer *pr, int d, const char *d0, int w, const char *w0, int width)
+/* Loop of a tile: its n rows along dimension d; in each a thread has `width` elements of the `length` of
+ * dimension w, from j. */
+static void open_tile(Printer *pr, int n, int d, const char *d0, int length, int w, const char *w0, int width)
 {
     const Sched *s = pr->s;
-    int tile = tile_size(s, &pr->v), lanes = tile / width;
-    OPEN("for (int r = threadIdx.x / %d; r < %d; r += %d)", lanes, tile, FLAT_THREADS / lanes);
+    int lanes = length / width;
+    OPEN("for (int r = threadIdx.x / %d; r < %d; r += %d)", lanes, n, FLAT_THREADS / lanes);
     LINE("const %s i%d = %s + r, j = %s + (int)threadIdx.x %% %d * %d;", pr->w.index, d, d0, w0, lanes,
          width);
     LINE("if (i%d >= %" PRId64 " || j >= %" PRId64 ")", d, s->extent[d], s->extent[w]);
@@ -184,13 +213,13 @@ static void open_tile(Printer *pr, int d, const char *d0, int w, const char *w0,
 }
 
 /* A staged operand's part, along its own rows. */
-static void stage(Printer *pr, uint32_t i)
+static void stage(Printer *pr, Tile t, uint32_t i)
 {
     const Sched *s = pr->s;
     const KInst *in = &s->ins[i];
     int width = staged_width(s, i);
     char at[512];
-    open_tile(pr, s->vec, "c0", s->tile, "t0", width);
+    open_tile(pr, t.across, s->vec, "c0", t.down, s->tile, "t0", width);
     LINE("const %s i%d = j;", pr->w.index, s->tile);
     text_address(s, in, at, sizeof at);
     LINE("ALIGNED_16 %s u[%d];", text_element(s->k->operand[in->operand]), width);
@@ -238,21 +267,22 @@ static void tile_text(Printer *pr)
 static void tile_kernel(Printer *pr)
 {
     const Sched *s = pr->s;
-    int tile = tile_size(s, &pr->v);
-    int64_t across = ceil_div(s->extent[s->vec], tile), down = ceil_div(s->extent[s->tile], tile);
+    Tile t = tile_of(s, &pr->v);
+    int64_t across = ceil_div(s->extent[s->vec], t.across), down = ceil_div(s->extent[s->tile], t.down);
     for (uint32_t i = 0; i < s->n; i++)
         if (sched_is_staged(s, i))
-            LINE("__shared__ %s u%u[%d][%d];", text_element(s->k->operand[s->ins[i].operand]), i, tile,
-                 tile + 1);
-    LINE("const %s c0 = blockIdx.x %% %" PRId64 " * %d;", pr->w.index, across, tile);
-    LINE("const %s t0 = blockIdx.x / %" PRId64 " %% %" PRId64 " * %d;", pr->w.index, across, down, tile);
+            LINE("__shared__ %s u%u[%d][%d];", text_element(s->k->operand[s->ins[i].operand]), i,
+                 t.across, t.down + t.pad);
+    LINE("const %s c0 = blockIdx.x %% %" PRId64 " * %d;", pr->w.index, across, t.across);
+    LINE("const %s t0 = blockIdx.x / %" PRId64 " %% %" PRId64 " * %d;", pr->w.index, across, down,
+         t.down);
     LINE("const %s item = blockIdx.x / %" PRId64 ";", pr->w.index, across * down);
     text_unpack(&pr->w, s, "item", ((1u << s->rank) - 1) & ~(1u << s->vec) & ~(1u << s->tile));
     for (uint32_t i = 0; i < s->n; i++)
         if (sched_is_staged(s, i))
-            stage(pr, i);
+            stage(pr, t, i);
     LINE("__syncthreads();");
-    open_tile(pr, s->tile, "t0", s->vec, "c0", pr->v.width);
+    open_tile(pr, t.down, s->tile, "t0", t.across, s->vec, "c0", pr->v.width);
     tile_text(pr);
     CLOSE();
 }
