@@ -296,7 +296,8 @@ static void signature(Printer *pr, const Kernel *k, const bool *stored)
         LINE("/* along rows: %d accesses of 16 bytes, %d narrower */", n.wide, n.narrow);
     }
     unsigned threads = pr->counted ? FLAT_THREADS : pr->launch.block,
-             blocks = threads < PROCESSOR_THREADS ? PROCESSOR_THREADS / threads : 1;
+             together = PROCESSOR_THREADS * (pr->launch.shared ? 2 : 1), /* one loads while one computes */
+             blocks = threads < together ? together / threads : 1;
     fprintf(pr->w.f, "GLOBAL void __launch_bounds__(%u, %u) %s(", threads, blocks,
             cuda_phase_name(pr->name, pr->phase, name));
     if (k->calls > 1)
@@ -316,7 +317,7 @@ static void signature(Printer *pr, const Kernel *k, const bool *stored)
 static const char *index_type(const Sched *s)
 {
     int64_t limit = INT32_MAX / 2;
-    bool fits = s->nitem * s->nred * s->extent[s->vec] < limit;
+    bool fits = s->nitem * s->nred * (s->red >> s->vec & 1 ? 1 : s->extent[s->vec]) < limit;
     for (uint32_t i = 0; i < s->n; i++) {
         int64_t span = s->ins[i].offset < 0 ? -s->ins[i].offset : s->ins[i].offset;
         for (int d = 0; d < s->rank; d++) {

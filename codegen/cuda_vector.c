@@ -258,16 +258,40 @@ void chunk_begin(Printer *pr, const bool *mark)
             chunk_declare(pr, i, 0);
 }
 
+/* Compares the position of an element with another integer: two instructions instead of those of 64 bits. */
+static bool is_position(Printer *pr, uint32_t i)
+{
+    const Sched *s = pr->s;
+    const KInst *in = &s->ins[i];
+    if (in->kind != K_EXPR || strcmp(in->expr->text, "a == b") != 0)
+        return false;
+    for (int a = 0; a < 2; a++) {
+        const KInst *at = &s->ins[in->arg[a]];
+        bool whole = at->kind == K_INDEX && at->offset == 0 && s->ins[in->arg[!a]].type == KT_INT;
+        for (int d = 0; d < s->rank; d++)
+            whole &= at->stride[d] == 0 || (at->stride[d] == 1 && d == s->vec);
+        if (!whole || at->stride[s->vec] != 1 || s->extent[s->vec] > INT32_MAX)
+            continue;
+        char v[NAME_LEN];
+        cuda_name_of(pr, in->arg[!a], v);
+        LINE("const int64_t v%u = IS_POSITION(i%d, %s);", i, s->vec, v);
+        return true;
+    }
+    return false;
+}
+
 void chunk_value(Printer *pr, uint32_t i)
 {
     const KInst *in = &pr->s->ins[i];
     const char *at = pr->rows.held && pr->rows.held[i] ? "[c]" : "";
-    if (in->kind == K_LOAD && (pr->v.wide[i] || *at))
+    if (in->kind == K_LOAD && pr->v.wide[i] && pr->v.width > 1 && pr->s->k->operand[in->operand] == DT_BF16)
+        LINE("const %s v%u = bf16_of_chunk(u%u%s, e);", text_type(in), i, i, at);
+    else if (in->kind == K_LOAD && (pr->v.wide[i] || *at))
         LINE("const %s v%u = LD_%s(u%u%s, e);", text_type(in), i,
              dtype_name[pr->s->k->operand[in->operand]], i, at);
     else if (in->kind == K_EXPR && pr->v.wide[i])
         LINE("const REAL v%u = R(u%u[e]) * R(5.9604644775390625e-8);", i, i);
-    else
+    else if (!is_position(pr, i))
         text_value(&pr->w, pr->s, (int)i, cuda_name_of, pr);
 }
 

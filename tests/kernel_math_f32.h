@@ -10,7 +10,7 @@ typedef struct {
     double lo, hi;
     double ulp; /* allowed error in units of the last place */
 } MathCase;
-extern const MathCase math_cases[];
+extern const MathCase math_cases[], cuda_math_cases[];
 
 float math_pow(float x, float y);
 uint16_t math_bf16_store(float x);

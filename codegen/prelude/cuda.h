@@ -38,6 +38,25 @@ FN float float_of_bits(uint32_t u) { return __uint_as_float(u); }
 FN uint64_t bits_of_double(double f) { return (uint64_t)__double_as_longlong(f); }
 FN double double_of_bits(uint64_t u) { return __longlong_as_double((int64_t)u); }
 
+/* One instruction each.  2^x to some 2 ulp, 0 for what would be denormal; x y + z, of [0, 1], NaN being 0; of
+ * two floats the larger and the smaller, NaN where one is; 16 bits and back. */
+#define DEVICE_MATH
+#define DEVICE_ASM(type, name, in, text, out, ...)                                           \
+    FN type name in                                                                          \
+    {                                                                                        \
+        type r;                                                                              \
+        asm(text : out(r) : __VA_ARGS__);                                                    \
+        return r;                                                                            \
+    }
+DEVICE_ASM(float, exp2_fast, (float x), "ex2.approx.ftz.f32 %0, %1;", "=f", "f"(x))
+DEVICE_ASM(float, fma_to_one, (float x, float y, float z), "fma.rn.sat.f32 %0, %1, %2, %3;", "=f", "f"(x),
+           "f"(y), "f"(z))
+DEVICE_ASM(float, max_float, (float x, float y), "max.NaN.f32 %0, %1, %2;", "=f", "f"(x), "f"(y))
+DEVICE_ASM(float, min_float, (float x, float y), "min.NaN.f32 %0, %1, %2;", "=f", "f"(x), "f"(y))
+DEVICE_ASM(uint16_t, bf16_store, (float x), "cvt.rn.bf16.f32 %0, %1;", "=h", "f"(x))
+DEVICE_ASM(uint16_t, f16_store, (float x), "cvt.rn.f16.f32 %0, %1;", "=h", "f"(x))
+DEVICE_ASM(float, f16_load, (uint16_t h), "cvt.f32.f16 %0, %1;", "=f", "h"(h))
+
 #define PICK(c, x, y) ((c) ? (x) : (y))
 
 /* BY_TYPE(max_, x, y) calls max_float, max_double or max_int after the usual conversions. */
@@ -79,10 +98,30 @@ FN int64_t INT_OF(bool x) { return x; }
 FN void copy_16(void *to, const void *from) { *(int4 *)to = *(const int4 *)from; }
 FN void copy_8(void *to, const void *from) { *(int2 *)to = *(const int2 *)from; }
 FN void copy_4(void *to, const void *from) { *(int *)to = *(const int *)from; }
+
+/* Element e of an even number in registers: one instruction, where of a uint16_t it is three. */
+FN float bf16_of_chunk(const uint16_t *u, int e)
+{
+    const uint32_t pair = *(const uint32_t *)(u + (e & ~1));
+    return __uint_as_float(e & 1 ? pair & 0xffff0000u : pair << 16);
+}
 #else
 #include "cuda_shim.h"
 #endif
 #define TABLE const
+
+/* e^x = 2^k 2^r to some 3 ulp, 0 for what would be denormal.  The low bits of t are k + 127, of [0, 254]; r
+ * is at most 1/2, or what is beyond. */
+#define DEVICE_EXP
+FN float exp_float(float x)
+{
+    float t = fmaf(fma_to_one(x, 5.67990159e-3f, 0.5f), 254.0f, 12582912.0f);
+    float r = fmaf(x, 1.92596299e-8f, fmaf(x, 1.44269504f, 12583039.0f - t));
+    return exp2_fast(r) * float_of_bits(bits_of_float(t) << 23);
+}
+
+/* Is v the position i of [0, INT32_MAX]? */
+#define IS_POSITION(i, v) ((uint64_t)(v) <= 0x7fffffff && (int32_t)(i) == (int32_t)(v))
 
 /* A power of 2 of bytes, constant, 16 at a time. */
 FN void wide_copy(void *to, const void *from, int bytes)

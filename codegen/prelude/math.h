@@ -37,6 +37,7 @@ FN float expm1_reduced(float r)
 
 FN float power_of_two(int32_t k) { return float_of_bits(((uint32_t)k + 127u) << 23); }
 
+#ifndef DEVICE_EXP
 /* Two factors of 2^(k/2), so that overflow and denormal results round once. */
 FN float exp_float(float x)
 {
@@ -45,6 +46,7 @@ FN float exp_float(float x)
     float y = (1.0f + expm1_reduced(s.r)) * power_of_two(h) * power_of_two(s.k - h);
     return x < -104.0f ? 0.0f : y;
 }
+#endif
 
 FN float expm1_float(float x)
 {
@@ -290,8 +292,10 @@ FN double fma_double(double x, double y, double z) { return fma(x, y, z); }
         type m = x beyond y ? x : y;                                                         \
         return x != x ? x : m;                                                               \
     }
+#ifndef DEVICE_MATH
 EXTREMUM(max_float, float, >)
 EXTREMUM(min_float, float, <)
+#endif
 EXTREMUM(max_double, double, >)
 EXTREMUM(min_double, double, <)
 
@@ -343,6 +347,7 @@ FN int64_t mod_int(int64_t x, int64_t y)
 
 FN float bf16_load(uint16_t h) { return float_of_bits((uint32_t)h << 16); }
 
+#ifndef DEVICE_MATH
 FN uint16_t bf16_store(float x)
 {
     uint32_t b = bits_of_float(x);
@@ -370,6 +375,7 @@ FN uint16_t f16_store(float x)
     r = a > 0x7F800000u ? (0x7E00u | (a >> 13 & 0x3FFu)) : r;
     return (uint16_t)(r | sign);
 }
+#endif
 
 /* ---- the names kernel text uses --------------------------------------------------------------------- */
 

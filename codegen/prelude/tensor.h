@@ -71,14 +71,6 @@ FN void copy_commit(void) { asm volatile("cp.async.commit_group;" : : : "memory"
     }
 PACK(bf16, bf16x2)
 PACK(f16, f16x2)
-
-/* 2^x to some 2 ulp; 0 for what would be denormal. */
-FN float exp2_fast(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 #else
 #include "tensor_shim.h"
 #endif

@@ -5,6 +5,7 @@
  * result, and a barrier that not all threads reach as a failed launch. */
 #ifndef CKC_CUDA_SHIM_H
 #define CKC_CUDA_SHIM_H
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,6 +22,14 @@
 #define __launch_bounds__(...)
 #define ALIGNED_16 __attribute__((aligned(16)))
 #define SHARED_BYTES(name) unsigned char *const name = shim->shared
+
+#define bf16_of_chunk(u, e) LD_bf16(u, e)
+FN float fma_to_one(float x, float y, float z) { return fminf(fmaxf(fmaf(x, y, z), 0), 1); }
+FN float exp2_fast(float x)
+{
+    float y = exp2f(x);
+    return y < 1.17549435e-38f ? 0 : y;
+}
 
 typedef struct {
     unsigned x;

@@ -34,10 +34,4 @@ FN void copy_wait(int n) { shim->copy_wait(n); }
     }
 PACK(bf16)
 PACK(f16)
-
-FN float exp2_fast(float x)
-{
-    float y = exp2f(x);
-    return y < 1.17549435e-38f ? 0 : y;
-}
 #endif
