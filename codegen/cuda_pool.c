@@ -3,7 +3,7 @@
  */
 #include "cuda_int.h"
 
-enum { WIDE_BYTES = 16, MOST = INT32_MAX / 2 };
+enum { WIDE_BYTES = 16, MOST = INT32_MAX / 2, SHARED_MOST = 32 << 10 };
 
 static bool is_body(const Kernel *k, const char *name) { return k->body && strcmp(k->body->name, name) == 0; }
 
@@ -44,21 +44,41 @@ static int64_t places(const Kernel *k, Pool p)
     return planes(k, p) * (makes_data(p) ? k->p[0] * k->p[1] : k->p[3] * k->p[4]);
 }
 
-/* Positions along a dimension, 0 or 1, that a thread makes: those that share windows. */
-static int64_t patch(const Kernel *k, Pool p, int d)
+static int64_t threads_of(const Kernel *k, Pool p) { return places(k, p) * (k->p[2] / width_of(k, k->p[2])); }
+
+/* What a block of max_pool_bwd makes: positions along both dimensions, of some chunks, and how many windows
+ * those can be in. */
+typedef struct {
+    int64_t side[2], windows[2], group;
+} Patch;
+
+static int64_t patch_bytes(const Kernel *k, Patch *t)
 {
-    enum { MOST_POSITIONS = 2 };
-    return p == MAX_POOL_BWD && k->p[9 + d] <= MOST_POSITIONS ? k->p[9 + d] : 1;
+    for (int d = 0; d < 2; d++)
+        t->windows[d] = (t->side[d] - 1 + (k->p[6 + d] - 1) * k->p[15 + d]) / k->p[9 + d] + 1;
+    return t->windows[0] * t->windows[1] * t->group * width_of(k, k->p[2]) * 2;
 }
 
-static int64_t patches_along(const Kernel *k, Pool p, int d)
+static Patch patch_of(const Kernel *k)
 {
-    return ceil_div(makes_data(p) ? k->p[d] : k->p[3 + d], patch(k, p, d));
+    enum { SIDE = 16, GROUP = 8 };
+    int64_t chunks = k->p[2] / width_of(k, k->p[2]);
+    Patch t = {{k->p[0] < SIDE ? k->p[0] : SIDE, k->p[1] < SIDE ? k->p[1] : SIDE}, {0},
+               chunks < GROUP ? chunks : GROUP};
+    while (patch_bytes(k, &t) > SHARED_MOST && (t.group > 1 || t.side[0] > 1 || t.side[1] > 1)) {
+        if (t.group > 1)
+            t.group /= 2;
+        else
+            t.side[t.side[1] > t.side[0]] /= 2;
+    }
+    return t;
 }
 
-static int64_t threads_of(const Kernel *k, Pool p)
+static int64_t patches(const Kernel *k, Patch t)
 {
-    return planes(k, p) * patches_along(k, p, 0) * patches_along(k, p, 1) * (k->p[2] / width_of(k, k->p[2]));
+    int64_t chunks = k->p[2] / width_of(k, k->p[2]);
+    return planes(k, MAX_POOL_BWD) * ceil_div(k->p[0], t.side[0]) * ceil_div(k->p[1], t.side[1]) *
+           ceil_div(chunks, t.group);
 }
 
 /* The window along the last dimension is one position of as many. */
@@ -70,12 +90,20 @@ bool cuda_is_pool(const Kernel *k)
     for (int i = 0; i < 6; i++)
         if (k->p[i] == 0)
             return false;
+    if (p == MAX_POOL_BWD) { /* a position in a window is a uint16_t */
+        Patch t = patch_of(k);
+        if (k->p[6] * k->p[7] >= UINT16_MAX || patch_bytes(k, &t) > SHARED_MOST)
+            return false;
+    }
     return k->p[8] == 1 && k->p[11] == 1 && k->p[14] == 0 && k->p[2] == k->p[5] && places(k, p) < MOST;
 }
 
 CudaLaunch pool_launch(const Kernel *k)
 {
-    return one_phase(blocks_for(threads_of(k, pool_of(k)), FLAT_THREADS), FLAT_THREADS);
+    Pool p = pool_of(k);
+    return one_phase(p == MAX_POOL_BWD ? blocks_for(patches(k, patch_of(k)), 1)
+                                       : blocks_for(threads_of(k, p), FLAT_THREADS),
+                     FLAT_THREADS);
 }
 
 static void define(Printer *pr, const char *name, const char *value)
@@ -84,61 +112,82 @@ static void define(Printer *pr, const char *name, const char *value)
     LINE("#define %s %s", name, value);
 }
 
+static void define_number(Printer *pr, const char *name, int64_t value)
+{
+    char text[NAME_LEN];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    define(pr, name, text);
+}
+
+static void define_patch(Printer *pr, Patch t)
+{
+    define_number(pr, "POOL_DOWN", t.side[0]);
+    define_number(pr, "POOL_ACROSS", t.side[1]);
+    define_number(pr, "POOL_WINDOWS_DOWN", t.windows[0]);
+    define_number(pr, "POOL_WINDOWS_ACROSS", t.windows[1]);
+    define_number(pr, "POOL_GROUP", t.group);
+}
+
 void pool_prelude(Printer *pr, const Kernel *k)
 {
-    char value[NAME_LEN];
     Pool p = pool_of(k);
+    DType type = k->operand[0];
+    int64_t width = width_of(k, k->p[2]);
     bool far = planes(k, p) * k->p[0] * k->p[1] * k->p[2] >= MOST || places(k, p) * k->p[2] >= MOST;
+    char access[NAME_LEN];
     text_parameters(&pr->w, k);
-    snprintf(value, sizeof value, "%d", (int)p);
-    define(pr, "POOL_KIND", value);
-    snprintf(value, sizeof value, "%d", (int)width_of(k, k->p[2]));
-    define(pr, "POOL_WIDTH", value);
-    snprintf(value, sizeof value, "%d", (int)patch(k, p, 0));
-    define(pr, "POOL_DOWN", value);
-    snprintf(value, sizeof value, "%d", (int)patch(k, p, 1));
-    define(pr, "POOL_ACROSS", value);
-    define(pr, "POOL_T", text_element(k->operand[0]));
+    define_number(pr, "POOL_KIND", p);
+    define_number(pr, "POOL_WIDTH", width);
+    if (p == MAX_POOL_BWD)
+        define_patch(pr, patch_of(k));
+    define(pr, "POOL_T", text_element(type));
     define(pr, "POOL_INDEX", far ? "int64_t" : "int");
-    snprintf(value, sizeof value, "LD_%s", dtype_name[k->operand[0]]);
-    define(pr, "POOL_LOAD", value);
+    snprintf(access, sizeof access, "LD_%s", dtype_name[type]);
+    define(pr, "POOL_LOAD", type == DT_BF16 && width > 1 ? "bf16_of_chunk" : access);
+    snprintf(access, sizeof access, "ST_%s", dtype_name[type]);
+    define(pr, "POOL_STORE", access);
     LINE("#undef AT");
     LINE("#define AT(of) %s_##of", pr->name);
     text_prelude(pr->w.f, prelude_pool);
 }
 
-/* Those of a patch that are there. */
-static void store_patch(Printer *pr, const Kernel *k, int out, const int64_t *extent, int64_t chunks)
+static void patch_kernel(Printer *pr, const Kernel *k)
 {
-    LINE("#pragma unroll");
-    OPEN("for (int n = 0; n < POOL_DOWN * POOL_ACROSS; n++)");
-    LINE("const int z1 = z + n / POOL_ACROSS, y1 = y + n %% POOL_ACROSS;");
-    LINE("if (z1 >= %" PRId64 " || y1 >= %" PRId64 ")", extent[0], extent[1]);
-    LINE("    continue;");
-    LINE("%s_Some to;", pr->name);
-    LINE("for (int e = 0; e < POOL_WIDTH; e++)");
-    LINE("    ST_%s(to.v, e, v[n][e]);", dtype_name[k->operand[out]]);
-    LINE("*(%s_Some *)(p%d + (((plane * %" PRId64 " + z1) * %" PRId64 " + y1) * %" PRId64
-         " + c) * POOL_WIDTH) = to;",
-         pr->name, out, extent[0], extent[1], chunks);
-    CLOSE();
+    Patch t = patch_of(k);
+    int64_t chunks = k->p[2] / width_of(k, k->p[2]), groups = ceil_div(chunks, t.group);
+    int64_t down = ceil_div(k->p[0], t.side[0]), across = ceil_div(k->p[1], t.side[1]);
+    LINE("__shared__ %s_Taken taken[%" PRId64 "];", pr->name,
+         t.windows[0] * t.windows[1] * t.group);
+    LINE("const int at = (int)blockIdx.x / %" PRId64 ", c0 = (int)blockIdx.x %% %" PRId64 " * POOL_GROUP;",
+         groups, groups);
+    LINE("const int y0 = at %% %" PRId64 " * POOL_ACROSS, z0 = at / %" PRId64 " %% %" PRId64 " * POOL_DOWN;",
+         across, across, down);
+    LINE("%s_make(p0, p1, p2, at / %" PRId64 ", z0, y0, c0, taken);", pr->name, down * across);
 }
 
 void pool_kernel(Printer *pr, const Kernel *k)
 {
     Pool p = pool_of(k);
+    if (p == MAX_POOL_BWD) {
+        patch_kernel(pr, k);
+        return;
+    }
+    const int64_t *extent = makes_data(p) ? k->p : k->p + 3;
     int64_t chunks = k->p[2] / width_of(k, k->p[2]);
-    int64_t down = patches_along(k, p, 0), across = patches_along(k, p, 1);
     LINE("const POOL_INDEX i = (POOL_INDEX)blockIdx.x * %d + threadIdx.x;", FLAT_THREADS);
     LINE("if (i >= %" PRId64 ")", threads_of(k, p));
     LINE("    return;");
     LINE("const int c = (int)(i %% %" PRId64 "), at = (int)(i / %" PRId64 ");", chunks, chunks);
-    LINE("const int y = at %% %" PRId64 " * POOL_ACROSS, z = at / %" PRId64 " %% %" PRId64 " * POOL_DOWN;",
-         across, across, down);
-    LINE("const POOL_INDEX plane = at / %" PRId64 ";", down * across);
-    LINE("REAL v[POOL_DOWN * POOL_ACROSS][POOL_WIDTH] = {{0}};");
-    LINE("%s_make(p0, %splane, z, y, c, v);", pr->name, p == MAX_POOL_BWD ? "p1, " : "");
-    store_patch(pr, k, p == MAX_POOL_BWD ? 2 : 1, makes_data(p) ? k->p : k->p + 3, chunks);
+    LINE("const int y = at %% %" PRId64 ", z = at / %" PRId64 " %% %" PRId64 ";", extent[1], extent[1],
+         extent[0]);
+    LINE("const POOL_INDEX plane = at / %" PRId64 ";", extent[0] * extent[1]);
+    LINE("REAL v[POOL_WIDTH] = {0};");
+    LINE("%s_make(p0, plane, z, y, c, v);", pr->name);
+    LINE("%s_Some to;", pr->name);
+    LINE("for (int e = 0; e < POOL_WIDTH; e++)");
+    LINE("    POOL_STORE(to.v, e, v[e]);");
+    LINE("*(%s_Some *)%s_at(p1, plane, z, y, %" PRId64 ", %" PRId64 ", c) = to;", pr->name, pr->name,
+         extent[0], extent[1]);
 }
 
 /* ---- into zeros ----------------------------------------------------------------------------------- */

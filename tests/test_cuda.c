@@ -4,6 +4,7 @@
 #include "command.h"
 #include "codegen/codegen.h"
 #include "conv_samples.h"
+#include "cuda_samples.h"
 #include "ir/attention_kernel.h"
 #include "op_samples_int.h"
 #include "nvrtc.h"
@@ -18,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANDOM = 36, TRIALS = 2, MOST = RANDOM + OP_COUNT * TRIALS + 20 };
+enum { RANDOM = 36, TRIALS = 2, MOST = RANDOM + OP_COUNT * TRIALS + 60 };
 
 /* A kernel with operands for the interpreter (want) and for the generated text (got). */
 typedef struct {
@@ -196,50 +197,16 @@ static void add_wgmmas(Batch *b, int n)
     }
 }
 
-/* Sums of so many rows by an index of which `most` (percent) are one, and some none. */
-static void add_gather_sum(Batch *b, DType dt, int64_t outer, int rows, int64_t count, int64_t inner,
-                           int most)
+/* Those of an operator up to the n-th, or of all (OP_NONE). */
+static void add_samples(Batch *b, Op op, int n)
 {
-    Sample s = {.seed = (uint64_t)rows, .dt = dt, .op = OP_gather_bwd};
-    graph_init(&s.g, &s.arena, &s.diag);
-    Type x = type_make(dt, 3, (int64_t[]){outer, rows, inner});
-    sample_reals(&s, type_make(dt, 3, (int64_t[]){outer, count, inner}), -1, 1);
-    sample_ints(&s, type_make(rows % 2 ? DT_I32 : DT_I64, 1, &count), -rows - 1, rows);
-    for (int64_t i = 0; i < count; i++)
-        if (sample_chance(&s, most))
-            tensor_set_i(&s.data[1], i, rows / 3);
-    sample_build(&s, &(GatherBwdAttrs){1, sample_all_dims(&x)});
-    add_sample(b, &s, (int)inner);
-    sample_free(&s);
-}
-
-static void add_gather_sums(Batch *b)
-{
-    add_gather_sum(b, DT_F32, 1, 700, 500, 64, 30);
-    add_gather_sum(b, DT_F32, 2, 1, 1100, 60, 0);
-    add_gather_sum(b, DT_F32, 1, 9001, 300, 7, 90);
-    add_gather_sum(b, DT_F64, 3, 60, 333, 34, 5);
-}
-
-/* Of channels-last data, 16 bytes at a time and less. */
-static void add_pools(Batch *b, int64_t channels)
-{
-    static const Op op[] = {OP_max_pool, OP_max_pool_bwd, OP_avg_pool, OP_avg_pool_bwd};
-    for (int i = 0; i < 8; i++) {
-        Sample s = {.seed = (uint64_t)i, .dt = i < 4 ? DT_F32 : DT_BF16, .op = op[i % 4]};
-        PoolAttrs at = {{3, {3, 2, 1}}, {3, {2, 1, 1}},        {6, {1, 0, 0, 1, 1, 0}},
-                        {3, {1, 2, 1}}, {3, {5, 7, channels}}, i < 4,
-                        {.n = 0}};
-        Type x = type_make(s.dt, 5, (int64_t[]){2, 1, 9, 8, channels}), y = x;
-        memcpy(y.dim + 2, at.out.v, 3 * sizeof *y.dim);
-        at.shape = sample_all_dims(&x);
-        graph_init(&s.g, &s.arena, &s.diag);
-        if (s.op != OP_avg_pool_bwd)
-            sample_reals(&s, x, -1, 1);
-        if (s.op == OP_avg_pool_bwd || s.op == OP_max_pool_bwd)
-            sample_reals(&s, y, -1, 1);
-        sample_build(&s, &at);
-        add_sample(b, &s, (int)channels);
+    for (int i = 0; i < cuda_samples() && n > 0; i++) {
+        Sample s;
+        cuda_sample(&s, i);
+        if (op == OP_NONE || s.op == op) {
+            add_sample(b, &s, i);
+            n--;
+        }
         sample_free(&s);
     }
 }
@@ -286,9 +253,7 @@ static void batch_make(Batch *b, uint64_t seed)
     for (int op = 1; op < OP_COUNT; op++)
         for (int trial = 0; trial < TRIALS; trial++)
             add_operator(b, (Op)op, trial);
-    add_gather_sums(b);
-    add_pools(b, 16);
-    add_pools(b, 6);
+    add_samples(b, OP_NONE, cuda_samples());
     ck_assert_int_gt(b->n, RANDOM + OP_COUNT);
     batch_print(b);
 }
@@ -646,7 +611,8 @@ START_TEST(missing_barriers_are_seen)
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         for (int trial = 0; trial < 4; trial++)
             add_operator(&b, of[i], trial);
-    add_gather_sum(&b, DT_F32, 1, 1500, 200, 40, 30);
+    add_samples(&b, OP_gather_bwd, 1);
+    add_samples(&b, OP_max_pool_bwd, 1);
     add_norm(&b, 3, 4000, 2, false);
     add_norm(&b, 700, 40, 1, false);
     add_norm(&b, 2, 130000, 2, false);

@@ -21,27 +21,30 @@ FN int AT(position)(int at, int d, int k)
 }
 
 #if POOL_KIND < 2 /* max_pool_bwd, max_pool */
-/* The first position of the largest value in a window, per channel, and that value; -1: it sees nothing. */
+/* The largest value in a window, per channel, or the first NaN, and its first position; -1: it sees none. */
 FN void AT(largest)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL *best, int *tap)
 {
+    int first = -1;
     POOL_EACH(e)
     {
-        best[e] = 0;
+        best[e] = -INF_;
         tap[e] = -1;
     }
     for (int k = 0; k < (int)(P6 * P7); k++) {
         int z = AT(position)(od, 0, k / (int)P7), y = AT(position)(oh, 1, k % (int)P7);
         if (z < 0 || z >= (int)P0 || y < 0 || y >= (int)P1)
             continue;
+        first = first < 0 ? k : first;
         AT(Some) s = *AT(at)(x, plane, z, y, (int)P0, (int)P1, c);
         POOL_EACH(e)
         {
             const REAL v = POOL_LOAD(s.v, e);
-            const bool more = tap[e] < 0 || (!(v <= best[e]) && best[e] == best[e]);
+            const bool more = !(v <= best[e]) && best[e] == best[e];
             best[e] = more ? v : best[e];
             tap[e] = more ? k : tap[e];
         }
     }
+    POOL_EACH(e) tap[e] = tap[e] < 0 ? first : tap[e]; /* where all are -inf */
 }
 #else
 /* Positions of a window that count along dimension d. */
@@ -57,11 +60,10 @@ FN int AT(counted)(int at, int d)
 #endif
 
 #if POOL_KIND == 0
-FN void AT(make)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL out[1][POOL_WIDTH])
+FN void AT(make)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL *out)
 {
     int tap[POOL_WIDTH];
-    AT(largest)(x, plane, od, oh, c, *out, tap);
-    POOL_EACH(e) (*out)[e] = tap[e] < 0 ? -INF_ : (*out)[e];
+    AT(largest)(x, plane, od, oh, c, out, tap);
 }
 #elif POOL_KIND == 1
 /* First and last window that a row of positions can be in, along dimension d. */
@@ -84,29 +86,57 @@ FN int AT(tap)(int at, int window, int d)
     return far >= 0 && far % step == 0 && far / step < (int)(d ? P7 : P6) ? far / step : -1;
 }
 
-/* POOL_DOWN times POOL_ACROSS positions from (z, y) on: each window that they share is looked at once. */
-FN void AT(make)(const POOL_T *x, const POOL_T *dy, POOL_INDEX plane, int z, int y, int c,
-                 REAL out[POOL_DOWN * POOL_ACROSS][POOL_WIDTH])
+typedef struct __attribute__((aligned(2 * POOL_WIDTH))) {
+    uint16_t v[POOL_WIDTH];
+} AT(Taken);
+
+/* A block has POOL_DOWN times POOL_ACROSS positions from (z0, y0) on, of POOL_GROUP chunks from c0 on.  The
+ * windows that they are in are looked at once; which position each took is left in `taken`. */
+#define POOL_PLACES(n) (int i = (int)threadIdx.x; i < (n) * POOL_GROUP; i += (int)blockDim.x)
+FN void AT(make)(const POOL_T *x, const POOL_T *dy, POOL_T *dx, POOL_INDEX plane, int z0, int y0, int c0,
+                 AT(Taken) *taken)
 {
-    ROLLED
-    for (int od = AT(first_window)(z, 0); od <= AT(last_window)(z + POOL_DOWN - 1, 0); od++) {
-        ROLLED
-        for (int oh = AT(first_window)(y, 1); oh <= AT(last_window)(y + POOL_ACROSS - 1, 1); oh++) {
-            int tap[POOL_WIDTH];
-            REAL best[POOL_WIDTH];
-            AT(largest)(x, plane, od, oh, c, best, tap);
-            AT(Some) g = *AT(at)(dy, plane, od, oh, (int)P3, (int)P4, c);
-            UNROLL
-            for (int n = 0; n < POOL_DOWN * POOL_ACROSS; n++) {
-                const int k0 = AT(tap)(z + n / POOL_ACROSS, od, 0), k1 = AT(tap)(y + n % POOL_ACROSS, oh, 1);
-                const int k = k0 < 0 || k1 < 0 ? -2 : k0 * (int)P7 + k1;
-                POOL_EACH(e) out[n][e] += tap[e] == k ? POOL_LOAD(g.v, e) : 0;
+    const int od0 = AT(first_window)(z0, 0), oh0 = AT(first_window)(y0, 1);
+    ROLLED for POOL_PLACES(POOL_WINDOWS_DOWN * POOL_WINDOWS_ACROSS)
+    {
+        const int od = od0 + i / (POOL_GROUP * POOL_WINDOWS_ACROSS), c = c0 + i % POOL_GROUP;
+        const int oh = oh0 + i / POOL_GROUP % POOL_WINDOWS_ACROSS;
+        if (od >= (int)P3 || oh >= (int)P4 || c >= POOL_CHUNKS)
+            continue;
+        int tap[POOL_WIDTH];
+        REAL best[POOL_WIDTH];
+        AT(largest)(x, plane, od, oh, c, best, tap);
+        AT(Taken) t;
+        POOL_EACH(e) t.v[e] = (uint16_t)tap[e];
+        taken[i] = t;
+    }
+    __syncthreads();
+    ROLLED for POOL_PLACES(POOL_DOWN * POOL_ACROSS)
+    {
+        const int z = z0 + i / (POOL_GROUP * POOL_ACROSS), c = c0 + i % POOL_GROUP;
+        const int y = y0 + i / POOL_GROUP % POOL_ACROSS;
+        if (z >= (int)P0 || y >= (int)P1 || c >= POOL_CHUNKS)
+            continue;
+        REAL v[POOL_WIDTH] = {0};
+        for (int od = AT(first_window)(z, 0); od <= AT(last_window)(z, 0); od++) {
+            for (int oh = AT(first_window)(y, 1); oh <= AT(last_window)(y, 1); oh++) {
+                const int k0 = AT(tap)(z, od, 0), k1 = AT(tap)(y, oh, 1);
+                if (k0 < 0 || k1 < 0)
+                    continue;
+                const int k = k0 * (int)P7 + k1;
+                AT(Some) g = *AT(at)(dy, plane, od, oh, (int)P3, (int)P4, c);
+                const int window = (od - od0) * POOL_WINDOWS_ACROSS + oh - oh0;
+                const AT(Taken) t = taken[window * POOL_GROUP + c - c0];
+                POOL_EACH(e) v[e] += t.v[e] == k ? POOL_LOAD(g.v, e) : 0;
             }
         }
+        AT(Some) to;
+        POOL_EACH(e) POOL_STORE(to.v, e, v[e]);
+        *(AT(Some) *)AT(at)(dx, plane, z, y, (int)P0, (int)P1, c) = to;
     }
 }
 #elif POOL_KIND == 2
-FN void AT(make)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL out[1][POOL_WIDTH])
+FN void AT(make)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL *out)
 {
     const int n = AT(counted)(od, 0) * AT(counted)(oh, 1);
     for (int k = 0; k < (int)(P6 * P7); k++) {
@@ -114,9 +144,9 @@ FN void AT(make)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL 
         if (z < 0 || z >= (int)P0 || y < 0 || y >= (int)P1)
             continue;
         AT(Some) s = *AT(at)(x, plane, z, y, (int)P0, (int)P1, c);
-        POOL_EACH(e) (*out)[e] += POOL_LOAD(s.v, e);
+        POOL_EACH(e) out[e] += POOL_LOAD(s.v, e);
     }
-    POOL_EACH(e) (*out)[e] = n > 0 ? (*out)[e] / R(n) : R(0);
+    POOL_EACH(e) out[e] = n > 0 ? out[e] / R(n) : R(0);
 }
 #else
 /* The window whose position k is `at`, -1: none. */
@@ -126,7 +156,7 @@ FN int AT(window)(int at, int d, int k)
     return from >= 0 && from % s == 0 && from / s < (int)(d ? P4 : P3) ? from / s : -1;
 }
 
-FN void AT(make)(const POOL_T *dy, POOL_INDEX plane, int z, int y, int c, REAL out[1][POOL_WIDTH])
+FN void AT(make)(const POOL_T *dy, POOL_INDEX plane, int z, int y, int c, REAL *out)
 {
     for (int k = 0; k < (int)(P6 * P7); k++) {
         int od = AT(window)(z, 0, k / (int)P7), oh = AT(window)(y, 1, k % (int)P7);
@@ -134,7 +164,7 @@ FN void AT(make)(const POOL_T *dy, POOL_INDEX plane, int z, int y, int c, REAL o
             continue;
         const REAL n = R(AT(counted)(od, 0) * AT(counted)(oh, 1));
         AT(Some) g = *AT(at)(dy, plane, od, oh, (int)P3, (int)P4, c);
-        POOL_EACH(e) (*out)[e] += POOL_LOAD(g.v, e) / n;
+        POOL_EACH(e) out[e] += POOL_LOAD(g.v, e) / n;
     }
 }
 #endif

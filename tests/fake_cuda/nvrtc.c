@@ -76,7 +76,7 @@ static void write_kernel(FILE *f, const char *at)
         n += *close == ',';
         pointers += *close == '*';
     }
-    bool waits = has(close, end, "JOIN_THREADS") || has(close, end, "__syncthreads") ||
+    bool waits = has(close, end, "JOIN_THREADS") || has(close, end, "__shared__") ||
                  has(close, end, "SHARED_BYTES") || has(close, end, "gather_");
     fprintf(f, "const FakeKernel fake_%s = {\"%s\", %d, %d, %d, %d, %d};\n", name, name, n, pointers, block,
             waits, table);

@@ -1,0 +1,115 @@
+/* cuda_samples.c -- sums by an index, pools and transposed images of few channels. */
+#include "cuda_samples.h"
+#include <math.h>
+
+/* ---- sums by an index -------------------------------------------------------------------------- */
+
+/* Of so many rows, `most` percent of them of one index, and some of none. */
+static const struct {
+    DType dt;
+    int64_t outer, count, inner;
+    int rows, most;
+} sums[] = {{DT_F32, 1, 200, 40, 1500, 30},
+            {DT_F32, 1, 500, 64, 700, 30},
+            {DT_F32, 2, 1100, 60, 1, 0},
+            {DT_F32, 1, 300, 7, 9001, 90},
+            {DT_F64, 3, 333, 34, 60, 5}};
+enum { SUMS = sizeof sums / sizeof *sums };
+
+static void sum_sample(Sample *s, int i)
+{
+    int64_t count = sums[i].count;
+    int rows = sums[i].rows;
+    *s = (Sample){.seed = (uint64_t)rows, .dt = sums[i].dt, .op = OP_gather_bwd};
+    graph_init(&s->g, &s->arena, &s->diag);
+    Type x = type_make(s->dt, 3, (int64_t[]){sums[i].outer, rows, sums[i].inner});
+    sample_reals(s, type_make(s->dt, 3, (int64_t[]){sums[i].outer, count, sums[i].inner}), -1, 1);
+    sample_ints(s, type_make(rows % 2 ? DT_I32 : DT_I64, 1, &count), -rows - 1, rows);
+    for (int64_t k = 0; k < count; k++)
+        if (sample_chance(s, sums[i].most))
+            tensor_set_i(&s->data[1], k, rows / 3);
+    sample_build(s, &(GatherBwdAttrs){1, sample_all_dims(&x)});
+}
+
+/* ---- pools of channels-last data --------------------------------------------------------------- */
+
+/* As inputs, windows, steps, pads in front and behind, dilations, results: along three dimensions. */
+typedef struct {
+    int64_t in[3], window[3], step[3], pads[6], dilation[3], out[3];
+} Window;
+static const Window windows[] = {
+    {{9, 8, 16}, {3, 2, 1}, {2, 1, 1}, {1, 0, 0, 1, 1, 0}, {1, 2, 1}, {5, 7, 16}},
+    {{9, 8, 6}, {3, 2, 1}, {2, 1, 1}, {1, 0, 0, 1, 1, 0}, {1, 2, 1}, {5, 7, 6}},
+    /* more positions and channels than a block makes, not in whole ones */
+    {{37, 19, 72}, {3, 3, 1}, {2, 2, 1}, {1, 1, 0, 1, 1, 0}, {1, 1, 1}, {19, 10, 72}},
+    {{33, 5, 16}, {2, 3, 1}, {3, 1, 1}, {0, 1, 0, 0, 1, 0}, {2, 1, 1}, {11, 5, 16}},
+    {{20, 18, 8}, {13, 13, 1}, {1, 1, 1}, {6, 6, 0, 6, 6, 0}, {1, 1, 1}, {20, 18, 8}},
+};
+static const Op pools[] = {OP_max_pool, OP_max_pool_bwd, OP_avg_pool, OP_avg_pool_bwd};
+enum { WINDOWS = sizeof windows / sizeof *windows, KINDS = 4, POOLS = WINDOWS * KINDS * 2 };
+
+/* Ties, as behind a ReLU, and windows that see nothing but -inf. */
+static void make_ties(Tensor *x, const Window *w)
+{
+    int64_t channels = w->in[2], n = type_count(&x->type);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = i / channels / w->in[1] % w->in[0];
+        double v = tensor_f(x, i);
+        tensor_set_f(x, i, row < 5 ? -INFINITY : v > 0.2 ? v : 0);
+    }
+}
+
+static void pool_sample(Sample *s, int i)
+{
+    const Window *w = &windows[i / (2 * KINDS)];
+    bool half = i / KINDS % 2 && w->window[0] < 13; /* the interpreter rounds each of many sums */
+    *s = (Sample){.seed = (uint64_t)i, .dt = half ? DT_BF16 : DT_F32, .op = pools[i % KINDS]};
+    PoolAttrs at = {.include_pad = i / KINDS % 2 == 0};
+    Ints *part[] = {&at.kernel, &at.strides, &at.dilations, &at.out};
+    const int64_t *of[] = {w->window, w->step, w->dilation, w->out};
+    for (int d = 0; d < 3; d++)
+        for (int k = 0; k < 4; k++) {
+            part[k]->n = 3;
+            part[k]->v[d] = of[k][d];
+        }
+    at.pads.n = 6;
+    for (int d = 0; d < 6; d++)
+        at.pads.v[d] = w->pads[d];
+    Type x = type_make(s->dt, 5, (int64_t[]){2, 1, w->in[0], w->in[1], w->in[2]}), y = x;
+    for (int d = 0; d < 3; d++)
+        y.dim[2 + d] = w->out[d];
+    at.shape = sample_all_dims(&x);
+    graph_init(&s->g, &s->arena, &s->diag);
+    if (s->op != OP_avg_pool_bwd)
+        sample_reals(s, x, -1, 1);
+    if (s->op == OP_max_pool_bwd && i >= 4 * KINDS)
+        make_ties(&s->data[0], w);
+    if (s->op == OP_avg_pool_bwd || s->op == OP_max_pool_bwd)
+        sample_reals(s, y, -1, 1);
+    sample_build(s, &at);
+}
+
+/* ---- few rows or columns, transposed ----------------------------------------------------------- */
+
+static const int64_t images[][3] = {{2, 3, 1100}, {2, 1100, 3}, {1, 600, 9}, {3, 16, 300}};
+enum { IMAGES = sizeof images / sizeof *images };
+
+static void image_sample(Sample *s, int i)
+{
+    *s = (Sample){.seed = (uint64_t)i, .dt = i / IMAGES ? DT_BF16 : DT_F32, .op = OP_transpose};
+    graph_init(&s->g, &s->arena, &s->diag);
+    sample_reals(s, type_make(s->dt, 3, images[i % IMAGES]), -1, 1);
+    sample_build(s, &(TransposeAttrs){{3, {0, 2, 1}}});
+}
+
+int cuda_samples(void) { return SUMS + POOLS + 2 * IMAGES; }
+
+void cuda_sample(Sample *s, int i)
+{
+    if (i < SUMS)
+        sum_sample(s, i);
+    else if (i < SUMS + POOLS)
+        pool_sample(s, i - SUMS);
+    else
+        image_sample(s, i - SUMS - POOLS);
+}
