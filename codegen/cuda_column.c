@@ -265,14 +265,25 @@ static int rows_in_flight(const Printer *pr)
     return bytes == 0 || bytes >= most ? 1 : most / bytes;
 }
 
+/* A last pass that only stores goes from the last row to the first one: what was read last is still in the
+ * cache. */
+static void row_of_place(Printer *pr)
+{
+    bool back = pr->pass > 0;
+    for (uint32_t i = 0; i < pr->s->n; i++)
+        back &= !cuda_reduces_at(pr->s, i, pr->pass);
+    LINE(back ? "const %s r = from + to - 1 - place;" : "const %s r = place;", pr->w.index);
+}
+
 /* Row c of so many, which is r here and need not be there. */
 static void open_row(Printer *pr, int many, int64_t rows)
 {
     LINE("#pragma unroll");
     OPEN("for (int c = 0; c < %d; c++)", many);
-    LINE("const %s r = first + c * %" PRId64 ";", pr->w.index, rows);
-    LINE("if (r >= to)");
+    LINE("const %s place = first + c * %" PRId64 ";", pr->w.index, rows);
+    LINE("if (place >= to)");
     LINE("    continue;");
+    row_of_place(pr);
 }
 
 /* What is stored may lie where the next rows are read: the compiler does not read them before. */
@@ -299,8 +310,9 @@ static void walk_rows(Printer *pr, int pass)
     int many = rows_in_flight(pr);
     if (many == 1 || !stores_rows(pr)) {
         LINE("#pragma unroll %d", many);
-        OPEN("for (%s r = from + threadIdx.x / %d; r < to; r += %" PRId64 ")", index, pr->columns.lanes,
-             rows);
+        OPEN("for (%s place = from + threadIdx.x / %d; place < to; place += %" PRId64 ")", index,
+             pr->columns.lanes, rows);
+        row_of_place(pr);
         row_of_chunks(pr, pass);
         CLOSE();
         return;
@@ -318,6 +330,7 @@ static void walk_rows(Printer *pr, int pass)
 static void run_pass(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
+    pr->pass = pass;
     for (uint32_t i = 0; i < s->n; i++)
         if (cuda_reduces_at(s, i, pass)) {
             start(pr, i);

@@ -96,6 +96,19 @@ static int column_values(const Sched *s, int pass)
     return n;
 }
 
+/* A chunk of a row is 16 bytes of its widest operand: of twice as many, each of two stores would write halves
+ * of sectors of 32 bytes. */
+static int most_of_row(const Sched *s)
+{
+    int64_t size = 1;
+    for (uint32_t i = 0; i < s->n; i++) {
+        bool own = s->shaping[i] && (s->dep[i] >> s->vec & 1) && (s->dep[i] & ~s->red);
+        if (own && s->ins[i].kind == K_LOAD && size_of(s, &s->ins[i]) > size)
+            size = size_of(s, &s->ins[i]);
+    }
+    return (int)(WIDE_BYTES / size);
+}
+
 static int widest(const Sched *s)
 {
     int width = 1;
@@ -107,7 +120,8 @@ static int widest(const Sched *s)
             most = WIDE_BYTES / size_of(s, in);
         width = most > width ? (int)most : width;
     }
-    int most = MAX_WIDTH;
+    int most = s->kind == SCHED_ROW && kernel_has_column_sums(s->k) ? most_of_row(s) : MAX_WIDTH;
+    most = most < MAX_WIDTH ? most : MAX_WIDTH;
     for (int pass = 0; pass <= s->last && s->kind == SCHED_COLUMN; pass++)
         while (most > 1 && most * column_values(s, pass) > (most == MAX_WIDTH ? MANY_VALUES : MOST_VALUES))
             most /= 2;
