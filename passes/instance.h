@@ -124,8 +124,9 @@ bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Pla
  * the plan as it is. */
 bool plan_place_whole(const Graph *split, const StepInfo *info, const Plan *blocks, Plan *p, PassCtx *cx);
 /* Puts small copies of parameters in 16 bits at the start and small updates at the end, a little of all bytes
- * of each, by size (small_order.c).  False: they were there. */
-bool small_apart(Graph *g, Arena *tmp);
+ * of each, by size, and updates of running statistics together, where a step has no micro-batches
+ * (small_order.c).  False: they were there. */
+bool small_apart(Graph *g, bool micro, Arena *tmp);
 /* Weight gradients in blocks (split.c) are whole again, and read their factors from memory.  cost: of the
  * steps by their first node; may be NULL.  False: there were none. */
 bool graph_join_blocks(Graph *g, const StepInfo *info, StepCost *cost, Arena *tmp);

@@ -1,8 +1,10 @@
-/* small_order.c -- small copies of parameters at the start of the step and small updates at its end, by size.
+/* small_order.c -- small copies of parameters at the start of the step, small updates at its end, by size,
+ * and those of running statistics together.
  *
  * The updates of a network's biases and norms, and biases in 16 bits, are many calls of few kernels, which a
  * GPU runs as one launch where they stand together (codegen/cuda_batch.c).  The copies live from the start,
- * gradients until the end: a little of all. */
+ * gradients until the end: a little of all.  Running statistics, each updated by a kernel of some nodes,
+ * follow one another before the first parameter does; not in micro-batches, each of which updates them. */
 #include "instance.h"
 #include <stdlib.h>
 #include <string.h>
@@ -66,19 +68,110 @@ static uint32_t find_small(const Graph *g, Place where, Small *u, bool *moves)
     return small;
 }
 
-bool small_apart(Graph *g, Arena *tmp)
+/* ---- running statistics ------------------------------------------------------------------------ */
+
+/* A kernel whose results nobody reads in this step. */
+typedef struct {
+    uint32_t at, n; /* nodes in the order */
+    int64_t bytes;
+} Statistic;
+
+/* Per value: a node of another kernel reads it, or it is a result of the step. */
+static bool *read_elsewhere(const Graph *g, Arena *tmp)
 {
-    uint32_t n = g->norder, kept = 0;
+    bool *read = NEW(tmp, bool, g->nvals + 1);
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        for (int i = 0; i < n->nin; i++) {
+            Val v = graph_root(g, n->in[i]);
+            const Node *def = graph_def(g, v);
+            read[v.i] |= !def || !def->group || def->group != n->group;
+        }
+    }
+    for (uint32_t i = 0; i < g->nout; i++)
+        read[graph_root(g, g->out[i]).i] = true;
+    return read;
+}
+
+static bool is_statistic(const Graph *g, const bool *read, const bool *updates, Statistic s)
+{
+    bool any = false;
+    for (uint32_t k = s.at; k < s.at + s.n; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        if (!n->group || n->remat || (node_def(n)->traits & OPT_ONCE))
+            return false;
+        for (int i = 0; i < n->nout; i++) {
+            if (n->out[i].i && read[n->out[i].i])
+                return false;
+            any |= updates[n->out[i].i];
+        }
+        for (int i = 0; i < n->nin; i++)
+            if (n->in[i].i && (is_fetched(g, n->in[i]) || type_bytes(val_type(g, n->in[i])) > s.bytes))
+                return false;
+    }
+    return any;
+}
+
+static int by_kernel(const void *a, const void *b)
+{
+    const Statistic *x = a, *y = b;
+    if (x->n != y->n)
+        return x->n < y->n ? -1 : 1;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Those before place `end`, sorted so that like ones stand together: moves[k] of their nodes.  Returns their
+ * number; s has room for one per node. */
+static uint32_t find_statistics(const Graph *g, uint32_t end, Statistic *s, bool *moves, Arena *tmp)
+{
+    const bool *read = read_elsewhere(g, tmp);
+    bool *updates = NEW(tmp, bool, g->nvals + 1);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        updates[g->update[i].value.i] = true;
+    for (uint32_t k = 0, next; k < end; k = next) {
+        const Node *first = &g->nodes[g->order[k].i];
+        for (next = k + 1; next < end && first->group && g->nodes[g->order[next].i].group == first->group;)
+            next++;
+        Statistic one = {k, next - k, type_bytes(val_type(g, g->nodes[g->order[next - 1].i].out[0]))};
+        if (is_statistic(g, read, updates, one))
+            s[n++] = one;
+    }
+    qsort(s, n, sizeof *s, by_kernel);
+    for (uint32_t i = 0; i < n; i++)
+        memset(moves + s[i].at, true, s[i].n * sizeof *moves);
+    return n;
+}
+
+static uint32_t first_update(const Graph *g)
+{
+    uint32_t k = 0;
+    while (k < g->norder && !(node_def(&g->nodes[g->order[k].i])->traits & OPT_ONCE))
+        k++;
+    return k;
+}
+
+bool small_apart(Graph *g, bool micro, Arena *tmp)
+{
+    uint32_t n = g->norder, kept = 0, update = first_update(g);
     bool *moves = NEW(tmp, bool, n + 1);
+    Statistic *statistic = NEW(tmp, Statistic, n + 1);
     NodeId *old = NEW(tmp, NodeId, n + 1);
     Small *first = NEW(tmp, Small, n + 1), *last = NEW(tmp, Small, n + 1);
     uint32_t nfirst = find_small(g, FIRST, first, moves), nlast = find_small(g, LAST, last, moves);
+    uint32_t nstatistic = micro || update == n ? 0 : find_statistics(g, update, statistic, moves, tmp);
     memcpy(old, g->order, n * sizeof *old);
     for (uint32_t i = 0; i < nfirst; i++)
         g->order[kept++] = old[first[i].at];
-    for (uint32_t k = 0; k < n; k++)
+    for (uint32_t k = 0; k < n; k++) {
+        for (uint32_t i = 0; k == update && i < nstatistic; i++)
+            for (uint32_t j = 0; j < statistic[i].n; j++)
+                g->order[kept++] = old[statistic[i].at + j];
         if (!moves[k])
             g->order[kept++] = old[k];
+    }
     for (uint32_t i = 0; i < nlast; i++)
         g->order[kept++] = old[last[i].at];
     return memcmp(old, g->order, n * sizeof *old) != 0;

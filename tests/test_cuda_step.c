@@ -227,6 +227,23 @@ START_TEST(few_kernels_and_launches)
 }
 END_TEST
 
+/* The updates of all running means are one launch, and those of all variances; not in micro-batches. */
+START_TEST(running_statistics_are_two_launches)
+{
+    for (int micro = 1; micro <= 2; micro++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 CKC_SOURCE_DIR "/examples/resnet18/model.onnx --bind batch=2 --init kaiming --accumulate %d "
+                                "--device h200 --steps 0 --emit cuda --quiet --output g",
+                 micro);
+        ckc_accepts(line);
+        char *text = read_text("g/kernels.cu");
+        ck_assert_int_eq(count_of(text, "{ /* 20 calls"), micro == 1 ? 2 : 0);
+        free(text);
+    }
+}
+END_TEST
+
 /* Rows of 384 and one that is added to each, as rotary embeddings have it for heads of queries and keys. */
 static char *add_rows(int64_t rows)
 {
@@ -277,6 +294,7 @@ Suite *suite_cuda_step(void)
     tcase_add_loop_test(t, whole_step_matches_executor, 0, 8);
     tcase_add_loop_test(t, emitted_program_trains, 0, 2);
     tcase_add_test(t, few_kernels_and_launches);
+    tcase_add_test(t, running_statistics_are_two_launches);
     tcase_add_test(t, calls_stay_in_their_operands);
     tcase_add_test(t, whole_step_compiles_with_nvcc);
     suite_add_tcase(s, t);
