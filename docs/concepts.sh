@@ -69,7 +69,7 @@ cat <<'END'
 
 Made by `docs/concepts.sh`: every block is a command and what it printed, shortened where a pipe says so.
 `decoder.onnx`, `resnet18.onnx` and `mlp.onnx` are the models of `examples/`. Plans are for an H200, that was
-not there: bytes are exact, times are predicted from its numbers, and 1.00 GB of each budget is the driver's.
+not there: bytes are exact, times are predicted from its numbers, and 670 MB of each budget are the driver's.
 What runs, runs on this machine's processor; times of such runs are measured, and differ from run to run.
 
 * [Memory](#memory): [what fills it](#activations-not-weights-fill-memory) ·
@@ -173,7 +173,7 @@ text <<'END'
 What lives through the step is there in any plan; a budget below is refused with the least that works, and
 what holds it.
 END
-show "ckc plan $plan --budget 1.2GB 2>&1 | cut -d';' -f1 | fold -sw 100"
+show "ckc plan $plan --budget 1GB 2>&1 | cut -d';' -f1 | fold -sw 100"
 
 # 3
 text <<'END'
@@ -404,7 +404,7 @@ text <<'END'
 Recomputing, moving to the host's memory over a link of 64 GB/s, and both, decided together:
 END
 for how in no only auto; do
-    show "ckc plan ${plan/--offload no/--offload $how} --budget 3.2GB | grep -E '^(time|recomputed|offloaded)'"
+    show "ckc plan ${plan/--offload no/--offload $how} --budget 2.87GB | grep -E '^(time|recomputed|offloaded)'"
 done
 
 # 34
@@ -430,7 +430,7 @@ text <<'END'
 Sometimes it is faster, sometimes it is not; nobody has to guess. Micro-batches are an alternative, and the host's
 memory another. Here recomputing makes an eightfold batch fit, and hardly pays:
 END
-show "ckc sweep decoder.onnx --bind seq=256 --batch 1..256 --device h200 --budget 3GB"
+show "ckc sweep decoder.onnx --bind seq=256 --batch 1..256 --device h200 --budget 2.67GB"
 text <<'END'
 On a processor small batches are about as fast a sample as large ones, and recomputing for a larger one loses;
 in micro-batches nothing is lost. The perceptron on one thread of this machine, from kernels measured one by one:
@@ -454,7 +454,7 @@ text <<'END'
 
 What to do, best first; the first line, run, fits.
 END
-show "ckc oom decoder.onnx --bind batch=64,seq=256 --device h200 --budget 3GB"
+show "ckc oom decoder.onnx --bind batch=64,seq=256 --device h200 --budget 2.67GB"
 
 # 37
 text <<'END'

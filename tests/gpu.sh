@@ -133,10 +133,12 @@ if sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sa
         "$sanitizer" --tool $tool $ours --error-exitcode 9 "$ckc" "$root/examples/mlp/model.onnx" --bind batch=8 \
             --device cuda --steps 2 --quiet --output "$work/m.ckc" >"$out/$tool.txt" 2>&1 ||
             wrong sanitizer "$tool (mlp)"
+        precision=bf16 # whose library's kernels end racecheck with an internal error
+        [ $tool != racecheck ] || precision=f32
         # shellcheck disable=SC2086
         "$sanitizer" --tool $tool $ours --error-exitcode 9 "$ckc" "$root/examples/decoder/model.onnx" \
-            --bind batch=2,seq=64 --init normal:0.02 --precision bf16 --device cuda --steps 2 --quiet \
-            --output "$work/m.ckc" >>"$out/$tool.txt" 2>&1 || wrong sanitizer "$tool (decoder, bf16)"
+            --bind batch=2,seq=64 --init normal:0.02 --precision $precision --device cuda --steps 2 --quiet \
+            --output "$work/m.ckc" >>"$out/$tool.txt" 2>&1 || wrong sanitizer "$tool (decoder, $precision)"
         row sanitizer $tool "$(tail -1 "$out/$tool.txt" | tr -dc '0-9' | tail -c 3)" "errors in the last run"
     done
 fi
