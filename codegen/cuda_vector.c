@@ -100,7 +100,7 @@ static int column_values(const Sched *s, int pass)
  * of sectors of 32 bytes. */
 static int most_of_row(const Sched *s)
 {
-    int64_t size = 1;
+    int64_t size = WIDE_BYTES / MAX_WIDTH;
     for (uint32_t i = 0; i < s->n; i++) {
         bool own = s->shaping[i] && (s->dep[i] >> s->vec & 1) && (s->dep[i] & ~s->red);
         if (own && s->ins[i].kind == K_LOAD && size_of(s, &s->ins[i]) > size)
@@ -121,7 +121,6 @@ static int widest(const Sched *s)
         width = most > width ? (int)most : width;
     }
     int most = s->kind == SCHED_ROW && kernel_has_column_sums(s->k) ? most_of_row(s) : MAX_WIDTH;
-    most = most < MAX_WIDTH ? most : MAX_WIDTH;
     for (int pass = 0; pass <= s->last && s->kind == SCHED_COLUMN; pass++)
         while (most > 1 && most * column_values(s, pass) > (most == MAX_WIDTH ? MANY_VALUES : MOST_VALUES))
             most /= 2;
@@ -272,12 +271,12 @@ void chunk_begin(Printer *pr, const bool *mark)
             chunk_declare(pr, i, 0);
 }
 
-/* Compares the position of an element with another integer: two instructions instead of those of 64 bits. */
-static bool is_position(Printer *pr, uint32_t i)
+/* Of a comparison of an element's position with another integer: in 32 bits.  False: it is none. */
+static bool position_value(Printer *pr, uint32_t i)
 {
     const Sched *s = pr->s;
     const KInst *in = &s->ins[i];
-    if (in->kind != K_EXPR || strcmp(in->expr->text, "a == b") != 0)
+    if (in->kind != K_EXPR || in->expr != &op_table[OP_equal]->expr)
         return false;
     for (int a = 0; a < 2; a++) {
         const KInst *at = &s->ins[in->arg[a]];
@@ -305,7 +304,7 @@ void chunk_value(Printer *pr, uint32_t i)
              dtype_name[pr->s->k->operand[in->operand]], i, at);
     else if (in->kind == K_EXPR && pr->v.wide[i])
         LINE("const REAL v%u = R(u%u[e]) * R(5.9604644775390625e-8);", i, i);
-    else if (!is_position(pr, i))
+    else if (!position_value(pr, i))
         text_value(&pr->w, pr->s, (int)i, cuda_name_of, pr);
 }
 

@@ -369,11 +369,10 @@ bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Pla
 static bool place_small_apart(Graph *g, PassCtx *cx, Plan *p)
 {
     Plan apart;
-    const StepInfo *info = cx->info;
-    int64_t budget = info->plan.budget;
+    int64_t budget = cx->info->plan.budget;
     NodeId *order = NEW(cx->tmp, NodeId, g->norder + 1);
     memcpy(order, g->order, g->norder * sizeof *order);
-    if (step_device(cx->opt)->capability <= 0 || !small_apart(g, info->accumulate > 1, cx->tmp))
+    if (step_device(cx->opt)->capability <= 0 || !small_apart(g, cx->info->accumulate > 1, cx->tmp))
         return true;
     TRY(plan_place(g, cx->info, budget, PACK_LONG, &apart, cx->tmp, cx->diag));
     if (budget <= 0 || apart.arena_bytes <= budget)

@@ -145,6 +145,16 @@ static uint32_t find_statistics(const Graph *g, uint32_t end, Statistic *s, bool
     return n;
 }
 
+/* The nodes [from, to) of an order that stay, behind those of g's that are there. */
+static uint32_t append(Graph *g, uint32_t kept, const NodeId *old, const bool *moves, uint32_t from,
+                       uint32_t to)
+{
+    for (uint32_t k = from; k < to; k++)
+        if (!moves[k])
+            g->order[kept++] = old[k];
+    return kept;
+}
+
 static uint32_t first_update(const Graph *g)
 {
     uint32_t k = 0;
@@ -161,17 +171,15 @@ bool small_apart(Graph *g, bool micro, Arena *tmp)
     NodeId *old = NEW(tmp, NodeId, n + 1);
     Small *first = NEW(tmp, Small, n + 1), *last = NEW(tmp, Small, n + 1);
     uint32_t nfirst = find_small(g, FIRST, first, moves), nlast = find_small(g, LAST, last, moves);
-    uint32_t nstatistic = micro || update == n ? 0 : find_statistics(g, update, statistic, moves, tmp);
+    uint32_t nstatistic = micro ? 0 : find_statistics(g, update, statistic, moves, tmp);
     memcpy(old, g->order, n * sizeof *old);
     for (uint32_t i = 0; i < nfirst; i++)
         g->order[kept++] = old[first[i].at];
-    for (uint32_t k = 0; k < n; k++) {
-        for (uint32_t i = 0; k == update && i < nstatistic; i++)
-            for (uint32_t j = 0; j < statistic[i].n; j++)
-                g->order[kept++] = old[statistic[i].at + j];
-        if (!moves[k])
-            g->order[kept++] = old[k];
-    }
+    kept = append(g, kept, old, moves, 0, update);
+    for (uint32_t i = 0; i < nstatistic; i++)
+        for (uint32_t j = 0; j < statistic[i].n; j++)
+            g->order[kept++] = old[statistic[i].at + j];
+    kept = append(g, kept, old, moves, update, n);
     for (uint32_t i = 0; i < nlast; i++)
         g->order[kept++] = old[last[i].at];
     return memcmp(old, g->order, n * sizeof *old) != 0;

@@ -47,6 +47,18 @@ static bool launch(void (*body)(void *const *), void *const *arg, unsigned share
     return fiber_launch(&state, body, arg, 1, 64, shared, 3);
 }
 
+/* A kernel is taken for one whose threads do not wait for each other, and they do. */
+START_TEST(waits_alone_are_found)
+{
+    void *op[FIBER_ARGS] = {NULL};
+    void (*waits)(void *const *) = skip_barrier;
+    const void *kernel;
+    memcpy(&kernel, &waits, sizeof kernel);
+    ck_assert(!thread_launch_kernel(&state, kernel, op, 1, 64, 3));
+    ck_assert_str_eq(state.error, "a thread that runs alone waits for others");
+}
+END_TEST
+
 START_TEST(shuffles_and_finds_divergence)
 {
     int sum[64];
@@ -359,6 +371,7 @@ Suite *suite_shim(void)
     Suite *s = suite_create("shim");
     TCase *t = tcase_create("shim");
     tcase_add_test(t, shuffles_and_finds_divergence);
+    tcase_add_test(t, waits_alone_are_found);
     tcase_add_test(t, fragments_are_where_they_belong);
     tcase_add_test(t, sums_are_cut_as_on_the_device);
     tcase_add_test(t, copies_land_when_they_are_waited_for);

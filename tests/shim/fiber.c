@@ -373,6 +373,20 @@ bool fiber_launch_kernel(ShimState *st, const void *kernel, void *const *operand
     return fiber_launch(st, call_kernel, operand, grid, block, shared, seed);
 }
 
+static void lone_barrier(void) { fiber_fault("a thread that runs alone waits for others"); }
+
+static int lone_any(int mine)
+{
+    lone_barrier();
+    return mine;
+}
+
+static void lone_warp(WarpOp op, const void *in, size_t bytes, void *out, size_t out_bytes)
+{
+    (void)op, (void)in, (void)bytes, (void)out, (void)out_bytes;
+    lone_barrier();
+}
+
 /* From a place on, in steps that come to every number below n: 2^k and an odd one. */
 bool thread_launch_kernel(ShimState *st, const void *kernel, void *const *operand,
                           unsigned grid, unsigned block, uint64_t seed)
@@ -381,6 +395,9 @@ bool thread_launch_kernel(ShimState *st, const void *kernel, void *const *operan
     state = st;
     st->block_dim.x = block;
     st->grid_dim.x = grid;
+    st->barrier = lone_barrier;
+    st->any = lone_any;
+    st->warp = lone_warp;
     st->access = access;
     *st->error = '\0';
     wgmma_block();
