@@ -66,6 +66,8 @@ static void analyse(Printer *pr, Sched *s, const Kernel *k, Arena *a)
     sched_make(s, k, INT64_MAX, a);
     if (s->kind != SCHED_COLUMN)
         sched_make(s, k = kernel_without_deviations(k, a), INT64_MAX, a);
+    if (s->kind == SCHED_ROW) /* a row is in registers, or nearly */
+        memset(s->early, 0, s->n * sizeof *s->early);
     pr->s = s;
     vector_make(&pr->v, s, a);
     pr->counted = is_counted(s);

@@ -193,6 +193,9 @@ void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
     s->live = NEW(a, bool, k->nins + 1);
     s->shaping = NEW(a, bool, k->nins + 1);
     s->saved = NEW(a, bool, k->nins + 1);
+    s->early = NEW(a, bool, k->nins + 1);
+    for (uint32_t i = 0; i < k->nins; i++)
+        s->early[i] = kernel_stores_early(k, i);
     for (int i = 0; i < k->noperands; i++)
         s->f64 |= k->operand[i] == DT_F64;
     merge_dims(s);
@@ -238,7 +241,18 @@ bool sched_is_root(const Sched *s, uint32_t i, int pass)
     bool walks = !s->red || (s->dep[i] & s->red);
     if (in->kind == K_COLUMN_SUM)
         return pass == s->last;
-    return in->kind == K_STORE && !sched_is_column_store(s, i) && walks && pass == s->last;
+    return in->kind == K_STORE && !sched_is_column_store(s, i) && walks &&
+           pass == (s->early[i] ? s->level[i] : s->last);
+}
+
+void sched_read_back(const Sched *s, int pass)
+{
+    for (uint32_t st = 0; st < s->n; st++)
+        for (uint32_t i = 0; i < s->n && s->early[st] && s->level[st] == pass; i++)
+            if (kernel_is_read_back(s->k, st, i)) {
+                s->ins[i] = s->ins[st];
+                s->ins[i].kind = K_LOAD;
+            }
 }
 
 /* Walk back from the roots, stopping at values that are at hand: reductions, item and column

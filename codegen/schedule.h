@@ -10,8 +10,9 @@
  *
  * An instruction's level is the number of reductions it waits for.  The reduced dimensions are
  * walked once per level (a pass); what a later pass needs again is recomputed, except for heavy
- * row values, which a row schedule keeps in a buffer.  Stores run in the last pass (see
- * kernel_inplace).  An instruction's scope is the loop level where its value changes. */
+ * row values, which a row schedule keeps in a buffer.  Stores run in the last pass, or in the first one
+ * and are read back (ir/early_stores.c).  An instruction's scope is the loop level where its value
+ * changes. */
 #ifndef CKC_SCHEDULE_H
 #define CKC_SCHEDULE_H
 
@@ -40,6 +41,7 @@ typedef struct {
     uint32_t *dep;           /* per instruction: bits of the dimensions it changes with */
     Scope *scope;            /* per instruction */
     bool *live, *saved;      /* reaches a store; kept in the row buffer between passes */
+    bool *early;             /* a store in the pass of its value */
     bool *shaping;           /* what a kernel's shape may depend on where its sums' order does: what reaches a
                               * reduction, sums of columns beside it apart; the other results of a group are
                               * not made by all of its executions.  Without reductions: live */
@@ -60,6 +62,8 @@ static inline bool sched_is_column_store(const Sched *s, uint32_t i)
 bool sched_is_staged(const Sched *s, uint32_t i);
 /* The full-space stores and reductions of pass p: what its loop must compute. */
 bool sched_is_root(const Sched *s, uint32_t i, int pass);
+/* Behind the text of a pass: what it stored early is loaded from there on. */
+void sched_read_back(const Sched *s, int pass);
 /* Instructions printed inside the vector loop of a pass: mark[i]. */
 void sched_vector_set(const Sched *s, int pass, bool *mark);
 

@@ -9,7 +9,7 @@ static bool same_instruction(const KInst *a, const KInst *b, int rank)
 {
     return a->kind == b->kind && a->type == b->type && memcmp(a->arg, b->arg, sizeof a->arg) == 0 &&
            a->expr == b->expr && a->al == b->al && a->be == b->be && a->imm == b->imm &&
-           a->operand == b->operand && a->offset == b->offset &&
+           a->operand == b->operand && a->rounded == b->rounded && a->offset == b->offset &&
            memcmp(a->stride, b->stride, (size_t)rank * sizeof *a->stride) == 0;
 }
 

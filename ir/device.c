@@ -97,40 +97,6 @@ static double handed_on(const DeviceInfo *d, const Command *c)
     return bytes > d->cache ? 2 * (double)bytes * (double)command_blocks(c) : 0;
 }
 
-/* Does an access or a value change along the reduced dimensions?  Per instruction; allocated in a. */
-static bool *walking(const Kernel *k, Arena *a)
-{
-    bool *walks = NEW(a, bool, k->nins + 1);
-    for (uint32_t i = 0; i < k->nins; i++) {
-        const KInst *in = &k->ins[i];
-        for (int d = 0; d < k->rank; d++)
-            walks[i] |= k->extent[d] > 1 && (k->red >> d & 1) && in->stride[d] != 0;
-        for (int n = 0; n < k_nargs(in) && !k_reduces(in); n++)
-            walks[i] |= walks[in->arg[n]];
-        walks[i] &= !k_reduces(in);
-    }
-    return walks;
-}
-
-/* In how many passes over the reduced dimensions each instruction is: those of reductions, and the last one,
- * where what changes along them is stored.  Allocated in a. */
-static int *count_passes(const Kernel *k, Arena *a)
-{
-    const bool *walks = walking(k, a);
-    int *level = NEW(a, int, k->nins + 1), *passes = NEW(a, int, k->nins + 1), last = kernel_levels(k, level);
-    for (int pass = 0; pass <= last; pass++) {
-        bool *mark = NEW(a, bool, k->nins + 1);
-        for (uint32_t i = k->nins; i-- > 0;) {
-            const KInst *in = &k->ins[i];
-            mark[i] |= k_reduces(in) ? level[i] == pass + 1 : in->kind == K_STORE && walks[i] && pass == last;
-            passes[i] += mark[i];
-            for (int n = 0; n < k_nargs(in) && mark[i]; n++)
-                mark[in->arg[n]] |= walks[in->arg[n]];
-        }
-    }
-    return passes;
-}
-
 /* Bytes that reductions of columns read more than once, as the cache does not hold them. */
 static double read_again(const DeviceInfo *d, const Command *c)
 {
@@ -142,13 +108,11 @@ static double read_again(const DeviceInfo *d, const Command *c)
         return 0;
     Arena a = {0};
     double bytes = 0;
-    int *most = NEW(&a, int, k->noperands + 1), *passes = count_passes(k, &a);
-    for (uint32_t i = 0; i < k->nins; i++)
-        if (k->ins[i].kind == K_LOAD && passes[i] > most[k->ins[i].operand])
-            most[k->ins[i].operand] = passes[i];
-    for (int i = 0; i < c->nread; i++) {
-        int64_t all = most[i] > 1 ? type_bytes(val_type(c->g, c->vals[i])) : 0;
-        bytes += all > d->cache ? (double)all * (most[i] - 1) : 0;
+    const int *readings = kernel_readings(k, &a);
+    for (int i = 0; i < c->nread + c->nwrite; i++) {
+        int again = i < c->nread && readings[i] ? readings[i] - 1 : readings[i];
+        int64_t all = again > 0 ? type_bytes(val_type(c->g, c->vals[i])) : 0;
+        bytes += all > d->cache ? (double)all * again : 0;
     }
     arena_free(&a);
     return bytes;

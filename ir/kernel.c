@@ -42,6 +42,13 @@ int k_load_at(Kernel *k, int operand, int64_t offset, const int64_t *stride)
     return push(k, in);
 }
 
+int k_load_rounded(Kernel *k, int operand, const Type *t)
+{
+    int i = k_load(k, operand, t);
+    k->ins[i].rounded = true;
+    return i;
+}
+
 int k_load(Kernel *k, int operand, const Type *t)
 {
     int64_t own[MAX_RANK], stride[K_DIMS] = {0};
@@ -120,42 +127,6 @@ void k_body(Kernel *k, const Body *b, int64_t items)
 {
     k->body = b;
     k->items = items;
-}
-
-/* ---- queries ----------------------------------------------------------------------- */
-
-static bool same_map(const Kernel *k, const KInst *a, const KInst *b)
-{
-    if (a->offset != b->offset)
-        return false;
-    for (int d = 0; d < k->rank; d++)
-        if (k->extent[d] != 1 && a->stride[d] != b->stride[d])
-            return false;
-    return true;
-}
-
-/* In place is safe when every load of `read` addresses exactly what the store of `write` does: an
- * element is loaded before it is stored, and full-space stores run in the last pass. */
-bool kernel_inplace(const Kernel *k, int read, int write)
-{
-    if (k->lib == LIB_MATMUL_ADD && read == 2)
-        return true;
-    if (k->body || k->lib || dtype_size[k->operand[read]] != dtype_size[k->operand[write]])
-        return false;
-    const KInst *st = NULL;
-    for (uint32_t i = 0; i < k->nins; i++)
-        if (k->ins[i].kind == K_STORE && k->ins[i].operand == write) {
-            if (st)
-                return false;
-            st = &k->ins[i];
-        }
-    for (int d = 0; st && d < k->rank; d++)
-        if (k->extent[d] != 1 && (k->red >> d & 1) && st->stride[d] == 0)
-            return false; /* a reduced store: other passes may still read */
-    for (uint32_t i = 0; st && i < k->nins; i++)
-        if (k->ins[i].kind == K_LOAD && k->ins[i].operand == read && !same_map(k, &k->ins[i], st))
-            return false;
-    return st != NULL;
 }
 
 /* ---- canonical spaces ------------------------------------------------------------------
@@ -412,10 +383,12 @@ static bool merge_append(Merge *m, const Kernel *part, const Node *n)
                 return false;
             int w = m->write_of[in.operand];
             if (in.kind == K_LOAD && w >= 0) { /* made in this group: no memory between */
-                if (!same_map(m->k, &in, &m->k->ins[w]) ||
+                if (!kernel_same_map(m->k, &in, &m->k->ins[w]) ||
                     m->k->ins[m->k->ins[w].arg[0]].kind == K_COLUMN_SUM)
                     return false;
                 map[i] = m->k->ins[w].arg[0];
+                if (in.rounded)
+                    map[i] = kernel_round(m->k, map[i], m->k->operand[in.operand]);
                 continue;
             }
             if (in.kind == K_STORE)

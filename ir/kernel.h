@@ -47,6 +47,7 @@ typedef struct {
     const Expr *expr;
     double al, be, imm;
     int operand;
+    bool rounded; /* K_LOAD: what the same kernel makes is rounded, too, to 16 bits as in memory */
     int64_t offset, stride[K_DIMS]; /* elements */
 } KInst;
 static inline int k_nargs(const KInst *in) { return in->kind == K_EXPR ? in->expr->nin : in->kind >= K_SUM; }
@@ -125,6 +126,8 @@ void k_init(Kernel *k, Arena *a, const Graph *g, const Node *n); /* operands fro
 void k_space(Kernel *k, const Type *shape, uint32_t red);        /* iteration space = shape */
 /* Operand broadcast (numpy rules, right-aligned) into the space. */
 int k_load(Kernel *k, int operand, const Type *t);
+/* The same with KInst.rounded: for what passes behind a reduction need again (early_stores.c). */
+int k_load_rounded(Kernel *k, int operand, const Type *t);
 /* Operand whose dimensions are the space's, those in `drop` removed (stride 0). */
 int k_load_keep(Kernel *k, int operand, uint32_t drop);
 int k_load_at(Kernel *k, int operand, int64_t offset, const int64_t *stride);
@@ -237,6 +240,8 @@ const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, A
  * returns the most: so many passes over the reduced dimensions, and one more where something is stored along
  * them. */
 int kernel_levels(const Kernel *k, int *level);
+/* The same address at each point? */
+bool kernel_same_map(const Kernel *k, const KInst *a, const KInst *b);
 /* Can `write` be in the memory of `read` (same bytes, element for element)? */
 bool kernel_inplace(const Kernel *k, int read, int write);
 /* May a plan decide so, as it makes no difference to the bits?  A sum that is added to a product of 16-bit
@@ -258,6 +263,17 @@ int64_t command_launch_count(const Command *c, int64_t blocks); /* of so many bl
  * live_out says.  So is what a sum of columns waits for (column_sums.c), whoever reads it. */
 bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
                  const Val *also, int nalso, Diag *d);
+
+/* ---- early_stores.c ----------------------------------------------------------- */
+
+/* Value v rounded to a type of 16 bits; v itself if it is so round already, or the type is another. */
+int kernel_round(Kernel *k, int v, DType dt);
+/* Is instruction i a store that the first pass makes, as later ones have less to read then?  They read back
+ * what kernel_is_read_back(). */
+bool kernel_stores_early(const Kernel *k, uint32_t i);
+bool kernel_is_read_back(const Kernel *k, uint32_t store, uint32_t i);
+/* Per operand, how many passes over the reduced dimensions read it, or read it back; allocated in a. */
+int *kernel_readings(const Kernel *k, Arena *a);
 
 /* ---- deviations.c ------------------------------------------------------------- */
 

@@ -6,7 +6,8 @@
  * read by nothing else (the product in front of a bias), saving that instead of the sum costs the same and
  * lets the sum fuse with what follows it; this is done for operators without calls only.
  * A slice of what is saved anyway is recomputed, whoever reads it.
- * The result of a norm is a pointwise function of what its gradient keeps, the statistics included.
+ * The result of a norm is a pointwise function of what its gradient keeps, the statistics included; so the
+ * gradient of a ReLU behind it need not read the ReLU's result.
  * A reader may be the product of a weight's gradient: the value then is the prologue of a split-K product
  * (ir/split.c), with all that it is made of; pass split makes one loop of them.
  * What backward has in 16 bits is stored in them alone: every reader that wants it wider widens it.
@@ -386,6 +387,18 @@ static void repeat_cast(Inline *x, NodeId id)
     }
 }
 
+/* A ReLU's result is as positive as what it is made of. */
+static void read_below_relus(Graph *g, uint32_t loss)
+{
+    for (uint32_t k = loss + 1; k < g->norder; k++) {
+        Node *n = &g->nodes[g->order[k].i];
+        const Node *relu = n->op == OP_relu_bwd ? graph_def(g, n->in[1]) : NULL;
+        const Node *norm = relu && relu->op == OP_relu ? graph_def(g, relu->in[0]) : NULL;
+        if (norm && is_norm(norm) && norm->out[0].i == relu->in[0].i)
+            n->in[1] = relu->in[0];
+    }
+}
+
 static void append(Graph *g, uint32_t node)
 {
     g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
@@ -423,6 +436,7 @@ bool pass_inline(Graph *g, PassCtx *cx)
     x.place = arena_grow(tmp, NULL, g->nnodes, &x.cplace, sizeof *x.place);
     NodeId *order = NEW(tmp, NodeId, n + 1);
     memcpy(order, g->order, n * sizeof *order);
+    read_below_relus(g, loss);
     find_readers(&x, loss);
     for (uint32_t k = loss; k-- > 0;)
         if (can_inline(&x, &g->nodes[order[k].i]))

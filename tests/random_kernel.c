@@ -204,6 +204,21 @@ static void store_full(Gen *g, int v)
     k_store(g->k, operand(g, t), v);
 }
 
+/* What takes several operands to make, is stored, and is read as it is stored.  Rounding is the reference's,
+ * as a maximum adds no digit. */
+static void store_shared(Gen *g)
+{
+    static const DType some[] = {DT_F32, DT_BF16, DT_F16};
+    Kernel *k = g->k;
+    int v = k_op(k, OP_max, k_op(k, OP_min, real(g), real(g), 0), real(g), 0);
+    Type t = {.dt = g->f64 ? DT_F64 : some[pick(g, 3)], .rank = k->rank};
+    memcpy(t.dim, k->extent, sizeof t.dim);
+    k_store(k, operand(g, t), v);
+    v = kernel_round(k, v, t.dt);
+    keep(g, v);
+    keep(g, k_op(k, OP_neg, v, 0, 0));
+}
+
 static void store_reduced(Gen *g, int v)
 {
     Type t = {.dt = g->k->ins[v].type == KT_REAL ? DT_F32 : DT_I64};
@@ -257,6 +272,8 @@ void random_kernel(RandomKernel *r, Arena *a, uint64_t seed, bool large)
     r->nread = r->k.noperands;
     if (pick(&g, 4) == 0)
         draw(&g);
+    if (pick(&g, 2))
+        store_shared(&g);
     int levels = r->k.red ? 1 + pick(&g, 3) : 0;
     for (int i = 0; i <= levels; i++) {
         for (int n = pick(&g, 4); n >= 0; n--)
@@ -276,6 +293,41 @@ void random_kernel(RandomKernel *r, Arena *a, uint64_t seed, bool large)
     bool rows = row > 1 && row <= 4096 && r->k.red == 1u << (r->k.rank - 1);
     for (int i = 0; i < 2 && rows && r->k.noperands < RANDOM_OPERANDS - 1; i++)
         column_sum(&g);
+}
+
+void residual_kernel(RandomKernel *r, Arena *a, DType dt, int64_t rows, int64_t channels)
+{
+    Kernel *k = &r->k;
+    *r = (RandomKernel){.seed = (uint64_t)(rows + channels)};
+    Gen g = {.r = r, .k = k};
+    k->arena = a;
+    k->operand = NEW(a, DType, RANDOM_OPERANDS);
+    Type all = type_make(dt, 2, (int64_t[]){rows, channels}), one = type_make(DT_F32, 1, &channels);
+    k_space(k, &all, 1);
+    int in[5];
+    for (int i = 0; i < 5; i++) {
+        int o = operand(&g, i < 4 ? all : one);
+        in[i] = i < 4 ? k_load(k, o, &all) : k_load_keep(k, o, 1);
+    }
+    r->nread = k->noperands;
+    int sum = k_op(k, OP_relu_bwd, k_op(k, OP_add, in[0], in[1], 0), in[2], 0);
+    int dy = kernel_round(k, sum, dt), x = k_op(k, OP_sub, in[3], in[4], 0);
+    int scale = k_const(k, KT_REAL, 1.0 / (double)rows);
+    int bias = k_op(k, OP_mul, k_reduce(k, K_SUM, dy), scale, 0);
+    int weight = k_op(k, OP_mul, k_reduce(k, K_SUM, k_op(k, OP_mul, dy, x, 0)), scale, 0);
+    int dx = k_op(k, OP_sub, k_op(k, OP_sub, dy, bias, 0), k_op(k, OP_mul, x, weight, 0), 0);
+    k_store(k, operand(&g, all), dx);
+    k_store(k, operand(&g, all), sum);
+    store_reduced(&g, bias);
+    store_reduced(&g, weight);
+}
+
+int random_kernel_early(const RandomKernel *r)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < r->k.nins; i++)
+        n += kernel_stores_early(&r->k, i);
+    return n;
 }
 
 Tensor *random_kernel_data(const RandomKernel *r, Arena *a)

@@ -179,9 +179,11 @@ static void batch_free(Batch *b)
 START_TEST(random_kernels_match_reference)
 {
     Batch b = {0};
+    int early = 0;
     batch_make(&b, (uint64_t)_i + 1);
     for (int i = 0; i < BATCH; i++) {
         RandomKernel *r = &b.r[i];
+        early += random_kernel_early(r);
         KernelFn *fn = b.fn[i];
         Tensor *want = random_kernel_data(r, &b.a), *got = random_kernel_data(r, &b.a);
         Tensor *once = random_kernel_data(r, &b.a);
@@ -203,6 +205,7 @@ START_TEST(random_kernels_match_reference)
             ck_assert_mem_eq(got[o].data, once[o].data, (size_t)type_bytes(&got[o].type));
         }
     }
+    ck_assert_int_gt(early, 0);
     batch_free(&b);
 }
 END_TEST
@@ -211,7 +214,7 @@ END_TEST
 START_TEST(in_place_is_the_same)
 {
     Batch b = {0};
-    int tried = 0;
+    int tried = 0, early = 0;
     batch_make(&b, 500);
     for (int i = 0; i < BATCH; i++) {
         RandomKernel *r = &b.r[i];
@@ -229,9 +232,13 @@ START_TEST(in_place_is_the_same)
                 fn(op);
                 fn(over);
                 ck_assert_mem_eq(t[w].data, u[in].data, (size_t)type_bytes(&t[w].type));
+                for (int o = r->nread; o < r->k.noperands; o++)
+                    ck_assert(o == w || memcmp(t[o].data, u[o].data, (size_t)type_bytes(&t[o].type)) == 0);
                 tried++;
+                early += random_kernel_early(r) > 0;
             }
     }
+    ck_assert_int_gt(early, 0);
     ck_assert_int_gt(tried, 5);
     batch_free(&b);
 }

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANDOM = 36, TRIALS = 2, MOST = RANDOM + OP_COUNT * TRIALS + 60 };
+enum { RANDOM = 36, TRIALS = 2, MOST = RANDOM + OP_COUNT * TRIALS + 72 };
 
 /* A kernel with operands for the interpreter (want) and for the generated text (got). */
 typedef struct {
@@ -61,15 +61,38 @@ static Tensor *placed(Batch *b, const Case *c, const Tensor *of)
     return t;
 }
 
+static void add_kernel(Batch *b, const char *label, int i, const RandomKernel *r)
+{
+    Case *c = batch_add(b, label, i, &r->k);
+    c->want = random_kernel_data(r, &b->a);
+    c->got = placed(b, c, c->want);
+    c->tol = random_kernel_tolerance(r);
+}
+
 static void add_random(Batch *b, uint64_t seed, int i)
 {
     RandomKernel r;
     random_kernel(&r, &b->a, seed * 1000 + (uint64_t)i, i % 3 == 2);
     r.k.unaligned = i % 9 == 7;
-    Case *c = batch_add(b, "random", i, &r.k);
-    c->want = random_kernel_data(&r, &b->a);
-    c->got = placed(b, c, c->want);
-    c->tol = random_kernel_tolerance(&r);
+    add_kernel(b, "random", i, &r);
+}
+
+/* Whose sum is stored in the first pass and read back. */
+static void add_residual(Batch *b, DType dt, int64_t rows, int64_t channels)
+{
+    RandomKernel r;
+    residual_kernel(&r, &b->a, dt, rows, channels);
+    ck_assert_int_eq(random_kernel_early(&r), 1);
+    add_kernel(b, "residual", (int)rows, &r);
+}
+
+/* By the same blocks, and by the next launch. */
+static void add_residuals(Batch *b)
+{
+    static const DType dt[] = {DT_F32, DT_BF16, DT_F16};
+    static const int64_t shape[][2] = {{300, 64}, {70, 13}, {4100, 256}, {9000, 40}};
+    for (int i = 0; i < 12; i++)
+        add_residual(b, dt[i % 3], shape[i / 3][0], shape[i / 3][1]);
 }
 
 /* Copies, so that the sample can go. */
@@ -250,6 +273,7 @@ static void batch_make(Batch *b, uint64_t seed)
 {
     for (int i = 0; i < RANDOM; i++)
         add_random(b, seed, i);
+    add_residuals(b);
     for (int op = 1; op < OP_COUNT; op++)
         for (int trial = 0; trial < TRIALS; trial++)
             add_operator(b, (Op)op, trial);
@@ -618,6 +642,7 @@ START_TEST(missing_barriers_are_seen)
     add_norm(&b, 2, 130000, 2, false);
     add_norm(&b, 16000, 16, 1, false);
     add_norm(&b, 600, 300, 2, true);
+    add_residual(&b, DT_BF16, 300, 64);
     add_convolutions(&b, DT_F32, 0);
     add_convolutions(&b, DT_BF16, 0);
     ck_assert_int_ge(barriers_are_missed(&b, getenv("CKC_LONG") ? 1 : 4), getenv("CKC_LONG") ? 35 : 10);

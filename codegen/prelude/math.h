@@ -377,6 +377,9 @@ FN uint16_t f16_store(float x)
 }
 #endif
 
+#define BF16(x) bf16_load(bf16_store((float)(x)))
+#define F16(x) f16_load(f16_store((float)(x)))
+
 /* ---- the names kernel text uses --------------------------------------------------------------------- */
 
 #define CAT_(a, b) a##b

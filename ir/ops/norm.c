@@ -312,7 +312,7 @@ static bool batch_norm_lower(Kernel *k, const Graph *g, const Node *n)
     uint32_t axes = batch_axes(n, t);
     int64_t count = masked_count(t, axes);
     k_space(k, t, axes);
-    int x = k_load(k, 0, t), mean = mean_of(k, x, count), c = SUB(x, mean);
+    int x = k_load_rounded(k, 0, t), mean = mean_of(k, x, count), c = SUB(x, mean);
     int var = MUL(k_reduce(k, K_DEVIATION, x), k_const(k, KT_REAL, 1.0 / (double)count));
     int rstd = rstd_of(k, var, ((const NormAttrs *)n->attr)->eps);
     k_store(k, 3, ADD(MUL(MUL(c, rstd), load_channel(k, n, 1)), load_channel(k, n, 2)));
@@ -361,7 +361,7 @@ static bool batch_norm_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     const Type *t = in_type(g, n, 1);
     uint32_t axes = batch_axes(n, t);
     int inv = (k_space(k, t, axes), k_const(k, KT_REAL, 1.0 / (double)masked_count(t, axes)));
-    int dy = k_load(k, 0, t), x = k_load(k, 1, t), rstd = load_channel(k, n, 4);
+    int dy = k_load_rounded(k, 0, t), x = k_load(k, 1, t), rstd = load_channel(k, n, 4);
     int xhat = MUL(SUB(x, load_channel(k, n, 3)), rstd);
     int s1 = k_reduce(k, K_SUM, dy), s2 = k_reduce(k, K_SUM, MUL(dy, xhat));
     int centered = SUB(SUB(dy, MUL(s1, inv)), MUL(xhat, MUL(s2, inv)));

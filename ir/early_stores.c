@@ -1,0 +1,246 @@
+/* early_stores.c -- when a kernel stores what it makes, and what may therefore share memory.
+ *
+ * A kernel walks the reduced dimensions once per reduction that waits for another (kernel_levels), and a
+ * last time for what it stores along them.  What a later pass needs again is computed again, from operands
+ * that are read again.  A store whose value takes more to read than itself is therefore made in the first
+ * pass, and read back: the sum of a residual's gradients in the gradient of a batch norm.  In 16 bits that
+ * needs a value that is rounded whether it is stored or not, as recomputations make some results of a kernel
+ * alone (k_load_rounded). */
+#include "kernel.h"
+#include "kernel_math.h"
+#include <string.h>
+
+bool kernel_same_map(const Kernel *k, const KInst *a, const KInst *b)
+{
+    if (a->offset != b->offset)
+        return false;
+    for (int d = 0; d < k->rank; d++)
+        if (k->extent[d] != 1 && a->stride[d] != b->stride[d])
+            return false;
+    return true;
+}
+
+/* ---- 16 bits -------------------------------------------------------------------------------------- */
+
+static double bf16_of(double a, double b, double c, double al, double be)
+{
+    (void)b, (void)c, (void)al, (void)be;
+    return (double)bf16_to_f32(f32_to_bf16((float)a));
+}
+static double f16_of(double a, double b, double c, double al, double be)
+{
+    (void)b, (void)c, (void)al, (void)be;
+    return (double)f16_to_f32(f32_to_f16((float)a));
+}
+static const Expr as_bf16 = {"as_bf16", 1, EXPR_ARITH, "BF16(a)", bf16_of, NULL};
+static const Expr as_f16 = {"as_f16", 1, EXPR_ARITH, "F16(a)", f16_of, NULL};
+
+static const Expr *rounding(DType dt) { return dt == DT_BF16 ? &as_bf16 : dt == DT_F16 ? &as_f16 : NULL; }
+
+/* Rounded to that type, or loaded from it, and no digit was added. */
+static bool is_round(const Kernel *k, int v, DType dt)
+{
+    static const Op keeps[] = {OP_copy, OP_neg, OP_relu, OP_relu_bwd};
+    const KInst *in = &k->ins[v];
+    bool is = in->kind == K_LOAD ? k->operand[in->operand] == dt : in->expr && in->expr == rounding(dt);
+    for (size_t i = 0; i < sizeof keeps / sizeof *keeps && in->kind == K_EXPR; i++)
+        is |= in->expr == &op_table[keeps[i]]->expr && is_round(k, in->arg[0], dt);
+    return is;
+}
+
+int kernel_round(Kernel *k, int v, DType dt)
+{
+    const Expr *e = rounding(dt);
+    return !e || is_round(k, v, dt) ? v : k_expr(k, e, KT_REAL, v, 0, 0, 0, 0);
+}
+
+/* ---- passes --------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const Kernel *k;
+    int *level, last; /* of the last pass that walks over the reduced dimensions */
+    bool *walks;      /* per instruction: it changes along them */
+} Passes;
+
+static bool is_along(const Kernel *k, const KInst *in, uint32_t dims)
+{
+    bool any = false;
+    for (int d = 0; d < k->rank; d++)
+        any |= k->extent[d] > 1 && (dims >> d & 1) && in->stride[d] != 0;
+    return any;
+}
+
+static Passes find_passes(const Kernel *k, Arena *a)
+{
+    Passes p = {k, NEW(a, int, k->nins + 1), 0, NEW(a, bool, k->nins + 1)};
+    kernel_levels(k, p.level);
+    for (uint32_t i = 0; i < k->nins; i++) {
+        const KInst *in = &k->ins[i];
+        bool reduces = k_reduces(in);
+        p.walks[i] = is_along(k, in, k->red);
+        for (int n = 0; n < k_nargs(in); n++)
+            p.walks[i] |= p.walks[in->arg[n]];
+        p.walks[i] &= !reduces;
+        if ((reduces || p.walks[i]) && p.level[i] - reduces > p.last)
+            p.last = p.level[i] - reduces;
+    }
+    return p;
+}
+
+/* What a pass computes: mark[i].  early: stores that are made in the pass of their value. */
+static void mark_pass(const Passes *p, int pass, const bool *early, bool *mark)
+{
+    const Kernel *k = p->k;
+    for (uint32_t i = k->nins; i-- > 0;) {
+        const KInst *in = &k->ins[i];
+        bool back = false;
+        for (uint32_t s = 0; s < k->nins; s++)
+            back |= early[s] && pass > p->level[s] && kernel_is_read_back(k, s, i);
+        int made = k_reduces(in) ? p->level[i] - 1 : early[i] ? p->level[i] : p->last;
+        mark[i] |= (k_reduces(in) || (in->kind == K_STORE && p->walks[i])) && pass == made;
+        for (int n = 0; n < k_nargs(in) && mark[i] && !back; n++)
+            mark[in->arg[n]] |= p->walks[in->arg[n]];
+    }
+}
+
+/* The operands that a pass loads along the reduced dimensions, or reads back. */
+static void read_in_pass(const Passes *p, int pass, const bool *early, bool *read, Arena *a)
+{
+    const Kernel *k = p->k;
+    bool *mark = NEW(a, bool, k->nins + 1);
+    mark_pass(p, pass, early, mark);
+    for (uint32_t i = 0; i < k->nins; i++) {
+        if (mark[i] && k->ins[i].kind == K_LOAD && is_along(k, &k->ins[i], k->red))
+            read[k->ins[i].operand] = true;
+        for (uint32_t s = 0; s < k->nins && mark[i]; s++)
+            if (early[s] && pass > p->level[s] && kernel_is_read_back(k, s, i))
+                read[k->ins[s].operand] = true;
+    }
+}
+
+/* Per operand, in how many passes; allocated in a. */
+static int *count_readings(const Kernel *k, const bool *early, Arena *a)
+{
+    Passes p = find_passes(k, a);
+    int *n = NEW(a, int, k->noperands + 1);
+    for (int pass = 0; pass <= p.last; pass++) {
+        bool *read = NEW(a, bool, k->noperands + 1);
+        read_in_pass(&p, pass, early, read, a);
+        for (int o = 0; o < k->noperands; o++)
+            n[o] += read[o];
+    }
+    return n;
+}
+
+/* ---- early stores ----------------------------------------------------------------------------------- */
+
+bool kernel_is_read_back(const Kernel *k, uint32_t store, uint32_t i)
+{
+    const KInst *in = &k->ins[i];
+    DType dt = k->operand[k->ins[store].operand];
+    int v = k->ins[store].arg[0];
+    if (dt == DT_F32 || is_round(k, v, dt))
+        return (int)i == v;
+    return in->kind == K_EXPR && in->expr == rounding(dt) && in->arg[0] == v;
+}
+
+/* A store of all points that memory holds as they are, in a kernel that reduces more than rows. */
+static bool may_be_early(const Kernel *k, uint32_t i)
+{
+    const KInst *st = &k->ins[i];
+    int inner = k->rank - 1;
+    if (k->body || k->lib || !k->red || st->kind != K_STORE || k->ins[st->arg[0]].kind != K_EXPR ||
+        k->ins[st->arg[0]].type != KT_REAL)
+        return false;
+    while (inner > 0 && k->extent[inner] == 1)
+        inner--;
+    DType dt = k->operand[st->operand];
+    if ((dt != DT_F32 && !rounding(dt)) || !(k->red & ~(1u << inner)))
+        return false;
+    for (int d = 0; d < k->rank; d++)
+        if (k->extent[d] > 1 && st->stride[d] == 0)
+            return false;
+    for (uint32_t j = 0; j < k->nins; j++)
+        if (k->ins[j].kind == K_COLUMN_SUM ||
+            (k->ins[j].kind == K_STORE && j != i && k->ins[j].operand == st->operand))
+            return false;
+    for (int o = 0; o < k->noperands; o++)
+        if (k->operand[o] == DT_F64)
+            return false;
+    return true;
+}
+
+static int64_t bytes_read(const Kernel *k, const bool *early, Arena *a)
+{
+    const int *readings = count_readings(k, early, a);
+    int64_t bytes = 0;
+    for (int o = 0; o < k->noperands; o++)
+        bytes += readings[o] * dtype_size[k->operand[o]];
+    return bytes;
+}
+
+/* Of one that may be early; a store of what a reduction has to be known for is not. */
+static bool saves_reading(const Kernel *k, uint32_t i)
+{
+    Arena a = {0};
+    bool *early = NEW(&a, bool, k->nins + 1);
+    int64_t all = bytes_read(k, early, &a);
+    early[i] = true;
+    bool saves = find_passes(k, &a).level[i] == 0 && bytes_read(k, early, &a) < all;
+    arena_free(&a);
+    return saves;
+}
+
+bool kernel_stores_early(const Kernel *k, uint32_t i) { return may_be_early(k, i) && saves_reading(k, i); }
+
+static bool *early_stores(const Kernel *k, Arena *a)
+{
+    bool *early = NEW(a, bool, k->nins + 1);
+    for (uint32_t i = 0; i < k->nins; i++)
+        early[i] = kernel_stores_early(k, i);
+    return early;
+}
+
+int *kernel_readings(const Kernel *k, Arena *a) { return count_readings(k, early_stores(k, a), a); }
+
+/* ---- results in place -------------------------------------------------------------------------------- */
+
+/* Is the operand read in a pass behind that of a store? */
+static bool is_read_behind(const Kernel *k, uint32_t store, int operand)
+{
+    Arena a = {0};
+    if (!kernel_stores_early(k, store))
+        return false;
+    const bool *early = early_stores(k, &a);
+    Passes p = find_passes(k, &a);
+    bool *read = NEW(&a, bool, k->noperands + 1);
+    for (int pass = p.level[store] + 1; pass <= p.last; pass++)
+        read_in_pass(&p, pass, early, read, &a);
+    bool is = read[operand];
+    arena_free(&a);
+    return is;
+}
+
+/* In place is safe when every load of `read` addresses exactly what the store of `write` does: an
+ * element is loaded before it is stored, and full-space stores run in the last pass that loads it. */
+bool kernel_inplace(const Kernel *k, int read, int write)
+{
+    if (k->lib == LIB_MATMUL_ADD && read == 2)
+        return true;
+    if (k->body || k->lib || dtype_size[k->operand[read]] != dtype_size[k->operand[write]])
+        return false;
+    const KInst *st = NULL;
+    for (uint32_t i = 0; i < k->nins; i++)
+        if (k->ins[i].kind == K_STORE && k->ins[i].operand == write) {
+            if (st)
+                return false;
+            st = &k->ins[i];
+        }
+    for (int d = 0; st && d < k->rank; d++)
+        if (k->extent[d] != 1 && (k->red >> d & 1) && st->stride[d] == 0)
+            return false; /* a reduced store: other passes may still read */
+    for (uint32_t i = 0; st && i < k->nins; i++)
+        if (k->ins[i].kind == K_LOAD && k->ins[i].operand == read && !kernel_same_map(k, &k->ins[i], st))
+            return false;
+    return st && !is_read_behind(k, (uint32_t)(st - k->ins), read);
+}
