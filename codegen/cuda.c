@@ -28,12 +28,13 @@ typedef struct {
     CudaLaunch (*launch)(const Kernel *k);
     void (*prelude)(Printer *pr, const Kernel *k); /* NULL: none */
     void (*print)(Printer *pr, const Kernel *k);
+    int (*results)(const Kernel *k); /* how many of the last operands it writes; NULL: one */
 } OwnText;
 static const OwnText own_texts[] = {
-    {cuda_is_gather, gather_launch, NULL, gather_kernel},
-    {cuda_is_gather_sum, gather_sum_launch, NULL, gather_sum_kernel},
-    {cuda_is_pool, pool_launch, pool_prelude, pool_kernel},
-    {cuda_is_pad, pad_launch, NULL, pad_kernel},
+    {cuda_is_gather, gather_launch, NULL, gather_kernel, NULL},
+    {cuda_is_gather_sum, gather_sum_launch, NULL, gather_sum_kernel, NULL},
+    {cuda_is_pool, pool_launch, pool_prelude, pool_kernel, pool_results},
+    {cuda_is_pad, pad_launch, NULL, pad_kernel, NULL},
 };
 
 static const OwnText *own_text(const Kernel *k)
@@ -370,9 +371,10 @@ static void print_body(Printer *pr, const Kernel *k)
     Arena a = {0};
     bool *stored = NEW(&a, bool, k->noperands + 1), f64 = false;
     const OwnText *own = own_text(k);
+    int results = !own ? k->noperands : own->results ? own->results(k) : 1; /* other texts decide */
     for (int i = 0; i < k->noperands; i++) {
         f64 |= k->operand[i] == DT_F64;
-        stored[i] = !own || i == k->noperands - 1; /* other texts decide what they write */
+        stored[i] = i >= k->noperands - results;
     }
     pr->launches = body_launch(k);
     LINE("#undef REAL");

@@ -154,6 +154,7 @@ bool cuda_is_pool(const Kernel *k);
 CudaLaunch pool_launch(const Kernel *k);
 void pool_prelude(Printer *pr, const Kernel *k); /* functions that its kernel calls */
 void pool_kernel(Printer *pr, const Kernel *k);
+int pool_results(const Kernel *k);
 bool cuda_is_pad(const Kernel *k);
 CudaLaunch pad_launch(const Kernel *k);
 void pad_kernel(Printer *pr, const Kernel *k);

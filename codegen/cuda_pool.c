@@ -3,14 +3,14 @@
  */
 #include "cuda_int.h"
 
-enum { WIDE_BYTES = 16, MOST = INT32_MAX / 2, SHARED_MOST = 32 << 10 };
+enum { WIDE_BYTES = 16, MOST = INT32_MAX / 2 };
 
 static bool is_body(const Kernel *k, const char *name) { return k->body && strcmp(k->body->name, name) == 0; }
 
 /* Elements of a row of n that are accessed together. */
 static int64_t width_of(const Kernel *k, int64_t n)
 {
-    int64_t size = dtype_size[k->operand[0]], width = k->unaligned ? 1 : WIDE_BYTES / size;
+    int64_t size = dtype_size[k->operand[1]], width = k->unaligned ? 1 : WIDE_BYTES / size;
     while (n % width)
         width /= 2;
     return width;
@@ -46,41 +46,6 @@ static int64_t places(const Kernel *k, Pool p)
 
 static int64_t threads_of(const Kernel *k, Pool p) { return places(k, p) * (k->p[2] / width_of(k, k->p[2])); }
 
-/* What a block of max_pool_bwd makes: positions along both dimensions, of some chunks, and how many windows
- * those can be in. */
-typedef struct {
-    int64_t side[2], windows[2], group;
-} Patch;
-
-static int64_t patch_bytes(const Kernel *k, Patch *t)
-{
-    for (int d = 0; d < 2; d++)
-        t->windows[d] = (t->side[d] - 1 + (k->p[6 + d] - 1) * k->p[15 + d]) / k->p[9 + d] + 1;
-    return t->windows[0] * t->windows[1] * t->group * width_of(k, k->p[2]) * 2;
-}
-
-static Patch patch_of(const Kernel *k)
-{
-    enum { SIDE = 16, GROUP = 8 };
-    int64_t chunks = k->p[2] / width_of(k, k->p[2]);
-    Patch t = {{k->p[0] < SIDE ? k->p[0] : SIDE, k->p[1] < SIDE ? k->p[1] : SIDE}, {0},
-               chunks < GROUP ? chunks : GROUP};
-    while (patch_bytes(k, &t) > SHARED_MOST && (t.group > 1 || t.side[0] > 1 || t.side[1] > 1)) {
-        if (t.group > 1)
-            t.group /= 2;
-        else
-            t.side[t.side[1] > t.side[0]] /= 2;
-    }
-    return t;
-}
-
-static int64_t patches(const Kernel *k, Patch t)
-{
-    int64_t chunks = k->p[2] / width_of(k, k->p[2]);
-    return planes(k, MAX_POOL_BWD) * ceil_div(k->p[0], t.side[0]) * ceil_div(k->p[1], t.side[1]) *
-           ceil_div(chunks, t.group);
-}
-
 /* The window along the last dimension is one position of as many. */
 bool cuda_is_pool(const Kernel *k)
 {
@@ -90,20 +55,15 @@ bool cuda_is_pool(const Kernel *k)
     for (int i = 0; i < 6; i++)
         if (k->p[i] == 0)
             return false;
-    if (p == MAX_POOL_BWD) { /* a position in a window is a uint16_t */
-        Patch t = patch_of(k);
-        if (k->p[6] * k->p[7] >= UINT16_MAX || patch_bytes(k, &t) > SHARED_MOST)
-            return false;
-    }
     return k->p[8] == 1 && k->p[11] == 1 && k->p[14] == 0 && k->p[2] == k->p[5] && places(k, p) < MOST;
 }
+
+int pool_results(const Kernel *k) { return pool_of(k) == MAX_POOL ? 2 : 1; }
 
 CudaLaunch pool_launch(const Kernel *k)
 {
     Pool p = pool_of(k);
-    return one_phase(p == MAX_POOL_BWD ? blocks_for(patches(k, patch_of(k)), 1)
-                                       : blocks_for(threads_of(k, p), FLAT_THREADS),
-                     FLAT_THREADS);
+    return one_phase(blocks_for(threads_of(k, p), FLAT_THREADS), FLAT_THREADS);
 }
 
 static void define(Printer *pr, const char *name, const char *value)
@@ -119,27 +79,18 @@ static void define_number(Printer *pr, const char *name, int64_t value)
     define(pr, name, text);
 }
 
-static void define_patch(Printer *pr, Patch t)
-{
-    define_number(pr, "POOL_DOWN", t.side[0]);
-    define_number(pr, "POOL_ACROSS", t.side[1]);
-    define_number(pr, "POOL_WINDOWS_DOWN", t.windows[0]);
-    define_number(pr, "POOL_WINDOWS_ACROSS", t.windows[1]);
-    define_number(pr, "POOL_GROUP", t.group);
-}
-
 void pool_prelude(Printer *pr, const Kernel *k)
 {
     Pool p = pool_of(k);
-    DType type = k->operand[0];
+    DType type = k->operand[1]; /* of data that are read or written */
     int64_t width = width_of(k, k->p[2]);
     bool far = planes(k, p) * k->p[0] * k->p[1] * k->p[2] >= MOST || places(k, p) * k->p[2] >= MOST;
     char access[NAME_LEN];
     text_parameters(&pr->w, k);
     define_number(pr, "POOL_KIND", p);
     define_number(pr, "POOL_WIDTH", width);
-    if (p == MAX_POOL_BWD)
-        define_patch(pr, patch_of(k));
+    if (p == MAX_POOL || p == MAX_POOL_BWD)
+        define(pr, "POOL_PLACE", text_element(k->operand[p == MAX_POOL ? 2 : 0]));
     define(pr, "POOL_T", text_element(type));
     define(pr, "POOL_INDEX", far ? "int64_t" : "int");
     snprintf(access, sizeof access, "LD_%s", dtype_name[type]);
@@ -151,29 +102,12 @@ void pool_prelude(Printer *pr, const Kernel *k)
     text_prelude(pr->w.f, prelude_pool);
 }
 
-static void patch_kernel(Printer *pr, const Kernel *k)
-{
-    Patch t = patch_of(k);
-    int64_t chunks = k->p[2] / width_of(k, k->p[2]), groups = ceil_div(chunks, t.group);
-    int64_t down = ceil_div(k->p[0], t.side[0]), across = ceil_div(k->p[1], t.side[1]);
-    LINE("__shared__ %s_Taken taken[%" PRId64 "];", pr->name,
-         t.windows[0] * t.windows[1] * t.group);
-    LINE("const int at = (int)blockIdx.x / %" PRId64 ", c0 = (int)blockIdx.x %% %" PRId64 " * POOL_GROUP;",
-         groups, groups);
-    LINE("const int y0 = at %% %" PRId64 " * POOL_ACROSS, z0 = at / %" PRId64 " %% %" PRId64 " * POOL_DOWN;",
-         across, across, down);
-    LINE("%s_make(p0, p1, p2, at / %" PRId64 ", z0, y0, c0, taken);", pr->name, down * across);
-}
-
 void pool_kernel(Printer *pr, const Kernel *k)
 {
     Pool p = pool_of(k);
-    if (p == MAX_POOL_BWD) {
-        patch_kernel(pr, k);
-        return;
-    }
     const int64_t *extent = makes_data(p) ? k->p : k->p + 3;
     int64_t chunks = k->p[2] / width_of(k, k->p[2]);
+    const char *read = p == MAX_POOL_BWD ? "p0, p1" : "p0", *places = p == MAX_POOL ? ", &places" : "";
     LINE("const POOL_INDEX i = (POOL_INDEX)blockIdx.x * %d + threadIdx.x;", FLAT_THREADS);
     LINE("if (i >= %" PRId64 ")", threads_of(k, p));
     LINE("    return;");
@@ -182,12 +116,15 @@ void pool_kernel(Printer *pr, const Kernel *k)
          extent[0]);
     LINE("const POOL_INDEX plane = at / %" PRId64 ";", extent[0] * extent[1]);
     LINE("REAL v[POOL_WIDTH] = {0};");
-    LINE("%s_make(p0, plane, z, y, c, v);", pr->name);
+    if (p == MAX_POOL)
+        LINE("%s_Places places;", pr->name);
+    LINE("%s_make(%s, plane, z, y, c, v%s);", pr->name, read, places);
     LINE("%s_Some to;", pr->name);
     LINE("for (int e = 0; e < POOL_WIDTH; e++)");
     LINE("    POOL_STORE(to.v, e, v[e]);");
-    LINE("*(%s_Some *)%s_at(p1, plane, z, y, %" PRId64 ", %" PRId64 ", c) = to;", pr->name, pr->name,
-         extent[0], extent[1]);
+    LINE("((%s_Some *)p%d)[i] = to;", pr->name, p == MAX_POOL_BWD ? 2 : 1);
+    if (p == MAX_POOL)
+        LINE("((%s_Places *)p2)[i] = places;", pr->name);
 }
 
 /* ---- into zeros ----------------------------------------------------------------------------------- */

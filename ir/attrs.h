@@ -76,8 +76,9 @@ typedef struct {
     int64_t out, tf32, channels_last;
 } ConvAttrs;
 
-/* max_pool x, max_pool_bwd x, g; avg_pool x, avg_pool_bwd g.  out: spatial extents of the pooled
- * side, decided at import (ceil_mode, auto_pad); shape: x's full shape (avg_pool_bwd). */
+/* max_pool x -> y, places (in windows, counted along the last dimension first: u8, i32 of large windows);
+ * max_pool_bwd places, g; avg_pool x, avg_pool_bwd g.  out: spatial extents of the pooled
+ * side, decided at import (ceil_mode, auto_pad); shape: x's full shape (of the gradients). */
 typedef struct {
     Ints kernel, strides, pads, dilations, out;
     int64_t include_pad;

@@ -2,7 +2,7 @@
  *
  * A value that would be large as a whole is made, used and gone block by block.  Weight gradients: the
  * product's rows with the update as their epilogue, or split-K, dW = X^T dY summed over blocks of rows,
- * where what makes X is a prologue that is recomputed for each block; pooling's gradient along the images.
+ * where what makes X is a prologue that is recomputed for each block.
  * Each operator that is split is a stage of the loop's body, and so are the fused ones between two of them.
  * The number of blocks is fixed by shape and device (passes/split.c): where blocks are added it is part of
  * the result's bits. */

@@ -162,7 +162,7 @@ static bool joins(const Inline *x, const Node *r, Val v)
            type_same_shape(out, in);
 }
 
-/* The product of a weight's gradient, with less to write than the value has; or pooling's. */
+/* The product of a weight's gradient, with less to write than the value has. */
 static bool takes_blocks(const Inline *x, const Node *r, Val v)
 {
     int64_t bytes = type_bytes(val_type(x->g, v));

@@ -352,10 +352,22 @@ static Val rule_tiles(Rewrite *rw, const Node *n)
     return build_concat(rw->g, t.n, t.part, t.axis);
 }
 
+/* The largest of what a ReLU makes is what it makes of the largest: the rest need not be kept for its
+ * gradient.  Behind a norm it need not anyway (inline.c), and is made with the norm's result. */
+static Val rule_relu_pooled(Rewrite *rw, const Node *n)
+{
+    const Node *relu = n->op == OP_max_pool ? rewrite_def(rw, n->in[0], OP_relu) : NULL;
+    if (!relu || !rewrite_once(rw, n->in[0]) || rewrite_uses(rw, n->out[1]) > 0 ||
+        rewrite_def(rw, relu->in[0], OP_batch_norm))
+        return none();
+    return build1(rw->g, OP_relu, build(rw->g, OP_max_pool, NULL, 1, &relu->in[0], n->attr));
+}
+
 static Rule *const rules[] = {
     rule_copy, rule_neutral, rule_cast, rule_neg, rule_reshape, rule_transpose,
     rule_transpose_view, rule_matmul_transpose, rule_matmul_rows, rule_matmul_flatten,
-    rule_matmul_batch_sum, rule_conv_positions, rule_expand_operand, rule_uniform, rule_tiles, NULL,
+    rule_matmul_batch_sum, rule_conv_positions, rule_expand_operand, rule_uniform, rule_tiles,
+    rule_relu_pooled, NULL,
 };
 
 bool pass_simplify(Graph *g, PassCtx *cx)

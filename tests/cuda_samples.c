@@ -40,10 +40,10 @@ typedef struct {
 static const Window windows[] = {
     {{9, 8, 16}, {3, 2, 1}, {2, 1, 1}, {1, 0, 0, 1, 1, 0}, {1, 2, 1}, {5, 7, 16}},
     {{9, 8, 6}, {3, 2, 1}, {2, 1, 1}, {1, 0, 0, 1, 1, 0}, {1, 2, 1}, {5, 7, 6}},
-    /* more positions and channels than a block makes, not in whole ones */
     {{37, 19, 72}, {3, 3, 1}, {2, 2, 1}, {1, 1, 0, 1, 1, 0}, {1, 1, 1}, {19, 10, 72}},
     {{33, 5, 16}, {2, 3, 1}, {3, 1, 1}, {0, 1, 0, 0, 1, 0}, {2, 1, 1}, {11, 5, 16}},
     {{20, 18, 8}, {13, 13, 1}, {1, 1, 1}, {6, 6, 0, 6, 6, 0}, {1, 1, 1}, {20, 18, 8}},
+    {{18, 20, 8}, {17, 16, 1}, {1, 1, 1}, {8, 8, 0, 8, 7, 0}, {1, 1, 1}, {18, 20, 8}}, /* places in i32 */
 };
 static const Op pools[] = {OP_max_pool, OP_max_pool_bwd, OP_avg_pool, OP_avg_pool_bwd};
 enum { WINDOWS = sizeof windows / sizeof *windows, KINDS = 4, POOLS = WINDOWS * KINDS * 2 };
@@ -80,9 +80,11 @@ static void pool_sample(Sample *s, int i)
         y.dim[2 + d] = w->out[d];
     at.shape = sample_all_dims(&x);
     graph_init(&s->g, &s->arena, &s->diag);
-    if (s->op != OP_avg_pool_bwd)
+    if (s->op == OP_max_pool_bwd)
+        sample_places(s, &at, &x);
+    else if (s->op != OP_avg_pool_bwd)
         sample_reals(s, x, -1, 1);
-    if (s->op == OP_max_pool_bwd && i >= 4 * KINDS)
+    if (s->op == OP_max_pool && i >= 4 * KINDS)
         make_ties(&s->data[0], w);
     if (s->op == OP_avg_pool_bwd || s->op == OP_max_pool_bwd)
         sample_reals(s, y, -1, 1);

@@ -60,6 +60,38 @@ static void conv(Sample *s)
     sample_build(s, &at);
 }
 
+static bool is_inside(const PoolAttrs *at, const Type *x, const int64_t *window, int64_t place)
+{
+    bool inside = true;
+    for (int d = at->kernel.n; d-- > 0; place /= at->kernel.v[d]) {
+        int64_t k = place % at->kernel.v[d];
+        int64_t p = window[d] * at->strides.v[d] + k * at->dilations.v[d] - at->pads.v[d];
+        inside &= p >= 0 && p < x->dim[2 + d];
+    }
+    return inside;
+}
+
+void sample_places(Sample *s, const PoolAttrs *at, const Type *x)
+{
+    int sp = at->kernel.n;
+    int64_t all = 1;
+    Type t = *x;
+    for (int d = 0; d < sp; d++) {
+        all *= at->kernel.v[d];
+        t.dim[2 + d] = at->out.v[d];
+    }
+    t.dt = all <= UINT8_MAX ? DT_U8 : DT_I32;
+    Tensor *places = sample_operand(s, t);
+    for (int64_t i = 0; i < type_count(&t); i++) {
+        int64_t window[MAX_RANK], n = i, place = sample_int(s, 0, (int)all - 1), tried = 0;
+        for (int d = sp; d-- > 0; n /= at->out.v[d])
+            window[d] = n % at->out.v[d];
+        for (; tried < all && !is_inside(at, x, window, place); tried++)
+            place = (place + 1) % all;
+        tensor_set_i(places, i, tried < all ? place : all);
+    }
+}
+
 static void pool(Sample *s)
 {
     int sp = sample_int(s, 1, 3);
@@ -88,7 +120,9 @@ static void pool(Sample *s)
         y.dim[2 + i] = at.out.v[i] = n;
     }
     at.shape = sample_all_dims(&x);
-    if (s->op != OP_avg_pool_bwd)
+    if (s->op == OP_max_pool_bwd)
+        sample_places(s, &at, &x);
+    else if (s->op != OP_avg_pool_bwd)
         sample_reals(s, x, -1, 1);
     if (s->op == OP_avg_pool_bwd || s->op == OP_max_pool_bwd)
         sample_reals(s, y, -1, 1);

@@ -25,6 +25,8 @@ void sample_numbers(Sample *s, Type t, double lo,
                     double hi);       /* of the element type t has */
 void sample_table(Sample *s, Type t); /* data that is only moved: integers at times */
 void sample_scalar(Sample *s, DType dt, double v);
+/* Where in each window a maximum is, of a max_pool of x: anywhere in the data. */
+void sample_places(Sample *s, const PoolAttrs *at, const Type *x);
 
 void sample_build(Sample *s, const void *attr); /* the node over the operands */
 #endif

@@ -99,7 +99,7 @@ static const char *const graphs[] = {
     "  %y: f32[2,4,9,9] = conv %x, %w, %b {strides=[1,1], pads=[1,1,1,1], dilations=[1,1],"
     " group=1}\n"
     "  %r: f32[2,4,9,9] = relu %y\n"
-    "  %p: f32[2,4,4,4] = max_pool %r {kernel=[2,2], strides=[2,2], pads=[0,0,0,0],"
+    "  %p: f32[2,4,4,4], %i: u8[2,4,4,4] = max_pool %r {kernel=[2,2], strides=[2,2], pads=[0,0,0,0],"
     " dilations=[1,1], out=[4,4]}\n"
     "  output %p\n"
     "}\n",

@@ -72,10 +72,10 @@ static const struct {
      "  %s: bf16[64,32] = add %b, %t\n"
      "  %r: f32[64,32] = cast %s {dtype=f32}", "y r b d"},
     {"%i: f32[4,16,8,4] = reshape %h {shape=[4,16,8,4]}\n"
-     "  %q: f32[4,16,4,4] = max_pool %i {kernel=[2,1], strides=[2,1], "
+     "  %q: f32[4,16,4,4], %z: u8[4,16,4,4] = max_pool %i {kernel=[2,1], strides=[2,1], "
      "pads=[0,0,0,0], dilations=[1,1], out=[4,4]}\n"
      "  %e: f32[64,16] = reshape %q {shape=[64,16]}\n"
-     "  %r: f32[64,32] = concat %e, %e {axis=1}", "y r h"},
+     "  %r: f32[64,32] = concat %e, %e {axis=1}", "y r z"},
 };
 
 START_TEST(operators_save)

@@ -1,9 +1,9 @@
 /* pool.c -- maximum and average pooling over up to three spatial dimensions, and gradients.
  *
  * The extents of the pooled side are an attribute (ceil_mode and auto_pad are decided at
- * import), so a window may lie partly or wholly outside.  max_pool gives its gradient to
- * the first maximum of a window, as PyTorch does; a NaN is a maximum.  avg_pool is linear:
- * the gradients of it and of avg_pool_bwd are each other. */
+ * import), so a window may lie partly or wholly outside.  max_pool leaves where in a window its
+ * first maximum is, which gets the gradient, as in PyTorch; a NaN is a maximum.  So the data need not
+ * be kept.  avg_pool is linear: the gradients of it and of avg_pool_bwd are each other. */
 #include "layout.h"
 #include "../kernel_math.h"
 
@@ -35,19 +35,36 @@ static bool pool_shape(const Node *n, const Type *x, Window *w, Type *y, Diag *d
     return true;
 }
 
-static bool pool_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+static bool avg_pool_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     Window w;
     return pool_shape(n, in_type(g, n, 0), &w, out, d);
+}
+
+/* Of a place in a window, or as many as it has: nowhere. */
+static DType place_type(const Window *w)
+{
+    return w->kernel[0] * w->kernel[1] * w->kernel[2] <= UINT8_MAX ? DT_U8 : DT_I32;
+}
+
+static bool max_pool_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    Window w;
+    TRY(pool_shape(n, in_type(g, n, 0), &w, &out[0], d));
+    out[1] = out[0];
+    out[1].dt = place_type(&w);
+    return true;
 }
 
 static bool max_pool_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     Window w;
     Type y;
-    *out = *in_type(g, n, 0);
+    TRY(shape_type(n, in_type(g, n, 1)->dt, &((const PoolAttrs *)n->attr)->shape, out, d));
     TRY(pool_shape(n, out, &w, &y, d));
-    return operand_is(g, n, 1, &y, d);
+    TRY(operand_is(g, n, 1, &y, d));
+    y.dt = place_type(&w);
+    return operand_is(g, n, 0, &y, d);
 }
 
 static bool avg_pool_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -69,111 +86,82 @@ static bool avg_pool_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d
 KERNEL(max_pool,
     const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
     const int64_t oh = i % OH, od = i / OH % OD, plane = i / (OH * OD);
+    const int64_t z0 = od * p[9] - p[12], y0 = oh * p[10] - p[13], nowhere = p[6] * p[7] * p[8];
     const int near = 31 * S + (p[8] - 1) * p[17] < 128; /* 32 windows lie in as many columns */
     for (int64_t first = 0; first < OW; first += 32) {
         const int64_t n = FMIN(OW - first, 32), from = first * S - p[14];
         const int64_t end = FMIN((n - 1) * S + (p[8] - 1) * p[17] + 1, W - from);
-        REAL acc[32];
-        for (int64_t o = 0; o < 32; o++)
-            acc[o] = -INF_;
+        REAL best[32];
+        int32_t tap[32]; /* which place in the window, -1: none yet */
+        for (int64_t o = 0; o < 32; o++) {
+            best[o] = -INF_;
+            tap[o] = -1;
+        }
         for (int64_t c0 = near ? 0 : FMAX(0, -from); c0 < end; c0 += 128) { /* down, then along the window */
             const int64_t x0 = from + c0, m = FMIN(end - c0, 128);
             REAL column[128];
-            for (int64_t c = 0; c < 128; c++)
+            int32_t top[128]; /* which row of the window, -1: none */
+            for (int64_t c = 0; c < 128; c++) {
                 column[c] = -INF_;
-            for (int64_t kd = 0; kd < p[6]; kd++) {
-                const int64_t z = od * p[9] + kd * p[15] - p[12];
-                if (z < 0 || z >= D)
+                top[c] = -1;
+            }
+            for (int64_t k = 0; k < p[6] * p[7]; k++) {
+                const int64_t z = z0 + k / p[7] * p[15], y = y0 + k % p[7] * p[16];
+                const int64_t row = ((plane * D + z) * H + y) * W + x0;
+                if (z < 0 || z >= D || y < 0 || y >= H)
                     continue;
-                for (int64_t kh = 0; kh < p[7]; kh++) {
-                    const int64_t y = oh * p[10] + kh * p[16] - p[13];
-                    const int64_t row = ((plane * D + z) * H + y) * W + x0;
-                    if (y < 0 || y >= H)
-                        continue;
-                    for (int64_t c = FMAX(0, -x0); c < m; c++) {
-                        const REAL v = F(0, row + c);
-                        column[c] = FMAX(v, column[c]);
-                    }
+                for (int64_t c = FMAX(0, -x0); c < m; c++) {
+                    const REAL v = F(0, row + c), b = column[c];
+                    const int more = (top[c] < 0) | (!(v <= b) & (b == b));
+                    column[c] = more ? v : b;
+                    top[c] = more ? (int32_t)k : top[c];
                 }
             }
             for (int64_t kw = 0; kw < p[8]; kw++) {
                 const int64_t at = kw * p[17] - c0;
                 const int64_t lo = near || at >= 0 ? 0 : (S - 1 - at) / S;
                 const int64_t hi = near ? 32 : FMIN(n, m > at ? (m - at + S - 1) / S : 0);
-                for (int64_t o = lo; o < hi; o++)
-                    acc[o] = FMAX(column[o * S + at], acc[o]);
+                for (int64_t o = lo; o < hi; o++) {
+                    const REAL v = column[o * S + at], b = best[o];
+                    const int32_t down = top[o * S + at], had = tap[o];
+                    const int32_t k = down * (int32_t)p[8] + (int32_t)kw;
+                    const int same = (v == b) | ((v != v) & (b != b)), larger = !(v <= b) & (b == b);
+                    const int more = (down >= 0) & ((had < 0) | larger | (same & (k < had)));
+                    best[o] = more ? v : b;
+                    tap[o] = more ? k : had;
+                }
             }
         }
         for (int64_t o = 0; o < n; o++)
-            SETF(1, i * OW + first + o, acc[o]);
+            SETF(1, i * OW + first + o, best[o]);
+        for (int64_t o = 0; o < n; o++)
+            SETI(2, i * OW + first + o, tap[o] < 0 ? nowhere : tap[o]);
     }
 )
 
 KERNEL(max_pool_bwd,
     const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
-    const int64_t image = i / p[24], plane = image * D * H * W;
-    const int64_t begin = i % p[24] * p[25], stop = FMIN(begin + p[25], D * H); /* rows of the plane */
-    const int near = 31 * S + (p[8] - 1) * p[17] < 128; /* 32 windows lie in as many columns */
-    for (int64_t j = begin * W; j < stop * W; j++)
-        SETF(2, plane + j, 0);
+    const int64_t image = i / p[24], plane = image * D * H * W, taps = p[6] * p[7] * p[8];
+    const int64_t begin = plane + i % p[24] * p[25] * W; /* of the rows of the plane that are made */
+    const int64_t end = FMIN(begin + p[25] * W, plane + D * H * W);
+    int64_t far[256]; /* of the places in a window from its first one */
+    for (int64_t k = 0; k < FMIN(taps, 256); k++)
+        far[k] = (k / (p[7] * p[8]) * p[15] * H + k / p[8] % p[7] * p[16]) * W + k % p[8] * p[17];
+    for (int64_t j = begin; j < end; j++)
+        SETF(2, j, 0);
     for (int64_t r = 0; r < OD * OH; r++) {
-        const int64_t z0 = r / OH * p[9] - p[12], y0 = r % OH * p[10] - p[13], up = z0 * H + y0;
-        const int elsewhere = up >= stop || up + (p[6] - 1) * p[15] * H + (p[7] - 1) * p[16] < begin;
-        for (int64_t first = 0; first < OW && !elsewhere; first += 32) {
-            const int64_t n = FMIN(OW - first, 32), from = first * S - p[14];
-            const int64_t end = FMIN((n - 1) * S + (p[8] - 1) * p[17] + 1, W - from);
-            REAL best[32];
-            int32_t tap[32]; /* which position of the window, -1: none yet */
-            for (int64_t o = 0; o < 32; o++) {
-                best[o] = 0;
-                tap[o] = -1;
-            }
-            for (int64_t c0 = near ? 0 : FMAX(0, -from); c0 < end; c0 += 128) {
-                const int64_t x0 = from + c0, m = FMIN(end - c0, 128);
-                REAL column[128];
-                int32_t top[128]; /* which row of the window, -1: none */
-                for (int64_t c = 0; c < 128; c++) {
-                    column[c] = 0;
-                    top[c] = -1;
-                }
-                for (int64_t k = 0; k < p[6] * p[7]; k++) {
-                    const int64_t z = z0 + k / p[7] * p[15], y = y0 + k % p[7] * p[16];
-                    const int64_t row = plane + (z * H + y) * W + x0;
-                    if (z < 0 || z >= D || y < 0 || y >= H)
-                        continue;
-                    for (int64_t c = FMAX(0, -x0); c < m; c++) {
-                        const REAL v = F(0, row + c), b = column[c];
-                        const int more = (top[c] < 0) | (!(v <= b) & (b == b));
-                        column[c] = more ? v : b;
-                        top[c] = more ? (int32_t)k : top[c];
-                    }
-                }
-                for (int64_t kw = 0; kw < p[8]; kw++) {
-                    const int64_t at = kw * p[17] - c0;
-                    const int64_t lo = near || at >= 0 ? 0 : (S - 1 - at) / S;
-                    const int64_t hi = near ? 32 : FMIN(n, m > at ? (m - at + S - 1) / S : 0);
-                    for (int64_t o = lo; o < hi; o++) {
-                        const REAL v = column[o * S + at], b = best[o];
-                        const int32_t down = top[o * S + at], had = tap[o];
-                        const int32_t k = down * (int32_t)p[8] + (int32_t)kw;
-                        const int same = (v == b) | ((v != v) & (b != b)), larger = !(v <= b) & (b == b);
-                        const int more = (down >= 0) & ((had < 0) | larger | (same & (k < had)));
-                        best[o] = more ? v : b;
-                        tap[o] = more ? k : had;
-                    }
-                }
-            }
-            int64_t place[32]; /* of the position in x */
-            for (int32_t o = 0; o < 32; o++) {
-                const int32_t k = tap[o], kw = k % (int32_t)p[8], kh = k / (int32_t)p[8] % (int32_t)p[7];
-                const int64_t z = z0 + k / (int32_t)(p[7] * p[8]) * p[15], y = y0 + kh * p[16];
-                place[o] = plane + (z * H + y) * W + from + o * S + kw * p[17];
-            }
-            for (int64_t o = 0; o < n; o++) {
-                const int64_t j = place[o];
-                if (tap[o] >= 0 && j >= plane + begin * W && j < plane + stop * W)
-                    SETF(2, j, F(2, j) + F(1, (image * OD * OH + r) * OW + first + o));
-            }
+        const int64_t z0 = r / OH * p[9] - p[12], y0 = r % OH * p[10] - p[13];
+        const int64_t corner = plane + (z0 * H + y0) * W - p[14], row = (image * OD * OH + r) * OW;
+        const int64_t down = (p[6] - 1) * p[15] * H + (p[7] - 1) * p[16] + 1;
+        if (corner + p[14] >= end || corner + p[14] + down * W <= begin) /* no window sees those rows */
+            continue;
+        for (int64_t o = 0; o < OW; o++) {
+            const int64_t k = I(0, row + o);
+            const int64_t away = k < 256 ? far[k]
+                : (k / (p[7] * p[8]) * p[15] * H + k / p[8] % p[7] * p[16]) * W + k % p[8] * p[17];
+            const int64_t j = corner + o * S + away;
+            if (k < taps && j >= begin && j < end)
+                SETF(2, j, F(2, j) + F(1, row + o));
         }
     }
 )
@@ -298,7 +286,7 @@ static bool max_pool_lower(Kernel *k, const Graph *g, const Node *n)
 static bool max_pool_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 {
     enum { PLANES = 64, WINDOWS = 8 }; /* that are enough for all threads; high, at least, that a part is */
-    const Type *x = in_type(g, n, 0);
+    const Type *x = out_type(g, n, 0);
     TRY(pool_setup(k, n, x));
     int d = k->p[0] > 1 ? 0 : 1; /* the dimension that is cut */
     int64_t planes = x->dim[0] * x->dim[1], parts = 1;
@@ -338,22 +326,73 @@ static bool window_onnx(OnnxNodes *o, const Node *n, const Type *x)
     return true;
 }
 
+/* ONNX has where a maximum is as a position in all of x; here it is a place in its window.  Both go by
+ * coordinates along the spatial dimensions, of which a window begins at: */
+static OnnxVal origins(OnnxNodes *o, const PoolAttrs *at, const Type *x, int d)
+{
+    int64_t dim[MAX_RANK] = {1, 1, 1, 1, 1};
+    dim[2 + d] = at->out.v[d];
+    Tensor t = {type_make(DT_I64, x->rank, dim),
+                arena_alloc(onnx_arena(o), (size_t)at->out.v[d] + 1, sizeof(int64_t))};
+    for (int64_t i = 0; i < at->out.v[d]; i++)
+        tensor_set_i(&t, i, i * at->strides.v[d] - at->pads.v[d]);
+    return onnx_table(o, &t);
+}
+
+static OnnxVal with_number(OnnxNodes *o, const char *op, OnnxVal v, int64_t n)
+{
+    return onnx_op2(o, op, v, onnx_scalar(o, DT_I64, (double)n));
+}
+
+static int64_t inner_count(const int64_t *extent, int sp, int d)
+{
+    int64_t n = 1;
+    for (int i = d + 1; i < sp; i++)
+        n *= extent[i];
+    return n;
+}
+
+/* v / inner mod extent: a coordinate of a position of which others go by faster. */
+static OnnxVal coordinate(OnnxNodes *o, OnnxVal v, const int64_t *extent, int sp, int d)
+{
+    return with_number(o, "Mod", with_number(o, "Div", v, inner_count(extent, sp, d)), extent[d]);
+}
+
 static bool max_pool_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
+    const Type *x = in_type(g, n, 0);
+    const PoolAttrs *at = n->attr;
+    int sp = at->kernel.n;
     OnnxVal y = onnx_op1(o, "MaxPool", onnx_in(o, 0));
-    TRY(window_onnx(o, n, in_type(g, n, 0)));
+    TRY(window_onnx(o, n, x));
+    OnnxVal index = onnx_second(o, DT_I64), place = {0};
+    for (int d = 0; d < sp; d++) {
+        OnnxVal k = onnx_op2(o, "Sub", coordinate(o, index, x->dim + 2, sp, d), origins(o, at, x, d));
+        k = with_number(o, "Div", k, at->dilations.v[d]);
+        place = d ? onnx_op2(o, "Add", with_number(o, "Mul", place, at->kernel.v[d]), k) : k;
+    }
     onnx_out(o, 0, y);
+    onnx_out(o, 1, place);
     return true;
 }
 
-/* Where each maximum was, counted in all of x. */
 static bool max_pool_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
-    const Type *x = in_type(g, n, 0);
-    int64_t count = type_count(x), flat = -1;
-    onnx_op1(o, "MaxPool", onnx_in(o, 0));
-    TRY(window_onnx(o, n, x));
-    OnnxVal index = onnx_second(o, DT_I64), dy = onnx_in(o, 1);
+    const Type *x = out_type(g, n, 0);
+    const PoolAttrs *at = n->attr;
+    int sp = at->kernel.n;
+    int64_t count = type_count(x), flat = -1, dim[MAX_RANK] = {x->dim[0], x->dim[1], 1, 1, 1};
+    OnnxVal place = onnx_cast(o, onnx_in(o, 0), DT_I64), dy = onnx_in(o, 1);
+    Tensor plane = {type_make(DT_I64, x->rank, dim),
+                    arena_alloc(onnx_arena(o), (size_t)(dim[0] * dim[1]) + 1, sizeof(int64_t))};
+    for (int64_t i = 0; i < dim[0] * dim[1]; i++)
+        tensor_set_i(&plane, i, i);
+    OnnxVal index = onnx_table(o, &plane);
+    for (int d = 0; d < sp; d++) {
+        OnnxVal k = with_number(o, "Mul", coordinate(o, place, at->kernel.v, sp, d), at->dilations.v[d]);
+        index = onnx_op2(o, "Add", with_number(o, "Mul", index, x->dim[2 + d]),
+                         onnx_op2(o, "Add", k, origins(o, at, x, d)));
+    }
     OnnxVal dx = onnx_op3(o, "ScatterElements", onnx_zeros(o, onnx_type(o, dy), 1, &count),
                           onnx_reshape(o, index, 1, &flat), onnx_reshape(o, dy, 1, &flat));
     onnx_attr_text(o, "reduction", "add");
@@ -413,13 +452,6 @@ static bool avg_pool_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     return true;
 }
 
-/* Images of the data, the gradient and the result. */
-static bool max_pool_bwd_split(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis)
-{
-    *axis = (SplitAxis){.extent = in_type(g, n, 0)->dim[0], .param = -1};
-    return by == SPLIT_ROWS;
-}
-
 static bool avg_pool_lower(Kernel *k, const Graph *g, const Node *n)
 {
     k_body(k, &avg_pool_body, rows_of(out_type(g, n, 0)));
@@ -434,8 +466,10 @@ static bool avg_pool_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 
 static bool max_pool_grad(Grad *gr, const Node *n)
 {
-    Val in[] = {n->in[0], grad_out(gr, n, 0)};
-    grad_add(gr, n->in[0], build(gr->g, OP_max_pool_bwd, NULL, 2, in, n->attr));
+    PoolAttrs at = *(const PoolAttrs *)n->attr;
+    Val in[] = {n->out[1], grad_out(gr, n, 0)};
+    at.shape = shape_of(val_type(gr->g, n->in[0]));
+    grad_add(gr, n->in[0], build(gr->g, OP_max_pool_bwd, NULL, 2, in, &at));
     return true;
 }
 
@@ -455,20 +489,19 @@ static bool avg_pool_bwd_grad(Grad *gr, const Node *n)
     return true;
 }
 
-#define POOL_OP(id, n, infer_fn, grad_fn, splits)                                                            \
+#define POOL_OP(id, n, results, grad_fn)                                                                     \
     const OpDef op_##id = {.name = #id,                                                                      \
                            .min_in = n,                                                                      \
                            .max_in = n,                                                                      \
-                           .nout = 1,                                                                        \
+                           .nout = results,                                                                  \
                            .attrs = pool_attrs,                                                              \
                            .nattrs = COUNT(pool_attrs),                                                      \
                            .attr_size = sizeof(PoolAttrs),                                                   \
-                           .infer = infer_fn,                                                                \
+                           .infer = id##_infer,                                                              \
                            .grad = grad_fn,                                                                  \
                            .lower = id##_lower,                                                              \
-                           .onnx = id##_onnx,                                                                \
-                           .split = splits}
-POOL_OP(max_pool, 1, pool_infer, max_pool_grad, NULL);
-POOL_OP(max_pool_bwd, 2, max_pool_bwd_infer, NULL, max_pool_bwd_split);
-POOL_OP(avg_pool, 1, pool_infer, avg_pool_grad, NULL);
-POOL_OP(avg_pool_bwd, 1, avg_pool_bwd_infer, avg_pool_bwd_grad, NULL);
+                           .onnx = id##_onnx}
+POOL_OP(max_pool, 1, 2, max_pool_grad);
+POOL_OP(max_pool_bwd, 2, 1, NULL);
+POOL_OP(avg_pool, 1, 1, avg_pool_grad);
+POOL_OP(avg_pool_bwd, 1, 1, avg_pool_bwd_grad);
