@@ -165,6 +165,94 @@ START_TEST(output_is_current)
 }
 END_TEST
 
+/* ---- plans for devices that are named -------------------------------------------------------------- */
+
+/* A command of several lines as one, from behind its "$ ": its end is where its output begins. */
+static char *join_command(char *line, char **output)
+{
+    char *end = line;
+    while ((end = strchr(end, '\n')) && end[-1] == '\\')
+        end[-1] = *end = ' ';
+    ck_assert(end != NULL);
+    *end = 0;
+    *output = end + 1;
+    return line;
+}
+
+/* Without a line's second percentage: a lower bound's, which is sought for so many seconds. */
+static char *without_bounds(const char *text)
+{
+    char *out = calloc(1, strlen(text) + 3), *end = out;
+    bool seen = false;
+    for (; *text; *end++ = *text++) {
+        seen &= *text != '\n';
+        if (strncmp(text, " %", 2) == 0 && seen)
+            while (end > out && strchr("0123456789.+- ", end[-1]))
+                end--;
+        seen |= *text == '%';
+    }
+    return out;
+}
+
+/* The indented lines below a command are lines that it prints, in that order. */
+static void check_output(const char *path, const char *command, const char *below)
+{
+    char printed[1 << 16] = "\n";
+    FILE *f = popen(format("cd '%.*s' && %s", (int)(strrchr(path, '/') - path), path, command), "r");
+    ck_assert(f != NULL);
+    ck_assert_int_gt((int)fread(printed + 1, 1, sizeof printed - 2, f), 0);
+    ck_assert_int_eq(pclose(f), 0);
+    char *out = without_bounds(printed), *rest = out, *doc = without_bounds(below), *block = doc;
+    for (char *end; (end = strchr(block, '\n')) != NULL; block = end + 1) {
+        bool indented = strncmp(block, "    ", 4) == 0;
+        if ((block != end && !indented) || strncmp(block, "    $", 5) == 0)
+            break;
+        const char *line = format("\n%.*s\n", indented ? (int)(end - block) - 4 : 0, block + 4);
+        char *at = indented ? strstr(rest, line) : rest;
+        ck_assert_msg(at != NULL, "%s: %s does not print, or not there:%s", path, command, line);
+        rest = indented ? at + strlen(line) - 1 : at;
+    }
+    free(out);
+    free(doc);
+}
+
+START_TEST(plans_are_current)
+{
+    static const char *const pattern[] = {"README.md", "examples/*/README.md"};
+    int n = 0;
+#if defined(__SANITIZE_ADDRESS__)
+    if (!getenv("CKC_PLAIN")) {
+        skipped("it takes minutes with sanitizers: CKC_PLAIN names a ckc without");
+        return;
+    }
+#endif
+    const char *ckc = getenv("CKC_PLAIN") ? getenv("CKC_PLAIN") : CKC_BINARY;
+    setenv("PATH", format("%.*s:%s", (int)(strrchr(ckc, '/') - ckc), ckc, getenv("PATH")), 1);
+    for (size_t i = 0; i < sizeof pattern / sizeof *pattern; i++) {
+        glob_t found;
+        ck_assert_int_eq(glob(format("%s/%s", CKC_SOURCE_DIR, pattern[i]), 0, NULL, &found), 0);
+        for (size_t k = 0; k < found.gl_pathc; k++) {
+            char *text = read_text(found.gl_pathv[k]), *output;
+            for (char *at = text; (at = strstr(at, "\n    $ ckc ")) != NULL; at = output) {
+                char *command = join_command(at + strlen("\n    $ "), &output);
+                const char *device = strstr(command, "--device ");
+                if (!device || strncmp(device, "--device cpu", strlen("--device cpu")) == 0)
+                    continue;
+                if (strncmp(command, "ckc sweep", 9) == 0 && !getenv("CKC_LONG")) {
+                    skipped("a sweep takes 20 s: CKC_LONG=1");
+                    continue;
+                }
+                check_output(found.gl_pathv[k], command, output);
+                n++;
+            }
+            free(text);
+        }
+        globfree(&found);
+    }
+    ck_assert_int_ge(n, 4);
+}
+END_TEST
+
 Suite *suite_docs(void)
 {
     Suite *s = suite_create("docs");
@@ -178,6 +266,7 @@ Suite *suite_docs(void)
     tcase_add_test(all, guide_has_every_command);
     tcase_add_test(all, report_keys);
     tcase_add_test(all, output_is_current);
+    tcase_add_test(all, plans_are_current);
     suite_add_tcase(s, all);
     return s;
 }
