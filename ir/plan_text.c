@@ -22,8 +22,9 @@
 #include <string.h>
 
 /* Of what the text means: a schedule of another version is planned again, not read.  1 had no number;
- * 2: a step's choice was a number; 3: it is text. */
-enum { VERSION = 3 };
+ * 2: a step's choice was a number; 3: it is text; 4: max_pool has two results, and some kernels store in
+ * another pass. */
+enum { VERSION = 4 };
 
 /* Nanoseconds and bytes of many steps can be added up. */
 static const int64_t max_bytes = (int64_t)1 << 60, max_ns = (int64_t)1 << 42;

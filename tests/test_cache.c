@@ -299,7 +299,7 @@ static void make_schedule(void)
 /* step.ckp with the bias at the start of another file, and one more line in its header. */
 static void refer_to(const char *file, const char *header)
 {
-    ck_assert_int_eq(shell(format("sed 's|\\(param %%0.bias.*@\\).*|\\1\"%s\" 0|; s|^plan 3 {|&\\n%s|' "
+    ck_assert_int_eq(shell(format("sed 's|\\(param %%0.bias.*@\\).*|\\1\"%s\" 0|; s|^plan 4 {|&\\n%s|' "
                                   "m.ckc/step.ckp >m.ckc/x.ckp", file, header)), 0);
 }
 
@@ -374,7 +374,7 @@ START_TEST(model_and_data)
     refused("--save out.onnx", "other.onnx: is not the file");
     refused("--allow-path . --save out.onnx", "other.onnx: is not the file");
     refused("", "allow-path"); /* the weights are in a file that is not the model now */
-    ck_assert_int_eq(shell("sed 's|^plan 3 {|&\\n  data \"../secret\"|' m.ckc/step.ckp >m.ckc/x.ckp"), 0);
+    ck_assert_int_eq(shell("sed 's|^plan 4 {|&\\n  data \"../secret\"|' m.ckc/step.ckp >m.ckc/x.ckp"), 0);
     refused("", "--data");
     refused("--data missing.npz", "missing.npz");
 }

@@ -287,7 +287,7 @@ static void prints_as_parsed(const char *path)
 START_TEST(schedules)
 {
     write_text("bad.ckp",
-               "plan 3 {\n  threads 2\n}\ngraph {\n  input %x: f32[2]\n  %y: f32[3] = relu %x\n}\n");
+               "plan 4 {\n  threads 2\n}\ngraph {\n  input %x: f32[2]\n  %y: f32[3] = relu %x\n}\n");
     ckc_refuses("run bad.ckp", 1, "bad.ckp");
     ckc_refuses("run /dev/null", 1, "/dev/null");
     ckc_refuses("run " MLP, 1, "model.onnx");
