@@ -293,7 +293,7 @@ START_TEST(schedules)
     ckc_refuses("run " MLP, 1, "model.onnx");
     write_text("old.ckp", "plan {\n  threads 2\n}\n");
     ckc_refuses("run old.ckp", 1, "version 1 of its form");
-    write_text("new.ckp", "plan 4 {\n  unknown 2\n}\n");
+    write_text("new.ckp", "plan 5 {\n  unknown 2\n}\n");
     ckc_refuses("run new.ckp", 1, "plan the model again");
     ckc_accepts(MLP " --bind batch=4 --steps 0 --output m.ckc --quiet");
     prints_as_parsed("m.ckc/step.ckp");

@@ -109,8 +109,8 @@ START_TEST(convolutions)
 END_TEST
 
 /* Small budgets: 60 % of the step that keeps everything, for networks with large weights or wide
- * residuals.  One is planned, not run: it takes 0.6 GB.  With AVX2, and one whose workspace decides
- * with AVX-512 too. */
+ * residuals; 62 % for ResNet-50, which of one image keeps little beside its weights (the least is 60.75 %).
+ * One is planned, not run: it takes 0.6 GB.  With AVX2, and one whose workspace decides with AVX-512 too. */
 START_TEST(small_budgets)
 {
     const Model *m = &light[_i < NLIGHT ? _i : RESNET];
@@ -123,7 +123,7 @@ START_TEST(small_budgets)
     if (!shared_path(m->path))
         return;
     options(&s, m, OPTIM_SGD, 0);
-    s.opt.budget_fraction = 0.6;
+    s.opt.budget_fraction = m == &light[RESNET] ? 0.62 : 0.6;
     s.opt.max_moves = 50000;
     ck_assert_msg(step_plan(&s, shared_path(m->path), &init), "%s: %s", m->path, s.diag.msg);
     ck_assert_int_le(s.info.plan.arena_bytes, s.info.plan.budget);
