@@ -295,7 +295,7 @@ void c_run_pass(Printer *pr, int pass)
     for (uint32_t i = 0; i < s->n && s->kind == SCHED_ROW; i++)
         if (s->live[i] && k_reduces(&s->ins[i]) && s->level[i] == pass + 1)
             LINE("TREE(%s, a%u, %d);", tree_op(&s->ins[i]), i, pr->lanes);
-    sched_read_back(s, pass);
+    sched_read_back(s, pass, NULL);
 }
 
 /* Stores of reduced values, at the very end of an item. */

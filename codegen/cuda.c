@@ -61,14 +61,20 @@ static CudaLaunch body_launch(const Kernel *k)
 /* Pointwise kernels that walk all operands alike are one but for how far. */
 static bool is_counted(const Sched *s) { return s->kind == SCHED_POINT && s->rank == 1; }
 
+/* Rows are in registers, or nearly: nothing of them is stored early. */
+static void schedule(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
+{
+    sched_make(s, k, row_buffer, a);
+    if (s->kind == SCHED_ROW)
+        memset(s->early, 0, s->n * sizeof *s->early);
+}
+
 /* The schedule of a DAG, how it is vectorised, and its launch.  Arrays live in a. */
 static void analyse(Printer *pr, Sched *s, const Kernel *k, Arena *a)
 {
-    sched_make(s, k, INT64_MAX, a);
+    schedule(s, k, INT64_MAX, a);
     if (s->kind != SCHED_COLUMN)
-        sched_make(s, k = kernel_without_deviations(k, a), INT64_MAX, a);
-    if (s->kind == SCHED_ROW) /* a row is in registers, or nearly */
-        memset(s->early, 0, s->n * sizeof *s->early);
+        schedule(s, k = kernel_without_deviations(k, a), INT64_MAX, a);
     pr->s = s;
     vector_make(&pr->v, s, a);
     pr->counted = is_counted(s);
@@ -85,7 +91,7 @@ static void analyse(Printer *pr, Sched *s, const Kernel *k, Arena *a)
                    : s->kind == SCHED_ROW ? row_launch(pr)
                                           : column_launch(pr);
     if (s->kind == SCHED_ROW && !pr->rows.chunks) /* what is costly is computed again as well */
-        sched_make(s, k, 0, a);
+        schedule(s, k, 0, a);
 }
 
 CudaLaunch kernel_cuda_launch(const Kernel *k)

@@ -327,16 +327,6 @@ static void walk_rows(Printer *pr, int pass)
     memset(pr->rows.held, 0, pr->s->n * sizeof *pr->rows.held);
 }
 
-static void read_back(Printer *pr, int pass)
-{
-    const Sched *s = pr->s;
-    for (uint32_t st = 0; st < s->n; st++)
-        for (uint32_t i = 0; i < s->n && s->early[st] && s->level[st] == pass; i++)
-            if (kernel_is_read_back(s->k, st, i))
-                pr->v.wide[i] = pr->v.wide[st];
-    sched_read_back(s, pass);
-}
-
 static void run_pass(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
@@ -353,7 +343,7 @@ static void run_pass(Printer *pr, int pass)
     for (uint32_t i = 0; i < s->n; i++)
         if (cuda_reduces_at(s, i, pass))
             join(pr, i);
-    read_back(pr, pass);
+    sched_read_back(s, pass, pr->v.wide);
 }
 
 /* ---- parts -------------------------------------------------------------------------------------- */

@@ -245,13 +245,15 @@ bool sched_is_root(const Sched *s, uint32_t i, int pass)
            pass == (s->early[i] ? s->level[i] : s->last);
 }
 
-void sched_read_back(const Sched *s, int pass)
+void sched_read_back(const Sched *s, int pass, bool *wide)
 {
     for (uint32_t st = 0; st < s->n; st++)
         for (uint32_t i = 0; i < s->n && s->early[st] && s->level[st] == pass; i++)
             if (kernel_is_read_back(s->k, st, i)) {
                 s->ins[i] = s->ins[st];
                 s->ins[i].kind = K_LOAD;
+                if (wide)
+                    wide[i] = wide[st];
             }
 }
 

@@ -62,8 +62,9 @@ static inline bool sched_is_column_store(const Sched *s, uint32_t i)
 bool sched_is_staged(const Sched *s, uint32_t i);
 /* The full-space stores and reductions of pass p: what its loop must compute. */
 bool sched_is_root(const Sched *s, uint32_t i, int pass);
-/* Behind the text of a pass: what it stored early is loaded from there on. */
-void sched_read_back(const Sched *s, int pass);
+/* Behind the text of a pass: what it stored early is loaded from there on, as wide as it was stored (per
+ * instruction; NULL: all alike). */
+void sched_read_back(const Sched *s, int pass, bool *wide);
 /* Instructions printed inside the vector loop of a pass: mark[i]. */
 void sched_vector_set(const Sched *s, int pass, bool *mark);
 

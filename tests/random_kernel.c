@@ -295,24 +295,25 @@ void random_kernel(RandomKernel *r, Arena *a, uint64_t seed, bool large)
         column_sum(&g);
 }
 
-void residual_kernel(RandomKernel *r, Arena *a, DType dt, int64_t rows, int64_t channels)
+void residual_kernel(RandomKernel *r, Arena *a, DType dt, const int64_t shape[3])
 {
+    enum { REDUCED = 5 };
     Kernel *k = &r->k;
-    *r = (RandomKernel){.seed = (uint64_t)(rows + channels)};
+    *r = (RandomKernel){.seed = (uint64_t)(shape[0] + shape[1] + shape[2])};
     Gen g = {.r = r, .k = k};
     k->arena = a;
     k->operand = NEW(a, DType, RANDOM_OPERANDS);
-    Type all = type_make(dt, 2, (int64_t[]){rows, channels}), one = type_make(DT_F32, 1, &channels);
-    k_space(k, &all, 1);
+    Type all = type_make(dt, 3, shape), one = type_make(DT_F32, 1, &shape[1]);
+    k_space(k, &all, REDUCED);
     int in[5];
     for (int i = 0; i < 5; i++) {
         int o = operand(&g, i < 4 ? all : one);
-        in[i] = i < 4 ? k_load(k, o, &all) : k_load_keep(k, o, 1);
+        in[i] = i < 4 ? k_load(k, o, &all) : k_load_keep(k, o, REDUCED);
     }
     r->nread = k->noperands;
     int sum = k_op(k, OP_relu_bwd, k_op(k, OP_add, in[0], in[1], 0), in[2], 0);
     int dy = kernel_round(k, sum, dt), x = k_op(k, OP_sub, in[3], in[4], 0);
-    int scale = k_const(k, KT_REAL, 1.0 / (double)rows);
+    int scale = k_const(k, KT_REAL, 1.0 / (double)(shape[0] * shape[2]));
     int bias = k_op(k, OP_mul, k_reduce(k, K_SUM, dy), scale, 0);
     int weight = k_op(k, OP_mul, k_reduce(k, K_SUM, k_op(k, OP_mul, dy, x, 0)), scale, 0);
     int dx = k_op(k, OP_sub, k_op(k, OP_sub, dy, bias, 0), k_op(k, OP_mul, x, weight, 0), 0);

@@ -15,8 +15,9 @@ typedef struct {
 /* A kernel over a random space: broadcast and permuted operands of all element types, several
  * levels of reductions, full and reduced stores.  large: spaces that are cut into blocks. */
 void random_kernel(RandomKernel *r, Arena *a, uint64_t seed, bool large);
-/* The gradient of a batch norm behind a residual sum of elements dt, whose gradients it adds and stores. */
-void residual_kernel(RandomKernel *r, Arena *a, DType dt, int64_t rows, int64_t channels);
+/* The gradient of a batch norm behind a residual sum of elements dt, whose gradients, operands 0 and 1, it
+ * adds and stores as its second result; channels are dimension 1 of three. */
+void residual_kernel(RandomKernel *r, Arena *a, DType dt, const int64_t shape[3]);
 /* How many of its stores are made in the first of several passes. */
 int random_kernel_early(const RandomKernel *r);
 /* The same data at every call; outputs zero. */

@@ -33,7 +33,7 @@ FN int AT(counted)(int at, int d)
 }
 #endif
 
-#if POOL_KIND == 0 || POOL_KIND == 1
+#if POOL_KIND < 2 /* max_pool, max_pool_bwd */
 typedef struct __attribute__((aligned(sizeof(POOL_PLACE) * POOL_WIDTH))) {
     POOL_PLACE v[POOL_WIDTH];
 } AT(Places);

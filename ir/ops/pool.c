@@ -157,10 +157,12 @@ KERNEL(max_pool_bwd,
             continue;
         for (int64_t o = 0; o < OW; o++) {
             const int64_t k = I(0, row + o);
+            if (k >= taps)
+                continue;
             const int64_t away = k < 256 ? far[k]
                 : (k / (p[7] * p[8]) * p[15] * H + k / p[8] % p[7] * p[16]) * W + k % p[8] * p[17];
             const int64_t j = corner + o * S + away;
-            if (k < taps && j >= begin && j < end)
+            if (j >= begin && j < end)
                 SETF(2, j, F(2, j) + F(1, row + o));
         }
     }
