@@ -314,8 +314,10 @@ static void print_trials(const Job *j, FILE *f)
 /* Where it was to be found, what it is. */
 const char *loss_used(const Job *j)
 {
-    int kind = j->o->step.loss;
-    return kind != LOSS_AUTO ? loss_name[kind] : j->info.target.i ? loss_name[LOSS_CE] : "of the model";
+    LossKind kind = j->o->step.loss;
+    if (kind == LOSS_AUTO && j->info.target.i)
+        kind = j->info.appended;
+    return kind == LOSS_AUTO ? "of the model" : loss_name[kind];
 }
 
 static void print_model(const Job *j, FILE *f)

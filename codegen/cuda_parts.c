@@ -6,7 +6,7 @@
  * to walk over behind the last reduction, one more phase only joins and stores. */
 #include "cuda_int.h"
 
-enum { LEAST_BYTES = 1000000, LEAST_BLOCKS = BLOCKS / 2, FEW_INSTS = 4 };
+enum { LEAST_BYTES = 500000, LEAST_BLOCKS = BLOCKS / 2, FEW_INSTS = 4 };
 
 /* Bytes that reductions read. */
 static int64_t bytes_read(const Sched *s)

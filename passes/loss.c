@@ -2,10 +2,12 @@
  *
  *   a float output with one element (or --loss-output naming one)      is the loss
  *   otherwise --loss on the output (--loss-output, or the only one):
- *     ce    softmax cross-entropy, integer targets; classes on axis 1, the last axis for 3-D
- *           outputs; mean over targets that are not -100 (PyTorch's ignore_index)
+ *     ce    softmax cross-entropy, integer targets; classes on the axis of the Softmax that ends the
+ *           model, else on axis 1, the last axis for 3-D outputs and where channels were moved to the
+ *           end; mean over targets that are not -100 (PyTorch's ignore_index)
  *     mse   mean squared error    l1  mean absolute error
  *     bce   binary cross-entropy with logits
+ *   auto is bce where the model ends in a Sigmoid, mse where there is one class, else ce
  * A Softmax, LogSoftmax or Sigmoid that ends the model is part of ce and bce and is bypassed. */
 #include "../ir/attrs.h"
 #include "passes.h"
@@ -48,11 +50,60 @@ static bool choose_output(Graph *g, PassCtx *cx, Val *out)
     return true;
 }
 
-/* Skip nodes that only move the end of the model: Identity, Reshape that drops extents of 1. */
-static Val bypass(const Graph *g, Val v, Op skip1, Op skip2)
+static const Node *softmax_of(const Graph *g, Val v)
 {
     const Node *n = graph_def(g, v);
-    return n && (n->op == skip1 || n->op == skip2) ? n->in[0] : v;
+    return n && (n->op == OP_softmax || n->op == OP_log_softmax) ? n : NULL;
+}
+
+/* That ends the model, but for a reshape. */
+static const Node *sigmoid_of(const Graph *g, Val v)
+{
+    const Node *n = graph_def(g, v);
+    if (n && n->op == OP_reshape)
+        n = graph_def(g, n->in[0]);
+    return n && n->op == OP_sigmoid ? n : NULL;
+}
+
+/* Is the one channel moved from dimension 1 to the end? */
+static bool moves_one_channel(const Type *from, const Type *to)
+{
+    bool moved = from->rank == to->rank && from->dim[1] == 1 && to->dim[to->rank - 1] == 1;
+    for (int d = 1; moved && d < to->rank - 1; d++)
+        moved = to->dim[d] == from->dim[d + 1];
+    return moved;
+}
+
+/* A transpose has moved them there, as Keras's exports have it, and what follows goes element by element. */
+static bool channels_last(const Graph *g, Val v)
+{
+    const Type t = *val_type(g, v);
+    for (const Node *n; (n = graph_def(g, v));) {
+        if (n->op == OP_transpose)
+            return ((const TransposeAttrs *)n->attr)->perm.v[t.rank - 1] == 1;
+        if (n->op == OP_reshape)
+            return moves_one_channel(val_type(g, n->in[0]), &t);
+        if (!(node_def(n)->traits & OPT_POINTWISE))
+            return false;
+        int i = 0;
+        while (i < n->nin && !type_equal(val_type(g, n->in[i]), &t))
+            i++;
+        if (i == n->nin)
+            return false;
+        v = n->in[i];
+    }
+    return false;
+}
+
+static int class_axis(const Graph *g, Val out)
+{
+    const Node *softmax = softmax_of(g, out);
+    int rank = val_type(g, out)->rank;
+    if (softmax)
+        return (int)((const AxisAttrs *)softmax->attr)->axis;
+    if (rank == 3 || (rank > 3 && channels_last(g, out)))
+        return rank - 1;
+    return rank > 1 ? 1 : 0;
 }
 
 /* No loss is computed in half precision. */
@@ -69,12 +120,15 @@ static Val mean_all(Graph *g, Val v)
 
 static Val cross_entropy(Graph *g, PassCtx *cx, Val out)
 {
-    Val x = in_single(g, bypass(g, out, OP_softmax, OP_log_softmax));
+    const Node *softmax = softmax_of(g, out);
+    int axis = class_axis(g, out);
+    Val x = in_single(g, softmax ? softmax->in[0] : out);
     Type t = *val_type(g, x), target = {.dt = DT_I64};
-    while (t.rank > 2 && t.dim[t.rank - 1] == 1) /* [N,C,1,1]: classification */
+    while (t.rank > 2 && t.rank - 1 > axis && t.dim[t.rank - 1] == 1) /* [N,C,1,1]: classification */
         t.dim[--t.rank] = 0;
     x = build_reshape(g, x, t.rank, t.dim);
-    int axis = t.rank == 3 ? 2 : t.rank == 1 ? 0 : 1;
+    if (t.rank == 3 && !softmax)
+        axis = 2;
     for (int i = 0; i < t.rank; i++)
         if (i != axis)
             target.dim[target.rank++] = t.dim[i];
@@ -94,12 +148,23 @@ static Val bce_each(Graph *g, Val x, Val y)
     return build2(g, OP_sub, build1(g, OP_softplus, x), build2(g, OP_mul, x, y));
 }
 
+static LossKind usual_loss(const Graph *g, Val out)
+{
+    if (sigmoid_of(g, out))
+        return LOSS_BCE;
+    const Type *t = val_type(g, out);
+    return t->rank && t->dim[class_axis(g, out)] == 1 ? LOSS_MSE : LOSS_CE;
+}
+
 static Val append_loss(Graph *g, PassCtx *cx, Val out)
 {
-    LossKind kind = cx->opt->loss == LOSS_AUTO ? LOSS_CE : cx->opt->loss;
+    LossKind kind = cx->opt->loss == LOSS_AUTO ? usual_loss(g, out) : cx->opt->loss;
+    cx->info->appended = kind;
     if (kind == LOSS_CE)
         return cross_entropy(g, cx, out);
-    Val x = in_single(g, kind == LOSS_BCE ? bypass(g, out, OP_sigmoid, OP_sigmoid) : out);
+    const Node *sigmoid = kind == LOSS_BCE ? sigmoid_of(g, out) : NULL;
+    const Type *t = val_type(g, out);
+    Val x = in_single(g, sigmoid ? build_reshape(g, sigmoid->in[0], t->rank, t->dim) : out);
     cx->info->target = graph_value(g, "target", *val_type(g, x), VAL_INPUT);
     if (kind == LOSS_BCE)
         return mean_all(g, bce_each(g, x, cx->info->target));

@@ -111,6 +111,7 @@ typedef struct {
 /* What the passes found; lives in the graph's arena. */
 typedef struct {
     Val loss, target, lr, step, rng; /* {0}: not present */
+    LossKind appended;               /* with `target` */
     Val scale;                       /* of the loss, a state; {0}: it is not scaled */
     Trained *trained;
     uint32_t ntrained, ctrained;

@@ -66,17 +66,56 @@ START_TEST(values_decide_what_trains)
 }
 END_TEST
 
+/* A recurrent network's of zeros and ones, as a mask's; one of one element behind a transpose. */
+START_TEST(biases_train)
+{
+    static float w[64] = {1, 2, 3}, b[16] = {0, 0, 0, 0, 1, 1}, one = 2;
+    Arena a = {0};
+    Builder m;
+    start(&m, 14);
+    add_value(&m, &a, "x", FLOAT, "2312", true);
+    add_value(&m, &a, "s", FLOAT, "312", true);
+    add_value(&m, &a, "y", FLOAT, "2112", false);
+    add_value(&m, &a, "h", FLOAT, "3112", false);
+    add_tensor(&m, "filter", 4, (int64_t[]){1, 3, 1, 1}, w);
+    add_tensor(&m, "bias", 1, (int64_t[]){1}, &one);
+    add_tensor(&m, "W", 3, (int64_t[]){1, 8, 2}, w);
+    add_tensor(&m, "R", 3, (int64_t[]){1, 8, 2}, w);
+    add_tensor(&m, "B", 2, (int64_t[]){1, 16}, b);
+    add_node(&m, &a, "Conv", "x filter", "c");
+    add_node(&m, &a, "Transpose", "c", "t");
+    add_node(&m, &a, "Add", "t bias", "y");
+    Onnx__AttributeProto *size = add_attr(&m, add_node(&m, &a, "LSTM", "s W R B", "h"), "hidden_size");
+    size->has_type = size->has_i = true;
+    size->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
+    size->i = 2;
+    Imported r = import_file(save(&m, &a, "biases.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_int_eq(kind_of(&r.g, "bias"), VAL_PARAM);
+    ck_assert_int_eq(kind_of(&r.g, "B"), VAL_PARAM);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* Of a ramp, a table, and two scalars, one named as PyTorch's exporter names its own. */
 START_TEST(exporters_say_what_trains)
 {
     static const char *const names[] = {"m.ramp", "m.table", "m.gain", "onnx::Mul_3"};
     static float ramp[8] = {1, 2, 3, 4, 5, 6, 7, 8}, table[8] = {3, 1, 4, 1, 5, 9, 2, 6}, one = 2;
+    static const char closed_over[] =
+        "p_m_other: PARAMETER target='m.other'\n"
+        "c_m_ramp: CONSTANT_TENSOR target='m.ramp'\nc_m_table: CONSTANT_TENSOR target='m.table'\n";
+    static const char constant[] =
+        "p_m_gain: PARAMETER target='m.gain'\nc_m_table: CONSTANT_TENSOR target='m.table'\n";
     static const struct {
         const char *producer, *signature;
         ValKind want[4];
     } cases[] = {
         {"tf2onnx", NULL, {VAL_CONST, VAL_PARAM, VAL_CONST, VAL_CONST}},
         {"pytorch", NULL, {VAL_CONST, VAL_PARAM, VAL_PARAM, VAL_CONST}},
+        {"pytorch", closed_over, {VAL_CONST, VAL_PARAM, VAL_CONST, VAL_CONST}},
+        {"pytorch", constant, {VAL_CONST, VAL_CONST, VAL_PARAM, VAL_CONST}},
         {"pytorch",
          "\n# inputs\np_m_ramp: PARAMETER target='m.ramp'\n"
          "b_m_table: BUFFER target='m.table' persistent=True\n"
@@ -105,9 +144,8 @@ START_TEST(exporters_say_what_trains)
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     for (int i = 0; i < 4; i++)
         ck_assert_msg(kind_of(&r.g, names[i]) == cases[_i].want[i], "%s", names[i]);
-    bool said = cases[_i].signature != NULL;
-    ck_assert(noted(r.m, ONNX_FROZEN, "m.table", "buffer") == said);
-    ck_assert(noted(r.m, ONNX_REMARK, "Conv", "1 BatchNormalizations are folded") == said);
+    ck_assert(noted(r.m, ONNX_FROZEN, "m.table", "buffer") == (_i >= 3));
+    ck_assert(noted(r.m, ONNX_REMARK, "Conv", "1 BatchNormalizations are folded") == (_i == 4));
     release(&r);
     arena_free(&a);
 }
@@ -291,6 +329,87 @@ START_TEST(running_statistics)
 }
 END_TEST
 
+/* A batch norm for inference in elementary operators, channels last: with a reciprocal, divided by the
+ * root, with the scale first. */
+static void add_written_norm(Builder *b, Arena *a, int form)
+{
+    add_node(b, a, "Sub", "x mean", "c");
+    add_node(b, a, "Add", "var eps", "v");
+    add_node(b, a, "Sqrt", "v", "d");
+    if (form == 0) {
+        add_node(b, a, "Reciprocal", "d", "r");
+        add_node(b, a, "Mul", "r scale", "k");
+        add_node(b, a, "Mul", "c k", "z");
+    } else {
+        add_node(b, a, "Div", "c d", "r");
+        add_node(b, a, "Mul", form == 1 ? "r scale" : "scale r", "z");
+    }
+    add_node(b, a, "Add", form == 2 ? "bias z" : "z bias", "y");
+}
+
+/* Its first output after a step, and what the running variance becomes. */
+static void trained_norm(Imported *r, Arena *a, const OnnxOptions *opt, Tensor *y, Tensor *var)
+{
+    ck_assert_msg(build_graph(r, opt), "%s", r->d.msg);
+    ck_assert_int_eq(r->g.nupdate, 2);
+    void **data = NEW(a, void *, r->g.nvals);
+    ck_assert_msg(graph_eval(&r->g, data, a, &r->d), "%s", r->d.msg);
+    *y = (Tensor){*val_type(&r->g, r->g.out[0]), data[r->g.out[0].i]};
+    Val v = r->g.update[1].value;
+    *var = (Tensor){*val_type(&r->g, v), data[v.i]};
+}
+
+START_TEST(written_out_batch_norm)
+{
+    static float x[24], scale[3] = {1, 2, 3}, bias[3] = {0.5f, 0, 1}, mean[3] = {1, 1, 1}, var[3] = {4, 4, 4},
+                        eps = 1e-5f;
+    static const char signature[] = "b_var: BUFFER target='var'\np_mean: PARAMETER target='mean'\n"
+                                    "p_scale: PARAMETER target='scale'\np_bias: PARAMETER target='bias'\n";
+    int form = _i % 3, rank = _i == 4 ? 4 : 1;
+    bool given = _i == 3, buffer = _i == 5;
+    Arena a = {0};
+    Builder b;
+    Tensor y, v;
+    for (int i = 0; i < 24; i++)
+        x[i] = (float)(i * i % 7);
+    OnnxFeed feed = {"x", {type_make(DT_F32, 4, (int64_t[]){2, 2, 2, 3}), x}};
+    OnnxOptions opt = {.feed = &feed, .nfeed = 1, .keep_batch_norm = given};
+    start(&b, 15);
+    add_value(&b, &a, "x", FLOAT, "2223", true);
+    add_value(&b, &a, "y", FLOAT, "2223", false);
+    float *data[] = {scale, bias, mean, var, &eps};
+    static const char *const names[] = {"scale", "bias", "mean", "var", "eps"};
+    for (int i = 0; i < 5; i++)
+        add_tensor(&b, names[i], i < 4 ? rank : 0, (int64_t[]){rank == 1 ? 3 : 1, 1, 1, 3}, data[i]);
+    add_written_norm(&b, &a, form);
+    if (buffer)
+        add_metadata(&b, &a, "pkg.torch.export.ExportedProgram.graph_signature", signature);
+    Imported r = import_file(save(&b, &a, "written.onnx"));
+    if (given || buffer) {
+        ck_assert_msg(build_graph(&r, &opt), "%s", r.d.msg);
+        ck_assert_int_eq(r.g.nupdate, 0);
+    } else {
+        trained_norm(&r, &a, &opt, &y, &v);
+        ck_assert_int_eq(kind_of(&r.g, "mean"), VAL_STATE);
+        ck_assert(noted(r.m, ONNX_REMARK, _i % 3 == 0 ? "node6" : "node5", "trains"));
+        for (int c = 0; c < 3; c++) {
+            double sum = 0, squares = 0;
+            for (int i = c; i < 24; i += 3) {
+                sum += x[i] / 8;
+                squares += x[i] * x[i] / 8;
+            }
+            double batch = squares - sum * sum;
+            for (int i = c; i < 24; i += 3)
+                ck_assert_double_eq_tol(tensor_f(&y, i),
+                                        (x[i] - sum) / sqrt(batch + eps) * scale[c] + bias[c], 1e-5);
+            ck_assert_double_eq_tol(tensor_f(&v, c), 0.99 * 4 + 0.01 * batch, 1e-5);
+        }
+    }
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(folded_batch_norm_is_noted)
 {
     static float w[9] = {1}, v[3] = {1};
@@ -410,12 +529,14 @@ Suite *suite_trains(void)
     TCase *t = tcase_create("import");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, values_decide_what_trains);
-    tcase_add_loop_test(t, exporters_say_what_trains, 0, 3);
+    tcase_add_loop_test(t, exporters_say_what_trains, 0, 5);
+    tcase_add_test(t, biases_train);
     tcase_add_loop_test(t, fills_stand_for_stripped_weights, 0, 2);
     tcase_add_test(t, shapes_and_dead_ends_freeze);
     tcase_add_test(t, ties_are_reported_restored_and_cut);
     tcase_add_test(t, batch_norm_is_brought_to_training_form);
     tcase_add_test(t, running_statistics);
+    tcase_add_loop_test(t, written_out_batch_norm, 0, 6);
     tcase_add_test(t, folded_batch_norm_is_noted);
     tcase_add_test(t, dropout_by_attribute_or_operand);
     tcase_add_test(t, dropout_mask_is_the_draw);

@@ -33,18 +33,19 @@ static bool batch_norm_given(OnnxNode *n, double eps)
 /* old * momentum + batch * (1 - momentum) */
 static Val running(Graph *g, Val old, Val batch, double momentum)
 {
-    return build2(g, OP_add, mul_scalar(g, old, momentum),
-                  mul_scalar(g, build_cast(g, batch, val_type(g, old)->dt), 1 - momentum));
+    const Type *t = val_type(g, old);
+    batch = build_reshape(g, build_cast(g, batch, t->dt), t->rank, t->dim);
+    return build2(g, OP_add, mul_scalar(g, old, momentum), mul_scalar(g, batch, 1 - momentum));
 }
 
 /* Statistics that the file holds become state, before anything is folded through them. */
-static bool is_state(OnnxNode *n, int k)
+static bool is_state(const Import *x, Val v)
 {
-    Value *v = &n->g->vals[n->in[k].i];
-    bool held = v->kind == VAL_PARAM || v->kind == VAL_CONST || v->kind == VAL_STATE;
-    if (n->x->opt->forward_only || !held)
+    ValKind *kind = &x->g->vals[v.i].kind;
+    bool held = *kind == VAL_PARAM || *kind == VAL_CONST || *kind == VAL_STATE;
+    if (x->opt->forward_only || !held)
         return false;
-    v->kind = VAL_STATE;
+    *kind = VAL_STATE;
     return true;
 }
 
@@ -70,33 +71,41 @@ static void keep_running(Graph *g, Val state, Val value)
         graph_add_update(g, state, value);
 }
 
-static bool batch_norm_of_batch(OnnxNode *n, double eps)
+bool batch_norm_of_batch(const Import *x, const BatchNorm *b, Val out[4], Val mean_var[2])
 {
-    Graph *g = n->g;
-    const Type *t = in_type(n, 0);
-    double momentum = attr_float(n, "momentum", 0.9);
-    Val out[4];
-    TRY(build_n(g, OP_batch_norm, NULL, 3, n->in, &(NormAttrs){1, eps}, 4, out));
-    double count = (double)type_count(t) / (double)(t->dim[1] ? t->dim[1] : 1);
-    Val var = n->x->opt->unbiased_var && count > 1
-                  ? mul_scalar(g, out[2], count / (count - 1))
-                  : out[2];
-    n->out[0] = out[0];
-    bool keep = is_state(n, 3) && is_state(n, 4);
-    Val mean = running(g, n->in[3], out[1], momentum);
-    var = running(g, n->in[4], var, momentum);
+    Graph *g = x->g;
+    const Type *t = val_type(g, b->x);
+    Val in[] = {b->x, b->scale, b->bias};
+    TRY(build_n(g, OP_batch_norm, NULL, 3, in, &(NormAttrs){b->axis, b->eps}, 4, out));
+    double count = (double)type_count(t) / (double)(t->dim[b->axis] ? t->dim[b->axis] : 1);
+    Val var = x->opt->unbiased_var && count > 1 ? mul_scalar(g, out[2], count / (count - 1)) : out[2];
+    bool keep = is_state(x, b->mean) && is_state(x, b->var);
+    mean_var[0] = running(g, b->mean, out[1], b->momentum);
+    mean_var[1] = running(g, b->var, var, b->momentum);
     if (keep) {
-        start_at_one(g, n->in[4]);
-        keep_running(g, n->in[3], mean);
-        keep_running(g, n->in[4], var);
+        start_at_one(g, b->var);
+        keep_running(g, b->mean, mean_var[0]);
+        keep_running(g, b->var, mean_var[1]);
     }
-    if (n->nout > 1)
-        n->out[1] = mean;
-    if (n->nout > 2)
-        n->out[2] = var;
-    for (int i = 3; i < n->nout && i < 5; i++)
-        n->out[i] = out[i - 2]; /* saved statistics of opset < 14 */
-    return n->out[0].i;
+    return mean_var[0].i && mean_var[1].i;
+}
+
+static bool train_batch_norm(OnnxNode *n, double eps)
+{
+    BatchNorm b = {n->in[0], n->in[1], n->in[2], n->in[3], n->in[4], 1, eps, attr_float(n, "momentum", 0.9)};
+    Val out[4], mean_var[2];
+    TRY(batch_norm_of_batch(n->x, &b, out, mean_var));
+    n->out[0] = out[0];
+    for (int i = 1; i < n->nout && i < 5; i++)
+        n->out[i] = i < 3 ? mean_var[i - 1] : out[i - 2]; /* saved statistics of opset < 14 */
+    return true;
+}
+
+void note_batch_norm(OnnxNode *n)
+{
+    note(n->x, ONNX_REMARK, n->name,
+         "inference-form BatchNormalization trains: batch "
+         "statistics, running statistics updated");
 }
 
 static bool import_batch_norm(OnnxNode *n)
@@ -118,11 +127,9 @@ static bool import_batch_norm(OnnxNode *n)
         return batch_norm_given(n, eps);
     bool convert = !training && !n->x->opt->forward_only && !n->x->opt->keep_batch_norm;
     if (convert)
-        note(n->x, ONNX_REMARK, n->name,
-             "inference-form BatchNormalization trains: batch "
-             "statistics, running statistics updated");
+        note_batch_norm(n);
     if (training || convert)
-        return batch_norm_of_batch(n, eps);
+        return train_batch_norm(n, eps);
     return batch_norm_given(n, eps);
 }
 

@@ -47,6 +47,11 @@ static bool binary(OnnxNode *n)
     return wrapped(n);
 }
 
+static bool import_add(OnnxNode *n)
+{
+    return (has_in(n, 0) && has_in(n, 1) && batch_norm_written_out(n)) || binary(n);
+}
+
 static bool binary_swapped(OnnxNode *n)
 {
     if (!has_in(n, 0) || !has_in(n, 1))
@@ -227,7 +232,7 @@ const OnnxOp onnx_pointwise[] = {
     {"Abs", 1, .import = unary, .native = OP_abs},
     {"Acos", 1, .import = unary, .native = OP_acos},
     {"Acosh", 1, .import = unary, .native = OP_acosh},
-    {"Add", 1, .import = binary, .native = OP_add},
+    {"Add", 1, .import = import_add, .native = OP_add},
     {"And", 1, .import = binary, .native = OP_and},
     {"Asin", 1, .import = unary, .native = OP_asin},
     {"Asinh", 1, .import = unary, .native = OP_asinh},

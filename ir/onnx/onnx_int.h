@@ -55,7 +55,7 @@ typedef struct External {
 /* A tensor of the exported program, by its name in the PyTorch model and there. */
 typedef struct {
     const char *name, *symbol;
-    bool parameter; /* or a buffer */
+    bool parameter, constant; /* neither: a buffer */
     bool mentioned; /* in by_symbol: some node's record names it (read_records) */
 } Declared;
 typedef struct {
@@ -289,7 +289,6 @@ bool role_promotes_constants(const Import *x);
 /* Parameters that no gradient can reach become constants. */
 void roles_finish(Import *x);
 
-void report_folded_norms(Import *x); /* import_norm.c */
 /* import_conv.c: the windows of a convolution of operand 0 with these weights. */
 bool read_conv(OnnxNode *n, int weights, ConvAttrs *at);
 
@@ -315,6 +314,22 @@ typedef struct {
 } NodeForm;
 /* opset: of the main graph or function it is in.  in_main: not in a function or a body of control flow. */
 NodeForm inference_form(OnnxModel *m, const Onnx__NodeProto *p, int opset, bool in_main);
+
+/* ---- import_norm.c ------------------------------------------------------ */
+
+typedef struct {
+    Val x, scale, bias, mean, var; /* mean and var: of any shape, one element per channel */
+    int64_t axis;                  /* of the channels in x */
+    double eps, momentum;          /* running = running * momentum + batch * (1 - momentum) */
+} BatchNorm;
+
+/* The norm of a batch, whose running statistics are updated if the file holds them: the native operator's
+ * results, and the running mean and variance. */
+bool batch_norm_of_batch(const Import *x, const BatchNorm *b, Val out[4], Val mean_var[2]);
+void note_batch_norm(OnnxNode *n); /* that it is not what the file says */
+/* written_norm.c: an Add that ends one; false without an error: it does not. */
+bool batch_norm_written_out(OnnxNode *n);
+void report_folded_norms(Import *x);
 
 /* ---- import_rnn.c: activation functions by their ONNX names -------------- */
 

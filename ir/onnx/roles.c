@@ -22,6 +22,7 @@ struct Roles {
     uint32_t n, cap;
     NameMap last; /* of a value: number of its last use */
     bool nothing_else; /* no initializer or input trains */
+    bool closed_over;  /* no parameter of the signature is in the file, or read by a node's record */
     const Signature *signature;
 };
 
@@ -51,6 +52,25 @@ bool role_is_frozen(const Import *x, const char *name, bool noted)
     return s->n ? declared(s, name) != NULL : noted;
 }
 
+/* NULL: the signature does not say.  A program that closes over its weights (Keras's on PyTorch) has them as
+ * constants, and parameters that nothing reads. */
+static const Declared *said_of(const Import *x, const char *name)
+{
+    const Declared *said = declared(x->roles->signature, name);
+    return said && said->constant && x->roles->closed_over ? NULL : said;
+}
+
+static bool is_closed_over(OnnxModel *m)
+{
+    const Signature *s = model_signature(m);
+    model_merged(m); /* reads the records */
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->by_symbol[i].parameter &&
+            (s->by_symbol[i].mentioned || model_initializer(m, s->by_symbol[i].name)))
+            return false;
+    return true;
+}
+
 static bool from_pytorch(const Import *x)
 {
     return x->roles->signature->n || strcmp(pb(x->m->proto->producer_name), "pytorch") == 0;
@@ -61,7 +81,7 @@ static bool from_pytorch(const Import *x)
  * "/layer/Constant_output_0" or "12". */
 bool role_is_held(const Import *x, const char *name)
 {
-    const Declared *said = declared(x->roles->signature, name);
+    const Declared *said = said_of(x, name);
     if (x->roles->signature->n)
         return said && said->parameter;
     return from_pytorch(x) && !(*name >= '0' && *name <= '9') && !strpbrk(name, ":/");
@@ -91,6 +111,7 @@ Roles *roles_find(Import *x)
     r->last = name_map(x->a);
     add_uses(x, r, gp);
     r->signature = model_signature(x->m);
+    r->closed_over = is_closed_over(x->m);
     x->roles = r;
     r->nothing_else = true;
     for (size_t i = 0; i < gp->n_initializer; i++)
@@ -116,6 +137,8 @@ static bool moves_data(const char *op)
 static bool computed_by_weights(const Import *x, const char *value)
 {
     const Onnx__NodeProto *p = model_producer(x->m, value);
+    for (int i = 0; p && p->n_input && moves_data(pb(p->op_type)) && i < 4; i++)
+        p = model_producer(x->m, pb(p->input[0]));
     const OnnxOp *op = p ? onnx_op_find("", pb(p->op_type)) : NULL;
     return op && op->weights;
 }
@@ -140,6 +163,18 @@ static bool is_weight(const Import *x, const char *name, int depth)
 }
 
 bool role_is_weight(const Import *x, const char *name) { return is_weight(x, name, 0); }
+
+/* A matrix that may hold zeros and ones alone (the forget gates'), as masks do. */
+static bool is_recurrent_bias(const Import *x, const char *name)
+{
+    const Roles *r = x->roles;
+    for (uint32_t i = last_use(r, name); i; i = r->use[i].next) {
+        const char *type = pb(r->use[i].node->op_type);
+        if (r->use[i].slot == 3 && (!strcmp(type, "LSTM") || !strcmp(type, "GRU") || !strcmp(type, "RNN")))
+            return true;
+    }
+    return false;
+}
 bool role_is_stripped_weight(const Import *x, const char *name)
 {
     return role_is_weight(x, name) && (!from_pytorch(x) || role_is_held(x, name));
@@ -242,7 +277,7 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
         note(x, ONNX_TRAINED, name, "chosen");
         return VAL_PARAM;
     }
-    const Declared *said = declared(x->roles->signature, name);
+    const Declared *said = said_of(x, name);
     if (said && !said->parameter)
         why = "the exporter says it is a buffer";
     else if (t->data && n > 1 && is_own_constant(x, name, t))
@@ -255,8 +290,9 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
     else if (t->data && n > 1 && !(tensor_is_uniform(t) && tensor_f(t, 0) > MASKED))
         why = looks_like_progression(t) ? (said ? NULL : "its values are a progression")
               : looks_like_waves(t)     ? "its values are sampled sinusoids"
-              : looks_like_mask(t)      ? (said ? NULL : "its values are a mask")
-                                        : NULL;
+              : looks_like_mask(t)
+                  ? (said || is_recurrent_bias(x, name) ? NULL : "its values are a mask")
+                  : NULL;
     if (why) {
         note(x, ONNX_FROZEN, name, "%s", why);
         return VAL_CONST;
