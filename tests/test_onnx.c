@@ -215,6 +215,11 @@ START_TEST(symbols_and_places_bind)
     ck_assert(!build_graph(&r, &(OnnxOptions){.bind = bind, .nbind = 3}));
     ck_assert_ptr_nonnull(strstr(r.d.msg, "--bind M: no input has such a dimension"));
     release(&r);
+    OnnxBind batch[] = {{"batch", 5}, {"S", 7}}; /* no dimension is called so */
+    r = symbolic_model(&b, &a);
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.bind = batch, .nbind = 2}), "%s", r.d.msg);
+    ck_assert_int_eq(val_type(&r.g, graph_find(&r.g, "x"))->dim[0], 5);
+    release(&r);
     arena_free(&a);
 }
 END_TEST

@@ -20,7 +20,7 @@ static ValKind kind_of(const Graph *g, const char *name)
 
 START_TEST(values_decide_what_trains)
 {
-    static float mask[64], wave[64], ladder[8], frequency[8], ones[8], zeros[8],
+    static float mask[64], wave[64], ladder[8], frequency[8], ones[8], zeros[8], nearly[8],
         one[1] = {2};
     Arena a = {0};
     Builder b;
@@ -32,17 +32,18 @@ START_TEST(values_decide_what_trains)
         ladder[i] = (float)i;
         frequency[i] = powf(1e4f, -(float)i / 8);
         ones[i] = 1;
+        nearly[i] = 0.99f + 1e-6f * (float)(i * i % 5); /* a norm's scale after a step: no progression */
     }
     start(&b, 13);
     add_value(&b, &a, "x", FLOAT, "88", true);
     add_value(&b, &a, "y", FLOAT, "88", false);
     static const char *const names[] = {"mask",      "wave", "ladder",
-                                        "frequency", "ones", "zeros"};
-    float *data[] = {mask, wave, ladder, frequency, ones, zeros};
+                                        "frequency", "ones", "zeros", "nearly"};
+    float *data[] = {mask, wave, ladder, frequency, ones, zeros, nearly};
     const char *before = "x";
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         add_tensor(&b, names[i], i < 2 ? 2 : 1, (int64_t[]){8, 8}, data[i]);
-        const char *next = i == 5 ? "h" : arena_printf(&a, "h%d", i);
+        const char *next = i == 6 ? "h" : arena_printf(&a, "h%d", i);
         add_node(&b, &a, "Add", arena_printf(&a, "%s %s", before, names[i]), next);
         before = next;
     }
@@ -52,8 +53,8 @@ START_TEST(values_decide_what_trains)
     const char *train[] = {"mas?"};
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     static const ValKind want[] = {VAL_CONST, VAL_CONST, VAL_CONST,
-                                   VAL_CONST, VAL_PARAM, VAL_PARAM};
-    for (int i = 0; i < 6; i++)
+                                   VAL_CONST, VAL_PARAM, VAL_PARAM, VAL_PARAM};
+    for (int i = 0; i < 7; i++)
         ck_assert_msg(kind_of(&r.g, names[i]) == want[i], "%s", names[i]);
     ck_assert_int_eq(kind_of(&r.g, "scalar"), VAL_CONST);
     ck_assert(noted(r.m, ONNX_FROZEN, "mask", "mask") &&

@@ -112,6 +112,7 @@ typedef struct {
     uint32_t nsymbol, csymbol;
     Unbound unbound[32];
     int nunbound;
+    bool has_batch; /* a dimension is called so */
 } Binder;
 
 static bool find_bind(Binder *b, const char *symbol, int64_t *value)
@@ -167,6 +168,25 @@ bool declared_type(const Onnx__ValueInfoProto *v, Type *t)
     return type_valid(t);
 }
 
+/* Of dimension k; the first is the batch where no dimension is called so. */
+static bool find_size(Binder *b, const char *by_place, const char *symbol, int k, int64_t *value)
+{
+    return find_bind(b, by_place, value) || find_bind(b, symbol, value) ||
+           (k == 0 && !b->has_batch && find_bind(b, "batch", value));
+}
+
+static bool has_batch(const Onnx__GraphProto *gp)
+{
+    for (size_t i = 0; i < gp->n_input; i++) {
+        const Onnx__TypeProto__Tensor *p = tensor_type(gp->input[i]);
+        for (size_t k = 0; p && p->shape && k < p->shape->n_dim; k++)
+            if (p->shape->dim[k]->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
+                strcmp(pb(p->shape->dim[k]->dim_param), "batch") == 0)
+                return true;
+    }
+    return false;
+}
+
 static void bind_dim(Binder *b, const char *input, int k,
                      const Onnx__TensorShapeProto__Dimension *dim, int64_t *value)
 {
@@ -186,12 +206,12 @@ static void bind_dim(Binder *b, const char *input, int k,
     if (feed && k < feed->type.rank) {
         *value = feed->type.dim[k];
         int64_t said = *value;
-        if ((find_bind(b, by_place, &said) || find_bind(b, symbol, &said)) && said != *value)
+        if (find_size(b, by_place, symbol, k, &said) && said != *value)
             diag_set(b->x->d, "input '%s' has %s = %lld in the data, and --bind says %lld", input, symbol,
                      (long long)*value, (long long)said);
         return;
     }
-    if (!find_bind(b, by_place, value) && !find_bind(b, symbol, value))
+    if (!find_size(b, by_place, symbol, k, value))
         add_unbound(b, arena_strndup(b->x->a, symbol, strlen(symbol)), input);
 }
 
@@ -291,7 +311,7 @@ static bool *find_weights(Import *x, const Onnx__GraphProto *gp)
 
 bool import_inputs(Import *x, const Onnx__GraphProto *gp)
 {
-    Binder b = {.x = x, .used = NEW(x->a, bool, x->opt->nbind + 1)};
+    Binder b = {.x = x, .used = NEW(x->a, bool, x->opt->nbind + 1), .has_batch = has_batch(gp)};
     bool *weight = find_weights(x, gp);
     for (size_t i = 0; i < gp->n_input; i++) {
         const char *name = pb(gp->input[i]->name);

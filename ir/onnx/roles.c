@@ -211,7 +211,7 @@ static bool looks_like_progression(const Tensor *t)
     for (int64_t i = 1; i < n && (arithmetic || geometric); i++) {
         double p = tensor_f(t, i - 1), q = tensor_f(t, i);
         arithmetic &= fabs(q - p - step) <= 1e-4 * fabs(step);
-        geometric &= fabs(q - p * ratio) <= 1e-4 * fabs(q);
+        geometric &= fabs(q - p * ratio) <= 1e-3 * fabs(q - p); /* equal values are none */
     }
     return arithmetic || geometric;
 }
