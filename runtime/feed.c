@@ -42,6 +42,23 @@ static int64_t text_windows(const Feed *f)
 
 /* ---- what the graph expects -------------------------------------------- */
 
+/* softplus(x) - x * y is binary cross-entropy, for which y is 0 or 1. */
+static void find_binary_targets(Feed *f, Arena *tmp)
+{
+    const Graph *g = f->g;
+    bool *logits = NEW(tmp, bool, g->nvals);
+    for (uint32_t i = 0; i < g->norder; i++)
+        if (g->nodes[g->order[i].i].op == OP_softplus)
+            logits[g->nodes[g->order[i].i].in[0].i] = true;
+    for (uint32_t i = 0; i < g->norder; i++) {
+        const Node *n = &g->nodes[g->order[i].i];
+        for (int k = 0; k < f->n && n->op == OP_mul; k++)
+            for (int side = 0; side < 2; side++)
+                if (n->in[side].i == f->input[k].v.i && logits[n->in[!side].i])
+                    f->input[k].range.limit = 2;
+    }
+}
+
 /* The range of each integer input: of the first operand it selects with. */
 static void find_ranges(Feed *f)
 {
@@ -63,6 +80,7 @@ static void find_ranges(Feed *f)
                 from[n->out[0].i] = in;
         }
     }
+    find_binary_targets(f, &tmp);
     arena_free(&tmp);
 }
 
@@ -272,7 +290,7 @@ static bool bind_text(Feed *f, Diag *d)
     for (int k = 0; k < f->n; k++) {
         Input *in = &f->input[k];
         const Type *own = val_type(f->g, in->v);
-        if (!in->range.limit)
+        if (!in->range.limit || dtype_is_float(own->dt))
             return fail(d, "%s: a text file gives tokens and targets only",
                         f->g->vals[in->v.i].name);
         in->kind = FEED_TEXT;
@@ -423,8 +441,9 @@ bool feed_micro(Feed *f, Executor *x, int64_t step, int64_t micro, int64_t of, D
                 data_text_window(f->data, text_offset(f, step, micro * f->text_rows + r) + in->shift,
                                  f->window, &t, r * f->window);
         else
-            random_fill(&t, f->g->vals[in->v.i].name, in->range.limit ? in->range.limit : 2,
-                        f->seed, random_first(f, k, micro));
+            random_fill(&t, f->g->vals[in->v.i].name,
+                        in->range.limit || dtype_is_float(t.type.dt) ? in->range.limit : 2, f->seed,
+                        random_first(f, k, micro));
         TRY(exec_write(x, in->v, d));
     }
     return true;

@@ -113,13 +113,17 @@ void init_fill(Tensor *t, const Init *init, const char *name, bool input_first, 
 void random_fill(Tensor *t, const char *name, int64_t limit, int64_t seed, int64_t first)
 {
     int64_t n = type_count(&t->type), key = name_key(name);
-    if (dtype_is_float(t->type.dt)) {
+    if (dtype_is_float(t->type.dt) && limit == 0) {
         fill_normal(t, key, seed, first, 1);
         return;
     }
     uint64_t range = t->type.dt == DT_BOOL ? 2 : limit > 0 ? (uint64_t)limit : 1;
     for (int64_t i = 0; i < n; i++) {
         PhiloxWords w = philox_draw(seed, key, 0, first + i);
-        tensor_set_i(t, i, (int64_t)(((uint64_t)w.w0 << 32 | w.w1) % range));
+        int64_t drawn = (int64_t)(((uint64_t)w.w0 << 32 | w.w1) % range);
+        if (dtype_is_float(t->type.dt))
+            tensor_set_f(t, i, (double)drawn);
+        else
+            tensor_set_i(t, i, drawn);
     }
 }

@@ -410,6 +410,15 @@ START_TEST(random_inputs)
         high = ids[i] > high ? ids[i] : high;
     }
     ck_assert(low == 0 && high == 60);
+    float either[64]; /* binary targets */
+    Tensor targets = {type_make(DT_F32, 1, (int64_t[]){64}), either};
+    random_fill(&targets, "target", 2, 3, 0);
+    double sum = 0;
+    for (int i = 0; i < 64; i++) {
+        ck_assert(either[i] == 0 || either[i] == 1);
+        sum += either[i];
+    }
+    ck_assert(sum > 16 && sum < 48);
     float all[9], part[4]; /* a later part of the same */
     Tensor whole = {type_make(DT_F32, 1, (int64_t[]){9}), all};
     Tensor later = {type_make(DT_F32, 1, (int64_t[]){4}), part};
