@@ -42,32 +42,20 @@ static int64_t text_windows(const Feed *f)
 
 /* ---- what the graph expects -------------------------------------------- */
 
-/* softplus(x) - x * y is binary cross-entropy, for which y is 0 or 1. */
-static void find_binary_targets(Feed *f, Arena *tmp)
-{
-    const Graph *g = f->g;
-    bool *logits = NEW(tmp, bool, g->nvals);
-    for (uint32_t i = 0; i < g->norder; i++)
-        if (g->nodes[g->order[i].i].op == OP_softplus)
-            logits[g->nodes[g->order[i].i].in[0].i] = true;
-    for (uint32_t i = 0; i < g->norder; i++) {
-        const Node *n = &g->nodes[g->order[i].i];
-        for (int k = 0; k < f->n && n->op == OP_mul; k++)
-            for (int side = 0; side < 2; side++)
-                if (n->in[side].i == f->input[k].v.i && logits[n->in[!side].i])
-                    f->input[k].range.limit = 2;
-    }
-}
-
-/* The range of each integer input: of the first operand it selects with. */
+/* The range of each integer input: of the first operand it selects with.  Targets of a loss on floats are
+ * 0 or 1, which any of them takes, whatever the passes have made of the loss. */
 static void find_ranges(Feed *f)
 {
     const Graph *g = f->g;
     Arena tmp = {0};
     Input **from = NEW(&tmp, Input *, g->nvals);
-    for (int i = 0; i < f->n; i++)
-        if (!dtype_is_float(val_type(g, f->input[i].v)->dt))
-            from[f->input[i].v.i] = &f->input[i];
+    for (int i = 0; i < f->n; i++) {
+        Input *in = &f->input[i];
+        if (!dtype_is_float(val_type(g, in->v)->dt))
+            from[in->v.i] = in;
+        else if (strcmp(g->vals[in->v.i].name, "target") == 0)
+            in->range.limit = 2;
+    }
     for (uint32_t i = 0; i < g->norder; i++) {
         const Node *n = &g->nodes[g->order[i].i];
         for (int k = 0; k < n->nin; k++) {
@@ -80,7 +68,6 @@ static void find_ranges(Feed *f)
                 from[n->out[0].i] = in;
         }
     }
-    find_binary_targets(f, &tmp);
     arena_free(&tmp);
 }
 

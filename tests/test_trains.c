@@ -8,6 +8,7 @@
 #include "command.h"
 #include "imported.h"
 #include "onnx_builder.h"
+#include "runtime/runtime.h"
 
 /* ---- roles -------------------------------------------------------------- */
 
@@ -95,6 +96,33 @@ START_TEST(biases_train)
     ck_assert_int_eq(kind_of(&r.g, "bias"), VAL_PARAM);
     ck_assert_int_eq(kind_of(&r.g, "B"), VAL_PARAM);
     release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* Behind a Sigmoid: the loss of such logits is below zero for some targets that are not 0 or 1, and above a
+ * thousand for some that are. */
+START_TEST(random_targets_are_binary)
+{
+    static float w[2] = {3e3f, -3e3f};
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "N2", true);
+    add_value(&b, &a, "y", FLOAT, "N1", false);
+    add_tensor(&b, "w", 2, (int64_t[]){2, 1}, w);
+    add_node(&b, &a, "MatMul", "x w", "h");
+    add_node(&b, &a, "Sigmoid", "h", "y");
+    save(&b, &a, "s.onnx");
+    for (int seed = 1; seed < 9; seed++) {
+        ckc_accepts(format("s.onnx --bind batch=1 --optimizer none --grads g.npz -q --seed %d", seed));
+        Diag d = {0};
+        Tensor loss;
+        DataFile *f = data_open("g.npz", &d);
+        ck_assert_msg(f && data_get(f, "loss", &loss, &d), "%s", d.msg);
+        ck_assert_double_ge(tensor_f(&loss, 0), 0);
+        data_close(f);
+    }
     arena_free(&a);
 }
 END_TEST
@@ -532,6 +560,7 @@ Suite *suite_trains(void)
     tcase_add_test(t, values_decide_what_trains);
     tcase_add_loop_test(t, exporters_say_what_trains, 0, 5);
     tcase_add_test(t, biases_train);
+    tcase_add_test(t, random_targets_are_binary);
     tcase_add_loop_test(t, fills_stand_for_stripped_weights, 0, 2);
     tcase_add_test(t, shapes_and_dead_ends_freeze);
     tcase_add_test(t, ties_are_reported_restored_and_cut);
