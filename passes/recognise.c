@@ -130,14 +130,26 @@ static bool is_product(const Graph *g, Val x)
     return false;
 }
 
-/* Scores that remain, and are kept for the gradient. */
+/* Does a node read it? */
+static bool is_read(const Graph *g, Val v)
+{
+    for (uint32_t i = 0; i < g->norder; i++) {
+        const Node *n = &g->nodes[g->order[i].i];
+        for (int k = 0; k < n->nin; k++)
+            if (n->in[k].i == v.i)
+                return true;
+    }
+    return false;
+}
+
+/* Scores that remain, and are kept for the gradient; a softmax that ends the model is part of the loss. */
 static void note_scores(const Graph *g, PassCtx *cx)
 {
     enum { WORTH = 1 << 20 };
     for (uint32_t i = 0; cx->note && i < g->norder; i++) {
         const Node *n = &g->nodes[g->order[i].i];
         const Type *t = n->op == OP_softmax ? val_type(g, n->out[0]) : NULL;
-        if (!t || t->rank < 3 || type_bytes(t) <= WORTH || !is_product(g, n->in[0]))
+        if (!t || t->rank < 3 || type_bytes(t) <= WORTH || !is_product(g, n->in[0]) || !is_read(g, n->out[0]))
             continue;
         cx->note(cx->user, arena_printf(g->arena, "%s: a softmax of %.1f MB is stored: around it is "
                                         "no form of attention that is known", n->name ? n->name

@@ -137,13 +137,18 @@ static bool import_dft(OnnxNode *n)
 static bool import_stft(OnnxNode *n)
 {
     Graph *g = n->g;
-    const Type t = *in_type(n, 0);
+    Type t = *in_type(n, 0);
+    if (t.rank == 2) { /* real, as other tools take it */
+        t.dim[t.rank++] = 1;
+        n->in[0] = build_reshape(g, n->in[0], t.rank, t.dim);
+    }
     int64_t step, length = has_in(n, 2) ? type_count(in_type(n, 2)) : 0;
     TRY(static_int(n, 1, &step));
     if (has_in(n, 3))
         TRY(static_int(n, 3, &length));
     if (t.rank != 3 || step < 1 || length < 1 || length > t.dim[1])
-        return fail(n->x->d, "frames of %lld by %lld", (long long)length, (long long)step);
+        return fail(n->x->d, "frames of %lld by %lld of a signal of rank %d, %lld long", (long long)length,
+                    (long long)step, t.rank, (long long)(t.rank > 1 ? t.dim[1] : 0));
     int64_t frames = (t.dim[1] - length) / step + 1;
     Type ti = type_make(DT_I64, 2, (int64_t[]){frames, length});
     TRY(small_enough(n, &ti));
