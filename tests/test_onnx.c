@@ -295,6 +295,30 @@ END_TEST
 
 /* ---- what optimizers write ---------------------------------------------- */
 
+/* As PyTorch's exporter has them for a convolution without one: of a shape that no bias has. */
+START_TEST(zeros_are_no_bias)
+{
+    static float w[24] = {1, 2}, zero;
+    Arena a = {0};
+    Builder b;
+    start(&b, 18);
+    add_value(&b, &a, "x", FLOAT, "1244", true);
+    add_value(&b, &a, "like", FLOAT, "32", true);
+    add_value(&b, &a, "y", FLOAT, "1333", false);
+    add_tensor(&b, "w", 4, (int64_t[]){3, 2, 2, 2}, w);
+    add_tensor(&b, "zero", 0, NULL, &zero);
+    add_node(&b, &a, "Shape", "like", "shape");
+    add_node(&b, &a, "Expand", "zero shape", "zeros");
+    add_node(&b, &a, "Conv", "x w zeros", "y");
+    Imported r = import_file(save(&b, &a, "bias.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_int_eq(graph_def(&r.g, r.g.out[0])->op, OP_conv);
+    ck_assert_int_eq(graph_def(&r.g, r.g.out[0])->nin, 2);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* A signal without the last dimension that the standard has: real, as onnxruntime takes it. */
 START_TEST(stft_of_a_matrix)
 {
@@ -443,6 +467,7 @@ Suite *suite_onnx(void)
     tcase_add_test(t, unsupported_nodes_are_listed_together);
     tcase_add_test(t, errors_name_their_node);
     tcase_add_test(t, nodes_may_come_in_any_order);
+    tcase_add_test(t, zeros_are_no_bias);
     tcase_add_test(t, stft_of_a_matrix);
     tcase_add_test(t, layer_norm_in_an_old_opset);
     tcase_add_test(t, new_operators_in_an_old_opset);

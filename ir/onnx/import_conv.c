@@ -90,11 +90,20 @@ bool read_conv(OnnxNode *n, int weights, ConvAttrs *at)
     return true;
 }
 
+/* Constant zeros are none; PyTorch's exporter writes some of a shape that no bias has ([C, 2], in 3-D). */
+static bool has_bias(const OnnxNode *n)
+{
+    if (!has_in(n, 2) || !graph_is_const(n->g, n->in[2]))
+        return has_in(n, 2);
+    Tensor t = graph_tensor(n->g, n->in[2]);
+    return type_count(&t.type) == 0 || !tensor_is_uniform(&t) || tensor_f(&t, 0) != 0;
+}
+
 bool import_conv(OnnxNode *n)
 {
     ConvAttrs at;
     TRY(read_conv(n, 1, &at));
-    n->out[0] = build(n->g, OP_conv, NULL, has_in(n, 2) ? 3 : 2, n->in, &at);
+    n->out[0] = build(n->g, OP_conv, NULL, has_bias(n) ? 3 : 2, n->in, &at);
     return n->out[0].i;
 }
 
