@@ -320,11 +320,25 @@ const char *loss_used(const Job *j)
     return kind == LOSS_AUTO ? "of the model" : loss_name[kind];
 }
 
+/* The first of what trains: three at most, and as many as a line has room for. */
+static const char *trained_names(const Job *j, Arena *a)
+{
+    enum { FIRST = 3, ROOM = 60 };
+    const char *names = "";
+    uint32_t n = j->info.ntrained, i = 0;
+    for (; i < n && i < FIRST; i++) {
+        const char *name = graph_model_name(j->plan->g, j->info.trained[i].param);
+        if (i && strlen(names) + strlen(name) > ROOM)
+            break;
+        names = arena_printf(a, "%s%s%s", names, i ? ", " : ": ", name);
+    }
+    return i < n ? arena_printf(a, "%s, ...", names) : names;
+}
+
 static void print_model(const Job *j, FILE *f)
 {
     const StepOptions *o = &j->o->step;
     Arena a = {0};
-    const char *names = "";
     int64_t elements = 0;
     uint32_t nnotes = 0, frozen = 0;
     const OnnxNote *note = j->model ? onnx_notes(j->model, &nnotes) : NULL;
@@ -333,11 +347,8 @@ static void print_model(const Job *j, FILE *f)
     for (uint32_t i = 0; i < nnotes; i++)
         frozen += note[i].kind == ONNX_FROZEN;
     print_line(f, "model       %s", j->model_path);
-    for (uint32_t i = 0; i < j->info.ntrained && i < 3; i++)
-        names = arena_printf(&a, "%s%s%s", names, i ? ", " : ": ",
-                             graph_model_name(j->plan->g, j->info.trained[i].param));
-    print_line(f, "trains      %u tensors, %" PRId64 " elements%s%s; %u frozen", j->info.ntrained,
-               elements, names, j->info.ntrained > 3 ? ", ..." : "", frozen);
+    print_line(f, "trains      %u tensors, %" PRId64 " elements%s; %u frozen", j->info.ntrained, elements,
+               trained_names(j, &a), frozen);
     arena_free(&a);
     print_line(f, "step        loss %s, %s, lr %g; data: %s", loss_used(j), optim_name[o->optim],
                j->plan->run.lr, data_used(j->o->data));
