@@ -314,6 +314,8 @@ START_TEST(zeros_are_no_bias)
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     ck_assert_int_eq(graph_def(&r.g, r.g.out[0])->op, OP_conv);
     ck_assert_int_eq(graph_def(&r.g, r.g.out[0])->nin, 2);
+    NodeForm saved = inference_form(r.m, b.nodes[2], 18, true); /* as onnxruntime reads it */
+    ck_assert(saved.changes && saved.ninput == 2);
     release(&r);
     arena_free(&a);
 }

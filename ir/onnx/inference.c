@@ -96,6 +96,16 @@ int dropped_operand(OnnxModel *m, const Onnx__NodeProto *p)
     return is_scaled_mask(m, pb(p->input[1])) ? 0 : is_scaled_mask(m, pb(p->input[0])) ? 1 : -1;
 }
 
+/* Zeros that are expanded to the bias of a convolution are none.  PyTorch's exporter gives those of 3-D ones
+ * a shape that onnxruntime refuses. */
+static bool has_no_bias(OnnxModel *m, const Onnx__NodeProto *p)
+{
+    double v;
+    const Onnx__NodeProto *made =
+        is_op(p, "Conv") && p->n_input == 3 ? model_producer(m, pb(p->input[2])) : NULL;
+    return is_op(made, "Expand") && made->n_input == 2 && scalar(m, pb(made->input[0]), &v) && v == 0;
+}
+
 /* ---- the form ------------------------------------------------------------------------------------ */
 
 static void without_training_mode(const Onnx__NodeProto *p, int opset, NodeForm *f)
@@ -116,6 +126,8 @@ NodeForm inference_form(OnnxModel *m, const Onnx__NodeProto *p, int opset, bool 
                   .identity_of = in_main ? dropped_operand(m, p) : -1};
     if (is_op(p, "Dropout") || is_op(p, "BatchNormalization"))
         without_training_mode(p, opset, &f);
+    if (in_main && has_no_bias(m, p))
+        f.ninput = 2;
     f.ninput = f.ninput < (int)p->n_input ? f.ninput : (int)p->n_input;
     f.noutput = f.noutput < (int)p->n_output ? f.noutput : (int)p->n_output;
     f.changes = f.is_test || f.training_mode || f.identity_of >= 0 || f.ninput < (int)p->n_input ||
