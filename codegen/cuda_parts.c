@@ -8,7 +8,7 @@
 
 enum { LEAST_BYTES = 500000, LEAST_BLOCKS = BLOCKS / 2, FEW_INSTS = 4 };
 
-/* Bytes that reductions read. */
+/* Bytes that reductions read; up to as many more are stored, which their shape must not depend on. */
 static int64_t bytes_read(const Sched *s)
 {
     int64_t sum = 0;

@@ -9,19 +9,21 @@
  *   - an initializer is a parameter, unless it is one of these:
  *     - a buffer, by the signature that torch.export leaves in the file;
  *     - a constant that torch.export made (a mask that masks nothing): neither the signature
- *       has it nor a node that reads it comes from a parameter that the file lacks;
+ *       has it nor a node that reads it comes from a parameter that the file lacks; what the
+ *       signature calls a constant where the program reads none of its parameters (it closes
+ *       over its weights) is decided as any tensor without a signature;
  *     - a lifted scalar: it has one element, is no weight operand of an operator that has
  *       weights (as are the bias of a one-unit layer or the slope of PRelu), and PyTorch's
  *       exporters do not say that it was held by a module (signature; a module's path as
  *       its name);
- *     - a mask: its elements are 0 and 1 in a table of rank >= 2, or 0, 1 and large
- *       negative numbers (<= -50);
+ *     - a mask: its elements are 0 and 1 in a table of rank >= 2 (and it is no bias of a
+ *       recurrent network), or 0, 1 and large negative numbers (<= -50);
  *     - a table of positions or frequencies: its columns are sampled sinusoids, or it is an
  *       arithmetic or geometric progression (masks and progressions that the signature
  *       calls parameters train; sinusoids are nn.Parameter without gradient too often);
  *     - an operand that must be known at compile time depends on it (scales of Resize);
  *     - no differentiable path leads from it to an output;
- *   - running statistics of BatchNormalization are state;
+ *   - running statistics of BatchNormalization, also of one written out, are state;
  *   - a graph input without data is a parameter if it is float, fully static, not named in
  *     `data`, and another input is data (named, symbolic or not float);
  *   - ConstantOfShape feeding a weight operand is a parameter with that fill, and so is a

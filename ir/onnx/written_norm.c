@@ -1,5 +1,5 @@
-/* written_norm.c -- batch norms for inference that exporters write out in elementary operators (Keras's on
- * PyTorch, Flax's):
+/* written_norm.c -- batch norms for inference that are written out in elementary operators, as those of Keras
+ * on PyTorch come:
  *
  *     (x - mean) * (scale / sqrt(variance + eps)) + bias
  *
@@ -7,12 +7,12 @@
  * batch's statistics, as BatchNormalization does. */
 #include "onnx_int.h"
 
-enum { MOST_FACTORS = 3 };
+enum { MOST_VISITS = 6 }; /* of a product of three factors */
 
 typedef struct {
     const Graph *g;
     BatchNorm norm;
-    int factors;
+    int visits;
 } Written;
 
 static const Node *made_by(const Graph *g, Val v, Op op)
@@ -58,7 +58,7 @@ static bool deviation(Written *w, Val v)
 static bool factor(Written *w, Val v)
 {
     const Node *n = graph_def(w->g, v);
-    if (++w->factors > 2 * MOST_FACTORS)
+    if (++w->visits > MOST_VISITS)
         return false;
     if (n && n->op == OP_mul)
         return factor(w, n->in[0]) && factor(w, n->in[1]);
