@@ -18,7 +18,7 @@ typedef struct {
     DType dt, out_dt;
     bool ta, tb;
     int ra, rb;
-    int64_t a[4], b[4]; /* matmul: as stored; conv: x, w of the forward operation */
+    int64_t a[5], b[5]; /* matmul: as stored; conv: x, w of the forward operation */
     int64_t strides[3], pads[6], dilations[3], group;
     bool bias;
 } Case;
@@ -58,13 +58,7 @@ static const Case cases[] = {
     {.op = LIB_MATMUL, .dt = DT_BF16, .ra = 2, .rb = 2, .a = {13, 700}, .b = {700, 70}},
     {.op = LIB_MATMUL, .dt = DT_BF16, .ta = true, .ra = 2, .rb = 2, .a = {75, 29}, .b = {75, 64}},
     {.op = LIB_MATMUL, .dt = DT_BF16, .ra = 3, .rb = 3, .a = {3, 7, 9}, .b = {3, 9, 33}},
-    {.op = LIB_MATMUL,
-     .dt = DT_BF16,
-     .out_dt = DT_F32,
-     .tb = true,
-     .ra = 3,
-     .rb = 3,
-     .a = {2, 17, 40},
+    {.op = LIB_MATMUL, .dt = DT_BF16, .out_dt = DT_F32, .tb = true, .ra = 3, .rb = 3, .a = {2, 17, 40},
      .b = {2, 19, 40}},
     {CONV(DT_F32, 4), .a = {2, 3, 9, 8}, .b = {5, 3, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true},
     {CONV(DT_F32, 4), .a = {2, 16, 14, 14}, .b = {32, 16, 3, 3}, .pads = {1, 1, 1, 1}},
@@ -97,6 +91,14 @@ static const Case cases[] = {
     {CONV(DT_BF16, 3), .a = {4, 32, 10}, .b = {16, 32, 3}, .strides = {2}, .pads = {1, 0}},
     {CONV(DT_F32, 4), .a = {2, 5, 9, 9}, .b = {6, 5, 2, 2}, .pads = {0, 0, 1, 1}}, /* nothing in front */
     {CONV(DT_F32, 4), .a = {1, 3, 9, 9}, .b = {4, 3, 2, 2}, .strides = {4096, 1 << 22}}, /* many phases */
+    /* few rows of long lines */
+    {CONV(DT_F32, 4), .a = {2, 20, 9, 37}, .b = {3, 20, 3, 5}, .pads = {1, 2, 1, 0}, .bias = true},
+    {CONV(DT_F32, 4), .a = {2, 17, 8, 50}, .b = {1, 17, 3, 3}, .pads = {0, 9, 2, 9}, .dilations = {1, 9}},
+    {CONV(DT_F32, 4), .a = {2, 3, 13, 70}, .b = {20, 3, 3, 3}, .strides = {2, 2}, .pads = {1, 1, 1, 1}},
+    {CONV(DT_F32, 4), .a = {1, 2, 9, 150}, .b = {5, 2, 2, 3}, .dilations = {1, 2}},
+    {CONV(DT_F32, 4), .a = {2, 4, 7, 30}, .b = {4, 2, 3, 3}, .group = 2, .pads = {1, 1, 1, 1}, .bias = true},
+    {CONV(DT_F32, 5), .a = {2, 3, 6, 7, 40}, .b = {16, 3, 3, 3, 3}, .strides = {2, 2, 2}, .pads = {1, 1, 1}},
+    {CONV(DT_F32, 3), .a = {3, 2, 90}, .b = {9, 2, 4}, .strides = {3}, .pads = {2, 2}},
     {CONV(DT_F16, 4), .a = {2, 16, 9, 9}, .b = {16, 16, 3, 3}, .bias = true},
     {CONV(DT_F16, 4), .a = {2, 6, 9, 19}, .b = {6, 1, 3, 3}, .group = 6},
 };

@@ -27,7 +27,6 @@ enum {
     BLOCK_COLUMNS = 1024, /* of factors in scratch */
     LEAST_ROWS = 24, /* of a block, where it is made small */
     LEAST_COLUMNS = 128, /* likewise */
-    FEW_COLUMNS = 64, /* of a row */
     HALF_BLOCKS = 4,  /* of rows of a result that is summed in scratch */
     MOST_PHASES = 64, /* worth a product each */
     UNITS = 4         /* blocks of the result per thread that even their work out */
@@ -84,17 +83,6 @@ static void set_blocks(Product *p, int64_t parts)
     p->units = units * p->nrows;
 }
 
-static bool one_digit(const int64_t extent[DIGITS]) { return extent[DIGITS - 1] == digits_count(extent); }
-
-/* Few rows, and all of both factors in one digit, b's columns or terms dense. */
-static bool has_few_rows(const Product *p)
-{
-    const Factor *b = &p->fb;
-    return p->rows <= FEW_ROWS && p->in == DT_F32 && !p->is_phase && !b->window && !p->bias &&
-           one_digit(b->lanes) && one_digit(b->terms) && one_digit(p->fa.terms) &&
-           (b->lane[DIGITS - 1] == 1 || b->term[DIGITS - 1] == 1);
-}
-
 static bool even(const int64_t step[BATCH])
 {
     for (int i = 0; i < BATCH; i++)
@@ -109,6 +97,7 @@ static Product *make_product(const Problem *q, const int64_t *offset, int vector
     Product *p = mem_new(1, sizeof *p);
     p->threads = threads;
     p->is_phase = offset != NULL;
+    p->vector = vector;
     p->in = q->slot[q->op == LIB_CONV_BWD_DATA ? DST : SRC].dt;
     p->pairs = pairs && vector == 64 && p->in == DT_BF16;
     p->panel = panel_of(vector, p->pairs);
@@ -125,7 +114,7 @@ static Product *make_product(const Problem *q, const int64_t *offset, int vector
     p->narrow = narrow_function(p->out, vector);
     set_blocks(p, q->parts);
     p->rounds = p->out == DT_BF16 && !p->is_phase && p->terms <= p->block_terms && q->added == 0;
-    p->few = has_few_rows(p);
+    p->few = few_rows_fit(p);
     return p;
 }
 
@@ -214,15 +203,15 @@ int64_t product_scratch(const Product *p)
     if (p->is_winograd)
         return winograd_floats(&p->winograd) * (int64_t)sizeof(float);
     int64_t most = 0;
-    for (; p && !p->few; p = p->next)
-        most = p->threads * thread_floats(p) > most ? p->threads * thread_floats(p) : most;
+    for (; p; p = p->next)
+        if (!p->few && p->threads * thread_floats(p) > most)
+            most = p->threads * thread_floats(p);
     return most * (int64_t)sizeof(float);
 }
 
 /* ---- running ---------------------------------------------------------------------------------------- */
 
-/* Element (row, column) of a member's result; *n: columns from there that lie together, of a phase evenly. */
-static int64_t place_of(const Product *p, int64_t row, int64_t column, int64_t *n)
+int64_t product_place(const Product *p, int64_t row, int64_t column, int64_t *n)
 {
     int64_t inside = column % p->image_columns;
     int64_t at = row * p->row_stride + column / p->image_columns * p->image_stride;
@@ -256,7 +245,7 @@ static Tile tile_at(const Product *p, const Sums *s, int64_t row, int64_t column
 {
     if (s->scratch)
         return (Tile){s->at + row * s->scratch + column, NULL, NULL, s->scratch, s->scratch - column};
-    int64_t n, from = place_of(p, s->row + row, s->column + column, &n);
+    int64_t n, from = product_place(p, s->row + row, s->column + column, &n);
     return (Tile){s->at ? s->at + from : NULL, s->half ? s->half + from : NULL,
                   s->bias ? s->bias + row : NULL, p->row_stride, n};
 }
@@ -313,13 +302,7 @@ static void multiply(const Product *p, int64_t terms, const float *a, const floa
         }
 }
 
-/* A member of the batch: where its factors, result and bias (NULL: none) lie. */
-typedef struct {
-    const char *a, *b, *bias;
-    char *c;
-} Member;
-
-static Member find_member(const Product *p, char *const at[SLOTS], int64_t i)
+Member product_member(const Product *p, char *const at[SLOTS], int64_t i)
 {
     int64_t offset[3] = {0}, group = 0;
     for (int d = BATCH - 1; d >= 0; d--) {
@@ -377,7 +360,7 @@ static void fill_sums(const Product *p, const Unit *u, const Member *m, const Su
     bool fills = !p->rounds && (p->bias || (add && in_scratch(p)));
     for (int64_t i = 0; i < u->rows && fills; i++)
         for (int64_t j = 0, n; j < u->columns; j += n) {
-            int64_t from = place_of(p, u->row + i, u->column + j, &n);
+            int64_t from = product_place(p, u->row + i, u->column + j, &n);
             float *to = tile_at(p, s, i, j).at;
             n = least(n, u->columns - j);
             for (int64_t k = 0; k < n; k++)
@@ -390,7 +373,7 @@ static void store_sums(const Product *p, const Unit *u, const Member *m, const S
 {
     for (int64_t i = 0; i < u->rows && in_scratch(p); i++)
         for (int64_t j = 0, n; j < u->columns; j += n) {
-            int64_t to = place_of(p, u->row + i, u->column + j, &n);
+            int64_t to = product_place(p, u->row + i, u->column + j, &n);
             n = least(n, u->columns - j);
             if (p->is_phase)
                 elements_store(p->out, m->c, to, p->place[WINDOW - 1], n, tile_at(p, s, i, j).at);
@@ -429,7 +412,7 @@ static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool
     float *widened = a + most * p->block_rows,
           *c = widened + (p->pairs ? p->block_terms * p->nr : 0) + PACK_SPARE;
     for (int64_t i = 0; i < u.members; i++) {
-        m[i] = find_member(p, at, u.member + i);
+        m[i] = product_member(p, at, u.member + i);
         sums[i] = open_sums(p, &u, &m[i], in_scratch(p) ? c + i * p->unit_rows * p->block_columns : c);
         fill_sums(p, &u, &m[i], &sums[i], add);
     }
@@ -451,67 +434,6 @@ static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool
         store_sums(p, &u, &m[i], &sums[i]);
 }
 
-/* ---- few rows: factor b is read as it lies ----------------------------------------------------------- */
-
-typedef float Four __attribute__((vector_size(16), aligned(4)));
-
-static float dot_of(const float *a, int64_t step, const float *b, int64_t n)
-{
-    Four sum[4] = {{0}};
-    float rest = 0;
-    int64_t k = 0;
-    for (; k + 16 <= n; k += 16)
-        for (int v = 0; v < 4; v++) {
-            const float *at = a + (k + 4 * v) * step;
-            Four x = step == 1 ? *(const Four *)(const void *)at
-                               : (Four){at[0], at[step], at[2 * step], at[3 * step]};
-            sum[v] += x * *(const Four *)(const void *)(b + k + 4 * v);
-        }
-    for (; k < n; k++)
-        rest += a[k * step] * b[k];
-    Four all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    return (all[0] + all[1]) + (all[2] + all[3]) + rest;
-}
-
-/* sum[j] += a * b[j] for n columns, of which sum has room for a multiple of 4. */
-static void add_row(Four *sum, float a, const float *b, int64_t n)
-{
-    int64_t j = 0;
-    for (; j + 4 <= n; j += 4)
-        sum[j / 4] += a * *(const Four *)(const void *)(b + j);
-    for (; j < n; j++)
-        sum[j / 4][j % 4] += a * b[j];
-}
-
-/* Columns [column, column + n) of a row, n at most FEW_COLUMNS. */
-static void run_row(const Product *p, const float *a, const float *b, float *c, int64_t n, bool add)
-{
-    const int last = DIGITS - 1;
-    int64_t lane = p->fb.lane[last], term = p->fb.term[last], step = p->fa.term[last];
-    Four sum[FEW_COLUMNS / 4] = {{0}};
-    for (int64_t j = 0; term == 1 && j < n; j++)
-        sum[j / 4][j % 4] = dot_of(a, step, b + j * lane, p->terms);
-    for (int64_t k = 0; term != 1 && k < p->terms; k++)
-        add_row(sum, a[k * step], b + k * term, n);
-    for (int64_t j = 0; j < n; j++)
-        c[j] = add ? c[j] + sum[j / 4][j % 4] : sum[j / 4][j % 4];
-}
-
-static void run_few_rows(const Product *p, char *const at[SLOTS], bool add)
-{
-    const int last = DIGITS - 1;
-    int64_t blocks = (p->columns + FEW_COLUMNS - 1) / FEW_COLUMNS, units = p->nbatch * blocks;
-#pragma omp parallel for schedule(static) num_threads(p->threads) if (units > 1)
-    for (int64_t i = 0; i < units; i++) {
-        Member m = find_member(p, at, i / blocks);
-        int64_t column = i % blocks * FEW_COLUMNS, n = least(FEW_COLUMNS, p->columns - column);
-        for (int64_t r = 0; r < p->rows; r++)
-            run_row(p, (const float *)(const void *)m.a + r * p->fa.lane[last],
-                    (const float *)(const void *)m.b + column * p->fb.lane[last],
-                    (float *)(void *)m.c + r * p->row_stride + column, n, add);
-    }
-}
-
 void product_run(const Product *p, char *const at[SLOTS], bool add, void *scratch)
 {
     if (p->is_winograd) {
@@ -522,12 +444,12 @@ void product_run(const Product *p, char *const at[SLOTS], bool add, void *scratc
         depthwise_run(&p->depthwise, at, add, scratch);
         return;
     }
-    if (p->few) {
-        run_few_rows(p, at, add);
-        return;
-    }
     memset(at[p->c], 0, (size_t)p->cleared);
     for (; p; p = p->next) {
+        if (p->few) {
+            few_rows_run(p, at, add);
+            continue;
+        }
 #pragma omp parallel for schedule(static) num_threads(p->threads) if (p->units > 1)
         for (int64_t i = 0; i < p->units; i++)
             run_unit(p, at, i, add, (float *)scratch + omp_get_thread_num() * thread_floats(p));

@@ -35,7 +35,7 @@ struct Product {
     bool rounds; /* sums are complete, and rounded to bf16, as soon as they are made */
     PackFn *pack;
     NarrowFn *narrow;
-    int mr, nr, threads;
+    int mr, nr, threads, vector; /* vector: bytes */
     int64_t block_rows, block_columns, block_terms;
     int64_t shared, members;                 /* that have a in common; of a block */
     int64_t unit_rows, nrows, ncolumns, units;
@@ -49,6 +49,20 @@ static inline int64_t digits_count(const int64_t extent[DIGITS])
 
 /* Factors, result and batch; p->nr: columns of a panel. */
 void product_describe(Product *p, const Problem *q);
+
+/* A member of the batch: where its factors, result and bias (NULL: none) lie. */
+typedef struct {
+    const char *a, *b, *bias;
+    char *c;
+} Member;
+Member product_member(const Product *p, char *const at[SLOTS], int64_t i);
+
+/* Element (row, column) of a member's result; *n: columns from there that lie together, of a phase evenly. */
+int64_t product_place(const Product *p, int64_t row, int64_t column, int64_t *n);
+
+/* few_rows.c: a product that is not worth packing a factor for, which takes no scratch. */
+bool few_rows_fit(const Product *p);
+void few_rows_run(const Product *p, char *const at[SLOTS], bool add);
 
 /* Of the gradient of data of a convolution with strides that from `phase` on, strides apart, along dimension
  * i of images: one of a convolution without, of the taps that meet it.  offset: of the tensors, moves on.
