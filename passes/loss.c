@@ -3,8 +3,9 @@
  *   a float output with one element (or --loss-output naming one)      is the loss
  *   otherwise --loss on the output (--loss-output, or the only one):
  *     ce    softmax cross-entropy, integer targets; classes on the axis of the Softmax that ends the
- *           model, else on axis 1, the last axis for 3-D outputs and where channels were moved to the
- *           end; mean over targets that are not -100 (PyTorch's ignore_index)
+ *           model, or the last where channels were moved to the end, else, of the output without extents
+ *           of 1 at its end, on axis 1, the last for 3-D; mean over targets that are not -100 (PyTorch's
+ *           ignore_index)
  *     mse   mean squared error    l1  mean absolute error
  *     bce   binary cross-entropy with logits
  *   auto is bce where the model ends in a Sigmoid, mse where there is one class, else ce
@@ -95,15 +96,19 @@ static bool channels_last(const Graph *g, Val v)
     return false;
 }
 
-static int class_axis(const Graph *g, Val out)
+/* The output's type and which of its dimensions are the classes.  Extents of 1 at its end are dropped where
+ * nothing says that they are the classes: [N,C,1,1] is a classification. */
+static Type classes_of(const Graph *g, Val out, int *axis)
 {
     const Node *softmax = softmax_of(g, out);
-    int rank = val_type(g, out)->rank;
-    if (softmax)
-        return (int)((const AxisAttrs *)softmax->attr)->axis;
-    if (rank == 3 || (rank > 3 && channels_last(g, out)))
-        return rank - 1;
-    return rank > 1 ? 1 : 0;
+    Type t = *val_type(g, out);
+    bool last = !softmax && t.rank > 2 && channels_last(g, out);
+    *axis = softmax ? (int)((const AxisAttrs *)softmax->attr)->axis : last ? t.rank - 1 : 1;
+    while (t.rank > 2 && t.rank - 1 > *axis && t.dim[t.rank - 1] == 1)
+        t.dim[--t.rank] = 0;
+    if (!softmax && !last)
+        *axis = t.rank == 3 ? 2 : t.rank > 1;
+    return t;
 }
 
 /* No loss is computed in half precision. */
@@ -121,14 +126,11 @@ static Val mean_all(Graph *g, Val v)
 static Val cross_entropy(Graph *g, PassCtx *cx, Val out)
 {
     const Node *softmax = softmax_of(g, out);
-    int axis = class_axis(g, out);
+    int axis;
+    Type t = classes_of(g, out, &axis), target = {.dt = DT_I64};
     Val x = in_single(g, softmax ? softmax->in[0] : out);
-    Type t = *val_type(g, x), target = {.dt = DT_I64};
-    while (t.rank > 2 && t.rank - 1 > axis && t.dim[t.rank - 1] == 1) /* [N,C,1,1]: classification */
-        t.dim[--t.rank] = 0;
+    t.dt = val_type(g, x)->dt;
     x = build_reshape(g, x, t.rank, t.dim);
-    if (t.rank == 3 && !softmax)
-        axis = 2;
     for (int i = 0; i < t.rank; i++)
         if (i != axis)
             target.dim[target.rank++] = t.dim[i];
@@ -152,8 +154,9 @@ static LossKind usual_loss(const Graph *g, Val out)
 {
     if (sigmoid_of(g, out))
         return LOSS_BCE;
-    const Type *t = val_type(g, out);
-    return t->rank && t->dim[class_axis(g, out)] == 1 ? LOSS_MSE : LOSS_CE;
+    int axis;
+    Type t = classes_of(g, out, &axis);
+    return t.rank && t.dim[axis] == 1 ? LOSS_MSE : LOSS_CE;
 }
 
 static Val append_loss(Graph *g, PassCtx *cx, Val out)

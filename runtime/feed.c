@@ -428,9 +428,7 @@ bool feed_micro(Feed *f, Executor *x, int64_t step, int64_t micro, int64_t of, D
                 data_text_window(f->data, text_offset(f, step, micro * f->text_rows + r) + in->shift,
                                  f->window, &t, r * f->window);
         else
-            random_fill(&t, f->g->vals[in->v.i].name,
-                        in->range.limit || dtype_is_float(t.type.dt) ? in->range.limit : 2, f->seed,
-                        random_first(f, k, micro));
+            random_fill(&t, f->g->vals[in->v.i].name, in->range.limit, f->seed, random_first(f, k, micro));
         TRY(exec_write(x, in->v, d));
     }
     return true;

@@ -117,7 +117,7 @@ void random_fill(Tensor *t, const char *name, int64_t limit, int64_t seed, int64
         fill_normal(t, key, seed, first, 1);
         return;
     }
-    uint64_t range = t->type.dt == DT_BOOL ? 2 : limit > 0 ? (uint64_t)limit : 1;
+    uint64_t range = t->type.dt == DT_BOOL || limit == 0 ? 2 : (uint64_t)limit;
     for (int64_t i = 0; i < n; i++) {
         PhiloxWords w = philox_draw(seed, key, 0, first + i);
         int64_t drawn = (int64_t)(((uint64_t)w.w0 << 32 | w.w1) % range);

@@ -29,8 +29,8 @@ bool init_parse(const char *text, Init *init, Diag *d);
  * operand of MatMul, the weights of ConvTranspose). */
 void init_fill(Tensor *t, const Init *init, const char *name, bool input_first, int64_t seed);
 
-/* Random data where the user gives none: whole numbers in [0, limit), bools either, floats N(0, 1) where
- * limit is 0.
+/* Random data where the user gives none: whole numbers in [0, limit); where limit is 0 floats N(0, 1) and
+ * integers 0 or 1, as bools always are.
  * A pure function of (seed, name, element); those of the tensor count from `first`. */
 void random_fill(Tensor *t, const char *name, int64_t limit, int64_t seed, int64_t first);
 

@@ -137,7 +137,7 @@ static bool moves_data(const char *op)
 static bool computed_by_weights(const Import *x, const char *value)
 {
     const Onnx__NodeProto *p = model_producer(x->m, value);
-    for (int i = 0; p && p->n_input && moves_data(pb(p->op_type)) && i < 4; i++)
+    if (p && p->n_input && strcmp(pb(p->op_type), "Transpose") == 0) /* channels last */
         p = model_producer(x->m, pb(p->input[0]));
     const OnnxOp *op = p ? onnx_op_find("", pb(p->op_type)) : NULL;
     return op && op->weights;
@@ -290,9 +290,8 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
     else if (t->data && n > 1 && !(tensor_is_uniform(t) && tensor_f(t, 0) > MASKED))
         why = looks_like_progression(t) ? (said ? NULL : "its values are a progression")
               : looks_like_waves(t)     ? "its values are sampled sinusoids"
-              : looks_like_mask(t)
-                  ? (said || is_recurrent_bias(x, name) ? NULL : "its values are a mask")
-                  : NULL;
+              : !said && looks_like_mask(t) && !is_recurrent_bias(x, name) ? "its values are a mask"
+                                                                           : NULL;
     if (why) {
         note(x, ONNX_FROZEN, name, "%s", why);
         return VAL_CONST;

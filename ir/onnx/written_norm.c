@@ -91,13 +91,13 @@ static bool take_channels(Written *w)
 
 bool batch_norm_written_out(OnnxNode *n)
 {
-    enum { KERAS_AND_FLAX = 99 }; /* percent: the momentum that both begin with; the file does not say */
+    const double momentum = 0.99; /* what Keras begins with; the file does not say */
     const OnnxOptions *opt = n->x->opt;
     Val out[4], mean_var[2];
     if (opt->inference || opt->forward_only || opt->keep_batch_norm)
         return false;
     for (int i = 0; i < 2; i++) {
-        Written w = {.g = n->g, .norm = {.bias = n->in[i], .momentum = KERAS_AND_FLAX / 100.}};
+        Written w = {.g = n->g, .norm = {.bias = n->in[i], .momentum = momentum}};
         BatchNorm *b = &w.norm;
         if (!factor(&w, n->in[!i]) || !b->x.i || !b->var.i || !b->scale.i || !take_channels(&w))
             continue;
