@@ -342,7 +342,8 @@ END_TEST
 START_TEST(warpgroups_are_pinned)
 {
     const char *args = CKC_SOURCE_DIR "/examples/decoder/model.onnx --bind batch=1 --bind seq=40 --quiet "
-                                      "--init normal:0.02 --precision bf16 --device cuda --steps 1 -o w.ckc";
+                                      "--init normal:0.02 --precision bf16 --optimizer sgd --device cuda "
+                                      "--steps 1 -o w.ckc";
     setenv("FAKE_CUDA_CAPABILITY", "90", 1);
     succeeds(format("%s --save a.safetensors", args));
     ck_assert_int_eq(count_lines("w.ckc/step.ckp", " choice=wgmma "), 12);

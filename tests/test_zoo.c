@@ -66,13 +66,13 @@ START_TEST(training)
 }
 END_TEST
 
-/* With eight times the oracle's batch: there the parameters alone fill most of the memory. */
+/* With six times the oracle's batch: there the parameters alone fill most of the memory. */
 START_TEST(budgets)
 {
     Oracle o;
     char path[4200];
     network(&o, _i);
-    o.batch.value *= 8;
+    o.batch.value *= 6;
     snprintf(path, sizeof path, "%s/model.onnx", o.dir);
     check_budgets(path, &o.import, NULL, PRECISION_F32);
     oracle_close(&o);

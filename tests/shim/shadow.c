@@ -262,10 +262,18 @@ bool shadow_touch(const void *at, size_t bytes, bool write)
     if (!r || !r->cell)
         return true;
     size_t from = (size_t)((const char *)at - r->at);
-    for (size_t i = from / GRAIN; i < (from + bytes + GRAIN - 1) / GRAIN; i++) {
-        if (streams_race(&r->cell[i], write))
+    Cell was, is; /* the last one before and after: cells side by side are mostly equal */
+    for (size_t first = from / GRAIN, i = first; i < (from + bytes + GRAIN - 1) / GRAIN; i++) {
+        Cell *c = &r->cell[i];
+        if (i > first && memcmp(c, &was, sizeof was) == 0) {
+            *c = is;
+            continue;
+        }
+        was = *c;
+        if (streams_race(c, write))
             return false;
-        note(&r->cell[i], write, 0);
+        note(c, write, 0);
+        is = *c;
     }
     return true;
 }
