@@ -35,8 +35,9 @@ typedef struct {
     const char *what;
     ckc_tensor *tensor;
     Val *of; /* the values; one may have several names */
+    bool *transposed; /* under this name a value is */
     int n;
-    uint32_t ctensor, cof;
+    uint32_t ctensor, cof, ctransposed;
     NameMap at;
 } List;
 
@@ -205,15 +206,19 @@ static ckc_tensor describe_value(const Graph *g, Val v, const char *name)
 }
 
 /* A name that is there already is of what came first. */
-static void list_add(ckc_session *s, List *l, Val v, const char *name)
+static void list_add(ckc_session *s, List *l, Val v, const char *name, bool transposed)
 {
     if (!name_add(&l->at, name, (uint32_t)l->n))
         return;
     uint32_t n = (uint32_t)l->n++;
     l->tensor = arena_grow(&s->arena, l->tensor, n, &l->ctensor, sizeof *l->tensor);
     l->of = arena_grow(&s->arena, l->of, n, &l->cof, sizeof *l->of);
-    l->tensor[n] = describe_value(s->job->plan->g, v, name);
+    l->transposed = arena_grow(&s->arena, l->transposed, n, &l->ctransposed, sizeof *l->transposed);
+    ckc_tensor t = l->tensor[n] = describe_value(s->job->plan->g, v, name);
     l->of[n] = v;
+    l->transposed[n] = transposed;
+    for (int k = 0; k < 2 && transposed; k++)
+        l->tensor[n].dim[k] = t.dim[1 - k];
 }
 
 static int list_get(const List *l, int k, ckc_tensor *t)
@@ -224,15 +229,15 @@ static int list_get(const List *l, int k, ckc_tensor *t)
     return 1;
 }
 
-/* As --save writes them: the exporter's transposed copies are no names of their own. */
+/* The exporter's transposed copies are no names of their own; what a module holds transposed is. */
 static void list_weights(ckc_session *s)
 {
     const Graph *g = s->job->plan->g;
     s->weight = (List){.what = "weight", .at = name_map(&s->arena)};
     for (uint32_t i = 1; i < g->nvals; i++)
         for (const ModelName *m = value_is_weight(&g->vals[i]) ? g->vals[i].in_model : NULL; m; m = m->next)
-            if (!m->transposed)
-                list_add(s, &s->weight, (Val){i}, m->name);
+            if (!m->transposed || m->of_module)
+                list_add(s, &s->weight, (Val){i}, m->name, m->transposed);
 }
 
 /* What the plan keeps to the end of a step. */
@@ -242,8 +247,14 @@ static void list_results(ckc_session *s)
     Results r = output_results(s->job);
     s->output = (List){.what = "output", .at = name_map(&s->arena)};
     s->gradient = (List){.what = "gradient", .at = name_map(&s->arena)};
-    for (uint32_t i = r.loss; i < g->nout; i++)
-        list_add(s, i < r.gradients ? &s->output : &s->gradient, g->out[i], r.name[i]);
+    for (uint32_t i = r.loss; i < g->nout; i++) {
+        bool output = i < r.gradients;
+        const ModelName *module =
+            output ? NULL : graph_module_name(g, s->job->info.trained[i - r.gradients].param);
+        list_add(s, output ? &s->output : &s->gradient, g->out[i], r.name[i], false);
+        if (module)
+            list_add(s, &s->gradient, g->out[i], module->name, true);
+    }
 }
 
 static void list_inputs(ckc_session *s)
@@ -531,7 +542,7 @@ typedef struct {
     size_t bytes;
 } Elements;
 
-static bool find(ckc_session *s, const List *l, const Elements *x, Val *v)
+static bool find(ckc_session *s, const List *l, const Elements *x, Val *v, bool *transposed)
 {
     char hint[NEAREST_HINT];
     Nearest near;
@@ -545,8 +556,17 @@ static bool find(ckc_session *s, const List *l, const Elements *x, Val *v)
     }
     size_t bytes = ckc_tensor_bytes(&l->tensor[*k]);
     *v = l->of[*k];
+    *transposed = l->transposed[*k];
     return x->bytes == bytes ||
            fail(&s->o.diag, "%s has %zu bytes, the caller says %zu", x->name, bytes, x->bytes);
+}
+
+static void copy_out(ckc_session *s, const Elements *x, Tensor t, bool transposed)
+{
+    if (transposed)
+        t = tensor_transposed(&t, &s->job->tmp);
+    memcpy(x->to, t.data, x->bytes);
+    arena_free(&s->job->tmp);
 }
 
 static bool read_weight(ckc_session *s, void *given)
@@ -554,22 +574,23 @@ static bool read_weight(ckc_session *s, void *given)
     const Elements *x = given;
     Val v;
     Tensor t;
-    TRY(find(s, &s->weight, x, &v) && open_once(s) && output_weight(s->job, v, &t));
-    memcpy(x->to, t.data, x->bytes);
-    arena_free(&s->job->tmp);
+    bool transposed;
+    TRY(find(s, &s->weight, x, &v, &transposed) && open_once(s) && output_weight(s->job, v, &t));
+    copy_out(s, x, t, transposed);
     return true;
 }
 
 static bool read_result(ckc_session *s, const List *l, const Elements *x)
 {
     Val v;
+    bool transposed;
     if (!s->o.step.keep_grads && l->n == 0)
         return fail(&s->o.diag, "the session keeps no %s: it was planned without the option grads", l->what);
-    TRY(find(s, l, x, &v));
+    TRY(find(s, l, x, &v, &transposed));
     if (!s->made)
         return fail(&s->o.diag, "%s: no step has been made", x->name);
     TRY(exec_read(s->job->exec, v, &s->o.diag));
-    memcpy(x->to, exec_tensor(s->job->exec, v).data, x->bytes);
+    copy_out(s, x, exec_tensor(s->job->exec, v), transposed);
     return true;
 }
 
@@ -581,12 +602,19 @@ static bool write_weight(ckc_session *s, void *given)
     const Elements *x = given;
     const Graph *g = s->job->plan->g;
     Val v;
-    TRY(find(s, &s->weight, x, &v) && open_once(s));
+    bool transposed;
+    TRY(find(s, &s->weight, x, &v, &transposed) && open_once(s));
     Tensor t = exec_tensor(s->job->exec, v);
     if (!t.data || g->vals[v.i].kind == VAL_CONST)
         return fail(&s->o.diag, "%s is a constant of the step: --train '%s' makes it a weight", x->name,
                     x->name);
-    memcpy(t.data, x->from, x->bytes);
+    Tensor from = {t.type, (void *)(uintptr_t)x->from};
+    if (transposed) {
+        from.type = type_make(t.type.dt, 2, (int64_t[]){t.type.dim[1], t.type.dim[0]});
+        from = tensor_transposed(&from, &s->job->tmp);
+    }
+    memcpy(t.data, from.data, x->bytes);
+    arena_free(&s->job->tmp);
     return exec_write(s->job->exec, v, &s->o.diag);
 }
 

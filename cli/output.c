@@ -253,18 +253,6 @@ bool output_folder(Job *j, const json_t *report)
 /* Parameters, running statistics, what is frozen. */
 bool value_is_weight(const Value *v) { return v->in_model && v->kind != VAL_INPUT && v->kind != VAL_TEMP; }
 
-static Tensor transposed(Job *j, const Tensor *t)
-{
-    int64_t rows = t->type.dim[1], columns = t->type.dim[0];
-    size_t size = (size_t)dtype_size[t->type.dt];
-    Tensor r = {type_make(t->type.dt, 2, (int64_t[]){rows, columns}),
-                arena_alloc(&j->tmp, (size_t)type_bytes(&t->type) + 1, 1)};
-    for (int64_t i = 0; i < rows * columns; i++)
-        memcpy((char *)r.data + (size_t)i * size,
-               (const char *)t->data + (size_t)(i % columns * rows + i / columns) * size, size);
-    return r;
-}
-
 /* Constants that nothing reads have no memory in the run. */
 bool output_weight(Job *j, Val v, Tensor *t)
 {
@@ -275,15 +263,23 @@ bool output_weight(Job *j, Val v, Tensor *t)
     return initial_value(j->plan->g, v, &(ExecOptions){0}, t, &j->o->diag);
 }
 
-/* Under each of its names; transposed copies are the exporter's. */
-static bool add_weight(Job *j, Val v, bool copies, SaveValue *s, int *n)
+/* Not one of what the exporter transposed. */
+static bool is_of_module(const Graph *g, Val v, const ModelName *m)
 {
-    const ModelName *first = j->plan->g->vals[v.i].in_model;
+    return graph_module_name(g, v) ? m->of_module : !m->transposed;
+}
+
+/* Under each of its names, of the file or of the modules. */
+static bool add_weight(Job *j, Val v, bool copy, SaveValue *s, int *n)
+{
+    const Graph *g = j->plan->g;
+    const ModelName *first = g->vals[v.i].in_model;
     Tensor t;
     TRY(output_weight(j, v, &t));
     for (const ModelName *m = first; m; m = m->next)
-        if (copies || !m->transposed)
-            s[(*n)++] = (SaveValue){m->name, m->transposed ? transposed(j, &t) : t, m != first};
+        if (copy ? !m->of_module : is_of_module(g, v, m))
+            s[(*n)++] =
+                (SaveValue){m->name, m->transposed ? tensor_transposed(&t, &j->tmp) : t, copy && m != first};
     return true;
 }
 
@@ -387,16 +383,30 @@ Results output_results(Job *j)
     return r;
 }
 
+/* As the parameter's module has it: under the file's name its gradient is, too. */
+static int add_module_gradient(Job *j, Val param, const Tensor *t, NamedTensor *v)
+{
+    const ModelName *module = graph_module_name(j->plan->g, param);
+    if (!module)
+        return 0;
+    *v = (NamedTensor){module->name, tensor_transposed(t, &j->arena)};
+    return 1;
+}
+
 bool output_grads(Job *j)
 {
     const Graph *g = j->plan->g;
+    int n = 0;
     if (!j->o->grads)
         return true;
     Results r = output_results(j);
-    NamedTensor *v = NEW(&j->arena, NamedTensor, g->nout + 1);
+    NamedTensor *v = NEW(&j->arena, NamedTensor, 2 * g->nout + 1);
     for (uint32_t i = 0; i < g->nout; i++) {
         TRY(exec_read(j->exec, g->out[i], &j->o->diag));
-        v[i] = (NamedTensor){r.name[i], exec_tensor(j->exec, g->out[i])};
+        Tensor t = exec_tensor(j->exec, g->out[i]);
+        v[n++] = (NamedTensor){r.name[i], t};
+        if (i >= r.gradients)
+            n += add_module_gradient(j, j->info.trained[i - r.gradients].param, &t, v + n);
     }
-    return npz_write(j->o->grads, (int)g->nout, v, &j->o->diag);
+    return npz_write(j->o->grads, n, v, &j->o->diag);
 }

@@ -327,7 +327,7 @@ static const char *trained_names(const Job *j, Arena *a)
     const char *names = "";
     uint32_t n = j->info.ntrained, i = 0;
     for (; i < n && i < FIRST; i++) {
-        const char *name = graph_model_name(j->plan->g, j->info.trained[i].param);
+        const char *name = j->plan->g->vals[j->info.trained[i].param.i].name;
         if (i && strlen(names) + strlen(name) > ROOM)
             break;
         names = arena_printf(a, "%s%s%s", names, i ? ", " : ": ", name);
@@ -450,7 +450,10 @@ static json_t *trainable_json(const Job *j)
         Val v = j->info.trained[i].param;
         const Type *t = val_type(j->plan->g, v);
         json_t *o = json_object();
+        const ModelName *module = graph_module_name(j->plan->g, v);
         object_put(o, "name", text_json(graph_model_name(j->plan->g, v)));
+        if (module)
+            object_put(o, "transpose_of", text_json(module->name));
         object_put(o, "dtype", json_string(dtype_name[t->dt]));
         object_put(o, "shape", shape_json(t));
         array_put(a, o);

@@ -42,6 +42,8 @@ static bool find(Given *x, const Value *v, const ModelName *m, Tensor *out)
         return true;
     x->used[k] = true;
     TRY(data_tensor(x->f, k, &t, x->d));
+    if (m->transposed && t.type.rank == 2)
+        t = tensor_transposed(&t, x->g->arena);
     if (!fits(&t.type, &v->type))
         return fail(x->d, "%s: '%s' is %s, in the model %s", x->o->weights, m->name, type_str(&t.type, is),
                     type_str(&v->type, want));
@@ -79,7 +81,7 @@ static bool give(Given *x, Value *v)
 {
     Tensor t = {.data = NULL}, next;
     for (const ModelName *m = v->in_model; m; m = m->next) {
-        if (m->transposed) /* a copy of the exporter's */
+        if (m->transposed && !m->of_module) /* a copy of the exporter's */
             continue;
         TRY(find(x, v, m, &next));
         if (t.data && next.data && memcmp(t.data, next.data, (size_t)type_bytes(&v->type)) != 0)

@@ -117,15 +117,33 @@ void graph_rename(Graph *g, Val v, const char *name)
     *name_slot(g, g->vals[v.i].name) = v.i;
 }
 
-void graph_name_in_model(Graph *g, Val v, const char *name, bool transposed)
+static void add_name(Graph *g, Val v, ModelName name)
 {
     ModelName *more = NEW(g->arena, ModelName, 1);
-    *more = (ModelName){name, transposed, NULL};
+    *more = name;
     const ModelName **end = &g->vals[v.i].in_model;
-    while (*end && strcmp((*end)->name, name) != 0)
+    while (*end && strcmp((*end)->name, name.name) != 0)
         end = (const ModelName **)(uintptr_t)&(*end)->next;
     if (!*end)
         *end = more;
+}
+
+void graph_name_in_model(Graph *g, Val v, const char *name, bool transposed)
+{
+    add_name(g, v, (ModelName){.name = name, .transposed = transposed});
+}
+
+void graph_name_in_module(Graph *g, Val v, const char *name)
+{
+    add_name(g, v, (ModelName){.name = name, .transposed = true, .of_module = true});
+}
+
+const ModelName *graph_module_name(const Graph *g, Val v)
+{
+    const ModelName *n = g->vals[v.i].in_model;
+    while (n && !n->of_module)
+        n = n->next;
+    return n;
 }
 
 const char *graph_model_name(const Graph *g, Val v)

@@ -108,6 +108,7 @@ typedef struct {
 double  tensor_f(const Tensor *t, int64_t i); /* element i as a double, from any dtype */
 int64_t tensor_i(const Tensor *t, int64_t i); /* element i as an integer, floats truncated */
 void    tensor_set_f(Tensor *t, int64_t i, double v);   /* rounds to the dtype, nearest even */
+Tensor  tensor_transposed(const Tensor *t, Arena *a);   /* of two dimensions; a copy */
 int64_t int_of(double v); /* truncates; out of range: the nearest integer; NaN: INT64_MIN */
 void    tensor_set_i(Tensor *t, int64_t i, int64_t v);  /* wraps to the dtype; bool: v != 0 */
 float    bf16_to_f32(uint16_t h);
@@ -143,7 +144,8 @@ typedef enum { SPACE_DEVICE, SPACE_HOST, SPACES } Space;
 /* A name that the model's file has for a value; several are tied. */
 typedef struct ModelName {
     const char *name;
-    bool transposed; /* the file holds the value with its two dimensions exchanged */
+    bool transposed; /* under this name it is held with its two dimensions exchanged */
+    bool of_module;  /* the file has not this name, but the module that it was exported from */
     const struct ModelName *next;
 } ModelName;
 
@@ -202,6 +204,9 @@ Val  graph_find(const Graph *g, const char *name); /* {0}: no such value */
 void graph_rename(Graph *g, Val v, const char *name);  /* made unique likewise */
 /* A further name of v in the model's file; the string is kept. */
 void graph_name_in_model(Graph *g, Val v, const char *name, bool transposed);
+/* The name of a weight in its module, which holds it transposed; the string is kept. */
+void graph_name_in_module(Graph *g, Val v, const char *name);
+const ModelName *graph_module_name(const Graph *g, Val v); /* NULL: it has none but those of the file */
 const char *graph_model_name(const Graph *g, Val v);   /* the first of them; else v's own name */
 Val  graph_const(Graph *g, const char *name, Type t, const void *data); /* data is copied */
 /* New node at the end of order, attributes at their defaults; outputs given. */

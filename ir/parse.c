@@ -3,7 +3,7 @@
  *   graph   = "graph" "{" { source | node | update | output } "}"
  *   source  = ("input" | "param" | "state" | "const") name ":" type [ "host" ] [ names ]
  *             [ data ]
- *   names   = "as" string [ "transposed" ] { "," string [ "transposed" ] }
+ *   names   = "as" name { "," name }, name = string [ "transposed" | "module" ]
  *   data    = "@" string integer | "=" "{" [ number { "," number } ] "}"
  *   node    = def { "," def } "=" op [ use { "," use } ] [ attrs ] [ "#" integer ]
  *             [ "remat" name ] [ string ]
@@ -134,7 +134,10 @@ static bool model_names(P *p, Val v)
     do {
         const char *name = NULL;
         TRY(lex_string(&p->lex, &name));
-        graph_name_in_model(p->g, v, name, lex_accept(&p->lex, "transposed"));
+        if (lex_accept(&p->lex, "module"))
+            graph_name_in_module(p->g, v, name);
+        else
+            graph_name_in_model(p->g, v, name, lex_accept(&p->lex, "transposed"));
     } while (lex_accept(&p->lex, ","));
     return true;
 }

@@ -225,3 +225,15 @@ void tensor_set_i(Tensor *t, int64_t i, int64_t v)
     default: tensor_set_f(t, i, (double)v); break;
     }
 }
+
+Tensor tensor_transposed(const Tensor *t, Arena *a)
+{
+    int64_t rows = t->type.dim[1], columns = t->type.dim[0];
+    size_t size = (size_t)dtype_size[t->type.dt];
+    Tensor r = {type_make(t->type.dt, 2, (int64_t[]){rows, columns}),
+                arena_alloc(a, (size_t)type_bytes(&t->type) + 1, 1)};
+    for (int64_t i = 0; i < rows * columns; i++)
+        memcpy((char *)r.data + (size_t)i * size,
+               (const char *)t->data + (size_t)(i % columns * rows + i / columns) * size, size);
+    return r;
+}

@@ -135,7 +135,7 @@ static void check_trained(const Oracle *o, const TestStep *s)
     size_t want = json_array_size(meta(o, "trainable")) -
                   json_array_size(meta(o, "trainable_missing_from_initializers"));
     for (uint32_t i = 0; i < s->info.ntrained; i++) {
-        const char *name = s->g.vals[s->info.trained[i].param.i].name;
+        const char *name = graph_model_name(&s->g, s->info.trained[i].param);
         ck_assert_msg(in_list(o, "trainable", name), "%s: %s trains", o->dir, name);
     }
     ck_assert_msg(s->info.ntrained == want, "%s: %u train, in PyTorch %zu", o->dir,
@@ -208,7 +208,7 @@ static double gradient_error(const Oracle *o, TestStep *s)
     char key[512];
     double err = 0, norm = 0;
     for (uint32_t i = 0; i < s->info.ntrained; i++) {
-        snprintf(key, sizeof key, "grad_f64/%s", s->g.vals[s->info.trained[i].param.i].name);
+        snprintf(key, sizeof key, "grad_f64/%s", graph_model_name(&s->g, s->info.trained[i].param));
         ck_assert_msg(data_get(o->data, key, &want, &s->diag), "%s", s->diag.msg);
         Tensor got = gradient_of(s, i);
         add_error(&got, &want, NULL, &err, &norm);
@@ -270,7 +270,7 @@ static void check_params(const Oracle *o, const TestStep *s, int optim)
     for (uint32_t i = 0; i < s->info.ntrained; i++) {
         char key[600];
         Tensor want;
-        const char *name = s->g.vals[s->info.trained[i].param.i].name;
+        const char *name = graph_model_name(&s->g, s->info.trained[i].param);
         snprintf(key, sizeof key, "param_f64_after5/%s/%s", optims[optim].key, name);
         if (data_find(o->data, key) < 0 || in_list(o, "zero_grad_params", name))
             continue;

@@ -4,6 +4,7 @@
 #include "command.h"
 #include "imported.h"
 #include "ir/onnx/save.h"
+#include "runtime/data.h"
 #include "onnx_builder.h"
 #include <string.h>
 
@@ -254,6 +255,80 @@ START_TEST(copies_of_one_parameter_are_tied)
 }
 END_TEST
 
+/* One Linear, as PyTorch exports it: not optimized, or by default, transposed under a name of its own. */
+static void linear_model(Builder *b, Arena *a, bool by_default)
+{
+    start(b, 13);
+    add_value(b, a, "x", FLOAT, "42", true);
+    add_value(b, a, "y", FLOAT, "43", false);
+    add_tensor(b, by_default ? "val_1" : "fc.weight", 2,
+               by_default ? (int64_t[]){2, 3} : (int64_t[]){3, 2}, by_default ? table : turned);
+    if (!by_default)
+        add_node(b, a, "Transpose", "fc.weight", "val_1");
+    node(b, a, "MatMul", "x val_1", "y",
+         "%y : [num_users=1] = call_function[target=torch.ops.aten.linear.default](args = (%x, %p_w))", NULL);
+    sign(b, a, "p_w: PARAMETER target='fc.weight'\n");
+    save(b, a, by_default ? "default.onnx" : "plain.onnx");
+}
+
+/* Its elements by name, freed with the file. */
+static Tensor array_of(DataFile *f, const char *name)
+{
+    Tensor t;
+    Diag d = {0};
+    int k = data_find(f, name);
+    ck_assert_msg(k >= 0, "there is no %s", name);
+    ck_assert(data_tensor(f, k, &t, &d));
+    return t;
+}
+
+static void same_array(const char *one, const char *other, const char *name)
+{
+    Diag d = {0};
+    DataFile *f = data_open(one, &d), *g = data_open(other, &d);
+    ck_assert(f && g);
+    Tensor a = array_of(f, name), b = array_of(g, name);
+    ck_assert(type_equal(&a.type, &b.type));
+    for (int64_t i = 0; i < type_count(&a.type); i++)
+        ck_assert_double_eq_tol(tensor_f(&a, i), tensor_f(&b, i), 1e-5);
+    data_close(f);
+    data_close(g);
+}
+
+static bool has_array(const char *path, const char *name)
+{
+    Diag d = {0};
+    DataFile *f = data_open(path, &d);
+    ck_assert(f);
+    bool has = data_find(f, name) >= 0;
+    data_close(f);
+    return has;
+}
+
+/* What stands transposed in the file has its module's name; it is written and read as the module holds it. */
+START_TEST(transposed_weights_have_their_names)
+{
+    Arena a = {0};
+    Builder b;
+    linear_model(&b, &a, false);
+    linear_model(&b, &a, true);
+    const char *args = "--loss mse --optimizer sgd --quiet --train 'fc.*' --steps 3";
+    ckc_accepts(format("plain.onnx -o p %s --save p.safetensors --grads p.npz", args));
+    ckc_accepts(format("default.onnx -o d %s --save d.safetensors --save d.onnx --grads d.npz", args));
+    same_array("p.safetensors", "d.safetensors", "fc.weight");
+    same_array("p.npz", "d.npz", "fc.weight"); /* and as the file has it */
+    ck_assert(has_array("d.npz", "val_1") && !has_array("d.safetensors", "val_1"));
+    ckc_accepts("run d/step.ckp --steps 3 --quiet --save again.safetensors");
+    same_file("again.safetensors", "d.safetensors");
+    ckc_accepts(format("plain.onnx -o p %s --weights p.safetensors --save p6.safetensors", args));
+    ckc_accepts(format("default.onnx -o d %s --weights p.safetensors --save d6.safetensors", args));
+    ckc_accepts(format("d.onnx -o d %s --save saved6.safetensors", args));
+    same_array("p6.safetensors", "d6.safetensors", "fc.weight");
+    same_array("p6.safetensors", "saved6.safetensors", "fc.weight");
+    arena_free(&a);
+}
+END_TEST
+
 /* The record of a node into which the exporter has folded a norm is the norm's. */
 START_TEST(folded_norms_are_not_merged)
 {
@@ -343,6 +418,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, one_name_is_one_weight);
     tcase_add_test(t, the_exporters_tensors_are_no_parameters);
     tcase_add_test(t, copies_of_one_parameter_are_tied);
+    tcase_add_test(t, transposed_weights_have_their_names);
     tcase_add_test(t, folded_norms_are_not_merged);
     tcase_add_test(t, computed_in_place_of_parameters);
     tcase_add_test(t, identities_of_merged_weights);

@@ -57,14 +57,18 @@ static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p
         note(x, ONNX_REMARK, name, "its values should lie in '%s', which is not there: a run needs them",
              lacks);
     bool weight = kind != VAL_CONST || role_is_frozen(x, name, x->m->nnotes > notes);
-    *v = kind == VAL_CONST ? graph_const(x->g, name, t.t.type, t.t.data)
-                           : graph_value(x->g, name, t.t.type, kind);
+    const char *module = x->depth == 0 ? transposed_parameter(x->m, name) : NULL;
+    const char *shown = module ? module : name;
+    *v = kind == VAL_CONST ? graph_const(x->g, shown, t.t.type, t.t.data)
+                           : graph_value(x->g, shown, t.t.type, kind);
     Value *val = &x->g->vals[v->i];
     if (weight) {
         val->data = kind == VAL_CONST ? val->data : t.t.data;
         val->file = t.file;
         val->offset = t.offset;
         name_value(x, *v, name);
+        if (module)
+            graph_name_in_module(x->g, *v, arena_strndup(x->g->arena, module, strlen(module)));
     }
     set_data_type(x, *v, p->data_type);
     return true;

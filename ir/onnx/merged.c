@@ -29,7 +29,8 @@ typedef struct {
     enum { NOT_LOOKED, VARIED, UNIFORM } *values; /* per initializer */
     Read *read;
     uint32_t nread, cread;
-    NameMap known; /* parameters that are read */
+    NameMap known;  /* parameters that are read */
+    NameMap turned; /* and those of which a transpose is */
     Merged *out;
 } Finder;
 
@@ -233,6 +234,34 @@ static void tell_apart(Finder *f, Read *r, uint32_t n)
         if (strcmp(r[i].name, own) != 0)
             separate(f, &r[i], r->of->data_type, 0);
     }
+}
+
+/* What PyTorch makes of a Linear's weight by default: the transpose, under a name such as val_7.  All that
+ * reads it says which parameter it was. */
+static void find_transposed(Finder *f, const Read *r, uint32_t n)
+{
+    const Onnx__TensorProto *t = r->of;
+    Merged *out = f->out;
+    if (t->n_dims != 2 || r->param == t->name || declared(f->signature, t->name))
+        return;
+    for (uint32_t i = 0; i < n; i++) {
+        const char *op = pb(f->m->proto->graph->node[r[i].node]->op_type);
+        if (r[i].weak || r[i].slot != 1 || !f->record[r[i].node].linear || strcmp(op, "MatMul") != 0 ||
+            strcmp(r[i].param, r->param) != 0)
+            return;
+    }
+    if (!name_add(&f->turned, r->param, 0))
+        return; /* a second copy of it: a layer applied repeatedly */
+    out->turned = arena_grow(&f->m->arena, out->turned, out->nturned, &out->cturned, sizeof *out->turned);
+    name_put(&out->turned_at, t->name, out->nturned);
+    out->turned[out->nturned++] = (OnnxTie){t->name, r->param};
+}
+
+const char *transposed_parameter(OnnxModel *m, const char *name)
+{
+    const Merged *merged = model_merged(m);
+    const uint32_t *i = name_get(&merged->turned_at, name);
+    return i ? merged->turned[*i].copy : NULL;
 }
 
 /* Several tensors made from one parameter that the file has not: a layer applied repeatedly. */
@@ -442,6 +471,8 @@ const Merged *model_merged(OnnxModel *m)
     Finder f = {.m = m, .signature = model_signature(m), .out = m->merged};
     f.record = read_records(m);
     f.values = arena_alloc(&m->arena, gp->n_initializer + 1, sizeof *f.values);
+    f.turned = name_map(&m->arena);
+    f.out->turned_at = name_map(&m->arena);
     find_lacking(&f);
     if (f.record)
         find_reads(&f);
@@ -451,6 +482,7 @@ const Merged *model_merged(OnnxModel *m)
         for (n = 1; i + n < f.nread && f.read[i + n].of == f.read[i].of; n++) {
         }
         tell_apart(&f, &f.read[i], n);
+        find_transposed(&f, &f.read[i], n);
     }
     f.known = name_map(&m->arena);
     for (uint32_t i = 0; i < f.nread; i++)

@@ -222,6 +222,7 @@ const Declared *declared_symbol(const Signature *s, const char *symbol);
 typedef struct Record {
     const Declared *param[8]; /* that the call it comes from reads: the first of them */
     int nparam;
+    bool linear;       /* the call is torch.nn.functional.linear */
     const char *scope; /* path of the module, NULL: not known */
 } Record;
 
@@ -256,6 +257,9 @@ typedef struct Merged {
     uint32_t ntie, ctie;
     OnnxTie *alias; /* second names of weights that two modules hold; the file has one */
     uint32_t nalias, calias;
+    OnnxTie *turned; /* transposes of parameters that the file has not: names in it, of the parameters */
+    uint32_t nturned, cturned;
+    NameMap turned_at; /* by the name in the file */
     Names unread;   /* parameters of the program that no node has read */
     Names computed; /* tensors of no known origin that may be made from them */
     Names constant; /* and those where none of them is near */
@@ -263,6 +267,8 @@ typedef struct Merged {
 } Merged;
 
 const Merged *model_merged(OnnxModel *m);
+/* The parameter that an initializer is the transpose of and the file has not itself; NULL: none. */
+const char *transposed_parameter(OnnxModel *m, const char *name);
 /* Let nodes read, and the graph have, the initializers that the options ask for. */
 void merged_prepare(Import *x);
 void merged_report(Import *x);

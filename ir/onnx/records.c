@@ -59,14 +59,16 @@ static const char *scope_of_path(OnnxModel *m, const char *path)
 
 static void read_entry(OnnxModel *m, Record *r, const WireField *entry)
 {
+    static const char linear[] = "[target=torch.ops.aten.linear.default]";
     WireField key = {0}, value = {0}, part;
     Wire w = wire_of(entry->data, entry->size);
     while (wire_next(&w, &part))
         if (part.type == WIRE_BYTES)
             *(part.number == ENTRY_KEY ? &key : &value) = part;
-    if (wire_is(&key, "pkg.torch.onnx.fx_node"))
+    if (wire_is(&key, "pkg.torch.onnx.fx_node")) {
         add_symbols(m->signature, r, (const char *)value.data, value.size);
-    else if (wire_is(&key, "pkg.torch.onnx.name_scopes"))
+        r->linear = value.size && memmem(value.data, value.size, linear, strlen(linear));
+    } else if (wire_is(&key, "pkg.torch.onnx.name_scopes"))
         r->scope = last_scope(m, (const char *)value.data, value.size);
 }
 

@@ -56,7 +56,8 @@ bool role_is_frozen(const Import *x, const char *name, bool noted)
  * constants, and parameters that nothing reads. */
 static const Declared *said_of(const Import *x, const char *name)
 {
-    const Declared *said = declared(x->roles->signature, name);
+    const char *parameter = transposed_parameter(x->m, name);
+    const Declared *said = declared(x->roles->signature, parameter ? parameter : name);
     return said && said->constant && x->roles->closed_over ? NULL : said;
 }
 
@@ -273,7 +274,8 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
 {
     const char *why = NULL;
     int64_t n = type_count(&t->type);
-    if (listed(x->opt, name)) {
+    const char *parameter = transposed_parameter(x->m, name);
+    if (listed(x->opt, name) || (parameter && listed(x->opt, parameter))) {
         note(x, ONNX_TRAINED, name, "chosen");
         return VAL_PARAM;
     }
