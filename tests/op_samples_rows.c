@@ -23,7 +23,7 @@ static void reshape(Sample *s)
     sample_build(s, &(ShapeAttrs){sample_chance(s, 50) ? flat : sample_all_dims(&back)});
 }
 
-static void accumulated(Sample *s)
+static void whole(Sample *s)
 {
     sample_reals(s, sample_shape(s, 0, 4), -2, 2);
     sample_build(s, NULL);
@@ -376,7 +376,8 @@ static void optimizer(Sample *s)
 }
 
 SampleFn *const sample_rows[OP_COUNT] = {
-    [OP_accumulated] = accumulated,
+    [OP_accumulated] = whole,
+    [OP_detach] = whole,
     [OP_reshape] = reshape,
     [OP_transpose] = transpose,
     [OP_expand] = expand,

@@ -6,6 +6,7 @@
 #include "ir/onnx/save.h"
 #include "runtime/data.h"
 #include "onnx_builder.h"
+#include <math.h>
 #include <string.h>
 
 static float ones[] = {1, 1, 1, 1, 1, 1, 1, 1}, odd[] = {3, 1, 4, 1, 5, 9, 2, 6}, zeros[8],
@@ -329,6 +330,49 @@ START_TEST(transposed_weights_have_their_names)
 }
 END_TEST
 
+/* y = h + h.detach() with h = w x, or without the detach that the exporter's optimizer takes away. */
+static Imported detached_model(Builder *b, Arena *a, bool kept, const char *path)
+{
+    start(b, 13);
+    add_value(b, a, "x", FLOAT, "88", true);
+    add_value(b, a, "y", FLOAT, "88", false);
+    add_tensor(b, "w", 1, (int64_t[]){8}, odd);
+    node(b, a, "Mul", "x w", "h", "%h = call_function[target=torch.ops.aten.mul.Tensor](args = (%x, %p_w))",
+         NULL);
+    if (kept)
+        node(b, a, "Identity", "h", "detach",
+             "%detach = call_function[target=torch.ops.aten.detach.default](args = (%h,))", NULL);
+    node(b, a, "Add", kept ? "h detach" : "h h", "y",
+         "%y = call_function[target=torch.ops.aten.add.Tensor](args = (%h, %detach))", NULL);
+    sign(b, a, "p_w: PARAMETER target='w'\n");
+    return import_file(save(b, a, path));
+}
+
+/* No gradient goes through what PyTorch has detached; where its optimizer forgets that, a note says it. */
+START_TEST(detached_values_stop_gradients)
+{
+    Arena a = {0};
+    Builder b;
+    Diag d = {0};
+    for (int kept = 0; kept < 2; kept++) {
+        Imported r = detached_model(&b, &a, kept, kept ? "kept.onnx" : "lost.onnx");
+        ck_assert_int_eq(params_with(&r, false), 1);
+        ck_assert(noted(r.m, ONNX_REMARK, "y", "optimize=False") == !kept);
+        release(&r);
+        ckc_accepts(format("%s --loss mse --optimizer sgd --quiet --steps 1 -o o --grads %s.npz",
+                           kept ? "kept.onnx" : "lost.onnx", kept ? "kept" : "lost"));
+    }
+    DataFile *half = data_open("kept.npz", &d), *whole = data_open("lost.npz", &d);
+    ck_assert(half && whole);
+    Tensor h = array_of(half, "w"), w = array_of(whole, "w");
+    for (int64_t i = 0; i < 8; i++)
+        ck_assert_double_eq_tol(2 * tensor_f(&h, i), tensor_f(&w, i), 1e-5 * fabs(tensor_f(&w, i)));
+    data_close(half);
+    data_close(whole);
+    arena_free(&a);
+}
+END_TEST
+
 /* The record of a node into which the exporter has folded a norm is the norm's. */
 START_TEST(folded_norms_are_not_merged)
 {
@@ -419,6 +463,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, the_exporters_tensors_are_no_parameters);
     tcase_add_test(t, copies_of_one_parameter_are_tied);
     tcase_add_test(t, transposed_weights_have_their_names);
+    tcase_add_test(t, detached_values_stop_gradients);
     tcase_add_test(t, folded_norms_are_not_merged);
     tcase_add_test(t, computed_in_place_of_parameters);
     tcase_add_test(t, identities_of_merged_weights);

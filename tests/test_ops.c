@@ -137,11 +137,12 @@ static void check_gradient(Sample *s, int trial)
     }
 }
 
-/* Operators that stand for a derivative already, or draw, or end a step, have none. */
+/* Operators that stand for a derivative already, or draw, or end a step, have none; detach's is not that of
+ * what it computes. */
 static bool differentiable(const Sample *s)
 {
     const OpDef *def = op_table[s->op];
-    return (def->grad || (def->traits & OPT_ZEROGRAD)) && !(def->traits & OPT_ONCE) &&
+    return (def->grad || (def->traits & OPT_ZEROGRAD)) && s->op != OP_detach && !(def->traits & OPT_ONCE) &&
            s->data[0].type.dt != DT_I64 && s->data[0].type.dt != DT_I32 &&
            val_type(&s->g, s->out[0])->dt == s->dt;
 }
@@ -170,7 +171,7 @@ START_TEST(gradients)
             checked += check;
             sample_free(&s);
         }
-    ck_assert_int_gt(checked, TRIALS * OP_COUNT / 2);
+    ck_assert_int_gt(checked, TRIALS * (OP_COUNT - 1) / 2); /* most, detach left out */
 }
 END_TEST
 

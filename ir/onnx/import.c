@@ -151,12 +151,13 @@ static void name_results(OnnxNode *n, const char *module, uint32_t first_node, u
             graph_rename(n->g, n->out[i], n->proto->output[i]);
 }
 
-/* module: the path of what it is part of; NULL: not known. */
-static bool import_node(Import *x, const Onnx__NodeProto *p, const char *module)
+/* record: what the exporter says of it; NULL: nothing. */
+static bool import_node(Import *x, const Onnx__NodeProto *p, const Record *record)
 {
     OnnxNode n = {.x = x,
                   .g = x->g,
                   .proto = p,
+                  .record = record,
                   .frame = x->frame,
                   .op = pb(p->op_type),
                   .domain = canonical_domain(pb(p->domain)),
@@ -190,7 +191,7 @@ static bool import_node(Import *x, const Onnx__NodeProto *p, const char *module)
     }
     if (ok) {
         pass_on_data_type(&n);
-        name_results(&n, module, nodes, values);
+        name_results(&n, record ? record->scope : NULL, nodes, values);
     }
     for (int i = 0; i < n.nout; i++)
         if (has_out(&n, i))
@@ -269,7 +270,7 @@ static bool import_with_needs(Sorter *s, uint32_t i)
         }
         const OnnxModel *m = s->x->m;
         bool recorded = s->node == m->proto->graph->node && m->record;
-        TRY(import_node(s->x, s->node[i], recorded ? m->record[i].scope : NULL));
+        TRY(import_node(s->x, s->node[i], recorded ? &m->record[i] : NULL));
         s->state[i] = DONE;
         s->top--;
     }
@@ -388,6 +389,7 @@ static bool import_model(Import *x)
     roles_finish(x);
     report_ties(x);
     report_folded_norms(x);
+    report_detached(x);
     return true;
 }
 

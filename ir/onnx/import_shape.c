@@ -5,6 +5,10 @@
 
 static bool import_identity(OnnxNode *n)
 {
+    if (n->record && n->record->detach) {
+        n->out[0] = build1(n->g, OP_detach, n->in[0]);
+        return n->out[0].i;
+    }
     n->out[0] = n->in[0];
     const Value *v = &n->g->vals[n->in[0].i];
     if (v->kind != VAL_PARAM)

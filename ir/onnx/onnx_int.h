@@ -124,6 +124,7 @@ typedef struct Scope {
 
 typedef struct OnnxNode OnnxNode;
 typedef struct Roles Roles;
+typedef struct Record Record;
 
 /* A call of a function body: nodes inside see the call's attributes through
  * ref_attr_name. */
@@ -168,6 +169,7 @@ struct OnnxNode {
     const struct OnnxOp *row; /* of the table */
     Graph *g;
     const Onnx__NodeProto *proto;
+    const Record *record; /* of a node of the main graph; NULL: none */
     const Frame *frame;
     const char *op, *domain, *name;
     int opset;
@@ -223,11 +225,14 @@ typedef struct Record {
     const Declared *param[8]; /* that the call it comes from reads: the first of them */
     int nparam;
     bool linear;       /* the call is torch.nn.functional.linear */
+    bool detach;       /* or Tensor.detach */
+    bool detached;     /* an operand of it is a result of that */
     const char *scope; /* path of the module, NULL: not known */
 } Record;
 
 /* Per node of the main graph, read once; NULL: the file's nodes are not those of the model. */
 const Record *read_records(OnnxModel *m);
+void report_detached(Import *x);
 
 /* ---- merged.c: initializers that stand for several parameters ------------ */
 

@@ -57,9 +57,13 @@ static const char *scope_of_path(OnnxModel *m, const char *path)
     return s;
 }
 
+static bool has_text(const WireField *f, const char *text)
+{
+    return f->size && memmem(f->data, f->size, text, strlen(text));
+}
+
 static void read_entry(OnnxModel *m, Record *r, const WireField *entry)
 {
-    static const char linear[] = "[target=torch.ops.aten.linear.default]";
     WireField key = {0}, value = {0}, part;
     Wire w = wire_of(entry->data, entry->size);
     while (wire_next(&w, &part))
@@ -67,7 +71,9 @@ static void read_entry(OnnxModel *m, Record *r, const WireField *entry)
             *(part.number == ENTRY_KEY ? &key : &value) = part;
     if (wire_is(&key, "pkg.torch.onnx.fx_node")) {
         add_symbols(m->signature, r, (const char *)value.data, value.size);
-        r->linear = value.size && memmem(value.data, value.size, linear, strlen(linear));
+        r->linear = has_text(&value, "[target=torch.ops.aten.linear.default]");
+        r->detach = has_text(&value, "[target=torch.ops.aten.detach.default]");
+        r->detached = has_text(&value, "(%detach") || has_text(&value, " %detach");
     } else if (wire_is(&key, "pkg.torch.onnx.name_scopes"))
         r->scope = last_scope(m, (const char *)value.data, value.size);
 }
@@ -106,4 +112,22 @@ const Record *read_records(OnnxModel *m)
     if (!m->record)
         m->record = records_of(m);
     return m->record;
+}
+
+/* Where the exporter's optimizer has taken detach() out, gradients go where PyTorch's do not. */
+void report_detached(Import *x)
+{
+    const Onnx__GraphProto *gp = x->m->proto->graph;
+    const Record *r = read_records(x->m);
+    const char *reader = NULL;
+    for (size_t i = 0; r && i < gp->n_node; i++) {
+        if (r[i].detach)
+            return;
+        if (r[i].detached && !reader)
+            reader = gp->node[i]->n_output ? pb(gp->node[i]->output[0]) : "";
+    }
+    if (reader && !x->opt->inference)
+        note(x, ONNX_REMARK, reader,
+             "in PyTorch reads what no gradient goes through (detach), but the exporter has optimized that "
+             "away: gradients are others; export with optimize=False");
 }

@@ -9,7 +9,7 @@ static const AttrDef shape_attrs[] = {ATTR(ShapeAttrs, shape, AT_INTS, 0)};
  * Marks where a step goes on that is cut into micro-batches (plan.h): what depends on it runs once,
  * everything else once for each. */
 
-static bool accumulated_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+static bool same_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     (void)d;
     *out = *in_type(g, n, 0);
@@ -60,15 +60,20 @@ static bool same_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_accumulated = {.name = "accumulated",
-                              .min_in = 1,
-                              .max_in = 1,
-                              .nout = 1,
-                              .traits = OPT_VIEW,
-                              .infer = accumulated_infer,
-                              .grad = reshape_grad,
-                              .lower = reshape_lower,
-                              .onnx = same_onnx};
+/* What gives its operand on as it is. */
+#define SAME(op, ...)                                                                                        \
+    const OpDef op_##op = {.name = #op,                                                                      \
+                           .min_in = 1,                                                                      \
+                           .max_in = 1,                                                                      \
+                           .nout = 1,                                                                        \
+                           .infer = same_infer,                                                              \
+                           .onnx = same_onnx,                                                                \
+                           __VA_ARGS__}
+SAME(accumulated, .traits = OPT_VIEW, .grad = reshape_grad, .lower = reshape_lower);
+
+/* ---- detach x: x, through which no gradient goes ---------------------------------- */
+
+SAME(detach, .traits = OPT_VIEW | OPT_ZEROGRAD, .lower = reshape_lower);
 
 const OpDef op_reshape = {.name = "reshape",
                           .min_in = 1,
@@ -519,22 +524,8 @@ static bool move_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_offload = {.name = "offload",
-                          .min_in = 1,
-                          .max_in = 1,
-                          .nout = 1,
-                          .infer = accumulated_infer,
-                          .grad = move_grad,
-                          .lower = move_lower,
-                          .onnx = same_onnx};
-const OpDef op_fetch = {.name = "fetch",
-                        .min_in = 1,
-                        .max_in = 1,
-                        .nout = 1,
-                        .infer = accumulated_infer,
-                        .grad = move_grad,
-                        .lower = move_lower,
-                        .onnx = same_onnx};
+SAME(offload, .grad = move_grad, .lower = move_lower);
+SAME(fetch, .grad = move_grad, .lower = move_lower);
 
 /* ---- pad x {before, after, mode, value} ----------------------------------------------------- */
 
