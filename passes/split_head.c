@@ -1,7 +1,7 @@
 /* split_head.c -- cross-entropy over a large vocabulary in blocks of rows (ir/split.c).
  *
  *   logits = x w   loss, lse = cross_entropy(logits)   dlogits = cross_entropy_bwd(..)
- *   dx = dlogits w'                                    dw = dlogits' x
+ *   dx = dlogits w'                                    dw = dlogits' x, if w trains
  *
  * where the loss may be in single precision and the products in half.
  * Rows do not see each other, and the cotangent of the loss does not depend on the loss, so a block of
@@ -17,7 +17,8 @@ enum { ROW_UNIT = 16 }; /* blocks are multiples */
 typedef struct {
     Graph *g;
     const uint32_t *uses;
-    const Node *logits, *loss, *slope, *dx, *dw;
+    const Node *logits, *loss, *slope, *dx;
+    const Node *dw; /* NULL: the weights do not train */
     bool weight_first; /* dw = x' dlogits, not dlogits' x */
     int64_t rows;   /* of the logits */
     int64_t asked;  /* for a block; 0: as the rule says */
@@ -86,14 +87,14 @@ static bool worth(const Head *h)
            h->rows >= 2 * h->device->head_rows && h->rows > x->dim[1];
 }
 
-/* dx = dlogits .. and dw = dlogits' x or x' dlogits */
+/* dx = dlogits .. and dw = dlogits' x or x' dlogits; no other reader */
 static bool find_products(Head *h)
 {
     const Node *n[2];
     int count;
-    if (!readers(h, h->slope->out[0], n, &count, 2) || count != 2)
+    if (!readers(h, h->slope->out[0], n, &count, 2))
         return false;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < count; i++) {
         const Node *m = n[i];
         if (m->op != OP_matmul || val_type(h->g, m->in[0])->rank != 2 ||
             val_type(h->g, m->in[1])->rank != 2)
@@ -108,7 +109,7 @@ static bool find_products(Head *h)
             h->dx = m;
         }
     }
-    return h->dx && h->dw;
+    return h->dx && (h->dw != NULL) == (count == 2);
 }
 
 static bool find(Head *h, const Node *loss)
@@ -163,7 +164,7 @@ static void set_split(Graph *g, Val made, SplitBy by, int64_t block)
     n->split = (Split){by, block};
 }
 
-/* The five as one group. */
+/* They as one group. */
 static Parts build_head(const Head *h)
 {
     Graph *g = h->g;
@@ -180,8 +181,10 @@ static Parts build_head(const Head *h)
                       (Val[]){given, wide, target, out[1], weight}, &at);
     slope = build_cast(g, slope, val_type(g, x)->dt);
     Val factor[] = {h->weight_first ? x : slope, h->weight_first ? slope : x};
-    Parts p = {out[0], build(g, OP_matmul, NULL, 2, (Val[]){slope, h->dx->in[1]}, h->dx->attr),
-               build(g, OP_matmul, NULL, 2, factor, h->dw->attr)};
+    Parts p = {.loss = out[0],
+               .dx = build(g, OP_matmul, NULL, 2, (Val[]){slope, h->dx->in[1]}, h->dx->attr)};
+    if (h->dw)
+        p.dw = build(g, OP_matmul, NULL, 2, factor, h->dw->attr);
     if (g->diag->failed)
         return p;
     g->ngroups++;
@@ -189,7 +192,8 @@ static Parts build_head(const Head *h)
         g->nodes[i].group = g->ngroups;
     set_split(g, logits, SPLIT_ROWS, block_rows(h));
     set_split(g, p.dx, SPLIT_ROWS, block_rows(h));
-    set_split(g, p.dw, SPLIT_SUM, block_rows(h));
+    if (h->dw)
+        set_split(g, p.dw, SPLIT_SUM, block_rows(h));
     const Type *t = val_type(g, h->loss->out[0]);
     p.loss = build_reshape(g, p.loss, t->rank, t->dim);
     return p;
@@ -247,10 +251,13 @@ static void replace(Head *h, StepInfo *info, Arena *tmp)
     NodeId *old = NEW(tmp, NodeId, n + 1);
     memcpy(old, g->order, n * sizeof *old);
     /* building moves the tables of nodes */
-    Node logits = *h->logits, loss = *h->loss, slope = *h->slope, dx = *h->dx, dw = *h->dw;
-    NodeId gone[] = {id_of(g, h->loss), id_of(g, h->slope), id_of(g, h->dx), id_of(g, h->dw)};
-    *h = (Head){g, h->uses, &logits, &loss, &slope, &dx, &dw, h->weight_first, h->rows, h->asked,
-                h->device};
+    Node logits = *h->logits, loss = *h->loss, slope = *h->slope, dx = *h->dx, dw = {0};
+    if (h->dw)
+        dw = *h->dw;
+    NodeId gone[] = {id_of(g, h->loss), id_of(g, h->slope), id_of(g, h->dx),
+                     h->dw ? id_of(g, h->dw) : (NodeId){0}};
+    *h = (Head){g, h->uses, &logits, &loss, &slope, &dx, h->dw ? &dw : NULL, h->weight_first, h->rows,
+                h->asked, h->device};
     Move m = {g, nnodes, NEW(tmp, bool, nnodes + 1), NEW(tmp, Val, nvals + 1)};
     g->norder = 0;
     for (uint32_t k = 0; k < n; k++) {
@@ -261,7 +268,8 @@ static void replace(Head *h, StepInfo *info, Arena *tmp)
             Parts p = build_head(h);
             m.subst[loss.out[0].i] = p.loss;
             m.subst[dx.out[0].i] = p.dx;
-            m.subst[dw.out[0].i] = p.dw;
+            if (h->dw)
+                m.subst[dw.out[0].i] = p.dw;
         }
         bool replaced = false;
         for (int i = 0; i < 4; i++)

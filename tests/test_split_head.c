@@ -4,13 +4,16 @@
 
 enum { WHOLE = INT32_MAX, STEPS = 3 };
 
-static void compile(TestStep *s, bool f64, int64_t rows, int64_t budget)
+static void compile(TestStep *s, bool f64, bool frozen, int64_t rows, int64_t budget)
 {
+    static const char *const head[] = {"wte.weight"};
     static const OnnxBind bind[] = {{"batch", 2}, {"seq", 50}};
     static const Init init = {INIT_NORMAL, 0.02};
     step_init(s);
     s->opt.f64 = f64;
     s->opt.head_rows = rows;
+    s->opt.freeze = head;
+    s->opt.nfreeze = frozen ? 1 : 0;
     s->opt.budget = budget;
     s->opt.import.bind = bind;
     s->opt.import.nbind = 2;
@@ -33,19 +36,21 @@ static int count_split(const Graph *g)
     return n;
 }
 
+/* In f32 and f64, and with the head's weights frozen, as when adapters train. */
 START_TEST(same_training)
 {
     double want[STEPS], got[STEPS];
     TestStep whole, blocks;
-    compile(&whole, _i, WHOLE, 0);
-    compile(&blocks, _i, 32, 0);
+    bool f64 = _i == 1, frozen = _i == 2;
+    compile(&whole, f64, frozen, WHOLE, 0);
+    compile(&blocks, f64, frozen, 32, 0);
     ck_assert_int_eq(count_split(&whole.g), 0);
-    ck_assert_int_eq(count_split(&blocks.g), 3); /* logits, and the products of both gradients */
+    ck_assert_int_eq(count_split(&blocks.g), frozen ? 2 : 3); /* logits, and the products of both gradients */
     ck_assert_int_le(blocks.info.plan.arena_bytes, whole.info.plan.arena_bytes);
     step_run(&whole, NULL, STEPS, want);
     step_run(&blocks, NULL, STEPS, got);
     for (int i = 0; i < STEPS; i++)
-        ck_assert_double_eq_tol(got[i], want[i], _i ? 1e-10 : 1e-5);
+        ck_assert_double_eq_tol(got[i], want[i], f64 ? 1e-10 : 1e-5);
     step_free(&whole);
     step_free(&blocks);
 }
@@ -55,8 +60,8 @@ START_TEST(same_bits_at_a_budget)
 {
     double want[STEPS], got[STEPS];
     TestStep all, less;
-    compile(&all, false, 32, 0);
-    compile(&less, false, 32, all.info.plan.arena_bytes - (4 << 20));
+    compile(&all, false, false, 32, 0);
+    compile(&less, false, false, 32, all.info.plan.arena_bytes - (4 << 20));
     step_run(&all, NULL, STEPS, want);
     step_run(&less, NULL, STEPS, got);
     ck_assert_mem_eq(got, want, sizeof want);
@@ -70,7 +75,7 @@ Suite *suite_split_head(void)
 {
     Suite *s = suite_create("split_head");
     TCase *c = tcase_create("training");
-    tcase_add_loop_test(c, same_training, 0, 2);
+    tcase_add_loop_test(c, same_training, 0, 3);
     tcase_add_test(c, same_bits_at_a_budget);
     suite_add_tcase(s, c);
     return s;
