@@ -134,10 +134,15 @@ static bool model_names(P *p, Val v)
     do {
         const char *name = NULL;
         TRY(lex_string(&p->lex, &name));
-        if (lex_accept(&p->lex, "module"))
+        bool module = lex_accept(&p->lex, "module");
+        bool transposed = !module && lex_accept(&p->lex, "transposed");
+        if ((module || transposed) && val_type(p->g, v)->rank != 2)
+            return fail(p->lex.d, "line %d: %%%s is no matrix that is held transposed", lex_line(&p->lex),
+                        p->g->vals[v.i].name);
+        if (module)
             graph_name_in_module(p->g, v, name);
         else
-            graph_name_in_model(p->g, v, name, lex_accept(&p->lex, "transposed"));
+            graph_name_in_model(p->g, v, name, transposed);
     } while (lex_accept(&p->lex, ","));
     return true;
 }

@@ -40,7 +40,7 @@ START_TEST(odd_text)
 {
     same_graph_text("graph {\n"
                     "  input %x: f32[2] as \"a \\\"quoted\\\" \\\\ name, {of} %x\\x0a@ #1\"\n"
-                    "  param %as: f32[2,2] as \"w\", \"lm head\" transposed, \"v\"\n"
+                    "  param %as: f32[2,2] as \"w\", \"lm head\" transposed, \"v\", \"fc.w\" module\n"
                     "  param %transposed: f32[2] as \"\" @\"dir/a \\\"b\\\".onnx\" 12\n"
                     "  state %s: f32[4] as \"s\" = {inf, -inf, nan, -nan}\n"
                     "  const %unread: f32[2] as \"mask\" = {0, -0}\n"
