@@ -67,7 +67,7 @@ typedef struct {
     int64_t batches_from, batches_to; /* --batch; to 0: not said */
     const char *value, *node;         /* ckc explain */
     bool quiet, memory, json, time_passes, check, profile, cuda, onnx, torch, list, suite, reference,
-        training, seed_given, rechoose, resume, shuffle, man, measure;
+        training, seed_given, rechoose, resume, save_trained, shuffle, man, measure;
 } Options;
 
 /* Which groups of options a command has, and which rows the short page shows. */

@@ -188,6 +188,8 @@ const Row option_rows[] = {
          "Files that the model or the schedule names may lie in this folder, too; repeatable"),
     CALL(RUN | OFTEN, "save", 's', "FILE", parse_save,
          "Write the trained weights, .onnx or .safetensors (.onnx: a copy of the model)"),
+    IS(RUN | LIBRARY, "save-trained", 0, save_trained,
+       "To .safetensors write only what trains, and running statistics: adapters without their base"),
     TEXT_OF(
         RUN, "metrics", 0, "FILE.jsonl", metrics,
         "Write a JSON object per step: step, loss, lr, seconds, samples_per_second; val_loss of --val; after "

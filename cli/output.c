@@ -287,13 +287,15 @@ static bool add_weight(Job *j, Val v, bool copy, SaveValue *s, int *n)
 static bool gather_weights(Job *j, bool copy, SaveValue **s, int *n)
 {
     const Graph *g = j->plan->g;
+    bool *changes = graph_updated(g, &j->tmp);
     int count = *n = 0;
     for (uint32_t i = 1; i < g->nvals; i++)
         for (const ModelName *m = g->vals[i].in_model; m; m = m->next)
             count++;
     *s = NEW(&j->tmp, SaveValue, count + 1);
     for (uint32_t i = 1; i < g->nvals; i++)
-        if (value_is_weight(&g->vals[i]) && !(copy && g->vals[i].kind == VAL_CONST))
+        if (value_is_weight(&g->vals[i]) &&
+            (copy ? g->vals[i].kind != VAL_CONST : changes[i] || !j->o->save_trained))
             TRY(add_weight(j, (Val){i}, copy, *s, n));
     return true;
 }
@@ -320,7 +322,7 @@ bool output_finite(Job *j)
             return fail_status(&j->o->diag, EXIT_DEVICE,
                                "'%s' is not finite after step %lld, though the loss was: nothing is "
                                "written; try a smaller --lr, or --clip-norm",
-                               graph_model_name(g, v), (long long)(j->result.first + j->result.steps));
+                               g->vals[v.i].name, (long long)(j->result.first + j->result.steps));
     }
     return true;
 }

@@ -153,9 +153,7 @@ static const char *hash_text(Job *j, uint64_t hash) { return arena_printf(&j->ar
 static bool hash_frozen(Job *j, uint64_t *hash)
 {
     const Graph *g = j->plan->g;
-    bool *trains = NEW(&j->arena, bool, g->nvals);
-    for (uint32_t i = 0; i < g->nupdate; i++)
-        trains[g->update[i].state.i] = true;
+    bool *trains = graph_updated(g, &j->arena);
     *hash = 0;
     for (uint32_t i = 1; i < g->nvals; i++) {
         if (g->vals[i].kind != VAL_PARAM || trains[i])

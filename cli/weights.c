@@ -1,7 +1,7 @@
 /* weights.c -- --weights FILE: parameters and running statistics from a file instead of the model, by name.
  *
  * What is of the same type stays where it lies, and a schedule refers to it there.  Everything the model
- * has must be in the file, and what else is in it must not be floats: a name that is spelt otherwise is
+ * trains must be in the file, and what else is in it must not be floats: a name that is spelt otherwise is
  * more likely than one that is not meant. */
 #include "cli.h"
 #include <stdlib.h>
@@ -12,6 +12,7 @@ typedef struct {
     DataFile *f;
     bool *used; /* per tensor of the file */
     Graph *g;
+    bool *updated; /* by value; NULL: there are no updates yet, or none */
     Diag *d;
 } Given;
 
@@ -76,6 +77,15 @@ static bool is_same(const Value *v, const Tensor *t)
     return v->data && memcmp(v->data, t->data, (size_t)type_bytes(&v->type)) == 0;
 }
 
+/* In a schedule no update changes it; in a model --train names others. */
+static bool is_frozen(const Given *x, const Value *v)
+{
+    const StepOptions *o = &x->o->step;
+    if (x->updated)
+        return !x->updated[v - x->g->vals];
+    return o->ntrain > 0 && !glob_any(o->train, o->ntrain, v->name);
+}
+
 /* All names of a value mean the same bytes.  Constants the importer has computed with: they stay. */
 static bool give(Given *x, Value *v)
 {
@@ -96,7 +106,7 @@ static bool give(Given *x, Value *v)
                     "weight",
                     x->o->weights, v->in_model->name, v->in_model->name);
     if (!t.data)
-        return missing(x, v);
+        return (is_frozen(x, v) && (v->data || v->file)) || missing(x, v);
     v->data = t.data;
     v->offset = data_offset(x->f, t.data);
     v->file = v->offset >= 0 ? x->o->weights : NULL;
@@ -129,8 +139,12 @@ bool weights_give(Job *j)
         return true;
     j->blame = NULL;
     TRY(j->weights || (j->weights = data_open(o->weights, &o->diag)) != NULL);
-    Given x = {o, j->weights, NEW(&j->arena, bool, data_count(j->weights) + 1),
-               j->plan ? j->plan->g : &j->graph, &o->diag};
+    Given x = {.o = o,
+               .f = j->weights,
+               .used = NEW(&j->arena, bool, data_count(j->weights) + 1),
+               .g = j->plan ? j->plan->g : &j->graph,
+               .d = &o->diag};
+    x.updated = x.g->nupdate ? graph_updated(x.g, &j->arena) : NULL;
     for (uint32_t i = 1; i < x.g->nvals; i++) {
         Value *v = &x.g->vals[i];
         if (v->in_model && v->kind != VAL_INPUT && v->kind != VAL_TEMP)

@@ -146,6 +146,14 @@ const ModelName *graph_module_name(const Graph *g, Val v)
     return n;
 }
 
+bool *graph_updated(const Graph *g, Arena *a)
+{
+    bool *updated = NEW(a, bool, g->nvals + 1);
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        updated[g->update[i].state.i] = true;
+    return updated;
+}
+
 const char *graph_model_name(const Graph *g, Val v)
 {
     const ModelName *n = g->vals[v.i].in_model;

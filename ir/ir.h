@@ -207,6 +207,8 @@ void graph_name_in_model(Graph *g, Val v, const char *name, bool transposed);
 /* The name of a weight in its module, which holds it transposed; the string is kept. */
 void graph_name_in_module(Graph *g, Val v, const char *name);
 const ModelName *graph_module_name(const Graph *g, Val v); /* NULL: it has none but those of the file */
+/* By value: does an update of the step change it? */
+bool *graph_updated(const Graph *g, Arena *a);
 const char *graph_model_name(const Graph *g, Val v);   /* the first of them; else v's own name */
 Val  graph_const(Graph *g, const char *name, Type t, const void *data); /* data is copied */
 /* New node at the end of order, attributes at their defaults; outputs given. */

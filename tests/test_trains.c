@@ -69,6 +69,36 @@ START_TEST(values_decide_what_trains)
 END_TEST
 
 /* A recurrent network's of zeros and ones, as a mask's; one of one element behind a transpose. */
+/* Where nothing is chosen, a model with adapters has a note on what PyTorch trains. */
+START_TEST(adapters_are_told)
+{
+    static float low[16], base[64];
+    static const char *const chosen[] = {"*lora_*"};
+    Arena a = {0};
+    Builder b;
+    for (int i = 0; i < 64; i++)
+        base[i] = low[i % 16] = sinf((float)(i * i));
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "88", true);
+    add_value(&b, &a, "y", FLOAT, "88", false);
+    add_tensor(&b, "q.base_layer.weight", 2, (int64_t[]){8, 8}, base);
+    add_tensor(&b, "q.lora_A.default.weight", 2, (int64_t[]){8, 2}, low);
+    add_tensor(&b, "q.lora_B.default.weight", 2, (int64_t[]){2, 8}, low);
+    add_node(&b, &a, "MatMul", "x q.base_layer.weight", "h");
+    add_node(&b, &a, "MatMul", "x q.lora_A.default.weight", "k");
+    add_node(&b, &a, "MatMul", "k q.lora_B.default.weight", "l");
+    add_node(&b, &a, "Add", "h l", "y");
+    Imported r = import_file(save(&b, &a, "adapter.onnx"));
+    for (int n = 0; n < 2; n++) {
+        arena_free(&r.arena);
+        ck_assert_msg(build_graph(&r, &(OnnxOptions){.train = chosen, .ntrain = n}), "%s", r.d.msg);
+        ck_assert(noted(r.m, ONNX_REMARK, "q.lora_A.default.weight", "--train '*lora_*'") == (n == 0));
+    }
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(biases_train)
 {
     static float w[64] = {1, 2, 3}, b[16] = {0, 0, 0, 0, 1, 1}, one = 2;
@@ -559,6 +589,7 @@ Suite *suite_trains(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, values_decide_what_trains);
     tcase_add_loop_test(t, exporters_say_what_trains, 0, 5);
+    tcase_add_test(t, adapters_are_told);
     tcase_add_test(t, biases_train);
     tcase_add_test(t, random_targets_are_binary);
     tcase_add_loop_test(t, fills_stand_for_stripped_weights, 0, 2);

@@ -30,6 +30,27 @@ START_TEST(as_from_the_model)
 }
 END_TEST
 
+/* What trains is saved without the rest, and starts from there. */
+START_TEST(without_what_is_frozen)
+{
+    const char *args = MLP "--train '0.*' --save-trained --steps 3 ";
+    Diag d = {0};
+    ckc_accepts(format("%s --save a.safetensors --save a.onnx", args));
+    DataFile *f = data_open("a.safetensors", &d);
+    ck_assert_msg(f && data_count(f) == 2, "%s", d.msg);
+    ck_assert(data_find(f, "0.weight") >= 0 && data_find(f, "0.bias") >= 0);
+    data_close(f);
+    ckc_accepts("a.onnx --bind batch=4 --threads 1 --quiet -o q --train '0.*' --save-trained --steps 3 "
+                "--save b.safetensors");
+    ckc_accepts(format("%s --weights a.safetensors --save c.safetensors", args));
+    same_file("b.safetensors", "c.safetensors");
+    ckc_accepts("run p/step.ckp --quiet --weights a.safetensors --save-trained --steps 3 "
+                "--save d.safetensors");
+    same_file("b.safetensors", "d.safetensors");
+    ckc_fails("", MLP "--weights a.safetensors", 1, "has no '1.weight'");
+}
+END_TEST
+
 enum { MOST = 20 };
 
 /* The file again with tensor `at` changed: its type, its name, or one more of another name. */
@@ -98,6 +119,7 @@ Suite *suite_weights(void)
     tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_set_timeout(c, 120);
     tcase_add_test(c, as_from_the_model);
+    tcase_add_test(c, without_what_is_frozen);
     tcase_add_test(c, names_and_types);
     tcase_add_test(c, half_is_widened);
     suite_add_tcase(s, c);

@@ -390,6 +390,7 @@ static bool import_model(Import *x)
     report_ties(x);
     report_folded_norms(x);
     report_detached(x);
+    report_adapters(x);
     return true;
 }
 

@@ -299,6 +299,7 @@ bool role_is_stripped_weight(const Import *x, const char *name);
 bool role_promotes_constants(const Import *x);
 /* Parameters that no gradient can reach become constants. */
 void roles_finish(Import *x);
+void report_adapters(Import *x);
 
 /* import_conv.c: the windows of a convolution of operand 0 with these weights. */
 bool read_conv(OnnxNode *n, int weights, ConvAttrs *at);

@@ -330,3 +330,16 @@ void roles_finish(Import *x)
         note(x, ONNX_FROZEN, v->name, "no gradient reaches it");
     }
 }
+
+/* No file says what PyTorch has frozen, but adapters have been put beside weights that are. */
+void report_adapters(Import *x)
+{
+    const Graph *g = x->g;
+    for (uint32_t i = 1; i < g->nvals && x->opt->ntrain == 0; i++)
+        if (g->vals[i].kind == VAL_PARAM && strstr(g->vals[i].name, ".lora_A.")) {
+            note(x, ONNX_REMARK, g->vals[i].name,
+                 "is of an adapter, but all weights train: --train '*lora_*' trains adapters alone, as "
+                 "PyTorch does");
+            return;
+        }
+}
