@@ -283,17 +283,22 @@ static Tensor array_of(DataFile *f, const char *name)
     return t;
 }
 
-static void same_array(const char *one, const char *other, const char *name)
+static void same_named(const char *one, const char *name, const char *other, const char *other_name)
 {
     Diag d = {0};
     DataFile *f = data_open(one, &d), *g = data_open(other, &d);
     ck_assert(f && g);
-    Tensor a = array_of(f, name), b = array_of(g, name);
+    Tensor a = array_of(f, name), b = array_of(g, other_name);
     ck_assert(type_equal(&a.type, &b.type));
     for (int64_t i = 0; i < type_count(&a.type); i++)
         ck_assert_double_eq_tol(tensor_f(&a, i), tensor_f(&b, i), 1e-5);
     data_close(f);
     data_close(g);
+}
+
+static void same_array(const char *one, const char *other, const char *name)
+{
+    same_named(one, name, other, name);
 }
 
 static bool has_array(const char *path, const char *name)
@@ -326,6 +331,33 @@ START_TEST(transposed_weights_have_their_names)
     ckc_accepts(format("d.onnx -o d %s --save saved6.safetensors", args));
     same_array("p6.safetensors", "d6.safetensors", "fc.weight");
     same_array("p6.safetensors", "saved6.safetensors", "fc.weight");
+    arena_free(&a);
+}
+END_TEST
+
+/* A head that is a transposed copy of the table, under a name of the exporter's, is tied by its module's name
+ * and saved under it. */
+START_TEST(transposed_copies_are_tied_by_name)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "43", true);
+    add_value(&b, &a, "y", FLOAT, "43", false);
+    add_tensor(&b, "emb.weight", 2, (int64_t[]){3, 2}, turned);
+    add_tensor(&b, "val_1", 2, (int64_t[]){2, 3}, table);
+    node(&b, &a, "MatMul", "x emb.weight", "h", "%h = matmul(args = (%x, %p_e))", NULL);
+    node(&b, &a, "MatMul", "h val_1", "y",
+         "%y = call_function[target=torch.ops.aten.linear.default](args = (%h, %p_h))", NULL);
+    sign(&b, &a, "p_e: PARAMETER target='emb.weight'\np_h: PARAMETER target='head.weight'\n");
+    Imported r = import_file(save(&b, &a, "head.onnx"));
+    ck_assert_int_eq(params_with(&r, false), 2);
+    ck_assert(noted(r.m, ONNX_REMARK, "head.weight", "--tie emb.weight=head.weight"));
+    release(&r);
+    ckc_accepts("head.onnx --loss mse --optimizer sgd --quiet --steps 2 -o o --tie emb.weight=head.weight "
+                "--save t.safetensors --save t.onnx");
+    same_named("t.safetensors", "emb.weight", "t.safetensors", "head.weight");
+    ckc_accepts("t.onnx --loss mse --optimizer sgd --quiet --steps 1 -o o --tie emb.weight=head.weight");
     arena_free(&a);
 }
 END_TEST
@@ -463,6 +495,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, the_exporters_tensors_are_no_parameters);
     tcase_add_test(t, copies_of_one_parameter_are_tied);
     tcase_add_test(t, transposed_weights_have_their_names);
+    tcase_add_test(t, transposed_copies_are_tied_by_name);
     tcase_add_test(t, detached_values_stop_gradients);
     tcase_add_test(t, folded_norms_are_not_merged);
     tcase_add_test(t, computed_in_place_of_parameters);

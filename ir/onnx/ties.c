@@ -76,21 +76,38 @@ void report_ties(Import *x)
                 mark[j].val = 0; /* once */
 }
 
-/* --tie a=b: b is a, or a transposed. */
-static bool tie(Import *x, const OnnxTie *t)
+/* The name that the file has for a weight, which may be given by that of its module. */
+static const char *name_in_file(const Import *x, const char *name)
 {
+    const Merged *merged = model_merged(x->m);
+    Val v;
+    for (uint32_t i = 0; i < merged->nturned && !scope_find(x, name, &v); i++)
+        if (strcmp(merged->turned[i].copy, name) == 0)
+            return merged->turned[i].kept;
+    return name;
+}
+
+/* --tie a=b: b is a, or a transposed. */
+static bool tie(Import *x, const OnnxTie *given)
+{
+    const OnnxTie *t = &(OnnxTie){name_in_file(x, given->kept), name_in_file(x, given->copy)};
     Val a, b;
     if (!scope_find(x, t->kept, &a) || !scope_find(x, t->copy, &b))
-        return fail(x->d, "--tie %s=%s: no such weights", t->kept, t->copy);
+        return fail(x->d, "--tie %s=%s: no such weights", given->kept, given->copy);
     if (a.i == b.i)
         return true; /* they are already */
     const Type *ta = val_type(x->g, a), *tb = val_type(x->g, b);
     bool same = type_equal(ta, tb);
     if (!same && !transposes(ta, tb))
         return fail(x->d, "--tie %s=%s: the shapes do not fit", t->kept, t->copy);
+    const ModelName *module = graph_module_name(x->g, b);
     x->g->vals[b.i].kind = VAL_CONST; /* read by nothing from now on */
     x->g->vals[b.i].in_model = NULL;
     graph_name_in_model(x->g, a, t->copy, !same);
+    if (module && same)
+        graph_name_in_module(x->g, a, module->name);
+    else if (module)
+        graph_name_in_model(x->g, a, module->name, false);
     scope_set(x, t->copy, same ? a : build_transpose(x->g, a, (int[]){1, 0}));
     note(x, ONNX_REMARK, t->copy, "tied to '%s'", t->kept);
     return true;
