@@ -335,6 +335,52 @@ START_TEST(transposed_weights_have_their_names)
 }
 END_TEST
 
+/* Equal ones, as adapters of several layers that begin with zeros, are one tensor of the file: chosen by the
+ * first one's name, saved under all, and apart with --untie. */
+START_TEST(merged_transposes_have_all_names)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "42", true);
+    add_value(&b, &a, "y", FLOAT, "42", false);
+    add_tensor(&b, "val_1", 2, (int64_t[]){2, 2}, zeros);
+    add_tensor(&b, "w", 1, (int64_t[]){2}, odd);
+    for (int i = 0; i < 2; i++) {
+        node(&b, &a, "MatMul", i ? "h1 val_1" : "x val_1", i ? "l1" : "l0",
+             i ? "%l1 = call_function[target=torch.ops.aten.linear.default](args = (%h1, %p_b1))"
+               : "%l0 = call_function[target=torch.ops.aten.linear.default](args = (%x, %p_b0))",
+             NULL);
+        node(&b, &a, "Add", i ? "h1 l1" : "x l0", i ? "h2" : "h1", "%h = add(args = (%x, %l))", NULL);
+    }
+    node(&b, &a, "Mul", "h2 w", "y", "%y = mul(args = (%h2, %p_w))", NULL);
+    sign(&b, &a, "p_b0: PARAMETER target='a.lora_B.weight'\np_b1: PARAMETER target='b.lora_B.weight'\n"
+                 "p_w: PARAMETER target='w'\n");
+    save(&b, &a, "zeros.onnx");
+    const char *args = "zeros.onnx --loss mse --optimizer sgd --quiet --steps 2 --save-trained "
+                       "--train '*lora_*'";
+    ckc_accepts(format("%s -o o --save one.safetensors", args));
+    same_named("one.safetensors", "a.lora_B.weight", "one.safetensors", "b.lora_B.weight");
+    ck_assert(!has_array("one.safetensors", "val_1") && !has_array("one.safetensors", "w"));
+    ckc_accepts(format("%s -o o --untie --save two.safetensors --save two.onnx", args));
+    Imported r = import_file("zeros.onnx");
+    ck_assert_int_eq(params_with(&r, false), 2);
+    ck_assert(noted(r.m, ONNX_REMARK, "val_1", "(a.lora_B.weight, b.lora_B.weight)"));
+    release(&r);
+    Diag d = {0};
+    DataFile *f = data_open("two.safetensors", &d);
+    ck_assert(f && data_count(f) == 2);
+    Tensor p = array_of(f, "a.lora_B.weight"), q = array_of(f, "b.lora_B.weight");
+    ck_assert(tensor_f(&p, 0) != 0 && tensor_f(&p, 0) != tensor_f(&q, 0));
+    data_close(f);
+    ckc_accepts(format("%s -o o --untie --weights two.safetensors --save four.safetensors", args));
+    ckc_accepts("two.onnx --loss mse --optimizer sgd --quiet --steps 2 --save-trained --train '*lora_*' -o o "
+                "--save more.safetensors");
+    same_named("four.safetensors", "b.lora_B.weight", "more.safetensors", "b.lora_B.weight");
+    arena_free(&a);
+}
+END_TEST
+
 /* A head that is a transposed copy of the table, under a name of the exporter's, is tied by its module's name
  * and saved under it. */
 START_TEST(transposed_copies_are_tied_by_name)
@@ -495,6 +541,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, the_exporters_tensors_are_no_parameters);
     tcase_add_test(t, copies_of_one_parameter_are_tied);
     tcase_add_test(t, transposed_weights_have_their_names);
+    tcase_add_test(t, merged_transposes_have_all_names);
     tcase_add_test(t, transposed_copies_are_tied_by_name);
     tcase_add_test(t, detached_values_stop_gradients);
     tcase_add_test(t, folded_norms_are_not_merged);

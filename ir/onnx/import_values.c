@@ -57,7 +57,7 @@ static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p
         note(x, ONNX_REMARK, name, "its values should lie in '%s', which is not there: a run needs them",
              lacks);
     bool weight = kind != VAL_CONST || role_is_frozen(x, name, x->m->nnotes > notes);
-    const char *module = x->depth == 0 ? transposed_parameter(x->m, name) : NULL;
+    const char *module = x->depth == 0 ? transposed_parameter(x->m, name, x->opt->untie) : NULL;
     const char *shown = module ? module : name;
     *v = kind == VAL_CONST ? graph_const(x->g, shown, t.t.type, t.t.data)
                            : graph_value(x->g, shown, t.t.type, kind);

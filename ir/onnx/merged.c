@@ -30,7 +30,7 @@ typedef struct {
     Read *read;
     uint32_t nread, cread;
     NameMap known;  /* parameters that are read */
-    NameMap turned; /* and those of which a transpose is */
+    NameMap turned; /* and those of which a transpose is: to the first read of that */
     Merged *out;
 } Finder;
 
@@ -236,32 +236,49 @@ static void tell_apart(Finder *f, Read *r, uint32_t n)
     }
 }
 
-/* What PyTorch makes of a Linear's weight by default: the transpose, under a name such as val_7.  All that
- * reads it says which parameter it was. */
-static void find_transposed(Finder *f, const Read *r, uint32_t n)
+/* from: the first read of the tensor that it is, or is told apart from. */
+static void add_transposed(Finder *f, uint32_t from, const char *name, const char *parameter, bool merged)
 {
-    const Onnx__TensorProto *t = r->of;
     Merged *out = f->out;
-    if (t->n_dims != 2 || r->param == t->name || declared(f->signature, t->name))
+    const uint32_t *other = name_get(&f->turned, parameter);
+    if (other && *other != from)
+        return; /* a second copy of it: a layer applied repeatedly */
+    name_put(&f->turned, parameter, from);
+    if (!name_add(&out->transposed_at, name, out->ntransposed))
         return;
+    out->transposed = arena_grow(&f->m->arena, out->transposed, out->ntransposed, &out->ctransposed,
+                                 sizeof *out->transposed);
+    out->transposed[out->ntransposed++] = (Transposed){name, parameter, merged};
+}
+
+/* What PyTorch makes of a Linear's weight by default: the transpose, under a name such as val_7.  All that
+ * reads it says which parameter it was; equal ones are merged, as adapters that begin with zeros. */
+static void find_transposed(Finder *f, uint32_t from, uint32_t n)
+{
+    const Read *r = &f->read[from];
+    const char *own = r->of->name;
+    bool merged = false;
     for (uint32_t i = 0; i < n; i++) {
         const char *op = pb(f->m->proto->graph->node[r[i].node]->op_type);
         if (r[i].weak || r[i].slot != 1 || !f->record[r[i].node].linear || strcmp(op, "MatMul") != 0 ||
-            strcmp(r[i].param, r->param) != 0)
+            r[i].param == own)
             return;
+        merged |= strcmp(r[i].param, r->param) != 0;
     }
-    if (!name_add(&f->turned, r->param, 0))
-        return; /* a second copy of it: a layer applied repeatedly */
-    out->turned = arena_grow(&f->m->arena, out->turned, out->nturned, &out->cturned, sizeof *out->turned);
-    name_put(&out->turned_at, t->name, out->nturned);
-    out->turned[out->nturned++] = (OnnxTie){t->name, r->param};
+    if (r->of->n_dims != 2 || declared(f->signature, own))
+        return;
+    add_transposed(f, from, own, r->param, merged);
+    for (uint32_t i = 0; i < n && merged; i++)
+        if (strcmp(r[i].name, own) != 0)
+            add_transposed(f, from, r[i].name, r[i].param, false);
 }
 
-const char *transposed_parameter(OnnxModel *m, const char *name)
+const char *transposed_parameter(OnnxModel *m, const char *name, bool apart)
 {
     const Merged *merged = model_merged(m);
-    const uint32_t *i = name_get(&merged->turned_at, name);
-    return i ? merged->turned[*i].copy : NULL;
+    const uint32_t *i = name_get(&merged->transposed_at, name);
+    const Transposed *t = i ? &merged->transposed[*i] : NULL;
+    return t && !(t->merged && apart) ? t->parameter : NULL;
 }
 
 /* Several tensors made from one parameter that the file has not: a layer applied repeatedly. */
@@ -472,7 +489,7 @@ const Merged *model_merged(OnnxModel *m)
     f.record = read_records(m);
     f.values = arena_alloc(&m->arena, gp->n_initializer + 1, sizeof *f.values);
     f.turned = name_map(&m->arena);
-    f.out->turned_at = name_map(&m->arena);
+    f.out->transposed_at = name_map(&m->arena);
     find_lacking(&f);
     if (f.record)
         find_reads(&f);
@@ -482,7 +499,7 @@ const Merged *model_merged(OnnxModel *m)
         for (n = 1; i + n < f.nread && f.read[i + n].of == f.read[i].of; n++) {
         }
         tell_apart(&f, &f.read[i], n);
-        find_transposed(&f, &f.read[i], n);
+        find_transposed(&f, i, n);
     }
     f.known = name_map(&m->arena);
     for (uint32_t i = 0; i < f.nread; i++)
@@ -522,8 +539,10 @@ static const char *listing(Import *x, const char *const *name, uint32_t n)
 {
     enum { SHOWN = 4 };
     const char *text = "";
-    for (uint32_t i = 0; i < n && i < SHOWN; i++)
-        text = arena_printf(x->a, "%s%s%s", text, i ? ", " : "", name[i]);
+    for (uint32_t i = 0; i < n && i < SHOWN; i++) {
+        const char *transposed = transposed_parameter(x->m, name[i], true);
+        text = arena_printf(x->a, "%s%s%s", text, i ? ", " : "", transposed ? transposed : name[i]);
+    }
     return n > SHOWN ? arena_printf(x->a, "%s and %u more", text, n - SHOWN) : text;
 }
 
@@ -569,8 +588,13 @@ static bool ambiguous(const Merged *merged, const char *kept, const char *name)
 /* It is saved under this name as well. */
 static void add_weight_name(Import *x, const Merged *merged, const char *kept, const char *name)
 {
+    const char *transposed = transposed_parameter(x->m, name, true);
     Val v;
-    if (scope_find(x, kept, &v) && x->g->vals[v.i].kind == VAL_PARAM && !ambiguous(merged, kept, name))
+    if (!scope_find(x, kept, &v) || x->g->vals[v.i].kind != VAL_PARAM || ambiguous(merged, kept, name))
+        return;
+    if (transposed)
+        graph_name_in_module(x->g, v, arena_strndup(x->g->arena, transposed, strlen(transposed)));
+    else
         name_value(x, v, name);
 }
 

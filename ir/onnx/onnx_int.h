@@ -253,6 +253,12 @@ typedef struct {
     uint32_t n, cap;
 } Names;
 
+/* An initializer that is the transpose of a parameter which the file has not itself. */
+typedef struct {
+    const char *name, *parameter;
+    bool merged; /* of several, the first of which is said, unless they are told apart */
+} Transposed;
+
 typedef struct Merged {
     Separate *read; /* by initializer, the biases last */
     uint32_t n, cap;
@@ -262,9 +268,9 @@ typedef struct Merged {
     uint32_t ntie, ctie;
     OnnxTie *alias; /* second names of weights that two modules hold; the file has one */
     uint32_t nalias, calias;
-    OnnxTie *turned; /* transposes of parameters that the file has not: names in it, of the parameters */
-    uint32_t nturned, cturned;
-    NameMap turned_at; /* by the name in the file */
+    Transposed *transposed;
+    uint32_t ntransposed, ctransposed;
+    NameMap transposed_at; /* by name */
     Names unread;   /* parameters of the program that no node has read */
     Names computed; /* tensors of no known origin that may be made from them */
     Names constant; /* and those where none of them is near */
@@ -272,8 +278,9 @@ typedef struct Merged {
 } Merged;
 
 const Merged *model_merged(OnnxModel *m);
-/* The parameter that an initializer is the transpose of and the file has not itself; NULL: none. */
-const char *transposed_parameter(OnnxModel *m, const char *name);
+/* The parameter that an initializer is the transpose of and the file has not itself; NULL: none.  apart: what
+ * was merged has been told apart. */
+const char *transposed_parameter(OnnxModel *m, const char *name, bool apart);
 /* Let nodes read, and the graph have, the initializers that the options ask for. */
 void merged_prepare(Import *x);
 void merged_report(Import *x);

@@ -56,7 +56,7 @@ bool role_is_frozen(const Import *x, const char *name, bool noted)
  * constants, and parameters that nothing reads. */
 static const Declared *said_of(const Import *x, const char *name)
 {
-    const char *parameter = transposed_parameter(x->m, name);
+    const char *parameter = transposed_parameter(x->m, name, x->opt->untie);
     const Declared *said = declared(x->roles->signature, parameter ? parameter : name);
     return said && said->constant && x->roles->closed_over ? NULL : said;
 }
@@ -274,7 +274,7 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
 {
     const char *why = NULL;
     int64_t n = type_count(&t->type);
-    const char *parameter = transposed_parameter(x->m, name);
+    const char *parameter = transposed_parameter(x->m, name, x->opt->untie);
     if (listed(x->opt, name) || (parameter && listed(x->opt, parameter))) {
         note(x, ONNX_TRAINED, name, "chosen");
         return VAL_PARAM;

@@ -81,9 +81,10 @@ static const char *name_in_file(const Import *x, const char *name)
 {
     const Merged *merged = model_merged(x->m);
     Val v;
-    for (uint32_t i = 0; i < merged->nturned && !scope_find(x, name, &v); i++)
-        if (strcmp(merged->turned[i].copy, name) == 0)
-            return merged->turned[i].kept;
+    for (uint32_t i = 0; i < merged->ntransposed && !scope_find(x, name, &v); i++)
+        if (strcmp(merged->transposed[i].parameter, name) == 0 &&
+            !(merged->transposed[i].merged && x->opt->untie))
+            return merged->transposed[i].name;
     return name;
 }
 
