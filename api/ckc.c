@@ -248,12 +248,9 @@ static void list_results(ckc_session *s)
     s->output = (List){.what = "output", .at = name_map(&s->arena)};
     s->gradient = (List){.what = "gradient", .at = name_map(&s->arena)};
     for (uint32_t i = r.loss; i < g->nout; i++) {
-        bool output = i < r.gradients;
-        const ModelName *module =
-            output ? NULL : graph_module_name(g, s->job->info.trained[i - r.gradients].param);
-        list_add(s, output ? &s->output : &s->gradient, g->out[i], r.name[i], false);
-        if (module)
-            list_add(s, &s->gradient, g->out[i], module->name, true);
+        list_add(s, i < r.gradients ? &s->output : &s->gradient, g->out[i], r.name[i], false);
+        if (r.module[i])
+            list_add(s, &s->gradient, g->out[i], r.module[i]->name, true);
     }
 }
 

@@ -112,8 +112,8 @@ typedef struct ckc_tensor {
 } ckc_tensor;
 
 /* Inputs of a step, those of the model that it reads and the targets of a loss that was added, and weights:
- * tensors of the model's file, under each of their names.  From k = 0; 0: there is no such, *t is as it was.
- * The shape of an input is that of one micro-batch. */
+ * tensors of the model's file, under each of their names and those of their modules.  From k = 0; 0: there is
+ * no such, *t is as it was.  The shape of an input is that of one micro-batch. */
 CKC_API int ckc_input(const ckc_session *s, int k, ckc_tensor *t);
 CKC_API int ckc_weight(const ckc_session *s, int k, ckc_tensor *t);
 

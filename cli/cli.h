@@ -347,6 +347,7 @@ bool output_weight(Job *j, Val v, Tensor *t);
 /* Names of the plan's outputs: the loss, those of the model, the parameters whose gradients they are. */
 typedef struct {
     const char **name;
+    const ModelName **module; /* of a gradient: its parameter's name in the module; NULL: as in the file */
     uint32_t loss;      /* 1: the first is the loss, 0: there is none */
     uint32_t gradients; /* the first of them */
 } Results;

@@ -367,7 +367,9 @@ static bool is_number(const Type *t) { return dtype_is_float(t->dt) && type_coun
 Results output_results(Job *j)
 {
     const Graph *g = j->plan->g;
-    Results r = {.name = NEW(&j->arena, const char *, g->nout + 1), .gradients = results_of(j)};
+    Results r = {.name = NEW(&j->arena, const char *, g->nout + 1),
+                 .module = NEW(&j->arena, const ModelName *, g->nout + 1),
+                 .gradients = results_of(j)};
     r.loss = j->info.loss.i || (j->in_schedule && g->nout && is_number(val_type(g, g->out[0])));
     uint32_t n = r.loss;
     bool dropped = r.gradients - n < j->noutput;
@@ -380,21 +382,15 @@ Results output_results(Job *j)
             r.name[n++] = j->output[i].name;
     for (; n < r.gradients; n++)
         r.name[n] = graph_model_name(g, g->out[n]);
-    for (; n < g->nout; n++)
-        r.name[n] = graph_model_name(g, j->info.trained[n - r.gradients].param);
+    for (; n < g->nout; n++) {
+        Val param = j->info.trained[n - r.gradients].param;
+        r.name[n] = graph_model_name(g, param);
+        r.module[n] = graph_module_name(g, param);
+    }
     return r;
 }
 
-/* As the parameter's module has it: under the file's name its gradient is, too. */
-static int add_module_gradient(Job *j, Val param, const Tensor *t, NamedTensor *v)
-{
-    const ModelName *module = graph_module_name(j->plan->g, param);
-    if (!module)
-        return 0;
-    *v = (NamedTensor){module->name, tensor_transposed(t, &j->arena)};
-    return 1;
-}
-
+/* Gradients as the file has their parameters, and as modules do. */
 bool output_grads(Job *j)
 {
     const Graph *g = j->plan->g;
@@ -407,8 +403,8 @@ bool output_grads(Job *j)
         TRY(exec_read(j->exec, g->out[i], &j->o->diag));
         Tensor t = exec_tensor(j->exec, g->out[i]);
         v[n++] = (NamedTensor){r.name[i], t};
-        if (i >= r.gradients)
-            n += add_module_gradient(j, j->info.trained[i - r.gradients].param, &t, v + n);
+        if (r.module[i])
+            v[n++] = (NamedTensor){r.module[i]->name, tensor_transposed(&t, &j->arena)};
     }
     return npz_write(j->o->grads, n, v, &j->o->diag);
 }

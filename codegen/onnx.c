@@ -122,10 +122,8 @@ static bool write_sources(Writer *w)
 {
     const Graph *g = w->g;
     const bool *source = graph_sources(g, w->a);
-    bool *changes = NEW(w->a, bool, g->nvals);
+    const bool *changes = graph_updated(g, w->a);
     w->name = NEW(w->a, const char *, g->nvals + 1);
-    for (uint32_t i = 0; i < g->nupdate; i++)
-        changes[g->update[i].state.i] = true;
     for (uint32_t i = 1; i < g->nvals; i++) {
         const Value *v = &g->vals[i];
         if (!source[i] || v->kind == VAL_TEMP)

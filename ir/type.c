@@ -228,12 +228,16 @@ void tensor_set_i(Tensor *t, int64_t i, int64_t v)
 
 Tensor tensor_transposed(const Tensor *t, Arena *a)
 {
+    enum { TILE = 32 };
     int64_t rows = t->type.dim[1], columns = t->type.dim[0];
     size_t size = (size_t)dtype_size[t->type.dt];
     Tensor r = {type_make(t->type.dt, 2, (int64_t[]){rows, columns}),
                 arena_alloc(a, (size_t)type_bytes(&t->type) + 1, 1)};
-    for (int64_t i = 0; i < rows * columns; i++)
-        memcpy((char *)r.data + (size_t)i * size,
-               (const char *)t->data + (size_t)(i % columns * rows + i / columns) * size, size);
+    for (int64_t top = 0; top < rows; top += TILE)
+        for (int64_t left = 0; left < columns; left += TILE)
+            for (int64_t i = top; i < rows && i < top + TILE; i++)
+                for (int64_t k = left; k < columns && k < left + TILE; k++)
+                    memcpy((char *)r.data + (size_t)(i * columns + k) * size,
+                           (const char *)t->data + (size_t)(k * rows + i) * size, size);
     return r;
 }

@@ -1,7 +1,7 @@
 /* split_head.c -- cross-entropy over a large vocabulary in blocks of rows (ir/split.c).
  *
  *   logits = x w   loss, lse = cross_entropy(logits)   dlogits = cross_entropy_bwd(..)
- *   dx = dlogits w'                                    dw = dlogits' x, if w trains
+ *   dx = dlogits w'                                    dw = dlogits' x, those that are wanted
  *
  * where the loss may be in single precision and the products in half.
  * Rows do not see each other, and the cotangent of the loss does not depend on the loss, so a block of
@@ -17,8 +17,8 @@ enum { ROW_UNIT = 16 }; /* blocks are multiples */
 typedef struct {
     Graph *g;
     const uint32_t *uses;
-    const Node *logits, *loss, *slope, *dx;
-    const Node *dw; /* NULL: the weights do not train */
+    const Node *logits, *loss, *slope;
+    const Node *dx, *dw; /* NULL: nothing before the head trains, or not its weights */
     bool weight_first; /* dw = x' dlogits, not dlogits' x */
     int64_t rows;   /* of the logits */
     int64_t asked;  /* for a block; 0: as the rule says */
@@ -109,7 +109,7 @@ static bool find_products(Head *h)
             h->dx = m;
         }
     }
-    return h->dx && (h->dw != NULL) == (count == 2);
+    return count > 0 && (h->dx != NULL) + (h->dw != NULL) == count;
 }
 
 static bool find(Head *h, const Node *loss)
@@ -181,8 +181,9 @@ static Parts build_head(const Head *h)
                       (Val[]){given, wide, target, out[1], weight}, &at);
     slope = build_cast(g, slope, val_type(g, x)->dt);
     Val factor[] = {h->weight_first ? x : slope, h->weight_first ? slope : x};
-    Parts p = {.loss = out[0],
-               .dx = build(g, OP_matmul, NULL, 2, (Val[]){slope, h->dx->in[1]}, h->dx->attr)};
+    Parts p = {.loss = out[0]};
+    if (h->dx)
+        p.dx = build(g, OP_matmul, NULL, 2, (Val[]){slope, h->dx->in[1]}, h->dx->attr);
     if (h->dw)
         p.dw = build(g, OP_matmul, NULL, 2, factor, h->dw->attr);
     if (g->diag->failed)
@@ -191,7 +192,8 @@ static Parts build_head(const Head *h)
     for (uint32_t i = first; i < g->nnodes; i++)
         g->nodes[i].group = g->ngroups;
     set_split(g, logits, SPLIT_ROWS, block_rows(h));
-    set_split(g, p.dx, SPLIT_ROWS, block_rows(h));
+    if (h->dx)
+        set_split(g, p.dx, SPLIT_ROWS, block_rows(h));
     if (h->dw)
         set_split(g, p.dw, SPLIT_SUM, block_rows(h));
     const Type *t = val_type(g, h->loss->out[0]);
@@ -241,7 +243,7 @@ static bool depends(const Graph *g, Val v, const Node *loss, bool *seen)
     return false;
 }
 
-static NodeId id_of(const Graph *g, const Node *n) { return g->vals[n->out[0].i].def; }
+static NodeId id_of(const Graph *g, const Node *n) { return n ? g->vals[n->out[0].i].def : (NodeId){0}; }
 
 /* They stand where the loss stood, behind what makes its cotangent. */
 static void replace(Head *h, StepInfo *info, Arena *tmp)
@@ -251,13 +253,11 @@ static void replace(Head *h, StepInfo *info, Arena *tmp)
     NodeId *old = NEW(tmp, NodeId, n + 1);
     memcpy(old, g->order, n * sizeof *old);
     /* building moves the tables of nodes */
-    Node logits = *h->logits, loss = *h->loss, slope = *h->slope, dx = *h->dx, dw = {0};
-    if (h->dw)
-        dw = *h->dw;
-    NodeId gone[] = {id_of(g, h->loss), id_of(g, h->slope), id_of(g, h->dx),
-                     h->dw ? id_of(g, h->dw) : (NodeId){0}};
-    *h = (Head){g, h->uses, &logits, &loss, &slope, &dx, h->dw ? &dw : NULL, h->weight_first, h->rows,
-                h->asked, h->device};
+    Node logits = *h->logits, loss = *h->loss, slope = *h->slope, none = {0};
+    Node dx = h->dx ? *h->dx : none, dw = h->dw ? *h->dw : none;
+    NodeId gone[] = {id_of(g, h->loss), id_of(g, h->slope), id_of(g, h->dx), id_of(g, h->dw)};
+    *h = (Head){g, h->uses, &logits, &loss, &slope, h->dx ? &dx : NULL, h->dw ? &dw : NULL, h->weight_first,
+                h->rows, h->asked, h->device};
     Move m = {g, nnodes, NEW(tmp, bool, nnodes + 1), NEW(tmp, Val, nvals + 1)};
     g->norder = 0;
     for (uint32_t k = 0; k < n; k++) {
@@ -267,7 +267,8 @@ static void replace(Head *h, StepInfo *info, Arena *tmp)
                 append(&m, d);
             Parts p = build_head(h);
             m.subst[loss.out[0].i] = p.loss;
-            m.subst[dx.out[0].i] = p.dx;
+            if (h->dx)
+                m.subst[dx.out[0].i] = p.dx;
             if (h->dw)
                 m.subst[dw.out[0].i] = p.dw;
         }

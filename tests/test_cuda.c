@@ -325,7 +325,7 @@ START_TEST(warpgroups_compile_with_nvrtc)
         return;
     }
     add_wgmmas(&b, PLAIN);
-    int convolutions = add_wgmma_convolutions(&b, 0, getenv("CKC_LONG") ? 1 : 4);
+    int convolutions = add_wgmma_convolutions(&b, 0, 1);
     batch_print(&b);
     char *log = nvrtc_report(&n, b.source, "--gpu-architecture=sm_90a");
     int functions = 0, clean = 0;

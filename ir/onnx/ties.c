@@ -80,21 +80,20 @@ void report_ties(Import *x)
 static const char *name_in_file(const Import *x, const char *name)
 {
     const Merged *merged = model_merged(x->m);
-    Val v;
-    for (uint32_t i = 0; i < merged->ntransposed && !scope_find(x, name, &v); i++)
-        if (strcmp(merged->transposed[i].parameter, name) == 0 &&
-            !(merged->transposed[i].merged && x->opt->untie))
-            return merged->transposed[i].name;
+    for (uint32_t i = 0; i < merged->ntransposed; i++) {
+        const Transposed *t = &merged->transposed[i];
+        if (strcmp(t->parameter, name) == 0 && !(t->merged && x->opt->untie))
+            return t->name;
+    }
     return name;
 }
 
 /* --tie a=b: b is a, or a transposed. */
-static bool tie(Import *x, const OnnxTie *given)
+static bool tie(Import *x, const OnnxTie *t)
 {
-    const OnnxTie *t = &(OnnxTie){name_in_file(x, given->kept), name_in_file(x, given->copy)};
     Val a, b;
     if (!scope_find(x, t->kept, &a) || !scope_find(x, t->copy, &b))
-        return fail(x->d, "--tie %s=%s: no such weights", given->kept, given->copy);
+        return fail(x->d, "--tie %s=%s: no such weights", t->kept, t->copy);
     if (a.i == b.i)
         return true; /* they are already */
     const Type *ta = val_type(x->g, a), *tb = val_type(x->g, b);
@@ -132,8 +131,10 @@ static bool tie_if_equal(Import *x, const OnnxTie *t)
 bool restore_ties(Import *x)
 {
     const Merged *merged = model_merged(x->m);
-    for (int i = 0; i < x->opt->nties; i++)
-        TRY(tie(x, &x->opt->tie[i]));
+    for (int i = 0; i < x->opt->nties; i++) {
+        const OnnxTie *t = &x->opt->tie[i];
+        TRY(tie(x, &(OnnxTie){name_in_file(x, t->kept), name_in_file(x, t->copy)}));
+    }
     for (uint32_t i = 0; i < merged->ntie; i++)
         TRY(tie_if_equal(x, &merged->tie[i]));
     return true;
