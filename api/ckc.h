@@ -99,7 +99,7 @@ CKC_API int ckc_write_schedule(ckc_session *s, const char *folder, ckc_error *er
 
 /* ---- tensors --------------------------------------------------------------------------------------- */
 
-enum { CKC_F32 = 1, CKC_F64, CKC_BF16, CKC_F16, CKC_I64, CKC_I32, CKC_U8, CKC_BOOL };
+enum { CKC_F32 = 1, CKC_F64, CKC_BF16, CKC_F16, CKC_I64, CKC_I32, CKC_U8, CKC_BOOL, CKC_I8 };
 enum { CKC_MAX_RANK = 8 };
 
 /* Elements are in row-major order, without gaps. */

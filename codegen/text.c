@@ -66,7 +66,7 @@ const char *text_element(DType t)
     static const char *const name[DT_COUNT] = {
         [DT_F32] = "float",    [DT_F64] = "double",  [DT_BF16] = "uint16_t",
         [DT_F16] = "uint16_t", [DT_I64] = "int64_t", [DT_I32] = "int32_t",
-        [DT_U8] = "uint8_t",   [DT_BOOL] = "uint8_t"};
+        [DT_U8] = "uint8_t",   [DT_BOOL] = "uint8_t", [DT_I8] = "int8_t"};
     return name[t];
 }
 

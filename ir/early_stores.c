@@ -20,7 +20,7 @@ bool kernel_same_map(const Kernel *k, const KInst *a, const KInst *b)
     return true;
 }
 
-/* ---- 16 bits -------------------------------------------------------------------------------------- */
+/* ---- as in memory --------------------------------------------------------------------------------- */
 
 static double bf16_of(double a, double b, double c, double al, double be)
 {
@@ -32,26 +32,47 @@ static double f16_of(double a, double b, double c, double al, double be)
     (void)b, (void)c, (void)al, (void)be;
     return (double)f16_to_f32(f32_to_f16((float)a));
 }
-static const Expr as_bf16 = {"as_bf16", 1, EXPR_ARITH, "BF16(a)", bf16_of, NULL};
-static const Expr as_f16 = {"as_f16", 1, EXPR_ARITH, "F16(a)", f16_of, NULL};
-
-static const Expr *rounding(DType dt) { return dt == DT_BF16 ? &as_bf16 : dt == DT_F16 ? &as_f16 : NULL; }
-
-/* Rounded to that type, or loaded from it, and no digit was added. */
-static bool is_round(const Kernel *k, int v, DType dt)
+static int64_t i32_of(int64_t a, int64_t b, int64_t c, int64_t al, int64_t be)
 {
-    static const Op keeps[] = {OP_copy, OP_neg, OP_relu, OP_relu_bwd};
+    (void)b, (void)c, (void)al, (void)be;
+    return (int32_t)(uint32_t)(uint64_t)a;
+}
+static int64_t i8_of(int64_t a, int64_t b, int64_t c, int64_t al, int64_t be)
+{
+    (void)b, (void)c, (void)al, (void)be;
+    return (int8_t)(uint8_t)(uint64_t)a;
+}
+static int64_t u8_of(int64_t a, int64_t b, int64_t c, int64_t al, int64_t be)
+{
+    (void)b, (void)c, (void)al, (void)be;
+    return (uint8_t)(uint64_t)a;
+}
+
+static const Expr narrowing[DT_COUNT] = {
+    [DT_BF16] = {"as_bf16", 1, EXPR_ARITH, "BF16(a)", bf16_of, NULL},
+    [DT_F16] = {"as_f16", 1, EXPR_ARITH, "F16(a)", f16_of, NULL},
+    [DT_I32] = {"as_i32", 1, EXPR_ARITH, "I32(a)", NULL, i32_of},
+    [DT_I8] = {"as_i8", 1, EXPR_ARITH, "I8(a)", NULL, i8_of},
+    [DT_U8] = {"as_u8", 1, EXPR_ARITH, "U8(a)", NULL, u8_of},
+};
+
+/* Narrowed to that type, or loaded from it, and nothing was added. */
+static bool is_narrow(const Kernel *k, int v, DType dt)
+{
+    static const Op keeps[] = {OP_copy, OP_relu, OP_neg, OP_relu_bwd};
     const KInst *in = &k->ins[v];
-    bool is = in->kind == K_LOAD ? k->operand[in->operand] == dt : in->expr && in->expr == rounding(dt);
-    for (size_t i = 0; i < sizeof keeps / sizeof *keeps && in->kind == K_EXPR; i++)
-        is |= in->expr == &op_table[keeps[i]]->expr && is_round(k, in->arg[0], dt);
+    size_t nkeeps = dtype_is_float(dt) ? sizeof keeps / sizeof *keeps : 2; /* -128 has no negative */
+    bool is = in->kind == K_LOAD ? k->operand[in->operand] == dt : in->expr == &narrowing[dt];
+    for (size_t i = 0; i < nkeeps && in->kind == K_EXPR; i++)
+        is |= in->expr == &op_table[keeps[i]]->expr && is_narrow(k, in->arg[0], dt);
     return is;
 }
 
-int kernel_round(Kernel *k, int v, DType dt)
+int kernel_narrow(Kernel *k, int v, DType dt)
 {
-    const Expr *e = rounding(dt);
-    return !e || is_round(k, v, dt) ? v : k_expr(k, e, KT_REAL, v, 0, 0, 0, 0);
+    const Expr *e = &narrowing[dt];
+    KType type = dtype_is_float(dt) ? KT_REAL : KT_INT;
+    return !e->text || is_narrow(k, v, dt) ? v : k_expr(k, e, type, v, 0, 0, 0, 0);
 }
 
 /* ---- passes --------------------------------------------------------------------------------------- */
@@ -139,9 +160,9 @@ bool kernel_is_read_back(const Kernel *k, uint32_t store, uint32_t i)
     const KInst *in = &k->ins[i];
     DType dt = k->operand[k->ins[store].operand];
     int v = k->ins[store].arg[0];
-    if (dt == DT_F32 || is_round(k, v, dt))
+    if (dt == DT_F32 || is_narrow(k, v, dt))
         return (int)i == v;
-    return in->kind == K_EXPR && in->expr == rounding(dt) && in->arg[0] == v;
+    return in->kind == K_EXPR && in->expr == &narrowing[dt] && in->arg[0] == v;
 }
 
 /* A store of all points that memory holds as they are, in a kernel that reduces more than rows. */
@@ -155,7 +176,7 @@ static bool may_be_early(const Kernel *k, uint32_t i)
     while (inner > 0 && k->extent[inner] == 1)
         inner--;
     DType dt = k->operand[st->operand];
-    if ((dt != DT_F32 && !rounding(dt)) || !(k->red & ~(1u << inner)))
+    if ((dt != DT_F32 && dt != DT_BF16 && dt != DT_F16) || !(k->red & ~(1u << inner)))
         return false;
     for (int d = 0; d < k->rank; d++)
         if (k->extent[d] > 1 && st->stride[d] == 0)

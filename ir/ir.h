@@ -72,7 +72,7 @@ const char *nearest_hint(Nearest *near, char buf[NEAREST_HINT]);
 /* ---- type.c: element types, shapes, tensors --------------------------- */
 
 typedef enum {
-    DT_NONE, DT_F32, DT_F64, DT_BF16, DT_F16, DT_I64, DT_I32, DT_U8, DT_BOOL, DT_COUNT
+    DT_NONE, DT_F32, DT_F64, DT_BF16, DT_F16, DT_I64, DT_I32, DT_U8, DT_BOOL, DT_I8, DT_COUNT
 } DType;
 extern const char *const dtype_name[DT_COUNT];  /* "?", "f32", ... */
 extern const int8_t dtype_size[DT_COUNT];       /* bytes per element */

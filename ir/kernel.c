@@ -387,8 +387,9 @@ static bool merge_append(Merge *m, const Kernel *part, const Node *n)
                     m->k->ins[m->k->ins[w].arg[0]].kind == K_COLUMN_SUM)
                     return false;
                 map[i] = m->k->ins[w].arg[0];
-                if (in.rounded)
-                    map[i] = kernel_round(m->k, map[i], m->k->operand[in.operand]);
+                DType dt = m->k->operand[in.operand];
+                if (in.rounded || !dtype_is_float(dt))
+                    map[i] = kernel_narrow(m->k, map[i], dt);
                 continue;
             }
             if (in.kind == K_STORE)

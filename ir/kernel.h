@@ -266,8 +266,9 @@ bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int 
 
 /* ---- early_stores.c ----------------------------------------------------------- */
 
-/* Value v rounded to a type of 16 bits; v itself if it is so round already, or the type is another. */
-int kernel_round(Kernel *k, int v, DType dt);
+/* Value v as memory of that type holds it: rounded to 16 bits, an integer wrapped around; v itself if it is
+ * so narrow already, or registers have the type's width. */
+int kernel_narrow(Kernel *k, int v, DType dt);
 /* Is instruction i a store that the first pass makes, as later ones have less to read then?  They read back
  * what kernel_is_read_back(). */
 bool kernel_stores_early(const Kernel *k, uint32_t i);

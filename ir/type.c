@@ -6,10 +6,12 @@
 const char *const dtype_name[DT_COUNT] = {
     [DT_NONE] = "?",  [DT_F32] = "f32", [DT_F64] = "f64", [DT_BF16] = "bf16", [DT_F16] = "f16",
     [DT_I64] = "i64", [DT_I32] = "i32", [DT_U8] = "u8",   [DT_BOOL] = "bool",
+    [DT_I8] = "i8",
 };
 const int8_t dtype_size[DT_COUNT] = {
     [DT_F32] = 4, [DT_F64] = 8, [DT_BF16] = 2, [DT_F16] = 2,
     [DT_I64] = 8, [DT_I32] = 4, [DT_U8] = 1,   [DT_BOOL] = 1,
+    [DT_I8] = 1,
 };
 
 Type type_make(DType dt, int rank, const int64_t *dim)
@@ -179,6 +181,7 @@ int64_t tensor_i(const Tensor *t, int64_t i)
     switch (t->type.dt) {
     case DT_I64: return LOAD(int64_t);
     case DT_I32: return LOAD(int32_t);
+    case DT_I8: return ((const int8_t *)t->data)[i];
     case DT_U8:
     case DT_BOOL: return ((const uint8_t *)t->data)[i];
     case DT_NONE:
@@ -218,7 +221,8 @@ void tensor_set_i(Tensor *t, int64_t i, int64_t v)
     switch (t->type.dt) {
     case DT_I64: ((int64_t *)t->data)[i] = v; break;
     case DT_I32: ((int32_t *)t->data)[i] = (int32_t)(uint32_t)(uint64_t)v; break;
-    case DT_U8: ((uint8_t *)t->data)[i] = (uint8_t)(uint64_t)v; break;
+    case DT_U8:
+    case DT_I8: ((uint8_t *)t->data)[i] = (uint8_t)(uint64_t)v; break;
     case DT_BOOL: ((uint8_t *)t->data)[i] = v != 0; break;
     case DT_NONE:
     case DT_COUNT: break;

@@ -55,7 +55,7 @@ static DType elem_dtype(Elem e)
     case 'f':
         return e.size == 2 ? DT_F16 : e.size == 4 ? DT_F32 : e.size == 8 ? DT_F64 : DT_NONE;
     case 'i':
-        return e.size == 8 ? DT_I64 : DT_I32;
+        return e.size == 8 ? DT_I64 : e.size == 1 ? DT_I8 : DT_I32;
     case 'u':
         return e.size == 1 ? DT_U8 : e.size == 2 ? DT_I32 : DT_I64;
     case 'b':

@@ -163,7 +163,8 @@ size_t npy_header(char buf[NPY_HEADER_MAX], const Type *t)
 {
     static const char *const descr[DT_COUNT] = {
         [DT_F32] = "<f4", [DT_F64] = "<f8", [DT_BF16] = "<V2", [DT_F16] = "<f2",
-        [DT_I64] = "<i8", [DT_I32] = "<i4", [DT_U8] = "|u1",   [DT_BOOL] = "|b1"};
+        [DT_I64] = "<i8", [DT_I32] = "<i4", [DT_U8] = "|u1",   [DT_BOOL] = "|b1",
+        [DT_I8] = "|i1"};
     char dims[MAX_RANK * 22 + 1] = "";
     int n = 0;
     for (int i = 0; i < t->rank; i++)

@@ -28,7 +28,8 @@ static json_t *entry(const Type *t, int64_t offset)
 {
     static const char *const name[DT_COUNT] = {
         [DT_F32] = "F32", [DT_F64] = "F64", [DT_BF16] = "BF16", [DT_F16] = "F16",
-        [DT_I64] = "I64", [DT_I32] = "I32", [DT_U8] = "U8",     [DT_BOOL] = "BOOL"};
+        [DT_I64] = "I64", [DT_I32] = "I32", [DT_U8] = "U8",     [DT_BOOL] = "BOOL",
+        [DT_I8] = "I8"};
     json_t *e = json_object(), *shape = json_array(), *offsets = json_array();
     for (int i = 0; i < t->rank; i++)
         array_put(shape, json_integer(t->dim[i]));

@@ -214,7 +214,7 @@ static void store_shared(Gen *g)
     Type t = {.dt = g->f64 ? DT_F64 : some[pick(g, 3)], .rank = k->rank};
     memcpy(t.dim, k->extent, sizeof t.dim);
     k_store(k, operand(g, t), v);
-    v = kernel_round(k, v, t.dt);
+    v = kernel_narrow(k, v, t.dt);
     keep(g, v);
     keep(g, k_op(k, OP_neg, v, 0, 0));
 }
@@ -312,7 +312,7 @@ void residual_kernel(RandomKernel *r, Arena *a, DType dt, const int64_t shape[3]
     }
     r->nread = k->noperands;
     int sum = k_op(k, OP_relu_bwd, k_op(k, OP_add, in[0], in[1], 0), in[2], 0);
-    int dy = kernel_round(k, sum, dt), x = k_op(k, OP_sub, in[3], in[4], 0);
+    int dy = kernel_narrow(k, sum, dt), x = k_op(k, OP_sub, in[3], in[4], 0);
     int scale = k_const(k, KT_REAL, 1.0 / (double)(shape[0] * shape[2]));
     int bias = k_op(k, OP_mul, k_reduce(k, K_SUM, dy), scale, 0);
     int weight = k_op(k, OP_mul, k_reduce(k, K_SUM, k_op(k, OP_mul, dy, x, 0)), scale, 0);

@@ -250,9 +250,10 @@ START_TEST(npy_orders_and_types)
     Type t = type_make(DT_I32, 2, (int64_t[]){2, 3});
     expect_npy("{'descr': '<i4', 'fortran_order': True, 'shape': (2, 3), }", fortran, 24, &t,
                (double[]){1, 2, 3, 4, 5, 6});
-    t = type_make(DT_I32, 1, (int64_t[]){2});
+    t = type_make(DT_I8, 1, (int64_t[]){2});
     expect_npy("{'shape': (2,), 'fortran_order': False, 'descr': '|i1'}", "\xff\x05", 2, &t,
                (double[]){-1, 5});
+    t = type_make(DT_I32, 1, (int64_t[]){2});
     expect_npy("{'shape': (2,), 'fortran_order': False, 'descr': '<u2'}", "\xff\xff\1", 4, &t,
                (double[]){65535, 1});
     t = type_make(DT_BOOL, 1, (int64_t[]){2});

@@ -103,6 +103,25 @@ static const char *const graphs[] = {
     " dilations=[1,1], out=[4,4]}\n"
     "  output %p\n"
     "}\n",
+    /* integers that overflow within a kernel wrap around, as they do in memory */
+    "graph {\n"
+    "  input %i: i32[4]\n"
+    "  const %u: u8[4] = {255, 200, 3, 128}\n"
+    "  const %s: i8[4] = {127, -128, -3, 100}\n"
+    "  const %w: i32[4] = {2147483647, -2147483648, 5, -7}\n"
+    "  %iu: u8[4] = cast %i {dtype=u8}\n"
+    "  %is: i8[4] = cast %i {dtype=i8}\n"
+    "  %a: u8[4] = add %u, %iu #1\n"
+    "  %b: i8[4] = mul %s, %s #1\n"
+    "  %c: i32[4] = add %w, %w #1\n"
+    "  %d: i8[4] = sub %is, %b #1\n"
+    "  %fa: f32[4] = cast %a {dtype=f32} #1\n"
+    "  %fc: f32[4] = cast %c {dtype=f32} #1\n"
+    "  %fd: f32[4] = cast %d {dtype=f32} #1\n"
+    "  %f: f32[4] = add %fa, %fc #1\n"
+    "  %g: f32[4] = add %f, %fd #1\n"
+    "  output %g\n"
+    "}\n",
 };
 
 START_TEST(executor_matches_reference)

@@ -379,6 +379,9 @@ FN uint16_t f16_store(float x)
 
 #define BF16(x) bf16_load(bf16_store((float)(x)))
 #define F16(x) f16_load(f16_store((float)(x)))
+#define I32(x) ((int64_t)(int32_t)INT_OF(x))
+#define I8(x) ((int64_t)(int8_t)INT_OF(x))
+#define U8(x) ((int64_t)(uint8_t)INT_OF(x))
 
 /* ---- the names kernel text uses --------------------------------------------------------------------- */
 
@@ -442,6 +445,7 @@ FN uint16_t f16_store(float x)
 #define LD_i64(p, i) ((p)[i])
 #define LD_i32(p, i) ((int64_t)(p)[i])
 #define LD_u8(p, i) ((int64_t)(p)[i])
+#define LD_i8(p, i) ((int64_t)(p)[i])
 #define LD_bool(p, i) ((int64_t)(p)[i])
 #define ST_f32(p, i, v) ((p)[i] = (float)(v))
 #define ST_f64(p, i, v) ((p)[i] = (double)(v))
@@ -450,4 +454,5 @@ FN uint16_t f16_store(float x)
 #define ST_i64(p, i, v) ((p)[i] = INT_OF(v))
 #define ST_i32(p, i, v) ((p)[i] = (int32_t)INT_OF(v))
 #define ST_u8(p, i, v) ((p)[i] = (uint8_t)INT_OF(v))
+#define ST_i8(p, i, v) ((p)[i] = (int8_t)INT_OF(v))
 #define ST_bool(p, i, v) ((p)[i] = (v) != 0)

@@ -1,6 +1,6 @@
 /* data_type.c -- the table of ONNX's element types.
  *
- * Types without a native counterpart are widened to one that holds their values (i8, i16, u16 to i32;
+ * Types without a native counterpart are widened to one that holds their values (i16, u16 to i32;
  * u32, u64 to i64). */
 #include "data_type.h"
 #include "put.h"
@@ -9,7 +9,7 @@ static const DataType data_types[] = {
     [0] = {.name = "unknown"},
     [1] = {"float", DT_F32, 4, 'f', TENSOR_FLOAT_DATA},
     [2] = {"uint8", DT_U8, 1, 'u', TENSOR_INT32_DATA},
-    [3] = {"int8", DT_I32, 1, 'i', TENSOR_INT32_DATA},
+    [3] = {"int8", DT_I8, 1, 'i', TENSOR_INT32_DATA},
     [4] = {"uint16", DT_I32, 2, 'u', TENSOR_INT32_DATA},
     [5] = {"int16", DT_I32, 2, 'i', TENSOR_INT32_DATA},
     [6] = {"int32", DT_I32, 4, 'i', TENSOR_INT32_DATA},

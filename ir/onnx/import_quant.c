@@ -17,7 +17,7 @@ static const Range ranges[] = {
 static int32_t quantized_type(const OnnxNode *n, int k)
 {
     int32_t t = data_type_of(n, k);
-    return t ? t : in_type(n, k)->dt == DT_U8 ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT8 : 0;
+    return t ? t : onnx_data_type(in_type(n, k)->dt);
 }
 
 /* round(x) + zero point, within the range of the type. */
@@ -86,7 +86,7 @@ static bool import_dequantize(OnnxNode *n)
     Val scale = spread(n, 1, axis), x = n->in[0];
     TRY(scale.i);
     if (has_in(n, 2)) {
-        DType wide = in_type(n, 0)->dt == DT_U8 ? DT_I32 : in_type(n, 0)->dt;
+        DType wide = dtype_size[in_type(n, 0)->dt] < 4 ? DT_I32 : in_type(n, 0)->dt;
         x = build2(g, OP_sub, build_cast(g, x, wide),
                    build_cast(g, spread(n, 2, axis), wide));
     }

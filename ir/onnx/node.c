@@ -378,9 +378,6 @@ Val narrow(OnnxNode *n, Val v, int32_t data_type)
     Graph *g = n->g;
     int64_t span = 0, low = 0;
     switch (data_type) {
-    case ONNX__TENSOR_PROTO__DATA_TYPE__INT8:
-        span = 1 << 8, low = -(1 << 7);
-        break;
     case ONNX__TENSOR_PROTO__DATA_TYPE__INT16:
         span = 1 << 16, low = -(1 << 15);
         break;

@@ -112,6 +112,10 @@ static const struct {
                      {"COSH", "Cosh"},   {"ASINH", "Asinh"}, {"ACOSH", "Acosh"}, {"ATANH", "Atanh"},
                      {"FLOOR", "Floor"}, {"CEIL", "Ceil"},   {"RINT", "Round"},  {"FABS", "Abs"}};
 
+/* To an element type and back: what memory of it would hold. */
+static const char *const narrowed[DT_COUNT] = {
+    [DT_BF16] = "BF16", [DT_F16] = "F16", [DT_I32] = "I32", [DT_I8] = "I8", [DT_U8] = "U8"};
+
 static ExprValue real_op(Reader *r, const char *op, ExprValue x)
 {
     return tensor(onnx_op1(r->o, op, as(r, x, X_REAL)), X_REAL);
@@ -164,6 +168,11 @@ static ExprValue unary_function(Reader *r, const char *name, ExprValue x)
         return tensor(as(r, x, X_REAL), X_REAL);
     if (strcmp(name, "INT_OF") == 0)
         return tensor(as(r, x, X_INT), X_INT);
+    for (DType dt = DT_NONE; dt < DT_COUNT; dt++)
+        if (strcmp(name, narrowed[dt] ? narrowed[dt] : "") == 0) {
+            ExprClass c = dtype_is_float(dt) ? X_REAL : X_INT;
+            return tensor(onnx_cast(r->o, onnx_cast(r->o, as(r, x, c), dt), class_type(c, r->real)), c);
+        }
     if (strcmp(name, "EXPM1") == 0)
         return arithmetic(r, '-', real_op(r, "Exp", x), number(1));
     if (strcmp(name, "LOG1P") == 0)
