@@ -123,6 +123,8 @@ static bool copy_weights(Validation *v, Executor *from, Diag *d)
     for (uint32_t i = 0; i < g->nupdate; i++) {
         Val x = g->update[i].state, y = find_same(to, g, x);
         Tensor t = y.i && g->vals[x.i].in_model ? exec_tensor(v->job->exec, y) : (Tensor){.data = NULL};
+        if (t.type.dt && to->vals[y.i].kind == VAL_CONST)
+            return fail(d, "--val: '%s' trains, but is a constant of the inference form", to->vals[y.i].name);
         if (!t.data)
             continue;
         TRY(exec_read(from, x, d));

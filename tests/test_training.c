@@ -211,6 +211,34 @@ START_TEST(validation)
 }
 END_TEST
 
+/* Of a network whose running statistics its exporter calls buffers: those of the training, which --weights
+ * gives to others. */
+START_TEST(validation_of_batch_norms)
+{
+    static float x[4][3][6][6];
+    int64_t target[4] = {1, 4, 0, 2};
+    for (int i = 0; i < 4 * 3 * 36; i++)
+        x[i / 108][i / 36 % 3][i / 6 % 6][i % 6] = (float)(i * 37 % 101) / 25;
+    NamedTensor v[] = {{"x", {type_make(DT_F32, 4, (int64_t[]){4, 3, 6, 6}), x}},
+                       {"target", {type_make(DT_I64, 1, (int64_t[]){4}), target}}};
+    Diag d = {0};
+    ck_assert_msg(npz_write("a.npz", 2, v, &d), "%s", d.msg);
+#define CONV "'" CKC_SOURCE_DIR "/tests/data/inference/conv_dynamo.onnx' --threads 1 "
+    ckc_accepts(CONV "-o p --data a.npz --val a.npz --steps 8 --lr 0.01 --save w.onnx --save w.safetensors "
+                     "--json");
+    json_t *val = member("val_losses");
+    double got = json_real_value(json_object_get(json_array_get(val, json_array_size(val) - 1), "loss"));
+    json_decref(val);
+    static const char *const same[] = {"w.onnx --threads 1 ", CONV "--weights w.safetensors "};
+    for (int i = 0; i < 2; i++) {
+        ckc_accepts(format("%s -o q --data a.npz --optimizer none --steps 1 --json", same[i]));
+        json_t *losses = member("losses");
+        ck_assert_double_eq_tol(got, json_real_value(json_array_get(losses, 0)), 1e-6);
+        json_decref(losses);
+    }
+}
+END_TEST
+
 static double number(const char *line, const char *key)
 {
     json_t *o = json_loads(line, 0, NULL);
@@ -293,6 +321,7 @@ Suite *suite_training(void)
     tcase_add_test(c, every_row_once);
     tcase_add_test(c, learning_rates);
     tcase_add_test(c, validation);
+    tcase_add_test(c, validation_of_batch_norms);
     tcase_add_test(c, metrics);
     tcase_add_test(c, no_decay);
     tcase_add_test(c, what_would_do_nothing);

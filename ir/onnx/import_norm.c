@@ -19,9 +19,23 @@ static Val affine(Graph *g, Val x, Val scale, Val bias)
 
 /* ---- batch normalization ------------------------------------------------ */
 
+/* Statistics that the file holds become state, before anything is folded through them: of the inference form,
+ * too, which others may be given (--weights, --val). */
+static bool is_state(const Import *x, Val v)
+{
+    ValKind *kind = &x->g->vals[v.i].kind;
+    bool held = *kind == VAL_PARAM || *kind == VAL_CONST || *kind == VAL_STATE;
+    if ((x->opt->forward_only && !x->opt->inference) || !held)
+        return false;
+    *kind = VAL_STATE;
+    return true;
+}
+
 static bool batch_norm_given(OnnxNode *n, double eps)
 {
     Graph *g = n->g;
+    for (int i = 3; i < 5 && n->x->opt->inference; i++)
+        is_state(n->x, n->in[i]);
     Val rstd = one(g, OP_rsqrt, add_scalar(g, channel(n, 4), eps));
     Val x = build2(g, OP_mul, build2(g, OP_sub, n->in[0], channel(n, 3)), rstd);
     n->out[0] = affine(g, x, channel(n, 1), channel(n, 2));
@@ -36,17 +50,6 @@ static Val running(Graph *g, Val old, Val batch, double momentum)
     const Type *t = val_type(g, old);
     batch = build_reshape(g, build_cast(g, batch, t->dt), t->rank, t->dim);
     return build2(g, OP_add, mul_scalar(g, old, momentum), mul_scalar(g, batch, 1 - momentum));
-}
-
-/* Statistics that the file holds become state, before anything is folded through them. */
-static bool is_state(const Import *x, Val v)
-{
-    ValKind *kind = &x->g->vals[v.i].kind;
-    bool held = *kind == VAL_PARAM || *kind == VAL_CONST || *kind == VAL_STATE;
-    if (x->opt->forward_only || !held)
-        return false;
-    *kind = VAL_STATE;
-    return true;
 }
 
 /* A running variance that the file gives no value starts as PyTorch's. */
