@@ -6,6 +6,21 @@
  * would be stored instead of generated). */
 enum { FOLD_MAX = 1 << 20 };
 
+/* Does the operator make more bytes of many small integers, as quantized weights are?  Those stay small. */
+static bool unpacks(const Graph *g, int nin, const Val *in, const Type *out)
+{
+    enum { MANY = 1 << 16 };
+    int64_t bytes = 0;
+    bool small = false;
+    for (int i = 0; i < nin; i++)
+        if (in[i].i) {
+            const Type *t = val_type(g, in[i]);
+            bytes += type_bytes(t);
+            small |= (t->dt == DT_U8 || t->dt == DT_I8) && type_bytes(t) >= MANY;
+        }
+    return small && type_bytes(out) > bytes;
+}
+
 static bool all_const(const Graph *g, Op op, int nin, const Val *in)
 {
     if (op_table[op]->traits & OPT_RANDOM)
@@ -16,8 +31,25 @@ static bool all_const(const Graph *g, Op op, int nin, const Val *in)
     return true;
 }
 
+/* A view of a constant is a constant with the same bytes. */
+static void fold_view(Graph *g, const Node *n, Val out)
+{
+    Value *v = &g->vals[out.i];
+    const Value *of = &g->vals[n->in[0].i];
+    v->kind = VAL_CONST;
+    v->data = of->data;
+    v->file = of->file;
+    v->offset = of->offset;
+    v->def.i = 0;
+    g->norder--;
+}
+
 static bool fold(Graph *g, Node *n, Val *out)
 {
+    if (node_def(n)->traits & OPT_VIEW) {
+        fold_view(g, n, out[0]);
+        return true;
+    }
     Tensor in[64], res[MAX_OUT];
     Arena tmp = {0};
     Tensor *tin = n->nin > 64 ? NEW(&tmp, Tensor, n->nin) : in;
@@ -146,7 +178,7 @@ bool build_n(Graph *g, Op op, const char *name, int nin, const Val *in, const vo
     n->attr = probe.attr;
     n->name = name ? arena_strndup(g->arena, name, strlen(name)) : NULL;
     memcpy(out, tmp, (size_t)(nout < def->nout ? nout : def->nout) * sizeof *out);
-    if (all_const(g, op, nin, in) && type_count(&t[0]) <= FOLD_MAX)
+    if (all_const(g, op, nin, in) && type_count(&t[0]) <= FOLD_MAX && !unpacks(g, nin, in, &t[0]))
         return fold(g, n, tmp);
     return true;
 }

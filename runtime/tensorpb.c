@@ -55,9 +55,34 @@ static uint64_t typed_elements(const Entry *e, const DataType *k, uint8_t *out)
         WireNumbers numbers = wire_numbers(&f, type);
         for (; wire_number(&numbers, &v); n++)
             if (out)
-                memcpy(out + n * (uint64_t)k->size, &v, (size_t)k->size);
+                memcpy(out + n * ((k->bits + 7u) / 8), &v, (k->bits + 7u) / 8);
     }
     return n;
+}
+
+/* Elements of less than 8 bits, each in a byte of its own; *have becomes how many. */
+static const uint8_t *unpacked(DataFile *f, Entry *e, const DataType *k, const uint8_t *bytes, uint64_t *have,
+                               Diag *d)
+{
+    uint64_t n = *have * 8 / k->bits;
+    uint8_t *own = data_own(f, e, n, d);
+    for (uint64_t i = 0; own && i < n; i++) {
+        int shift = 8 - k->bits, at = (int)(i * k->bits % 8);
+        uint8_t high = (uint8_t)(bytes[i * k->bits / 8] >> at << shift);
+        own[i] = (uint8_t)(k->kind == 'i' ? (int8_t)high >> shift : high >> shift);
+    }
+    *have = n;
+    return own;
+}
+
+/* Of packed elements the last byte may have some that are none. */
+static uint64_t less_spare(const Proto *t, const DataType *k, uint64_t have)
+{
+    uint64_t n = 1;
+    for (int i = 0; i < t->rank; i++)
+        if (__builtin_mul_overflow(n, t->dim[i], &n))
+            return have;
+    return have >= n && have - n < 8u / k->bits ? n : have;
 }
 
 bool tensorpb_decode(DataFile *f, Entry *e, Diag *d)
@@ -68,8 +93,8 @@ bool tensorpb_decode(DataFile *f, Entry *e, Diag *d)
     if (t.name.size)
         e->name = arena_strndup(&f->arena, (const char *)t.name.data, t.name.size);
     const DataType *k = data_type_info(t.type <= INT32_MAX ? (int32_t)t.type : 0);
-    const Elem elem = {k->kind, k->size};
-    if (!k->size)
+    const Elem elem = {k->kind, (k->bits + 7) / 8};
+    if (!elem.size)
         return fail(d, "%s: ONNX element type %llu is not read", e->where,
                     (unsigned long long)t.type);
     if (t.location != 0)
@@ -77,11 +102,15 @@ bool tensorpb_decode(DataFile *f, Entry *e, Diag *d)
     const uint8_t *bytes = t.raw.data;
     uint64_t have = t.raw.size;
     if (!bytes) {
-        uint8_t *own = data_own(f, e, typed_elements(e, k, NULL) * (uint64_t)k->size, d);
+        uint8_t *own = data_own(f, e, typed_elements(e, k, NULL) * (uint64_t)elem.size, d);
         if (!own)
             return false;
-        have = typed_elements(e, k, own) * (uint64_t)k->size;
+        have = typed_elements(e, k, own) * (uint64_t)elem.size;
         bytes = own;
+    }
+    if (k->bits < 8) {
+        TRY((bytes = unpacked(f, e, k, bytes, &have, d)) != NULL);
+        have = less_spare(&t, k, have);
     }
     TRY(data_type(e, &e->tensor.type, elem, t.rank, t.dim, have, d));
     return data_elements(f, e, elem, bytes, d);

@@ -393,6 +393,50 @@ START_TEST(new_operators_in_an_old_opset)
 }
 END_TEST
 
+/* ---- quantized weights ------------------------------------------------------ */
+
+/* Many elements of four bits stay packed, whatever is made of them; scales do not train. */
+START_TEST(packed_weights_stay_packed)
+{
+    enum { ROWS = 256, COLUMNS = 1024, BYTES = ROWS * COLUMNS / 2 };
+    static uint8_t packed[BYTES];
+    static float scale[ROWS];
+    Arena a = {0};
+    Builder b;
+    for (int i = 0; i < BYTES; i++)
+        packed[i] = (uint8_t)(i * 37 >> 2);
+    for (int i = 0; i < ROWS; i++)
+        scale[i] = 1 + (float)(i * 7 % 13);
+    start(&b, 21);
+    Onnx__TensorProto *w = add_tensor(&b, "w", 2, (int64_t[]){ROWS, COLUMNS}, NULL);
+    w->data_type = 22; /* int4 */
+    w->has_raw_data = true;
+    w->raw_data = (ProtobufCBinaryData){BYTES, packed};
+    add_tensor(&b, "s", 1, (int64_t[]){ROWS}, scale)->n_float_data = ROWS;
+    add_value(&b, &a, "x", FLOAT, "2N", true);
+    add_value(&b, &a, "y", FLOAT, "2M", false);
+    Onnx__AttributeProto *axis = add_attr(&b, add_node(&b, &a, "DequantizeLinear", "w s", "f"), "axis");
+    axis->has_type = axis->has_i = true;
+    axis->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
+    axis->i = 0;
+    add_node(&b, &a, "MatMul", "x f", "y");
+    Imported r = import_file(save(&b, &a, "packed.onnx"));
+    OnnxBind bind = {"N", ROWS};
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.bind = &bind, .nbind = 1}), "%s", r.d.msg);
+    int64_t bytes = 0;
+    const void *seen = NULL;
+    for (uint32_t i = 1; i < r.g.nvals; i++) {
+        const Value *v = &r.g.vals[i];
+        ck_assert_int_ne(v->kind, VAL_PARAM);
+        bytes += v->kind == VAL_CONST && v->data != seen ? type_bytes(&v->type) : 0;
+        seen = v->data; /* of a view: the same */
+    }
+    ck_assert_int_lt(bytes, BYTES + 2 * (int64_t)sizeof scale + 100);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* ---- functions in the model --------------------------------------------- */
 
 /* scaled(a) = LeakyRelu(a) with alpha taken from the call, inside a function of another
@@ -473,6 +517,7 @@ Suite *suite_onnx(void)
     tcase_add_test(t, stft_of_a_matrix);
     tcase_add_test(t, layer_norm_in_an_old_opset);
     tcase_add_test(t, new_operators_in_an_old_opset);
+    tcase_add_test(t, packed_weights_stay_packed);
     tcase_add_test(t, model_functions_are_inlined);
     suite_add_tcase(s, t);
     return s;

@@ -7,7 +7,7 @@
 typedef struct {
     const char *name;
     DType dt;      /* native type that holds its values; DT_NONE: not supported */
-    uint8_t size;  /* bytes of an element in raw data; 0: not supported */
+    uint8_t bits;  /* of an element in raw data, the first in the lowest of a byte; 0: not supported */
     char kind;     /* 'f' float, 'B' bfloat16, 'i' signed, 'u' unsigned, 'b' bool */
     uint8_t field; /* of TensorProto that holds elements which are not raw */
 } DataType;
@@ -17,7 +17,7 @@ const DataType *data_type_info(int32_t data_type); /* of an unknown type: not su
 DType onnx_dtype(int32_t data_type); /* native type that holds it; DT_NONE: none does */
 const char *onnx_dtype_name(int32_t data_type);
 int32_t onnx_data_type(DType dt); /* that has this native type as its own; 0: none */
-int data_type_size(int32_t data_type);
+int data_type_bits(int32_t data_type);
 bool data_type_is_signed(int32_t data_type);
 bool data_type_is_widened(int32_t data_type);
 

@@ -20,7 +20,7 @@ static const OnnxOp *const families[] = {
     onnx_pointwise, onnx_shape, onnx_reduce, onnx_linear,   onnx_conv,      onnx_norm,
     onnx_index,     onnx_loss,  onnx_random, onnx_constant, onnx_attention, onnx_rnn,
     onnx_control,   onnx_image, onnx_quant,  onnx_vendor,   onnx_resize,    onnx_sequence,
-    onnx_training,  onnx_state, onnx_signal,  onnx_static,
+    onnx_training,  onnx_state, onnx_signal, onnx_static,   onnx_packed,
 };
 
 const OnnxOp *onnx_op_find(const char *domain, const char *name)

@@ -211,7 +211,7 @@ static bool import_bitshift(OnnxNode *n)
     TRY(attr_needed(n, "direction"));
     int32_t own = data_type_of(n, 0), type = own ? own : onnx_data_type(in_type(n, 0)->dt);
     bool keeps_sign = !left && data_type_is_signed(type);
-    int bits = keeps_sign ? 8 * data_type_size(type) : WIDTH;
+    int bits = keeps_sign ? data_type_bits(type) : WIDTH;
     Val by = n->in[1], zero = scalar_like(g, n->in[0], 0), most = scalar_like(g, by, bits - 1);
     Val inside = build2(g, OP_less_equal, by, most);
     if (keeps_sign) {

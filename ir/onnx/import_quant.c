@@ -2,18 +2,6 @@
  * live in wider ones, with the saturation that their type would have. */
 #include "onnx_int.h"
 
-typedef struct {
-    int32_t data_type;
-    double lo, hi;
-} Range;
-
-static const Range ranges[] = {
-    {ONNX__TENSOR_PROTO__DATA_TYPE__UINT8, 0, 255},
-    {ONNX__TENSOR_PROTO__DATA_TYPE__INT8, -128, 127},
-    {ONNX__TENSOR_PROTO__DATA_TYPE__UINT16, 0, 65535},
-    {ONNX__TENSOR_PROTO__DATA_TYPE__INT16, -32768, 32767},
-};
-
 static int32_t quantized_type(const OnnxNode *n, int k)
 {
     int32_t t = data_type_of(n, k);
@@ -23,16 +11,15 @@ static int32_t quantized_type(const OnnxNode *n, int k)
 /* round(x) + zero point, within the range of the type. */
 static bool saturate(OnnxNode *n, Val x, Val zero_point, int32_t type)
 {
-    const Range *r = NULL;
-    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
-        r = ranges[i].data_type == type ? &ranges[i] : r;
-    if (!r)
+    int bits = data_type_bits(type);
+    if (bits == 0 || bits > 16 || dtype_is_float(onnx_dtype(type)))
         return refuse(n, "quantization to %s", onnx_dtype_name(type));
+    double span = (double)(1 << bits), lo = data_type_is_signed(type) ? -span / 2 : 0;
     Val q = one(n->g, OP_round, x);
     TRY(q.i);
     if (zero_point.i)
         q = build2(n->g, OP_add, q, build_cast(n->g, zero_point, val_type(n->g, q)->dt));
-    n->out[0] = narrow(n, with_consts(n->g, OP_clip, q, r->lo, r->hi), type);
+    n->out[0] = narrow(n, with_consts(n->g, OP_clip, q, lo, lo + span - 1), type);
     return n->out[0].i;
 }
 
@@ -183,11 +170,13 @@ static bool import_dynamic_quantize(OnnxNode *n)
 
 const OnnxOp onnx_quant[] = {
     {"ConvInteger", 10, .import = import_conv_integer},
-    {"DequantizeLinear", 10, .import = import_dequantize},
+    {"DequantizeLinear", 10, .import = import_dequantize, .scales = 6},
+    {"DequantizeLinear", 1, .import = import_dequantize, .scales = 6, .domain = "com.microsoft"},
     {"DynamicQuantizeLinear", 11, .import = import_dynamic_quantize},
     {"MatMulInteger", 10, .import = import_matmul_integer},
-    {"QLinearConv", 10, .import = import_qlinear_conv},
-    {"QLinearMatMul", 10, .import = import_qlinear_matmul},
-    {"QuantizeLinear", 10, .import = import_quantize},
+    {"QLinearConv", 10, .import = import_qlinear_conv, .scales = 0xd2},
+    {"QLinearMatMul", 10, .import = import_qlinear_matmul, .scales = 0xd2},
+    {"QuantizeLinear", 10, .import = import_quantize, .scales = 6},
+    {"QuantizeLinear", 1, .import = import_quantize, .scales = 6, .domain = "com.microsoft"},
     {0},
 };

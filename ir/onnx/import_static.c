@@ -267,7 +267,7 @@ static uint64_t bits_of(const Tensor *t, int64_t i)
 static void set_bits(Tensor *t, int64_t i, uint64_t bits, int32_t data_type)
 {
     size_t size = (size_t)dtype_size[t->type.dt];
-    int shift = 64 - 8 * data_type_size(data_type);
+    int shift = 64 - data_type_bits(data_type);
     if (dtype_is_float(t->type.dt))
         memcpy((char *)t->data + (size_t)i * size, &bits, size);
     else
@@ -282,7 +282,7 @@ static bool import_bit_cast(OnnxNode *n)
     int32_t to, own = data_type_of(n, 0);
     TRY(attr_needed(n, "to") && attr_data_type(n, "to", 0, &to));
     int32_t from = own ? own : onnx_data_type(dt);
-    if (data_type_size(from) != data_type_size(to))
+    if (data_type_bits(from) != data_type_bits(to))
         return refuse(n, "%s as %s", onnx_dtype_name(from), onnx_dtype_name(to));
     if (!dtype_is_float(dt) && !dtype_is_float(onnx_dtype(to)) && onnx_dtype(to) != DT_BOOL) {
         n->out[0] = narrow(n, n->in[0], to);

@@ -42,11 +42,36 @@ static const Tensor *find_feed(const Import *x, const char *input)
     return i ? &x->opt->feed[*i].t : NULL;
 }
 
-/* A tensor of the file as a value: weights refer to the mapping, constants are copied.  Constants that
- * are no weights, by the exporter's signature or a note, have no name to be saved under. */
+static void refer_to_file(Import *x, Val v, const OnnxTensor *t)
+{
+    x->g->vals[v.i].file = t->file;
+    x->g->vals[v.i].offset = t->offset;
+}
+
+/* Integers of a few bits: packed in memory where there are many, which what reads them unpacks. */
+static bool packed_value(Import *x, const char *name, const Onnx__TensorProto *p, Val *v)
+{
+    OnnxTensor t;
+    Type type;
+    TRY(tensor_type_of(p, &type, x->d) && tensor_load_packed(x->m, p, &t, x->d));
+    Val bytes = graph_value(x->g, name, t.t.type, VAL_CONST);
+    x->g->vals[bytes.i].data = t.t.data;
+    refer_to_file(x, bytes, &t);
+    *v = unpack_elements(x->g, bytes, &type, p->data_type);
+    return v->i;
+}
+
+/* A tensor of the file as a value: weights and bytes refer to the mapping, other constants are copied.
+ * Constants that are no weights, by the exporter's signature or a note, have no name to be saved under. */
 static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p, Val *v)
 {
     OnnxTensor t = {0};
+    int bits = data_type_bits(p->data_type);
+    if (bits && bits < 8) {
+        TRY(packed_value(x, name, p, v));
+        set_data_type(x, *v, p->data_type);
+        return true;
+    }
     const char *lacks = x->opt->weightless ? tensor_lacks(x->m, p) : NULL;
     TRY(lacks ? tensor_type_of(p, &t.t.type, x->d) : tensor_load(x->m, p, &t, x->d));
     uint32_t notes = x->m->nnotes;
@@ -59,13 +84,14 @@ static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p
     bool weight = kind != VAL_CONST || role_is_frozen(x, name, x->m->nnotes > notes);
     const char *module = x->depth == 0 ? transposed_parameter(x->m, name, x->opt->untie) : NULL;
     const char *shown = module ? module : name;
-    *v = kind == VAL_CONST ? graph_const(x->g, shown, t.t.type, t.t.data)
-                           : graph_value(x->g, shown, t.t.type, kind);
-    Value *val = &x->g->vals[v->i];
+    bool refers = kind != VAL_CONST || (t.t.data && dtype_size[t.t.type.dt] == 1); /* at any address */
+    *v = refers ? graph_value(x->g, shown, t.t.type, kind)
+                : graph_const(x->g, shown, t.t.type, t.t.data);
+    if (refers)
+        x->g->vals[v->i].data = t.t.data;
+    if (refers || weight)
+        refer_to_file(x, *v, &t);
     if (weight) {
-        val->data = kind == VAL_CONST ? val->data : t.t.data;
-        val->file = t.file;
-        val->offset = t.offset;
         name_value(x, *v, name);
         if (module)
             graph_name_in_module(x->g, *v, arena_strndup(x->g->arena, module, strlen(module)));

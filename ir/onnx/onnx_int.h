@@ -111,6 +111,8 @@ typedef struct {
 
 bool tensor_is_uniform(const Tensor *t); /* all elements the same */
 bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d);
+/* Elements of less than 8 bits as they lie in bytes: u8[bytes]. */
+bool tensor_load_packed(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d);
 bool tensor_type_of(const Onnx__TensorProto *p, Type *t, Diag *d);
 /* The file in which its data should lie, but there is none; NULL: it has its data. */
 const char *tensor_lacks(OnnxModel *m, const Onnx__TensorProto *p);
@@ -440,6 +442,11 @@ Val iota(Graph *g, int64_t n);                      /* i64: 0 1 2 ... */
 Val negative_wraps(Graph *g, Val index, int64_t n); /* python's negative indices */
 Val narrow(OnnxNode *n, Val v, int32_t data_type);  /* convert to an ONNX element type */
 
+/* ---- import_packed.c ---------------------------------------------------- */
+
+/* Elements of less than 8 bits, from u8[bytes], in the native type that holds them. */
+Val unpack_elements(Graph *g, Val bytes, const Type *type, int32_t data_type);
+
 /* ---- the table ---------------------------------------------------------- */
 
 typedef struct OnnxOp {
@@ -447,6 +454,7 @@ typedef struct OnnxOp {
     int since; /* oldest opset it reads */
     bool (*import)(OnnxNode *n);
     unsigned weights;    /* operands that are trainable weights by role: bit mask */
+    unsigned scales;     /* operands that say which numbers integers stand for: likewise */
     const char *domain;  /* NULL: ai.onnx */
     Op native;           /* for importers of many operators: the native one */
     const char *al, *be; /* attributes that become its constants, with their defaults */
@@ -459,7 +467,7 @@ extern const OnnxOp onnx_pointwise[], onnx_shape[], onnx_reduce[], onnx_linear[]
     onnx_conv[], onnx_norm[], onnx_index[], onnx_loss[], onnx_random[], onnx_constant[],
     onnx_attention[], onnx_rnn[], onnx_control[], onnx_image[], onnx_quant[], onnx_vendor[],
     onnx_resize[], onnx_sequence[], onnx_training[], onnx_state[], onnx_signal[],
-    onnx_static[];
+    onnx_static[], onnx_packed[];
 const char *canonical_domain(const char *domain); /* "" for ai.onnx */
 /* The domain's version in a function (NULL: the main graph); 1 if the file does not say. */
 int opset_of(const OnnxModel *m, const Onnx__FunctionProto *f, const char *domain);

@@ -163,6 +163,19 @@ static bool is_weight(const Import *x, const char *name, int depth)
     return false;
 }
 
+/* Does a node read it as the scale of integers? */
+static bool is_scale(const Import *x, const char *name)
+{
+    const Roles *r = x->roles;
+    for (uint32_t i = last_use(r, name); i; i = r->use[i].next) {
+        const NodeUse *u = &r->use[i];
+        const OnnxOp *op = onnx_op_find(canonical_domain(pb(u->node->domain)), pb(u->node->op_type));
+        if (op && u->slot < 32 && op->scales >> u->slot & 1)
+            return true;
+    }
+    return false;
+}
+
 bool role_is_weight(const Import *x, const char *name) { return is_weight(x, name, 0); }
 
 /* A matrix that may hold zeros and ones alone (the forget gates'), as masks do. */
@@ -282,6 +295,8 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
     const Declared *said = said_of(x, name);
     if (said && !said->parameter)
         why = "the exporter says it is a buffer";
+    else if (is_scale(x, name))
+        why = "the scale of quantized numbers";
     else if (t->data && n > 1 && is_own_constant(x, name, t))
         why = "a constant of the exporter's";
     else if (n == 0)

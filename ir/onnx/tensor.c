@@ -64,12 +64,13 @@ static bool raw_place(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out,
     return true;
 }
 
-/* Element i of raw little-endian integers of the given size. */
-static int64_t raw_int(const uint8_t *p, int size, bool is_signed, int64_t i)
+/* Element i of raw little-endian integers of so many bits. */
+static int64_t raw_int(const uint8_t *p, int bits, bool is_signed, int64_t i)
 {
     uint64_t v = 0;
-    memcpy(&v, p + i * size, (size_t)size);
-    int shift = 64 - 8 * size;
+    memcpy(&v, p + i * bits / 8, (size_t)(bits + 7) / 8);
+    int shift = 64 - bits;
+    v = v >> i * bits % 8 << shift >> shift;
     return is_signed ? (int64_t)(v << shift) >> shift : (int64_t)v;
 }
 
@@ -111,12 +112,13 @@ static bool typed_data(OnnxModel *m, const Onnx__TensorProto *p, const DataType 
             return fail(d, "tensor '%s': elements of type %s in %s, they must be in raw_data or %s",
                         pb(p->name), type->name, f->name, own->name);
     *data = own->data;
-    *size = (uint64_t)own->n * type->size;
-    if (own->size == type->size)
+    size_t each = type->bits < 8 ? 1 : type->bits / 8; /* a byte of several elements is one number */
+    *size = (uint64_t)own->n * each;
+    if (own->size == each)
         return true;
-    uint8_t *packed = arena_alloc(&m->arena, own->n + 1, type->size);
+    uint8_t *packed = arena_alloc(&m->arena, own->n + 1, each);
     for (size_t i = 0; i < own->n; i++)
-        memcpy(packed + i * type->size, (const char *)own->data + i * own->size, type->size);
+        memcpy(packed + i * each, (const char *)own->data + i * own->size, each);
     *data = packed;
     return true;
 }
@@ -124,7 +126,7 @@ static bool typed_data(OnnxModel *m, const Onnx__TensorProto *p, const DataType 
 bool tensor_type_of(const Onnx__TensorProto *p, Type *t, Diag *d)
 {
     const DataType *type = data_type_info(p->data_type);
-    if (!type->size)
+    if (!type->bits)
         return fail_status(d, EXIT_UNSUPPORTED,
                            "tensor '%s': element type %s is not supported", pb(p->name),
                            type->name);
@@ -138,28 +140,45 @@ const char *tensor_lacks(OnnxModel *m, const Onnx__TensorProto *p)
     return location && !external_is_there(m, location) ? location : NULL;
 }
 
-bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d)
+/* Where its elements lie; out->t.type is set. */
+static bool find_data(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, const uint8_t **data,
+                      Diag *d)
 {
     const DataType *type = data_type_info(p->data_type);
-    const uint8_t *data = NULL;
     uint64_t size = 0;
     bool external = p->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
     *out = (OnnxTensor){0};
     TRY(tensor_type_of(p, &out->t.type, d));
-    TRY(external || p->has_raw_data ? raw_place(m, p, out, &data, &size, d)
-                                    : typed_data(m, p, type, &data, &size, d));
-    int64_t count = type_count(&out->t.type);
-    if (size != (uint64_t)count * type->size)
-        return fail(d, "tensor '%s' of %lld %s has %llu bytes of data, not %llu", pb(p->name),
-                    (long long)count, type->name, (unsigned long long)size,
-                    (unsigned long long)count * type->size);
+    TRY(external || p->has_raw_data ? raw_place(m, p, out, data, &size, d)
+                                    : typed_data(m, p, type, data, &size, d));
+    uint64_t count = (uint64_t)type_count(&out->t.type), needed = (count * type->bits + 7) / 8;
+    return size == needed ||
+           fail(d, "tensor '%s' of %llu %s has %llu bytes of data, not %llu", pb(p->name),
+                (unsigned long long)count, type->name, (unsigned long long)size, (unsigned long long)needed);
+}
+
+bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d)
+{
+    const DataType *type = data_type_info(p->data_type);
+    const uint8_t *data = NULL;
+    TRY(find_data(m, p, out, &data, d));
     out->t.data = (void *)(uintptr_t)data;
-    if (type->size == dtype_size[type->dt] && type->dt != DT_BOOL)
+    if (type->bits == 8 * dtype_size[type->dt] && type->dt != DT_BOOL)
         return true;
     out->file = NULL; /* widened, or made 0 and 1 */
     out->t.data = arena_alloc(&m->arena, (size_t)type_bytes(&out->t.type) + 1, 1);
+    int64_t count = type_count(&out->t.type);
     for (int64_t i = 0; i < count; i++)
-        tensor_set_i(&out->t, i, raw_int(data, type->size, data_type_is_signed(p->data_type), i));
+        tensor_set_i(&out->t, i, raw_int(data, type->bits, data_type_is_signed(p->data_type), i));
+    return true;
+}
+
+bool tensor_load_packed(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d)
+{
+    const uint8_t *data = NULL;
+    TRY(find_data(m, p, out, &data, d));
+    int64_t bytes = (type_count(&out->t.type) * data_type_bits(p->data_type) + 7) / 8;
+    out->t = (Tensor){type_make(DT_U8, 1, &bytes), (void *)(uintptr_t)data};
     return true;
 }
 

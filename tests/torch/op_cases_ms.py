@@ -1,6 +1,7 @@
 """op_cases_ms.py -- goldens of com.microsoft's fused forms that optimizers leave in files."""
 import math
 
+import ml_dtypes
 import numpy as np
 import torch
 from torch.nn import functional as F
@@ -77,6 +78,72 @@ def register_products():
     fused_gemm("tanh", "Tanh", {}, torch.tanh)
     fused_gemm("leaky", "LeakyRelu", {"activation_alpha": 0.125},
                lambda x: F.leaky_relu(x, 0.125))
+
+
+# Weights of a few bits
+
+def unpacked(data, bits, count):
+    """Elements along the last dimension of bytes, the first in the lowest bits."""
+    parts = (data[..., None].astype(np.int64) >> np.arange(0, 8, bits)) & ((1 << bits) - 1)
+    return torch.from_numpy(parts.reshape(*data.shape[:-1], -1)[..., :count])
+
+
+def spread(x, block, count):
+    return torch.as_tensor(x).double().repeat_interleave(block, -1)[..., :count]
+
+
+def register_packed():
+    def matmul(name, bits, depth, zero, block=16, rows=5):
+        blocks = -(-depth // block)
+
+        def reference(x, w, scale, zeros, index, bias):
+            q = unpacked(w, bits, block).reshape(rows, -1)[:, :depth]
+            zeros = (unpacked(zeros.reshape(rows, -1), bits, blocks) if zero == np.uint8 else
+                     torch.full((rows, blocks), 2.0 ** (bits - 1)) if zero is None else
+                     torch.from_numpy(zeros.reshape(rows, -1)))
+            q = q - spread(zeros, block, depth)
+            return x @ (q * spread(scale.reshape(rows, -1), block, depth)).T + bias
+
+        def make(rng):
+            zeros = (None if zero is None else
+                     Const(rng.integers(0, 256, rows * -(-blocks * bits // 8)), np.uint8)
+                     if zero == np.uint8 else Const(4 * rng.random(rows * blocks), np.float32))
+            return {"x": normal(rng, 2, 3, depth),
+                    "w": Const(rng.integers(0, 256, (rows, blocks, block * bits // 8)), np.uint8),
+                    "scale": Const(rng.random(rows * blocks) / 4, np.float32), "zeros": zeros,
+                    "index": None, "bias": normal(rng, rows)}, reference
+
+        ms(f"matmul_nbits_{name}", "MatMulNBits", make, K=depth, N=rows, bits=bits, block_size=block)
+
+    matmul("4", 4, 32, None)
+    matmul("4_zeros", 4, 40, np.uint8)
+    matmul("4_reals", 4, 48, np.float32)
+    matmul("8_zeros", 8, 32, np.uint8)
+    matmul("2_zeros", 2, 40, np.uint8)
+
+    def rows_of(data, at, scale, zeros):
+        zeros = 8 if zeros is None else spread(unpacked(zeros, 4, 2), 16, 32)[at]
+        return (unpacked(data, 4, 32)[at] - zeros) * spread(scale, 16, 32)[at]
+
+    for name, zeros in (("plain", False), ("zeros", True)):
+        ms(f"gather_packed_{name}", "GatherBlockQuantized", lambda rng, zeros=zeros: (
+            {"data": Const(rng.integers(0, 256, (6, 16)), np.uint8),
+             "at": rng.integers(0, 6, (2, 3)),
+             "scale": Const(rng.random((6, 2)), np.float32),
+             "zeros": Const(rng.integers(0, 256, (6, 1)), np.uint8) if zeros else None}, rows_of),
+           block_size=16, quantize_axis=1, gather_axis=0, bits=4)
+
+    def dequantized(q, scale, zeros):
+        of = np.arange(11) // 4  # three blocks, the last of three
+        return (torch.from_numpy((q.astype(np.int64) - zeros.astype(np.int64)[of])) *
+                torch.from_numpy(scale)[of])
+
+    for name, element, low in (("int4", ml_dtypes.int4, -8), ("uint4", ml_dtypes.uint4, 0)):
+        case(f"dequantize_{name}", "DequantizeLinear", lambda rng, element=element, low=low: (
+            {"x": Const(rng.integers(low, low + 16, (11, 3)), element),
+             "scale": Const(rng.random((3, 3)), np.float32),
+             "zeros": Const(rng.integers(low, low + 16, (3, 3)), element)}, dequantized),
+             opset=21, axis=0, block_size=4)
 
 
 # Attention
@@ -196,6 +263,6 @@ def register_moves():
         lambda x, g: F.grid_sample(x, g, align_corners=True)), align_corners=1, mode="bilinear")
 
 
-for register in (register_pointwise, register_norms, register_products, register_attention,
-                 register_rotary, register_grouped, register_moves):
+for register in (register_pointwise, register_norms, register_products, register_packed,
+                 register_attention, register_rotary, register_grouped, register_moves):
     register()
