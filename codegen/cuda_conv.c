@@ -336,7 +336,7 @@ static void phase(Writer *w, const Kernel *k, const Conv *c, const CudaPhase *p,
     fprintf(w->f, "%s)\n", c->direct && c->kind != WEIGHTS ? "" : ", unsigned char *workspace");
     text_block(w);
     if (p->shared)
-        text_line(w, "SHARED_BYTES(shared);");
+        text_line(w, "SHARED_BYTES(shared, 1024);");
     text_line(w, "%s", call);
     text_close(w);
 }

@@ -14,6 +14,7 @@ typedef struct {
     const CudaDriver *cu;
     const Nvrtc *rtc;
     char arch[40];
+    int shared; /* bytes that a block may have */
     KernelObjects *objects;
     Arena *arena; /* of functions */
     const char *why;
@@ -126,14 +127,22 @@ static void *open_module(void *on, const CacheFolder *c, const char *name)
     return r == 0 ? module : NULL;
 }
 
-static CUresult find_phase(const Compiler *x, CUmodule module, const char *name, const CudaPhase *phase,
-                           CUfunction *fn)
+static bool find_phase(Compiler *x, CUmodule module, const char *name, const CudaPhase *phase, CUfunction *fn)
 {
     CUresult r = x->cu->cuModuleGetFunction(fn, module, name);
-    if (r != 0 || phase->shared == 0)
-        return r;
-    return x->cu->cuFuncSetAttribute(*fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                     (int)phase->shared);
+    if (r == 0 && phase->shared > (unsigned)x->shared) {
+        x->why = arena_printf(x->arena,
+                              "a block needs %u bytes of shared memory, and this GPU has %d: plan the "
+                              "model again",
+                              phase->shared, x->shared);
+        return false;
+    }
+    if (r == 0 && phase->shared)
+        r = x->cu->cuFuncSetAttribute(*fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                      (int)phase->shared);
+    if (r != 0)
+        x->cu->cuGetErrorString(r, &x->why);
+    return r == 0;
 }
 
 static void *find(void *on, const KernelCache *c, const KernelKey *key, const Kernel *k, const char *name)
@@ -145,12 +154,10 @@ static void *find(void *on, const KernelCache *c, const KernelKey *key, const Ke
         return NULL;
     CudaKernel *found = NEW(x->arena, CudaKernel, 1);
     CudaLaunch l = kernel_cuda_launch(k);
-    CUresult r = 0;
-    for (int i = 0; i < l.n && r == 0; i++)
-        r = find_phase(x, module, cuda_phase_name(name, i, phase), &l.phase[i], &found->fn[i]);
-    if (r != 0)
-        x->cu->cuGetErrorString(r, &x->why);
-    return r == 0 ? found : NULL;
+    bool ok = true;
+    for (int i = 0; i < l.n && ok; i++)
+        ok = find_phase(x, module, cuda_phase_name(name, i, phase), &l.phase[i], &found->fn[i]);
+    return ok ? found : NULL;
 }
 
 static const char *why(void *on)
@@ -190,7 +197,12 @@ bool cuda_kernels_load(const CudaDriver *cu, CUdevice device, const KernelCache 
                        const Kernel *const *k, int n, const CudaKernel **out, KernelObjects *o, Arena *a,
                        Diag *d)
 {
-    Compiler x = {.cu = cu, .rtc = cuda_nvrtc(cu, d), .objects = o, .arena = a};
+    Compiler x = {
+        .cu = cu,
+        .rtc = cuda_nvrtc(cu, d),
+        .shared = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+        .objects = o,
+        .arena = a};
     TRY(x.rtc);
     int capability = cuda_capability(cu, device);
     snprintf(x.arch, sizeof x.arch, "--gpu-architecture=sm_%d%s", capability,

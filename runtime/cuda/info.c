@@ -143,6 +143,7 @@ bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
     out->epilogues = find_epilogues(ordinal, out->epilogues);
     out->processors = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     out->threads = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+    out->shared_memory = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
     return true;
 }
 

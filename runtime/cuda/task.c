@@ -75,18 +75,24 @@ static bool refuse(const ProductLibrary *lib, const char *choice, uint32_t step,
                        step, length, choice, product_unpinned, lib->pin);
 }
 
-/* Has the step's kernel what it is pinned to?  Kernels of a plan have, where the GPU has (cuda.c). */
-static bool takes_wgmma(const TaskInput *in, uint32_t step, Diag *d)
+static bool is_text(const char *choice)
 {
-    uint32_t first = in->first[step];
-    bool is = first < in->first[step + 1] && in->l->kernel[in->l->launch[first].kernel]->wgmma;
+    return choice && (strcmp(choice, cuda_wgmma) == 0 || strcmp(choice, cuda_small_tiles) == 0);
+}
+
+/* Has the step's kernel what it is pinned to?  Kernels of a plan have, where the GPU has (cuda.c). */
+static bool takes_text(const TaskInput *in, uint32_t step, Diag *d)
+{
+    const uint32_t *first = &in->first[step];
+    const Kernel *k = first[0] < first[1] ? in->l->kernel[in->l->launch[first[0]].kernel] : NULL;
+    bool is = k && (k->wgmma || k->small_tiles);
     if (!is && in->rechosen)
         ++*in->rechosen;
     return is || in->rechosen ||
            fail_status(d, EXIT_DEVICE,
                        "plan: step %" PRIu32 " is pinned to '%s', which this GPU or the kernel does not have:"
                        " plan the model again, or --rechoose takes other kernels, with other bits",
-                       step, cuda_wgmma);
+                       step, in->choice[step]);
 }
 
 typedef struct {
@@ -102,8 +108,8 @@ static bool step_products(Tasks *t, const TaskInput *in, uint32_t step, StepProd
     uint32_t n = out->products.n;
     ProductAlgo *algo = NEW(a, ProductAlgo, n + 1);
     out->routine = NEW(a, const Routine *, n + 1);
-    if (n == 0 && in->choice[step] && strcmp(in->choice[step], cuda_wgmma) == 0)
-        return takes_wgmma(in, step, d);
+    if (n == 0 && is_text(in->choice[step]))
+        return takes_text(in, step, d);
     bool pinned = product_parse(t->lib, in->choice[step], n, algo);
     if (!pinned && !(in->rechosen && t->lib->lt))
         return refuse(t->lib, in->choice[step], step, d);

@@ -6,7 +6,7 @@
  *
  *   FAKE_CUDA=no_device | old_driver | lost   no GPU; a driver for CUDA 11.4; an error in the third launch
  *   FAKE_CUDA_NAME, FAKE_CUDA_MEMORY          of the GPU; its bytes
- *   FAKE_CUDA_CAPABILITY                      80 or 90: whose tensor cores it has
+ *   FAKE_CUDA_CAPABILITY                      80, 90 or another: whose tensor cores and shared memory it has
  *   FAKE_CUDA_OTHERS                          bytes that others have of it
  *   FAKE_CUDA_SEED                            of the order of streams; 0: as issued
  *   FAKE_CUDA_DROP                            the number, from 1, of the wait for an event that is left out
@@ -45,6 +45,13 @@ static int capability(void)
 {
     int v = atoi(setting("FAKE_CUDA_CAPABILITY"));
     return v ? v : 80;
+}
+
+/* Bytes of shared memory that a block may have: CUDA programming guide. */
+static int shared_memory(void)
+{
+    int v = capability();
+    return (v < 80 ? 64 : v == 80 || v == 87 ? 163 : v < 90 || v >= 120 ? 99 : 227) << 10;
 }
 
 /* Free of it. */
@@ -116,6 +123,7 @@ CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute which, CUdevice device)
                                    {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 256},
                                    {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 4 << 20},
                                    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 2048},
+                                   {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, shared_memory()},
                                    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, capability() / 10},
                                    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, capability() % 10}};
     (void)device;
@@ -339,11 +347,12 @@ CUresult cuModuleGetFunction(CUfunction *fn, CUmodule m, const char *name)
     return 0;
 }
 
-/* Of an H100; an A100 has 163 KiB. */
+/* Beside what the kernel's variables have. */
 CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute which, int value)
 {
     check_step("a function is changed in a step");
-    if (which != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 || value > 227 << 10)
+    if (which != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 ||
+        value > shared_memory() - f->of->shared)
         return INVALID_VALUE;
     f->shared = (unsigned)value > SHARED ? (unsigned)value : SHARED;
     return 0;

@@ -53,15 +53,26 @@ nvrtcResult nvrtcDestroyProgram(nvrtcProgram *p)
 
 /* ---- the source for the host -------------------------------------------------------------------- */
 
+/* "__shared__ REAL part[16];" in a kernel: "+sizeof(float[16])"; what REAL is was said before it. */
+static void write_shared(FILE *f, const char *source, const char *at, const char *end)
+{
+    char real[16] = "float", type[16], size[64];
+    for (const char *s = source; (s = strstr(s, "#define REAL ")) && s < at; s++)
+        sscanf(s, "#define REAL %15s", real);
+    for (; (at = strstr(at, "__shared__ ")) && at < end; at++)
+        if (sscanf(at, "__shared__ %15s %*[a-z_0-9]%63[][0-9]", type, size) == 2)
+            fprintf(f, "+sizeof(%s%s)", strcmp(type, "REAL") == 0 ? real : type, size);
+}
+
 static bool has(const char *from, const char *to, const char *word)
 {
     const char *at = strstr(from, word);
     return at && at < to;
 }
 
-/* "GLOBAL void __launch_bounds__(256) NAME(const float *p0, ...)", or (256, 2): its parameters, and whether
- * its threads wait for each other. */
-static void write_kernel(FILE *f, const char *at)
+/* "GLOBAL void __launch_bounds__(256) NAME(const float *p0, ...)", or (256, 2): its parameters, whether its
+ * threads wait for each other, and its shared memory. */
+static void write_kernel(FILE *f, const char *source, const char *at)
 {
     char name[64];
     int block, n = 1, pointers = 0;
@@ -78,8 +89,12 @@ static void write_kernel(FILE *f, const char *at)
     }
     bool waits = has(close, end, "JOIN_THREADS") || has(close, end, "__shared__") ||
                  has(close, end, "SHARED_BYTES") || has(close, end, "gather_");
-    fprintf(f, "const FakeKernel fake_%s = {\"%s\", %d, %d, %d, %d, %d};\n", name, name, n, pointers, block,
-            waits, table);
+    fprintf(f, "enum { SHARED_%s = 0", name);
+    write_shared(f, source, at, end);
+    fprintf(f, "};\n_Static_assert(SHARED_%s <= 48 << 10, \"%s uses too much shared data\");\n", name,
+            name);
+    fprintf(f, "const FakeKernel fake_%s = {\"%s\", %d, %d, %d, %d, %d, SHARED_%s};\n", name, name, n,
+            pointers, block, waits, table, name);
 }
 
 static void write_source(FILE *f, char *source)
@@ -91,7 +106,7 @@ static void write_source(FILE *f, char *source)
     fprintf(f, "%s\nShimState *shim;\n#include \"fake_cuda/kernel.h\"\n%s", source,
             shadowed() ? "#include \"shadow_hooks.h\"\n" : "");
     for (; at; at = strstr(at + 1, "\nGLOBAL void"))
-        write_kernel(f, at + 1);
+        write_kernel(f, source, at + 1);
 }
 
 /* ---- compiling ---------------------------------------------------------------------------------- */

@@ -1,0 +1,71 @@
+/* test_cuda_limits.c -- what GPUs and their libraries allow, on those of fake_cuda/. */
+#include "tests.h"
+#include "codegen/codegen.h"
+#include "command.h"
+#include "on_cuda.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- shared memory ------------------------------------------------------------------------------ */
+
+/* Attention of 24 rows and heads of 128 in f32, whose gradients have 102,144 bytes in the larger tiles. */
+static const char attention[] =
+    "graph {\n  input %x: f32[1,1,24,128]\n  param %w: f32[128,128]\n  param %v: f32[128,128]\n"
+    "  %q: f32[1,1,24,128] = matmul %x, %w\n  %k: f32[1,1,24,128] = matmul %x, %v\n"
+    "  %t: f32[1,1,128,24] = transpose %k {perm=[0,1,3,2]}\n  %s: f32[1,1,24,24] = matmul %q, %t\n"
+    "  %p: f32[1,1,24,24] = softmax %s {axis=3}\n  %y: f32[1,1,24,128] = matmul %p, %k\n"
+    "  %d: f32[1,1,24,128] = mul %y, %y\n  %l: f32[] = reduce_sum %d {axes=[0,1,2,3], keepdims=0}\n"
+    "  output %l\n}\n";
+
+/* Tiles are small where that is the plan's choice. */
+START_TEST(attention_fits_small_gpus)
+{
+    double loss[2];
+    int small = 0;
+    setenv("FAKE_CUDA_CAPABILITY", "89", 1);
+    for (int i = 0; i < 2; i++) {
+        TestStep s;
+        step_init(&s);
+        s.device = i ? &cuda_device : NULL;
+        ck_assert_msg(step_compile_text(&s, attention, &(Init){INIT_NORMAL, 0.1}), "%s", s.diag.msg);
+        step_run(&s, NULL, 1, &loss[i]);
+        for (uint32_t k = 0; k < s.info.plan.nstep && i; k++)
+            small += s.info.plan.step[k].choice && !strcmp(s.info.plan.step[k].choice, cuda_small_tiles);
+        step_free(&s);
+    }
+    unsetenv("FAKE_CUDA_CAPABILITY");
+    ck_assert_int_eq(small, 1);
+    ck_assert_double_eq_tol(loss[0], loss[1], 1e-5 * loss[0]);
+}
+END_TEST
+
+/* A row in 16 bits that is read three times, and the partial results of its block. */
+START_TEST(rows_fit_small_gpus)
+{
+    enum { PARTS = 256 };
+    Arena a = {0};
+    DType bf16[] = {DT_BF16, DT_BF16};
+    Type x = type_make(DT_BF16, 2, (int64_t[]){8, 51200});
+    Kernel k = {.arena = &a, .noperands = 2, .operand = bf16};
+    k_space(&k, &x, 2);
+    int v = k_load(&k, 0, &x), top = k_reduce(&k, K_MAX, v);
+    int e = k_op(&k, OP_exp, k_op(&k, OP_sub, v, top, 0), 0, 0);
+    k_store(&k, 1, k_op(&k, OP_div, e, k_reduce(&k, K_SUM, e), 0));
+    ck_assert_uint_le(kernel_cuda_launch(&k).phase[0].shared, CUDA_SHARED_LEAST - PARTS);
+    arena_free(&a);
+}
+END_TEST
+
+Suite *suite_cuda_limits(void)
+{
+    Suite *s = suite_create("cuda_limits");
+    TCase *t = tcase_create("limits");
+    if (!getenv("CKC_GPU")) {
+        tcase_add_unchecked_fixture(t, use_cuda, leave_cuda);
+        tcase_add_checked_fixture(t, make_folder, remove_folder);
+        tcase_add_test(t, attention_fits_small_gpus);
+        tcase_add_test(t, rows_fit_small_gpus);
+    }
+    suite_add_tcase(s, t);
+    return s;
+}
