@@ -3,6 +3,8 @@
 #include "codegen/codegen.h"
 #include "command.h"
 #include "on_cuda.h"
+#include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +58,35 @@ START_TEST(rows_fit_small_gpus)
 }
 END_TEST
 
+/* ---- threads ------------------------------------------------------------------------------------ */
+
+static void *use_step(void *step)
+{
+    double loss[3];
+    step_run(step, NULL, 3, loss);
+    step_free(step);
+    return NULL;
+}
+
+/* A step may be another thread's than who opened it; what those have current is as it was. */
+START_TEST(any_thread_may_run_a_step)
+{
+    static const char one[] = "graph {\n  input %x: f32[4]\n  param %w: f32[]\n  %y: f32[4] = mul %x, %w\n"
+                              "  %l: f32[] = reduce_sum %y {axes=[0], keepdims=0}\n  output %l\n}\n";
+    TestStep s;
+    pthread_t other;
+    int (*current)(void);
+    step_init(&s);
+    s.device = &cuda_device;
+    ck_assert_msg(step_compile_text(&s, one, &(Init){INIT_NORMAL, 0.1}), "%s", s.diag.msg);
+    *(void **)&current = dlsym(dlopen(CKC_FAKE_CUDA "/libcuda.so.1", RTLD_NOW | RTLD_NOLOAD),
+                               "fake_cuda_current");
+    ck_assert_int_eq(current(), 0);
+    ck_assert_int_eq(pthread_create(&other, NULL, use_step, &s), 0);
+    pthread_join(other, NULL);
+}
+END_TEST
+
 Suite *suite_cuda_limits(void)
 {
     Suite *s = suite_create("cuda_limits");
@@ -65,6 +96,7 @@ Suite *suite_cuda_limits(void)
         tcase_add_checked_fixture(t, make_folder, remove_folder);
         tcase_add_test(t, attention_fits_small_gpus);
         tcase_add_test(t, rows_fit_small_gpus);
+        tcase_add_test(t, any_thread_may_run_a_step);
     }
     suite_add_tcase(s, t);
     return s;

@@ -36,7 +36,10 @@ void cuda_profile_close(void *profile)
     CudaProfile *p = profile;
     table_close(&p->table);
     arena_free(&p->round);
-    products_close(&p->lib);
+    if (cuda_context_enter(&p->on, &(Diag){0})) {
+        products_close(&p->lib);
+        cuda_context_leave(&p->on, true);
+    }
     cuda_context_close(&p->on);
     arena_free(&p->arena);
     free(p);
@@ -50,7 +53,8 @@ void *cuda_profile_open(const ProfileOptions *o, Diag *d)
     p->workspace = capability >= HOPPER ? WORKSPACE_HOPPER : WORKSPACE;
     if (!o->here)
         return p;
-    if (!cuda_context_open(&p->on, o->ordinal, d) || !products_open(&p->lib, p->on.cu, p->on.device, d)) {
+    if (!cuda_context_open(&p->on, o->ordinal, d) ||
+        !IN_CONTEXT(&p->on, products_open(&p->lib, p->on.cu, p->on.device, d))) {
         cuda_profile_close(p);
         return NULL;
     }
@@ -212,5 +216,5 @@ bool cuda_choose(void *user, const Command *c, uint32_t n, StepCost *out, Diag *
     p->item = NEW(&p->round, Item, n + 1);
     for (p->nitem = 0; p->nitem < n; p->nitem++)
         p->item[p->nitem] = (Item){.c = &c[p->nitem], .first = c[p->nitem].nodes[0]};
-    return profile_answer(p, out, d);
+    return IN_CONTEXT(&p->on, profile_answer(p, out, d));
 }

@@ -31,8 +31,7 @@ bool cuda_context_open(CudaContext *x, int ordinal, Diag *d)
 {
     x->cu = cuda_driver(d);
     return x->cu && cuda_device_get(x->cu, ordinal, &x->device, d) &&
-           CUDA_CALL(x->cu, cuDevicePrimaryCtxRetain, &x->context, x->device) &&
-           CUDA_CALL(x->cu, cuCtxSetCurrent, x->context);
+           CUDA_CALL(x->cu, cuDevicePrimaryCtxRetain, &x->context, x->device);
 }
 
 void cuda_context_close(CudaContext *x)
@@ -40,6 +39,19 @@ void cuda_context_close(CudaContext *x)
     if (x->context)
         x->cu->cuDevicePrimaryCtxRelease_v2(x->device);
     x->context = NULL;
+}
+
+bool cuda_context_enter(const CudaContext *x, Diag *d)
+{
+    return !x->context || CUDA_CALL(x->cu, cuCtxPushCurrent_v2, x->context);
+}
+
+bool cuda_context_leave(const CudaContext *x, bool ok)
+{
+    CUcontext left;
+    if (x->context)
+        x->cu->cuCtxPopCurrent_v2(&left);
+    return ok;
 }
 
 /* ---- one that has a file in devices/ ------------------------------------------------------------ */
@@ -102,20 +114,27 @@ static bool estimate(const CudaDriver *cu, CUdevice device, int64_t memory, Devi
 
 enum { LEAST_CAPABILITY = 80 }; /* what kernels are written for */
 
+static bool ask_epilogues(const CudaContext *on, bool *has, Diag *d)
+{
+    ProductLibrary lib = {0};
+    bool ok = products_open(&lib, on->cu, on->device, d) && lib.lt;
+    *has = ok && products_have_epilogues(&lib);
+    products_close(&lib);
+    return ok;
+}
+
 /* Asked once a process (threads that come at the same time may all ask, and hear the same); of a GPU that
  * cannot be asked now its file is believed. */
 static int64_t find_epilogues(int ordinal, int64_t by_file)
 {
     enum { DEVICES = 64 };
     static _Atomic int8_t known[DEVICES]; /* 1: no, 2: yes */
-    Diag none = {0};
+    Diag none = {0}, *d = &none;
     CudaContext on = {0};
-    ProductLibrary lib = {0};
+    bool has = false;
     int8_t is = known[ordinal % DEVICES];
-    if (!is && cuda_context_open(&on, ordinal, &none) && products_open(&lib, on.cu, on.device, &none) &&
-        lib.lt)
-        known[ordinal % DEVICES] = is = products_have_epilogues(&lib) ? 2 : 1;
-    products_close(&lib);
+    if (!is && cuda_context_open(&on, ordinal, d) && IN_CONTEXT(&on, ask_epilogues(&on, &has, d)))
+        known[ordinal % DEVICES] = is = has ? 2 : 1;
     cuda_context_close(&on);
     return is ? is - 1 : by_file;
 }
@@ -156,7 +175,8 @@ bool cuda_complete(Diag *d)
 static bool free_bytes(CudaContext *x, int ordinal, size_t *bytes, Diag *d)
 {
     size_t all;
-    return cuda_context_open(x, ordinal, d) && CUDA_CALL(x->cu, cuMemGetInfo_v2, bytes, &all);
+    return cuda_context_open(x, ordinal, d) &&
+           IN_CONTEXT(x, CUDA_CALL(x->cu, cuMemGetInfo_v2, bytes, &all));
 }
 
 const char *cuda_about(int ordinal, Arena *a)

@@ -142,9 +142,14 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     return 0;
 }
 
+/* Current to the calling thread: so many times the one that there is. */
+static _Thread_local int current;
+EXPORT int fake_cuda_current(void);
+int fake_cuda_current(void) { return current; }
+
 void check_context(void)
 {
-    if (!gpu.retained)
+    if (!gpu.retained || !current)
         violation("a call without a context");
 }
 
@@ -186,7 +191,8 @@ static void free_all(void)
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     (void)device;
-    check_context();
+    if (!gpu.retained)
+        violation("a context is released that was not retained");
     if (--gpu.retained > 0)
         return 0;
     if (gpu.block)
@@ -199,10 +205,19 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     return 0;
 }
 
-CUresult cuCtxSetCurrent(CUcontext context)
+CUresult cuCtxPushCurrent_v2(CUcontext context)
 {
+    current++;
+    return context && gpu.retained ? 0 : INVALID_VALUE;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *context)
+{
+    static char one;
     check_context();
-    return context ? 0 : INVALID_VALUE;
+    current--;
+    *context = (CUcontext)(void *)&one;
+    return 0;
 }
 
 CUresult cuMemGetInfo_v2(size_t *left, size_t *all)
