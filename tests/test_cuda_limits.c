@@ -47,7 +47,7 @@ START_TEST(rows_fit_small_gpus)
     enum { PARTS = 256 };
     Arena a = {0};
     DType bf16[] = {DT_BF16, DT_BF16};
-    Type x = type_make(DT_BF16, 2, (int64_t[]){8, 51200});
+    Type x = type_make(DT_BF16, 2, (int64_t[]){1024, 51200});
     Kernel k = {.arena = &a, .noperands = 2, .operand = bf16};
     k_space(&k, &x, 2);
     int v = k_load(&k, 0, &x), top = k_reduce(&k, K_MAX, v);
@@ -68,11 +68,12 @@ static void *use_step(void *step)
     return NULL;
 }
 
+static const char one[] = "graph {\n  input %x: f32[4]\n  param %w: f32[]\n  %y: f32[4] = mul %x, %w\n"
+                          "  %l: f32[] = reduce_sum %y {axes=[0], keepdims=0}\n  output %l\n}\n";
+
 /* A step may be another thread's than who opened it; what those have current is as it was. */
 START_TEST(any_thread_may_run_a_step)
 {
-    static const char one[] = "graph {\n  input %x: f32[4]\n  param %w: f32[]\n  %y: f32[4] = mul %x, %w\n"
-                              "  %l: f32[] = reduce_sum %y {axes=[0], keepdims=0}\n  output %l\n}\n";
     TestStep s;
     pthread_t other;
     int (*current)(void);
@@ -87,6 +88,23 @@ START_TEST(any_thread_may_run_a_step)
 }
 END_TEST
 
+/* ---- CUDA 11 ------------------------------------------------------------------------------------ */
+
+START_TEST(an_old_compiler_is_told_more)
+{
+    TestStep s;
+    double loss;
+    setenv("FAKE_NVRTC", "11", 1);
+    setenv("FAKE_CUDA", "old_driver", 1);
+    setenv("FAKE_CUDA_CAPABILITY", "90", 1);
+    step_init(&s);
+    s.device = &cuda_device;
+    ck_assert_msg(step_compile_text(&s, one, &(Init){INIT_NORMAL, 0.1}), "%s", s.diag.msg);
+    step_run(&s, NULL, 1, &loss);
+    step_free(&s);
+}
+END_TEST
+
 Suite *suite_cuda_limits(void)
 {
     Suite *s = suite_create("cuda_limits");
@@ -97,6 +115,7 @@ Suite *suite_cuda_limits(void)
         tcase_add_test(t, attention_fits_small_gpus);
         tcase_add_test(t, rows_fit_small_gpus);
         tcase_add_test(t, any_thread_may_run_a_step);
+        tcase_add_test(t, an_old_compiler_is_told_more);
     }
     suite_add_tcase(s, t);
     return s;

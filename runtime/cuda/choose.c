@@ -194,7 +194,8 @@ bool profile_answer(CudaProfile *p, StepCost *out, Diag *d)
 static Command *with_texts(const CudaProfile *p, const Command *c, uint32_t n, Arena *a)
 {
     const DeviceInfo *d = p->opt.device;
-    bool can = d && d->capability == CUDA_WGMMA_CAPABILITY;
+    bool can = p->on.cu ? cuda_has_wgmma(p->on.cu, p->on.device)
+                        : d && d->capability == CUDA_WGMMA_CAPABILITY;
     int64_t shared = d && d->shared_memory ? d->shared_memory : INT64_MAX;
     Command *out = NEW(a, Command, n + 1);
     for (uint32_t i = 0; i < n; i++) {

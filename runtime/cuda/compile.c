@@ -22,6 +22,7 @@ typedef struct {
 
 /* Sums keep their order and nothing is contracted; what is written as fmaf is one. */
 static const char no_contraction[] = "--fmad=false";
+static const char standard[] = "--std=c++17"; /* as NVRTC 12 and 13 have it where nothing is said */
 
 /* ---- NVRTC -------------------------------------------------------------------------------------- */
 
@@ -73,8 +74,8 @@ static bool fail_with_log(const Compiler *x, nvrtcProgram program, const char *s
 static bool compile(const Compiler *x, nvrtcProgram program, const char *source, char **cubin, size_t *n,
                     Diag *d)
 {
-    const char *const option[] = {x->arch, no_contraction};
-    if (x->rtc->nvrtcCompileProgram(program, 2, option) != 0)
+    const char *const option[] = {x->arch, no_contraction, standard};
+    if (x->rtc->nvrtcCompileProgram(program, 3, option) != 0)
         return fail_with_log(x, program, source, d);
     TRY(rtc_ok(x->rtc->nvrtcGetCUBINSize(program, n), "nvrtcGetCUBINSize", d));
     *cubin = mem_new(*n + 1, 1);
@@ -173,7 +174,7 @@ static uint64_t hash_compiler(const Compiler *x)
     size_t size = 0;
     FILE *f = mem_stream(&text, &size);
     codegen_prelude_cuda(f);
-    fprintf(f, "%s %s %d.%d %llx", x->arch, no_contraction, x->rtc->major, x->rtc->minor,
+    fprintf(f, "%s %s %s %d.%d %llx", x->arch, no_contraction, standard, x->rtc->major, x->rtc->minor,
             (unsigned long long)x->rtc->hash);
     mem_stream_end(f);
     uint64_t h = XXH3_64bits(text, size);
@@ -204,9 +205,8 @@ bool cuda_kernels_load(const CudaDriver *cu, CUdevice device, const KernelCache 
         .objects = o,
         .arena = a};
     TRY(x.rtc);
-    int capability = cuda_capability(cu, device);
-    snprintf(x.arch, sizeof x.arch, "--gpu-architecture=sm_%d%s", capability,
-             capability == CUDA_WGMMA_CAPABILITY ? "a" : "");
+    snprintf(x.arch, sizeof x.arch, "--gpu-architecture=sm_%d%s", cuda_capability(cu, device),
+             cuda_has_wgmma(cu, device) ? "a" : "");
     o->of = mem_new(2 * (size_t)n + 1, sizeof *o->of);
     o->n = 0;
     if (n == 0 || cache)

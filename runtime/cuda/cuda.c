@@ -82,8 +82,7 @@ static bool make_tasks(Cuda *x, const ExecOptions *opt, Arena *tmp, Diag *d)
 {
     const Plan *p = x->plan;
     const char **choice = NEW(tmp, const char *, p->nstep + 1);
-    cuda_choose_texts(&x->program.l, x->program.first, p,
-                      cuda_capability(x->on.cu, x->on.device) == CUDA_WGMMA_CAPABILITY);
+    cuda_choose_texts(&x->program.l, x->program.first, p, cuda_has_wgmma(x->on.cu, x->on.device));
     x->batch = cuda_batches(&x->program, p->nmicro, p->nstep, &x->arena);
     for (uint32_t s = 0; s < p->nstep; s++)
         choice[s] = p->step[s].choice;

@@ -12,6 +12,8 @@ bool cuda_device_get(const CudaDriver *cu, int ordinal, CUdevice *device, Diag *
 /* 0: it does not say. */
 int cuda_attribute(const CudaDriver *cu, CUdevice device, CUdevice_attribute which);
 int cuda_capability(const CudaDriver *cu, CUdevice device); /* 90 is 9.0 */
+/* Products of warpgroups: has the GPU them, and does its compiler know? */
+bool cuda_has_wgmma(const CudaDriver *cu, CUdevice device);
 
 /* A GPU's primary context.  Zeroed: not open. */
 typedef struct {

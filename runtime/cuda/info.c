@@ -27,6 +27,13 @@ int cuda_capability(const CudaDriver *cu, CUdevice device)
            cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 }
 
+bool cuda_has_wgmma(const CudaDriver *cu, CUdevice device)
+{
+    enum { KNOWN_SINCE = 12 };
+    const Nvrtc *rtc = cuda_nvrtc(cu, &(Diag){0});
+    return cuda_capability(cu, device) == CUDA_WGMMA_CAPABILITY && (!rtc || rtc->major >= KNOWN_SINCE);
+}
+
 bool cuda_context_open(CudaContext *x, int ordinal, Diag *d)
 {
     x->cu = cuda_driver(d);

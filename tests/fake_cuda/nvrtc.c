@@ -1,7 +1,7 @@
 /* nvrtc.c -- a libnvrtc for tests: the host's C compiler with the shim instead of CUDA's, and a shared object
  * instead of machine code for a GPU, with how to call each kernel (kernel.h).
  *
- * FAKE_NVRTC=error: the first kernel has an error.
+ * FAKE_NVRTC=error: the first kernel has an error.  FAKE_NVRTC=11: it is of CUDA 11.
  * FAKE_CUDA_SHADOW=1: all accesses of kernels to memory are looked at (shim/shadow.h). */
 #include "runtime/cuda/driver.h"
 #include "kernel.h"
@@ -21,11 +21,17 @@ struct _nvrtcProgram {
 
 enum { OUT_OF_MEMORY = 1, INVALID_INPUT = 3, COMPILATION = 6 };
 
+static bool mode(const char *name)
+{
+    const char *is = getenv("FAKE_NVRTC");
+    return is && strcmp(is, name) == 0;
+}
+
 static bool shadowed(void) { return getenv("FAKE_CUDA_SHADOW") != NULL; }
 
 nvrtcResult nvrtcVersion(int *major, int *minor)
 {
-    *major = 13;
+    *major = mode("11") ? 11 : 13;
     *minor = shadowed(); /* the cache keeps both */
     return 0;
 }
@@ -99,9 +105,8 @@ static void write_kernel(FILE *f, const char *source, const char *at)
 
 static void write_source(FILE *f, char *source)
 {
-    const char *error = getenv("FAKE_NVRTC");
     char *at = strstr(source, "\nGLOBAL void");
-    if (at && error && strcmp(error, "error") == 0)
+    if (at && mode("error"))
         at[1] = '@';
     fprintf(f, "%s\nShimState *shim;\n#include \"fake_cuda/kernel.h\"\n%s", source,
             shadowed() ? "#include \"shadow_hooks.h\"\n" : "");
@@ -168,12 +173,14 @@ static nvrtcResult compile_in(nvrtcProgram p, const char *folder)
 nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *option)
 {
     char folder[] = "/tmp/fake_nvrtc-XXXXXX", command[64];
-    bool arch = false, contraction = true;
+    bool arch = false, contraction = true, standard = false; /* which CUDA 11 has an old one of */
     for (int i = 0; i < n; i++) {
-        arch |= strncmp(option[i], "--gpu-architecture=sm_", 22) == 0;
+        arch |= strncmp(option[i], "--gpu-architecture=sm_", 22) == 0 &&
+                !(mode("11") && strcmp(option[i], "--gpu-architecture=sm_90a") == 0);
         contraction &= strcmp(option[i], "--fmad=false") != 0;
+        standard |= strcmp(option[i], "--std=c++17") == 0;
     }
-    if (!arch || contraction || !mkdtemp(folder))
+    if (!arch || contraction || !standard || !mkdtemp(folder))
         return INVALID_INPUT;
     nvrtcResult r = compile_in(p, folder);
     snprintf(command, sizeof command, "rm -r %s", folder);
