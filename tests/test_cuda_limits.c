@@ -58,6 +58,37 @@ START_TEST(rows_fit_small_gpus)
 }
 END_TEST
 
+/* A kernel that adds up more transposed matrices than there is room for. */
+START_TEST(transposed_operands_fit)
+{
+    enum { MATRICES = 12 };
+    double loss[2];
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    fprintf(f, "graph {\n  input %%x: f32[40,40]\n");
+    for (int i = 0; i < MATRICES; i++)
+        fprintf(f, "  param %%w%d: f32[40,40]\n", i);
+    fprintf(f, "  %%y0: f32[40,40] = mul %%x, %%x\n");
+    for (int i = 0; i < MATRICES; i++)
+        fprintf(f, "  %%t%d: f32[40,40] = transpose %%w%d {perm=[1,0]}\n"
+                "  %%y%d: f32[40,40] = add %%y%d, %%t%d\n", i, i, i + 1, i, i);
+    fprintf(f, "  %%d: f32[40,40] = mul %%y12, %%y12\n"
+               "  %%l: f32[] = reduce_sum %%d {axes=[0,1], keepdims=0}\n  output %%l\n}\n");
+    fclose(f);
+    for (int i = 0; i < 2; i++) {
+        TestStep s;
+        step_init(&s);
+        s.device = i ? &cuda_device : NULL;
+        ck_assert_msg(step_compile_text(&s, text, &(Init){INIT_NORMAL, 0.1}), "%s", s.diag.msg);
+        step_run(&s, NULL, 1, &loss[i]);
+        step_free(&s);
+    }
+    free(text);
+    ck_assert_double_eq_tol(loss[0], loss[1], 1e-5 * loss[0]);
+}
+END_TEST
+
 /* ---- threads ------------------------------------------------------------------------------------ */
 
 static void *use_step(void *step)
@@ -114,6 +145,7 @@ Suite *suite_cuda_limits(void)
         tcase_add_checked_fixture(t, make_folder, remove_folder);
         tcase_add_test(t, attention_fits_small_gpus);
         tcase_add_test(t, rows_fit_small_gpus);
+        tcase_add_test(t, transposed_operands_fit);
         tcase_add_test(t, any_thread_may_run_a_step);
         tcase_add_test(t, an_old_compiler_is_told_more);
     }
