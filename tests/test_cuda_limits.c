@@ -119,6 +119,31 @@ START_TEST(any_thread_may_run_a_step)
 }
 END_TEST
 
+/* ---- copies ------------------------------------------------------------------------------------- */
+
+/* Rows of a concatenation that are further apart than one call copies. */
+START_TEST(far_rows_are_copied)
+{
+    static const char joined[] =
+        "graph {\n  input %x: f32[4,8]\n  param %w: f32[4,24]\n  %a: f32[4,8] = exp %x\n"
+        "  %b: f32[4,24] = tanh %w\n  %c: f32[4,32] = concat %a, %b {axis=1}\n"
+        "  %s: f32[4,32] = softmax %c {axis=1}\n  %d: f32[4,32] = mul %s, %c\n"
+        "  %l: f32[] = reduce_sum %d {axes=[0,1], keepdims=0}\n  output %l\n}\n";
+    double loss[2];
+    for (int i = 0; i < 2; i++) {
+        TestStep s;
+        step_init(&s);
+        s.device = &cuda_device;
+        setenv("FAKE_CUDA_PITCH", i ? "64" : "", 1);
+        ck_assert_msg(step_compile_text(&s, joined, &(Init){INIT_NORMAL, 0.1}), "%s", s.diag.msg);
+        step_run(&s, NULL, 1, &loss[i]);
+        step_free(&s);
+    }
+    unsetenv("FAKE_CUDA_PITCH");
+    ck_assert_double_eq(loss[0], loss[1]);
+}
+END_TEST
+
 /* ---- CUDA 11 ------------------------------------------------------------------------------------ */
 
 START_TEST(an_old_compiler_is_told_more)
@@ -146,6 +171,7 @@ Suite *suite_cuda_limits(void)
         tcase_add_test(t, attention_fits_small_gpus);
         tcase_add_test(t, rows_fit_small_gpus);
         tcase_add_test(t, transposed_operands_fit);
+        tcase_add_test(t, far_rows_are_copied);
         tcase_add_test(t, any_thread_may_run_a_step);
         tcase_add_test(t, an_old_compiler_is_told_more);
     }

@@ -257,6 +257,7 @@ static bool bind_kernels(Tasks *t, const TaskInput *in, Arena *a, Diag *d)
 bool tasks_make(Tasks *t, const TaskInput *in, Arena *a, Diag *d)
 {
     StepProducts p;
+    t->pitch = (size_t)cuda_attribute(t->cu, t->device, CU_DEVICE_ATTRIBUTE_MAX_PITCH);
     t->task = NEW(a, Task, in->l->n + 1);
     for (uint32_t i = 0; i < in->l->n; i++)
         t->task[i] = bind(in, i, a);
@@ -277,24 +278,34 @@ void tasks_free(Tasks *t)
 
 /* ---- running ------------------------------------------------------------------------------------ */
 
-/* From an operand where the rows are packed; pitches have a limit, and lengths have none. */
-static bool copy_rows(const Tasks *t, const Task *task, const CopyRows *c, CUstream stream, Diag *d)
+static bool copy_apart(const Tasks *t, CUdeviceptr to, CUdeviceptr from, size_t stride, size_t bytes,
+                       size_t rows, CUstream stream, Diag *d)
 {
-    CUdeviceptr from = task->op[c->operand], to = task->op[task->l->nop - 1] + (CUdeviceptr)c->at;
-    size_t bytes = (size_t)c->bytes, rows = (size_t)c->rows;
-    if (bytes * rows == 0)
-        return true;
-    if (rows == 1 || c->stride == c->bytes)
-        return CALL(cuMemcpyAsync, to, from, rows * bytes, stream);
     CUDA_MEMCPY2D m = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
                        .srcDevice = from,
                        .srcPitch = bytes,
                        .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
                        .dstDevice = to,
-                       .dstPitch = (size_t)c->stride,
+                       .dstPitch = stride,
                        .WidthInBytes = bytes,
                        .Height = rows};
     return CALL(cuMemcpy2DAsync_v2, &m, stream);
+}
+
+/* From an operand where the rows are packed; pitches have a limit, and lengths have none. */
+static bool copy_rows(const Tasks *t, const Task *task, const CopyRows *c, CUstream stream, Diag *d)
+{
+    CUdeviceptr from = task->op[c->operand], to = task->op[task->l->nop - 1] + (CUdeviceptr)c->at;
+    size_t bytes = (size_t)c->bytes, rows = (size_t)c->rows, stride = (size_t)c->stride;
+    if (stride == bytes) {
+        bytes *= rows;
+        rows = 1;
+    }
+    if (rows > 1 && bytes && stride <= t->pitch)
+        return copy_apart(t, to, from, stride, bytes, rows, stream, d);
+    for (size_t i = 0; i < rows && bytes; i++)
+        TRY(CALL(cuMemcpyAsync, to + i * stride, from + i * bytes, bytes, stream));
+    return true;
 }
 
 bool task_run(const Tasks *t, const Task *task, CUstream stream, Diag *d)

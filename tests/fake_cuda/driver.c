@@ -8,6 +8,7 @@
  *   FAKE_CUDA_NAME, FAKE_CUDA_MEMORY          of the GPU; its bytes
  *   FAKE_CUDA_CAPABILITY                      80, 90 or another: whose tensor cores and shared memory it has
  *   FAKE_CUDA_OTHERS                          bytes that others have of it
+ *   FAKE_CUDA_PITCH                           bytes between rows that one call copies, at most
  *   FAKE_CUDA_SEED                            of the order of streams; 0: as issued
  *   FAKE_CUDA_DROP                            the number, from 1, of the wait for an event that is left out
  *   FAKE_CUDA_LATE=1                          a kernel's first launch takes a second more: it is loaded
@@ -52,6 +53,12 @@ static int shared_memory(void)
 {
     int v = capability();
     return (v < 80 ? 64 : v == 80 || v == 87 ? 163 : v < 90 || v >= 120 ? 99 : 227) << 10;
+}
+
+int pitch_limit(void)
+{
+    const char *v = setting("FAKE_CUDA_PITCH");
+    return *v ? atoi(v) : INT32_MAX;
 }
 
 /* Free of it. */
@@ -117,7 +124,8 @@ CUresult cuDeviceGetName(char *name, int n, CUdevice device)
 
 CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute which, CUdevice device)
 {
-    const int value[][2] = {{CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1000000},
+    const int value[][2] = {{CU_DEVICE_ATTRIBUTE_MAX_PITCH, pitch_limit()},
+                                   {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1000000},
                                    {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 4},
                                    {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 1000000},
                                    {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 256},
