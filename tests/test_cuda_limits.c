@@ -2,6 +2,7 @@
 #include "tests.h"
 #include "codegen/codegen.h"
 #include "command.h"
+#include "conv_samples.h"
 #include "on_cuda.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -55,6 +56,27 @@ START_TEST(rows_fit_small_gpus)
     k_store(&k, 1, k_op(&k, OP_div, e, k_reduce(&k, K_SUM, e), 0));
     ck_assert_uint_le(kernel_cuda_launch(&k).phase[0].shared, CUDA_SHARED_LEAST - PARTS);
     arena_free(&a);
+}
+END_TEST
+
+START_TEST(convolutions_fit_small_gpus)
+{
+    static const Op op[] = {OP_conv, OP_conv_bwd_data, OP_conv_bwd_weights};
+    for (int i = 0; i < 3 * conv_samples(); i++) {
+        Arena a = {0};
+        Sample s;
+        Kernel k;
+        conv_sample(&s, op[i % 3], DT_BF16, i / 3);
+        const Node *n = graph_def(&s.g, s.out[0]);
+        k_init(&k, &a, &s.g, n);
+        ck_assert(op_table[s.op]->lower(&k, &s.g, n));
+        k.wgmma = kernel_cuda_has_wgmma(&k);
+        CudaLaunch l = kernel_cuda_launch(&k);
+        for (int p = 0; p < l.n; p++)
+            ck_assert_uint_le(l.phase[p].shared, CUDA_SHARED_LEAST);
+        sample_free(&s);
+        arena_free(&a);
+    }
 }
 END_TEST
 
@@ -170,6 +192,7 @@ Suite *suite_cuda_limits(void)
         tcase_add_checked_fixture(t, make_folder, remove_folder);
         tcase_add_test(t, attention_fits_small_gpus);
         tcase_add_test(t, rows_fit_small_gpus);
+        tcase_add_test(t, convolutions_fit_small_gpus);
         tcase_add_test(t, transposed_operands_fit);
         tcase_add_test(t, far_rows_are_copied);
         tcase_add_test(t, any_thread_may_run_a_step);
