@@ -183,6 +183,21 @@ START_TEST(an_old_compiler_is_told_more)
 }
 END_TEST
 
+/* ---- a GPU that does not say how fast it is ------------------------------------------------------- */
+
+START_TEST(rates_without_clocks)
+{
+    Arena a = {0};
+    Diag d = {0};
+    DeviceInfo info;
+    setenv("FAKE_CUDA", "no_clocks", 1);
+    ck_assert_msg(cuda_device.info(0, &info, &a, &d), "%s", d.msg);
+    ck_assert_double_gt(info.memory_bandwidth, 1);
+    ck_assert_double_gt(info.flops[UNIT_VECTOR][DT_F32], 1);
+    arena_free(&a);
+}
+END_TEST
+
 Suite *suite_cuda_limits(void)
 {
     Suite *s = suite_create("cuda_limits");
@@ -197,6 +212,7 @@ Suite *suite_cuda_limits(void)
         tcase_add_test(t, far_rows_are_copied);
         tcase_add_test(t, any_thread_may_run_a_step);
         tcase_add_test(t, an_old_compiler_is_told_more);
+        tcase_add_test(t, rates_without_clocks);
     }
     suite_add_tcase(s, t);
     return s;

@@ -94,18 +94,25 @@ static const struct {
 } rates[] = {{120, 256, 4, 1024}, {100, 256, 128, 8192}, {90, 256, 128, 4096}, {86, 256, 4, 1024},
              {80, 128, 64, 2048}, {75, 128, 4, 1024},    {70, 128, 64, 1024},  {0, 128, 64, 128}};
 
-/* The rest of a device file, without a source: from its clocks. */
+static double attribute_or(const CudaDriver *cu, CUdevice device, CUdevice_attribute which, double otherwise)
+{
+    int v = cuda_attribute(cu, device, which);
+    return v > 0 ? v : otherwise;
+}
+
+/* The rest of a device file, without a source: from its clocks, or from usual ones. */
 static bool estimate(const CudaDriver *cu, CUdevice device, int64_t memory, DeviceInfo *out, Arena *a,
                      Diag *d)
 {
-    enum { AMPERE = 80 };
+    enum { AMPERE = 80, CLOCK = 1500000, MEMORY_CLOCK = 5000000, WIDTH = 256 };
     int i = 0, capability = cuda_capability(cu, device);
     while (rates[i].capability > capability)
         i++;
     double processors = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-    double clock = 1e-6 * cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE) * processors;
-    double width = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
-    double memory_clock = 1e-6 * cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+    double clock = 1e-6 * attribute_or(cu, device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, CLOCK) * processors;
+    double width = attribute_or(cu, device, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, WIDTH);
+    double memory_clock =
+        1e-6 * attribute_or(cu, device, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, MEMORY_CLOCK);
     const char *text = arena_printf(
         a,
         "device estimated \"\" memory %lld B reserved %lld B align 256 B vector f32 %g GFLOP/s vector f64 %g "

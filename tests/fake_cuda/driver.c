@@ -5,6 +5,7 @@
  * a step, leave something behind.
  *
  *   FAKE_CUDA=no_device | old_driver | lost   no GPU; a driver for CUDA 11.4; an error in the third launch
+ *             no_clocks                       it does not say how fast it is
  *   FAKE_CUDA_NAME, FAKE_CUDA_MEMORY          of the GPU; its bytes
  *   FAKE_CUDA_CAPABILITY                      80, 90 or another: whose tensor cores and shared memory it has
  *   FAKE_CUDA_OTHERS                          bytes that others have of it
@@ -124,10 +125,11 @@ CUresult cuDeviceGetName(char *name, int n, CUdevice device)
 
 CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute which, CUdevice device)
 {
+    const int clock = mode("no_clocks") ? 0 : 1000000;
     const int value[][2] = {{CU_DEVICE_ATTRIBUTE_MAX_PITCH, pitch_limit()},
-                                   {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1000000},
+                                   {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, clock},
                                    {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 4},
-                                   {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 1000000},
+                                   {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, clock},
                                    {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 256},
                                    {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 4 << 20},
                                    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 2048},
