@@ -432,12 +432,14 @@ void cuda_choose_texts(Launches *l, const uint32_t *first, const Plan *p, bool w
         for (uint32_t i = first[s]; i < first[s + 1] && p->step[s].choice; i++) {
             const Kernel **k = &l->kernel[l->launch[i].kernel];
             const char *choice = p->step[s].choice;
-            if (l->launch[i].copy)
+            bool copies = l->launch[i].copy, small = !copies && strcmp(choice, cuda_small_tiles) == 0;
+            bool groups = !copies && wgmma && strcmp(choice, cuda_wgmma) == 0 && kernel_cuda_has_wgmma(*k);
+            if (!small && !groups)
                 continue;
             Kernel *chosen = NEW(l->arena, Kernel, 1);
             *chosen = **k;
-            chosen->wgmma = wgmma && strcmp(choice, cuda_wgmma) == 0 && kernel_cuda_has_wgmma(*k);
-            chosen->small_tiles = strcmp(choice, cuda_small_tiles) == 0;
+            chosen->wgmma = groups;
+            chosen->small_tiles = small;
             *k = chosen;
         }
 }

@@ -84,7 +84,8 @@ static bool is_text(const char *choice)
 static bool takes_text(const TaskInput *in, uint32_t step, Diag *d)
 {
     const uint32_t *first = &in->first[step];
-    const Kernel *k = first[0] < first[1] ? in->l->kernel[in->l->launch[first[0]].kernel] : NULL;
+    const Launch *l = first[0] < first[1] ? &in->l->launch[first[0]] : NULL;
+    const Kernel *k = l && !l->copy ? in->l->kernel[l->kernel] : NULL;
     bool is = k && (k->wgmma || k->small_tiles);
     if (!is && in->rechosen)
         ++*in->rechosen;
