@@ -38,6 +38,7 @@ static json_t *device_json(const DeviceInfo *d)
     json_object_set_new(o, "launch_ns", json_real(d->launch_ns));
     json_object_set_new(o, "processors", known_whole(d->processors));
     json_object_set_new(o, "threads", known_whole(d->threads));
+    json_object_set_new(o, "shared_memory_bytes", known_whole(d->shared_memory));
     json_object_set_new(o, "head_bytes", json_integer(d->head_bytes));
     json_object_set_new(o, "head_rows", json_integer(d->head_rows));
     json_object_set_new(o, "update_bytes", json_integer(d->update_bytes));

@@ -92,13 +92,17 @@ const char *cuda_phase_name(const char *name, int phase, char buf[CUDA_NAME]);
 int64_t cuda_workspace_at(const Launch *l, const CudaLaunch *of);
 bool cuda_workspace_fits(const Launch *l, const CudaLaunch *of);
 
-/* Attention may multiply in warpgroups where the GPU does, and where there is such a text: then that is the
- * choice of its step (Step.choice), and of its kernel. */
-enum { CUDA_WGMMA_CAPABILITY = 90 }; /* sm_90a's alone */
-extern const char cuda_wgmma[];      /* "wgmma" */
+/* Choices of a step (Step.choice), and of its kernel, by what the GPU has: products of warpgroups, where
+ * there is such a text; tiles of attention for less shared memory. */
+enum { CUDA_WGMMA_CAPABILITY = 90 };   /* sm_90a's alone */
+enum { CUDA_SHARED_LEAST = 99 << 10 }; /* bytes that a block may have on any GPU: 8.6, 8.9, 12.0 */
+extern const char cuda_wgmma[];        /* "wgmma" */
+extern const char cuda_small_tiles[];  /* "small_tiles" */
 bool kernel_cuda_has_wgmma(const Kernel *k);
-/* As steps' choices have it, in place of kernels that are there. */
-void cuda_choose_wgmma(Launches *l, const uint32_t *first, const Plan *p);
+/* Is it attention whose tiles do not fit so many bytes? */
+bool kernel_cuda_wants_small_tiles(const Kernel *k, int64_t shared);
+/* As steps' choices have it, in place of kernels that are there; wgmma: the GPU has them. */
+void cuda_choose_texts(Launches *l, const uint32_t *first, const Plan *p, bool wgmma);
 
 /* cuda_batch.c: launches of a Program that are calls of one kernel, as one. */
 typedef struct {

@@ -411,21 +411,35 @@ void kernel_print_cuda(const Kernel *k, const char *name, FILE *f)
         (k->body ? print_body : print_dag)(pr, k);
 }
 
-const char cuda_wgmma[] = "wgmma";
+const char cuda_wgmma[] = "wgmma", cuda_small_tiles[] = "small_tiles";
 
 bool kernel_cuda_has_wgmma(const Kernel *k) { return cuda_attention_has_wgmma(k) || cuda_conv_has_wgmma(k); }
 
-void cuda_choose_wgmma(Launches *l, const uint32_t *first, const Plan *p)
+bool kernel_cuda_wants_small_tiles(const Kernel *k, int64_t shared)
+{
+    CudaLaunch l = {0};
+    bool wants = false;
+    if (cuda_attention_has(k))
+        l = cuda_attention_launch(k);
+    for (int i = 0; i < l.n; i++)
+        wants |= l.phase[i].shared > shared;
+    return wants;
+}
+
+void cuda_choose_texts(Launches *l, const uint32_t *first, const Plan *p, bool wgmma)
 {
     for (uint32_t s = 0; s < p->nstep; s++)
-        for (uint32_t i = first[s]; i < first[s + 1]; i++) {
+        for (uint32_t i = first[s]; i < first[s + 1] && p->step[s].choice; i++) {
             const Kernel **k = &l->kernel[l->launch[i].kernel];
-            if (l->launch[i].copy || !p->step[s].choice || strcmp(p->step[s].choice, cuda_wgmma) != 0 ||
-                !kernel_cuda_has_wgmma(*k))
+            const char *choice = p->step[s].choice;
+            bool copies = l->launch[i].copy, small = !copies && strcmp(choice, cuda_small_tiles) == 0;
+            bool groups = !copies && wgmma && strcmp(choice, cuda_wgmma) == 0 && kernel_cuda_has_wgmma(*k);
+            if (!small && !groups)
                 continue;
             Kernel *chosen = NEW(l->arena, Kernel, 1);
             *chosen = **k;
-            chosen->wgmma = true;
+            chosen->wgmma = groups;
+            chosen->small_tiles = small;
             *k = chosen;
         }
 }

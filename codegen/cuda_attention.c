@@ -1,8 +1,8 @@
 /* cuda_attention.c -- phases, tiles and launches of attention on a GPU.
  *
  * Tiles are as large as registers (255 a thread without spills) and shared memory (163 KiB of a block on an
- * A100) allow, with two blocks or more to a multiprocessor where they can; smaller where rows are few.  Where
- * products are those of warpgroups a block is one or two of them. */
+ * A100) allow, with two blocks or more to a multiprocessor where they can; smaller where rows are few, and
+ * where that is the plan's choice.  Where products are those of warpgroups a block is one or two of them. */
 #include "cuda_attention.h"
 #include "attention_text.h"
 #include "ir/attention_kernel.h"
@@ -110,7 +110,27 @@ static Tiles wide_tiles(Part part, int columns)
     }
 }
 
-/* Half the rows, and warps, while that holds all that there are. */
+static int64_t shared_of(const Kernel *k, Part part, const Tiles *t)
+{
+    int bytes = is_half(k) ? 2 : 4, row = t->columns * bytes + (k->wgmma ? 0 : 16);
+    switch (part) {
+    case FORWARD: return row * (t->own + 2 * t->other);
+    case KEYS:
+        return row * 2 * t->own +
+               STAGES * align_up(t->other * (2 * row + 3 * (int)sizeof(float)), k->wgmma ? 1024 : 16);
+    case QUERIES: return row * 2 * (t->own + STAGES * t->other);
+    default:
+        return row * 2 * (t->own + t->other);
+    }
+}
+
+static void halve_own(Tiles *t)
+{
+    t->own /= 2;
+    t->warps = (int)limit(t->warps, t->own / ROW_TILE);
+}
+
+/* Half the rows, and warps, while that holds all that there are, or where tiles are to be small. */
 static Tiles tiles_for(const Kernel *k, Part part)
 {
     int64_t own = k->p[part == KEYS ? P_COLS : P_ROWS], other = k->p[part == KEYS ? P_ROWS : P_COLS];
@@ -118,10 +138,14 @@ static Tiles tiles_for(const Kernel *k, Part part)
     Tiles t = k->wgmma     ? group_tiles(columns)
               : is_half(k) ? half_tiles(k, part, columns)
                            : wide_tiles(part, columns);
-    for (; t.own > ROW_TILE && own <= t.own / 2; t.own /= 2)
-        t.warps = (int)limit(t.warps, t.own / 2 / ROW_TILE);
+    while (t.own > ROW_TILE && own <= t.own / 2)
+        halve_own(&t);
     while (t.other > ROW_TILE && other <= t.other / 2)
         t.other /= 2;
+    while (k->small_tiles && t.other > ROW_TILE && shared_of(k, part, &t) > CUDA_SHARED_LEAST)
+        t.other /= 2;
+    while (k->small_tiles && t.own > ROW_TILE && shared_of(k, part, &t) > CUDA_SHARED_LEAST)
+        halve_own(&t);
     return t;
 }
 
@@ -138,20 +162,6 @@ static int64_t grid_of(const Kernel *k, Part part, const Tiles *t)
     case KEYS: return p[P_BATCH] * p[P_GROUPS] * ceil_div(p[P_COLS], t->own) * t->split;
     case BIASES: return p[P_BIAS_EXTENT_BATCH] * p[P_BIAS_EXTENT_HEAD] * rows * ceil_div(p[P_COLS], t->other);
     default: return p[P_BATCH] * p[P_HEADS] * rows * t->split;
-    }
-}
-
-static int64_t shared_of(const Kernel *k, Part part, const Tiles *t)
-{
-    int bytes = is_half(k) ? 2 : 4, row = t->columns * bytes + (k->wgmma ? 0 : 16);
-    switch (part) {
-    case FORWARD: return row * (t->own + 2 * t->other);
-    case KEYS:
-        return row * 2 * t->own +
-               STAGES * align_up(t->other * (2 * row + 3 * (int)sizeof(float)), k->wgmma ? 1024 : 16);
-    case QUERIES: return row * 2 * (t->own + STAGES * t->other);
-    default:
-        return row * 2 * (t->own + t->other);
     }
 }
 
@@ -247,7 +257,7 @@ static void print_part(Writer *w, const Kernel *k, const char *name, Part part, 
         fprintf(w->f, "%sp%d", i ? ", " : "", i);
     fputs(k->p[P_DROPOUT] ? ", (void *)key0};\n" : "};\n", w->f);
 
-    text_line(w, "SHARED_BYTES(shared);");
+    text_line(w, "SHARED_BYTES(shared, 1024);");
     text_line(w, "AT(run)(op, shared);");
     text_close(w);
 }

@@ -141,16 +141,22 @@ static int64_t widest(const Kernel *k, int64_t channels, int64_t bytes)
 }
 
 /* Depthwise weights of a slice of the channels lie in shared memory. */
+static int64_t slice_bytes(const Conv *c, int64_t lanes, int64_t copy)
+{
+    return c->kind == WEIGHTS ? 0 : lanes * copy * c->taps * c->channels * (int64_t)sizeof(float);
+}
+
 static void choose_lanes(Conv *c)
 {
-    int64_t size = sizeof(float), made = c->groups * c->rows * (c->kind == WEIGHTS ? c->channels : 1);
+    int64_t made = c->groups * c->rows * (c->kind == WEIGHTS ? c->channels : 1);
     c->copy = c->rows * c->channels > 1 ? 1 : c->copy < c->wide ? c->copy : c->wide;
     c->copy = c->kind == WEIGHTS && c->copy_rows < c->copy ? c->copy_rows : c->copy;
     for (c->lanes = 1; c->lanes < WARP && c->lanes * c->copy < made;)
         c->lanes *= 2;
-    while (c->kind != WEIGHTS && c->lanes > 1 &&
-           c->lanes * c->copy * c->taps * c->channels * size > SLICE_BYTES)
+    while (c->lanes > 1 && slice_bytes(c, c->lanes, c->copy) > SLICE_BYTES)
         c->lanes /= 2;
+    while (c->copy > 1 && slice_bytes(c, c->lanes, c->copy) > CUDA_SHARED_LEAST)
+        c->copy /= 2;
 }
 
 /* Bytes of a line of a tile. */
@@ -187,7 +193,7 @@ static bool conv_of(Conv *c, const Kernel *k)
     c->wide = widest(k, c->rows, dtype_size[c->out]);
     c->copy = widest(k, c->channels, dtype_size[c->dt]);
     c->copy_rows = widest(k, c->kind == WEIGHTS ? gcd(c->rows, k->p[21]) : c->rows, dtype_size[c->dt]);
-    c->direct = c->groups > 1 && c->rows * c->channels <= 4;
+    c->direct = c->groups > 1 && c->rows * c->channels <= 4 && slice_bytes(c, 1, 1) <= CUDA_SHARED_LEAST;
     if (c->direct) {
         c->wide = widest(k, c->groups, c->kind == WEIGHTS ? dtype_size[c->dt] : dtype_size[c->out]);
         c->copy = c->copy_rows = widest(k, c->groups, dtype_size[c->dt]);
@@ -336,7 +342,7 @@ static void phase(Writer *w, const Kernel *k, const Conv *c, const CudaPhase *p,
     fprintf(w->f, "%s)\n", c->direct && c->kind != WEIGHTS ? "" : ", unsigned char *workspace");
     text_block(w);
     if (p->shared)
-        text_line(w, "SHARED_BYTES(shared);");
+        text_line(w, "SHARED_BYTES(shared, 1024);");
     text_line(w, "%s", call);
     text_close(w);
 }

@@ -124,7 +124,8 @@ bool parts_wait(const Printer *pr);
 /* ---- kinds -------------------------------------------------------------------------------------- */
 
 CudaLaunch point_launch(const Sched *s, const Vector *v);
-int staged_width(const Sched *s, uint32_t i); /* elements of an access to an operand that is transposed */
+bool cuda_is_staged(const Sched *s, uint32_t i); /* a load crosses shared memory, as it is transposed */
+int staged_width(const Sched *s, uint32_t i);    /* elements of an access to it */
 void point_kernel(Printer *pr);
 void rows_make(Rows *r, const Sched *s, const Vector *v, Arena *a); /* arrays live in a */
 CudaLaunch row_launch(Printer *pr); /* and its parts */

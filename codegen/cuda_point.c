@@ -29,6 +29,16 @@ static int chunks_in_flight(const Sched *s, const Vector *v)
     return n;
 }
 
+/* Those that there is room for, from the first on; others are read as they lie. */
+bool cuda_is_staged(const Sched *s, uint32_t i)
+{
+    int64_t bytes = 0;
+    for (uint32_t k = 0; k <= i; k++)
+        if (sched_is_staged(s, k))
+            bytes += TILE * (TILE + 1) * dtype_size[s->k->operand[s->ins[k].operand]];
+    return sched_is_staged(s, i) && bytes <= SHARED_MOST;
+}
+
 /* Elements of an access to a staged operand, along its own rows. */
 int staged_width(const Sched *s, uint32_t i)
 {
@@ -78,7 +88,7 @@ static Tile tile_of(const Sched *s, const Vector *v)
     bool large = v->width == LARGE_WIDTH;
     int staged = LARGE_WIDTH;
     for (uint32_t i = 0; i < s->n; i++)
-        if (sched_is_staged(s, i)) {
+        if (cuda_is_staged(s, i)) {
             int width = staged_width(s, i);
             large |= width == LARGE_WIDTH;
             staged = width < staged ? width : staged;
@@ -233,7 +243,7 @@ static void stage(Printer *pr, Tile t, uint32_t i)
 static void tile_value(Printer *pr, uint32_t i)
 {
     const Sched *s = pr->s;
-    if (sched_is_staged(s, i))
+    if (cuda_is_staged(s, i))
         LINE("const %s v%u = LD_%s(u%u[j - c0 + e], r);", text_type(&s->ins[i]), i,
              dtype_name[s->k->operand[s->ins[i].operand]], i);
     else
@@ -247,7 +257,7 @@ static void tile_text(Printer *pr)
         if (s->live[i] && cuda_is_plain(&s->ins[i]) && !in_chunk(pr, i))
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && s->ins[i].kind == K_LOAD && pr->v.wide[i] && !sched_is_staged(s, i)) {
+        if (s->live[i] && s->ins[i].kind == K_LOAD && pr->v.wide[i] && !cuda_is_staged(s, i)) {
             chunk_declare(pr, i, 0);
             chunk_load(pr, i, "");
         }
@@ -270,7 +280,7 @@ static void tile_kernel(Printer *pr)
     Tile t = tile_of(s, &pr->v);
     int64_t across = ceil_div(s->extent[s->vec], t.across), down = ceil_div(s->extent[s->tile], t.down);
     for (uint32_t i = 0; i < s->n; i++)
-        if (sched_is_staged(s, i))
+        if (cuda_is_staged(s, i))
             LINE("__shared__ %s u%u[%d][%d];", text_element(s->k->operand[s->ins[i].operand]), i,
                  t.across, t.down + t.pad);
     LINE("const %s c0 = blockIdx.x %% %" PRId64 " * %d;", pr->w.index, across, t.across);
@@ -279,7 +289,7 @@ static void tile_kernel(Printer *pr)
     LINE("const %s item = blockIdx.x / %" PRId64 ";", pr->w.index, across * down);
     text_unpack(&pr->w, s, "item", ((1u << s->rank) - 1) & ~(1u << s->vec) & ~(1u << s->tile));
     for (uint32_t i = 0; i < s->n; i++)
-        if (sched_is_staged(s, i))
+        if (cuda_is_staged(s, i))
             stage(pr, t, i);
     LINE("__syncthreads();");
     open_tile(pr, t.down, s->tile, "t0", t.across, s->vec, "c0", pr->v.width);

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 
 enum { HELD_BYTES = 128, HELD_ELEMENTS = 32, HELD_WITH_SUMS = 16, HELD_AND_AHEAD = 352, MAX_LANES = 512,
-       MANY_INSTS = 64, UNROLL = 4, SHARED_MOST = 100 << 10 };
+       MANY_INSTS = 64, UNROLL = 4 };
+/* Less what a block's warps join: partial results in two types. */
+enum { SHARED_MOST = CUDA_SHARED_LEAST - 2 * 8 * MAX_LANES / WARP };
 
 static bool along_row(const Sched *s, uint32_t i) { return s->dep[i] >> s->vec & 1; }
 
@@ -433,7 +435,7 @@ void row_kernel(Printer *pr)
     }
     parts_need(pr);
     if (pr->launch.shared)
-        LINE("SHARED_BYTES(kept);");
+        LINE("SHARED_BYTES(kept, 16);");
     cuda_shared_parts(pr, sums ? pr->launch.block * (unsigned)pr->v.width : pr->launch.block / WARP);
     if (sums)
         sums_start(pr);

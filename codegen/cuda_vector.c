@@ -169,7 +169,7 @@ CudaAccesses vector_accesses(const Vector *v, const Sched *s)
     CudaAccesses n = {0};
     for (uint32_t i = 0; i < s->n; i++) {
         const KInst *in = &s->ins[i];
-        bool staged = sched_is_staged(s, i);
+        bool staged = cuda_is_staged(s, i);
         if (!s->live[i] || !is_access(in) || sched_is_column_store(s, i) ||
             !(staged || contiguous(s, in, false) || contiguous(s, in, v->flat)))
             continue;

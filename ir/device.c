@@ -186,6 +186,7 @@ static const Property properties[] = {
     {"launch", TIME, offsetof(DeviceInfo, launch_ns), false},
     WHOLE_OF(processors, COUNT),
     WHOLE_OF(threads, COUNT),
+    WHOLE_OF(shared_memory, BYTES),
     WHOLE_OF(capability, COUNT),
     WHOLE_OF(epilogues, COUNT),
     WHOLE_OF(panel_columns, COUNT),

@@ -48,6 +48,7 @@ typedef struct {
     double network;               /* likewise, to another device; shown only */
     double launch_ns;             /* of each kernel of a step, beside its work */
     int64_t processors, threads;  /* and threads of each */
+    int64_t shared_memory;        /* bytes of it that a block of threads may have */
     int64_t capability;           /* of an NVIDIA GPU: 90 is 9.0; 0: it is none */
     int64_t epilogues;            /* products add rows and matrices, attention rounds (passes/epilogue.c) */
     int64_t panel_columns;        /* of factors that products read as they multiply them (passes/panels.c) */

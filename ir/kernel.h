@@ -110,6 +110,7 @@ struct Kernel {
     const Body *body;
     NativeText native; /* the C printer prefers it to the body */
     bool wgmma;        /* its products are those of warpgroups: a choice of the plan (codegen/codegen.h) */
+    bool small_tiles;  /* of attention, for less shared memory: likewise */
     int64_t items;
     int64_t p[K_PARAMS]; /* integer parameters, read as p[k] by the text */
     double q[8];         /* real parameters, read as q[k] */

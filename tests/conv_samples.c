@@ -34,6 +34,8 @@ static const Shape shapes[] = {
     {1, 48, 48, 48, FLAT(6, 5, 1, 2, 1)}, /* in several rounds of taps */
     {1, 64, 64, 1, FLAT(16, 3, 1, 1, 1)}, /* channels of a tap in whole steps */
     {5, 4, 4, 1, FLAT(60, 1, 1, 0, 1)},   /* sums over so many places that parts are flushed */
+    {1, 8, 8, 8, LINE(10, 5000, 1, 2500, 1)}, /* depthwise, of so many taps that shared memory has fewer */
+    {1, 4, 4, 4, LINE(4, 26000, 1, 13000, 1)}, /* channels, or none */
     /* 64 rows and 128 in products of warpgroups */
     {1, 64, 48, 1, FLAT(11, 3, 2, 1, 1)}, /* residues */
     {2, 40, 200, 1, FLAT(9, 1, 2, 0, 1)}, /* one position */

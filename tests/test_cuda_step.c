@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* ---- a whole step -------------------------------------------------------------------------------- */
 
@@ -272,6 +273,34 @@ START_TEST(calls_stay_in_their_operands)
 }
 END_TEST
 
+/* Rows that are 2 GiB apart, as a concatenation of large volumes has them; and one of them alone. */
+START_TEST(far_rows_are_copied)
+{
+    enum { BYTES = 64 };
+    const int64_t pitch = (int64_t)INT32_MAX + 1;
+    char *arena = mmap(NULL, (size_t)pitch + 3 * BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    bool (*copy)(char *, int64_t, int64_t, int64_t, int64_t, int64_t);
+    FILE *f = fopen("k.c", "w");
+    for (int i = 0; prelude_host[i]; i++)
+        fputs(prelude_host[i], f);
+    fputs("bool copy(char *arena, int64_t to, int64_t pitch, int64_t from, int64_t bytes, int64_t rows)\n"
+          "{\n    Ckc c = {.arena = arena};\n    return ckc_copy(&c, to, pitch, from, bytes, rows);\n}\n"
+          "ShimState *shim;\n", f);
+    fclose(f);
+    void *dl = shim_load(&step_state, false);
+    *(void **)&copy = dlsym(dl, "copy");
+    ck_assert(arena != MAP_FAILED);
+    memset(arena, 1, BYTES);
+    memset(arena + BYTES, 2, BYTES);
+    ck_assert(copy(arena, 2 * BYTES, pitch, BYTES, BYTES, 1) && arena[2 * BYTES] == 2);
+    ck_assert(copy(arena, 2 * BYTES, pitch, 0, BYTES, 2));
+    ck_assert(arena[2 * BYTES] == 1 && arena[2 * BYTES + pitch] == 2);
+    munmap(arena, (size_t)pitch + 3 * BYTES);
+    shim_unload(dl);
+}
+END_TEST
+
 /* The same file with the real headers, where there is a CUDA compiler. */
 START_TEST(whole_step_compiles_with_nvcc)
 {
@@ -296,6 +325,7 @@ Suite *suite_cuda_step(void)
     tcase_add_test(t, few_kernels_and_launches);
     tcase_add_test(t, running_statistics_are_two_launches);
     tcase_add_test(t, calls_stay_in_their_operands);
+    tcase_add_test(t, far_rows_are_copied);
     tcase_add_test(t, whole_step_compiles_with_nvcc);
     suite_add_tcase(s, t);
     return s;

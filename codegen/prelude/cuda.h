@@ -31,8 +31,8 @@ template <int n> struct Operands {
 };
 #define OPERANDS(n, name) const __grid_constant__ Operands<n> name
 #define OPERAND(name, i) name.p[i]
-/* Dynamic shared memory of a block as unsigned char *name. */
-#define SHARED_BYTES(name) extern __shared__ __align__(1024) unsigned char name[]
+/* Dynamic shared memory of a block as unsigned char *name, at a multiple of `align` bytes. */
+#define SHARED_BYTES(name, align) extern __shared__ __align__(align) unsigned char name[]
 FN uint32_t bits_of_float(float f) { return __float_as_uint(f); }
 FN float float_of_bits(uint32_t u) { return __uint_as_float(u); }
 FN uint64_t bits_of_double(double f) { return (uint64_t)__double_as_longlong(f); }

@@ -243,12 +243,24 @@ static inline bool ckc_launch_table(Ckc *c, const void *kernel, unsigned grid, u
     return ckc_check(c, cudaLaunchKernel(kernel, g, b, arg, 0, c->stream), "cudaLaunchKernel");
 }
 
+/* Rows that are packed where they come from; pitches have a limit, and lengths have none. */
 static inline bool ckc_copy(Ckc *c, int64_t to, int64_t pitch, int64_t from, int64_t bytes, int64_t rows)
 {
-    return ckc_check(c, cudaMemcpy2DAsync(c->arena + to, (size_t)pitch, c->arena + from,
-                                          (size_t)bytes, (size_t)bytes, (size_t)rows,
-                                          cudaMemcpyDeviceToDevice, c->stream),
-                     "cudaMemcpy2DAsync");
+    bool ok = true;
+    if (pitch == bytes) {
+        bytes *= rows;
+        rows = 1;
+    }
+    if (rows > 1 && pitch <= INT32_MAX)
+        return ckc_check(c, cudaMemcpy2DAsync(c->arena + to, (size_t)pitch, c->arena + from,
+                                              (size_t)bytes, (size_t)bytes, (size_t)rows,
+                                              cudaMemcpyDeviceToDevice, c->stream),
+                         "cudaMemcpy2DAsync");
+    for (int64_t i = 0; i < rows && ok; i++)
+        ok = ckc_check(c, cudaMemcpyAsync(c->arena + to + i * pitch, c->arena + from + i * bytes,
+                                          (size_t)bytes, cudaMemcpyDeviceToDevice, c->stream),
+                       "cudaMemcpyAsync");
+    return ok;
 }
 
 static bool ckc_open_gemms(Ckc *c, const CkcGemm *s, int n)

@@ -3,8 +3,8 @@
  * Products are cuBLASLt's.  Where the GPU is here each has an algorithm (algos.c), which is part of the
  * plan's choice: the fastest, where times are known (measure.c), else the library's first.  Of a GPU that is
  * not here the plan has the workspace that NVIDIA recommends.  Everything else, and products for which there
- * is no algorithm or no library, is its text; attention has two, and which of them is the plan's choice as
- * well. */
+ * is no algorithm or no library, is its text; attention has several, and which of them is the plan's choice
+ * as well. */
 #include "ir/mem.h"
 #include "profile.h"
 #include <math.h>
@@ -36,7 +36,10 @@ void cuda_profile_close(void *profile)
     CudaProfile *p = profile;
     table_close(&p->table);
     arena_free(&p->round);
-    products_close(&p->lib);
+    if (cuda_context_enter(&p->on, &(Diag){0})) {
+        products_close(&p->lib);
+        cuda_context_leave(&p->on, true);
+    }
     cuda_context_close(&p->on);
     arena_free(&p->arena);
     free(p);
@@ -50,7 +53,8 @@ void *cuda_profile_open(const ProfileOptions *o, Diag *d)
     p->workspace = capability >= HOPPER ? WORKSPACE_HOPPER : WORKSPACE;
     if (!o->here)
         return p;
-    if (!cuda_context_open(&p->on, o->ordinal, d) || !products_open(&p->lib, p->on.cu, p->on.device, d)) {
+    if (!cuda_context_open(&p->on, o->ordinal, d) ||
+        !IN_CONTEXT(&p->on, products_open(&p->lib, p->on.cu, p->on.device, d))) {
         cuda_profile_close(p);
         return NULL;
     }
@@ -127,6 +131,7 @@ static int64_t workspace_bytes(const Command *c, const Asked *q, const ProductAl
 static Candidate candidate(CudaProfile *p, const Command *c, const Asked *q, const ProductAlgo *algo)
 {
     const char *choice = c->k.wgmma           ? cuda_wgmma
+                         : c->k.small_tiles   ? cuda_small_tiles
                          : q->products.n == 0 ? NULL
                          : p->on.cu           ? product_choice(&p->lib, algo, q->products.n, &p->round)
                                               : product_unpinned;
@@ -185,14 +190,21 @@ bool profile_answer(CudaProfile *p, StepCost *out, Diag *d)
     return true;
 }
 
-/* Attention multiplies in warpgroups wherever it can. */
-static Command *with_wgmma(const CudaProfile *p, const Command *c, uint32_t n, Arena *a)
+/* Attention multiplies in warpgroups wherever it can, and has small tiles where others do not fit. */
+static Command *with_texts(const CudaProfile *p, const Command *c, uint32_t n, Arena *a)
 {
-    bool can = p->opt.device && p->opt.device->capability == CUDA_WGMMA_CAPABILITY;
+    const DeviceInfo *d = p->opt.device;
+    bool can = p->on.cu ? cuda_has_wgmma(p->on.cu, p->on.device)
+                        : d && d->capability == CUDA_WGMMA_CAPABILITY;
+    int64_t shared = d && d->shared_memory ? d->shared_memory : INT64_MAX;
     Command *out = NEW(a, Command, n + 1);
     for (uint32_t i = 0; i < n; i++) {
+        Kernel *k = &out[i].k;
         out[i] = c[i];
-        out[i].k.wgmma = can && !c[i].loop && !c[i].copy && kernel_cuda_has_wgmma(&c[i].k);
+        if (c[i].loop || c[i].copy)
+            continue;
+        k->wgmma = can && kernel_cuda_has_wgmma(k);
+        k->small_tiles = kernel_cuda_wants_small_tiles(k, shared);
     }
     return out;
 }
@@ -201,9 +213,9 @@ bool cuda_choose(void *user, const Command *c, uint32_t n, StepCost *out, Diag *
 {
     CudaProfile *p = user;
     arena_free(&p->round);
-    c = with_wgmma(p, c, n, &p->round);
+    c = with_texts(p, c, n, &p->round);
     p->item = NEW(&p->round, Item, n + 1);
     for (p->nitem = 0; p->nitem < n; p->nitem++)
         p->item[p->nitem] = (Item){.c = &c[p->nitem], .first = c[p->nitem].nodes[0]};
-    return profile_answer(p, out, d);
+    return IN_CONTEXT(&p->on, profile_answer(p, out, d));
 }

@@ -14,6 +14,7 @@ typedef struct {
     const CudaDriver *cu;
     const Nvrtc *rtc;
     char arch[40];
+    int shared; /* bytes that a block may have */
     KernelObjects *objects;
     Arena *arena; /* of functions */
     const char *why;
@@ -21,6 +22,7 @@ typedef struct {
 
 /* Sums keep their order and nothing is contracted; what is written as fmaf is one. */
 static const char no_contraction[] = "--fmad=false";
+static const char standard[] = "--std=c++17"; /* as NVRTC 12 and 13 have it where nothing is said */
 
 /* ---- NVRTC -------------------------------------------------------------------------------------- */
 
@@ -72,8 +74,8 @@ static bool fail_with_log(const Compiler *x, nvrtcProgram program, const char *s
 static bool compile(const Compiler *x, nvrtcProgram program, const char *source, char **cubin, size_t *n,
                     Diag *d)
 {
-    const char *const option[] = {x->arch, no_contraction};
-    if (x->rtc->nvrtcCompileProgram(program, 2, option) != 0)
+    const char *const option[] = {x->arch, no_contraction, standard};
+    if (x->rtc->nvrtcCompileProgram(program, 3, option) != 0)
         return fail_with_log(x, program, source, d);
     TRY(rtc_ok(x->rtc->nvrtcGetCUBINSize(program, n), "nvrtcGetCUBINSize", d));
     *cubin = mem_new(*n + 1, 1);
@@ -126,14 +128,22 @@ static void *open_module(void *on, const CacheFolder *c, const char *name)
     return r == 0 ? module : NULL;
 }
 
-static CUresult find_phase(const Compiler *x, CUmodule module, const char *name, const CudaPhase *phase,
-                           CUfunction *fn)
+static bool find_phase(Compiler *x, CUmodule module, const char *name, const CudaPhase *phase, CUfunction *fn)
 {
     CUresult r = x->cu->cuModuleGetFunction(fn, module, name);
-    if (r != 0 || phase->shared == 0)
-        return r;
-    return x->cu->cuFuncSetAttribute(*fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                     (int)phase->shared);
+    if (r == 0 && phase->shared > (unsigned)x->shared) {
+        x->why = arena_printf(x->arena,
+                              "a block needs %u bytes of shared memory, and this GPU has %d: plan the "
+                              "model again",
+                              phase->shared, x->shared);
+        return false;
+    }
+    if (r == 0 && phase->shared)
+        r = x->cu->cuFuncSetAttribute(*fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                      (int)phase->shared);
+    if (r != 0)
+        x->cu->cuGetErrorString(r, &x->why);
+    return r == 0;
 }
 
 static void *find(void *on, const KernelCache *c, const KernelKey *key, const Kernel *k, const char *name)
@@ -145,12 +155,10 @@ static void *find(void *on, const KernelCache *c, const KernelKey *key, const Ke
         return NULL;
     CudaKernel *found = NEW(x->arena, CudaKernel, 1);
     CudaLaunch l = kernel_cuda_launch(k);
-    CUresult r = 0;
-    for (int i = 0; i < l.n && r == 0; i++)
-        r = find_phase(x, module, cuda_phase_name(name, i, phase), &l.phase[i], &found->fn[i]);
-    if (r != 0)
-        x->cu->cuGetErrorString(r, &x->why);
-    return r == 0 ? found : NULL;
+    bool ok = true;
+    for (int i = 0; i < l.n && ok; i++)
+        ok = find_phase(x, module, cuda_phase_name(name, i, phase), &l.phase[i], &found->fn[i]);
+    return ok ? found : NULL;
 }
 
 static const char *why(void *on)
@@ -166,7 +174,7 @@ static uint64_t hash_compiler(const Compiler *x)
     size_t size = 0;
     FILE *f = mem_stream(&text, &size);
     codegen_prelude_cuda(f);
-    fprintf(f, "%s %s %d.%d %llx", x->arch, no_contraction, x->rtc->major, x->rtc->minor,
+    fprintf(f, "%s %s %s %d.%d %llx", x->arch, no_contraction, standard, x->rtc->major, x->rtc->minor,
             (unsigned long long)x->rtc->hash);
     mem_stream_end(f);
     uint64_t h = XXH3_64bits(text, size);
@@ -190,11 +198,15 @@ bool cuda_kernels_load(const CudaDriver *cu, CUdevice device, const KernelCache 
                        const Kernel *const *k, int n, const CudaKernel **out, KernelObjects *o, Arena *a,
                        Diag *d)
 {
-    Compiler x = {.cu = cu, .rtc = cuda_nvrtc(cu, d), .objects = o, .arena = a};
+    Compiler x = {
+        .cu = cu,
+        .rtc = cuda_nvrtc(cu, d),
+        .shared = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+        .objects = o,
+        .arena = a};
     TRY(x.rtc);
-    int capability = cuda_capability(cu, device);
-    snprintf(x.arch, sizeof x.arch, "--gpu-architecture=sm_%d%s", capability,
-             capability == CUDA_WGMMA_CAPABILITY ? "a" : "");
+    snprintf(x.arch, sizeof x.arch, "--gpu-architecture=sm_%d%s", cuda_capability(cu, device),
+             cuda_has_wgmma(cu, device) ? "a" : "");
     o->of = mem_new(2 * (size_t)n + 1, sizeof *o->of);
     o->n = 0;
     if (n == 0 || cache)

@@ -82,8 +82,7 @@ static bool make_tasks(Cuda *x, const ExecOptions *opt, Arena *tmp, Diag *d)
 {
     const Plan *p = x->plan;
     const char **choice = NEW(tmp, const char *, p->nstep + 1);
-    if (cuda_capability(x->on.cu, x->on.device) == CUDA_WGMMA_CAPABILITY)
-        cuda_choose_wgmma(&x->program.l, x->program.first, p);
+    cuda_choose_texts(&x->program.l, x->program.first, p, cuda_has_wgmma(x->on.cu, x->on.device));
     x->batch = cuda_batches(&x->program, p->nmicro, p->nstep, &x->arena);
     for (uint32_t s = 0; s < p->nstep; s++)
         choice[s] = p->step[s].choice;
@@ -110,9 +109,8 @@ static bool prepare(Cuda *x, const ExecOptions *opt, Arena *tmp, Diag *d)
 }
 
 /* What was made; errors say nothing new here. */
-static void cuda_close(void *device)
+static void give_back(Cuda *x)
 {
-    Cuda *x = device;
     if (x->stream[LANE_COMPUTE])
         x->on.cu->cuStreamSynchronize(x->stream[LANE_COMPUTE]);
     stage_close(&x->stage);
@@ -139,6 +137,15 @@ static void cuda_close(void *device)
         x->on.cu->cuMemFreeHost(x->host);
     tasks_free(&x->tasks);
     products_close(&x->lib);
+}
+
+static void cuda_close(void *device)
+{
+    Cuda *x = device;
+    if (cuda_context_enter(&x->on, &(Diag){0})) {
+        give_back(x);
+        cuda_context_leave(&x->on, true);
+    }
     cuda_context_close(&x->on);
     Arena arena = x->arena;
     arena_free(&arena);
@@ -150,8 +157,8 @@ static void *cuda_open(const Plan *p, const ExecOptions *opt, Diag *d)
     Cuda *x = NEW(&arena, Cuda, 1);
     x->arena = arena;
     x->plan = p;
-    bool ok = cuda_context_open(&x->on, opt->ordinal, d) && open_streams(x, d) && allocate(x, d) &&
-              prepare(x, opt, &tmp, d);
+    bool ok = cuda_context_open(&x->on, opt->ordinal, d) &&
+              IN_CONTEXT(&x->on, open_streams(x, d) && allocate(x, d) && prepare(x, opt, &tmp, d));
     arena_free(&tmp);
     if (ok)
         return x;
@@ -241,9 +248,8 @@ static bool take_times(const Cuda *x, uint32_t from, uint32_t to, double *second
 
 /* The first time launch by launch, which loads what is loaded late; once more where times are wanted, so that
  * they are of a warm run; from then on as one graph, which costs the host a call and runs beside it. */
-static bool cuda_run(void *device, bool rest, double *seconds, Diag *d)
+static bool run(Cuda *x, bool rest, double *seconds, Diag *d)
 {
-    Cuda *x = device;
     const Plan *p = x->plan;
     CUstream stream = x->stream[LANE_COMPUTE];
     TRY(rest || stage_turn(&x->stage, d));
@@ -254,24 +260,34 @@ static bool cuda_run(void *device, bool rest, double *seconds, Diag *d)
            (!seconds || take_times(x, rest ? p->nmicro : 0, rest ? p->nstep : p->nmicro, seconds, d));
 }
 
-static bool cuda_begin(void *device, Diag *d) { return stage_begin(&((Cuda *)device)->stage, d); }
+static bool cuda_run(void *device, bool rest, double *seconds, Diag *d)
+{
+    Cuda *x = device;
+    return IN_CONTEXT(&x->on, run(x, rest, seconds, d));
+}
+
+static bool cuda_begin(void *device, Diag *d)
+{
+    Cuda *x = device;
+    return IN_CONTEXT(&x->on, stage_begin(&x->stage, d));
+}
 
 static bool cuda_end(void *device, int64_t at, int64_t bytes, Diag *d)
 {
     Cuda *x = device;
-    return stage_end(&x->stage, x->memory + (CUdeviceptr)at, bytes, d);
+    return IN_CONTEXT(&x->on, stage_end(&x->stage, x->memory + (CUdeviceptr)at, bytes, d));
 }
 
 static bool cuda_finish(void *device, void *result, int64_t bytes, double *seconds, Diag *d)
 {
-    return stage_finish(&((Cuda *)device)->stage, result, bytes, seconds, d);
+    Cuda *x = device;
+    return IN_CONTEXT(&x->on, stage_finish(&x->stage, result, bytes, seconds, d));
 }
 
 /* ---- memory ------------------------------------------------------------------------------------- */
 
-static bool cuda_write(void *device, Space space, int64_t at, const void *from, int64_t bytes, Diag *d)
+static bool write_space(Cuda *x, Space space, int64_t at, const void *from, int64_t bytes, Diag *d)
 {
-    Cuda *x = device;
     if (space == SPACE_HOST) {
         TRY(CALL(cuStreamSynchronize, x->stream[LANE_COMPUTE]));
         memcpy((char *)x->host + at, from, (size_t)bytes);
@@ -280,9 +296,8 @@ static bool cuda_write(void *device, Space space, int64_t at, const void *from, 
     return bytes == 0 || stage_write(&x->stage, x->memory + (CUdeviceptr)at, from, bytes, d);
 }
 
-static bool cuda_read(void *device, Space space, int64_t at, void *to, int64_t bytes, Diag *d)
+static bool read_space(Cuda *x, Space space, int64_t at, void *to, int64_t bytes, Diag *d)
 {
-    Cuda *x = device;
     if (space == SPACE_HOST) {
         TRY(CALL(cuStreamSynchronize, x->stream[LANE_COMPUTE]));
         memcpy(to, (const char *)x->host + at, (size_t)bytes);
@@ -291,6 +306,18 @@ static bool cuda_read(void *device, Space space, int64_t at, void *to, int64_t b
     return bytes == 0 || (CALL(cuMemcpyDtoHAsync_v2, to, x->memory + (CUdeviceptr)at, (size_t)bytes,
                                x->stream[LANE_COMPUTE]) &&
                           CALL(cuStreamSynchronize, x->stream[LANE_COMPUTE]));
+}
+
+static bool cuda_write(void *device, Space space, int64_t at, const void *from, int64_t bytes, Diag *d)
+{
+    Cuda *x = device;
+    return IN_CONTEXT(&x->on, write_space(x, space, at, from, bytes, d));
+}
+
+static bool cuda_read(void *device, Space space, int64_t at, void *to, int64_t bytes, Diag *d)
+{
+    Cuda *x = device;
+    return IN_CONTEXT(&x->on, read_space(x, space, at, to, bytes, d));
 }
 
 /* Which copies 8 bytes at a time: the three of an image are four. */

@@ -12,8 +12,10 @@ bool cuda_device_get(const CudaDriver *cu, int ordinal, CUdevice *device, Diag *
 /* 0: it does not say. */
 int cuda_attribute(const CudaDriver *cu, CUdevice device, CUdevice_attribute which);
 int cuda_capability(const CudaDriver *cu, CUdevice device); /* 90 is 9.0 */
+/* Products of warpgroups: has the GPU them, and does its compiler know? */
+bool cuda_has_wgmma(const CudaDriver *cu, CUdevice device);
 
-/* A GPU's primary context, which is current from its opening on.  Zeroed: not open. */
+/* A GPU's primary context.  Zeroed: not open. */
 typedef struct {
     const CudaDriver *cu; /* NULL: there is no driver, or nobody asked */
     CUdevice device;
@@ -22,6 +24,11 @@ typedef struct {
 
 bool cuda_context_open(CudaContext *x, int ordinal, Diag *d); /* to be closed also where it failed */
 void cuda_context_close(CudaContext *x);
+/* The calling thread's from enter to leave, which says `ok`; one that is not open: nothing changes. */
+bool cuda_context_enter(const CudaContext *x, Diag *d);
+bool cuda_context_leave(const CudaContext *x, bool ok);
+/* In functions that have d. */
+#define IN_CONTEXT(x, work) (cuda_context_enter(x, d) && cuda_context_leave(x, work))
 
 /* As in DeviceOps. */
 bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d);

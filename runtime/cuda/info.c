@@ -27,12 +27,18 @@ int cuda_capability(const CudaDriver *cu, CUdevice device)
            cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 }
 
+bool cuda_has_wgmma(const CudaDriver *cu, CUdevice device)
+{
+    enum { KNOWN_SINCE = 12 };
+    const Nvrtc *rtc = cuda_nvrtc(cu, &(Diag){0});
+    return cuda_capability(cu, device) == CUDA_WGMMA_CAPABILITY && (!rtc || rtc->major >= KNOWN_SINCE);
+}
+
 bool cuda_context_open(CudaContext *x, int ordinal, Diag *d)
 {
     x->cu = cuda_driver(d);
     return x->cu && cuda_device_get(x->cu, ordinal, &x->device, d) &&
-           CUDA_CALL(x->cu, cuDevicePrimaryCtxRetain, &x->context, x->device) &&
-           CUDA_CALL(x->cu, cuCtxSetCurrent, x->context);
+           CUDA_CALL(x->cu, cuDevicePrimaryCtxRetain, &x->context, x->device);
 }
 
 void cuda_context_close(CudaContext *x)
@@ -40,6 +46,19 @@ void cuda_context_close(CudaContext *x)
     if (x->context)
         x->cu->cuDevicePrimaryCtxRelease_v2(x->device);
     x->context = NULL;
+}
+
+bool cuda_context_enter(const CudaContext *x, Diag *d)
+{
+    return !x->context || CUDA_CALL(x->cu, cuCtxPushCurrent_v2, x->context);
+}
+
+bool cuda_context_leave(const CudaContext *x, bool ok)
+{
+    CUcontext left;
+    if (x->context)
+        x->cu->cuCtxPopCurrent_v2(&left);
+    return ok;
 }
 
 /* ---- one that has a file in devices/ ------------------------------------------------------------ */
@@ -75,18 +94,25 @@ static const struct {
 } rates[] = {{120, 256, 4, 1024}, {100, 256, 128, 8192}, {90, 256, 128, 4096}, {86, 256, 4, 1024},
              {80, 128, 64, 2048}, {75, 128, 4, 1024},    {70, 128, 64, 1024},  {0, 128, 64, 128}};
 
-/* The rest of a device file, without a source: from its clocks. */
+static double attribute_or(const CudaDriver *cu, CUdevice device, CUdevice_attribute which, double otherwise)
+{
+    int v = cuda_attribute(cu, device, which);
+    return v > 0 ? v : otherwise;
+}
+
+/* The rest of a device file, without a source: from its clocks, or from usual ones. */
 static bool estimate(const CudaDriver *cu, CUdevice device, int64_t memory, DeviceInfo *out, Arena *a,
                      Diag *d)
 {
-    enum { AMPERE = 80 };
+    enum { AMPERE = 80, CLOCK = 1500000, MEMORY_CLOCK = 5000000, WIDTH = 256 };
     int i = 0, capability = cuda_capability(cu, device);
     while (rates[i].capability > capability)
         i++;
     double processors = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-    double clock = 1e-6 * cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE) * processors;
-    double width = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
-    double memory_clock = 1e-6 * cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+    double clock = 1e-6 * attribute_or(cu, device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, CLOCK) * processors;
+    double width = attribute_or(cu, device, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, WIDTH);
+    double memory_clock =
+        1e-6 * attribute_or(cu, device, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, MEMORY_CLOCK);
     const char *text = arena_printf(
         a,
         "device estimated \"\" memory %lld B reserved %lld B align 256 B vector f32 %g GFLOP/s vector f64 %g "
@@ -102,20 +128,27 @@ static bool estimate(const CudaDriver *cu, CUdevice device, int64_t memory, Devi
 
 enum { LEAST_CAPABILITY = 80 }; /* what kernels are written for */
 
+static bool ask_epilogues(const CudaContext *on, bool *has, Diag *d)
+{
+    ProductLibrary lib = {0};
+    bool ok = products_open(&lib, on->cu, on->device, d) && lib.lt;
+    *has = ok && products_have_epilogues(&lib);
+    products_close(&lib);
+    return ok;
+}
+
 /* Asked once a process (threads that come at the same time may all ask, and hear the same); of a GPU that
  * cannot be asked now its file is believed. */
 static int64_t find_epilogues(int ordinal, int64_t by_file)
 {
     enum { DEVICES = 64 };
     static _Atomic int8_t known[DEVICES]; /* 1: no, 2: yes */
-    Diag none = {0};
+    Diag none = {0}, *d = &none;
     CudaContext on = {0};
-    ProductLibrary lib = {0};
+    bool has = false;
     int8_t is = known[ordinal % DEVICES];
-    if (!is && cuda_context_open(&on, ordinal, &none) && products_open(&lib, on.cu, on.device, &none) &&
-        lib.lt)
-        known[ordinal % DEVICES] = is = products_have_epilogues(&lib) ? 2 : 1;
-    products_close(&lib);
+    if (!is && cuda_context_open(&on, ordinal, d) && IN_CONTEXT(&on, ask_epilogues(&on, &has, d)))
+        known[ordinal % DEVICES] = is = has ? 2 : 1;
     cuda_context_close(&on);
     return is ? is - 1 : by_file;
 }
@@ -143,6 +176,7 @@ bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
     out->epilogues = find_epilogues(ordinal, out->epilogues);
     out->processors = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     out->threads = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+    out->shared_memory = cuda_attribute(cu, device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
     return true;
 }
 
@@ -155,7 +189,8 @@ bool cuda_complete(Diag *d)
 static bool free_bytes(CudaContext *x, int ordinal, size_t *bytes, Diag *d)
 {
     size_t all;
-    return cuda_context_open(x, ordinal, d) && CUDA_CALL(x->cu, cuMemGetInfo_v2, bytes, &all);
+    return cuda_context_open(x, ordinal, d) &&
+           IN_CONTEXT(x, CUDA_CALL(x->cu, cuMemGetInfo_v2, bytes, &all));
 }
 
 const char *cuda_about(int ordinal, Arena *a)

@@ -250,15 +250,19 @@ static bool measure_items(CudaProfile *p, const Progress *pr, Diag *d)
     return ok;
 }
 
+static bool measure(CudaProfile *p, const Progress *pr, StepCost *out, Diag *d)
+{
+    bool compiles = cuda_nvrtc(p->on.cu, &(Diag){0}) != NULL; /* it is missed when the plan is to run */
+    return measure_algos(p, pr, d) && algos_keep(p, d) && profile_answer(p, out, d) &&
+           (!compiles || measure_items(p, pr, d)) && table_write(&p->table, d) && profile_answer(p, out, d);
+}
+
 bool cuda_times(void *user, Times worth, const Progress *pr, StepCost *out, Diag *d)
 {
     CudaProfile *p = user;
     (void)worth; /* the choice must not depend on it */
-    if (!profile_measures(p))
-        return profile_answer(p, out, d);
-    bool compiles = cuda_nvrtc(p->on.cu, &(Diag){0}) != NULL; /* it is missed when the plan is to run */
-    return measure_algos(p, pr, d) && algos_keep(p, d) && profile_answer(p, out, d) &&
-           (!compiles || measure_items(p, pr, d)) && table_write(&p->table, d) && profile_answer(p, out, d);
+    return IN_CONTEXT(&p->on,
+                      profile_measures(p) ? measure(p, pr, out, d) : profile_answer(p, out, d));
 }
 
 /* Steps come in the order of the items: from where the last was found. */

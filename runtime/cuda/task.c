@@ -75,18 +75,25 @@ static bool refuse(const ProductLibrary *lib, const char *choice, uint32_t step,
                        step, length, choice, product_unpinned, lib->pin);
 }
 
-/* Has the step's kernel what it is pinned to?  Kernels of a plan have, where the GPU has (cuda.c). */
-static bool takes_wgmma(const TaskInput *in, uint32_t step, Diag *d)
+static bool is_text(const char *choice)
 {
-    uint32_t first = in->first[step];
-    bool is = first < in->first[step + 1] && in->l->kernel[in->l->launch[first].kernel]->wgmma;
+    return choice && (strcmp(choice, cuda_wgmma) == 0 || strcmp(choice, cuda_small_tiles) == 0);
+}
+
+/* Has the step's kernel what it is pinned to?  Kernels of a plan have, where the GPU has (cuda.c). */
+static bool takes_text(const TaskInput *in, uint32_t step, Diag *d)
+{
+    const uint32_t *first = &in->first[step];
+    const Launch *l = first[0] < first[1] ? &in->l->launch[first[0]] : NULL;
+    const Kernel *k = l && !l->copy ? in->l->kernel[l->kernel] : NULL;
+    bool is = k && (k->wgmma || k->small_tiles);
     if (!is && in->rechosen)
         ++*in->rechosen;
     return is || in->rechosen ||
            fail_status(d, EXIT_DEVICE,
                        "plan: step %" PRIu32 " is pinned to '%s', which this GPU or the kernel does not have:"
                        " plan the model again, or --rechoose takes other kernels, with other bits",
-                       step, cuda_wgmma);
+                       step, in->choice[step]);
 }
 
 typedef struct {
@@ -102,8 +109,8 @@ static bool step_products(Tasks *t, const TaskInput *in, uint32_t step, StepProd
     uint32_t n = out->products.n;
     ProductAlgo *algo = NEW(a, ProductAlgo, n + 1);
     out->routine = NEW(a, const Routine *, n + 1);
-    if (n == 0 && in->choice[step] && strcmp(in->choice[step], cuda_wgmma) == 0)
-        return takes_wgmma(in, step, d);
+    if (n == 0 && is_text(in->choice[step]))
+        return takes_text(in, step, d);
     bool pinned = product_parse(t->lib, in->choice[step], n, algo);
     if (!pinned && !(in->rechosen && t->lib->lt))
         return refuse(t->lib, in->choice[step], step, d);
@@ -251,6 +258,7 @@ static bool bind_kernels(Tasks *t, const TaskInput *in, Arena *a, Diag *d)
 bool tasks_make(Tasks *t, const TaskInput *in, Arena *a, Diag *d)
 {
     StepProducts p;
+    t->pitch = (size_t)cuda_attribute(t->cu, t->device, CU_DEVICE_ATTRIBUTE_MAX_PITCH);
     t->task = NEW(a, Task, in->l->n + 1);
     for (uint32_t i = 0; i < in->l->n; i++)
         t->task[i] = bind(in, i, a);
@@ -271,24 +279,34 @@ void tasks_free(Tasks *t)
 
 /* ---- running ------------------------------------------------------------------------------------ */
 
-/* From an operand where the rows are packed; pitches have a limit, and lengths have none. */
-static bool copy_rows(const Tasks *t, const Task *task, const CopyRows *c, CUstream stream, Diag *d)
+static bool copy_apart(const Tasks *t, CUdeviceptr to, CUdeviceptr from, size_t stride, size_t bytes,
+                       size_t rows, CUstream stream, Diag *d)
 {
-    CUdeviceptr from = task->op[c->operand], to = task->op[task->l->nop - 1] + (CUdeviceptr)c->at;
-    size_t bytes = (size_t)c->bytes, rows = (size_t)c->rows;
-    if (bytes * rows == 0)
-        return true;
-    if (rows == 1 || c->stride == c->bytes)
-        return CALL(cuMemcpyAsync, to, from, rows * bytes, stream);
     CUDA_MEMCPY2D m = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
                        .srcDevice = from,
                        .srcPitch = bytes,
                        .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
                        .dstDevice = to,
-                       .dstPitch = (size_t)c->stride,
+                       .dstPitch = stride,
                        .WidthInBytes = bytes,
                        .Height = rows};
     return CALL(cuMemcpy2DAsync_v2, &m, stream);
+}
+
+/* From an operand where the rows are packed; pitches have a limit, and lengths have none. */
+static bool copy_rows(const Tasks *t, const Task *task, const CopyRows *c, CUstream stream, Diag *d)
+{
+    CUdeviceptr from = task->op[c->operand], to = task->op[task->l->nop - 1] + (CUdeviceptr)c->at;
+    size_t bytes = (size_t)c->bytes, rows = (size_t)c->rows, stride = (size_t)c->stride;
+    if (stride == bytes) {
+        bytes *= rows;
+        rows = 1;
+    }
+    if (rows > 1 && bytes && stride <= t->pitch)
+        return copy_apart(t, to, from, stride, bytes, rows, stream, d);
+    for (size_t i = 0; i < rows && bytes; i++)
+        TRY(CALL(cuMemcpyAsync, to + i * stride, from + i * bytes, bytes, stream));
+    return true;
 }
 
 bool task_run(const Tasks *t, const Task *task, CUstream stream, Diag *d)

@@ -38,6 +38,7 @@ typedef struct {
     const CudaDriver *cu;
     CUdevice device;
     const ProductLibrary *lib;
+    size_t pitch; /* of rows that are copied together, at most */
     Task *task; /* as the launches */
     KernelObjects modules;
     struct SharedRoutine *routine; /* each once */

@@ -75,6 +75,7 @@ static cublasStatus_t free_object(void *object)
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *h)
 {
+    check_context();
     return (*h = new_object(sizeof **h)) ? 0 : NOT_INITIALIZED;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t h) { return free_object(h); }

@@ -5,9 +5,11 @@
  * a step, leave something behind.
  *
  *   FAKE_CUDA=no_device | old_driver | lost   no GPU; a driver for CUDA 11.4; an error in the third launch
+ *             no_clocks                       it does not say how fast it is
  *   FAKE_CUDA_NAME, FAKE_CUDA_MEMORY          of the GPU; its bytes
- *   FAKE_CUDA_CAPABILITY                      80 or 90: whose tensor cores it has
+ *   FAKE_CUDA_CAPABILITY                      80, 90 or another: whose tensor cores and shared memory it has
  *   FAKE_CUDA_OTHERS                          bytes that others have of it
+ *   FAKE_CUDA_PITCH                           bytes between rows that one call copies, at most
  *   FAKE_CUDA_SEED                            of the order of streams; 0: as issued
  *   FAKE_CUDA_DROP                            the number, from 1, of the wait for an event that is left out
  *   FAKE_CUDA_LATE=1                          a kernel's first launch takes a second more: it is loaded
@@ -45,6 +47,19 @@ static int capability(void)
 {
     int v = atoi(setting("FAKE_CUDA_CAPABILITY"));
     return v ? v : 80;
+}
+
+/* Bytes of shared memory that a block may have: CUDA programming guide. */
+static int shared_memory(void)
+{
+    int v = capability();
+    return (v < 80 ? 64 : v == 80 || v == 87 ? 163 : v < 90 || v >= 120 ? 99 : 227) << 10;
+}
+
+int pitch_limit(void)
+{
+    const char *v = setting("FAKE_CUDA_PITCH");
+    return *v ? atoi(v) : INT32_MAX;
 }
 
 /* Free of it. */
@@ -110,12 +125,15 @@ CUresult cuDeviceGetName(char *name, int n, CUdevice device)
 
 CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute which, CUdevice device)
 {
-    const int value[][2] = {{CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1000000},
+    const int clock = mode("no_clocks") ? 0 : 1000000;
+    const int value[][2] = {{CU_DEVICE_ATTRIBUTE_MAX_PITCH, pitch_limit()},
+                                   {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, clock},
                                    {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 4},
-                                   {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 1000000},
+                                   {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, clock},
                                    {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 256},
                                    {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 4 << 20},
                                    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 2048},
+                                   {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, shared_memory()},
                                    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, capability() / 10},
                                    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, capability() % 10}};
     (void)device;
@@ -134,9 +152,14 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     return 0;
 }
 
+/* Current to the calling thread: so many times the one that there is. */
+static _Thread_local int current;
+EXPORT int fake_cuda_current(void);
+int fake_cuda_current(void) { return current; }
+
 void check_context(void)
 {
-    if (!gpu.retained)
+    if (!gpu.retained || !current)
         violation("a call without a context");
 }
 
@@ -178,7 +201,8 @@ static void free_all(void)
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     (void)device;
-    check_context();
+    if (!gpu.retained)
+        violation("a context is released that was not retained");
     if (--gpu.retained > 0)
         return 0;
     if (gpu.block)
@@ -191,10 +215,19 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     return 0;
 }
 
-CUresult cuCtxSetCurrent(CUcontext context)
+CUresult cuCtxPushCurrent_v2(CUcontext context)
 {
+    current++;
+    return context && gpu.retained ? 0 : INVALID_VALUE;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *context)
+{
+    static char one;
     check_context();
-    return context ? 0 : INVALID_VALUE;
+    current--;
+    *context = (CUcontext)(void *)&one;
+    return 0;
 }
 
 CUresult cuMemGetInfo_v2(size_t *left, size_t *all)
@@ -339,11 +372,12 @@ CUresult cuModuleGetFunction(CUfunction *fn, CUmodule m, const char *name)
     return 0;
 }
 
-/* Of an H100; an A100 has 163 KiB. */
+/* Beside what the kernel's variables have. */
 CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute which, int value)
 {
     check_step("a function is changed in a step");
-    if (which != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 || value > 227 << 10)
+    if (which != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 ||
+        value > shared_memory() - f->of->shared)
         return INVALID_VALUE;
     f->shared = (unsigned)value > SHARED ? (unsigned)value : SHARED;
     return 0;

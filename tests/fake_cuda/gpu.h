@@ -105,6 +105,7 @@ extern Gpu gpu;
 void violation(const char *what);      /* ends the process */
 const char *setting(const char *name); /* of the environment; "" if it has none */
 bool mode(const char *name);           /* is FAKE_CUDA that? */
+int pitch_limit(void);
 /* What a library runs, in so much time of the GPU; staged is malloc'ed. */
 void enqueue_call(CUstream s, void (*call)(void *), void *staged, double seconds);
 /* Work that runs accesses memory: a violation if that is a race with work of another stream. */

@@ -7,6 +7,7 @@ typedef struct {
     int params, pointers, block; /* what it takes, pointers first; threads at most */
     int waits;         /* its threads wait for each other */
     int table;         /* pointers and numbers of its first parameter, a table; 0: it has none */
+    int shared;        /* bytes of its __shared__ variables */
 } FakeKernel;
 
 #endif

@@ -1,7 +1,7 @@
 /* nvrtc.c -- a libnvrtc for tests: the host's C compiler with the shim instead of CUDA's, and a shared object
  * instead of machine code for a GPU, with how to call each kernel (kernel.h).
  *
- * FAKE_NVRTC=error: the first kernel has an error.
+ * FAKE_NVRTC=error: the first kernel has an error.  FAKE_NVRTC=11: it is of CUDA 11.
  * FAKE_CUDA_SHADOW=1: all accesses of kernels to memory are looked at (shim/shadow.h). */
 #include "runtime/cuda/driver.h"
 #include "kernel.h"
@@ -21,11 +21,17 @@ struct _nvrtcProgram {
 
 enum { OUT_OF_MEMORY = 1, INVALID_INPUT = 3, COMPILATION = 6 };
 
+static bool mode(const char *name)
+{
+    const char *is = getenv("FAKE_NVRTC");
+    return is && strcmp(is, name) == 0;
+}
+
 static bool shadowed(void) { return getenv("FAKE_CUDA_SHADOW") != NULL; }
 
 nvrtcResult nvrtcVersion(int *major, int *minor)
 {
-    *major = 13;
+    *major = mode("11") ? 11 : 13;
     *minor = shadowed(); /* the cache keeps both */
     return 0;
 }
@@ -53,15 +59,26 @@ nvrtcResult nvrtcDestroyProgram(nvrtcProgram *p)
 
 /* ---- the source for the host -------------------------------------------------------------------- */
 
+/* "__shared__ REAL part[16];" in a kernel: "+sizeof(float[16])"; what REAL is was said before it. */
+static void write_shared(FILE *f, const char *source, const char *at, const char *end)
+{
+    char real[16] = "float", type[16], size[64];
+    for (const char *s = source; (s = strstr(s, "#define REAL ")) && s < at; s++)
+        sscanf(s, "#define REAL %15s", real);
+    for (; (at = strstr(at, "__shared__ ")) && at < end; at++)
+        if (sscanf(at, "__shared__ %15s %*[a-z_0-9]%63[][0-9]", type, size) == 2)
+            fprintf(f, "+sizeof(%s%s)", strcmp(type, "REAL") == 0 ? real : type, size);
+}
+
 static bool has(const char *from, const char *to, const char *word)
 {
     const char *at = strstr(from, word);
     return at && at < to;
 }
 
-/* "GLOBAL void __launch_bounds__(256) NAME(const float *p0, ...)", or (256, 2): its parameters, and whether
- * its threads wait for each other. */
-static void write_kernel(FILE *f, const char *at)
+/* "GLOBAL void __launch_bounds__(256) NAME(const float *p0, ...)", or (256, 2): its parameters, whether its
+ * threads wait for each other, and its shared memory. */
+static void write_kernel(FILE *f, const char *source, const char *at)
 {
     char name[64];
     int block, n = 1, pointers = 0;
@@ -78,20 +95,23 @@ static void write_kernel(FILE *f, const char *at)
     }
     bool waits = has(close, end, "JOIN_THREADS") || has(close, end, "__shared__") ||
                  has(close, end, "SHARED_BYTES") || has(close, end, "gather_");
-    fprintf(f, "const FakeKernel fake_%s = {\"%s\", %d, %d, %d, %d, %d};\n", name, name, n, pointers, block,
-            waits, table);
+    fprintf(f, "enum { SHARED_%s = 0", name);
+    write_shared(f, source, at, end);
+    fprintf(f, "};\n_Static_assert(SHARED_%s <= 48 << 10, \"%s uses too much shared data\");\n", name,
+            name);
+    fprintf(f, "const FakeKernel fake_%s = {\"%s\", %d, %d, %d, %d, %d, SHARED_%s};\n", name, name, n,
+            pointers, block, waits, table, name);
 }
 
 static void write_source(FILE *f, char *source)
 {
-    const char *error = getenv("FAKE_NVRTC");
     char *at = strstr(source, "\nGLOBAL void");
-    if (at && error && strcmp(error, "error") == 0)
+    if (at && mode("error"))
         at[1] = '@';
     fprintf(f, "%s\nShimState *shim;\n#include \"fake_cuda/kernel.h\"\n%s", source,
             shadowed() ? "#include \"shadow_hooks.h\"\n" : "");
     for (; at; at = strstr(at + 1, "\nGLOBAL void"))
-        write_kernel(f, at + 1);
+        write_kernel(f, source, at + 1);
 }
 
 /* ---- compiling ---------------------------------------------------------------------------------- */
@@ -153,12 +173,14 @@ static nvrtcResult compile_in(nvrtcProgram p, const char *folder)
 nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *option)
 {
     char folder[] = "/tmp/fake_nvrtc-XXXXXX", command[64];
-    bool arch = false, contraction = true;
+    bool arch = false, contraction = true, standard = false; /* which CUDA 11 has an old one of */
     for (int i = 0; i < n; i++) {
-        arch |= strncmp(option[i], "--gpu-architecture=sm_", 22) == 0;
+        arch |= strncmp(option[i], "--gpu-architecture=sm_", 22) == 0 &&
+                !(mode("11") && strcmp(option[i], "--gpu-architecture=sm_90a") == 0);
         contraction &= strcmp(option[i], "--fmad=false") != 0;
+        standard |= strcmp(option[i], "--std=c++17") == 0;
     }
-    if (!arch || contraction || !mkdtemp(folder))
+    if (!arch || contraction || !standard || !mkdtemp(folder))
         return INVALID_INPUT;
     nvrtcResult r = compile_in(p, folder);
     snprintf(command, sizeof command, "rm -r %s", folder);

@@ -438,10 +438,10 @@ static void check_inside(CUdeviceptr at, size_t pitch, const CUDA_MEMCPY2D *c)
 
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream s)
 {
-    enum { PITCH = INT32_MAX };
+    const size_t most = (size_t)pitch_limit();
     if (c->srcMemoryType != CU_MEMORYTYPE_UNIFIED || c->dstMemoryType != CU_MEMORYTYPE_UNIFIED ||
-        c->srcPitch < c->WidthInBytes || c->dstPitch < c->WidthInBytes || c->srcPitch > PITCH ||
-        c->dstPitch > PITCH)
+        c->srcPitch < c->WidthInBytes || c->dstPitch < c->WidthInBytes || c->srcPitch > most ||
+        c->dstPitch > most)
         return INVALID_VALUE;
     check_inside(c->srcDevice, c->srcPitch, c);
     check_inside(c->dstDevice, c->dstPitch, c);

@@ -101,10 +101,16 @@ FN int cudaLaunchKernel(const void *f, dim3 grid, dim3 block, void **arg, size_t
     return shim->launch(f, arg, grid.x, block.x, (unsigned)shared) ? 0 : 719; /* launch failure */
 }
 
+FN int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, cudaStream_t s)
+{
+    memmove(to, from, bytes);
+    return 0;
+}
+
 FN int cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
                          size_t bytes, size_t rows, int kind, cudaStream_t s)
 {
-    if (bytes > to_pitch || bytes > from_pitch)
+    if (bytes > to_pitch || bytes > from_pitch || to_pitch > INT32_MAX || from_pitch > INT32_MAX)
         return 12; /* invalid pitch */
     for (size_t i = 0; i < rows; i++)
         memmove((char *)to + i * to_pitch, (const char *)from + i * from_pitch, bytes);

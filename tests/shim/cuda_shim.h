@@ -21,7 +21,7 @@
 #define __shared__ static __attribute__((section("shared_variables"))) /* one block at a time */
 #define __launch_bounds__(...)
 #define ALIGNED_16 __attribute__((aligned(16)))
-#define SHARED_BYTES(name) unsigned char *const name = shim->shared
+#define SHARED_BYTES(name, align) unsigned char *const name = shim->shared
 
 #define bf16_of_chunk(u, e) LD_bf16(u, e)
 FN float fma_to_one(float x, float y, float z) { return fminf(fmaxf(fmaf(x, y, z), 0), 1); }

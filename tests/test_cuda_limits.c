@@ -1,0 +1,219 @@
+/* test_cuda_limits.c -- what GPUs and their libraries allow, on those of fake_cuda/. */
+#include "tests.h"
+#include "codegen/codegen.h"
+#include "command.h"
+#include "conv_samples.h"
+#include "on_cuda.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- shared memory ------------------------------------------------------------------------------ */
+
+/* Attention of 24 rows and heads of 128 in f32, whose gradients have 102,144 bytes in the larger tiles. */
+static const char attention[] =
+    "graph {\n  input %x: f32[1,1,24,128]\n  param %w: f32[128,128]\n  param %v: f32[128,128]\n"
+    "  %q: f32[1,1,24,128] = matmul %x, %w\n  %k: f32[1,1,24,128] = matmul %x, %v\n"
+    "  %t: f32[1,1,128,24] = transpose %k {perm=[0,1,3,2]}\n  %s: f32[1,1,24,24] = matmul %q, %t\n"
+    "  %p: f32[1,1,24,24] = softmax %s {axis=3}\n  %y: f32[1,1,24,128] = matmul %p, %k\n"
+    "  %d: f32[1,1,24,128] = mul %y, %y\n  %l: f32[] = reduce_sum %d {axes=[0,1,2,3], keepdims=0}\n"
+    "  output %l\n}\n";
+
+/* Tiles are small where that is the plan's choice. */
+START_TEST(attention_fits_small_gpus)
+{
+    double loss[2];
+    int small = 0;
+    setenv("FAKE_CUDA_CAPABILITY", "89", 1);
+    for (int i = 0; i < 2; i++) {
+        TestStep s;
+        step_init(&s);
+        s.device = i ? &cuda_device : NULL;
+        ck_assert_msg(step_compile_text(&s, attention, &(Init){INIT_NORMAL, 0.1}), "%s", s.diag.msg);
+        step_run(&s, NULL, 1, &loss[i]);
+        for (uint32_t k = 0; k < s.info.plan.nstep && i; k++)
+            small += s.info.plan.step[k].choice && !strcmp(s.info.plan.step[k].choice, cuda_small_tiles);
+        step_free(&s);
+    }
+    unsetenv("FAKE_CUDA_CAPABILITY");
+    ck_assert_int_eq(small, 1);
+    ck_assert_double_eq_tol(loss[0], loss[1], 1e-5 * loss[0]);
+}
+END_TEST
+
+/* A row in 16 bits that is read three times, and the partial results of its block. */
+START_TEST(rows_fit_small_gpus)
+{
+    enum { PARTS = 256 };
+    Arena a = {0};
+    DType bf16[] = {DT_BF16, DT_BF16};
+    Type x = type_make(DT_BF16, 2, (int64_t[]){1024, 51200});
+    Kernel k = {.arena = &a, .noperands = 2, .operand = bf16};
+    k_space(&k, &x, 2);
+    int v = k_load(&k, 0, &x), top = k_reduce(&k, K_MAX, v);
+    int e = k_op(&k, OP_exp, k_op(&k, OP_sub, v, top, 0), 0, 0);
+    k_store(&k, 1, k_op(&k, OP_div, e, k_reduce(&k, K_SUM, e), 0));
+    ck_assert_uint_le(kernel_cuda_launch(&k).phase[0].shared, CUDA_SHARED_LEAST - PARTS);
+    arena_free(&a);
+}
+END_TEST
+
+START_TEST(convolutions_fit_small_gpus)
+{
+    static const Op op[] = {OP_conv, OP_conv_bwd_data, OP_conv_bwd_weights};
+    for (int i = 0; i < 3 * conv_samples(); i++) {
+        Arena a = {0};
+        Sample s;
+        Kernel k;
+        conv_sample(&s, op[i % 3], DT_BF16, i / 3);
+        const Node *n = graph_def(&s.g, s.out[0]);
+        k_init(&k, &a, &s.g, n);
+        ck_assert(op_table[s.op]->lower(&k, &s.g, n));
+        k.wgmma = kernel_cuda_has_wgmma(&k);
+        CudaLaunch l = kernel_cuda_launch(&k);
+        for (int p = 0; p < l.n; p++)
+            ck_assert_uint_le(l.phase[p].shared, CUDA_SHARED_LEAST);
+        sample_free(&s);
+        arena_free(&a);
+    }
+}
+END_TEST
+
+/* A kernel that adds up more transposed matrices than there is room for. */
+START_TEST(transposed_operands_fit)
+{
+    enum { MATRICES = 12 };
+    double loss[2];
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    fprintf(f, "graph {\n  input %%x: f32[40,40]\n");
+    for (int i = 0; i < MATRICES; i++)
+        fprintf(f, "  param %%w%d: f32[40,40]\n", i);
+    fprintf(f, "  %%y0: f32[40,40] = mul %%x, %%x\n");
+    for (int i = 0; i < MATRICES; i++)
+        fprintf(f, "  %%t%d: f32[40,40] = transpose %%w%d {perm=[1,0]}\n"
+                "  %%y%d: f32[40,40] = add %%y%d, %%t%d\n", i, i, i + 1, i, i);
+    fprintf(f, "  %%d: f32[40,40] = mul %%y12, %%y12\n"
+               "  %%l: f32[] = reduce_sum %%d {axes=[0,1], keepdims=0}\n  output %%l\n}\n");
+    fclose(f);
+    for (int i = 0; i < 2; i++) {
+        TestStep s;
+        step_init(&s);
+        s.device = i ? &cuda_device : NULL;
+        ck_assert_msg(step_compile_text(&s, text, &(Init){INIT_NORMAL, 0.1}), "%s", s.diag.msg);
+        step_run(&s, NULL, 1, &loss[i]);
+        step_free(&s);
+    }
+    free(text);
+    ck_assert_double_eq_tol(loss[0], loss[1], 1e-5 * loss[0]);
+}
+END_TEST
+
+/* ---- threads ------------------------------------------------------------------------------------ */
+
+static void *use_step(void *step)
+{
+    double loss[3];
+    step_run(step, NULL, 3, loss);
+    step_free(step);
+    return NULL;
+}
+
+static const char one[] = "graph {\n  input %x: f32[4]\n  param %w: f32[]\n  %y: f32[4] = mul %x, %w\n"
+                          "  %l: f32[] = reduce_sum %y {axes=[0], keepdims=0}\n  output %l\n}\n";
+
+/* A step may be another thread's than who opened it; what those have current is as it was. */
+START_TEST(any_thread_may_run_a_step)
+{
+    TestStep s;
+    pthread_t other;
+    int (*current)(void);
+    step_init(&s);
+    s.device = &cuda_device;
+    ck_assert_msg(step_compile_text(&s, one, &(Init){INIT_NORMAL, 0.1}), "%s", s.diag.msg);
+    *(void **)&current = dlsym(dlopen(CKC_FAKE_CUDA "/libcuda.so.1", RTLD_NOW | RTLD_NOLOAD),
+                               "fake_cuda_current");
+    ck_assert_int_eq(current(), 0);
+    ck_assert_int_eq(pthread_create(&other, NULL, use_step, &s), 0);
+    pthread_join(other, NULL);
+}
+END_TEST
+
+/* ---- copies ------------------------------------------------------------------------------------- */
+
+/* Rows of a concatenation that are further apart than one call copies. */
+START_TEST(far_rows_are_copied)
+{
+    static const char joined[] =
+        "graph {\n  input %x: f32[4,8]\n  param %w: f32[4,24]\n  %a: f32[4,8] = exp %x\n"
+        "  %b: f32[4,24] = tanh %w\n  %c: f32[4,32] = concat %a, %b {axis=1}\n"
+        "  %s: f32[4,32] = softmax %c {axis=1}\n  %d: f32[4,32] = mul %s, %c\n"
+        "  %l: f32[] = reduce_sum %d {axes=[0,1], keepdims=0}\n  output %l\n}\n";
+    double loss[2];
+    for (int i = 0; i < 2; i++) {
+        TestStep s;
+        step_init(&s);
+        s.device = &cuda_device;
+        setenv("FAKE_CUDA_PITCH", i ? "64" : "", 1);
+        ck_assert_msg(step_compile_text(&s, joined, &(Init){INIT_NORMAL, 0.1}), "%s", s.diag.msg);
+        step_run(&s, NULL, 1, &loss[i]);
+        step_free(&s);
+    }
+    unsetenv("FAKE_CUDA_PITCH");
+    ck_assert_double_eq(loss[0], loss[1]);
+}
+END_TEST
+
+/* ---- CUDA 11 ------------------------------------------------------------------------------------ */
+
+START_TEST(an_old_compiler_is_told_more)
+{
+    TestStep s;
+    double loss;
+    setenv("FAKE_NVRTC", "11", 1);
+    setenv("FAKE_CUDA", "old_driver", 1);
+    setenv("FAKE_CUDA_CAPABILITY", "90", 1);
+    step_init(&s);
+    s.device = &cuda_device;
+    ck_assert_msg(step_compile_text(&s, one, &(Init){INIT_NORMAL, 0.1}), "%s", s.diag.msg);
+    step_run(&s, NULL, 1, &loss);
+    step_free(&s);
+}
+END_TEST
+
+/* ---- a GPU that does not say how fast it is ------------------------------------------------------- */
+
+START_TEST(rates_without_clocks)
+{
+    Arena a = {0};
+    Diag d = {0};
+    DeviceInfo info;
+    setenv("FAKE_CUDA", "no_clocks", 1);
+    ck_assert_msg(cuda_device.info(0, &info, &a, &d), "%s", d.msg);
+    ck_assert_double_gt(info.memory_bandwidth, 1);
+    ck_assert_double_gt(info.flops[UNIT_VECTOR][DT_F32], 1);
+    arena_free(&a);
+}
+END_TEST
+
+Suite *suite_cuda_limits(void)
+{
+    Suite *s = suite_create("cuda_limits");
+    TCase *t = tcase_create("limits");
+    if (!getenv("CKC_GPU")) {
+        tcase_add_unchecked_fixture(t, use_cuda, leave_cuda);
+        tcase_add_checked_fixture(t, make_folder, remove_folder);
+        tcase_add_test(t, attention_fits_small_gpus);
+        tcase_add_test(t, rows_fit_small_gpus);
+        tcase_add_test(t, convolutions_fit_small_gpus);
+        tcase_add_test(t, transposed_operands_fit);
+        tcase_add_test(t, far_rows_are_copied);
+        tcase_add_test(t, any_thread_may_run_a_step);
+        tcase_add_test(t, an_old_compiler_is_told_more);
+        tcase_add_test(t, rates_without_clocks);
+    }
+    suite_add_tcase(s, t);
+    return s;
+}
