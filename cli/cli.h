@@ -307,6 +307,8 @@ TrainOptions job_options(Job *j, int64_t n);
 bool job_checkpoint(Job *j, int64_t step, Diag *d);
 /* All of this, up to step j->steps; the first signal ends it behind the step that runs. */
 bool job_train(Job *j);
+/* What a run that has ended teaches the profile of kernels; a remark says so, or that it cannot be kept. */
+void job_learn(Job *j);
 
 /* ---- schedule.c ----------------------------------------------------------------------------------- */
 

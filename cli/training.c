@@ -296,24 +296,25 @@ static bool begin_checkpoints(Job *j)
 /* Kernels measured alone can mislead: on a busy machine, or where memory is slower in place.  A
  * run that took clearly another time than predicted teaches the profile, unless it was the run
  * that was disturbed. */
-static bool learn(Job *j)
+void job_learn(Job *j)
 {
     const Plan *p = j->plan;
     const Graph *g = p->g;
+    Arena *a = &j->arena;
+    Diag why = {0};
     double off = 1e9 * j->result.median / (double)p->predicted_ns - 1;
     if (!j->profile || !j->planner->learn || j->result.steps < LEARN_STEPS || p->predicted_ns <= 0 ||
         fabs(off) < LEARN_OFF)
-        return true;
-    const char *more = off > 0 ? "more" : "less";
+        return;
+    const char *took = arena_printf(a, "steps took %.0f %% %s time than predicted", 100 * fabs(off),
+                                    off > 0 ? "more" : "less");
     if (j->result.others > LEARN_OTHERS) {
-        job_remark(j, arena_printf(&j->arena,
-                                   "steps took %.0f %% %s time than predicted while others "
-                                   "used %.0f %% of the processors",
-                                   100 * fabs(off), more, 100 * j->result.others));
-        return true;
+        job_remark(j, arena_printf(a, "%s while others used %.0f %% of the processors", took,
+                                   100 * j->result.others));
+        return;
     }
-    NodeId *first = NEW(&j->arena, NodeId, p->nstep + 1);
-    double *seconds = NEW(&j->arena, double, p->nstep + 1);
+    NodeId *first = NEW(a, NodeId, p->nstep + 1);
+    double *seconds = NEW(a, double, p->nstep + 1);
     uint32_t n = 0;
     for (uint32_t s = 0; s < p->nstep; s++) {
         NodeId id = g->order[p->step[s].first];
@@ -322,11 +323,9 @@ static bool learn(Job *j)
             first[n++] = graph_original(g, id);
         }
     }
-    job_remark(j, arena_printf(&j->arena,
-                               "steps took %.0f %% %s time than predicted: the next plan "
-                               "is made with this run's times",
-                               100 * fabs(off), more));
-    return j->planner->learn(j->profile, first, seconds, n, &j->o->diag);
+    bool kept = j->planner->learn(j->profile, first, seconds, n, &why);
+    job_remark(j, kept ? arena_printf(a, "%s: the next plan is made with this run's times", took)
+                       : arena_printf(a, "%s, and this run's times cannot be kept: %s", took, why.msg));
 }
 
 /* ---- running ------------------------------------------------------------------------------------------ */
@@ -403,5 +402,6 @@ bool job_train(Job *j)
     progress(&o->step.progress, "running %lld step%s", (long long)j->steps, j->steps > 1 ? "s" : "");
     TRY(train_run(j->exec, &to, &j->result, &o->diag));
     j->blame = NULL;
-    return learn(j);
+    job_learn(j);
+    return true;
 }

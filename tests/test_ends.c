@@ -132,6 +132,27 @@ START_TEST(paths_are_tried)
 }
 END_TEST
 
+static bool cannot_learn(void *profile, const NodeId *first, const double *seconds, uint32_t n, Diag *d)
+{
+    (void)profile, (void)first, (void)seconds, (void)n;
+    return fail_status(d, EXIT_DEVICE, "no room");
+}
+
+START_TEST(a_run_that_teaches_nothing_is_no_failure)
+{
+    Graph g = {0};
+    DeviceOps device = {.learn = cannot_learn};
+    Plan p = {.g = &g, .predicted_ns = 1000};
+    Options o = {0};
+    Job j = {.o = &o, .planner = &device, .profile = &g, .plan = &p, .result = {.steps = 9, .median = 1}};
+    job_learn(&j);
+    ck_assert_int_eq(o.diag.status, EXIT_OK);
+    ck_assert_uint_eq(j.nremark, 1);
+    ck_assert_ptr_nonnull(strstr(j.remark[0], "cannot be kept: no room"));
+    arena_free(&j.arena);
+}
+END_TEST
+
 START_TEST(full)
 {
     ck_assert_int_eq(ckc(MLP "-o p --quiet --instance i.dag"), 0);
@@ -223,6 +244,7 @@ Suite *suite_ends(void)
     tcase_add_test(c, interrupted_twice);
     tcase_add_test(c, interrupted_planning);
     tcase_add_test(c, paths_are_tried);
+    tcase_add_test(c, a_run_that_teaches_nothing_is_no_failure);
     tcase_add_test(c, full);
     tcase_add_test(c, loss_not_finite);
     tcase_add_test(c, weights_not_finite);
