@@ -318,8 +318,11 @@ bool job_read(Job *j);
 /* ---- files.c: what a schedule refers to --------------------------------------------------------- */
 
 bool hash_file(const char *path, uint64_t *hash, Diag *d);
-/* The hash of a file (path NULL: of the data) into p, under its name there, unless it has one. */
-bool file_record(Job *j, Plan *p, const char *name, const char *path);
+/* The hash of a file into p, under its name there, unless it has one. */
+void file_record(Job *j, Plan *p, const char *name, uint64_t hash);
+/* Of the files that values of the plan lie in: before --save replaces one. */
+bool files_hash(Job *j);
+uint64_t file_hash(const Job *j, const char *path); /* then */
 /* Of a schedule that was read: values get the bytes of their files, and j->data is opened. */
 bool files_open(Job *j);
 bool files_model(Job *j);  /* may the model that it names be read? */
