@@ -233,6 +233,7 @@ typedef struct Job {
     RunKeys keys;
     double checkpoint_seconds; /* when the last one was written */
     bool checkpoint_due, val_due;
+    bool val_left; /* a signal came before it had ended */
     double *val_loss; /* after each of val_step */
     int64_t *val_step;
     uint32_t nval, cval_loss, cval_step;
@@ -284,7 +285,7 @@ bool steplog_close(Job *j);
 bool validation_plan(Job *j, const PassRun *how);
 bool validation_open(Job *j);         /* when all is planned */
 void validation_close(Validation *v); /* NULL is fine */
-/* The mean loss of all rows with the weights of x. */
+/* The mean loss of all rows with the weights of x; of those up to then where a signal is caught. */
 bool validation_run(Validation *v, Executor *x, double *loss, Diag *d);
 const Job *validation_job(const Validation *v);
 

@@ -205,11 +205,16 @@ static bool work_due(void *user, int64_t step)
     return j->checkpoint_due || j->val_due;
 }
 
+/* Who sends a signal may not wait for it. */
 static bool validate(Job *j, int64_t step, Diag *d)
 {
     double loss;
     progress(&j->o->step.progress, "step %" PRId64 " of %" PRId64 ", validating", step, j->steps);
-    TRY(validation_run(j->val, j->exec, &loss, d));
+    TRY(signal_caught || validation_run(j->val, j->exec, &loss, d));
+    if (signal_caught) { /* perhaps not of all rows */
+        j->val_left = true;
+        return true;
+    }
     j->val_loss = arena_grow(&j->arena, j->val_loss, j->nval, &j->cval_loss, sizeof *j->val_loss);
     j->val_step = arena_grow(&j->arena, j->val_step, j->nval, &j->cval_step, sizeof *j->val_step);
     j->val_loss[j->nval] = loss;
@@ -249,10 +254,9 @@ bool job_checkpoint(Job *j, int64_t step, Diag *d)
 
 static bool do_work(Job *j, int64_t step, bool last, Diag *d)
 {
-    const Options *o = j->o;
-    if (j->val && (j->val_due || last))
-        TRY(validate(j, step, d));
-    return !o->checkpoint || !(j->checkpoint_due || last) || job_checkpoint(j, step, d);
+    if (j->o->checkpoint && (j->checkpoint_due || last))
+        TRY(job_checkpoint(j, step, d));
+    return !j->val || !(j->val_due || last) || validate(j, step, d);
 }
 
 static bool between_steps(void *user, int64_t step, bool last, Diag *d)

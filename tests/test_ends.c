@@ -77,6 +77,27 @@ START_TEST(interrupted_run)
 }
 END_TEST
 
+/* Neither the one that runs nor one at the end. */
+START_TEST(a_signal_waits_for_no_validation)
+{
+    enum { N = 400000 };
+    int64_t rows = N, *target = calloc(N, sizeof *target);
+    float *x = calloc(N, 16 * sizeof *x);
+    NamedTensor v[] = {{"x", {type_make(DT_F32, 2, (int64_t[]){N, 16}), x}},
+                       {"target", {type_make(DT_I64, 1, &rows), target}}};
+    Diag d = {0};
+    ck_assert_msg(npz_write("v.npz", 2, v, &d), "%s", d.msg);
+    free(x);
+    free(target);
+    pid_t pid = ckc_start("", MLP "-o p --steps 100000000 --val v.npz --val-every 1 --checkpoint c");
+    wait_until(has_run_steps, pid);
+    kill(pid, SIGTERM);
+    ckc_ends(pid, 143, "of 100000000, without its validation; what was asked for is written; --resume");
+    ck_assert_int_eq(files_like("c/step-*.safetensors"), 1);
+    ck_assert_int_eq(shell("! grep 'val loss' out"), 0);
+}
+END_TEST
+
 START_TEST(a_signal_after_the_last_step_cuts_nothing_short)
 {
     Options o = {0};
@@ -240,6 +261,7 @@ Suite *suite_ends(void)
     tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_set_timeout(c, 120);
     tcase_add_test(c, interrupted_run);
+    tcase_add_test(c, a_signal_waits_for_no_validation);
     tcase_add_test(c, a_signal_after_the_last_step_cuts_nothing_short);
     tcase_add_test(c, interrupted_twice);
     tcase_add_test(c, interrupted_planning);
