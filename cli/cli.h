@@ -276,7 +276,7 @@ void job_free(Job *j);  /* NULL is fine */
 bool steplog_open(Job *j, const LrSchedule *schedule, int64_t first);
 void steplog_listen(const StepLog *l, TrainOptions *to);
 void steplog_validation(StepLog *l, int64_t step, double loss);
-/* False: --metrics could not be written.  Last, as nothing else depends on it. */
+/* False: --metrics could not be written.  The last of the files, as nothing else depends on it. */
 bool steplog_close(Job *j);
 
 /* ---- validation.c: --val ------------------------------------------------------------------------- */

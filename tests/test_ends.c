@@ -200,6 +200,27 @@ START_TEST(full)
 }
 END_TEST
 
+/* Of a command that failed standard output has the error alone. */
+static void one_json_text(const char *args, int status)
+{
+    ckc_fails("", args, status, "");
+    json_t *o = read_json("out");
+    ck_assert_msg(json_is_string(json_object_get(o, "error")), "%s", args);
+    json_decref(o);
+}
+
+START_TEST(json_of_a_failure)
+{
+    one_json_text(MLP "-o p --steps 2 --json --metrics /dev/full", 4);
+    one_json_text("run p/step.ckp --steps 2 --json --metrics /dev/full", 4);
+    one_json_text("sweep '" CKC_SOURCE_DIR "/examples/mlp/model.onnx' --batch 4..4 --threads 1 --budget 1kB "
+                  "--json --plot x.svg", 3);
+    one_json_text("solve '" CKC_SOURCE_DIR "/tests/fuzz/seeds/fuzz_solve/small.dag' --moves 100 --json "
+                  "--budget 100% -o /dev/full", 4);
+    one_json_text("run none.ckp --js", 1);
+}
+END_TEST
+
 /* ---- not finite -------------------------------------------------------------------------------------- */
 
 static void write_data(const char *path, double x, int64_t target)
@@ -268,6 +289,7 @@ Suite *suite_ends(void)
     tcase_add_test(c, paths_are_tried);
     tcase_add_test(c, a_run_that_teaches_nothing_is_no_failure);
     tcase_add_test(c, full);
+    tcase_add_test(c, json_of_a_failure);
     tcase_add_test(c, loss_not_finite);
     tcase_add_test(c, weights_not_finite);
     suite_add_tcase(s, c);
