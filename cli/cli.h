@@ -233,6 +233,7 @@ typedef struct Job {
     RunKeys keys;
     double checkpoint_seconds; /* when the last one was written */
     bool checkpoint_due, val_due;
+    bool val_left; /* a signal came before it had ended */
     double *val_loss; /* after each of val_step */
     int64_t *val_step;
     uint32_t nval, cval_loss, cval_step;
@@ -275,7 +276,7 @@ void job_free(Job *j);  /* NULL is fine */
 bool steplog_open(Job *j, const LrSchedule *schedule, int64_t first);
 void steplog_listen(const StepLog *l, TrainOptions *to);
 void steplog_validation(StepLog *l, int64_t step, double loss);
-/* False: --metrics could not be written.  Last, as nothing else depends on it. */
+/* False: --metrics could not be written.  The last of the files, as nothing else depends on it. */
 bool steplog_close(Job *j);
 
 /* ---- validation.c: --val ------------------------------------------------------------------------- */
@@ -284,7 +285,7 @@ bool steplog_close(Job *j);
 bool validation_plan(Job *j, const PassRun *how);
 bool validation_open(Job *j);         /* when all is planned */
 void validation_close(Validation *v); /* NULL is fine */
-/* The mean loss of all rows with the weights of x. */
+/* The mean loss of all rows with the weights of x; of those up to then where a signal is caught. */
 bool validation_run(Validation *v, Executor *x, double *loss, Diag *d);
 const Job *validation_job(const Validation *v);
 
@@ -307,6 +308,8 @@ TrainOptions job_options(Job *j, int64_t n);
 bool job_checkpoint(Job *j, int64_t step, Diag *d);
 /* All of this, up to step j->steps; the first signal ends it behind the step that runs. */
 bool job_train(Job *j);
+/* What a run that has ended teaches the profile of kernels; a remark says so, or that it cannot be kept. */
+void job_learn(Job *j);
 
 /* ---- schedule.c ----------------------------------------------------------------------------------- */
 
@@ -316,8 +319,11 @@ bool job_read(Job *j);
 /* ---- files.c: what a schedule refers to --------------------------------------------------------- */
 
 bool hash_file(const char *path, uint64_t *hash, Diag *d);
-/* The hash of a file (path NULL: of the data) into p, under its name there, unless it has one. */
-bool file_record(Job *j, Plan *p, const char *name, const char *path);
+/* The hash of a file into p, under its name there, unless it has one. */
+void file_record(Job *j, Plan *p, const char *name, uint64_t hash);
+/* Of the files that values of the plan lie in: before --save replaces one. */
+bool files_hash(Job *j);
+uint64_t file_hash(const Job *j, const char *path); /* then */
 /* Of a schedule that was read: values get the bytes of their files, and j->data is opened. */
 bool files_open(Job *j);
 bool files_model(Job *j);  /* may the model that it names be read? */

@@ -73,6 +73,16 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static bool measure_row(Job *j, double *seconds)
+{
+    TRY(job_count(j) && job_begin(j));
+    TrainOptions to = job_options(j, STEPS);
+    to.others = true;
+    TRY(train_run(j->exec, &to, &j->result, &j->o->diag));
+    *seconds = j->result.median;
+    return true;
+}
+
 /* A round of steps by each plan that fits, so that a slow minute of the machine is everybody's. */
 static bool measure(Compare *c)
 {
@@ -80,17 +90,16 @@ static bool measure(Compare *c)
     c->o->quiet = true;
     c->o->steps = STEPS;
     for (int round = 0; round < ROUNDS; round++)
-        for (uint32_t i = 0; i < c->table.n && !signal_caught; i++) {
+        for (uint32_t i = 0; i < c->table.n; i++) {
             Job *j = c->job[i];
             if (!c->table.row[i].fits)
                 continue;
-            TRY(job_train(j));
-            seconds[i * ROUNDS + (uint32_t)round] = j->result.median;
+            TRY(measure_row(j, &seconds[i * ROUNDS + (uint32_t)round]));
             c->table.others = fmax(c->table.others, j->result.others);
             job_close(j);
         }
     for (uint32_t i = 0; i < c->table.n; i++)
-        if (c->table.row[i].fits && !signal_caught) {
+        if (c->table.row[i].fits) {
             qsort(&seconds[i * ROUNDS], ROUNDS, sizeof *seconds, ascending);
             c->table.row[i].measured = 1e3 * seconds[i * ROUNDS + ROUNDS / 2];
         }

@@ -184,7 +184,7 @@ static bool try_smaller(Oom *m)
         *(fits(m, &w) ? &low : &high) = try;
     }
     add(m, "smaller batch", BATCH,
-        low ? arena_printf(&m->o->arena, "--bind %s=%" PRId64 ",...", m->symbol, low) : "", best);
+        low ? arena_printf(&m->o->arena, "--bind %s=%" PRId64, m->symbol, low) : "", best);
     return true;
 }
 

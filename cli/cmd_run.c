@@ -4,7 +4,7 @@
 
 static bool finish(Job *j)
 {
-    TRY(output_finite(j) && output_weights(j));
+    TRY(output_finite(j) && output_weights(j) && steplog_close(j));
     if (j->o->json) {
         json_t *report = report_json(j);
         report_write(report, stdout);
@@ -12,7 +12,7 @@ static bool finish(Job *j)
     } else if (!j->o->quiet) {
         report_print(j, stdout);
     }
-    return steplog_close(j);
+    return true;
 }
 
 int cmd_run(Options *o)

@@ -139,13 +139,13 @@ static int finish(Solve *job, RematResult *r, int64_t budget)
 {
     int status = r->feasible ? EXIT_SUCCESS : EXIT_INFEASIBLE;
     json_t *j = job->o->json ? result_json(job, r, budget) : NULL;
-    if (j)
-        json_print(j, 9);
-    else
+    if (!j)
         print_result(job, r, budget);
-    json_decref(j);
     if (r->feasible && !write_schedule(job, r))
         status = bad(job);
+    else if (j)
+        json_print(j, 9);
+    json_decref(j);
     remat_result_free(r);
     return status;
 }

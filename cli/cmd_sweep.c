@@ -225,11 +225,11 @@ static bool write_results(const Sweep *s)
     SweepResult r = {draw(s, p), points_json(s),
                      arena_printf(&o->arena, "the plan for %s", bytes_str(p->budget, bytes)), false};
     bool ok = !o->plot || picture_write(plot_diagram(&o->arena, &r.diagram), o->plot, &o->diag);
-    if (ok && o->json)
-        json_print(r.json, 9);
-    else if (ok)
+    if (ok && !o->json)
         print_points(stdout, s);
     ok = ok && (!o->output || sweep_output(p->job, &r));
+    if (ok && o->json)
+        json_print(r.json, 9);
     json_decref(r.json);
     return ok;
 }

@@ -115,6 +115,7 @@ static bool write_all(Job *j)
     ok &= plot_write(j);
     ok &= trace_write(j);
     ok &= output_folder(j, report);
+    ok &= steplog_close(j);
     if (ok && j->o->json)
         report_write(report, stdout);
     else if (ok && !j->o->quiet)
@@ -137,7 +138,7 @@ int cmd_train(Options *o)
     bool ok = step_check(o) && output_check(j);
     PassRun how = {.disable = o->disable, .dump = o->dump, .time = o->time_passes};
     ok = ok && validation_plan(j, &how) && job_plan_best(&j, &how) && output_translates(j) && job_train(j) &&
-         write_all(j) && steplog_close(j);
+         write_all(j);
     int status = job_status(j, ok);
     job_free(j);
     return status;

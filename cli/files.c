@@ -38,25 +38,42 @@ static bool recorded(const Plan *p, const char *path, uint64_t *hash)
     if (p->model && strcmp(path, p->model) == 0)
         return true;
     for (uint32_t i = 0; i < p->nfile; i++)
-        if (strcmp(path, p->file[i].path) == 0) {
+        if (strcmp(p->file[i].path, path) == 0) {
             *hash = p->file[i].hash;
             return true;
         }
     return false;
 }
 
-bool file_record(Job *j, Plan *p, const char *name, const char *path)
+void file_record(Job *j, Plan *p, const char *name, uint64_t hash)
 {
-    uint64_t hash;
-    if (recorded(p, name, &hash))
-        return true;
-    if (path)
-        TRY(hash_file(path, &hash, &j->o->diag));
-    else
-        hash = data_hash(j->data);
+    uint64_t known;
+    if (recorded(p, name, &known))
+        return;
     p->file = arena_grow(&j->arena, p->file, p->nfile, &p->cfile, sizeof *p->file);
     p->file[p->nfile++] = (PlanFile){name, hash};
+}
+
+bool files_hash(Job *j)
+{
+    Plan *p = j->plan;
+    const Graph *g = p->g;
+    uint64_t hash;
+    for (uint32_t i = 1; i < g->nvals; i++) {
+        const char *file = g->vals[i].file;
+        if (!file || recorded(p, file, &hash))
+            continue;
+        TRY(hash_file(file, &hash, &j->o->diag));
+        file_record(j, p, file, hash);
+    }
     return true;
+}
+
+uint64_t file_hash(const Job *j, const char *path)
+{
+    uint64_t hash;
+    recorded(j->plan, path, &hash);
+    return hash;
 }
 
 /* ---- running it ------------------------------------------------------------------------------ */

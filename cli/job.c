@@ -224,11 +224,11 @@ int job_status(const Job *j, bool ok)
         return report_error(&j->o->diag, j->blame);
     progress_end();
     int64_t made = j->result.first + j->result.steps;
-    if (!signal_caught || made == j->steps)
+    if (!signal_caught || (made == j->steps && !j->val_left))
         return EXIT_OK;
-    fprintf(stderr, "ckc: %s: stopped after step %lld of %lld; what was asked for is written%s\n",
+    fprintf(stderr, "ckc: %s: stopped after step %lld of %lld%s; what was asked for is written%s\n",
             signal_name(signal_caught), (long long)made, (long long)j->steps,
-            j->o->checkpoint ? "; --resume goes on" : "");
+            j->val_left ? ", without its validation" : "", j->o->checkpoint ? "; --resume goes on" : "");
     return 128 + signal_caught;
 }
 

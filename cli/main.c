@@ -26,10 +26,11 @@ static void set_up_memory(void)
 /* An argument that is no file cannot have been meant as one, unless it looks like one. */
 static bool is_word(const char *arg) { return *arg != '-' && !strpbrk(arg, "./") && access(arg, F_OK) != 0; }
 
+/* As getopt takes it, which the beginning of an option is enough for. */
 static bool says_json(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--json") == 0)
+        if (strncmp(argv[i], "--json", strlen(argv[i])) == 0 && strlen(argv[i]) > 2)
             return true;
     return false;
 }

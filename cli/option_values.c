@@ -125,6 +125,21 @@ bool parse_overhead(Options *o, const char *text)
            fail(&o->diag, "--overhead: '%s' is no percentage from 0%% to 1000%%", text);
 }
 
+/* Of two sizes of a symbol the later counts. */
+static void add_bind(Options *o, const char *symbol, int64_t size)
+{
+    OnnxOptions *im = &o->step.import;
+    OnnxBind *b = NEW(&o->arena, OnnxBind, im->nbind + 1);
+    int at = im->nbind;
+    for (int i = 0; i < im->nbind; i++) {
+        b[i] = im->bind[i];
+        at = strcmp(b[i].symbol, symbol) == 0 ? i : at;
+    }
+    b[at] = (OnnxBind){symbol, size};
+    im->nbind += at == im->nbind;
+    im->bind = b;
+}
+
 bool parse_bind(Options *o, const char *text)
 {
     const char *s = text;
@@ -135,12 +150,7 @@ bool parse_bind(Options *o, const char *text)
         if (!eq || eq == item || !parse_integer(eq + 1, 1, INT32_MAX, &v))
             return fail(&o->diag, "--bind: '%s' is not SYMBOL=SIZE, a size from 1 on", item);
         *eq = 0;
-        OnnxOptions *im = &o->step.import;
-        OnnxBind *b = NEW(&o->arena, OnnxBind, im->nbind + 1);
-        for (int i = 0; i < im->nbind; i++)
-            b[i] = im->bind[i];
-        b[im->nbind++] = (OnnxBind){item, v};
-        im->bind = b;
+        add_bind(o, item, v);
         s += n + (s[n] == ',');
     }
     return true;

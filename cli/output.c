@@ -9,6 +9,7 @@
 #include "ir/mem.h"
 #include "ir/onnx/save.h"
 #include "ir/program.h"
+#include "ir/within.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -27,10 +28,21 @@ static const char *folder_of(Job *j)
     return arena_printf(&j->arena, "%.*s.ckc", (int)n, path);
 }
 
+/* A path without links; the last part of it may be gone.  NULL: so is its folder. */
+static char *real_path(Arena *a, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *real = mem_realpath(path), *in = real ? NULL : mem_realpath(folder_of_path(a, path));
+    if (in)
+        real = mem_printf("%s/%s", in, slash ? slash + 1 : path);
+    free(in);
+    return real;
+}
+
 /* `path` as seen from a folder, given as its real path; the path itself if it is not there. */
 static const char *relative_path(Arena *a, const char *from, const char *path)
 {
-    char *to = mem_realpath(path);
+    char *to = real_path(a, path);
     const char *rel = path;
     if (to) {
         size_t common = 0;
@@ -120,7 +132,7 @@ static void write_constants(Job *j, Graph *g, NewFile *f)
 }
 
 /* Files of values, as the schedule in its folder sees them, with their hashes. */
-static bool relate_paths(Job *j, Plan *p, const char *folder)
+static void relate_paths(Job *j, Plan *p, const char *folder)
 {
     Graph *g = p->g;
     const char *last = NULL, *rel = NULL;
@@ -131,11 +143,10 @@ static bool relate_paths(Job *j, Plan *p, const char *folder)
         if (!last || strcmp(last, v->file) != 0) {
             last = v->file;
             rel = relative_path(&j->arena, folder, last);
-            TRY(file_record(j, p, rel, last));
+            file_record(j, p, rel, file_hash(j, last));
         }
         v->file = rel;
     }
-    return true;
 }
 
 /* ---- kernels ---------------------------------------------------------------------------------- */
@@ -198,20 +209,26 @@ static bool is_wanted(const Options *o, int i)
 
 static bool write_files(Job *j, const NewFolder *folder, const json_t *report, NewFile *f)
 {
+    uint64_t hash;
+    TRY(files_hash(j));
     Plan p = *j->plan;
     Graph g = *p.g; /* in which values lie elsewhere */
+    p.file = NULL;
+    p.nfile = p.cfile = 0;
     g.vals = memcpy(NEW(&j->arena, Value, g.nvals), g.vals, g.nvals * sizeof *g.vals);
     p.g = &g;
     TRY(!f[WEIGHTS].f || job_record(j, f[WEIGHTS].f, f[DATA].f));
     TRY(!f[ONNX].f || write_onnx(j, &f[ONNX], &f[ONNX_DATA]));
     p.model = p.model ? relative_path(&j->arena, folder->path, p.model) : NULL;
     p.run.data = p.run.data ? relative_path(&j->arena, folder->path, p.run.data) : NULL;
-    TRY(relate_paths(j, &p, folder->path));
+    relate_paths(j, &p, folder->path);
     write_constants(j, &g, &f[CONSTS]);
-    if (f[CONSTS].size && fflush(f[CONSTS].f) == 0)
-        TRY(file_record(j, &p, "consts.bin", f[CONSTS].temp.path));
+    if (f[CONSTS].size && fflush(f[CONSTS].f) == 0) {
+        TRY(hash_file(f[CONSTS].temp.path, &hash, &j->o->diag));
+        file_record(j, &p, "consts.bin", hash);
+    }
     if (p.run.data)
-        TRY(file_record(j, &p, p.run.data, NULL));
+        file_record(j, &p, p.run.data, data_hash(j->data));
     plan_print(&p, f[SCHEDULE].f);
     TRY(write_kernels(j, &f[KERNELS]));
     if (f[TORCH].f)
@@ -352,6 +369,7 @@ static bool save_safetensors(Job *j, const char *path)
 
 bool output_weights(Job *j)
 {
+    TRY(j->in_schedule || j->o->nsave == 0 || files_hash(j));
     for (int i = 0; i < j->o->nsave; i++) {
         const char *path = j->o->save[i];
         bool ok = has_suffix(path, ".onnx") ? save_onnx(j, path) : save_safetensors(j, path);

@@ -423,11 +423,11 @@ bool sweep_batches(Options *o)
     bool ok = find_symbol(&s) && try_powers(&s) && try_largest(&s) && try_beside_fastest(&s);
     progress_end();
     json_t *json = ok ? points_json(&s) : NULL;
-    if (ok && o->json)
-        json_print(json, 9);
-    else if (ok)
+    if (ok && !o->json)
         print_points(stdout, &s);
     ok = ok && write_files(&s, json);
+    if (ok && o->json)
+        json_print(json, 9);
     json_decref(json);
     job_free(s.best);
     return ok;

@@ -205,11 +205,16 @@ static bool work_due(void *user, int64_t step)
     return j->checkpoint_due || j->val_due;
 }
 
+/* Who sends a signal may not wait for it. */
 static bool validate(Job *j, int64_t step, Diag *d)
 {
     double loss;
     progress(&j->o->step.progress, "step %" PRId64 " of %" PRId64 ", validating", step, j->steps);
-    TRY(validation_run(j->val, j->exec, &loss, d));
+    TRY(signal_caught || validation_run(j->val, j->exec, &loss, d));
+    if (signal_caught) { /* perhaps not of all rows */
+        j->val_left = true;
+        return true;
+    }
     j->val_loss = arena_grow(&j->arena, j->val_loss, j->nval, &j->cval_loss, sizeof *j->val_loss);
     j->val_step = arena_grow(&j->arena, j->val_step, j->nval, &j->cval_step, sizeof *j->val_step);
     j->val_loss[j->nval] = loss;
@@ -249,10 +254,9 @@ bool job_checkpoint(Job *j, int64_t step, Diag *d)
 
 static bool do_work(Job *j, int64_t step, bool last, Diag *d)
 {
-    const Options *o = j->o;
-    if (j->val && (j->val_due || last))
-        TRY(validate(j, step, d));
-    return !o->checkpoint || !(j->checkpoint_due || last) || job_checkpoint(j, step, d);
+    if (j->o->checkpoint && (j->checkpoint_due || last))
+        TRY(job_checkpoint(j, step, d));
+    return !j->val || !(j->val_due || last) || validate(j, step, d);
 }
 
 static bool between_steps(void *user, int64_t step, bool last, Diag *d)
@@ -296,24 +300,25 @@ static bool begin_checkpoints(Job *j)
 /* Kernels measured alone can mislead: on a busy machine, or where memory is slower in place.  A
  * run that took clearly another time than predicted teaches the profile, unless it was the run
  * that was disturbed. */
-static bool learn(Job *j)
+void job_learn(Job *j)
 {
     const Plan *p = j->plan;
     const Graph *g = p->g;
+    Arena *a = &j->arena;
+    Diag why = {0};
     double off = 1e9 * j->result.median / (double)p->predicted_ns - 1;
     if (!j->profile || !j->planner->learn || j->result.steps < LEARN_STEPS || p->predicted_ns <= 0 ||
         fabs(off) < LEARN_OFF)
-        return true;
-    const char *more = off > 0 ? "more" : "less";
+        return;
+    const char *took = arena_printf(a, "steps took %.0f %% %s time than predicted", 100 * fabs(off),
+                                    off > 0 ? "more" : "less");
     if (j->result.others > LEARN_OTHERS) {
-        job_remark(j, arena_printf(&j->arena,
-                                   "steps took %.0f %% %s time than predicted while others "
-                                   "used %.0f %% of the processors",
-                                   100 * fabs(off), more, 100 * j->result.others));
-        return true;
+        job_remark(j, arena_printf(a, "%s while others used %.0f %% of the processors", took,
+                                   100 * j->result.others));
+        return;
     }
-    NodeId *first = NEW(&j->arena, NodeId, p->nstep + 1);
-    double *seconds = NEW(&j->arena, double, p->nstep + 1);
+    NodeId *first = NEW(a, NodeId, p->nstep + 1);
+    double *seconds = NEW(a, double, p->nstep + 1);
     uint32_t n = 0;
     for (uint32_t s = 0; s < p->nstep; s++) {
         NodeId id = g->order[p->step[s].first];
@@ -322,11 +327,9 @@ static bool learn(Job *j)
             first[n++] = graph_original(g, id);
         }
     }
-    job_remark(j, arena_printf(&j->arena,
-                               "steps took %.0f %% %s time than predicted: the next plan "
-                               "is made with this run's times",
-                               100 * fabs(off), more));
-    return j->planner->learn(j->profile, first, seconds, n, &j->o->diag);
+    bool kept = j->planner->learn(j->profile, first, seconds, n, &why);
+    job_remark(j, kept ? arena_printf(a, "%s: the next plan is made with this run's times", took)
+                       : arena_printf(a, "%s, and this run's times cannot be kept: %s", took, why.msg));
 }
 
 /* ---- running ------------------------------------------------------------------------------------------ */
@@ -403,5 +406,6 @@ bool job_train(Job *j)
     progress(&o->step.progress, "running %lld step%s", (long long)j->steps, j->steps > 1 ? "s" : "");
     TRY(train_run(j->exec, &to, &j->result, &o->diag));
     j->blame = NULL;
-    return learn(j);
+    job_learn(j);
+    return true;
 }

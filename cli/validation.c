@@ -140,7 +140,8 @@ bool validation_run(Validation *v, Executor *from, double *loss, Diag *d)
     TrainOptions to = {.steps = v->steps,
                        .seed = v->job->plan->run.seed,
                        .feed = v->job->feed,
-                       .inputs = step_inputs(v->job->plan->g)};
+                       .inputs = step_inputs(v->job->plan->g),
+                       .stop = &signal_caught};
     TRY(copy_weights(v, from, d) && train_run(v->job->exec, &to, &r, d));
     double sum = 0, rows = 0;
     for (int64_t i = 0; i < r.steps; i++) {

@@ -92,6 +92,24 @@ static bool make_dirs(char *path)
     }
 }
 
+static int make_scratch(const CacheFolder *c, Temp *t)
+{
+    char prefix[PATH_MAX + 8];
+    snprintf(prefix, sizeof prefix, "%s/tmp-", c->path);
+    return temp_folder(t, prefix, 0700);
+}
+
+/* Its file system may be read-only, or full. */
+static bool is_writable(const CacheFolder *c)
+{
+    Temp t;
+    errno = make_scratch(c, &t);
+    if (errno)
+        return false;
+    temp_remove(&t);
+    return true;
+}
+
 /* The folder itself, or if others can write in it too, one in it for this user. */
 static bool use_folder(CacheFolder *c, const char *path)
 {
@@ -115,7 +133,8 @@ static bool use_folder(CacheFolder *c, const char *path)
         return false;
     close(at);
     errno = ours_alone(&st) ? ENAMETOOLONG : EPERM;
-    return ours_alone(&st) && snprintf(c->path, sizeof c->path, "%s%s", path, own) < PATH_MAX;
+    return ours_alone(&st) && snprintf(c->path, sizeof c->path, "%s%s", path, own) < PATH_MAX &&
+           is_writable(c);
 }
 
 /* $TMPDIR, if nobody can exchange what we put there. */
@@ -176,9 +195,7 @@ void cache_folder_close(CacheFolder *c)
 
 bool cache_folder_scratch(const CacheFolder *c, Temp *t, Diag *d)
 {
-    char prefix[PATH_MAX + 8];
-    snprintf(prefix, sizeof prefix, "%s/tmp-", c->path);
-    int error = temp_folder(t, prefix, 0700);
+    int error = make_scratch(c, t);
     return !error || fail_status(d, EXIT_DEVICE, "cannot write in %s: %s", c->path, strerror(error));
 }
 

@@ -114,6 +114,7 @@ START_TEST(folders)
     opens("shared", own);
     opens("link", "a/b");
     opens("file", NULL);
+    opens("/proc/self", NULL); /* ours, and no place for a file */
     opens("moved", NULL); /* somebody could put another folder in the place of ours */
     opens("moved/x", NULL);
     opens("", NULL);

@@ -189,6 +189,10 @@ START_TEST(external_data_is_hashed)
     ckc_accepts("run deep/step.ckp --quiet --save out.onnx");
     ck_assert_int_eq(shell("printf 1 >>w.bin"), 0);
     ckc_refuses("run deep/step.ckp", 1, "w.bin: is not the file");
+    write_external("Mul", "the node", "m.onnx.data");
+    write_bytes("m.onnx.data", (float[4]){0}, 16);
+    ckc_accepts("m.onnx --loss mse --quiet -o deep --save m.onnx"); /* to another data file */
+    ckc_refuses("run deep/step.ckp", 1, "deep/../m.onnx.data: No such file");
 }
 END_TEST
 

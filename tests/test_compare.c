@@ -1,9 +1,12 @@
 /* test_compare.c -- ckc compare: named policies and the search beside each other. */
 #include "tests.h"
 #include "command.h"
+#include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx"
 #define TRACE CKC_SOURCE_DIR "/examples/trace4/trace4.dag"
@@ -137,6 +140,33 @@ START_TEST(what_fits_is_measured)
 }
 END_TEST
 
+static bool runs_kernels(pid_t pid)
+{
+    char line[PATH_MAX + 100];
+    bool found = false;
+    FILE *f = fopen(format("/proc/%d/maps", (int)pid), "r");
+    while (f && !found && fgets(line, sizeof line, f))
+        found = strstr(line, getenv("XDG_CACHE_HOME")) != NULL;
+    if (f)
+        fclose(f);
+    return found;
+}
+
+/* Nothing is worth waiting for. */
+START_TEST(interrupted)
+{
+    char args[4000] = "compare " MLP " --bind batch=8 --device cpu --budget 100% --measure";
+    ckc_accepts(format("%s --policy keep-all", args)); /* what is planned with is in the cache now */
+    while (strlen(args) < sizeof args - 100)
+        strcat(args, " --policy keep-all");
+    pid_t pid = ckc_start("", args);
+    for (int i = 0; i < 6000 && !runs_kernels(pid); i++)
+        usleep(10000);
+    kill(pid, SIGINT);
+    ckc_ends(pid, 130, "ended by SIGINT");
+}
+END_TEST
+
 /* A budget that nothing meets has a row, too: the reason. */
 START_TEST(no_plan_is_a_row)
 {
@@ -178,6 +208,7 @@ Suite *suite_compare(void)
     tcase_add_test(t, table_is_narrow);
     tcase_add_test(t, plans_are_apart);
     tcase_add_test(t, what_fits_is_measured);
+    tcase_add_test(t, interrupted);
     tcase_add_test(t, no_plan_is_a_row);
     tcase_add_test(t, policies_that_are_none);
     suite_add_tcase(s, t);

@@ -77,6 +77,27 @@ START_TEST(interrupted_run)
 }
 END_TEST
 
+/* Neither the one that runs nor one at the end. */
+START_TEST(a_signal_waits_for_no_validation)
+{
+    enum { N = 400000 };
+    int64_t rows = N, *target = calloc(N, sizeof *target);
+    float *x = calloc(N, 16 * sizeof *x);
+    NamedTensor v[] = {{"x", {type_make(DT_F32, 2, (int64_t[]){N, 16}), x}},
+                       {"target", {type_make(DT_I64, 1, &rows), target}}};
+    Diag d = {0};
+    ck_assert_msg(npz_write("v.npz", 2, v, &d), "%s", d.msg);
+    free(x);
+    free(target);
+    pid_t pid = ckc_start("", MLP "-o p --steps 100000000 --val v.npz --val-every 1 --checkpoint c");
+    wait_until(has_run_steps, pid);
+    kill(pid, SIGTERM);
+    ckc_ends(pid, 143, "of 100000000, without its validation; what was asked for is written; --resume");
+    ck_assert_int_eq(files_like("c/step-*.safetensors"), 1);
+    ck_assert_int_eq(shell("! grep 'val loss' out"), 0);
+}
+END_TEST
+
 START_TEST(a_signal_after_the_last_step_cuts_nothing_short)
 {
     Options o = {0};
@@ -132,6 +153,27 @@ START_TEST(paths_are_tried)
 }
 END_TEST
 
+static bool cannot_learn(void *profile, const NodeId *first, const double *seconds, uint32_t n, Diag *d)
+{
+    (void)profile, (void)first, (void)seconds, (void)n;
+    return fail_status(d, EXIT_DEVICE, "no room");
+}
+
+START_TEST(a_run_that_teaches_nothing_is_no_failure)
+{
+    Graph g = {0};
+    DeviceOps device = {.learn = cannot_learn};
+    Plan p = {.g = &g, .predicted_ns = 1000};
+    Options o = {0};
+    Job j = {.o = &o, .planner = &device, .profile = &g, .plan = &p, .result = {.steps = 9, .median = 1}};
+    job_learn(&j);
+    ck_assert_int_eq(o.diag.status, EXIT_OK);
+    ck_assert_uint_eq(j.nremark, 1);
+    ck_assert_ptr_nonnull(strstr(j.remark[0], "cannot be kept: no room"));
+    arena_free(&j.arena);
+}
+END_TEST
+
 START_TEST(full)
 {
     ck_assert_int_eq(ckc(MLP "-o p --quiet --instance i.dag"), 0);
@@ -155,6 +197,27 @@ START_TEST(full)
     ckc_fails("ulimit -f 60;", MLP "-o q --quiet --steps 0 --seed 7", 4, "q/");
     ck_assert_int_eq(shell("diff -r p q"), 0);
     ck_assert_int_eq(files_here(), 5);
+}
+END_TEST
+
+/* Of a command that failed standard output has the error alone. */
+static void one_json_text(const char *args, int status)
+{
+    ckc_fails("", args, status, "");
+    json_t *o = read_json("out");
+    ck_assert_msg(json_is_string(json_object_get(o, "error")), "%s", args);
+    json_decref(o);
+}
+
+START_TEST(json_of_a_failure)
+{
+    one_json_text(MLP "-o p --steps 2 --json --metrics /dev/full", 4);
+    one_json_text("run p/step.ckp --steps 2 --json --metrics /dev/full", 4);
+    one_json_text("sweep '" CKC_SOURCE_DIR "/examples/mlp/model.onnx' --batch 4..4 --threads 1 --budget 1kB "
+                  "--json --plot x.svg", 3);
+    one_json_text("solve '" CKC_SOURCE_DIR "/tests/fuzz/seeds/fuzz_solve/small.dag' --moves 100 --json "
+                  "--budget 100% -o /dev/full", 4);
+    one_json_text("run none.ckp --js", 1);
 }
 END_TEST
 
@@ -219,11 +282,14 @@ Suite *suite_ends(void)
     tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_set_timeout(c, 120);
     tcase_add_test(c, interrupted_run);
+    tcase_add_test(c, a_signal_waits_for_no_validation);
     tcase_add_test(c, a_signal_after_the_last_step_cuts_nothing_short);
     tcase_add_test(c, interrupted_twice);
     tcase_add_test(c, interrupted_planning);
     tcase_add_test(c, paths_are_tried);
+    tcase_add_test(c, a_run_that_teaches_nothing_is_no_failure);
     tcase_add_test(c, full);
+    tcase_add_test(c, json_of_a_failure);
     tcase_add_test(c, loss_not_finite);
     tcase_add_test(c, weights_not_finite);
     suite_add_tcase(s, c);

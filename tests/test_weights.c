@@ -30,6 +30,15 @@ START_TEST(as_from_the_model)
 }
 END_TEST
 
+/* The schedule is of the weights that were read. */
+START_TEST(saved_over)
+{
+    ckc_accepts(MLP "--save a.safetensors");
+    ckc_accepts(MLP "--weights a.safetensors --save a.safetensors");
+    ckc_fails("", "run p/step.ckp --quiet", 1, "a.safetensors: is not the file the schedule was made with");
+}
+END_TEST
+
 /* What trains is saved without the rest, and starts from there. */
 START_TEST(without_what_is_frozen)
 {
@@ -119,6 +128,7 @@ Suite *suite_weights(void)
     tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_set_timeout(c, 120);
     tcase_add_test(c, as_from_the_model);
+    tcase_add_test(c, saved_over);
     tcase_add_test(c, without_what_is_frozen);
     tcase_add_test(c, names_and_types);
     tcase_add_test(c, half_is_widened);
