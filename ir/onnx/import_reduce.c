@@ -67,7 +67,7 @@ static bool import_reduce_l2(OnnxNode *n)
     TRY(read_reduction(n, 18, &r));
     DType dt = in_type(n, 0)->dt;
     Val sum = reduce(n->g, OP_reduce_sum, &r, one(n->g, OP_square, r.x));
-    Val root = one(n->g, OP_sqrt, build_cast(n->g, sum, dtype_is_float(dt) ? dt : DT_F64));
+    Val root = one(n->g, OP_root, build_cast(n->g, sum, dtype_is_float(dt) ? dt : DT_F64));
     n->out[0] = build_cast(n->g, root, dt);
     return n->out[0].i;
 }

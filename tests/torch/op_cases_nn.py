@@ -8,7 +8,7 @@ import torchvision
 from torch.nn import functional as F
 
 from golden import Const, Fixed, case
-from op_cases_tensor import away, between, distinct, f32, normal
+from op_cases_tensor import away, between, distinct, f32, normal, zero_row
 
 
 # Convolution
@@ -228,6 +228,9 @@ def register_norms():
         {"x": normal(rng, 3, 4)}, lambda x: x / (x * x).sum(1, True).sqrt()), axis=1, p=2)
     case("lp_normalization_l1", "LpNormalization", lambda rng: (
         {"x": away(rng, 3, 4)}, lambda x: x / x.abs().sum(0, True)), axis=0, p=1)
+    case("lp_normalization_zero", "LpNormalization", lambda rng: (
+        {"x": zero_row(rng)}, lambda x: x / (x.norm(dim=1, keepdim=True) + (x == 0).all(1, True))),
+        axis=1, p=2)
     case("mean_variance_normalization", "MeanVarianceNormalization", lambda rng: (
         {"x": normal(rng, 2, 2, 2, 3)},
         lambda x: (x - x.mean((0, 2, 3), True))

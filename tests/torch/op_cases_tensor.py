@@ -33,6 +33,12 @@ def distinct(rng, *shape):
     return f32(rng.permutation(n).reshape(shape) * 0.13 - 0.065 * n)
 
 
+def zero_row(rng):
+    x = normal(rng, 3, 4)
+    x[1] = 0
+    return x
+
+
 # Pointwise, one input
 
 def unary(name, op, sample, reference, opset=17, **attributes):
@@ -368,6 +374,8 @@ def register_reductions():
     case("reduce_mean_opset18", "ReduceMean", lambda rng: (
         {"x": normal(rng, 2, 3, 4), "axes": Const([1, -1])},
         lambda x, _: x.mean((1, 2), True)), opset=18)
+    case("reduce_l2_zero", "ReduceL2", lambda rng: (
+        {"x": zero_row(rng)}, lambda x: torch.linalg.vector_norm(x, dim=1)), axes=[1], keepdims=0)
     case("reduce_sum_noop", "ReduceSum", lambda rng: (
         {"x": normal(rng, 2, 3), "axes": Const(np.zeros(0))}, lambda x, _: x * 1),
         noop_with_empty_axes=1)
