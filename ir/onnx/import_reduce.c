@@ -190,8 +190,8 @@ static bool import_cumprod(OnnxNode *n)
 }
 
 const OnnxOp onnx_reduce[] = {
-    {"ArgMax", 1, .import = import_arg, .native = OP_argmax},
-    {"ArgMin", 1, .import = import_arg, .native = OP_argmin},
+    {"ArgMax", 1, .import = import_arg, .native = OP_argmax, .typed = 1},
+    {"ArgMin", 1, .import = import_arg, .native = OP_argmin, .typed = 1},
     {"CumProd", 1, .import = import_cumprod},
     {"CumSum", 1, .import = import_cumsum},
     {"Hardmax", 1, .import = import_hardmax},

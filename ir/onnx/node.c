@@ -364,14 +364,12 @@ Val negative_wraps(Graph *g, Val index, int64_t n)
     return build3(g, OP_where, below, wrapped, index);
 }
 
-int32_t data_type_of(const OnnxNode *n, int k)
-{
-    const Import *x = n->x;
-    return has_in(n, k) && n->in[k].i < x->ntypes ? x->data_type[n->in[k].i] : 0;
-}
+static int32_t widened_type(const Import *x, Val v) { return v.i < x->ntypes ? x->data_type[v.i] : 0; }
+
+int32_t data_type_of(const OnnxNode *n, int k) { return has_in(n, k) ? widened_type(n->x, n->in[k]) : 0; }
 
 /* Integer types without a native counterpart live in a wider one: wrap around as they
- * would. */
+ * would.  What is none of them any more is another value. */
 Val narrow(OnnxNode *n, Val v, int32_t data_type)
 {
     DType dt = onnx_dtype(data_type);
@@ -390,6 +388,8 @@ Val narrow(OnnxNode *n, Val v, int32_t data_type)
     default:
         break;
     }
+    if (!span && widened_type(n->x, v) && val_type(g, v)->dt == dt)
+        return one(g, OP_copy, v);
     if (!span || !v.i)
         return build_cast(g, v, dt);
     Val wide = build_cast(g, build_cast(g, v, DT_I64), dt);
