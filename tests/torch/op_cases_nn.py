@@ -543,6 +543,17 @@ def register_resize():
     resize("resize_cubic_exclude_outside", (1, 1, 4, 4), scales=up, mode="cubic", exclude=True)
     resize("resize_linear_1d", (2, 2, 4), scales=[1, 1, 2.5], mode="linear")
     resize("resize_linear_rounded_up", (1, 1, 5), scales=[1, 1, 1.4], mode="linear")
+    case("resize_nearest_whole_positions", "Resize", lambda rng: (
+        {"x": normal(rng, 1, 1, 14), "roi": None, "scales": None, "sizes": Const([1, 1, 18])},
+        lambda x, *_: F.interpolate(x, size=18)), 13, coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor")
+    case("resize_linear_align_corners_scale", "Resize", lambda rng: (
+        {"x": normal(rng, 1, 1, 5), "roi": None, "scales": Const([1, 1, 1.5], np.float32)},
+        lambda x, *_: F.interpolate(x, scale_factor=1.5, mode="linear", align_corners=True)), 13,
+        mode="linear", coordinate_transformation_mode="align_corners")
+    case("resize_nearest_opset10_down", "Resize", lambda rng: (
+        {"x": normal(rng, 1, 1, 8), "scales": Const([1, 1, 0.6], np.float32)},
+        lambda x, _: x[..., [0, 2, 4, 5]]), 10)
     case("upsample_nearest_opset9", "Upsample", lambda rng: (
         {"x": normal(rng, 1, 2, 2, 3), "scales": Const(up, np.float32)},
         lambda x, _: F.interpolate(x, scale_factor=2, mode="nearest")), opset=9)
