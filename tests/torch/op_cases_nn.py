@@ -342,6 +342,9 @@ def register_attention():
     case("attention_bool_mask", "Attention", lambda rng: (
         {**qkv(rng), "mask": np.array([[1, 1, 0], [1, 0, 1], [0, 1, 1]], np.bool_)}, attend),
         opset=23)
+    case("attention_no_key", "Attention", lambda rng: (
+        {**qkv(rng), "mask": Const([[1, 0, 1], [0, 0, 0], [1, 1, 1]], np.bool_)},
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, torch.from_numpy(m))), opset=23)
     case("attention_float_mask", "Attention", lambda rng: (
         {**qkv(rng), "mask": normal(rng, 3, 3)}, attend), opset=23)
     case("attention_3d", "Attention", lambda rng: (
