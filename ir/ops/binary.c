@@ -134,7 +134,7 @@ static Val grad_prelu_a(Graph *g, const Node *n, int i, Val dy)
 {
     (void)i;
     Val zero = build_scalar(g, val_type(g, dy)->dt, 0);
-    Val below = build2(g, OP_less, n->in[0], zero);
+    Val below = build2(g, OP_less_equal, n->in[0], zero);
     return build3(g, OP_where, below, build2(g, OP_mul, dy, n->in[1]), dy);
 }
 

@@ -102,6 +102,12 @@ def register_unary():
                           ("Softplus", lambda x: torch.logaddexp(x, torch.zeros_like(x)))):
         unary(f"{op.lower()}_extreme", op, lambda rng: f32([-90, -30, -8, 0, 8, 30, 90]),
               reference)
+    for op, reference, attributes in (
+            ("LeakyRelu", lambda x: F.leaky_relu(x, 0.2), {"alpha": 0.2}),
+            ("Elu", lambda x: F.elu(x, 0.5), {"alpha": 0.5}), ("Relu", torch.relu, {}),
+            ("Clip", lambda x: F.hardtanh(x), {"min": -1.0, "max": 1.0})):
+        unary(f"{op.lower()}_kink", op, lambda rng: f32([-1, 0, 1, 0.5, -2]), reference, opset=10,
+              **attributes)
     unary("relu_scalar", "Relu", lambda rng: f32(0.7), torch.relu)
     unary("exp_empty", "Exp", lambda rng: f32(np.zeros((0, 3))), torch.exp)
     case("clip_min_max", "Clip", lambda rng: (
@@ -164,6 +170,8 @@ def register_binary():
         case(f"prelu_{tag}", "PRelu", lambda rng, s=shape: (
             {"x": away(rng, 2, 3, 2, 2), "slope": normal(rng, *s)},
             lambda x, slope: torch.where(x > 0, x, slope * x)))
+    case("prelu_kink", "PRelu", lambda rng: (
+        {"x": f32([-1, 0, 1]), "slope": f32([0.2])}, lambda x, slope: F.prelu(x, slope)))
     case("where_broadcast", "Where", lambda rng: (
         {"c": rng.random((3, 1)) < 0.5, "a": normal(rng, 2, 3, 4), "b": normal(rng, 4)},
         torch.where))
