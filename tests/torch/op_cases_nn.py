@@ -574,6 +574,7 @@ def register_sampling():
                 if (mode, align) != ("nearest", 1):
                     grid_sample(f"grid_sample_{mode}_{padding}_{align}", mode, padding, align)
     grid_sample("grid_sample_cubic_zeros_0", "cubic", "zeros", 0)
+    grid_sample("grid_sample_cubic_border_0", "cubic", "border", 0)
     case("affine_grid", "AffineGrid", lambda rng: (
         {"theta": normal(rng, 2, 2, 3), "size": Const([2, 1, 2, 3])},
         lambda t, _: F.affine_grid(t, [2, 1, 2, 3], align_corners=False)), opset=20)
