@@ -150,6 +150,10 @@ def register_binary():
         tag = str(exponent).replace(".", "_").replace("-", "minus")
         case(f"pow_constant_{tag}", "Pow", lambda rng, e=exponent: (
             {"x": positive(rng, 3, 4), "e": Const(e, np.float32)}, lambda x, _: x ** e))
+    case("pow_constant_zero", "Pow", lambda rng: (
+        {"x": f32([0, 1, -2]), "e": Const(0, np.float32)}, lambda x, _: x ** 0.0))
+    case("pow_of_zero", "Pow", lambda rng: (
+        {"x": f32([0, 0, 0, 2]), "e": f32([0, 1, 2, 0])}, torch.pow))
     case("pow_integer_exponent", "Pow", lambda rng: (
         {"x": away(rng, 3, 4), "e": Const(3, np.int64)}, lambda x, _: x ** 3))
     binary("fmod", "Mod", torch.fmod, (3, 4), (4,), sample=positive, fmod=1)
