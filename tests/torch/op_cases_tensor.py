@@ -211,6 +211,7 @@ def register_shape():
            perm=[0, 2, 3, 1])
     shaped("squeeze_axes", "Squeeze", (1, 3, 1), lambda x: x.squeeze(2), {"axes": [-1]})
     shaped("squeeze_all", "Squeeze", (1, 3, 1), lambda x: x.squeeze())
+    shaped("squeeze_empty", "Squeeze", (1, 3, 1), lambda x: x.squeeze(), {"axes": np.zeros(0)})
     shaped("squeeze_attribute", "Squeeze", (1, 3, 1), lambda x: x.squeeze(0), opset=11, axes=[0])
     shaped("unsqueeze_axes", "Unsqueeze", (3, 2), lambda x: x[None, :, :, None],
            {"axes": [0, -1]})
@@ -424,10 +425,16 @@ def register_matrix():
                  "attention": ("bthd,bshd->bhts", (1, 2, 2, 3), (1, 3, 2, 3)),
                  "outer": ("i,j->ij", (2,), (3,)), "sum": ("ij,ij->", (2, 3), (2, 3)),
                  "ellipsis": ("...ij,jk->...ik", (2, 2, 3), (3, 2)),
-                 "implicit": ("ba,ac", (2, 3), (3, 2))}
+                 "implicit": ("ba,ac", (2, 3), (3, 2)),
+                 "broadcast": ("bij,bj->bi", (1, 2, 3), (5, 3)),
+                 "broadcast_dots": ("...ij,...jk->...ik", (4, 1, 3, 5), (1, 2, 5, 6))}
     for tag, (equation, a, b) in equations.items():
         binary(f"einsum_{tag}", "Einsum", lambda x, y, e=equation: torch.einsum(e, x, y), a, b,
                equation=equation)
+    for op, attributes in (("MatMul", {}), ("Gemm", {}), ("Einsum", {"equation": "ij,jk"})):
+        case(f"{op.lower()}_integers", op, lambda rng: (
+            {"a": rng.integers(-9, 9, (2, 3)) << 20, "b": rng.integers(-9, 9, (3, 4)) << 20},
+            torch.matmul), **attributes)
     case("einsum_diagonal", "Einsum", lambda rng: (
         {"x": normal(rng, 2, 3, 3)}, lambda x: torch.einsum("bii->bi", x)), equation="bii->bi")
     case("einsum_transpose_sum", "Einsum", lambda rng: (
