@@ -459,22 +459,8 @@ static Val without_sink(Rewrite *rw, Form *f, Val v)
     return n->in[0];
 }
 
-bool form_scores(Rewrite *rw, Form *f, Val v)
-{
-    Walk w = {rw, f, 1};
-    if (f->cut) {
-        Val x = form_unshifted(rw, v, val_type(rw->g, v)->rank - 1);
-        v = rewrite_uses(rw, x) > 2 ? none() : without_sink(rw, f, form_behind(rw, x));
-    }
-    if (!v.i)
-        return false;
-    return walk(&w, v, 0) && !f->guarded.i && join_hides(rw, f);
-}
-
-/* ---- behind softmax --------------------------------------------------------------------------- */
-
 /* where(isnan(p), 0, p), or where(isinf(max(m)), 0, p) with an m that is added: p */
-static Val guarded(const Rewrite *rw, Form *f, Val v)
+static Val behind_guard(const Rewrite *rw, Form *f, Val v)
 {
     double x;
     const Node *n = rewrite_def(rw, v, OP_where);
@@ -494,6 +480,22 @@ static Val guarded(const Rewrite *rw, Form *f, Val v)
         return none();
     return n->in[2];
 }
+
+bool form_scores(Rewrite *rw, Form *f, Val v)
+{
+    Walk w = {rw, f, 1};
+    if (f->cut) {
+        Val x = form_unshifted(rw, v, val_type(rw->g, v)->rank - 1);
+        v = rewrite_uses(rw, x) > 2 ? none() : without_sink(rw, f, form_behind(rw, x));
+    }
+    if (!v.i)
+        return false;
+    Val guarded = f->guarded, x = guarded.i ? behind_guard(rw, f, v) : none();
+    v = x.i && f->guarded.i == guarded.i ? x : v; /* scores have the guard of their probabilities, too */
+    return walk(&w, v, 0) && !f->guarded.i && join_hides(rw, f);
+}
+
+/* ---- behind softmax --------------------------------------------------------------------------- */
 
 static bool take_dropout(Form *f, const Node *n)
 {
@@ -531,7 +533,7 @@ Val form_weights(const Rewrite *rw, Form *f, Val p)
             return ((const AxisAttrs *)n->attr)->axis == val_type(rw->g, p)->rank - 1 ? n->in[0]
                                                                                      : none();
         }
-        Val y = f->at.guard ? none() : guarded(rw, f, p);
+        Val y = f->at.guard ? none() : behind_guard(rw, f, p);
         uses = f->at.guard == GUARD_NAN && y.i ? 2 : 1;
         if (!y.i && (n->op == OP_reshape || is_float_cast(rw, n) ||
                  (n->op == OP_dropout && take_dropout(f, n)) ||

@@ -71,7 +71,7 @@ static void find_ranges(Feed *f)
     arena_free(&tmp);
 }
 
-/* Per value: does a node read it? */
+/* Per value: does a node read it, or is it an output? */
 static bool *values_read(const Graph *g, Arena *a)
 {
     bool *read = NEW(a, bool, g->nvals);
@@ -80,6 +80,8 @@ static bool *values_read(const Graph *g, Arena *a)
         for (int k = 0; k < n->nin; k++)
             read[n->in[k].i] = true;
     }
+    for (uint32_t k = 0; k < g->nout; k++)
+        read[g->out[k].i] = true;
     return read;
 }
 

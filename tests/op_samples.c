@@ -119,7 +119,8 @@ typedef struct {
 static const Domain domains[] = {
     {OP_log, 0.3, 3},         {OP_log_bwd, 0.3, 3},      {OP_log1p, -0.5, 3},
     {OP_log1p_bwd, -0.5, 3},  {OP_sqrt, 0.3, 3},         {OP_sqrt_bwd, 0.3, 3},
-    {OP_rsqrt, 0.3, 3},       {OP_rsqrt_bwd, 0.3, 3},    {OP_reciprocal, 0.3, 3},
+    {OP_root, 0.3, 3},        {OP_root_bwd, 0.3, 3},     {OP_reciprocal, 0.3, 3},
+    {OP_rsqrt, 0.3, 3},       {OP_rsqrt_bwd, 0.3, 3},
     {OP_powc, 0.3, 3},        {OP_powc_bwd, 0.3, 3},     {OP_asin, -0.9, 0.9},
     {OP_asin_bwd, -0.9, 0.9}, {OP_acos, -0.9, 0.9},      {OP_acos_bwd, -0.9, 0.9},
     {OP_atanh, -0.9, 0.9},    {OP_atanh_bwd, -0.9, 0.9}, {OP_acosh, 1.2, 3},

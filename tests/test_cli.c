@@ -605,6 +605,22 @@ START_TEST(forward)
 }
 END_TEST
 
+/* An output that is an input which no node reads. */
+START_TEST(forward_of_nothing)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 17);
+    add_value(&b, &a, "x", FLOAT, "48", true);
+    add_value(&b, &a, "y", FLOAT, "48", false);
+    add_node(&b, &a, "Identity", "x", "y");
+    save(&b, &a, "same.onnx");
+    write_data("d.npz", 4, 8, 0.5f, (Tensor){.data = NULL});
+    ckc_prints("eval same.onnx --data d.npz --json", "\"min\": 0.5");
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(passes)
 {
     write_text("g.ckg", "graph {\n  input %x: f32[2,3]\n  %a: f32[2,3] = relu %x\n  %b: f32[2,3] = relu %x\n"
@@ -671,6 +687,7 @@ Suite *suite_cli(void)
     tcase_add_test(c, inference);
     tcase_add_test(c, data_binds);
     tcase_add_test(c, forward);
+    tcase_add_test(c, forward_of_nothing);
     tcase_add_test(c, passes);
     suite_add_tcase(s, c);
     return s;

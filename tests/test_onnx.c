@@ -437,6 +437,40 @@ START_TEST(packed_weights_stay_packed)
 }
 END_TEST
 
+/* Numbers that were 32 bits without a sign, or are about such: they do not wrap around as those. */
+START_TEST(casts_end_a_narrow_type)
+{
+    enum { U32 = ONNX__TENSOR_PROTO__DATA_TYPE__UINT32, I64 = ONNX__TENSOR_PROTO__DATA_TYPE__INT64 };
+    Arena a = {0};
+    Builder b;
+    int64_t one[] = {1};
+    start(&b, 17);
+    add_value(&b, &a, "x", U32, "3", true);
+    Onnx__TensorProto *k = add_tensor(&b, "k", 1, one, NULL);
+    k->data_type = I64;
+    k->int64_data = one;
+    k->n_int64_data = 1;
+    Onnx__AttributeProto *to = add_attr(&b, add_node(&b, &a, "Cast", "x", "cast"), "to");
+    to->has_i = true;
+    to->i = I64;
+    add_node(&b, &a, "CastLike", "x k", "like");
+    add_node(&b, &a, "Shape", "x", "shape");
+    add_node(&b, &a, "TopK", "x k", "top index");
+    static const char *const of[] = {"cast", "like", "shape", "index", "top"};
+    for (int i = 0; i < 5; i++) {
+        const char *y = arena_printf(&a, "y%d", i);
+        add_node(&b, &a, "Sub", arena_printf(&a, "%s %s", of[i], i < 4 ? "cast" : "x"), y);
+        add_value(&b, &a, y, i < 4 ? I64 : U32, "3", false);
+    }
+    Imported r = import_file(save(&b, &a, "narrow.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    for (int i = 0; i < 5; i++)
+        ck_assert_int_eq(graph_def(&r.g, r.g.out[i])->op, i < 4 ? OP_sub : OP_bitand);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* ---- functions in the model --------------------------------------------- */
 
 /* scaled(a) = LeakyRelu(a) with alpha taken from the call, inside a function of another
@@ -518,6 +552,7 @@ Suite *suite_onnx(void)
     tcase_add_test(t, layer_norm_in_an_old_opset);
     tcase_add_test(t, new_operators_in_an_old_opset);
     tcase_add_test(t, packed_weights_stay_packed);
+    tcase_add_test(t, casts_end_a_narrow_type);
     tcase_add_test(t, model_functions_are_inlined);
     suite_add_tcase(s, t);
     return s;

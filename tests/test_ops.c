@@ -171,7 +171,7 @@ START_TEST(gradients)
             checked += check;
             sample_free(&s);
         }
-    ck_assert_int_gt(checked, TRIALS * (OP_COUNT - 1) / 2); /* most, detach left out */
+    ck_assert_int_gt(checked, TRIALS * (OP_COUNT - 1) * 2 / 5); /* the others are derivatives, mostly */
 }
 END_TEST
 

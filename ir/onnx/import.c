@@ -123,17 +123,21 @@ static bool import_one(OnnxNode *n, bool poisoned)
     return f ? import_call(n, f) : op->import(n);
 }
 
-/* What holds the elements of a narrow type in a wider one keeps on doing so when moved. */
+/* What holds the elements of a narrow type in a wider one keeps on doing so when moved: results have the
+ * element type of the first operand in the same native type, unless they have their own. */
 static void pass_on_data_type(OnnxNode *n)
 {
-    int32_t type = 0;
-    for (int k = 0; k < n->nin && !type; k++)
-        type = val_is_sequence(n->in[k]) ? 0 : data_type_of(n, k);
-    for (int i = 0; i < n->nout && type; i++)
-        if (n->out[i].i && n->out[i].i < n->g->nvals &&
-            val_type(n->g, n->out[i])->dt == onnx_dtype(type) &&
-            (n->out[i].i >= n->x->ntypes || !n->x->data_type[n->out[i].i]))
-            set_data_type(n->x, n->out[i], type);
+    for (int i = 0; i < n->nout && n->row; i++) {
+        Val y = n->out[i];
+        if (n->row->typed >> i & 1 || !y.i || y.i >= n->g->nvals)
+            continue;
+        int k = 0;
+        while (k < n->nin && (!has_in(n, k) || val_is_sequence(n->in[k]) ||
+                              in_type(n, k)->dt != val_type(n->g, y)->dt))
+            k++;
+        if (k < n->nin && (y.i >= n->x->ntypes || !n->x->data_type[y.i]))
+            set_data_type(n->x, y, data_type_of(n, k));
+    }
 }
 
 /* What the importer built carries the ONNX node's name, with the module's path in front of one that has no

@@ -108,16 +108,17 @@ static Val bias_of(const Attention *a)
     return bias.i && mask.i ? build2(g, OP_add, bias, mask) : bias.i ? bias : mask;
 }
 
-/* A query that may attend no key gives zeros. */
-static Val guard_rows(const Attention *a, Val prob, Val bias)
+/* A query that may attend no key has zeros as scores, of which softmax and its gradient are finite, and as
+ * probabilities. */
+static Val guard_rows(const Attention *a, Val rows, Val bias)
 {
     Graph *g = a->g;
     if (!has_in(a->n, 3) && !has_in(a->n, 6) && a->left < 0)
-        return prob; /* every query attends at least its own position */
+        return rows; /* every query attends at least its own position */
     Val top =
         build_reduce(g, OP_reduce_max, bias, 1u << (val_type(g, bias)->rank - 1), true);
     Val none = with_consts(g, OP_isinf, top, 0, 1);
-    return build3(g, OP_where, none, scalar_like(g, prob, 0), prob);
+    return build3(g, OP_where, none, scalar_like(g, rows, 0), rows);
 }
 
 static bool with_cache(OnnxNode *n, Val *kv, int past, int present)
@@ -133,6 +134,7 @@ static Val probabilities(Attention *a, Val scores, Val bias)
 {
     Graph *g = a->g;
     Val x = build_cast(g, scores, a->precision);
+    x = bias.i ? guard_rows(a, x, bias) : x;
     Val p = build_cast(g, build(g, OP_softmax, NULL, 1, &x, &(AxisAttrs){3}), a->dt);
     return bias.i ? guard_rows(a, p, bias) : p;
 }

@@ -275,8 +275,8 @@ static bool import_scan(OnnxNode *n)
 }
 
 const OnnxOp onnx_control[] = {
-    {"If", 1, .import = import_if, .sequences = true},
-    {"Loop", 1, .import = import_loop, .sequences = true},
-    {"Scan", 8, .import = import_scan},
+    {"If", 1, .import = import_if, .sequences = true, .typed = ~0u},
+    {"Loop", 1, .import = import_loop, .sequences = true, .typed = ~0u},
+    {"Scan", 8, .import = import_scan, .typed = ~0u},
     {0},
 };

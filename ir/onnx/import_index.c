@@ -149,6 +149,6 @@ const OnnxOp onnx_index[] = {
     {"Scatter", 9, .import = import_scatter_elements},
     {"ScatterElements", 11, .import = import_scatter_elements},
     {"ScatterND", 11, .import = import_scatter_nd},
-    {"TopK", 1, .import = import_top_k},
+    {"TopK", 1, .import = import_top_k, .typed = 1 << 1},
     {0},
 };

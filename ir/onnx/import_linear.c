@@ -3,6 +3,17 @@
 #include <ctype.h>
 #include <string.h>
 
+/* Integers are multiplied in double precision, exact up to 2^53. */
+static Val real(Graph *g, Val v)
+{
+    return v.i && !dtype_is_float(val_type(g, v)->dt) ? build_cast(g, v, DT_F64) : v;
+}
+
+static Val back(Graph *g, Val y, DType dt)
+{
+    return dtype_is_float(dt) ? y : build_cast(g, build_cast(g, y, DT_I64), dt);
+}
+
 /* numpy's matmul: operands of rank 1 get a dimension that is dropped again. */
 static bool import_matmul(OnnxNode *n)
 {
@@ -14,7 +25,7 @@ static bool import_matmul(OnnxNode *n)
         ta.rank > 1 ? n->in[0] : build_reshape(g, n->in[0], 2, (int64_t[]){1, ta.dim[0]});
     Val b =
         tb.rank > 1 ? n->in[1] : build_reshape(g, n->in[1], 2, (int64_t[]){tb.dim[0], 1});
-    Val y = build_matmul(g, a, b, false, false);
+    Val y = back(g, build_matmul(g, real(g, a), real(g, b), false, false), ta.dt);
     TRY(y.i);
     Ints dim = ints_of(val_type(g, y)), out = {0};
     for (int i = 0; i < dim.n; i++)
@@ -31,13 +42,13 @@ bool import_gemm(OnnxNode *n)
     Graph *g = n->g;
     if (in_type(n, 0)->rank != 2 || in_type(n, 1)->rank != 2)
         return fail(n->x->d, "operands must be matrices");
-    Val y = build_matmul(g, n->in[0], n->in[1], attr_int(n, "transA", 0) != 0,
+    Val y = build_matmul(g, real(g, n->in[0]), real(g, n->in[1]), attr_int(n, "transA", 0) != 0,
                          attr_int(n, "transB", 0) != 0);
     y = scaled(g, y, attr_float(n, "alpha", 1));
     if (has_in(n, 2))
-        y = build2(g, OP_add, y, scaled(g, n->in[2], attr_float(n, "beta", 1)));
-    n->out[0] = y;
-    return y.i;
+        y = build2(g, OP_add, y, scaled(g, real(g, n->in[2]), attr_float(n, "beta", 1)));
+    n->out[0] = back(g, y, in_type(n, 0)->dt);
+    return n->out[0].i;
 }
 
 /* ---- Einsum -------------------------------------------------------------
@@ -220,7 +231,7 @@ static bool read_equation(OnnxNode *n, const char *equation, Term *term, Term *o
         size_t len = 0;
         while (p + len < end && p[len] != ',')
             len++;
-        term[k].v = n->in[k];
+        term[k].v = real(n->g, n->in[k]);
         TRY(read_labels(n, p, len, in_type(n, k)->rank, term[k].label, &term[k].rank));
         if (term[k].rank != in_type(n, k)->rank)
             return fail(n->x->d, "equation does not fit operand %d", k);
@@ -256,16 +267,22 @@ static bool import_einsum(OnnxNode *n)
 {
     Graph *g = n->g;
     Term *term = NEW(n->x->a, Term, n->nin + 1), out = {0};
-    bool wanted[MAX_LABELS];
+    bool wanted[MAX_LABELS], broadcast[MAX_LABELS] = {false};
     TRY(read_equation(n, attr_str(n, "equation", ""), term, &out));
     for (int k = 0; k < n->nin; k++) {
         TRY(take_diagonals(g, &term[k]));
+        for (int i = 0; i < term[k].rank; i++)
+            broadcast[term[k].label[i]] |= val_type(g, term[k].v)->dim[i] != 1;
+    }
+    for (int k = 0; k < n->nin; k++) {
         wanted_labels(term, 0, n->nin, &out, wanted);
-        for (int i = 0; i < term[k].rank; i++) { /* labels of this operand only */
-            bool elsewhere = find_label(&out, term[k].label[i]) >= 0;
+        /* labels of this operand only, and those it broadcasts along */
+        for (int i = 0; i < term[k].rank; i++) {
+            int label = term[k].label[i];
+            bool elsewhere = find_label(&out, label) >= 0;
             for (int j = 0; j < n->nin; j++)
-                elsewhere |= j != k && find_label(&term[j], term[k].label[i]) >= 0;
-            wanted[term[k].label[i]] = elsewhere;
+                elsewhere |= j != k && find_label(&term[j], label) >= 0;
+            wanted[label] = elsewhere && (val_type(g, term[k].v)->dim[i] != 1 || !broadcast[label]);
         }
         TRY(drop_labels(g, &term[k], wanted));
     }
@@ -279,7 +296,7 @@ static bool import_einsum(OnnxNode *n)
         if (perm[i] < 0 || out.rank != term[0].rank)
             return fail(n->x->d, "the result has labels that no operand has");
     }
-    n->out[0] = build_transpose(g, term[0].v, perm);
+    n->out[0] = back(g, build_transpose(g, term[0].v, perm), in_type(n, 0)->dt);
     return n->out[0].i;
 }
 

@@ -266,7 +266,7 @@ static bool import_mean_variance(OnnxNode *n)
         TRY(axis_in(n, axes.v[i], in_type(n, 0)->rank, &axes.v[i]));
     uint32_t mask = axes_of(&axes);
     Val centred = build2(g, OP_sub, n->in[0], mean_over(g, n->in[0], mask, true));
-    Val dev = one(g, OP_sqrt, mean_over(g, one(g, OP_square, centred), mask, true));
+    Val dev = one(g, OP_root, mean_over(g, one(g, OP_square, centred), mask, true));
     n->out[0] = build2(g, OP_div, centred, add_scalar(g, dev, 1e-9));
     return n->out[0].i;
 }
@@ -282,7 +282,7 @@ static bool import_lp_norm(OnnxNode *n)
     Val x = n->in[0];
     Val sum = build_reduce(g, OP_reduce_sum, one(g, p == 1 ? OP_abs : OP_square, x),
                            1u << axis, true);
-    Val norm = p == 1 ? sum : one(g, OP_sqrt, sum);
+    Val norm = p == 1 ? sum : one(g, OP_root, sum);
     Val zero = build2(g, OP_equal, norm, scalar_like(g, norm, 0));
     n->out[0] =
         build2(g, OP_div, x, build3(g, OP_where, zero, scalar_like(g, norm, 1), norm));

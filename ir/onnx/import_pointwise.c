@@ -172,8 +172,7 @@ static bool import_cast(OnnxNode *n)
 static bool import_cast_like(OnnxNode *n)
 {
     int32_t widened = data_type_of(n, 1);
-    n->out[0] = widened ? narrow(n, n->in[0], widened)
-                        : build_cast(n->g, n->in[0], in_type(n, 1)->dt);
+    n->out[0] = narrow(n, n->in[0], widened ? widened : onnx_data_type(in_type(n, 1)->dt));
     return n->out[0].i;
 }
 
@@ -243,8 +242,8 @@ const OnnxOp onnx_pointwise[] = {
     {"BitwiseNot", 1, .import = unary, .native = OP_bitnot},
     {"BitwiseOr", 1, .import = binary, .native = OP_bitor},
     {"BitwiseXor", 1, .import = binary, .native = OP_bitxor},
-    {"Cast", 6, .import = import_cast},
-    {"CastLike", 1, .import = import_cast_like},
+    {"Cast", 6, .import = import_cast, .typed = 1},
+    {"CastLike", 1, .import = import_cast_like, .typed = 1},
     {"Ceil", 1, .import = unary, .native = OP_ceil},
     {"Celu", 1, .import = unary, .native = OP_celu, .al = "alpha", .al0 = 1},
     {"Clip", 1, .import = import_clip},

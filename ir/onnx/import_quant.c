@@ -169,11 +169,11 @@ static bool import_dynamic_quantize(OnnxNode *n)
 }
 
 const OnnxOp onnx_quant[] = {
-    {"ConvInteger", 10, .import = import_conv_integer},
+    {"ConvInteger", 10, .import = import_conv_integer, .typed = 1},
     {"DequantizeLinear", 10, .import = import_dequantize, .scales = 6},
     {"DequantizeLinear", 1, .import = import_dequantize, .scales = 6, .domain = "com.microsoft"},
     {"DynamicQuantizeLinear", 11, .import = import_dynamic_quantize},
-    {"MatMulInteger", 10, .import = import_matmul_integer},
+    {"MatMulInteger", 10, .import = import_matmul_integer, .typed = 1},
     {"QLinearConv", 10, .import = import_qlinear_conv, .scales = 0xd2},
     {"QLinearMatMul", 10, .import = import_qlinear_matmul, .scales = 0xd2},
     {"QuantizeLinear", 10, .import = import_quantize, .scales = 6},

@@ -67,7 +67,7 @@ static bool import_reduce_l2(OnnxNode *n)
     TRY(read_reduction(n, 18, &r));
     DType dt = in_type(n, 0)->dt;
     Val sum = reduce(n->g, OP_reduce_sum, &r, one(n->g, OP_square, r.x));
-    Val root = one(n->g, OP_sqrt, build_cast(n->g, sum, dtype_is_float(dt) ? dt : DT_F64));
+    Val root = one(n->g, OP_root, build_cast(n->g, sum, dtype_is_float(dt) ? dt : DT_F64));
     n->out[0] = build_cast(n->g, root, dt);
     return n->out[0].i;
 }
@@ -190,8 +190,8 @@ static bool import_cumprod(OnnxNode *n)
 }
 
 const OnnxOp onnx_reduce[] = {
-    {"ArgMax", 1, .import = import_arg, .native = OP_argmax},
-    {"ArgMin", 1, .import = import_arg, .native = OP_argmin},
+    {"ArgMax", 1, .import = import_arg, .native = OP_argmax, .typed = 1},
+    {"ArgMin", 1, .import = import_arg, .native = OP_argmin, .typed = 1},
     {"CumProd", 1, .import = import_cumprod},
     {"CumSum", 1, .import = import_cumsum},
     {"Hardmax", 1, .import = import_hardmax},

@@ -19,7 +19,8 @@ typedef struct {
 
 typedef struct {
     int64_t in, out;
-    double scale, start, end; /* region of interest */
+    double from, to;   /* a stretch of the operand and of the result: both extents, or 1 and the scale */
+    double start, end; /* region of interest */
 } Axis;
 
 /* Taps of one output element: consecutive indices from first. */
@@ -30,31 +31,39 @@ typedef struct {
     bool outside;
 } Taps;
 
+static double scale_of(const Axis *a) { return a->to / a->from; }
+
+/* align_corners is of the extent that the result has, as PyTorch and onnxruntime have it: examples of the
+ * standard are of in * scale, which need not be whole. */
 static double original(const Interpolation *p, const Axis *a, int64_t o)
 {
     const char *c = p->coordinates;
-    double x = (double)o, in = (double)a->in, width = a->scale * in;
+    double x = (double)o, in = (double)a->in, out = (double)a->out;
+    double half = (x + 0.5) * a->from / a->to;
     if (strcmp(c, "asymmetric") == 0)
-        return x / a->scale;
+        return x * a->from / a->to;
     if (strcmp(c, "align_corners") == 0)
-        return a->out == 1 ? 0 : x * (in - 1) / (width - 1);
+        return a->out == 1 ? 0 : x * (in - 1) / (out - 1);
     if (strcmp(c, "pytorch_half_pixel") == 0)
-        return a->out == 1 ? 0 : (x + 0.5) / a->scale - 0.5;
+        return a->out == 1 ? 0 : half - 0.5;
     if (strcmp(c, "tf_half_pixel_for_nn") == 0)
-        return (x + 0.5) / a->scale;
+        return half;
     if (strcmp(c, "tf_crop_and_resize") == 0)
-        return a->out > 1 ? a->start * (in - 1) +
-                                x * (a->end - a->start) * (in - 1) / ((double)a->out - 1)
+        return a->out > 1 ? a->start * (in - 1) + x * (a->end - a->start) * (in - 1) / (out - 1)
                           : 0.5 * (a->start + a->end) * (in - 1);
     double shift = 0;
     if (strcmp(c, "half_pixel_symmetric") == 0)
-        shift = in / 2 * (1 - (double)a->out / width);
-    return shift + (x + 0.5) / a->scale - 0.5;
+        shift = in / 2 * (1 - out / (in * scale_of(a)));
+    return shift + half - 0.5;
 }
 
-static int64_t nearest(const Interpolation *p, double x)
+/* Before opset 11, "simple": up where that makes it smaller, else down. */
+static int64_t nearest(const Interpolation *p, const Axis *a, double x)
 {
-    if (strcmp(p->nearest, "floor") == 0)
+    bool simple = strcmp(p->nearest, "simple") == 0;
+    if (simple && scale_of(a) < 1)
+        return (int64_t)ceil(x);
+    if (simple || strcmp(p->nearest, "floor") == 0)
         return (int64_t)floor(x);
     if (strcmp(p->nearest, "ceil") == 0)
         return (int64_t)ceil(x);
@@ -79,12 +88,12 @@ static Taps taps_of(const Interpolation *p, const Axis *a, int64_t o, Arena *are
     bool crop = strcmp(p->coordinates, "tf_crop_and_resize") == 0;
     Taps t = {.n = 1, .outside = crop && (x < 0 || x > (double)a->in - 1)};
     if (p->mode == NEAREST) {
-        t.first = nearest(p, x);
+        t.first = nearest(p, a, x);
         t.weight = NEW(arena, double, 1);
         t.weight[0] = 1;
         return t;
     }
-    double squeeze = p->antialias && a->scale < 1 ? a->scale : 1;
+    double squeeze = p->antialias ? fmin(scale_of(a), 1) : 1;
     squeeze = fmax(squeeze, 1.0 / MOST_OUT);
     int64_t reach = (int64_t)ceil((p->mode == LINEAR ? 1 : 2) / squeeze);
     t.first = (int64_t)floor(x) - reach + 1;
@@ -169,7 +178,7 @@ static Val resize_axis(OnnxNode *n, const Interpolation *p, Val x, int axis, con
         return (Val){0};
     }
     Taps *taps = NEW(n->x->a, Taps, a->out + 1);
-    bool identity = a->in == a->out && a->scale == 1, outside = false;
+    bool identity = a->in == a->out && scale_of(a) == 1, outside = false;
     for (int64_t o = 0; o < a->out; o++) {
         taps[o] = taps_of(p, a, o, n->x->a);
         outside |= taps[o].outside;
@@ -212,7 +221,7 @@ static bool read_mode(OnnxNode *n, Interpolation *p)
         .mode = linear ? LINEAR : strcmp(mode, "cubic") == 0 ? CUBIC : NEAREST,
         .coordinates = attr_str(n, "coordinate_transformation_mode",
                                 n->opset < 11 ? "asymmetric" : "half_pixel"),
-        .nearest = attr_str(n, "nearest_mode", n->opset < 11 ? "floor" : "round_prefer_floor"),
+        .nearest = attr_str(n, "nearest_mode", n->opset < 11 ? "simple" : "round_prefer_floor"),
         .antialias = attr_int(n, "antialias", 0) != 0,
         .exclude_outside = attr_int(n, "exclude_outside", 0) != 0,
         .a = attr_float(n, "cubic_coeff_a", -0.75),
@@ -249,14 +258,15 @@ static bool floats_of(OnnxNode *n, int k, int64_t want, double *v)
 static void start_axes(const Type *t, Axis *axis)
 {
     for (int i = 0; i < t->rank; i++)
-        axis[i] = (Axis){t->dim[i], t->dim[i], 1, 0, 1};
+        axis[i] = (Axis){t->dim[i], t->dim[i], 1, 1, 0, 1};
 }
 
 static bool set_extent(OnnxNode *n, Axis *a, double scale, double out)
 {
     if (!(scale >= 0 && out >= 0 && out < 1e9))
         return fail(n->x->d, "scale %g of an extent of %lld", scale, (long long)a->in);
-    a->scale = scale;
+    a->from = 1;
+    a->to = scale;
     a->out = (int64_t)out;
     return true;
 }
@@ -281,10 +291,11 @@ static bool set_sizes(OnnxNode *n, const Ints *axes, const Ints *sizes, Axis *ax
         if (sizes->v[i] < 0 || sizes->v[i] > 1000000000)
             return fail(n->x->d, "size %lld", (long long)sizes->v[i]);
         a->out = sizes->v[i];
-        a->scale = (double)a->out / (double)a->in;
+        a->from = (double)a->in;
+        a->to = (double)a->out;
         bool larger = strcmp(policy, "not_larger") == 0;
-        if (i == 0 || (larger ? a->scale < common : a->scale > common))
-            common = a->scale;
+        if (i == 0 || (larger ? scale_of(a) < common : scale_of(a) > common))
+            common = scale_of(a);
     }
     for (int i = 0; i < axes->n && !stretch; i++) {
         Axis *a = &axis[axes->v[i]];

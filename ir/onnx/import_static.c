@@ -303,7 +303,7 @@ const OnnxOp onnx_static[] = {
     {"BitCast", 26, .import = import_bit_cast},
     {"Compress", 9, .import = import_compress},
     {"NonMaxSuppression", 10, .import = import_non_max_suppression},
-    {"NonZero", 9, .import = import_nonzero},
-    {"Unique", 11, .import = import_unique},
+    {"NonZero", 9, .import = import_nonzero, .typed = 1},
+    {"Unique", 11, .import = import_unique, .typed = 7 << 1},
     {0},
 };

@@ -364,32 +364,21 @@ Val negative_wraps(Graph *g, Val index, int64_t n)
     return build3(g, OP_where, below, wrapped, index);
 }
 
-int32_t data_type_of(const OnnxNode *n, int k)
-{
-    const Import *x = n->x;
-    return has_in(n, k) && n->in[k].i < x->ntypes ? x->data_type[n->in[k].i] : 0;
-}
+static int32_t widened_type(const Import *x, Val v) { return v.i < x->ntypes ? x->data_type[v.i] : 0; }
+
+int32_t data_type_of(const OnnxNode *n, int k) { return has_in(n, k) ? widened_type(n->x, n->in[k]) : 0; }
 
 /* Integer types without a native counterpart live in a wider one: wrap around as they
- * would. */
+ * would.  What is none of them any more is another value. */
 Val narrow(OnnxNode *n, Val v, int32_t data_type)
 {
     DType dt = onnx_dtype(data_type);
     Graph *g = n->g;
-    int64_t span = 0, low = 0;
-    switch (data_type) {
-    case ONNX__TENSOR_PROTO__DATA_TYPE__INT16:
-        span = 1 << 16, low = -(1 << 15);
-        break;
-    case ONNX__TENSOR_PROTO__DATA_TYPE__UINT16:
-        span = 1 << 16;
-        break;
-    case ONNX__TENSOR_PROTO__DATA_TYPE__UINT32:
-        span = INT64_C(1) << 32;
-        break;
-    default:
-        break;
-    }
+    int bits = data_type_bits(data_type);
+    bool narrower = bits > 0 && bits < 8 * dtype_size[dt];
+    int64_t span = narrower ? INT64_C(1) << bits : 0, low = data_type_is_signed(data_type) ? -span / 2 : 0;
+    if (!span && widened_type(n->x, v) && val_type(g, v)->dt == dt)
+        return one(g, OP_copy, v);
     if (!span || !v.i)
         return build_cast(g, v, dt);
     Val wide = build_cast(g, build_cast(g, v, DT_I64), dt);

@@ -460,6 +460,7 @@ typedef struct OnnxOp {
     const char *al, *be; /* attributes that become its constants, with their defaults */
     double al0, be0;
     bool sequences; /* takes sequences as operands */
+    unsigned typed; /* results whose element type is not that of an operand: bit mask */
 } OnnxOp;
 
 /* One array per family (import_*.c), ended by a NULL name. */

@@ -66,7 +66,7 @@ static int neighbours(Graph *g, const Sampler *s, int d, Val x, Neighbour *out)
 {
     if (s->mode == SAMPLE_NEAREST)
         x = one(g, OP_round, x);
-    if (s->outside == OUTSIDE_BORDER)
+    if (s->outside == OUTSIDE_BORDER && s->mode != SAMPLE_CUBIC) /* whose weights are those of x itself */
         x = clipped(g, s, d, x);
     if (s->outside == OUTSIDE_REFLECTED)
         x = reflected(g, s, d, x);

@@ -80,13 +80,16 @@ static Val grad_div_b(Graph *g, const Node *n, int i, Val dy)
     return build1(g, OP_neg, build2(g, OP_mul, dy, build2(g, OP_div, n->out[0], n->in[1])));
 }
 
-/* dy * b * a^(b-1) */
+/* dy * b * a^(b-1), 0 where b = 0 */
 static Val grad_pow_a(Graph *g, const Node *n, int i, Val dy)
 {
     (void)i;
-    Val one = build_scalar(g, val_type(g, n->in[1])->dt, 1);
+    DType dt = val_type(g, n->in[1])->dt;
+    Val zero = build_scalar(g, dt, 0), one = build_scalar(g, dt, 1);
     Val p = build2(g, OP_pow, n->in[0], build2(g, OP_sub, n->in[1], one));
-    return build2(g, OP_mul, dy, build2(g, OP_mul, n->in[1], p));
+    Val slope = build2(g, OP_mul, n->in[1], p);
+    slope = build3(g, OP_where, build2(g, OP_equal, n->in[1], zero), zero, slope);
+    return build2(g, OP_mul, dy, slope);
 }
 
 /* dy * y * log a where a > 0, else 0 */
@@ -134,7 +137,7 @@ static Val grad_prelu_a(Graph *g, const Node *n, int i, Val dy)
 {
     (void)i;
     Val zero = build_scalar(g, val_type(g, dy)->dt, 0);
-    Val below = build2(g, OP_less, n->in[0], zero);
+    Val below = build2(g, OP_less_equal, n->in[0], zero);
     return build3(g, OP_where, below, build2(g, OP_mul, dy, n->in[1]), dy);
 }
 

@@ -8,7 +8,7 @@ import torchvision
 from torch.nn import functional as F
 
 from golden import Const, Fixed, case
-from op_cases_tensor import away, between, distinct, f32, normal
+from op_cases_tensor import away, between, distinct, f32, normal, zero_row
 
 
 # Convolution
@@ -228,6 +228,9 @@ def register_norms():
         {"x": normal(rng, 3, 4)}, lambda x: x / (x * x).sum(1, True).sqrt()), axis=1, p=2)
     case("lp_normalization_l1", "LpNormalization", lambda rng: (
         {"x": away(rng, 3, 4)}, lambda x: x / x.abs().sum(0, True)), axis=0, p=1)
+    case("lp_normalization_zero", "LpNormalization", lambda rng: (
+        {"x": zero_row(rng)}, lambda x: x / (x.norm(dim=1, keepdim=True) + (x == 0).all(1, True))),
+        axis=1, p=2)
     case("mean_variance_normalization", "MeanVarianceNormalization", lambda rng: (
         {"x": normal(rng, 2, 2, 2, 3)},
         lambda x: (x - x.mean((0, 2, 3), True))
@@ -339,6 +342,9 @@ def register_attention():
     case("attention_bool_mask", "Attention", lambda rng: (
         {**qkv(rng), "mask": np.array([[1, 1, 0], [1, 0, 1], [0, 1, 1]], np.bool_)}, attend),
         opset=23)
+    case("attention_no_key", "Attention", lambda rng: (
+        {**qkv(rng), "mask": Const([[1, 0, 1], [0, 0, 0], [1, 1, 1]], np.bool_)},
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, torch.from_numpy(m))), opset=23)
     case("attention_float_mask", "Attention", lambda rng: (
         {**qkv(rng), "mask": normal(rng, 3, 3)}, attend), opset=23)
     case("attention_3d", "Attention", lambda rng: (
@@ -540,6 +546,17 @@ def register_resize():
     resize("resize_cubic_exclude_outside", (1, 1, 4, 4), scales=up, mode="cubic", exclude=True)
     resize("resize_linear_1d", (2, 2, 4), scales=[1, 1, 2.5], mode="linear")
     resize("resize_linear_rounded_up", (1, 1, 5), scales=[1, 1, 1.4], mode="linear")
+    case("resize_nearest_whole_positions", "Resize", lambda rng: (
+        {"x": normal(rng, 1, 1, 14), "roi": None, "scales": None, "sizes": Const([1, 1, 18])},
+        lambda x, *_: F.interpolate(x, size=18)), 13, coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor")
+    case("resize_linear_align_corners_scale", "Resize", lambda rng: (
+        {"x": normal(rng, 1, 1, 5), "roi": None, "scales": Const([1, 1, 1.5], np.float32)},
+        lambda x, *_: F.interpolate(x, scale_factor=1.5, mode="linear", align_corners=True)), 13,
+        mode="linear", coordinate_transformation_mode="align_corners")
+    case("resize_nearest_opset10_down", "Resize", lambda rng: (
+        {"x": normal(rng, 1, 1, 8), "scales": Const([1, 1, 0.6], np.float32)},
+        lambda x, _: x[..., [0, 2, 4, 5]]), 10)
     case("upsample_nearest_opset9", "Upsample", lambda rng: (
         {"x": normal(rng, 1, 2, 2, 3), "scales": Const(up, np.float32)},
         lambda x, _: F.interpolate(x, scale_factor=2, mode="nearest")), opset=9)
@@ -557,6 +574,7 @@ def register_sampling():
                 if (mode, align) != ("nearest", 1):
                     grid_sample(f"grid_sample_{mode}_{padding}_{align}", mode, padding, align)
     grid_sample("grid_sample_cubic_zeros_0", "cubic", "zeros", 0)
+    grid_sample("grid_sample_cubic_border_0", "cubic", "border", 0)
     case("affine_grid", "AffineGrid", lambda rng: (
         {"theta": normal(rng, 2, 2, 3), "size": Const([2, 1, 2, 3])},
         lambda t, _: F.affine_grid(t, [2, 1, 2, 3], align_corners=False)), opset=20)

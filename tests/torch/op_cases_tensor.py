@@ -33,6 +33,12 @@ def distinct(rng, *shape):
     return f32(rng.permutation(n).reshape(shape) * 0.13 - 0.065 * n)
 
 
+def zero_row(rng):
+    x = normal(rng, 3, 4)
+    x[1] = 0
+    return x
+
+
 # Pointwise, one input
 
 def unary(name, op, sample, reference, opset=17, **attributes):
@@ -96,6 +102,12 @@ def register_unary():
                           ("Softplus", lambda x: torch.logaddexp(x, torch.zeros_like(x)))):
         unary(f"{op.lower()}_extreme", op, lambda rng: f32([-90, -30, -8, 0, 8, 30, 90]),
               reference)
+    for op, reference, attributes in (
+            ("LeakyRelu", lambda x: F.leaky_relu(x, 0.2), {"alpha": 0.2}),
+            ("Elu", lambda x: F.elu(x, 0.5), {"alpha": 0.5}), ("Relu", torch.relu, {}),
+            ("Clip", lambda x: F.hardtanh(x), {"min": -1.0, "max": 1.0})):
+        unary(f"{op.lower()}_kink", op, lambda rng: f32([-1, 0, 1, 0.5, -2]), reference, opset=10,
+              **attributes)
     unary("relu_scalar", "Relu", lambda rng: f32(0.7), torch.relu)
     unary("exp_empty", "Exp", lambda rng: f32(np.zeros((0, 3))), torch.exp)
     case("clip_min_max", "Clip", lambda rng: (
@@ -138,6 +150,10 @@ def register_binary():
         tag = str(exponent).replace(".", "_").replace("-", "minus")
         case(f"pow_constant_{tag}", "Pow", lambda rng, e=exponent: (
             {"x": positive(rng, 3, 4), "e": Const(e, np.float32)}, lambda x, _: x ** e))
+    case("pow_constant_zero", "Pow", lambda rng: (
+        {"x": f32([0, 1, -2]), "e": Const(0, np.float32)}, lambda x, _: x ** 0.0))
+    case("pow_of_zero", "Pow", lambda rng: (
+        {"x": f32([0, 0, 0, 2]), "e": f32([0, 1, 2, 0])}, torch.pow))
     case("pow_integer_exponent", "Pow", lambda rng: (
         {"x": away(rng, 3, 4), "e": Const(3, np.int64)}, lambda x, _: x ** 3))
     binary("fmod", "Mod", torch.fmod, (3, 4), (4,), sample=positive, fmod=1)
@@ -158,6 +174,8 @@ def register_binary():
         case(f"prelu_{tag}", "PRelu", lambda rng, s=shape: (
             {"x": away(rng, 2, 3, 2, 2), "slope": normal(rng, *s)},
             lambda x, slope: torch.where(x > 0, x, slope * x)))
+    case("prelu_kink", "PRelu", lambda rng: (
+        {"x": f32([-1, 0, 1]), "slope": f32([0.2])}, lambda x, slope: F.prelu(x, slope)))
     case("where_broadcast", "Where", lambda rng: (
         {"c": rng.random((3, 1)) < 0.5, "a": normal(rng, 2, 3, 4), "b": normal(rng, 4)},
         torch.where))
@@ -193,6 +211,7 @@ def register_shape():
            perm=[0, 2, 3, 1])
     shaped("squeeze_axes", "Squeeze", (1, 3, 1), lambda x: x.squeeze(2), {"axes": [-1]})
     shaped("squeeze_all", "Squeeze", (1, 3, 1), lambda x: x.squeeze())
+    shaped("squeeze_empty", "Squeeze", (1, 3, 1), lambda x: x.squeeze(), {"axes": np.zeros(0)})
     shaped("squeeze_attribute", "Squeeze", (1, 3, 1), lambda x: x.squeeze(0), opset=11, axes=[0])
     shaped("unsqueeze_axes", "Unsqueeze", (3, 2), lambda x: x[None, :, :, None],
            {"axes": [0, -1]})
@@ -368,6 +387,8 @@ def register_reductions():
     case("reduce_mean_opset18", "ReduceMean", lambda rng: (
         {"x": normal(rng, 2, 3, 4), "axes": Const([1, -1])},
         lambda x, _: x.mean((1, 2), True)), opset=18)
+    case("reduce_l2_zero", "ReduceL2", lambda rng: (
+        {"x": zero_row(rng)}, lambda x: torch.linalg.vector_norm(x, dim=1)), axes=[1], keepdims=0)
     case("reduce_sum_noop", "ReduceSum", lambda rng: (
         {"x": normal(rng, 2, 3), "axes": Const(np.zeros(0))}, lambda x, _: x * 1),
         noop_with_empty_axes=1)
@@ -404,10 +425,16 @@ def register_matrix():
                  "attention": ("bthd,bshd->bhts", (1, 2, 2, 3), (1, 3, 2, 3)),
                  "outer": ("i,j->ij", (2,), (3,)), "sum": ("ij,ij->", (2, 3), (2, 3)),
                  "ellipsis": ("...ij,jk->...ik", (2, 2, 3), (3, 2)),
-                 "implicit": ("ba,ac", (2, 3), (3, 2))}
+                 "implicit": ("ba,ac", (2, 3), (3, 2)),
+                 "broadcast": ("bij,bj->bi", (1, 2, 3), (5, 3)),
+                 "broadcast_dots": ("...ij,...jk->...ik", (4, 1, 3, 5), (1, 2, 5, 6))}
     for tag, (equation, a, b) in equations.items():
         binary(f"einsum_{tag}", "Einsum", lambda x, y, e=equation: torch.einsum(e, x, y), a, b,
                equation=equation)
+    for op, attributes in (("MatMul", {}), ("Gemm", {}), ("Einsum", {"equation": "ij,jk"})):
+        case(f"{op.lower()}_integers", op, lambda rng: (
+            {"a": rng.integers(-9, 9, (2, 3)) << 20, "b": rng.integers(-9, 9, (3, 4)) << 20},
+            torch.matmul), **attributes)
     case("einsum_diagonal", "Einsum", lambda rng: (
         {"x": normal(rng, 2, 3, 3)}, lambda x: torch.einsum("bii->bi", x)), equation="bii->bi")
     case("einsum_transpose_sum", "Einsum", lambda rng: (
