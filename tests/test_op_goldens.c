@@ -87,7 +87,7 @@ static Val weighted_sum(Case *c)
 static double difference(const Tensor *got, const Tensor *want)
 {
     double worst = 0, size = 1;
-    if (type_count(&got->type) != type_count(&want->type))
+    if (!type_same_shape(&got->type, &want->type))
         return INFINITY;
     for (int64_t i = 0; i < type_count(&want->type); i++) {
         double g = tensor_f(got, i), w = tensor_f(want, i);

@@ -106,7 +106,7 @@ static bool import_squeeze(OnnxNode *n)
     TRY(node_axes(n, 13, 1, t->rank, &axes, &given));
     uint32_t drop = axes_of(&axes);
     for (int i = 0; i < t->rank; i++) {
-        bool dropped = given ? drop >> i & 1 : t->dim[i] == 1;
+        bool dropped = axes.n ? drop >> i & 1 : t->dim[i] == 1;
         if (dropped && t->dim[i] != 1)
             return fail(n->x->d, "dimension %d has size %lld, not 1", i,
                         (long long)t->dim[i]);
