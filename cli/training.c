@@ -245,7 +245,7 @@ static bool end_run(Job *j, int64_t step, Diag *d)
 
 bool job_checkpoint(Job *j, int64_t step, Diag *d)
 {
-    TRY(output_finite(j));
+    TRY(output_finite(j, step));
     if (!checkpoint_write(&j->checkpoints, j->exec, step, j->keys, d))
         return end_run(j, step, d);
     j->checkpoint_seconds = clock_seconds();
