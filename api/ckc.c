@@ -640,7 +640,8 @@ static bool save(ckc_session *s, void *path)
 {
     Options *o = &s->o;
     o->nsave = 0;
-    bool ok = parse_save(o, path) && open_once(s) && output_finite(s->job) && output_weights(s->job);
+    bool ok = parse_save(o, path) && open_once(s) && output_finite(s->job, s->job->done) &&
+              output_weights(s->job);
     o->nsave = 0;
     return ok;
 }

@@ -265,6 +265,7 @@ bool job_plan_best(Job **j, const PassRun *how);
 void job_remark(Job *j, const char *text);
 /* Open the executor: weights are at their initial values. */
 bool job_open(Job *j);
+int64_t job_made(const Job *j); /* steps, those before --resume included */
 /* The exit status of a command; an error, or that steps were left out after a signal, is said. */
 int job_status(const Job *j, bool ok);
 void job_close(Job *j); /* what ran, so that it may be opened again */
@@ -341,8 +342,8 @@ bool weights_give(Job *j);
 bool output_check(Job *j);
 /* Of a plan: can it be written as --emit says? */
 bool output_translates(Job *j);
-/* A step has run; false: the weights to be saved are not finite. */
-bool output_finite(Job *j);
+/* After that many steps; false: the weights to be saved are not finite. */
+bool output_finite(Job *j, int64_t step);
 /* step.ckp, consts.bin, kernels.c, kernels.cu, report.json, report.html. */
 bool output_folder(Job *j, const json_t *report);
 bool output_weights(Job *j);

@@ -4,7 +4,7 @@
 
 static bool finish(Job *j)
 {
-    TRY(output_finite(j) && output_weights(j) && steplog_close(j));
+    TRY(output_finite(j, job_made(j)) && output_weights(j) && steplog_close(j));
     if (j->o->json) {
         json_t *report = report_json(j);
         report_write(report, stdout);

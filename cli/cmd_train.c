@@ -108,7 +108,7 @@ static bool find_device(Options *o)
 /* What was trained first: it is worth the most, and the rest may fail. */
 static bool write_all(Job *j)
 {
-    TRY(output_finite(j));
+    TRY(output_finite(j, job_made(j)));
     json_t *report = report_json(j);
     bool ok = output_weights(j);
     ok &= output_grads(j);

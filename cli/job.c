@@ -218,12 +218,14 @@ bool job_open(Job *j)
     return true;
 }
 
+int64_t job_made(const Job *j) { return j->result.first + j->result.steps; }
+
 int job_status(const Job *j, bool ok)
 {
     if (!ok)
         return report_error(&j->o->diag, j->blame);
     progress_end();
-    int64_t made = j->result.first + j->result.steps;
+    int64_t made = job_made(j);
     if (!signal_caught || (made == j->steps && !j->val_left))
         return EXIT_OK;
     fprintf(stderr, "ckc: %s: stopped after step %lld of %lld%s; what was asked for is written%s\n",

@@ -327,7 +327,7 @@ static bool all_finite(const Tensor *t)
 }
 
 /* Of what the step changes: a frozen tensor may hold anything. */
-bool output_finite(Job *j)
+bool output_finite(Job *j, int64_t step)
 {
     const Graph *g = j->plan->g;
     bool kept = j->o->nsave || j->o->checkpoint;
@@ -337,9 +337,9 @@ bool output_finite(Job *j)
         Tensor t = exec_tensor(j->exec, v);
         if (value_is_weight(&g->vals[v.i]) && !all_finite(&t))
             return fail_status(&j->o->diag, EXIT_DEVICE,
-                               "'%s' is not finite after step %lld, though the loss was: nothing is "
-                               "written; try a smaller --lr, or --clip-norm",
-                               g->vals[v.i].name, (long long)(j->result.first + j->result.steps));
+                               "'%s' is not finite after step %lld: nothing is written; try a smaller --lr, "
+                               "or --clip-norm",
+                               g->vals[v.i].name, (long long)step);
     }
     return true;
 }

@@ -166,7 +166,8 @@ static bool hash_frozen(Job *j, uint64_t *hash)
     return true;
 }
 
-/* What must not change when a run goes on; its learning rate, decay and number of steps may. */
+/* What must not change when a run goes on; its loss, learning rate, decay, --clip-norm and number of steps
+ * may. */
 static bool find_keys(Job *j)
 {
     uint64_t frozen;
@@ -179,6 +180,7 @@ static bool find_keys(Job *j)
                                 "seed",      arena_printf(&j->arena, "%" PRId64, p->run.seed),
                                 "init",      p->run.init ? p->run.init : "none",
                                 "batch",     batch_of(j),
+                                "rows",      p->run.order ? p->run.order : "in order",
                                 "data",      j->data ? hash_text(j, data_hash(j->data)) : "none",
                                 "model",     hash_text(j, p->model_hash),
                                 "frozen weights", hash_text(j, frozen),
@@ -245,7 +247,7 @@ static bool end_run(Job *j, int64_t step, Diag *d)
 
 bool job_checkpoint(Job *j, int64_t step, Diag *d)
 {
-    TRY(output_finite(j));
+    TRY(output_finite(j, step));
     if (!checkpoint_write(&j->checkpoints, j->exec, step, j->keys, d))
         return end_run(j, step, d);
     j->checkpoint_seconds = clock_seconds();

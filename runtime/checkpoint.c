@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 enum { KEEP = 2 };
 #define PREFIX "step-"
@@ -144,32 +145,46 @@ static const State *find_state(const Graph *g, uint32_t *n, Arena *a)
     return s;
 }
 
+static uint64_t hash_text(const char *text, uint64_t seed) { return XXH64(text, strlen(text), seed); }
+
+static uint64_t hash_tensor(const char *name, const Tensor *t)
+{
+    char type[160];
+    uint64_t seed = hash_text(type_str(&t->type, type), hash_text(name, 0));
+    return XXH64(t->data, (size_t)type_bytes(&t->type), seed);
+}
+
+/* In a file's strings: of its tensors, whatever their order. */
+static const char *hash_shown(uint64_t sum, Arena *a) { return arena_printf(a, "%016" PRIx64, sum); }
+
 /* ---- writing ------------------------------------------------------------------------------------ */
 
-static const char *const *with_step(RunKeys keys, int64_t step, Arena *a)
+static const char *const *strings_of(RunKeys keys, int64_t step, uint64_t hash, Arena *a)
 {
     int n = 0;
     while (keys[n])
         n++;
-    const char **all = NEW(a, const char *, n + 3);
-    all[0] = "step";
-    all[1] = arena_printf(a, "%" PRId64, step);
-    memcpy(all + 2, keys, (size_t)n * sizeof *keys);
+    const char **all = NEW(a, const char *, n + 5);
+    const char *const own[] = {"step", arena_printf(a, "%" PRId64, step), "hash", hash_shown(hash, a)};
+    memcpy(all, own, sizeof own);
+    memcpy(all + 4, keys, (size_t)n * sizeof *keys);
     return all;
 }
 
 static bool write_state(const Checkpoints *c, Executor *x, int64_t step, RunKeys keys, Arena *a, Diag *d)
 {
     uint32_t n;
+    uint64_t hash = 0;
     const State *s = find_state(exec_plan(x)->g, &n, a);
     NamedTensor *t = NEW(a, NamedTensor, n + 1);
     for (uint32_t i = 0; i < n; i++) {
         TRY(exec_read(x, s[i].v, d));
         t[i] = (NamedTensor){s[i].name, exec_tensor(x, s[i].v)};
+        hash += hash_tensor(t[i].name, &t[i].tensor);
     }
     /* Under one name for all steps, so that the next one finds what a killed process left of it. */
     const char *new = arena_printf(a, "%s/new" SUFFIX, c->folder);
-    TRY(safetensors_write(new, with_step(keys, step, a), (int)n, t, d));
+    TRY(safetensors_write(new, strings_of(keys, step, hash, a), (int)n, t, d));
     TRY(give_name(c, new, file_of(c, step, a), d));
     remove_old(c, step, a);
     return true;
@@ -184,6 +199,20 @@ bool checkpoint_write(const Checkpoints *c, Executor *x, int64_t step, RunKeys k
 }
 
 /* ---- reading ------------------------------------------------------------------------------------- */
+
+/* Has it the bytes that were written? */
+static bool check_hash(const char *path, DataFile *f, Arena *a, Diag *d)
+{
+    const char *was = data_meta(f, "hash");
+    uint64_t sum = 0;
+    Tensor t;
+    for (int k = 0; k < data_count(f); k++) {
+        TRY(data_tensor(f, k, &t, d));
+        sum += hash_tensor(data_name(f, k), &t);
+    }
+    return !was || strcmp(was, hash_shown(sum, a)) == 0 ||
+           fail(d, "%s: has other bytes than were written", path);
+}
 
 static bool check_keys(const char *path, const DataFile *f, RunKeys keys, Diag *d)
 {
@@ -255,11 +284,10 @@ bool checkpoint_read(const Checkpoints *c, Executor *x, RunKeys keys, int64_t *s
         Diag why = {0};
         const char *path = file_of(c, *s, a);
         DataFile *f = data_open(path, &why);
-        if (f) {
-            bool ok = read_state(path, f, x, keys, a, d);
-            data_close(f);
+        bool whole = f && check_hash(path, f, a, &why), ok = whole && read_state(path, f, x, keys, a, d);
+        data_close(f);
+        if (whole)
             return ok;
-        }
         if (!*damaged)
             first = why;
         *damaged = *damaged ? *damaged : path;

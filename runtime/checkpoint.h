@@ -1,9 +1,9 @@
 /* checkpoint.h -- a training run on disk: all that a step changes, to go on with the same bits.
  *
  * A folder holds DIR/step-N.safetensors: weights under their names in the model, other state under its name
- * in the graph, and strings that tell which run it is of.  A file has its name only when it is complete and
- * on the disk; the last two are kept.  Random numbers and the order of the data follow from seed and step,
- * so the step is all there is to know about them. */
+ * in the graph, and strings that tell which run it is of, with a hash of its tensors.  A file has its name
+ * only when it is complete and on the disk; the last two are kept.  Random numbers and the order of the data
+ * follow from seed and step, so the step is all there is to know about them. */
 #ifndef CKC_CHECKPOINT_H
 #define CKC_CHECKPOINT_H
 
@@ -28,8 +28,8 @@ typedef const char *const *RunKeys;
 
 /* After `step` steps, while nothing runs; then older ones go. */
 bool checkpoint_write(const Checkpoints *c, Executor *x, int64_t step, RunKeys keys, Diag *d);
-/* The state of the newest complete one into the executor; *step: how many steps it has behind it, 0: there
- * is none.  *damaged: the name of a newer file that is not complete, in a; NULL: none is. */
+/* The state of the newest good one into the executor; *step: how many steps it has behind it, 0: there is
+ * none.  *damaged: the name of a newer file that is not complete or has other bytes, in a; NULL: none is. */
 bool checkpoint_read(const Checkpoints *c, Executor *x, RunKeys keys, int64_t *step, const char **damaged,
                      Arena *a, Diag *d);
 

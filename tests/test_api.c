@@ -316,6 +316,8 @@ START_TEST(weights_are_read)
     ck_assert_int_eq(ckc_train(s, 1, data, 2, &loss, &e), CKC_DEVICE);
     is_error(&e, CKC_DEVICE, "the loss of step 3 is NaN");
     ck_assert(isnan(loss));
+    ck_assert_int_eq(ckc_save(s, "b.onnx", &e), CKC_DEVICE);
+    is_error(&e, CKC_DEVICE, "is not finite after step 3:");
     ck_assert_int_eq(ckc_save(s, "b.bin", &e), CKC_BAD_INPUT);
     is_error(&e, CKC_BAD_INPUT, "b.bin");
     ckc_free(s);

@@ -68,6 +68,8 @@ START_TEST(goes_on_in_the_data)
     x[10][0] = 7;
     ck_assert_msg(npz_write("d.npz", 2, v, &d), "%s", d.msg);
     ckc_refuses(MLP "--data d.npz --steps 7 --resume " KEPT, 1, "was made with data");
+    ckc_refuses(MLP "--data d.npz --steps 7 --shuffle --resume " KEPT, 1,
+                "was made with rows in order, this run has shuffled");
 }
 END_TEST
 
@@ -200,6 +202,11 @@ START_TEST(damaged)
                "step-4.safetensors is damaged: the run goes on from step 2");
     same_weights();
     ckc_accepts(MLP "--steps 4 --resume --save b.safetensors " KEPT); /* which replaced it */
+    same_weights();
+    ck_assert_int_eq(shell("printf @ | dd of=c/step-4.safetensors bs=1 seek=9000 conv=notrunc 2>/dev/null"),
+                     0);
+    ckc_prints(MODEL "--bind batch=4 --threads 1 -o p --steps 4 --resume --save b.safetensors " KEPT,
+               "step-4.safetensors is damaged: the run goes on from step 2");
     same_weights();
     ck_assert_int_eq(shell("for f in c/*; do head -c 100 $f >x; mv x $f; done"), 0);
     ckc_fails("", MLP "--steps 4 --resume " KEPT, 1,
