@@ -337,8 +337,7 @@ static bool set_option(Options *o, const Row *r, const char *arg)
                     r->high);
     case INTEGER:
         return parse_integer(arg, (int64_t)r->low, (int64_t)r->high, at) ||
-               fail(&o->diag, "--%s: '%s' is not a number from %g to %g", r->name, arg, r->low,
-                    r->high);
+               fail(&o->diag, "--%s: '%s' is not a number from %.0f to %.0f", r->name, arg, r->low, r->high);
     default: return r->parse(o, arg);
     }
 }

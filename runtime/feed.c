@@ -103,7 +103,8 @@ static bool same_tail(const Type *x, int a, const Type *y, int b)
     return true;
 }
 
-static bool match_shape(Input *in, const char *name, const Type *want, Diag *d)
+/* few: fewer rows than a batch has will do. */
+static bool match_shape(Input *in, const char *name, const Type *want, bool few, Diag *d)
 {
     const Type *t = &in->type;
     char a[160], b[160];
@@ -125,7 +126,7 @@ static bool match_shape(Input *in, const char *name, const Type *want, Diag *d)
         in->rows = want->dim[0];
         in->period = t->dim[0];
     }
-    if (in->period < in->rows)
+    if (in->period < (few ? 1 : in->rows))
         return fail(d, "%s: the data is %s, the model wants %s", name, type_str(t, a),
                     type_str(want, b));
     return true;
@@ -177,7 +178,8 @@ static bool bind_array(Feed *f, int k, Diag *d)
     if (in->entry < 0)
         return data_get(f->data, name, &none, d); /* lists what there is */
     in->kind = FEED_ROWS;
-    return data_shape(f->data, in->entry, &in->type, d) && match_shape(in, name, val_type(f->g, in->v), d) &&
+    return data_shape(f->data, in->entry, &in->type, d) &&
+           match_shape(in, name, val_type(f->g, in->v), f->order == FEED_ONCE, d) &&
            check_values(f, in, name, d);
 }
 

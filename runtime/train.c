@@ -100,6 +100,7 @@ typedef struct {
     const TrainOptions *o;
     TrainResult *r;
     double *seconds;         /* per step, without feeding */
+    int64_t room;            /* for so many of them, and losses */
     int64_t micro;           /* batches of a step */
     int64_t begun, finished; /* batches */
 } Batches;
@@ -130,12 +131,25 @@ static bool finish_step(Batches *b, int64_t i, Diag *d)
            (!o->finite || skipped || !has_loss(exec_plan(b->x)) || check_loss(b->r->loss[i], step, d));
 }
 
+/* For step i, of which nothing is known yet. */
+static void make_room(Batches *b, int64_t i)
+{
+    if (i == b->room) {
+        b->room = i ? 2 * i : 64;
+        b->r->loss = mem_grow(b->r->loss, (size_t)b->room, sizeof *b->r->loss);
+        b->seconds = mem_grow(b->seconds, (size_t)b->room, sizeof *b->seconds);
+    }
+    b->r->loss[i] = b->seconds[i] = 0;
+}
+
 /* The loss of a step is the mean of its batches'. */
 static bool finish_batch(Batches *b, Diag *d)
 {
     double loss, seconds;
     int64_t i = b->finished / b->micro;
     TRY(exec_finish(b->x, &loss, &seconds, d));
+    if (b->finished % b->micro == 0)
+        make_room(b, i);
     b->r->loss[i] += loss / (double)b->micro;
     b->seconds[i] += seconds;
     return ++b->finished % b->micro != 0 || finish_step(b, i, d);
@@ -180,26 +194,21 @@ static bool run_steps(Batches *b, Diag *d)
 bool train_run(Executor *x, const TrainOptions *o, TrainResult *r, Diag *d)
 {
     const Plan *p = exec_plan(x);
-    size_t n = (size_t)(o->steps > 0 ? o->steps : 0) + 1;
-    double *seconds = mem_new(n, sizeof *seconds);
-    *r = (TrainResult){.first = o->first,
-                       .loss = mem_new(n, sizeof *r->loss),
-                       .seconds = mem_new(p->nstep + 1, sizeof *r->seconds)};
+    *r = (TrainResult){.first = o->first, .seconds = mem_new(p->nstep + 1, sizeof *r->seconds)};
     Feed *random = o->feed ? NULL : feed_open(p->g, &o->inputs, NULL, FEED_FILE, o->seed, d);
     ProcessorTime start = o->others ? processor_time() : (ProcessorTime){0};
     Batches all = {.x = x,
                    .feed = random ? random : o->feed,
                    .o = o,
                    .r = r,
-                   .seconds = seconds,
                    .micro = p->accumulate > 1 ? p->accumulate : 1};
     bool ok = all.feed && run_steps(&all, d);
     r->others = o->others ? others_since(&start) : 0;
     feed_close(random);
-    r->median = ok ? median(seconds, r->steps) : 0;
+    r->median = ok ? median(all.seconds, r->steps) : 0;
     if (ok)
         scale_to(r->seconds, p, r->median);
-    free(seconds);
+    free(all.seconds);
     if (!ok)
         train_result_free(r);
     return ok;

@@ -206,6 +206,8 @@ START_TEST(validation)
     ckc_accepts("run p/step.ckp --quiet --epochs 2 --save v.safetensors"); /* the schedule knows the rest */
     same_file("w.safetensors", "v.safetensors");
     ckc_prints(RUN "--val b.npz --val-every 4", "step 8      val loss");
+    write_data("b.npz", 3, 2); /* two rows and one */
+    ckc_prints(RUN "--val b.npz", "step 10     val loss");
     json_decref(val);
     json_decref(losses);
 }
