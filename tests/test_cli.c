@@ -59,6 +59,7 @@ START_TEST(usage)
     ckc_refuses(MLP " --nonsense", 1, "nonsense");
     ckc_refuses(MLP " --lr", 1, "lr");
     ckc_refuses(MLP " --lr fast", 1, "--lr");
+    ckc_refuses(MLP " --steps -1", 1, "--steps");
     ckc_refuses(MLP " --steps 1e15", 1, "--steps: '1e15' is not a number from 0 to 1000000000000000");
     ckc_refuses(MLP " --threads 0", 1, "--threads");
     ckc_refuses(MLP " --bind batch", 1, "--bind");
