@@ -59,6 +59,8 @@ static bool read_blocks(OnnxNode *n, int64_t block, Blocks *b)
 /* The last dimension of v, bytes, as its first n elements. */
 static Val unpack_last(Graph *g, Val v, int64_t bits, int64_t n)
 {
+    if (!v.i)
+        return v;
     Type t = *val_type(g, v);
     t.dim[t.rank - 1] *= 8 / bits;
     return build_slice(g, build_reshape(g, unpack(g, v, bits), t.rank, t.dim), t.rank - 1, 0, n);
@@ -128,7 +130,9 @@ static bool import_gather_block_quantized(OnnxNode *n)
     TRY(read_blocks(n, 128, &b));
     TRY(axis_in(n, attr_int(n, "gather_axis", 0), t->rank, &axis));
     TRY(axis_in(n, attr_int(n, "quantize_axis", 1), t->rank, &along));
-    if (along != t->rank - 1 || axis == along)
+    if (in_type(n, 1)->rank + t->rank > MAX_RANK)
+        return refuse(n, "indices of rank %d", in_type(n, 1)->rank);
+    if (along != t->rank - 1 || axis == along || in_type(n, 2)->rank != t->rank)
         return refuse(n, "blocks along dimension %lld, rows along %lld", (long long)along, (long long)axis);
     bool packed = t->dt == DT_U8 && !data_type_of(n, 0);
     int64_t blocks = val_type(g, b.scale)->dim[along], size = t->dim[along] * (packed ? 8 / b.bits : 1);
