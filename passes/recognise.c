@@ -15,16 +15,22 @@ bool form_near(double a, double b, DType dt)
     return fabs(a - b) <= tolerance * fabs(b);
 }
 
+/* x, unless v has its elements more than once: the number they are combined with has v's shape. */
+static Val of_shape(const Rewrite *rw, Val x, Val v)
+{
+    return type_same_shape(val_type(rw->g, x), val_type(rw->g, v)) ? x : (Val){0};
+}
+
 Val form_scaled(const Rewrite *rw, Val v, double *c)
 {
     const Node *m = rewrite_def(rw, v, OP_mul), *d = rewrite_def(rw, v, OP_div);
     if (m && rewrite_scalar(rw, m->in[1], c))
-        return m->in[0];
+        return of_shape(rw, m->in[0], v);
     if (m && rewrite_scalar(rw, m->in[0], c))
-        return m->in[1];
+        return of_shape(rw, m->in[1], v);
     if (d && rewrite_scalar(rw, d->in[1], c)) {
         *c = 1 / *c;
-        return d->in[0];
+        return of_shape(rw, d->in[0], v);
     }
     const Node *n = rewrite_def(rw, v, OP_neg);
     *c = -1;
@@ -35,12 +41,12 @@ Val form_shifted(const Rewrite *rw, Val v, double *c)
 {
     const Node *a = rewrite_def(rw, v, OP_add), *s = rewrite_def(rw, v, OP_sub);
     if (a && rewrite_scalar(rw, a->in[1], c))
-        return a->in[0];
+        return of_shape(rw, a->in[0], v);
     if (a && rewrite_scalar(rw, a->in[0], c))
-        return a->in[1];
+        return of_shape(rw, a->in[1], v);
     if (s && rewrite_scalar(rw, s->in[1], c)) {
         *c = -*c;
-        return s->in[0];
+        return of_shape(rw, s->in[0], v);
     }
     return (Val){0};
 }

@@ -147,8 +147,6 @@ static Val build_attention(Rewrite *rw, const Node *n, Form *f)
     if ((!open_factors(rw, f, n, x, true) && !open_factors(rw, f, n, x, false)) ||
         is_two_layers(g, n, x))
         return none();
-    if (x[2].view.scale != 1)
-        x[2].layout = -1, x[2].dim[1] = x[1].dim[1];
     if (f->row_scale.i)
         x[0].layout = -1;
     DType dt = factor_type(g, f, x, y.dt);
@@ -162,8 +160,9 @@ static Val build_attention(Rewrite *rw, const Node *n, Form *f)
         in[0] = build2(g, OP_mul, in[0], build_cast(g, f->row_scale, dt));
     f->at.scale *= scale[0] * scale[1];
     build_n(g, OP_attention, n->name, 7, in, &f->at, 3, out);
-    Val o = key > value ? build_slice(g, out[0], 3, 0, value) : out[0];
-    return build_reshape(g, build_cast(g, o, y.dt), y.rank, y.dim);
+    Val o = build_cast(g, key > value ? build_slice(g, out[0], 3, 0, value) : out[0], y.dt);
+    o = scale[2] == 1 ? o : build2(g, OP_mul, o, build_scalar(g, y.dt, scale[2]));
+    return build_reshape(g, o, y.rank, y.dim);
 }
 
 Val rule_attention(Rewrite *rw, const Node *n)
