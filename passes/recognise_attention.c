@@ -43,7 +43,14 @@ Val rule_softmax(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* log(softmax(x)), z - log(sum(exp(z))), x - (log(sum(exp(x - t))) + t) */
+/* Is t one value along an axis of x, as which it broadcasts? */
+static bool is_constant_along(const Type *t, const Type *x, int64_t axis)
+{
+    int64_t own = axis - (x->rank - t->rank);
+    return own < 0 || t->dim[own] == 1;
+}
+
+/* log(softmax(x)), z - log(sum(exp(z))), x - (log(sum(exp(x - t))) + t) with t constant along the axis */
 Val rule_log_softmax(Rewrite *rw, const Node *n)
 {
     const Node *s = n->op == OP_log ? rewrite_def(rw, n->in[0], OP_softmax) : NULL;
@@ -55,7 +62,7 @@ Val rule_log_softmax(Rewrite *rw, const Node *n)
     const Node *sum = rewrite_def(rw, norm, OP_add);
     for (int i = 0; sum && !t.i && i < 2; i++)
         if (rewrite_def(rw, sum->in[i], OP_log))
-            norm = sum->in[i], t = graph_root(rw->g, sum->in[1 - i]);
+            norm = sum->in[i], t = sum->in[1 - i];
     const Node *l = rewrite_def(rw, norm, OP_log);
     const Node *r = l ? rewrite_def(rw, l->in[0], OP_reduce_sum) : NULL;
     const Node *e = r ? rewrite_def(rw, r->in[0], OP_exp) : NULL;
@@ -66,8 +73,10 @@ Val rule_log_softmax(Rewrite *rw, const Node *n)
         return e->in[0].i == z.i ? along(rw, n, OP_log_softmax, form_unshifted(rw, z, axis), axis)
                                  : none();
     const Node *d = rewrite_def(rw, e->in[0], OP_sub);
-    bool same = d && d->in[0].i == z.i && graph_root(rw->g, d->in[1]).i == t.i;
-    return same ? along(rw, n, OP_log_softmax, z, axis) : none();
+    const Type *x = val_type(rw->g, z);
+    bool same = d && d->in[0].i == z.i && d->in[1].i == t.i && type_same_shape(x, val_type(rw->g, e->in[0]));
+    return same && is_constant_along(val_type(rw->g, t), x, axis) ? along(rw, n, OP_log_softmax, z, axis)
+                                                                  : none();
 }
 
 /* ---- scales of queries and keys ------------------------------------------------------ */

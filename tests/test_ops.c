@@ -443,6 +443,17 @@ START_TEST(costs_are_of_the_text)
 }
 END_TEST
 
+/* A step that went wrong is seen: no function with a derivative makes a number of NaN. */
+START_TEST(nan_passes)
+{
+    for (int op = 1; op < OP_COUNT; op++) {
+        const OpDef *d = op_table[op];
+        if (d->expr.f && d->max_in == 1 && d->grad && !(d->traits & OPT_ZEROGRAD))
+            ck_assert_msg(isnan(d->expr.f(NAN, 0, 0, 0.5, 0.5)), "%s of NaN is a number", d->name);
+    }
+}
+END_TEST
+
 Suite *suite_ops(void)
 {
     Suite *s = suite_create("ops");
@@ -451,6 +462,7 @@ Suite *suite_ops(void)
     tcase_add_test(c, gradients);
     tcase_add_test(c, gradients_of_halves);
     tcase_add_test(c, costs_are_of_the_text);
+    tcase_add_test(c, nan_passes);
     tcase_add_test(c, generated_c);
     tcase_add_test(c, reals_become_integers);
     suite_add_tcase(s, c);
