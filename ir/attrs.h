@@ -92,8 +92,9 @@ typedef struct {
 typedef struct { int64_t axis; double eps; } NormAttrs;
 
 /* cross_entropy logits, target(int) [, class weight] -> loss, lse: classes on `axis`; loss and lse
- * have that axis removed; loss is weighted, 0 where target == ignore. */
-typedef struct { int64_t axis, ignore, has_ignore; } CrossEntropyAttrs;
+ * have that axis removed; loss is weighted, 0 where target == ignore.  negative: such targets count from the
+ * end. */
+typedef struct { int64_t axis, ignore, has_ignore, negative; } CrossEntropyAttrs;
 
 /* resample x, index[n,t], weight[n,t] {axis: AxisAttrs}: n elements along axis, each the sum over t
  * of weight * x[index]; an index < 0 adds nothing.  Tables are constants where x needs a gradient.

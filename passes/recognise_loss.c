@@ -4,8 +4,9 @@
  * from one.  cross_entropy keeps no probabilities: its gradient needs the logits only. */
 #include "recognise.h"
 
-/* Minus cross-entropy of logits x and target t (any shape of the right count). */
-static Val minus_cross_entropy(Rewrite *rw, const Node *n, Val x, Val t, int64_t axis)
+/* Minus cross-entropy of logits x and target t (any shape of the right count).  negative: such targets count
+ * from the end. */
+static Val minus_cross_entropy(Rewrite *rw, const Node *n, Val x, Val t, int64_t axis, bool negative)
 {
     Graph *g = rw->g;
     Type rest = {.dt = val_type(g, t)->dt};
@@ -13,7 +14,7 @@ static Val minus_cross_entropy(Rewrite *rw, const Node *n, Val x, Val t, int64_t
         if (i != axis)
             rest.dim[rest.rank++] = val_type(g, x)->dim[i];
     Val in[] = {x, build_reshape(g, t, rest.rank, rest.dim)}, out[2] = {{0}};
-    build_n(g, OP_cross_entropy, n->name, 2, in, &(CrossEntropyAttrs){axis, 0, 0}, 2, out);
+    build_n(g, OP_cross_entropy, n->name, 2, in, &(CrossEntropyAttrs){axis, 0, 0, negative}, 2, out);
     return build1(g, OP_neg, out[0]);
 }
 
@@ -86,7 +87,7 @@ Val rule_nll(Rewrite *rw, const Node *n)
     if (!index.i)
         return none();
     Type t = *val_type(rw->g, n->out[0]);
-    Val r = minus_cross_entropy(rw, n, l->in[0], index, axis);
+    Val r = minus_cross_entropy(rw, n, l->in[0], index, axis, true);
     return build_reshape(rw->g, r, t.rank, t.dim);
 }
 
@@ -135,7 +136,7 @@ static Val valid_cross_entropy(Rewrite *rw, const Node *n, Val x, Val index, int
                         build2(g, OP_less, index, build_scalar(g, dt, classes)));
     Type row = *val_type(g, x);
     row.dim[axis] = 1;
-    Val loss = build_reshape(g, minus_cross_entropy(rw, n, x, index, axis), row.rank, row.dim);
+    Val loss = build_reshape(g, minus_cross_entropy(rw, n, x, index, axis, false), row.rank, row.dim);
     return build2(g, OP_mul, loss, build_cast(g, inside, row.dt));
 }
 

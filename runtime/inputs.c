@@ -47,6 +47,7 @@ IndexRange index_range(const Graph *g, const Node *n, int operand)
             const CrossEntropyAttrs *at = n->attr;
             return (IndexRange){.limit = val_type(g, n->in[operand - 1])->dim[at->axis],
                                 .ignore = at->ignore,
+                                .negative = at->negative != 0,
                                 .has_ignore = at->has_ignore != 0,
                                 .target = true};
         }

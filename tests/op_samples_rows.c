@@ -334,14 +334,15 @@ static void cross_entropy(Sample *s)
     if (s->op == OP_cross_entropy_bwd)
         sample_reals(s, rest, -1, 1);
     sample_reals(s, t, -2, 2);
-    sample_ints(s, type_with(rest, sample_some_int(s)), 0, classes - 1);
+    bool negative = sample_chance(s, 50);
+    sample_ints(s, type_with(rest, sample_some_int(s)), negative ? -classes : 0, classes - 1);
     if (s->op == OP_cross_entropy_bwd)
         sample_reals(s, type_with(rest, dtype_sum(s->dt)), 1, 2);
     if (sample_chance(s, 50)) {
         sample_reals(s, type_make(s->dt, 1, &t.dim[axis]), 0.5, 2);
         s->g.vals[s->in[s->nin - 1].i].kind = VAL_INPUT; /* class weights are not learnt */
     }
-    sample_build(s, &(CrossEntropyAttrs){axis, 0, sample_chance(s, 50)});
+    sample_build(s, &(CrossEntropyAttrs){axis, 0, sample_chance(s, 50), negative});
 }
 
 /* ---- random, optimizers -------------------------------------------------------------- */

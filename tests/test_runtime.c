@@ -326,6 +326,14 @@ static const char *const classifier =
     "  output %loss\n"
     "}\n";
 
+static const char *const picker =
+    "graph {\n"
+    "  input %x: f32[2,3]\n"
+    "  input %target: i64[2]\n"
+    "  %l: f32[2], %lse: f32[2] = cross_entropy %x, %target {negative=1}\n"
+    "  output %l\n"
+    "}\n";
+
 static DataFile *data_of(int n, const NamedTensor *v, char path[64], Diag *d)
 {
     snprintf(path, 64, "/tmp/ckc_runtime_%d.npz", (int)getpid());
@@ -403,22 +411,24 @@ END_TEST
 START_TEST(bad_data)
 {
     static const struct {
+        bool picks; /* targets may count from the end */
         int64_t xdim[2], tdim;
         float x;
         int64_t t;
         const char *tname, *want;
     } cases[] = {
-        {{2, 3}, 2, NAN, 0, "target", "x: element 0 is NaN"},
-        {{2, 3}, 2, 0, 3, "target", "target: element 0 is 3, outside [0, 3)"},
-        {{2, 3}, 2, 0, -1, "target", "target: element 0 is -1, outside [0, 3)"},
-        {{2, 4}, 2, 0, 0, "target", "x: the data is f32[2,4], the model wants f32[2,3]"},
-        {{1, 3}, 2, 0, 0, "target", "x: the data is f32[1,3]"},
-        {{4, 3}, 6, 0, 0, "target", "x has 4 rows and target 6"},
-        {{2, 3}, 2, 0, 0, "label", "target"},
+        {false, {2, 3}, 2, NAN, 0, "target", "x: element 0 is NaN"},
+        {false, {2, 3}, 2, 0, 3, "target", "target: element 0 is 3, outside [0, 3)"},
+        {false, {2, 3}, 2, 0, -1, "target", "target: element 0 is -1, outside [0, 3)"},
+        {true, {2, 3}, 2, 0, -4, "target", "target: element 0 is -4, outside [-3, 3)"},
+        {false, {2, 4}, 2, 0, 0, "target", "x: the data is f32[2,4], the model wants f32[2,3]"},
+        {false, {1, 3}, 2, 0, 0, "target", "x: the data is f32[1,3]"},
+        {false, {4, 3}, 6, 0, 0, "target", "x has 4 rows and target 6"},
+        {false, {2, 3}, 2, 0, 0, "label", "target"},
     };
-    Fixture f;
-    plan_of(&f, classifier);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Fixture f;
+        plan_of(&f, cases[i].picks ? picker : classifier);
         float x[12] = {cases[i].x};
         int64_t t[6] = {cases[i].t};
         NamedTensor v[] = {{"x", {type_make(DT_F32, 2, cases[i].xdim), x}},
@@ -432,8 +442,8 @@ START_TEST(bad_data)
         ck_assert_ptr_null(strchr(d.msg, '\n'));
         data_close(data);
         unlink(path);
+        fixture_free(&f);
     }
-    fixture_free(&f);
 }
 END_TEST
 

@@ -4,7 +4,8 @@
 
 static const AttrDef ce_attrs[] = {ATTR(CrossEntropyAttrs, axis, AT_I64, 1),
                                    ATTR(CrossEntropyAttrs, ignore, AT_I64, 0),
-                                   ATTR(CrossEntropyAttrs, has_ignore, AT_I64, 0)};
+                                   ATTR(CrossEntropyAttrs, has_ignore, AT_I64, 0),
+                                   ATTR(CrossEntropyAttrs, negative, AT_I64, 0)};
 
 static Type without_axis(const Type *t, int64_t axis)
 {
@@ -56,7 +57,14 @@ static Classes classes(Kernel *k, const Graph *g, const Node *n, int logits, int
     k_space(k, x, axis);
     Classes c = {.x = k_load(k, logits, x)};
     int t = k_load_keep(k, target, axis);
-    c.hit = k_expr(k, &op_equal.expr, KT_INT, k_index(k, along, 0), t, 0, 0, 0);
+    int class = t;
+    if (at->negative) {
+        int below = k_expr(k, &op_less.expr, KT_INT, t, k_const(k, KT_INT, 0), 0, 0, 0);
+        int count = k_const(k, KT_INT, (double)x->dim[at->axis]);
+        class = k_expr(k, &op_where.expr, KT_INT, below,
+                       k_expr(k, &op_add.expr, KT_INT, t, count, 0, 0, 0), t, 0, 0);
+    }
+    c.hit = k_expr(k, &op_equal.expr, KT_INT, k_index(k, along, 0), class, 0, 0, 0);
     c.weight = k_const(k, KT_REAL, 1);
     if (has_in(n, weight)) {
         int w = k_expr(k, &op_where.expr, KT_REAL, c.hit, k_load_at(k, weight, 0, along),
@@ -99,7 +107,7 @@ static bool cross_entropy_grad(Grad *gr, const Node *n)
 
 const OpDef op_cross_entropy = {.name = "cross_entropy", .min_in = 2, .max_in = 3, .nout = 2,
                                 .in = IN_SINGLE,
-                                .attrs = ce_attrs, .nattrs = 3,
+                                .attrs = ce_attrs, .nattrs = 4,
                                 .attr_size = sizeof(CrossEntropyAttrs),
                                 .infer = cross_entropy_infer, .grad = cross_entropy_grad,
                                 .lower = cross_entropy_lower};
@@ -130,7 +138,7 @@ static bool cross_entropy_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 }
 
 const OpDef op_cross_entropy_bwd = {.name = "cross_entropy_bwd", .min_in = 4, .max_in = 5,
-                                    .nout = 1, .attrs = ce_attrs, .nattrs = 3,
+                                    .nout = 1, .attrs = ce_attrs, .nattrs = 4,
                                     .attr_size = sizeof(CrossEntropyAttrs),
                                     .infer = cross_entropy_bwd_infer,
                                     .lower = cross_entropy_bwd_lower};
