@@ -122,8 +122,6 @@ static View followed(const Rewrite *rw, Val v, bool parts, int depth)
     const Node *n = graph_def(rw->g, v);
     double c = 1;
     Val x = n && depth < 2 * FORM_DEPTH ? form_scaled(rw, v, &c) : (Val){0};
-    if (x.i && !type_same_shape(val_type(rw->g, x), val_type(rw->g, v)))
-        x.i = 0;
     bool moves = n && (n->op == OP_transpose || n->op == OP_reshape || n->op == OP_expand ||
                        (parts && n->op == OP_slice) || node_widens(rw->g, n));
     if (!x.i && (!moves || depth >= 2 * FORM_DEPTH))

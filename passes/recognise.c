@@ -57,7 +57,7 @@ Val form_inverse(const Rewrite *rw, Val v, double *c)
     *c = 1;
     if (r)
         return r->in[0];
-    return d && rewrite_scalar(rw, d->in[0], c) ? d->in[1] : (Val){0};
+    return d && rewrite_scalar(rw, d->in[0], c) ? of_shape(rw, d->in[1], v) : (Val){0};
 }
 
 static void add_factors(const Rewrite *rw, Product *p, Val v, int depth)

@@ -7,7 +7,7 @@
 /* Are constants written by an exporter equal?  Half precision models carry rounded ones. */
 bool form_near(double a, double b, DType dt);
 
-/* v = x * c, x / (1/c) or -x with a constant c: x, else {0}. */
+/* v = x * c, x / (1/c) or -x with a constant c: x, else {0}.  Here and below x has v's shape. */
 Val form_scaled(const Rewrite *rw, Val v, double *c);
 /* v = x + c or x - (-c): x, else {0}. */
 Val form_shifted(const Rewrite *rw, Val v, double *c);
