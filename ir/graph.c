@@ -258,6 +258,14 @@ void graph_add_out(Graph *g, Val v)
     g->out[g->nout++] = v;
 }
 
+bool graph_is_out(const Graph *g, Val v)
+{
+    for (uint32_t i = 0; i < g->nout; i++)
+        if (g->out[i].i == v.i)
+            return true;
+    return false;
+}
+
 void graph_add_update(Graph *g, Val state, Val value)
 {
     g->update = arena_grow(g->arena, g->update, g->nupdate, &g->cupdate, sizeof *g->update);

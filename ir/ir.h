@@ -217,6 +217,7 @@ Node *graph_node(Graph *g, Op op, int nin, const Val *in, int nout, const Val *o
 NodeId graph_clone_node(Graph *g, NodeId n, const Val *subst);
 NodeId graph_original(const Graph *g, NodeId n); /* what n recomputes, if the graph has it, or n */
 void graph_add_out(Graph *g, Val v);
+bool graph_is_out(const Graph *g, Val v);
 void graph_add_update(Graph *g, Val state, Val value);
 static inline const Type *val_type(const Graph *g, Val v) { return &g->vals[v.i].type; }
 static inline Node *graph_def(const Graph *g, Val v)

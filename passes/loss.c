@@ -11,7 +11,7 @@
  *   auto is bce where the model ends in a Sigmoid, mse where there is one class, else ce
  * A Softmax, LogSoftmax or Sigmoid that ends the model is part of ce and bce and is bypassed. */
 #include "../ir/attrs.h"
-#include "passes.h"
+#include "rewrite.h"
 #include <string.h>
 
 const char *const loss_name[] = {"auto", "ce", "mse", "bce", "l1", "none", NULL};
@@ -175,6 +175,18 @@ static Val append_loss(Graph *g, PassCtx *cx, Val out)
     return mean_all(g, build1(g, kind == LOSS_MSE ? OP_square : OP_abs, diff));
 }
 
+/* An output that is a weight, or a view of one, as the step reads it: its update does not change the copy. */
+static Val before_update(Graph *g, Val v)
+{
+    ValKind root = g->vals[graph_root(g, v).i].kind;
+    if (root != VAL_PARAM && root != VAL_STATE)
+        return v;
+    Val copy = build1(g, OP_copy, v);
+    if (g->vals[v.i].kind == VAL_TEMP)
+        rewrite_name(g, v, copy);
+    return copy;
+}
+
 bool pass_loss(Graph *g, PassCtx *cx)
 {
     if (cx->opt->loss == LOSS_NONE)
@@ -193,7 +205,7 @@ bool pass_loss(Graph *g, PassCtx *cx)
     graph_add_out(g, loss);
     for (uint32_t i = 0; i < nout && cx->opt->keep_grads; i++)
         if (old[i].i != loss.i)
-            graph_add_out(g, old[i]);
+            graph_add_out(g, before_update(g, old[i]));
     cx->info->loss = loss;
     cx->changed = true;
     return true;

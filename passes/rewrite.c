@@ -124,20 +124,12 @@ void rewrite_name(Graph *g, Val old, Val v)
     graph_rename(g, v, name);
 }
 
-static bool is_output(const Graph *g, Val v)
-{
-    for (uint32_t i = 0; i < g->nout; i++)
-        if (g->out[i].i == v.i)
-            return true;
-    return false;
-}
-
 static void replace_outputs(Sweep *s)
 {
     Graph *g = s->rw.g;
     for (uint32_t i = 0; i < g->nout; i++) {
         Val old = g->out[i], v = mapped(s, old);
-        if (v.i != old.i && v.i < s->nsubst && g->vals[v.i].kind == VAL_TEMP && !is_output(g, v))
+        if (v.i != old.i && v.i < s->nsubst && g->vals[v.i].kind == VAL_TEMP && !graph_is_out(g, v))
             rewrite_name(g, old, v);
         g->out[i] = v;
     }

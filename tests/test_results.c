@@ -1,6 +1,7 @@
 /* test_results.c -- ckc.h: outputs and gradients of a step, and who is told of every step. */
 #include "tests.h"
 #include "command.h"
+#include "onnx_builder.h"
 #include "session.h"
 #include "runtime/data.h"
 #include <locale.h>
@@ -63,6 +64,39 @@ START_TEST(gradients_move_weights)
         ck_assert_float_eq_tol(after[i], before[i] - 0.5F * gradient[i], 1e-7F);
     ck_assert_float_ne(before[3], after[3]);
     ckc_free(s);
+}
+END_TEST
+
+/* Outputs that are a weight, or a view of it, are as the step read them, under their own names. */
+START_TEST(outputs_before_the_update)
+{
+    static const char *const name[] = {"same", "flat"};
+    float w[4] = {1, 2, 3, 4}, ones[6] = {1, 1, 1, 1, 1, 1}, got[4];
+    const ckc_tensor in = {"x", CKC_F32, 2, {3, 2}, ones};
+    Arena a = {0};
+    Builder b;
+    ckc_error e;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "32", true);
+    add_value(&b, &a, "loss", FLOAT, "11", false);
+    add_value(&b, &a, "same", FLOAT, "221", false);
+    add_value(&b, &a, "flat", FLOAT, "22", false);
+    add_tensor(&b, "w", 3, (int64_t[]){2, 2, 1}, w);
+    add_node(&b, &a, "Flatten", "w", "flat");
+    add_node(&b, &a, "MatMul", "x flat", "y");
+    add_node(&b, &a, "ReduceSum", "y", "loss");
+    add_node(&b, &a, "Identity", "w", "same");
+    ckc_session *s = ckc_plan(save(&b, &a, "w.onnx"), (const char *[]){"grads", "optimizer=sgd", NULL}, &e);
+    ck_assert_msg(s != NULL, "%s", e.message);
+    OK(ckc_train(s, 1, &in, 1, NULL, &e_));
+    for (int i = 0; i < 2; i++) {
+        OK(ckc_read_output(s, name[i], got, sizeof got, &e_));
+        ck_assert_mem_eq(got, w, sizeof w);
+    }
+    OK(ckc_read(s, "w", got, sizeof got, &e_));
+    ck_assert_float_lt(got[0], w[0]);
+    ckc_free(s);
+    arena_free(&a);
 }
 END_TEST
 
@@ -187,6 +221,7 @@ Suite *suite_results(void)
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, results_of_the_command, 0, sizeof ways / sizeof *ways);
     tcase_add_test(c, gradients_move_weights);
+    tcase_add_test(c, outputs_before_the_update);
     tcase_add_test(c, predictions);
     tcase_add_test(c, results_that_are_not_there);
     tcase_add_test(c, steps_are_told);

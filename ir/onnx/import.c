@@ -360,17 +360,24 @@ static bool report_refusals(Import *x)
                        x->nrefused == 1 ? "" : "s", text);
 }
 
+/* Under the names of the file; an output that is also an input, a weight or another output is a copy. */
 static bool import_outputs(Import *x, const Onnx__GraphProto *gp)
 {
+    Graph *g = x->g;
     for (size_t i = 0; i < gp->n_output; i++) {
+        const char *name = pb(gp->output[i]->name);
         Val v;
-        if (!scope_find(x, pb(gp->output[i]->name), &v) || !v.i)
-            return fail(x->d, "output '%s' is not computed", pb(gp->output[i]->name));
+        if (!scope_find(x, name, &v) || !v.i)
+            return fail(x->d, "output '%s' is not computed", name);
         if (val_is_sequence(v))
-            return fail_status(x->d, EXIT_UNSUPPORTED, "output '%s' is a sequence",
-                               pb(gp->output[i]->name));
-        if (!val_is_poison(v))
-            graph_add_out(x->g, v);
+            return fail_status(x->d, EXIT_UNSUPPORTED, "output '%s' is a sequence", name);
+        if (val_is_poison(v))
+            continue;
+        bool own = g->vals[v.i].kind == VAL_TEMP && !graph_is_out(g, v);
+        if (!own && strcmp(g->vals[v.i].name, name) != 0)
+            v = build1(g, OP_copy, v);
+        graph_rename(g, v, name);
+        graph_add_out(g, v);
     }
     return true;
 }
