@@ -60,29 +60,22 @@ static uint64_t typed_elements(const Entry *e, const DataType *k, uint8_t *out)
     return n;
 }
 
-/* Elements of less than 8 bits, each in a byte of its own; *have becomes how many. */
-static const uint8_t *unpacked(DataFile *f, Entry *e, const DataType *k, const uint8_t *bytes, uint64_t *have,
-                               Diag *d)
+/* Elements of less than 8 bits, each in a byte of its own, if *have bytes hold as many as the shape says;
+ * *have becomes their number. */
+static const uint8_t *unpacked(DataFile *f, Entry *e, const DataType *k, const Proto *t, const uint8_t *bytes,
+                               uint64_t *have, Diag *d)
 {
-    uint64_t n = *have * 8 / k->bits;
-    uint8_t *own = data_own(f, e, n, d);
-    for (uint64_t i = 0; own && i < n; i++) {
-        int shift = 8 - k->bits, at = (int)(i * k->bits % 8);
-        uint8_t high = (uint8_t)(bytes[i * k->bits / 8] >> at << shift);
-        own[i] = (uint8_t)(k->kind == 'i' ? (int8_t)high >> shift : high >> shift);
-    }
-    *have = n;
-    return own;
-}
-
-/* Of packed elements the last byte may have some that are none. */
-static uint64_t less_spare(const Proto *t, const DataType *k, uint64_t have)
-{
-    uint64_t n = 1;
+    uint64_t n = 1, bits;
     for (int i = 0; i < t->rank; i++)
         if (__builtin_mul_overflow(n, t->dim[i], &n))
-            return have;
-    return have >= n && have - n < 8u / k->bits ? n : have;
+            return bytes;
+    if (__builtin_mul_overflow(n, k->bits, &bits) || bits / 8 + (bits % 8 > 0) != *have)
+        return bytes;
+    uint8_t *own = data_own(f, e, n, d);
+    for (uint64_t i = 0; own && i < n; i++)
+        own[i] = (uint8_t)data_type_integer(k, bytes, (int64_t)i);
+    *have = n;
+    return own;
 }
 
 bool tensorpb_decode(DataFile *f, Entry *e, Diag *d)
@@ -108,10 +101,8 @@ bool tensorpb_decode(DataFile *f, Entry *e, Diag *d)
         have = typed_elements(e, k, own) * (uint64_t)elem.size;
         bytes = own;
     }
-    if (k->bits < 8) {
-        TRY((bytes = unpacked(f, e, k, bytes, &have, d)) != NULL);
-        have = less_spare(&t, k, have);
-    }
+    if (k->bits < 8)
+        TRY((bytes = unpacked(f, e, k, &t, bytes, &have, d)) != NULL);
     TRY(data_type(e, &e->tensor.type, elem, t.rank, t.dim, have, d));
     return data_elements(f, e, elem, bytes, d);
 }

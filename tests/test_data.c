@@ -324,6 +324,15 @@ START_TEST(tensorproto)
     expect_pb(floats, sizeof floats - 1, "a", &t, (double[]){1, 2});
     t.dt = DT_I64;
     expect_pb(ints, sizeof ints - 1, "a", &t, (double[]){150, 5});
+    /* int4[3], raw and one by one; uint4 */
+    static const char packed[] = "\x08\x03\x10\x16\x4a\x02\x71\x08";
+    static const char fields[] = "\x08\x03\x10\x16\x2a\x02\x71\x08";
+    static const char whole[] = "\x08\x03\x10\x15\x4a\x02\x71\x08";
+    t = type_make(DT_I8, 1, (int64_t[]){3});
+    expect_pb(packed, sizeof packed - 1, "a", &t, (double[]){1, 7, -8});
+    expect_pb(fields, sizeof fields - 1, "a", &t, (double[]){1, 7, -8});
+    t.dt = DT_U8;
+    expect_pb(whole, sizeof whole - 1, "a", &t, (double[]){1, 7, 8});
 }
 END_TEST
 

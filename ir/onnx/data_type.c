@@ -4,6 +4,7 @@
  * u8; i16, u16 to i32; u32, u64 to i64). */
 #include "data_type.h"
 #include "put.h"
+#include <string.h>
 
 static const DataType data_types[] = {
     [0] = {.name = "unknown"},
@@ -53,6 +54,15 @@ bool data_type_is_widened(int32_t t)
     const DataType *type = data_type_info(t);
     bool same = type->bits == 8 * dtype_size[type->dt] && !(type->kind == 'u' && type->dt == DT_I64);
     return type->bits && !same;
+}
+
+int64_t data_type_integer(const DataType *t, const uint8_t *raw, int64_t i)
+{
+    uint64_t v = 0;
+    memcpy(&v, raw + i * t->bits / 8, (size_t)(t->bits + 7) / 8);
+    int shift = 64 - t->bits;
+    v = v >> i * t->bits % 8 << shift;
+    return t->kind == 'i' ? (int64_t)v >> shift : (int64_t)(v >> shift);
 }
 
 int32_t onnx_data_type(DType dt)

@@ -18,6 +18,8 @@ DType onnx_dtype(int32_t data_type); /* native type that holds it; DT_NONE: none
 const char *onnx_dtype_name(int32_t data_type);
 int32_t onnx_data_type(DType dt); /* that has this native type as its own; 0: none */
 int data_type_bits(int32_t data_type);
+/* Element i of raw little-endian data of integers or bools. */
+int64_t data_type_integer(const DataType *t, const uint8_t *raw, int64_t i);
 bool data_type_is_signed(int32_t data_type);
 bool data_type_is_widened(int32_t data_type);
 

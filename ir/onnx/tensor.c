@@ -64,16 +64,6 @@ static bool raw_place(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out,
     return true;
 }
 
-/* Element i of raw little-endian integers of so many bits. */
-static int64_t raw_int(const uint8_t *p, int bits, bool is_signed, int64_t i)
-{
-    uint64_t v = 0;
-    memcpy(&v, p + i * bits / 8, (size_t)(bits + 7) / 8);
-    int shift = 64 - bits;
-    v = v >> i * bits % 8 << shift >> shift;
-    return is_signed ? (int64_t)(v << shift) >> shift : (int64_t)v;
-}
-
 /* A field of TensorProto that holds elements which are not raw. */
 typedef struct {
     const char *name;
@@ -169,7 +159,7 @@ bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag
     out->t.data = arena_alloc(&m->arena, (size_t)type_bytes(&out->t.type) + 1, 1);
     int64_t count = type_count(&out->t.type);
     for (int64_t i = 0; i < count; i++)
-        tensor_set_i(&out->t, i, raw_int(data, type->bits, data_type_is_signed(p->data_type), i));
+        tensor_set_i(&out->t, i, data_type_integer(type, data, i));
     return true;
 }
 
