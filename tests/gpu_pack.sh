@@ -1,0 +1,39 @@
+#!/bin/sh
+# gpu_pack.sh FOLDER [MODEL.onnx ...] -- FOLDER/gpu.tar.xz: what tests/gpu.sh needs where there is a GPU, but neither a
+# compiler nor packages: ckc and ckc_tests (release build), the libraries that they load, and the models, for which
+# weights of zeros do where --init draws them (PYTHON, an interpreter with onnx, writes them so: they compress).
+# There, in the root of a checkout that lies (or is linked) at the path of this one:
+#
+#   tar xf gpu.tar.xz && CKC_TESTS=build/release/ckc_tests tests/gpu.sh build/models
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+folder=${1:?where to}
+shift
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$folder" "$work/build/release/lib" "$work/build/models"
+
+# Of the libraries not those that belong to the system: the loader, glibc and OpenCL's.
+system='/(ld-linux|libc\.so|libm\.so|libpthread|libdl|librt|libOpenCL)'
+for program in ckc ckc_tests; do
+    strip -o "$work/build/release/lib/$program" "$root/build/release/$program"
+    ldd "$root/build/release/$program" | awk '$3 ~ /^\// { print $3 }' | grep -vE "$system" |
+        xargs -I{} cp -Lu {} "$work/build/release/lib"
+    # only they look there: PyTorch, which gpu.sh starts, has libraries of its own
+    printf '#!/bin/sh\nhere=$(cd "$(dirname "$0")" && pwd)\nLD_LIBRARY_PATH=$here/lib exec "$here/lib/%s" "$@"\n' \
+        $program >"$work/build/release/$program"
+    chmod +x "$work/build/release/$program"
+done
+for model; do
+    ${PYTHON:-python3} - "$model" "$work/build/models/$(basename "$model")" <<'END'
+import sys
+import onnx
+model = onnx.load(sys.argv[1])
+for t in model.graph.initializer:
+    if t.data_type == onnx.TensorProto.FLOAT and len(t.raw_data) > 4096:
+        t.raw_data = bytes(len(t.raw_data))
+onnx.save(model, sys.argv[2])
+END
+done
+tar -C "$work" -cJf "$folder/gpu.tar.xz" build
+ls -l "$folder/gpu.tar.xz"
