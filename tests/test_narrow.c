@@ -2,6 +2,7 @@
  * and the file's own values where they are saved. */
 #include "tests.h"
 #include "command.h"
+#include "on_cuda.h"
 #include "session.h"
 #include "step.h"
 #include "runtime/weights.h"
@@ -38,8 +39,23 @@ START_TEST(frozen_in_half)
 }
 END_TEST
 
-/* Drawn as what the product reads, and rounded. */
-START_TEST(drawn_in_half)
+/* Are the elements those of all[], rounded, and is w without memory? */
+static void is_held(TestStep *s, const float *all)
+{
+    Val w = graph_find(&s->g, "w"), held = graph_loaded(&s->g, w);
+    Tensor t = exec_tensor(s->exec, held);
+    ck_assert_int_ne(held.i, w.i);
+    ck_assert_int_lt(s->info.plan.offset[w.i], 0);
+    ck_assert_int_eq(t.type.dt, precision_half(s->opt.precision));
+    ck_assert(exec_read(s->exec, held, &s->diag));
+    for (int64_t i = 0; i < type_count(&t.type); i++) {
+        uint16_t want = t.type.dt == DT_F16 ? f32_to_f16(all[i]) : f32_to_bf16(all[i]);
+        ck_assert_int_eq(((uint16_t *)t.data)[i], want);
+    }
+}
+
+/* Drawn as what the product reads, and rounded; so are others that are given. */
+static void check_drawn(int half, const DeviceOps *device)
 {
     static const char text[] = "graph {\n"
                                "  input %x: f32[4,16]\n"
@@ -57,20 +73,23 @@ START_TEST(drawn_in_half)
     step_init(&s);
     s.opt.train = train;
     s.opt.ntrain = 1;
-    s.opt.precision = halves[_i];
+    s.opt.precision = halves[half];
+    s.device = device;
     ck_assert_msg(step_compile_text(&s, text, &init), "%s", s.diag.msg);
     Tensor w = {type_make(DT_F32, 2, (int64_t[]){16, 64}), all};
-    Val held = graph_loaded(&s.g, graph_find(&s.g, "w"));
-    Tensor t = exec_tensor(s.exec, held);
-    ck_assert_ptr_null(exec_tensor(s.exec, graph_find(&s.g, "w")).data);
-    ck_assert_int_eq(t.type.dt, precision_half(halves[_i]));
     init_fill(&w, &init, "w", true, 1);
-    for (int i = 0; i < 16 * 64; i++) {
-        uint16_t want = _i ? f32_to_f16(all[i]) : f32_to_bf16(all[i]);
-        ck_assert_int_eq(((uint16_t *)t.data)[i], want);
-    }
+    is_held(&s, all);
+    init_fill(&w, &init, "w", true, 2);
+    ck_assert(exec_replace(s.exec, graph_find(&s.g, "w"), all, &s.diag));
+    is_held(&s, all);
+    ck_assert_mem_eq(exec_tensor(s.exec, graph_find(&s.g, "w")).data, all, sizeof all);
     step_free(&s);
 }
+
+START_TEST(drawn_in_half) { check_drawn(_i, NULL); }
+END_TEST
+
+START_TEST(drawn_in_half_on_cuda) { check_drawn(_i, &cuda_device); }
 END_TEST
 
 Suite *suite_narrow(void)
@@ -83,6 +102,10 @@ Suite *suite_narrow(void)
     suite_add_tcase(s, c);
     c = tcase_create("init");
     tcase_add_loop_test(c, drawn_in_half, 0, 2);
+    suite_add_tcase(s, c);
+    c = tcase_create("cuda");
+    tcase_add_unchecked_fixture(c, use_cuda, leave_cuda);
+    tcase_add_loop_test(c, drawn_in_half_on_cuda, 0, 2);
     suite_add_tcase(s, c);
     return s;
 }
