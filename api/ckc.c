@@ -602,18 +602,17 @@ static bool write_weight(ckc_session *s, void *given)
     Val v;
     bool transposed;
     TRY(find(s, &s->weight, x, &v, &transposed) && open_once(s));
-    Tensor t = exec_tensor(s->job->exec, v);
-    if (!t.data || g->vals[v.i].kind == VAL_CONST)
+    if (g->vals[v.i].kind == VAL_CONST)
         return fail(&s->o.diag, "%s is a constant of the step: --train '%s' makes it a weight", x->name,
                     x->name);
-    Tensor from = {t.type, (void *)(uintptr_t)x->from};
+    Tensor from = {*val_type(g, v), (void *)(uintptr_t)x->from};
     if (transposed) {
-        from.type = type_make(t.type.dt, 2, (int64_t[]){t.type.dim[1], t.type.dim[0]});
+        from.type = type_make(from.type.dt, 2, (int64_t[]){from.type.dim[1], from.type.dim[0]});
         from = tensor_transposed(&from, &s->job->tmp);
     }
-    memcpy(t.data, from.data, x->bytes);
+    bool ok = exec_replace(s->job->exec, v, from.data, &s->o.diag);
     arena_free(&s->job->tmp);
-    return exec_write(s->job->exec, v, &s->o.diag);
+    return ok;
 }
 
 int ckc_read(ckc_session *s, const char *name, void *to, size_t bytes, ckc_error *e)

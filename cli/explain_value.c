@@ -115,10 +115,17 @@ bool explain_value(const Explain *x)
                bytes_str(type_bytes(val_type(p->g, v)), bytes));
     if (root.i != v.i)
         print_line(stdout, "            a view of %%%s", p->g->vals[root.i].name);
+    Val loaded = graph_loaded(p->g, root);
+    if (loaded.i != root.i)
+        print_line(stdout, "            loaded as %%%s, %s", p->g->vals[loaded.i].name,
+                   type_str(val_type(p->g, loaded), type));
+    root = loaded;
     if (fate && p->offset[root.i] < 0)
         print_line(stdout, "            never in memory: inside the kernel of step %" PRIu32, fate->step);
     else if (fate)
         print_fate(stdout, x, fate);
+    else if (p->offset[root.i] < 0)
+        print_line(stdout, "            never in memory");
     else
         print_line(stdout, "            always there, at byte %" PRId64 " of the %s", p->offset[root.i],
                    val_space(p->g, root) == SPACE_HOST ? "host's memory" : "arena");

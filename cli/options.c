@@ -100,8 +100,8 @@ const Row option_rows[] = {
               "adamw, adam, sgd, momentum or none (default adamw); in PyTorch's form"),
     CHOICE_OF(
         STEP | OFTEN, "precision", "TYPE", step.precision, precision_name,
-        "Precision of products, f32, tf32, bf16 or fp16 (default f32: as the model has it); weights stay as "
-        "they are"),
+        "Precision of products, f32, tf32, bf16 or fp16 (default f32: as the model has it); weights that "
+        "train stay as they are"),
     REAL_OF(STEP, "loss-scale", 0, step.loss_scale, 1e-30, 1e30,
             "Loss scale that --precision fp16 starts with (default 65536); halved when gradients overflow"),
     REAL_OF(STEP | RUN | LIBRARY | OFTEN, "lr", 0, step.lr, 0, 1e9,

@@ -176,7 +176,8 @@ static bool write_kernels(Job *j, NewFile *f)
 static bool first_value(void *user, Val v, Tensor *t, Diag *d)
 {
     const Job *j = user;
-    ExecOptions o = {.init = j->o->init_text ? &j->o->init : NULL, .seed = j->plan->run.seed};
+    const RunDefaults *run = &j->plan->run;
+    ExecOptions o = {.init = run->init ? &j->o->init : NULL, .seed = run->seed};
     return initial_value(j->plan->g, v, &o, t, d);
 }
 
@@ -270,14 +271,14 @@ bool output_folder(Job *j, const json_t *report)
 /* Parameters, running statistics, what is frozen. */
 bool value_is_weight(const Value *v) { return v->in_model && v->kind != VAL_INPUT && v->kind != VAL_TEMP; }
 
-/* Constants that nothing reads have no memory in the run. */
+/* Constants that nothing reads have no memory in the run, nor what is loaded as a cast. */
 bool output_weight(Job *j, Val v, Tensor *t)
 {
     *t = exec_tensor(j->exec, v);
     if (t->data)
         return exec_read(j->exec, v, &j->o->diag);
     t->data = arena_alloc(&j->tmp, (size_t)type_bytes(&t->type) + 1, 1);
-    return initial_value(j->plan->g, v, &(ExecOptions){0}, t, &j->o->diag);
+    return first_value(j, v, t, &j->o->diag);
 }
 
 /* Not one of what the exporter transposed. */

@@ -228,7 +228,7 @@ const char *precision_of(const Graph *g, char buf[64])
         tf32 |= rounds && *rounds;
     }
     for (uint32_t i = 1; i < g->nvals; i++)
-        if (g->vals[i].kind == VAL_PARAM)
+        if (g->vals[i].kind == VAL_PARAM && !g->vals[i].cast_of.i)
             holds[g->vals[i].type.dt] = true;
     if (!any && g->nout)
         reads[val_type(g, g->out[0])->dt] = true;

@@ -156,12 +156,13 @@ static bool hash_frozen(Job *j, uint64_t *hash)
     bool *trains = graph_updated(g, &j->arena);
     *hash = 0;
     for (uint32_t i = 1; i < g->nvals; i++) {
-        if (g->vals[i].kind != VAL_PARAM || trains[i])
-            continue;
-        TRY(exec_read(j->exec, (Val){i}, &j->o->diag));
-        Tensor t = exec_tensor(j->exec, (Val){i});
+        Tensor t;
         const char *name = graph_model_name(g, (Val){i});
-        *hash += t.data ? XXH64(t.data, (size_t)type_bytes(&t.type), XXH64(name, strlen(name), 0)) : 0;
+        if (g->vals[i].kind != VAL_PARAM || trains[i] || g->vals[i].cast_of.i)
+            continue;
+        TRY(output_weight(j, (Val){i}, &t));
+        *hash += XXH64(t.data, (size_t)type_bytes(&t.type), XXH64(name, strlen(name), 0));
+        arena_free(&j->tmp);
     }
     return true;
 }

@@ -109,28 +109,27 @@ void validation_close(Validation *v)
     free(v);
 }
 
-/* The value of the same name and type; {0}: the forward pass does not read it. */
-static Val find_same(const Graph *g, const Graph *of, Val v)
-{
-    Val same = graph_find(g, of->vals[v.i].name);
-    return same.i && type_equal(val_type(g, same), val_type(of, v)) ? same : (Val){0};
-}
-
-/* What training changes of the model. */
+/* What training changes of the model, cast where the forward pass reads a cast alone. */
 static bool copy_weights(Validation *v, Executor *from, Diag *d)
 {
     const Graph *g = exec_plan(from)->g, *to = v->job->plan->g;
-    for (uint32_t i = 0; i < g->nupdate; i++) {
-        Val x = g->update[i].state, y = find_same(to, g, x);
-        Tensor t = y.i && g->vals[x.i].in_model ? exec_tensor(v->job->exec, y) : (Tensor){.data = NULL};
-        if (t.type.dt && to->vals[y.i].kind == VAL_CONST)
-            return fail(d, "--val: '%s' trains, but is a constant of the inference form", to->vals[y.i].name);
+    bool *changes = graph_updated(g, &v->job->tmp);
+    for (uint32_t i = 1; i < to->nvals; i++) {
+        const Value *y = &to->vals[to->vals[i].cast_of.i ? to->vals[i].cast_of.i : i];
+        Val x = graph_find(g, y->name);
+        if (!changes[x.i] || !g->vals[x.i].in_model || !type_equal(val_type(g, x), &y->type))
+            continue;
+        if (y->kind == VAL_CONST)
+            return fail(d, "--val: '%s' trains, but is a constant of the inference form", y->name);
+        Tensor t = exec_tensor(v->job->exec, (Val){i});
         if (!t.data)
             continue;
         TRY(exec_read(from, x, d));
-        memcpy(t.data, exec_tensor(from, x).data, (size_t)type_bytes(&t.type));
-        TRY(exec_write(v->job->exec, y, d));
+        Tensor now = exec_tensor(from, x);
+        tensor_cast(&now, &t);
+        TRY(exec_write(v->job->exec, (Val){i}, d));
     }
+    arena_free(&v->job->tmp);
     return true;
 }
 

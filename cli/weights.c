@@ -27,8 +27,7 @@ static Tensor widen(Arena *a, const Tensor *t, DType dt)
 {
     Tensor wide = {type_with(t->type, dt),
                    arena_alloc(a, (size_t)type_count(&t->type) + 1, (size_t)dtype_size[dt])};
-    for (int64_t i = 0, n = type_count(&t->type); i < n; i++)
-        tensor_set_f(&wide, i, tensor_f(t, i));
+    tensor_cast(t, &wide);
     return wide;
 }
 

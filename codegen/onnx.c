@@ -123,10 +123,11 @@ static bool write_sources(Writer *w)
     const Graph *g = w->g;
     const bool *source = graph_sources(g, w->a);
     const bool *changes = graph_updated(g, w->a);
+    const uint32_t *uses = graph_uses(g, w->a);
     w->name = NEW(w->a, const char *, g->nvals + 1);
     for (uint32_t i = 1; i < g->nvals; i++) {
         const Value *v = &g->vals[i];
-        if (!source[i] || v->kind == VAL_TEMP)
+        if (!source[i] || !(uses[i] || changes[i] || v->kind == VAL_INPUT))
             continue;
         w->name[i] = onnx_source(w->o, (Val){i}, wanted_name(g, (Val){i}));
         if (v->kind == VAL_INPUT || changes[i])

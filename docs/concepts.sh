@@ -411,8 +411,8 @@ done
 text <<'END'
 ### 16 bits
 
-They come first: less to store, and the rest is recomputed faster. Weights, gradients and optimizer state stay in
-f32; the copies in 16 bits that products read are counted:
+They come first: less to store, and the rest is recomputed faster. Weights that train, gradients and optimizer
+state stay in f32; the copies in 16 bits that products read are counted:
 END
 for precision in f32 bf16 fp16; do
     show "ckc plan $plan --precision $precision | grep -E '^(memory|time|  (parameters|gradients|activations))'"

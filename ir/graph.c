@@ -154,6 +154,15 @@ bool *graph_updated(const Graph *g, Arena *a)
     return updated;
 }
 
+bool *graph_cast(const Graph *g, Arena *a)
+{
+    bool *cast = NEW(a, bool, g->nvals);
+    for (uint32_t i = 1; i < g->nvals; i++)
+        cast[g->vals[i].cast_of.i] = true;
+    cast[0] = false;
+    return cast;
+}
+
 const char *graph_model_name(const Graph *g, Val v)
 {
     const ModelName *n = g->vals[v.i].in_model;
@@ -299,6 +308,14 @@ Val graph_root(const Graph *g, Val v)
 bool graph_is_const(const Graph *g, Val v)
 {
     return v.i && g->vals[v.i].kind == VAL_CONST && g->vals[v.i].data;
+}
+
+Val graph_loaded(const Graph *g, Val v)
+{
+    uint32_t i = 1;
+    while (i < g->nvals && g->vals[i].cast_of.i != v.i)
+        i++;
+    return i < g->nvals ? (Val){i} : v;
 }
 
 Tensor graph_tensor(const Graph *g, Val v)

@@ -108,6 +108,7 @@ typedef struct {
 double  tensor_f(const Tensor *t, int64_t i); /* element i as a double, from any dtype */
 int64_t tensor_i(const Tensor *t, int64_t i); /* element i as an integer, floats truncated */
 void    tensor_set_f(Tensor *t, int64_t i, double v);   /* rounds to the dtype, nearest even */
+void    tensor_cast(const Tensor *from, Tensor *to);    /* floats, to the dtype of to: likewise */
 Tensor  tensor_transposed(const Tensor *t, Arena *a);   /* of two dimensions; a copy */
 int64_t int_of(double v); /* truncates; out of range: the nearest integer; NaN: INT64_MIN */
 void    tensor_set_i(Tensor *t, int64_t i, int64_t v);  /* wraps to the dtype; bool: v != 0 */
@@ -159,6 +160,7 @@ typedef struct {
     const void *data; /* CONST, and PARAM/STATE with an initial value; NULL: zeros (STATE) or --init */
     const char *file; /* where data lies, if it is a mapped file: path and byte offset; else NULL */
     int64_t offset;
+    Val cast_of; /* of a PARAM or CONST: its bytes are those of this one, cast when they are loaded */
 } Value;
 
 /* How an operator is computed in blocks, one behind the other (split.c): of rows of its result (dimension
@@ -209,6 +211,8 @@ void graph_name_in_module(Graph *g, Val v, const char *name);
 const ModelName *graph_module_name(const Graph *g, Val v); /* NULL: it has none but those of the file */
 /* By value: does an update of the step change it? */
 bool *graph_updated(const Graph *g, Arena *a);
+/* By value: is a source loaded as a cast of it? */
+bool *graph_cast(const Graph *g, Arena *a);
 const char *graph_model_name(const Graph *g, Val v);   /* the first of them; else v's own name */
 Val  graph_const(Graph *g, const char *name, Type t, const void *data); /* data is copied */
 /* New node at the end of order, attributes at their defaults; outputs given. */
@@ -236,6 +240,7 @@ static inline Space val_space(const Graph *g, Val v)
     return n && n->op == OP_offload ? SPACE_HOST : g->vals[v.i].space;
 }
 Val  graph_root(const Graph *g, Val v); /* the value whose bytes v is: v, or what a chain of views views */
+Val  graph_loaded(const Graph *g, Val v); /* the source that is a cast of v; v: there is none */
 bool graph_is_const(const Graph *g, Val v);             /* CONST with data */
 Tensor graph_tensor(const Graph *g, Val v);             /* of a value with data */
 

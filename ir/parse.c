@@ -4,7 +4,7 @@
  *   source  = ("input" | "param" | "state" | "const") name ":" type [ "host" ] [ names ]
  *             [ data ]
  *   names   = "as" name { "," name }, name = string [ "transposed" | "module" ]
- *   data    = "@" string integer | "=" "{" [ number { "," number } ] "}"
+ *   data    = "@" string integer | "=" "{" [ number { "," number } ] "}" | "cast" name
  *   node    = def { "," def } "=" op [ use { "," use } ] [ attrs ] [ "#" integer ]
  *             [ "remat" name ] [ string ]
  *   def     = name ":" type          use = name | "_"          name = "%" chars
@@ -103,6 +103,8 @@ static bool source_data(P *p, Value *v)
         v->file = strcmp(file, "-") == 0 ? NULL : file;
         return true;
     }
+    if (lex_accept(&p->lex, "cast"))
+        return use(p, &v->cast_of);
     if (!lex_accept(&p->lex, "="))
         return true;
     int64_t n = type_count(&v->type);

@@ -109,7 +109,7 @@ static void print_model_names(const ModelName *n, FILE *f)
     }
 }
 
-static void print_source(const Value *v, FILE *f)
+static void print_source(const Graph *g, const Value *v, FILE *f)
 {
     fprintf(f, "  %s %%%s: ", val_kind_name[v->kind], v->name);
     print_type(&v->type, f);
@@ -123,11 +123,13 @@ static void print_source(const Value *v, FILE *f)
         print_data(v, f);
     } else if (v->data) {
         fputs(" @\"-\" 0", f);
+    } else if (v->cast_of.i) {
+        fprintf(f, " cast %%%s", g->vals[v->cast_of.i].name);
     }
     fputc('\n', f);
 }
 
-/* Constants if something reads them or the model's file has a name for them. */
+/* Constants if something reads them, is a cast of them, or the model's file has a name for them. */
 bool *graph_sources(const Graph *g, Arena *a)
 {
     uint32_t *uses = graph_uses(g, a);
@@ -135,6 +137,9 @@ bool *graph_sources(const Graph *g, Arena *a)
     for (uint32_t i = 1; i < g->nvals; i++)
         source[i] = g->vals[i].kind != VAL_TEMP &&
                     (g->vals[i].kind != VAL_CONST || uses[i] || g->vals[i].in_model);
+    for (uint32_t i = 1; i < g->nvals; i++)
+        source[g->vals[i].cast_of.i] |= source[i];
+    source[0] = false;
     return source;
 }
 
@@ -145,7 +150,7 @@ void graph_print(const Graph *g, FILE *f)
     fputs("graph {\n", f);
     for (uint32_t i = 1; i < g->nvals; i++)
         if (source[i])
-            print_source(&g->vals[i], f);
+            print_source(g, &g->vals[i], f);
     for (uint32_t k = 0; k < g->norder; k++)
         print_node(g, &g->nodes[g->order[k].i], f);
     for (uint32_t i = 0; i < g->nupdate; i++)

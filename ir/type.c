@@ -216,6 +216,24 @@ void tensor_set_f(Tensor *t, int64_t i, double v)
     }
 }
 
+void tensor_cast(const Tensor *from, Tensor *to)
+{
+    int64_t n = type_count(&to->type);
+    DType dt = to->type.dt;
+    uint16_t *half = from->type.dt == DT_F32 && dtype_is_half(dt) ? to->data : NULL;
+    if (dt == from->type.dt) {
+        memcpy(to->data, from->data, (size_t)type_bytes(&to->type));
+        return;
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        if (half)
+            half[i] = dt == DT_BF16 ? f32_to_bf16(load_float(from->data, i))
+                                    : f32_to_f16(load_float(from->data, i));
+        else
+            tensor_set_f(to, i, tensor_f(from, i));
+}
+
 void tensor_set_i(Tensor *t, int64_t i, int64_t v)
 {
     switch (t->type.dt) {

@@ -62,6 +62,19 @@ static bool verify_overwrites(const Graph *g, Arena *a, Diag *d)
     return true;
 }
 
+/* What is loaded as a cast of another source. */
+static bool verify_source(const Graph *g, Val v, const bool *updated, Diag *d)
+{
+    Val of = g->vals[v.i].cast_of;
+    const Value *to = &g->vals[v.i], *from = &g->vals[of.i];
+    bool frozen = !updated[v.i] && !updated[of.i] && (to->kind == VAL_PARAM || to->kind == VAL_CONST) &&
+                  (from->kind == VAL_PARAM || from->kind == VAL_CONST);
+    return !of.i ||
+           (frozen && !from->cast_of.i && type_same_shape(&to->type, &from->type) &&
+            dtype_is_float(to->type.dt) && dtype_is_float(from->type.dt)) ||
+           fail(d, "%%%s cannot be a cast of %%%s", name_of(g, v), name_of(g, of));
+}
+
 static bool verify_split(const Graph *g, const Node *n, Diag *d)
 {
     SplitAxis axis;
@@ -111,6 +124,8 @@ bool graph_verify(const Graph *g, Diag *d)
              (!updated[state.i] || fail(d, "%%%s is updated twice", name_of(g, state)));
         updated[state.i] = true;
     }
+    for (uint32_t i = 1; i < g->nvals && ok; i++)
+        ok = verify_source(g, (Val){i}, updated, d);
     for (uint32_t i = 0; i < g->nout && ok; i++)
         if (!ready[g->out[i].i])
             ok = fail(d, "output %%%s is never computed", name_of(g, g->out[i]));

@@ -8,10 +8,8 @@
 static void widen_data(Graph *g, Value *v)
 {
     Tensor from = {v->type, (void *)(uintptr_t)v->data}, to = {type_with(v->type, DT_F64), NULL};
-    int64_t n = type_count(&v->type);
-    to.data = NEW(g->arena, double, n + 1);
-    for (int64_t i = 0; i < n; i++)
-        tensor_set_f(&to, i, tensor_f(&from, i));
+    to.data = NEW(g->arena, double, type_count(&v->type) + 1);
+    tensor_cast(&from, &to);
     v->data = to.data;
     v->file = NULL;
 }

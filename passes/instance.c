@@ -539,8 +539,9 @@ bool instance_make(Graph *g, StepInfo *info, bool any_bits, Arena *a, Instance *
         if (m.value_of[r.i] >= 0)
             in->inst.values[m.value_of[r.i]].keep_to_end = true;
     }
+    const bool *cast = graph_cast(g, a);
     for (uint32_t i = 1; i < nvals; i++) { /* every source that something reads */
-        bool state = g->vals[i].kind == VAL_PARAM || g->vals[i].kind == VAL_STATE;
+        bool state = (g->vals[i].kind == VAL_PARAM && !cast[i]) || g->vals[i].kind == VAL_STATE;
         if (is_source(g, (Val){i}) && (m.nreaders[i] || state) && g->vals[i].space == SPACE_DEVICE)
             in->inst.persistent += align_up(type_bytes(&g->vals[i].type), info->align);
     }

@@ -170,6 +170,7 @@ bool pass_autodiff(Graph *g, PassCtx *cx);
 bool pass_optimize(Graph *g, PassCtx *cx);
 bool pass_simplify(Graph *g, PassCtx *cx);
 bool pass_fuse(Graph *g, PassCtx *cx);
+bool pass_narrow(Graph *g, PassCtx *cx);
 bool pass_stack(Graph *g, PassCtx *cx);
 bool pass_head(Graph *g, PassCtx *cx);
 bool pass_epilogue(Graph *g, PassCtx *cx);

@@ -38,6 +38,7 @@ static Val *find_params(const Graph *g, const StepInfo *info, Arena *a)
 
 const char *value_scope(const Graph *g, Val v, Arena *a)
 {
+    v = g->vals[v.i].cast_of.i ? g->vals[v.i].cast_of : v;
     const Node *n = v.i ? graph_def(g, v) : NULL;
     const char *name = n ? n->name : v.i ? g->vals[v.i].name : NULL;
     return name ? module_path(name, true, a) : "";

@@ -24,6 +24,7 @@ const Pass pipeline[] = {
     {"panels", "a matrix that many small products read, such as a recurrent weight, packed once for them",
      pass_panels},
     {"fuse", "group pointwise and row operators into kernels", pass_fuse},
+    {"narrow", "frozen weights that are read in 16 bits alone are held in 16 bits", pass_narrow},
     {"cost", "seconds and workspace of every kernel, measured or by roofline", pass_cost},
     {"remat", "order and recompute until the budget holds", pass_remat},
     {"plan", "an offset in one arena for every byte", pass_plan},

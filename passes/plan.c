@@ -44,11 +44,12 @@ static const Type *copy_type(const Place *pl, uint32_t v)
 static int64_t place_sources(Place *pl, Space space)
 {
     const Graph *g = pl->s->g;
+    const bool *cast = graph_cast(g, pl->tmp);
     int64_t at = 0;
     static const ValKind order[] = {VAL_PARAM, VAL_STATE, VAL_INPUT, VAL_CONST};
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
         for (uint32_t v = 1; v < g->nvals; v++) {
-            bool keeps = g->vals[v].kind == VAL_PARAM || g->vals[v].kind == VAL_STATE;
+            bool keeps = (g->vals[v].kind == VAL_PARAM && !cast[v]) || g->vals[v].kind == VAL_STATE;
             if (g->vals[v].kind != order[k] || g->vals[v].space != space || (pl->life[v].last < 0 && !keeps))
                 continue;
             pl->offset[v] = at;

@@ -12,8 +12,7 @@ struct Executor {
     void *on; /* the device's own */
     const Plan *plan;
     char *map[SPACES]; /* NULL: the host has copies */
-    void **copy; /* per value, made when it is asked for */
-    uint32_t ncopy;
+    void **copy; /* per value, made when it is asked for, or what replaces one without memory */
     Val loss;              /* of what is in flight */
     double start, seconds; /* where runs end before they return */
 };
@@ -57,26 +56,40 @@ Tensor exec_tensor(const Executor *x, Val v)
 {
     Tensor t = {*val_type(x->plan->g, v), NULL};
     int64_t at = place(x, v);
-    if (at < 0)
-        return t;
-    if (!is_mapped(x) && !x->copy[v.i])
+    if (at >= 0 && !is_mapped(x) && !x->copy[v.i])
         x->copy[v.i] = mem_new((size_t)type_bytes(&t.type) + 1, 1);
-    t.data = is_mapped(x) ? x->map[val_space(x->plan->g, v)] + at : x->copy[v.i];
+    t.data = at >= 0 && is_mapped(x) ? x->map[val_space(x->plan->g, v)] + at : x->copy[v.i];
     return t;
 }
 
 bool exec_write(Executor *x, Val v, Diag *d)
 {
-    Tensor t = is_mapped(x) ? (Tensor){0} : exec_tensor(x, v);
+    Tensor t = is_mapped(x) || place(x, v) < 0 ? (Tensor){0} : exec_tensor(x, v);
     return !t.data ||
            x->ops->write(x->on, val_space(x->plan->g, v), place(x, v), t.data, type_bytes(&t.type), d);
 }
 
 bool exec_read(Executor *x, Val v, Diag *d)
 {
-    Tensor t = is_mapped(x) ? (Tensor){0} : exec_tensor(x, v);
+    Tensor t = is_mapped(x) || place(x, v) < 0 ? (Tensor){0} : exec_tensor(x, v);
     return !t.data ||
            x->ops->read(x->on, val_space(x->plan->g, v), place(x, v), t.data, type_bytes(&t.type), d);
+}
+
+bool exec_replace(Executor *x, Val v, const void *from, Diag *d)
+{
+    const Graph *g = x->plan->g;
+    Tensor given = {*val_type(g, v), (void *)(uintptr_t)from};
+    if (place(x, v) < 0 && !x->copy[v.i])
+        x->copy[v.i] = mem_new((size_t)type_bytes(&given.type) + 1, 1);
+    for (uint32_t i = 1; i < g->nvals; i++)
+        if (i == v.i || g->vals[i].cast_of.i == v.i) {
+            Tensor to = exec_tensor(x, (Val){i});
+            if (to.data)
+                tensor_cast(&given, &to);
+            TRY(exec_write(x, (Val){i}, d));
+        }
+    return true;
 }
 
 static void drop_copy(Executor *x, Val v)
@@ -109,8 +122,7 @@ Executor *exec_open(const Plan *p, const ExecOptions *opt, Diag *d)
     x->on = x->ops->open(p, opt, d);
     for (Space s = 0; s < SPACES && x->on && x->ops->map; s++)
         x->map[s] = x->ops->map(x->on, s);
-    x->ncopy = is_mapped(x) ? 0 : p->g->nvals;
-    x->copy = mem_new(x->ncopy + 1, sizeof *x->copy);
+    x->copy = mem_new(p->g->nvals, sizeof *x->copy);
     if (x->on && load_values(x, opt, d))
         return x;
     exec_close(x);
@@ -121,7 +133,7 @@ void exec_close(Executor *x)
 {
     if (!x)
         return;
-    for (uint32_t v = 0; v < x->ncopy; v++)
+    for (uint32_t v = 0; v < x->plan->g->nvals; v++)
         free(x->copy[v]);
     free(x->copy);
     if (x->on)

@@ -1,8 +1,10 @@
-/* initial.c -- values before the first step: bytes of the model, zeros, or drawn by --init.
- */
+/* initial.c -- values before the first step: bytes of the model, or a cast of them, zeros, or drawn by
+ * --init. */
 #include "runtime_int.h"
 #include "../ir/attrs.h"
 #include "../ir/file.h"
+#include "../ir/mem.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* Bytes in a file; the mapping is private to this call. */
@@ -28,7 +30,7 @@ static bool matmul_input_first(const MatmulAttrs *at, int operand)
  * that reads the parameter, directly or moved, decides. */
 static bool input_first(const Graph *g, Val param)
 {
-    Val v = param;
+    Val v = graph_loaded(g, param);
     bool swapped = false, by_rows = false; /* panels of a matrix that is read by rows (passes/panels.c) */
     for (uint32_t i = 0; i < g->norder; i++) {
         const Node *n = &g->nodes[g->order[i].i];
@@ -55,10 +57,24 @@ static bool input_first(const Graph *g, Val param)
     return false;
 }
 
+static bool cast_value(const Graph *g, Val of, const ExecOptions *opt, Tensor *out, Diag *d)
+{
+    Tensor from = graph_tensor(g, of);
+    void *room = from.data ? NULL : mem_new((size_t)type_bytes(&from.type) + 1, 1);
+    from.data = room ? room : from.data;
+    bool ok = !room || initial_value(g, of, opt, &from, d);
+    if (ok)
+        tensor_cast(&from, out);
+    free(room);
+    return ok;
+}
+
 bool initial_value(const Graph *g, Val v, const ExecOptions *opt, Tensor *out, Diag *d)
 {
     const Value *val = &g->vals[v.i];
     size_t bytes = (size_t)type_bytes(&val->type);
+    if (val->cast_of.i)
+        return cast_value(g, val->cast_of, opt, out, d);
     if (val->data) {
         if (bytes)
             memcpy(out->data, val->data, bytes);

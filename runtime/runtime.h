@@ -71,6 +71,9 @@ int exec_flight(const Executor *x);
  * device and comes from there by the two functions below, which do nothing where it is no copy. */
 Tensor exec_tensor(const Executor *x, Val v);
 bool exec_write(Executor *x, Val v, Diag *d);
+/* Other elements of a weight, and of what is loaded as a cast of it.  The host keeps those of one without
+ * memory. */
+bool exec_replace(Executor *x, Val v, const void *from, Diag *d);
 bool exec_read(Executor *x, Val v, Diag *d);
 const Plan *exec_plan(const Executor *x);
 

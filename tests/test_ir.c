@@ -61,6 +61,9 @@ START_TEST(verify_rejects)
         {"graph {\n input %x: f32[2]\n %y: f32[3] = relu %x\n}", "%y has the wrong type"},
         {"graph {\n state %s: f32[2]\n %y: f32[2] = relu %s\n %z: f32[2] = neg %s\n"
          " update %s = %y\n update %s = %z\n}", "%s is updated twice"},
+        {"graph {\n input %x: f32[2]\n param %h: f16[2] cast %x\n}", "%h cannot be a cast of %x"},
+        {"graph {\n param %w: f32[2]\n param %h: f16[3] cast %w\n}", "%h cannot be a cast of %w"},
+        {"graph {\n param %h: f16[3] cast %h\n}", "%h cannot be a cast of %h"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Arena a = {0};

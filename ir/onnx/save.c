@@ -127,8 +127,7 @@ static bool elements(Save *s, Target *t, const void **data, size_t *size)
     Tensor to = {type_with(from->type, dt), NULL};
     *size = (size_t)type_bytes(&to.type);
     *data = to.data = arena_alloc(&s->a, *size + 1, 1);
-    for (int64_t i = 0; i < type_count(&to.type); i++)
-        tensor_set_f(&to, i, tensor_f(from, i));
+    tensor_cast(from, &to);
     return true;
 }
 
