@@ -390,14 +390,11 @@ Results output_results(Job *j)
                  .gradients = results_of(j)};
     r.loss = j->info.loss.i || (j->in_schedule && g->nout && is_number(val_type(g, g->out[0])));
     uint32_t n = r.loss;
-    bool dropped = r.gradients - n < j->noutput;
     if (r.loss)
         r.name[0] = "loss";
     for (uint32_t i = 0; i < j->noutput && n < r.gradients; i++)
-        if (dropped && is_number(&j->output[i].type))
-            dropped = false;
-        else
-            r.name[n++] = j->output[i].name;
+        if (i + 1 != j->info.given)
+            r.name[n++] = j->output[i];
     for (; n < r.gradients; n++)
         r.name[n] = graph_model_name(g, g->out[n]);
     for (; n < g->nout; n++) {
@@ -408,7 +405,17 @@ Results output_results(Job *j)
     return r;
 }
 
-/* Gradients as the file has their parameters, and as modules do. */
+/* Is it the name of a gradient, or of a result before i? */
+static bool is_taken(const Results *r, uint32_t nresult, uint32_t i, const char *name)
+{
+    for (uint32_t k = 0; k < nresult; k++)
+        if ((k < i || k >= r->gradients) &&
+            (strcmp(r->name[k], name) == 0 || (r->module[k] && strcmp(r->module[k]->name, name) == 0)))
+            return true;
+    return false;
+}
+
+/* Gradients as the file has their parameters, and as modules do; what else is called so as output/NAME. */
 bool output_grads(Job *j)
 {
     const Graph *g = j->plan->g;
@@ -420,6 +427,8 @@ bool output_grads(Job *j)
     for (uint32_t i = 0; i < g->nout; i++) {
         TRY(exec_read(j->exec, g->out[i], &j->o->diag));
         Tensor t = exec_tensor(j->exec, g->out[i]);
+        while (i < r.gradients && is_taken(&r, g->nout, i, r.name[i]))
+            r.name[i] = arena_printf(&j->arena, "output/%s", r.name[i]);
         v[n++] = (NamedTensor){r.name[i], t};
         if (r.module[i])
             v[n++] = (NamedTensor){r.module[i]->name, tensor_transposed(&t, &j->arena)};
