@@ -4,6 +4,7 @@
 #include "command.h"
 #include "ir/file.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,31 @@ START_TEST(file_device)
     ck_assert(stat("/dev/full", &st) == 0 && S_ISCHR(st.st_mode));
     d = (Diag){0};
     ck_assert_msg(write_file("/dev/null", "x", &d), "%s", d.msg);
+}
+END_TEST
+
+/* Nor is what the process prints to: it goes on. */
+START_TEST(file_own_stream)
+{
+    Diag d = {0};
+    write_text("log", "old ");
+    fflush(stdout);
+    int log = open("log", O_WRONLY | O_APPEND), saved = dup(STDOUT_FILENO);
+    dup2(log, STDOUT_FILENO);
+    printf("printed ");
+    bool ok = file_try("/dev/stdout", &d) && write_file("/dev/stdout", "written ", &d) &&
+              write_file("log", "by name ", &d);
+    FILE *f = file_open_log("/dev/fd/1", false);
+    ok = ok && f && fputs("logged ", f) > 0 && fclose(f) == 0;
+    printf("printed");
+    fflush(stdout);
+    dup2(saved, STDOUT_FILENO);
+    ck_assert_msg(ok, "%s", d.msg);
+    char *text = read_text("log");
+    ck_assert_str_eq(text, "old printed written by name logged printed");
+    free(text);
+    close(log);
+    close(saved);
 }
 END_TEST
 
@@ -364,6 +390,7 @@ Suite *suite_file(void)
     tcase_add_test(c, file_replaces);
     tcase_add_test(c, file_refused);
     tcase_add_test(c, file_device);
+    tcase_add_test(c, file_own_stream);
     tcase_add_test(c, file_too_large);
     tcase_add_test(c, stale);
     tcase_add_test(c, folder_changes);
