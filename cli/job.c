@@ -211,8 +211,8 @@ bool job_open(Job *j)
     j->blame = NULL;
     if (rechosen > 0)
         remark(j, arena_printf(&j->arena,
-                               "%lld algorithms of products are others than the schedule's, with other bits: "
-                               "the library is another",
+                               "%lld algorithms or kernels are others than the schedule's, with other bits: "
+                               "the GPU, or its library, is another",
                                (long long)rechosen));
     files_loaded(j);
     return true;
