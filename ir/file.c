@@ -78,6 +78,11 @@ int file_rename(const char *from, const char *to, unsigned flags)
     return failed ? errno : 0;
 }
 
+int file_error_status(int error)
+{
+    return error == ENOSPC || error == EDQUOT || error == EIO ? EXIT_DEVICE : EXIT_BAD_INPUT;
+}
+
 int file_sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -179,7 +184,7 @@ bool file_create(NewFile *n, const char *path, Diag *d)
     if (!error)
         return true;
     file_abandon(n);
-    return fail(d, "%s: %s", path, strerror(error));
+    return fail_status(d, file_error_status(error), "%s: %s", path, strerror(error));
 }
 
 bool file_try(const char *path, Diag *d)

@@ -97,6 +97,7 @@ int file_rename(const char *from, const char *to, unsigned flags); /* as renamea
 int file_stream_error(FILE *f); /* of all that was written so far */
 int file_sync_folder(const char *path);
 int file_sync_parent(const char *path);
+int file_error_status(int error); /* EXIT_DEVICE: not the fault of who named the file */
 
 /* For tests: called before every change that others can see; the errno it returns is what the
  * change fails with, 0: it happens.  NULL: no faults. */

@@ -239,8 +239,11 @@ static int commit(NewFolder *n)
     int lock = error ? -1 : lock_folder(n->path);
     if (error)
         return error;
-    error = lock < 0 ? appear(n) : change_alone(n);
+    error = lock < 0 ? appear(n) : 0;
+    if (error == ENOTEMPTY || error == EEXIST) /* another process was faster */
+        lock = lock_folder(n->path);
     if (lock >= 0) {
+        error = change_alone(n);
         fsync(lock);
         close(lock);
     }
@@ -285,7 +288,7 @@ bool folder_create(NewFolder *n, const char *path, const char *const *name, Diag
     if (!error)
         return true;
     folder_abandon(n);
-    return fail(d, "%s: %s", path, strerror(error));
+    return fail_status(d, file_error_status(error), "%s: %s", path, strerror(error));
 }
 
 bool folder_file(NewFolder *n, const char *name, NewFile *f, Diag *d)

@@ -174,6 +174,21 @@ START_TEST(a_run_that_teaches_nothing_is_no_failure)
 }
 END_TEST
 
+/* A reader that is gone ends a run as any command, when all is written. */
+START_TEST(reader_is_gone)
+{
+    shell(format("{ '%s' " MLP "-o p --steps 3 --save w.safetensors 2>err; echo $? >status; } | true",
+                 ckc_binary));
+    char *status = read_text("status"), *err = read_text("err");
+    ck_assert_str_eq(status, "141\n");
+    ck_assert_str_eq(err, "");
+    ck_assert_int_eq(access("w.safetensors", R_OK), 0);
+    ck_assert_int_eq(access("p/step.ckp", R_OK), 0);
+    free(status);
+    free(err);
+}
+END_TEST
+
 START_TEST(full)
 {
     ck_assert_int_eq(ckc(MLP "-o p --quiet --instance i.dag"), 0);
@@ -288,6 +303,7 @@ Suite *suite_ends(void)
     tcase_add_test(c, interrupted_planning);
     tcase_add_test(c, paths_are_tried);
     tcase_add_test(c, a_run_that_teaches_nothing_is_no_failure);
+    tcase_add_test(c, reader_is_gone);
     tcase_add_test(c, full);
     tcase_add_test(c, json_of_a_failure);
     tcase_add_test(c, loss_not_finite);

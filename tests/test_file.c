@@ -382,6 +382,27 @@ START_TEST(folder_one_by_one)
 }
 END_TEST
 
+static int somebody_is_faster(const char *call)
+{
+    Diag d = {0};
+    (void)call;
+    file_fault = NULL;
+    ck_assert_msg(write_folder("p", "old", false, &d), "%s", d.msg);
+    return 0;
+}
+
+/* Of two processes that make a folder at once the later one finds it. */
+START_TEST(folder_appears_meanwhile)
+{
+    Diag d = {0};
+    file_fault = somebody_is_faster;
+    ck_assert_msg(write_folder("p", "new", true, &d), "%s", d.msg);
+    ck_assert_ptr_null(file_fault);
+    ck_assert_str_eq(state("p"), "new");
+    ck_assert_int_eq(files_here(), 1);
+}
+END_TEST
+
 Suite *suite_file(void)
 {
     Suite *s = suite_create("file");
@@ -394,6 +415,7 @@ Suite *suite_file(void)
     tcase_add_test(c, file_too_large);
     tcase_add_test(c, stale);
     tcase_add_test(c, folder_changes);
+    tcase_add_test(c, folder_appears_meanwhile);
     tcase_add_test(c, folder_refused);
     tcase_add_test(c, folder_killed);
     tcase_add_test(c, folder_fails);
