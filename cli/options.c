@@ -328,6 +328,8 @@ static bool set_option(Options *o, const Row *r, const char *arg)
     switch (r->kind) {
     case FLAG: *(bool *)at = true; return true;
     case TEXT:
+        if (!*arg)
+            return fail(&o->diag, "--%s: its value is empty", r->name);
         *(const char **)at = arg;
         return !r->names || parse_name(o, r->name, r->names, arg, &k);
     case CHOICE:

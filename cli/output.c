@@ -63,10 +63,45 @@ static const char *const file_name[NFILES + 1] = {
     "consts.bin",  "step.ckp", "kernels.c", "report.json",    "report.html", "kernels.cu",
     "weights.bin", "data.bin", "step.onnx", "step.onnx.data", "policy.py",   NULL};
 
+typedef struct {
+    const char *option, *path; /* NULL: it is not given */
+} Named;
+
+static bool same_place(Arena *a, const char *x, const char *y)
+{
+    if (!x || !y || file_is_stream(x))
+        return false;
+    char *to_x = real_path(a, x), *to_y = real_path(a, y);
+    bool same = to_x && to_y && strcmp(to_x, to_y) == 0;
+    free(to_x);
+    free(to_y);
+    return same;
+}
+
+/* No output takes the place of an input or of another one, but for weights that are saved where they were. */
+static bool check_apart(Job *j)
+{
+    Options *o = j->o;
+    enum { WEIGHTS_END = 2, INPUTS_END = 4, SAVE = 9, ALL = SAVE + sizeof o->save / sizeof *o->save };
+    Named f[ALL] = {{"the file", o->path},     {"--weights", o->weights},
+                    {"--data", o->data},       {"--val", o->val},
+                    {"--metrics", o->metrics}, {"--grads", o->grads},
+                    {"--plot", o->plot},       {"--trace", o->trace},
+                    {"--instance", o->step.instance}};
+    for (int i = 0; i < o->nsave; i++)
+        f[SAVE + i] = (Named){"--save", o->save[i]};
+    for (int i = INPUTS_END; i < ALL; i++)
+        for (int k = i < SAVE ? 0 : WEIGHTS_END; k < i; k++)
+            if (same_place(&j->arena, f[i].path, f[k].path))
+                return fail(&o->diag, "%s: is %s and %s: one would overwrite the other", f[i].path,
+                            f[k].option, f[i].option);
+    return true;
+}
+
 bool output_check(Job *j)
 {
     Options *o = j->o;
-    TRY(training_check(j));
+    TRY(check_apart(j) && training_check(j));
     if (!j->in_schedule)
         TRY(folder_try(folder_of(j), file_name, &o->diag));
     for (int i = 0; i < o->nsave; i++)

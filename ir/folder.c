@@ -98,12 +98,14 @@ static int bring(const char *from, const char *to, const char *const *name, bool
     for (; *name; name++) {
         if (join(old, from, *name, "") || join(new, to, *name, ARRIVED))
             return ENAMETOOLONG;
+        if (!has(from, *name))
+            continue;
         int error = make_link(old, new);
-        if (error && error != ENOENT) { /* no links here */
+        if (error) { /* no links here */
             *linked = false;
             error = file_rename(old, new, 0);
         }
-        if (error && error != ENOENT)
+        if (error)
             return error;
     }
     return 0;

@@ -269,6 +269,8 @@ START_TEST(folder_changes)
     ck_assert_int_eq(stat("p", &after), 0);
     ck_assert_uint_eq(before.st_ino, after.st_ino);
     clean_and_all_there();
+    ck_assert(!write_folder("/proc", "new", true, &d)); /* where there are neither links nor names */
+    d = (Diag){0};
     ck_assert_int_eq(chdir("p"), 0);
     ck_assert_msg(write_folder(".", "old", false, &d), "%s", d.msg);
     ck_assert_str_eq(state("."), "old");
