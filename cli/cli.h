@@ -183,11 +183,6 @@ void completion_print(FILE *f, const char *shell);
 
 /* ---- job.c: from a model to a plan that runs ------------------------------------------------ */
 
-typedef struct {
-    const char *name;
-    Type type;
-} JobOutput;
-
 /* A file that a schedule refers to. */
 typedef struct {
     const char *name; /* in the schedule */
@@ -238,7 +233,7 @@ typedef struct Job {
     int64_t *val_step;
     uint32_t nval, cval_loss, cval_step;
     const char *folder; /* written */
-    JobOutput *output; /* of the model */
+    const char **output; /* of the model */
     uint32_t noutput;
     char **remark;     /* of the passes */
     uint32_t nremark, cremark;

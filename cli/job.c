@@ -72,9 +72,9 @@ static void remember_outputs(Job *j)
 {
     const Graph *g = &j->graph;
     j->noutput = g->nout;
-    j->output = NEW(&j->arena, JobOutput, g->nout + 1);
+    j->output = NEW(&j->arena, const char *, g->nout + 1);
     for (uint32_t i = 0; i < g->nout; i++)
-        j->output[i] = (JobOutput){g->vals[g->out[i].i].name, *val_type(g, g->out[i])};
+        j->output[i] = g->vals[g->out[i].i].name;
 }
 
 /* Some passes of the pipeline, or all but some. */
@@ -211,8 +211,8 @@ bool job_open(Job *j)
     j->blame = NULL;
     if (rechosen > 0)
         remark(j, arena_printf(&j->arena,
-                               "%lld algorithms of products are others than the schedule's, with other bits: "
-                               "the library is another",
+                               "%lld algorithms or kernels are others than the schedule's, with other bits: "
+                               "the GPU, or its library, is another",
                                (long long)rechosen));
     files_loaded(j);
     return true;

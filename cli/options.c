@@ -203,7 +203,8 @@ const Row option_rows[] = {
     IS(RUN, "check", 0, check, "Fill dead memory with NaNs: shows a plan that frees too early"),
     IS(OUTPUT, "memory", 0, memory, "Print memory by layer, and what holds the peak"),
     IS(RUN | LIBRARY, "rechoose", 0, rechoose,
-       "Where a schedule is pinned to algorithms of a library that is here in another version: take others"),
+       "Where a schedule is pinned to algorithms or kernels that this GPU or its library does not have: take "
+       "others"),
     IS(RUN, "profile", 0, profile, "Time every step of the plan; the slowest are listed"),
 
     TITLED("Comparison:"),
@@ -327,6 +328,8 @@ static bool set_option(Options *o, const Row *r, const char *arg)
     switch (r->kind) {
     case FLAG: *(bool *)at = true; return true;
     case TEXT:
+        if (!*arg)
+            return fail(&o->diag, "--%s: its value is empty", r->name);
         *(const char **)at = arg;
         return !r->names || parse_name(o, r->name, r->names, arg, &k);
     case CHOICE:

@@ -63,10 +63,45 @@ static const char *const file_name[NFILES + 1] = {
     "consts.bin",  "step.ckp", "kernels.c", "report.json",    "report.html", "kernels.cu",
     "weights.bin", "data.bin", "step.onnx", "step.onnx.data", "policy.py",   NULL};
 
+typedef struct {
+    const char *option, *path; /* NULL: it is not given */
+} Named;
+
+static bool same_place(Arena *a, const char *x, const char *y)
+{
+    if (!x || !y || file_is_stream(x))
+        return false;
+    char *to_x = real_path(a, x), *to_y = real_path(a, y);
+    bool same = to_x && to_y && strcmp(to_x, to_y) == 0;
+    free(to_x);
+    free(to_y);
+    return same;
+}
+
+/* No output takes the place of an input or of another one, but for weights that are saved where they were. */
+static bool check_apart(Job *j)
+{
+    Options *o = j->o;
+    enum { WEIGHTS_END = 2, INPUTS_END = 4, SAVE = 9, ALL = SAVE + sizeof o->save / sizeof *o->save };
+    Named f[ALL] = {{"the file", o->path},     {"--weights", o->weights},
+                    {"--data", o->data},       {"--val", o->val},
+                    {"--metrics", o->metrics}, {"--grads", o->grads},
+                    {"--plot", o->plot},       {"--trace", o->trace},
+                    {"--instance", o->step.instance}};
+    for (int i = 0; i < o->nsave; i++)
+        f[SAVE + i] = (Named){"--save", o->save[i]};
+    for (int i = INPUTS_END; i < ALL; i++)
+        for (int k = i < SAVE ? 0 : WEIGHTS_END; k < i; k++)
+            if (same_place(&j->arena, f[i].path, f[k].path))
+                return fail(&o->diag, "%s: is %s and %s: one would overwrite the other", f[i].path,
+                            f[k].option, f[i].option);
+    return true;
+}
+
 bool output_check(Job *j)
 {
     Options *o = j->o;
-    TRY(training_check(j));
+    TRY(check_apart(j) && training_check(j));
     if (!j->in_schedule)
         TRY(folder_try(folder_of(j), file_name, &o->diag));
     for (int i = 0; i < o->nsave; i++)
@@ -391,14 +426,11 @@ Results output_results(Job *j)
                  .gradients = results_of(j)};
     r.loss = j->info.loss.i || (j->in_schedule && g->nout && is_number(val_type(g, g->out[0])));
     uint32_t n = r.loss;
-    bool dropped = r.gradients - n < j->noutput;
     if (r.loss)
         r.name[0] = "loss";
     for (uint32_t i = 0; i < j->noutput && n < r.gradients; i++)
-        if (dropped && is_number(&j->output[i].type))
-            dropped = false;
-        else
-            r.name[n++] = j->output[i].name;
+        if (i + 1 != j->info.given)
+            r.name[n++] = j->output[i];
     for (; n < r.gradients; n++)
         r.name[n] = graph_model_name(g, g->out[n]);
     for (; n < g->nout; n++) {
@@ -409,7 +441,17 @@ Results output_results(Job *j)
     return r;
 }
 
-/* Gradients as the file has their parameters, and as modules do. */
+/* Is it the name of a gradient, or of a result before i? */
+static bool is_taken(const Results *r, uint32_t nresult, uint32_t i, const char *name)
+{
+    for (uint32_t k = 0; k < nresult; k++)
+        if ((k < i || k >= r->gradients) &&
+            (strcmp(r->name[k], name) == 0 || (r->module[k] && strcmp(r->module[k]->name, name) == 0)))
+            return true;
+    return false;
+}
+
+/* Gradients as the file has their parameters, and as modules do; what else is called so as output/NAME. */
 bool output_grads(Job *j)
 {
     const Graph *g = j->plan->g;
@@ -421,6 +463,8 @@ bool output_grads(Job *j)
     for (uint32_t i = 0; i < g->nout; i++) {
         TRY(exec_read(j->exec, g->out[i], &j->o->diag));
         Tensor t = exec_tensor(j->exec, g->out[i]);
+        while (i < r.gradients && is_taken(&r, g->nout, i, r.name[i]))
+            r.name[i] = arena_printf(&j->arena, "output/%s", r.name[i]);
         v[n++] = (NamedTensor){r.name[i], t};
         if (r.module[i])
             v[n++] = (NamedTensor){r.module[i]->name, tensor_transposed(&t, &j->arena)};

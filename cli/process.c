@@ -14,6 +14,7 @@
 
 volatile sig_atomic_t signal_caught;
 static volatile sig_atomic_t deferred;
+static void (*on_pipe)(int) = SIG_IGN; /* what SIGPIPE did before a run */
 static pthread_t main_thread;
 
 static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
@@ -56,8 +57,9 @@ static void on_signal(int sig)
 
 void signals_defer(void)
 {
+    if (!deferred) /* a reader that is gone is no reason to lose what was trained */
+        on_pipe = signal(SIGPIPE, SIG_IGN);
     deferred = true;
-    signal(SIGPIPE, SIG_IGN); /* a reader that is gone is no reason to lose what was trained */
 }
 
 static void catch_signals(void)
@@ -88,6 +90,10 @@ static void close_output(void)
     int error = file_stream_error(stdout);
     if (!error)
         return;
+    if (error == EPIPE) { /* now it may end us */
+        signal(SIGPIPE, on_pipe);
+        raise(SIGPIPE);
+    }
     fprintf(stderr, "ckc: standard output: %s\n", strerror(error));
     _exit(EXIT_DEVICE);
 }

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -110,9 +111,16 @@ void progress_print(const char *fmt, ...)
     pthread_mutex_unlock(&line.lock);
 }
 
+/* A line can be written again there. */
+static bool is_terminal(void)
+{
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && (!term || strcmp(term, "dumb") != 0);
+}
+
 Progress progress_begin(bool quiet)
 {
-    if (quiet || !isatty(STDERR_FILENO))
+    if (quiet || !is_terminal())
         return (Progress){0};
     if (!line.runs) {
         line.stop = false;

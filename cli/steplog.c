@@ -4,6 +4,7 @@
  * Metrics are JSON objects, one on a line, flushed at once.  A run that goes on from a checkpoint keeps the
  * lines up to it: those behind it it writes again. */
 #include "cli.h"
+#include "ir/file.h"
 #include "ir/mem.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -80,9 +81,9 @@ static bool open_metrics(StepLog *l, int64_t first)
     Diag *d = &l->j->o->diag;
     if (!o->metrics)
         return true;
-    if (first > 0)
+    if (first > 0 && !file_is_stream(o->metrics))
         TRY(keep_lines(o->metrics, first, d));
-    l->metrics = fopen(o->metrics, first > 0 ? "ae" : "we");
+    l->metrics = file_open_log(o->metrics, first > 0);
     return l->metrics || fail(d, "%s: %s", o->metrics, strerror(errno));
 }
 

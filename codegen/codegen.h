@@ -101,8 +101,9 @@ extern const char cuda_small_tiles[];  /* "small_tiles" */
 bool kernel_cuda_has_wgmma(const Kernel *k);
 /* Is it attention whose tiles do not fit so many bytes? */
 bool kernel_cuda_wants_small_tiles(const Kernel *k, int64_t shared);
-/* As steps' choices have it, in place of kernels that are there; wgmma: the GPU has them. */
-void cuda_choose_texts(Launches *l, const uint32_t *first, const Plan *p, bool wgmma);
+/* As steps' choices have it, in place of kernels that are there; wgmma: the GPU has them.  What does not fit
+ * `shared` bytes has small tiles without being asked: how many kernels. */
+int64_t cuda_choose_texts(Launches *l, const uint32_t *first, const Plan *p, bool wgmma, int64_t shared);
 
 /* cuda_batch.c: launches of a Program that are calls of one kernel, as one. */
 typedef struct {

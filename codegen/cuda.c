@@ -426,22 +426,26 @@ bool kernel_cuda_wants_small_tiles(const Kernel *k, int64_t shared)
     return wants;
 }
 
-void cuda_choose_texts(Launches *l, const uint32_t *first, const Plan *p, bool wgmma)
+int64_t cuda_choose_texts(Launches *l, const uint32_t *first, const Plan *p, bool wgmma, int64_t shared)
 {
+    int64_t smaller = 0;
     for (uint32_t s = 0; s < p->nstep; s++)
-        for (uint32_t i = first[s]; i < first[s + 1] && p->step[s].choice; i++) {
+        for (uint32_t i = first[s]; i < first[s + 1]; i++) {
             const Kernel **k = &l->kernel[l->launch[i].kernel];
-            const char *choice = p->step[s].choice;
+            const char *choice = p->step[s].choice ? p->step[s].choice : "";
             bool copies = l->launch[i].copy, small = !copies && strcmp(choice, cuda_small_tiles) == 0;
             bool groups = !copies && wgmma && strcmp(choice, cuda_wgmma) == 0 && kernel_cuda_has_wgmma(*k);
-            if (!small && !groups)
+            bool large = !copies && !small && !groups && kernel_cuda_wants_small_tiles(*k, shared);
+            if (!small && !groups && !large)
                 continue;
             Kernel *chosen = NEW(l->arena, Kernel, 1);
             *chosen = **k;
             chosen->wgmma = groups;
-            chosen->small_tiles = small;
+            chosen->small_tiles = small || large;
             *k = chosen;
+            smaller += large;
         }
+    return smaller;
 }
 
 static void prelude(FILE *f, bool gather, bool tensor, bool wgmma)

@@ -303,7 +303,7 @@ bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d)
         return fail_status(d, EXIT_UNSUPPORTED, "CUDA: copies to the host's memory are not printed");
     bool ok = program_make(&e.program, p, &e.a, d);
     if (ok)
-        cuda_choose_texts(&e.program.l, e.program.first, p, true);
+        cuda_choose_texts(&e.program.l, e.program.first, p, true, INT64_MAX);
     ok = ok && print_texts(&e);
     if (ok) {
         text_prelude(f, prelude_host);

@@ -78,6 +78,11 @@ int file_rename(const char *from, const char *to, unsigned flags)
     return failed ? errno : 0;
 }
 
+int file_error_status(int error)
+{
+    return error == ENOSPC || error == EDQUOT || error == EIO ? EXIT_DEVICE : EXIT_BAD_INPUT;
+}
+
 int file_sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -93,6 +98,51 @@ int file_sync_parent(const char *path)
     int error = file_sync_folder(dirname(copy));
     free(copy);
     return error;
+}
+
+/* What this process prints to, under whatever name; NULL: another file. */
+static FILE *own_stream(const struct stat *st)
+{
+    FILE *const own[] = {stdout, stderr};
+    for (int i = 0; i < 2; i++) {
+        struct stat s;
+        if (fstat(fileno(own[i]), &s) == 0 && s.st_ino == st->st_ino && s.st_dev == st->st_dev)
+            return own[i];
+    }
+    return NULL;
+}
+
+static bool is_stream(const struct stat *st)
+{
+    return !S_ISDIR(st->st_mode) && (!S_ISREG(st->st_mode) || own_stream(st));
+}
+
+bool file_is_stream(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && is_stream(&st);
+}
+
+/* Ours goes on behind what was printed, as it was opened. */
+static int open_stream(const char *path, const struct stat *st)
+{
+    FILE *own = own_stream(st);
+    if (!own)
+        return open(path, O_WRONLY | O_CLOEXEC);
+    fflush(own);
+    return fcntl(fileno(own), F_DUPFD_CLOEXEC, 0);
+}
+
+FILE *file_open_log(const char *path, bool goes_on)
+{
+    struct stat st;
+    bool stream = stat(path, &st) == 0 && is_stream(&st);
+    int fd = stream ? open_stream(path, &st)
+                    : open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (goes_on ? O_APPEND : O_TRUNC), 0666);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    if (fd >= 0 && !f)
+        close(fd);
+    return f;
 }
 
 /* Beside a regular file, or where there is none yet. */
@@ -115,11 +165,11 @@ static int create(NewFile *n)
         return errno;
     if (exists && S_ISDIR(st.st_mode))
         return EISDIR;
-    int error = !exists || S_ISREG(st.st_mode) ? create_beside(n) : 0;
+    bool stream = exists && is_stream(&st);
+    int error = stream ? 0 : create_beside(n);
     if (error)
         return error;
-    int fd = n->temp.path ? fcntl(n->temp.lock, F_DUPFD_CLOEXEC, 0)
-                          : open(n->path, O_WRONLY | O_CLOEXEC);
+    int fd = stream ? open_stream(n->path, &st) : fcntl(n->temp.lock, F_DUPFD_CLOEXEC, 0);
     n->f = fd < 0 ? NULL : fdopen(fd, "wb");
     error = n->f ? 0 : errno;
     if (error && fd >= 0)
@@ -134,14 +184,13 @@ bool file_create(NewFile *n, const char *path, Diag *d)
     if (!error)
         return true;
     file_abandon(n);
-    return fail(d, "%s: %s", path, strerror(error));
+    return fail_status(d, file_error_status(error), "%s: %s", path, strerror(error));
 }
 
 bool file_try(const char *path, Diag *d)
 {
-    struct stat st;
     NewFile n;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) /* opening is seen */
+    if (file_is_stream(path)) /* opening is seen */
         return access(path, W_OK) == 0 || fail(d, "%s: %s", path, strerror(errno));
     TRY(file_create(&n, path, d));
     file_abandon(&n);

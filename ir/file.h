@@ -49,8 +49,8 @@ void temp_remove_all(void);
 
 /* A file under construction.  Errors are remembered: write freely and look at the result of
  * file_commit(), which syncs and renames, or removes what was written.  Readers see the old file
- * or the new one, never a part.  A symbolic link is followed; what is no regular file (a device,
- * a pipe) is written directly. */
+ * or the new one, never a part.  A symbolic link is followed; a stream (a device, a pipe, what
+ * this process prints to) is written directly. */
 typedef struct {
     FILE *f;
     char *path;  /* in messages; owned */
@@ -67,6 +67,10 @@ bool file_commit(NewFile *n, Diag *d);        /* d->status is EXIT_DEVICE on fai
 void file_abandon(NewFile *n); /* after a failure elsewhere: nothing is left behind */
 /* Could a file be made there?  By making one beside it, so that nothing changes. */
 bool file_try(const char *path, Diag *d);
+/* Is `path` a stream? */
+bool file_is_stream(const char *path);
+/* To write bit by bit: a stream, or a file, which begins anew or `goes_on`.  NULL: errno says why. */
+FILE *file_open_log(const char *path, bool goes_on);
 
 /* ---- folder.c: files of one folder that change together ------------------ */
 
@@ -93,6 +97,7 @@ int file_rename(const char *from, const char *to, unsigned flags); /* as renamea
 int file_stream_error(FILE *f); /* of all that was written so far */
 int file_sync_folder(const char *path);
 int file_sync_parent(const char *path);
+int file_error_status(int error); /* EXIT_DEVICE: not the fault of who named the file */
 
 /* For tests: called before every change that others can see; the errno it returns is what the
  * change fails with, 0: it happens.  NULL: no faults. */

@@ -98,12 +98,14 @@ static int bring(const char *from, const char *to, const char *const *name, bool
     for (; *name; name++) {
         if (join(old, from, *name, "") || join(new, to, *name, ARRIVED))
             return ENAMETOOLONG;
+        if (!has(from, *name))
+            continue;
         int error = make_link(old, new);
-        if (error && error != ENOENT) { /* no links here */
+        if (error) { /* no links here */
             *linked = false;
             error = file_rename(old, new, 0);
         }
-        if (error && error != ENOENT)
+        if (error)
             return error;
     }
     return 0;
@@ -239,8 +241,11 @@ static int commit(NewFolder *n)
     int lock = error ? -1 : lock_folder(n->path);
     if (error)
         return error;
-    error = lock < 0 ? appear(n) : change_alone(n);
+    error = lock < 0 ? appear(n) : 0;
+    if (error == ENOTEMPTY || error == EEXIST) /* another process was faster */
+        lock = lock_folder(n->path);
     if (lock >= 0) {
+        error = change_alone(n);
         fsync(lock);
         close(lock);
     }
@@ -285,7 +290,7 @@ bool folder_create(NewFolder *n, const char *path, const char *const *name, Diag
     if (!error)
         return true;
     folder_abandon(n);
-    return fail(d, "%s: %s", path, strerror(error));
+    return fail_status(d, file_error_status(error), "%s: %s", path, strerror(error));
 }
 
 bool folder_file(NewFolder *n, const char *name, NewFile *f, Diag *d)

@@ -49,7 +49,7 @@ typedef struct {
     int nhide;
     double least;         /* what is added is no less; -inf: no limit */
     bool within, outside; /* is a part of the bias within what is replaced, or outside? */
-    Val guarded; /* a row of which this is -inf gives 0; to be found among what is added */
+    Val guarded; /* a row of which this is -inf, or a constant set, gives 0; to be found in what is added */
     bool cut;    /* the last column of the weights, a sink's, is cut off */
     AttentionAttrs at;
 } Form;

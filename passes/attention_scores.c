@@ -236,6 +236,25 @@ typedef struct {
 
 static bool walk(Walk *w, Val v, int depth);
 
+/* Is v what guards the rows, or are those guarded of which all is -inf in v? */
+static bool is_guard(const Graph *g, Val guarded, Val v)
+{
+    if (v.i == guarded.i || !guarded.i || !graph_is_const(g, v) || !graph_is_const(g, guarded))
+        return v.i == guarded.i;
+    Tensor t = graph_tensor(g, v), row = graph_tensor(g, guarded);
+    Type rows = t.type;
+    int64_t cols = rows.rank ? rows.dim[rows.rank - 1] : 1;
+    rows.dim[rows.rank ? rows.rank - 1 : 0] = 1;
+    bool same = row.type.dt == DT_BOOL && type_same_shape(&row.type, &rows);
+    for (int64_t r = 0; same && r < type_count(&rows); r++) {
+        bool unseen = true;
+        for (int64_t c = 0; c < cols; c++)
+            unseen &= tensor_f(&t, r * cols + c) == -INFINITY;
+        same = unseen == (tensor_f(&row, r) != 0);
+    }
+    return same;
+}
+
 /* One operand is the scores, the other is added or subtracted. */
 static bool walk_add(Walk *w, const Node *n, int depth)
 {
@@ -244,7 +263,7 @@ static bool walk_add(Walk *w, const Node *n, int depth)
     for (int i = 0; i < (n->op == OP_sub ? 1 : 2); i++) {
         Form keep = *w->f;
         double outer = w->outer;
-        if (n->in[1 - i].i == w->f->guarded.i)
+        if (is_guard(g, w->f->guarded, n->in[1 - i]))
             w->f->guarded = none();
         Val added = n->op == OP_sub ? build1(g, OP_neg, n->in[1]) : n->in[1 - i];
         if (type_same_shape(val_type(g, n->in[i]), level) && graph_def(g, n->in[i]) &&
@@ -459,7 +478,8 @@ static Val without_sink(Rewrite *rw, Form *f, Val v)
     return n->in[0];
 }
 
-/* where(isnan(p), 0, p), or where(isinf(max(m)), 0, p) with an m that is added: p */
+/* where(isnan(p), 0, p), or where(isinf(max(m)), 0, p) with an m that is added: p.  Of a constant m the
+ * condition is one, too. */
 static Val behind_guard(const Rewrite *rw, Form *f, Val v)
 {
     double x;
@@ -476,6 +496,8 @@ static Val behind_guard(const Rewrite *rw, Form *f, Val v)
         f->at.guard = GUARD_NAN;
     else if (max && at->axes.n == 1 && at->axes.v[0] == val_type(rw->g, max->in[0])->rank - 1)
         f->guarded = max->in[0], f->at.guard = GUARD_UNSEEN;
+    else if (graph_is_const(rw->g, n->in[0]))
+        f->guarded = n->in[0], f->at.guard = GUARD_UNSEEN;
     else
         return none();
     return n->in[2];

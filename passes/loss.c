@@ -23,31 +23,26 @@ static bool is_scalar_float(const Graph *g, Val v)
 }
 
 /* The output the loss is, or is computed from. */
-static bool choose_output(Graph *g, PassCtx *cx, Val *out)
+static bool choose_output(Graph *g, PassCtx *cx, uint32_t *out)
 {
     const char *want = cx->opt->loss_output;
-    Val only = {0};
     uint32_t floats = 0;
     for (uint32_t i = 0; i < g->nout; i++) {
         Val v = g->out[i];
-        if (want && strcmp(g->vals[v.i].name, want) == 0) {
-            *out = v;
+        bool found = want ? strcmp(g->vals[v.i].name, want) == 0
+                          : cx->opt->loss == LOSS_AUTO && is_scalar_float(g, v);
+        bool first = dtype_is_float(val_type(g, v)->dt) && floats++ == 0;
+        if (found || first)
+            *out = i;
+        if (found)
             return true;
-        }
-        if (!want && cx->opt->loss == LOSS_AUTO && is_scalar_float(g, v)) {
-            *out = v;
-            return true;
-        }
-        if (dtype_is_float(val_type(g, v)->dt) && floats++ == 0)
-            only = v;
     }
     if (want)
         return fail(cx->diag, "no output named '%s'", want);
-    if (!only.i)
+    if (!floats)
         return fail(cx->diag, "the model has no float output to put a loss on");
     if (floats > 1 && cx->note)
         cx->note(cx->user, "several outputs: the loss is on the first (see --loss-output)");
-    *out = only;
     return true;
 }
 
@@ -191,10 +186,11 @@ bool pass_loss(Graph *g, PassCtx *cx)
 {
     if (cx->opt->loss == LOSS_NONE)
         return true;
-    Val out = {0};
-    TRY(choose_output(g, cx, &out));
+    uint32_t at = 0;
+    TRY(choose_output(g, cx, &at));
+    Val out = g->out[at];
     bool given = cx->opt->loss == LOSS_AUTO && is_scalar_float(g, out);
-    Val loss = given ? build_reshape(g, out, 0, NULL) : append_loss(g, cx, out);
+    Val loss = given ? before_update(g, build_reshape(g, out, 0, NULL)) : append_loss(g, cx, out);
     if (g->diag->failed)
         return false;
     /* out[0] is the loss; the model's outputs follow only if asked for. */
@@ -204,9 +200,10 @@ bool pass_loss(Graph *g, PassCtx *cx)
     g->nout = g->cout = 0;
     graph_add_out(g, loss);
     for (uint32_t i = 0; i < nout && cx->opt->keep_grads; i++)
-        if (old[i].i != loss.i)
+        if (!given || i != at)
             graph_add_out(g, before_update(g, old[i]));
     cx->info->loss = loss;
+    cx->info->given = given ? at + 1 : 0;
     cx->changed = true;
     return true;
 }

@@ -112,6 +112,7 @@ typedef struct {
 typedef struct {
     Val loss, target, lr, step, rng; /* {0}: not present */
     LossKind appended;               /* with `target` */
+    uint32_t given;                  /* the output that is the loss, from 1; 0: none is */
     Val scale;                       /* of the loss, a state; {0}: it is not scaled */
     Trained *trained;
     uint32_t ntrained, ctrained;

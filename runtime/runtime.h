@@ -33,8 +33,8 @@ typedef struct {
     int64_t seed;          /* of init */
     int64_t lane_order;    /* of a fake device: the seed of the order in which lanes go on, 0: as issued */
     FILE *record_values, *record_inputs; /* of record_device */
-    int64_t *rechosen;     /* routines pinned to a version of a library that is not here: others, with other
-                            * bits, are taken and counted; NULL: it is an error */
+    int64_t *rechosen;     /* routines pinned to a library or GPU that is not here: others, with other bits,
+                            * are taken and counted; NULL: it is an error */
     bool check; /* fill memory with NaNs where no value lives: a plan that gives memory
                  * away too early shows in the results */
 } ExecOptions;

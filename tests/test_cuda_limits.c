@@ -48,6 +48,32 @@ START_TEST(attention_fits_small_gpus)
 }
 END_TEST
 
+/* The plan of a larger GPU does not run there, but for --rechoose. */
+START_TEST(attention_of_a_larger_gpu)
+{
+    const Init init = {INIT_NORMAL, 0.1};
+    TestStep s;
+    double loss[2];
+    int64_t other = 0;
+    ExecOptions o = {.device = &cuda_device, .init = &init, .seed = 1};
+    setenv("FAKE_CUDA_CAPABILITY", "80", 1);
+    step_init(&s);
+    s.device = &cuda_device;
+    ck_assert_msg(step_compile_text(&s, attention, &init), "%s", s.diag.msg);
+    step_run(&s, NULL, 1, &loss[0]);
+    exec_close(s.exec);
+    setenv("FAKE_CUDA_CAPABILITY", "89", 1);
+    ck_assert_ptr_null(s.exec = exec_open(&s.info.plan, &o, &s.diag));
+    s.diag = (Diag){0};
+    o.rechosen = &other;
+    ck_assert_msg((s.exec = exec_open(&s.info.plan, &o, &s.diag)) != NULL, "%s", s.diag.msg);
+    step_run(&s, NULL, 1, &loss[1]);
+    ck_assert_double_eq_tol(loss[0], loss[1], 1e-5 * loss[0]);
+    unsetenv("FAKE_CUDA_CAPABILITY");
+    step_free(&s);
+}
+END_TEST
+
 /* A row in 16 bits that is read three times, and the partial results of its block. */
 START_TEST(rows_fit_small_gpus)
 {
@@ -203,6 +229,7 @@ Suite *suite_cuda_limits(void)
         tcase_add_unchecked_fixture(t, use_cuda, leave_cuda);
         tcase_add_checked_fixture(t, make_folder, remove_folder);
         tcase_add_test(t, attention_fits_small_gpus);
+        tcase_add_test(t, attention_of_a_larger_gpu);
         tcase_add_test(t, rows_fit_small_gpus);
         tcase_add_test(t, convolutions_fit_small_gpus);
         tcase_add_test(t, transposed_operands_fit);

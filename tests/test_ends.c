@@ -12,7 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MLP "'" CKC_SOURCE_DIR "/examples/mlp/model.onnx' --bind batch=4 --threads 1 "
+#define MODEL CKC_SOURCE_DIR "/examples/mlp/model.onnx"
+#define MLP "'" MODEL "' --bind batch=4 --threads 1 "
 #define ENDLESS "--budget 70% --moves 1000000000000 "
 
 static bool catches_signals(pid_t pid)
@@ -174,6 +175,34 @@ START_TEST(a_run_that_teaches_nothing_is_no_failure)
 }
 END_TEST
 
+START_TEST(outputs_apart)
+{
+    static const char *const same[] = {"--metrics m.onnx", "--grads ./m.onnx", "--save w.onnx --save w.onnx",
+                                       "--trace a --metrics ./a", "--data d.npz --instance d.npz"};
+    ck_assert_int_eq(shell("cp '" MODEL "' m.onnx"), 0);
+    write_text("d.npz", "x");
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        ckc_refuses(format("m.onnx --bind batch=4 %s", same[i]), 1, "one would overwrite the other");
+    ckc_refuses("m.onnx --bind batch=4 --output ''", 1, "--output: its value is empty");
+    same_file("m.onnx", "'" MODEL "'");
+}
+END_TEST
+
+/* A reader that is gone ends a run as any command, when all is written. */
+START_TEST(reader_is_gone)
+{
+    shell(format("{ '%s' " MLP "-o p --steps 3 --save w.safetensors 2>err; echo $? >status; } | true",
+                 ckc_binary));
+    char *status = read_text("status"), *err = read_text("err");
+    ck_assert_str_eq(status, "141\n");
+    ck_assert_str_eq(err, "");
+    ck_assert_int_eq(access("w.safetensors", R_OK), 0);
+    ck_assert_int_eq(access("p/step.ckp", R_OK), 0);
+    free(status);
+    free(err);
+}
+END_TEST
+
 START_TEST(full)
 {
     ck_assert_int_eq(ckc(MLP "-o p --quiet --instance i.dag"), 0);
@@ -288,6 +317,8 @@ Suite *suite_ends(void)
     tcase_add_test(c, interrupted_planning);
     tcase_add_test(c, paths_are_tried);
     tcase_add_test(c, a_run_that_teaches_nothing_is_no_failure);
+    tcase_add_test(c, reader_is_gone);
+    tcase_add_test(c, outputs_apart);
     tcase_add_test(c, full);
     tcase_add_test(c, json_of_a_failure);
     tcase_add_test(c, loss_not_finite);

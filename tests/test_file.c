@@ -4,6 +4,7 @@
 #include "command.h"
 #include "ir/file.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,31 @@ START_TEST(file_device)
     ck_assert(stat("/dev/full", &st) == 0 && S_ISCHR(st.st_mode));
     d = (Diag){0};
     ck_assert_msg(write_file("/dev/null", "x", &d), "%s", d.msg);
+}
+END_TEST
+
+/* Nor is what the process prints to: it goes on. */
+START_TEST(file_own_stream)
+{
+    Diag d = {0};
+    write_text("log", "old ");
+    fflush(stdout);
+    int log = open("log", O_WRONLY | O_APPEND), saved = dup(STDOUT_FILENO);
+    dup2(log, STDOUT_FILENO);
+    printf("printed ");
+    bool ok = file_try("/dev/stdout", &d) && write_file("/dev/stdout", "written ", &d) &&
+              write_file("log", "by name ", &d);
+    FILE *f = file_open_log("/dev/fd/1", false);
+    ok = ok && f && fputs("logged ", f) > 0 && fclose(f) == 0;
+    printf("printed");
+    fflush(stdout);
+    dup2(saved, STDOUT_FILENO);
+    ck_assert_msg(ok, "%s", d.msg);
+    char *text = read_text("log");
+    ck_assert_str_eq(text, "old printed written by name logged printed");
+    free(text);
+    close(log);
+    close(saved);
 }
 END_TEST
 
@@ -243,6 +269,8 @@ START_TEST(folder_changes)
     ck_assert_int_eq(stat("p", &after), 0);
     ck_assert_uint_eq(before.st_ino, after.st_ino);
     clean_and_all_there();
+    ck_assert(!write_folder("/proc", "new", true, &d)); /* where there are neither links nor names */
+    d = (Diag){0};
     ck_assert_int_eq(chdir("p"), 0);
     ck_assert_msg(write_folder(".", "old", false, &d), "%s", d.msg);
     ck_assert_str_eq(state("."), "old");
@@ -356,6 +384,27 @@ START_TEST(folder_one_by_one)
 }
 END_TEST
 
+static int somebody_is_faster(const char *call)
+{
+    Diag d = {0};
+    (void)call;
+    file_fault = NULL;
+    ck_assert_msg(write_folder("p", "old", false, &d), "%s", d.msg);
+    return 0;
+}
+
+/* Of two processes that make a folder at once the later one finds it. */
+START_TEST(folder_appears_meanwhile)
+{
+    Diag d = {0};
+    file_fault = somebody_is_faster;
+    ck_assert_msg(write_folder("p", "new", true, &d), "%s", d.msg);
+    ck_assert_ptr_null(file_fault);
+    ck_assert_str_eq(state("p"), "new");
+    ck_assert_int_eq(files_here(), 1);
+}
+END_TEST
+
 Suite *suite_file(void)
 {
     Suite *s = suite_create("file");
@@ -364,9 +413,11 @@ Suite *suite_file(void)
     tcase_add_test(c, file_replaces);
     tcase_add_test(c, file_refused);
     tcase_add_test(c, file_device);
+    tcase_add_test(c, file_own_stream);
     tcase_add_test(c, file_too_large);
     tcase_add_test(c, stale);
     tcase_add_test(c, folder_changes);
+    tcase_add_test(c, folder_appears_meanwhile);
     tcase_add_test(c, folder_refused);
     tcase_add_test(c, folder_killed);
     tcase_add_test(c, folder_fails);

@@ -100,6 +100,77 @@ START_TEST(outputs_before_the_update)
 }
 END_TEST
 
+/* A loss that is a view of a weight, or the weight, is the one before the update. */
+START_TEST(loss_before_the_update)
+{
+    float w = 5, x1 = 1;
+    double loss;
+    const ckc_tensor in = {"x", CKC_F32, 1, {1}, &x1};
+    Arena a = {0};
+    Builder b;
+    ckc_error e;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "1", true);
+    add_value(&b, &a, _i ? "w" : "loss", FLOAT, "1", false);
+    add_value(&b, &a, "y", FLOAT, "1", false);
+    add_tensor(&b, "w", 1, (int64_t[]){1}, &w);
+    add_node(&b, &a, "Mul", "x w", "y");
+    if (_i == 0)
+        add_node(&b, &a, "Identity", "w", "loss");
+    ckc_session *s = ckc_plan(save(&b, &a, "w.onnx"),
+                              (const char *[]){"train=w", "optimizer=sgd", "lr=1", NULL}, &e);
+    ck_assert_msg(s != NULL, "%s", e.message);
+    OK(ckc_train(s, 1, &in, 1, &loss, &e_));
+    ck_assert_double_eq(loss, 5);
+    ckc_free(s);
+    arena_free(&a);
+}
+END_TEST
+
+static Tensor array_of(DataFile *f, const char *name)
+{
+    Tensor t = {0};
+    Diag d = {0};
+    ck_assert_msg(data_get(f, name, &t, &d), "%s", d.msg);
+    return t;
+}
+
+/* --grads: an output that is a weight beside that weight's gradient; of two numbers the other one's name. */
+START_TEST(names_of_results)
+{
+    float w[4] = {1, 2, 3, 4}, ones[6] = {1, 1, 1, 1, 1, 1};
+    const NamedTensor in = {"x", {type_make(DT_F32, 2, (int64_t[]){3, 2}), ones}};
+    Arena a = {0};
+    Builder b;
+    Diag d = {0};
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "32", true);
+    add_value(&b, &a, "sum", FLOAT, "11", false);
+    add_value(&b, &a, "mean", FLOAT, "11", false);
+    add_value(&b, &a, "w", FLOAT, "22", false);
+    add_tensor(&b, "w", 2, (int64_t[]){2, 2}, w);
+    add_node(&b, &a, "MatMul", "x w", "y");
+    add_node(&b, &a, "ReduceSum", "y", "sum");
+    add_node(&b, &a, "ReduceMean", "y", "mean");
+    ck_assert(npz_write("x.npz", 1, &in, &d));
+    ckc_accepts(format("%s --data x.npz --loss-output mean --grads g.npz --device cpu --quiet",
+                       save(&b, &a, "w.onnx")));
+    DataFile *f = data_open("g.npz", &d);
+    ck_assert_msg(f != NULL, "%s", d.msg);
+    ck_assert_int_eq(data_count(f), 4);
+    static const struct {
+        const char *name;
+        double first;
+    } want[] = {{"loss", 5}, {"sum", 30}, {"w", 0.5}, {"output/w", 1}};
+    for (int i = 0; i < 4; i++) {
+        Tensor t = array_of(f, want[i].name);
+        ck_assert_double_eq(tensor_f(&t, 0), want[i].first);
+    }
+    data_close(f);
+    arena_free(&a);
+}
+END_TEST
+
 /* A network that was trained predicts, planned and of a schedule. */
 START_TEST(predictions)
 {
@@ -222,6 +293,8 @@ Suite *suite_results(void)
     tcase_add_loop_test(c, results_of_the_command, 0, sizeof ways / sizeof *ways);
     tcase_add_test(c, gradients_move_weights);
     tcase_add_test(c, outputs_before_the_update);
+    tcase_add_test(c, names_of_results);
+    tcase_add_loop_test(c, loss_before_the_update, 0, 2);
     tcase_add_test(c, predictions);
     tcase_add_test(c, results_that_are_not_there);
     tcase_add_test(c, steps_are_told);

@@ -272,6 +272,12 @@ START_TEST(metrics)
     ckc_fails("", MLP "--quiet --steps 2 --save w.safetensors --metrics /dev/full", 4,
               "/dev/full: No space left");
     ck_assert_int_eq(access("w.safetensors", R_OK), 0); /* what was trained is there */
+    write_text("log", "old\n");
+    ckc_accepts(MLP "--quiet --steps 1 --checkpoint c --metrics /dev/stdout >>log");
+    ckc_accepts(MLP "--quiet --steps 2 --checkpoint c --resume --metrics /dev/stdout >>log");
+    char *log = read_text("log");
+    ck_assert_msg(strncmp(log, "old\n{\"step\":1,", 14) == 0 && strstr(log, "\n{\"step\":2,"), "%s", log);
+    free(log);
     ckc_fails("", MLP "--quiet --metrics /proc/m.jsonl", 1, "/proc/m.jsonl");
     ckc_fails("", MLP "--quiet --steps 0 --metrics m.jsonl", 1, "--metrics needs a step");
 }

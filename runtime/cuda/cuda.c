@@ -82,7 +82,12 @@ static bool make_tasks(Cuda *x, const ExecOptions *opt, Arena *tmp, Diag *d)
 {
     const Plan *p = x->plan;
     const char **choice = NEW(tmp, const char *, p->nstep + 1);
-    cuda_choose_texts(&x->program.l, x->program.first, p, cuda_has_wgmma(x->on.cu, x->on.device));
+    CUdevice_attribute most = CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+    int64_t room = opt->rechosen ? cuda_attribute(x->on.cu, x->on.device, most) : INT64_MAX;
+    int64_t smaller = cuda_choose_texts(&x->program.l, x->program.first, p,
+                                        cuda_has_wgmma(x->on.cu, x->on.device), room);
+    if (opt->rechosen)
+        *opt->rechosen += smaller;
     x->batch = cuda_batches(&x->program, p->nmicro, p->nstep, &x->arena);
     for (uint32_t s = 0; s < p->nstep; s++)
         choice[s] = p->step[s].choice;
