@@ -222,6 +222,30 @@ static bool all_are(const Ints *v, int64_t x)
     return true;
 }
 
+/* a slice of everything; of what lies in one part of a concatenation, such as of a complex number's */
+static Val rule_slice(Rewrite *rw, const Node *n)
+{
+    if (n->op != OP_slice)
+        return none();
+    SliceAttrs at = *(const SliceAttrs *)n->attr;
+    const Type *y = val_type(rw->g, n->out[0]);
+    if (type_equal(y, val_type(rw->g, n->in[0])) && all_are(&at.step, 1))
+        return n->in[0];
+    const Node *p = rewrite_def(rw, n->in[0], OP_concat);
+    if (!p || type_count(y) == 0)
+        return none();
+    int64_t axis = ((const AxisAttrs *)p->attr)->axis, *first = &at.start.v[axis];
+    int64_t last = *first + (y->dim[axis] - 1) * at.step.v[axis];
+    for (int i = 0; i < p->nin && *first >= 0 && last >= 0; i++) {
+        int64_t len = val_type(rw->g, p->in[i])->dim[axis];
+        if (*first < len && last < len)
+            return build(rw->g, OP_slice, n->name, 1, &p->in[i], &at);
+        *first -= len;
+        last -= len;
+    }
+    return none();
+}
+
 /* A 1x1 convolution with strides sees one position in several: those alone are a product, without
  * the working memory that a convolution of the whole takes.  Its gradients are then products, too,
  * and convolutions that start from the same positions share them. */
@@ -375,8 +399,8 @@ static Val rule_relu_pooled(Rewrite *rw, const Node *n)
 static Rule *const rules[] = {
     rule_copy, rule_neutral, rule_cast, rule_neg, rule_reshape, rule_transpose,
     rule_transpose_view, rule_matmul_transpose, rule_matmul_rows, rule_matmul_flatten,
-    rule_matmul_batch_sum, rule_conv_positions, rule_expand_operand, rule_uniform, rule_tiles,
-    rule_relu_pooled, NULL,
+    rule_matmul_batch_sum, rule_slice, rule_conv_positions, rule_expand_operand, rule_uniform,
+    rule_tiles, rule_relu_pooled, NULL,
 };
 
 bool pass_simplify(Graph *g, PassCtx *cx)

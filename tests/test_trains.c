@@ -179,8 +179,9 @@ START_TEST(exporters_say_what_trains)
          "\n# inputs\np_m_ramp: PARAMETER target='m.ramp'\n"
          "b_m_table: BUFFER target='m.table' persistent=True\n"
          "p_m_gain: PARAMETER target='m.gain'\n"
-         "b_bn_mean: BUFFER target='bn.running_mean'\nx: USER_INPUT\n"
-         "getitem: BUFFER_MUTATION target='bn.running_mean'\n",
+         "b_bn_mean: BUFFER target='bn.running_mean'\nx: USER_INPUT\n\n# outputs\n"
+         "getitem: BUFFER_MUTATION target='bn.running_mean'\n"
+         "div: PARAMETER_MUTATION target='m.gain'\ny: USER_OUTPUT\n",
          {VAL_PARAM, VAL_CONST, VAL_PARAM, VAL_CONST}},
     };
     Arena a = {0};

@@ -99,8 +99,7 @@ int roles_lost_norms(const Import *x)
         const char *name = said->by_name[i].name;
         size_t n = strlen(name);
         bool mean = n >= strlen(end) && strcmp(name + n - strlen(end), end) == 0;
-        bool again = i && strcmp(name, said->by_name[i - 1].name) == 0;
-        lost += mean && !again && !last_use(r, name);
+        lost += mean && !last_use(r, name);
     }
     return lost;
 }

@@ -2,7 +2,8 @@
  *
  * It stands in the graph's metadata, a line per tensor:
  * "p_layer_w: PARAMETER target='layer.w'".  The first name is the one in the exported
- * program, to which the records of the nodes refer (merged.c). */
+ * program, to which the records of the nodes refer (merged.c).  Behind "# outputs" are results,
+ * with what they are written to as their targets. */
 #include "onnx_int.h"
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +36,9 @@ static Declared read_line(OnnxModel *m, const char *text, const char *target,
 static void read_signature(OnnxModel *m, Signature *s, const char *text)
 {
     static const char target[] = " target='";
+    const char *end = strstr(text, "\n# outputs");
     uint32_t cap = 0;
-    for (const char *at = text; (at = strstr(at, target)); at++) {
+    for (const char *at = text; (at = strstr(at, target)) && (!end || at < end); at++) {
         s->by_name = arena_grow(&m->arena, s->by_name, s->n, &cap, sizeof *s->by_name);
         s->by_name[s->n++] = read_line(m, text, at, at + strlen(target));
     }
