@@ -368,6 +368,12 @@ static int32_t widened_type(const Import *x, Val v) { return v.i < x->ntypes ? x
 
 int32_t data_type_of(const OnnxNode *n, int k) { return has_in(n, k) ? widened_type(n->x, n->in[k]) : 0; }
 
+int32_t element_type(const OnnxNode *n, int k)
+{
+    int32_t t = data_type_of(n, k);
+    return t ? t : onnx_data_type(in_type(n, k)->dt);
+}
+
 /* Integer types without a native counterpart live in a wider one: wrap around as they
  * would.  What is none of them any more is another value. */
 Val narrow(OnnxNode *n, Val v, int32_t data_type)
@@ -390,6 +396,14 @@ Val narrow(OnnxNode *n, Val v, int32_t data_type)
     if (wide.i)
         set_data_type(n->x, wide, data_type);
     return wide;
+}
+
+bool wrapped(OnnxNode *n)
+{
+    int32_t type = data_type_of(n, 0);
+    if (n->out[0].i && type && val_type(n->g, n->out[0])->dt == in_type(n, 0)->dt)
+        n->out[0] = narrow(n, n->out[0], type);
+    return n->out[0].i;
 }
 
 /* A new dimension in front of (or behind) the axis, expanded and merged. */

@@ -410,6 +410,7 @@ bool small_enough(OnnxNode *n, const Type *t);
 
 /* Element type in the file of an operand that lives in a wider native type, else 0. */
 int32_t data_type_of(const OnnxNode *n, int k);
+int32_t element_type(const OnnxNode *n, int k); /* of any operand */
 
 /* ---- shorthands for building -------------------------------------------- */
 
@@ -441,6 +442,8 @@ Val repeat_whole(Graph *g, Val a, int axis, int64_t times);
 Val iota(Graph *g, int64_t n);                      /* i64: 0 1 2 ... */
 Val negative_wraps(Graph *g, Val index, int64_t n); /* python's negative indices */
 Val narrow(OnnxNode *n, Val v, int32_t data_type);  /* convert to an ONNX element type */
+/* Results of arithmetic on integers that live in a wider type wrap around; false: there is none. */
+bool wrapped(OnnxNode *n);
 
 /* ---- import_packed.c ---------------------------------------------------- */
 
