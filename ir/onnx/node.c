@@ -187,6 +187,32 @@ static const char *input_name(const OnnxNode *n, int k)
     return k < n->nin ? pb(n->proto->input[k]) : "";
 }
 
+/* Does v depend on inputs that --bind makes known, and on no others?  One of them. */
+static bool open_integer(const Graph *g, Val v, int *steps, const char **input)
+{
+    const Value *val = &g->vals[v.i];
+    const Node *def = val->kind == VAL_TEMP ? graph_def(g, v) : NULL;
+    if (val->kind == VAL_INPUT && type_is_integer(&val->type))
+        *input = val->name;
+    else if (val->kind == VAL_INPUT || --*steps < 0)
+        return false;
+    for (int i = 0; def && i < def->nin; i++)
+        TRY(!def->in[i].i || open_integer(g, def->in[i], steps, input));
+    return true;
+}
+
+/* What is to be known is not. */
+static bool refuse_data(OnnxNode *n, int k)
+{
+    enum { STEPS = 1000 };
+    int steps = STEPS;
+    const char *input = NULL;
+    bool open = open_integer(n->g, n->in[k], &steps, &input) && input;
+    return refuse(n, "operand %d ('%s') depends on data; shapes, indices and conditions that decide what is "
+                  "computed must be known when compiling%s%s%s", k, input_name(n, k),
+                  open ? ": --bind " : "", open ? input : "", open ? "=N gives the input its value" : "");
+}
+
 bool static_tensor(OnnxNode *n, int k, Tensor *t)
 {
     if (!has_in(n, k))
@@ -194,12 +220,7 @@ bool static_tensor(OnnxNode *n, int k, Tensor *t)
     if (val_is_sequence(n->in[k]))
         return refuse(n, "operand %d is a sequence", k);
     if (!fold_value(n->x, n->in[k], 0))
-        return n->x->d->failed ? false
-                               : refuse(n,
-                                        "operand %d ('%s') depends on data; shapes and "
-                                        "indices that decide shapes must be known when "
-                                        "compiling",
-                                        k, input_name(n, k));
+        return !n->x->d->failed && refuse_data(n, k);
     *t = graph_tensor(n->g, n->in[k]);
     return true;
 }

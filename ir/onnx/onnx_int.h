@@ -206,6 +206,7 @@ bool scope_find(const Import *x, const char *name, Val *v);
 /* Into the current scope. */
 bool import_initializers(Import *x, const Onnx__GraphProto *gp);
 bool import_inputs(Import *x, const Onnx__GraphProto *gp);
+bool type_is_integer(const Type *t); /* one integer, which --bind may know */
 Val import_constant(Import *x, const char *name, const Onnx__TensorProto *t);
 void set_data_type(Import *x, Val v, int32_t data_type);
 /* The type that a value is declared to have; false: none, or one that depends on symbols. */
