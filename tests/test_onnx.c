@@ -202,6 +202,32 @@ START_TEST(unbound_symbols_are_listed_together)
 }
 END_TEST
 
+/* A branch may have its weights in Constant nodes, as the main graph may. */
+START_TEST(weights_in_a_branch_train)
+{
+    Arena a = {0};
+    Builder b, branch;
+    static float data[6] = {1, 2, 3, 4, 5, 7};
+    start(&b, 17);
+    start(&branch, 17);
+    add_value(&branch, &a, "z", FLOAT, "22", false);
+    Onnx__AttributeProto *value = add_attr(&branch, add_node(&branch, &a, "Constant", "", "w"), "value");
+    value->t = add_tensor(&b, "t", 2, (int64_t[]){3, 2}, data);
+    add_node(&branch, &a, "MatMul", "x w", "z");
+    add_value(&b, &a, "x", FLOAT, "23", true);
+    add_value(&b, &a, "y", FLOAT, "22", false);
+    add_bool(&b, "yes", true);
+    Onnx__NodeProto *n = add_node(&b, &a, "If", "yes", "y");
+    add_attr(&b, n, "then_branch")->g = &branch.graph;
+    add_attr(&b, n, "else_branch")->g = &branch.graph;
+    Imported r = import_file(save(&b, &a, "branch.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_int_eq(r.g.vals[graph_find(&r.g, "w").i].kind, VAL_PARAM);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* y = x, repeated as often as an input says. */
 START_TEST(integers_bind)
 {
@@ -576,6 +602,7 @@ Suite *suite_onnx(void)
     tcase_add_test(t, unbound_symbols_are_listed_together);
     tcase_add_test(t, symbols_and_places_bind);
     tcase_add_test(t, integers_bind);
+    tcase_add_test(t, weights_in_a_branch_train);
     tcase_add_test(t, unsupported_nodes_are_listed_together);
     tcase_add_test(t, errors_name_their_node);
     tcase_add_test(t, nodes_may_come_in_any_order);
