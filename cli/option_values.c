@@ -147,8 +147,8 @@ bool parse_bind(Options *o, const char *text)
         size_t n = strcspn(s, ",");
         char *item = arena_strndup(&o->arena, s, n), *eq = strrchr(item, '=');
         int64_t v = 0;
-        if (!eq || eq == item || !parse_integer(eq + 1, 1, INT32_MAX, &v))
-            return fail(&o->diag, "--bind: '%s' is not SYMBOL=SIZE, a size from 1 on", item);
+        if (!eq || eq == item || !parse_integer(eq + 1, INT32_MIN, INT32_MAX, &v))
+            return fail(&o->diag, "--bind: '%s' is not SYMBOL=SIZE, a whole number", item);
         *eq = 0;
         add_bind(o, item, v);
         s += n + (s[n] == ',');

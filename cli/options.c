@@ -74,7 +74,7 @@ const Row option_rows[] = {
     TITLED("Model:"),
     CALL(MODEL | OFTEN, "bind", 0, "SYMBOL=SIZE,...", parse_bind,
          "Sizes of symbolic dimensions, batch=8,seq=128; INPUT.K names a dimension that has no symbol, and "
-         "batch the first of every input where none is called so"),
+         "batch the first of every input where none is called so; INPUT=N is the value of an integer input"),
     CALL(MODEL | RUN | LIBRARY, "init", 0, "RULE", parse_init,
          "Initial values of parameters exported without: normal[:DEVIATION], xavier, kaiming"),
     TEXT_OF(

@@ -34,7 +34,6 @@
 #define SQRT(x) sqrt(R(x))
 #define RSQRT(x) (R(1) / sqrt(R(x)))
 #define ERF(x) erf(R(x))
-#define POW(x, y) pow(R(x), R(y))
 #define SIN(x) sin(R(x))
 #define COS(x) cos(R(x))
 #define TAN(x) tan(R(x))
@@ -83,7 +82,8 @@ static inline int64_t min_int(int64_t x, int64_t y)
 #define FMAX(x, y) _Generic((x) + (y), double: max_real, default: max_int)(x, y)
 #define FMIN(x, y) _Generic((x) + (y), double: min_real, default: min_int)(x, y)
 
-/* Division truncates on integers (0 where the divisor is 0); REM has the sign of x, MOD of y. */
+/* Division truncates on integers (0 where the divisor is 0), so that most negative powers are 0; REM has the
+ * sign of x, MOD of y. */
 static inline double div_real(double x, double y)
 {
     return x / y;
@@ -106,8 +106,18 @@ static inline int64_t mod_int(int64_t x, int64_t y)
     int64_t r = rem_int(x, y);
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
+static inline int64_t pow_int(int64_t x, int64_t y)
+{
+    if (y < 0)
+        return x == 1 || x == -1 ? (y & 1 ? x : 1) : 0;
+    uint64_t p = 1, b = (uint64_t)x;
+    for (; y; y >>= 1, b *= b)
+        p *= y & 1 ? b : 1;
+    return (int64_t)p;
+}
 #define DIV(x, y) _Generic((x) + (y), double: div_real, default: div_int)(x, y)
 #define REM(x, y) _Generic((x) + (y), double: fmod, default: rem_int)(x, y)
+#define POW(x, y) _Generic((x) + (y), double: pow, default: pow_int)(x, y)
 #define MOD(x, y) _Generic((x) + (y), double: mod_real, default: mod_int)(x, y)
 #define BITOP(x, op, y) ((int64_t)((uint64_t)(int64_t)(x) op (uint64_t)(int64_t)(y)))
 

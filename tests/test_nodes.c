@@ -1,5 +1,5 @@
 /* test_nodes.c -- nodes of a model that no importer can take, and numbers of theirs that are out of range:
- * each is refused by name, with the reason. */
+ * each is refused by name, with the reason; integers that are out of their type's. */
 #include "tests.h"
 
 #include <string.h>
@@ -256,6 +256,78 @@ START_TEST(ranges_across_all_integers)
 }
 END_TEST
 
+enum { UINT32 = 12 };
+
+static void add_unsigned(Builder *b, const char *name, int rank, size_t count, const int64_t *v)
+{
+    Onnx__TensorProto *t = add_tensor(b, name, rank, (int64_t[]){(int64_t)count}, NULL);
+    t->data_type = UINT32;
+    t->uint64_data = (uint64_t *)(uintptr_t)v;
+    t->n_uint64_data = count;
+}
+
+/* Those of a narrow type in that type, powers of others exactly. */
+START_TEST(integers_wrap_around)
+{
+    static const int64_t x[] = {UINT32_MAX, 65536, 3}, i[] = {0, 0, 0};
+    static const int64_t two[] = {2}, large[] = {-39}, few[] = {39};
+    static const struct {
+        const char *op, *in;
+        int count;
+        int64_t want[3];
+    } of[] = {
+        {"Pow", "x two", 3, {1, 0, 9}},
+        {"Pow", "large few", 1, {8795647696940200745}}, /* -39^39 modulo 2^64 */
+        {"Pow", "large large", 1, {0}},
+        {"ReduceSum", "x", 1, {65538}},
+        {"ReduceL1", "x", 1, {65538}},
+        {"ReduceSumSquare", "x", 1, {10}},
+        {"ReduceProd", "x", 1, {UINT32_MAX - 3 * 65536 + 1}},
+        {"CumSum", "x zero", 3, {UINT32_MAX, 65535, 65538}},
+        {"ScatterElements", "x i x", 3, {65537, 65536, 3}},
+        {"MatMul", "tail tail", 1, {9}},
+    };
+    Arena a = {0};
+    Builder b;
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        Onnx__AttributeProto *s = add_attr(&b, start_op(&b, &a, 18, of[k].op, of[k].in), "reduction");
+        s->has_s = true;
+        s->s = (ProtobufCBinaryData){3, (uint8_t *)(uintptr_t)"add"};
+        add_unsigned(&b, "x", 1, 3, x);
+        add_unsigned(&b, "tail", 1, 2, x + 1);
+        add_unsigned(&b, "two", 0, 1, two);
+        add_numbers(&b, "i", 1, 3, i);
+        add_numbers(&b, "zero", 0, 1, i);
+        add_numbers(&b, "large", 1, 1, large);
+        add_numbers(&b, "few", 1, 1, few);
+        computed(&b, &a, of[k].count, of[k].want);
+    }
+    arena_free(&a);
+}
+END_TEST
+
+/* What has a type of its own is not of the first operand's: -1 is -1. */
+START_TEST(types_of_their_own)
+{
+    static const int64_t x[] = {1}, ends[] = {0, 1}, depth[] = {2}, shape[] = {1, 1};
+    Arena a = {0};
+    Builder b;
+    start_op(&b, &a, 18, "Neg", "hot");
+    add_node(&b, &a, "OneHot", "x depth ends", "hot");
+    add_unsigned(&b, "x", 1, 1, x);
+    add_numbers(&b, "depth", 0, 1, depth);
+    add_numbers(&b, "ends", 1, 2, ends);
+    computed(&b, &a, 2, (int64_t[]){0, -1});
+    start_op(&b, &a, 18, "Neg", "eye");
+    add_int(&b, add_node(&b, &a, "EyeLike", "square", "eye"), "dtype", INT64);
+    add_node(&b, &a, "Reshape", "x shape", "square");
+    add_unsigned(&b, "x", 1, 1, x);
+    add_numbers(&b, "shape", 1, 2, shape);
+    computed(&b, &a, 1, (int64_t[]){-1});
+    arena_free(&a);
+}
+END_TEST
+
 /* It has no scale that the others could have as well. */
 START_TEST(extents_of_an_empty_image)
 {
@@ -304,6 +376,8 @@ Suite *suite_nodes(void)
     tcase_add_test(t, attributes_have_ranges);
     tcase_add_test(t, attributes_that_are_needed);
     tcase_add_test(t, ranges_across_all_integers);
+    tcase_add_test(t, integers_wrap_around);
+    tcase_add_test(t, types_of_their_own);
     tcase_add_test(t, extents_of_an_empty_image);
     tcase_add_test(t, parts_of_a_sequence);
     suite_add_tcase(s, t);

@@ -202,6 +202,58 @@ START_TEST(unbound_symbols_are_listed_together)
 }
 END_TEST
 
+/* A branch may have its weights in Constant nodes, as the main graph may. */
+START_TEST(weights_in_a_branch_train)
+{
+    Arena a = {0};
+    Builder b, branch;
+    static float data[6] = {1, 2, 3, 4, 5, 7};
+    start(&b, 17);
+    start(&branch, 17);
+    add_value(&branch, &a, "z", FLOAT, "22", false);
+    Onnx__AttributeProto *value = add_attr(&branch, add_node(&branch, &a, "Constant", "", "w"), "value");
+    value->t = add_tensor(&b, "t", 2, (int64_t[]){3, 2}, data);
+    add_node(&branch, &a, "MatMul", "x w", "z");
+    add_value(&b, &a, "x", FLOAT, "23", true);
+    add_value(&b, &a, "y", FLOAT, "22", false);
+    add_bool(&b, "yes", true);
+    Onnx__NodeProto *n = add_node(&b, &a, "If", "yes", "y");
+    add_attr(&b, n, "then_branch")->g = &branch.graph;
+    add_attr(&b, n, "else_branch")->g = &branch.graph;
+    Imported r = import_file(save(&b, &a, "branch.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_int_eq(r.g.vals[graph_find(&r.g, "w").i].kind, VAL_PARAM);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* y = x, repeated as often as an input says. */
+START_TEST(integers_bind)
+{
+    Arena a = {0};
+    Builder b;
+    OnnxBind bind[] = {{"times", 3}, {"times", 0}};
+    for (int i = 0; i < 3; i++) {
+        start(&b, 17);
+        add_value(&b, &a, "x", FLOAT, "2", true);
+        add_value(&b, &a, "times", ONNX__TENSOR_PROTO__DATA_TYPE__INT64, "1", true);
+        add_value(&b, &a, "y", FLOAT, "N", false);
+        add_node(&b, &a, "Identity", "times", "t");
+        add_node(&b, &a, "Tile", "x t", "y");
+        Imported r = import_file(save(&b, &a, "times.onnx"));
+        bool ok = build_graph(&r, &(OnnxOptions){.bind = bind + (i == 2), .nbind = i > 0});
+        if (i == 0)
+            ck_assert_msg(!ok && strstr(r.d.msg, "compiling: --bind times=N gives the input its value"), "%s",
+                          r.d.msg);
+        else
+            ck_assert_msg(ok && val_type(&r.g, r.g.out[0])->dim[0] == 2 * bind[i - 1].value, "%s", r.d.msg);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(symbols_and_places_bind)
 {
     Arena a = {0};
@@ -214,6 +266,11 @@ START_TEST(symbols_and_places_bind)
     r = symbolic_model(&b, &a);
     ck_assert(!build_graph(&r, &(OnnxOptions){.bind = bind, .nbind = 3}));
     ck_assert_ptr_nonnull(strstr(r.d.msg, "--bind M: no input has such a dimension"));
+    release(&r);
+    bind[1].value = 0;
+    r = symbolic_model(&b, &a);
+    ck_assert(!build_graph(&r, &(OnnxOptions){.bind = bind, .nbind = 2}));
+    ck_assert_ptr_nonnull(strstr(r.d.msg, "=0: a dimension has a size from 1 on"));
     release(&r);
     OnnxBind batch[] = {{"batch", 5}, {"S", 7}}; /* no dimension is called so */
     r = symbolic_model(&b, &a);
@@ -544,6 +601,8 @@ Suite *suite_onnx(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, unbound_symbols_are_listed_together);
     tcase_add_test(t, symbols_and_places_bind);
+    tcase_add_test(t, integers_bind);
+    tcase_add_test(t, weights_in_a_branch_train);
     tcase_add_test(t, unsupported_nodes_are_listed_together);
     tcase_add_test(t, errors_name_their_node);
     tcase_add_test(t, nodes_may_come_in_any_order);

@@ -323,7 +323,15 @@ FN int64_t div_int(int64_t x, int64_t y)
 {
     return y == 0 ? 0 : y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y;
 }
-FN int64_t pow_int(int64_t x, int64_t y) { return int_of_double(pow((double)x, (double)y)); }
+FN int64_t pow_int(int64_t x, int64_t y)
+{
+    if (y < 0)
+        return x == 1 || x == -1 ? (y & 1 ? x : 1) : 0;
+    uint64_t p = 1, b = (uint64_t)x;
+    for (; y; y >>= 1, b *= b)
+        p *= y & 1 ? b : 1;
+    return (int64_t)p;
+}
 FN int64_t fmod_int(int64_t x, int64_t y) { return y == 0 || y == -1 ? 0 : x % y; }
 
 /* Modulus with the sign of the divisor, also of a zero. */

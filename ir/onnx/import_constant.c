@@ -132,14 +132,14 @@ static bool import_eye_like(OnnxNode *n)
     Val row = along_axis(g, iota(g, t.dim[0]), 0, 2);
     Val column = along_axis(g, iota(g, t.dim[1]), 1, 2);
     row = add_scalar(g, row, (double)k);
-    n->out[0] = build_cast(g, build2(g, OP_equal, row, column), dtype ? onnx_dtype(dtype) : t.dt);
+    n->out[0] = narrow(n, build2(g, OP_equal, row, column), dtype ? dtype : element_type(n, 0));
     return n->out[0].i;
 }
 
 const OnnxOp onnx_constant[] = {
     {"Constant", 1, .import = import_constant_node},
     {"ConstantOfShape", 9, .import = import_constant_of_shape},
-    {"EyeLike", 9, .import = import_eye_like},
+    {"EyeLike", 9, .import = import_eye_like, .typed = 1},
     {"Range", 11, .import = import_range},
     {0},
 };

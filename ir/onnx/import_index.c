@@ -74,7 +74,7 @@ static bool import_scatter_elements(OnnxNode *n)
     TRY(axis_in(n, attr_int(n, "axis", 0), in_type(n, 0)->rank, &at.axis));
     TRY(read_reduction(n, &at.reduction));
     n->out[0] = build(n->g, OP_scatter_elements, NULL, 3, n->in, &at);
-    return n->out[0].i;
+    return wrapped(n);
 }
 
 static bool import_scatter_nd(OnnxNode *n)
@@ -82,7 +82,7 @@ static bool import_scatter_nd(OnnxNode *n)
     ScatterAttrs at = {0};
     TRY(read_reduction(n, &at.reduction));
     n->out[0] = build(n->g, OP_scatter_nd, NULL, 3, n->in, &at);
-    return n->out[0].i;
+    return wrapped(n);
 }
 
 /* off + (on - off) * (index == class); indices outside [-depth, depth) give a row of off. */
@@ -103,6 +103,7 @@ static bool import_one_hot(OnnxNode *n)
     Val hit = build2(g, OP_equal, index, along_axis(g, iota(g, depth), (int)axis, dim.n));
     Val off = build_slice(g, n->in[2], 0, 0, 1), on = build_slice(g, n->in[2], 0, 1, 1);
     n->out[0] = build3(g, OP_where, hit, on, off);
+    set_data_type(n->x, n->out[0], data_type_of(n, 2));
     return n->out[0].i;
 }
 
@@ -144,7 +145,7 @@ const OnnxOp onnx_index[] = {
     {"Gather", 1, .import = import_gather},
     {"GatherElements", 1, .import = import_gather_elements},
     {"GatherND", 1, .import = import_gather_nd},
-    {"OneHot", 9, .import = import_one_hot},
+    {"OneHot", 9, .import = import_one_hot, .typed = 1},
     {"ReverseSequence", 10, .import = import_reverse_sequence},
     {"Scatter", 9, .import = import_scatter_elements},
     {"ScatterElements", 11, .import = import_scatter_elements},

@@ -32,7 +32,7 @@ static bool import_matmul(OnnxNode *n)
         if (!(ta.rank == 1 && i == dim.n - 2) && !(tb.rank == 1 && i == dim.n - 1))
             out.v[out.n++] = dim.v[i];
     n->out[0] = reshape_ints(g, y, &out);
-    return n->out[0].i;
+    return wrapped(n);
 }
 
 static Val scaled(Graph *g, Val a, double by) { return by == 1 ? a : mul_scalar(g, a, by); }
@@ -48,7 +48,7 @@ bool import_gemm(OnnxNode *n)
     if (has_in(n, 2))
         y = build2(g, OP_add, y, scaled(g, real(g, n->in[2]), attr_float(n, "beta", 1)));
     n->out[0] = back(g, y, in_type(n, 0)->dt);
-    return n->out[0].i;
+    return wrapped(n);
 }
 
 /* ---- Einsum -------------------------------------------------------------
@@ -297,7 +297,7 @@ static bool import_einsum(OnnxNode *n)
             return fail(n->x->d, "the result has labels that no operand has");
     }
     n->out[0] = back(g, build_transpose(g, term[0].v, perm), in_type(n, 0)->dt);
-    return n->out[0].i;
+    return wrapped(n);
 }
 
 const OnnxOp onnx_linear[] = {

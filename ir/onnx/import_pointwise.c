@@ -4,15 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Results of integer types that live in a wider one wrap around. */
-static bool wrapped(OnnxNode *n)
-{
-    int32_t type = data_type_of(n, 0);
-    if (n->out[0].i && type && val_type(n->g, n->out[0])->dt == in_type(n, 0)->dt)
-        n->out[0] = narrow(n, n->out[0], type);
-    return n->out[0].i;
-}
-
 static bool unary(OnnxNode *n)
 {
     const OnnxOp *row = n->row;
@@ -111,7 +102,7 @@ static bool import_pow(OnnxNode *n)
         n->out[0] = build_cast(g, build2(g, OP_pow, build_cast(g, x, de), e), dt);
     else
         n->out[0] = build2(g, OP_pow, x, legacy_broadcast(n, build_cast(g, e, dt)));
-    return n->out[0].i;
+    return wrapped(n);
 }
 
 static bool clip_bound(OnnxNode *n, int k, const char *attr, double dflt, Val *tensor,
@@ -171,8 +162,7 @@ static bool import_cast(OnnxNode *n)
 
 static bool import_cast_like(OnnxNode *n)
 {
-    int32_t widened = data_type_of(n, 1);
-    n->out[0] = narrow(n, n->in[0], widened ? widened : onnx_data_type(in_type(n, 1)->dt));
+    n->out[0] = narrow(n, n->in[0], element_type(n, 1));
     return n->out[0].i;
 }
 
@@ -200,7 +190,6 @@ static bool import_prelu(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* Shifting by the width or more leaves nothing. */
 /* Shifts beyond the width leave nothing, or of a signed number shifted right its sign. */
 static bool import_bitshift(OnnxNode *n)
 {
@@ -208,7 +197,7 @@ static bool import_bitshift(OnnxNode *n)
     Graph *g = n->g;
     bool left = attr_is(n, "direction", "", "LEFT");
     TRY(attr_needed(n, "direction"));
-    int32_t own = data_type_of(n, 0), type = own ? own : onnx_data_type(in_type(n, 0)->dt);
+    int32_t type = element_type(n, 0);
     bool keeps_sign = !left && data_type_is_signed(type);
     int bits = keeps_sign ? data_type_bits(type) : WIDTH;
     Val by = n->in[1], zero = scalar_like(g, n->in[0], 0), most = scalar_like(g, by, bits - 1);

@@ -2,12 +2,6 @@
  * live in wider ones, with the saturation that their type would have. */
 #include "onnx_int.h"
 
-static int32_t quantized_type(const OnnxNode *n, int k)
-{
-    int32_t t = data_type_of(n, k);
-    return t ? t : onnx_data_type(in_type(n, k)->dt);
-}
-
 /* round(x) + zero point, within the range of the type. */
 static bool saturate(OnnxNode *n, Val x, Val zero_point, int32_t type)
 {
@@ -57,7 +51,7 @@ static bool import_quantize(OnnxNode *n)
     int32_t type;
     TRY(attr_data_type(n, "output_dtype", 0, &type));
     if (has_in(n, 2))
-        type = quantized_type(n, 2);
+        type = element_type(n, 2);
     TRY(read_axis(n, &axis));
     Val scale = spread(n, 1, axis), zero = has_in(n, 2) ? spread(n, 2, axis) : (Val){0};
     Val x = build_cast(g, n->in[0], val_type(g, scale)->dt);
@@ -126,7 +120,7 @@ static bool requantize(OnnxNode *n, Val y, Val second_scale)
     Graph *g = n->g;
     Val scale = build2(g, OP_mul, real_along(n, 1, 0, 1), second_scale);
     scale = build2(g, OP_div, scale, real_along(n, 6, 0, 1));
-    return saturate(n, build2(g, OP_mul, y, scale), n->in[7], quantized_type(n, 7));
+    return saturate(n, build2(g, OP_mul, y, scale), n->in[7], element_type(n, 7));
 }
 
 static bool import_qlinear_matmul(OnnxNode *n)

@@ -32,7 +32,7 @@ static bool import_reduce_sum(OnnxNode *n)
     Reduction r;
     TRY(read_reduction(n, 13, &r));
     n->out[0] = reduce(n->g, OP_reduce_sum, &r, r.x);
-    return n->out[0].i;
+    return wrapped(n);
 }
 
 static bool import_reduce(OnnxNode *n)
@@ -42,7 +42,7 @@ static bool import_reduce(OnnxNode *n)
     DType dt = in_type(n, 0)->dt;
     Val x = dt == DT_BOOL ? build_cast(n->g, r.x, DT_U8) : r.x;
     n->out[0] = build_cast(n->g, reduce(n->g, n->row->native, &r, x), dt);
-    return n->out[0].i;
+    return wrapped(n);
 }
 
 static bool import_reduce_mean(OnnxNode *n)
@@ -58,7 +58,7 @@ static bool import_reduce_l1(OnnxNode *n)
     Reduction r;
     TRY(read_reduction(n, 18, &r));
     n->out[0] = reduce(n->g, OP_reduce_sum, &r, one(n->g, OP_abs, r.x));
-    return n->out[0].i;
+    return wrapped(n);
 }
 
 static bool import_reduce_l2(OnnxNode *n)
@@ -77,7 +77,7 @@ static bool import_reduce_sum_square(OnnxNode *n)
     Reduction r;
     TRY(read_reduction(n, 18, &r));
     n->out[0] = reduce(n->g, OP_reduce_sum, &r, one(n->g, OP_square, r.x));
-    return n->out[0].i;
+    return wrapped(n);
 }
 
 static bool import_reduce_log_sum(OnnxNode *n)
@@ -160,7 +160,7 @@ static bool import_cumsum(OnnxNode *n)
                       .reverse = attr_int(n, "reverse", 0)};
     TRY(static_int(n, 1, &at.axis) && axis_in(n, at.axis, in_type(n, 0)->rank, &at.axis));
     n->out[0] = build(n->g, OP_cumsum, NULL, 1, n->in, &at);
-    return n->out[0].i;
+    return wrapped(n);
 }
 
 /* Cumulative products by doubling: after step k every element is the product of the 2^k
@@ -186,7 +186,7 @@ static bool import_cumprod(OnnxNode *n)
         shifted = 0;
     }
     n->out[0] = y;
-    return y.i;
+    return wrapped(n);
 }
 
 const OnnxOp onnx_reduce[] = {

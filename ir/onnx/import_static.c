@@ -279,9 +279,8 @@ static void set_bits(Tensor *t, int64_t i, uint64_t bits, int32_t data_type)
 static bool import_bit_cast(OnnxNode *n)
 {
     DType dt = in_type(n, 0)->dt;
-    int32_t to, own = data_type_of(n, 0);
+    int32_t to, from = element_type(n, 0);
     TRY(attr_needed(n, "to") && attr_data_type(n, "to", 0, &to));
-    int32_t from = own ? own : onnx_data_type(dt);
     if (data_type_bits(from) != data_type_bits(to))
         return refuse(n, "%s as %s", onnx_dtype_name(from), onnx_dtype_name(to));
     if (!dtype_is_float(dt) && !dtype_is_float(onnx_dtype(to)) && onnx_dtype(to) != DT_BOOL) {

@@ -243,6 +243,8 @@ static void bind_dim(Binder *b, const char *input, int k,
     }
     if (!find_size(b, by_place, symbol, k, value))
         add_unbound(b, arena_strndup(b->x->a, symbol, strlen(symbol)), input);
+    else if (*value < 1)
+        diag_set(b->x->d, "--bind %s=%lld: a dimension has a size from 1 on", symbol, (long long)*value);
 }
 
 static bool bind_input(Binder *b, const Onnx__ValueInfoProto *in, Type *t)
@@ -280,7 +282,7 @@ static bool no_such_symbol(const Binder *b, const char *bound)
     nearest_init(&near, bound);
     for (uint32_t i = 0; i < b->nsymbol; i++)
         nearest_try(&near, b->symbol[i]);
-    return fail(b->x->d, "--bind %s: no input has such a dimension%s", bound,
+    return fail(b->x->d, "--bind %s: no input has such a dimension, or is such an integer%s", bound,
                 nearest_hint(&near, hint));
 }
 
@@ -339,6 +341,9 @@ static bool *find_weights(Import *x, const Onnx__GraphProto *gp)
     return weight;
 }
 
+bool type_is_integer(const Type *t) { return !dtype_is_float(t->dt) && type_count(t) == 1; }
+
+/* An integer that --bind names is no input but a constant. */
 bool import_inputs(Import *x, const Onnx__GraphProto *gp)
 {
     Binder b = {.x = x, .used = NEW(x->a, bool, x->opt->nbind + 1), .has_batch = has_batch(gp)};
@@ -350,6 +355,15 @@ bool import_inputs(Import *x, const Onnx__GraphProto *gp)
         if (scope_find(x, name, &v))
             continue; /* an initializer, repeated as input */
         TRY(bind_input(&b, gp->input[i], &t));
+        int64_t number;
+        if (type_is_integer(&t) && find_bind(&b, name, &number)) {
+            Tensor bound = {t, arena_alloc(x->g->arena, (size_t)type_bytes(&t) + 1, 1)};
+            tensor_set_i(&bound, 0, number);
+            v = graph_const(x->g, name, t, bound.data);
+            set_data_type(x, v, tensor_type(gp->input[i])->elem_type);
+            scope_set(x, name, v);
+            continue;
+        }
         v = graph_value(x->g, name, t,
                         weight[i] ? role_of(x, name, &(Tensor){.type = t}) : VAL_INPUT);
         const Tensor *feed = find_feed(x, name);

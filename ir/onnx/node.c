@@ -187,6 +187,32 @@ static const char *input_name(const OnnxNode *n, int k)
     return k < n->nin ? pb(n->proto->input[k]) : "";
 }
 
+/* Does v depend on inputs that --bind makes known, and on no others?  One of them. */
+static bool open_integer(const Graph *g, Val v, int *steps, const char **input)
+{
+    const Value *val = &g->vals[v.i];
+    const Node *def = val->kind == VAL_TEMP ? graph_def(g, v) : NULL;
+    if (val->kind == VAL_INPUT && type_is_integer(&val->type))
+        *input = val->name;
+    else if (val->kind == VAL_INPUT || --*steps < 0)
+        return false;
+    for (int i = 0; def && i < def->nin; i++)
+        TRY(!def->in[i].i || open_integer(g, def->in[i], steps, input));
+    return true;
+}
+
+/* What is to be known is not. */
+static bool refuse_data(OnnxNode *n, int k)
+{
+    enum { STEPS = 1000 };
+    int steps = STEPS;
+    const char *input = NULL;
+    bool open = open_integer(n->g, n->in[k], &steps, &input) && input;
+    return refuse(n, "operand %d ('%s') depends on data; shapes, indices and conditions that decide what is "
+                  "computed must be known when compiling%s%s%s", k, input_name(n, k),
+                  open ? ": --bind " : "", open ? input : "", open ? "=N gives the input its value" : "");
+}
+
 bool static_tensor(OnnxNode *n, int k, Tensor *t)
 {
     if (!has_in(n, k))
@@ -194,12 +220,7 @@ bool static_tensor(OnnxNode *n, int k, Tensor *t)
     if (val_is_sequence(n->in[k]))
         return refuse(n, "operand %d is a sequence", k);
     if (!fold_value(n->x, n->in[k], 0))
-        return n->x->d->failed ? false
-                               : refuse(n,
-                                        "operand %d ('%s') depends on data; shapes and "
-                                        "indices that decide shapes must be known when "
-                                        "compiling",
-                                        k, input_name(n, k));
+        return !n->x->d->failed && refuse_data(n, k);
     *t = graph_tensor(n->g, n->in[k]);
     return true;
 }
@@ -368,6 +389,12 @@ static int32_t widened_type(const Import *x, Val v) { return v.i < x->ntypes ? x
 
 int32_t data_type_of(const OnnxNode *n, int k) { return has_in(n, k) ? widened_type(n->x, n->in[k]) : 0; }
 
+int32_t element_type(const OnnxNode *n, int k)
+{
+    int32_t t = data_type_of(n, k);
+    return t ? t : onnx_data_type(in_type(n, k)->dt);
+}
+
 /* Integer types without a native counterpart live in a wider one: wrap around as they
  * would.  What is none of them any more is another value. */
 Val narrow(OnnxNode *n, Val v, int32_t data_type)
@@ -390,6 +417,14 @@ Val narrow(OnnxNode *n, Val v, int32_t data_type)
     if (wide.i)
         set_data_type(n->x, wide, data_type);
     return wide;
+}
+
+bool wrapped(OnnxNode *n)
+{
+    int32_t type = data_type_of(n, 0);
+    if (n->out[0].i && type && val_type(n->g, n->out[0])->dt == in_type(n, 0)->dt)
+        n->out[0] = narrow(n, n->out[0], type);
+    return n->out[0].i;
 }
 
 /* A new dimension in front of (or behind) the axis, expanded and merged. */

@@ -206,6 +206,7 @@ bool scope_find(const Import *x, const char *name, Val *v);
 /* Into the current scope. */
 bool import_initializers(Import *x, const Onnx__GraphProto *gp);
 bool import_inputs(Import *x, const Onnx__GraphProto *gp);
+bool type_is_integer(const Type *t); /* one integer, which --bind may know */
 Val import_constant(Import *x, const char *name, const Onnx__TensorProto *t);
 void set_data_type(Import *x, Val v, int32_t data_type);
 /* The type that a value is declared to have; false: none, or one that depends on symbols. */
@@ -410,6 +411,7 @@ bool small_enough(OnnxNode *n, const Type *t);
 
 /* Element type in the file of an operand that lives in a wider native type, else 0. */
 int32_t data_type_of(const OnnxNode *n, int k);
+int32_t element_type(const OnnxNode *n, int k); /* of any operand */
 
 /* ---- shorthands for building -------------------------------------------- */
 
@@ -441,6 +443,8 @@ Val repeat_whole(Graph *g, Val a, int axis, int64_t times);
 Val iota(Graph *g, int64_t n);                      /* i64: 0 1 2 ... */
 Val negative_wraps(Graph *g, Val index, int64_t n); /* python's negative indices */
 Val narrow(OnnxNode *n, Val v, int32_t data_type);  /* convert to an ONNX element type */
+/* Results of arithmetic on integers that live in a wider type wrap around; false: there is none. */
+bool wrapped(OnnxNode *n);
 
 /* ---- import_packed.c ---------------------------------------------------- */
 

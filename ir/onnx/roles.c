@@ -33,15 +33,21 @@ static uint32_t last_use(const Roles *r, const char *name)
     return use ? *use : 0;
 }
 
-static void add_uses(Import *x, Roles *r, const Onnx__GraphProto *gp)
+/* In bodies of control flow, too. */
+static void add_uses(Import *x, Roles *r, const Onnx__GraphProto *gp, int depth)
 {
-    for (size_t i = 0; i < gp->n_node; i++)
-        for (size_t k = 0; k < gp->node[i]->n_input; k++) {
-            const char *name = pb(gp->node[i]->input[k]);
+    for (size_t i = 0; i < gp->n_node; i++) {
+        const Onnx__NodeProto *node = gp->node[i];
+        for (size_t k = 0; k < node->n_input; k++) {
+            const char *name = pb(node->input[k]);
             r->use = arena_grow(x->a, r->use, r->n + 1, &r->cap, sizeof *r->use);
-            r->use[++r->n] = (NodeUse){gp->node[i], (int)k, last_use(r, name)};
+            r->use[++r->n] = (NodeUse){node, (int)k, last_use(r, name)};
             name_put(&r->last, name, r->n);
         }
+        for (size_t k = 0; k < node->n_attribute && depth < MAX_NESTING; k++)
+            if (node->attribute[k]->g)
+                add_uses(x, r, node->attribute[k]->g, depth + 1);
+    }
 }
 
 /* ---- what the exporter says ---------------------------------------------- */
@@ -109,7 +115,7 @@ Roles *roles_find(Import *x)
     const Onnx__GraphProto *gp = x->m->proto->graph;
     Roles *r = NEW(x->a, Roles, 1);
     r->last = name_map(x->a);
-    add_uses(x, r, gp);
+    add_uses(x, r, gp, 0);
     r->signature = model_signature(x->m);
     r->closed_over = is_closed_over(x->m);
     x->roles = r;

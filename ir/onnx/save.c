@@ -321,8 +321,8 @@ static bool rewrite_graph(Save *s, const WireField *graph)
     TRY(add_apart(s));
     for (int i = 0; i < s->n; i++)
         if (!s->target[i].placed && !s->target[i].v->alias)
-            return fail(s->d, "there is no '%s' to replace in the main graph",
-                        s->target[i].v->name);
+            return fail(s->d, "there is no '%s' to replace in the main graph: --save FILE.safetensors has "
+                        "what is in branches and loops", s->target[i].v->name);
     return !w.bad || fail(s->d, "malformed graph");
 }
 

@@ -27,7 +27,7 @@ enum { MAX_PARTS = 8, PART_BYTES = 4 * 1024 }; /* some 0.1 s of compiling; the p
 
 /* No -ffast-math, ever: sums keep their order and nothing is contracted, so that a kernel
  * gives the same bits wherever it is used.  Type punning through operands is allowed
- * (in-place). */
+ * (in-place), and integers wrap around. */
 static const char *const flags[] = {"-std=gnu11",
                                     "-O3",
                                     "-march=native",
@@ -35,6 +35,7 @@ static const char *const flags[] = {"-std=gnu11",
                                     "-fno-math-errno",
                                     "-fno-trapping-math",
                                     "-fno-strict-aliasing",
+                                    "-fwrapv",
                                     "-fopenmp",
                                     "-fPIC",
                                     "-w"};
