@@ -2,7 +2,7 @@
 #include "nodes_int.h"
 #include <string.h>
 
-enum { ATTR_TYPE_FLOAT = 1, ATTR_TYPE_INT = 2, ATTR_TYPE_STRING = 3, ATTR_TYPE_INTS = 7 };
+enum { ATTR_TYPE_INT = 2, ATTR_TYPE_STRING = 3, ATTR_TYPE_INTS = 7 };
 
 OnnxNodes *onnx_nodes(Arena *a, const Graph *g, Diag *d)
 {
