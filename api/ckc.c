@@ -8,7 +8,6 @@
 #include "ir/names.h"
 #include <inttypes.h>
 #include <locale.h>
-#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -552,15 +551,15 @@ static const Named *find(ckc_session *s, const List *l, const Elements *x)
         nearest_init(&near, x->name);
         for (uint32_t i = 0; i < l->n; i++)
             nearest_try(&near, l->named[i].tensor.name);
-        fail(&s->o.diag, "the %s has no %s '%s'%s", l == &s->weight ? "model" : "step", l->what, x->name,
-             nearest_hint(&near, hint));
+        diag_set(&s->o.diag, "the %s has no %s '%s'%s", l == &s->weight ? "model" : "step", l->what,
+                 x->name, nearest_hint(&near, hint));
         return NULL;
     }
     const Named *named = &l->named[*k];
     size_t bytes = ckc_tensor_bytes(&named->tensor);
     if (x->bytes == bytes)
         return named;
-    fail(&s->o.diag, "%s has %zu bytes, the caller says %zu", x->name, bytes, x->bytes);
+    diag_set(&s->o.diag, "%s has %zu bytes, the caller says %zu", x->name, bytes, x->bytes);
     return NULL;
 }
 
