@@ -372,7 +372,7 @@ static void print_body(Printer *pr, const Kernel *k)
     LINE("#undef REAL");
     LINE("#define REAL %s", f64 ? "double" : "float");
     if (!own)
-        text_body(&pr->w, k, pr->name, "FN");
+        text_body(&pr->w, k, pr->name);
     else if (own->prelude)
         own->prelude(pr, k);
     for (pr->phase = 0; pr->phase < pr->launches.n; pr->phase++) {

@@ -78,10 +78,10 @@ OnnxVal onnx_op(OnnxNodes *o, const char *op, DType dt, int nin, const OnnxVal *
     return n.out[0];
 }
 
-OnnxVal onnx_second(OnnxNodes *o, DType dt)
+OnnxVal onnx_second(OnnxNodes *o)
 {
     EmittedNode *n = &o->node[o->nnode - 1];
-    return n->out[n->nout++] = new_tensor(o, dt);
+    return n->out[n->nout++] = new_tensor(o, DT_I64);
 }
 
 OnnxVal onnx_op1(OnnxNodes *o, const char *op, OnnxVal a) { return onnx_op(o, op, onnx_type(o, a), 1, &a); }
