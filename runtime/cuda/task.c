@@ -1,6 +1,5 @@
 /* task.c -- launches bound to memory of a GPU. */
 #include "task.h"
-#include "ir/mem.h"
 #include <inttypes.h>
 #include <string.h>
 
