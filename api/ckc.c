@@ -8,7 +8,6 @@
 #include "ir/names.h"
 #include <inttypes.h>
 #include <locale.h>
-#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,14 +30,17 @@ SAME(CKC_UNSUPPORTED, EXIT_UNSUPPORTED);
 SAME(CKC_INFEASIBLE, EXIT_INFEASIBLE);
 SAME(CKC_DEVICE, EXIT_DEVICE);
 
-/* Tensors with names. */
+/* A value under one of its names. */
+typedef struct {
+    ckc_tensor tensor;
+    Val of;
+    bool transposed; /* the tensor is the value's transpose */
+} Named;
+
 typedef struct {
     const char *what;
-    ckc_tensor *tensor;
-    Val *of; /* the values; one may have several names */
-    bool *transposed; /* under this name a value is */
-    int n;
-    uint32_t ctensor, cof, ctransposed;
+    Named *named;
+    uint32_t n, cap;
     NameMap at;
 } List;
 
@@ -209,24 +211,23 @@ static ckc_tensor describe_value(const Graph *g, Val v, const char *name)
 /* A name that is there already is of what came first. */
 static void list_add(ckc_session *s, List *l, Val v, const char *name, bool transposed)
 {
-    if (!name_add(&l->at, name, (uint32_t)l->n))
+    if (!name_add(&l->at, name, l->n))
         return;
-    uint32_t n = (uint32_t)l->n++;
-    l->tensor = arena_grow(&s->arena, l->tensor, n, &l->ctensor, sizeof *l->tensor);
-    l->of = arena_grow(&s->arena, l->of, n, &l->cof, sizeof *l->of);
-    l->transposed = arena_grow(&s->arena, l->transposed, n, &l->ctransposed, sizeof *l->transposed);
-    ckc_tensor t = l->tensor[n] = describe_value(s->job->plan->g, v, name);
-    l->of[n] = v;
-    l->transposed[n] = transposed;
-    for (int k = 0; k < 2 && transposed; k++)
-        l->tensor[n].dim[k] = t.dim[1 - k];
+    ckc_tensor t = describe_value(s->job->plan->g, v, name);
+    if (transposed) {
+        int64_t rows = t.dim[0];
+        t.dim[0] = t.dim[1];
+        t.dim[1] = rows;
+    }
+    l->named = arena_grow(&s->arena, l->named, l->n, &l->cap, sizeof *l->named);
+    l->named[l->n++] = (Named){t, v, transposed};
 }
 
 static int list_get(const List *l, int k, ckc_tensor *t)
 {
-    if (k < 0 || k >= l->n)
+    if (k < 0 || (uint32_t)k >= l->n)
         return 0;
-    *t = l->tensor[k];
+    *t = l->named[k].tensor;
     return 1;
 }
 
@@ -540,28 +541,31 @@ typedef struct {
     size_t bytes;
 } Elements;
 
-static bool find(ckc_session *s, const List *l, const Elements *x, Val *v, bool *transposed)
+/* NULL: there is none of that name and size. */
+static const Named *find(ckc_session *s, const List *l, const Elements *x)
 {
     char hint[NEAREST_HINT];
     Nearest near;
     const uint32_t *k = name_get(&l->at, x->name);
     if (!k) {
         nearest_init(&near, x->name);
-        for (int i = 0; i < l->n; i++)
-            nearest_try(&near, l->tensor[i].name);
-        return fail(&s->o.diag, "the %s has no %s '%s'%s", l == &s->weight ? "model" : "step", l->what,
-                    x->name, nearest_hint(&near, hint));
+        for (uint32_t i = 0; i < l->n; i++)
+            nearest_try(&near, l->named[i].tensor.name);
+        diag_set(&s->o.diag, "the %s has no %s '%s'%s", l == &s->weight ? "model" : "step", l->what,
+                 x->name, nearest_hint(&near, hint));
+        return NULL;
     }
-    size_t bytes = ckc_tensor_bytes(&l->tensor[*k]);
-    *v = l->of[*k];
-    *transposed = l->transposed[*k];
-    return x->bytes == bytes ||
-           fail(&s->o.diag, "%s has %zu bytes, the caller says %zu", x->name, bytes, x->bytes);
+    const Named *named = &l->named[*k];
+    size_t bytes = ckc_tensor_bytes(&named->tensor);
+    if (x->bytes == bytes)
+        return named;
+    diag_set(&s->o.diag, "%s has %zu bytes, the caller says %zu", x->name, bytes, x->bytes);
+    return NULL;
 }
 
-static void copy_out(ckc_session *s, const Elements *x, Tensor t, bool transposed)
+static void copy_out(ckc_session *s, const Elements *x, const Named *named, Tensor t)
 {
-    if (transposed)
+    if (named->transposed)
         t = tensor_transposed(&t, &s->job->tmp);
     memcpy(x->to, t.data, x->bytes);
     arena_free(&s->job->tmp);
@@ -570,25 +574,23 @@ static void copy_out(ckc_session *s, const Elements *x, Tensor t, bool transpose
 static bool read_weight(ckc_session *s, void *given)
 {
     const Elements *x = given;
-    Val v;
+    const Named *weight = find(s, &s->weight, x);
     Tensor t;
-    bool transposed;
-    TRY(find(s, &s->weight, x, &v, &transposed) && open_once(s) && output_weight(s->job, v, &t));
-    copy_out(s, x, t, transposed);
+    TRY(weight && open_once(s) && output_weight(s->job, weight->of, &t));
+    copy_out(s, x, weight, t);
     return true;
 }
 
 static bool read_result(ckc_session *s, const List *l, const Elements *x)
 {
-    Val v;
-    bool transposed;
     if (!s->o.step.keep_grads && l->n == 0)
         return fail(&s->o.diag, "the session keeps no %s: it was planned without the option grads", l->what);
-    TRY(find(s, l, x, &v, &transposed));
+    const Named *result = find(s, l, x);
+    TRY(result);
     if (!s->made)
         return fail(&s->o.diag, "%s: no step has been made", x->name);
-    TRY(exec_read(s->job->exec, v, &s->o.diag));
-    copy_out(s, x, exec_tensor(s->job->exec, v), transposed);
+    TRY(exec_read(s->job->exec, result->of, &s->o.diag));
+    copy_out(s, x, result, exec_tensor(s->job->exec, result->of));
     return true;
 }
 
@@ -599,18 +601,17 @@ static bool write_weight(ckc_session *s, void *given)
 {
     const Elements *x = given;
     const Graph *g = s->job->plan->g;
-    Val v;
-    bool transposed;
-    TRY(find(s, &s->weight, x, &v, &transposed) && open_once(s));
-    if (g->vals[v.i].kind == VAL_CONST)
+    const Named *weight = find(s, &s->weight, x);
+    TRY(weight && open_once(s));
+    if (g->vals[weight->of.i].kind == VAL_CONST)
         return fail(&s->o.diag, "%s is a constant of the step: --train '%s' makes it a weight", x->name,
                     x->name);
-    Tensor from = {*val_type(g, v), (void *)(uintptr_t)x->from};
-    if (transposed) {
+    Tensor from = {*val_type(g, weight->of), (void *)(uintptr_t)x->from};
+    if (weight->transposed) {
         from.type = type_make(from.type.dt, 2, (int64_t[]){from.type.dim[1], from.type.dim[0]});
         from = tensor_transposed(&from, &s->job->tmp);
     }
-    bool ok = exec_replace(s->job->exec, v, from.data, &s->o.diag);
+    bool ok = exec_replace(s->job->exec, weight->of, from.data, &s->o.diag);
     arena_free(&s->job->tmp);
     return ok;
 }

@@ -17,7 +17,11 @@ const char *const why_text[WHYS] = {
     [WHY_INPUTS] = "what it is made of is gone: that would have to be made again, too",
 };
 
-double explain_rate(const Result *r) { return r->ns > 0 ? 1e6 * (double)r->fate->bytes / (double)r->ns : 0; }
+/* Bytes per millisecond; 0: it takes no time. */
+static double rate_of(const Result *r)
+{
+    return r->ns > 0 ? 1e6 * (double)r->fate->bytes / (double)r->ns : 0;
+}
 
 /* ---- decisions -------------------------------------------------------------------------------------- */
 
@@ -61,7 +65,7 @@ static Why why_kept(const Explain *x, const Result *r, double price)
         return WHY_ROOM;
     if (!r->fate->at_peak)
         return WHY_NOT_AT_PEAK;
-    if (explain_rate(r) < price)
+    if (rate_of(r) < price)
         return WHY_PRICE;
     return inputs_gone(x, r->fate) ? WHY_INPUTS : WHY_ROOM;
 }
@@ -72,7 +76,7 @@ static double least_rate(const Explain *x)
     double least = 0;
     for (uint32_t i = 0; i < x->n; i++) {
         const Result *r = &x->result[i];
-        double rate = explain_rate(r);
+        double rate = rate_of(r);
         if (r->decision == REDONE && rate > 0 && (least == 0 || rate < least))
             least = rate;
     }
@@ -234,7 +238,7 @@ static void print_result(FILE *f, const Explain *x, const Result *r)
         snprintf(again, sizeof again, "%" PRIu32, r->fate->again);
     step_label(x->job->plan, r->fate->step, kernel, ROOM);
     print_line(f, "%-6s %10s %8.3g %7.4g %5" PRIu32 " %5" PRIu32 " %5s  %s%s%s", decision_name[r->decision],
-               bytes_str(r->fate->bytes, bytes), ns_ms(r->ns), explain_rate(r) / 1e6, r->fate->step,
+               bytes_str(r->fate->bytes, bytes), ns_ms(r->ns), rate_of(r) / 1e6, r->fate->step,
                r->fate->until, again, kernel, *r->module ? " of " : "", r->module);
 }
 

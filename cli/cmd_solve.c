@@ -168,7 +168,7 @@ static int run_pareto(Solve *job)
     json_t *all = json_array();
     int status = EXIT_SUCCESS;
     o.budget = job->o->budget ? job->budget : 0;
-    if (!remat_pareto(&job->inst, &o, NULL, n, r, job->err))
+    if (!remat_pareto(&job->inst, &o, n, r, job->err))
         status = bad(job);
     for (int32_t i = 0; i < n && status == EXIT_SUCCESS; i++) {
         if (job->o->json)
@@ -223,7 +223,7 @@ static int run_policies(Solve *job)
                      .base = (double)job->base_cost,
                      .whole = job->inst.whole > 0 ? job->inst.whole : job->input_peak};
     policy_rows(job->o, &t);
-    if (!remat_bound(&job->inst, job->budget, 0, 0, &bound, job->err))
+    if (!remat_bound(&job->inst, job->budget, 0, &bound, job->err))
         return bad(job);
     t.bound = bound.infeasible ? 0 : (double)bound.cost;
     for (uint32_t i = 0; i < t.n; i++)

@@ -45,9 +45,6 @@ typedef struct {
     int64_t state_bytes; /* of optimizer states in the host's memory */
 } Explain;
 
-/* Bytes per millisecond; 0: it takes no time. */
-double explain_rate(const Result *r);
-
 Decision explain_decision(const Fate *f);
 
 /* explain_value.c: --value.  False: there is none of that name. */

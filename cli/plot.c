@@ -118,7 +118,7 @@ static double share(const Axis *a, double v)
     return (v - a->low) / (a->high - a->low);
 }
 
-double plot_x(const Plot *t, double v) { return t->left + share(&t->x, v) * (t->right - t->left); }
+static double plot_x(const Plot *t, double v) { return t->left + share(&t->x, v) * (t->right - t->left); }
 double plot_y(const Plot *t, double v) { return t->bottom - share(&t->y, v) * (t->bottom - t->top); }
 
 typedef struct {

@@ -38,7 +38,6 @@ typedef struct {
 void plot_legend(Plot *t, const LegendEntry *entry, uint32_t n);
 /* Grid, ticks and labels; then the plane is where it stays. */
 void plot_axes(Plot *t, Axis x, Axis y);
-double plot_x(const Plot *t, double v);
 double plot_y(const Plot *t, double v);
 /* A number with its unit, as a reader of all of them from 0 to `most` takes it. */
 const char *unit_text(Arena *a, TickUnit unit, double v, double most);

@@ -243,7 +243,7 @@ static void print_body(Printer *pr, const Kernel *k)
         f64 |= k->operand[i] == DT_F64;
     LINE("#undef REAL");
     LINE("#define REAL %s", f64 ? "double" : "float");
-    text_body(&pr->w, k, pr->name, "FN");
+    text_body(&pr->w, k, pr->name);
     LINE("void %s(void *const *op);", pr->name);
     LINE("void %s(void *const *op)", pr->name);
     text_block(&pr->w);

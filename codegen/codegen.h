@@ -74,11 +74,6 @@ typedef struct {
 
 /* Depends on the kernel alone, as its results do: not on the device. */
 CudaLaunch kernel_cuda_launch(const Kernel *k);
-/* Loads and stores of a DAG's text along whole contiguous rows: of 16 bytes, and narrower ones. */
-typedef struct {
-    int wide, narrow;
-} CudaAccesses;
-CudaAccesses kernel_cuda_accesses(const Kernel *k);
 /* Is it a product, convolution or attention whose items are computed one by one? */
 bool kernel_cuda_is_scalar(const Kernel *k);
 bool kernel_cuda_is_point(const Kernel *k); /* pointwise, chunk by chunk: it may have several calls */

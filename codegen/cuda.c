@@ -125,20 +125,6 @@ bool kernel_cuda_is_point(const Kernel *k)
     return is;
 }
 
-CudaAccesses kernel_cuda_accesses(const Kernel *k)
-{
-    Arena a = {0};
-    Sched s;
-    Printer pr = {0};
-    CudaAccesses n = {0};
-    if (!k->body) {
-        analyse(&pr, &s, k, &a);
-        n = vector_accesses(&pr.v, &s);
-    }
-    arena_free(&a);
-    return n;
-}
-
 bool kernel_cuda_is_scalar(const Kernel *k)
 {
     bool matrix = k->native != NATIVE_NONE || (k->lib != LIB_NONE && k->lib != LIB_COPY);
@@ -301,7 +287,7 @@ static void signature(Printer *pr, const Kernel *k, const bool *stored)
 {
     char name[CUDA_NAME];
     if (pr->phase == 0 && !k->body) {
-        CudaAccesses n = vector_accesses(&pr->v, pr->s);
+        Accesses n = vector_accesses(&pr->v, pr->s);
         LINE("/* along rows: %d accesses of 16 bytes, %d narrower */", n.wide, n.narrow);
     }
     unsigned threads = pr->counted ? FLAT_THREADS : pr->launch.block,
@@ -386,7 +372,7 @@ static void print_body(Printer *pr, const Kernel *k)
     LINE("#undef REAL");
     LINE("#define REAL %s", f64 ? "double" : "float");
     if (!own)
-        text_body(&pr->w, k, pr->name, "FN");
+        text_body(&pr->w, k, pr->name);
     else if (own->prelude)
         own->prelude(pr, k);
     for (pr->phase = 0; pr->phase < pr->launches.n; pr->phase++) {

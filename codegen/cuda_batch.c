@@ -5,7 +5,6 @@
  * and keys, such as sizes, as its argument, and so many times the blocks of the largest. */
 #include "codegen.h"
 #include "ir/mem.h"
-#include "text.h"
 #include <stdlib.h>
 #include <string.h>
 

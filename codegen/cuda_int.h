@@ -21,7 +21,12 @@ typedef struct {
 } Vector;
 /* Arrays live in a. */
 void vector_make(Vector *v, const Sched *s, Arena *a);
-CudaAccesses vector_accesses(const Vector *v, const Sched *s);
+
+/* Loads and stores along whole contiguous rows: of 16 bytes, and narrower ones. */
+typedef struct {
+    int wide, narrow;
+} Accesses;
+Accesses vector_accesses(const Vector *v, const Sched *s);
 
 /* Threads and blocks of a row kernel. */
 typedef struct {

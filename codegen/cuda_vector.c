@@ -164,9 +164,9 @@ void vector_make(Vector *v, const Sched *s, Arena *a)
         try_width(v, s, width, a);
 }
 
-CudaAccesses vector_accesses(const Vector *v, const Sched *s)
+Accesses vector_accesses(const Vector *v, const Sched *s)
 {
-    CudaAccesses n = {0};
+    Accesses n = {0};
     for (uint32_t i = 0; i < s->n; i++) {
         const KInst *in = &s->ins[i];
         bool staged = cuda_is_staged(s, i);

@@ -2,7 +2,6 @@
  *
  * Linear in the instructions except for the removal of equal loads (quadratic in loads). */
 #include "schedule.h"
-#include <assert.h>
 #include <string.h>
 
 /* ---- dimensions ----------------------------------------------------------------- */

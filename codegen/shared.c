@@ -5,7 +5,6 @@
 #include "ir/mem.h"
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 #include <xxhash.h>
 
 /* ---- hand-written texts ----------------------------------------------------------------- */

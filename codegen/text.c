@@ -337,11 +337,11 @@ void text_body_call(const Writer *w, const Kernel *k, const char *name, const ch
     fprintf(w->f, "%s);\n", item);
 }
 
-void text_body(Writer *w, const Kernel *k, const char *name, const char *qualifier)
+void text_body(Writer *w, const Kernel *k, const char *name)
 {
     char q[NAME_LEN];
     accessors(w, k);
-    fprintf(w->f, "%s void %s_item(", qualifier, name);
+    fprintf(w->f, "FN void %s_item(", name);
     parameters(w, k);
     fputs("int64_t i)\n", w->f);
     text_block(w);

@@ -40,8 +40,8 @@ void text_key(const Writer *w, const KInst *ins, int i, char buf[NAME_LEN]);
 /* Unpack a linear index into i<d> for the dimensions in mask. */
 void text_unpack(const Writer *w, const Sched *s, const char *index, uint32_t mask);
 
-/* Body kernels: accessors and the item function NAME_item, prefixed by `qualifier`. */
-void text_body(Writer *w, const Kernel *k, const char *name, const char *qualifier);
+/* Body kernels: accessors and the item function NAME_item. */
+void text_body(Writer *w, const Kernel *k, const char *name);
 /* A call of it; operand i is written before, i, after: "op[", "]". */
 void text_body_call(const Writer *w, const Kernel *k, const char *name, const char *before,
                     const char *after, const char *item);

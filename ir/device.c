@@ -5,7 +5,6 @@
 #include "file.h"
 #include "lex.h"
 #include "plan.h"
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 

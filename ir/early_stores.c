@@ -7,7 +7,6 @@
  * needs a value that is rounded whether it is stored or not, as recomputations make some results of a kernel
  * alone (k_load_rounded). */
 #include "kernel.h"
-#include "kernel_math.h"
 #include <string.h>
 
 bool kernel_same_map(const Kernel *k, const KInst *a, const KInst *b)

@@ -2,7 +2,6 @@
 #include "plan.h"
 #include "integer.h"
 #include "spans.h"
-#include "mem.h"
 #include <stdlib.h>
 #include <string.h>
 

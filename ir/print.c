@@ -2,8 +2,6 @@
 #include "ir.h"
 #include "lex.h"
 #include "mem.h"
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { INLINE_MAX = 64 }; /* larger constants are referred to by file and offset */

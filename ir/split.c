@@ -7,7 +7,6 @@
  * The number of blocks is fixed by shape and device (passes/split.c): where blocks are added it is part of
  * the result's bits. */
 #include "kernel.h"
-#include "plan.h"
 #include <string.h>
 
 const char *const split_name[SPLIT_COUNT] = {"", "rows", "sum"};

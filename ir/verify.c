@@ -1,6 +1,5 @@
 /* verify.c -- the invariants every pass must preserve. */
 #include "ir.h"
-#include <string.h>
 
 static const char *name_of(const Graph *g, Val v) { return g->vals[v.i].name; }
 

@@ -58,8 +58,6 @@ typedef struct {
 Val form_weights(const Rewrite *rw, Form *f, Val p);
 /* From the operand of softmax up to the first product. */
 bool form_scores(Rewrite *rw, Form *f, Val v);
-/* A value that broadcasts to scores seen as `level`, as one that broadcasts to f->shape. */
-Val form_as_scores(Rewrite *rw, const Form *f, Val v, const Type *level);
 /* v behind views and changes of the float type that nothing else reads. */
 Val form_behind(const Rewrite *rw, Val v);
 

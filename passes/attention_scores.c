@@ -38,7 +38,8 @@ Val form_behind(const Rewrite *rw, Val v)
     return v;
 }
 
-Val form_as_scores(Rewrite *rw, const Form *f, Val v, const Type *level)
+/* A value that broadcasts to scores seen as `level`, as one that broadcasts to f->shape. */
+static Val as_scores(Rewrite *rw, const Form *f, Val v, const Type *level)
 {
     Graph *g = rw->g;
     Type t = *val_type(g, v), as = four(level), wide = *level;
@@ -107,7 +108,7 @@ static bool add_hide(Rewrite *rw, Form *f, Hide h, const Type *level)
         return true; /* masks nothing */
     if (is_limit(rw, f, h.cond, h.seen, &h))
         h.cond = none();
-    else if (!(h.cond = form_as_scores(rw, f, h.cond, level)).i)
+    else if (!(h.cond = as_scores(rw, f, h.cond, level)).i)
         return false;
     f->hide[f->nhide++] = h;
     return true;
@@ -184,7 +185,7 @@ static bool learnt(const Graph *g, Val v)
 static Val addend(Rewrite *rw, const Form *f, Val v, double outer, const Type *level)
 {
     Graph *g = rw->g;
-    v = form_as_scores(rw, f, build_cast(g, v, f->shape.dt), level);
+    v = as_scores(rw, f, build_cast(g, v, f->shape.dt), level);
     return v.i && outer != 1 ? build2(g, OP_mul, v, build_scalar(g, f->shape.dt, outer)) : v;
 }
 
@@ -298,7 +299,7 @@ static bool walk_mul(Walk *w, const Node *n, int depth)
         if (w->f->row_scale.i || w->f->at.cap > 0 || t->rank < 1 || t->dim[t->rank - 1] != 1 ||
             !type_same_shape(val_type(w->rw->g, n->in[i]), level))
             continue;
-        w->f->row_scale = form_as_scores(w->rw, w->f, n->in[1 - i], level);
+        w->f->row_scale = as_scores(w->rw, w->f, n->in[1 - i], level);
         return w->f->row_scale.i && walk(w, n->in[i], depth + 1);
     }
     return false;

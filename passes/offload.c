@@ -345,7 +345,7 @@ bool choose_states_away(const Graph *g, PassCtx *cx, int64_t budget, StatesAway 
     for (int i = 0; s.bytes && i <= PARTS; i++) {
         RematBound b;
         int64_t part = away->part * i;
-        if (!remat_bound(&in.inst, budget + part - (i ? s.room : 0), 0, 0, &b, err))
+        if (!remat_bound(&in.inst, budget + part - (i ? s.room : 0), 0, &b, err))
             return fail(cx->diag, "rematerialization: %s", err);
         away->fits |= i == 0 && !b.infeasible;
         double copied = (double)before + (double)part / bandwidth / BESIDE;

@@ -3,7 +3,6 @@
 #include "ir/mem.h"
 #include "ir/module.h"
 #include <stdlib.h>
-#include <string.h>
 
 enum { SHOWN = 4 };
 

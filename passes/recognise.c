@@ -60,7 +60,7 @@ Val form_inverse(const Rewrite *rw, Val v, double *c)
     return d && rewrite_scalar(rw, d->in[0], c) ? of_shape(rw, d->in[1], v) : (Val){0};
 }
 
-static void add_factors(const Rewrite *rw, Product *p, Val v, int depth)
+static void add_factors(const Rewrite *rw, Monomial *p, Val v, int depth)
 {
     double c;
     Val x = depth < FORM_DEPTH ? form_scaled(rw, v, &c) : (Val){0};
@@ -78,16 +78,16 @@ static void add_factors(const Rewrite *rw, Product *p, Val v, int depth)
     }
 }
 
-Product form_product(const Rewrite *rw, Val v)
+Monomial form_product(const Rewrite *rw, Val v)
 {
-    Product p = {.c = 1};
+    Monomial p = {.c = 1};
     add_factors(rw, &p, v, 0);
     return p;
 }
 
 bool form_monomial(const Rewrite *rw, Val v, Val x, int power, double *c)
 {
-    Product p = form_product(rw, v);
+    Monomial p = form_product(rw, v);
     *c = p.c;
     int found = 0;
     for (int i = 0; i < p.n && i < FORM_FACTORS; i++) {

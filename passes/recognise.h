@@ -23,8 +23,8 @@ typedef struct {
     double c;
     Val factor[FORM_FACTORS];
     int n; /* FORM_FACTORS + 1: too many */
-} Product;
-Product form_product(const Rewrite *rw, Val v);
+} Monomial;
+Monomial form_product(const Rewrite *rw, Val v);
 /* Is v = c * x^power? */
 bool form_monomial(const Rewrite *rw, Val v, Val x, int power, double *c);
 

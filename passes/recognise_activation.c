@@ -131,7 +131,7 @@ static bool is_tanh_argument(const Rewrite *rw, Val arg, Val x)
 {
     DType dt = type_of(rw, x);
     double c, one;
-    Product p = form_product(rw, arg);
+    Monomial p = form_product(rw, arg);
     if (!form_near(p.c, 0.79788456080286536, dt))
         return false;
     const Node *sum = p.n == 1 ? rewrite_def(rw, p.factor[0], OP_add) : NULL;
@@ -172,7 +172,7 @@ Val rule_gelu(Rewrite *rw, const Node *n)
     Op op;
     if (n->op != OP_mul && n->op != OP_div)
         return none();
-    Product p = form_product(rw, n->out[0]);
+    Monomial p = form_product(rw, n->out[0]);
     for (int i = 0; p.n == 2 && i < 2; i++) {
         Val x = p.factor[i], gate = p.factor[1 - i];
         if (is_gelu_gate(rw, gate, x, &shift, &op) && rewrite_once(rw, gate) &&
@@ -227,7 +227,7 @@ Val rule_hardswish(Rewrite *rw, const Node *n)
     double b;
     if (n->op != OP_mul && n->op != OP_div)
         return none();
-    Product p = form_product(rw, n->out[0]);
+    Monomial p = form_product(rw, n->out[0]);
     for (int i = 0; p.n == 2 && i < 2; i++) {
         Val x = p.factor[i], gate = p.factor[1 - i];
         DType dt = type_of(rw, x);

@@ -416,7 +416,7 @@ static bool worth_searching(Remat *r, int64_t budget)
     const StepOptions *o = r->cx->opt;
     if (!o->compared && !o->limit_ns)
         return true;
-    if (!remat_bound(&r->in.inst, budget, 0, 0, &b, err))
+    if (!remat_bound(&r->in.inst, budget, 0, &b, err))
         return remat_failed(r, err);
     if (b.infeasible)
         return fail_status(r->cx->diag, EXIT_INFEASIBLE, "no schedule is within the budget");
@@ -454,7 +454,7 @@ static bool bound_budget(Remat *r, int64_t limit, int64_t top, int64_t *least)
         int64_t budget = low + (high - low) / 2;
         char err[REMAT_ERR];
         RematBound b;
-        if (!remat_bound(&r->in.inst, budget, 0, 0, &b, err))
+        if (!remat_bound(&r->in.inst, budget, 0, &b, err))
             return remat_failed(r, err);
         *(b.infeasible || b.cost > limit ? &low : &high) = budget;
     }
@@ -576,7 +576,7 @@ static bool relax_bound(Remat *r, int64_t budget)
     Plan *p = &r->cx->info->plan;
     if (r->staying == 0)
         return true;
-    if (!remat_bound(&r->in.inst, budget + r->staying + r->in.room, 0, 0, &b, err))
+    if (!remat_bound(&r->in.inst, budget + r->staying + r->in.room, 0, &b, err))
         return remat_failed(r, err);
     p->bound_ns = step_ns(&r->in, b.cost) < p->bound_ns ? step_ns(&r->in, b.cost) : p->bound_ns;
     return true;

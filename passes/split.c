@@ -11,7 +11,6 @@
  *          pointwise operators, has them as its epilogue: it has no memory but for a block, which is half
  *          that size, or a sixteenth of the gradient if that is more.  Gradients that someone else reads,
  *          such as those the user wants to see, stay whole. */
-#include "../ir/attrs.h"
 #include "fuse.h"
 #include "instance.h"
 #include <string.h>

@@ -1,7 +1,6 @@
 /* exec.c -- a plan on a device: its values as the host sees them. */
 #include "device.h"
 #include "ir/mem.h"
-#include "runtime_int.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>

@@ -8,26 +8,24 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 static int by_key(const void *a, const void *b)
 {
-    const Entry *x = a, *y = b;
+    const TimeEntry *x = a, *y = b;
     return XXH128_cmp(&x->key, &y->key);
 }
 
 uint32_t table_find(Table *t, XXH128_hash_t key)
 {
-    Entry want = {.key = key};
-    Entry *e =
-        t->nsorted ? bsearch(&want, t->entry, t->nsorted, sizeof want, by_key) : NULL;
+    TimeEntry want = {.key = key};
+    TimeEntry *e = t->nsorted ? bsearch(&want, t->entry, t->nsorted, sizeof want, by_key) : NULL;
     if (e)
         return (uint32_t)(e - t->entry);
     for (uint32_t i = t->nsorted; i < t->n; i++)
         if (XXH128_isEqual(t->entry[i].key, key))
             return i;
     t->entry = arena_grow(&t->arena, t->entry, t->n, &t->cap, sizeof *t->entry);
-    t->entry[t->n] = (Entry){.key = key, .ns = -1};
+    t->entry[t->n] = (TimeEntry){.key = key, .ns = -1};
     return t->n++;
 }
 
@@ -47,7 +45,7 @@ static void read_table(Table *t, const char *text)
          text += n)
         if (ns > 0 && ns < 1e15) {
             t->entry = arena_grow(&t->arena, t->entry, t->n, &t->cap, sizeof *t->entry);
-            t->entry[t->n++] = (Entry){.key = {low, high}, .ns = ns};
+            t->entry[t->n++] = (TimeEntry){.key = {low, high}, .ns = ns};
         }
     sort_entries(t);
 }
@@ -58,7 +56,7 @@ bool table_write(const Table *t, Diag *d)
     size_t size = 0;
     FILE *f = mem_stream(&text, &size);
     for (uint32_t i = 0; i < t->n; i++) {
-        const Entry *e = &t->entry[i];
+        const TimeEntry *e = &t->entry[i];
         if (e->ns >= 0)
             fprintf(f, "%016" PRIx64 "%016" PRIx64 " %.0f\n", (uint64_t)e->key.high64,
                     (uint64_t)e->key.low64, e->ns);

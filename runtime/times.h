@@ -9,14 +9,14 @@
 typedef struct {
     XXH128_hash_t key;
     double ns; /* < 0: not measured */
-} Entry;
+} TimeEntry;
 
 /* Signatures and their times, as in a file. */
 typedef struct {
     KernelCache *cache; /* where the file is */
     char name[40];
     Arena arena;
-    Entry *entry; /* sorted up to nsorted */
+    TimeEntry *entry; /* sorted up to nsorted */
     uint32_t n, cap, nsorted;
 } Table;
 

@@ -370,7 +370,7 @@ START_TEST(pareto_curve_is_monotone)
     RematResult r[COUNT];
     o.time_limit_s = 0;
     o.max_moves = 60000;
-    ck_assert_msg(remat_pareto(&inst, &o, NULL, COUNT, r, err), "%s", err);
+    ck_assert_msg(remat_pareto(&inst, &o, COUNT, r, err), "%s", err);
     for (int i = 0; i < COUNT; i++) {
         check_result(&inst, &r[i]);
         ck_assert(r[i].feasible);

@@ -186,7 +186,7 @@ static void compare(const Dag *d, const RematInstance *inst, int64_t budget, boo
 {
     int64_t truth = brute_force(d, budget);
     RematBound bound;
-    ck_assert(remat_bound(inst, budget, thorough, 0, &bound, err));
+    ck_assert(remat_bound(inst, budget, thorough, &bound, err));
     if (truth >= 0) {
         ck_assert(!bound.infeasible);
         ck_assert_int_le(bound.cost, truth);

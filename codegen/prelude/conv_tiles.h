@@ -391,12 +391,10 @@ FN void AT(copy_step)(unsigned char *tile, const CONV_T *x, const CONV_T *packed
 FN int AT(target)(int place, int residue)
 {
     const ConvWindow w = CONV_WINDOW;
-    int rest = place % AT(places)(), at = 0, size = 1;
+    int rest = place % AT(places)(), at = CONV_DATA ? 0 : rest, size = 1;
     bool inside = place < AT(all_places)();
-    if (!CONV_DATA)
-        return inside ? rest : -1;
     UNROLL
-    for (int d = 2; d >= 0; d--) {
+    for (int d = 2; CONV_DATA && d >= 0; d--) {
         int x = rest % AT(extent)(d) * w.stride[d] + residue % w.stride[d];
         inside &= x < w.in[d];
         at += x * size;

@@ -2,7 +2,7 @@
 #include "nodes_int.h"
 #include <string.h>
 
-enum { ATTR_TYPE_FLOAT = 1, ATTR_TYPE_INT = 2, ATTR_TYPE_STRING = 3, ATTR_TYPE_INTS = 7 };
+enum { ATTR_TYPE_INT = 2, ATTR_TYPE_STRING = 3, ATTR_TYPE_INTS = 7 };
 
 OnnxNodes *onnx_nodes(Arena *a, const Graph *g, Diag *d)
 {
@@ -78,10 +78,10 @@ OnnxVal onnx_op(OnnxNodes *o, const char *op, DType dt, int nin, const OnnxVal *
     return n.out[0];
 }
 
-OnnxVal onnx_second(OnnxNodes *o, DType dt)
+OnnxVal onnx_second(OnnxNodes *o)
 {
     EmittedNode *n = &o->node[o->nnode - 1];
-    return n->out[n->nout++] = new_tensor(o, dt);
+    return n->out[n->nout++] = new_tensor(o, DT_I64);
 }
 
 OnnxVal onnx_op1(OnnxNodes *o, const char *op, OnnxVal a) { return onnx_op(o, op, onnx_type(o, a), 1, &a); }

@@ -42,7 +42,7 @@ OnnxVal onnx_op(OnnxNodes *o, const char *op, DType dt, int nin, const OnnxVal *
 OnnxVal onnx_op1(OnnxNodes *o, const char *op, OnnxVal a); /* result of a's type; likewise: */
 OnnxVal onnx_op2(OnnxNodes *o, const char *op, OnnxVal a, OnnxVal b);
 OnnxVal onnx_op3(OnnxNodes *o, const char *op, OnnxVal a, OnnxVal b, OnnxVal c);
-OnnxVal onnx_second(OnnxNodes *o, DType dt); /* one more result of the last node */
+OnnxVal onnx_second(OnnxNodes *o); /* one more result of the last node: indices */
 void onnx_attr(OnnxNodes *o, const char *name, int64_t v);
 void onnx_attr_ints(OnnxNodes *o, const char *name, const int64_t *v, int n);
 void onnx_attr_text(OnnxNodes *o, const char *name, const char *v);

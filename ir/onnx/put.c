@@ -49,17 +49,6 @@ void put_message(Arena *a, Buf *b, uint32_t field, const Buf *message)
         put_bytes(a, b, message->p, message->n);
 }
 
-void put_float(Arena *a, Buf *b, uint32_t field, float v)
-{
-    uint32_t bits;
-    uint8_t byte[4];
-    memcpy(&bits, &v, sizeof bits);
-    for (int i = 0; i < 4; i++)
-        byte[i] = (uint8_t)(bits >> (8 * i));
-    put_varint(a, b, field << 3 | WIRE_FIXED32);
-    put_bytes(a, b, byte, sizeof byte);
-}
-
 void put_value_info(Arena *a, Buf *b, uint32_t field, const char *name, int32_t elem, const Type *type)
 {
     Buf shape = {0}, tensor = {0}, kind = {0}, info = {0};

@@ -12,7 +12,6 @@ enum { /* field numbers, onnx.proto */
        MODEL_DOC = 6,
        MODEL_GRAPH = 7,
        MODEL_OPSET = 8,
-       MODEL_METADATA = 14,
        MODEL_FUNCTION = 25,
        OPSET_DOMAIN = 1,
        OPSET_VERSION = 2,
@@ -28,7 +27,6 @@ enum { /* field numbers, onnx.proto */
        NODE_ATTRIBUTE = 5,
        NODE_METADATA = 9,
        ATTR_NAME = 1,
-       ATTR_FLOAT = 2,
        ATTR_INT = 3,
        ATTR_STRING = 4,
        ATTR_GRAPH = 6,
@@ -68,7 +66,6 @@ typedef struct {
 void put_bytes(Arena *a, Buf *b, const void *data, size_t size);
 void put_varint(Arena *a, Buf *b, uint64_t v);
 void put_number(Arena *a, Buf *b, uint32_t field, uint64_t v);
-void put_float(Arena *a, Buf *b, uint32_t field, float v);
 void put_header(Arena *a, Buf *b, uint32_t field, size_t size); /* of so many bytes that follow */
 void put_string(Arena *a, Buf *b, uint32_t field, const char *text);
 void put_message(Arena *a, Buf *b, uint32_t field, const Buf *message);

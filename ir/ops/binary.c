@@ -1,6 +1,5 @@
 /* binary.c -- expands binary.def; gradients of the arithmetic ones; where and cast. */
 #include "common.h"
-#include <string.h>
 #include "../kernel_math.h"
 
 bool infer_broadcast(const Graph *g, const Node *n, Type *out, Diag *d)

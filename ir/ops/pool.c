@@ -367,7 +367,7 @@ static bool max_pool_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     int sp = at->kernel.n;
     OnnxVal y = onnx_op1(o, "MaxPool", onnx_in(o, 0));
     TRY(window_onnx(o, n, x));
-    OnnxVal index = onnx_second(o, DT_I64), place = {0};
+    OnnxVal index = onnx_second(o), place = {0};
     for (int d = 0; d < sp; d++) {
         OnnxVal k = onnx_op2(o, "Sub", coordinate(o, index, x->dim + 2, sp, d), origins(o, at, x, d));
         k = with_number(o, "Div", k, at->dilations.v[d]);

@@ -240,7 +240,7 @@ static bool topk_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     onnx_op2(o, "TopK", onnx_in(o, 0), onnx_ints(o, &at->k, 1));
     onnx_attr(o, "axis", at->axis);
     onnx_attr(o, "largest", at->largest);
-    onnx_out(o, 0, onnx_second(o, DT_I64));
+    onnx_out(o, 0, onnx_second(o));
     return true;
 }
 

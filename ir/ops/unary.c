@@ -1,6 +1,5 @@
 /* unary.c -- expands unary.def: every row becomes an operator, and its derivative another. */
 #include "common.h"
-#include <string.h>
 #include "../kernel_math.h"
 
 const AttrDef pointwise_attrs[2] = {ATTR(PointwiseAttrs, al, AT_F64, 0),

@@ -401,16 +401,15 @@ void bound_problem(const Problem *p, int64_t budget, double deadline, RematBound
     cut_free(&c);
 }
 
-bool remat_bound(const RematInstance *inst, int64_t budget, int effort, double seconds,
-                 RematBound *bound, char err[REMAT_ERR])
+bool remat_bound(const RematInstance *inst, int64_t budget, int effort, RematBound *bound,
+                 char err[REMAT_ERR])
 {
     Problem p;
     if (!problem_init(&p, inst, err))
         return false;
-    double deadline = clock_seconds() + seconds;
-    bound_problem(&p, budget, seconds > 0 ? deadline : 0, bound);
+    bound_problem(&p, budget, 0, bound);
     if (effort > 0 && !bound->infeasible)
-        bound_stages(&p, budget, seconds > 0 ? deadline : INFINITY, INT64_MAX, bound);
+        bound_stages(&p, budget, INFINITY, INT64_MAX, bound);
     problem_free(&p);
     return true;
 }

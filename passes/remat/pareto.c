@@ -3,7 +3,7 @@
  * Budgets fall; each solution starts from its richer neighbour's schedule. A sweep back
  * hands cheaper schedules from poorer budgets to richer ones, where they fit as well, so
  * the curve is monotone by construction. */
-#include "solve.h"
+#include "remat_int.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -88,23 +88,18 @@ static bool solve_all(const RematInstance *inst, const RematOptions *options,
     return true;
 }
 
-bool remat_pareto(const RematInstance *inst, const RematOptions *options,
-                  const int64_t *budgets, int32_t count, RematResult *results,
-                  char err[REMAT_ERR])
+bool remat_pareto(const RematInstance *inst, const RematOptions *options, int32_t count,
+                  RematResult *results, char err[REMAT_ERR])
 {
     RematOptions o = *options;
-    int64_t *chosen = NULL;
-    bool ok = true;
+    int64_t *budgets = RM_NEW(int64_t, count);
     memset(results, 0, sizeof *results * (size_t)count);
-    if (!budgets) {
-        chosen = RM_NEW(int64_t, count);
-        ok = choose_budgets(inst, options, chosen, count, err);
-        o.time_limit_s *= 0.8;
-        o.max_moves -= o.max_moves / 5;
-    }
-    ok = ok && solve_all(inst, &o, budgets ? budgets : chosen, count, results, err);
+    o.time_limit_s *= 0.8;
+    o.max_moves -= o.max_moves / 5;
+    bool ok = choose_budgets(inst, options, budgets, count, err) &&
+              solve_all(inst, &o, budgets, count, results, err);
     if (ok)
         make_monotone(results, count);
-    free(chosen);
+    free(budgets);
     return ok;
 }

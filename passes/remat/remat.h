@@ -208,12 +208,11 @@ bool remat_solve(const RematInstance *inst, const RematOptions *options,
 bool remat_min_budget(const RematInstance *inst, const RematOptions *options,
                       RematResult *result, char err[REMAT_ERR]);
 
-/* count budgets from the input order's peak (or options->budget when not 0) down to the
- * least one, evenly spaced unless budgets is given (falling); results[i] is never dearer
- * than results[i + 1]. The limits of options hold for the whole curve. */
-bool remat_pareto(const RematInstance *inst, const RematOptions *options,
-                  const int64_t *budgets, int32_t count, RematResult *results,
-                  char err[REMAT_ERR]);
+/* count budgets, evenly spaced from the input order's peak (or options->budget when not 0)
+ * down to the least one; results[i] is never dearer than results[i + 1]. The limits of
+ * options hold for the whole curve. */
+bool remat_pareto(const RematInstance *inst, const RematOptions *options, int32_t count,
+                  RematResult *results, char err[REMAT_ERR]);
 
 /* ---- the order, for packing (repack.c) ----------------------------------------------- */
 
@@ -245,9 +244,9 @@ typedef struct {
 
 /* effort 0: the parametric min cut over all useful operators. effort 1: also the stage
  * model by integer programming when built with GLPK and the instance has at most 600
- * operators; at most seconds (0 = no limit). */
-bool remat_bound(const RematInstance *inst, int64_t budget, int effort, double seconds,
-                 RematBound *bound, char err[REMAT_ERR]);
+ * operators. */
+bool remat_bound(const RematInstance *inst, int64_t budget, int effort, RematBound *bound,
+                 char err[REMAT_ERR]);
 
 /* ---- named policies (policy.c) ------------------------------------------------------- */
 

@@ -12,7 +12,6 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { HOLE = LEVEL_TOP };
 static const int64_t max_total = (int64_t)1

@@ -1,6 +1,5 @@
 /* call.c -- kernels ready to run: generated functions, library routines, strided copies. */
 #include "cpu.h"
-#include <stdlib.h>
 #include <string.h>
 
 enum {

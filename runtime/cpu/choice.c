@@ -42,10 +42,10 @@ enum {
     WORTH_BYTES = 64 << 10 /* of workspace, less than which is not worth another way */
 };
 
-static bool all(const Ints *v, int n, int64_t value)
+static bool all_ones(const Ints *v)
 {
-    for (int i = 0; i < n && i < v->n; i++)
-        if (v->v[i] != value)
+    for (int i = 0; i < v->n; i++)
+        if (v->v[i] != 1)
             return false;
     return true;
 }
@@ -99,8 +99,8 @@ static bool own_is_faster(const LibDesc *d)
 /* A window over all channels, at every position. */
 static bool is_dense(const LibDesc *d, int64_t window)
 {
-    return d->conv.group == 1 && all(&d->conv.strides, MAX_INTS, 1) &&
-           all(&d->conv.dilations, MAX_INTS, 1) && kernel_is(problem_type(d, WEIGHTS), window);
+    return d->conv.group == 1 && all_ones(&d->conv.strides) &&
+           all_ones(&d->conv.dilations) && kernel_is(problem_type(d, WEIGHTS), window);
 }
 
 /* The library has no vectors for what it would have to copy. */

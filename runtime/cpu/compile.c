@@ -8,15 +8,12 @@
 #include "ir/mem.h"
 #include "onednn.h"
 #include "codegen/codegen.h"
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL

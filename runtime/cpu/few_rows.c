@@ -6,7 +6,6 @@
  * is a stretch of a line of the image, times one number for each row. */
 #include "product_int.h"
 
-#include <omp.h>
 #include <string.h>
 
 enum {

@@ -1,5 +1,5 @@
 /* load.c -- how busy other processes, and other machines of the same host, keep the processors. */
-#include "cpu.h"
+#include "runtime/runtime_int.h"
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>

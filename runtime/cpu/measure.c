@@ -7,7 +7,6 @@
 #include "cpu.h"
 #include "ir/philox.h"
 #include <stdlib.h>
-#include <string.h>
 
 enum { MIN_RUNS = 3, MAX_RUNS = 25, DEFAULT_CACHE = 32 << 20 };
 static const double enough = 0.01, once = 0.05; /* seconds of runs; of one that is enough */

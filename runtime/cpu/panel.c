@@ -6,9 +6,11 @@
 #include <immintrin.h>
 #endif
 
+enum { VECTORS = 2 /* of a row */ };
+
 /* Compiled with -ffp-contract=fast (CMakeLists.txt), and without checks, which take longer.  The result is
  * fetched from memory meanwhile.  STORE puts a vector of a row's sums there, with what is added to them. */
-#define PANEL(name, isa, lanes, WIDTH, ROWS, VECTORS, ADD_PRODUCT, ELEMENT, ADDED, STORE)                    \
+#define PANEL(name, isa, lanes, WIDTH, ROWS, ADD_PRODUCT, ELEMENT, ADDED, STORE)                             \
     __attribute__((no_sanitize("address", "undefined"))) isa static void name(                               \
         int64_t terms, const float *a, const float *b, int64_t every, ELEMENT *c, int64_t stride, ADDED add) \
     {                                                                                                        \
@@ -48,13 +50,13 @@ VECTORS_OF(16)
     } while (0)
 
 #define PANELS(name, isa, lanes, WIDTH, ADD_PRODUCT)                                                         \
-    PANEL(name, isa, lanes, WIDTH, WIDTH, 2, ADD_PRODUCT, float, bool, STORE_FLOATS)                         \
-    PANEL(name##_few, isa, lanes, WIDTH, FEW_PANEL_ROWS, 2, ADD_PRODUCT, float, bool, STORE_FLOATS)          \
-    PANEL(name##_bf16, isa, lanes, WIDTH, WIDTH, 2, ADD_PRODUCT, uint16_t, const float *, STORE_BF16)        \
-    PANEL(name##_few_bf16, isa, lanes, WIDTH, FEW_PANEL_ROWS, 2, ADD_PRODUCT, uint16_t, const float *,       \
+    PANEL(name, isa, lanes, WIDTH, WIDTH, ADD_PRODUCT, float, bool, STORE_FLOATS)                            \
+    PANEL(name##_few, isa, lanes, WIDTH, FEW_PANEL_ROWS, ADD_PRODUCT, float, bool, STORE_FLOATS)             \
+    PANEL(name##_bf16, isa, lanes, WIDTH, WIDTH, ADD_PRODUCT, uint16_t, const float *, STORE_BF16)           \
+    PANEL(name##_few_bf16, isa, lanes, WIDTH, FEW_PANEL_ROWS, ADD_PRODUCT, uint16_t, const float *,          \
           STORE_BF16)                                                                                        \
     static const Panel name##s = {name,           name##_few, name##_bf16,                                  \
-                                  name##_few_bf16, WIDTH,      2 * lanes};
+                                  name##_few_bf16, WIDTH,      VECTORS * lanes};
 
 PANELS(panel_16, , 4, 6, ADD_PRODUCT)
 #ifdef __x86_64__

@@ -103,7 +103,7 @@ static bool ask(const CudaProfile *p, Known *k, Diag *d)
     return ok;
 }
 
-const Known *algos_of(CudaProfile *p, const Product *of, Diag *d)
+const Known *algos_of(CudaProfile *p, const AlignedGemm *of, Diag *d)
 {
     XXH128_hash_t key = XXH3_128bits(of, sizeof *of);
     uint32_t i = 0;

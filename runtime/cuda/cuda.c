@@ -4,7 +4,6 @@
  * the other space in pinned memory of the host, kernels compiled and loaded, streams and events made.  A run
  * then only enqueues: nothing is allocated. */
 #include "task.h"
-#include "ir/mem.h"
 #include "ir/program.h"
 #include "runtime/device.h"
 #include <inttypes.h>

@@ -8,7 +8,6 @@
 
 /* ---- info.c ------------------------------------------------------------------------------------- */
 
-bool cuda_device_get(const CudaDriver *cu, int ordinal, CUdevice *device, Diag *d);
 /* 0: it does not say. */
 int cuda_attribute(const CudaDriver *cu, CUdevice device, CUdevice_attribute which);
 int cuda_capability(const CudaDriver *cu, CUdevice device); /* 90 is 9.0 */

@@ -1,6 +1,5 @@
 /* driver.c -- finds and opens libcuda, libnvrtc and libcublasLt. */
 #include "driver.h"
-#include "ir/mem.h"
 #include <dlfcn.h>
 #include <glob.h>
 #include <limits.h>

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-bool cuda_device_get(const CudaDriver *cu, int ordinal, CUdevice *device, Diag *d)
+static bool get_device(const CudaDriver *cu, int ordinal, CUdevice *device, Diag *d)
 {
     int n = 0;
     TRY(CUDA_CALL(cu, cuDeviceGetCount, &n));
@@ -37,7 +37,7 @@ bool cuda_has_wgmma(const CudaDriver *cu, CUdevice device)
 bool cuda_context_open(CudaContext *x, int ordinal, Diag *d)
 {
     x->cu = cuda_driver(d);
-    return x->cu && cuda_device_get(x->cu, ordinal, &x->device, d) &&
+    return x->cu && get_device(x->cu, ordinal, &x->device, d) &&
            CUDA_CALL(x->cu, cuDevicePrimaryCtxRetain, &x->context, x->device);
 }
 
@@ -159,7 +159,7 @@ bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
     size_t memory = 0;
     CUdevice device = 0;
     const CudaDriver *cu = cuda_driver(d);
-    TRY(cu && cuda_device_get(cu, ordinal, &device, d) &&
+    TRY(cu && get_device(cu, ordinal, &device, d) &&
         CUDA_CALL(cu, cuDeviceGetName, name, sizeof name, device) &&
         CUDA_CALL(cu, cuDeviceTotalMem_v2, &memory, device));
     if (cuda_capability(cu, device) < LEAST_CAPABILITY)

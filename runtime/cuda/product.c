@@ -133,7 +133,7 @@ static bool set_places(const Routine *r, const CublasLt *lt, CUdeviceptr bias, C
 }
 
 /* Algorithms are asked for with some places, as aligned as they will be. */
-static bool make_epilogue(const Routine *r, const CublasLt *lt, const Product *p, Diag *d)
+static bool make_epilogue(const Routine *r, const CublasLt *lt, const AlignedGemm *p, Diag *d)
 {
     const Gemm *g = &p->g;
     cublasLtEpilogue_t epilogue = g->gelu == GELU_BWD ? CUBLASLT_EPILOGUE_DGELU
@@ -147,7 +147,7 @@ static bool make_epilogue(const Routine *r, const CublasLt *lt, const Product *p
             set_places(r, lt, (CUdeviceptr)p->align[GEMM_BIAS], (CUdeviceptr)p->align[GEMM_X], d));
 }
 
-bool routine_make(Routine *r, const ProductLibrary *l, const Product *p, Diag *d)
+bool routine_make(Routine *r, const ProductLibrary *l, const AlignedGemm *p, Diag *d)
 {
     const Gemm *g = &p->g;
     const CublasLt *lt = l->lt;
@@ -173,7 +173,8 @@ void routine_free(Routine *r, const ProductLibrary *l)
 /* ---- algorithms --------------------------------------------------------------------------------- */
 
 /* Partial sums are added in the type of sums and in order: neither in place nor in that of the result. */
-static bool prefer(const CublasLt *lt, cublasLtMatmulPreference_t pref, const Product *p, uint64_t workspace)
+static bool prefer(const CublasLt *lt, cublasLtMatmulPreference_t pref, const AlignedGemm *p,
+                   uint64_t workspace)
 {
     static const struct {
         cublasLtMatmulPreferenceAttributes_t attr;
@@ -215,7 +216,7 @@ static bool check_algo(const Routine *r, const ProductLibrary *l,
     return out->workspace <= workspace;
 }
 
-int routine_algos(const Routine *r, const ProductLibrary *l, const Product *p, int64_t workspace,
+int routine_algos(const Routine *r, const ProductLibrary *l, const AlignedGemm *p, int64_t workspace,
                   ProductAlgo *out, int most)
 {
     cublasLtMatmulPreference_t pref;
@@ -251,7 +252,7 @@ bool products_have_epilogues(const ProductLibrary *l)
         Routine r;
         ProductAlgo algo;
         Diag none = {0};
-        Product p = {.g = {.in = kind[i].in,
+        AlignedGemm p = {.g = {.in = kind[i].in,
                            .out = kind[i].out,
                            .adds = kind[i].adds,
                            .bias = kind[i].gelu != GELU_BWD,

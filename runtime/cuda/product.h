@@ -13,10 +13,10 @@
 typedef struct {
     Gemm g;
     int align[GEMM_OPERANDS]; /* bytes, of all places that it works on */
-} Product;
+} AlignedGemm;
 
 typedef struct {
-    Product *of;
+    AlignedGemm *of;
     uint32_t n;
 } Products;
 
@@ -55,11 +55,11 @@ typedef struct {
     GeluOf gelu;
 } Routine;
 
-bool routine_make(Routine *r, const ProductLibrary *l, const Product *p, Diag *d);
+bool routine_make(Routine *r, const ProductLibrary *l, const AlignedGemm *p, Diag *d);
 void routine_free(Routine *r, const ProductLibrary *l); /* also of one that failed */
 /* Up to `most` algorithms within that workspace, in the library's order; deterministic ones alone, and those
  * that its own check takes as well. */
-int routine_algos(const Routine *r, const ProductLibrary *l, const Product *p, int64_t workspace,
+int routine_algos(const Routine *r, const ProductLibrary *l, const AlignedGemm *p, int64_t workspace,
                   ProductAlgo *out, int most);
 /* Does the library take it, within its workspace? */
 bool routine_takes(const Routine *r, const ProductLibrary *l, const ProductAlgo *algo);

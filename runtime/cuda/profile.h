@@ -13,7 +13,7 @@ enum { KNOWN_ALGOS = 8 };
  * the fastest without workspace where that is another. */
 typedef struct {
     XXH128_hash_t key;
-    Product of; /* where it was asked for in this process */
+    AlignedGemm of; /* where it was asked for in this process */
     bool asked, kept;
     int n;
     ProductAlgo algo[KNOWN_ALGOS];
@@ -60,7 +60,7 @@ static inline double profile_ns(const CudaProfile *p, uint32_t entry)
 /* Those of devices of that hash, where there is a cache. */
 void algos_open(CudaProfile *p, uint64_t of);
 /* Asked for if it is new; NULL: failed. */
-const Known *algos_of(CudaProfile *p, const Product *of, Diag *d);
+const Known *algos_of(CudaProfile *p, const AlignedGemm *of, Diag *d);
 /* The fastest within that workspace, the first where times are not known; -1: none. */
 int algos_fastest(const Known *k, int64_t workspace);
 /* What is timed is chosen from now on. */

@@ -1,6 +1,5 @@
 /* task.c -- launches bound to memory of a GPU. */
 #include "task.h"
-#include "ir/mem.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,13 +9,13 @@
 /* ---- products ----------------------------------------------------------------------------------- */
 
 struct SharedRoutine {
-    Product of;
+    AlignedGemm of;
     ProductAlgo asked; /* pinned; of one that is chosen again its workspace alone */
     Routine r;
     struct SharedRoutine *next;
 };
 
-static struct SharedRoutine *find_routine(const Tasks *t, const Product *p, const ProductAlgo *asked)
+static struct SharedRoutine *find_routine(const Tasks *t, const AlignedGemm *p, const ProductAlgo *asked)
 {
     struct SharedRoutine *s = t->routine;
     while (s && (memcmp(&s->of, p, sizeof *p) != 0 || memcmp(&s->asked, asked, sizeof *asked) != 0))
@@ -41,7 +40,7 @@ static bool set_algo(const Tasks *t, struct SharedRoutine *s, int64_t *rechosen,
                        "plan the model again");
 }
 
-static bool make_routine(Tasks *t, const Product *p, const ProductAlgo *asked, int64_t *rechosen,
+static bool make_routine(Tasks *t, const AlignedGemm *p, const ProductAlgo *asked, int64_t *rechosen,
                          const Routine **out, Arena *a, Diag *d)
 {
     struct SharedRoutine *s = find_routine(t, p, asked);
