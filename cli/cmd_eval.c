@@ -250,7 +250,10 @@ static bool run_suite(Options *o)
 int cmd_eval(Options *o)
 {
     Job *j = job_new(o);
-    bool ok = (o->path || fail(&o->diag, "no model given")) && (o->suite ? run_suite(o) : evaluate(j));
+    bool unused = !o->suite && !o->expect && !(isnan(o->rtol) && isnan(o->atol));
+    bool ok = (o->path || fail(&o->diag, "no model given")) &&
+              (!unused || fail(&o->diag, "--rtol and --atol need --expect or --suite")) &&
+              (o->suite ? run_suite(o) : evaluate(j));
     int status = job_status(j, ok);
     job_free(j);
     return status;

@@ -272,6 +272,9 @@ int cmd_solve(Options *o)
 
 int solve_compare(Options *o)
 {
+    bool ok = !o->measure || fail(&o->diag, "--measure needs a model: an instance has no kernels");
+    if (!ok)
+        return report_error(&o->diag, o->path);
     o->budget = o->budget ? o->budget : "50%";
     o->step.policy = "all";
     return cmd_solve(o);

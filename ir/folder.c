@@ -267,8 +267,11 @@ static int create(NewFolder *n)
     struct stat st;
     if (!n->path)
         return errno;
-    if (stat(n->path, &st) == 0 && !S_ISDIR(st.st_mode))
+    bool exists = stat(n->path, &st) == 0;
+    if (exists && !S_ISDIR(st.st_mode))
         return ENOTDIR;
+    if (exists && access(n->path, R_OK | W_OK | X_OK) != 0)
+        return errno;
     int lock = lock_folder(n->path), error = 0;
     if (lock >= 0) {
         error = recover(n->path, n->name);

@@ -603,6 +603,7 @@ START_TEST(forward)
     ck_assert_uint_eq(json_array_size(json_object_get(j, "outputs")), 1);
     json_decref(j);
     ckc_refuses("eval " MLP " --data d.npz --expect d.npz", 1, "logits");
+    ckc_refuses("eval " MLP " --data d.npz --rtol 1", 1, "need --expect");
 }
 END_TEST
 

@@ -192,6 +192,7 @@ START_TEST(policies_that_are_none)
     ckc_refuses("compare " MLP " --bind batch=8 --policy sleective", 1, "did you mean 'selective'?");
     ckc_refuses("compare", 1, "no model");
     ckc_refuses("compare missing.dag", 1, "missing.dag");
+    ckc_refuses("compare " TRACE " --measure", 1, "--measure needs a model");
 }
 END_TEST
 
