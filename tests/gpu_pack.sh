@@ -1,7 +1,7 @@
 #!/bin/sh
 # gpu_pack.sh FOLDER [MODEL.onnx ...] -- FOLDER/gpu.tar.xz: what tests/gpu.sh needs where there is a GPU, but neither a
-# compiler nor packages: ckc and ckc_tests (release build), the libraries that they load, and the models, for which
-# weights of zeros do where --init draws them (PYTHON, an interpreter with onnx, writes them so: they compress).
+# compiler nor packages: ckc and ckc_tests (release build), the libraries that they load, and the models without
+# their matrices, which are inputs then, for --init to draw (PYTHON, an interpreter with onnx, writes them so).
 # There, in the root of a checkout that lies (or is linked) at the path of this one:
 #
 #   tar xf gpu.tar.xz && CKC_TESTS=build/release/ckc_tests tests/gpu.sh build/models
@@ -29,9 +29,10 @@ for model; do
 import sys
 import onnx
 model = onnx.load(sys.argv[1])
-for t in model.graph.initializer:
-    if t.data_type == onnx.TensorProto.FLOAT and len(t.raw_data) > 4096:
-        t.raw_data = bytes(len(t.raw_data))
+graph = model.graph
+for t in [t for t in graph.initializer if t.data_type == onnx.TensorProto.FLOAT and len(t.dims) > 1]:
+    graph.input.append(onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims))
+    graph.initializer.remove(t)
 onnx.save(model, sys.argv[2])
 END
 done

@@ -99,8 +99,8 @@ static bool own_is_faster(const LibDesc *d)
 /* A window over all channels, at every position. */
 static bool is_dense(const LibDesc *d, int64_t window)
 {
-    return d->conv.group == 1 && all_ones(&d->conv.strides) &&
-           all_ones(&d->conv.dilations) && kernel_is(problem_type(d, WEIGHTS), window);
+    return d->conv.group == 1 && all_ones(&d->conv.strides) && all_ones(&d->conv.dilations) &&
+           kernel_is(problem_type(d, WEIGHTS), window);
 }
 
 /* The library has no vectors for what it would have to copy. */

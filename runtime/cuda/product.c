@@ -253,19 +253,19 @@ bool products_have_epilogues(const ProductLibrary *l)
         ProductAlgo algo;
         Diag none = {0};
         AlignedGemm p = {.g = {.in = kind[i].in,
-                           .out = kind[i].out,
-                           .adds = kind[i].adds,
-                           .bias = kind[i].gelu != GELU_BWD,
-                           .gelu = kind[i].gelu,
-                           .tb = 1,
-                           .m = SIDE,
-                           .n = SIDE,
-                           .k = SIDE,
-                           .lda = SIDE,
-                           .ldb = SIDE,
-                           .ldy = SIDE,
-                           .batch = 1}};
-        for (int o = 0; o < GEMM_OPERANDS; o++)
+                               .out = kind[i].out,
+                               .adds = kind[i].adds,
+                               .bias = kind[i].gelu != GELU_BWD,
+                               .gelu = kind[i].gelu,
+                               .tb = 1,
+                               .m = SIDE,
+                               .n = SIDE,
+                               .k = SIDE,
+                               .lda = SIDE,
+                               .ldb = SIDE,
+                               .ldy = SIDE,
+                               .batch = 1}};
+      for (int o = 0; o < GEMM_OPERANDS; o++)
             p.align[o] = ALIGN;
         all = routine_make(&r, l, &p, &none) && routine_algos(&r, l, &p, ROOM, &algo, 1) == 1;
         routine_free(&r, l);
