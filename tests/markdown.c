@@ -1,5 +1,5 @@
 /* markdown.c -- reads the part of Markdown that the documentation uses: headings, paragraphs with `code` and
- * [links](to), blocks of code, indented or in fences. */
+ * [links](to), tables, blocks of code, indented or in fences. */
 #include "markdown.h"
 #include "command.h"
 #include "cli/option.h"
@@ -313,6 +313,25 @@ static void check_prose(Markdown *m, const char *s)
     }
 }
 
+/* Of a line of a table; also within code a bar ends a cell, unless it is escaped. */
+static int count_bars(const char *s)
+{
+    int bars = 0;
+    for (char before = 0; *s && *s != '\n'; before = *s++)
+        bars += *s == '|' && before != '\\';
+    return bars;
+}
+
+/* As many columns in every line of a table as in its first. */
+static void check_table(Markdown *m, const char *s)
+{
+    int first = m->line, bars = count_bars(s);
+    for (; *s == '|'; s += strcspn(s, "\n") + 1, m->line++)
+        if (count_bars(s) != bars)
+            fault(m, "a table of %d columns has %d here", bars - 1, count_bars(s) - 1);
+    m->line = first;
+}
+
 /* Where lines begin with "$ " these are commands; else all are, if the first is one. */
 static void check_code(Markdown *m, const char *text)
 {
@@ -347,6 +366,8 @@ static void block_end(Markdown *m, Reader *r)
 {
     m->line = r->first;
     r->block[r->size] = 0;
+    if (r->size && !r->code)
+        check_table(m, r->block);
     if (r->size)
         r->code ? check_code(m, r->block) : check_prose(m, r->block);
     r->size = 0;

@@ -1,5 +1,5 @@
 /* markdown.h -- what a Markdown file says of other things, looked up: links and their anchors, ckc's commands
- * and options, files of the repository. */
+ * and options, files of the repository; and its tables' columns. */
 #ifndef CKC_TESTS_MARKDOWN_H
 #define CKC_TESTS_MARKDOWN_H
 #include "ir/ir.h"

@@ -68,6 +68,8 @@ static const struct {
     {"`z.c`", "README.md:1: there is no z.c"},
     {"`ir/*.def`", "README.md:1: there is no ir/*.def"},
     {"(see ir/none)", "README.md:1: there is no ir/none"},
+    {"x\n\n| a | b |\n|---|---|\n| `\\|` | \\| |\n", NULL},
+    {"x\n\n| a | b |\n|---|---|\n| c | d | e |\n", "README.md:5: a table of 2 columns has 3 here"},
 };
 
 START_TEST(faults_are_found)
