@@ -333,6 +333,8 @@ bool weights_give(Job *j);
 
 /* ---- output.c: files ------------------------------------------------------------------------- */
 
+/* No output takes the place of an input or of another one, but for weights that are saved where they were. */
+bool outputs_apart(Options *o);
 /* Try early that files can be written where they are wanted. */
 bool output_check(Job *j);
 /* Of a plan: can it be written as --emit says? */

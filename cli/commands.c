@@ -109,7 +109,8 @@ const Subcommand *command_find(const char *name)
 int command_run(const Subcommand *c, int argc, char **argv)
 {
     Options o;
-    int status = options_parse(&o, c, argc, argv) ? c->run(&o) : report_error(&o.diag, NULL);
+    bool ok = options_parse(&o, c, argc, argv) && outputs_apart(&o);
+    int status = ok ? c->run(&o) : report_error(&o.diag, NULL);
     options_free(&o);
     return status;
 }

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { INLINE_MAX = 64 }; /* larger constants are not part of the text (print.c) */
 
@@ -28,21 +29,10 @@ static const char *folder_of(Job *j)
     return arena_printf(&j->arena, "%.*s.ckc", (int)n, path);
 }
 
-/* A path without links; the last part of it may be gone.  NULL: so is its folder. */
-static char *real_path(Arena *a, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *real = mem_realpath(path), *in = real ? NULL : mem_realpath(folder_of_path(a, path));
-    if (in)
-        real = mem_printf("%s/%s", in, slash ? slash + 1 : path);
-    free(in);
-    return real;
-}
-
 /* `path` as seen from a folder, given as its real path; the path itself if it is not there. */
 static const char *relative_path(Arena *a, const char *from, const char *path)
 {
-    char *to = real_path(a, path);
+    char *to = file_real_path(path);
     const char *rel = path;
     if (to) {
         size_t common = 0;
@@ -67,32 +57,38 @@ typedef struct {
     const char *option, *path; /* NULL: it is not given */
 } Named;
 
-static bool same_place(Arena *a, const char *x, const char *y)
+/* What is in a folder stays. */
+static bool is_folder(const char *path)
 {
-    if (!x || !y || file_is_stream(x))
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool same_place(const char *x, const char *y)
+{
+    if (!x || !y || file_is_stream(x) || is_folder(x))
         return false;
-    char *to_x = real_path(a, x), *to_y = real_path(a, y);
+    char *to_x = file_real_path(x), *to_y = file_real_path(y);
     bool same = to_x && to_y && strcmp(to_x, to_y) == 0;
     free(to_x);
     free(to_y);
     return same;
 }
 
-/* No output takes the place of an input or of another one, but for weights that are saved where they were. */
-static bool check_apart(Job *j)
+bool outputs_apart(Options *o)
 {
-    Options *o = j->o;
-    enum { WEIGHTS_END = 2, INPUTS_END = 4, SAVE = 9, ALL = SAVE + sizeof o->save / sizeof *o->save };
-    Named f[ALL] = {{"the file", o->path},     {"--weights", o->weights},
-                    {"--data", o->data},       {"--val", o->val},
-                    {"--metrics", o->metrics}, {"--grads", o->grads},
-                    {"--plot", o->plot},       {"--trace", o->trace},
-                    {"--instance", o->step.instance}};
+    enum { WEIGHTS_END = 2, INPUTS_END = 5, SAVE = 11, ALL = SAVE + sizeof o->save / sizeof *o->save };
+    Named f[ALL] = {{"the file", o->path},   {"--weights", o->weights},
+                    {"--data", o->data},     {"--val", o->val},
+                    {"--expect", o->expect}, {"--metrics", o->metrics},
+                    {"--grads", o->grads},   {"--plot", o->plot},
+                    {"--trace", o->trace},   {"--instance", o->step.instance},
+                    {"--output", o->output}};
     for (int i = 0; i < o->nsave; i++)
         f[SAVE + i] = (Named){"--save", o->save[i]};
     for (int i = INPUTS_END; i < ALL; i++)
         for (int k = i < SAVE ? 0 : WEIGHTS_END; k < i; k++)
-            if (same_place(&j->arena, f[i].path, f[k].path))
+            if (same_place(f[i].path, f[k].path))
                 return fail(&o->diag, "%s: is %s and %s: one would overwrite the other", f[i].path,
                             f[k].option, f[i].option);
     return true;
@@ -101,7 +97,7 @@ static bool check_apart(Job *j)
 bool output_check(Job *j)
 {
     Options *o = j->o;
-    TRY(check_apart(j) && training_check(j));
+    TRY(training_check(j));
     if (!j->in_schedule)
         TRY(folder_try(folder_of(j), file_name, &o->diag));
     for (int i = 0; i < o->nsave; i++)

@@ -117,6 +117,20 @@ static bool is_stream(const struct stat *st)
     return !S_ISDIR(st->st_mode) && (!S_ISREG(st->st_mode) || own_stream(st));
 }
 
+char *file_real_path(const char *path)
+{
+    char *real = mem_realpath(path);
+    if (real || errno != ENOENT)
+        return real;
+    char *copy = mem_strdup(path), *name = mem_strdup(path), *parent = mem_realpath(dirname(copy));
+    if (parent)
+        real = mem_printf("%s/%s", strcmp(parent, "/") ? parent : "", basename(name));
+    free(parent);
+    free(name);
+    free(copy);
+    return real;
+}
+
 bool file_is_stream(const char *path)
 {
     struct stat st;

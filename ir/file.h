@@ -67,6 +67,8 @@ bool file_commit(NewFile *n, Diag *d);        /* d->status is EXIT_DEVICE on fai
 void file_abandon(NewFile *n); /* after a failure elsewhere: nothing is left behind */
 /* Could a file be made there?  By making one beside it, so that nothing changes. */
 bool file_try(const char *path, Diag *d);
+/* The path without links; what it names need not exist.  NULL: nor does its folder.  The caller's. */
+char *file_real_path(const char *path);
 /* Is `path` a stream? */
 bool file_is_stream(const char *path);
 /* To write bit by bit: a stream, or a file, which begins anew or `goes_on`.  NULL: errno says why. */

@@ -11,7 +11,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -32,21 +31,6 @@ static bool has(const char *folder, const char *name)
 {
     Path path;
     return join(path, folder, name, "") == 0 && access(path, F_OK) == 0;
-}
-
-/* The folder's path without links; one that does not exist yet, in its parent's.  NULL: no parent. */
-static char *real_path(const char *path)
-{
-    char *real = mem_realpath(path);
-    if (real || errno != ENOENT)
-        return real;
-    char *copy = mem_strdup(path), *name = mem_strdup(path), *parent = mem_realpath(dirname(copy));
-    if (parent)
-        real = mem_printf("%s/%s", strcmp(parent, "/") ? parent : "", basename(name));
-    free(parent);
-    free(name);
-    free(copy);
-    return real;
 }
 
 /* ---- one at a time ----------------------------------------------------------------------------- */
@@ -288,7 +272,7 @@ static int create(NewFolder *n)
 
 bool folder_create(NewFolder *n, const char *path, const char *const *name, Diag *d)
 {
-    *n = (NewFolder){real_path(path), name, {NULL, -1, -1}};
+    *n = (NewFolder){file_real_path(path), name, {NULL, -1, -1}};
     int error = create(n);
     if (!error)
         return true;

@@ -334,16 +334,17 @@ static bool infeasible(Remat *r, const RematResult *least, int64_t budget)
                        plan_describe_peak(&p, info, r->cx->tmp));
 }
 
-/* The least arena, found without looking at the budget, so that the one that is said is met when it
- * is asked for; in a longer search before a budget is refused that may be possible, and packed for
- * the budget where only the live bytes are within it.  Then the cheapest schedule from there, or else
- * that of the least arena itself. */
+/* The least arena, found without looking at the budget, so that the one that is said is met when it is
+ * asked for; in a longer search, which has not been seen to find 2 % less, before a budget near it is refused
+ * that may be possible, and packed for the budget where only the live bytes are within it.  Then the
+ * cheapest schedule from there, or else that of the least arena itself. */
 static bool try_minimum(Remat *r, int64_t budget)
 {
     RematResult least = {0}, best = {0};
     int64_t goal = r->cx->opt->compared ? budget : 0;
     bool ok = least_arena(r, goal, &least);
-    if (ok && r->size.arena > budget && budget >= least.min_budget_bound && !goal)
+    bool near = budget >= r->size.arena - r->size.arena / 16;
+    if (ok && r->size.arena > budget && near && budget >= least.min_budget_bound && !goal)
         ok = least_arena(r, goal, &least);
     if (ok && r->size.arena > budget && r->size.live <= budget)
         ok = commit(r, &least, budget);

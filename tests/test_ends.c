@@ -175,7 +175,7 @@ START_TEST(a_run_that_teaches_nothing_is_no_failure)
 }
 END_TEST
 
-START_TEST(outputs_apart)
+START_TEST(nothing_is_overwritten)
 {
     static const char *const same[] = {"--metrics m.onnx", "--grads ./m.onnx", "--save w.onnx --save w.onnx",
                                        "--trace a --metrics ./a", "--data d.npz --instance d.npz"};
@@ -183,6 +183,10 @@ START_TEST(outputs_apart)
     write_text("d.npz", "x");
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         ckc_refuses(format("m.onnx --bind batch=4 %s", same[i]), 1, "one would overwrite the other");
+    ckc_refuses("explain m.onnx --bind batch=4 --instance m.onnx", 1, "one would overwrite the other");
+    write_text("i.dag", "x");
+    ckc_refuses("pack i.dag -o i.dag", 1, "one would overwrite the other");
+    ckc_refuses("solve i.dag --budget 50% -o ./i.dag", 1, "one would overwrite the other");
     ckc_refuses("m.onnx --bind batch=4 --output ''", 1, "--output: its value is empty");
     same_file("m.onnx", "'" MODEL "'");
 }
@@ -318,7 +322,7 @@ Suite *suite_ends(void)
     tcase_add_test(c, paths_are_tried);
     tcase_add_test(c, a_run_that_teaches_nothing_is_no_failure);
     tcase_add_test(c, reader_is_gone);
-    tcase_add_test(c, outputs_apart);
+    tcase_add_test(c, nothing_is_overwritten);
     tcase_add_test(c, full);
     tcase_add_test(c, json_of_a_failure);
     tcase_add_test(c, loss_not_finite);
