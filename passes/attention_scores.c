@@ -507,10 +507,8 @@ static Val behind_guard(const Rewrite *rw, Form *f, Val v)
 bool form_scores(Rewrite *rw, Form *f, Val v)
 {
     Walk w = {rw, f, 1};
-    if (f->cut) {
-        Val x = form_unshifted(rw, v, val_type(rw->g, v)->rank - 1);
-        v = rewrite_uses(rw, x) > 2 ? none() : without_sink(rw, f, form_behind(rw, x));
-    }
+    if (f->cut)
+        v = without_sink(rw, f, form_behind(rw, v));
     if (!v.i)
         return false;
     Val guarded = f->guarded, x = guarded.i ? behind_guard(rw, f, v) : none();

@@ -14,9 +14,6 @@ Val form_shifted(const Rewrite *rw, Val v, double *c);
 /* v = c / x: x, else {0}. */
 Val form_inverse(const Rewrite *rw, Val v, double *c);
 
-/* z = x - max(x) along an axis, which softmax does not see: x, else z. */
-Val form_unshifted(const Rewrite *rw, Val z, int64_t axis);
-
 /* A product written in any order and grouping: c * factor[0] * ... * factor[n-1]. */
 enum { FORM_FACTORS = 4, FORM_DEPTH = 12 /* how far rules look up a chain */ };
 typedef struct {
