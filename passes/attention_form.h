@@ -58,6 +58,9 @@ typedef struct {
 Val form_weights(const Rewrite *rw, Form *f, Val p);
 /* From the operand of softmax up to the first product. */
 bool form_scores(Rewrite *rw, Form *f, Val v);
+/* Is v read once, or by several of which each leads to a product with values only?  weights: v lies behind
+ * softmax (attention_shared.c). */
+bool form_only_weighs(const Rewrite *rw, Val v, bool weights);
 /* v behind views and changes of the float type that nothing else reads. */
 Val form_behind(const Rewrite *rw, Val v);
 

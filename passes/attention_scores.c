@@ -322,7 +322,7 @@ static bool walk(Walk *w, Val v, int depth)
     const Node *n = graph_def(w->rw->g, v);
     double c = 1;
     Val x = n ? form_scaled(w->rw, v, &c) : none();
-    if (!n || depth == 2 * FORM_DEPTH || !rewrite_once(w->rw, v))
+    if (!n || depth == 2 * FORM_DEPTH || !form_only_weighs(w->rw, v, false))
         return false;
     if (n->op == OP_matmul) {
         w->f->product = n;
@@ -507,10 +507,8 @@ static Val behind_guard(const Rewrite *rw, Form *f, Val v)
 bool form_scores(Rewrite *rw, Form *f, Val v)
 {
     Walk w = {rw, f, 1};
-    if (f->cut) {
-        Val x = form_unshifted(rw, v, val_type(rw->g, v)->rank - 1);
-        v = rewrite_uses(rw, x) > 2 ? none() : without_sink(rw, f, form_behind(rw, x));
-    }
+    if (f->cut)
+        v = without_sink(rw, f, form_behind(rw, v));
     if (!v.i)
         return false;
     Val guarded = f->guarded, x = guarded.i ? behind_guard(rw, f, v) : none();
@@ -548,7 +546,7 @@ Val form_weights(const Rewrite *rw, Form *f, Val p)
     uint32_t uses = 1;
     for (int depth = 0; depth < FORM_DEPTH; depth++) {
         const Node *n = graph_def(rw->g, p);
-        if (!n || rewrite_uses(rw, p) != uses)
+        if (!n || (rewrite_uses(rw, p) != uses && (uses > 1 || !form_only_weighs(rw, p, true))))
             return none();
         if (n->op == OP_softmax) {
             f->shape = four(val_type(rw->g, p));

@@ -112,6 +112,8 @@ static Rule *const rules[] = {
     rule_norm, rule_norm_affine, rule_norm_tf,
     /* recognise_attention.c */
     rule_softmax, rule_log_softmax, rule_lift_scale, rule_grouped_query, rule_rotary,
+    /* attention_shared.c */
+    rule_added_scores,
     /* recognise_product.c */
     rule_attention, rule_attention_layout,
     /* attention_packed.c */

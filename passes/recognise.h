@@ -14,9 +14,6 @@ Val form_shifted(const Rewrite *rw, Val v, double *c);
 /* v = c / x: x, else {0}. */
 Val form_inverse(const Rewrite *rw, Val v, double *c);
 
-/* z = x - max(x) along an axis, which softmax does not see: x, else z. */
-Val form_unshifted(const Rewrite *rw, Val z, int64_t axis);
-
 /* A product written in any order and grouping: c * factor[0] * ... * factor[n-1]. */
 enum { FORM_FACTORS = 4, FORM_DEPTH = 12 /* how far rules look up a chain */ };
 typedef struct {
@@ -32,7 +29,7 @@ Rule rule_power, rule_square, rule_inverse, rule_fold_scale, rule_fold_shift, ru
     rule_silu, rule_gelu, rule_softplus, rule_mish, rule_hardsigmoid, rule_hardswish, rule_relu;
 Rule rule_norm, rule_norm_affine, rule_norm_tf;
 Rule rule_softmax, rule_log_softmax, rule_lift_scale, rule_grouped_query, rule_rotary;
-Rule rule_attention, rule_attention_layout, rule_attention_packed;
+Rule rule_added_scores, rule_attention, rule_attention_layout, rule_attention_packed;
 Rule rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy,
     rule_log_sigmoid;
 #endif

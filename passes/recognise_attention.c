@@ -18,7 +18,8 @@ static Val along(Rewrite *rw, const Node *n, Op op, Val x, int64_t axis)
     return build(rw->g, op, n->name, 1, &x, &(AxisAttrs){axis});
 }
 
-Val form_unshifted(const Rewrite *rw, Val z, int64_t axis)
+/* z = x - max(x) along an axis, which softmax does not see: x, else z. */
+static Val unshifted(const Rewrite *rw, Val z, int64_t axis)
 {
     const Node *s = rewrite_def(rw, z, OP_sub);
     const Node *m = s ? rewrite_def(rw, s->in[1], OP_reduce_max) : NULL;
@@ -28,9 +29,14 @@ Val form_unshifted(const Rewrite *rw, Val z, int64_t axis)
     return shift ? s->in[0] : z;
 }
 
-/* exp(z) / sum(exp(z)) */
+/* exp(z) / sum(exp(z)), softmax(x - max(x)) */
 Val rule_softmax(Rewrite *rw, const Node *n)
 {
+    if (n->op == OP_softmax) {
+        int64_t axis = ((const AxisAttrs *)n->attr)->axis;
+        Val x = unshifted(rw, n->in[0], axis);
+        return x.i == n->in[0].i ? none() : along(rw, n, OP_softmax, x, axis);
+    }
     for (int i = 0; i < 2 && (n->op == OP_div || n->op == OP_mul); i++) {
         const Node *e = rewrite_def(rw, n->in[i], OP_exp);
         const Node *inverse = rewrite_def(rw, n->in[1 - i], OP_reciprocal);
@@ -38,7 +44,7 @@ Val rule_softmax(Rewrite *rw, const Node *n)
             continue;
         int64_t axis = summed_axis(rw, n->op == OP_div ? n->in[1] : inverse->in[0], n->in[i]);
         if (axis >= 0)
-            return along(rw, n, OP_softmax, form_unshifted(rw, e->in[0], axis), axis);
+            return along(rw, n, OP_softmax, unshifted(rw, e->in[0], axis), axis);
     }
     return none();
 }
@@ -70,7 +76,7 @@ Val rule_log_softmax(Rewrite *rw, const Node *n)
     if (axis < 0)
         return none();
     if (!t.i)
-        return e->in[0].i == z.i ? along(rw, n, OP_log_softmax, form_unshifted(rw, z, axis), axis)
+        return e->in[0].i == z.i ? along(rw, n, OP_log_softmax, unshifted(rw, z, axis), axis)
                                  : none();
     const Node *d = rewrite_def(rw, e->in[0], OP_sub);
     const Type *x = val_type(rw->g, z);

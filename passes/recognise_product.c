@@ -97,9 +97,9 @@ static Val filled_up(Graph *g, Val v, int64_t size)
 
 /* ---- the form -------------------------------------------------------------------------------- */
 
-/* Queries, keys, values.  Queries have all rows of f->shape, however they are grouped.  shared:
- * keys and values are sought with as many heads as they had before they were repeated. */
-static bool open_factors(const Rewrite *rw, const Form *f, const Node *n, Factor x[3], bool shared)
+/* Queries, keys, values.  Queries have all rows of f->shape, however they are grouped.  shared[i]:
+ * they are sought with as many heads as they had before they were repeated. */
+static bool open_factors(const Rewrite *rw, const Form *f, const Node *n, Factor x[3], const bool shared[3])
 {
     const Graph *g = rw->g;
     const MatmulAttrs *first = f->product->attr, *second = n->attr;
@@ -117,8 +117,17 @@ static bool open_factors(const Rewrite *rw, const Form *f, const Node *n, Factor
         x[1].dim[3] > ATTENTION_SIZE || x[2].dim[3] > ATTENTION_SIZE)
         return false;
     for (int i = 0; i < 3; i++)
-        find_layout(&x[i], shared && i > 0);
+        find_layout(&x[i], shared[i]);
     return x[1].dim[1] == x[2].dim[1] && x[1].dim[1] <= heads && heads % x[1].dim[1] == 0;
+}
+
+/* With as few heads of keys and values as both have. */
+static bool find_factors(const Rewrite *rw, const Form *f, const Node *n, Factor x[3])
+{
+    for (int i = 3; i >= 0; i--)
+        if (open_factors(rw, f, n, x, (bool[]){false, i & 1, i & 2}))
+            return true;
+    return false;
 }
 
 /* Keys and values that are weight matrices: two layers with a softmax between them. */
@@ -144,8 +153,7 @@ static Val build_attention(Rewrite *rw, const Node *n, Form *f)
     Val in[7] = {[3] = f->mask, f->bias, f->sink, f->rng}, out[3] = {{0}};
     double scale[3] = {1, 1, 1};
     Type y = *val_type(g, n->out[0]);
-    if ((!open_factors(rw, f, n, x, true) && !open_factors(rw, f, n, x, false)) ||
-        is_two_layers(g, n, x))
+    if (!find_factors(rw, f, n, x) || is_two_layers(g, n, x))
         return none();
     if (f->row_scale.i)
         x[0].layout = -1;

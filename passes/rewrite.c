@@ -17,6 +17,13 @@ uint32_t rewrite_uses(const Rewrite *rw, Val v)
     return v.i < rw->nuses ? rw->uses[v.i] : UINT32_MAX;
 }
 
+const Node *rewrite_reader(const Rewrite *rw, Val v, uint32_t i)
+{
+    if (v.i == 0 || v.i >= rw->nuses || i >= rw->readers_end[v.i] - rw->readers_end[v.i - 1])
+        return NULL;
+    return &rw->g->nodes[rw->readers[rw->readers_end[v.i - 1] + i].i];
+}
+
 bool rewrite_once(const Rewrite *rw, Val v) { return rewrite_uses(rw, v) == 1; }
 
 bool rewrite_scalar(const Rewrite *rw, Val v, double *x)
@@ -162,6 +169,30 @@ static void visit(Sweep *s, Rule *const *rules, bool cse, NodeId id)
     g->order[g->norder++] = id;
 }
 
+static void find_readers(Rewrite *rw, Arena *tmp)
+{
+    const Graph *g = rw->g;
+    uint32_t *end = NEW(tmp, uint32_t, rw->nuses), n = 0;
+    for (int fill = 0; fill < 2; fill++) {
+        NodeId *readers = fill ? NEW(tmp, NodeId, n + 1) : NULL;
+        for (uint32_t k = 0; k < g->norder; k++) {
+            const Node *node = &g->nodes[g->order[k].i];
+            for (int i = 0; i < node->nin; i++)
+                if (node->in[i].i && fill)
+                    readers[end[node->in[i].i]++] = g->order[k];
+                else if (node->in[i].i)
+                    end[node->in[i].i]++;
+        }
+        for (uint32_t v = 0; !fill && v < rw->nuses; v++) { /* where v's begin; they end there when filled */
+            uint32_t count = end[v];
+            end[v] = n;
+            n += count;
+        }
+        rw->readers = readers;
+    }
+    rw->readers_end = end;
+}
+
 static bool sweep(Graph *g, Arena *tmp, Rule *const *rules, bool cse)
 {
     uint32_t n = g->norder;
@@ -171,6 +202,7 @@ static bool sweep(Graph *g, Arena *tmp, Rule *const *rules, bool cse)
                .nsubst = g->nvals, .mask = 1023};
     for (uint32_t i = 0; i < g->nvals; i++)
         s.subst[i].i = i;
+    find_readers(&s.rw, tmp);
     if (cse)
         merge_constants(&s, tmp);
     while (s.mask < 4 * n)

@@ -10,6 +10,8 @@ typedef struct {
     Graph *g;
     const uint32_t *uses; /* per value at the start of the sweep */
     uint32_t nuses;
+    const uint32_t *readers_end; /* of value v: they begin where those of v - 1 end */
+    const NodeId *readers;
 } Rewrite;
 typedef Val Rule(Rewrite *rw, const Node *n);
 static inline Val none(void) { return (Val){0}; } /* the rule does not fit; an absent operand */
@@ -21,6 +23,8 @@ bool rewrite_run(Graph *g, Arena *tmp, Rule *const *rules, bool cse, bool *chang
 const Node *rewrite_def(const Rewrite *rw, Val v, Op op);  /* v's node if it is op, else NULL */
 uint32_t rewrite_uses(const Rewrite *rw, Val v); /* at the start of the sweep; UINT32_MAX: newer */
 bool rewrite_once(const Rewrite *rw, Val v);               /* v has one use */
+/* The i-th node that reads v, once for each operand, at the start of the sweep; NULL: there are no more. */
+const Node *rewrite_reader(const Rewrite *rw, Val v, uint32_t i);
 /* v takes the place of old, and its name: dumps stay readable and outputs can be named. */
 void rewrite_name(Graph *g, Val old, Val v);
 bool rewrite_scalar(const Rewrite *rw, Val v, double *x);  /* one constant value everywhere */
