@@ -154,8 +154,9 @@ static bool evaluate_reference(Job *j, Tensor *out)
 static bool evaluate(Job *j)
 {
     Options *o = j->o;
-    PassRun how = {.disable = "loss,autodiff,optimize,remat", .dump = o->dump,
-                   .time = o->time_passes};
+    const char *without = "loss,autodiff,optimize,remat";
+    PassRun how = {.disable = o->disable ? arena_printf(&j->arena, "%s,%s", without, o->disable) : without,
+                   .dump = o->dump, .time = o->time_passes};
     o->step.import.forward_only = true;
     o->step.import.inference = !o->training;
     o->step.loss = LOSS_NONE;

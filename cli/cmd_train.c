@@ -34,6 +34,8 @@ static bool check_options(Options *o)
         return fail(d, "--beta1, --beta2 and --eps belong to --optimizer adam or adamw");
     if (s->optim != OPTIM_MOMENTUM && (!isnan(s->momentum) || s->nesterov))
         return fail(d, "--momentum and --nesterov belong to --optimizer momentum");
+    if (s->loss_scale > 0 && s->precision != PRECISION_FP16)
+        return fail(d, "--loss-scale belongs to --precision fp16");
     if ((s->nno_decay || s->no_decay_auto) && !(s->weight_decay > 0) &&
         !(isnan(s->weight_decay) && s->optim == OPTIM_ADAMW))
         return fail(d, "--no-decay needs a --weight-decay");
@@ -46,6 +48,9 @@ static bool check_options(Options *o)
                            "--emit onnx: steps in micro-batches are not translated; leave out --accumulate");
     if (s->optim == OPTIM_NONE && (o->accumulate_auto || s->accumulate > 1 || s->clip_norm > 0))
         return fail(d, "--accumulate and --clip-norm need an optimizer");
+    if (s->optim == OPTIM_NONE &&
+        (!isnan(s->lr) || !isnan(s->weight_decay) || o->schedule >= 0 || o->warmup >= 0))
+        return fail(d, "--lr, --schedule, --warmup and --weight-decay need an optimizer");
     if (o->accumulate_auto && s->least_bytes)
         return fail(d, "--accumulate auto looks for the least time within --budget, not for --overhead");
     if (s->least_bytes && (s->budget || s->budget_fraction > 0 || s->policy))

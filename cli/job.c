@@ -143,11 +143,23 @@ static bool ask_device(Job *j)
     return true;
 }
 
+/* What no job goes without, and what keeps the limit that was asked for. */
+static bool check_disabled(Options *o)
+{
+    const StepOptions *s = &o->step;
+    bool limited = s->budget || s->budget_fraction > 0 || s->least_bytes || s->policy || s->instance;
+    if (pass_listed(o->disable, "bind") || pass_listed(o->disable, "plan"))
+        return fail(&o->diag, "--disable: there is no plan without the passes bind and plan");
+    return !limited || !pass_listed(o->disable, "remat") ||
+           fail(&o->diag, "--disable remat: --budget, --overhead, --policy and --instance need that pass");
+}
+
 bool job_prepare(Job *j, const PassRun *how)
 {
     Options *o = j->o;
     double start = clock_seconds();
     ProcessorTime before = processor_time();
+    TRY(check_disabled(o));
     begin_progress(o, &o->step.progress);
     graph_init(&j->graph, &j->arena, &o->diag);
     TRY(open_data(j));

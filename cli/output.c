@@ -94,10 +94,20 @@ bool outputs_apart(Options *o)
     return true;
 }
 
+static bool saves_weights_alone(const Options *o)
+{
+    for (int i = 0; i < o->nsave; i++)
+        if (has_suffix(o->save[i], ".safetensors"))
+            return true;
+    return false;
+}
+
 bool output_check(Job *j)
 {
     Options *o = j->o;
     TRY(training_check(j));
+    if (o->save_trained && !saves_weights_alone(o))
+        return fail(&o->diag, "--save-trained needs --save FILE.safetensors");
     if (!j->in_schedule)
         TRY(folder_try(folder_of(j), file_name, &o->diag));
     for (int i = 0; i < o->nsave; i++)

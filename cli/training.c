@@ -109,8 +109,8 @@ bool training_check(const Job *j)
     Diag *d = &o->diag;
     Checkpoints c;
     TRY(check_data(j));
-    if (o->metrics && o->steps == 0)
-        return fail(d, "--metrics needs a step to run");
+    if (o->steps == 0 && (o->metrics || o->profile || o->check))
+        return fail(d, "--metrics, --profile and --check need a step to run");
     TRY(!o->metrics || file_try(o->metrics, d));
     if (!o->checkpoint)
         return !(o->every || o->resume) || fail(d, "--every and --resume need --checkpoint DIR");

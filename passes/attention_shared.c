@@ -40,9 +40,11 @@ static bool only_weighs(const Rewrite *rw, Val v, bool weights, int *left)
     return uses > 0 && uses == rewrite_uses(rw, v);
 }
 
+enum { NODES_MAX = 64 };
+
 bool form_only_weighs(const Rewrite *rw, Val v, bool weights)
 {
-    int left = 64;
+    int left = NODES_MAX;
     return rewrite_once(rw, v) || only_weighs(rw, v, weights, &left);
 }
 
@@ -93,10 +95,11 @@ Val rule_added_scores(Rewrite *rw, const Node *n)
 {
     Graph *g = rw->g;
     double c[2];
+    int left = NODES_MAX;
     if (n->op != OP_add || !type_same_shape(val_type(g, n->in[0]), val_type(g, n->in[1])))
         return none();
     const Node *x = scaled_product(rw, n->in[0], &c[0]), *y = scaled_product(rw, n->in[1], &c[1]);
-    if (!x || !y || !form_only_weighs(rw, n->out[0], false) || !same_lead(g, x->in[0], y->in[0]) ||
+    if (!x || !y || !only_weighs(rw, n->out[0], false, &left) || !same_lead(g, x->in[0], y->in[0]) ||
         !same_lead(g, x->in[1], y->in[1]))
         return none();
     bool swap = y->out[0].i < x->out[0].i;

@@ -161,6 +161,7 @@ typedef struct {
  * the name of the pass that broke it. */
 bool passes_run(Graph *g, PassCtx *cx, const PassRun *how);
 const Pass *pass_find(const char *name);
+bool pass_listed(const char *list, const char *name); /* comma-separated names, of which "all" is every one */
 
 bool pass_bind(Graph *g, PassCtx *cx);
 bool pass_recognise(Graph *g, PassCtx *cx);

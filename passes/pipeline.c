@@ -39,17 +39,14 @@ const Pass *pass_find(const char *name)
     return NULL;
 }
 
-/* Is name in the comma-separated list (or is the list "all")? */
-static bool listed(const char *list, const char *name)
+bool pass_listed(const char *list, const char *name)
 {
-    size_t n = strlen(name);
-    if (!list)
-        return false;
-    if (strcmp(list, "all") == 0)
-        return true;
-    for (const char *s = list; (s = strstr(s, name)) != NULL; s += n)
-        if ((s == list || s[-1] == ',') && (s[n] == ',' || s[n] == 0))
+    size_t n;
+    for (const char *s = list; s && *s; s += n + (s[n] == ',')) {
+        n = strcspn(s, ",");
+        if ((n == strlen(name) && strncmp(s, name, n) == 0) || (n == 3 && strncmp(s, "all", n) == 0))
             return true;
+    }
     return false;
 }
 
@@ -66,7 +63,7 @@ bool passes_run(Graph *g, PassCtx *cx, const PassRun *how)
     if (cx->info && cx->opt)
         cx->info->align = step_device(cx->opt)->align;
     for (const Pass *p = pipeline; p->name; p++) {
-        if ((how->only && !listed(how->only, p->name)) || listed(how->disable, p->name))
+        if ((how->only && !pass_listed(how->only, p->name)) || pass_listed(how->disable, p->name))
             continue;
         double start = clock_seconds();
         cx->changed = false;
@@ -79,7 +76,7 @@ bool passes_run(Graph *g, PassCtx *cx, const PassRun *how)
             TRY(verified(g, cx, p->name));
         if (how->time)
             fprintf(stderr, "%-13s %8.3f s  %u nodes\n", p->name, clock_seconds() - start, g->norder);
-        if (listed(how->dump, p->name)) {
+        if (pass_listed(how->dump, p->name)) {
             fprintf(stderr, "# after %s\n", p->name);
             graph_print(g, stderr);
         }

@@ -635,6 +635,10 @@ START_TEST(passes)
     ck_assert_ptr_nonnull(strstr(out, "relu %x"));
     ck_assert_msg(strstr(out, "%b") == NULL, "not merged:\n%s", out);
     free(out);
+    ckc_refuses(MLP " --bind batch=4 --disable plan", 1, "the passes bind and plan");
+    ckc_refuses("plan " MLP " --bind batch=4 --disable fuse,all", 1, "the passes bind and plan");
+    ckc_refuses(MLP " --bind batch=4 --disable remat --budget 100%", 1, "need that pass");
+    ckc_refuses("eval " MLP " --disable plan", 1, "the passes bind and plan");
 }
 END_TEST
 

@@ -279,7 +279,7 @@ START_TEST(metrics)
     ck_assert_msg(strncmp(log, "old\n{\"step\":1,", 14) == 0 && strstr(log, "\n{\"step\":2,"), "%s", log);
     free(log);
     ckc_fails("", MLP "--quiet --metrics /proc/m.jsonl", 1, "/proc/m.jsonl");
-    ckc_fails("", MLP "--quiet --steps 0 --metrics m.jsonl", 1, "--metrics needs a step");
+    ckc_fails("", MLP "--quiet --steps 0 --metrics m.jsonl", 1, "need a step to run");
 }
 END_TEST
 
@@ -307,6 +307,10 @@ START_TEST(what_would_do_nothing)
     ckc_fails("", MLP "--min-lr 1e-5", 1, "--schedule");
     ckc_fails("", MLP "--schedule cosine --lr 1e-5 --min-lr 1e-3", 1, "above");
     ckc_fails("", MLP "--schedule cosin", 1, "cosine");
+    ckc_fails("", MLP "--optimizer none --lr 1", 1, "need an optimizer");
+    ckc_fails("", MLP "--loss-scale 8", 1, "--precision fp16");
+    ckc_fails("", MLP "--save-trained --save a.onnx", 1, ".safetensors");
+    ckc_fails("", MLP "--steps 0 --profile", 1, "--profile");
     ckc_fails("", MLP "--val-every 3", 1, "--val");
     ckc_fails("", MLP "--val a.npz --optimizer none", 1, "--val");
     ckc_fails("", MLP "--val none.npz", 1, "none.npz: No such file");
