@@ -21,6 +21,7 @@ enum { READERS_MAX = 3, SMALL_PART = 8, MADE_DEPTH = 3 };
 typedef struct {
     uint32_t before; /* clones to run in front of it, as a list through `after` */
     uint32_t after;
+    uint32_t at;     /* in the order; of a clone, where its reader is */
     bool prologue;   /* a clone that is part of what makes a factor */
 } Place;
 
@@ -32,6 +33,7 @@ typedef struct {
     struct { NodeId node; uint32_t next; } *reader;
     uint32_t nreader, creader;
     bool *ends;         /* per value: survives the step */
+    uint32_t *gone;     /* per value: where in the order an update overwrites it */
     bool *in_backward;  /* per node at the start */
     Place *place;       /* per node */
     uint32_t cplace;
@@ -70,6 +72,7 @@ static void find_readers(Inline *x, uint32_t loss)
     x->reader = arena_grow(g->arena, NULL, 0, &x->creader, sizeof *x->reader);
     for (uint32_t k = 0; k < g->norder; k++) {
         const Node *n = &g->nodes[g->order[k].i];
+        x->place[g->order[k].i].at = k;
         x->in_backward[g->order[k].i] = k > loss;
         for (int i = 0; i < n->nin && (!is_view(n) || views_slice(x, n)); i++) {
             Val r = is_view(n) ? n->in[i] : read_value(x, n->in[i]);
@@ -82,8 +85,13 @@ static void find_readers(Inline *x, uint32_t loss)
     }
     for (uint32_t i = 0; i < g->nout; i++)
         x->ends[graph_root(g, g->out[i]).i] = true;
-    for (uint32_t i = 0; i < g->nupdate; i++)
-        x->ends[graph_root(g, g->update[i].value).i] = true;
+    for (uint32_t i = 0; i < g->nvals; i++)
+        x->gone[i] = g->norder;
+    for (uint32_t i = 0; i < g->nupdate; i++) {
+        Val v = graph_root(g, g->update[i].value);
+        x->ends[v.i] = true;
+        x->gone[g->update[i].state.i] = x->place[g->vals[v.i].def.i].at;
+    }
 }
 
 /* Does the operator call a function? */
@@ -206,6 +214,15 @@ static HowRead how_read(const Inline *x, const Node *n, NodeId reader)
     return n->op != OP_concat && joins(x, r, v) ? READ_FUSED : READ_STORED;
 }
 
+/* Are n's operands still there when the reader runs? */
+static bool operands_stay(const Inline *x, const Node *n, NodeId reader)
+{
+    bool stay = true;
+    for (int i = 0; i < n->nin; i++)
+        stay &= x->place[reader.i].at < x->gone[graph_root(x->g, n->in[i]).i];
+    return stay;
+}
+
 static bool can_inline(const Inline *x, const Node *n)
 {
     Val v = n->out[0];
@@ -216,7 +233,7 @@ static bool can_inline(const Inline *x, const Node *n)
         return false;
     for (uint32_t e = x->head[v.i]; e; e = x->reader[e].next, readers++) {
         HowRead how = how_read(x, n, x->reader[e].node);
-        if (how == READ_STORED || readers == READERS_MAX)
+        if (how == READ_STORED || readers == READERS_MAX || !operands_stay(x, n, x->reader[e].node))
             return false;
         gain |= how >= READ_PROLOGUE;
     }
@@ -311,7 +328,8 @@ static void place_clones(Inline *x, uint32_t first, NodeId reader, bool prologue
             if (w.i && g->vals[w.i].def.i < first)
                 add_reader(x, w, (NodeId){c});
         }
-        x->place[c] = (Place){.after = x->place[reader.i].before, .prologue = prologue};
+        const Place *of = &x->place[reader.i];
+        x->place[c] = (Place){.after = of->before, .at = of->at, .prologue = prologue};
         x->place[reader.i].before = c;
     }
 }
@@ -431,8 +449,8 @@ bool pass_inline(Graph *g, PassCtx *cx)
         return true;
     Inline x = {.g = g, .tmp = tmp, .forward = NEW(tmp, uint32_t, g->nvals),
                 .head = NEW(tmp, uint32_t, g->nvals), .ends = NEW(tmp, bool, g->nvals),
-                .in_backward = NEW(tmp, bool, g->nnodes), .info = cx->info,
-                .factor_bytes = factor_bytes(cx->opt)};
+                .gone = NEW(tmp, uint32_t, g->nvals), .in_backward = NEW(tmp, bool, g->nnodes),
+                .info = cx->info, .factor_bytes = factor_bytes(cx->opt)};
     x.place = arena_grow(tmp, NULL, g->nnodes, &x.cplace, sizeof *x.place);
     NodeId *order = NEW(tmp, NodeId, n + 1);
     memcpy(order, g->order, n * sizeof *order);

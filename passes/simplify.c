@@ -258,10 +258,12 @@ static Val rule_conv_positions(Rewrite *rw, const Node *n)
     const Type *x = val_type(g, n->in[0]), *w = val_type(g, n->in[1]), *y = val_type(g, n->out[0]);
     SliceAttrs some = {.start.n = x->rank, .step.n = x->rank, .size.n = x->rank};
     for (int i = 0; i < x->rank; i++) {
-        if (i >= 2 && w->dim[i] != 1)
+        int s = i - (at.channels_last ? 1 : 2); /* which of the places' dimensions */
+        bool place = s >= 0 && s < at.strides.n;
+        if (place && w->dim[2 + s] != 1)
             return none();
-        some.step.v[i] = i < 2 ? 1 : at.strides.v[i - 2];
-        some.size.v[i] = i < 2 ? x->dim[i] : y->dim[i];
+        some.step.v[i] = place ? at.strides.v[s] : 1;
+        some.size.v[i] = place ? y->dim[i] : x->dim[i];
     }
     if (all_are(&some.step, 1) || !all_are(&at.pads, 0))
         return none();

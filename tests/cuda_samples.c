@@ -13,6 +13,7 @@ static const struct {
             {DT_F32, 1, 500, 64, 700, 30},
             {DT_F32, 2, 1100, 60, 1, 0},
             {DT_F32, 1, 300, 7, 9001, 90},
+            {DT_F32, 1, 200, 50, 1500, 30},
             {DT_F64, 3, 333, 34, 60, 5}};
 enum { SUMS = sizeof sums / sizeof *sums };
 

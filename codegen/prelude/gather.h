@@ -213,6 +213,7 @@ FN bool gather_ends(const Gather *g, int p, int all) { return p == all || g->row
         wide_copy(to + ((x.outer * g->rows + row) * g->chunks + x.v) * width, sum, width * (int)sizeof(T)); \
     }
 GATHER_SUMS(float, 1)
+GATHER_SUMS(float, 2)
 GATHER_SUMS(float, 4)
 GATHER_SUMS(double, 1)
 GATHER_SUMS(double, 2)
