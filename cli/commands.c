@@ -106,10 +106,30 @@ const Subcommand *command_find(const char *name)
     return NULL;
 }
 
+/* ".onnx" of MODEL.onnx|FOLDER */
+static bool takes(const Subcommand *c, const char *suffix)
+{
+    const char *at = strstr(c->args, suffix);
+    return at && strchr("|", at[strlen(suffix)]); /* or the end */
+}
+
+/* Is the file of a kind that another command takes, and this one does not? */
+static bool check_kind(Options *o)
+{
+    const char *suffix = o->path ? strrchr(o->path, '.') : NULL;
+    if (!suffix || strlen(suffix) < 2 || takes(o->command, suffix))
+        return true;
+    for (const Subcommand *c = commands; c->name; c++)
+        if (takes(c, suffix))
+            return fail(&o->diag, "%s: ckc %s takes %s; ckc %s takes %s", o->path, o->command->name,
+                        o->command->args, c->name, c->args);
+    return true;
+}
+
 int command_run(const Subcommand *c, int argc, char **argv)
 {
     Options o;
-    bool ok = options_parse(&o, c, argc, argv) && outputs_apart(&o);
+    bool ok = options_parse(&o, c, argc, argv) && check_kind(&o) && outputs_apart(&o);
     int status = ok ? c->run(&o) : report_error(&o.diag, NULL);
     options_free(&o);
     return status;
