@@ -56,9 +56,6 @@ START_TEST(usage)
 {
     ckc_refuses("", 1, "no model");
     ckc_refuses(MLP " " MLP, 1, "one file");
-    ckc_refuses("p/step.ckp", 1, "ckc train takes MODEL.onnx; ckc run takes SCHEDULE.ckp");
-    ckc_refuses("run " MLP, 1, "ckc run takes SCHEDULE.ckp; ckc plan takes MODEL.onnx");
-    ckc_refuses("sweep i.dag --budgets 3", 1, "ckc compare takes MODEL.onnx|INSTANCE.dag");
     ckc_refuses(MLP " --nonsense", 1, "nonsense");
     ckc_refuses(MLP " --lr", 1, "lr");
     ckc_refuses(MLP " --lr fast", 1, "--lr");

@@ -185,7 +185,8 @@ START_TEST(nothing_is_overwritten)
         ckc_refuses(format("m.onnx --bind batch=4 %s", same[i]), 1, "one would overwrite the other");
     ckc_refuses("explain m.onnx --bind batch=4 --instance m.onnx", 1, "one would overwrite the other");
     write_text("i.dag", "x");
-    ckc_refuses("pack i.dag -o i.dag", 1, "one would overwrite the other");
+    write_text("b.csv", "x");
+    ckc_refuses("pack b.csv -o b.csv", 1, "one would overwrite the other");
     ckc_refuses("solve i.dag --budget 50% -o ./i.dag", 1, "one would overwrite the other");
     ckc_refuses("m.onnx --bind batch=4 --output ''", 1, "--output: its value is empty");
     same_file("m.onnx", "'" MODEL "'");

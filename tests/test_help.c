@@ -130,6 +130,9 @@ START_TEST(unknown_words)
     ckc_refuses("pln " MLP, 1, "did you mean 'plan'?");
     ckc_refuses("help slove", 1, "did you mean 'solve'?");
     ckc_refuses("no/such", 1, "no/such");
+    ckc_refuses("p/step.ckp", 1, "ckc train takes MODEL.onnx; ckc run takes SCHEDULE.ckp");
+    ckc_refuses("run " MLP, 1, "ckc run takes SCHEDULE.ckp; ckc plan takes MODEL.onnx");
+    ckc_refuses("sweep i.dag --budgets 3", 1, "ckc compare takes MODEL.onnx|INSTANCE.dag");
     ckc_refuses(MLP " --bugdet 1GB", 1, "did you mean 'budget'?");
     ckc_refuses(MLP " --lo 1", 1, "--loss or --loss-output");
     ckc_refuses(MLP " --budget", 1, "--budget: its value is missing");
