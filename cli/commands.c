@@ -109,8 +109,8 @@ const Subcommand *command_find(const char *name)
 /* ".onnx" of MODEL.onnx|FOLDER */
 static bool takes(const Subcommand *c, const char *suffix)
 {
-    const char *at = strstr(c->args, suffix);
-    return at && strchr("|", at[strlen(suffix)]); /* or the end */
+    const char *at = strstr(c->args, suffix), *end = at ? at + strlen(suffix) : NULL;
+    return end && (*end == '|' || !*end);
 }
 
 /* Is the file of a kind that another command takes, and this one does not? */

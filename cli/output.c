@@ -14,7 +14,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { INLINE_MAX = 64 }; /* larger constants are not part of the text (print.c) */
 
@@ -57,16 +56,10 @@ typedef struct {
     const char *option, *path; /* NULL: it is not given */
 } Named;
 
-/* What is in a folder stays. */
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
+/* Where one would overwrite the other: what is in a folder stays. */
 static bool same_place(const char *x, const char *y)
 {
-    if (!x || !y || file_is_stream(x) || is_folder(x))
+    if (!x || !y || file_is_stream(x) || file_is_folder(x))
         return false;
     char *to_x = file_real_path(x), *to_y = file_real_path(y);
     bool same = to_x && to_y && strcmp(to_x, to_y) == 0;

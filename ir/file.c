@@ -137,6 +137,12 @@ bool file_is_stream(const char *path)
     return stat(path, &st) == 0 && is_stream(&st);
 }
 
+bool file_is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 /* Ours goes on behind what was printed, as it was opened. */
 static int open_stream(const char *path, const struct stat *st)
 {

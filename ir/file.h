@@ -69,8 +69,9 @@ void file_abandon(NewFile *n); /* after a failure elsewhere: nothing is left beh
 bool file_try(const char *path, Diag *d);
 /* The path without links; what it names need not exist.  NULL: nor does its folder.  The caller's. */
 char *file_real_path(const char *path);
-/* Is `path` a stream? */
+/* Is `path` a stream, or a folder?  Links are followed. */
 bool file_is_stream(const char *path);
+bool file_is_folder(const char *path);
 /* To write bit by bit: a stream, or a file, which begins anew or `goes_on`.  NULL: errno says why. */
 FILE *file_open_log(const char *path, bool goes_on);
 

@@ -19,9 +19,9 @@ uint32_t rewrite_uses(const Rewrite *rw, Val v)
 
 const Node *rewrite_reader(const Rewrite *rw, Val v, uint32_t i)
 {
-    if (v.i == 0 || v.i >= rw->nuses || i >= rw->readers_end[v.i] - rw->readers_end[v.i - 1])
+    if (v.i == 0 || v.i >= rw->nuses || i >= rw->nreaders[v.i])
         return NULL;
-    return &rw->g->nodes[rw->readers[rw->readers_end[v.i - 1] + i].i];
+    return &rw->g->nodes[rw->readers[v.i][i].i];
 }
 
 bool rewrite_once(const Rewrite *rw, Val v) { return rewrite_uses(rw, v) == 1; }
@@ -172,25 +172,18 @@ static void visit(Sweep *s, Rule *const *rules, bool cse, NodeId id)
 static void find_readers(Rewrite *rw, Arena *tmp)
 {
     const Graph *g = rw->g;
-    uint32_t *end = NEW(tmp, uint32_t, rw->nuses), n = 0;
-    for (int fill = 0; fill < 2; fill++) {
-        NodeId *readers = fill ? NEW(tmp, NodeId, n + 1) : NULL;
-        for (uint32_t k = 0; k < g->norder; k++) {
-            const Node *node = &g->nodes[g->order[k].i];
-            for (int i = 0; i < node->nin; i++)
-                if (node->in[i].i && fill)
-                    readers[end[node->in[i].i]++] = g->order[k];
-                else if (node->in[i].i)
-                    end[node->in[i].i]++;
-        }
-        for (uint32_t v = 0; !fill && v < rw->nuses; v++) { /* where v's begin; they end there when filled */
-            uint32_t count = end[v];
-            end[v] = n;
-            n += count;
-        }
-        rw->readers = readers;
+    uint32_t *count = NEW(tmp, uint32_t, rw->nuses);
+    NodeId **readers = NEW(tmp, NodeId *, rw->nuses);
+    for (uint32_t v = 1; v < rw->nuses; v++)
+        readers[v] = NEW(tmp, NodeId, rw->uses[v]);
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        for (int i = 0; i < n->nin; i++)
+            if (n->in[i].i)
+                readers[n->in[i].i][count[n->in[i].i]++] = g->order[k];
     }
-    rw->readers_end = end;
+    rw->nreaders = count;
+    rw->readers = readers;
 }
 
 static bool sweep(Graph *g, Arena *tmp, Rule *const *rules, bool cse)

@@ -10,8 +10,8 @@ typedef struct {
     Graph *g;
     const uint32_t *uses; /* per value at the start of the sweep */
     uint32_t nuses;
-    const uint32_t *readers_end; /* of value v: they begin where those of v - 1 end */
-    const NodeId *readers;
+    const uint32_t *nreaders; /* likewise */
+    NodeId **readers;
 } Rewrite;
 typedef Val Rule(Rewrite *rw, const Node *n);
 static inline Val none(void) { return (Val){0}; } /* the rule does not fit; an absent operand */

@@ -10,7 +10,6 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* "dir/x.npy" -> "x" */
 static const char *stem(Arena *a, const char *path)
@@ -208,8 +207,7 @@ static bool open_folder(DataFile *f, const char *path, Diag *d)
 
 static bool open_any(DataFile *f, const char *path, Diag *d)
 {
-    struct stat st;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+    if (file_is_folder(path))
         return open_folder(f, path, d);
     if (has_suffix(path, ".npz"))
         return open_npz(f, path, d);

@@ -16,13 +16,13 @@ void step_init(TestStep *s)
 }
 
 /* The arena is little more than what is live at the peak: 0.5 %, and 2 KiB for networks of few
- * kilobytes, where one buffer is more than that.  The schedule of the least bytes there are leaves
- * no choice of another one that packs: up to 3.5 % in a GRU of many small values. */
+ * kilobytes, where one buffer is more than that.  Of the least bytes there are, there is no other
+ * schedule that packs: 2 % and 2 KiB, which a GRU of many small values takes with the choices of AVX-512. */
 static void check_arena(const Plan *p, const char *path)
 {
     ck_assert_msg(p->arena_bytes >= p->live_bytes, "%s: less arena than live bytes", path);
     ck_assert_msg((double)(p->arena_bytes - p->live_bytes) <=
-                      0.005 * (double)p->live_bytes + 2048,
+                      (p->min_feasible_bytes ? 0.02 : 0.005) * (double)p->live_bytes + 2048,
                   "%s: an arena of %lld bytes for %lld live ones at budget %lld", path,
                   (long long)p->arena_bytes, (long long)p->live_bytes, (long long)p->budget);
 }
@@ -53,8 +53,7 @@ static bool plan(TestStep *s, const char *name, const PassRun *how)
     PassCtx cx = {.diag = d, .tmp = &s->tmp, .opt = &s->opt, .info = &s->info};
     TRY(passes_run(&s->g, &cx, how));
     ck_assert_msg(plan_verify(&s->info.plan, &v), "%s: %s", name, v.msg);
-    bool least = s->info.plan.min_feasible_bytes > 0;
-    if (s->opt.precision == PRECISION_F32 && !least) /* in 16 bits one network takes 1.0 % more */
+    if (s->opt.precision == PRECISION_F32) /* in 16 bits one network takes 1.0 % more */
         check_arena(&s->info.plan, name);
     return true;
 }

@@ -265,7 +265,7 @@ bool products_have_epilogues(const ProductLibrary *l)
                                .ldb = SIDE,
                                .ldy = SIDE,
                                .batch = 1}};
-      for (int o = 0; o < GEMM_OPERANDS; o++)
+        for (int o = 0; o < GEMM_OPERANDS; o++)
             p.align[o] = ALIGN;
         all = routine_make(&r, l, &p, &none) && routine_algos(&r, l, &p, ROOM, &algo, 1) == 1;
         routine_free(&r, l);
