@@ -335,6 +335,8 @@ bool weights_give(Job *j);
 
 /* No output takes the place of an input or of another one, but for weights that are saved where they were. */
 bool outputs_apart(Options *o);
+/* Does a --save end so? */
+bool saves(const Options *o, const char *suffix);
 /* Try early that files can be written where they are wanted. */
 bool output_check(Job *j);
 /* Of a plan: can it be written as --emit says? */

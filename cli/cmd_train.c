@@ -55,6 +55,10 @@ static bool check_options(Options *o)
         return fail(d, "--accumulate auto looks for the least time within --budget, not for --overhead");
     if (s->least_bytes && (s->budget || s->budget_fraction > 0 || s->policy))
         return fail(d, "--overhead takes the place of --budget and --policy");
+    if (s->policy && (s->time_limit > 0 || s->max_moves > 0 || s->gap > 0))
+        return fail(d, "--time, --moves and --gap are of the search, which --policy takes the place of");
+    if (o->training && (s->optim != OPTIM_NONE || s->keep_grads) && !o->val && !saves(o, ".onnx"))
+        return fail(d, "--training belongs to --val, to --save FILE.onnx and to --optimizer none");
     if (o->accumulate_auto && s->instance)
         return fail(d, "--instance is of one plan: give --accumulate a number");
     if (s->loss == LOSS_NONE && s->loss_output)

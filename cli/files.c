@@ -166,11 +166,8 @@ bool files_model(Job *j) { return !j->plan->model || find_file(j, j->plan->model
 bool files_open(Job *j)
 {
     Plan *p = j->plan;
-    bool copied = false;
-    for (int i = 0; i < j->o->nsave; i++)
-        copied |= has_suffix(j->o->save[i], ".onnx");
     j->model_path = p->model ? in_folder(j, p->model) : NULL;
-    return (!copied || files_model(j)) && open_values(j) && open_data(j);
+    return (!saves(j->o, ".onnx") || files_model(j)) && open_values(j) && open_data(j);
 }
 
 void files_loaded(Job *j)

@@ -92,8 +92,11 @@ bool parse_budget(Options *o, const char *text)
         return true;
     }
     o->step.budget_fraction = 0;
+    double fraction;
     if (parse_bytes(text, &o->step.budget))
         return true;
+    if (parse_percent(text, 100, 1e9, &fraction))
+        return fail(&o->diag, "--budget: %s is more than everything stored takes: leave it out", text);
     if (*text && !text[strspn(text, "0123456789.")] && strtod(text, NULL) > 0)
         return fail(&o->diag, "--budget: '%s' has no unit: %sGB, %sMB, %sB, or %s%%?", text, text, text, text,
                     text);

@@ -87,10 +87,10 @@ bool outputs_apart(Options *o)
     return true;
 }
 
-static bool saves_weights_alone(const Options *o)
+bool saves(const Options *o, const char *suffix)
 {
     for (int i = 0; i < o->nsave; i++)
-        if (has_suffix(o->save[i], ".safetensors"))
+        if (has_suffix(o->save[i], suffix))
             return true;
     return false;
 }
@@ -99,7 +99,7 @@ bool output_check(Job *j)
 {
     Options *o = j->o;
     TRY(training_check(j));
-    if (o->save_trained && !saves_weights_alone(o))
+    if (o->save_trained && !saves(o, ".safetensors"))
         return fail(&o->diag, "--save-trained needs --save FILE.safetensors");
     if (!j->in_schedule)
         TRY(folder_try(folder_of(j), file_name, &o->diag));

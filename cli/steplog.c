@@ -84,7 +84,7 @@ static bool open_metrics(StepLog *l, int64_t first)
     if (first > 0 && !file_is_stream(o->metrics))
         TRY(keep_lines(o->metrics, first, d));
     l->metrics = file_open_log(o->metrics, first > 0);
-    return l->metrics || fail(d, "%s: %s", o->metrics, strerror(errno));
+    return l->metrics || file_not_made(o->metrics, errno, d);
 }
 
 /* ---- the terminal ----------------------------------------------------------------------------------- */

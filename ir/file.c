@@ -78,9 +78,11 @@ int file_rename(const char *from, const char *to, unsigned flags)
     return failed ? errno : 0;
 }
 
-int file_error_status(int error)
+bool file_not_made(const char *path, int error, Diag *d)
 {
-    return error == ENOSPC || error == EDQUOT || error == EIO ? EXIT_DEVICE : EXIT_BAD_INPUT;
+    bool full = error == ENOSPC || error == EDQUOT || error == EIO;
+    return fail_status(d, full ? EXIT_DEVICE : EXIT_BAD_INPUT, "%s: %s", path,
+                       error == ENOENT ? "the folder it would lie in is not there" : strerror(error));
 }
 
 int file_sync_folder(const char *path)
@@ -204,7 +206,7 @@ bool file_create(NewFile *n, const char *path, Diag *d)
     if (!error)
         return true;
     file_abandon(n);
-    return fail_status(d, file_error_status(error), "%s: %s", path, strerror(error));
+    return file_not_made(path, error, d);
 }
 
 bool file_try(const char *path, Diag *d)

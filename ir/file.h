@@ -61,6 +61,9 @@ typedef struct {
 } NewFile;
 
 bool file_create(NewFile *n, const char *path, Diag *d);
+/* False, and why no file or folder could be made there: an errno.  EXIT_DEVICE where it is not the fault
+ * of who named it. */
+bool file_not_made(const char *path, int error, Diag *d);
 void file_write(NewFile *n, const void *data, size_t bytes);
 void file_pad(NewFile *n, int64_t alignment); /* zeros up to a multiple */
 bool file_commit(NewFile *n, Diag *d);        /* d->status is EXIT_DEVICE on failure */
@@ -100,7 +103,6 @@ int file_rename(const char *from, const char *to, unsigned flags); /* as renamea
 int file_stream_error(FILE *f); /* of all that was written so far */
 int file_sync_folder(const char *path);
 int file_sync_parent(const char *path);
-int file_error_status(int error); /* EXIT_DEVICE: not the fault of who named the file */
 
 /* For tests: called before every change that others can see; the errno it returns is what the
  * change fails with, 0: it happens.  NULL: no faults. */

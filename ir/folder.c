@@ -277,7 +277,7 @@ bool folder_create(NewFolder *n, const char *path, const char *const *name, Diag
     if (!error)
         return true;
     folder_abandon(n);
-    return fail_status(d, file_error_status(error), "%s: %s", path, strerror(error));
+    return file_not_made(path, error, d);
 }
 
 bool folder_file(NewFolder *n, const char *name, NewFile *f, Diag *d)

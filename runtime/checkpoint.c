@@ -25,7 +25,7 @@ bool checkpoints_open(Checkpoints *c, const char *folder, Diag *d)
     bool made = mkdir(folder, 0777) == 0;
     int fd = made || errno == EEXIST ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd < 0)
-        return fail(d, "%s: %s", folder, strerror(errno));
+        return file_not_made(folder, errno, d);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) { /* elsewhere there are no locks */
         close(fd);
         return fail(d, "%s: another run writes its checkpoints there", folder);

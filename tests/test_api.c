@@ -357,6 +357,7 @@ START_TEST(options_that_are_wrong)
     refuses(MODEL, "budget", CKC_BAD_INPUT, "--budget: its value is missing");
     refuses(MODEL, "nesterov=1", CKC_BAD_INPUT, "--nesterov takes no value");
     refuses(MODEL, "budget=50", CKC_BAD_INPUT, "--budget: '50' has no unit");
+    refuses(MODEL, "budget=101%", CKC_BAD_INPUT, "--budget: 101% is more than everything stored takes");
     refuses(MODEL, "optimizer=adma", CKC_BAD_INPUT, "did you mean 'adamw'?");
     refuses(MODEL, "optimizer=sgd beta1=0.5", CKC_BAD_INPUT, "--beta1");
     refuses(MODEL, "schedule=cosine", CKC_BAD_INPUT, "--schedule cosine needs --steps or --epochs");

@@ -395,9 +395,10 @@ START_TEST(mistakes)
 {
     ckc_refuses("plan " MLP "--plot a.pdf", 1, "'a.pdf' ends in neither .svg nor .png");
     ckc_refuses("sweep " MLP "--plot a", 1, "'a' ends in neither .svg nor .png");
-    ckc_refuses("plan " MLP "--plot none/a.svg", 1, "none/a.svg: No such file or directory");
+    ckc_refuses("plan " MLP "--plot none/a.svg", 1, "none/a.svg: the folder it would lie in is not there");
     ckc_refuses("plan " MLP "--trace /proc/t.json", 1, "/proc/t.json");
-    ckc_refuses("sweep " MLP "--budgets 2 --plot none/a.png", 1, "none/a.png: No such file or directory");
+    ckc_refuses("sweep " MLP "--budgets 2 --plot none/a.png", 1,
+                "none/a.png: the folder it would lie in is not there");
     ck_assert_int_eq(shell("ln -s /dev/full full.svg; ln -s /dev/full full.png; ln -s /dev/full full.json"),
                      0);
     ckc_fails("", "plan " MLP "-o p --plot full.svg", 4, "full.svg: No space left");

@@ -309,6 +309,10 @@ START_TEST(what_would_do_nothing)
     ckc_fails("", MLP "--schedule cosin", 1, "cosine");
     ckc_fails("", MLP "--optimizer none --lr 1", 1, "need an optimizer");
     ckc_fails("", MLP "--loss-scale 8", 1, "--precision fp16");
+    ckc_fails("", MLP "--policy keep-all --moves 5", 1, "--policy takes the place of");
+    ckc_fails("", MLP "--training --save a.safetensors", 1, "--training belongs to");
+    ckc_fails("", MLP "--checkpoint no/c", 1, "no/c: the folder it would lie in is not there");
+    ckc_fails("", MLP "--metrics no/c", 1, "no/c: the folder it would lie in is not there");
     ckc_fails("", MLP "--save-trained --save a.onnx", 1, ".safetensors");
     ckc_fails("", MLP "--steps 0 --profile", 1, "--profile");
     ckc_fails("", MLP "--val-every 3", 1, "--val");
