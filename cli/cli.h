@@ -363,7 +363,7 @@ bool output_grads(Job *j);
 /* ---- numbers.c ---------------------------------------------------------------------------------- */
 
 const char *bytes_str(int64_t bytes, char buf[32]);
-const char *percent_str(double part, char buf[16]); /* 0.0123: "+1.23 %" */
+const char *percent_str(double part, char buf[16]); /* 0.0123: "+1.23 %", 1.268: "+126.8 %" */
 const char *rate_str(double v, char buf[16]);       /* per second: "5408", "0.4321" */
 double ns_ms(int64_t ns);
 /* A line about kernels that were measured, where other processes used more than a tenth of the processors. */

@@ -34,7 +34,7 @@ static bool find_budget(Solve *job)
         return end != text && strcmp(end, "%") == 0 && percent >= 0 && percent <= 1e6;
     }
     job->budget = strtoll(text, &end, 10);
-    return end != text && *end == 0 && errno == 0 && job->budget >= 0;
+    return *end ? parse_bytes(text, &job->budget) : end != text && errno == 0 && job->budget >= 0;
 }
 
 /* ---- reports ------------------------------------------------------------------------- */

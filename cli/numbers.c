@@ -1,6 +1,8 @@
 /* numbers.c -- numbers as they are told. */
 #include "cli.h"
 
+#include <math.h>
+
 const char *bytes_str(int64_t bytes, char buf[32])
 {
     static const char *const unit[] = {"B", "kB", "MB", "GB", "TB"};
@@ -16,7 +18,7 @@ const char *bytes_str(int64_t bytes, char buf[32])
 
 const char *percent_str(double part, char buf[16])
 {
-    snprintf(buf, 16, "%+.2f %%", 100 * part);
+    snprintf(buf, 16, fabs(part) < 1 ? "%+.2f %%" : fabs(part) < 10 ? "%+.1f %%" : "%+.0f %%", 100 * part);
     return buf;
 }
 

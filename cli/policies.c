@@ -31,7 +31,7 @@ static const char *cost_str(const PolicyTable *t, double cost, char buf[32])
 {
     if (isnan(cost))
         return "-";
-    snprintf(buf, 32, t->in_ms ? "%.4g ms" : "%.0f", cost);
+    snprintf(buf, 32, t->in_ms ? "%.4g ms" : cost < 1e11 ? "%.0f" : "%.5e", cost);
     return buf;
 }
 

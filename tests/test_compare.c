@@ -94,17 +94,29 @@ START_TEST(layers_by_name)
 }
 END_TEST
 
+static void is_narrow(const char *text)
+{
+    for (const char *line = strchr(text, '\n') + 1; *line; line += strcspn(line, "\n") + 1)
+        ck_assert_msg(strcspn(line, "\n") < 80, "%.90s", line);
+}
+
 START_TEST(table_is_narrow)
 {
     ckc_accepts("compare " TRACE " --budget 60% --moves 10000");
     char *text = read_text("out");
-    for (const char *line = strchr(text, '\n') + 1; *line; line += strcspn(line, "\n") + 1)
-        ck_assert_msg(strcspn(line, "\n") < 80, "%.90s", line);
+    is_narrow(text);
     ckc_accepts("solve " TRACE " --budget 60% --policy all --moves 10000");
     char *same = read_text("out");
     ck_assert_str_eq(text, same);
     free(text);
     free(same);
+    write_text("w.dag", "loss 2\n1 300000000000000 10\n2 1000000000000 10 1\n3 3000000000000 1 2\n"
+                        "4 3000000000000 1 3 1\n");
+    ckc_accepts("compare w.dag --budget 20B");
+    text = read_text("out");
+    is_narrow(text);
+    ck_assert_msg(strstr(text, " 6.07000e+14  +97.72 %") != NULL, "%s", text);
+    free(text);
 }
 END_TEST
 
