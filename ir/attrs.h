@@ -4,6 +4,22 @@
 #define CKC_ATTRS_H
 #include "ir.h"
 
+static inline uint32_t axes_mask(const Ints *axes) /* bit d: d is one of them */
+{
+    uint32_t m = 0;
+    for (int i = 0; i < axes->n; i++)
+        m |= 1u << axes->v[i];
+    return m;
+}
+
+static inline bool ints_are(const Ints *l, int64_t v)
+{
+    bool same = true;
+    for (int i = 0; i < l->n; i++)
+        same &= l->v[i] == v;
+    return same;
+}
+
 /* Pointwise rows (ops/unary.def, binary.def): the constants al and be of the expression. */
 typedef struct { double al, be; } PointwiseAttrs;
 

@@ -21,9 +21,7 @@ static const Node *skip_reshape(const Rewrite *rw, Val *v)
 /* Are the reduced axes all dimensions from some first one on (extents of 1 aside)? */
 static bool trailing(const Type *x, const Ints *axes, int64_t *first)
 {
-    uint32_t mask = 0;
-    for (int i = 0; i < axes->n; i++)
-        mask |= 1u << axes->v[i];
+    uint32_t mask = axes_mask(axes);
     *first = 0;
     while (*first < x->rank && !(mask >> *first & 1))
         ++*first;

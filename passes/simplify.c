@@ -214,14 +214,6 @@ static Val rule_matmul_batch_sum(Rewrite *rw, const Node *n)
     return build_reshape(g, build(g, OP_matmul, NULL, 2, (Val[]){fa, fb}, at), t.rank, t.dim);
 }
 
-static bool all_are(const Ints *v, int64_t x)
-{
-    for (int i = 0; i < v->n; i++)
-        if (v->v[i] != x)
-            return false;
-    return true;
-}
-
 /* a slice of everything; of what lies in one part of a concatenation, such as of a complex number's */
 static Val rule_slice(Rewrite *rw, const Node *n)
 {
@@ -229,7 +221,7 @@ static Val rule_slice(Rewrite *rw, const Node *n)
         return none();
     SliceAttrs at = *(const SliceAttrs *)n->attr;
     const Type *y = val_type(rw->g, n->out[0]);
-    if (type_equal(y, val_type(rw->g, n->in[0])) && all_are(&at.step, 1))
+    if (type_equal(y, val_type(rw->g, n->in[0])) && ints_are(&at.step, 1))
         return n->in[0];
     const Node *p = rewrite_def(rw, n->in[0], OP_concat);
     if (!p || type_count(y) == 0)
@@ -265,7 +257,7 @@ static Val rule_conv_positions(Rewrite *rw, const Node *n)
         some.step.v[i] = place ? at.strides.v[s] : 1;
         some.size.v[i] = place ? y->dim[i] : x->dim[i];
     }
-    if (all_are(&some.step, 1) || !all_are(&at.pads, 0))
+    if (ints_are(&some.step, 1) || !ints_are(&at.pads, 0))
         return none();
     for (int i = 0; i < at.strides.n; i++)
         at.strides.v[i] = 1;

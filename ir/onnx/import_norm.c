@@ -264,7 +264,7 @@ static bool import_mean_variance(OnnxNode *n)
         axes = (Ints){3, {0, 2, 3}};
     for (int i = 0; i < axes.n; i++)
         TRY(axis_in(n, axes.v[i], in_type(n, 0)->rank, &axes.v[i]));
-    uint32_t mask = axes_of(&axes);
+    uint32_t mask = axes_mask(&axes);
     Val centred = build2(g, OP_sub, n->in[0], mean_over(g, n->in[0], mask, true));
     Val dev = one(g, OP_root, mean_over(g, one(g, OP_square, centred), mask, true));
     n->out[0] = build2(g, OP_div, centred, add_scalar(g, dev, 1e-9));

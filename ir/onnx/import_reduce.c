@@ -15,7 +15,7 @@ static bool read_reduction(OnnxNode *n, int since, Reduction *r)
     Ints axes;
     bool given;
     TRY(node_axes(n, since, 1, rank, &axes, &given));
-    *r = (Reduction){n->in[0], axes_of(&axes), attr_int(n, "keepdims", 1) != 0};
+    *r = (Reduction){n->in[0], axes_mask(&axes), attr_int(n, "keepdims", 1) != 0};
     if (!axes.n && !attr_int(n, "noop_with_empty_axes", 0))
         r->axes = (1u << rank) - 1;
     return true;

@@ -104,7 +104,7 @@ static bool import_squeeze(OnnxNode *n)
     Ints axes, out = {0};
     bool given;
     TRY(node_axes(n, 13, 1, t->rank, &axes, &given));
-    uint32_t drop = axes_of(&axes);
+    uint32_t drop = axes_mask(&axes);
     for (int i = 0; i < t->rank; i++) {
         bool dropped = axes.n ? drop >> i & 1 : t->dim[i] == 1;
         if (dropped && t->dim[i] != 1)

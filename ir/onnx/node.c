@@ -345,14 +345,6 @@ Val reshape_ints(Graph *g, Val a, const Ints *dim)
     return build_reshape(g, a, dim->n, dim->v);
 }
 
-uint32_t axes_of(const Ints *axes)
-{
-    uint32_t m = 0;
-    for (int i = 0; i < axes->n; i++)
-        m |= 1u << axes->v[i];
-    return m;
-}
-
 Val along_axis(Graph *g, Val a, int axis, int rank)
 {
     int64_t dim[MAX_RANK];

@@ -427,7 +427,6 @@ Val mul_scalar(Graph *g, Val a, double v);
 Val mean_over(Graph *g, Val a, uint32_t axes, bool keepdims);
 Val random_input(Import *x); /* the "rng" input */
 Val reshape_ints(Graph *g, Val a, const Ints *dim);
-uint32_t axes_of(const Ints *axes); /* as a bit mask */
 static inline Ints ints_of(const Type *t)
 {
     Ints r = {.n = t->rank};

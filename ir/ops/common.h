@@ -21,15 +21,6 @@ static inline const Type *out_type(const Graph *g, const Node *n, int i)
 }
 static inline bool has_in(const Node *n, int i) { return i < n->nin && n->in[i].i; }
 
-/* The axes of a normalised Ints as a bit mask. */
-static inline uint32_t axes_mask(const Ints *axes)
-{
-    uint32_t m = 0;
-    for (int i = 0; i < axes->n; i++)
-        m |= 1u << axes->v[i];
-    return m;
-}
-
 static inline bool axis_valid(const Node *n, int64_t axis, int rank, Diag *d)
 {
     return (axis >= 0 && axis < rank) ||

@@ -419,19 +419,11 @@ static Val data_gradient(Grad *gr, const Node *n, Val dy, Val w, Val x)
     return build(gr->g, OP_conv_bwd_data, NULL, 2, (Val[]){dy, w}, &at);
 }
 
-static bool all_are(const Ints *v, int64_t value)
-{
-    bool same = true;
-    for (int i = 0; i < v->n; i++)
-        same &= v->v[i] == value;
-    return same;
-}
-
 /* A window of one position on one image: each side is a matrix of channels by places. */
 static bool is_product(const ConvAttrs *at, const Type *x, const Type *w)
 {
     return !at->channels_last && at->group == 1 && x->dim[0] == 1 && dims_product(w, 2, w->rank) == 1 &&
-           all_are(&at->strides, 1) && all_are(&at->pads, 0);
+           ints_are(&at->strides, 1) && ints_are(&at->pads, 0);
 }
 
 static Val channel_rows(Graph *g, Val v)
