@@ -49,8 +49,7 @@ static inline bool elements_fit(const Node *n, const Type *x, const Type *ix, in
                       type_str(ix, a), type_str(x, b), axis);
 }
 
-/* Are the last dimension's tuples in ix fit to address x after `batch` common dimensions?
- */
+/* Are the last dimension's tuples in ix fit to address x after `batch` common dimensions? */
 static inline bool tuples_fit(const Node *n, const Type *x, const Type *ix, int64_t batch,
                               Diag *d)
 {
@@ -71,8 +70,7 @@ static inline Ints shape_of(const Type *t)
     return s;
 }
 
-/* Sliding windows: spatial dimensions right-aligned in three, missing ones have extent 1.
- */
+/* Sliding windows: spatial dimensions right-aligned in three, missing ones have extent 1. */
 typedef struct {
     int64_t in[3], out[3], kernel[3], stride[3], pad[3], pad_end[3], dilation[3];
 } Window;

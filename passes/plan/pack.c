@@ -154,8 +154,7 @@ static void fill_items(Problem *p)
         }
         int64_t from = b->offset < 0 ? -1 : b->offset / p->unit;
         int64_t to = round_up(b->offset < 0 ? b->size : b->offset + b->size, p->unit);
-        p->item[p->items] =
-            (PackBuffer){to / p->unit - (from < 0 ? 0 : from), b->lower, b->upper, from};
+        p->item[p->items] = (PackBuffer){to / p->unit - (from < 0 ? 0 : from), b->lower, b->upper, from};
         p->buffer[p->items++] = i;
     }
 }

@@ -86,8 +86,7 @@ static uint32_t draw_tie(Merge *m) { return m->seed ? (uint32_t)(pack_random(&m-
 
 static void join(Merge *m, Block *into, const Block *other, bool stacked)
 {
-    m->join[m->nodes - m->leaves] =
-        (struct PackJoin){into->node, other->node, stacked, into->buffer.size};
+    m->join[m->nodes - m->leaves] = (struct PackJoin){into->node, other->node, stacked, into->buffer.size};
     into->node = m->nodes++;
     into->tie = draw_tie(m);
     if (stacked) {

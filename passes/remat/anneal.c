@@ -215,8 +215,7 @@ static bool move_shift(Search *s)
     return true;
 }
 
-/* Moves the run at slot behind `bound`, and its readers that would be in the way behind it.
- */
+/* Moves the run at slot behind `bound`, and its readers that would be in the way behind it. */
 static bool push(Search *s, int32_t slot, int32_t bound, int32_t *left)
 {
     State *st = &s->state;

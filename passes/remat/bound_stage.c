@@ -43,10 +43,9 @@ typedef struct {
     int64_t budget;
     int32_t k;
     const int32_t *g; /* the path: g[1] .. g[k] */
-    int32_t
-        *latest; /* per op: the last j such that it descends from g_j or is it, 0 = none */
-    int32_t *run, *keep; /* columns, [i * nops + u] for i = 1..k + 1, [i * nvals + v] for i
-                            = 1..k; 0 = fixed at 0 */
+    int32_t *latest;     /* per op: the last j such that it descends from g_j or is it, 0 = none */
+    int32_t *run, *keep; /* columns, [i * nops + u] for i = 1..k + 1, [i * nvals + v] for i = 1..k; 0 = fixed
+                          * at 0 */
     glp_prob *lp;
     int ia[4096];
     double ar[4096];
@@ -96,8 +95,7 @@ static void add_columns(Stage *s)
     for (int32_t i = 1; i <= s->k + 1; i++) {
         for (int32_t u = 0; u < p->nops; u++)
             if (s->latest[u] < i)
-                s->run[i * p->nops + u] =
-                    new_column(s, (double)p->cost[u] / s->scale, false);
+                s->run[i * p->nops + u] = new_column(s, (double)p->cost[u] / s->scale, false);
         for (int32_t v = 0; v < p->nvals && i <= s->k; v++)
             if (s->latest[p->producer[v]] < i)
                 s->keep[i * p->nvals + v] = new_column(s, 0, is_input(p, s->g[i], v));
@@ -241,9 +239,7 @@ static double proved(const Stage *s)
         bool fixed = glp_get_col_type(s->lp, j) == GLP_FX;
         sum += fixed || reduced[j] < 0 ? reduced[j] : 0;
     }
-    free(reduced);
-    free(ind);
-    free(val);
+    RM_FREE(reduced, ind, val);
     return (double)sum;
 }
 
@@ -309,9 +305,7 @@ static int64_t bound_path(const Problem *p, int64_t budget, const int32_t *g, in
     solve(&s, seconds);
     glp_delete_prob(s.lp);
     double cost = ceil((s.bound * s.scale + fixed) * (1 - 1e-7) - 1e-6);
-    free(s.latest);
-    free(s.run);
-    free(s.keep);
+    RM_FREE(s.latest, s.run, s.keep);
     return (int64_t)cost;
 }
 
@@ -410,9 +404,7 @@ void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t kno
     while (more && k < MAX_STAGES && bound->cost < known && clock_seconds() < deadline)
         more = extend(p, budget, c, n, g, &k, deadline, known, bound, mark);
     glp_term_out(terminal);
-    free(excess);
-    free(c);
-    free(mark);
+    RM_FREE(excess, c, mark);
 }
 
 #endif

@@ -20,9 +20,7 @@ typedef struct {
 
 static void copies_free(Copies *c)
 {
-    free(c->first);
-    free(c->last);
-    free(c->latest);
+    RM_FREE(c->first, c->last, c->latest);
 }
 
 /* What the fetches so far took. */
@@ -105,9 +103,7 @@ static bool trace(const RematInstance *inst, const int32_t *seq, int32_t n, Copi
     for (int32_t v = 0; v < inst->nvalues && ok; v++)
         if (inst->values[v].keep_to_end)
             c->last[c->latest[v]] = n;
-    free(f.away);
-    free(ran);
-    free(barred);
+    RM_FREE(f.away, ran, barred);
     return ok;
 }
 
@@ -153,8 +149,7 @@ static void sweep(const RematInstance *inst, const int32_t *seq, const Copies *c
             level += inst->values[o->out[k]].bytes;
             ends[c->last[copy] + 1] += inst->values[o->out[k]].bytes;
         }
-        bytes[i] =
-            level - (o->ninplace ? inplace_saving(inst, o, input_copy, c->last, i) : 0);
+        bytes[i] = level - (o->ninplace ? inplace_saving(inst, o, input_copy, c->last, i) : 0);
     }
     free(ends);
     free(input_copy);

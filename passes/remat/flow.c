@@ -119,8 +119,6 @@ bool flow_source_side(const Flow *f, int32_t vertex)
 
 void flow_free(Flow *f)
 {
-    void *all[] = {f->head, f->next, f->to, f->cap, f->level, f->it, f->queue};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+    RM_FREE(f->head, f->next, f->to, f->cap, f->level, f->it, f->queue);
     *f = (Flow){0};
 }

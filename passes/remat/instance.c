@@ -209,8 +209,7 @@ static void index_ops(Problem *p)
                 p->cost[i] = o->alt[k].cost;
                 p->cheapest[i] = (uint8_t)(k + 1);
             }
-            p->min_ws[i] =
-                o->alt[k].workspace < p->min_ws[i] ? o->alt[k].workspace : p->min_ws[i];
+            p->min_ws[i] = o->alt[k].workspace < p->min_ws[i] ? o->alt[k].workspace : p->min_ws[i];
         }
         p->base_cost += p->cost[i];
         p->any_alt |= o->nalt > 0;
@@ -254,26 +253,11 @@ bool problem_init(Problem *p, const RematInstance *inst, char err[REMAT_ERR])
     return true;
 }
 
-static void rows_free(Rows *r)
-{
-    free(r->first);
-    free(r->at);
-}
-
 void problem_free(Problem *p)
 {
-    free(p->origin);
-    free(p->fetch);
-    free(p->producer);
-    free(p->bytes);
-    free(p->cost);
-    free(p->redo);
-    free(p->min_ws);
-    free(p->cheapest);
-    rows_free(&p->in);
-    rows_free(&p->out);
-    rows_free(&p->readers);
-    rows_free(&p->barred_by);
+    RM_FREE(p->origin, p->fetch, p->producer, p->bytes, p->cost, p->redo, p->min_ws, p->cheapest, p->in.first,
+            p->in.at, p->out.first, p->out.at, p->readers.first, p->readers.at, p->barred_by.first,
+            p->barred_by.at);
 }
 
 void seq_push(Seq *s, int32_t op)

@@ -24,8 +24,7 @@ static inline int32_t over(int32_t m, int32_t limit, int32_t shift)
     return (excess + ((1 << shift) - 1)) >> shift;
 }
 
-/* Adds x to m[lo..hi) of one block; returns the change of excess and updates the maximum.
- */
+/* Adds x to m[lo..hi) of one block; returns the change of excess and updates the maximum. */
 WIDE static int32_t add_part(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x,
                              int32_t limit, int32_t shift, int32_t *max)
 {
@@ -149,8 +148,6 @@ void levels_reset(Levels *l, int32_t n, int32_t level)
 
 void levels_free(Levels *l)
 {
-    free(l->at);
-    free(l->lazy);
-    free(l->max);
+    RM_FREE(l->at, l->lazy, l->max);
     *l = (Levels){0};
 }

@@ -126,10 +126,7 @@ void order_greedy(const Problem *p, int32_t *order)
         order[n] = op;
         advance(&g, op, n++);
     }
-    free(g.heap);
-    free(g.waits);
-    free(g.left);
-    free(g.made);
+    RM_FREE(g.heap, g.waits, g.left, g.made);
 }
 
 /* ---- depth first --------------------------------------------------------------------- */
@@ -167,7 +164,5 @@ void order_depth_first(const Problem *p, int32_t *order)
             }
         }
     }
-    free(stack);
-    free(at);
-    free(seen);
+    RM_FREE(stack, at, seen);
 }

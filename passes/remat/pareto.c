@@ -27,8 +27,7 @@ static void adopt(RematResult *to, const RematResult *from)
     to->cost = from->cost;
     to->peak = from->peak;
     to->feasible = from->feasible;
-    to->proved_optimal =
-        (double)(to->cost - to->lower_bound) <= REMAT_OPTIMAL * (double)to->lower_bound;
+    to->proved_optimal = (double)(to->cost - to->lower_bound) <= REMAT_OPTIMAL * (double)to->lower_bound;
 }
 
 static void make_monotone(RematResult *results, int32_t count)
@@ -76,8 +75,7 @@ static bool solve_all(const RematInstance *inst, const RematOptions *options,
             double left = start + limit - clock_seconds();
             o.time_limit_s = left > 0.001 ? left / (count - i) : 0.001;
         }
-        o.max_moves =
-            options->max_moves > count ? options->max_moves / count : options->max_moves;
+        o.max_moves = options->max_moves > count ? options->max_moves / count : options->max_moves;
         if (i > 0 && results[i - 1].feasible) {
             o.start = results[i - 1].seq;
             o.nstart = results[i - 1].n;

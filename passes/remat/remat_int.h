@@ -8,11 +8,33 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* ---- helpers (instance.c) ------------------------------------------------------------ */
 
 #define RM_NEW(T, n) ((T *)mem_new((size_t)(n), sizeof(T)))
+#define RM_FREE(...)                                                                                         \
+    do {                                                                                                     \
+        void *all_[] = {__VA_ARGS__};                                                                        \
+        for (size_t i_ = 0; i_ < sizeof all_ / sizeof *all_; i_++)                                           \
+            free(all_[i_]);                                                                                  \
+    } while (0)
 #define rm_fail(err, ...) (snprintf(err, REMAT_ERR, __VA_ARGS__), false)
+
+/* Room for one more element of a list, whose length n goes up by one; it doubles at powers of two. */
+static inline void *rm_append(void *list, int32_t *n, size_t size)
+{
+    if ((*n & (*n - 1)) == 0)
+        list = mem_grow(list, *n ? 2 * (size_t)*n : 1, size);
+    (*n)++;
+    return list;
+}
+
+static inline int rm_by_number(const void *a, const void *b) /* of int32_t, for qsort */
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
 
 static inline int64_t rm_output_bytes(const RematInstance *inst, const RematOp *o)
 {

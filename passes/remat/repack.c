@@ -228,7 +228,5 @@ void remat_repack_order(const RematInstance *inst, int32_t *seq, uint8_t *alt, i
     }
     memcpy(seq, op, (size_t)n * sizeof *seq);
     memcpy(alt, kernel, (size_t)n);
-    void *all[] = {op, kernel, s.order, s.in, s.out, s.read, s.copy, s.resident, s.bytes, s.price};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+    RM_FREE(op, kernel, s.order, s.in, s.out, s.read, s.copy, s.resident, s.bytes, s.price);
 }

@@ -20,9 +20,7 @@
 
 void remat_result_free(RematResult *r)
 {
-    free(r->seq);
-    free(r->alt);
-    free(r->history);
+    RM_FREE(r->seq, r->alt, r->history);
     *r = (RematResult){0};
 }
 
@@ -113,11 +111,8 @@ static bool good_enough(const Solver *s)
 static void record(Solver *s, int64_t moves)
 {
     RematResult *r = s->r;
-    if ((r->nhistory & (r->nhistory - 1)) == 0)
-        r->history = mem_grow(r->history, r->nhistory ? 2 * (size_t)r->nhistory : 1,
-                             sizeof *r->history);
-    r->history[r->nhistory++] =
-        (RematPoint){clock_seconds() - s->start, moves, r->cost, r->peak};
+    r->history = rm_append(r->history, &r->nhistory, sizeof *r->history);
+    r->history[r->nhistory - 1] = (RematPoint){clock_seconds() - s->start, moves, r->cost, r->peak};
     if (s->options->progress)
         s->options->progress(s->options->user, &r->history[r->nhistory - 1]);
 }

@@ -14,8 +14,7 @@
 #include <stdlib.h>
 
 enum { HOLE = LEVEL_TOP };
-static const int64_t max_total = (int64_t)1
-                                 << 28; /* quanta over all values: sums stay in int32 */
+static const int64_t max_total = (int64_t)1 << 28; /* quanta over all values: sums stay in int32 */
 
 /* ---- sorted slots -------------------------------------------------------------------- */
 
@@ -663,8 +662,7 @@ void state_init(State *st, const Problem *p, int64_t budget)
         const RematOp *o = &p->inst->ops[i];
         for (int32_t k = 0; k <= o->nalt; k++) {
             st->kcost[st->kfirst[i] + k] = k ? o->alt[k - 1].cost : o->cost;
-            st->kws[st->kfirst[i] + k] =
-                quanta(st, k ? o->alt[k - 1].workspace : o->workspace);
+            st->kws[st->kfirst[i] + k] = quanta(st, k ? o->alt[k - 1].workspace : o->workspace);
         }
     }
     st->runs = slots_new(p->nops);
@@ -680,11 +678,8 @@ void state_free(State *st)
         free(st->runs[i].at);
     for (int32_t v = 0; v < st->p->nvals; v++)
         free(st->reads[v].at);
-    void *all[] = {st->op,   st->kernel, st->bytes,    st->kfirst, st->kcost,    st->kws,
-                   st->runs, st->saving, st->reads,    st->event,  st->event_at, st->multi,
-                   st->log,  st->dirty,  st->multi_at, st->fetches};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+    RM_FREE(st->op, st->kernel, st->bytes, st->kfirst, st->kcost, st->kws, st->runs, st->saving, st->reads,
+            st->event, st->event_at, st->multi, st->log, st->dirty, st->multi_at, st->fetches);
     levels_free(&st->levels);
     *st = (State){0};
 }
