@@ -191,10 +191,7 @@ static void set_up(Problem *p)
 
 static void tear_down(Problem *p)
 {
-    free(p->item);
-    free(p->buffer);
-    free(p->trial);
-    free(p->best);
+    MEM_FREE(p->item, p->buffer, p->trial, p->best);
 }
 
 /* ---- the incumbent ----------------------------------------------------------------- */

@@ -229,9 +229,7 @@ static void merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, uint64_
         changed |= merge_series(&m, kind != PACK_MERGE_EAGER);
     }
     give_blocks(&m, blocks);
-    free(m.block);
-    free(m.by_start);
-    free(m.by_end);
+    MEM_FREE(m.block, m.by_start, m.by_end);
 }
 
 void pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, uint64_t seed,
@@ -264,9 +262,6 @@ void pack_unmerge(const PackBlocks *blocks, const int64_t *block_offset, int64_t
 
 void pack_blocks_free(PackBlocks *blocks)
 {
-    free(blocks->block);
-    free(blocks->join);
-    free(blocks->node);
-    free(blocks->place);
+    MEM_FREE(blocks->block, blocks->join, blocks->node, blocks->place);
     memset(blocks, 0, sizeof *blocks);
 }

@@ -185,21 +185,8 @@ void pack_search_free(PackSearch *s)
 {
     if (!s)
         return;
-    free(s->item);
-    free(s->place);
-    free(s->by_first);
-    free(s->open);
-    free(s->key);
-    for (int w = 0; w < 3; w++)
-        free(s->weight[w]);
-    free(s->load);
-    free(s->rest);
-    free(s->member);
-    free(s->start);
-    free(s->queue);
-    free(s->queued);
-    free(s->trail);
-    free(s);
+    MEM_FREE(s->item, s->place, s->by_first, s->open, s->key, s->weight[0], s->weight[1], s->weight[2],
+             s->load, s->rest, s->member, s->start, s->queue, s->queued, s->trail, s);
 }
 
 int64_t pack_search_dive(const PackSearch *s)

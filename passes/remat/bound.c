@@ -329,8 +329,8 @@ static void cut_init(Cut *c, const Problem *p, int64_t budget)
 
 static void cut_free(Cut *c)
 {
-    RM_FREE(c->ancestor, c->descendant, c->resident, c->queue, c->ops, c->redo_edge, c->values, c->keep_edge,
-            c->vertex_op, c->vertex_value);
+    MEM_FREE(c->ancestor, c->descendant, c->resident, c->queue, c->ops, c->redo_edge, c->values, c->keep_edge,
+             c->vertex_op, c->vertex_value);
     flow_free(&c->flow);
 }
 

@@ -239,7 +239,7 @@ static double proved(const Stage *s)
         bool fixed = glp_get_col_type(s->lp, j) == GLP_FX;
         sum += fixed || reduced[j] < 0 ? reduced[j] : 0;
     }
-    RM_FREE(reduced, ind, val);
+    MEM_FREE(reduced, ind, val);
     return (double)sum;
 }
 
@@ -305,7 +305,7 @@ static int64_t bound_path(const Problem *p, int64_t budget, const int32_t *g, in
     solve(&s, seconds);
     glp_delete_prob(s.lp);
     double cost = ceil((s.bound * s.scale + fixed) * (1 - 1e-7) - 1e-6);
-    RM_FREE(s.latest, s.run, s.keep);
+    MEM_FREE(s.latest, s.run, s.keep);
     return (int64_t)cost;
 }
 
@@ -404,7 +404,7 @@ void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t kno
     while (more && k < MAX_STAGES && bound->cost < known && clock_seconds() < deadline)
         more = extend(p, budget, c, n, g, &k, deadline, known, bound, mark);
     glp_term_out(terminal);
-    RM_FREE(excess, c, mark);
+    MEM_FREE(excess, c, mark);
 }
 
 #endif

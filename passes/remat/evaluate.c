@@ -20,7 +20,7 @@ typedef struct {
 
 static void copies_free(Copies *c)
 {
-    RM_FREE(c->first, c->last, c->latest);
+    MEM_FREE(c->first, c->last, c->latest);
 }
 
 /* What the fetches so far took. */
@@ -103,7 +103,7 @@ static bool trace(const RematInstance *inst, const int32_t *seq, int32_t n, Copi
     for (int32_t v = 0; v < inst->nvalues && ok; v++)
         if (inst->values[v].keep_to_end)
             c->last[c->latest[v]] = n;
-    RM_FREE(f.away, ran, barred);
+    MEM_FREE(f.away, ran, barred);
     return ok;
 }
 

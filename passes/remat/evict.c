@@ -312,8 +312,8 @@ static void sort_readers(Sweep *w)
 
 static void sweep_free(Sweep *w)
 {
-    RM_FREE(w->position, w->next, w->by_position, w->resident, w->pins, w->taken, w->used, w->back, w->list,
-            w->listed, w->candidate, w->wanted, w->closure, w->out.op, w->fetched, w->away);
+    MEM_FREE(w->position, w->next, w->by_position, w->resident, w->pins, w->taken, w->used, w->back, w->list,
+             w->listed, w->candidate, w->wanted, w->closure, w->out.op, w->fetched, w->away);
 }
 
 bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRule rule,

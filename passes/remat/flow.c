@@ -119,6 +119,6 @@ bool flow_source_side(const Flow *f, int32_t vertex)
 
 void flow_free(Flow *f)
 {
-    RM_FREE(f->head, f->next, f->to, f->cap, f->level, f->it, f->queue);
+    MEM_FREE(f->head, f->next, f->to, f->cap, f->level, f->it, f->queue);
     *f = (Flow){0};
 }

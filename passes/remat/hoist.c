@@ -216,7 +216,7 @@ static void put_copies_near(const RematInstance *inst, int32_t *seq, uint8_t *al
     }
     memcpy(seq, to, (size_t)n * sizeof *seq);
     memcpy(alt, choice, (size_t)n);
-    RM_FREE(copy, to, choice);
+    MEM_FREE(copy, to, choice);
 }
 
 void rm_hoist(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n)
@@ -246,5 +246,5 @@ void rm_hoist(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n)
         if (wanted)
             hoist(&h, k);
     }
-    RM_FREE(feeds, h.bytes, h.first, h.made, h.latest);
+    MEM_FREE(feeds, h.bytes, h.first, h.made, h.latest);
 }

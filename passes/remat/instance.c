@@ -255,9 +255,9 @@ bool problem_init(Problem *p, const RematInstance *inst, char err[REMAT_ERR])
 
 void problem_free(Problem *p)
 {
-    RM_FREE(p->origin, p->fetch, p->producer, p->bytes, p->cost, p->redo, p->min_ws, p->cheapest, p->in.first,
-            p->in.at, p->out.first, p->out.at, p->readers.first, p->readers.at, p->barred_by.first,
-            p->barred_by.at);
+    MEM_FREE(p->origin, p->fetch, p->producer, p->bytes, p->cost, p->redo, p->min_ws, p->cheapest,
+             p->in.first, p->in.at, p->out.first, p->out.at, p->readers.first, p->readers.at,
+             p->barred_by.first, p->barred_by.at);
 }
 
 void seq_push(Seq *s, int32_t op)

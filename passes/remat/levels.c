@@ -148,6 +148,6 @@ void levels_reset(Levels *l, int32_t n, int32_t level)
 
 void levels_free(Levels *l)
 {
-    RM_FREE(l->at, l->lazy, l->max);
+    MEM_FREE(l->at, l->lazy, l->max);
     *l = (Levels){0};
 }

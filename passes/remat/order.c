@@ -126,7 +126,7 @@ void order_greedy(const Problem *p, int32_t *order)
         order[n] = op;
         advance(&g, op, n++);
     }
-    RM_FREE(g.heap, g.waits, g.left, g.made);
+    MEM_FREE(g.heap, g.waits, g.left, g.made);
 }
 
 /* ---- depth first --------------------------------------------------------------------- */
@@ -164,5 +164,5 @@ void order_depth_first(const Problem *p, int32_t *order)
             }
         }
     }
-    RM_FREE(stack, at, seen);
+    MEM_FREE(stack, at, seen);
 }

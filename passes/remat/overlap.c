@@ -272,7 +272,7 @@ static int64_t waits(const Overlap *o, const int32_t *offload, const int64_t *li
             run_operator(o, &l, k, offload[k], link[o->seq[k]]);
         l.now += o->start[k + 1] - o->start[k];
     }
-    RM_FREE(l.ready, l.away, l.leaves);
+    MEM_FREE(l.ready, l.away, l.leaves);
     return l.now - (o->start[o->n] - o->start[0]);
 }
 
@@ -298,6 +298,6 @@ int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int
     measure(&o);
     delay_offloads(&o, offload, link);
     int64_t late = waits(&o, offload, link);
-    RM_FREE(o.bytes, o.staged, o.start, link);
+    MEM_FREE(o.bytes, o.staged, o.start, link);
     return late;
 }

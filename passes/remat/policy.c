@@ -153,7 +153,7 @@ static void policy_init(Policy *y, const Problem *p, int64_t budget)
 
 static void policy_free(Policy *y)
 {
-    RM_FREE(y->layer, y->block, y->again, y->saved, y->keep, y->held, y->wanted, y->closure, y->out.op);
+    MEM_FREE(y->layer, y->block, y->again, y->saved, y->keep, y->held, y->wanted, y->closure, y->out.op);
 }
 
 bool policy_can_drop(const Policy *y, int32_t v) { return y->again[y->p->producer[v]]; }

@@ -467,7 +467,7 @@ static bool number_records(Reader *r, int32_t *number)
             ok = reader_fail(r, r->rec[i].line,
                              "operator %lld is part of a cycle or follows one",
                              (long long) r->rec[i].id);
-    RM_FREE(a.first, a.to, a.waits, fill, heap);
+    MEM_FREE(a.first, a.to, a.waits, fill, heap);
     return ok;
 }
 
@@ -593,14 +593,14 @@ void remat_free(RematInstance *inst)
 {
     Storage *s = inst->memory;
     if (s)
-        RM_FREE(s->ops, s->values, s->ints, s->inplace, s->alts, s->ids, s);
+        MEM_FREE(s->ops, s->values, s->ints, s->inplace, s->alts, s->ids, s);
     *inst = (RematInstance){.loss = -1};
 }
 
 static void reader_free(Reader *r)
 {
     for (const Record *rec = r->rec; rec < r->rec + r->n; rec++)
-        RM_FREE(rec->in, rec->inplace, rec->before, rec->out, rec->keep, rec->alt);
+        MEM_FREE(rec->in, rec->inplace, rec->before, rec->out, rec->keep, rec->alt);
     free(r->rec);
     free(r->fetch);
 }

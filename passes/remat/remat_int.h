@@ -8,17 +8,10 @@
 
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 /* ---- helpers (instance.c) ------------------------------------------------------------ */
 
 #define RM_NEW(T, n) ((T *)mem_new((size_t)(n), sizeof(T)))
-#define RM_FREE(...)                                                                                         \
-    do {                                                                                                     \
-        void *all_[] = {__VA_ARGS__};                                                                        \
-        for (size_t i_ = 0; i_ < sizeof all_ / sizeof *all_; i_++)                                           \
-            free(all_[i_]);                                                                                  \
-    } while (0)
 #define rm_fail(err, ...) (snprintf(err, REMAT_ERR, __VA_ARGS__), false)
 
 /* Room for one more element of a list, whose length n goes up by one; it doubles at powers of two. */

@@ -228,5 +228,5 @@ void remat_repack_order(const RematInstance *inst, int32_t *seq, uint8_t *alt, i
     }
     memcpy(seq, op, (size_t)n * sizeof *seq);
     memcpy(alt, kernel, (size_t)n);
-    RM_FREE(op, kernel, s.order, s.in, s.out, s.read, s.copy, s.resident, s.bytes, s.price);
+    MEM_FREE(op, kernel, s.order, s.in, s.out, s.read, s.copy, s.resident, s.bytes, s.price);
 }

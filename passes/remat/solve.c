@@ -20,7 +20,7 @@
 
 void remat_result_free(RematResult *r)
 {
-    RM_FREE(r->seq, r->alt, r->history);
+    MEM_FREE(r->seq, r->alt, r->history);
     *r = (RematResult){0};
 }
 

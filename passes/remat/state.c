@@ -678,8 +678,8 @@ void state_free(State *st)
         free(st->runs[i].at);
     for (int32_t v = 0; v < st->p->nvals; v++)
         free(st->reads[v].at);
-    RM_FREE(st->op, st->kernel, st->bytes, st->kfirst, st->kcost, st->kws, st->runs, st->saving, st->reads,
-            st->event, st->event_at, st->multi, st->log, st->dirty, st->multi_at, st->fetches);
+    MEM_FREE(st->op, st->kernel, st->bytes, st->kfirst, st->kcost, st->kws, st->runs, st->saving, st->reads,
+             st->event, st->event_at, st->multi, st->log, st->dirty, st->multi_at, st->fetches);
     levels_free(&st->levels);
     *st = (State){0};
 }
