@@ -409,20 +409,10 @@ static bool attention_gradient(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_attention = {.name = "attention",
-                            .min_in = V + 1,
-                            .max_in = NIN,
-                            .nout = 3,
-                            .traits = OPT_RANDOM,
-                            .in = IN_HALF,
-                            .wide_in = 1 << BIAS | 1 << SINK,
-                            .attrs = attention_attrs,
-                            .nattrs = COUNT(attention_attrs),
-                            .attr_size = sizeof(AttentionAttrs),
-                            .infer = attention_infer,
-                            .grad = attention_gradient,
-                            .onnx = attention_onnx,
-                            .lower = attention_lower};
+const OpDef op_attention = {.name = "attention", .min_in = V + 1, .max_in = NIN, .nout = 3,
+                            .traits = OPT_RANDOM, .in = IN_HALF, .wide_in = 1 << BIAS | 1 << SINK,
+                            ATTRS(attention_attrs, AttentionAttrs), .infer = attention_infer,
+                            .grad = attention_gradient, .onnx = attention_onnx, .lower = attention_lower};
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
@@ -571,36 +561,16 @@ static bool attention_bias_grad_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_attention_grad = {.name = "attention_grad",
-                                 .min_in = B_INV + 1,
-                                 .max_in = B_NIN,
-                                 .nout = 3,
+const OpDef op_attention_grad = {.name = "attention_grad", .min_in = B_INV + 1, .max_in = B_NIN, .nout = 3,
                                  .traits = OPT_RANDOM,
-                                 .attrs = attention_attrs,
-                                 .nattrs = COUNT(attention_attrs),
-                                 .attr_size = sizeof(AttentionAttrs),
-                                 .infer = attention_grad_infer,
-                                 .onnx = attention_grad_onnx,
-                                 .lower = attention_grad_lower};
-const OpDef op_attention_packed_grad = {.name = "attention_packed_grad",
-                                        .min_in = B_INV + 1,
-                                        .max_in = B_NIN,
-                                        .nout = 1,
-                                        .traits = OPT_RANDOM,
-                                        .attrs = attention_attrs,
-                                        .nattrs = COUNT(attention_attrs),
-                                        .attr_size = sizeof(AttentionAttrs),
-                                        .infer = attention_grad_infer,
-                                        .onnx = attention_grad_onnx,
-                                        .lower = attention_grad_lower};
-const OpDef op_attention_bias_grad = {.name = "attention_bias_grad",
-                                      .min_in = B_INV + 1,
-                                      .max_in = B_NIN,
-                                      .nout = 1,
-                                      .traits = OPT_RANDOM,
-                                      .attrs = attention_attrs,
-                                      .nattrs = COUNT(attention_attrs),
-                                      .attr_size = sizeof(AttentionAttrs),
-                                      .infer = attention_bias_grad_infer,
-                                      .onnx = attention_grad_onnx,
+                                 ATTRS(attention_attrs, AttentionAttrs), .infer = attention_grad_infer,
+                                 .onnx = attention_grad_onnx, .lower = attention_grad_lower};
+const OpDef op_attention_packed_grad = {.name = "attention_packed_grad", .min_in = B_INV + 1, .max_in = B_NIN,
+                                        .nout = 1, .traits = OPT_RANDOM,
+                                        ATTRS(attention_attrs, AttentionAttrs), .infer = attention_grad_infer,
+                                        .onnx = attention_grad_onnx, .lower = attention_grad_lower};
+const OpDef op_attention_bias_grad = {.name = "attention_bias_grad", .min_in = B_INV + 1, .max_in = B_NIN,
+                                      .nout = 1, .traits = OPT_RANDOM,
+                                      ATTRS(attention_attrs, AttentionAttrs),
+                                      .infer = attention_bias_grad_infer, .onnx = attention_grad_onnx,
                                       .lower = attention_bias_grad_lower};

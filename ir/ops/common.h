@@ -9,6 +9,8 @@
 #include "../ops.def"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
+/* Of an OpDef: its attributes, a list of ATTR in a struct. */
+#define ATTRS(list, S) .attrs = list, .nattrs = COUNT(list), .attr_size = sizeof(S)
 #define ATTR(S, field, kind, dflt) {#field, kind, offsetof(S, field), dflt}
 
 static inline const Type *in_type(const Graph *g, const Node *n, int i)

@@ -486,19 +486,9 @@ static bool conv_bwd_weights_grad(Grad *gr, const Node *n)
 }
 
 #define CONV_OP(id, most, splits)                                                                            \
-    const OpDef op_##id = {.name = #id,                                                                      \
-                           .min_in = 2,                                                                      \
-                           .max_in = most,                                                                   \
-                           .nout = 1,                                                                        \
-                           .in = IN_HALF,                                                                    \
-                           .attrs = conv_attrs,                                                              \
-                           .nattrs = COUNT(conv_attrs),                                                      \
-                           .attr_size = sizeof(ConvAttrs),                                                   \
-                           .infer = id##_infer,                                                              \
-                           .grad = id##_grad,                                                                \
-                           .lower = id##_lower,                                                              \
-                           .onnx = id##_onnx,                                                                \
-                           .split = splits}
+    const OpDef op_##id = {.name = #id, .min_in = 2, .max_in = most, .nout = 1, .in = IN_HALF,               \
+                           ATTRS(conv_attrs, ConvAttrs), .infer = id##_infer, .grad = id##_grad,             \
+                           .lower = id##_lower, .onnx = id##_onnx, .split = splits}
 CONV_OP(conv, 3, NULL);
 CONV_OP(conv_bwd_data, 2, NULL);
 CONV_OP(conv_bwd_weights, 2, conv_bwd_weights_split);

@@ -124,17 +124,9 @@ static bool gather_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_gather = {.name = "gather",
-                         .min_in = 2,
-                         .max_in = 2,
-                         .nout = 1,
-                         .attrs = axis_attrs,
-                         .nattrs = 1,
-                         .attr_size = sizeof(AxisAttrs),
-                         .infer = gather_infer,
-                         .grad = gather_grad,
-                         .onnx = axis_onnx,
-                         .lower = gather_lower};
+const OpDef op_gather = {.name = "gather", .min_in = 2, .max_in = 2, .nout = 1,
+                         ATTRS(axis_attrs, AxisAttrs), .infer = gather_infer, .grad = gather_grad,
+                         .onnx = axis_onnx, .lower = gather_lower};
 
 static bool gather_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -196,17 +188,9 @@ static bool gather_bwd_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_gather_bwd = {.name = "gather_bwd",
-                             .min_in = 2,
-                             .max_in = 2,
-                             .nout = 1,
-                             .attrs = gather_bwd_attrs,
-                             .nattrs = 2,
-                             .attr_size = sizeof(GatherBwdAttrs),
-                             .infer = gather_bwd_infer,
-                             .grad = gather_bwd_grad,
-                             .onnx = gather_bwd_onnx,
-                             .lower = gather_bwd_lower};
+const OpDef op_gather_bwd = {.name = "gather_bwd", .min_in = 2, .max_in = 2, .nout = 1,
+                             ATTRS(gather_bwd_attrs, GatherBwdAttrs), .infer = gather_bwd_infer,
+                             .grad = gather_bwd_grad, .onnx = gather_bwd_onnx, .lower = gather_bwd_lower};
 
 /* ---- gather_elements x, i: x at i's coordinates, the one along axis replaced by i ---- */
 
@@ -283,17 +267,9 @@ static bool scatter_grad(Grad *gr, const Node *n)
 }
 
 #define GATHER_OP(id)                                                                                        \
-    const OpDef op_##id = {.name = #id,                                                                      \
-                           .min_in = 2,                                                                      \
-                           .max_in = 2,                                                                      \
-                           .nout = 1,                                                                        \
-                           .attrs = axis_attrs,                                                              \
-                           .nattrs = 1,                                                                      \
-                           .attr_size = sizeof(AxisAttrs),                                                   \
-                           .infer = id##_infer,                                                              \
-                           .grad = scatter_grad,                                                             \
-                           .onnx = axis_onnx,                                                                \
-                           .lower = id##_lower}
+    const OpDef op_##id = {.name = #id, .min_in = 2, .max_in = 2, .nout = 1,                                 \
+                           ATTRS(axis_attrs, AxisAttrs), .infer = id##_infer, .grad = scatter_grad,          \
+                           .onnx = axis_onnx, .lower = id##_lower}
 GATHER_OP(gather_elements);
 
 /* ---- gather_nd x, i: slices of x at index tuples, after `axis` batch dimensions ------ */

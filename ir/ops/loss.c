@@ -105,12 +105,9 @@ static bool cross_entropy_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_cross_entropy = {.name = "cross_entropy", .min_in = 2, .max_in = 3, .nout = 2,
-                                .in = IN_SINGLE,
-                                .attrs = ce_attrs, .nattrs = 4,
-                                .attr_size = sizeof(CrossEntropyAttrs),
-                                .infer = cross_entropy_infer, .grad = cross_entropy_grad,
-                                .lower = cross_entropy_lower};
+const OpDef op_cross_entropy = {.name = "cross_entropy", .min_in = 2, .max_in = 3, .nout = 2, .in = IN_SINGLE,
+                                ATTRS(ce_attrs, CrossEntropyAttrs), .infer = cross_entropy_infer,
+                                .grad = cross_entropy_grad, .lower = cross_entropy_lower};
 
 /* cross_entropy_bwd dloss, logits, target, lse [, weight] -> dlogits
  * = dloss * weight * (softmax - onehot) */
@@ -137,8 +134,6 @@ static bool cross_entropy_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_cross_entropy_bwd = {.name = "cross_entropy_bwd", .min_in = 4, .max_in = 5,
-                                    .nout = 1, .attrs = ce_attrs, .nattrs = 4,
-                                    .attr_size = sizeof(CrossEntropyAttrs),
-                                    .infer = cross_entropy_bwd_infer,
+const OpDef op_cross_entropy_bwd = {.name = "cross_entropy_bwd", .min_in = 4, .max_in = 5, .nout = 1,
+                                    ATTRS(ce_attrs, CrossEntropyAttrs), .infer = cross_entropy_bwd_infer,
                                     .lower = cross_entropy_bwd_lower};

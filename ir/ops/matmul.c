@@ -230,60 +230,22 @@ static bool matmul_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_matmul = {.name = "matmul",
-                         .min_in = 2,
-                         .max_in = 2,
-                         .nout = 1,
-                         .in = IN_HALF,
-                         .attrs = matmul_attrs,
-                         .nattrs = COUNT(matmul_attrs),
-                         .attr_size = sizeof(MatmulAttrs),
-                         .infer = matmul_infer,
-                         .grad = matmul_grad,
-                         .onnx = matmul_onnx,
-                         .lower = matmul_lower,
-                         .split = matmul_split};
+const OpDef op_matmul = {.name = "matmul", .min_in = 2, .max_in = 2, .nout = 1, .in = IN_HALF,
+                         ATTRS(matmul_attrs, MatmulAttrs), .infer = matmul_infer, .grad = matmul_grad,
+                         .onnx = matmul_onnx, .lower = matmul_lower, .split = matmul_split};
 
-const OpDef op_matmul_add = {.name = "matmul_add",
-                             .min_in = 3,
-                             .max_in = 3,
-                             .nout = 1,
-                             .attrs = matmul_attrs,
-                             .nattrs = COUNT(matmul_attrs),
-                             .attr_size = sizeof(MatmulAttrs),
-                             .infer = matmul_add_infer,
-                             .onnx = matmul_onnx,
+const OpDef op_matmul_add = {.name = "matmul_add", .min_in = 3, .max_in = 3, .nout = 1,
+                             ATTRS(matmul_attrs, MatmulAttrs), .infer = matmul_add_infer, .onnx = matmul_onnx,
                              .lower = matmul_lower};
 
-const OpDef op_matmul_bias = {.name = "matmul_bias",
-                              .min_in = 2,
-                              .max_in = BIAS + 1,
-                              .nout = 1,
-                              .attrs = matmul_attrs,
-                              .nattrs = COUNT(matmul_attrs),
-                              .attr_size = sizeof(MatmulAttrs),
-                              .infer = matmul_bias_infer,
-                              .onnx = matmul_onnx,
-                              .lower = matmul_lower};
+const OpDef op_matmul_bias = {.name = "matmul_bias", .min_in = 2, .max_in = BIAS + 1, .nout = 1,
+                              ATTRS(matmul_attrs, MatmulAttrs), .infer = matmul_bias_infer,
+                              .onnx = matmul_onnx, .lower = matmul_lower};
 
-const OpDef op_matmul_gelu = {.name = "matmul_gelu",
-                              .min_in = 2,
-                              .max_in = BIAS + 1,
-                              .nout = 2,
-                              .attrs = matmul_attrs,
-                              .nattrs = COUNT(matmul_attrs),
-                              .attr_size = sizeof(MatmulAttrs),
-                              .infer = matmul_bias_infer,
-                              .onnx = matmul_onnx,
-                              .lower = matmul_lower};
+const OpDef op_matmul_gelu = {.name = "matmul_gelu", .min_in = 2, .max_in = BIAS + 1, .nout = 2,
+                              ATTRS(matmul_attrs, MatmulAttrs), .infer = matmul_bias_infer,
+                              .onnx = matmul_onnx, .lower = matmul_lower};
 
-const OpDef op_matmul_gelu_bwd = {.name = "matmul_gelu_bwd",
-                                  .min_in = 3,
-                                  .max_in = 3,
-                                  .nout = 1,
-                                  .attrs = matmul_attrs,
-                                  .nattrs = COUNT(matmul_attrs),
-                                  .attr_size = sizeof(MatmulAttrs),
-                                  .infer = matmul_add_infer,
-                                  .onnx = matmul_onnx,
-                                  .lower = matmul_lower};
+const OpDef op_matmul_gelu_bwd = {.name = "matmul_gelu_bwd", .min_in = 3, .max_in = 3, .nout = 1,
+                                  ATTRS(matmul_attrs, MatmulAttrs), .infer = matmul_add_infer,
+                                  .onnx = matmul_onnx, .lower = matmul_lower};

@@ -155,10 +155,8 @@ static bool layer_norm_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_layer_norm = {.name = "layer_norm", .min_in = 1, .max_in = 3, .nout = 3,
-                             .in = IN_SINGLE,
-                             .attrs = norm_attrs, .nattrs = 2, .attr_size = sizeof(NormAttrs),
-                             .infer = layer_norm_infer, .grad = layer_norm_grad,
+const OpDef op_layer_norm = {.name = "layer_norm", .min_in = 1, .max_in = 3, .nout = 3, .in = IN_SINGLE,
+                             ATTRS(norm_attrs, NormAttrs), .infer = layer_norm_infer, .grad = layer_norm_grad,
                              .lower = layer_norm_lower};
 
 /* layer_norm_bwd dy, x, mean, rstd [, scale] -> dx
@@ -192,8 +190,7 @@ static bool layer_norm_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 }
 
 const OpDef op_layer_norm_bwd = {.name = "layer_norm_bwd", .min_in = 4, .max_in = 5, .nout = 1,
-                                 .attrs = norm_attrs, .nattrs = 2,
-                                 .attr_size = sizeof(NormAttrs), .infer = norm_bwd_infer,
+                                 ATTRS(norm_attrs, NormAttrs), .infer = norm_bwd_infer,
                                  .lower = layer_norm_bwd_lower};
 
 /* ---- rms_norm x [, scale] -> y, rstd ------------------------------------------------------ */
@@ -236,10 +233,8 @@ static bool rms_norm_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_rms_norm = {.name = "rms_norm", .min_in = 1, .max_in = 2, .nout = 2,
-                           .in = IN_SINGLE,
-                           .attrs = norm_attrs, .nattrs = 2, .attr_size = sizeof(NormAttrs),
-                           .infer = rms_norm_infer, .grad = rms_norm_grad,
+const OpDef op_rms_norm = {.name = "rms_norm", .min_in = 1, .max_in = 2, .nout = 2, .in = IN_SINGLE,
+                           ATTRS(norm_attrs, NormAttrs), .infer = rms_norm_infer, .grad = rms_norm_grad,
                            .lower = rms_norm_lower};
 
 /* rms_norm_bwd dy, x, rstd [, scale] -> dx = rstd * (h - xhat * mean(h * xhat)) */
@@ -258,8 +253,7 @@ static bool rms_norm_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 }
 
 const OpDef op_rms_norm_bwd = {.name = "rms_norm_bwd", .min_in = 3, .max_in = 4, .nout = 1,
-                               .attrs = norm_attrs, .nattrs = 2,
-                               .attr_size = sizeof(NormAttrs), .infer = norm_bwd_infer,
+                               ATTRS(norm_attrs, NormAttrs), .infer = norm_bwd_infer,
                                .lower = rms_norm_bwd_lower};
 
 /* ---- batch_norm x, scale, bias -> y, mean, var, rstd -------------------------------------- */
@@ -335,17 +329,10 @@ static bool batch_norm_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_batch_norm = {.name = "batch_norm",
-                             .min_in = 3,
-                             .max_in = 3,
-                             .nout = 4,
+const OpDef op_batch_norm = {.name = "batch_norm", .min_in = 3, .max_in = 3, .nout = 4,
                              .wide_in = 1 << 1 | 1 << 2,
-                             .attrs = batch_attrs,
-                             .nattrs = 2,
-                             .attr_size = sizeof(NormAttrs),
-                             .infer = batch_norm_infer,
-                             .grad = batch_norm_grad,
-                             .lower = batch_norm_lower};
+                             ATTRS(batch_attrs, NormAttrs), .infer = batch_norm_infer,
+                             .grad = batch_norm_grad, .lower = batch_norm_lower};
 
 /* batch_norm_bwd dy, x, scale, mean, rstd -> dx, dscale, dbias */
 static bool batch_norm_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -371,12 +358,6 @@ static bool batch_norm_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_batch_norm_bwd = {.name = "batch_norm_bwd",
-                                 .min_in = 5,
-                                 .max_in = 5,
-                                 .nout = 3,
-                                 .attrs = batch_attrs,
-                                 .nattrs = 2,
-                                 .attr_size = sizeof(NormAttrs),
-                                 .infer = batch_norm_bwd_infer,
+const OpDef op_batch_norm_bwd = {.name = "batch_norm_bwd", .min_in = 5, .max_in = 5, .nout = 3,
+                                 ATTRS(batch_attrs, NormAttrs), .infer = batch_norm_bwd_infer,
                                  .lower = batch_norm_bwd_lower};

@@ -492,17 +492,9 @@ static bool avg_pool_bwd_grad(Grad *gr, const Node *n)
 }
 
 #define POOL_OP(id, n, results, grad_fn)                                                                     \
-    const OpDef op_##id = {.name = #id,                                                                      \
-                           .min_in = n,                                                                      \
-                           .max_in = n,                                                                      \
-                           .nout = results,                                                                  \
-                           .attrs = pool_attrs,                                                              \
-                           .nattrs = COUNT(pool_attrs),                                                      \
-                           .attr_size = sizeof(PoolAttrs),                                                   \
-                           .infer = id##_infer,                                                              \
-                           .grad = grad_fn,                                                                  \
-                           .lower = id##_lower,                                                              \
-                           .onnx = id##_onnx}
+    const OpDef op_##id = {.name = #id, .min_in = n, .max_in = n, .nout = results,                           \
+                           ATTRS(pool_attrs, PoolAttrs), .infer = id##_infer, .grad = grad_fn,               \
+                           .lower = id##_lower, .onnx = id##_onnx}
 POOL_OP(max_pool, 1, 2, max_pool_grad);
 POOL_OP(max_pool_bwd, 2, 1, NULL);
 POOL_OP(avg_pool, 1, 1, avg_pool_grad);

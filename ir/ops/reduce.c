@@ -85,10 +85,9 @@ static bool prod_grad(Grad *gr, const Node *n)
 }
 
 #define REDUCE(id, computes, grad_fn)                                                        \
-    const OpDef op_##id = {.name = #id, .min_in = 1, .max_in = 1, .nout = 1, .in = computes, \
-                           .attrs = reduce_attrs, .nattrs = 2,                               \
-                           .attr_size = sizeof(ReduceAttrs), .infer = reduce_infer,          \
-                           .grad = grad_fn, .lower = reduce_lower};
+    const OpDef op_##id = {.name = #id, .min_in = 1, .max_in = 1, .nout = 1, .in = computes,                 \
+                           ATTRS(reduce_attrs, ReduceAttrs), .infer = reduce_infer, .grad = grad_fn,         \
+                           .lower = reduce_lower};
 REDUCE(reduce_sum, IN_SINGLE, sum_grad)
 REDUCE(reduce_max, IN_WIDEST, extremum_grad)
 REDUCE(reduce_min, IN_WIDEST, extremum_grad)

@@ -132,15 +132,6 @@ static bool resample_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_resample = {.name = "resample",
-                           .wide_in = 1 << 2,
-                           .min_in = 3,
-                           .max_in = 3,
-                           .nout = 1,
-                           .attrs = axis_attrs,
-                           .nattrs = 1,
-                           .attr_size = sizeof(AxisAttrs),
-                           .infer = resample_infer,
-                           .grad = resample_grad,
-                           .onnx = resample_onnx,
-                           .lower = resample_lower};
+const OpDef op_resample = {.name = "resample", .min_in = 3, .max_in = 3, .nout = 1, .wide_in = 1 << 2,
+                           ATTRS(axis_attrs, AxisAttrs), .infer = resample_infer, .grad = resample_grad,
+                           .onnx = resample_onnx, .lower = resample_lower};

@@ -90,18 +90,9 @@ static bool cumsum_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_cumsum = {.name = "cumsum",
-                         .in = IN_SINGLE,
-                         .min_in = 1,
-                         .max_in = 1,
-                         .nout = 1,
-                         .attrs = cumsum_attrs,
-                         .nattrs = 3,
-                         .attr_size = sizeof(CumsumAttrs),
-                         .infer = cumsum_infer,
-                         .grad = cumsum_grad,
-                         .lower = cumsum_lower,
-                         .onnx = cumsum_onnx};
+const OpDef op_cumsum = {.name = "cumsum", .min_in = 1, .max_in = 1, .nout = 1, .in = IN_SINGLE,
+                         ATTRS(cumsum_attrs, CumsumAttrs), .infer = cumsum_infer, .grad = cumsum_grad,
+                         .lower = cumsum_lower, .onnx = cumsum_onnx};
 
 /* ---- argmax, argmin x ---------------------------------------------------------------- */
 
@@ -158,16 +149,8 @@ static bool arg_lower(Kernel *k, const Graph *g, const Node *n)
 }
 
 #define ARG_OP(id)                                                                         \
-    const OpDef op_##id = {.name = #id,                                                    \
-                           .min_in = 1,                                                    \
-                           .max_in = 1,                                                    \
-                           .nout = 1,                                                      \
-                           .traits = OPT_ZEROGRAD,                                         \
-                           .attrs = arg_attrs,                                             \
-                           .nattrs = 3,                                                    \
-                           .attr_size = sizeof(ArgAttrs),                                  \
-                           .infer = arg_infer,                                             \
-                           .lower = arg_lower}
+    const OpDef op_##id = {.name = #id, .min_in = 1, .max_in = 1, .nout = 1, .traits = OPT_ZEROGRAD,         \
+                           ATTRS(arg_attrs, ArgAttrs), .infer = arg_infer, .lower = arg_lower}
 ARG_OP(argmax);
 ARG_OP(argmin);
 
@@ -244,16 +227,8 @@ static bool topk_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_topk = {.name = "topk",
-                       .min_in = 1,
-                       .max_in = 1,
-                       .nout = 1,
-                       .traits = OPT_ZEROGRAD,
-                       .attrs = topk_attrs,
-                       .nattrs = COUNT(topk_attrs),
-                       .attr_size = sizeof(TopkAttrs),
-                       .infer = topk_infer,
-                       .lower = topk_lower,
+const OpDef op_topk = {.name = "topk", .min_in = 1, .max_in = 1, .nout = 1, .traits = OPT_ZEROGRAD,
+                       ATTRS(topk_attrs, TopkAttrs), .infer = topk_infer, .lower = topk_lower,
                        .onnx = topk_onnx};
 
 /* ---- trilu x: the last two dimensions' triangle on one side of diagonal k ------------ */
@@ -301,13 +276,6 @@ static bool trilu_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_trilu = {.name = "trilu",
-                        .min_in = 1,
-                        .max_in = 1,
-                        .nout = 1,
-                        .attrs = trilu_attrs,
-                        .nattrs = 2,
-                        .attr_size = sizeof(TriluAttrs),
-                        .infer = trilu_infer,
-                        .grad = trilu_grad,
+const OpDef op_trilu = {.name = "trilu", .min_in = 1, .max_in = 1, .nout = 1,
+                        ATTRS(trilu_attrs, TriluAttrs), .infer = trilu_infer, .grad = trilu_grad,
                         .lower = trilu_lower};

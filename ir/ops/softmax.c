@@ -63,9 +63,9 @@ static bool any_grad(Grad *gr, const Node *n)
 }
 
 #define ROW(id, nin, gradient)                                                               \
-    const OpDef op_##id = {.name = #id, .min_in = nin, .max_in = nin, .nout = 1, .in = IN_SINGLE, \
-                           .attrs = axis_attrs, .nattrs = 1, .attr_size = sizeof(AxisAttrs), \
-                           .infer = axis_infer, .grad = gradient, .lower = id##_lower};
+    const OpDef op_##id = {.name = #id, .min_in = nin, .max_in = nin, .nout = 1, .in = IN_SINGLE,            \
+                           ATTRS(axis_attrs, AxisAttrs), .infer = axis_infer, .grad = gradient,              \
+                           .lower = id##_lower};
 ROW(softmax, 1, any_grad)
 ROW(softmax_bwd, 2, NULL)
 ROW(log_softmax, 1, any_grad)

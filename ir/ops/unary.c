@@ -94,8 +94,8 @@ static bool copy_grad(Grad *gr, const Node *n)
     }
 #define ROW_OP(id, n, tr, computes, infer_fn, grad_fn, cost, txt)                                     \
     const OpDef op_##id = {.name = #id, .min_in = n, .max_in = n, .nout = 1,                 \
-                           .traits = OPT_POINTWISE | (tr), .in = computes, .attrs = pointwise_attrs, \
-                           .nattrs = 2, .attr_size = sizeof(PointwiseAttrs),                 \
+                           .traits = OPT_POINTWISE | (tr), .in = computes,                   \
+                           ATTRS(pointwise_attrs, PointwiseAttrs),                           \
                            .infer = infer_fn, .grad = grad_fn, .lower = pointwise_lower,     \
                            .expr = {#id, n, cost, txt, id##_f, id##_i}};
 
