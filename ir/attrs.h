@@ -4,6 +4,16 @@
 #define CKC_ATTRS_H
 #include "ir.h"
 
+static inline Ints ints_make(int n, const int64_t *v)
+{
+    Ints r = {.n = n};
+    for (int i = 0; i < n; i++)
+        r.v[i] = v[i];
+    return r;
+}
+
+static inline Ints ints_of(const Type *t) { return ints_make(t->rank, t->dim); }
+
 static inline uint32_t axes_mask(const Ints *axes) /* bit d: d is one of them */
 {
     uint32_t m = 0;
@@ -27,6 +37,14 @@ typedef struct { int64_t dtype; } CastAttrs;             /* cast x */
 typedef struct { Ints shape; } ShapeAttrs;               /* reshape x (a view); expand x */
 typedef struct { Ints perm; } TransposeAttrs;            /* transpose x: out.dim[i] = x.dim[perm[i]] */
 typedef struct { Ints start, step, size; } SliceAttrs;   /* slice x: every dimension; step may be < 0 */
+static inline SliceAttrs slice_all(const Type *t) /* all of it */
+{
+    SliceAttrs s = {.start.n = t->rank, .step.n = t->rank, .size = ints_of(t)};
+    for (int i = 0; i < t->rank; i++)
+        s.step.v[i] = 1;
+    return s;
+}
+
 typedef struct { int64_t axis; } AxisAttrs;              /* concat x...; softmax, log_softmax x;
                                                             gather x, i; gather_elements x, i */
 typedef struct { Ints before, after; int64_t mode; double value; } PadAttrs; /* pad x; counts >= 0 */

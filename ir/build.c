@@ -218,14 +218,6 @@ Val build_cast(Graph *g, Val a, DType dt)
     return build(g, OP_cast, NULL, 1, &a, &(CastAttrs){dt});
 }
 
-static Ints ints(int n, const int64_t *v)
-{
-    Ints r = {.n = n};
-    for (int i = 0; i < n; i++)
-        r.v[i] = v[i];
-    return r;
-}
-
 static Val build_shape(Graph *g, Op op, Val a, int rank, const int64_t *dim)
 {
     if (!a.i)
@@ -233,7 +225,7 @@ static Val build_shape(Graph *g, Op op, Val a, int rank, const int64_t *dim)
     Type want = type_make(val_type(g, a)->dt, rank, dim);
     if (type_equal(&want, val_type(g, a)))
         return a;
-    return build(g, op, NULL, 1, &a, &(ShapeAttrs){ints(rank, dim)});
+    return build(g, op, NULL, 1, &a, &(ShapeAttrs){ints_make(rank, dim)});
 }
 
 Val build_reshape(Graph *g, Val a, int rank, const int64_t *dim)
@@ -292,9 +284,7 @@ Val build_slice(Graph *g, Val a, int axis, int64_t start, int64_t len)
     const Type *t = val_type(g, a);
     if (start == 0 && len == t->dim[axis])
         return a;
-    SliceAttrs at = {.start.n = t->rank, .step.n = t->rank, .size = ints(t->rank, t->dim)};
-    for (int i = 0; i < t->rank; i++)
-        at.step.v[i] = 1;
+    SliceAttrs at = slice_all(t);
     at.start.v[axis] = start;
     at.size.v[axis] = len;
     return build(g, OP_slice, NULL, 1, &a, &at);

@@ -193,10 +193,7 @@ static bool takes_activation(const Graph *g, const Node *n)
 static void become_view(Graph *g, Node *n, Val v)
 {
     ShapeAttrs *shape = NEW(g->arena, ShapeAttrs, 1);
-    const Type *t = val_type(g, n->out[0]);
-    shape->shape.n = t->rank;
-    for (int i = 0; i < t->rank; i++)
-        shape->shape.v[i] = t->dim[i];
+    shape->shape = ints_of(val_type(g, n->out[0]));
     n->op = OP_reshape;
     n->attr = shape;
     n->nin = 1;

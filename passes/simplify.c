@@ -308,9 +308,7 @@ static Val rule_uniform(Rewrite *rw, const Node *n)
         memcpy(in, n->in, (size_t)n->nin * sizeof *in);
         in[i] = graph_value(g, g->vals[n->in[i].i].name, t, VAL_TEMP);
         Node *e = graph_node(g, OP_expand, 1, &scalar, 1, &in[i]); /* build() would fold it */
-        Ints *shape = &((ShapeAttrs *)e->attr)->shape;
-        shape->n = t.rank;
-        memcpy(shape->v, t.dim, sizeof t.dim);
+        ((ShapeAttrs *)e->attr)->shape = ints_of(&t);
         return build(g, n->op, n->name, n->nin, in, n->attr);
     }
     return none();

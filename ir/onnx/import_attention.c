@@ -210,9 +210,9 @@ static Val table(OnnxNode *n, int k, int64_t half)
 
 static Val every_other(Graph *g, Val x, int64_t first)
 {
-    const Type t = *val_type(g, x);
-    SliceAttrs at = {
-        .start = {4, {0, 0, 0, first}}, .step = {4, {1, 1, 1, 2}}, .size = ints_of(&t)};
+    SliceAttrs at = slice_all(val_type(g, x));
+    at.start.v[3] = first;
+    at.step.v[3] = 2;
     at.size.v[3] /= 2;
     return build(g, OP_slice, NULL, 1, &x, &at);
 }
@@ -240,16 +240,12 @@ Val build_rotary(Graph *g, Val x, bool heads_first, Val cosine, Val sine, bool i
     Val im = build2(g, OP_add, build2(g, OP_mul, a, sine), build2(g, OP_mul, b, cosine));
     if (!re.i || !im.i)
         return (Val){0};
-    Ints pair = ints_of(val_type(g, re)), whole = pair;
-    pair.v[pair.n++] = 1;
-    whole.v[3] *= 2;
     Val y = build_concat(g, 2, (Val[]){re, im}, 3);
-    if (interleaved)
-        y = reshape_ints(
-            g,
-            build_concat(
-                g, 2, (Val[]){reshape_ints(g, re, &pair), reshape_ints(g, im, &pair)}, 4),
-            &whole);
+    if (interleaved) {
+        Ints whole = ints_of(val_type(g, y));
+        y = build_concat(g, 2, (Val[]){insert_axis(g, re, 4), insert_axis(g, im, 4)}, 4);
+        y = reshape_ints(g, y, &whole);
+    }
     if (2 * half < size)
         y = build_concat(g, 2, (Val[]){y, build_slice(g, x, 3, 2 * half, size - 2 * half)},
                          3);

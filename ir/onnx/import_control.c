@@ -68,18 +68,6 @@ static bool import_if(OnnxNode *n)
 
 /* ---- Loop --------------------------------------------------------------- */
 
-static Val with_front(Graph *g, Val v)
-{
-    Ints dim = {0};
-    if (val_is_sequence(v) || val_type(g, v)->rank == MAX_RANK)
-        return (Val){0};
-    const Type *t = val_type(g, v);
-    dim.v[dim.n++] = 1;
-    for (int i = 0; i < t->rank; i++)
-        dim.v[dim.n++] = t->dim[i];
-    return reshape_ints(g, v, &dim);
-}
-
 /* Iterations are stacked on a new first dimension; no iteration: an empty tensor, as
  * declared. */
 static bool stack(OnnxNode *n, const Onnx__ValueInfoProto *declared, int64_t trips,
@@ -87,7 +75,7 @@ static bool stack(OnnxNode *n, const Onnx__ValueInfoProto *declared, int64_t tri
 {
     if (trips > 0) {
         for (int64_t t = 0; t < trips; t++) {
-            part[t] = with_front(n->g, part[t]);
+            part[t] = insert_axis(n->g, part[t], 0);
             if (!part[t].i)
                 return refuse(n, "results that cannot be stacked");
         }
@@ -181,12 +169,7 @@ static bool read_scan(OnnxNode *n, int nin, Scan *s)
 /* Element t of v along the axis, without that dimension. */
 static Val element(Graph *g, Val v, int axis, int64_t t)
 {
-    Ints dim = {0};
-    const Type *ty = val_type(g, v);
-    for (int i = 0; i < ty->rank; i++)
-        if (i != axis)
-            dim.v[dim.n++] = ty->dim[i];
-    return reshape_ints(g, build_slice(g, v, axis, t, 1), &dim);
+    return drop_axis(g, build_slice(g, v, axis, t, 1), axis);
 }
 
 static bool first_to(OnnxNode *n, Val *v, int64_t axis)

@@ -249,18 +249,14 @@ static Val unfold(OnnxNode *n, Val x, const PoolAttrs *at, int64_t fill_value)
     Val padded = build(g, OP_pad, NULL, 1, &x, &pad);
     Val *part = NEW(n->x->a, Val, positions);
     for (int64_t p = 0; p < positions; p++) {
-        SliceAttrs s = {.start.n = t.rank, .step.n = t.rank, .size = ints_of(&t)};
+        SliceAttrs s = slice_all(&t);
         int64_t rest = p;
-        for (int i = 0; i < t.rank; i++)
-            s.step.v[i] = 1;
         for (int i = sp; i-- > 0; rest /= at->kernel.v[i]) {
             s.start.v[2 + i] = rest % at->kernel.v[i] * at->dilations.v[i];
             s.step.v[2 + i] = at->strides.v[i];
             s.size.v[2 + i] = at->out.v[i];
         }
-        Ints dim = s.size;
-        dim.v[dim.n++] = 1;
-        part[p] = reshape_ints(g, build(g, OP_slice, NULL, 1, &padded, &s), &dim);
+        part[p] = insert_axis(g, build(g, OP_slice, NULL, 1, &padded, &s), t.rank);
     }
     return build_concat_many(g, (int)positions, part, t.rank);
 }

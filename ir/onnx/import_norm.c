@@ -124,8 +124,6 @@ static bool import_batch_norm(OnnxNode *n)
     bool training = n->opset >= 14
                         ? attr_int(n, "training_mode", 0) != 0
                         : n->nout > 1 || (n->opset < 7 && !attr_int(n, "is_test", 0));
-    if (n->opset < 14 && n->opset >= 7 && n->nout == 1)
-        training = false;
     if (n->x->opt->inference)
         return batch_norm_given(n, eps);
     bool convert = !training && !n->x->opt->forward_only && !n->x->opt->keep_batch_norm;

@@ -53,11 +53,11 @@ static bool import_reduce_mean(OnnxNode *n)
     return n->out[0].i;
 }
 
-static bool import_reduce_l1(OnnxNode *n)
+static bool import_reduce_sum_of(OnnxNode *n)
 {
     Reduction r;
     TRY(read_reduction(n, 18, &r));
-    n->out[0] = reduce(n->g, OP_reduce_sum, &r, one(n->g, OP_abs, r.x));
+    n->out[0] = reduce(n->g, OP_reduce_sum, &r, one(n->g, n->row->native, r.x));
     return wrapped(n);
 }
 
@@ -70,14 +70,6 @@ static bool import_reduce_l2(OnnxNode *n)
     Val root = one(n->g, OP_root, build_cast(n->g, sum, dtype_is_float(dt) ? dt : DT_F64));
     n->out[0] = build_cast(n->g, root, dt);
     return n->out[0].i;
-}
-
-static bool import_reduce_sum_square(OnnxNode *n)
-{
-    Reduction r;
-    TRY(read_reduction(n, 18, &r));
-    n->out[0] = reduce(n->g, OP_reduce_sum, &r, one(n->g, OP_square, r.x));
-    return wrapped(n);
 }
 
 static bool import_reduce_log_sum(OnnxNode *n)
@@ -196,7 +188,7 @@ const OnnxOp onnx_reduce[] = {
     {"CumSum", 1, .import = import_cumsum},
     {"Hardmax", 1, .import = import_hardmax},
     {"LogSoftmax", 1, .import = import_softmax, .native = OP_log_softmax},
-    {"ReduceL1", 1, .import = import_reduce_l1},
+    {"ReduceL1", 1, .import = import_reduce_sum_of, .native = OP_abs},
     {"ReduceL2", 1, .import = import_reduce_l2},
     {"ReduceLogSum", 1, .import = import_reduce_log_sum},
     {"ReduceLogSumExp", 1, .import = import_reduce_log_sum_exp},
@@ -205,7 +197,7 @@ const OnnxOp onnx_reduce[] = {
     {"ReduceMin", 1, .import = import_reduce, .native = OP_reduce_min},
     {"ReduceProd", 1, .import = import_reduce, .native = OP_reduce_prod},
     {"ReduceSum", 1, .import = import_reduce_sum},
-    {"ReduceSumSquare", 1, .import = import_reduce_sum_square},
+    {"ReduceSumSquare", 1, .import = import_reduce_sum_of, .native = OP_square},
     {"Softmax", 1, .import = import_softmax, .native = OP_softmax},
     {0},
 };

@@ -125,9 +125,7 @@ static Val pick(Graph *g, Val x, int axis, int64_t n, const int64_t *index)
         repeats = repeats && index[o] == o / times;
     }
     if (strided) {
-        SliceAttrs at = {.start.n = t.rank, .step.n = t.rank, .size = ints_of(&t)};
-        for (int i = 0; i < t.rank; i++)
-            at.step.v[i] = 1;
+        SliceAttrs at = slice_all(&t);
         at.start.v[axis] = index[0];
         at.step.v[axis] = step;
         at.size.v[axis] = n;

@@ -214,9 +214,7 @@ static bool import_slice(OnnxNode *n)
     if (start.n != end.n || (axes.n && axes.n != start.n) ||
         (step.n && step.n != start.n) || start.n > t->rank)
         return fail(n->x->d, "starts, ends, axes and steps differ in number");
-    SliceAttrs at = {.start.n = t->rank, .step.n = t->rank, .size = ints_of(t)};
-    for (int i = 0; i < t->rank; i++)
-        at.step.v[i] = 1;
+    SliceAttrs at = slice_all(t);
     bool all = true;
     for (int i = 0; i < start.n; i++) {
         int64_t axis, by = step.n ? step.v[i] : 1;
@@ -285,17 +283,8 @@ static bool import_size(OnnxNode *n)
 
 /* ---- pad ---------------------------------------------------------------- */
 
-static int64_t pad_mode(const OnnxNode *n)
-{
-    static const char *const modes[] = {[PAD_CONSTANT] = "constant",
-                                        [PAD_REFLECT] = "reflect",
-                                        [PAD_EDGE] = "edge",
-                                        [PAD_WRAP] = "wrap"};
-    for (int i = 0; i < 4; i++)
-        if (attr_is(n, "mode", "constant", modes[i]))
-            return i;
-    return -1;
-}
+static const char *const pad_modes[] = {
+    [PAD_CONSTANT] = "constant", [PAD_REFLECT] = "reflect", [PAD_EDGE] = "edge", [PAD_WRAP] = "wrap"};
 
 static bool read_pads(OnnxNode *n, Ints *pads, double *value)
 {
@@ -313,7 +302,8 @@ static bool import_pad(OnnxNode *n)
 {
     const Type *t = in_type(n, 0);
     Ints pads, axes;
-    PadAttrs at = {.before.n = t->rank, .after.n = t->rank, .mode = pad_mode(n)};
+    PadAttrs at = {.before.n = t->rank, .after.n = t->rank,
+                   .mode = attr_which(n, "mode", "constant", pad_modes, 4)};
     TRY(read_pads(n, &pads, &at.value));
     bool given = n->opset >= 18 && has_in(n, 3);
     if (given)

@@ -59,19 +59,15 @@ static bool parts(OnnxNode *n, Val x, Val *re, Val *im)
     int last = t.rank - 1;
     if (t.rank < 2 || t.dim[last] < 1 || t.dim[last] > 2)
         return fail(n->x->d, "the last dimension must be 1 (real) or 2 (complex)");
-    *re = build_reshape(n->g, build_slice(n->g, x, last, 0, 1), last, t.dim);
-    *im = t.dim[last] == 2
-              ? build_reshape(n->g, build_slice(n->g, x, last, 1, 1), last, t.dim)
-              : (Val){0};
+    *re = drop_axis(n->g, build_slice(n->g, x, last, 0, 1), last);
+    *im = t.dim[last] == 2 ? drop_axis(n->g, build_slice(n->g, x, last, 1, 1), last) : (Val){0};
     return re->i;
 }
 
 static Val join(Graph *g, Val re, Val im)
 {
-    Ints dim = ints_of(val_type(g, re));
-    dim.v[dim.n++] = 1;
-    return build_concat(g, 2, (Val[]){reshape_ints(g, re, &dim), reshape_ints(g, im, &dim)},
-                        dim.n - 1);
+    int last = val_type(g, re)->rank;
+    return build_concat(g, 2, (Val[]){insert_axis(g, re, last), insert_axis(g, im, last)}, last);
 }
 
 static Val axis_last(Graph *g, Val v, int axis)
@@ -124,9 +120,8 @@ static bool import_dft(OnnxNode *n)
     int64_t results = onesided && !inverse ? length / 2 + 1 : length;
     TRY(transform(n, re, im, length, results, inverse, &yr, &yi));
     if (half) {
-        Ints dim = ints_of(val_type(g, yr = axis_last(g, yr, (int)axis)));
-        dim.v[dim.n++] = 1;
-        n->out[0] = reshape_ints(g, yr, &dim);
+        yr = axis_last(g, yr, (int)axis);
+        n->out[0] = insert_axis(g, yr, val_type(g, yr)->rank);
         return n->out[0].i;
     }
     n->out[0] = join(g, axis_last(g, yr, (int)axis), axis_last(g, yi, (int)axis));

@@ -401,10 +401,10 @@ static bool attention_gradient(Grad *gr, const Node *n)
     Val in[] = {grad_out(gr, n, 0), n->in[Q],  n->in[K],    n->in[V],    n->out[0],
                 n->out[1],          n->out[2], n->in[MASK], n->in[BIAS], n->in[RNG]};
     gradients(gr, n, in);
-    if (has_in(n, BIAS) && grad_wants(gr, n, BIAS))
+    if (grad_wants(gr, n, BIAS))
         grad_add(gr, n->in[BIAS],
                  build(gr->g, OP_attention_bias_grad, NULL, B_NIN, in, n->attr));
-    if (has_in(n, SINK) && grad_wants(gr, n, SINK))
+    if (grad_wants(gr, n, SINK))
         sink_gradient(gr, n);
     return true;
 }

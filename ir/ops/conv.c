@@ -414,7 +414,7 @@ static Val conv_forward(Grad *gr, const Node *n, Val x, Val w)
 static Val data_gradient(Grad *gr, const Node *n, Val dy, Val w, Val x)
 {
     ConvAttrs at = *(const ConvAttrs *)n->attr;
-    at.shape = shape_of(val_type(gr->g, x));
+    at.shape = ints_of(val_type(gr->g, x));
     at.out = DT_NONE;
     return build(gr->g, OP_conv_bwd_data, NULL, 2, (Val[]){dy, w}, &at);
 }
@@ -444,7 +444,7 @@ static Val weights_gradient(Grad *gr, const Node *n, Val x, Val dy, Val w)
         return build_reshape(g, dw, tw.rank, tw.dim);
     }
     ConvAttrs at = *(const ConvAttrs *)n->attr;
-    at.shape = shape_of(&tw);
+    at.shape = ints_of(&tw);
     at.out = out;
     return build(gr->g, OP_conv_bwd_weights, NULL, 2, (Val[]){x, dy}, &at);
 }
@@ -456,7 +456,7 @@ static bool conv_grad(Grad *gr, const Node *n)
         grad_add(gr, x, data_gradient(gr, n, dy, w, x));
     if (grad_wants(gr, n, 1))
         grad_add(gr, w, weights_gradient(gr, n, x, dy, w));
-    if (has_in(n, 2) && grad_wants(gr, n, 2)) {
+    if (grad_wants(gr, n, 2)) {
         const Type *t = val_type(gr->g, dy);
         uint32_t axes = ((1u << t->rank) - 1) & ~(1u << channel_dim(n, t));
         dy = build_cast(gr->g, dy, grad_type(gr->g, n->in[2]));

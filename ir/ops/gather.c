@@ -118,7 +118,7 @@ static bool gather_grad(Grad *gr, const Node *n)
 {
     Graph *g = gr->g;
     const Type *x = val_type(g, n->in[0]);
-    GatherBwdAttrs at = {axis_of(n), shape_of(x)};
+    GatherBwdAttrs at = {axis_of(n), ints_of(x)};
     Val in[] = {wide(g, grad_out(gr, n, 0)), n->in[1]};
     grad_add(gr, n->in[0], build(g, OP_gather_bwd, NULL, 2, in, &at));
     return true;

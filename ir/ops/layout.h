@@ -5,9 +5,7 @@
 #include "common.h"
 #include <string.h>
 
-enum {
-    CHUNK = 32
-}; /* contiguous elements one item handles; the kernel texts name it too */
+enum { CHUNK = 32 }; /* contiguous elements one item handles; the kernel texts name it too */
 
 static inline int64_t dims_product(const Type *t, int from, int to)
 {
@@ -60,14 +58,6 @@ static inline bool tuples_fit(const Node *n, const Type *x, const Type *ix, int6
     char a[160], b[160];
     return ok || fail(d, "%s: index tuples %s do not fit %s, %lld batch dimensions",
                       node_def(n)->name, type_str(ix, a), type_str(x, b), (long long)batch);
-}
-
-static inline Ints shape_of(const Type *t)
-{
-    Ints s = {.n = t->rank};
-    for (int i = 0; i < t->rank; i++)
-        s.v[i] = t->dim[i];
-    return s;
 }
 
 /* Sliding windows: spatial dimensions right-aligned in three, missing ones have extent 1. */

@@ -69,13 +69,6 @@ static int rstd_of(Kernel *k, int var, double eps)
     return k_op(k, OP_rsqrt, ADD(var, k_const(k, KT_REAL, eps)), 0, 0);
 }
 
-/* Sum of dy * xhat (or dy) over the dimensions that `param` does not have. */
-static void param_grad(Grad *gr, Val param, Val product)
-{
-    if (param.i)
-        grad_add(gr, param, product);
-}
-
 /* ---- layer_norm x [, scale, bias] -> y, mean, rstd ------------------------------------ */
 
 static bool layer_norm_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -148,10 +141,10 @@ static bool layer_norm_grad(Grad *gr, const Node *n)
         Val in[] = {dy, n->in[0], n->out[1], n->out[2], scale};
         grad_add(gr, n->in[0], build(gr->g, OP_layer_norm_bwd, NULL, scale.i ? 5 : 4, in, n->attr));
     }
-    if (has_in(n, 1) && grad_wants(gr, n, 1))
-        param_grad(gr, scale, times_xhat(gr->g, dy, n->in[0], n->out[1], n->out[2]));
-    if (has_in(n, 2) && grad_wants(gr, n, 2))
-        param_grad(gr, n->in[2], dy);
+    if (grad_wants(gr, n, 1))
+        grad_add(gr, scale, times_xhat(gr->g, dy, n->in[0], n->out[1], n->out[2]));
+    if (has_in(n, 2))
+        grad_add(gr, n->in[2], dy);
     return true;
 }
 
@@ -228,8 +221,8 @@ static bool rms_norm_grad(Grad *gr, const Node *n)
         Val in[] = {dy, n->in[0], n->out[1], scale};
         grad_add(gr, n->in[0], build(gr->g, OP_rms_norm_bwd, NULL, scale.i ? 4 : 3, in, n->attr));
     }
-    if (has_in(n, 1) && grad_wants(gr, n, 1))
-        param_grad(gr, scale, times_xhat(gr->g, dy, n->in[0], (Val){0}, n->out[1]));
+    if (grad_wants(gr, n, 1))
+        grad_add(gr, scale, times_xhat(gr->g, dy, n->in[0], (Val){0}, n->out[1]));
     return true;
 }
 
