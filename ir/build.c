@@ -145,8 +145,7 @@ static bool check_arity(const Graph *g, Op op, int nin, const Val *in)
     return true;
 }
 
-bool build_n(Graph *g, Op op, const char *name, int nin, const Val *in, const void *attr,
-             int nout, Val *out)
+bool build_n(Graph *g, Op op, const char *name, int nin, const Val *in, const void *attr, int nout, Val *out)
 {
     const OpDef *def = op_table[op];
     memset(out, 0, (size_t)nout * sizeof *out);
@@ -192,10 +191,7 @@ Val build(Graph *g, Op op, const char *name, int nin, const Val *in, const void 
 
 Val build1(Graph *g, Op op, Val a) { return build(g, op, NULL, 1, &a, NULL); }
 Val build2(Graph *g, Op op, Val a, Val b) { return build(g, op, NULL, 2, (Val[]){a, b}, NULL); }
-Val build3(Graph *g, Op op, Val a, Val b, Val c)
-{
-    return build(g, op, NULL, 3, (Val[]){a, b, c}, NULL);
-}
+Val build3(Graph *g, Op op, Val a, Val b, Val c) { return build(g, op, NULL, 3, (Val[]){a, b, c}, NULL); }
 
 Val build_scalar(Graph *g, DType dt, double v)
 {

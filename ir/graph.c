@@ -77,10 +77,7 @@ static void name_forget(Graph *g, const char *name)
     }
 }
 
-Val graph_find(const Graph *g, const char *name)
-{
-    return (Val){g->names ? *name_slot(g, name) : 0};
-}
+Val graph_find(const Graph *g, const char *name) { return (Val){g->names ? *name_slot(g, name) : 0}; }
 
 /* The name in printable form, made unique by a suffix. */
 static const char *unique_name(Graph *g, const char *name)

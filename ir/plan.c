@@ -8,10 +8,7 @@
 const char *const mem_kind_name[MEM_KINDS] = {
     "parameters", "gradients", "optimizer", "state", "data", "activations", "workspace"};
 
-int64_t align_up(int64_t bytes, int64_t align)
-{
-    return round_up(bytes, align ? align : ARENA_ALIGN);
-}
+int64_t align_up(int64_t bytes, int64_t align) { return round_up(bytes, align ? align : ARENA_ALIGN); }
 
 /* Where the kernel that the node at k is part of ends: nodes of a group that stand together are one. */
 static uint32_t kernel_end(const Graph *g, uint32_t k)

@@ -254,8 +254,7 @@ static void try_join(Fuse *f, uint32_t pos, const bool *can, const bool *ends)
 static bool shrinks(const Fuse *f, uint32_t pos)
 {
     const Node *n = at(f, pos);
-    return n->nin == 1 &&
-           type_count(val_type(f->g, n->out[0])) < type_count(val_type(f->g, n->in[0]));
+    return n->nin == 1 && type_count(val_type(f->g, n->out[0])) < type_count(val_type(f->g, n->in[0]));
 }
 
 /* Sums over the same large operand (gradients of scale and bias) read it once; sums of columns join the

@@ -172,9 +172,8 @@ static bool takes_blocks(const Inline *x, const Node *r, Val v)
 {
     int64_t bytes = type_bytes(val_type(x->g, v));
     return node_split_rows(x->g, r) != SPLIT_NONE &&
-           graph_root(x->g, r->in[0]).i != graph_root(x->g, r->in[1]).i &&
-           operands_of(x, r, v, true) == 1 && bytes >= x->factor_bytes &&
-           bytes >= type_bytes(val_type(x->g, r->out[0]));
+           graph_root(x->g, r->in[0]).i != graph_root(x->g, r->in[1]).i && operands_of(x, r, v, true) == 1 &&
+           bytes >= x->factor_bytes && bytes >= type_bytes(val_type(x->g, r->out[0]));
 }
 
 /* A slice is recomputed in front of r; but stored for a product that is not split, so that a large value
@@ -296,8 +295,7 @@ static Val clone(Graph *g, NodeId id, Val from, Val to)
     for (int i = 0; i < n->nin; i++)
         if (n->in[i].i == from.i)
             n->in[i] = to;
-    graph_rename(g, n->out[0],
-                 arena_printf(g->arena, "%s.inlined", g->vals[g->nodes[id.i].out[0].i].name));
+    graph_rename(g, n->out[0], arena_printf(g->arena, "%s.inlined", g->vals[g->nodes[id.i].out[0].i].name));
     return n->out[0];
 }
 
@@ -336,8 +334,7 @@ static void add_factor(Inline *x, NodeId product, Val v)
     StepInfo *info = x->info;
     const Val *in = x->g->nodes[product.i].in;
     int operand = graph_root(x->g, in[1]).i == v.i;
-    info->factor = arena_grow(x->g->arena, info->factor, info->nfactor, &info->cfactor,
-                              sizeof *info->factor);
+    info->factor = arena_grow(x->g->arena, info->factor, info->nfactor, &info->cfactor, sizeof *info->factor);
     info->factor[info->nfactor++] = (PrologueFactor){product, operand, in[operand]};
 }
 

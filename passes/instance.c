@@ -39,14 +39,12 @@ static void add_reader(Make *m, Val v, int32_t step)
 
 static bool is_source(const Graph *g, Val v) { return g->vals[v.i].kind != VAL_TEMP; }
 
-static void add_inplace(Make *m, RematOp *op, const Command *c, const int32_t *in_pos,
-                        const int32_t *out_pos)
+static void add_inplace(Make *m, RematOp *op, const Command *c, const int32_t *in_pos, const int32_t *out_pos)
 {
     RematInPlace *list = NEW(m->a, RematInPlace, 64);
     for (int o = 0; o < c->nwrite; o++)
         for (int i = 0; i < c->nread && op->ninplace < 64; i++)
-            if (c->vals[i].i && in_pos[i] >= 0 && out_pos[o] >= 0 &&
-                command_inplace(c, i, c->nread + o))
+            if (c->vals[i].i && in_pos[i] >= 0 && out_pos[o] >= 0 && command_inplace(c, i, c->nread + o))
                 list[op->ninplace++] = (RematInPlace){out_pos[o], in_pos[i]};
     op->inplace = list;
 }

@@ -318,8 +318,7 @@ bool pass_optimize(Graph *g, PassCtx *cx)
         if (!by_type[dt].lr.i)
             by_type[dt] = scalars_for(g, cx, &all, dt);
         bool adam = cx->opt->optim == OPTIM_ADAMW || cx->opt->optim == OPTIM_ADAM;
-        TRY(adam ? update_adam(g, cx->opt, t, &by_type[dt])
-                 : update_sgd(g, cx->opt, t, &by_type[dt]));
+        TRY(adam ? update_adam(g, cx->opt, t, &by_type[dt]) : update_sgd(g, cx->opt, t, &by_type[dt]));
     }
     place_updates(g, cx->tmp, first);
     cx->changed = true;

@@ -81,8 +81,7 @@ Val rule_nll(Rewrite *rw, const Node *n)
         return none();
     int64_t axis = axis_of(l), last = val_type(rw->g, n->in[0])->rank - 1;
     Val index = axis == last ? picked_last(rw, n) : none();
-    if (n->op == OP_gather_elements && axis == axis_of(n) &&
-        one_per_row(rw->g, n->in[1], n->in[0], axis))
+    if (n->op == OP_gather_elements && axis == axis_of(n) && one_per_row(rw->g, n->in[1], n->in[0], axis))
         index = n->in[1];
     if (!index.i)
         return none();
@@ -161,8 +160,7 @@ Val rule_nll_onehot(Rewrite *rw, const Node *n)
 Val rule_cross_entropy(Rewrite *rw, const Node *n)
 {
     const Node *l = n->op == OP_cross_entropy ? rewrite_def(rw, n->in[0], OP_log_softmax) : NULL;
-    if (!l || axis_of(l) != ((const CrossEntropyAttrs *)n->attr)->axis ||
-        rewrite_uses(rw, n->out[1]) > 0)
+    if (!l || axis_of(l) != ((const CrossEntropyAttrs *)n->attr)->axis || rewrite_uses(rw, n->out[1]) > 0)
         return none();
     Val in[3] = {l->in[0], n->in[1], n->nin > 2 ? n->in[2] : none()}, out[2] = {{0}};
     build_n(rw->g, OP_cross_entropy, n->name, n->nin, in, n->attr, 2, out);
@@ -180,7 +178,6 @@ Val rule_log_sigmoid(Rewrite *rw, const Node *n)
     if (s)
         return build1(g, OP_neg, build1(g, OP_softplus, build1(g, OP_neg, s->in[0])));
     const Node *d = rewrite_def(rw, n->in[0], OP_sub);
-    s = d && rewrite_scalar(rw, d->in[0], &one) && one == 1 ? rewrite_def(rw, d->in[1], OP_sigmoid)
-                                                            : NULL;
+    s = d && rewrite_scalar(rw, d->in[0], &one) && one == 1 ? rewrite_def(rw, d->in[1], OP_sigmoid) : NULL;
     return s ? build1(g, OP_neg, build1(g, OP_softplus, s->in[0])) : none();
 }

@@ -262,8 +262,7 @@ Val rule_norm_affine(Rewrite *rw, const Node *n)
             continue; /* a sum with a full tensor is a residual, no bias */
         int whole[MAX_RANK];
         NormAttrs at = *(const NormAttrs *)norm->attr;
-        if (!refine(&y, &x, at.axis, &r, whole, &at.axis) ||
-            (has(norm, 1) && !type_same_shape(&r, &x)))
+        if (!refine(&y, &x, at.axis, &r, whole, &at.axis) || (has(norm, 1) && !type_same_shape(&r, &x)))
             continue;
         Val in[3] = {build_reshape(g, norm->in[0], r.rank, r.dim),
                      has(norm, 1) ? norm->in[1] : none(), none()}, out[3] = {{0}};

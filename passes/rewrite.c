@@ -12,10 +12,7 @@ const Node *rewrite_def(const Rewrite *rw, Val v, Op op)
     return n && n->op == op ? n : NULL;
 }
 
-uint32_t rewrite_uses(const Rewrite *rw, Val v)
-{
-    return v.i < rw->nuses ? rw->uses[v.i] : UINT32_MAX;
-}
+uint32_t rewrite_uses(const Rewrite *rw, Val v) { return v.i < rw->nuses ? rw->uses[v.i] : UINT32_MAX; }
 
 const Node *rewrite_reader(const Rewrite *rw, Val v, uint32_t i)
 {
@@ -63,8 +60,7 @@ static Val mapped(const Sweep *s, Val v) { return v.i < s->nsubst ? s->subst[v.i
 static bool same_node(const Node *a, const Node *b)
 {
     size_t size = node_def(a)->attr_size;
-    return a->op == b->op && a->nin == b->nin &&
-           memcmp(a->in, b->in, (size_t)a->nin * sizeof *a->in) == 0 &&
+    return a->op == b->op && a->nin == b->nin && memcmp(a->in, b->in, (size_t)a->nin * sizeof *a->in) == 0 &&
            (size == 0 || memcmp(a->attr, b->attr, size) == 0);
 }
 

@@ -141,10 +141,7 @@ static Val transposed_operands(Rewrite *rw, const Node *n, Val (*other)(Rewrite 
 }
 
 /* matmul of a transposed operand: a flag, no copy */
-static Val rule_matmul_transpose(Rewrite *rw, const Node *n)
-{
-    return transposed_operands(rw, n, swapped);
-}
+static Val rule_matmul_transpose(Rewrite *rw, const Node *n) { return transposed_operands(rw, n, swapped); }
 
 /* v = x with its last dimension moved elsewhere: a transpose of x that keeps it last, so that rows
  * are copied whole, and a flag. */
@@ -164,10 +161,7 @@ static Val rows_whole(Rewrite *rw, Val v)
     return build_transpose(rw->g, p->in[0], order);
 }
 
-static Val rule_matmul_rows(Rewrite *rw, const Node *n)
-{
-    return transposed_operands(rw, n, rows_whole);
-}
+static Val rule_matmul_rows(Rewrite *rw, const Node *n) { return transposed_operands(rw, n, rows_whole); }
 
 /* [.., m, k] x [k, n]: one product of all rows */
 static Val rule_matmul_flatten(Rewrite *rw, const Node *n)
@@ -261,8 +255,7 @@ static Val rule_conv_positions(Rewrite *rw, const Node *n)
         return none();
     for (int i = 0; i < at.strides.n; i++)
         at.strides.v[i] = 1;
-    Val in[] = {build(g, OP_slice, NULL, 1, n->in, &some), n->in[1],
-                n->nin > 2 ? n->in[2] : none()};
+    Val in[] = {build(g, OP_slice, NULL, 1, n->in, &some), n->in[1], n->nin > 2 ? n->in[2] : none()};
     return build(g, OP_conv, n->name, n->nin, in, &at);
 }
 
@@ -358,8 +351,7 @@ static bool collect_tiles(const Rewrite *rw, Tiles *t, Val v)
     if (!n || !rewrite_once(rw, v))
         return false;
     if (n->op == OP_add) /* more parts than there may be: long chains of sums are left alone */
-        return t->sums++ < TILES_MAX && collect_tiles(rw, t, n->in[0]) &&
-               collect_tiles(rw, t, n->in[1]);
+        return t->sums++ < TILES_MAX && collect_tiles(rw, t, n->in[0]) && collect_tiles(rw, t, n->in[1]);
     return n->op == OP_slice_bwd && add_tile(rw, t, n);
 }
 
@@ -395,7 +387,4 @@ static Rule *const rules[] = {
     rule_tiles, rule_relu_pooled, NULL,
 };
 
-bool pass_simplify(Graph *g, PassCtx *cx)
-{
-    return rewrite_run(g, cx->tmp, rules, true, &cx->changed);
-}
+bool pass_simplify(Graph *g, PassCtx *cx) { return rewrite_run(g, cx->tmp, rules, true, &cx->changed); }

@@ -95,8 +95,7 @@ static bool find_products(Head *h)
         return false;
     for (int i = 0; i < count; i++) {
         const Node *m = n[i];
-        if (m->op != OP_matmul || val_type(h->g, m->in[0])->rank != 2 ||
-            val_type(h->g, m->in[1])->rank != 2)
+        if (m->op != OP_matmul || val_type(h->g, m->in[0])->rank != 2 || val_type(h->g, m->in[1])->rank != 2)
             return false;
         const MatmulAttrs *at = m->attr;
         bool first = views(h, m->in[0], h->slope->out[0]);
@@ -131,8 +130,7 @@ static bool find(Head *h, const Node *loss)
         return false;
     h->slope = n[n[0] == loss];
     return h->slope->op == OP_cross_entropy_bwd && views(h, h->slope->in[1], h->logits->out[0]) &&
-           h->slope->in[3].i == loss->out[1].i && h->uses[loss->out[1].i] == 1 &&
-           find_products(h);
+           h->slope->in[3].i == loss->out[1].i && h->uses[loss->out[1].i] == 1 && find_products(h);
 }
 
 /* ---- building it ---------------------------------------------------------------------------- */
@@ -141,10 +139,7 @@ typedef struct {
     Val loss, dx, dw;
 } Parts;
 
-static Val flat(Graph *g, Val v, int64_t rows)
-{
-    return build_reshape(g, v, 1, &rows);
-}
+static Val flat(Graph *g, Val v, int64_t rows) { return build_reshape(g, v, 1, &rows); }
 
 /* Rows of a block; blocks are of about equal size. */
 static int64_t block_rows(const Head *h)
@@ -290,8 +285,7 @@ bool pass_head(Graph *g, PassCtx *cx)
         if (n->op != OP_cross_entropy)
             continue;
         h.uses = graph_uses(g, cx->tmp);
-        if (!find(&h, n) ||
-            depends(g, h.slope->in[0], n, NEW(cx->tmp, bool, g->nvals)))
+        if (!find(&h, n) || depends(g, h.slope->in[0], n, NEW(cx->tmp, bool, g->nvals)))
             continue;
         replace(&h, cx->info, cx->tmp);
         cx->changed = true;

@@ -92,8 +92,7 @@ static bool import_reduce_log_sum_exp(OnnxNode *n)
     Val sum = reduce(g, OP_reduce_sum, &r, one(g, OP_exp, build2(g, OP_sub, r.x, top)));
     TRY(sum.i);
     const Type *t = val_type(g, sum);
-    n->out[0] =
-        build2(g, OP_add, one(g, OP_log, sum), build_reshape(g, top, t->rank, t->dim));
+    n->out[0] = build2(g, OP_add, one(g, OP_log, sum), build_reshape(g, top, t->rank, t->dim));
     return n->out[0].i;
 }
 
@@ -126,8 +125,7 @@ static bool import_softmax(OnnxNode *n) { return along_classes(n, softmax); }
 
 static Val one_hot_maximum(OnnxNode *n, Val x, int64_t axis)
 {
-    Val best =
-        build(n->g, OP_argmax, NULL, 1, &x, &(ArgAttrs){.axis = axis, .keepdims = 1});
+    Val best = build(n->g, OP_argmax, NULL, 1, &x, &(ArgAttrs){.axis = axis, .keepdims = 1});
     if (!best.i)
         return best;
     const Type *t = val_type(n->g, x);
@@ -139,8 +137,7 @@ static bool import_hardmax(OnnxNode *n) { return along_classes(n, one_hot_maximu
 
 static bool import_arg(OnnxNode *n)
 {
-    ArgAttrs at = {.keepdims = attr_int(n, "keepdims", 1),
-                   .last = attr_int(n, "select_last_index", 0)};
+    ArgAttrs at = {.keepdims = attr_int(n, "keepdims", 1), .last = attr_int(n, "select_last_index", 0)};
     TRY(axis_in(n, attr_int(n, "axis", 0), in_type(n, 0)->rank, &at.axis));
     n->out[0] = build(n->g, n->row->native, NULL, 1, n->in, &at);
     return n->out[0].i;
@@ -148,8 +145,7 @@ static bool import_arg(OnnxNode *n)
 
 static bool import_cumsum(OnnxNode *n)
 {
-    CumsumAttrs at = {.exclusive = attr_int(n, "exclusive", 0),
-                      .reverse = attr_int(n, "reverse", 0)};
+    CumsumAttrs at = {.exclusive = attr_int(n, "exclusive", 0), .reverse = attr_int(n, "reverse", 0)};
     TRY(static_int(n, 1, &at.axis) && axis_in(n, at.axis, in_type(n, 0)->rank, &at.axis));
     n->out[0] = build(n->g, OP_cumsum, NULL, 1, n->in, &at);
     return wrapped(n);

@@ -7,8 +7,7 @@
 
 static Val new_sequence(Import *x, int n, const Val *v)
 {
-    x->sequence =
-        arena_grow(x->a, x->sequence, x->nsequence, &x->csequence, sizeof *x->sequence);
+    x->sequence = arena_grow(x->a, x->sequence, x->nsequence, &x->csequence, sizeof *x->sequence);
     Sequence *s = &x->sequence[x->nsequence];
     *s = (Sequence){n, NEW(x->a, Val, n + 1)};
     for (int i = 0; i < n; i++)

@@ -370,8 +370,7 @@ static void sink_gradient(Grad *gr, const Node *n)
     Graph *g = gr->g;
     const AttentionAttrs *at = n->attr;
     DType dt = val_type(g, n->out[1])->dt;
-    Val g_o = build2(g, OP_mul, build_cast(g, grad_out(gr, n, 0), dt),
-                     build_cast(g, n->out[0], dt));
+    Val g_o = build2(g, OP_mul, build_cast(g, grad_out(gr, n, 0), dt), build_cast(g, n->out[0], dt));
     Val delta = build_reduce(g, OP_reduce_sum, g_o, 1u << 3, false);
     const int *place = attention_place[layout_of(at, 3)];
     delta = build_transpose(g, delta, (int[]){place[0], place[1], place[2]});
@@ -402,8 +401,7 @@ static bool attention_gradient(Grad *gr, const Node *n)
                 n->out[1],          n->out[2], n->in[MASK], n->in[BIAS], n->in[RNG]};
     gradients(gr, n, in);
     if (grad_wants(gr, n, BIAS))
-        grad_add(gr, n->in[BIAS],
-                 build(gr->g, OP_attention_bias_grad, NULL, B_NIN, in, n->attr));
+        grad_add(gr, n->in[BIAS], build(gr->g, OP_attention_bias_grad, NULL, B_NIN, in, n->attr));
     if (grad_wants(gr, n, SINK))
         sink_gradient(gr, n);
     return true;
@@ -493,8 +491,7 @@ static bool attention_grad_lower(Kernel *k, const Graph *g, const Node *n)
 {
     Shape s;
     TRY(parameters(k, g, n, B_Q, B_MASK, &s));
-    k_body(k, &attention_grad_body,
-           s.batch * s.heads * s.rows + s.batch * s.groups * s.cols);
+    k_body(k, &attention_grad_body, s.batch * s.heads * s.rows + s.batch * s.groups * s.cols);
     k->flops = products(k, &s, 5);
     return true;
 }

@@ -44,13 +44,10 @@ static bool conv_shape(const Node *n, const Type *data, const Type *w, Window *w
     Type first = moved_dim(*data, channel_dim(n, data), 1), *x = &first;
     Ints kernel = {.n = sp};
     memcpy(kernel.v, w->dim + 2, (size_t)sp * sizeof *kernel.v);
-    TRY(window_make(win, n, x,
-                    (WindowAttrs){&kernel, &at->strides, &at->pads, &at->dilations}, d));
-    if (at->group < 1 || x->dim[1] % at->group || w->dim[0] % at->group ||
-        x->dim[1] / at->group != w->dim[1])
-        return fail(d, "%s: %lld channels, weights [%lld,%lld,..], group %lld",
-                    node_def(n)->name, (long long)x->dim[1], (long long)w->dim[0],
-                    (long long)w->dim[1], (long long)at->group);
+    TRY(window_make(win, n, x, (WindowAttrs){&kernel, &at->strides, &at->pads, &at->dilations}, d));
+    if (at->group < 1 || x->dim[1] % at->group || w->dim[0] % at->group || x->dim[1] / at->group != w->dim[1])
+        return fail(d, "%s: %lld channels, weights [%lld,%lld,..], group %lld", node_def(n)->name,
+                    (long long)x->dim[1], (long long)w->dim[0], (long long)w->dim[1], (long long)at->group);
     *y = *x;
     y->dim[1] = w->dim[0];
     for (int i = 0; i < sp; i++) {
@@ -69,8 +66,7 @@ static bool same_float(const Graph *g, const Node *n, Diag *d)
     DType dt = in_type(g, n, 0)->dt;
     for (int i = 0; i < n->nin; i++)
         if (has_in(n, i) && (in_type(g, n, i)->dt != dt || !dtype_is_float(dt)))
-            return fail(d, "%s: operand %d is %s", node_def(n)->name, i,
-                        dtype_name[in_type(g, n, i)->dt]);
+            return fail(d, "%s: operand %d is %s", node_def(n)->name, i, dtype_name[in_type(g, n, i)->dt]);
     return true;
 }
 

@@ -109,10 +109,7 @@ static bool axis_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 }
 
 /* Sums of many small terms: accumulated in f32 when the operands are narrower. */
-static Val wide(Graph *g, Val v)
-{
-    return build_cast(g, v, dtype_sum(val_type(g, v)->dt));
-}
+static Val wide(Graph *g, Val v) { return build_cast(g, v, dtype_sum(val_type(g, v)->dt)); }
 
 static bool gather_grad(Grad *gr, const Node *n)
 {

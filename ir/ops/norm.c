@@ -5,8 +5,7 @@
  * nodes, which fusion turns into one column kernel. */
 #include "common.h"
 
-static const AttrDef norm_attrs[] = {ATTR(NormAttrs, axis, AT_I64, -1),
-                                     ATTR(NormAttrs, eps, AT_F64, 1e-5)};
+static const AttrDef norm_attrs[] = {ATTR(NormAttrs, axis, AT_I64, -1), ATTR(NormAttrs, eps, AT_F64, 1e-5)};
 
 #define MUL(a, b) k_op(k, OP_mul, (a), (b), 0)
 #define ADD(a, b) k_op(k, OP_add, (a), (b), 0)
@@ -54,8 +53,7 @@ static bool broadcasts(const Graph *g, const Node *n, int i, const Type *x, Diag
 {
     Type t = *x;
     return !has_in(n, i) ||
-           (has_type(g, n, i, x->dt) && type_broadcast(&t, in_type(g, n, i)) &&
-            type_same_shape(&t, x)) ||
+           (has_type(g, n, i, x->dt) && type_broadcast(&t, in_type(g, n, i)) && type_same_shape(&t, x)) ||
            fail(d, "%s: scale or bias does not fit", node_def(n)->name);
 }
 

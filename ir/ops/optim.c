@@ -27,10 +27,7 @@ static bool update_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     return dtype_is_float(out->dt) || fail(d, "%s: parameter is not real", node_def(n)->name);
 }
 
-static int load(Kernel *k, const Graph *g, const Node *n, int i)
-{
-    return k_load(k, i, in_type(g, n, i));
-}
+static int load(Kernel *k, const Graph *g, const Node *n, int i) { return k_load(k, i, in_type(g, n, i)); }
 
 /* Operand 1, the gradient, times operand `scale` if there is one. */
 static int load_grad(Kernel *k, const Graph *g, const Node *n, int scale)

@@ -19,16 +19,13 @@ static bool pool_shape(const Node *n, const Type *x, Window *w, Type *y, Diag *d
 {
     const PoolAttrs *at = n->attr;
     int sp = x->rank - 2;
-    TRY(dtype_is_float(x->dt) ||
-        fail(d, "%s: data is %s", node_def(n)->name, dtype_name[x->dt]));
-    TRY(window_make(
-        w, n, x, (WindowAttrs){&at->kernel, &at->strides, &at->pads, &at->dilations}, d));
+    TRY(dtype_is_float(x->dt) || fail(d, "%s: data is %s", node_def(n)->name, dtype_name[x->dt]));
+    TRY(window_make(w, n, x, (WindowAttrs){&at->kernel, &at->strides, &at->pads, &at->dilations}, d));
     TRY(ints_within(&at->out, sp, 0, "output extents", n, d));
     for (int i = 0; i < 3; i++)
         if (w->dilation[i] * (w->kernel[i] - 1) - (w->stride[i] - 1) >=
             w->in[i] + w->pad[i] + w->pad_end[i]) /* ceil_mode may lean out by stride - 1 */
-            return fail(d, "%s: the window is larger than the padded data",
-                        node_def(n)->name);
+            return fail(d, "%s: the window is larger than the padded data", node_def(n)->name);
     *y = *x;
     memcpy(y->dim + 2, at->out.v, (size_t)sp * sizeof *y->dim);
     window_set_out(w, sp, at->out.v);

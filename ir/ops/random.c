@@ -84,8 +84,7 @@ const OpDef op_dropout = {.name = "dropout", .min_in = 2, .max_in = 2, .nout = 1
 
 static const AttrDef random_attrs[] = {
     ATTR(RandomAttrs, shape, AT_INTS, 0), ATTR(RandomAttrs, dtype, AT_DTYPE, DT_F32),
-    ATTR(RandomAttrs, key, AT_I64, 0), ATTR(RandomAttrs, lo, AT_F64, 0),
-    ATTR(RandomAttrs, hi, AT_F64, 1)};
+    ATTR(RandomAttrs, key, AT_I64, 0), ATTR(RandomAttrs, lo, AT_F64, 0), ATTR(RandomAttrs, hi, AT_F64, 1)};
 
 static bool random_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {

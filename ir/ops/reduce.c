@@ -59,8 +59,7 @@ static bool extremum_grad(Grad *gr, const Node *n)
     DType dt = val_type(g, n->in[0])->dt;
     Val y = kept(g, n, n->out[0]), dy = kept(g, n, grad_out(gr, n, 0));
     Val hit = build_cast(g, build2(g, OP_equal, n->in[0], y), dt);
-    Val hits = build_reduce(g, OP_reduce_sum, hit,
-                            axes_mask(&((const ReduceAttrs *)n->attr)->axes), true);
+    Val hits = build_reduce(g, OP_reduce_sum, hit, axes_mask(&((const ReduceAttrs *)n->attr)->axes), true);
     grad_add(gr, n->in[0], build2(g, OP_mul, hit, build2(g, OP_div, dy, hits)));
     return true;
 }

@@ -96,8 +96,7 @@ const OpDef op_cumsum = {.name = "cumsum", .min_in = 1, .max_in = 1, .nout = 1, 
 
 /* ---- argmax, argmin x ---------------------------------------------------------------- */
 
-static const AttrDef arg_attrs[] = {ATTR(ArgAttrs, axis, AT_I64, 0),
-                                    ATTR(ArgAttrs, keepdims, AT_I64, 1),
+static const AttrDef arg_attrs[] = {ATTR(ArgAttrs, axis, AT_I64, 0), ATTR(ArgAttrs, keepdims, AT_I64, 1),
                                     ATTR(ArgAttrs, last, AT_I64, 0)};
 
 static bool arg_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -160,8 +159,7 @@ ARG_OP(argmin);
  * O(extent + k^2 log(extent)).  Equal elements keep their order; the values are gathered, so
  * that their gradient is gather's. */
 
-static const AttrDef topk_attrs[] = {ATTR(TopkAttrs, axis, AT_I64, 0),
-                                     ATTR(TopkAttrs, k, AT_I64, 1),
+static const AttrDef topk_attrs[] = {ATTR(TopkAttrs, axis, AT_I64, 0), ATTR(TopkAttrs, k, AT_I64, 1),
                                      ATTR(TopkAttrs, largest, AT_I64, 1)};
 
 static bool topk_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -170,8 +168,7 @@ static bool topk_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     *out = type_with(*in_type(g, n, 0), DT_I64);
     TRY(axis_valid(n, at->axis, out->rank, d));
     if (at->k < 0 || at->k > out->dim[at->axis])
-        return fail(d, "topk: k = %lld of %lld", (long long)at->k,
-                    (long long)out->dim[at->axis]);
+        return fail(d, "topk: k = %lld of %lld", (long long)at->k, (long long)out->dim[at->axis]);
     out->dim[at->axis] = at->k;
     return true;
 }
@@ -233,8 +230,7 @@ const OpDef op_topk = {.name = "topk", .min_in = 1, .max_in = 1, .nout = 1, .tra
 
 /* ---- trilu x: the last two dimensions' triangle on one side of diagonal k ------------ */
 
-static const AttrDef trilu_attrs[] = {ATTR(TriluAttrs, k, AT_I64, 0),
-                                      ATTR(TriluAttrs, upper, AT_I64, 1)};
+static const AttrDef trilu_attrs[] = {ATTR(TriluAttrs, k, AT_I64, 0), ATTR(TriluAttrs, upper, AT_I64, 1)};
 
 static bool trilu_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {

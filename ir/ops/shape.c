@@ -170,8 +170,7 @@ const OpDef op_expand = {.name = "expand", .min_in = 1, .max_in = 1, .nout = 1,
 
 /* ---- slice x {start, step, size}; slice_bwd g: zeros of `size` with g put there ---------- */
 
-static const AttrDef slice_attrs[] = {ATTR(SliceAttrs, start, AT_INTS, 0),
-                                      ATTR(SliceAttrs, step, AT_INTS, 0),
+static const AttrDef slice_attrs[] = {ATTR(SliceAttrs, start, AT_INTS, 0), ATTR(SliceAttrs, step, AT_INTS, 0),
                                       ATTR(SliceAttrs, size, AT_INTS, 0)};
 
 /* Does the slice of `whole` by at lie inside it and have the extents of part? */
@@ -186,8 +185,7 @@ static bool slice_fits(const SliceAttrs *at, const int64_t *whole, const int64_t
             return false;
         if (part[i] == 0)
             continue;
-        if (__builtin_mul_overflow(part[i] - 1, step, &last) ||
-            __builtin_add_overflow(start, last, &last))
+        if (__builtin_mul_overflow(part[i] - 1, step, &last) || __builtin_add_overflow(start, last, &last))
             return false;
         if (start < 0 || start >= whole[i] || last < 0 || last >= whole[i])
             return false;
@@ -268,8 +266,7 @@ KERNEL(slice_bwd, {
         if (d < last) {
             int64_t at = row % p[4 * d + 1] - p[4 * d + 2];
             row /= p[4 * d + 1];
-            inside = inside && at % p[4 * d + 3] == 0 && at / p[4 * d + 3] >= 0 &&
-                     at / p[4 * d + 3] < n;
+            inside = inside && at % p[4 * d + 3] == 0 && at / p[4 * d + 3] >= 0 && at / p[4 * d + 3] < n;
             from += at / p[4 * d + 3] * scale;
         }
         scale *= n;

@@ -6,8 +6,7 @@ static const AttrDef axis_attrs[] = {ATTR(AxisAttrs, axis, AT_I64, -1)};
 static bool axis_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     TRY(infer_same(g, n, out, d));
-    TRY(dtype_is_float(out->dt) || fail(d, "%s: operand is %s", node_def(n)->name,
-                                        dtype_name[out->dt]));
+    TRY(dtype_is_float(out->dt) || fail(d, "%s: operand is %s", node_def(n)->name, dtype_name[out->dt]));
     return axis_valid(n, ((const AxisAttrs *)n->attr)->axis, out->rank, d);
 }
 

@@ -89,15 +89,12 @@ static bool check_sizes(const PackBuffer *buffers, int32_t n, int64_t align, cha
     for (int32_t i = 0; i < n; i++) {
         const PackBuffer *b = &buffers[i];
         if (b->size < 0)
-            return fail(err, "buffer %" PRId32 ": size %" PRId64 " is negative", i,
-                        b->size);
+            return fail(err, "buffer %" PRId32 ": size %" PRId64 " is negative", i, b->size);
         if (b->lower >= b->upper)
-            return fail(err,
-                        "buffer %" PRId32 ": empty lifetime [%" PRId32 ", %" PRId32 ")", i,
-                        b->lower, b->upper);
+            return fail(err, "buffer %" PRId32 ": empty lifetime [%" PRId32 ", %" PRId32 ")", i, b->lower,
+                        b->upper);
         if (b->offset < -1)
-            return fail(err, "buffer %" PRId32 ": offset %" PRId64 " is negative", i,
-                        b->offset);
+            return fail(err, "buffer %" PRId32 ": offset %" PRId64 " is negative", i, b->offset);
         if (b->offset > INT64_MAX / 4 || align > room || b->size > room - align)
             return fail(err, "buffer %" PRId32 ": the sizes add up to too many bytes", i);
         room -= b->size + align;
@@ -168,9 +165,8 @@ static void find_bound(Problem *p)
     }
     int64_t units = pack_max_load(owned, p->items);
     free(owned);
-    p->bound = units > round_up(fixed_end, p->unit) / p->unit
-                   ? units
-                   : round_up(fixed_end, p->unit) / p->unit;
+    p->bound =
+        units > round_up(fixed_end, p->unit) / p->unit ? units : round_up(fixed_end, p->unit) / p->unit;
     p->bound_bytes = load > fixed_end ? load : fixed_end;
     if (units > 0 && (units - 1) * p->unit + 1 > p->bound_bytes)
         p->bound_bytes = (units - 1) * p->unit + 1;
@@ -189,10 +185,7 @@ static void set_up(Problem *p)
     find_bound(p);
 }
 
-static void tear_down(Problem *p)
-{
-    MEM_FREE(p->item, p->buffer, p->trial, p->best);
-}
+static void tear_down(Problem *p) { MEM_FREE(p->item, p->buffer, p->trial, p->best); }
 
 /* ---- the incumbent ----------------------------------------------------------------- */
 
@@ -219,15 +212,11 @@ static void keep_better(Problem *p)
 }
 
 /* The capacity while it is not known to be too small; 0: minimise. */
-static int64_t wanted(const Problem *p)
-{
-    return p->capacity >= p->bound_bytes ? p->capacity : 0;
-}
+static int64_t wanted(const Problem *p) { return p->capacity >= p->bound_bytes ? p->capacity : 0; }
 
 static bool close_to_bound(const Problem *p)
 {
-    return !wanted(p) && p->arena < INT64_MAX &&
-           p->arena - p->bound_bytes <= p->bound_bytes / GOOD_ENOUGH;
+    return !wanted(p) && p->arena < INT64_MAX && p->arena - p->bound_bytes <= p->bound_bytes / GOOD_ENOUGH;
 }
 
 /* Steps that may still be spent. */
@@ -360,8 +349,7 @@ static PackVerdict run_search(Problem *p, Forms *f, int kind, int priority, int3
  * turn is for one search, the rest for short ones on other blocks. The first turns on a target are
  * one search each, so that what can be proved is proved soon. False when the form has nothing more
  * to say about the target. */
-static bool take_turn(Problem *p, Forms *f, int kind, int priority, int round, uint64_t seed,
-                      int64_t target)
+static bool take_turn(Problem *p, Forms *f, int kind, int priority, int round, uint64_t seed, int64_t target)
 {
     bool renews = kind != PACK_MERGE_NONE && priority > 0;
     int32_t jitter = f->blocks[kind].n * round / 16;

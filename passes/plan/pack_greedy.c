@@ -150,8 +150,7 @@ static int64_t find_gap(const PackGreedy *g, const PackBuffer *b, bool best_fit,
         top = p->to > top ? p->to : top;
     }
     pack_spend(budget, k);
-    if (offset < 0 ||
-        (k == g->count && target - top >= b->size && target - top < tightest))
+    if (offset < 0 || (k == g->count && target - top >= b->size && target - top < tightest))
         offset = top;
     return offset;
 }
@@ -210,16 +209,14 @@ static void place_others(PackGreedy *g, Pass *pass, const bool *blamed)
         if (blamed[i] || g->buffers[i].offset >= 0)
             continue;
         if (follows_time && g->count >= crowded) {
-            drop_dead(g, order,
-                      order == BY_START ? g->buffers[i].lower : g->buffers[i].upper);
+            drop_dead(g, order, order == BY_START ? g->buffers[i].lower : g->buffers[i].upper);
             crowded = g->count + g->count / 4 + 64;
         }
         place(g, pass, i);
     }
 }
 
-int64_t pack_greedy_pass(PackGreedy *g, int lane, int64_t target, int64_t *offset,
-                         PackBudget *budget)
+int64_t pack_greedy_pass(PackGreedy *g, int lane, int64_t target, int64_t *offset, PackBudget *budget)
 {
     bool *blamed = g->blamed[lane];
     Pass pass = {lanes[lane], target, 0, offset, budget};
@@ -228,8 +225,7 @@ int64_t pack_greedy_pass(PackGreedy *g, int lane, int64_t target, int64_t *offse
     place_others(g, &pass, blamed);
     g->done[lane] = true;
     for (int32_t i = 0; i < g->n; i++) {
-        if (offset[i] + g->buffers[i].size > target && g->buffers[i].offset < 0 &&
-            !blamed[i]) {
+        if (offset[i] + g->buffers[i].size > target && g->buffers[i].offset < 0 && !blamed[i]) {
             blamed[i] = true;
             g->done[lane] = false;
         }

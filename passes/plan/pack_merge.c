@@ -205,8 +205,7 @@ static void give_blocks(Merge *m, PackBlocks *out)
     out->nodes = m->nodes;
 }
 
-static void merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, uint64_t seed,
-                  PackBlocks *blocks)
+static void merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, uint64_t seed, PackBlocks *blocks)
 {
     size_t room = (size_t)n + 1;
     Merge m = {.block = mem_new(room, sizeof *m.block),
@@ -232,8 +231,7 @@ static void merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, uint64_
     MEM_FREE(m.block, m.by_start, m.by_end);
 }
 
-void pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, uint64_t seed,
-                PackBlocks *blocks)
+void pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, uint64_t seed, PackBlocks *blocks)
 {
     blocks->buffers = n;
     if (kind != PACK_MERGE_FILLED) {

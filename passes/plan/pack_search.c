@@ -420,9 +420,8 @@ static bool solve_group(PackSearch *s, int32_t *group, int32_t n)
     return false;
 }
 
-PackVerdict pack_search_run(PackSearch *s, int64_t capacity, int priority, int32_t jitter,
-                            uint64_t seed, int64_t step_limit, int64_t *offset,
-                            PackBudget *budget)
+PackVerdict pack_search_run(PackSearch *s, int64_t capacity, int priority, int32_t jitter, uint64_t seed,
+                            int64_t step_limit, int64_t *offset, PackBudget *budget)
 {
     set_ranks(s, priority, jitter, seed);
     for (int32_t i = 0; i < s->n; i++) {

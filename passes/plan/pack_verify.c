@@ -142,8 +142,7 @@ static bool inside_arena(const PackBuffer *buffers, int32_t n, int64_t arena, ch
 {
     for (int32_t i = 0; i < n; i++) {
         const PackBuffer *b = &buffers[i];
-        if (b->size < 0 || b->offset < 0 || b->offset > arena ||
-            b->size > arena - b->offset) {
+        if (b->size < 0 || b->offset < 0 || b->offset > arena || b->size > arena - b->offset) {
             snprintf(err, PACK_ERR_SIZE,
                      "buffer %" PRId32 ": %" PRId64 " bytes at %" PRId64
                      " are outside the arena of %" PRId64 " bytes",
@@ -154,8 +153,7 @@ static bool inside_arena(const PackBuffer *buffers, int32_t n, int64_t arena, ch
     return true;
 }
 
-static bool sweep(const PackBuffer *buffers, const Event *events, int32_t count,
-                  Treap *live, char *err)
+static bool sweep(const PackBuffer *buffers, const Event *events, int32_t count, Treap *live, char *err)
 {
     for (int32_t k = 0; k < count; k++) {
         int32_t i = events[k].buffer;
@@ -166,11 +164,10 @@ static bool sweep(const PackBuffer *buffers, const Event *events, int32_t count,
         int32_t j = find_overlap(live, i);
         if (j >= 0) {
             snprintf(err, PACK_ERR_SIZE,
-                     "buffers %" PRId32 " [%" PRId64 ", %" PRId64 ") and %" PRId32
-                     " [%" PRId64 ", %" PRId64 ") share bytes at step %" PRId32,
-                     j, buffers[j].offset, buffers[j].offset + buffers[j].size, i,
-                     buffers[i].offset, buffers[i].offset + buffers[i].size,
-                     events[k].step);
+                     "buffers %" PRId32 " [%" PRId64 ", %" PRId64 ") and %" PRId32 " [%" PRId64 ", %" PRId64
+                     ") share bytes at step %" PRId32,
+                     j, buffers[j].offset, buffers[j].offset + buffers[j].size, i, buffers[i].offset,
+                     buffers[i].offset + buffers[i].size, events[k].step);
             return false;
         }
         insert(live, i);
@@ -178,8 +175,7 @@ static bool sweep(const PackBuffer *buffers, const Event *events, int32_t count,
     return true;
 }
 
-bool pack_verify(const PackBuffer *buffers, int32_t n, int64_t arena,
-                 char err[PACK_ERR_SIZE])
+bool pack_verify(const PackBuffer *buffers, int32_t n, int64_t arena, char err[PACK_ERR_SIZE])
 {
     if (!inside_arena(buffers, n, arena, err))
         return false;

@@ -114,8 +114,7 @@ static void mark_descendants(Cut *c)
     memset(c->descendant, 0, (size_t)p->nops);
     c->queue[n++] = c->g;
     for (int32_t i = 0; i < n; i++)
-        for (int32_t k = p->out.first[c->queue[i]]; k < p->out.first[c->queue[i] + 1];
-             k++) {
+        for (int32_t k = p->out.first[c->queue[i]]; k < p->out.first[c->queue[i] + 1]; k++) {
             int32_t v = p->out.at[k];
             for (int32_t j = p->readers.first[v]; j < p->readers.first[v + 1]; j++)
                 if (!c->descendant[p->readers.at[j]]) {
@@ -264,10 +263,7 @@ static void leave(Cut *c)
         c->resident[p->in.at[k]] = 0;
 }
 
-static bool out_of_time(const Cut *c)
-{
-    return c->deadline > 0 && clock_seconds() >= c->deadline;
-}
+static bool out_of_time(const Cut *c) { return c->deadline > 0 && clock_seconds() >= c->deadline; }
 
 /* The bound of one g, or of the little that is needed to see that it is not above `best`. */
 static double bound_at(Cut *c, int32_t g, double best, double *price, bool *infeasible)
@@ -294,8 +290,7 @@ static double bound_at(Cut *c, int32_t g, double best, double *price, bool *infe
                 top = l.value;
                 *price = lambda;
             }
-            if (l.value >= at * (1 - 1e-9) || l.bytes >= rich.bytes ||
-                l.bytes <= lean.bytes)
+            if (l.value >= at * (1 - 1e-9) || l.bytes >= rich.bytes || l.bytes <= lean.bytes)
                 break;
             if (l.bytes > (double)c->room)
                 rich = l;
@@ -375,8 +370,7 @@ void bound_problem(const Problem *p, int64_t budget, double deadline, RematBound
     while (lo < hi && !bound->infeasible) {
         int32_t stride = small ? 1 : (hi - lo + GRID - 1) / GRID;
         int32_t middle = lo + (hi - lo) / 2; /* outwards from there: the most is alive around it */
-        for (int32_t d = 0;
-             (middle - d >= lo || middle + d < hi) && !bound->infeasible && !out_of_time(&c);
+        for (int32_t d = 0; (middle - d >= lo || middle + d < hi) && !bound->infeasible && !out_of_time(&c);
              d += stride) {
             if (middle + d < hi)
                 visit(&c, middle + d, bound, &best);

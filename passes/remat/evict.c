@@ -204,8 +204,7 @@ static bool run(Sweep *w, int32_t op)
         w->pins[p->out.at[k]]++;
         need += w->resident[p->out.at[k]] ? 0 : p->bytes[p->out.at[k]];
     }
-    if (!make_room(w, need - take_over(w, op, false)) &&
-        !make_room(w, need - take_over(w, op, true)))
+    if (!make_room(w, need - take_over(w, op, false)) && !make_room(w, need - take_over(w, op, true)))
         return false;
     seq_push(&w->out, op);
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++) {
@@ -316,14 +315,9 @@ static void sweep_free(Sweep *w)
              w->listed, w->candidate, w->wanted, w->closure, w->out.op, w->fetched, w->away);
 }
 
-bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRule rule,
-                 Seq *s)
+bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRule rule, Seq *s)
 {
-    Sweep w = {.p = p,
-               .order = order,
-               .budget = budget,
-               .rule = rule,
-               .level = p->inst->persistent};
+    Sweep w = {.p = p, .order = order, .budget = budget, .rule = rule, .level = p->inst->persistent};
     w.position = RM_NEW(int32_t, p->nops);
     w.next = RM_NEW(int32_t, p->nvals);
     w.by_position = RM_NEW(int32_t, p->readers.first[p->nvals]);

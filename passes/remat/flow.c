@@ -112,10 +112,7 @@ int64_t flow_max(Flow *f, int32_t source, int32_t sink)
     return total;
 }
 
-bool flow_source_side(const Flow *f, int32_t vertex)
-{
-    return f->level[vertex] >= 0;
-}
+bool flow_source_side(const Flow *f, int32_t vertex) { return f->level[vertex] >= 0; }
 
 void flow_free(Flow *f)
 {

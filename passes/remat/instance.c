@@ -30,8 +30,7 @@ static bool check_list(int32_t op, const int32_t *list, int32_t n, int32_t limit
 
 /* Costs, workspaces, kernel choices and in-place pairs of one operator; adds its dearest
  * kernel. */
-static bool check_op(const RematOp *o, int32_t op, int64_t *cost_sum, int64_t *ws_max,
-                     char err[REMAT_ERR])
+static bool check_op(const RematOp *o, int32_t op, int64_t *cost_sum, int64_t *ws_max, char err[REMAT_ERR])
 {
     int64_t dearest = o->cost;
     if (o->cost < 0 || o->workspace < 0)
@@ -72,8 +71,7 @@ static bool check_values(const RematInstance *inst, int64_t ws_max, char err[REM
     return true;
 }
 
-static bool check_order(const RematInstance *inst, int32_t *mark, int32_t *producer,
-                        char err[REMAT_ERR])
+static bool check_order(const RematInstance *inst, int32_t *mark, int32_t *producer, char err[REMAT_ERR])
 {
     for (int32_t i = 0; i < inst->nops; i++) {
         const RematOp *o = &inst->ops[i];
@@ -82,8 +80,7 @@ static bool check_order(const RematInstance *inst, int32_t *mark, int32_t *produ
             return false;
         for (int32_t k = 0; k < o->nin; k++)
             if (producer[o->in[k]] < 0)
-                return rm_fail(err, "operator %d reads value %d, which nothing has made", i,
-                               o->in[k]);
+                return rm_fail(err, "operator %d reads value %d, which nothing has made", i, o->in[k]);
         for (int32_t k = 0; k < o->nout; k++) {
             if (producer[o->out[k]] >= 0)
                 return rm_fail(err, "value %d has two producers", o->out[k]);
@@ -104,8 +101,7 @@ static bool check_barriers(const RematInstance *inst, char err[REMAT_ERR])
             if (b < 0 || b >= inst->nops)
                 return rm_fail(err, "operator %d: barrier %d is unknown", i, b);
             if (b >= i)
-                return rm_fail(err, "operator %d: barrier against %d, which comes later", i,
-                               b);
+                return rm_fail(err, "operator %d: barrier against %d, which comes later", i, b);
         }
     return true;
 }

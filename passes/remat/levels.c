@@ -41,8 +41,7 @@ WIDE static int32_t add_part(int32_t *restrict m, int32_t lo, int32_t hi, int32_
 }
 
 /* The same where the limit is out of reach before and after. */
-WIDE static void add_low(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x,
-                         int32_t *max)
+WIDE static void add_low(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x, int32_t *max)
 {
     int32_t most = INT_MIN;
     for (int32_t i = 0; i < LEVEL_BLOCK; i++) {
@@ -53,8 +52,7 @@ WIDE static void add_low(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x,
     *max = most;
 }
 
-WIDE static int32_t shift_limit(const int32_t *restrict m, int32_t was, int32_t is,
-                                  int32_t shift)
+WIDE static int32_t shift_limit(const int32_t *restrict m, int32_t was, int32_t is, int32_t shift)
 {
     int32_t delta = 0;
     for (int32_t i = 0; i < LEVEL_BLOCK; i++)

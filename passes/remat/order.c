@@ -98,8 +98,7 @@ static void advance(Greedy *g, int32_t op, int32_t now)
         }
     }
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
-        for (int32_t j = p->readers.first[p->out.at[k]];
-             j < p->readers.first[p->out.at[k] + 1]; j++)
+        for (int32_t j = p->readers.first[p->out.at[k]]; j < p->readers.first[p->out.at[k] + 1]; j++)
             arrive(g, p->readers.at[j]);
     for (int32_t k = p->barred_by.first[op]; k < p->barred_by.first[op + 1]; k++)
         arrive(g, p->barred_by.at[k]);

@@ -63,9 +63,8 @@ static bool choose_budgets(const RematInstance *inst, const RematOptions *option
     return true;
 }
 
-static bool solve_all(const RematInstance *inst, const RematOptions *options,
-                      const int64_t *budgets, int32_t count, RematResult *results,
-                      char err[REMAT_ERR])
+static bool solve_all(const RematInstance *inst, const RematOptions *options, const int64_t *budgets,
+                      int32_t count, RematResult *results, char err[REMAT_ERR])
 {
     double start = clock_seconds(), limit = options->time_limit_s;
     for (int32_t i = 0; i < count; i++) {

@@ -389,8 +389,7 @@ static int32_t rate_saved(const Policy *y, Rated *list)
     int32_t n = 0;
     for (int32_t v = 0; v < p->nvals; v++)
         if (y->saved[v] && policy_can_drop(y, v))
-            list[n++] = (Rated){
-                (double)p->bytes[v] / ((double)p->cost[p->producer[v]] + 1e-6), v};
+            list[n++] = (Rated){(double)p->bytes[v] / ((double)p->cost[p->producer[v]] + 1e-6), v};
     qsort(list, (size_t)n, sizeof *list, by_rate);
     return n;
 }
@@ -473,8 +472,7 @@ static bool policy_knapsack(Policy *y, const char *rest)
 {
     Rated *list = RM_NEW(Rated, y->p->nvals);
     int32_t n = rate_saved(y, list);
-    for (int32_t units = KNAPSACK_UNITS; units >= 0 && !y->result->feasible;
-         units -= KNAPSACK_UNITS / 20) {
+    for (int32_t units = KNAPSACK_UNITS; units >= 0 && !y->result->feasible; units -= KNAPSACK_UNITS / 20) {
         knapsack(y, list, n, units);
         replay(y);
     }

@@ -141,8 +141,7 @@ static int32_t saving_at(const State *st, int32_t slot)
     for (int32_t k = 0; k < o->ninplace; k++) {
         RematInPlace a = o->inplace[k];
         int32_t in = o->in[a.in];
-        if (!inplace_free(o, k, applied) ||
-            state_last_read(st, in, state_copy_start(st, in, slot)) != slot)
+        if (!inplace_free(o, k, applied) || state_last_read(st, in, state_copy_start(st, in, slot)) != slot)
             continue;
         int32_t x = st->bytes[in], y = st->bytes[o->out[a.out]];
         saved += x < y ? x : y;
@@ -578,10 +577,7 @@ static void load_runs(State *st, const int32_t *ops, const uint8_t *kernels, int
     }
 }
 
-void state_load(State *st, const Seq *s, const uint8_t *kernels)
-{
-    load_runs(st, s->op, kernels, s->n);
-}
+void state_load(State *st, const Seq *s, const uint8_t *kernels) { load_runs(st, s->op, kernels, s->n); }
 
 void state_store(const State *st, Seq *s)
 {
