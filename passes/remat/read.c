@@ -643,7 +643,8 @@ bool remat_read(const char *path, RematInstance *inst, const int64_t **ids,
         return rm_fail(err, "%.150s: more than %d bytes", path, TEXT_MOST);
     }
     char why[REMAT_ERR] = "";
-    bool ok = remat_parse(text, inst, ids, why) || rm_fail(err, "%.100s: %.150s", path, why);
+    bool ok =
+        remat_parse(text, inst, ids, why) || rm_fail(err, "%.100s: %.150s", path, why);
     free(text);
     return ok;
 }
