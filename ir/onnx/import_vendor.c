@@ -245,7 +245,9 @@ static bool import_multi_head_attention(OnnxNode *n)
     int64_t start = 0;
     for (int i = 0; i < 3; i++) {
         part[i] = n->in[i];
-        int64_t size = in_type(n, i)->dim[in_type(n, i)->rank - 1];
+        if (in_type(n, i)->rank != 3)
+            return refuse(n, "operand %d of rank %d", i, in_type(n, i)->rank);
+        int64_t size = in_type(n, i)->dim[2];
         if (has_in(n, 3))
             part[i] = plus(g, part[i], build_slice(g, n->in[3], 0, start, size));
         TRY(part[i].i);
