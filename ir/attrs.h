@@ -4,6 +4,32 @@
 #define CKC_ATTRS_H
 #include "ir.h"
 
+static inline Ints ints_make(int n, const int64_t *v)
+{
+    Ints r = {.n = n};
+    for (int i = 0; i < n; i++)
+        r.v[i] = v[i];
+    return r;
+}
+
+static inline Ints ints_of(const Type *t) { return ints_make(t->rank, t->dim); }
+
+static inline uint32_t axes_mask(const Ints *axes) /* bit d: d is one of them */
+{
+    uint32_t m = 0;
+    for (int i = 0; i < axes->n; i++)
+        m |= 1u << axes->v[i];
+    return m;
+}
+
+static inline bool ints_are(const Ints *l, int64_t v)
+{
+    bool same = true;
+    for (int i = 0; i < l->n; i++)
+        same &= l->v[i] == v;
+    return same;
+}
+
 /* Pointwise rows (ops/unary.def, binary.def): the constants al and be of the expression. */
 typedef struct { double al, be; } PointwiseAttrs;
 
@@ -11,6 +37,14 @@ typedef struct { int64_t dtype; } CastAttrs;             /* cast x */
 typedef struct { Ints shape; } ShapeAttrs;               /* reshape x (a view); expand x */
 typedef struct { Ints perm; } TransposeAttrs;            /* transpose x: out.dim[i] = x.dim[perm[i]] */
 typedef struct { Ints start, step, size; } SliceAttrs;   /* slice x: every dimension; step may be < 0 */
+static inline SliceAttrs slice_all(const Type *t) /* all of it */
+{
+    SliceAttrs s = {.start.n = t->rank, .step.n = t->rank, .size = ints_of(t)};
+    for (int i = 0; i < t->rank; i++)
+        s.step.v[i] = 1;
+    return s;
+}
+
 typedef struct { int64_t axis; } AxisAttrs;              /* concat x...; softmax, log_softmax x;
                                                             gather x, i; gather_elements x, i */
 typedef struct { Ints before, after; int64_t mode; double value; } PadAttrs; /* pad x; counts >= 0 */

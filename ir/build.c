@@ -145,8 +145,7 @@ static bool check_arity(const Graph *g, Op op, int nin, const Val *in)
     return true;
 }
 
-bool build_n(Graph *g, Op op, const char *name, int nin, const Val *in, const void *attr,
-             int nout, Val *out)
+bool build_n(Graph *g, Op op, const char *name, int nin, const Val *in, const void *attr, int nout, Val *out)
 {
     const OpDef *def = op_table[op];
     memset(out, 0, (size_t)nout * sizeof *out);
@@ -192,10 +191,7 @@ Val build(Graph *g, Op op, const char *name, int nin, const Val *in, const void 
 
 Val build1(Graph *g, Op op, Val a) { return build(g, op, NULL, 1, &a, NULL); }
 Val build2(Graph *g, Op op, Val a, Val b) { return build(g, op, NULL, 2, (Val[]){a, b}, NULL); }
-Val build3(Graph *g, Op op, Val a, Val b, Val c)
-{
-    return build(g, op, NULL, 3, (Val[]){a, b, c}, NULL);
-}
+Val build3(Graph *g, Op op, Val a, Val b, Val c) { return build(g, op, NULL, 3, (Val[]){a, b, c}, NULL); }
 
 Val build_scalar(Graph *g, DType dt, double v)
 {
@@ -218,14 +214,6 @@ Val build_cast(Graph *g, Val a, DType dt)
     return build(g, OP_cast, NULL, 1, &a, &(CastAttrs){dt});
 }
 
-static Ints ints(int n, const int64_t *v)
-{
-    Ints r = {.n = n};
-    for (int i = 0; i < n; i++)
-        r.v[i] = v[i];
-    return r;
-}
-
 static Val build_shape(Graph *g, Op op, Val a, int rank, const int64_t *dim)
 {
     if (!a.i)
@@ -233,7 +221,7 @@ static Val build_shape(Graph *g, Op op, Val a, int rank, const int64_t *dim)
     Type want = type_make(val_type(g, a)->dt, rank, dim);
     if (type_equal(&want, val_type(g, a)))
         return a;
-    return build(g, op, NULL, 1, &a, &(ShapeAttrs){ints(rank, dim)});
+    return build(g, op, NULL, 1, &a, &(ShapeAttrs){ints_make(rank, dim)});
 }
 
 Val build_reshape(Graph *g, Val a, int rank, const int64_t *dim)
@@ -292,9 +280,7 @@ Val build_slice(Graph *g, Val a, int axis, int64_t start, int64_t len)
     const Type *t = val_type(g, a);
     if (start == 0 && len == t->dim[axis])
         return a;
-    SliceAttrs at = {.start.n = t->rank, .step.n = t->rank, .size = ints(t->rank, t->dim)};
-    for (int i = 0; i < t->rank; i++)
-        at.step.v[i] = 1;
+    SliceAttrs at = slice_all(t);
     at.start.v[axis] = start;
     at.size.v[axis] = len;
     return build(g, OP_slice, NULL, 1, &a, &at);

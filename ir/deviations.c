@@ -29,10 +29,7 @@ static int put_op(Kernel *k, Op op, int a, int b)
     return put(k, &(KInst){.kind = K_EXPR, .type = KT_REAL, .arg = {a, b}, .expr = &op_table[op]->expr});
 }
 
-static int put_sum(Kernel *k, int v)
-{
-    return put(k, &(KInst){.kind = K_SUM, .type = KT_REAL, .arg = {v}});
-}
+static int put_sum(Kernel *k, int v) { return put(k, &(KInst){.kind = K_SUM, .type = KT_REAL, .arg = {v}}); }
 
 /* As a norm writes it. */
 static int put_deviation(Kernel *k, int v)

@@ -206,8 +206,7 @@ static bool quantity(Lex *l, const char *key, Quantity q, double *v)
     if (!u->name)
         return lex_bad(l, unit_wanted[q]);
     *v *= u->factor;
-    return (*v >= least[q] && *v <= most[q]) ||
-           fail(l->d, "line %d: %s is out of range", lex_line(l), key);
+    return (*v >= least[q] && *v <= most[q]) || fail(l->d, "line %d: %s is out of range", lex_line(l), key);
 }
 
 static bool twice(const Lex *l, const char *key)
@@ -326,8 +325,7 @@ bool device_find(DeviceInfo *d, const char *name_or_path, Arena *a, Diag *diag)
         if (strcmp(t->name, name_or_path) == 0)
             return device_parse(d, t->text, a, diag);
     if (!file_map(&m, name_or_path, &why))
-        return strchr(name_or_path, '/') ? fail(diag, "%s", why.msg)
-                                         : no_device(name_or_path, diag);
+        return strchr(name_or_path, '/') ? fail(diag, "%s", why.msg) : no_device(name_or_path, diag);
     size_t n = m.size < MOST ? m.size : MOST;
     const char *text = arena_strndup(a, n ? (const char *)m.data : "", n);
     file_unmap(&m);

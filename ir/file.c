@@ -127,9 +127,7 @@ char *file_real_path(const char *path)
     char *copy = mem_strdup(path), *name = mem_strdup(path), *parent = mem_realpath(dirname(copy));
     if (parent)
         real = mem_printf("%s/%s", strcmp(parent, "/") ? parent : "", basename(name));
-    free(parent);
-    free(name);
-    free(copy);
+    MEM_FREE(parent, name, copy);
     return real;
 }
 

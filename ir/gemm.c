@@ -86,14 +86,6 @@ static void describe_matmul(Gemms *s, const LibDesc *of)
 
 /* ---- convolutions ------------------------------------------------------------------------------- */
 
-static bool all_are(const Ints *v, int64_t value)
-{
-    bool same = true;
-    for (int i = 0; i < v->n; i++)
-        same &= v->v[i] == value;
-    return same;
-}
-
 static int64_t places(const Type *t)
 {
     int64_t n = 1;
@@ -107,7 +99,7 @@ static bool has_point_window(const LibDesc *of)
 {
     const Type *w = of->op == LIB_CONV_BWD_WEIGHTS ? &of->out : &of->in[1];
     return of->conv.group == 1 && !of->conv.channels_last && places(w) == 1 &&
-           all_are(&of->conv.strides, 1) && all_are(&of->conv.pads, 0) &&
+           ints_are(&of->conv.strides, 1) && ints_are(&of->conv.pads, 0) &&
            (of->op != LIB_CONV || of->in[2].dt == DT_NONE);
 }
 

@@ -100,8 +100,7 @@ bool autodiff(Graph *g, Val of, const Val *params, uint32_t n, Val *grad)
             return fail_status(g->diag, EXIT_UNSUPPORTED,
                                "node '%s': operator %s has no gradient, but a trainable "
                                "parameter lies behind it; freeze it with --freeze",
-                               node.name ? node.name : g->vals[node.out[0].i].name,
-                               node_def(&node)->name);
+                               node.name ? node.name : g->vals[node.out[0].i].name, node_def(&node)->name);
         uint32_t first = g->nnodes;
         TRY(node_def(&node)->grad(&gr, &node));
         for (uint32_t i = first; i < g->nnodes; i++) /* where they come from, for reports */

@@ -77,10 +77,7 @@ static void name_forget(Graph *g, const char *name)
     }
 }
 
-Val graph_find(const Graph *g, const char *name)
-{
-    return (Val){g->names ? *name_slot(g, name) : 0};
-}
+Val graph_find(const Graph *g, const char *name) { return (Val){g->names ? *name_slot(g, name) : 0}; }
 
 /* The name in printable form, made unique by a suffix. */
 static const char *unique_name(Graph *g, const char *name)
@@ -209,9 +206,21 @@ Node *graph_node(Graph *g, Op op, int nin, const Val *in, int nout, const Val *o
     Node *n = node_new(g, op, nin, in, nout, out);
     if (n->attr)
         op_attr_init(op, n->attr);
-    g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
-    g->order[g->norder++].i = g->nnodes - 1;
+    graph_schedule(g, (NodeId){g->nnodes - 1});
     return n;
+}
+
+void graph_schedule(Graph *g, NodeId n)
+{
+    g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
+    g->order[g->norder++] = n;
+}
+
+NodeId *graph_take_order(Graph *g, Arena *a)
+{
+    NodeId *order = memcpy(NEW(a, NodeId, g->norder + 1), g->order, g->norder * sizeof *order);
+    g->norder = 0;
+    return order;
 }
 
 static void *copy_array(Arena *a, const void *from, uint32_t n, uint32_t *cap, size_t size)
@@ -279,6 +288,16 @@ void graph_add_update(Graph *g, Val state, Val value)
 {
     g->update = arena_grow(g->arena, g->update, g->nupdate, &g->cupdate, sizeof *g->update);
     g->update[g->nupdate++] = (Update){state, value};
+}
+
+bool *graph_ends(const Graph *g, Arena *a)
+{
+    bool *end = NEW(a, bool, g->nvals);
+    for (uint32_t i = 0; i < g->nout; i++)
+        end[graph_root(g, g->out[i]).i] = true;
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        end[graph_root(g, g->update[i].value).i] = true;
+    return end;
 }
 
 uint32_t *graph_uses(const Graph *g, Arena *a)

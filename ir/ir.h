@@ -217,6 +217,9 @@ const char *graph_model_name(const Graph *g, Val v);   /* the first of them; els
 Val  graph_const(Graph *g, const char *name, Type t, const void *data); /* data is copied */
 /* New node at the end of order, attributes at their defaults; outputs given. */
 Node *graph_node(Graph *g, Op op, int nin, const Val *in, int nout, const Val *out);
+void graph_schedule(Graph *g, NodeId n); /* at the end of order */
+/* The order, allocated in a; g's is empty then: for passes that schedule its nodes anew. */
+NodeId *graph_take_order(Graph *g, Arena *a);
 /* Clone with fresh outputs; not scheduled.  subst maps old to new input values (by Val.i). */
 NodeId graph_clone_node(Graph *g, NodeId n, const Val *subst);
 NodeId graph_original(const Graph *g, NodeId n); /* what n recomputes, if the graph has it, or n */
@@ -231,6 +234,8 @@ static inline Node *graph_def(const Graph *g, Val v)
 /* A graph that can be changed while g stays: only what changes in place is copied, into a, which is its
  * arena. */
 Graph graph_copy(const Graph *g, Arena *a);
+/* By value: is it, or a view of it, a result of the step: an output, or the new value of a state? */
+bool *graph_ends(const Graph *g, Arena *a);
 /* Number of scheduled uses per value (outputs and updates count), allocated in a. */
 uint32_t *graph_uses(const Graph *g, Arena *a);
 /* Results of `offload` are in the host's memory. */

@@ -36,8 +36,7 @@ static KType operand_type(const Kernel *k, int operand)
 
 int k_load_at(Kernel *k, int operand, int64_t offset, const int64_t *stride)
 {
-    KInst in = {.kind = K_LOAD, .type = operand_type(k, operand), .operand = operand,
-                .offset = offset};
+    KInst in = {.kind = K_LOAD, .type = operand_type(k, operand), .operand = operand, .offset = offset};
     memcpy(in.stride, stride, (size_t)k->rank * sizeof *stride);
     return push(k, in);
 }
@@ -77,10 +76,7 @@ int k_load_keep(Kernel *k, int operand, uint32_t drop)
     return k_load_at(k, operand, 0, stride);
 }
 
-int k_const(Kernel *k, KType t, double v)
-{
-    return push(k, (KInst){.kind = K_CONST, .type = t, .imm = v});
-}
+int k_const(Kernel *k, KType t, double v) { return push(k, (KInst){.kind = K_CONST, .type = t, .imm = v}); }
 
 int k_index(Kernel *k, const int64_t *stride, int64_t offset)
 {
@@ -91,8 +87,7 @@ int k_index(Kernel *k, const int64_t *stride, int64_t offset)
 
 int k_expr(Kernel *k, const Expr *e, KType t, int a, int b, int c, double al, double be)
 {
-    return push(k, (KInst){.kind = K_EXPR, .type = t, .arg = {a, b, c}, .expr = e,
-                           .al = al, .be = be});
+    return push(k, (KInst){.kind = K_EXPR, .type = t, .arg = {a, b, c}, .expr = e, .al = al, .be = be});
 }
 
 int k_op(Kernel *k, Op op, int a, int b, int c)
@@ -107,8 +102,7 @@ int k_reduce(Kernel *k, KKind kind, int a)
 
 void k_store_keep(Kernel *k, int operand, int v, uint32_t drop)
 {
-    KInst in = {.kind = K_STORE, .type = operand_type(k, operand), .arg = {v},
-                .operand = operand};
+    KInst in = {.kind = K_STORE, .type = operand_type(k, operand), .arg = {v}, .operand = operand};
     keep_strides(k, drop, in.stride);
     push(k, in);
 }
@@ -139,8 +133,7 @@ static void drop_dim(Kernel *k, int d)
     memmove(&k->extent[d], &k->extent[d + 1], (size_t)tail * sizeof *k->extent);
     k->red = (k->red & ((1u << d) - 1)) | (k->red >> (d + 1) << d);
     for (uint32_t i = 0; i < k->nins; i++)
-        memmove(&k->ins[i].stride[d], &k->ins[i].stride[d + 1],
-                (size_t)tail * sizeof k->ins[i].stride[0]);
+        memmove(&k->ins[i].stride[d], &k->ins[i].stride[d + 1], (size_t)tail * sizeof k->ins[i].stride[0]);
     k->rank--;
     k->extent[k->rank] = 0;
     for (uint32_t i = 0; i < k->nins; i++)
@@ -254,8 +247,7 @@ static bool unify(Kernel *a, Kernel *b)
             return false;
         int outer = 0;
         for (int d = 0; d < big->rank; d++)
-            if (!(big->red >> d & 1) && (outer >= small->rank ||
-                                         small->extent[outer++] != big->extent[d]))
+            if (!(big->red >> d & 1) && (outer >= small->rank || small->extent[outer++] != big->extent[d]))
                 return false;
         if (outer != small->rank || small->rank + big->rank - outer > K_DIMS)
             return false;
@@ -657,8 +649,7 @@ bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int 
     return ok;
 }
 
-bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
-           Diag *d)
+bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out, Diag *d)
 {
     for (int i = 0; i < n; i++)
         if (node_is_split(&g->nodes[nodes[i].i]))

@@ -221,7 +221,4 @@ static void loop_launches(const Command *c, Launches *l)
     }
 }
 
-void command_launches(const Command *c, Launches *l)
-{
-    (c->loop ? loop_launches : single_launch)(c, l);
-}
+void command_launches(const Command *c, Launches *l) { (c->loop ? loop_launches : single_launch)(c, l); }

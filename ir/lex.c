@@ -13,10 +13,7 @@ int lex_line(const Lex *l)
     return line;
 }
 
-bool lex_bad(Lex *l, const char *what)
-{
-    return fail(l->d, "line %d: expected %s", lex_line(l), what);
-}
+bool lex_bad(Lex *l, const char *what) { return fail(l->d, "line %d: expected %s", lex_line(l), what); }
 
 void lex_skip(Lex *l)
 {
@@ -35,17 +32,13 @@ bool lex_accept(Lex *l, const char *token)
     size_t n = strlen(token);
     if (strncmp(l->s, token, n) != 0)
         return false;
-    if (isalpha((unsigned char)*token) &&
-        (isalnum((unsigned char)l->s[n]) || l->s[n] == '_'))
+    if (isalpha((unsigned char)*token) && (isalnum((unsigned char)l->s[n]) || l->s[n] == '_'))
         return false;
     l->s += n;
     return true;
 }
 
-bool lex_expect(Lex *l, const char *token)
-{
-    return lex_accept(l, token) || lex_bad(l, token);
-}
+bool lex_expect(Lex *l, const char *token) { return lex_accept(l, token) || lex_bad(l, token); }
 
 bool lex_ident(Lex *l, const char **name)
 {
@@ -67,8 +60,7 @@ bool lex_integer(Lex *l, int64_t low, int64_t high, int64_t *v)
     errno = 0;
     *v = strtoll(l->s, &end, 10);
     if (end == l->s || errno || *v < low || *v > high)
-        return lex_bad(l, low == INT64_MIN && high == INT64_MAX ? "an integer"
-                                                                : "an integer in range");
+        return lex_bad(l, low == INT64_MIN && high == INT64_MAX ? "an integer" : "an integer in range");
     l->s = end;
     return true;
 }

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define MEM_NEW __attribute__((returns_nonnull, warn_unused_result))
 
@@ -17,6 +18,13 @@ MEM_NEW void *mem_grow(void *p, size_t n, size_t size);
 MEM_NEW char *mem_strdup(const char *s);
 MEM_NEW char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 MEM_NEW char *mem_vprintf(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
+/* free() of each. */
+#define MEM_FREE(...)                                                                                        \
+    do {                                                                                                     \
+        void *all_[] = {__VA_ARGS__};                                                                        \
+        for (size_t i_ = 0; i_ < sizeof all_ / sizeof *all_; i_++)                                           \
+            free(all_[i_]);                                                                                  \
+    } while (0)
 char *mem_realpath(const char *path); /* realpath(); NULL only if the path is wrong */
 /* A stream that writes to *text, as open_memstream(); mem_stream_end() closes it. */
 MEM_NEW FILE *mem_stream(char **text, size_t *size);

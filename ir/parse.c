@@ -40,10 +40,7 @@ static bool value_name(P *p, const char **name)
     return true;
 }
 
-static bool integer(P *p, int64_t *v)
-{
-    return lex_integer(&p->lex, INT64_MIN, INT64_MAX, v);
-}
+static bool integer(P *p, int64_t *v) { return lex_integer(&p->lex, INT64_MIN, INT64_MAX, v); }
 
 static bool dtype(P *p, DType *dt)
 {
@@ -91,8 +88,7 @@ static bool use(P *p, Val *v)
     TRY(lex_expect(&p->lex, "%") && value_name(p, &name));
     *v = graph_find(p->g, name);
     return v->i ? true
-                : fail(p->lex.d, "line %d: %%%s is used before it is defined",
-                       lex_line(&p->lex), name);
+                : fail(p->lex.d, "line %d: %%%s is used before it is defined", lex_line(&p->lex), name);
 }
 
 static bool source_data(P *p, Value *v)
@@ -196,8 +192,7 @@ static bool attrs(P *p, Node *n)
         while (i < od->nattrs && strcmp(od->attrs[i].name, name) != 0)
             i++;
         if (i == od->nattrs)
-            return fail(p->lex.d, "line %d: %s has no attribute '%s'", lex_line(&p->lex),
-                        od->name, name);
+            return fail(p->lex.d, "line %d: %s has no attribute '%s'", lex_line(&p->lex), od->name, name);
         TRY(attr_value(p, &od->attrs[i], n->attr));
     } while (lex_accept(&p->lex, ","));
     return lex_expect(&p->lex, "}");
@@ -250,8 +245,7 @@ static bool node(P *p)
     if (op == OP_NONE)
         return fail(p->lex.d, "line %d: unknown operator '%s'", lex_line(&p->lex), name);
     if (nout != op_table[op]->nout)
-        return fail(p->lex.d, "line %d: %s has %d results", lex_line(&p->lex), name,
-                    op_table[op]->nout);
+        return fail(p->lex.d, "line %d: %s has %d results", lex_line(&p->lex), name, op_table[op]->nout);
     lex_skip(&p->lex);
     if (*p->lex.s == '%' || *p->lex.s == '_')
         do {
@@ -260,8 +254,7 @@ static bool node(P *p)
             TRY(use(p, &p->in[nin++]));
         } while (lex_accept(&p->lex, ","));
     if (nin < op_table[op]->min_in || (op_table[op]->max_in >= 0 && nin > op_table[op]->max_in))
-        return fail(p->lex.d, "line %d: %s given %d operands", lex_line(&p->lex), name,
-                    nin);
+        return fail(p->lex.d, "line %d: %s given %d operands", lex_line(&p->lex), name, nin);
     return node_tail(p, graph_node(p->g, op, nin, p->in, nout, out));
 }
 

@@ -8,10 +8,7 @@
 const char *const mem_kind_name[MEM_KINDS] = {
     "parameters", "gradients", "optimizer", "state", "data", "activations", "workspace"};
 
-int64_t align_up(int64_t bytes, int64_t align)
-{
-    return round_up(bytes, align ? align : ARENA_ALIGN);
-}
+int64_t align_up(int64_t bytes, int64_t align) { return round_up(bytes, align ? align : ARENA_ALIGN); }
 
 /* Where the kernel that the node at k is part of ends: nodes of a group that stand together are one. */
 static uint32_t kernel_end(const Graph *g, uint32_t k)
@@ -26,7 +23,7 @@ static uint32_t kernel_end(const Graph *g, uint32_t k)
  * never live out: they have no memory of their own. */
 static bool *live_out(const Graph *g, Arena *a)
 {
-    bool *live = NEW(a, bool, g->nvals);
+    bool *live = graph_ends(g, a);
     uint32_t *end = NEW(a, uint32_t, g->nnodes); /* per node: of its kernel */
     for (uint32_t k = 0; k < g->norder; k++) {
         const Node *n = &g->nodes[g->order[k].i];
@@ -40,10 +37,6 @@ static bool *live_out(const Graph *g, Arena *a)
             live[r.i] |= r.i && def.i && end[def.i] != end[at];
         }
     }
-    for (uint32_t i = 0; i < g->nout; i++)
-        live[graph_root(g, g->out[i]).i] = true;
-    for (uint32_t i = 0; i < g->nupdate; i++)
-        live[graph_root(g, g->update[i].value).i] = true;
     return live;
 }
 

@@ -371,8 +371,7 @@ static bool steps(P *p)
         if (lex_accept(&p->lex, "place"))
             TRY(at(p));
         else
-            TRY((lex_accept(&p->lex, "step") || lex_bad(&p->lex, "place, step or '}'")) &&
-                step(p, s++));
+            TRY((lex_accept(&p->lex, "step") || lex_bad(&p->lex, "place, step or '}'")) && step(p, s++));
     }
     forget_unused(p->p);
     if (s != p->p->nstep)
@@ -387,13 +386,11 @@ static bool version(P *p)
 {
     int64_t v = 1;
     TRY(lex_expect(&p->lex, "plan") &&
-        (lex_accept(&p->lex, "{") ||
-         (lex_integer(&p->lex, 0, INT64_MAX, &v) && lex_expect(&p->lex, "{"))));
-    return v == VERSION ||
-           fail(p->lex.d,
-                "is a schedule in version %lld of its form, and this ckc reads "
-                "version %d: plan the model again",
-                (long long)v, VERSION);
+        (lex_accept(&p->lex, "{") || (lex_integer(&p->lex, 0, INT64_MAX, &v) && lex_expect(&p->lex, "{"))));
+    return v == VERSION || fail(p->lex.d,
+                                "is a schedule in version %lld of its form, and this ckc reads "
+                                "version %d: plan the model again",
+                                (long long)v, VERSION);
 }
 
 bool plan_parse(Plan *plan, const char *text, Diag *d)

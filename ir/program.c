@@ -88,8 +88,7 @@ static bool add_step(Program *out, const Plan *p, uint32_t s, Arena *a, Diag *d)
 static bool made_in_micro(const Plan *p, Val v)
 {
     NodeId def = p->g->vals[graph_root(p->g, v).i].def;
-    for (uint32_t k = p->nmicro < p->nstep ? p->step[p->nmicro].first : p->g->norder;
-         k < p->g->norder; k++)
+    for (uint32_t k = p->nmicro < p->nstep ? p->step[p->nmicro].first : p->g->norder; k < p->g->norder; k++)
         if (p->g->order[k].i == def.i)
             return false;
     return true;

@@ -121,8 +121,7 @@ static void sweep(const char *prefix)
         return;
     DIR *d = opendir(folder);
     for (struct dirent *e; d && (e = readdir(d)) != NULL;)
-        if (temp_name(e->d_name, base) &&
-            snprintf(path, sizeof path, "%s%s", folder, e->d_name) < PATH_MAX)
+        if (temp_name(e->d_name, base) && snprintf(path, sizeof path, "%s%s", folder, e->d_name) < PATH_MAX)
             remove_stale(path);
     if (d)
         closedir(d);

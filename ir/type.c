@@ -44,8 +44,7 @@ bool type_valid(const Type *t)
     if (t->dt <= DT_NONE || t->dt >= DT_COUNT || t->rank < 0 || t->rank > MAX_RANK)
         return false;
     for (int i = 0; i < t->rank; i++)
-        if (t->dim[i] < 0 || __builtin_mul_overflow(c, t->dim[i] ? t->dim[i] : 1, &c) ||
-            c > MAX_ELEMENTS)
+        if (t->dim[i] < 0 || __builtin_mul_overflow(c, t->dim[i] ? t->dim[i] : 1, &c) || c > MAX_ELEMENTS)
             return false;
     return true;
 }
@@ -57,10 +56,7 @@ bool type_same_shape(const Type *a, const Type *b)
     return a->rank == b->rank && memcmp(a->dim, b->dim, sizeof a->dim) == 0;
 }
 
-bool type_equal(const Type *a, const Type *b)
-{
-    return a->dt == b->dt && type_same_shape(a, b);
-}
+bool type_equal(const Type *a, const Type *b) { return a->dt == b->dt && type_same_shape(a, b); }
 
 void type_strides(const Type *t, int64_t *stride)
 {

@@ -47,8 +47,7 @@ static Phase *node_phases(const Graph *g, uint32_t results, Arena *a)
     return phase;
 }
 
-/* ---- when a value is read, and computed again -----------------------------------------------------------
- */
+/* ---- when a value is read, and computed again ------------------------------------------------------- */
 
 static const char *computes(const Graph *g, const Node *n)
 {
@@ -114,8 +113,7 @@ Phase step_phase(const Plan *p, const PlanUses *u, uint32_t s)
     return phase;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------
- */
+/* ---- steps ------------------------------------------------------------------------------------------ */
 
 bool step_copies(const Plan *p, uint32_t s)
 {

@@ -26,8 +26,7 @@ static int visible(const char *s)
 {
     uint32_t c;
     int n = utf8_character(s, &c);
-    bool turns = (c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
-                 (c >= 0x2066 && c <= 0x2069);
+    bool turns = (c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
     return turns || utf8_control(c) ? 0 : n;
 }
 

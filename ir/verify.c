@@ -9,8 +9,7 @@ static bool verify_node(const Graph *g, NodeId id, const bool *ready, Diag *d)
 {
     const Node *n = &g->nodes[id.i];
     const OpDef *def = node_def(n);
-    if (n->nin < def->min_in || (def->max_in >= 0 && n->nin > def->max_in) ||
-        n->nout != def->nout)
+    if (n->nin < def->min_in || (def->max_in >= 0 && n->nin > def->max_in) || n->nout != def->nout)
         return fail(d, "%s: wrong number of operands", def->name);
     for (int i = 0; i < n->nin; i++) {
         if (!n->in[i].i && (i < def->min_in || def->max_in < 0))
@@ -52,8 +51,7 @@ static bool verify_overwrites(const Graph *g, Arena *a, Diag *d)
         const Node *n = &g->nodes[g->order[k].i];
         for (int i = 0; i < n->nin; i++)
             if (gone[n->in[i].i])
-                return fail(d, "%s reads %%%s after its update", node_def(n)->name,
-                            name_of(g, n->in[i]));
+                return fail(d, "%s reads %%%s after its update", node_def(n)->name, name_of(g, n->in[i]));
         for (int i = 0; i < n->nout; i++)
             if (op_table[n->op]->traits & OPT_ONCE || n->op == OP_offload)
                 gone[state_of[n->out[i].i]] = state_of[n->out[i].i] != 0;

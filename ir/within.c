@@ -22,13 +22,11 @@ static int open_beneath(int at, const char *p)
         if (n < sizeof part) {
             memcpy(part, p, n);
             part[n] = 0;
-            bool odd = last && fstatat(at, part, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-                       !S_ISREG(st.st_mode);
+            bool odd = last && fstatat(at, part, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode);
             errno = EINVAL;
             if (!odd) /* opening a device could do something */
                 next = openat(at, part,
-                              O_NOFOLLOW | O_CLOEXEC |
-                                  (last ? O_RDONLY | O_NONBLOCK : O_PATH | O_DIRECTORY));
+                              O_NOFOLLOW | O_CLOEXEC | (last ? O_RDONLY | O_NONBLOCK : O_PATH | O_DIRECTORY));
         }
         int error = errno;
         close(at);
@@ -48,8 +46,7 @@ static const char *rest_below(const char *path, const char *folder)
     return strncmp(path, folder, n) == 0 && path[n] == '/' ? path + n + 1 : NULL;
 }
 
-int open_within(const char *path, const char *const *folder, int n, const char **why,
-                bool *outside)
+int open_within(const char *path, const char *const *folder, int n, const char **why, bool *outside)
 {
     char *real = mem_realpath(path);
     int fd = -1;

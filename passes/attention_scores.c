@@ -128,8 +128,7 @@ static bool add_condition(Rewrite *rw, Form *f, Hide h, const Type *level, int d
         h.cond = n->in[0];
         other.cond = n->in[1];
         /* one value that is added stands for both */
-        return add_condition(rw, f, h, level, depth + 1) &&
-               add_condition(rw, f, other, level, depth + 1);
+        return add_condition(rw, f, h, level, depth + 1) && add_condition(rw, f, other, level, depth + 1);
     }
     return add_hide(rw, f, h, level);
 }
@@ -354,10 +353,7 @@ static bool walk(Walk *w, Val v, int depth)
 
 /* ---- masks as the operator has them ----------------------------------------------------------- */
 
-static Val hidden(Graph *g, const Hide *h)
-{
-    return h->seen ? build1(g, OP_not, h->cond) : h->cond;
-}
+static Val hidden(Graph *g, const Hide *h) { return h->seen ? build1(g, OP_not, h->cond) : h->cond; }
 
 static bool no_limit(const Form *f, int64_t x) { return x >= f->shape.dim[2] + f->shape.dim[3]; }
 
@@ -465,8 +461,7 @@ static Val without_sink(Rewrite *rw, Form *f, Val v)
     Type one = f->shape;
     one.dim[3] = 1;
     if (!n || n->nin != 2 || val_type(rw->g, n->in[1])->rank != 4 ||
-        ((const AxisAttrs *)n->attr)->axis != 3 ||
-        !type_same_shape(val_type(rw->g, n->in[1]), &one))
+        ((const AxisAttrs *)n->attr)->axis != 3 || !type_same_shape(val_type(rw->g, n->in[1]), &one))
         return none();
     View w = view_of(rw, n->in[1]);
     for (int i = 0; i < 4; i++)
@@ -551,8 +546,7 @@ Val form_weights(const Rewrite *rw, Form *f, Val p)
         if (n->op == OP_softmax) {
             f->shape = four(val_type(rw->g, p));
             f->shape.dim[3] -= f->cut;
-            return ((const AxisAttrs *)n->attr)->axis == val_type(rw->g, p)->rank - 1 ? n->in[0]
-                                                                                     : none();
+            return ((const AxisAttrs *)n->attr)->axis == val_type(rw->g, p)->rank - 1 ? n->in[0] : none();
         }
         Val y = f->at.guard ? none() : behind_guard(rw, f, p);
         uses = f->at.guard == GUARD_NAN && y.i ? 2 : 1;

@@ -79,11 +79,10 @@ bool pass_autodiff(Graph *g, PassCtx *cx)
             params[n++].i = i;
     Val loss = scaled_loss(g, cx, mean_loss(g, cx->opt, info->loss));
     TRY(autodiff(g, loss, params, n, grad));
+    info->trained = NEW(g->arena, Trained, n + 1);
     for (uint32_t i = 0; i < n; i++) {
         if (!grad[i].i)
             continue;
-        info->trained = arena_grow(g->arena, info->trained, info->ntrained, &info->ctrained,
-                                   sizeof *info->trained);
         info->trained[info->ntrained++] = (Trained){params[i], grad[i], {{0}, {0}}};
         if (cx->opt->keep_grads)
             graph_add_out(g, grad[i]);

@@ -28,8 +28,7 @@ static void widen(Graph *g)
         const Node *n = &g->nodes[g->order[k].i];
         if (n->op == OP_cast && ((CastAttrs *)n->attr)->dtype == DT_F32)
             ((CastAttrs *)n->attr)->dtype = DT_F64;
-        if ((n->op == OP_uniform || n->op == OP_normal) &&
-            ((RandomAttrs *)n->attr)->dtype == DT_F32)
+        if ((n->op == OP_uniform || n->op == OP_normal) && ((RandomAttrs *)n->attr)->dtype == DT_F32)
             ((RandomAttrs *)n->attr)->dtype = DT_F64;
     }
 }

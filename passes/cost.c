@@ -87,8 +87,7 @@ bool pass_cost(Graph *g, PassCtx *cx)
     TRY(c);
     StepCost *cost = NEW(cx->tmp, StepCost, p.nstep + 1);
     for (uint32_t s = 0; s < p.nstep; s++)
-        cost[s] =
-            (StepCost){.c = {{.ns = -1, .scratch = command_workspace_bytes(&c[s])}}, .n = 1, .same = 1};
+        cost[s] = (StepCost){.c = {{.ns = -1, .scratch = command_workspace_bytes(&c[s])}}, .n = 1, .same = 1};
     cx->info->cost = NEW(g->arena, StepCost, g->nnodes);
     TRY(!o->cost || o->cost(o->cost_user, c, p.nstep, cost, cx->diag));
     keep_costs(g, cx, c, p.nstep, cost);

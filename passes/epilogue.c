@@ -104,7 +104,7 @@ static Val rule_add(Rewrite *rw, const Node *n)
 /* ---- gradients of attention ---------------------------------------------------------------------- */
 
 typedef struct {
-    Val *as;     /* per value: what takes its place */
+    Val *as;     /* per value, as of rewrite_as() */
     bool *other; /* per value: read by something else than a cast to 16 bits */
 } Narrow;
 
@@ -149,7 +149,7 @@ static bool narrow_gradients(Graph *g, Arena *tmp)
     for (uint32_t k = 0; k < g->norder; k++) {
         Node *n = &g->nodes[g->order[k].i];
         for (int i = 0; i < n->nin; i++)
-            n->in[i] = x.as[n->in[i].i].i ? x.as[n->in[i].i] : n->in[i];
+            n->in[i] = rewrite_as(x.as, n->in[i]);
         if (n->op == OP_attention_grad || n->op == OP_attention_packed_grad)
             narrow(g, n, &x);
         if (is_narrowing(g, n) && type_equal(val_type(g, n->in[0]), val_type(g, n->out[0]))) {
@@ -157,12 +157,7 @@ static bool narrow_gradients(Graph *g, Arena *tmp)
             any = true;
         }
     }
-    for (uint32_t i = 0; i < g->nout; i++)
-        g->out[i] = x.as[g->out[i].i].i ? x.as[g->out[i].i] : g->out[i];
-    for (uint32_t i = 0; i < g->nupdate; i++) {
-        Val *v = &g->update[i].value;
-        *v = x.as[v->i].i ? x.as[v->i] : *v;
-    }
+    rewrite_ends(g, x.as);
     graph_dce(g, tmp);
     return any;
 }
@@ -198,10 +193,7 @@ static bool takes_activation(const Graph *g, const Node *n)
 static void become_view(Graph *g, Node *n, Val v)
 {
     ShapeAttrs *shape = NEW(g->arena, ShapeAttrs, 1);
-    const Type *t = val_type(g, n->out[0]);
-    shape->shape.n = t->rank;
-    for (int i = 0; i < t->rank; i++)
-        shape->shape.v[i] = t->dim[i];
+    shape->shape = ints_of(val_type(g, n->out[0]));
     n->op = OP_reshape;
     n->attr = shape;
     n->nin = 1;

@@ -71,12 +71,9 @@ static int64_t producer(const Fuse *f, Val v)
 static int collect(const Fuse *f, uint32_t unit, uint32_t *out, int n)
 {
     uint32_t p = unit;
-    do {
-        if (n == MAX_NODES + 1)
-            return n;
+    do
         out[n++] = p;
-        p = f->next[p];
-    } while (p);
+    while ((p = f->next[p]) != 0 && n <= MAX_NODES);
     return n;
 }
 
@@ -97,16 +94,16 @@ static bool reaches(Fuse *f, uint32_t pos, uint32_t first, uint32_t inside)
     if (f->mark[unit] == inside + 1)
         return false;
     f->mark[unit] = inside + 1;
-    for (uint32_t p = unit;; p = f->next[p]) {
+    uint32_t p = unit;
+    do {
         const Node *n = at(f, p);
         for (int i = 0; i < n->nin; i++) {
             int64_t q = producer(f, n->in[i]);
             if (q >= 0 && f->unit[q] != unit && reaches(f, (uint32_t)q, first, inside))
                 return true;
         }
-        if (!f->next[p])
-            return false;
-    }
+    } while ((p = f->next[p]) != 0);
+    return false;
 }
 
 static bool makes_cycle(Fuse *f, const uint32_t *set, int n)
@@ -257,40 +254,26 @@ static void try_join(Fuse *f, uint32_t pos, const bool *can, const bool *ends)
 static bool shrinks(const Fuse *f, uint32_t pos)
 {
     const Node *n = at(f, pos);
-    return n->nin == 1 &&
-           type_count(val_type(f->g, n->out[0])) < type_count(val_type(f->g, n->in[0]));
+    return n->nin == 1 && type_count(val_type(f->g, n->out[0])) < type_count(val_type(f->g, n->in[0]));
 }
 
-/* Sums over the same large operand (gradients of scale and bias) read it once. */
-static void try_siblings(Fuse *f, uint32_t pos, const bool *can, const bool *ends)
+/* Sums over the same large operand (gradients of scale and bias) read it once; sums of columns join the
+ * kernel that reduces the rows they read, or that makes them. */
+static void try_readers(Fuse *f, uint32_t pos, const bool *can, const bool *ends, Reason why)
 {
     uint32_t member[MAX_NODES + 2];
     int n = collect(f, f->unit[pos], member, 0);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < at(f, member[i])->nin; k++) {
             Val r = graph_root(f->g, at(f, member[i])->in[k]), x = at(f, pos)->in[0];
-            bool large = type_count(val_type(f->g, r)) >= type_count(val_type(f->g, x));
-            for (const uint32_t *u = f->users[r.i]; large && u && *u; u++)
-                if (can[*u - 1] && *u - 1 < pos)
-                    try_union(f, pos, *u - 1, ends, SIBLINGS);
-        }
-}
-
-/* Sums of columns join the kernel that reduces the rows they read, or that makes them. */
-static void try_columns(Fuse *f, uint32_t pos, const bool *can, const bool *ends)
-{
-    uint32_t member[MAX_NODES + 2];
-    int n = collect(f, f->unit[pos], member, 0);
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < at(f, member[i])->nin; k++) {
-            Val r = graph_root(f->g, at(f, member[i])->in[k]), x = at(f, pos)->in[0];
-            int64_t q = producer(f, r);
-            bool large = type_count(val_type(f->g, r)) >= type_count(val_type(f->g, x));
-            if (large && q >= 0 && can[q])
-                try_union(f, pos, (uint32_t)q, ends, COLUMNS);
-            for (const uint32_t *u = f->users[r.i]; large && u && *u; u++)
-                if (can[*u - 1])
-                    try_union(f, pos, *u - 1, ends, COLUMNS);
+            int64_t q = why == COLUMNS ? producer(f, r) : -1;
+            if (type_count(val_type(f->g, r)) < type_count(val_type(f->g, x)))
+                continue;
+            if (q >= 0 && can[q])
+                try_union(f, pos, (uint32_t)q, ends, why);
+            for (const uint32_t *u = f->users[r.i]; u && *u; u++)
+                if (can[*u - 1] && (why == COLUMNS || *u - 1 < pos))
+                    try_union(f, pos, *u - 1, ends, why);
         }
 }
 
@@ -306,7 +289,8 @@ static bool readers_ran(const Fuse *f, const Node *n, uint32_t unit, const bool 
 
 static bool unit_ready(const Fuse *f, uint32_t unit, const bool *out, bool in_place)
 {
-    for (uint32_t q = unit;; q = f->next[q]) {
+    uint32_t q = unit;
+    do {
         const Node *node = at(f, q);
         if (in_place && !readers_ran(f, node, unit, out))
             return false;
@@ -315,9 +299,8 @@ static bool unit_ready(const Fuse *f, uint32_t unit, const bool *out, bool in_pl
             if (d.i && f->unit[f->pos[d.i]] != unit && !out[f->unit[f->pos[d.i]]])
                 return false;
         }
-        if (!f->next[q])
-            return true;
-    }
+    } while ((q = f->next[q]) != 0);
+    return true;
 }
 
 /* The first from `low` on, by its last member, that can run; n: none. */
@@ -343,12 +326,11 @@ static void reorder(Fuse *f)
             low++;
         uint32_t p = next_ready(f, low, out, true);
         p = p < n ? p : next_ready(f, low, out, false);
-        out[f->unit[p]] = true;
-        for (uint32_t q = f->unit[p];; q = f->next[q]) {
+        uint32_t q = f->unit[p];
+        out[q] = true;
+        do
             order[done++] = g->order[q];
-            if (!f->next[q])
-                break;
-        }
+        while ((q = f->next[q]) != 0);
     }
     memcpy(g->order, order, n * sizeof *order);
 }
@@ -374,12 +356,10 @@ static void number_groups(Fuse *f)
 {
     for (uint32_t p = 0; p < f->g->norder; p++)
         if (f->unit[p] == p && f->next[p]) {
-            uint32_t id = ++f->g->ngroups;
-            for (uint32_t q = p;; q = f->next[q]) {
+            uint32_t id = ++f->g->ngroups, q = p;
+            do
                 f->g->nodes[f->g->order[q].i].group = id;
-                if (!f->next[q])
-                    break;
-            }
+            while ((q = f->next[q]) != 0);
         }
 }
 
@@ -440,27 +420,22 @@ bool pass_fuse(Graph *g, PassCtx *cx)
               .unit = NEW(cx->tmp, uint32_t, n + 1), .next = NEW(cx->tmp, uint32_t, n + 1),
               .last = NEW(cx->tmp, uint32_t, n + 1), .mark = NEW(cx->tmp, uint32_t, n + 1),
               .rows = NEW(cx->tmp, bool, n + 1), .live = NEW(cx->tmp, bool, g->nvals)};
-    bool *can = NEW(cx->tmp, bool, n + 1), *ends = NEW(cx->tmp, bool, g->nvals);
+    bool *can = NEW(cx->tmp, bool, n + 1), *ends = graph_ends(g, cx->tmp);
     for (uint32_t p = 0; p < n; p++) {
         f.pos[g->order[p].i] = f.unit[p] = f.last[p] = p;
         can[p] = fusible(&f, p);
     }
     join_groups(&f);
-    for (uint32_t i = 0; i < g->nout; i++)
-        ends[graph_root(g, g->out[i]).i] = true;
-    for (uint32_t i = 0; i < g->nupdate; i++)
-        ends[graph_root(g, g->update[i].value).i] = true;
     find_users(&f);
     for (int later = 0; later < 2; later++) /* a cast that widens rather joins its reader than its producer */
         for (uint32_t p = 0; p < n; p++)
             if (can[p] && node_widens(g, at(&f, p)) == later)
                 try_join(&f, p, can, ends);
-    for (uint32_t p = f.loss + 1; p < n; p++)
-        if (can[p] && shrinks(&f, p))
-            try_siblings(&f, p, can, ends);
-    for (uint32_t p = f.loss + 1; p < n && step_device(cx->opt)->capability > 0; p++)
-        if (can[p] && shrinks(&f, p))
-            try_columns(&f, p, can, ends);
+    Reason last = step_device(cx->opt)->capability > 0 ? COLUMNS : SIBLINGS;
+    for (Reason why = SIBLINGS; why <= last; why++)
+        for (uint32_t p = f.loss + 1; p < n; p++)
+            if (can[p] && shrinks(&f, p))
+                try_readers(&f, p, can, ends, why);
     adopt_views(&f);
     number_groups(&f);
     reorder(&f);

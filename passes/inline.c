@@ -83,13 +83,10 @@ static void find_readers(Inline *x, uint32_t loss)
             }
         }
     }
-    for (uint32_t i = 0; i < g->nout; i++)
-        x->ends[graph_root(g, g->out[i]).i] = true;
     for (uint32_t i = 0; i < g->nvals; i++)
         x->gone[i] = g->norder;
     for (uint32_t i = 0; i < g->nupdate; i++) {
         Val v = graph_root(g, g->update[i].value);
-        x->ends[v.i] = true;
         x->gone[g->update[i].state.i] = x->place[g->vals[v.i].def.i].at;
     }
 }
@@ -175,9 +172,8 @@ static bool takes_blocks(const Inline *x, const Node *r, Val v)
 {
     int64_t bytes = type_bytes(val_type(x->g, v));
     return node_split_rows(x->g, r) != SPLIT_NONE &&
-           graph_root(x->g, r->in[0]).i != graph_root(x->g, r->in[1]).i &&
-           operands_of(x, r, v, true) == 1 && bytes >= x->factor_bytes &&
-           bytes >= type_bytes(val_type(x->g, r->out[0]));
+           graph_root(x->g, r->in[0]).i != graph_root(x->g, r->in[1]).i && operands_of(x, r, v, true) == 1 &&
+           bytes >= x->factor_bytes && bytes >= type_bytes(val_type(x->g, r->out[0]));
 }
 
 /* A slice is recomputed in front of r; but stored for a product that is not split, so that a large value
@@ -299,8 +295,7 @@ static Val clone(Graph *g, NodeId id, Val from, Val to)
     for (int i = 0; i < n->nin; i++)
         if (n->in[i].i == from.i)
             n->in[i] = to;
-    graph_rename(g, n->out[0],
-                 arena_printf(g->arena, "%s.inlined", g->vals[g->nodes[id.i].out[0].i].name));
+    graph_rename(g, n->out[0], arena_printf(g->arena, "%s.inlined", g->vals[g->nodes[id.i].out[0].i].name));
     return n->out[0];
 }
 
@@ -339,8 +334,7 @@ static void add_factor(Inline *x, NodeId product, Val v)
     StepInfo *info = x->info;
     const Val *in = x->g->nodes[product.i].in;
     int operand = graph_root(x->g, in[1]).i == v.i;
-    info->factor = arena_grow(x->g->arena, info->factor, info->nfactor, &info->cfactor,
-                              sizeof *info->factor);
+    info->factor = arena_grow(x->g->arena, info->factor, info->nfactor, &info->cfactor, sizeof *info->factor);
     info->factor[info->nfactor++] = (PrologueFactor){product, operand, in[operand]};
 }
 
@@ -417,12 +411,6 @@ static void read_below_relus(Graph *g, uint32_t loss)
     }
 }
 
-static void append(Graph *g, uint32_t node)
-{
-    g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
-    g->order[g->norder++] = (NodeId){node};
-}
-
 /* The node behind those that stand in front of it, and they likewise.  open: room for all nodes. */
 static void emit(const Inline *x, uint32_t node, uint32_t *open)
 {
@@ -431,8 +419,8 @@ static void emit(const Inline *x, uint32_t node, uint32_t *open)
     for (;;) {
         for (; place[node].before; node = place[node].before)
             open[n++] = node;
-        append(x->g, node);
-        for (; n > 0 && !place[node].after; append(x->g, node))
+        graph_schedule(x->g, (NodeId){node});
+        for (; n > 0 && !place[node].after; graph_schedule(x->g, (NodeId){node}))
             node = open[--n];
         if (n == 0)
             return;
@@ -448,21 +436,19 @@ bool pass_inline(Graph *g, PassCtx *cx)
     if (loss == n)
         return true;
     Inline x = {.g = g, .tmp = tmp, .forward = NEW(tmp, uint32_t, g->nvals),
-                .head = NEW(tmp, uint32_t, g->nvals), .ends = NEW(tmp, bool, g->nvals),
+                .head = NEW(tmp, uint32_t, g->nvals), .ends = graph_ends(g, tmp),
                 .gone = NEW(tmp, uint32_t, g->nvals), .in_backward = NEW(tmp, bool, g->nnodes),
                 .info = cx->info, .factor_bytes = factor_bytes(cx->opt)};
     x.place = arena_grow(tmp, NULL, g->nnodes, &x.cplace, sizeof *x.place);
-    NodeId *order = NEW(tmp, NodeId, n + 1);
-    memcpy(order, g->order, n * sizeof *order);
     read_below_relus(g, loss);
     find_readers(&x, loss);
     for (uint32_t k = loss; k-- > 0;)
-        if (can_inline(&x, &g->nodes[order[k].i]))
-            inline_value(&x, order[k]);
+        if (can_inline(&x, &g->nodes[g->order[k].i]))
+            inline_value(&x, g->order[k]);
     for (uint32_t k = loss + 1; k < n; k++)
-        if (node_widens(g, &g->nodes[order[k].i]) && !g->nodes[order[k].i].group)
-            repeat_cast(&x, order[k]);
-    g->norder = 0;
+        if (node_widens(g, &g->nodes[g->order[k].i]) && !g->nodes[g->order[k].i].group)
+            repeat_cast(&x, g->order[k]);
+    const NodeId *order = graph_take_order(g, tmp);
     uint32_t *open = NEW(tmp, uint32_t, g->nnodes);
     for (uint32_t k = 0; k < n; k++)
         emit(&x, order[k].i, open);

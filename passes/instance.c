@@ -14,7 +14,7 @@ typedef struct {
     Val *target;           /* per Val: state it overwrites */
     int64_t align;
     int32_t **readers;     /* per source Val: steps that read it */
-    int32_t *nreaders, *creaders;
+    uint32_t *nreaders, *creaders;
 } Make;
 
 static int32_t value_id(Make *m, Val v)
@@ -30,29 +30,21 @@ static int32_t value_id(Make *m, Val v)
 
 static void add_reader(Make *m, Val v, int32_t step)
 {
-    int32_t n = m->nreaders[v.i];
+    uint32_t n = m->nreaders[v.i];
     if (n && m->readers[v.i][n - 1] == step)
         return;
-    if (n == m->creaders[v.i]) {
-        int32_t cap = n ? 2 * n : 4, *r = NEW(m->a, int32_t, cap);
-        if (n)
-            memcpy(r, m->readers[v.i], (size_t)n * sizeof *r);
-        m->readers[v.i] = r;
-        m->creaders[v.i] = cap;
-    }
+    m->readers[v.i] = arena_grow(m->a, m->readers[v.i], n, &m->creaders[v.i], sizeof step);
     m->readers[v.i][m->nreaders[v.i]++] = step;
 }
 
 static bool is_source(const Graph *g, Val v) { return g->vals[v.i].kind != VAL_TEMP; }
 
-static void add_inplace(Make *m, RematOp *op, const Command *c, const int32_t *in_pos,
-                        const int32_t *out_pos)
+static void add_inplace(Make *m, RematOp *op, const Command *c, const int32_t *in_pos, const int32_t *out_pos)
 {
     RematInPlace *list = NEW(m->a, RematInPlace, 64);
     for (int o = 0; o < c->nwrite; o++)
         for (int i = 0; i < c->nread && op->ninplace < 64; i++)
-            if (c->vals[i].i && in_pos[i] >= 0 && out_pos[o] >= 0 &&
-                command_inplace(c, i, c->nread + o))
+            if (c->vals[i].i && in_pos[i] >= 0 && out_pos[o] >= 0 && command_inplace(c, i, c->nread + o))
                 list[op->ninplace++] = (RematInPlace){out_pos[o], in_pos[i]};
     op->inplace = list;
 }
@@ -173,10 +165,10 @@ static void add_barriers(Make *m)
             continue;
         int32_t writer = m->in->op_of_node[g->vals[v.i].def.i];
         RematOp *op = &m->in->inst.ops[writer];
-        int32_t *list = NEW(m->a, int32_t, op->nbarrier + m->nreaders[state.i] + 1), n = 0;
+        int32_t *list = NEW(m->a, int32_t, (uint32_t)op->nbarrier + m->nreaders[state.i] + 1), n = 0;
         for (; n < op->nbarrier; n++)
             list[n] = op->barrier[n];
-        for (int32_t r = 0; r < m->nreaders[state.i]; r++)
+        for (uint32_t r = 0; r < m->nreaders[state.i]; r++)
             if (m->readers[state.i][r] != writer && m->readers[state.i][r] < (int32_t)m->in->nops)
                 list[n++] = m->readers[state.i][r];
         op->barrier = list;
@@ -526,8 +518,8 @@ bool instance_make(Graph *g, StepInfo *info, bool any_bits, Arena *a, Instance *
                                .values = NEW(a, RematValue, g->nvals)};
     Make m = {.g = g, .a = a, .in = in, .align = info->align,
               .value_of = NEW(a, int32_t, g->nvals), .target = NEW(a, Val, g->nvals),
-              .readers = NEW(a, int32_t *, g->nvals), .nreaders = NEW(a, int32_t, g->nvals),
-              .creaders = NEW(a, int32_t, g->nvals)};
+              .readers = NEW(a, int32_t *, g->nvals), .nreaders = NEW(a, uint32_t, g->nvals),
+              .creaders = NEW(a, uint32_t, g->nvals)};
     memset(m.value_of, -1, g->nvals * sizeof *m.value_of);
     for (uint32_t i = 0; i < g->nupdate; i++)
         m.target[graph_root(g, g->update[i].value).i] = g->update[i].state;
@@ -557,12 +549,6 @@ bool instance_make(Graph *g, StepInfo *info, bool any_bits, Arena *a, Instance *
 
 /* ---- a schedule as a graph ------------------------------------------------------------------ */
 
-static void schedule(Graph *g, NodeId id)
-{
-    g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
-    g->order[g->norder++] = id;
-}
-
 /* Run a node (first time: itself, later: a clone) with the latest copies of its operands; in:
  * the operands it had in the instance's graph. */
 static void emit(Graph *g, NodeId id, Val *in0, Val *subst, bool again, uint32_t group)
@@ -584,7 +570,7 @@ static void emit(Graph *g, NodeId id, Val *in0, Val *subst, bool again, uint32_t
             in[i] = subst[in0[i].i];
         n->in = in;
     }
-    schedule(g, run);
+    graph_schedule(g, run);
 }
 
 static void emit_views(Graph *g, const Instance *in, uint32_t step, Val *const *in0, Val *subst, bool again)
@@ -599,7 +585,7 @@ static void emit_offloads(Graph *g, const Instance *in, const Overlapped *o, int
         for (uint32_t i = 0; i < in->nmoves[step]; i++) {
             Node *n = &g->nodes[in->moves[step][i].offload.i];
             n->in[0] = subst[n->in[0].i];
-            schedule(g, in->moves[step][i].offload);
+            graph_schedule(g, in->moves[step][i].offload);
         }
 }
 
@@ -610,26 +596,24 @@ static void emit_fetches(Graph *g, const Instance *in, uint32_t step, Val *subst
         const Move *m = &in->moves[step][i];
         NodeId id = again ? graph_clone_node(g, m->fetch, NULL) : m->fetch;
         subst[m->value.i] = g->nodes[id.i].out[0];
-        schedule(g, id);
+        graph_schedule(g, id);
     }
 }
 
 void instance_apply(Graph *g, const Instance *in, Schedule s, Arena *tmp)
 {
     uint32_t nvals = g->nvals, norder = g->norder;
-    NodeId *old = NEW(tmp, NodeId, norder + 1);
     Val *subst = NEW(tmp, Val, nvals);
     bool *ran = NEW(tmp, bool, in->cut.nstep + 1), *fetched = NEW(tmp, bool, in->cut.nstep + 1);
     Val **in0 = NEW(tmp, Val *, g->nnodes);
-    memcpy(old, g->order, norder * sizeof *old);
     for (uint32_t i = 0; i < norder; i++)
-        in0[old[i].i] = g->nodes[old[i].i].in;
+        in0[g->order[i].i] = g->nodes[g->order[i].i].in;
     for (uint32_t i = 0; i < nvals; i++)
         subst[i].i = i;
     s.alt = one_result(in, s, tmp);
     Overlapped o = overlap(in, s, tmp);
     s = o.s;
-    g->norder = 0;
+    const NodeId *old = graph_take_order(g, tmp);
     for (uint32_t i = 0; i < in->nfree; i++)
         emit(g, in->free_views[i], in0[in->free_views[i].i], subst, false, 0);
     for (int32_t k = 0; k < s.n; k++) {

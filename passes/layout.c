@@ -11,7 +11,7 @@
  * Parameters stay as they are in the file; a convolution's kernel reads them so, and makes their gradients
  * so.  A 1x1 convolution is a plain product, [N s..., C] by [C, M], of any number of images. */
 #include "../ir/attrs.h"
-#include "passes.h"
+#include "rewrite.h"
 #include <string.h>
 
 typedef struct {
@@ -238,10 +238,7 @@ static Val renumbered(Layout *x, const Node *n, int rank, int moved, Val *in, Va
 /* Reductions to [N, C] or without channels: dimensions that are left are in the same order. */
 static bool keeps_order(const Node *n, int rank)
 {
-    const ReduceAttrs *at = n->attr;
-    uint32_t axes = 0, spatial = ((1u << rank) - 1) & ~3u;
-    for (int i = 0; i < at->axes.n; i++)
-        axes |= 1u << at->axes.v[i];
+    uint32_t axes = axes_mask(&((const ReduceAttrs *)n->attr)->axes), spatial = ((1u << rank) - 1) & ~3u;
     return axes & 2 || (axes & spatial) == spatial;
 }
 
@@ -339,8 +336,7 @@ static void visit(Layout *x, NodeId id)
         memcpy(g->nodes[id.i].in, in, (size_t)n.nin * sizeof *in);
         for (int i = 0; i < n.nout; i++)
             x->plain[n.out[i].i] = n.out[i];
-        g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
-        g->order[g->norder++] = id;
+        graph_schedule(g, id);
         return;
     }
     out[0] = rewritten(x, &n, in, out);
@@ -400,15 +396,11 @@ static bool is_worth_it(const Graph *g, const PassCtx *cx, Layout x)
 /* What survives the step, under its name. */
 static Val at_end(Layout *x, Val v)
 {
-    Graph *g = x->g;
     if (v.i >= x->n)
         return v;
     Val now = as_plain(x, v);
-    if (now.i != v.i) {
-        const char *name = g->vals[v.i].name;
-        graph_rename(g, v, arena_printf(g->arena, "%s.was", name));
-        graph_rename(g, now, name);
-    }
+    if (now.i != v.i)
+        rewrite_name(x->g, v, now);
     return now;
 }
 
@@ -419,9 +411,7 @@ bool pass_layout(Graph *g, PassCtx *cx)
     if (!cx->opt->channels_last || !is_worth_it(g, cx, x))
         return true;
     start(&x, cx->tmp);
-    NodeId *order = NEW(cx->tmp, NodeId, n + 1);
-    memcpy(order, g->order, n * sizeof *order);
-    g->norder = 0;
+    const NodeId *order = graph_take_order(g, cx->tmp);
     for (uint32_t k = 0; k < n && !g->diag->failed; k++)
         visit(&x, order[k]);
     for (uint32_t i = 0; i < g->nout && !g->diag->failed; i++) {

@@ -7,17 +7,6 @@
  * Runs behind fuse: a cast inside a kernel of several nodes rounds nothing. */
 #include "passes.h"
 
-/* Per value: is it, or a view of it, a result of the step? */
-static const bool *find_ends(const Graph *g, Arena *tmp)
-{
-    bool *end = NEW(tmp, bool, g->nvals);
-    for (uint32_t i = 0; i < g->nout; i++)
-        end[graph_root(g, g->out[i]).i] = true;
-    for (uint32_t i = 0; i < g->nupdate; i++)
-        end[graph_root(g, g->update[i].value).i] = true;
-    return end;
-}
-
 static bool narrows(const Graph *g, const Node *n)
 {
     if (n->op != OP_cast || n->group)
@@ -30,7 +19,7 @@ static bool narrows(const Graph *g, const Node *n)
 bool pass_narrow(Graph *g, PassCtx *cx)
 {
     const uint32_t *uses = graph_uses(g, cx->tmp);
-    const bool *updated = graph_updated(g, cx->tmp), *end = find_ends(g, cx->tmp);
+    const bool *updated = graph_updated(g, cx->tmp), *end = graph_ends(g, cx->tmp);
     uint32_t n = g->norder;
     g->norder = 0;
     for (uint32_t k = 0; k < n; k++) {

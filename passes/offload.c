@@ -136,8 +136,7 @@ bool instance_add_moves(Graph *g, Instance *in, StepInfo *info, const Command *c
     return true;
 }
 
-/* ---- states ---------------------------------------------------------------------------------------------
- */
+/* ---- states ------------------------------------------------------------------------------------ */
 
 enum {
     COPIES_WORTH = 8, /* of what a copy takes, what does not depend on its bytes, at most: one part */

@@ -12,6 +12,7 @@
 #include "../ir/attrs.h"
 #include "passes.h"
 #include <math.h>
+#include <string.h>
 
 const char *const optim_name[] = {"adamw", "adam", "sgd", "momentum", "none", NULL};
 
@@ -275,15 +276,14 @@ static void place_updates(Graph *g, Arena *tmp, uint32_t first)
             made[n->out[i].i] = after[k];
     }
     NodeId *order = NEW(tmp, NodeId, g->norder + 1);
-    uint32_t *start = NEW(tmp, uint32_t, g->norder + 2), n = 0;
+    uint32_t *start = NEW(tmp, uint32_t, g->norder + 2);
     for (uint32_t k = 0; k < g->norder; k++) /* counting sort by position */
         start[after[k] + 1]++;
     for (uint32_t k = 0; k < g->norder; k++)
         start[k + 1] += start[k];
     for (uint32_t k = 0; k < g->norder; k++)
-        order[start[after[k]]++] = g->order[k], n++;
-    for (uint32_t k = 0; k < n; k++)
-        g->order[k] = order[k];
+        order[start[after[k]]++] = g->order[k];
+    memcpy(g->order, order, g->norder * sizeof *order);
 }
 
 static bool accumulate_all(Graph *g, PassCtx *cx)
@@ -318,8 +318,7 @@ bool pass_optimize(Graph *g, PassCtx *cx)
         if (!by_type[dt].lr.i)
             by_type[dt] = scalars_for(g, cx, &all, dt);
         bool adam = cx->opt->optim == OPTIM_ADAMW || cx->opt->optim == OPTIM_ADAM;
-        TRY(adam ? update_adam(g, cx->opt, t, &by_type[dt])
-                 : update_sgd(g, cx->opt, t, &by_type[dt]));
+        TRY(adam ? update_adam(g, cx->opt, t, &by_type[dt]) : update_sgd(g, cx->opt, t, &by_type[dt]));
     }
     place_updates(g, cx->tmp, first);
     cx->changed = true;

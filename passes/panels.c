@@ -47,14 +47,13 @@ bool pass_panels(Graph *g, PassCtx *cx)
     if (columns <= 0)
         return true;
     uint32_t n = g->norder;
-    NodeId *old = memcpy(NEW(cx->tmp, NodeId, n + 1), g->order, n * sizeof *old);
+    const NodeId *old = graph_take_order(g, cx->tmp);
     Factor *factor = NEW(cx->tmp, Factor, g->nvals);
     for (uint32_t k = 0; k < n; k++) {
         const Node *node = &g->nodes[old[k].i];
         if (is_small_product(g, node, columns))
             factor[node->in[1].i].products[((const MatmulAttrs *)node->attr)->tb != 0]++;
     }
-    g->norder = 0;
     for (uint32_t k = 0; k < n && !g->diag->failed; k++) {
         const Node node = g->nodes[old[k].i];
         bool transposed = node.op == OP_matmul && ((const MatmulAttrs *)node.attr)->tb;
@@ -67,8 +66,7 @@ bool pass_panels(Graph *g, PassCtx *cx)
             g->nodes[old[k].i].in[1] = f->panels[transposed];
             cx->changed = true;
         }
-        g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
-        g->order[g->norder++] = old[k];
+        graph_schedule(g, old[k]);
     }
     return !g->diag->failed;
 }

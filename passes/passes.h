@@ -115,7 +115,7 @@ typedef struct {
     uint32_t given;                  /* the output that is the loss, from 1; 0: none is */
     Val scale;                       /* of the loss, a state; {0}: it is not scaled */
     Trained *trained;
-    uint32_t ntrained, ctrained;
+    uint32_t ntrained;
     int64_t accumulate; /* as planned: 0 where nothing trains */
     int64_t align;      /* of the device's arena; 0: ARENA_ALIGN */
     HostLink link;

@@ -6,12 +6,10 @@
 
 enum { SHOWN = 4 };
 
-typedef PeakHeld Held;
-
 /* In order of size. */
 static int larger_first(const void *a, const void *b)
 {
-    const Held *x = a, *y = b;
+    const PeakHeld *x = a, *y = b;
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
     if (x->at != y->at)
@@ -50,12 +48,12 @@ const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Aren
     const Graph *g = p->g;
     uint32_t all;
     const Life *life = plan_lives(p, info, &all, a);
-    Held *held = NEW(a, Held, all + 1);
+    PeakHeld *held = NEW(a, PeakHeld, all + 1);
     *n = 0;
     for (const Life *l = life; l < life + all; l++) {
         int64_t bytes = l->val.i ? type_bytes(val_type(g, l->val)) : p->step[l->first].scratch;
         if (l->space == SPACE_DEVICE && l->first <= p->peak_step && p->peak_step < l->end)
-            held[(*n)++] = (Held){l->val, bytes, l->at, l->kind, NULL};
+            held[(*n)++] = (PeakHeld){l->val, bytes, l->at, l->kind, NULL};
     }
     qsort(held, *n, sizeof *held, larger_first);
     const Val *param = find_params(g, info, a);
@@ -64,7 +62,7 @@ const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Aren
     return held;
 }
 
-static void show(FILE *f, const Graph *g, const Held *h)
+static void show(FILE *f, const Graph *g, const PeakHeld *h)
 {
     const Node *n = graph_def(g, h->val);
     if (!h->val.i)
@@ -79,7 +77,7 @@ static void show(FILE *f, const Graph *g, const Held *h)
 }
 
 /* The largest of those that are there in every step, or of the others. */
-static void show_largest(FILE *f, const Graph *g, const Held *held, uint32_t n, bool always)
+static void show_largest(FILE *f, const Graph *g, const PeakHeld *held, uint32_t n, bool always)
 {
     for (uint32_t i = 0, shown = 0; i < n && shown < SHOWN; i++)
         if ((held[i].val.i && g->vals[held[i].val.i].kind != VAL_TEMP) == always) {
@@ -96,7 +94,7 @@ const char *plan_describe_peak(const Plan *p, const StepInfo *info, Arena *a)
     size_t size = 0;
     uint32_t n;
     const Graph *g = p->g;
-    const Held *held = plan_peak(p, info, &n, a);
+    const PeakHeld *held = plan_peak(p, info, &n, a);
     FILE *f = mem_stream(&text, &size);
     const Node *step = &g->nodes[g->order[p->step[p->peak_step].first].i];
     for (int k = 0, some = 0; k < MEM_KINDS; k++)

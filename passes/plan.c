@@ -35,10 +35,7 @@ typedef struct {
     int64_t *scratch_offset;
 } Place;
 
-static const Type *copy_type(const Place *pl, uint32_t v)
-{
-    return val_type(pl->s->g, pl->s->of[v]);
-}
+static const Type *copy_type(const Place *pl, uint32_t v) { return val_type(pl->s->g, pl->s->of[v]); }
 
 /* Returns their bytes. */
 static int64_t place_sources(Place *pl, Space space)
@@ -89,8 +86,7 @@ static int32_t take_over(Place *pl, const Execution *e, int out, uint32_t s)
         int32_t b = pl->buffer[r.i]; /* sources have none */
         if (b < 0 || pl->life[r.i].last != (int32_t)s)
             continue;
-        if (pl->buf[b].bytes == bytes && (uint32_t)pl->occupant[b] == r.i &&
-            command_inplace(e->c, i, out)) {
+        if (pl->buf[b].bytes == bytes && (uint32_t)pl->occupant[b] == r.i && command_inplace(e->c, i, out)) {
             bool twice = false; /* another operand in the same bytes would be clobbered */
             for (int j = 0; j < nread; j++)
                 twice |= j != i && pl->buffer[e->vals[j].i] == b && e->vals[j].i != r.i;
@@ -135,8 +131,7 @@ struct Packing {
 
 static bool is_of(const struct Packing *k, const Place *pl, int64_t goal, int64_t steps)
 {
-    bool same = k->n == pl->nbuf &&
-                (k->result.arena <= goal || (k->goal == goal && k->steps >= steps));
+    bool same = k->n == pl->nbuf && (k->result.arena <= goal || (k->goal == goal && k->steps >= steps));
     for (uint32_t i = 0; same && i < k->n; i++)
         same = k->placed[i].size == pl->buf[i].bytes && k->placed[i].lower == pl->buf[i].lower &&
                k->placed[i].upper == pl->buf[i].upper;
@@ -342,8 +337,7 @@ static bool predict_lanes(Plan *p, const HostLink *link, Arena *tmp, Diag *d)
     return true;
 }
 
-bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Plan *p, Arena *tmp,
-                Diag *d)
+bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Plan *p, Arena *tmp, Diag *d)
 {
     ArenaSize size;
     *p = (Plan){.g = g, .accumulate = info->accumulate, .align = align_up(1, info->align)};

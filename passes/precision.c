@@ -112,8 +112,7 @@ static bool convert(Precision *x, NodeId id)
         if (dt != DT_NONE)
             g->vals[n.out[i].i].type = out[i];
     }
-    g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
-    g->order[g->norder++] = id;
+    graph_schedule(g, id);
     return true;
 }
 
@@ -183,9 +182,7 @@ bool pass_precision(Graph *g, PassCtx *cx)
     if (x.half == DT_NONE)
         return cx->opt->precision != PRECISION_TF32 || mark_tf32(g, cx);
     open(&x, cx->tmp);
-    NodeId *order = NEW(cx->tmp, NodeId, n + 1);
-    memcpy(order, g->order, n * sizeof *order);
-    g->norder = 0;
+    const NodeId *order = graph_take_order(g, cx->tmp);
     for (uint32_t k = 0; k < n; k++)
         TRY(convert(&x, order[k]));
     restore_ends(&x, cx->info);

@@ -7,10 +7,7 @@
 
 static DType type_of(const Rewrite *rw, Val v) { return val_type(rw->g, v)->dt; }
 
-static bool is_float(const Rewrite *rw, const Node *n)
-{
-    return dtype_is_float(type_of(rw, n->in[0]));
-}
+static bool is_float(const Rewrite *rw, const Node *n) { return dtype_is_float(type_of(rw, n->in[0])); }
 
 static Val unary(Rewrite *rw, const Node *n, Op op, Val x, double al, double be)
 {
@@ -136,13 +133,11 @@ static bool is_tanh_argument(const Rewrite *rw, Val arg, Val x)
         return false;
     const Node *sum = p.n == 1 ? rewrite_def(rw, p.factor[0], OP_add) : NULL;
     for (int i = 0; sum && i < 2; i++)
-        if (sum->in[i].i == x.i && form_monomial(rw, sum->in[1 - i], x, 3, &c) &&
-            form_near(c, 0.044715, dt))
+        if (sum->in[i].i == x.i && form_monomial(rw, sum->in[1 - i], x, 3, &c) && form_near(c, 0.044715, dt))
             return true;
     for (int i = 0; p.n == 2 && i < 2; i++) {
         Val square = p.factor[i].i == x.i ? form_shifted(rw, p.factor[1 - i], &one) : none();
-        if (square.i && one == 1 && form_monomial(rw, square, x, 2, &c) &&
-            form_near(c, 0.044715, dt))
+        if (square.i && one == 1 && form_monomial(rw, square, x, 2, &c) && form_near(c, 0.044715, dt))
             return true;
     }
     return false;
@@ -160,8 +155,7 @@ static bool is_gelu_gate(const Rewrite *rw, Val gate, Val x, double *shift, Op *
     const Node *e = rewrite_def(rw, inner, OP_erf), *t = rewrite_def(rw, inner, OP_tanh);
     *op = e ? OP_gelu : OP_gelu_tanh;
     if (e)
-        return form_scaled(rw, e->in[0], &c).i == x.i &&
-               form_near(c, 0.70710678118654752, type_of(rw, x));
+        return form_scaled(rw, e->in[0], &c).i == x.i && form_near(c, 0.70710678118654752, type_of(rw, x));
     return t && is_tanh_argument(rw, t->in[0], x);
 }
 
@@ -235,8 +229,7 @@ Val rule_hardswish(Rewrite *rw, const Node *n)
         const PointwiseAttrs *at = h ? h->attr : c ? c->attr : NULL;
         if (!at || !rewrite_once(rw, gate))
             continue;
-        bool hard = h && h->in[0].i == x.i && form_near(at->al, 1.0 / 6, dt) && at->be == 0.5 &&
-                    p.c == 1;
+        bool hard = h && h->in[0].i == x.i && form_near(at->al, 1.0 / 6, dt) && at->be == 0.5 && p.c == 1;
         bool six = c && at->al == 0 && at->be == 6 && form_near(p.c, 1.0 / 6, dt) &&
                    form_shifted(rw, c->in[0], &b).i == x.i && b == 3;
         if (hard || six)

@@ -24,8 +24,7 @@ static Val unshifted(const Rewrite *rw, Val z, int64_t axis)
     const Node *s = rewrite_def(rw, z, OP_sub);
     const Node *m = s ? rewrite_def(rw, s->in[1], OP_reduce_max) : NULL;
     const ReduceAttrs *at = m ? m->attr : NULL;
-    bool shift = m && m->in[0].i == s->in[0].i && at->axes.n == 1 && at->keepdims &&
-                 at->axes.v[0] == axis;
+    bool shift = m && m->in[0].i == s->in[0].i && at->axes.n == 1 && at->keepdims && at->axes.v[0] == axis;
     return shift ? s->in[0] : z;
 }
 
@@ -76,8 +75,7 @@ Val rule_log_softmax(Rewrite *rw, const Node *n)
     if (axis < 0)
         return none();
     if (!t.i)
-        return e->in[0].i == z.i ? along(rw, n, OP_log_softmax, unshifted(rw, z, axis), axis)
-                                 : none();
+        return e->in[0].i == z.i ? along(rw, n, OP_log_softmax, unshifted(rw, z, axis), axis) : none();
     const Node *d = rewrite_def(rw, e->in[0], OP_sub);
     const Type *x = val_type(rw->g, z);
     bool same = d && d->in[0].i == z.i && d->in[1].i == t.i && type_same_shape(x, val_type(rw->g, e->in[0]));
@@ -112,8 +110,7 @@ static Val scores_lifted(Rewrite *rw, const Node *m)
     b = k.i ? b : 1;
     Val in[] = {q.i ? q : m->in[0], k.i ? k : m->in[1]};
     Val scores = build(rw->g, OP_matmul, m->name, 2, in, m->attr);
-    return scores.i ? build2(rw->g, OP_mul, scores,
-                             build_scalar(rw->g, val_type(rw->g, scores)->dt, a * b))
+    return scores.i ? build2(rw->g, OP_mul, scores, build_scalar(rw->g, val_type(rw->g, scores)->dt, a * b))
                     : none();
 }
 

@@ -46,14 +46,14 @@ Val rule_log_of_picked(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* Is v the column 0, 1, 2, ...? */
-static bool counts_rows(const Graph *g, Val v)
+/* Is v 0, 1, 2, ... along that axis, its only one? */
+static bool counts_along(const Graph *g, Val v, int axis)
 {
     const Type *t = val_type(g, v);
-    bool counts = graph_is_const(g, v) && t->rank == 2 && t->dim[1] == 1;
-    for (int64_t k = 0; counts && k < t->dim[0]; k++) {
+    bool counts = graph_is_const(g, v) && axis >= 0 && axis < t->rank && type_count(t) == t->dim[axis];
+    for (int64_t k = 0; counts && k < t->dim[axis]; k++) {
         Tensor values = graph_tensor(g, v);
-        counts = tensor_i(&values, k) == k;
+        counts = tensor_f(&values, k) == (double)k;
     }
     return counts;
 }
@@ -68,7 +68,7 @@ static Val picked_last(const Rewrite *rw, const Node *n)
         return n->in[1];
     const Node *pair = n->op == OP_gather_nd ? rewrite_def(rw, n->in[1], OP_concat) : NULL;
     bool rows = pair && axis_of(n) == 0 && pair->nin == 2 && last == 1 && axis_of(pair) == 1 &&
-                counts_rows(g, pair->in[0]) && one_per_row(g, pair->in[1], n->in[0], 1);
+                counts_along(g, pair->in[0], 0) && one_per_row(g, pair->in[1], n->in[0], 1);
     return rows ? pair->in[1] : none();
 }
 
@@ -81,8 +81,7 @@ Val rule_nll(Rewrite *rw, const Node *n)
         return none();
     int64_t axis = axis_of(l), last = val_type(rw->g, n->in[0])->rank - 1;
     Val index = axis == last ? picked_last(rw, n) : none();
-    if (n->op == OP_gather_elements && axis == axis_of(n) &&
-        one_per_row(rw->g, n->in[1], n->in[0], axis))
+    if (n->op == OP_gather_elements && axis == axis_of(n) && one_per_row(rw->g, n->in[1], n->in[0], axis))
         index = n->in[1];
     if (!index.i)
         return none();
@@ -114,13 +113,8 @@ static Val one_hot_index(const Rewrite *rw, Val v, int64_t axis)
         Val iota = eq->in[i];
         const Type *t = val_type(rw->g, iota);
         int own = (int)axis - (rank - t->rank);
-        bool counts = graph_is_const(rw->g, iota) && own >= 0 && type_count(t) == t->dim[own] &&
-                      t->dim[own] == val_type(rw->g, v)->dim[axis];
-        for (int64_t k = 0; counts && k < t->dim[own]; k++) {
-            Tensor values = graph_tensor(rw->g, iota);
-            counts = tensor_f(&values, k) == (double)k;
-        }
-        if (counts && one_per_row(rw->g, eq->in[1 - i], v, axis))
+        if (counts_along(rw->g, iota, own) && t->dim[own] == val_type(rw->g, v)->dim[axis] &&
+            one_per_row(rw->g, eq->in[1 - i], v, axis))
             return eq->in[1 - i];
     }
     return none();
@@ -147,10 +141,7 @@ Val rule_nll_onehot(Rewrite *rw, const Node *n)
     const Node *m = n->op == OP_reduce_sum ? rewrite_def(rw, n->in[0], OP_mul) : NULL;
     for (int i = 0; m && i < 2; i++) {
         const Node *l = rewrite_def(rw, m->in[i], OP_log_softmax);
-        const Ints *axes = &((const ReduceAttrs *)n->attr)->axes;
-        uint32_t mask = 0;
-        for (int k = 0; k < axes->n; k++)
-            mask |= 1u << axes->v[k];
+        uint32_t mask = axes_mask(&((const ReduceAttrs *)n->attr)->axes);
         if (!l || !(mask >> axis_of(l) & 1))
             continue;
         Val index = one_hot_index(rw, m->in[1 - i], axis_of(l));
@@ -169,8 +160,7 @@ Val rule_nll_onehot(Rewrite *rw, const Node *n)
 Val rule_cross_entropy(Rewrite *rw, const Node *n)
 {
     const Node *l = n->op == OP_cross_entropy ? rewrite_def(rw, n->in[0], OP_log_softmax) : NULL;
-    if (!l || axis_of(l) != ((const CrossEntropyAttrs *)n->attr)->axis ||
-        rewrite_uses(rw, n->out[1]) > 0)
+    if (!l || axis_of(l) != ((const CrossEntropyAttrs *)n->attr)->axis || rewrite_uses(rw, n->out[1]) > 0)
         return none();
     Val in[3] = {l->in[0], n->in[1], n->nin > 2 ? n->in[2] : none()}, out[2] = {{0}};
     build_n(rw->g, OP_cross_entropy, n->name, n->nin, in, n->attr, 2, out);
@@ -188,7 +178,6 @@ Val rule_log_sigmoid(Rewrite *rw, const Node *n)
     if (s)
         return build1(g, OP_neg, build1(g, OP_softplus, build1(g, OP_neg, s->in[0])));
     const Node *d = rewrite_def(rw, n->in[0], OP_sub);
-    s = d && rewrite_scalar(rw, d->in[0], &one) && one == 1 ? rewrite_def(rw, d->in[1], OP_sigmoid)
-                                                            : NULL;
+    s = d && rewrite_scalar(rw, d->in[0], &one) && one == 1 ? rewrite_def(rw, d->in[1], OP_sigmoid) : NULL;
     return s ? build1(g, OP_neg, build1(g, OP_softplus, s->in[0])) : none();
 }

@@ -21,9 +21,7 @@ static const Node *skip_reshape(const Rewrite *rw, Val *v)
 /* Are the reduced axes all dimensions from some first one on (extents of 1 aside)? */
 static bool trailing(const Type *x, const Ints *axes, int64_t *first)
 {
-    uint32_t mask = 0;
-    for (int i = 0; i < axes->n; i++)
-        mask |= 1u << axes->v[i];
+    uint32_t mask = axes_mask(axes);
     *first = 0;
     while (*first < x->rank && !(mask >> *first & 1))
         ++*first;
@@ -264,8 +262,7 @@ Val rule_norm_affine(Rewrite *rw, const Node *n)
             continue; /* a sum with a full tensor is a residual, no bias */
         int whole[MAX_RANK];
         NormAttrs at = *(const NormAttrs *)norm->attr;
-        if (!refine(&y, &x, at.axis, &r, whole, &at.axis) ||
-            (has(norm, 1) && !type_same_shape(&r, &x)))
+        if (!refine(&y, &x, at.axis, &r, whole, &at.axis) || (has(norm, 1) && !type_same_shape(&r, &x)))
             continue;
         Val in[3] = {build_reshape(g, norm->in[0], r.rank, r.dim),
                      has(norm, 1) ? norm->in[1] : none(), none()}, out[3] = {{0}};

@@ -218,9 +218,8 @@ Val rule_attention_layout(Rewrite *rw, const Node *n)
         return none();
     View t = view_of(rw, n->out[0]);
     const Node *a = rewrite_def(rw, t.root, OP_attention);
-    if (!a || a->out[0].i != t.root.i || rewrite_uses(rw, a->out[1]) ||
-        rewrite_uses(rw, a->out[2]) || t.scale != 1 ||
-        form_behind(rw, n->in[0]).i != t.root.i || !rewrite_once(rw, t.root))
+    if (!a || a->out[0].i != t.root.i || rewrite_uses(rw, a->out[1]) || rewrite_uses(rw, a->out[2]) ||
+        t.scale != 1 || form_behind(rw, n->in[0]).i != t.root.i || !rewrite_once(rw, t.root))
         return none();
     AttentionAttrs at = *(const AttentionAttrs *)a->attr;
     Type y = *val_type(g, n->out[0]), o = *val_type(g, t.root);

@@ -79,6 +79,21 @@ static bool remat_failed(Remat *r, const char *err)
     return fail(r->cx->diag, "rematerialization: %s", err);
 }
 
+static bool find_bound(Remat *r, int64_t budget, RematBound *b)
+{
+    char err[REMAT_ERR];
+    return remat_bound(&r->in.inst, budget, 0, b, err) || remat_failed(r, err);
+}
+
+static bool solve(Remat *r, const RematOptions *opt, RematResult *res)
+{
+    char err[REMAT_ERR];
+    if (!remat_solve(&r->in.inst, opt, res, err))
+        return remat_failed(r, err);
+    r->cx->info->solve_seconds += res->seconds;
+    return true;
+}
+
 static void copy_schedule(RematResult *to, const RematResult *from)
 {
     memcpy(to->seq, from->seq, (size_t)from->n * sizeof *to->seq);
@@ -154,7 +169,6 @@ static void record(Remat *r, const RematResult *res)
 static bool attempt(Remat *r, int64_t live, int nth, const RematResult *start, int64_t budget,
                     RematResult *res)
 {
-    char err[REMAT_ERR];
     RematOptions opt = options(r, live);
     opt.max_moves = opt.max_moves >> nth > 0 ? opt.max_moves >> nth : opt.max_moves;
     opt.time_limit_s *= r->time_share / (1 << nth);
@@ -162,9 +176,7 @@ static bool attempt(Remat *r, int64_t live, int nth, const RematResult *start, i
     opt.start = start ? start->seq : NULL;
     opt.nstart = start ? start->n : 0;
     opt.repair = nth > 0 && r->in.inst.nops >= LARGE;
-    if (!remat_solve(&r->in.inst, &opt, res, err))
-        return remat_failed(r, err);
-    r->cx->info->solve_seconds += res->seconds;
+    TRY(solve(r, &opt, res));
     r->bound = live < budget ? r->bound : res->lower_bound;
     r->peak = res->peak;
     res->lower_bound = r->bound;
@@ -211,9 +223,7 @@ static bool find_least(Remat *r, RematResult *best, bool *found)
         RematResult next = {0};
         lower.gap = INFINITY; /* any that fits */
         lower.max_moves = 1;  /* its moves are those that have been made */
-        if (!remat_solve(&r->in.inst, &lower, &next, err))
-            return remat_failed(r, err);
-        r->cx->info->solve_seconds += next.seconds;
+        TRY(solve(r, &lower, &next));
         next.lower_bound = best->lower_bound; /* valid for more bytes, too */
         remat_result_free(next.feasible ? best : &next);
         if (!next.feasible)
@@ -412,13 +422,11 @@ static bool try_less_link(Remat *r, int64_t budget, RematResult *best)
  * than another. */
 static bool worth_searching(Remat *r, int64_t budget)
 {
-    char err[REMAT_ERR];
     RematBound b;
     const StepOptions *o = r->cx->opt;
     if (!o->compared && !o->limit_ns)
         return true;
-    if (!remat_bound(&r->in.inst, budget, 0, &b, err))
-        return remat_failed(r, err);
+    TRY(find_bound(r, budget, &b));
     if (b.infeasible)
         return fail_status(r->cx->diag, EXIT_INFEASIBLE, "no schedule is within the budget");
     return !o->limit_ns || step_ns(&r->in, b.cost) < o->limit_ns ||
@@ -453,10 +461,8 @@ static bool bound_budget(Remat *r, int64_t limit, int64_t top, int64_t *least)
     int64_t low = 0, high = top;
     while (high - low > top / 200) {
         int64_t budget = low + (high - low) / 2;
-        char err[REMAT_ERR];
         RematBound b;
-        if (!remat_bound(&r->in.inst, budget, 0, &b, err))
-            return remat_failed(r, err);
+        TRY(find_bound(r, budget, &b));
         *(b.infeasible || b.cost > limit ? &low : &high) = budget;
     }
     *least = low;
@@ -467,15 +473,12 @@ static bool bound_budget(Remat *r, int64_t limit, int64_t top, int64_t *least)
  * budget takes; spent: the share it took.  found: there is one. */
 static bool probe(Remat *r, int64_t live, double share, RematResult *res, double *spent, bool *found)
 {
-    char err[REMAT_ERR];
     RematOptions opt = options(r, live);
     double moves = (double)opt.max_moves, seconds = opt.time_limit_s;
     opt.max_moves = (int64_t)ceil(moves * share);
     opt.time_limit_s *= share;
     opt.rough_bound = true;
-    if (!remat_solve(&r->in.inst, &opt, res, err))
-        return remat_failed(r, err);
-    r->cx->info->solve_seconds += res->seconds;
+    TRY(solve(r, &opt, res));
     *spent = fmin(share, moves > 0 ? (double)res->moves / moves : res->seconds / seconds);
     *found = res->feasible && step_ns(&r->in, res->cost) <= r->limit_ns;
     return true;
@@ -572,13 +575,11 @@ static bool budget_exceeds_reserved(const StepOptions *o, Diag *d)
 /* The bound is for all that could have been planned: as if all states took no bytes. */
 static bool relax_bound(Remat *r, int64_t budget)
 {
-    char err[REMAT_ERR];
     RematBound b;
     Plan *p = &r->cx->info->plan;
     if (r->staying == 0)
         return true;
-    if (!remat_bound(&r->in.inst, budget + r->staying + r->in.room, 0, &b, err))
-        return remat_failed(r, err);
+    TRY(find_bound(r, budget + r->staying + r->in.room, &b));
     p->bound_ns = step_ns(&r->in, b.cost) < p->bound_ns ? step_ns(&r->in, b.cost) : p->bound_ns;
     return true;
 }

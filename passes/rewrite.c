@@ -12,10 +12,7 @@ const Node *rewrite_def(const Rewrite *rw, Val v, Op op)
     return n && n->op == op ? n : NULL;
 }
 
-uint32_t rewrite_uses(const Rewrite *rw, Val v)
-{
-    return v.i < rw->nuses ? rw->uses[v.i] : UINT32_MAX;
-}
+uint32_t rewrite_uses(const Rewrite *rw, Val v) { return v.i < rw->nuses ? rw->uses[v.i] : UINT32_MAX; }
 
 const Node *rewrite_reader(const Rewrite *rw, Val v, uint32_t i)
 {
@@ -63,8 +60,7 @@ static Val mapped(const Sweep *s, Val v) { return v.i < s->nsubst ? s->subst[v.i
 static bool same_node(const Node *a, const Node *b)
 {
     size_t size = node_def(a)->attr_size;
-    return a->op == b->op && a->nin == b->nin &&
-           memcmp(a->in, b->in, (size_t)a->nin * sizeof *a->in) == 0 &&
+    return a->op == b->op && a->nin == b->nin && memcmp(a->in, b->in, (size_t)a->nin * sizeof *a->in) == 0 &&
            (size == 0 || memcmp(a->attr, b->attr, size) == 0);
 }
 
@@ -131,6 +127,14 @@ void rewrite_name(Graph *g, Val old, Val v)
     graph_rename(g, v, name);
 }
 
+void rewrite_ends(Graph *g, const Val *as)
+{
+    for (uint32_t i = 0; i < g->nout; i++)
+        g->out[i] = rewrite_as(as, g->out[i]);
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        g->update[i].value = rewrite_as(as, g->update[i].value);
+}
+
 static void replace_outputs(Sweep *s)
 {
     Graph *g = s->rw.g;
@@ -165,8 +169,7 @@ static void visit(Sweep *s, Rule *const *rules, bool cse, NodeId id)
         s->changed = true;
         return;
     }
-    g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
-    g->order[g->norder++] = id;
+    graph_schedule(g, id);
 }
 
 static void find_readers(Rewrite *rw, Arena *tmp)
@@ -189,8 +192,6 @@ static void find_readers(Rewrite *rw, Arena *tmp)
 static bool sweep(Graph *g, Arena *tmp, Rule *const *rules, bool cse)
 {
     uint32_t n = g->norder;
-    NodeId *old = NEW(tmp, NodeId, n + 1);
-    memcpy(old, g->order, n * sizeof *old);
     Sweep s = {.rw = {g, graph_uses(g, tmp), g->nvals}, .subst = NEW(tmp, Val, g->nvals),
                .nsubst = g->nvals, .mask = 1023};
     for (uint32_t i = 0; i < g->nvals; i++)
@@ -201,7 +202,7 @@ static bool sweep(Graph *g, Arena *tmp, Rule *const *rules, bool cse)
     while (s.mask < 4 * n)
         s.mask = s.mask * 2 + 1;
     s.table = NEW(tmp, uint32_t, s.mask + 1);
-    g->norder = 0;
+    const NodeId *old = graph_take_order(g, tmp);
     for (uint32_t k = 0; k < n && !g->diag->failed; k++)
         visit(&s, rules, cse, old[k]);
     replace_outputs(&s);

@@ -27,5 +27,8 @@ bool rewrite_once(const Rewrite *rw, Val v);               /* v has one use */
 const Node *rewrite_reader(const Rewrite *rw, Val v, uint32_t i);
 /* v takes the place of old, and its name: dumps stay readable and outputs can be named. */
 void rewrite_name(Graph *g, Val old, Val v);
+/* What takes the place of v, per value, {0}: nothing does. */
+static inline Val rewrite_as(const Val *as, Val v) { return as[v.i].i ? as[v.i] : v; }
+void rewrite_ends(Graph *g, const Val *as); /* likewise for all outputs and updates */
 bool rewrite_scalar(const Rewrite *rw, Val v, double *x);  /* one constant value everywhere */
 #endif

@@ -141,10 +141,7 @@ static Val transposed_operands(Rewrite *rw, const Node *n, Val (*other)(Rewrite 
 }
 
 /* matmul of a transposed operand: a flag, no copy */
-static Val rule_matmul_transpose(Rewrite *rw, const Node *n)
-{
-    return transposed_operands(rw, n, swapped);
-}
+static Val rule_matmul_transpose(Rewrite *rw, const Node *n) { return transposed_operands(rw, n, swapped); }
 
 /* v = x with its last dimension moved elsewhere: a transpose of x that keeps it last, so that rows
  * are copied whole, and a flag. */
@@ -164,10 +161,7 @@ static Val rows_whole(Rewrite *rw, Val v)
     return build_transpose(rw->g, p->in[0], order);
 }
 
-static Val rule_matmul_rows(Rewrite *rw, const Node *n)
-{
-    return transposed_operands(rw, n, rows_whole);
-}
+static Val rule_matmul_rows(Rewrite *rw, const Node *n) { return transposed_operands(rw, n, rows_whole); }
 
 /* [.., m, k] x [k, n]: one product of all rows */
 static Val rule_matmul_flatten(Rewrite *rw, const Node *n)
@@ -214,14 +208,6 @@ static Val rule_matmul_batch_sum(Rewrite *rw, const Node *n)
     return build_reshape(g, build(g, OP_matmul, NULL, 2, (Val[]){fa, fb}, at), t.rank, t.dim);
 }
 
-static bool all_are(const Ints *v, int64_t x)
-{
-    for (int i = 0; i < v->n; i++)
-        if (v->v[i] != x)
-            return false;
-    return true;
-}
-
 /* a slice of everything; of what lies in one part of a concatenation, such as of a complex number's */
 static Val rule_slice(Rewrite *rw, const Node *n)
 {
@@ -229,7 +215,7 @@ static Val rule_slice(Rewrite *rw, const Node *n)
         return none();
     SliceAttrs at = *(const SliceAttrs *)n->attr;
     const Type *y = val_type(rw->g, n->out[0]);
-    if (type_equal(y, val_type(rw->g, n->in[0])) && all_are(&at.step, 1))
+    if (type_equal(y, val_type(rw->g, n->in[0])) && ints_are(&at.step, 1))
         return n->in[0];
     const Node *p = rewrite_def(rw, n->in[0], OP_concat);
     if (!p || type_count(y) == 0)
@@ -265,12 +251,11 @@ static Val rule_conv_positions(Rewrite *rw, const Node *n)
         some.step.v[i] = place ? at.strides.v[s] : 1;
         some.size.v[i] = place ? y->dim[i] : x->dim[i];
     }
-    if (all_are(&some.step, 1) || !all_are(&at.pads, 0))
+    if (ints_are(&some.step, 1) || !ints_are(&at.pads, 0))
         return none();
     for (int i = 0; i < at.strides.n; i++)
         at.strides.v[i] = 1;
-    Val in[] = {build(g, OP_slice, NULL, 1, n->in, &some), n->in[1],
-                n->nin > 2 ? n->in[2] : none()};
+    Val in[] = {build(g, OP_slice, NULL, 1, n->in, &some), n->in[1], n->nin > 2 ? n->in[2] : none()};
     return build(g, OP_conv, n->name, n->nin, in, &at);
 }
 
@@ -316,9 +301,7 @@ static Val rule_uniform(Rewrite *rw, const Node *n)
         memcpy(in, n->in, (size_t)n->nin * sizeof *in);
         in[i] = graph_value(g, g->vals[n->in[i].i].name, t, VAL_TEMP);
         Node *e = graph_node(g, OP_expand, 1, &scalar, 1, &in[i]); /* build() would fold it */
-        Ints *shape = &((ShapeAttrs *)e->attr)->shape;
-        shape->n = t.rank;
-        memcpy(shape->v, t.dim, sizeof t.dim);
+        ((ShapeAttrs *)e->attr)->shape = ints_of(&t);
         return build(g, n->op, n->name, n->nin, in, n->attr);
     }
     return none();
@@ -368,8 +351,7 @@ static bool collect_tiles(const Rewrite *rw, Tiles *t, Val v)
     if (!n || !rewrite_once(rw, v))
         return false;
     if (n->op == OP_add) /* more parts than there may be: long chains of sums are left alone */
-        return t->sums++ < TILES_MAX && collect_tiles(rw, t, n->in[0]) &&
-               collect_tiles(rw, t, n->in[1]);
+        return t->sums++ < TILES_MAX && collect_tiles(rw, t, n->in[0]) && collect_tiles(rw, t, n->in[1]);
     return n->op == OP_slice_bwd && add_tile(rw, t, n);
 }
 
@@ -405,7 +387,4 @@ static Rule *const rules[] = {
     rule_tiles, rule_relu_pooled, NULL,
 };
 
-bool pass_simplify(Graph *g, PassCtx *cx)
-{
-    return rewrite_run(g, cx->tmp, rules, true, &cx->changed);
-}
+bool pass_simplify(Graph *g, PassCtx *cx) { return rewrite_run(g, cx->tmp, rules, true, &cx->changed); }

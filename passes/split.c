@@ -152,14 +152,12 @@ static void split_sums(const SplitPass *x)
 {
     Graph *g = x->g;
     uint32_t n = g->norder;
-    NodeId *order = NEW(x->tmp, NodeId, n + 1);
+    const NodeId *order = graph_take_order(g, x->tmp);
     const bool *factor = has_factor(x);
-    memcpy(order, g->order, n * sizeof *order);
-    g->norder = 0;
     for (uint32_t k = 0; k < n; k++) {
         const Node *node = &g->nodes[order[k].i];
         uint32_t made = factor[order[k].i] ? made_for(g, node, x->info->first_inlined) : 0;
-        g->order[g->norder++] = order[k];
+        graph_schedule(g, order[k]);
         if (node_split_rows(g, node) == SPLIT_NONE || node_is_split(node))
             continue;
         const NodeId *id = &g->order[g->norder - 1 - made];

@@ -9,8 +9,7 @@
  * block, and nothing is computed twice.  A rule of shapes and the device: every budget computes the same.
  * Logits that someone else reads, such as a requested output, stay whole. */
 #include "../ir/attrs.h"
-#include "passes.h"
-#include <string.h>
+#include "rewrite.h"
 
 enum { ROW_UNIT = 16 }; /* blocks are multiples */
 
@@ -96,8 +95,7 @@ static bool find_products(Head *h)
         return false;
     for (int i = 0; i < count; i++) {
         const Node *m = n[i];
-        if (m->op != OP_matmul || val_type(h->g, m->in[0])->rank != 2 ||
-            val_type(h->g, m->in[1])->rank != 2)
+        if (m->op != OP_matmul || val_type(h->g, m->in[0])->rank != 2 || val_type(h->g, m->in[1])->rank != 2)
             return false;
         const MatmulAttrs *at = m->attr;
         bool first = views(h, m->in[0], h->slope->out[0]);
@@ -132,8 +130,7 @@ static bool find(Head *h, const Node *loss)
         return false;
     h->slope = n[n[0] == loss];
     return h->slope->op == OP_cross_entropy_bwd && views(h, h->slope->in[1], h->logits->out[0]) &&
-           h->slope->in[3].i == loss->out[1].i && h->uses[loss->out[1].i] == 1 &&
-           find_products(h);
+           h->slope->in[3].i == loss->out[1].i && h->uses[loss->out[1].i] == 1 && find_products(h);
 }
 
 /* ---- building it ---------------------------------------------------------------------------- */
@@ -142,10 +139,7 @@ typedef struct {
     Val loss, dx, dw;
 } Parts;
 
-static Val flat(Graph *g, Val v, int64_t rows)
-{
-    return build_reshape(g, v, 1, &rows);
-}
+static Val flat(Graph *g, Val v, int64_t rows) { return build_reshape(g, v, 1, &rows); }
 
 /* Rows of a block; blocks are of about equal size. */
 static int64_t block_rows(const Head *h)
@@ -207,7 +201,7 @@ typedef struct {
     Graph *g;
     uint32_t nodes; /* older than the head's */
     bool *done;     /* by node */
-    Val *subst;     /* by value: what takes its place, {0}: nothing does */
+    Val *subst;     /* by value, as of rewrite_as() */
 } Move;
 
 static void append(Move *m, NodeId id)
@@ -218,14 +212,12 @@ static void append(Move *m, NodeId id)
         return;
     m->done[id.i] = true;
     for (int i = 0; i < n->nin; i++) {
-        if (m->subst[n->in[i].i].i)
-            n->in[i] = m->subst[n->in[i].i];
+        n->in[i] = rewrite_as(m->subst, n->in[i]);
         NodeId d = g->vals[n->in[i].i].def;
         if (d.i && d.i < m->nodes)
             append(m, d);
     }
-    g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
-    g->order[g->norder++] = id;
+    graph_schedule(g, id);
 }
 
 /* Does v depend on the loss? */
@@ -250,8 +242,7 @@ static void replace(Head *h, StepInfo *info, Arena *tmp)
 {
     Graph *g = h->g;
     uint32_t n = g->norder, nnodes = g->nnodes, nvals = g->nvals;
-    NodeId *old = NEW(tmp, NodeId, n + 1);
-    memcpy(old, g->order, n * sizeof *old);
+    const NodeId *old = graph_take_order(g, tmp);
     /* building moves the tables of nodes */
     Node logits = *h->logits, loss = *h->loss, slope = *h->slope, none = {0};
     Node dx = h->dx ? *h->dx : none, dw = h->dw ? *h->dw : none;
@@ -259,7 +250,6 @@ static void replace(Head *h, StepInfo *info, Arena *tmp)
     *h = (Head){g, h->uses, &logits, &loss, &slope, h->dx ? &dx : NULL, h->dw ? &dw : NULL, h->weight_first,
                 h->rows, h->asked, h->device};
     Move m = {g, nnodes, NEW(tmp, bool, nnodes + 1), NEW(tmp, Val, nvals + 1)};
-    g->norder = 0;
     for (uint32_t k = 0; k < n; k++) {
         if (old[k].i == gone[0].i) {
             NodeId d = g->vals[slope.in[0].i].def;
@@ -278,18 +268,12 @@ static void replace(Head *h, StepInfo *info, Arena *tmp)
         if (!replaced)
             append(&m, old[k]);
     }
-    for (uint32_t i = 0; i < g->nout; i++) {
-        Val was = g->out[i], now = m.subst[was.i];
-        if (!now.i)
-            continue;
-        const char *name = g->vals[was.i].name;
-        graph_rename(g, was, arena_printf(g->arena, "%s.was", name));
-        graph_rename(g, now, name);
-        g->out[i] = now;
-    }
+    for (uint32_t i = 0; i < g->nout; i++)
+        if (m.subst[g->out[i].i].i)
+            rewrite_name(g, g->out[i], m.subst[g->out[i].i]);
+    rewrite_ends(g, m.subst);
     for (uint32_t i = 0; i < info->ntrained; i++)
-        if (m.subst[info->trained[i].grad.i].i)
-            info->trained[i].grad = m.subst[info->trained[i].grad.i];
+        info->trained[i].grad = rewrite_as(m.subst, info->trained[i].grad);
     graph_dce(g, tmp);
 }
 
@@ -301,8 +285,7 @@ bool pass_head(Graph *g, PassCtx *cx)
         if (n->op != OP_cross_entropy)
             continue;
         h.uses = graph_uses(g, cx->tmp);
-        if (!find(&h, n) ||
-            depends(g, h.slope->in[0], n, NEW(cx->tmp, bool, g->nvals)))
+        if (!find(&h, n) || depends(g, h.slope->in[0], n, NEW(cx->tmp, bool, g->nvals)))
             continue;
         replace(&h, cx->info, cx->tmp);
         cx->changed = true;

@@ -96,7 +96,6 @@ static bool ends_sum(Terms *t, const bool *inner, const Node *n)
 bool pass_stack(Graph *g, PassCtx *cx)
 {
     uint32_t n = g->norder, nvals = g->nvals;
-    NodeId *old = memcpy(NEW(cx->tmp, NodeId, n + 1), g->order, n * sizeof *old);
     Terms t = {.g = g, .uses = graph_uses(g, cx->tmp)};
     t.open = NEW(cx->tmp, Val, n + 2);
     t.left = NEW(cx->tmp, Val, n + 2);
@@ -104,25 +103,21 @@ bool pass_stack(Graph *g, PassCtx *cx)
     t.rest = NEW(cx->tmp, Val, n + 2);
     const bool *inner = find_inner(g, &t, cx->tmp);
     Val *as = NEW(cx->tmp, Val, nvals);
-    g->norder = 0;
+    const NodeId *old = graph_take_order(g, cx->tmp);
     for (uint32_t k = 0; k < n && !g->diag->failed; k++) {
         Node *node = &g->nodes[old[k].i];
         for (int i = 0; i < node->nin; i++)
-            node->in[i] = as[node->in[i].i].i ? as[node->in[i].i] : node->in[i];
+            node->in[i] = rewrite_as(as, node->in[i]);
         if (ends_sum(&t, inner, node)) {
             Val out = node->out[0];
             as[out.i] = stacked(g, &t);
             rewrite_name(g, out, as[out.i]);
             cx->changed = true;
         } else {
-            g->order = arena_grow(g->arena, g->order, g->norder, &g->corder, sizeof *g->order);
-            g->order[g->norder++] = old[k];
+            graph_schedule(g, old[k]);
         }
     }
-    for (uint32_t i = 0; i < g->nout; i++)
-        g->out[i] = as[g->out[i].i].i ? as[g->out[i].i] : g->out[i];
-    for (uint32_t i = 0; i < g->nupdate; i++)
-        g->update[i].value = as[g->update[i].value.i].i ? as[g->update[i].value.i] : g->update[i].value;
+    rewrite_ends(g, as);
     graph_dce(g, cx->tmp);
     return !g->diag->failed;
 }

@@ -439,6 +439,23 @@ START_TEST(numbers_of_a_graph_have_bounds)
 }
 END_TEST
 
+/* Its last dimension was read all the same: what stands in front of the first. */
+START_TEST(attention_of_scalars)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 1);
+    add_value(&b, &a, "x", FLOAT, "", true);
+    add_value(&b, &a, "y", FLOAT, "", false);
+    add_node(&b, &a, "MultiHeadAttention", "x x x x", "y")->domain = (char *)"com.microsoft";
+    Imported r = import_file(save(&b, &a, "scalars.onnx"));
+    ck_assert(r.ok && !build_graph(&r, &(OnnxOptions){0}));
+    ck_assert_msg(strstr(r.d.msg, "operand 0 of rank 0"), "%s", r.d.msg);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 Suite *suite_hostile(void)
 {
     Suite *s = suite_create("hostile");
@@ -452,6 +469,7 @@ Suite *suite_hostile(void)
     tcase_add_test(t, elements_that_are_not_raw);
     tcase_add_exit_test(t, field_beyond_any_saved_model, EXIT_DEVICE);
     tcase_add_test(t, names_are_unique);
+    tcase_add_test(t, attention_of_scalars);
     tcase_add_test(t, initializer_without_a_name);
     tcase_add_test(t, conversions_in_a_cycle);
     tcase_add_test(t, renaming_takes_no_longer_each_time);

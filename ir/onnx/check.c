@@ -14,8 +14,7 @@ typedef struct {
 
 static const char *path_of(Check *c, const char *kind, int k)
 {
-    return arena_printf(&c->arena, "%s/test_data_set_%d/%s_%d.pb", c->folder, c->set, kind,
-                        k);
+    return arena_printf(&c->arena, "%s/test_data_set_%d/%s_%d.pb", c->folder, c->set, kind, k);
 }
 
 static bool exists(const char *path) { return access(path, F_OK) == 0; }
@@ -31,8 +30,7 @@ static bool read_feeds(Check *c, const OnnxModel *m, OnnxOptions *opt)
         const char *name = pb(gp->input[i]->name), *path = path_of(c, "input", opt->nfeed);
         if ((!all && model_initializer(m, name)) || !exists(path))
             continue;
-        if (!gp->input[i]->type ||
-            gp->input[i]->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)
+        if (!gp->input[i]->type || gp->input[i]->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)
             return fail_status(c->d, EXIT_UNSUPPORTED, "input '%s' is not a tensor", name);
         feed[opt->nfeed].name = name;
         TRY(onnx_read_tensor(path, &c->arena, &feed[opt->nfeed].t, c->d));

@@ -47,17 +47,15 @@ bool external_map(OnnxModel *m, const char *location, FileMap *map, Diag *d)
     bool outside;
     int fd = open_external(m, path, &why, &outside);
     if (fd < 0 && outside)
-        return fail(
-            d,
-            "external data '%s' lies outside the model's folder: --allow-path allows "
-            "another",
-            location);
+        return fail(d,
+                    "external data '%s' lies outside the model's folder: --allow-path allows "
+                    "another",
+                    location);
     if (fd < 0)
         return fail(d, "external data '%s': %s", location, why);
     TRY(file_map_fd(map, fd, path, d));
     External *e = NEW(&m->arena, External, 1);
-    *e =
-        (External){m->external, arena_strndup(&m->arena, location, strlen(location)), *map};
+    *e = (External){m->external, arena_strndup(&m->arena, location, strlen(location)), *map};
     m->external = e;
     return true;
 }

@@ -32,10 +32,7 @@ const OnnxOp *onnx_op_find(const char *domain, const char *name)
     return NULL;
 }
 
-const char *canonical_domain(const char *domain)
-{
-    return strcmp(domain, "ai.onnx") == 0 ? "" : domain;
-}
+const char *canonical_domain(const char *domain) { return strcmp(domain, "ai.onnx") == 0 ? "" : domain; }
 
 static int opset_in(size_t n, Onnx__OperatorSetIdProto *const *set, const char *domain)
 {
@@ -76,8 +73,7 @@ static const Onnx__FunctionProto *find_function(const Import *x, const OnnxNode 
 {
     if (!x->m->proto->n_functions)
         return NULL;
-    const uint32_t *i =
-        name_get(&x->m->functions, arena_printf(x->a, "%s:%s", n->domain, n->op));
+    const uint32_t *i = name_get(&x->m->functions, arena_printf(x->a, "%s:%s", n->domain, n->op));
     return i ? x->m->proto->functions[*i] : NULL;
 }
 
@@ -99,15 +95,12 @@ static bool import_one(OnnxNode *n, bool poisoned)
     const OnnxOp *op = onnx_op_find(n->domain, n->op);
     const Onnx__FunctionProto *f = op ? NULL : find_function(n->x, n);
     if (!op && !f)
-        return refuse(n,
-                      "no importer; rewrite it with standard operators or define it as a "
-                      "function in the model");
+        return refuse(n, "no importer; rewrite it with standard operators or define it as a "
+                         "function in the model");
     if (op && n->opset < op->since)
-        return refuse(n, "read from opset %d on; convert the model to a newer opset",
-                      op->since);
+        return refuse(n, "read from opset %d on; convert the model to a newer opset", op->since);
     if (poisoned && !n->x->nrefused)
-        return refuse(
-            n, "an operand is a result that its operator's importer does not compute");
+        return refuse(n, "an operand is a result that its operator's importer does not compute");
     if (poisoned)
         return false;
     for (int i = 0; i < n->nin && op && !op->sequences; i++)
@@ -187,8 +180,7 @@ static bool import_node(Import *x, const Onnx__NodeProto *p, const Record *recor
         if (!x->located) {
             char msg[sizeof x->d->msg];
             memcpy(msg, x->d->msg, sizeof msg);
-            snprintf(x->d->msg, sizeof x->d->msg, "node '%.300s' (%.100s): %.3000s", n.name,
-                     n.op, msg);
+            snprintf(x->d->msg, sizeof x->d->msg, "node '%.300s' (%.100s): %.3000s", n.name, n.op, msg);
         }
         x->located = true;
         return false;
@@ -266,8 +258,7 @@ static bool import_with_needs(Sorter *s, uint32_t i)
         s->state[i] = ON_STACK;
         uint32_t need = first_needed(s, i);
         if (need != i && s->state[need] == ON_STACK)
-            return fail(s->x->d, "node '%s' depends on its own result",
-                        pb(s->node[i]->name));
+            return fail(s->x->d, "node '%s' depends on its own result", pb(s->node[i]->name));
         if (need != i) {
             s->stack[s->top++] = need;
             continue;
@@ -351,8 +342,7 @@ static bool report_refusals(Import *x)
     char text[3600];
     size_t n = 0;
     uint32_t shown = 0;
-    for (const Refusal *r = x->refusals; r && n + strlen(r->text) + 60 < sizeof text;
-         r = r->next, shown++)
+    for (const Refusal *r = x->refusals; r && n + strlen(r->text) + 60 < sizeof text; r = r->next, shown++)
         n += (size_t)snprintf(text + n, sizeof text - n, "\n  %s", r->text);
     if (shown < x->nrefused)
         snprintf(text + n, sizeof text - n, "\n  and %u more", x->nrefused - shown);

@@ -25,8 +25,7 @@ static bool split_heads(OnnxNode *n, Val *v, int64_t heads)
         return true;
     if (t->rank != 3 || heads < 1 || t->dim[2] % heads)
         return fail(n->x->d, "%lld heads do not fit the operands", (long long)heads);
-    Val s = build_reshape(n->g, *v, 4,
-                          (int64_t[]){t->dim[0], t->dim[1], heads, t->dim[2] / heads});
+    Val s = build_reshape(n->g, *v, 4, (int64_t[]){t->dim[0], t->dim[1], heads, t->dim[2] / heads});
     *v = build_transpose(n->g, s, (int[]){0, 2, 1, 3});
     return v->i;
 }
@@ -46,8 +45,7 @@ static Val frontier(const Attention *a)
     OnnxNode *n = a->n;
     if (a->past || !has_in(n, 6))
         return build_ints(a->g, &a->past, 1);
-    Val len = build_reshape(a->g, build_cast(a->g, n->in[6], DT_I64), 4,
-                            (int64_t[]){a->batch, 1, 1, 1});
+    Val len = build_reshape(a->g, build_cast(a->g, n->in[6], DT_I64), 4, (int64_t[]){a->batch, 1, 1, 1});
     return add_scalar(a->g, len, -(double)a->rows);
 }
 
@@ -63,16 +61,14 @@ static Val allowed_by_position(const Attention *a)
     OnnxNode *n = a->n;
     int64_t left = a->left, right = a->right;
     bool causal = attr_int(n, "is_causal", 0) != 0;
-    Val row = along_axis(g, iota(g, a->rows), 2, 4),
-        key = along_axis(g, iota(g, a->columns), 3, 4);
+    Val row = along_axis(g, iota(g, a->rows), 2, 4), key = along_axis(g, iota(g, a->columns), 3, 4);
     Val at = build2(g, OP_add, row, frontier(a)), ok = {0};
     if (causal || right >= 0)
         ok = build2(g, OP_less_equal, key, add_scalar(g, at, causal ? 0 : (double)right));
     if (left >= 0)
         ok = both(g, ok, build2(g, OP_less_equal, add_scalar(g, at, -(double)left), key));
     if (has_in(n, 6)) {
-        Val len = build_reshape(g, build_cast(g, n->in[6], DT_I64), 4,
-                                (int64_t[]){a->batch, 1, 1, 1});
+        Val len = build_reshape(g, build_cast(g, n->in[6], DT_I64), 4, (int64_t[]){a->batch, 1, 1, 1});
         ok = both(g, ok, build2(g, OP_less, key, len));
     }
     return ok;
@@ -87,8 +83,7 @@ static Val full_mask(const Attention *a)
     Val mask = a->n->in[3];
     const Type t = *val_type(g, mask);
     bool boolean = t.dt == DT_BOOL;
-    PadAttrs pad = {
-        .before.n = t.rank, .after.n = t.rank, .value = boolean ? 0 : -INFINITY};
+    PadAttrs pad = {.before.n = t.rank, .after.n = t.rank, .value = boolean ? 0 : -INFINITY};
     if (t.rank < 1 || t.dim[t.rank - 1] >= a->columns || t.dim[t.rank - 1] == 1)
         return mask;
     pad.after.v[t.rank - 1] = a->columns - t.dim[t.rank - 1];
@@ -115,8 +110,7 @@ static Val guard_rows(const Attention *a, Val rows, Val bias)
     Graph *g = a->g;
     if (!has_in(a->n, 3) && !has_in(a->n, 6) && a->left < 0)
         return rows; /* every query attends at least its own position */
-    Val top =
-        build_reduce(g, OP_reduce_max, bias, 1u << (val_type(g, bias)->rank - 1), true);
+    Val top = build_reduce(g, OP_reduce_max, bias, 1u << (val_type(g, bias)->rank - 1), true);
     Val none = with_consts(g, OP_isinf, top, 0, 1);
     return build3(g, OP_where, none, scalar_like(g, rows, 0), rows);
 }
@@ -210,9 +204,9 @@ static Val table(OnnxNode *n, int k, int64_t half)
 
 static Val every_other(Graph *g, Val x, int64_t first)
 {
-    const Type t = *val_type(g, x);
-    SliceAttrs at = {
-        .start = {4, {0, 0, 0, first}}, .step = {4, {1, 1, 1, 2}}, .size = ints_of(&t)};
+    SliceAttrs at = slice_all(val_type(g, x));
+    at.start.v[3] = first;
+    at.step.v[3] = 2;
     at.size.v[3] /= 2;
     return build(g, OP_slice, NULL, 1, &x, &at);
 }
@@ -221,8 +215,7 @@ static Val every_other(Graph *g, Val x, int64_t first)
 static Val for_heads(Graph *g, Val table, bool heads_first)
 {
     const Type *t = val_type(g, table);
-    int64_t before[] = {t->dim[0], 1, t->dim[1], t->dim[2]},
-            behind[] = {t->dim[0], t->dim[1], 1, t->dim[2]};
+    int64_t before[] = {t->dim[0], 1, t->dim[1], t->dim[2]}, behind[] = {t->dim[0], t->dim[1], 1, t->dim[2]};
     return build_reshape(g, table, 4, heads_first ? before : behind);
 }
 
@@ -240,19 +233,14 @@ Val build_rotary(Graph *g, Val x, bool heads_first, Val cosine, Val sine, bool i
     Val im = build2(g, OP_add, build2(g, OP_mul, a, sine), build2(g, OP_mul, b, cosine));
     if (!re.i || !im.i)
         return (Val){0};
-    Ints pair = ints_of(val_type(g, re)), whole = pair;
-    pair.v[pair.n++] = 1;
-    whole.v[3] *= 2;
     Val y = build_concat(g, 2, (Val[]){re, im}, 3);
-    if (interleaved)
-        y = reshape_ints(
-            g,
-            build_concat(
-                g, 2, (Val[]){reshape_ints(g, re, &pair), reshape_ints(g, im, &pair)}, 4),
-            &whole);
+    if (interleaved) {
+        Ints whole = ints_of(val_type(g, y));
+        y = build_concat(g, 2, (Val[]){insert_axis(g, re, 4), insert_axis(g, im, 4)}, 4);
+        y = reshape_ints(g, y, &whole);
+    }
     if (2 * half < size)
-        y = build_concat(g, 2, (Val[]){y, build_slice(g, x, 3, 2 * half, size - 2 * half)},
-                         3);
+        y = build_concat(g, 2, (Val[]){y, build_slice(g, x, 3, 2 * half, size - 2 * half)}, 3);
     return y;
 }
 
@@ -266,8 +254,7 @@ static bool import_rotary_embedding(OnnxNode *n)
     if (!four && (t.rank != 3 || heads < 1 || t.dim[2] % heads))
         return fail(n->x->d, "num_heads %lld does not fit the input", (long long)heads);
     Val x = four ? n->in[0]
-                 : build_reshape(g, n->in[0], 4,
-                                 (int64_t[]){t.dim[0], t.dim[1], heads, t.dim[2] / heads});
+                 : build_reshape(g, n->in[0], 4, (int64_t[]){t.dim[0], t.dim[1], heads, t.dim[2] / heads});
     TRY(x.i);
     int64_t size = val_type(g, x)->dim[3];
     TRY(attr_int_in(n, "rotary_embedding_dim", 0, 0, size, &dim));

@@ -66,8 +66,7 @@ static bool import_constant_of_shape(OnnxNode *n)
     TRY(fill.i);
     Type t = type_make(val_type(g, fill)->dt, shape.n, shape.v);
     fill = build_reshape(g, fill, 0, NULL);
-    if (!dtype_is_float(t.dt) || n->x->opt->forward_only ||
-        !role_is_stripped_weight(n->x, name)) {
+    if (!dtype_is_float(t.dt) || n->x->opt->forward_only || !role_is_stripped_weight(n->x, name)) {
         n->out[0] = build_expand(g, fill, shape.n, shape.v);
         return n->out[0].i;
     }
@@ -97,8 +96,7 @@ static bool import_range(OnnxNode *n)
         if (type_count(&t[k].type) != 1)
             return fail(n->x->d, "operand %d must be one number", k);
     }
-    double start = tensor_f(&t[0], 0), limit = tensor_f(&t[1], 0),
-           delta = tensor_f(&t[2], 0);
+    double start = tensor_f(&t[0], 0), limit = tensor_f(&t[1], 0), delta = tensor_f(&t[2], 0);
     double steps = dtype_is_float(t[0].type.dt)
                        ? ceil((limit - start) / delta)
                        : whole_steps(tensor_i(&t[0], 0), tensor_i(&t[1], 0), tensor_i(&t[2], 0));

@@ -14,8 +14,7 @@ static const Onnx__GraphProto *body_of(OnnxNode *n, const char *attr)
 }
 
 /* Import the nodes of a body for operands in; the results are found by name. */
-static bool run_body(OnnxNode *n, const Onnx__GraphProto *body, int nin, const Val *in,
-                     Val *out)
+static bool run_body(OnnxNode *n, const Onnx__GraphProto *body, int nin, const Val *in, Val *out)
 {
     Import *x = n->x;
     Scope *outer = x->scope;
@@ -68,26 +67,13 @@ static bool import_if(OnnxNode *n)
 
 /* ---- Loop --------------------------------------------------------------- */
 
-static Val with_front(Graph *g, Val v)
-{
-    Ints dim = {0};
-    if (val_is_sequence(v) || val_type(g, v)->rank == MAX_RANK)
-        return (Val){0};
-    const Type *t = val_type(g, v);
-    dim.v[dim.n++] = 1;
-    for (int i = 0; i < t->rank; i++)
-        dim.v[dim.n++] = t->dim[i];
-    return reshape_ints(g, v, &dim);
-}
-
 /* Iterations are stacked on a new first dimension; no iteration: an empty tensor, as
  * declared. */
-static bool stack(OnnxNode *n, const Onnx__ValueInfoProto *declared, int64_t trips,
-                  Val *part, Val *out)
+static bool stack(OnnxNode *n, const Onnx__ValueInfoProto *declared, int64_t trips, Val *part, Val *out)
 {
     if (trips > 0) {
         for (int64_t t = 0; t < trips; t++) {
-            part[t] = with_front(n->g, part[t]);
+            part[t] = insert_axis(n->g, part[t], 0);
             if (!part[t].i)
                 return refuse(n, "results that cannot be stacked");
         }
@@ -149,8 +135,7 @@ static bool import_loop(OnnxNode *n)
     for (int i = 0; i < n->nout && i < states; i++)
         n->out[i] = in[2 + i];
     for (int k = 0; k < scans && states + k < n->nout; k++)
-        TRY(stack(n, body->output[1 + states + k], t, part + k * most,
-                  &n->out[states + k]));
+        TRY(stack(n, body->output[1 + states + k], t, part + k * most, &n->out[states + k]));
     return true;
 }
 
@@ -181,12 +166,7 @@ static bool read_scan(OnnxNode *n, int nin, Scan *s)
 /* Element t of v along the axis, without that dimension. */
 static Val element(Graph *g, Val v, int axis, int64_t t)
 {
-    Ints dim = {0};
-    const Type *ty = val_type(g, v);
-    for (int i = 0; i < ty->rank; i++)
-        if (i != axis)
-            dim.v[dim.n++] = ty->dim[i];
-    return reshape_ints(g, build_slice(g, v, axis, t, 1), &dim);
+    return drop_axis(g, build_slice(g, v, axis, t, 1), axis);
 }
 
 static bool first_to(OnnxNode *n, Val *v, int64_t axis)
@@ -203,8 +183,7 @@ static bool scan_once(OnnxNode *n, const Scan *s, const Val *operand, Val *resul
 {
     Graph *g = n->g;
     int nout = (int)s->body->n_output;
-    Val *in = NEW(n->x->a, Val, s->states + s->scans + 1),
-        *out = NEW(n->x->a, Val, nout + 1);
+    Val *in = NEW(n->x->a, Val, s->states + s->scans + 1), *out = NEW(n->x->a, Val, nout + 1);
     memcpy(in, operand, (size_t)s->states * sizeof *in);
     const Val *x = operand + s->states;
     int64_t axis[MAX_INTS], trips = 0;
@@ -220,8 +199,7 @@ static bool scan_once(OnnxNode *n, const Scan *s, const Val *operand, Val *resul
     Val *part = NEW(n->x->a, Val, (size_t)(s->results + 1) * (size_t)(trips + 1));
     for (int64_t t = 0; t < trips; t++) {
         for (int k = 0; k < s->scans; k++)
-            in[s->states + k] =
-                element(g, x[k], (int)axis[k], s->in_back.v[k] ? trips - 1 - t : t);
+            in[s->states + k] = element(g, x[k], (int)axis[k], s->in_back.v[k] ? trips - 1 - t : t);
         TRY(run_body(n, s->body, s->states + s->scans, in, out));
         TRY(usable(nout, out));
         memcpy(in, out, (size_t)s->states * sizeof *in);
@@ -267,8 +245,7 @@ static bool import_scan(OnnxNode *n)
     TRY(enter(n, s.body));
     TRY(read_scan(n, n->nin - first, &s));
     Val *result = NEW(n->x->a, Val, s.states + s.results + 1);
-    TRY(batched ? scan_batch(n, &s, n->in + first, result)
-                : scan_once(n, &s, n->in, result));
+    TRY(batched ? scan_batch(n, &s, n->in + first, result) : scan_once(n, &s, n->in, result));
     for (int i = 0; i < n->nout && i < s.states + s.results; i++)
         n->out[i] = result[i];
     return true;

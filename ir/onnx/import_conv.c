@@ -40,10 +40,7 @@ static bool read_window(OnnxNode *n, const Type *weights, Window *w)
            attr_ints_in(n, "pads", 2 * w->n, 0, -INT32_MAX, INT32_MAX, &w->pads);
 }
 
-static int64_t reach(const Window *w, int i)
-{
-    return (w->kernel.v[i] - 1) * w->dilations.v[i] + 1;
-}
+static int64_t reach(const Window *w, int i) { return (w->kernel.v[i] - 1) * w->dilations.v[i] + 1; }
 
 /* Extents of the result; auto_pad replaces the pads. */
 static bool place_window(OnnxNode *n, Window *w, bool ceil_mode)
@@ -83,10 +80,8 @@ bool read_conv(OnnxNode *n, int weights, ConvAttrs *at)
     for (int i = 0; i < 2 * w.n; i++)
         if (w.pads.v[i] < 0)
             return refuse(n, "negative pads");
-    *at = (ConvAttrs){.strides = w.strides,
-                      .pads = w.pads,
-                      .dilations = w.dilations,
-                      .group = attr_int(n, "group", 1)};
+    *at = (ConvAttrs){
+        .strides = w.strides, .pads = w.pads, .dilations = w.dilations, .group = attr_int(n, "group", 1)};
     return true;
 }
 
@@ -175,11 +170,8 @@ static bool read_pool(OnnxNode *n, PoolAttrs *at)
     Window w;
     TRY(read_window(n, NULL, &w));
     TRY(place_window(n, &w, attr_int(n, "ceil_mode", 0) != 0));
-    *at = (PoolAttrs){.kernel = w.kernel,
-                      .strides = w.strides,
-                      .pads = w.pads,
-                      .dilations = w.dilations,
-                      .out = w.out};
+    *at = (PoolAttrs){
+        .kernel = w.kernel, .strides = w.strides, .pads = w.pads, .dilations = w.dilations, .out = w.out};
     return true;
 }
 
@@ -210,8 +202,7 @@ static bool import_max_pool(OnnxNode *n)
     if (order && t.rank == 4) { /* column major inside an image */
         Type turned = t;
         turned.dim[2] = t.dim[3], turned.dim[3] = t.dim[2];
-        index = build_transpose(g, build_reshape(g, iota(g, count), 4, turned.dim),
-                                (int[]){0, 1, 3, 2});
+        index = build_transpose(g, build_reshape(g, iota(g, count), 4, turned.dim), (int[]){0, 1, 3, 2});
     }
     Val x = unfold(n, n->in[0], &at, INT64_MIN), where = unfold(n, index, &at, count);
     TRY(x.i && where.i);
@@ -233,8 +224,7 @@ static Val unfold(OnnxNode *n, Val x, const PoolAttrs *at, int64_t fill_value)
     PadAttrs pad = {.before.n = t.rank, .after.n = t.rank, .value = (double)fill_value};
     int64_t positions = 1;
     for (int i = 0; i < sp; i++) {
-        int64_t need = (at->out.v[i] - 1) * at->strides.v[i] +
-                       (at->kernel.v[i] - 1) * at->dilations.v[i] + 1;
+        int64_t need = (at->out.v[i] - 1) * at->strides.v[i] + (at->kernel.v[i] - 1) * at->dilations.v[i] + 1;
         int64_t after = need - at->pads.v[i] - t.dim[2 + i];
         pad.before.v[2 + i] = at->pads.v[i];
         pad.after.v[2 + i] = after > 0 ? after : 0;
@@ -249,18 +239,14 @@ static Val unfold(OnnxNode *n, Val x, const PoolAttrs *at, int64_t fill_value)
     Val padded = build(g, OP_pad, NULL, 1, &x, &pad);
     Val *part = NEW(n->x->a, Val, positions);
     for (int64_t p = 0; p < positions; p++) {
-        SliceAttrs s = {.start.n = t.rank, .step.n = t.rank, .size = ints_of(&t)};
+        SliceAttrs s = slice_all(&t);
         int64_t rest = p;
-        for (int i = 0; i < t.rank; i++)
-            s.step.v[i] = 1;
         for (int i = sp; i-- > 0; rest /= at->kernel.v[i]) {
             s.start.v[2 + i] = rest % at->kernel.v[i] * at->dilations.v[i];
             s.step.v[2 + i] = at->strides.v[i];
             s.size.v[2 + i] = at->out.v[i];
         }
-        Ints dim = s.size;
-        dim.v[dim.n++] = 1;
-        part[p] = reshape_ints(g, build(g, OP_slice, NULL, 1, &padded, &s), &dim);
+        part[p] = insert_axis(g, build(g, OP_slice, NULL, 1, &padded, &s), t.rank);
     }
     return build_concat_many(g, (int)positions, part, t.rank);
 }
@@ -286,8 +272,7 @@ static bool import_lp_pool(OnnxNode *n)
     PadAttrs pad = {.before.n = t.rank, .after.n = t.rank};
     double size = 1, p = (double)attr_int(n, "p", 2);
     for (int i = 0; i < at.kernel.n; i++) {
-        int64_t need = (at.out.v[i] - 1) * at.strides.v[i] +
-                       (at.kernel.v[i] - 1) * at.dilations.v[i] + 1;
+        int64_t need = (at.out.v[i] - 1) * at.strides.v[i] + (at.kernel.v[i] - 1) * at.dilations.v[i] + 1;
         int64_t after = need - at.pads.v[i] - t.dim[2 + i];
         pad.before.v[2 + i] = at.pads.v[i];
         pad.after.v[2 + i] = after > 0 ? after : 0;
@@ -301,10 +286,7 @@ static bool import_lp_pool(OnnxNode *n)
     return n->out[0].i;
 }
 
-static uint32_t spatial(const OnnxNode *n)
-{
-    return ((1u << in_type(n, 0)->rank) - 1) & ~3u;
-}
+static uint32_t spatial(const OnnxNode *n) { return ((1u << in_type(n, 0)->rank) - 1) & ~3u; }
 
 static bool import_global_average_pool(OnnxNode *n)
 {

@@ -9,8 +9,7 @@
 static bool read_sampler(OnnxNode *n, Sampler *s)
 {
     const Type *x = in_type(n, 0), *grid = in_type(n, 1);
-    const char *mode = attr_str(n, "mode", "linear"),
-               *pad = attr_str(n, "padding_mode", "zeros");
+    const char *mode = attr_str(n, "mode", "linear"), *pad = attr_str(n, "padding_mode", "zeros");
     *s = (Sampler){.mode = strstr(mode, "linear")  ? SAMPLE_LINEAR
                            : strstr(mode, "cubic") ? SAMPLE_CUBIC
                                                    : SAMPLE_NEAREST,
@@ -37,8 +36,7 @@ static bool import_grid_sample(OnnxNode *n)
     int64_t points = 1;
     for (int d = 0; d < s.n; d++)
         points *= out.v[1 + d];
-    Val grid = build_reshape(g, n->in[1], 3, (int64_t[]){out.v[0], points, s.n}),
-        at[SAMPLE_DIMS];
+    Val grid = build_reshape(g, n->in[1], 3, (int64_t[]){out.v[0], points, s.n}), at[SAMPLE_DIMS];
     grid = build_cast(g, grid, in_type(n, 0)->dt);
     for (int d = 0; d < s.n; d++) {
         double size = (double)s.extent[d], half = (s.corners ? size - 1 : size) / 2;
@@ -73,8 +71,7 @@ static bool import_affine_grid(OnnxNode *n)
     Tensor base = {tb, NEW(n->x->a, char, type_bytes(&tb) + 1)};
     for (int64_t p = 0; p < points; p++) {
         int64_t rest = p;
-        for (int d = k - 1, c = 0; d >= 0;
-             d--, c++) { /* the last dimension's coordinate first */
+        for (int d = k - 1, c = 0; d >= 0; d--, c++) { /* the last dimension's coordinate first */
             double extent = (double)size.v[2 + d], i = (double)(rest % size.v[2 + d]);
             double v = !corners     ? (2 * i + 1) / extent - 1
                        : extent > 1 ? 2 * i / (extent - 1) - 1
@@ -112,8 +109,7 @@ static Line line(Graph *g, Val start, Val size, int64_t count, int64_t extent)
 static Val pairs(Graph *g, Val v, bool is_row, int64_t rows, int64_t columns)
 {
     int64_t rois = val_type(g, v)->dim[0];
-    v = build_reshape(g, v, 3,
-                      is_row ? (int64_t[]){rois, rows, 1} : (int64_t[]){rois, 1, columns});
+    v = build_reshape(g, v, 3, is_row ? (int64_t[]){rois, rows, 1} : (int64_t[]){rois, 1, columns});
     v = build_expand(g, v, 3, (int64_t[]){rois, rows, columns});
     return build_reshape(g, v, 2, (int64_t[]){rois, rows * columns});
 }
@@ -128,14 +124,12 @@ static bool import_roi_align(OnnxNode *n)
     bool half = attr_is(n, "coordinate_transformation_mode",
                         n->opset < 16 ? "output_half_pixel" : "half_pixel", "half_pixel");
     if (ratio < 1 || ratio > 64 || oh < 1 || ow < 1 || oh > 4096 || ow > 4096)
-        return refuse(n, "sampling_ratio %lld: the number of samples would depend on data",
-                      (long long)ratio);
+        return refuse(n, "sampling_ratio %lld: the number of samples would depend on data", (long long)ratio);
     if (x.rank != 4 || r.rank != 2 || r.dim[1] != 4)
         return fail(n->x->d, "rois must be [n, 4]");
     Val c[4];
     for (int i = 0; i < 4; i++)
-        c[i] = add_scalar(g, mul_scalar(g, build_slice(g, n->in[1], 1, i, 1), scale),
-                          half ? -0.5 : 0);
+        c[i] = add_scalar(g, mul_scalar(g, build_slice(g, n->in[1], 1, i, 1), scale), half ? -0.5 : 0);
     Val w = build2(g, OP_sub, c[2], c[0]), h = build2(g, OP_sub, c[3], c[1]);
     if (!half) {
         w = build2(g, OP_max, w, scalar_like(g, w, 1));
@@ -144,21 +138,18 @@ static bool import_roi_align(OnnxNode *n)
     int64_t rows = oh * ratio, columns = ow * ratio;
     Line ly = line(g, c[1], h, rows, x.dim[2]), lx = line(g, c[0], w, columns, x.dim[3]);
     TRY(ly.at.i && lx.at.i);
-    Val at[2] = {pairs(g, ly.at, true, rows, columns),
-                 pairs(g, lx.at, false, rows, columns)};
-    Val valid = build2(g, OP_mul, pairs(g, ly.valid, true, rows, columns),
-                       pairs(g, lx.valid, false, rows, columns));
+    Val at[2] = {pairs(g, ly.at, true, rows, columns), pairs(g, lx.at, false, rows, columns)};
+    Val valid =
+        build2(g, OP_mul, pairs(g, ly.valid, true, rows, columns), pairs(g, lx.valid, false, rows, columns));
     bool max = attr_is(n, "mode", "avg", "max");
     Sampler s = {SAMPLE_LINEAR, OUTSIDE_BORDER, max, true, 2, {x.dim[2], x.dim[3]}};
     Val image = build(g, OP_gather, NULL, 2, (Val[]){n->in[0], n->in[2]}, &(AxisAttrs){0});
     TRY(image.i && valid.i);
     Val y = sample(g, &s, image, at);
-    y = build2(g, OP_mul, y,
-               build_reshape(g, valid, 3, (int64_t[]){r.dim[0], 1, rows * columns}));
+    y = build2(g, OP_mul, y, build_reshape(g, valid, 3, (int64_t[]){r.dim[0], 1, rows * columns}));
     y = build_reshape(g, y, 6, (int64_t[]){r.dim[0], x.dim[1], oh, ratio, ow, ratio});
     uint32_t bins = 1u << 3 | 1u << 5;
-    n->out[0] =
-        max ? build_reduce(g, OP_reduce_max, y, bins, false) : mean_over(g, y, bins, false);
+    n->out[0] = max ? build_reduce(g, OP_reduce_max, y, bins, false) : mean_over(g, y, bins, false);
     return n->out[0].i;
 }
 
@@ -208,8 +199,7 @@ static bool import_max_roi_pool(OnnxNode *n)
                     add_scalar(g, mul_scalar(g, build_slice(g, n->in[1], 1, i + 1, 1), scale), 0.5));
     batch = build_reshape(g, batch, 1, (int64_t[]){r.dim[0]});
     Val y = build(g, OP_gather, NULL, 2, (Val[]){n->in[0], batch}, &(AxisAttrs){0});
-    Val columns = bins(g, at[0], at[2], out.v[1], x.dim[3]),
-        rows = bins(g, at[1], at[3], out.v[0], x.dim[2]);
+    Val columns = bins(g, at[0], at[2], out.v[1], x.dim[3]), rows = bins(g, at[1], at[3], out.v[0], x.dim[2]);
     TRY(y.i && columns.i && rows.i);
     y = max_in_bins(g, y, columns);
     TRY(y.i);
@@ -284,16 +274,14 @@ static bool import_deform_conv(OnnxNode *n)
     if (w.dim[0] % group || f.channels % group || w.dim[1] != f.channels / group || taps > 1 << 26)
         return fail(n->x->d, "group %lld does not fit the weights", (long long)group);
     Val column[MOST_OFFSET_GROUPS], base[2] = {window_positions(n, &f, 0), window_positions(n, &f, 1)};
-    Val offset = build_reshape(g, n->in[2], 5,
-                               (int64_t[]){f.batch, f.groups, f.kernel, 2, f.points});
+    Val offset = build_reshape(g, n->in[2], 5, (int64_t[]){f.batch, f.groups, f.kernel, 2, f.points});
     Sampler s = {SAMPLE_LINEAR, OUTSIDE_ZERO, false, true, 2, {x.dim[2], x.dim[3]}};
     for (int64_t k = 0; k < f.groups; k++) {
         Val at[2], mine = build_slice(g, offset, 1, k, 1);
         for (int d = 0; d < 2; d++) {
-            Val moved = build_reshape(g, build_slice(g, mine, 3, d, 1), 3,
-                                      (int64_t[]){f.batch, f.kernel, f.points});
-            at[d] = build_reshape(g, build2(g, OP_add, moved, base[d]), 2,
-                                  (int64_t[]){f.batch, taps});
+            Val moved =
+                build_reshape(g, build_slice(g, mine, 3, d, 1), 3, (int64_t[]){f.batch, f.kernel, f.points});
+            at[d] = build_reshape(g, build2(g, OP_add, moved, base[d]), 2, (int64_t[]){f.batch, taps});
         }
         column[k] = sample(g, &s, build_slice(g, n->in[0], 1, k * per, per), at);
         if (has_in(n, 4)) {
@@ -352,10 +340,8 @@ static bool import_col2im(OnnxNode *n)
     at.shape = (Ints){.n = k + 2, .v = {x.dim[0], at.group}};
     memcpy(&at.shape.v[2], image.v, (size_t)k * sizeof *image.v);
     out.v[1] = w.v[0] = x.dim[1];
-    Val row = along_axis(g, iota(g, x.dim[1]), 0, 2),
-        column = along_axis(g, iota(g, size), 1, 2);
-    Val unit = build2(
-        g, OP_equal, build2(g, OP_mod, row, build_scalar(g, DT_I64, (double)size)), column);
+    Val row = along_axis(g, iota(g, x.dim[1]), 0, 2), column = along_axis(g, iota(g, size), 1, 2);
+    Val unit = build2(g, OP_equal, build2(g, OP_mod, row, build_scalar(g, DT_I64, (double)size)), column);
     Val y = reshape_ints(g, n->in[0], &out);
     unit = reshape_ints(g, build_cast(g, unit, x.dt), &w);
     n->out[0] = build(g, OP_conv_bwd_data, NULL, 2, (Val[]){y, unit}, &at);
@@ -407,8 +393,7 @@ static bool import_max_unpool(OnnxNode *n)
     Type natural = type_make(x.dt, out.n, out.v); /* indices count in this shape */
     int64_t total = type_count(&natural), count = type_count(&x);
     Val zero = build_expand(g, build_scalar(g, x.dt, 0), 1, &total);
-    Val in[3] = {zero, build_reshape(g, n->in[1], 1, &count),
-                 build_reshape(g, n->in[0], 1, &count)};
+    Val in[3] = {zero, build_reshape(g, n->in[1], 1, &count), build_reshape(g, n->in[0], 1, &count)};
     Val y = build(g, OP_scatter_elements, NULL, 3, in, &(ScatterAttrs){0});
     y = reshape_ints(g, y, &out);
     if (has_in(n, 2)) {

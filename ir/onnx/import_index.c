@@ -29,11 +29,7 @@ static bool import_gather(OnnxNode *n)
         int64_t i, extent = t->dim[axis];
         TRY(static_int(n, 1, &i));
         Val cut = build_slice(g, n->in[0], (int)axis, i < 0 ? i + extent : i, 1);
-        Ints dim = {0};
-        for (int k = 0; k < t->rank; k++)
-            if (k != axis)
-                dim.v[dim.n++] = t->dim[k];
-        n->out[0] = reshape_ints(g, cut, &dim);
+        n->out[0] = drop_axis(g, cut, (int)axis);
         return n->out[0].i;
     }
     n->out[0] = build(g, OP_gather, NULL, 2, n->in, &(AxisAttrs){axis});
@@ -60,12 +56,8 @@ static bool read_reduction(OnnxNode *n, int64_t *reduction)
     static const char *const names[] = {[SCATTER_SET] = "none", [SCATTER_ADD] = "add",
                                         [SCATTER_MUL] = "mul", [SCATTER_MAX] = "max",
                                         [SCATTER_MIN] = "min"};
-    for (int i = 0; i < 5; i++)
-        if (attr_is(n, "reduction", "none", names[i])) {
-            *reduction = i;
-            return true;
-        }
-    return refuse(n, "reduction '%s'", attr_str(n, "reduction", ""));
+    *reduction = attr_which(n, "reduction", "none", names, 5);
+    return *reduction >= 0 || refuse(n, "reduction '%s'", attr_str(n, "reduction", ""));
 }
 
 static bool import_scatter_elements(OnnxNode *n)
@@ -95,12 +87,9 @@ static bool import_one_hot(OnnxNode *n)
     TRY(axis_in(n, attr_int(n, "axis", -1), t.rank + 1, &axis));
     if (t.rank == MAX_RANK || depth < 0)
         return refuse(n, "rank %d, depth %lld", t.rank, (long long)depth);
-    Ints dim = {.n = t.rank + 1};
-    for (int i = 0, k = 0; i < dim.n; i++)
-        dim.v[i] = i == axis ? 1 : t.dim[k++];
-    Val index = reshape_ints(g, build_cast(g, n->in[0], DT_I64), &dim);
+    Val index = insert_axis(g, build_cast(g, n->in[0], DT_I64), (int)axis);
     index = negative_wraps(g, index, depth);
-    Val hit = build2(g, OP_equal, index, along_axis(g, iota(g, depth), (int)axis, dim.n));
+    Val hit = build2(g, OP_equal, index, along_axis(g, iota(g, depth), (int)axis, t.rank + 1));
     Val off = build_slice(g, n->in[2], 0, 0, 1), on = build_slice(g, n->in[2], 0, 1, 1);
     n->out[0] = build3(g, OP_where, hit, on, off);
     set_data_type(n->x, n->out[0], data_type_of(n, 2));

@@ -68,8 +68,7 @@ typedef struct {
 
 static int label_of(char c) { return isupper((unsigned char)c) ? c - 'A' : c - 'a' + 26; }
 
-static bool read_labels(OnnxNode *n, const char *s, size_t len, int rank, int *label,
-                        int *count)
+static bool read_labels(OnnxNode *n, const char *s, size_t len, int rank, int *label, int *count)
 {
     int letters = 0;
     bool dots = false;
@@ -115,12 +114,10 @@ static bool take_diagonals(Graph *g, Term *t)
             Type ty = *val_type(g, t->v);
             Val a = along_axis(g, iota(g, ty.dim[i]), i, ty.rank);
             Val b = along_axis(g, iota(g, ty.dim[j]), j, ty.rank);
-            Val masked = build3(g, OP_where, build2(g, OP_equal, a, b), t->v,
-                                scalar_like(g, t->v, 0));
+            Val masked = build3(g, OP_where, build2(g, OP_equal, a, b), t->v, scalar_like(g, t->v, 0));
             t->v = build_reduce(g, OP_reduce_sum, masked, 1u << j, false);
             TRY(t->v.i);
-            memmove(&t->label[j], &t->label[j + 1],
-                    (size_t)(t->rank - j - 1) * sizeof(int));
+            memmove(&t->label[j], &t->label[j + 1], (size_t)(t->rank - j - 1) * sizeof(int));
             t->rank--;
             j = i;
         }
@@ -253,8 +250,7 @@ static bool read_equation(OnnxNode *n, const char *equation, Term *term, Term *o
         return read_labels(n, arrow + 2, strlen(arrow + 2), letters + (dots ? widest : 0),
                            out->label, &out->rank);
     }
-    for (int l = 52; l < MAX_LABELS;
-         l++) /* implicit: the ellipsis, then labels used once */
+    for (int l = 52; l < MAX_LABELS; l++) /* implicit: the ellipsis, then labels used once */
         if (uses[l] && out->rank < MAX_RANK)
             out->label[out->rank++] = l;
     for (int c = 0; c < 52; c++)

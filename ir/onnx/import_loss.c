@@ -12,19 +12,20 @@ static Ignored read_ignored(const OnnxNode *n)
     return (Ignored){attr_int(n, "ignore_index", 0), attr_find(n, "ignore_index") != NULL};
 }
 
-/* Weight of each element: of its class, and 0 where it is ignored.  {0}: all 1. */
-static Val element_weights(OnnxNode *n, const Ignored *ig)
+/* Weight of each element: of its class, and 0 where it is ignored.  {0}: all 1.
+ * target: the classes, 0 where it is ignored. */
+static Val element_weights(OnnxNode *n, const Ignored *ig, Val *target)
 {
     Graph *g = n->g;
-    DType dt = in_type(n, 0)->dt;
-    Val target = n->in[1], weight = {0}, kept = {0};
+    Val weight = {0}, kept = {0};
+    *target = n->in[1];
     if (ig->has_ignore) {
-        Val hit = build2(g, OP_equal, target, scalar_like(g, target, (double)ig->ignore));
-        kept = build_cast(g, one(g, OP_not, hit), dt);
-        target = build3(g, OP_where, hit, scalar_like(g, target, 0), target);
+        Val hit = build2(g, OP_equal, *target, scalar_like(g, *target, (double)ig->ignore));
+        kept = build_cast(g, one(g, OP_not, hit), in_type(n, 0)->dt);
+        *target = build3(g, OP_where, hit, scalar_like(g, *target, 0), *target);
     }
     if (has_in(n, 2))
-        weight = build(g, OP_gather, NULL, 2, (Val[]){n->in[2], target}, &(AxisAttrs){0});
+        weight = build(g, OP_gather, NULL, 2, (Val[]){n->in[2], *target}, &(AxisAttrs){0});
     return weight.i && kept.i ? build2(g, OP_mul, weight, kept) : weight.i ? weight : kept;
 }
 
@@ -53,7 +54,7 @@ static bool import_softmax_cross_entropy(OnnxNode *n)
 {
     Graph *g = n->g;
     Ignored ig = read_ignored(n);
-    Val out[2], weights = element_weights(n, &ig);
+    Val target, out[2], weights = element_weights(n, &ig, &target);
     if (in_type(n, 0)->rank < 2)
         return fail(n->x->d, "scores need a class dimension");
     TRY(build_n(g, OP_cross_entropy, NULL, has_in(n, 2) ? 3 : 2, n->in,
@@ -68,21 +69,12 @@ static bool import_nll(OnnxNode *n)
 {
     Graph *g = n->g;
     Ignored ig = read_ignored(n);
-    Val target = n->in[1], weights = element_weights(n, &ig);
+    Val target, weights = element_weights(n, &ig, &target);
     if (in_type(n, 0)->rank < 2)
         return fail(n->x->d, "input needs a class dimension");
-    if (ig.has_ignore)
-        target =
-            build3(g, OP_where,
-                   build2(g, OP_equal, target, scalar_like(g, target, (double)ig.ignore)),
-                   scalar_like(g, target, 0), target);
-    Ints dim = ints_of(in_type(n, 1)), column = {.n = dim.n + 1, .v = {dim.v[0], 1}};
-    for (int i = 1; i < dim.n; i++)
-        column.v[i + 1] = dim.v[i];
-    Val picked =
-        build(g, OP_gather_elements, NULL, 2,
-              (Val[]){n->in[0], reshape_ints(g, target, &column)}, &(AxisAttrs){1});
-    Val loss = one(g, OP_neg, reshape_ints(g, picked, &dim));
+    Val in[] = {n->in[0], insert_axis(g, target, 1)};
+    Val picked = build(g, OP_gather_elements, NULL, 2, in, &(AxisAttrs){1});
+    Val loss = one(g, OP_neg, drop_axis(g, picked, 1));
     return reduce_loss(n, weights.i ? build2(g, OP_mul, loss, weights) : loss, weights);
 }
 

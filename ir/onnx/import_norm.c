@@ -6,10 +6,7 @@
 #include <string.h>
 
 /* A per-channel vector along dimension 1. */
-static Val channel(OnnxNode *n, int k)
-{
-    return along_axis(n->g, n->in[k], 1, in_type(n, 0)->rank);
-}
+static Val channel(OnnxNode *n, int k) { return along_axis(n->g, n->in[k], 1, in_type(n, 0)->rank); }
 
 static Val affine(Graph *g, Val x, Val scale, Val bias)
 {
@@ -121,11 +118,8 @@ static bool import_batch_norm(OnnxNode *n)
         return refuse(n, "data of rank %d", in_type(n, 0)->rank);
     if (n->opset < 9 && !attr_int(n, "spatial", 1))
         return refuse(n, "spatial=0");
-    bool training = n->opset >= 14
-                        ? attr_int(n, "training_mode", 0) != 0
-                        : n->nout > 1 || (n->opset < 7 && !attr_int(n, "is_test", 0));
-    if (n->opset < 14 && n->opset >= 7 && n->nout == 1)
-        training = false;
+    bool training = n->opset >= 14 ? attr_int(n, "training_mode", 0) != 0
+                                   : n->nout > 1 || (n->opset < 7 && !attr_int(n, "is_test", 0));
     if (n->x->opt->inference)
         return batch_norm_given(n, eps);
     bool convert = !training && !n->x->opt->forward_only && !n->x->opt->keep_batch_norm;
@@ -214,8 +208,7 @@ static Val normalize_groups(OnnxNode *n, int64_t groups, double eps)
 {
     const Type t = *in_type(n, 0);
     int64_t rows = t.dim[0] * groups, all = type_count(&t);
-    Val x = build_reshape(n->g, n->in[0], 2, (int64_t[]){rows, rows ? all / rows : 0}),
-        out[3];
+    Val x = build_reshape(n->g, n->in[0], 2, (int64_t[]){rows, rows ? all / rows : 0}), out[3];
     if (!x.i || !build_n(n->g, OP_layer_norm, NULL, 1, &x, &(NormAttrs){1, eps}, 3, out))
         return (Val){0};
     return build_reshape(n->g, out[0], t.rank, t.dim);
@@ -264,7 +257,7 @@ static bool import_mean_variance(OnnxNode *n)
         axes = (Ints){3, {0, 2, 3}};
     for (int i = 0; i < axes.n; i++)
         TRY(axis_in(n, axes.v[i], in_type(n, 0)->rank, &axes.v[i]));
-    uint32_t mask = axes_of(&axes);
+    uint32_t mask = axes_mask(&axes);
     Val centred = build2(g, OP_sub, n->in[0], mean_over(g, n->in[0], mask, true));
     Val dev = one(g, OP_root, mean_over(g, one(g, OP_square, centred), mask, true));
     n->out[0] = build2(g, OP_div, centred, add_scalar(g, dev, 1e-9));
@@ -280,12 +273,10 @@ static bool import_lp_norm(OnnxNode *n)
     if (p != 1 && p != 2)
         return refuse(n, "p = %lld", (long long)p);
     Val x = n->in[0];
-    Val sum = build_reduce(g, OP_reduce_sum, one(g, p == 1 ? OP_abs : OP_square, x),
-                           1u << axis, true);
+    Val sum = build_reduce(g, OP_reduce_sum, one(g, p == 1 ? OP_abs : OP_square, x), 1u << axis, true);
     Val norm = p == 1 ? sum : one(g, OP_root, sum);
     Val zero = build2(g, OP_equal, norm, scalar_like(g, norm, 0));
-    n->out[0] =
-        build2(g, OP_div, x, build3(g, OP_where, zero, scalar_like(g, norm, 1), norm));
+    n->out[0] = build2(g, OP_div, x, build3(g, OP_where, zero, scalar_like(g, norm, 1), norm));
     return n->out[0].i;
 }
 

@@ -105,8 +105,7 @@ static bool import_pow(OnnxNode *n)
     return wrapped(n);
 }
 
-static bool clip_bound(OnnxNode *n, int k, const char *attr, double dflt, Val *tensor,
-                       double *v)
+static bool clip_bound(OnnxNode *n, int k, const char *attr, double dflt, Val *tensor, double *v)
 {
     *v = n->opset < 11 ? attr_float(n, attr, dflt) : dflt;
     *tensor = (Val){0};
@@ -125,8 +124,7 @@ static bool import_clip(OnnxNode *n)
     TRY(clip_bound(n, 1, "min", -INFINITY, &tlo, &lo));
     TRY(clip_bound(n, 2, "max", INFINITY, &thi, &hi));
     if (isfinite(lo) || isfinite(hi))
-        y = lo == 0 && hi == INFINITY ? one(n->g, OP_relu, y)
-                                      : with_consts(n->g, OP_clip, y, lo, hi);
+        y = lo == 0 && hi == INFINITY ? one(n->g, OP_relu, y) : with_consts(n->g, OP_clip, y, lo, hi);
     if (tlo.i)
         y = build2(n->g, OP_max, y, tlo);
     if (thi.i)
@@ -137,9 +135,8 @@ static bool import_clip(OnnxNode *n)
 
 static bool import_isinf(OnnxNode *n)
 {
-    n->out[0] =
-        with_consts(n->g, OP_isinf, n->in[0], attr_int(n, "detect_positive", 1) != 0,
-                    attr_int(n, "detect_negative", 1) != 0);
+    n->out[0] = with_consts(n->g, OP_isinf, n->in[0], attr_int(n, "detect_positive", 1) != 0,
+                            attr_int(n, "detect_negative", 1) != 0);
     return n->out[0].i;
 }
 
@@ -168,8 +165,7 @@ static bool import_cast_like(OnnxNode *n)
 
 static bool import_gelu(OnnxNode *n)
 {
-    n->out[0] = one(
-        n->g, attr_is(n, "approximate", "none", "tanh") ? OP_gelu_tanh : OP_gelu, n->in[0]);
+    n->out[0] = one(n->g, attr_is(n, "approximate", "none", "tanh") ? OP_gelu_tanh : OP_gelu, n->in[0]);
     return n->out[0].i;
 }
 
@@ -272,8 +268,7 @@ const OnnxOp onnx_pointwise[] = {
     {"Round", 1, .import = unary, .native = OP_round},
     {"Selu", 1, .import = unary, .native = OP_selu, .al = "alpha", .be = "gamma",
      .al0 = 1.67326319217681884765625, .be0 = 1.05070102214813232421875},
-    {"Shrink", 1, .import = unary, .native = OP_shrink, .al = "lambd", .be = "bias",
-     .al0 = 0.5},
+    {"Shrink", 1, .import = unary, .native = OP_shrink, .al = "lambd", .be = "bias", .al0 = 0.5},
     {"Sigmoid", 1, .import = unary, .native = OP_sigmoid},
     {"Sign", 1, .import = unary, .native = OP_sign},
     {"Sin", 1, .import = unary, .native = OP_sin},
@@ -287,8 +282,7 @@ const OnnxOp onnx_pointwise[] = {
     {"Swish", 1, .import = unary, .native = OP_silu, .al = "alpha", .al0 = 1},
     {"Tan", 1, .import = unary, .native = OP_tan},
     {"Tanh", 1, .import = unary, .native = OP_tanh},
-    {"ThresholdedRelu", 1, .import = unary, .native = OP_thresholded_relu, .al = "alpha",
-     .al0 = 1},
+    {"ThresholdedRelu", 1, .import = unary, .native = OP_thresholded_relu, .al = "alpha", .al0 = 1},
     {"Where", 1, .import = import_where},
     {"Xor", 1, .import = binary, .native = OP_xor},
     {0},

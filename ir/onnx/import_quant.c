@@ -55,8 +55,7 @@ static bool import_quantize(OnnxNode *n)
     TRY(read_axis(n, &axis));
     Val scale = spread(n, 1, axis), zero = has_in(n, 2) ? spread(n, 2, axis) : (Val){0};
     Val x = build_cast(g, n->in[0], val_type(g, scale)->dt);
-    return saturate(n, build2(g, OP_div, x, scale), zero,
-                    type ? type : ONNX__TENSOR_PROTO__DATA_TYPE__UINT8);
+    return saturate(n, build2(g, OP_div, x, scale), zero, type ? type : ONNX__TENSOR_PROTO__DATA_TYPE__UINT8);
 }
 
 static bool import_dequantize(OnnxNode *n)
@@ -68,8 +67,7 @@ static bool import_dequantize(OnnxNode *n)
     TRY(scale.i);
     if (has_in(n, 2)) {
         DType wide = dtype_size[in_type(n, 0)->dt] < 4 ? DT_I32 : in_type(n, 0)->dt;
-        x = build2(g, OP_sub, build_cast(g, x, wide),
-                   build_cast(g, spread(n, 2, axis), wide));
+        x = build2(g, OP_sub, build_cast(g, x, wide), build_cast(g, spread(n, 2, axis), wide));
     }
     n->out[0] = build2(g, OP_mul, build_cast(g, x, val_type(g, scale)->dt), scale);
     return n->out[0].i;

@@ -45,8 +45,7 @@ static bool import_dropout(OnnxNode *n)
                           &(DropoutAttrs){ratio, ++n->x->nkeys});
     if (has_out(n, 1)) {
         Val kept = drops ? dropout_mask(n, ratio) : scalar_like(g, n->in[0], 1);
-        kept = build_expand(g, build_cast(g, kept, DT_BOOL), in_type(n, 0)->rank,
-                            in_type(n, 0)->dim);
+        kept = build_expand(g, build_cast(g, kept, DT_BOOL), in_type(n, 0)->rank, in_type(n, 0)->dim);
         n->out[1] = n->opset < 10 ? build_cast(g, kept, in_type(n, 0)->dt) : kept;
     }
     return n->out[0].i;
@@ -115,12 +114,8 @@ static bool import_multinomial(OnnxNode *n)
 }
 
 const OnnxOp onnx_random[] = {
-    {"Bernoulli", 15, .import = import_bernoulli},
-    {"Dropout", 1, .import = import_dropout},
-    {"Multinomial", 7, .import = import_multinomial},
-    {"RandomNormal", 1, .import = import_normal},
-    {"RandomNormalLike", 1, .import = import_normal},
-    {"RandomUniform", 1, .import = import_uniform},
-    {"RandomUniformLike", 1, .import = import_uniform},
-    {0},
+    {"Bernoulli", 15, .import = import_bernoulli},      {"Dropout", 1, .import = import_dropout},
+    {"Multinomial", 7, .import = import_multinomial},   {"RandomNormal", 1, .import = import_normal},
+    {"RandomNormalLike", 1, .import = import_normal},   {"RandomUniform", 1, .import = import_uniform},
+    {"RandomUniformLike", 1, .import = import_uniform}, {0},
 };

@@ -15,7 +15,7 @@ static bool read_reduction(OnnxNode *n, int since, Reduction *r)
     Ints axes;
     bool given;
     TRY(node_axes(n, since, 1, rank, &axes, &given));
-    *r = (Reduction){n->in[0], axes_of(&axes), attr_int(n, "keepdims", 1) != 0};
+    *r = (Reduction){n->in[0], axes_mask(&axes), attr_int(n, "keepdims", 1) != 0};
     if (!axes.n && !attr_int(n, "noop_with_empty_axes", 0))
         r->axes = (1u << rank) - 1;
     return true;
@@ -53,11 +53,11 @@ static bool import_reduce_mean(OnnxNode *n)
     return n->out[0].i;
 }
 
-static bool import_reduce_l1(OnnxNode *n)
+static bool import_reduce_sum_of(OnnxNode *n)
 {
     Reduction r;
     TRY(read_reduction(n, 18, &r));
-    n->out[0] = reduce(n->g, OP_reduce_sum, &r, one(n->g, OP_abs, r.x));
+    n->out[0] = reduce(n->g, OP_reduce_sum, &r, one(n->g, n->row->native, r.x));
     return wrapped(n);
 }
 
@@ -70,14 +70,6 @@ static bool import_reduce_l2(OnnxNode *n)
     Val root = one(n->g, OP_root, build_cast(n->g, sum, dtype_is_float(dt) ? dt : DT_F64));
     n->out[0] = build_cast(n->g, root, dt);
     return n->out[0].i;
-}
-
-static bool import_reduce_sum_square(OnnxNode *n)
-{
-    Reduction r;
-    TRY(read_reduction(n, 18, &r));
-    n->out[0] = reduce(n->g, OP_reduce_sum, &r, one(n->g, OP_square, r.x));
-    return wrapped(n);
 }
 
 static bool import_reduce_log_sum(OnnxNode *n)
@@ -100,8 +92,7 @@ static bool import_reduce_log_sum_exp(OnnxNode *n)
     Val sum = reduce(g, OP_reduce_sum, &r, one(g, OP_exp, build2(g, OP_sub, r.x, top)));
     TRY(sum.i);
     const Type *t = val_type(g, sum);
-    n->out[0] =
-        build2(g, OP_add, one(g, OP_log, sum), build_reshape(g, top, t->rank, t->dim));
+    n->out[0] = build2(g, OP_add, one(g, OP_log, sum), build_reshape(g, top, t->rank, t->dim));
     return n->out[0].i;
 }
 
@@ -134,8 +125,7 @@ static bool import_softmax(OnnxNode *n) { return along_classes(n, softmax); }
 
 static Val one_hot_maximum(OnnxNode *n, Val x, int64_t axis)
 {
-    Val best =
-        build(n->g, OP_argmax, NULL, 1, &x, &(ArgAttrs){.axis = axis, .keepdims = 1});
+    Val best = build(n->g, OP_argmax, NULL, 1, &x, &(ArgAttrs){.axis = axis, .keepdims = 1});
     if (!best.i)
         return best;
     const Type *t = val_type(n->g, x);
@@ -147,8 +137,7 @@ static bool import_hardmax(OnnxNode *n) { return along_classes(n, one_hot_maximu
 
 static bool import_arg(OnnxNode *n)
 {
-    ArgAttrs at = {.keepdims = attr_int(n, "keepdims", 1),
-                   .last = attr_int(n, "select_last_index", 0)};
+    ArgAttrs at = {.keepdims = attr_int(n, "keepdims", 1), .last = attr_int(n, "select_last_index", 0)};
     TRY(axis_in(n, attr_int(n, "axis", 0), in_type(n, 0)->rank, &at.axis));
     n->out[0] = build(n->g, n->row->native, NULL, 1, n->in, &at);
     return n->out[0].i;
@@ -156,8 +145,7 @@ static bool import_arg(OnnxNode *n)
 
 static bool import_cumsum(OnnxNode *n)
 {
-    CumsumAttrs at = {.exclusive = attr_int(n, "exclusive", 0),
-                      .reverse = attr_int(n, "reverse", 0)};
+    CumsumAttrs at = {.exclusive = attr_int(n, "exclusive", 0), .reverse = attr_int(n, "reverse", 0)};
     TRY(static_int(n, 1, &at.axis) && axis_in(n, at.axis, in_type(n, 0)->rank, &at.axis));
     n->out[0] = build(n->g, OP_cumsum, NULL, 1, n->in, &at);
     return wrapped(n);
@@ -196,7 +184,7 @@ const OnnxOp onnx_reduce[] = {
     {"CumSum", 1, .import = import_cumsum},
     {"Hardmax", 1, .import = import_hardmax},
     {"LogSoftmax", 1, .import = import_softmax, .native = OP_log_softmax},
-    {"ReduceL1", 1, .import = import_reduce_l1},
+    {"ReduceL1", 1, .import = import_reduce_sum_of, .native = OP_abs},
     {"ReduceL2", 1, .import = import_reduce_l2},
     {"ReduceLogSum", 1, .import = import_reduce_log_sum},
     {"ReduceLogSumExp", 1, .import = import_reduce_log_sum_exp},
@@ -205,7 +193,7 @@ const OnnxOp onnx_reduce[] = {
     {"ReduceMin", 1, .import = import_reduce, .native = OP_reduce_min},
     {"ReduceProd", 1, .import = import_reduce, .native = OP_reduce_prod},
     {"ReduceSum", 1, .import = import_reduce_sum},
-    {"ReduceSumSquare", 1, .import = import_reduce_sum_square},
+    {"ReduceSumSquare", 1, .import = import_reduce_sum_of, .native = OP_square},
     {"Softmax", 1, .import = import_softmax, .native = OP_softmax},
     {0},
 };

@@ -67,8 +67,7 @@ static int64_t nearest(const Interpolation *p, const Axis *a, double x)
         return (int64_t)floor(x);
     if (strcmp(p->nearest, "ceil") == 0)
         return (int64_t)ceil(x);
-    return (int64_t)(strcmp(p->nearest, "round_prefer_ceil") == 0 ? floor(x + 0.5)
-                                                                  : ceil(x - 0.5));
+    return (int64_t)(strcmp(p->nearest, "round_prefer_ceil") == 0 ? floor(x + 0.5) : ceil(x - 0.5));
 }
 
 static double kernel(const Interpolation *p, double x)
@@ -125,9 +124,7 @@ static Val pick(Graph *g, Val x, int axis, int64_t n, const int64_t *index)
         repeats = repeats && index[o] == o / times;
     }
     if (strided) {
-        SliceAttrs at = {.start.n = t.rank, .step.n = t.rank, .size = ints_of(&t)};
-        for (int i = 0; i < t.rank; i++)
-            at.step.v[i] = 1;
+        SliceAttrs at = slice_all(&t);
         at.start.v[axis] = index[0];
         at.step.v[axis] = step;
         at.size.v[axis] = n;
@@ -156,8 +153,7 @@ static Val interpolate(OnnxNode *n, Val x, int axis, const Axis *a, const Taps *
             tensor_set_i(&index, o * dim[1] + k, w != 0 ? clamp(taps[o].first + k, a->in) : -1);
             tensor_set_f(&weight, o * dim[1] + k, w);
         }
-    Val in[] = {x, graph_const(g, "index", ti, index.data),
-                graph_const(g, "weight", tw, weight.data)};
+    Val in[] = {x, graph_const(g, "index", ti, index.data), graph_const(g, "weight", tw, weight.data)};
     return build(g, OP_resample, NULL, 3, in, &(AxisAttrs){axis});
 }
 
@@ -185,8 +181,7 @@ static Val resize_axis(OnnxNode *n, const Interpolation *p, Val x, int axis, con
     }
     if ((identity && strcmp(p->coordinates, "tf_crop_and_resize") != 0) || !a->out || !x.i)
         return x;
-    Val y = p->mode == NEAREST ? nearest_elements(n, x, axis, a, taps)
-                               : interpolate(n, x, axis, a, taps);
+    Val y = p->mode == NEAREST ? nearest_elements(n, x, axis, a, taps) : interpolate(n, x, axis, a, taps);
     if (!outside || !y.i)
         return y;
     bool *inside = NEW(n->x->a, bool, a->out);

@@ -168,24 +168,20 @@ static bool read_rnn(OnnxNode *n, int gates, int nact, const char *const *dflt, 
     r->hidden = rec->dim[2];
     r->dirs = w->dim[0];
     bool both = attr_is(n, "direction", "forward", "bidirectional");
-    if (r->dirs != (both ? 2 : 1) || w->dim[1] != gates * r->hidden ||
-        rec->dim[0] != r->dirs || rec->dim[1] != w->dim[1] ||
-        attr_int(n, "hidden_size", r->hidden) != r->hidden)
+    if (r->dirs != (both ? 2 : 1) || w->dim[1] != gates * r->hidden || rec->dim[0] != r->dirs ||
+        rec->dim[1] != w->dim[1] || attr_int(n, "hidden_size", r->hidden) != r->hidden)
         return fail(n->x->d, "W, R, hidden_size and direction do not fit together");
     for (int k = 5; k < 7; k++)
-        if (has_in(n, k) && (in_type(n, k)->rank != 3 ||
-                             type_count(in_type(n, k)) != r->dirs * r->batch * r->hidden))
-            return fail(n->x->d, "operand %d is no state of %lld hidden units", k,
-                        (long long)r->hidden);
+        if (has_in(n, k) &&
+            (in_type(n, k)->rank != 3 || type_count(in_type(n, k)) != r->dirs * r->batch * r->hidden))
+            return fail(n->x->d, "operand %d is no state of %lld hidden units", k, (long long)r->hidden);
     if (r->steps > MAX_TRIPS)
-        return refuse(n, "%lld time steps, at most %d are unrolled", (long long)r->steps,
-                      MAX_TRIPS);
+        return refuse(n, "%lld time steps, at most %d are unrolled", (long long)r->steps, MAX_TRIPS);
     for (int i = 0; i < nact * (int)r->dirs; i++)
         if (!activation_find(activation_name(n, i, dflt)))
             return refuse(n, "activation %s", activation_name(n, i, dflt));
     if (has_in(n, 4))
-        r->lengths =
-            build_reshape(g, build_cast(g, n->in[4], DT_I64), 2, (int64_t[]){r->batch, 1});
+        r->lengths = build_reshape(g, build_cast(g, n->in[4], DT_I64), 2, (int64_t[]){r->batch, 1});
     return true;
 }
 
@@ -242,8 +238,7 @@ static Val final_state(const Rnn *r, const Direction *d, bool cell)
 {
     Val v[2];
     for (int k = 0; k < r->dirs; k++)
-        v[k] = build_reshape(r->g, cell ? d[k].c : d[k].h, 3,
-                             (int64_t[]){1, r->batch, r->hidden});
+        v[k] = build_reshape(r->g, cell ? d[k].c : d[k].h, 3, (int64_t[]){1, r->batch, r->hidden});
     Val all = build_concat(r->g, (int)r->dirs, v, 0);
     return r->batch_first ? build_transpose(r->g, all, (int[]){1, 0, 2}) : all;
 }
@@ -254,8 +249,7 @@ static Val all_steps(const Rnn *r, const Direction *d)
     Val *y = NEW(r->n->x->a, Val, r->steps * r->dirs + 1);
     for (int64_t t = 0; t < r->steps; t++)
         for (int k = 0; k < r->dirs; k++)
-            y[t * r->dirs + k] =
-                build_reshape(r->g, d[k].y[t], 3, (int64_t[]){1, r->batch, r->hidden});
+            y[t * r->dirs + k] = build_reshape(r->g, d[k].y[t], 3, (int64_t[]){1, r->batch, r->hidden});
     Val all = build_concat_many(r->g, (int)(r->steps * r->dirs), y, 0);
     all = build_reshape(r->g, all, 4, (int64_t[]){r->steps, r->dirs, r->batch, r->hidden});
     return r->batch_first ? build_transpose(r->g, all, (int[]){2, 0, 1, 3}) : all;
@@ -293,8 +287,7 @@ static bool unroll(Rnn *r, bool apart, int nact, Step *step)
 
 static const char *const rnn_act[] = {"Tanh", "Tanh"};
 static const char *const gru_act[] = {"Sigmoid", "Tanh", "Sigmoid", "Tanh"};
-static const char *const lstm_act[] = {"Sigmoid", "Tanh", "Tanh",
-                                       "Sigmoid", "Tanh", "Tanh"};
+static const char *const lstm_act[] = {"Sigmoid", "Tanh", "Tanh", "Sigmoid", "Tanh", "Tanh"};
 
 static void rnn_step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c)
 {

@@ -7,8 +7,7 @@
 
 static Val new_sequence(Import *x, int n, const Val *v)
 {
-    x->sequence =
-        arena_grow(x->a, x->sequence, x->nsequence, &x->csequence, sizeof *x->sequence);
+    x->sequence = arena_grow(x->a, x->sequence, x->nsequence, &x->csequence, sizeof *x->sequence);
     Sequence *s = &x->sequence[x->nsequence];
     *s = (Sequence){n, NEW(x->a, Val, n + 1)};
     for (int i = 0; i < n; i++)
@@ -57,11 +56,7 @@ static bool split_to_sequence(OnnxNode *n)
         if (size < 0 || size > extent - start)
             return fail(n->x->d, "parts do not fit %lld elements", (long long)extent);
         v[i] = build_slice(n->g, n->in[0], (int)axis, start, size);
-        Ints dim = {0};
-        for (int d = 0; d < t.rank; d++)
-            if (d != axis)
-                dim.v[dim.n++] = t.dim[d];
-        v[i] = drop ? reshape_ints(n->g, v[i], &dim) : v[i];
+        v[i] = drop ? drop_axis(n->g, v[i], (int)axis) : v[i];
         TRY(v[i].i);
         start += size;
     }
@@ -129,13 +124,8 @@ static bool concat_from_sequence(OnnxNode *n)
     TRY(axis_in(n, attr_int(n, "axis", 0), first->rank + fresh, &axis));
     if (first->rank + fresh > MAX_RANK)
         return refuse(n, "more than %d dimensions", MAX_RANK);
-    for (int i = 0; i < s.n && fresh; i++) {
-        const Type *t = val_type(n->g, s.v[i]);
-        Ints dim = {.n = t->rank + 1};
-        for (int d = 0, k = 0; d < dim.n; d++)
-            dim.v[d] = d == axis ? 1 : t->dim[k++];
-        s.v[i] = reshape_ints(n->g, s.v[i], &dim);
-    }
+    for (int i = 0; i < s.n && fresh; i++)
+        s.v[i] = insert_axis(n->g, s.v[i], (int)axis);
     n->out[0] = build_concat_many(n->g, s.n, s.v, (int)axis);
     return n->out[0].i;
 }

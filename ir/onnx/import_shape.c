@@ -17,8 +17,7 @@ static bool import_identity(OnnxNode *n)
         Tensor t = graph_tensor(n->g, n->in[0]);
         if (t.data && tensor_is_uniform(&t))
             return true; /* said by merged.c */
-        note(n->x, ONNX_REMARK, v->name, "'%s' is tied to it by an Identity node",
-             pb(n->proto->output[0]));
+        note(n->x, ONNX_REMARK, v->name, "'%s' is tied to it by an Identity node", pb(n->proto->output[0]));
         if (role_is_held(n->x, pb(n->proto->output[0])))
             name_value(n->x, n->in[0], pb(n->proto->output[0]));
         return true;
@@ -104,12 +103,11 @@ static bool import_squeeze(OnnxNode *n)
     Ints axes, out = {0};
     bool given;
     TRY(node_axes(n, 13, 1, t->rank, &axes, &given));
-    uint32_t drop = axes_of(&axes);
+    uint32_t drop = axes_mask(&axes);
     for (int i = 0; i < t->rank; i++) {
         bool dropped = axes.n ? drop >> i & 1 : t->dim[i] == 1;
         if (dropped && t->dim[i] != 1)
-            return fail(n->x->d, "dimension %d has size %lld, not 1", i,
-                        (long long)t->dim[i]);
+            return fail(n->x->d, "dimension %d has size %lld, not 1", i, (long long)t->dim[i]);
         if (!dropped)
             out.v[out.n++] = t->dim[i];
     }
@@ -185,8 +183,7 @@ static bool import_split(OnnxNode *n)
 }
 
 /* numpy's rule for start:end:step over n elements. */
-static void slice_range(int64_t n, int64_t start, int64_t end, int64_t step, int64_t *first,
-                        int64_t *count)
+static void slice_range(int64_t n, int64_t start, int64_t end, int64_t step, int64_t *first, int64_t *count)
 {
     int64_t low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
     start += start < 0 ? n : 0;
@@ -214,17 +211,14 @@ static bool import_slice(OnnxNode *n)
     if (start.n != end.n || (axes.n && axes.n != start.n) ||
         (step.n && step.n != start.n) || start.n > t->rank)
         return fail(n->x->d, "starts, ends, axes and steps differ in number");
-    SliceAttrs at = {.start.n = t->rank, .step.n = t->rank, .size = ints_of(t)};
-    for (int i = 0; i < t->rank; i++)
-        at.step.v[i] = 1;
+    SliceAttrs at = slice_all(t);
     bool all = true;
     for (int i = 0; i < start.n; i++) {
         int64_t axis, by = step.n ? step.v[i] : 1;
         TRY(axis_in(n, axes.n ? axes.v[i] : i, t->rank, &axis));
         if (by == 0 || by == INT64_MIN)
             return fail(n->x->d, "step %lld", (long long)by);
-        slice_range(t->dim[axis], start.v[i], end.v[i], by, &at.start.v[axis],
-                    &at.size.v[axis]);
+        slice_range(t->dim[axis], start.v[i], end.v[i], by, &at.start.v[axis], &at.size.v[axis]);
         at.step.v[axis] = by;
         all &= by == 1 && at.size.v[axis] == t->dim[axis];
     }
@@ -239,8 +233,7 @@ static bool import_expand(OnnxNode *n)
     Type want = type_make(DT_F32, shape.n, shape.v);
     char a[160], b[160];
     if (!type_broadcast(&want, in_type(n, 0)))
-        return fail(n->x->d, "cannot expand %s to %s", type_str(in_type(n, 0), a),
-                    type_str(&want, b));
+        return fail(n->x->d, "cannot expand %s to %s", type_str(in_type(n, 0), a), type_str(&want, b));
     n->out[0] = build_expand(n->g, n->in[0], want.rank, want.dim);
     return n->out[0].i;
 }
@@ -285,17 +278,8 @@ static bool import_size(OnnxNode *n)
 
 /* ---- pad ---------------------------------------------------------------- */
 
-static int64_t pad_mode(const OnnxNode *n)
-{
-    static const char *const modes[] = {[PAD_CONSTANT] = "constant",
-                                        [PAD_REFLECT] = "reflect",
-                                        [PAD_EDGE] = "edge",
-                                        [PAD_WRAP] = "wrap"};
-    for (int i = 0; i < 4; i++)
-        if (attr_is(n, "mode", "constant", modes[i]))
-            return i;
-    return -1;
-}
+static const char *const pad_modes[] = {
+    [PAD_CONSTANT] = "constant", [PAD_REFLECT] = "reflect", [PAD_EDGE] = "edge", [PAD_WRAP] = "wrap"};
 
 static bool read_pads(OnnxNode *n, Ints *pads, double *value)
 {
@@ -313,7 +297,8 @@ static bool import_pad(OnnxNode *n)
 {
     const Type *t = in_type(n, 0);
     Ints pads, axes;
-    PadAttrs at = {.before.n = t->rank, .after.n = t->rank, .mode = pad_mode(n)};
+    PadAttrs at = {.before.n = t->rank, .after.n = t->rank,
+                   .mode = attr_which(n, "mode", "constant", pad_modes, 4)};
     TRY(read_pads(n, &pads, &at.value));
     bool given = n->opset >= 18 && has_in(n, 3);
     if (given)
@@ -328,13 +313,11 @@ static bool import_pad(OnnxNode *n)
         int64_t axis = i, before = pads.v[i], after = pads.v[count + i];
         if (given)
             TRY(axis_in(n, axes.v[i], t->rank, &axis));
-        if (before < -PAD_MOST || before > PAD_MOST || after < -PAD_MOST ||
-            after > PAD_MOST)
+        if (before < -PAD_MOST || before > PAD_MOST || after < -PAD_MOST || after > PAD_MOST)
             return fail(n->x->d, "pads %lld, %lld", (long long)before, (long long)after);
         int64_t cut = (before < 0 ? -before : 0) + (after < 0 ? -after : 0);
         if (cut > t->dim[axis])
-            return fail(n->x->d, "negative pads cut more than dimension %lld has",
-                        (long long)axis);
+            return fail(n->x->d, "negative pads cut more than dimension %lld has", (long long)axis);
         y = build_slice(n->g, y, (int)axis, before < 0 ? -before : 0, t->dim[axis] - cut);
         t = in_type(n, 0);
         at.before.v[axis] = before > 0 ? before : 0;
@@ -359,8 +342,7 @@ static bool import_depth_to_space(OnnxNode *n)
     bool dcr = attr_is(n, "mode", "DCR", "DCR");
     Val y = dcr ? build_reshape(n->g, n->in[0], 6, (int64_t[]){t.dim[0], b, b, c, h, w})
                 : build_reshape(n->g, n->in[0], 6, (int64_t[]){t.dim[0], c, b, b, h, w});
-    y = build_transpose(n->g, y,
-                        dcr ? (int[]){0, 3, 4, 1, 5, 2} : (int[]){0, 1, 4, 2, 5, 3});
+    y = build_transpose(n->g, y, dcr ? (int[]){0, 3, 4, 1, 5, 2} : (int[]){0, 1, 4, 2, 5, 3});
     n->out[0] = build_reshape(n->g, y, 4, (int64_t[]){t.dim[0], c, h * b, w * b});
     return n->out[0].i;
 }
@@ -373,10 +355,8 @@ static bool import_space_to_depth(OnnxNode *n)
         return fail(n->x->d, "blocksize %lld does not fit the image", (long long)b);
     int64_t c = t.dim[1], h = t.dim[2] / b, w = t.dim[3] / b;
     Val y = build_reshape(n->g, n->in[0], 6, (int64_t[]){t.dim[0], c, h, b, w, b});
-    bool crd =
-        attr_is(n, "mode", "DCR", "CRD"); /* channels first in the result's channels */
-    y = build_transpose(n->g, y,
-                        crd ? (int[]){0, 1, 3, 5, 2, 4} : (int[]){0, 3, 5, 1, 2, 4});
+    bool crd = attr_is(n, "mode", "DCR", "CRD"); /* channels first in the result's channels */
+    y = build_transpose(n->g, y, crd ? (int[]){0, 1, 3, 5, 2, 4} : (int[]){0, 3, 5, 1, 2, 4});
     n->out[0] = build_reshape(n->g, y, 4, (int64_t[]){t.dim[0], c * b * b, h, w});
     return n->out[0].i;
 }
@@ -386,8 +366,7 @@ static bool import_trilu(OnnxNode *n)
     int64_t k = 0;
     if (has_in(n, 1))
         TRY(static_int(n, 1, &k));
-    n->out[0] =
-        build(n->g, OP_trilu, NULL, 1, n->in, &(TriluAttrs){k, attr_int(n, "upper", 1)});
+    n->out[0] = build(n->g, OP_trilu, NULL, 1, n->in, &(TriluAttrs){k, attr_int(n, "upper", 1)});
     return n->out[0].i;
 }
 

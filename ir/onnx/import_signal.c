@@ -6,8 +6,7 @@
 enum { MAX_LENGTH = 1 << 13 };
 
 /* cos or sin of 2 pi i k / length, [rows, columns]. */
-static Val wave(OnnxNode *n, DType dt, int64_t rows, int64_t columns, int64_t length,
-                bool sine)
+static Val wave(OnnxNode *n, DType dt, int64_t rows, int64_t columns, int64_t length, bool sine)
 {
     Type t = type_make(dt, 2, (int64_t[]){rows, columns});
     Tensor v = {t, NEW(n->x->a, char, type_bytes(&t) + 1)};
@@ -28,20 +27,17 @@ static bool transform(OnnxNode *n, Val re, Val im, int64_t length, int64_t resul
     int64_t have = t.dim[t.rank - 1];
     if (length < 1 || length > MAX_LENGTH || t.rank < 2)
         return refuse(n, "a transform of %lld points", (long long)length);
-    int64_t used =
-        have < length ? have : length; /* zero padding adds nothing to the sums */
+    int64_t used = have < length ? have : length; /* zero padding adds nothing to the sums */
     Val c = wave(n, t.dt, used, results, length, false);
     Val s = wave(n, t.dt, used, results, length, true);
     re = build_slice(g, re, t.rank - 1, 0, used);
-    Val rc = build_matmul(g, re, c, false, false),
-        rs = build_matmul(g, re, s, false, false);
+    Val rc = build_matmul(g, re, c, false, false), rs = build_matmul(g, re, s, false, false);
     double sign = inverse ? 1 : -1, scale = inverse ? 1 / (double)length : 1;
     *out_re = rc;
     *out_im = mul_scalar(g, rs, sign);
     if (im.i) {
         im = build_slice(g, im, t.rank - 1, 0, used);
-        Val ic = build_matmul(g, im, c, false, false),
-            is = build_matmul(g, im, s, false, false);
+        Val ic = build_matmul(g, im, c, false, false), is = build_matmul(g, im, s, false, false);
         *out_re = build2(g, OP_add, rc, mul_scalar(g, is, -sign));
         *out_im = build2(g, OP_add, *out_im, ic);
     }
@@ -59,19 +55,15 @@ static bool parts(OnnxNode *n, Val x, Val *re, Val *im)
     int last = t.rank - 1;
     if (t.rank < 2 || t.dim[last] < 1 || t.dim[last] > 2)
         return fail(n->x->d, "the last dimension must be 1 (real) or 2 (complex)");
-    *re = build_reshape(n->g, build_slice(n->g, x, last, 0, 1), last, t.dim);
-    *im = t.dim[last] == 2
-              ? build_reshape(n->g, build_slice(n->g, x, last, 1, 1), last, t.dim)
-              : (Val){0};
+    *re = drop_axis(n->g, build_slice(n->g, x, last, 0, 1), last);
+    *im = t.dim[last] == 2 ? drop_axis(n->g, build_slice(n->g, x, last, 1, 1), last) : (Val){0};
     return re->i;
 }
 
 static Val join(Graph *g, Val re, Val im)
 {
-    Ints dim = ints_of(val_type(g, re));
-    dim.v[dim.n++] = 1;
-    return build_concat(g, 2, (Val[]){reshape_ints(g, re, &dim), reshape_ints(g, im, &dim)},
-                        dim.n - 1);
+    int last = val_type(g, re)->rank;
+    return build_concat(g, 2, (Val[]){insert_axis(g, re, last), insert_axis(g, im, last)}, last);
 }
 
 static Val axis_last(Graph *g, Val v, int axis)
@@ -102,8 +94,7 @@ static bool import_dft(OnnxNode *n)
     Graph *g = n->g;
     const Type t = *in_type(n, 0);
     int64_t axis = n->opset < 20 ? attr_int(n, "axis", 1) : -2, length;
-    bool inverse = attr_int(n, "inverse", 0) != 0,
-         onesided = attr_int(n, "onesided", 0) != 0;
+    bool inverse = attr_int(n, "inverse", 0) != 0, onesided = attr_int(n, "onesided", 0) != 0;
     if (n->opset >= 20 && has_in(n, 2))
         TRY(static_int(n, 2, &axis));
     TRY(axis_in(n, axis, t.rank, &axis));
@@ -124,9 +115,8 @@ static bool import_dft(OnnxNode *n)
     int64_t results = onesided && !inverse ? length / 2 + 1 : length;
     TRY(transform(n, re, im, length, results, inverse, &yr, &yi));
     if (half) {
-        Ints dim = ints_of(val_type(g, yr = axis_last(g, yr, (int)axis)));
-        dim.v[dim.n++] = 1;
-        n->out[0] = reshape_ints(g, yr, &dim);
+        yr = axis_last(g, yr, (int)axis);
+        n->out[0] = insert_axis(g, yr, val_type(g, yr)->rank);
         return n->out[0].i;
     }
     n->out[0] = join(g, axis_last(g, yr, (int)axis), axis_last(g, yi, (int)axis));
@@ -256,8 +246,7 @@ static bool import_det(OnnxNode *n)
     Graph *g = n->g;
     const Type t = *in_type(n, 0);
     int order = t.rank < 2 ? 0 : (int)t.dim[t.rank - 1];
-    if (t.rank < 2 || t.dim[t.rank - 1] != t.dim[t.rank - 2] || order < 1 ||
-        order > MAX_ORDER)
+    if (t.rank < 2 || t.dim[t.rank - 1] != t.dim[t.rank - 2] || order < 1 || order > MAX_ORDER)
         return refuse(n, "matrices of order 1 to %d are supported", MAX_ORDER);
     Val minor[1 << MAX_ORDER] = {{0}};
     for (int set = 1; set < 1 << order; set++) {

@@ -20,8 +20,7 @@ static bool unpack(OnnxNode *n, int operand, int64_t heads, Val *v)
         return true;
     const Type *t = in_type(n, operand);
     if (t->rank != 3 || heads < 1 || t->dim[2] % heads)
-        return fail(n->x->d, "operand %d does not have %lld heads", operand,
-                    (long long)heads);
+        return fail(n->x->d, "operand %d does not have %lld heads", operand, (long long)heads);
     bool small = t->dt == DT_F16 || t->dt == DT_BF16; /* sums over time are kept in f32 */
     *v = build_reshape(n->g, build_cast(n->g, n->in[operand], small ? DT_F32 : t->dt), 4,
                        (int64_t[]){t->dim[0], t->dim[1], heads, t->dim[2] / heads});
@@ -67,27 +66,22 @@ static bool import_linear_attention(OnnxNode *n)
         return fail(n->x->d, "%lld query heads for %lld", (long long)qh, (long long)kh);
     TRY(unpack(n, 0, qh, &a.q) && unpack(n, 1, kh, &a.k) && unpack(n, 2, kh, &a.v));
     TRY(!gated || unpack(n, 4, kh, &a.decay));
-    TRY(!delta ||
-        unpack(n, 5, has_in(n, 5) && in_type(n, 5)->dim[2] == 1 ? 1 : kh, &a.beta));
+    TRY(!delta || unpack(n, 5, has_in(n, 5) && in_type(n, 5)->dim[2] == 1 ? 1 : kh, &a.beta));
     const Type *tk = val_type(g, a.k), *tv = val_type(g, a.v);
     a.batch = tk->dim[0], a.steps = tk->dim[1], a.heads = kh;
     int64_t dk = tk->dim[3], dv = tv->dim[3];
     if (a.steps > MAX_TRIPS)
-        return refuse(n, "%lld steps, at most %d are unrolled", (long long)a.steps,
-                      MAX_TRIPS);
+        return refuse(n, "%lld steps, at most %d are unrolled", (long long)a.steps, MAX_TRIPS);
     TRY(expand_more(n->x, (size_t)a.steps));
     double scale = attr_float(n, "scale", 0);
     Val q = mul_scalar(g, a.q, scale != 0 ? scale : 1 / sqrt((double)dk));
     Val s = has_in(n, 3) ? build_cast(g, n->in[3], val_type(g, q)->dt)
-                         : build_expand(g, scalar_like(g, q, 0), 4,
-                                        (int64_t[]){a.batch, kh, dk, dv});
+                         : build_expand(g, scalar_like(g, q, 0), 4, (int64_t[]){a.batch, kh, dk, dv});
     Val *out = NEW(n->x->a, Val, a.steps + 1);
     for (int64_t t = 0; t < a.steps; t++) {
         s = next_state(&a, s, t, delta);
-        Val row = build_reshape(g, build_slice(g, q, 1, t, 1), 4,
-                                (int64_t[]){a.batch, kh, qh / kh, dk});
-        out[t] = build_reshape(g, build_matmul(g, row, s, false, false), 3,
-                               (int64_t[]){a.batch, 1, qh * dv});
+        Val row = build_reshape(g, build_slice(g, q, 1, t, 1), 4, (int64_t[]){a.batch, kh, qh / kh, dk});
+        out[t] = build_reshape(g, build_matmul(g, row, s, false, false), 3, (int64_t[]){a.batch, 1, qh * dv});
         TRY(out[t].i);
     }
     n->out[0] = build_cast(g, build_concat_many(g, (int)a.steps, out, 1), in_type(n, 0)->dt);
@@ -107,8 +101,7 @@ static bool import_causal_conv(OnnxNode *n)
     PadAttrs pad = {.before = {3, {0, 0, k - 1}}, .after.n = 3};
     Val all = has_in(n, 3) ? build_concat(g, 2, (Val[]){n->in[3], n->in[0]}, 2)
                            : build(g, OP_pad, NULL, 1, n->in, &pad);
-    ConvAttrs at = {
-        .strides = {1, {1}}, .pads = {2, {0}}, .dilations = {1, {1}}, .group = x.dim[1]};
+    ConvAttrs at = {.strides = {1, {1}}, .pads = {2, {0}}, .dilations = {1, {1}}, .group = x.dim[1]};
     Val in[3] = {all, n->in[1], has_in(n, 2) ? n->in[2] : (Val){0}};
     Val y = build(g, OP_conv, NULL, in[2].i ? 3 : 2, in, &at);
     bool plain = attr_is(n, "activation", "none", "none");
@@ -129,8 +122,7 @@ static bool import_tensor_scatter(OnnxNode *n)
         return fail(n->x->d, "axis 0, or an update of another rank");
     Val index = along_axis(g, iota(g, u.dim[axis]), (int)axis, t.rank);
     if (has_in(n, 2))
-        index = build2(g, OP_add, index,
-                       along_axis(g, build_cast(g, n->in[2], DT_I64), 0, t.rank));
+        index = build2(g, OP_add, index, along_axis(g, build_cast(g, n->in[2], DT_I64), 0, t.rank));
     if (attr_is(n, "mode", "linear", "circular"))
         index = build2(g, OP_mod, index, build_scalar(g, DT_I64, (double)t.dim[axis]));
     index = build_expand(g, index, u.rank, u.dim);

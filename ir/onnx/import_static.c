@@ -72,8 +72,7 @@ static int compare_slices(const Slices *s, int64_t a, int64_t b)
         for (int64_t i = 0; i < s->inner && !order; i++) {
             int64_t x = (o * s->n + a) * s->inner + i, y = (o * s->n + b) * s->inner + i;
             int64_t p = tensor_i(&s->t, x), q = tensor_i(&s->t, y);
-            order = real ? compare_numbers(tensor_f(&s->t, x), tensor_f(&s->t, y))
-                         : (p > q) - (p < q);
+            order = real ? compare_numbers(tensor_f(&s->t, x), tensor_f(&s->t, y)) : (p > q) - (p < q);
         }
     return order;
 }
@@ -98,8 +97,7 @@ static Val indices(OnnxNode *n, const char *name, const int64_t *v, int64_t coun
 
 /* first[j]: the slice that leads group j; group[k]: of slice k; size[j].  Groups come by value, or
  * in the order of their first slices. */
-static int64_t group_slices(Slices *s, bool sorted, Arena *a, int64_t *first, int64_t *group,
-                            int64_t *size)
+static int64_t group_slices(Slices *s, bool sorted, Arena *a, int64_t *first, int64_t *group, int64_t *size)
 {
     int64_t groups = 0, *order = NEW(a, int64_t, s->n + 1), *leader = NEW(a, int64_t, s->n + 1);
     for (int64_t k = 0; k < s->n; k++)
@@ -171,10 +169,7 @@ static Box box_at(const Tensor *boxes, int64_t at, bool center)
     return b;
 }
 
-static double area(const Box *b)
-{
-    return fmax(0, b->high[0] - b->low[0]) * fmax(0, b->high[1] - b->low[1]);
-}
+static double area(const Box *b) { return fmax(0, b->high[0] - b->low[0]) * fmax(0, b->high[1] - b->low[1]); }
 
 /* Area of the intersection over that of the union. */
 static double overlap(const Box *a, const Box *b)
@@ -237,8 +232,7 @@ static bool import_non_max_suppression(OnnxNode *n)
     TRY(!s.scored || static_float(n, 4, &s.least_score));
     s.center = attr_int(n, "center_point_box", 0) != 0;
     const Type *b = &boxes.type, *c = &scores.type;
-    if (b->rank != 3 || c->rank != 3 || b->dim[2] != 4 || b->dim[0] != c->dim[0] ||
-        b->dim[1] != c->dim[2])
+    if (b->rank != 3 || c->rank != 3 || b->dim[2] != 4 || b->dim[0] != c->dim[0] || b->dim[1] != c->dim[2])
         return fail(n->x->d, "boxes and scores do not fit");
     Type pairs = type_make(DT_I64, 2, (int64_t[]){type_count(c), b->dim[1] + 3});
     TRY(small_enough(n, &pairs)); /* the time it may take, and more than the result's size */

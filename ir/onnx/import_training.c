@@ -48,8 +48,7 @@ static bool import_adagrad(OnnxNode *n)
         Val x = n->in[2 + i], h = n->in[2 + 2 * u.n + i];
         Val grad = regularized(&u, x, n->in[2 + u.n + i]);
         h = add(g, h, one(g, OP_square, grad));
-        Val step =
-            build2(g, OP_div, mul(g, rate, grad), add_scalar(g, one(g, OP_sqrt, h), eps));
+        Val step = build2(g, OP_div, mul(g, rate, grad), add_scalar(g, one(g, OP_sqrt, h), eps));
         n->out[i] = sub(g, x, step);
         n->out[u.n + i] = h;
     }
@@ -82,8 +81,7 @@ static bool import_adam(OnnxNode *n)
         Val x = n->in[2 + i], v = n->in[2 + 2 * u.n + i], h = n->in[2 + 3 * u.n + i];
         Val grad = regularized(&u, x, n->in[2 + u.n + i]);
         v = add(g, mul_scalar(g, v, alpha), mul_scalar(g, grad, 1 - alpha));
-        h = add(g, mul_scalar(g, h, beta),
-                mul_scalar(g, one(g, OP_square, grad), 1 - beta));
+        h = add(g, mul_scalar(g, h, beta), mul_scalar(g, one(g, OP_square, grad), 1 - beta));
         Val root = add_scalar(g, one(g, OP_sqrt, h), eps);
         x = sub(g, x, build2(g, OP_div, mul(g, rate, v), root));
         n->out[i] = after == 0 ? x : mul_scalar(g, x, 1 - after);
@@ -101,8 +99,7 @@ static bool import_momentum(OnnxNode *n)
     double alpha = attr_float(n, "alpha", 0), beta = attr_float(n, "beta", 1);
     bool nesterov = attr_is(n, "mode", "standard", "nesterov");
     Val later = build2(g, OP_less, scalar_like(g, u.count, 0), u.count);
-    Val weight =
-        build3(g, OP_where, later, scalar_like(g, u.rate, beta), scalar_like(g, u.rate, 1));
+    Val weight = build3(g, OP_where, later, scalar_like(g, u.rate, beta), scalar_like(g, u.rate, 1));
     for (int i = 0; i < u.n; i++) {
         Val x = n->in[2 + i], v = n->in[2 + 2 * u.n + i];
         Val grad = regularized(&u, x, n->in[2 + u.n + i]);
@@ -129,8 +126,7 @@ static bool import_gradient(OnnxNode *n)
     const char *name = attr_str(n, "y", "");
     int count = xs ? (int)xs->n_strings : 0;
     Val y, *x = NEW(n->x->a, Val, count + 1), *grad = NEW(n->x->a, Val, count + 1);
-    if (count != n->nout || count > n->nin || !scope_find(n->x, name, &y) || !y.i ||
-        y.i >= g->nvals)
+    if (count != n->nout || count > n->nin || !scope_find(n->x, name, &y) || !y.i || y.i >= g->nvals)
         return fail(n->x->d, "xs, y and the operands do not fit together");
     for (int i = 0; i < count; i++) {
         if (!scope_find(n->x, string_at(n, xs, i), &x[i]) || x[i].i != n->in[i].i)
@@ -141,8 +137,7 @@ static bool import_gradient(OnnxNode *n)
     TRY(autodiff(g, y, x, (uint32_t)count, grad));
     for (int i = 0; i < count; i++) {
         const Type *t = in_type(n, i);
-        n->out[i] =
-            grad[i].i ? grad[i] : build_expand(g, scalar_like(g, x[i], 0), t->rank, t->dim);
+        n->out[i] = grad[i].i ? grad[i] : build_expand(g, scalar_like(g, x[i], 0), t->rank, t->dim);
     }
     return true;
 }

@@ -27,8 +27,7 @@ void set_data_type(Import *x, Val v, int32_t data_type)
     if (!data_type_is_widened(data_type))
         return;
     while (x->ntypes <= v.i) {
-        x->data_type =
-            arena_grow(x->a, x->data_type, x->ntypes, &x->ctypes, sizeof *x->data_type);
+        x->data_type = arena_grow(x->a, x->data_type, x->ntypes, &x->ctypes, sizeof *x->data_type);
         x->data_type[x->ntypes++] = 0;
     }
     x->data_type[v.i] = data_type;
@@ -85,8 +84,7 @@ static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p
     const char *module = x->depth == 0 ? transposed_parameter(x->m, name, x->opt->untie) : NULL;
     const char *shown = module ? module : name;
     bool refers = kind != VAL_CONST || (t.t.data && dtype_size[t.t.type.dt] == 1); /* at any address */
-    *v = refers ? graph_value(x->g, shown, t.t.type, kind)
-                : graph_const(x->g, shown, t.t.type, t.t.data);
+    *v = refers ? graph_value(x->g, shown, t.t.type, kind) : graph_const(x->g, shown, t.t.type, t.t.data);
     if (refers)
         x->g->vals[v->i].data = t.t.data;
     if (refers || weight)
@@ -223,15 +221,13 @@ static void bind_dim(Binder *b, const char *input, int k,
     char by_place[300];
     snprintf(by_place, sizeof by_place, "%s.%d", input, k);
     *value = 1;
-    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
-        dim->dim_value >= 0) {
+    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && dim->dim_value >= 0) {
         *value = dim->dim_value;
         return;
     }
     const char *symbol = by_place;
     const Tensor *feed = find_feed(b->x, input);
-    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
-        *pb(dim->dim_param))
+    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && *pb(dim->dim_param))
         symbol = dim->dim_param;
     if (feed && k < feed->type.rank) {
         *value = feed->type.dim[k];
@@ -256,8 +252,7 @@ static bool bind_input(Binder *b, const Onnx__ValueInfoProto *in, Type *t)
         return fail_status(x->d, EXIT_UNSUPPORTED, "input '%s' is not a tensor", name);
     DType dt = onnx_dtype(p->elem_type);
     if (dt == DT_NONE)
-        return fail_status(x->d, EXIT_UNSUPPORTED,
-                           "input '%s': element type %s is not supported", name,
+        return fail_status(x->d, EXIT_UNSUPPORTED, "input '%s': element type %s is not supported", name,
                            onnx_dtype_name(p->elem_type));
     const Tensor *feed = find_feed(x, name);
     if (!p->shape && feed) {
@@ -364,8 +359,7 @@ bool import_inputs(Import *x, const Onnx__GraphProto *gp)
             scope_set(x, name, v);
             continue;
         }
-        v = graph_value(x->g, name, t,
-                        weight[i] ? role_of(x, name, &(Tensor){.type = t}) : VAL_INPUT);
+        v = graph_value(x->g, name, t, weight[i] ? role_of(x, name, &(Tensor){.type = t}) : VAL_INPUT);
         const Tensor *feed = find_feed(x, name);
         char have[160], want[160];
         if (feed && !type_equal(&feed->type, &t))

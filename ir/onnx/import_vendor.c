@@ -13,8 +13,7 @@ static bool import_fused_matmul(OnnxNode *n)
         return refuse(n, "transposed batches");
     if (in_type(n, 0)->rank < 2 || in_type(n, 1)->rank < 2)
         return refuse(n, "vectors");
-    Val y = build_matmul(g, n->in[0], n->in[1], attr_int(n, "transA", 0) != 0,
-                         attr_int(n, "transB", 0) != 0);
+    Val y = build_matmul(g, n->in[0], n->in[1], attr_int(n, "transA", 0) != 0, attr_int(n, "transB", 0) != 0);
     double alpha = attr_float(n, "alpha", 1);
     n->out[0] = alpha == 1 ? y : mul_scalar(g, y, alpha);
     return n->out[0].i;
@@ -41,8 +40,7 @@ static bool import_fused_conv(OnnxNode *n)
     TRY(import_conv(n));
     if (has_in(n, 3))
         n->out[0] = build2(n->g, OP_add, n->out[0], n->in[3]);
-    return activate(n, given > 0 ? (double)p->floats[0] : NAN,
-                    given > 1 ? (double)p->floats[1] : NAN);
+    return activate(n, given > 0 ? (double)p->floats[0] : NAN, given > 1 ? (double)p->floats[1] : NAN);
 }
 
 static bool import_fused_gemm(OnnxNode *n)
@@ -69,8 +67,7 @@ static bool import_quick_gelu(OnnxNode *n)
 
 static bool normalize(OnnxNode *n, Val x, Val scale, Val bias, bool rms, Val *y)
 {
-    NormAttrs at = {val_type(n->g, x)->rank - 1,
-                    attr_float(n, "epsilon", rms ? 1e-5 : 1e-12)};
+    NormAttrs at = {val_type(n->g, x)->rank - 1, attr_float(n, "epsilon", rms ? 1e-5 : 1e-12)};
     Val in[3] = {x, scale, bias}, out[3];
     if (rms)
         TRY(build_n(n->g, OP_rms_norm, NULL, 2, in, &at, 2, out));
@@ -92,8 +89,7 @@ static bool import_simplified_layer_norm(OnnxNode *n)
 /* input + skip (+ bias), normalised; the sum is the last result. */
 static bool skip_norm(OnnxNode *n, Val scale, Val beta, int bias, bool rms)
 {
-    Val sum = plus(n->g, build2(n->g, OP_add, n->in[0], n->in[1]),
-                   has_in(n, bias) ? n->in[bias] : (Val){0});
+    Val sum = plus(n->g, build2(n->g, OP_add, n->in[0], n->in[1]), has_in(n, bias) ? n->in[bias] : (Val){0});
     TRY(sum.i);
     if (n->nout > 3)
         n->out[3] = sum;
@@ -121,13 +117,11 @@ static bool import_embed_layer_norm(OnnxNode *n)
     if (ids->rank != 2 || has_in(n, 7) || has_out(n, 1))
         return refuse(n, "mask input or rank %d", ids->rank);
     Val sum = build(g, OP_gather, NULL, 2, (Val[]){n->in[2], n->in[0]}, &rows);
-    Val position = has_in(n, 8)
-                       ? build(g, OP_gather, NULL, 2, (Val[]){n->in[3], n->in[8]}, &rows)
-                       : build_slice(g, n->in[3], 0, 0, ids->dim[1]);
+    Val position = has_in(n, 8) ? build(g, OP_gather, NULL, 2, (Val[]){n->in[3], n->in[8]}, &rows)
+                                : build_slice(g, n->in[3], 0, 0, ids->dim[1]);
     sum = plus(g, sum, position);
     if (has_in(n, 1) && has_in(n, 4))
-        sum =
-            plus(g, sum, build(g, OP_gather, NULL, 2, (Val[]){n->in[4], n->in[1]}, &rows));
+        sum = plus(g, sum, build(g, OP_gather, NULL, 2, (Val[]){n->in[4], n->in[1]}, &rows));
     TRY(sum.i);
     if (n->nout > 2)
         n->out[2] = sum;
@@ -140,8 +134,7 @@ static bool import_embed_layer_norm(OnnxNode *n)
 static Val heads_first(Graph *g, Val v, int64_t heads)
 {
     const Type *t = val_type(g, v);
-    Val s =
-        build_reshape(g, v, 4, (int64_t[]){t->dim[0], t->dim[1], heads, t->dim[2] / heads});
+    Val s = build_reshape(g, v, 4, (int64_t[]){t->dim[0], t->dim[1], heads, t->dim[2] / heads});
     return build_transpose(g, s, (int[]){0, 2, 1, 3});
 }
 
@@ -175,8 +168,7 @@ static bool attend_heads(OnnxNode *n, const Heads *h)
         s = mul_scalar(g, one(g, OP_tanh, mul_scalar(g, s, 1 / cap)), cap);
     s = plus(g, s, h->bias);
     if (h->causal)
-        s = build3(g, OP_where, hidden(g, q.dim[2], v.dim[2], h->window),
-                   scalar_like(g, s, -INFINITY), s);
+        s = build3(g, OP_where, hidden(g, q.dim[2], v.dim[2], h->window), scalar_like(g, s, -INFINITY), s);
     Val p = build(g, OP_softmax, NULL, 1, &s, &(AxisAttrs){3});
     Val y = build_matmul(g, p, h->v, false, false);
     y = build_transpose(g, y, (int[]){0, 2, 1, 3});
@@ -208,8 +200,7 @@ static bool key_mask(OnnxNode *n, int k, Val *bias)
         return refuse(n, "a mask of rank %d", t->rank);
     Val mask = build_reshape(g, n->in[k], 4, (int64_t[]){t->dim[0], 1, 1, t->dim[1]});
     Val zero = build_scalar(g, in_type(n, 0)->dt, 0);
-    Val low =
-        build_scalar(g, in_type(n, 0)->dt, attr_float(n, "mask_filter_value", -10000));
+    Val low = build_scalar(g, in_type(n, 0)->dt, attr_float(n, "mask_filter_value", -10000));
     *bias = build3(g, OP_where, build_cast(g, mask, DT_BOOL), zero, low);
     return true;
 }
@@ -239,8 +230,7 @@ static bool import_attention(OnnxNode *n)
         TRY(part[i].i);
         start += sizes.v[i];
     }
-    return attend(n, part[0], part[1], part[2], bias,
-                  attr_int(n, "unidirectional", 0) != 0);
+    return attend(n, part[0], part[1], part[2], bias, attr_int(n, "unidirectional", 0) != 0);
 }
 
 static bool import_multi_head_attention(OnnxNode *n)
@@ -255,14 +245,15 @@ static bool import_multi_head_attention(OnnxNode *n)
     int64_t start = 0;
     for (int i = 0; i < 3; i++) {
         part[i] = n->in[i];
-        int64_t size = in_type(n, i)->dim[in_type(n, i)->rank - 1];
+        if (in_type(n, i)->rank != 3)
+            return refuse(n, "operand %d of rank %d", i, in_type(n, i)->rank);
+        int64_t size = in_type(n, i)->dim[2];
         if (has_in(n, 3))
             part[i] = plus(g, part[i], build_slice(g, n->in[3], 0, start, size));
         TRY(part[i].i);
         start += size;
     }
-    return attend(n, part[0], part[1], part[2], bias,
-                  attr_int(n, "unidirectional", 0) != 0);
+    return attend(n, part[0], part[1], part[2], bias, attr_int(n, "unidirectional", 0) != 0);
 }
 
 /* ---- rotary embedding and grouped queries ---------------------------------- */
@@ -296,8 +287,7 @@ static bool import_ms_rotary_embedding(OnnxNode *n)
     if (!four)
         x = build_reshape(g, x, 4, (int64_t[]){t.dim[0], t.dim[1], heads, t.dim[2] / heads});
     int64_t sequence = t.dim[four ? 2 : 1];
-    Val cosine = rows_at(g, n->in[2], n->in[1], sequence),
-        sine = rows_at(g, n->in[3], n->in[1], sequence);
+    Val cosine = rows_at(g, n->in[2], n->in[1], sequence), sine = rows_at(g, n->in[3], n->in[1], sequence);
     TRY(cosine.i && sine.i);
     Val y = build_rotary(g, x, four, cosine, sine, attr_int(n, "interleaved", 0) != 0);
     n->out[0] = build_reshape(g, y, t.rank, t.dim);
@@ -378,11 +368,9 @@ const OnnxOp onnx_vendor[] = {
     {"MultiHeadAttention", 1, .import = import_multi_head_attention, .weights = 8, MS},
     {"QuickGelu", 1, .import = import_quick_gelu, MS},
     {"RotaryEmbedding", 1, .import = import_ms_rotary_embedding, MS},
-    {"SimplifiedLayerNormalization", 1, .import = import_simplified_layer_norm,
-     .weights = 2},
+    {"SimplifiedLayerNormalization", 1, .import = import_simplified_layer_norm, .weights = 2},
     {"SkipLayerNormalization", 1, .import = import_skip_layer_norm, .weights = 0x1c, MS},
-    {"SkipSimplifiedLayerNormalization", 1, .import = import_skip_simplified_layer_norm,
-     .weights = 0xc, MS},
+    {"SkipSimplifiedLayerNormalization", 1, .import = import_skip_simplified_layer_norm, .weights = 0xc, MS},
     {"TransposeMatMul", 1, .import = import_fused_matmul, .weights = 2, MS}, /* its old name */
     {0},
 };

@@ -51,14 +51,12 @@ static bool is_bias(const char *name) { return strstr(leaf(name), "bias") != NUL
 
 /* One of the call's parameters that is not in the file and may be this tensor, by its last
  * name or its rank; NULL: none or several. */
-static const char *absent(const Finder *f, const Record *r, const Onnx__TensorProto *t,
-                          bool by_leaf)
+static const char *absent(const Finder *f, const Record *r, const Onnx__TensorProto *t, bool by_leaf)
 {
     const char *only = NULL;
     for (int i = 0; i < r->nparam; i++) {
         const char *name = r->param[i]->name;
-        if ((by_leaf ? strcmp(leaf(name), leaf(t->name)) != 0
-                     : t->n_dims > 1 && is_bias(name)) ||
+        if ((by_leaf ? strcmp(leaf(name), leaf(t->name)) != 0 : t->n_dims > 1 && is_bias(name)) ||
             tensor_of(f, name))
             continue;
         if (only)
@@ -90,8 +88,7 @@ static const char *name_in_scope(const Finder *f, const char *own, const char *s
 }
 
 /* The parameter that the tensor is for this node. */
-static const char *parameter_read(const Finder *f, const Onnx__TensorProto *t,
-                                  const Record *r)
+static const char *parameter_read(const Finder *f, const Onnx__TensorProto *t, const Record *r)
 {
     const char *own = t->name;
     if (r->nparam == 0)
@@ -142,13 +139,11 @@ static bool is_uniform(const Finder *f, const Onnx__TensorProto *p)
     Diag d = {0};
     uint32_t i = *name_get(&f->m->initializers, pb(p->name));
     if (f->values[i] == NOT_LOOKED)
-        f->values[i] = tensor_load(f->m, p, &t, &d) && t.t.data && tensor_is_uniform(&t.t)
-                           ? UNIFORM : VARIED;
+        f->values[i] = tensor_load(f->m, p, &t, &d) && t.t.data && tensor_is_uniform(&t.t) ? UNIFORM : VARIED;
     return f->values[i] == UNIFORM;
 }
 
-static bool made_by_identity(const Finder *f, const Onnx__NodeProto *p,
-                             const Onnx__TensorProto *t)
+static bool made_by_identity(const Finder *f, const Onnx__NodeProto *p, const Onnx__TensorProto *t)
 {
     return strcmp(pb(p->op_type), "Identity") == 0 && p->n_output == 1 && is_uniform(f, t);
 }
@@ -166,8 +161,7 @@ static void find_alias(Finder *f, const Onnx__TensorProto *t, const Record *r)
     if (name == t->name || around || !called || (f->signature->n && !declared(f->signature, name)) ||
         is_uniform(f, t))
         return;
-    out->alias =
-        arena_grow(&f->m->arena, out->alias, out->nalias, &out->calias, sizeof *out->alias);
+    out->alias = arena_grow(&f->m->arena, out->alias, out->nalias, &out->calias, sizeof *out->alias);
     out->alias[out->nalias++] = (OnnxTie){t->name, name};
 }
 
@@ -428,8 +422,7 @@ static void widen_nodes(Finder *f)
 
 static void add_name(Finder *f, Names *list, const char *name)
 {
-    list->name =
-        arena_grow(&f->m->arena, list->name, list->n, &list->cap, sizeof *list->name);
+    list->name = arena_grow(&f->m->arena, list->name, list->n, &list->cap, sizeof *list->name);
     list->name[list->n++] = name;
 }
 
@@ -460,8 +453,7 @@ static void find_computed(Finder *f)
     const Signature *s = f->signature;
     Merged *out = f->out;
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->by_symbol[i].parameter && !s->by_symbol[i].mentioned &&
-            !tensor_of(f, s->by_symbol[i].name))
+        if (s->by_symbol[i].parameter && !s->by_symbol[i].mentioned && !tensor_of(f, s->by_symbol[i].name))
             add_name(f, &out->unread, s->by_symbol[i].name);
     if (out->unread.n)
         qsort(out->unread.name, out->unread.n, sizeof *out->unread.name, by_text);
@@ -607,15 +599,13 @@ static void report_merged(Import *x, const Merged *merged)
         uint32_t n = group(x, merged, &i, name);
         const char *list = listing(x, name, n), *s = n > 1 ? "s" : "";
         if (!kept)
-            note(x, ONNX_REMARK, name[0], "%u bias%s of zeros %s (%s)%s", n,
-                 n > 1 ? "es" : "",
+            note(x, ONNX_REMARK, name[0], "%u bias%s of zeros %s (%s)%s", n, n > 1 ? "es" : "",
                  apart ? "restored" : "left out by the exporter, not trained", list,
                  apart ? "" : "; --untie restores them");
         else if (apart || trains(x, kept)) {
             for (uint32_t k = 0; k < n && !apart && initially_uniform(x, kept); k++)
                 add_weight_name(x, merged, kept, name[k]);
-            note(x, ONNX_REMARK, kept,
-                 "%s %u more parameter%s with the same initial values (%s)%s",
+            note(x, ONNX_REMARK, kept, "%s %u more parameter%s with the same initial values (%s)%s",
                  apart ? "trains apart from" : "stands for", n, s, list,
                  apart ? ""
                        : ": merged by the exporter, they train as one; --untie separates "
@@ -664,8 +654,7 @@ bool is_own_constant(Import *x, const char *name, const Tensor *t)
 {
     const Merged *merged = model_merged(x->m);
     const Names *constant = &merged->constant; /* sorted, as the reads they come from */
-    return constant->n &&
-           bsearch(&name, constant->name, constant->n, sizeof name, by_text) &&
+    return constant->n && bsearch(&name, constant->name, constant->n, sizeof name, by_text) &&
            (merged->unread.n == 0 || tensor_is_uniform(t));
 }
 

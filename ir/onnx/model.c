@@ -35,8 +35,7 @@ const uint8_t *newer_field(const ProtobufCMessage *m, unsigned i, uint32_t tag, 
     return u->data + skip + 1;
 }
 
-static ProtobufCMessage *unpack(OnnxModel *m, const ProtobufCMessageDescriptor *type,
-                                Diag *d)
+static ProtobufCMessage *unpack(OnnxModel *m, const ProtobufCMessageDescriptor *type, Diag *d)
 {
     uint8_t *copy;
     size_t n;
@@ -159,15 +158,9 @@ const OnnxNote *onnx_notes(const OnnxModel *m, uint32_t *n)
     return m->notes;
 }
 
-const char *onnx_output_name(const OnnxModel *m, uint32_t k)
-{
-    return pb(m->proto->graph->output[k]->name);
-}
+const char *onnx_output_name(const OnnxModel *m, uint32_t k) { return pb(m->proto->graph->output[k]->name); }
 
-const char *onnx_input_name(const OnnxModel *m, uint32_t k)
-{
-    return k < m->ninput ? m->input[k] : NULL;
-}
+const char *onnx_input_name(const OnnxModel *m, uint32_t k) { return k < m->ninput ? m->input[k] : NULL; }
 
 const char *onnx_input_batch(const OnnxModel *m, uint32_t k, Arena *a)
 {
@@ -181,8 +174,7 @@ const char *onnx_input_batch(const OnnxModel *m, uint32_t k, Arena *a)
     if (!shape || !shape->n_dim)
         return NULL;
     const Onnx__TensorShapeProto__Dimension *dim = shape->dim[0];
-    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
-        dim->dim_value >= 0)
+    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && dim->dim_value >= 0)
         return NULL;
     bool named = dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
                  *pb(dim->dim_param);
@@ -194,8 +186,7 @@ bool onnx_read_tensor(const char *path, Arena *a, Tensor *t, Diag *d)
     OnnxModel m = {.path = path};
     OnnxTensor loaded = {0};
     TRY(file_map(&m.map, path, d));
-    Onnx__TensorProto *p =
-        (Onnx__TensorProto *)(void *)unpack(&m, &onnx__tensor_proto__descriptor, d);
+    Onnx__TensorProto *p = (Onnx__TensorProto *)(void *)unpack(&m, &onnx__tensor_proto__descriptor, d);
     bool ok = p && tensor_load(&m, p, &loaded, d);
     if (ok) {
         size_t bytes = (size_t)type_bytes(&loaded.t.type);

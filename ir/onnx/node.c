@@ -65,6 +65,14 @@ bool attr_is(const OnnxNode *n, const char *name, const char *dflt, const char *
     return strcmp(attr_str(n, name, dflt), want) == 0;
 }
 
+int attr_which(const OnnxNode *n, const char *name, const char *dflt, const char *const *value, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (attr_is(n, name, dflt, value[i]))
+            return i;
+    return -1;
+}
+
 bool attr_needed(OnnxNode *n, const char *name)
 {
     return has_attr(n, name) || fail(n->x->d, "attribute '%s' is missing", name);
@@ -239,12 +247,16 @@ bool static_ints(OnnxNode *n, int k, Ints *v)
     return true;
 }
 
+static bool static_number(OnnxNode *n, int k, Tensor *t)
+{
+    TRY(static_tensor(n, k, t));
+    return type_count(&t->type) == 1 || refuse(n, "operand %d must be one number", k);
+}
+
 bool static_int(OnnxNode *n, int k, int64_t *v)
 {
     Tensor t;
-    TRY(static_tensor(n, k, &t));
-    if (type_count(&t.type) != 1)
-        return refuse(n, "operand %d must be one number", k);
+    TRY(static_number(n, k, &t));
     *v = tensor_i(&t, 0);
     return true;
 }
@@ -252,9 +264,7 @@ bool static_int(OnnxNode *n, int k, int64_t *v)
 bool static_float(OnnxNode *n, int k, double *v)
 {
     Tensor t;
-    TRY(static_tensor(n, k, &t));
-    if (type_count(&t.type) != 1)
-        return refuse(n, "operand %d must be one number", k);
+    TRY(static_number(n, k, &t));
     *v = tensor_f(&t, 0);
     return true;
 }
@@ -345,12 +355,25 @@ Val reshape_ints(Graph *g, Val a, const Ints *dim)
     return build_reshape(g, a, dim->n, dim->v);
 }
 
-uint32_t axes_of(const Ints *axes)
+Val drop_axis(Graph *g, Val a, int axis)
 {
-    uint32_t m = 0;
-    for (int i = 0; i < axes->n; i++)
-        m |= 1u << axes->v[i];
-    return m;
+    const Type *t = val_type(g, a);
+    Ints dim = {0};
+    for (int i = 0; i < t->rank; i++)
+        if (i != axis)
+            dim.v[dim.n++] = t->dim[i];
+    return reshape_ints(g, a, &dim);
+}
+
+Val insert_axis(Graph *g, Val a, int axis)
+{
+    if (val_is_sequence(a) || val_type(g, a)->rank == MAX_RANK)
+        return (Val){0};
+    const Type *t = val_type(g, a);
+    Ints dim = {.n = t->rank + 1};
+    for (int i = 0, k = 0; i < dim.n; i++)
+        dim.v[i] = i == axis ? 1 : t->dim[k++];
+    return reshape_ints(g, a, &dim);
 }
 
 Val along_axis(Graph *g, Val a, int axis, int rank)

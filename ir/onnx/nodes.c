@@ -254,8 +254,7 @@ OnnxVal onnx_expr(OnnxNodes *o, Op pointwise, OnnxVal a, OnnxVal b)
     return expr_tensor(o, out, X_REAL, real);
 }
 
-/* ---- one node of the graph ------------------------------------------------------------------------------
- */
+/* ---- one node of the graph -------------------------------------------------------------------------- */
 
 OnnxVal onnx_in(OnnxNodes *o, int k)
 {

@@ -377,6 +377,8 @@ int64_t attr_int(const OnnxNode *n, const char *name, int64_t dflt);
 double attr_float(const OnnxNode *n, const char *name, double dflt);
 const char *attr_str(const OnnxNode *n, const char *name, const char *dflt);
 bool attr_is(const OnnxNode *n, const char *name, const char *dflt, const char *want);
+/* Which of `count` values it has; -1: none. */
+int attr_which(const OnnxNode *n, const char *name, const char *dflt, const char *const *value, int count);
 static inline bool has_attr(const OnnxNode *n, const char *name) { return attr_find(n, name) != NULL; }
 /* These refuse the node and name the attribute: one that is missing, an integer out of bounds, a list
  * that is too long for Ints (absent: an empty one), a list that has other than count numbers or one out of
@@ -427,14 +429,8 @@ Val mul_scalar(Graph *g, Val a, double v);
 Val mean_over(Graph *g, Val a, uint32_t axes, bool keepdims);
 Val random_input(Import *x); /* the "rng" input */
 Val reshape_ints(Graph *g, Val a, const Ints *dim);
-uint32_t axes_of(const Ints *axes); /* as a bit mask */
-static inline Ints ints_of(const Type *t)
-{
-    Ints r = {.n = t->rank};
-    for (int i = 0; i < t->rank; i++)
-        r.v[i] = t->dim[i];
-    return r;
-}
+Val drop_axis(Graph *g, Val a, int axis);   /* of one element */
+Val insert_axis(Graph *g, Val a, int axis); /* the same; {0}: of a sequence, or MAX_RANK are there */
 /* x[C] shaped so that it broadcasts along dimension `axis` of rank. */
 Val along_axis(Graph *g, Val a, int axis, int rank);
 /* Every index of an axis `times` times in a row (whole: the whole axis again and again). */

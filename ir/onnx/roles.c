@@ -158,8 +158,7 @@ static bool is_weight(const Import *x, const char *name, int depth)
         const OnnxOp *op = onnx_op_find(canonical_domain(pb(u->node->domain)), type);
         if (op && u->slot < 32 && op->weights >> u->slot & 1)
             return true;
-        if (strcmp(type, "Add") == 0 &&
-            computed_by_weights(x, pb(u->node->input[!u->slot])))
+        if (strcmp(type, "Add") == 0 && computed_by_weights(x, pb(u->node->input[!u->slot])))
             return true; /* a bias */
         if (moves_data(type) && u->slot == 0 && depth < 4 && u->node->n_output &&
             is_weight(x, pb(u->node->output[0]), depth + 1))
@@ -255,8 +254,7 @@ static bool is_wave(const Tensor *t, int64_t at, int64_t stride, int64_t n, bool
     }
     double k = xx > 0 ? xy / xx : 2;
     for (int64_t i = 1; i < n - 1; i++)
-        worst = fmax(worst, fabs(tensor_f(t, at + (i - 1) * stride) +
-                                 tensor_f(t, at + (i + 1) * stride) -
+        worst = fmax(worst, fabs(tensor_f(t, at + (i - 1) * stride) + tensor_f(t, at + (i + 1) * stride) -
                                  k * tensor_f(t, at + i * stride)));
     *moves |= hi - lo > 0.1 * top;
     return fabs(k) <= 2.001 && worst <= 2e-3 * top;
@@ -306,8 +304,7 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
         why = "a constant of the exporter's";
     else if (n == 0)
         return VAL_CONST;
-    else if (n == 1 && !role_is_held(x, name) &&
-             !(t->type.rank > 0 && role_is_weight(x, name)))
+    else if (n == 1 && !role_is_held(x, name) && !(t->type.rank > 0 && role_is_weight(x, name)))
         return VAL_CONST; /* too many of them to be worth a note */
     else if (t->data && n > 1 && !(tensor_is_uniform(t) && tensor_f(t, 0) > MASKED))
         why = looks_like_progression(t) ? (said ? NULL : "its values are a progression")

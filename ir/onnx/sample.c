@@ -53,8 +53,7 @@ static Neighbour pixel(Graph *g, const Sampler *s, int d, Val x, Val weight)
  * [1,2]. */
 static Val cubic(Graph *g, Val t, bool near)
 {
-    static const double c[2][4] = {{-0.75 * -4, -0.75 * 8, -0.75 * -5, -0.75},
-                                   {1, 0, -2.25, 1.25}};
+    static const double c[2][4] = {{-0.75 * -4, -0.75 * 8, -0.75 * -5, -0.75}, {1, 0, -2.25, 1.25}};
     const double *k = c[near];
     Val y = add_scalar(g, mul_scalar(g, t, k[3]), k[2]);
     y = add_scalar(g, build2(g, OP_mul, y, t), k[1]);
@@ -85,8 +84,7 @@ static int neighbours(Graph *g, const Sampler *s, int d, Val x, Neighbour *out)
     out[0] = pixel(g, s, d, add_scalar(g, floor, -1), cubic(g, add_scalar(g, t, 1), false));
     out[1] = pixel(g, s, d, floor, cubic(g, t, true));
     out[2] = pixel(g, s, d, next, cubic(g, rest, true));
-    out[3] =
-        pixel(g, s, d, add_scalar(g, floor, 2), cubic(g, add_scalar(g, rest, 1), false));
+    out[3] = pixel(g, s, d, add_scalar(g, floor, 2), cubic(g, add_scalar(g, rest, 1), false));
     return 4;
 }
 
@@ -124,8 +122,7 @@ Val sample(Graph *g, const Sampler *s, Val x, const Val *at)
         index = build_expand(g, index, 3, (int64_t[]){batch, channels, points});
         Val v = build(g, OP_gather_elements, NULL, 2, (Val[]){x, index}, &(AxisAttrs){2});
         if (weight.i)
-            v = build2(g, OP_mul, v,
-                       build_reshape(g, weight, 3, (int64_t[]){batch, 1, points}));
+            v = build2(g, OP_mul, v, build_reshape(g, weight, 3, (int64_t[]){batch, 1, points}));
         sum = both(g, s->largest ? OP_max : OP_add, sum, v);
     }
     return sum;

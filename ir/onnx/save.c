@@ -12,9 +12,8 @@
 #include <unistd.h>
 
 /* Fields of TensorProto that hold elements or say where they are. */
-static const uint32_t element_fields = 1u << 4 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << TENSOR_RAW |
-                                       1u << 10 | 1u << 11 | 1u << TENSOR_EXTERNAL |
-                                       1u << TENSOR_LOCATION;
+static const uint32_t element_fields = 1u << 4 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << TENSOR_RAW | 1u << 10 |
+                                       1u << 11 | 1u << TENSOR_EXTERNAL | 1u << TENSOR_LOCATION;
 
 /* ---- pieces ------------------------------------------------------------------------ */
 
@@ -83,8 +82,7 @@ Target *target_of(const Save *s, const WireField *name)
 static Target *named(const Save *s, const WireField *message, uint32_t field)
 {
     WireField name;
-    return message->type == WIRE_BYTES &&
-                   find_field(message->data, message->size, field, &name) &&
+    return message->type == WIRE_BYTES && find_field(message->data, message->size, field, &name) &&
                    name.type == WIRE_BYTES
                ? target_of(s, &name)
                : NULL;
@@ -93,9 +91,8 @@ static Target *named(const Save *s, const WireField *message, uint32_t field)
 static int32_t number_in(const WireField *message, uint32_t field)
 {
     WireField f;
-    return find_field(message->data, message->size, field, &f) && f.type == WIRE_VARINT
-               ? (int32_t)f.value
-               : 0;
+    return find_field(message->data, message->size, field, &f) && f.type == WIRE_VARINT ? (int32_t)f.value
+                                                                                        : 0;
 }
 
 /* Element type of a graph input (ValueInfoProto). */
@@ -145,8 +142,7 @@ static bool same_shape(Save *s, const Target *t, const WireField *proto)
     }
     char text[160];
     return (same && rank == type->rank) ||
-           fail(s->d, "'%s' has another shape in the model than %s", t->v->name,
-                type_str(type, text));
+           fail(s->d, "'%s' has another shape in the model than %s", t->v->name, type_str(type, text));
 }
 
 /* Append elements to the external file, and the reference to it to the tensor's head. */
@@ -373,8 +369,7 @@ static bool write_model(Save *s)
 /* Two names take turns: a model keeps its data until another has its place. */
 static void choose_data(Save *s)
 {
-    const char *name[] = {arena_printf(&s->a, "%s.data", s->path),
-                          arena_printf(&s->a, "%s.2.data", s->path)};
+    const char *name[] = {arena_printf(&s->a, "%s.data", s->path), arena_printf(&s->a, "%s.2.data", s->path)};
     FileMap old = {0};
     Diag none = {0};
     s->data_path = name[0];
@@ -404,8 +399,7 @@ static bool save(Save *s)
 
 bool onnx_save(OnnxModel *m, const char *path, int n, const SaveValue *v, bool inference, Diag *d)
 {
-    Save s = {.m = m, .path = path, .n = n, .merged = model_merged(m),
-              .inference = inference, .d = d};
+    Save s = {.m = m, .path = path, .n = n, .merged = model_merged(m), .inference = inference, .d = d};
     s.target = NEW(&s.a, Target, n + 1);
     size_t bytes = m->map.size;
     for (int i = 0; i < n; i++) {

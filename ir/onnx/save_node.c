@@ -75,8 +75,7 @@ static bool graph_changes(const Save *s, const Onnx__GraphProto *g, int opset)
 static void put_body(Save *s, Buf *out, const WireField *body, uint32_t node_field, size_t n,
                      Onnx__NodeProto *const *node, int opset);
 
-static void put_attribute(Save *s, Buf *out, const WireField *proto,
-                          const Onnx__AttributeProto *a, int opset)
+static void put_attribute(Save *s, Buf *out, const WireField *proto, const Onnx__AttributeProto *a, int opset)
 {
     Buf b = {0};
     Wire w = wire_of(proto->data, proto->size);

@@ -12,10 +12,7 @@ Scope *scope_push(Import *x)
 
 void scope_set(Import *x, const char *name, Val v) { name_put(&x->scope->names, name, v.i); }
 
-bool scope_add(Import *x, const char *name, Val v)
-{
-    return name_add(&x->scope->names, name, v.i);
-}
+bool scope_add(Import *x, const char *name, Val v) { return name_add(&x->scope->names, name, v.i); }
 
 bool scope_find(const Import *x, const char *name, Val *v)
 {

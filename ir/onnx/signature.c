@@ -18,8 +18,7 @@ static int by_symbol(const void *a, const void *b)
     return strcmp(((const Declared *)a)->symbol, ((const Declared *)b)->symbol);
 }
 
-static Declared read_line(OnnxModel *m, const char *text, const char *target,
-                          const char *name)
+static Declared read_line(OnnxModel *m, const char *text, const char *target, const char *name)
 {
     const char *kind = target, *line = target;
     while (kind > text && kind[-1] != ' ' && kind[-1] != '\n')
@@ -61,10 +60,8 @@ const Signature *model_signature(OnnxModel *m)
         size_t len;
         const uint8_t *body = newer_field(&gp->base, i, 16, &len);
         Onnx__StringStringEntryProto *e =
-            body ? onnx__string_string_entry_proto__unpack(model_allocator(m), len, body)
-                 : NULL;
-        if (e &&
-            strcmp(pb(e->key), "pkg.torch.export.ExportedProgram.graph_signature") == 0)
+            body ? onnx__string_string_entry_proto__unpack(model_allocator(m), len, body) : NULL;
+        if (e && strcmp(pb(e->key), "pkg.torch.export.ExportedProgram.graph_signature") == 0)
             read_signature(m, s, pb(e->value));
     }
     return m->signature = s;

@@ -47,8 +47,7 @@ static bool raw_place(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out,
         TRY(external_map(m, location, &map, d));
         if (!decimal(external_key(p, "offset"), &place[0]) ||
             !decimal(external_key(p, "length"), &place[1]) || place[0] > map.size)
-            return fail(d, "tensor '%s': external data outside '%s'", pb(p->name),
-                        location);
+            return fail(d, "tensor '%s': external data outside '%s'", pb(p->name), location);
         if (!external_key(p, "length"))
             place[1] = map.size - place[0];
         out->file = path_beside(&m->arena, m->path, location);
@@ -117,8 +116,7 @@ bool tensor_type_of(const Onnx__TensorProto *p, Type *t, Diag *d)
 {
     const DataType *type = data_type_info(p->data_type);
     if (!type->bits)
-        return fail_status(d, EXIT_UNSUPPORTED,
-                           "tensor '%s': element type %s is not supported", pb(p->name),
+        return fail_status(d, EXIT_UNSUPPORTED, "tensor '%s': element type %s is not supported", pb(p->name),
                            type->name);
     return shape_of(p, type->dt, t, d);
 }

@@ -15,8 +15,7 @@ static bool is_text(const char *s)
     return true;
 }
 
-static bool check_string(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f, const char *s,
-                         Diag *d)
+static bool check_string(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f, const char *s, Diag *d)
 {
     return !s || is_text(s) ||
            fail(d, "%s of a %s is no text: '%.200s'", f->name, m->descriptor->short_name, s);

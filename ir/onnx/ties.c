@@ -11,8 +11,7 @@
 
 static bool transposes(const Type *a, const Type *b)
 {
-    return a->dt == b->dt && a->rank == 2 && b->rank == 2 && a->dim[0] == b->dim[1] &&
-           a->dim[1] == b->dim[0];
+    return a->dt == b->dt && a->rank == 2 && b->rank == 2 && a->dim[0] == b->dim[1] && a->dim[1] == b->dim[0];
 }
 
 static bool same_values(const Tensor *a, const Tensor *b, bool turned)
@@ -122,8 +121,7 @@ static bool tie_if_equal(Import *x, const OnnxTie *t)
         return true;
     Tensor kept = graph_tensor(x->g, a), copy = graph_tensor(x->g, b);
     bool straight = type_equal(&kept.type, &copy.type);
-    bool same = kept.data && copy.data && a.i != b.i &&
-                (straight || transposes(&kept.type, &copy.type)) &&
+    bool same = kept.data && copy.data && a.i != b.i && (straight || transposes(&kept.type, &copy.type)) &&
                 same_values(&kept, &copy, !straight);
     return !same || tie(x, t);
 }

@@ -46,15 +46,10 @@ typedef struct {
 #define F(n) (1u << (n))
 static const Layout layout[M_COUNT] = {
     [M_LEAF] = {~0u, {{0, 0}}},
-    [M_MODEL] = {F(1) | F(2) | F(3) | F(7) | F(8) | F(25),
-                 {{7, M_GRAPH}, {8, M_LEAF}, {25, M_FUNCTION}}},
-    [M_GRAPH] = {F(1) | F(2) | F(5) | F(11) | F(12) | F(15) | F(16),
-                 {{1, M_NODE},
-                  {5, M_TENSOR},
-                  {11, M_VALUE_INFO},
-                  {12, M_VALUE_INFO},
-                  {15, M_SPARSE},
-                  {16, M_LEAF}}},
+    [M_MODEL] = {F(1) | F(2) | F(3) | F(7) | F(8) | F(25), {{7, M_GRAPH}, {8, M_LEAF}, {25, M_FUNCTION}}},
+    [M_GRAPH] =
+        {F(1) | F(2) | F(5) | F(11) | F(12) | F(15) | F(16),
+         {{1, M_NODE}, {5, M_TENSOR}, {11, M_VALUE_INFO}, {12, M_VALUE_INFO}, {15, M_SPARSE}, {16, M_LEAF}}},
     [M_NODE] = {F(1) | F(2) | F(3) | F(4) | F(5) | F(7), {{5, M_ATTRIBUTE}}},
     [M_ATTRIBUTE] = {~(F(13) | F(0)),
                      {{5, M_TENSOR},
@@ -65,17 +60,13 @@ static const Layout layout[M_COUNT] = {
                       {15, M_TYPE},
                       {22, M_SPARSE},
                       {23, M_SPARSE}}},
-    [M_TENSOR] = {F(1) | F(2) | F(4) | F(5) | F(6) | F(7) | F(8) | F(9) | F(10) | F(11) |
-                      F(13) | F(14),
+    [M_TENSOR] = {F(1) | F(2) | F(4) | F(5) | F(6) | F(7) | F(8) | F(9) | F(10) | F(11) | F(13) | F(14),
                   {{13, M_LEAF}}},
     [M_SPARSE] = {F(1) | F(2) | F(3), {{1, M_TENSOR}, {2, M_TENSOR}}},
     [M_VALUE_INFO] = {F(1) | F(2), {{2, M_TYPE}}},
-    [M_TYPE] = {F(1) | F(4) | F(5) | F(8) | F(9),
-                {{1, M_TENSOR_TYPE},
-                 {4, M_ELEM_TYPE},
-                 {5, M_MAP_TYPE},
-                 {8, M_TENSOR_TYPE},
-                 {9, M_ELEM_TYPE}}},
+    [M_TYPE] =
+        {F(1) | F(4) | F(5) | F(8) | F(9),
+         {{1, M_TENSOR_TYPE}, {4, M_ELEM_TYPE}, {5, M_MAP_TYPE}, {8, M_TENSOR_TYPE}, {9, M_ELEM_TYPE}}},
     [M_TENSOR_TYPE] = {F(1) | F(2), {{2, M_SHAPE}}},
     [M_ELEM_TYPE] = {F(1), {{1, M_TYPE}}},
     [M_MAP_TYPE] = {F(1) | F(2), {{2, M_TYPE}}},
@@ -159,8 +150,7 @@ static bool walk(Walk *w, Message m, const uint8_t *data, size_t size)
     Wire in = wire_of(data, size);
     WireField f = {0};
     if (++w->depth > MAX_DEPTH)
-        return fail(w->d, "graphs or types are nested too deep (more than %d messages)",
-                    MAX_DEPTH);
+        return fail(w->d, "graphs or types are nested too deep (more than %d messages)", MAX_DEPTH);
     while (wire_next(&in, &f)) {
         if (f.number >= 32 || !(layout[m].keep >> f.number & 1))
             continue;
@@ -173,8 +163,7 @@ static bool walk(Walk *w, Message m, const uint8_t *data, size_t size)
     return !in.bad || bad_field(w, &in, &f);
 }
 
-bool wire_copy(const uint8_t *data, size_t size, bool tensor, uint8_t **copy, size_t *ncopy,
-               Diag *d)
+bool wire_copy(const uint8_t *data, size_t size, bool tensor, uint8_t **copy, size_t *ncopy, Diag *d)
 {
     Walk w = {.start = data, .d = d};
     bool ok = walk(&w, tensor ? M_TENSOR : M_MODEL, data, size);

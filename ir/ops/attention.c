@@ -370,8 +370,7 @@ static void sink_gradient(Grad *gr, const Node *n)
     Graph *g = gr->g;
     const AttentionAttrs *at = n->attr;
     DType dt = val_type(g, n->out[1])->dt;
-    Val g_o = build2(g, OP_mul, build_cast(g, grad_out(gr, n, 0), dt),
-                     build_cast(g, n->out[0], dt));
+    Val g_o = build2(g, OP_mul, build_cast(g, grad_out(gr, n, 0), dt), build_cast(g, n->out[0], dt));
     Val delta = build_reduce(g, OP_reduce_sum, g_o, 1u << 3, false);
     const int *place = attention_place[layout_of(at, 3)];
     delta = build_transpose(g, delta, (int[]){place[0], place[1], place[2]});
@@ -401,28 +400,17 @@ static bool attention_gradient(Grad *gr, const Node *n)
     Val in[] = {grad_out(gr, n, 0), n->in[Q],  n->in[K],    n->in[V],    n->out[0],
                 n->out[1],          n->out[2], n->in[MASK], n->in[BIAS], n->in[RNG]};
     gradients(gr, n, in);
-    if (has_in(n, BIAS) && grad_wants(gr, n, BIAS))
-        grad_add(gr, n->in[BIAS],
-                 build(gr->g, OP_attention_bias_grad, NULL, B_NIN, in, n->attr));
-    if (has_in(n, SINK) && grad_wants(gr, n, SINK))
+    if (grad_wants(gr, n, BIAS))
+        grad_add(gr, n->in[BIAS], build(gr->g, OP_attention_bias_grad, NULL, B_NIN, in, n->attr));
+    if (grad_wants(gr, n, SINK))
         sink_gradient(gr, n);
     return true;
 }
 
-const OpDef op_attention = {.name = "attention",
-                            .min_in = V + 1,
-                            .max_in = NIN,
-                            .nout = 3,
-                            .traits = OPT_RANDOM,
-                            .in = IN_HALF,
-                            .wide_in = 1 << BIAS | 1 << SINK,
-                            .attrs = attention_attrs,
-                            .nattrs = COUNT(attention_attrs),
-                            .attr_size = sizeof(AttentionAttrs),
-                            .infer = attention_infer,
-                            .grad = attention_gradient,
-                            .onnx = attention_onnx,
-                            .lower = attention_lower};
+const OpDef op_attention = {.name = "attention", .min_in = V + 1, .max_in = NIN, .nout = 3,
+                            .traits = OPT_RANDOM, .in = IN_HALF, .wide_in = 1 << BIAS | 1 << SINK,
+                            ATTRS(attention_attrs, AttentionAttrs), .infer = attention_infer,
+                            .grad = attention_gradient, .onnx = attention_onnx, .lower = attention_lower};
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
@@ -503,8 +491,7 @@ static bool attention_grad_lower(Kernel *k, const Graph *g, const Node *n)
 {
     Shape s;
     TRY(parameters(k, g, n, B_Q, B_MASK, &s));
-    k_body(k, &attention_grad_body,
-           s.batch * s.heads * s.rows + s.batch * s.groups * s.cols);
+    k_body(k, &attention_grad_body, s.batch * s.heads * s.rows + s.batch * s.groups * s.cols);
     k->flops = products(k, &s, 5);
     return true;
 }
@@ -571,36 +558,16 @@ static bool attention_bias_grad_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_attention_grad = {.name = "attention_grad",
-                                 .min_in = B_INV + 1,
-                                 .max_in = B_NIN,
-                                 .nout = 3,
+const OpDef op_attention_grad = {.name = "attention_grad", .min_in = B_INV + 1, .max_in = B_NIN, .nout = 3,
                                  .traits = OPT_RANDOM,
-                                 .attrs = attention_attrs,
-                                 .nattrs = COUNT(attention_attrs),
-                                 .attr_size = sizeof(AttentionAttrs),
-                                 .infer = attention_grad_infer,
-                                 .onnx = attention_grad_onnx,
-                                 .lower = attention_grad_lower};
-const OpDef op_attention_packed_grad = {.name = "attention_packed_grad",
-                                        .min_in = B_INV + 1,
-                                        .max_in = B_NIN,
-                                        .nout = 1,
-                                        .traits = OPT_RANDOM,
-                                        .attrs = attention_attrs,
-                                        .nattrs = COUNT(attention_attrs),
-                                        .attr_size = sizeof(AttentionAttrs),
-                                        .infer = attention_grad_infer,
-                                        .onnx = attention_grad_onnx,
-                                        .lower = attention_grad_lower};
-const OpDef op_attention_bias_grad = {.name = "attention_bias_grad",
-                                      .min_in = B_INV + 1,
-                                      .max_in = B_NIN,
-                                      .nout = 1,
-                                      .traits = OPT_RANDOM,
-                                      .attrs = attention_attrs,
-                                      .nattrs = COUNT(attention_attrs),
-                                      .attr_size = sizeof(AttentionAttrs),
-                                      .infer = attention_bias_grad_infer,
-                                      .onnx = attention_grad_onnx,
+                                 ATTRS(attention_attrs, AttentionAttrs), .infer = attention_grad_infer,
+                                 .onnx = attention_grad_onnx, .lower = attention_grad_lower};
+const OpDef op_attention_packed_grad = {.name = "attention_packed_grad", .min_in = B_INV + 1, .max_in = B_NIN,
+                                        .nout = 1, .traits = OPT_RANDOM,
+                                        ATTRS(attention_attrs, AttentionAttrs), .infer = attention_grad_infer,
+                                        .onnx = attention_grad_onnx, .lower = attention_grad_lower};
+const OpDef op_attention_bias_grad = {.name = "attention_bias_grad", .min_in = B_INV + 1, .max_in = B_NIN,
+                                      .nout = 1, .traits = OPT_RANDOM,
+                                      ATTRS(attention_attrs, AttentionAttrs),
+                                      .infer = attention_bias_grad_infer, .onnx = attention_grad_onnx,
                                       .lower = attention_bias_grad_lower};

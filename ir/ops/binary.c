@@ -38,9 +38,7 @@ static bool binary_lower(Kernel *k, const Graph *g, const Node *n)
     const PointwiseAttrs *at = n->attr;
     k_space(k, out_type(g, n, 0), 0);
     int a = k_load(k, 0, in_type(g, n, 0)), b = k_load(k, 1, in_type(g, n, 1));
-    KType type = out_type(g, n, 0)->dt == DT_BOOL || !dtype_is_float(in_type(g, n, 0)->dt)
-                     ? KT_INT
-                     : KT_REAL;
+    KType type = out_type(g, n, 0)->dt == DT_BOOL || !dtype_is_float(in_type(g, n, 0)->dt) ? KT_INT : KT_REAL;
     k_store(k, 2, k_expr(k, &node_def(n)->expr, type, a, b, 0, at->al, at->be));
     return true;
 }
@@ -172,8 +170,7 @@ static bool binary_grad(Grad *gr, const Node *n, GradFn *da, GradFn *db)
     static bool id##_grad(Grad *gr, const Node *n) { return binary_grad(gr, n, da, db); }    \
     const OpDef op_##id = {.name = #id, .min_in = 2, .max_in = 2, .nout = 1,                 \
                            .traits = OPT_POINTWISE, .in = IN_##single,                       \
-                           .attrs = pointwise_attrs, .nattrs = 2,                            \
-                           .attr_size = sizeof(PointwiseAttrs), .infer = infer_##res,        \
+                           ATTRS(pointwise_attrs, PointwiseAttrs), .infer = infer_##res,     \
                            .grad = id##_grad, .lower = binary_lower,                         \
                            .expr = {#id, 2, EXPR_##cost, #text, id##_f, id##_i}};
 #include "binary.def"
@@ -270,7 +267,6 @@ static bool cast_grad(Grad *gr, const Node *n)
 }
 
 const OpDef op_cast = {.name = "cast", .min_in = 1, .max_in = 1, .nout = 1,
-                       .traits = OPT_POINTWISE, .attrs = cast_attrs, .nattrs = 1,
-                       .attr_size = sizeof(CastAttrs), .infer = cast_infer,
-                       .grad = cast_grad, .lower = cast_lower,
+                       .traits = OPT_POINTWISE, ATTRS(cast_attrs, CastAttrs),
+                       .infer = cast_infer, .grad = cast_grad, .lower = cast_lower,
                        .expr = {"cast", 1, EXPR_ARITH, "a", NULL, NULL}};

@@ -9,6 +9,8 @@
 #include "../ops.def"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
+/* Of an OpDef: its attributes, a list of ATTR in a struct. */
+#define ATTRS(list, S) .attrs = list, .nattrs = COUNT(list), .attr_size = sizeof(S)
 #define ATTR(S, field, kind, dflt) {#field, kind, offsetof(S, field), dflt}
 
 static inline const Type *in_type(const Graph *g, const Node *n, int i)
@@ -20,15 +22,6 @@ static inline const Type *out_type(const Graph *g, const Node *n, int i)
     return &g->vals[n->out[i].i].type;
 }
 static inline bool has_in(const Node *n, int i) { return i < n->nin && n->in[i].i; }
-
-/* The axes of a normalised Ints as a bit mask. */
-static inline uint32_t axes_mask(const Ints *axes)
-{
-    uint32_t m = 0;
-    for (int i = 0; i < axes->n; i++)
-        m |= 1u << axes->v[i];
-    return m;
-}
 
 static inline bool axis_valid(const Node *n, int64_t axis, int rank, Diag *d)
 {

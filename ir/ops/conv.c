@@ -44,13 +44,10 @@ static bool conv_shape(const Node *n, const Type *data, const Type *w, Window *w
     Type first = moved_dim(*data, channel_dim(n, data), 1), *x = &first;
     Ints kernel = {.n = sp};
     memcpy(kernel.v, w->dim + 2, (size_t)sp * sizeof *kernel.v);
-    TRY(window_make(win, n, x,
-                    (WindowAttrs){&kernel, &at->strides, &at->pads, &at->dilations}, d));
-    if (at->group < 1 || x->dim[1] % at->group || w->dim[0] % at->group ||
-        x->dim[1] / at->group != w->dim[1])
-        return fail(d, "%s: %lld channels, weights [%lld,%lld,..], group %lld",
-                    node_def(n)->name, (long long)x->dim[1], (long long)w->dim[0],
-                    (long long)w->dim[1], (long long)at->group);
+    TRY(window_make(win, n, x, (WindowAttrs){&kernel, &at->strides, &at->pads, &at->dilations}, d));
+    if (at->group < 1 || x->dim[1] % at->group || w->dim[0] % at->group || x->dim[1] / at->group != w->dim[1])
+        return fail(d, "%s: %lld channels, weights [%lld,%lld,..], group %lld", node_def(n)->name,
+                    (long long)x->dim[1], (long long)w->dim[0], (long long)w->dim[1], (long long)at->group);
     *y = *x;
     y->dim[1] = w->dim[0];
     for (int i = 0; i < sp; i++) {
@@ -69,8 +66,7 @@ static bool same_float(const Graph *g, const Node *n, Diag *d)
     DType dt = in_type(g, n, 0)->dt;
     for (int i = 0; i < n->nin; i++)
         if (has_in(n, i) && (in_type(g, n, i)->dt != dt || !dtype_is_float(dt)))
-            return fail(d, "%s: operand %d is %s", node_def(n)->name, i,
-                        dtype_name[in_type(g, n, i)->dt]);
+            return fail(d, "%s: operand %d is %s", node_def(n)->name, i, dtype_name[in_type(g, n, i)->dt]);
     return true;
 }
 
@@ -414,24 +410,16 @@ static Val conv_forward(Grad *gr, const Node *n, Val x, Val w)
 static Val data_gradient(Grad *gr, const Node *n, Val dy, Val w, Val x)
 {
     ConvAttrs at = *(const ConvAttrs *)n->attr;
-    at.shape = shape_of(val_type(gr->g, x));
+    at.shape = ints_of(val_type(gr->g, x));
     at.out = DT_NONE;
     return build(gr->g, OP_conv_bwd_data, NULL, 2, (Val[]){dy, w}, &at);
-}
-
-static bool all_are(const Ints *v, int64_t value)
-{
-    bool same = true;
-    for (int i = 0; i < v->n; i++)
-        same &= v->v[i] == value;
-    return same;
 }
 
 /* A window of one position on one image: each side is a matrix of channels by places. */
 static bool is_product(const ConvAttrs *at, const Type *x, const Type *w)
 {
     return !at->channels_last && at->group == 1 && x->dim[0] == 1 && dims_product(w, 2, w->rank) == 1 &&
-           all_are(&at->strides, 1) && all_are(&at->pads, 0);
+           ints_are(&at->strides, 1) && ints_are(&at->pads, 0);
 }
 
 static Val channel_rows(Graph *g, Val v)
@@ -452,7 +440,7 @@ static Val weights_gradient(Grad *gr, const Node *n, Val x, Val dy, Val w)
         return build_reshape(g, dw, tw.rank, tw.dim);
     }
     ConvAttrs at = *(const ConvAttrs *)n->attr;
-    at.shape = shape_of(&tw);
+    at.shape = ints_of(&tw);
     at.out = out;
     return build(gr->g, OP_conv_bwd_weights, NULL, 2, (Val[]){x, dy}, &at);
 }
@@ -464,7 +452,7 @@ static bool conv_grad(Grad *gr, const Node *n)
         grad_add(gr, x, data_gradient(gr, n, dy, w, x));
     if (grad_wants(gr, n, 1))
         grad_add(gr, w, weights_gradient(gr, n, x, dy, w));
-    if (has_in(n, 2) && grad_wants(gr, n, 2)) {
+    if (grad_wants(gr, n, 2)) {
         const Type *t = val_type(gr->g, dy);
         uint32_t axes = ((1u << t->rank) - 1) & ~(1u << channel_dim(n, t));
         dy = build_cast(gr->g, dy, grad_type(gr->g, n->in[2]));
@@ -494,19 +482,9 @@ static bool conv_bwd_weights_grad(Grad *gr, const Node *n)
 }
 
 #define CONV_OP(id, most, splits)                                                                            \
-    const OpDef op_##id = {.name = #id,                                                                      \
-                           .min_in = 2,                                                                      \
-                           .max_in = most,                                                                   \
-                           .nout = 1,                                                                        \
-                           .in = IN_HALF,                                                                    \
-                           .attrs = conv_attrs,                                                              \
-                           .nattrs = COUNT(conv_attrs),                                                      \
-                           .attr_size = sizeof(ConvAttrs),                                                   \
-                           .infer = id##_infer,                                                              \
-                           .grad = id##_grad,                                                                \
-                           .lower = id##_lower,                                                              \
-                           .onnx = id##_onnx,                                                                \
-                           .split = splits}
+    const OpDef op_##id = {.name = #id, .min_in = 2, .max_in = most, .nout = 1, .in = IN_HALF,               \
+                           ATTRS(conv_attrs, ConvAttrs), .infer = id##_infer, .grad = id##_grad,             \
+                           .lower = id##_lower, .onnx = id##_onnx, .split = splits}
 CONV_OP(conv, 3, NULL);
 CONV_OP(conv_bwd_data, 2, NULL);
 CONV_OP(conv_bwd_weights, 2, conv_bwd_weights_split);

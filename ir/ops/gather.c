@@ -109,32 +109,21 @@ static bool axis_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 }
 
 /* Sums of many small terms: accumulated in f32 when the operands are narrower. */
-static Val wide(Graph *g, Val v)
-{
-    return build_cast(g, v, dtype_sum(val_type(g, v)->dt));
-}
+static Val wide(Graph *g, Val v) { return build_cast(g, v, dtype_sum(val_type(g, v)->dt)); }
 
 static bool gather_grad(Grad *gr, const Node *n)
 {
     Graph *g = gr->g;
     const Type *x = val_type(g, n->in[0]);
-    GatherBwdAttrs at = {axis_of(n), shape_of(x)};
+    GatherBwdAttrs at = {axis_of(n), ints_of(x)};
     Val in[] = {wide(g, grad_out(gr, n, 0)), n->in[1]};
     grad_add(gr, n->in[0], build(g, OP_gather_bwd, NULL, 2, in, &at));
     return true;
 }
 
-const OpDef op_gather = {.name = "gather",
-                         .min_in = 2,
-                         .max_in = 2,
-                         .nout = 1,
-                         .attrs = axis_attrs,
-                         .nattrs = 1,
-                         .attr_size = sizeof(AxisAttrs),
-                         .infer = gather_infer,
-                         .grad = gather_grad,
-                         .onnx = axis_onnx,
-                         .lower = gather_lower};
+const OpDef op_gather = {.name = "gather", .min_in = 2, .max_in = 2, .nout = 1,
+                         ATTRS(axis_attrs, AxisAttrs), .infer = gather_infer, .grad = gather_grad,
+                         .onnx = axis_onnx, .lower = gather_lower};
 
 static bool gather_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -196,17 +185,9 @@ static bool gather_bwd_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_gather_bwd = {.name = "gather_bwd",
-                             .min_in = 2,
-                             .max_in = 2,
-                             .nout = 1,
-                             .attrs = gather_bwd_attrs,
-                             .nattrs = 2,
-                             .attr_size = sizeof(GatherBwdAttrs),
-                             .infer = gather_bwd_infer,
-                             .grad = gather_bwd_grad,
-                             .onnx = gather_bwd_onnx,
-                             .lower = gather_bwd_lower};
+const OpDef op_gather_bwd = {.name = "gather_bwd", .min_in = 2, .max_in = 2, .nout = 1,
+                             ATTRS(gather_bwd_attrs, GatherBwdAttrs), .infer = gather_bwd_infer,
+                             .grad = gather_bwd_grad, .onnx = gather_bwd_onnx, .lower = gather_bwd_lower};
 
 /* ---- gather_elements x, i: x at i's coordinates, the one along axis replaced by i ---- */
 
@@ -283,17 +264,9 @@ static bool scatter_grad(Grad *gr, const Node *n)
 }
 
 #define GATHER_OP(id)                                                                                        \
-    const OpDef op_##id = {.name = #id,                                                                      \
-                           .min_in = 2,                                                                      \
-                           .max_in = 2,                                                                      \
-                           .nout = 1,                                                                        \
-                           .attrs = axis_attrs,                                                              \
-                           .nattrs = 1,                                                                      \
-                           .attr_size = sizeof(AxisAttrs),                                                   \
-                           .infer = id##_infer,                                                              \
-                           .grad = scatter_grad,                                                             \
-                           .onnx = axis_onnx,                                                                \
-                           .lower = id##_lower}
+    const OpDef op_##id = {.name = #id, .min_in = 2, .max_in = 2, .nout = 1,                                 \
+                           ATTRS(axis_attrs, AxisAttrs), .infer = id##_infer, .grad = scatter_grad,          \
+                           .onnx = axis_onnx, .lower = id##_lower}
 GATHER_OP(gather_elements);
 
 /* ---- gather_nd x, i: slices of x at index tuples, after `axis` batch dimensions ------ */

@@ -5,9 +5,7 @@
 #include "common.h"
 #include <string.h>
 
-enum {
-    CHUNK = 32
-}; /* contiguous elements one item handles; the kernel texts name it too */
+enum { CHUNK = 32 }; /* contiguous elements one item handles; the kernel texts name it too */
 
 static inline int64_t dims_product(const Type *t, int from, int to)
 {
@@ -49,8 +47,7 @@ static inline bool elements_fit(const Node *n, const Type *x, const Type *ix, in
                       type_str(ix, a), type_str(x, b), axis);
 }
 
-/* Are the last dimension's tuples in ix fit to address x after `batch` common dimensions?
- */
+/* Are the last dimension's tuples in ix fit to address x after `batch` common dimensions? */
 static inline bool tuples_fit(const Node *n, const Type *x, const Type *ix, int64_t batch,
                               Diag *d)
 {
@@ -63,16 +60,7 @@ static inline bool tuples_fit(const Node *n, const Type *x, const Type *ix, int6
                       node_def(n)->name, type_str(ix, a), type_str(x, b), (long long)batch);
 }
 
-static inline Ints shape_of(const Type *t)
-{
-    Ints s = {.n = t->rank};
-    for (int i = 0; i < t->rank; i++)
-        s.v[i] = t->dim[i];
-    return s;
-}
-
-/* Sliding windows: spatial dimensions right-aligned in three, missing ones have extent 1.
- */
+/* Sliding windows: spatial dimensions right-aligned in three, missing ones have extent 1. */
 typedef struct {
     int64_t in[3], out[3], kernel[3], stride[3], pad[3], pad_end[3], dilation[3];
 } Window;

@@ -2,10 +2,9 @@
 #include "common.h"
 #include <string.h>
 
-static const AttrDef ce_attrs[] = {ATTR(CrossEntropyAttrs, axis, AT_I64, 1),
-                                   ATTR(CrossEntropyAttrs, ignore, AT_I64, 0),
-                                   ATTR(CrossEntropyAttrs, has_ignore, AT_I64, 0),
-                                   ATTR(CrossEntropyAttrs, negative, AT_I64, 0)};
+static const AttrDef ce_attrs[] = {
+    ATTR(CrossEntropyAttrs, axis, AT_I64, 1), ATTR(CrossEntropyAttrs, ignore, AT_I64, 0),
+    ATTR(CrossEntropyAttrs, has_ignore, AT_I64, 0), ATTR(CrossEntropyAttrs, negative, AT_I64, 0)};
 
 static Type without_axis(const Type *t, int64_t axis)
 {
@@ -17,8 +16,7 @@ static Type without_axis(const Type *t, int64_t axis)
 }
 
 /* Logits at operand `logits`, target behind them, class weights (if any) at `weight`. */
-static bool classes_valid(const Graph *g, const Node *n, int logits, int weight, Type *rest,
-                          Diag *d)
+static bool classes_valid(const Graph *g, const Node *n, int logits, int weight, Type *rest, Diag *d)
 {
     const CrossEntropyAttrs *at = n->attr;
     const Type *x = in_type(g, n, logits), *t = in_type(g, n, logits + 1);
@@ -72,10 +70,8 @@ static Classes classes(Kernel *k, const Graph *g, const Node *n, int logits, int
         c.weight = k_reduce(k, K_SUM, w);
     }
     if (at->has_ignore) {
-        int ignored = k_expr(k, &op_equal.expr, KT_INT, t,
-                             k_const(k, KT_INT, (double)at->ignore), 0, 0, 0);
-        c.weight = k_expr(k, &op_where.expr, KT_REAL, ignored, k_const(k, KT_REAL, 0),
-                          c.weight, 0, 0);
+        int ignored = k_expr(k, &op_equal.expr, KT_INT, t, k_const(k, KT_INT, (double)at->ignore), 0, 0, 0);
+        c.weight = k_expr(k, &op_where.expr, KT_REAL, ignored, k_const(k, KT_REAL, 0), c.weight, 0, 0);
     }
     return c;
 }
@@ -98,19 +94,15 @@ static bool cross_entropy_lower(Kernel *k, const Graph *g, const Node *n)
 static bool cross_entropy_grad(Grad *gr, const Node *n)
 {
     TRY(only_first_output(gr, n));
-    Val in[] = {grad_out(gr, n, 0), n->in[0], n->in[1], n->out[1],
-                has_in(n, 2) ? n->in[2] : (Val){0}};
+    Val in[] = {grad_out(gr, n, 0), n->in[0], n->in[1], n->out[1], has_in(n, 2) ? n->in[2] : (Val){0}};
     Val dx = build(gr->g, OP_cross_entropy_bwd, NULL, has_in(n, 2) ? 5 : 4, in, n->attr);
     grad_add(gr, n->in[0], dx);
     return true;
 }
 
-const OpDef op_cross_entropy = {.name = "cross_entropy", .min_in = 2, .max_in = 3, .nout = 2,
-                                .in = IN_SINGLE,
-                                .attrs = ce_attrs, .nattrs = 4,
-                                .attr_size = sizeof(CrossEntropyAttrs),
-                                .infer = cross_entropy_infer, .grad = cross_entropy_grad,
-                                .lower = cross_entropy_lower};
+const OpDef op_cross_entropy = {.name = "cross_entropy", .min_in = 2, .max_in = 3, .nout = 2, .in = IN_SINGLE,
+                                ATTRS(ce_attrs, CrossEntropyAttrs), .infer = cross_entropy_infer,
+                                .grad = cross_entropy_grad, .lower = cross_entropy_lower};
 
 /* cross_entropy_bwd dloss, logits, target, lse [, weight] -> dlogits
  * = dloss * weight * (softmax - onehot) */
@@ -137,8 +129,6 @@ static bool cross_entropy_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_cross_entropy_bwd = {.name = "cross_entropy_bwd", .min_in = 4, .max_in = 5,
-                                    .nout = 1, .attrs = ce_attrs, .nattrs = 4,
-                                    .attr_size = sizeof(CrossEntropyAttrs),
-                                    .infer = cross_entropy_bwd_infer,
+const OpDef op_cross_entropy_bwd = {.name = "cross_entropy_bwd", .min_in = 4, .max_in = 5, .nout = 1,
+                                    ATTRS(ce_attrs, CrossEntropyAttrs), .infer = cross_entropy_bwd_infer,
                                     .lower = cross_entropy_bwd_lower};

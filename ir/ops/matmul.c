@@ -2,8 +2,7 @@
 #include "common.h"
 #include "../kernel_math.h"
 
-static const AttrDef matmul_attrs[] = {ATTR(MatmulAttrs, ta, AT_I64, 0),
-                                       ATTR(MatmulAttrs, tb, AT_I64, 0),
+static const AttrDef matmul_attrs[] = {ATTR(MatmulAttrs, ta, AT_I64, 0), ATTR(MatmulAttrs, tb, AT_I64, 0),
                                        ATTR(MatmulAttrs, out, AT_DTYPE, DT_NONE),
                                        ATTR(MatmulAttrs, tf32, AT_I64, 0)};
 
@@ -17,12 +16,10 @@ static bool matmul_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     int64_t m = a->dim[a->rank - (at->ta ? 1 : 2)], ka = a->dim[a->rank - (at->ta ? 2 : 1)];
     int64_t kb = b->dim[b->rank - (at->tb ? 1 : 2)], c = b->dim[b->rank - (at->tb ? 2 : 1)];
     if (ka != kb)
-        return fail(d, "matmul: inner dimensions %lld and %lld differ", (long long)ka,
-                    (long long)kb);
+        return fail(d, "matmul: inner dimensions %lld and %lld differ", (long long)ka, (long long)kb);
     Type x = type_make(a->dt, a->rank - 2, a->dim), y = type_make(b->dt, b->rank - 2, b->dim);
     if (!type_broadcast(&x, &y))
-        return fail(d, "matmul: batches of %s and %s do not broadcast", type_str(a, sa),
-                    type_str(b, sb));
+        return fail(d, "matmul: batches of %s and %s do not broadcast", type_str(a, sa), type_str(b, sb));
     x.dim[x.rank++] = m;
     x.dim[x.rank++] = c;
     *out = x;
@@ -230,60 +227,22 @@ static bool matmul_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_matmul = {.name = "matmul",
-                         .min_in = 2,
-                         .max_in = 2,
-                         .nout = 1,
-                         .in = IN_HALF,
-                         .attrs = matmul_attrs,
-                         .nattrs = COUNT(matmul_attrs),
-                         .attr_size = sizeof(MatmulAttrs),
-                         .infer = matmul_infer,
-                         .grad = matmul_grad,
-                         .onnx = matmul_onnx,
-                         .lower = matmul_lower,
-                         .split = matmul_split};
+const OpDef op_matmul = {.name = "matmul", .min_in = 2, .max_in = 2, .nout = 1, .in = IN_HALF,
+                         ATTRS(matmul_attrs, MatmulAttrs), .infer = matmul_infer, .grad = matmul_grad,
+                         .onnx = matmul_onnx, .lower = matmul_lower, .split = matmul_split};
 
-const OpDef op_matmul_add = {.name = "matmul_add",
-                             .min_in = 3,
-                             .max_in = 3,
-                             .nout = 1,
-                             .attrs = matmul_attrs,
-                             .nattrs = COUNT(matmul_attrs),
-                             .attr_size = sizeof(MatmulAttrs),
-                             .infer = matmul_add_infer,
-                             .onnx = matmul_onnx,
+const OpDef op_matmul_add = {.name = "matmul_add", .min_in = 3, .max_in = 3, .nout = 1,
+                             ATTRS(matmul_attrs, MatmulAttrs), .infer = matmul_add_infer, .onnx = matmul_onnx,
                              .lower = matmul_lower};
 
-const OpDef op_matmul_bias = {.name = "matmul_bias",
-                              .min_in = 2,
-                              .max_in = BIAS + 1,
-                              .nout = 1,
-                              .attrs = matmul_attrs,
-                              .nattrs = COUNT(matmul_attrs),
-                              .attr_size = sizeof(MatmulAttrs),
-                              .infer = matmul_bias_infer,
-                              .onnx = matmul_onnx,
-                              .lower = matmul_lower};
+const OpDef op_matmul_bias = {.name = "matmul_bias", .min_in = 2, .max_in = BIAS + 1, .nout = 1,
+                              ATTRS(matmul_attrs, MatmulAttrs), .infer = matmul_bias_infer,
+                              .onnx = matmul_onnx, .lower = matmul_lower};
 
-const OpDef op_matmul_gelu = {.name = "matmul_gelu",
-                              .min_in = 2,
-                              .max_in = BIAS + 1,
-                              .nout = 2,
-                              .attrs = matmul_attrs,
-                              .nattrs = COUNT(matmul_attrs),
-                              .attr_size = sizeof(MatmulAttrs),
-                              .infer = matmul_bias_infer,
-                              .onnx = matmul_onnx,
-                              .lower = matmul_lower};
+const OpDef op_matmul_gelu = {.name = "matmul_gelu", .min_in = 2, .max_in = BIAS + 1, .nout = 2,
+                              ATTRS(matmul_attrs, MatmulAttrs), .infer = matmul_bias_infer,
+                              .onnx = matmul_onnx, .lower = matmul_lower};
 
-const OpDef op_matmul_gelu_bwd = {.name = "matmul_gelu_bwd",
-                                  .min_in = 3,
-                                  .max_in = 3,
-                                  .nout = 1,
-                                  .attrs = matmul_attrs,
-                                  .nattrs = COUNT(matmul_attrs),
-                                  .attr_size = sizeof(MatmulAttrs),
-                                  .infer = matmul_add_infer,
-                                  .onnx = matmul_onnx,
-                                  .lower = matmul_lower};
+const OpDef op_matmul_gelu_bwd = {.name = "matmul_gelu_bwd", .min_in = 3, .max_in = 3, .nout = 1,
+                                  ATTRS(matmul_attrs, MatmulAttrs), .infer = matmul_add_infer,
+                                  .onnx = matmul_onnx, .lower = matmul_lower};

@@ -43,10 +43,5 @@ static bool panels_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_matmul_panels = {.name = "matmul_panels",
-                                .min_in = 2,
-                                .max_in = 2,
-                                .nout = 1,
-                                .infer = panels_infer,
-                                .onnx = panels_onnx,
-                                .lower = panels_lower};
+const OpDef op_matmul_panels = {.name = "matmul_panels", .min_in = 2, .max_in = 2, .nout = 1,
+                                .infer = panels_infer, .onnx = panels_onnx, .lower = panels_lower};

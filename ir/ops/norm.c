@@ -5,8 +5,7 @@
  * nodes, which fusion turns into one column kernel. */
 #include "common.h"
 
-static const AttrDef norm_attrs[] = {ATTR(NormAttrs, axis, AT_I64, -1),
-                                     ATTR(NormAttrs, eps, AT_F64, 1e-5)};
+static const AttrDef norm_attrs[] = {ATTR(NormAttrs, axis, AT_I64, -1), ATTR(NormAttrs, eps, AT_F64, 1e-5)};
 
 #define MUL(a, b) k_op(k, OP_mul, (a), (b), 0)
 #define ADD(a, b) k_op(k, OP_add, (a), (b), 0)
@@ -54,8 +53,7 @@ static bool broadcasts(const Graph *g, const Node *n, int i, const Type *x, Diag
 {
     Type t = *x;
     return !has_in(n, i) ||
-           (has_type(g, n, i, x->dt) && type_broadcast(&t, in_type(g, n, i)) &&
-            type_same_shape(&t, x)) ||
+           (has_type(g, n, i, x->dt) && type_broadcast(&t, in_type(g, n, i)) && type_same_shape(&t, x)) ||
            fail(d, "%s: scale or bias does not fit", node_def(n)->name);
 }
 
@@ -67,13 +65,6 @@ static int mean_of(Kernel *k, int v, int64_t count)
 static int rstd_of(Kernel *k, int var, double eps)
 {
     return k_op(k, OP_rsqrt, ADD(var, k_const(k, KT_REAL, eps)), 0, 0);
-}
-
-/* Sum of dy * xhat (or dy) over the dimensions that `param` does not have. */
-static void param_grad(Grad *gr, Val param, Val product)
-{
-    if (param.i)
-        grad_add(gr, param, product);
 }
 
 /* ---- layer_norm x [, scale, bias] -> y, mean, rstd ------------------------------------ */
@@ -148,17 +139,15 @@ static bool layer_norm_grad(Grad *gr, const Node *n)
         Val in[] = {dy, n->in[0], n->out[1], n->out[2], scale};
         grad_add(gr, n->in[0], build(gr->g, OP_layer_norm_bwd, NULL, scale.i ? 5 : 4, in, n->attr));
     }
-    if (has_in(n, 1) && grad_wants(gr, n, 1))
-        param_grad(gr, scale, times_xhat(gr->g, dy, n->in[0], n->out[1], n->out[2]));
-    if (has_in(n, 2) && grad_wants(gr, n, 2))
-        param_grad(gr, n->in[2], dy);
+    if (grad_wants(gr, n, 1))
+        grad_add(gr, scale, times_xhat(gr->g, dy, n->in[0], n->out[1], n->out[2]));
+    if (has_in(n, 2))
+        grad_add(gr, n->in[2], dy);
     return true;
 }
 
-const OpDef op_layer_norm = {.name = "layer_norm", .min_in = 1, .max_in = 3, .nout = 3,
-                             .in = IN_SINGLE,
-                             .attrs = norm_attrs, .nattrs = 2, .attr_size = sizeof(NormAttrs),
-                             .infer = layer_norm_infer, .grad = layer_norm_grad,
+const OpDef op_layer_norm = {.name = "layer_norm", .min_in = 1, .max_in = 3, .nout = 3, .in = IN_SINGLE,
+                             ATTRS(norm_attrs, NormAttrs), .infer = layer_norm_infer, .grad = layer_norm_grad,
                              .lower = layer_norm_lower};
 
 /* layer_norm_bwd dy, x, mean, rstd [, scale] -> dx
@@ -192,8 +181,7 @@ static bool layer_norm_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 }
 
 const OpDef op_layer_norm_bwd = {.name = "layer_norm_bwd", .min_in = 4, .max_in = 5, .nout = 1,
-                                 .attrs = norm_attrs, .nattrs = 2,
-                                 .attr_size = sizeof(NormAttrs), .infer = norm_bwd_infer,
+                                 ATTRS(norm_attrs, NormAttrs), .infer = norm_bwd_infer,
                                  .lower = layer_norm_bwd_lower};
 
 /* ---- rms_norm x [, scale] -> y, rstd ------------------------------------------------------ */
@@ -231,15 +219,13 @@ static bool rms_norm_grad(Grad *gr, const Node *n)
         Val in[] = {dy, n->in[0], n->out[1], scale};
         grad_add(gr, n->in[0], build(gr->g, OP_rms_norm_bwd, NULL, scale.i ? 4 : 3, in, n->attr));
     }
-    if (has_in(n, 1) && grad_wants(gr, n, 1))
-        param_grad(gr, scale, times_xhat(gr->g, dy, n->in[0], (Val){0}, n->out[1]));
+    if (grad_wants(gr, n, 1))
+        grad_add(gr, scale, times_xhat(gr->g, dy, n->in[0], (Val){0}, n->out[1]));
     return true;
 }
 
-const OpDef op_rms_norm = {.name = "rms_norm", .min_in = 1, .max_in = 2, .nout = 2,
-                           .in = IN_SINGLE,
-                           .attrs = norm_attrs, .nattrs = 2, .attr_size = sizeof(NormAttrs),
-                           .infer = rms_norm_infer, .grad = rms_norm_grad,
+const OpDef op_rms_norm = {.name = "rms_norm", .min_in = 1, .max_in = 2, .nout = 2, .in = IN_SINGLE,
+                           ATTRS(norm_attrs, NormAttrs), .infer = rms_norm_infer, .grad = rms_norm_grad,
                            .lower = rms_norm_lower};
 
 /* rms_norm_bwd dy, x, rstd [, scale] -> dx = rstd * (h - xhat * mean(h * xhat)) */
@@ -258,8 +244,7 @@ static bool rms_norm_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 }
 
 const OpDef op_rms_norm_bwd = {.name = "rms_norm_bwd", .min_in = 3, .max_in = 4, .nout = 1,
-                               .attrs = norm_attrs, .nattrs = 2,
-                               .attr_size = sizeof(NormAttrs), .infer = norm_bwd_infer,
+                               ATTRS(norm_attrs, NormAttrs), .infer = norm_bwd_infer,
                                .lower = rms_norm_bwd_lower};
 
 /* ---- batch_norm x, scale, bias -> y, mean, var, rstd -------------------------------------- */
@@ -335,17 +320,10 @@ static bool batch_norm_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_batch_norm = {.name = "batch_norm",
-                             .min_in = 3,
-                             .max_in = 3,
-                             .nout = 4,
+const OpDef op_batch_norm = {.name = "batch_norm", .min_in = 3, .max_in = 3, .nout = 4,
                              .wide_in = 1 << 1 | 1 << 2,
-                             .attrs = batch_attrs,
-                             .nattrs = 2,
-                             .attr_size = sizeof(NormAttrs),
-                             .infer = batch_norm_infer,
-                             .grad = batch_norm_grad,
-                             .lower = batch_norm_lower};
+                             ATTRS(batch_attrs, NormAttrs), .infer = batch_norm_infer,
+                             .grad = batch_norm_grad, .lower = batch_norm_lower};
 
 /* batch_norm_bwd dy, x, scale, mean, rstd -> dx, dscale, dbias */
 static bool batch_norm_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -371,12 +349,6 @@ static bool batch_norm_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_batch_norm_bwd = {.name = "batch_norm_bwd",
-                                 .min_in = 5,
-                                 .max_in = 5,
-                                 .nout = 3,
-                                 .attrs = batch_attrs,
-                                 .nattrs = 2,
-                                 .attr_size = sizeof(NormAttrs),
-                                 .infer = batch_norm_bwd_infer,
+const OpDef op_batch_norm_bwd = {.name = "batch_norm_bwd", .min_in = 5, .max_in = 5, .nout = 3,
+                                 ATTRS(batch_attrs, NormAttrs), .infer = batch_norm_bwd_infer,
                                  .lower = batch_norm_bwd_lower};

@@ -27,10 +27,7 @@ static bool update_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     return dtype_is_float(out->dt) || fail(d, "%s: parameter is not real", node_def(n)->name);
 }
 
-static int load(Kernel *k, const Graph *g, const Node *n, int i)
-{
-    return k_load(k, i, in_type(g, n, i));
-}
+static int load(Kernel *k, const Graph *g, const Node *n, int i) { return k_load(k, i, in_type(g, n, i)); }
 
 /* Operand 1, the gradient, times operand `scale` if there is one. */
 static int load_grad(Kernel *k, const Graph *g, const Node *n, int scale)
@@ -68,8 +65,7 @@ static bool sgd_lower(Kernel *k, const Graph *g, const Node *n)
 }
 
 const OpDef op_sgd = {.name = "sgd", .min_in = 3, .max_in = 5, .nout = 1, .traits = OPT_ONCE,
-                      .attrs = sgd_attrs, .nattrs = 4, .attr_size = sizeof(SgdAttrs),
-                      .infer = update_infer, .lower = sgd_lower};
+                      ATTRS(sgd_attrs, SgdAttrs), .infer = update_infer, .lower = sgd_lower};
 
 /* ---- momentum p, g, buf, lr, first -> p', buf' -------------------------------------------------
  * first is 1 on the first step (the buffer starts as the gradient, undampened), else 0. */
@@ -87,10 +83,8 @@ static bool momentum_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_momentum = {.name = "momentum", .min_in = 5, .max_in = 7, .nout = 2,
-                           .traits = OPT_ONCE, .attrs = sgd_attrs, .nattrs = 4,
-                           .attr_size = sizeof(SgdAttrs), .infer = update_infer,
-                           .lower = momentum_lower};
+const OpDef op_momentum = {.name = "momentum", .min_in = 5, .max_in = 7, .nout = 2, .traits = OPT_ONCE,
+                           ATTRS(sgd_attrs, SgdAttrs), .infer = update_infer, .lower = momentum_lower};
 
 /* ---- adamw p, g, m, v, lr, bias1, bias2 -> p', m', v' ---------------------------------------- */
 
@@ -117,7 +111,5 @@ static bool adamw_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_adamw = {.name = "adamw", .min_in = 7, .max_in = 9, .nout = 3,
-                        .traits = OPT_ONCE, .attrs = adam_attrs, .nattrs = 4,
-                        .attr_size = sizeof(AdamAttrs), .infer = update_infer,
-                        .lower = adamw_lower};
+const OpDef op_adamw = {.name = "adamw", .min_in = 7, .max_in = 9, .nout = 3, .traits = OPT_ONCE,
+                        ATTRS(adam_attrs, AdamAttrs), .infer = update_infer, .lower = adamw_lower};

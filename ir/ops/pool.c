@@ -19,16 +19,13 @@ static bool pool_shape(const Node *n, const Type *x, Window *w, Type *y, Diag *d
 {
     const PoolAttrs *at = n->attr;
     int sp = x->rank - 2;
-    TRY(dtype_is_float(x->dt) ||
-        fail(d, "%s: data is %s", node_def(n)->name, dtype_name[x->dt]));
-    TRY(window_make(
-        w, n, x, (WindowAttrs){&at->kernel, &at->strides, &at->pads, &at->dilations}, d));
+    TRY(dtype_is_float(x->dt) || fail(d, "%s: data is %s", node_def(n)->name, dtype_name[x->dt]));
+    TRY(window_make(w, n, x, (WindowAttrs){&at->kernel, &at->strides, &at->pads, &at->dilations}, d));
     TRY(ints_within(&at->out, sp, 0, "output extents", n, d));
     for (int i = 0; i < 3; i++)
         if (w->dilation[i] * (w->kernel[i] - 1) - (w->stride[i] - 1) >=
             w->in[i] + w->pad[i] + w->pad_end[i]) /* ceil_mode may lean out by stride - 1 */
-            return fail(d, "%s: the window is larger than the padded data",
-                        node_def(n)->name);
+            return fail(d, "%s: the window is larger than the padded data", node_def(n)->name);
     *y = *x;
     memcpy(y->dim + 2, at->out.v, (size_t)sp * sizeof *y->dim);
     window_set_out(w, sp, at->out.v);
@@ -303,28 +300,29 @@ static bool max_pool_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 
 /* ---- as standard operators -------------------------------------------------------------- */
 
+/* How far the window can move along spatial dimension i. */
+static int64_t window_room(const PoolAttrs *at, const Type *x, int i)
+{
+    return x->dim[2 + i] + at->pads.v[i] + at->pads.v[at->kernel.n + i] -
+           at->dilations.v[i] * (at->kernel.v[i] - 1) - 1;
+}
+
 /* Attributes of the last node, a pooling of x; false: its extents are not what the operator would have. */
 static bool window_onnx(OnnxNodes *o, const Node *n, const Type *x)
 {
     const PoolAttrs *at = n->attr;
     int64_t up = 0;
     int sp = at->kernel.n;
-    for (int i = 0; i < sp; i++) {
-        int64_t room = x->dim[2 + i] + at->pads.v[i] + at->pads.v[sp + i] -
-                       at->dilations.v[i] * (at->kernel.v[i] - 1) - 1;
-        up |= at->out.v[i] != room / at->strides.v[i] + 1;
-    }
+    for (int i = 0; i < sp; i++)
+        up |= at->out.v[i] != window_room(at, x, i) / at->strides.v[i] + 1;
     onnx_attr_ints(o, "kernel_shape", at->kernel.v, sp);
     onnx_attr_ints(o, "strides", at->strides.v, sp);
     onnx_attr_ints(o, "pads", at->pads.v, 2 * sp);
     onnx_attr_ints(o, "dilations", at->dilations.v, sp);
     onnx_attr(o, "ceil_mode", up);
-    for (int i = 0; i < sp && up; i++) {
-        int64_t room = x->dim[2 + i] + at->pads.v[i] + at->pads.v[sp + i] -
-                       at->dilations.v[i] * (at->kernel.v[i] - 1) - 1;
-        if (at->out.v[i] != (room + at->strides.v[i] - 1) / at->strides.v[i] + 1)
+    for (int i = 0; i < sp && up; i++)
+        if (at->out.v[i] != (window_room(at, x, i) + at->strides.v[i] - 1) / at->strides.v[i] + 1)
             return onnx_refuse(o, "its extents are rounded down here and up there");
-    }
     return true;
 }
 
@@ -470,7 +468,7 @@ static bool max_pool_grad(Grad *gr, const Node *n)
 {
     PoolAttrs at = *(const PoolAttrs *)n->attr;
     Val in[] = {n->out[1], grad_out(gr, n, 0)};
-    at.shape = shape_of(val_type(gr->g, n->in[0]));
+    at.shape = ints_of(val_type(gr->g, n->in[0]));
     grad_add(gr, n->in[0], build(gr->g, OP_max_pool_bwd, NULL, 2, in, &at));
     return true;
 }
@@ -479,7 +477,7 @@ static bool avg_pool_grad(Grad *gr, const Node *n)
 {
     PoolAttrs at = *(const PoolAttrs *)n->attr;
     Val dy = grad_out(gr, n, 0);
-    at.shape = shape_of(val_type(gr->g, n->in[0]));
+    at.shape = ints_of(val_type(gr->g, n->in[0]));
     grad_add(gr, n->in[0], build(gr->g, OP_avg_pool_bwd, NULL, 1, &dy, &at));
     return true;
 }
@@ -492,17 +490,9 @@ static bool avg_pool_bwd_grad(Grad *gr, const Node *n)
 }
 
 #define POOL_OP(id, n, results, grad_fn)                                                                     \
-    const OpDef op_##id = {.name = #id,                                                                      \
-                           .min_in = n,                                                                      \
-                           .max_in = n,                                                                      \
-                           .nout = results,                                                                  \
-                           .attrs = pool_attrs,                                                              \
-                           .nattrs = COUNT(pool_attrs),                                                      \
-                           .attr_size = sizeof(PoolAttrs),                                                   \
-                           .infer = id##_infer,                                                              \
-                           .grad = grad_fn,                                                                  \
-                           .lower = id##_lower,                                                              \
-                           .onnx = id##_onnx}
+    const OpDef op_##id = {.name = #id, .min_in = n, .max_in = n, .nout = results,                           \
+                           ATTRS(pool_attrs, PoolAttrs), .infer = id##_infer, .grad = grad_fn,               \
+                           .lower = id##_lower, .onnx = id##_onnx}
 POOL_OP(max_pool, 1, 2, max_pool_grad);
 POOL_OP(max_pool_bwd, 2, 1, NULL);
 POOL_OP(avg_pool, 1, 1, avg_pool_grad);

@@ -76,17 +76,15 @@ static bool dropout_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_dropout = {.name = "dropout", .min_in = 2, .max_in = 2, .nout = 1,
-                          .traits = OPT_RANDOM, .attrs = dropout_attrs, .nattrs = 2,
-                          .attr_size = sizeof(DropoutAttrs), .infer = dropout_infer,
-                          .grad = dropout_grad, .lower = dropout_lower};
+const OpDef op_dropout = {.name = "dropout", .min_in = 2, .max_in = 2, .nout = 1, .traits = OPT_RANDOM,
+                          ATTRS(dropout_attrs, DropoutAttrs), .infer = dropout_infer, .grad = dropout_grad,
+                          .lower = dropout_lower};
 
 /* ---- uniform rng, normal rng {shape, dtype, key, lo, hi} --------------------------------- */
 
 static const AttrDef random_attrs[] = {
     ATTR(RandomAttrs, shape, AT_INTS, 0), ATTR(RandomAttrs, dtype, AT_DTYPE, DT_F32),
-    ATTR(RandomAttrs, key, AT_I64, 0), ATTR(RandomAttrs, lo, AT_F64, 0),
-    ATTR(RandomAttrs, hi, AT_F64, 1)};
+    ATTR(RandomAttrs, key, AT_I64, 0), ATTR(RandomAttrs, lo, AT_F64, 0), ATTR(RandomAttrs, hi, AT_F64, 1)};
 
 static bool random_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -116,9 +114,8 @@ static bool random_lower(Kernel *k, const Graph *g, const Node *n)
 }
 
 #define RANDOM(id)                                                                           \
-    const OpDef op_##id = {.name = #id, .min_in = 1, .max_in = 1, .nout = 1,                 \
-                           .traits = OPT_RANDOM | OPT_ZEROGRAD, .attrs = random_attrs,       \
-                           .nattrs = COUNT(random_attrs), .attr_size = sizeof(RandomAttrs),  \
-                           .infer = random_infer, .lower = random_lower};
+    const OpDef op_##id = {.name = #id, .min_in = 1, .max_in = 1, .nout = 1,                                 \
+                           .traits = OPT_RANDOM | OPT_ZEROGRAD,                                              \
+                           ATTRS(random_attrs, RandomAttrs), .infer = random_infer, .lower = random_lower};
 RANDOM(uniform)
 RANDOM(normal)

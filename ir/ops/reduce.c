@@ -59,8 +59,7 @@ static bool extremum_grad(Grad *gr, const Node *n)
     DType dt = val_type(g, n->in[0])->dt;
     Val y = kept(g, n, n->out[0]), dy = kept(g, n, grad_out(gr, n, 0));
     Val hit = build_cast(g, build2(g, OP_equal, n->in[0], y), dt);
-    Val hits = build_reduce(g, OP_reduce_sum, hit,
-                            axes_mask(&((const ReduceAttrs *)n->attr)->axes), true);
+    Val hits = build_reduce(g, OP_reduce_sum, hit, axes_mask(&((const ReduceAttrs *)n->attr)->axes), true);
     grad_add(gr, n->in[0], build2(g, OP_mul, hit, build2(g, OP_div, dy, hits)));
     return true;
 }
@@ -85,10 +84,9 @@ static bool prod_grad(Grad *gr, const Node *n)
 }
 
 #define REDUCE(id, computes, grad_fn)                                                        \
-    const OpDef op_##id = {.name = #id, .min_in = 1, .max_in = 1, .nout = 1, .in = computes, \
-                           .attrs = reduce_attrs, .nattrs = 2,                               \
-                           .attr_size = sizeof(ReduceAttrs), .infer = reduce_infer,          \
-                           .grad = grad_fn, .lower = reduce_lower};
+    const OpDef op_##id = {.name = #id, .min_in = 1, .max_in = 1, .nout = 1, .in = computes,                 \
+                           ATTRS(reduce_attrs, ReduceAttrs), .infer = reduce_infer, .grad = grad_fn,         \
+                           .lower = reduce_lower};
 REDUCE(reduce_sum, IN_SINGLE, sum_grad)
 REDUCE(reduce_max, IN_WIDEST, extremum_grad)
 REDUCE(reduce_min, IN_WIDEST, extremum_grad)

@@ -15,8 +15,7 @@ static bool resample_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     *out = *x;
     TRY(index_valid(g, n, 1, d));
     TRY(axis_valid(n, axis, x->rank, d));
-    if (!dtype_is_float(x->dt) || !dtype_is_float(w->dt) || ix->rank != 2 ||
-        !type_same_shape(ix, w))
+    if (!dtype_is_float(x->dt) || !dtype_is_float(w->dt) || ix->rank != 2 || !type_same_shape(ix, w))
         return fail(d, "resample: tables of rank 2 and one shape, float data and weights");
     out->dim[axis] = ix->dim[0];
     return true;
@@ -102,8 +101,7 @@ static void transpose_tables(Graph *g, Val index, Val weight, int64_t rows, Val 
     Tensor ix = graph_tensor(g, index), w = graph_tensor(g, weight);
     int64_t *entries = NEW(g->arena, int64_t, rows + 1), taps = ix.type.dim[1];
     int64_t dim[] = {rows, count_entries(&ix, rows, entries)};
-    Tensor tix = {type_make(DT_I64, 2, dim), NULL},
-           tw = {type_make(w.type.dt, 2, dim), NULL};
+    Tensor tix = {type_make(DT_I64, 2, dim), NULL}, tw = {type_make(w.type.dt, 2, dim), NULL};
     tix.data = NEW(g->arena, char, type_bytes(&tix.type) + 1);
     tw.data = NEW(g->arena, char, type_bytes(&tw.type) + 1);
     memset(tix.data, 0xff, (size_t)type_bytes(&tix.type)); /* -1: no entry */
@@ -132,15 +130,6 @@ static bool resample_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_resample = {.name = "resample",
-                           .wide_in = 1 << 2,
-                           .min_in = 3,
-                           .max_in = 3,
-                           .nout = 1,
-                           .attrs = axis_attrs,
-                           .nattrs = 1,
-                           .attr_size = sizeof(AxisAttrs),
-                           .infer = resample_infer,
-                           .grad = resample_grad,
-                           .onnx = resample_onnx,
-                           .lower = resample_lower};
+const OpDef op_resample = {.name = "resample", .min_in = 3, .max_in = 3, .nout = 1, .wide_in = 1 << 2,
+                           ATTRS(axis_attrs, AxisAttrs), .infer = resample_infer, .grad = resample_grad,
+                           .onnx = resample_onnx, .lower = resample_lower};

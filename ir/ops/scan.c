@@ -90,23 +90,13 @@ static bool cumsum_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_cumsum = {.name = "cumsum",
-                         .in = IN_SINGLE,
-                         .min_in = 1,
-                         .max_in = 1,
-                         .nout = 1,
-                         .attrs = cumsum_attrs,
-                         .nattrs = 3,
-                         .attr_size = sizeof(CumsumAttrs),
-                         .infer = cumsum_infer,
-                         .grad = cumsum_grad,
-                         .lower = cumsum_lower,
-                         .onnx = cumsum_onnx};
+const OpDef op_cumsum = {.name = "cumsum", .min_in = 1, .max_in = 1, .nout = 1, .in = IN_SINGLE,
+                         ATTRS(cumsum_attrs, CumsumAttrs), .infer = cumsum_infer, .grad = cumsum_grad,
+                         .lower = cumsum_lower, .onnx = cumsum_onnx};
 
 /* ---- argmax, argmin x ---------------------------------------------------------------- */
 
-static const AttrDef arg_attrs[] = {ATTR(ArgAttrs, axis, AT_I64, 0),
-                                    ATTR(ArgAttrs, keepdims, AT_I64, 1),
+static const AttrDef arg_attrs[] = {ATTR(ArgAttrs, axis, AT_I64, 0), ATTR(ArgAttrs, keepdims, AT_I64, 1),
                                     ATTR(ArgAttrs, last, AT_I64, 0)};
 
 static bool arg_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -158,16 +148,8 @@ static bool arg_lower(Kernel *k, const Graph *g, const Node *n)
 }
 
 #define ARG_OP(id)                                                                         \
-    const OpDef op_##id = {.name = #id,                                                    \
-                           .min_in = 1,                                                    \
-                           .max_in = 1,                                                    \
-                           .nout = 1,                                                      \
-                           .traits = OPT_ZEROGRAD,                                         \
-                           .attrs = arg_attrs,                                             \
-                           .nattrs = 3,                                                    \
-                           .attr_size = sizeof(ArgAttrs),                                  \
-                           .infer = arg_infer,                                             \
-                           .lower = arg_lower}
+    const OpDef op_##id = {.name = #id, .min_in = 1, .max_in = 1, .nout = 1, .traits = OPT_ZEROGRAD,         \
+                           ATTRS(arg_attrs, ArgAttrs), .infer = arg_infer, .lower = arg_lower}
 ARG_OP(argmax);
 ARG_OP(argmin);
 
@@ -177,8 +159,7 @@ ARG_OP(argmin);
  * O(extent + k^2 log(extent)).  Equal elements keep their order; the values are gathered, so
  * that their gradient is gather's. */
 
-static const AttrDef topk_attrs[] = {ATTR(TopkAttrs, axis, AT_I64, 0),
-                                     ATTR(TopkAttrs, k, AT_I64, 1),
+static const AttrDef topk_attrs[] = {ATTR(TopkAttrs, axis, AT_I64, 0), ATTR(TopkAttrs, k, AT_I64, 1),
                                      ATTR(TopkAttrs, largest, AT_I64, 1)};
 
 static bool topk_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -187,8 +168,7 @@ static bool topk_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     *out = type_with(*in_type(g, n, 0), DT_I64);
     TRY(axis_valid(n, at->axis, out->rank, d));
     if (at->k < 0 || at->k > out->dim[at->axis])
-        return fail(d, "topk: k = %lld of %lld", (long long)at->k,
-                    (long long)out->dim[at->axis]);
+        return fail(d, "topk: k = %lld of %lld", (long long)at->k, (long long)out->dim[at->axis]);
     out->dim[at->axis] = at->k;
     return true;
 }
@@ -244,22 +224,13 @@ static bool topk_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_topk = {.name = "topk",
-                       .min_in = 1,
-                       .max_in = 1,
-                       .nout = 1,
-                       .traits = OPT_ZEROGRAD,
-                       .attrs = topk_attrs,
-                       .nattrs = COUNT(topk_attrs),
-                       .attr_size = sizeof(TopkAttrs),
-                       .infer = topk_infer,
-                       .lower = topk_lower,
+const OpDef op_topk = {.name = "topk", .min_in = 1, .max_in = 1, .nout = 1, .traits = OPT_ZEROGRAD,
+                       ATTRS(topk_attrs, TopkAttrs), .infer = topk_infer, .lower = topk_lower,
                        .onnx = topk_onnx};
 
 /* ---- trilu x: the last two dimensions' triangle on one side of diagonal k ------------ */
 
-static const AttrDef trilu_attrs[] = {ATTR(TriluAttrs, k, AT_I64, 0),
-                                      ATTR(TriluAttrs, upper, AT_I64, 1)};
+static const AttrDef trilu_attrs[] = {ATTR(TriluAttrs, k, AT_I64, 0), ATTR(TriluAttrs, upper, AT_I64, 1)};
 
 static bool trilu_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -301,13 +272,6 @@ static bool trilu_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_trilu = {.name = "trilu",
-                        .min_in = 1,
-                        .max_in = 1,
-                        .nout = 1,
-                        .attrs = trilu_attrs,
-                        .nattrs = 2,
-                        .attr_size = sizeof(TriluAttrs),
-                        .infer = trilu_infer,
-                        .grad = trilu_grad,
+const OpDef op_trilu = {.name = "trilu", .min_in = 1, .max_in = 1, .nout = 1,
+                        ATTRS(trilu_attrs, TriluAttrs), .infer = trilu_infer, .grad = trilu_grad,
                         .lower = trilu_lower};

@@ -334,16 +334,8 @@ static bool scatter_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 }
 
 #define SCATTER_OP(id)                                                                                       \
-    const OpDef op_##id = {.name = #id,                                                                      \
-                           .min_in = 3,                                                                      \
-                           .max_in = 3,                                                                      \
-                           .nout = 1,                                                                        \
-                           .attrs = scatter_attrs,                                                           \
-                           .nattrs = 2,                                                                      \
-                           .attr_size = sizeof(ScatterAttrs),                                                \
-                           .infer = id##_infer,                                                              \
-                           .grad = scatter_grad,                                                             \
-                           .onnx = scatter_onnx,                                                             \
-                           .lower = id##_lower}
+    const OpDef op_##id = {.name = #id, .min_in = 3, .max_in = 3, .nout = 1,                                 \
+                           ATTRS(scatter_attrs, ScatterAttrs), .infer = id##_infer, .grad = scatter_grad,    \
+                           .onnx = scatter_onnx, .lower = id##_lower}
 SCATTER_OP(scatter_elements);
 SCATTER_OP(scatter_nd);

@@ -62,31 +62,17 @@ static bool same_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 
 /* What gives its operand on as it is. */
 #define SAME(op, ...)                                                                                        \
-    const OpDef op_##op = {.name = #op,                                                                      \
-                           .min_in = 1,                                                                      \
-                           .max_in = 1,                                                                      \
-                           .nout = 1,                                                                        \
-                           .infer = same_infer,                                                              \
-                           .onnx = same_onnx,                                                                \
-                           __VA_ARGS__}
+    const OpDef op_##op = {.name = #op, .min_in = 1, .max_in = 1, .nout = 1,                                 \
+                           .infer = same_infer, .onnx = same_onnx, __VA_ARGS__}
 SAME(accumulated, .traits = OPT_VIEW, .grad = reshape_grad, .lower = reshape_lower);
 
 /* ---- detach x: x, through which no gradient goes ---------------------------------- */
 
 SAME(detach, .traits = OPT_VIEW | OPT_ZEROGRAD, .lower = reshape_lower);
 
-const OpDef op_reshape = {.name = "reshape",
-                          .min_in = 1,
-                          .max_in = 1,
-                          .nout = 1,
-                          .traits = OPT_VIEW,
-                          .attrs = shape_attrs,
-                          .nattrs = 1,
-                          .attr_size = sizeof(ShapeAttrs),
-                          .infer = reshape_infer,
-                          .grad = reshape_grad,
-                          .lower = reshape_lower,
-                          .onnx = view_onnx};
+const OpDef op_reshape = {.name = "reshape", .min_in = 1, .max_in = 1, .nout = 1, .traits = OPT_VIEW,
+                          ATTRS(shape_attrs, ShapeAttrs), .infer = reshape_infer, .grad = reshape_grad,
+                          .lower = reshape_lower, .onnx = view_onnx};
 
 /* ---- transpose x {perm} ------------------------------------------------------------- */
 
@@ -142,17 +128,9 @@ static bool transpose_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_transpose = {.name = "transpose",
-                            .min_in = 1,
-                            .max_in = 1,
-                            .nout = 1,
-                            .attrs = transpose_attrs,
-                            .nattrs = 1,
-                            .attr_size = sizeof(TransposeAttrs),
-                            .infer = transpose_infer,
-                            .grad = transpose_grad,
-                            .lower = transpose_lower,
-                            .onnx = transpose_onnx};
+const OpDef op_transpose = {.name = "transpose", .min_in = 1, .max_in = 1, .nout = 1,
+                            ATTRS(transpose_attrs, TransposeAttrs), .infer = transpose_infer,
+                            .grad = transpose_grad, .lower = transpose_lower, .onnx = transpose_onnx};
 
 /* ---- expand x {shape}: numpy broadcast_to ---------------------------------------------- */
 
@@ -186,22 +164,13 @@ static bool expand_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_expand = {.name = "expand",
-                         .min_in = 1,
-                         .max_in = 1,
-                         .nout = 1,
-                         .attrs = shape_attrs,
-                         .nattrs = 1,
-                         .attr_size = sizeof(ShapeAttrs),
-                         .infer = expand_infer,
-                         .grad = expand_grad,
-                         .lower = expand_lower,
-                         .onnx = expand_onnx};
+const OpDef op_expand = {.name = "expand", .min_in = 1, .max_in = 1, .nout = 1,
+                         ATTRS(shape_attrs, ShapeAttrs), .infer = expand_infer, .grad = expand_grad,
+                         .lower = expand_lower, .onnx = expand_onnx};
 
 /* ---- slice x {start, step, size}; slice_bwd g: zeros of `size` with g put there ---------- */
 
-static const AttrDef slice_attrs[] = {ATTR(SliceAttrs, start, AT_INTS, 0),
-                                      ATTR(SliceAttrs, step, AT_INTS, 0),
+static const AttrDef slice_attrs[] = {ATTR(SliceAttrs, start, AT_INTS, 0), ATTR(SliceAttrs, step, AT_INTS, 0),
                                       ATTR(SliceAttrs, size, AT_INTS, 0)};
 
 /* Does the slice of `whole` by at lie inside it and have the extents of part? */
@@ -216,8 +185,7 @@ static bool slice_fits(const SliceAttrs *at, const int64_t *whole, const int64_t
             return false;
         if (part[i] == 0)
             continue;
-        if (__builtin_mul_overflow(part[i] - 1, step, &last) ||
-            __builtin_add_overflow(start, last, &last))
+        if (__builtin_mul_overflow(part[i] - 1, step, &last) || __builtin_add_overflow(start, last, &last))
             return false;
         if (start < 0 || start >= whole[i] || last < 0 || last >= whole[i])
             return false;
@@ -272,17 +240,9 @@ static bool slice_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_slice = {.name = "slice",
-                        .min_in = 1,
-                        .max_in = 1,
-                        .nout = 1,
-                        .attrs = slice_attrs,
-                        .nattrs = 3,
-                        .attr_size = sizeof(SliceAttrs),
-                        .infer = slice_infer,
-                        .grad = slice_grad,
-                        .lower = slice_lower,
-                        .onnx = slice_onnx};
+const OpDef op_slice = {.name = "slice", .min_in = 1, .max_in = 1, .nout = 1,
+                        ATTRS(slice_attrs, SliceAttrs), .infer = slice_infer, .grad = slice_grad,
+                        .lower = slice_lower, .onnx = slice_onnx};
 
 static bool slice_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -306,8 +266,7 @@ KERNEL(slice_bwd, {
         if (d < last) {
             int64_t at = row % p[4 * d + 1] - p[4 * d + 2];
             row /= p[4 * d + 1];
-            inside = inside && at % p[4 * d + 3] == 0 && at / p[4 * d + 3] >= 0 &&
-                     at / p[4 * d + 3] < n;
+            inside = inside && at % p[4 * d + 3] == 0 && at / p[4 * d + 3] >= 0 && at / p[4 * d + 3] < n;
             from += at / p[4 * d + 3] * scale;
         }
         scale *= n;
@@ -375,16 +334,9 @@ static bool slice_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     return true;
 }
 
-const OpDef op_slice_bwd = {.name = "slice_bwd",
-                            .min_in = 1,
-                            .max_in = 1,
-                            .nout = 1,
-                            .attrs = slice_attrs,
-                            .nattrs = 3,
-                            .attr_size = sizeof(SliceAttrs),
-                            .infer = slice_bwd_infer,
-                            .lower = slice_bwd_lower,
-                            .onnx = slice_bwd_onnx};
+const OpDef op_slice_bwd = {.name = "slice_bwd", .min_in = 1, .max_in = 1, .nout = 1,
+                            ATTRS(slice_attrs, SliceAttrs), .infer = slice_bwd_infer,
+                            .lower = slice_bwd_lower, .onnx = slice_bwd_onnx};
 
 /* ---- concat x... {axis} ------------------------------------------------------------------- */
 
@@ -486,17 +438,9 @@ static bool concat_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_concat = {.name = "concat",
-                         .min_in = 1,
-                         .max_in = -1,
-                         .nout = 1,
-                         .attrs = axis_attrs,
-                         .nattrs = 1,
-                         .attr_size = sizeof(AxisAttrs),
-                         .infer = concat_infer,
-                         .grad = concat_grad,
-                         .lower = concat_lower,
-                         .onnx = concat_onnx};
+const OpDef op_concat = {.name = "concat", .min_in = 1, .max_in = -1, .nout = 1,
+                         ATTRS(axis_attrs, AxisAttrs), .infer = concat_infer, .grad = concat_grad,
+                         .lower = concat_lower, .onnx = concat_onnx};
 
 /* ---- offload x, fetch x: a copy in the host's memory, and one of that ---------------------------
  * Values are in the device's memory but for results of offload, which only fetch reads. */
@@ -673,14 +617,6 @@ static bool pad_grad(Grad *gr, const Node *n)
     return true;
 }
 
-const OpDef op_pad = {.name = "pad",
-                      .min_in = 1,
-                      .max_in = 1,
-                      .nout = 1,
-                      .attrs = pad_attrs,
-                      .nattrs = 4,
-                      .attr_size = sizeof(PadAttrs),
-                      .infer = pad_infer,
-                      .grad = pad_grad,
-                      .lower = pad_lower,
+const OpDef op_pad = {.name = "pad", .min_in = 1, .max_in = 1, .nout = 1,
+                      ATTRS(pad_attrs, PadAttrs), .infer = pad_infer, .grad = pad_grad, .lower = pad_lower,
                       .onnx = pad_onnx};

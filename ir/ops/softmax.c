@@ -6,8 +6,7 @@ static const AttrDef axis_attrs[] = {ATTR(AxisAttrs, axis, AT_I64, -1)};
 static bool axis_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     TRY(infer_same(g, n, out, d));
-    TRY(dtype_is_float(out->dt) || fail(d, "%s: operand is %s", node_def(n)->name,
-                                        dtype_name[out->dt]));
+    TRY(dtype_is_float(out->dt) || fail(d, "%s: operand is %s", node_def(n)->name, dtype_name[out->dt]));
     return axis_valid(n, ((const AxisAttrs *)n->attr)->axis, out->rank, d);
 }
 
@@ -63,9 +62,9 @@ static bool any_grad(Grad *gr, const Node *n)
 }
 
 #define ROW(id, nin, gradient)                                                               \
-    const OpDef op_##id = {.name = #id, .min_in = nin, .max_in = nin, .nout = 1, .in = IN_SINGLE, \
-                           .attrs = axis_attrs, .nattrs = 1, .attr_size = sizeof(AxisAttrs), \
-                           .infer = axis_infer, .grad = gradient, .lower = id##_lower};
+    const OpDef op_##id = {.name = #id, .min_in = nin, .max_in = nin, .nout = 1, .in = IN_SINGLE,            \
+                           ATTRS(axis_attrs, AxisAttrs), .infer = axis_infer, .grad = gradient,              \
+                           .lower = id##_lower};
 ROW(softmax, 1, any_grad)
 ROW(softmax_bwd, 2, NULL)
 ROW(log_softmax, 1, any_grad)

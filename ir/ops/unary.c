@@ -2,8 +2,7 @@
 #include "common.h"
 #include "../kernel_math.h"
 
-const AttrDef pointwise_attrs[2] = {ATTR(PointwiseAttrs, al, AT_F64, 0),
-                                    ATTR(PointwiseAttrs, be, AT_F64, 0)};
+const AttrDef pointwise_attrs[2] = {ATTR(PointwiseAttrs, al, AT_F64, 0), ATTR(PointwiseAttrs, be, AT_F64, 0)};
 
 bool infer_same(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -37,8 +36,7 @@ static bool infer_bwd(const Graph *g, const Node *n, Type *out, Diag *d)
     TRY(infer_broadcast(g, n, out, d));
     for (int i = 0; i < n->nin; i++)
         if (!dtype_is_float(in_type(g, n, i)->dt) || in_type(g, n, i)->dt != out->dt)
-            return fail(d, "%s: operand %d is %s", node_def(n)->name, i,
-                        dtype_name[in_type(g, n, i)->dt]);
+            return fail(d, "%s: operand %d is %s", node_def(n)->name, i, dtype_name[in_type(g, n, i)->dt]);
     return true;
 }
 
@@ -94,8 +92,8 @@ static bool copy_grad(Grad *gr, const Node *n)
     }
 #define ROW_OP(id, n, tr, computes, infer_fn, grad_fn, cost, txt)                                     \
     const OpDef op_##id = {.name = #id, .min_in = n, .max_in = n, .nout = 1,                 \
-                           .traits = OPT_POINTWISE | (tr), .in = computes, .attrs = pointwise_attrs, \
-                           .nattrs = 2, .attr_size = sizeof(PointwiseAttrs),                 \
+                           .traits = OPT_POINTWISE | (tr), .in = computes,                   \
+                           ATTRS(pointwise_attrs, PointwiseAttrs),                           \
                            .infer = infer_fn, .grad = grad_fn, .lower = pointwise_lower,     \
                            .expr = {#id, n, cost, txt, id##_f, id##_i}};
 

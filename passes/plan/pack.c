@@ -1,5 +1,4 @@
-/*
- * pack.c -- static memory allocation: the portfolio.
+/* pack.c -- static memory allocation: the portfolio.
  *
  * Bytes are turned into units (the greatest common divisor of the rounded sizes and fixed
  * places: a bottom-up solution never needs a finer grid), then greedy lanes and the exact
@@ -11,8 +10,7 @@
  *
  * Searches that end without a solution on unmerged blocks prove the target infeasible and
  * raise the lower bound. The target is the capacity, or without one the bound itself, and a
- * place between that and the best arena in turn.
- */
+ * place between that and the best arena in turn. */
 #include "pack_internal.h"
 #include "ir/integer.h"
 #include "ir/mem.h"
@@ -90,22 +88,15 @@ static bool check_sizes(const PackBuffer *buffers, int32_t n, int64_t align, cha
     int64_t room = INT64_MAX / 4;
     for (int32_t i = 0; i < n; i++) {
         const PackBuffer *b = &buffers[i];
-        if (b->size < 0) {
-            return fail(err, "buffer %" PRId32 ": size %" PRId64 " is negative", i,
-                        b->size);
-        }
-        if (b->lower >= b->upper) {
-            return fail(err,
-                        "buffer %" PRId32 ": empty lifetime [%" PRId32 ", %" PRId32 ")", i,
-                        b->lower, b->upper);
-        }
-        if (b->offset < -1) {
-            return fail(err, "buffer %" PRId32 ": offset %" PRId64 " is negative", i,
-                        b->offset);
-        }
-        if (b->offset > INT64_MAX / 4 || align > room || b->size > room - align) {
+        if (b->size < 0)
+            return fail(err, "buffer %" PRId32 ": size %" PRId64 " is negative", i, b->size);
+        if (b->lower >= b->upper)
+            return fail(err, "buffer %" PRId32 ": empty lifetime [%" PRId32 ", %" PRId32 ")", i, b->lower,
+                        b->upper);
+        if (b->offset < -1)
+            return fail(err, "buffer %" PRId32 ": offset %" PRId64 " is negative", i, b->offset);
+        if (b->offset > INT64_MAX / 4 || align > room || b->size > room - align)
             return fail(err, "buffer %" PRId32 ": the sizes add up to too many bytes", i);
-        }
         room -= b->size + align;
     }
     return true;
@@ -134,14 +125,12 @@ static void choose_unit(Problem *p)
         p->unit = gcd(p->unit, round_up(b->size, p->align));
         if (b->offset >= 0) {
             p->unit = gcd(p->unit, round_up(b->offset, p->align));
-            if (b->offset % p->align || b->size % p->align) {
+            if (b->offset % p->align || b->size % p->align)
                 p->on_grid = false;
-            }
         }
     }
-    if (p->unit == 0 || !p->on_grid) {
+    if (p->unit == 0 || !p->on_grid)
         p->unit = p->align;
-    }
 }
 
 /* A fixed buffer off the grid blocks every unit it touches. */
@@ -149,22 +138,18 @@ static void fill_items(Problem *p)
 {
     for (int32_t i = 0; i < p->n; i++) {
         const PackBuffer *b = &p->buffers[i];
-        if (b->size == 0) {
+        if (b->size == 0)
             continue;
-        }
         int64_t from = b->offset < 0 ? -1 : b->offset / p->unit;
         int64_t to = round_up(b->offset < 0 ? b->size : b->offset + b->size, p->unit);
-        p->item[p->items] =
-            (PackBuffer){to / p->unit - (from < 0 ? 0 : from), b->lower, b->upper, from};
+        p->item[p->items] = (PackBuffer){to / p->unit - (from < 0 ? 0 : from), b->lower, b->upper, from};
         p->buffer[p->items++] = i;
     }
 }
 
-/*
- * The units that live buffers own alone: a fixed buffer off the grid owns those it fills,
+/* The units that live buffers own alone: a fixed buffer off the grid owns those it fills,
  * a free one all it touches. If at some step K units have an owner, the highest of them
- * holds a byte at (K - 1) * unit or above.
- */
+ * holds a byte at (K - 1) * unit or above. */
 static void find_bound(Problem *p)
 {
     PackBuffer *owned = mem_new((size_t)p->items + 1, sizeof *owned);
@@ -180,13 +165,11 @@ static void find_bound(Problem *p)
     }
     int64_t units = pack_max_load(owned, p->items);
     free(owned);
-    p->bound = units > round_up(fixed_end, p->unit) / p->unit
-                   ? units
-                   : round_up(fixed_end, p->unit) / p->unit;
+    p->bound =
+        units > round_up(fixed_end, p->unit) / p->unit ? units : round_up(fixed_end, p->unit) / p->unit;
     p->bound_bytes = load > fixed_end ? load : fixed_end;
-    if (units > 0 && (units - 1) * p->unit + 1 > p->bound_bytes) {
+    if (units > 0 && (units - 1) * p->unit + 1 > p->bound_bytes)
         p->bound_bytes = (units - 1) * p->unit + 1;
-    }
 }
 
 static void set_up(Problem *p)
@@ -202,13 +185,7 @@ static void set_up(Problem *p)
     find_bound(p);
 }
 
-static void tear_down(Problem *p)
-{
-    free(p->item);
-    free(p->buffer);
-    free(p->trial);
-    free(p->best);
-}
+static void tear_down(Problem *p) { MEM_FREE(p->item, p->buffer, p->trial, p->best); }
 
 /* ---- the incumbent ----------------------------------------------------------------- */
 
@@ -235,15 +212,11 @@ static void keep_better(Problem *p)
 }
 
 /* The capacity while it is not known to be too small; 0: minimise. */
-static int64_t wanted(const Problem *p)
-{
-    return p->capacity >= p->bound_bytes ? p->capacity : 0;
-}
+static int64_t wanted(const Problem *p) { return p->capacity >= p->bound_bytes ? p->capacity : 0; }
 
 static bool close_to_bound(const Problem *p)
 {
-    return !wanted(p) && p->arena < INT64_MAX &&
-           p->arena - p->bound_bytes <= p->bound_bytes / GOOD_ENOUGH;
+    return !wanted(p) && p->arena < INT64_MAX && p->arena - p->bound_bytes <= p->bound_bytes / GOOD_ENOUGH;
 }
 
 /* Steps that may still be spent. */
@@ -282,9 +255,8 @@ static void run_lanes(Problem *p, PackGreedy *greedy)
     for (int lane = 0; lane < PACK_LANES; lane++) {
         for (int k = 0; k < PASSES_PER_ROUND; k++) {
             bool started = p->arena < INT64_MAX;
-            if (pack_greedy_done(greedy, lane) || (started && finished(p))) {
+            if (pack_greedy_done(greedy, lane) || (started && finished(p)))
                 break;
-            }
             pack_greedy_pass(greedy, lane, first_target(p), p->trial, &p->budget);
             keep_better(p);
         }
@@ -305,11 +277,9 @@ static bool same_blocks(const PackBlocks *a, const PackBlocks *b)
 /* Unmerged blocks alone can prove something, the others must be different to be useful. */
 static bool worth_searching(const Forms *f, int kind)
 {
-    for (int k = 0; k < kind && kind != PACK_MERGE_NONE; k++) {
-        if (same_blocks(&f->blocks[k], &f->blocks[kind])) {
+    for (int k = 0; k < kind && kind != PACK_MERGE_NONE; k++)
+        if (same_blocks(&f->blocks[k], &f->blocks[kind]))
             return false;
-        }
-    }
     return f->blocks[kind].n <= PACK_SEARCH_MAX;
 }
 
@@ -319,9 +289,8 @@ static void make_forms(Forms *f, const Problem *p)
     for (int kind = 0; kind < PACK_MERGE_KINDS; kind++) {
         PackBlocks *b = &f->blocks[kind];
         pack_merge(p->item, p->items, (PackMergeKind)kind, 0, b);
-        if (worth_searching(f, kind)) {
+        if (worth_searching(f, kind))
             f->search[kind] = pack_search_new(b->block, b->n);
-        }
         if (f->search[kind] && pack_search_dive(f->search[kind]) > p->budget.max_steps) {
             pack_search_free(f->search[kind]);
             f->search[kind] = NULL;
@@ -342,9 +311,8 @@ static void free_forms(Forms *f)
 static void raise_bound(Problem *p, int64_t target)
 {
     p->bound = target + 1;
-    if (p->on_grid && p->bound_bytes < target * p->unit + 1) {
+    if (p->on_grid && p->bound_bytes < target * p->unit + 1)
         p->bound_bytes = target * p->unit + 1;
-    }
 }
 
 /* Other blocks of the same kind: equals joined differently. False when they are too many. */
@@ -381,8 +349,7 @@ static PackVerdict run_search(Problem *p, Forms *f, int kind, int priority, int3
  * turn is for one search, the rest for short ones on other blocks. The first turns on a target are
  * one search each, so that what can be proved is proved soon. False when the form has nothing more
  * to say about the target. */
-static bool take_turn(Problem *p, Forms *f, int kind, int priority, int round, uint64_t seed,
-                      int64_t target)
+static bool take_turn(Problem *p, Forms *f, int kind, int priority, int round, uint64_t seed, int64_t target)
 {
     bool renews = kind != PACK_MERGE_NONE && priority > 0;
     int32_t jitter = f->blocks[kind].n * round / 16;
@@ -396,9 +363,8 @@ static bool take_turn(Problem *p, Forms *f, int kind, int priority, int round, u
         return false;
     }
     while (renews && verdict != PACK_FOUND && p->budget.steps < end && !finished(p) &&
-           renew_form(p, f, kind, ++seed)) {
+           renew_form(p, f, kind, ++seed))
         verdict = run_search(p, f, kind, priority, jitter, seed, limit / RESTARTS, target);
-    }
     return true;
 }
 
@@ -414,9 +380,8 @@ static bool run_searches(Problem *p, Forms *f, int round, uint64_t seed, int64_t
     int64_t bound = p->bound, arena = p->arena;
     for (int priority = 0; priority < PACK_PRIORITIES; priority++) {
         for (int kind = 0; kind < PACK_MERGE_KINDS; kind++) {
-            if (finished(p) || p->bound != bound || p->arena != arena) {
+            if (finished(p) || p->bound != bound || p->arena != arena)
                 return useful;
-            }
             if (open[kind]) {
                 uint64_t mixed = seed * 1000003 + (uint64_t)round * 31 + (uint64_t)priority;
                 pack_random(&mixed);
@@ -450,22 +415,18 @@ static void solve(Problem *p, uint64_t seed)
 {
     PackGreedy *greedy = pack_greedy_new(p->item, p->items);
     run_lanes(p, greedy);
-    if (!finished(p)) {
+    if (!finished(p))
         search(p, greedy, seed);
-    }
     pack_greedy_free(greedy);
 }
 
 static void write_offsets(const Problem *p, PackBuffer *buffers)
 {
-    for (int32_t i = 0; i < p->n; i++) {
-        if (buffers[i].size == 0 && buffers[i].offset < 0) {
+    for (int32_t i = 0; i < p->n; i++)
+        if (buffers[i].size == 0 && buffers[i].offset < 0)
             buffers[i].offset = 0;
-        }
-    }
-    for (int32_t i = 0; i < p->items; i++) {
+    for (int32_t i = 0; i < p->items; i++)
         buffers[p->buffer[i]].offset = offset_in_bytes(p, i, p->best);
-    }
 }
 
 bool pack_solve(PackBuffer *buffers, int32_t n, const PackOptions *opt, PackResult *result,
@@ -484,9 +445,8 @@ bool pack_solve(PackBuffer *buffers, int32_t n, const PackOptions *opt, PackResu
                  .budget = {.max_steps = timed && o->max_steps <= 0 ? INT64_MAX / 4 : steps,
                             .deadline = timed ? start + o->time_limit_s : 0}};
     *result = (PackResult){0};
-    if (!check_sizes(buffers, n, p.align, err) || !check_fixed(buffers, n, err)) {
+    if (!check_sizes(buffers, n, p.align, err) || !check_fixed(buffers, n, err))
         return false;
-    }
     set_up(&p);
     solve(&p, o->seed);
     result->max_load = pack_max_load(buffers, n);

@@ -1,5 +1,4 @@
-/*
- * pack.h -- static memory allocation: one offset in one arena for every buffer.
+/* pack.h -- static memory allocation: one offset in one arena for every buffer.
  *
  * A buffer is `size` bytes, live in the half-open step range [lower, upper). Two buffers
  * whose ranges meet must not share a byte. pack_solve() chooses offsets so that the arena
@@ -7,8 +6,7 @@
  * largest sum of sizes live at one step; choosing offsets that reach it is NP-hard.
  *
  * The allocator stands alone: it knows bytes and steps, not graphs. Aliases are the
- * caller's: pass one buffer for all values that share a place.
- */
+ * caller's: pass one buffer for all values that share a place. */
 #ifndef CKC_PASSES_PLAN_PACK_H
 #define CKC_PASSES_PLAN_PACK_H
 
@@ -41,20 +39,16 @@ typedef struct PackResult {
     bool fits;        /* arena <= capacity; true where no capacity was given */
 } PackResult;
 
-/*
- * Assigns an offset to every buffer. `opt` may be NULL (align 1, minimise). Offsets are
+/* Assigns an offset to every buffer. `opt` may be NULL (align 1, minimise). Offsets are
  * valid, and result->arena set, even when the capacity is missed (result->fits false).
  * Returns false with a line in `err`, the buffers untouched, when the input is invalid
- * (negative size, empty lifetime, fixed buffers that overlap).
- */
+ * (negative size, empty lifetime, fixed buffers that overlap). */
 bool pack_solve(PackBuffer *buffers, int32_t n, const PackOptions *opt, PackResult *result,
                 char err[PACK_ERR_SIZE]);
 
-/*
- * Independent check of offsets, by a sweep over the steps: no two live buffers share a
+/* Independent check of offsets, by a sweep over the steps: no two live buffers share a
  * byte, every buffer lies in [0, arena). Zero-size buffers occupy nothing. Returns false
- * with the first offence in `err`. O(n log n).
- */
+ * with the first offence in `err`. O(n log n). */
 bool pack_verify(const PackBuffer *buffers, int32_t n, int64_t arena,
                  char err[PACK_ERR_SIZE]);
 

@@ -1,5 +1,4 @@
-/*
- * pack_fill.c -- dummies that fill the arena up to the maximum load at every step.
+/* pack_fill.c -- dummies that fill the arena up to the maximum load at every step.
  *
  * With them an instance has no slack and any answer is a tiling of a rectangle. That helps
  * blocks (pack_merge.c) across the steps where the load changes: what stays free after a
@@ -8,8 +7,7 @@
  * just its size, else the youngest; with a seed, any), so answers may be lost; answers found
  * are valid.
  *
- * O(n log n + n * open dummies).
- */
+ * O(n log n + n * open dummies). */
 #include "pack_internal.h"
 #include "ir/mem.h"
 
@@ -46,9 +44,8 @@ static PackBuffer close_dummy(Fill *f, int32_t k, int32_t step)
     f->opened--;
     memmove(f->open + k, f->open + k + 1, (size_t)(f->opened - k) * sizeof *f->open);
     d.upper = step;
-    if (d.lower < step) {
+    if (d.lower < step)
         f->dummy[f->dummies++] = d;
-    }
     return d;
 }
 
@@ -57,14 +54,12 @@ static PackBuffer close_dummy(Fill *f, int32_t k, int32_t step)
 static int32_t choose_dummy(Fill *f, int64_t bytes)
 {
     int32_t first = f->opened - 1;
-    if (f->seed) {
+    if (f->seed)
         first = (int32_t)(pack_random(&f->seed) % (uint64_t)f->opened);
-    }
     for (int32_t i = 0; i < f->opened; i++) {
         int32_t k = first >= i ? first - i : first - i + f->opened;
-        if (f->open[k].size == bytes) {
+        if (f->open[k].size == bytes)
             return k;
-        }
     }
     return first;
 }
@@ -75,9 +70,8 @@ static void give_back(Fill *f, int64_t bytes, int32_t step)
     while (bytes > 0) {
         int32_t k = choose_dummy(f, bytes);
         PackBuffer d = close_dummy(f, k, step);
-        if (d.size > bytes) {
+        if (d.size > bytes)
             open_dummy(f, d.size - bytes, step);
-        }
         bytes -= d.size < bytes ? d.size : bytes;
     }
 }
@@ -88,13 +82,11 @@ static void sweep(Fill *f, const Event *event, int32_t events, int64_t max_load)
     for (int32_t k = 0; k < events;) {
         int32_t step = event[k].step;
         int64_t change = 0;
-        for (; k < events && event[k].step == step; k++) {
+        for (; k < events && event[k].step == step; k++)
             change += event[k].change;
-        }
         if (k == events) { /* the end of all: nothing is left to fill */
-            while (f->opened > 0) {
+            while (f->opened > 0)
                 close_dummy(f, f->opened - 1, step);
-            }
         } else if (change > 0) {
             give_back(f, change, step);
         } else if (change < 0) {

@@ -1,5 +1,4 @@
-/*
- * pack_greedy.c -- greedy orders with feedback: first and best fit, squeaky wheel.
+/* pack_greedy.c -- greedy orders with feedback: first and best fit, squeaky wheel.
  *
  * A pass places the buffers in some order, each into the first or the tightest gap between
  * the buffers already placed that it meets in time. A lane is a base order and a fit that
@@ -9,8 +8,7 @@
  *
  * Placed buffers are kept in one array sorted by offset. An order that follows time needs
  * only the live ones: the others are dropped as it goes on, which makes a pass O(n * live)
- * there, O(n^2) simple comparisons in the other orders.
- */
+ * there, O(n^2) simple comparisons in the other orders. */
 #include "pack_internal.h"
 #include "ir/mem.h"
 
@@ -55,12 +53,10 @@ typedef struct Key {
 static int compare_keys(const void *pa, const void *pb)
 {
     const Key *a = pa, *b = pb;
-    if (a->first != b->first) {
+    if (a->first != b->first)
         return a->first > b->first ? -1 : 1;
-    }
-    if (a->second != b->second) {
+    if (a->second != b->second)
         return a->second > b->second ? -1 : 1;
-    }
     return (a->index > b->index) - (a->index < b->index);
 }
 
@@ -81,13 +77,11 @@ static Key key_of(const PackBuffer *b, int32_t i, Order order)
 
 static void sort_order(PackGreedy *g, Order order, Key *key)
 {
-    for (int32_t i = 0; i < g->n; i++) {
+    for (int32_t i = 0; i < g->n; i++)
         key[i] = key_of(&g->buffers[i], i, order);
-    }
     qsort(key, (size_t)g->n, sizeof *key, compare_keys);
-    for (int32_t i = 0; i < g->n; i++) {
+    for (int32_t i = 0; i < g->n; i++)
         g->order[order][i] = key[i].index;
-    }
 }
 
 PackGreedy *pack_greedy_new(const PackBuffer *buffers, int32_t n)
@@ -101,21 +95,18 @@ PackGreedy *pack_greedy_new(const PackBuffer *buffers, int32_t n)
         g->order[o] = mem_new((size_t)n + 1, sizeof *g->order[o]);
         sort_order(g, (Order)o, key);
     }
-    for (int l = 0; l < PACK_LANES; l++) {
+    for (int l = 0; l < PACK_LANES; l++)
         g->blamed[l] = mem_new((size_t)n + 1, sizeof *g->blamed[l]);
-    }
     free(key);
     return g;
 }
 
 void pack_greedy_free(PackGreedy *g)
 {
-    for (int o = 0; o < ORDERS; o++) {
+    for (int o = 0; o < ORDERS; o++)
         free(g->order[o]);
-    }
-    for (int l = 0; l < PACK_LANES; l++) {
+    for (int l = 0; l < PACK_LANES; l++)
         free(g->blamed[l]);
-    }
     free(g->placed);
     free(g);
 }
@@ -127,11 +118,10 @@ static void insert(PackGreedy *g, const PackBuffer *b, int64_t offset)
     int32_t low = 0, high = g->count;
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
-        if (g->placed[middle].from < offset) {
+        if (g->placed[middle].from < offset)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     Placed *at = &g->placed[low];
     memmove(at + 1, at, (size_t)(g->count - low) * sizeof *at);
@@ -148,24 +138,20 @@ static int64_t find_gap(const PackGreedy *g, const PackBuffer *b, bool best_fit,
     int32_t k;
     for (k = 0; k < g->count; k++) {
         const Placed *p = &g->placed[k];
-        if (p->lower >= b->upper || p->upper <= b->lower) {
+        if (p->lower >= b->upper || p->upper <= b->lower)
             continue;
-        }
         int64_t gap = p->from - top;
         if (gap >= b->size && gap < tightest) {
             tightest = gap;
             offset = top;
-            if (gap == b->size || !best_fit) {
+            if (gap == b->size || !best_fit)
                 break;
-            }
         }
         top = p->to > top ? p->to : top;
     }
     pack_spend(budget, k);
-    if (offset < 0 ||
-        (k == g->count && target - top >= b->size && target - top < tightest)) {
+    if (offset < 0 || (k == g->count && target - top >= b->size && target - top < tightest))
         offset = top;
-    }
     return offset;
 }
 
@@ -176,9 +162,8 @@ static void drop_dead(PackGreedy *g, Order order, int32_t step)
     int32_t kept = 0;
     for (int32_t k = 0; k < g->count; k++) {
         const Placed *p = &g->placed[k];
-        if (order == BY_START ? p->upper > step : p->lower < step) {
+        if (order == BY_START ? p->upper > step : p->lower < step)
             g->placed[kept++] = *p;
-        }
     }
     g->count = kept;
 }
@@ -194,9 +179,8 @@ static void place(PackGreedy *g, Pass *pass, int32_t i)
 {
     const PackBuffer *b = &g->buffers[i];
     int64_t offset = b->offset;
-    if (offset < 0) {
+    if (offset < 0)
         offset = find_gap(g, b, pass->lane.best_fit, pass->target, pass->budget);
-    }
     insert(g, b, offset);
     pass->offset[i] = offset;
     pass->arena = offset + b->size > pass->arena ? offset + b->size : pass->arena;
@@ -205,16 +189,13 @@ static void place(PackGreedy *g, Pass *pass, int32_t i)
 /* Fixed buffers, then blamed ones by size. */
 static void place_first(PackGreedy *g, Pass *pass, const bool *blamed)
 {
-    for (int32_t i = 0; i < g->n; i++) {
-        if (g->buffers[i].offset >= 0) {
+    for (int32_t i = 0; i < g->n; i++)
+        if (g->buffers[i].offset >= 0)
             place(g, pass, i);
-        }
-    }
     for (int32_t k = 0; k < g->n; k++) {
         int32_t i = g->order[BY_SIZE][k];
-        if (blamed[i]) {
+        if (blamed[i])
             place(g, pass, i);
-        }
     }
 }
 
@@ -225,20 +206,17 @@ static void place_others(PackGreedy *g, Pass *pass, const bool *blamed)
     int32_t crowded = 64;
     for (int32_t k = 0; k < g->n; k++) {
         int32_t i = g->order[order][k];
-        if (blamed[i] || g->buffers[i].offset >= 0) {
+        if (blamed[i] || g->buffers[i].offset >= 0)
             continue;
-        }
         if (follows_time && g->count >= crowded) {
-            drop_dead(g, order,
-                      order == BY_START ? g->buffers[i].lower : g->buffers[i].upper);
+            drop_dead(g, order, order == BY_START ? g->buffers[i].lower : g->buffers[i].upper);
             crowded = g->count + g->count / 4 + 64;
         }
         place(g, pass, i);
     }
 }
 
-int64_t pack_greedy_pass(PackGreedy *g, int lane, int64_t target, int64_t *offset,
-                         PackBudget *budget)
+int64_t pack_greedy_pass(PackGreedy *g, int lane, int64_t target, int64_t *offset, PackBudget *budget)
 {
     bool *blamed = g->blamed[lane];
     Pass pass = {lanes[lane], target, 0, offset, budget};
@@ -247,8 +225,7 @@ int64_t pack_greedy_pass(PackGreedy *g, int lane, int64_t target, int64_t *offse
     place_others(g, &pass, blamed);
     g->done[lane] = true;
     for (int32_t i = 0; i < g->n; i++) {
-        if (offset[i] + g->buffers[i].size > target && g->buffers[i].offset < 0 &&
-            !blamed[i]) {
+        if (offset[i] + g->buffers[i].size > target && g->buffers[i].offset < 0 && !blamed[i]) {
             blamed[i] = true;
             g->done[lane] = false;
         }

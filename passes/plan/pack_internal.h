@@ -1,12 +1,10 @@
-/*
- * pack_internal.h -- what the files of the static memory allocator share.
+/* pack_internal.h -- what the files of the static memory allocator share.
  *
  * Inside the allocator a problem is an array of PackBuffer whose sizes and offsets are
  * counted in units (the alignment, or a larger common divisor); no size is zero. An answer
  * is a separate array of offsets. Effort is counted in steps: one step is one look at one
  * buffer or one section, about a nanosecond, so that a limit in steps is both deterministic
- * and fair to problems of every size.
- */
+ * and fair to problems of every size. */
 #ifndef CKC_PASSES_PLAN_PACK_INTERNAL_H
 #define CKC_PASSES_PLAN_PACK_INTERNAL_H
 
@@ -20,7 +18,6 @@ typedef struct PackBudget {
     int64_t next_look; /* steps at which the clock is read again */
     bool out_of_time;
 } PackBudget;
-
 
 /* Spends `steps`; false when the budget is used up. */
 bool pack_spend(PackBudget *budget, int64_t steps);
@@ -37,11 +34,9 @@ enum { PACK_LANES = 8 };
 PackGreedy *pack_greedy_new(const PackBuffer *buffers, int32_t n);
 void pack_greedy_free(PackGreedy *greedy);
 
-/*
- * One pass of one lane (an order and a fit): places every buffer, fills `offset`, returns
+/* One pass of one lane (an order and a fit): places every buffer, fills `offset`, returns
  * the arena in units. Buffers that end above `target` go to the front of the lane's order
- * for its next pass. Spends the work from `budget` but always finishes the pass.
- */
+ * for its next pass. Spends the work from `budget` but always finishes the pass. */
 int64_t pack_greedy_pass(PackGreedy *greedy, int lane, int64_t target, int64_t *offset,
                          PackBudget *budget);
 
@@ -98,10 +93,8 @@ void pack_search_free(PackSearch *search); /* NULL is fine */
  * worth trying. */
 int64_t pack_search_dive(const PackSearch *search);
 
-/*
- * Looks for offsets within `capacity` units. Ties between buffers are broken by `priority`
- * (0 .. PACK_PRIORITIES-1), disturbed by up to `jitter` places drawn from `seed`.
- */
+/* Looks for offsets within `capacity` units. Ties between buffers are broken by `priority`
+ * (0 .. PACK_PRIORITIES-1), disturbed by up to `jitter` places drawn from `seed`. */
 PackVerdict pack_search_run(PackSearch *search, int64_t capacity, int priority,
                             int32_t jitter, uint64_t seed, int64_t step_limit,
                             int64_t *offset, PackBudget *budget);

@@ -1,5 +1,4 @@
-/*
- * pack_merge.c -- blocks: buffers that are placed as one.
+/* pack_merge.c -- blocks: buffers that are placed as one.
  *
  * Two rules, applied until neither applies any more:
  *
@@ -16,8 +15,7 @@
  *
  * A join tree remembers the parts: nodes 0 .. leaves-1 are the buffers (and dummies), later
  * nodes join two earlier ones. Fixed buffers are left alone. O(n log n) a pass; a chain of
- * n buffers takes log n passes.
- */
+ * n buffers takes log n passes. */
 #include "pack_internal.h"
 #include "ir/mem.h"
 
@@ -86,15 +84,13 @@ static uint32_t draw_tie(Merge *m) { return m->seed ? (uint32_t)(pack_random(&m-
 
 static void join(Merge *m, Block *into, const Block *other, bool stacked)
 {
-    m->join[m->nodes - m->leaves] =
-        (struct PackJoin){into->node, other->node, stacked, into->buffer.size};
+    m->join[m->nodes - m->leaves] = (struct PackJoin){into->node, other->node, stacked, into->buffer.size};
     into->node = m->nodes++;
     into->tie = draw_tie(m);
-    if (stacked) {
+    if (stacked)
         into->buffer.size += other->buffer.size;
-    } else {
+    else
         into->buffer.upper = other->buffer.upper;
-    }
 }
 
 static bool merge_parallel(Merge *m)
@@ -141,9 +137,8 @@ static bool match_sizes(Block **end, int32_t ends, Block **start, int32_t starts
 static int64_t total_size(Block **block, int32_t n)
 {
     int64_t sum = 0;
-    for (int32_t i = 0; i < n; i++) {
+    for (int32_t i = 0; i < n; i++)
         sum += block[i]->buffer.size;
-    }
     return sum;
 }
 
@@ -162,19 +157,15 @@ static bool match_steps(Merge *m, bool balanced)
     for (int32_t e = 0, s = 0; e < n;) {
         int32_t step = m->by_end[e]->buffer.upper;
         int32_t ends = 0, starts = 0;
-        while (e + ends < n && m->by_end[e + ends]->buffer.upper == step) {
+        while (e + ends < n && m->by_end[e + ends]->buffer.upper == step)
             ends++;
-        }
-        while (s < n && m->by_start[s]->buffer.lower < step) {
+        while (s < n && m->by_start[s]->buffer.lower < step)
             s++;
-        }
-        while (s + starts < n && m->by_start[s + starts]->buffer.lower == step) {
+        while (s + starts < n && m->by_start[s + starts]->buffer.lower == step)
             starts++;
-        }
         Block **end = m->by_end + e, **start = m->by_start + s;
-        if (!balanced || total_size(end, ends) == total_size(start, starts)) {
+        if (!balanced || total_size(end, ends) == total_size(start, starts))
             found |= match_sizes(end, ends, start, starts);
-        }
         e += ends;
     }
     return found;
@@ -183,23 +174,18 @@ static bool match_steps(Merge *m, bool balanced)
 /* Joins every chain of successors into its first block. */
 static bool merge_series(Merge *m, bool balanced)
 {
-    if (!match_steps(m, balanced)) {
+    if (!match_steps(m, balanced))
         return false;
-    }
     for (int32_t i = 0; i < m->n; i++) {
         Block *head = &m->block[i];
-        if (!head->preceded) {
-            for (const Block *b = head->next; b; b = b->next) {
+        if (!head->preceded)
+            for (const Block *b = head->next; b; b = b->next)
                 join(m, head, b, false);
-            }
-        }
     }
     int32_t kept = 0;
-    for (int32_t i = 0; i < m->n; i++) {
-        if (!m->block[i].preceded) {
+    for (int32_t i = 0; i < m->n; i++)
+        if (!m->block[i].preceded)
             m->block[kept++] = m->block[i];
-        }
-    }
     m->n = kept;
     return true;
 }
@@ -219,8 +205,7 @@ static void give_blocks(Merge *m, PackBlocks *out)
     out->nodes = m->nodes;
 }
 
-static void merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, uint64_t seed,
-                  PackBlocks *blocks)
+static void merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, uint64_t seed, PackBlocks *blocks)
 {
     size_t room = (size_t)n + 1;
     Merge m = {.block = mem_new(room, sizeof *m.block),
@@ -243,13 +228,10 @@ static void merge(const PackBuffer *leaf, int32_t n, PackMergeKind kind, uint64_
         changed |= merge_series(&m, kind != PACK_MERGE_EAGER);
     }
     give_blocks(&m, blocks);
-    free(m.block);
-    free(m.by_start);
-    free(m.by_end);
+    MEM_FREE(m.block, m.by_start, m.by_end);
 }
 
-void pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, uint64_t seed,
-                PackBlocks *blocks)
+void pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, uint64_t seed, PackBlocks *blocks)
 {
     blocks->buffers = n;
     if (kind != PACK_MERGE_FILLED) {
@@ -266,9 +248,8 @@ void pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, uint64
 void pack_unmerge(const PackBlocks *blocks, const int64_t *block_offset, int64_t *offset)
 {
     int64_t *at = blocks->place;
-    for (int32_t i = 0; i < blocks->n; i++) {
+    for (int32_t i = 0; i < blocks->n; i++)
         at[blocks->node[i]] = block_offset[i];
-    }
     for (int32_t v = blocks->nodes - 1; v >= blocks->leaves; v--) {
         const struct PackJoin *j = &blocks->join[v - blocks->leaves];
         at[j->a] = at[v];
@@ -279,9 +260,6 @@ void pack_unmerge(const PackBlocks *blocks, const int64_t *block_offset, int64_t
 
 void pack_blocks_free(PackBlocks *blocks)
 {
-    free(blocks->block);
-    free(blocks->join);
-    free(blocks->node);
-    free(blocks->place);
+    MEM_FREE(blocks->block, blocks->join, blocks->node, blocks->place);
     memset(blocks, 0, sizeof *blocks);
 }

@@ -1,5 +1,4 @@
-/*
- * pack_search.c -- exact search for offsets within a capacity.
+/* pack_search.c -- exact search for offsets within a capacity.
  *
  * Lifetimes are reduced to sections: the steps whose live sets are maximal. Buffers overlap
  * exactly if they share a section. The search places buffers bottom up, every one at the
@@ -21,8 +20,7 @@
  * group after the other, and failure of one group fails all.
  *
  * Fixed buffers start with lowest[] at their place and fail when it rises above.
- * A node costs O(unplaced buffers + members of the sections looked at).
- */
+ * A node costs O(unplaced buffers + members of the sections looked at). */
 #include "pack_internal.h"
 #include "ir/mem.h"
 
@@ -79,12 +77,10 @@ typedef struct Event {
 static int compare_events(const void *pa, const void *pb)
 {
     const Event *a = pa, *b = pb;
-    if (a->step != b->step) {
+    if (a->step != b->step)
         return a->step < b->step ? -1 : 1;
-    }
-    if (a->start != b->start) {
+    if (a->start != b->start)
         return a->start ? 1 : -1;
-    }
     return (a->item > b->item) - (a->item < b->item);
 }
 
@@ -124,24 +120,20 @@ static void list_members(PackSearch *s)
             s->load[c] += s->item[i].size;
         }
     }
-    for (int32_t c = 0; c < s->sections; c++) {
+    for (int32_t c = 0; c < s->sections; c++)
         s->start[c + 2] += s->start[c + 1];
-    }
     s->member = mem_new((size_t)s->start[s->sections + 1] + 1, sizeof *s->member);
-    for (int32_t i = 0; i < s->n; i++) {
-        for (int32_t c = s->item[i].first; c <= s->item[i].last; c++) {
+    for (int32_t i = 0; i < s->n; i++)
+        for (int32_t c = s->item[i].first; c <= s->item[i].last; c++)
             s->member[s->start[c + 1]++] = i;
-        }
-    }
 }
 
 static void weigh(PackSearch *s, const PackBuffer *buffers)
 {
     for (int32_t i = 0; i < s->n; i++) {
         int64_t load = 0;
-        for (int32_t c = s->item[i].first; c <= s->item[i].last; c++) {
+        for (int32_t c = s->item[i].first; c <= s->item[i].last; c++)
             load = s->load[c] > load ? s->load[c] : load;
-        }
         double lifetime = (double)buffers[i].upper - (double)buffers[i].lower;
         s->weight[0][i] = (double)load;
         s->weight[1][i] = (double)buffers[i].size * lifetime;
@@ -163,9 +155,8 @@ static void build(PackSearch *s, const PackBuffer *buffers)
     s->by_first = mem_new(n, sizeof *s->by_first);
     s->open = mem_new(n, sizeof *s->open);
     s->key = mem_new(n, sizeof *s->key);
-    for (int w = 0; w < 3; w++) {
+    for (int w = 0; w < 3; w++)
         s->weight[w] = mem_new(n, sizeof *s->weight[w]);
-    }
     for (int32_t i = 0; i < s->n; i++) {
         s->item[i].size = buffers[i].size;
         s->item[i].fixed = buffers[i].offset >= 0;
@@ -192,33 +183,17 @@ PackSearch *pack_search_new(const PackBuffer *buffers, int32_t n)
 
 void pack_search_free(PackSearch *s)
 {
-    if (!s) {
+    if (!s)
         return;
-    }
-    free(s->item);
-    free(s->place);
-    free(s->by_first);
-    free(s->open);
-    free(s->key);
-    for (int w = 0; w < 3; w++) {
-        free(s->weight[w]);
-    }
-    free(s->load);
-    free(s->rest);
-    free(s->member);
-    free(s->start);
-    free(s->queue);
-    free(s->queued);
-    free(s->trail);
-    free(s);
+    MEM_FREE(s->item, s->place, s->by_first, s->open, s->key, s->weight[0], s->weight[1], s->weight[2],
+             s->load, s->rest, s->member, s->start, s->queue, s->queued, s->trail, s);
 }
 
 int64_t pack_search_dive(const PackSearch *s)
 {
     int64_t node = 0;
-    for (int32_t i = 0; i < s->n; i++) {
+    for (int32_t i = 0; i < s->n; i++)
         node += 1 + s->item[i].last - s->item[i].first + 1;
-    }
     return node / 2 * s->n;
 }
 
@@ -232,11 +207,9 @@ static const int priority_order[PACK_PRIORITIES][3] = {
 static int compare_keys(const void *pa, const void *pb)
 {
     const Key *a = pa, *b = pb;
-    for (int w = 0; w < 3; w++) {
-        if (a->weight[w] != b->weight[w]) {
+    for (int w = 0; w < 3; w++)
+        if (a->weight[w] != b->weight[w])
             return a->weight[w] > b->weight[w] ? -1 : 1;
-        }
-    }
     return (a->item > b->item) - (a->item < b->item);
 }
 
@@ -251,9 +224,8 @@ static void set_ranks(PackSearch *s, int priority, int32_t jitter, uint64_t seed
 {
     for (int32_t i = 0; i < s->n; i++) {
         s->key[i].item = i;
-        for (int w = 0; w < 3; w++) {
+        for (int w = 0; w < 3; w++)
             s->key[i].weight[w] = s->weight[priority_order[priority][w]][i];
-        }
     }
     qsort(s->key, (size_t)s->n, sizeof *s->key, compare_keys);
     for (int32_t k = 0; k < s->n; k++) {
@@ -261,9 +233,8 @@ static void set_ranks(PackSearch *s, int priority, int32_t jitter, uint64_t seed
         s->key[k].place = k + (int32_t)shift;
     }
     qsort(s->key, (size_t)s->n, sizeof *s->key, compare_places);
-    for (int32_t k = 0; k < s->n; k++) {
+    for (int32_t k = 0; k < s->n; k++)
         s->item[s->key[k].item].rank = k;
-    }
 }
 
 /* ---- propagation ------------------------------------------------------------------- */
@@ -307,9 +278,8 @@ static void rewind_to(PackSearch *s, size_t mark)
 static void take_steps(PackSearch *s, int64_t steps)
 {
     s->steps += steps;
-    if (!pack_spend(s->budget, steps) || s->steps > s->step_limit) {
+    if (!pack_spend(s->budget, steps) || s->steps > s->step_limit)
         s->stopped = true;
-    }
 }
 
 /* False when section c cannot hold its rest. Buffers that cannot be next there are lifted
@@ -329,15 +299,13 @@ static bool look_at(PackSearch *s, int32_t c, bool lifting)
             next = end < next ? end : next;
         }
     }
-    if (s->rest[c] && floor > highest) {
+    if (s->rest[c] && floor > highest)
         return false;
-    }
     bool lift = lifting && top > highest;
     for (int32_t k = 0; lift && k < n; k++) {
         const Item *it = item + members[k];
-        if (!it->placed && it->lowest > highest && it->lowest < next) {
+        if (!it->placed && it->lowest > highest && it->lowest < next)
             raise_lowest(s, members[k], next);
-        }
     }
     return true;
 }
@@ -355,9 +323,8 @@ static bool propagate(PackSearch *s)
         steps += 2 * (s->start[c + 1] - s->start[c]);
     }
     ok = ok && !s->conflict;
-    while (s->waiting > 0) {
+    while (s->waiting > 0)
         s->queued[s->queue[--s->waiting]] = false;
-    }
     s->conflict = false;
     take_steps(s, steps);
     return ok && !s->stopped;
@@ -371,9 +338,8 @@ static int32_t choose(const PackSearch *s, const int32_t *group, int32_t n)
     int32_t best = 0;
     for (int32_t k = 1; k < n; k++) {
         const Item *a = &s->item[group[k]], *b = &s->item[group[best]];
-        if (a->lowest < b->lowest || (a->lowest == b->lowest && a->rank < b->rank)) {
+        if (a->lowest < b->lowest || (a->lowest == b->lowest && a->rank < b->rank))
             best = k;
-        }
     }
     return best;
 }
@@ -389,9 +355,8 @@ static int64_t put_below(PackSearch *s, const int32_t *group, int32_t n, int32_t
         if (other->first <= it->last && it->first <= other->last) {
             int64_t end = other->lowest + other->size;
             alternative = end < alternative ? end : alternative;
-            if (other->lowest < top) {
+            if (other->lowest < top)
                 raise_lowest(s, group[k], top);
-            }
         }
     }
     return alternative;
@@ -400,9 +365,8 @@ static int64_t put_below(PackSearch *s, const int32_t *group, int32_t n, int32_t
 static void set_placed(PackSearch *s, Item *it, bool placed)
 {
     it->placed = placed;
-    for (int32_t c = it->first; c <= it->last; c++) {
+    for (int32_t c = it->first; c <= it->last; c++)
         s->rest[c] += placed ? -it->size : it->size;
-    }
 }
 
 static bool solve_group(PackSearch *s, int32_t *group, int32_t n);
@@ -416,9 +380,8 @@ static bool solve_groups(PackSearch *s, int32_t *open, int32_t n)
             int32_t l = s->item[open[to]].last;
             reach = l > reach ? l : reach;
         }
-        if (!solve_group(s, open + from, to - from)) {
+        if (!solve_group(s, open + from, to - from))
             return false;
-        }
     }
     return true;
 }
@@ -433,9 +396,8 @@ static bool solve_group(PackSearch *s, int32_t *group, int32_t n)
         int32_t i = group[k];
         Item *it = &s->item[i];
         s->offset[i] = it->lowest;
-        if (n == 1) {
+        if (n == 1)
             return true;
-        }
         take_steps(s, n);
         size_t before = s->changes;
         memmove(group + k, group + k + 1, (size_t)(n - 1 - k) * sizeof *group);
@@ -446,13 +408,11 @@ static bool solve_group(PackSearch *s, int32_t *group, int32_t n)
         set_placed(s, it, false);
         memmove(group + k + 1, group + k, (size_t)(n - 1 - k) * sizeof *group);
         group[k] = i;
-        if (solved) {
+        if (solved)
             return true;
-        }
         rewind_to(s, before);
-        if (s->stopped || alternative == INT64_MAX) {
+        if (s->stopped || alternative == INT64_MAX)
             break; /* nothing above it: another place for it would not have helped */
-        }
         raise_lowest(s, i, alternative);
         possible = propagate(s);
     }
@@ -460,9 +420,8 @@ static bool solve_group(PackSearch *s, int32_t *group, int32_t n)
     return false;
 }
 
-PackVerdict pack_search_run(PackSearch *s, int64_t capacity, int priority, int32_t jitter,
-                            uint64_t seed, int64_t step_limit, int64_t *offset,
-                            PackBudget *budget)
+PackVerdict pack_search_run(PackSearch *s, int64_t capacity, int priority, int32_t jitter, uint64_t seed,
+                            int64_t step_limit, int64_t *offset, PackBudget *budget)
 {
     set_ranks(s, priority, jitter, seed);
     for (int32_t i = 0; i < s->n; i++) {

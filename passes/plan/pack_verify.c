@@ -1,11 +1,9 @@
-/*
- * pack_verify.c -- referee of the static memory allocator: maximum load and overlap check.
+/* pack_verify.c -- referee of the static memory allocator: maximum load and overlap check.
  *
  * Shares no code with the allocator. A sweep over the steps keeps the live buffers sorted
  * by offset; while no two of them overlap, a newcomer needs to be compared with its two
  * neighbours only. The live set is a treap over the buffer indices with priorities hashed
- * from the index: O(n log n) expected, no allocation per buffer.
- */
+ * from the index: O(n log n) expected, no allocation per buffer. */
 #include "pack.h"
 #include "ir/mem.h"
 
@@ -23,12 +21,10 @@ typedef struct Event {
 static int compare_events(const void *pa, const void *pb)
 {
     const Event *a = pa, *b = pb;
-    if (a->step != b->step) {
+    if (a->step != b->step)
         return a->step < b->step ? -1 : 1;
-    }
-    if (a->start != b->start) {
+    if (a->start != b->start)
         return a->start ? 1 : -1;
-    }
     return (a->buffer > b->buffer) - (a->buffer < b->buffer);
 }
 
@@ -98,9 +94,8 @@ static void split(Treap *t, int32_t i, int64_t key, int32_t *low, int32_t *high)
 static void insert(Treap *t, int32_t i)
 {
     int32_t *link = &t->root;
-    while (*link >= 0 && priority(*link) >= priority(i)) {
+    while (*link >= 0 && priority(*link) >= priority(i))
         link = offset_of(t, *link) < offset_of(t, i) ? &t->right[*link] : &t->left[*link];
-    }
     split(t, *link, offset_of(t, i), &t->left[i], &t->right[i]);
     *link = i;
 }
@@ -109,9 +104,8 @@ static void insert(Treap *t, int32_t i)
 static void erase(Treap *t, int32_t i)
 {
     int32_t *link = &t->root;
-    while (*link != i) {
+    while (*link != i)
         link = offset_of(t, *link) < offset_of(t, i) ? &t->right[*link] : &t->left[*link];
-    }
     int32_t a = t->left[i], b = t->right[i];
     while (a >= 0 && b >= 0) {
         if (priority(a) > priority(b)) {
@@ -132,13 +126,12 @@ static int32_t find_overlap(const Treap *t, int32_t i)
 {
     int64_t from = offset_of(t, i), to = from + t->buffers[i].size;
     for (int32_t j = t->root; j >= 0;) {
-        if (offset_of(t, j) >= to) {
+        if (offset_of(t, j) >= to)
             j = t->left[j];
-        } else if (offset_of(t, j) + t->buffers[j].size <= from) {
+        else if (offset_of(t, j) + t->buffers[j].size <= from)
             j = t->right[j];
-        } else {
+        else
             return j;
-        }
     }
     return -1;
 }
@@ -149,8 +142,7 @@ static bool inside_arena(const PackBuffer *buffers, int32_t n, int64_t arena, ch
 {
     for (int32_t i = 0; i < n; i++) {
         const PackBuffer *b = &buffers[i];
-        if (b->size < 0 || b->offset < 0 || b->offset > arena ||
-            b->size > arena - b->offset) {
+        if (b->size < 0 || b->offset < 0 || b->offset > arena || b->size > arena - b->offset) {
             snprintf(err, PACK_ERR_SIZE,
                      "buffer %" PRId32 ": %" PRId64 " bytes at %" PRId64
                      " are outside the arena of %" PRId64 " bytes",
@@ -161,8 +153,7 @@ static bool inside_arena(const PackBuffer *buffers, int32_t n, int64_t arena, ch
     return true;
 }
 
-static bool sweep(const PackBuffer *buffers, const Event *events, int32_t count,
-                  Treap *live, char *err)
+static bool sweep(const PackBuffer *buffers, const Event *events, int32_t count, Treap *live, char *err)
 {
     for (int32_t k = 0; k < count; k++) {
         int32_t i = events[k].buffer;
@@ -173,11 +164,10 @@ static bool sweep(const PackBuffer *buffers, const Event *events, int32_t count,
         int32_t j = find_overlap(live, i);
         if (j >= 0) {
             snprintf(err, PACK_ERR_SIZE,
-                     "buffers %" PRId32 " [%" PRId64 ", %" PRId64 ") and %" PRId32
-                     " [%" PRId64 ", %" PRId64 ") share bytes at step %" PRId32,
-                     j, buffers[j].offset, buffers[j].offset + buffers[j].size, i,
-                     buffers[i].offset, buffers[i].offset + buffers[i].size,
-                     events[k].step);
+                     "buffers %" PRId32 " [%" PRId64 ", %" PRId64 ") and %" PRId32 " [%" PRId64 ", %" PRId64
+                     ") share bytes at step %" PRId32,
+                     j, buffers[j].offset, buffers[j].offset + buffers[j].size, i, buffers[i].offset,
+                     buffers[i].offset + buffers[i].size, events[k].step);
             return false;
         }
         insert(live, i);
@@ -185,12 +175,10 @@ static bool sweep(const PackBuffer *buffers, const Event *events, int32_t count,
     return true;
 }
 
-bool pack_verify(const PackBuffer *buffers, int32_t n, int64_t arena,
-                 char err[PACK_ERR_SIZE])
+bool pack_verify(const PackBuffer *buffers, int32_t n, int64_t arena, char err[PACK_ERR_SIZE])
 {
-    if (!inside_arena(buffers, n, arena, err)) {
+    if (!inside_arena(buffers, n, arena, err))
         return false;
-    }
     int32_t count = 0;
     Event *events = sorted_events(buffers, n, &count);
     int32_t *links = mem_new(2 * (size_t)n + 1, sizeof *links);

@@ -51,9 +51,8 @@ static int32_t add_before(Search *s, int32_t op, int32_t lo, int32_t reader)
     State *st = &s->state;
     int32_t gap = reader - lo - 1, slot = -1;
     if (gap > 0)
-        slot = state_free_slot(
-            st, lo, reader,
-            rng_below(&s->rng, 3) ? reader - 1 : lo + 1 + rng_below(&s->rng, gap));
+        slot = state_free_slot(st, lo, reader,
+                               rng_below(&s->rng, 3) ? reader - 1 : lo + 1 + rng_below(&s->rng, gap));
     if (slot < 0 && state_open(st, reader - 1))
         slot = reader - 1;
     return slot >= 0 && state_add(st, op, st->p->cheapest[op], slot) ? slot : -1;
@@ -215,8 +214,7 @@ static bool move_shift(Search *s)
     return true;
 }
 
-/* Moves the run at slot behind `bound`, and its readers that would be in the way behind it.
- */
+/* Moves the run at slot behind `bound`, and its readers that would be in the way behind it. */
 static bool push(Search *s, int32_t slot, int32_t bound, int32_t *left)
 {
     State *st = &s->state;
@@ -227,8 +225,7 @@ static bool push(Search *s, int32_t slot, int32_t bound, int32_t *left)
     int32_t k = slots_lower(runs, slot + 1);
     if (k < runs->n && runs->at[k] <= to)
         return false;
-    for (int32_t r = state_first_reader(st, slot); r <= to && r < st->T;
-         r = state_first_reader(st, slot))
+    for (int32_t r = state_first_reader(st, slot); r <= to && r < st->T; r = state_first_reader(st, slot))
         if (!push(s, r, to, left))
             return false;
     return state_move(st, slot, to);
@@ -260,8 +257,7 @@ static bool move_chain(Search *s)
 {
     State *st = &s->state;
     int32_t from = st->event[rng_below(&s->rng, st->nevents)], left = 12;
-    int32_t reach = (st->T >> (2 + 2 * rng_below(&s->rng, 4))) + 4,
-            by = 1 + rng_below(&s->rng, reach);
+    int32_t reach = (st->T >> (2 + 2 * rng_below(&s->rng, 4))) + 4, by = 1 + rng_below(&s->rng, reach);
     if (rng_next(&s->rng) & 1)
         return from + by < st->T - 1 && push(s, from, from + by, &left);
     return from - by > 0 && pull(s, from, from - by, &left);
@@ -436,8 +432,7 @@ static double energy(const Search *s)
 static void step(Search *s)
 {
     State *st = &s->state;
-    double before = energy(s),
-           most = -s->temperature * s->unit * log(rng_unit(&s->rng) + 1e-300);
+    double before = energy(s), most = -s->temperature * s->unit * log(rng_unit(&s->rng) + 1e-300);
     state_begin(st);
     s->moves++;
     s->cap = before + most;

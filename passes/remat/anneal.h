@@ -31,8 +31,7 @@ void search_load(Search *s, const Seq *from, const uint8_t *kernels);
 
 typedef struct {
     double hot, cold; /* first and last temperature, in units of cost */
-    double
-        weight; /* to start with: units of cost for a hundredth of the budget in one step */
+    double weight;   /* to start with: units of cost for a hundredth of the budget in one step */
     bool coin_flips; /* whether to recompute a dead input is left to chance */
 } Cooling;
 

@@ -54,8 +54,7 @@ static int64_t most_saved(const RematInstance *inst, const RematOp *o)
     for (int32_t k = 0; k < o->ninplace; k++) {
         int64_t in = inst->values[o->in[o->inplace[k].in]].bytes;
         int64_t out = inst->values[o->out[o->inplace[k].out]].bytes;
-        bool first =
-            true; /* an output takes over one buffer: count its largest pair once */
+        bool first = true; /* an output takes over one buffer: count its largest pair once */
         int64_t s = in < out ? in : out;
         for (int32_t j = 0; j < o->ninplace; j++) {
             if (j == k || o->inplace[j].out != o->inplace[k].out)
@@ -72,8 +71,7 @@ static int64_t most_saved(const RematInstance *inst, const RematOp *o)
 /* Bytes that are resident in every step that runs op. */
 int64_t bound_step_bytes(const Problem *p, int32_t op)
 {
-    int64_t sum =
-        p->inst->persistent + p->min_ws[op] - most_saved(p->inst, &p->inst->ops[op]);
+    int64_t sum = p->inst->persistent + p->min_ws[op] - most_saved(p->inst, &p->inst->ops[op]);
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
         sum += p->bytes[p->in.at[k]];
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
@@ -116,8 +114,7 @@ static void mark_descendants(Cut *c)
     memset(c->descendant, 0, (size_t)p->nops);
     c->queue[n++] = c->g;
     for (int32_t i = 0; i < n; i++)
-        for (int32_t k = p->out.first[c->queue[i]]; k < p->out.first[c->queue[i] + 1];
-             k++) {
+        for (int32_t k = p->out.first[c->queue[i]]; k < p->out.first[c->queue[i] + 1]; k++) {
             int32_t v = p->out.at[k];
             for (int32_t j = p->readers.first[v]; j < p->readers.first[v + 1]; j++)
                 if (!c->descendant[p->readers.at[j]]) {
@@ -212,8 +209,7 @@ static void build(Cut *c, double lambda, double scale)
     for (int32_t i = 0; i < c->nops; i++) {
         int32_t u = c->ops[i];
         double cap = floor((double)p->redo[u] * scale);
-        c->redo_edge[i] =
-            flow_edge(f, c->vertex_op[u], 1, may_rerun(c, u) ? (int64_t)cap : FLOW_INF);
+        c->redo_edge[i] = flow_edge(f, c->vertex_op[u], 1, may_rerun(c, u) ? (int64_t)cap : FLOW_INF);
         for (int32_t k = p->in.first[u]; p->fetch[u] < 0 && k < p->in.first[u + 1]; k++)
             if (!c->resident[p->in.at[k]])
                 flow_edge(f, c->vertex_op[u], c->vertex_value[p->in.at[k]], FLOW_INF);
@@ -267,13 +263,9 @@ static void leave(Cut *c)
         c->resident[p->in.at[k]] = 0;
 }
 
-static bool out_of_time(const Cut *c)
-{
-    return c->deadline > 0 && clock_seconds() >= c->deadline;
-}
+static bool out_of_time(const Cut *c) { return c->deadline > 0 && clock_seconds() >= c->deadline; }
 
-/* The bound of one g, or of the little that is needed to see that it is not above `best`.
- */
+/* The bound of one g, or of the little that is needed to see that it is not above `best`. */
 static double bound_at(Cut *c, int32_t g, double best, double *price, bool *infeasible)
 {
     const Problem *p = c->p;
@@ -285,8 +277,7 @@ static double bound_at(Cut *c, int32_t g, double best, double *price, bool *infe
     if (bytes > c->room) {
         Line rich = {.bytes = (double)bytes, .cost = 0};
         Line lean = solve_cut(c, 0x1p20 * ((double)p->base_cost + 1) / (double)bytes);
-        *infeasible =
-            lean.value > (double)p->base_cost; /* more than running all of them again */
+        *infeasible = lean.value > (double)p->base_cost; /* more than running all of them again */
         if (lean.bytes > (double)c->room)
             goto done;
         for (int32_t i = 0; i < 60 && !out_of_time(c); i++) {
@@ -299,8 +290,7 @@ static double bound_at(Cut *c, int32_t g, double best, double *price, bool *infe
                 top = l.value;
                 *price = lambda;
             }
-            if (l.value >= at * (1 - 1e-9) || l.bytes >= rich.bytes ||
-                l.bytes <= lean.bytes)
+            if (l.value >= at * (1 - 1e-9) || l.bytes >= rich.bytes || l.bytes <= lean.bytes)
                 break;
             if (l.bytes > (double)c->room)
                 rich = l;
@@ -334,11 +324,8 @@ static void cut_init(Cut *c, const Problem *p, int64_t budget)
 
 static void cut_free(Cut *c)
 {
-    void *all[] = {c->ancestor,  c->descendant,  c->resident, c->queue,
-                   c->ops,       c->redo_edge,   c->values,   c->keep_edge,
-                   c->vertex_op, c->vertex_value};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+    MEM_FREE(c->ancestor, c->descendant, c->resident, c->queue, c->ops, c->redo_edge, c->values, c->keep_edge,
+             c->vertex_op, c->vertex_value);
     flow_free(&c->flow);
 }
 
@@ -382,10 +369,8 @@ void bound_problem(const Problem *p, int64_t budget, double deadline, RematBound
     bool small = p->nops <= 1500;
     while (lo < hi && !bound->infeasible) {
         int32_t stride = small ? 1 : (hi - lo + GRID - 1) / GRID;
-        int32_t middle =
-            lo + (hi - lo) / 2; /* outwards from there: the most is alive around it */
-        for (int32_t d = 0;
-             (middle - d >= lo || middle + d < hi) && !bound->infeasible && !out_of_time(&c);
+        int32_t middle = lo + (hi - lo) / 2; /* outwards from there: the most is alive around it */
+        for (int32_t d = 0; (middle - d >= lo || middle + d < hi) && !bound->infeasible && !out_of_time(&c);
              d += stride) {
             if (middle + d < hi)
                 visit(&c, middle + d, bound, &best);

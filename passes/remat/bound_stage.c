@@ -25,8 +25,7 @@
 
 #ifndef CKC_GLPK
 
-void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known,
-                  RematBound *bound)
+void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known, RematBound *bound)
 {
     (void)p, (void)budget, (void)deadline, (void)known, (void)bound;
 }
@@ -43,10 +42,9 @@ typedef struct {
     int64_t budget;
     int32_t k;
     const int32_t *g; /* the path: g[1] .. g[k] */
-    int32_t
-        *latest; /* per op: the last j such that it descends from g_j or is it, 0 = none */
-    int32_t *run, *keep; /* columns, [i * nops + u] for i = 1..k + 1, [i * nvals + v] for i
-                            = 1..k; 0 = fixed at 0 */
+    int32_t *latest;     /* per op: the last j such that it descends from g_j or is it, 0 = none */
+    int32_t *run, *keep; /* columns, [i * nops + u] for i = 1..k + 1, [i * nvals + v] for i = 1..k; 0 = fixed
+                          * at 0 */
     glp_prob *lp;
     int ia[4096];
     double ar[4096];
@@ -96,8 +94,7 @@ static void add_columns(Stage *s)
     for (int32_t i = 1; i <= s->k + 1; i++) {
         for (int32_t u = 0; u < p->nops; u++)
             if (s->latest[u] < i)
-                s->run[i * p->nops + u] =
-                    new_column(s, (double)p->cost[u] / s->scale, false);
+                s->run[i * p->nops + u] = new_column(s, (double)p->cost[u] / s->scale, false);
         for (int32_t v = 0; v < p->nvals && i <= s->k; v++)
             if (s->latest[p->producer[v]] < i)
                 s->keep[i * p->nvals + v] = new_column(s, 0, is_input(p, s->g[i], v));
@@ -117,8 +114,7 @@ static void add_presence(Stage *s, int column, int32_t v, int32_t i)
 {
     const Problem *p = s->p;
     int32_t u = p->producer[v];
-    int n = 0, kept = i > 1 ? s->keep[(i - 1) * p->nvals + v] : 0,
-        made = s->run[i * p->nops + u];
+    int n = 0, kept = i > 1 ? s->keep[(i - 1) * p->nvals + v] : 0, made = s->run[i * p->nops + u];
     if (i > 1 && s->g[i - 1] == u)
         return;
     s->ia[++n] = column;
@@ -141,8 +137,7 @@ static void add_period(Stage *s, int32_t i)
         if (s->keep[i * p->nvals + v])
             add_presence(s, s->keep[i * p->nvals + v], v, i);
     for (int32_t u = 0; u < p->nops; u++)
-        for (int32_t k = p->in.first[u]; s->run[i * p->nops + u] && k < p->in.first[u + 1];
-             k++)
+        for (int32_t k = p->in.first[u]; s->run[i * p->nops + u] && k < p->in.first[u + 1]; k++)
             add_presence(s, s->run[i * p->nops + u], p->in.at[k], i);
 }
 
@@ -231,8 +226,7 @@ static double proved(const Stage *s)
             y = 0;
         if (y == 0)
             continue;
-        sum += (long double) y *
-               (type == GLP_UP ? glp_get_row_ub(s->lp, r) : glp_get_row_lb(s->lp, r));
+        sum += (long double)y * (type == GLP_UP ? glp_get_row_ub(s->lp, r) : glp_get_row_lb(s->lp, r));
         int n = glp_get_mat_row(s->lp, r, ind, val);
         for (int k = 1; k <= n; k++)
             reduced[ind[k]] -= (long double) y * val[k];
@@ -241,9 +235,7 @@ static double proved(const Stage *s)
         bool fixed = glp_get_col_type(s->lp, j) == GLP_FX;
         sum += fixed || reduced[j] < 0 ? reduced[j] : 0;
     }
-    free(reduced);
-    free(ind);
-    free(val);
+    MEM_FREE(reduced, ind, val);
     return (double)sum;
 }
 
@@ -289,8 +281,7 @@ static void solve(Stage *s, double seconds)
     mip.cb_func = watch;
     mip.cb_info = s;
     int status = glp_intopt(s->lp, &mip);
-    if (status == 0 && glp_mip_status(s->lp) == GLP_OPT &&
-        glp_mip_obj_val(s->lp) > s->bound)
+    if (status == 0 && glp_mip_status(s->lp) == GLP_OPT && glp_mip_obj_val(s->lp) > s->bound)
         s->bound = glp_mip_obj_val(s->lp);
 }
 
@@ -298,8 +289,7 @@ static void solve(Stage *s, double seconds)
 static int64_t bound_path(const Problem *p, int64_t budget, const int32_t *g, int32_t k,
                           double seconds, int64_t known)
 {
-    Stage s = {
-        .p = p, .budget = budget, .k = k, .g = g, .scale = (double)p->base_cost / 100 + 1};
+    Stage s = {.p = p, .budget = budget, .k = k, .g = g, .scale = (double)p->base_cost / 100 + 1};
     double fixed = 0;
     find_latest(&s);
     for (int32_t j = 1; j <= k; j++)
@@ -309,9 +299,7 @@ static int64_t bound_path(const Problem *p, int64_t budget, const int32_t *g, in
     solve(&s, seconds);
     glp_delete_prob(s.lp);
     double cost = ceil((s.bound * s.scale + fixed) * (1 - 1e-7) - 1e-6);
-    free(s.latest);
-    free(s.run);
-    free(s.keep);
+    MEM_FREE(s.latest, s.run, s.keep);
     return (int64_t)cost;
 }
 
@@ -342,8 +330,7 @@ static bool descends(const Problem *p, int32_t from, int32_t to, uint8_t *mark)
 
 /* Inserts op into the path if it is comparable with all of it; returns the new length, or
  * 0. */
-static int32_t join(const Problem *p, const int32_t *g, int32_t k, int32_t op,
-                    int32_t *joined, uint8_t *mark)
+static int32_t join(const Problem *p, const int32_t *g, int32_t k, int32_t op, int32_t *joined, uint8_t *mark)
 {
     int32_t n = 0;
     bool placed = false;
@@ -364,9 +351,8 @@ static int32_t join(const Problem *p, const int32_t *g, int32_t k, int32_t op,
 enum { MAX_OPS = 600, MAX_STAGES = 6, FIRST_CUTS = 12 };
 
 /* Tries to extend the path by each candidate; keeps the best extension in g. */
-static bool extend(const Problem *p, int64_t budget, const Candidate *c, int32_t n,
-                   int32_t *g, int32_t *k, double deadline, int64_t known,
-                   RematBound *bound, uint8_t *mark)
+static bool extend(const Problem *p, int64_t budget, const Candidate *c, int32_t n, int32_t *g, int32_t *k,
+                   double deadline, int64_t known, RematBound *bound, uint8_t *mark)
 {
     int32_t joined[MAX_STAGES + 2], best[MAX_STAGES + 2], nbest = 0;
     double share = (deadline - clock_seconds()) / 2;
@@ -390,8 +376,7 @@ static bool extend(const Problem *p, int64_t budget, const Candidate *c, int32_t
     return true;
 }
 
-void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known,
-                  RematBound *bound)
+void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known, RematBound *bound)
 {
     if (p->nops > MAX_OPS || p->nall > p->nops) /* it knows no fetches */
         return;
@@ -405,14 +390,11 @@ void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t kno
         if (excess[i] > 0)
             c[n++] = (Candidate){excess[i], i};
     qsort(c, (size_t)n, sizeof *c, by_excess);
-    bool more = extend(p, budget, c, n < FIRST_CUTS ? n : FIRST_CUTS, g, &k, deadline,
-                       known, bound, mark);
+    bool more = extend(p, budget, c, n < FIRST_CUTS ? n : FIRST_CUTS, g, &k, deadline, known, bound, mark);
     while (more && k < MAX_STAGES && bound->cost < known && clock_seconds() < deadline)
         more = extend(p, budget, c, n, g, &k, deadline, known, bound, mark);
     glp_term_out(terminal);
-    free(excess);
-    free(c);
-    free(mark);
+    MEM_FREE(excess, c, mark);
 }
 
 #endif

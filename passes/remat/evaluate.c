@@ -18,12 +18,7 @@ typedef struct {
     int32_t *latest; /* per value: its newest copy, -1 = none */
 } Copies;
 
-static void copies_free(Copies *c)
-{
-    free(c->first);
-    free(c->last);
-    free(c->latest);
-}
+static void copies_free(Copies *c) { MEM_FREE(c->first, c->last, c->latest); }
 
 /* What the fetches so far took. */
 typedef struct {
@@ -64,8 +59,7 @@ static bool check_step(const RematInstance *inst, int32_t step, int32_t op, uint
     return true;
 }
 
-static bool trace_step(const RematInstance *inst, Copies *c, int32_t step, int32_t op,
-                       char err[REMAT_ERR])
+static bool trace_step(const RematInstance *inst, Copies *c, int32_t step, int32_t op, char err[REMAT_ERR])
 {
     const RematOp *o = &inst->ops[op];
     for (int32_t k = 0; k < o->nin; k++) {
@@ -84,30 +78,25 @@ static bool trace_step(const RematInstance *inst, Copies *c, int32_t step, int32
 }
 
 /* Fills c; false with the reason when seq is no schedule. */
-static bool trace(const RematInstance *inst, const int32_t *seq, int32_t n, Copies *c,
-                  char err[REMAT_ERR])
+static bool trace(const RematInstance *inst, const int32_t *seq, int32_t n, Copies *c, char err[REMAT_ERR])
 {
     uint8_t *ran = RM_NEW(uint8_t, inst->nops), *barred = RM_NEW(uint8_t, inst->nops);
     int64_t total = 0;
     Fetched f = {.away = RM_NEW(uint8_t, inst->nops)};
     for (int32_t i = 0; i < n; i++)
         total += seq[i] >= 0 && seq[i] < inst->nops + inst->nfetch ? inst->ops[seq[i]].nout : 0;
-    *c = (Copies){n, RM_NEW(int32_t, n + 1), RM_NEW(int32_t, total),
-                  RM_NEW(int32_t, inst->nvalues)};
+    *c = (Copies){n, RM_NEW(int32_t, n + 1), RM_NEW(int32_t, total), RM_NEW(int32_t, inst->nvalues)};
     memset(c->latest, -1, sizeof *c->latest * (size_t)inst->nvalues);
     bool ok = true;
     for (int32_t i = 0; i < n && ok; i++)
-        ok = check_step(inst, i, seq[i], ran, barred, &f, err) &&
-             trace_step(inst, c, i, seq[i], err);
+        ok = check_step(inst, i, seq[i], ran, barred, &f, err) && trace_step(inst, c, i, seq[i], err);
     for (int32_t i = 0; i < inst->nops && ok; i++)
         if (!ran[i])
             ok = rm_fail(err, "operator %d never runs", i);
     for (int32_t v = 0; v < inst->nvalues && ok; v++)
         if (inst->values[v].keep_to_end)
             c->last[c->latest[v]] = n;
-    free(f.away);
-    free(ran);
-    free(barred);
+    MEM_FREE(f.away, ran, barred);
     return ok;
 }
 
@@ -122,8 +111,7 @@ static int64_t inplace_saving(const RematInstance *inst, const RematOp *o,
         RematInPlace a = o->inplace[k];
         if (last[input_copy[a.in]] != step || !inplace_free(o, k, applied))
             continue;
-        int64_t in = inst->values[o->in[a.in]].bytes,
-                out = inst->values[o->out[a.out]].bytes;
+        int64_t in = inst->values[o->in[a.in]].bytes, out = inst->values[o->out[a.out]].bytes;
         saved += in < out ? in : out;
         applied |= (uint64_t)1 << k;
     }
@@ -132,8 +120,7 @@ static int64_t inplace_saving(const RematInstance *inst, const RematOp *o,
 
 /* Bytes of every step without workspace: sweep once more, now that the last readers are
  * known. */
-static void sweep(const RematInstance *inst, const int32_t *seq, const Copies *c,
-                  int64_t *bytes)
+static void sweep(const RematInstance *inst, const int32_t *seq, const Copies *c, int64_t *bytes)
 {
     int64_t *ends = RM_NEW(int64_t, c->n + 2);
     int32_t cap = 0;
@@ -153,8 +140,7 @@ static void sweep(const RematInstance *inst, const int32_t *seq, const Copies *c
             level += inst->values[o->out[k]].bytes;
             ends[c->last[copy] + 1] += inst->values[o->out[k]].bytes;
         }
-        bytes[i] =
-            level - (o->ninplace ? inplace_saving(inst, o, input_copy, c->last, i) : 0);
+        bytes[i] = level - (o->ninplace ? inplace_saving(inst, o, input_copy, c->last, i) : 0);
     }
     free(ends);
     free(input_copy);
@@ -245,8 +231,7 @@ static int32_t best_choice(const RematOp *o, int64_t free_bytes)
     return best;
 }
 
-void seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt,
-                 int64_t *cost, int64_t *peak)
+void seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt, int64_t *cost, int64_t *peak)
 {
     char err[REMAT_ERR];
     Copies c;

@@ -166,10 +166,8 @@ static bool make_room(Sweep *w, int64_t bytes)
         return true;
     int32_t candidates = scan(w);
     int64_t batch = w->nlist > 2048 ? w->budget / 64 : 0;
-    for (int32_t i = 0; i < candidates && w->level > w->budget - bytes - batch; i++) {
-        int32_t v = w->candidate[i].value;
-        drop(w, v);
-    }
+    for (int32_t i = 0; i < candidates && w->level > w->budget - bytes - batch; i++)
+        drop(w, w->candidate[i].value);
     return w->level + bytes <= w->budget;
 }
 
@@ -184,11 +182,8 @@ static int64_t take_over(Sweep *w, int32_t op, bool force)
     for (int32_t k = 0; k < o->ninplace; k++) {
         RematInPlace a = o->inplace[k];
         int32_t in = o->in[a.in], out = o->out[a.out];
-        bool can = w->pins[in] == 1 && !w->resident[out] &&
+        bool can = w->pins[in] == 1 && !w->resident[out] && inplace_free(o, k, applied) &&
                    (!needed_later(w, in) || (force && may_drop(w, in)));
-        for (int32_t j = 0; j < k && can; j++)
-            can = !(applied >> j & 1) ||
-                  (o->inplace[j].in != a.in && o->inplace[j].out != a.out);
         w->taken[in] |= can;
         if (can) {
             sum += p->bytes[in] < p->bytes[out] ? p->bytes[in] : p->bytes[out];
@@ -209,8 +204,7 @@ static bool run(Sweep *w, int32_t op)
         w->pins[p->out.at[k]]++;
         need += w->resident[p->out.at[k]] ? 0 : p->bytes[p->out.at[k]];
     }
-    if (!make_room(w, need - take_over(w, op, false)) &&
-        !make_room(w, need - take_over(w, op, true)))
+    if (!make_room(w, need - take_over(w, op, false)) && !make_room(w, need - take_over(w, op, true)))
         return false;
     seq_push(&w->out, op);
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++) {
@@ -231,12 +225,6 @@ static void unpin(Sweep *w, int32_t v)
     if (w->taken[v] || !needed_later(w, v))
         drop(w, v);
     w->taken[v] = false;
-}
-
-static int by_number(const void *a, const void *b)
-{
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
 }
 
 /* Adds an operator to the closure, and decides whether its outputs are fetched. */
@@ -291,7 +279,7 @@ static bool step(Sweep *w)
     for (int32_t i = 0; i < w->nclosure; i++)
         if (!w->fetched[w->closure[i]])
             want_inputs(w, w->closure[i]);
-    qsort(w->closure, (size_t)w->nclosure, sizeof *w->closure, by_number);
+    qsort(w->closure, (size_t)w->nclosure, sizeof *w->closure, rm_by_number);
     for (int32_t i = 0; i < w->nclosure; i++) {
         int32_t u = w->closure[i];
         w->wanted[u] = false;
@@ -316,29 +304,20 @@ static void sort_readers(Sweep *w)
         int32_t *row = w->by_position + r->first[v], n = r->first[v + 1] - r->first[v];
         for (int32_t k = 0; k < n; k++)
             row[k] = w->position[r->at[r->first[v] + k]];
-        qsort(row, (size_t)n, sizeof *row, by_number);
+        qsort(row, (size_t)n, sizeof *row, rm_by_number);
         w->next[v] = r->first[v];
     }
 }
 
 static void sweep_free(Sweep *w)
 {
-    void *all[] = {w->position,  w->next,   w->by_position, w->resident, w->pins,
-                   w->taken,     w->used,   w->back,        w->list,     w->listed,
-                   w->candidate, w->wanted, w->closure,     w->out.op,   w->fetched,
-                   w->away};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+    MEM_FREE(w->position, w->next, w->by_position, w->resident, w->pins, w->taken, w->used, w->back, w->list,
+             w->listed, w->candidate, w->wanted, w->closure, w->out.op, w->fetched, w->away);
 }
 
-bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRule rule,
-                 Seq *s)
+bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRule rule, Seq *s)
 {
-    Sweep w = {.p = p,
-               .order = order,
-               .budget = budget,
-               .rule = rule,
-               .level = p->inst->persistent};
+    Sweep w = {.p = p, .order = order, .budget = budget, .rule = rule, .level = p->inst->persistent};
     w.position = RM_NEW(int32_t, p->nops);
     w.next = RM_NEW(int32_t, p->nvals);
     w.by_position = RM_NEW(int32_t, p->readers.first[p->nvals]);

@@ -112,15 +112,10 @@ int64_t flow_max(Flow *f, int32_t source, int32_t sink)
     return total;
 }
 
-bool flow_source_side(const Flow *f, int32_t vertex)
-{
-    return f->level[vertex] >= 0;
-}
+bool flow_source_side(const Flow *f, int32_t vertex) { return f->level[vertex] >= 0; }
 
 void flow_free(Flow *f)
 {
-    void *all[] = {f->head, f->next, f->to, f->cap, f->level, f->it, f->queue};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+    MEM_FREE(f->head, f->next, f->to, f->cap, f->level, f->it, f->queue);
     *f = (Flow){0};
 }

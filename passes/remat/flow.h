@@ -17,7 +17,6 @@ typedef struct {
 void flow_reset(Flow *f, int32_t nvertices);
 int32_t flow_edge(Flow *f, int32_t from, int32_t to, int64_t cap); /* its number */
 int64_t flow_max(Flow *f, int32_t source, int32_t sink);
-bool flow_source_side(const Flow *f,
-                      int32_t vertex); /* of the minimum cut that flow_max ended with */
+bool flow_source_side(const Flow *f, int32_t vertex); /* of the minimum cut that flow_max ended with */
 void flow_free(Flow *f);
 #endif

@@ -216,9 +216,7 @@ static void put_copies_near(const RematInstance *inst, int32_t *seq, uint8_t *al
     }
     memcpy(seq, to, (size_t)n * sizeof *seq);
     memcpy(alt, choice, (size_t)n);
-    free(copy);
-    free(to);
-    free(choice);
+    MEM_FREE(copy, to, choice);
 }
 
 void rm_hoist(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n)
@@ -248,9 +246,5 @@ void rm_hoist(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n)
         if (wanted)
             hoist(&h, k);
     }
-    free(feeds);
-    free(h.bytes);
-    free(h.first);
-    free(h.made);
-    free(h.latest);
+    MEM_FREE(feeds, h.bytes, h.first, h.made, h.latest);
 }

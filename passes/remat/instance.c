@@ -30,8 +30,7 @@ static bool check_list(int32_t op, const int32_t *list, int32_t n, int32_t limit
 
 /* Costs, workspaces, kernel choices and in-place pairs of one operator; adds its dearest
  * kernel. */
-static bool check_op(const RematOp *o, int32_t op, int64_t *cost_sum, int64_t *ws_max,
-                     char err[REMAT_ERR])
+static bool check_op(const RematOp *o, int32_t op, int64_t *cost_sum, int64_t *ws_max, char err[REMAT_ERR])
 {
     int64_t dearest = o->cost;
     if (o->cost < 0 || o->workspace < 0)
@@ -72,8 +71,7 @@ static bool check_values(const RematInstance *inst, int64_t ws_max, char err[REM
     return true;
 }
 
-static bool check_order(const RematInstance *inst, int32_t *mark, int32_t *producer,
-                        char err[REMAT_ERR])
+static bool check_order(const RematInstance *inst, int32_t *mark, int32_t *producer, char err[REMAT_ERR])
 {
     for (int32_t i = 0; i < inst->nops; i++) {
         const RematOp *o = &inst->ops[i];
@@ -82,8 +80,7 @@ static bool check_order(const RematInstance *inst, int32_t *mark, int32_t *produ
             return false;
         for (int32_t k = 0; k < o->nin; k++)
             if (producer[o->in[k]] < 0)
-                return rm_fail(err, "operator %d reads value %d, which nothing has made", i,
-                               o->in[k]);
+                return rm_fail(err, "operator %d reads value %d, which nothing has made", i, o->in[k]);
         for (int32_t k = 0; k < o->nout; k++) {
             if (producer[o->out[k]] >= 0)
                 return rm_fail(err, "value %d has two producers", o->out[k]);
@@ -104,8 +101,7 @@ static bool check_barriers(const RematInstance *inst, char err[REMAT_ERR])
             if (b < 0 || b >= inst->nops)
                 return rm_fail(err, "operator %d: barrier %d is unknown", i, b);
             if (b >= i)
-                return rm_fail(err, "operator %d: barrier against %d, which comes later", i,
-                               b);
+                return rm_fail(err, "operator %d: barrier against %d, which comes later", i, b);
         }
     return true;
 }
@@ -209,8 +205,7 @@ static void index_ops(Problem *p)
                 p->cost[i] = o->alt[k].cost;
                 p->cheapest[i] = (uint8_t)(k + 1);
             }
-            p->min_ws[i] =
-                o->alt[k].workspace < p->min_ws[i] ? o->alt[k].workspace : p->min_ws[i];
+            p->min_ws[i] = o->alt[k].workspace < p->min_ws[i] ? o->alt[k].workspace : p->min_ws[i];
         }
         p->base_cost += p->cost[i];
         p->any_alt |= o->nalt > 0;
@@ -254,26 +249,11 @@ bool problem_init(Problem *p, const RematInstance *inst, char err[REMAT_ERR])
     return true;
 }
 
-static void rows_free(Rows *r)
-{
-    free(r->first);
-    free(r->at);
-}
-
 void problem_free(Problem *p)
 {
-    free(p->origin);
-    free(p->fetch);
-    free(p->producer);
-    free(p->bytes);
-    free(p->cost);
-    free(p->redo);
-    free(p->min_ws);
-    free(p->cheapest);
-    rows_free(&p->in);
-    rows_free(&p->out);
-    rows_free(&p->readers);
-    rows_free(&p->barred_by);
+    MEM_FREE(p->origin, p->fetch, p->producer, p->bytes, p->cost, p->redo, p->min_ws, p->cheapest,
+             p->in.first, p->in.at, p->out.first, p->out.at, p->readers.first, p->readers.at,
+             p->barred_by.first, p->barred_by.at);
 }
 
 void seq_push(Seq *s, int32_t op)

@@ -24,8 +24,7 @@ static inline int32_t over(int32_t m, int32_t limit, int32_t shift)
     return (excess + ((1 << shift) - 1)) >> shift;
 }
 
-/* Adds x to m[lo..hi) of one block; returns the change of excess and updates the maximum.
- */
+/* Adds x to m[lo..hi) of one block; returns the change of excess and updates the maximum. */
 WIDE static int32_t add_part(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x,
                              int32_t limit, int32_t shift, int32_t *max)
 {
@@ -42,8 +41,7 @@ WIDE static int32_t add_part(int32_t *restrict m, int32_t lo, int32_t hi, int32_
 }
 
 /* The same where the limit is out of reach before and after. */
-WIDE static void add_low(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x,
-                         int32_t *max)
+WIDE static void add_low(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x, int32_t *max)
 {
     int32_t most = INT_MIN;
     for (int32_t i = 0; i < LEVEL_BLOCK; i++) {
@@ -54,8 +52,7 @@ WIDE static void add_low(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x,
     *max = most;
 }
 
-WIDE static int32_t shift_limit(const int32_t *restrict m, int32_t was, int32_t is,
-                                  int32_t shift)
+WIDE static int32_t shift_limit(const int32_t *restrict m, int32_t was, int32_t is, int32_t shift)
 {
     int32_t delta = 0;
     for (int32_t i = 0; i < LEVEL_BLOCK; i++)
@@ -149,8 +146,6 @@ void levels_reset(Levels *l, int32_t n, int32_t level)
 
 void levels_free(Levels *l)
 {
-    free(l->at);
-    free(l->lazy);
-    free(l->max);
+    MEM_FREE(l->at, l->lazy, l->max);
     *l = (Levels){0};
 }

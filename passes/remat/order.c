@@ -98,8 +98,7 @@ static void advance(Greedy *g, int32_t op, int32_t now)
         }
     }
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
-        for (int32_t j = p->readers.first[p->out.at[k]];
-             j < p->readers.first[p->out.at[k] + 1]; j++)
+        for (int32_t j = p->readers.first[p->out.at[k]]; j < p->readers.first[p->out.at[k] + 1]; j++)
             arrive(g, p->readers.at[j]);
     for (int32_t k = p->barred_by.first[op]; k < p->barred_by.first[op + 1]; k++)
         arrive(g, p->barred_by.at[k]);
@@ -126,10 +125,7 @@ void order_greedy(const Problem *p, int32_t *order)
         order[n] = op;
         advance(&g, op, n++);
     }
-    free(g.heap);
-    free(g.waits);
-    free(g.left);
-    free(g.made);
+    MEM_FREE(g.heap, g.waits, g.left, g.made);
 }
 
 /* ---- depth first --------------------------------------------------------------------- */
@@ -167,7 +163,5 @@ void order_depth_first(const Problem *p, int32_t *order)
             }
         }
     }
-    free(stack);
-    free(at);
-    free(seen);
+    MEM_FREE(stack, at, seen);
 }

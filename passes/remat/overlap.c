@@ -32,14 +32,6 @@ static bool comes_in(const Overlap *o, int32_t op)
 
 static bool goes_out(const Overlap *o, int32_t op) { return o->inst->ops[op].lane == REMAT_OUT; }
 
-static int64_t copied_bytes(const Overlap *o, int32_t op)
-{
-    int64_t sum = 0;
-    for (int32_t k = 0; k < o->inst->ops[op].nout; k++)
-        sum += o->inst->values[o->inst->ops[op].out[k]].bytes;
-    return sum;
-}
-
 static bool reads(const RematOp *o, int32_t value)
 {
     for (int32_t k = 0; k < o->nin; k++)
@@ -111,9 +103,10 @@ static void advance_copies(Overlap *o)
     for (int32_t at = o->n - 1; at >= 0; at -= !comes_in(o, o->seq[at]) || done[at]) {
         if (!comes_in(o, o->seq[at]) || done[at])
             continue;
-        int64_t bytes = copied_bytes(o, o->seq[at]), staged = o->inst->ops[o->seq[at]].staged;
+        const RematOp *op = &o->inst->ops[o->seq[at]];
+        int64_t bytes = rm_output_bytes(o->inst, op), staged = op->staged;
         int64_t end = o->start[at] < next ? o->start[at] : next;
-        int64_t begin = end - o->inst->ops[o->seq[at]].link;
+        int64_t begin = end - op->link;
         int32_t to = at;
         while (to > 0 && o->start[to] > begin && !meets(o, o->seq[to - 1], o->seq[at]) &&
                has_room(o, to - 1, bytes, staged, o->room / 2))
@@ -279,9 +272,7 @@ static int64_t waits(const Overlap *o, const int32_t *offload, const int64_t *li
             run_operator(o, &l, k, offload[k], link[o->seq[k]]);
         l.now += o->start[k + 1] - o->start[k];
     }
-    free(l.ready);
-    free(l.away);
-    free(l.leaves);
+    MEM_FREE(l.ready, l.away, l.leaves);
     return l.now - (o->start[o->n] - o->start[0]);
 }
 
@@ -307,9 +298,6 @@ int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int
     measure(&o);
     delay_offloads(&o, offload, link);
     int64_t late = waits(&o, offload, link);
-    free(o.bytes);
-    free(o.staged);
-    free(o.start);
-    free(link);
+    MEM_FREE(o.bytes, o.staged, o.start, link);
     return late;
 }

@@ -27,8 +27,7 @@ static void adopt(RematResult *to, const RematResult *from)
     to->cost = from->cost;
     to->peak = from->peak;
     to->feasible = from->feasible;
-    to->proved_optimal =
-        (double)(to->cost - to->lower_bound) <= REMAT_OPTIMAL * (double)to->lower_bound;
+    to->proved_optimal = (double)(to->cost - to->lower_bound) <= REMAT_OPTIMAL * (double)to->lower_bound;
 }
 
 static void make_monotone(RematResult *results, int32_t count)
@@ -64,9 +63,8 @@ static bool choose_budgets(const RematInstance *inst, const RematOptions *option
     return true;
 }
 
-static bool solve_all(const RematInstance *inst, const RematOptions *options,
-                      const int64_t *budgets, int32_t count, RematResult *results,
-                      char err[REMAT_ERR])
+static bool solve_all(const RematInstance *inst, const RematOptions *options, const int64_t *budgets,
+                      int32_t count, RematResult *results, char err[REMAT_ERR])
 {
     double start = clock_seconds(), limit = options->time_limit_s;
     for (int32_t i = 0; i < count; i++) {
@@ -76,8 +74,7 @@ static bool solve_all(const RematInstance *inst, const RematOptions *options,
             double left = start + limit - clock_seconds();
             o.time_limit_s = left > 0.001 ? left / (count - i) : 0.001;
         }
-        o.max_moves =
-            options->max_moves > count ? options->max_moves / count : options->max_moves;
+        o.max_moves = options->max_moves > count ? options->max_moves / count : options->max_moves;
         if (i > 0 && results[i - 1].feasible) {
             o.start = results[i - 1].seq;
             o.nstart = results[i - 1].n;

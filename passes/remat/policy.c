@@ -153,10 +153,7 @@ static void policy_init(Policy *y, const Problem *p, int64_t budget)
 
 static void policy_free(Policy *y)
 {
-    void *all[] = {y->layer, y->block,  y->again,   y->saved, y->keep,
-                   y->held,  y->wanted, y->closure, y->out.op};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+    MEM_FREE(y->layer, y->block, y->again, y->saved, y->keep, y->held, y->wanted, y->closure, y->out.op);
 }
 
 bool policy_can_drop(const Policy *y, int32_t v) { return y->again[y->p->producer[v]]; }
@@ -175,12 +172,6 @@ static void want(Policy *y, int32_t op)
     }
 }
 
-static int by_number(const void *a, const void *b)
-{
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Runs op after everything it misses. */
 void policy_run(Policy *y, int32_t op)
 {
@@ -189,7 +180,7 @@ void policy_run(Policy *y, int32_t op)
     want(y, op);
     for (int32_t i = 0; i < y->nclosure; i++)
         want(y, y->closure[i]);
-    qsort(y->closure, (size_t)y->nclosure, sizeof *y->closure, by_number);
+    qsort(y->closure, (size_t)y->nclosure, sizeof *y->closure, rm_by_number);
     for (int32_t i = 0; i < y->nclosure; i++) {
         int32_t u = y->closure[i];
         y->wanted[u] = false;
@@ -398,8 +389,7 @@ static int32_t rate_saved(const Policy *y, Rated *list)
     int32_t n = 0;
     for (int32_t v = 0; v < p->nvals; v++)
         if (y->saved[v] && policy_can_drop(y, v))
-            list[n++] = (Rated){
-                (double)p->bytes[v] / ((double)p->cost[p->producer[v]] + 1e-6), v};
+            list[n++] = (Rated){(double)p->bytes[v] / ((double)p->cost[p->producer[v]] + 1e-6), v};
     qsort(list, (size_t)n, sizeof *list, by_rate);
     return n;
 }
@@ -459,8 +449,7 @@ static void knapsack(Policy *y, const Rated *list, int32_t n, int32_t units)
     for (int32_t i = 0; i < n; i++)
         total += (double)p->bytes[list[i].value];
     for (int32_t i = 0; i < n; i++) {
-        int32_t weight =
-            (int32_t)ceil((double)p->bytes[list[i].value] / total * KNAPSACK_UNITS);
+        int32_t weight = (int32_t)ceil((double)p->bytes[list[i].value] / total * KNAPSACK_UNITS);
         double gain = (double)p->cost[p->producer[list[i].value]];
         for (int32_t u = units; u >= weight; u--)
             if (best[u - weight] + gain > best[u]) {
@@ -483,8 +472,7 @@ static bool policy_knapsack(Policy *y, const char *rest)
 {
     Rated *list = RM_NEW(Rated, y->p->nvals);
     int32_t n = rate_saved(y, list);
-    for (int32_t units = KNAPSACK_UNITS; units >= 0 && !y->result->feasible;
-         units -= KNAPSACK_UNITS / 20) {
+    for (int32_t units = KNAPSACK_UNITS; units >= 0 && !y->result->feasible; units -= KNAPSACK_UNITS / 20) {
         knapsack(y, list, n, units);
         replay(y);
     }

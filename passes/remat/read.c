@@ -36,7 +36,7 @@ typedef struct {
 
 typedef struct {
     Record *rec;
-    int32_t n, cap;
+    int32_t n;
     Fetch *fetch;
     int32_t nfetch;
     int64_t persistent, whole, link, host;
@@ -49,15 +49,6 @@ typedef struct {
 } Reader;
 
 #define reader_fail(r, ln, fmt, ...) rm_fail((r)->err, "line %d: " fmt, ln, __VA_ARGS__)
-
-/* Appends one element to a list that grows by doubling at powers of two. */
-static void *append(void *list, int32_t *n, size_t size)
-{
-    if ((*n & (*n - 1)) == 0)
-        list = mem_grow(list, *n ? 2 * (size_t)*n : 1, size);
-    (*n)++;
-    return list;
-}
 
 static void skip_blanks(Reader *r)
 {
@@ -122,7 +113,7 @@ static bool read_inplace(Reader *r, Record *rec)
         if (!read_output(r, &ref.taker))
             return false;
     }
-    rec->inplace = append(rec->inplace, &rec->ninplace, sizeof ref);
+    rec->inplace = rm_append(rec->inplace, &rec->ninplace, sizeof ref);
     rec->inplace[rec->ninplace - 1] = ref;
     return true;
 }
@@ -136,7 +127,7 @@ static bool read_keep(Reader *r, Record *rec)
         if (!read_output(r, &k))
             return false;
     }
-    rec->keep = append(rec->keep, &rec->nkeep, sizeof k);
+    rec->keep = rm_append(rec->keep, &rec->nkeep, sizeof k);
     rec->keep[rec->nkeep - 1] = k;
     return true;
 }
@@ -150,7 +141,7 @@ static bool read_alt(Reader *r, Record *rec)
         return reader_fail(r, r->line, "%s", "a kernel choice is alt=COST,WORKSPACE");
     if (!read_number(r, "workspace of a kernel choice", &a.workspace))
         return false;
-    rec->alt = append(rec->alt, &rec->nalt, sizeof *rec->alt);
+    rec->alt = rm_append(rec->alt, &rec->nalt, sizeof *rec->alt);
     rec->alt[rec->nalt - 1] = a;
     return true;
 }
@@ -182,7 +173,7 @@ static bool read_field(Reader *r, Record *rec)
     if (take_word(r, "out=")) {
         if (!read_number(r, "bytes", &x))
             return false;
-        rec->out = append(rec->out, &rec->nout, sizeof *rec->out);
+        rec->out = rm_append(rec->out, &rec->nout, sizeof *rec->out);
         rec->out[rec->nout - 1] = x;
         return true;
     }
@@ -191,7 +182,7 @@ static bool read_field(Reader *r, Record *rec)
     if (take_word(r, "before=")) {
         if (!read_ref(r, "barrier", &ref))
             return false;
-        rec->before = append(rec->before, &rec->nbefore, sizeof ref);
+        rec->before = rm_append(rec->before, &rec->nbefore, sizeof ref);
         rec->before[rec->nbefore - 1] = ref;
         return true;
     }
@@ -201,11 +192,8 @@ static bool read_field(Reader *r, Record *rec)
 
 static Record *new_record(Reader *r)
 {
-    if (r->n == r->cap) {
-        r->cap = r->cap ? 2 * r->cap : 256;
-        r->rec = mem_grow(r->rec, (size_t)r->cap, sizeof *r->rec);
-    }
-    Record *rec = &r->rec[r->n++];
+    r->rec = rm_append(r->rec, &r->n, sizeof *r->rec);
+    Record *rec = &r->rec[r->n - 1];
     *rec = (Record){.line = r->line};
     return rec;
 }
@@ -233,13 +221,13 @@ static bool read_operator(Reader *r)
     if (!read_number(r, "id", &rec->id) || !read_number(r, "cost", &rec->cost) ||
         !read_number(r, "bytes", &bytes))
         return false;
-    rec->out = append(rec->out, &rec->nout, sizeof *rec->out);
+    rec->out = rm_append(rec->out, &rec->nout, sizeof *rec->out);
     rec->out[0] = bytes;
     for (skip_blanks(r); !at_end(r) && *r->at != ';'; skip_blanks(r)) {
         Ref ref;
         if (!read_ref(r, "input", &ref))
             return false;
-        rec->in = append(rec->in, &rec->nin, sizeof ref);
+        rec->in = rm_append(rec->in, &rec->nin, sizeof ref);
         rec->in[rec->nin - 1] = ref;
     }
     for (skip_blanks(r); !at_end(r); skip_blanks(r)) {
@@ -269,7 +257,7 @@ static bool read_fetch(Reader *r)
         return false;
     if (r->nfetch == 1 << 28)
         return reader_fail(r, r->line, "%s", "too many fetches");
-    r->fetch = append(r->fetch, &r->nfetch, sizeof f);
+    r->fetch = rm_append(r->fetch, &r->nfetch, sizeof f);
     r->fetch[r->nfetch - 1] = f;
     return true;
 }
@@ -479,11 +467,7 @@ static bool number_records(Reader *r, int32_t *number)
             ok = reader_fail(r, r->rec[i].line,
                              "operator %lld is part of a cycle or follows one",
                              (long long) r->rec[i].id);
-    free(a.first);
-    free(a.to);
-    free(a.waits);
-    free(fill);
-    free(heap);
+    MEM_FREE(a.first, a.to, a.waits, fill, heap);
     return ok;
 }
 
@@ -608,28 +592,15 @@ static bool build_instance(Reader *r, const int32_t *number, RematInstance *inst
 void remat_free(RematInstance *inst)
 {
     Storage *s = inst->memory;
-    if (s) {
-        free(s->ops);
-        free(s->values);
-        free(s->ints);
-        free(s->inplace);
-        free(s->alts);
-        free(s->ids);
-        free(s);
-    }
+    if (s)
+        MEM_FREE(s->ops, s->values, s->ints, s->inplace, s->alts, s->ids, s);
     *inst = (RematInstance){.loss = -1};
 }
 
 static void reader_free(Reader *r)
 {
-    for (int32_t i = 0; i < r->n; i++) {
-        free(r->rec[i].in);
-        free(r->rec[i].inplace);
-        free(r->rec[i].before);
-        free(r->rec[i].out);
-        free(r->rec[i].keep);
-        free(r->rec[i].alt);
-    }
+    for (const Record *rec = r->rec; rec < r->rec + r->n; rec++)
+        MEM_FREE(rec->in, rec->inplace, rec->before, rec->out, rec->keep, rec->alt);
     free(r->rec);
     free(r->fetch);
 }

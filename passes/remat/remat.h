@@ -185,8 +185,7 @@ typedef struct {
                    * the least peak that was found */
     uint8_t *alt; /* kernel choice of each step */
     int64_t cost, peak;
-    double
-        price; /* shadow price: cost that one more byte saves, by the bound; 0 = unknown */
+    double price;        /* shadow price: cost that one more byte saves, by the bound; 0 = unknown */
     int64_t lower_bound; /* on the cost of every schedule within the budget, any order */
     int64_t min_budget;  /* least peak that was seen (an upper bound of the least budget) */
     int64_t min_budget_bound; /* no schedule has a smaller peak */

@@ -14,6 +14,21 @@
 #define RM_NEW(T, n) ((T *)mem_new((size_t)(n), sizeof(T)))
 #define rm_fail(err, ...) (snprintf(err, REMAT_ERR, __VA_ARGS__), false)
 
+/* Room for one more element of a list, whose length n goes up by one; it doubles at powers of two. */
+static inline void *rm_append(void *list, int32_t *n, size_t size)
+{
+    if ((*n & (*n - 1)) == 0)
+        list = mem_grow(list, *n ? 2 * (size_t)*n : 1, size);
+    (*n)++;
+    return list;
+}
+
+static inline int rm_by_number(const void *a, const void *b) /* of int32_t, for qsort */
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
 static inline int64_t rm_output_bytes(const RematInstance *inst, const RematOp *o)
 {
     int64_t n = 0;

@@ -67,8 +67,7 @@ static void make_copies(Repack *s)
 
 static double price(const Repack *s, int32_t k)
 {
-    double x = (double)(s->bytes[k] - s->inst->persistent) /
-               (double)(s->peak - s->inst->persistent + 1);
+    double x = (double)(s->bytes[k] - s->inst->persistent) / (double)(s->peak - s->inst->persistent + 1);
     x *= x;
     x *= x;
     return x * x;
@@ -178,8 +177,7 @@ static int32_t drag(Repack *s, int32_t k, int32_t far, int dir)
 {
     double sum = 0, best = 1e-12;
     int32_t went = 0, stay = 0, at = dir > 0 ? k : k - 1;
-    while (went < far && at >= 0 && at + 1 < s->n &&
-           independent(s, s->order[at], s->order[at + 1])) {
+    while (went < far && at >= 0 && at + 1 < s->n && independent(s, s->order[at], s->order[at + 1])) {
         sum -= s->price[at] + s->price[at + 1];
         exchange(s, at);
         sum += s->price[at] + s->price[at + 1];
@@ -228,7 +226,5 @@ void remat_repack_order(const RematInstance *inst, int32_t *seq, uint8_t *alt, i
     }
     memcpy(seq, op, (size_t)n * sizeof *seq);
     memcpy(alt, kernel, (size_t)n);
-    void *all[] = {op, kernel, s.order, s.in, s.out, s.read, s.copy, s.resident, s.bytes, s.price};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+    MEM_FREE(op, kernel, s.order, s.in, s.out, s.read, s.copy, s.resident, s.bytes, s.price);
 }

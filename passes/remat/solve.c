@@ -20,9 +20,7 @@
 
 void remat_result_free(RematResult *r)
 {
-    free(r->seq);
-    free(r->alt);
-    free(r->history);
+    MEM_FREE(r->seq, r->alt, r->history);
     *r = (RematResult){0};
 }
 
@@ -105,19 +103,13 @@ static int64_t target_cost(const Solver *s)
     return target > s->options->enough ? target : s->options->enough;
 }
 
-static bool good_enough(const Solver *s)
-{
-    return s->r->feasible && s->r->cost <= target_cost(s);
-}
+static bool good_enough(const Solver *s) { return s->r->feasible && s->r->cost <= target_cost(s); }
 
 static void record(Solver *s, int64_t moves)
 {
     RematResult *r = s->r;
-    if ((r->nhistory & (r->nhistory - 1)) == 0)
-        r->history = mem_grow(r->history, r->nhistory ? 2 * (size_t)r->nhistory : 1,
-                             sizeof *r->history);
-    r->history[r->nhistory++] =
-        (RematPoint){clock_seconds() - s->start, moves, r->cost, r->peak};
+    r->history = rm_append(r->history, &r->nhistory, sizeof *r->history);
+    r->history[r->nhistory - 1] = (RematPoint){clock_seconds() - s->start, moves, r->cost, r->peak};
     if (s->options->progress)
         s->options->progress(s->options->user, &r->history[r->nhistory - 1]);
 }
@@ -180,8 +172,7 @@ static void run_workers(Solver *s, int64_t limit, Round round)
         state_set_budget(&w->state, limit);
         w->best_cost = INT64_MAX;
         w->moves = 0;
-        search_load(w, round.restart ? &s->input : &s->best,
-                    round.restart ? NULL : s->r->alt);
+        search_load(w, round.restart ? &s->input : &s->best, round.restart ? NULL : s->r->alt);
         each[i] = round;
         each[i].s = s;
         each[i].search = w;
@@ -232,10 +223,8 @@ static void reach_budget(Solver *s)
                                     {.hot = 16, .weight = 1}};
     int64_t patience = 400 * (int64_t)s->p->nops + 1000;
     for (int32_t k = 0; !s->r->feasible && !out_of_time(s); k++) {
-        Round r = {.moves = moves_left(s),
-                   .cooling = kinds[k % 4],
-                   .patience = patience,
-                   .restart = k % 4 < 3};
+        Round r = {
+            .moves = moves_left(s), .cooling = kinds[k % 4], .patience = patience, .restart = k % 4 < 3};
         tick(s);
         run_workers(s, s->options->budget, r);
         for (int i = 0; i < s->nworkers; i++)
@@ -286,10 +275,8 @@ static bool improve_by(Solver *s, Kind *k, int64_t moves)
 {
     int64_t before = s->r->cost;
     int64_t left = moves_left(s);
-    Round r = {.moves = moves / k->part,
-               .target = target_cost(s),
-               .cooling = k->cooling,
-               .restart = k->restart};
+    Round r = {
+        .moves = moves / k->part, .target = target_cost(s), .cooling = k->cooling, .restart = k->restart};
     r.moves = r.moves < left ? r.moves : left;
     tick(s);
     s->worker[0].improved = on_improvement;
@@ -325,14 +312,13 @@ static void run_cycle(Solver *s, Kind *kinds, int64_t moves)
 static void improve(Solver *s)
 {
     Kind quick = {.cooling = descent, .part = 2};
-    Kind kinds[KINDS] = {
-        {.cooling = {0.2, 0.01, 1, false}, .part = 1},
-        {.cooling = {4, 0.02, 8, false}, .part = 1, .restart = true},
-        {.cooling = {1, 0.02, 1, true}, .part = 1},
-        {.cooling = {1, 0.02, 1, false}, .part = 1},
-        {.cooling = {0.2, 0.01, 1, true}, .part = 1},
-        {.cooling = {1, 0.02, 0.1, true}, .part = 1, .restart = true},
-        {.cooling = {8, 0.02, 0.125, true}, .part = 4, .restart = true}};
+    Kind kinds[KINDS] = {{.cooling = {0.2, 0.01, 1, false}, .part = 1},
+                         {.cooling = {4, 0.02, 8, false}, .part = 1, .restart = true},
+                         {.cooling = {1, 0.02, 1, true}, .part = 1},
+                         {.cooling = {1, 0.02, 1, false}, .part = 1},
+                         {.cooling = {0.2, 0.01, 1, true}, .part = 1},
+                         {.cooling = {1, 0.02, 0.1, true}, .part = 1, .restart = true},
+                         {.cooling = {8, 0.02, 0.125, true}, .part = 4, .restart = true}};
     int64_t moves = 200 * (int64_t)s->p->nops + 5000;
     if (!out_of_time(s) && !good_enough(s))
         improve_by(s, &quick, moves); /* for those who are in a hurry */
@@ -395,8 +381,7 @@ static void find_bound(Solver *s)
     RematResult *r = s->r;
     RematBound bound;
     double now = clock_seconds();
-    bound_problem(s->p, s->options->budget,
-                  s->deadline > 0 ? now + (s->deadline - now) / 4 : 0, &bound);
+    bound_problem(s->p, s->options->budget, s->deadline > 0 ? now + (s->deadline - now) / 4 : 0, &bound);
     r->lower_bound = bound.cost;
     r->min_budget_bound = bound.min_budget;
     r->proved_infeasible |= bound.infeasible;
@@ -414,8 +399,7 @@ static bool solver_init(Solver *s, Problem *p, const RematInstance *inst,
         return rm_fail(err, "at most %d threads", REMAT_MAX_THREADS);
     if (!problem_init(p, inst, err))
         return false;
-    if (o->nstart > 0 &&
-        !remat_evaluate(inst, o->start, o->nstart, NULL, &cost, &peak, err)) {
+    if (o->nstart > 0 && !remat_evaluate(inst, o->start, o->nstart, NULL, &cost, &peak, err)) {
         problem_free(p);
         return false;
     }

@@ -14,8 +14,7 @@
 #include <stdlib.h>
 
 enum { HOLE = LEVEL_TOP };
-static const int64_t max_total = (int64_t)1
-                                 << 28; /* quanta over all values: sums stay in int32 */
+static const int64_t max_total = (int64_t)1 << 28; /* quanta over all values: sums stay in int32 */
 
 /* ---- sorted slots -------------------------------------------------------------------- */
 
@@ -142,8 +141,7 @@ static int32_t saving_at(const State *st, int32_t slot)
     for (int32_t k = 0; k < o->ninplace; k++) {
         RematInPlace a = o->inplace[k];
         int32_t in = o->in[a.in];
-        if (!inplace_free(o, k, applied) ||
-            state_last_read(st, in, state_copy_start(st, in, slot)) != slot)
+        if (!inplace_free(o, k, applied) || state_last_read(st, in, state_copy_start(st, in, slot)) != slot)
             continue;
         int32_t x = st->bytes[in], y = st->bytes[o->out[a.out]];
         saved += x < y ? x : y;
@@ -579,10 +577,7 @@ static void load_runs(State *st, const int32_t *ops, const uint8_t *kernels, int
     }
 }
 
-void state_load(State *st, const Seq *s, const uint8_t *kernels)
-{
-    load_runs(st, s->op, kernels, s->n);
-}
+void state_load(State *st, const Seq *s, const uint8_t *kernels) { load_runs(st, s->op, kernels, s->n); }
 
 void state_store(const State *st, Seq *s)
 {
@@ -663,8 +658,7 @@ void state_init(State *st, const Problem *p, int64_t budget)
         const RematOp *o = &p->inst->ops[i];
         for (int32_t k = 0; k <= o->nalt; k++) {
             st->kcost[st->kfirst[i] + k] = k ? o->alt[k - 1].cost : o->cost;
-            st->kws[st->kfirst[i] + k] =
-                quanta(st, k ? o->alt[k - 1].workspace : o->workspace);
+            st->kws[st->kfirst[i] + k] = quanta(st, k ? o->alt[k - 1].workspace : o->workspace);
         }
     }
     st->runs = slots_new(p->nops);
@@ -680,11 +674,8 @@ void state_free(State *st)
         free(st->runs[i].at);
     for (int32_t v = 0; v < st->p->nvals; v++)
         free(st->reads[v].at);
-    void *all[] = {st->op,   st->kernel, st->bytes,    st->kfirst, st->kcost,    st->kws,
-                   st->runs, st->saving, st->reads,    st->event,  st->event_at, st->multi,
-                   st->log,  st->dirty,  st->multi_at, st->fetches};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+    MEM_FREE(st->op, st->kernel, st->bytes, st->kfirst, st->kcost, st->kws, st->runs, st->saving, st->reads,
+             st->event, st->event_at, st->multi, st->log, st->dirty, st->multi_at, st->fetches);
     levels_free(&st->levels);
     *st = (State){0};
 }

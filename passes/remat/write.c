@@ -35,8 +35,7 @@ static void write_outputs(FILE *f, const RematInstance *inst, const RematOp *o)
             fprintf(f, k ? " keep=%d" : " keep", k);
 }
 
-static void write_fields(FILE *f, const RematInstance *inst, const RematOp *o,
-                         const Names *n)
+static void write_fields(FILE *f, const RematInstance *inst, const RematOp *o, const Names *n)
 {
     if (o->workspace)
         fprintf(f, " ws=%" PRId64, o->workspace);
@@ -60,8 +59,7 @@ static void write_fields(FILE *f, const RematInstance *inst, const RematOp *o,
 static void write_op(FILE *f, const RematInstance *inst, int32_t i, const Names *n)
 {
     const RematOp *o = &inst->ops[i];
-    fprintf(f, "%d %" PRId64 " %" PRId64, i, o->cost,
-            o->nout ? inst->values[o->out[0]].bytes : 0);
+    fprintf(f, "%d %" PRId64 " %" PRId64, i, o->cost, o->nout ? inst->values[o->out[0]].bytes : 0);
     for (int32_t k = 0; k < o->nin; k++) {
         fputc(' ', f);
         write_value(f, n, o->in[k]);
@@ -74,8 +72,7 @@ static void write_op(FILE *f, const RematInstance *inst, int32_t i, const Names 
 void remat_write(const RematInstance *inst, FILE *f)
 {
     Names n = name_values(inst);
-    fprintf(f, "# id cost bytes [inputs] [; fields]\npersistent %" PRId64 "\n",
-            inst->persistent);
+    fprintf(f, "# id cost bytes [inputs] [; fields]\npersistent %" PRId64 "\n", inst->persistent);
     if (inst->whole > 0)
         fprintf(f, "whole %" PRId64 "\n", inst->whole);
     if (inst->loss >= 0)
