@@ -47,7 +47,7 @@ static void whole_items(Printer *pr)
     for (int pass = 0; pass <= s->last; pass++) {
         c_run_pass(pr, pass);
         for (uint32_t i = 0; i < s->n && s->kind == SCHED_ROW; i++)
-            if (s->live[i] && k_reduces(&s->ins[i]) && s->level[i] == pass + 1)
+            if (sched_reduces_at(s, i, pass))
                 LINE("const %s v%u = a%u[0];", text_type(&s->ins[i]), i, i);
         c_item_values(pr, pass + 1);
         if (s->kind == SCHED_COLUMN)
@@ -64,7 +64,7 @@ static void known_results(Printer *pr, int pass)
     c_item_values(pr, 0);
     for (int level = 1; level <= pass; level++) {
         for (uint32_t i = 0; i < s->n; i++) {
-            if (!s->live[i] || !k_reduces(&s->ins[i]) || s->level[i] != level)
+            if (!sched_reduces_at(s, i, level - 1))
                 continue;
             const char *type = text_type(&s->ins[i]);
             if (s->kind == SCHED_ROW)
@@ -91,7 +91,7 @@ static void join_chunks(Printer *pr, int pass)
     const Sched *s = pr->s;
     open_work(pr, "item", pr->items);
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!s->live[i] || !k_reduces(&s->ins[i]) || s->level[i] != pass + 1)
+        if (!sched_reduces_at(s, i, pass))
             continue;
         char acc[NAME_LEN], part[NAME_LEN];
         snprintf(acc, sizeof acc, "r%u[item * %" PRId64 " + c]", i, pr->width);
@@ -122,7 +122,7 @@ static void chunk_pass(Printer *pr, int pass)
     known_results(pr, pass);
     c_run_pass(pr, pass);
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!s->live[i] || !k_reduces(&s->ins[i]) || s->level[i] != pass + 1)
+        if (!sched_reduces_at(s, i, pass))
             continue;
         LINE("for (int c = 0; c < %" PRId64 "; c++)", pr->width);
         LINE("    s%u[work * %" PRId64 " + c] = a%u[c];", i, pr->width, i);
@@ -147,7 +147,7 @@ static void chunked_items(Printer *pr)
         chunk_pass(pr, pass);
     bool stores = false;
     for (uint32_t i = 0; i < s->n; i++)
-        stores |= c_is_reduced_store(s, i);
+        stores |= sched_is_reduced_store(s, i);
     if (stores) {
         open_work(pr, "item", pr->items);
         c_item_indices(pr);

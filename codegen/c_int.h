@@ -44,6 +44,5 @@ void c_draw_bulk(Printer *pr);
 void c_run_pass(Printer *pr, int pass);
 /* Stores of reduced values, at the very end of an item. */
 void c_item_stores(Printer *pr);
-bool c_is_reduced_store(const Sched *s, uint32_t i);
 
 #endif

@@ -204,46 +204,10 @@ void cuda_name_of(const void *ctx, int v, char buf[NAME_LEN])
         snprintf(buf, NAME_LEN, "v%d", v);
 }
 
-bool cuda_is_plain(const KInst *in) { return in->kind < K_SUM; }
-
-bool cuda_reduces_at(const Sched *s, uint32_t i, int pass)
-{
-    return s->live[i] && k_reduces(&s->ins[i]) && s->level[i] == pass + 1;
-}
-
 const char *cuda_reduction(const KInst *in)
 {
     static const char *const op[] = {[K_SUM] = "sum", [K_MAX] = "max", [K_MIN] = "min", [K_PROD] = "prod"};
     return op[in->kind];
-}
-
-void cuda_free_values(Printer *pr, int level)
-{
-    const Sched *s = pr->s;
-    for (uint32_t i = 0; i < s->n; i++)
-        if (pr->need[i] && cuda_is_plain(&s->ins[i]) && !(s->dep[i] & s->red) && s->level[i] == level)
-            text_value(&pr->w, s, (int)i, cuda_name_of, pr);
-}
-
-bool cuda_is_reduced_store(const Sched *s, uint32_t i)
-{
-    return s->ins[i].kind == K_STORE && s->red && !(s->dep[i] & s->red);
-}
-
-void cuda_stores(Printer *pr, bool reduced)
-{
-    const Sched *s = pr->s;
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->ins[i].kind == K_STORE && cuda_is_reduced_store(s, i) == reduced)
-            text_store(&pr->w, s, (int)i, cuda_name_of, pr);
-}
-
-bool cuda_has_reduced_stores(const Sched *s)
-{
-    for (uint32_t i = 0; i < s->n; i++)
-        if (cuda_is_reduced_store(s, i))
-            return true;
-    return false;
 }
 
 void cuda_shared_parts(Printer *pr, unsigned n)

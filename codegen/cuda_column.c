@@ -54,7 +54,7 @@ static void free_values(Printer *pr, int level)
     bool any = false;
     memset(pr->mark, 0, s->n * sizeof *pr->mark);
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!pr->need[i] || !cuda_is_plain(&s->ins[i]) || (s->dep[i] & s->red) || s->level[i] != level)
+        if (!pr->need[i] || !sched_is_plain(&s->ins[i]) || (s->dep[i] & s->red) || s->level[i] != level)
             continue;
         pr->mark[i] = in_chunk(s, i) && s->ins[i].kind != K_CONST;
         any |= pr->mark[i];
@@ -206,7 +206,7 @@ static void join(Printer *pr, uint32_t i)
 
 static bool walks(const Printer *pr, uint32_t i)
 {
-    return pr->mark[i] && cuda_is_plain(&pr->s->ins[i]) && (pr->s->dep[i] & pr->s->red);
+    return pr->mark[i] && sched_is_plain(&pr->s->ins[i]) && (pr->s->dep[i] & pr->s->red);
 }
 
 static bool loads_chunk(const Printer *pr, uint32_t i)
@@ -233,7 +233,7 @@ static void row_of_chunks(Printer *pr, int pass)
         if (walks(pr, i) && in_chunk(s, i))
             chunk_value(pr, i);
     for (uint32_t i = 0; i < s->n; i++)
-        if (cuda_reduces_at(s, i, pass)) {
+        if (sched_reduces_at(s, i, pass)) {
             cuda_name_of(pr, s->ins[i].arg[0], v);
             deviates(pr, i) ? add_deviation(pr, i, v) : accumulate(pr, i, v);
         }
@@ -271,7 +271,7 @@ static void row_of_place(Printer *pr)
 {
     bool back = pr->pass > 0;
     for (uint32_t i = 0; i < pr->s->n; i++)
-        back &= !cuda_reduces_at(pr->s, i, pr->pass);
+        back &= !sched_reduces_at(pr->s, i, pr->pass);
     LINE(back ? "const %s r = from + to - 1 - place;" : "const %s r = place;", pr->w.index);
 }
 
@@ -332,7 +332,7 @@ static void run_pass(Printer *pr, int pass)
     const Sched *s = pr->s;
     pr->pass = pass;
     for (uint32_t i = 0; i < s->n; i++)
-        if (cuda_reduces_at(s, i, pass)) {
+        if (sched_reduces_at(s, i, pass)) {
             start(pr, i);
             if (deviates(pr, i))
                 start_deviation(pr, i);
@@ -341,7 +341,7 @@ static void run_pass(Printer *pr, int pass)
     sched_vector_set(s, pass, pr->mark);
     walk_rows(pr, pass);
     for (uint32_t i = 0; i < s->n; i++)
-        if (cuda_reduces_at(s, i, pass))
+        if (sched_reduces_at(s, i, pass))
             join(pr, i);
     sched_read_back(s, pass, pr->v.wide);
 }
@@ -363,7 +363,7 @@ static void store_partials(Printer *pr, int pass)
     char at[256];
     OPEN(whole_tiles(pr) ? "if (threadIdx.x < %d)" : "if (threadIdx.x < %d && inside)", pr->columns.lanes);
     for (uint32_t i = 0; i < s->n; i++)
-        if (cuda_reduces_at(s, i, pass)) {
+        if (sched_reduces_at(s, i, pass)) {
             for (int m = 0; m <= deviates(pr, i); m++) {
                 partial_address(pr, i, m, "slice", at);
                 LINE("wide_copy(%s, %c%u, %d * sizeof(%s));", at, m ? 'm' : 'c', i, pr->v.width,
@@ -400,7 +400,7 @@ static void column_stores(Printer *pr)
 static void reduced_stores(Printer *pr)
 {
     for (uint32_t i = 0; i < pr->s->n; i++)
-        pr->mark[i] = cuda_is_reduced_store(pr->s, i);
+        pr->mark[i] = sched_is_reduced_store(pr->s, i);
     column_stores(pr);
 }
 
@@ -409,7 +409,7 @@ static void stores_of(Printer *pr, uint32_t r)
 {
     const Sched *s = pr->s;
     for (uint32_t i = 0; i < s->n; i++)
-        pr->mark[i] = cuda_is_reduced_store(s, i) && s->ins[i].arg[0] == (int)r;
+        pr->mark[i] = sched_is_reduced_store(s, i) && s->ins[i].arg[0] == (int)r;
     column_stores(pr);
 }
 
@@ -465,7 +465,7 @@ static void join_partials(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!cuda_reduces_at(s, i, pass) || !pr->need[i])
+        if (!sched_reduces_at(s, i, pass) || !pr->need[i])
             continue;
         start(pr, i);
         if (deviates(pr, i)) {

@@ -88,16 +88,8 @@ static inline unsigned blocks_for(int64_t work, int64_t per_block)
 /* ---- cuda.c ------------------------------------------------------------------------------------- */
 
 NameFn cuda_name_of; /* ctx: a Printer */
-bool cuda_is_plain(const KInst *in); /* neither a store nor a sum or other reduction */
-bool cuda_reduces_at(const Sched *s, uint32_t i, int pass);
-const char *cuda_reduction(const KInst *in);           /* "sum" */
-void cuda_shared_parts(Printer *pr, unsigned n);       /* memory for n partial results */
-/* Values that no reduced dimension changes: those that `level` reductions make known. */
-void cuda_free_values(Printer *pr, int level);
-/* Stores of what reductions leave over, or of the whole space; for SCHED_POINT the latter. */
-void cuda_stores(Printer *pr, bool reduced);
-bool cuda_is_reduced_store(const Sched *s, uint32_t i);
-bool cuda_has_reduced_stores(const Sched *s);
+const char *cuda_reduction(const KInst *in);     /* "sum" */
+void cuda_shared_parts(Printer *pr, unsigned n); /* memory for n partial results */
 
 /* ---- cuda_vector.c: a chunk, whose first element has index j ------------------------------------- */
 

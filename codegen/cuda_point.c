@@ -160,12 +160,12 @@ static void chunk_text(Printer *pr)
 {
     const Sched *s = pr->s;
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && cuda_is_plain(&s->ins[i]) && s->dep[i] && !in_chunk(pr, i))
+        if (s->live[i] && sched_is_plain(&s->ins[i]) && s->dep[i] && !in_chunk(pr, i))
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     chunk_begin(pr, s->live);
     chunk_open(pr);
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && cuda_is_plain(&s->ins[i]) && in_chunk(pr, i))
+        if (s->live[i] && sched_is_plain(&s->ins[i]) && in_chunk(pr, i))
             chunk_value(pr, i);
     for (uint32_t i = 0; i < s->n; i++)
         if (s->ins[i].kind == K_STORE)
@@ -187,7 +187,7 @@ static void chunks_kernel(Printer *pr)
     if (chunks == 1) /* and reads nothing that a thread with a chunk may write */
         skip_unless(pr, "first", "return");
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && cuda_is_plain(&s->ins[i]) && !s->dep[i])
+        if (s->live[i] && sched_is_plain(&s->ins[i]) && !s->dep[i])
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     bool any = false;
     for (uint32_t i = 0; i < s->n; i++)
@@ -254,7 +254,7 @@ static void tile_text(Printer *pr)
 {
     const Sched *s = pr->s;
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && cuda_is_plain(&s->ins[i]) && !in_chunk(pr, i))
+        if (s->live[i] && sched_is_plain(&s->ins[i]) && !in_chunk(pr, i))
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     for (uint32_t i = 0; i < s->n; i++)
         if (s->live[i] && s->ins[i].kind == K_LOAD && pr->v.wide[i] && !cuda_is_staged(s, i)) {
@@ -264,7 +264,7 @@ static void tile_text(Printer *pr)
     chunk_begin(pr, s->live);
     chunk_open(pr);
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && cuda_is_plain(&s->ins[i]) && in_chunk(pr, i))
+        if (s->live[i] && sched_is_plain(&s->ins[i]) && in_chunk(pr, i))
             tile_value(pr, i);
     for (uint32_t i = 0; i < s->n; i++)
         if (s->ins[i].kind == K_STORE)

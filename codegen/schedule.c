@@ -156,6 +156,18 @@ bool sched_is_heavy(const KInst *in)
     return in->kind == K_EXPR && in->expr->cost >= EXPR_CALL;
 }
 
+bool sched_is_plain(const KInst *in) { return in->kind < K_SUM; }
+
+bool sched_reduces_at(const Sched *s, uint32_t i, int pass)
+{
+    return s->live[i] && k_reduces(&s->ins[i]) && s->level[i] == pass + 1;
+}
+
+bool sched_is_reduced_store(const Sched *s, uint32_t i)
+{
+    return s->ins[i].kind == K_STORE && s->red && !(s->dep[i] & s->red);
+}
+
 /* Row values that are costly and needed in a later pass than the one that makes them. */
 static void find_saved(Sched *s, int64_t row_buffer, bool *costly)
 {

@@ -53,6 +53,11 @@ typedef struct {
 /* Arrays live in a.  row_buffer: longest row (elements) of which heavy values are saved. */
 void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a);
 bool sched_is_heavy(const KInst *in); /* worth storing if needed again */
+bool sched_is_plain(const KInst *in); /* neither a store nor a sum or other reduction */
+/* Is it reduced in this pass? */
+bool sched_reduces_at(const Sched *s, uint32_t i, int pass);
+/* A store of what reductions leave over. */
+bool sched_is_reduced_store(const Sched *s, uint32_t i);
 /* What is stored of a sum of columns, behind all rows. */
 static inline bool sched_is_column_store(const Sched *s, uint32_t i)
 {
