@@ -195,8 +195,7 @@ static void print_one(Printer *pr, const Kernel *k)
     pr->s = &s;
     pr->mark = NEW(&a, bool, s.n + 1);
     c_choose_loops(pr);
-    LINE("#undef REAL");
-    LINE("#define REAL %s", s.f64 ? "double" : "float");
+    text_real_type(&pr->w, k);
     if (!pr->w.keys)
         LINE("void %s(void *const *op);", pr->name);
     LINE("void %s(void *const *op%s)", pr->name, pr->w.keys ? ", const int64_t *key" : "");
@@ -238,11 +237,7 @@ static void print_dag(Printer *pr, const Kernel *k)
 
 static void print_body(Printer *pr, const Kernel *k)
 {
-    bool f64 = false;
-    for (int i = 0; i < k->noperands; i++)
-        f64 |= k->operand[i] == DT_F64;
-    LINE("#undef REAL");
-    LINE("#define REAL %s", f64 ? "double" : "float");
+    text_real_type(&pr->w, k);
     text_body(&pr->w, k, pr->name);
     LINE("void %s(void *const *op);", pr->name);
     LINE("void %s(void *const *op)", pr->name);

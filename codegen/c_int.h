@@ -23,10 +23,6 @@ typedef struct {
     int column_level;             /* in a column loop: the level whose values are at hand */
 } Printer;
 
-#define LINE(...) text_line(&pr->w, __VA_ARGS__)
-#define OPEN(...) text_open(&pr->w, __VA_ARGS__)
-#define CLOSE() text_close(&pr->w)
-
 /* ---- c_shape.c ---- */
 
 void c_choose_loops(Printer *pr);

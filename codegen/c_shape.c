@@ -16,8 +16,6 @@ enum {
     HEAVY = 16,          /* simple operations in a function like exp */
 };
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 static int count_reductions(const Sched *s)
 {
     int n = 0;

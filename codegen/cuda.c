@@ -298,8 +298,7 @@ static void print_dag(Printer *pr, const Kernel *k)
         if (s.ins[i].kind == K_STORE)
             stored[s.ins[i].operand] = true;
     pr->w.index = index_type(&s);
-    LINE("#undef REAL");
-    LINE("#define REAL %s", s.f64 ? "double" : "float");
+    text_real_type(&pr->w, k);
     for (pr->phase = 0; pr->phase < pr->launches.n; pr->phase++) {
         pr->launch = pr->launches.phase[pr->phase];
         signature(pr, k, stored);
@@ -325,16 +324,13 @@ static void print_items(Printer *pr, const Kernel *k)
 static void print_body(Printer *pr, const Kernel *k)
 {
     Arena a = {0};
-    bool *stored = NEW(&a, bool, k->noperands + 1), f64 = false;
+    bool *stored = NEW(&a, bool, k->noperands + 1);
     const OwnText *own = own_text(k);
     int results = !own ? k->noperands : own->results ? own->results(k) : 1; /* other texts decide */
-    for (int i = 0; i < k->noperands; i++) {
-        f64 |= k->operand[i] == DT_F64;
+    for (int i = 0; i < k->noperands; i++)
         stored[i] = i >= k->noperands - results;
-    }
     pr->launches = body_launch(k);
-    LINE("#undef REAL");
-    LINE("#define REAL %s", f64 ? "double" : "float");
+    text_real_type(&pr->w, k);
     if (!own)
         text_body(&pr->w, k, pr->name);
     else if (own->prelude)

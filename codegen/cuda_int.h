@@ -70,11 +70,6 @@ typedef struct {
     int pass;         /* over the reduced dimensions, likewise */
 } Printer;
 
-#define LINE(...) text_line(&pr->w, __VA_ARGS__)
-#define OPEN(...) text_open(&pr->w, __VA_ARGS__)
-#define CLOSE() text_close(&pr->w)
-
-static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline CudaLaunch one_phase(unsigned grid, unsigned block)
 {
     return (CudaLaunch){.phase = {{grid, block, 0}}, .n = 1};
@@ -83,6 +78,11 @@ static inline unsigned blocks_for(int64_t work, int64_t per_block)
 {
     int64_t n = ceil_div(work, per_block);
     return (unsigned)(n < 1 ? 1 : n);
+}
+
+static inline bool cuda_is_body(const Kernel *k, const char *name)
+{
+    return k->body && strcmp(k->body->name, name) == 0;
 }
 
 /* ---- cuda.c ------------------------------------------------------------------------------------- */

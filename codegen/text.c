@@ -288,13 +288,10 @@ enum { BODY_OPERANDS = 13 }; /* that a text may name beyond those that there are
 /* F(k, j) and its kin name operand k by pasting: LD<k>, ST<k>. */
 static void accessors(Writer *w, const Kernel *k)
 {
-    static const char *const fn[] = {
-        "F(k, j) ((REAL)LD##k(j))", "I(k, j) ((int64_t)LD##k(j))",
-        "SETF(k, j, v) ST##k(j, (REAL)(v))", "SETI(k, j, v) ST##k(j, INT_OF(v))"};
-    for (int i = 0; i < 4; i++) {
-        text_line(w, "#undef %.*s", (int)strcspn(fn[i], "("), fn[i]);
-        text_line(w, "#define %s", fn[i]);
-    }
+    text_define(w, "F(k, j)", "((REAL)LD##k(j))");
+    text_define(w, "I(k, j)", "((int64_t)LD##k(j))");
+    text_define(w, "SETF(k, j, v)", "ST##k(j, (REAL)(v))");
+    text_define(w, "SETI(k, j, v)", "ST##k(j, INT_OF(v))");
     for (int i = 0; i < k->noperands || i < BODY_OPERANDS; i++) {
         text_line(w, "#undef LD%d", i);
         text_line(w, "#undef ST%d", i);
@@ -362,20 +359,41 @@ void text_body(Writer *w, const Kernel *k, const char *name)
     text_close(w);
 }
 
+/* ---- macros ----------------------------------------------------------------------------------- */
+
+void text_define(const Writer *w, const char *macro, const char *fmt, ...)
+{
+    va_list ap;
+    text_line(w, "#undef %.*s", (int)strcspn(macro, "("), macro);
+    fprintf(w->f, "#define %s ", macro);
+    va_start(ap, fmt);
+    vfprintf(w->f, fmt, ap);
+    va_end(ap);
+    fputc('\n', w->f);
+}
+
 void text_integer(const Writer *w, const char *name, int64_t v)
 {
     char value[NAME_LEN];
     integer(v, value);
-    text_line(w, "#undef %s", name);
-    text_line(w, "#define %s %s", name, value);
+    text_define(w, name, "%s", value);
+}
+
+void text_int(const Writer *w, const char *name, int64_t v)
+{
+    text_define(w, name, v < 0 ? "(%" PRId64 ")" : "%" PRId64, v);
 }
 
 void text_real(const Writer *w, const char *name, double v)
 {
     char value[NAME_LEN];
     real(v, value);
-    text_line(w, "#undef %s", name);
-    text_line(w, "#define %s %s", name, value);
+    text_define(w, name, "%s", value);
+}
+
+void text_real_type(const Writer *w, const Kernel *k)
+{
+    text_define(w, "REAL", sched_is_f64(k) ? "double" : "float");
 }
 
 void text_parameters(const Writer *w, const Kernel *k)
