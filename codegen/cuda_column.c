@@ -204,14 +204,9 @@ static void join(Printer *pr, uint32_t i)
              in->type == KT_REAL ? "part" : "part_int", pr->v.width, pr->columns.lanes);
 }
 
-static bool walks(const Printer *pr, uint32_t i)
-{
-    return pr->mark[i] && sched_is_plain(&pr->s->ins[i]) && (pr->s->dep[i] & pr->s->red);
-}
-
 static bool loads_chunk(const Printer *pr, uint32_t i)
 {
-    return walks(pr, i) && pr->s->ins[i].kind == K_LOAD && pr->v.wide[i];
+    return cuda_walks(pr, i) && pr->s->ins[i].kind == K_LOAD && pr->v.wide[i];
 }
 
 static void row_of_chunks(Printer *pr, int pass)
@@ -220,7 +215,7 @@ static void row_of_chunks(Printer *pr, int pass)
     char v[NAME_LEN];
     text_unpack(&pr->w, s, "r", s->red);
     for (uint32_t i = 0; i < s->n; i++)
-        if (walks(pr, i) && !in_chunk(s, i))
+        if (cuda_walks(pr, i) && !in_chunk(s, i))
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     for (uint32_t i = 0; i < s->n; i++)
         if (loads_chunk(pr, i) && !pr->rows.held[i]) {
@@ -230,7 +225,7 @@ static void row_of_chunks(Printer *pr, int pass)
     chunk_begin(pr, pr->mark);
     chunk_open(pr);
     for (uint32_t i = 0; i < s->n; i++)
-        if (walks(pr, i) && in_chunk(s, i))
+        if (cuda_walks(pr, i) && in_chunk(s, i))
             chunk_value(pr, i);
     for (uint32_t i = 0; i < s->n; i++)
         if (sched_reduces_at(s, i, pass)) {
@@ -258,7 +253,7 @@ static int rows_in_flight(const Printer *pr)
     const Sched *s = pr->s;
     int bytes = 0;
     for (uint32_t i = 0; i < s->n; i++)
-        if (walks(pr, i) && s->ins[i].kind == K_LOAD && in_chunk(s, i))
+        if (cuda_walks(pr, i) && s->ins[i].kind == K_LOAD && in_chunk(s, i))
             bytes += pr->v.width * dtype_size[s->k->operand[s->ins[i].operand]];
     /* One or two operands leave registers for more. */
     int most = stores_rows(pr) && bytes <= FLIGHT_BYTES / 2 ? 2 * FLIGHT_BYTES : FLIGHT_BYTES;

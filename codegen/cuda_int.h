@@ -88,6 +88,11 @@ static inline bool cuda_is_body(const Kernel *k, const char *name)
 /* ---- cuda.c ------------------------------------------------------------------------------------- */
 
 NameFn cuda_name_of; /* ctx: a Printer */
+/* Is it a marked value that changes along the reduced dimensions? */
+static inline bool cuda_walks(const Printer *pr, uint32_t i)
+{
+    return pr->mark[i] && sched_is_plain(&pr->s->ins[i]) && (pr->s->dep[i] & pr->s->red);
+}
 const char *cuda_reduction(const KInst *in);     /* "sum" */
 void cuda_shared_parts(Printer *pr, unsigned n); /* memory for n partial results */
 

@@ -254,17 +254,12 @@ static void load_row(Printer *pr)
     CLOSE();
 }
 
-static bool walks(const Printer *pr, uint32_t i)
-{
-    return pr->mark[i] && sched_is_plain(&pr->s->ins[i]) && (pr->s->dep[i] & pr->s->red);
-}
-
 static void element(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
     char acc[NAME_LEN], v[NAME_LEN];
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!walks(pr, i) || !along_row(s, i))
+        if (!cuda_walks(pr, i) || !along_row(s, i))
             continue;
         chunk_value(pr, i);
         if (s->saved[i])
@@ -300,16 +295,14 @@ static bool is_there(const Printer *pr, uint32_t i, int pass)
 static void load_chunk(Printer *pr, uint32_t i, int pass)
 {
     const char *type = text_element(pr->s->k->operand[pr->s->ins[i].operand]);
+    bool kept = pr->rows.kept[i], there = kept && is_there(pr, i, pass);
     chunk_declare(pr, i, 0);
-    if (!pr->rows.kept[i] || !is_there(pr, i, pass))
+    if (!there)
         chunk_load(pr, i, "");
-    if (!pr->rows.kept[i])
+    if (!kept)
         return;
     LINE("%s *const k%u = (%s *)(kept + %" PRId64 ") + q * %d;", type, i, type, pr->rows.at[i], pr->v.width);
-    if (is_there(pr, i, pass))
-        LINE("wide_copy(u%u, k%u, sizeof u%u);", i, i, i);
-    else
-        LINE("wide_copy(k%u, u%u, sizeof u%u);", i, i, i);
+    LINE(there ? "wide_copy(u%u, k%u, sizeof u%u);" : "wide_copy(k%u, u%u, sizeof u%u);", i, i, i);
 }
 
 static void pass_loop(Printer *pr, int pass)
@@ -319,10 +312,10 @@ static void pass_loop(Printer *pr, int pass)
     sched_vector_set(s, pass, pr->mark);
     open_chunks(pr);
     for (uint32_t i = 0; i < s->n; i++)
-        if (walks(pr, i) && !along_row(s, i))
+        if (cuda_walks(pr, i) && !along_row(s, i))
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     for (uint32_t i = 0; i < s->n; i++)
-        if (walks(pr, i) && s->ins[i].kind == K_LOAD && pr->v.wide[i] && !pr->rows.held[i])
+        if (cuda_walks(pr, i) && s->ins[i].kind == K_LOAD && pr->v.wide[i] && !pr->rows.held[i])
             load_chunk(pr, i, pass);
     chunk_begin(pr, pr->mark);
     chunk_open(pr);
