@@ -171,6 +171,7 @@ typedef struct {
     double others;    /* share of all processors that other processes used meanwhile; 0: not asked for */
 } TrainResult;
 
+bool graph_has_loss(const Graph *g); /* is the first output one float? */
 bool train_run(Executor *x, const TrainOptions *opt, TrainResult *r, Diag *d);
 void train_result_free(TrainResult *r);
 
