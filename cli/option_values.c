@@ -187,15 +187,21 @@ bool parse_tie(Options *o, const char *text)
     return true;
 }
 
+/* One more of a list. */
+static void append(Options *o, const char *const **list, int *n, const char *text)
+{
+    const char **longer = NEW(&o->arena, const char *, *n + 1);
+    for (int i = 0; i < *n; i++)
+        longer[i] = (*list)[i];
+    longer[(*n)++] = text;
+    *list = longer;
+}
+
 static void add_globs(Options *o, const char *text, const char *const **list, int *n)
 {
     for (const char *s = text; *s;) {
         size_t len = strcspn(s, ",");
-        const char **longer = NEW(&o->arena, const char *, *n + 1);
-        for (int i = 0; i < *n; i++)
-            longer[i] = (*list)[i];
-        longer[(*n)++] = arena_strndup(&o->arena, s, len);
-        *list = longer;
+        append(o, list, n, arena_strndup(&o->arena, s, len));
         s += len + (s[len] == ',');
     }
 }
@@ -225,11 +231,7 @@ bool parse_no_decay(Options *o, const char *text)
 
 bool parse_allow(Options *o, const char *text)
 {
-    const char **longer = NEW(&o->arena, const char *, o->nallow + 1);
-    for (int i = 0; i < o->nallow; i++)
-        longer[i] = o->allow[i];
-    longer[o->nallow++] = text;
-    o->allow = longer;
+    append(o, &o->allow, &o->nallow, text);
     return true;
 }
 
@@ -237,11 +239,7 @@ bool parse_allow(Options *o, const char *text)
 bool parse_compared(Options *o, const char *text)
 {
     int k = 0;
-    const char **longer = NEW(&o->arena, const char *, o->npolicies + 1);
-    for (int i = 0; i < o->npolicies; i++)
-        longer[i] = o->policies[i];
-    longer[o->npolicies++] = text;
-    o->policies = longer;
+    append(o, &o->policies, &o->npolicies, text);
     return remat_is_policy(text) || strcmp(text, "ckc") == 0 ||
            parse_name(o, "policy", remat_policies, text, &k);
 }

@@ -14,8 +14,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* ---- whom we trust
- * ------------------------------------------------------------------------ */
+/* ---- whom we trust ---------------------------------------------------------------------- */
 
 /* Us, root, and who owns "/" (root as a user namespace shows it). */
 static bool trusted_owner(uid_t owner)
@@ -37,8 +36,7 @@ static bool ours_alone(const struct stat *st)
     return st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* ---- the way to a folder
- * ------------------------------------------------------------------- */
+/* ---- the way to a folder ---------------------------------------------------------------- */
 
 /* One step down, not through a link; the folder above is closed.  -1: errno says why. */
 static int step_down(int at, const char *name, struct stat *st)

@@ -124,8 +124,8 @@ static bool finish_step(Batches *b, int64_t i, Diag *d)
     if (o->each)
         o->each(o->user, step, b->r->loss[i], b->seconds[i]);
     TRY(watch_scale(b->x, o, step, b->r, &skipped, d));
-    bool any = !o->finite || skipped || !graph_has_loss(exec_plan(b->x)->g);
-    return any || check_loss(b->r->loss[i], step, d);
+    bool looks = o->finite && !skipped && graph_has_loss(exec_plan(b->x)->g);
+    return !looks || check_loss(b->r->loss[i], step, d);
 }
 
 /* For step i, of which nothing is known yet. */
