@@ -39,8 +39,8 @@ typedef float G __attribute__((vector_size(4 * GROUP), aligned(4)));
 typedef uint32_t GWords __attribute__((vector_size(4 * GROUP)));
 typedef uint16_t GHalves __attribute__((vector_size(2 * GROUP), aligned(2)));
 
-static int64_t groups_of(int64_t channels) { return (channels + GROUP - 1) / GROUP; }
-static int64_t panels_of(int64_t channels) { return (channels + PANEL_COLUMNS - 1) / PANEL_COLUMNS; }
+static int64_t groups_of(int64_t channels) { return ceil_div(channels, GROUP); }
+static int64_t panels_of(int64_t channels) { return ceil_div(channels, PANEL_COLUMNS); }
 
 /* ---- description --------------------------------------------------------------------------------- */
 
@@ -52,14 +52,14 @@ void winograd_last_cut(Winograd *w)
 {
     int64_t read = groups_of(w->in), made = groups_of(w->out), tile = PLACES * GROUP * sizeof(float);
     int64_t most = clamp(BLOCK_BYTES / (read * tile), LEAST_BLOCK, MOST_BLOCK);
-    int64_t blocks = round_up((w->tiles + most - 1) / most, w->threads);
+    int64_t blocks = round_up(ceil_div(w->tiles, most), w->threads);
     int64_t terms = least(clamp(TERMS_BYTES / ((read + made) * tile), LEAST_TERMS, MOST_TERMS), w->tiles);
     int64_t all = round_up(w->tiles, FEW_TILE_ROWS);
     w->by_panels =
         w->of_weights ? (w->tiles - terms) * (read + made) <= read * made * GROUP : all <= made * GROUP;
     w->block = w->by_panels    ? all
                : w->of_weights ? terms
-                               : round_up((w->tiles + blocks - 1) / blocks, FEW_TILE_ROWS);
+                               : round_up(ceil_div(w->tiles, blocks), FEW_TILE_ROWS);
 }
 
 /* Floats from place to place: of tiles, weights, products and sums. */
