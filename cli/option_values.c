@@ -125,11 +125,18 @@ bool parse_overhead(Options *o, const char *text)
            fail(&o->diag, "--overhead: '%s' is no percentage from 0%% to 1000%%", text);
 }
 
-/* Of two sizes of a symbol the later counts. */
-static void add_bind(Options *o, const char *symbol, int64_t size)
+/* The next item of a list with commas, *list behind it; NULL: there is none. */
+static char *next_item(Options *o, const char **list)
 {
-    OnnxOptions *im = &o->step.import;
-    OnnxBind *b = NEW(&o->arena, OnnxBind, im->nbind + 1);
+    size_t n = strcspn(*list, ",");
+    char *item = **list ? arena_strndup(&o->arena, *list, n) : NULL;
+    *list += n + ((*list)[n] == ',');
+    return item;
+}
+
+void set_bind(OnnxOptions *im, const char *symbol, int64_t size, Arena *a)
+{
+    OnnxBind *b = NEW(a, OnnxBind, im->nbind + 1);
     int at = im->nbind;
     for (int i = 0; i < im->nbind; i++) {
         b[i] = im->bind[i];
@@ -142,16 +149,13 @@ static void add_bind(Options *o, const char *symbol, int64_t size)
 
 bool parse_bind(Options *o, const char *text)
 {
-    const char *s = text;
-    while (*s) {
-        size_t n = strcspn(s, ",");
-        char *item = arena_strndup(&o->arena, s, n), *eq = strrchr(item, '=');
+    for (char *item; (item = next_item(o, &text));) {
+        char *eq = strrchr(item, '=');
         int64_t v = 0;
         if (!eq || eq == item || !parse_integer(eq + 1, INT32_MIN, INT32_MAX, &v))
             return fail(&o->diag, "--bind: '%s' is not SYMBOL=SIZE, a whole number", item);
         *eq = 0;
-        add_bind(o, item, v);
-        s += n + (s[n] == ',');
+        set_bind(&o->step.import, item, v, &o->arena);
     }
     return true;
 }
@@ -170,9 +174,8 @@ bool parse_batches(Options *o, const char *text)
 
 bool parse_tie(Options *o, const char *text)
 {
-    for (const char *s = text; *s;) {
-        size_t n = strcspn(s, ",");
-        char *kept = arena_strndup(&o->arena, s, n), *eq = strchr(kept, '=');
+    for (char *kept; (kept = next_item(o, &text));) {
+        char *eq = strchr(kept, '=');
         if (!eq || eq == kept || !eq[1])
             return fail(&o->diag, "--tie: '%s' is not KEPT=COPY", kept);
         *eq = 0;
@@ -182,7 +185,6 @@ bool parse_tie(Options *o, const char *text)
             t[i] = im->tie[i];
         t[im->nties++] = (OnnxTie){kept, eq + 1};
         im->tie = t;
-        s += n + (s[n] == ',');
     }
     return true;
 }
@@ -199,11 +201,8 @@ static void append(Options *o, const char *const **list, int *n, const char *tex
 
 static void add_globs(Options *o, const char *text, const char *const **list, int *n)
 {
-    for (const char *s = text; *s;) {
-        size_t len = strcspn(s, ",");
-        append(o, list, n, arena_strndup(&o->arena, s, len));
-        s += len + (s[len] == ',');
-    }
+    for (const char *glob; (glob = next_item(o, &text));)
+        append(o, list, n, glob);
 }
 
 bool parse_train(Options *o, const char *text)
@@ -349,13 +348,9 @@ static bool no_pass(Options *o, const char *name)
 
 static bool parse_passes(Options *o, const char *text)
 {
-    for (const char *s = text; *s;) {
-        size_t n = strcspn(s, ",");
-        const char *name = arena_strndup(&o->arena, s, n);
+    for (const char *name; (name = next_item(o, &text));)
         if (strcmp(name, "all") != 0 && !pass_find(name))
             return no_pass(o, name);
-        s += n + (s[n] == ',');
-    }
     return true;
 }
 

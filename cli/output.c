@@ -408,8 +408,6 @@ bool output_weights(Job *j)
     return true;
 }
 
-static bool is_number(const Type *t) { return dtype_is_float(t->dt) && type_count(t) == 1; }
-
 /* Outputs follow the loss; the one the loss was is not repeated.  A schedule has names of its own. */
 Results output_results(Job *j)
 {
@@ -417,7 +415,7 @@ Results output_results(Job *j)
     Results r = {.name = NEW(&j->arena, const char *, g->nout + 1),
                  .module = NEW(&j->arena, const ModelName *, g->nout + 1),
                  .gradients = job_results(j)};
-    r.loss = j->info.loss.i || (j->in_schedule && g->nout && is_number(val_type(g, g->out[0])));
+    r.loss = j->info.loss.i || (j->in_schedule && graph_has_loss(g));
     uint32_t n = r.loss;
     if (r.loss)
         r.name[0] = "loss";

@@ -223,8 +223,8 @@ static char *read_all(int fd, const struct stat *st)
     return NULL;
 }
 
-/* The contents without their seal, *size bytes; NULL: not ours, or not whole. */
-static char *read_sealed(int fd, size_t *size)
+/* The contents without their seal; NULL: not ours, or not whole. */
+static char *read_sealed(int fd)
 {
     struct stat st;
     char seal[SEAL + 1];
@@ -236,7 +236,6 @@ static char *read_sealed(int fd, size_t *size)
         seal_of(text, n, seal);
     if (text && memcmp(text + n, seal, SEAL) == 0) {
         text[n] = '\0';
-        *size = n;
         return text;
     }
     free(text);
@@ -256,22 +255,12 @@ static int open_file(const CacheFolder *c, const char *name)
     return fits ? open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
 }
 
-char *cache_file_read(const CacheFolder *c, const char *name, size_t *size)
-{
-    int fd = open_file(c, name);
-    char *all = fd < 0 ? NULL : read_sealed(fd, size);
-    if (fd >= 0)
-        close(fd);
-    return all;
-}
-
 CacheState cache_file_check(const CacheFolder *c, const char *name, char **text)
 {
-    size_t size;
     int fd = open_file(c, name);
     if (fd < 0)
         return errno == ENOENT ? CACHE_ABSENT : CACHE_DAMAGED;
-    char *all = read_sealed(fd, &size);
+    char *all = read_sealed(fd);
     close(fd);
     if (text)
         *text = all;

@@ -119,8 +119,8 @@ static void *open_module(void *on, const CacheFolder *c, const char *name)
 {
     Compiler *x = on;
     CUmodule module = NULL;
-    size_t n;
-    char *cubin = cache_file_read(c, name, &n);
+    char *cubin = NULL;
+    cache_file_check(c, name, &cubin);
     CUresult r = cubin ? x->cu->cuModuleLoadData(&module, cubin) : 0;
     free(cubin);
     if (r != 0)
