@@ -57,6 +57,17 @@ void text_prelude(FILE *f, const char *const *lines)
         fputs(*lines, f);
 }
 
+void text_string(FILE *f, const char *s)
+{
+    fputc('"', f);
+    for (; *s; s++)
+        if (*s == '"' || *s == '\\' || (unsigned char)*s < ' ')
+            fprintf(f, "\\%03o", (unsigned)*s);
+        else
+            fputc(*s, f);
+    fputc('"', f);
+}
+
 /* ---- names and literals ----------------------------------------------------------------- */
 
 const char *text_type(const KInst *in) { return in->type == KT_REAL ? "REAL" : "int64_t"; }

@@ -59,6 +59,8 @@ void text_real(const Writer *w, const char *name, double v);
 void text_real_type(const Writer *w, const Kernel *k); /* REAL, which the kernel computes in */
 /* The integer parameters of a body kernel as macros P0.., its reals as Q0.. */
 void text_parameters(const Writer *w, const Kernel *k);
+/* Any bytes as a string of C or Python, without hexadecimal escapes, which have no end in C. */
+void text_string(FILE *f, const char *s);
 void text_prelude(FILE *f, const char *const *lines);
 /* Print the distinct kernels with `print`, see codegen_c. */
 int text_distinct(FILE *f, const Kernel *const *k, int n, int *func_of_kernel,

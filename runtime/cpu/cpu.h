@@ -37,9 +37,8 @@ const LibDesc *lib_worth(const LibDesc *of);
 
 /* ---- kernels.c --------------------------------------------------------- */
 
-/* The kernel as C under a fixed name: equal for equal kernels, of which some may draw other random
- * numbers (kernel_text_keyless).  The caller frees it. */
-char *kernel_text(const Kernel *k);
+/* The kernel as C under a fixed name: equal for kernels that differ at most in the random numbers that they
+ * draw.  The caller frees it. */
 char *kernel_text_keyless(const Kernel *k);
 
 /* Functions of kernels, fn[i] of k[i], from the cache (NULL: the user's); those it lacks are printed,

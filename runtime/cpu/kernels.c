@@ -12,7 +12,6 @@ static void print_keyless(const Kernel *k, const char *name, FILE *f)
     kernel_print_keyless_c(k, f);
 }
 
-char *kernel_text(const Kernel *k) { return kernel_print_text(kernel_print_c, k); }
 char *kernel_text_keyless(const Kernel *k) { return kernel_print_text(print_keyless, k); }
 
 static void *open_shared(void *on, const CacheFolder *c, const char *name)
