@@ -6,7 +6,7 @@
  *     pass 0 .. last
  *       outer reduced dimensions        row kernels with several reduced dimensions; columns;
  *                                       or the tile of a pointwise kernel that transposes
- *         vector loop                   LANES accumulators along a row | one per column
+ *         vector loop                   ROW_LANES accumulators along a row | one per column
  *       results of the pass             tree over the lanes | the columns' accumulators
  *     reduced stores
  *
@@ -270,13 +270,13 @@ void kernel_print_c(const Kernel *k, const char *name, FILE *f)
         print_dag(&pr, k);
 }
 
-void kernel_print_keyless_c(const Kernel *k, FILE *f)
+void kernel_print_keyless_c(const Kernel *k, const char *name, FILE *f)
 {
     Writer w = {.f = f, .index = "int64_t", .keys = true};
     if (shared_has(k))
-        print_keyed(&w, k, "K");
+        print_keyed(&w, k, name);
     else
-        kernel_print_c(k, "K", f);
+        kernel_print_c(k, name, f);
 }
 
 void codegen_prelude_c(FILE *f)

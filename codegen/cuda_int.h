@@ -1,7 +1,6 @@
 /* cuda_int.h -- what the files of the CUDA printer share. */
 #ifndef CKC_CUDA_INT_H
 #define CKC_CUDA_INT_H
-#include "codegen.h"
 #include "text.h"
 #include <inttypes.h>
 #include <string.h>

@@ -422,25 +422,23 @@ void text_parameters(const Writer *w, const Kernel *k)
 
 /* ---- lists --------------------------------------------------------------------------------------- */
 
-static char *one_kernel(const Kernel *k, const char *name,
-                        void (*print)(const Kernel *, const char *, FILE *))
+char *kernel_print_text(KernelPrint *print, const Kernel *k)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *f = mem_stream(&text, &size);
-    print(k, name, f);
+    print(k, "K", f);
     mem_stream_end(f);
     return text;
 }
 
 /* Kernels are equal when they print alike under one name.  Quadratic in distinct kernels. */
-int text_distinct(FILE *f, const Kernel *const *k, int n, int *func_of_kernel,
-                  void (*print)(const Kernel *, const char *, FILE *))
+int text_distinct(FILE *f, const Kernel *const *k, int n, int *func_of_kernel, KernelPrint *print)
 {
     char **seen = mem_new((size_t)n + 1, sizeof *seen), name[NAME_LEN];
     int count = 0;
     for (int i = 0; i < n; i++) {
-        char *text = one_kernel(k[i], "K", print);
+        char *text = kernel_print_text(print, k[i]);
         int at = 0;
         while (at < count && strcmp(seen[at], text) != 0)
             at++;

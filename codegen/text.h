@@ -2,6 +2,7 @@
 #ifndef CKC_TEXT_H
 #define CKC_TEXT_H
 
+#include "codegen.h"
 #include "schedule.h"
 
 /* Writer with indentation; a file error stays in the FILE. */
@@ -63,7 +64,6 @@ void text_parameters(const Writer *w, const Kernel *k);
 void text_string(FILE *f, const char *s);
 void text_prelude(FILE *f, const char *const *lines);
 /* Print the distinct kernels with `print`, see codegen_c. */
-int text_distinct(FILE *f, const Kernel *const *k, int n, int *func_of_kernel,
-                  void (*print)(const Kernel *, const char *, FILE *));
+int text_distinct(FILE *f, const Kernel *const *k, int n, int *func_of_kernel, KernelPrint *print);
 
 #endif

@@ -8,7 +8,6 @@
 #include "passes/instance.h"
 #include "random_kernel.h"
 #include "runtime/cpu/cpu.h"
-#include "runtime/kernels.h"
 #include <Random123/philox.h>
 #include <math.h>
 #include <omp.h>
@@ -246,6 +245,7 @@ START_TEST(in_place_is_the_same)
 END_TEST
 
 static char *kernel_text(const Kernel *k) { return kernel_print_text(kernel_print_c, k); }
+static char *kernel_text_keyless(const Kernel *k) { return kernel_print_text(kernel_print_keyless_c, k); }
 
 /* What may lie over another operand is not promised to the compiler to lie alone. */
 START_TEST(only_lone_operands_are_restrict)

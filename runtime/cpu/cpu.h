@@ -37,10 +37,6 @@ const LibDesc *lib_worth(const LibDesc *of);
 
 /* ---- kernels.c --------------------------------------------------------- */
 
-/* The kernel as C under a fixed name: equal for kernels that differ at most in the random numbers that they
- * draw.  The caller frees it. */
-char *kernel_text_keyless(const Kernel *k);
-
 /* Functions of kernels, fn[i] of k[i], from the cache (NULL: the user's); those it lacks are printed,
  * compiled and added.  They can be called until the objects are given back. */
 bool kernels_load(const Kernel *const *k, int n, const KernelCache *c, KernelFn **fn, KernelObjects *o,

@@ -14,6 +14,7 @@
  * A run whose steps took another time than these sums tells so (profile_learn): then the times
  * of its kernels in place replace those measured alone. */
 #include "profile_int.h"
+#include "codegen/codegen.h"
 #include "ir/mem.h"
 #include <math.h>
 #include <stdlib.h>
@@ -240,7 +241,7 @@ static void sign_texts(const Item *it, XXH3_state_t *h)
         bool runs = false;
         for (uint32_t i = 0; i < it->l.n && !runs; i++)
             runs = !it->l.launch[i].copy && !it->call[i].lib && it->l.launch[i].kernel == k;
-        char *text = runs ? kernel_text_keyless(it->l.kernel[k]) : NULL;
+        char *text = runs ? kernel_print_text(kernel_print_keyless_c, it->l.kernel[k]) : NULL;
         if (text)
             XXH3_128bits_update(h, text, strlen(text));
         free(text);
