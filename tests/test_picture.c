@@ -405,10 +405,8 @@ END_TEST
 Suite *suite_picture(void)
 {
     Suite *s = suite_create("picture");
-    TCase *t = tcase_create("picture");
+    TCase *t = command_case(s, "picture");
     tcase_set_timeout(t, 0);
-    tcase_add_unchecked_fixture(t, make_cache, remove_cache);
-    tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_loop_test(t, page_has_the_numbers, 0, 5);
     tcase_add_test(t, page_of_a_sweep);
     tcase_add_test(t, plots);
@@ -418,6 +416,5 @@ Suite *suite_picture(void)
     tcase_add_loop_test(t, traces, 0, 4);
     tcase_add_test(t, names_are_escaped);
     tcase_add_test(t, mistakes);
-    suite_add_tcase(s, t);
     return s;
 }
