@@ -379,9 +379,11 @@ int64_t cuda_choose_texts(Launches *l, const uint32_t *first, const Plan *p, boo
         for (uint32_t i = first[s]; i < first[s + 1]; i++) {
             const Kernel **k = &l->kernel[l->launch[i].kernel];
             const char *choice = p->step[s].choice ? p->step[s].choice : "";
-            bool copies = l->launch[i].copy, small = !copies && strcmp(choice, cuda_small_tiles) == 0;
-            bool groups = !copies && wgmma && strcmp(choice, cuda_wgmma) == 0 && kernel_cuda_has_wgmma(*k);
-            bool large = !copies && !small && !groups && kernel_cuda_wants_small_tiles(*k, shared);
+            if (l->launch[i].copy)
+                continue;
+            bool small = strcmp(choice, cuda_small_tiles) == 0;
+            bool groups = wgmma && strcmp(choice, cuda_wgmma) == 0 && kernel_cuda_has_wgmma(*k);
+            bool large = !small && !groups && kernel_cuda_wants_small_tiles(*k, shared);
             if (!small && !groups && !large)
                 continue;
             Kernel *chosen = NEW(l->arena, Kernel, 1);

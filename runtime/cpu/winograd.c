@@ -131,10 +131,10 @@ ISA ALWAYS static inline void load_windows(const Winograd *w, const void *from, 
         high[k] = *(const Four *)(const void *)(window + 4);
         last[k] = window[8];
     }
-    turn(low);
-    turn(low + 4);
-    turn(high);
-    turn(high + 4);
+    transpose(low);
+    transpose(low + 4);
+    transpose(high);
+    transpose(high + 4);
     UNROLL for (int i = 0; i < 4; i++)
     {
         g[i] = both(low[i], low[4 + i]);
@@ -242,8 +242,8 @@ ISA static void store_tiles(const Winograd *w, const float *from, int64_t place,
             low[x] = __builtin_shufflevector(y[i][x], y[i][x], 0, 1, 2, 3);
             high[x] = __builtin_shufflevector(y[i][x], y[i][x], 4, 5, 6, 7);
         }
-        turn(low);
-        turn(high);
+        transpose(low);
+        transpose(high);
         UNROLL for (int t = 0; t < 4; t++)
         {
             row[t][i] = low[t];

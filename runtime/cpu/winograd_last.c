@@ -276,14 +276,14 @@ WIDE ALWAYS static inline void load_windows(const Winograd *w, const char *from,
         for (int64_t k = 0; k < WINDOW_TAPS; k++) {
             UNROLL for (int i = 0; i < GROUP; i++) r[i] =
                 load_group(from + (i * w->of_out + k * GROUP) * size, GROUP, dt);
-            TURN(G, r, GROUP, ALL_16)
+            TRANSPOSE(G, r, GROUP, ALL_16)
             UNROLL for (int i = 0; i < GROUP; i++) windows[k * GROUP + i] = r[i];
         }
     } else if (whole && w->of_out == WINDOW_TAPS) {
         for (int64_t k = 0; k < GROUP; k++) {
             UNROLL for (int i = 0; i < GROUP; i++) r[i] = load_group(
                 from + (k * w->of_in + i * WINDOW_TAPS) * size, i < GROUP - 1 ? GROUP : WINDOW_TAPS, dt);
-            TURN(G, r, GROUP, ALL_16)
+            TRANSPOSE(G, r, GROUP, ALL_16)
             UNROLL for (int i = 0; i < WINDOW_TAPS; i++) windows[k * WINDOW_TAPS + i] = r[i];
         }
     } else {
