@@ -254,8 +254,7 @@ bool job_finish(Job *j, const PassRun *how);
 /* Of a prepared one: can be finished with other options of the plan.  It ends before `of`, whose files and
  * profile it uses. */
 Job *job_fork(const Job *of);
-/* Likewise; with --accumulate auto *j becomes the job of the best number of micro-batches, also on failure.
- */
+/* Likewise; with --accumulate auto *j becomes that of the best number of micro-batches, also on failure. */
 bool job_plan_best(Job **j, const PassRun *how);
 void job_remark(Job *j, const char *text);
 /* Open the executor: weights are at their initial values. */

@@ -7,8 +7,8 @@
 #ifndef CKC_CODEGEN_H
 #define CKC_CODEGEN_H
 
-#include "../ir/file.h"
-#include "../ir/program.h"
+#include "ir/file.h"
+#include "ir/program.h"
 
 /* Errors stay in the file: ferror(). */
 typedef void KernelPrint(const Kernel *k, const char *name, FILE *f);

@@ -1,5 +1,4 @@
-/* cuda_conv.c -- convolutions as CUDA C: which text (prelude/conv*.h) a kernel has, its tiles and launches.
- */
+/* cuda_conv.c -- convolutions as CUDA C: which text (prelude/conv*.h) a kernel has, tiles, launches. */
 #include "cuda_int.h"
 #include "cuda_conv.h"
 #include "ir/integer.h"

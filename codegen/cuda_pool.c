@@ -1,6 +1,5 @@
 /* cuda_pool.c -- bodies that leave the last dimension alone, or small rows of it: pools of channels-last data
- * (prelude/pool.h), and what is copied into zeros (pad, slice_bwd): 16 bytes of the result for each thread.
- */
+ * (prelude/pool.h), and what is copied into zeros (pad, slice_bwd): a thread has 16 bytes of the result. */
 #include "cuda_int.h"
 
 enum { WIDE_BYTES = 16, MOST = INT32_MAX / 2 };

@@ -16,7 +16,7 @@
 #ifndef CKC_SCHEDULE_H
 #define CKC_SCHEDULE_H
 
-#include "../ir/kernel.h"
+#include "ir/kernel.h"
 
 typedef enum { SCHED_POINT, SCHED_ROW, SCHED_COLUMN } SchedKind;
 

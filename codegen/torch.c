@@ -4,8 +4,8 @@
  * of torch.utils.checkpoint; in it the results of the operators are saved that the plan keeps until the
  * backward pass, told apart by module path and kind, as PyTorch knows no finer name.  What has no counterpart
  * stands in the file as comments. */
-#include "../ir/module.h"
-#include "../ir/uses.h"
+#include "ir/module.h"
+#include "ir/uses.h"
 #include "codegen.h"
 #include "text.h"
 #include <inttypes.h>

@@ -4,7 +4,7 @@
  * through views, slices and conversions, takes that operand's range: data is checked
  * against it and random data drawn from it. */
 #include "runtime_int.h"
-#include "../ir/philox.h"
+#include "ir/philox.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 #ifndef CKC_RUNTIME_H
 #define CKC_RUNTIME_H
 
-#include "../ir/device.h"
-#include "../ir/plan.h"
+#include "ir/device.h"
+#include "ir/plan.h"
 #include "kernel_cache.h"
 #include "weights.h"
 #include <signal.h>

@@ -78,8 +78,7 @@ bool profile_learn(void *profile, const NodeId *first, const double *seconds, ui
 
 /* ---- pages.c ----------------------------------------------------------- */
 
-/* Zeroed memory on huge pages where the system has them, every page touched by all threads.
- */
+/* Zeroed memory on huge pages where the system has them, touched by all threads, each its part. */
 void *pages_alloc(int64_t bytes, Diag *d);
 void pages_free(void *at, int64_t bytes); /* NULL is fine */
 

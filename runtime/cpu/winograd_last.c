@@ -263,8 +263,7 @@ WIDE static void multiply_channels(int64_t n, const float *a, const float *b, in
 
 /* ---- convolutions and gradients of data ------------------------------------------------------------ */
 
-/* Windows of a group of channels of the result and of those read: [read][position], vectors of the result's.
- */
+/* Windows of a group of channels of the result and of those read: [read][position], vectors of the former. */
 WIDE ALWAYS static inline void load_windows(const Winograd *w, const char *from, int64_t made, int64_t read,
                                             G windows[GROUP * WINDOW_TAPS], DType dt)
 {
