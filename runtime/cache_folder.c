@@ -290,21 +290,25 @@ bool cache_file_seal(const char *path, Diag *d)
     return ok || fail_status(d, EXIT_DEVICE, "cannot write %s: %s", path, strerror(error));
 }
 
+bool cache_file_put(const char *path, const void *data, size_t n, Diag *d)
+{
+    FILE *f = fopen(path, "wx");
+    bool ok = f && fwrite(data, 1, n, f) == n;
+    int error = errno;
+    if (f && fclose(f) != 0 && ok) {
+        ok = false;
+        error = errno;
+    }
+    return ok || fail_status(d, EXIT_DEVICE, "cannot write %s: %s", path, strerror(error));
+}
+
 bool cache_file_write(const CacheFolder *c, const char *name, const char *text, Diag *d)
 {
     char from[PATH_MAX + 32], to[PATH_MAX];
     Temp dir;
     TRY(cache_folder_scratch(c, &dir, d));
     snprintf(from, sizeof from, "%s/file", dir.path);
-    FILE *f = fopen(from, "wx");
-    bool written = f && fputs(text, f) >= 0;
-    int error = errno;
-    if (f && fclose(f) != 0 && written) {
-        written = false;
-        error = errno;
-    }
-    bool ok = written ? cache_file_seal(from, d)
-                      : fail_status(d, EXIT_DEVICE, "cannot write %s: %s", from, strerror(error));
+    bool ok = cache_file_put(from, text, strlen(text), d) && cache_file_seal(from, d);
     if (ok && (!file_path(c, name, to) || rename(from, to) != 0))
         ok = fail_status(d, EXIT_DEVICE, "cannot write %s/%s: %s", c->path, name, strerror(errno));
     temp_remove(&dir);
