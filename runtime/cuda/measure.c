@@ -41,10 +41,8 @@ static bool bench_open(Bench *b, const CudaProfile *p, int64_t bytes, Diag *d)
 
 static void bench_close(Bench *b)
 {
-    if (b->from)
-        b->cu->cuEventDestroy_v2(b->from);
-    if (b->to)
-        b->cu->cuEventDestroy_v2(b->to);
+    cuda_event_free(b->cu, b->from);
+    cuda_event_free(b->cu, b->to);
     if (b->memory)
         b->cu->cuMemFree_v2(b->memory);
     if (b->stream)
